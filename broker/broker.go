@@ -1,0 +1,36 @@
+// Package broker is the contract for wake-ups: who has work, and what has happened. Everything it carries is a hint.
+// A lost, doubled or late one costs a delay, never a job, because the rows of the store are the truth.
+//
+// All methods are safe for concurrent use. Package brokertest holds the suite that every broker passes.
+package broker
+
+import (
+	"context"
+
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// A Broker carries wake-ups between the processes of one service.
+type Broker interface {
+	// Announce says that lines hold ready jobs. It never blocks for long and may merge what it is told.
+	Announce(ctx context.Context, lines ...store.Line) error
+
+	// Wait returns once one of the lines was announced since the last Wait for it returned, with those that were; or
+	// with ctx's error. Announcements are remembered while nobody waits. One loop of a process waits for a line.
+	Wait(ctx context.Context, lines []store.Line) ([]store.Line, error)
+
+	// Publish sends a message to everyone who is subscribed to topic at this moment.
+	Publish(ctx context.Context, topic string, message []byte) error
+
+	// Subscribe starts to receive what is published on topic. The subscription ends with Close.
+	Subscribe(ctx context.Context, topic string) (Subscription, error)
+}
+
+// A Subscription receives messages in the order in which one publisher sent them.
+type Subscription interface {
+	// Messages delivers until Close. A receiver that is too slow loses messages; Lost is signalled then, and it must
+	// look at the rows instead.
+	Messages() <-chan []byte
+	Lost() <-chan struct{}
+	Close()
+}

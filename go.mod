@@ -1,0 +1,3 @@
+module github.com/pawl-jobs/pawl
+
+go 1.26

@@ -1,0 +1,158 @@
+package job
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// A Fence names who decided a change outside the database; the store checks it in the statement that writes.
+// One of Session and Duty is set; the zero Fence stands for a change decided by rows and the database's clock
+// alone, under the row's lock.
+type Fence struct {
+	Session ID
+	Duty    string
+	Term    int64
+}
+
+// Actor returns the fence as a history row keeps it.
+func (f Fence) Actor() string {
+	switch {
+	case !f.Session.IsZero():
+		return f.Session.String()
+	case f.Duty != "":
+		return f.Duty
+	}
+	return ""
+}
+
+// A Guard says where a change goes out from. A store applies the change only where the row still stands there.
+type Guard struct {
+	Place Place
+	Epoch int64
+	N     int64
+	Fence Fence
+}
+
+// An Entry is one step of a path: one history row.
+type Entry struct {
+	State   State           `json:"state"`
+	Code    Code            `json:"code,omitempty"`
+	Message string          `json:"message,omitempty"`
+	Data    json.RawMessage `json:"data,omitempty"` // evidence, for people and programs
+}
+
+// A Patch is what a change records on the row besides its place. The zero Patch records nothing.
+type Patch struct {
+	Intent   bool // the next launch is about to be armed: Launch + 1, and Live
+	Over     bool // the newest launch is known to have ended, or to be revoked for ever
+	Retry    bool // Attempt + 1
+	Recovery bool // Recoveries + 1
+	Crash    bool // Suspect + 1: the session died while it held the job
+	Clear    bool // Suspect = 0
+
+	// Delay puts the job's due time at the database's now + Delay when it goes to a gate.
+	Delay time.Duration
+	// Resume is where work goes on after BLOCKED or PAUSED.
+	Resume State
+
+	Resolved json.RawMessage // written once: later ones are ignored
+	Result   json.RawMessage
+}
+
+// A Change is the only way in which anything happens to a job. It goes from one place along a path of states to
+// another; the states before the last are passed in the custody it comes from. Its id is (Job, From.Epoch, From.N):
+// a repeated change is answered as it was the first time.
+type Change struct {
+	Job  ID
+	From Guard
+	Path []Entry // at least one; Path[0].State may be From.Place.State: a change of custody, or something recorded
+	To   Custody
+	Set  Patch
+	Work json.RawMessage // the kind's own notes; nil leaves them as they are
+}
+
+// Last returns the entry that the change ends with.
+func (c *Change) Last() *Entry { return &c.Path[len(c.Path)-1] }
+
+// Target returns the place that the change asks for.
+func (c *Change) Target() Place { return Place{c.Last().State, c.To} }
+
+// Check reports the first rule of the two tables that c breaks. Its error is of kind [Internal]: whoever made c has a
+// defect.
+func (c *Change) Check() error {
+	if len(c.Path) == 0 {
+		return Errorf(Internal, "change of job %s: empty path", c.Job)
+	}
+	at := c.From.Place
+	for i, e := range c.Path {
+		if !Edge(at.State, e.State) {
+			return Errorf(Internal, "change of job %s: no edge from %s to %s", c.Job, at.State, e.State)
+		}
+		at.State = e.State
+		if i == len(c.Path)-1 {
+			at.Custody = c.To
+		}
+		if !at.Legal() {
+			return Errorf(Internal, "change of job %s: %s is no legal place", c.Job, at)
+		}
+		if e.Code != "" && !e.Code.Known() {
+			return Errorf(Internal, "change of job %s: unknown code %s", c.Job, e.Code)
+		}
+	}
+	if c.To == None && c.Last().Code == "" {
+		return Errorf(Internal, "change of job %s: %s without a code", c.Job, c.Last().State)
+	}
+	return nil
+}
+
+// A Cause says what made a change.
+type Cause string
+
+// The causes.
+const (
+	CauseSubmit  Cause = "submit"
+	CauseClaim   Cause = "claim"
+	CauseWork    Cause = "work"    // a worker, a watcher or a tester
+	CauseTurned  Cause = "turned"  // the same, turned by a wish
+	CauseDue     Cause = "due"     // its time came
+	CauseExpired Cause = "expired" // its session died
+	CauseWish    Cause = "wish"    // a person
+	CausePaid    Cause = "paid"    // a follow-up of another job
+)
+
+// An Event is one row of history: what one change did. Events of a job are numbered from 1 without gaps.
+type Event struct {
+	Job     ID              `json:"job"`
+	N       int64           `json:"n"`
+	Epoch   int64           `json:"epoch"` // of the row before the change
+	State   State           `json:"state"`
+	Custody Custody         `json:"custody"`
+	At      time.Time       `json:"at"`
+	Cause   Cause           `json:"cause"`
+	Actor   string          `json:"actor,omitempty"` // session, duty or principal
+	Code    Code            `json:"code,omitempty"`
+	Message string          `json:"message,omitempty"`
+	Data    json.RawMessage `json:"data,omitempty"`
+}
+
+// A Block says why a job cannot go on now although the cause may clear.
+type Block struct {
+	Code    Code              `json:"code"`
+	Message string            `json:"message"`
+	Tester  string            `json:"tester"`
+	Params  map[string]string `json:"params,omitempty"`
+	Policy  Policy            `json:"policy"`
+	Resume  State             `json:"resume"`
+}
+
+// A Policy says when a condition is tested, and until when. It is data.
+type Policy struct {
+	Stages  []Stage  `json:"stages"`
+	MaxWait Duration `json:"max_wait"` // from the moment the job was blocked
+}
+
+// A Stage tests Times times, once Every; Times 0 stands for ever.
+type Stage struct {
+	Every Duration `json:"every"`
+	Times int      `json:"times,omitempty"`
+}

@@ -1,0 +1,321 @@
+package job
+
+import (
+	"math"
+	"time"
+)
+
+// Next is the gate: where a job that wants to go on in state s stands at the time now. Gates open in this order:
+// schedule, prerequisites, turn. Submit, release, resume, retry and requeue all go through it.
+func Next(j *Job, s State, now time.Time) Place {
+	if s == Waiting || s == Pending {
+		if j.Due.After(now) || j.Needs > 0 {
+			return Place{Waiting, Gate}
+		}
+		return Place{Pending, Ready}
+	}
+	if s == Blocked {
+		return Place{Blocked, Recovery}
+	}
+	return Place{s, Ready}
+}
+
+// Turn bends a change that leaves custody worker or monitor by the wish that stands on the row, and reports whether
+// it did. j is the row before the change.
+//
+// A cancel that was committed before an end wins over it. Where a launch may still run, nothing is turned away from
+// those who can stop it: a watcher in monitor, or the worker that claims the job again.
+func Turn(j *Job, c Change) (Change, bool) {
+	if j.Wish == "" || c.To == j.Custody || (j.Custody != Worker && j.Custody != Monitor) {
+		return c, false
+	}
+	live := (j.Live || c.Set.Intent) && !c.Set.Over
+	if live {
+		if j.Custody == Monitor || c.To == Monitor || c.To == Ready || c.To == None {
+			return c, false
+		}
+		// It would leave the sight of those who can stop the launch: back to a worker instead.
+		return bend(c, Entry{State: j.State}, Ready), true
+	}
+	switch j.Wish {
+	case WishCancel:
+		last := *c.Last()
+		return bend(c, canceled(j, last), None), true
+	case WishPause:
+		if c.To == None || c.To == Monitor {
+			return c, false
+		}
+		c.Set.Resume = resumption(j.State, c)
+		return bend(c, Entry{State: Paused, Message: pausedMessage(j)}, User), true
+	}
+	return c, false
+}
+
+// bend replaces the end of c's path.
+func bend(c Change, end Entry, to Custody) Change {
+	path := append(make([]Entry, 0, len(c.Path)), c.Path...)
+	path[len(path)-1] = end
+	c.Path, c.To = path, to
+	if to == None {
+		c.Set.Delay, c.Set.Resume = 0, ""
+	}
+	return c
+}
+
+// resumption returns the state in which work goes on that c wanted to go on in the place it asked for.
+func resumption(from State, c Change) State {
+	switch to := c.Last().State; {
+	case to == Blocked && c.Set.Resume != "":
+		return Blocked
+	case Resumable(to):
+		return to
+	case Resumable(from):
+		return from
+	}
+	return Pending
+}
+
+func canceled(j *Job, last Entry) Entry {
+	msg := "canceled"
+	if j.WishedBy != "" {
+		msg += " by " + j.WishedBy
+	}
+	switch last.State {
+	case Finished, Failed, Archiving:
+		msg += "; the work had already ended"
+		if last.Message != "" {
+			msg += ": " + last.Message
+		}
+	}
+	return Entry{State: Canceled, Code: CanceledByUser, Message: msg, Data: last.Data}
+}
+
+func pausedMessage(j *Job) string {
+	if j.WishedBy == "" {
+		return "paused: resume it with pawl resume"
+	}
+	return "paused by " + j.WishedBy + ": resume it with pawl resume"
+}
+
+// Obey returns the change that a wish makes at once, while the row is locked, and whether there is one. j carries
+// the wish already. Custodies worker and monitor obey later, by [Turn] or by stopping what runs.
+func Obey(j *Job, w Wish, now time.Time) (Change, bool) {
+	c := Change{Job: j.ID, From: j.Guard(Fence{})}
+	switch {
+	case j.Custody == None, j.Custody == Worker, j.Custody == Monitor:
+		return c, false
+	case w == WishResume:
+		if j.Custody != User {
+			return c, false
+		}
+		p := Next(j, j.Resume, now)
+		c.Path, c.To = []Entry{{State: p.State}}, p.Custody
+		return c, true
+	case j.Live:
+		// A launch may still run: the worker that claims the job finds out and stops it.
+		if j.Custody != Recovery {
+			return c, false
+		}
+		c.Path, c.To = []Entry{{State: j.Resume}}, Ready
+		return c, true
+	case w == WishCancel:
+		c.Path, c.To = []Entry{canceled(j, Entry{State: j.State})}, None
+		if j.State == Archiving {
+			c.Path[0] = canceled(j, Entry{State: Archiving, Message: j.Message})
+		}
+		return c, true
+	case w == WishPause && j.Custody != User:
+		c.Set.Resume = j.State
+		c.Path, c.To = []Entry{{State: Paused, Message: pausedMessage(j)}}, User
+		return c, true
+	}
+	return c, false
+}
+
+// Expired returns the change that takes a job from a session that died. What had been launched is found again by
+// the worker that claims the job. crashed is false when the session ended in good order.
+func Expired(j *Job, crashed bool) Change {
+	c := Change{Job: j.ID, From: j.Guard(Fence{}), To: Ready}
+	e := Entry{State: j.State}
+	if !j.Program() {
+		e.State = Pending
+	}
+	if crashed {
+		e.Message = "the process that ran it died"
+		c.Set.Recovery, c.Set.Crash = true, true
+	} else {
+		e.Message = "the process that ran it stopped"
+	}
+	if crashed && j.Recoveries+1 > MaxRecoveries && !j.Live {
+		e = Entry{State: Failed, Code: RecoveryLimit, Message: "interrupted by crashes too often; see its history"}
+		c.To = None
+	}
+	c.Path = []Entry{e}
+	return c
+}
+
+// MaxRecoveries is how many crashes of its processes a job survives, of all its attempts together. It is large on
+// purpose: it ends a job that would go round for ever, and is no measure of a bad week.
+const MaxRecoveries = 1000
+
+// Retry returns the change after a failed attempt: another attempt after a backoff while there are any left, and
+// FAILED otherwise. rnd is a random number in [0, 1) for the jitter.
+func Retry(j *Job, f Fence, p RetryPolicy, e Entry, rnd float64) Change {
+	c := Change{Job: j.ID, From: j.Guard(f)}
+	if j.Attempt >= j.MaxAttempts {
+		e.State = Failed
+		c.Path, c.To = []Entry{e}, None
+		return c
+	}
+	c.Set.Retry = true
+	c.Set.Delay = p.Backoff.Delay(j.Attempt, rnd)
+	e.State, c.To = Waiting, Gate
+	if c.Set.Delay <= 0 {
+		e.State, c.To = Pending, Ready
+	}
+	c.Path = []Entry{e}
+	return c
+}
+
+// Delay returns how long to wait before the attempt that follows attempt (counted from 1).
+func (b Backoff) Delay(attempt int, rnd float64) time.Duration {
+	d := float64(b.Base)
+	switch b.Kind {
+	case BackoffLinear:
+		d *= float64(attempt)
+	case BackoffExponential:
+		d *= math.Pow(2, float64(attempt-1))
+	}
+	if limit := float64(b.Max); limit > 0 && d > limit {
+		d = limit
+	}
+	if d > math.MaxInt64/2 {
+		d = math.MaxInt64 / 2
+	}
+	if b.Jitter {
+		d *= rnd
+	}
+	return time.Duration(d)
+}
+
+// A Debt is what a change owes to other jobs: it is written with the change and paid right after it.
+type Debt string
+
+// DebtDependants: the jobs that wait for this one's end are to be told of it.
+const DebtDependants Debt = "dependants"
+
+// Owes returns what the change from before to after owes to other jobs; nil for a plain task.
+func Owes(before, after *Job) []Debt {
+	if after.Ties == 0 {
+		return nil
+	}
+	var owed []Debt
+	if after.Ties&TieDependants != 0 && after.State.Terminal() && !before.State.Terminal() {
+		owed = append(owed, DebtDependants)
+	}
+	return owed
+}
+
+// A Need says with which end a prerequisite is met.
+type Need string
+
+// The needs.
+const (
+	NeedFinished Need = "finished" // it must end FINISHED; another end cancels the job that waits
+	NeedEnded    Need = "ended"    // it must end, however
+)
+
+// Met reports whether a prerequisite that ended in state s is met.
+func (n Need) Met(s State) bool { return n == NeedEnded || s == Finished }
+
+// A UniqueMode says until when a job holds its unique key. A key is taken at submit and never taken back.
+type UniqueMode string
+
+// The modes.
+const (
+	UntilStart UniqueMode = "start"
+	UntilDone  UniqueMode = "done"
+)
+
+// Releases returns the modes whose unique keys the change from before to after gives up.
+func Releases(before, after *Job) []UniqueMode {
+	var modes []UniqueMode
+	done := after.State.Terminal()
+	if after.Ties&TieUniqueStart != 0 && (done || after.Custody == Worker) {
+		modes = append(modes, UntilStart)
+	}
+	if after.Ties&TieUniqueDone != 0 && done {
+		modes = append(modes, UntilDone)
+	}
+	return modes
+}
+
+// Apply returns the row that c makes of j, and the path as it goes into the history, once guard and fence have been
+// checked and a wish has turned c. It is the one place where a job's fields change; a store writes what it returns.
+func (j Job) Apply(c Change, now time.Time) (Job, []Entry) {
+	if c.Set.Delay > 0 {
+		j.Due = now.Add(c.Set.Delay)
+	}
+	if c.To == Gate || c.To == Ready {
+		// The gate has the last word on where a job waits.
+		p := Next(&j, c.Last().State, now)
+		if p.State != c.Last().State {
+			end := *c.Last()
+			end.State = p.State
+			c = bend(c, end, p.Custody)
+		}
+		c.To = p.Custody
+	}
+	if c.To != j.Custody {
+		j.Epoch++
+		j.Session, j.Claim = ID{}, ID{}
+	}
+	if p := c.Target(); p != j.Place {
+		j.Place, j.Since = p, now
+	}
+	last := c.Last()
+	j.N += int64(len(c.Path))
+	j.Lane = LaneOf(j.State, j.Program())
+	j.Code, j.Message = last.Code, last.Message
+	j.Resume = ""
+	if j.State == Blocked || j.State == Paused {
+		j.Resume = c.Set.Resume
+	}
+	if c.Set.Intent {
+		j.Launch++
+		j.Live = true
+	}
+	if c.Set.Over {
+		j.Live = false
+	}
+	if c.Set.Retry {
+		j.Attempt++
+	}
+	if c.Set.Recovery {
+		j.Recoveries++
+	}
+	if c.Set.Crash {
+		j.Suspect++
+	}
+	if c.Set.Clear {
+		j.Suspect = 0
+	}
+	if c.Set.Resolved != nil && j.Resolved == nil {
+		j.Resolved = c.Set.Resolved
+	}
+	if c.Set.Result != nil {
+		j.Result = c.Set.Result
+	}
+	if c.Work != nil {
+		j.Work = c.Work
+	}
+	switch {
+	case j.State.Terminal():
+		j.Ended, j.Wish, j.Due = now, "", time.Time{}
+	case j.State == Paused:
+		j.Wish = ""
+	case j.Custody != Gate && j.State != Paused:
+		j.Due = time.Time{}
+	}
+	return j, c.Path
+}

@@ -1,0 +1,82 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// ErrorKind says what a caller can do about an error. The faces map it to HTTP statuses and exit codes.
+type ErrorKind string
+
+// The kinds of error.
+const (
+	Internal    ErrorKind = "internal"    // a defect in Pawl, or an error that nobody has given a kind
+	Invalid     ErrorKind = "invalid"     // the request is wrong: change it
+	NotFound    ErrorKind = "not_found"   // no such thing for this tenant
+	Conflict    ErrorKind = "conflict"    // it stands against what is already there
+	Fenced      ErrorKind = "fenced"      // the caller's session, duty or epoch is not the newest: stop, and write nothing more
+	Unavailable ErrorKind = "unavailable" // a component cannot be reached now: the same call may succeed later
+	Locked      ErrorKind = "locked"      // another process holds it
+	Corrupt     ErrorKind = "corrupt"     // stored data is damaged
+	Newer       ErrorKind = "newer"       // stored data was written by a newer version of Pawl
+	Closed      ErrorKind = "closed"      // it has been closed
+)
+
+// Error is an error with a kind.
+type Error struct {
+	Kind ErrorKind
+	Err  error
+}
+
+// Errorf makes an [Error]. A %w operand is wrapped.
+func Errorf(kind ErrorKind, format string, args ...any) error {
+	return &Error{Kind: kind, Err: fmt.Errorf(format, args...)}
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+func (e *Error) Unwrap() error { return e.Err }
+
+// KindOf returns the kind of the outermost [Error] or [SpecError] in err's chain, and Internal when there is none.
+func KindOf(err error) ErrorKind {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Kind
+	}
+	var s *SpecError
+	if errors.As(err, &s) {
+		return Invalid
+	}
+	return Internal
+}
+
+// A Problem is one fault of a spec: where it is, what stands there, and what to do about it.
+type Problem struct {
+	Path   string `json:"path"`            // such as "inputs[2].from"
+	Value  string `json:"value,omitempty"` // what was given, shortened
+	What   string `json:"what"`            // what is wrong, without a final stop
+	Remedy string `json:"remedy"`          // what to change, without a final stop
+}
+
+func (p Problem) String() string {
+	var b strings.Builder
+	b.WriteString(p.Path)
+	if p.Value != "" {
+		fmt.Fprintf(&b, " (%s)", p.Value)
+	}
+	fmt.Fprintf(&b, ": %s: %s", p.What, p.Remedy)
+	return b.String()
+}
+
+// SpecError lists everything that is wrong with one spec. Its kind is [Invalid].
+type SpecError struct {
+	Problems []Problem
+}
+
+func (e *SpecError) Error() string {
+	s := make([]string, len(e.Problems))
+	for i, p := range e.Problems {
+		s[i] = p.String()
+	}
+	return strings.Join(s, "\n")
+}

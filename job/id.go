@@ -1,0 +1,97 @@
+package job
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"sync"
+	"time"
+)
+
+// An ID names a job, a session or a claim. It is a UUID of version 7 (RFC 9562): the first 48 bits are
+// milliseconds of Unix time, so ids made later sort later. Its maker is always the caller, never the database,
+// so that a call whose answer was lost can be repeated.
+type ID [16]byte
+
+// NewID returns a fresh id. Ids made by one process are strictly increasing; safe for concurrent use.
+func NewID() ID { return newIDs.next(time.Now()) }
+
+var newIDs idSource
+
+// idSource makes ids increase within one process: the 12 bits after the version count fractions of a
+// millisecond (RFC 9562, section 6.2, method 3), and the last value is never given twice.
+type idSource struct {
+	mu   sync.Mutex
+	last uint64 // guarded by mu: milliseconds << 12 | fraction
+}
+
+func (s *idSource) next(now time.Time) ID {
+	ns := uint64(now.UnixNano())
+	ms, sub := ns/1e6, ns%1e6
+	tick := ms<<12 | sub<<12/1e6
+
+	s.mu.Lock()
+	if tick <= s.last {
+		tick = s.last + 1
+	}
+	s.last = tick
+	s.mu.Unlock()
+
+	var id ID
+	rand.Read(id[8:]) // never fails, see crypto/rand
+	binary.BigEndian.PutUint64(id[:8], tick>>12<<16|0x7000|tick&0xfff)
+	id[8] = id[8]&0x3f | 0x80
+	return id
+}
+
+// ParseID reads the canonical form that [ID.String] writes.
+func ParseID(s string) (ID, error) {
+	var id ID
+	if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
+		return ID{}, Errorf(Invalid, "%q is not an id: want 36 characters such as 01926d3c-7b1e-7c43-9d52-6f0c8a3e1b77", s)
+	}
+	if _, err := hex.Decode(id[:], []byte(s[0:8]+s[9:13]+s[14:18]+s[19:23]+s[24:])); err != nil {
+		return ID{}, Errorf(Invalid, "%q is not an id: %w", s, err)
+	}
+	return id, nil
+}
+
+// String returns the canonical form: 36 characters, lower case.
+func (id ID) String() string {
+	var b [36]byte
+	hex.Encode(b[0:8], id[0:4])
+	hex.Encode(b[9:13], id[4:6])
+	hex.Encode(b[14:18], id[6:8])
+	hex.Encode(b[19:23], id[8:10])
+	hex.Encode(b[24:], id[10:])
+	b[8], b[13], b[18], b[23] = '-', '-', '-', '-'
+	return string(b[:])
+}
+
+// Short returns the last eight characters: enough to tell jobs apart by eye, and random, unlike the first ones.
+func (id ID) Short() string { return hex.EncodeToString(id[12:]) }
+
+// IsZero reports whether id is unset.
+func (id ID) IsZero() bool { return id == ID{} }
+
+// MarshalText implements [encoding.TextMarshaler]; the zero id is the empty text.
+func (id ID) MarshalText() ([]byte, error) {
+	if id.IsZero() {
+		return nil, nil
+	}
+	return []byte(id.String()), nil
+}
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (id *ID) UnmarshalText(b []byte) error {
+	if len(b) == 0 {
+		*id = ID{}
+		return nil
+	}
+	v, err := ParseID(string(b))
+	if err != nil {
+		return err
+	}
+	*id = v
+	return nil
+}

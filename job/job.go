@@ -1,0 +1,92 @@
+// Package job is the domain: what a job is, where it may stand, how it may move, and what follows from it.
+//
+// It is pure: no I/O, no clock and nothing but the standard library. The tables of edges and places, the gate's
+// decision ([Next]), the turning of a change by a wish ([Turn], [Obey]) and what a change owes to other jobs
+// ([Owes]) stand here once, for every store and every loop.
+package job
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// KindApp is the built-in kind: a program on an execution system. Every other kind is a task.
+const KindApp = "app"
+
+// A Job is one row: the truth about one job.
+type Job struct {
+	ID     ID     `json:"id"`
+	Tenant string `json:"tenant"`
+	Owner  string `json:"owner"`
+	Kind   string `json:"kind"`
+	Name   string `json:"name"`
+
+	Place           // state and custody
+	Epoch    int64  `json:"epoch"`   // raised by each change of custody: the fence
+	N        int64  `json:"n"`       // number of the newest event
+	Session  ID     `json:"session"` // who holds it in custody worker
+	Claim    ID     `json:"claim"`   // the call that claimed it
+	Resume   State  `json:"resume,omitempty"`
+	Wish     Wish   `json:"wish,omitempty"`
+	WishedBy string `json:"wished_by,omitempty"`
+
+	Queue    string `json:"queue"`
+	Machine  string `json:"machine,omitempty"` // only processes of this machine may claim it; empty: any
+	Lane     Lane   `json:"lane"`
+	Priority int    `json:"priority"` // 0 (first) to 9
+
+	Attempt     int  `json:"attempt"` // from 1
+	MaxAttempts int  `json:"max_attempts"`
+	Recoveries  int  `json:"recoveries"` // runs after a crash, of all attempts
+	Suspect     int  `json:"suspect"`    // crashes of a session while it held this job running
+	Launch      int  `json:"launch"`     // number of the newest launch intent, of all attempts; 0: none
+	Live        bool `json:"live"`       // an intent stands and the end of that launch is not known
+
+	Created time.Time `json:"created"`
+	Since   time.Time `json:"since"` // when it entered its place
+	Due     time.Time `json:"due,omitzero"`
+	Ended   time.Time `json:"ended,omitzero"`
+
+	Code    Code   `json:"code,omitempty"`
+	Message string `json:"message,omitempty"`
+
+	Parent     ID                `json:"parent,omitzero"`
+	Needs      int               `json:"needs,omitempty"` // prerequisites that have not ended
+	Ties       Ties              `json:"-"`
+	Limits     []string          `json:"limits,omitempty"` // keys under a limit
+	ExternalID string            `json:"external_id,omitempty"`
+	Labels     map[string]string `json:"labels,omitempty"`
+
+	Request  json.RawMessage `json:"request,omitempty"`  // the spec as it was given
+	Resolved json.RawMessage `json:"resolved,omitempty"` // written once, by the first PROCESSING_INPUTS
+	Work     json.RawMessage `json:"work,omitempty"`     // the kind's own notes
+	Result   json.RawMessage `json:"result,omitempty"`
+}
+
+// Program reports whether the job runs a program, and is not a task.
+func (j *Job) Program() bool { return j.Kind == KindApp }
+
+// Guard returns the guard of a change that goes out from j as it is.
+func (j *Job) Guard(f Fence) Guard {
+	return Guard{Place: j.Place, Epoch: j.Epoch, N: j.N, Fence: f}
+}
+
+// Ties are what ties a job to other rows: a job without any pays nothing for them.
+type Ties int
+
+// The ties.
+const (
+	TieDependants  Ties = 1 << iota // jobs wait for its end
+	TieUniqueStart                  // it holds keys until it starts
+	TieUniqueDone                   // it holds keys until it ends
+)
+
+// A Wish is what a person wants of a job.
+type Wish string
+
+// The wishes. Resume is granted or refused at once and never stands on a row.
+const (
+	WishCancel Wish = "cancel"
+	WishPause  Wish = "pause"
+	WishResume Wish = "resume"
+)

@@ -1,0 +1,158 @@
+package job
+
+import "slices"
+
+// A State says how far a job has come in its life. Users see it.
+type State string
+
+// The states. Each comment says what is done in it and who moves the job on.
+const (
+	Waiting          State = "WAITING"           // a gate holds it: a time, prerequisites. The clock or a prerequisite's end moves it on.
+	Pending          State = "PENDING"           // nothing holds it. A worker's claim moves it on.
+	ProcessingInputs State = "PROCESSING_INPUTS" // the spec is resolved, inputs are checked, the folder is made. By a worker.
+	StagingInputs    State = "STAGING_INPUTS"    // inputs are copied into the folder. By a worker.
+	StagingJob       State = "STAGING_JOB"       // launch script and environment are put in place. By a worker.
+	SubmittingJob    State = "SUBMITTING_JOB"    // it waits for its turn and is launched. By a worker.
+	Queued           State = "QUEUED"            // the scheduler of the execution system has it. The watcher moves it on.
+	Running          State = "RUNNING"           // the program runs (the watcher moves it on), or the task's handler does (its worker).
+	Archiving        State = "ARCHIVING"         // the program has ended; results are copied and verified. By a worker.
+	Blocked          State = "BLOCKED"           // a condition that may clear holds it. Its recovery group moves it on.
+	Paused           State = "PAUSED"            // a person holds it. Resume moves it on.
+	Finished         State = "FINISHED"          // it did what was asked. Terminal.
+	Failed           State = "FAILED"            // it did not, and will not be tried again. Terminal.
+	Canceled         State = "CANCELED"          // a person or a rule ended it; nothing of it runs any more. Terminal.
+)
+
+// States lists every state in the order of a job's life.
+var States = []State{
+	Waiting, Pending, ProcessingInputs, StagingInputs, StagingJob, SubmittingJob, Queued, Running, Archiving,
+	Blocked, Paused, Finished, Failed, Canceled,
+}
+
+// Terminal reports whether nothing follows s.
+func (s State) Terminal() bool { return s == Finished || s == Failed || s == Canceled }
+
+// Working reports whether a worker, a host or a scheduler is at work in s, so that the job can meet trouble there.
+func (s State) Working() bool {
+	switch s {
+	case ProcessingInputs, StagingInputs, StagingJob, SubmittingJob, Queued, Running, Archiving:
+		return true
+	}
+	return false
+}
+
+// Custody says who is responsible for a job now. A job is in exactly one custody, because it is one column.
+type Custody string
+
+// The custodies. Each comment says who holds the job and what moves it on.
+const (
+	Gate     Custody = "gate"     // nobody holds it: it waits for a time, for prerequisites or for its turn
+	Ready    Custody = "ready"    // its queue holds it, unclaimed; a worker's claim moves it on
+	Worker   Custody = "worker"   // one session holds it, under an epoch; the worker's next change or the session's death moves it on
+	Monitor  Custody = "monitor"  // the execution system runs it and the watcher looks on
+	Recovery Custody = "recovery" // the recovery group of its condition holds it
+	User     Custody = "user"     // a person paused it and none of its programs runs; resume moves it on
+	None     Custody = "none"     // terminal
+)
+
+// Custodies lists every custody.
+var Custodies = []Custody{Gate, Ready, Worker, Monitor, Recovery, User, None}
+
+// A Place is where a job stands: its state and its custody.
+type Place struct {
+	State   State   `json:"state"`
+	Custody Custody `json:"custody"`
+}
+
+func (p Place) String() string { return string(p.State) + "/" + string(p.Custody) }
+
+// Legal reports whether a job may stand at p.
+func (p Place) Legal() bool { return slices.Contains(places[p.State], p.Custody) }
+
+// places is the table of legal places.
+var places = map[State][]Custody{
+	Waiting:          {Gate},
+	Pending:          {Ready},
+	ProcessingInputs: {Ready, Worker},
+	StagingInputs:    {Ready, Worker},
+	StagingJob:       {Ready, Worker},
+	SubmittingJob:    {Gate, Ready, Worker},
+	Queued:           {Monitor},
+	Running:          {Monitor, Worker},
+	Archiving:        {Ready, Worker},
+	Blocked:          {Recovery},
+	Paused:           {User},
+	Finished:         {None},
+	Failed:           {None},
+	Canceled:         {None},
+}
+
+// Places returns the custodies in which a job of state s may stand.
+func Places(s State) []Custody { return slices.Clone(places[s]) }
+
+// edges is the table of legal edges between states. An edge from a state to itself is a change of custody, or
+// something recorded on the way, such as a launch intent or a manifest.
+var edges = map[State][]State{
+	Waiting:          {Pending, Paused, Failed, Canceled},
+	Pending:          {ProcessingInputs, Running, Paused, Failed, Canceled},
+	ProcessingInputs: {ProcessingInputs, StagingInputs, Waiting, Pending, Blocked, Paused, Failed, Canceled},
+	StagingInputs:    {StagingInputs, StagingJob, Waiting, Pending, Blocked, Paused, Failed, Canceled},
+	StagingJob:       {StagingJob, SubmittingJob, Waiting, Pending, Blocked, Paused, Failed, Canceled},
+	SubmittingJob:    {SubmittingJob, Queued, Running, Archiving, Waiting, Pending, Blocked, Paused, Failed, Canceled},
+	Queued:           {Running, Archiving, Waiting, Pending, Blocked, Paused, Failed, Canceled},
+	Running:          {Running, Queued, Archiving, Finished, Waiting, Pending, Blocked, Paused, Failed, Canceled},
+	Archiving:        {Archiving, Finished, Waiting, Pending, Blocked, Paused, Failed, Canceled},
+	Blocked:          {Pending, ProcessingInputs, StagingInputs, StagingJob, SubmittingJob, Archiving, Paused, Failed, Canceled},
+	Paused:           {Waiting, Pending, ProcessingInputs, StagingInputs, StagingJob, SubmittingJob, Archiving, Blocked, Failed, Canceled},
+}
+
+// Edge reports whether a job may go from state a to state b.
+func Edge(a, b State) bool { return slices.Contains(edges[a], b) }
+
+// Edges returns the states that may follow s; none when s is terminal.
+func Edges(s State) []State { return slices.Clone(edges[s]) }
+
+// Resumable reports whether work can go on in s after BLOCKED or PAUSED. QUEUED and RUNNING are not among them: a
+// program that ran has ended by then, and goes on in ARCHIVING; a task starts again from PENDING.
+func Resumable(s State) bool {
+	return Edge(Paused, s) && !s.Terminal()
+}
+
+// A Lane is a part of a worker's slots. Lanes keep long transfers from holding up launches and ends.
+type Lane string
+
+// The lanes, in the order in which a claim serves them.
+const (
+	LaneFinish  Lane = "finish"  // ARCHIVING
+	LaneLaunch  Lane = "launch"  // SUBMITTING_JOB
+	LanePrepare Lane = "prepare" // the states of a program before those
+	LaneTask    Lane = "task"    // a task
+)
+
+// Lanes lists the lanes in the order in which a claim serves them.
+var Lanes = []Lane{LaneFinish, LaneLaunch, LanePrepare, LaneTask}
+
+// LaneOf returns the lane in which a job stands. program tells a program from a task.
+func LaneOf(s State, program bool) Lane {
+	switch {
+	case !program:
+		return LaneTask
+	case s == Archiving:
+		return LaneFinish
+	case s == SubmittingJob:
+		return LaneLaunch
+	}
+	return LanePrepare
+}
+
+// Claimed returns the state that a claim moves a ready job to: a claim is itself the change to the first working
+// state, and leaves a job that is further on where it is.
+func Claimed(s State, l Lane) State {
+	switch {
+	case s == Pending && l == LaneTask:
+		return Running
+	case s == Pending:
+		return ProcessingInputs
+	}
+	return s
+}

@@ -1,0 +1,392 @@
+package job
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Limits of a spec. They are part of the interface: a spec within them is never refused for its size.
+const (
+	MaxSpec   = 2 << 20  // bytes of a spec as JSON
+	MaxArgs   = 1 << 20  // bytes of args as JSON
+	MaxNotes  = 64 << 10 // bytes of notes as JSON
+	MaxLabels = 64
+)
+
+// ParseSpec reads a spec from JSON. Unknown fields are refused by name, with the nearest known one. It does not fill
+// in defaults; [Spec.Validate] checks the rest. Errors are of kind [Invalid].
+func ParseSpec(data []byte) (Spec, error) {
+	var s Spec
+	if len(data) > MaxSpec {
+		return s, problem("(spec)", fmt.Sprintf("%d bytes", len(data)), "is too large",
+			fmt.Sprintf("keep it under %d bytes and pass larger data as an input file", MaxSpec))
+	}
+	var raw any
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	if err := dec.Decode(&raw); err != nil {
+		return s, problem("(spec)", "", "is not JSON: "+err.Error(), "correct the syntax")
+	}
+	if _, ok := raw.(map[string]any); !ok {
+		return s, problem("(spec)", short(string(data)), "is not an object", "write fields such as command: [wc, -w, in.txt]")
+	}
+	var problems []Problem
+	unknownFields("", raw, reflect.TypeFor[Spec](), &problems)
+	if len(problems) > 0 {
+		return s, &SpecError{problems}
+	}
+	if err := json.Unmarshal(data, &s); err != nil {
+		var t *json.UnmarshalTypeError
+		if errors.As(err, &t) {
+			return s, problem(t.Field, t.Value, "has the wrong type", "give a "+typeName(t.Type))
+		}
+		return s, problem("(spec)", "", err.Error(), "correct the value")
+	}
+	return s, nil
+}
+
+// reserved fields will get a meaning; nobody may use them for something else until then.
+var reserved = []string{"after", "unique", "limits", "order", "items", "schedule"}
+
+// unknownFields walks raw beside the type it is to be decoded into.
+func unknownFields(at string, raw any, t reflect.Type, out *[]Problem) {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch v := raw.(type) {
+	case map[string]any:
+		if t.Kind() != reflect.Struct {
+			return
+		}
+		known := map[string]reflect.Type{}
+		for i := range t.NumField() {
+			f := t.Field(i)
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			known[name] = f.Type
+		}
+		keys := make([]string, 0, len(v))
+		for k := range v {
+			keys = append(keys, k)
+		}
+		slices.Sort(keys)
+		for _, k := range keys {
+			p := k
+			if at != "" {
+				p = at + "." + k
+			}
+			ft, ok := known[k]
+			switch {
+			case ok:
+				unknownFields(p, v[k], ft, out)
+			case at == "" && slices.Contains(reserved, k):
+				*out = append(*out, Problem{Path: p, What: "is reserved for a later version", Remedy: "remove it"})
+			default:
+				remedy := "remove it"
+				if n := nearest(k, known); n != "" {
+					remedy = "did you mean " + n + "?"
+				}
+				*out = append(*out, Problem{Path: p, What: "is not a field of a spec", Remedy: remedy})
+			}
+		}
+	case []any:
+		if t.Kind() != reflect.Slice {
+			return
+		}
+		for i, e := range v {
+			unknownFields(at+"["+strconv.Itoa(i)+"]", e, t.Elem(), out)
+		}
+	}
+}
+
+// nearest returns the known name with the smallest edit distance to k, if that is small enough to be a slip.
+func nearest(k string, known map[string]reflect.Type) string {
+	best, dist := "", len(k)/2+1
+	for name := range known {
+		if d := distance(strings.ToLower(k), name); d < dist || d == dist && best != "" && name < best {
+			best, dist = name, d
+		}
+	}
+	return best
+}
+
+// distance is the Levenshtein distance of a and b.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diag := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			d := diag
+			if a[i] != b[j] {
+				d++
+			}
+			diag = row[j+1]
+			row[j+1] = min(d, diag+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+func typeName(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Slice:
+		return "list"
+	case reflect.Map, reflect.Struct:
+		return "map"
+	case reflect.Int, reflect.Int64:
+		return "whole number"
+	case reflect.Bool:
+		return "true or false"
+	}
+	return "text"
+}
+
+var (
+	nameRE  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+	labelRE = regexp.MustCompile(`^[A-Za-z0-9._/-]{1,63}$`)
+	envRE   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+)
+
+func validName(s string) bool { return nameRE.MatchString(s) }
+
+// Validate reports everything that is wrong with s; its error is a [SpecError].
+func (s *Spec) Validate() error {
+	var v validation
+	kind := s.Kind
+	if kind == "" && len(s.Command) > 0 {
+		kind = KindApp
+	}
+	v.name("kind", kind, 64)
+	if kind == "" {
+		v.add("kind", "", "is missing", "give a command, or the kind of a task")
+	}
+	v.text("name", s.Name, 128)
+	v.text("external_id", s.ExternalID, 128)
+	v.text("owner", s.Owner, 128)
+	v.name("queue", s.Queue, 64)
+	if p := s.Priority; p != nil && (*p < 0 || *p > 9) {
+		v.add("priority", strconv.Itoa(*p), "is out of range", "give 0 (first) to 9")
+	}
+	if s.Delay < 0 {
+		v.add("delay", s.Delay.String(), "is negative", "give a positive duration such as 90s")
+	}
+	if s.Delay > 0 && !s.NotBefore.IsZero() {
+		v.add("delay", s.Delay.String(), "stands beside not_before", "give one of them")
+	}
+	v.labels(s.Labels)
+	if len(s.Notes) > MaxNotes {
+		v.add("notes", fmt.Sprintf("%d bytes", len(s.Notes)), "is too large", fmt.Sprintf("keep it under %d bytes", MaxNotes))
+	}
+	v.retry(s.Retry)
+	if kind == KindApp {
+		v.app(s)
+	} else {
+		v.task(s)
+	}
+	if v.problems != nil {
+		return &SpecError{v.problems}
+	}
+	return nil
+}
+
+type validation struct{ problems []Problem }
+
+func (v *validation) add(path, value, what, remedy string) {
+	v.problems = append(v.problems, Problem{path, short(value), what, remedy})
+}
+
+func (v *validation) text(path, s string, limit int) {
+	switch {
+	case utf8.RuneCountInString(s) > limit:
+		v.add(path, s, "is too long", fmt.Sprintf("keep it to %d characters", limit))
+	case !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		v.add(path, s, "has control characters", "use printable characters")
+	}
+}
+
+func (v *validation) name(path, s string, limit int) {
+	if s != "" && !validName(s) {
+		v.add(path, s, "is not a name", "use letters, digits, dot, dash and underscore, and begin with a letter or digit")
+	}
+	v.text(path, s, limit)
+}
+
+func (v *validation) labels(m map[string]string) {
+	if len(m) > MaxLabels {
+		v.add("labels", fmt.Sprintf("%d labels", len(m)), "are too many", fmt.Sprintf("keep to %d", MaxLabels))
+	}
+	for _, k := range sortedKeys(m) {
+		if !labelRE.MatchString(k) {
+			v.add("labels."+k, "", "is not a label's key", "use 1 to 63 letters, digits, dots, dashes, underscores and slashes")
+		}
+		v.text("labels."+k, m[k], 255)
+	}
+}
+
+func (v *validation) retry(p *RetryPolicy) {
+	if p == nil {
+		return
+	}
+	if p.MaxAttempts < 0 || p.MaxAttempts > 1000 {
+		v.add("retry.max_attempts", strconv.Itoa(p.MaxAttempts), "is out of range", "give 1 to 1000")
+	}
+	b := p.Backoff
+	switch b.Kind {
+	case "", BackoffConstant, BackoffLinear, BackoffExponential:
+	default:
+		v.add("retry.backoff.kind", string(b.Kind), "is unknown", "give constant, linear or exponential")
+	}
+	if b.Base < 0 {
+		v.add("retry.backoff.base", b.Base.String(), "is negative", "give a positive duration such as 1s")
+	}
+	if b.Max < 0 || b.Max > 0 && b.Max < b.Base {
+		v.add("retry.backoff.max", b.Max.String(), "is less than base", "give a duration of at least "+b.Base.String())
+	}
+}
+
+func (v *validation) task(s *Spec) {
+	if len(s.Args) > MaxArgs {
+		v.add("args", fmt.Sprintf("%d bytes", len(s.Args)), "is too large",
+			fmt.Sprintf("keep it under %d bytes and pass larger data by reference", MaxArgs))
+	}
+	for _, f := range []struct {
+		path string
+		set  bool
+	}{
+		{"command", len(s.Command) > 0}, {"arguments", len(s.Arguments) > 0}, {"env", len(s.Env) > 0},
+		{"system", s.System != ""}, {"inputs", len(s.Inputs) > 0}, {"stdout", s.Stdout != ""},
+		{"stderr", s.Stderr != ""}, {"archive", s.Archive != nil},
+	} {
+		if f.set {
+			v.add(f.path, "", "belongs to kind app, not to a task", "remove it, or remove kind")
+		}
+	}
+}
+
+func (v *validation) app(s *Spec) {
+	if s.Args != nil {
+		v.add("args", "", "belongs to tasks, not to kind app", "use arguments")
+	}
+	if len(s.Command) == 0 {
+		v.add("command", "", "is missing", "give a list such as [wc, -w, in.txt]")
+	} else if s.Command[0] == "" {
+		v.add("command[0]", "", "is empty", "give the program's name or path")
+	}
+	for field, list := range map[string][]string{"command": s.Command, "arguments": s.Arguments} {
+		for i, a := range list {
+			if strings.ContainsRune(a, 0) {
+				v.add(fmt.Sprintf("%s[%d]", field, i), a, "has a NUL byte", "remove it")
+			}
+		}
+	}
+	for _, k := range sortedKeys(s.Env) {
+		switch {
+		case !envRE.MatchString(k):
+			v.add("env."+k, "", "is not a variable's name", "use letters, digits and underscores, and do not begin with a digit")
+		case strings.HasPrefix(k, "PAWL_"):
+			v.add("env."+k, "", "is reserved", "use a name that does not begin with PAWL_")
+		case strings.ContainsRune(s.Env[k], 0):
+			v.add("env."+k, "", "has a NUL byte", "remove it")
+		}
+	}
+	if s.System != "" && s.System != SystemLocal {
+		v.add("system", s.System, "is unknown", "use "+SystemLocal)
+	}
+	targets := map[string]int{}
+	for i, in := range s.Inputs {
+		at := fmt.Sprintf("inputs[%d]", i)
+		if in.From == "" {
+			v.add(at+".from", "", "is missing", "give the path of a file or folder")
+			continue
+		}
+		to := in.To
+		if to == "" {
+			to = baseName(in.From)
+		}
+		v.inFolder(at+".to", to)
+		if j, dup := targets[path.Clean(to)]; dup {
+			v.add(at+".to", to, fmt.Sprintf("is the target of inputs[%d] too", j), "give another path")
+		}
+		targets[path.Clean(to)] = i
+	}
+	for field, name := range map[string]string{"stdout": s.Stdout, "stderr": s.Stderr} {
+		if name != "" {
+			v.inFolder(field, name)
+		}
+	}
+	slices.SortFunc(v.problems, func(a, b Problem) int { return strings.Compare(a.Path, b.Path) })
+}
+
+// inFolder checks a path that must stay inside the job's folder and outside Pawl's own part of it.
+func (v *validation) inFolder(at, p string) {
+	clean := path.Clean(p)
+	switch {
+	case path.IsAbs(p) || clean == ".." || strings.HasPrefix(clean, "../"):
+		v.add(at, p, "leaves the job's folder", "give a relative path without ..")
+	case clean == ".":
+		v.add(at, p, "is the job's folder itself", "give the name of a file in it")
+	case clean == ".pawl" || strings.HasPrefix(clean, ".pawl/"):
+		v.add(at, p, "lies in .pawl, which is Pawl's own", "give another path")
+	case strings.ContainsRune(p, 0):
+		v.add(at, p, "has a NUL byte", "remove it")
+	}
+}
+
+// Fingerprint identifies a request as it was given: the same JSON in another order or spacing has the same one.
+func Fingerprint(request []byte) ([32]byte, error) {
+	var v any
+	dec := json.NewDecoder(bytes.NewReader(request))
+	dec.UseNumber()
+	if err := dec.Decode(&v); err != nil {
+		return [32]byte{}, Errorf(Invalid, "request is not JSON: %w", err)
+	}
+	canonical, err := json.Marshal(v) // sorts the keys of maps
+	if err != nil {
+		return [32]byte{}, err
+	}
+	return sha256.Sum256(canonical), nil
+}
+
+func problem(path, value, what, remedy string) error {
+	return &SpecError{[]Problem{{path, short(value), what, remedy}}}
+}
+
+// short makes a value fit for a message.
+func short(s string) string {
+	const limit = 60
+	if s == "" {
+		return ""
+	}
+	if utf8.RuneCountInString(s) > limit {
+		s = string([]rune(s)[:limit]) + "…"
+	}
+	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == utf8.RuneError }) {
+		return strconv.Quote(s)
+	}
+	return s
+}
+
+// baseName returns the last element of a path or URL.
+func baseName(p string) string { return path.Base(strings.TrimRight(p, "/")) }
+
+func sortedKeys(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

@@ -1,0 +1,298 @@
+// Package store is the contract for the database that holds the jobs: domain transactions, not queries.
+//
+// Every call is one transaction, takes many jobs at once, and can be repeated: it may have committed although its
+// answer was lost. Ids are made by the caller for that reason. Time that decides anything is the database's.
+//
+// What a call means for others (queues that hold work now, follow-ups to pay, a time to wake at) comes back as
+// [Effects]; they are hints, and losing them costs a delay, never a job.
+//
+// Errors have a kind of package job: Invalid and Conflict blame the request, Fenced says that a session or a duty is
+// not alive any more, Unavailable that the same call may succeed later; Closed follows Close. All methods are safe
+// for concurrent use. Package storetest holds the suite that every store passes.
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// A Store is a database of jobs.
+type Store interface {
+	Jobs
+	Leases
+	Reader
+	Resources
+
+	// Close waits for calls under way and releases the database. It is safe to call twice.
+	Close() error
+}
+
+// Jobs is the one write path. Apply hands it the changes of workers and watchers; the other calls make theirs from
+// rows they have locked.
+type Jobs interface {
+	// Submit inserts jobs with their first event, all or none. A submission that names an idempotency key, an
+	// external id or unique keys which a job already has is answered with that job; the first two are a Conflict when
+	// the request is another one. Repeating a submission with the same job id answers the same job.
+	Submit(context.Context, Submission) ([]Submitted, Effects, error)
+
+	// Claim moves ready jobs into the session's custody and returns them. It locks the session and checks its lease
+	// by the database's clock in the same transaction: Fenced when it is not alive. Repeated with the same id it
+	// answers the same jobs, less those that have moved on. A job may only be started once Claim has returned.
+	Claim(context.Context, Claim) ([]job.Job, error)
+
+	// Apply makes changes and answers each by its index. A job appears at most once. An error means that none was
+	// applied; a kind other than Unavailable and Closed lays the blame on one of them, to be found by halving.
+	Apply(context.Context, []job.Change) ([]Applied, Effects, error)
+
+	// Wish writes what a person wants of jobs, and carries it out at once on those that no worker and no watcher
+	// holds. An unknown job is answered with NotFound in its place.
+	Wish(context.Context, Wish) ([]Wished, Effects, error)
+
+	// Due moves up to limit jobs whose time has come out of their schedule gate. Effects.Due is the next due time.
+	Due(ctx context.Context, limit int) (int, Effects, error)
+
+	// Pay pays up to limit rows of follow-ups, oldest first. Effects.Owed says whether more is left to pay.
+	Pay(ctx context.Context, limit int) (int, Effects, error)
+
+	// Expire takes up to limit jobs from sessions that are not alive. It returns how many it took; fewer than limit
+	// means that none is left.
+	Expire(ctx context.Context, limit int) (int, Effects, error)
+}
+
+// Leases holds sessions and duties. A process that works has one session for all its jobs.
+type Leases interface {
+	// Begin opens a session with a fresh random id. Repeating it is harmless while the session lives.
+	Begin(context.Context, Session) error
+
+	// Renew is the heartbeat: it extends the lease, and answers everything a process must hear of. Fenced when the
+	// session has ended or expired.
+	Renew(context.Context, Renew) (Renewal, error)
+
+	// End closes a session in good order and gives its jobs back as if it had never claimed them. It is repeatable.
+	End(ctx context.Context, session job.ID) (Effects, error)
+}
+
+// Reader reads. Every method but Held sees one tenant only; a job of another tenant is NotFound.
+type Reader interface {
+	// Job returns one job with everything about it.
+	Job(ctx context.Context, tenant string, id job.ID) (job.Job, error)
+	// List returns a page of jobs, newest first, without Request, Resolved, Work and Result. Pages are stable under
+	// inserts: a job is on exactly one.
+	List(ctx context.Context, q Query) (Page, error)
+	// Count counts jobs by state.
+	Count(ctx context.Context, tenant string) (map[job.State]int, error)
+	// Events returns events in the order in which they were committed. A cursor never passes a transaction that is
+	// still open, so that following cursors misses nothing.
+	Events(ctx context.Context, q EventQuery) (Events, error)
+	// Held returns the jobs in custody of a session, and Watched those in custody monitor on a machine.
+	Held(ctx context.Context, session job.ID) ([]job.Job, error)
+	Watched(ctx context.Context, machine string) ([]job.Job, error)
+}
+
+// Resources holds typed documents: systems, queues, and what else is configured and not run.
+type Resources interface {
+	// Put writes a document. Version must be the stored one (0: it must be new), else Conflict.
+	Put(context.Context, Resource) (Resource, error)
+	Resource(ctx context.Context, tenant, kind, name string) (Resource, error)
+	Resources(ctx context.Context, tenant, kind string) ([]Resource, error)
+	// Delete removes a document; removing one that is not there is NotFound.
+	Delete(ctx context.Context, tenant, kind, name string) error
+}
+
+// Effects say what a committed call means for others.
+type Effects struct {
+	Ready []Line    // lines that got ready jobs
+	Owed  bool      // there are follow-ups to pay
+	Due   time.Time // the earliest time at which a job that this call put behind a schedule gate is due; zero: none
+	Held  []job.ID  // sessions whose jobs have a wish that they must obey
+	Watch []string  // machines whose watcher must look: a job entered monitor, or has a wish there
+}
+
+// A Line is where ready jobs wait: one queue and kind.
+type Line struct {
+	Queue, Kind string
+}
+
+// A Submission is one call's jobs.
+type Submission struct {
+	Tenant string
+	By     string // the principal that submits
+	// Key is the idempotency key of the call; empty: none. It is kept with the ids it made for KeepKey.
+	Key  string
+	Jobs []New
+}
+
+// KeepKey is how long an idempotency key is kept.
+const KeepKey = 24 * time.Hour
+
+// New is one job to be made. The spec in Job.Request is complete and valid; the store fills in place, epoch and times.
+type New struct {
+	// Job needs ID, Owner, Kind, Name, Queue, Machine, Priority, MaxAttempts, ExternalID, Labels, Request; and Due
+	// when a time gates it.
+	Job job.Job
+	// Delay gates the job until the database's now + Delay.
+	Delay  time.Duration
+	After  []After
+	Unique []Unique
+	// Fingerprint of the request, for ExternalID and Submission.Key.
+	Fingerprint [32]byte
+}
+
+// After is a prerequisite: a job of the same tenant that must end first.
+type After struct {
+	Job  job.ID
+	Need job.Need
+}
+
+// Unique is a key that no other job of the tenant and kind may hold at the same time.
+type Unique struct {
+	Mode job.UniqueMode
+	Key  string
+}
+
+// Submitted answers one submission.
+type Submitted struct {
+	ID      job.ID
+	Place   job.Place
+	Existed bool // the job was there before this call
+}
+
+// A Claim asks for ready jobs.
+type Claim struct {
+	ID      job.ID // made by the caller
+	Session job.ID
+	Queues  []string
+	Kinds   []string
+	// Machine is the machine whose own jobs may be claimed beside those of no machine.
+	Machine string
+	// Slots says how many jobs to claim in each lane. Within a lane priority decides, then age.
+	Slots map[job.Lane]int
+}
+
+// Applied answers one change.
+type Applied struct {
+	Outcome Outcome
+	// Now is where the job stood after the change, or stands when it was not applied; its Fence is that of the change.
+	Now  job.Guard
+	Wish job.Wish // that stands on the row
+}
+
+// An Outcome is what became of a change.
+type Outcome string
+
+// The outcomes.
+const (
+	OK       Outcome = "applied"
+	Turned   Outcome = "turned"   // applied, but turned by a wish: see Now
+	Fenced   Outcome = "fenced"   // session, duty or epoch is not the newest: stop working on the job
+	Conflict Outcome = "conflict" // the epoch is right but the job stands elsewhere
+)
+
+// A Wish is what a person wants of jobs.
+type Wish struct {
+	Tenant string
+	By     string // the principal, for the history
+	Wish   job.Wish
+	Jobs   []job.ID
+}
+
+// Wished answers a wish for one job.
+type Wished struct {
+	Err   error // NotFound, or Conflict with the reason why the wish has no meaning here
+	Place job.Place
+	// Done says that the job has obeyed; otherwise a worker or a watcher will obey.
+	Done bool
+}
+
+// A Session is one holder of a lease.
+type Session struct {
+	ID      job.ID
+	Process string        // host and pid, for people
+	Lease   time.Duration // at least MinLease
+}
+
+// MinLease is the shortest lease.
+const MinLease = 10 * time.Millisecond
+
+// Renew asks for another lease.
+type Renew struct {
+	Session job.ID
+	Lease   time.Duration
+	// Queues and Kinds that the process serves and Machine where it runs, for Renewal.Ready.
+	Queues  []string
+	Kinds   []string
+	Machine string
+	// Duties that the process wants to have or to keep.
+	Duties []string
+}
+
+// Renewal is what a process hears with each heartbeat.
+type Renewal struct {
+	// Now is the database's time; Held counts the jobs of the session that it has held since before HeldBefore (the
+	// renewal before last). A process that counts otherwise calls Reader.Held and gives back the strangers.
+	Now        time.Time
+	HeldBefore time.Time
+	Held       int
+	Wishes     []Standing
+	// NextExpiry is the earliest end of the lease of another session that is not closed; zero: there is none.
+	NextExpiry time.Time
+	Ready      []Line // lines this process serves that hold ready work
+	Duties     []Duty // those that it has now
+	// Unpaid says that follow-ups have been unpaid for longer than a lease.
+	Unpaid bool
+}
+
+// Standing is a wish on a job in the session's custody.
+type Standing struct {
+	Job   job.ID
+	Epoch int64
+	Wish  job.Wish
+}
+
+// A Duty is something that one process does for all. Term is raised by each change of its holder.
+type Duty struct {
+	Name string
+	Term int64
+}
+
+// A Query asks for a page of jobs.
+type Query struct {
+	Tenant string
+	States []job.State // empty: all
+	Kind   string      // empty: all
+	Name   string      // empty: all
+	Labels map[string]string
+	Limit  int    // 1 to 1000; 100 by default
+	Cursor string // from the page before
+}
+
+// A Page is a page of jobs.
+type Page struct {
+	Jobs []job.Job
+	Next string // empty: the last page
+}
+
+// An EventQuery asks for events.
+type EventQuery struct {
+	Tenant string
+	Job    job.ID // zero: of all jobs
+	Cursor string // from the answer before; empty: from the first
+	Limit  int    // 1 to 10000; 1000 by default
+}
+
+// Events is a run of events.
+type Events struct {
+	Events []job.Event
+	Cursor string // to go on from; never empty
+}
+
+// A Resource is a typed document.
+type Resource struct {
+	Tenant, Kind, Name string
+	Version            int64
+	Updated            time.Time
+	Doc                json.RawMessage
+}
