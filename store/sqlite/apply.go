@@ -1,0 +1,140 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Apply implements [store.Jobs].
+func (s *Store) Apply(ctx context.Context, changes []job.Change) (answers []store.Applied, eff store.Effects, err error) {
+	ids := make([]job.ID, len(changes))
+	seen := make(map[job.ID]bool, len(changes))
+	for i, c := range changes {
+		if seen[c.Job] {
+			return nil, eff, job.Errorf(job.Internal, "two changes of job %s in one call", c.Job)
+		}
+		if err := c.Check(); err != nil {
+			return nil, eff, err
+		}
+		seen[c.Job], ids[i] = true, c.Job
+	}
+	err = s.do(ctx, func(t *tx) error {
+		answers, eff = make([]store.Applied, len(changes)), store.Effects{}
+		rows, err := t.find(ids)
+		if err != nil {
+			return err
+		}
+		fences := map[job.Fence]bool{}
+		for i, c := range changes {
+			live, known := fences[c.From.Fence]
+			if !known {
+				if live, err = t.fence(c.From.Fence); err != nil {
+					return err
+				}
+				fences[c.From.Fence] = live
+			}
+			if answers[i], err = t.apply(rows[c.Job], c, live, &eff); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return answers, eff, err
+}
+
+// apply makes one change if its guard holds.
+func (t *tx) apply(r *row, c job.Change, live bool, eff *store.Effects) (store.Applied, error) {
+	if r == nil {
+		return store.Applied{Outcome: store.Fenced}, nil
+	}
+	g := c.From
+	if r.Epoch != g.Epoch || r.N != g.N {
+		if a, ok, err := t.replayed(r, c); ok || err != nil {
+			return a, err
+		}
+	}
+	stands := func(o store.Outcome) store.Applied {
+		return store.Applied{Outcome: o, Now: r.Guard(g.Fence), Wish: r.Wish}
+	}
+	switch {
+	case r.Epoch != g.Epoch || !live:
+		return stands(store.Fenced), nil
+	case r.Custody == job.Worker && r.Session != g.Fence.Session:
+		return stands(store.Fenced), nil
+	case r.N != g.N || r.Place != g.Place:
+		return stands(store.Conflict), nil
+	}
+	wish := r.Wish
+	turned, bent := job.Turn(&r.Job, c)
+	cause, outcome := job.CauseWork, store.OK
+	if bent {
+		cause, outcome = job.CauseTurned, store.Turned
+	}
+	if err := t.write(r, turned, cause, actorOf(g.Fence), eff); err != nil {
+		return store.Applied{}, err
+	}
+	a := stands(outcome)
+	a.Wish = wish
+	return a, nil
+}
+
+// replayed answers a change that was made before as it was answered then; its first history row tells.
+func (t *tx) replayed(r *row, c job.Change) (a store.Applied, ok bool, err error) {
+	first, last := c.From.N+1, c.From.N+int64(len(c.Path))
+	if r.N < last {
+		return a, false, nil
+	}
+	var made int
+	err = t.query(`SELECT n, epoch, state, custody, cause, actor FROM events WHERE job = ? AND n BETWEEN ? AND ?`, func(v []driver.Value) error {
+		cause := job.Cause(text(v[4]))
+		if v[1].(int64) != c.From.Epoch || (cause != job.CauseWork && cause != job.CauseTurned) || actor(v[5]) != c.From.Fence.Actor() {
+			return nil
+		}
+		made++
+		if v[0].(int64) == last {
+			a.Outcome = store.OK
+			if cause == job.CauseTurned {
+				a.Outcome = store.Turned
+			}
+			a.Now = job.Guard{
+				Place: job.Place{State: job.State(text(v[2])), Custody: job.Custody(text(v[3]))},
+				Epoch: c.From.Epoch, N: last, Fence: c.From.Fence,
+			}
+			if a.Now.Place.Custody != c.From.Place.Custody {
+				a.Now.Epoch++
+			}
+		}
+		return nil
+	}, r.seq, first, last)
+	a.Wish = r.Wish
+	return a, made == len(c.Path), err
+}
+
+// fence reports whether the holder of a fence is alive. The zero fence is no holder: only the store itself decides
+// without one.
+func (t *tx) fence(f job.Fence) (bool, error) {
+	switch {
+	case !f.Session.IsZero():
+		return t.exists(`SELECT 1 FROM sessions WHERE id = ? AND ended IS NULL AND lease_until > ?`, blob(f.Session), micros(t.lease))
+	case f.Duty != "":
+		return t.exists(`SELECT 1 FROM duties d JOIN sessions s ON s.id = d.session
+			WHERE d.name = ? AND d.term = ? AND s.ended IS NULL AND s.lease_until > ?`, f.Duty, f.Term, micros(t.lease))
+	}
+	return false, nil
+}
+
+// alive is Fenced unless the session may work.
+func (t *tx) alive(session job.ID) error {
+	ok, err := t.fence(job.Fence{Session: session})
+	if err != nil || ok {
+		return err
+	}
+	return fenced(session)
+}
+
+func fenced(session job.ID) error {
+	return job.Errorf(job.Fenced, "session %s has ended: begin a new one", session)
+}

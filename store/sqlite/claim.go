@@ -1,0 +1,116 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"database/sql/driver"
+	"slices"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// withSpec are the columns of a row and of its spec.
+const withSpec = columns + `, s.request, s.resolved, s.labels`
+
+// Claim implements [store.Jobs].
+func (s *Store) Claim(ctx context.Context, c store.Claim) (jobs []job.Job, err error) {
+	if s.write == nil {
+		return nil, s.do(ctx, nil)
+	}
+	err = s.write.do(ctx, s.write.claims, func(t *tx) error {
+		jobs = nil
+		if err := t.alive(c.Session); err != nil {
+			return err
+		}
+		rs, err := t.claimed(c)
+		if err != nil || len(rs) > 0 {
+			jobs = rs
+			return err
+		}
+		for _, lane := range job.Lanes {
+			found, err := t.heads(c, lane)
+			if err != nil {
+				return err
+			}
+			for i := range found {
+				r := &found[i]
+				if err := t.claim(r, c); err != nil {
+					return err
+				}
+				jobs = append(jobs, r.Job)
+			}
+		}
+		return nil
+	})
+	return jobs, err
+}
+
+// claimed returns the jobs that an earlier call with the same id claimed.
+func (t *tx) claimed(c store.Claim) (jobs []job.Job, err error) {
+	err = t.query(`SELECT `+withSpec+` FROM jobs j JOIN specs s ON s.seq = j.seq WHERE j.session = ? AND j.claim = ?`,
+		func(v []driver.Value) error {
+			jobs = append(jobs, scanSpec(v).Job)
+			return nil
+		}, blob(c.Session), blob(c.ID))
+	return jobs, err
+}
+
+// heads returns the jobs at the heads of the lines that c asks for, merged by priority and age. The ready index
+// holds each line in that order, so that a claim reads what it takes and no backlog.
+func (t *tx) heads(c store.Claim, lane job.Lane) ([]row, error) {
+	slots := c.Slots[lane]
+	if slots <= 0 {
+		return nil, nil
+	}
+	var found []row
+	lines := 0
+	machines := []string{""}
+	if c.Machine != "" {
+		machines = append(machines, c.Machine)
+	}
+	for _, queue := range c.Queues {
+		for _, kind := range c.Kinds {
+			if (kind == job.KindApp) == (lane == job.LaneTask) {
+				continue
+			}
+			for _, machine := range machines {
+				n := len(found)
+				err := t.query(`SELECT `+withSpec+` FROM jobs j JOIN specs s ON s.seq = j.seq
+					WHERE j.custody = 'ready' AND j.queue = ? AND j.kind = ? AND j.machine = ? AND j.lane = ?
+					ORDER BY j.priority, j.created LIMIT ?`,
+					func(v []driver.Value) error {
+						found = append(found, scanSpec(v))
+						return nil
+					}, queue, kind, machine, string(lane), int64(slots))
+				if err != nil {
+					return nil, err
+				}
+				if len(found) > n {
+					lines++
+				}
+			}
+		}
+	}
+	if lines > 1 {
+		slices.SortStableFunc(found, func(a, b row) int {
+			return cmp.Or(cmp.Compare(a.Priority, b.Priority), a.Created.Compare(b.Created), cmp.Compare(a.seq, b.seq))
+		})
+	}
+	return found[:min(slots, len(found))], nil
+}
+
+// claim moves a ready job into the session's custody.
+func (t *tx) claim(r *row, c store.Claim) error {
+	ch := job.Change{Job: r.ID, From: r.Guard(job.Fence{}), To: job.Worker, Path: []job.Entry{{State: job.Claimed(r.State, r.Lane)}}}
+	ch.Set.Session, ch.Set.Claim = c.Session, c.ID
+	var none store.Effects
+	return t.write(r, ch, job.CauseClaim, blob(c.Session), &none)
+}
+
+func scanSpec(v []driver.Value) row {
+	r := scan(v)
+	r.Request, r.Resolved = raw(v[nColumns]), raw(v[nColumns+1])
+	r.Labels = labels(v[nColumns+2])
+	return r
+}

@@ -1,0 +1,38 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Due implements [store.Jobs].
+func (s *Store) Due(ctx context.Context, limit int) (n int, eff store.Effects, err error) {
+	err = s.do(ctx, func(t *tx) error {
+		n, eff = 0, store.Effects{}
+		rs, err := t.rows(`SELECT `+columns+` FROM jobs j WHERE custody = 'gate' AND due <= ? ORDER BY due LIMIT ?`, micros(t.now), int64(limit))
+		if err != nil {
+			return err
+		}
+		for i := range rs {
+			r := &rs[i]
+			n++
+			if p := job.Next(&r.Job, job.Pending, t.now); p != r.Place {
+				c := job.Change{Job: r.ID, From: r.Guard(job.Fence{}), To: p.Custody, Path: []job.Entry{{State: p.State}}}
+				err = t.write(r, c, job.CauseDue, nil, &eff)
+			} else { // another gate still holds it; the schedule does not any more
+				_, err = t.exec(`UPDATE jobs SET due = NULL WHERE seq = ?`, r.seq)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return t.query(`SELECT min(due) FROM jobs WHERE custody = 'gate' AND due IS NOT NULL`, func(v []driver.Value) error {
+			eff.Due = instant(v[0])
+			return nil
+		})
+	})
+	return n, eff, err
+}

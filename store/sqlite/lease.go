@@ -1,0 +1,203 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Begin implements [store.Leases].
+func (s *Store) Begin(ctx context.Context, n store.Session) error {
+	return s.do(ctx, func(t *tx) error {
+		until := t.lease.Add(max(n.Lease, store.MinLease))
+		_, err := t.exec(`INSERT INTO sessions (id, process, started, renewed, renewed_ago, lease_until) VALUES (?, ?, ?, ?, ?, ?)
+			ON CONFLICT (id) DO NOTHING`, blob(n.ID), n.Process, micros(t.now), micros(t.now), micros(t.now), micros(until))
+		if err != nil {
+			return err
+		}
+		return t.alive(n.ID)
+	})
+}
+
+// Renew implements [store.Leases]. It is one statement, and a second one while a duty that is wanted is not held.
+func (s *Store) Renew(ctx context.Context, r store.Renew) (a store.Renewal, err error) {
+	queues, err := json.Marshal(r.Queues)
+	if err != nil {
+		return a, err
+	}
+	kinds, err := json.Marshal(r.Kinds)
+	if err != nil {
+		return a, err
+	}
+	err = s.do(ctx, func(t *tx) error {
+		a = store.Renewal{Now: t.now}
+		lease := max(r.Lease, store.MinLease)
+		found := false
+		err := t.query(`UPDATE sessions SET renewed_ago = renewed, renewed = ?, lease_until = ?
+			WHERE id = ? AND ended IS NULL AND lease_until > ?
+			RETURNING renewed_ago,
+				(SELECT count(*) FROM jobs j WHERE j.session = sessions.id AND j.since < sessions.renewed_ago),
+				(SELECT json_group_array(json_array(hex(j.id), j.epoch, j.wish)) FROM jobs j WHERE j.session = sessions.id AND j.wish <> ''),
+				(SELECT min(o.lease_until) FROM sessions o WHERE o.ended IS NULL AND o.id <> sessions.id),
+				(SELECT json_group_array(json_array(q.value, k.value)) FROM json_each(?) q, json_each(?) k
+					WHERE EXISTS (SELECT 1 FROM jobs j WHERE j.custody = 'ready' AND j.queue = q.value AND j.kind = k.value AND j.machine IN ('', ?))),
+				(SELECT json_group_array(json_array(d.name, d.term)) FROM duties d WHERE d.session = sessions.id),
+				EXISTS (SELECT 1 FROM followups WHERE at < ?)`,
+			func(v []driver.Value) error {
+				found = true
+				a.HeldBefore, a.Held, a.NextExpiry = instant(v[0]), integer(v[1]), instant(v[3])
+				a.Unpaid = integer(v[6]) != 0
+				return decodeRenewal(&a, text(v[2]), text(v[4]), text(v[5]))
+			},
+			micros(t.now), micros(t.lease.Add(lease)), blob(r.Session), micros(t.lease),
+			string(queues), string(kinds), r.Machine, t.now.Add(-lease).UnixMicro())
+		if err != nil {
+			return err
+		}
+		if !found {
+			return fenced(r.Session)
+		}
+		a.Duties, err = t.takeDuties(r, a.Duties)
+		return err
+	})
+	return a, err
+}
+
+// decodeRenewal reads the lists that the renewal's statement answers as JSON.
+func decodeRenewal(a *store.Renewal, wishes, ready, duties string) error {
+	var ws [][3]any
+	var rs [][2]string
+	var ds [][2]any
+	for s, v := range map[string]any{wishes: &ws, ready: &rs, duties: &ds} {
+		if s == "[]" || s == "" {
+			continue
+		}
+		if err := json.Unmarshal([]byte(s), v); err != nil {
+			return fmt.Errorf("answer of renewal: %w", err)
+		}
+	}
+	for _, w := range ws {
+		b, err := hex.DecodeString(w[0].(string))
+		if err != nil {
+			return err
+		}
+		a.Wishes = append(a.Wishes, store.Standing{Job: job.ID(b), Epoch: int64(w[1].(float64)), Wish: job.Wish(w[2].(string))})
+	}
+	for _, r := range rs {
+		a.Ready = append(a.Ready, store.Line{Queue: r[0], Kind: r[1]})
+	}
+	for _, d := range ds {
+		a.Duties = append(a.Duties, store.Duty{Name: d[0].(string), Term: int64(d[1].(float64))})
+	}
+	return nil
+}
+
+// takeDuties keeps of the duties held those that are wanted, and takes the others that nobody alive holds.
+func (t *tx) takeDuties(r store.Renew, held []store.Duty) ([]store.Duty, error) {
+	var duties []store.Duty
+	for _, name := range r.Duties {
+		kept := false
+		for _, d := range held {
+			if d.Name == name {
+				duties, kept = append(duties, d), true
+			}
+		}
+		if kept {
+			continue
+		}
+		err := t.query(`INSERT INTO duties (name, term, session) VALUES (?, 1, ?)
+			ON CONFLICT (name) DO UPDATE SET term = term + 1, session = excluded.session
+			WHERE session NOT IN (SELECT id FROM sessions WHERE ended IS NULL AND lease_until > ?)
+			RETURNING term`,
+			func(v []driver.Value) error {
+				duties = append(duties, store.Duty{Name: name, Term: v[0].(int64)})
+				return nil
+			}, name, blob(r.Session), micros(t.lease))
+		if err != nil {
+			return nil, err
+		}
+	}
+	return duties, nil
+}
+
+// End implements [store.Leases].
+func (s *Store) End(ctx context.Context, session job.ID) (eff store.Effects, err error) {
+	err = s.do(ctx, func(t *tx) error {
+		eff = store.Effects{}
+		if _, err := t.exec(`UPDATE sessions SET ended = ? WHERE id = ? AND ended IS NULL`, micros(t.now), blob(session)); err != nil {
+			return err
+		}
+		rs, err := t.rows(`SELECT `+columns+` FROM jobs j WHERE j.session = ? ORDER BY j.seq`, blob(session))
+		if err != nil {
+			return err
+		}
+		return t.expire(rs, func(job.ID) bool { return false }, &eff)
+	})
+	return eff, err
+}
+
+// Expire implements [store.Jobs].
+func (s *Store) Expire(ctx context.Context, limit int) (n int, eff store.Effects, err error) {
+	err = s.do(ctx, func(t *tx) error {
+		n, eff = 0, store.Effects{}
+		_, err := t.exec(`UPDATE sessions SET ended = ?, crashed = 1 WHERE ended IS NULL AND lease_until <= ?`, micros(t.now), micros(t.lease))
+		if err != nil {
+			return err
+		}
+		rs, err := t.rows(`SELECT `+columns+` FROM jobs j WHERE j.session IS NOT NULL
+			AND j.session NOT IN (SELECT id FROM sessions WHERE ended IS NULL) ORDER BY j.seq LIMIT ?`, int64(limit))
+		if err != nil {
+			return err
+		}
+		closed := map[job.ID]bool{}
+		err = t.query(`SELECT id FROM sessions WHERE ended IS NOT NULL AND crashed = 0`, func(v []driver.Value) error {
+			closed[id(v[0])] = true
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		n = len(rs)
+		if err := t.expire(rs, func(s job.ID) bool { return !closed[s] }, &eff); err != nil || n == limit {
+			return err
+		}
+		_, err = t.exec(`DELETE FROM sessions WHERE ended IS NOT NULL AND ended < ?`, t.now.Add(-time.Hour).UnixMicro())
+		return err
+	})
+	return n, eff, err
+}
+
+// expire takes jobs from a session that has ended.
+func (t *tx) expire(rs []row, crashed func(session job.ID) bool, eff *store.Effects) error {
+	for i := range rs {
+		r := &rs[i]
+		c, _ := job.Turn(&r.Job, job.Expired(&r.Job, crashed(r.Session)))
+		if err := t.write(r, c, job.CauseExpired, nil, eff); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// endSessions ends the sessions of earlier processes: the lock on the folder proves that they are dead.
+func (s *Store) endSessions(ctx context.Context) error {
+	return s.do(ctx, func(t *tx) error {
+		_, err := t.exec(`UPDATE sessions SET ended = ?, crashed = 1 WHERE ended IS NULL`, micros(t.now))
+		return err
+	})
+}
+
+// actor reads who an event names.
+func actor(v driver.Value) string {
+	if b, ok := v.([]byte); ok {
+		return id(b).String()
+	}
+	return strings.Clone(text(v))
+}

@@ -1,0 +1,172 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Job implements [store.Reader].
+func (s *Store) Job(ctx context.Context, tenant string, id job.ID) (j job.Job, err error) {
+	found := false
+	err = s.query(ctx, `SELECT `+withSpec+` FROM jobs j JOIN specs s ON s.seq = j.seq WHERE j.id = ? AND j.tenant = ?`, nColumns+3,
+		func(v []driver.Value) {
+			j, found = scanSpec(v).Job, true
+		}, blob(id), tenant)
+	if err == nil && !found {
+		err = notFound(id)
+	}
+	return j, err
+}
+
+// List implements [store.Reader].
+func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err error) {
+	limit := within(q.Limit, 100, 1000)
+	where, args := []string{"j.tenant = ?"}, []any{q.Tenant}
+	and := func(cond string, a ...any) {
+		where, args = append(where, cond), append(args, a...)
+	}
+	if q.Cursor != "" {
+		seq, err := cursor(q.Cursor)
+		if err != nil {
+			return p, err
+		}
+		and("j.seq < ?", seq)
+	}
+	if len(q.States) > 0 {
+		marks := make([]string, len(q.States))
+		for i, st := range q.States {
+			marks[i] = "?"
+			args = append(args, string(st))
+		}
+		and("j.state IN (" + strings.Join(marks, ", ") + ")")
+	}
+	if q.Kind != "" {
+		and("j.kind = ?", q.Kind)
+	}
+	if q.Name != "" {
+		and("j.name = ?", q.Name)
+	}
+	for k, v := range q.Labels {
+		and("EXISTS (SELECT 1 FROM json_each(s.labels) l WHERE l.key = ? AND l.value = ?)", k, v)
+	}
+	args = append(args, int64(limit+1))
+	var last int64
+	err = s.query(ctx, `SELECT `+columns+`, s.labels FROM jobs j JOIN specs s ON s.seq = j.seq
+		WHERE `+strings.Join(where, " AND ")+` ORDER BY j.seq DESC LIMIT ?`, nColumns+1,
+		func(v []driver.Value) {
+			if len(p.Jobs) == limit {
+				p.Next = strconv.FormatInt(last, 36)
+				return
+			}
+			r := scan(v)
+			r.Labels, r.Work, r.Result = labels(v[nColumns]), nil, nil
+			last = r.seq
+			p.Jobs = append(p.Jobs, r.Job)
+		}, args...)
+	return p, err
+}
+
+// Count implements [store.Reader].
+func (s *Store) Count(ctx context.Context, tenant string) (map[job.State]int, error) {
+	counts := map[job.State]int{}
+	err := s.query(ctx, `SELECT state, count(*) FROM jobs WHERE tenant = ? GROUP BY state`, 2, func(v []driver.Value) {
+		counts[job.State(text(v[0]))] = integer(v[1])
+	}, tenant)
+	return counts, err
+}
+
+// Events implements [store.Reader]. One connection writes, so the order of seq is the order of commits, and a cursor
+// is a seq.
+func (s *Store) Events(ctx context.Context, q store.EventQuery) (es store.Events, err error) {
+	after := int64(0)
+	if q.Cursor != "" {
+		if after, err = cursor(q.Cursor); err != nil {
+			return es, err
+		}
+	}
+	sql := `SELECT e.seq, j.id, e.n, e.epoch, e.state, e.custody, e.at, e.cause, e.actor, e.code, e.message, e.data
+		FROM events e JOIN jobs j ON j.seq = e.job WHERE j.tenant = ? AND e.seq > ? ORDER BY e.seq LIMIT ?`
+	args := []any{q.Tenant, after, int64(within(q.Limit, 1000, 10_000))}
+	if !q.Job.IsZero() {
+		sql = `SELECT e.seq, j.id, e.n, e.epoch, e.state, e.custody, e.at, e.cause, e.actor, e.code, e.message, e.data
+			FROM jobs j JOIN events e ON e.job = j.seq WHERE j.id = ? AND j.tenant = ? AND e.seq > ? ORDER BY e.n LIMIT ?`
+		args = append([]any{blob(q.Job)}, args...)
+	}
+	err = s.query(ctx, sql, 12, func(v []driver.Value) {
+		after = v[0].(int64)
+		es.Events = append(es.Events, job.Event{
+			Job: id(v[1]), N: v[2].(int64), Epoch: v[3].(int64), State: job.State(text(v[4])), Custody: job.Custody(text(v[5])),
+			At: instant(v[6]), Cause: job.Cause(text(v[7])), Actor: actor(v[8]), Code: job.Code(text(v[9])), Message: text(v[10]), Data: raw(v[11]),
+		})
+	}, args...)
+	es.Cursor = strconv.FormatInt(after, 36)
+	return es, err
+}
+
+// Held implements [store.Reader].
+func (s *Store) Held(ctx context.Context, session job.ID) (jobs []job.Job, err error) {
+	return s.jobs(ctx, `j.session = ?`, blob(session))
+}
+
+// Watched implements [store.Reader].
+func (s *Store) Watched(ctx context.Context, machine string) ([]job.Job, error) {
+	return s.jobs(ctx, `j.custody = 'monitor' AND j.machine = ?`, machine)
+}
+
+func (s *Store) jobs(ctx context.Context, where string, args ...any) (jobs []job.Job, err error) {
+	err = s.query(ctx, `SELECT `+withSpec+` FROM jobs j JOIN specs s ON s.seq = j.seq WHERE `+where, nColumns+3, func(v []driver.Value) {
+		jobs = append(jobs, scanSpec(v).Job)
+	}, args...)
+	return jobs, err
+}
+
+// query runs a statement on a connection that reads.
+func (s *Store) query(ctx context.Context, sql string, columns int, each func(row []driver.Value), args ...any) error {
+	s.statements.Add(1)
+	rows, err := s.read.QueryContext(ctx, sql, args...)
+	if err != nil {
+		return classify(err)
+	}
+	defer rows.Close()
+	row := make([]driver.Value, columns)
+	into := make([]any, columns)
+	for i := range row {
+		into[i] = &row[i]
+	}
+	for rows.Next() {
+		if err := rows.Scan(into...); err != nil {
+			return err
+		}
+		each(row)
+	}
+	return classify(rows.Err())
+}
+
+func cursor(s string) (int64, error) {
+	n, err := strconv.ParseInt(s, 36, 64)
+	if err != nil || n < 0 {
+		return 0, job.Errorf(job.Invalid, "%q is not a cursor: pass the one from the answer before, or none", s)
+	}
+	return n, nil
+}
+
+func within(n, standard, most int) int {
+	if n <= 0 {
+		return standard
+	}
+	return min(n, most)
+}
+
+func labels(v driver.Value) map[string]string {
+	var m map[string]string
+	if s, ok := v.(string); ok {
+		json.Unmarshal([]byte(s), &m) //nolint:errcheck // written by Submit from such a map
+	}
+	return m
+}

@@ -1,0 +1,74 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Put implements [store.Resources].
+func (s *Store) Put(ctx context.Context, r store.Resource) (store.Resource, error) {
+	err := s.do(ctx, func(t *tx) error {
+		if r.Version == 0 {
+			n, err := t.exec(`INSERT INTO resources (tenant, kind, name, version, updated, doc) VALUES (?, ?, ?, 1, ?, ?)
+				ON CONFLICT DO NOTHING`, r.Tenant, r.Kind, r.Name, micros(t.now), string(r.Doc))
+			if err == nil && n == 0 {
+				err = job.Errorf(job.Conflict, "%s %s exists: read it and send its version", r.Kind, r.Name)
+			}
+			return err
+		}
+		n, err := t.exec(`UPDATE resources SET version = version + 1, updated = ?, doc = ? WHERE tenant = ? AND kind = ? AND name = ? AND version = ?`,
+			micros(t.now), string(r.Doc), r.Tenant, r.Kind, r.Name, r.Version)
+		if err == nil && n == 0 {
+			err = job.Errorf(job.Conflict, "%s %s is not at version %d: read it again", r.Kind, r.Name, r.Version)
+		}
+		return err
+	})
+	if err != nil {
+		return store.Resource{}, err
+	}
+	return s.Resource(ctx, r.Tenant, r.Kind, r.Name)
+}
+
+// Resource implements [store.Resources].
+func (s *Store) Resource(ctx context.Context, tenant, kind, name string) (store.Resource, error) {
+	rs, err := s.resources(ctx, `tenant = ? AND kind = ? AND name = ?`, tenant, kind, name)
+	if err != nil {
+		return store.Resource{}, err
+	}
+	if len(rs) == 0 {
+		return store.Resource{}, noResource(kind, name)
+	}
+	return rs[0], nil
+}
+
+// Resources implements [store.Resources].
+func (s *Store) Resources(ctx context.Context, tenant, kind string) ([]store.Resource, error) {
+	return s.resources(ctx, `tenant = ? AND kind = ?`, tenant, kind)
+}
+
+func (s *Store) resources(ctx context.Context, where string, args ...any) (rs []store.Resource, err error) {
+	err = s.query(ctx, `SELECT tenant, kind, name, version, updated, doc FROM resources WHERE `+where+` ORDER BY name`, 6, func(v []driver.Value) {
+		rs = append(rs, store.Resource{
+			Tenant: text(v[0]), Kind: text(v[1]), Name: text(v[2]), Version: v[3].(int64), Updated: instant(v[4]), Doc: raw(v[5]),
+		})
+	}, args...)
+	return rs, err
+}
+
+// Delete implements [store.Resources].
+func (s *Store) Delete(ctx context.Context, tenant, kind, name string) error {
+	return s.do(ctx, func(t *tx) error {
+		n, err := t.exec(`DELETE FROM resources WHERE tenant = ? AND kind = ? AND name = ?`, tenant, kind, name)
+		if err == nil && n == 0 {
+			err = noResource(kind, name)
+		}
+		return err
+	})
+}
+
+func noResource(kind, name string) error {
+	return job.Errorf(job.NotFound, "there is no %s %s", kind, name)
+}

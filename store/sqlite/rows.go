@@ -1,0 +1,245 @@
+package sqlite
+
+import (
+	"database/sql/driver"
+	"encoding/json"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// A row is a job as the database holds it.
+type row struct {
+	job.Job
+	seq int64
+}
+
+// columns of a row, in the order in which scan reads them.
+const columns = `j.seq, j.id, j.tenant, j.owner, j.kind, j.name, j.queue, j.machine, j.priority, j.max_attempts,
+	j.created, j.external_id, j.parent, j.state, j.custody, j.epoch, j.n, j.lane, j.session, j.claim, j.attempt,
+	j.recoveries, j.suspect, j.launch, j.live, j.since, j.due, j.ended, j.needs, j.ties, j.wish, j.wished_by,
+	j.resume, j.code, j.message, j.work, j.result`
+
+const nColumns = 37
+
+func scan(v []driver.Value) row {
+	r := row{seq: v[0].(int64)}
+	j := &r.Job
+	j.ID = id(v[1])
+	j.Tenant, j.Owner, j.Kind, j.Name = text(v[2]), text(v[3]), text(v[4]), text(v[5])
+	j.Queue, j.Machine = text(v[6]), text(v[7])
+	j.Priority, j.MaxAttempts = integer(v[8]), integer(v[9])
+	j.Created, j.ExternalID, j.Parent = instant(v[10]), text(v[11]), id(v[12])
+	j.State, j.Custody = job.State(text(v[13])), job.Custody(text(v[14]))
+	j.Epoch, j.N = v[15].(int64), v[16].(int64)
+	j.Lane, j.Session, j.Claim = job.Lane(text(v[17])), id(v[18]), id(v[19])
+	j.Attempt, j.Recoveries, j.Suspect = integer(v[20]), integer(v[21]), integer(v[22])
+	j.Launch, j.Live = integer(v[23]), integer(v[24]) != 0
+	j.Since, j.Due, j.Ended = instant(v[25]), instant(v[26]), instant(v[27])
+	j.Needs, j.Ties = integer(v[28]), job.Ties(integer(v[29]))
+	j.Wish, j.WishedBy = job.Wish(text(v[30])), text(v[31])
+	j.Resume, j.Code, j.Message = job.State(text(v[32])), job.Code(text(v[33])), text(v[34])
+	j.Work, j.Result = raw(v[35]), raw(v[36])
+	return r
+}
+
+// rows reads the jobs that a query for columns finds.
+func (t *tx) rows(q string, args ...any) ([]row, error) {
+	var rs []row
+	err := t.query(q, func(v []driver.Value) error {
+		rs = append(rs, scan(v))
+		return nil
+	}, args...)
+	return rs, err
+}
+
+// find reads rows by id; those that are not there are missing in the answer.
+func (t *tx) find(ids []job.ID) (map[job.ID]*row, error) {
+	b := make([]byte, 0, 2+len(ids)*39)
+	b = append(b, '[')
+	for i, id := range ids {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, '"')
+		b = append(b, id.String()...)
+		b = append(b, '"')
+	}
+	b = append(b, ']')
+	rs, err := t.rows(`SELECT `+columns+` FROM json_each(?) e CROSS JOIN jobs j ON j.id = unhex(e.value, '-')`, string(b))
+	if err != nil {
+		return nil, err
+	}
+	m := make(map[job.ID]*row, len(rs))
+	for i := range rs {
+		m[rs[i].ID] = &rs[i]
+	}
+	return m, nil
+}
+
+// write is the one function that changes a job: it writes the row that c makes of r and its history, gives up its
+// keys, and notes what it owes. c has been guarded, fenced and turned. r becomes the new row.
+func (t *tx) write(r *row, c job.Change, cause job.Cause, actor any, eff *store.Effects) error {
+	if err := c.Check(); err != nil {
+		return err
+	}
+	before := r.Job
+	after, path := before.Apply(c, t.now)
+	if after.Live && (after.State.Terminal() || after.Custody == job.User) {
+		return job.Errorf(job.Internal, "change of job %s: %s with a launch whose end is not known", c.Job, after.Place)
+	}
+	n, err := t.exec(`UPDATE jobs SET state = ?, custody = ?, epoch = ?, n = ?, lane = ?, session = ?, claim = ?,
+		attempt = ?, recoveries = ?, suspect = ?, launch = ?, live = ?, since = ?, due = ?, ended = ?, wish = ?,
+		resume = ?, code = ?, message = ?, work = ?, result = ?
+		WHERE seq = ? AND epoch = ? AND n = ?`,
+		string(after.State), string(after.Custody), after.Epoch, after.N, string(after.Lane), blob(after.Session), blob(after.Claim),
+		int64(after.Attempt), int64(after.Recoveries), int64(after.Suspect), int64(after.Launch), flag(after.Live),
+		micros(after.Since), micros(after.Due), micros(after.Ended), string(after.Wish),
+		string(after.Resume), string(after.Code), after.Message, document(after.Work), document(after.Result),
+		r.seq, before.Epoch, before.N)
+	if err != nil {
+		return err
+	}
+	if n != 1 {
+		return job.Errorf(job.Internal, "job %s moved under the lock", c.Job)
+	}
+	if after.Resolved != nil && c.Set.Resolved != nil {
+		if _, err := t.exec(`UPDATE specs SET resolved = ? WHERE seq = ? AND resolved IS NULL`, document(after.Resolved), r.seq); err != nil {
+			return err
+		}
+	}
+	for i, e := range path {
+		custody := before.Custody
+		if i == len(path)-1 {
+			custody = after.Custody
+		}
+		if err := t.event(r.seq, before.N+1+int64(i), before.Epoch, job.Place{State: e.State, Custody: custody}, cause, actor, e); err != nil {
+			return err
+		}
+	}
+	for _, mode := range job.Releases(&before, &after) {
+		if _, err := t.exec(`DELETE FROM unique_keys WHERE job = ? AND mode = ?`, r.seq, string(mode)); err != nil {
+			return err
+		}
+	}
+	for _, d := range job.Owes(&before, &after) {
+		if _, err := t.exec(`INSERT INTO followups (debt, job, at) VALUES (?, ?, ?)`, string(d), r.seq, micros(t.now)); err != nil {
+			return err
+		}
+		eff.Owed = true
+	}
+	r.Job = after
+	noteEffects(&after, eff)
+	return nil
+}
+
+func (t *tx) event(seq, n, epoch int64, p job.Place, cause job.Cause, actor any, e job.Entry) error {
+	_, err := t.exec(`INSERT INTO events (job, n, epoch, state, custody, at, cause, actor, code, message, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		seq, n, epoch, string(p.State), string(p.Custody), micros(t.now), string(cause), actor,
+		optional(string(e.Code)), optional(e.Message), document(e.Data))
+	return err
+}
+
+// noteEffects adds to eff what the new place of j means for others.
+func noteEffects(j *job.Job, eff *store.Effects) {
+	switch j.Custody {
+	case job.Ready:
+		addTo(&eff.Ready, store.Line{Queue: j.Queue, Kind: j.Kind})
+	case job.Gate:
+		if !j.Due.IsZero() && (eff.Due.IsZero() || j.Due.Before(eff.Due)) {
+			eff.Due = j.Due
+		}
+	case job.Monitor:
+		addTo(&eff.Watch, j.Machine)
+	}
+}
+
+func addTo[T comparable](list *[]T, v T) {
+	for _, x := range *list {
+		if x == v {
+			return
+		}
+	}
+	*list = append(*list, v)
+}
+
+// actorOf returns what a history row keeps of a fence.
+func actorOf(f job.Fence) any {
+	if !f.Session.IsZero() {
+		return blob(f.Session)
+	}
+	return optional(f.Duty)
+}
+
+// Values on their way into the database.
+
+func micros(t time.Time) any {
+	if t.IsZero() {
+		return nil
+	}
+	return t.UnixMicro()
+}
+
+func blob(id job.ID) any {
+	if id.IsZero() {
+		return nil
+	}
+	return id[:]
+}
+
+func optional(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+func document(d json.RawMessage) any {
+	if d == nil {
+		return nil
+	}
+	return string(d)
+}
+
+func flag(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Values on their way out. NULL is the zero value.
+
+func text(v driver.Value) string {
+	s, _ := v.(string)
+	return s
+}
+
+func integer(v driver.Value) int {
+	n, _ := v.(int64)
+	return int(n)
+}
+
+func instant(v driver.Value) time.Time {
+	n, ok := v.(int64)
+	if !ok {
+		return time.Time{}
+	}
+	return time.UnixMicro(n).UTC()
+}
+
+func id(v driver.Value) job.ID {
+	var id job.ID
+	b, _ := v.([]byte)
+	copy(id[:], b)
+	return id
+}
+
+func raw(v driver.Value) json.RawMessage {
+	s, ok := v.(string)
+	if !ok {
+		return nil
+	}
+	return json.RawMessage(s)
+}

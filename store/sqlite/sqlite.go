@@ -1,0 +1,199 @@
+// Package sqlite is the store on an embedded SQLite database, for one process on one machine.
+//
+// One goroutine owns the one connection that writes. A call is a function that it runs inside a transaction together
+// with the other calls that wait at that moment, each under a savepoint of its own; answers go out after the commit,
+// which waits for the disk (WAL, synchronous=FULL). Readers have connections of their own and never wait for it.
+//
+// A lock on the folder proves that no other process has the database open. So the sessions of earlier processes are
+// known to be dead, and end when the folder is opened.
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/pressly/goose/v3"
+	_ "modernc.org/sqlite" // registers the driver "sqlite" with database/sql
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// File is the name of the database in its folder.
+const File = "pawl.db"
+
+// Options configures a store. The zero value works.
+type Options struct {
+	// Now is the database's clock; [time.Now] by default.
+	Now func() time.Time
+	// ReadOnly opens the database beside a process that may have it open for writing. Calls that write answer Locked.
+	ReadOnly bool
+	// Readers is the number of connections that read; 4 by default.
+	Readers int
+}
+
+// Store implements [store.Store].
+type Store struct {
+	now        func() time.Time
+	lease      func() time.Time
+	lock       *os.File // nil when read-only
+	write      *writer  // nil when read-only
+	read       *sql.DB
+	statements atomic.Int64
+}
+
+var _ store.Store = (*Store)(nil)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// checkLimit is the size in bytes up to which a database is checked in full when it is opened: about 0.2 s.
+const checkLimit = 64 << 20
+
+// Open opens the database in dir, and makes both if needed. Errors are of kind Locked when another process has it,
+// Newer when a later version wrote it, and Corrupt when it is damaged.
+func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
+	s := &Store{now: o.Now}
+	if s.now == nil {
+		s.now = time.Now
+		// Leases are kept on the monotonic clock: it stands still while the machine sleeps, so a machine that slept
+		// expires nothing, and a step of the wall clock does not either.
+		opened := time.Now()
+		s.lease = func() time.Time { return opened.Add(time.Since(opened)) }
+	} else {
+		s.lease = s.now
+	}
+	if o.Readers == 0 {
+		o.Readers = 4
+	}
+	path := filepath.Join(dir, File)
+	if o.ReadOnly {
+		if _, err := os.Stat(path); err != nil {
+			return nil, job.Errorf(job.NotFound, "no jobs in folder %s: %w", dir, err)
+		}
+		s.read, err = openReaders(path, o.Readers)
+		return s, err
+	}
+
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, job.Errorf(job.Unavailable, "make data folder: %w", err)
+	}
+	if s.lock, err = lockFolder(dir); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			s.lock.Close()
+		}
+	}()
+	db, err := sql.Open("sqlite", dsn(path, "rw"))
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	db.SetMaxOpenConns(1)
+	if err := prepareFile(ctx, db, path); err != nil {
+		db.Close()
+		return nil, err
+	}
+	if s.read, err = openReaders(path, o.Readers); err != nil {
+		db.Close()
+		return nil, err
+	}
+	if s.write, err = startWriter(ctx, db, s); err != nil {
+		s.read.Close()
+		db.Close()
+		return nil, err
+	}
+	if err := s.endSessions(ctx); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Close implements [store.Store]. Sessions that are still open end as crashed when the folder is opened again.
+func (s *Store) Close() error {
+	if s.write == nil {
+		return s.read.Close()
+	}
+	err := s.write.close()
+	s.read.Close()
+	s.lock.Close()
+	return err
+}
+
+// Statements returns how many SQL statements have been executed so far, without those that only begin, commit or
+// mark a transaction.
+func (s *Store) Statements() int64 { return s.statements.Load() }
+
+func dsn(path, mode string) string {
+	v := url.Values{"_txlock": {"immediate"}, "mode": {mode + "c"}}
+	pragmas := []string{
+		"busy_timeout(10000)", "journal_mode(wal)", "synchronous(full)", "temp_store(memory)", "cache_size(-65536)",
+		"wal_autocheckpoint(4000)", "journal_size_limit(67108864)", "page_size(8192)",
+	}
+	if mode == "ro" {
+		v.Set("mode", "rw") // a reader of a WAL may have to recover it; query_only keeps it from writing
+		pragmas = []string{"busy_timeout(10000)", "query_only(1)", "cache_size(-16384)"}
+	}
+	v["_pragma"] = pragmas
+	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + v.Encode()
+}
+
+func openReaders(path string, n int) (*sql.DB, error) {
+	db, err := sql.Open("sqlite", dsn(path, "ro"))
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	db.SetMaxOpenConns(n)
+	db.SetMaxIdleConns(n)
+	return db, nil
+}
+
+// prepareFile checks an existing database and brings its schema up to date.
+func prepareFile(ctx context.Context, db *sql.DB, path string) error {
+	if info, err := os.Stat(path); err == nil && info.Size() > 0 && info.Size() <= checkLimit {
+		var verdict string
+		if err := db.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&verdict); err != nil {
+			return corrupt(path, classify(err))
+		}
+		if verdict != "ok" {
+			return corrupt(path, fmt.Errorf("%s", verdict))
+		}
+	}
+	dir, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return err
+	}
+	p, err := goose.NewProvider(goose.DialectSQLite3, db, dir, goose.WithLogger(goose.NopLogger()))
+	if err != nil {
+		return fmt.Errorf("migrations: %w", err)
+	}
+	have, err := p.GetDBVersion(ctx)
+	if err != nil {
+		return corrupt(path, classify(err))
+	}
+	sources := p.ListSources()
+	if want := sources[len(sources)-1].Version; have > want {
+		return job.Errorf(job.Newer, "%s has schema version %d and this Pawl knows up to %d: use the newer Pawl that wrote it", path, have, want)
+	}
+	if _, err := p.Up(ctx); err != nil {
+		return fmt.Errorf("migrate %s: %w", path, classify(err))
+	}
+	return nil
+}
+
+func corrupt(path string, err error) error {
+	if k := job.KindOf(err); k != job.Corrupt && k != job.Internal {
+		return err
+	}
+	return job.Errorf(job.Corrupt, "database %s is damaged: %w; restore a copy of its folder, or move it away to begin anew", path, err)
+}

@@ -1,0 +1,262 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"database/sql/driver"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Submit implements [store.Jobs].
+func (s *Store) Submit(ctx context.Context, sub store.Submission) (answers []store.Submitted, eff store.Effects, err error) {
+	err = s.do(ctx, func(t *tx) error {
+		answers, eff = nil, store.Effects{}
+		digest := digestOf(sub.Jobs)
+		if sub.Key != "" {
+			known, err := t.byKey(sub, digest)
+			if known != nil || err != nil {
+				answers = known
+				return err
+			}
+		}
+		for i := range sub.Jobs {
+			a, err := t.submit(&sub, &sub.Jobs[i], &eff)
+			if err != nil {
+				return err
+			}
+			answers = append(answers, a)
+		}
+		if sub.Key == "" {
+			return nil
+		}
+		ids := make([]byte, 0, 16*len(answers))
+		for _, a := range answers {
+			ids = append(ids, a.ID[:]...)
+		}
+		_, err := t.exec(`INSERT INTO idempotency (tenant, key, fingerprint, jobs, at) VALUES (?, ?, ?, ?, ?)`,
+			sub.Tenant, sub.Key, digest, ids, micros(t.now))
+		return err
+	})
+	return answers, eff, err
+}
+
+// digestOf identifies the content of a call.
+func digestOf(jobs []store.New) []byte {
+	h := sha256.New()
+	for _, n := range jobs {
+		h.Write(n.Fingerprint[:])
+	}
+	return h.Sum(nil)
+}
+
+// byKey answers a call that was made before under the same idempotency key; nil: there was none.
+func (t *tx) byKey(sub store.Submission, digest []byte) (answers []store.Submitted, err error) {
+	if _, err := t.exec(`DELETE FROM idempotency WHERE at < ?`, t.now.Add(-store.KeepKey).UnixMicro()); err != nil {
+		return nil, err
+	}
+	var was, ids []byte
+	err = t.query(`SELECT fingerprint, jobs FROM idempotency WHERE tenant = ? AND key = ?`, func(v []driver.Value) error {
+		was, ids = v[0].([]byte), v[1].([]byte)
+		return nil
+	}, sub.Tenant, sub.Key)
+	if err != nil || was == nil {
+		return nil, err
+	}
+	if !bytes.Equal(was, digest) {
+		return nil, job.Errorf(job.Conflict, "idempotency key %q was used for another request: use a new key", sub.Key)
+	}
+	answers = []store.Submitted{}
+	for b := range slices.Chunk(ids, 16) {
+		rs, err := t.rows(`SELECT `+columns+` FROM jobs j WHERE id = ?`, b)
+		if err != nil {
+			return nil, err
+		}
+		a := store.Submitted{ID: job.ID(b), Existed: true}
+		if len(rs) == 1 {
+			a.Place = rs[0].Place
+		}
+		answers = append(answers, a)
+	}
+	return answers, nil
+}
+
+// submit inserts one job, or finds the one that is there already.
+func (t *tx) submit(sub *store.Submission, n *store.New, eff *store.Effects) (store.Submitted, error) {
+	j := n.Job
+	if j.ExternalID != "" {
+		a, err := t.byExternalID(sub.Tenant, &j, n.Fingerprint)
+		if err != nil || a != nil {
+			return orZero(a), err
+		}
+	}
+	slices.SortFunc(n.Unique, func(a, b store.Unique) int {
+		return strings.Compare(string(a.Mode)+a.Key, string(b.Mode)+b.Key)
+	})
+	for _, u := range n.Unique {
+		rs, err := t.rows(`SELECT `+columns+` FROM unique_keys u JOIN jobs j ON j.seq = u.job
+			WHERE u.tenant = ? AND u.kind = ? AND u.mode = ? AND u.key = ?`, sub.Tenant, j.Kind, string(u.Mode), u.Key)
+		if err != nil {
+			return store.Submitted{}, err
+		}
+		if len(rs) == 1 {
+			return store.Submitted{ID: rs[0].ID, Place: rs[0].Place, Existed: true}, nil
+		}
+		if u.Mode == job.UntilStart {
+			j.Ties |= job.TieUniqueStart
+		} else {
+			j.Ties |= job.TieUniqueDone
+		}
+	}
+
+	j.Tenant, j.Created, j.Since = sub.Tenant, t.now, t.now
+	if n.Delay > 0 {
+		j.Due = t.now.Add(n.Delay)
+	}
+	broken, err := t.prerequisites(sub.Tenant, &j, n.After)
+	if err != nil {
+		return store.Submitted{}, err
+	}
+	j.Epoch, j.N, j.Attempt = 1, 1, 1
+	j.Place = job.Next(&j, job.Pending, t.now)
+	if broken != nil {
+		j.Place = job.Place{State: job.Waiting, Custody: job.Gate}
+	}
+	if j.Custody == job.Ready {
+		j.Due = time.Time{}
+	}
+	j.Lane = job.LaneOf(j.State, j.Program())
+
+	inserted, err := t.exec(`INSERT INTO jobs (id, tenant, owner, kind, name, queue, machine, priority, max_attempts, created,
+		external_id, parent, state, custody, epoch, n, lane, attempt, since, due, needs, ties)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
+		blob(j.ID), j.Tenant, j.Owner, j.Kind, j.Name, j.Queue, j.Machine, int64(j.Priority), int64(j.MaxAttempts), micros(j.Created),
+		optional(j.ExternalID), blob(j.Parent), string(j.State), string(j.Custody), j.Epoch, j.N, string(j.Lane), int64(j.Attempt),
+		micros(j.Since), micros(j.Due), int64(j.Needs), int64(j.Ties))
+	if err != nil {
+		return store.Submitted{}, err
+	}
+	if inserted == 0 {
+		return t.repeated(sub.Tenant, j.ID)
+	}
+	seq, err := t.lastSeq()
+	if err != nil {
+		return store.Submitted{}, err
+	}
+	r := &row{Job: j, seq: seq}
+	var labels, fingerprint any
+	if len(j.Labels) > 0 {
+		b, err := json.Marshal(j.Labels)
+		if err != nil {
+			return store.Submitted{}, err
+		}
+		labels = string(b)
+	}
+	if j.ExternalID != "" {
+		fingerprint = n.Fingerprint[:]
+	}
+	if _, err := t.exec(`INSERT INTO specs (seq, request, labels, fingerprint) VALUES (?, ?, ?, ?)`, seq, string(j.Request), labels, fingerprint); err != nil {
+		return store.Submitted{}, err
+	}
+	if err := t.event(seq, 1, 0, j.Place, job.CauseSubmit, optional(sub.By), job.Entry{}); err != nil {
+		return store.Submitted{}, err
+	}
+	for _, u := range n.Unique {
+		if _, err := t.exec(`INSERT INTO unique_keys (tenant, kind, mode, key, job) VALUES (?, ?, ?, ?, ?)`,
+			sub.Tenant, j.Kind, string(u.Mode), u.Key, seq); err != nil {
+			return store.Submitted{}, err
+		}
+	}
+	for _, a := range n.After {
+		if _, err := t.exec(`INSERT OR IGNORE INTO prerequisites (needs, job, need)
+			SELECT seq, ?, ? FROM jobs WHERE id = ? AND custody <> 'none'`, seq, string(a.Need), blob(a.Job)); err != nil {
+			return store.Submitted{}, err
+		}
+		if _, err := t.exec(`UPDATE jobs SET ties = ties | ? WHERE id = ? AND custody <> 'none'`, int64(job.TieDependants), blob(a.Job)); err != nil {
+			return store.Submitted{}, err
+		}
+	}
+	noteEffects(&r.Job, eff)
+	if broken != nil {
+		if err := t.write(r, unmet(&r.Job, broken), job.CausePaid, nil, eff); err != nil {
+			return store.Submitted{}, err
+		}
+	}
+	return store.Submitted{ID: r.ID, Place: r.Place}, nil
+}
+
+func (t *tx) lastSeq() (seq int64, err error) {
+	err = t.query(`SELECT last_insert_rowid()`, func(v []driver.Value) error {
+		seq = v[0].(int64)
+		return nil
+	})
+	return seq, err
+}
+
+// prerequisites counts in j what it waits for. broken is a prerequisite that has ended otherwise than needed.
+func (t *tx) prerequisites(tenant string, j *job.Job, after []store.After) (broken *job.Job, err error) {
+	seen := map[job.ID]bool{}
+	for _, a := range after {
+		rs, err := t.rows(`SELECT `+columns+` FROM jobs j WHERE id = ?`, blob(a.Job))
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case len(rs) == 0 || rs[0].Tenant != tenant:
+			return nil, job.Errorf(job.Invalid, "after: there is no job %s: name a job that was submitted before", a.Job)
+		case seen[a.Job]:
+		case !rs[0].State.Terminal():
+			j.Needs++
+		case !a.Need.Met(rs[0].State):
+			broken = &rs[0].Job
+		}
+		seen[a.Job] = true
+	}
+	return broken, nil
+}
+
+// unmet returns the change that ends a job whose prerequisite ended otherwise than needed.
+func unmet(j, prerequisite *job.Job) job.Change {
+	return job.Change{Job: j.ID, From: j.Guard(job.Fence{}), To: job.None, Path: []job.Entry{{
+		State: job.Canceled, Code: job.PrerequisiteFailed,
+		Message: "prerequisite " + prerequisite.Name + " (" + prerequisite.ID.String() + ") ended " + string(prerequisite.State),
+	}}}
+}
+
+// byExternalID answers with the job that has j's external id; nil: there is none.
+func (t *tx) byExternalID(tenant string, j *job.Job, fingerprint [32]byte) (a *store.Submitted, err error) {
+	err = t.query(`SELECT j.id, j.state, j.custody, s.fingerprint FROM jobs j JOIN specs s ON s.seq = j.seq
+		WHERE j.tenant = ? AND j.external_id = ?`, func(v []driver.Value) error {
+		if was, _ := v[3].([]byte); !bytes.Equal(was, fingerprint[:]) {
+			return job.Errorf(job.Conflict, "external_id %q belongs to job %s, which was another request: use a new one", j.ExternalID, id(v[0]))
+		}
+		a = &store.Submitted{ID: id(v[0]), Place: job.Place{State: job.State(text(v[1])), Custody: job.Custody(text(v[2]))}, Existed: true}
+		return nil
+	}, tenant, j.ExternalID)
+	return a, err
+}
+
+// repeated answers a submission whose job id is there already.
+func (t *tx) repeated(tenant string, id job.ID) (store.Submitted, error) {
+	rs, err := t.rows(`SELECT `+columns+` FROM jobs j WHERE id = ?`, blob(id))
+	if err != nil {
+		return store.Submitted{}, err
+	}
+	if rs[0].Tenant != tenant {
+		return store.Submitted{}, job.Errorf(job.Conflict, "job id %s is taken", id)
+	}
+	return store.Submitted{ID: id, Place: rs[0].Place, Existed: true}, nil
+}
+
+func orZero(a *store.Submitted) store.Submitted {
+	if a == nil {
+		return store.Submitted{}
+	}
+	return *a
+}

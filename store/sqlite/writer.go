@@ -1,0 +1,289 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// maxBatch is how many calls one transaction takes.
+const maxBatch = 256
+
+// A writer owns the connection that writes.
+type writer struct {
+	db    *sql.DB
+	conn  *sql.Conn
+	raw   driver.ConnPrepareContext
+	store *Store
+
+	calls  chan *call
+	claims chan *call // run after the others of a transaction, so that they see the slots and jobs those set free
+	quit   chan struct{}
+	done   chan struct{}
+	stmts  map[string]*stmt // only used by the goroutine
+	err    error            // of closing; valid after done
+}
+
+// A call is one function inside a transaction.
+type call struct {
+	ctx  context.Context // only for giving up before the call has begun; it never reaches SQL
+	f    func(*tx) error
+	err  error
+	done chan struct{}
+}
+
+func startWriter(ctx context.Context, db *sql.DB, s *Store) (*writer, error) {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, classify(err)
+	}
+	w := &writer{
+		db: db, conn: conn, store: s,
+		calls: make(chan *call, maxBatch), claims: make(chan *call, maxBatch),
+		quit: make(chan struct{}), done: make(chan struct{}), stmts: map[string]*stmt{},
+	}
+	go func() {
+		defer close(w.done)
+		w.err = errors.Join(
+			// Statements are prepared and run on the driver's connection: database/sql's own bookkeeping for each of
+			// them would cost a third of the throughput.
+			conn.Raw(func(c any) error {
+				w.raw = c.(driver.ConnPrepareContext)
+				w.run()
+				for _, s := range w.stmts {
+					s.s.Close()
+				}
+				return nil
+			}),
+			conn.Close(), db.Close())
+	}()
+	return w, nil
+}
+
+// do runs f inside a transaction and returns once it is on disk. When ctx ends first the outcome is unknown.
+func (s *Store) do(ctx context.Context, f func(*tx) error) error {
+	if s.write == nil {
+		return job.Errorf(job.Locked, "the data folder was opened for reading only")
+	}
+	return s.write.do(ctx, s.write.calls, f)
+}
+
+func (w *writer) do(ctx context.Context, queue chan *call, f func(*tx) error) error {
+	c := &call{ctx: ctx, f: f, done: make(chan struct{})}
+	select {
+	case queue <- c:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-w.done:
+		return errClosed
+	}
+	select {
+	case <-c.done:
+		return c.err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-w.done:
+		select {
+		case <-c.done:
+			return c.err
+		default:
+			return errClosed
+		}
+	}
+}
+
+var errClosed = job.Errorf(job.Closed, "the store is closed")
+
+func (w *writer) close() error {
+	select {
+	case <-w.quit:
+	default:
+		close(w.quit)
+	}
+	<-w.done
+	return w.err
+}
+
+// run serves calls until quit.
+func (w *writer) run() {
+	batch := make([]*call, 0, maxBatch)
+	for {
+		batch = batch[:0]
+		select {
+		case c := <-w.calls:
+			batch = append(batch, c)
+		case c := <-w.claims:
+			batch = append(batch, w.gather(nil, w.calls)...)
+			batch = append(batch, c)
+		case <-w.quit:
+			return
+		}
+		batch = w.gather(batch, w.calls)
+		batch = w.gather(batch, w.claims)
+		w.transact(batch)
+	}
+}
+
+func (w *writer) gather(batch []*call, from chan *call) []*call {
+	for len(batch) < maxBatch {
+		select {
+		case c := <-from:
+			batch = append(batch, c)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// transact runs calls in one transaction and answers them after its commit.
+func (w *writer) transact(calls []*call) {
+	t := &tx{w: w, now: w.store.now(), lease: w.store.lease()}
+	err := w.control("BEGIN IMMEDIATE")
+	if err == nil {
+		for _, c := range calls {
+			if c.err = c.ctx.Err(); c.err != nil {
+				continue
+			}
+			if c.err, err = w.savepoint(t, c.f, len(calls) > 1); err != nil {
+				break
+			}
+		}
+		if err == nil {
+			err = w.control("COMMIT")
+		}
+		if err != nil {
+			w.control("ROLLBACK") //nolint:errcheck // the transaction may have been rolled back by SQLite already
+		}
+	}
+	for _, c := range calls {
+		if err != nil {
+			c.err = classify(err)
+		}
+		close(c.done)
+	}
+}
+
+// savepoint runs f so that its failure undoes only what f did. It returns f's error, and one that fails the whole
+// transaction.
+func (w *writer) savepoint(t *tx, f func(*tx) error, shared bool) (failed, fatal error) {
+	if err := w.control("SAVEPOINT call"); err != nil {
+		return nil, err
+	}
+	if failed = f(t); failed == nil {
+		return nil, w.control("RELEASE call")
+	}
+	if err := w.control("ROLLBACK TO call"); err != nil {
+		if shared {
+			return failed, err
+		}
+		return failed, failed
+	}
+	return classify(failed), w.control("RELEASE call")
+}
+
+// control runs a statement that only steers the transaction.
+func (w *writer) control(q string) error {
+	s, err := w.prepare(q)
+	if err != nil {
+		return err
+	}
+	_, err = s.run(nil)
+	return err
+}
+
+func (w *writer) prepare(q string) (*stmt, error) {
+	if s, ok := w.stmts[q]; ok {
+		return s, nil
+	}
+	p, err := w.raw.PrepareContext(context.Background(), q)
+	if err != nil {
+		return nil, fmt.Errorf("prepare %.60q: %w", q, err)
+	}
+	s := &stmt{s: p}
+	w.stmts[q] = s
+	return s, nil
+}
+
+// A stmt is a prepared statement with room for its arguments.
+type stmt struct {
+	s    driver.Stmt
+	args []driver.NamedValue
+}
+
+func (s *stmt) bind(args []any) []driver.NamedValue {
+	if s.args == nil {
+		s.args = make([]driver.NamedValue, len(args))
+		for i := range s.args {
+			s.args[i].Ordinal = i + 1
+		}
+	}
+	for i, a := range args {
+		s.args[i].Value = a
+	}
+	return s.args
+}
+
+func (s *stmt) run(args []any) (driver.Result, error) {
+	return s.s.(driver.StmtExecContext).ExecContext(context.Background(), s.bind(args))
+}
+
+// A tx is a transaction of the writer, for one call after the other.
+type tx struct {
+	w     *writer
+	now   time.Time // the database's time
+	lease time.Time // the clock of leases
+}
+
+// exec runs a statement and returns how many rows it changed. Arguments are those that [value] makes.
+func (t *tx) exec(q string, args ...any) (int64, error) {
+	s, err := t.w.prepare(q)
+	if err != nil {
+		return 0, err
+	}
+	t.w.store.statements.Add(1)
+	r, err := s.run(args)
+	if err != nil {
+		return 0, err
+	}
+	return r.RowsAffected()
+}
+
+// query runs a statement and calls each for every row. The row is only valid during the call.
+func (t *tx) query(q string, each func(row []driver.Value) error, args ...any) error {
+	s, err := t.w.prepare(q)
+	if err != nil {
+		return err
+	}
+	t.w.store.statements.Add(1)
+	rows, err := s.s.(driver.StmtQueryContext).QueryContext(context.Background(), s.bind(args))
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	row := make([]driver.Value, len(rows.Columns()))
+	for {
+		switch err := rows.Next(row); err {
+		case nil:
+		case io.EOF:
+			return nil
+		default:
+			return err
+		}
+		if err := each(row); err != nil {
+			return err
+		}
+	}
+}
+
+// exists reports whether a query has a row.
+func (t *tx) exists(q string, args ...any) (found bool, err error) {
+	err = t.query(q, func([]driver.Value) error { found = true; return nil }, args...)
+	return found, err
+}

@@ -1,0 +1,295 @@
+package storetest
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+var claimTests = []test{
+	{"a claim is the change to the first working state", claimMoves},
+	{"lanes have slots of their own", claimLanes},
+	{"priority decides, then age", claimOrder},
+	{"a retry keeps its age", claimAge},
+	{"only what was asked for", claimOnlyAsked},
+	{"many at once", claimMany},
+	{"a claim whose answer was lost is answered again", claimLost},
+	{"a job is claimed once by 16 sessions at once", claimOnce},
+	{"a session that is not alive claims nothing", claimDead},
+	{"no job stays with a session that expires meanwhile", claimAgainstExpiry},
+}
+
+func claimMoves(w *world) {
+	session := w.session()
+	t, p := w.add(newTask()), w.add(newProgram())
+	before := w.job(t)
+	c := wanted(session, 10)
+	for _, j := range w.claim(c) {
+		if diff := cmp.Diff(w.job(j.ID), j, sameJob); diff != "" {
+			w.Errorf("the claim answers another job than is stored (-stored +answered):\n%s", diff)
+		}
+	}
+	w.at(job.Running, job.Worker, t)
+	w.at(job.ProcessingInputs, job.Worker, p)
+	if j := w.job(t); j.Epoch != before.Epoch+1 || j.N != before.N+1 {
+		w.Errorf("epoch %d and n %d after epoch %d and n %d", j.Epoch, j.N, before.Epoch, before.N)
+	}
+	events := w.history(t)
+	if e := events[len(events)-1]; e.Cause != job.CauseClaim || e.Actor != session.String() {
+		w.Errorf("the claim's event is %+v", e)
+	}
+	Check(w, w.s, acme)
+}
+
+func claimLanes(w *world) {
+	st := w.stand(job.Archiving, job.Ready)
+	sub := w.stand(job.SubmittingJob, job.Ready)
+	staging := w.stand(job.StagingInputs, job.Ready)
+	fresh := idsOf(w.submit(newProgram(), newProgram()))
+	tasks := w.addMany(3)
+	session := w.session()
+	claim := func(slots map[job.Lane]int) []job.ID {
+		w.Helper()
+		c := wanted(session, 0)
+		c.Slots = slots
+		return jobIDs(w.claim(c))
+	}
+	sameSet(w, "no slot", claim(map[job.Lane]int{}), nil)
+	sameSet(w, "a slot to finish", claim(map[job.Lane]int{job.LaneFinish: 1}), []job.ID{st.ID})
+	sameSet(w, "a slot too many to finish", claim(map[job.Lane]int{job.LaneFinish: 3}), nil)
+	sameSet(w, "a slot to launch and two for tasks", claim(map[job.Lane]int{job.LaneLaunch: 1, job.LaneTask: 2}),
+		[]job.ID{sub.ID, tasks[0], tasks[1]})
+	sameSet(w, "slots for all", claim(map[job.Lane]int{job.LaneFinish: 5, job.LaneLaunch: 5, job.LanePrepare: 5, job.LaneTask: 5}),
+		[]job.ID{staging.ID, fresh[0], fresh[1], tasks[2]})
+	w.at(job.Archiving, job.Worker, st.ID)
+	w.at(job.SubmittingJob, job.Worker, sub.ID)
+	w.at(job.StagingInputs, job.Worker, staging.ID)
+	Check(w, w.s, acme)
+}
+
+func claimOrder(w *world) {
+	type key struct{ priority, age int }
+	var want []job.ID
+	ids := map[key]job.ID{}
+	for age := range 4 {
+		for _, priority := range []int{5, 0, 9, 3} {
+			ids[key{priority, age}] = w.add(newTask(withPriority(priority), inQueue([]string{"default", "second"}[age%2])))
+		}
+		w.clock.Advance(time.Second)
+	}
+	for _, priority := range []int{0, 3, 5, 9} {
+		for age := range 4 {
+			want = append(want, ids[key{priority, age}])
+		}
+	}
+	session := w.session()
+	var got []job.ID
+	for _, n := range []int{1, 1, 1, 5, 3, 1, 10} {
+		c := wanted(session, n)
+		c.Queues = []string{"second", "default"}
+		jobs := jobIDs(w.claim(c))
+		// Within one answer the order is open.
+		slices.SortFunc(jobs, func(a, b job.ID) int { return slices.Index(want, a) - slices.Index(want, b) })
+		got = append(got, jobs...)
+	}
+	equal(w, "order", fmtIDs(got), fmtIDs(want))
+}
+
+func claimAge(w *world) {
+	session := w.session()
+	old := w.add(newTask())
+	w.clock.Advance(time.Second)
+	young := w.add(newTask())
+	one := wanted(session, 1)
+	j := w.claim(one)[0]
+	w.must(setting(move(j, by(session), job.Ready, job.Pending), job.Patch{Retry: true}))
+	if got := w.claim(wanted(session, 1))[0].ID; got != old {
+		w.Errorf("claimed the young job %s (%s) before the retry of the old one", got, young)
+	}
+}
+
+func claimOnlyAsked(w *world) {
+	plain := w.add(newTask())
+	gpu := w.add(newTask(inQueue("gpu")))
+	other := w.add(newTask(ofKind("other")))
+	here := w.add(newTask(on(machine)))
+	there := w.add(newTask(on("m2")))
+	w.add(newTask(delayed(time.Hour)))
+	paused := w.add(newTask())
+	w.wish(job.WishPause, paused)
+
+	for _, c := range []struct {
+		name  string
+		claim store.Claim
+		want  []job.ID
+	}{
+		{"a queue that is not there", store.Claim{Queues: []string{"none"}, Kinds: []string{task}, Machine: machine}, nil},
+		{"a kind that is not there", store.Claim{Queues: []string{"default"}, Kinds: []string{"none"}, Machine: machine}, nil},
+		{"no machine", store.Claim{Queues: []string{"default"}, Kinds: []string{task}}, []job.ID{plain}},
+		{"a machine", store.Claim{Queues: []string{"default"}, Kinds: []string{task}, Machine: machine}, []job.ID{plain, here}},
+		{"another machine and kind", store.Claim{Queues: []string{"default"}, Kinds: []string{"other", task}, Machine: "m2"}, []job.ID{plain, other, there}},
+		{"two queues", store.Claim{Queues: []string{"gpu", "default"}, Kinds: []string{task}}, []job.ID{plain, gpu}},
+	} {
+		session := w.session()
+		c.claim.ID, c.claim.Session, c.claim.Slots = job.NewID(), session, wanted(session, 10).Slots
+		sameSet(w, c.name, jobIDs(w.claim(c.claim)), c.want)
+		w.end(session) // they are ready again
+	}
+	Check(w, w.s, acme)
+}
+
+func claimMany(w *world) {
+	ids := w.addMany(500)
+	session := w.session()
+	sameSet(w, "claimed", jobIDs(w.claim(wanted(session, 400))), ids[:400])
+	sameSet(w, "the rest", jobIDs(w.claim(wanted(session, 400))), ids[400:])
+	held, err := w.s.Held(w.ctx, session)
+	if err != nil {
+		w.Fatalf("held: %v", err)
+	}
+	sameSet(w, "held", jobIDs(held), ids)
+	Check(w, w.s, acme)
+}
+
+func claimLost(w *world) {
+	session := w.session()
+	ids := w.addMany(5)
+	c := wanted(session, 10)
+	first := w.claim(c)
+	w.addMany(3) // new work does not join an old answer
+	again := w.claim(c)
+	sameSet(w, "the second answer", jobIDs(again), ids)
+	for _, j := range first {
+		w.untouched(j)
+	}
+
+	w.must(finish(first[0], by(session)))
+	w.must(move(first[1], by(session), job.Ready, job.Pending))
+	sameSet(w, "after two have moved on", jobIDs(w.claim(c)), jobIDs(first[2:]))
+
+	// Claimed again by another call, a job belongs to that one.
+	w.claim(wanted(session, 10))
+	sameSet(w, "after a later claim", jobIDs(w.claim(c)), jobIDs(first[2:]))
+	Check(w, w.s, acme)
+}
+
+func claimOnce(w *world) {
+	ids := w.addMany(300)
+	var mu sync.Mutex
+	got := map[job.ID]int{}
+	sessions := make([]job.ID, 16)
+	for i := range sessions {
+		sessions[i] = w.session()
+	}
+	w.together(len(sessions), func(i int) error {
+		for {
+			jobs, err := w.s.Claim(w.ctx, wanted(sessions[i], 7))
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			for _, j := range jobs {
+				got[j.ID]++
+			}
+			n := len(got)
+			mu.Unlock()
+			if len(jobs) == 0 && n == len(ids) {
+				return nil
+			}
+			// A claim may pass by rows that another one has locked, so an empty answer is not the end.
+		}
+	})
+	for id, n := range got {
+		if n != 1 {
+			w.Errorf("job %s was claimed %d times", id, n)
+		}
+	}
+	Check(w, w.s, acme)
+}
+
+func claimDead(w *world) {
+	w.add(newTask())
+	ended, expired, alive := w.session(), w.session(), w.session()
+	w.end(ended)
+	w.clock.Advance(lease - time.Second)
+	w.renew(alive)
+	w.clock.Advance(2 * time.Second) // nobody has looked for dead sessions yet
+	for name, session := range map[string]job.ID{"unknown": job.NewID(), "ended": ended, "expired": expired} {
+		if _, err := w.s.Claim(w.ctx, wanted(session, 1)); job.KindOf(err) != job.Fenced {
+			w.Errorf("a claim by a session that is %s: %v, want fenced", name, err)
+		}
+	}
+	w.claimOne(alive)
+}
+
+func claimAgainstExpiry(w *world) {
+	rounds := 60
+	if raceEnabled {
+		rounds = 25
+	}
+	w.addMany(40)
+	for round := range rounds {
+		session := w.session()
+		w.together(4, func(i int) error {
+			var err error
+			switch i {
+			case 0, 1:
+				for range 4 {
+					if _, err = w.s.Claim(w.ctx, wanted(session, 5)); err != nil {
+						if job.KindOf(err) != job.Fenced {
+							return err
+						}
+						break
+					}
+				}
+				return nil
+			case 2:
+				if round%2 == 0 {
+					_, err = w.s.End(w.ctx, session)
+				} else {
+					w.clock.Advance(lease + time.Second)
+				}
+			case 3:
+				_, _, err = w.s.Expire(w.ctx, 3)
+			}
+			return err
+		})
+		w.expire()
+		held, err := w.s.Held(w.ctx, session)
+		if err != nil {
+			w.Fatalf("held: %v", err)
+		}
+		if len(held) != 0 {
+			w.Fatalf("round %d: %d jobs are left with a dead session", round, len(held))
+		}
+	}
+	if n, err := w.s.Count(w.ctx, acme); err != nil || n[job.Pending] != 40 {
+		w.Errorf("counted %v, %v; want 40 PENDING", n, err)
+	}
+	Check(w, w.s, acme)
+}
+
+func sameSet(w *world, what string, got, want []job.ID) {
+	w.Helper()
+	g, f := fmtIDs(got), fmtIDs(want)
+	slices.Sort(g)
+	slices.Sort(f)
+	equal(w, what, g, f)
+}
+
+func sameLines(w *world, got []store.Line, want ...store.Line) {
+	w.Helper()
+	order := func(a, b store.Line) int {
+		return strings.Compare(a.Queue+"\x00"+a.Kind, b.Queue+"\x00"+b.Kind)
+	}
+	got, want = slices.Clone(got), slices.Clone(want)
+	slices.SortFunc(got, order)
+	slices.SortFunc(want, order)
+	equal(w, "ready lines", got, want)
+}

@@ -1,0 +1,54 @@
+// Package storetest is the suite that every [store.Store] passes.
+//
+// The tests know the contract and package job, and nothing of a database: what they say of a row they read through
+// the store. [Check] stands alone, for other tests that want to know whether a store's jobs are sound.
+package storetest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// A Clock is the clock of one store's database. It is safe for concurrent use. It may run on by itself.
+type Clock interface {
+	// Advance moves the clock forward.
+	Advance(time.Duration)
+}
+
+// A test is one sentence about stores. Each gets a store of its own.
+type test struct {
+	name string
+	run  func(*world)
+}
+
+// Run runs the suite. open returns an empty store and the clock of its database; it closes the store by t.Cleanup.
+func Run(t *testing.T, open func(t *testing.T) (store.Store, Clock)) {
+	for _, noun := range []struct {
+		name  string
+		tests []test
+	}{
+		{"Submit", submitTests},
+		{"Claim", claimTests},
+		{"Apply", applyTests},
+		{"Lease", leaseTests},
+		{"Wish", wishTests},
+		{"Gate", gateTests},
+		{"FollowUp", followUpTests},
+		{"Read", readTests},
+		{"Resource", resourceTests},
+		{"Random", randomTests},
+		{"Big", bigTests},
+	} {
+		t.Run(noun.name, func(t *testing.T) {
+			t.Parallel()
+			for _, test := range noun.tests {
+				t.Run(test.name, func(t *testing.T) {
+					t.Parallel()
+					test.run(newWorld(t, open))
+				})
+			}
+		})
+	}
+}

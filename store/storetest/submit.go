@@ -1,0 +1,379 @@
+package storetest
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+var submitTests = []test{
+	{"a job is kept as it was given", submitKeeps},
+	{"a job is ready, or behind its gate", submitPlaces},
+	{"effects name the lines and the due time", submitEffects},
+	{"the same job id is the same job", submitRepeated},
+	{"an idempotency key gives the same answer again", submitKey},
+	{"an idempotency key with another request is a conflict", submitKeyConflict},
+	{"64 at once with one idempotency key make one job", submitKeyAtOnce},
+	{"64 at once with one external id make one job", submitExternalAtOnce},
+	{"an external id gives the same job again", submitExternal},
+	{"all jobs of a call or none", submitAllOrNone},
+	{"64 at once with one unique key make one job", submitUniqueAtOnce},
+	{"a key that is unique until start is free after the claim", submitUntilStart},
+	{"a key that is unique until start is free after an end without a start", submitUntilStartCanceled},
+	{"a key that is unique until done is free after the end", submitUntilDone},
+	{"a unique key is never taken back", submitNeverTakenBack},
+	{"unique keys are of a tenant, a kind and a mode", submitUniqueScope},
+	{"several unique keys", submitUniqueSeveral},
+	{"bulk submits with crossing unique keys do not lock each other out", submitUniqueCrossing},
+}
+
+func submitKeeps(w *world) {
+	n := newProgram(inQueue("gpu"), on(machine), withPriority(2), externally("run-7"), labeled("site", "a"), labeled("x/y", "ü"))
+	n.Job.MaxAttempts = 3
+	n.Job.Owner = "bob"
+	n.Job.Request = json.RawMessage(`{"kind": "app", "command": ["wc", "-w"], "notes": {"π": 3.14159, "n": null}}`)
+	answer := w.submit(n)[0]
+	equal(w, "answer", answer, store.Submitted{ID: n.Job.ID, Place: job.Place{State: job.Pending, Custody: job.Ready}})
+
+	got := w.job(n.Job.ID)
+	want := n.Job
+	want.Tenant = acme
+	want.Place = answer.Place
+	want.N, want.Attempt, want.Lane = 1, 1, job.LanePrepare
+	want.Epoch, want.Created, want.Since = got.Epoch, got.Created, got.Since // the store's affair
+	if diff := cmp.Diff(want, got, sameJob); diff != "" {
+		w.Errorf("the job (-want +got):\n%s", diff)
+	}
+	events := w.history(n.Job.ID)
+	if len(events) != 1 || events[0].Cause != job.CauseSubmit || events[0].Actor != ann {
+		w.Errorf("history %+v, want one event by %s", events, ann)
+	}
+	Check(w, w.s, acme)
+}
+
+func submitPlaces(w *world) {
+	past, future := newTask(), newTask()
+	now := w.renew(w.session()).Now
+	past.Job.Due, future.Job.Due = now.Add(-time.Hour), now.Add(time.Hour)
+	first := newTask()
+	got := w.submit(newTask(), newTask(delayed(time.Minute)), past, future, first, newTask(after(job.NeedEnded, first.Job.ID)))
+	ready := job.Place{State: job.Pending, Custody: job.Ready}
+	gate := job.Place{State: job.Waiting, Custody: job.Gate}
+	for i, want := range []job.Place{ready, gate, ready, gate, ready, gate} {
+		if got[i].Place != want {
+			w.Errorf("job %d: answered %s, want %s", i, got[i].Place, want)
+		}
+		w.at(want.State, want.Custody, got[i].ID)
+	}
+	if due := w.job(future.Job.ID).Due; !near(due, future.Job.Due) {
+		w.Errorf("due at %v, want %v", due, future.Job.Due)
+	}
+	if due := w.job(got[1].ID).Due; due.Before(now.Add(time.Minute - time.Millisecond)) {
+		w.Errorf("due at %v, want a minute after %v", due, now)
+	}
+	Check(w, w.s, acme)
+}
+
+func submitEffects(w *world) {
+	late, early := newTask(inQueue("x"), delayed(time.Hour)), newTask(inQueue("x"), delayed(time.Minute))
+	_, effects, err := w.s.Submit(w.ctx, submission(newTask(), newTask(), newProgram(inQueue("gpu")), late, early))
+	if err != nil {
+		w.Fatalf("submit: %v", err)
+	}
+	sameLines(w, effects.Ready, store.Line{Queue: job.DefaultQueue, Kind: task}, store.Line{Queue: "gpu", Kind: job.KindApp})
+	if due := w.job(early.Job.ID).Due; !near(effects.Due, due) {
+		w.Errorf("effects are due at %v, want %v", effects.Due, due)
+	}
+	if effects.Owed {
+		w.Errorf("plain jobs owe something")
+	}
+}
+
+func submitRepeated(w *world) {
+	a, b := newTask(), newTask(delayed(time.Hour))
+	first := w.submit(a, b)
+	again := w.submit(a, b)
+	for i := range first {
+		first[i].Existed = true
+	}
+	equal(w, "the second answer", again, first)
+
+	w.claimOne(w.session())
+	if got := w.submit(a)[0]; got.ID != a.Job.ID || !got.Existed || got.Place.Custody != job.Worker {
+		w.Errorf("answer after the claim: %+v", got)
+	}
+	Check(w, w.s, acme)
+}
+
+func submitKey(w *world) {
+	request := func() store.Submission {
+		s := submission(newTask(fingerprint(1)), newTask(fingerprint(2)))
+		s.Key = "k"
+		return s
+	}
+	first, _, err := w.s.Submit(w.ctx, request())
+	if err != nil {
+		w.Fatalf("submit: %v", err)
+	}
+	again, effects, err := w.s.Submit(w.ctx, request())
+	if err != nil {
+		w.Fatalf("submit again: %v", err)
+	}
+	equal(w, "ids", fmtIDs(idsOf(again)), fmtIDs(idsOf(first)))
+	for _, a := range again {
+		if !a.Existed {
+			w.Errorf("job %s is said to be new", a.ID)
+		}
+	}
+	if len(effects.Ready) != 0 {
+		w.Logf("a repeated submit announces %v, which does no harm", effects.Ready)
+	}
+	if n := len(listAll(w, w.s, store.Query{Tenant: acme})); n != 2 {
+		w.Errorf("%d jobs, want 2", n)
+	}
+	// The same key of another tenant is another key.
+	other := request()
+	other.Tenant = "other"
+	got, _, err := w.s.Submit(w.ctx, other)
+	if err != nil || got[0].Existed || got[0].ID != other.Jobs[0].Job.ID {
+		w.Errorf("another tenant with the same key: %+v, %v", got, err)
+	}
+}
+
+func submitKeyConflict(w *world) {
+	for _, c := range []struct {
+		name  string
+		again []store.New
+	}{
+		{"another request", []store.New{newTask(fingerprint(2))}},
+		{"one job more", []store.New{newTask(fingerprint(1)), newTask(fingerprint(1))}},
+	} {
+		first := submission(newTask(fingerprint(1)))
+		first.Key = c.name
+		if _, _, err := w.s.Submit(w.ctx, first); err != nil {
+			w.Fatalf("submit: %v", err)
+		}
+		again := submission(c.again...)
+		again.Key = c.name
+		_, _, err := w.s.Submit(w.ctx, again)
+		w.kind(err, job.Conflict)
+	}
+	if n := len(listAll(w, w.s, store.Query{Tenant: acme})); n != 2 {
+		w.Errorf("%d jobs, want 2", n)
+	}
+}
+
+func submitKeyAtOnce(w *world) {
+	w.oneJob(func(int) store.Submission {
+		s := submission(newTask(fingerprint(1)))
+		s.Key = "once"
+		return s
+	})
+}
+
+func submitExternalAtOnce(w *world) {
+	w.oneJob(func(int) store.Submission { return submission(newTask(externally("x"), fingerprint(1))) })
+}
+
+func submitUniqueAtOnce(w *world) {
+	w.oneJob(func(i int) store.Submission {
+		return submission(newTask(unique(job.UntilDone, "k"), fingerprint(byte(i))))
+	})
+}
+
+// oneJob makes 64 submissions at once and fails unless one of them makes a job and all are answered with it.
+func (w *world) oneJob(request func(i int) store.Submission) {
+	w.Helper()
+	const n = 64
+	answers := make([]store.Submitted, n)
+	w.together(n, func(i int) error {
+		got, _, err := w.s.Submit(w.ctx, request(i))
+		if err != nil {
+			return err
+		}
+		answers[i] = got[0]
+		return nil
+	})
+	made := 0
+	for _, a := range answers {
+		if a.ID != answers[0].ID {
+			w.Errorf("answered with jobs %s and %s", answers[0].ID, a.ID)
+		}
+		if !a.Existed {
+			made++
+		}
+	}
+	if made != 1 {
+		w.Errorf("%d calls say that they made the job, want 1", made)
+	}
+	if n := len(listAll(w, w.s, store.Query{Tenant: acme})); n != 1 {
+		w.Errorf("%d jobs, want 1", n)
+	}
+	Check(w, w.s, acme)
+}
+
+func submitExternal(w *world) {
+	first := w.add(newTask(externally("x"), fingerprint(1)))
+	if got := w.submit(newTask(externally("x"), fingerprint(1)))[0]; got.ID != first || !got.Existed {
+		w.Errorf("answer %+v, want job %s", got, first)
+	}
+	_, _, err := w.s.Submit(w.ctx, submission(newTask(externally("x"), fingerprint(2))))
+	w.kind(err, job.Conflict)
+
+	// It is unique for ever, not until the end.
+	w.must(finish(w.claimOne(w.session()), by(w.job(first).Session)))
+	if got := w.submit(newTask(externally("x"), fingerprint(1)))[0]; got.ID != first || got.Place.State != job.Finished {
+		w.Errorf("answer after the end %+v, want job %s", got, first)
+	}
+}
+
+func submitAllOrNone(w *world) {
+	w.add(newTask(externally("taken"), fingerprint(1)))
+	for _, c := range []struct {
+		name  string
+		bad   store.New
+		kinds []job.ErrorKind
+	}{
+		{"an external id with another request", newTask(externally("taken"), fingerprint(2)), []job.ErrorKind{job.Conflict}},
+		{"an unknown prerequisite", newTask(after(job.NeedEnded, job.NewID())), []job.ErrorKind{job.Invalid, job.NotFound}},
+	} {
+		w.fresh(c.name, func(w *world) {
+			taken := w.add(newTask(externally("taken"), fingerprint(1)))
+			first, last := newTask(unique(job.UntilDone, "k"), externally("new")), newTask()
+			s := submission(first, c.bad, last)
+			s.Key = "key"
+			_, _, err := w.s.Submit(w.ctx, s)
+			w.kind(err, c.kinds...)
+			if jobs := listAll(w, w.s, store.Query{Tenant: acme}); len(jobs) != 1 || jobs[0].ID != taken {
+				w.Errorf("%d jobs, want only the one that was there", len(jobs))
+			}
+			// No key is left behind either.
+			s.Jobs = []store.New{first, last}
+			got, _, err := w.s.Submit(w.ctx, s)
+			if err != nil || got[0].Existed || got[1].Existed {
+				w.Errorf("without the bad job: %+v, %v", got, err)
+			}
+		})
+	}
+}
+
+func submitUntilStart(w *world) {
+	first := w.add(newTask(unique(job.UntilStart, "k")))
+	if got := w.submit(newTask(), newTask(unique(job.UntilStart, "k"))); got[1].ID != first || !got[1].Existed || got[0].Existed {
+		w.Errorf("answers %+v, want a new job and job %s", got, first)
+	}
+	w.claim(wanted(w.session(), 10))
+	second := w.submit(newTask(unique(job.UntilStart, "k")))[0]
+	if second.Existed {
+		w.Errorf("the key is held after the claim by %s", second.ID)
+	}
+	if got := w.submit(newTask(unique(job.UntilStart, "k")))[0]; got.ID != second.ID {
+		w.Errorf("answer %+v, want job %s", got, second.ID)
+	}
+}
+
+func submitUntilStartCanceled(w *world) {
+	first := w.add(newTask(unique(job.UntilStart, "k"), delayed(time.Hour)))
+	if got := w.submit(newTask(unique(job.UntilStart, "k")))[0]; got.ID != first {
+		w.Errorf("answer %+v, want job %s", got, first)
+	}
+	w.wish(job.WishCancel, first)
+	if got := w.submit(newTask(unique(job.UntilStart, "k")))[0]; got.Existed {
+		w.Errorf("the key is held after the end by %s", got.ID)
+	}
+}
+
+func submitUntilDone(w *world) {
+	for _, c := range []struct {
+		name string
+		end  func(w *world, j job.Job)
+	}{
+		{"finished", func(w *world, j job.Job) { w.must(finish(j, by(j.Session))) }},
+		{"failed", func(w *world, j job.Job) { w.must(move(j, by(j.Session), job.None, job.Failed)) }},
+		{"canceled", func(w *world, j job.Job) {
+			w.wish(job.WishCancel, j.ID)
+			w.apply(move(j, by(j.Session), job.Ready, job.Pending))
+		}},
+	} {
+		w.fresh(c.name, func(w *world) {
+			first := w.add(newTask(unique(job.UntilDone, "k")))
+			j := w.claimOne(w.session())
+			if got := w.submit(newTask(unique(job.UntilDone, "k")))[0]; got.ID != first || !got.Existed {
+				w.Errorf("answer while it runs %+v, want job %s", got, first)
+			}
+			c.end(w, j)
+			if got := w.submit(newTask(unique(job.UntilDone, "k")))[0]; got.Existed {
+				w.Errorf("the key is held after the end by %s", got.ID)
+			}
+		})
+	}
+}
+
+func submitNeverTakenBack(w *world) {
+	session := w.session()
+	first := w.add(newTask(unique(job.UntilStart, "k")))
+	j := w.claimOne(session)
+	second := w.add(newTask(unique(job.UntilStart, "k")))
+	w.must(setting(move(j, by(session), job.Ready, job.Pending), job.Patch{Retry: true}))
+	w.at(job.Pending, job.Ready, first, second)
+	// The second one holds the key, and the end of the first does not free it.
+	w.wish(job.WishCancel, first)
+	if got := w.submit(newTask(unique(job.UntilStart, "k")))[0]; got.ID != second {
+		w.Errorf("answer %+v, want job %s", got, second)
+	}
+	Check(w, w.s, acme)
+}
+
+func submitUniqueScope(w *world) {
+	w.add(newTask(unique(job.UntilDone, "k")))
+	for name, n := range map[string]store.New{
+		"another kind": newTask(ofKind("other"), unique(job.UntilDone, "k")),
+		"another mode": newTask(unique(job.UntilStart, "k")),
+		"another key":  newTask(unique(job.UntilDone, "K")),
+	} {
+		if w.submit(n)[0].Existed {
+			w.Errorf("%s has the same key", name)
+		}
+	}
+	s := submission(newTask(unique(job.UntilDone, "k")))
+	s.Tenant = "other"
+	if got, _, err := w.s.Submit(w.ctx, s); err != nil || got[0].Existed {
+		w.Errorf("another tenant: %+v, %v", got, err)
+	}
+}
+
+func submitUniqueSeveral(w *world) {
+	a := w.add(newTask(unique(job.UntilDone, "a")))
+	b := w.add(newTask(unique(job.UntilDone, "b")))
+	if got := w.submit(newTask(unique(job.UntilDone, "b", "c", "a")))[0]; !got.Existed || got.ID != a && got.ID != b {
+		w.Errorf("answer %+v, want job %s or %s", got, a, b)
+	}
+	// The job that was not made holds none of its keys.
+	if got := w.submit(newTask(unique(job.UntilDone, "c")))[0]; got.Existed {
+		w.Errorf("key c is held by %s", got.ID)
+	}
+}
+
+func submitUniqueCrossing(w *world) {
+	keys := []string{"a", "b", "c", "d", "e", "f"}
+	w.together(8, func(i int) error {
+		for round := range 10 {
+			var jobs []store.New
+			for k := range keys {
+				jobs = append(jobs, newTask(unique(job.UntilDone, keys[(k*(1+4*(i%2))+i+round)%len(keys)])))
+			}
+			if _, _, err := w.s.Submit(w.ctx, submission(jobs...)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if n := len(listAll(w, w.s, store.Query{Tenant: acme})); n != len(keys) {
+		w.Errorf("%d jobs for %d keys", n, len(keys))
+	}
+	Check(w, w.s, acme)
+}

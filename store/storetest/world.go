@@ -1,0 +1,561 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// What tests use when they do not say otherwise.
+const (
+	acme    = "acme" // the tenant
+	ann     = "ann"  // the principal
+	lease   = 15 * time.Second
+	machine = "m1"
+	task    = "send"  // a kind that is a task
+	watch   = "watch" // a duty
+)
+
+// A world is one store and its clock, in words that make a test read like sentences. Methods end the test when the
+// store answers with an error; tests that want the error ask the store itself.
+type world struct {
+	TB
+	t     *testing.T // nil inside a property
+	open  func(t *testing.T) (store.Store, Clock)
+	s     store.Store
+	clock Clock
+	ctx   context.Context
+}
+
+func newWorld(t *testing.T, open func(t *testing.T) (store.Store, Clock)) *world {
+	s, clock := open(t)
+	return &world{TB: t, t: t, open: open, s: s, clock: clock, ctx: t.Context()}
+}
+
+// fresh runs a part of a test on a store of its own.
+func (w *world) fresh(name string, run func(*world)) {
+	w.t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		run(newWorld(t, w.open))
+	})
+}
+
+// An option says how a new job differs from the plain one.
+type option func(*store.New)
+
+// newTask returns a task that nothing gates.
+func newTask(options ...option) store.New { return newJob(task, options) }
+
+// newProgram returns a program that nothing gates.
+func newProgram(options ...option) store.New { return newJob(job.KindApp, options) }
+
+func newJob(kind string, options []option) store.New {
+	id := job.NewID()
+	n := store.New{Job: job.Job{
+		ID: id, Owner: ann, Kind: kind, Name: kind + "-" + id.Short(), Queue: job.DefaultQueue,
+		Priority: job.DefaultPriority, MaxAttempts: 10, Request: json.RawMessage(`{"kind":"` + kind + `"}`),
+	}}
+	for _, o := range options {
+		o(&n)
+	}
+	return n
+}
+
+func inQueue(q string) option         { return func(n *store.New) { n.Job.Queue = q } }
+func ofKind(k string) option          { return func(n *store.New) { n.Job.Kind = k } }
+func on(machine string) option        { return func(n *store.New) { n.Job.Machine = machine } }
+func withPriority(p int) option       { return func(n *store.New) { n.Job.Priority = p } }
+func withID(id job.ID) option         { return func(n *store.New) { n.Job.ID = id } }
+func named(name string) option        { return func(n *store.New) { n.Job.Name = name } }
+func delayed(d time.Duration) option  { return func(n *store.New) { n.Delay = d } }
+func externally(id string) option     { return func(n *store.New) { n.Job.ExternalID = id } }
+func fingerprint(b byte) option       { return func(n *store.New) { n.Fingerprint = [32]byte{b} } }
+func labeled(key, value string) option {
+	return func(n *store.New) {
+		if n.Job.Labels == nil {
+			n.Job.Labels = map[string]string{}
+		}
+		n.Job.Labels[key] = value
+	}
+}
+
+func after(need job.Need, ids ...job.ID) option {
+	return func(n *store.New) {
+		for _, id := range ids {
+			n.After = append(n.After, store.After{Job: id, Need: need})
+		}
+	}
+}
+
+func unique(mode job.UniqueMode, keys ...string) option {
+	return func(n *store.New) {
+		for _, k := range keys {
+			n.Unique = append(n.Unique, store.Unique{Mode: mode, Key: k})
+		}
+	}
+}
+
+// submission is one call that submits jobs.
+func submission(jobs ...store.New) store.Submission {
+	return store.Submission{Tenant: acme, By: ann, Jobs: jobs}
+}
+
+// submit submits jobs in one call and returns its answers.
+func (w *world) submit(jobs ...store.New) []store.Submitted {
+	w.Helper()
+	got, _, err := w.s.Submit(w.ctx, submission(jobs...))
+	if err != nil {
+		w.Fatalf("submit: %v", err)
+	}
+	if len(got) != len(jobs) {
+		w.Fatalf("submit of %d jobs: %d answers", len(jobs), len(got))
+	}
+	return got
+}
+
+// add submits one job and returns its id.
+func (w *world) add(n store.New) job.ID {
+	w.Helper()
+	return w.submit(n)[0].ID
+}
+
+// addMany submits n tasks in one call and returns their ids.
+func (w *world) addMany(n int, options ...option) []job.ID {
+	w.Helper()
+	jobs := make([]store.New, n)
+	for i := range jobs {
+		jobs[i] = newTask(options...)
+	}
+	return idsOf(w.submit(jobs...))
+}
+
+func idsOf(answers []store.Submitted) []job.ID {
+	ids := make([]job.ID, len(answers))
+	for i, a := range answers {
+		ids[i] = a.ID
+	}
+	return ids
+}
+
+// session begins a session.
+func (w *world) session() job.ID {
+	w.Helper()
+	id := job.NewID()
+	if err := w.s.Begin(w.ctx, store.Session{ID: id, Process: "host:1", Lease: lease}); err != nil {
+		w.Fatalf("begin: %v", err)
+	}
+	return id
+}
+
+// end ends a session in good order.
+func (w *world) end(session job.ID) store.Effects {
+	w.Helper()
+	effects, err := w.s.End(w.ctx, session)
+	if err != nil {
+		w.Fatalf("end: %v", err)
+	}
+	return effects
+}
+
+// renew renews a session that serves everything and wants the duties.
+func (w *world) renew(session job.ID, duties ...string) store.Renewal {
+	w.Helper()
+	r, err := w.s.Renew(w.ctx, renewal(session, duties...))
+	if err != nil {
+		w.Fatalf("renew: %v", err)
+	}
+	return r
+}
+
+func renewal(session job.ID, duties ...string) store.Renew {
+	return store.Renew{
+		Session: session, Lease: lease, Duties: duties,
+		Queues: []string{job.DefaultQueue}, Kinds: []string{task, job.KindApp}, Machine: machine,
+	}
+}
+
+// duty makes the session hold a duty and returns its fence.
+func (w *world) duty(session job.ID, name string) job.Fence {
+	w.Helper()
+	for _, d := range w.renew(session, name).Duties {
+		if d.Name == name {
+			return job.Fence{Duty: name, Term: d.Term}
+		}
+	}
+	w.Fatalf("session %s did not get duty %s", session, name)
+	return job.Fence{}
+}
+
+// wanted is a claim for up to n jobs in each lane of everything there is.
+func wanted(session job.ID, n int) store.Claim {
+	c := store.Claim{
+		ID: job.NewID(), Session: session, Queues: []string{job.DefaultQueue},
+		Kinds: []string{task, job.KindApp}, Machine: machine, Slots: map[job.Lane]int{},
+	}
+	for _, lane := range job.Lanes {
+		c.Slots[lane] = n
+	}
+	return c
+}
+
+// claim makes a claim.
+func (w *world) claim(c store.Claim) []job.Job {
+	w.Helper()
+	jobs, err := w.s.Claim(w.ctx, c)
+	if err != nil {
+		w.Fatalf("claim: %v", err)
+	}
+	for _, j := range jobs {
+		if j.Custody != job.Worker || j.Session != c.Session || j.Claim != c.ID {
+			w.Fatalf("claim %s by %s answered a job that it does not hold: %+v", c.ID, c.Session, j)
+		}
+	}
+	return jobs
+}
+
+// claimOne claims the one job that there is to claim.
+func (w *world) claimOne(session job.ID) job.Job {
+	w.Helper()
+	jobs := w.claim(wanted(session, 10))
+	if len(jobs) != 1 {
+		w.Fatalf("claimed %d jobs, want 1", len(jobs))
+	}
+	return jobs[0]
+}
+
+// by is the fence of a session.
+func by(session job.ID) job.Fence { return job.Fence{Session: session} }
+
+// move is the change of j along states into a custody. Ends get the code that goes with them, and BLOCKED and PAUSED
+// resume where j stands or, when it has no such place, at the beginning.
+func move(j job.Job, f job.Fence, to job.Custody, states ...job.State) job.Change {
+	c := job.Change{Job: j.ID, From: j.Guard(f), To: to}
+	for _, s := range states {
+		e := job.Entry{State: s}
+		switch s {
+		case job.Finished:
+			e.Code = job.NormalCompletion
+		case job.Failed:
+			e.Code, e.Message = job.TaskFailed, "it did not work"
+		case job.Canceled:
+			e.Code = job.CanceledByUser
+		case job.Blocked, job.Paused:
+			c.Set.Resume = job.Pending
+			if job.Resumable(j.State) && job.Edge(s, j.State) {
+				c.Set.Resume = j.State
+			}
+		}
+		c.Path = append(c.Path, e)
+	}
+	return c
+}
+
+// finish is the change that ends the task or the archiving program j well.
+func finish(j job.Job, f job.Fence) job.Change { return move(j, f, job.None, job.Finished) }
+
+// setting returns c with what it sets.
+func setting(c job.Change, set job.Patch) job.Change {
+	if set.Resume == "" {
+		set.Resume = c.Set.Resume
+	}
+	c.Set = set
+	return c
+}
+
+// apply makes one change and returns its answer.
+func (w *world) apply(c job.Change) store.Applied {
+	w.Helper()
+	return w.applyAll(c)[0]
+}
+
+// applyAll makes changes in one call and returns the answers.
+func (w *world) applyAll(changes ...job.Change) []store.Applied {
+	w.Helper()
+	got, _, err := w.s.Apply(w.ctx, changes)
+	if err != nil {
+		w.Fatalf("apply: %v", err)
+	}
+	if len(got) != len(changes) {
+		w.Fatalf("apply of %d changes: %d answers", len(changes), len(got))
+	}
+	return got
+}
+
+// must makes one change that is to be applied as it is, and returns the job after it.
+func (w *world) must(c job.Change) job.Job {
+	w.Helper()
+	if got := w.apply(c); got.Outcome != store.OK {
+		w.Fatalf("change %+v: %s, now %+v", c, got.Outcome, got.Now)
+	}
+	return w.job(c.Job)
+}
+
+// job reads a job.
+func (w *world) job(id job.ID) job.Job {
+	w.Helper()
+	j, err := w.s.Job(w.ctx, acme, id)
+	if err != nil {
+		w.Fatalf("job %s: %v", id, err)
+	}
+	return j
+}
+
+// history reads the history of a job.
+func (w *world) history(id job.ID) []job.Event {
+	w.Helper()
+	j := w.job(id)
+	return readHistory(w, w.s, &j)
+}
+
+// path returns the states that a job has passed.
+func (w *world) path(id job.ID) []job.State {
+	w.Helper()
+	var states []job.State
+	for _, e := range w.history(id) {
+		states = append(states, e.State)
+	}
+	return states
+}
+
+// at fails the test unless each job stands at the place.
+func (w *world) at(state job.State, custody job.Custody, ids ...job.ID) {
+	w.Helper()
+	for _, id := range ids {
+		if j := w.job(id); j.State != state || j.Custody != custody {
+			w.Errorf("job %s is at %s, want %s/%s", id, j.Place, state, custody)
+		}
+	}
+}
+
+// wish wishes something of one job and returns the answer.
+func (w *world) wish(wish job.Wish, id job.ID) store.Wished {
+	w.Helper()
+	got, _ := w.wishAll(wish, id)
+	return got[0]
+}
+
+func (w *world) wishAll(wish job.Wish, ids ...job.ID) ([]store.Wished, store.Effects) {
+	w.Helper()
+	got, effects, err := w.s.Wish(w.ctx, store.Wish{Tenant: acme, By: ann, Wish: wish, Jobs: ids})
+	if err != nil {
+		w.Fatalf("wish: %v", err)
+	}
+	if len(got) != len(ids) {
+		w.Fatalf("wish for %d jobs: %d answers", len(ids), len(got))
+	}
+	return got, effects
+}
+
+// pay pays everything that is owed.
+func (w *world) pay() {
+	w.Helper()
+	w.payBy(1000)
+}
+
+// payBy pays everything that is owed in steps of limit and returns their number.
+func (w *world) payBy(limit int) int {
+	w.Helper()
+	for steps := 1; steps <= 100_000; steps++ {
+		n, effects, err := w.s.Pay(w.ctx, limit)
+		if err != nil {
+			w.Fatalf("pay: %v", err)
+		}
+		if n > limit {
+			w.Fatalf("pay paid %d rows, the limit is %d", n, limit)
+		}
+		if !effects.Owed {
+			return steps
+		}
+	}
+	w.Fatalf("paying never ends")
+	return 0
+}
+
+// expire takes the jobs of all sessions that are not alive and returns their number.
+func (w *world) expire() int {
+	w.Helper()
+	const limit = 100
+	for total := 0; ; {
+		n, _, err := w.s.Expire(w.ctx, limit)
+		if err != nil {
+			w.Fatalf("expire: %v", err)
+		}
+		if total += n; n < limit {
+			return total
+		}
+	}
+}
+
+// due moves the jobs that are due and returns their number.
+func (w *world) due() int {
+	w.Helper()
+	n, _, err := w.s.Due(w.ctx, 1000)
+	if err != nil {
+		w.Fatalf("due: %v", err)
+	}
+	return n
+}
+
+// A standing job is one that stands where a test wants it, with those who may change it.
+type standing struct {
+	job.Job
+	session job.ID    // one that lives, and holds the job in custody worker
+	fence   job.Fence // of the one who may change the job now: the session, or the duty watch
+}
+
+// stand makes a program that stands at the place. In custody monitor its launch is live.
+func (w *world) stand(state job.State, custody job.Custody) standing {
+	w.Helper()
+	st := standing{session: w.session()}
+	n := newProgram(on(machine))
+	if state == job.Waiting {
+		n.Delay = time.Hour
+	}
+	st.Job = w.job(w.add(n))
+	st.fence = by(st.session)
+	switch {
+	case state == job.Waiting, state == job.Pending:
+		return st
+	case state == job.Paused:
+		w.wish(job.WishPause, st.ID)
+		st.Job = w.job(st.ID)
+		return st
+	}
+	st.Job = w.claimOne(st.session)
+	way := []job.State{job.ProcessingInputs, job.StagingInputs, job.StagingJob, job.SubmittingJob}
+	for _, s := range way[1:] {
+		if st.State == state || state == job.Blocked {
+			break
+		}
+		st.Job = w.must(move(st.Job, st.fence, job.Worker, s))
+	}
+	switch state {
+	case job.Queued, job.Running:
+		st.Job = w.must(setting(move(st.Job, st.fence, job.Worker, job.SubmittingJob), job.Patch{Intent: true}))
+		st.Job = w.must(move(st.Job, st.fence, job.Monitor, state))
+		st.fence = w.duty(st.session, watch)
+	case job.Archiving:
+		st.Job = w.must(move(st.Job, st.fence, custody, job.Archiving))
+	case job.Blocked:
+		st.Job = w.must(move(st.Job, st.fence, job.Recovery, job.Blocked))
+		st.fence = w.duty(st.session, watch)
+	default:
+		if custody == job.Ready {
+			st.Job = w.must(move(st.Job, st.fence, job.Ready, state))
+		}
+	}
+	if st.State != state || st.Custody != custody {
+		w.Fatalf("the job stands at %s, want %s/%s", st.Place, state, custody)
+	}
+	return st
+}
+
+// launched makes a program whose launch is live in the hands of a worker.
+func (w *world) launched() standing {
+	w.Helper()
+	st := w.stand(job.SubmittingJob, job.Worker)
+	st.Job = w.must(setting(move(st.Job, st.fence, job.Worker, job.SubmittingJob), job.Patch{Intent: true}))
+	return st
+}
+
+// untouched fails the test unless the job and its history are as they were.
+func (w *world) untouched(j job.Job) {
+	w.Helper()
+	if diff := cmp.Diff(j, w.job(j.ID), sameJob); diff != "" {
+		w.Errorf("job %s was changed (-before +after):\n%s", j.ID, diff)
+	}
+	if n := len(w.history(j.ID)); int64(n) != j.N {
+		w.Errorf("job %s has %d events, had %d", j.ID, n, j.N)
+	}
+}
+
+// sameJob compares jobs: JSON by what it says, and nil like empty.
+var sameJob = cmp.Options{
+	cmpopts.EquateEmpty(),
+	cmp.Comparer(func(a, b json.RawMessage) bool { return sameJSON(a, b) }),
+	cmp.Comparer(func(a, b time.Time) bool { return a.Equal(b) }),
+}
+
+func sameJSON(a, b json.RawMessage) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return len(a) == len(b)
+	}
+	var x, y any
+	if json.Unmarshal(a, &x) != nil || json.Unmarshal(b, &y) != nil {
+		return bytes.Equal(a, b)
+	}
+	return cmp.Equal(x, y)
+}
+
+// together runs n goroutines that begin at the same moment, and fails with their errors.
+func (w *world) together(n int, run func(i int) error) {
+	w.Helper()
+	start, errs := make(chan struct{}), make([]error, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			<-start
+			errs[i] = run(i)
+		})
+	}
+	close(start)
+	wg.Wait()
+	for i, err := range errs {
+		if err != nil {
+			w.Errorf("goroutine %d: %v", i, err)
+		}
+	}
+}
+
+// kind fails the test unless err is of one of the kinds.
+func (w *world) kind(err error, kinds ...job.ErrorKind) {
+	w.Helper()
+	if err == nil {
+		w.Errorf("no error, want one of kind %v", kinds)
+		return
+	}
+	for _, k := range kinds {
+		if job.KindOf(err) == k {
+			return
+		}
+	}
+	w.Errorf("error of kind %s (%v), want %v", job.KindOf(err), err, kinds)
+}
+
+// near reports whether two times are the same but for what a database rounds.
+func near(a, b time.Time) bool { return a.Sub(b).Abs() <= time.Millisecond }
+
+func equal[T any](w *world, what string, got, want T) {
+	w.Helper()
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+		w.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+func fmtIDs(ids []job.ID) []string {
+	s := make([]string, len(ids))
+	for i, id := range ids {
+		s[i] = id.String()
+	}
+	return s
+}
+
+func jobIDs(jobs []job.Job) []job.ID {
+	ids := make([]job.ID, len(jobs))
+	for i, j := range jobs {
+		ids[i] = j.ID
+	}
+	return ids
+}
+
+func errorf(format string, args ...any) error { return fmt.Errorf(format, args...) }
