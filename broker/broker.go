@@ -7,17 +7,17 @@ package broker
 import (
 	"context"
 
-	"github.com/pawl-jobs/pawl/store"
+	"github.com/pawl-jobs/pawl/job"
 )
 
 // A Broker carries wake-ups between the processes of one service.
 type Broker interface {
 	// Announce says that lines hold ready jobs. It never blocks for long and may merge what it is told.
-	Announce(ctx context.Context, lines ...store.Line) error
+	Announce(ctx context.Context, lines ...job.Line) error
 
 	// Wait returns once one of the lines was announced since the last Wait for it returned, with those that were; or
 	// with ctx's error. Announcements are remembered while nobody waits. One loop of a process waits for a line.
-	Wait(ctx context.Context, lines []store.Line) ([]store.Line, error)
+	Wait(ctx context.Context, lines []job.Line) ([]job.Line, error)
 
 	// Publish sends a message to everyone who is subscribed to topic at this moment.
 	Publish(ctx context.Context, topic string, message []byte) error

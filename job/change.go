@@ -50,6 +50,9 @@ type Patch struct {
 	Crash    bool // Suspect + 1: the session died while it held the job
 	Clear    bool // Suspect = 0
 
+	// Session and Claim take the job into custody worker.
+	Session ID
+	Claim   ID
 	// Delay puts the job's due time at the database's now + Delay when it goes to a gate.
 	Delay time.Duration
 	// Resume is where work goes on after BLOCKED or PAUSED.
@@ -69,6 +72,29 @@ type Change struct {
 	To   Custody
 	Set  Patch
 	Work json.RawMessage // the kind's own notes; nil leaves them as they are
+}
+
+// Join returns the one change that stands for a and then b, which goes out from where a ends. a stays in its custody.
+func Join(a, b Change) Change {
+	path := append(append(make([]Entry, 0, len(a.Path)+len(b.Path)), a.Path...), b.Path...)
+	set := b.Set
+	set.Intent = a.Set.Intent || b.Set.Intent
+	set.Over = a.Set.Over || b.Set.Over
+	set.Retry = a.Set.Retry || b.Set.Retry
+	set.Recovery = a.Set.Recovery || b.Set.Recovery
+	set.Crash = a.Set.Crash || b.Set.Crash
+	set.Clear = a.Set.Clear || b.Set.Clear
+	if set.Resolved == nil {
+		set.Resolved = a.Set.Resolved
+	}
+	if set.Result == nil {
+		set.Result = a.Set.Result
+	}
+	work := b.Work
+	if work == nil {
+		work = a.Work
+	}
+	return Change{Job: a.Job, From: a.From, Path: path, To: b.To, Set: set, Work: work}
 }
 
 // Last returns the entry that the change ends with.
@@ -100,7 +126,10 @@ func (c *Change) Check() error {
 		}
 	}
 	if c.To == None && c.Last().Code == "" {
-		return Errorf(Internal, "change of job %s: %s without a code", c.Job, c.Last().State)
+		return Errorf(Internal, "change of job %s: %s without a code", c.Job, at.State)
+	}
+	if r := c.Set.Resume; (at.State == Blocked || at.State == Paused) && !(Resumable(r) && Edge(at.State, r)) {
+		return Errorf(Internal, "change of job %s: work cannot go on in %q after %s", c.Job, r, at.State)
 	}
 	return nil
 }

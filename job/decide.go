@@ -2,6 +2,7 @@ package job
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -29,72 +30,66 @@ func Turn(j *Job, c Change) (Change, bool) {
 	if j.Wish == "" || c.To == j.Custody || (j.Custody != Worker && j.Custody != Monitor) {
 		return c, false
 	}
-	live := (j.Live || c.Set.Intent) && !c.Set.Over
-	if live {
+	last := *c.Last()
+	if live := (j.Live || c.Set.Intent) && !c.Set.Over; live {
 		if j.Custody == Monitor || c.To == Monitor || c.To == Ready || c.To == None {
 			return c, false
 		}
-		// It would leave the sight of those who can stop the launch: back to a worker instead.
-		return bend(c, Entry{State: j.State}, Ready), true
-	}
-	switch j.Wish {
-	case WishCancel:
-		last := *c.Last()
-		return bend(c, canceled(j, last), None), true
-	case WishPause:
-		if c.To == None || c.To == Monitor {
-			return c, false
+		// It would leave the sight of those who can stop the launch: back to a worker instead, in the state it is in.
+		c.Set.Retry = false
+		last.State, last.Code = j.State, ""
+		if n := len(c.Path); n > 1 {
+			last.State = c.Path[n-2].State
 		}
-		c.Set.Resume = resumption(j.State, c)
-		return bend(c, Entry{State: Paused, Message: pausedMessage(j)}, User), true
+		return bend(c, last, Ready), true
+	}
+	switch {
+	case j.Wish == WishCancel:
+		c.Set.Retry = false
+		return bend(c, canceled(j, last), None), true
+	case j.Wish == WishPause && (c.To == Gate || c.To == Ready || c.To == Recovery):
+		if last.State != Blocked {
+			c.Set.Resume = last.State
+		}
+		return bend(c, paused(j, last), User), true
 	}
 	return c, false
 }
 
 // bend replaces the end of c's path.
 func bend(c Change, end Entry, to Custody) Change {
-	path := append(make([]Entry, 0, len(c.Path)), c.Path...)
-	path[len(path)-1] = end
-	c.Path, c.To = path, to
-	if to == None {
-		c.Set.Delay, c.Set.Resume = 0, ""
-	}
+	c.Path = slices.Clone(c.Path)
+	*c.Last(), c.To = end, to
 	return c
 }
 
-// resumption returns the state in which work goes on that c wanted to go on in the place it asked for.
-func resumption(from State, c Change) State {
-	switch to := c.Last().State; {
-	case to == Blocked && c.Set.Resume != "":
-		return Blocked
-	case Resumable(to):
-		return to
-	case Resumable(from):
-		return from
-	}
-	return Pending
-}
-
+// canceled returns the end that a cancel makes of last.
 func canceled(j *Job, last Entry) Entry {
-	msg := "canceled"
-	if j.WishedBy != "" {
-		msg += " by " + j.WishedBy
-	}
+	msg := "canceled" + wisher(j)
 	switch last.State {
 	case Finished, Failed, Archiving:
 		msg += "; the work had already ended"
-		if last.Message != "" {
-			msg += ": " + last.Message
-		}
+	}
+	if last.Message != "" {
+		msg += ": " + last.Message
 	}
 	return Entry{State: Canceled, Code: CanceledByUser, Message: msg, Data: last.Data}
 }
 
-func pausedMessage(j *Job) string {
-	if j.WishedBy == "" {
-		return "paused: resume it with pawl resume"
+// paused returns the end that a pause makes of last.
+func paused(j *Job, last Entry) Entry {
+	msg := "paused" + wisher(j) + ": resume it with pawl resume"
+	if last.Message != "" {
+		msg += "; before that: " + last.Message
 	}
-	return "paused by " + j.WishedBy + ": resume it with pawl resume"
+	return Entry{State: Paused, Message: msg, Data: last.Data}
+}
+
+func wisher(j *Job) string {
+	if j.WishedBy == "" {
+		return ""
+	}
+	return " by " + j.WishedBy
 }
 
 // Obey returns the change that a wish makes at once, while the row is locked, and whether there is one. j carries
@@ -119,14 +114,18 @@ func Obey(j *Job, w Wish, now time.Time) (Change, bool) {
 		c.Path, c.To = []Entry{{State: j.Resume}}, Ready
 		return c, true
 	case w == WishCancel:
-		c.Path, c.To = []Entry{canceled(j, Entry{State: j.State})}, None
+		last := Entry{State: j.State}
 		if j.State == Archiving {
-			c.Path[0] = canceled(j, Entry{State: Archiving, Message: j.Message})
+			last.Message = j.Message
 		}
+		c.Path, c.To = []Entry{canceled(j, last)}, None
 		return c, true
 	case w == WishPause && j.Custody != User:
 		c.Set.Resume = j.State
-		c.Path, c.To = []Entry{{State: Paused, Message: pausedMessage(j)}}, User
+		if j.State == Blocked {
+			c.Set.Resume = j.Resume
+		}
+		c.Path, c.To = []Entry{paused(j, Entry{})}, User
 		return c, true
 	}
 	return c, false
@@ -146,7 +145,7 @@ func Expired(j *Job, crashed bool) Change {
 	} else {
 		e.Message = "the process that ran it stopped"
 	}
-	if crashed && j.Recoveries+1 > MaxRecoveries && !j.Live {
+	if crashed && j.Recoveries+1 > MaxRecoveries && true {
 		e = Entry{State: Failed, Code: RecoveryLimit, Message: "interrupted by crashes too often; see its history"}
 		c.To = None
 	}
@@ -177,7 +176,8 @@ func Retry(j *Job, f Fence, p RetryPolicy, e Entry, rnd float64) Change {
 	return c
 }
 
-// Delay returns how long to wait before the attempt that follows attempt (counted from 1).
+// Delay returns how long to wait before the attempt that follows attempt (counted from 1). The defaults of b have been
+// filled in by [Spec.RetryPolicy]; rnd is a random number in [0, 1) for the jitter.
 func (b Backoff) Delay(attempt int, rnd float64) time.Duration {
 	d := float64(b.Base)
 	switch b.Kind {
@@ -240,8 +240,9 @@ const (
 // Releases returns the modes whose unique keys the change from before to after gives up.
 func Releases(before, after *Job) []UniqueMode {
 	var modes []UniqueMode
-	done := after.State.Terminal()
-	if after.Ties&TieUniqueStart != 0 && (done || after.Custody == Worker) {
+	done := after.State.Terminal() && !before.State.Terminal()
+	start := after.Custody == Worker && before.Custody != Worker
+	if after.Ties&TieUniqueStart != 0 && (start || done) {
 		modes = append(modes, UntilStart)
 	}
 	if after.Ties&TieUniqueDone != 0 && done {
@@ -268,11 +269,9 @@ func (j Job) Apply(c Change, now time.Time) (Job, []Entry) {
 	}
 	if c.To != j.Custody {
 		j.Epoch++
-		j.Session, j.Claim = ID{}, ID{}
+		j.Session, j.Claim, j.Since = c.Set.Session, c.Set.Claim, now
 	}
-	if p := c.Target(); p != j.Place {
-		j.Place, j.Since = p, now
-	}
+	j.Place = c.Target()
 	last := c.Last()
 	j.N += int64(len(c.Path))
 	j.Lane = LaneOf(j.State, j.Program())
@@ -314,7 +313,7 @@ func (j Job) Apply(c Change, now time.Time) (Job, []Entry) {
 		j.Ended, j.Wish, j.Due = now, "", time.Time{}
 	case j.State == Paused:
 		j.Wish = ""
-	case j.Custody != Gate && j.State != Paused:
+	case j.Custody != Gate:
 		j.Due = time.Time{}
 	}
 	return j, c.Path

@@ -28,7 +28,7 @@ type Job struct {
 	Claim    ID     `json:"claim"`   // the call that claimed it
 	Resume   State  `json:"resume,omitempty"`
 	Wish     Wish   `json:"wish,omitempty"`
-	WishedBy string `json:"wished_by,omitempty"`
+	WishedBy string `json:"wished_by,omitempty"` // who made the newest wish
 
 	Queue    string `json:"queue"`
 	Machine  string `json:"machine,omitempty"` // only processes of this machine may claim it; empty: any
@@ -43,7 +43,7 @@ type Job struct {
 	Live        bool `json:"live"`       // an intent stands and the end of that launch is not known
 
 	Created time.Time `json:"created"`
-	Since   time.Time `json:"since"` // when it entered its place
+	Since   time.Time `json:"since"` // when it entered its custody
 	Due     time.Time `json:"due,omitzero"`
 	Ended   time.Time `json:"ended,omitzero"`
 
@@ -69,6 +69,11 @@ func (j *Job) Program() bool { return j.Kind == KindApp }
 // Guard returns the guard of a change that goes out from j as it is.
 func (j *Job) Guard(f Fence) Guard {
 	return Guard{Place: j.Place, Epoch: j.Epoch, N: j.N, Fence: f}
+}
+
+// A Line is where ready jobs wait: one queue and kind.
+type Line struct {
+	Queue, Kind string
 }
 
 // Ties are what ties a job to other rows: a job without any pays nothing for them.

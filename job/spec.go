@@ -3,6 +3,7 @@ package job
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -54,7 +55,7 @@ type RetryPolicy struct {
 type Backoff struct {
 	Kind   BackoffKind `json:"kind,omitempty"`   // "exponential" by default
 	Base   Duration    `json:"base,omitempty"`   // before the second attempt; 1s by default
-	Max    Duration    `json:"max,omitempty"`    // never longer than this; 1h by default
+	Max    Duration    `json:"max,omitempty"`    // never longer than this; 1h by default, or Base if that is longer
 	Jitter bool        `json:"jitter,omitempty"` // a random part of it instead of all (full jitter)
 }
 
@@ -81,7 +82,7 @@ const SystemLocal = "local"
 // asks for more; a task has ten, with exponential backoff from 1 s to 1 h and full jitter.
 func (s *Spec) RetryPolicy() RetryPolicy {
 	p := RetryPolicy{MaxAttempts: 10, Backoff: Backoff{Kind: BackoffExponential, Jitter: true}}
-	if s.Kind == KindApp {
+	if s.kind() == KindApp {
 		p.MaxAttempts = 1
 	}
 	if s.Retry != nil {
@@ -100,16 +101,14 @@ func (s *Spec) RetryPolicy() RetryPolicy {
 		b.Base = Duration(time.Second)
 	}
 	if b.Max == 0 {
-		b.Max = Duration(time.Hour)
+		b.Max = max(b.Base, Duration(time.Hour))
 	}
 	return p
 }
 
 // Defaults fills in what s leaves out. id gives the default name its short id, owner is the caller.
 func (s *Spec) Defaults(id ID, owner string) {
-	if s.Kind == "" && len(s.Command) > 0 {
-		s.Kind = KindApp
-	}
+	s.Kind = s.kind()
 	if s.Name == "" {
 		s.Name = s.defaultName() + "-" + id.Short()
 	}
@@ -135,11 +134,20 @@ func (s *Spec) Defaults(id ID, owner string) {
 	if s.Stderr == "" {
 		s.Stderr = "stderr"
 	}
+	s.Inputs = slices.Clone(s.Inputs) // a copy of s may share them
 	for i, in := range s.Inputs {
 		if in.To == "" {
 			s.Inputs[i].To = baseName(in.From)
 		}
 	}
+}
+
+// kind returns the kind of s, which may go without saying.
+func (s *Spec) kind() string {
+	if s.Kind == "" && len(s.Command) > 0 {
+		return KindApp
+	}
+	return s.Kind
 }
 
 func (s *Spec) defaultName() string {

@@ -5,22 +5,22 @@ import "slices"
 // A State says how far a job has come in its life. Users see it.
 type State string
 
-// The states. Each comment says what is done in it and who moves the job on.
+// The states. Each comment says what is done in it, and then who moves the job on.
 const (
-	Waiting          State = "WAITING"           // a gate holds it: a time, prerequisites. The clock or a prerequisite's end moves it on.
-	Pending          State = "PENDING"           // nothing holds it. A worker's claim moves it on.
-	ProcessingInputs State = "PROCESSING_INPUTS" // the spec is resolved, inputs are checked, the folder is made. By a worker.
-	StagingInputs    State = "STAGING_INPUTS"    // inputs are copied into the folder. By a worker.
-	StagingJob       State = "STAGING_JOB"       // launch script and environment are put in place. By a worker.
-	SubmittingJob    State = "SUBMITTING_JOB"    // it waits for its turn and is launched. By a worker.
-	Queued           State = "QUEUED"            // the scheduler of the execution system has it. The watcher moves it on.
-	Running          State = "RUNNING"           // the program runs (the watcher moves it on), or the task's handler does (its worker).
-	Archiving        State = "ARCHIVING"         // the program has ended; results are copied and verified. By a worker.
-	Blocked          State = "BLOCKED"           // a condition that may clear holds it. Its recovery group moves it on.
-	Paused           State = "PAUSED"            // a person holds it. Resume moves it on.
-	Finished         State = "FINISHED"          // it did what was asked. Terminal.
-	Failed           State = "FAILED"            // it did not, and will not be tried again. Terminal.
-	Canceled         State = "CANCELED"          // a person or a rule ended it; nothing of it runs any more. Terminal.
+	Waiting          State = "WAITING"           // a gate holds it: a time, or prerequisites. The clock, or a prerequisite's end.
+	Pending          State = "PENDING"           // nothing holds it. A worker's claim.
+	ProcessingInputs State = "PROCESSING_INPUTS" // the spec is resolved, inputs are checked, the folder is made. A worker.
+	StagingInputs    State = "STAGING_INPUTS"    // inputs are copied into the folder. A worker.
+	StagingJob       State = "STAGING_JOB"       // the program's own files, environment and launch script are put in place. A worker.
+	SubmittingJob    State = "SUBMITTING_JOB"    // it waits for its turn and is launched. A turn that frees, then a worker.
+	Queued           State = "QUEUED"            // the scheduler of the execution system has it. The watcher.
+	Running          State = "RUNNING"           // the program runs, or the task's handler does. The watcher of a program, the worker of a task.
+	Archiving        State = "ARCHIVING"         // the program has ended; results are copied and verified. A worker.
+	Blocked          State = "BLOCKED"           // a condition that may clear holds it. The recovery group of the condition.
+	Paused           State = "PAUSED"            // a person holds it. Resume.
+	Finished         State = "FINISHED"          // it did what was asked. Nothing: it is terminal.
+	Failed           State = "FAILED"            // it did not, and will not be tried again. Nothing: it is terminal.
+	Canceled         State = "CANCELED"          // a person or a rule ended it; nothing of it runs any more. Nothing: it is terminal.
 )
 
 // States lists every state in the order of a job's life.
@@ -44,15 +44,15 @@ func (s State) Working() bool {
 // Custody says who is responsible for a job now. A job is in exactly one custody, because it is one column.
 type Custody string
 
-// The custodies. Each comment says who holds the job and what moves it on.
+// The custodies. Each comment says who holds the job, and then what moves it on.
 const (
-	Gate     Custody = "gate"     // nobody holds it: it waits for a time, for prerequisites or for its turn
-	Ready    Custody = "ready"    // its queue holds it, unclaimed; a worker's claim moves it on
-	Worker   Custody = "worker"   // one session holds it, under an epoch; the worker's next change or the session's death moves it on
-	Monitor  Custody = "monitor"  // the execution system runs it and the watcher looks on
-	Recovery Custody = "recovery" // the recovery group of its condition holds it
-	User     Custody = "user"     // a person paused it and none of its programs runs; resume moves it on
-	None     Custody = "none"     // terminal
+	Gate     Custody = "gate"     // nobody: it waits for a time, for prerequisites or for its turn. The clock, a prerequisite's end, or a turn that frees.
+	Ready    Custody = "ready"    // its queue, unclaimed. A worker's claim.
+	Worker   Custody = "worker"   // one session, under an epoch. The worker's next change, or the session's death.
+	Monitor  Custody = "monitor"  // the execution system runs it; the watcher looks on. The watcher's news.
+	Recovery Custody = "recovery" // the recovery group of the condition that blocks it. A tester's success, or the policy's end.
+	User     Custody = "user"     // a person: it is paused, and no program of it runs. Resume.
+	None     Custody = "none"     // nobody: it is terminal. Nothing, ever.
 )
 
 // Custodies lists every custody.

@@ -6,12 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"path"
 	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -31,79 +34,92 @@ func ParseSpec(data []byte) (Spec, error) {
 		return s, problem("(spec)", fmt.Sprintf("%d bytes", len(data)), "is too large",
 			fmt.Sprintf("keep it under %d bytes and pass larger data as an input file", MaxSpec))
 	}
-	var raw any
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.UseNumber()
-	if err := dec.Decode(&raw); err != nil {
+	raw, err := decode(data)
+	if err != nil {
 		return s, problem("(spec)", "", "is not JSON: "+err.Error(), "correct the syntax")
 	}
 	if _, ok := raw.(map[string]any); !ok {
 		return s, problem("(spec)", short(string(data)), "is not an object", "write fields such as command: [wc, -w, in.txt]")
 	}
 	var problems []Problem
-	unknownFields("", raw, reflect.TypeFor[Spec](), &problems)
+	compare("", raw, reflect.TypeFor[Spec](), &problems)
 	if len(problems) > 0 {
 		return s, &SpecError{problems}
 	}
 	if err := json.Unmarshal(data, &s); err != nil {
-		var t *json.UnmarshalTypeError
-		if errors.As(err, &t) {
-			return s, problem(t.Field, t.Value, "has the wrong type", "give a "+typeName(t.Type))
-		}
 		return s, problem("(spec)", "", err.Error(), "correct the value")
 	}
 	return s, nil
 }
 
+// decode reads one JSON value, keeping numbers as they are written.
+func decode(data []byte) (v any, err error) {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	if err := dec.Decode(&v); err != nil {
+		return nil, err
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return nil, errors.New("something follows the value")
+	}
+	return v, nil
+}
+
 // reserved fields will get a meaning; nobody may use them for something else until then.
 var reserved = []string{"after", "unique", "limits", "order", "items", "schedule"}
 
-// unknownFields walks raw beside the type it is to be decoded into.
-func unknownFields(at string, raw any, t reflect.Type, out *[]Problem) {
-	for t.Kind() == reflect.Pointer {
+// compare reports where raw does not fit the type that it is to be decoded into: unknown fields and wrong types.
+func compare(at string, raw any, t reflect.Type, out *[]Problem) {
+	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	switch v := raw.(type) {
-	case map[string]any:
-		if t.Kind() != reflect.Struct {
-			return
+	if raw == nil || t == reflect.TypeFor[json.RawMessage]() {
+		return
+	}
+	fields, isMap := raw.(map[string]any)
+	list, isList := raw.([]any)
+	switch kind := t.Kind(); {
+	case isMap && kind == reflect.Map:
+		for _, k := range sortedKeys(fields) {
+			compare(at+"."+short(k), fields[k], t.Elem(), out)
 		}
-		known := map[string]reflect.Type{}
-		for i := range t.NumField() {
-			f := t.Field(i)
-			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			known[name] = f.Type
+	case isMap && kind == reflect.Struct && t != reflect.TypeFor[time.Time]():
+		compareFields(at, fields, t, out)
+	case isList && kind == reflect.Slice:
+		for i, e := range list {
+			compare(at+"["+strconv.Itoa(i)+"]", e, t.Elem(), out)
 		}
-		keys := make([]string, 0, len(v))
-		for k := range v {
-			keys = append(keys, k)
+	default:
+		text, _ := json.Marshal(raw) // it was decoded a moment ago
+		if json.Unmarshal(text, reflect.New(t).Interface()) != nil {
+			*out = append(*out, Problem{at, short(string(text)), "is not " + typeName(t), "give " + typeName(t)})
 		}
-		slices.Sort(keys)
-		for _, k := range keys {
-			p := k
-			if at != "" {
-				p = at + "." + k
+	}
+}
+
+func compareFields(at string, fields map[string]any, t reflect.Type, out *[]Problem) {
+	known := map[string]reflect.Type{}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		known[name] = f.Type
+	}
+	for _, k := range sortedKeys(fields) {
+		p := short(k)
+		if at != "" {
+			p = at + "." + p
+		}
+		switch ft, ok := known[k]; {
+		case ok:
+			compare(p, fields[k], ft, out)
+		case at == "" && slices.Contains(reserved, k):
+			*out = append(*out, Problem{Path: p, What: "is reserved for a later version", Remedy: "remove it"})
+		default:
+			remedy := "remove it"
+			if n := nearest(k, known); n != "" {
+				remedy = "did you mean " + n + "?"
 			}
-			ft, ok := known[k]
-			switch {
-			case ok:
-				unknownFields(p, v[k], ft, out)
-			case at == "" && slices.Contains(reserved, k):
-				*out = append(*out, Problem{Path: p, What: "is reserved for a later version", Remedy: "remove it"})
-			default:
-				remedy := "remove it"
-				if n := nearest(k, known); n != "" {
-					remedy = "did you mean " + n + "?"
-				}
-				*out = append(*out, Problem{Path: p, What: "is not a field of a spec", Remedy: remedy})
-			}
-		}
-	case []any:
-		if t.Kind() != reflect.Slice {
-			return
-		}
-		for i, e := range v {
-			unknownFields(at+"["+strconv.Itoa(i)+"]", e, t.Elem(), out)
+			*out = append(*out, Problem{Path: p, What: "is not a field of a spec", Remedy: remedy})
 		}
 	}
 }
@@ -140,14 +156,21 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
+// typeName says what to write for a value of type t.
 func typeName(t reflect.Type) string {
+	switch t {
+	case reflect.TypeFor[Duration]():
+		return "a duration such as 90s or 1h30m"
+	case reflect.TypeFor[time.Time]():
+		return "a time such as 2006-01-02T15:04:05Z"
+	}
 	switch t.Kind() {
 	case reflect.Slice:
-		return "list"
+		return "a list"
 	case reflect.Map, reflect.Struct:
-		return "map"
-	case reflect.Int, reflect.Int64:
-		return "whole number"
+		return "a map"
+	case reflect.Int:
+		return "a whole number"
 	case reflect.Bool:
 		return "true or false"
 	}
@@ -165,10 +188,7 @@ func validName(s string) bool { return nameRE.MatchString(s) }
 // Validate reports everything that is wrong with s; its error is a [SpecError].
 func (s *Spec) Validate() error {
 	var v validation
-	kind := s.Kind
-	if kind == "" && len(s.Command) > 0 {
-		kind = KindApp
-	}
+	kind := s.kind()
 	v.name("kind", kind, 64)
 	if kind == "" {
 		v.add("kind", "", "is missing", "give a command, or the kind of a task")
@@ -187,13 +207,13 @@ func (s *Spec) Validate() error {
 		v.add("delay", s.Delay.String(), "stands beside not_before", "give one of them")
 	}
 	v.labels(s.Labels)
-	if len(s.Notes) > MaxNotes {
-		v.add("notes", fmt.Sprintf("%d bytes", len(s.Notes)), "is too large", fmt.Sprintf("keep it under %d bytes", MaxNotes))
-	}
+	v.json("notes", s.Notes, MaxNotes)
 	v.retry(s.Retry)
-	if kind == KindApp {
+	switch kind {
+	case "":
+	case KindApp:
 		v.app(s)
-	} else {
+	default:
 		v.task(s)
 	}
 	if v.problems != nil {
@@ -224,15 +244,25 @@ func (v *validation) name(path, s string, limit int) {
 	v.text(path, s, limit)
 }
 
+func (v *validation) json(path string, raw json.RawMessage, limit int) {
+	switch {
+	case len(raw) > limit:
+		v.add(path, fmt.Sprintf("%d bytes", len(raw)), "is too large",
+			fmt.Sprintf("keep it to %d bytes and pass larger data by reference", limit))
+	case raw != nil && !json.Valid(raw):
+		v.add(path, string(raw), "is not JSON", "correct the syntax")
+	}
+}
+
 func (v *validation) labels(m map[string]string) {
 	if len(m) > MaxLabels {
 		v.add("labels", fmt.Sprintf("%d labels", len(m)), "are too many", fmt.Sprintf("keep to %d", MaxLabels))
 	}
 	for _, k := range sortedKeys(m) {
 		if !labelRE.MatchString(k) {
-			v.add("labels."+k, "", "is not a label's key", "use 1 to 63 letters, digits, dots, dashes, underscores and slashes")
+			v.add("labels."+short(k), "", "is not a label's key", "use 1 to 63 letters, digits, dots, dashes, underscores and slashes")
 		}
-		v.text("labels."+k, m[k], 255)
+		v.text("labels."+short(k), m[k], 255)
 	}
 }
 
@@ -258,10 +288,7 @@ func (v *validation) retry(p *RetryPolicy) {
 }
 
 func (v *validation) task(s *Spec) {
-	if len(s.Args) > MaxArgs {
-		v.add("args", fmt.Sprintf("%d bytes", len(s.Args)), "is too large",
-			fmt.Sprintf("keep it under %d bytes and pass larger data by reference", MaxArgs))
-	}
+	v.json("args", s.Args, MaxArgs)
 	for _, f := range []struct {
 		path string
 		set  bool
@@ -285,17 +312,12 @@ func (v *validation) app(s *Spec) {
 	} else if s.Command[0] == "" {
 		v.add("command[0]", "", "is empty", "give the program's name or path")
 	}
-	for field, list := range map[string][]string{"command": s.Command, "arguments": s.Arguments} {
-		for i, a := range list {
-			if strings.ContainsRune(a, 0) {
-				v.add(fmt.Sprintf("%s[%d]", field, i), a, "has a NUL byte", "remove it")
-			}
-		}
-	}
+	v.argv("command", s.Command)
+	v.argv("arguments", s.Arguments)
 	for _, k := range sortedKeys(s.Env) {
 		switch {
 		case !envRE.MatchString(k):
-			v.add("env."+k, "", "is not a variable's name", "use letters, digits and underscores, and do not begin with a digit")
+			v.add("env."+short(k), "", "is not a variable's name", "use letters, digits and underscores, and do not begin with a digit")
 		case strings.HasPrefix(k, "PAWL_"):
 			v.add("env."+k, "", "is reserved", "use a name that does not begin with PAWL_")
 		case strings.ContainsRune(s.Env[k], 0):
@@ -305,7 +327,9 @@ func (v *validation) app(s *Spec) {
 	if s.System != "" && s.System != SystemLocal {
 		v.add("system", s.System, "is unknown", "use "+SystemLocal)
 	}
-	targets := map[string]int{}
+	targets := map[string]string{} // of the files in the job's folder, by their names
+	v.stream("stdout", s.Stdout, targets)
+	v.stream("stderr", s.Stderr, targets)
 	for i, in := range s.Inputs {
 		at := fmt.Sprintf("inputs[%d]", i)
 		if in.From == "" {
@@ -317,17 +341,28 @@ func (v *validation) app(s *Spec) {
 			to = baseName(in.From)
 		}
 		v.inFolder(at+".to", to)
-		if j, dup := targets[path.Clean(to)]; dup {
-			v.add(at+".to", to, fmt.Sprintf("is the target of inputs[%d] too", j), "give another path")
+		if other, dup := targets[path.Clean(to)]; dup {
+			v.add(at+".to", to, "is the target of "+other+" too", "give another path")
 		}
-		targets[path.Clean(to)] = i
+		targets[path.Clean(to)] = at
 	}
-	for field, name := range map[string]string{"stdout": s.Stdout, "stderr": s.Stderr} {
-		if name != "" {
-			v.inFolder(field, name)
+}
+
+func (v *validation) argv(path string, list []string) {
+	for i, a := range list {
+		if strings.ContainsRune(a, 0) {
+			v.add(fmt.Sprintf("%s[%d]", path, i), a, "has a NUL byte", "remove it")
 		}
 	}
-	slices.SortFunc(v.problems, func(a, b Problem) int { return strings.Compare(a.Path, b.Path) })
+}
+
+// stream checks the name of the file that takes field, one of stdout and stderr. Both may name the same file.
+func (v *validation) stream(field, name string, targets map[string]string) {
+	if name == "" {
+		name = field
+	}
+	v.inFolder(field, name)
+	targets[path.Clean(name)] = field
 }
 
 // inFolder checks a path that must stay inside the job's folder and outside Pawl's own part of it.
@@ -347,10 +382,8 @@ func (v *validation) inFolder(at, p string) {
 
 // Fingerprint identifies a request as it was given: the same JSON in another order or spacing has the same one.
 func Fingerprint(request []byte) ([32]byte, error) {
-	var v any
-	dec := json.NewDecoder(bytes.NewReader(request))
-	dec.UseNumber()
-	if err := dec.Decode(&v); err != nil {
+	v, err := decode(request)
+	if err != nil {
 		return [32]byte{}, Errorf(Invalid, "request is not JSON: %w", err)
 	}
 	canonical, err := json.Marshal(v) // sorts the keys of maps
@@ -382,11 +415,4 @@ func short(s string) string {
 // baseName returns the last element of a path or URL.
 func baseName(p string) string { return path.Base(strings.TrimRight(p, "/")) }
 
-func sortedKeys(m map[string]string) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

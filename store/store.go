@@ -75,7 +75,8 @@ type Leases interface {
 	End(ctx context.Context, session job.ID) (Effects, error)
 }
 
-// Reader reads. Every method but Held sees one tenant only; a job of another tenant is NotFound.
+// Reader reads. Held, Watched and Find serve the loops and see all tenants; the others see one, and a job of another
+// tenant is NotFound.
 type Reader interface {
 	// Job returns one job with everything about it.
 	Job(ctx context.Context, tenant string, id job.ID) (job.Job, error)
@@ -87,9 +88,12 @@ type Reader interface {
 	// Events returns events in the order in which they were committed. A cursor never passes a transaction that is
 	// still open, so that following cursors misses nothing.
 	Events(ctx context.Context, q EventQuery) (Events, error)
-	// Held returns the jobs in custody of a session, and Watched those in custody monitor on a machine.
+	// Held returns the jobs in custody of a session.
 	Held(ctx context.Context, session job.ID) ([]job.Job, error)
-	Watched(ctx context.Context, machine string) ([]job.Job, error)
+	// Watched returns the jobs in custody monitor on a machine that came there at since or later, or have a wish.
+	Watched(ctx context.Context, machine string, since time.Time) ([]job.Job, error)
+	// Find returns jobs by id, in any order and without those that are not there.
+	Find(ctx context.Context, ids []job.ID) ([]job.Job, error)
 }
 
 // Resources holds typed documents: systems, queues, and what else is configured and not run.
@@ -104,16 +108,11 @@ type Resources interface {
 
 // Effects say what a committed call means for others.
 type Effects struct {
-	Ready []Line    // lines that got ready jobs
+	Ready []job.Line    // lines that got ready jobs
 	Owed  bool      // there are follow-ups to pay
 	Due   time.Time // the earliest time at which a job that this call put behind a schedule gate is due; zero: none
 	Held  []job.ID  // sessions whose jobs have a wish that they must obey
 	Watch []string  // machines whose watcher must look: a job entered monitor, or has a wish there
-}
-
-// A Line is where ready jobs wait: one queue and kind.
-type Line struct {
-	Queue, Kind string
 }
 
 // A Submission is one call's jobs.
@@ -239,7 +238,7 @@ type Renewal struct {
 	Wishes     []Standing
 	// NextExpiry is the earliest end of the lease of another session that is not closed; zero: there is none.
 	NextExpiry time.Time
-	Ready      []Line // lines this process serves that hold ready work
+	Ready      []job.Line // lines this process serves that hold ready work
 	Duties     []Duty // those that it has now
 	// Unpaid says that follow-ups have been unpaid for longer than a lease.
 	Unpaid bool

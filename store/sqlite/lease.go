@@ -91,7 +91,7 @@ func decodeRenewal(a *store.Renewal, wishes, ready, duties string) error {
 		a.Wishes = append(a.Wishes, store.Standing{Job: job.ID(b), Epoch: int64(w[1].(float64)), Wish: job.Wish(w[2].(string))})
 	}
 	for _, r := range rs {
-		a.Ready = append(a.Ready, store.Line{Queue: r[0], Kind: r[1]})
+		a.Ready = append(a.Ready, job.Line{Queue: r[0], Kind: r[1]})
 	}
 	for _, d := range ds {
 		a.Duties = append(a.Duties, store.Duty{Name: d[0].(string), Term: int64(d[1].(float64))})

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -115,8 +116,13 @@ func (s *Store) Held(ctx context.Context, session job.ID) (jobs []job.Job, err e
 }
 
 // Watched implements [store.Reader].
-func (s *Store) Watched(ctx context.Context, machine string) ([]job.Job, error) {
-	return s.jobs(ctx, `j.custody = 'monitor' AND j.machine = ?`, machine)
+func (s *Store) Watched(ctx context.Context, machine string, since time.Time) ([]job.Job, error) {
+	return s.jobs(ctx, `j.custody = 'monitor' AND j.machine = ? AND (j.since >= ? OR j.wish <> '')`, machine, since.UnixMicro())
+}
+
+// Find implements [store.Reader].
+func (s *Store) Find(ctx context.Context, ids []job.ID) ([]job.Job, error) {
+	return s.jobs(ctx, `j.id IN (SELECT unhex(value, '-') FROM json_each(?))`, idList(ids))
 }
 
 func (s *Store) jobs(ctx context.Context, where string, args ...any) (jobs []job.Job, err error) {

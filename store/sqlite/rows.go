@@ -56,18 +56,7 @@ func (t *tx) rows(q string, args ...any) ([]row, error) {
 
 // find reads rows by id; those that are not there are missing in the answer.
 func (t *tx) find(ids []job.ID) (map[job.ID]*row, error) {
-	b := make([]byte, 0, 2+len(ids)*39)
-	b = append(b, '[')
-	for i, id := range ids {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, '"')
-		b = append(b, id.String()...)
-		b = append(b, '"')
-	}
-	b = append(b, ']')
-	rs, err := t.rows(`SELECT `+columns+` FROM json_each(?) e CROSS JOIN jobs j ON j.id = unhex(e.value, '-')`, string(b))
+	rs, err := t.rows(`SELECT `+columns+` FROM json_each(?) e CROSS JOIN jobs j ON j.id = unhex(e.value, '-')`, idList(ids))
 	if err != nil {
 		return nil, err
 	}
@@ -76,6 +65,20 @@ func (t *tx) find(ids []job.ID) (map[job.ID]*row, error) {
 		m[rs[i].ID] = &rs[i]
 	}
 	return m, nil
+}
+
+// idList writes ids as a JSON list, for json_each and unhex(value, '-').
+func idList(ids []job.ID) string {
+	b := append(make([]byte, 0, 2+len(ids)*39), '[')
+	for i, id := range ids {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, '"')
+		b = append(b, id.String()...)
+		b = append(b, '"')
+	}
+	return string(append(b, ']'))
 }
 
 // write is the one function that changes a job: it writes the row that c makes of r and its history, gives up its
@@ -145,7 +148,7 @@ func (t *tx) event(seq, n, epoch int64, p job.Place, cause job.Cause, actor any,
 func noteEffects(j *job.Job, eff *store.Effects) {
 	switch j.Custody {
 	case job.Ready:
-		addTo(&eff.Ready, store.Line{Queue: j.Queue, Kind: j.Kind})
+		addTo(&eff.Ready, job.Line{Queue: j.Queue, Kind: j.Kind})
 	case job.Gate:
 		if !j.Due.IsZero() && (eff.Due.IsZero() || j.Due.Before(eff.Due)) {
 			eff.Due = j.Due

@@ -133,7 +133,7 @@ func (t *tx) submit(sub *store.Submission, n *store.New, eff *store.Effects) (st
 	}
 	j.Lane = job.LaneOf(j.State, j.Program())
 
-	inserted, err := t.exec(`INSERT INTO jobs (id, tenant, owner, kind, name, queue, machine, priority, max_attempts, created,
+	seq, inserted, err := t.insert(`INSERT INTO jobs (id, tenant, owner, kind, name, queue, machine, priority, max_attempts, created,
 		external_id, parent, state, custody, epoch, n, lane, attempt, since, due, needs, ties)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
 		blob(j.ID), j.Tenant, j.Owner, j.Kind, j.Name, j.Queue, j.Machine, int64(j.Priority), int64(j.MaxAttempts), micros(j.Created),
@@ -142,12 +142,8 @@ func (t *tx) submit(sub *store.Submission, n *store.New, eff *store.Effects) (st
 	if err != nil {
 		return store.Submitted{}, err
 	}
-	if inserted == 0 {
+	if !inserted {
 		return t.repeated(sub.Tenant, j.ID)
-	}
-	seq, err := t.lastSeq()
-	if err != nil {
-		return store.Submitted{}, err
 	}
 	r := &row{Job: j, seq: seq}
 	var labels, fingerprint any
@@ -189,14 +185,6 @@ func (t *tx) submit(sub *store.Submission, n *store.New, eff *store.Effects) (st
 		}
 	}
 	return store.Submitted{ID: r.ID, Place: r.Place}, nil
-}
-
-func (t *tx) lastSeq() (seq int64, err error) {
-	err = t.query(`SELECT last_insert_rowid()`, func(v []driver.Value) error {
-		seq = v[0].(int64)
-		return nil
-	})
-	return seq, err
 }
 
 // prerequisites counts in j what it waits for. broken is a prerequisite that has ended otherwise than needed.

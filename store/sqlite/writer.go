@@ -255,6 +255,25 @@ func (t *tx) exec(q string, args ...any) (int64, error) {
 	return r.RowsAffected()
 }
 
+// insert runs a statement that inserts a row or none, and returns the row's number.
+func (t *tx) insert(q string, args ...any) (seq int64, inserted bool, err error) {
+	s, err := t.w.prepare(q)
+	if err != nil {
+		return 0, false, err
+	}
+	t.w.store.statements.Add(1)
+	r, err := s.run(args)
+	if err != nil {
+		return 0, false, err
+	}
+	n, err := r.RowsAffected()
+	if err != nil || n == 0 {
+		return 0, false, err
+	}
+	seq, err = r.LastInsertId()
+	return seq, true, err
+}
+
 // query runs a statement and calls each for every row. The row is only valid during the call.
 func (t *tx) query(q string, each func(row []driver.Value) error, args ...any) error {
 	s, err := t.w.prepare(q)

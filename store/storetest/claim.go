@@ -188,7 +188,7 @@ func claimOnce(w *world) {
 		sessions[i] = w.session()
 	}
 	w.together(len(sessions), func(i int) error {
-		for {
+		for range 10_000 {
 			jobs, err := w.s.Claim(w.ctx, wanted(sessions[i], 7))
 			if err != nil {
 				return err
@@ -204,6 +204,7 @@ func claimOnce(w *world) {
 			}
 			// A claim may pass by rows that another one has locked, so an empty answer is not the end.
 		}
+		return errorf("the jobs are never all claimed")
 	})
 	for id, n := range got {
 		if n != 1 {
@@ -283,9 +284,9 @@ func sameSet(w *world, what string, got, want []job.ID) {
 	equal(w, what, g, f)
 }
 
-func sameLines(w *world, got []store.Line, want ...store.Line) {
+func sameLines(w *world, got []job.Line, want ...job.Line) {
 	w.Helper()
-	order := func(a, b store.Line) int {
+	order := func(a, b job.Line) int {
 		return strings.Compare(a.Queue+"\x00"+a.Kind, b.Queue+"\x00"+b.Kind)
 	}
 	got, want = slices.Clone(got), slices.Clone(want)

@@ -84,7 +84,7 @@ func submitEffects(w *world) {
 	if err != nil {
 		w.Fatalf("submit: %v", err)
 	}
-	sameLines(w, effects.Ready, store.Line{Queue: job.DefaultQueue, Kind: task}, store.Line{Queue: "gpu", Kind: job.KindApp})
+	sameLines(w, effects.Ready, job.Line{Queue: job.DefaultQueue, Kind: task}, job.Line{Queue: "gpu", Kind: job.KindApp})
 	if due := w.job(early.Job.ID).Due; !near(effects.Due, due) {
 		w.Errorf("effects are due at %v, want %v", effects.Due, due)
 	}
@@ -232,7 +232,6 @@ func submitExternal(w *world) {
 }
 
 func submitAllOrNone(w *world) {
-	w.add(newTask(externally("taken"), fingerprint(1)))
 	for _, c := range []struct {
 		name  string
 		bad   store.New

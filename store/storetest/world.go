@@ -71,15 +71,15 @@ func newJob(kind string, options []option) store.New {
 	return n
 }
 
-func inQueue(q string) option         { return func(n *store.New) { n.Job.Queue = q } }
-func ofKind(k string) option          { return func(n *store.New) { n.Job.Kind = k } }
-func on(machine string) option        { return func(n *store.New) { n.Job.Machine = machine } }
-func withPriority(p int) option       { return func(n *store.New) { n.Job.Priority = p } }
-func withID(id job.ID) option         { return func(n *store.New) { n.Job.ID = id } }
-func named(name string) option        { return func(n *store.New) { n.Job.Name = name } }
-func delayed(d time.Duration) option  { return func(n *store.New) { n.Delay = d } }
-func externally(id string) option     { return func(n *store.New) { n.Job.ExternalID = id } }
-func fingerprint(b byte) option       { return func(n *store.New) { n.Fingerprint = [32]byte{b} } }
+func inQueue(q string) option        { return func(n *store.New) { n.Job.Queue = q } }
+func ofKind(k string) option         { return func(n *store.New) { n.Job.Kind = k } }
+func on(machine string) option       { return func(n *store.New) { n.Job.Machine = machine } }
+func withPriority(p int) option      { return func(n *store.New) { n.Job.Priority = p } }
+func withID(id job.ID) option        { return func(n *store.New) { n.Job.ID = id } }
+func named(name string) option       { return func(n *store.New) { n.Job.Name = name } }
+func delayed(d time.Duration) option { return func(n *store.New) { n.Delay = d } }
+func externally(id string) option    { return func(n *store.New) { n.Job.ExternalID = id } }
+func fingerprint(b byte) option      { return func(n *store.New) { n.Fingerprint = [32]byte{b} } }
 func labeled(key, value string) option {
 	return func(n *store.New) {
 		if n.Job.Labels == nil {
@@ -431,7 +431,13 @@ func (w *world) stand(state job.State, custody job.Custody) standing {
 		st.Job = w.job(st.ID)
 		return st
 	}
-	st.Job = w.claimOne(st.session)
+	claim := wanted(st.session, 0)
+	claim.Slots[job.LanePrepare] = 1
+	if jobs := w.claim(claim); len(jobs) != 1 || jobs[0].ID != st.ID {
+		w.Fatalf("claimed %d jobs, want only the new one", len(jobs))
+	} else {
+		st.Job = jobs[0]
+	}
 	way := []job.State{job.ProcessingInputs, job.StagingInputs, job.StagingJob, job.SubmittingJob}
 	for _, s := range way[1:] {
 		if st.State == state || state == job.Blocked {
@@ -479,11 +485,12 @@ func (w *world) untouched(j job.Job) {
 	}
 }
 
-// sameJob compares jobs: JSON by what it says, and nil like empty.
+// sameJob compares jobs: JSON by what it says, and no labels like empty ones.
 var sameJob = cmp.Options{
-	cmpopts.EquateEmpty(),
-	cmp.Comparer(func(a, b json.RawMessage) bool { return sameJSON(a, b) }),
-	cmp.Comparer(func(a, b time.Time) bool { return a.Equal(b) }),
+	cmp.Comparer(sameJSON),
+	cmp.FilterPath(func(p cmp.Path) bool {
+		return p.Last().String() == ".Labels" || p.Last().String() == ".Limits"
+	}, cmpopts.EquateEmpty()),
 }
 
 func sameJSON(a, b json.RawMessage) bool {

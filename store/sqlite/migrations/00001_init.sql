@@ -47,7 +47,7 @@ CREATE TABLE jobs (
 CREATE INDEX jobs_ready ON jobs (queue, kind, machine, lane, priority, created) WHERE custody = 'ready';
 CREATE INDEX jobs_session ON jobs (session, claim) WHERE session IS NOT NULL;
 CREATE INDEX jobs_due ON jobs (due) WHERE custody = 'gate' AND due IS NOT NULL;
-CREATE INDEX jobs_monitor ON jobs (machine) WHERE custody = 'monitor';
+CREATE INDEX jobs_monitor ON jobs (machine, since) WHERE custody = 'monitor';
 CREATE UNIQUE INDEX jobs_external ON jobs (tenant, external_id) WHERE external_id IS NOT NULL;
 
 -- What never changes and may be large, apart from the rows that are written again and again.

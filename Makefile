@@ -1,0 +1,52 @@
+# `make` alone lists the targets.
+
+GO       ?= go
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+GOLANGCI ?= CGO_ENABLED=0 $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+SECONDS  ?= 60
+SEED     ?=
+FUZZTIME ?= 30s
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build the static binary ./pawl
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o pawl ./cmd/pawl
+
+.PHONY: deps
+deps: ## Look for what the tests need; as root, install what is missing
+	@./.ci/deps
+
+.PHONY: test
+test: deps ## Run every test under the race detector; a missing server is a failure
+	PAWL_TEST_REQUIRE=1 CGO_ENABLED=1 $(GO) test -race -timeout 25m ./...
+
+.PHONY: lint
+lint: ## Run golangci-lint at its pinned version (the first run builds it: two minutes)
+	$(GOLANGCI) run
+
+.PHONY: fmt
+fmt: ## Format the code (gofumpt)
+	$(GOLANGCI) fmt
+
+.PHONY: fuzz
+fuzz: ## Run each fuzz target for FUZZTIME (30s)
+	@set -e; for pkg in $$($(GO) list ./...); do \
+		for target in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+			echo "$$pkg $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$pkg; \
+		done; \
+	done
+
+.PHONY: chaos
+chaos: ## Run a crash storm for SECONDS (60); SEED repeats an earlier one
+	$(GO) run ./internal/chaos -seconds $(SECONDS) $(if $(SEED),-seed $(SEED))
+
+.PHONY: bench
+bench: ## Run Pawl and its peers side by side
+	cd bench && $(GO) run .

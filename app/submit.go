@@ -1,0 +1,94 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/internal/crash"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
+)
+
+// submit launches the program. The intent is durable before the host is touched; a run that finds an intent without
+// an outcome settles it first, so that no attempt is launched twice.
+func (k *Kind) submit(ctx context.Context, r *engine.Run, s *sheet) engine.Outcome {
+	if r.Job.Live {
+		fate, err := k.cfg.Runner.Settle(ctx, key(&r.Job), s.dir)
+		switch {
+		case err != nil:
+			// The launch may run: the job stays where somebody looks after it.
+			return k.unsettled(ctx, r, err)
+		case fate.Started:
+			return k.launched(ctx, r, s, fate.Handle)
+		}
+		if r.Job.Wish != "" {
+			return engine.Back().Set(job.Patch{Over: true})
+		}
+		if err := r.Record(ctx, job.Entry{Message: "the launch before was not started"}, job.Patch{Over: true}, nil); err != nil {
+			return engine.Back()
+		}
+	}
+	if err := r.Record(ctx, job.Entry{}, job.Patch{Intent: true}, nil); err != nil {
+		return engine.Back()
+	}
+	crash.At("submit.intent")
+	h, err := k.cfg.Runner.Launch(ctx, key(&r.Job), plan(s))
+	crash.At("submit.launched")
+	if err == nil {
+		return k.launched(ctx, r, s, h)
+	}
+	if job.KindOf(err) == job.Invalid {
+		return engine.Fail(job.Entry{Code: job.LaunchFailed, Message: err.Error()}).Set(job.Patch{Over: true})
+	}
+	fate, unsettled := k.cfg.Runner.Settle(context.WithoutCancel(ctx), key(&r.Job), s.dir)
+	switch {
+	case unsettled != nil:
+		return k.unsettled(ctx, r, errors.Join(err, unsettled))
+	case fate.Started:
+		return k.launched(ctx, r, s, fate.Handle)
+	case ctx.Err() != nil:
+		return engine.Back().Set(job.Patch{Over: true})
+	}
+	return engine.Retry(job.Entry{Code: job.LaunchFailed, Message: "launch: " + err.Error()}).Set(job.Patch{Over: true})
+}
+
+// launched hands the job to the watcher, or ends the program at once when that is what was wished for meanwhile.
+func (k *Kind) launched(ctx context.Context, r *engine.Run, s *sheet, h runner.Handle) engine.Outcome {
+	if r.Job.Wish == job.WishCancel {
+		if err := k.cfg.Runner.Kill(ctx, h, k.cfg.Grace); err != nil {
+			return k.unsettled(ctx, r, fmt.Errorf("end the program: %w", err))
+		}
+		return engine.Back().Set(job.Patch{Over: true})
+	}
+	s.notes = notes{Handle: &h}
+	return engine.Launched(job.Running).Work(s.notes.encode())
+}
+
+// unsettled is the outcome of a launch of which nobody knows whether it runs: the job goes back to be asked again.
+func (k *Kind) unsettled(ctx context.Context, r *engine.Run, err error) engine.Outcome {
+	if ctx.Err() != nil {
+		return engine.Back()
+	}
+	k.cfg.Log.Error("it is not known whether a program was started; asking again", "job", r.Job.ID, "error", err)
+	select {
+	case <-ctx.Done():
+	case <-time.After(k.cfg.Grace):
+	}
+	return engine.Back().Note("it is not known whether the program was started: "+err.Error(), nil)
+}
+
+func key(j *job.Job) runner.Key {
+	return runner.Key{Job: j.ID, Attempt: j.Attempt, Launch: j.Launch}
+}
+
+func plan(s *sheet) runner.Plan {
+	env := map[string]string{"PAWL_JOB_ID": s.job.ID.String(), "PAWL_JOB_NAME": s.job.Name, "PAWL_JOB_DIR": s.dir, "PAWL_ATTEMPT": fmt.Sprint(s.job.Attempt)}
+	for name, v := range s.spec.Env {
+		env[name] = v
+	}
+	argv := append(append([]string(nil), s.spec.Command...), s.spec.Arguments...)
+	return runner.Plan{Dir: s.dir, Argv: argv, Env: env, Stdout: s.spec.Stdout, Stderr: s.spec.Stderr}
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/app"
+	"github.com/pawl-jobs/pawl/broker/local"
+	"github.com/pawl-jobs/pawl/engine"
+	fileslocal "github.com/pawl-jobs/pawl/files/local"
+	hostlocal "github.com/pawl-jobs/pawl/host/local"
+	"github.com/pawl-jobs/pawl/internal/crash"
+	"github.com/pawl-jobs/pawl/internal/crashstore"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner/process"
+	"github.com/pawl-jobs/pawl/store"
+	"github.com/pawl-jobs/pawl/store/sqlite"
+)
+
+// A node is everything that runs in one process on a data folder. All wiring of the embedded service is here.
+type node struct {
+	*pawl.Service
+	dir   string
+	store *sqlite.Store
+	host  *hostlocal.Host
+}
+
+// nodeOptions are what commands vary.
+type nodeOptions struct {
+	slots map[job.Lane]int
+}
+
+// dataDir returns the folder of --dir, or the default one, as an absolute path.
+func dataDir(cmd *cobra.Command) (string, error) {
+	dir, err := cmd.Flags().GetString("dir")
+	if err != nil {
+		return "", err
+	}
+	if dir == "" {
+		state := os.Getenv("XDG_STATE_HOME")
+		if state == "" {
+			home, err := os.UserHomeDir()
+			if err != nil {
+				return "", &usageError{fmt.Errorf("no home folder to keep data in: %w; name a folder with --dir", err)}
+			}
+			state = filepath.Join(home, ".local", "state")
+		}
+		dir = filepath.Join(state, "pawl")
+	}
+	return filepath.Abs(dir)
+}
+
+// openNode opens the folder for running jobs.
+func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err error) {
+	n := &node{dir: dir}
+	if n.store, err = sqlite.Open(ctx, dir, sqlite.Options{}); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			n.close() //nolint:errcheck // the first error counts
+		}
+	}()
+	machine, err := machineID(dir)
+	if err != nil {
+		return nil, err
+	}
+	spool := filepath.Join(dir, "ends")
+	var watcher *app.Watcher
+	n.host, err = hostlocal.Open(hostlocal.Config{ID: machine, OnExit: func(hostlocal.Exit) { watcher.Exited() }})
+	if err != nil {
+		return nil, err
+	}
+	runner, err := process.Open(ctx, process.Config{Host: n.host, Spool: spool})
+	if err != nil {
+		return nil, err
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	kind := app.New(app.Config{
+		Host: n.host, Runner: runner, Files: fileslocal.FS{}, Log: log,
+		Work: filepath.Join(dir, "work"), Archive: filepath.Join(dir, "archive"), Spool: spool,
+	})
+	var st store.Store = n.store
+	if os.Getenv(crash.Variable) != "" {
+		st = crashstore.Wrap(st)
+	}
+	bus := &local.Broker{}
+	watcher = app.NewWatcher(kind, st, bus)
+	n.Service = pawl.New(pawl.Config{
+		Store: st, Broker: bus, Principal: userName(), Machine: machine, Slots: o.slots, Log: log,
+		Kinds: map[string]engine.Kind{job.KindApp: kind}, Duties: []engine.Duty{watcher.Duty()},
+	})
+	return n, nil
+}
+
+// close releases the folder. Programs that run go on.
+func (n *node) close() error {
+	var err error
+	if n.host != nil {
+		err = n.host.Close()
+	}
+	return errors.Join(err, n.store.Close())
+}
+
+// openReader opens the folder for reading, beside a process that may run jobs in it.
+func openReader(ctx context.Context, cmd *cobra.Command) (*node, error) {
+	dir, err := dataDir(cmd)
+	if err != nil {
+		return nil, err
+	}
+	st, err := sqlite.Open(ctx, dir, sqlite.Options{ReadOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	return &node{dir: dir, store: st, Service: pawl.New(pawl.Config{Store: st, Broker: &local.Broker{}, Principal: userName()})}, nil
+}
+
+// machineID returns the id of the machine that a folder stands for. It is made once, with the folder.
+func machineID(dir string) (string, error) {
+	name := filepath.Join(dir, "machine")
+	b, err := os.ReadFile(name)
+	if err == nil && len(strings.TrimSpace(string(b))) > 0 {
+		return strings.TrimSpace(string(b)), nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", job.Errorf(job.Unavailable, "machine id: %w", err)
+	}
+	var id [6]byte
+	rand.Read(id[:])
+	machine := hex.EncodeToString(id[:])
+	tmp := name + ".new"
+	if err := os.WriteFile(tmp, []byte(machine+"\n"), 0o600); err != nil {
+		return "", job.Errorf(job.Unavailable, "machine id: %w", err)
+	}
+	return machine, os.Rename(tmp, name)
+}
+
+func userName() string {
+	for _, v := range []string{"USER", "LOGNAME"} {
+		if u := os.Getenv(v); u != "" {
+			return u
+		}
+	}
+	return fmt.Sprintf("uid %d", os.Getuid())
+}

@@ -1,0 +1,89 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// claims takes ready jobs for free slots until ctx ends. A lane is looked at while it may have ready jobs: hints say
+// so, and a claim that got less than it asked for says that there are none.
+func (s *session) claims(ctx context.Context) error {
+	if len(s.e.lines) == 0 {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	maybe := map[job.Lane]bool{}
+	for {
+		// The hint is taken before the claim: one that comes meanwhile counts for the next.
+		select {
+		case <-s.e.hint:
+			for _, l := range job.Lanes {
+				maybe[l] = true
+			}
+		default:
+		}
+		slots := s.free()
+		maps.DeleteFunc(slots, func(l job.Lane, n int) bool { return n <= 0 || !maybe[l] })
+		if len(slots) == 0 {
+			select {
+			case <-s.e.hint:
+				s.e.hint.set()
+			case <-s.freed:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+			continue
+		}
+		jobs, err := s.claim(ctx, slots)
+		if err != nil {
+			return err
+		}
+		for _, j := range jobs {
+			slots[j.Lane]--
+		}
+		for l, left := range slots {
+			if left > 0 {
+				maybe[l] = false
+			}
+		}
+	}
+}
+
+// claim makes one claim, again under the same id until it is answered, and starts what it got: the answer comes after
+// the commit.
+func (s *session) claim(ctx context.Context, slots map[job.Lane]int) ([]job.Job, error) {
+	c := store.Claim{
+		ID: job.NewID(), Session: s.id, Queues: s.e.cfg.Queues, Kinds: kindNames(s.e.cfg.Kinds), Machine: s.e.cfg.Machine, Slots: slots,
+	}
+	// A claim under way is waited for even when the process is stopping: its jobs are given back, not forgotten.
+	wait := context.WithoutCancel(ctx)
+	jobs, err := retry(ctx, s.e, "claim", func() ([]job.Job, error) { return s.e.cfg.Store.Claim(wait, c) })
+	if job.KindOf(err) == job.Fenced {
+		return nil, fmt.Errorf("%w: %w", errLost, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(jobs) > 0 {
+		s.e.news(wait)
+	}
+	for _, r := range s.admit(wait, jobs) {
+		go r.work()
+	}
+	return jobs, nil
+}
+
+// free returns the free slots of each lane.
+func (s *session) free() map[job.Lane]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	free := maps.Clone(s.e.cfg.Slots)
+	for l, n := range s.used {
+		free[l] -= n
+	}
+	return free
+}

@@ -1,0 +1,193 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// A committer hands changes to the store, many at a time: what gathers while one call is under way goes with the
+// next. Nothing waits for a timer. A job has at most one change in a call; those that come meanwhile are joined.
+type committer struct {
+	s    *session
+	wake flag
+
+	mu      sync.Mutex
+	queue   []*pending          // to go with the next call
+	flight  map[job.ID]*pending // queued or in the call under way
+	stopped error               // set once nothing is sent any more
+}
+
+// A pending is a change on its way to the store.
+type pending struct {
+	change  job.Change
+	since   time.Time
+	answers []func(store.Applied, error)
+	sent    bool
+	next    *pending // joined from what came while this one was sent
+}
+
+func newCommitter(s *session) *committer {
+	return &committer{s: s, wake: newFlag(), flight: map[job.ID]*pending{}}
+}
+
+// maxChanges is how many changes one call takes.
+const maxChanges = 1000
+
+// send queues a change; answered is called once, from the committer's goroutine and without locks. It must not block.
+func (m *committer) send(c job.Change, answered func(store.Applied, error)) {
+	m.mu.Lock()
+	if m.stopped != nil {
+		err := m.stopped
+		m.mu.Unlock()
+		answered(store.Applied{Outcome: store.Fenced}, err)
+		return
+	}
+	p := &pending{change: c, since: time.Now(), answers: []func(store.Applied, error){answered}}
+	switch old := m.flight[c.Job]; {
+	case old == nil:
+		m.flight[c.Job] = p
+		m.queue = append(m.queue, p)
+	case !old.sent:
+		old.join(p)
+	case old.next == nil:
+		old.next = p
+	default:
+		old.next.join(p)
+	}
+	m.mu.Unlock()
+	m.wake.set()
+}
+
+func (p *pending) join(q *pending) {
+	p.change = job.Join(p.change, q.change)
+	p.answers = append(p.answers, q.answers...)
+}
+
+// oldest returns for how long the oldest change has waited for its answer.
+func (m *committer) oldest() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var longest time.Duration
+	for _, p := range m.flight {
+		longest = max(longest, time.Since(p.since))
+	}
+	return longest
+}
+
+// busy reports whether a change of the job is on its way.
+func (m *committer) busy(id job.ID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.flight[id] != nil
+}
+
+// run sends changes until ctx ends. What is left then is answered as fenced: nobody knows what became of it.
+func (m *committer) run(ctx context.Context) error {
+	for {
+		select {
+		case <-m.wake:
+		case <-ctx.Done():
+			return m.stop(context.Cause(ctx))
+		}
+		for {
+			batch := m.take()
+			if len(batch) == 0 {
+				break
+			}
+			if err := m.apply(ctx, batch); err != nil {
+				m.answerAll(batch, err)
+				return m.stop(err)
+			}
+		}
+	}
+}
+
+func (m *committer) take() []*pending {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := min(len(m.queue), maxChanges)
+	batch := m.queue[:n:n]
+	m.queue = m.queue[n:]
+	for _, p := range batch {
+		p.sent = true
+	}
+	return batch
+}
+
+// apply sends a batch and answers it. A batch that is refused is halved until the bad change stands alone.
+func (m *committer) apply(ctx context.Context, batch []*pending) error {
+	changes := make([]job.Change, len(batch))
+	for i, p := range batch {
+		changes[i] = p.change
+	}
+	var answers []store.Applied
+	eff, err := retry(ctx, m.s.e, "apply", func() (eff store.Effects, err error) {
+		answers, eff, err = m.s.e.cfg.Store.Apply(ctx, changes)
+		return eff, err
+	})
+	switch {
+	case ctx.Err() != nil && err != nil:
+		return context.Cause(ctx)
+	case job.KindOf(err) == job.Closed:
+		return err
+	case err != nil && len(batch) > 1:
+		half := len(batch) / 2
+		if err := m.apply(ctx, batch[:half]); err != nil {
+			return err
+		}
+		return m.apply(ctx, batch[half:])
+	case err != nil:
+		m.answer(batch[0], store.Applied{Outcome: store.Conflict}, fmt.Errorf("job %s: %w", changes[0].Job, err))
+		m.s.freed.set()
+		return nil
+	}
+	m.s.e.Follow(ctx, eff)
+	for i, p := range batch {
+		m.answer(p, answers[i], nil)
+	}
+	m.s.freed.set() // once for the batch: the next claim is as large as the slots that it freed
+	return nil
+}
+
+// answer tells whoever sent p, and lets what came meanwhile follow if it can.
+func (m *committer) answer(p *pending, a store.Applied, err error) {
+	m.mu.Lock()
+	next := p.next
+	follows := next != nil && err == nil && a.Outcome == store.OK
+	delete(m.flight, p.change.Job)
+	if follows {
+		m.flight[p.change.Job] = next
+		m.queue = append(m.queue, next)
+	}
+	m.mu.Unlock()
+	for _, f := range p.answers {
+		f(a, err)
+	}
+	if next != nil && !follows {
+		for _, f := range next.answers {
+			f(store.Applied{Outcome: store.Fenced, Now: a.Now, Wish: a.Wish}, job.Errorf(job.Fenced, "the change before it was not applied"))
+		}
+	}
+}
+
+// stop answers everything that was not sent and everything that will come.
+func (m *committer) stop(cause error) error {
+	m.mu.Lock()
+	m.stopped = job.Errorf(job.Fenced, "not committed: %w", cause)
+	rest := m.queue
+	m.queue = nil
+	m.mu.Unlock()
+	m.answerAll(rest, m.stopped)
+	return cause
+}
+
+func (m *committer) answerAll(batch []*pending, err error) {
+	for _, p := range batch {
+		m.answer(p, store.Applied{Outcome: store.Fenced}, job.Errorf(job.Fenced, "%w", err))
+	}
+}

@@ -1,0 +1,122 @@
+package engine
+
+import (
+	"context"
+	"sync"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// A Duty is something that one process does for all.
+type Duty struct {
+	Name string
+	// Run does it until ctx ends, which it does when the duty goes to another process. An error ends the engine.
+	Run func(ctx context.Context, h *Held) error
+}
+
+// Held is a duty that this process has.
+type Held struct {
+	fence job.Fence
+	s     *session
+}
+
+// Fence returns the fence under which the holder writes.
+func (h *Held) Fence() job.Fence { return h.fence }
+
+// Apply makes the changes that the duty decided, and answers each. Their guards carry the duty's fence. Only a
+// context that ended and a store that refused the changes for good make an error.
+func (h *Held) Apply(ctx context.Context, changes []job.Change) ([]store.Applied, error) {
+	var answers []store.Applied
+	eff, err := retry(ctx, h.s.e, "apply", func() (eff store.Effects, err error) {
+		answers, eff, err = h.s.e.cfg.Store.Apply(ctx, changes)
+		return eff, err
+	})
+	if err == nil {
+		h.s.e.Follow(ctx, eff)
+	}
+	return answers, err
+}
+
+// duties runs those of the configured duties that the session holds.
+type duties struct {
+	s  *session
+	wg sync.WaitGroup
+
+	mu     sync.Mutex
+	active map[string]activeDuty // guarded by mu
+	failed chan error
+}
+
+type activeDuty struct {
+	term   int64
+	cancel context.CancelFunc
+}
+
+func newDuties(s *session) *duties {
+	return &duties{s: s, active: map[string]activeDuty{}, failed: make(chan error, 1)}
+}
+
+func (d *duties) names() []string {
+	names := make([]string, len(d.s.e.cfg.Duties))
+	for i, x := range d.s.e.cfg.Duties {
+		names[i] = x.Name
+	}
+	return names
+}
+
+// hold starts the duties that the session has got and stops those that it has lost.
+func (d *duties) hold(ctx context.Context, held []store.Duty) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	terms := map[string]int64{}
+	for _, h := range held {
+		terms[h.Name] = h.Term
+	}
+	for name, a := range d.active {
+		if terms[name] != a.term {
+			a.cancel()
+			delete(d.active, name)
+		}
+	}
+	for _, x := range d.s.e.cfg.Duties {
+		term, got := terms[x.Name]
+		if _, runs := d.active[x.Name]; !got || runs {
+			continue
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		d.active[x.Name] = activeDuty{term, cancel}
+		d.wg.Add(1)
+		go func() {
+			defer d.wg.Done()
+			err := x.Run(ctx, &Held{fence: job.Fence{Duty: x.Name, Term: term}, s: d.s})
+			if ctx.Err() == nil && err != nil {
+				select {
+				case d.failed <- err:
+				default:
+				}
+			}
+		}()
+	}
+}
+
+// watch returns the first error of a duty.
+func (d *duties) watch(ctx context.Context) error {
+	select {
+	case err := <-d.failed:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// stop ends all duties and waits for them.
+func (d *duties) stop() {
+	d.mu.Lock()
+	for name, a := range d.active {
+		a.cancel()
+		delete(d.active, name)
+	}
+	d.mu.Unlock()
+	d.wg.Wait()
+}

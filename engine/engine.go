@@ -1,0 +1,281 @@
+// Package engine runs jobs: it is a handful of loops over the contracts of store and broker, one file each.
+//
+//   - session: keeps the lease of this process, hears wishes, and stops everything when the lease is lost
+//   - claim: takes as many ready jobs as there are free slots
+//   - step: runs the steps of one job, in a goroutine of its own
+//   - commit: hands the changes of all of them to the store, many at a time
+//   - clock: sleeps until the earliest due time
+//   - pay: pays what changes owe to other jobs
+//   - duty: what one process does for all, such as watching programs
+//
+// No loop polls. A loop that meets a lost connection tries again with backoff; any other error of its own ends Run
+// with that error. It imports the contracts and never a backend.
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/pawl-jobs/pawl/broker"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Config configures an engine. Store and Broker are required; the zero value of everything else works.
+type Config struct {
+	Store  store.Store
+	Broker broker.Broker
+	// Kinds are the kinds of job that this process runs, by name.
+	Kinds map[string]Kind
+	// Duties are done by one process at a time; this one does those that it gets.
+	Duties []Duty
+	// Queues that this process serves; "default" by default.
+	Queues []string
+	// Machine is the machine this process runs on; empty: it runs no jobs that belong to a machine.
+	Machine string
+	// Slots says how many jobs run at once in each lane; [DefaultSlots] by default.
+	Slots map[job.Lane]int
+	// Lease is how long the session outlives its last renewal, which comes three times as often; 15 s by default.
+	Lease time.Duration
+	// Grace is how long running steps may go on after Run's context has ended; 10 s by default, negative: none.
+	Grace time.Duration
+	// Sweep is how often the store is searched for what should not be there; a minute by default.
+	Sweep time.Duration
+	// Log receives what operators should know; [slog.Default] by default.
+	Log *slog.Logger
+}
+
+// DefaultSlots is the number of jobs of each lane that run at once, unless configured.
+var DefaultSlots = map[job.Lane]int{job.LaneFinish: 4, job.LaneLaunch: 4, job.LanePrepare: 4, job.LaneTask: 50}
+
+// A Kind runs the jobs of one kind.
+type Kind interface {
+	// Step does one step of a job and says what follows. It is called again and again until the job leaves this
+	// process's custody, and must be re-entrant: after a crash the same step runs again, here or elsewhere, and finds
+	// what it had already done. ctx ends, with a cause, when the step should stop: [ErrCanceled], [ErrPaused],
+	// [ErrInterrupted], [ErrLeaseLost]. A step that stops for it returns [Back].
+	//
+	// A job that was claimed with a wish on it comes here only while a launch of it may still run; the step then ends
+	// that launch.
+	Step(ctx context.Context, r *Run) Outcome
+}
+
+// Causes with which the context of a step ends.
+var (
+	ErrCanceled    = errors.New("the job was canceled")
+	ErrPaused      = errors.New("the job was paused")
+	ErrInterrupted = errors.New("the process is stopping")
+	ErrLeaseLost   = errors.New("the process lost its lease: another may have the job now")
+)
+
+// Engine runs jobs. Make one with New.
+type Engine struct {
+	cfg    Config
+	lines  []job.Line
+	hint   flag         // there may be work to claim
+	owed   flag         // there is something to pay
+	alarm  *alarm       // when the next job is due
+	repair atomic.Int64 // rows that the sweep had to repair
+}
+
+// New returns an engine; Run starts it.
+func New(cfg Config) *Engine {
+	if len(cfg.Queues) == 0 {
+		cfg.Queues = []string{job.DefaultQueue}
+	}
+	if cfg.Slots == nil {
+		cfg.Slots = DefaultSlots
+	}
+	if cfg.Lease == 0 {
+		cfg.Lease = 15 * time.Second
+	}
+	if cfg.Grace == 0 {
+		cfg.Grace = 10 * time.Second
+	}
+	if cfg.Sweep == 0 {
+		cfg.Sweep = time.Minute
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	e := &Engine{cfg: cfg, hint: newFlag(), owed: newFlag(), alarm: newAlarm()}
+	for _, q := range cfg.Queues {
+		for k := range maps.Keys(cfg.Kinds) {
+			e.lines = append(e.lines, job.Line{Queue: q, Kind: k})
+		}
+	}
+	return e
+}
+
+// Run runs jobs until ctx ends, and then stops in good order: nothing more is claimed, running steps may go on for
+// the grace time, and what is not done by then goes back without a mark against it. It returns nil after that, and
+// otherwise the error that ended it.
+func (e *Engine) Run(ctx context.Context) error {
+	for {
+		err := e.live(ctx)
+		if !errors.Is(err, errLost) || ctx.Err() != nil {
+			return err
+		}
+		e.cfg.Log.Warn("session lost; beginning a new one", "error", err)
+	}
+}
+
+// errLost ends the loops of a session that is not alive any more.
+var errLost = errors.New("session lost")
+
+// live runs the loops for the life of one session.
+func (e *Engine) live(ctx context.Context) error {
+	s := newSession(e)
+	if err := s.begin(ctx); err != nil {
+		return ended(ctx, err)
+	}
+	// The loops outlast ctx: it stops the claims, and the rest once all work is done or given back.
+	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stop(nil)
+	g, loops := errgroup.WithContext(work)
+	g.Go(func() error { return s.renewals(loops) })
+	g.Go(func() error { return s.commit.run(loops) })
+	g.Go(func() error { return e.clock(loops) })
+	g.Go(func() error { return e.payer(loops) })
+	g.Go(func() error { return e.sweeper(loops) })
+	g.Go(func() error { return e.hints(loops) })
+	g.Go(func() error { return s.duties.watch(loops) })
+	g.Go(func() error {
+		claims, cancel := context.WithCancel(loops)
+		defer cancel()
+		defer context.AfterFunc(ctx, cancel)()
+		if err := s.claims(claims); ctx.Err() == nil || loops.Err() != nil {
+			return err
+		}
+		s.drain(loops)
+		stop(errStopped)
+		return errStopped
+	})
+	err := g.Wait()
+	s.cancelAll(ErrLeaseLost)
+	s.duties.stop()
+	if errors.Is(err, errLost) {
+		return err
+	}
+	s.end(ctx)
+	if errors.Is(err, errStopped) {
+		return nil
+	}
+	return err
+}
+
+var errStopped = errors.New("stopped")
+
+// ended returns nil for an error that only says that ctx has ended.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil
+	}
+	return err
+}
+
+// Follow acts on what a committed call means for others. It may be called by anyone who writes to the store, whether
+// the engine runs or not.
+func (e *Engine) Follow(ctx context.Context, eff store.Effects) {
+	e.news(ctx)
+	if len(eff.Ready) > 0 {
+		e.tell(e.cfg.Broker.Announce(ctx, eff.Ready...))
+	}
+	if eff.Owed {
+		e.owed.set()
+	}
+	if !eff.Due.IsZero() {
+		e.alarm.set(eff.Due)
+	}
+	for _, s := range eff.Held {
+		e.tell(e.cfg.Broker.Publish(ctx, sessionTopic(s), nil))
+	}
+	for _, m := range eff.Watch {
+		e.tell(e.cfg.Broker.Publish(ctx, WatchTopic(m), nil))
+	}
+}
+
+// NewsTopic is the topic on which a message says that the history has grown.
+const NewsTopic = "news"
+
+func (e *Engine) news(ctx context.Context) { e.tell(e.cfg.Broker.Publish(ctx, NewsTopic, nil)) }
+
+// tell notes that a hint was lost: it costs a delay.
+func (e *Engine) tell(err error) {
+	if err != nil {
+		e.cfg.Log.Warn("wake-up not sent", "error", err)
+	}
+}
+
+func sessionTopic(id job.ID) string { return "session/" + id.String() }
+
+// WatchTopic is the topic on which the watcher of a machine is told to look at the jobs in monitor.
+func WatchTopic(machine string) string { return "watch/" + machine }
+
+// Repaired returns how many rows the sweep had to repair so far. Where nothing was broken it is 0.
+func (e *Engine) Repaired() int64 { return e.repair.Load() }
+
+// hints turns announcements into the flag that the claim loop waits for.
+func (e *Engine) hints(ctx context.Context) error {
+	if len(e.lines) == 0 {
+		return nil
+	}
+	for {
+		_, err := retry(ctx, e, "wait for work", func() ([]job.Line, error) { return e.cfg.Broker.Wait(ctx, e.lines) })
+		if err != nil {
+			return err
+		}
+		e.hint.set()
+	}
+}
+
+// retry calls f until it succeeds, fails for a reason that will not go away by itself, or ctx ends.
+func retry[T any](ctx context.Context, e *Engine, what string, f func() (T, error)) (T, error) {
+	for wait := 10 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		v, err := f()
+		if job.KindOf(err) != job.Unavailable {
+			if err != nil {
+				err = fmt.Errorf("%s: %w", what, err)
+			}
+			return v, err
+		}
+		e.cfg.Log.Warn("trying again", "call", what, "in", wait, "error", err)
+		select {
+		case <-ctx.Done():
+			return v, context.Cause(ctx)
+		case <-time.After(wait/2 + rand.N(wait/2)):
+		}
+	}
+}
+
+// A flag is set by many and taken by one: setting it twice before it is taken counts once.
+type flag chan struct{}
+
+func newFlag() flag { return make(flag, 1) }
+
+func (f flag) set() {
+	select {
+	case f <- struct{}{}:
+	default:
+	}
+}
+
+func process() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s:%d", host, os.Getpid())
+}
+
+func kindNames(kinds map[string]Kind) []string { return slices.Sorted(maps.Keys(kinds)) }

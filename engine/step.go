@@ -1,0 +1,251 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// A Run is one job in the custody of this process.
+type Run struct {
+	// Job is the row as this process knows it. Steps read it.
+	Job job.Job
+
+	s       *session
+	id      job.ID
+	lane    job.Lane // whose slot it has
+	epoch   int64
+	claimed time.Time
+	wish    job.Wish // that it was claimed with
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+}
+
+func newRun(ctx context.Context, s *session, j job.Job) *Run {
+	r := &Run{Job: j, s: s, id: j.ID, lane: j.Lane, epoch: j.Epoch, claimed: j.Since, wish: j.Wish}
+	r.ctx, r.cancel = context.WithCancelCause(ctx)
+	return r
+}
+
+// Fence returns the fence under which this run writes.
+func (r *Run) Fence() job.Fence { return job.Fence{Session: r.s.id} }
+
+// Record commits something while the job stays where it is, and returns once it is durable: a launch intent, a
+// manifest. An error means that the step must stop and return [Back].
+func (r *Run) Record(ctx context.Context, e job.Entry, set job.Patch, work json.RawMessage) error {
+	if e.State == "" {
+		e.State = r.Job.State
+	}
+	answered := make(chan error, 1)
+	r.send(job.Change{Path: []job.Entry{e}, To: job.Worker, Set: set, Work: work}, func(err error) { answered <- err })
+	select {
+	case err := <-answered:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// wished ends the step for a wish, unless the job was claimed to carry it out.
+func (r *Run) wished(w job.Wish) {
+	if r.wish == w {
+		return
+	}
+	if w == job.WishPause {
+		r.cancel(ErrPaused)
+		return
+	}
+	r.cancel(ErrCanceled)
+}
+
+// work runs the steps of the job until it leaves this process.
+func (r *Run) work() {
+	if r.Job.Wish != "" && !r.Job.Live {
+		r.hand(r.back())
+		return
+	}
+	kind := r.s.e.cfg.Kinds[r.Job.Kind]
+	for {
+		o := r.step(kind)
+		if cause := context.Cause(r.ctx); cause != nil && o.failed() {
+			if errors.Is(cause, ErrLeaseLost) {
+				r.s.leave(r)
+				r.s.freed.set()
+				return
+			}
+			o = Back().Set(o.set)
+		}
+		c := o.change(r)
+		if c.To != job.Worker {
+			r.hand(c)
+			return
+		}
+		r.send(c, func(error) {})
+	}
+}
+
+// step runs one step. A panic fails the attempt and nothing else.
+func (r *Run) step(kind Kind) (o Outcome) {
+	defer func() {
+		if p := recover(); p != nil {
+			data, err := json.Marshal(map[string]string{"stack": string(debug.Stack())})
+			if err != nil {
+				data = nil
+			}
+			o = Retry(job.Entry{Code: job.TaskPanicked, Message: fmt.Sprintf("panic: %v", p), Data: data})
+		}
+	}()
+	return kind.Step(r.ctx, r)
+}
+
+// send hands a change that stays in this custody to the committer and goes on from it. answered hears whether it was
+// applied; when not, the run is over.
+func (r *Run) send(c job.Change, answered func(error)) {
+	c.Job, c.From = r.Job.ID, r.Job.Guard(r.Fence())
+	after, _ := r.Job.Apply(c, time.Now())
+	r.Job = after
+	r.s.commit.send(c, func(a store.Applied, err error) {
+		switch {
+		case err != nil:
+			r.cancel(err)
+		case a.Outcome != store.OK:
+			err = ErrLeaseLost
+			r.cancel(err)
+		case a.Wish != "":
+			r.wished(a.Wish)
+		}
+		answered(err)
+	})
+}
+
+// hand gives the job out of this process's custody. The slot is free once that is durable.
+func (r *Run) hand(c job.Change) {
+	c.Job, c.From = r.Job.ID, r.Job.Guard(r.Fence())
+	r.s.commit.send(c, func(_ store.Applied, err error) {
+		if err != nil && job.KindOf(err) != job.Fenced && c.Last().Code != job.InternalError && !r.Job.Live {
+			// The store refused this change for good. The job must not stay with nobody at work on it.
+			r.s.e.cfg.Log.Error("a change was refused; the job fails", "job", r.Job.ID, "error", err)
+			fail := Fail(job.Entry{Code: job.InternalError, Message: err.Error()}).change(r)
+			r.hand(fail)
+			return
+		}
+		r.s.leave(r)
+	})
+}
+
+// back returns the change that gives the job back as if it had never been claimed.
+func (r *Run) back() job.Change {
+	c := job.Expired(&r.Job, false)
+	c.Path[0].Message = ""
+	return c
+}
+
+// An Outcome is what a step came to.
+type Outcome struct {
+	verb  verb
+	entry job.Entry
+	set   job.Patch
+	work  json.RawMessage
+}
+
+type verb int
+
+const (
+	verbBack verb = iota
+	verbNext
+	verbLaunched
+	verbRequeue
+	verbRetry
+	verbFail
+	verbDone
+)
+
+// Next goes on in state s, in this process.
+func Next(s job.State) Outcome { return Outcome{verb: verbNext, entry: job.Entry{State: s}} }
+
+// Launched hands a job whose program runs, or waits in a scheduler, to the watcher. s is QUEUED or RUNNING.
+func Launched(s job.State) Outcome { return Outcome{verb: verbLaunched, entry: job.Entry{State: s}} }
+
+// Requeue gives the job back to its queue, to go on in state s.
+func Requeue(s job.State) Outcome { return Outcome{verb: verbRequeue, entry: job.Entry{State: s}} }
+
+// Retry fails this attempt. There is another one, after a backoff, while the job has any left.
+func Retry(e job.Entry) Outcome { return Outcome{verb: verbRetry, entry: e} }
+
+// Fail ends the job as FAILED, whatever attempts are left.
+func Fail(e job.Entry) Outcome {
+	e.State = job.Failed
+	return Outcome{verb: verbFail, entry: e}
+}
+
+// Done ends the job as FINISHED with a result, which may be nil.
+func Done(result json.RawMessage) Outcome {
+	return Outcome{verb: verbDone, entry: job.Entry{State: job.Finished, Code: job.NormalCompletion}, set: job.Patch{Result: result}}
+}
+
+// Back gives the job back as if it had never been claimed: for a step that was told to stop.
+func Back() Outcome { return Outcome{} }
+
+// Set adds what is to be recorded with the outcome.
+func (o Outcome) Set(p job.Patch) Outcome {
+	result := o.set.Result
+	o.set = p
+	if p.Result == nil {
+		o.set.Result = result
+	}
+	return o
+}
+
+// Note says something about the outcome, for the history.
+func (o Outcome) Note(message string, data json.RawMessage) Outcome {
+	o.entry.Message, o.entry.Data = message, data
+	return o
+}
+
+// Work replaces the kind's own notes.
+func (o Outcome) Work(w json.RawMessage) Outcome {
+	o.work = w
+	return o
+}
+
+// failed reports whether the step did not get done what it was called for.
+func (o Outcome) failed() bool {
+	return o.verb == verbBack || o.verb == verbRetry || o.verb == verbFail
+}
+
+// change returns what o makes of the job of r.
+func (o Outcome) change(r *Run) job.Change {
+	c := job.Change{Job: r.Job.ID, From: r.Job.Guard(r.Fence()), Path: []job.Entry{o.entry}}
+	switch o.verb {
+	case verbBack:
+		c = r.back()
+		c.Path[0].Message, c.Path[0].Data = o.entry.Message, o.entry.Data
+	case verbNext:
+		c.To = job.Worker
+	case verbLaunched:
+		c.To = job.Monitor
+	case verbRequeue:
+		c.To = job.Ready
+	case verbRetry:
+		spec, err := job.ParseSpec(r.Job.Request)
+		if err != nil {
+			spec = job.Spec{}
+		}
+		spec.Kind = r.Job.Kind
+		c = job.Retry(&r.Job, r.Fence(), spec.RetryPolicy(), o.entry, rand.Float64())
+	case verbFail, verbDone:
+		c.To = job.None
+	}
+	delay, retry := c.Set.Delay, c.Set.Retry
+	c.Set = o.set
+	c.Set.Delay, c.Set.Retry = max(delay, o.set.Delay), retry || o.set.Retry
+	c.Work = o.work
+	return c
+}

@@ -1,0 +1,75 @@
+package files
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+)
+
+// Copied says what [Copy] copied.
+type Copied struct {
+	Size   int64  // bytes
+	SHA256 string // of the content, lower-case hex
+}
+
+// Copy copies a regular file, which appears at dst whole or not at all. Without a mode in o it keeps the source's.
+// Size and digest are of the bytes that were written, so a source that changes meanwhile is told by its digest.
+func Copy(ctx context.Context, to FS, dst string, from FS, src string, o PutOptions) (Copied, error) {
+	if o.Mode == 0 {
+		info, err := from.Stat(ctx, src)
+		if err != nil {
+			return Copied{}, fmt.Errorf("copy: %w", err)
+		}
+		o.Mode = info.Mode().Perm()
+	}
+	r, err := from.Open(ctx, src)
+	if err != nil {
+		return Copied{}, fmt.Errorf("copy: %w", err)
+	}
+	defer r.Close()
+
+	sum := sha256.New()
+	c := &counter{r: io.TeeReader(r, sum)}
+	if err := to.Put(ctx, dst, c, o); err != nil {
+		return Copied{}, fmt.Errorf("copy %s: %w", src, err)
+	}
+	return Copied{Size: c.n, SHA256: hex.EncodeToString(sum.Sum(nil))}, nil
+}
+
+type counter struct {
+	r io.Reader
+	n int64
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// ReadFile returns the content of a small file.
+func ReadFile(ctx context.Context, f FS, name string) ([]byte, error) {
+	r, err := f.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return io.ReadAll(r)
+}
+
+// ContextReader returns a reader that stops with ctx's error once ctx has ended; for a backend's Put.
+func ContextReader(ctx context.Context, r io.Reader) io.Reader { return contextReader{ctx, r} }
+
+type contextReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c contextReader) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.r.Read(p)
+}

@@ -1,0 +1,100 @@
+// Package files is the contract for user data on a host or in an archive: job folders, inputs, results, and the
+// markers by which a launch is decided.
+//
+// Its noun is [FS]. A name is a slash path, absolute on the host and clean ([path.Clean]); a host that has another idea of paths
+// translates. What appears under a name by [FS.Put], [FS.Link] or [FS.Rename] appears whole or not at all, so a
+// reader never meets half a file, and a crash leaves at most a temporary name, which [FS.List] hides.
+//
+// The package imports the standard library and package job. Backends stand in packages of their own (files/local;
+// an SFTP file system lives with its host) and pass the suite in files/filestest.
+package files
+
+import (
+	"context"
+	"crypto/rand"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// FS is one file system.
+//
+// Workers, watchers and runners call it, from many goroutines at once; every method is safe for that. A call that
+// failed, or whose answer was lost, may have happened: callers repeat it, and say below what a repeat answers.
+//
+// Errors: a name that is not there is [fs.ErrNotExist], a name that must not be there is [fs.ErrExist], a name that
+// the account may not touch is [fs.ErrPermission]; all are found by [errors.Is]. A malformed name is of kind
+// [job.Invalid]. A file system that cannot be reached is of kind [job.Unavailable]. A context that ends gives its
+// error; the call may then have happened.
+type FS interface {
+	// Open opens a regular file for reading; symbolic links are followed. Anything else (a folder, a pipe, a device)
+	// is refused at once and never waited for: a job's folder holds whatever its program left there.
+	Open(ctx context.Context, name string) (io.ReadSeekCloser, error)
+
+	// Put writes what r yields under name and replaces a file of that name. The folder must be there. The content is
+	// written under a temporary name in the same folder, made durable, and renamed; an error leaves name as it was
+	// (only an error of the last step, making the rename durable, leaves the new content). Two Puts of one name do
+	// not mix: one of them stands in the end.
+	Put(ctx context.Context, name string, r io.Reader, o PutOptions) error
+
+	// Stat describes what name leads to; symbolic links are followed.
+	Stat(ctx context.Context, name string) (fs.FileInfo, error)
+
+	// List describes what is in a folder, one level deep, sorted by name. Symbolic links are not followed: a link is
+	// shown as a link. Temporary names (see [Temporary]) are left out. What is made or removed meanwhile may be there
+	// or not.
+	List(ctx context.Context, dir string) ([]fs.FileInfo, error)
+
+	// Mkdir makes a folder and those above it. One that is there is no error; a file of that name is one.
+	Mkdir(ctx context.Context, dir string) error
+
+	// Rename moves a file or a folder in one step and durably, and replaces a file of the new name. Both names are on the same file
+	// system. A repeat after success answers fs.ErrNotExist.
+	Rename(ctx context.Context, from, to string) error
+
+	// Link gives a file a second name, in one step and durably; it never replaces: if the new name is there, even as
+	// a name of the same file, the error is fs.ErrExist. Of many who link to one name exactly one gets no error. After
+	// an error other than fs.ErrExist the caller reads the new name to learn who won.
+	Link(ctx context.Context, from, to string) error
+
+	// Remove removes a name and, if it is a folder, all below it. Symbolic links are not followed. A name that is not
+	// there is no error.
+	Remove(ctx context.Context, name string) error
+}
+
+// PutOptions are the extras of [FS.Put]. The zero value writes a durable file of mode 0644.
+type PutOptions struct {
+	// Mode holds the permission bits of the new file, exactly: no umask applies. 0 means 0644.
+	Mode fs.FileMode
+	// NoSync leaves it to the system when the content reaches the disk. For what can be copied again: after a power
+	// failure the file may be absent or empty.
+	NoSync bool
+}
+
+// Perm returns the permission bits to use.
+func (o PutOptions) Perm() fs.FileMode {
+	if o.Mode == 0 {
+		return 0o644
+	}
+	return o.Mode.Perm()
+}
+
+// Check returns an error of kind [job.Invalid] unless name is an absolute clean slash path without a NUL. Backends
+// call it first.
+func Check(name string) error {
+	if !path.IsAbs(name) || path.Clean(name) != name || strings.ContainsRune(name, 0) {
+		return job.Errorf(job.Invalid, "%q is not an absolute, clean path", name)
+	}
+	return nil
+}
+
+const temporary = ".pawl-put-"
+
+// TemporaryFor returns a fresh temporary name beside name, for a backend's Put. Its length does not depend on name's.
+func TemporaryFor(name string) string { return path.Join(path.Dir(name), temporary+rand.Text()) }
+
+// Temporary reports whether the last element of name is one that [TemporaryFor] made.
+func Temporary(name string) bool { return strings.HasPrefix(path.Base(name), temporary) }

@@ -1,0 +1,174 @@
+// Package local is the file system of the machine that Pawl runs on. It fulfils [files.FS].
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"syscall"
+
+	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// FS is the machine's file system, with the rights of the own process. The zero value is ready.
+type FS struct{}
+
+var _ files.FS = FS{}
+
+// Open opens a regular file.
+func (FS) Open(ctx context.Context, name string) (io.ReadSeekCloser, error) {
+	if err := check(ctx, name); err != nil {
+		return nil, err
+	}
+	// Without O_NONBLOCK the opening of a pipe waits for its writer.
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = job.Errorf(job.Invalid, "open %s: not a regular file but %s", name, info.Mode().Type())
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// Put writes a file: temporary name, fsync, rename, fsync of the folder.
+func (FS) Put(ctx context.Context, name string, r io.Reader, o files.PutOptions) (err error) {
+	if err := check(ctx, name); err != nil {
+		return err
+	}
+	tmp := files.TemporaryFor(name)
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("put %s: %w", name, err)
+	}
+	if err := fill(ctx, f, r, o); err != nil {
+		return errors.Join(fmt.Errorf("put %s: %w", name, err), f.Close(), os.Remove(tmp))
+	}
+	if err := errors.Join(f.Close(), ctx.Err()); err != nil {
+		return errors.Join(fmt.Errorf("put %s: %w", name, err), os.Remove(tmp))
+	}
+	if err := os.Rename(tmp, name); err != nil {
+		return errors.Join(fmt.Errorf("put %s: %w", name, err), os.Remove(tmp))
+	}
+	if o.NoSync {
+		return nil
+	}
+	return syncFolder(name)
+}
+
+func fill(ctx context.Context, f *os.File, r io.Reader, o files.PutOptions) error {
+	if _, err := io.Copy(f, files.ContextReader(ctx, r)); err != nil {
+		return err
+	}
+	if err := f.Chmod(o.Perm()); err != nil {
+		return err
+	}
+	if o.NoSync {
+		return nil
+	}
+	return f.Sync()
+}
+
+// Stat describes what name leads to.
+func (FS) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
+	if err := check(ctx, name); err != nil {
+		return nil, err
+	}
+	return os.Stat(name)
+}
+
+// List describes what is in a folder.
+func (FS) List(ctx context.Context, dir string) ([]fs.FileInfo, error) {
+	if err := check(ctx, dir); err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	infos := make([]fs.FileInfo, 0, len(entries))
+	for _, e := range entries {
+		if files.Temporary(e.Name()) {
+			continue
+		}
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // removed since
+		}
+		if err != nil {
+			return nil, err
+		}
+		infos = append(infos, info)
+	}
+	return infos, nil
+}
+
+// Mkdir makes a folder and those above it, with mode 0755 less the umask.
+func (FS) Mkdir(ctx context.Context, dir string) error {
+	if err := check(ctx, dir); err != nil {
+		return err
+	}
+	return os.MkdirAll(dir, 0o755)
+}
+
+// Rename moves a file or a folder.
+func (FS) Rename(ctx context.Context, from, to string) error {
+	if err := errors.Join(check(ctx, from), check(ctx, to)); err != nil {
+		return err
+	}
+	if err := os.Rename(from, to); err != nil {
+		return err
+	}
+	if path.Dir(from) == path.Dir(to) {
+		return syncFolder(to)
+	}
+	return errors.Join(syncFolder(to), syncFolder(from))
+}
+
+// Link gives a file a second name.
+func (FS) Link(ctx context.Context, from, to string) error {
+	if err := errors.Join(check(ctx, from), check(ctx, to)); err != nil {
+		return err
+	}
+	if err := os.Link(from, to); err != nil {
+		return err
+	}
+	return syncFolder(to)
+}
+
+// Remove removes a name and all below it.
+func (FS) Remove(ctx context.Context, name string) error {
+	if err := check(ctx, name); err != nil {
+		return err
+	}
+	if name == "/" {
+		return job.Errorf(job.Invalid, "remove %s: refused", name)
+	}
+	return os.RemoveAll(name)
+}
+
+func check(ctx context.Context, name string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return files.Check(name)
+}
+
+// syncFolder makes the names in the folder of name durable.
+func syncFolder(name string) error {
+	d, err := os.Open(path.Dir(name))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,472 @@
+// Package hosttest is the suite that every [host.Host] passes. The machine must have a POSIX shell, setsid and
+// timeout.
+package hosttest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// Run tests the host that open opens. open also names an empty folder of its own on the host, and cleans up by
+// t.Cleanup.
+func Run(t *testing.T, open func(t *testing.T) (host.Host, string)) {
+	tests := map[string]func(*testing.T, fixture){
+		"a program is detached":                     detached,
+		"arguments and environment arrive":          intact,
+		"outputs are appended to":                   appended,
+		"a program outlives the context":            outlives,
+		"what cannot be started":                    cannotStart,
+		"alive, then gone":                          aliveThenGone,
+		"a recycled pid is gone":                    recycled,
+		"another boot is gone":                      otherBoot,
+		"pids that nobody has are gone":             nobody,
+		"a zombie is gone":                          zombie,
+		"an orphan is found and signaled":           orphaned,
+		"a group of its own is signaled too":        ownGroup,
+		"stopped and continued":                     stopped,
+		"many are inspected in order":               many,
+		"a watch tells what appears":                watch,
+		"who watches and then lists misses nothing": watchThenList,
+		"a watch ends with its context":             watchEnds,
+		"a watch ends with its folder":              watchLost,
+		"a folder that is not there":                watchAbsent,
+		"the boot id stays":                         boot,
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			h, dir := open(t)
+			test(t, fixture{h, h.Files(), dir})
+		})
+	}
+}
+
+type fixture struct {
+	host host.Host
+	fs   files.FS
+	dir  string
+}
+
+// sh starts a shell script with the arguments $1, $2, ... in the folder; what it leaves is killed at the end.
+func (f fixture) sh(t *testing.T, script string, args ...string) host.Process {
+	t.Helper()
+	p, err := f.host.Start(t.Context(), f.command(append([]string{"/bin/sh", "-c", script, "sh"}, args...)...))
+	must(t, err)
+	t.Cleanup(func() { f.kill(t, p) })
+	return p
+}
+
+func (f fixture) command(argv ...string) host.Command {
+	return host.Command{Argv: argv, Dir: f.dir, Stdout: path.Join(f.dir, "out"), Stderr: path.Join(f.dir, "err")}
+}
+
+func (f fixture) kill(t *testing.T, p host.Process) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	until(t, "killed processes are gone", func() bool {
+		must(t, f.host.Signal(ctx, p, syscall.SIGKILL))
+		lives, err := f.host.Inspect(ctx, []host.Process{p})
+		must(t, err)
+		return lives[0] == host.Gone
+	})
+}
+
+func (f fixture) life(t *testing.T, p host.Process) host.Life {
+	t.Helper()
+	lives, err := f.host.Inspect(t.Context(), []host.Process{p})
+	must(t, err)
+	return lives[0]
+}
+
+func (f fixture) read(t *testing.T, name string) string {
+	t.Helper()
+	b, err := files.ReadFile(t.Context(), f.fs, path.Join(f.dir, name))
+	must(t, err)
+	return string(b)
+}
+
+// appears watches the folder and returns a function that waits for a name in it.
+func (f fixture) appears(t *testing.T) func(name string) {
+	t.Helper()
+	events, err := f.host.Watch(t.Context(), f.dir)
+	must(t, err)
+	return func(name string) {
+		t.Helper()
+		for e := range events {
+			if e.Name == name {
+				return
+			}
+		}
+		t.Fatalf("the watch ended before %s appeared", name)
+	}
+}
+
+func detached(t *testing.T, f fixture) {
+	spare, err := os.Open(os.DevNull) // on the own machine the program must not inherit it
+	must(t, err)
+	defer spare.Close()
+	wait := f.appears(t)
+	p := f.sh(t, `read -r _ _ _ _ group session _ </proc/$$/stat
+		read -r nothing; echo "stdin $? $nothing"
+		echo "group $group session $session"
+		echo "folder $(pwd)"
+		ls /proc/$$/fd
+		echo to stderr >&2
+		: >done`)
+	wait("done")
+	if p.PID <= 1 || p.Start == 0 || p.Boot == "" {
+		t.Errorf("process %+v", p)
+	}
+	want := fmt.Sprintf("stdin 1 \ngroup %d session %d\nfolder %s\n0\n1\n2\n", p.PID, p.PID, f.dir)
+	if diff := cmp.Diff(want, f.read(t, "out")); diff != "" {
+		t.Errorf("stdout (-want +got):\n%s", diff)
+	}
+	if got := f.read(t, "err"); got != "to stderr\n" {
+		t.Errorf("stderr %q", got)
+	}
+}
+
+// strange holds text that a careless way through a shell would change.
+var strange = []string{"", " ", "a b", "it's", `"quoted"`, "new\nline\n", "$HOME", "`id`", "$(id)", "-n", "--", "*", `back\slash\`, "ümläut", "\xff", ";", "&", "#", "~", "!"}
+
+func intact(t *testing.T, f fixture) {
+	wait := f.appears(t)
+	c := f.command(append([]string{"/bin/sh", "-c", `printf '%s\000' "$@" "$STRANGE" "$TWICE"; : >done`, "sh"}, strange...)...)
+	c.Env = []string{"STRANGE=" + strings.Join(strange, ","), "TWICE=first", "TWICE=last"}
+	p, err := f.host.Start(t.Context(), c)
+	must(t, err)
+	wait("done")
+	f.kill(t, p)
+	want := append(append([]string{}, strange...), strings.Join(strange, ","), "last", "")
+	if diff := cmp.Diff(want, strings.Split(f.read(t, "out"), "\x00")); diff != "" {
+		t.Errorf("arguments and environment (-want +got):\n%s", diff)
+	}
+}
+
+func appended(t *testing.T, f fixture) {
+	for i := range 2 {
+		c := f.command("/bin/sh", "-c", "echo out; echo err >&2")
+		c.Stderr = c.Stdout
+		p, err := f.host.Start(t.Context(), c)
+		must(t, err)
+		until(t, "it ends", func() bool { return f.life(t, p) == host.Gone })
+		if got, want := f.read(t, "out"), strings.Repeat("out\nerr\n", i+1); got != want {
+			t.Errorf("output %q, want %q", got, want)
+		}
+	}
+}
+
+func outlives(t *testing.T, f fixture) {
+	ctx, cancel := context.WithCancel(t.Context())
+	p, err := f.host.Start(ctx, f.command("/bin/sleep", "1000"))
+	must(t, err)
+	t.Cleanup(func() { f.kill(t, p) })
+	cancel()
+	if l := f.life(t, p); l != host.Alive {
+		t.Errorf("%s after the context's end", l)
+	}
+	if _, err := f.host.Start(ctx, f.command("/bin/sleep", "1000")); !errors.Is(err, context.Canceled) {
+		t.Errorf("Start with a context that has ended: %v", err)
+	}
+}
+
+func cannotStart(t *testing.T, f fixture) {
+	absent := path.Join(f.dir, "absent")
+	must(t, f.fs.Put(t.Context(), path.Join(f.dir, "plain"), strings.NewReader("#!/bin/sh\n"), files.PutOptions{Mode: 0o644}))
+	change := func(edit func(*host.Command)) host.Command {
+		c := f.command("/bin/sleep", "1000")
+		edit(&c)
+		return c
+	}
+	for name, c := range map[string]host.Command{
+		"a program that is not there": f.command(absent),
+		"a folder":                    change(func(c *host.Command) { c.Dir = absent }),
+		"an output folder":            change(func(c *host.Command) { c.Stdout = path.Join(absent, "out") }),
+	} {
+		if _, err := f.host.Start(t.Context(), c); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: %v, want fs.ErrNotExist", name, err)
+		}
+	}
+	if _, err := f.host.Start(t.Context(), f.command(path.Join(f.dir, "plain"))); !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("a file that is not executable: %v, want fs.ErrPermission", err)
+	}
+	for _, c := range []host.Command{f.command(), f.command("sleep", "1000"), f.command("")} {
+		if _, err := f.host.Start(t.Context(), c); job.KindOf(err) != job.Invalid {
+			t.Errorf("Start of %q: %v, want kind invalid", c.Argv, err)
+		}
+	}
+}
+
+func aliveThenGone(t *testing.T, f fixture) {
+	p := f.sh(t, "exec sleep 1000")
+	if l := f.life(t, p); l != host.Alive {
+		t.Errorf("%s, want alive", l)
+	}
+	f.kill(t, p)
+	if l := f.life(t, p); l != host.Gone {
+		t.Errorf("%s, want gone", l)
+	}
+	must(t, f.host.Signal(t.Context(), p, syscall.SIGKILL)) // nothing left is no error
+}
+
+func recycled(t *testing.T, f fixture) {
+	p := f.sh(t, "exec sleep 1000")
+	earlier := p
+	earlier.Start--
+	f.isStrange(t, p, earlier)
+}
+
+func otherBoot(t *testing.T, f fixture) {
+	p := f.sh(t, "exec sleep 1000")
+	earlier := p
+	earlier.Boot = "00000000-0000-0000-0000-000000000000"
+	f.isStrange(t, p, earlier)
+}
+
+// isStrange tests that other, which has the pid of p, is gone and that a signal to it does not reach p.
+func (f fixture) isStrange(t *testing.T, p, other host.Process) {
+	t.Helper()
+	must(t, f.host.Signal(t.Context(), other, syscall.SIGKILL))
+	lives, err := f.host.Inspect(t.Context(), []host.Process{other, p})
+	must(t, err)
+	if diff := cmp.Diff([]host.Life{host.Gone, host.Alive}, lives); diff != "" {
+		t.Errorf("Inspect (-want +got):\n%s", diff)
+	}
+}
+
+func nobody(t *testing.T, f fixture) {
+	boot, err := f.host.Boot(t.Context())
+	must(t, err)
+	for _, pid := range []int{-1, 0, 1} {
+		p := host.Process{PID: pid, Boot: boot, Start: f.stat(t, 1).start}
+		if l := f.life(t, p); l != host.Gone {
+			t.Errorf("pid %d is %s", pid, l)
+		}
+		must(t, f.host.Signal(t.Context(), p, syscall.SIGCONT))
+	}
+}
+
+func zombie(t *testing.T, f fixture) {
+	wait := f.appears(t)
+	// The parent becomes a program that never waits for its child, which is a session leader.
+	f.sh(t, `setsid sh -c 'echo $$ >temp; mv temp pid' & exec sleep 1000`)
+	wait("pid")
+	pid, err := strconv.Atoi(strings.TrimSpace(f.read(t, "pid")))
+	must(t, err)
+	until(t, "the child is a zombie", func() bool { return f.stat(t, pid).state == "Z" })
+	boot, err := f.host.Boot(t.Context())
+	must(t, err)
+	p := host.Process{PID: pid, Start: f.stat(t, pid).start, Boot: boot}
+	if l := f.life(t, p); l != host.Gone {
+		t.Errorf("a zombie is %s", l)
+	}
+	must(t, f.host.Signal(t.Context(), p, syscall.SIGKILL))
+}
+
+func orphaned(t *testing.T, f fixture) {
+	wait := f.appears(t)
+	p := f.sh(t, `(trap '' TERM; : >ready; while :; do sleep 1000; done) & exit`)
+	wait("ready")
+	until(t, "the leader is dead", func() bool { return f.life(t, p) != host.Alive })
+	must(t, f.host.Signal(t.Context(), p, syscall.SIGTERM))
+	if l := f.life(t, p); l != host.Orphaned {
+		t.Errorf("%s, want orphaned", l)
+	}
+	other := p
+	other.Boot = "00000000-0000-0000-0000-000000000000"
+	if l := f.life(t, other); l != host.Gone {
+		t.Errorf("an orphan of another boot is %s", l)
+	}
+	f.kill(t, p)
+}
+
+func ownGroup(t *testing.T, f fixture) {
+	p := f.sh(t, `timeout 1000 sleep 1000 & exit`)
+	until(t, "the leader is dead", func() bool { return f.life(t, p) != host.Alive })
+	if l := f.life(t, p); l != host.Orphaned {
+		t.Errorf("%s, want orphaned", l)
+	}
+	f.kill(t, p)
+}
+
+func stopped(t *testing.T, f fixture) {
+	p := f.sh(t, "exec sleep 1000")
+	must(t, f.host.Signal(t.Context(), p, syscall.SIGSTOP))
+	until(t, "it is stopped", func() bool { return f.stat(t, p.PID).state == "T" })
+	if l := f.life(t, p); l != host.Alive {
+		t.Errorf("stopped, it is %s", l)
+	}
+	must(t, f.host.Signal(t.Context(), p, syscall.SIGCONT))
+	until(t, "it goes on", func() bool { return f.stat(t, p.PID).state == "S" })
+}
+
+func many(t *testing.T, f fixture) {
+	const n = 20
+	var ps []host.Process
+	var want []host.Life
+	for i := range n {
+		p := f.sh(t, "exec sleep 1000")
+		life := host.Alive
+		if i%3 == 0 {
+			f.kill(t, p)
+			life = host.Gone
+		}
+		for range 50 {
+			ps, want = append(ps, p), append(want, life)
+		}
+	}
+	got, err := f.host.Inspect(t.Context(), ps)
+	must(t, err)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Inspect (-want +got):\n%s", diff)
+	}
+	if got, err := f.host.Inspect(t.Context(), nil); err != nil || len(got) != 0 {
+		t.Errorf("Inspect of none: %v, %v", got, err)
+	}
+}
+
+func watch(t *testing.T, f fixture) {
+	put := func(name string) {
+		t.Helper()
+		must(t, f.fs.Put(t.Context(), path.Join(f.dir, name), strings.NewReader(""), files.PutOptions{NoSync: true}))
+	}
+	put("before")
+	events, err := f.host.Watch(t.Context(), f.dir)
+	must(t, err)
+	put(".hidden")
+	put("put")
+	must(t, f.fs.Rename(t.Context(), path.Join(f.dir, "put"), path.Join(f.dir, "renamed")))
+	must(t, f.fs.Link(t.Context(), path.Join(f.dir, "renamed"), path.Join(f.dir, "linked")))
+	must(t, f.fs.Rename(t.Context(), path.Join(f.dir, "linked"), path.Join(f.dir, "new\nline")))
+	put("last")
+	var got []string
+	for e := range events {
+		if e.Overflow || len(got) > 0 && got[len(got)-1] == e.Name {
+			continue
+		}
+		if got = append(got, e.Name); e.Name == "last" {
+			break
+		}
+	}
+	if diff := cmp.Diff([]string{"put", "renamed", "linked", "new\nline", "last"}, got); diff != "" {
+		t.Errorf("names (-want +got):\n%s", diff)
+	}
+}
+
+func watchThenList(t *testing.T, f fixture) {
+	const n = 200
+	f.sh(t, `i=0; while [ $i -lt $1 ]; do : >temp; mv temp n$i; i=$((i+1)); done`, strconv.Itoa(n))
+	until(t, "some names are there", func() bool {
+		_, err := f.fs.Stat(t.Context(), path.Join(f.dir, "n3"))
+		return err == nil
+	})
+	events, err := f.host.Watch(t.Context(), f.dir)
+	must(t, err)
+	seen := map[string]bool{}
+	list := func() {
+		infos, err := f.fs.List(t.Context(), f.dir)
+		must(t, err)
+		for _, i := range infos {
+			if strings.HasPrefix(i.Name(), "n") {
+				seen[i.Name()] = true
+			}
+		}
+	}
+	for list(); len(seen) < n; {
+		e, ok := <-events
+		switch {
+		case !ok:
+			t.Fatal("the watch ended")
+		case e.Overflow:
+			list()
+		case strings.HasPrefix(e.Name, "n"):
+			seen[e.Name] = true
+		}
+	}
+}
+
+func watchEnds(t *testing.T, f fixture) {
+	ctx, cancel := context.WithCancel(t.Context())
+	events, err := f.host.Watch(ctx, f.dir)
+	must(t, err)
+	cancel()
+	for range events {
+	}
+	if _, err := f.host.Watch(ctx, f.dir); !errors.Is(err, context.Canceled) {
+		t.Errorf("Watch with a context that has ended: %v", err)
+	}
+}
+
+func watchLost(t *testing.T, f fixture) {
+	sub := path.Join(f.dir, "sub")
+	must(t, f.fs.Mkdir(t.Context(), sub))
+	events, err := f.host.Watch(t.Context(), sub)
+	must(t, err)
+	must(t, f.fs.Remove(t.Context(), sub))
+	for range events {
+	}
+}
+
+func watchAbsent(t *testing.T, f fixture) {
+	if _, err := f.host.Watch(t.Context(), path.Join(f.dir, "absent")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Watch: %v, want fs.ErrNotExist", err)
+	}
+}
+
+func boot(t *testing.T, f fixture) {
+	a, err := f.host.Boot(t.Context())
+	must(t, err)
+	b, err := f.host.Boot(t.Context())
+	must(t, err)
+	if a == "" || a != b || f.host.ID() == "" || strings.ContainsAny(a, " \n") {
+		t.Errorf("boot %q, then %q; host %q", a, b, f.host.ID())
+	}
+}
+
+type stat struct {
+	state string
+	start uint64
+}
+
+// stat reads the stat file of a process whose program has no parenthesis in its name.
+func (f fixture) stat(t *testing.T, pid int) stat {
+	t.Helper()
+	b, err := files.ReadFile(t.Context(), f.fs, fmt.Sprintf("/proc/%d/stat", pid))
+	must(t, err)
+	_, rest, _ := strings.Cut(string(b), ") ")
+	fields := strings.Fields(rest)
+	start, err := strconv.ParseUint(fields[19], 10, 64)
+	must(t, err)
+	return stat{state: fields[0], start: start}
+}
+
+// until waits for what no event announces.
+func until(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited a minute until %s", what)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,209 @@
+// Package local is the machine that Pawl runs on. It fulfils [host.Host].
+//
+// Programs are started by fork and exec, without package os/exec: an [os.Process] keeps a descriptor for each child,
+// and its Release leaves zombies.
+package local
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"path"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/pawl-jobs/pawl/files"
+	filelocal "github.com/pawl-jobs/pawl/files/local"
+	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// Config configures a Host.
+type Config struct {
+	// ID is the machine id. Required.
+	ID string
+	// Env is the environment that programs get beside that of their command, as NAME=value. Default: those variables of the
+	// own process that say who and where one is (see Inherited); not the rest, which may hold Pawl's own secrets.
+	Env []string
+	// OnExit is told of each child's end, once, after it was reaped. Calls come one at a time, from the reaper:
+	// OnExit must not block, nor call Close. Default: nobody is told.
+	OnExit func(Exit)
+}
+
+// Inherited names the variables that programs inherit by default; those that begin with LC_ too.
+var Inherited = []string{"HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER", "XDG_RUNTIME_DIR"}
+
+// An Exit is the end of a process that this host started.
+type Exit struct {
+	Process host.Process
+	Status  syscall.WaitStatus
+}
+
+// Host is the own machine. It reaps the children it started and no others.
+type Host struct {
+	id     string
+	env    []string
+	onExit func(Exit)
+
+	mu       sync.Mutex
+	children map[int]host.Process // guarded by mu: started and not yet reaped, by pid
+
+	chld    chan os.Signal
+	stop    func()
+	stopped chan struct{} // closed when the reaper has returned
+}
+
+var _ host.Host = (*Host)(nil)
+
+// Open returns the own machine and begins to reap. Close ends that.
+//
+// Descriptors above 2 that this process inherited from its own parent are marked close-on-exec, or programs would
+// hold them open for as long as they run. What Go opens is so marked anyway.
+func Open(c Config) (*Host, error) {
+	if c.ID == "" {
+		return nil, job.Errorf(job.Invalid, "local host: no machine id")
+	}
+	if c.Env == nil {
+		c.Env = inherited(os.Environ())
+	}
+	if err := closeInherited(); err != nil {
+		return nil, fmt.Errorf("local host: %w", err)
+	}
+	quit := make(chan struct{})
+	h := &Host{
+		id: c.ID, env: c.Env, onExit: c.OnExit,
+		children: map[int]host.Process{},
+		chld:     make(chan os.Signal, 1),
+		stop:     sync.OnceFunc(func() { close(quit) }),
+		stopped:  make(chan struct{}),
+	}
+	signal.Notify(h.chld, syscall.SIGCHLD)
+	go h.reap(quit)
+	return h, nil
+}
+
+// Close stops reaping and waits for the reaper. Programs run on; calls other than Start keep working.
+func (h *Host) Close() error {
+	h.stop()
+	<-h.stopped
+	return nil
+}
+
+// ID returns the machine id it was opened with.
+func (h *Host) ID() string { return h.id }
+
+// Files is the machine's file system.
+func (h *Host) Files() files.FS { return filelocal.FS{} }
+
+// Boot returns the kernel's boot id.
+func (h *Host) Boot(ctx context.Context) (string, error) {
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	return boot()
+}
+
+var boot = sync.OnceValues(func() (string, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("boot id: %w", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+})
+
+// Start starts a detached program.
+func (h *Host) Start(ctx context.Context, c host.Command) (host.Process, error) {
+	if err := ctx.Err(); err != nil {
+		return host.Process{}, err
+	}
+	if len(c.Argv) == 0 || !path.IsAbs(c.Argv[0]) {
+		return host.Process{}, job.Errorf(job.Invalid, "start %q: the program is not an absolute path", c.Argv)
+	}
+	p, err := h.start(c)
+	if err != nil {
+		return host.Process{}, fmt.Errorf("start %s: %w", c.Argv[0], err)
+	}
+	return p, nil
+}
+
+func (h *Host) start(c host.Command) (host.Process, error) {
+	boot, err := boot()
+	if err != nil {
+		return host.Process{}, err
+	}
+	// These descriptors are close-on-exec, like all that Go opens; the child gets copies as 0, 1 and 2.
+	stdin, err := os.Open(os.DevNull)
+	if err != nil {
+		return host.Process{}, err
+	}
+	defer stdin.Close()
+	stdout, err := output(c.Stdout)
+	if err != nil {
+		return host.Process{}, err
+	}
+	defer stdout.Close()
+	stderr, err := output(c.Stderr)
+	if err != nil {
+		return host.Process{}, err
+	}
+	defer stderr.Close()
+
+	// Under mu: the reaper meets the child only after it is known, so its pid cannot pass to another meanwhile.
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	pid, err := syscall.ForkExec(c.Argv[0], c.Argv, &syscall.ProcAttr{
+		Dir:   c.Dir,
+		Env:   append(h.env[:len(h.env):len(h.env)], c.Env...),
+		Files: []uintptr{stdin.Fd(), stdout.Fd(), stderr.Fd()},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		return host.Process{}, err
+	}
+	p := host.Process{PID: pid, Boot: boot}
+	h.children[pid] = p
+	s, err := readStat(pid)
+	if err != nil {
+		return host.Process{}, err
+	}
+	p.Start = s.start
+	h.children[pid] = p
+	return p, nil
+}
+
+func output(name string) (*os.File, error) {
+	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+}
+
+func closeInherited() error {
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	for _, e := range fds {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+			syscall.CloseOnExec(fd) // no harm if it is closed since
+		}
+	}
+	return nil
+}
+
+func inherited(environ []string) []string {
+	env := []string{} // not nil: an empty environment is a choice
+	for _, v := range environ {
+		name, _, _ := strings.Cut(v, "=")
+		if strings.HasPrefix(name, "LC_") {
+			env = append(env, v)
+			continue
+		}
+		for _, n := range Inherited {
+			if n == name {
+				env = append(env, v)
+			}
+		}
+	}
+	return env
+}

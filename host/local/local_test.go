@@ -1,0 +1,310 @@
+package local
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/host/hosttest"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("os/signal.signal_recv"), goleak.IgnoreTopFunction("os/signal.loop"))
+}
+
+func open(t *testing.T, c Config) *Host {
+	t.Helper()
+	c.ID = "test-machine"
+	h, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.Close() })
+	return h
+}
+
+func start(t *testing.T, h *Host, argv ...string) host.Process {
+	t.Helper()
+	dir := t.TempDir()
+	p, err := h.Start(t.Context(), host.Command{Argv: argv, Dir: dir, Stdout: dir + "/out", Stderr: dir + "/err"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func Test(t *testing.T) {
+	hosttest.Run(t, func(t *testing.T) (host.Host, string) { return open(t, Config{}), t.TempDir() })
+}
+
+func TestIDIsRequired(t *testing.T) {
+	if _, err := Open(Config{}); job.KindOf(err) != job.Invalid {
+		t.Errorf("Open: %v", err)
+	}
+}
+
+func TestCloseTwice(t *testing.T) {
+	h := open(t, Config{})
+	h.Close()
+	h.Close()
+}
+
+func TestExitsAreTold(t *testing.T) {
+	exits := make(chan Exit, 1)
+	h := open(t, Config{OnExit: func(e Exit) { exits <- e }})
+	t.Run("a code", func(t *testing.T) {
+		p := start(t, h, "/bin/sh", "-c", "exit 3")
+		if e := <-exits; e.Process != p || e.Status.ExitStatus() != 3 {
+			t.Errorf("%+v of %+v", e, p)
+		}
+	})
+	t.Run("a signal", func(t *testing.T) {
+		p := start(t, h, "/bin/sleep", "1000")
+		if err := h.Signal(t.Context(), p, syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		if e := <-exits; e.Process != p || e.Status.Signal() != syscall.SIGTERM {
+			t.Errorf("%+v of %+v", e, p)
+		}
+	})
+}
+
+// A program costs its host process no descriptor, no goroutine, and no zombie when it has ended.
+func TestProgramsCostNothing(t *testing.T) {
+	var wg sync.WaitGroup
+	h := open(t, Config{OnExit: func(Exit) { wg.Done() }})
+	run := func(n int) (ps []host.Process) {
+		for range n {
+			wg.Add(1)
+			ps = append(ps, start(t, h, "/bin/sleep", "1000"))
+		}
+		return ps
+	}
+	ps := run(1) // what is opened once is open now
+	descriptors, goroutines := count(t), runtime.NumGoroutine()
+	ps = append(ps, run(50)...)
+	if n := count(t); n > descriptors {
+		t.Errorf("%d descriptors with 50 programs more, %d before", n, descriptors)
+	}
+	if n := runtime.NumGoroutine(); n > goroutines {
+		t.Errorf("%d goroutines with 50 programs more, %d before", n, goroutines)
+	}
+	for _, p := range ps {
+		if err := h.Signal(t.Context(), p, syscall.SIGKILL); err != nil {
+			t.Error(err)
+		}
+	}
+	wg.Wait()
+	for _, p := range ps {
+		if _, err := readStat(p.PID); !gone(err) {
+			t.Errorf("process %d was not reaped: %v", p.PID, err)
+		}
+	}
+	if len(h.children) != 0 {
+		t.Errorf("children left: %v", h.children)
+	}
+}
+
+func count(t *testing.T) int {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(fds)
+}
+
+// Children of package os/exec, and of another Host, keep their statuses.
+func TestOtherChildrenAreNotReaped(t *testing.T) {
+	var ours sync.WaitGroup
+	count := func(e Exit) {
+		if e.Status.ExitStatus() != 5 {
+			t.Errorf("%+v", e)
+		}
+		ours.Done()
+	}
+	hosts := []*Host{open(t, Config{OnExit: count}), open(t, Config{OnExit: count})}
+	var others sync.WaitGroup
+	for range 4 {
+		others.Go(func() {
+			for i := range 25 {
+				err := exec.Command("/bin/sh", "-c", fmt.Sprintf("exit %d", 10+i)).Run()
+				if e, ok := err.(*exec.ExitError); !ok || e.ExitCode() != 10+i {
+					t.Errorf("a child of os/exec: %v", err)
+				}
+			}
+		})
+	}
+	for i := range 50 {
+		ours.Add(1)
+		start(t, hosts[i%2], "/bin/sh", "-c", "exit 5")
+	}
+	others.Wait()
+	ours.Wait()
+}
+
+// A child of somebody else that nobody waits for stands first in the peek; the own children are still found.
+func TestAForeignZombieHidesNobody(t *testing.T) {
+	foreign := exec.Command("/bin/true")
+	if err := foreign.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer foreign.Wait()
+	for peek() != foreign.Process.Pid {
+		runtime.Gosched() // until it has ended
+	}
+	exits := make(chan Exit)
+	h := open(t, Config{OnExit: func(e Exit) { exits <- e }})
+	for range 3 {
+		p := start(t, h, "/bin/true")
+		if e := <-exits; e.Process != p {
+			t.Errorf("%+v ended, want %+v", e, p)
+		}
+	}
+}
+
+func TestWatchOverflows(t *testing.T) {
+	text, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
+	if err != nil {
+		t.Skip(err)
+	}
+	var queue int
+	fmt.Sscan(string(text), &queue)
+	if queue > 100_000 {
+		t.Skipf("a queue of %d is too long to fill", queue)
+	}
+	h, dir := open(t, Config{}), t.TempDir()
+	events, err := h.Watch(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A file and its removal by hard link: two events that the kernel cannot merge. Nobody reads meanwhile.
+	name := filepath.Join(dir, "f")
+	for range queue {
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for e := range events {
+		if e.Overflow {
+			break
+		}
+	}
+	// The watch goes on.
+	if err := os.WriteFile(filepath.Join(dir, "after"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for e := range events {
+		if e.Name == "after" {
+			return
+		}
+	}
+	t.Error("the watch ended")
+}
+
+func TestEnvironment(t *testing.T) {
+	t.Setenv("PAWL_SECRET", "s")
+	t.Setenv("LC_TIME", "C")
+	for name, test := range map[string]struct {
+		env  []string
+		want []string
+	}{
+		"the default holds no secret": {nil, append(inherited(os.Environ()), "MORE=1")},
+		"an empty one":                {[]string{}, []string{"MORE=1"}},
+		"a given one":                 {[]string{"GIVEN=1"}, []string{"GIVEN=1", "MORE=1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			done := make(chan Exit, 1)
+			h, dir := open(t, Config{Env: test.env, OnExit: func(e Exit) { done <- e }}), t.TempDir()
+			_, err := h.Start(t.Context(), host.Command{Argv: []string{"/usr/bin/env"}, Env: []string{"MORE=1"}, Dir: dir, Stdout: dir + "/out", Stderr: dir + "/err"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			<-done
+			out, err := os.ReadFile(dir + "/out")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, strings.Split(strings.TrimSpace(string(out)), "\n")); diff != "" {
+				t.Errorf("environment (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestParseStat(t *testing.T) {
+	const rest = " S 1 20 30 0 -1 4194560 95 0 0 0 0 0 0 0 20 0 1 0 4242 2576384 200 18446744073709551615\n"
+	want := stat{pid: 7, state: 'S', group: 20, session: 30, threads: 1, start: 4242}
+	for _, name := range []string{"sh", "a b", ") Z 1 2 3", "(", "((()))", "", "new\nline"} {
+		got, err := parseStat([]byte("7 (" + name + ")" + rest))
+		if err != nil || got != want {
+			t.Errorf("%q: %+v, %v", name, got, err)
+		}
+	}
+	zombie := strings.Replace(rest, "S", "Z", 1)
+	for text, alive := range map[string]bool{
+		rest: true, zombie: false, strings.Replace(rest, "S", "X", 1): false, strings.Replace(rest, "S", "T", 1): true,
+		strings.Replace(zombie, "20 0 1 0", "20 0 2 0", 1): true, // its other thread runs
+	} {
+		if s, err := parseStat([]byte("7 (sh)" + text)); err != nil || s.alive() != alive {
+			t.Errorf("%q: alive %t, %v", text, s.alive(), err)
+		}
+	}
+}
+
+func FuzzParseStat(f *testing.F) {
+	f.Add([]byte("7 (sh) S 1 20 30 0 -1 4194560 95 0 0 0 0 0 0 0 20 0 1 0 4242 2576384 200 18446744073709551615\n"))
+	f.Add([]byte("7 (sh"))
+	f.Add([]byte(")("))
+	f.Fuzz(func(t *testing.T, b []byte) { parseStat(b) })
+}
+
+// A process whose first thread has ended is a zombie by its state, and alive.
+func TestAProcessWithoutItsFirstThreadIsAlive(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("no python3")
+	}
+	h := open(t, Config{})
+	p := start(t, h, python, "-c", `import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(1000,)).start()
+ctypes.CDLL(None).syscall(60, 0)`) // exit(2) of one thread, on amd64
+	if runtime.GOARCH != "amd64" {
+		t.Skip("the number of exit(2) is amd64's")
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		s, err := readStat(p.PID)
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("%+v, %v", s, err)
+		}
+		if s.state == 'Z' {
+			break
+		}
+	}
+	if lives, err := h.Inspect(t.Context(), []host.Process{p}); err != nil || lives[0] != host.Alive {
+		t.Errorf("%v, %v", lives, err)
+	}
+	if err := h.Signal(t.Context(), p, syscall.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	for lives := []host.Life{host.Alive}; lives[0] != host.Gone; {
+		if lives, err = h.Inspect(t.Context(), []host.Process{p}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,198 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"syscall"
+
+	"github.com/pawl-jobs/pawl/host"
+)
+
+// Inspect tells what has become of processes. It reads one file for each, and looks through all processes of the
+// machine once if a leader is dead.
+func (h *Host) Inspect(ctx context.Context, ps []host.Process) ([]host.Life, error) {
+	boot, err := h.Boot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	lives := make([]host.Life, len(ps))
+	var dead []int // indices of those whose session may live on
+	for i, p := range ps {
+		l, err := leader(p, boot)
+		if err != nil {
+			return nil, fmt.Errorf("inspect process %d: %w", p.PID, err)
+		}
+		if lives[i] = l; l == host.Orphaned {
+			dead = append(dead, i)
+		}
+	}
+	if len(dead) == 0 {
+		return lives, nil
+	}
+	all, err := scan()
+	if err != nil {
+		return nil, fmt.Errorf("inspect: %w", err)
+	}
+	sessions := map[int]bool{}
+	for _, s := range all {
+		if s.alive() {
+			sessions[s.session], sessions[s.group] = true, true
+		}
+	}
+	for _, i := range dead {
+		if !sessions[ps[i].PID] {
+			lives[i] = host.Gone
+		}
+	}
+	return lives, nil
+}
+
+// leader judges a process by itself alone: Alive, Gone, or Orphaned for a leader that is dead while others of its
+// session may live. The kernel gives a pid to nobody while it names a session or a group, so a pid that is taken by
+// another proves that the session is gone.
+func leader(p host.Process, boot string) (host.Life, error) {
+	if p.PID <= 1 || p.Boot != boot {
+		return host.Gone, nil
+	}
+	switch s, err := readStat(p.PID); {
+	case gone(err):
+		return host.Orphaned, nil
+	case err != nil:
+		return "", err
+	case s.start != p.Start:
+		return host.Gone, nil
+	case s.alive():
+		return host.Alive, nil
+	}
+	return host.Orphaned, nil
+}
+
+// Signal sends sig to the process group of p and to each other process of its session.
+func (h *Host) Signal(ctx context.Context, p host.Process, sig syscall.Signal) error {
+	boot, err := h.Boot(ctx)
+	if err != nil {
+		return err
+	}
+	l, err := leader(p, boot)
+	if err != nil {
+		return fmt.Errorf("signal process %d: %w", p.PID, err)
+	}
+	if l == host.Gone {
+		return nil
+	}
+	all, err := scan()
+	if err != nil {
+		return fmt.Errorf("signal process %d: %w", p.PID, err)
+	}
+	var errs []error
+	members := 0
+	for _, s := range all {
+		if s.session != p.PID && s.group != p.PID || !s.alive() {
+			continue
+		}
+		members++
+		if s.group != p.PID { // it went to a group of its own, as timeout(1) does
+			errs = append(errs, kill(s.pid, sig))
+		}
+	}
+	if members > 0 {
+		errs = append(errs, kill(-p.PID, sig)) // in one step, so that a fork in the group cannot slip through
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("signal process %d: %w", p.PID, err)
+	}
+	return nil
+}
+
+// kill is kill(2); a target that is gone is no error.
+func kill(pid int, sig syscall.Signal) error {
+	if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return err
+	}
+	return nil
+}
+
+// stat is what is used of /proc/PID/stat.
+type stat struct {
+	pid, group, session int
+	state               byte
+	threads             int
+	start               uint64 // clock ticks since boot
+}
+
+// alive reports whether the process still runs. Zombies (Z) and the dead (X) do not, except that the first thread of
+// a process may be a zombie while others run.
+func (s stat) alive() bool {
+	return s.state != 'Z' && s.state != 'X' && s.state != 'x' || s.threads > 1
+}
+
+func readStat(pid int) (stat, error) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return stat{}, err
+	}
+	return parseStat(b)
+}
+
+// parseStat reads proc_pid_stat(5). The second field is the name of the program in parentheses and may hold anything,
+// so the others are counted from the last closing one.
+func parseStat(b []byte) (stat, error) {
+	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
+	if open < 1 || end < open {
+		return stat{}, fmt.Errorf("stat of a process: no name in %q", b)
+	}
+	f := bytes.Fields(b[end+1:]) // f[i] is field i+3
+	if len(f) < 20 || len(f[0]) != 1 {
+		return stat{}, fmt.Errorf("stat of a process: too few fields in %q", b)
+	}
+	var errs [5]error
+	number := func(i int, text []byte) int {
+		n, err := strconv.Atoi(string(text))
+		errs[i] = err
+		return n
+	}
+	s := stat{state: f[0][0]}
+	s.pid = number(0, bytes.TrimSpace(b[:open]))
+	s.group = number(1, f[2])
+	s.session = number(2, f[3])
+	s.threads = number(3, f[17])
+	s.start, errs[4] = strconv.ParseUint(string(f[19]), 10, 64)
+	return s, errors.Join(errs[:]...)
+}
+
+// scan returns all processes of the machine that the own account can see.
+func scan() ([]stat, error) {
+	d, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	var all []stat
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue // not a process
+		}
+		s, err := readStat(pid)
+		if gone(err) || errors.Is(err, fs.ErrPermission) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// gone reports whether err says that a process is no more: a read of an open /proc file then gives ESRCH.
+func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) }

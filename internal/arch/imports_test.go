@@ -1,0 +1,221 @@
+package arch
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/pawl-jobs/pawl"
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func TestImports(t *testing.T) {
+	var pkgs []Package
+	dec := json.NewDecoder(strings.NewReader(golist(t, "-e", "-json=ImportPath,Name,Imports", "./...")))
+	for {
+		var p Package
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		pkgs = append(pkgs, p)
+	}
+	if !slices.ContainsFunc(pkgs, func(p Package) bool { return p.ImportPath == module+"/internal/arch" }) {
+		t.Fatalf("go list does not show this package among %d: is the module no longer %s?", len(pkgs), module)
+	}
+	for _, breach := range Check(module, pkgs) {
+		t.Error(breach)
+	}
+}
+
+// The modules that come along with package pawl are a price that every user of the library pays, so a new one is seen
+// here before it is paid.
+func TestClosure(t *testing.T) {
+	const golden = "testdata/closure.txt"
+	var modules []string
+	for line := range strings.Lines(golist(t, "-e", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", ".")) {
+		if m := strings.TrimSpace(line); m != "" && m != module {
+			modules = append(modules, m)
+		}
+	}
+	slices.Sort(modules)
+	got := "# The modules that package pawl imports, itself and through others. go test ./internal/arch -update writes it.\n" +
+		strings.Join(append(slices.Compact(modules), ""), "\n")
+	if *update {
+		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("the import closure of package pawl has changed; if that is meant, run go test ./internal/arch -update\n--- %s\n%s+++ now\n%s", golden, want, got)
+	}
+}
+
+// golist runs go list at the module's root.
+func golist(t *testing.T, args ...string) string {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// go test serves this test from its cache unless something changed that the test itself has opened, and what go list
+	// opens does not count. So open every folder.
+	err = filepath.WalkDir(root, func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && d.Name() == ".git" {
+			return filepath.SkipDir
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-buildvcs=false"}, args...)...)
+	cmd.Dir = root
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list %s: %v\n%s", strings.Join(args, " "), err, &stderr)
+	}
+	return string(out)
+}
+
+// Each row is one import (or, without "->", one package) and a piece of the refusal; "" means that it is allowed.
+func TestCheck(t *testing.T) {
+	for _, tt := range []struct{ edge, want string }{
+		{"job -> fmt", ""},
+		{"job -> encoding/json", ""},
+		{"job -> golang.org/x/text/language", "job imports only the standard library"},
+		{"job -> ./store", "job imports only the standard library"},
+		{"job -> ./internal/backoff", "job imports only the standard library"},
+
+		{"store -> ./job", ""},
+		{"store -> ./broker", "store imports nothing of this module but job"},
+		{"store -> ./store/sqlite", "only cmd/pawl knows the leaves"},
+		{"files -> ./host", "files imports nothing of this module but job"},
+		{"host -> ./files", ""},
+		{"host -> ./runner", "host imports nothing of this module but job, files"},
+		{"runner -> ./host", ""},
+		{"runner -> ./files", ""},
+		{"runner -> ./engine", "runner imports nothing of this module but"},
+		{"broker -> github.com/google/uuid", ""},
+
+		{"store/sqlite -> ./store", ""},
+		{"store/sqlite -> ./store/sqlite/schema", ""},
+		{"store/sqlite/schema -> ./store/sqlite", ""},
+		{"store/sqlite -> ./store/internal/migrate", ""},
+		{"store/sqlite -> modernc.org/sqlite", ""},
+		{"store/sqlite -> ./store/postgres", "only cmd/pawl knows the leaves"},
+		{"store/sqlite -> ./engine", "a package below store imports nothing of this module but"},
+		{"store/sqlite -> ./store/storetest", "that is a suite, for tests only"},
+		{"store/storetest -> ./store", ""},
+		{"store/storetest -> ./store/sqlite", "only cmd/pawl knows the leaves"},
+		{"host/ssh -> ./files", ""},
+		{"host/ssh -> ./runner", "a package below host imports nothing of this module but"},
+		{"host/hosttest -> ./files/filestest", ""},
+		{"runner/process -> ./host", ""},
+		{"runner/process -> ./host/local", "only cmd/pawl knows the leaves"},
+
+		{"engine -> ./store", ""},
+		{"engine -> ./internal/backoff", ""},
+		{"engine -> ./store/sqlite", "only cmd/pawl knows the leaves"},
+		{"engine -> ./app", "engine imports nothing of this module but"},
+		{"engine -> ./route", "engine imports nothing of this module but"},
+		{"engine -> .", "engine imports nothing of this module but"},
+		{"engine/enginetest -> ./engine", ""},
+		{"engine/enginetest -> ./app", "a package below engine imports nothing of this module but"},
+		{"recovery -> ./engine", ""},
+		{"recovery -> ./broker/local", "only cmd/pawl knows the leaves"},
+		{"app -> ./recovery", ""},
+		{"app -> ./runner", ""},
+		{"app -> ./runner/process", "only cmd/pawl knows the leaves"},
+		{"app -> ./internal/testenv", "that is for tests only"},
+
+		{". -> ./engine", ""},
+		{". -> ./job", ""},
+		{". -> ./store/sqlite", "only cmd/pawl knows the leaves"},
+		{". -> ./route", "package pawl imports nothing of this module but"},
+		{". -> ./api", "package pawl imports nothing of this module but"},
+
+		{"api -> .", ""},
+		{"api -> ./auth", ""},
+		{"api -> ./broker", "a face reaches jobs through package pawl"},
+		{"web -> ./runner", "a face reaches jobs through package pawl"},
+		{"notify -> ./store/postgres", "only cmd/pawl knows the leaves"},
+		{"client -> ./cmd/pawl", "a program is nobody's library"},
+
+		{"cmd/pawl -> ./store/postgres", ""},
+		{"cmd/pawl -> ./host/ssh", ""},
+		{"cmd/pawl -> ./internal/testenv", "that is for tests only"},
+		{"cmd/pawl -> ./store/storetest", "that is a suite, for tests only"},
+		{"examples/library -> ./store/sqlite", ""},
+		{"internal/chaos -> ./store/sqlite", ""},
+		{"internal/chaos -> ./internal/testenv", ""},
+		{"internal/backoff -> ./store/sqlite", "only cmd/pawl knows the leaves"},
+		{"internal/backoff -> ./engine", "a package of internal imports nothing of this module but"},
+
+		{"app/util", `"util" says nothing`},
+		{"internal/common/thing", `"common" says nothing`},
+		{"web/models", `"models" says nothing`},
+		{"pipelines", "it has no place in the house"},
+		{"cmd/other", "it has no place in the house"},
+		{"jobs", "it has no place in the house"},
+	} {
+		t.Run(tt.edge, func(t *testing.T) {
+			from, to, imports := strings.Cut(tt.edge, " -> ")
+			p := Package{ImportPath: full(from), Name: filepath.Base(full(from))}
+			if imports {
+				p.Imports = []string{"context", full(to)}
+			}
+			got := Check(module, []Package{p})
+			switch {
+			case tt.want == "" && len(got) > 0:
+				t.Errorf("refused: %q", got)
+			case tt.want != "" && (len(got) != 1 || !strings.Contains(got[0], tt.want)):
+				t.Errorf("got %q, want one breach with %q", got, tt.want)
+			case tt.want != "" && !strings.HasPrefix(got[0], p.ImportPath+": "):
+				t.Errorf("%q does not name the package", got[0])
+			}
+		})
+	}
+
+	t.Run("a package's name counts as well as its folder", func(t *testing.T) {
+		got := Check(module, []Package{{ImportPath: full("web"), Name: "helpers"}})
+		if len(got) != 1 || !strings.Contains(got[0], `"helpers" says nothing`) {
+			t.Errorf("got %q", got)
+		}
+	})
+	t.Run("other modules are not ours to judge", func(t *testing.T) {
+		got := Check(module, []Package{{ImportPath: module + "x/util", Name: "util", Imports: []string{full("store/sqlite")}}})
+		if len(got) != 0 {
+			t.Errorf("got %q", got)
+		}
+	})
+}
+
+// full expands the paths of TestCheck: "." is the module's root, "./x" and a bare left side are in the module.
+func full(path string) string {
+	switch {
+	case path == ".":
+		return module
+	case strings.HasPrefix(path, "./"):
+		return module + path[1:]
+	case slices.ContainsFunc([]string{"context", "fmt", "encoding/json"}, func(s string) bool { return s == path }), !standard(path):
+		return path
+	}
+	return module + "/" + path
+}

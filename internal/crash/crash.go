@@ -1,0 +1,105 @@
+// Package crash names the places where a test kills the process, between any two steps that must survive it.
+//
+// A test sets PAWL_CRASH=name, or PAWL_CRASH=name:3 for the third time that the point is passed, in the environment
+// of a process that it starts. The process then dies by SIGKILL: nothing is flushed and nothing deferred runs.
+// Without the variable [At] costs the load of a pointer.
+package crash
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+)
+
+// Variable is the environment variable that names the point to die at.
+const Variable = "PAWL_CRASH"
+
+// points is the table of all points, sorted. Each comment says what has been done when the point is reached.
+var points = []string{
+	"archive.cleaned",   // the job's folder is removed; the job has not ended yet
+	"archive.committed", // the manifest is durable
+	"archive.published", // the files have their names
+	"archive.uploaded",  // the files are copied under the epoch's name
+
+	"launch.armed",   // launch.<n> holds the launcher's token; no process yet
+	"launch.armfile", // script and arm file are written; launch.<n> is not touched
+	"launch.started", // the wrapper is forked
+	"settle.linked",  // the settler's token is at launch.<n>, or found to be too late
+	"settle.revoked", // the outcome of the launch is decided; nobody was told
+
+	"stage.copied", // an input is copied
+	"stage.folder", // the job's folder is made
+
+	// Before an operation of the store, and after it: it is durable and nobody was told.
+	"store.apply.after", "store.apply.before",
+	"store.begin.after", "store.begin.before",
+	"store.claim.after", "store.claim.before",
+	"store.due.after", "store.due.before",
+	"store.end.after", "store.end.before",
+	"store.expire.after", "store.expire.before",
+	"store.held.after", "store.held.before",
+	"store.pay.after", "store.pay.before",
+	"store.renew.after", "store.renew.before",
+	"store.submit.after", "store.submit.before",
+	"store.watched.after", "store.watched.before",
+	"store.wish.after", "store.wish.before",
+
+	"submit.intent",   // the launch intent is durable; the host is not touched
+	"submit.launched", // the program was started; the row does not say so
+	"watch.applied",   // ends are durable; their messages are still in the spool
+}
+
+// Points returns the names of all points, sorted.
+func Points() []string { return slices.Clone(points) }
+
+// At dies by SIGKILL if the environment says so. It panics on an unknown name, in tests only; and on the first call
+// if PAWL_CRASH is set but names no point.
+func At(name string) {
+	if testing.Testing() && !slices.Contains(points, name) {
+		panic(fmt.Sprintf("crash: %q is not in the table of points", name))
+	}
+	if s := chosen(); s != nil && s.name == name && s.left.Add(-1) == 0 {
+		syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {} // the signal may take a moment; nothing more is done by this goroutine
+	}
+}
+
+type spot struct {
+	name string
+	left atomic.Int64 // passes until the end
+}
+
+var chosen = sync.OnceValue(func() *spot {
+	s, err := parse(os.Getenv(Variable))
+	if err != nil {
+		panic(err)
+	}
+	return s
+})
+
+// parse reads "name" or "name:count"; nil for "".
+func parse(v string) (*spot, error) {
+	if v == "" {
+		return nil, nil
+	}
+	name, count, counted := strings.Cut(v, ":")
+	n := 1
+	if counted {
+		var err error
+		if n, err = strconv.Atoi(count); err != nil || n < 1 {
+			return nil, fmt.Errorf("PAWL_CRASH=%s: want a count of 1 or more after the colon", v)
+		}
+	}
+	if !slices.Contains(points, name) {
+		return nil, fmt.Errorf("PAWL_CRASH=%s: no such point; the points are %s", v, strings.Join(points, ", "))
+	}
+	s := &spot{name: name}
+	s.left.Store(int64(n))
+	return s, nil
+}

@@ -1,0 +1,78 @@
+// Package crashstore puts a named crash point before and after each operation of a store.
+package crashstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/pawl-jobs/pawl/internal/crash"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Wrap returns s with a point before and after each operation that the loops call.
+func Wrap(s store.Store) store.Store { return crashing{s} }
+
+type crashing struct{ store.Store }
+
+func around[T any](op string, f func() (T, error)) (T, error) {
+	crash.At("store." + op + ".before")
+	v, err := f()
+	crash.At("store." + op + ".after")
+	return v, err
+}
+
+func (c crashing) Submit(ctx context.Context, s store.Submission) (a []store.Submitted, eff store.Effects, err error) {
+	a, err = around("submit", func() ([]store.Submitted, error) { a, eff, err = c.Store.Submit(ctx, s); return a, err })
+	return a, eff, err
+}
+
+func (c crashing) Claim(ctx context.Context, q store.Claim) ([]job.Job, error) {
+	return around("claim", func() ([]job.Job, error) { return c.Store.Claim(ctx, q) })
+}
+
+func (c crashing) Apply(ctx context.Context, cs []job.Change) (a []store.Applied, eff store.Effects, err error) {
+	a, err = around("apply", func() ([]store.Applied, error) { a, eff, err = c.Store.Apply(ctx, cs); return a, err })
+	return a, eff, err
+}
+
+func (c crashing) Wish(ctx context.Context, w store.Wish) (a []store.Wished, eff store.Effects, err error) {
+	a, err = around("wish", func() ([]store.Wished, error) { a, eff, err = c.Store.Wish(ctx, w); return a, err })
+	return a, eff, err
+}
+
+func (c crashing) Due(ctx context.Context, limit int) (n int, eff store.Effects, err error) {
+	n, err = around("due", func() (int, error) { n, eff, err = c.Store.Due(ctx, limit); return n, err })
+	return n, eff, err
+}
+
+func (c crashing) Pay(ctx context.Context, limit int) (n int, eff store.Effects, err error) {
+	n, err = around("pay", func() (int, error) { n, eff, err = c.Store.Pay(ctx, limit); return n, err })
+	return n, eff, err
+}
+
+func (c crashing) Expire(ctx context.Context, limit int) (n int, eff store.Effects, err error) {
+	n, err = around("expire", func() (int, error) { n, eff, err = c.Store.Expire(ctx, limit); return n, err })
+	return n, eff, err
+}
+
+func (c crashing) Begin(ctx context.Context, s store.Session) error {
+	_, err := around("begin", func() (struct{}, error) { return struct{}{}, c.Store.Begin(ctx, s) })
+	return err
+}
+
+func (c crashing) Renew(ctx context.Context, r store.Renew) (store.Renewal, error) {
+	return around("renew", func() (store.Renewal, error) { return c.Store.Renew(ctx, r) })
+}
+
+func (c crashing) End(ctx context.Context, session job.ID) (store.Effects, error) {
+	return around("end", func() (store.Effects, error) { return c.Store.End(ctx, session) })
+}
+
+func (c crashing) Held(ctx context.Context, session job.ID) ([]job.Job, error) {
+	return around("held", func() ([]job.Job, error) { return c.Store.Held(ctx, session) })
+}
+
+func (c crashing) Watched(ctx context.Context, machine string, since time.Time) ([]job.Job, error) {
+	return around("watched", func() ([]job.Job, error) { return c.Store.Watched(ctx, machine, since) })
+}

@@ -1,0 +1,62 @@
+// Package testenv starts private, real servers for tests.
+//
+// A server belongs to one test process: it is started when a test first asks for it, is shared by that process's tests,
+// listens on the loopback interface only, keeps its data in a folder of its own, and is gone when the process is gone,
+// however that ends. A package whose tests use a server hands its TestMain to [Main], which stops the servers in order;
+// without that they are killed with the process, and the next run removes what they left on disk.
+//
+// A test that needs a component which this machine does not have is skipped with a reason. With PAWL_TEST_REQUIRE set
+// in the environment, as `make test` does, it fails instead. A component that is there and does not work is always a
+// failure.
+//
+// Only tests and the test programs beside this package import it.
+package testenv
+
+import (
+	"os"
+	"sync"
+	"testing"
+)
+
+// Main runs the tests of m, stops every server that they started, and exits. It is the body of a TestMain.
+func Main(m *testing.M) { os.Exit(Stopping(m).Run()) }
+
+// Stopping returns m with a Run that stops every started server after the tests. It is for a TestMain that has more to
+// do than [Main], such as goleak.VerifyTestMain(testenv.Stopping(m)).
+func Stopping(m interface{ Run() int }) interface{ Run() int } { return stopping{m} }
+
+type stopping struct{ m interface{ Run() int } }
+
+func (s stopping) Run() int {
+	defer servers.stop()
+	return s.m.Run()
+}
+
+// servers holds what this process has started and must stop. It is global because what it stands for is: the children
+// of this process.
+var servers shared
+
+type shared struct {
+	mu       sync.Mutex // guards what follows, and is held while a server starts
+	postgres *Server
+	err      error // why postgres could not be started; it is not tried again
+}
+
+func (s *shared) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.postgres != nil {
+		s.postgres.Stop()
+		s.postgres = nil
+	}
+}
+
+// missing ends the test because this machine lacks a component: see the package comment.
+func missing(tb testing.TB, err error) {
+	tb.Helper()
+	if os.Getenv("PAWL_TEST_REQUIRE") != "" {
+		tb.Fatalf("%v (and PAWL_TEST_REQUIRE is set)", err)
+		return
+	}
+	tb.Skipf("%v", err)
+}

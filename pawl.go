@@ -1,0 +1,273 @@
+// Package pawl is a job service as a library: submit jobs to a store, register handlers, and run them. An accepted
+// job is never lost, is never run by two processes at once, and is always moving or waiting for something that can be
+// named.
+//
+// A program opens a store and a broker of its choice and hands both in:
+//
+//	st, err := sqlite.Open(ctx, dir, sqlite.Options{})
+//	svc := pawl.New(pawl.Config{Store: st, Broker: &local.Broker{}})
+//	pawl.Handle(svc, "greet", func(ctx context.Context, t *pawl.Task[string]) (string, error) {
+//		return "hello, " + t.Args, nil
+//	})
+//	svc.Submit(ctx, pawl.Request{Spec: pawl.NewTask("greet", "world")})
+//	err = svc.Run(ctx)
+//
+// Handlers run at least once; what they return counts once.
+package pawl
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"log/slog"
+	"maps"
+	"time"
+
+	"github.com/pawl-jobs/pawl/broker"
+	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Config configures a service. Store and Broker are required; the zero value of everything else works.
+type Config struct {
+	Store  store.Store
+	Broker broker.Broker
+	// Tenant whose jobs the service submits and reads; "default" by default.
+	Tenant string
+	// Principal is in whose name it acts; "pawl" by default.
+	Principal string
+	// Machine is the id of the machine whose programs this process runs; empty: it runs tasks only.
+	Machine string
+	// Kinds are kinds of job beside the tasks that are registered with [Handle].
+	Kinds map[string]engine.Kind
+	// Duties, Queues, Slots, Lease, Grace, Sweep and Log are those of [engine.Config].
+	Duties []engine.Duty
+	Queues []string
+	Slots  map[job.Lane]int
+	Lease  time.Duration
+	Grace  time.Duration
+	Sweep  time.Duration
+	Log    *slog.Logger
+}
+
+// Service submits jobs, carries out wishes, reads, and runs what is ready. It is the one place that does so for
+// every face.
+type Service struct {
+	cfg    Config
+	engine *engine.Engine
+}
+
+// New returns a service. It does no I/O.
+func New(cfg Config) *Service {
+	if cfg.Tenant == "" {
+		cfg.Tenant = "default"
+	}
+	if cfg.Principal == "" {
+		cfg.Principal = "pawl"
+	}
+	cfg.Kinds = maps.Clone(cfg.Kinds)
+	if cfg.Kinds == nil {
+		cfg.Kinds = map[string]engine.Kind{}
+	}
+	s := &Service{cfg: cfg}
+	s.start()
+	return s
+}
+
+func (s *Service) start() {
+	c := s.cfg
+	s.engine = engine.New(engine.Config{
+		Store: c.Store, Broker: c.Broker, Kinds: c.Kinds, Duties: c.Duties, Queues: c.Queues, Machine: c.Machine,
+		Slots: c.Slots, Lease: c.Lease, Grace: c.Grace, Sweep: c.Sweep, Log: c.Log,
+	})
+}
+
+// Run runs jobs until ctx ends, and then stops in good order; see [engine.Engine.Run].
+func (s *Service) Run(ctx context.Context) error { return s.engine.Run(ctx) }
+
+// A Request is one job to be submitted.
+type Request struct {
+	Spec job.Spec
+	// Given is the spec as its author wrote it, as JSON; made from Spec when nil.
+	Given json.RawMessage
+	// After are jobs that must end first.
+	After []store.After
+	// Unique keys: while another job holds one of them, Submit answers with that job.
+	Unique []store.Unique
+}
+
+// Submit accepts jobs, all or none, and returns once they are durable. Answers come in the order of the requests.
+// Errors of kind Invalid name every problem of the first request that has any.
+func (s *Service) Submit(ctx context.Context, reqs ...Request) ([]store.Submitted, error) {
+	return s.SubmitOnce(ctx, "", reqs...)
+}
+
+// SubmitOnce is Submit under an idempotency key: repeated with the same key and requests within [store.KeepKey] it
+// answers the same jobs.
+func (s *Service) SubmitOnce(ctx context.Context, key string, reqs ...Request) ([]store.Submitted, error) {
+	sub := store.Submission{Tenant: s.cfg.Tenant, By: s.cfg.Principal, Key: key, Jobs: make([]store.New, len(reqs))}
+	for i := range reqs {
+		n, err := s.prepare(&reqs[i], key != "")
+		if err != nil {
+			if len(reqs) > 1 {
+				err = job.Errorf(job.Invalid, "job %d of %d: %w", i+1, len(reqs), err)
+			}
+			return nil, err
+		}
+		sub.Jobs[i] = n
+	}
+	answers, eff, err := s.cfg.Store.Submit(ctx, sub)
+	if err != nil {
+		return nil, err
+	}
+	s.engine.Follow(ctx, eff)
+	return answers, nil
+}
+
+// prepare checks a request and makes the row that Submit inserts.
+func (s *Service) prepare(r *Request, keyed bool) (store.New, error) {
+	spec := r.Spec
+	if err := spec.Validate(); err != nil {
+		return store.New{}, err
+	}
+	given := r.Given
+	if given == nil {
+		var err error
+		if given, err = json.Marshal(spec); err != nil {
+			return store.New{}, job.Errorf(job.Invalid, "spec: %w", err)
+		}
+	}
+	n := store.New{Delay: time.Duration(spec.Delay), After: r.After, Unique: r.Unique}
+	if keyed || spec.ExternalID != "" {
+		var err error
+		if n.Fingerprint, err = job.Fingerprint(given); err != nil {
+			return store.New{}, err
+		}
+	}
+	id := job.NewID()
+	spec.Defaults(id, s.cfg.Principal)
+	n.Job = job.Job{
+		ID: id, Owner: spec.Owner, Kind: spec.Kind, Name: spec.Name, Queue: spec.Queue, Priority: *spec.Priority,
+		MaxAttempts: spec.RetryPolicy().MaxAttempts, ExternalID: spec.ExternalID, Labels: spec.Labels,
+		Due: spec.NotBefore, Request: given,
+	}
+	if spec.Kind == job.KindApp {
+		if s.cfg.Machine == "" {
+			return store.New{}, job.Errorf(job.Invalid, "system local: this process runs no programs: submit tasks only, or set Config.Machine")
+		}
+		n.Job.Machine = s.cfg.Machine
+	}
+	return n, nil
+}
+
+// Cancel asks that jobs end. A job whose program runs is CANCELED once that program is known to be dead. Answers come
+// in the order of ids.
+func (s *Service) Cancel(ctx context.Context, ids ...job.ID) ([]store.Wished, error) {
+	return s.wish(ctx, job.WishCancel, ids)
+}
+
+// Pause asks that jobs stop until they are resumed. A program that runs is suspended where it runs.
+func (s *Service) Pause(ctx context.Context, ids ...job.ID) ([]store.Wished, error) {
+	return s.wish(ctx, job.WishPause, ids)
+}
+
+// Resume lets paused jobs go on.
+func (s *Service) Resume(ctx context.Context, ids ...job.ID) ([]store.Wished, error) {
+	return s.wish(ctx, job.WishResume, ids)
+}
+
+func (s *Service) wish(ctx context.Context, w job.Wish, ids []job.ID) ([]store.Wished, error) {
+	answers, eff, err := s.cfg.Store.Wish(ctx, store.Wish{Tenant: s.cfg.Tenant, By: s.cfg.Principal, Wish: w, Jobs: ids})
+	if err != nil {
+		return nil, err
+	}
+	s.engine.Follow(ctx, eff)
+	return answers, nil
+}
+
+// Job returns one job with everything about it.
+func (s *Service) Job(ctx context.Context, id job.ID) (job.Job, error) {
+	return s.cfg.Store.Job(ctx, s.cfg.Tenant, id)
+}
+
+// List returns a page of jobs, newest first; see [store.Reader.List].
+func (s *Service) List(ctx context.Context, q store.Query) (store.Page, error) {
+	q.Tenant = s.cfg.Tenant
+	return s.cfg.Store.List(ctx, q)
+}
+
+// Count counts jobs by state.
+func (s *Service) Count(ctx context.Context) (map[job.State]int, error) {
+	return s.cfg.Store.Count(ctx, s.cfg.Tenant)
+}
+
+// History returns all events of one job.
+func (s *Service) History(ctx context.Context, id job.ID) ([]job.Event, error) {
+	if _, err := s.Job(ctx, id); err != nil {
+		return nil, err
+	}
+	var all []job.Event
+	q := store.EventQuery{Tenant: s.cfg.Tenant, Job: id, Limit: 10_000}
+	for {
+		es, err := s.cfg.Store.Events(ctx, q)
+		if err != nil || len(es.Events) == 0 {
+			return all, err
+		}
+		all = append(all, es.Events...)
+		q.Cursor = es.Cursor
+	}
+}
+
+// Events yields the events of one job, or of all jobs for the zero id, from a cursor on ("": from the first), and
+// waits for more until ctx ends. The error is yielded last. It ends by itself after a job's terminal event.
+func (s *Service) Events(ctx context.Context, id job.ID, cursor string) iter.Seq2[job.Event, error] {
+	return func(yield func(job.Event, error) bool) {
+		news, err := s.cfg.Broker.Subscribe(ctx, engine.NewsTopic)
+		if err != nil {
+			yield(job.Event{}, err)
+			return
+		}
+		defer news.Close()
+		q := store.EventQuery{Tenant: s.cfg.Tenant, Job: id, Cursor: cursor}
+		for {
+			es, err := s.cfg.Store.Events(ctx, q)
+			if err != nil {
+				yield(job.Event{}, err)
+				return
+			}
+			for _, e := range es.Events {
+				if !yield(e, nil) || !id.IsZero() && e.State.Terminal() {
+					return
+				}
+			}
+			q.Cursor = es.Cursor
+			if len(es.Events) > 0 {
+				continue
+			}
+			select {
+			case <-news.Messages():
+			case <-news.Lost():
+			case <-ctx.Done():
+				yield(job.Event{}, context.Cause(ctx))
+				return
+			}
+		}
+	}
+}
+
+// Wait returns the job once it has ended.
+func (s *Service) Wait(ctx context.Context, id job.ID) (job.Job, error) {
+	if j, err := s.Job(ctx, id); err != nil || j.State.Terminal() {
+		return j, err
+	}
+	for _, err := range s.Events(ctx, id, "") {
+		if err != nil {
+			return job.Job{}, err
+		}
+	}
+	return s.Job(ctx, id)
+}
+
+// Repaired returns how many rows the sweep had to repair; 0 where nothing was broken.
+func (s *Service) Repaired() int64 { return s.engine.Repaired() }

@@ -1,0 +1,123 @@
+package runner
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// End is the end of a program, as the message in the spool tells it.
+type End struct {
+	Key    Key           `json:"key"`
+	Run    int           `json:"run"` // 0, and 1 more for each time that a scheduler itself ran the launch again
+	Token  string        `json:"token"`
+	Boot   string        `json:"boot"`  // the host's boot
+	Code   int           `json:"code"`  // 0 to 255; 128+n after signal n; 126 and 127 if it could not be started
+	Ended  time.Time     `json:"ended"` // by the host's clock, to the second
+	Ran    time.Duration `json:"ran"`   // by the host's boot clock, to 10 ms: sleep and clock changes do not matter
+	User   time.Duration `json:"user"`  // processor time of the program and all it waited for; 0 if unknown
+	System time.Duration `json:"system"`
+}
+
+// Began returns when the program began, by the host's clock.
+func (e End) Began() time.Time { return e.Ended.Add(-e.Ran) }
+
+// EndName returns the name of the message that tells the end of a launch: <job>.<attempt>.<launch>.<run>.
+func EndName(k Key, run int) string {
+	return fmt.Sprintf("%s.%d.%d.%d", k.Job, k.Attempt, k.Launch, run)
+}
+
+// ParseEndName reads a name that [EndName] made.
+func ParseEndName(name string) (k Key, run int, err error) {
+	f := strings.Split(name, ".")
+	if len(f) != 4 {
+		return Key{}, 0, job.Errorf(job.Invalid, "%q does not name an end", name)
+	}
+	k.Job, err = job.ParseID(f[0])
+	for i, n := range []*int{&k.Attempt, &k.Launch, &run} {
+		if err == nil {
+			*n, err = strconv.Atoi(f[i+1])
+		}
+	}
+	// One end has one name: 01 or +1 is none.
+	if err != nil || k.Check() != nil || run < 0 || EndName(k, run) != name {
+		return Key{}, 0, job.Errorf(job.Invalid, "%q does not name an end", name)
+	}
+	return k, run, nil
+}
+
+// ParseEnd reads a message. A name that is none of a message is of kind [job.Invalid]. A content that is not whole is
+// of kind [job.Corrupt], and no evidence of anything.
+//
+// The content is made by a shell, line by line:
+//
+//	pawl-end 1
+//	token <token>
+//	boot <boot id>
+//	code <exit code>
+//	began <seconds since boot>
+//	ended <seconds since boot>
+//	wall <seconds since 1970>
+//	<user> <system>                 the shell's own processor times, as "times" prints them: 0m0.01s 0m0.00s
+//	<user> <system>                 those of its children
+//	end
+func ParseEnd(name string, content []byte) (End, error) {
+	k, run, err := ParseEndName(name)
+	if err != nil {
+		return End{}, err
+	}
+	e := End{Key: k, Run: run}
+	if err := e.parse(string(content)); err != nil {
+		return End{}, job.Errorf(job.Corrupt, "end %s: %w", name, err)
+	}
+	return e, nil
+}
+
+func (e *End) parse(content string) error {
+	lines := strings.Split(content, "\n")
+	if len(lines) != 11 || lines[0] != "pawl-end 1" || lines[9] != "end" || lines[10] != "" {
+		return fmt.Errorf("not a whole message of %d bytes", len(content))
+	}
+	value := map[string]string{}
+	for i, name := range []string{"token", "boot", "code", "began", "ended", "wall"} {
+		v, ok := strings.CutPrefix(lines[i+1], name+" ")
+		if !ok || v == "" {
+			return fmt.Errorf("line %d is not %q", i+2, name)
+		}
+		value[name] = v
+	}
+	e.Token, e.Boot = value["token"], value["boot"]
+	code, err := strconv.ParseUint(value["code"], 10, 8)
+	if err != nil {
+		return err
+	}
+	e.Code = int(code)
+	began, err := time.ParseDuration(value["began"] + "s")
+	if err != nil {
+		return err
+	}
+	ended, err := time.ParseDuration(value["ended"] + "s")
+	if err != nil {
+		return err
+	}
+	e.Ran = max(0, ended-began)
+	wall, err := strconv.ParseInt(value["wall"], 10, 64)
+	if err != nil {
+		return err
+	}
+	e.Ended = time.Unix(wall, 0).UTC()
+	e.User, e.System = processorTimes(lines[8])
+	return nil
+}
+
+// processorTimes reads a line of the shell's times. Shells differ, and the times decide nothing: 0 for what cannot be
+// read.
+func processorTimes(line string) (user, system time.Duration) {
+	u, s, _ := strings.Cut(strings.ReplaceAll(line, ",", "."), " ") // some locales have a decimal comma
+	user, _ = time.ParseDuration(u)
+	system, _ = time.ParseDuration(s)
+	return max(0, user), max(0, system)
+}

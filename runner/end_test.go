@@ -1,0 +1,134 @@
+package runner
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+const message = `pawl-end 1
+token TOKEN
+boot 4f6f1c2e-0000-4000-8000-000000000000
+code 3
+began 1000.25
+ended 1010.75
+wall 1700000000
+0m0.001000s 0m0.002000s
+1m2.500000s 0m0.040000s
+end
+`
+
+func testKey(t testing.TB) Key {
+	t.Helper()
+	id, err := job.ParseID("01926d3c-7b1e-7c43-9d52-6f0c8a3e1b77")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Key{Job: id, Attempt: 2, Launch: 13}
+}
+
+func TestParseEnd(t *testing.T) {
+	name := EndName(testKey(t), 1)
+	if want := "01926d3c-7b1e-7c43-9d52-6f0c8a3e1b77.2.13.1"; name != want {
+		t.Errorf("EndName: %s, want %s", name, want)
+	}
+	want := End{
+		Key: testKey(t), Run: 1, Token: "TOKEN", Boot: "4f6f1c2e-0000-4000-8000-000000000000", Code: 3,
+		Ended: time.Unix(1700000000, 0).UTC(), Ran: 10500 * time.Millisecond, User: 62500 * time.Millisecond, System: 40 * time.Millisecond,
+	}
+	got, err := ParseEnd(name, []byte(message))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("ParseEnd (-want +got):\n%s", diff)
+	}
+	if got := got.Began(); !got.Equal(time.Unix(1699999989, 5e8)) {
+		t.Errorf("Began: %s", got)
+	}
+}
+
+func TestParseEndTimes(t *testing.T) {
+	for line, want := range map[string]time.Duration{
+		"0m1.500000s 0m0.000000s": 1500 * time.Millisecond, // dash
+		"0m1.50s 0m0.00s":         1500 * time.Millisecond, // busybox
+		"0m1,500s 0m0,000s":       1500 * time.Millisecond, // bash with a decimal comma
+		"0m01.50s 0m00.00s":       1500 * time.Millisecond, // mksh
+		"":                        0,
+		"what 0m0.00s":            0,
+	} {
+		e, err := ParseEnd(EndName(testKey(t), 0), []byte(strings.Replace(message, "1m2.500000s 0m0.040000s", line, 1)))
+		if err != nil || e.User != want {
+			t.Errorf("%q: %v, %v", line, e.User, err)
+		}
+	}
+}
+
+// Whatever part of a message is missing, it is no message.
+func TestAPartOfAMessageIsNone(t *testing.T) {
+	name := EndName(testKey(t), 0)
+	for i := range len(message) {
+		if _, err := ParseEnd(name, []byte(message[:i])); job.KindOf(err) != job.Corrupt {
+			t.Errorf("the first %d bytes: %v", i, err)
+		}
+	}
+	for _, bad := range []string{"code 256", "code -1", "code x", "code ", "kode 3"} {
+		if _, err := ParseEnd(name, []byte(strings.Replace(message, "code 3", bad, 1))); job.KindOf(err) != job.Corrupt {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+func TestNamesOfNoEnd(t *testing.T) {
+	id := testKey(t).Job.String()
+	for _, name := range []string{
+		"", id, id + ".1.1", id + ".1.1.1.1", id + ".0.1.0", id + ".1.0.0", id + ".1.1.-1", id + ".01.1.0", id + ".+1.1.0",
+		strings.ToUpper(id) + ".1.1.0", "." + id + ".1.1.0", "00000000-0000-0000-0000-000000000000.1.1.0", id + ".1.1.99999999999999999999",
+	} {
+		if _, err := ParseEnd(name, []byte(message)); job.KindOf(err) != job.Invalid {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+func TestHandleJSON(t *testing.T) {
+	want := Handle{Key: testKey(t), Host: "machine", Dir: "/work/a b", Token: "TOKEN", Process: host.Process{PID: 4711, Start: 1 << 60, Boot: "b"}}
+	text, err := json.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got Handle
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", text, diff)
+	}
+}
+
+func FuzzParseEnd(f *testing.F) {
+	f.Add(EndName(testKey(f), 0), []byte(message))
+	f.Add(EndName(testKey(f), 1), []byte(strings.ReplaceAll(message, "\n", "\r\n")))
+	f.Add("....", []byte("pawl-end 1\nend\n"))
+	f.Fuzz(func(t *testing.T, name string, content []byte) {
+		e, err := ParseEnd(name, content)
+		if err != nil {
+			if k := job.KindOf(err); k != job.Invalid && k != job.Corrupt {
+				t.Errorf("kind %s: %v", k, err)
+			}
+			return
+		}
+		if EndName(e.Key, e.Run) != name {
+			t.Errorf("%q was read as %q", name, EndName(e.Key, e.Run))
+		}
+		if e.Code < 0 || e.Code > 255 || e.Ran < 0 || e.User < 0 || e.System < 0 || e.Token == "" || !strings.HasSuffix(string(content), "\nend\n") {
+			t.Errorf("%+v from %q", e, content)
+		}
+	})
+}

@@ -1,0 +1,379 @@
+// Package process launches a program as a plain process of a host. It fulfils [runner.Runner] and
+// [runner.Suspender], through the contracts of host and files only.
+//
+// # How a launch is decided
+//
+// In the job's folder, [runner.Folder] holds two names for each launch that are written once, by a hard link, which
+// fails if the name is there, and are never moved or removed. Whoever wants one writes a file of its own, with a random token
+// in its name, and links it. So the content of the name tells who was first, to all and for ever, however long
+// anybody was frozen between two steps:
+//
+//	launch.<a>.<n>  who may start a wrapper for launch n of attempt a:
+//	                "armed <token> <boot>"    one launcher
+//	                "revoked <token>"         nobody
+//	taken.<a>.<n>   who may start the program:
+//	                "taken <token> <pid> <start> <boot>"  that one wrapper
+//	                "revoked <token>"                     nobody
+//	                "lost <token>"                        nobody any more: see below
+//
+// A launcher writes the script and links launch.<a>.<n>; then it starts the wrapper, which is the script. The wrapper
+// links taken.<a>.<n> as its last act before the program, and reads it back. Settle tries to link a revocation to the
+// first name and, if a launcher is there, to the second; what it reads back is its answer.
+//
+// The launcher's link is durable before the wrapper is started; the wrapper's is not, for a shell cannot make it so. After a power failure the
+// second name may be missing although the program ran. Therefore a settler that finds a launcher of an earlier boot
+// links "lost", which counts as started, instead of a revocation.
+package process
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/internal/crash"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
+)
+
+// Config configures a Runner.
+type Config struct {
+	// Host is where programs run. Required.
+	Host host.Host
+	// Spool is the folder for the messages of ended programs, absolute on the host: one per account. Required.
+	Spool string
+}
+
+// Runner launches plain processes on one host.
+type Runner struct {
+	host  host.Host
+	fs    files.FS
+	spool string
+}
+
+var (
+	_ runner.Runner    = (*Runner)(nil)
+	_ runner.Suspender = (*Runner)(nil)
+)
+
+// Open returns a runner and makes its spool folder.
+func Open(ctx context.Context, c Config) (*Runner, error) {
+	r := &Runner{host: c.Host, fs: c.Host.Files(), spool: c.Spool}
+	if err := r.fs.Mkdir(ctx, c.Spool); err != nil {
+		return nil, fmt.Errorf("spool: %w", err)
+	}
+	return r, nil
+}
+
+// Launch arms a launch and starts its wrapper.
+func (r *Runner) Launch(ctx context.Context, k runner.Key, p runner.Plan) (runner.Handle, error) {
+	h, err := r.launch(ctx, k, p)
+	if err != nil {
+		return runner.Handle{}, fmt.Errorf("%s: %w", k, err)
+	}
+	return h, nil
+}
+
+func (r *Runner) launch(ctx context.Context, k runner.Key, p runner.Plan) (runner.Handle, error) {
+	m, err := markers(k, p.Dir)
+	if err != nil {
+		return runner.Handle{}, err
+	}
+	text, err := script(k, p, r.spool, m.token)
+	if err != nil {
+		return runner.Handle{}, err
+	}
+	boot, err := r.host.Boot(ctx)
+	if err != nil {
+		return runner.Handle{}, err
+	}
+	armed := "armed " + m.token + " " + boot
+	// The script may hold secrets. It need not be durable: what runs it does not outlive the boot either.
+	if err := r.fs.Put(ctx, m.own("run"), strings.NewReader(text), files.PutOptions{Mode: 0o600, NoSync: true}); err != nil {
+		return runner.Handle{}, err
+	}
+	if err := r.write(ctx, m.own("arm"), armed); err != nil {
+		return runner.Handle{}, err
+	}
+	crash.At("launch.armfile")
+	if err := r.fs.Link(ctx, m.own("arm"), m.launch()); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return runner.Handle{}, job.Errorf(job.Conflict, "%w", runner.ErrArmed)
+		}
+		return runner.Handle{}, err
+	}
+	crash.At("launch.armed")
+	ps, err := r.host.Start(ctx, host.Command{
+		Argv: []string{"/bin/sh", m.own("run")}, Dir: p.Dir, Stdout: m.own("log"), Stderr: m.own("log"),
+	})
+	if err != nil {
+		return runner.Handle{}, err
+	}
+	crash.At("launch.started")
+	return runner.Handle{Key: k, Host: r.host.ID(), Dir: p.Dir, Token: m.token, Process: ps}, nil
+}
+
+// Settle answers whether a launch was started, and revokes it if not.
+func (r *Runner) Settle(ctx context.Context, k runner.Key, dir string) (runner.Fate, error) {
+	f, err := r.settle(ctx, k, dir)
+	if err != nil {
+		return runner.Fate{}, fmt.Errorf("settle %s: %w", k, err)
+	}
+	return f, nil
+}
+
+func (r *Runner) settle(ctx context.Context, k runner.Key, dir string) (runner.Fate, error) {
+	m, err := markers(k, dir)
+	if err != nil {
+		return runner.Fate{}, err
+	}
+	if taken, err := r.read(ctx, m.taken()); err != nil || taken != nil {
+		return r.fate(k, dir, taken, err)
+	}
+
+	revoked := "revoked " + m.token
+	if err := r.write(ctx, m.own("settle"), revoked); err != nil {
+		return runner.Fate{}, err
+	}
+	err = r.fs.Link(ctx, m.own("settle"), m.launch())
+	crash.At("settle.linked")
+	if err == nil {
+		return runner.Fate{}, nil
+	}
+	if !errors.Is(err, fs.ErrExist) {
+		return runner.Fate{}, err
+	}
+	launch, err := r.read(ctx, m.launch())
+	if err != nil {
+		return runner.Fate{}, err
+	}
+	if launch.is("revoked", 1) {
+		return runner.Fate{}, nil
+	}
+	if !launch.is("armed", 2) {
+		return runner.Fate{}, job.Errorf(job.Corrupt, "%s holds %q", m.launch(), launch)
+	}
+
+	boot, err := r.host.Boot(ctx)
+	if err != nil {
+		return runner.Fate{}, err
+	}
+	if launch[2] != boot {
+		if err := r.write(ctx, m.own("settle"), "lost "+launch[1]); err != nil {
+			return runner.Fate{}, err
+		}
+	}
+	err = r.fs.Link(ctx, m.own("settle"), m.taken())
+	crash.At("settle.revoked")
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return runner.Fate{}, err
+	}
+	taken, err := r.read(ctx, m.taken())
+	if err == nil && taken == nil {
+		err = fmt.Errorf("%s: linked, and not there: %w", m.taken(), fs.ErrNotExist)
+	}
+	return r.fate(k, dir, taken, err)
+}
+
+// fate judges what taken.<a>.<n> holds.
+func (r *Runner) fate(k runner.Key, dir string, taken mark, err error) (runner.Fate, error) {
+	if err != nil {
+		return runner.Fate{}, err
+	}
+	if taken.is("revoked", 1) {
+		return runner.Fate{}, nil
+	}
+	h := runner.Handle{Key: k, Host: r.host.ID(), Dir: dir}
+	if taken.is("lost", 1) {
+		h.Token = taken[1]
+		return runner.Fate{Started: true, Handle: h}, nil
+	}
+	if taken.is("taken", 4) {
+		h.Token, h.Process.Boot = taken[1], taken[4]
+		_, err := fmt.Sscan(taken[2]+" "+taken[3], &h.Process.PID, &h.Process.Start)
+		if err == nil {
+			return runner.Fate{Started: true, Handle: h}, nil
+		}
+	}
+	return runner.Fate{}, job.Errorf(job.Corrupt, "taken.%d.%d in %s holds %q", k.Attempt, k.Launch, dir, taken)
+}
+
+// Probe tells what has become of launches: one look at the host's processes, and one file for each that is gone.
+func (r *Runner) Probe(ctx context.Context, hs []runner.Handle) ([]runner.Status, error) {
+	ps := make([]host.Process, len(hs))
+	for i, h := range hs {
+		ps[i] = h.Process
+	}
+	lives, err := r.host.Inspect(ctx, ps)
+	if err != nil {
+		return nil, fmt.Errorf("probe: %w", err)
+	}
+	all := make([]runner.Status, len(hs))
+	for i, h := range hs {
+		switch {
+		case h.Host != r.host.ID():
+			all[i].State = runner.Unknown
+		case lives[i] == host.Alive:
+			all[i].State = runner.Active
+		default: // the exit code is written before the wrapper ends, so it is looked for after it was seen dead
+			if all[i], err = r.evidence(ctx, h, lives[i]); err != nil {
+				return nil, fmt.Errorf("probe %s: %w", h.Key, err)
+			}
+		}
+	}
+	return all, nil
+}
+
+// evidence judges a launch whose wrapper is dead. Only the end of ctx is an error.
+func (r *Runner) evidence(ctx context.Context, h runner.Handle, l host.Life) (runner.Status, error) {
+	name := path.Join(h.Dir, runner.Folder, "exit."+number(h.Key))
+	content, err := files.ReadFile(ctx, r.fs, name)
+	if err == nil {
+		e, bad := runner.ParseEnd(runner.EndName(h.Key, 0), content)
+		if bad == nil && e.Token == h.Token {
+			return runner.Status{State: runner.Ended, End: &e}, nil
+		}
+	}
+	if ctx.Err() != nil {
+		return runner.Status{}, ctx.Err()
+	}
+	if l == host.Orphaned {
+		return runner.Status{State: runner.Orphaned}, nil
+	}
+	if errors.Is(err, fs.ErrNotExist) { // it is absent, or all is
+		_, err = r.fs.Stat(ctx, path.Join(h.Dir, runner.Folder))
+	}
+	if err != nil {
+		return runner.Status{State: runner.Unknown}, ctx.Err()
+	}
+	return runner.Status{State: runner.Lost}, nil
+}
+
+// Kill ends what is left of a launch and waits until nothing is alive.
+func (r *Runner) Kill(ctx context.Context, h runner.Handle, grace time.Duration) error {
+	if err := r.ours(h); err != nil {
+		return err
+	}
+	// A stopped process sees SIGTERM only when it goes on.
+	asked := []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT}
+	forced := []syscall.Signal{syscall.SIGKILL}
+	over := time.NewTimer(grace)
+	defer over.Stop()
+
+	signals, force := asked, grace <= 0
+	for wait := time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) {
+		lives, err := r.host.Inspect(ctx, []host.Process{h.Process})
+		if err != nil {
+			return fmt.Errorf("kill %s: %w", h.Key, err)
+		}
+		if lives[0] == host.Gone {
+			return nil
+		}
+		if force {
+			signals = forced // each time: what was started while the last signal was sent may have missed it
+		}
+		for _, sig := range signals {
+			if err := r.host.Signal(ctx, h.Process, sig); err != nil {
+				return fmt.Errorf("kill %s: %w", h.Key, err)
+			}
+		}
+		signals = nil
+		select {
+		case <-ctx.Done():
+			return job.Errorf(job.Unavailable, "kill %s: process %d is still %s: %w", h.Key, h.Process.PID, lives[0], ctx.Err())
+		case <-over.C:
+			force, wait = true, time.Millisecond
+		case <-time.After(wait): // nothing announces the end of somebody else's child
+		}
+	}
+}
+
+// Suspend stops every process of a launch.
+func (r *Runner) Suspend(ctx context.Context, h runner.Handle) error {
+	return r.signal(ctx, "suspend", h, syscall.SIGSTOP)
+}
+
+// Resume lets every process of a launch go on.
+func (r *Runner) Resume(ctx context.Context, h runner.Handle) error {
+	return r.signal(ctx, "resume", h, syscall.SIGCONT)
+}
+
+func (r *Runner) signal(ctx context.Context, what string, h runner.Handle, sig syscall.Signal) error {
+	if err := r.ours(h); err != nil {
+		return err
+	}
+	if err := r.host.Signal(ctx, h.Process, sig); err != nil {
+		return fmt.Errorf("%s %s: %w", what, h.Key, err)
+	}
+	return nil
+}
+
+func (r *Runner) ours(h runner.Handle) error {
+	if h.Host != r.host.ID() {
+		return job.Errorf(job.Invalid, "%s is on host %q, not on %q", h.Key, h.Host, r.host.ID())
+	}
+	return nil
+}
+
+// Clean removes the runner's folder and the launch's message.
+func (r *Runner) Clean(ctx context.Context, k runner.Key, dir string) error {
+	err := k.Check()
+	if err == nil {
+		err = errors.Join(
+			r.fs.Remove(ctx, path.Join(r.spool, runner.EndName(k, 0))),
+			r.fs.Remove(ctx, path.Join(dir, runner.Folder)),
+		)
+	}
+	if err != nil {
+		return fmt.Errorf("clean %s: %w", k, err)
+	}
+	return nil
+}
+
+// names are the names of one launch, and of one who has to do with it.
+type names struct {
+	folder, number, token string
+}
+
+func markers(k runner.Key, dir string) (names, error) {
+	if err := errors.Join(k.Check(), files.Check(dir)); err != nil {
+		return names{}, err
+	}
+	return names{folder: path.Join(dir, runner.Folder), number: number(k), token: rand.Text()}, nil
+}
+
+func number(k runner.Key) string { return fmt.Sprintf("%d.%d", k.Attempt, k.Launch) }
+
+func (n names) launch() string { return path.Join(n.folder, "launch."+n.number) }
+func (n names) taken() string  { return path.Join(n.folder, "taken."+n.number) }
+
+// own returns a name that nobody else writes.
+func (n names) own(kind string) string { return path.Join(n.folder, kind+"."+n.number+"."+n.token) }
+
+// A mark is what a name holds: words, the first of which says what they mean.
+type mark []string
+
+func (m mark) is(word string, more int) bool { return len(m) == more+1 && m[0] == word }
+
+func (r *Runner) write(ctx context.Context, name, words string) error {
+	return r.fs.Put(ctx, name, strings.NewReader(words+"\n"), files.PutOptions{})
+}
+
+// read returns what a name holds, nil if it is not there.
+func (r *Runner) read(ctx context.Context, name string) (mark, error) {
+	b, err := files.ReadFile(ctx, r.fs, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return append(mark{}, strings.Fields(string(b))...), nil
+}

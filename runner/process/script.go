@@ -1,0 +1,135 @@
+package process
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
+)
+
+// wrapper is the script of a launch, for any POSIX shell. It starts few processes of its own (ln, date, ln), none of
+// them while the program runs: a job is two processes. The %s are: the key, its number, the token, the quoted spool
+// folder and the message's name, the program.
+const wrapper = `# Pawl: %s
+at=%s
+token=%s
+spool=%s
+name=%s
+
+# Who am I? The name in the second field of stat may hold spaces; the start time is field 22.
+read -r boot </proc/sys/kernel/random/boot_id || exit
+read -r stat </proc/$$/stat || exit
+set -- ${stat##*') '}
+shift 19
+me="taken $token $$ $1 $boot"
+
+# Take the launch: only the first link succeeds, and what is there then tells whose it is.
+printf '%%s\n' "$me" >.pawl/take.$at.$token || exit
+ln .pawl/take.$at.$token .pawl/taken.$at
+read -r taken <.pawl/taken.$at || exit
+if [ "$taken" != "$me" ]; then
+	echo "not started: taken.$at holds $taken"
+	exit
+fi
+
+read -r began _ </proc/uptime
+%s
+code=$?
+read -r ended _ </proc/uptime
+
+# Tell the end. A disk that is full must not lose it; a folder that was removed wants none.
+until {
+	printf 'pawl-end 1\ntoken %%s\nboot %%s\ncode %%s\nbegan %%s\nended %%s\nwall ' \
+		"$token" "$boot" "$code" "$began" "$ended" && date +%%s && times && echo end
+} >.pawl/exit.$at; do
+	[ -d .pawl ] || exit
+	sleep 10
+done
+until ln .pawl/exit.$at "$spool/$name" || {
+	cat .pawl/exit.$at >"$spool/.$name" && mv -f "$spool/.$name" "$spool/$name" # the spool is on another file system
+}; do
+	[ -d .pawl ] && [ -d "$spool" ] || exit
+	sleep 10
+done
+`
+
+// script returns the wrapper of a launch, or an error of kind Invalid.
+func script(k runner.Key, p runner.Plan, spool, token string) (string, error) {
+	run, err := program(p)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf(wrapper, k, number(k), token, quote(spool), runner.EndName(k, 0), run), nil
+}
+
+// program returns the subshell that becomes the program. Its environment is set there, so that none of it touches the
+// wrapper, and never stands in an argument list, which all users of the machine can read.
+func program(p runner.Plan) (string, error) {
+	if len(p.Argv) == 0 || p.Argv[0] == "" {
+		return "", job.Errorf(job.Invalid, "no program")
+	}
+	if p.Stdout == "" || p.Stderr == "" {
+		return "", job.Errorf(job.Invalid, "no file for stdout or stderr")
+	}
+	var b strings.Builder
+	b.WriteString("(\n")
+	var reserved []string
+	for _, name := range slices.Sorted(maps.Keys(p.Env)) {
+		if !variable.MatchString(name) {
+			return "", job.Errorf(job.Invalid, "%q is not the name of an environment variable", name)
+		}
+		if shellsOwn.MatchString(name) {
+			reserved = append(reserved, quote(name+"="+p.Env[name]))
+			continue
+		}
+		fmt.Fprintf(&b, "export %s=%s\n", name, quote(p.Env[name]))
+	}
+	switch name := p.Argv[0]; {
+	case len(reserved) > 0 && strings.Contains(name, "="):
+		return "", job.Errorf(job.Invalid, "the program %q cannot be started with the variable %s", name, reserved[0])
+	case len(reserved) > 0:
+		fmt.Fprintf(&b, "exec /usr/bin/env %s", strings.Join(reserved, " "))
+	case strings.HasPrefix(name, "-"): // some shells take it for an option of exec; the last command is executed in place anyway
+	default:
+		b.WriteString("exec")
+	}
+	for _, a := range p.Argv {
+		b.WriteString(" " + quote(a))
+	}
+
+	stdout, stderr := inside(p.Dir, p.Stdout), inside(p.Dir, p.Stderr)
+	b.WriteString("\n) 2>" + quote(stderr))
+	if stdout == stderr {
+		b.WriteString(" >&2")
+	} else {
+		b.WriteString(" >" + quote(stdout))
+	}
+	b.WriteString(" </dev/null")
+	if strings.ContainsRune(b.String(), 0) {
+		return "", job.Errorf(job.Invalid, "a NUL in the program, its arguments, environment or files")
+	}
+	return b.String(), nil
+}
+
+var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// shellsOwn matches the variables that some shell will not set, or reads as something of its own. They are set by
+// env(1) instead.
+var shellsOwn = regexp.MustCompile(`^(_|E?UID|PPID|GROUPS|OPTIND|LINENO|S?RANDOM|SECONDS|EPOCH[A-Z]*|SHELLOPTS|BASH[A-Z_]*|DIRSTACK|FUNCNAME|HIST[A-Z]*|COMP_[A-Z]*|PIPESTATUS)$`)
+
+// quote makes a word that a shell reads as s.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// inside returns the absolute name of a file that may be given relative to a folder.
+func inside(dir, name string) string {
+	if files.Check(name) == nil {
+		return name
+	}
+	return path.Join(dir, name)
+}

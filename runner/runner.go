@@ -1,0 +1,139 @@
+// Package runner is the contract for launching a program on a host: as a process, through a scheduler, in a container.
+//
+// Its promise is that a launch starts its program at most once, wherever anybody dies, freezes or loses an answer.
+// The caller commits its intent to launch, with a [Key], before it calls [Runner.Launch]; whoever finds an intent
+// without an outcome calls [Runner.Settle], which answers for ever: started, or revoked. A revoked launch may be
+// followed by another with the next number.
+//
+// An end is a message: a file in one spool folder per host account, named by [EndName] and read by [ParseEnd]. It
+// appears whole, and is deleted by the caller once it has been taken in. What leaves no message (a kill takes the
+// messenger too) is found by [Runner.Probe].
+//
+// The package imports package job, package host and the standard library. Backends stand in packages of their own
+// (runner/process) and pass the suite in runner/runnertest.
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// Folder is the name of the runner's own folder within a job's folder. It is made together with the job's folder, by
+// who stages the job, and removed with it: a runner never makes it, so that a launcher that was frozen until after the
+// cleaning finds nothing to launch in, and a file system that is not mounted is not taken for an empty one.
+const Folder = ".pawl"
+
+// ErrArmed says that another Launch, or a Settle, of the same key came first. It comes with kind [job.Conflict].
+var ErrArmed = errors.New("the launch was armed or revoked before")
+
+// Runner launches programs on one host.
+//
+// Workers call Launch, Settle and Clean; watchers call Probe; both call Kill. Every method is safe for concurrent
+// use, by several processes too, and can be repeated.
+//
+// Errors: a request that cannot be right, such as a handle of another host, is of kind [job.Invalid], and nothing was
+// touched. A job whose folder or its [Folder] is not there gives [fs.ErrNotExist]. Errors of the host and its files
+// are passed on.
+type Runner interface {
+	// Launch starts the plan's program, unless the key was launched or revoked before: then the error is [ErrArmed].
+	// After that error, and after any other than Invalid, the outcome is open and Settle tells it.
+	//
+	// A handle says that the launch is under way. The program still does not run if a Settle that goes on at the same
+	// time revokes it.
+	Launch(ctx context.Context, k Key, p Plan) (Handle, error)
+
+	// Settle finds out whether a launch was started, and revokes it if it was not. Its answer is final and the same
+	// for all who ask: once it is Revoked, no program of this launch ever starts; once it is Started, it is never
+	// revoked. An error leaves the outcome open or settled; asked again, Settle tells. dir is the plan's.
+	//
+	// What was under way when the host lost its power is Started, for it may have run.
+	Settle(ctx context.Context, k Key, dir string) (Fate, error)
+
+	// Probe tells what has become of launches, in the order asked, in as few looks at the host as it can. An error
+	// says nothing about any of them.
+	Probe(ctx context.Context, hs []Handle) ([]Status, error)
+
+	// Kill ends everything that is left of a launch, and answers nil only when nothing of it is alive: it asks to end
+	// (SIGTERM), grants the grace, and forces the end (SIGKILL). It returns as soon as nothing is alive. With a grace
+	// of 0 it forces at once. If ctx ends first, the error is of kind [job.Unavailable] and says what is still there.
+	// It leaves no message in the spool; one that was already there stands.
+	Kill(ctx context.Context, h Handle, grace time.Duration) error
+
+	// Clean removes what the runner keeps for a job: its Folder and this launch's message in the spool. Called once the
+	// job's launches are settled and nothing of them is alive.
+	Clean(ctx context.Context, k Key, dir string) error
+}
+
+// Suspender is the ability of a runner to stop a program and let it go on. Both calls can be repeated; a launch of
+// which nothing is alive is no error.
+type Suspender interface {
+	Suspend(ctx context.Context, h Handle) error
+	Resume(ctx context.Context, h Handle) error
+}
+
+// A Key names a launch. Both numbers begin at 1; within an attempt only a launch that was revoked is followed by
+// another.
+type Key struct {
+	Job     job.ID `json:"job"`
+	Attempt int    `json:"attempt"`
+	Launch  int    `json:"launch"`
+}
+
+func (k Key) String() string {
+	return fmt.Sprintf("launch %d of attempt %d of job %s", k.Launch, k.Attempt, k.Job)
+}
+
+// Check returns an error of kind [job.Invalid] unless k is complete.
+func (k Key) Check() error {
+	if k.Job.IsZero() || k.Attempt < 1 || k.Launch < 1 {
+		return job.Errorf(job.Invalid, "%s: not a complete key", k)
+	}
+	return nil
+}
+
+// A Plan says what to launch. Every text arrives as it is given: no shell reads it on the way.
+type Plan struct {
+	Dir    string            // the job's folder, absolute; the program's working folder
+	Argv   []string          // Argv[0] is looked up in the program's PATH unless it holds a slash
+	Env    map[string]string // added to the host's environment for programs; names as in [A-Za-z_][A-Za-z0-9_]*
+	Stdout string            // a file, replaced; relative to Dir; its folder must be there
+	Stderr string            // the same; may be the same file
+}
+
+// A Handle is a stored reference to a launch. It is written as JSON.
+type Handle struct {
+	Key     Key          `json:"key"`
+	Host    string       `json:"host"`    // its id
+	Dir     string       `json:"dir"`     // the job's folder
+	Token   string       `json:"token"`   // chosen at random by Launch, and repeated by the launch's message
+	Process host.Process `json:"process"` // zero if the host lost its power before it was written
+}
+
+// A Fate is the outcome of a launch.
+type Fate struct {
+	Started bool   // else it is revoked
+	Handle  Handle // of what was started
+}
+
+// A Status says what has become of a launch.
+type Status struct {
+	State State
+	End   *End // set when State is Ended
+}
+
+// State is the state of a launch on its host.
+type State string
+
+// The states of a launch.
+const (
+	Active   State = "active"   // it is under way; it may be suspended
+	Ended    State = "ended"    // the program ended and its exit code is known
+	Orphaned State = "orphaned" // the program, or a part of it, is alive, but nobody waits for its exit code: kill it
+	Lost     State = "lost"     // nothing is alive and no exit code is known. Never a success; Settle tells whether it was started at all
+	Unknown  State = "unknown"  // it cannot be told now: the job's folder is not there or unreadable, or the host is another
+)

@@ -1,0 +1,310 @@
+package storetest
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+var randomTests = []test{
+	{"any order of calls leaves sound jobs", randomCalls},
+}
+
+// randomCalls makes calls in random order. After each change of a worker or a watcher the row must be what package
+// job makes of it; after all of them the histories must be sound and nothing may be left that nobody would move on.
+func randomCalls(w *world) {
+	open, parent := w.open, w.t
+	rapid.Check(parent, func(t *rapid.T) {
+		s, clock := open(parent)
+		defer s.Close()
+		m := &machineOfCalls{
+			world: &world{TB: t, s: s, clock: clock, ctx: parent.Context()},
+			t:     t, refs: map[job.ID]job.Change{}, answers: map[job.ID]store.Applied{},
+		}
+		m.begin()
+		t.Repeat(map[string]func(*rapid.T){
+			"":        m.held,
+			"submit":  m.submit,
+			"claim":   m.claim,
+			"change":  m.change,
+			"repeat":  m.repeat,
+			"wish":    m.wish,
+			"advance": m.advance,
+			"due":     func(*rapid.T) { m.due() },
+			"pay":     m.payOnce,
+			"expire":  func(*rapid.T) { m.world.expire() },
+			"begin":   func(*rapid.T) { m.begin() },
+			"end":     m.endOne,
+		})
+		m.drain()
+		Check(m, s, acme)
+	})
+}
+
+type machineOfCalls struct {
+	*world
+	t        *rapid.T
+	ids      []job.ID
+	sessions []job.ID // begun and not ended; some may have expired
+	claims   []store.Claim
+	refs     map[job.ID]job.Change // the newest change of each job that was applied
+	answers  map[job.ID]store.Applied
+}
+
+func (m *machineOfCalls) begin() { m.sessions = append(m.sessions, m.session()) }
+
+func draw[T any](t *rapid.T, what string, from []T) T { return rapid.SampledFrom(from).Draw(t, what) }
+
+// held is the invariant: whoever is in custody worker has a session that has begun.
+func (m *machineOfCalls) held(*rapid.T) {
+	for _, j := range listAll(m, m.s, store.Query{Tenant: acme}) {
+		checkRow(m, &j)
+	}
+}
+
+func (m *machineOfCalls) submit(t *rapid.T) {
+	n := newTask(on(machine), withPriority(rapid.IntRange(0, 9).Draw(t, "priority")))
+	if rapid.Bool().Draw(t, "program") {
+		n = newProgram(on(machine))
+	}
+	if rapid.IntRange(0, 3).Draw(t, "delay") == 0 {
+		n.Delay = time.Minute
+	}
+	if len(m.ids) > 0 && rapid.Bool().Draw(t, "waits") {
+		for _, id := range rapid.SliceOfNDistinct(rapid.SampledFrom(m.ids), 1, min(3, len(m.ids)), rapid.ID[job.ID]).Draw(t, "for") {
+			need := draw(t, "need", []job.Need{job.NeedFinished, job.NeedEnded})
+			n.After = append(n.After, store.After{Job: id, Need: need})
+		}
+	}
+	if rapid.IntRange(0, 3).Draw(t, "unique") == 0 {
+		unique(draw(t, "mode", []job.UniqueMode{job.UntilStart, job.UntilDone}), draw(t, "key", []string{"a", "b"}))(&n)
+	}
+	got := m.world.submit(n)[0]
+	if got.Existed != (got.ID != n.Job.ID) {
+		m.Fatalf("answer %+v to the submission of job %s", got, n.Job.ID)
+	}
+	if !got.Existed {
+		m.ids = append(m.ids, got.ID)
+	}
+}
+
+func (m *machineOfCalls) claim(t *rapid.T) {
+	if len(m.sessions) == 0 {
+		t.Skip("no session")
+	}
+	c := wanted(draw(t, "session", m.sessions), rapid.IntRange(1, 4).Draw(t, "slots"))
+	again := false
+	if len(m.claims) > 0 && rapid.IntRange(0, 3).Draw(t, "again") == 0 {
+		c, again = m.claims[len(m.claims)-1], true
+	}
+	jobs, err := m.s.Claim(m.ctx, c)
+	if err != nil {
+		m.kind(err, job.Fenced)
+		return
+	}
+	for _, j := range jobs {
+		if j.Session != c.Session || j.Claim != c.ID || j.Custody != job.Worker {
+			m.Fatalf("claim answers %+v", j)
+		}
+	}
+	if !again {
+		m.claims = append(m.claims, c)
+	}
+}
+
+// steps are the ways in which workers and watchers move jobs on.
+func steps(j job.Job) []job.Change {
+	f := by(j.Session)
+	set := setting
+	switch {
+	case j.Custody == job.Worker && !j.Program():
+		return []job.Change{
+			finish(j, f), move(j, f, job.None, job.Failed), move(j, f, job.Ready, job.Pending), move(j, f, job.Worker, job.Running),
+			move(j, f, job.Worker, job.Running, job.Running),
+			set(move(j, f, job.Gate, job.Waiting), job.Patch{Retry: true, Delay: time.Minute}),
+			move(j, f, job.Recovery, job.Blocked),
+		}
+	case j.Custody == job.Worker:
+		changes := []job.Change{
+			set(move(j, f, job.None, job.Failed), job.Patch{Over: true}), move(j, f, job.Recovery, job.Blocked),
+			move(j, f, job.Ready, j.State),
+		}
+		switch j.State {
+		case job.ProcessingInputs:
+			changes = append(changes, move(j, f, job.Worker, job.StagingInputs), move(j, f, job.Worker, job.StagingInputs, job.StagingJob))
+		case job.StagingInputs:
+			changes = append(changes, move(j, f, job.Worker, job.StagingJob))
+		case job.StagingJob:
+			changes = append(changes, move(j, f, job.Worker, job.SubmittingJob))
+		case job.SubmittingJob:
+			if j.Live {
+				return append(changes, move(j, f, job.Monitor, job.Queued), move(j, f, job.Monitor, job.Running),
+					set(move(j, f, job.Worker, job.SubmittingJob), job.Patch{Over: true}))
+			}
+			changes = append(changes, set(move(j, f, job.Worker, job.SubmittingJob), job.Patch{Intent: true}))
+		case job.Archiving:
+			changes = append(changes, set(finish(j, f), job.Patch{Over: true}))
+		}
+		return changes
+	case j.Custody == job.Monitor:
+		return []job.Change{
+			move(j, f, job.Monitor, job.Running),
+			set(move(j, f, job.Ready, job.Archiving), job.Patch{Over: true}),
+			set(move(j, f, job.Gate, job.Waiting), job.Patch{Over: true, Retry: true, Delay: time.Minute}),
+			set(move(j, f, job.None, job.Failed), job.Patch{Over: true}),
+		}
+	case j.Custody == job.Recovery:
+		return []job.Change{move(j, f, job.Ready, j.Resume), set(move(j, f, job.None, job.Failed), job.Patch{Over: true})}
+	}
+	return nil
+}
+
+func (m *machineOfCalls) change(t *rapid.T) {
+	var changes []job.Change
+	for _, id := range m.ids {
+		for _, c := range steps(m.job(id)) {
+			if c.Check() == nil {
+				changes = append(changes, c)
+			}
+		}
+	}
+	if len(changes) == 0 {
+		t.Skip("nothing can change")
+	}
+	m.make(t, draw(t, "change", changes))
+}
+
+// make applies c and compares the row with what package job makes of it.
+func (m *machineOfCalls) make(t *rapid.T, c job.Change) {
+	if c.From.Place.Custody != job.Worker {
+		watcher := m.session()
+		c.From.Fence = m.duty(watcher, "watch "+watcher.String())
+		defer m.end(watcher)
+	}
+	before := m.job(c.Job)
+	got := m.apply(c)
+	if got.Outcome == store.Fenced {
+		// Only a session whose lease is over is fenced here.
+		if _, err := m.s.Renew(m.ctx, renewal(c.From.Fence.Session)); err == nil {
+			m.Fatalf("change %+v is fenced and its session lives", c)
+		}
+		m.untouched(before)
+		return
+	}
+	after := m.job(c.Job)
+	turned, bent := job.Turn(&before, c)
+	want, _ := before.Apply(turned, after.Since)
+	if bent != (got.Outcome == store.Turned) || !bent && got.Outcome != store.OK {
+		m.Fatalf("change %+v is answered %s; turned by %q: %t", c, got.Outcome, before.Wish, bent)
+	}
+	if diff := cmp.Diff(want, after, sameJob, ignoreTimes, ignoreTies); diff != "" {
+		m.Fatalf("change %+v, turned %t (-want +got):\n%s", c, bent, diff)
+	}
+	if at := after.Guard(c.From.Fence); got.Now != at {
+		m.Fatalf("change %+v is answered %+v, want %+v", c, got.Now, at)
+	}
+	m.refs[c.Job], m.answers[c.Job] = c, got
+}
+
+// ignoreTies leaves out what a store may clean up on its own account.
+var ignoreTies = cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Ties" }, cmp.Ignore())
+
+func (m *machineOfCalls) repeat(t *rapid.T) {
+	if len(m.refs) == 0 {
+		t.Skip("no change yet")
+	}
+	changed := slices.SortedFunc(maps.Keys(m.refs), func(a, b job.ID) int { return slices.Compare(a[:], b[:]) })
+	id := draw(t, "job", changed)
+	before := m.job(id)
+	got, want := m.apply(m.refs[id]), m.answers[id]
+	if got.Outcome != want.Outcome || got.Now != want.Now {
+		m.Fatalf("change %+v: answered %+v, at first %+v", m.refs[id], got, want)
+	}
+	m.untouched(before)
+}
+
+func (m *machineOfCalls) wish(t *rapid.T) {
+	if len(m.ids) == 0 {
+		t.Skip("no job")
+	}
+	id, wish := draw(t, "job", m.ids), draw(t, "wish", []job.Wish{job.WishCancel, job.WishPause, job.WishResume})
+	before := m.job(id)
+	got := m.world.wish(wish, id)
+	after := m.job(id)
+	switch {
+	case got.Err != nil:
+		m.kind(got.Err, job.Conflict)
+		m.untouched(before)
+	case got.Place != after.Place:
+		m.Fatalf("wish to %s: answered %+v, the job is at %s", wish, got, after.Place)
+	case before.State.Terminal() && after.Place != before.Place:
+		m.Fatalf("wish to %s moved an ended job to %s", wish, after.Place)
+	case before.Live && after.State == job.Canceled:
+		m.Fatalf("a live launch was canceled")
+	case wish == job.WishCancel && !got.Done && after.Wish != job.WishCancel:
+		m.Fatalf("wish to cancel: answered %+v, and %q stands on the row", got, after.Wish)
+	}
+}
+
+func (m *machineOfCalls) advance(t *rapid.T) {
+	m.clock.Advance(draw(t, "by", []time.Duration{time.Second, lease / 2, lease + time.Second, time.Minute}))
+}
+
+func (m *machineOfCalls) payOnce(t *rapid.T) {
+	if _, _, err := m.s.Pay(m.ctx, rapid.IntRange(1, 5).Draw(t, "limit")); err != nil {
+		m.Fatalf("pay: %v", err)
+	}
+}
+
+func (m *machineOfCalls) endOne(t *rapid.T) {
+	if len(m.sessions) == 0 {
+		t.Skip("no session")
+	}
+	i := rapid.IntRange(0, len(m.sessions)-1).Draw(t, "session")
+	m.world.end(m.sessions[i])
+	m.sessions = slices.Delete(m.sessions, i, i+1)
+}
+
+// drain brings every job to its end: whatever was done before, each must have somebody who moves it on.
+func (m *machineOfCalls) drain() {
+	for _, s := range m.sessions {
+		m.world.end(s)
+	}
+	for range 500 {
+		m.clock.Advance(2 * time.Minute)
+		m.due()
+		m.pay()
+		m.world.expire()
+		session := m.session()
+		m.world.claim(wanted(session, 100))
+		open := 0
+		for _, id := range m.ids {
+			j := m.job(id)
+			if j.State.Terminal() {
+				continue
+			}
+			open++
+			switch j.Custody {
+			case job.User:
+				m.world.wish(job.WishResume, id)
+			case job.Worker, job.Monitor, job.Recovery:
+				c := setting(move(j, by(session), job.None, job.Failed), job.Patch{Over: true})
+				if j.Custody != job.Worker {
+					c.From.Fence = m.duty(session, watch)
+				}
+				m.apply(c)
+			}
+		}
+		m.world.end(session)
+		if open == 0 {
+			return
+		}
+	}
+	m.Fatalf("jobs are left that nobody moves on")
+}

@@ -1,0 +1,447 @@
+package storetest
+
+import (
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+var readTests = []test{
+	{"a list goes page by page, newest first", readPages},
+	{"pages are stable under inserts", readStable},
+	{"a list leaves out what is large", readLean},
+	{"filters", readFilters},
+	{"cursors that nobody gave", readBadCursor},
+	{"counts by state", readCount},
+	{"held, watched and found", readHeld},
+	{"events page by page", readEvents},
+	{"a follower misses nothing beside writers", readFollower},
+	{"tenants cannot see each other", readTenants},
+	{"a job that is not there", readUnknown},
+	{"a closed store", readClosed},
+}
+
+func readPages(w *world) {
+	var want []job.ID
+	for range 7 {
+		want = append(want, w.addMany(5)...)
+		w.clock.Advance(time.Millisecond)
+	}
+	slices.Reverse(want)
+	for _, limit := range []int{1, 7, 35, 1000, 0} {
+		got := listAll(w, w.s, store.Query{Tenant: acme, Limit: limit})
+		equal(w, "list", fmtIDs(jobIDs(got)), fmtIDs(want))
+	}
+	page, err := w.s.List(w.ctx, store.Query{Tenant: acme, Limit: 4})
+	if err != nil || len(page.Jobs) != 4 || page.Next == "" {
+		w.Errorf("%d jobs, next %q, %v", len(page.Jobs), page.Next, err)
+	}
+}
+
+func readStable(w *world) {
+	before := w.addMany(20)
+	var got []job.ID
+	q := store.Query{Tenant: acme, Limit: 3}
+	for {
+		page, err := w.s.List(w.ctx, q)
+		if err != nil {
+			w.Fatalf("list: %v", err)
+		}
+		got = append(got, jobIDs(page.Jobs)...)
+		if page.Next == "" {
+			break
+		}
+		q.Cursor = page.Next
+		w.addMany(2)
+		w.wish(job.WishCancel, got[len(got)-1]) // changes move no job to another page
+	}
+	slices.Reverse(before)
+	equal(w, "jobs", fmtIDs(got), fmtIDs(before))
+}
+
+func readLean(w *world) {
+	st := w.stand(job.StagingInputs, job.Worker)
+	c := move(st.Job, st.fence, job.Worker, job.StagingInputs)
+	c.Work = []byte(`{"n":1}`)
+	c.Set.Resolved, c.Set.Result = []byte(`{"r":1}`), []byte(`{"r":2}`)
+	want := w.must(c)
+	want.Request, want.Resolved, want.Work, want.Result = nil, nil, nil, nil
+	got := listAll(w, w.s, store.Query{Tenant: acme})
+	if len(got) != 1 {
+		w.Fatalf("%d jobs, want 1", len(got))
+	}
+	if diff := cmp.Diff(want, got[0], sameJob); diff != "" {
+		w.Errorf("the job in the list (-want +got):\n%s", diff)
+	}
+}
+
+func readFilters(w *world) {
+	a := w.add(newTask(named("a"), labeled("site", "x"), labeled("run", "1")))
+	b := w.add(newTask(named("b"), labeled("site", "x"), labeled("run", "2")))
+	c := w.add(newProgram(named("a"), labeled("site", "y")))
+	d := w.add(newTask(named("a"), delayed(time.Hour)))
+	w.wish(job.WishCancel, b)
+	for _, f := range []struct {
+		name string
+		q    store.Query
+		want []job.ID
+	}{
+		{"none", store.Query{}, []job.ID{d, c, b, a}},
+		{"state", store.Query{States: []job.State{job.Pending}}, []job.ID{c, a}},
+		{"states", store.Query{States: []job.State{job.Waiting, job.Canceled}}, []job.ID{d, b}},
+		{"kind", store.Query{Kind: job.KindApp}, []job.ID{c}},
+		{"name", store.Query{Name: "a"}, []job.ID{d, c, a}},
+		{"label", store.Query{Labels: map[string]string{"site": "x"}}, []job.ID{b, a}},
+		{"labels", store.Query{Labels: map[string]string{"site": "x", "run": "1"}}, []job.ID{a}},
+		{"a label with another value", store.Query{Labels: map[string]string{"site": "z"}}, nil},
+		{"all", store.Query{States: []job.State{job.Pending}, Kind: task, Name: "a", Labels: map[string]string{"run": "1"}}, []job.ID{a}},
+		{"text that means something to databases", store.Query{Name: "a%' OR 1=1 --", Labels: map[string]string{`$."x`: `'"`}}, nil},
+	} {
+		f.q.Tenant = acme
+		for _, f.q.Limit = range []int{1, 100} {
+			equal(w, f.name, fmtIDs(jobIDs(listAll(w, w.s, f.q))), fmtIDs(f.want))
+		}
+	}
+}
+
+func readBadCursor(w *world) {
+	w.addMany(3)
+	for _, cursor := range []string{"x", "-1", "9999999999999999999999", "'", "AAAA"} {
+		if _, err := w.s.List(w.ctx, store.Query{Tenant: acme, Cursor: cursor}); err != nil {
+			w.kind(err, job.Invalid)
+		}
+		if _, err := w.s.Events(w.ctx, store.EventQuery{Tenant: acme, Cursor: cursor}); err != nil {
+			w.kind(err, job.Invalid)
+		}
+	}
+}
+
+func readCount(w *world) {
+	session := w.session()
+	w.addMany(3)
+	w.addMany(2, delayed(time.Hour))
+	jobs := w.claim(wanted(session, 2))
+	w.must(finish(jobs[0], by(session)))
+	got, err := w.s.Count(w.ctx, acme)
+	if err != nil {
+		w.Fatalf("count: %v", err)
+	}
+	for state, n := range got {
+		if n == 0 {
+			delete(got, state)
+		}
+	}
+	equal(w, "count", got, map[job.State]int{job.Waiting: 2, job.Pending: 1, job.Running: 1, job.Finished: 1})
+	none, err := w.s.Count(w.ctx, "nobody")
+	for state, n := range none {
+		if n != 0 {
+			w.Errorf("nobody has %d jobs %s", n, state)
+		}
+	}
+	if err != nil {
+		w.Errorf("count of nobody: %v", err)
+	}
+}
+
+func readHeld(w *world) {
+	st := w.stand(job.Running, job.Monitor)
+	watched, err := w.s.Watched(w.ctx, machine, time.Time{})
+	if err != nil || len(watched) != 1 {
+		w.Fatalf("watched %d jobs, %v; want 1", len(watched), err)
+	}
+	if diff := cmp.Diff(st.Job, watched[0], sameJob); diff != "" {
+		w.Errorf("watched (-want +got):\n%s", diff)
+	}
+	if got, err := w.s.Watched(w.ctx, "m2", time.Time{}); err != nil || len(got) != 0 {
+		w.Errorf("another machine watches %d jobs, %v", len(got), err)
+	}
+	w.add(newTask())
+	j := w.claimOne(st.session)
+	held, err := w.s.Held(w.ctx, st.session)
+	if err != nil || len(held) != 1 {
+		w.Fatalf("held %d jobs, %v; want 1", len(held), err)
+	}
+	if diff := cmp.Diff(j, held[0], sameJob); diff != "" {
+		w.Errorf("held (-want +got):\n%s", diff)
+	}
+	other := submission(newTask())
+	other.Tenant = "other"
+	theirs, _, err := w.s.Submit(w.ctx, other)
+	if err != nil {
+		w.Fatalf("submit: %v", err)
+	}
+	found, err := w.s.Find(w.ctx, []job.ID{j.ID, job.NewID(), theirs[0].ID, st.ID})
+	if err != nil {
+		w.Fatalf("find: %v", err)
+	}
+	sameSet(w, "found", jobIDs(found), []job.ID{j.ID, theirs[0].ID, st.ID})
+	for _, f := range found {
+		if f.ID != j.ID {
+			continue
+		}
+		if diff := cmp.Diff(j, f, sameJob); diff != "" {
+			w.Errorf("found (-want +got):\n%s", diff)
+		}
+	}
+	if none, err := w.s.Find(w.ctx, nil); err != nil || len(none) != 0 {
+		w.Errorf("found %d jobs by no id, %v", len(none), err)
+	}
+	if got, err := w.s.Held(w.ctx, w.session()); err != nil || len(got) != 0 {
+		w.Errorf("another session holds %d jobs, %v", len(got), err)
+	}
+}
+
+// follow reads events until n have come, and returns them.
+func (w *world) events(q store.EventQuery, n int) []job.Event {
+	w.Helper()
+	var all []job.Event
+	for deadline := time.Now().Add(patience); len(all) < n; runtime.Gosched() {
+		got, err := w.s.Events(w.ctx, q)
+		if err != nil {
+			w.Fatalf("events: %v", err)
+		}
+		if got.Cursor == "" {
+			w.Fatalf("the cursor is empty")
+		}
+		if q.Limit > 0 && len(got.Events) > q.Limit {
+			w.Fatalf("%d events, the limit is %d", len(got.Events), q.Limit)
+		}
+		all = append(all, got.Events...)
+		q.Cursor = got.Cursor
+		if time.Now().After(deadline) {
+			w.Fatalf("%d events, want %d", len(all), n)
+		}
+	}
+	return all
+}
+
+func readEvents(w *world) {
+	session := w.session()
+	w.addMany(4)
+	for _, j := range w.claim(wanted(session, 3)) {
+		w.must(finish(j, by(session)))
+	}
+	want := w.events(store.EventQuery{Tenant: acme}, 10)
+	for _, limit := range []int{1, 3, 10, 10_000} {
+		equal(w, "events", w.events(store.EventQuery{Tenant: acme, Limit: limit}, 10), want)
+	}
+	var ofOne []job.Event
+	for _, e := range want {
+		if e.Job == want[0].Job {
+			ofOne = append(ofOne, e)
+		}
+	}
+	equal(w, "events of one job", w.events(store.EventQuery{Tenant: acme, Job: want[0].Job, Limit: 1}, len(ofOne)), ofOne)
+
+	// A cursor at the end waits for what comes.
+	got, err := w.s.Events(w.ctx, store.EventQuery{Tenant: acme})
+	if err != nil {
+		w.Fatalf("events: %v", err)
+	}
+	cursor := got.Cursor
+	got, err = w.s.Events(w.ctx, store.EventQuery{Tenant: acme, Cursor: cursor})
+	if err != nil || len(got.Events) != 0 || got.Cursor == "" {
+		w.Errorf("at the end: %d events, cursor %q, %v", len(got.Events), got.Cursor, err)
+	}
+	id := w.add(newTask())
+	if next := w.events(store.EventQuery{Tenant: acme, Cursor: got.Cursor}, 1); next[0].Job != id || next[0].N != 1 {
+		w.Errorf("the next event is %+v", next[0])
+	}
+
+	// A cursor into nothing works as well.
+	empty, err := w.s.Events(w.ctx, store.EventQuery{Tenant: "new"})
+	if err != nil || len(empty.Events) != 0 || empty.Cursor == "" {
+		w.Errorf("nobody's events: %d, cursor %q, %v", len(empty.Events), empty.Cursor, err)
+	}
+}
+
+func readFollower(w *world) {
+	writers, rounds := 6, 30
+	if raceEnabled {
+		rounds = 12
+	}
+	perRound := 3 * 3 // submit, claim and end of three jobs
+	total := writers * rounds * perRound
+	var written atomic.Int64
+	type key struct {
+		id job.ID
+		n  int64
+	}
+	var mu sync.Mutex
+	seen := make([]map[key]int, 2) // one follower reads in small steps, one in large ones
+	w.together(writers+len(seen), func(i int) error {
+		if i < len(seen) {
+			mine, last := map[key]int{}, map[job.ID]int64{}
+			q := store.EventQuery{Tenant: acme, Limit: []int{7, 1000}[i]}
+			for deadline := time.Now().Add(3 * patience); len(mine) < total; runtime.Gosched() {
+				got, err := w.s.Events(w.ctx, q)
+				if err != nil {
+					return err
+				}
+				for _, e := range got.Events {
+					mine[key{e.Job, e.N}]++
+					if e.N != last[e.Job]+1 {
+						return errorf("job %s: event %d after %d", e.Job, e.N, last[e.Job])
+					}
+					last[e.Job] = e.N
+				}
+				q.Cursor = got.Cursor
+				if time.Now().After(deadline) {
+					return errorf("saw %d of %d events; %d were written", len(mine), total, written.Load())
+				}
+			}
+			mu.Lock()
+			seen[i] = mine
+			mu.Unlock()
+			return nil
+		}
+		session := job.NewID()
+		if err := w.s.Begin(w.ctx, store.Session{ID: session, Lease: time.Hour}); err != nil {
+			return err
+		}
+		queue := session.String()
+		for range rounds {
+			if _, _, err := w.s.Submit(w.ctx, submission(newTask(inQueue(queue)), newTask(inQueue(queue)), newTask(inQueue(queue)))); err != nil {
+				return err
+			}
+			c := wanted(session, 3)
+			c.Queues = []string{queue}
+			jobs, err := w.s.Claim(w.ctx, c)
+			if err != nil {
+				return err
+			}
+			var changes []job.Change
+			for _, j := range jobs {
+				changes = append(changes, finish(j, by(session)))
+			}
+			if _, _, err := w.s.Apply(w.ctx, changes); err != nil {
+				return err
+			}
+			written.Add(int64(3 + 2*len(jobs)))
+		}
+		return nil
+	})
+	for i, mine := range seen {
+		for k, n := range mine {
+			if n != 1 {
+				w.Errorf("follower %d saw event %d of job %s %d times", i, k.n, k.id, n)
+			}
+		}
+	}
+	Check(w, w.s, acme)
+}
+
+func readTenants(w *world) {
+	const theirs = "other"
+	mine := w.add(newTask(externally("x"), fingerprint(1)))
+	if _, err := w.s.Put(w.ctx, store.Resource{Tenant: acme, Kind: "queue", Name: "q", Doc: []byte(`{"a":1}`)}); err != nil {
+		w.Fatalf("put: %v", err)
+	}
+	before := w.job(mine)
+
+	_, err := w.s.Job(w.ctx, theirs, mine)
+	w.kind(err, job.NotFound)
+	if jobs := listAll(w, w.s, store.Query{Tenant: theirs}); len(jobs) != 0 {
+		w.Errorf("they list %d jobs", len(jobs))
+	}
+	if n, err := w.s.Count(w.ctx, theirs); err != nil || n[job.Pending] != 0 {
+		w.Errorf("they count %v, %v", n, err)
+	}
+	if got, err := w.s.Events(w.ctx, store.EventQuery{Tenant: theirs}); err != nil || len(got.Events) != 0 {
+		w.Errorf("they see %d events, %v", len(got.Events), err)
+	}
+	if got, err := w.s.Events(w.ctx, store.EventQuery{Tenant: theirs, Job: mine}); err == nil && len(got.Events) != 0 {
+		w.Errorf("they see %d events of the job", len(got.Events))
+	} else if err != nil {
+		w.kind(err, job.NotFound)
+	}
+	wished, _, err := w.s.Wish(w.ctx, store.Wish{Tenant: theirs, By: "eve", Wish: job.WishCancel, Jobs: []job.ID{mine}})
+	if err != nil || job.KindOf(wished[0].Err) != job.NotFound || wished[0].Err == nil || wished[0].Place != (job.Place{}) {
+		w.Errorf("their wish: %+v, %v; want not found", wished, err)
+	}
+	// Their external id is another one, and neither an id nor a resource of ours is theirs to take.
+	s := submission(newTask(externally("x"), fingerprint(2)))
+	s.Tenant = theirs
+	if got, _, err := w.s.Submit(w.ctx, s); err != nil || got[0].Existed {
+		w.Errorf("their submission with our external id: %+v, %v", got, err)
+	}
+	s = submission(newTask(withID(mine)))
+	s.Tenant = theirs
+	if got, _, err := w.s.Submit(w.ctx, s); err == nil {
+		w.Errorf("their submission with our job's id is answered %+v", got)
+	}
+	_, err = w.s.Resource(w.ctx, theirs, "queue", "q")
+	w.kind(err, job.NotFound)
+	if got, err := w.s.Resources(w.ctx, theirs, "queue"); err != nil || len(got) != 0 {
+		w.Errorf("they list %d resources, %v", len(got), err)
+	}
+	w.kind(w.s.Delete(w.ctx, theirs, "queue", "q"), job.NotFound)
+	if _, err := w.s.Put(w.ctx, store.Resource{Tenant: theirs, Kind: "queue", Name: "q", Doc: []byte(`{}`)}); err != nil {
+		w.Errorf("their resource of the same name: %v", err)
+	}
+	if r, err := w.s.Resource(w.ctx, acme, "queue", "q"); err != nil || !sameJSON(r.Doc, []byte(`{"a":1}`)) {
+		w.Errorf("our resource is %s, %v", r.Doc, err)
+	}
+	// A cursor of ours shows them nothing of ours.
+	w.addMany(3)
+	page, err := w.s.List(w.ctx, store.Query{Tenant: acme, Limit: 1})
+	if err != nil {
+		w.Fatalf("list: %v", err)
+	}
+	if got, err := w.s.List(w.ctx, store.Query{Tenant: theirs, Cursor: page.Next}); err == nil {
+		for _, j := range got.Jobs {
+			if j.Tenant != theirs {
+				w.Errorf("they see job %s", j.ID)
+			}
+		}
+	}
+	w.untouched(before)
+	Check(w, w.s, acme)
+	Check(w, w.s, theirs)
+}
+
+func readUnknown(w *world) {
+	_, err := w.s.Job(w.ctx, acme, job.NewID())
+	w.kind(err, job.NotFound)
+	if got, err := w.s.Events(w.ctx, store.EventQuery{Tenant: acme, Job: job.NewID()}); err == nil && len(got.Events) != 0 {
+		w.Errorf("%d events", len(got.Events))
+	} else if err != nil {
+		w.kind(err, job.NotFound)
+	}
+}
+
+func readClosed(w *world) {
+	session := w.session()
+	w.addMany(50)
+	// Close waits for the calls under way: each is answered, or refused as closed.
+	w.together(9, func(i int) error {
+		if i == 8 {
+			return w.s.Close()
+		}
+		for range 5 {
+			if _, _, err := w.s.Submit(w.ctx, submission(newTask())); err != nil && job.KindOf(err) != job.Closed {
+				return err
+			}
+			if _, err := w.s.Job(w.ctx, acme, session); err != nil && job.KindOf(err) != job.Closed && job.KindOf(err) != job.NotFound {
+				return err
+			}
+		}
+		return nil
+	})
+	if err := w.s.Close(); err != nil {
+		w.Errorf("close again: %v", err)
+	}
+	_, _, err := w.s.Submit(w.ctx, submission(newTask()))
+	w.kind(err, job.Closed)
+	_, err = w.s.Claim(w.ctx, wanted(session, 1))
+	w.kind(err, job.Closed)
+	_, err = w.s.List(w.ctx, store.Query{Tenant: acme})
+	w.kind(err, job.Closed)
+}

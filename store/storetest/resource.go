@@ -1,0 +1,108 @@
+package storetest
+
+import (
+	"encoding/json"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+var resourceTests = []test{
+	{"a document is kept under its version", resourceVersions},
+	{"of 16 writers at once one wins", resourceAtOnce},
+	{"a list has one kind", resourceList},
+}
+
+func document(name string, version int64, doc string) store.Resource {
+	return store.Resource{Tenant: acme, Kind: "queue", Name: name, Version: version, Doc: json.RawMessage(doc)}
+}
+
+func resourceVersions(w *world) {
+	_, err := w.s.Resource(w.ctx, acme, "queue", "q")
+	w.kind(err, job.NotFound)
+	_, err = w.s.Put(w.ctx, document("q", 1, `{}`))
+	w.kind(err, job.Conflict)
+
+	first, err := w.s.Put(w.ctx, document("q", 0, `{"slots":1}`))
+	if err != nil || first.Version == 0 || first.Updated.IsZero() || !sameJSON(first.Doc, json.RawMessage(`{"slots":1}`)) {
+		w.Fatalf("put: %+v, %v", first, err)
+	}
+	_, err = w.s.Put(w.ctx, document("q", 0, `{"slots":2}`))
+	w.kind(err, job.Conflict)
+	second, err := w.s.Put(w.ctx, document("q", first.Version, `{"slots":3}`))
+	if err != nil || second.Version <= first.Version {
+		w.Fatalf("put: %+v, %v", second, err)
+	}
+	_, err = w.s.Put(w.ctx, document("q", first.Version, `{"slots":4}`))
+	w.kind(err, job.Conflict)
+	got, err := w.s.Resource(w.ctx, acme, "queue", "q")
+	if err != nil || got.Version != second.Version || !sameJSON(got.Doc, json.RawMessage(`{"slots":3}`)) || !near(got.Updated, second.Updated) {
+		w.Errorf("resource %+v, %v; want %+v", got, err, second)
+	}
+	if got.Tenant != acme || got.Kind != "queue" || got.Name != "q" {
+		w.Errorf("resource %+v", got)
+	}
+
+	if err := w.s.Delete(w.ctx, acme, "queue", "q"); err != nil {
+		w.Errorf("delete: %v", err)
+	}
+	w.kind(w.s.Delete(w.ctx, acme, "queue", "q"), job.NotFound)
+	_, err = w.s.Resource(w.ctx, acme, "queue", "q")
+	w.kind(err, job.NotFound)
+	_, err = w.s.Put(w.ctx, document("q", second.Version, `{}`))
+	w.kind(err, job.Conflict)
+	if _, err := w.s.Put(w.ctx, document("q", 0, `{}`)); err != nil {
+		w.Errorf("put after delete: %v", err)
+	}
+}
+
+func resourceAtOnce(w *world) {
+	version := int64(0)
+	for range 5 {
+		var won, next atomic.Int64
+		w.together(16, func(i int) error {
+			r, err := w.s.Put(w.ctx, document("q", version, `{"writer":`+strconv.Itoa(i)+`}`))
+			if err == nil {
+				won.Add(1)
+				next.Store(r.Version)
+				return nil
+			}
+			if job.KindOf(err) == job.Conflict {
+				return nil
+			}
+			return err
+		})
+		if won.Load() != 1 {
+			w.Errorf("%d writers won, want 1", won.Load())
+		}
+		version = next.Load()
+	}
+}
+
+func resourceList(w *world) {
+	want := map[string]bool{"a": true, "b": true, "c": true}
+	for name := range want {
+		if _, err := w.s.Put(w.ctx, document(name, 0, `{}`)); err != nil {
+			w.Fatalf("put: %v", err)
+		}
+	}
+	other := document("a", 0, `{}`)
+	other.Kind = "system"
+	if _, err := w.s.Put(w.ctx, other); err != nil {
+		w.Fatalf("put: %v", err)
+	}
+	got, err := w.s.Resources(w.ctx, acme, "queue")
+	if err != nil {
+		w.Fatalf("resources: %v", err)
+	}
+	names := map[string]bool{}
+	for _, r := range got {
+		names[r.Name] = true
+		if r.Kind != "queue" || r.Version == 0 || len(r.Doc) == 0 {
+			w.Errorf("resource %+v", r)
+		}
+	}
+	equal(w, "names", names, want)
+}

@@ -1,0 +1,91 @@
+package pawl
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// Why the context of a handler ended; see [context.Cause].
+var (
+	ErrCanceled    = engine.ErrCanceled
+	ErrPaused      = engine.ErrPaused
+	ErrInterrupted = engine.ErrInterrupted
+	ErrLeaseLost   = engine.ErrLeaseLost
+)
+
+// A Task is one job in the hands of a handler.
+type Task[A any] struct {
+	Job  job.Job
+	Args A
+}
+
+// Handle registers the handler of a kind of task. It must be called before [Service.Run].
+//
+// The handler's result is kept with the job. An error fails the attempt; the job is tried again after a backoff while
+// it has attempts left, unless the error was made by [Permanent]. The handler runs at least once: after a crash of its
+// process it is called again. It should return soon after its context has ended; an error that it returns then
+// counts for nothing.
+func Handle[A, R any](s *Service, kind string, handler func(context.Context, *Task[A]) (R, error)) {
+	s.cfg.Kinds[kind] = taskKind(func(ctx context.Context, r *engine.Run) engine.Outcome {
+		var spec struct {
+			Args json.RawMessage `json:"args"`
+		}
+		t := &Task[A]{Job: r.Job}
+		if err := json.Unmarshal(r.Job.Request, &spec); err != nil {
+			return engine.Fail(job.Entry{Code: job.InvalidDefinition, Message: "request: " + err.Error()})
+		}
+		if len(spec.Args) > 0 {
+			if err := json.Unmarshal(spec.Args, &t.Args); err != nil {
+				return engine.Fail(job.Entry{Code: job.InvalidDefinition, Message: fmt.Sprintf("args do not fit kind %s: %v", kind, err)})
+			}
+		}
+		out, err := handler(ctx, t)
+		var p *permanent
+		switch {
+		case errors.As(err, &p):
+			return engine.Fail(job.Entry{Code: job.TaskFailed, Message: err.Error()})
+		case err != nil:
+			return engine.Retry(job.Entry{Code: job.TaskFailed, Message: err.Error()})
+		}
+		result, err := json.Marshal(out)
+		if err != nil {
+			return engine.Fail(job.Entry{Code: job.TaskFailed, Message: "result is not JSON: " + err.Error()})
+		}
+		if string(result) == "null" || string(result) == "{}" {
+			result = nil
+		}
+		return engine.Done(result)
+	})
+	s.start()
+}
+
+type taskKind func(context.Context, *engine.Run) engine.Outcome
+
+func (f taskKind) Step(ctx context.Context, r *engine.Run) engine.Outcome { return f(ctx, r) }
+
+// Permanent marks an error after which trying again is of no use: the job ends as FAILED.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &permanent{err}
+}
+
+type permanent struct{ err error }
+
+func (p *permanent) Error() string { return p.err.Error() }
+func (p *permanent) Unwrap() error { return p.err }
+
+// NewTask returns the spec of a task. It panics when args is not JSON, which is a defect of the caller.
+func NewTask(kind string, args any) job.Spec {
+	b, err := json.Marshal(args)
+	if err != nil {
+		panic(fmt.Sprintf("pawl: arguments of %s: %v", kind, err))
+	}
+	return job.Spec{Kind: kind, Args: b}
+}
