@@ -48,5 +48,7 @@ chaos: ## Run a crash storm for SECONDS (60); SEED repeats an earlier one
 	$(GO) run ./internal/chaos -seconds $(SECONDS) $(if $(SEED),-seed $(SEED))
 
 .PHONY: bench
-bench: ## Run Pawl and its peers side by side
-	cd bench && $(GO) run .
+bench: build ## Measure throughput, latency and idle cost of this build
+	./pawl bench tasks
+	./pawl bench latency
+	./pawl bench idle

@@ -16,6 +16,7 @@
 package pawl
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"iter"
@@ -134,7 +135,7 @@ func (s *Service) prepare(r *Request, keyed bool) (store.New, error) {
 	given := r.Given
 	if given == nil {
 		var err error
-		if given, err = json.Marshal(spec); err != nil {
+		if given, err = encode(spec); err != nil {
 			return store.New{}, job.Errorf(job.Invalid, "spec: %w", err)
 		}
 	}
@@ -159,6 +160,15 @@ func (s *Service) prepare(r *Request, keyed bool) (store.New, error) {
 		n.Job.Machine = s.cfg.Machine
 	}
 	return n, nil
+}
+
+// encode writes a spec as its author would: without the escapes that are for HTML.
+func encode(s job.Spec) (json.RawMessage, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(s)
+	return bytes.TrimSpace(b.Bytes()), err
 }
 
 // Cancel asks that jobs end. A job whose program runs is CANCELED once that program is known to be dead. Answers come

@@ -73,7 +73,7 @@ func (k *Kind) archive(ctx context.Context, r *engine.Run, s *sheet) engine.Outc
 // verdict says how the program ended.
 func (s *sheet) verdict() job.Entry {
 	e := s.notes.End
-	name := strings.Join(s.spec.Command, " ")
+	name := path.Base(s.spec.Command[0])
 	switch {
 	case s.notes.Lost || e == nil:
 		return job.Entry{Code: job.ProgramLost, Message: name + " is gone and left no exit code"}

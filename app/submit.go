@@ -31,7 +31,7 @@ func (k *Kind) submit(ctx context.Context, r *engine.Run, s *sheet) engine.Outco
 			return engine.Back()
 		}
 	}
-	if err := r.Record(ctx, job.Entry{}, job.Patch{Intent: true}, nil); err != nil {
+	if err := r.Record(ctx, job.Entry{Message: "about to be launched"}, job.Patch{Intent: true}, nil); err != nil {
 		return engine.Back()
 	}
 	crash.At("submit.intent")

@@ -9,12 +9,12 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// claims takes ready jobs for free slots until ctx ends. A lane is looked at while it may have ready jobs: hints say
+// claims takes ready jobs for free slots until ctx ends, and returns nil then. A lane is looked at while it may have ready jobs: hints say
 // so, and a claim that got less than it asked for says that there are none.
 func (s *session) claims(ctx context.Context) error {
 	if len(s.e.lines) == 0 {
 		<-ctx.Done()
-		return context.Cause(ctx)
+		return nil
 	}
 	maybe := map[job.Lane]bool{}
 	for {
@@ -34,13 +34,13 @@ func (s *session) claims(ctx context.Context) error {
 				s.e.hint.set()
 			case <-s.freed:
 			case <-ctx.Done():
-				return context.Cause(ctx)
+				return nil
 			}
 			continue
 		}
 		jobs, err := s.claim(ctx, slots)
 		if err != nil {
-			return err
+			return ended(ctx, err)
 		}
 		for _, j := range jobs {
 			slots[j.Lane]--
@@ -59,20 +59,21 @@ func (s *session) claim(ctx context.Context, slots map[job.Lane]int) ([]job.Job,
 	c := store.Claim{
 		ID: job.NewID(), Session: s.id, Queues: s.e.cfg.Queues, Kinds: kindNames(s.e.cfg.Kinds), Machine: s.e.cfg.Machine, Slots: slots,
 	}
-	// A claim under way is waited for even when the process is stopping: its jobs are given back, not forgotten.
-	wait := context.WithoutCancel(ctx)
-	jobs, err := retry(ctx, s.e, "claim", func() ([]job.Job, error) { return s.e.cfg.Store.Claim(wait, c) })
+	s.claiming(c.ID)
+	defer s.claiming(job.ID{})
+	// A claim under way is waited for even when the process is stopping: its jobs are run, not forgotten.
+	jobs, err := retry(ctx, s.e, "claim", func() ([]job.Job, error) { return s.e.cfg.Store.Claim(s.ctx, c) })
 	if job.KindOf(err) == job.Fenced {
 		return nil, fmt.Errorf("%w: %w", errLost, err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if len(jobs) > 0 {
-		s.e.news(wait)
-	}
-	for _, r := range s.admit(wait, jobs) {
+	for _, r := range s.admit(jobs) {
 		go r.work()
+	}
+	if len(jobs) > 0 {
+		s.e.news(s.ctx)
 	}
 	return jobs, nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// batch is how many rows one call of Due, Pay or Expire moves at most.
+// batch is how many rows one call of Due, Pay or Expire moves.
 const batch = 1000
 
 // clock lets jobs out of their schedule gates when their time comes.
@@ -18,9 +18,11 @@ func (e *Engine) clock(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		e.dueing.Store(false)
 		if err := e.alarm.wait(ctx, next); err != nil {
 			return err
 		}
+		e.dueing.Store(true)
 	}
 }
 
@@ -40,53 +42,58 @@ func (e *Engine) due(ctx context.Context) (time.Time, error) {
 	}
 }
 
-// payer pays follow-ups as soon as someone owes.
+// payer pays follow-ups as soon as someone owes, and at first: whoever owed before may have died.
 func (e *Engine) payer(ctx context.Context) error {
-	e.owed.set() // whoever owed before may have died
 	for {
+		if err := e.pay(ctx); err != nil {
+			return err
+		}
+		e.paying.Store(false)
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-e.owed:
 		}
-		if _, err := e.pay(ctx); err != nil {
-			return err
-		}
+		e.paying.Store(true)
 	}
 }
 
-func (e *Engine) pay(ctx context.Context) (total int, err error) {
+func (e *Engine) pay(ctx context.Context) error {
 	for {
-		n, eff, err := call(ctx, e, "pay", e.cfg.Store.Pay)
+		_, eff, err := call(ctx, e, "pay", e.cfg.Store.Pay)
 		if err != nil {
-			return total, err
+			return err
 		}
-		total += n
 		more := eff.Owed
 		eff.Owed = false
 		e.Follow(ctx, eff)
 		if !more {
-			return total, nil
+			return nil
 		}
 	}
 }
 
-// expire takes the jobs of sessions that died.
-func (e *Engine) expire(ctx context.Context) (total int, err error) {
+// expirer takes the jobs of sessions that died: at first those that it finds, later when the renewals say so.
+func (e *Engine) expirer(ctx context.Context) error {
 	for {
 		n, eff, err := call(ctx, e, "expire", e.cfg.Store.Expire)
 		if err != nil {
-			return total, err
+			return err
 		}
-		total += n
 		e.Follow(ctx, eff)
-		if n < batch {
-			return total, nil
+		if n == batch {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-e.dead:
 		}
 	}
 }
 
-// sweeper looks for what a lost wake-up may have left behind. It is the net under the loops, not one of them.
+// sweeper looks for jobs that the clock forgot. It is the net under that loop and does none of its work: it wakes it.
+// Follow-ups that were forgotten are told of by the renewals.
 func (e *Engine) sweeper(ctx context.Context) error {
 	tick := time.NewTicker(e.cfg.Sweep)
 	defer tick.Stop()
@@ -96,18 +103,17 @@ func (e *Engine) sweeper(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-tick.C:
 		}
-		n, eff, err := call(ctx, e, "due", e.cfg.Store.Due)
+		eff, err := retry(ctx, e, "sweep", func() (store.Effects, error) {
+			_, eff, err := e.cfg.Store.Due(ctx, 0)
+			return eff, err
+		})
 		if err != nil {
 			return err
 		}
-		e.Follow(ctx, eff)
-		paid, err := e.pay(ctx)
-		if err != nil {
-			return err
-		}
-		if n += paid; n > 0 {
-			e.repair.Add(int64(n))
-			e.cfg.Log.Warn("the sweep found work that no wake-up told of", "rows", n)
+		// What is late by less than a lease may be on its way.
+		if at := eff.Due; !at.IsZero() && time.Since(at) > e.cfg.Lease && !e.dueing.Load() {
+			e.repaired("a job whose time has come")
+			e.alarm.set(at)
 		}
 	}
 }

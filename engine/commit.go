@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -100,7 +99,6 @@ func (m *committer) run(ctx context.Context) error {
 				break
 			}
 			if err := m.apply(ctx, batch); err != nil {
-				m.answerAll(batch, err)
 				return m.stop(err)
 			}
 		}
@@ -119,7 +117,8 @@ func (m *committer) take() []*pending {
 	return batch
 }
 
-// apply sends a batch and answers it. A batch that is refused is halved until the bad change stands alone.
+// apply sends a batch and answers it. A batch that is refused is halved until the bad change stands alone. An error
+// means that nothing more can be sent.
 func (m *committer) apply(ctx context.Context, batch []*pending) error {
 	changes := make([]job.Change, len(batch))
 	for i, p := range batch {
@@ -130,19 +129,20 @@ func (m *committer) apply(ctx context.Context, batch []*pending) error {
 		answers, eff, err = m.s.e.cfg.Store.Apply(ctx, changes)
 		return eff, err
 	})
-	switch {
-	case ctx.Err() != nil && err != nil:
-		return context.Cause(ctx)
-	case job.KindOf(err) == job.Closed:
+	switch kind := job.KindOf(err); {
+	case err == nil:
+	case ctx.Err() != nil || kind == job.Closed || kind == job.Corrupt:
+		m.answerAll(batch, err)
 		return err
-	case err != nil && len(batch) > 1:
+	case len(batch) > 1:
 		half := len(batch) / 2
 		if err := m.apply(ctx, batch[:half]); err != nil {
+			m.answerAll(batch[half:], err)
 			return err
 		}
 		return m.apply(ctx, batch[half:])
-	case err != nil:
-		m.answer(batch[0], store.Applied{Outcome: store.Conflict}, fmt.Errorf("job %s: %w", changes[0].Job, err))
+	default:
+		m.answer(batch[0], store.Applied{Outcome: store.Conflict, Now: changes[0].From}, err)
 		m.s.freed.set()
 		return nil
 	}
@@ -154,11 +154,12 @@ func (m *committer) apply(ctx context.Context, batch []*pending) error {
 	return nil
 }
 
-// answer tells whoever sent p, and lets what came meanwhile follow if it can.
+// answer tells whoever sent p, and lets what came meanwhile follow if it can. After a change that was refused it
+// is refused, too: the job stands where that one found it.
 func (m *committer) answer(p *pending, a store.Applied, err error) {
 	m.mu.Lock()
 	next := p.next
-	follows := next != nil && err == nil && a.Outcome == store.OK
+	follows := next != nil && err == nil && (a.Outcome == store.OK || a.Outcome == store.Turned)
 	delete(m.flight, p.change.Job)
 	if follows {
 		m.flight[p.change.Job] = next
@@ -170,7 +171,7 @@ func (m *committer) answer(p *pending, a store.Applied, err error) {
 	}
 	if next != nil && !follows {
 		for _, f := range next.answers {
-			f(store.Applied{Outcome: store.Fenced, Now: a.Now, Wish: a.Wish}, job.Errorf(job.Fenced, "the change before it was not applied"))
+			f(a, err)
 		}
 	}
 }

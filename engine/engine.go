@@ -21,6 +21,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -49,7 +50,7 @@ type Config struct {
 	Lease time.Duration
 	// Grace is how long running steps may go on after Run's context has ended; 10 s by default, negative: none.
 	Grace time.Duration
-	// Sweep is how often the store is searched for what should not be there; a minute by default.
+	// Sweep is how often the store is searched for jobs that were forgotten; a minute by default.
 	Sweep time.Duration
 	// Log receives what operators should know; [slog.Default] by default.
 	Log *slog.Logger
@@ -84,8 +85,11 @@ type Engine struct {
 	lines  []job.Line
 	hint   flag         // there may be work to claim
 	owed   flag         // there is something to pay
+	dead   flag         // the lease of another session may have run out
 	alarm  *alarm       // when the next job is due
-	repair atomic.Int64 // rows that the sweep had to repair
+	repair atomic.Int64 // how often something was found that no wake-up told of
+
+	dueing, paying atomic.Bool // clock and payer are at work, not asleep
 }
 
 // New returns an engine; Run starts it.
@@ -108,7 +112,7 @@ func New(cfg Config) *Engine {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	e := &Engine{cfg: cfg, hint: newFlag(), owed: newFlag(), alarm: newAlarm()}
+	e := &Engine{cfg: cfg, hint: newFlag(), owed: newFlag(), dead: newFlag(), alarm: newAlarm()}
 	for _, q := range cfg.Queues {
 		for k := range maps.Keys(cfg.Kinds) {
 			e.lines = append(e.lines, job.Line{Queue: q, Kind: k})
@@ -121,8 +125,9 @@ func New(cfg Config) *Engine {
 // the grace time, and what is not done by then goes back without a mark against it. It returns nil after that, and
 // otherwise the error that ended it.
 func (e *Engine) Run(ctx context.Context) error {
+	var steps sync.WaitGroup
 	for {
-		err := e.live(ctx)
+		err := e.live(ctx, &steps)
 		if !errors.Is(err, errLost) || ctx.Err() != nil {
 			return err
 		}
@@ -133,20 +138,28 @@ func (e *Engine) Run(ctx context.Context) error {
 // errLost ends the loops of a session that is not alive any more.
 var errLost = errors.New("session lost")
 
-// live runs the loops for the life of one session.
-func (e *Engine) live(ctx context.Context) error {
-	s := newSession(e)
+// live runs the loops for the life of one session. steps counts the steps under way, of sessions that were lost too.
+func (e *Engine) live(ctx context.Context, steps *sync.WaitGroup) error {
+	s := newSession(ctx, e, steps)
+	defer s.cancel(nil)
 	if err := s.begin(ctx); err != nil {
+		if ctx.Err() != nil {
+			s.end(ctx) // the answer may be all that was lost
+		}
 		return ended(ctx, err)
 	}
+	e.dueing.Store(true)
+	e.paying.Store(true)
 	// The loops outlast ctx: it stops the claims, and the rest once all work is done or given back.
 	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	g, loops := errgroup.WithContext(work)
+	defer context.AfterFunc(loops, func() { s.cancel(ErrLeaseLost) })() // steps hear of it before the loops have ended
 	g.Go(func() error { return s.renewals(loops) })
 	g.Go(func() error { return s.commit.run(loops) })
 	g.Go(func() error { return e.clock(loops) })
 	g.Go(func() error { return e.payer(loops) })
+	g.Go(func() error { return e.expirer(loops) })
 	g.Go(func() error { return e.sweeper(loops) })
 	g.Go(func() error { return e.hints(loops) })
 	g.Go(func() error { return s.duties.watch(loops) })
@@ -154,22 +167,28 @@ func (e *Engine) live(ctx context.Context) error {
 		claims, cancel := context.WithCancel(loops)
 		defer cancel()
 		defer context.AfterFunc(ctx, cancel)()
-		if err := s.claims(claims); ctx.Err() == nil || loops.Err() != nil {
+		if err := s.claims(claims); err != nil || loops.Err() != nil {
 			return err
 		}
 		s.drain(loops)
 		stop(errStopped)
-		return errStopped
-	})
-	err := g.Wait()
-	s.cancelAll(ErrLeaseLost)
-	s.duties.stop()
-	if errors.Is(err, errLost) {
-		return err
-	}
-	s.end(ctx)
-	if errors.Is(err, errStopped) {
 		return nil
+	})
+	_ = g.Wait() // whichever loop noticed first: the cause is what ended them
+	err := context.Cause(loops)
+	s.cancel(ErrLeaseLost)
+	s.duties.stop()
+	lost := errors.Is(err, errLost)
+	switch {
+	case lost && ctx.Err() == nil:
+		return err // the next session does not wait for steps that do not stop
+	case errors.Is(err, errStopped):
+		err = nil
+	default:
+		s.settle(context.Background())
+	}
+	if !lost {
+		s.end(ctx)
 	}
 	return err
 }
@@ -178,7 +197,7 @@ var errStopped = errors.New("stopped")
 
 // ended returns nil for an error that only says that ctx has ended.
 func ended(ctx context.Context, err error) error {
-	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+	if ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
 		return nil
 	}
 	return err
@@ -222,8 +241,13 @@ func sessionTopic(id job.ID) string { return "session/" + id.String() }
 // WatchTopic is the topic on which the watcher of a machine is told to look at the jobs in monitor.
 func WatchTopic(machine string) string { return "watch/" + machine }
 
-// Repaired returns how many rows the sweep had to repair so far. Where nothing was broken it is 0.
+// Repaired returns how often something was found that no wake-up told of. Where nothing was broken it is 0.
 func (e *Engine) Repaired() int64 { return e.repair.Load() }
+
+func (e *Engine) repaired(what string) {
+	e.repair.Add(1)
+	e.cfg.Log.Warn("found what no wake-up told of", "what", what)
+}
 
 // hints turns announcements into the flag that the claim loop waits for.
 func (e *Engine) hints(ctx context.Context) error {
@@ -239,15 +263,18 @@ func (e *Engine) hints(ctx context.Context) error {
 	}
 }
 
-// retry calls f until it succeeds, fails for a reason that will not go away by itself, or ctx ends.
+// retry calls f until it succeeds, fails for a reason that will not go away by itself, or ctx ends: the error is its
+// cause then.
 func retry[T any](ctx context.Context, e *Engine, what string, f func() (T, error)) (T, error) {
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		v, err := f()
-		if job.KindOf(err) != job.Unavailable {
-			if err != nil {
-				err = fmt.Errorf("%s: %w", what, err)
-			}
-			return v, err
+		switch {
+		case err == nil:
+			return v, nil
+		case ctx.Err() != nil:
+			return v, context.Cause(ctx)
+		case job.KindOf(err) != job.Unavailable:
+			return v, fmt.Errorf("%s: %w", what, err)
 		}
 		e.cfg.Log.Warn("trying again", "call", what, "in", wait, "error", err)
 		select {

@@ -6,48 +6,53 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pawl-jobs/pawl/broker"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
 
 // A session is one lease of this process and all that runs under it.
 type session struct {
-	e       *Engine
-	id      job.ID
-	commit  *committer
-	duties  *duties
-	running sync.WaitGroup // one for each run
+	e      *Engine
+	id     job.ID
+	commit *committer
+	duties *duties
+	steps  *sync.WaitGroup // one for each run, of sessions that were lost too
+	freed  flag            // a slot was freed
 
-	mu    sync.Mutex
-	runs  map[job.ID]*Run  // guarded by mu: those in this session's custody
-	used  map[job.Lane]int // guarded by mu: slots in use
-	freed flag             // a slot was freed
-	fence time.Time        // guarded by mu, monotonic: nothing may be written after this
+	// ctx is the parent of all steps. It outlasts the context of Engine.Run.
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+
+	mu     sync.Mutex
+	runs   map[job.ID]*Run  // guarded by mu: those in this session's custody
+	used   map[job.Lane]int // guarded by mu: slots in use
+	asked  job.ID           // guarded by mu: the claim under way; zero: none
+	wishes []store.Standing // guarded by mu: as the newest renewal told
+	fence  time.Time        // guarded by mu, monotonic: nothing may be written after this
 }
 
-func newSession(e *Engine) *session {
-	s := &session{e: e, id: job.NewID(), runs: map[job.ID]*Run{}, used: map[job.Lane]int{}, freed: newFlag()}
+func newSession(ctx context.Context, e *Engine, steps *sync.WaitGroup) *session {
+	s := &session{e: e, steps: steps, runs: map[job.ID]*Run{}, used: map[job.Lane]int{}, freed: newFlag()}
+	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.commit = newCommitter(s)
 	s.duties = newDuties(s)
 	return s
 }
 
-// begin opens the session, takes up what dead sessions left, and learns which duties it has.
+// begin opens the session. A try that may find that the lease of an earlier one has run out opens another.
 func (s *session) begin(ctx context.Context) error {
 	_, err := retry(ctx, s.e, "begin session", func() (struct{}, error) {
-		sent := time.Now()
-		err := s.e.cfg.Store.Begin(ctx, store.Session{ID: s.id, Process: process(), Lease: s.e.cfg.Lease})
-		s.extend(sent)
-		return struct{}{}, err
+		if sent := time.Now(); !sent.Before(s.deadline()) {
+			s.id = job.NewID()
+			s.extend(sent)
+		}
+		return struct{}{}, s.e.cfg.Store.Begin(ctx, store.Session{ID: s.id, Process: process(), Lease: s.e.cfg.Lease})
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		s.e.hint.set()
 	}
-	if _, err := s.e.expire(ctx); err != nil {
-		return err
-	}
-	s.e.hint.set()
-	return nil
+	return err
 }
 
 // extend moves the moment at which this process must have stopped: the lease as it was asked for at sent, less a
@@ -60,9 +65,11 @@ func (s *session) extend(sent time.Time) {
 
 // renewals renews the lease three times in its length, and at once when told of a wish.
 func (s *session) renewals(ctx context.Context) error {
-	told, err := s.e.cfg.Broker.Subscribe(ctx, sessionTopic(s.id))
+	told, err := retry(ctx, s.e, "subscribe", func() (broker.Subscription, error) {
+		return s.e.cfg.Broker.Subscribe(ctx, sessionTopic(s.id))
+	})
 	if err != nil {
-		return fmt.Errorf("subscribe: %w", err)
+		return err
 	}
 	defer told.Close()
 	every := s.e.cfg.Lease / 3
@@ -72,7 +79,7 @@ func (s *session) renewals(ctx context.Context) error {
 		if s.commit.oldest() > s.e.cfg.Lease {
 			return fmt.Errorf("%w: a change could not be committed for longer than a lease", errLost)
 		}
-		a, err := s.renew(ctx, sent)
+		a, err := s.renew(ctx)
 		switch job.KindOf(err) {
 		case job.Fenced, job.Closed:
 			return fmt.Errorf("%w: %w", errLost, err)
@@ -83,9 +90,7 @@ func (s *session) renewals(ctx context.Context) error {
 				return ended(ctx, err)
 			}
 			s.extend(sent)
-			if err := s.heard(ctx, a); err != nil {
-				return err
-			}
+			s.heard(ctx, a)
 			expiry = a.NextExpiry
 			if !expiry.IsZero() {
 				expiry = time.Now().Add(expiry.Sub(a.Now))
@@ -101,13 +106,14 @@ func (s *session) renewals(ctx context.Context) error {
 			select {
 			case <-next:
 			case <-told.Messages():
+				for len(told.Messages()) > 0 { // one renewal hears of many wishes
+					<-told.Messages()
+				}
 			case <-told.Lost():
 			case <-dead:
 				// Only a process whose own renewals arrive may judge others.
 				if err == nil {
-					if _, err := s.e.expire(ctx); err != nil {
-						return err
-					}
+					s.e.dead.set()
 				}
 				dead = nil
 				continue wait
@@ -128,10 +134,16 @@ func (s *session) deadline() time.Time {
 	return s.fence
 }
 
-func (s *session) renew(ctx context.Context, sent time.Time) (store.Renewal, error) {
+// inTime returns a context that ends at the deadline: an answer after it is as good as none.
+func (s *session) inTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithDeadlineCause(ctx, s.deadline(), errNoAnswer)
+}
+
+var errNoAnswer = job.Errorf(job.Unavailable, "no answer before the lease ran out")
+
+func (s *session) renew(ctx context.Context) (store.Renewal, error) {
 	cfg := &s.e.cfg
-	// An answer after the deadline is as good as none.
-	ctx, cancel := context.WithDeadlineCause(ctx, s.deadline(), job.Errorf(job.Unavailable, "no answer since %s", sent))
+	ctx, cancel := s.inTime(ctx)
 	defer cancel()
 	a, err := cfg.Store.Renew(ctx, store.Renew{
 		Session: s.id, Lease: cfg.Lease, Queues: cfg.Queues, Kinds: kindNames(cfg.Kinds), Machine: cfg.Machine, Duties: s.duties.names(),
@@ -143,21 +155,24 @@ func (s *session) renew(ctx context.Context, sent time.Time) (store.Renewal, err
 }
 
 // heard acts on what a renewal answered.
-func (s *session) heard(ctx context.Context, a store.Renewal) error {
+func (s *session) heard(ctx context.Context, a store.Renewal) {
+	s.mu.Lock()
+	s.wishes = a.Wishes
+	s.mu.Unlock()
 	for _, w := range a.Wishes {
 		s.obey(w)
 	}
 	if len(a.Ready) > 0 {
 		s.e.hint.set()
 	}
-	if a.Unpaid {
+	if a.Unpaid && !s.e.paying.Load() {
+		s.e.repaired("follow-ups")
 		s.e.owed.set()
 	}
 	s.duties.hold(ctx, a.Duties)
 	if s.heldBefore(a.HeldBefore) != a.Held {
-		return s.strangers(ctx)
+		s.strangers(ctx)
 	}
-	return nil
 }
 
 // obey stops the step of a job that a wish came for.
@@ -184,16 +199,19 @@ func (s *session) heldBefore(t time.Time) int {
 }
 
 // strangers gives back jobs that the store says this session holds and that it knows nothing of: the answer to their
-// claim was lost.
-func (s *session) strangers(ctx context.Context) error {
-	held, err := retry(ctx, s.e, "list held jobs", func() ([]job.Job, error) { return s.e.cfg.Store.Held(ctx, s.id) })
+// claim was lost. Those of a claim under way may yet be answered; what fails here is tried with the next renewal.
+func (s *session) strangers(ctx context.Context) {
+	ctx, cancel := s.inTime(ctx)
+	defer cancel()
+	held, err := s.e.cfg.Store.Held(ctx, s.id)
 	if err != nil {
-		return err
+		s.e.cfg.Log.Warn("held jobs not listed", "error", err)
+		return
 	}
 	for i := range held {
 		j := &held[i]
 		s.mu.Lock()
-		_, known := s.runs[j.ID]
+		known := s.runs[j.ID] != nil || j.Claim == s.asked
 		s.mu.Unlock()
 		if known || s.commit.busy(j.ID) {
 			continue
@@ -203,23 +221,31 @@ func (s *session) strangers(ctx context.Context) error {
 		c.From.Fence = job.Fence{Session: s.id}
 		s.commit.send(c, func(store.Applied, error) {})
 	}
-	return nil
 }
 
-// admit enters claimed jobs and takes their slots.
-func (s *session) admit(ctx context.Context, jobs []job.Job) []*Run {
+// claiming notes the claim under way.
+func (s *session) claiming(id job.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	runs := make([]*Run, 0, len(jobs))
-	for _, j := range jobs {
-		if s.runs[j.ID] != nil {
-			continue // a claim that was repeated
-		}
-		r := newRun(ctx, s, j)
+	s.asked = id
+}
+
+// admit enters claimed jobs and takes their slots. A job may come back before the answer that it went has arrived.
+func (s *session) admit(jobs []job.Job) []*Run {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	runs := make([]*Run, len(jobs))
+	for i, j := range jobs {
+		r := newRun(s, j)
+		runs[i] = r
 		s.runs[j.ID] = r
 		s.used[r.lane]++
-		s.running.Add(1)
-		runs = append(runs, r)
+		s.steps.Add(1)
+	}
+	for _, w := range s.wishes { // it may have come before the answer to the claim
+		if r := s.runs[w.Job]; r != nil && r.epoch == w.Epoch {
+			r.wished(w.Wish)
+		}
 	}
 	return runs
 }
@@ -227,54 +253,51 @@ func (s *session) admit(ctx context.Context, jobs []job.Job) []*Run {
 // leave takes a job out whose custody has ended, and frees its slot.
 func (s *session) leave(r *Run) {
 	s.mu.Lock()
-	delete(s.runs, r.id)
+	if s.runs[r.id] == r {
+		delete(s.runs, r.id)
+	}
 	s.used[r.lane]--
 	s.mu.Unlock()
 	r.cancel(nil)
-	s.running.Done()
+	s.steps.Done()
 }
 
 // drain lets running steps end: in their own time first, then by their contexts.
 func (s *session) drain(ctx context.Context) {
+	grace := time.AfterFunc(max(0, s.e.cfg.Grace), func() { s.cancel(ErrInterrupted) })
+	defer grace.Stop()
+	s.settle(ctx)
+}
+
+// settle returns once no step is under way, or ctx has ended, or a lease after the steps were told to stop.
+func (s *session) settle(ctx context.Context) {
 	idle := make(chan struct{})
 	go func() {
-		s.running.Wait()
+		s.steps.Wait()
 		close(idle)
 	}()
-	grace := time.NewTimer(max(0, s.e.cfg.Grace))
-	defer grace.Stop()
 	select {
 	case <-idle:
 		return
-	case <-grace.C:
 	case <-ctx.Done():
 		return
+	case <-s.ctx.Done():
 	}
-	s.cancelAll(ErrInterrupted)
 	last := time.NewTimer(s.e.cfg.Lease)
 	defer last.Stop()
 	select {
 	case <-idle:
+	case <-ctx.Done():
 	case <-last.C:
 		s.e.cfg.Log.Warn("steps that do not stop are left behind; their jobs go back")
-	case <-ctx.Done():
-	}
-}
-
-// cancelAll ends the contexts of all steps.
-func (s *session) cancelAll(cause error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, r := range s.runs {
-		r.cancel(cause)
 	}
 }
 
 // end closes the session: what is still held goes back without a mark against it.
 func (s *session) end(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.e.cfg.Lease)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.e.cfg.Lease/3)
 	defer cancel()
-	eff, err := s.e.cfg.Store.End(ctx, s.id)
+	eff, err := retry(ctx, s.e, "end session", func() (store.Effects, error) { return s.e.cfg.Store.End(ctx, s.id) })
 	if err != nil {
 		s.e.cfg.Log.Warn("session not ended in good order; it will expire", "error", err)
 		return

@@ -28,9 +28,9 @@ type Run struct {
 	cancel  context.CancelCauseFunc
 }
 
-func newRun(ctx context.Context, s *session, j job.Job) *Run {
+func newRun(s *session, j job.Job) *Run {
 	r := &Run{Job: j, s: s, id: j.ID, lane: j.Lane, epoch: j.Epoch, claimed: j.Since, wish: j.Wish}
-	r.ctx, r.cancel = context.WithCancelCause(ctx)
+	r.ctx, r.cancel = context.WithCancelCause(s.ctx)
 	return r
 }
 
@@ -71,11 +71,21 @@ func (r *Run) work() {
 		r.hand(r.back())
 		return
 	}
+	over := false
+	defer func() {
+		if !over { // by runtime.Goexit, as testing's FailNow does
+			r.hand(Retry(job.Entry{Code: job.TaskPanicked, Message: "the handler ended its goroutine"}).change(r))
+		}
+	}()
 	kind := r.s.e.cfg.Kinds[r.Job.Kind]
-	for {
-		o := r.step(kind)
+	for !over {
+		o := Back()
+		if r.ctx.Err() == nil {
+			o = r.step(kind)
+		}
 		if cause := context.Cause(r.ctx); cause != nil && o.failed() {
 			if errors.Is(cause, ErrLeaseLost) {
+				over = true
 				r.s.leave(r)
 				r.s.freed.set()
 				return
@@ -83,11 +93,12 @@ func (r *Run) work() {
 			o = Back().Set(o.set)
 		}
 		c := o.change(r)
-		if c.To != job.Worker {
-			r.hand(c)
-			return
+		if c.To == job.Worker {
+			r.send(c, func(error) {})
+			continue
 		}
-		r.send(c, func(error) {})
+		over = true
+		r.hand(c)
 	}
 }
 
@@ -108,14 +119,13 @@ func (r *Run) step(kind Kind) (o Outcome) {
 // send hands a change that stays in this custody to the committer and goes on from it. answered hears whether it was
 // applied; when not, the run is over.
 func (r *Run) send(c job.Change, answered func(error)) {
-	c.Job, c.From = r.Job.ID, r.Job.Guard(r.Fence())
-	after, _ := r.Job.Apply(c, time.Now())
-	r.Job = after
+	c.Job, c.From = r.id, r.Job.Guard(r.Fence())
+	r.Job, _ = r.Job.Apply(c, time.Now())
 	r.s.commit.send(c, func(a store.Applied, err error) {
 		switch {
-		case err != nil:
-			r.cancel(err)
-		case a.Outcome != store.OK:
+		case a.Outcome == store.Conflict && err != nil:
+			r.cancel(err) // refused for good: see hand
+		case err != nil || a.Outcome != store.OK:
 			err = ErrLeaseLost
 			r.cancel(err)
 		case a.Wish != "":
@@ -126,14 +136,18 @@ func (r *Run) send(c job.Change, answered func(error)) {
 }
 
 // hand gives the job out of this process's custody. The slot is free once that is durable.
-func (r *Run) hand(c job.Change) {
-	c.Job, c.From = r.Job.ID, r.Job.Guard(r.Fence())
-	r.s.commit.send(c, func(_ store.Applied, err error) {
-		if err != nil && job.KindOf(err) != job.Fenced && c.Last().Code != job.InternalError && !r.Job.Live {
-			// The store refused this change for good. The job must not stay with nobody at work on it.
-			r.s.e.cfg.Log.Error("a change was refused; the job fails", "job", r.Job.ID, "error", err)
-			fail := Fail(job.Entry{Code: job.InternalError, Message: err.Error()}).change(r)
-			r.hand(fail)
+func (r *Run) hand(c job.Change) { r.handFrom(r.Job.Guard(r.Fence()), c) }
+
+func (r *Run) handFrom(g job.Guard, c job.Change) {
+	c.Job, c.From = r.id, g
+	r.s.commit.send(c, func(a store.Applied, err error) {
+		if a.Outcome == store.Conflict && c.Last().Code != job.InternalError {
+			// The store refused this change for good, or one before it. The job must not stay with nobody at work on it.
+			if err == nil {
+				err = context.Cause(r.ctx)
+			}
+			r.s.e.cfg.Log.Error("a change was refused; the job fails", "job", r.id, "error", err)
+			r.handFrom(a.Now, Fail(job.Entry{Code: job.InternalError, Message: fmt.Sprint(err)}).change(r))
 			return
 		}
 		r.s.leave(r)

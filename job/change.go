@@ -79,12 +79,12 @@ func Join(a, b Change) Change {
 	path := append(append(make([]Entry, 0, len(a.Path)+len(b.Path)), a.Path...), b.Path...)
 	set := b.Set
 	set.Intent = a.Set.Intent || b.Set.Intent
-	set.Over = a.Set.Over || b.Set.Over
+	set.Over = b.Set.Over || a.Set.Over && !b.Set.Intent // the newest launch counts
 	set.Retry = a.Set.Retry || b.Set.Retry
 	set.Recovery = a.Set.Recovery || b.Set.Recovery
 	set.Crash = a.Set.Crash || b.Set.Crash
 	set.Clear = a.Set.Clear || b.Set.Clear
-	if set.Resolved == nil {
+	if a.Set.Resolved != nil {
 		set.Resolved = a.Set.Resolved
 	}
 	if set.Result == nil {

@@ -1,8 +1,12 @@
 package job_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -75,6 +79,54 @@ func TestChangeCheck(t *testing.T) {
 			}
 		})
 	}
+}
+
+// One change that stands for two leaves the row as the two would have left it.
+func TestJoin(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		j := program(at(job.SubmittingJob, job.Worker))
+		j.Live = rapid.Bool().Draw(t, "live")
+		step := func(label string, live bool, to job.Custody, states ...job.State) job.Change {
+			c := change(j, to, job.Patch{}, states...)
+			if rapid.Bool().Draw(t, label+" launches or ends a launch") {
+				c.Set.Intent, c.Set.Over = !live, live
+			}
+			document := func(name string) json.RawMessage {
+				if rapid.Bool().Draw(t, label+" "+name) {
+					return json.RawMessage(`"` + label + `"`)
+				}
+				return nil
+			}
+			c.Set.Resolved, c.Set.Result, c.Work = document("resolved"), document("result"), document("work")
+			c.Set.Clear = rapid.Bool().Draw(t, label+" clear")
+			c.Last().Message = label
+			return c
+		}
+
+		a := step("first", j.Live, job.Worker, job.SubmittingJob, job.SubmittingJob)
+		between, history := j.Apply(a, noon)
+		b := step("second", between.Live, job.Recovery, job.SubmittingJob, job.Blocked)
+		b.From, b.Set.Resume = between.Guard(job.Fence{}), job.SubmittingJob
+		if a.Set.Intent && b.Set.Intent {
+			t.Skip("a worker waits for the answer to an intent")
+		}
+		want, rest := between.Apply(b, noon)
+
+		joined := job.Join(a, b)
+		if err := joined.Check(); err != nil {
+			t.Fatal(err)
+		}
+		got, path := j.Apply(joined, noon)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("row (-one after the other +joined):\n%s", diff)
+		}
+		if diff := cmp.Diff(append(history, rest...), path); diff != "" {
+			t.Errorf("history (-one after the other +joined):\n%s", diff)
+		}
+		if joined.From != a.From || joined.Job != a.Job {
+			t.Errorf("goes out from %+v, want %+v", joined.From, a.From)
+		}
+	})
 }
 
 func TestFenceActor(t *testing.T) {

@@ -66,12 +66,11 @@ func bend(c Change, end Entry, to Custody) Change {
 // canceled returns the end that a cancel makes of last.
 func canceled(j *Job, last Entry) Entry {
 	msg := "canceled" + wisher(j)
-	switch last.State {
-	case Finished, Failed, Archiving:
+	switch {
+	case last.Message != "":
+		msg += "; " + last.Message
+	case last.State == Finished || last.State == Failed || last.State == Archiving:
 		msg += "; the work had already ended"
-	}
-	if last.Message != "" {
-		msg += ": " + last.Message
 	}
 	return Entry{State: Canceled, Code: CanceledByUser, Message: msg, Data: last.Data}
 }
@@ -145,7 +144,7 @@ func Expired(j *Job, crashed bool) Change {
 	} else {
 		e.Message = "the process that ran it stopped"
 	}
-	if crashed && j.Recoveries+1 > MaxRecoveries && true {
+	if crashed && j.Recoveries+1 > MaxRecoveries && !j.Live {
 		e = Entry{State: Failed, Code: RecoveryLimit, Message: "interrupted by crashes too often; see its history"}
 		c.To = None
 	}

@@ -147,8 +147,8 @@ func TestTurnKeepsTheEvidence(t *testing.T) {
 		to    job.Custody
 		want  string
 	}{
-		{job.WishCancel, job.Failed, job.None, "canceled by ann; the work had already ended: exit code 3"},
-		{job.WishCancel, job.Waiting, job.Gate, "canceled by ann: exit code 3"},
+		{job.WishCancel, job.Failed, job.None, "canceled by ann; exit code 3"},
+		{job.WishCancel, job.Waiting, job.Gate, "canceled by ann; exit code 3"},
 		{job.WishPause, job.Waiting, job.Gate, "paused by ann: resume it with pawl resume; before that: exit code 3"},
 	} {
 		j := wishes(tt.wish, task(at(job.Running, job.Worker)))
@@ -245,7 +245,7 @@ func TestObey(t *testing.T) {
 		j := wishes(job.WishCancel, program(at(job.Archiving, job.Ready)))
 		j.Message = "exit code 3"
 		c, _ := job.Obey(&j, job.WishCancel, noon)
-		if want := "canceled by ann; the work had already ended: exit code 3"; c.Last().Message != want || c.Last().Code != job.CanceledByUser {
+		if want := "canceled by ann; exit code 3"; c.Last().Message != want || c.Last().Code != job.CanceledByUser {
 			t.Errorf("%+v, want message %q", c.Last(), want)
 		}
 	})
@@ -442,10 +442,10 @@ func TestApply(t *testing.T) {
 			[]job.State{job.Running},
 		},
 		{
-			"a path within one custody keeps epoch and holder", staging,
+			"a path within one custody keeps epoch, holder and time", staging,
 			job.Change{To: job.Worker, Path: path(job.StagingInputs, job.StagingJob, job.SubmittingJob)},
 			func(j *job.Job) {
-				j.Place, j.Since, j.N, j.Lane = at(job.SubmittingJob, job.Worker), noon, 14, job.LaneLaunch
+				j.Place, j.N, j.Lane = at(job.SubmittingJob, job.Worker), 14, job.LaneLaunch
 			},
 			[]job.State{job.StagingInputs, job.StagingJob, job.SubmittingJob},
 		},

@@ -32,7 +32,7 @@ func ParseSpec(data []byte) (Spec, error) {
 	var s Spec
 	if len(data) > MaxSpec {
 		return s, problem("(spec)", fmt.Sprintf("%d bytes", len(data)), "is too large",
-			fmt.Sprintf("keep it under %d bytes and pass larger data as an input file", MaxSpec))
+			fmt.Sprintf("keep it to %d bytes and pass larger data as an input file", MaxSpec))
 	}
 	raw, err := decode(data)
 	if err != nil {
@@ -81,7 +81,7 @@ func compare(at string, raw any, t reflect.Type, out *[]Problem) {
 	switch kind := t.Kind(); {
 	case isMap && kind == reflect.Map:
 		for _, k := range sortedKeys(fields) {
-			compare(at+"."+short(k), fields[k], t.Elem(), out)
+			compare(member(at, k), fields[k], t.Elem(), out)
 		}
 	case isMap && kind == reflect.Struct && t != reflect.TypeFor[time.Time]():
 		compareFields(at, fields, t, out)
@@ -105,10 +105,7 @@ func compareFields(at string, fields map[string]any, t reflect.Type, out *[]Prob
 		known[name] = f.Type
 	}
 	for _, k := range sortedKeys(fields) {
-		p := short(k)
-		if at != "" {
-			p = at + "." + p
-		}
+		p := member(at, k)
 		switch ft, ok := known[k]; {
 		case ok:
 			compare(p, fields[k], ft, out)
@@ -260,9 +257,9 @@ func (v *validation) labels(m map[string]string) {
 	}
 	for _, k := range sortedKeys(m) {
 		if !labelRE.MatchString(k) {
-			v.add("labels."+short(k), "", "is not a label's key", "use 1 to 63 letters, digits, dots, dashes, underscores and slashes")
+			v.add(member("labels", k), "", "is not a label's key", "use 1 to 63 letters, digits, dots, dashes, underscores and slashes")
 		}
-		v.text("labels."+short(k), m[k], 255)
+		v.text(member("labels", k), m[k], 255)
 	}
 }
 
@@ -293,9 +290,14 @@ func (v *validation) task(s *Spec) {
 		path string
 		set  bool
 	}{
-		{"command", len(s.Command) > 0}, {"arguments", len(s.Arguments) > 0}, {"env", len(s.Env) > 0},
-		{"system", s.System != ""}, {"inputs", len(s.Inputs) > 0}, {"stdout", s.Stdout != ""},
-		{"stderr", s.Stderr != ""}, {"archive", s.Archive != nil},
+		{"command", len(s.Command) > 0},
+		{"arguments", len(s.Arguments) > 0},
+		{"env", len(s.Env) > 0},
+		{"system", s.System != ""},
+		{"inputs", len(s.Inputs) > 0},
+		{"stdout", s.Stdout != ""},
+		{"stderr", s.Stderr != ""},
+		{"archive", s.Archive != nil},
 	} {
 		if f.set {
 			v.add(f.path, "", "belongs to kind app, not to a task", "remove it, or remove kind")
@@ -317,11 +319,11 @@ func (v *validation) app(s *Spec) {
 	for _, k := range sortedKeys(s.Env) {
 		switch {
 		case !envRE.MatchString(k):
-			v.add("env."+short(k), "", "is not a variable's name", "use letters, digits and underscores, and do not begin with a digit")
+			v.add(member("env", k), "", "is not a variable's name", "use letters, digits and underscores, and do not begin with a digit")
 		case strings.HasPrefix(k, "PAWL_"):
-			v.add("env."+k, "", "is reserved", "use a name that does not begin with PAWL_")
+			v.add(member("env", k), "", "is reserved", "use a name that does not begin with PAWL_")
 		case strings.ContainsRune(s.Env[k], 0):
-			v.add("env."+k, "", "has a NUL byte", "remove it")
+			v.add(member("env", k), "", "has a NUL byte", "remove it")
 		}
 	}
 	if s.System != "" && s.System != SystemLocal {
@@ -395,6 +397,17 @@ func Fingerprint(request []byte) ([32]byte, error) {
 
 func problem(path, value, what, remedy string) error {
 	return &SpecError{[]Problem{{path, short(value), what, remedy}}}
+}
+
+// member returns the path of the field k of what stands at the path at, fit for a message.
+func member(at, k string) string {
+	if k = short(k); k == "" {
+		k = `""`
+	}
+	if at == "" {
+		return k
+	}
+	return at + "." + k
 }
 
 // short makes a value fit for a message.

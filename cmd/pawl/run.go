@@ -126,6 +126,12 @@ func runJob(ctx context.Context, out io.Writer, dir string, spec job.Spec, key s
 		return err
 	}
 
+	hangUp, err := n.listen(ctx)
+	if err != nil {
+		return fmt.Errorf("listen on the folder's socket: %w", err)
+	}
+	defer hangUp()
+
 	// The service runs until the job has ended, and stops in good order in any case.
 	running, stop := context.WithCancel(ctx)
 	defer stop()

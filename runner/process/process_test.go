@@ -1,35 +1,531 @@
 package process
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/pawl-jobs/pawl/host/local"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/runnertest"
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv("PROCESS_TEST_CHILD") != "" {
-		child()
+	if task := os.Getenv("PROCESS_TEST_TASK"); task != "" {
+		os.Exit(child(task))
 	}
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("os/signal.signal_recv"), goleak.IgnoreTopFunction("os/signal.loop"))
 }
 
-func Test(t *testing.T) { runnertest.Run(t, bench) }
+func Test(t *testing.T) {
+	runnertest.Run(t, func(t *testing.T) runnertest.Bench { return newBench(t).Bench })
+}
 
-func bench(t *testing.T) runnertest.Bench {
+type bench struct {
+	runnertest.Bench
+	runner *Runner
+}
+
+func newBench(t *testing.T, env ...string) bench {
 	t.Helper()
-	h, err := local.Open(local.Config{ID: "test-machine"})
+	c := local.Config{ID: "test-machine"}
+	if env != nil {
+		c.Env = env
+	}
+	h, err := local.Open(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { h.Close() })
-	b := runnertest.Bench{Host: h, Work: t.TempDir(), Spool: t.TempDir() + "/it's ends"}
-	if b.Runner, err = Open(t.Context(), Config{Host: h, Spool: b.Spool}); err != nil {
+	spool := t.TempDir() + "/it's ends"
+	r, err := Open(t.Context(), Config{Host: h, Spool: spool})
+	if err != nil {
 		t.Fatal(err)
 	}
-	return b
+	return bench{runnertest.Bench{Runner: r, Host: h, Work: t.TempDir(), Spool: spool}, r}
 }
-func child() {}
+
+// newJob makes a job whose program is a shell script.
+func (b bench) newJob(t *testing.T, script string) (runner.Key, runner.Plan) {
+	t.Helper()
+	k := runner.Key{Job: job.NewID(), Attempt: 1, Launch: 1}
+	dir := b.Work + "/" + k.Job.String()
+	if err := os.MkdirAll(dir+"/"+runner.Folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return k, runner.Plan{Dir: dir, Argv: []string{"/bin/sh", "-c", script}, Stdout: "stdout", Stderr: "stderr"}
+}
+
+func (b bench) launch(t *testing.T, k runner.Key, p runner.Plan) runner.Handle {
+	t.Helper()
+	h, err := b.runner.Launch(t.Context(), k, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.runner.Kill(context.Background(), h, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
+
+func (b bench) settle(t *testing.T, k runner.Key, p runner.Plan) runner.Fate {
+	t.Helper()
+	f, err := b.runner.Settle(t.Context(), k, p.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func (b bench) state(t *testing.T, h runner.Handle) runner.State {
+	t.Helper()
+	s, err := b.runner.Probe(t.Context(), []runner.Handle{h})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s[0].State
+}
+
+// leaves waits until a launch is no longer in a state.
+func (b bench) leaves(t *testing.T, h runner.Handle, s runner.State) runner.State {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if now := b.state(t, h); now != s {
+			return now
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("it is %s after a minute", s)
+		}
+	}
+}
+
+// watch returns a function that waits for a name in a folder.
+func (b bench) watch(t *testing.T, dir string) func(string) {
+	t.Helper()
+	events, err := b.Host.Watch(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(name string) {
+		t.Helper()
+		for e := range events {
+			if e.Name == name {
+				return
+			}
+		}
+		t.Fatalf("the watch ended before %s came", name)
+	}
+}
+
+func exists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func write(t *testing.T, name, content string, mode os.FileMode) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(content), mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A job is a wrapper and its program, and nothing else.
+func TestAJobIsTwoProcesses(t *testing.T) {
+	b := newBench(t)
+	k, p := b.newJob(t, ": >up; exec sleep 1000")
+	wait := b.watch(t, p.Dir)
+	h := b.launch(t, k, p)
+	wait("up")
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, name := range stats {
+		text, _ := os.ReadFile(name) // it may be gone
+		if i := strings.LastIndexByte(string(text), ')'); i >= 0 && strings.Fields(string(text[i+1:]))[3] == strconv.Itoa(h.Process.PID) {
+			n++
+		}
+	}
+	if n != 2 {
+		t.Errorf("%d processes", n)
+	}
+}
+
+func TestAProgramWithoutItsWrapperIsOrphaned(t *testing.T) {
+	b := newBench(t)
+	k, p := b.newJob(t, ": >up; exec sleep 1000")
+	wait := b.watch(t, p.Dir)
+	h := b.launch(t, k, p)
+	wait("up")
+	if err := syscall.Kill(h.Process.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if s := b.leaves(t, h, runner.Active); s != runner.Orphaned {
+		t.Errorf("state %s", s)
+	}
+	if err := b.runner.Kill(t.Context(), h, time.Hour); err != nil {
+		t.Error(err)
+	}
+	if s := b.state(t, h); s != runner.Lost {
+		t.Errorf("state %s after the kill", s)
+	}
+}
+
+// A wrapper is frozen beside its decisive link, by an ln of the test's own.
+func TestAFrozenWrapper(t *testing.T) {
+	for name, test := range map[string]struct {
+		ln      string
+		started bool
+	}{
+		"before it takes the launch": {`: >reached; read -r _ <go; exec /bin/ln "$@"`, false},
+		"after it took the launch":   {`/bin/ln "$@"; : >reached; read -r _ <go`, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bin := t.TempDir()
+			write(t, bin+"/ln", "#!/bin/sh\ncase $2 in *taken*) "+test.ln+";; *) exec /bin/ln \"$@\";; esac\n", 0o755)
+			b := newBench(t, "PATH="+bin+":/usr/bin:/bin")
+			k, p := b.newJob(t, "echo ran >>ran; exit 3")
+			if err := syscall.Mkfifo(p.Dir+"/go", 0o600); err != nil {
+				t.Fatal(err)
+			}
+			wait := b.watch(t, p.Dir)
+			h := b.launch(t, k, p)
+			wait("reached")
+			var want runner.Fate
+			if test.started {
+				want = runner.Fate{Started: true, Handle: h}
+			}
+			for range 3 {
+				if diff := cmp.Diff(want, b.settle(t, k, p)); diff != "" {
+					t.Errorf("Settle (-want +got):\n%s", diff)
+				}
+			}
+			if exists(p.Dir + "/ran") {
+				t.Error("it ran while it was frozen")
+			}
+			write(t, p.Dir+"/go", "\n", 0) // it goes on
+			if s := b.leaves(t, h, runner.Active); (s == runner.Ended) != test.started || (s == runner.Lost) == test.started {
+				t.Errorf("state %s", s)
+			}
+			if exists(p.Dir+"/ran") != test.started {
+				t.Errorf("ran: %t, want %t", !test.started, test.started)
+			}
+			if diff := cmp.Diff(want, b.settle(t, k, p)); diff != "" {
+				t.Errorf("Settle (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// After a power failure taken.<a>.<n> may be missing although the program ran.
+func TestAPowerFailure(t *testing.T) {
+	b := newBench(t)
+	k, p := b.newJob(t, "echo ran >>ran")
+	m, err := markers(k, p.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := script(k, p, b.Spool, m.token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, m.launch(), "armed "+m.token+" 00000000-0000-0000-0000-000000000000\n", 0o600)
+	write(t, m.own("run"), text, 0o600)
+
+	want := runner.Fate{Started: true, Handle: runner.Handle{Key: k, Host: b.Host.ID(), Dir: p.Dir, Token: m.token}}
+	for range 3 {
+		if diff := cmp.Diff(want, b.settle(t, k, p)); diff != "" {
+			t.Errorf("Settle (-want +got):\n%s", diff)
+		}
+	}
+	if s := b.state(t, want.Handle); s != runner.Lost {
+		t.Errorf("state %s", s)
+	}
+	if err := b.runner.Kill(t.Context(), want.Handle, time.Hour); err != nil {
+		t.Error(err)
+	}
+	// A launcher on another machine, frozen all the while, starts its wrapper now.
+	c := exec.Command("/bin/sh", m.own("run"))
+	c.Dir = p.Dir
+	if out, err := c.CombinedOutput(); err != nil || !strings.Contains(string(out), "not started") {
+		t.Errorf("the late wrapper: %v, %s", err, out)
+	}
+	if exists(p.Dir + "/ran") {
+		t.Error("it ran")
+	}
+}
+
+func TestDamagedMarks(t *testing.T) {
+	b := newBench(t)
+	for name, content := range map[string]string{
+		"taken.1.1": "", "taken.1.1 ": "taken", "taken.1.1  ": "taken t 1 2", "taken.1.1   ": "taken t x y boot", "launch.1.1": "", "launch.1.1 ": "what is this\n",
+	} {
+		k, p := b.newJob(t, "true")
+		write(t, p.Dir+"/"+runner.Folder+"/"+strings.TrimSpace(name), content, 0o600)
+		if f, err := b.runner.Settle(t.Context(), k, p.Dir); job.KindOf(errors.Unwrap(err)) != job.Corrupt {
+			t.Errorf("%s with %q: %+v, %v", name, content, f, err)
+		}
+	}
+}
+
+func TestAPartOfAnExitFileIsNoEvidence(t *testing.T) {
+	b := newBench(t)
+	k, p := b.newJob(t, "true")
+	wait := b.watch(t, b.Spool)
+	h := b.launch(t, k, p)
+	wait(runner.EndName(k, 0))
+	b.leaves(t, h, runner.Active)
+	name := p.Dir + "/" + runner.Folder + "/exit.1.1"
+	whole := read(t, name)
+	for _, content := range []string{"", whole[:len(whole)/2], whole[:len(whole)-1], strings.Replace(whole, h.Token, "another", 1)} {
+		write(t, name, content, 0o600)
+		if s := b.state(t, h); s != runner.Lost {
+			t.Errorf("with %q it is %s", content, s)
+		}
+	}
+	write(t, name, whole, 0o600)
+	if s := b.state(t, h); s != runner.Ended {
+		t.Errorf("with all of it it is %s", s)
+	}
+}
+
+// The spool may be on another file system, where a hard link cannot reach.
+func TestASpoolElsewhere(t *testing.T) {
+	spool, err := os.MkdirTemp("/dev/shm", "pawl-test-")
+	if err != nil {
+		t.Skip(err)
+	}
+	defer os.RemoveAll(spool)
+	b := newBench(t)
+	if b.runner, err = Open(t.Context(), Config{Host: b.Host, Spool: spool}); err != nil {
+		t.Fatal(err)
+	}
+	k, p := b.newJob(t, "exit 3")
+	if err := os.Link(spool, b.Work); !errors.Is(err, syscall.EPERM) && !errors.Is(err, syscall.EXDEV) && !errors.Is(err, syscall.EEXIST) {
+		t.Skip(err)
+	}
+	wait := b.watch(t, spool)
+	b.launch(t, k, p)
+	name := runner.EndName(k, 0)
+	wait(name)
+	if e, err := runner.ParseEnd(name, []byte(read(t, spool+"/"+name))); err != nil || e.Code != 3 {
+		t.Errorf("%+v, %v", e, err)
+	}
+}
+
+// Each shell that may be a machine's /bin/sh runs the script, with the tools that belong to it.
+func TestShells(t *testing.T) {
+	for _, shell := range []string{"dash", "bash", "busybox", "mksh", "ksh", "zsh"} {
+		t.Run(shell, func(t *testing.T) {
+			binary, err := exec.LookPath(shell)
+			if err != nil {
+				t.Skip(err)
+			}
+			bin := t.TempDir()
+			path := bin + ":/usr/bin:/bin"
+			links := []string{"sh"}
+			if shell == "busybox" {
+				links, path = []string{"sh", "ln", "mv", "cat", "date", "sleep", "printf"}, bin
+			}
+			for _, l := range links {
+				if err := os.Symlink(binary, bin+"/"+l); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b := newBench(t)
+			run := func(p runner.Plan, k runner.Key) (runner.End, string) {
+				t.Helper()
+				m, err := markers(k, p.Dir)
+				if err != nil {
+					t.Fatal(err)
+				}
+				text, err := script(k, p, b.Spool, m.token)
+				if err != nil {
+					t.Fatal(err)
+				}
+				write(t, m.own("run"), text, 0o600)
+				c := exec.Cmd{Path: bin + "/sh", Args: []string{"sh", m.own("run")}, Dir: p.Dir, Env: []string{"PATH=" + path}}
+				if out, err := c.CombinedOutput(); err != nil {
+					t.Errorf("the wrapper: %v: %s", err, out)
+				}
+				took, told := read(t, m.taken()), read(t, p.Dir+"/.pawl/exit.1.1")
+				// Run again, it does nothing.
+				c = exec.Cmd{Path: c.Path, Args: c.Args, Dir: c.Dir, Env: c.Env}
+				if out, err := c.CombinedOutput(); err == nil || !strings.Contains(string(out), "take.1.1") {
+					t.Errorf("the wrapper, run again: %v: %s", err, out)
+				}
+				if read(t, m.taken()) != took || read(t, p.Dir+"/.pawl/exit.1.1") != told {
+					t.Error("the second run left something")
+				}
+				name := runner.EndName(k, 0)
+				e, err := runner.ParseEnd(name, []byte(read(t, b.Spool+"/"+name)))
+				if err != nil {
+					t.Error(err)
+				}
+				return e, read(t, p.Dir+"/stderr")
+			}
+			k, p := b.newJob(t, "")
+			p.Argv = []string{"/usr/bin/printf", `%s\000`, "-n", "it's", "", "new\nline", "\xff", "$(id)", "*", `\`}
+			p.Env = map[string]string{"IFS": "a", "UID": "5", "OPTIND": "abc", "A": "it's\n$(id)", "PATH": "/nowhere", "LC_ALL": "C"}
+			e, stderr := run(p, k)
+			if diff := cmp.Diff(p.Argv[2:], strings.Split(strings.TrimSuffix(read(t, p.Dir+"/stdout"), "\x00"), "\x00")); diff != "" || e.Code != 0 || stderr != "" {
+				t.Errorf("%+v; stderr %q; arguments (-want +got):\n%s", e, stderr, diff)
+			}
+			k, p = b.newJob(t, "")
+			p.Argv, p.Env = []string{"/bin/cat", "/proc/self/environ"}, map[string]string{"IFS": "a", "UID": "5", "OPTIND": "abc", "A": "it's\n$(id)"}
+			run(p, k)
+			got := strings.Split(read(t, p.Dir+"/stdout"), "\x00")
+			for name, value := range p.Env {
+				if !slices.Contains(got, name+"="+value) {
+					t.Errorf("no %s=%q in %q", name, value, got)
+				}
+			}
+			for _, test := range []struct {
+				argv []string
+				code int
+			}{
+				{[]string{"/bin/sh", "-c", "exit 3"}, 3},
+				{[]string{"/bin/sh", "-c", "kill -TERM $$"}, 128 + 15},
+				{[]string{"/nowhere/absent"}, 127},
+				{[]string{"absent"}, 127},
+				{[]string{"-x", "y"}, 127},
+				{[]string{"/etc/passwd"}, 126},
+			} {
+				k, p := b.newJob(t, "")
+				p.Argv = test.argv
+				e, stderr := run(p, k)
+				if e.Code != test.code || (stderr == "") != (test.argv[0] == "/bin/sh") {
+					t.Errorf("%q: code %d, want %d; stderr %q", test.argv, e.Code, test.code, stderr)
+				}
+			}
+			k, p = b.newJob(t, "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done")
+			if e, _ := run(p, k); e.User == 0 || e.Ran == 0 || time.Since(e.Ended).Abs() > time.Hour {
+				t.Errorf("times of a program that computes: %+v", e)
+			}
+		})
+	}
+}
+
+// task is what a child of the test does before it dies.
+type task struct {
+	Settle bool
+	Key    runner.Key
+	Plan   runner.Plan
+	Spool  string
+}
+
+func child(text string) int {
+	var task task
+	if err := json.Unmarshal([]byte(text), &task); err != nil {
+		panic(err)
+	}
+	h, err := local.Open(local.Config{ID: "test-machine"})
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	r, err := Open(ctx, Config{Host: h, Spool: task.Spool})
+	if err != nil {
+		panic(err)
+	}
+	if task.Settle {
+		_, err = r.Settle(ctx, task.Key, task.Plan.Dir)
+	} else {
+		_, err = r.Launch(ctx, task.Key, task.Plan)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return 0
+}
+
+// dies runs a task in a process that is killed at a point.
+func (b bench) dies(t *testing.T, point string, task task) {
+	t.Helper()
+	task.Spool = b.Spool
+	text, err := json.Marshal(task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), "PROCESS_TEST_TASK="+string(text), "PAWL_CRASH="+point)
+	out, err := c.CombinedOutput()
+	if c.ProcessState == nil || c.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Fatalf("it was not killed at %s: %v\n%s", point, err, out)
+	}
+}
+
+// Whoever dies at whichever point, many who settle agree, and the program runs exactly if they say that it started.
+func TestCrashes(t *testing.T) {
+	type death struct {
+		point  string
+		settle bool
+	}
+	for name, deaths := range map[string][]death{
+		"a launcher before it armed":      {{"launch.armfile", false}},
+		"a launcher before the start":     {{"launch.armed", false}},
+		"a launcher after the start":      {{"launch.started", false}},
+		"a settler before any launch":     {{"settle.linked", true}},
+		"a launcher, then a settler":      {{"launch.armfile", false}, {"settle.linked", true}},
+		"a launcher, then a settler late": {{"launch.armed", false}, {"settle.linked", true}},
+		"a launcher, then two settlers":   {{"launch.armed", false}, {"settle.linked", true}, {"settle.revoked", true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			k, p := b.newJob(t, "echo ran >>ran")
+			wait := b.watch(t, b.Spool)
+			for _, d := range deaths {
+				b.dies(t, d.point, task{Settle: d.settle, Key: k, Plan: p})
+			}
+			fates := make([]runner.Fate, 5)
+			var wg sync.WaitGroup
+			for i := range fates {
+				wg.Go(func() { fates[i] = b.settle(t, k, p) })
+			}
+			wg.Wait()
+			for _, f := range fates {
+				if diff := cmp.Diff(fates[0], f); diff != "" {
+					t.Fatalf("settlers do not agree (-first +other):\n%s", diff)
+				}
+			}
+			if fates[0].Started {
+				if !slices.Contains(deaths, death{"launch.started", false}) {
+					t.Error("it started without a start")
+				}
+			} else {
+				k.Launch++
+				b.launch(t, k, p)
+			}
+			wait(runner.EndName(k, 0))
+			if got := read(t, p.Dir+"/ran"); got != "ran\n" {
+				t.Errorf("it ran: %q", got)
+			}
+		})
+	}
+}

@@ -29,8 +29,11 @@ set -- ${stat##*') '}
 shift 19
 me="taken $token $$ $1 $boot"
 
-# Take the launch: only the first link succeeds, and what is there then tells whose it is.
+# Take the launch: only the first link succeeds, and what is there then tells whose it is. A link is the same file, so
+# the file is never written again (-C), even if somebody runs this script again.
+set -C
 printf '%%s\n' "$me" >.pawl/take.$at.$token || exit
+set +C
 ln .pawl/take.$at.$token .pawl/taken.$at
 read -r taken <.pawl/taken.$at || exit
 if [ "$taken" != "$me" ]; then

@@ -391,10 +391,15 @@ func settlers(t *testing.T, b Bench) {
 			}
 			return len(infos)
 		}
+		come := make(chan struct{})
+		wg.Go(func() {
+			defer close(come)
+			for left() < round%7 && !t.Failed() {
+			}
+		})
 		for i := range n {
 			wg.Go(func() {
-				for left() < round%7 && !t.Failed() {
-				}
+				<-come
 				var err error
 				if fates[i], err = b.Runner.Settle(t.Context(), k, p.Dir); err != nil {
 					t.Error(err)

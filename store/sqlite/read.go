@@ -140,14 +140,18 @@ func (s *Store) query(ctx context.Context, sql string, columns int, each func(ro
 		return classify(err)
 	}
 	defer rows.Close()
-	row := make([]driver.Value, columns)
+	values := make([]any, columns)
 	into := make([]any, columns)
-	for i := range row {
-		into[i] = &row[i]
+	for i := range values {
+		into[i] = &values[i]
 	}
+	row := make([]driver.Value, columns)
 	for rows.Next() {
 		if err := rows.Scan(into...); err != nil {
 			return err
+		}
+		for i, v := range values {
+			row[i] = v
 		}
 		each(row)
 	}

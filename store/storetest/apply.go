@@ -56,7 +56,7 @@ func applyFields(w *world) {
 	if next.Attempt != 2 || next.Due.IsZero() {
 		w.Errorf("attempt %d, due %v after a retry", next.Attempt, next.Due)
 	}
-	last := w.history(st.ID)[6]
+	last := w.event(st.ID, 7)
 	if last.Message != "half way" || !sameJSON(last.Data, json.RawMessage(`{"a":[1,2]}`)) || last.Actor != st.session.String() || last.Cause != job.CauseWork {
 		w.Errorf("the event is %+v", last)
 	}
@@ -96,7 +96,7 @@ func applyPath(w *world) {
 	equal(w, "path", w.path(j.ID), []job.State{
 		job.Pending, job.ProcessingInputs, job.StagingInputs, job.StagingJob, job.StagingJob, job.SubmittingJob,
 	})
-	if e := w.history(j.ID)[3]; e.Message != "in the middle" || e.Epoch != j.Epoch || e.Custody != job.Worker {
+	if e := w.event(j.ID, 4); e.Message != "in the middle" || e.Epoch != j.Epoch || e.Custody != job.Worker {
 		w.Errorf("the event in the middle is %+v", e)
 	}
 	j = w.must(move(w.job(j.ID), by(session), job.Ready, job.Archiving))

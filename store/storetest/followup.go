@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -87,7 +88,7 @@ func followNeeds(w *world) {
 			} else if j.Code != job.PrerequisiteFailed {
 				w.Errorf("code %s, want %s", j.Code, job.PrerequisiteFailed)
 			}
-			if e := w.history(waits)[1]; e.Cause != job.CausePaid {
+			if e := w.event(waits, 2); e.Cause != job.CausePaid {
 				w.Errorf("the event is %+v", e)
 			}
 			w.pay()
@@ -305,7 +306,7 @@ func followPayers(w *world) {
 				return nil
 			}
 		}
-		return errorf("paying never ends")
+		return fmt.Errorf("paying never ends")
 	})
 	w.pay()
 	w.at(job.Pending, job.Ready, waits...)

@@ -33,7 +33,7 @@ func gateDue(w *world) {
 	w.at(job.Pending, job.Ready, soon)
 	w.at(job.Waiting, job.Gate, later)
 	w.at(job.Paused, job.User, paused)
-	if e := w.history(soon)[1]; e.Cause != job.CauseDue {
+	if e := w.event(soon, 2); e.Cause != job.CauseDue {
 		w.Errorf("the event is %+v", e)
 	}
 	w.clock.Advance(time.Hour)

@@ -12,6 +12,7 @@ var leaseTests = []test{
 	{"a session that ends gives its jobs back", leaseEnds},
 	{"a renewal keeps a session alive", leaseRenewed},
 	{"expiry goes in bounded steps", leaseBounded},
+	{"expiry takes what earlier ones left, too", leaseLeftOver},
 	{"a job that was interrupted too often fails", leaseLimit},
 	{"a launch survives the death of its session", leaseLive},
 	{"an expired session cannot be renewed", leaseFenced},
@@ -50,8 +51,7 @@ func leaseExpires(w *world) {
 		if j := w.job(id); j.Recoveries != 1 || j.Suspect != 1 || j.Attempt != 1 {
 			w.Errorf("job %s: recoveries %d, suspect %d, attempt %d; want 1 of each", id, j.Recoveries, j.Suspect, j.Attempt)
 		}
-		events := w.history(id)
-		if e := events[len(events)-1]; e.Cause != job.CauseExpired {
+		if e := w.event(id, 3); e.Cause != job.CauseExpired {
 			w.Errorf("the event is %+v", e)
 		}
 	}
@@ -114,6 +114,27 @@ func leaseBounded(w *world) {
 	}
 	if n, _ := w.s.Count(w.ctx, acme); n[job.Pending] != 25 {
 		w.Errorf("counted %v, want 25 PENDING", n)
+	}
+	Check(w, w.s, acme)
+}
+
+func leaseLeftOver(w *world) {
+	w.addMany(20)
+	first, second := w.session(), w.session()
+	w.claim(wanted(first, 10))
+	w.claim(wanted(second, 10))
+	w.clock.Advance(lease - time.Second)
+	w.renew(second)
+	w.clock.Advance(2 * time.Second)
+	if n, _, err := w.s.Expire(w.ctx, 4); err != nil || n != 4 {
+		w.Errorf("expired %d, %v; want 4", n, err)
+	}
+	w.clock.Advance(lease)
+	if n := w.expire(); n != 16 {
+		w.Errorf("expired %d, want the 6 that were left and 10 more", n)
+	}
+	if n, _ := w.s.Count(w.ctx, acme); n[job.Pending] != 20 {
+		w.Errorf("counted %v, want 20 PENDING", n)
 	}
 	Check(w, w.s, acme)
 }

@@ -61,7 +61,7 @@ func (m *machineOfCalls) begin() { m.sessions = append(m.sessions, m.session()) 
 
 func draw[T any](t *rapid.T, what string, from []T) T { return rapid.SampledFrom(from).Draw(t, what) }
 
-// held is the invariant: whoever is in custody worker has a session that has begun.
+// held is the invariant after each call: every row agrees with itself.
 func (m *machineOfCalls) held(*rapid.T) {
 	for _, j := range listAll(m, m.s, store.Query{Tenant: acme}) {
 		checkRow(m, &j)

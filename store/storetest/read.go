@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"runtime"
 	"slices"
 	"sync"
@@ -198,7 +199,7 @@ func readHeld(w *world) {
 	}
 }
 
-// follow reads events until n have come, and returns them.
+// events reads events until n have come, and returns them.
 func (w *world) events(q store.EventQuery, n int) []job.Event {
 	w.Helper()
 	var all []job.Event
@@ -288,13 +289,13 @@ func readFollower(w *world) {
 				for _, e := range got.Events {
 					mine[key{e.Job, e.N}]++
 					if e.N != last[e.Job]+1 {
-						return errorf("job %s: event %d after %d", e.Job, e.N, last[e.Job])
+						return fmt.Errorf("job %s: event %d after %d", e.Job, e.N, last[e.Job])
 					}
 					last[e.Job] = e.N
 				}
 				q.Cursor = got.Cursor
 				if time.Now().After(deadline) {
-					return errorf("saw %d of %d events; %d were written", len(mine), total, written.Load())
+					return fmt.Errorf("saw %d of %d events; %d were written", len(mine), total, written.Load())
 				}
 			}
 			mu.Lock()

@@ -44,7 +44,7 @@ func wishCancelAtOnce(w *world) {
 			if j.Place != ended || j.Code != job.CanceledByUser || j.Epoch != st.Epoch+1 || j.N != st.N+1 {
 				w.Errorf("the job is %+v", j)
 			}
-			if e := w.history(st.ID)[st.N]; e.Cause != job.CauseWish || e.Actor != ann {
+			if e := w.event(st.ID, st.N+1); e.Cause != job.CauseWish || e.Actor != ann {
 				w.Errorf("the event is %+v", e)
 			}
 			if jobs := w.claim(wanted(st.session, 10)); len(jobs) != 0 {
@@ -124,7 +124,7 @@ func wishWorker(w *world) {
 			if now := w.job(j.ID); now.Place != applied.Now.Place || now.N != applied.Now.N || now.Epoch != applied.Now.Epoch {
 				w.Errorf("answered %+v, the job is %+v", applied.Now, now)
 			}
-			if e := w.history(j.ID)[j.N]; (e.Cause == job.CauseTurned) != (c.want == store.Turned) {
+			if e := w.event(j.ID, j.N+1); (e.Cause == job.CauseTurned) != (c.want == store.Turned) {
 				w.Errorf("the event is %+v", e)
 			}
 			Check(w, w.s, acme)

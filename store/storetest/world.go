@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -317,6 +316,16 @@ func (w *world) history(id job.ID) []job.Event {
 	return readHistory(w, w.s, &j)
 }
 
+// event returns event n of a job.
+func (w *world) event(id job.ID, n int64) job.Event {
+	w.Helper()
+	events := w.history(id)
+	if n > int64(len(events)) {
+		w.Fatalf("job %s has %d events, want %d at least", id, len(events), n)
+	}
+	return events[n-1]
+}
+
 // path returns the states that a job has passed.
 func (w *world) path(id job.ID) []job.State {
 	w.Helper()
@@ -564,5 +573,3 @@ func jobIDs(jobs []job.Job) []job.ID {
 	}
 	return ids
 }
-
-func errorf(format string, args ...any) error { return fmt.Errorf(format, args...) }

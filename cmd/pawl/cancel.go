@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+func cancelCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "cancel JOB",
+		Short: "End a job",
+		Long: `Cancel ends a job and returns when nothing of it runs any more. JOB is its id, the last eight characters of it, or
+its name. While a process runs jobs in the folder, that process is asked to do it; otherwise this command does it.`,
+		Example: "  pawl cancel slow",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			r, err := openReader(ctx, cmd)
+			if err != nil {
+				return err
+			}
+			defer r.close() //nolint:errcheck // it only read
+			j, err := r.lookup(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			n, err := openNode(ctx, r.dir, nodeOptions{slots: map[job.Lane]int{}})
+			switch {
+			case job.KindOf(err) == job.Locked:
+				j, err = askToCancel(ctx, r.dir, j.ID)
+			case err == nil:
+				defer n.close() //nolint:errcheck // everything that counts is durable before
+				j, err = n.cancelHere(ctx, j.ID)
+			}
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "job %s (%s): %s\n", j.Name, j.ID, j.State)
+			if !j.State.Terminal() {
+				fmt.Fprintln(cmd.OutOrStdout(), "cancel is asked for; it is not certain yet whether its program was started: the next pawl run on this folder finds out and ends it")
+				return exit(exitLeft)
+			}
+			return nil
+		},
+	}
+}
+
+// cancelHere cancels a job in this process. It claims nothing: it only ends the program of this job.
+func (n *node) cancelHere(ctx context.Context, id job.ID) (job.Job, error) {
+	answers, err := n.Cancel(ctx, id)
+	if err == nil {
+		err = answers[0].Err
+	}
+	if err != nil {
+		return job.Job{}, err
+	}
+	j, err := n.Job(ctx, id)
+	if err != nil || j.State.Terminal() || j.Custody == job.Ready {
+		return j, err
+	}
+	running, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- n.Run(running) }()
+	j, err = n.Wait(ctx, id)
+	stop()
+	return j, errors.Join(err, <-ended)
+}
+
+// socketName is the socket in a data folder on which the process that runs jobs there can be asked.
+const socketName = "socket"
+
+// listen lets other commands on the folder ask this process.
+func (n *node) listen(ctx context.Context) (stop func(), err error) {
+	name := filepath.Join(n.dir, socketName)
+	if err := os.Remove(name); err != nil && !os.IsNotExist(err) {
+		return nil, err
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", name)
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/jobs/{id}/cancel", n.serveCancel)
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		srv.Serve(l) //nolint:errcheck // it ends with Close
+	}()
+	return func() {
+		// Whoever asked is answered before this process goes.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		if srv.Shutdown(ctx) != nil {
+			srv.Close() //nolint:errcheck // it is going anyway
+		}
+		<-done
+	}, nil
+}
+
+// serveCancel cancels a job and answers it once it has ended.
+func (n *node) serveCancel(w http.ResponseWriter, req *http.Request) {
+	id, err := job.ParseID(req.PathValue("id"))
+	var j job.Job
+	if err == nil {
+		answers, wishErr := n.Cancel(req.Context(), id)
+		if err = wishErr; err == nil {
+			err = answers[0].Err
+		}
+	}
+	if err == nil {
+		j, err = n.Wait(req.Context(), id)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if err != nil {
+		w.WriteHeader(statusOf(job.KindOf(err)))
+		json.NewEncoder(w).Encode(refusal{Kind: job.KindOf(err), Detail: err.Error()}) //nolint:errcheck // the client has gone
+		return
+	}
+	json.NewEncoder(w).Encode(j) //nolint:errcheck // the client has gone
+}
+
+// A refusal is an error on the socket.
+type refusal struct {
+	Kind   job.ErrorKind `json:"kind"`
+	Detail string        `json:"detail"`
+}
+
+func statusOf(k job.ErrorKind) int {
+	switch k {
+	case job.Invalid:
+		return http.StatusUnprocessableEntity
+	case job.NotFound:
+		return http.StatusNotFound
+	case job.Conflict:
+		return http.StatusConflict
+	}
+	return http.StatusInternalServerError
+}
+
+// askToCancel asks the process that has the folder.
+func askToCancel(ctx context.Context, dir string, id job.ID) (j job.Job, err error) {
+	client := &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(dir, socketName))
+		},
+	}}
+	defer client.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://pawl/v1/jobs/"+id.String()+"/cancel", nil)
+	if err != nil {
+		return j, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return j, job.Errorf(job.Locked, "folder %s is in use by a process that does not answer: %w; stop it, then cancel again", dir, err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return j, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		var r refusal
+		if err := json.Unmarshal(b, &r); err != nil {
+			return j, fmt.Errorf("answer of the process that has the folder: %s", resp.Status)
+		}
+		return j, job.Errorf(r.Kind, "%s", r.Detail)
+	}
+	return j, json.Unmarshal(b, &j)
+}
