@@ -151,7 +151,7 @@ func refusal(from, to string) string {
 			return "a face reaches jobs through package pawl"
 		}
 	case top == "internal":
-		return notListed("a package of internal", to, []string{"job", "internal/…"})
+		return notListed("a package of internal", to, []string{"job", "store", "internal/…"})
 	}
 	return ""
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"iter"
 	"path"
+	"slices"
 	"strings"
 	"testing"
 
@@ -33,11 +34,12 @@ func TestEveryInterleaving(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			orders, outcomes := 0, map[string]int{}
+			s := w.stage(t)
 			// choices is the order in hand: at each step which of those who are not done goes on. It is counted up
 			// like a number whose digits have as many values as there were actors then.
 			for choices, more := []int{}, true; more; orders++ {
 				var widths []int
-				outcome := w.play(t, func() int {
+				outcome := s.play(t, func() int {
 					i := len(widths)
 					if i == len(choices) {
 						choices = append(choices, 0)
@@ -67,72 +69,95 @@ type world struct {
 	reboot              bool // the settlers find another boot than the launchers
 }
 
-// play plays one order and checks what must hold in any: at most one program; one answer of all settlers, which says
-// what happened; and the same answer when asked again in the end.
-func (w world) play(t *testing.T, choose func() int, width func(int)) string {
-	disk := memory{}
+// stage is where the actors of a world play one order after the other.
+type stage struct {
+	world
+	actors []func() (ended, more bool) // each call is one step; the last of a play says ended
+	last   func()                      // settles once more, when all have ended
+
+	// What is there in one play.
+	disk  memory
+	ran   []string // the tokens of those whose program ran
+	fates []runner.Fate
+}
+
+func (w world) stage(t *testing.T) *stage {
+	s := &stage{world: w}
 	k := runner.Key{Job: job.ID{1}, Attempt: 1, Launch: 1}
 	plan := runner.Plan{Dir: "/job", Argv: []string{"true"}, Stdout: "o", Stderr: "e"}
-	var ran []string // the tokens of those whose program ran
-	var fates []runner.Fate
-
-	var actors []func() (struct{}, bool)
-	add := func(boot string, act func(*Runner)) {
-		next, _ := iter.Pull(func(yield func(struct{}) bool) {
-			h := &model{disk: steps{disk, func() { yield(struct{}{}) }}, boot: boot, ran: &ran}
-			act(&Runner{host: h, fs: h.disk, spool: "/ends"})
-		})
-		if _, more := next(); more { // up to, not with, its first step
-			actors = append(actors, next)
+	open := func(boot string, step func()) *Runner {
+		h := &model{stage: s, disk: steps{s, step}, boot: boot}
+		return &Runner{host: h, fs: h.disk, spool: "/ends"}
+	}
+	launch := func(r *Runner) {
+		if _, err := r.Launch(t.Context(), k, plan); err != nil && !errors.Is(err, runner.ErrArmed) {
+			t.Error(err)
 		}
-	}
-	for range w.launchers {
-		add("first", func(r *Runner) {
-			if _, err := r.Launch(t.Context(), k, plan); err != nil && !errors.Is(err, runner.ErrArmed) {
-				t.Error(err)
-			}
-		})
-	}
-	boot := "first"
-	if w.reboot {
-		boot = "second"
 	}
 	settle := func(r *Runner) {
 		f, err := r.Settle(t.Context(), k, plan.Dir)
 		if err != nil {
 			t.Error(err)
 		}
-		fates = append(fates, f)
+		s.fates = append(s.fates, f)
+	}
+	add := func(boot string, act func(*Runner)) {
+		next, stop := iter.Pull(func(yield func(bool) bool) {
+			r := open(boot, func() { yield(false) })
+			for ok := true; ok; ok = yield(true) {
+				act(r)
+			}
+		})
+		t.Cleanup(stop)
+		s.actors = append(s.actors, next)
+	}
+	boot := "first"
+	for range w.launchers {
+		add(boot, launch)
+	}
+	if w.reboot {
+		boot = "second"
 	}
 	for range w.settlers {
 		add(boot, settle)
 	}
+	s.last = func() { settle(open(boot, func() {})) }
+	return s
+}
+
+// play plays one order and checks what must hold in any: at most one program; one answer of all settlers, which says
+// what happened; and the same answer when asked again in the end.
+func (s *stage) play(t *testing.T, choose func() int, width func(int)) string {
+	s.disk, s.ran, s.fates = memory{}, nil, nil
+	actors := slices.Clone(s.actors)
+	for _, next := range actors {
+		next() // up to, not with, its first step
+	}
 	for len(actors) > 0 {
 		i := choose()
 		width(len(actors))
-		if _, more := actors[i](); !more {
-			actors = append(actors[:i:i], actors[i+1:]...)
+		if ended, _ := actors[i](); ended {
+			actors = slices.Delete(actors, i, i+1)
 		}
 	}
-	h := &model{disk: steps{disk, func() {}}, boot: boot, ran: &ran}
-	settle(&Runner{host: h, fs: h.disk, spool: "/ends"})
+	s.last()
 
-	for _, f := range fates {
-		if f != fates[0] {
-			t.Errorf("settlers do not agree: %+v and %+v", fates[0], f)
+	f := s.fates[0]
+	for _, other := range s.fates {
+		if f != other {
+			t.Errorf("settlers do not agree: %+v and %+v", f, other)
 		}
 	}
-	f := fates[0]
 	lost := f.Started && f.Handle.Process == host.Process{}
 	switch {
-	case len(ran) > 1:
-		t.Errorf("it ran %d times", len(ran))
-	case lost && (!w.reboot || len(ran) > 0):
-		t.Errorf("it is lost, and ran %d times", len(ran))
-	case !f.Started && len(ran) > 0:
+	case len(s.ran) > 1:
+		t.Errorf("it ran %d times", len(s.ran))
+	case lost && (!s.reboot || len(s.ran) > 0):
+		t.Errorf("it is lost, and ran %d times", len(s.ran))
+	case !f.Started && len(s.ran) > 0:
 		t.Error("it is revoked, and ran")
-	case f.Started && !lost && (len(ran) != 1 || ran[0] != f.Handle.Token):
-		t.Errorf("it is started with token %s, and %v ran", f.Handle.Token, ran)
+	case f.Started && !lost && (len(s.ran) != 1 || s.ran[0] != f.Handle.Token):
+		t.Errorf("it is started with token %s, and %v ran", f.Handle.Token, s.ran)
 	}
 	return fmt.Sprintf("started=%t lost=%t", f.Started, lost)
 }
@@ -140,9 +165,9 @@ func (w world) play(t *testing.T, choose func() int, width func(int)) string {
 // model is a host whose programs are models of the wrapper.
 type model struct {
 	host.Host
-	disk files.FS
-	boot string
-	ran  *[]string
+	stage *stage
+	disk  files.FS
+	boot  string
 }
 
 func (m *model) ID() string                           { return "model" }
@@ -159,49 +184,50 @@ func (m *model) Start(ctx context.Context, c host.Command) (host.Process, error)
 	}
 	_ = m.disk.Link(ctx, own, taken) // what is there then decides
 	if b, err := files.ReadFile(ctx, m.disk, taken); err == nil && string(b) == me+"\n" {
-		*m.ran = append(*m.ran, token)
+		m.stage.ran = append(m.stage.ran, token)
 	}
 	return host.Process{PID: 4711, Start: 42, Boot: m.boot}, nil
 }
 
-// memory is a disk: what runners use of one.
+// memory is a disk: what names hold.
 type memory map[string]string
 
-// steps is a memory that announces each step before it is done. A Put is none: its names are its writer's own.
+// steps is the stage's disk, as far as launching and settling use one. It announces each step before it is done. A
+// Put is none: its names are its writer's own.
 type steps struct {
-	memory
-	step func()
+	stage *stage
+	step  func()
 }
 
-func (m memory) Put(_ context.Context, name string, r io.Reader, _ files.PutOptions) error {
+func (s steps) Put(_ context.Context, name string, r io.Reader, _ files.PutOptions) error {
 	b, err := io.ReadAll(r)
-	m[name] = string(b)
+	s.stage.disk[name] = string(b)
 	return err
 }
 
 func (s steps) Link(_ context.Context, from, to string) error {
 	s.step()
-	if _, ok := s.memory[to]; ok {
+	if _, ok := s.stage.disk[to]; ok {
 		return fs.ErrExist
 	}
-	s.memory[to] = s.memory[from]
+	s.stage.disk[to] = s.stage.disk[from]
 	return nil
 }
 
 func (s steps) Open(_ context.Context, name string) (io.ReadSeekCloser, error) {
 	s.step()
-	content, ok := s.memory[name]
+	content, ok := s.stage.disk[name]
 	if !ok {
 		return nil, fs.ErrNotExist
 	}
 	return closer{strings.NewReader(content)}, nil
 }
 
-func (memory) Stat(context.Context, string) (fs.FileInfo, error)   { panic("not used") }
-func (memory) List(context.Context, string) ([]fs.FileInfo, error) { panic("not used") }
-func (memory) Mkdir(context.Context, string) error                 { panic("not used") }
-func (memory) Rename(context.Context, string, string) error        { panic("not used") }
-func (memory) Remove(context.Context, string) error                { panic("not used") }
+func (steps) Stat(context.Context, string) (fs.FileInfo, error)   { panic("not used") }
+func (steps) List(context.Context, string) ([]fs.FileInfo, error) { panic("not used") }
+func (steps) Mkdir(context.Context, string) error                 { panic("not used") }
+func (steps) Rename(context.Context, string, string) error        { panic("not used") }
+func (steps) Remove(context.Context, string) error                { panic("not used") }
 
 type closer struct{ *strings.Reader }
 

@@ -62,8 +62,8 @@ func (t *tx) apply(r *row, c job.Change, live bool, eff *store.Effects) (store.A
 	switch {
 	case r.Epoch != g.Epoch || !live:
 		return stands(store.Fenced), nil
-	case r.Custody == job.Worker && r.Session != g.Fence.Session:
-		return stands(store.Fenced), nil
+	case r.Custody == job.Worker && r.Session != g.Fence.Session, r.Custody != job.Worker && g.Fence.Duty == "":
+		return stands(store.Fenced), nil // a session decides on the jobs it holds, a duty on all others
 	case r.N != g.N || r.Place != g.Place:
 		return stands(store.Conflict), nil
 	}
@@ -93,14 +93,18 @@ func (t *tx) replayed(r *row, c job.Change) (a store.Applied, ok bool, err error
 		if v[1].(int64) != c.From.Epoch || (cause != job.CauseWork && cause != job.CauseTurned) || actor(v[5]) != c.From.Fence.Actor() {
 			return nil
 		}
+		n, state := v[0].(int64), job.State(text(v[2]))
+		if !asked(c.Path[n-first].State, state) && (n < last || cause != job.CauseTurned) {
+			return nil // another change that went out from the same place
+		}
 		made++
-		if v[0].(int64) == last {
+		if n == last {
 			a.Outcome = store.OK
 			if cause == job.CauseTurned {
 				a.Outcome = store.Turned
 			}
 			a.Now = job.Guard{
-				Place: job.Place{State: job.State(text(v[2])), Custody: job.Custody(text(v[3]))},
+				Place: job.Place{State: state, Custody: job.Custody(text(v[3]))},
 				Epoch: c.From.Epoch, N: last, Fence: c.From.Fence,
 			}
 			if a.Now.Place.Custody != c.From.Place.Custody {
@@ -111,6 +115,13 @@ func (t *tx) replayed(r *row, c job.Change) (a store.Applied, ok bool, err error
 	}, r.seq, first, last)
 	a.Wish = r.Wish
 	return a, made == len(c.Path), err
+}
+
+// asked reports whether a change that asked for state want is in the history as state got: the gate may have chosen
+// between the two states in which a job waits.
+func asked(want, got job.State) bool {
+	waits := func(s job.State) bool { return s == job.Waiting || s == job.Pending }
+	return want == got || waits(want) && waits(got)
 }
 
 // fence reports whether the holder of a fence is alive. The zero fence is no holder: only the store itself decides

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -99,9 +100,18 @@ func decodeRenewal(a *store.Renewal, wishes, ready, duties string) error {
 	return nil
 }
 
-// takeDuties keeps of the duties held those that are wanted, and takes the others that nobody alive holds.
+// takeDuties keeps of the duties held those that are wanted, gives up the others, and takes those that are wanted and
+// that nobody alive holds.
 func (t *tx) takeDuties(r store.Renew, held []store.Duty) ([]store.Duty, error) {
 	var duties []store.Duty
+	for _, d := range held {
+		if slices.Contains(r.Duties, d.Name) {
+			continue
+		}
+		if _, err := t.exec(`UPDATE duties SET session = zeroblob(16) WHERE name = ?`, d.Name); err != nil {
+			return nil, err
+		}
+	}
 	for _, name := range r.Duties {
 		kept := false
 		for _, d := range held {

@@ -135,6 +135,9 @@ func (s *Store) jobs(ctx context.Context, where string, args ...any) (jobs []job
 // query runs a statement on a connection that reads.
 func (s *Store) query(ctx context.Context, sql string, columns int, each func(row []driver.Value), args ...any) error {
 	s.statements.Add(1)
+	if s.closed.Load() {
+		return errClosed
+	}
 	rows, err := s.read.QueryContext(ctx, sql, args...)
 	if err != nil {
 		return classify(err)

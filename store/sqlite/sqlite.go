@@ -48,6 +48,7 @@ type Store struct {
 	write      *writer  // nil when read-only
 	read       *sql.DB
 	statements atomic.Int64
+	closed     atomic.Bool
 }
 
 var _ store.Store = (*Store)(nil)
@@ -121,6 +122,7 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 
 // Close implements [store.Store]. Sessions that are still open end as crashed when the folder is opened again.
 func (s *Store) Close() error {
+	s.closed.Store(true)
 	if s.write == nil {
 		return s.read.Close()
 	}
