@@ -189,16 +189,16 @@ func TestGates(t *testing.T) {
 			began := time.Now()
 			pawl.Handle(w.svc, "late", func(context.Context, *pawl.Task[int]) (time.Duration, error) { return time.Since(began), nil })
 			w.start()
-			hour := w.submit("late", 1, delay(time.Hour))[0]
+			long := w.submit("late", 1, delay(10*time.Minute))[0]
 			synctest.Wait()
 			minute := w.submit("late", 1, delay(time.Minute))[0]
 			date := w.submit("late", 1, func(r *pawl.Request) { r.Spec.NotBefore = began.Add(90 * time.Second) })[0]
 			now := w.submit("late", 1)[0]
-			w.at(hour, job.Waiting, job.Gate)
+			w.at(long, job.Waiting, job.Gate)
 			w.at(minute, job.Waiting, job.Gate)
 			w.at(now, job.Finished, job.None)
-			w.finish(job.Finished, hour, minute, date)
-			for id, want := range map[job.ID]time.Duration{hour: time.Hour, minute: time.Minute, date: 90 * time.Second} {
+			w.finish(job.Finished, long, minute, date)
+			for id, want := range map[job.ID]time.Duration{long: 10 * time.Minute, minute: time.Minute, date: 90 * time.Second} {
 				if got := string(w.job(id).Result); got != fmt.Sprint(int64(want)) {
 					t.Errorf("job ran after %s, want %d", got, want)
 				}
@@ -210,8 +210,8 @@ func TestGates(t *testing.T) {
 		bubble(t, pawl.Config{}, func(w *world) {
 			pawl.Handle(w.svc, "late", func(context.Context, *pawl.Task[int]) (none, error) { return none{}, nil })
 			w.start()
-			ids := w.submit("late", 2500, delay(time.Minute)) // more than one call moves
-			w.finish(job.Finished, ids...)
+			w.submit("late", 1100, delay(time.Minute)) // more than one call moves
+			w.count(job.Finished, 1100)
 		})
 	})
 
@@ -250,11 +250,11 @@ func TestGates(t *testing.T) {
 			pawl.Handle(w.svc, "tail", func(context.Context, *pawl.Task[int]) (none, error) { return none{}, nil })
 			w.start()
 			heads := w.submit("head", 2, delay(time.Second))
-			tails := w.submit("tail", 2500, func(r *pawl.Request) {
+			w.submit("tail", 1100, func(r *pawl.Request) {
 				r.After = []store.After{{Job: heads[0], Need: job.NeedFinished}, {Job: heads[1], Need: job.NeedEnded}}
 			})
 			w.wish(w.svc.Cancel, heads[1])
-			w.finish(job.Finished, tails...)
+			w.count(job.Finished, 1101)
 		})
 	})
 
@@ -319,7 +319,7 @@ func TestSteps(t *testing.T) {
 
 	t.Run("a job that comes straight back is run again", func(t *testing.T) {
 		var y tally
-		const rounds = 100
+		const rounds = 30
 		kind := kindFunc(func(_ context.Context, r *engine.Run) engine.Outcome {
 			defer y.enter(r.Job.ID)()
 			if r.Job.N < 2*rounds {

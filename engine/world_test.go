@@ -30,7 +30,8 @@ type world struct {
 	cfg    pawl.Config
 	svc    *pawl.Service
 
-	repairs int64 // that are expected
+	repairs int64    // that are expected
+	look    []job.ID // the jobs whose history is checked in the end; all by default
 	quit    context.CancelCauseFunc
 	ended   chan error
 }
@@ -58,7 +59,7 @@ func bubble(t *testing.T, cfg pawl.Config, test func(w *world)) {
 			if n := w.svc.Repaired(); n != w.repairs {
 				t.Errorf("%d things were found that no wake-up told of, want %d", n, w.repairs)
 			}
-			storetest.Check(t, st, "default")
+			storetest.Check(t, st, "default", w.look...)
 			if err := st.Close(); err != nil {
 				t.Errorf("close: %v", err)
 			}
@@ -164,6 +165,28 @@ func (w *world) finish(want job.State, ids ...job.ID) {
 		if j.State != want {
 			w.Errorf("job %s ended %s (%s: %s), want %s", id, j.State, j.Code, j.Message, want)
 		}
+	}
+}
+
+// count waits until n jobs are in a state, and spares the time to look at each in the end.
+func (w *world) count(state job.State, n int) {
+	w.Helper()
+	for {
+		c, err := w.svc.Count(context.Background())
+		if err != nil {
+			w.Fatal(err)
+		}
+		if c[state] == n {
+			break
+		}
+		time.Sleep(time.Second)
+	}
+	p, err := w.svc.List(context.Background(), store.Query{Limit: 20})
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, j := range p.Jobs {
+		w.look = append(w.look, j.ID)
 	}
 }
 

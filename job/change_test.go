@@ -85,7 +85,7 @@ func TestChangeCheck(t *testing.T) {
 func TestJoin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		j := program(at(job.SubmittingJob, job.Worker))
-		j.Live = rapid.Bool().Draw(t, "live")
+		j.Live, j.Suspect = rapid.Bool().Draw(t, "live"), 2
 		step := func(label string, live bool, to job.Custody, states ...job.State) job.Change {
 			c := change(j, to, job.Patch{}, states...)
 			if rapid.Bool().Draw(t, label+" launches or ends a launch") {

@@ -98,6 +98,7 @@ func TestTurn(t *testing.T) {
 		{name: "a pause of what would be blocked goes on where the block would", job: wishes(pause, program(worker(job.StagingInputs))), to: job.Recovery, set: job.Patch{Resume: job.StagingInputs}, path: []job.State{job.Blocked}, want: at(job.Paused, job.User), resume: job.StagingInputs},
 		{name: "an end stands against a pause", job: wishes(pause, task(worker(job.Running))), to: job.None, path: []job.State{job.Finished}},
 		{name: "a pause waits while the worker keeps the job", job: wishes(pause, program(worker(job.StagingInputs))), to: job.Worker, path: []job.State{job.StagingJob}},
+		{name: "a pause lets through what is to be watched", job: wishes(pause, program(worker(job.SubmittingJob))), to: job.Monitor, path: []job.State{job.Queued}},
 		{name: "a pause keeps a live launch from being blocked", job: wishes(pause, live(program(worker(job.SubmittingJob)))), to: job.Recovery, set: job.Patch{Resume: job.SubmittingJob}, path: []job.State{job.Blocked}, want: at(job.SubmittingJob, job.Ready)},
 		{name: "a pause lets a live launch go to its watcher", job: wishes(pause, live(program(worker(job.SubmittingJob)))), to: job.Monitor, path: []job.State{job.Queued}},
 
@@ -388,6 +389,7 @@ func TestOwesAndReleases(t *testing.T) {
 		{"another attempt gives up nothing", running, at(job.Waiting, job.Gate), all, nil, nil},
 		{"an end before the start gives up both", at(job.Waiting, job.Gate), at(job.Canceled, job.None), all, dependants, both},
 		{"an end gives up the key until done", running, at(job.Finished, job.None), job.TieUniqueDone, nil, done},
+		{"an end is told once", at(job.Finished, job.None), at(job.Finished, job.None), all, nil, nil},
 		{"the key until done outlives the start", ready, running, job.TieUniqueDone, nil, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -30,11 +30,15 @@ func TestIDsIncrease(t *testing.T) {
 		}
 	})
 	t.Run("within a millisecond", func(t *testing.T) {
-		var first, second idSource // two processes
 		now := time.UnixMilli(1_750_000_000_123)
-		a, b := first.next(now), second.next(now.Add(10*time.Microsecond))
-		if slices.Compare(a[:], b[:]) >= 0 {
-			t.Errorf("%s was made 10µs after %s", b, a)
+		var last ID
+		for range 90 {
+			var s idSource // each in another process
+			id := s.next(now)
+			if slices.Compare(last[:], id[:]) >= 0 {
+				t.Errorf("%s was made 10µs after %s", id, last)
+			}
+			last, now = id, now.Add(10*time.Microsecond)
 		}
 	})
 	t.Run("side by side", func(t *testing.T) {

@@ -40,11 +40,15 @@ type Jobs interface {
 
 	// Claim moves ready jobs into the session's custody and returns them. It locks the session and checks its lease
 	// by the database's clock in the same transaction: Fenced when it is not alive. Repeated with the same id it
-	// answers the same jobs, less those that have moved on. A job may only be started once Claim has returned.
+	// answers the same jobs, less those that have moved on; when all have, it claims anew. Without queues or kinds it
+	// claims nothing. A job may only be started once Claim has returned.
 	Claim(context.Context, Claim) ([]job.Job, error)
 
-	// Apply makes changes and answers each by its index. A job appears at most once. An error means that none was
-	// applied; a kind other than Unavailable and Closed lays the blame on one of them, to be found by halving.
+	// Apply makes changes and answers each by its index. A job appears at most once. A session decides on the jobs it
+	// holds, a duty on those in monitor and recovery; any other fence is Fenced. A repeated change, the same to the
+	// letter, is answered as it was the first time; another one under the same id is a Conflict or Fenced. An error
+	// means that none was applied; a kind other than Unavailable and Closed lays the blame on one of them, to be found
+	// by halving.
 	Apply(context.Context, []job.Change) ([]Applied, Effects, error)
 
 	// Wish writes what a person wants of jobs, and carries it out at once on those that no worker and no watcher
@@ -110,7 +114,7 @@ type Resources interface {
 type Effects struct {
 	Ready []job.Line    // lines that got ready jobs
 	Owed  bool      // there are follow-ups to pay
-	Due   time.Time // the earliest time at which a job that this call put behind a schedule gate is due; zero: none
+	Due   time.Time // when the first job that this call put behind a schedule gate is due (of Due: the first of all); zero: none
 	Held  []job.ID  // sessions whose jobs have a wish that they must obey
 	Watch []string  // machines whose watcher must look: a job entered monitor, or has a wish there
 }

@@ -6,20 +6,21 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
 )
 
-// chaosCommand is the program that crash tests kill: the service on a folder, with a load of mixed jobs. It is hidden,
-// and everything but the load is the same code as that of the other commands.
+// chaosCommand is the program that crash tests kill (internal/chaos): the service on a folder, with a load of mixed
+// jobs. It is hidden, and everything but the load is the same code as that of the other commands.
 func chaosCommand() *cobra.Command {
-	var ledger string
-	var jobs int
-	var seed uint64
+	var l load
+	var lease time.Duration
 	cmd := &cobra.Command{
 		Use:    "chaos",
 		Short:  "Run a load of mixed jobs for crash tests",
@@ -30,27 +31,52 @@ func chaosCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return chaos(cmd.Context(), cmd.OutOrStdout(), dir, ledger, jobs, seed)
+			return l.run(cmd.Context(), cmd.OutOrStdout(), dir, lease)
 		},
 	}
-	cmd.Flags().StringVar(&ledger, "ledger", "", "file to which jobs append what they did")
-	cmd.Flags().IntVar(&jobs, "jobs", 500, "how many jobs")
-	cmd.Flags().Uint64Var(&seed, "seed", 1, "seed of the load")
+	cmd.Flags().StringVar(&l.ledger, "ledger", "", "file to which jobs append what they did")
+	cmd.Flags().IntVar(&l.jobs, "jobs", 500, "how many jobs")
+	cmd.Flags().Uint64Var(&l.seed, "seed", 1, "seed of the load")
+	cmd.Flags().DurationVar(&lease, "lease", 0, "how long the session outlives its last renewal")
 	return cmd
+}
+
+// load is the jobs of a crash test. The same seed makes the same jobs, so that each run submits what the one before
+// did, under the same external ids.
+//
+// The ledger is what the world outside knows. Its lines are:
+//
+//	accepted <job> <external id> <state> <attempts> <prerequisite or -> <need or ->
+//	cancel <job>                     about to ask for it
+//	canceled <job>                   it was granted
+//	launch <job> <attempt> <pid>     written by the program itself
+//	task <job> <attempt> <epoch>     written by the handler, when it begins
+//
+// state and attempts are how the job ends if nobody cancels it and its prerequisite is met.
+type load struct {
+	ledger string
+	jobs   int
+	seed   uint64
 }
 
 // chaosBatch is how many jobs one call submits.
 const chaosBatch = 25
 
-// chaos submits the load, again with the same external ids after each crash, and runs until every job has ended.
-func chaos(ctx context.Context, out io.Writer, dir, ledger string, jobs int, seed uint64) error {
-	n, err := openNode(ctx, dir, nodeOptions{slots: map[job.Lane]int{job.LaneFinish: 4, job.LaneLaunch: 4, job.LanePrepare: 8, job.LaneTask: 20}})
+// run submits the load, again with the same external ids after each crash, and runs until every job has ended.
+func (l *load) run(ctx context.Context, out io.Writer, dir string, lease time.Duration) error {
+	if err := os.WriteFile(l.input(), []byte("an input\n"), 0o600); err != nil {
+		return err
+	}
+	n, err := openNode(ctx, dir, nodeOptions{
+		slots: map[job.Lane]int{job.LaneFinish: 4, job.LaneLaunch: 4, job.LanePrepare: 8, job.LaneTask: 20},
+		lease: lease,
+	})
 	if err != nil {
 		return err
 	}
 	defer n.close() //nolint:errcheck // everything that counts is durable before
 	pawl.Handle(n.Service, "chaos", func(ctx context.Context, t *pawl.Task[chaosTask]) (struct{}, error) {
-		return struct{}{}, t.Args.run(ctx, ledger, &t.Job)
+		return struct{}{}, t.Args.run(ctx, l, &t.Job)
 	})
 	running, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -60,15 +86,22 @@ func chaos(ctx context.Context, out io.Writer, dir, ledger string, jobs int, see
 		stop(fmt.Errorf("the service stopped: %w", err))
 		ended <- err
 	}()
-	ids, err := chaosSubmit(running, n, ledger, jobs, seed)
+	ids, err := l.submit(running, n)
 	if err != nil {
 		return err
 	}
+	var people sync.WaitGroup
+	people.Go(func() {
+		if err := l.meddle(running, n, ids); err != nil && running.Err() == nil {
+			stop(err)
+		}
+	})
 	for _, id := range ids {
 		if _, err := n.Wait(running, id); err != nil {
 			return err
 		}
 	}
+	people.Wait()
 	stop(nil)
 	if err := <-ended; err != nil {
 		return err
@@ -77,33 +110,33 @@ func chaos(ctx context.Context, out io.Writer, dir, ledger string, jobs int, see
 	return nil
 }
 
-// chaosSubmit submits the load and notes in the ledger what was acknowledged. Some jobs are canceled at once.
-func chaosSubmit(ctx context.Context, n *node, ledger string, jobs int, seed uint64) ([]job.ID, error) {
-	rnd := rand.New(rand.NewPCG(seed, 0))
+// submit submits the load and notes what was acknowledged. Some jobs are canceled at once.
+func (l *load) submit(ctx context.Context, n *node) ([]job.ID, error) {
 	var ids []job.ID
-	for from := 0; from < jobs; from += chaosBatch {
-		reqs := make([]pawl.Request, min(chaosBatch, jobs-from))
-		for i := range reqs {
-			reqs[i].Spec = chaosSpec(rnd, ledger, from+i)
+	for len(ids) < l.jobs {
+		from := len(ids)
+		made := make([]chaosJob, min(chaosBatch, l.jobs-from))
+		reqs := make([]pawl.Request, len(made))
+		for i := range made {
+			made[i] = l.job(from+i, ids)
+			reqs[i] = made[i].Request
 		}
 		answers, err := n.Submit(ctx, reqs...)
 		if err != nil {
 			return nil, err
 		}
 		for i, a := range answers {
-			if err := note(ledger, "accepted %s %s", a.ID, reqs[i].Spec.ExternalID); err != nil {
+			m, after := &made[i], "- -"
+			if len(m.After) > 0 {
+				after = fmt.Sprintf("%s %s", m.After[0].Job, m.After[0].Need)
+			}
+			if err := l.note("accepted %s %s %s %d %s", a.ID, m.Spec.ExternalID, m.state, m.attempts, after); err != nil {
 				return nil, err
 			}
 			ids = append(ids, a.ID)
 			if (from+i)%29 == 11 {
-				answers, err := n.Cancel(ctx, a.ID)
-				if err != nil {
+				if _, err := l.cancel(ctx, n, a.ID); err != nil {
 					return nil, err
-				}
-				if answers[0].Err == nil {
-					if err := note(ledger, "canceled %s", a.ID); err != nil {
-						return nil, err
-					}
 				}
 			}
 		}
@@ -111,27 +144,128 @@ func chaosSubmit(ctx context.Context, n *node, ledger string, jobs int, seed uin
 	return ids, nil
 }
 
-// chaosSpec makes job number i: programs that end well or badly, with and without retries, and tasks that end well,
-// fail and are retried, wait, or are delayed.
-func chaosSpec(rnd *rand.Rand, ledger string, i int) job.Spec {
-	millis := rnd.IntN(40)
-	delay := rnd.IntN(200)
-	ext := fmt.Sprintf("chaos-%d", i)
-	if i%3 == 0 {
-		// The program tells the ledger that it was launched, and which attempt that is. O_APPEND makes lines whole.
-		script := fmt.Sprintf(`echo "launch $PAWL_JOB_ID $PAWL_ATTEMPT $$" >> "$0"; sleep 0.%03d; echo out; exit %d`, millis, i/3%4/3*3)
-		return job.Spec{
-			ExternalID: ext, Command: []string{"/bin/sh", "-c", script, ledger},
-			Retry: &job.RetryPolicy{MaxAttempts: 2, Backoff: job.Backoff{Kind: job.BackoffConstant, Base: job.Duration(10 * time.Millisecond)}},
+// meddle is what people do meanwhile: they cancel some jobs, and pause others and let them go on.
+func (l *load) meddle(ctx context.Context, n *node, ids []job.ID) error {
+	rnd := rand.New(rand.NewPCG(l.seed, 1<<32))
+	var paused []job.ID
+	for _, i := range rnd.Perm(len(ids)) {
+		granted := false
+		var err error
+		switch {
+		case i%17 == 3:
+			granted, err = l.cancel(ctx, n, ids[i])
+		case i%13 == 6:
+			var answers []store.Wished
+			if answers, err = n.Pause(ctx, ids[i]); err == nil && answers[0].Err == nil {
+				granted, paused = true, append(paused, ids[i])
+			}
+		}
+		if err != nil {
+			return err
+		}
+		if !granted { // it has ended, say
+			continue
+		}
+		select {
+		case <-time.After(time.Duration(rnd.IntN(60)) * time.Millisecond):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if len(paused) > 1 {
+			if _, err := n.Resume(ctx, paused[0]); err != nil {
+				return err
+			}
+			paused = paused[1:]
 		}
 	}
-	s := pawl.NewTask("chaos", chaosTask{Millis: millis, Fails: i % 7 / 5})
-	s.ExternalID = ext
-	s.Retry = &job.RetryPolicy{MaxAttempts: 3, Backoff: job.Backoff{Kind: job.BackoffConstant, Base: job.Duration(20 * time.Millisecond)}}
-	if i%11 == 0 {
-		s.Delay = job.Duration(time.Duration(delay) * time.Millisecond)
+	if len(paused) == 0 {
+		return nil
 	}
-	return s
+	_, err := n.Resume(ctx, paused...)
+	return err
+}
+
+// cancel asks for the end of a job and reports whether that was granted.
+func (l *load) cancel(ctx context.Context, n *node, id job.ID) (bool, error) {
+	if err := l.note("cancel %s", id); err != nil {
+		return false, err
+	}
+	answers, err := n.Cancel(ctx, id)
+	if err != nil || answers[0].Err != nil {
+		return false, err
+	}
+	return true, l.note("canceled %s", id)
+}
+
+// A chaosJob is one job of the load, and how it ends if it is left alone.
+type chaosJob struct {
+	pawl.Request
+	state    job.State
+	attempts int
+}
+
+// job makes job number i: programs that end well or badly, at once or at the second attempt, with and without inputs;
+// tasks that end well or fail and are retried; of both, some that are delayed, hold keys, or wait for another.
+func (l *load) job(i int, before []job.ID) chaosJob {
+	rnd := rand.New(rand.NewPCG(l.seed, uint64(i)))
+	c := chaosJob{state: job.Finished, attempts: 1}
+	millis, delay := rnd.IntN(40), rnd.IntN(200)
+	if i%3 == 0 {
+		l.program(&c, i/3, millis)
+	} else {
+		t := chaosTask{Millis: millis, Fails: []int{0, 0, 0, 0, 0, 1, 9}[i%7]}
+		c.Spec = pawl.NewTask("chaos", t)
+		c.Spec.Retry = constant(3, 20*time.Millisecond)
+		c.attempts = min(3, 1+t.Fails)
+		if t.Fails >= 3 {
+			c.state = job.Failed
+		}
+	}
+	c.Spec.ExternalID = fmt.Sprintf("chaos-%d", i)
+	if i%11 == 0 {
+		c.Spec.Delay = job.Duration(time.Duration(delay) * time.Millisecond)
+	}
+	switch i % 8 {
+	case 1:
+		c.Unique = []store.Unique{{Mode: job.UntilDone, Key: c.Spec.ExternalID}}
+	case 6:
+		c.Unique = []store.Unique{{Mode: job.UntilStart, Key: c.Spec.ExternalID}}
+	}
+	if len(before) > 0 && i%5 == 2 {
+		need := []job.Need{job.NeedFinished, job.NeedEnded}[rnd.IntN(2)]
+		c.After = []store.After{{Job: before[rnd.IntN(len(before))], Need: need}}
+	}
+	return c
+}
+
+// program makes program number n. It tells the ledger that it was launched, and which attempt that is; O_APPEND makes
+// lines whole.
+func (l *load) program(c *chaosJob, n, millis int) {
+	if n%5 == 4 {
+		millis += 300
+	}
+	end := "0"
+	switch n % 4 {
+	case 1:
+		end, c.attempts = "$((PAWL_ATTEMPT < 2))", 2
+	case 3:
+		end, c.state, c.attempts = "3", job.Failed, 2
+	}
+	read := ""
+	if n%2 == 0 {
+		c.Spec.Inputs = []job.Input{{From: l.input(), To: "in/a"}, {From: l.input(), To: "in/b"}}
+		read = "cat in/a in/b; "
+	}
+	script := fmt.Sprintf(`echo "launch $PAWL_JOB_ID $PAWL_ATTEMPT $$" >> "$0"; sleep 0.%03d; echo "$PAWL_JOB_ID $PAWL_ATTEMPT"; %s`+
+		`mkdir -p made; echo "$PAWL_ATTEMPT" > made/file; exit %s`, millis, read, end)
+	c.Spec.Command = []string{"/bin/sh", "-c", script, l.ledger}
+	c.Spec.Retry = constant(2, 10*time.Millisecond)
+}
+
+func (l *load) input() string { return l.ledger + ".input" }
+
+func constant(attempts int, d time.Duration) *job.RetryPolicy {
+	return &job.RetryPolicy{MaxAttempts: attempts, Backoff: job.Backoff{Kind: job.BackoffConstant, Base: job.Duration(d)}}
 }
 
 // A chaosTask is the arguments of a task of the load.
@@ -140,8 +274,8 @@ type chaosTask struct {
 	Fails  int `json:"fails"`  // how many attempts fail
 }
 
-func (c chaosTask) run(ctx context.Context, ledger string, j *job.Job) error {
-	if err := note(ledger, "task %s %d %d", j.ID, j.Attempt, j.Epoch); err != nil {
+func (c chaosTask) run(ctx context.Context, l *load, j *job.Job) error {
+	if err := l.note("task %s %d %d", j.ID, j.Attempt, j.Epoch); err != nil {
 		return err
 	}
 	select {
@@ -156,8 +290,8 @@ func (c chaosTask) run(ctx context.Context, ledger string, j *job.Job) error {
 }
 
 // note appends a line to the ledger.
-func note(ledger, format string, args ...any) error {
-	f, err := os.OpenFile(ledger, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+func (l *load) note(format string, args ...any) error {
+	f, err := os.OpenFile(l.ledger, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -39,6 +40,7 @@ type node struct {
 // nodeOptions are what commands vary.
 type nodeOptions struct {
 	slots map[job.Lane]int
+	lease time.Duration
 }
 
 // dataDir returns the folder of --dir, or the default one, as an absolute path.
@@ -98,7 +100,7 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 	bus := &local.Broker{}
 	watcher = app.NewWatcher(kind, st, bus)
 	n.Service = pawl.New(pawl.Config{
-		Store: st, Broker: bus, Principal: userName(), Machine: machine, Slots: o.slots, Log: log,
+		Store: st, Broker: bus, Principal: userName(), Machine: machine, Slots: o.slots, Lease: o.lease, Log: log,
 		Kinds: map[string]engine.Kind{job.KindApp: kind}, Duties: []engine.Duty{watcher.Duty()},
 	})
 	return n, nil

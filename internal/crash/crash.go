@@ -70,6 +70,14 @@ func At(name string) {
 	}
 }
 
+// Chosen returns the name of the point to die at; "" if there is none.
+func Chosen() string {
+	if s := chosen(); s != nil {
+		return s.name
+	}
+	return ""
+}
+
 type spot struct {
 	name string
 	left atomic.Int64 // passes until the end

@@ -3,6 +3,8 @@ package crashstore
 
 import (
 	"context"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawl-jobs/pawl/internal/crash"
@@ -11,9 +13,19 @@ import (
 )
 
 // Wrap returns s with a point before and after each operation that the loops call.
-func Wrap(s store.Store) store.Store { return crashing{s} }
+//
+// A session lists what it holds only when the answer of a claim was lost with it, which no crash of its own process
+// does. So for a process that is to die there, one job is kept back from the answer of a claim.
+func Wrap(s store.Store) store.Store {
+	c := &crashing{Store: s}
+	c.keep.Store(strings.HasPrefix(crash.Chosen(), "store.held."))
+	return c
+}
 
-type crashing struct{ store.Store }
+type crashing struct {
+	store.Store
+	keep atomic.Bool // a claimed job is still to be kept back
+}
 
 func around[T any](op string, f func() (T, error)) (T, error) {
 	crash.At("store." + op + ".before")
@@ -22,57 +34,61 @@ func around[T any](op string, f func() (T, error)) (T, error) {
 	return v, err
 }
 
-func (c crashing) Submit(ctx context.Context, s store.Submission) (a []store.Submitted, eff store.Effects, err error) {
+func (c *crashing) Submit(ctx context.Context, s store.Submission) (a []store.Submitted, eff store.Effects, err error) {
 	a, err = around("submit", func() ([]store.Submitted, error) { a, eff, err = c.Store.Submit(ctx, s); return a, err })
 	return a, eff, err
 }
 
-func (c crashing) Claim(ctx context.Context, q store.Claim) ([]job.Job, error) {
-	return around("claim", func() ([]job.Job, error) { return c.Store.Claim(ctx, q) })
+func (c *crashing) Claim(ctx context.Context, q store.Claim) ([]job.Job, error) {
+	jobs, err := around("claim", func() ([]job.Job, error) { return c.Store.Claim(ctx, q) })
+	if len(jobs) > 0 && c.keep.CompareAndSwap(true, false) {
+		jobs = jobs[1:]
+	}
+	return jobs, err
 }
 
-func (c crashing) Apply(ctx context.Context, cs []job.Change) (a []store.Applied, eff store.Effects, err error) {
+func (c *crashing) Apply(ctx context.Context, cs []job.Change) (a []store.Applied, eff store.Effects, err error) {
 	a, err = around("apply", func() ([]store.Applied, error) { a, eff, err = c.Store.Apply(ctx, cs); return a, err })
 	return a, eff, err
 }
 
-func (c crashing) Wish(ctx context.Context, w store.Wish) (a []store.Wished, eff store.Effects, err error) {
+func (c *crashing) Wish(ctx context.Context, w store.Wish) (a []store.Wished, eff store.Effects, err error) {
 	a, err = around("wish", func() ([]store.Wished, error) { a, eff, err = c.Store.Wish(ctx, w); return a, err })
 	return a, eff, err
 }
 
-func (c crashing) Due(ctx context.Context, limit int) (n int, eff store.Effects, err error) {
+func (c *crashing) Due(ctx context.Context, limit int) (n int, eff store.Effects, err error) {
 	n, err = around("due", func() (int, error) { n, eff, err = c.Store.Due(ctx, limit); return n, err })
 	return n, eff, err
 }
 
-func (c crashing) Pay(ctx context.Context, limit int) (n int, eff store.Effects, err error) {
+func (c *crashing) Pay(ctx context.Context, limit int) (n int, eff store.Effects, err error) {
 	n, err = around("pay", func() (int, error) { n, eff, err = c.Store.Pay(ctx, limit); return n, err })
 	return n, eff, err
 }
 
-func (c crashing) Expire(ctx context.Context, limit int) (n int, eff store.Effects, err error) {
+func (c *crashing) Expire(ctx context.Context, limit int) (n int, eff store.Effects, err error) {
 	n, err = around("expire", func() (int, error) { n, eff, err = c.Store.Expire(ctx, limit); return n, err })
 	return n, eff, err
 }
 
-func (c crashing) Begin(ctx context.Context, s store.Session) error {
+func (c *crashing) Begin(ctx context.Context, s store.Session) error {
 	_, err := around("begin", func() (struct{}, error) { return struct{}{}, c.Store.Begin(ctx, s) })
 	return err
 }
 
-func (c crashing) Renew(ctx context.Context, r store.Renew) (store.Renewal, error) {
+func (c *crashing) Renew(ctx context.Context, r store.Renew) (store.Renewal, error) {
 	return around("renew", func() (store.Renewal, error) { return c.Store.Renew(ctx, r) })
 }
 
-func (c crashing) End(ctx context.Context, session job.ID) (store.Effects, error) {
+func (c *crashing) End(ctx context.Context, session job.ID) (store.Effects, error) {
 	return around("end", func() (store.Effects, error) { return c.Store.End(ctx, session) })
 }
 
-func (c crashing) Held(ctx context.Context, session job.ID) ([]job.Job, error) {
+func (c *crashing) Held(ctx context.Context, session job.ID) ([]job.Job, error) {
 	return around("held", func() ([]job.Job, error) { return c.Store.Held(ctx, session) })
 }
 
-func (c crashing) Watched(ctx context.Context, machine string, since time.Time) ([]job.Job, error) {
+func (c *crashing) Watched(ctx context.Context, machine string, since time.Time) ([]job.Job, error) {
 	return around("watched", func() ([]job.Job, error) { return c.Store.Watched(ctx, machine, since) })
 }

@@ -96,10 +96,11 @@ func (t *tx) submit(sub *store.Submission, n *store.New, eff *store.Effects) (st
 			return orZero(a), err
 		}
 	}
-	slices.SortFunc(n.Unique, func(a, b store.Unique) int {
+	keys := slices.Clone(n.Unique)
+	slices.SortFunc(keys, func(a, b store.Unique) int {
 		return strings.Compare(string(a.Mode)+a.Key, string(b.Mode)+b.Key)
 	})
-	for _, u := range n.Unique {
+	for _, u := range keys {
 		rs, err := t.rows(`SELECT `+columns+` FROM unique_keys u JOIN jobs j ON j.seq = u.job
 			WHERE u.tenant = ? AND u.kind = ? AND u.mode = ? AND u.key = ?`, sub.Tenant, j.Kind, string(u.Mode), u.Key)
 		if err != nil {
@@ -163,7 +164,7 @@ func (t *tx) submit(sub *store.Submission, n *store.New, eff *store.Effects) (st
 	if err := t.event(seq, 1, 0, j.Place, job.CauseSubmit, optional(sub.By), job.Entry{}); err != nil {
 		return store.Submitted{}, err
 	}
-	for _, u := range n.Unique {
+	for _, u := range keys {
 		if _, err := t.exec(`INSERT INTO unique_keys (tenant, kind, mode, key, job) VALUES (?, ?, ?, ?, ?)`,
 			sub.Tenant, j.Kind, string(u.Mode), u.Key, seq); err != nil {
 			return store.Submitted{}, err
