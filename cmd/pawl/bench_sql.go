@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store/sqlite"
+)
+
+// What bare SQL does for a task: the statements that one would write by hand for this schema and these tasks. What is
+// the same for all of them stands in the statements.
+const (
+	sqlSubmitJob = `INSERT INTO jobs (id, tenant, owner, kind, name, queue, machine, priority, max_attempts, created,
+		state, custody, epoch, n, lane, attempt, since)
+		VALUES (?1, 'default', 'pawl', 'noop', ?2, 'default', '', 5, 10, ?3, 'PENDING', 'ready', 1, 1, 'task', 1, ?3)`
+	sqlSubmitSpec  = `INSERT INTO specs (seq, request) VALUES (?, ?)`
+	sqlSubmitEvent = `INSERT INTO events (job, n, epoch, state, custody, at, cause, actor)
+		VALUES (?, 1, 0, 'PENDING', 'ready', ?, 'submit', 'pawl')`
+	sqlClaim = `UPDATE jobs SET state = 'RUNNING', custody = 'worker', epoch = epoch + 1, n = n + 1, session = ?1, claim = ?2, since = ?3
+		WHERE seq IN (SELECT seq FROM jobs WHERE custody = 'ready' AND queue = 'default' AND kind = 'noop' AND machine = '' AND lane = 'task'
+			ORDER BY priority, created LIMIT ?4)
+		RETURNING seq, id, (SELECT request FROM specs WHERE specs.seq = jobs.seq)`
+	sqlClaimEvents = `INSERT INTO events (job, n, epoch, state, custody, at, cause, actor)
+		SELECT seq, n, epoch - 1, state, custody, since, 'claim', session FROM jobs WHERE session = ? AND claim = ?`
+	// A result is each job's own, so jobs end one by one.
+	sqlFinish = `UPDATE jobs SET state = 'FINISHED', custody = 'none', epoch = epoch + 1, n = n + 1, session = NULL, claim = NULL,
+		since = ?1, ended = ?1, code = 'NORMAL_COMPLETION', result = ?2 WHERE seq = ?3 AND epoch = 2 AND session = ?4`
+	sqlFinishEvent = `INSERT INTO events (job, n, epoch, state, custody, at, cause, actor, code)
+		VALUES (?, 3, 2, 'FINISHED', 'none', ?, 'work', ?, 'NORMAL_COMPLETION')`
+)
+
+// sql measures bare SQL on a fresh database in dir.
+func (b *tasksBench) sql(ctx context.Context, dir string) (r taskRound, err error) {
+	st, err := sqlite.Open(ctx, dir, sqlite.Options{})
+	if err != nil {
+		return r, err
+	}
+	if err := st.Close(); err != nil { // the schema is made
+		return r, err
+	}
+	// The settings under which the store itself writes.
+	settings := url.Values{"_txlock": {"immediate"}, "_pragma": {
+		"journal_mode(wal)", "synchronous(full)", "temp_store(memory)", "cache_size(-65536)",
+		"wal_autocheckpoint(4000)", "journal_size_limit(67108864)",
+	}}
+	path := (&url.URL{Path: filepath.Join(dir, sqlite.File)}).EscapedPath()
+	db, err := sql.Open("sqlite", "file:"+path+"?"+settings.Encode())
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	db.SetMaxOpenConns(1)
+	q, err := prepareBare(ctx, db)
+	if err != nil {
+		return r, err
+	}
+
+	begin, used := time.Now(), usedCPU()
+	for from := 0; from < b.jobs; from += b.batch {
+		if err := q.submit(ctx, from, min(b.batch, b.jobs-from)); err != nil {
+			return r, err
+		}
+	}
+	r.submit = time.Since(begin)
+	session := job.NewID()
+	for ended := 0; ended < b.jobs; {
+		claimed, err := q.claim(ctx, session, b.slots)
+		if err != nil {
+			return r, err
+		}
+		if len(claimed) == 0 {
+			return r, fmt.Errorf("bare SQL found no job after %d of %d", ended, b.jobs)
+		}
+		if err := q.finish(ctx, session, claimed); err != nil {
+			return r, err
+		}
+		ended += len(claimed)
+	}
+	r.whole, r.cpu = time.Since(begin), usedCPU()-used
+	return r, nil
+}
+
+// bareSQL is a database with its statements prepared.
+type bareSQL struct {
+	db                                    *sql.DB
+	submitJob, submitSpec, submitEvent    *sql.Stmt
+	claimJobs, claimEvents, end, endEvent *sql.Stmt
+}
+
+func prepareBare(ctx context.Context, db *sql.DB) (*bareSQL, error) {
+	q := &bareSQL{db: db}
+	for _, p := range []struct {
+		into **sql.Stmt
+		text string
+	}{
+		{&q.submitJob, sqlSubmitJob}, {&q.submitSpec, sqlSubmitSpec}, {&q.submitEvent, sqlSubmitEvent},
+		{&q.claimJobs, sqlClaim}, {&q.claimEvents, sqlClaimEvents}, {&q.end, sqlFinish}, {&q.endEvent, sqlFinishEvent},
+	} {
+		var err error
+		if *p.into, err = db.PrepareContext(ctx, p.text); err != nil {
+			return nil, err
+		}
+	}
+	return q, nil
+}
+
+// within runs f in a transaction.
+func (q *bareSQL) within(ctx context.Context, f func(*sql.Tx) error) error {
+	tx, err := q.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if err := f(tx); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+func (q *bareSQL) submit(ctx context.Context, from, n int) error {
+	return q.within(ctx, func(tx *sql.Tx) error {
+		submitJob, submitSpec, submitEvent := tx.Stmt(q.submitJob), tx.Stmt(q.submitSpec), tx.Stmt(q.submitEvent)
+		now := time.Now().UnixMicro()
+		for i := range n {
+			id := job.NewID()
+			r, err := submitJob.Exec(id[:], noop+"-"+id.Short(), now)
+			if err != nil {
+				return err
+			}
+			seq, err := r.LastInsertId()
+			if err != nil {
+				return err
+			}
+			if _, err := submitSpec.Exec(seq, fmt.Sprintf(`{"kind":"noop","args":{"n":%d}}`, from+i)); err != nil {
+				return err
+			}
+			if _, err := submitEvent.Exec(seq, now); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// claim takes up to n jobs, with what a handler would need of them, and returns their rows' numbers.
+func (q *bareSQL) claim(ctx context.Context, session job.ID, n int) (claimed []int64, err error) {
+	err = q.within(ctx, func(tx *sql.Tx) error {
+		claim, now := job.NewID(), time.Now().UnixMicro()
+		rows, err := tx.Stmt(q.claimJobs).Query(session[:], claim[:], now, n)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var seq int64
+			var id, request []byte
+			if err := rows.Scan(&seq, &id, &request); err != nil {
+				return err
+			}
+			claimed = append(claimed, seq)
+		}
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		_, err = tx.Stmt(q.claimEvents).Exec(session[:], claim[:])
+		return err
+	})
+	return claimed, err
+}
+
+func (q *bareSQL) finish(ctx context.Context, session job.ID, claimed []int64) error {
+	return q.within(ctx, func(tx *sql.Tx) error {
+		end, endEvent := tx.Stmt(q.end), tx.Stmt(q.endEvent)
+		now := time.Now().UnixMicro()
+		for _, seq := range claimed {
+			if _, err := end.Exec(now, nil, seq, session[:]); err != nil {
+				return err
+			}
+			if _, err := endEvent.Exec(seq, now, session[:]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
