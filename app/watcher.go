@@ -500,12 +500,12 @@ func (o *ending) change(f job.Fence) job.Change {
 
 // unreachable passes over an error that will go away: the next hint, or the next look at all programs, tries again.
 func (x *watch) unreachable(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return nil
-	}
-	if job.KindOf(err) == job.Unavailable {
+	case job.KindOf(err) == job.Unavailable:
 		x.kind.cfg.Log.Warn("watching is held up", "error", err)
-		return nil
+		return nil //nolint:nilerr // see above
 	}
 	return fmt.Errorf("watch: %w", err)
 }

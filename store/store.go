@@ -112,11 +112,11 @@ type Resources interface {
 
 // Effects say what a committed call means for others.
 type Effects struct {
-	Ready []job.Line    // lines that got ready jobs
-	Owed  bool      // there are follow-ups to pay
-	Due   time.Time // when the first job that this call put behind a schedule gate is due (of Due: the first of all); zero: none
-	Held  []job.ID  // sessions whose jobs have a wish that they must obey
-	Watch []string  // machines whose watcher must look: a job entered monitor, or has a wish there
+	Ready []job.Line // lines that got ready jobs
+	Owed  bool       // there are follow-ups to pay
+	Due   time.Time  // when the first job that this call put behind a schedule gate is due (of Due: the first of all); zero: none
+	Held  []job.ID   // sessions whose jobs have a wish that they must obey
+	Watch []string   // machines whose watcher must look: a job entered monitor, or has a wish there
 }
 
 // A Submission is one call's jobs.
@@ -243,7 +243,7 @@ type Renewal struct {
 	// NextExpiry is the earliest end of the lease of another session that is not closed; zero: there is none.
 	NextExpiry time.Time
 	Ready      []job.Line // lines this process serves that hold ready work
-	Duties     []Duty // those that it has now
+	Duties     []Duty     // those that it has now
 	// Unpaid says that follow-ups have been unpaid for longer than a lease.
 	Unpaid bool
 }

@@ -31,7 +31,7 @@ its name. While a process runs jobs in the folder, that process is asked to do i
 			if err != nil {
 				return err
 			}
-			defer r.close() //nolint:errcheck // it only read
+			defer r.close()
 			j, err := r.lookup(ctx, args[0])
 			if err != nil {
 				return err
@@ -41,7 +41,7 @@ its name. While a process runs jobs in the folder, that process is asked to do i
 			case job.KindOf(err) == job.Locked:
 				j, err = askToCancel(ctx, r.dir, j.ID)
 			case err == nil:
-				defer n.close() //nolint:errcheck // everything that counts is durable before
+				defer n.close()
 				j, err = n.cancelHere(ctx, j.ID)
 			}
 			if err != nil {
@@ -104,7 +104,7 @@ func (n *node) listen(ctx context.Context) (stop func(), err error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 		defer cancel()
 		if srv.Shutdown(ctx) != nil {
-			srv.Close() //nolint:errcheck // it is going anyway
+			srv.Close()
 		}
 		<-done
 	}, nil

@@ -74,7 +74,7 @@ func (l *load) run(ctx context.Context, out io.Writer, dir string, lease time.Du
 	if err != nil {
 		return err
 	}
-	defer n.close() //nolint:errcheck // everything that counts is durable before
+	defer n.close()
 	pawl.Handle(n.Service, "chaos", func(ctx context.Context, t *pawl.Task[chaosTask]) (struct{}, error) {
 		return struct{}{}, t.Args.run(ctx, l, &t.Job)
 	})

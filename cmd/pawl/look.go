@@ -33,7 +33,7 @@ func listCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			defer n.close() //nolint:errcheck // it only read
+			defer n.close()
 			page, err := n.List(cmd.Context(), store.Query{Limit: limit})
 			if err != nil {
 				return err
@@ -184,7 +184,7 @@ func withJob(f func(context.Context, io.Writer, *node, *job.Job) error) func(*co
 		if err != nil {
 			return err
 		}
-		defer n.close() //nolint:errcheck // it only read
+		defer n.close()
 		j, err := n.lookup(cmd.Context(), args[0])
 		if err != nil {
 			return err

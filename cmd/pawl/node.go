@@ -71,7 +71,7 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 	}
 	defer func() {
 		if err != nil {
-			n.close() //nolint:errcheck // the first error counts
+			n.close()
 		}
 	}()
 	machine, err := machineID(dir)

@@ -107,7 +107,7 @@ func runJob(ctx context.Context, out io.Writer, dir string, spec job.Spec, key s
 	if err != nil {
 		return err
 	}
-	defer n.close() //nolint:errcheck // everything that counts is durable before
+	defer n.close()
 	answers, err := n.Submit(ctx, pawl.Request{Spec: spec, Unique: []store.Unique{{Mode: job.UntilDone, Key: key}}})
 	if err != nil {
 		return err

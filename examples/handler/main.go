@@ -62,7 +62,7 @@ func run(ctx context.Context, dir, data string, pause time.Duration) error {
 	if err != nil {
 		return err
 	}
-	defer st.Close() //nolint:errcheck // everything that counts is durable before
+	defer st.Close()
 
 	svc := pawl.New(pawl.Config{Store: st, Broker: &local.Broker{}})
 	pawl.Handle(svc, "count-words", func(ctx context.Context, t *pawl.Task[countFile]) (count, error) {

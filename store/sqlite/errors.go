@@ -29,8 +29,3 @@ func classify(err error) error {
 	}
 	return err
 }
-
-func unique(err error) bool {
-	var e *sqlite.Error
-	return errors.As(err, &e) && e.Code()&0xff == sqlite3.SQLITE_CONSTRAINT
-}

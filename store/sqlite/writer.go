@@ -288,11 +288,9 @@ func (t *tx) query(q string, each func(row []driver.Value) error, args ...any) e
 	defer rows.Close()
 	row := make([]driver.Value, len(rows.Columns()))
 	for {
-		switch err := rows.Next(row); err {
-		case nil:
-		case io.EOF:
+		if err := rows.Next(row); errors.Is(err, io.EOF) {
 			return nil
-		default:
+		} else if err != nil {
 			return err
 		}
 		if err := each(row); err != nil {

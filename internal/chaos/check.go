@@ -1,0 +1,421 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/pawl-jobs/pawl/app"
+	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+	"github.com/pawl-jobs/pawl/store/sqlite"
+	"github.com/pawl-jobs/pawl/store/storetest"
+)
+
+const tenant = "default"
+
+// A checker compares what is left of a round with its ledger.
+type checker struct {
+	*round
+	store  *sqlite.Store
+	ledger *ledger
+	rows   map[job.ID]*job.Job
+
+	jobs, lost, twice int
+	states            map[job.State]int
+	said              map[string]int
+}
+
+// breaks notes what does not hold. Of many with one name the first few tell enough.
+func (c *checker) breaks(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	name, _, _ := strings.Cut(text, ":")
+	if c.said[name]++; c.said[name] <= 5 {
+		c.round.breaks("%s", text)
+	}
+}
+
+func (c *checker) check(ctx context.Context) {
+	c.said, c.states, c.rows = map[string]int{}, map[job.State]int{}, map[job.ID]*job.Job{}
+	c.nothingRuns(ctx)
+	var err error
+	if c.ledger, err = readLedger(c.round.ledger()); err != nil {
+		c.breaks("ledger: %v", err)
+		return
+	}
+	for _, b := range c.ledger.bad {
+		c.breaks("%s", b)
+	}
+	if c.store, err = sqlite.Open(ctx, c.data(), sqlite.Options{ReadOnly: true}); err != nil {
+		c.breaks("database: %v", err)
+		return
+	}
+	defer c.store.Close()
+	if err := c.read(ctx); err != nil {
+		c.breaks("database: %v", err)
+		return
+	}
+	c.accepted()
+	for id, p := range c.ledger.promises {
+		if j := c.rows[id]; j != nil {
+			c.job(j, p)
+		}
+	}
+	c.histories()
+	if err := c.tables(ctx); err != nil {
+		c.breaks("database: %v", err)
+	}
+	c.folders()
+}
+
+// nothingRuns looks for processes of the round. The last act of a wrapper is to tell its end, so it may take a moment.
+func (c *checker) nothingRuns(ctx context.Context) {
+	over := time.NewTimer(20 * time.Second)
+	defer over.Stop()
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for {
+		left, err := processesIn(c.dir)
+		if err != nil {
+			c.breaks("process_left: %v", err)
+			return
+		}
+		if len(left) == 0 {
+			return
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return
+		case <-over.C:
+			c.breaks("process_left: %s", strings.Join(left, " | "))
+			return
+		}
+	}
+}
+
+// read reads all jobs, with everything about them.
+func (c *checker) read(ctx context.Context) error {
+	q := store.Query{Tenant: tenant, Limit: 1000}
+	for {
+		page, err := c.store.List(ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, listed := range page.Jobs {
+			j, err := c.store.Job(ctx, tenant, listed.ID)
+			if err != nil {
+				return err
+			}
+			if c.rows[j.ID] != nil {
+				c.breaks("twice: job %s is listed twice", j.ID)
+			}
+			c.rows[j.ID] = &j
+			c.states[j.State]++
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return nil
+		}
+	}
+}
+
+// accepted: what was accepted is exactly one job, nothing else is there, and all have ended.
+func (c *checker) accepted() {
+	c.jobs = len(c.ledger.accepted)
+	if c.jobs != c.round.jobs {
+		c.breaks("accepted: %d jobs of %d", c.jobs, c.round.jobs)
+	}
+	byExternal := map[string]int{}
+	for _, j := range c.rows {
+		byExternal[j.ExternalID]++
+		if c.ledger.promises[j.ID] == nil {
+			c.breaks("stranger: job %s (%s) was never accepted", j.ID, j.ExternalID)
+		}
+	}
+	for external, p := range c.ledger.accepted {
+		j := c.rows[p.id]
+		switch n := byExternal[external]; {
+		case n > 1:
+			c.breaks("twice: %d jobs are %s", n, external)
+		case j == nil || j.ExternalID != external:
+			c.lost++
+			c.breaks("lost: job %s (%s) is not there", p.id, external)
+		case !j.State.Terminal():
+			c.lost++
+			c.breaks("lost: job %s (%s) was left %s", p.id, external, j.Place)
+		}
+	}
+}
+
+// job: it ended as it should, and was run as often as it says.
+func (c *checker) job(j *job.Job, p *promise) {
+	l := c.ledger
+	state := p.state
+	var first *job.Job
+	if !p.after.IsZero() {
+		if first = c.rows[p.after]; first != nil && !p.need.Met(first.State) {
+			state = job.Canceled
+		}
+	}
+	switch {
+	case !j.State.Terminal():
+		return
+	case l.canceled[j.ID] && j.State != job.Canceled:
+		c.breaks("cancel_forgotten: job %s (%s) was canceled and ended %s", j.ID, p.external, j.State)
+	case j.State != state && !(j.State == job.Canceled && l.asked[j.ID]):
+		c.breaks("wrong_end: job %s (%s) ended %s (%s: %s), want %s", j.ID, p.external, j.State, j.Code, j.Message, state)
+	case j.State == job.Canceled && state == job.Canceled && !l.asked[j.ID] && j.Code != job.PrerequisiteFailed:
+		c.breaks("wrong_end: job %s (%s) ended %s, want %s", j.ID, p.external, j.Code, job.PrerequisiteFailed)
+	case j.State != job.Canceled && j.Attempt != p.attempts:
+		c.breaks("wrong_attempts: job %s (%s) ended %s (%s) at attempt %d, want %d", j.ID, p.external, j.State, j.Code, j.Attempt, p.attempts)
+	}
+	if first != nil && j.State != job.Canceled && !first.Ended.Before(j.Ended) {
+		c.breaks("too_early: job %s (%s) ended before its prerequisite", j.ID, p.external)
+	}
+	if j.Program() {
+		c.launches(j, p)
+		return
+	}
+	if len(l.launches[j.ID]) > 0 {
+		c.breaks("stranger: task %s launched a program", j.ID)
+	}
+	epochs, attempts := map[int64]bool{}, map[int]bool{}
+	for _, run := range l.tasks[j.ID] {
+		if epochs[run.epoch] {
+			c.breaks("ran_twice: task %s (%s) ran twice in epoch %d", j.ID, p.external, run.epoch)
+		}
+		epochs[run.epoch], attempts[run.attempt] = true, true
+	}
+	for a := 1; a <= j.Attempt; a++ {
+		if !attempts[a] && j.State != job.Canceled {
+			c.breaks("not_run: attempt %d of task %s (%s, %s) was never run", a, j.ID, p.external, j.State)
+		}
+	}
+}
+
+// launches: each attempt of a program was started once.
+func (c *checker) launches(j *job.Job, p *promise) {
+	started := c.ledger.launches[j.ID]
+	for attempt, n := range started {
+		if n > 1 {
+			c.twice++
+			c.breaks("launched_twice: attempt %d of job %s (%s) was started %d times", attempt, j.ID, p.external, n)
+		}
+		if attempt > j.Attempt {
+			c.breaks("stranger: attempt %d of job %s (%s) was started, and it has %d", attempt, j.ID, p.external, j.Attempt)
+		}
+	}
+	for a := 1; a <= j.Attempt; a++ {
+		if started[a] == 0 && j.State != job.Canceled {
+			c.breaks("not_run: attempt %d of job %s (%s, %s) was never started", a, j.ID, p.external, j.State)
+		}
+	}
+}
+
+// histories hands rows and histories to the check that every store passes.
+func (c *checker) histories() {
+	defer func() {
+		if p := recover(); p != nil {
+			if _, ok := p.(fatal); !ok {
+				panic(p)
+			}
+		}
+	}()
+	storetest.Check(report{c}, c.store, tenant)
+}
+
+// report takes in what the check of a store says.
+type report struct{ c *checker }
+
+type fatal struct{}
+
+func (report) Helper()             {}
+func (report) Logf(string, ...any) {}
+func (r report) Errorf(format string, args ...any) {
+	r.c.breaks("history: %s", fmt.Sprintf(format, args...))
+}
+
+func (r report) Fatalf(format string, args ...any) {
+	r.Errorf(format, args...)
+	panic(fatal{})
+}
+
+// leftovers are rows that must be gone when all jobs have ended.
+var leftovers = []struct{ name, query string }{
+	{"session_left", `SELECT process FROM sessions WHERE ended IS NULL`},
+	{"session_left", `SELECT hex(id) FROM jobs WHERE session IS NOT NULL OR claim IS NOT NULL`},
+	{"followup_left", `SELECT debt || ' of ' || job FROM followups`},
+	{"prerequisite_left", `SELECT job || ' needs ' || needs FROM prerequisites`},
+	{"prerequisite_left", `SELECT hex(id) FROM jobs WHERE needs <> 0 AND state <> 'CANCELED'`},
+	{"unique_key_left", `SELECT mode || ' ' || key FROM unique_keys`},
+	{"live_left", `SELECT hex(id) FROM jobs WHERE live <> 0 OR wish <> ''`},
+	{"twice", `SELECT external_id FROM jobs GROUP BY external_id HAVING count(*) > 1`},
+	{"stranger", `SELECT job || '.' || n FROM events WHERE job NOT IN (SELECT seq FROM jobs)`},
+	{"stranger", `SELECT seq FROM specs WHERE seq NOT IN (SELECT seq FROM jobs)`},
+	{"database", `SELECT * FROM pragma_integrity_check() WHERE integrity_check <> 'ok'`},
+}
+
+func (c *checker) tables(ctx context.Context) error {
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(c.data(), sqlite.File)+"?mode=ro")
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	for _, l := range leftovers {
+		rows, err := db.QueryContext(ctx, l.query)
+		if err != nil {
+			return fmt.Errorf("%s: %w", l.query, err)
+		}
+		for rows.Next() {
+			var what string
+			if err := rows.Scan(&what); err != nil {
+				rows.Close()
+				return err
+			}
+			c.breaks("%s: %s", l.name, what)
+		}
+		if err := rows.Close(); err != nil {
+			return err
+		}
+		if err := rows.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// folders: archives are right, and nothing is left that should be gone.
+func (c *checker) folders() {
+	for _, e := range c.list("ends") {
+		c.breaks("end_left: ends/%s", e.Name())
+	}
+	for _, j := range c.rows {
+		if !j.Program() {
+			continue
+		}
+		work := filepath.Join(c.data(), "work", tenant, j.ID.String())
+		if _, err := os.Lstat(work); j.State == job.Finished && !os.IsNotExist(err) {
+			c.breaks("work_left: job %s is FINISHED, and %s is there (%v)", j.ID, work, err)
+		}
+		if j.State == job.Finished {
+			c.archive(j)
+		}
+	}
+	// Temporary files may stay in the folder of a job that did not finish, with the rest of what it left.
+	err := filepath.WalkDir(c.data(), func(name string, d fs.DirEntry, err error) error {
+		rel, _ := filepath.Rel(c.data(), name)
+		switch {
+		case err != nil:
+			return err
+		case rel == filepath.Join("work", tenant):
+			return fs.SkipDir
+		case files.Temporary(name) || strings.HasSuffix(name, ".new"):
+			c.breaks("temporary_left: %s", rel)
+		case strings.HasPrefix(d.Name(), ".pawl-"):
+			c.breaks("staging_left: %s (job %s)", rel, c.stateOf(filepath.Base(filepath.Dir(name))))
+			return fs.SkipDir
+		}
+		return nil
+	})
+	if err != nil {
+		c.breaks("folder: %v", err)
+	}
+}
+
+func (c *checker) stateOf(id string) job.State {
+	if parsed, err := job.ParseID(id); err == nil && c.rows[parsed] != nil {
+		return c.rows[parsed].State
+	}
+	return "unknown"
+}
+
+func (c *checker) list(name string) []fs.DirEntry {
+	list, err := os.ReadDir(filepath.Join(c.data(), name))
+	if err != nil {
+		c.breaks("folder: %v", err)
+	}
+	return list
+}
+
+// archive: it holds what the program wrote, nothing more, and its manifest says so.
+func (c *checker) archive(j *job.Job) {
+	dir := filepath.Join(c.data(), "archive", tenant, j.ID.String())
+	stdout := fmt.Sprintf("%s %d\n", j.ID, j.Attempt)
+	if strings.Contains(string(j.Request), `"inputs"`) {
+		stdout += "an input\nan input\n"
+	}
+	want := map[string]string{"stdout": stdout, "stderr": "", "made/file": fmt.Sprintf("%d\n", j.Attempt)}
+	var manifest []struct {
+		Name   string `json:"name"`
+		Size   int64  `json:"size"`
+		SHA256 string `json:"sha256"`
+	}
+	b, err := os.ReadFile(filepath.Join(dir, app.ManifestFile))
+	if err == nil {
+		err = json.Unmarshal(b, &manifest)
+	}
+	if err != nil {
+		c.breaks("manifest: job %s: %v", j.ID, err)
+		return
+	}
+	listed := map[string]bool{}
+	for _, f := range manifest {
+		sum := sha256.Sum256([]byte(want[f.Name]))
+		if listed[f.Name] || f.Size != int64(len(want[f.Name])) || f.SHA256 != hex.EncodeToString(sum[:]) {
+			c.breaks("manifest: job %s: %+v", j.ID, f)
+		}
+		listed[f.Name] = true
+	}
+	for name, text := range want {
+		got, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || string(got) != text || !listed[name] {
+			c.breaks("archive: job %s: %s holds %q (%v, in the manifest: %t), want %q", j.ID, name, got, err, listed[name], text)
+		}
+	}
+	err = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		rel, _ := filepath.Rel(dir, name)
+		if err == nil && strings.HasPrefix(d.Name(), ".pawl-") && d.IsDir() {
+			return fs.SkipDir // reported once, by folders
+		}
+		if _, known := want[rel]; err == nil && !d.IsDir() && !known && rel != app.ManifestFile && !files.Temporary(name) {
+			c.breaks("archive: job %s: %s should not be there", j.ID, rel)
+		}
+		return err
+	})
+	if err != nil {
+		c.breaks("archive: %v", err)
+	}
+}
+
+// unfinished lists the jobs in a folder that have not ended.
+func unfinished(dir string) ([]string, error) {
+	ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
+	defer stop()
+	s, err := sqlite.Open(ctx, dir, sqlite.Options{ReadOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	var lines []string
+	var states []job.State
+	for _, st := range job.States {
+		if !st.Terminal() {
+			states = append(states, st)
+		}
+	}
+	page, err := s.List(ctx, store.Query{Tenant: tenant, States: states, Limit: 20})
+	for _, j := range page.Jobs {
+		lines = append(lines, fmt.Sprintf("%s %s %s attempt %d launch %d live %t wish %q needs %d due %s since %s: %s",
+			j.ExternalID, j.ID, j.Place, j.Attempt, j.Launch, j.Live, j.Wish, j.Needs, j.Due.Format(time.TimeOnly), j.Since.Format(time.TimeOnly), j.Message))
+	}
+	return lines, err
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pawl-jobs/pawl/internal/crash"
+)
+
+// A plan says how a point is reached.
+type plan struct {
+	// once: one process passes the point at most once, for the reason given.
+	once string
+	// before are points at which processes die first, so that the next one has something to do at this point.
+	before []string
+	// lease of the process; 0: the usual one.
+	lease time.Duration
+	// last: it is passed when all jobs have ended, and comes last in its round.
+	last bool
+}
+
+// plans are of the points that the load does not pass again and again by itself. No point is exempt.
+var plans = map[string]plan{
+	"settle.linked":  {before: []string{"submit.intent"}},
+	"settle.revoked": {before: []string{"launch.armed"}},
+
+	"store.begin.before":  {once: "a process has one session, unless it loses it"},
+	"store.begin.after":   {once: "a process has one session, unless it loses it"},
+	"store.expire.before": {once: "no other session dies while a process has the folder"},
+	"store.expire.after":  {once: "no other session dies while a process has the folder"},
+	"store.end.before":    {once: "a process has one session, unless it loses it", last: true},
+	"store.end.after":     {once: "a process has one session, unless it loses it", last: true},
+
+	// Package crashstore keeps back a claimed job for these; it is missed at the third renewal.
+	"store.held.before": {once: "one job is kept back", lease: time.Second},
+	"store.held.after":  {once: "one job is kept back", lease: time.Second},
+
+	"store.renew.before": {lease: time.Second},
+	"store.renew.after":  {lease: time.Second},
+}
+
+// An entry is a point, and which pass of it ends the process.
+type entry struct {
+	point string
+	pass  int
+}
+
+func (e entry) String() string { return fmt.Sprintf("%s:%d", e.point, e.pass) }
+func (e entry) plan() plan     { return plans[e.point] }
+
+// A tour goes through all points: each at its first pass, and then at later ones.
+type tour struct {
+	todo  []entry       // in the order in which they are tried
+	tries map[entry]int // how often each was tried
+	given []entry       // to the round under way
+	got   map[string][]int
+}
+
+const (
+	perRound = 12 // entries of one round
+	tries    = 3  // how often an entry is tried
+)
+
+// newTour returns a tour in an order that follows from the seed. Each point is to be passed up to passes times.
+func newTour(seed uint64, passes int) *tour {
+	t := &tour{tries: map[entry]int{}, got: map[string][]int{}}
+	rnd := rand.New(rand.NewPCG(seed, 2))
+	for pass := 1; pass <= passes; pass++ {
+		var es []entry
+		for _, p := range crash.Points() {
+			if pass == 1 || plans[p].once == "" {
+				es = append(es, entry{p, pass})
+			}
+		}
+		rnd.Shuffle(len(es), func(i, j int) { es[i], es[j] = es[j], es[i] })
+		t.todo = append(t.todo, es...)
+	}
+	return t
+}
+
+// must reports whether some point was never passed and can still be tried.
+func (t *tour) must() bool {
+	return slices.ContainsFunc(t.todo, func(e entry) bool { return e.pass == 1 })
+}
+
+// next returns the entries of the next round, nil when all have been tried. At most one comes at the end of all jobs.
+func (t *tour) next() []entry {
+	n, last := 0, false
+	t.given = nil
+	var rest []entry
+	for _, e := range t.todo {
+		if n == perRound || last && e.plan().last {
+			rest = append(rest, e)
+			continue
+		}
+		n++
+		last = last || e.plan().last
+		t.given = append(t.given, e)
+		t.tries[e]++
+	}
+	t.todo = rest
+	slices.SortStableFunc(t.given, func(a, b entry) int {
+		return btoi(a.plan().last) - btoi(b.plan().last)
+	})
+	return t.given
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// passed notes which entries of the round before did what they should. The others are tried again, first of all.
+func (t *tour) passed(done []entry) {
+	var again []entry
+	for _, e := range t.given {
+		switch {
+		case slices.Contains(done, e):
+			t.got[e.point] = append(t.got[e.point], e.pass)
+		case t.tries[e] < tries:
+			again = append(again, e)
+		}
+	}
+	t.todo = append(again, t.todo...)
+}
+
+// report says which passes of each point ended a process, and returns the points that were never passed.
+func (t *tour) report(out io.Writer) (broken []string) {
+	var line []string
+	for _, p := range crash.Points() {
+		if len(t.got[p]) == 0 {
+			broken = append(broken, "unreached: "+p)
+		}
+		slices.Sort(t.got[p])
+		line = append(line, fmt.Sprintf("%s%v", p, t.got[p]))
+	}
+	fmt.Fprintf(out, "points, and at which pass of each a process died: %s\n", strings.Join(line, " "))
+	return broken
+}
