@@ -194,7 +194,15 @@ func (k *Kind) publish(ctx context.Context, s *sheet) error {
 	if err != nil {
 		return err
 	}
-	if err := k.cfg.Files.Put(ctx, path.Join(s.to, ManifestFile), bytes.NewReader(list), files.PutOptions{}); err != nil {
+	// The manifest comes out of a folder as the files do, so that what a crash leaves of it goes with that folder.
+	staged := path.Join(s.to, s.staging()+"manifest")
+	if err := k.cfg.Files.Mkdir(ctx, staged); err != nil {
+		return err
+	}
+	if err := k.cfg.Files.Put(ctx, path.Join(staged, ManifestFile), bytes.NewReader(list), files.PutOptions{}); err != nil {
+		return err
+	}
+	if err := k.cfg.Files.Rename(ctx, path.Join(staged, ManifestFile), path.Join(s.to, ManifestFile)); err != nil {
 		return err
 	}
 	// What runs that lost their epoch had uploaded goes together with the winner's own.

@@ -14,23 +14,23 @@ import (
 )
 
 // What bare SQL does for a task: the statements that one would write by hand for this schema and these tasks. What is
-// the same for all of them stands in the statements.
+// the same for all of them stands in the statements. Parameters have no numbers: the driver looks those up one by one.
 const (
 	sqlSubmitJob = `INSERT INTO jobs (id, tenant, owner, kind, name, queue, machine, priority, max_attempts, created,
 		state, custody, epoch, n, lane, attempt, since)
-		VALUES (?1, 'default', 'pawl', 'noop', ?2, 'default', '', 5, 10, ?3, 'PENDING', 'ready', 1, 1, 'task', 1, ?3)`
+		VALUES (?, 'default', 'pawl', 'noop', ?, 'default', '', 5, 10, ?, 'PENDING', 'ready', 1, 1, 'task', 1, ?)`
 	sqlSubmitSpec  = `INSERT INTO specs (seq, request) VALUES (?, ?)`
 	sqlSubmitEvent = `INSERT INTO events (job, n, epoch, state, custody, at, cause, actor)
 		VALUES (?, 1, 0, 'PENDING', 'ready', ?, 'submit', 'pawl')`
-	sqlClaim = `UPDATE jobs SET state = 'RUNNING', custody = 'worker', epoch = epoch + 1, n = n + 1, session = ?1, claim = ?2, since = ?3
+	sqlClaim = `UPDATE jobs SET state = 'RUNNING', custody = 'worker', epoch = epoch + 1, n = n + 1, session = ?, claim = ?, since = ?
 		WHERE seq IN (SELECT seq FROM jobs WHERE custody = 'ready' AND queue = 'default' AND kind = 'noop' AND machine = '' AND lane = 'task'
-			ORDER BY priority, created LIMIT ?4)
+			ORDER BY priority, created LIMIT ?)
 		RETURNING seq, id, (SELECT request FROM specs WHERE specs.seq = jobs.seq)`
 	sqlClaimEvents = `INSERT INTO events (job, n, epoch, state, custody, at, cause, actor)
 		SELECT seq, n, epoch - 1, state, custody, since, 'claim', session FROM jobs WHERE session = ? AND claim = ?`
 	// A result is each job's own, so jobs end one by one.
 	sqlFinish = `UPDATE jobs SET state = 'FINISHED', custody = 'none', epoch = epoch + 1, n = n + 1, session = NULL, claim = NULL,
-		since = ?1, ended = ?1, code = 'NORMAL_COMPLETION', result = ?2 WHERE seq = ?3 AND epoch = 2 AND session = ?4`
+		since = ?, ended = ?, code = 'NORMAL_COMPLETION', result = ? WHERE seq = ? AND epoch = 2 AND session = ?`
 	sqlFinishEvent = `INSERT INTO events (job, n, epoch, state, custody, at, cause, actor, code)
 		VALUES (?, 3, 2, 'FINISHED', 'none', ?, 'work', ?, 'NORMAL_COMPLETION')`
 )
@@ -129,7 +129,7 @@ func (q *bareSQL) submit(ctx context.Context, from, n int) error {
 		now := time.Now().UnixMicro()
 		for i := range n {
 			id := job.NewID()
-			r, err := submitJob.Exec(id[:], noop+"-"+id.Short(), now)
+			r, err := submitJob.Exec(id[:], noop+"-"+id.Short(), now, now)
 			if err != nil {
 				return err
 			}
@@ -179,7 +179,7 @@ func (q *bareSQL) finish(ctx context.Context, session job.ID, claimed []int64) e
 		end, endEvent := tx.Stmt(q.end), tx.Stmt(q.endEvent)
 		now := time.Now().UnixMicro()
 		for _, seq := range claimed {
-			if _, err := end.Exec(now, nil, seq, session[:]); err != nil {
+			if _, err := end.Exec(now, now, nil, seq, session[:]); err != nil {
 				return err
 			}
 			if _, err := endEvent.Exec(seq, now, session[:]); err != nil {

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"bytes"
 	"database/sql/driver"
 	"encoding/json"
 	"time"
@@ -56,11 +57,22 @@ func (t *tx) rows(q string, args ...any) ([]row, error) {
 
 // find reads rows by id; those that are not there are missing in the answer.
 func (t *tx) find(ids []job.ID) (map[job.ID]*row, error) {
-	rs, err := t.rows(`SELECT `+columns+` FROM json_each(?) e CROSS JOIN jobs j ON j.id = unhex(e.value, '-')`, idList(ids))
+	m := make(map[job.ID]*row, len(ids))
+	var unknown []job.ID
+	for _, id := range ids {
+		if r := t.w.held[id]; r != nil {
+			m[id] = r
+		} else {
+			unknown = append(unknown, id)
+		}
+	}
+	if len(unknown) == 0 {
+		return m, nil
+	}
+	rs, err := t.rows(`SELECT `+columns+` FROM json_each(?) e CROSS JOIN jobs j ON j.id = unhex(e.value, '-')`, idList(unknown))
 	if err != nil {
 		return nil, err
 	}
-	m := make(map[job.ID]*row, len(rs))
 	for i := range rs {
 		m[rs[i].ID] = &rs[i]
 	}
@@ -92,15 +104,7 @@ func (t *tx) write(r *row, c job.Change, cause job.Cause, actor any, eff *store.
 	if after.Live && (after.State.Terminal() || after.Custody == job.User) {
 		return job.Errorf(job.Internal, "change of job %s: %s with a launch whose end is not known", c.Job, after.Place)
 	}
-	n, err := t.exec(`UPDATE jobs SET state = ?, custody = ?, epoch = ?, n = ?, lane = ?, session = ?, claim = ?,
-		attempt = ?, recoveries = ?, suspect = ?, launch = ?, live = ?, since = ?, due = ?, ended = ?, wish = ?,
-		resume = ?, code = ?, message = ?, work = ?, result = ?
-		WHERE seq = ? AND epoch = ? AND n = ?`,
-		string(after.State), string(after.Custody), after.Epoch, after.N, string(after.Lane), blob(after.Session), blob(after.Claim),
-		int64(after.Attempt), int64(after.Recoveries), int64(after.Suspect), int64(after.Launch), flag(after.Live),
-		micros(after.Since), micros(after.Due), micros(after.Ended), string(after.Wish),
-		string(after.Resume), string(after.Code), after.Message, document(after.Work), document(after.Result),
-		r.seq, before.Epoch, before.N)
+	n, err := t.update(r.seq, &before, &after)
 	if err != nil {
 		return err
 	}
@@ -133,8 +137,79 @@ func (t *tx) write(r *row, c job.Change, cause job.Cause, actor any, eff *store.
 		eff.Owed = true
 	}
 	r.Job = after
+	t.w.remember(r)
 	noteEffects(&after, eff)
 	return nil
+}
+
+// mutable are the columns that changes write.
+var mutable = [...]string{
+	"state", "custody", "epoch", "n", "lane", "session", "claim", "attempt", "recoveries", "suspect", "launch", "live",
+	"since", "due", "ended", "wish", "resume", "code", "message", "work", "result",
+}
+
+// update writes what is different in after, where the row still stands as in before. Columns that stay as they are
+// are left out of the statement: each costs, and each may have an index.
+func (t *tx) update(seq int64, before, after *job.Job) (int64, error) {
+	var mask uint32
+	args := make([]any, 0, len(mutable)+3)
+	set := func(column int, v any) {
+		mask |= 1 << column
+		args = append(args, v)
+	}
+	if after.State != before.State {
+		set(0, string(after.State))
+	}
+	if after.Custody != before.Custody {
+		set(1, string(after.Custody))
+	}
+	if after.Epoch != before.Epoch {
+		set(2, after.Epoch)
+	}
+	set(3, after.N)
+	if after.Lane != before.Lane {
+		set(4, string(after.Lane))
+	}
+	if after.Session != before.Session {
+		set(5, blob(after.Session))
+	}
+	if after.Claim != before.Claim {
+		set(6, blob(after.Claim))
+	}
+	for i, v := range [...][2]int{
+		{before.Attempt, after.Attempt}, {before.Recoveries, after.Recoveries}, {before.Suspect, after.Suspect}, {before.Launch, after.Launch},
+	} {
+		if v[0] != v[1] {
+			set(7+i, int64(v[1]))
+		}
+	}
+	if after.Live != before.Live {
+		set(11, flag(after.Live))
+	}
+	for i, v := range [...][2]time.Time{{before.Since, after.Since}, {before.Due, after.Due}, {before.Ended, after.Ended}} {
+		if !v[0].Equal(v[1]) {
+			set(12+i, micros(v[1]))
+		}
+	}
+	if after.Wish != before.Wish {
+		set(15, string(after.Wish))
+	}
+	if after.Resume != before.Resume {
+		set(16, string(after.Resume))
+	}
+	if after.Code != before.Code {
+		set(17, string(after.Code))
+	}
+	if after.Message != before.Message {
+		set(18, after.Message)
+	}
+	if !bytes.Equal(after.Work, before.Work) {
+		set(19, document(after.Work))
+	}
+	if !bytes.Equal(after.Result, before.Result) {
+		set(20, document(after.Result))
+	}
+	return t.exec(t.w.updateOf(mask), append(args, seq, before.Epoch, before.N)...)
 }
 
 func (t *tx) event(seq, n, epoch int64, p job.Place, cause job.Cause, actor any, e job.Entry) error {

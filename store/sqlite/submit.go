@@ -18,8 +18,9 @@ import (
 func (s *Store) Submit(ctx context.Context, sub store.Submission) (answers []store.Submitted, eff store.Effects, err error) {
 	err = s.do(ctx, func(t *tx) error {
 		answers, eff = nil, store.Effects{}
-		digest := digestOf(sub.Jobs)
+		var digest []byte
 		if sub.Key != "" {
+			digest = digestOf(sub.Jobs)
 			known, err := t.byKey(sub, digest)
 			if known != nil || err != nil {
 				answers = known
@@ -175,6 +176,7 @@ func (t *tx) submit(sub *store.Submission, n *store.New, eff *store.Effects) (st
 			SELECT seq, ?, ? FROM jobs WHERE id = ? AND custody <> 'none'`, seq, string(a.Need), blob(a.Job)); err != nil {
 			return store.Submitted{}, err
 		}
+		delete(t.w.held, a.Job)
 		if _, err := t.exec(`UPDATE jobs SET ties = ties | ? WHERE id = ? AND custody <> 'none'`, int64(job.TieDependants), blob(a.Job)); err != nil {
 			return store.Submitted{}, err
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
@@ -26,8 +27,15 @@ type writer struct {
 	claims chan *call // run after the others of a transaction, so that they see the slots and jobs those set free
 	quit   chan struct{}
 	done   chan struct{}
-	stmts  map[string]*stmt // only used by the goroutine
-	err    error            // of closing; valid after done
+
+	// Only used by the goroutine.
+	stmts   map[string]*stmt
+	updates map[uint32]string // texts of updates, by the columns they set
+	// held are the rows in custody worker, as they stand in the database: nobody else writes there, so the next
+	// change of a job need not read it again.
+	held map[job.ID]*row
+
+	err error // of closing; valid after done
 }
 
 // A call is one function inside a transaction.
@@ -46,7 +54,7 @@ func startWriter(ctx context.Context, db *sql.DB, s *Store) (*writer, error) {
 	w := &writer{
 		db: db, conn: conn, store: s,
 		calls: make(chan *call, maxBatch), claims: make(chan *call, maxBatch),
-		quit: make(chan struct{}), done: make(chan struct{}), stmts: map[string]*stmt{},
+		quit: make(chan struct{}), done: make(chan struct{}), stmts: map[string]*stmt{}, updates: map[uint32]string{}, held: map[job.ID]*row{},
 	}
 	go func() {
 		defer close(w.done)
@@ -159,6 +167,7 @@ func (w *writer) transact(calls []*call) {
 			err = w.control("COMMIT")
 		}
 		if err != nil {
+			clear(w.held)
 			w.control("ROLLBACK") //nolint:errcheck // the transaction may have been rolled back by SQLite already
 		}
 	}
@@ -179,6 +188,7 @@ func (w *writer) savepoint(t *tx, f func(*tx) error, shared bool) (failed, fatal
 	if failed = f(t); failed == nil {
 		return nil, w.control("RELEASE call")
 	}
+	clear(w.held)
 	if err := w.control("ROLLBACK TO call"); err != nil {
 		if shared {
 			return failed, err
@@ -186,6 +196,31 @@ func (w *writer) savepoint(t *tx, f func(*tx) error, shared bool) (failed, fatal
 		return failed, failed
 	}
 	return classify(failed), w.control("RELEASE call")
+}
+
+// remember keeps a row that was read or written as long as a worker has the job.
+func (w *writer) remember(r *row) {
+	if r.Custody == job.Worker {
+		w.held[r.ID] = r
+		return
+	}
+	delete(w.held, r.ID)
+}
+
+// updateOf returns the statement that sets some of the [mutable] columns.
+func (w *writer) updateOf(mask uint32) string {
+	q, ok := w.updates[mask]
+	if !ok {
+		var set []string
+		for i, name := range mutable {
+			if mask&(1<<i) != 0 {
+				set = append(set, name+" = ?")
+			}
+		}
+		q = "UPDATE jobs SET " + strings.Join(set, ", ") + " WHERE seq = ? AND epoch = ? AND n = ?"
+		w.updates[mask] = q
+	}
+	return q
 }
 
 // control runs a statement that only steers the transaction.
