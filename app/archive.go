@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"path"
-	"strings"
 
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/files"
@@ -37,12 +36,25 @@ type archived struct {
 // archive copies the results in four parts, each of which can be done again: upload under a name that carries the
 // epoch; commit the manifest; give the files their names; clean the folder. Then the job ends.
 func (k *Kind) archive(ctx context.Context, r *engine.Run, s *sheet) engine.Outcome {
+	o := k.archiveParts(ctx, r, s)
+	if errors.Is(context.Cause(ctx), engine.ErrCanceled) {
+		if err := k.tidy(context.WithoutCancel(ctx), s.job.ID, s.to); err != nil {
+			k.cfg.Log.Warn("copies of results stay in an archive until the next sweep", "job", s.job.ID, "folder", s.to, "error", err)
+		}
+	}
+	return o
+}
+
+func (k *Kind) archiveParts(ctx context.Context, r *engine.Run, s *sheet) engine.Outcome {
 	verdict := s.verdict()
 	if verdict.Code != job.NormalCompletion {
 		verdict.Data = k.evidence(ctx, s)
 		if r.Job.Attempt < r.Job.MaxAttempts {
 			return engine.Retry(verdict).Work(notes{}.encode())
 		}
+	}
+	if err := k.note(ctx, s); err != nil {
+		return trouble(ctx, job.ArchiveFailed, err)
 	}
 	if s.notes.Manifest == nil {
 		m, err := k.upload(ctx, s)
@@ -126,11 +138,11 @@ func Tail(ctx context.Context, fsys files.FS, name string, n int64) ([]byte, err
 }
 
 // staging is the beginning of the names of the folders in which results of a job lie before they are published.
-func (s *sheet) staging() string { return ".pawl-" + s.job.ID.String() + "-" }
+func staging(id job.ID) string { return ".pawl-" + id.String() + "-" }
 
 // upload copies everything but inputs and the runner's own into a folder whose name carries the epoch.
 func (k *Kind) upload(ctx context.Context, s *sheet) (*manifest, error) {
-	m := &manifest{Staged: fmt.Sprintf("%s%d", s.staging(), s.job.Epoch)}
+	m := &manifest{Staged: fmt.Sprintf("%s%d", staging(s.job.ID), s.job.Epoch)}
 	staged := path.Join(s.to, m.Staged)
 	if err := k.cfg.Files.Mkdir(ctx, staged); err != nil {
 		return nil, err
@@ -195,7 +207,7 @@ func (k *Kind) publish(ctx context.Context, s *sheet) error {
 		return err
 	}
 	// The manifest comes out of a folder as the files do, so that what a crash leaves of it goes with that folder.
-	staged := path.Join(s.to, s.staging()+"manifest")
+	staged := path.Join(s.to, staging(s.job.ID)+"manifest")
 	if err := k.cfg.Files.Mkdir(ctx, staged); err != nil {
 		return err
 	}
@@ -205,19 +217,7 @@ func (k *Kind) publish(ctx context.Context, s *sheet) error {
 	if err := k.cfg.Files.Rename(ctx, path.Join(staged, ManifestFile), path.Join(s.to, ManifestFile)); err != nil {
 		return err
 	}
-	// What runs that lost their epoch had uploaded goes together with the winner's own.
-	names, err := k.cfg.Files.List(ctx, s.to)
-	if err != nil {
-		return err
-	}
-	for _, n := range names {
-		if strings.HasPrefix(n.Name(), s.staging()) {
-			if err := k.cfg.Files.Remove(ctx, path.Join(s.to, n.Name())); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return k.tidy(ctx, s.job.ID, s.to) // with what runs that lost their epoch had uploaded
 }
 
 // holds reports whether a file has the content that the manifest says.

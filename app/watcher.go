@@ -115,6 +115,7 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 	if err := x.probe(ctx); err != nil {
 		return err
 	}
+	x.sweep(ctx)
 	tick := time.NewTicker(reconcile)
 	defer tick.Stop()
 	for {
@@ -150,6 +151,7 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 			if err := x.probe(ctx); err != nil {
 				return err
 			}
+			x.sweep(ctx)
 		case <-ctx.Done():
 			return nil
 		}
@@ -333,6 +335,13 @@ func (x *watch) probe(ctx context.Context) error {
 		}
 	}
 	return x.finish(ctx, over)
+}
+
+// sweep tidies up; what it cannot do now it does the next time.
+func (x *watch) sweep(ctx context.Context) {
+	if err := x.kind.Sweep(ctx, x.store); err != nil && ctx.Err() == nil {
+		x.kind.cfg.Log.Warn("copies of results are left in archives", "error", err)
+	}
 }
 
 // gone takes in that nothing of a program is alive after a kill.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"time"
 
@@ -94,6 +95,7 @@ func (m *committer) run(ctx context.Context) error {
 			return m.stop(context.Cause(ctx))
 		}
 		for {
+			runtime.Gosched() // steps that are about to end go along
 			batch := m.take()
 			if len(batch) == 0 {
 				break

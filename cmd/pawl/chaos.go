@@ -106,6 +106,10 @@ func (l *load) run(ctx context.Context, out io.Writer, dir string, lease time.Du
 	if err := <-ended; err != nil {
 		return err
 	}
+	// The watcher does so once a minute.
+	if err := n.app.Sweep(ctx, n.store); err != nil {
+		return err
+	}
 	fmt.Fprintf(out, "all %d jobs have ended; repaired by the sweep: %d\n", len(ids), n.Repaired())
 	return nil
 }

@@ -35,6 +35,7 @@ type node struct {
 	dir   string
 	store *sqlite.Store
 	host  *hostlocal.Host
+	app   *app.Kind
 }
 
 // nodeOptions are what commands vary.
@@ -89,7 +90,7 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 		return nil, err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	kind := app.New(app.Config{
+	n.app = app.New(app.Config{
 		Host: n.host, Runner: runner, Files: fileslocal.FS{}, Log: log,
 		Work: filepath.Join(dir, "work"), Archive: filepath.Join(dir, "archive"), Spool: spool,
 	})
@@ -98,10 +99,10 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 		st = crashstore.Wrap(st)
 	}
 	bus := &local.Broker{}
-	watcher = app.NewWatcher(kind, st, bus)
+	watcher = app.NewWatcher(n.app, st, bus)
 	n.Service = pawl.New(pawl.Config{
 		Store: st, Broker: bus, Principal: userName(), Machine: machine, Slots: o.slots, Lease: o.lease, Log: log,
-		Kinds: map[string]engine.Kind{job.KindApp: kind}, Duties: []engine.Duty{watcher.Duty()},
+		Kinds: map[string]engine.Kind{job.KindApp: n.app}, Duties: []engine.Duty{watcher.Duty()},
 	})
 	return n, nil
 }

@@ -298,6 +298,9 @@ func (c *checker) folders() {
 	for _, e := range c.list("ends") {
 		c.breaks("end_left: ends/%s", e.Name())
 	}
+	for _, e := range c.list("work/.archiving") {
+		c.breaks("note_left: work/.archiving/%s", e.Name())
+	}
 	for _, j := range c.rows {
 		if !j.Program() {
 			continue

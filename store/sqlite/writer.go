@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"time"
 
@@ -123,16 +124,20 @@ func (w *writer) run() {
 	batch := make([]*call, 0, maxBatch)
 	for {
 		batch = batch[:0]
+		var claim *call
 		select {
 		case c := <-w.calls:
 			batch = append(batch, c)
 		case c := <-w.claims:
-			batch = append(batch, w.gather(nil, w.calls)...)
-			batch = append(batch, c)
+			claim = c
 		case <-w.quit:
 			return
 		}
+		runtime.Gosched() // calls that are about to come go along: a commit costs more than they do
 		batch = w.gather(batch, w.calls)
+		if claim != nil {
+			batch = append(batch, claim)
+		}
 		batch = w.gather(batch, w.claims)
 		w.transact(batch)
 	}

@@ -1,20 +1,16 @@
 -- Apply: BEGIN; apply_fences; apply_lock; apply; COMMIT, sent together and so one round trip.
 --
 -- The locks are taken in statements of their own: a statement sees the rows as they were when it began, so only one
--- that begins after the locks were granted sees what stands. Order: sessions, duties, jobs, each by key.
+-- that begins after the locks were granted sees what stands. Order: sessions, then jobs, each by id.
 
--- apply_fences(sessions, duties) keeps the holders from being ended, and the duties from changing hands, until the
--- commit. Expiry locks sessions FOR UPDATE; a renewal, which changes no key, passes.
+-- apply_fences(sessions, duties) keeps the holders from being ended until the commit, and so the duties from changing
+-- hands. Expiry and who takes over a duty lock the session FOR UPDATE; a renewal, which changes no key, passes.
 PREPARE apply_fences(uuid[], text[]) AS
 SELECT count(*) FROM (
     SELECT FROM sessions s
     WHERE s.id = ANY ($1) OR s.id = ANY (ARRAY(SELECT d.session FROM duties d WHERE d.name = ANY ($2)))
     ORDER BY s.id FOR KEY SHARE
 ) held;
-
--- A duty's row is written only when it changes hands, so holders share it with each other and not with a successor.
-PREPARE apply_duties(text[]) AS
-SELECT count(*) FROM (SELECT FROM duties d WHERE d.name = ANY ($1) ORDER BY d.name FOR SHARE) held;
 
 PREPARE apply_lock(uuid[]) AS
 SELECT count(*) FROM (SELECT FROM jobs j WHERE j.id = ANY ($1) ORDER BY j.id FOR UPDATE) held;

@@ -121,7 +121,8 @@ CREATE TABLE idempotency (
     tenant      text        COLLATE "C" NOT NULL,
     key         text        COLLATE "C" NOT NULL,
     fingerprint bytea       NOT NULL,
-    jobs        uuid[]      NOT NULL,           -- that the call brought; those it was answered with are found from them
+    jobs        uuid[]      NOT NULL,           -- that the call brought
+    answers     uuid[],                         -- with which it was answered, where a unique key made them others
     at          timestamptz NOT NULL,
     PRIMARY KEY (tenant, key)
 );

@@ -2,13 +2,13 @@
 -- and so one round trip. submit_key only with an idempotency key.
 --
 -- With them: BEGIN; submit_prerequisites; submit_reserve; submit_holders | package job decides |
--- submit; submit_ties; submit_answer; COMMIT: two round trips.
+-- submit; submit_ties; submit_keep; submit_answer; COMMIT: two round trips.
 
 -- submit_key(tenant, key, fingerprint, jobs). A call at work under the same key is waited for. Ids are made by the
 -- caller, so a row with this call's ids is this call's own, made now or when its answer was lost.
 PREPARE submit_key(text, text, bytea, uuid[]) AS
 INSERT INTO idempotency AS i (tenant, key, fingerprint, jobs, at) VALUES ($1, $2, $3, $4, statement_timestamp())
-ON CONFLICT (tenant, key) DO UPDATE SET fingerprint = excluded.fingerprint, jobs = excluded.jobs, at = excluded.at
+ON CONFLICT (tenant, key) DO UPDATE SET fingerprint = excluded.fingerprint, jobs = excluded.jobs, answers = NULL, at = excluded.at
     WHERE i.at < statement_timestamp() - interval '24 hours';
 
 -- submit inserts what is not there yet. Rows go in by (external id, id), so that of two bulk calls at once one waits for
@@ -54,7 +54,7 @@ SELECT count(*) AS inserted FROM job;
 PREPARE submit_answer(text, text, bytea, uuid[], text[], bytea[]) AS
 WITH call AS MATERIALIZED (
     -- The ids of the call that this key stands for, and whether that was another one.
-    SELECT coalesce(i.jobs, $4) AS jobs, i.jobs <> $4 AS other
+    SELECT coalesce(i.answers, i.jobs, $4) AS jobs, i.jobs <> $4 AS other
     FROM (SELECT) one LEFT JOIN idempotency i ON $2 <> '' AND i.tenant = $1 AND i.key = $2
     WHERE i.fingerprint IS NULL OR i.fingerprint = $3
        OR refuse('idempotency key ' || $2 || ' was used for another request: use a new key')
@@ -103,3 +103,7 @@ WITH edges AS (
     DELETE FROM unique_keys u WHERE u.job = ANY ($5)
 )
 SELECT cardinality($1) AS edges;
+
+-- submit_keep(tenant, key, ids) keeps the answers of a call whose unique keys others had.
+PREPARE submit_keep(text, text, uuid[]) AS
+UPDATE idempotency i SET answers = $3 WHERE i.tenant = $1 AND i.key = $2;
