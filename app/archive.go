@@ -53,7 +53,7 @@ func (k *Kind) archiveParts(ctx context.Context, r *engine.Run, s *sheet) engine
 			return engine.Retry(verdict).Work(notes{}.encode())
 		}
 	}
-	if err := k.note(ctx, s); err != nil {
+	if err := k.cfg.Host.Files().Mkdir(ctx, k.note(s.job.ID)); err != nil {
 		return trouble(ctx, job.ArchiveFailed, err)
 	}
 	if s.notes.Manifest == nil {

@@ -8,7 +8,6 @@ import (
 	"path"
 	"strings"
 
-	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -17,20 +16,11 @@ import (
 // that knows what was copied already. So a note is made of each archive before the first copy, and goes when nothing
 // but the published files is left. Whoever finds the note of a job that has ended takes the copies away.
 
-// notesFolder is the folder of the notes, beside those of the tenants. A note has the job's id for its name, and holds
-// the folder of its archive.
+// notesFolder is the folder of the notes, beside those of the tenants. A note is an empty folder, for that is there or
+// not, with the job's id for its name.
 const notesFolder = ".archiving"
 
-func (k *Kind) noteName(id job.ID) string { return path.Join(k.cfg.Work, notesFolder, id.String()) }
-
-// note makes a job's note.
-func (k *Kind) note(ctx context.Context, s *sheet) error {
-	fsys := k.cfg.Host.Files()
-	if err := fsys.Mkdir(ctx, path.Join(k.cfg.Work, notesFolder)); err != nil {
-		return err
-	}
-	return fsys.Put(ctx, k.noteName(s.job.ID), strings.NewReader(s.to), files.PutOptions{NoSync: true})
-}
+func (k *Kind) note(id job.ID) string { return path.Join(k.cfg.Work, notesFolder, id.String()) }
 
 // tidy removes what is left of copying results to an archive, of all runs of the job, and then the note.
 func (k *Kind) tidy(ctx context.Context, id job.ID, to string) error {
@@ -45,24 +35,21 @@ func (k *Kind) tidy(ctx context.Context, id job.ID, to string) error {
 			}
 		}
 	}
-	return k.cfg.Host.Files().Remove(ctx, k.noteName(id))
+	return k.cfg.Host.Files().Remove(ctx, k.note(id))
 }
 
 // Sweep tidies up behind jobs that ended while they were archived.
 func (k *Kind) Sweep(ctx context.Context, rows store.Reader) error {
-	fsys := k.cfg.Host.Files()
-	list, err := fsys.List(ctx, path.Join(k.cfg.Work, notesFolder))
+	list, err := k.cfg.Host.Files().List(ctx, path.Join(k.cfg.Work, notesFolder))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(list) == 0 {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("sweep: %w", err)
 	}
-	noted := map[job.ID]bool{}
 	var ids []job.ID
 	for _, f := range list {
 		if id, err := job.ParseID(f.Name()); err == nil {
-			noted[id] = true
 			ids = append(ids, id)
 		}
 	}
@@ -71,22 +58,10 @@ func (k *Kind) Sweep(ctx context.Context, rows store.Reader) error {
 		return fmt.Errorf("sweep: %w", err)
 	}
 	for _, j := range found {
-		if !j.State.Terminal() {
-			delete(noted, j.ID)
-		}
-	}
-	for id := range noted {
-		to, err := files.ReadFile(ctx, fsys, k.noteName(id))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // tidied up since
-		}
-		if err == nil && len(to) == 0 {
-			err = fsys.Remove(ctx, k.noteName(id)) // the machine lost its power before it was written
-		} else if err == nil {
-			err = k.tidy(ctx, id, string(to))
-		}
-		if err != nil {
-			return fmt.Errorf("sweep behind job %s: %w", id, err)
+		if _, to := Places(&j); to != "" && j.State.Terminal() {
+			if err := k.tidy(ctx, j.ID, to); err != nil {
+				return fmt.Errorf("sweep behind job %s: %w", j.ID, err)
+			}
 		}
 	}
 	return nil

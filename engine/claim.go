@@ -9,8 +9,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// claims takes ready jobs for free slots until ctx ends, and returns nil then. A lane is looked at while it may have ready jobs: hints say
-// so, and a claim that got less than it asked for says that there are none.
+// claims takes ready jobs for free slots until ctx ends, and returns nil then. A lane is looked at while it may have
+// ready jobs: hints say so, and a claim that got less than it asked for says that there are none.
 func (s *session) claims(ctx context.Context) error {
 	if len(s.e.lines) == 0 {
 		<-ctx.Done()

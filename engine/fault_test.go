@@ -334,21 +334,23 @@ func TestRefused(t *testing.T) {
 					time.Sleep(time.Second)
 					return none{}, nil
 				})
-				var n atomic.Int64
+				stage := 0 // calls of apply come one after the other
 				w.store.fail(func(_ context.Context, call string, arg any) error {
 					if call != "apply" {
 						return nil
 					}
-					switch n.Add(1) {
-					case 1: // the others gather meanwhile
-						time.Sleep(time.Second)
-					case 2:
+					switch {
+					case stage == 0 && len(arg.([]job.Change)) == 1:
+						time.Sleep(time.Second) // others gather meanwhile
+						return nil
+					case stage == 0:
+						stage = 1
 						return job.Errorf(job.Invalid, "halve it")
-					case 3: // the first half is applied
-					default:
-						return job.Errorf(kind, "the test broke the disk")
+					case stage == 1:
+						stage = 2
+						return nil // the first half
 					}
-					return nil
+					return job.Errorf(kind, "the test broke the disk")
 				}, nil)
 				w.start()
 				w.submit("nap", 20)

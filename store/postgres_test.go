@@ -650,3 +650,47 @@ func (w *world) checkHistories() {
 		w.Errorf("the history does not agree with the row: %v", r)
 	}
 }
+
+func TestPostgresClaim(t *testing.T) {
+	t.Run("before the expiry, which waits and then takes the job", func(t *testing.T) {
+		w := newWorld(t)
+		session := w.session()
+		w.submit(newTask())
+		a, b := w.connect(), w.connect()
+		c := claim{id: job.NewID(), session: session, slots: 1}
+		a.must("BEGIN")
+		for _, sql := range c.parts() {
+			a.must(sql)
+		}
+		w.lapse(session)
+		expired := w.beside(b, func() ([]row, error) { return w.expire(b) })
+		a.must("COMMIT")
+		if n := len(w.got(expired)); n != 1 {
+			t.Errorf("expiry took %d jobs, want 1", n)
+		}
+		if n := w.db.value("SELECT count(*) FROM jobs WHERE custody = 'ready' AND epoch = 3 AND recoveries = 1"); n != "1" {
+			t.Error("the job did not go back to its line")
+		}
+		w.checkHistories()
+	})
+	t.Run("after the expiry has locked the session claims nothing", func(t *testing.T) {
+		w := newWorld(t)
+		session := w.session()
+		w.submit(newTask())
+		a, b := w.connect(), w.connect()
+		w.lapse(session)
+		a.must("BEGIN; EXECUTE expire_close")
+		// The lease looks good again to whoever checks it without the lock.
+		c := claim{id: job.NewID(), session: session, slots: 1}
+		claimed := w.beside(b, func() ([]row, error) {
+			if _, err := b.run("SET session_replication_role = DEFAULT"); err != nil {
+				return nil, err
+			}
+			return b.tx(append([]string{"SELECT lapse_later()"}, c.parts()...)...)
+		})
+		a.must("COMMIT")
+		if rows := w.got(claimed); rows[0]["alive"] != "f" || len(scanAll(rows)) != 0 {
+			t.Errorf("a session that was ended claimed: %v", rows)
+		}
+	})
+}
