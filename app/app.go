@@ -65,7 +65,11 @@ func New(cfg Config) *Kind {
 func (k *Kind) Step(ctx context.Context, r *engine.Run) engine.Outcome {
 	s, err := k.open(&r.Job)
 	if err != nil {
-		return engine.Fail(job.Entry{Code: job.InternalError, Message: err.Error()})
+		code := job.InternalError
+		if job.KindOf(err) == job.Invalid {
+			code = job.InvalidDefinition
+		}
+		return engine.Fail(job.Entry{Code: code, Message: err.Error()})
 	}
 	switch r.Job.State {
 	case job.ProcessingInputs:
@@ -148,7 +152,7 @@ func (k *Kind) open(j *job.Job) (*sheet, error) {
 	if a := s.spec.Archive; a != nil && a.To != "" {
 		to, err := Path(a.To)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("archive.to: %w", err)
 		}
 		s.to = to
 	}
