@@ -56,6 +56,7 @@ func (k *Kind) archiveParts(ctx context.Context, r *engine.Run, s *sheet) engine
 	if err := k.cfg.Host.Files().Mkdir(ctx, k.note(s.job.ID)); err != nil {
 		return trouble(ctx, job.ArchiveFailed, err)
 	}
+	crash.At("archive.noted")
 	if s.notes.Manifest == nil {
 		m, err := k.upload(ctx, s)
 		if err != nil {
@@ -201,6 +202,7 @@ func (k *Kind) publish(ctx context.Context, s *sheet) error {
 		if err != nil {
 			return err
 		}
+		crash.At("archive.linked")
 	}
 	list, err := json.MarshalIndent(m.Files, "", "  ")
 	if err != nil {
@@ -217,6 +219,7 @@ func (k *Kind) publish(ctx context.Context, s *sheet) error {
 	if err := k.cfg.Files.Rename(ctx, path.Join(staged, ManifestFile), path.Join(s.to, ManifestFile)); err != nil {
 		return err
 	}
+	crash.At("archive.listed")
 	return k.tidy(ctx, s.job.ID, s.to) // with what runs that lost their epoch had uploaded
 }
 
@@ -237,6 +240,7 @@ func (k *Kind) clean(ctx context.Context, s *sheet) error {
 			return err
 		}
 	}
+	crash.At("archive.forgotten")
 	return k.cfg.Host.Files().Remove(ctx, s.dir)
 }
 

@@ -115,5 +115,6 @@ func (k *Kind) stageJob(ctx context.Context, s *sheet) engine.Outcome {
 	if err != nil {
 		return trouble(ctx, job.StagingFailed, fmt.Errorf("write the job's description: %w", err))
 	}
+	crash.At("stage.described")
 	return engine.Next(job.SubmittingJob)
 }

@@ -292,6 +292,7 @@ func (x *watch) kill(ctx context.Context, w *watched) {
 				return
 			}
 		}
+		crash.At("watch.killed")
 		select {
 		case x.killed <- id:
 		case <-ctx.Done():
@@ -443,6 +444,7 @@ func (x *watch) discard(ctx context.Context, name string) {
 	if err := x.kind.cfg.Host.Files().Remove(ctx, path.Join(x.kind.cfg.Spool, name)); err != nil && ctx.Err() == nil {
 		x.kind.cfg.Log.Warn("a message of an end stays in the spool until the next start", "name", name, "error", err)
 	}
+	crash.At("watch.discarded")
 }
 
 // An ending is the end of a program, or without end the news that it is gone.

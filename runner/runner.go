@@ -60,7 +60,8 @@ type Runner interface {
 
 	// Kill ends everything that is left of a launch, and answers nil only when nothing of it is alive: it asks to end
 	// (SIGTERM), grants the grace, and forces the end (SIGKILL). It returns as soon as nothing is alive. With a grace
-	// of 0 it forces at once. If ctx ends first, the error is of kind [job.Unavailable] and says what is still there.
+	// of 0 it forces at once. It asks once: what the program starts in that moment may not be asked, and lives until
+	// the grace is over. If ctx ends first, the error is of kind [job.Unavailable] and says what is still there.
 	// It leaves no message in the spool; one that was already there stands.
 	Kill(ctx context.Context, h Handle, grace time.Duration) error
 

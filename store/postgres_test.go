@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -1198,8 +1199,8 @@ func (w *world) insert(jobs []job.Job) {
 		w.Fatal(err)
 	}
 	lit := str(string(text))
-	w.db.must("INSERT INTO jobs SELECT * FROM jsonb_populate_recordset(NULL::jobs, " + lit + ")")
-	w.db.must("INSERT INTO specs SELECT * FROM jsonb_populate_recordset(NULL::specs, " + lit + ")")
+	w.db.must("INSERT INTO jobs SELECT * FROM json_populate_recordset(NULL::jobs, " + lit + ")")
+	w.db.must("INSERT INTO specs SELECT * FROM json_populate_recordset(NULL::specs, " + lit + ")")
 }
 
 func applyStorm(t *testing.T) {
@@ -1250,4 +1251,632 @@ func applyStorm(t *testing.T) {
 		}
 	}
 	t.Logf("%d changes made by %d transactions of %d", sum, appliers*rounds, size)
+}
+
+func TestPostgresExpire(t *testing.T) {
+	w := newWorld(t)
+	lapsed, live := w.session(), w.session()
+	w.submit(newTasks(5)...)
+	w.claim(live, 1)
+	jobs := w.claim(lapsed, 4)
+	w.db.must("UPDATE jobs SET wish = 'cancel', wished_by = 'ann' WHERE id = " + uuid(jobs[1].ID))
+	w.db.must("UPDATE jobs SET recoveries = " + num(job.MaxRecoveries) + " WHERE id = " + uuid(jobs[2].ID))
+	w.lapse(lapsed)
+	if rows, err := w.expire(w.db); err != nil || len(rows) != 4 {
+		t.Fatalf("expiry took %d jobs, %v; want 4", len(rows), err)
+	}
+	for i, want := range []job.State{job.Pending, job.Canceled, job.Failed, job.Pending} {
+		if j := w.job(jobs[i].ID); j.State != want {
+			t.Errorf("job %d is at %s, want %s", i, j.Place, want)
+		}
+	}
+	if rows, err := w.expire(w.db); err != nil || len(rows) != 0 {
+		t.Errorf("a second expiry took %v, %v", rows, err)
+	}
+	w.checkHistories()
+}
+
+func TestPostgresRenew(t *testing.T) {
+	w := newWorld(t)
+	session, other := w.session(), w.session()
+	w.submit(newTasks(3)...)
+	far := newTask()
+	far.Queue, far.Machine = "far", "m1"
+	w.submit(far)
+	held := w.claim(session, 2)
+	w.db.must("UPDATE jobs SET wish = 'pause' WHERE id = " + uuid(held[0].ID))
+	renew := func(machine string) []row {
+		t.Helper()
+		return w.db.must(execute("renew", uuid(session), "15000000", "'{default,far,empty}'", "'{app,send}'", str(machine), "'{sweep,watch}'"))
+	}
+	got := renew("m2")[0]
+	want := row{
+		"held": "0", "wishes": fmt.Sprintf(`[[%q, %d, "pause"]]`, held[0].ID, held[0].Epoch), "ready": `[["default", "send"]]`,
+		"duties": `[["sweep", 1], ["watch", 1]]`, "unpaid": "f",
+	}
+	check := func(got, want row) {
+		t.Helper()
+		for k, v := range want {
+			if got[k] != v {
+				t.Errorf("%s: %s, want %s", k, got[k], v)
+			}
+		}
+	}
+	check(got, want)
+	if end := w.db.value("SELECT lease_until FROM sessions WHERE id = " + uuid(other)); got["next_expiry"] != end {
+		t.Errorf("next expiry %s, want %s", got["next_expiry"], end)
+	}
+	renew("m1")
+	w.db.must("INSERT INTO followups (debt, job, at) SELECT 'dependants', " + uuid(far.ID) + ", now() - interval '16 s'")
+	check(renew("m1")[0], row{
+		"held": "2", "ready": `[["default", "send"], ["far", "send"]]`, "unpaid": "t",
+		"duties": `[["sweep", 1], ["watch", 1]]`, // kept, not taken again
+	})
+	w.lapse(session)
+	if rows := renew("m1"); len(rows) != 0 {
+		t.Errorf("a session whose lease was over was renewed: %v", rows)
+	}
+	w.expire(w.db)
+	w.noDeadlock()
+}
+
+func TestPostgresSubmit(t *testing.T) {
+	external := func(id string) job.Job {
+		j := newTask()
+		j.ExternalID = id
+		return j
+	}
+	t.Run("64 at once with one external id make one job", func(t *testing.T) {
+		w := newWorld(t)
+		var mu sync.Mutex
+		answers, existed := map[string]int{}, map[string]int{}
+		w.together(64, func(_ int, c *conn) {
+			rows, err := c.tx((&submission{jobs: []job.Job{external("x")}}).parts()...)
+			if err != nil || len(rows) != 1 {
+				t.Error(rows, err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			answers[rows[0]["id"]]++
+			existed[rows[0]["existed"]]++
+		})
+		if len(answers) != 1 || existed["f"] != 1 || existed["t"] != 63 {
+			t.Errorf("answered with %d jobs; existed: %v", len(answers), existed)
+		}
+		if n := w.db.value("SELECT count(*) FROM jobs"); n != "1" {
+			t.Errorf("%s jobs", n)
+		}
+		w.checkHistories()
+	})
+	t.Run("bulk calls at once whose external ids cross", func(t *testing.T) {
+		w := newWorld(t)
+		w.together(12, func(i int, c *conn) {
+			r := rand.New(rand.NewPCG(2, uint64(i)))
+			for round := range 4 {
+				var s submission
+				for _, k := range r.Perm(60)[:30] {
+					s.jobs = append(s.jobs, external(fmt.Sprint(round, "-", k)))
+				}
+				s.jobs = append(s.jobs, newTask())
+				if rows, err := c.tx(s.parts()...); err != nil || len(rows) != 31 {
+					t.Error(len(rows), err)
+				}
+			}
+		})
+		w.noDeadlock()
+		w.checkHistories()
+		if n := w.db.value("SELECT count(*) - count(DISTINCT external_id) FROM specs WHERE external_id IS NOT NULL"); n != "0" {
+			t.Errorf("%s jobs too many", n)
+		}
+	})
+	t.Run("repeated, and again with other ids under its key", func(t *testing.T) {
+		w := newWorld(t)
+		s := submission{key: "k", jobs: append(newTasks(2), external("x"))}
+		first, err := w.db.tx(s.parts()...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := submission{key: "k", jobs: append(newTasks(2), external("x"))}
+		for name, s := range map[string]submission{"the same": s, "with other ids": other} {
+			rows, err := w.db.tx(s.parts()...)
+			if err != nil || len(rows) != 3 {
+				t.Fatal(name, rows, err)
+			}
+			for i, r := range rows {
+				if r["id"] != first[i]["id"] || r["existed"] != "t" {
+					t.Errorf("%s: answer %d is %v, want job %s", name, i, r, first[i]["id"])
+				}
+			}
+		}
+		if n := w.db.value("SELECT count(*) FROM jobs"); n != "3" {
+			t.Errorf("%s jobs, want 3", n)
+		}
+	})
+	t.Run("one that clashes leaves nothing behind", func(t *testing.T) {
+		w := newWorld(t)
+		if _, err := w.db.tx((&submission{key: "k", jobs: []job.Job{external("x")}}).parts()...); err != nil {
+			t.Fatal(err)
+		}
+		for name, s := range map[string]submission{
+			"the key of another request":            {key: "k", jobs: newTasks(3), mark: 1},
+			"the external id of another request":    {jobs: append(newTasks(3), external("x")), mark: 1},
+			"the same with a new key":               {key: "l", jobs: append(newTasks(3), external("x")), mark: 1},
+			"an external id twice, for other tasks": {jobs: append(newTasks(3), external("x"), external("y")), mark: 1},
+		} {
+			if rows, err := w.db.tx(s.parts()...); err == nil || !strings.Contains(err.Error(), "PW001") {
+				t.Errorf("%s: %v, %v", name, rows, err)
+			}
+		}
+		if n := w.db.value("SELECT count(*) FROM jobs") + w.db.value("SELECT count(*) FROM idempotency"); n != "11" {
+			t.Errorf("jobs and keys left: %s", n)
+		}
+	})
+	t.Run("16 at once under one key", func(t *testing.T) {
+		w := newWorld(t)
+		w.together(16, func(_ int, c *conn) {
+			if rows, err := c.tx((&submission{key: "k", jobs: newTasks(2)}).parts()...); err != nil || len(rows) != 2 {
+				t.Error(rows, err)
+			}
+		})
+		if n := w.db.value("SELECT count(*) FROM jobs"); n != "2" {
+			t.Errorf("%s jobs, want 2", n)
+		}
+	})
+	t.Run("bulk calls at once whose unique keys cross", func(t *testing.T) {
+		w := newWorld(t)
+		w.together(12, func(i int, c *conn) {
+			r := rand.New(rand.NewPCG(3, uint64(i)))
+			for range 4 {
+				var keys []string
+				for _, k := range r.Perm(40)[:20] {
+					keys = append(keys, fmt.Sprint("k", k))
+				}
+				jobs := newTasks(len(keys))
+				kinds, modes := array("text", keys, func(string) string { return "'send'" }), array("text", keys, func(string) string { return "'done'" })
+				_, err := c.tx(execute("submit_reserve", str(acme), kinds, modes, array("text", keys, str), ids(idsOf(jobs))),
+					execute("submit_holders", str(acme), kinds, modes, array("text", keys, str)))
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		w.noDeadlock()
+		if n := w.db.value("SELECT count(*) FROM unique_keys"); n != "40" {
+			t.Errorf("%s keys, want 40", n)
+		}
+	})
+	t.Run("a prerequisite does not end unseen", func(t *testing.T) {
+		w := newWorld(t)
+		session := w.session()
+		first := w.claimed(session)
+		waits := newTask()
+		waits.Needs = 1
+		a, b := w.connect(), w.connect()
+		a.must("BEGIN")
+		a.must(execute("submit_prerequisites", ids([]job.ID{first.ID})))
+		ended := w.beside(b, func() ([]row, error) { return b.tx(applying(done(first, by(session))).parts()...) })
+		for _, sql := range (&submission{jobs: []job.Job{waits}}).parts() {
+			a.must(sql)
+		}
+		a.must(execute("submit_ties", ids([]job.ID{first.ID}), ids([]job.ID{waits.ID}), "'{finished}'", "'{}'", "'{}'"))
+		a.must("COMMIT")
+		if rows := w.got(ended); rows[0]["owed"] != "t" {
+			t.Errorf("the end owes nothing: %v", rows)
+		}
+		w.pay(w.db)
+		if j := w.job(waits.ID); j.State != job.Pending {
+			t.Errorf("the job that waited is at %s", j.Place)
+		}
+	})
+}
+
+// pay runs Pay on c, and returns how many edges it paid.
+func (w *world) pay(c *conn) (int, error) {
+	if _, err := c.run("BEGIN"); err != nil {
+		return 0, err
+	}
+	rows, err := c.run("EXECUTE pay(1000)")
+	if err != nil {
+		return 0, err
+	}
+	return w.paid(c, rows)
+}
+
+// paid writes what package job makes of the jobs that pay answered, and commits.
+func (w *world) paid(c *conn, rows []row) (int, error) {
+	var before []job.Job
+	var changes []job.Change
+	for _, r := range rows {
+		if r["id"] == "" {
+			continue
+		}
+		j := scan(r)
+		change := job.Change{Job: j.ID, From: j.Guard(job.Fence{})}
+		switch {
+		case j.State.Terminal():
+			continue
+		case r["unmet"] != "":
+			change.To = job.None
+			change.Path = []job.Entry{{State: job.Canceled, Code: job.PrerequisiteFailed, Message: r["unmet_name"] + " ended " + r["unmet_state"]}}
+		case j.State != job.Waiting:
+			continue
+		default:
+			p := job.Next(&j, job.Pending, time.Now())
+			if p == j.Place {
+				continue
+			}
+			change.To, change.Path = p.Custody, []job.Entry{{State: p.State}}
+		}
+		before, changes = append(before, j), append(changes, change)
+	}
+	if len(before) > 0 {
+		if _, err := c.run(written(before, changes, time.Now(), job.CausePaid)); err != nil {
+			return 0, err
+		}
+	}
+	n, _ := strconv.Atoi(rows[0]["paid"])
+	_, err := c.run("COMMIT")
+	return n, err
+}
+
+// payAll pays until nothing is owed.
+func (w *world) payAll() {
+	w.Helper()
+	for w.db.value("EXECUTE owed") == "t" {
+		if _, err := w.pay(w.db); err != nil {
+			w.Fatal(err)
+		}
+	}
+}
+
+// waiting submits jobs that end, and jobs that each wait for all of them.
+func (w *world) waiting(session job.ID, first, waits int) (ending, waiting []job.Job) {
+	w.Helper()
+	w.submit(newTasks(first)...)
+	ending = w.claim(session, first)
+	waiting = newTasks(waits)
+	var needs, jobs []job.ID
+	for i := range waiting {
+		waiting[i].Needs = first
+		for _, e := range ending {
+			needs, jobs = append(needs, e.ID), append(jobs, waiting[i].ID)
+		}
+	}
+	w.submit(waiting...)
+	w.db.must(execute("submit_ties", ids(needs), ids(jobs), array("text", jobs, func(job.ID) string { return "'finished'" }), "'{}'", "'{}'"))
+	return ending, waiting
+}
+
+func TestPostgresPay(t *testing.T) {
+	t.Run("two last prerequisites at once release once", func(t *testing.T) {
+		w := newWorld(t)
+		session := w.session()
+		ending, waiting := w.waiting(session, 2, 3)
+		w.must(applying(done(ending[0], by(session))))
+		a, b := w.connect(), w.connect()
+		a.must("BEGIN")
+		left := a.must("EXECUTE pay(1000)")
+		w.must(applying(done(ending[1], by(session))))
+		// The second payer has another follow-up, and waits for the rows of the same jobs.
+		right := w.beside(b, func() ([]row, error) { n, err := w.pay(b); return make([]row, n), err })
+		if n, err := w.paid(a, left); n != 3 || err != nil {
+			t.Errorf("the first paid %d, %v", n, err)
+		}
+		if n := len(w.got(right)); n != 3 {
+			t.Errorf("the second paid %d", n)
+		}
+		for _, j := range waiting {
+			if j = w.job(j.ID); j.State != job.Pending || j.N != 2 || j.Needs != 0 {
+				t.Errorf("at %s with %d events, needs %d", j.Place, j.N, j.Needs)
+			}
+		}
+		if owed := w.db.value("EXECUTE owed"); owed != "f" {
+			t.Error("something is still owed")
+		}
+		w.checkHistories()
+	})
+	t.Run("a page of a follow-up is counted once, also under an old snapshot", func(t *testing.T) {
+		w := newWorld(t)
+		session := w.session()
+		ending, waiting := w.waiting(session, 2, 10)
+		w.must(applying(done(ending[0], by(session))))
+		a, b := w.connect(), w.connect()
+		text, err := os.ReadFile(filepath.Join("testdata", "postgres", "pay.sql"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The same statement, held up between its snapshot and its first lock.
+		pay, _, _ := strings.Cut(string(text[bytes.Index(text, []byte("PREPARE")):]), ";")
+		b.must(strings.NewReplacer("PREPARE pay(", "PREPARE late(", "WITH debts", "WITH stop AS MATERIALIZED (SELECT pg_advisory_xact_lock(77)), debts",
+			"FROM followups f ORDER BY", "FROM followups f WHERE (SELECT count(*) FROM stop) = 1 ORDER BY").Replace(pay))
+		a.must("SELECT pg_advisory_lock(77)")
+		b.must("BEGIN")
+		held := w.beside(b, func() ([]row, error) { return b.run("EXECUTE late(4)") })
+		a.must("BEGIN")
+		if n, err := w.paid(a, a.must("EXECUTE pay(4)")); n != 4 || err != nil {
+			t.Errorf("the first paid %d, %v", n, err)
+		}
+		a.must("SELECT pg_advisory_unlock(77)")
+		if n, err := w.paid(b, w.got(held)); n != 0 || err != nil {
+			t.Errorf("the second paid %d edges that were gone, %v", n, err)
+		}
+		if n := w.db.value("SELECT count(*) FROM jobs j WHERE j.needs <> (SELECT count(*) FROM prerequisites p WHERE p.job = j.id)"); n != "0" {
+			t.Errorf("%s jobs count other prerequisites than they have", n)
+		}
+		w.must(applying(done(ending[1], by(session))))
+		w.payAll()
+		for _, j := range waiting {
+			if j = w.job(j.ID); j.State != job.Pending || j.N != 2 {
+				t.Errorf("at %s with %d events", j.Place, j.N)
+			}
+		}
+	})
+	t.Run("storm", func(t *testing.T) {
+		w := newWorld(t)
+		session := w.session()
+		ending, waiting := w.waiting(session, 24, 20)
+		w.together(8, func(i int, c *conn) {
+			for k := i; k < len(ending); k += 8 {
+				if _, err := c.tx(applying(done(ending[k], by(session))).parts()...); err != nil {
+					t.Error(err)
+				}
+				if _, err := w.pay(c); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		w.payAll()
+		for _, j := range waiting {
+			if j = w.job(j.ID); j.State != job.Pending || j.N != 2 || j.Needs != 0 {
+				t.Errorf("at %s with %d events, needs %d", j.Place, j.N, j.Needs)
+			}
+		}
+		w.noDeadlock()
+		w.checkHistories()
+	})
+}
+
+func TestPostgresEvents(t *testing.T) {
+	// follow reads from a cursor and returns "job n" of each event, and the cursor to go on from.
+	follow := func(w *world, cursor string) (seen []string, next string) {
+		for {
+			rows := w.db.must(execute("events_after", str(acme), cursor, "2"))
+			for _, r := range rows {
+				seen = append(seen, r["job"]+" "+r["n"])
+				cursor = fmt.Sprintf("'%s', '%s', %s", r["ord"], r["job"], r["n"])
+			}
+			if len(rows) < 2 {
+				return seen, cursor
+			}
+		}
+	}
+	const first = "'0', '00000000-0000-0000-0000-000000000000', 0"
+	all := func(w *world) int { n, _ := strconv.Atoi(w.db.value("SELECT count(*) FROM events")); return n }
+
+	t.Run("commits out of order", func(t *testing.T) {
+		w := newWorld(t)
+		w.db.must("ALTER TABLE events ADD id bigint GENERATED ALWAYS AS IDENTITY") // for the way that is wrong
+		w.submit(newTask())
+		seen, cursor := follow(w, first)
+		if len(seen) != 1 {
+			t.Fatalf("seen: %v", seen)
+		}
+		a, b := w.connect(), w.connect()
+		a.must("BEGIN")
+		for _, sql := range (&submission{jobs: newTasks(1)}).parts() {
+			a.must(sql)
+		}
+		if _, err := b.tx((&submission{jobs: newTasks(1)}).parts()...); err != nil {
+			t.Fatal(err)
+		}
+		byID := w.db.value("SELECT max(id) FROM events") // a follower of ids has seen this one
+		more, cursor := follow(w, cursor)
+		if len(more) != 0 {
+			t.Errorf("the cursor passed a transaction that is open: %v", more)
+		}
+		a.must("COMMIT")
+		more, _ = follow(w, cursor)
+		if len(more) != 2 {
+			t.Errorf("seen after the commits: %v, want 2 events", more)
+		}
+		if n := w.db.value("SELECT count(*) FROM events WHERE id > " + byID); n != "0" {
+			t.Errorf("a follower of ids sees %s more events: nothing is shown here", n)
+		}
+	})
+	t.Run("a job's own order", func(t *testing.T) {
+		w := newWorld(t)
+		session, early := w.session(), w.session()
+		w.submit(newTasks(2)...)
+		jobs := w.claim(session, 2)
+		_, cursor := follow(w, first)
+		a, b := w.connect(), w.connect()
+		// a has its transaction's id before b, and then waits for the job that b has.
+		a.must("BEGIN")
+		a.must("SELECT FROM sessions WHERE id = " + uuid(early) + " FOR KEY SHARE")
+		one := applying(step(jobs[0], by(session)))
+		b.must("BEGIN")
+		for _, sql := range one.parts() {
+			b.must(sql)
+		}
+		c := step(jobs[0], by(session))
+		c.From.N++
+		two := applying(c)
+		a.must(two.fences())
+		locked := w.beside(a, func() ([]row, error) { return a.run(two.lock()) })
+		b.must("COMMIT")
+		w.got(locked)
+		if rows := a.must(two.apply()); rows[0]["outcome"] != "applied" {
+			t.Fatal(rows)
+		}
+		if seen, _ := follow(w, cursor); len(seen) != 0 {
+			t.Errorf("seen beside the open transaction: %v", seen)
+		}
+		own := a.value("SELECT pg_current_xact_id()")
+		a.must("COMMIT")
+		id := jobs[0].ID.String()
+		seen, _ := follow(w, cursor)
+		if diff := cmp.Diff([]string{id + " 3", id + " 4"}, seen); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if n := w.db.value("SELECT count(*) FROM events WHERE job = " + str(id) + " AND n = 3 AND ord > " + str(own)); n != "1" {
+			t.Error("the ids of the two transactions stand in the order of the events: nothing is shown here")
+		}
+	})
+	t.Run("storm", func(t *testing.T) {
+		w := newWorld(t)
+		session := w.session()
+		w.submit(newTasks(30)...)
+		held := w.claim(session, 30)
+		stop := make(chan struct{})
+		var seen []string
+		reader := w.connect()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			side := *w
+			side.db = reader
+			cursor := first
+			for last := false; ; {
+				var more []string
+				more, cursor = follow(&side, cursor)
+				seen = append(seen, more...)
+				if last {
+					return
+				}
+				select {
+				case <-stop:
+					last = true
+				default:
+				}
+			}
+		})
+		w.together(8, func(i int, c *conn) {
+			r := rand.New(rand.NewPCG(4, uint64(i)))
+			n := map[job.ID]int64{}
+			for range 25 {
+				b := &batch{cause: job.CauseWork}
+				for _, k := range r.Perm(len(held))[:4] {
+					change := step(held[k], by(session))
+					change.From.N += n[held[k].ID]
+					b.changes = append(b.changes, change)
+				}
+				rows, err := c.tx(b.parts()...)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for k, r := range rows {
+					at, _ := strconv.ParseInt(r["n"], 10, 64)
+					n[b.changes[k].Job] = at - 2
+				}
+			}
+		})
+		close(stop)
+		wg.Wait()
+		at := map[string]int{}
+		for _, s := range seen {
+			id, n, _ := strings.Cut(s, " ")
+			if at[id]++; n != strconv.Itoa(at[id]) {
+				t.Fatalf("event %s of job %s came as number %d", n, id, at[id])
+			}
+		}
+		if len(seen) != all(w) {
+			t.Errorf("seen %d events of %d", len(seen), all(w))
+		}
+	})
+}
+
+// TestPostgresPlans pins the indexes that the statements use, with statistics that are fresh, and with some that were
+// taken when the tables looked different.
+func TestPostgresPlans(t *testing.T) {
+	w := newWorld(t)
+	session := w.session()
+	const fill = `INSERT INTO jobs (id, tenant, kind, queue, machine, priority, created, state, custody, epoch, n, ord, lane, session, claim, attempt, max_attempts, since, ended)
+		SELECT gen_random_uuid(), 'acme', 'send', CASE WHEN i %% 2 = 0 THEN 'default' ELSE 'other' END, '', 5, now() - i * interval '1 s', %s, %s, 1, 3, '3', 'task', %s, gen_random_uuid(), 1, 1, now(), now()
+		FROM generate_series(1, %d) i`
+	some := func(state, custody, session string, n int) {
+		w.db.must(fmt.Sprintf(fill, str(state), str(custody), session, n))
+	}
+	stats := func(name string) {
+		w.db.must("INSERT INTO specs (id, tenant, owner, name, created, request) SELECT id, tenant, 'ann', 'n', created, '{}' FROM jobs ON CONFLICT DO NOTHING")
+		w.db.must("INSERT INTO events (job, n, ord, epoch, state, custody, at, cause) SELECT id, n, '3', 1, state, custody, since, 'work' FROM jobs CROSS JOIN generate_series(1, 3) n ON CONFLICT DO NOTHING")
+		if name != "" {
+			w.db.must("ANALYZE")
+		}
+	}
+	w.db.must("ALTER TABLE jobs SET (autovacuum_enabled = false); ALTER TABLE specs SET (autovacuum_enabled = false); ALTER TABLE events SET (autovacuum_enabled = false)")
+	grow := func() {
+		some("FINISHED", "none", "NULL", 180_000)
+		some("PENDING", "ready", "NULL", 18_000)
+		some("RUNNING", "worker", uuid(session), 2_000)
+		stats("")
+	}
+	check := func(t *testing.T, when string) {
+		jobs := scanAll(w.db.must("SELECT * FROM jobs WHERE custody = 'worker' LIMIT 200"))
+		b := &batch{cause: job.CauseWork}
+		for _, j := range jobs {
+			b.changes = append(b.changes, done(j, by(session)))
+		}
+		c := claim{id: job.NewID(), session: session, slots: 100, queues: []string{"default", "other"}}
+		for _, mode := range []string{"force_generic_plan", "force_custom_plan"} {
+			w.db.must("SET plan_cache_mode = " + mode)
+			for _, s := range []struct {
+				name, sql string
+				uses      []string // the indexes on jobs
+			}{
+				{"claim", c.parts()[1], []string{"jobs_pkey", "jobs_ready", "jobs_session"}},
+				{"apply_lock", b.lock(), []string{"jobs_pkey"}},
+				{"apply", b.apply(), []string{"jobs_pkey"}},
+				{"write", written(jobs, b.changes, time.Now(), job.CauseExpired), []string{"jobs_pkey"}},
+				{"expire_take", "EXECUTE expire_take(1000)", []string{"jobs_session"}},
+				{"renew", execute("renew", uuid(session), "1000000", "'{default}'", "'{send}'", "''", "'{}'"), []string{"jobs_ready", "jobs_session"}},
+				{"pay", "EXECUTE pay(1000)", []string{"jobs_pkey"}},
+				{"events", execute("events_after", str(acme), "'0', '00000000-0000-0000-0000-000000000000', 0", "1000"), []string{"jobs_pkey"}},
+				{"submit_answer", (&submission{jobs: newTasks(100)}).parts()[1], []string{"jobs_pkey"}},
+			} {
+				w.db.must("BEGIN")
+				plan := ""
+				for _, r := range w.db.must("EXPLAIN (ANALYZE, TIMING OFF) " + s.sql) {
+					plan += r["QUERY PLAN"] + "\n"
+				}
+				w.db.must("ROLLBACK")
+				used := map[string]bool{}
+				for line := range strings.Lines(plan) {
+					if _, name, ok := strings.Cut(line, "using jobs_"); ok {
+						used["jobs_"+strings.Fields(name)[0]] = true
+					}
+					if _, name, ok := strings.Cut(line, "Bitmap Index Scan on jobs_"); ok {
+						used["jobs_"+strings.Fields(name)[0]] = true
+					}
+					for _, table := range []string{"jobs", "specs", "events"} {
+						if strings.Contains(line, "Seq Scan on "+table) {
+							t.Errorf("%s, %s, %s reads all of %s:\n%s", when, mode, s.name, table, plan)
+						}
+					}
+				}
+				for name := range used {
+					if !slices.Contains(s.uses, name) {
+						t.Errorf("%s, %s, %s uses %s:\n%s", when, mode, s.name, name, plan)
+					}
+				}
+				lines := strings.Split(strings.TrimSpace(plan), "\n")
+				t.Logf("%-12s %-19s %-14s %s", when, mode, s.name, lines[len(lines)-1])
+			}
+		}
+	}
+	stats("empty")
+	grow()
+	check(t, "never seen")
+	w.db.must("ANALYZE")
+	check(t, "fresh")
+	// Statistics of a moment at which every job was ready, or held.
+	for _, at := range []string{"ready", "worker"} {
+		w.db.must("TRUNCATE jobs, specs, events")
+		state := map[string]string{"ready": "PENDING", "worker": "RUNNING"}[at]
+		some(state, at, uuid(session), 20_000)
+		stats("all " + at)
+		w.db.must("UPDATE jobs SET state = 'FINISHED', custody = 'none', session = NULL")
+		grow()
+		check(t, "all "+at)
+	}
 }

@@ -26,9 +26,10 @@ const tenant = "default"
 // A checker compares what is left of a round with its ledger.
 type checker struct {
 	*round
-	store  *sqlite.Store
-	ledger *ledger
-	rows   map[job.ID]*job.Job
+	patience time.Duration // for processes that are about to end; 20 s by default
+	store    *sqlite.Store
+	ledger   *ledger
+	rows     map[job.ID]*job.Job
 
 	jobs, lost, twice int
 	states            map[job.State]int
@@ -79,7 +80,10 @@ func (c *checker) check(ctx context.Context) {
 
 // nothingRuns looks for processes of the round. The last act of a wrapper is to tell its end, so it may take a moment.
 func (c *checker) nothingRuns(ctx context.Context) {
-	over := time.NewTimer(20 * time.Second)
+	if c.patience == 0 {
+		c.patience = 20 * time.Second
+	}
+	over := time.NewTimer(c.patience)
 	defer over.Stop()
 	look := time.NewTicker(5 * time.Millisecond)
 	defer look.Stop()

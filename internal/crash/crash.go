@@ -24,7 +24,11 @@ const Variable = "PAWL_CRASH"
 var points = []string{
 	"archive.cleaned",   // the job's folder is removed; the job has not ended yet
 	"archive.committed", // the manifest is durable
-	"archive.published", // the files have their names
+	"archive.forgotten", // what the runner kept is removed; the job's folder is still there
+	"archive.linked",    // a file has its name
+	"archive.listed",    // the manifest has its name; the copies are still there
+	"archive.noted",     // it is noted that copies will be made
+	"archive.published", // the files have their names, and nothing else is left in the archive
 	"archive.uploaded",  // the files are copied under the epoch's name
 
 	"launch.armed",   // launch.<n> holds the launcher's token; no process yet
@@ -33,8 +37,9 @@ var points = []string{
 	"settle.linked",  // the settler's token is at launch.<n>, or found to be too late
 	"settle.revoked", // the outcome of the launch is decided; nobody was told
 
-	"stage.copied", // an input is copied
-	"stage.folder", // the job's folder is made
+	"stage.copied",    // an input is copied
+	"stage.described", // the job's description is in its folder
+	"stage.folder",    // the job's folder is made
 
 	// Before an operation of the store, and after it: it is durable and nobody was told.
 	"store.apply.after", "store.apply.before",
@@ -53,6 +58,8 @@ var points = []string{
 	"submit.intent",   // the launch intent is durable; the host is not touched
 	"submit.launched", // the program was started; the row does not say so
 	"watch.applied",   // ends are durable; their messages are still in the spool
+	"watch.discarded", // the message of an end is removed
+	"watch.killed",    // nothing of a program runs any more, by a wish; the job has not ended yet
 }
 
 // Points returns the names of all points, sorted.

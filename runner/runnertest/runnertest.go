@@ -451,8 +451,9 @@ func attempts(t *testing.T, b Bench) {
 	}
 }
 
+// The program starts no other: one that was started while the signal was sent would miss it, and be granted the grace.
 func killAsks(t *testing.T, b Bench) {
-	k, p := b.newJob(t, `trap 'echo ended well >last; exit' TERM; : >up; while :; do sleep 1000 & wait; done`)
+	k, p := b.newJob(t, `trap 'echo ended well >last; exit' TERM; : >up; while :; do :; done`)
 	wait := b.watch(t, p.Dir)
 	h := b.launch(t, k, p)
 	wait("up")
@@ -572,7 +573,7 @@ func suspend(t *testing.T, b Bench) {
 	must(t, s.Resume(t.Context(), h))
 
 	// A suspended program can be killed, and sees that it was asked.
-	k, p = b.newJob(t, `trap 'echo asked >last; exit' TERM; : >up; while :; do sleep 1000 & wait; done`)
+	k, p = b.newJob(t, `trap 'echo asked >last; exit' TERM; : >up; while :; do :; done`)
 	wait = b.watch(t, p.Dir)
 	h = b.launch(t, k, p)
 	wait("up")

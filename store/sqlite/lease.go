@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -45,17 +46,32 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (a store.Renewal, err 
 			WHERE id = ? AND ended IS NULL AND lease_until > ?
 			RETURNING renewed_ago,
 				(SELECT count(*) FROM jobs j WHERE j.session = sessions.id AND j.since < sessions.renewed_ago),
-				(SELECT json_group_array(json_array(hex(j.id), j.epoch, j.wish)) FROM jobs j WHERE j.session = sessions.id AND j.wish <> ''),
+				(SELECT json_group_array(json_object('job', hex(j.id), 'epoch', j.epoch, 'wish', j.wish)) FROM jobs j WHERE j.session = sessions.id AND j.wish <> ''),
 				(SELECT min(o.lease_until) FROM sessions o WHERE o.ended IS NULL AND o.id <> sessions.id),
-				(SELECT json_group_array(json_array(q.value, k.value)) FROM json_each(?) q, json_each(?) k
+				(SELECT json_group_array(json_object('queue', q.value, 'kind', k.value)) FROM json_each(?) q, json_each(?) k
 					WHERE EXISTS (SELECT 1 FROM jobs j WHERE j.custody = 'ready' AND j.queue = q.value AND j.kind = k.value AND j.machine IN ('', ?))),
-				(SELECT json_group_array(json_array(d.name, d.term)) FROM duties d WHERE d.session = sessions.id),
+				(SELECT json_group_array(json_object('name', d.name, 'term', d.term)) FROM duties d WHERE d.session = sessions.id),
 				EXISTS (SELECT 1 FROM followups WHERE at < ?)`,
 			func(v []driver.Value) error {
 				found = true
 				a.HeldBefore, a.Held, a.NextExpiry = instant(v[0]), integer(v[1]), instant(v[3])
 				a.Unpaid = integer(v[6]) != 0
-				return decodeRenewal(&a, text(v[2]), text(v[4]), text(v[5]))
+				var wishes []struct {
+					Job   string
+					Epoch int64
+					Wish  job.Wish
+				}
+				if err := errors.Join(decode(v[2], &wishes), decode(v[4], &a.Ready), decode(v[5], &a.Duties)); err != nil {
+					return err
+				}
+				for _, w := range wishes {
+					b, err := hex.DecodeString(w.Job)
+					if err != nil {
+						return err
+					}
+					a.Wishes = append(a.Wishes, store.Standing{Job: job.ID(b), Epoch: w.Epoch, Wish: w.Wish})
+				}
+				return nil
 			},
 			micros(t.now), micros(t.lease.Add(lease)), blob(r.Session), micros(t.lease),
 			string(queues), string(kinds), r.Machine, t.now.Add(-lease).UnixMicro())
@@ -71,31 +87,12 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (a store.Renewal, err 
 	return a, err
 }
 
-// decodeRenewal reads the lists that the renewal's statement answers as JSON.
-func decodeRenewal(a *store.Renewal, wishes, ready, duties string) error {
-	var ws [][3]any
-	var rs [][2]string
-	var ds [][2]any
-	for s, v := range map[string]any{wishes: &ws, ready: &rs, duties: &ds} {
-		if s == "[]" || s == "" {
-			continue
-		}
-		if err := json.Unmarshal([]byte(s), v); err != nil {
+// decode reads a list that a statement answers as JSON; names of fields match whatever their case.
+func decode[T any](v driver.Value, list *[]T) error {
+	if s := text(v); s != "" && s != "[]" {
+		if err := json.Unmarshal([]byte(s), list); err != nil {
 			return fmt.Errorf("answer of renewal: %w", err)
 		}
-	}
-	for _, w := range ws {
-		b, err := hex.DecodeString(w[0].(string))
-		if err != nil {
-			return err
-		}
-		a.Wishes = append(a.Wishes, store.Standing{Job: job.ID(b), Epoch: int64(w[1].(float64)), Wish: job.Wish(w[2].(string))})
-	}
-	for _, r := range rs {
-		a.Ready = append(a.Ready, job.Line{Queue: r[0], Kind: r[1]})
-	}
-	for _, d := range ds {
-		a.Duties = append(a.Duties, store.Duty{Name: d[0].(string), Term: int64(d[1].(float64))})
 	}
 	return nil
 }
