@@ -42,19 +42,21 @@ type world struct {
 	*testing.T
 	server *testenv.Server
 	dsn    string
-	db     *conn // for what a test does on the side
+	psql   string // the program
+	db     *conn  // for what a test does on the side
 }
 
 func newWorld(t *testing.T) *world {
 	server := testenv.Postgres(t)
 	w := &world{T: t, server: server, dsn: server.Database(t)}
-	server.Psql(t, w.dsn, "-f", filepath.Join("testdata", "postgres", "schema.sql"))
+	schema := filepath.Join("testdata", "postgres", "schema.sql")
+	w.psql = filepath.Join(server.Psql(t, w.dsn, "-f", schema, "-c", "SELECT setting FROM pg_config WHERE name = 'BINDIR'"), "psql")
 	w.db = w.connect()
 	return w
 }
 
-// statements are the files of prepared statements.
-var statements = []string{"claim", "apply", "write", "expire", "renew", "pay", "submit", "events"}
+// statements are the files that each connection runs.
+var statements = []string{"settings", "claim", "apply", "write", "expire", "renew", "pay", "submit", "events"}
 
 // A conn is a psql process with every statement prepared. It is used by one goroutine at a time.
 type conn struct {
@@ -70,8 +72,7 @@ type row map[string]string
 
 func (w *world) connect() *conn {
 	w.Helper()
-	bin := w.server.Psql(w.T, "postgres", "-c", "SELECT setting FROM pg_config WHERE name = 'BINDIR'")
-	cmd := exec.Command(filepath.Join(bin, "psql"), "-X", "-q", "--csv", "-P", `null=\N`, "-d", w.dsn)
+	cmd := exec.Command(w.psql, "-X", "-q", "--csv", "-P", `null=\N`, "-d", w.dsn)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		w.Fatal(err)
@@ -1657,6 +1658,7 @@ func TestPostgresEvents(t *testing.T) {
 	t.Run("commits out of order", func(t *testing.T) {
 		w := newWorld(t)
 		w.db.must("ALTER TABLE events ADD id bigint GENERATED ALWAYS AS IDENTITY") // for the way that is wrong
+		w.db = w.connect()
 		w.submit(newTask())
 		seen, cursor := follow(w, first)
 		if len(seen) != 1 {
@@ -1799,7 +1801,7 @@ func TestPostgresPlans(t *testing.T) {
 	}
 	stats := func(name string) {
 		w.db.must("INSERT INTO specs (id, tenant, owner, name, created, request) SELECT id, tenant, 'ann', 'n', created, '{}' FROM jobs ON CONFLICT DO NOTHING")
-		w.db.must("INSERT INTO events (job, n, ord, epoch, state, custody, at, cause) SELECT id, n, '3', 1, state, custody, since, 'work' FROM jobs CROSS JOIN generate_series(1, 3) n ON CONFLICT DO NOTHING")
+		w.db.must("INSERT INTO events (job, n, ord, epoch, state, custody, at, cause) SELECT id, k, '3', 1, state, custody, since, 'work' FROM jobs CROSS JOIN generate_series(1, 3) k ON CONFLICT DO NOTHING")
 		if name != "" {
 			w.db.must("ANALYZE")
 		}
@@ -1828,7 +1830,7 @@ func TestPostgresPlans(t *testing.T) {
 				{"apply_lock", b.lock(), []string{"jobs_pkey"}},
 				{"apply", b.apply(), []string{"jobs_pkey"}},
 				{"write", written(jobs, b.changes, time.Now(), job.CauseExpired), []string{"jobs_pkey"}},
-				{"expire_take", "EXECUTE expire_take(1000)", []string{"jobs_session"}},
+				{"expire_take", "EXECUTE expire_take(1000)", []string{"jobs_session", "jobs_pkey"}},
 				{"renew", execute("renew", uuid(session), "1000000", "'{default}'", "'{send}'", "''", "'{}'"), []string{"jobs_ready", "jobs_session"}},
 				{"pay", "EXECUTE pay(1000)", []string{"jobs_pkey"}},
 				{"events", execute("events_after", str(acme), "'0', '00000000-0000-0000-0000-000000000000', 0", "1000"), []string{"jobs_pkey"}},

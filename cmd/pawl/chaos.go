@@ -96,6 +96,16 @@ func (l *load) run(ctx context.Context, out io.Writer, dir string, lease time.Du
 			stop(err)
 		}
 	})
+	for i := range ids {
+		if !endless(i) {
+			continue
+		}
+		people.Go(func() {
+			if err := l.end(running, n, ids[i]); err != nil && running.Err() == nil {
+				stop(err)
+			}
+		})
+	}
 	for _, id := range ids {
 		if _, err := n.Wait(running, id); err != nil {
 			return err
@@ -189,6 +199,23 @@ func (l *load) meddle(ctx context.Context, n *node, ids []job.ID) error {
 	return err
 }
 
+// endless reports whether job number i is a program that ends only when somebody ends it.
+func endless(i int) bool { return i%30 == 12 }
+
+// end cancels a job once its program runs.
+func (l *load) end(ctx context.Context, n *node, id job.ID) error {
+	for e, err := range n.Events(ctx, id, "") {
+		if err != nil {
+			return err
+		}
+		if e.State == job.Running {
+			_, err := l.cancel(ctx, n, id)
+			return err
+		}
+	}
+	return nil
+}
+
 // cancel asks for the end of a job and reports whether that was granted.
 func (l *load) cancel(ctx context.Context, n *node, id job.ID) (bool, error) {
 	if err := l.note("cancel %s", id); err != nil {
@@ -215,7 +242,7 @@ func (l *load) job(i int, before []job.ID) chaosJob {
 	c := chaosJob{state: job.Finished, attempts: 1}
 	millis, delay := rnd.IntN(40), rnd.IntN(200)
 	if i%3 == 0 {
-		l.program(&c, i/3, millis)
+		l.program(&c, i, millis)
 	} else {
 		t := chaosTask{Millis: millis, Fails: []int{0, 0, 0, 0, 0, 1, 9}[i%7]}
 		c.Spec = pawl.NewTask("chaos", t)
@@ -242,11 +269,15 @@ func (l *load) job(i int, before []job.ID) chaosJob {
 	return c
 }
 
-// program makes program number n. It tells the ledger that it was launched, and which attempt that is; O_APPEND makes
+// program makes job number i a program. It tells the ledger that it was launched, and which attempt that is; O_APPEND makes
 // lines whole.
-func (l *load) program(c *chaosJob, n, millis int) {
-	if n%5 == 4 {
+func (l *load) program(c *chaosJob, i, millis int) {
+	n := i / 3
+	if n%5 == 3 {
 		millis += 300
+	}
+	if endless(i) {
+		millis += 1_000_000
 	}
 	end := "0"
 	switch n % 4 {
@@ -260,8 +291,8 @@ func (l *load) program(c *chaosJob, n, millis int) {
 		c.Spec.Inputs = []job.Input{{From: l.input(), To: "in/a"}, {From: l.input(), To: "in/b"}}
 		read = "cat in/a in/b; "
 	}
-	script := fmt.Sprintf(`echo "launch $PAWL_JOB_ID $PAWL_ATTEMPT $$" >> "$0"; sleep 0.%03d; echo "$PAWL_JOB_ID $PAWL_ATTEMPT"; %s`+
-		`mkdir -p made; echo "$PAWL_ATTEMPT" > made/file; exit %s`, millis, read, end)
+	script := fmt.Sprintf(`echo "launch $PAWL_JOB_ID $PAWL_ATTEMPT $$" >> "$0"; sleep %d.%03d; echo "$PAWL_JOB_ID $PAWL_ATTEMPT"; %s`+
+		`mkdir -p made; echo "$PAWL_ATTEMPT" > made/file; exit %s`, millis/1000, millis%1000, read, end)
 	c.Spec.Command = []string{"/bin/sh", "-c", script, l.ledger}
 	c.Spec.Retry = constant(2, 10*time.Millisecond)
 }

@@ -264,6 +264,7 @@ var leftovers = []struct{ name, query string }{
 	{"live_left", `SELECT hex(id) FROM jobs WHERE live <> 0 OR wish <> ''`},
 	{"twice", `SELECT external_id FROM jobs GROUP BY external_id HAVING count(*) > 1`},
 	{"stranger", `SELECT job || '.' || n FROM events WHERE job NOT IN (SELECT seq FROM jobs)`},
+	{"stranger", `SELECT hex(id) FROM jobs WHERE seq NOT IN (SELECT seq FROM specs)`},
 	{"stranger", `SELECT seq FROM specs WHERE seq NOT IN (SELECT seq FROM jobs)`},
 	{"database", `SELECT * FROM pragma_integrity_check() WHERE integrity_check <> 'ok'`},
 }

@@ -73,7 +73,7 @@ func run(ctx context.Context, out io.Writer, seed uint64, jobs int, d time.Durat
 			break
 		}
 		if entries := points.next(); entries != nil {
-			points.passed(h.points(ctx, round, pointJobs, entries))
+			points.round(h.points(ctx, round, pointJobs, entries))
 			continue
 		}
 		h.storm(ctx, round+1, jobs, stormKills)

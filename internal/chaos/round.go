@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -109,23 +110,28 @@ func (h *harness) storm(ctx context.Context, seed uint64, jobs, kills int) {
 	r.finish(ctx)
 }
 
-// points lets the process die at each of the named points. It returns the entries that were passed.
-func (h *harness) points(ctx context.Context, seed uint64, jobs int, entries []entry) (passed []entry) {
+// points lets the process die at each of the named points. It returns the entries that were tried, as far as there
+// was work left, and those of them that were passed.
+func (h *harness) points(ctx context.Context, seed uint64, jobs int, entries []entry) (tried, passed []entry) {
 	r := h.begin("points", seed, jobs)
+	defer func() {
+		r.lease = 0
+		r.finish(ctx)
+	}()
 	for _, e := range entries {
-		for _, at := range append(e.plan().before, e.String()) {
-			if len(r.broken) > 0 || ctx.Err() != nil {
-				break
-			}
-			r.lease = e.plan().lease
-			if o := r.start(ctx, at).wait(); o.died && at == e.String() {
+		tried = append(tried, e)
+		r.lease = e.plan().lease
+		for _, at := range append(slices.Clone(e.plan().before), e.String()) {
+			o := r.start(ctx, at).wait()
+			if o.died && at == e.String() {
 				passed = append(passed, e)
+			}
+			if o.ended || len(r.broken) > 0 || ctx.Err() != nil {
+				return tried, passed
 			}
 		}
 	}
-	r.lease = 0
-	r.finish(ctx)
-	return passed
+	return tried, passed
 }
 
 // finish starts the process until it exits 0, and checks everything.

@@ -61,8 +61,8 @@ type tour struct {
 }
 
 const (
-	perRound = 12 // entries of one round
-	tries    = 3  // how often an entry is tried
+	perRound = 20 // entries of one round
+	tries    = 4  // how often an entry is tried
 )
 
 // newTour returns a tour in an order that follows from the seed. Each point is to be passed up to passes times.
@@ -100,7 +100,6 @@ func (t *tour) next() []entry {
 		n++
 		last = last || e.plan().last
 		t.given = append(t.given, e)
-		t.tries[e]++
 	}
 	t.todo = rest
 	slices.SortStableFunc(t.given, func(a, b entry) int {
@@ -116,12 +115,19 @@ func btoi(b bool) int {
 	return 0
 }
 
-// passed notes which entries of the round before did what they should. The others are tried again, first of all.
-func (t *tour) passed(done []entry) {
+// round notes which entries of the round before were tried, and which of them were passed. The others come again, first
+// of all those that were not tried.
+func (t *tour) round(tried, passed []entry) {
 	var again []entry
 	for _, e := range t.given {
+		if !slices.Contains(tried, e) {
+			again = append(again, e)
+		}
+	}
+	for _, e := range tried {
+		t.tries[e]++
 		switch {
-		case slices.Contains(done, e):
+		case slices.Contains(passed, e):
 			t.got[e.point] = append(t.got[e.point], e.pass)
 		case t.tries[e] < tries:
 			again = append(again, e)

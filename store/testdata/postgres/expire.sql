@@ -24,8 +24,10 @@ WITH RECURSIVE holders AS (
 ), dead AS MATERIALIZED (
     SELECT h.session, s.ended IS NULL OR s.crashed AS crashed FROM holders h LEFT JOIN sessions s ON s.id = h.session
     WHERE h.session IS NOT NULL AND (s.id IS NULL OR s.ended IS NOT NULL)
+), held AS MATERIALIZED (
+    SELECT j.id, d.crashed FROM dead d JOIN jobs j ON j.session = d.session ORDER BY j.id LIMIT $1
 )
-SELECT j.*, d.crashed, statement_timestamp() AS now
-FROM jobs j JOIN dead d ON d.session = j.session
-WHERE j.session = ANY (ARRAY(SELECT d.session FROM dead d))
-ORDER BY j.id LIMIT $1 FOR UPDATE OF j;
+SELECT j.*, h.crashed, statement_timestamp() AS now
+FROM held h JOIN jobs j ON j.id = h.id
+WHERE j.session = ANY (ARRAY(SELECT d.session FROM dead d)) -- asked again of a row that was waited for
+ORDER BY j.id FOR UPDATE OF j;

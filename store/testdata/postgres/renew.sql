@@ -31,8 +31,9 @@ SELECT me.renewed AS now, me.renewed_ago AS held_before,
     (SELECT jsonb_agg(jsonb_build_array(j.id, j.epoch, j.wish)) FROM jobs j WHERE j.session = $1 AND j.wish <> '') AS wishes,
     (SELECT min(s.lease_until) FROM sessions s WHERE s.ended IS NULL AND s.id <> $1) AS next_expiry,
     (SELECT jsonb_agg(jsonb_build_array(q.queue, k.kind)) FROM unnest($3) q(queue), unnest($4) k(kind)
-        WHERE EXISTS (SELECT FROM jobs j WHERE j.custody = 'ready' AND j.queue = q.queue AND j.kind = k.kind AND j.machine = '')
-           OR EXISTS (SELECT FROM jobs j WHERE j.custody = 'ready' AND j.queue = q.queue AND j.kind = k.kind AND j.machine = $5)) AS ready,
+        WHERE EXISTS (SELECT FROM (VALUES (''), ($5)) m(machine) CROSS JOIN LATERAL (
+            SELECT FROM jobs j WHERE j.custody = 'ready' AND j.queue = q.queue AND j.kind = k.kind AND j.machine = m.machine
+            ORDER BY j.lane, j.priority, j.created, j.id LIMIT 1) one)) AS ready,
     (SELECT jsonb_agg(jsonb_build_array(d.name, d.term)) FROM (
         SELECT w.name, w.term FROM wanted w WHERE w.session = $1 UNION ALL SELECT t.name, t.term FROM taken t) d) AS duties,
     EXISTS (SELECT FROM followups f WHERE f.at < clock_timestamp() - $2 * interval '1 microsecond') AS unpaid

@@ -1,0 +1,160 @@
+package crash
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// effects are the names of methods that change something outside the process. The operations of the store have points
+// of their own, held by package crashstore.
+var effects = []string{
+	"Put", "Link", "Rename", "Mkdir", "Remove", "write", "Copy", // files
+	"Start", "Signal", // the host
+	"Launch", "Kill", "Clean", "Suspend", "Resume", // the runner
+	"upload", "publish", "clean", "stage", "tidy", // steps that consist of others
+}
+
+// unpointed lists the effects that no point follows, and why none needs to.
+var unpointed = map[string]string{
+	"launch Put":     "a file of a random name that nobody else reads",
+	"settle write":   "a file of a random name that nobody else reads",
+	"upload Mkdir":   "under a name with the epoch that no other run reads",
+	"upload Copy":    "under a name with the epoch that no other run reads",
+	"publish Mkdir":  "a folder that is made again without harm",
+	"publish Put":    "in a folder that goes as a whole, before the manifest has its name",
+	"stage Mkdir":    "a folder that is made again without harm",
+	"stage Copy":     "stage.copied follows in the caller",
+	"stage stage":    "stage.copied follows in the caller",
+	"stageJob Mkdir": "a folder that is made again without harm",
+	"archive tidy":   "of a job that was canceled: the sweep does it as well",
+	"publish tidy":   "archive.published follows in the caller",
+	"clean Remove":   "archive.cleaned follows in the caller",
+	"Open Mkdir":     "the spool: it is made again without harm",
+	"tidy Remove":    "archive.published follows in the caller",
+	"Sweep tidy":     "it is done again at the next sweep",
+	"launched Kill":  "the job keeps its live launch: the next run finds that nothing of it is alive",
+	"Kill Signal":    "a signal to what is dead does nothing",
+	"signal Signal":  "it is sent again by the next watcher",
+	"obey Suspend":   "it is sent again by the next watcher",
+	"obey Resume":    "it is sent again by the next watcher",
+	"wake Resume":    "it is sent again by the next watcher",
+	"Clean Remove":   "archive.forgotten follows in the caller",
+	"write Put":      "the point follows in the caller",
+}
+
+// TestEveryStepHasAPoint looks in the source for effects that are not followed by a point before the next effect.
+func TestEveryStepHasAPoint(t *testing.T) {
+	used := map[string]bool{}
+	for _, pattern := range []string{"../../app/*.go", "../../runner/process/*.go"} {
+		names, err := filepath.Glob(pattern)
+		if err != nil || len(names) == 0 {
+			t.Fatalf("%s: %v %v", pattern, names, err)
+		}
+		for _, name := range names {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			fset := token.NewFileSet()
+			file, err := parser.ParseFile(fset, name, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range file.Decls {
+				f, ok := d.(*ast.FuncDecl)
+				if !ok || f.Body == nil {
+					continue
+				}
+				for _, e := range bare(f) {
+					key := f.Name.Name + " " + e.name
+					used[key] = true
+					if unpointed[key] == "" {
+						t.Errorf("%s: no crash.At between %s in %s and the next step: add a point, or say in unpointed why none is needed",
+							fset.Position(e.pos), e.name, f.Name.Name)
+					}
+				}
+			}
+		}
+	}
+	for key := range unpointed {
+		if !used[key] {
+			t.Errorf("unpointed: %q is not there any more", key)
+		}
+	}
+}
+
+type effect struct {
+	name string
+	pos  token.Pos
+}
+
+// bare returns the effects in a function that no point follows before the next one, in the order of the source.
+func bare(f *ast.FuncDecl) (list []effect) {
+	var open *effect
+	ast.Inspect(f.Body, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok {
+			return true
+		}
+		s, ok := call.Fun.(*ast.SelectorExpr)
+		switch {
+		case !ok:
+		case s.Sel.Name == "At" && fmt.Sprint(s.X) == "crash":
+			open = nil
+		case slices.Contains(effects, s.Sel.Name) && fmt.Sprint(s.X) != "path": // path.Clean
+			if open != nil {
+				list = append(list, *open)
+			}
+			open = &effect{s.Sel.Name, s.Pos()}
+		}
+		return true
+	})
+	if open != nil {
+		list = append(list, *open)
+	}
+	return list
+}
+
+// TestEveryPointIsPassedSomewhere finds the one place of each point in the source.
+func TestEveryPointIsPassedSomewhere(t *testing.T) {
+	places := map[string]int{}
+	err := filepath.WalkDir("../..", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return err
+		}
+		src, err := os.ReadFile(name)
+		if err != nil || !strings.Contains(string(src), "crash.At(") {
+			return err
+		}
+		for _, part := range strings.Split(string(src), `crash.At("`)[1:] {
+			point, rest, _ := strings.Cut(part, `"`)
+			if strings.HasPrefix(rest, ")") {
+				places[point]++
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range points {
+		if strings.HasPrefix(p, "store.") {
+			continue // see package crashstore
+		}
+		if places[p] != 1 {
+			t.Errorf("%s is at %s places", p, strconv.Itoa(places[p]))
+		}
+		delete(places, p)
+	}
+	for p := range places {
+		t.Errorf("%s is not in the table of points", p)
+	}
+}

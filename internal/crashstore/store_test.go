@@ -1,0 +1,89 @@
+package crashstore
+
+import (
+	"os"
+	"os/exec"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/pawl-jobs/pawl/internal/crash"
+	"github.com/pawl-jobs/pawl/store"
+	"github.com/pawl-jobs/pawl/store/sqlite"
+)
+
+// reads have no points, for nothing follows from them but an answer to a person: a crash there is a crash before or
+// after. Documents are written by people, each in one call, and no loop depends on what comes after.
+var reads = map[string]bool{
+	"Job": true, "List": true, "Count": true, "Events": true, "Find": true,
+	"Put": true, "Resource": true, "Resources": true, "Delete": true,
+}
+
+// operations returns the names of the methods that have points.
+func operations() (names []string) {
+	for _, i := range []reflect.Type{
+		reflect.TypeFor[store.Jobs](), reflect.TypeFor[store.Leases](), reflect.TypeFor[store.Reader](), reflect.TypeFor[store.Resources](),
+	} {
+		for n := range i.NumMethod() {
+			if name := i.Method(n).Name; !reads[name] {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// TestEveryOperationHasItsPoints calls each operation in a process that is to die before or after it.
+func TestEveryOperationHasItsPoints(t *testing.T) {
+	if name := os.Getenv("CRASHSTORE_TEST_CALL"); name != "" {
+		call(t, name, os.Getenv("CRASHSTORE_TEST_DIR"))
+		return
+	}
+	known := map[string]bool{}
+	for _, p := range crash.Points() {
+		known[p] = strings.HasPrefix(p, "store.")
+	}
+	for _, name := range operations() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, test := range []struct {
+				when, dir string
+				dies      bool
+			}{
+				{".before", "", true}, // there is no store to call
+				{".after", "", false},
+				{".after", t.TempDir(), true},
+			} {
+				point := "store." + strings.ToLower(name) + test.when
+				if !known[point] {
+					t.Fatalf("there is no point %s", point)
+				}
+				c := exec.Command(os.Args[0], "-test.run=^TestEveryOperationHasItsPoints$")
+				c.Env = append(os.Environ(), crash.Variable+"="+point, "CRASHSTORE_TEST_CALL="+name, "CRASHSTORE_TEST_DIR="+test.dir)
+				out, err := c.CombinedOutput()
+				if died := c.ProcessState.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL; died != test.dies || err == nil {
+					t.Errorf("at %s, with a store in %q: died %t (%v), want %t\n%s", point, test.dir, died, err, test.dies, out)
+				}
+			}
+		})
+	}
+}
+
+// call calls one operation with arguments that mean nothing. In the folder "" there is no store, and it panics.
+func call(t *testing.T, name, dir string) {
+	var st store.Store
+	if dir != "" {
+		var err error
+		if st, err = sqlite.Open(t.Context(), dir, sqlite.Options{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := reflect.ValueOf(Wrap(st)).MethodByName(name)
+	args := []reflect.Value{reflect.ValueOf(t.Context())}
+	for i := 1; i < m.Type().NumIn(); i++ {
+		args = append(args, reflect.Zero(m.Type().In(i)))
+	}
+	m.Call(args)
+	t.Fatal("still alive")
+}

@@ -1,0 +1,301 @@
+package pawl_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/broker/local"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+	"github.com/pawl-jobs/pawl/store/sqlite"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// bubble runs a test with a service on a database of its own, in a bubble of time; run starts it until the test ends.
+func bubble(t *testing.T, test func(t *testing.T, svc *pawl.Service, run func())) {
+	t.Helper()
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		st, err := sqlite.Open(context.Background(), dir, sqlite.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer st.Close()
+		svc := pawl.New(pawl.Config{Store: st, Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler)})
+		ctx, stop := context.WithCancel(context.Background())
+		var running sync.WaitGroup
+		defer func() {
+			stop()
+			running.Wait()
+		}()
+		test(t, svc, func() {
+			running.Go(func() {
+				if err := svc.Run(ctx); err != nil {
+					t.Errorf("Run: %v", err)
+				}
+			})
+		})
+	})
+}
+
+// one submits a request and waits for the end of its job.
+func one(t *testing.T, svc *pawl.Service, r pawl.Request) job.Job {
+	t.Helper()
+	j, err := svc.Wait(context.Background(), submit(t, svc, r)[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+func submit(t *testing.T, svc *pawl.Service, rs ...pawl.Request) []store.Submitted {
+	t.Helper()
+	answers, err := svc.Submit(context.Background(), rs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answers
+}
+
+func task(kind string, args any) pawl.Request { return pawl.Request{Spec: pawl.NewTask(kind, args)} }
+
+func TestHandle(t *testing.T) {
+	type point struct{ X, Y int }
+
+	t.Run("arguments go in and results come out as JSON", func(t *testing.T) {
+		bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
+			pawl.Handle(svc, "swap", func(_ context.Context, t *pawl.Task[point]) (point, error) {
+				return point{t.Args.Y, t.Args.X}, nil
+			})
+			run()
+			j := one(t, svc, task("swap", point{1, 2}))
+			if string(j.Result) != `{"X":2,"Y":1}` || j.Code != job.NormalCompletion {
+				t.Errorf("result %s, %s", j.Result, j.Code)
+			}
+		})
+	})
+
+	t.Run("no arguments are the zero value, and no result is none", func(t *testing.T) {
+		bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
+			pawl.Handle(svc, "none", func(_ context.Context, task *pawl.Task[point]) (struct{}, error) {
+				if task.Args != (point{}) {
+					t.Errorf("args %v", task.Args)
+				}
+				return struct{}{}, nil
+			})
+			run()
+			if j := one(t, svc, pawl.Request{Spec: job.Spec{Kind: "none"}}); j.State != job.Finished || j.Result != nil {
+				t.Errorf("%s, result %s", j.State, j.Result)
+			}
+		})
+	})
+
+	t.Run("arguments that do not fit end the job at once and say so", func(t *testing.T) {
+		bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
+			pawl.Handle(svc, "swap", func(context.Context, *pawl.Task[point]) (point, error) { panic("called") })
+			run()
+			j := one(t, svc, task("swap", "north"))
+			if j.State != job.Failed || j.Code != job.InvalidDefinition || !strings.Contains(j.Message, "args do not fit kind swap") {
+				t.Errorf("%s %s %q", j.State, j.Code, j.Message)
+			}
+		})
+	})
+
+	t.Run("a result that is no JSON ends the job", func(t *testing.T) {
+		bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
+			pawl.Handle(svc, "odd", func(context.Context, *pawl.Task[int]) (func(), error) { return func() {}, nil })
+			run()
+			j := one(t, svc, task("odd", 0))
+			if j.State != job.Failed || j.Code != job.TaskFailed || !strings.Contains(j.Message, "not JSON") {
+				t.Errorf("%s %s %q", j.State, j.Code, j.Message)
+			}
+		})
+	})
+
+	t.Run("jobs of a kind without a handler wait for one", func(t *testing.T) {
+		bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
+			pawl.Handle(svc, "known", func(context.Context, *pawl.Task[int]) (int, error) { return 1, nil })
+			run()
+			id := submit(t, svc, task("unknown", 0))[0].ID
+			one(t, svc, task("known", 0))
+			synctest.Wait()
+			if j, err := svc.Job(context.Background(), id); err != nil || j.State != job.Pending {
+				t.Errorf("%s, %v", j.State, err)
+			}
+		})
+	})
+}
+
+func TestPermanent(t *testing.T) {
+	base := errors.New("base")
+	if err := pawl.Permanent(base); !errors.Is(err, base) || err.Error() != "base" {
+		t.Errorf("%v", err)
+	}
+	if err := pawl.Permanent(nil); err != nil {
+		t.Errorf("%v, want nil", err)
+	}
+}
+
+func TestSubmit(t *testing.T) {
+	ctx := context.Background()
+
+	t.Run("all or none, and every problem is named", func(t *testing.T) {
+		bubble(t, func(t *testing.T, svc *pawl.Service, _ func()) {
+			bad := pawl.NewTask("fine", 0)
+			bad.Name, bad.Queue = strings.Repeat("n", 500), "no such/name"
+			_, err := svc.Submit(ctx, task("fine", 0), pawl.Request{Spec: bad})
+			var e *job.SpecError
+			if job.KindOf(err) != job.Invalid || !errors.As(err, &e) || len(e.Problems) != 2 || !strings.HasPrefix(err.Error(), "job 2 of 2: ") {
+				t.Errorf("error %v", err)
+			}
+			if c, err := svc.Count(ctx); err != nil || len(c) != 0 {
+				t.Errorf("%v, %v: want no job", c, err)
+			}
+		})
+	})
+
+	t.Run("under a key once", func(t *testing.T) {
+		bubble(t, func(t *testing.T, svc *pawl.Service, _ func()) {
+			first, err := svc.SubmitOnce(ctx, "key", task("a", 1), task("a", 2))
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := svc.SubmitOnce(ctx, "key", task("a", 1), task("a", 2))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range first {
+				if again[i].ID != first[i].ID || !again[i].Existed || first[i].Existed {
+					t.Errorf("%+v and then %+v", first[i], again[i])
+				}
+			}
+			if _, err := svc.SubmitOnce(ctx, "key", task("a", 3), task("a", 2)); job.KindOf(err) != job.Conflict {
+				t.Errorf("error %v, want a conflict: the request is another one", err)
+			}
+		})
+	})
+
+	t.Run("a program needs a machine", func(t *testing.T) {
+		bubble(t, func(t *testing.T, svc *pawl.Service, _ func()) {
+			_, err := svc.Submit(ctx, pawl.Request{Spec: job.Spec{Command: []string{"true"}}})
+			if job.KindOf(err) != job.Invalid {
+				t.Errorf("error %v", err)
+			}
+		})
+	})
+
+	t.Run("the spec is kept as it was given", func(t *testing.T) {
+		bubble(t, func(t *testing.T, svc *pawl.Service, _ func()) {
+			given := json.RawMessage(`{"kind":"a", "args":{"b":1}}`)
+			id := submit(t, svc, pawl.Request{Spec: job.Spec{Kind: "a", Args: json.RawMessage(`{"b":1}`)}, Given: given})[0].ID
+			j, err := svc.Job(ctx, id)
+			if err != nil || string(j.Request) != string(given) {
+				t.Errorf("%s, %v", j.Request, err)
+			}
+		})
+	})
+}
+
+func TestEvents(t *testing.T) {
+	ctx := context.Background()
+
+	t.Run("of one job until it ends", func(t *testing.T) {
+		bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
+			pawl.Handle(svc, "nap", func(context.Context, *pawl.Task[int]) (int, error) {
+				time.Sleep(time.Minute)
+				return 0, nil
+			})
+			run()
+			id := submit(t, svc, task("nap", 0))[0].ID
+			var got []job.State
+			for e, err := range svc.Events(ctx, id, "") {
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, e.State)
+			}
+			if diff := cmp.Diff([]job.State{job.Pending, job.Running, job.Finished}, got); diff != "" {
+				t.Error(diff)
+			}
+			if es, err := svc.History(ctx, id); err != nil || len(es) != 3 {
+				t.Errorf("%v, %v", es, err)
+			}
+		})
+	})
+
+	t.Run("of all jobs until the context ends", func(t *testing.T) {
+		bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
+			pawl.Handle(svc, "a", func(context.Context, *pawl.Task[int]) (int, error) { return 0, nil })
+			ctx, cancel := context.WithCancelCause(ctx)
+			enough := errors.New("enough")
+			defer cancel(nil)
+			run()
+			submit(t, svc, task("a", 1), task("a", 2))
+			ends := 0
+			for e, err := range svc.Events(ctx, job.ID{}, "") {
+				if err != nil {
+					if !errors.Is(err, enough) && !errors.Is(err, context.Canceled) {
+						t.Errorf("error %v", err)
+					}
+					break
+				}
+				if e.State.Terminal() {
+					ends++
+				}
+				if ends == 2 {
+					cancel(enough)
+				}
+			}
+			if ends != 2 {
+				t.Errorf("%d ends, want 2", ends)
+			}
+		})
+	})
+
+	t.Run("waiting for a job that there is not", func(t *testing.T) {
+		bubble(t, func(t *testing.T, svc *pawl.Service, _ func()) {
+			for name, f := range map[string]func() error{
+				"Job":     func() error { _, err := svc.Job(ctx, job.NewID()); return err },
+				"Wait":    func() error { _, err := svc.Wait(ctx, job.NewID()); return err },
+				"History": func() error { _, err := svc.History(ctx, job.NewID()); return err },
+			} {
+				if err := f(); job.KindOf(err) != job.NotFound {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+		})
+	})
+
+	t.Run("many wait for many", func(t *testing.T) {
+		bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
+			pawl.Handle(svc, "a", func(context.Context, *pawl.Task[int]) (int, error) { return 0, nil })
+			reqs := make([]pawl.Request, 50)
+			for i := range reqs {
+				reqs[i] = task("a", i)
+			}
+			var waiting sync.WaitGroup
+			for _, s := range submit(t, svc, reqs...) {
+				waiting.Go(func() {
+					if j, err := svc.Wait(ctx, s.ID); err != nil || j.State != job.Finished {
+						t.Errorf("%s, %v", j.State, err)
+					}
+				})
+			}
+			run()
+			waiting.Wait()
+		})
+	})
+}
