@@ -3,7 +3,6 @@ package pawl_test
 import (
 	"context"
 	"fmt"
-	"log"
 	"log/slog"
 	"os"
 	"time"
@@ -19,11 +18,11 @@ import (
 func openExample(ctx context.Context) (svc *pawl.Service, done func()) {
 	dir, err := os.MkdirTemp("", "pawl")
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	st, err := sqlite.Open(ctx, dir, sqlite.Options{})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	svc = pawl.New(pawl.Config{Store: st, Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler)})
 	return svc, func() {
@@ -40,7 +39,7 @@ func runExample(ctx context.Context, svc *pawl.Service) (stop func()) {
 	return func() {
 		cancel()
 		if err := <-ended; err != nil {
-			log.Fatal(err)
+			panic(err)
 		}
 	}
 }
@@ -50,12 +49,12 @@ func Example() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "pawl")
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	defer os.RemoveAll(dir)
 	st, err := sqlite.Open(ctx, dir, sqlite.Options{})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	defer st.Close()
 
@@ -68,7 +67,7 @@ func Example() {
 	// Once Submit has returned, the job is durable: it is run even if this process dies here.
 	jobs, err := svc.Submit(ctx, pawl.Request{Spec: pawl.NewTask("add", sum{A: 2, B: 3})})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 
 	running, stop := context.WithCancel(ctx)
@@ -77,13 +76,13 @@ func Example() {
 
 	j, err := svc.Wait(ctx, jobs[0].ID)
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	fmt.Println(j.State, string(j.Result))
 
 	stop()
 	if err := <-ended; err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	// Output: FINISHED 5
 }
@@ -100,20 +99,20 @@ func ExampleService_Submit_after() {
 
 	first, err := svc.Submit(ctx, pawl.Request{Spec: pawl.NewTask("say", "first")})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	then, err := svc.Submit(ctx, pawl.Request{
 		Spec:  pawl.NewTask("say", "then"),
 		After: []store.After{{Job: first[0].ID, Need: job.NeedFinished}},
 	})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	fmt.Println("the second is", then[0].Place.State)
 
 	defer runExample(ctx, svc)()
 	if _, err := svc.Wait(ctx, then[0].ID); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	// Output:
 	// the second is WAITING
@@ -137,15 +136,15 @@ func ExampleService_Cancel() {
 
 	jobs, err := svc.Submit(ctx, pawl.Request{Spec: pawl.NewTask("long", "work")})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	<-started
 	if _, err := svc.Cancel(ctx, jobs[0].ID); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	j, err := svc.Wait(ctx, jobs[0].ID)
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	fmt.Println(j.State, j.Code)
 	// Output:
@@ -171,11 +170,11 @@ func ExamplePermanent() {
 	spec.Retry = &job.RetryPolicy{MaxAttempts: 5, Backoff: job.Backoff{Base: job.Duration(time.Millisecond)}}
 	jobs, err := svc.Submit(ctx, pawl.Request{Spec: spec})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	for e, err := range svc.Events(ctx, jobs[0].ID, "") {
 		if err != nil {
-			log.Fatal(err)
+			panic(err)
 		}
 		if e.Message != "" {
 			fmt.Printf("%s: %s\n", e.State, e.Message)

@@ -511,12 +511,11 @@ func (o *ending) change(f job.Fence) job.Change {
 
 // unreachable passes over an error that will go away: the next hint, or the next look at all programs, tries again.
 func (x *watch) unreachable(ctx context.Context, err error) error {
-	switch {
-	case ctx.Err() != nil:
-		return nil
-	case job.KindOf(err) == job.Unavailable:
-		x.kind.cfg.Log.Warn("watching is held up", "error", err)
-		return nil //nolint:nilerr // see above
+	if ctx.Err() == nil && job.KindOf(err) != job.Unavailable {
+		return fmt.Errorf("watch: %w", err)
 	}
-	return fmt.Errorf("watch: %w", err)
+	if ctx.Err() == nil {
+		x.kind.cfg.Log.Warn("watching is held up", "error", err)
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -141,7 +142,7 @@ func TestOtherChildrenAreNotReaped(t *testing.T) {
 		others.Go(func() {
 			for i := range 25 {
 				err := exec.Command("/bin/sh", "-c", fmt.Sprintf("exit %d", 10+i)).Run()
-				if e, ok := err.(*exec.ExitError); !ok || e.ExitCode() != 10+i {
+				if e := (*exec.ExitError)(nil); !errors.As(err, &e) || e.ExitCode() != 10+i {
 					t.Errorf("a child of os/exec: %v", err)
 				}
 			}

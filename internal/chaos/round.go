@@ -164,7 +164,7 @@ func (r *round) finish(ctx context.Context) {
 		h.printf("    %s", b)
 	}
 	if len(r.broken) == 0 && !h.keep {
-		os.RemoveAll(r.dir) //nolint:errcheck // a folder in a temporary folder
+		os.RemoveAll(r.dir)
 	}
 }
 

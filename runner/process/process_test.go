@@ -317,7 +317,7 @@ func TestAPartOfAnExitFileIsNoEvidence(t *testing.T) {
 
 // The spool may be on another file system, where a hard link cannot reach.
 func TestASpoolElsewhere(t *testing.T) {
-	spool, err := os.MkdirTemp("/dev/shm", "pawl-test-")
+	spool, err := os.MkdirTemp("/dev/shm", "pawl-test-") //nolint:usetesting // on another file system
 	if err != nil {
 		t.Skip(err)
 	}
