@@ -1075,8 +1075,15 @@ func applyParity(t *testing.T) {
 	}
 	var all []tried
 	sets := []job.Patch{
-		{}, {Intent: true}, {Over: true}, {Intent: true, Over: true}, {Retry: true, Delay: time.Hour}, {Recovery: true, Crash: true},
-		{Clear: true, Crash: true}, {Result: json.RawMessage(`[1]`), Resolved: json.RawMessage(`{"r":1}`)}, {Delay: time.Minute},
+		{},
+		{Intent: true},
+		{Over: true},
+		{Intent: true, Over: true},
+		{Retry: true, Delay: time.Hour},
+		{Recovery: true, Crash: true},
+		{Clear: true, Crash: true},
+		{Result: json.RawMessage(`[1]`), Resolved: json.RawMessage(`{"r":1}`)},
+		{Delay: time.Minute},
 	}
 	for _, from := range job.States {
 		for _, custody := range job.Places(from) {

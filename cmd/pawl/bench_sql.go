@@ -99,8 +99,13 @@ func prepareBare(ctx context.Context, db *sql.DB) (*bareSQL, error) {
 		into **sql.Stmt
 		text string
 	}{
-		{&q.submitJob, sqlSubmitJob}, {&q.submitSpec, sqlSubmitSpec}, {&q.submitEvent, sqlSubmitEvent},
-		{&q.claimJobs, sqlClaim}, {&q.claimEvents, sqlClaimEvents}, {&q.end, sqlFinish}, {&q.endEvent, sqlFinishEvent},
+		{&q.submitJob, sqlSubmitJob},
+		{&q.submitSpec, sqlSubmitSpec},
+		{&q.submitEvent, sqlSubmitEvent},
+		{&q.claimJobs, sqlClaim},
+		{&q.claimEvents, sqlClaimEvents},
+		{&q.end, sqlFinish},
+		{&q.endEvent, sqlFinishEvent},
 	} {
 		var err error
 		if *p.into, err = db.PrepareContext(ctx, p.text); err != nil {

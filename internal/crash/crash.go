@@ -73,7 +73,7 @@ func At(name string) {
 	}
 	if s := chosen(); s != nil && s.name == name && s.left.Add(-1) == 0 {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL) // cannot fail
-		select {} // the signal may take a moment; nothing more is done by this goroutine
+		select {}                                      // the signal may take a moment; nothing more is done by this goroutine
 	}
 }
 

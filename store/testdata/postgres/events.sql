@@ -6,6 +6,6 @@
 -- tenants are not read again.
 PREPARE events_after(text, xid8, uuid, bigint, int) AS
 SELECT e.*, pg_snapshot_xmin(pg_current_snapshot()) AS xmin
-FROM events e JOIN jobs j ON j.id = e.job
-WHERE (e.ord, e.job, e.n) > ($2, $3, $4) AND e.ord < pg_snapshot_xmin(pg_current_snapshot()) AND j.tenant = $1
+FROM events e CROSS JOIN LATERAL (SELECT FROM jobs j WHERE j.id = e.job AND j.tenant = $1 OFFSET 0) own -- OFFSET: from event to job
+WHERE (e.ord, e.job, e.n) > ($2, $3, $4) AND e.ord < pg_snapshot_xmin(pg_current_snapshot())
 ORDER BY e.ord, e.job, e.n LIMIT $5;

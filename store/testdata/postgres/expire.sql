@@ -25,7 +25,8 @@ WITH RECURSIVE holders AS (
     SELECT h.session, s.ended IS NULL OR s.crashed AS crashed FROM holders h LEFT JOIN sessions s ON s.id = h.session
     WHERE h.session IS NOT NULL AND (s.id IS NULL OR s.ended IS NOT NULL)
 ), held AS MATERIALIZED (
-    SELECT j.id, d.crashed FROM dead d JOIN jobs j ON j.session = d.session ORDER BY j.id LIMIT $1
+    SELECT j.id, d.crashed
+    FROM dead d CROSS JOIN LATERAL (SELECT j.id FROM jobs j WHERE j.session = d.session ORDER BY j.claim LIMIT $1) j LIMIT $1
 )
 SELECT j.*, h.crashed, statement_timestamp() AS now
 FROM held h JOIN jobs j ON j.id = h.id
