@@ -55,8 +55,8 @@ func awaitLine(ts *testscript.TestScript, neg bool, args []string) {
 	out, err := tail.StdoutPipe()
 	ts.Check(err)
 	ts.Check(tail.Start())
-	defer tail.Wait()         //nolint:errcheck // it was killed
-	defer tail.Process.Kill() //nolint:errcheck // it may have ended
+	defer tail.Wait()
+	defer tail.Process.Kill()
 	var seen strings.Builder
 	buf := make([]byte, 4096)
 	for !re.MatchString(seen.String()) {

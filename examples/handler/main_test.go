@@ -42,7 +42,7 @@ func TestKilledAndContinued(t *testing.T) {
 	if err := first.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	first.Wait() //nolint:errcheck // it was killed
+	first.Wait()
 
 	second, err := exec.Command(bin, "-data", data, dir).CombinedOutput()
 	if err != nil {
