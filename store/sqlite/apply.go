@@ -9,7 +9,9 @@ import (
 )
 
 // Apply implements [store.Jobs].
-func (s *Store) Apply(ctx context.Context, changes []job.Change) (answers []store.Applied, eff store.Effects, err error) {
+func (s *Store) Apply(ctx context.Context, changes []job.Change) ([]store.Applied, store.Effects, error) {
+	var answers []store.Applied
+	var eff store.Effects
 	ids := make([]job.ID, len(changes))
 	seen := make(map[job.ID]bool, len(changes))
 	for i, c := range changes {
@@ -21,7 +23,7 @@ func (s *Store) Apply(ctx context.Context, changes []job.Change) (answers []stor
 		}
 		seen[c.Job], ids[i] = true, c.Job
 	}
-	err = s.do(ctx, func(t *tx) error {
+	err := s.do(ctx, func(t *tx) error {
 		answers, eff = make([]store.Applied, len(changes)), store.Effects{}
 		rows, err := t.find(ids)
 		if err != nil {
@@ -42,7 +44,10 @@ func (s *Store) Apply(ctx context.Context, changes []job.Change) (answers []stor
 		}
 		return nil
 	})
-	return answers, eff, err
+	if err != nil {
+		return nil, store.Effects{}, err
+	}
+	return answers, eff, nil
 }
 
 // apply makes one change if its guard holds.

@@ -14,11 +14,12 @@ import (
 const withSpec = columns + `, s.request, s.resolved, s.labels`
 
 // Claim implements [store.Jobs].
-func (s *Store) Claim(ctx context.Context, c store.Claim) (jobs []job.Job, err error) {
+func (s *Store) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) {
 	if s.write == nil {
 		return nil, s.do(ctx, nil)
 	}
-	err = s.write.do(ctx, s.write.claims, func(t *tx) error {
+	var jobs []job.Job
+	err := s.write.do(ctx, s.write.claims, func(t *tx) error {
 		jobs = nil
 		if err := t.alive(c.Session); err != nil {
 			return err
@@ -43,7 +44,10 @@ func (s *Store) Claim(ctx context.Context, c store.Claim) (jobs []job.Job, err e
 		}
 		return nil
 	})
-	return jobs, err
+	if err != nil {
+		return nil, err
+	}
+	return jobs, nil
 }
 
 // claimed returns the jobs that an earlier call with the same id claimed.

@@ -9,8 +9,10 @@ import (
 )
 
 // Due implements [store.Jobs].
-func (s *Store) Due(ctx context.Context, limit int) (n int, eff store.Effects, err error) {
-	err = s.do(ctx, func(t *tx) error {
+func (s *Store) Due(ctx context.Context, limit int) (int, store.Effects, error) {
+	var n int
+	var eff store.Effects
+	err := s.do(ctx, func(t *tx) error {
 		n, eff = 0, store.Effects{}
 		rs, err := t.rows(`SELECT `+columns+` FROM jobs j WHERE custody = 'gate' AND due <= ? ORDER BY due LIMIT ?`, micros(t.now), int64(limit))
 		if err != nil {
@@ -34,5 +36,8 @@ func (s *Store) Due(ctx context.Context, limit int) (n int, eff store.Effects, e
 			return nil
 		})
 	})
-	return n, eff, err
+	if err != nil {
+		return 0, store.Effects{}, err
+	}
+	return n, eff, nil
 }

@@ -29,7 +29,8 @@ func (s *Store) Begin(ctx context.Context, n store.Session) error {
 }
 
 // Renew implements [store.Leases]. It is one statement, and a second one while a duty that is wanted is not held.
-func (s *Store) Renew(ctx context.Context, r store.Renew) (a store.Renewal, err error) {
+func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error) {
+	var a store.Renewal
 	queues, err := json.Marshal(r.Queues)
 	if err != nil {
 		return a, err
@@ -84,7 +85,10 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (a store.Renewal, err 
 		a.Duties, err = t.takeDuties(r, a.Duties)
 		return err
 	})
-	return a, err
+	if err != nil {
+		return store.Renewal{}, err
+	}
+	return a, nil
 }
 
 // decode reads a list that a statement answers as JSON; names of fields match whatever their case.
@@ -135,8 +139,9 @@ func (t *tx) takeDuties(r store.Renew, held []store.Duty) ([]store.Duty, error) 
 }
 
 // End implements [store.Leases].
-func (s *Store) End(ctx context.Context, session job.ID) (eff store.Effects, err error) {
-	err = s.do(ctx, func(t *tx) error {
+func (s *Store) End(ctx context.Context, session job.ID) (store.Effects, error) {
+	var eff store.Effects
+	err := s.do(ctx, func(t *tx) error {
 		eff = store.Effects{}
 		if _, err := t.exec(`UPDATE sessions SET ended = ? WHERE id = ? AND ended IS NULL`, micros(t.now), blob(session)); err != nil {
 			return err
@@ -147,12 +152,17 @@ func (s *Store) End(ctx context.Context, session job.ID) (eff store.Effects, err
 		}
 		return t.expire(rs, func(job.ID) bool { return false }, &eff)
 	})
-	return eff, err
+	if err != nil {
+		return store.Effects{}, err
+	}
+	return eff, nil
 }
 
 // Expire implements [store.Jobs].
-func (s *Store) Expire(ctx context.Context, limit int) (n int, eff store.Effects, err error) {
-	err = s.do(ctx, func(t *tx) error {
+func (s *Store) Expire(ctx context.Context, limit int) (int, store.Effects, error) {
+	var n int
+	var eff store.Effects
+	err := s.do(ctx, func(t *tx) error {
 		n, eff = 0, store.Effects{}
 		_, err := t.exec(`UPDATE sessions SET ended = ?, crashed = 1 WHERE ended IS NULL AND lease_until <= ?`, micros(t.now), micros(t.lease))
 		if err != nil {
@@ -178,7 +188,10 @@ func (s *Store) Expire(ctx context.Context, limit int) (n int, eff store.Effects
 		_, err = t.exec(`DELETE FROM sessions WHERE ended IS NOT NULL AND ended < ?`, t.now.Add(-time.Hour).UnixMicro())
 		return err
 	})
-	return n, eff, err
+	if err != nil {
+		return 0, store.Effects{}, err
+	}
+	return n, eff, nil
 }
 
 // expire takes jobs from a session that has ended.

@@ -9,8 +9,10 @@ import (
 )
 
 // Pay implements [store.Jobs].
-func (s *Store) Pay(ctx context.Context, limit int) (n int, eff store.Effects, err error) {
-	err = s.do(ctx, func(t *tx) error {
+func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) {
+	var n int
+	var eff store.Effects
+	err := s.do(ctx, func(t *tx) error {
 		n, eff = 0, store.Effects{}
 		for n < limit {
 			seq, debtor, err := t.oldestDebt()
@@ -28,10 +30,14 @@ func (s *Store) Pay(ctx context.Context, limit int) (n int, eff store.Effects, e
 				}
 			}
 		}
-		eff.Owed, err = t.exists(`SELECT 1 FROM followups LIMIT 1`)
+		more, err := t.exists(`SELECT 1 FROM followups LIMIT 1`)
+		eff.Owed = more
 		return err
 	})
-	return n, eff, err
+	if err != nil {
+		return 0, store.Effects{}, err
+	}
+	return n, eff, nil
 }
 
 // oldestDebt returns the follow-up to pay next and the job that owes it; 0: there is none.

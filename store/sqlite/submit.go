@@ -15,8 +15,10 @@ import (
 )
 
 // Submit implements [store.Jobs].
-func (s *Store) Submit(ctx context.Context, sub store.Submission) (answers []store.Submitted, eff store.Effects, err error) {
-	err = s.do(ctx, func(t *tx) error {
+func (s *Store) Submit(ctx context.Context, sub store.Submission) ([]store.Submitted, store.Effects, error) {
+	var answers []store.Submitted
+	var eff store.Effects
+	err := s.do(ctx, func(t *tx) error {
 		answers, eff = nil, store.Effects{}
 		var digest []byte
 		if sub.Key != "" {
@@ -45,7 +47,10 @@ func (s *Store) Submit(ctx context.Context, sub store.Submission) (answers []sto
 			sub.Tenant, sub.Key, digest, ids, micros(t.now))
 		return err
 	})
-	return answers, eff, err
+	if err != nil {
+		return nil, store.Effects{}, err
+	}
+	return answers, eff, nil
 }
 
 // digestOf identifies the content of a call.

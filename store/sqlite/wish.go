@@ -8,8 +8,10 @@ import (
 )
 
 // Wish implements [store.Jobs].
-func (s *Store) Wish(ctx context.Context, w store.Wish) (answers []store.Wished, eff store.Effects, err error) {
-	err = s.do(ctx, func(t *tx) error {
+func (s *Store) Wish(ctx context.Context, w store.Wish) ([]store.Wished, store.Effects, error) {
+	var answers []store.Wished
+	var eff store.Effects
+	err := s.do(ctx, func(t *tx) error {
 		answers, eff = make([]store.Wished, len(w.Jobs)), store.Effects{}
 		for i, id := range w.Jobs { // one by one: the same job may stand twice
 			rows, err := t.find([]job.ID{id})
@@ -27,7 +29,10 @@ func (s *Store) Wish(ctx context.Context, w store.Wish) (answers []store.Wished,
 		}
 		return nil
 	})
-	return answers, eff, err
+	if err != nil {
+		return nil, store.Effects{}, err
+	}
+	return answers, eff, nil
 }
 
 // wish writes a wish on one row and carries it out where no worker and no watcher has to.

@@ -75,7 +75,8 @@ func startWriter(ctx context.Context, db *sql.DB, s *Store) (*writer, error) {
 	return w, nil
 }
 
-// do runs f inside a transaction and returns once it is on disk. When ctx ends first the outcome is unknown.
+// do runs f inside a transaction and returns once it is on disk. When ctx ends first the outcome is unknown, and f may
+// still run: what it writes may only be read after do has returned nil.
 func (s *Store) do(ctx context.Context, f func(*tx) error) error {
 	if s.write == nil {
 		return job.Errorf(job.Locked, "the data folder was opened for reading only")
