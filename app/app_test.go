@@ -7,7 +7,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -316,6 +318,49 @@ func TestWishes(t *testing.T) {
 		_, results := app.Places(&j)
 		if got := h.read(results, "stdout"); got != "go on\n" {
 			t.Errorf("stdout %q", got)
+		}
+	})
+	t.Run("a wrapper that was suspended after it told the end is let go", func(t *testing.T) {
+		h := open(t)
+		fifo := filepath.Join(h.dir, "fifo")
+		if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		id := h.submit(job.Spec{Command: []string{"/bin/sh", "-c", `read line < "$0"`, fifo}})
+		h.until(id, state(job.Running))
+		pid := h.pid(id)
+		if _, err := h.svc.Pause(h.ctx, id); err != nil {
+			t.Fatal(err)
+		}
+		stopped := func() bool {
+			b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+			return err == nil && strings.Contains(string(b), ") T ")
+		}
+		for !stopped() && h.ctx.Err() == nil {
+			runtime.Gosched()
+		}
+		// Nobody can stop it in that one moment, so its message is written for it.
+		message := "pawl-end 1\ntoken t\nboot b\ncode 0\nbegan 1.00\nended 2.00\nwall 1700000000\n0m0.00s 0m0.00s\n0m0.00s 0m0.00s\nend\n"
+		name := runner.EndName(runner.Key{Job: id, Attempt: 1, Launch: 1}, 0)
+		if err := os.WriteFile(filepath.Join(h.dir, "message"), []byte(message), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(h.dir, "message"), filepath.Join(h.dir, "ends", name)); err != nil {
+			t.Fatal(err)
+		}
+		h.until(id, state(job.Paused))
+		if stopped() {
+			t.Error("it was left stopped")
+			syscall.Kill(-pid, syscall.SIGCONT)
+		}
+		if err := os.WriteFile(fifo, []byte("go on\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.svc.Resume(h.ctx, id); err != nil {
+			t.Fatal(err)
+		}
+		if j := h.end(id); j.State != job.Finished {
+			t.Fatalf("%s %s", j.State, j.Message)
 		}
 	})
 	t.Run("a program that ends while paused waits in PAUSED for its archiving", func(t *testing.T) {

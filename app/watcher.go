@@ -459,6 +459,12 @@ func (x *watch) finish(ctx context.Context, over []ending) error {
 	if len(over) == 0 {
 		return nil
 	}
+	for _, o := range over {
+		// Its wrapper may have told the end and been stopped before it could go. Nobody looks after it from now on.
+		if suspender, can := x.kind.cfg.Runner.(runner.Suspender); can && o.end != nil && o.w.wish == job.WishPause {
+			x.try("resume", o.w, suspender.Resume(ctx, o.w.handle))
+		}
+	}
 	slices.SortFunc(over, func(a, b ending) int { return slices.Compare(a.w.row.ID[:], b.w.row.ID[:]) })
 	changes := make([]job.Change, len(over))
 	for i, o := range over {

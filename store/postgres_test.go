@@ -102,6 +102,7 @@ func (w *world) connect() *conn {
 		}
 		c.must(string(text))
 	}
+	c.must("SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0") // here waiting is what is tested
 	c.pid = c.must("SELECT pg_backend_pid() AS pid")[0]["pid"]
 	return c
 }
@@ -203,7 +204,7 @@ func (w *world) untilWaiting(conns ...*conn) {
 	for i, c := range conns {
 		pids[i] = c.pid
 	}
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for w.db.value("SELECT count(*) FROM unnest('{"+strings.Join(pids, ",")+"}'::int[]) p WHERE cardinality(pg_blocking_pids(p)) > 0") != strconv.Itoa(len(conns)) {
 		if time.Now().After(deadline) {
 			w.Fatal("a connection does not come to wait for a lock")
@@ -472,16 +473,6 @@ func (b *batch) apply() string {
 	last := func(f func(job.Entry) string) string {
 		return col("text", func(c job.Change) string { return f(*c.Last()) })
 	}
-	type step struct {
-		job.Entry
-		change, position int
-	}
-	var path []step
-	for i, c := range b.changes {
-		for k, e := range c.Path {
-			path = append(path, step{e, i + 1, k + 1})
-		}
-	}
 	return execute("apply",
 		col("uuid", func(c job.Change) string { return uuid(c.Job) }),
 		col("bigint", func(c job.Change) string { return num(c.From.Epoch) }),
@@ -505,12 +496,16 @@ func (b *batch) apply() string {
 		col("json", func(c job.Change) string { return doc(c.Set.Result) }),
 		col("json", func(c job.Change) string { return doc(c.Work) }),
 		col("text", func(job.Change) string { return str(string(b.cause)) }),
-		array("int", path, func(s step) string { return num(s.change) }),
-		array("int", path, func(s step) string { return num(s.position) }),
-		array("text", path, func(s step) string { return str(string(s.State)) }),
-		array("text", path, func(s step) string { return str(string(s.Code)) }),
-		array("text", path, func(s step) string { return str(s.Message) }),
-		array("json", path, func(s step) string { return doc(s.Data) }))
+		col("json", func(c job.Change) string { return encode(c.Path) }))
+}
+
+// encode writes v as JSON. Text that is no JSON stays as it is, for the database to refuse.
+func encode(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return str(err.Error())
+	}
+	return str(string(text))
 }
 
 func flags(p job.Patch) (n int) {
@@ -559,8 +554,7 @@ func by(session job.ID) job.Fence { return job.Fence{Session: session} }
 func written(before []job.Job, changes []job.Change, now time.Time, cause job.Cause) string {
 	type step struct {
 		job.Entry
-		job.Custody
-		change, position int
+		Custody job.Custody `json:"custody"`
 	}
 	type key struct {
 		job.ID
@@ -571,7 +565,7 @@ func written(before []job.Job, changes []job.Change, now time.Time, cause job.Ca
 		job.Debt
 	}
 	after := make([]job.Job, len(before))
-	var path []step
+	paths := make([][]step, len(before))
 	var freed []key
 	var owed []debt
 	for i, b := range before {
@@ -582,7 +576,7 @@ func written(before []job.Job, changes []job.Change, now time.Time, cause job.Ca
 			if k == len(entries)-1 {
 				custody, e.State = a.Custody, a.State
 			}
-			path = append(path, step{e, custody, i + 1, k + 1})
+			paths[i] = append(paths[i], step{e, custody})
 		}
 		for _, m := range job.Releases(&b, &a) {
 			freed = append(freed, key{a.ID, m})
@@ -609,10 +603,7 @@ func written(before []job.Job, changes []job.Change, now time.Time, cause job.Ca
 		text(func(j job.Job) string { return j.Message }),
 		col("json", func(j job.Job) string { return doc(j.Work) }), col("json", func(j job.Job) string { return doc(j.Result) }),
 		text(func(job.Job) string { return string(cause) }), col("text", func(job.Job) string { return "NULL" }),
-		array("int", path, func(s step) string { return num(s.change) }), array("int", path, func(s step) string { return num(s.position) }),
-		array("text", path, func(s step) string { return str(string(s.State)) }), array("text", path, func(s step) string { return str(string(s.Custody)) }),
-		array("text", path, func(s step) string { return str(string(s.Code)) }), array("text", path, func(s step) string { return str(s.Message) }),
-		array("json", path, func(s step) string { return doc(s.Data) }),
+		array("json", paths, func(p []step) string { return encode(p) }),
 		array("uuid", freed, func(k key) string { return uuid(k.ID) }), array("text", freed, func(k key) string { return str(string(k.UniqueMode)) }),
 		array("uuid", owed, func(d debt) string { return uuid(d.ID) }), array("text", owed, func(d debt) string { return str(string(d.Debt)) }))
 }

@@ -208,12 +208,15 @@ func TestTheTourGoesToEveryPoint(t *testing.T) {
 	seen := map[entry]int{}
 	for entries := tour.next(); entries != nil; entries = tour.next() {
 		for i, e := range entries {
-			seen[e]++
 			if e.plan().last && i != len(entries)-1 {
 				t.Errorf("%s is not the last of %v", e, entries)
 			}
 		}
-		tour.round(entries[:max(1, len(entries)/2)], entries[:len(entries)/3])
+		tried := entries[:max(1, len(entries)/2)]
+		for _, e := range tried {
+			seen[e]++
+		}
+		tour.round(tried, entries[:len(entries)/3])
 	}
 	for _, p := range crash.Points() {
 		if n := seen[entry{p, 1}]; n == 0 || n > tries {

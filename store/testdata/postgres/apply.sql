@@ -22,29 +22,25 @@ SELECT count(*) FROM (SELECT FROM jobs j WHERE j.id = ANY ($1) ORDER BY j.id FOR
 --   wish              not made: a wish stands on the row that the caller had not seen. The caller turns the change and
 --                     sends it again with that wish; $9 is the wish that the change has met
 --
---  1 job      5 custody   9 wish      13 lane      17 flags     21 work     25 state
---  2 epoch    6 session  10 steps     14 code      18 delay     22 cause    26 code
---  3 n        7 duty     11 state     15 message   19 resolved  23 change   27 message
---  4 state    8 term     12 custody   16 resume    20 result    24 position 28 data
+--  1 job      5 custody   9 wish      13 lane      17 flags     21 work
+--  2 epoch    6 session  10 steps     14 code      18 delay     22 cause
+--  3 n        7 duty     11 state     15 message   19 resolved  23 path
+--  4 state    8 term     12 custody   16 resume    20 result
 --
--- 2 to 5 are where the change goes out from, 10 to 21 what it makes, 23 to 28 its path: an element per history row.
+-- 2 to 5 are where the change goes out from, 10 to 21 what it makes. path is a JSON list of {state, code, message, data},
+-- the last of which is 11, 14 and 15 again: a list for each change needs no join, and so no guess of the planner's.
 -- flags: 1 intent, 2 over, 4 retry, 8 recovery, 16 crash, 32 clear. delay: microseconds. lane: that of a program.
 PREPARE apply(uuid[], bigint[], bigint[], text[], text[], uuid[], text[], bigint[], text[], int[], text[], text[], text[],
-    text[], text[], text[], int[], bigint[], json[], json[], json[], text[],
-    int[], int[], text[], text[], text[], json[]) AS
-WITH c AS MATERIALIZED (
-    SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)
-    WITH ORDINALITY c(job, epoch, n, from_state, from_custody, session, duty, term, wish, steps, state, custody, lane,
-        code, message, resume, flags, delay, resolved, result, work, cause, i)
-), sessions_alive AS MATERIALIZED (
+    text[], text[], text[], int[], bigint[], json[], json[], json[], text[], json[]) AS
+WITH sessions_alive AS MATERIALIZED (
     SELECT s.id FROM sessions s WHERE s.id = ANY ($6) AND s.ended IS NULL AND s.lease_until > clock_timestamp()
 ), duties_alive AS MATERIALIZED (
     SELECT d.name, d.term FROM duties d JOIN sessions s ON s.id = d.session
     WHERE d.name = ANY ($7) AND s.ended IS NULL AND s.lease_until > clock_timestamp()
-), judged AS MATERIALIZED (
+), judged AS (
     SELECT c.*, j.id, j.state AS at_state, j.custody AS at_custody, j.epoch AS at_epoch, j.n AS at_n, j.ord, j.wish AS at_wish,
-        j.wished_by, j.live, j.due, j.needs, j.ties, j.lane AS at_lane, j.queue, j.kind, j.machine,
-        m.made, m.made_state, m.made_custody, m.made_cause,
+        j.wished_by, j.live, j.needs, j.ties, j.queue, j.kind, j.machine, m.made_state, m.made_custody, m.made_cause,
+        CASE WHEN c.delay > 0 THEN statement_timestamp() + c.delay * interval '1 microsecond' ELSE j.due END AS new_due,
         CASE
         WHEN j.id IS NULL THEN 'fenced'
         WHEN m.made = c.steps THEN 'made'
@@ -57,7 +53,10 @@ WITH c AS MATERIALIZED (
         WHEN j.custody IN ('worker', 'monitor') AND c.custody <> j.custody AND j.wish <> c.wish THEN 'wish'
         ELSE 'go'
         END AS verdict
-    FROM c LEFT JOIN jobs j ON j.id = c.job
+    FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)
+        WITH ORDINALITY c(job, epoch, n, from_state, from_custody, session, duty, term, wish, steps, state, custody, lane,
+            code, message, resume, flags, delay, resolved, result, work, cause, path, i)
+    LEFT JOIN jobs j ON j.id = c.job
     CROSS JOIN LATERAL (
         SELECT count(*) AS made, max(e.state) FILTER (WHERE e.n = c.n + c.steps) AS made_state,
             max(e.custody) FILTER (WHERE e.n = c.n + c.steps) AS made_custody, max(e.cause) AS made_cause
@@ -67,18 +66,17 @@ WITH c AS MATERIALIZED (
           AND e.session IS NOT DISTINCT FROM c.session AND e.actor IS NOT DISTINCT FROM c.duty
     ) m
 ), gated AS (
-    SELECT g.*, CASE WHEN g.delay > 0 THEN statement_timestamp() + g.delay * interval '1 microsecond' ELSE g.due END AS new_due
-    FROM judged g WHERE g.verdict = 'go'
+    SELECT g.*, g.custody IN ('gate', 'ready') AND g.state IN ('WAITING', 'PENDING') AS asks,
+        coalesce(g.new_due > statement_timestamp(), false) OR g.needs > 0 AS shut
+    FROM judged g
 ), placed AS (
     -- The gate has the last word on where a job waits.
     SELECT g.*,
-        CASE WHEN g.custody NOT IN ('gate', 'ready') OR g.state NOT IN ('WAITING', 'PENDING') THEN g.state
-             WHEN g.new_due > statement_timestamp() OR g.needs > 0 THEN 'WAITING' ELSE 'PENDING' END AS new_state,
-        CASE WHEN g.custody NOT IN ('gate', 'ready') THEN g.custody
-             WHEN g.state IN ('WAITING', 'PENDING') AND (g.new_due > statement_timestamp() OR g.needs > 0) THEN 'gate' ELSE 'ready' END AS new_custody
+        CASE WHEN NOT g.asks THEN g.state WHEN g.shut THEN 'WAITING' ELSE 'PENDING' END AS new_state,
+        CASE WHEN g.asks AND g.shut THEN 'gate' WHEN g.custody IN ('gate', 'ready') THEN 'ready' ELSE g.custody END AS new_custody
     FROM gated g
 ), made AS MATERIALIZED (
-    SELECT p.*, p.new_custody <> p.at_custody AS moved, p.new_state IN ('FINISHED', 'FAILED', 'CANCELED') AS ends,
+    SELECT p.*, p.verdict = 'go' AS go, p.new_custody <> p.at_custody AS moved, p.new_state IN ('FINISHED', 'FAILED', 'CANCELED') AS ends,
         p.flags & 2 = 0 AND (p.live OR p.flags & 1 <> 0) AS new_live, greatest(p.ord, pg_current_xact_id()) AS new_ord
     FROM placed p
 ), written AS (
@@ -96,29 +94,31 @@ WITH c AS MATERIALIZED (
         resume = CASE WHEN m.new_state IN ('BLOCKED', 'PAUSED') THEN m.resume ELSE '' END,
         code = m.code, message = m.message, work = coalesce(m.work, j.work), result = coalesce(m.result, j.result)
     FROM made m
-    WHERE j.id = m.id AND NOT (m.new_live AND (m.ends OR m.new_custody = 'user')
+    WHERE m.go AND j.id = m.id AND NOT (m.new_live AND (m.ends OR m.new_custody = 'user')
         AND refuse('job ' || m.id || ': ' || m.new_state || ' with a launch whose end is not known'))
 ), resolved AS (
-    UPDATE specs s SET resolved = m.resolved FROM made m WHERE s.id = m.id AND m.resolved IS NOT NULL AND s.resolved IS NULL
+    UPDATE specs s SET resolved = m.resolved FROM made m WHERE m.go AND m.resolved IS NOT NULL AND s.id = m.id AND s.resolved IS NULL
 ), history AS (
     INSERT INTO events (job, n, ord, epoch, state, custody, at, cause, session, actor, code, message, data)
     SELECT m.id, m.n + p.position, m.new_ord, m.epoch,
         CASE WHEN p.position = m.steps THEN m.new_state ELSE p.state END,
         CASE WHEN p.position = m.steps THEN m.new_custody ELSE m.at_custody END,
-        statement_timestamp(), m.cause, m.session, m.duty, p.code, p.message, p.data
-    FROM unnest($23, $24, $25, $26, $27, $28) p(change, position, state, code, message, data) JOIN made m ON m.i = p.change
+        statement_timestamp(), m.cause, m.session, m.duty, coalesce(p.code, ''), coalesce(p.message, ''), p.data
+    FROM made m CROSS JOIN LATERAL ROWS FROM (json_to_recordset(m.path) AS (state text, code text, message text, data json))
+        WITH ORDINALITY p(state, code, message, data, position)
+    WHERE m.go
 ), freed AS (
-    DELETE FROM unique_keys u WHERE u.job = ANY (ARRAY(SELECT m.id FROM made m WHERE m.ends AND m.ties & 6 <> 0))
+    DELETE FROM unique_keys u WHERE u.job = ANY (ARRAY(SELECT m.id FROM made m WHERE m.go AND m.ends AND m.ties & 6 <> 0))
 ), owed AS (
     INSERT INTO followups (debt, job, at)
-    SELECT 'dependants', m.id, statement_timestamp() FROM made m WHERE m.ends AND m.ties & 1 <> 0 ORDER BY m.id
+    SELECT 'dependants', m.id, statement_timestamp() FROM made m WHERE m.go AND m.ends AND m.ties & 1 <> 0 ORDER BY m.id
 )
-SELECT g.i,
-    CASE g.verdict WHEN 'go' THEN CASE g.cause WHEN 'turned' THEN 'turned' ELSE 'applied' END
-        WHEN 'made' THEN CASE g.made_cause WHEN 'turned' THEN 'turned' ELSE 'applied' END ELSE g.verdict END AS outcome,
-    CASE g.verdict WHEN 'go' THEN m.new_state WHEN 'made' THEN g.made_state ELSE g.at_state END AS state,
-    CASE g.verdict WHEN 'go' THEN m.new_custody WHEN 'made' THEN g.made_custody ELSE g.at_custody END AS custody,
-    CASE g.verdict WHEN 'go' THEN g.epoch + m.moved::int WHEN 'made' THEN g.epoch + (g.made_custody <> g.from_custody)::int ELSE g.at_epoch END AS epoch,
-    CASE g.verdict WHEN 'go' THEN g.n + g.steps WHEN 'made' THEN g.n + g.steps ELSE g.at_n END AS n,
-    g.at_wish AS wish, g.wished_by, g.live, g.queue, g.kind, g.machine, m.new_due AS due, m.ends AND g.ties & 1 <> 0 AS owed
-FROM judged g LEFT JOIN made m ON m.i = g.i ORDER BY g.i;
+SELECT m.i,
+    CASE m.verdict WHEN 'go' THEN CASE m.cause WHEN 'turned' THEN 'turned' ELSE 'applied' END
+        WHEN 'made' THEN CASE m.made_cause WHEN 'turned' THEN 'turned' ELSE 'applied' END ELSE m.verdict END AS outcome,
+    CASE m.verdict WHEN 'go' THEN m.new_state WHEN 'made' THEN m.made_state ELSE m.at_state END AS state,
+    CASE m.verdict WHEN 'go' THEN m.new_custody WHEN 'made' THEN m.made_custody ELSE m.at_custody END AS custody,
+    CASE m.verdict WHEN 'go' THEN m.epoch + m.moved::int WHEN 'made' THEN m.epoch + (m.made_custody <> m.from_custody)::int ELSE m.at_epoch END AS epoch,
+    CASE WHEN m.verdict IN ('go', 'made') THEN m.n + m.steps ELSE m.at_n END AS n,
+    m.at_wish AS wish, m.wished_by, m.live, m.queue, m.kind, m.machine, m.new_due AS due, m.go AND m.ends AND m.ties & 1 <> 0 AS owed
+FROM made m ORDER BY m.i;
