@@ -186,7 +186,7 @@ func TestWatchOverflows(t *testing.T) {
 	if queue > 100_000 {
 		t.Skipf("a queue of %d is too long to fill", queue)
 	}
-	dir, err := os.MkdirTemp("/dev/shm", "pawl-test-") // so many files in memory, where there is such a folder
+	dir, err := os.MkdirTemp("/dev/shm", "pawl-test-") //nolint:usetesting // so many files in memory, where there is such a folder
 	if err != nil {
 		dir = t.TempDir()
 	}
