@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -19,20 +20,19 @@ const (
 	sqlSubmitJob = `INSERT INTO jobs (id, tenant, owner, kind, name, queue, machine, priority, max_attempts, created,
 		state, custody, epoch, n, lane, attempt, since)
 		VALUES (?, 'default', 'pawl', 'noop', ?, 'default', '', 5, 10, ?, 'PENDING', 'ready', 1, 1, 'task', 1, ?)`
-	sqlSubmitSpec  = `INSERT INTO specs (seq, request) VALUES (?, ?)`
-	sqlSubmitEvent = `INSERT INTO events (job, n, epoch, state, custody, at, cause, actor)
-		VALUES (?, 1, 0, 'PENDING', 'ready', ?, 'submit', 'pawl')`
+	sqlSubmitSpec   = `INSERT INTO specs (seq, request) VALUES (?, ?)`
+	sqlSubmitEvents = `INSERT INTO events (job, n, epoch, state, custody, at, cause, actor)
+		SELECT seq, n, 0, state, custody, created, 'submit', owner FROM jobs WHERE seq >= ?`
 	sqlClaim = `UPDATE jobs SET state = 'RUNNING', custody = 'worker', epoch = epoch + 1, n = n + 1, session = ?, claim = ?, since = ?
 		WHERE seq IN (SELECT seq FROM jobs WHERE custody = 'ready' AND queue = 'default' AND kind = 'noop' AND machine = '' AND lane = 'task'
 			ORDER BY priority, created LIMIT ?)
 		RETURNING seq, id, (SELECT request FROM specs WHERE specs.seq = jobs.seq)`
 	sqlClaimEvents = `INSERT INTO events (job, n, epoch, state, custody, at, cause, actor)
 		SELECT seq, n, epoch - 1, state, custody, since, 'claim', session FROM jobs WHERE session = ? AND claim = ?`
-	// A result is each job's own, so jobs end one by one.
 	sqlFinish = `UPDATE jobs SET state = 'FINISHED', custody = 'none', epoch = epoch + 1, n = n + 1, session = NULL, claim = NULL,
-		since = ?, ended = ?, code = 'NORMAL_COMPLETION', result = ? WHERE seq = ? AND epoch = 2 AND session = ?`
-	sqlFinishEvent = `INSERT INTO events (job, n, epoch, state, custody, at, cause, actor, code)
-		VALUES (?, 3, 2, 'FINISHED', 'none', ?, 'work', ?, 'NORMAL_COMPLETION')`
+		since = ?, ended = ?, code = 'NORMAL_COMPLETION', result = ? WHERE seq IN (SELECT value FROM json_each(?)) AND epoch = 2 AND session = ?`
+	sqlFinishEvents = `INSERT INTO events (job, n, epoch, state, custody, at, cause, actor, code)
+		SELECT value, 3, 2, 'FINISHED', 'none', ?, 'work', ?, 'NORMAL_COMPLETION' FROM json_each(?)`
 )
 
 // sql measures bare SQL on a fresh database in dir.
@@ -88,9 +88,9 @@ func (b *tasksBench) sql(ctx context.Context, dir string) (r taskRound, err erro
 
 // bareSQL is a database with its statements prepared.
 type bareSQL struct {
-	db                                    *sql.DB
-	submitJob, submitSpec, submitEvent    *sql.Stmt
-	claimJobs, claimEvents, end, endEvent *sql.Stmt
+	db                                     *sql.DB
+	submitJob, submitSpec, submitEvents    *sql.Stmt
+	claimJobs, claimEvents, end, endEvents *sql.Stmt
 }
 
 func prepareBare(ctx context.Context, db *sql.DB) (*bareSQL, error) {
@@ -101,11 +101,11 @@ func prepareBare(ctx context.Context, db *sql.DB) (*bareSQL, error) {
 	}{
 		{&q.submitJob, sqlSubmitJob},
 		{&q.submitSpec, sqlSubmitSpec},
-		{&q.submitEvent, sqlSubmitEvent},
+		{&q.submitEvents, sqlSubmitEvents},
 		{&q.claimJobs, sqlClaim},
 		{&q.claimEvents, sqlClaimEvents},
 		{&q.end, sqlFinish},
-		{&q.endEvent, sqlFinishEvent},
+		{&q.endEvents, sqlFinishEvents},
 	} {
 		var err error
 		if *p.into, err = db.PrepareContext(ctx, p.text); err != nil {
@@ -130,8 +130,9 @@ func (q *bareSQL) within(ctx context.Context, f func(*sql.Tx) error) error {
 
 func (q *bareSQL) submit(ctx context.Context, from, n int) error {
 	return q.within(ctx, func(tx *sql.Tx) error {
-		submitJob, submitSpec, submitEvent := tx.Stmt(q.submitJob), tx.Stmt(q.submitSpec), tx.Stmt(q.submitEvent)
+		submitJob, submitSpec := tx.Stmt(q.submitJob), tx.Stmt(q.submitSpec)
 		now := time.Now().UnixMicro()
+		var first int64
 		for i := range n {
 			id := job.NewID()
 			r, err := submitJob.Exec(id[:], noop+"-"+id.Short(), now, now)
@@ -142,14 +143,15 @@ func (q *bareSQL) submit(ctx context.Context, from, n int) error {
 			if err != nil {
 				return err
 			}
+			if i == 0 {
+				first = seq
+			}
 			if _, err := submitSpec.Exec(seq, fmt.Sprintf(`{"kind":"noop","args":{"n":%d}}`, from+i)); err != nil {
 				return err
 			}
-			if _, err := submitEvent.Exec(seq, now); err != nil {
-				return err
-			}
 		}
-		return nil
+		_, err := tx.Stmt(q.submitEvents).Exec(first)
+		return err
 	})
 }
 
@@ -181,16 +183,16 @@ func (q *bareSQL) claim(ctx context.Context, session job.ID, n int) (claimed []i
 
 func (q *bareSQL) finish(ctx context.Context, session job.ID, claimed []int64) error {
 	return q.within(ctx, func(tx *sql.Tx) error {
-		end, endEvent := tx.Stmt(q.end), tx.Stmt(q.endEvent)
+		end, endEvents := tx.Stmt(q.end), tx.Stmt(q.endEvents)
 		now := time.Now().UnixMicro()
-		for _, seq := range claimed {
-			if _, err := end.Exec(now, now, nil, seq, session[:]); err != nil {
-				return err
-			}
-			if _, err := endEvent.Exec(seq, now, session[:]); err != nil {
-				return err
-			}
+		list, err := json.Marshal(claimed)
+		if err != nil {
+			return err
 		}
-		return nil
+		if _, err := end.Exec(now, now, nil, string(list), session[:]); err != nil {
+			return err
+		}
+		_, err = endEvents.Exec(now, session[:], string(list))
+		return err
 	})
 }

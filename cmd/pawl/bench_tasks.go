@@ -31,8 +31,8 @@ gets its row of history. Nothing is kept in memory only, and the handler is call
 
 The rival is bare SQL, written by hand with prepared statements on the same driver, settings and schema, without Pawl's
 code: it inserts the same rows --batch to a transaction, then claims and finishes --slots to a transaction until nothing
-is left, which leaves the same rows of jobs, specs and events, and waits for the disk as often. It has no handler,
-checks no lease, and decides nothing: it is the limit for whatever keeps this history in this database.
+is left, many rows to a statement, which leaves the same rows of jobs, specs and events. It has no handler, checks no
+lease, and decides nothing: it is the limit for whatever keeps this history in this database.
 
 The two take turns, each on a fresh folder, --rounds times. Figures are medians; ratio_to_sql is the median of the
 rounds' own ratios, since a round's two halves share the state of a busy machine; sql_limit_per_second is the best

@@ -101,7 +101,7 @@ func (c *checker) nothingRuns(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-over.C:
-			c.breaks("process_left: %s", strings.Join(left, " | "))
+			c.breaks("process_left: %v", left)
 			return
 		}
 	}

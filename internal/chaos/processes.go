@@ -2,21 +2,32 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
-// processesIn describes the processes alive that have to do with a folder: that stand in it, or that name it in their
+// running is a process that is alive and has to do with a folder.
+type running struct {
+	pid  int
+	text string
+}
+
+func (p running) String() string { return p.text }
+
+// processesIn returns the processes alive that have to do with a folder: that stand in it, or that name it in their
 // command line or environment.
-func processesIn(dir string) ([]string, error) {
+func processesIn(dir string) ([]running, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, err
 	}
-	var found []string
+	var found []running
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil || pid == os.Getpid() {
@@ -28,8 +39,31 @@ func processesIn(dir string) ([]string, error) {
 		environ, _ := os.ReadFile(filepath.Join(proc, "environ"))
 		cwd, _ := os.Readlink(filepath.Join(proc, "cwd"))
 		if strings.HasPrefix(cwd, dir+"/") || cwd == dir || bytes.Contains(command, []byte(dir+"/")) || bytes.Contains(environ, []byte(dir+"/")) {
-			found = append(found, fmt.Sprintf("%d %s (in %s)", pid, bytes.ReplaceAll(bytes.TrimRight(command, "\x00"), []byte{0}, []byte{' '}), cwd))
+			text := bytes.ReplaceAll(bytes.TrimRight(command, "\x00"), []byte{0}, []byte{' '})
+			found = append(found, running{pid, fmt.Sprintf("%d %s (in %s)", pid, text, cwd)})
 		}
 	}
 	return found, nil
+}
+
+// end kills what a round that came to no good end has left.
+func end(dir string) error {
+	left, err := processesIn(dir)
+	for _, p := range left {
+		err = errors.Join(err, syscall.Kill(p.pid, syscall.SIGKILL))
+	}
+	return err
+}
+
+// slowly makes a folder of programs in which ln waits a moment before it links. With it first in the PATH, a wrapper
+// takes its launch and tells its end slowly, so that others come between.
+func slowly(dir string) error {
+	ln, err := exec.LookPath("ln")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "ln"), fmt.Appendf(nil, "#!/bin/sh\nsleep 0.2\nexec %s \"$@\"\n", ln), 0o700)
 }

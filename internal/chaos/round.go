@@ -58,6 +58,7 @@ type round struct {
 	seed   uint64
 	jobs   int
 	lease  time.Duration // of the next start; 0: the usual one
+	path   string        // in which programs are looked up
 	starts int
 	kills  int
 	tally  *tally
@@ -73,6 +74,13 @@ func (h *harness) begin(name string, seed uint64, jobs int) *round {
 	r.tally = &tally{name: r.ledger()}
 	if err := os.Mkdir(r.dir, 0o700); err != nil {
 		r.breaks("harness: %v", err)
+	}
+	r.path = os.Getenv("PATH")
+	if slow := filepath.Join(r.dir, "slow"); seed%2 == 1 { // half of the rounds
+		if err := slowly(slow); err != nil {
+			r.breaks("harness: %v", err)
+		}
+		r.path = slow + ":" + r.path
 	}
 	return r
 }
@@ -141,12 +149,17 @@ func (r *round) finish(ctx context.Context) {
 			break
 		}
 	}
+	c := &checker{round: r}
+	if len(r.broken) == 0 && ctx.Err() == nil {
+		c.check(ctx)
+	}
+	if len(r.broken) > 0 || ctx.Err() != nil {
+		if err := end(r.dir); err != nil {
+			r.h.printf("round %s: %v", r.name, err)
+		}
+	}
 	if ctx.Err() != nil {
 		return
-	}
-	c := &checker{round: r}
-	if len(r.broken) == 0 {
-		c.check(ctx)
 	}
 	h := r.h
 	h.mu.Lock()
@@ -196,7 +209,7 @@ func (r *round) start(ctx context.Context, at string) *proc {
 	// Not CommandContext: this process is killed when the round says so.
 	p.cmd = exec.Command(r.h.bin, args...)
 	p.cmd.Dir = r.dir
-	p.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + r.dir}
+	p.cmd.Env = []string{"PATH=" + r.path, "HOME=" + r.dir}
 	if at != "" {
 		p.cmd.Env = append(p.cmd.Env, crash.Variable+"="+at)
 	}

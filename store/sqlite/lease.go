@@ -52,7 +52,7 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error)
 				(SELECT json_group_array(json_object('queue', q.value, 'kind', k.value)) FROM json_each(?) q, json_each(?) k
 					WHERE EXISTS (SELECT 1 FROM jobs j WHERE j.custody = 'ready' AND j.queue = q.value AND j.kind = k.value AND j.machine IN ('', ?))),
 				(SELECT json_group_array(json_object('name', d.name, 'term', d.term)) FROM duties d WHERE d.session = sessions.id),
-				EXISTS (SELECT 1 FROM followups WHERE at < ?)`,
+				(SELECT at FROM followups ORDER BY seq LIMIT 1) < ?`,
 			func(v []driver.Value) error {
 				found = true
 				a.HeldBefore, a.Held, a.NextExpiry = instant(v[0]), integer(v[1]), instant(v[3])
@@ -168,8 +168,8 @@ func (s *Store) Expire(ctx context.Context, limit int) (int, store.Effects, erro
 		if err != nil {
 			return err
 		}
-		rs, err := t.rows(`SELECT `+columns+` FROM jobs j WHERE j.session IS NOT NULL
-			AND j.session NOT IN (SELECT id FROM sessions WHERE ended IS NULL) ORDER BY j.seq LIMIT ?`, int64(limit))
+		rs, err := t.rows(`SELECT `+columns+` FROM jobs j INDEXED BY jobs_session WHERE j.session IS NOT NULL
+			AND j.session NOT IN (SELECT id FROM sessions WHERE ended IS NULL) LIMIT ?`, int64(limit))
 		if err != nil {
 			return err
 		}

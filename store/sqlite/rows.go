@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"bytes"
 	"database/sql/driver"
 	"encoding/json"
 	"time"
@@ -104,24 +103,13 @@ func (t *tx) write(r *row, c job.Change, cause job.Cause, actor any, eff *store.
 	if after.Live && (after.State.Terminal() || after.Custody == job.User) {
 		return job.Errorf(job.Internal, "change of job %s: %s with a launch whose end is not known", c.Job, after.Place)
 	}
-	n, err := t.update(r.seq, &before, &after)
-	if err != nil {
+	w := changes{epoch: before.Epoch, n: before.N, from: before.Custody, to: after.Custody, path: path, cause: cause, actor: actor}
+	w.columns, w.values = changed(&before, &after)
+	if err := t.add(r.seq, w); err != nil {
 		return err
-	}
-	if n != 1 {
-		return job.Errorf(job.Internal, "job %s moved under the lock", c.Job)
 	}
 	if after.Resolved != nil && c.Set.Resolved != nil {
 		if _, err := t.exec(`UPDATE specs SET resolved = ? WHERE seq = ? AND resolved IS NULL`, document(after.Resolved), r.seq); err != nil {
-			return err
-		}
-	}
-	for i, e := range path {
-		custody := before.Custody
-		if i == len(path)-1 {
-			custody = after.Custody
-		}
-		if err := t.event(r.seq, before.N+1+int64(i), before.Epoch, job.Place{State: e.State, Custody: custody}, cause, actor, e); err != nil {
 			return err
 		}
 	}
@@ -140,83 +128,6 @@ func (t *tx) write(r *row, c job.Change, cause job.Cause, actor any, eff *store.
 	t.w.remember(r)
 	noteEffects(&after, eff)
 	return nil
-}
-
-// mutable are the columns that changes write.
-var mutable = [...]string{
-	"state", "custody", "epoch", "n", "lane", "session", "claim", "attempt", "recoveries", "suspect", "launch", "live",
-	"since", "due", "ended", "wish", "resume", "code", "message", "work", "result",
-}
-
-// update writes what is different in after, where the row still stands as in before. Columns that stay as they are
-// are left out of the statement: each costs, and each may have an index.
-func (t *tx) update(seq int64, before, after *job.Job) (int64, error) {
-	var mask uint32
-	args := make([]any, 0, len(mutable)+3)
-	set := func(column int, v any) {
-		mask |= 1 << column
-		args = append(args, v)
-	}
-	if after.State != before.State {
-		set(0, string(after.State))
-	}
-	if after.Custody != before.Custody {
-		set(1, string(after.Custody))
-	}
-	if after.Epoch != before.Epoch {
-		set(2, after.Epoch)
-	}
-	set(3, after.N)
-	if after.Lane != before.Lane {
-		set(4, string(after.Lane))
-	}
-	if after.Session != before.Session {
-		set(5, blob(after.Session))
-	}
-	if after.Claim != before.Claim {
-		set(6, blob(after.Claim))
-	}
-	for i, v := range [...][2]int{
-		{before.Attempt, after.Attempt}, {before.Recoveries, after.Recoveries}, {before.Suspect, after.Suspect}, {before.Launch, after.Launch},
-	} {
-		if v[0] != v[1] {
-			set(7+i, int64(v[1]))
-		}
-	}
-	if after.Live != before.Live {
-		set(11, flag(after.Live))
-	}
-	for i, v := range [...][2]time.Time{{before.Since, after.Since}, {before.Due, after.Due}, {before.Ended, after.Ended}} {
-		if !v[0].Equal(v[1]) {
-			set(12+i, micros(v[1]))
-		}
-	}
-	if after.Wish != before.Wish {
-		set(15, string(after.Wish))
-	}
-	if after.Resume != before.Resume {
-		set(16, string(after.Resume))
-	}
-	if after.Code != before.Code {
-		set(17, string(after.Code))
-	}
-	if after.Message != before.Message {
-		set(18, after.Message)
-	}
-	if !bytes.Equal(after.Work, before.Work) {
-		set(19, document(after.Work))
-	}
-	if !bytes.Equal(after.Result, before.Result) {
-		set(20, document(after.Result))
-	}
-	return t.exec(t.w.updateOf(mask), append(args, seq, before.Epoch, before.N)...)
-}
-
-func (t *tx) event(seq, n, epoch int64, p job.Place, cause job.Cause, actor any, e job.Entry) error {
-	_, err := t.exec(`INSERT INTO events (job, n, epoch, state, custody, at, cause, actor, code, message, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		seq, n, epoch, string(p.State), string(p.Custody), micros(t.now), string(cause), actor,
-		optional(string(e.Code)), optional(e.Message), document(e.Data))
-	return err
 }
 
 // noteEffects adds to eff what the new place of j means for others.

@@ -95,13 +95,11 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 			s.lock.Close()
 		}
 	}()
-	db, err := sql.Open("sqlite", dsn(path, "rw"))
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
+	if err := prepareFile(ctx, path); err != nil {
+		return nil, err
 	}
-	db.SetMaxOpenConns(1)
-	if err := prepareFile(ctx, db, path); err != nil {
-		db.Close()
+	db, err := openWriter(path)
+	if err != nil {
 		return nil, err
 	}
 	if s.read, err = openReaders(path, o.Readers); err != nil {
@@ -150,6 +148,15 @@ func dsn(path, mode string) string {
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + v.Encode()
 }
 
+func openWriter(path string) (*sql.DB, error) {
+	db, err := sql.Open("sqlite", dsn(path, "rw"))
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	db.SetMaxOpenConns(1)
+	return db, nil
+}
+
 func openReaders(path string, n int) (*sql.DB, error) {
 	db, err := sql.Open("sqlite", dsn(path, "ro"))
 	if err != nil {
@@ -161,7 +168,12 @@ func openReaders(path string, n int) (*sql.DB, error) {
 }
 
 // prepareFile checks an existing database and brings its schema up to date.
-func prepareFile(ctx context.Context, db *sql.DB, path string) error {
+func prepareFile(ctx context.Context, path string) error {
+	db, err := openWriter(path)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
 	if info, err := os.Stat(path); err == nil && info.Size() > 0 && info.Size() <= checkLimit {
 		var verdict string
 		if err := db.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&verdict); err != nil {
@@ -189,6 +201,11 @@ func prepareFile(ctx context.Context, db *sql.DB, path string) error {
 	}
 	if _, err := p.Up(ctx); err != nil {
 		return fmt.Errorf("migrate %s: %w", path, classify(err))
+	}
+	// Statistics that somebody's ANALYZE took, perhaps of empty tables, mislead the planner when they are old. Without
+	// any it chooses the plans that the statements are written for. (A connection keeps those it has read.)
+	if _, err := db.ExecContext(ctx, "DROP TABLE IF EXISTS sqlite_stat1; DROP TABLE IF EXISTS sqlite_stat4"); err != nil {
+		return fmt.Errorf("drop statistics of %s: %w", path, classify(err))
 	}
 	return nil
 }

@@ -164,10 +164,10 @@ func (t *tx) submit(sub *store.Submission, n *store.New, eff *store.Effects) (st
 	if j.ExternalID != "" {
 		fingerprint = n.Fingerprint[:]
 	}
-	if _, err := t.exec(`INSERT INTO specs (seq, request, labels, fingerprint) VALUES (?, ?, ?, ?)`, seq, string(j.Request), labels, fingerprint); err != nil {
+	if _, err := t.run(`INSERT INTO specs (seq, request, labels, fingerprint) VALUES (?, ?, ?, ?)`, seq, string(j.Request), labels, fingerprint); err != nil {
 		return store.Submitted{}, err
 	}
-	if err := t.event(seq, 1, 0, j.Place, job.CauseSubmit, optional(sub.By), job.Entry{}); err != nil {
+	if err := t.add(seq, changes{to: j.Custody, path: []job.Entry{{State: j.State}}, cause: job.CauseSubmit, actor: optional(sub.By)}); err != nil {
 		return store.Submitted{}, err
 	}
 	for _, u := range keys {

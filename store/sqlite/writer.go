@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
@@ -31,7 +30,7 @@ type writer struct {
 
 	// Only used by the goroutine.
 	stmts   map[string]*stmt
-	updates map[uint32]string // texts of updates, by the columns they set
+	updates map[update]string // their texts
 	// held are the rows in custody worker, as they stand in the database: nobody else writes there, so the next
 	// change of a job need not read it again.
 	held map[job.ID]*row
@@ -55,7 +54,7 @@ func startWriter(ctx context.Context, db *sql.DB, s *Store) (*writer, error) {
 	w := &writer{
 		db: db, conn: conn, store: s,
 		calls: make(chan *call, maxBatch), claims: make(chan *call, maxBatch),
-		quit: make(chan struct{}), done: make(chan struct{}), stmts: map[string]*stmt{}, updates: map[uint32]string{}, held: map[job.ID]*row{},
+		quit: make(chan struct{}), done: make(chan struct{}), stmts: map[string]*stmt{}, updates: map[update]string{}, held: map[job.ID]*row{},
 	}
 	go func() {
 		defer close(w.done)
@@ -191,7 +190,7 @@ func (w *writer) savepoint(t *tx, f func(*tx) error, shared bool) (failed, fatal
 	if err := w.control("SAVEPOINT call"); err != nil {
 		return nil, err
 	}
-	if failed = f(t); failed == nil {
+	if failed = t.call(f); failed == nil {
 		return nil, w.control("RELEASE call")
 	}
 	clear(w.held)
@@ -213,18 +212,12 @@ func (w *writer) remember(r *row) {
 	delete(w.held, r.ID)
 }
 
-// updateOf returns the statement that sets some of the [mutable] columns.
-func (w *writer) updateOf(mask uint32) string {
-	q, ok := w.updates[mask]
+// updateOf returns the text of an update.
+func (w *writer) updateOf(u update) string {
+	q, ok := w.updates[u]
 	if !ok {
-		var set []string
-		for i, name := range mutable {
-			if mask&(1<<i) != 0 {
-				set = append(set, name+" = ?")
-			}
-		}
-		q = "UPDATE jobs SET " + strings.Join(set, ", ") + " WHERE seq = ? AND epoch = ? AND n = ?"
-		w.updates[mask] = q
+		q = u.String()
+		w.updates[u] = q
 	}
 	return q
 }
@@ -280,10 +273,30 @@ type tx struct {
 	w     *writer
 	now   time.Time // the database's time
 	lease time.Time // the clock of leases
+
+	waiting changes // written by flush
 }
 
-// exec runs a statement and returns how many rows it changed. Arguments are those that [value] makes.
+// call runs f, and writes what it leaves waiting.
+func (t *tx) call(f func(*tx) error) error {
+	t.waiting.jobs = t.waiting.jobs[:0]
+	if err := f(t); err != nil {
+		return err
+	}
+	return t.flush()
+}
+
+// exec runs a statement, after the changes that wait, and returns how many rows it changed.
 func (t *tx) exec(q string, args ...any) (int64, error) {
+	if err := t.flush(); err != nil {
+		return 0, err
+	}
+	return t.run(q, args...)
+}
+
+// run runs a statement and returns how many rows it changed. Arguments are values that the driver
+// takes as they are.
+func (t *tx) run(q string, args ...any) (int64, error) {
 	s, err := t.w.prepare(q)
 	if err != nil {
 		return 0, err
@@ -317,6 +330,9 @@ func (t *tx) insert(q string, args ...any) (seq int64, inserted bool, err error)
 
 // query runs a statement and calls each for every row. The row is only valid during the call.
 func (t *tx) query(q string, each func(row []driver.Value) error, args ...any) error {
+	if err := t.flush(); err != nil {
+		return err
+	}
 	s, err := t.w.prepare(q)
 	if err != nil {
 		return err

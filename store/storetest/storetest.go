@@ -32,6 +32,7 @@ func Run(t *testing.T, open func(t *testing.T) (store.Store, Clock)) {
 		{"Submit", submitTests},
 		{"Claim", claimTests},
 		{"Apply", applyTests},
+		{"Alike", alikeTests},
 		{"Lease", leaseTests},
 		{"Wish", wishTests},
 		{"Gate", gateTests},

@@ -17,7 +17,7 @@ SELECT count(*) FROM (SELECT FROM jobs j WHERE j.id = ANY ($1) ORDER BY j.id FOR
 
 -- apply makes each change whose guard holds, and answers each:
 --
---   applied, turned   made now, or made before (its history rows tell)
+--   applied, turned   made now, or made before (its last history row has its digest)
 --   fenced, conflict  refused; the row stands as answered
 --   wish              not made: a wish stands on the row that the caller had not seen. The caller turns the change and
 --                     sends it again with that wish; $9 is the wish that the change has met
@@ -25,13 +25,14 @@ SELECT count(*) FROM (SELECT FROM jobs j WHERE j.id = ANY ($1) ORDER BY j.id FOR
 --  1 job      5 custody   9 wish      13 lane      17 flags     21 work
 --  2 epoch    6 session  10 steps     14 code      18 delay     22 cause
 --  3 n        7 duty     11 state     15 message   19 resolved  23 path
---  4 state    8 term     12 custody   16 resume    20 result
+--  4 state    8 term     12 custody   16 resume    20 result    24 digest
 --
 -- 2 to 5 are where the change goes out from, 10 to 21 what it makes. path is a JSON list of {state, code, message, data},
 -- the last of which is 11, 14 and 15 again: a list for each change needs no join, and so no guess of the planner's.
+-- digest is that of the change as the caller made it, with its fence and before a wish turned it.
 -- flags: 1 intent, 2 over, 4 retry, 8 recovery, 16 crash, 32 clear. delay: microseconds. lane: that of a program.
 PREPARE apply(uuid[], bigint[], bigint[], text[], text[], uuid[], text[], bigint[], text[], int[], text[], text[], text[],
-    text[], text[], text[], int[], bigint[], json[], json[], json[], text[], json[]) AS
+    text[], text[], text[], int[], bigint[], json[], json[], json[], text[], json[], bigint[]) AS
 WITH sessions_alive AS MATERIALIZED (
     SELECT s.id FROM sessions s WHERE s.id = ANY ($6) AND s.ended IS NULL AND s.lease_until > clock_timestamp()
 ), duties_alive AS MATERIALIZED (
@@ -39,32 +40,29 @@ WITH sessions_alive AS MATERIALIZED (
     WHERE d.name = ANY ($7) AND s.ended IS NULL AND s.lease_until > clock_timestamp()
 ), judged AS (
     SELECT c.*, j.id, j.state AS at_state, j.custody AS at_custody, j.epoch AS at_epoch, j.n AS at_n, j.ord, j.wish AS at_wish,
-        j.wished_by, j.live, j.needs, j.ties, j.queue, j.kind, j.machine, m.made_state, m.made_custody, m.made_cause,
+        j.wished_by, j.live, j.needs, j.ties, j.queue, j.kind, j.machine, m.state AS made_state, m.custody AS made_custody, m.cause AS made_cause,
         CASE WHEN c.delay > 0 THEN statement_timestamp() + c.delay * interval '1 microsecond' ELSE j.due END AS new_due,
         CASE
         WHEN j.id IS NULL THEN 'fenced'
-        WHEN m.made = c.steps THEN 'made'
+        WHEN m.change = c.digest THEN 'made'
         WHEN j.epoch <> c.epoch THEN 'fenced'
         WHEN c.session IS NOT NULL AND c.session NOT IN (SELECT a.id FROM sessions_alive a) THEN 'fenced'
         WHEN c.session IS NULL AND (c.duty, c.term) NOT IN (SELECT a.name, a.term FROM duties_alive a) THEN 'fenced'
-        WHEN c.session IS NULL AND c.duty IS NULL THEN 'fenced'
+        -- A session decides on the jobs that it holds, a duty on all others.
         WHEN j.custody = 'worker' AND j.session IS DISTINCT FROM c.session THEN 'fenced'
+        WHEN j.custody <> 'worker' AND c.duty IS NULL THEN 'fenced'
         WHEN j.n <> c.n OR j.state <> c.from_state OR j.custody <> c.from_custody THEN 'conflict'
         WHEN j.custody IN ('worker', 'monitor') AND c.custody <> j.custody AND j.wish <> c.wish THEN 'wish'
         ELSE 'go'
         END AS verdict
-    FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)
+    FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)
         WITH ORDINALITY c(job, epoch, n, from_state, from_custody, session, duty, term, wish, steps, state, custody, lane,
-            code, message, resume, flags, delay, resolved, result, work, cause, path, i)
+            code, message, resume, flags, delay, resolved, result, work, cause, path, digest, i)
     LEFT JOIN jobs j ON j.id = c.job
-    CROSS JOIN LATERAL (
-        SELECT count(*) AS made, max(e.state) FILTER (WHERE e.n = c.n + c.steps) AS made_state,
-            max(e.custody) FILTER (WHERE e.n = c.n + c.steps) AS made_custody, max(e.cause) AS made_cause
-        FROM events e
-        WHERE (j.epoch <> c.epoch OR j.n <> c.n) AND j.n >= c.n + c.steps
-          AND e.job = c.job AND e.n > c.n AND e.n <= c.n + c.steps AND e.epoch = c.epoch AND e.cause IN ('work', 'turned')
-          AND e.session IS NOT DISTINCT FROM c.session AND e.actor IS NOT DISTINCT FROM c.duty
-    ) m
+    LEFT JOIN LATERAL (
+        SELECT e.state, e.custody, e.cause, e.change FROM events e
+        WHERE (j.epoch <> c.epoch OR j.n <> c.n) AND e.job = c.job AND e.n = c.n + c.steps AND e.epoch = c.epoch
+    ) m ON true
 ), gated AS (
     SELECT g.*, g.custody IN ('gate', 'ready') AND g.state IN ('WAITING', 'PENDING') AS asks,
         coalesce(g.new_due > statement_timestamp(), false) OR g.needs > 0 AS shut
@@ -99,11 +97,12 @@ WITH sessions_alive AS MATERIALIZED (
 ), resolved AS (
     UPDATE specs s SET resolved = m.resolved FROM made m WHERE m.go AND m.resolved IS NOT NULL AND s.id = m.id AND s.resolved IS NULL
 ), history AS (
-    INSERT INTO events (job, n, ord, epoch, state, custody, at, cause, session, actor, code, message, data)
+    INSERT INTO events (job, n, ord, epoch, state, custody, at, cause, session, actor, code, message, data, change)
     SELECT m.id, m.n + p.position, m.new_ord, m.epoch,
         CASE WHEN p.position = m.steps THEN m.new_state ELSE p.state END,
         CASE WHEN p.position = m.steps THEN m.new_custody ELSE m.at_custody END,
-        statement_timestamp(), m.cause, m.session, m.duty, coalesce(p.code, ''), coalesce(p.message, ''), p.data
+        statement_timestamp(), m.cause, m.session, m.duty, coalesce(p.code, ''), coalesce(p.message, ''), p.data,
+        CASE WHEN p.position = m.steps THEN m.digest END
     FROM made m CROSS JOIN LATERAL ROWS FROM (json_to_recordset(m.path) AS (state text, code text, message text, data json))
         WITH ORDINALITY p(state, code, message, data, position)
     WHERE m.go

@@ -87,6 +87,7 @@ CREATE TABLE events (
     code    text        NOT NULL DEFAULT '',
     message text        NOT NULL DEFAULT '',
     data    json,
+    change  bigint,                             -- digest of the change that was asked for, in its last event
     PRIMARY KEY (job, n)
 );
 CREATE INDEX events_ord ON events (ord, job, n);

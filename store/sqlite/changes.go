@@ -1,0 +1,202 @@
+package sqlite
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// Changes of many jobs that differ in nothing but whose they are: most claims and most ends of tasks, and the first
+// events of a bulk submit. They are written together, in two statements for all of them instead of two for each.
+type changes struct {
+	jobs []int64 // seq
+
+	columns uint32 // of jobs, by their place in [mutable]; 0: only history is written
+	values  []any  // of these columns
+	epoch   int64  // from which they go out
+	n       int64
+
+	from, to job.Custody
+	path     []job.Entry
+	cause    job.Cause
+	actor    any
+}
+
+// alike reports whether the change b can be written together with those of a.
+func (a *changes) alike(b *changes) bool {
+	return a.columns == b.columns && a.epoch == b.epoch && a.n == b.n && a.from == b.from && a.to == b.to && a.cause == b.cause &&
+		same(a.actor, b.actor) && slices.EqualFunc(a.values, b.values, same) &&
+		slices.EqualFunc(a.path, b.path, func(a, b job.Entry) bool {
+			return a.State == b.State && a.Code == b.Code && a.Message == b.Message && bytes.Equal(a.Data, b.Data)
+		})
+}
+
+// same compares two values on their way into the database.
+func same(a, b any) bool {
+	x, ok := a.([]byte)
+	if !ok {
+		return a == b
+	}
+	y, ok := b.([]byte)
+	return ok && bytes.Equal(x, y)
+}
+
+// add puts a change with those that wait to be written. [tx.flush] writes them, and every statement that might look at
+// them or touch the same rows calls it first.
+func (t *tx) add(seq int64, c changes) error {
+	if len(t.waiting.jobs) == 0 || !t.waiting.alike(&c) {
+		if err := t.flush(); err != nil {
+			return err
+		}
+		c.jobs = t.waiting.jobs
+		t.waiting = c
+	}
+	t.waiting.jobs = append(t.waiting.jobs, seq)
+	return nil
+}
+
+// flush writes the changes that wait.
+func (t *tx) flush() error {
+	c := &t.waiting
+	if len(c.jobs) == 0 {
+		return nil
+	}
+	many := len(c.jobs) > 1
+	var jobs any = c.jobs[0]
+	if many {
+		jobs = seqList(c.jobs)
+	}
+	if c.columns != 0 {
+		n, err := t.run(t.w.updateOf(update{c.columns, many}), append(c.values, jobs, c.epoch, c.n)...)
+		if err != nil {
+			return err
+		}
+		if n != int64(len(c.jobs)) {
+			return job.Errorf(job.Internal, "%d of %d jobs moved under the lock", int64(len(c.jobs))-n, len(c.jobs))
+		}
+	}
+	insert := `INSERT INTO events (n, epoch, state, custody, at, cause, actor, code, message, data, job) `
+	if many {
+		insert += `SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, value FROM json_each(?)`
+	} else {
+		insert += `VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	}
+	for i, e := range c.path {
+		custody := c.from
+		if i == len(c.path)-1 {
+			custody = c.to
+		}
+		_, err := t.run(insert, c.n+1+int64(i), c.epoch, string(e.State), string(custody), micros(t.now), string(c.cause), c.actor,
+			optional(string(e.Code)), optional(e.Message), document(e.Data), jobs)
+		if err != nil {
+			return err
+		}
+	}
+	c.jobs = c.jobs[:0]
+	return nil
+}
+
+// seqList writes numbers as a JSON list, for json_each.
+func seqList(seqs []int64) string {
+	b := append(make([]byte, 0, 2+8*len(seqs)), '[')
+	for i, n := range seqs {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, n, 10)
+	}
+	return string(append(b, ']'))
+}
+
+// mutable are the columns that changes write.
+var mutable = [...]string{
+	"state", "custody", "epoch", "n", "lane", "session", "claim", "attempt", "recoveries", "suspect", "launch", "live",
+	"since", "due", "ended", "wish", "resume", "code", "message", "work", "result",
+}
+
+// An update is a statement that sets some of the [mutable] columns, of one job or of many.
+type update struct {
+	columns uint32
+	many    bool
+}
+
+func (u update) String() string {
+	var set []string
+	for i, name := range mutable {
+		if u.columns&(1<<i) != 0 {
+			set = append(set, name+" = ?")
+		}
+	}
+	which := "seq = ?"
+	if u.many {
+		which = "seq IN (SELECT value FROM json_each(?))"
+	}
+	return "UPDATE jobs SET " + strings.Join(set, ", ") + " WHERE " + which + " AND epoch = ? AND n = ?"
+}
+
+// changed returns which of the [mutable] columns are different in after, and what goes into them. Columns that stay as
+// they are are left out of the statement: each costs, and each may have an index.
+func changed(before, after *job.Job) (columns uint32, values []any) {
+	values = make([]any, 0, len(mutable)+3)
+	set := func(column int, v any) {
+		columns |= 1 << column
+		values = append(values, v)
+	}
+	if after.State != before.State {
+		set(0, string(after.State))
+	}
+	if after.Custody != before.Custody {
+		set(1, string(after.Custody))
+	}
+	if after.Epoch != before.Epoch {
+		set(2, after.Epoch)
+	}
+	set(3, after.N)
+	if after.Lane != before.Lane {
+		set(4, string(after.Lane))
+	}
+	if after.Session != before.Session {
+		set(5, blob(after.Session))
+	}
+	if after.Claim != before.Claim {
+		set(6, blob(after.Claim))
+	}
+	for i, v := range [...][2]int{
+		{before.Attempt, after.Attempt}, {before.Recoveries, after.Recoveries}, {before.Suspect, after.Suspect}, {before.Launch, after.Launch},
+	} {
+		if v[0] != v[1] {
+			set(7+i, int64(v[1]))
+		}
+	}
+	if after.Live != before.Live {
+		set(11, flag(after.Live))
+	}
+	for i, v := range [...][2]time.Time{{before.Since, after.Since}, {before.Due, after.Due}, {before.Ended, after.Ended}} {
+		if !v[0].Equal(v[1]) {
+			set(12+i, micros(v[1]))
+		}
+	}
+	if after.Wish != before.Wish {
+		set(15, string(after.Wish))
+	}
+	if after.Resume != before.Resume {
+		set(16, string(after.Resume))
+	}
+	if after.Code != before.Code {
+		set(17, string(after.Code))
+	}
+	if after.Message != before.Message {
+		set(18, after.Message)
+	}
+	if !bytes.Equal(after.Work, before.Work) {
+		set(19, document(after.Work))
+	}
+	if !bytes.Equal(after.Result, before.Result) {
+		set(20, document(after.Result))
+	}
+	return columns, values
+}

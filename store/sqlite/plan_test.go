@@ -1,0 +1,142 @@
+package sqlite
+
+import (
+	"database/sql/driver"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Every statement that the writer has prepared finds its rows by an index, also after somebody took statistics of
+// tables that were nearly empty.
+func TestPlans(t *testing.T) {
+	dir := t.TempDir()
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	open := func() *Store {
+		s, err := Open(t.Context(), dir, Options{Now: func() time.Time { return now }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		return s
+	}
+	s := open()
+	exercise(t, s, func(d time.Duration) { now = now.Add(d) })
+	check(t, s, slices.Sorted(maps.Keys(s.write.stmts)))
+	if err := s.do(t.Context(), func(t *tx) error { _, err := t.exec(`ANALYZE`); return err }); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	check(t, open(), slices.Sorted(maps.Keys(s.write.stmts)))
+}
+
+// check looks at the plans of statements as the writer's connection would carry them out.
+func check(t *testing.T, s *Store, statements []string) {
+	t.Helper()
+	tried := 0
+	for _, q := range statements {
+		if word, _, _ := strings.Cut(q, " "); !slices.Contains([]string{"SELECT", "UPDATE", "DELETE", "INSERT"}, word) {
+			continue
+		}
+		tried++
+		err := s.do(t.Context(), func(tx *tx) error {
+			return tx.query("EXPLAIN QUERY PLAN "+q, func(v []driver.Value) error {
+				step := text(v[3])
+				if whole(step) || strings.Contains(step, "TEMP B-TREE") && strings.Contains(q, "LIMIT") {
+					t.Errorf("%s\n%s", step, q)
+				}
+				return nil
+			}, make([]any, strings.Count(q, "?"))...)
+		})
+		if err != nil {
+			t.Errorf("%v\n%s", err, q)
+		}
+	}
+	if tried < 25 {
+		t.Errorf("only %d statements were tried", tried)
+	}
+}
+
+// whole reports whether a step of a plan reads a whole table that may be large. Sessions and duties are few, the
+// others in this list are read up to a LIMIT or are arguments.
+func whole(step string) bool {
+	table, ok := strings.CutPrefix(step, "SCAN ")
+	small := []string{"sessions", "o", "duties", "d", "followups", "CONSTANT ROW", "json_each", "e", "q", "k"}
+	return ok && !strings.Contains(table, " USING INDEX jobs_session") &&
+		!slices.ContainsFunc(small, func(s string) bool { return strings.HasPrefix(table+" ", s+" ") })
+}
+
+// exercise makes the writer prepare what it has for jobs.
+func exercise(t *testing.T, s *Store, sleep func(time.Duration)) {
+	t.Helper()
+	ctx := t.Context()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := job.NewID()
+	task := func(f func(*store.New)) store.New {
+		n := store.New{Job: job.Job{ID: job.NewID(), Owner: "o", Kind: "k", Name: "n", Queue: "q", Priority: 5, MaxAttempts: 3, Request: []byte(`{}`)}}
+		f(&n)
+		return n
+	}
+	_, _, err := s.Submit(ctx, store.Submission{Tenant: "t", Key: "key", Jobs: []store.New{
+		task(func(n *store.New) { n.Job.ID = a }),
+		task(func(n *store.New) { n.Job.ExternalID = "x" }),
+		task(func(n *store.New) { n.Delay = time.Second }),
+		task(func(n *store.New) { n.After = []store.After{{Job: a, Need: job.NeedEnded}} }),
+		task(func(n *store.New) { n.Unique = []store.Unique{{Mode: job.UntilDone, Key: "u"}} }),
+	}})
+	must(err)
+	one, two := job.NewID(), job.NewID()
+	for _, id := range []job.ID{one, two} {
+		must(s.Begin(ctx, store.Session{ID: id, Process: "p", Lease: time.Minute}))
+	}
+	_, err = s.Renew(ctx, store.Renew{Session: one, Lease: time.Minute, Queues: []string{"q"}, Kinds: []string{"k"}, Duties: []string{"d"}})
+	must(err)
+	claim := func(session job.ID, n int) []job.Job {
+		t.Helper()
+		jobs, err := s.Claim(ctx, store.Claim{ID: job.NewID(), Session: session, Queues: []string{"q"}, Kinds: []string{"k"}, Slots: map[job.Lane]int{job.LaneTask: n}})
+		must(err)
+		if len(jobs) == 0 {
+			t.Fatal("nothing was claimed")
+		}
+		return jobs
+	}
+	mine := claim(one, 2)
+	mine = append(mine, claim(one, 1)...)
+	var ends []job.Change
+	for _, j := range mine {
+		ends = append(ends, job.Change{
+			Job: j.ID, From: j.Guard(job.Fence{Session: one}), To: job.None,
+			Path: []job.Entry{{State: job.Finished, Code: job.NormalCompletion}},
+		})
+	}
+	for range 2 { // the second time they are looked up
+		_, _, err = s.Apply(ctx, ends)
+		must(err)
+	}
+	for range 2 {
+		_, _, err = s.Pay(ctx, 100)
+		must(err)
+	}
+	sleep(2 * time.Second)
+	_, _, err = s.Due(ctx, 100)
+	must(err)
+	_, _, err = s.Wish(ctx, store.Wish{Tenant: "t", Jobs: []job.ID{claim(two, 1)[0].ID}, Wish: job.WishPause, By: "o"})
+	must(err)
+	_, err = s.End(ctx, two)
+	must(err)
+	sleep(2 * time.Minute)
+	_, _, err = s.Expire(ctx, 100)
+	must(err)
+}
