@@ -115,25 +115,23 @@ func btoi(b bool) int {
 	return 0
 }
 
-// round notes which entries of the round before were tried, and which of them were passed. The others come again, first
-// of all those that were not tried.
+// round notes which entries of the round before were tried, and which of them were passed. The others come again. Those
+// that were tried in vain come first: the work that passes them may have been done already when it was their turn.
 func (t *tour) round(tried, passed []entry) {
-	var again []entry
+	var again, untried []entry
 	for _, e := range t.given {
-		if !slices.Contains(tried, e) {
-			again = append(again, e)
-		}
-	}
-	for _, e := range tried {
-		t.tries[e]++
 		switch {
+		case !slices.Contains(tried, e):
+			untried = append(untried, e)
 		case slices.Contains(passed, e):
 			t.got[e.point] = append(t.got[e.point], e.pass)
-		case t.tries[e] < tries:
-			again = append(again, e)
+		default:
+			if t.tries[e]++; t.tries[e] < tries {
+				again = append(again, e)
+			}
 		}
 	}
-	t.todo = append(again, t.todo...)
+	t.todo = slices.Concat(again, untried, t.todo)
 }
 
 // report says which passes of each point ended a process, and returns the points that were never passed.
