@@ -77,7 +77,7 @@ func canceled(j *Job, last Entry) Entry {
 
 // paused returns the end that a pause makes of last.
 func paused(j *Job, last Entry) Entry {
-	msg := "paused" + wisher(j) + ": resume it with pawl resume"
+	msg := "paused" + wisher(j) + ": it goes on when it is resumed"
 	if last.Message != "" {
 		msg += "; before that: " + last.Message
 	}

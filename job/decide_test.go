@@ -150,7 +150,7 @@ func TestTurnKeepsTheEvidence(t *testing.T) {
 	}{
 		{job.WishCancel, job.Failed, job.None, "canceled by ann; exit code 3"},
 		{job.WishCancel, job.Waiting, job.Gate, "canceled by ann; exit code 3"},
-		{job.WishPause, job.Waiting, job.Gate, "paused by ann: resume it with pawl resume; before that: exit code 3"},
+		{job.WishPause, job.Waiting, job.Gate, "paused by ann: it goes on when it is resumed; before that: exit code 3"},
 	} {
 		j := wishes(tt.wish, task(at(job.Running, job.Worker)))
 		c := change(j, tt.to, job.Patch{Retry: tt.to == job.Gate}, tt.state)
@@ -253,7 +253,7 @@ func TestObey(t *testing.T) {
 	t.Run("nobody in particular pauses", func(t *testing.T) {
 		j := task(at(job.Pending, job.Ready))
 		c, _ := job.Obey(&j, job.WishPause, noon)
-		if want := "paused: resume it with pawl resume"; c.Last().Message != want {
+		if want := "paused: it goes on when it is resumed"; c.Last().Message != want {
 			t.Errorf("message %q, want %q", c.Last().Message, want)
 		}
 	})

@@ -204,7 +204,9 @@ type Wish struct {
 
 // Wished answers a wish for one job.
 type Wished struct {
-	Err   error // NotFound, or Conflict with the reason why the wish has no meaning here
+	// Err is NotFound, or Conflict with the reason why the wish has no meaning here. It is nil where the job had obeyed
+	// before: CANCELED when it is to be canceled, PAUSED when it is to be paused.
+	Err   error
 	Place job.Place
 	// Done says that the job has obeyed; otherwise a worker or a watcher will obey.
 	Done bool

@@ -42,6 +42,8 @@ func (t *tx) wish(r *row, w store.Wish, eff *store.Effects) (store.Wished, error
 	}
 	standing := w.Wish
 	switch {
+	case w.Wish == job.WishCancel && r.State == job.Canceled:
+		return store.Wished{Place: r.Place, Done: true}, nil
 	case r.State.Terminal():
 		return refuse("job %s has already ended %s", r.ID, r.State)
 	case w.Wish == job.WishPause && r.Wish == job.WishCancel:

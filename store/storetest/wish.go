@@ -207,15 +207,18 @@ func wishBeforeEnd(w *world) {
 
 func wishAfterEnd(w *world) {
 	session := w.session()
-	w.addMany(2)
-	jobs := w.claim(wanted(session, 2))
+	w.addMany(3)
+	jobs := w.claim(wanted(session, 3))
 	w.must(finish(jobs[0], by(session)))
 	w.must(move(jobs[1], by(session), job.None, job.Failed))
+	w.must(move(jobs[2], by(session), job.None, job.Canceled))
 	for _, j := range jobs {
 		before := w.job(j.ID)
 		for _, wish := range []job.Wish{job.WishCancel, job.WishPause, job.WishResume} {
 			got := w.wish(wish, j.ID)
-			if job.KindOf(got.Err) != job.Conflict || got.Err == nil || got.Done {
+			if wish == job.WishCancel && before.State == job.Canceled {
+				equal(w, "cancel of what is canceled", got, store.Wished{Place: before.Place, Done: true})
+			} else if job.KindOf(got.Err) != job.Conflict || got.Err == nil || got.Done {
 				w.Errorf("%s after the end: %+v, want a conflict", wish, got)
 			}
 		}
