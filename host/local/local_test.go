@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/host/hosttest"
@@ -163,8 +164,9 @@ func TestAForeignZombieHidesNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer foreign.Wait()
-	for peek() != foreign.Process.Pid {
-		runtime.Gosched() // until it has ended
+	// Wait for its end, and leave its status where it is.
+	if err := unix.Waitid(unix.P_PID, foreign.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err)
 	}
 	exits := make(chan Exit)
 	h := open(t, Config{OnExit: func(e Exit) { exits <- e }})
