@@ -42,10 +42,11 @@ type Config struct {
 	Machine string
 	// Kinds are kinds of job beside the tasks that are registered with [Handle].
 	Kinds map[string]engine.Kind
-	// Duties, Queues, Slots, Lease, Grace, Sweep and Log are those of [engine.Config].
+	// Duties, Queues, Slots, Only, Lease, Grace, Sweep and Log are those of [engine.Config].
 	Duties []engine.Duty
 	Queues []string
 	Slots  map[job.Lane]int
+	Only   []job.ID
 	Lease  time.Duration
 	Grace  time.Duration
 	Sweep  time.Duration
@@ -80,7 +81,7 @@ func (s *Service) start() {
 	c := s.cfg
 	s.engine = engine.New(engine.Config{
 		Store: c.Store, Broker: c.Broker, Kinds: c.Kinds, Duties: c.Duties, Queues: c.Queues, Machine: c.Machine,
-		Slots: c.Slots, Lease: c.Lease, Grace: c.Grace, Sweep: c.Sweep, Log: c.Log,
+		Slots: c.Slots, Only: c.Only, Lease: c.Lease, Grace: c.Grace, Sweep: c.Sweep, Log: c.Log,
 	})
 }
 

@@ -58,6 +58,7 @@ func (s *session) claims(ctx context.Context) error {
 func (s *session) claim(ctx context.Context, slots map[job.Lane]int) ([]job.Job, error) {
 	c := store.Claim{
 		ID: job.NewID(), Session: s.id, Queues: s.e.cfg.Queues, Kinds: kindNames(s.e.cfg.Kinds), Machine: s.e.cfg.Machine, Slots: slots,
+		Jobs: s.e.cfg.Only,
 	}
 	s.claiming(c.ID)
 	defer s.claiming(job.ID{})

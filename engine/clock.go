@@ -8,7 +8,7 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// batch is how many rows one call of Due, Pay or Expire moves.
+// batch is how many rows one call of Due, Pay, Expire or Recount moves.
 const batch = 1000
 
 // clock lets jobs out of their schedule gates when their time comes.
@@ -92,18 +92,26 @@ func (e *Engine) expirer(ctx context.Context) error {
 	}
 }
 
-// sweeper looks for jobs that the clock forgot. It is the net under that loop and does none of its work: it wakes it.
+// sweeper looks for jobs that the clock forgot, and for counters that are wrong. It is the net under the other loops.
 // Follow-ups that were forgotten are told of by the renewals.
 func (e *Engine) sweeper(ctx context.Context) error {
 	tick := time.NewTicker(e.cfg.Sweep)
 	defer tick.Stop()
 	for {
+		n, eff, err := call(ctx, e, "recount", e.cfg.Store.Recount)
+		if err != nil {
+			return err
+		}
+		for range n {
+			e.repaired("a number of prerequisites that was wrong")
+		}
+		e.Follow(ctx, eff)
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-tick.C:
 		}
-		eff, err := retry(ctx, e, "sweep", func() (store.Effects, error) {
+		eff, err = retry(ctx, e, "sweep", func() (store.Effects, error) {
 			_, eff, err := e.cfg.Store.Due(ctx, 0)
 			return eff, err
 		})

@@ -46,6 +46,8 @@ type Config struct {
 	Machine string
 	// Slots says how many jobs run at once in each lane; [DefaultSlots] by default.
 	Slots map[job.Lane]int
+	// Only, when there are any, are the only jobs that this process runs.
+	Only []job.ID
 	// Lease is how long the session outlives its last renewal, which comes three times as often; 15 s by default.
 	Lease time.Duration
 	// Grace is how long running steps may go on after Run's context has ended; 10 s by default, negative: none.

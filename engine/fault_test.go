@@ -726,7 +726,7 @@ func TestIdle(t *testing.T) {
 		w.store.count()
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if diff := cmp.Diff(map[string]int{"renew": 120, "due": 10}, w.store.count()); diff != "" {
+		if diff := cmp.Diff(map[string]int{"renew": 120, "due": 10, "recount": 10}, w.store.count()); diff != "" {
 			t.Error(diff)
 		}
 		close(letGo)

@@ -124,9 +124,10 @@ func TestWishes(t *testing.T) {
 				w.wish(w.svc.Pause, id)
 				w.at(id, job.Paused, job.User)
 				c.are(t, p.ran, pawl.ErrPaused)
+				before := w.job(id)
 				w.wish(w.svc.Resume, id)
 				synctest.Wait()
-				if j := w.job(id); j.State == job.Paused || j.Attempt != w.job(id).Attempt {
+				if j := w.job(id); j.State == job.Paused || j.Attempt != before.Attempt {
 					t.Errorf("job stands at %s", j.Place)
 				}
 				close(letGo)

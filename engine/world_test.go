@@ -367,6 +367,11 @@ func (f *faulty) Expire(ctx context.Context, limit int) (n int, eff store.Effect
 	return n, eff, err
 }
 
+func (f *faulty) Recount(ctx context.Context, limit int) (n int, eff store.Effects, err error) {
+	err = f.call(ctx, "recount", limit, func() (err error) { n, eff, err = f.Store.Recount(ctx, limit); return err })
+	return n, eff, err
+}
+
 func (f *faulty) Held(ctx context.Context, session job.ID) (jobs []job.Job, err error) {
 	err = f.call(ctx, "held", session, func() (err error) { jobs, err = f.Store.Held(ctx, session); return err })
 	return jobs, err

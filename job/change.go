@@ -25,6 +25,18 @@ func (f Fence) Actor() string {
 	return ""
 }
 
+// Decides reports whether the holder of f may decide on j: a session on the jobs it holds, a duty on those that run or
+// are blocked. On all others nobody decides from outside the database.
+func (f Fence) Decides(j *Job) bool {
+	switch j.Custody {
+	case Worker:
+		return !f.Session.IsZero() && f.Session == j.Session
+	case Monitor, Recovery:
+		return f.Duty != ""
+	}
+	return false
+}
+
 // A Guard says where a change goes out from. A store applies the change only where the row still stands there.
 type Guard struct {
 	Place Place

@@ -64,6 +64,10 @@ type Jobs interface {
 	// Expire takes up to limit jobs from sessions that are not alive. It returns how many it took; fewer than limit
 	// means that none is left.
 	Expire(ctx context.Context, limit int) (int, Effects, error)
+
+	// Recount compares counters with the rows that they count, and corrects up to limit of them: the prerequisites that
+	// a job waits for. It returns how many were wrong, which is none unless something is broken.
+	Recount(ctx context.Context, limit int) (int, Effects, error)
 }
 
 // Leases holds sessions and duties. A process that works has one session for all its jobs.
@@ -173,6 +177,8 @@ type Claim struct {
 	Machine string
 	// Slots says how many jobs to claim in each lane. Within a lane priority decides, then age.
 	Slots map[job.Lane]int
+	// Jobs, when there are any, are the only ones to claim.
+	Jobs []job.ID
 }
 
 // Applied answers one change.

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,28 +35,29 @@ its name. While a process runs jobs in the folder, that process is asked to do i
 			if err != nil {
 				return err
 			}
-			n, err := openNode(ctx, r.dir, nodeOptions{slots: map[job.Lane]int{}})
+			asked := j.ID
+			n, err := openNode(ctx, r.dir, nodeOptions{only: []job.ID{asked}})
 			switch {
 			case job.KindOf(err) == job.Locked:
-				j, err = askToCancel(ctx, r.dir, j.ID)
+				j, err = askToCancel(ctx, r.dir, asked)
 			case err == nil:
 				defer n.close()
-				j, err = n.cancelHere(ctx, j.ID)
+				j, err = n.cancelHere(ctx, asked)
+			}
+			if err != nil && ctx.Err() != nil || err == nil && !j.State.Terminal() {
+				fmt.Fprintf(cmd.OutOrStdout(), "job %s: cancel is asked for; the process that runs jobs in folder %s carries it out\n", asked, r.dir)
+				return exit(exitLeft)
 			}
 			if err != nil {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "job %s (%s): %s\n", j.Name, j.ID, j.State)
-			if !j.State.Terminal() {
-				fmt.Fprintln(cmd.OutOrStdout(), "cancel is asked for; it is not certain yet whether its program was started: the next pawl run on this folder finds out and ends it")
-				return exit(exitLeft)
-			}
 			return nil
 		},
 	}
 }
 
-// cancelHere cancels a job in this process. It claims nothing: it only ends the program of this job.
+// cancelHere cancels a job in this process, which runs no other.
 func (n *node) cancelHere(ctx context.Context, id job.ID) (job.Job, error) {
 	answers, err := n.Cancel(ctx, id)
 	if err == nil {
@@ -66,30 +66,59 @@ func (n *node) cancelHere(ctx context.Context, id job.ID) (job.Job, error) {
 	if err != nil {
 		return job.Job{}, err
 	}
-	j, err := n.Job(ctx, id)
-	if err != nil || j.State.Terminal() || j.Custody == job.Ready {
-		return j, err
-	}
+	// What its program has been doing since the last process died is found out and ended.
 	running, stop := context.WithCancel(ctx)
+	defer stop()
+	waiting, giveUp := context.WithCancel(ctx)
+	defer giveUp()
 	ended := make(chan error, 1)
-	go func() { ended <- n.Run(running) }()
-	j, err = n.Wait(ctx, id)
+	go func() {
+		ended <- n.Run(running)
+		giveUp()
+	}()
+	j, err := n.Wait(waiting, id)
 	stop()
-	return j, errors.Join(err, <-ended)
+	if broke := <-ended; broke != nil {
+		return j, broke
+	}
+	return j, err
 }
 
 // socketName is the socket in a data folder on which the process that runs jobs there can be asked.
 const socketName = "socket"
 
+// socketIn returns a name of the socket in a folder, valid until close. The name of a socket has 107 bytes at most and
+// the folder's may be longer, so it is reached through a descriptor of the folder.
+func socketIn(dir string) (name string, close func() error, err error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return "", nil, err
+	}
+	return fmt.Sprintf("/proc/self/fd/%d/%s", f.Fd(), socketName), f.Close, nil
+}
+
+// dial connects to the process that runs jobs in a folder.
+func dial(ctx context.Context, dir string) (net.Conn, error) {
+	name, release, err := socketIn(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	return (&net.Dialer{}).DialContext(ctx, "unix", name)
+}
+
 // listen lets other commands on the folder ask this process.
 func (n *node) listen(ctx context.Context) (stop func(), err error) {
-	name := filepath.Join(n.dir, socketName)
-	if err := os.Remove(name); err != nil && !os.IsNotExist(err) {
+	name, release, err := socketIn(n.dir)
+	if err != nil {
 		return nil, err
+	}
+	if err := os.Remove(name); err != nil && !os.IsNotExist(err) {
+		return nil, errors.Join(err, release())
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", name)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, release())
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/jobs/{id}/cancel", n.serveCancel)
@@ -97,11 +126,12 @@ func (n *node) listen(ctx context.Context) (stop func(), err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		defer release()
 		srv.Serve(l) //nolint:errcheck // it ends with Close
 	}()
 	return func() {
 		// Whoever asked is answered before this process goes.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second) // a program gets 10 s to end
 		defer cancel()
 		if srv.Shutdown(ctx) != nil {
 			srv.Close()
@@ -121,7 +151,9 @@ func (n *node) serveCancel(w http.ResponseWriter, req *http.Request) {
 		}
 	}
 	if err == nil {
-		j, err = n.Wait(req.Context(), id)
+		if j, err = n.Wait(req.Context(), id); err != nil && req.Context().Err() != nil {
+			j, err = n.Job(context.WithoutCancel(req.Context()), id) // this process is stopping; the wish stands
+		}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if err != nil {
@@ -153,9 +185,7 @@ func statusOf(k job.ErrorKind) int {
 // askToCancel asks the process that has the folder.
 func askToCancel(ctx context.Context, dir string, id job.ID) (j job.Job, err error) {
 	client := &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(dir, socketName))
-		},
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, dir) },
 	}}
 	defer client.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://pawl/v1/jobs/"+id.String()+"/cancel", nil)

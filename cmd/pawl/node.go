@@ -41,6 +41,7 @@ type node struct {
 // nodeOptions are what commands vary.
 type nodeOptions struct {
 	slots map[job.Lane]int
+	only  []job.ID // the jobs to run; empty: all
 	lease time.Duration
 }
 
@@ -101,7 +102,7 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 	bus := &local.Broker{}
 	watcher = app.NewWatcher(n.app, st, bus)
 	n.Service = pawl.New(pawl.Config{
-		Store: st, Broker: bus, Principal: userName(), Machine: machine, Slots: o.slots, Lease: o.lease, Log: log,
+		Store: st, Broker: bus, Principal: userName(), Machine: machine, Slots: o.slots, Only: o.only, Lease: o.lease, Log: log,
 		Kinds: map[string]engine.Kind{job.KindApp: n.app}, Duties: []engine.Duty{watcher.Duty()},
 	})
 	return n, nil

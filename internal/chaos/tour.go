@@ -35,6 +35,9 @@ var plans = map[string]plan{
 	"store.end.before":    {once: "a process has one session, unless it loses it", last: true},
 	"store.end.after":     {once: "a process has one session, unless it loses it", last: true},
 
+	"store.recount.before": {once: "a process sweeps when it starts, and then once a minute"},
+	"store.recount.after":  {once: "a process sweeps when it starts, and then once a minute"},
+
 	// Package crashstore keeps back a claimed job for these; it is missed at the third renewal.
 	"store.held.before": {once: "one job is kept back", lease: time.Second},
 	"store.held.after":  {once: "one job is kept back", lease: time.Second},

@@ -50,6 +50,7 @@ var points = []string{
 	"store.expire.after", "store.expire.before",
 	"store.held.after", "store.held.before",
 	"store.pay.after", "store.pay.before",
+	"store.recount.after", "store.recount.before",
 	"store.renew.after", "store.renew.before",
 	"store.submit.after", "store.submit.before",
 	"store.watched.after", "store.watched.before",

@@ -72,6 +72,11 @@ func (c *crashing) Expire(ctx context.Context, limit int) (n int, eff store.Effe
 	return n, eff, err
 }
 
+func (c *crashing) Recount(ctx context.Context, limit int) (n int, eff store.Effects, err error) {
+	n, err = around("recount", func() (int, error) { n, eff, err = c.Store.Recount(ctx, limit); return n, err })
+	return n, eff, err
+}
+
 func (c *crashing) Begin(ctx context.Context, s store.Session) error {
 	_, err := around("begin", func() (struct{}, error) { return struct{}{}, c.Store.Begin(ctx, s) })
 	return err

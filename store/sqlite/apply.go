@@ -67,8 +67,8 @@ func (t *tx) apply(r *row, c job.Change, live bool, eff *store.Effects) (store.A
 	switch {
 	case r.Epoch != g.Epoch || !live:
 		return stands(store.Fenced), nil
-	case r.Custody == job.Worker && r.Session != g.Fence.Session, r.Custody != job.Worker && g.Fence.Duty == "":
-		return stands(store.Fenced), nil // a session decides on the jobs it holds, a duty on all others
+	case !g.Fence.Decides(&r.Job):
+		return stands(store.Fenced), nil
 	case r.N != g.N || r.Place != g.Place:
 		return stands(store.Conflict), nil
 	}

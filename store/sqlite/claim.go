@@ -30,7 +30,11 @@ func (s *Store) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) {
 			return err
 		}
 		for _, lane := range job.Lanes {
-			found, err := t.heads(c, lane)
+			look := t.heads
+			if len(c.Jobs) > 0 {
+				look = t.named
+			}
+			found, err := look(c, lane)
 			if err != nil {
 				return err
 			}
@@ -102,6 +106,25 @@ func (t *tx) heads(c store.Claim, lane job.Lane) ([]row, error) {
 		})
 	}
 	return found[:min(slots, len(found))], nil
+}
+
+// named returns those of the jobs that c names which it may claim.
+func (t *tx) named(c store.Claim, lane job.Lane) ([]row, error) {
+	var found []row
+	for _, id := range c.Jobs {
+		err := t.query(`SELECT `+withSpec+` FROM jobs j JOIN specs s ON s.seq = j.seq WHERE j.id = ?`, func(v []driver.Value) error {
+			r := scanSpec(v)
+			if r.Custody == job.Ready && r.Lane == lane && (r.Machine == "" || r.Machine == c.Machine) &&
+				slices.Contains(c.Queues, r.Queue) && slices.Contains(c.Kinds, r.Kind) {
+				found = append(found, r)
+			}
+			return nil
+		}, blob(id))
+		if err != nil {
+			return nil, err
+		}
+	}
+	return found[:min(max(0, c.Slots[lane]), len(found))], nil
 }
 
 // claim moves a ready job into the session's custody.

@@ -10,10 +10,16 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
+// driverError finds an error of the driver in err.
+func driverError(err error) (e *sqlite.Error, ok bool) {
+	ok = errors.As(err, &e)
+	return e, ok
+}
+
 // classify gives an error of the driver its kind.
 func classify(err error) error {
-	var e *sqlite.Error
-	if err == nil || !errors.As(err, &e) {
+	e, ok := driverError(err)
+	if !ok {
 		return err
 	}
 	switch e.Code() & 0xff {

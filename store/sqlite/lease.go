@@ -55,7 +55,10 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error)
 				(SELECT at FROM followups ORDER BY seq LIMIT 1) < ?`,
 			func(v []driver.Value) error {
 				found = true
-				a.HeldBefore, a.Held, a.NextExpiry = instant(v[0]), integer(v[1]), instant(v[3])
+				a.HeldBefore, a.Held = instant(v[0]), integer(v[1])
+				if expiry := instant(v[3]); !expiry.IsZero() {
+					a.NextExpiry = t.now.Add(expiry.Sub(t.lease)) // leases have a clock of their own
+				}
 				a.Unpaid = integer(v[6]) != 0
 				var wishes []struct {
 					Job   string

@@ -92,6 +92,11 @@ func (t *tx) release(seq int64, prerequisite *job.Job, need job.Need, eff *store
 	if !need.Met(prerequisite.State) {
 		return t.write(r, unmet(&r.Job, prerequisite), job.CausePaid, nil, eff)
 	}
+	return t.open(r, job.CausePaid, eff)
+}
+
+// open moves a job on that waits at a gate which has opened.
+func (t *tx) open(r *row, cause job.Cause, eff *store.Effects) error {
 	if r.State != job.Waiting {
 		return nil // paused: the gate is asked again when it is resumed
 	}
@@ -100,5 +105,5 @@ func (t *tx) release(seq int64, prerequisite *job.Job, need job.Need, eff *store
 		return nil
 	}
 	c := job.Change{Job: r.ID, From: r.Guard(job.Fence{}), To: p.Custody, Path: []job.Entry{{State: p.State}}}
-	return t.write(r, c, job.CausePaid, nil, eff)
+	return t.write(r, c, cause, nil, eff)
 }

@@ -106,6 +106,7 @@ func (t *tx) submit(sub *store.Submission, n *store.New, eff *store.Effects) (st
 	slices.SortFunc(keys, func(a, b store.Unique) int {
 		return strings.Compare(string(a.Mode)+a.Key, string(b.Mode)+b.Key)
 	})
+	keys = slices.Compact(keys)
 	for _, u := range keys {
 		rs, err := t.rows(`SELECT `+columns+` FROM unique_keys u JOIN jobs j ON j.seq = u.job
 			WHERE u.tenant = ? AND u.kind = ? AND u.mode = ? AND u.key = ?`, sub.Tenant, j.Kind, string(u.Mode), u.Key)
@@ -126,7 +127,8 @@ func (t *tx) submit(sub *store.Submission, n *store.New, eff *store.Effects) (st
 	if n.Delay > 0 {
 		j.Due = t.now.Add(n.Delay)
 	}
-	broken, err := t.prerequisites(sub.Tenant, &j, n.After)
+	after := strongest(n.After)
+	broken, err := t.prerequisites(sub.Tenant, &j, after)
 	if err != nil {
 		return store.Submitted{}, err
 	}
@@ -176,8 +178,8 @@ func (t *tx) submit(sub *store.Submission, n *store.New, eff *store.Effects) (st
 			return store.Submitted{}, err
 		}
 	}
-	for _, a := range n.After {
-		if _, err := t.exec(`INSERT OR IGNORE INTO prerequisites (needs, job, need)
+	for _, a := range after {
+		if _, err := t.exec(`INSERT INTO prerequisites (needs, job, need)
 			SELECT seq, ?, ? FROM jobs WHERE id = ? AND custody <> 'none'`, seq, string(a.Need), blob(a.Job)); err != nil {
 			return store.Submitted{}, err
 		}
@@ -195,9 +197,23 @@ func (t *tx) submit(sub *store.Submission, n *store.New, eff *store.Effects) (st
 	return store.Submitted{ID: r.ID, Place: r.Place}, nil
 }
 
+// strongest returns each prerequisite once: with the need that meets both where one stands twice.
+func strongest(after []store.After) []store.After {
+	var once []store.After
+	for _, a := range after {
+		i := slices.IndexFunc(once, func(b store.After) bool { return a.Job == b.Job })
+		switch {
+		case i < 0:
+			once = append(once, a)
+		case a.Need == job.NeedFinished:
+			once[i].Need = a.Need
+		}
+	}
+	return once
+}
+
 // prerequisites counts in j what it waits for. broken is a prerequisite that has ended otherwise than needed.
 func (t *tx) prerequisites(tenant string, j *job.Job, after []store.After) (broken *job.Job, err error) {
-	seen := map[job.ID]bool{}
 	for _, a := range after {
 		rs, err := t.rows(`SELECT `+columns+` FROM jobs j WHERE id = ?`, blob(a.Job))
 		if err != nil {
@@ -206,13 +222,11 @@ func (t *tx) prerequisites(tenant string, j *job.Job, after []store.After) (brok
 		switch {
 		case len(rs) == 0 || rs[0].Tenant != tenant:
 			return nil, job.Errorf(job.Invalid, "after: there is no job %s: name a job that was submitted before", a.Job)
-		case seen[a.Job]:
 		case !rs[0].State.Terminal():
 			j.Needs++
 		case !a.Need.Met(rs[0].State):
 			broken = &rs[0].Job
 		}
-		seen[a.Job] = true
 	}
 	return broken, nil
 }

@@ -164,7 +164,7 @@ func (w *writer) transact(calls []*call) {
 			if c.err = c.ctx.Err(); c.err != nil {
 				continue
 			}
-			if c.err, err = w.savepoint(t, c.f, len(calls) > 1); err != nil {
+			if c.err, err = w.savepoint(t, c.f); err != nil {
 				break
 			}
 		}
@@ -186,7 +186,7 @@ func (w *writer) transact(calls []*call) {
 
 // savepoint runs f so that its failure undoes only what f did. It returns f's error, and one that fails the whole
 // transaction.
-func (w *writer) savepoint(t *tx, f func(*tx) error, shared bool) (failed, fatal error) {
+func (w *writer) savepoint(t *tx, f func(*tx) error) (failed, fatal error) {
 	if err := w.control("SAVEPOINT call"); err != nil {
 		return nil, err
 	}
@@ -195,10 +195,11 @@ func (w *writer) savepoint(t *tx, f func(*tx) error, shared bool) (failed, fatal
 	}
 	clear(w.held)
 	if err := w.control("ROLLBACK TO call"); err != nil {
-		if shared {
-			return failed, err
+		// An error of the disk ends the whole transaction by itself, and is what all its calls hear of.
+		if _, ofDriver := driverError(failed); ofDriver {
+			return failed, failed
 		}
-		return failed, failed
+		return failed, err
 	}
 	return classify(failed), w.control("RELEASE call")
 }

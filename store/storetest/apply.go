@@ -26,6 +26,7 @@ var applyTests = []test{
 	{"of two changes at once by two duties one is applied", applyTwoDuties},
 	{"a change against the end of its session", applyAgainstExpiry},
 	{"one bad change among 500 fails all, and halving finds it", applyBad},
+	{"a call that fails leaves nothing behind", applyFailed},
 	{"refused changes beside applied ones", applyMixed},
 	{"a job twice in one call", applyTwice},
 	{"no changes", applyNone},
@@ -486,6 +487,38 @@ func (w *world) halve(changes []job.Change, bad *[]job.ID) {
 		w.halve(changes[:len(changes)/2], bad)
 		w.halve(changes[len(changes)/2:], bad)
 	}
+}
+
+func applyFailed(w *world) {
+	session := w.session()
+	w.addMany(2)
+	jobs := w.claim(wanted(session, 2))
+	st := w.launched()
+	goOn := move(jobs[0], by(session), job.Worker, job.Running)
+	goOn.Path[0].Message = "on and on"
+	bad := move(st.Job, st.fence, job.None, job.Failed) // its launch is live
+	for _, changes := range [][]job.Change{{goOn, bad}, {goOn, finish(jobs[1], by(session)), bad}} {
+		if got, _, err := w.s.Apply(w.ctx, changes); err == nil {
+			w.Errorf("a launch that is live was left alone: %+v", got)
+		}
+	}
+	for _, j := range []job.Job{jobs[0], jobs[1], st.Job} {
+		w.untouched(j)
+	}
+	// Others at the same time do not suffer from it.
+	w.together(20, func(i int) error {
+		if i%2 == 1 {
+			if _, _, err := w.s.Apply(w.ctx, []job.Change{bad}); err == nil {
+				w.Errorf("a launch that is live was left alone")
+			}
+			return nil
+		}
+		_, _, err := w.s.Submit(w.ctx, submission(newTask()))
+		return err
+	})
+	w.must(goOn)
+	w.must(finish(jobs[1], by(session)))
+	Check(w, w.s, acme)
 }
 
 func applyMixed(w *world) {

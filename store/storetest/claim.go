@@ -19,6 +19,7 @@ var claimTests = []test{
 	{"priority decides, then age", claimOrder},
 	{"a retry keeps its age", claimAge},
 	{"only what was asked for", claimOnlyAsked},
+	{"only the jobs that were named", claimNamed},
 	{"many at once", claimMany},
 	{"a claim whose answer was lost is answered again", claimLost},
 	{"a job is claimed once by 16 sessions at once", claimOnce},
@@ -140,6 +141,24 @@ func claimOnlyAsked(w *world) {
 		sameSet(w, c.name, jobIDs(w.claim(c.claim)), c.want)
 		w.end(session) // they are ready again
 	}
+	Check(w, w.s, acme)
+}
+
+func claimNamed(w *world) {
+	session := w.session()
+	held := w.add(newTask())
+	w.claimOne(session)
+	ids := w.addMany(3)
+	w.add(newTask(on("m2")))
+	apart, waits := w.add(newTask(inQueue("apart"))), w.add(newTask(delayed(time.Hour)))
+	c := wanted(session, 1)
+	c.Jobs = []job.ID{job.NewID(), held, apart, waits, ids[1], ids[2]}
+	sameSet(w, "the first with one slot", jobIDs(w.claim(c)), ids[1:2])
+	c.ID, c.Slots[job.LaneTask] = job.NewID(), 10
+	sameSet(w, "the rest", jobIDs(w.claim(c)), ids[2:])
+	c.ID = job.NewID()
+	sameSet(w, "nothing more", jobIDs(w.claim(c)), nil)
+	w.at(job.Pending, job.Ready, ids[0], apart)
 	Check(w, w.s, acme)
 }
 

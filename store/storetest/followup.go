@@ -123,6 +123,23 @@ func followSeveral(w *world) {
 	w.pay()
 	w.at(job.Canceled, job.None, waits)
 
+	if n, _, err := w.s.Recount(w.ctx, 100); n != 0 || err != nil {
+		w.Errorf("recount corrects %d numbers, %v", n, err)
+	}
+
+	// Named twice, the stronger need counts, whatever comes first; or it is refused.
+	for _, needs := range [][]job.Need{{job.NeedEnded, job.NeedFinished}, {job.NeedFinished, job.NeedEnded}} {
+		g := w.add(newTask(inQueue("g")))
+		got, _, err := w.s.Submit(w.ctx, submission(newTask(after(needs[0], g), after(needs[1], g))))
+		if err != nil {
+			w.kind(err, job.Invalid)
+			continue
+		}
+		w.endAll("g", job.Failed)
+		w.pay()
+		w.at(job.Canceled, job.None, got[0].ID)
+	}
+
 	// The same prerequisite named twice is one, or refused.
 	f := w.add(newTask(inQueue("f")))
 	if got, _, err := w.s.Submit(w.ctx, submission(newTask(after(job.NeedEnded, f, f)))); err == nil {

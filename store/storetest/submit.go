@@ -26,6 +26,7 @@ var submitTests = []test{
 	{"a key that is unique until start is free after an end without a start", submitUntilStartCanceled},
 	{"a key that is unique until done is free after the end", submitUntilDone},
 	{"a unique key is never taken back", submitNeverTakenBack},
+	{"a unique key that is given twice is one", submitUniqueTwice},
 	{"unique keys are of a tenant, a kind and a mode", submitUniqueScope},
 	{"several unique keys", submitUniqueSeveral},
 	{"bulk submits with crossing unique keys do not lock each other out", submitUniqueCrossing},
@@ -343,6 +344,14 @@ func submitUniqueScope(w *world) {
 	if got, _, err := w.s.Submit(w.ctx, s); err != nil || got[0].Existed {
 		w.Errorf("another tenant: %+v, %v", got, err)
 	}
+}
+
+func submitUniqueTwice(w *world) {
+	first := w.add(newTask(unique(job.UntilDone, "a", "a")))
+	if got := w.submit(newTask(unique(job.UntilDone, "a")))[0]; !got.Existed || got.ID != first {
+		w.Errorf("%+v, want job %s", got, first)
+	}
+	Check(w, w.s, acme)
 }
 
 func submitUniqueSeveral(w *world) {
