@@ -80,8 +80,14 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 		if _, err := os.Stat(path); err != nil {
 			return nil, job.Errorf(job.NotFound, "no jobs in folder %s: %w", dir, err)
 		}
-		s.read, err = openReaders(path, o.Readers)
-		return s, err
+		if s.read, err = openReaders(path, o.Readers); err != nil {
+			return nil, err
+		}
+		if err := s.checkVersion(ctx, path); err != nil {
+			s.read.Close()
+			return nil, err
+		}
+		return s, nil
 	}
 
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -116,6 +122,47 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// checkVersion sees that a database which is opened for reading only has the schema that the statements know.
+func (s *Store) checkVersion(ctx context.Context, path string) error {
+	p, err := migrationsOf(s.read)
+	if err != nil {
+		return err
+	}
+	sources := p.ListSources()
+	want := sources[len(sources)-1].Version
+	var have int64
+	err = s.read.QueryRowContext(ctx, "SELECT max(version_id) FROM goose_db_version WHERE is_applied").Scan(&have)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case job.KindOf(classify(err)) == job.Unavailable:
+		return classify(err)
+	case err != nil:
+		return corrupt(path, classify(err))
+	case have > want:
+		return newer(path, have, want)
+	case have < want:
+		return job.Errorf(job.Unavailable, "%s was written by an older Pawl: a pawl run on its folder brings it up to date", path)
+	}
+	return nil
+}
+
+func migrationsOf(db *sql.DB) (*goose.Provider, error) {
+	dir, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return nil, err
+	}
+	p, err := goose.NewProvider(goose.DialectSQLite3, db, dir, goose.WithLogger(goose.NopLogger()))
+	if err != nil {
+		return nil, fmt.Errorf("migrations: %w", err)
+	}
+	return p, nil
+}
+
+func newer(path string, have, want int64) error {
+	return job.Errorf(job.Newer, "%s has schema version %d and this Pawl knows up to %d: use the newer Pawl that wrote it", path, have, want)
 }
 
 // Close implements [store.Store]. Sessions that are still open end as crashed when the folder is opened again.
@@ -183,13 +230,9 @@ func prepareFile(ctx context.Context, path string) error {
 			return corrupt(path, fmt.Errorf("%s", verdict))
 		}
 	}
-	dir, err := fs.Sub(migrations, "migrations")
+	p, err := migrationsOf(db)
 	if err != nil {
 		return err
-	}
-	p, err := goose.NewProvider(goose.DialectSQLite3, db, dir, goose.WithLogger(goose.NopLogger()))
-	if err != nil {
-		return fmt.Errorf("migrations: %w", err)
 	}
 	have, err := p.GetDBVersion(ctx)
 	if err != nil {
@@ -197,7 +240,7 @@ func prepareFile(ctx context.Context, path string) error {
 	}
 	sources := p.ListSources()
 	if want := sources[len(sources)-1].Version; have > want {
-		return job.Errorf(job.Newer, "%s has schema version %d and this Pawl knows up to %d: use the newer Pawl that wrote it", path, have, want)
+		return newer(path, have, want)
 	}
 	if _, err := p.Up(ctx); err != nil {
 		return fmt.Errorf("migrate %s: %w", path, classify(err))
