@@ -490,25 +490,21 @@ func (w *world) halve(changes []job.Change, bad *[]job.ID) {
 }
 
 func applyFailed(w *world) {
-	session := w.session()
-	w.addMany(2)
-	jobs := w.claim(wanted(session, 2))
 	st := w.launched()
-	goOn := move(jobs[0], by(session), job.Worker, job.Running)
+	w.addMany(2)
+	jobs := w.claim(wanted(st.session, 2))
+	goOn := move(jobs[0], st.fence, job.Worker, job.Running)
 	goOn.Path[0].Message = "on and on"
 	bad := move(st.Job, st.fence, job.None, job.Failed) // its launch is live
-	for _, changes := range [][]job.Change{{goOn, bad}, {goOn, finish(jobs[1], by(session)), bad}} {
+	for _, changes := range [][]job.Change{{goOn, bad}, {goOn, finish(jobs[1], st.fence), bad}} {
 		if got, _, err := w.s.Apply(w.ctx, changes); err == nil {
 			w.Errorf("a launch that is live was left alone: %+v", got)
 		}
 	}
-	for _, j := range []job.Job{jobs[0], jobs[1], st.Job} {
-		w.untouched(j)
-	}
 	// Others at the same time do not suffer from it.
 	w.together(20, func(i int) error {
 		if i%2 == 1 {
-			if _, _, err := w.s.Apply(w.ctx, []job.Change{bad}); err == nil {
+			if _, _, err := w.s.Apply(w.ctx, []job.Change{goOn, bad}); err == nil {
 				w.Errorf("a launch that is live was left alone")
 			}
 			return nil
@@ -516,8 +512,11 @@ func applyFailed(w *world) {
 		_, _, err := w.s.Submit(w.ctx, submission(newTask()))
 		return err
 	})
+	for _, j := range []job.Job{jobs[0], jobs[1], st.Job} {
+		w.untouched(j)
+	}
 	w.must(goOn)
-	w.must(finish(jobs[1], by(session)))
+	w.must(finish(jobs[1], st.fence))
 	Check(w, w.s, acme)
 }
 
