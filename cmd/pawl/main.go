@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -80,12 +81,16 @@ func rootCommand() *cobra.Command {
 A job that was accepted is never lost, never run by two at once, and always moving or waiting for something that
 Pawl can name. Kill this program at any moment and start it again: it goes on where it was.
 
+` + jobRule + `
+
 Exit codes: 0 all is well (for run: FINISHED), 1 a job FAILED, 2 bad input, 3 a job was CANCELED, 4 a job was left
 running, waiting or paused, 5 Pawl itself could not go on (the folder is locked, corrupt, or of a newer version).`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
+		Args:          noCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+
+		SuggestionsMinimumDistance: 2, // two letters that changed places
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
@@ -99,6 +104,18 @@ running, waiting or paused, 5 Pawl itself could not go on (the folder is locked,
 		root.AddCommand(c)
 	}
 	return root
+}
+
+// noCommand refuses what is not a command, with the names of those that it may have been meant for.
+func noCommand(root *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	meant := ""
+	if near := root.SuggestionsFor(args[0]); args[0] != "" && len(near) > 0 {
+		meant = ": did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return &usageError{fmt.Errorf("unknown command %q%s; see pawl --help", args[0], meant)}
 }
 
 // checkArgs makes errors of a command's arguments usage errors.

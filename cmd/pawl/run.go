@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -9,12 +10,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-jobs/pawl"
@@ -46,9 +56,26 @@ Exit codes: 0 FINISHED, 1 FAILED, 2 bad input, 3 CANCELED, 4 left unfinished, 5 
 			if err != nil {
 				return err
 			}
-			return runJob(cmd.Context(), cmd.OutOrStdout(), dir, spec, key)
+			err = runJob(cmd.Context(), cmd.OutOrStdout(), dir, spec, key)
+			if job.KindOf(err) == job.Locked {
+				err = fmt.Errorf("%w\nnothing was submitted; %s", err, watchers(cmd, spec.Name))
+			}
+			return err
 		},
 	}
+}
+
+// watchers names the commands that show what another process runs in the folder.
+func watchers(cmd *cobra.Command, name string) string {
+	ctx := cmd.Context()
+	if n, err := openReader(ctx, cmd); err == nil {
+		defer n.close()
+		if j, err := n.lookup(ctx, name); err == nil && !j.State.Terminal() {
+			ref := n.ref(ctx, &j)
+			return fmt.Sprintf("job %s is %s there: watch it with pawl show %s and pawl logs %s", j.Name, j.State, ref, ref)
+		}
+	}
+	return "see the jobs there with pawl list, and each with pawl show JOB and pawl logs JOB"
 }
 
 // readSpec reads a job file. Relative paths in it become absolute: they are relative to its folder. key stands for
@@ -127,11 +154,13 @@ func jsonOf(content []byte) ([]byte, error) {
 	if err := yaml.NodeToValue(bodies[0], &v); err != nil {
 		return nil, notYAML(err)
 	}
-	doc, err := json.Marshal(v)
-	if err != nil {
+	var doc bytes.Buffer
+	enc := json.NewEncoder(&doc)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
 		return nil, fmt.Errorf("holds a value that JSON cannot express: %w: write it as text", err)
 	}
-	return doc, nil
+	return bytes.TrimSpace(doc.Bytes()), nil
 }
 
 func notYAML(err error) error { return fmt.Errorf("is not YAML: %s", strings.TrimSpace(err.Error())) }
@@ -139,14 +168,20 @@ func notYAML(err error) error { return fmt.Errorf("is not YAML: %s", strings.Tri
 // markNumbers makes an integer of each plain scalar that is a number in JSON: the parser has a place for the text of
 // an integer only, and takes 1e3 for a string.
 func markNumbers(tokens token.Tokens) {
+	block := false
 	for _, t := range tokens {
-		block := t.Prev != nil && (t.Prev.Type == token.LiteralType || t.Prev.Type == token.FoldedType)
 		switch t.Type {
+		case token.LiteralType, token.FoldedType:
+			block = true
+			continue
+		case token.CommentType:
+			continue
 		case token.StringType, token.FloatType, token.IntegerType:
 			if !block && numberRE.MatchString(t.Value) {
 				t.Type = token.IntegerType
 			}
 		}
+		block = false
 	}
 }
 
@@ -177,6 +212,12 @@ func runJob(ctx context.Context, out io.Writer, dir string, spec job.Spec, key s
 		return err
 	}
 	defer n.close()
+	// A job that was accepted can be canceled, so whoever asks for that is heard before it is submitted.
+	hangUp, err := n.listen(ctx)
+	if err != nil {
+		return fmt.Errorf("listen on the folder's socket: %w", err)
+	}
+	defer hangUp()
 	answers, err := n.Submit(ctx, pawl.Request{Spec: spec, Unique: []store.Unique{{Mode: job.UntilDone, Key: key}}})
 	if err != nil {
 		return err
@@ -186,20 +227,18 @@ func runJob(ctx context.Context, out io.Writer, dir string, spec job.Spec, key s
 	if err != nil {
 		return err
 	}
-	if answers[0].Existed {
+	switch {
+	case answers[0].Existed && j.State.Terminal():
+		fmt.Fprintf(out, "job %s (%s) has already ended %s: to run it again, give it another external_id\n", j.Name, id, j.State)
+		return n.conclude(ctx, out, &j)
+	case answers[0].Existed:
 		fmt.Fprintf(out, "job %s (%s) goes on: it is %s\n", j.Name, id, j.State)
-	} else {
+	default:
 		fmt.Fprintf(out, "job %s (%s) submitted\n", j.Name, id)
 	}
 	if err := n.others(ctx, out, id); err != nil {
 		return err
 	}
-
-	hangUp, err := n.listen(ctx)
-	if err != nil {
-		return fmt.Errorf("listen on the folder's socket: %w", err)
-	}
-	defer hangUp()
 
 	// The service runs until the job has ended, and stops in good order in any case.
 	running, stop := context.WithCancel(ctx)
@@ -215,76 +254,121 @@ func runJob(ctx context.Context, out io.Writer, dir string, spec job.Spec, key s
 		broke = <-ended
 		unwatch(errors.New("the service stopped"))
 	}()
-	err = n.show(watching, out, id)
+	err = n.show(watching, out, &j)
 	stop()
 	<-over
 	if broke != nil {
 		return broke
 	}
 	if j, err2 := n.Job(context.WithoutCancel(ctx), id); err2 == nil {
-		return n.conclude(out, &j)
+		return n.conclude(context.WithoutCancel(ctx), out, &j)
 	} else if err == nil {
 		err = err2
 	}
 	return err
 }
 
-// others says how many unfinished jobs besides id this process will run.
+// others says how many unfinished programs besides id this process will run.
 func (n *node) others(ctx context.Context, out io.Writer, id job.ID) error {
-	counts, err := n.Count(ctx)
-	if err != nil {
-		return err
-	}
-	unfinished := -1
-	for s, c := range counts {
-		if !s.Terminal() {
-			unfinished += c
-		}
-	}
-	if unfinished > 0 {
-		fmt.Fprintf(out, "this process also runs %d other unfinished job(s) of folder %s while it lasts; see pawl list\n", unfinished, n.dir)
-	}
-	return nil
-}
-
-// show prints the job's states as they come, each with the time spent in the one before, and its log as it grows.
-func (n *node) show(ctx context.Context, out io.Writer, id job.ID) error {
-	var last job.Event
-	logs := newFollower(out)
-	defer logs.close()
-	for e, err := range n.Events(ctx, id, "") {
+	q := store.Query{Kind: job.KindApp, States: unfinished(), Limit: 1000}
+	others := 0
+	for more := true; more; more = q.Cursor != "" {
+		page, err := n.List(ctx, q)
 		if err != nil {
 			return err
 		}
-		if last.N > 0 && e.State == last.State && e.Message == "" {
-			last.Custody = e.Custody
-			continue
-		}
-		if e.State == job.Running && last.State != job.Running {
-			if j, err := n.Job(ctx, id); err == nil {
-				if folder, _ := app.Places(&j); folder != "" {
-					var r app.Resolved
-					if json.Unmarshal(j.Resolved, &r) == nil {
-						logs.follow(filepath.Join(folder, r.Stdout), filepath.Join(folder, r.Stderr))
-					}
-				}
+		for i := range page.Jobs {
+			if page.Jobs[i].ID != id {
+				others++
 			}
 		}
-		if e.State != job.Running && last.State == job.Running {
-			logs.finish()
-		}
-		fmt.Fprintln(out, eventLine(e, last))
-		last = e
+		q.Cursor = page.Next
+	}
+	if others > 0 {
+		fmt.Fprintf(out, "this process also runs %s of folder %s while it lasts; see pawl list\n", plural(others, "other unfinished job"), n.dir)
 	}
 	return nil
 }
 
-// eventLine is one line of a job's story.
-func eventLine(e, before job.Event) string {
+func unfinished() []job.State {
+	return slices.DeleteFunc(slices.Clone(job.States), job.State.Terminal)
+}
+
+// plural counts things whose name takes an s.
+func plural(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
+}
+
+// show prints the job's states as they come, each with the time spent in the one before, and its log as it grows.
+func (n *node) show(ctx context.Context, out io.Writer, j *job.Job) error {
+	var since job.Event // with which the job came into the state where it is
+	var stopped time.Time
+	logs := follower{out: out, name: n.ref(ctx, j)}
+	defer logs.finish()
+	for e, err := range n.Events(ctx, j.ID, "") {
+		if err != nil {
+			return err
+		}
+		stays := since.N > 0 && e.State == since.State
+		if stays && e.Message == "" {
+			continue
+		}
+		if since.State == job.Running && !stays {
+			logs.finish()
+			stopped = e.At
+		}
+		fmt.Fprintln(out, eventLine(e, since))
+		if e.State == job.Running && !stays {
+			files, err := n.logsOf(ctx, e, stopped)
+			if err != nil {
+				return err
+			}
+			logs.follow(files)
+		}
+		if !stays {
+			since = e
+		}
+	}
+	return nil
+}
+
+// logsOf returns the logs of the launch that began to run with event e; none if a later launch has the files by now,
+// or may have. stopped is when the launch before had ended.
+func (n *node) logsOf(ctx context.Context, e job.Event, stopped time.Time) ([]logFile, error) {
+	j, err := n.Job(ctx, e.Job)
+	if err != nil {
+		return nil, err
+	}
+	var r app.Resolved
+	if err := json.Unmarshal(j.Resolved, &r); err != nil {
+		return nil, fmt.Errorf("resolved spec of job %s: %w", j.ID, err)
+	}
+	events, err := n.History(ctx, e.Job)
+	if err != nil {
+		return nil, err
+	}
+	for _, later := range events {
+		if later.N > e.N && later.State == job.SubmittingJob {
+			return nil, nil
+		}
+	}
+	var logs []logFile
+	for _, name := range slices.Compact([]string{path.Clean(r.Stdout), path.Clean(r.Stderr)}) {
+		logs = append(logs, logFile{name: filepath.Join(r.Folder, name), archived: filepath.Join(r.Results, name), stale: stopped})
+	}
+	return logs, nil
+}
+
+// eventLine is one line of a job's story. since is the event with which the job came into the state before; in one
+// state there is only something to say.
+func eventLine(e, since job.Event) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  %-17s", e.At.Local().Format("15:04:05.000"), e.State)
-	if before.N > 0 {
-		fmt.Fprintf(&b, "  after %s %s", spent(e.At.Sub(before.At)), before.State)
+	if since.N > 0 && e.State != since.State {
+		fmt.Fprintf(&b, "  after %s %s", spent(e.At.Sub(since.At)), since.State)
 	}
 	if e.Message != "" {
 		fmt.Fprintf(&b, "  %s", firstLine(e.Message))
@@ -311,7 +395,7 @@ func firstLine(s string) string {
 }
 
 // conclude says how the job stands, and makes the exit code of it.
-func (n *node) conclude(out io.Writer, j *job.Job) error {
+func (n *node) conclude(ctx context.Context, out io.Writer, j *job.Job) error {
 	folder, results := app.Places(j)
 	switch j.State {
 	case job.Finished:
@@ -319,8 +403,8 @@ func (n *node) conclude(out io.Writer, j *job.Job) error {
 		return nil
 	case job.Failed:
 		fmt.Fprintf(out, "FAILED  %s: %s\n", j.Code, j.Message)
-		fmt.Fprintf(out, "what to do: %s\n", remedy(j.Code))
-		if folder != "" {
+		fmt.Fprintf(out, "what to do: %s\n", n.remedy(ctx, j))
+		if exists(folder) {
 			fmt.Fprintf(out, "folder: %s\n", folder)
 		}
 		return exit(exitFailed)
@@ -332,47 +416,56 @@ func (n *node) conclude(out io.Writer, j *job.Job) error {
 	return exit(exitLeft)
 }
 
-func remedy(c job.Code) string {
+// remedy says what to do about a job that ended, in words that can be typed.
+func (n *node) remedy(ctx context.Context, j *job.Job) string {
+	advice := "see pawl history JOB"
 	for _, i := range job.Codes {
-		if i.Code == c {
-			return i.Remedy
+		if i.Code == j.Code {
+			advice = i.Remedy
 		}
 	}
-	return "see pawl history"
+	return strings.ReplaceAll(advice, "JOB", n.ref(ctx, j))
 }
 
-// A follower prints what is appended to files.
+// ref is what a user types for a job: its name where that finds it, or else the end of its id.
+func (n *node) ref(ctx context.Context, j *job.Job) string {
+	if plainWord.MatchString(j.Name) {
+		if found, err := n.lookup(ctx, j.Name); err == nil && found.ID == j.ID {
+			return j.Name
+		}
+	}
+	return j.ID.Short()
+}
+
+// plainWord matches what a shell takes for one word.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+
+// A follower prints what the program of one launch appends to its files.
 type follower struct {
 	out  io.Writer
+	name string // of the job, for messages
 	stop chan struct{}
 	done chan struct{}
 }
 
-func newFollower(out io.Writer) *follower { return &follower{out: out} }
-
-// follow begins to print files as they grow. A file that is named twice is printed once.
-func (f *follower) follow(names ...string) {
-	f.finish()
+// follow begins to print files as they grow.
+func (f *follower) follow(logs []logFile) {
 	f.stop, f.done = make(chan struct{}), make(chan struct{})
-	if names[0] == names[1] {
-		names = names[:1]
-	}
 	go func() {
 		defer close(f.done)
-		read := make([]int64, len(names))
 		tick := time.NewTicker(200 * time.Millisecond)
 		defer tick.Stop()
-		for stopping := false; ; {
-			for i, name := range names {
-				read[i] += copyFrom(f.out, name, read[i])
-			}
-			if stopping {
-				return
+		for {
+			for i := range logs {
+				logs[i].print(f, false)
 			}
 			select {
 			case <-tick.C:
 			case <-f.stop:
-				stopping = true
+				for i := range logs {
+					logs[i].print(f, true)
+				}
+				return
 			}
 		}
 	}()
@@ -387,26 +480,58 @@ func (f *follower) finish() {
 	}
 }
 
-func (f *follower) close() { f.finish() }
+const (
+	// mostAtOnce is how many bytes of a log are printed without leaving any out.
+	mostAtOnce = 8 << 20
+	// keptAtOnce is how many bytes of its end are printed where more have come.
+	keptAtOnce = 1 << 20
+)
 
-// copyFrom prints whole lines of a file from an offset on, and returns how many bytes that were.
-func copyFrom(out io.Writer, name string, offset int64) int64 {
-	f, err := os.Open(name)
+// A logFile is a file that the program of one launch appends to, and how much of it has been printed.
+type logFile struct {
+	name     string
+	archived string // where it is found once the job's folder is gone
+	// stale is when the launch before had ended. What was written until then is of that one: the wrapper truncates the
+	// file when it starts the program, which may be after the job is RUNNING.
+	stale time.Time
+	read  int64
+}
+
+// print prints the whole lines that have come since the last time; at the end of the program, whatever has. A file
+// that has become shorter has been taken by the next launch.
+func (l *logFile) print(f *follower, end bool) {
+	file, err := os.Open(l.name)
+	if end && errors.Is(err, fs.ErrNotExist) {
+		file, err = os.Open(l.archived)
+	}
 	if err != nil {
-		return 0
+		return
 	}
-	defer f.Close()
-	b := make([]byte, 64<<10)
-	n, err := f.ReadAt(b, offset)
-	if err != nil && !errors.Is(err, io.EOF) || n == 0 {
-		return 0
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() <= l.read || !info.ModTime().After(l.stale) {
+		return
 	}
-	end := bytes.LastIndexByte(b[:n], '\n') + 1
-	if end == 0 && n == len(b) {
-		end = n
+	skip := int64(0)
+	if info.Size()-l.read > mostAtOnce {
+		skip = info.Size() - keptAtOnce - l.read
 	}
-	for line := range bytes.Lines(b[:end]) {
-		fmt.Fprintf(out, "  | %s\n", bytes.TrimRight(line, "\n"))
+	r := bufio.NewReaderSize(io.NewSectionReader(file, l.read+skip, info.Size()-l.read-skip), 64<<10)
+	if skip > 0 {
+		rest, _ := r.ReadSlice('\n')
+		l.read += skip + int64(len(rest))
+		fmt.Fprintf(f.out, "  … %d bytes left out; see pawl logs %s\n", skip+int64(len(rest)), f.name)
 	}
-	return int64(end)
+	for {
+		line, err := r.ReadSlice('\n')
+		// A line that is longer than the buffer is printed in parts.
+		if len(line) == 0 || errors.Is(err, io.EOF) && !end {
+			return
+		}
+		l.read += int64(len(line))
+		fmt.Fprintf(f.out, "  | %s\n", bytes.TrimSuffix(line, []byte("\n")))
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -11,8 +12,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/job"
 )
 
 func TestMain(m *testing.M) {
@@ -85,4 +90,175 @@ func kill9(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("process %d is %s, not pawl", pid, exe)
 	}
 	ts.Check(syscall.Kill(pid, syscall.SIGKILL))
+}
+
+func TestJSONOf(t *testing.T) {
+	for _, c := range []struct{ yaml, want string }{
+		{`command: [printf, "\x1b[31m\a\0<&>\u263a\ud83d\ude00"]`, `{"command":["printf","\u001b[31m\u0007\u0000<&>☺😀"]}`},
+		{"\ufeffname: a", `{"name":"a"}`},
+		{"a: [1.10, 1e3, 12345678901234567890123, 9007199254740993, -0, 0x10, 1_000]", `{"a":[1.10,1e3,12345678901234567890123,9007199254740993,-0,16,1000]}`},
+		{"a: ['1e3', \"1.10\", 007x, 1e, !!str 1.10]", `{"a":["1e3","1.10","007x","1e","1.10"]}`},
+		{"a: |- # why\n  1e3\nb: >-\n  1.10\nc: 1.10", `{"a":"1e3","b":"1.10","c":1.10}`},
+		{"{\"a\":\t1.50,\n\t\"b\": \"\\/\"}", `{"a":1.50,"b":"/"}`},
+		{"x: &1 {k: v}\ny:\n  <<: *1\n  z: *1\n", `{"x":{"k":"v"},"y":{"k":"v","z":{"k":"v"}}}`},
+		{"%YAML 1.2\n---\na: b\n...\n", `{"a":"b"}`},
+		{"a: b\n---\n# nothing more\n", `{"a":"b"}`},
+		{"1.10: a", `{"1.10":"a"}`},
+		{"null", `null`},
+	} {
+		doc, err := jsonOf([]byte(c.yaml))
+		if err != nil || string(doc) != c.want {
+			t.Errorf("%q is %s, %v; want %s", c.yaml, doc, err, c.want)
+		}
+	}
+	for _, c := range []struct{ yaml, want string }{
+		{"", "is empty"},
+		{"\ufeff---\n# a comment\n", "is empty"},
+		{"a: 1\n---\nb: 2\n", "holds 2 documents: give one job per file"},
+		{"a: 1\nb: 2\na: 3\n", `"a" already defined`},
+		{"a: {b: 1, b: 1}", `"b" already defined`},
+		{"a: \x00", "has a NUL byte"},
+		{"a: \xff", "is not UTF-8"},
+		{"a: [b", "is not YAML"},
+		{"a: *b", "is not YAML"},
+		{"a: .nan", "cannot express"},
+	} {
+		if doc, err := jsonOf([]byte(c.yaml)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q is %s, %v; want %s", c.yaml, doc, err, c.want)
+		}
+	}
+}
+
+func TestLogFile(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "stdout")
+	write := func(content string) {
+		t.Helper()
+		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out bytes.Buffer
+	f := &follower{out: &out, name: "seq"}
+	expect := func(want string) {
+		t.Helper()
+		if out.String() != want {
+			t.Errorf("printed %q, want %q", out.String(), want)
+		}
+		out.Reset()
+	}
+
+	t.Run("a line is printed when it is whole, the last one at the end", func(t *testing.T) {
+		l := logFile{name: name}
+		write("one\ntw")
+		l.print(f, false)
+		expect("  | one\n")
+		write("one\ntwo\nthree")
+		l.print(f, false)
+		expect("  | two\n")
+		l.print(f, true)
+		expect("  | three\n")
+		l.print(f, true)
+		expect("")
+	})
+	t.Run("of very much the middle is left out", func(t *testing.T) {
+		l := logFile{name: name}
+		write("first\n" + strings.Repeat("0123456\n", 2*mostAtOnce/8) + "last")
+		l.print(f, true)
+		lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+		out.Reset()
+		var left int
+		if _, err := fmt.Sscanf(lines[0], "  … %d bytes left out; see pawl logs seq", &left); err != nil {
+			t.Fatalf("%q: %v", lines[0], err)
+		}
+		if want := len("first\n") + 2*mostAtOnce + len("last"); left+8*(len(lines)-2)+len("last") != want {
+			t.Errorf("%d bytes left out, %d lines after that; want %d bytes in all", left, len(lines)-1, want)
+		}
+		if n := len(lines); lines[1] != "  | 0123456" || lines[n-1] != "  | last" || n < keptAtOnce/8 {
+			t.Errorf("%d lines: %q … %q", n, lines[1], lines[n-1])
+		}
+	})
+	t.Run("the log of the launch before is not printed", func(t *testing.T) {
+		write("old\n")
+		info, err := os.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := logFile{name: name, stale: info.ModTime()}
+		l.print(f, false)
+		expect("")
+		write("new\n")
+		if err := os.Chtimes(name, time.Time{}, info.ModTime().Add(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		l.print(f, false)
+		expect("  | new\n")
+		write("")
+		l.print(f, true)
+		expect("")
+	})
+	t.Run("once the folder is gone, the archive has the rest", func(t *testing.T) {
+		l := logFile{name: name, archived: name + ".archived"}
+		write("one\n")
+		l.print(f, false)
+		expect("  | one\n")
+		if err := os.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(l.archived, []byte("one\ntwo\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l.print(f, false)
+		expect("")
+		l.print(f, true)
+		expect("  | two\n")
+	})
+}
+
+func TestWhy(t *testing.T) {
+	now := time.Now()
+	place := func(s job.State, c job.Custody) job.Place { return job.Place{State: s, Custody: c} }
+	for _, c := range []struct {
+		job      job.Job
+		occupied bool
+		want     string
+	}{
+		{job.Job{Kind: "app", Place: place(job.Running, job.Monitor)}, true, "its program runs"},
+		{job.Job{Kind: "app", Place: place(job.Running, job.Monitor)}, false, "its program runs, or has ended meanwhile; no pawl runs in this folder now"},
+		{job.Job{Kind: "app", Place: place(job.Archiving, job.Worker)}, false, "the process that worked on it is gone; no pawl runs"},
+		{job.Job{Kind: "app", Place: place(job.Waiting, job.Gate), Due: now.Add(time.Hour)}, true, "waits until"},
+		{job.Job{Kind: "app", Place: place(job.Waiting, job.Gate), Due: now.Add(-time.Hour)}, false, "was due at"},
+		{job.Job{Kind: "app", Place: place(job.Waiting, job.Gate), Needs: 1}, true, "waits for the end of 1 other job"},
+		{job.Job{Kind: "mail", Place: place(job.Pending, job.Ready)}, true, "waits for a program that handles mail"},
+		{job.Job{Kind: "mail", Place: place(job.Pending, job.Ready)}, false, "waits for a program that handles mail; no program runs in this folder now: start the one that handles mail"},
+		{job.Job{Kind: "app", Place: place(job.Finished, job.None), Code: job.NormalCompletion}, false, "NORMAL_COMPLETION"},
+	} {
+		got := why(&c.job, now, c.occupied)
+		if !strings.HasPrefix(got, c.want) || c.occupied && strings.Contains(got, ";") {
+			t.Errorf("%s, occupied %t: %q, want %q", c.job.Place, c.occupied, got, c.want)
+		}
+	}
+}
+
+// TestOthers counts what pawl run runs besides its job: programs, and not tasks, of which it handles none.
+func TestOthers(t *testing.T) {
+	n, err := openNode(t.Context(), t.TempDir(), nodeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.close()
+	if !n.occupied(t.Context()) {
+		t.Error("a folder that this process has locked counts as free")
+	}
+	program := pawl.Request{Spec: job.Spec{Command: []string{"true"}}}
+	jobs, err := n.Submit(t.Context(), program, program, program, pawl.Request{Spec: pawl.NewTask("mail", nil)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Cancel(t.Context(), jobs[1].ID); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := n.others(t.Context(), &out, jobs[0].ID); err != nil || !strings.Contains(out.String(), " 1 other unfinished job of folder") {
+		t.Errorf("%q, %v", out.String(), err)
+	}
 }
