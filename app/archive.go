@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"strings"
 
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/files"
@@ -22,8 +23,23 @@ const ManifestFile = "pawl-manifest.json"
 
 // A manifest lists what an archive consists of.
 type manifest struct {
-	Staged string     `json:"staged"` // the folder, inside the archive's, in which the files lie until they are published
-	Files  []archived `json:"files"`
+	Staged  string     `json:"staged"` // the folder, inside the archive's, in which the files lie until they are published
+	Files   []archived `json:"files"`
+	Skipped []string   `json:"skipped,omitempty"` // what is no file and no folder: links, pipes, sockets
+}
+
+func (m *manifest) String() string {
+	msg := fmt.Sprintf("%d files copied", len(m.Files))
+	if len(m.Files) == 1 {
+		msg = "1 file copied"
+	}
+	if n := len(m.Skipped); n > 0 {
+		msg += fmt.Sprintf("; left out, being neither files nor folders: %s", strings.Join(m.Skipped[:min(n, 10)], ", "))
+		if n > 10 {
+			msg += fmt.Sprintf(", and %d more", n-10)
+		}
+	}
+	return msg
 }
 
 // archived is one file of an archive.
@@ -46,6 +62,12 @@ func (k *Kind) archive(ctx context.Context, r *engine.Run, s *sheet) engine.Outc
 }
 
 func (k *Kind) archiveParts(ctx context.Context, r *engine.Run, s *sheet) engine.Outcome {
+	// What the program left running would go on writing, beside the next attempt too.
+	if s.notes.Handle != nil {
+		if err := k.cfg.Runner.Kill(ctx, *s.notes.Handle, k.cfg.Grace); err != nil {
+			return trouble(ctx, job.ArchiveFailed, fmt.Errorf("end what the program left running: %w", err))
+		}
+	}
 	verdict := s.verdict()
 	if verdict.Code != job.NormalCompletion {
 		verdict.Data = k.evidence(ctx, s)
@@ -53,31 +75,38 @@ func (k *Kind) archiveParts(ctx context.Context, r *engine.Run, s *sheet) engine
 			return engine.Retry(verdict).Work(notes{}.encode())
 		}
 	}
-	if err := k.cfg.Host.Files().Mkdir(ctx, k.note(s.job.ID)); err != nil {
+	// fails is a failure to archive. That of the program is the more important news, and is told first.
+	fails := func(err error) engine.Outcome {
+		if verdict.Code != job.NormalCompletion {
+			err = fmt.Errorf("%s; and its results were not archived: %w", verdict.Message, err)
+		}
 		return trouble(ctx, job.ArchiveFailed, err)
+	}
+	if err := k.cfg.Host.Files().Mkdir(ctx, k.note(s.job.ID)); err != nil {
+		return fails(err)
 	}
 	crash.At("archive.noted")
 	if s.notes.Manifest == nil {
 		m, err := k.upload(ctx, s)
 		if err != nil {
-			return trouble(ctx, job.ArchiveFailed, fmt.Errorf("copy results to %s: %w", s.to, err))
+			return fails(fmt.Errorf("copy results to %s: %w", s.to, err))
 		}
 		s.notes.Manifest = m
 		crash.At("archive.uploaded")
-		if err := r.Record(ctx, job.Entry{Message: fmt.Sprintf("%d files copied", len(m.Files))}, job.Patch{}, s.notes.encode()); err != nil {
+		if err := r.Record(ctx, job.Entry{Message: m.String()}, job.Patch{}, s.notes.encode()); err != nil {
 			return engine.Back()
 		}
 	}
 	crash.At("archive.committed")
 	if err := k.publish(ctx, s); err != nil {
-		return trouble(ctx, job.ArchiveFailed, fmt.Errorf("publish results in %s: %w; they are still in %s", s.to, err, s.dir))
+		return fails(fmt.Errorf("publish results in %s: %w; they are still in %s", s.to, err, s.dir))
 	}
 	crash.At("archive.published")
 	if verdict.Code != job.NormalCompletion {
 		return engine.Fail(verdict)
 	}
 	if err := k.clean(ctx, s); err != nil {
-		return trouble(ctx, job.ArchiveFailed, fmt.Errorf("clean the job's folder: %w", err))
+		return fails(fmt.Errorf("clean the job's folder: %w", err))
 	}
 	crash.At("archive.cleaned")
 	return engine.Done(s.result())
@@ -93,7 +122,7 @@ func (s *sheet) verdict() job.Entry {
 	case e.Code == 0:
 		return job.Entry{Code: job.NormalCompletion}
 	case e.Code == 126 || e.Code == 127:
-		return job.Entry{Code: job.LaunchFailed, Message: fmt.Sprintf("%s could not be started (exit code %d): see its stderr", name, e.Code)}
+		return job.Entry{Code: job.LaunchFailed, Message: fmt.Sprintf("%s, or a program that it started, could not be started (exit code %d): see its stderr", s.spec.Command[0], e.Code)}
 	case e.Code > 128 && e.Code <= 128+64:
 		return job.Entry{Code: job.ProgramKilled, Message: fmt.Sprintf("%s was ended by signal %d after %s", name, e.Code-128, e.Ran)}
 	}
@@ -148,20 +177,22 @@ func (k *Kind) upload(ctx context.Context, s *sheet) (*manifest, error) {
 	if err := k.cfg.Files.Mkdir(ctx, staged); err != nil {
 		return nil, err
 	}
-	inputs := map[string]bool{runner.Folder: true}
-	for _, in := range s.spec.Inputs {
-		inputs[path.Clean(in.To)] = true
-	}
+	inputs := k.staged(ctx, s)
 	var walk func(rel string) error
 	walk = func(rel string) error {
 		list, err := k.cfg.Host.Files().List(ctx, path.Join(s.dir, rel))
+		if rel == "" && errors.Is(err, fs.ErrNotExist) {
+			return nil // somebody removed the job's folder: there is nothing to archive
+		}
 		if err != nil {
 			return err
 		}
 		for _, f := range list {
 			name := path.Join(rel, f.Name())
 			switch {
-			case inputs[name]:
+			case name == runner.Folder || inputs.has(name, f):
+			case name == ManifestFile:
+				return fmt.Errorf("%s is the name of the archive's own manifest: let the program write to another name", ManifestFile)
 			case f.IsDir():
 				if err := k.cfg.Files.Mkdir(ctx, path.Join(staged, name)); err != nil {
 					return err
@@ -175,6 +206,8 @@ func (k *Kind) upload(ctx context.Context, s *sheet) (*manifest, error) {
 					return err
 				}
 				m.Files = append(m.Files, archived{name, c.Size, c.SHA256})
+			default:
+				m.Skipped = append(m.Skipped, name)
 			}
 		}
 		return nil
@@ -216,7 +249,16 @@ func (k *Kind) publish(ctx context.Context, s *sheet) error {
 	if err := k.cfg.Files.Put(ctx, path.Join(staged, ManifestFile), bytes.NewReader(list), files.PutOptions{}); err != nil {
 		return err
 	}
-	if err := k.cfg.Files.Rename(ctx, path.Join(staged, ManifestFile), path.Join(s.to, ManifestFile)); err != nil {
+	err = k.cfg.Files.Link(ctx, path.Join(staged, ManifestFile), path.Join(s.to, ManifestFile))
+	if errors.Is(err, fs.ErrExist) {
+		was, readErr := files.ReadFile(ctx, k.cfg.Files, path.Join(s.to, ManifestFile))
+		if readErr == nil && bytes.Equal(was, list) {
+			err = nil // published before a crash
+		} else {
+			err = fmt.Errorf("%s is there already, of another job's archive: archive to another folder", path.Join(s.to, ManifestFile))
+		}
+	}
+	if err != nil {
 		return err
 	}
 	crash.At("archive.listed")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"time"
 
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/files"
@@ -55,47 +56,89 @@ func (k *Kind) readable(ctx context.Context, name string) error {
 	return f.Close()
 }
 
+// A stock tells what was staged, by the names of files in the job's folder: as they were before the program could
+// change them.
+type stock map[string]stamp
+
+type stamp struct {
+	Size     int64     `json:"size"`
+	Modified time.Time `json:"modified"`
+}
+
+// has reports whether a file is as it was staged.
+func (s stock) has(name string, f fs.FileInfo) bool {
+	was, ok := s[name]
+	return ok && f.Mode().IsRegular() && was == stamp{f.Size(), f.ModTime().UTC()}
+}
+
+// stockFile is where the stock is kept, in the job's folder.
+const stockFile = runner.Folder + "/staged.json"
+
+// staged reads the stock. Where it is gone everything counts as made by the program.
+func (k *Kind) staged(ctx context.Context, s *sheet) stock {
+	b, err := files.ReadFile(ctx, k.cfg.Host.Files(), path.Join(s.dir, stockFile))
+	var list stock
+	if err != nil || json.Unmarshal(b, &list) != nil {
+		return nil
+	}
+	return list
+}
+
 // stageInputs copies the inputs into the job's folder. Each file appears whole; done again, it is copied again.
 func (k *Kind) stageInputs(ctx context.Context, s *sheet) engine.Outcome {
+	list := stock{}
 	for _, in := range s.spec.Inputs {
 		from, err := Path(in.From)
 		if err != nil {
 			return engine.Fail(job.Entry{Code: job.InvalidDefinition, Message: "input " + err.Error()})
 		}
-		if err := k.stage(ctx, from, path.Join(s.dir, in.To)); err != nil {
+		if err := k.stage(ctx, from, s.dir, path.Clean(in.To), list); err != nil {
 			return inputTrouble(ctx, in, err)
 		}
 		crash.At("stage.copied")
 	}
+	b, err := json.Marshal(list)
+	if err != nil {
+		return engine.Fail(job.Entry{Code: job.InternalError, Message: err.Error()})
+	}
+	if err := k.cfg.Host.Files().Put(ctx, path.Join(s.dir, stockFile), bytes.NewReader(b), files.PutOptions{NoSync: true}); err != nil {
+		return trouble(ctx, job.StagingFailed, fmt.Errorf("write the list of what was staged: %w", err))
+	}
 	return engine.Next(job.StagingJob)
 }
 
-// stage copies a file, or a folder with everything below it.
-func (k *Kind) stage(ctx context.Context, from, to string) error {
+// stage copies a file, or a folder with everything below it, to a name in dir, and notes the files in list.
+func (k *Kind) stage(ctx context.Context, from, dir, name string, list stock) error {
 	info, err := k.cfg.Files.Stat(ctx, from)
 	if err != nil {
 		return err
 	}
-	dst := k.cfg.Host.Files()
+	dst, to := k.cfg.Host.Files(), path.Join(dir, name)
 	if !info.IsDir() {
 		if err := dst.Mkdir(ctx, path.Dir(to)); err != nil {
 			return err
 		}
-		_, err := files.Copy(ctx, dst, to, k.cfg.Files, from, files.PutOptions{})
+		if _, err := files.Copy(ctx, dst, to, k.cfg.Files, from, files.PutOptions{}); err != nil {
+			return err
+		}
+		made, err := dst.Stat(ctx, to)
+		if err == nil {
+			list[name] = stamp{made.Size(), made.ModTime().UTC()}
+		}
 		return err
 	}
 	if err := dst.Mkdir(ctx, to); err != nil {
 		return err
 	}
-	list, err := k.cfg.Files.List(ctx, from)
+	inside, err := k.cfg.Files.List(ctx, from)
 	if err != nil {
 		return err
 	}
-	for _, f := range list {
+	for _, f := range inside {
 		if m := f.Mode(); m&(fs.ModeNamedPipe|fs.ModeSocket|fs.ModeDevice) != 0 {
 			continue // there is nothing to copy
 		}
-		if err := k.stage(ctx, path.Join(from, f.Name()), path.Join(to, f.Name())); err != nil {
+		if err := k.stage(ctx, path.Join(from, f.Name()), dir, path.Join(name, f.Name()), list); err != nil {
 			return err
 		}
 	}

@@ -61,6 +61,7 @@ type watch struct {
 	mark time.Time           // newest entry into monitor that was seen
 	ends map[string]bool     // names in the spool that are to be taken in
 
+	ctx    context.Context // of the holding: kills outlast a watch that is lost
 	wg     sync.WaitGroup
 	killed chan job.ID // nothing of the program is alive any more
 }
@@ -76,6 +77,7 @@ type watched struct {
 func (w *Watcher) run(ctx context.Context, held *engine.Held) error {
 	x := &watch{Watcher: w, held: held, jobs: map[job.ID]*watched{}, ends: map[string]bool{}, killed: make(chan job.ID)}
 	ctx, stop := context.WithCancel(ctx)
+	x.ctx = ctx
 	defer x.wg.Wait()
 	defer stop()
 	told, err := w.broker.Subscribe(ctx, engine.WatchTopic(w.kind.cfg.Host.ID()))
@@ -148,6 +150,10 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 				return err
 			}
 		case <-tick.C:
+			x.mark = time.Time{} // all of them, also those that no hint told of
+			if err := x.refresh(ctx); err != nil {
+				return err
+			}
 			if err := x.probe(ctx); err != nil {
 				return err
 			}
@@ -255,7 +261,7 @@ func (x *watch) obey(ctx context.Context, w *watched) {
 	switch {
 	case w.wish == was:
 	case w.wish == job.WishCancel:
-		x.kill(ctx, w)
+		x.kill(w)
 	case w.wish == job.WishPause && can:
 		x.try("suspend", w, suspender.Suspend(ctx, w.handle))
 	case w.wish == "" && can:
@@ -270,12 +276,12 @@ func (x *watch) try(what string, w *watched, err error) {
 }
 
 // kill ends a program beside the loop, and tells the loop when nothing of it is alive.
-func (x *watch) kill(ctx context.Context, w *watched) {
+func (x *watch) kill(w *watched) {
 	if w.killing {
 		return
 	}
 	w.killing = true
-	id, handle := w.row.ID, w.handle
+	ctx, id, handle := x.ctx, w.row.ID, w.handle
 	x.wg.Go(func() {
 		for {
 			err := x.kind.cfg.Runner.Kill(ctx, handle, x.kind.cfg.Grace)
@@ -332,7 +338,10 @@ func (x *watch) probe(ctx context.Context) error {
 		case runner.Lost:
 			over = append(over, ending{w: list[i]})
 		case runner.Orphaned:
-			x.kill(ctx, list[i])
+			x.kill(list[i])
+		case runner.Unknown:
+			x.kind.cfg.Log.Warn("it cannot be told what has become of a program: its folder cannot be reached",
+				"job", list[i].row.ID, "folder", list[i].handle.Dir)
 		}
 	}
 	return x.finish(ctx, over)
@@ -365,6 +374,7 @@ func (x *watch) takeIn(ctx context.Context) error {
 		return nil
 	}
 	var over []ending
+	taken := map[job.ID]bool{}
 	strangers := map[string]runner.Key{}
 	fsys := x.kind.cfg.Host.Files()
 	for name := range x.ends {
@@ -379,20 +389,29 @@ func (x *watch) takeIn(ctx context.Context) error {
 			continue
 		}
 		b, err := files.ReadFile(ctx, fsys, path.Join(x.kind.cfg.Spool, name))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if ctx.Err() != nil || job.KindOf(err) == job.Unavailable {
 			return x.unreachable(ctx, err)
 		}
 		delete(x.ends, name)
 		if err != nil {
+			if !errors.Is(err, fs.ErrNotExist) {
+				x.kind.cfg.Log.Error("a message of an end cannot be read; looking at the program instead", "job", key.Job, "error", err)
+			}
 			continue
 		}
 		end, err := runner.ParseEnd(name, b)
-		if err != nil {
+		switch {
+		case err == nil && end.Token != w.handle.Token || taken[key.Job]:
+			x.kind.cfg.Log.Warn("a message that is not of this launch, or a second one, is discarded", "job", key.Job, "name", name)
+			x.discard(ctx, name)
+			continue
+		case err != nil:
 			x.kind.cfg.Log.Error("a message of an end cannot be read; the program counts as lost", "job", key.Job, "error", err)
 			over = append(over, ending{w: w, name: name})
-			continue
+		default:
+			over = append(over, ending{w: w, end: &end, name: name})
 		}
-		over = append(over, ending{w: w, end: &end, name: name})
+		taken[key.Job] = true
 	}
 	if err := x.finish(ctx, over); err != nil {
 		return err

@@ -24,18 +24,31 @@ type Held struct {
 // Fence returns the fence under which the holder writes.
 func (h *Held) Fence() job.Fence { return h.fence }
 
-// Apply makes the changes that the duty decided, and answers each. Their guards carry the duty's fence. Only a
-// context that ended and a store that refused the changes for good make an error.
+// Apply makes the changes that the duty decided, and answers each. Their guards carry the duty's fence. A change that
+// is refused for good is found by halving, and answered as a conflict. An error means that nothing more can be written.
 func (h *Held) Apply(ctx context.Context, changes []job.Change) ([]store.Applied, error) {
 	var answers []store.Applied
 	eff, err := retry(ctx, h.s.e, "apply", func() (eff store.Effects, err error) {
 		answers, eff, err = h.s.e.cfg.Store.Apply(ctx, changes)
 		return eff, err
 	})
-	if err == nil {
+	switch kind := job.KindOf(err); {
+	case err == nil:
 		h.s.e.Follow(ctx, eff)
+		return answers, nil
+	case ctx.Err() != nil || kind == job.Closed || kind == job.Corrupt:
+		return nil, err
+	case len(changes) == 1:
+		h.s.e.cfg.Log.Error("a change was refused for good", "job", changes[0].Job, "by", h.fence.Duty, "error", err)
+		return []store.Applied{{Outcome: store.Conflict, Now: changes[0].From}}, nil
 	}
-	return answers, err
+	half := len(changes) / 2
+	first, err := h.Apply(ctx, changes[:half])
+	if err != nil {
+		return nil, err
+	}
+	second, err := h.Apply(ctx, changes[half:])
+	return append(first, second...), err
 }
 
 // duties runs those of the configured duties that the session holds.

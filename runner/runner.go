@@ -136,5 +136,5 @@ const (
 	Ended    State = "ended"    // the program ended and its exit code is known
 	Orphaned State = "orphaned" // the program, or a part of it, is alive, but nobody waits for its exit code: kill it
 	Lost     State = "lost"     // nothing is alive and no exit code is known. Never a success; Settle tells whether it was started at all
-	Unknown  State = "unknown"  // it cannot be told now: the job's folder is not there or unreadable, or the host is another
+	Unknown  State = "unknown"  // it cannot be told now: the folder above the job's is not there, the job's is unreadable, or the host is another
 )

@@ -247,8 +247,10 @@ func (r *Runner) evidence(ctx context.Context, h runner.Handle, l host.Life) (ru
 	if l == host.Orphaned {
 		return runner.Status{State: runner.Orphaned}, nil
 	}
-	if errors.Is(err, fs.ErrNotExist) { // it is absent, or all is
-		_, err = r.fs.Stat(ctx, path.Join(h.Dir, runner.Folder))
+	if errors.Is(err, fs.ErrNotExist) {
+		// Nobody wrote it, or somebody removed it. Where not even the folder above the job's is there, the file system
+		// may just not be mounted.
+		_, err = r.fs.Stat(ctx, path.Dir(h.Dir))
 	}
 	if err != nil {
 		return runner.Status{State: runner.Unknown}, ctx.Err()

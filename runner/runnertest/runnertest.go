@@ -35,25 +35,25 @@ type Bench struct {
 // Run tests the runner on the bench that open sets up for each test, and cleans up by t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) Bench) {
 	tests := map[string]func(*testing.T, Bench){
-		"a program runs and its end is told":         runs,
-		"exit codes":                                 codes,
-		"what cannot be started says so":             cannotStart,
-		"texts arrive intact":                        intact,
-		"one file for both outputs":                  oneOutput,
-		"a key is launched once":                     once,
-		"concurrent launches of a key":               onceConcurrently,
-		"a revoked launch never starts":              revoked,
-		"a started launch is never revoked":          started,
-		"settlers against a launch":                  settlers,
-		"attempts share a folder":                    attempts,
-		"kill asks first":                            killAsks,
-		"kill forces what does not listen":           killForces,
-		"kill ends what the program left behind":     killLeftBehind,
-		"a kill that is given up says so":            killGivenUp,
-		"a kill leaves no message":                   killLeavesNoMessage,
-		"suspend and resume":                         suspend,
-		"many are probed in order":                   probe,
-		"a folder that is away is unknown, not lost": away,
+		"a program runs and its end is told":               runs,
+		"exit codes":                                       codes,
+		"what cannot be started says so":                   cannotStart,
+		"texts arrive intact":                              intact,
+		"one file for both outputs":                        oneOutput,
+		"a key is launched once":                           once,
+		"concurrent launches of a key":                     onceConcurrently,
+		"a revoked launch never starts":                    revoked,
+		"a started launch is never revoked":                started,
+		"settlers against a launch":                        settlers,
+		"attempts share a folder":                          attempts,
+		"kill asks first":                                  killAsks,
+		"kill forces what does not listen":                 killForces,
+		"kill ends what the program left behind":           killLeftBehind,
+		"a kill that is given up says so":                  killGivenUp,
+		"a kill leaves no message":                         killLeavesNoMessage,
+		"suspend and resume":                               suspend,
+		"many are probed in order":                         probe,
+		"without its folder a program is lost, or unknown": away,
 		"clean":                    clean,
 		"nothing without a folder": noFolder,
 		"what is invalid":          invalid,
@@ -627,15 +627,20 @@ func away(t *testing.T, b Bench) {
 	k, p := b.newJob(t, "exit 3")
 	h, _ := b.run(t, k, p)
 	b.settled(t, h)
-	for _, dir := range []string{p.Dir, path.Join(p.Dir, runner.Folder)} {
-		must(t, b.Host.Files().Rename(t.Context(), dir, dir+".away"))
-		if s := b.state(t, h); s != runner.Unknown {
-			t.Errorf("without %s it is %s", dir, s)
+	// A folder above that is not there may be a file system that is not mounted. One that is there without the job's says
+	// that this one was removed.
+	for _, c := range []struct {
+		dir  string
+		want runner.State
+	}{{path.Dir(p.Dir), runner.Unknown}, {p.Dir, runner.Lost}, {path.Join(p.Dir, runner.Folder), runner.Lost}} {
+		must(t, b.Host.Files().Rename(t.Context(), c.dir, c.dir+".away"))
+		if s := b.state(t, h); s != c.want {
+			t.Errorf("without %s it is %s, want %s", c.dir, s, c.want)
 		}
-		must(t, b.Host.Files().Rename(t.Context(), dir+".away", dir))
-	}
-	if s := b.state(t, h); s != runner.Ended {
-		t.Errorf("with its folder it is %s", s)
+		must(t, b.Host.Files().Rename(t.Context(), c.dir+".away", c.dir))
+		if s := b.state(t, h); s != runner.Ended {
+			t.Errorf("with its folder it is %s", s)
+		}
 	}
 }
 
