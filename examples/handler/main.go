@@ -1,21 +1,24 @@
 // Command handler counts the words of every file of a folder, each as one task. Kill it half-way and start it again:
 // it goes on where it was, and no file is counted twice in the sum.
 //
-//	go run ./examples/handler [-data FOLDER] [-pause 100ms] DIR
+//	go run ./examples/handler [-data FOLDER] [-pause 300ms] DIR
 package main
 
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"syscall"
 	"time"
+	"unicode"
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
@@ -39,7 +42,7 @@ func main() {
 	pause := flag.Duration("pause", 0, "how long to dawdle over each file, to have time to kill this program")
 	flag.Parse()
 	if flag.NArg() != 1 {
-		fmt.Fprintln(os.Stderr, "usage: handler [-data FOLDER] [-pause 100ms] DIR")
+		fmt.Fprintln(os.Stderr, "usage: handler [-data FOLDER] [-pause 300ms] DIR")
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -55,6 +58,10 @@ func run(ctx context.Context, dir, data string, pause time.Duration) error {
 	if err != nil {
 		return err
 	}
+	requests, err := tasks(dir)
+	if err != nil {
+		return err
+	}
 	if data == "" {
 		data = filepath.Join(os.TempDir(), "pawl-handler"+filepath.ToSlash(dir))
 	}
@@ -63,7 +70,12 @@ func run(ctx context.Context, dir, data string, pause time.Duration) error {
 		return err
 	}
 	defer st.Close()
+	fmt.Printf("counting the words of %s in %s; the jobs are in %s\n", plural(len(requests), "file"), dir, data)
+	return countAll(ctx, st, requests, pause)
+}
 
+// countAll submits the tasks, and runs them until all have ended.
+func countAll(ctx context.Context, st store.Store, requests []pawl.Request, pause time.Duration) error {
 	svc := pawl.New(pawl.Config{Store: st, Broker: &local.Broker{}})
 	pawl.Handle(svc, "count-words", func(ctx context.Context, t *pawl.Task[countFile]) (count, error) {
 		select {
@@ -73,11 +85,6 @@ func run(ctx context.Context, dir, data string, pause time.Duration) error {
 		}
 		return countWords(t.Args.Path)
 	})
-
-	requests, err := tasks(dir)
-	if err != nil {
-		return err
-	}
 	// A file that was submitted before, by a run that was killed, is answered with the job that it has.
 	jobs, err := svc.Submit(ctx, requests...)
 	if err != nil {
@@ -85,11 +92,18 @@ func run(ctx context.Context, dir, data string, pause time.Duration) error {
 	}
 
 	running, stop := context.WithCancel(ctx)
+	waiting, giveUp := context.WithCancel(running)
 	ended := make(chan error, 1)
-	go func() { ended <- svc.Run(running) }()
-	err = report(ctx, svc, jobs)
+	go func() {
+		ended <- svc.Run(running)
+		giveUp() // nothing is left to wait for
+	}()
+	err = report(waiting, svc, jobs)
 	stop()
-	return errors.Join(err, <-ended)
+	if broke := <-ended; broke != nil {
+		return broke
+	}
+	return err
 }
 
 // tasks makes a request for each file of the folder.
@@ -107,10 +121,15 @@ func tasks(dir string) ([]pawl.Request, error) {
 		if err != nil {
 			return nil, err
 		}
-		spec := pawl.NewTask("count-words", countFile{filepath.Join(dir, e.Name())})
+		path := filepath.Join(dir, e.Name())
+		spec := pawl.NewTask("count-words", countFile{path})
 		// The same file with the same content is the same job.
-		spec.ExternalID = fmt.Sprintf("%.64s %d %d", e.Name(), info.Size(), info.ModTime().UnixNano())
+		key := fmt.Sprintf("%s %d %d", path, info.Size(), info.ModTime().UnixNano())
+		spec.ExternalID = fmt.Sprintf("%x", sha256.Sum256([]byte(key)))
 		requests = append(requests, pawl.Request{Spec: spec})
+	}
+	if len(requests) == 0 {
+		return nil, fmt.Errorf("%s has no files to count: name another folder", dir)
 	}
 	return requests, nil
 }
@@ -119,10 +138,10 @@ func tasks(dir string) ([]pawl.Request, error) {
 func report(ctx context.Context, svc *pawl.Service, jobs []store.Submitted) error {
 	files, words, before := 0, 0, 0
 	for _, s := range jobs {
-		if s.Existed && s.Place.State.Terminal() {
+		if s.Existed && s.Place.State == job.Finished {
 			before++
 		}
-		j, err := svc.Wait(ctx, s.ID)
+		j, err := wait(ctx, svc, s.ID)
 		if err != nil {
 			return err
 		}
@@ -131,13 +150,39 @@ func report(ctx context.Context, svc *pawl.Service, jobs []store.Submitted) erro
 		if err := read(&j, &a, &c); err != nil {
 			return err
 		}
+		if j.State != job.Finished {
+			fmt.Printf("%-10s %6s  %s: %s\n", j.State, "-", filepath.Base(a.Path), j.Message)
+			continue
+		}
 		fmt.Printf("%-10s %6d  %s\n", j.State, c.Words, filepath.Base(a.Path))
-		if j.State == job.Finished {
-			files, words = files+1, words+c.Words
+		files, words = files+1, words+c.Words
+	}
+	fmt.Printf("%s in %s; of these %d had been counted by an earlier run\n", plural(words, "word"), plural(files, "file"), before)
+	if missed := len(jobs) - files; missed > 0 {
+		return fmt.Errorf("%s not counted; a file is tried again once it has changed", plural(missed, "file"))
+	}
+	return nil
+}
+
+// wait returns a job once it has ended, and says why it is to be tried again meanwhile.
+func wait(ctx context.Context, svc *pawl.Service, id job.ID) (job.Job, error) {
+	for e, err := range svc.Events(ctx, id, "") {
+		if err != nil {
+			return job.Job{}, err
+		}
+		if e.State == job.Waiting && e.Message != "" {
+			fmt.Printf("%-10s %6s  %s: tried again\n", e.State, "-", e.Message)
 		}
 	}
-	fmt.Printf("%d words in %d files; %d of the files had been counted by an earlier run\n", words, files, before)
-	return nil
+	return svc.Job(ctx, id)
+}
+
+// plural counts things whose name takes an s.
+func plural(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
 }
 
 // read takes arguments and result out of a job.
@@ -161,10 +206,19 @@ func countWords(name string) (count, error) {
 	}
 	defer f.Close()
 	var c count
-	words := bufio.NewScanner(f)
-	words.Split(bufio.ScanWords)
-	for words.Scan() {
-		c.Words++
+	in := false // a word, however long it is
+	for r := bufio.NewReader(f); ; {
+		char, _, err := r.ReadRune()
+		if errors.Is(err, io.EOF) {
+			return c, nil
+		}
+		if err != nil {
+			return count{}, err
+		}
+		space := unicode.IsSpace(char)
+		if !space && !in {
+			c.Words++
+		}
+		in = !space
 	}
-	return c, words.Err()
 }
