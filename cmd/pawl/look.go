@@ -49,8 +49,8 @@ func listCommand() *cobra.Command {
 			fmt.Fprintln(w, "ID\tNAME\tKIND\tSTATE\tAGE\tSUMMARY")
 			for i := range page.Jobs {
 				j := &page.Jobs[i]
-				summary := firstLine(why(j, now, occupied))
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", j.ID, j.Name, j.Kind, j.State, spent(now.Sub(j.Created)), summary)
+				age, summary := spent(now.Sub(j.Created)), firstLine(why(j, now, occupied))
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", j.ID, j.Name, j.Kind, j.State, age, summary)
 			}
 			if err := w.Flush(); err != nil {
 				return err

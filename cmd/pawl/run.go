@@ -37,8 +37,8 @@ func runCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "run FILE",
 		Short: "Run the job that a file describes, and see it to its end",
-		Long: `Run submits the job that FILE describes (YAML or JSON), runs it, shows its states and the end of its log, and says
-where its output is.
+		Long: `Run submits the job that FILE describes (YAML or JSON), runs it, shows its states and its log, and says where its
+output is.
 
 When this process is stopped or killed, the program goes on. The same command on the same, unchanged file then finds
 the job and goes on with it instead of submitting another; once it has ended, the command submits it anew.
@@ -72,7 +72,7 @@ func watchers(cmd *cobra.Command, name string) string {
 		defer n.close()
 		if j, err := n.lookup(ctx, name); err == nil && !j.State.Terminal() {
 			ref := n.ref(ctx, &j)
-			return fmt.Sprintf("job %s is %s there: watch it with pawl show %s and pawl logs %s", j.Name, j.State, ref, ref)
+			return fmt.Sprintf("job %s is %s there: watch it with pawl show %[3]s and pawl logs %[3]s", j.Name, j.State, ref)
 		}
 	}
 	return "see the jobs there with pawl list, and each with pawl show JOB and pawl logs JOB"
@@ -229,7 +229,8 @@ func runJob(ctx context.Context, out io.Writer, dir string, spec job.Spec, key s
 	}
 	switch {
 	case answers[0].Existed && j.State.Terminal():
-		fmt.Fprintf(out, "job %s (%s) has already ended %s: to run it again, give it another external_id\n", j.Name, id, j.State)
+		fmt.Fprintf(out, "job %s (%s) has already ended %s: to run it again, give it another external_id\n",
+			j.Name, id, j.State)
 		return n.conclude(ctx, out, &j)
 	case answers[0].Existed:
 		fmt.Fprintf(out, "job %s (%s) goes on: it is %s\n", j.Name, id, j.State)
@@ -285,7 +286,8 @@ func (n *node) others(ctx context.Context, out io.Writer, id job.ID) error {
 		q.Cursor = page.Next
 	}
 	if others > 0 {
-		fmt.Fprintf(out, "this process also runs %s of folder %s while it lasts; see pawl list\n", plural(others, "other unfinished job"), n.dir)
+		fmt.Fprintf(out, "this process also runs %s of folder %s while it lasts; see pawl list\n",
+			plural(others, "other unfinished job"), n.dir)
 	}
 	return nil
 }
@@ -316,9 +318,12 @@ func (n *node) show(ctx context.Context, out io.Writer, j *job.Job) error {
 		if stays && e.Message == "" {
 			continue
 		}
-		if since.State == job.Running && !stays {
+		switch {
+		case stays:
+		case since.State == job.Running:
 			logs.finish()
-			stopped = e.At
+		case since.State == job.Archiving:
+			stopped = e.At // what the program left running has been ended, too
 		}
 		fmt.Fprintln(out, eventLine(e, since))
 		if e.State == job.Running && !stays {
@@ -336,7 +341,7 @@ func (n *node) show(ctx context.Context, out io.Writer, j *job.Job) error {
 }
 
 // logsOf returns the logs of the launch that began to run with event e; none if a later launch has the files by now,
-// or may have. stopped is when the launch before had ended.
+// or may have. stopped is when nothing of the launch before was alive any more.
 func (n *node) logsOf(ctx context.Context, e job.Event, stopped time.Time) ([]logFile, error) {
 	j, err := n.Job(ctx, e.Job)
 	if err != nil {
@@ -357,7 +362,9 @@ func (n *node) logsOf(ctx context.Context, e job.Event, stopped time.Time) ([]lo
 	}
 	var logs []logFile
 	for _, name := range slices.Compact([]string{path.Clean(r.Stdout), path.Clean(r.Stderr)}) {
-		logs = append(logs, logFile{name: filepath.Join(r.Folder, name), archived: filepath.Join(r.Results, name), stale: stopped})
+		logs = append(logs, logFile{
+			name: filepath.Join(r.Folder, name), archived: filepath.Join(r.Results, name), stale: stopped,
+		})
 	}
 	return logs, nil
 }
@@ -491,8 +498,8 @@ const (
 type logFile struct {
 	name     string
 	archived string // where it is found once the job's folder is gone
-	// stale is when the launch before had ended. What was written until then is of that one: the wrapper truncates the
-	// file when it starts the program, which may be after the job is RUNNING.
+	// stale is when nothing of the launch before was alive any more. What was written until then is of that one: the
+	// wrapper truncates the file when it starts the program, which may be after the job is RUNNING.
 	stale time.Time
 	read  int64
 }
