@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -27,61 +28,130 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/process"
+	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A house is a service that runs programs, on a fresh folder.
+// A house is a service that runs programs, on a fresh folder. It can be stopped and started anew, as a process is.
 type house struct {
 	*testing.T
-	svc *pawl.Service
-	dir string
-	ctx context.Context
+	svc  *pawl.Service
+	kind *app.Kind
+	dir  string
+	ctx  context.Context
+
+	store   *sqlite.Store
+	machine *hostlocal.Host
+	runner  *process.Runner
+	exited  atomic.Pointer[func()] // what the machine tells when a child has died
+	running func()                 // ends the service; nil when none runs
 }
 
-func open(t *testing.T) *house {
+// parts are what a service is made of, for a test to replace.
+type parts struct {
+	app.Config
+	rows store.Reader // that the watcher reads
+	deaf bool         // it is not told of children that died
+}
+
+// open returns a house with a service that runs.
+func open(t *testing.T, change ...func(*parts)) *house {
 	t.Helper()
-	h := &house{T: t, dir: t.TempDir(), ctx: t.Context()}
-	st, err := sqlite.Open(h.ctx, filepath.Join(h.dir, "db"), sqlite.Options{})
+	// What never comes is to fail its test, and not all of them.
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	h := &house{T: t, dir: t.TempDir(), ctx: ctx}
+	var err error
+	if h.store, err = sqlite.Open(h.ctx, filepath.Join(h.dir, "db"), sqlite.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	h.machine, err = hostlocal.Open(hostlocal.Config{ID: "m1", OnExit: func(hostlocal.Exit) {
+		if tell := h.exited.Load(); tell != nil {
+			(*tell)()
+		}
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var watcher *app.Watcher
-	machine, err := hostlocal.Open(hostlocal.Config{ID: "m1", OnExit: func(hostlocal.Exit) { watcher.Exited() }})
-	if err != nil {
+	if h.runner, err = process.Open(h.ctx, process.Config{Host: h.machine, Spool: h.spool()}); err != nil {
 		t.Fatal(err)
 	}
-	spool := filepath.Join(h.dir, "ends")
-	run, err := process.Open(h.ctx, process.Config{Host: machine, Spool: spool})
-	if err != nil {
-		t.Fatal(err)
-	}
-	kind := app.New(app.Config{
-		Host: machine, Runner: run, Files: fileslocal.FS{}, Spool: spool,
-		Work: filepath.Join(h.dir, "work"), Archive: filepath.Join(h.dir, "archive"),
-		Grace: time.Second,
-	})
-	bus := &local.Broker{}
-	watcher = app.NewWatcher(kind, st, bus)
-	h.svc = pawl.New(pawl.Config{
-		Store: st, Broker: bus, Principal: "ada", Machine: "m1",
-		Kinds: map[string]engine.Kind{job.KindApp: kind}, Duties: []engine.Duty{watcher.Duty()},
-	})
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- h.svc.Run(ctx) }()
 	t.Cleanup(func() {
-		stop()
-		err := <-ended
-		if err := errors.Join(err, machine.Close(), st.Close()); err != nil {
+		h.stop()
+		if err := errors.Join(h.machine.Close(), h.store.Close()); err != nil {
 			t.Error(err)
 		}
-		if n := h.svc.Repaired(); n != 0 {
-			t.Errorf("the sweep repaired %d rows; it should find nothing", n)
-		}
 	})
+	h.start(change...)
 	return h
+}
+
+// spool returns the folder in which ends appear.
+func (h *house) spool() string { return filepath.Join(h.dir, "ends") }
+
+// start runs a service in the house.
+func (h *house) start(change ...func(*parts)) {
+	p := parts{rows: h.store, Config: app.Config{
+		Host: h.machine, Runner: h.runner, Files: fileslocal.FS{}, Spool: h.spool(),
+		Work: filepath.Join(h.dir, "work"), Archive: filepath.Join(h.dir, "archive"),
+		Grace: time.Second,
+	}}
+	for _, f := range change {
+		f(&p)
+	}
+	h.kind = app.New(p.Config)
+	bus := &local.Broker{}
+	watcher := app.NewWatcher(h.kind, p.rows, bus)
+	tell := watcher.Exited
+	if p.deaf {
+		tell = func() {}
+	}
+	h.exited.Store(&tell)
+	svc := pawl.New(pawl.Config{
+		Store: h.store, Broker: bus, Principal: "ada", Machine: "m1",
+		Kinds: map[string]engine.Kind{job.KindApp: mortal{h.kind}}, Duties: []engine.Duty{watcher.Duty()},
+	})
+	h.svc = svc
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- svc.Run(ctx) }()
+	h.running = func() {
+		stop()
+		if err := <-ended; err != nil {
+			h.Error(err)
+		}
+		if n := svc.Repaired(); n != 0 {
+			h.Errorf("the sweep repaired %d rows; it should find nothing", n)
+		}
+	}
+}
+
+// stop ends the service. Programs run on.
+func (h *house) stop() {
+	if h.running != nil {
+		h.running()
+	}
+	h.running = nil
+}
+
+// A mortal worker dies where something that it calls panics with a death: its job goes back as it stands then.
+type mortal struct{ engine.Kind }
+
+type death struct{}
+
+func (m mortal) Step(ctx context.Context, r *engine.Run) (o engine.Outcome) {
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case death:
+			o = engine.Back()
+		default:
+			panic(p)
+		}
+	}()
+	return m.Kind.Step(ctx, r)
 }
 
 func shell(script string) job.Spec { return job.Spec{Command: []string{"/bin/sh", "-c", script}} }
@@ -122,8 +192,8 @@ func state(s job.State) func(job.Event) bool {
 	return func(e job.Event) bool { return e.State == s }
 }
 
-// pid returns the process id of a job's wrapper, which is that of its group.
-func (h *house) pid(id job.ID) int {
+// handle returns the handle of a job's launch.
+func (h *house) handle(id job.ID) runner.Handle {
 	h.Helper()
 	j, err := h.svc.Job(h.ctx, id)
 	if err != nil {
@@ -135,7 +205,60 @@ func (h *house) pid(id job.ID) int {
 	if err := json.Unmarshal(j.Work, &notes); err != nil {
 		h.Fatal(err)
 	}
-	return notes.Handle.Process.PID
+	return notes.Handle
+}
+
+// pid returns the process id of a job's wrapper, which is that of its group.
+func (h *house) pid(id job.ID) int {
+	h.Helper()
+	return h.handle(id).Process.PID
+}
+
+// poll waits for what nobody announces.
+func (h *house) poll(what string, is func() bool) {
+	h.Helper()
+	for !is() {
+		if h.ctx.Err() != nil {
+			h.Fatalf("waited in vain for %s", what)
+		}
+		runtime.Gosched()
+	}
+}
+
+// exists reports whether there is a file or a folder of a name.
+func exists(elem ...string) bool {
+	_, err := os.Lstat(filepath.Join(elem...))
+	return err == nil
+}
+
+// gate makes a pipe that a program waits for, with "read line <", until pass lets it go on.
+func (h *house) gate() string {
+	h.Helper()
+	name := filepath.Join(h.T.TempDir(), "gate")
+	if err := syscall.Mkfifo(name, 0o600); err != nil {
+		h.Fatal(err)
+	}
+	return name
+}
+
+// pass lets a program through a gate, now or when it comes there. It waits for nobody.
+func (h *house) pass(gate string) {
+	h.Helper()
+	f, err := os.OpenFile(gate, os.O_RDWR, 0)
+	if err != nil {
+		h.Fatal(err)
+	}
+	h.Cleanup(func() { f.Close() }) // what was written lasts as long as somebody has the pipe open
+	if _, err := f.WriteString("go on\n"); err != nil {
+		h.Fatal(err)
+	}
+}
+
+// scripted is shell with arguments, which the script knows as $0, $1, …
+func scripted(script string, args ...string) job.Spec {
+	s := shell(script)
+	s.Arguments = args
+	return s
 }
 
 // alive returns the stat lines of what is alive in a process group: a zombie is dead, whoever may reap it.
@@ -343,7 +466,7 @@ func TestWishes(t *testing.T) {
 			t.Errorf("stdout %q", got)
 		}
 	})
-	t.Run("a wrapper that was suspended after it told the end is let go", func(t *testing.T) {
+	t.Run("a wrapper that was suspended after it told the end is ended", func(t *testing.T) {
 		h := open(t)
 		fifo := filepath.Join(h.dir, "fifo")
 		if err := syscall.Mkfifo(fifo, 0o600); err != nil {
@@ -383,10 +506,7 @@ func TestWishes(t *testing.T) {
 		h.until(id, state(job.Paused))
 		if stopped() {
 			t.Error("it was left stopped")
-			syscall.Kill(-pid, syscall.SIGCONT)
-		}
-		if err := os.WriteFile(fifo, []byte("go on\n"), 0o600); err != nil {
-			t.Fatal(err)
+			syscall.Kill(-pid, syscall.SIGKILL)
 		}
 		if _, err := h.svc.Resume(h.ctx, id); err != nil {
 			t.Fatal(err)

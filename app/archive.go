@@ -62,12 +62,6 @@ func (k *Kind) archive(ctx context.Context, r *engine.Run, s *sheet) engine.Outc
 }
 
 func (k *Kind) archiveParts(ctx context.Context, r *engine.Run, s *sheet) engine.Outcome {
-	// What the program left running would go on writing, beside the next attempt too.
-	if s.notes.Handle != nil {
-		if err := k.cfg.Runner.Kill(ctx, *s.notes.Handle, k.cfg.Grace); err != nil {
-			return trouble(ctx, job.ArchiveFailed, fmt.Errorf("end what the program left running: %w", err))
-		}
-	}
 	verdict := s.verdict()
 	if verdict.Code != job.NormalCompletion {
 		verdict.Data = k.evidence(ctx, s)

@@ -32,6 +32,12 @@ type Watcher struct {
 	exits  chan struct{} // a child has died
 }
 
+// A wrapper that has told its end has patience to go; it is looked at again and again meanwhile.
+const (
+	patience  = 200 * time.Millisecond
+	lookAgain = 2 * time.Millisecond
+)
+
 // reconcile is how often all programs are looked at, in one call, for ends that nobody told of.
 const reconcile = time.Minute
 
@@ -59,6 +65,7 @@ type watch struct {
 	held *engine.Held
 	jobs map[job.ID]*watched // in custody monitor, as far as known
 	mark time.Time           // newest entry into monitor that was seen
+	soon *time.Timer         // when to look again at those that have told their end
 	ends map[string]bool     // names in the spool that are to be taken in
 
 	ctx    context.Context // of the holding: kills outlast a watch that is lost
@@ -72,10 +79,13 @@ type watched struct {
 	handle  runner.Handle
 	wish    job.Wish // that is being carried out
 	killing bool
+	told    *ending // its message has come; something of it may still be alive
+	since   time.Time
 }
 
 func (w *Watcher) run(ctx context.Context, held *engine.Held) error {
-	x := &watch{Watcher: w, held: held, jobs: map[job.ID]*watched{}, ends: map[string]bool{}, killed: make(chan job.ID)}
+	x := &watch{Watcher: w, held: held, jobs: map[job.ID]*watched{}, ends: map[string]bool{}, killed: make(chan job.ID), soon: time.NewTimer(time.Hour)}
+	defer x.soon.Stop()
 	ctx, stop := context.WithCancel(ctx)
 	x.ctx = ctx
 	defer x.wg.Wait()
@@ -114,7 +124,7 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 		return err
 	}
 	x.wake(ctx)
-	if err := x.probe(ctx); err != nil {
+	if err := x.probe(ctx, x.all()); err != nil {
 		return err
 	}
 	x.sweep(ctx)
@@ -146,7 +156,11 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 				return err
 			}
 		case <-x.exits:
-			if err := x.probe(ctx); err != nil {
+			if err := x.probe(ctx, x.all()); err != nil {
+				return err
+			}
+		case <-x.soon.C:
+			if err := x.probe(ctx, x.leaving()); err != nil {
 				return err
 			}
 		case <-tick.C:
@@ -154,7 +168,7 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 			if err := x.refresh(ctx); err != nil {
 				return err
 			}
-			if err := x.probe(ctx); err != nil {
+			if err := x.probe(ctx, x.all()); err != nil {
 				return err
 			}
 			x.sweep(ctx)
@@ -316,12 +330,19 @@ func (x *watch) wake(ctx context.Context) {
 	}
 }
 
-// probe looks at every program at once, for ends that nobody told of.
-func (x *watch) probe(ctx context.Context) error {
-	if len(x.jobs) == 0 {
+func (x *watch) all() []*watched { return slices.Collect(maps.Values(x.jobs)) }
+
+// leaving returns the programs that have told their end.
+func (x *watch) leaving() []*watched {
+	return slices.DeleteFunc(x.all(), func(w *watched) bool { return w.told == nil })
+}
+
+// probe looks at programs, all in one call. A program is over when nothing of it is alive: what it leaves behind would
+// go on writing. Its wrapper has a moment to go once it has told the end, for it may be stopped.
+func (x *watch) probe(ctx context.Context, list []*watched) error {
+	if len(list) == 0 {
 		return nil
 	}
-	list := slices.Collect(maps.Values(x.jobs))
 	handles := make([]runner.Handle, len(list))
 	for i, w := range list {
 		handles[i] = w.handle
@@ -332,16 +353,19 @@ func (x *watch) probe(ctx context.Context) error {
 	}
 	var over []ending
 	for i, s := range states {
-		switch s.State {
-		case runner.Ended:
-			over = append(over, ending{w: list[i], end: s.End})
-		case runner.Lost:
-			over = append(over, ending{w: list[i]})
-		case runner.Orphaned:
-			x.kill(list[i])
-		case runner.Unknown:
-			x.kind.cfg.Log.Warn("it cannot be told what has become of a program: its folder cannot be reached",
-				"job", list[i].row.ID, "folder", list[i].handle.Dir)
+		w := list[i]
+		switch {
+		case w.killing, s.State == runner.Active && w.told == nil:
+		case s.State == runner.Active && time.Since(w.since) < patience:
+			x.soon.Reset(lookAgain)
+		case s.State == runner.Active, s.State == runner.Orphaned, s.Left:
+			x.kill(w)
+		case w.told != nil:
+			over = append(over, *w.told)
+		case s.State == runner.Ended, s.State == runner.Lost:
+			over = append(over, ending{w: w, end: s.End})
+		default:
+			x.kind.cfg.Log.Warn("it cannot be told what has become of a program: its folder cannot be reached", "job", w.row.ID, "folder", w.handle.Dir)
 		}
 	}
 	return x.finish(ctx, over)
@@ -364,6 +388,9 @@ func (x *watch) gone(ctx context.Context, id job.ID) error {
 	if err != nil {
 		return x.unreachable(ctx, err)
 	}
+	if w.told != nil {
+		return x.finish(ctx, []ending{*w.told})
+	}
 	return x.finish(ctx, []ending{{w: w, end: states[0].End}})
 }
 
@@ -373,8 +400,6 @@ func (x *watch) takeIn(ctx context.Context) error {
 	if len(x.ends) == 0 {
 		return nil
 	}
-	var over []ending
-	taken := map[job.ID]bool{}
 	strangers := map[string]runner.Key{}
 	fsys := x.kind.cfg.Host.Files()
 	for name := range x.ends {
@@ -401,20 +426,18 @@ func (x *watch) takeIn(ctx context.Context) error {
 		}
 		end, err := runner.ParseEnd(name, b)
 		switch {
-		case err == nil && end.Token != w.handle.Token || taken[key.Job]:
+		case err == nil && end.Token != w.handle.Token || w.told != nil && w.told.name != name:
 			x.kind.cfg.Log.Warn("a message that is not of this launch, or a second one, is discarded", "job", key.Job, "name", name)
 			x.discard(ctx, name)
 			continue
 		case err != nil:
 			x.kind.cfg.Log.Error("a message of an end cannot be read; the program counts as lost", "job", key.Job, "error", err)
-			over = append(over, ending{w: w, name: name})
+			w.told = &ending{w: w, name: name}
 		default:
-			over = append(over, ending{w: w, end: &end, name: name})
+			w.told = &ending{w: w, end: &end, name: name}
 		}
-		taken[key.Job] = true
-	}
-	if err := x.finish(ctx, over); err != nil {
-		return err
+		w.since = time.Now()
+		x.soon.Reset(0)
 	}
 	return x.sort(ctx, strangers)
 }
@@ -478,12 +501,6 @@ func (x *watch) finish(ctx context.Context, over []ending) error {
 	if len(over) == 0 {
 		return nil
 	}
-	for _, o := range over {
-		// Its wrapper may have told the end and been stopped before it could go. Nobody looks after it from now on.
-		if suspender, can := x.kind.cfg.Runner.(runner.Suspender); can && o.end != nil && o.w.wish == job.WishPause {
-			x.try("resume", o.w, suspender.Resume(ctx, o.w.handle))
-		}
-	}
 	slices.SortFunc(over, func(a, b ending) int { return slices.Compare(a.w.row.ID[:], b.w.row.ID[:]) })
 	changes := make([]job.Change, len(over))
 	for i, o := range over {
@@ -504,6 +521,7 @@ func (x *watch) finish(ctx context.Context, over []ending) error {
 			if o.name != "" {
 				x.ends[o.name] = true
 			}
+			o.w.told = nil
 			rows, err := x.store.Find(ctx, []job.ID{o.w.row.ID})
 			if err != nil {
 				return x.unreachable(ctx, err)

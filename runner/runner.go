@@ -125,6 +125,7 @@ type Fate struct {
 type Status struct {
 	State State
 	End   *End // set when State is Ended
+	Left  bool // State is Ended, and a process that the program left behind is alive
 }
 
 // State is the state of a launch on its host.

@@ -286,13 +286,17 @@ func (l *load) program(c *chaosJob, i, millis int) {
 	case 3:
 		end, c.state, c.attempts = "3", job.Failed, 2
 	}
+	leave := ""
+	if n%7 == 5 { // it leaves a process behind
+		leave = "sleep 1000 & "
+	}
 	read := ""
 	if n%2 == 0 {
 		c.Spec.Inputs = []job.Input{{From: l.input(), To: "in/a"}, {From: l.input(), To: "in/b"}}
 		read = "cat in/a in/b; "
 	}
-	script := fmt.Sprintf(`echo "launch $PAWL_JOB_ID $PAWL_ATTEMPT $$" >> "$0"; sleep %d.%03d; echo "$PAWL_JOB_ID $PAWL_ATTEMPT"; %s`+
-		`mkdir -p made; echo "$PAWL_ATTEMPT" > made/file; exit %s`, millis/1000, millis%1000, read, end)
+	script := fmt.Sprintf(`echo "launch $PAWL_JOB_ID $PAWL_ATTEMPT $$" >> "$0"; %ssleep %d.%03d; echo "$PAWL_JOB_ID $PAWL_ATTEMPT"; %s`+
+		`mkdir -p made; echo "$PAWL_ATTEMPT" > made/file; exit %s`, leave, millis/1000, millis%1000, read, end)
 	c.Spec.Command = []string{"/bin/sh", "-c", script, l.ledger}
 	c.Spec.Retry = constant(2, 10*time.Millisecond)
 }

@@ -54,9 +54,7 @@ func TestCrashes(t *testing.T) {
 	t.Run("side by side", func(t *testing.T) {
 		t.Run("at random moments", func(t *testing.T) {
 			t.Parallel()
-			h.storm(t.Context(), seed, 100, stormKills)
-			h.storm(t.Context(), seed+1, 40, stormKills/4)
-			h.storm(t.Context(), seed+2, 40, stormKills/4)
+			h.storms(t.Context(), seed, 500, stormKills)
 		})
 		t.Run("at every named point", func(t *testing.T) {
 			t.Parallel()

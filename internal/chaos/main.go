@@ -66,7 +66,7 @@ func run(ctx context.Context, out io.Writer, seed uint64, jobs int, d time.Durat
 	h := &harness{bin: bin, dir: dir, out: out, limit: 90 * time.Second, keep: keep, sum: summary{Seed: seed, Broken: []string{}}}
 
 	end := time.Now().Add(d)
-	h.storm(ctx, seed, jobs, stormKills)
+	h.storms(ctx, seed, jobs, stormKills)
 	points := newTour(seed, 3)
 	for round := seed; ctx.Err() == nil; round++ {
 		if !points.must() && !time.Now().Before(end) {
@@ -76,7 +76,7 @@ func run(ctx context.Context, out io.Writer, seed uint64, jobs int, d time.Durat
 			points.round(h.points(ctx, round, pointJobs, entries))
 			continue
 		}
-		h.storm(ctx, round+1, jobs, stormKills)
+		h.storms(ctx, round+1, jobs, stormKills)
 	}
 	h.sum.Broken = append(h.sum.Broken, points.report(out)...)
 	if !keep && len(h.sum.Broken) == 0 {

@@ -92,14 +92,15 @@ func (r *round) breaks(format string, args ...any) {
 	r.broken = append(r.broken, fmt.Sprintf(format, args...))
 }
 
-// storm kills the process at random moments, and then lets it come to its end.
-func (h *harness) storm(ctx context.Context, seed uint64, jobs, kills int) {
+// storm kills the process at random moments, and then lets it come to its end. It returns how many kills are left to
+// do, which all came too late.
+func (h *harness) storm(ctx context.Context, seed uint64, jobs, kills int) (left int) {
 	r := h.begin("storm", seed, jobs)
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	if seed%3 == 1 {
 		r.lease = 2 * time.Second // renewals and their deadlines come into play
 	}
-	for left := kills; left > 0 && len(r.broken) == 0 && ctx.Err() == nil; left-- {
+	for left = kills; left > 0 && len(r.broken) == 0 && ctx.Err() == nil; left-- {
 		// The moments are spread over the work that is left, so that none comes too late. One in four comes while the
 		// process is still opening the folder.
 		p, late := r.start(ctx, ""), time.Duration(rnd.IntN(80))*time.Millisecond
@@ -116,6 +117,18 @@ func (h *harness) storm(ctx context.Context, seed uint64, jobs, kills int) {
 		}
 	}
 	r.finish(ctx)
+	if len(r.broken) > 0 {
+		return 0
+	}
+	return left
+}
+
+// storms goes on with new rounds until the process was killed often enough.
+func (h *harness) storms(ctx context.Context, seed uint64, jobs, kills int) {
+	for kills > 0 && ctx.Err() == nil {
+		kills = h.storm(ctx, seed, jobs, kills)
+		seed++
+	}
 }
 
 // points lets the process die at each of the named points. It returns the entries that were tried, as far as there

@@ -238,7 +238,7 @@ func (r *Runner) evidence(ctx context.Context, h runner.Handle, l host.Life) (ru
 	if err == nil {
 		e, bad := runner.ParseEnd(runner.EndName(h.Key, 0), content)
 		if bad == nil && e.Token == h.Token {
-			return runner.Status{State: runner.Ended, End: &e}, nil
+			return runner.Status{State: runner.Ended, End: &e, Left: l == host.Orphaned}, nil
 		}
 	}
 	if ctx.Err() != nil {

@@ -483,13 +483,23 @@ func killLeftBehind(t *testing.T, b Bench) {
 	if e.Code != 3 {
 		t.Errorf("code %d", e.Code)
 	}
-	if s := b.settled(t, h); s != runner.Ended { // the program ended, whatever it left behind
-		t.Errorf("state %s", s)
+	left := func() bool {
+		t.Helper()
+		s, err := b.Runner.Probe(t.Context(), []runner.Handle{h})
+		must(t, err)
+		if s[0].State != runner.Ended {
+			t.Errorf("state %s", s[0].State)
+		}
+		return s[0].Left
+	}
+	b.settled(t, h)
+	if !left() {
+		t.Error("the program ended, and what it left behind is not told of")
 	}
 	must(t, b.Runner.Kill(t.Context(), h, time.Millisecond))
 	b.nothingAlive(t, h)
-	if s := b.state(t, h); s != runner.Ended {
-		t.Errorf("state %s after the kill", s)
+	if left() {
+		t.Error("after the kill something is said to be left")
 	}
 	if e := b.end(t, k); e.Code != 3 {
 		t.Errorf("the message changed: %+v", e)
