@@ -20,8 +20,10 @@ func cancelCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "cancel JOB",
 		Short: "End a job",
-		Long: `Cancel ends a job and returns when nothing of it runs any more. JOB is its id, the last eight characters of it, or
-its name. While a process runs jobs in the folder, that process is asked to do it; otherwise this command does it.`,
+		Long: `Cancel ends a job and returns when nothing of it runs any more. While a process runs jobs in the folder, that process
+is asked to do it; otherwise this command does it.
+
+` + jobRule,
 		Example: "  pawl cancel slow",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -103,7 +105,7 @@ func dial(ctx context.Context, dir string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer release()
+	defer release() //nolint:errcheck // it was only read
 	return (&net.Dialer{}).DialContext(ctx, "unix", name)
 }
 
@@ -126,7 +128,7 @@ func (n *node) listen(ctx context.Context) (stop func(), err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		defer release()
+		defer release() //nolint:errcheck // it was only read
 		srv.Serve(l) //nolint:errcheck // it ends with Close
 	}()
 	return func() {

@@ -213,7 +213,9 @@ func runJob(ctx context.Context, out io.Writer, dir string, spec job.Spec, key s
 	}
 	defer n.close()
 	// A job that was accepted can be canceled, so whoever asks for that is heard before it is submitted.
-	hangUp, err := n.listen(ctx)
+	serving, cut := context.WithCancel(ctx)
+	defer cut()
+	hangUp, err := n.listen(serving)
 	if err != nil {
 		return fmt.Errorf("listen on the folder's socket: %w", err)
 	}
@@ -253,9 +255,11 @@ func runJob(ctx context.Context, out io.Writer, dir string, spec job.Spec, key s
 	go func() {
 		defer close(over)
 		broke = <-ended
+		cut()
 		unwatch(errors.New("the service stopped"))
 	}()
 	err = n.show(watching, out, &j)
+	hangUp() // who waits for the end of another job is answered first
 	stop()
 	<-over
 	if broke != nil {
