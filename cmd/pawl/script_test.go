@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"pawl": func() { os.Exit(run(context.Background())) },
+		"pawl": main,
 	})
 }
 
@@ -42,7 +41,8 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"awaitline": awaitLine,
-			"kill9":     kill9,
+			"kill9":     signaler(syscall.SIGKILL),
+			"term":      signaler(syscall.SIGTERM),
 		},
 	})
 }
@@ -73,23 +73,30 @@ func awaitLine(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// kill9 kills the process that has a data folder: kill9 FOLDER. The folder's lock names it.
-func kill9(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: kill9 FOLDER")
+// signaler sends a signal to the process that has a data folder; the folder's lock names it.
+func signaler(sig syscall.Signal) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, neg bool, args []string) {
+		if neg || len(args) != 1 {
+			ts.Fatalf("usage: kill9 FOLDER, or term FOLDER")
+		}
+		ts.Check(syscall.Kill(holder(ts, args[0]), sig))
 	}
-	b, err := os.ReadFile(filepath.Join(ts.MkAbs(args[0]), "lock"))
+}
+
+// holder returns the pid of the process that has a data folder.
+func holder(ts *testscript.TestScript, folder string) int {
+	b, err := os.ReadFile(filepath.Join(ts.MkAbs(folder), "lock"))
 	ts.Check(err)
 	var pid int
 	if _, err := fmt.Sscanf(string(b), "process %d on", &pid); err != nil || pid <= 1 {
-		ts.Fatalf("lock of %s: %q", args[0], b)
+		ts.Fatalf("lock of %s: %q", folder, b)
 	}
 	exe, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe")
 	ts.Check(err)
 	if self, err := os.Executable(); err != nil || exe != self && filepath.Base(exe) != "pawl" {
 		ts.Fatalf("process %d is %s, not pawl", pid, exe)
 	}
-	ts.Check(syscall.Kill(pid, syscall.SIGKILL))
+	return pid
 }
 
 func TestJSONOf(t *testing.T) {
