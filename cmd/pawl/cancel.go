@@ -129,7 +129,7 @@ func (n *node) listen(ctx context.Context) (stop func(), err error) {
 	go func() {
 		defer close(done)
 		defer release() //nolint:errcheck // it was only read
-		srv.Serve(l) //nolint:errcheck // it ends with Close
+		srv.Serve(l)    //nolint:errcheck // it ends with Close
 	}()
 	return func() {
 		// Whoever asked is answered before this process goes.

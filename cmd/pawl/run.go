@@ -1,30 +1,18 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
-	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/lexer"
-	"github.com/goccy/go-yaml/parser"
-	"github.com/goccy/go-yaml/token"
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-jobs/pawl"
@@ -76,133 +64,6 @@ func watchers(cmd *cobra.Command, name string) string {
 		}
 	}
 	return "see the jobs there with pawl list, and each with pawl show JOB and pawl logs JOB"
-}
-
-// readSpec reads a job file. Relative paths in it become absolute: they are relative to its folder. key stands for
-// the path and the bytes of the file.
-func readSpec(name string) (spec job.Spec, key string, err error) {
-	path, err := filepath.Abs(name)
-	if err != nil {
-		return spec, "", err
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return spec, "", &usageError{fmt.Errorf("job file: %w", err)}
-	}
-	defer f.Close()
-	content, err := io.ReadAll(io.LimitReader(f, job.MaxSpec+1))
-	if err != nil {
-		return spec, "", &usageError{fmt.Errorf("job file: %w", err)}
-	}
-	if len(content) > job.MaxSpec {
-		return spec, "", &usageError{fmt.Errorf("job file %s is larger than %d bytes: pass large data as inputs", name, job.MaxSpec)}
-	}
-	doc, err := jsonOf(content)
-	if err != nil {
-		return spec, "", &usageError{fmt.Errorf("job file %s %w", name, err)}
-	}
-	if spec, err = job.ParseSpec(doc); err == nil {
-		err = spec.Validate()
-	}
-	if err != nil {
-		return spec, "", &usageError{fmt.Errorf("job file %s:\n%w", name, err)}
-	}
-	if spec.Kind != "" && spec.Kind != job.KindApp {
-		return spec, "", &usageError{fmt.Errorf("job file %s: kind %s is a task: run tasks with the Go program that handles them", name, spec.Kind)}
-	}
-	base := filepath.Dir(path)
-	for i, in := range spec.Inputs {
-		spec.Inputs[i].From = absolute(base, in.From)
-	}
-	if spec.Archive != nil && spec.Archive.To != "" {
-		spec.Archive.To = absolute(base, spec.Archive.To)
-	}
-	sum := sha256.Sum256(append([]byte(path+"\x00"), content...))
-	return spec, "run:" + hex.EncodeToString(sum[:]), nil
-}
-
-// jsonOf returns the one document of a YAML file as JSON. Its errors go on from "job file NAME".
-func jsonOf(content []byte) ([]byte, error) {
-	content = bytes.TrimPrefix(content, []byte("\ufeff"))
-	switch {
-	case bytes.IndexByte(content, 0) >= 0:
-		return nil, errors.New("has a NUL byte: save it as text, in UTF-8")
-	case !utf8.Valid(content):
-		return nil, errors.New("is not UTF-8: save it in that encoding")
-	}
-	tokens := lexer.Tokenize(string(content))
-	markNumbers(tokens)
-	file, err := parser.Parse(tokens, 0)
-	if err != nil {
-		return nil, notYAML(err)
-	}
-	var bodies []ast.Node
-	for _, d := range file.Docs {
-		if _, directive := d.Body.(*ast.DirectiveNode); d.Body != nil && !directive {
-			bodies = append(bodies, d.Body)
-		}
-	}
-	switch len(bodies) {
-	case 0:
-		return nil, errors.New("is empty: give a command such as command: [wc, -w, in.txt]")
-	case 1:
-	default:
-		return nil, fmt.Errorf("holds %d documents: give one job per file", len(bodies))
-	}
-	ast.Walk(exact{}, bodies[0])
-	var v any
-	if err := yaml.NodeToValue(bodies[0], &v); err != nil {
-		return nil, notYAML(err)
-	}
-	var doc bytes.Buffer
-	enc := json.NewEncoder(&doc)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, fmt.Errorf("holds a value that JSON cannot express: %w: write it as text", err)
-	}
-	return bytes.TrimSpace(doc.Bytes()), nil
-}
-
-func notYAML(err error) error { return fmt.Errorf("is not YAML: %s", strings.TrimSpace(err.Error())) }
-
-// markNumbers makes an integer of each plain scalar that is a number in JSON: the parser has a place for the text of
-// an integer only, and takes 1e3 for a string.
-func markNumbers(tokens token.Tokens) {
-	block := false
-	for _, t := range tokens {
-		switch t.Type {
-		case token.LiteralType, token.FoldedType:
-			block = true
-			continue
-		case token.CommentType:
-			continue
-		case token.StringType, token.FloatType, token.IntegerType:
-			if !block && numberRE.MatchString(t.Value) {
-				t.Type = token.IntegerType
-			}
-		}
-		block = false
-	}
-}
-
-// numberRE is the grammar of a number in JSON (RFC 8259, section 6).
-var numberRE = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$`)
-
-// exact leaves numbers as they are written: 1.10 is not 1.1, and long ones lose no digit.
-type exact struct{}
-
-func (e exact) Visit(n ast.Node) ast.Visitor {
-	if i, ok := n.(*ast.IntegerNode); ok && numberRE.MatchString(i.Token.Value) {
-		i.Value = json.Number(i.Token.Value)
-	}
-	return e
-}
-
-func absolute(base, p string) string {
-	if filepath.IsAbs(p) || strings.Contains(p, "://") {
-		return p
-	}
-	return filepath.Join(base, p)
 }
 
 // runJob submits the job, or finds it unfinished, and runs the service until it has ended.
@@ -450,99 +311,3 @@ func (n *node) ref(ctx context.Context, j *job.Job) string {
 
 // plainWord matches what a shell takes for one word.
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
-
-// A follower prints what the program of one launch appends to its files.
-type follower struct {
-	out  io.Writer
-	name string // of the job, for messages
-	stop chan struct{}
-	done chan struct{}
-}
-
-// follow begins to print files as they grow.
-func (f *follower) follow(logs []logFile) {
-	f.stop, f.done = make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(f.done)
-		tick := time.NewTicker(200 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			for i := range logs {
-				logs[i].print(f, false)
-			}
-			select {
-			case <-tick.C:
-			case <-f.stop:
-				for i := range logs {
-					logs[i].print(f, true)
-				}
-				return
-			}
-		}
-	}()
-}
-
-// finish prints the rest and stops.
-func (f *follower) finish() {
-	if f.stop != nil {
-		close(f.stop)
-		<-f.done
-		f.stop = nil
-	}
-}
-
-const (
-	// mostAtOnce is how many bytes of a log are printed without leaving any out.
-	mostAtOnce = 8 << 20
-	// keptAtOnce is how many bytes of its end are printed where more have come.
-	keptAtOnce = 1 << 20
-)
-
-// A logFile is a file that the program of one launch appends to, and how much of it has been printed.
-type logFile struct {
-	name     string
-	archived string // where it is found once the job's folder is gone
-	// stale is when nothing of the launch before was alive any more. What was written until then is of that one: the
-	// wrapper truncates the file when it starts the program, which may be after the job is RUNNING.
-	stale time.Time
-	read  int64
-}
-
-// print prints the whole lines that have come since the last time; at the end of the program, whatever has. A file
-// that has become shorter has been taken by the next launch.
-func (l *logFile) print(f *follower, end bool) {
-	file, err := os.Open(l.name)
-	if end && errors.Is(err, fs.ErrNotExist) {
-		file, err = os.Open(l.archived)
-	}
-	if err != nil {
-		return
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil || !info.Mode().IsRegular() || info.Size() <= l.read || !info.ModTime().After(l.stale) {
-		return
-	}
-	skip := int64(0)
-	if info.Size()-l.read > mostAtOnce {
-		skip = info.Size() - keptAtOnce - l.read
-	}
-	r := bufio.NewReaderSize(io.NewSectionReader(file, l.read+skip, info.Size()-l.read-skip), 64<<10)
-	if skip > 0 {
-		rest, _ := r.ReadSlice('\n')
-		l.read += skip + int64(len(rest))
-		fmt.Fprintf(f.out, "  … %d bytes left out; see pawl logs %s\n", skip+int64(len(rest)), f.name)
-	}
-	for {
-		line, err := r.ReadSlice('\n')
-		// A line that is longer than the buffer is printed in parts.
-		if len(line) == 0 || errors.Is(err, io.EOF) && !end {
-			return
-		}
-		l.read += int64(len(line))
-		fmt.Fprintf(f.out, "  | %s\n", bytes.TrimSuffix(line, []byte("\n")))
-		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			return
-		}
-	}
-}

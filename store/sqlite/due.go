@@ -14,7 +14,11 @@ func (s *Store) Due(ctx context.Context, limit int) (int, store.Effects, error) 
 	var eff store.Effects
 	err := s.do(ctx, func(t *tx) error {
 		n, eff = 0, store.Effects{}
-		rs, err := t.rows(`SELECT `+columns+` FROM jobs j WHERE custody = 'gate' AND due <= ? ORDER BY due LIMIT ?`, micros(t.now), int64(limit))
+		var rs []row
+		var err error
+		if limit > 0 {
+			rs, err = t.rows(`SELECT `+columns+` FROM jobs j WHERE custody = 'gate' AND due <= ? ORDER BY due LIMIT ?`, micros(t.now), int64(limit))
+		}
 		if err != nil {
 			return err
 		}
