@@ -54,11 +54,16 @@ type archived struct {
 func (k *Kind) archive(ctx context.Context, r *engine.Run, s *sheet) engine.Outcome {
 	o := k.archiveParts(ctx, r, s)
 	if errors.Is(context.Cause(ctx), engine.ErrCanceled) {
-		if err := k.tidy(context.WithoutCancel(ctx), s.job.ID, s.to); err != nil {
-			k.cfg.Log.Warn("copies of results stay in an archive until the next sweep", "job", s.job.ID, "folder", s.to, "error", err)
-		}
+		k.leaveNothing(context.WithoutCancel(ctx), s)
 	}
 	return o
+}
+
+// leaveNothing tidies up before the job ends without an archive.
+func (k *Kind) leaveNothing(ctx context.Context, s *sheet) {
+	if err := k.tidy(ctx, s.job.ID, s.to); err != nil {
+		k.cfg.Log.Warn("copies of results stay in an archive until the next sweep", "job", s.job.ID, "folder", s.to, "error", err)
+	}
 }
 
 func (k *Kind) archiveParts(ctx context.Context, r *engine.Run, s *sheet) engine.Outcome {
@@ -73,6 +78,9 @@ func (k *Kind) archiveParts(ctx context.Context, r *engine.Run, s *sheet) engine
 	fails := func(err error) engine.Outcome {
 		if verdict.Code != job.NormalCompletion {
 			err = fmt.Errorf("%s; and its results were not archived: %w", verdict.Message, err)
+		}
+		if ctx.Err() == nil && r.Job.Attempt >= r.Job.MaxAttempts {
+			k.leaveNothing(ctx, s)
 		}
 		return trouble(ctx, job.ArchiveFailed, err)
 	}

@@ -246,6 +246,9 @@ func TestValidate(t *testing.T) {
 			{"env.Z", "", "has a NUL byte", "remove it"},
 		}},
 		{"an unknown system", app(func(s *job.Spec) { s.System = "frontera" }), []job.Problem{{"system", "frontera", "is unknown", "use local"}}},
+		{"an input of an unknown kind", app(func(s *job.Spec) { s.Inputs = []job.Input{{From: "http://x/y"}} }), []job.Problem{{"inputs[0].from", "http://x/y", "is of a kind that is not known", "give a path, or file:///…"}}},
+		{"an input of another machine", app(func(s *job.Spec) { s.Inputs = []job.Input{{From: "file://host/y"}} }), []job.Problem{{"inputs[0].from", "file://host/y", "is of a kind that is not known", "give a path, or file:///…"}}},
+		{"an archive of an unknown kind", app(func(s *job.Spec) { s.Archive = &job.Archive{To: "s3://b/k"} }), []job.Problem{{"archive.to", "s3://b/k", "is of a kind that is not known", "give a path, or file:///…"}}},
 		{"an input from nowhere", app(func(s *job.Spec) { s.Inputs = []job.Input{{To: "a"}} }), []job.Problem{{"inputs[0].from", "", "is missing", "give the path of a file or folder"}}},
 		{"inputs out of the folder", app(func(s *job.Spec) {
 			s.Inputs = []job.Input{{From: "a", To: "/etc/passwd"}, {From: "a", To: "x/../../b"}, {From: "a", To: ".."}, {From: "a", To: "x/.."}, {From: "/"}}

@@ -329,6 +329,9 @@ func (v *validation) app(s *Spec) {
 	if s.System != "" && s.System != SystemLocal {
 		v.add("system", s.System, "is unknown", "use "+SystemLocal)
 	}
+	if s.Archive != nil {
+		v.location("archive.to", s.Archive.To)
+	}
 	targets := map[string]string{} // of the files in the job's folder, by their names
 	v.stream("stdout", s.Stdout, targets)
 	v.stream("stderr", s.Stderr, targets)
@@ -338,6 +341,7 @@ func (v *validation) app(s *Spec) {
 			v.add(at+".from", "", "is missing", "give the path of a file or folder")
 			continue
 		}
+		v.location(at+".from", in.From)
 		to := in.To
 		if to == "" {
 			to = baseName(in.From)
@@ -347,6 +351,17 @@ func (v *validation) app(s *Spec) {
 			v.add(at+".to", to, "is the target of "+other+" too", "give another path")
 		}
 		targets[path.Clean(to)] = at
+	}
+}
+
+// location checks a files URL.
+func (v *validation) location(at, url string) {
+	scheme, rest, ok := strings.Cut(url, "://")
+	switch {
+	case strings.ContainsRune(url, 0):
+		v.add(at, url, "has a NUL byte", "remove it")
+	case ok && !strings.Contains(scheme, "/") && (scheme != "file" || !strings.HasPrefix(rest, "/")):
+		v.add(at, url, "is of a kind that is not known", "give a path, or file:///…")
 	}
 }
 
