@@ -79,8 +79,9 @@ type watched struct {
 	handle  runner.Handle
 	wish    job.Wish // that is being carried out
 	killing bool
-	told    *ending // its message has come; something of it may still be alive
-	since   time.Time
+	told    *ending   // its message has come; something of it may still be alive
+	since   time.Time // when it came
+	missed  bool      // it was said that nobody can tell what has become of it
 }
 
 func (w *Watcher) run(ctx context.Context, held *engine.Held) error {
@@ -364,7 +365,8 @@ func (x *watch) probe(ctx context.Context, list []*watched) error {
 			over = append(over, *w.told)
 		case s.State == runner.Ended, s.State == runner.Lost:
 			over = append(over, ending{w: w, end: s.End})
-		default:
+		case !w.missed:
+			w.missed = true
 			x.kind.cfg.Log.Warn("it cannot be told what has become of a program: its folder cannot be reached", "job", w.row.ID, "folder", w.handle.Dir)
 		}
 	}
