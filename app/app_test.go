@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -219,7 +220,8 @@ func (h *house) poll(what string, is func() bool) {
 	h.Helper()
 	for !is() {
 		if h.ctx.Err() != nil {
-			h.Fatalf("waited in vain for %s", what)
+			h.Errorf("waited in vain for %s", what) // workers wait too, and Fatalf is not for them
+			return
 		}
 		runtime.Gosched()
 	}
@@ -301,6 +303,20 @@ func (h *house) states(id job.ID) []job.State {
 		ss = append(ss, e.State)
 	}
 	return slices.Compact(ss)
+}
+
+// history returns what the events of a job say, a line for each.
+func (h *house) history(id job.ID) string {
+	h.Helper()
+	events, err := h.svc.History(h.ctx, id)
+	if err != nil {
+		h.Fatal(err)
+	}
+	var b strings.Builder
+	for _, e := range events {
+		fmt.Fprintln(&b, e.State, e.Code, e.Message)
+	}
+	return b.String()
 }
 
 func TestProgram(t *testing.T) {

@@ -1,0 +1,113 @@
+package app_test
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pawl-jobs/pawl/app"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
+	"github.com/pawl-jobs/pawl/runner/process"
+)
+
+// A launcher is a runner that launches as a test says. It counts.
+type launcher struct {
+	*process.Runner
+	launch func(context.Context, runner.Key, runner.Plan) (runner.Handle, error)
+	asked  []runner.Key // by one worker after the other
+}
+
+func (l *launcher) Launch(ctx context.Context, k runner.Key, p runner.Plan) (runner.Handle, error) {
+	l.asked = append(l.asked, k)
+	if len(l.asked) == 1 {
+		return l.launch(ctx, k, p)
+	}
+	return l.Runner.Launch(ctx, k, p)
+}
+
+// launching replaces the first launch.
+func launching(l *launcher) func(*parts) {
+	return func(p *parts) {
+		l.Runner = p.Runner.(*process.Runner)
+		p.Runner = l
+	}
+}
+
+func TestLaunchOfADeadWorker(t *testing.T) {
+	t.Run("one that was started is taken over", func(t *testing.T) {
+		var h *house
+		var first runner.Handle
+		begun, lines := filepath.Join(t.TempDir(), "begun"), filepath.Join(t.TempDir(), "lines")
+		l := &launcher{}
+		l.launch = func(ctx context.Context, k runner.Key, p runner.Plan) (runner.Handle, error) {
+			var err error
+			if first, err = l.Runner.Launch(ctx, k, p); err != nil {
+				return first, err
+			}
+			h.poll("the program", func() bool { return exists(begun) })
+			panic(death{})
+		}
+		h = open(t, launching(l))
+		gate := h.gate()
+		id := h.submit(scripted(`echo one more >> "$2"; : > "$1"; read line < "$0"`, gate, begun, lines))
+		h.until(id, state(job.Running))
+		if got := h.handle(id); got != first {
+			t.Errorf("taken over: %+v, launched: %+v", got, first)
+		}
+		h.pass(gate)
+		if j := h.end(id); j.State != job.Finished || j.Attempt != 1 || j.Launch != 1 {
+			t.Fatalf("%s in attempt %d, launch %d: %s", j.State, j.Attempt, j.Launch, j.Message)
+		}
+		if got := h.read(lines); got != "one more\n" || len(l.asked) != 1 {
+			t.Errorf("launched %v; the program wrote %q", l.asked, got)
+		}
+	})
+	t.Run("one that was not started is launched once more", func(t *testing.T) {
+		l := &launcher{launch: func(context.Context, runner.Key, runner.Plan) (runner.Handle, error) { panic(death{}) }}
+		h := open(t, launching(l))
+		id := h.submit(shell(`echo it ran`))
+		j := h.end(id)
+		if j.State != job.Finished || j.Attempt != 1 || j.Launch != 2 {
+			t.Fatalf("%s in attempt %d, launch %d: %s", j.State, j.Attempt, j.Launch, j.Message)
+		}
+		want := []runner.Key{{Job: id, Attempt: 1, Launch: 1}, {Job: id, Attempt: 1, Launch: 2}}
+		if !slices.Equal(l.asked, want) {
+			t.Errorf("launched %v", l.asked)
+		}
+		if got := h.history(id); !strings.Contains(got, "the launch before was not started") {
+			t.Errorf("the history does not say so:\n%s", got)
+		}
+		_, results := app.Places(&j)
+		if got := h.read(results, "stdout"); got != "it ran\n" {
+			t.Errorf("stdout %q", got)
+		}
+	})
+	t.Run("one that was started is ended when the job was canceled meanwhile", func(t *testing.T) {
+		var h *house
+		var first runner.Handle
+		begun := filepath.Join(t.TempDir(), "begun")
+		l := &launcher{}
+		l.launch = func(ctx context.Context, k runner.Key, p runner.Plan) (runner.Handle, error) {
+			var err error
+			if first, err = l.Runner.Launch(ctx, k, p); err != nil {
+				return first, err
+			}
+			h.poll("the program", func() bool { return exists(begun) })
+			if _, err := h.svc.Cancel(h.ctx, k.Job); err != nil {
+				h.Error(err)
+			}
+			panic(death{})
+		}
+		h = open(t, launching(l))
+		j := h.end(h.submit(scripted(`: > "$0"; exec sleep 1000`, begun)))
+		if j.State != job.Canceled || len(l.asked) != 1 {
+			t.Fatalf("%s after %v", j.State, l.asked)
+		}
+		if left := alive(t, first.Process.PID); len(left) > 0 {
+			t.Errorf("of the group there is still %q", left)
+		}
+	})
+}

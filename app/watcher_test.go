@@ -1,0 +1,349 @@
+package app_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pawl-jobs/pawl/app"
+	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
+	"github.com/pawl-jobs/pawl/runner/process"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// A blind machine tells nothing of its folders but what the test says.
+type blind struct {
+	host.Host
+	events chan host.Event
+}
+
+func (b blind) Watch(context.Context, string) (<-chan host.Event, error) { return b.events, nil }
+
+// noticed rows tell what the watcher has read of them.
+type noticed struct {
+	store.Reader
+	watched, found func([]job.Job)
+}
+
+func (n noticed) Watched(ctx context.Context, machine string, since time.Time) ([]job.Job, error) {
+	js, err := n.Reader.Watched(ctx, machine, since)
+	if n.watched != nil {
+		n.watched(js)
+	}
+	return js, err
+}
+
+func (n noticed) Find(ctx context.Context, ids []job.ID) ([]job.Job, error) {
+	js, err := n.Reader.Find(ctx, ids)
+	if n.found != nil {
+		n.found(js)
+	}
+	return js, err
+}
+
+// first returns a function that closes the channel when it is called with any rows.
+func first() (func([]job.Job), <-chan struct{}) {
+	c := make(chan struct{})
+	once := sync.OnceFunc(func() { close(c) })
+	return func(js []job.Job) {
+		if len(js) > 0 {
+			once()
+		}
+	}, c
+}
+
+// deaf watchers hear nothing of children that died: what they learn, they learn from the spool.
+func deaf(p *parts) { p.deaf = true }
+
+// message is what a wrapper tells of the end of its program.
+func message(token string, code int) string {
+	return fmt.Sprintf("pawl-end 1\ntoken %s\nboot b\ncode %d\nbegan 1.00\nended 2.00\nwall 1700000000\n"+
+		"0m0.00s 0m0.00s\n0m0.00s 0m0.00s\nend\n", token, code)
+}
+
+// tell puts a message into the spool, as run n of the first launch of a job.
+func (h *house) tell(id job.ID, n int, text string) (name string) {
+	h.Helper()
+	name = filepath.Join(h.spool(), runner.EndName(runner.Key{Job: id, Attempt: 1, Launch: 1}, n))
+	h.write(text, h.dir, "message")
+	if err := os.Rename(filepath.Join(h.dir, "message"), name); err != nil {
+		h.Fatal(err)
+	}
+	return name
+}
+
+// await waits for a channel to be closed.
+func (h *house) await(what string, c <-chan struct{}) {
+	h.Helper()
+	select {
+	case <-c:
+	case <-h.ctx.Done():
+		h.Fatalf("waited in vain for %s", what)
+	}
+}
+
+// emptied waits until every message has been taken in.
+func (h *house) emptied() {
+	h.Helper()
+	h.poll("an empty spool", func() bool {
+		list, err := os.ReadDir(h.spool())
+		return err == nil && len(list) == 0
+	})
+}
+
+// stopped reports whether a process is stopped by a signal.
+func stopped(pid int) bool {
+	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	return err == nil && strings.Contains(string(b), ") T ")
+}
+
+func TestNewWatcher(t *testing.T) {
+	t.Run("an end that came while nobody watched is taken in", func(t *testing.T) {
+		h := open(t)
+		id := h.submit(shell(`exec sleep 1000`))
+		h.until(id, state(job.Running))
+		token := h.handle(id).Token
+		h.stop()
+		// To a look at the programs it runs, so only the spool tells.
+		h.tell(id, 0, message(token, 0))
+		h.start()
+		if j := h.end(id); j.State != job.Finished {
+			t.Fatalf("%s %s %s", j.State, j.Code, j.Message)
+		}
+		h.emptied()
+	})
+	t.Run("a program that died while nobody watched is found", func(t *testing.T) {
+		h := open(t)
+		id := h.submit(shell(`exec sleep 1000`))
+		h.until(id, state(job.Running))
+		handle := h.handle(id)
+		h.stop()
+		if err := h.runner.Kill(h.ctx, handle, 0); err != nil {
+			t.Fatal(err)
+		}
+		h.start(deaf) // its death may be told as late as now
+		if j := h.end(id); j.State != job.Failed || j.Code != job.ProgramLost {
+			t.Fatalf("%s %s %s", j.State, j.Code, j.Message)
+		}
+	})
+	t.Run("a program that the one before left suspended goes on", func(t *testing.T) {
+		h := open(t)
+		gate, begun := h.gate(), filepath.Join(h.dir, "begun")
+		id := h.submit(scripted(`: > "$1"; read line < "$0"`, gate, begun))
+		h.until(id, state(job.Running))
+		pid := h.pid(id)
+		// Before that, the wrapper may wait for its own fork, and is not seen as stopped then.
+		h.poll("the program", func() bool { return exists(begun) })
+		if _, err := h.svc.Pause(h.ctx, id); err != nil {
+			t.Fatal(err)
+		}
+		h.poll("the suspension", func() bool { return stopped(pid) })
+		h.stop()
+		if _, err := h.svc.Resume(h.ctx, id); err != nil {
+			t.Fatal(err)
+		}
+		if !stopped(pid) {
+			t.Fatal("somebody let it go on, and nobody watches")
+		}
+		h.start()
+		h.pass(gate)
+		if j := h.end(id); j.State != job.Finished {
+			t.Fatalf("%s %s %s", j.State, j.Code, j.Message)
+		}
+	})
+}
+
+func TestSpool(t *testing.T) {
+	t.Run("after an overflow it is listed", func(t *testing.T) {
+		events := make(chan host.Event)
+		h := open(t, func(p *parts) { p.Host = blind{p.Host, events} })
+		id := h.submit(shell(`exec sleep 1000`))
+		h.until(id, state(job.Running))
+		h.tell(id, 0, message(h.handle(id).Token, 0))
+		select {
+		case events <- host.Event{Overflow: true}:
+		case <-h.ctx.Done():
+			t.Fatal("nobody listens")
+		}
+		if j := h.end(id); j.State != job.Finished {
+			t.Fatalf("%s %s %s", j.State, j.Code, j.Message)
+		}
+		h.emptied()
+	})
+	t.Run("an end that comes before the job is watched is kept until then", func(t *testing.T) {
+		found, looked := first()
+		l := &launcher{}
+		l.launch = func(ctx context.Context, k runner.Key, p runner.Plan) (runner.Handle, error) {
+			h, err := l.Runner.Launch(ctx, k, p)
+			select {
+			case <-looked:
+			case <-ctx.Done():
+			}
+			return h, err
+		}
+		// Whatever else the watcher may learn of the end, it is not to learn it here.
+		h := open(t, launching(l), deaf, func(p *parts) { p.rows = noticed{Reader: p.rows, found: found} })
+		j := h.end(h.submit(shell(`true`)))
+		if j.State != job.Finished || j.Launch != 1 {
+			t.Fatalf("%s after %d launches: %s", j.State, j.Launch, j.Message)
+		}
+		h.emptied()
+	})
+	t.Run("a message with another token is none of this launch", func(t *testing.T) {
+		h := open(t)
+		gate := h.gate()
+		id := h.submit(scripted(`read line < "$0"`, gate))
+		h.until(id, state(job.Running))
+		h.tell(id, 0, message("another", 7))
+		h.emptied()
+		h.pass(gate)
+		if j := h.end(id); j.State != job.Finished {
+			t.Fatalf("%s %s %s", j.State, j.Code, j.Message)
+		}
+		h.emptied()
+	})
+	t.Run("of many messages for one launch one counts", func(t *testing.T) {
+		h := open(t)
+		id := h.submit(shell(`exec sleep 1000`))
+		h.until(id, state(job.Running))
+		text := message(h.handle(id).Token, 0)
+		h.stop() // so that they are found together
+		for n := range 5 {
+			h.tell(id, n, text)
+		}
+		h.start()
+		if j := h.end(id); j.State != job.Finished {
+			t.Fatalf("%s %s %s", j.State, j.Code, j.Message)
+		}
+		if got := strings.Count(h.history(id), "ended with exit code 0"); got != 1 {
+			t.Errorf("it ended %d times:\n%s", got, h.history(id))
+		}
+		h.emptied()
+		if j := h.end(h.submit(shell(`true`))); j.State != job.Finished {
+			t.Errorf("the next job: %s %s", j.State, j.Message)
+		}
+	})
+	t.Run("a folder with the name of a message is none", func(t *testing.T) {
+		h := open(t)
+		gate := h.gate()
+		id := h.submit(scripted(`read line < "$0"; exit 3`, gate))
+		h.until(id, state(job.Running))
+		name := filepath.Join(h.spool(), runner.EndName(runner.Key{Job: id, Attempt: 1, Launch: 1}, 0))
+		if err := os.Mkdir(name, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		// Messages are taken in in the order in which they came, so this one comes after the folder.
+		if j := h.end(h.submit(shell(`true`))); j.State != job.Finished {
+			t.Errorf("the next job: %s %s", j.State, j.Message)
+		}
+		h.pass(gate)
+		if j := h.end(id); j.State != job.Failed || j.Code != job.ProgramFailed {
+			t.Fatalf("%s %s %s", j.State, j.Code, j.Message)
+		}
+	})
+	t.Run("a kill goes on while the watch is lost", func(t *testing.T) {
+		begun := make(chan struct{})
+		h := open(t, func(p *parts) { p.Runner = killer{p.Runner.(*process.Runner), sync.OnceFunc(func() { close(begun) })} })
+		set := filepath.Join(h.dir, "set")
+		id := h.submit(scripted(`trap '' TERM; : > "$0"; sleep 1000`, set))
+		h.until(id, state(job.Running))
+		pid := h.pid(id)
+		h.poll("the trap", func() bool { return exists(set) })
+		if _, err := h.svc.Cancel(h.ctx, id); err != nil {
+			t.Fatal(err)
+		}
+		h.await("the kill", begun)
+		if err := os.RemoveAll(h.spool()); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Mkdir(h.spool(), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if j := h.end(id); j.State != job.Canceled {
+			t.Fatalf("%s %s %s", j.State, j.Code, j.Message)
+		}
+		if left := alive(t, pid); len(left) > 0 {
+			t.Errorf("of the group there is still %q", left)
+		}
+	})
+}
+
+// A killer is a runner that tells when a kill begins.
+type killer struct {
+	*process.Runner
+	begins func()
+}
+
+func (k killer) Kill(ctx context.Context, h runner.Handle, grace time.Duration) error {
+	k.begins()
+	return k.Runner.Kill(ctx, h, grace)
+}
+
+func TestProgramThatRemovesItsFolder(t *testing.T) {
+	for _, what := range []string{`"$PAWL_JOB_DIR"`, `.pawl`} {
+		t.Run("it is lost without "+what, func(t *testing.T) {
+			seen, watched := first()
+			h := open(t, func(p *parts) { p.rows = noticed{Reader: p.rows, watched: seen} })
+			gate := h.gate()
+			id := h.submit(scripted(`read line < "$0"; rm -rf `+what, gate))
+			h.await("the watcher", watched)
+			h.pass(gate)
+			j := h.end(id)
+			if j.State != job.Failed || j.Code != job.ProgramLost {
+				t.Fatalf("%s %s %s", j.State, j.Code, j.Message)
+			}
+			want := []string(nil)
+			if what == `.pawl` {
+				want = []string{"stderr", "stdout"}
+			}
+			_, results := app.Places(&j)
+			if got := h.archived(results); !slices.Equal(got, want) && len(got)+len(want) > 0 {
+				t.Errorf("archived %q", got)
+			}
+		})
+	}
+}
+
+// dead reports whether a process whose stat line this is, or was, is dead: a zombie is, whoever may reap it.
+func dead(stat string) bool {
+	rest := stat[strings.LastIndexByte(stat, ')')+1:]
+	return rest == "" || strings.HasPrefix(rest, " Z") || strings.HasPrefix(rest, " X")
+}
+
+func TestWhatAProgramLeavesRunning(t *testing.T) {
+	t.Run("it is dead when the job has ended", func(t *testing.T) {
+		h := open(t)
+		child := filepath.Join(h.dir, "child")
+		j := h.end(h.submit(scripted(`sleep 1000 & echo $! > "$0"`, child)))
+		if j.State != job.Finished {
+			t.Fatalf("%s %s %s", j.State, j.Code, j.Message)
+		}
+		stat, err := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(h.read(child)), "stat"))
+		if err == nil && !dead(string(stat)) {
+			t.Errorf("still there: %s", stat)
+		}
+	})
+	t.Run("it is dead before the next attempt begins", func(t *testing.T) {
+		h := open(t)
+		child, then := filepath.Join(h.dir, "child"), filepath.Join(h.dir, "then")
+		s := scripted(`if test -e "$0"; then cat "/proc/$(cat "$0")/stat" > "$1"; exit 0; fi # no such file, if all is well
+			sleep 1000 & echo $! > "$0"; exit 1`, child, then)
+		s.Retry = &job.RetryPolicy{MaxAttempts: 2, Backoff: job.Backoff{Base: 1}}
+		j := h.end(h.submit(s))
+		if j.State != job.Finished || j.Attempt != 2 {
+			t.Fatalf("%s in attempt %d: %s", j.State, j.Attempt, j.Message)
+		}
+		if got := h.read(then); !dead(got) {
+			t.Errorf("still there: %s", got)
+		}
+	})
+}
