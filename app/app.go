@@ -39,6 +39,8 @@ type Config struct {
 	Archive string
 	// Spool is the folder in which ends appear.
 	Spool string
+	// Reconcile is how often all programs are looked at, for ends that nobody told of; a minute by default.
+	Reconcile time.Duration
 	// Grace is what a program gets between SIGTERM and SIGKILL; 10 s by default.
 	Grace time.Duration
 	// Log receives what operators should know; [slog.Default] by default.
@@ -54,6 +56,9 @@ type Kind struct {
 func New(cfg Config) *Kind {
 	if cfg.Grace == 0 {
 		cfg.Grace = 10 * time.Second
+	}
+	if cfg.Reconcile == 0 {
+		cfg.Reconcile = time.Minute
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()

@@ -38,9 +38,6 @@ const (
 	lookAgain = 2 * time.Millisecond
 )
 
-// reconcile is how often all programs are looked at, in one call, for ends that nobody told of.
-const reconcile = time.Minute
-
 // NewWatcher returns the watcher of kind's host.
 func NewWatcher(k *Kind, s store.Reader, b broker.Broker) *Watcher {
 	return &Watcher{kind: k, store: s, broker: b, exits: make(chan struct{}, 1)}
@@ -81,6 +78,7 @@ type watched struct {
 	killing bool
 	told    *ending   // its message has come; something of it may still be alive
 	since   time.Time // when it came
+	looked  bool      // it was probed since it came into monitor
 	missed  bool      // it was said that nobody can tell what has become of it
 }
 
@@ -125,11 +123,14 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 		return err
 	}
 	x.wake(ctx)
+	if err := x.takeIn(ctx); err != nil { // before the probe: a message is better evidence than a folder that is gone
+		return err
+	}
 	if err := x.probe(ctx, x.all()); err != nil {
 		return err
 	}
 	x.sweep(ctx)
-	tick := time.NewTicker(reconcile)
+	tick := time.NewTicker(cfg.Reconcile)
 	defer tick.Stop()
 	for {
 		if err := x.takeIn(ctx); err != nil {
@@ -161,7 +162,7 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 				return err
 			}
 		case <-x.soon.C:
-			if err := x.probe(ctx, x.leaving()); err != nil {
+			if err := x.probe(ctx, x.unsure()); err != nil {
 				return err
 			}
 		case <-tick.C:
@@ -263,6 +264,7 @@ func (x *watch) see(ctx context.Context, j job.Job) {
 		}
 		w = &watched{handle: *n.Handle}
 		x.jobs[j.ID] = w
+		x.soon.Reset(0) // it may have died before it came here
 	}
 	w.row = j
 	x.obey(ctx, w)
@@ -333,9 +335,9 @@ func (x *watch) wake(ctx context.Context) {
 
 func (x *watch) all() []*watched { return slices.Collect(maps.Values(x.jobs)) }
 
-// leaving returns the programs that have told their end.
-func (x *watch) leaving() []*watched {
-	return slices.DeleteFunc(x.all(), func(w *watched) bool { return w.told == nil })
+// unsure returns the programs that have told their end, and those that nobody has looked at yet.
+func (x *watch) unsure() []*watched {
+	return slices.DeleteFunc(x.all(), func(w *watched) bool { return w.told == nil && w.looked })
 }
 
 // probe looks at programs, all in one call. A program is over when nothing of it is alive: what it leaves behind would
@@ -355,6 +357,7 @@ func (x *watch) probe(ctx context.Context, list []*watched) error {
 	var over []ending
 	for i, s := range states {
 		w := list[i]
+		w.looked = true
 		switch {
 		case w.killing, s.State == runner.Active && w.told == nil:
 		case s.State == runner.Active && time.Since(w.since) < patience:
@@ -520,16 +523,19 @@ func (x *watch) finish(ctx context.Context, over []ending) error {
 			x.discard(ctx, o.name)
 		default:
 			// The row moved meanwhile, or the duty has gone to another. The row tells which.
-			if o.name != "" {
-				x.ends[o.name] = true
-			}
-			o.w.told = nil
 			rows, err := x.store.Find(ctx, []job.ID{o.w.row.ID})
 			if err != nil {
 				return x.unreachable(ctx, err)
 			}
 			for _, j := range rows {
 				x.see(ctx, j)
+			}
+			switch {
+			case x.jobs[o.w.row.ID] == o.w: // it stands as it stood: not at once again
+				o.w.looked, o.w.killing = false, false
+				x.soon.Reset(time.Second)
+			case o.name != "":
+				x.ends[o.name] = true
 			}
 		}
 	}

@@ -46,7 +46,7 @@ func (b *tasksBench) sql(ctx context.Context, dir string) (r taskRound, err erro
 	}
 	// The settings under which the store itself writes.
 	settings := url.Values{"_txlock": {"immediate"}, "_pragma": {
-		"journal_mode(wal)", "synchronous(full)", "temp_store(memory)", "cache_size(-65536)",
+		"journal_mode(wal)", "synchronous(full)", "temp_store(memory)", "cache_size(-8192)",
 		"wal_autocheckpoint(4000)", "journal_size_limit(67108864)",
 	}}
 	path := (&url.URL{Path: filepath.Join(dir, sqlite.File)}).EscapedPath()

@@ -183,8 +183,9 @@ func (s *Store) Statements() int64 { return s.statements.Load() }
 
 func dsn(path, mode string) string {
 	v := url.Values{"_txlock": {"immediate"}, "mode": {mode + "c"}}
+	// Each commit walks through the whole cache, so a large one costs more than it saves: the system's cache is behind it.
 	pragmas := []string{
-		"busy_timeout(10000)", "journal_mode(wal)", "synchronous(full)", "temp_store(memory)", "cache_size(-65536)",
+		"busy_timeout(10000)", "journal_mode(wal)", "synchronous(full)", "temp_store(memory)", "cache_size(-8192)",
 		"wal_autocheckpoint(4000)", "journal_size_limit(67108864)", "page_size(8192)",
 	}
 	if mode == "ro" {
