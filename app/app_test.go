@@ -54,6 +54,7 @@ type house struct {
 type parts struct {
 	app.Config
 	rows store.Reader // that the watcher reads
+	main store.Store  // that the service works on
 	deaf bool         // it is not told of children that died
 }
 
@@ -94,7 +95,7 @@ func (h *house) spool() string { return filepath.Join(h.dir, "ends") }
 
 // start runs a service in the house.
 func (h *house) start(change ...func(*parts)) {
-	p := parts{rows: h.store, Config: app.Config{
+	p := parts{rows: h.store, main: h.store, Config: app.Config{
 		Host: h.machine, Runner: h.runner, Files: fileslocal.FS{}, Spool: h.spool(),
 		Work: filepath.Join(h.dir, "work"), Archive: filepath.Join(h.dir, "archive"),
 		Grace: time.Second,
@@ -111,7 +112,7 @@ func (h *house) start(change ...func(*parts)) {
 	}
 	h.exited.Store(&tell)
 	svc := pawl.New(pawl.Config{
-		Store: h.store, Broker: bus, Principal: "ada", Machine: "m1",
+		Store: p.main, Broker: bus, Principal: "ada", Machine: "m1",
 		Kinds: map[string]engine.Kind{job.KindApp: mortal{h.kind}}, Duties: []engine.Duty{watcher.Duty()},
 	})
 	h.svc = svc

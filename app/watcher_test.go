@@ -347,3 +347,92 @@ func TestWhatAProgramLeavesRunning(t *testing.T) {
 		}
 	})
 }
+
+func TestWhatTheWatcherIsNotToldOf(t *testing.T) {
+	t.Run("a program that died before its job came into monitor", func(t *testing.T) {
+		l := &launcher{}
+		var h *house
+		l.launch = func(ctx context.Context, k runner.Key, p runner.Plan) (runner.Handle, error) {
+			handle, err := l.Runner.Launch(ctx, k, p)
+			h.poll("the end of the wrapper", func() bool {
+				lives, err := h.machine.Inspect(ctx, []host.Process{handle.Process})
+				return err != nil || lives[0] == host.Gone
+			})
+			return handle, err
+		}
+		h = open(t, launching(l))
+		j := h.end(h.submit(shell(`rm -rf "$PAWL_JOB_DIR"`)))
+		if j.State != job.Failed || j.Code != job.ProgramLost {
+			t.Fatalf("%s %s %s", j.State, j.Code, j.Message)
+		}
+	})
+	t.Run("a program whose message came while nobody watched, and whose folder is gone", func(t *testing.T) {
+		h := open(t)
+		gate := h.gate()
+		id := h.submit(scripted(`read line < "$0"`, gate))
+		h.until(id, state(job.Running))
+		h.stop()
+		h.pass(gate)
+		name := runner.EndName(runner.Key{Job: id, Attempt: 1, Launch: 1}, 0)
+		h.poll("the message", func() bool { return exists(h.spool(), name) })
+		if err := os.RemoveAll(h.handle(id).Dir); err != nil {
+			t.Fatal(err)
+		}
+		h.start()
+		if j := h.end(id); j.State != job.Finished {
+			t.Fatalf("%s %s %s", j.State, j.Code, j.Message)
+		}
+	})
+	t.Run("a job of which no hint came", func(t *testing.T) {
+		h := open(t, deaf, func(p *parts) {
+			p.Reconcile = 10 * time.Millisecond
+			p.rows = forgetful{p.rows}
+		})
+		id := h.submit(shell(`rm -rf "$PAWL_JOB_DIR"`)) // no message either
+		if j := h.end(id); j.State != job.Failed || j.Code != job.ProgramLost {
+			t.Fatalf("%s %s %s", j.State, j.Code, j.Message)
+		}
+	})
+}
+
+// forgetful rows are read in full only where all are asked for.
+type forgetful struct{ store.Reader }
+
+func (f forgetful) Watched(ctx context.Context, machine string, since time.Time) ([]job.Job, error) {
+	if !since.IsZero() {
+		return nil, nil
+	}
+	return f.Reader.Watched(ctx, machine, since)
+}
+
+// refusing refuses for good what duties decide.
+type refusing struct {
+	store.Store
+	asked chan time.Time
+}
+
+func (r refusing) Apply(ctx context.Context, changes []job.Change) ([]store.Applied, store.Effects, error) {
+	if changes[0].From.Fence.Duty == "" {
+		return r.Store.Apply(ctx, changes)
+	}
+	select {
+	case r.asked <- time.Now():
+	case <-ctx.Done():
+	}
+	return nil, store.Effects{}, job.Errorf(job.Internal, "refused")
+}
+
+func TestAnEndThatIsRefused(t *testing.T) {
+	asked := make(chan time.Time)
+	h := open(t, func(p *parts) { p.main = refusing{p.main, asked} })
+	id := h.submit(shell(`true`))
+	first, second := <-asked, <-asked
+	if d := second.Sub(first); d < time.Second/2 {
+		t.Errorf("asked again after %s", d)
+	}
+	h.stop()
+	h.start()
+	if j := h.end(id); j.State != job.Finished {
+		t.Fatalf("%s %s %s", j.State, j.Code, j.Message)
+	}
+}
