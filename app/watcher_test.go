@@ -388,6 +388,7 @@ func TestWhatTheWatcherIsNotToldOf(t *testing.T) {
 			p.Reconcile = 10 * time.Millisecond
 			p.rows = forgetful{p.rows}
 		})
+		h.end(h.submit(shell(`true`)))                  // from now on the watcher asks for what is new
 		id := h.submit(shell(`rm -rf "$PAWL_JOB_DIR"`)) // no message either
 		if j := h.end(id); j.State != job.Failed || j.Code != job.ProgramLost {
 			t.Fatalf("%s %s %s", j.State, j.Code, j.Message)
