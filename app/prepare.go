@@ -104,6 +104,7 @@ func (k *Kind) stageInputs(ctx context.Context, s *sheet) engine.Outcome {
 	if err := k.cfg.Host.Files().Put(ctx, path.Join(s.dir, stockFile), bytes.NewReader(b), files.PutOptions{NoSync: true}); err != nil {
 		return trouble(ctx, job.StagingFailed, fmt.Errorf("write the list of what was staged: %w", err))
 	}
+	crash.At("stage.listed")
 	return engine.Next(job.StagingJob)
 }
 

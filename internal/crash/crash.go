@@ -40,6 +40,7 @@ var points = []string{
 	"stage.copied",    // an input is copied
 	"stage.described", // the job's description is in its folder
 	"stage.folder",    // the job's folder is made
+	"stage.listed",    // what was staged is written down
 
 	// Before an operation of the store, and after it: it is durable and nobody was told.
 	"store.apply.after", "store.apply.before",
