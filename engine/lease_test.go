@@ -1,0 +1,205 @@
+package engine_test
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// frozen registers the kind freeze, whose handler ignores its context the first time it is called. Its result is how
+// often it was called.
+func (w *world) frozen() *frozen {
+	f := &frozen{thaw: make(chan none)}
+	pawl.Handle(w.svc, "freeze", func(ctx context.Context, _ *pawl.Task[int]) (int64, error) {
+		n := f.runs.Add(1)
+		if n == 1 {
+			context.AfterFunc(ctx, func() { f.causes.add(context.Cause(ctx)) })
+			<-f.thaw
+		}
+		return n, nil
+	})
+	return f
+}
+
+type frozen struct {
+	runs   atomic.Int64
+	causes causes
+	thaw   chan none
+}
+
+// TestLeaseLost: the store cannot be reached for longer than a lease.
+func TestLeaseLost(t *testing.T) {
+	const outage = 40 * time.Second // of a lease of 15
+	down := func(calls ...string) func() fault {
+		return func() fault {
+			until := time.Now().Add(outage)
+			return func(_ context.Context, call string, _ any) error {
+				if time.Now().Before(until) && (calls == nil || slices.Contains(calls, call)) {
+					return errDown
+				}
+				return nil
+			}
+		}
+	}
+	for _, row := range []struct {
+		name  string
+		fault func() fault
+	}{
+		{"nothing is answered", down()},
+		{"no renewal is answered", down("renew")},
+		{"nothing can be committed", down("apply")},
+		{"calls hang", func() fault {
+			until := time.Now().Add(outage)
+			return func(ctx context.Context, _ string, _ any) error {
+				select {
+				case <-ctx.Done():
+					return ctx.Err()
+				case <-time.After(time.Until(until)):
+					return nil
+				}
+			}
+		}},
+		{"claims hang, and nothing else is answered", func() fault {
+			refuse := down()()
+			until := time.Now().Add(outage)
+			return func(ctx context.Context, call string, arg any) error {
+				if call != "claim" {
+					return refuse(ctx, call, arg)
+				}
+				select {
+				case <-ctx.Done():
+					return ctx.Err()
+				case <-time.After(time.Until(until)):
+					return nil
+				}
+			}
+		}},
+	} {
+		t.Run("all jobs end after an outage in which "+row.name, func(t *testing.T) {
+			bubble(t, pawl.Config{Slots: map[job.Lane]int{job.LaneTask: 5}}, func(w *world) {
+				c, letGo := w.hold()
+				var y tally
+				pawl.Handle(w.svc, "task", func(_ context.Context, task *pawl.Task[int]) (none, error) {
+					defer y.enter(task.Job.ID)()
+					time.Sleep(time.Second)
+					return none{}, nil
+				})
+				w.start()
+				held := w.submit("hold", 3)
+				w.at(held[2], job.Running, job.Worker)
+				w.store.fail(row.fault(), nil)
+				tasks := w.submit("task", 20)
+				time.Sleep(20 * time.Second)
+				synctest.Wait()
+				c.are(t, 3, pawl.ErrLeaseLost)
+				time.Sleep(outage)
+				close(letGo)
+				w.finish(job.Finished, held...)
+				w.finish(job.Finished, tasks...)
+				for _, id := range held {
+					if j := w.job(id); j.Attempt != 1 || j.Recoveries < 1 { // each session that is lost counts
+						t.Errorf("attempt %d, %d recoveries", j.Attempt, j.Recoveries)
+					}
+				}
+			})
+		})
+	}
+
+	t.Run("a step that ignores it writes nothing and holds up nobody", func(t *testing.T) {
+		bubble(t, pawl.Config{Slots: map[job.Lane]int{job.LaneTask: 1}}, func(w *world) {
+			f := w.frozen()
+			w.start()
+			id := w.submit("freeze", 1)[0]
+			w.at(id, job.Running, job.Worker)
+			w.store.fail(down()(), nil)
+			time.Sleep(20 * time.Second)
+			synctest.Wait()
+			f.causes.are(t, 1, pawl.ErrLeaseLost)
+			w.finish(job.Finished, id)
+			path := w.path(id)
+			close(f.thaw)
+			synctest.Wait()
+			if diff := cmp.Diff(path, w.path(id)); diff != "" {
+				t.Errorf("it wrote: %s", diff)
+			}
+			if j := w.job(id); string(j.Result) != "2" {
+				t.Errorf("result %s, want that of the second run", j.Result)
+			}
+		})
+	})
+
+	t.Run("a short outage costs nothing", func(t *testing.T) {
+		bubble(t, pawl.Config{}, func(w *world) {
+			c, letGo := w.hold()
+			w.start()
+			ids := w.submit("hold", 3)
+			w.at(ids[2], job.Running, job.Worker)
+			until := time.Now().Add(9 * time.Second)
+			w.store.fail(func(context.Context, string, any) error {
+				if time.Now().Before(until) {
+					return errDown
+				}
+				return nil
+			}, nil)
+			time.Sleep(time.Minute)
+			c.are(t, 0, nil)
+			close(letGo)
+			w.finish(job.Finished, ids...)
+			if j := w.job(ids[0]); j.Recoveries != 0 {
+				t.Errorf("%d recoveries", j.Recoveries)
+			}
+		})
+	})
+
+	t.Run("an expiry that cannot be carried out keeps no renewal waiting", func(t *testing.T) {
+		bubble(t, pawl.Config{}, func(w *world) {
+			c, letGo := w.hold()
+			w.store.fail(func(_ context.Context, call string, _ any) error {
+				if call == "expire" {
+					return errDown
+				}
+				return nil
+			}, nil)
+			w.start()
+			id := w.submit("hold", 1)[0]
+			time.Sleep(2 * time.Minute)
+			c.are(t, 0, nil)
+			close(letGo)
+			w.finish(job.Finished, id)
+		})
+	})
+
+	t.Run("the jobs of a dead process are taken up when its lease ends", func(t *testing.T) {
+		bubble(t, pawl.Config{}, func(w *world) {
+			_, letGo := w.hold()
+			close(letGo)
+			ids := w.submit("hold", 3)
+			dead := store.Session{ID: job.NewID(), Process: "dead", Lease: time.Minute}
+			ctx := context.Background()
+			if err := w.store.Begin(ctx, dead); err != nil {
+				t.Fatal(err)
+			}
+			_, err := w.store.Claim(ctx, store.Claim{
+				ID: job.NewID(), Session: dead.ID, Queues: []string{job.DefaultQueue}, Kinds: []string{"hold"}, Slots: map[job.Lane]int{job.LaneTask: 9},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			w.start()
+			w.finish(job.Finished, ids...)
+			if took := time.Since(began); took < time.Minute || took > time.Minute+10*time.Millisecond {
+				t.Errorf("it took %v, want a minute and a little", took)
+			}
+		})
+	})
+}

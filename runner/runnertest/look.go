@@ -1,0 +1,149 @@
+package runnertest
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"path"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
+)
+
+func probe(t *testing.T, b Bench) {
+	k, p := b.newJob(t, "exit 3")
+	ended, _ := b.run(t, k, p)
+	b.settled(t, ended)
+	k, p = b.newJob(t, "exec sleep 1000")
+	active := b.launch(t, k, p)
+	k, p = b.newJob(t, "exec sleep 1000")
+	lost := b.launch(t, k, p)
+	b.kill(t, lost)
+	recycled := active
+	recycled.Process.Start--
+	reboot := active
+	reboot.Process.Boot = "00000000-0000-0000-0000-000000000000"
+	elsewhere := active
+	elsewhere.Host = "another"
+
+	var hs []runner.Handle
+	var want []runner.State
+	for range 20 {
+		hs = append(hs, ended, active, lost, recycled, reboot, elsewhere)
+		want = append(want, runner.Ended, runner.Active, runner.Lost, runner.Lost, runner.Lost, runner.Unknown)
+	}
+	all, err := b.Runner.Probe(t.Context(), hs)
+	must(t, err)
+	var got []runner.State
+	for _, s := range all {
+		got = append(got, s.State)
+		if (s.End != nil) != (s.State == runner.Ended) || s.End != nil && s.End.Code != 3 {
+			t.Errorf("status %+v", s)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Probe (-want +got):\n%s", diff)
+	}
+	if all, err := b.Runner.Probe(t.Context(), nil); err != nil || len(all) != 0 {
+		t.Errorf("Probe of none: %v, %v", all, err)
+	}
+}
+
+func away(t *testing.T, b Bench) {
+	k, p := b.newJob(t, "exit 3")
+	h, _ := b.run(t, k, p)
+	b.settled(t, h)
+	// A folder above that is not there may be a file system that is not mounted. One that is there without the job's says
+	// that this one was removed.
+	for _, c := range []struct {
+		dir  string
+		want runner.State
+	}{{path.Dir(p.Dir), runner.Unknown}, {p.Dir, runner.Lost}, {path.Join(p.Dir, runner.Folder), runner.Lost}} {
+		must(t, b.Host.Files().Rename(t.Context(), c.dir, c.dir+".away"))
+		if s := b.state(t, h); s != c.want {
+			t.Errorf("without %s it is %s, want %s", c.dir, s, c.want)
+		}
+		must(t, b.Host.Files().Rename(t.Context(), c.dir+".away", c.dir))
+		if s := b.state(t, h); s != runner.Ended {
+			t.Errorf("with its folder it is %s", s)
+		}
+	}
+}
+
+func clean(t *testing.T, b Bench) {
+	k, p := b.newJob(t, "touch result")
+	h, _ := b.run(t, k, p)
+	b.settled(t, h)
+	for range 2 {
+		must(t, b.Runner.Clean(t.Context(), k, p.Dir))
+		if b.exists(t, path.Join(p.Dir, runner.Folder)) || b.exists(t, path.Join(b.Spool, runner.EndName(k, 0))) {
+			t.Error("something is left")
+		}
+		if !b.exists(t, p.Dir+"/result") {
+			t.Error("the program's own file is gone")
+		}
+	}
+	k.Launch++
+	if _, err := b.Runner.Launch(t.Context(), k, p); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("launched in a cleaned folder: %v", err)
+	}
+}
+
+func noFolder(t *testing.T, b Bench) {
+	k, p := b.newJob(t, "true")
+	must(t, b.Host.Files().Remove(t.Context(), p.Dir))
+	if _, err := b.Runner.Launch(t.Context(), k, p); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Launch: %v", err)
+	}
+	if _, err := b.Runner.Settle(t.Context(), k, p.Dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Settle: %v", err)
+	}
+	if b.exists(t, p.Dir) {
+		t.Error("the folder was made")
+	}
+}
+
+func invalid(t *testing.T, b Bench) {
+	k, good := b.newJob(t, "true")
+	fault := func(edit func(*runner.Plan)) runner.Plan {
+		p := good
+		p.Env = maps.Clone(p.Env)
+		edit(&p)
+		return p
+	}
+	for name, p := range map[string]runner.Plan{
+		"no program":          fault(func(p *runner.Plan) { p.Argv = nil }),
+		"an empty program":    fault(func(p *runner.Plan) { p.Argv = []string{""} }),
+		"a NUL":               fault(func(p *runner.Plan) { p.Argv = []string{"true", "a\x00b"} }),
+		"a NUL in a value":    fault(func(p *runner.Plan) { p.Env = map[string]string{"A": "\x00"} }),
+		"a variable's name":   fault(func(p *runner.Plan) { p.Env = map[string]string{"A;id": "1"} }),
+		"an empty name":       fault(func(p *runner.Plan) { p.Env = map[string]string{"": "1"} }),
+		"a relative folder":   fault(func(p *runner.Plan) { p.Dir = "x" }),
+		"no stdout":           fault(func(p *runner.Plan) { p.Stdout = "" }),
+		"no stderr":           fault(func(p *runner.Plan) { p.Stderr = "" }),
+		"a NUL in the stdout": fault(func(p *runner.Plan) { p.Stdout = "\x00" }),
+	} {
+		if _, err := b.Runner.Launch(t.Context(), k, p); job.KindOf(err) != job.Invalid {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, bad := range []runner.Key{{}, {Job: k.Job, Attempt: 1}, {Job: k.Job, Launch: 1}, {Attempt: 1, Launch: 1}, {Job: k.Job, Attempt: -1, Launch: 1}} {
+		_, launch := b.Runner.Launch(t.Context(), bad, good)
+		_, settle := b.Runner.Settle(t.Context(), bad, good.Dir)
+		for call, err := range map[string]error{"Launch": launch, "Settle": settle, "Clean": b.Runner.Clean(t.Context(), bad, good.Dir)} {
+			if job.KindOf(err) != job.Invalid {
+				t.Errorf("%s of %+v: %v", call, bad, err)
+			}
+		}
+	}
+	if err := b.Runner.Kill(t.Context(), runner.Handle{Key: k, Host: "another", Dir: good.Dir}, 0); job.KindOf(err) != job.Invalid {
+		t.Errorf("Kill on another host: %v", err)
+	}
+	infos, err := b.Host.Files().List(t.Context(), path.Join(good.Dir, runner.Folder))
+	if err != nil || len(infos) != 0 {
+		t.Errorf("something was touched: %v, %v", infos, err)
+	}
+}

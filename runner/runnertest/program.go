@@ -1,0 +1,131 @@
+package runnertest
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/runner"
+)
+
+func runs(t *testing.T, b Bench) {
+	k, p := b.newJob(t, `pwd; cat; echo "$1" >&2`, "to stderr")
+	h, e := b.run(t, k, p)
+	if out, errs := b.read(t, p.Dir+"/stdout"), b.read(t, p.Dir+"/stderr"); out != p.Dir+"\n" || errs != "to stderr\n" {
+		t.Errorf("stdout %q, stderr %q", out, errs)
+	}
+	if e.Code != 0 || e.Key != k || e.Run != 0 || e.Token != h.Token || e.Boot != h.Process.Boot || e.Ended.IsZero() {
+		t.Errorf("end %+v of handle %+v", e, h)
+	}
+	if s := b.settled(t, h); s != runner.Ended {
+		t.Errorf("state %s", s)
+	}
+	all, err := b.Runner.Probe(t.Context(), []runner.Handle{h})
+	must(t, err)
+	if diff := cmp.Diff(runner.Status{State: runner.Ended, End: &e}, all[0]); diff != "" {
+		t.Errorf("Probe (-want +got):\n%s", diff)
+	}
+	// A handle is good after a restart.
+	text, err := json.Marshal(h)
+	must(t, err)
+	var again runner.Handle
+	must(t, json.Unmarshal(text, &again))
+	if diff := cmp.Diff(h, again); diff != "" {
+		t.Errorf("handle as JSON (-want +got):\n%s", diff)
+	}
+	must(t, b.Runner.Kill(t.Context(), again, time.Hour)) // nothing is left: it does not wait
+}
+
+func codes(t *testing.T, b Bench) {
+	for script, code := range map[string]int{"exit 0": 0, "exit 3": 3, "exit 255": 255, "kill -TERM $$": 128 + 15, "kill -KILL $$": 128 + 9, "kill -SEGV $$": 128 + 11} {
+		k, p := b.newJob(t, script)
+		if _, e := b.run(t, k, p); e.Code != code {
+			t.Errorf("%s: code %d, want %d", script, e.Code, code)
+		}
+	}
+}
+
+func cannotStart(t *testing.T, b Bench) {
+	for name, test := range map[string]struct {
+		argv0 string
+		code  int
+		says  []string
+	}{
+		"a program that is not there":    {"/nowhere/absent", 127, []string{"absent", "not found", "No such file"}},
+		"one that is not in PATH":        {"pawl-absent", 127, []string{"absent", "not found"}},
+		"one with an option's name":      {"-x", 127, []string{"-x"}},
+		"a shell's own word":             {"if", 127, []string{"if"}},
+		"a file that is not executable":  {"./plain", 126, []string{"ermission"}},
+		"a name that is two words":       {"true false", 127, []string{"true false"}},
+		"a name that looks like setting": {"A=b", 127, []string{"A=b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k, p := b.newJob(t, "")
+			must(t, b.Host.Files().Put(t.Context(), path.Join(p.Dir, "plain"), strings.NewReader("x"), files.PutOptions{Mode: 0o644}))
+			p.Argv = []string{test.argv0, "x"}
+			_, e := b.run(t, k, p)
+			says := b.read(t, p.Dir+"/stderr")
+			if e.Code != test.code || !slices.ContainsFunc(test.says, func(s string) bool { return strings.Contains(says, s) }) {
+				t.Errorf("code %d, want %d; stderr %q", e.Code, test.code, says)
+			}
+		})
+	}
+}
+
+func intact(t *testing.T, b Bench) {
+	t.Run("arguments", func(t *testing.T) {
+		k, p := b.newJob(t, "")
+		p.Argv = append([]string{"./own 'program'"}, strange...)
+		must(t, b.Host.Files().Put(t.Context(), path.Join(p.Dir, "own 'program'"), strings.NewReader("#!/bin/sh\nprintf '%s\\000' \"$@\"\n"), files.PutOptions{Mode: 0o755}))
+		p.Stdout, p.Stderr = "-it's $(out)\n", "e r r"
+		if _, e := b.run(t, k, p); e.Code != 0 {
+			t.Errorf("code %d; stderr %q", e.Code, b.read(t, p.Dir+"/e r r"))
+		}
+		if diff := cmp.Diff(append(slices.Clone(strange), ""), strings.Split(b.read(t, p.Dir+"/-it's $(out)\n"), "\x00")); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+	t.Run("environment", func(t *testing.T) {
+		env := map[string]string{
+			"PATH": "/opt/pawl-test:/usr/bin:/bin", "IFS": "ab", "HOME": "/some where", "LC_ALL": "C", "lower_1": "x",
+			// Shells give these a meaning of their own.
+			"UID": "x y", "EUID": "1", "PPID": "1", "OPTIND": "abc", "LINENO": "x", "RANDOM": "r", "SECONDS": "s", "SHELLOPTS": "o",
+			"BASH_VERSINFO": "v", "PS4": "$(id)", "ENV": "/nowhere", "CDPATH": "/", "GROUPS": "g",
+		}
+		for i, s := range strange {
+			env[fmt.Sprintf("STRANGE_%d", i)] = s
+		}
+		k, p := b.newJob(t, "")
+		p.Env, p.Argv = env, []string{"cat", "/proc/self/environ"} // a shell would not show it as it was given
+		if _, e := b.run(t, k, p); e.Code != 0 {
+			t.Errorf("code %d; stderr %q", e.Code, b.read(t, p.Dir+"/stderr"))
+		}
+		got := map[string]string{}
+		for v := range strings.SplitSeq(b.read(t, p.Dir+"/stdout"), "\x00") {
+			name, value, _ := strings.Cut(v, "=")
+			if _, ok := env[name]; ok {
+				got[name] = value
+			}
+		}
+		if diff := cmp.Diff(env, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+func oneOutput(t *testing.T, b Bench) {
+	k, p := b.newJob(t, "echo one; echo two >&2; echo three")
+	p.Stdout, p.Stderr = "log", "./log"
+	must(t, b.Host.Files().Put(t.Context(), path.Join(p.Dir, "log"), strings.NewReader("what an earlier attempt wrote\n"), files.PutOptions{}))
+	b.run(t, k, p)
+	if got := b.read(t, p.Dir+"/log"); got != "one\ntwo\nthree\n" {
+		t.Errorf("log %q", got)
+	}
+}
