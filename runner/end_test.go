@@ -98,7 +98,7 @@ func TestNamesOfNoEnd(t *testing.T) {
 }
 
 func TestHandleJSON(t *testing.T) {
-	want := Handle{Key: testKey(t), Host: "machine", Dir: "/work/a b", Token: "TOKEN", Process: host.Process{PID: 4711, Start: 1 << 60, Boot: "b"}}
+	want := Handle{Key: testKey(t), Host: "machine", Dir: "/jobs/a b", Token: "TOKEN", Process: host.Process{PID: 4711, Start: 1 << 60, Boot: "b"}}
 	text, err := json.Marshal(want)
 	if err != nil {
 		t.Fatal(err)

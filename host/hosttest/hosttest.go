@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -77,7 +78,7 @@ func (f fixture) command(argv ...string) host.Command {
 func (f fixture) kill(t *testing.T, p host.Process) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
-	until(t, "killed processes are gone", func() bool {
+	Until(t, "killed processes are gone", func() bool {
 		must(t, f.host.Signal(ctx, p, syscall.SIGKILL))
 		lives, err := f.host.Inspect(ctx, []host.Process{p})
 		must(t, err)
@@ -163,7 +164,7 @@ func appended(t *testing.T, f fixture) {
 		c.Stderr = c.Stdout
 		p, err := f.host.Start(t.Context(), c)
 		must(t, err)
-		until(t, "it ends", func() bool { return f.life(t, p) == host.Gone })
+		Until(t, "it ends", func() bool { return f.life(t, p) == host.Gone })
 		if got, want := f.read(t, "out"), strings.Repeat("out\nerr\n", i+1); got != want {
 			t.Errorf("output %q, want %q", got, want)
 		}
@@ -267,7 +268,7 @@ func zombie(t *testing.T, f fixture) {
 	wait("pid")
 	pid, err := strconv.Atoi(strings.TrimSpace(f.read(t, "pid")))
 	must(t, err)
-	until(t, "the child is a zombie", func() bool { return f.stat(t, pid).state == "Z" })
+	Until(t, "the child is a zombie", func() bool { return f.stat(t, pid).state == "Z" })
 	boot, err := f.host.Boot(t.Context())
 	must(t, err)
 	p := host.Process{PID: pid, Start: f.stat(t, pid).start, Boot: boot}
@@ -281,7 +282,7 @@ func orphaned(t *testing.T, f fixture) {
 	wait := f.appears(t)
 	p := f.sh(t, `(trap '' TERM; : >ready; while :; do sleep 1000; done) & exit`)
 	wait("ready")
-	until(t, "the leader is dead", func() bool { return f.life(t, p) != host.Alive })
+	Until(t, "the leader is dead", func() bool { return f.life(t, p) != host.Alive })
 	must(t, f.host.Signal(t.Context(), p, syscall.SIGTERM))
 	if l := f.life(t, p); l != host.Orphaned {
 		t.Errorf("%s, want orphaned", l)
@@ -296,7 +297,7 @@ func orphaned(t *testing.T, f fixture) {
 
 func ownGroup(t *testing.T, f fixture) {
 	p := f.sh(t, `timeout 1000 sleep 1000 & exit`)
-	until(t, "the leader is dead", func() bool { return f.life(t, p) != host.Alive })
+	Until(t, "the leader is dead", func() bool { return f.life(t, p) != host.Alive })
 	if l := f.life(t, p); l != host.Orphaned {
 		t.Errorf("%s, want orphaned", l)
 	}
@@ -306,12 +307,12 @@ func ownGroup(t *testing.T, f fixture) {
 func stopped(t *testing.T, f fixture) {
 	p := f.sh(t, "exec sleep 1000")
 	must(t, f.host.Signal(t.Context(), p, syscall.SIGSTOP))
-	until(t, "it is stopped", func() bool { return f.stat(t, p.PID).state == "T" })
+	Until(t, "it is stopped", func() bool { return f.stat(t, p.PID).state == "T" })
 	if l := f.life(t, p); l != host.Alive {
 		t.Errorf("stopped, it is %s", l)
 	}
 	must(t, f.host.Signal(t.Context(), p, syscall.SIGCONT))
-	until(t, "it goes on", func() bool { return f.stat(t, p.PID).state == "S" })
+	Until(t, "it goes on", func() bool { return f.stat(t, p.PID).state == "S" })
 }
 
 func many(t *testing.T, f fixture) {
@@ -370,7 +371,7 @@ func watch(t *testing.T, f fixture) {
 func watchThenList(t *testing.T, f fixture) {
 	const n = 200
 	f.sh(t, `i=0; while [ $i -lt $1 ]; do : >temp; mv temp n$i; i=$((i+1)); done`, strconv.Itoa(n))
-	until(t, "some names are there", func() bool {
+	Until(t, "some names are there", func() bool {
 		_, err := f.fs.Stat(t.Context(), path.Join(f.dir, "n3"))
 		return err == nil
 	})
@@ -454,10 +455,11 @@ func (f fixture) stat(t *testing.T, pid int) stat {
 	return stat{state: fields[0], start: start}
 }
 
-// until waits for what no event announces.
-func until(t *testing.T, what string, done func() bool) {
+// Until waits for what no event announces, for a minute at most. It does not sleep: what it waits for is a matter of
+// milliseconds.
+func Until(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !done(); runtime.Gosched() {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited a minute until %s", what)
 		}

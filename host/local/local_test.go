@@ -11,7 +11,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -295,15 +294,13 @@ ctypes.CDLL(None).syscall(60, 0)`) // exit(2) of one thread, on amd64
 	if runtime.GOARCH != "amd64" {
 		t.Skip("the number of exit(2) is amd64's")
 	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	hosttest.Until(t, "the first thread is a zombie", func() bool {
 		s, err := readStat(p.PID)
-		if err != nil || time.Now().After(deadline) {
-			t.Fatalf("%+v, %v", s, err)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if s.state == 'Z' {
-			break
-		}
-	}
+		return s.state == 'Z'
+	})
 	if lives, err := h.Inspect(t.Context(), []host.Process{p}); err != nil || lives[0] != host.Alive {
 		t.Errorf("%v, %v", lives, err)
 	}

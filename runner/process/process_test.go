@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/pawl-jobs/pawl/host/hosttest"
 	"github.com/pawl-jobs/pawl/host/local"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
@@ -105,14 +106,12 @@ func (b bench) state(t *testing.T, h runner.Handle) runner.State {
 // leaves waits until a launch is no longer in a state.
 func (b bench) leaves(t *testing.T, h runner.Handle, s runner.State) runner.State {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		if now := b.state(t, h); now != s {
-			return now
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("it is %s after a minute", s)
-		}
-	}
+	var now runner.State
+	hosttest.Until(t, "it is no longer "+string(s), func() bool {
+		now = b.state(t, h)
+		return now != s
+	})
+	return now
 }
 
 // watch returns a function that waits for a name in a folder.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/host/hosttest"
 	"github.com/pawl-jobs/pawl/runner"
 )
 
@@ -124,7 +125,7 @@ func suspend(t *testing.T, b Bench) {
 	}
 	for range 2 {
 		must(t, s.Suspend(t.Context(), h))
-		until(t, "the program is stopped", stopped)
+		hosttest.Until(t, "the program is stopped", stopped)
 	}
 	if st := b.state(t, h); st != runner.Active {
 		t.Errorf("suspended, it is %s", st)

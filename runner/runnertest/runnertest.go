@@ -9,10 +9,10 @@ import (
 	"path"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/host/hosttest"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 )
@@ -140,7 +140,7 @@ func (b Bench) state(t *testing.T, h runner.Handle) runner.State {
 // settled waits until nothing of a launch is under way and returns its state.
 func (b Bench) settled(t *testing.T, h runner.Handle) (s runner.State) {
 	t.Helper()
-	until(t, "the wrapper is gone", func() bool {
+	hosttest.Until(t, "the wrapper is gone", func() bool {
 		s = b.state(t, h)
 		return s != runner.Active
 	})
@@ -151,16 +151,6 @@ func (b Bench) settled(t *testing.T, h runner.Handle) (s runner.State) {
 var strange = []string{
 	"", " ", "a b", "it's", `'`, `"quoted"`, "new\nline\n", "\r\n\t", "$HOME", "${HOME}", "`id`", "$(id)", "-n", "--", "*", "[a]",
 	`back\slash\`, `\'`, "ümläut", "\xff\xfe", ";", "&", "|", ">x", "#", "~", "!", "%s", strings.Repeat("long ", 20_000),
-}
-
-// until waits for what no event announces.
-func until(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited a minute until %s", what)
-		}
-	}
 }
 
 func must(t *testing.T, err error) {
