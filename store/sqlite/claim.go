@@ -111,20 +111,16 @@ func (t *tx) heads(c store.Claim, lane job.Lane) ([]row, error) {
 // named returns those of the jobs that c names which it may claim.
 func (t *tx) named(c store.Claim, lane job.Lane) ([]row, error) {
 	var found []row
-	for _, id := range c.Jobs {
-		err := t.query(`SELECT `+withSpec+` FROM jobs j JOIN specs s ON s.seq = j.seq WHERE j.id = ?`, func(v []driver.Value) error {
+	err := t.query(`SELECT `+withSpec+` FROM json_each(?) e CROSS JOIN jobs j ON j.id = unhex(e.value, '-') JOIN specs s ON s.seq = j.seq`,
+		func(v []driver.Value) error {
 			r := scanSpec(v)
 			if r.Custody == job.Ready && r.Lane == lane && (r.Machine == "" || r.Machine == c.Machine) &&
 				slices.Contains(c.Queues, r.Queue) && slices.Contains(c.Kinds, r.Kind) {
 				found = append(found, r)
 			}
 			return nil
-		}, blob(id))
-		if err != nil {
-			return nil, err
-		}
-	}
-	return found[:min(max(0, c.Slots[lane]), len(found))], nil
+		}, idList(c.Jobs))
+	return found[:min(max(0, c.Slots[lane]), len(found))], err
 }
 
 // claim moves a ready job into the session's custody.

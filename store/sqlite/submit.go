@@ -80,26 +80,24 @@ func (t *tx) byKey(sub store.Submission, digest []byte) (answers []store.Submitt
 	}
 	answers = []store.Submitted{}
 	for b := range slices.Chunk(ids, 16) {
-		rs, err := t.rows(`SELECT `+columns+` FROM jobs j WHERE id = ?`, b)
-		if err != nil {
-			return nil, err
-		}
-		a := store.Submitted{ID: job.ID(b), Existed: true}
-		if len(rs) == 1 {
-			a.Place = rs[0].Place
-		}
-		answers = append(answers, a)
+		answers = append(answers, store.Submitted{ID: job.ID(b), Existed: true})
 	}
-	return answers, nil
+	rows, err := t.find(idsOf(answers))
+	for i, a := range answers {
+		if r := rows[a.ID]; r != nil {
+			answers[i].Place = r.Place
+		}
+	}
+	return answers, err
 }
 
 // submit inserts one job, or finds the one that is there already.
 func (t *tx) submit(sub *store.Submission, n *store.New, eff *store.Effects) (store.Submitted, error) {
 	j := n.Job
 	if j.ExternalID != "" {
-		a, err := t.byExternalID(sub.Tenant, &j, n.Fingerprint)
-		if err != nil || a != nil {
-			return orZero(a), err
+		a, known, err := t.byExternalID(sub.Tenant, &j, n.Fingerprint)
+		if err != nil || known {
+			return a, err
 		}
 	}
 	keys := slices.Clone(n.Unique)
@@ -214,18 +212,25 @@ func strongest(after []store.After) []store.After {
 
 // prerequisites counts in j what it waits for. broken is a prerequisite that has ended otherwise than needed.
 func (t *tx) prerequisites(tenant string, j *job.Job, after []store.After) (broken *job.Job, err error) {
+	if len(after) == 0 {
+		return nil, nil
+	}
+	ids := make([]job.ID, len(after))
+	for i, a := range after {
+		ids[i] = a.Job
+	}
+	rows, err := t.find(ids)
+	if err != nil {
+		return nil, err
+	}
 	for _, a := range after {
-		rs, err := t.rows(`SELECT `+columns+` FROM jobs j WHERE id = ?`, blob(a.Job))
-		if err != nil {
-			return nil, err
-		}
-		switch {
-		case len(rs) == 0 || rs[0].Tenant != tenant:
+		switch r := rows[a.Job]; {
+		case r == nil || r.Tenant != tenant:
 			return nil, job.Errorf(job.Invalid, "after: there is no job %s: name a job that was submitted before", a.Job)
-		case !rs[0].State.Terminal():
+		case !r.State.Terminal():
 			j.Needs++
-		case !a.Need.Met(rs[0].State):
-			broken = &rs[0].Job
+		case !a.Need.Met(r.State):
+			broken = &r.Job
 		}
 	}
 	return broken, nil
@@ -239,17 +244,17 @@ func unmet(j, prerequisite *job.Job) job.Change {
 	}}}
 }
 
-// byExternalID answers with the job that has j's external id; nil: there is none.
-func (t *tx) byExternalID(tenant string, j *job.Job, fingerprint [32]byte) (a *store.Submitted, err error) {
+// byExternalID answers with the job that has j's external id, if there is one.
+func (t *tx) byExternalID(tenant string, j *job.Job, fingerprint [32]byte) (a store.Submitted, known bool, err error) {
 	err = t.query(`SELECT j.id, j.state, j.custody, s.fingerprint FROM jobs j JOIN specs s ON s.seq = j.seq
 		WHERE j.tenant = ? AND j.external_id = ?`, func(v []driver.Value) error {
 		if was, _ := v[3].([]byte); !bytes.Equal(was, fingerprint[:]) {
 			return job.Errorf(job.Conflict, "external_id %q belongs to job %s, which was another request: use a new one", j.ExternalID, id(v[0]))
 		}
-		a = &store.Submitted{ID: id(v[0]), Place: job.Place{State: job.State(text(v[1])), Custody: job.Custody(text(v[2]))}, Existed: true}
+		known, a = true, store.Submitted{ID: id(v[0]), Place: job.Place{State: job.State(text(v[1])), Custody: job.Custody(text(v[2]))}, Existed: true}
 		return nil
 	}, tenant, j.ExternalID)
-	return a, err
+	return a, known, err
 }
 
 // repeated answers a submission whose job id is there already.
@@ -264,9 +269,10 @@ func (t *tx) repeated(tenant string, id job.ID) (store.Submitted, error) {
 	return store.Submitted{ID: id, Place: rs[0].Place, Existed: true}, nil
 }
 
-func orZero(a *store.Submitted) store.Submitted {
-	if a == nil {
-		return store.Submitted{}
+func idsOf(answers []store.Submitted) []job.ID {
+	ids := make([]job.ID, len(answers))
+	for i, a := range answers {
+		ids[i] = a.ID
 	}
-	return *a
+	return ids
 }

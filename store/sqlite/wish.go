@@ -13,11 +13,11 @@ func (s *Store) Wish(ctx context.Context, w store.Wish) ([]store.Wished, store.E
 	var eff store.Effects
 	err := s.do(ctx, func(t *tx) error {
 		answers, eff = make([]store.Wished, len(w.Jobs)), store.Effects{}
-		for i, id := range w.Jobs { // one by one: the same job may stand twice
-			rows, err := t.find([]job.ID{id})
-			if err != nil {
-				return err
-			}
+		rows, err := t.find(w.Jobs)
+		if err != nil {
+			return err
+		}
+		for i, id := range w.Jobs { // a job that stands twice is found as the first time left it
 			r := rows[id]
 			if r == nil || r.Tenant != w.Tenant {
 				answers[i].Err = notFound(id)
