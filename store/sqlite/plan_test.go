@@ -37,6 +37,26 @@ func TestPlans(t *testing.T) {
 	check(t, open(), slices.Sorted(maps.Keys(s.write.stmts)))
 }
 
+// The watcher of a machine asks again and again, and most of its programs have no news.
+func TestPlanOfWatched(t *testing.T) {
+	s := openAt(t, t.TempDir())
+	var plan string
+	err := s.do(t.Context(), func(tx *tx) error {
+		return tx.query("EXPLAIN QUERY PLAN SELECT j.seq FROM jobs j WHERE "+watched, func(v []driver.Value) error {
+			plan += text(v[3]) + "\n"
+			return nil
+		}, "m", int64(0), "m")
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"jobs_monitor (machine=? AND since>?)", "jobs_wished (machine=?)"} {
+		if !strings.Contains(plan, want) {
+			t.Errorf("no %s in\n%s", want, plan)
+		}
+	}
+}
+
 // check looks at the plans of statements as the writer's connection would carry them out.
 func check(t *testing.T, s *Store, statements []string) {
 	t.Helper()

@@ -117,8 +117,12 @@ func (s *Store) Held(ctx context.Context, session job.ID) (jobs []job.Job, err e
 
 // Watched implements [store.Reader].
 func (s *Store) Watched(ctx context.Context, machine string, since time.Time) ([]job.Job, error) {
-	return s.jobs(ctx, `j.custody = 'monitor' AND j.machine = ? AND (j.since >= ? OR j.wish <> '')`, machine, since.UnixMicro())
+	return s.jobs(ctx, watched, machine, since.UnixMicro(), machine)
 }
+
+// watched finds what is new and what is wished by an index each: most programs on a machine are neither.
+const watched = `j.seq IN (SELECT seq FROM jobs WHERE custody = 'monitor' AND machine = ? AND since >= ?
+	UNION ALL SELECT seq FROM jobs WHERE custody = 'monitor' AND machine = ? AND wish <> '')`
 
 // Find implements [store.Reader].
 func (s *Store) Find(ctx context.Context, ids []job.ID) ([]job.Job, error) {
