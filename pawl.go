@@ -127,10 +127,27 @@ func (s *Service) SubmitOnce(ctx context.Context, key string, reqs ...Request) (
 	return answers, nil
 }
 
+// Check reports everything that is wrong with a spec, as Submit would; its error is a [job.SpecError].
+func (s *Service) Check(spec *job.Spec) error {
+	if err := spec.Validate(); err != nil {
+		return err
+	}
+	kind := spec.Kind
+	if kind == "" {
+		kind = job.KindApp // only a program's kind goes without saying
+	}
+	if c, ok := s.cfg.Kinds[kind].(engine.Checker); ok {
+		if problems := c.Check(spec); len(problems) > 0 {
+			return &job.SpecError{Problems: problems}
+		}
+	}
+	return nil
+}
+
 // prepare checks a request and makes the row that Submit inserts.
 func (s *Service) prepare(r *Request, keyed bool) (store.New, error) {
 	spec := r.Spec
-	if err := spec.Validate(); err != nil {
+	if err := s.Check(&spec); err != nil {
 		return store.New{}, err
 	}
 	given := r.Given

@@ -28,6 +28,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/pawl-jobs/pawl/broker"
+	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -71,6 +72,29 @@ type Kind interface {
 	// A job that was claimed with a wish on it comes here only while a launch of it may still run; the step then ends
 	// that launch.
 	Step(ctx context.Context, r *Run) Outcome
+}
+
+// A Checker is a kind that knows more of a spec than package job: what it takes is refused when it is submitted.
+type Checker interface {
+	// Check reports what is wrong with a spec of its kind that is valid otherwise.
+	Check(s *job.Spec) []job.Problem
+}
+
+// A Keeper is a kind whose jobs have files.
+type Keeper interface {
+	// Files tells where a job's files are. The error is NotFound while it has none, or keeps none.
+	Files(j *job.Job) (Files, error)
+	// Progress tells how far a step of this process has come; false where there is nothing to tell.
+	Progress(id job.ID) (job.Progress, bool)
+}
+
+// Files tell where a job's files are. All names are absolute in FS.
+type Files struct {
+	FS      files.FS
+	Folder  string // the job's folder; it may be gone
+	Results string // the folder of its archive; empty: none
+	Stdout  string // names within Folder, and later within Results, of the present attempt
+	Stderr  string
 }
 
 // Causes with which the context of a step ends.

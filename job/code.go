@@ -11,11 +11,15 @@ const (
 	InvalidDefinition  Code = "INVALID_DEFINITION"
 	InputMissing       Code = "INPUT_MISSING"
 	InputUnreadable    Code = "INPUT_UNREADABLE"
+	InputChanged       Code = "INPUT_CHANGED"
 	StagingFailed      Code = "STAGING_FAILED"
 	LaunchFailed       Code = "LAUNCH_FAILED"
 	ProgramFailed      Code = "PROGRAM_FAILED"
 	ProgramKilled      Code = "PROGRAM_KILLED"
 	ProgramLost        Code = "PROGRAM_LOST"
+	TimeLimit          Code = "TIME_LIMIT"
+	OutputMissing      Code = "OUTPUT_MISSING"
+	ArchiveExists      Code = "ARCHIVE_EXISTS"
 	ArchiveFailed      Code = "ARCHIVE_FAILED"
 	FilesystemFull     Code = "FILESYSTEM_FULL"
 	TaskFailed         Code = "TASK_FAILED"
@@ -41,11 +45,15 @@ var Codes = []CodeInfo{
 	{InvalidDefinition, "PROCESSING_INPUTS: the spec cannot be carried out on this system", false, "correct the field that the message names, then run it again"},
 	{InputMissing, "PROCESSING_INPUTS or STAGING_INPUTS: an input is not there", false, "put the input there that the message names, or correct its path in the job file; then run it again"},
 	{InputUnreadable, "PROCESSING_INPUTS or STAGING_INPUTS: an input is there and cannot be read", false, "give the user that runs Pawl the right to read it, then run it again"},
+	{InputChanged, "STAGING_INPUTS: the content of an input has not the sha256 that the job file gives", false, "find out which of the two is wrong: sha256sum FILE prints the sum of a file; then run it again"},
 	{StagingFailed, "PROCESSING_INPUTS, STAGING_INPUTS or STAGING_JOB: the folder or a file in it cannot be made", false, "check space and rights of the work folder that the message names, then run it again"},
-	{LaunchFailed, "SUBMITTING_JOB: the program could not be started", false, "check that the program is there and may be executed, and what the shell says: pawl logs --stderr JOB"},
+	{LaunchFailed, "STAGING_JOB or SUBMITTING_JOB: the program could not be started", false, "check that the program is there, may be executed, and is for this machine; in a script also what its #! line asks for"},
 	{ProgramFailed, "the program ended with an exit code other than 0", false, "read what it wrote: pawl logs JOB, pawl logs --stderr JOB"},
 	{ProgramKilled, "the program was ended by a signal", false, "look for memory or time limits of the machine and for who sent the signal, then run it again"},
 	{ProgramLost, "the program is gone and left no exit code: its process was killed with its wrapper, or the machine restarted", false, "run it again; retry.max_attempts in the job file allows more attempts"},
+	{TimeLimit, "the program ran longer than resources.minutes, and was ended; what there was is archived", false, "give it more time in the job file (resources.minutes, 10 by default), or let it go on from where it was"},
+	{OutputMissing, "ARCHIVING: a pattern of archive.required fits nothing that the program left", false, "read what the program wrote: pawl logs JOB; then correct the program, or the pattern"},
+	{ArchiveExists, "PROCESSING_INPUTS or ARCHIVING: a file of the archive is there already", false, "archive to another folder, move away what is there, or set archive.overwrite; then run it again"},
 	{ArchiveFailed, "ARCHIVING: a result cannot be copied", false, "take the results from the job's folder, which pawl show JOB names; free the target before it is run again"},
 	{FilesystemFull, "any copy: no space left on the file system", true, "free space on the file system that the message names, then run it again"},
 	{TaskFailed, "the handler returned an error at its last attempt", false, "read the errors of all attempts: pawl history JOB"},

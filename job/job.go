@@ -71,6 +71,13 @@ func (j *Job) Guard(f Fence) Guard {
 	return Guard{Place: j.Place, Epoch: j.Epoch, N: j.N, Fence: f}
 }
 
+// Progress is how far a long step has come. It is told while it lasts and kept nowhere.
+type Progress struct {
+	What  string `json:"what"`            // "staging inputs" or "archiving"
+	Done  int64  `json:"done"`            // bytes
+	Total int64  `json:"total,omitempty"` // bytes; 0: not known
+}
+
 // A Line is where ready jobs wait: one queue and kind.
 type Line struct {
 	Queue, Kind string

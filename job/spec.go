@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
 // A Spec is what a submitter writes. It never changes once submitted; the job keeps it as it was given.
 type Spec struct {
-	Kind       string            `json:"kind,omitempty"`        // what is run; "app" if Command is given
+	Kind       string            `json:"kind,omitempty"`        // what is run; "app" if Command or Script is given
 	Name       string            `json:"name,omitempty"`        // for people, 1 to 128 characters; need not be unique
 	ExternalID string            `json:"external_id,omitempty"` // the client's own name, up to 128 characters, unique in the tenant
 	Owner      string            `json:"owner,omitempty"`       // the caller by default
@@ -23,31 +25,82 @@ type Spec struct {
 
 	Args json.RawMessage `json:"args,omitempty"` // a task's arguments: any JSON up to 1 MiB
 
+	// The rest is for kind "app". Macros such as ${PAWL_JOB_DIR} may stand in all of it but Script; see [Macros].
+
 	Command   []string          `json:"command,omitempty"`   // a program and its arguments; no shell
-	Arguments []string          `json:"arguments,omitempty"` // appended to Command
+	Script    string            `json:"script,omitempty"`    // instead of Command: a script with its own #! line, else for /bin/sh
+	Arguments []string          `json:"arguments,omitempty"` // appended to Command, or given to Script
 	Env       map[string]string `json:"env,omitempty"`       // environment; names [A-Za-z_][A-Za-z0-9_]*, not PAWL_*
 	System    string            `json:"system,omitempty"`    // where; "local" by default
-	Inputs    []Input           `json:"inputs,omitempty"`    // copied into the job's folder before the program starts
+	Inputs    []Input           `json:"inputs,omitempty"`    // put into the job's folder before the program starts
+	Resources *Resources        `json:"resources,omitempty"` // what the program needs
+	Launch    []string          `json:"launch,omitempty"`    // prefix for the program, such as [nice] or [mpirun, -n, "${PAWL_TASKS}"]
 	Stdout    string            `json:"stdout,omitempty"`    // file name in the job's folder; "stdout" by default
 	Stderr    string            `json:"stderr,omitempty"`    // file name in the job's folder; "stderr" by default
-	Archive   *Archive          `json:"archive,omitempty"`   // where results go
+	Archive   *Archive          `json:"archive,omitempty"`   // what comes back, and where to
 }
 
-// An Input is a file or folder that is copied into the job's folder.
+// An Input is a file or folder that is put into the job's folder.
 type Input struct {
-	From string `json:"from"`           // files URL or path; a relative one is relative to the folder of the spec file
-	To   string `json:"to,omitempty"`   // path in the job's folder; the base name of From by default
-	Name string `json:"name,omitempty"` // for messages
+	From     string `json:"from"`               // files URL or path; a relative one is relative to the folder of the spec file
+	To       string `json:"to,omitempty"`       // path in the job's folder; the base name of From by default
+	Name     string `json:"name,omitempty"`     // for messages
+	SHA256   string `json:"sha256,omitempty"`   // of the file's content, in hex: another content fails the job
+	Optional bool   `json:"optional,omitempty"` // the job runs without it if it is not there
+	InPlace  bool   `json:"in_place,omitempty"` // it is on the system already: linked, not copied
+	Env      string `json:"env,omitempty"`      // a variable that is set to its path
 }
 
-// Archive says what comes back from the job's folder, and where to: everything but staged inputs.
-type Archive struct {
-	To string `json:"to,omitempty"` // folder; a folder of the service's archive by default
+// Resources are what a program needs. Zero values stand for the defaults.
+type Resources struct {
+	Nodes     int     `json:"nodes,omitempty" zero:"refused"`   // 1 by default
+	Tasks     int     `json:"tasks,omitempty" zero:"refused"`   // ranks, of all nodes together; 1 by default
+	Cores     int     `json:"cores,omitempty" zero:"refused"`   // for each task; 1 by default
+	Memory    Bytes   `json:"memory,omitempty" zero:"refused"`  // of each node; as much as there is by default
+	GPUs      int     `json:"gpus,omitempty"`                   // of each node; none by default
+	Minutes   float64 `json:"minutes,omitempty" zero:"refused"` // how long it may run, a fraction too; 10 by default
+	Account   string  `json:"account,omitempty"`                // who pays, for a scheduler
+	Partition string  `json:"partition,omitempty"`              // of a scheduler
 }
+
+// Limits and defaults of [Resources].
+const (
+	DefaultMinutes = 10.0
+	MaxMinutes     = 10 * 366 * 24 * 60.0 // ten years
+	maxCount       = 1_000_000            // of nodes, tasks, cores, GPUs
+)
+
+// Limit returns how long the program may run.
+func (r Resources) Limit() time.Duration {
+	return time.Duration(r.Minutes * float64(time.Minute))
+}
+
+// Archive says what comes back from the job's folder, and where to: everything but staged inputs, unless it says
+// otherwise. Patterns are globs (* within a name, ** across folders; without a slash: at any depth), or with "re:" in
+// front regular expressions for the whole path. A pattern that fits a folder fits all below it.
+type Archive struct {
+	To          string    `json:"to,omitempty"`           // folder; a folder of the service's archive by default
+	Include     []string  `json:"include,omitempty"`      // what comes back; everything by default
+	Exclude     []string  `json:"exclude,omitempty"`      // what stays; decided before Include
+	Required    []string  `json:"required,omitempty"`     // patterns that must fit something, or the job fails
+	On          ArchiveOn `json:"on,omitempty"`           // "always" by default
+	LaunchFiles bool      `json:"launch_files,omitempty"` // with Pawl's own files of the launch, the environment in clear
+	Overwrite   bool      `json:"overwrite,omitempty"`    // replace files that are there already
+}
+
+// ArchiveOn says after which end of the program results are archived.
+type ArchiveOn string
+
+// The ends.
+const (
+	ArchiveAlways  ArchiveOn = "always"
+	ArchiveSuccess ArchiveOn = "success" // exit code 0
+	ArchiveNever   ArchiveOn = "never"
+)
 
 // RetryPolicy says how often a job that failed is tried again.
 type RetryPolicy struct {
-	MaxAttempts int     `json:"max_attempts,omitempty"` // 1 to 1000, the first one included
+	MaxAttempts int     `json:"max_attempts,omitempty" zero:"refused"` // 1 to 1000, the first one included
 	Backoff     Backoff `json:"backoff,omitzero"`
 }
 
@@ -139,19 +192,40 @@ func (s *Spec) Defaults(id ID, owner string) {
 		if in.To == "" {
 			s.Inputs[i].To = baseName(in.From)
 		}
+		s.Inputs[i].SHA256 = strings.ToLower(in.SHA256)
 	}
+	var r Resources
+	if s.Resources != nil {
+		r = *s.Resources
+	}
+	r.Nodes, r.Tasks, r.Cores = max(r.Nodes, 1), max(r.Tasks, 1), max(r.Cores, 1)
+	if r.Minutes == 0 {
+		r.Minutes = DefaultMinutes
+	}
+	s.Resources = &r
+	var a Archive
+	if s.Archive != nil {
+		a = *s.Archive
+	}
+	if a.On == "" {
+		a.On = ArchiveAlways
+	}
+	s.Archive = &a
 }
 
 // kind returns the kind of s, which may go without saying.
 func (s *Spec) kind() string {
-	if s.Kind == "" && len(s.Command) > 0 {
+	if s.Kind == "" && (len(s.Command) > 0 || s.Script != "") {
 		return KindApp
 	}
 	return s.Kind
 }
 
 func (s *Spec) defaultName() string {
-	if s.Kind != KindApp || len(s.Command) == 0 {
+	switch {
+	case s.Kind == KindApp && s.Script != "":
+		return "script"
+	case s.Kind != KindApp || len(s.Command) == 0:
 		return s.Kind
 	}
 	name := baseName(s.Command[0])
@@ -177,4 +251,48 @@ func (d *Duration) UnmarshalText(b []byte) error {
 	}
 	*d = Duration(v)
 	return nil
+}
+
+// Bytes is a number of bytes that is written as text, such as "512M" or "4GiB": K, M, G and T stand for powers of 1024,
+// as for the schedulers, with or without iB; KB, MB, GB and TB for powers of 1000.
+type Bytes int64
+
+var byteUnits = []struct {
+	name string
+	size int64
+}{
+	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40},
+	{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12},
+	{"K", 1 << 10}, {"M", 1 << 20}, {"G", 1 << 30}, {"T", 1 << 40},
+	{"B", 1}, {"", 1},
+}
+
+func (b Bytes) String() string {
+	for _, u := range []int{3, 2, 1, 0} {
+		if u := byteUnits[u]; b > 0 && int64(b)%u.size == 0 {
+			return strconv.FormatInt(int64(b)/u.size, 10) + u.name
+		}
+	}
+	return strconv.FormatInt(int64(b), 10) + "B"
+}
+
+// MarshalText implements [encoding.TextMarshaler].
+func (b Bytes) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (b *Bytes) UnmarshalText(text []byte) error {
+	s := strings.TrimSpace(string(text))
+	for _, u := range byteUnits {
+		number, ok := strings.CutSuffix(s, u.name)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		if err != nil || !(n >= 0 && n*float64(u.size) <= 1<<62) {
+			break
+		}
+		*b = Bytes(n * float64(u.size))
+		return nil
+	}
+	return fmt.Errorf("%q is not a size such as 512M or 4GiB", text)
 }

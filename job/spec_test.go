@@ -92,6 +92,12 @@ func TestParseSpecRefuses(t *testing.T) {
 		{"a field that would break a line", `{"a\nb": 1}`, []job.Problem{{`"a\nb"`, "", "is not a field of a spec", "remove it"}}},
 		{"a field without a name", `{"": 1}`, []job.Problem{{`""`, "", "is not a field of a spec", "remove it"}}},
 		{"a reserved field", `{"after": []}`, []job.Problem{{"after", "", "is reserved for a later version", "remove it"}}},
+		{"a reserved field of an input", `{"inputs": [{"from": "a", "extract": true}]}`, []job.Problem{{"inputs[0].extract", "", "is reserved for a later version", "remove it"}}},
+		{"zero, where it is no default", `{"retry": {"max_attempts": 0}, "resources": {"minutes": 0.0, "gpus": 0}}`, []job.Problem{
+			{"resources.minutes", "0", "is out of range", "give more than 0, or remove it for the default"},
+			{"retry.max_attempts", "0", "is out of range", "give more than 0, or remove it for the default"},
+		}},
+		{"a size that is none", `{"resources": {"memory": "much"}}`, []job.Problem{{"resources.memory", `"much"`, "is not a size such as 512M or 4GiB", "give a size such as 512M or 4GiB"}}},
 		{"a reserved field where it is not", `{"archive": {"items": []}}`, []job.Problem{{"archive.items", "", "is not a field of a spec", "remove it"}}},
 		{"all of them", `{"unique": 1, "limits": 1, "order": 1, "items": 1, "schedule": 1, "nme": "x"}`, []job.Problem{
 			{"items", "", "is reserved for a later version", "remove it"},
@@ -290,6 +296,110 @@ func TestValidate(t *testing.T) {
 	}
 }
 
+func TestValidateProgram(t *testing.T) {
+	with := func(change func(*job.Spec)) job.Spec {
+		s := job.Spec{Command: []string{"prog"}}
+		change(&s)
+		return s
+	}
+	sum := strings.Repeat("0aF4", 16)
+	long := strings.Repeat("x", job.MaxWord+1)
+	const notPassed = "is longer than Linux passes to a program"
+	const keepShort = "keep it to 131071 bytes, or write it to a file and pass that as an input"
+	for _, tt := range []struct {
+		name string
+		spec job.Spec
+		want []job.Problem
+	}{
+		{"a script", job.Spec{Script: "echo ${anything}\n", Arguments: []string{"a"}}, nil},
+		{"everything", with(func(s *job.Spec) {
+			s.Resources = &job.Resources{Nodes: 1, Tasks: 4, Cores: 2, Memory: 1 << 30, GPUs: 1, Minutes: 0.5, Account: "a", Partition: "p"}
+			s.Inputs = []job.Input{{From: "/a", SHA256: sum, Optional: true, Env: "A"}, {From: "/b", InPlace: true}}
+			s.Archive = &job.Archive{On: job.ArchiveSuccess, Include: []string{"*"}, Overwrite: true}
+			s.Launch = []string{"nice", "-n", "${PAWL_TASKS}"}
+		}), nil},
+		{"command and script", with(func(s *job.Spec) { s.Script = "x" }), []job.Problem{{"script", "", "stands beside command", "give one of them"}}},
+		{"a script that is too large", job.Spec{Script: strings.Repeat("x", job.MaxScript+1)}, []job.Problem{
+			{"script", "1048577 bytes", "is too large", "keep it to 1048576 bytes, or pass it as an input"},
+		}},
+		{"a script with a NUL", job.Spec{Script: "a\x00"}, []job.Problem{{"script", "", "has a NUL byte", "remove it"}}},
+		{"a long argument and variable", with(func(s *job.Spec) { s.Arguments, s.Env = []string{long}, map[string]string{"A": long} }), []job.Problem{
+			{"arguments[0]", "131072 bytes", notPassed, keepShort},
+			{"env.A", "131072 bytes", notPassed, keepShort},
+		}},
+		{"an empty launcher", with(func(s *job.Spec) { s.Launch = []string{""} }), []job.Problem{{"launch[0]", "", "is empty", "give the name or path of a program such as nice"}}},
+		{"resources out of range", with(func(s *job.Spec) {
+			s.Resources = &job.Resources{Nodes: 2, Tasks: -1, Cores: 1_000_001, Memory: -1, Minutes: 1e9}
+		}), []job.Problem{
+			{"resources.tasks", "-1", "is out of range", "give up to 1000000"},
+			{"resources.cores", "1000001", "is out of range", "give up to 1000000"},
+			{"resources.nodes", "2", "is more than system local has", "give 1"},
+			{"resources.memory", "-1B", "is negative", "give a size such as 4GiB"},
+			{"resources.minutes", "1e+09", "is out of range", "give up to 5270400 (ten years)"},
+		}},
+		{"inputs that cannot be", with(func(s *job.Spec) {
+			s.Env = map[string]string{"A": "1"}
+			s.Inputs = []job.Input{
+				{From: "/a", SHA256: "12", Env: "A"},
+				{From: "/b", SHA256: sum, InPlace: true, Env: "1"},
+				{From: "/c", To: "b/c", Env: "PAWL_C"},
+			}
+		}), []job.Problem{
+			{"inputs[0].sha256", "12", "is no SHA-256 sum", "give 64 hexadecimal digits, as sha256sum prints them"},
+			{"inputs[0].env", "A", "is set in env too", "give one of them another name"},
+			{"inputs[1].sha256", shortened(sum), "stands beside in_place, with which nothing is read", "remove one of them"},
+			{"inputs[1].env", "1", "is not a variable's name", "use letters, digits and underscores, and do not begin with a digit"},
+			{"inputs[2].env", "PAWL_C", "is reserved", "use a name that does not begin with PAWL_"},
+			{"inputs[1].in_place", "", "would lead inputs[2], which lies below it, into /b itself", "give one of them another path"},
+		}},
+		{"an archive at an unknown end", with(func(s *job.Spec) { s.Archive = &job.Archive{On: "failure"} }), []job.Problem{
+			{"archive.on", "failure", "is unknown", "give always, success or never"},
+		}},
+		{"unknown macros", with(func(s *job.Spec) {
+			s.Arguments = []string{"${PAWL_JOB_DIRS}", "${HOME}", "${ENV:}", "${PAWL_NODES"}
+			s.Env = map[string]string{"A": "secret ${x}"}
+			s.Archive = &job.Archive{To: "/a/${PAWL_ATTEMPT}"}
+		}), []job.Problem{
+			{"arguments[0]", "${PAWL_JOB_DIRS}", "has the unknown macro ${PAWL_JOB_DIRS}", "did you mean ${PAWL_JOB_DIR}?"},
+			{"arguments[1]", "${HOME}", "has the unknown macro ${HOME}", "write $${ for a literal ${, or ${ENV:NAME} for a variable of the system"},
+			{"arguments[2]", "${ENV:}", "has ${ENV:}, which names no variable", "write ${ENV:NAME}"},
+			{"arguments[3]", "${PAWL_NODES", "has ${ without }", "close it, or write $${ for a literal ${"},
+			{"env.A", "", "has the unknown macro ${x}", "write $${ for a literal ${, or ${ENV:NAME} for a variable of the system"},
+			{"archive.to", "/a/${PAWL_ATTEMPT}", "has ${PAWL_ATTEMPT}, which the archive's folder cannot depend on", "remove it"},
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, problems(t, tt.spec.Validate())); diff != "" {
+				t.Errorf("problems (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// shortened is a value as messages show it.
+func shortened(s string) string { return s[:60] + "…" }
+
+func TestBytesText(t *testing.T) {
+	for text, want := range map[string]job.Bytes{
+		"0": 0, "7": 7, "7B": 7, "512M": 512 << 20, "4GiB": 4 << 30, "4 GiB": 4 << 30, "1.5K": 1536, "2TB": 2e12, "3KB": 3000, " 1G ": 1 << 30,
+	} {
+		var got job.Bytes
+		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {
+			t.Errorf("%q is %d (%v), want %d", text, got, err, want)
+		}
+		var again job.Bytes
+		if b, _ := got.MarshalText(); again.UnmarshalText(b) != nil || again != want {
+			t.Errorf("%q is written %s, which is %d", text, b, again)
+		}
+	}
+	for _, text := range []string{"", "x", "-1", "4X", "G", "NaN", "Inf", "1e30", "0x10Z"} {
+		var got job.Bytes
+		if err := got.UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q is %d", text, got)
+		}
+	}
+}
+
 func TestSpecErrorSaysWhereWhatAndWhatToDo(t *testing.T) {
 	spec := job.Spec{Command: []string{""}, Priority: ptr(12)}
 	want := "priority (12): is out of range: give 0 (first) to 9\ncommand[0]: is empty: give the program's name or path"
@@ -314,7 +424,8 @@ func TestDefaults(t *testing.T) {
 			job.Spec{
 				Kind: job.KindApp, Name: "wc-8a3e1b77", Owner: "ann", Queue: job.DefaultQueue, Priority: ptr(job.DefaultPriority),
 				Command: []string{"/usr/bin/wc"}, System: job.SystemLocal, Stdout: "stdout", Stderr: "stderr",
-				Inputs: []job.Input{{From: "/a/in.txt", To: "in.txt"}, {From: "dir/", To: "dir"}, {From: "b", To: "c"}},
+				Inputs:    []job.Input{{From: "/a/in.txt", To: "in.txt"}, {From: "dir/", To: "dir"}, {From: "b", To: "c"}},
+				Resources: &job.Resources{Nodes: 1, Tasks: 1, Cores: 1, Minutes: 10}, Archive: &job.Archive{On: job.ArchiveAlways},
 			},
 		},
 		{
@@ -333,6 +444,7 @@ func TestDefaults(t *testing.T) {
 			job.Spec{
 				Kind: job.KindApp, Name: "app-8a3e1b77", Owner: "ann", Queue: job.DefaultQueue, Priority: ptr(job.DefaultPriority),
 				Command: []string{"/opt/my prog"}, System: "s", Stdout: "o", Stderr: "e",
+				Resources: &job.Resources{Nodes: 1, Tasks: 1, Cores: 1, Minutes: 10}, Archive: &job.Archive{On: job.ArchiveAlways},
 			},
 		},
 	} {

@@ -2,6 +2,7 @@ package job
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -20,9 +21,11 @@ import (
 
 // Limits of a spec. They are part of the interface: a spec within them is never refused for its size.
 const (
-	MaxSpec   = 2 << 20  // bytes of a spec as JSON
-	MaxArgs   = 1 << 20  // bytes of args as JSON
-	MaxNotes  = 64 << 10 // bytes of notes as JSON
+	MaxSpec   = 2 << 20     // bytes of a spec as JSON
+	MaxArgs   = 1 << 20     // bytes of args as JSON
+	MaxNotes  = 64 << 10    // bytes of notes as JSON
+	MaxScript = 1 << 20     // bytes of a script
+	MaxWord   = 128<<10 - 1 // bytes of one argument, of Linux (MAX_ARG_STRLEN)
 	MaxLabels = 64
 )
 
@@ -65,8 +68,15 @@ func decode(data []byte) (v any, err error) {
 	return v, nil
 }
 
-// reserved fields will get a meaning; nobody may use them for something else until then.
-var reserved = []string{"after", "unique", "limits", "order", "items", "schedule"}
+// reserved fields, by where they stand, will get a meaning; nobody may use them for something else until then.
+var reserved = map[string][]string{
+	"": {
+		"after", "unique", "limits", "order", "items", "schedule", "recovery", "keep",
+		"app", "secrets", "package", "container", "rerun",
+	},
+	"inputs":    {"extract"},
+	"resources": {"qos", "constraint", "reservation", "exclusive", "options"},
+}
 
 // compare reports where raw does not fit the type that it is to be decoded into: unknown fields and wrong types.
 func compare(at string, raw any, t reflect.Type, out *[]Problem) {
@@ -98,18 +108,21 @@ func compare(at string, raw any, t reflect.Type, out *[]Problem) {
 }
 
 func compareFields(at string, fields map[string]any, t reflect.Type, out *[]Problem) {
-	known := map[string]reflect.Type{}
+	known := map[string]reflect.StructField{}
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		known[name] = f.Type
+		known[name] = f
 	}
+	list, _, _ := strings.Cut(at, "[")
 	for _, k := range sortedKeys(fields) {
 		p := member(at, k)
-		switch ft, ok := known[k]; {
+		switch f, ok := known[k]; {
+		case ok && f.Tag.Get("zero") == "refused" && zero(fields[k]):
+			*out = append(*out, Problem{p, "0", "is out of range", "give more than 0, or remove it for the default"})
 		case ok:
-			compare(p, fields[k], ft, out)
-		case at == "" && slices.Contains(reserved, k):
+			compare(p, fields[k], f.Type, out)
+		case slices.Contains(reserved[list], k):
 			*out = append(*out, Problem{Path: p, What: "is reserved for a later version", Remedy: "remove it"})
 		default:
 			remedy := "remove it"
@@ -121,11 +134,18 @@ func compareFields(at string, fields map[string]any, t reflect.Type, out *[]Prob
 	}
 }
 
+// zero reports whether raw is the number 0, however it is written.
+func zero(raw any) bool {
+	n, ok := raw.(json.Number)
+	f, err := n.Float64()
+	return ok && err == nil && f == 0
+}
+
 // nearest returns the known name with the smallest edit distance to k, if that is small enough to be a slip.
-func nearest(k string, known map[string]reflect.Type) string {
+func nearest[V any](k string, known map[string]V) string {
 	best, dist := "", len(k)/2+1
 	for name := range known {
-		if d := distance(strings.ToLower(k), name); d < dist || d == dist && best != "" && name < best {
+		if d := distance(strings.ToLower(k), strings.ToLower(name)); d < dist || d == dist && best != "" && name < best {
 			best, dist = name, d
 		}
 	}
@@ -160,6 +180,8 @@ func typeName(t reflect.Type) string {
 		return "a duration such as 90s or 1h30m"
 	case reflect.TypeFor[time.Time]():
 		return "a time such as 2006-01-02T15:04:05Z"
+	case reflect.TypeFor[Bytes]():
+		return "a size such as 512M or 4GiB"
 	}
 	switch t.Kind() {
 	case reflect.Slice:
@@ -168,6 +190,8 @@ func typeName(t reflect.Type) string {
 		return "a map"
 	case reflect.Int:
 		return "a whole number"
+	case reflect.Float64:
+		return "a number"
 	case reflect.Bool:
 		return "true or false"
 	}
@@ -178,6 +202,8 @@ var (
 	nameRE  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 	labelRE = regexp.MustCompile(`^[A-Za-z0-9._/-]{1,63}$`)
 	envRE   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+	sha256RE = regexp.MustCompile(`^[0-9A-Fa-f]{64}$`)
 )
 
 func validName(s string) bool { return nameRE.MatchString(s) }
@@ -291,10 +317,13 @@ func (v *validation) task(s *Spec) {
 		set  bool
 	}{
 		{"command", len(s.Command) > 0},
+		{"script", s.Script != ""},
 		{"arguments", len(s.Arguments) > 0},
 		{"env", len(s.Env) > 0},
 		{"system", s.System != ""},
 		{"inputs", len(s.Inputs) > 0},
+		{"resources", s.Resources != nil},
+		{"launch", len(s.Launch) > 0},
 		{"stdout", s.Stdout != ""},
 		{"stderr", s.Stderr != ""},
 		{"archive", s.Archive != nil},
@@ -309,48 +338,136 @@ func (v *validation) app(s *Spec) {
 	if s.Args != nil {
 		v.add("args", "", "belongs to tasks, not to kind app", "use arguments")
 	}
-	if len(s.Command) == 0 {
-		v.add("command", "", "is missing", "give a list such as [wc, -w, in.txt]")
-	} else if s.Command[0] == "" {
-		v.add("command[0]", "", "is empty", "give the program's name or path")
-	}
-	v.argv("command", s.Command)
-	v.argv("arguments", s.Arguments)
+	v.program(s)
 	for _, k := range sortedKeys(s.Env) {
-		switch {
-		case !envRE.MatchString(k):
-			v.add(member("env", k), "", "is not a variable's name", "use letters, digits and underscores, and do not begin with a digit")
-		case strings.HasPrefix(k, "PAWL_"):
-			v.add(member("env", k), "", "is reserved", "use a name that does not begin with PAWL_")
-		case strings.ContainsRune(s.Env[k], 0):
-			v.add(member("env", k), "", "has a NUL byte", "remove it")
-		}
+		v.variable(member("env", k), k, "")
+		v.word(member("env", k), s.Env[k], "") // it may be secret
 	}
 	if s.System != "" && s.System != SystemLocal {
 		v.add("system", s.System, "is unknown", "use "+SystemLocal)
 	}
+	if s.Resources != nil {
+		v.resources(s.Resources)
+	}
 	if s.Archive != nil {
-		v.location("archive.to", s.Archive.To)
+		v.archive(s.Archive)
 	}
 	targets := map[string]string{} // of the files in the job's folder, by their names
 	v.stream("stdout", s.Stdout, targets)
 	v.stream("stderr", s.Stderr, targets)
 	for i, in := range s.Inputs {
 		at := fmt.Sprintf("inputs[%d]", i)
-		if in.From == "" {
-			v.add(at+".from", "", "is missing", "give the path of a file or folder")
+		v.input(at, in, targets)
+		if _, twice := s.Env[in.Env]; twice && in.Env != "" {
+			v.add(at+".env", in.Env, "is set in env too", "give one of them another name")
+		}
+	}
+	for i, in := range s.Inputs {
+		if !in.InPlace || in.To == "" && in.From == "" {
 			continue
 		}
-		v.location(at+".from", in.From)
-		to := in.To
-		if to == "" {
-			to = baseName(in.From)
+		at := fmt.Sprintf("inputs[%d]", i)
+		link := path.Clean(cmp.Or(in.To, baseName(in.From)))
+		for _, to := range sortedKeys(targets) {
+			if strings.HasPrefix(to, link+"/") {
+				v.add(at+".in_place", "", "would lead "+targets[to]+", which lies below it, into "+in.From+" itself", "give one of them another path")
+			}
 		}
-		v.inFolder(at+".to", to)
-		if other, dup := targets[path.Clean(to)]; dup {
-			v.add(at+".to", to, "is the target of "+other+" too", "give another path")
+	}
+	v.macros(s)
+}
+
+// program checks what is run.
+func (v *validation) program(s *Spec) {
+	switch {
+	case len(s.Command) > 0 && s.Script != "":
+		v.add("script", "", "stands beside command", "give one of them")
+	case s.Script != "":
+		if len(s.Script) > MaxScript {
+			v.add("script", fmt.Sprintf("%d bytes", len(s.Script)), "is too large", fmt.Sprintf("keep it to %d bytes, or pass it as an input", MaxScript))
 		}
-		targets[path.Clean(to)] = at
+		if strings.ContainsRune(s.Script, 0) {
+			v.add("script", "", "has a NUL byte", "remove it")
+		}
+	case len(s.Command) == 0:
+		v.add("command", "", "is missing", "give a list such as [wc, -w, in.txt]")
+	case s.Command[0] == "":
+		v.add("command[0]", "", "is empty", "give the program's name or path")
+	}
+	v.argv("command", s.Command)
+	v.argv("arguments", s.Arguments)
+	v.argv("launch", s.Launch)
+	if len(s.Launch) > 0 && s.Launch[0] == "" {
+		v.add("launch[0]", "", "is empty", "give the name or path of a program such as nice")
+	}
+}
+
+func (v *validation) resources(r *Resources) {
+	count := func(field string, n int) {
+		if n < 0 || n > maxCount {
+			v.add("resources."+field, strconv.Itoa(n), "is out of range", fmt.Sprintf("give up to %d", maxCount))
+		}
+	}
+	count("nodes", r.Nodes)
+	count("tasks", r.Tasks)
+	count("cores", r.Cores)
+	count("gpus", r.GPUs)
+	if r.Nodes > 1 {
+		v.add("resources.nodes", strconv.Itoa(r.Nodes), "is more than system "+SystemLocal+" has", "give 1")
+	}
+	if r.Memory < 0 {
+		v.add("resources.memory", r.Memory.String(), "is negative", "give a size such as 4GiB")
+	}
+	if !(r.Minutes >= 0 && r.Minutes <= MaxMinutes) {
+		v.add("resources.minutes", strconv.FormatFloat(r.Minutes, 'g', -1, 64), "is out of range", fmt.Sprintf("give up to %.0f (ten years)", MaxMinutes))
+	}
+	v.text("resources.account", r.Account, 128)
+	v.text("resources.partition", r.Partition, 128)
+}
+
+func (v *validation) archive(a *Archive) {
+	v.location("archive.to", a.To)
+	switch a.On {
+	case "", ArchiveAlways, ArchiveSuccess, ArchiveNever:
+	default:
+		v.add("archive.on", string(a.On), "is unknown", "give always, success or never")
+	}
+}
+
+// input checks an input. targets holds what has a place in the job's folder already.
+func (v *validation) input(at string, in Input, targets map[string]string) {
+	if in.From == "" {
+		v.add(at+".from", "", "is missing", "give the path of a file or folder")
+		return
+	}
+	v.location(at+".from", in.From)
+	to := in.To
+	if to == "" {
+		to = baseName(in.From)
+	}
+	v.inFolder(at+".to", to)
+	if other, dup := targets[path.Clean(to)]; dup {
+		v.add(at+".to", to, "is the target of "+other+" too", "give another path")
+	}
+	targets[path.Clean(to)] = at
+	if in.SHA256 != "" && !sha256RE.MatchString(in.SHA256) {
+		v.add(at+".sha256", in.SHA256, "is no SHA-256 sum", "give 64 hexadecimal digits, as sha256sum prints them")
+	}
+	if in.SHA256 != "" && in.InPlace {
+		v.add(at+".sha256", in.SHA256, "stands beside in_place, with which nothing is read", "remove one of them")
+	}
+	if in.Env != "" {
+		v.variable(at+".env", in.Env, in.Env)
+	}
+}
+
+// variable checks the name of a variable that the user sets. value is what stands at the path at, where that is the name.
+func (v *validation) variable(at, name, value string) {
+	switch {
+	case !envRE.MatchString(name):
+		v.add(at, value, "is not a variable's name", "use letters, digits and underscores, and do not begin with a digit")
+	case strings.HasPrefix(name, "PAWL_"):
+		v.add(at, value, "is reserved", "use a name that does not begin with PAWL_")
 	}
 }
 
@@ -367,9 +484,18 @@ func (v *validation) location(at, url string) {
 
 func (v *validation) argv(path string, list []string) {
 	for i, a := range list {
-		if strings.ContainsRune(a, 0) {
-			v.add(fmt.Sprintf("%s[%d]", path, i), a, "has a NUL byte", "remove it")
-		}
+		v.word(fmt.Sprintf("%s[%d]", path, i), a, a)
+	}
+}
+
+// word checks what is passed to a program as one argument or variable, shown as value.
+func (v *validation) word(at, text, value string) {
+	if strings.ContainsRune(text, 0) {
+		v.add(at, value, "has a NUL byte", "remove it")
+	}
+	if len(text) > MaxWord {
+		v.add(at, fmt.Sprintf("%d bytes", len(text)), "is longer than Linux passes to a program",
+			fmt.Sprintf("keep it to %d bytes, or write it to a file and pass that as an input", MaxWord))
 	}
 }
 
