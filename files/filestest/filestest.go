@@ -346,8 +346,15 @@ func copies(t *testing.T, f files.FS, dir string) {
 	must(t, f.Put(t.Context(), src, strings.NewReader(content), files.PutOptions{Mode: 0o750}))
 	sum := sha256.Sum256([]byte(content))
 	want := files.Copied{Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:])}
-	got, err := files.Copy(t.Context(), f, dst, f, src, files.PutOptions{NoSync: true})
+	var told int64
+	got, err := files.Copy(t.Context(), f, dst, f, src, files.CopyOptions{
+		PutOptions: files.PutOptions{NoSync: true},
+		Progress:   func(n int) { told += int64(n) },
+	})
 	must(t, err)
+	if told != want.Size {
+		t.Errorf("progress of %d bytes, want %d", told, want.Size)
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Copy (-want +got):\n%s", diff)
 	}
@@ -356,7 +363,7 @@ func copies(t *testing.T, f files.FS, dir string) {
 	if info.Mode().Perm() != 0o750 || read(t, f, dst) != content {
 		t.Errorf("the copy differs: %s, %d bytes", info.Mode(), info.Size())
 	}
-	if _, err := files.Copy(t.Context(), f, dst, f, path.Join(dir, "absent"), files.PutOptions{}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := files.Copy(t.Context(), f, dst, f, path.Join(dir, "absent"), files.CopyOptions{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("Copy of nothing: %v", err)
 	}
 }
