@@ -203,7 +203,7 @@ func (k *Kind) upload(ctx context.Context, s *sheet) (*manifest, error) {
 					return err
 				}
 			case f.Mode().IsRegular():
-				c, err := files.Copy(ctx, k.cfg.Files, path.Join(staged, name), k.cfg.Host.Files(), path.Join(s.dir, name), files.PutOptions{})
+				c, err := files.Copy(ctx, k.cfg.Files, path.Join(staged, name), k.cfg.Host.Files(), path.Join(s.dir, name), files.CopyOptions{})
 				if err != nil {
 					return err
 				}

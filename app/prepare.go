@@ -119,7 +119,7 @@ func (k *Kind) stage(ctx context.Context, from, dir, name string, list stock) er
 		if err := dst.Mkdir(ctx, path.Dir(to)); err != nil {
 			return err
 		}
-		if _, err := files.Copy(ctx, dst, to, k.cfg.Files, from, files.PutOptions{}); err != nil {
+		if _, err := files.Copy(ctx, dst, to, k.cfg.Files, from, files.CopyOptions{}); err != nil {
 			return err
 		}
 		made, err := dst.Stat(ctx, to)
