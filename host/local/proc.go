@@ -13,8 +13,8 @@ import (
 	"github.com/pawl-jobs/pawl/host"
 )
 
-// Inspect tells what has become of processes. It reads one file for each, and looks through all processes of the
-// machine once if a leader is dead.
+// Inspect tells what has become of processes. It makes one system call for each child of this process that runs, reads
+// one file for each other, and looks through all processes of the machine once if a leader is dead.
 func (h *Host) Inspect(ctx context.Context, ps []host.Process) ([]host.Life, error) {
 	boot, err := h.Boot(ctx)
 	if err != nil {
@@ -23,7 +23,7 @@ func (h *Host) Inspect(ctx context.Context, ps []host.Process) ([]host.Life, err
 	lives := make([]host.Life, len(ps))
 	var dead []int // indices of those whose session may live on
 	for i, p := range ps {
-		l, err := leader(p, boot)
+		l, err := h.leader(p, boot)
 		if err != nil {
 			return nil, fmt.Errorf("inspect process %d: %w", p.PID, err)
 		}
@@ -55,9 +55,12 @@ func (h *Host) Inspect(ctx context.Context, ps []host.Process) ([]host.Life, err
 // leader judges a process by itself alone: Alive, Gone, or Orphaned for a leader that is dead while others of its
 // session may live. The kernel gives a pid to nobody while it names a session or a group, so a pid that is taken by
 // another proves that the session is gone.
-func leader(p host.Process, boot string) (host.Life, error) {
+func (h *Host) leader(p host.Process, boot string) (host.Life, error) {
 	if p.PID <= 1 || p.Boot != boot {
 		return host.Gone, nil
+	}
+	if h.runsHere(p) {
+		return host.Alive, nil // its pid is its own until it is reaped
 	}
 	switch s, err := readStat(p.PID); {
 	case gone(err):
@@ -78,7 +81,7 @@ func (h *Host) Signal(ctx context.Context, p host.Process, sig syscall.Signal) e
 	if err != nil {
 		return err
 	}
-	l, err := leader(p, boot)
+	l, err := h.leader(p, boot)
 	if err != nil {
 		return fmt.Errorf("signal process %d: %w", p.PID, err)
 	}
