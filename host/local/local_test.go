@@ -156,6 +156,41 @@ func TestAccountsAreBounded(t *testing.T) {
 	}
 }
 
+// A pid is in use while anything has it: a process, a thread, or a session whose members are in other groups.
+func TestUnused(t *testing.T) {
+	if !knowsAnyRole() {
+		t.Skip("this kernel tells of groups only")
+	}
+	if unused(os.Getpid()) || unused(1) {
+		t.Error("a process is nobody")
+	}
+	h := open(t, Config{})
+	dir := t.TempDir()
+	// timeout makes a group of its own, so that only the session has the leader's pid.
+	p, err := h.Start(t.Context(), host.Command{Argv: []string{"/bin/sh", "-c", "timeout 1000 sleep 1000 & exit"}, Dir: dir, Stdout: dir + "/out", Stderr: dir + "/err"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hosttest.Until(t, "the group is empty", func() bool {
+		lives, err := h.Inspect(t.Context(), []host.Process{p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return lives[0] != host.Alive && errors.Is(syscall.Kill(-p.PID, 0), syscall.ESRCH)
+	})
+	if unused(p.PID) {
+		t.Error("a session with members is nobody")
+	}
+	if err := h.Signal(t.Context(), p, syscall.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	p = start(t, h, "/bin/true")
+	hosttest.Until(t, "a child is reaped", func() bool { return !h.runsHere(p) })
+	if !unused(p.PID) {
+		t.Error("nobody has the pid of a child that was reaped, and it is said to be used")
+	}
+}
+
 // A program costs its host process no descriptor, no goroutine, and no zombie when it has ended.
 func TestProgramsCostNothing(t *testing.T) {
 	var wg sync.WaitGroup
