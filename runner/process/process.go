@@ -238,7 +238,14 @@ func (r *Runner) evidence(ctx context.Context, h runner.Handle, l host.Life) (ru
 	if err == nil {
 		e, bad := runner.ParseEnd(runner.EndName(h.Key, 0), content)
 		if bad == nil && e.Token == h.Token {
-			return runner.Status{State: runner.Ended, End: &e, Left: l == host.Orphaned}, nil
+			s := runner.Status{State: runner.Ended, End: &e, Left: l == host.Orphaned}
+			if a, ok := r.host.(host.Accountant); ok {
+				// The wrapper has waited for the program. One that was killed has not, and knows nothing of it.
+				if u, ok := a.Usage(h.Process); ok {
+					s.Usage = &u
+				}
+			}
+			return s, nil
 		}
 	}
 	if ctx.Err() != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/runner"
 )
 
@@ -29,7 +31,7 @@ func runs(t *testing.T, b Bench) {
 	}
 	all, err := b.Runner.Probe(t.Context(), []runner.Handle{h})
 	must(t, err)
-	if diff := cmp.Diff(runner.Status{State: runner.Ended, End: &e}, all[0]); diff != "" {
+	if diff := cmp.Diff(runner.Status{State: runner.Ended, End: &e, Usage: all[0].Usage}, all[0]); diff != "" {
 		t.Errorf("Probe (-want +got):\n%s", diff)
 	}
 	// A handle is good after a restart.
@@ -77,6 +79,35 @@ func cannotStart(t *testing.T, b Bench) {
 			}
 		})
 	}
+}
+
+func usage(t *testing.T, b Bench) {
+	if _, ok := b.Host.(host.Accountant); !ok {
+		t.Skip("its host keeps no accounts")
+	}
+	const memory = 50 << 20
+	k, p := b.newJob(t, `dd if=/dev/zero of=/dev/null bs=$1 count=1; i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done`, strconv.Itoa(memory))
+	ended, _ := b.run(t, k, p)
+	b.settled(t, ended)
+	k, p = b.newJob(t, ": >up; exec sleep 1000")
+	wait := b.watch(t, p.Dir)
+	alive := b.launch(t, k, p)
+	wait("up")
+	probe := func(want runner.State) {
+		t.Helper()
+		all, err := b.Runner.Probe(t.Context(), []runner.Handle{ended, alive})
+		must(t, err)
+		if u := all[0].Usage; u == nil || u.User+u.System <= 0 || u.MaxRSS != 0 && u.MaxRSS < memory {
+			t.Errorf("usage: %+v", u)
+		}
+		if all[1].State != want || all[1].Usage != nil {
+			t.Errorf("%+v, want %s", all[1], want)
+		}
+	}
+	probe(runner.Active)
+	// Nobody waited for a program that was killed together with its messenger.
+	b.kill(t, alive)
+	probe(runner.Lost)
 }
 
 func intact(t *testing.T, b Bench) {

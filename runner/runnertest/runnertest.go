@@ -31,6 +31,7 @@ func Run(t *testing.T, open func(t *testing.T) Bench) {
 		"a program runs and its end is told":               runs,
 		"exit codes":                                       codes,
 		"what cannot be started says so":                   cannotStart,
+		"what a program had used":                          usage,
 		"texts arrive intact":                              intact,
 		"one file for both outputs":                        oneOutput,
 		"a key is launched once":                           once,
