@@ -111,7 +111,8 @@ func (r *Runner) launch(ctx context.Context, k runner.Key, p runner.Plan) (runne
 	}
 	crash.At("launch.armed")
 	ps, err := r.host.Start(ctx, host.Command{
-		Argv: []string{"/bin/sh", m.own("run")}, Dir: p.Dir, Stdout: m.own("log"), Stderr: m.own("log"),
+		// The script's name is relative to Dir: users meet it in what the shell says of a program that is not there.
+		Argv: []string{"/bin/sh", path.Join(runner.Folder, path.Base(m.own("run")))}, Dir: p.Dir, Stdout: m.own("log"), Stderr: m.own("log"),
 	})
 	if err != nil {
 		return runner.Handle{}, err
