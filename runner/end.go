@@ -76,13 +76,15 @@ func ParseEndName(name string) (k Key, run int, err error) {
 //	<user> <system>                 those of its children
 //	why<what the shell said>        only if the program could not be started: the rest of a line after the script's name
 //	end
+//
+// Spaces may follow: they are what is left of the room that was made for it.
 func ParseEnd(name string, content []byte) (End, error) {
 	k, run, err := ParseEndName(name)
 	if err != nil {
 		return End{}, err
 	}
 	e := End{Key: k, Run: run}
-	if err := e.parse(string(content)); err != nil {
+	if err := e.parse(strings.TrimRight(string(content), " ")); err != nil {
 		return End{}, job.Errorf(job.Corrupt, "end %s: %w", name, err)
 	}
 	return e, nil

@@ -41,6 +41,9 @@ if [ "$taken" != "$me" ]; then
 	exit
 fi
 
+# Room for the message, while there is some: the program may fill the disk.
+printf '%%1000s' ' ' >.pawl/exit.$at
+
 read -r began _ </proc/uptime
 %s
 code=$?
@@ -63,12 +66,13 @@ case $code in
 	;;
 esac
 
-# Tell the end. A disk that is full must not lose it; a folder that was removed wants none.
+# Tell the end. It is written over the room that was made for it (<> does not truncate). A disk that is full all the same
+# must not lose it; a folder that was removed wants none.
 until {
 	printf 'pawl-end 1\ntoken %%s\nboot %%s\ncode %%s\nbegan %%s\nended %%s\nwall ' \
 		"$token" "$boot" "$code" "$began" "$ended" && date +%%s && times &&
 		{ [ -z "$why" ] || printf 'why%%s\n' "$why"; } && echo end
-} >.pawl/exit.$at; do
+} 1<>.pawl/exit.$at; do
 	[ -d .pawl ] || exit
 	sleep 10
 done
