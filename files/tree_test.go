@@ -15,7 +15,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/files/fake"
 	"github.com/pawl-jobs/pawl/files/local"
+	"github.com/pawl-jobs/pawl/job"
 )
 
 // grow makes a tree below a folder: a name with a slash at the end is a folder, "a -> b" is a symbolic link, and
@@ -336,5 +338,60 @@ func TestTreeWithoutLinker(t *testing.T) {
 	want := []string{"link: d/link is a symbolic link that this file system cannot follow"}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("error %v, entries (-want +got):\n%s", err, diff)
+	}
+}
+
+// A file system in trouble says nothing about a link.
+func TestTreeInTrouble(t *testing.T) {
+	lost := job.Errorf(job.Unavailable, "gone for now")
+	for _, tt := range []struct {
+		name  string
+		fault fake.Fault
+		kind  job.ErrorKind // of the error; none if empty
+		want  []string
+	}{
+		{"a link cannot be resolved now", fake.Fault{Op: "Resolve", Name: "link", Err: lost}, job.Unavailable, []string{"d", "d/f"}},
+		{"a target cannot be looked at now", fake.Fault{Op: "Stat", Name: "/root/d/f", Err: lost}, job.Unavailable, []string{"d", "d/f"}},
+		{"a folder cannot be listed now", fake.Fault{Op: "List", Name: "/root/d", Err: lost}, job.Unavailable, []string{"d"}},
+		{"a folder may not be listed", fake.Fault{Op: "List", Name: "/root/d", Err: fs.ErrPermission}, job.Internal, []string{"d"}},
+		{
+			"a link may not be followed",
+			fake.Fault{Op: "Resolve", Name: "link", Err: &fs.PathError{Op: "lstat", Path: "/secret/x", Err: fs.ErrPermission}},
+			"",
+			[]string{"d", "d/f", "root/link is a symbolic link to /secret/x, which may not be read"},
+		},
+		{
+			"a link goes while it is looked at",
+			fake.Fault{Op: "Resolve", Name: "link", Err: &fs.PathError{Op: "lstat", Path: "/root/link", Err: fs.ErrNotExist}},
+			"",
+			[]string{"d", "d/f"},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := fake.New()
+			err := errors.Join(
+				f.Mkdir(t.Context(), "/root/d"),
+				f.Put(t.Context(), "/root/d/f", strings.NewReader(""), files.PutOptions{}),
+				f.Symlink(t.Context(), "d/f", "/root/link"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.Inject(tt.fault)
+			var got []string
+			err = files.Tree(t.Context(), f, "/root", func(e files.Entry) error {
+				if e.Err != nil {
+					got = append(got, e.Err.Error())
+				} else {
+					got = append(got, e.Name)
+				}
+				return nil
+			})
+			if (err == nil) != (tt.kind == "") || err != nil && job.KindOf(err) != tt.kind {
+				t.Errorf("error %v, want kind %q", err, tt.kind)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("entries (-want +got):\n%s", diff)
+			}
+		})
 	}
 }

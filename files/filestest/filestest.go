@@ -448,8 +448,12 @@ func symlinkDangles(t *testing.T, f files.FS, dir string) {
 		name := path.Join(dir, "self")
 		must(t, l.Symlink(t.Context(), "self", path.Join(dir, "there")))
 		must(t, l.Symlink(t.Context(), target, name))
-		if _, err := l.Resolve(t.Context(), name); !errors.Is(err, fs.ErrNotExist) {
+		_, err := l.Resolve(t.Context(), name)
+		if !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("Resolve of a link to %s: %v, want fs.ErrNotExist", target, err)
+		}
+		if at, ok := errors.AsType[*fs.PathError](err); ok && at.Path == name {
+			t.Errorf("Resolve of a link to %s says that the link itself is not there: %v", target, err)
 		}
 		if _, err := f.Stat(t.Context(), name); err == nil {
 			t.Errorf("Stat of a link to %s: no error", target)
