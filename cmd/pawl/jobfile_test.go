@@ -135,13 +135,17 @@ func TestWrongJobs(t *testing.T) {
 	}
 	for _, c := range []struct{ name, content, want string }{
 		{"one job says no number", "command: [ls]\npriority: 12\ncolour: red", ":\ncolour: is not a field of a spec: remove it"},
-		{"each job is named", "jobs: [{command: [a]}, {name: b, comand: [a]}, {command: [a], priority: 12}]",
-			":\njob 2 of 3 (b): comand: is not a field of a spec: did you mean command?\njob 3 of 3: priority (12): is out of range: give 0 (first) to 9"},
+		{
+			"each job is named", "jobs: [{command: [a]}, {name: b, comand: [a]}, {command: [a], priority: 12}]",
+			":\njob 2 of 3 (b): comand: is not a field of a spec: did you mean command?\njob 3 of 3: priority (12): is out of range: give 0 (first) to 9",
+		},
 		{"documents, too", "command: [a]\n---\nname: b\n", ":\njob 2 of 2 (b): kind: is missing: give a command, or the kind of a task"},
 		{"no more than 20", many(25, "{comand: [a]}"), "\njob 20 of 25: comand: is not a field of a spec: did you mean command?\n… and 5 more"},
 		{"a fault of the defaults is said once", "defaults: {comand: [a]}\njobs: [{command: [a]}, {command: [b]}]", ":\ndefaults: comand: is not a field of a spec: did you mean command?"},
-		{"a field beside jobs", "jobs: [{command: [a]}]\ndefault: {priority: 1}\npriority: 3\nanything: 1\n",
-			":\nanything: is not a field of a file of jobs: remove it\ndefault: is not a field of a file of jobs: did you mean defaults?\npriority: stands beside jobs: move it into defaults, or into a job"},
+		{
+			"a field beside jobs", "jobs: [{command: [a]}]\ndefault: {priority: 1}\npriority: 3\nanything: 1\n",
+			":\nanything: is not a field of a file of jobs: remove it\ndefault: is not a field of a file of jobs: did you mean defaults?\npriority: stands beside jobs: move it into defaults, or into a job",
+		},
 		{"no jobs", "jobs: []", ":\njobs: is not a list of jobs: give at least one"},
 		{"jobs are a map", "jobs: {a: {command: [a]}}", ":\njobs: is not a list of jobs: give at least one"},
 		{"a job is none", "jobs: [ls]", ":\njob 1 of 1: (spec) (\"ls\"): is not an object"},

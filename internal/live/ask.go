@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"io"
+	"os"
 	"strings"
 	"time"
 )
@@ -27,6 +28,37 @@ type Input interface {
 	// Ready drops what was typed before there was a question, and reports whether it can be asked now: a process in the
 	// background cannot.
 	Ready() bool
+}
+
+// Stopped waits for signals and returns what ends the run, [Leave] or [Cancel]. An interrupt puts the question of
+// [View.Ask], and another one while it stands leaves at once; so does any other signal. When ctx ends first, because
+// nothing is left to be asked about, it returns [GoOn].
+func (v *View) Stopped(ctx context.Context, signals <-chan os.Signal) Choice {
+	for {
+		select {
+		case <-ctx.Done():
+			return GoOn
+		case s := <-signals:
+			if s != os.Interrupt {
+				return Leave
+			}
+		}
+		asking, withdraw := context.WithCancel(ctx)
+		chosen := make(chan Choice, 1)
+		go func() { chosen <- v.Ask(asking) }()
+		var choice Choice
+		select {
+		case choice = <-chosen:
+		case <-signals:
+			withdraw()
+			<-chosen
+			choice = Leave
+		}
+		withdraw()
+		if ctx.Err() == nil && choice != GoOn {
+			return choice
+		}
+	}
 }
 
 const prompt = "c, l or g: "

@@ -301,6 +301,39 @@ func TestPseudoTerminal(t *testing.T) {
 			t.Errorf("the question still stands:\n%s", contents(p.vt))
 		}
 	})
+	t.Run("an interrupt asks, and a second one leaves at once", func(t *testing.T) {
+		p := begin(t)
+		signals, chosen := make(chan os.Signal), make(chan Choice, 1)
+		go func() { chosen <- p.view.Stopped(t.Context(), signals) }()
+		signals <- os.Interrupt
+		p.seesLine(strings.TrimSpace(prompt))
+		p.types("g\n")
+		p.sees("the question is gone", func(s string) bool { return !strings.Contains(s, "What shall") })
+		signals <- os.Interrupt
+		p.seesLine(strings.TrimSpace(prompt))
+		signals <- os.Interrupt
+		answer(t, chosen, Leave)
+		end(p)
+	})
+	t.Run("who is asked to end does not ask", func(t *testing.T) {
+		p := begin(t)
+		signals := make(chan os.Signal, 1)
+		signals <- syscall.SIGTERM
+		if c := p.view.Stopped(t.Context(), signals); c != Leave {
+			t.Error(c)
+		}
+	})
+	t.Run("when all has ended, the question is withdrawn", func(t *testing.T) {
+		p := begin(t)
+		ctx, over := context.WithCancel(t.Context())
+		signals, chosen := make(chan os.Signal), make(chan Choice, 1)
+		go func() { chosen <- p.view.Stopped(ctx, signals) }()
+		signals <- os.Interrupt
+		p.seesLine(strings.TrimSpace(prompt))
+		over()
+		answer(t, chosen, GoOn)
+		end(p)
+	})
 	t.Run("where lines cannot be drawn in place, they are plain", func(t *testing.T) {
 		t.Setenv("TERM", "dumb")
 		p, tty, err := pty.Open()
