@@ -132,6 +132,18 @@ func Places(j *job.Job) (folder, results string) {
 	return r.Folder, r.Results
 }
 
+// Files implements [engine.Keeper]. It asks neither host nor runner, so a kind made to read has no need of them.
+func (k *Kind) Files(j *job.Job) (engine.Files, error) {
+	var r Resolved
+	if json.Unmarshal(j.Resolved, &r) != nil || r.Folder == "" {
+		return engine.Files{}, job.Errorf(job.NotFound, "job %s has no files yet: it is %s", j.ID, j.State)
+	}
+	return engine.Files{FS: k.cfg.Files, Folder: r.Folder, Results: r.Results, Stdout: r.Stdout, Stderr: r.Stderr}, nil
+}
+
+// Progress implements [engine.Keeper].
+func (k *Kind) Progress(job.ID) (job.Progress, bool) { return job.Progress{}, false }
+
 // open reads the job's documents.
 func (k *Kind) open(j *job.Job) (*sheet, error) {
 	s := &sheet{job: j}
