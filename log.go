@@ -125,6 +125,7 @@ type follower struct {
 	launch  int       // whose log is read; 0: of none
 	files   engine.Files
 	stale   time.Time // what was written until then is of the launch before
+	tail    int       // so many of the last lines are to be read first; 0: all
 	read    int64     // bytes of the file
 	buf     []byte    // read, and not yet asked for
 	err     error     // why there is no more
@@ -238,23 +239,10 @@ func (f *follower) take(n News) error {
 		return err
 	}
 	f.launch = j.Launch
-	if f.q.Tail > 0 && n.N <= f.since {
-		return f.skip()
+	if n.N <= f.since {
+		f.tail = f.q.Tail
 	}
 	return nil
-}
-
-// skip leaves out all but the last lines of what is there.
-func (f *follower) skip() error {
-	file, r, err := f.open()
-	if err != nil || r == nil {
-		return err
-	}
-	defer r.Close()
-	if file.Modified.After(f.stale) {
-		f.read, err = lastLines(r, file.Size, f.q.Tail)
-	}
-	return err
 }
 
 // open opens the file; it is nil where there is none.
@@ -282,6 +270,12 @@ func (f *follower) look() error {
 	defer r.Close()
 	if file.Size == f.read || !file.Modified.After(f.stale) {
 		return nil
+	}
+	if f.tail > 0 {
+		if f.read, err = lastLines(r, file.Size, f.tail); err != nil {
+			return err
+		}
+		f.tail = 0
 	}
 	from := f.read
 	if file.Size < from {
