@@ -19,7 +19,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"iter"
 	"log/slog"
 	"maps"
 	"time"
@@ -42,6 +41,8 @@ type Config struct {
 	Machine string
 	// Kinds are kinds of job beside the tasks that are registered with [Handle].
 	Kinds map[string]engine.Kind
+	// Served tells whether some process runs the jobs of the store now, for [View.Why]; by default one does.
+	Served func(context.Context) bool
 	// Duties, Queues, Slots, Only, Lease, Grace, Sweep and Log are those of [engine.Config].
 	Duties []engine.Duty
 	Queues []string
@@ -68,6 +69,9 @@ func New(cfg Config) *Service {
 	if cfg.Principal == "" {
 		cfg.Principal = "pawl"
 	}
+	if cfg.Served == nil {
+		cfg.Served = func(context.Context) bool { return true }
+	}
 	cfg.Kinds = maps.Clone(cfg.Kinds)
 	if cfg.Kinds == nil {
 		cfg.Kinds = map[string]engine.Kind{}
@@ -90,6 +94,8 @@ func (s *Service) Run(ctx context.Context) error { return s.engine.Run(ctx) }
 
 // A Request is one job to be submitted.
 type Request struct {
+	// ID of the job, made by the caller: the call can be repeated then. Zero: it is made here.
+	ID   job.ID
 	Spec job.Spec
 	// Given is the spec as its author wrote it, as JSON; made from Spec when nil.
 	Given json.RawMessage
@@ -108,17 +114,11 @@ func (s *Service) Submit(ctx context.Context, reqs ...Request) ([]store.Submitte
 // SubmitOnce is Submit under an idempotency key: repeated with the same key and requests within [store.KeepKey] it
 // answers the same jobs.
 func (s *Service) SubmitOnce(ctx context.Context, key string, reqs ...Request) ([]store.Submitted, error) {
-	sub := store.Submission{Tenant: s.cfg.Tenant, By: s.cfg.Principal, Key: key, Jobs: make([]store.New, len(reqs))}
-	for i := range reqs {
-		n, err := s.prepare(&reqs[i], key != "")
-		if err != nil {
-			if len(reqs) > 1 {
-				err = job.Errorf(job.Invalid, "job %d of %d: %w", i+1, len(reqs), err)
-			}
-			return nil, err
-		}
-		sub.Jobs[i] = n
+	jobs, err := s.prepareAll(reqs, key != "")
+	if err != nil {
+		return nil, err
 	}
+	sub := store.Submission{Tenant: s.cfg.Tenant, By: s.cfg.Principal, Key: key, Jobs: jobs}
 	answers, eff, err := s.cfg.Store.Submit(ctx, sub)
 	if err != nil {
 		return nil, err
@@ -144,6 +144,22 @@ func (s *Service) Check(spec *job.Spec) error {
 	return nil
 }
 
+// prepareAll checks requests and makes the rows that Submit inserts.
+func (s *Service) prepareAll(reqs []Request, keyed bool) ([]store.New, error) {
+	jobs := make([]store.New, len(reqs))
+	for i := range reqs {
+		n, err := s.prepare(&reqs[i], keyed)
+		if err != nil {
+			if len(reqs) > 1 {
+				err = job.Errorf(job.Invalid, "job %d of %d: %w", i+1, len(reqs), err)
+			}
+			return nil, err
+		}
+		jobs[i] = n
+	}
+	return jobs, nil
+}
+
 // prepare checks a request and makes the row that Submit inserts.
 func (s *Service) prepare(r *Request, keyed bool) (store.New, error) {
 	spec := r.Spec
@@ -164,7 +180,10 @@ func (s *Service) prepare(r *Request, keyed bool) (store.New, error) {
 			return store.New{}, err
 		}
 	}
-	id := job.NewID()
+	id := r.ID
+	if id.IsZero() {
+		id = job.NewID()
+	}
 	spec.Defaults(id, s.cfg.Principal)
 	n.Job = job.Job{
 		ID: id, Owner: spec.Owner, Kind: spec.Kind, Name: spec.Name, Queue: spec.Queue, Priority: *spec.Priority,
@@ -228,73 +247,6 @@ func (s *Service) List(ctx context.Context, q store.Query) (store.Page, error) {
 // Count counts jobs by state.
 func (s *Service) Count(ctx context.Context) (map[job.State]int, error) {
 	return s.cfg.Store.Count(ctx, s.cfg.Tenant)
-}
-
-// History returns all events of one job.
-func (s *Service) History(ctx context.Context, id job.ID) ([]job.Event, error) {
-	if _, err := s.Job(ctx, id); err != nil {
-		return nil, err
-	}
-	var all []job.Event
-	q := store.EventQuery{Tenant: s.cfg.Tenant, Job: id, Limit: 10_000}
-	for {
-		es, err := s.cfg.Store.Events(ctx, q)
-		if err != nil || len(es.Events) == 0 {
-			return all, err
-		}
-		all = append(all, es.Events...)
-		q.Cursor = es.Cursor
-	}
-}
-
-// Events yields the events of one job, or of all jobs for the zero id, from a cursor on ("": from the first), and
-// waits for more until ctx ends. The error is yielded last. It ends by itself after a job's terminal event.
-func (s *Service) Events(ctx context.Context, id job.ID, cursor string) iter.Seq2[job.Event, error] {
-	return func(yield func(job.Event, error) bool) {
-		news, err := s.cfg.Broker.Subscribe(ctx, engine.NewsTopic)
-		if err != nil {
-			yield(job.Event{}, err)
-			return
-		}
-		defer news.Close()
-		q := store.EventQuery{Tenant: s.cfg.Tenant, Job: id, Cursor: cursor}
-		for {
-			es, err := s.cfg.Store.Events(ctx, q)
-			if err != nil {
-				yield(job.Event{}, err)
-				return
-			}
-			for _, e := range es.Events {
-				if !yield(e, nil) || !id.IsZero() && e.State.Terminal() {
-					return
-				}
-			}
-			q.Cursor = es.Cursor
-			if len(es.Events) > 0 {
-				continue
-			}
-			select {
-			case <-news.Messages():
-			case <-news.Lost():
-			case <-ctx.Done():
-				yield(job.Event{}, context.Cause(ctx))
-				return
-			}
-		}
-	}
-}
-
-// Wait returns the job once it has ended.
-func (s *Service) Wait(ctx context.Context, id job.ID) (job.Job, error) {
-	if j, err := s.Job(ctx, id); err != nil || j.State.Terminal() {
-		return j, err
-	}
-	for _, err := range s.Events(ctx, id, "") {
-		if err != nil {
-			return job.Job{}, err
-		}
-	}
-	return s.Job(ctx, id)
 }
 
 // Repaired returns how many rows the sweep had to repair; 0 where nothing was broken.

@@ -1,0 +1,200 @@
+package pawl
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
+)
+
+// A File is one file of a job's output.
+type File struct {
+	Path     string    `json:"path"` // in the job's folder or its results, with slashes
+	Size     int64     `json:"size"` // bytes
+	Modified time.Time `json:"modified"`
+}
+
+// Output lists the regular files of a job, sorted by path: those in its folder while that is there, and its results
+// after that. Links are not followed, and what Pawl itself keeps in the folder is left out. The error is NotFound while
+// the job has no files yet, and for a task.
+func (s *Service) Output(ctx context.Context, id job.ID) ([]File, error) {
+	_, f, err := s.filesOf(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	list, err := below(ctx, f.FS, f.Folder, "")
+	if errors.Is(err, fs.ErrNotExist) && f.Results != "" {
+		list, err = below(ctx, f.FS, f.Results, "")
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return []File{}, nil
+	}
+	return list, err
+}
+
+// OpenOutput opens one file of a job for reading, which the caller closes. A path that leads out of the job's folder, by
+// itself or through a symbolic link, is Invalid.
+func (s *Service) OpenOutput(ctx context.Context, id job.ID, name string) (File, io.ReadSeekCloser, error) {
+	j, f, err := s.filesOf(ctx, id)
+	if err != nil {
+		return File{}, nil, err
+	}
+	file, r, err := open(ctx, f, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = job.Errorf(job.NotFound, "job %s has no file %s: see pawl output %s", j.ID, name, j.ID)
+	}
+	return file, r, err
+}
+
+// filesOf returns a job and where its files are.
+func (s *Service) filesOf(ctx context.Context, id job.ID) (job.Job, engine.Files, error) {
+	j, err := s.Job(ctx, id)
+	if err != nil {
+		return j, engine.Files{}, err
+	}
+	k, err := s.keeper(&j)
+	if err != nil {
+		return j, engine.Files{}, err
+	}
+	f, err := k.Files(&j)
+	return j, f, err
+}
+
+func (s *Service) keeper(j *job.Job) (engine.Keeper, error) {
+	k, ok := s.cfg.Kinds[j.Kind].(engine.Keeper)
+	switch {
+	case ok:
+		return k, nil
+	case j.Program():
+		return nil, job.Errorf(job.Unavailable, "this process does not keep the files of programs")
+	}
+	return nil, job.Errorf(job.NotFound, "job %s is a task and has no files and no log: see pawl history %s", j.ID, j.ID)
+}
+
+// below lists the regular files in a folder and below it. name is the folder's path within root.
+func below(ctx context.Context, fsys files.FS, root, name string) ([]File, error) {
+	infos, err := fsys.List(ctx, path.Join(root, name))
+	if err != nil {
+		return nil, err
+	}
+	list := []File{}
+	for _, info := range infos {
+		p := path.Join(name, info.Name())
+		switch {
+		case p == runner.Folder:
+		case info.IsDir():
+			more, err := below(ctx, fsys, root, p)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) { // removed meanwhile
+				return nil, err
+			}
+			list = append(list, more...)
+		case info.Mode().IsRegular():
+			list = append(list, File{p, info.Size(), info.ModTime().UTC()})
+		}
+	}
+	return list, nil
+}
+
+// open opens a file in a job's folder, or else in its results. The error is fs.ErrNotExist where neither has it.
+func open(ctx context.Context, f engine.Files, name string) (File, io.ReadSeekCloser, error) {
+	if !fs.ValidPath(name) || name == "." {
+		return File{}, nil, outside(name)
+	}
+	for _, root := range []string{f.Folder, f.Results} {
+		if root == "" {
+			continue
+		}
+		full, err := within(ctx, f.FS, root, name)
+		if err == nil {
+			file, r, err := openAt(ctx, f.FS, full)
+			if err == nil {
+				file.Path = name
+				return file, r, nil
+			}
+			if !errors.Is(err, fs.ErrNotExist) {
+				return File{}, nil, err
+			}
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return File{}, nil, err
+		}
+	}
+	return File{}, nil, fs.ErrNotExist
+}
+
+func openAt(ctx context.Context, fsys files.FS, full string) (File, io.ReadSeekCloser, error) {
+	r, err := fsys.Open(ctx, full)
+	if err != nil {
+		return File{}, nil, err
+	}
+	info, err := fsys.Stat(ctx, full)
+	if err != nil {
+		return File{}, nil, errors.Join(err, r.Close())
+	}
+	return File{Size: info.Size(), Modified: info.ModTime().UTC()}, r, nil
+}
+
+func outside(name string) error {
+	return job.Errorf(job.Invalid, "%q is not the path of a file in the job's folder: give one without .. that no link leads out of it", name)
+}
+
+// A resolver is a file system that can tell where symbolic links lead: the name of what name leads to, with every link
+// on the way followed.
+type resolver interface {
+	Resolve(ctx context.Context, name string) (string, error)
+}
+
+// within returns the name of a file in the folder root, with links followed where that can be done, and refuses one
+// that is not below root. What Pawl keeps there for itself is as if it were not there: it holds the environment.
+func within(ctx context.Context, fsys files.FS, root, name string) (string, error) {
+	full := path.Join(root, name)
+	if r, ok := fsys.(resolver); ok {
+		var err error
+		if root, err = r.Resolve(ctx, root); err != nil {
+			return "", err
+		}
+		if full, err = r.Resolve(ctx, full); err != nil {
+			return "", err
+		}
+		var inside bool
+		if name, inside = strings.CutPrefix(full, strings.TrimSuffix(root, "/")+"/"); !inside {
+			return "", outside(name)
+		}
+	} else if err := noLinks(ctx, fsys, root, name); err != nil {
+		return "", err
+	}
+	if name == runner.Folder || strings.HasPrefix(name, runner.Folder+"/") {
+		return "", fs.ErrNotExist
+	}
+	return full, nil
+}
+
+// noLinks refuses a path in root that has a symbolic link on its way.
+func noLinks(ctx context.Context, fsys files.FS, root, name string) error {
+	dir := root
+next:
+	for part := range strings.SplitSeq(name, "/") {
+		infos, err := fsys.List(ctx, dir)
+		if err != nil {
+			return err
+		}
+		for _, info := range infos {
+			if info.Name() == part {
+				if info.Mode().Type() == fs.ModeSymlink {
+					return outside(name)
+				}
+				dir = path.Join(dir, part)
+				continue next
+			}
+		}
+		return fs.ErrNotExist
+	}
+	return nil
+}

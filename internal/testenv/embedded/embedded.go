@@ -1,0 +1,84 @@
+// Package embedded is the whole service in one test process: an embedded database, this machine, and real programs.
+package embedded
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/app"
+	"github.com/pawl-jobs/pawl/broker/local"
+	"github.com/pawl-jobs/pawl/engine"
+	fileslocal "github.com/pawl-jobs/pawl/files/local"
+	hostlocal "github.com/pawl-jobs/pawl/host/local"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner/process"
+	"github.com/pawl-jobs/pawl/store/sqlite"
+)
+
+// A Service is one on a folder of its own. It ends with its test.
+type Service struct {
+	*pawl.Service
+	Dir   string
+	Store *sqlite.Store
+}
+
+// Open opens a service in the name of ada, which runs nothing yet.
+func Open(t testing.TB) *Service {
+	t.Helper()
+	s := &Service{Dir: t.TempDir()}
+	spool := filepath.Join(s.Dir, "ends")
+	var err error
+	if s.Store, err = sqlite.Open(t.Context(), s.Dir, sqlite.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	var watcher atomic.Pointer[app.Watcher]
+	host, err := hostlocal.Open(hostlocal.Config{ID: "m1", OnExit: func(e hostlocal.Exit) {
+		if w := watcher.Load(); w != nil {
+			w.Exited(e.Process)
+		}
+	}})
+	if err != nil {
+		t.Fatal(errors.Join(err, s.Store.Close()))
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(host.Close(), s.Store.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	runner, err := process.Open(t.Context(), process.Config{Host: host, Spool: spool})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	kind := app.New(app.Config{
+		Host: host, Runner: runner, Files: fileslocal.FS{}, Spool: spool, Log: log,
+		Work: filepath.Join(s.Dir, "work"), Archive: filepath.Join(s.Dir, "archive"),
+	})
+	bus := &local.Broker{}
+	w := app.NewWatcher(kind, s.Store, bus)
+	watcher.Store(w)
+	s.Service = pawl.New(pawl.Config{
+		Store: s.Store, Broker: bus, Principal: "ada", Machine: "m1", Log: log,
+		Kinds: map[string]engine.Kind{job.KindApp: kind}, Duties: []engine.Duty{w.Duty()},
+	})
+	return s
+}
+
+// Start runs the service until the test ends.
+func (s *Service) Start(t testing.TB) {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,61 @@
+package job
+
+import (
+	"strconv"
+	"time"
+)
+
+// Why says in one sentence why j stands where it stands. served is whether some process runs jobs in j's folder now.
+func (j *Job) Why(now time.Time, served bool) string {
+	stands := j.reason(now, served)
+	switch {
+	case served || j.Custody == None || j.Custody == User:
+		return stands
+	case j.Program():
+		return stands + "; no pawl runs in this folder now: pawl run FILE goes on with it"
+	}
+	return stands + "; no program runs in this folder now: start the one that handles " + j.Kind
+}
+
+func (j *Job) reason(now time.Time, served bool) string {
+	switch j.Custody {
+	case None:
+		if j.Message != "" {
+			return string(j.Code) + ": " + j.Message
+		}
+		return string(j.Code)
+	case Gate:
+		switch {
+		case !j.Due.IsZero() && j.Due.Before(now):
+			return "was due at " + j.Due.Local().Format(time.RFC3339)
+		case !j.Due.IsZero():
+			return "waits until " + j.Due.Local().Format(time.RFC3339)
+		case j.Needs == 1:
+			return "waits for the end of 1 other job"
+		case j.Needs > 0:
+			return "waits for the end of " + strconv.Itoa(j.Needs) + " other jobs"
+		}
+		return "waits for its turn"
+	case Ready:
+		if !j.Program() {
+			return "waits for a program that handles " + j.Kind
+		}
+		return "waits for a process with a free slot"
+	case Worker:
+		if !served {
+			return "the process that worked on it is gone"
+		}
+		return "a process works on it"
+	case Monitor:
+		switch {
+		case j.Wish == WishPause:
+			return "its program is suspended"
+		case !served:
+			return "its program runs, or has ended meanwhile"
+		}
+		return "its program runs"
+	case Recovery:
+		return "blocked: " + j.Message
+	}
+	return j.Message
+}

@@ -1,0 +1,305 @@
+package pawl
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"time"
+
+	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// A LogQuery says what of a job's log is wanted. The zero value is all that its program has written to stdout.
+type LogQuery struct {
+	// Stderr asks for that instead of stdout.
+	Stderr bool
+	// Tail is how many of the last lines are wanted; 0: all lines.
+	Tail int
+	// Follow goes on with what is written from now on, until the job has ended. Of a job that is tried again it is the
+	// log of the present attempt, and then of those after it.
+	Follow bool
+	// Until ends following early when it is closed: what is there by then is read. Nil: never.
+	Until <-chan struct{}
+}
+
+// Log opens the log of a job's program, which the caller closes. It is read in pieces, however large it is. The error
+// is NotFound where there is none; one that is followed may have yet to come.
+func (s *Service) Log(ctx context.Context, id job.ID, q LogQuery) (io.ReadCloser, error) {
+	j, err := s.Job(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	k, err := s.keeper(&j)
+	if err != nil {
+		return nil, err
+	}
+	if q.Follow {
+		return s.follow(ctx, &j, q), nil
+	}
+	f, err := k.Files(&j)
+	if err != nil {
+		return nil, err
+	}
+	name := q.name(f)
+	file, r, err := open(ctx, f, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = job.Errorf(job.NotFound, "job %s has no %s: it is %s", j.ID, name, j.State)
+	}
+	if err != nil {
+		return nil, err
+	}
+	start, err := lastLines(r, file.Size, q.Tail)
+	if err == nil {
+		_, err = r.Seek(start, io.SeekStart)
+	}
+	if err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.LimitReader(r, file.Size-start), r}, nil
+}
+
+func (q LogQuery) name(f engine.Files) string {
+	if q.Stderr {
+		return f.Stderr
+	}
+	return f.Stdout
+}
+
+// block is how much of a log is read at once.
+const block = 64 << 10
+
+// lastLines returns where the last lines of a file begin, so many; at its beginning for 0. It reads from the end.
+func lastLines(r io.ReadSeeker, size int64, lines int) (int64, error) {
+	if lines <= 0 {
+		return 0, nil
+	}
+	buf := make([]byte, block)
+	for end := size; end > 0; {
+		part := buf[:min(end, block)]
+		end -= int64(len(part))
+		if _, err := r.Seek(end, io.SeekStart); err != nil {
+			return 0, err
+		}
+		switch _, err := io.ReadFull(r, part); {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return 0, nil // it was truncated meanwhile, by the next attempt
+		case err != nil:
+			return 0, err
+		}
+		for i := bytes.LastIndexByte(part, '\n'); i >= 0; i = bytes.LastIndexByte(part[:i], '\n') {
+			if end+int64(i) == size-1 {
+				continue // the end of the last line
+			}
+			if lines--; lines == 0 {
+				return end + int64(i) + 1, nil
+			}
+		}
+	}
+	return 0, nil
+}
+
+// lookEvery is how often a file is looked at while its program runs and somebody follows it: nobody tells of a file that
+// grows, and it may be on another machine.
+const lookEvery = 200 * time.Millisecond
+
+// A follower reads a log while it is written. The job's events say which launch the file is of: a launch truncates it,
+// and may have written more than the one before when it is looked at next. So each piece counts only if no later
+// launch was meant before it had been read.
+type follower struct {
+	s     *Service
+	ctx   context.Context
+	stop  context.CancelFunc
+	id    job.ID
+	q     LogQuery
+	since int64 // the number of the event with which the job stood when the following began
+	news  chan item
+
+	state   job.State
+	stopped time.Time // when nothing of the launch before was alive any more
+	launch  int       // whose log is read; 0: of none
+	files   engine.Files
+	stale   time.Time // what was written until then is of the launch before
+	tail    int       // so many of the last lines are to be read first; 0: all
+	read    int64     // bytes of the file
+	buf     []byte    // read, and not yet asked for
+	err     error     // why there is no more
+}
+
+type item struct {
+	News
+	err error
+}
+
+func (s *Service) follow(ctx context.Context, j *job.Job, q LogQuery) *follower {
+	f := &follower{s: s, id: j.ID, q: q, since: j.N, news: make(chan item)}
+	f.ctx, f.stop = context.WithCancel(ctx)
+	go func() {
+		defer close(f.news)
+		for n, err := range s.News(f.ctx, f.id, "", q.Until) {
+			select {
+			case f.news <- item{n, err}:
+			case <-f.ctx.Done():
+				return
+			}
+		}
+	}()
+	return f
+}
+
+// Close stops a Read that waits.
+func (f *follower) Close() error {
+	f.stop()
+	for range f.news { // until the goroutine has ended
+	}
+	return nil
+}
+
+// Read waits until there is something to read; io.EOF follows once the job has ended.
+func (f *follower) Read(p []byte) (int, error) {
+	for len(f.buf) == 0 {
+		if f.err != nil {
+			return 0, f.err
+		}
+		if f.err = f.look(); f.err != nil || len(f.buf) > 0 {
+			continue
+		}
+		f.err = f.wait()
+	}
+	n := copy(p, f.buf)
+	f.buf = f.buf[n:]
+	return n, nil
+}
+
+// wait returns when there is a reason to look again.
+func (f *follower) wait() error {
+	var tick <-chan time.Time
+	if f.state == job.Running && f.launch > 0 {
+		t := time.NewTimer(lookEvery)
+		defer t.Stop()
+		tick = t.C
+	}
+	select {
+	case n, ok := <-f.news:
+		switch {
+		case !ok && f.ctx.Err() != nil:
+			return context.Cause(f.ctx)
+		case !ok: // the job has ended, or Until says that it is enough
+			if err := f.look(); err != nil || len(f.buf) > 0 {
+				return err
+			}
+			return io.EOF
+		case n.err != nil:
+			return n.err
+		}
+		return f.take(n.News)
+	case <-tick:
+		return nil
+	case <-f.ctx.Done():
+		return context.Cause(f.ctx)
+	}
+}
+
+// take learns from an event whose log it is.
+func (f *follower) take(n News) error {
+	was := f.state
+	f.state = n.State
+	switch {
+	case was == n.State:
+		return nil
+	case was == job.Archiving:
+		f.stopped = n.At // what the program left running has been ended, too
+	}
+	if n.State != job.Running {
+		return nil
+	}
+	f.launch, f.stale, f.read = 0, f.stopped, 0
+	j, err := f.s.Job(f.ctx, f.id)
+	if err != nil {
+		return err
+	}
+	for later, err := range f.s.News(f.ctx, f.id, n.Cursor, closed()) {
+		if err != nil {
+			return err
+		}
+		if later.State == job.SubmittingJob {
+			return nil // the file is that of a later launch, or may be
+		}
+	}
+	k, err := f.s.keeper(&j)
+	if err != nil {
+		return err
+	}
+	if f.files, err = k.Files(&j); err != nil {
+		return err
+	}
+	f.launch = j.Launch
+	if n.N <= f.since {
+		f.tail = f.q.Tail
+	}
+	return nil
+}
+
+// open opens the file; it is nil where there is none.
+func (f *follower) open() (File, io.ReadSeekCloser, error) {
+	where := f.files
+	if !f.state.Terminal() {
+		where.Results = "" // they are whole once the job has ended
+	}
+	file, r, err := open(f.ctx, where, f.q.name(where))
+	if errors.Is(err, fs.ErrNotExist) {
+		return File{}, nil, nil
+	}
+	return file, r, err
+}
+
+// look reads what has come since the last time.
+func (f *follower) look() error {
+	if f.launch == 0 {
+		return nil
+	}
+	file, r, err := f.open()
+	if err != nil || r == nil {
+		return err
+	}
+	defer r.Close()
+	if file.Size == f.read || !file.Modified.After(f.stale) {
+		return nil
+	}
+	if f.tail > 0 {
+		if f.read, err = lastLines(r, file.Size, f.tail); err != nil {
+			return err
+		}
+		f.tail = 0
+	}
+	from := f.read
+	if file.Size < from {
+		if f.state.Terminal() {
+			return nil // the archive has another file of that name
+		}
+		from = 0 // the program itself has truncated it, or else the launch is not the newest
+	}
+	buf := make([]byte, min(file.Size-from, block))
+	if _, err := r.Seek(from, io.SeekStart); err != nil {
+		return err
+	}
+	n, err := io.ReadFull(r, buf)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return err
+	}
+	j, err := f.s.Job(f.ctx, f.id)
+	if err != nil {
+		return err
+	}
+	if j.Launch != f.launch {
+		f.launch = 0
+		return nil
+	}
+	f.buf, f.read = buf[:n], from+int64(n)
+	return nil
+}

@@ -1,0 +1,197 @@
+package pawl
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// A FileRun is a run of the jobs that a file describes.
+type FileRun struct {
+	Path string `json:"path"` // of the file, absolute
+	Sum  string `json:"sum"`  // identifies the bytes of the file
+	New  bool   `json:"new"`  // another run, though one of the same bytes has not ended
+}
+
+// A FileAnswer answers a FileRun.
+type FileAnswer struct {
+	Jobs    []job.ID   `json:"jobs"`            // in the order of the requests
+	Existed bool       `json:"existed"`         // they were there before this call
+	Older   []OlderRun `json:"older,omitempty"` // other runs of the file that have not ended, newest first
+}
+
+// An OlderRun is another run of the same file.
+type OlderRun struct {
+	Sum  string   `json:"sum"`
+	Jobs []job.ID `json:"jobs"` // those that have not ended
+}
+
+// RunKey returns the name under which the runs of a file are kept.
+func RunKey(path string) string {
+	sum := sha256.Sum256([]byte(path))
+	return hex.EncodeToString(sum[:])
+}
+
+// runKind is the kind of the documents that remember the runs of files; see [RunKey] for their names.
+const runKind = "run"
+
+// runsDoc is such a document: what was run from a file, oldest first.
+type runsDoc struct {
+	Path string    `json:"path"`
+	Runs []fileRun `json:"runs"`
+}
+
+type fileRun struct {
+	Sum  string    `json:"sum"`
+	Jobs []job.ID  `json:"jobs"`
+	At   time.Time `json:"at"`
+}
+
+// RunFile submits the jobs of a file, or finds those of the newest run of the same bytes while one of them has not
+// ended. A run is written down before its jobs are submitted, and their ids with it: a call that died in between is
+// finished by the next one, and two at the same time submit the same jobs. Errors are those of [Service.Submit].
+func (s *Service) RunFile(ctx context.Context, run FileRun, reqs ...Request) (FileAnswer, error) {
+	if _, err := s.prepareAll(reqs, false); err != nil {
+		return FileAnswer{}, err
+	}
+	for {
+		r, err := s.noteRun(ctx, run, len(reqs))
+		if job.KindOf(err) == job.Conflict {
+			continue // another call wrote the document first
+		}
+		if err != nil {
+			return FileAnswer{}, err
+		}
+		return s.submitRun(ctx, r, reqs)
+	}
+}
+
+// notedRun is a run that is written down.
+type notedRun struct {
+	jobs  []job.ID
+	under bool // its jobs have been submitted, and not all of them have ended
+	older []OlderRun
+}
+
+// noteRun finds the run to go on with, or writes down a new one. It is Conflict when another call wrote meanwhile.
+func (s *Service) noteRun(ctx context.Context, run FileRun, jobs int) (notedRun, error) {
+	name := RunKey(run.Path)
+	res, err := s.cfg.Store.Resource(ctx, s.cfg.Tenant, runKind, name)
+	if err != nil && job.KindOf(err) != job.NotFound {
+		return notedRun{}, err
+	}
+	doc := runsDoc{Path: run.Path}
+	if err == nil {
+		if err := json.Unmarshal(res.Doc, &doc); err != nil {
+			return notedRun{}, job.Errorf(job.Corrupt, "runs of %s: %w", run.Path, err)
+		}
+	}
+	known, err := s.states(ctx, doc)
+	if err != nil {
+		return notedRun{}, err
+	}
+	found := -1
+	if !run.New {
+		for i, r := range slices.Backward(doc.Runs) {
+			if r.Sum == run.Sum {
+				if len(r.Jobs) == jobs && (known.unfinished(r) != nil || known.none(r)) {
+					found = i
+				}
+				break
+			}
+		}
+	}
+	var n notedRun
+	var kept []fileRun
+	for i, r := range doc.Runs {
+		unfinished := known.unfinished(r)
+		if unfinished != nil || known.none(r) && time.Since(r.At) < keepUnsubmitted {
+			kept = append(kept, r)
+		}
+		if unfinished != nil && i != found {
+			n.older = append(n.older, OlderRun{Sum: r.Sum, Jobs: unfinished})
+		}
+	}
+	slices.Reverse(n.older)
+	if found >= 0 {
+		n.jobs, n.under = doc.Runs[found].Jobs, !known.none(doc.Runs[found])
+		return n, nil
+	}
+	for range jobs {
+		n.jobs = append(n.jobs, job.NewID())
+	}
+	doc.Runs = append(kept, fileRun{Sum: run.Sum, Jobs: n.jobs, At: time.Now().UTC()})
+	b, err := json.Marshal(doc)
+	if err != nil {
+		return notedRun{}, err
+	}
+	_, err = s.cfg.Store.Put(ctx, store.Resource{Tenant: s.cfg.Tenant, Kind: runKind, Name: name, Version: res.Version, Doc: b})
+	return n, err
+}
+
+// keepUnsubmitted is how long a run is remembered of which no job was submitted: whoever wrote it down may be about to.
+const keepUnsubmitted = 24 * time.Hour
+
+// submitRun submits the jobs of a run that is written down. It can be repeated.
+func (s *Service) submitRun(ctx context.Context, n notedRun, reqs []Request) (FileAnswer, error) {
+	a := FileAnswer{Jobs: n.jobs, Existed: true, Older: n.older}
+	if n.under {
+		return a, nil
+	}
+	reqs = slices.Clone(reqs)
+	for i := range reqs {
+		reqs[i].ID = n.jobs[i]
+	}
+	answers, err := s.Submit(ctx, reqs...)
+	if err != nil {
+		return FileAnswer{}, err
+	}
+	a.Jobs = nil // a job that an external id names has another id than was noted
+	for _, sub := range answers {
+		a.Jobs = append(a.Jobs, sub.ID)
+		a.Existed = a.Existed && sub.Existed
+	}
+	return a, nil
+}
+
+// runStates are the states of the jobs of a file, of those that are there.
+type runStates map[job.ID]job.State
+
+func (s *Service) states(ctx context.Context, doc runsDoc) (runStates, error) {
+	var ids []job.ID
+	for _, r := range doc.Runs {
+		ids = append(ids, r.Jobs...)
+	}
+	known := runStates{}
+	if len(ids) == 0 {
+		return known, nil
+	}
+	jobs, err := s.cfg.Store.Find(ctx, ids)
+	for i := range jobs {
+		if jobs[i].Tenant == s.cfg.Tenant {
+			known[jobs[i].ID] = jobs[i].State
+		}
+	}
+	return known, err
+}
+
+// unfinished returns the jobs of a run that are there and have not ended.
+func (k runStates) unfinished(r fileRun) (ids []job.ID) {
+	for _, id := range r.Jobs {
+		if st, there := k[id]; there && !st.Terminal() {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// none reports whether no job of a run is there.
+func (k runStates) none(r fileRun) bool {
+	return !slices.ContainsFunc(r.Jobs, func(id job.ID) bool { _, there := k[id]; return there })
+}

@@ -1,0 +1,84 @@
+package pawl
+
+import (
+	"context"
+	"time"
+
+	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// A View is a job as people look at it: the row, and what follows from it at this moment.
+type View struct {
+	job.Job
+	Why      string        `json:"why,omitempty"`      // one sentence: why it stands where it stands
+	Progress *job.Progress `json:"progress,omitempty"` // of the step under way, where that is known
+	Folder   string        `json:"folder,omitempty"`   // the job's folder, while it is there
+	Results  string        `json:"results,omitempty"`  // the folder of its archive, once that is there
+}
+
+// Views is a page of jobs as people look at them, without Request, Resolved, Work, Result and folders.
+type Views struct {
+	Jobs []View `json:"jobs"`
+	Next string `json:"next,omitempty"` // the cursor of the next page; empty: this is the last
+}
+
+// View returns one job with everything about it.
+func (s *Service) View(ctx context.Context, id job.ID) (View, error) {
+	j, err := s.Job(ctx, id)
+	if err != nil {
+		return View{}, err
+	}
+	v := s.view(&j, s.cfg.Served(ctx))
+	k, ok := s.cfg.Kinds[j.Kind].(engine.Keeper)
+	if !ok {
+		return v, nil
+	}
+	f, err := k.Files(&j)
+	if err != nil {
+		return v, nil //nolint:nilerr // it has no files: that is no error of a view
+	}
+	there := func(name string) string {
+		if name == "" {
+			return ""
+		}
+		if _, err := f.FS.Stat(ctx, name); err != nil {
+			return ""
+		}
+		return name
+	}
+	v.Folder, v.Results = there(f.Folder), there(f.Results)
+	return v, nil
+}
+
+// Views returns a page of jobs, newest first; see [store.Reader.List].
+func (s *Service) Views(ctx context.Context, q store.Query) (Views, error) {
+	page, err := s.List(ctx, q)
+	if err != nil {
+		return Views{}, err
+	}
+	served := s.cfg.Served(ctx)
+	vs := Views{Jobs: make([]View, len(page.Jobs)), Next: page.Next}
+	for i := range page.Jobs {
+		vs.Jobs[i] = s.view(&page.Jobs[i], served)
+	}
+	return vs, nil
+}
+
+func (s *Service) view(j *job.Job, served bool) View {
+	v := View{Job: *j, Why: j.Why(time.Now(), served)}
+	if p, ok := s.Progress(j); ok {
+		v.Progress = &p
+	}
+	return v
+}
+
+// Progress tells how far the step of j that this process does has come; false where there is nothing to tell.
+func (s *Service) Progress(j *job.Job) (job.Progress, bool) {
+	k, ok := s.cfg.Kinds[j.Kind].(engine.Keeper)
+	if !ok || j.Custody != job.Worker {
+		return job.Progress{}, false
+	}
+	return k.Progress(j.ID)
+}
