@@ -21,7 +21,7 @@ import (
 type FS struct {
 	mu     sync.Mutex // guards everything below, and the nodes
 	root   *node
-	faults []*injected
+	faults []*Fault
 	lies   map[string]Lie
 	room   int64 // bytes until the file system is full; below 0 there is no end
 	life   int64 // bytes until it dies; below 0 there is no end
@@ -37,7 +37,7 @@ func New() *FS {
 // in the order of injection, until one fails the call.
 type Fault struct {
 	Op   string // the name of a method of files.FS or files.Linker, such as "Put"; empty for each
-	Name string // a [files.Pattern] seen from "/", which one name of the call has to match; empty for each
+	Name string // a [path.Match] pattern for one name of the call, or for its last element; empty for each
 	Once bool   // only the first such call
 
 	Gate <-chan struct{} // if set, the call waits until it receives from Gate, or its context ends
@@ -55,31 +55,26 @@ func (f *FS) Inject(fault Fault) (heal func()) {
 	if fault.Op != "" && !slices.Contains(ops, fault.Op) {
 		panic(fmt.Sprintf("fake: no operation is called %q", fault.Op))
 	}
-	own := &injected{Fault: fault}
-	if fault.Name != "" {
-		var err error
-		if own.name, err = files.ParsePattern(fault.Name); err != nil {
-			panic(fmt.Sprintf("fake: %v", err))
-		}
+	if _, err := path.Match(fault.Name, ""); err != nil {
+		panic(fmt.Sprintf("fake: %q: %v", fault.Name, err))
 	}
+	own := &fault
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.faults = append(f.faults, own)
 	return func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.faults = slices.DeleteFunc(f.faults, func(o *injected) bool { return o == own })
+		f.faults = slices.DeleteFunc(f.faults, func(o *Fault) bool { return o == own })
 	}
 }
 
-type injected struct {
-	Fault
-	name files.Pattern
-}
-
-func (i *injected) meant(op string, names []string) bool {
-	return (i.Op == "" || i.Op == op) &&
-		(i.Name == "" || slices.ContainsFunc(names, func(name string) bool { return i.name.Match(strings.TrimPrefix(name, "/")) }))
+func (f *Fault) meant(op string, names []string) bool {
+	return (f.Op == "" || f.Op == op) && (f.Name == "" || slices.ContainsFunc(names, func(name string) bool {
+		whole, _ := path.Match(f.Name, name) // Inject has seen that it is a pattern
+		last, _ := path.Match(f.Name, path.Base(name))
+		return whole || last
+	}))
 }
 
 // Full leaves room for n more bytes: what is put beyond is [syscall.ENOSPC]. Below 0 there is room without end, as
@@ -176,16 +171,16 @@ func (f *FS) call(ctx context.Context, op string, work func() error, names ...st
 }
 
 // meant returns the faults that are meant for a call, and uses up those for one call.
-func (f *FS) meant(op string, names []string) []*injected {
+func (f *FS) meant(op string, names []string) []*Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var list []*injected
-	f.faults = slices.DeleteFunc(f.faults, func(i *injected) bool {
-		if !i.meant(op, names) {
+	var list []*Fault
+	f.faults = slices.DeleteFunc(f.faults, func(fault *Fault) bool {
+		if !fault.meant(op, names) {
 			return false
 		}
-		list = append(list, i)
-		return i.Once
+		list = append(list, fault)
+		return fault.Once
 	})
 	return list
 }
