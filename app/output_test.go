@@ -163,6 +163,17 @@ func TestLaunchFiles(t *testing.T) {
 	}
 }
 
+// A link does not make Pawl's own files results: the environment of the launch is among them.
+func TestLinkToLaunchFiles(t *testing.T) {
+	h := open(t)
+	j := h.end(h.submit(shell("ln -s .pawl all; ln -s .pawl/job.json one")))
+	h.stdout(&j)
+	_, results := app.Places(&j)
+	if got := h.archived(results); len(got) != 2 {
+		t.Errorf("archived %q", got)
+	}
+}
+
 func TestOverwrite(t *testing.T) {
 	h := open(t)
 	to := filepath.Join(h.dir, "results")

@@ -69,8 +69,16 @@ func (k *Kind) survey(ctx context.Context, s *sheet) (*leavings, error) {
 	}
 	left, inputs := &leavings{}, k.staged(ctx, s)
 	met := make([]bool, len(p.required))
-	err = files.Tree(ctx, k.cfg.Host.Files(), s.dir, func(e files.Entry) error {
-		own := e.Name == runner.Folder || strings.HasPrefix(e.Name, runner.Folder+"/")
+	top, err := files.Resolve(ctx, k.cfg.Host.Files(), s.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		top, err = s.dir, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	private := path.Join(top, runner.Folder) // also where a link leads there
+	err = files.Tree(ctx, k.cfg.Host.Files(), top, func(e files.Entry) error {
+		own := strings.HasPrefix(e.Path+"/", private+"/")
 		switch {
 		case own && !s.spec.Archive.LaunchFiles:
 			return skip(e)
