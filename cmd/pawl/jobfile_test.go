@@ -190,3 +190,34 @@ func TestWrongJobs(t *testing.T) {
 		}
 	})
 }
+
+// FuzzReadJobs looks for what neither gives jobs nor says what is wrong.
+func FuzzReadJobs(f *testing.F) {
+	for _, s := range []string{
+		"command: [ls]", "command: [ls]\n---\n---\ncommand: [pwd]\n", `{"jobs": [{"command": ["a"]}], "defaults": {"env": {"A": "b"}}}`,
+		"defaults: &d {command: [a]}\njobs:\n- *d\n- <<: *d\n  name: x\n", "jobs: 1", "- a", "a: !!binary x", "? a\n: b",
+		"inputs: [{from: x}, 1]\narchive: {to: ${x}}", "%YAML 1.2\n--- |\n x\n...\n",
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, content []byte) {
+		docs, err := documents(content)
+		if err != nil {
+			return
+		}
+		var faults faults
+		for _, it := range itemsOf(docs, &faults) {
+			e, err := it.read("/base")
+			if err != nil {
+				faults.add(it.label, err)
+				continue
+			}
+			if !json.Valid(e.given) {
+				t.Errorf("given is %s", e.given)
+			}
+		}
+		if len(faults.lines) > mostFaults {
+			t.Errorf("%d faults are said", len(faults.lines))
+		}
+	})
+}

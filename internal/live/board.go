@@ -1,6 +1,7 @@
 package live
 
 import (
+	"strings"
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
@@ -137,7 +138,8 @@ func (b *Board) Log(id job.ID, line string) {
 			copy(s.Tail, s.Tail[1:])
 			s.Tail = s.Tail[:mostTail-1]
 		}
-		s.Tail = append(s.Tail, line)
+		line = strings.TrimRight(line, "\r\n")
+		s.Tail = append(s.Tail, strings.Clone(clip(line[strings.LastIndexByte(line, '\r')+1:])))
 	}
 }
 

@@ -18,7 +18,7 @@ var cells = &runewidth.Condition{StrictEmojiNeutral: true}
 // escape sequences and control characters, tabs as spaces.
 func Clean(s string) string {
 	s = strings.TrimRight(s, "\r\n")
-	s = s[strings.LastIndexByte(s, '\r')+1:]
+	s = clip(s[strings.LastIndexByte(s, '\r')+1:])
 	if plain(s) {
 		return s
 	}
@@ -105,6 +105,21 @@ func sequence(s string) int {
 		at++
 	}
 	return at
+}
+
+// mostText is how many bytes of one text are looked at: no terminal shows more of a line, and measuring costs time.
+const mostText = 4 << 10
+
+// clip shortens s to mostText bytes.
+func clip(s string) string {
+	if len(s) <= mostText {
+		return s
+	}
+	end := mostText
+	for end > mostText-utf8.UTFMax && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + "…"
 }
 
 // cut shortens s to width cells.

@@ -32,6 +32,7 @@ func TestClean(t *testing.T) {
 		{"evil\u202etxt.exe\u2066", "eviltxt.exe"},
 		{"bad\xffbyte", "bad\ufffdbyte"},
 		{"\xc2", "\ufffd"},
+		{"first\r" + strings.Repeat("ä", mostText), strings.Repeat("ä", mostText/2) + "…"},
 		{"日本語 é 👩‍🔬", "日本語 é 👩‍🔬"},
 	} {
 		if got := Clean(c.in); got != c.want {
