@@ -58,11 +58,12 @@ func run(ctx context.Context) int {
 	case errors.As(err, &code):
 		return int(code)
 	}
-	fmt.Fprintf(os.Stderr, "pawl: %v\n", err)
 	var usage *usageError
 	if errors.As(err, &usage) {
+		fmt.Fprintf(os.Stderr, "pawl: %v\n", err)
 		return exitInput
 	}
+	fmt.Fprintf(os.Stderr, "pawl: %s\n", typed(cmd, err.Error()))
 	if c, ok := exitOf[job.KindOf(err)]; ok {
 		return c
 	}
@@ -97,8 +98,9 @@ running, waiting or paused, 5 Pawl itself could not go on (the folder is locked,
 	})
 	root.PersistentFlags().String("dir", "", "data folder (default: $XDG_STATE_HOME/pawl or ~/.local/state/pawl)")
 	for _, c := range []*cobra.Command{
-		runCommand(), listCommand(), showCommand(), historyCommand(), logsCommand(), cancelCommand(), benchCommand(),
-		chaosCommand(), versionCommand(),
+		runCommand(), listCommand(), showCommand(), historyCommand(), logsCommand(), outputCommand(),
+		cancelCommand(), pauseCommand(), resumeCommand(), resubmitCommand(),
+		benchCommand(), chaosCommand(), versionCommand(),
 	} {
 		checkArgs(c)
 		root.AddCommand(c)

@@ -118,16 +118,18 @@ func (n *node) close() error {
 }
 
 // openReader opens the folder for reading, beside a process that may run jobs in it.
-func openReader(ctx context.Context, cmd *cobra.Command) (*node, error) {
-	dir, err := dataDir(cmd)
-	if err != nil {
-		return nil, err
-	}
+func openReader(ctx context.Context, dir string) (*node, error) {
 	st, err := sqlite.Open(ctx, dir, sqlite.Options{ReadOnly: true})
 	if err != nil {
 		return nil, err
 	}
-	return &node{dir: dir, store: st, Service: pawl.New(pawl.Config{Store: st, Broker: &local.Broker{}, Principal: userName()})}, nil
+	// To find files takes neither host nor runner.
+	files := app.New(app.Config{Files: fileslocal.FS{}})
+	return &node{dir: dir, store: st, Service: pawl.New(pawl.Config{
+		Store: st, Broker: &local.Broker{}, Principal: userName(),
+		Kinds:  map[string]engine.Kind{job.KindApp: files},
+		Served: func(ctx context.Context) bool { return occupied(ctx, dir) },
+	})}, nil
 }
 
 // machineID returns the id of the machine that a folder stands for. It is made once, with the folder.

@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -56,10 +56,10 @@ Exit codes: 0 FINISHED, 1 FAILED, 2 bad input, 3 CANCELED, 4 left unfinished, 5 
 // watchers names the commands that show what another process runs in the folder.
 func watchers(cmd *cobra.Command, name string) string {
 	ctx := cmd.Context()
-	if n, err := openReader(ctx, cmd); err == nil {
-		defer n.close()
-		if j, err := n.lookup(ctx, name); err == nil && !j.State.Terminal() {
-			ref := n.ref(ctx, &j)
+	if d, err := openDesk(ctx, cmd); err == nil {
+		defer d.close()
+		if j, err := d.lookup(ctx, name); err == nil && !j.State.Terminal() {
+			ref := d.ref(ctx, &j.Job)
 			return fmt.Sprintf("job %s is %s there: watch it with pawl show %[3]s and pawl logs %[3]s", j.Name, j.State, ref)
 		}
 	}
@@ -173,7 +173,7 @@ func plural(n int, thing string) string {
 func (n *node) show(ctx context.Context, out io.Writer, j *job.Job) error {
 	var since job.Event // with which the job came into the state where it is
 	var stopped time.Time
-	logs := follower{out: out, name: n.ref(ctx, j)}
+	logs := follower{out: out, name: n.desk().ref(ctx, j)}
 	defer logs.finish()
 	for e, err := range n.Events(ctx, j.ID, "") {
 		if err != nil {
@@ -275,7 +275,7 @@ func (n *node) conclude(ctx context.Context, out io.Writer, j *job.Job) error {
 		return nil
 	case job.Failed:
 		fmt.Fprintf(out, "FAILED  %s: %s\n", j.Code, j.Message)
-		fmt.Fprintf(out, "what to do: %s\n", n.remedy(ctx, j))
+		fmt.Fprintf(out, "what to do: %s\n", n.desk().remedy(ctx, j))
 		if exists(folder) {
 			fmt.Fprintf(out, "folder: %s\n", folder)
 		}
@@ -288,26 +288,10 @@ func (n *node) conclude(ctx context.Context, out io.Writer, j *job.Job) error {
 	return exit(exitLeft)
 }
 
-// remedy says what to do about a job that ended, in words that can be typed.
-func (n *node) remedy(ctx context.Context, j *job.Job) string {
-	advice := "see pawl history JOB"
-	for _, i := range job.Codes {
-		if i.Code == j.Code {
-			advice = i.Remedy
-		}
+func exists(name string) bool {
+	if name == "" {
+		return false
 	}
-	return strings.ReplaceAll(advice, "JOB", n.ref(ctx, j))
+	_, err := os.Stat(name)
+	return err == nil
 }
-
-// ref is what a user types for a job: its name where that finds it, or else the end of its id.
-func (n *node) ref(ctx context.Context, j *job.Job) string {
-	if plainWord.MatchString(j.Name) {
-		if found, err := n.lookup(ctx, j.Name); err == nil && found.ID == j.ID {
-			return j.Name
-		}
-	}
-	return j.ID.Short()
-}
-
-// plainWord matches what a shell takes for one word.
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
