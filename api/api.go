@@ -112,9 +112,7 @@ func register[I, O any](a huma.API, op huma.Operation, f func(context.Context, *
 	})
 }
 
-// A target is the path of one job.
+// A target names one job in a path. (Inputs repeat its field: huma passes over what is embedded and not exported.)
 type target struct {
 	ID string `path:"id"`
 }
-
-func (t target) job() (job.ID, error) { return job.ParseID(t.ID) }

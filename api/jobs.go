@@ -195,7 +195,7 @@ type jobOutput struct {
 }
 
 func (h *handler) job(ctx context.Context, in *target) (*jobOutput, error) {
-	id, err := in.job()
+	id, err := job.ParseID(in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +210,7 @@ type historyOutput struct {
 }
 
 func (h *handler) history(ctx context.Context, in *target) (*historyOutput, error) {
-	id, err := in.job()
+	id, err := job.ParseID(in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -220,14 +220,14 @@ func (h *handler) history(ctx context.Context, in *target) (*historyOutput, erro
 }
 
 type wishInput struct {
-	target
+	ID   string `path:"id"`
 	Wait string `query:"wait"`
 }
 
 // wish makes a wish of a job and answers it as it stands then: 200 once it has obeyed, 202 while the wish stands.
 func (h *handler) wish(w job.Wish, ask func(context.Context, ...job.ID) ([]store.Wished, error)) func(context.Context, *wishInput) (*jobOutput, error) {
 	return func(ctx context.Context, in *wishInput) (*jobOutput, error) {
-		id, err := in.job()
+		id, err := job.ParseID(in.ID)
 		if err != nil {
 			return nil, err
 		}
@@ -262,7 +262,7 @@ func (h *handler) wish(w job.Wish, ask func(context.Context, ...job.ID) ([]store
 }
 
 func (h *handler) resubmit(ctx context.Context, in *target) (*submitOutput, error) {
-	id, err := in.job()
+	id, err := job.ParseID(in.ID)
 	if err != nil {
 		return nil, err
 	}

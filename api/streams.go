@@ -37,7 +37,7 @@ type outputOutput struct {
 }
 
 func (h *handler) output(ctx context.Context, in *target) (*outputOutput, error) {
-	id, err := in.job()
+	id, err := job.ParseID(in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -47,12 +47,12 @@ func (h *handler) output(ctx context.Context, in *target) (*outputOutput, error)
 }
 
 type fileInput struct {
-	target
+	ID   string `path:"id"`
 	Path string `path:"path"`
 }
 
 func (h *handler) openOutput(ctx context.Context, in *fileInput) (*huma.StreamResponse, error) {
-	id, err := in.job()
+	id, err := job.ParseID(in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -71,14 +71,14 @@ func (h *handler) openOutput(ctx context.Context, in *fileInput) (*huma.StreamRe
 }
 
 type logsInput struct {
-	target
+	ID     string `path:"id"`
 	Stream string `query:"stream" enum:"stdout,stderr"`
 	Tail   int    `query:"tail" minimum:"1"`
 	Follow bool   `query:"follow"`
 }
 
 func (h *handler) logs(ctx context.Context, in *logsInput) (*huma.StreamResponse, error) {
-	id, err := in.job()
+	id, err := job.ParseID(in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -126,19 +126,21 @@ type eventsInput struct {
 }
 
 type jobEventsInput struct {
-	target
-	eventsInput
+	ID     string `path:"id"`
+	After  string `query:"after"`
+	Last   string `header:"Last-Event-ID"`
+	Follow bool   `query:"follow"`
 }
 
 func (h *handler) jobEvents(ctx context.Context, in *jobEventsInput) (*huma.StreamResponse, error) {
-	id, err := in.job()
+	id, err := job.ParseID(in.ID)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := h.svc.Job(ctx, id); err != nil {
 		return nil, err
 	}
-	return h.events(ctx, id, &in.eventsInput)
+	return h.events(ctx, id, &eventsInput{in.After, in.Last, in.Follow})
 }
 
 func (h *handler) allEvents(ctx context.Context, in *eventsInput) (*huma.StreamResponse, error) {

@@ -13,8 +13,8 @@ import (
 
 // A follower prints what the program of one launch appends to its files.
 type follower struct {
-	out  io.Writer
-	name string // of the job, for messages
+	line func(string) // takes what is shown, without the end of the line
+	name string       // of the job, for messages
 	stop chan struct{}
 	done chan struct{}
 }
@@ -91,7 +91,7 @@ func (l *logFile) print(f *follower, end bool) {
 	if skip > 0 {
 		rest, _ := r.ReadSlice('\n')
 		l.read += skip + int64(len(rest))
-		fmt.Fprintf(f.out, "  … %d bytes left out; see pawl logs %s\n", skip+int64(len(rest)), f.name)
+		f.line(fmt.Sprintf("… %d bytes left out; see pawl logs %s", skip+int64(len(rest)), f.name))
 	}
 	for {
 		line, err := r.ReadSlice('\n')
@@ -100,7 +100,7 @@ func (l *logFile) print(f *follower, end bool) {
 			return
 		}
 		l.read += int64(len(line))
-		fmt.Fprintf(f.out, "  | %s\n", bytes.TrimSuffix(line, []byte("\n")))
+		f.line(string(bytes.TrimSuffix(line, []byte("\n"))))
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			return
 		}

@@ -42,13 +42,11 @@ func (e exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 func main() {
 	// A process that loads one core with the database and the other with the jobs gains from a heap that may grow.
 	debug.SetGCPercent(200)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // the second signal ends the process at once
-	os.Exit(run(ctx))
+	os.Exit(pawlMain(context.Background()))
 }
 
-func run(ctx context.Context) int {
+// pawlMain runs the command line of this process.
+func pawlMain(ctx context.Context) int {
 	cmd := rootCommand()
 	err := cmd.ExecuteContext(ctx)
 	var code exit
@@ -58,11 +56,12 @@ func run(ctx context.Context) int {
 	case errors.As(err, &code):
 		return int(code)
 	}
-	fmt.Fprintf(os.Stderr, "pawl: %v\n", err)
 	var usage *usageError
 	if errors.As(err, &usage) {
+		fmt.Fprintf(os.Stderr, "pawl: %v\n", err)
 		return exitInput
 	}
+	fmt.Fprintf(os.Stderr, "pawl: %s\n", typed(cmd, err.Error()))
 	if c, ok := exitOf[job.KindOf(err)]; ok {
 		return c
 	}
@@ -97,13 +96,34 @@ running, waiting or paused, 5 Pawl itself could not go on (the folder is locked,
 	})
 	root.PersistentFlags().String("dir", "", "data folder (default: $XDG_STATE_HOME/pawl or ~/.local/state/pawl)")
 	for _, c := range []*cobra.Command{
-		runCommand(), validateCommand(), initCommand(), listCommand(), showCommand(), historyCommand(), logsCommand(), cancelCommand(), benchCommand(),
-		chaosCommand(), versionCommand(),
+		runCommand(), validateCommand(), initCommand(), listCommand(), showCommand(), historyCommand(), logsCommand(),
+		outputCommand(), cancelCommand(), pauseCommand(), resumeCommand(), resubmitCommand(),
+		benchCommand(), chaosCommand(), versionCommand(),
 	} {
 		checkArgs(c)
+		if c.Name() != "run" { // it asks first
+			interruptible(c)
+		}
 		root.AddCommand(c)
 	}
 	return root
+}
+
+// interruptible ends the context of a command, and of those below it, at the first signal to stop. The second one ends
+// the process at once.
+func interruptible(c *cobra.Command) {
+	if run := c.RunE; run != nil {
+		c.RunE = func(cmd *cobra.Command, args []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			context.AfterFunc(ctx, stop)
+			cmd.SetContext(ctx)
+			return run(cmd, args)
+		}
+	}
+	for _, sub := range c.Commands() {
+		interruptible(sub)
+	}
 }
 
 // noCommand refuses what is not a command, with the names of those that it may have been meant for.

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -43,6 +44,7 @@ type nodeOptions struct {
 	slots map[job.Lane]int
 	only  []job.ID // the jobs to run; empty: all
 	lease time.Duration
+	log   io.Writer // for what operators should know; stderr by default
 }
 
 // dataDir returns the folder of --dir, or the default one, as an absolute path.
@@ -67,6 +69,9 @@ func dataDir(cmd *cobra.Command) (string, error) {
 
 // openNode opens the folder for running jobs.
 func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err error) {
+	if o.log == nil {
+		o.log = os.Stderr
+	}
 	n := &node{dir: dir}
 	if n.store, err = sqlite.Open(ctx, dir, sqlite.Options{}); err != nil {
 		return nil, err
@@ -90,7 +95,7 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 	if err != nil {
 		return nil, err
 	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	log := slog.New(slog.NewTextHandler(o.log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	n.app = app.New(app.Config{
 		Host: n.host, Runner: runner, Files: fileslocal.FS{}, Log: log,
 		Work: filepath.Join(dir, "work"), Archive: filepath.Join(dir, "archive"), Spool: spool,
@@ -118,16 +123,18 @@ func (n *node) close() error {
 }
 
 // openReader opens the folder for reading, beside a process that may run jobs in it.
-func openReader(ctx context.Context, cmd *cobra.Command) (*node, error) {
-	dir, err := dataDir(cmd)
-	if err != nil {
-		return nil, err
-	}
+func openReader(ctx context.Context, dir string) (*node, error) {
 	st, err := sqlite.Open(ctx, dir, sqlite.Options{ReadOnly: true})
 	if err != nil {
 		return nil, err
 	}
-	return &node{dir: dir, store: st, Service: pawl.New(pawl.Config{Store: st, Broker: &local.Broker{}, Principal: userName()})}, nil
+	// To find files takes neither host nor runner.
+	files := app.New(app.Config{Files: fileslocal.FS{}})
+	return &node{dir: dir, store: st, Service: pawl.New(pawl.Config{
+		Store: st, Broker: &local.Broker{}, Principal: userName(),
+		Kinds:  map[string]engine.Kind{job.KindApp: files},
+		Served: func(ctx context.Context) bool { return occupied(ctx, dir) },
+	})}, nil
 }
 
 // machineID returns the id of the machine that a folder stands for. It is made once, with the folder.

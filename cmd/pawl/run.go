@@ -6,163 +6,366 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path"
-	"path/filepath"
-	"regexp"
+	"os"
+	"os/signal"
 	"slices"
 	"strings"
-	"time"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-jobs/pawl"
-	"github.com/pawl-jobs/pawl/app"
+	"github.com/pawl-jobs/pawl/internal/live"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
 
 func runCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "run FILE",
-		Short: "Run the job that a file describes, and see it to its end",
-		Long: `Run submits the job that FILE describes (YAML or JSON), runs it, shows its states and its log, and says where its
-output is.
+	var anew bool
+	cmd := &cobra.Command{
+		Use:   "run [FILE]",
+		Short: "Run the jobs that a file describes, and see them to their end",
+		Long: `Run submits the jobs that FILE describes, runs them, shows their states and their logs, and says where their output is.
+Without FILE it goes on with all unfinished programs of the folder.
 
-When this process is stopped or killed, the program goes on. The same command on the same, unchanged file then finds
-the job and goes on with it instead of submitting another; once it has ended, the command submits it anew.
+When this process is stopped or killed, programs go on. The same command on the same, unchanged file then finds its jobs
+and goes on with them instead of submitting others; once all have ended, it submits them anew. A file that was edited is
+a new run.
 
-Exit codes: 0 FINISHED, 1 FAILED, 2 bad input, 3 CANCELED, 4 left unfinished, 5 Pawl itself could not go on.`,
+One process at a time runs the jobs of a folder: all that are unfinished, whoever submitted them, for as long as its own
+last. Another run on the folder shows its jobs through that process, and takes over when it goes. An interrupt (Ctrl-C)
+asks whether to cancel the jobs or to leave them; without a terminal they are left.
+
+` + fileRule + `
+
+Exit codes: 0 all FINISHED, 4 some left unfinished or paused, else 1 some FAILED, else 3 some CANCELED; 2 bad input,
+5 Pawl itself could not go on.`,
 		Example: `  pawl run examples/wordcount/job.yaml
+  pawl run --new examples/pi/jobs.yaml
   pawl run --dir /scratch/me/pawl job.yaml`,
-		Args: cobra.ExactArgs(1),
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f, err := readJobs(args[0])
-			if err != nil {
+			r := &run{cmd: cmd, anew: anew, jobs: map[job.ID]*runJob{}}
+			if len(args) == 1 {
+				f, err := readJobs(args[0])
+				if err != nil {
+					return err
+				}
+				r.file = &f
+			} else if anew {
+				return &usageError{errors.New("--new without FILE: name the file whose jobs are to be submitted anew")}
+			}
+			var err error
+			if r.dir, err = dataDir(cmd); err != nil {
 				return err
 			}
-			if len(f.jobs) > 1 {
-				return &usageError{fmt.Errorf("job file %s holds %d jobs: give one job per file", args[0], len(f.jobs))}
-			}
-			spec, key := f.jobs[0].spec, "run:"+f.sum
-			dir, err := dataDir(cmd)
-			if err != nil {
-				return err
-			}
-			err = runJob(cmd.Context(), cmd.OutOrStdout(), dir, spec, key)
-			if job.KindOf(err) == job.Locked {
-				err = fmt.Errorf("%w\nnothing was submitted; %s", err, watchers(cmd, spec.Name))
-			}
-			return err
+			return r.do(cmd.Context())
 		},
 	}
+	cmd.Flags().BoolVar(&anew, "new", false, "submit the jobs of FILE anew although those of an earlier run have not ended")
+	return cmd
 }
 
-// watchers names the commands that show what another process runs in the folder.
-func watchers(cmd *cobra.Command, name string) string {
-	ctx := cmd.Context()
-	if n, err := openReader(ctx, cmd); err == nil {
-		defer n.close()
-		if j, err := n.lookup(ctx, name); err == nil && !j.State.Terminal() {
-			ref := n.ref(ctx, &j)
-			return fmt.Sprintf("job %s is %s there: watch it with pawl show %[3]s and pawl logs %[3]s", j.Name, j.State, ref)
-		}
-	}
-	return "see the jobs there with pawl list, and each with pawl show JOB and pawl logs JOB"
+// A run is one call of pawl run. It outlasts the seats that it has one after another.
+type run struct {
+	cmd  *cobra.Command
+	dir  string
+	file *jobFile // nil: all unfinished programs of the folder
+	anew bool
+
+	view   *live.View
+	order  []job.ID // its own jobs
+	jobs   map[job.ID]*runJob
+	cursor string // up to where it knows what happened
 }
 
-// runJob submits the job, or finds it unfinished, and runs the service until it has ended.
-func runJob(ctx context.Context, out io.Writer, dir string, spec job.Spec, key string) error {
-	n, err := openNode(ctx, dir, nodeOptions{})
-	if err != nil {
-		return err
-	}
-	defer n.close()
-	// A job that was accepted can be canceled, so whoever asks for that is heard before it is submitted.
-	serving, cut := context.WithCancel(ctx)
-	defer cut()
-	hangUp, err := n.listen(serving)
-	if err != nil {
-		return fmt.Errorf("listen on the folder's socket: %w", err)
-	}
-	defer hangUp()
-	answers, err := n.Submit(ctx, pawl.Request{Spec: spec, Unique: []store.Unique{{Mode: job.UntilDone, Key: key}}})
-	if err != nil {
-		return err
-	}
-	id := answers[0].ID
-	j, err := n.Job(ctx, id)
-	if err != nil {
-		return err
-	}
-	switch {
-	case answers[0].Existed && j.State.Terminal():
-		fmt.Fprintf(out, "job %s (%s) has already ended %s: to run it again, give it another external_id\n",
-			j.Name, id, j.State)
-		return n.conclude(ctx, out, &j)
-	case answers[0].Existed:
-		fmt.Fprintf(out, "job %s (%s) goes on: it is %s\n", j.Name, id, j.State)
-	default:
-		fmt.Fprintf(out, "job %s (%s) submitted\n", j.Name, id)
-	}
-	if err := n.others(ctx, out, id); err != nil {
-		return err
-	}
+// do runs until the jobs have ended or are left, and says how they stand.
+func (r *run) do(ctx context.Context) error {
+	terminal, release := live.Terminal(os.Stdin, os.Stdout)
+	defer release()
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	r.view = live.NewView(terminal, &live.Board{})
+	defer r.view.Close() //nolint:errcheck // it is closed below, where that matters
 
-	// The service runs until the job has ended, and stops in good order in any case.
-	running, stop := context.WithCancel(ctx)
-	defer stop()
-	ended := make(chan error, 1)
-	go func() { ended <- n.Run(running) }()
-	watching, unwatch := context.WithCancelCause(ctx)
-	defer unwatch(nil)
-	var broke error
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		broke = <-ended
-		cut()
-		unwatch(errors.New("the service stopped"))
-	}()
-	err = n.show(watching, out, &j)
-	hangUp() // who waits for the end of another job is answered first
-	stop()
-	<-over
-	if broke != nil {
-		return broke
-	}
-	if j, err2 := n.Job(context.WithoutCancel(ctx), id); err2 == nil {
-		return n.conclude(context.WithoutCancel(ctx), out, &j)
-	} else if err == nil {
-		err = err2
-	}
-	return err
-}
-
-// others says how many unfinished programs besides id this process will run.
-func (n *node) others(ctx context.Context, out io.Writer, id job.ID) error {
-	q := store.Query{Kind: job.KindApp, States: unfinished(), Limit: 1000}
-	others := 0
-	for more := true; more; more = q.Cursor != "" {
-		page, err := n.List(ctx, q)
+	for taken := false; ; taken = true {
+		s, err := r.sit(ctx, signals)
 		if err != nil {
 			return err
 		}
-		for i := range page.Jobs {
-			if page.Jobs[i].ID != id {
-				others++
-			}
+		if taken && s.node != nil {
+			fmt.Fprintln(r.view, "the process that ran the jobs has gone; this one goes on with them")
 		}
-		q.Cursor = page.Next
+		err = r.attend(ctx, s, signals)
+		if errors.Is(err, errSeatLost) {
+			s.leave() //nolint:errcheck // nobody is there any more
+			continue
+		}
+		if err != nil {
+			return errors.Join(err, s.leave())
+		}
+		return r.conclude(context.WithoutCancel(ctx), s)
 	}
-	if others > 0 {
-		fmt.Fprintf(out, "this process also runs %s of folder %s while it lasts; see pawl list\n",
-			plural(others, "other unfinished job"), n.dir)
+}
+
+// attend submits the jobs, the first time, and looks on until they have ended, or are left, or the seat is lost.
+func (r *run) attend(ctx context.Context, s *seat, signals <-chan os.Signal) error {
+	if r.order == nil {
+		if err := r.submit(ctx, s); err != nil {
+			return err
+		}
+	} else if err := r.catchUp(ctx, s); err != nil {
+		return err
+	}
+	if s.node != nil {
+		if err := r.others(ctx, s); err != nil {
+			return err
+		}
+	}
+	return r.watch(ctx, s, signals)
+}
+
+// submit submits the jobs of the file, or finds those that there are.
+func (r *run) submit(ctx context.Context, s *seat) (err error) {
+	if r.cursor, err = s.Cursor(ctx); err != nil {
+		return err
+	}
+	existed := true
+	if r.file == nil {
+		r.order, err = s.unfinished(ctx)
+		if err == nil && len(r.order) == 0 {
+			fmt.Fprintf(r.view, "no unfinished program in folder %s\n", r.dir)
+		}
+	} else {
+		existed, err = r.submitFile(ctx, s)
+	}
+	if err != nil {
+		return err
+	}
+	for _, id := range r.order {
+		v, err := s.Job(ctx, id)
+		if err != nil {
+			return err
+		}
+		if err := r.add(ctx, s, &v, existed); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
+// submitFile submits the jobs of the file, or finds them, and says so.
+func (r *run) submitFile(ctx context.Context, s *seat) (existed bool, err error) {
+	specs := make([]json.RawMessage, len(r.file.jobs))
+	for i, e := range r.file.jobs {
+		specs[i] = e.given
+	}
+	a, err := s.RunFile(ctx, pawl.FileRun{Path: r.file.path, Sum: r.file.sum, New: r.anew}, specs...)
+	if err != nil {
+		return false, err
+	}
+	for _, o := range a.Older {
+		what := "an earlier version of this file"
+		if o.Sum == r.file.sum {
+			what = "this file"
+		}
+		fmt.Fprintf(r.view, "an older run of %s is unfinished: %s; see pawl list, and pawl cancel\n", what, r.names(ctx, s, o.Jobs))
+	}
+	r.order = a.Jobs
+	switch {
+	case len(a.Jobs) == 1:
+		return a.Existed, nil // it is said with its name
+	case a.Existed:
+		fmt.Fprintf(r.view, "%s of %s go on\n", plural(len(a.Jobs), "job"), r.file.path)
+	default:
+		fmt.Fprintf(r.view, "%s of %s submitted\n", plural(len(a.Jobs), "job"), r.file.path)
+	}
+	return a.Existed, nil
+}
+
+// others says how many unfinished programs besides its own this process runs.
+func (r *run) others(ctx context.Context, s *seat) error {
+	ids, err := r.strangers(ctx, s)
+	if err == nil && len(ids) > 0 {
+		r.view.Note(fmt.Sprintf("this process also runs %s of folder %s while it lasts; see pawl list",
+			plural(len(ids), "other unfinished job"), r.dir))
+	}
+	return err
+}
+
+// strangers returns the unfinished programs of the folder that are not this run's.
+func (r *run) strangers(ctx context.Context, s *seat) ([]job.ID, error) {
+	ids, err := s.unfinished(ctx)
+	return slices.DeleteFunc(ids, func(id job.ID) bool { return r.jobs[id] != nil }), err
+}
+
+// names names some jobs.
+func (r *run) names(ctx context.Context, s *seat, ids []job.ID) string {
+	const most = 5
+	var names []string
+	for _, id := range ids[:min(len(ids), most)] {
+		if v, err := s.Job(ctx, id); err == nil {
+			names = append(names, s.ref(ctx, &v.Job))
+		}
+	}
+	if n := len(ids) - most; n > 0 {
+		names = append(names, fmt.Sprintf("and %d more", n))
+	}
+	return strings.Join(names, ", ")
+}
+
+// conclude gives up the seat, says how the jobs stand, and makes the exit code of it.
+func (r *run) conclude(ctx context.Context, s *seat) error {
+	s, err := s.alone(ctx) // the process that was asked may be gone
+	if err != nil {
+		return errors.Join(err, s.leave())
+	}
+	var waiting []job.ID
+	if s.node != nil {
+		if waiting, err = r.strangers(ctx, s); err != nil {
+			return errors.Join(err, s.leave())
+		}
+	}
+	// What a step was doing when it was told to stop is known once the service has stopped.
+	if err := s.stop(); err != nil {
+		return errors.Join(err, s.leave())
+	}
+	code, advice := exitOK, ""
+	var ended []*pawl.View
+	for _, id := range r.order {
+		v, err := s.Job(ctx, id)
+		if err != nil {
+			return errors.Join(err, s.leave())
+		}
+		r.show(&v)
+		ended = append(ended, &v)
+		code = worse(code, exitFor(v.State))
+	}
+	if len(waiting) > 0 {
+		advice = fmt.Sprintf("%s in folder %s: %s; the next pawl run goes on with them",
+			plural(len(waiting), "other unfinished job"), r.dir, r.names(ctx, s, waiting))
+	}
+	r.view.Note("")
+	err = r.view.Close()
+	for _, v := range ended {
+		if !r.view.Terminal() && (len(ended) == 1 || v.State == job.Failed) || !v.State.Terminal() {
+			r.tell(ctx, s, v, len(ended) > 1)
+		}
+	}
+	out := r.cmd.OutOrStdout()
+	if !r.view.Terminal() && len(ended) > 1 {
+		fmt.Fprintf(out, "%s: %s\n", plural(len(ended), "job"), countStates(ended))
+	}
+	if advice != "" {
+		fmt.Fprintln(out, typed(r.cmd, advice))
+	}
+	if err = errors.Join(err, s.leave()); err != nil {
+		return err
+	}
+	if code != exitOK {
+		return exit(code)
+	}
+	return nil
+}
+
+// tell says how one job stands, with its name where there are several.
+func (r *run) tell(ctx context.Context, s *seat, v *pawl.View, named bool) {
+	out := r.cmd.OutOrStdout()
+	if named {
+		out = prefixed{out, live.Clean(v.Name) + "  "}
+	}
+	switch v.State {
+	case job.Finished:
+		fmt.Fprintf(out, "FINISHED  output: %s\n", outputOf(v))
+	case job.Failed:
+		fmt.Fprintf(out, "FAILED  %s: %s\n", v.Code, v.Message)
+		fmt.Fprintf(out, "what to do: %s\n", typed(r.cmd, s.remedy(ctx, &v.Job)))
+		if v.Folder != "" {
+			fmt.Fprintf(out, "folder: %s\n", v.Folder)
+		}
+	case job.Canceled:
+		fmt.Fprintf(out, "CANCELED  %s\n", v.Message)
+	case job.Paused:
+		fmt.Fprintf(out, "PAUSED  %s\n", typed(r.cmd, "pawl resume "+s.ref(ctx, &v.Job)+" lets it go on"))
+	default:
+		fmt.Fprintf(out, "%s  left as it is; the same command goes on with it\n", v.State)
+	}
+}
+
+// outputOf returns where the output of a job is that finished.
+func outputOf(v *pawl.View) string {
+	if v.Results == "" {
+		return v.Folder
+	}
+	return v.Results
+}
+
+// prefixed begins each write with a text.
+type prefixed struct {
+	io.Writer
+	text string
+}
+
+func (p prefixed) Write(b []byte) (int, error) {
+	_, err := p.Writer.Write(append([]byte(p.text), b...))
+	return len(b), err
+}
+
+// exitFor is the exit code for one job.
+func exitFor(s job.State) int {
+	switch s {
+	case job.Finished:
+		return exitOK
+	case job.Failed:
+		return exitFailed
+	case job.Canceled:
+		return exitCanceled
+	}
+	return exitLeft
+}
+
+// worse returns which of two exit codes counts when both are due.
+func worse(a, b int) int {
+	order := []int{exitOK, exitCanceled, exitFailed, exitLeft}
+	if slices.Index(order, a) > slices.Index(order, b) {
+		return a
+	}
+	return b
+}
+
+func countStates(vs []*pawl.View) string {
+	n := map[job.State]int{}
+	for _, v := range vs {
+		n[v.State]++
+	}
+	var parts []string
+	for _, s := range slices.Backward(job.States) {
+		if n[s] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n[s], s))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
 func unfinished() []job.State {
 	return slices.DeleteFunc(slices.Clone(job.States), job.State.Terminal)
+}
+
+// unfinished returns the programs of the folder that have not ended.
+func (s *seat) unfinished(ctx context.Context) (ids []job.ID, err error) {
+	q := store.Query{Kind: job.KindApp, States: unfinished(), Limit: mostListed}
+	for more := true; more; more = q.Cursor != "" {
+		page, err := s.List(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for i := range page.Jobs {
+			ids = append(ids, page.Jobs[i].ID)
+		}
+		q.Cursor = page.Next
+	}
+	return ids, nil
 }
 
 // plural counts things whose name takes an s.
@@ -172,146 +375,3 @@ func plural(n int, thing string) string {
 	}
 	return fmt.Sprintf("%d %s", n, thing)
 }
-
-// show prints the job's states as they come, each with the time spent in the one before, and its log as it grows.
-func (n *node) show(ctx context.Context, out io.Writer, j *job.Job) error {
-	var since job.Event // with which the job came into the state where it is
-	var stopped time.Time
-	logs := follower{out: out, name: n.ref(ctx, j)}
-	defer logs.finish()
-	for e, err := range n.Events(ctx, j.ID, "") {
-		if err != nil {
-			return err
-		}
-		stays := since.N > 0 && e.State == since.State
-		if stays && e.Message == "" {
-			continue
-		}
-		switch {
-		case stays:
-		case since.State == job.Running:
-			logs.finish()
-		case since.State == job.Archiving:
-			stopped = e.At // what the program left running has been ended, too
-		}
-		fmt.Fprintln(out, eventLine(e, since))
-		if e.State == job.Running && !stays {
-			files, err := n.logsOf(ctx, e, stopped)
-			if err != nil {
-				return err
-			}
-			logs.follow(files)
-		}
-		if !stays {
-			since = e
-		}
-	}
-	return nil
-}
-
-// logsOf returns the logs of the launch that began to run with event e; none if a later launch has the files by now,
-// or may have. stopped is when nothing of the launch before was alive any more.
-func (n *node) logsOf(ctx context.Context, e job.Event, stopped time.Time) ([]logFile, error) {
-	j, err := n.Job(ctx, e.Job)
-	if err != nil {
-		return nil, err
-	}
-	var r app.Resolved
-	if err := json.Unmarshal(j.Resolved, &r); err != nil {
-		return nil, fmt.Errorf("resolved spec of job %s: %w", j.ID, err)
-	}
-	events, err := n.History(ctx, e.Job)
-	if err != nil {
-		return nil, err
-	}
-	for _, later := range events {
-		if later.N > e.N && later.State == job.SubmittingJob {
-			return nil, nil
-		}
-	}
-	var logs []logFile
-	for _, name := range slices.Compact([]string{path.Clean(r.Stdout), path.Clean(r.Stderr)}) {
-		logs = append(logs, logFile{
-			name: filepath.Join(r.Folder, name), archived: filepath.Join(r.Results, name), stale: stopped,
-		})
-	}
-	return logs, nil
-}
-
-// eventLine is one line of a job's story. since is the event with which the job came into the state before; in one
-// state there is only something to say.
-func eventLine(e, since job.Event) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %-17s", e.At.Local().Format("15:04:05.000"), e.State)
-	if since.N > 0 && e.State != since.State {
-		fmt.Fprintf(&b, "  after %s %s", spent(e.At.Sub(since.At)), since.State)
-	}
-	if e.Message != "" {
-		fmt.Fprintf(&b, "  %s", firstLine(e.Message))
-	}
-	return strings.TrimRight(b.String(), " ")
-}
-
-func spent(d time.Duration) string {
-	switch {
-	case d < time.Second:
-		return d.Round(time.Millisecond).String()
-	case d < time.Minute:
-		return d.Round(100 * time.Millisecond).String()
-	}
-	return d.Round(time.Second).String()
-}
-
-func firstLine(s string) string {
-	line, _, more := strings.Cut(s, "\n")
-	if more {
-		line += " …"
-	}
-	return line
-}
-
-// conclude says how the job stands, and makes the exit code of it.
-func (n *node) conclude(ctx context.Context, out io.Writer, j *job.Job) error {
-	folder, results := app.Places(j)
-	switch j.State {
-	case job.Finished:
-		fmt.Fprintf(out, "FINISHED  output: %s\n", results)
-		return nil
-	case job.Failed:
-		fmt.Fprintf(out, "FAILED  %s: %s\n", j.Code, j.Message)
-		fmt.Fprintf(out, "what to do: %s\n", n.remedy(ctx, j))
-		if exists(folder) {
-			fmt.Fprintf(out, "folder: %s\n", folder)
-		}
-		return exit(exitFailed)
-	case job.Canceled:
-		fmt.Fprintf(out, "CANCELED  %s\n", j.Message)
-		return exit(exitCanceled)
-	}
-	fmt.Fprintf(out, "%s  left as it is; the same command goes on with it\n", j.State)
-	return exit(exitLeft)
-}
-
-// remedy says what to do about a job that ended, in words that can be typed.
-func (n *node) remedy(ctx context.Context, j *job.Job) string {
-	advice := "see pawl history JOB"
-	for _, i := range job.Codes {
-		if i.Code == j.Code {
-			advice = i.Remedy
-		}
-	}
-	return strings.ReplaceAll(advice, "JOB", n.ref(ctx, j))
-}
-
-// ref is what a user types for a job: its name where that finds it, or else the end of its id.
-func (n *node) ref(ctx context.Context, j *job.Job) string {
-	if plainWord.MatchString(j.Name) {
-		if found, err := n.lookup(ctx, j.Name); err == nil && found.ID == j.ID {
-			return j.Name
-		}
-	}
-	return j.ID.Short()
-}
-
-// plainWord matches what a shell takes for one word.
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)

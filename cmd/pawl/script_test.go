@@ -184,31 +184,6 @@ func TestLogFile(t *testing.T) {
 	})
 }
 
-func TestWhy(t *testing.T) {
-	now := time.Now()
-	place := func(s job.State, c job.Custody) job.Place { return job.Place{State: s, Custody: c} }
-	for _, c := range []struct {
-		job      job.Job
-		occupied bool
-		want     string
-	}{
-		{job.Job{Kind: "app", Place: place(job.Running, job.Monitor)}, true, "its program runs"},
-		{job.Job{Kind: "app", Place: place(job.Running, job.Monitor)}, false, "its program runs, or has ended meanwhile; no pawl runs in this folder now"},
-		{job.Job{Kind: "app", Place: place(job.Archiving, job.Worker)}, false, "the process that worked on it is gone; no pawl runs"},
-		{job.Job{Kind: "app", Place: place(job.Waiting, job.Gate), Due: now.Add(time.Hour)}, true, "waits until"},
-		{job.Job{Kind: "app", Place: place(job.Waiting, job.Gate), Due: now.Add(-time.Hour)}, false, "was due at"},
-		{job.Job{Kind: "app", Place: place(job.Waiting, job.Gate), Needs: 1}, true, "waits for the end of 1 other job"},
-		{job.Job{Kind: "mail", Place: place(job.Pending, job.Ready)}, true, "waits for a program that handles mail"},
-		{job.Job{Kind: "mail", Place: place(job.Pending, job.Ready)}, false, "waits for a program that handles mail; no program runs in this folder now: start the one that handles mail"},
-		{job.Job{Kind: "app", Place: place(job.Finished, job.None), Code: job.NormalCompletion}, false, "NORMAL_COMPLETION"},
-	} {
-		got := why(&c.job, now, c.occupied)
-		if !strings.HasPrefix(got, c.want) || c.occupied && strings.Contains(got, ";") {
-			t.Errorf("%s, occupied %t: %q, want %q", c.job.Place, c.occupied, got, c.want)
-		}
-	}
-}
-
 // TestOthers counts what pawl run runs besides its job: programs, and not tasks, of which it handles none.
 func TestOthers(t *testing.T) {
 	n, err := openNode(t.Context(), t.TempDir(), nodeOptions{})
@@ -216,7 +191,7 @@ func TestOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer n.close()
-	if !n.occupied(t.Context()) {
+	if !occupied(t.Context(), n.dir) {
 		t.Error("a folder that this process has locked counts as free")
 	}
 	program := pawl.Request{Spec: job.Spec{Command: []string{"true"}}}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-jobs/pawl"
+)
+
+func logsCommand() *cobra.Command {
+	var q pawl.LogQuery
+	cmd := &cobra.Command{
+		Use:   "logs JOB",
+		Short: "Print what a job's program has written",
+		Long: `Logs prints the standard output of a job's program, from its folder or from its results. With --follow it goes on
+with what is written from now on, until the job has ended; of a job that is tried again with the log of each attempt.
+
+` + jobRule,
+		Example: `  pawl logs --stderr fails
+  pawl logs -f --tail 20 slow`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeJob,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("tail") && q.Tail < 1 {
+				return &usageError{fmt.Errorf("--tail %d is out of range: give 1 or more", q.Tail)}
+			}
+			return withJob(func(ctx context.Context, cmd *cobra.Command, d *desk, v *pawl.View) error {
+				return printLog(ctx, cmd, d, v, q)
+			})(cmd, args)
+		},
+	}
+	cmd.Flags().BoolVar(&q.Stderr, "stderr", false, "print the standard error instead")
+	cmd.Flags().IntVar(&q.Tail, "tail", 0, "print only the last lines, so many")
+	cmd.Flags().BoolVarP(&q.Follow, "follow", "f", false, "go on with what is written, until the job has ended")
+	return cmd
+}
+
+func printLog(ctx context.Context, cmd *cobra.Command, d *desk, v *pawl.View, q pawl.LogQuery) error {
+	if q.Follow && !d.process && !v.State.Terminal() && !occupied(ctx, d.dir) {
+		fmt.Fprintln(cmd.ErrOrStderr(), typed(cmd, "no pawl runs in this folder now: pawl run FILE goes on with the job, and sees its end"))
+	}
+	r, err := d.Log(ctx, v.ID, q)
+	if err != nil {
+		return err
+	}
+	size, err := io.Copy(cmd.OutOrStdout(), r)
+	r.Close()
+	if q.Follow && (ctx.Err() != nil || err == nil) {
+		// Whoever stopped is not to be taken for the end of the job.
+		j, lost := d.Job(context.WithoutCancel(ctx), v.ID)
+		switch {
+		case ctx.Err() != nil:
+			return exit(exitLeft)
+		case lost != nil || !j.State.Terminal():
+			fmt.Fprintf(cmd.ErrOrStderr(), "the process that ran jobs in folder %s has stopped, and job %s has not ended\n", d.dir, v.Name)
+			return exit(exitLeft)
+		}
+	}
+	if err != nil || size > 0 || q.Stderr {
+		return err
+	}
+	other, err := d.Log(ctx, v.ID, pawl.LogQuery{Stderr: true, Tail: 1})
+	if err != nil {
+		return nil //nolint:nilerr // there is nothing to point at
+	}
+	defer other.Close()
+	if n, err := other.Read(make([]byte, 1)); err == nil && n > 0 {
+		fmt.Fprintln(cmd.ErrOrStderr(), "stdout is empty; see "+typed(cmd, "pawl logs")+" --stderr "+d.ref(ctx, &v.Job))
+	}
+	return nil
+}
+
+func outputCommand() *cobra.Command {
+	var f format
+	cmd := &cobra.Command{
+		Use:   "output JOB [PATH]",
+		Short: "List the files of a job, or print one of them",
+		Long: `Output lists the files of a job: those in its folder while that is there, and its results after that. With PATH it
+prints the content of that file.
+
+` + jobRule,
+		Example: `  pawl output wordcount
+  pawl output wordcount count.txt`,
+		Args: cobra.RangeArgs(1, 2),
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, part string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			if len(args) == 1 {
+				return completePath(cmd, args[0])
+			}
+			return completeJob(cmd, args, part)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withJob(func(ctx context.Context, cmd *cobra.Command, d *desk, v *pawl.View) error {
+				if len(args) == 2 {
+					_, r, err := d.OpenOutput(ctx, v.ID, args[1])
+					if err != nil {
+						return err
+					}
+					defer r.Close()
+					_, err = io.Copy(cmd.OutOrStdout(), r)
+					return err
+				}
+				files, err := d.Output(ctx, v.ID)
+				if err != nil {
+					return err
+				}
+				return printFiles(cmd.OutOrStdout(), files, f)
+			})(cmd, args)
+		},
+	}
+	formatFlag(cmd, &f, asTable, asJSON, asYAML, asName)
+	return cmd
+}
+
+func printFiles(out io.Writer, files []pawl.File, f format) error {
+	switch f {
+	case asName:
+		for _, x := range files {
+			fmt.Fprintln(out, x.Path)
+		}
+		return nil
+	case asJSON, asYAML:
+		return f.document(out, map[string]any{"files": files})
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "SIZE\tMODIFIED\tPATH")
+	for _, x := range files {
+		fmt.Fprintf(w, "%d\t%s\t%s\n", x.Size, x.Modified.Local().Format(time.DateTime), x.Path)
+	}
+	return w.Flush()
+}
+
+// completePath completes the path of a file of a job.
+func completePath(cmd *cobra.Command, ref string) (paths []cobra.Completion, _ cobra.ShellCompDirective) {
+	err := withJob(func(ctx context.Context, _ *cobra.Command, d *desk, v *pawl.View) error {
+		files, err := d.Output(ctx, v.ID)
+		for _, f := range files {
+			paths = append(paths, f.Path)
+		}
+		return err
+	})(cmd, []string{ref})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return paths, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/internal/live"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// A seat is where a run works: in this process, which has the folder's lock then and runs the jobs, or at the process
+// that has it.
+type seat struct {
+	*desk
+	node  *node        // nil: another process runs the jobs
+	broke chan error   // the service of this process has ended, with this
+	stop  func() error // ends the service of this process in good order; the folder stays open
+	leave func() error // gives up the seat
+}
+
+// errSeatLost says that the process that runs the jobs has gone.
+var errSeatLost = errors.New("the process that runs the jobs has gone")
+
+// A process that begins or ends has the lock for a moment without listening.
+const (
+	seatPatience = 10 * time.Second
+	seatRetry    = 50 * time.Millisecond
+)
+
+// sit takes the folder, or asks the process that has it.
+func (r *run) sit(ctx context.Context, signals <-chan os.Signal) (*seat, error) {
+	for begun := time.Now(); ; {
+		s, err := r.serve(ctx)
+		if job.KindOf(err) != job.Locked {
+			return s, err
+		}
+		if d, noAnswer := processDesk(ctx, r.dir); noAnswer == nil {
+			done := func() error { return nil }
+			return &seat{desk: d, stop: done, leave: d.close}, nil
+		}
+		if time.Since(begun) > seatPatience {
+			return nil, fmt.Errorf("%w, which does not answer; nothing was submitted: wait for its end, or stop it", err)
+		}
+		select {
+		case <-time.After(seatRetry):
+		case <-signals:
+			return nil, exit(exitLeft)
+		}
+	}
+}
+
+// serve runs the service in this process.
+func (r *run) serve(ctx context.Context) (*seat, error) {
+	var o nodeOptions
+	if r.view.Terminal() {
+		o.log = r.view
+	}
+	n, err := openNode(ctx, r.dir, o)
+	if err != nil {
+		return nil, err
+	}
+	// A job that was accepted can be canceled, so whoever asks for that is heard before it is submitted.
+	serving, cut := context.WithCancel(ctx)
+	hangUp, err := n.listen(serving)
+	if err != nil {
+		cut()
+		return nil, errors.Join(fmt.Errorf("listen on the folder's socket: %w", err), n.close())
+	}
+	running, quit := context.WithCancel(ctx)
+	s := &seat{desk: n.desk(), node: n, broke: make(chan error, 1)}
+	ended := make(chan struct{})
+	var broke error
+	go func() {
+		defer close(ended)
+		broke = n.Run(running)
+		cut()
+		s.broke <- broke
+	}()
+	stopped := false
+	s.stop = func() error {
+		if !stopped {
+			stopped = true
+			hangUp() // who waits for the end of another job is answered first
+			quit()
+			<-ended
+		}
+		return broke
+	}
+	s.leave = func() error {
+		s.stop() //nolint:errcheck // it has been told
+		return n.close()
+	}
+	return s, nil
+}
+
+// alone returns a seat from which the folder can be read, whoever runs jobs in it.
+func (s *seat) alone(ctx context.Context) (*seat, error) {
+	if s.node != nil {
+		return s, nil
+	}
+	n, err := openReader(ctx, s.dir)
+	if err != nil {
+		return s, err
+	}
+	return &seat{desk: n.desk(), stop: s.stop, leave: func() error { return errors.Join(s.leave(), n.close()) }}, nil
+}
+
+// show puts a job's row on the board.
+func (r *run) show(v *pawl.View) {
+	f := live.Facts{Ref: r.jobs[v.ID].ref, Folder: v.Folder, Results: v.Results, Limit: limitOf(&v.Job)}
+	if f.Results == "" && v.State == job.Finished {
+		f.Results = v.Folder
+	}
+	r.view.Row(&v.Job, f)
+}

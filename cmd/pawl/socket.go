@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/pawl-jobs/pawl/api"
+	"github.com/pawl-jobs/pawl/client"
+)
+
+// socketName is the socket in a data folder on which the process that runs jobs there can be asked: it serves the API.
+const socketName = "socket"
+
+// socketIn returns a name of the socket in a folder, valid until close. The name of a socket has 107 bytes at most and
+// the folder's may be longer, so it is reached through a descriptor of the folder.
+func socketIn(dir string) (name string, close func() error, err error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return "", nil, err
+	}
+	return fmt.Sprintf("/proc/self/fd/%d/%s", f.Fd(), socketName), f.Close, nil
+}
+
+// dial connects to the process that runs jobs in a folder.
+func dial(ctx context.Context, dir string) (net.Conn, error) {
+	name, release, err := socketIn(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer release() //nolint:errcheck // it was only read
+	return (&net.Dialer{}).DialContext(ctx, "unix", name)
+}
+
+// dialClient returns a client of the process that runs jobs in a folder. The error says that none listens there.
+func dialClient(ctx context.Context, dir string) (*client.Client, error) {
+	c, err := dial(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	c.Close()
+	return client.New(client.Dialed(func(ctx context.Context) (net.Conn, error) { return dial(ctx, dir) })), nil
+}
+
+// client returns a client of this process itself.
+func (n *node) client() *client.Client {
+	return client.New(client.Local(api.New(api.Config{Service: n.Service})))
+}
+
+// listen lets other commands on the folder ask this process. When ctx ends, those who wait for something are answered
+// as it stands then.
+func (n *node) listen(ctx context.Context) (stop func(), err error) {
+	name, release, err := socketIn(n.dir)
+	if err != nil {
+		return nil, err
+	}
+	l, err := listenAt(ctx, name)
+	if err != nil {
+		return nil, errors.Join(err, release())
+	}
+	stopping := make(chan struct{})
+	srv := &http.Server{
+		Handler:           api.New(api.Config{Service: n.Service, Stopping: stopping}),
+		ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	srv.RegisterOnShutdown(sync.OnceFunc(func() { close(stopping) }))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer release() //nolint:errcheck // it was only read
+		srv.Serve(l)    //nolint:errcheck // it ends with Close
+	}()
+	return func() {
+		// Whoever asked is answered before this process goes.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second) // a program gets 10 s to end
+		defer cancel()
+		if srv.Shutdown(ctx) != nil {
+			srv.Close()
+		}
+		<-done
+	}, nil
+}
+
+// listenAt listens on a socket for its owner only. The caller has the folder's lock, so a socket that is there is dead.
+func listenAt(ctx context.Context, name string) (net.Listener, error) {
+	if err := os.Remove(name); err != nil && !os.IsNotExist(err) {
+		return nil, err
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", name)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(name, 0o600); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
