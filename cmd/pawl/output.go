@@ -50,13 +50,22 @@ func printLog(ctx context.Context, cmd *cobra.Command, d *desk, v *pawl.View, q 
 	}
 	size, err := io.Copy(cmd.OutOrStdout(), r)
 	r.Close()
-	if q.Follow && (ctx.Err() != nil || err == nil) {
-		// Whoever stopped is not to be taken for the end of the job.
-		j, lost := d.Job(context.WithoutCancel(ctx), v.ID)
-		switch {
-		case ctx.Err() != nil:
+	if q.Follow {
+		if ctx.Err() != nil {
 			return exit(exitLeft)
-		case lost != nil || !j.State.Terminal():
+		}
+		// The end of the stream may be that of the process. The folder tells.
+		n, lost := openReader(ctx, d.dir)
+		if lost != nil {
+			return lost
+		}
+		defer n.close()
+		d = n.desk()
+		j, lost := d.Job(ctx, v.ID)
+		switch {
+		case lost != nil:
+			return lost
+		case !j.State.Terminal():
 			fmt.Fprintf(cmd.ErrOrStderr(), "the process that ran jobs in folder %s has stopped, and job %s has not ended\n", d.dir, v.Name)
 			return exit(exitLeft)
 		}

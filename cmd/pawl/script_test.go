@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -25,6 +26,8 @@ func TestMain(m *testing.M) {
 	})
 }
 
+var update = flag.Bool("update", false, "write what commands print to the scripts in testdata")
+
 // TestScripts runs the commands as a user would; see testdata.
 func TestScripts(t *testing.T) {
 	examples, err := filepath.Abs("../../examples")
@@ -32,7 +35,8 @@ func TestScripts(t *testing.T) {
 		t.Fatal(err)
 	}
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata",
+		Dir:           "testdata",
+		UpdateScripts: *update,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("EXAMPLES", examples)
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, "state"))
@@ -41,10 +45,32 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"awaitline": awaitLine,
+			"normal":    normal,
 			"kill9":     signaler(syscall.SIGKILL),
 			"term":      signaler(syscall.SIGTERM),
 		},
 	})
+}
+
+// normal writes what a command has printed to a file, with words for ids, times, spans and the folder of the test, so
+// that it can be compared: normal stdout FILE.
+func normal(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: normal stdout FILE")
+	}
+	text := strings.ReplaceAll(ts.ReadFile(args[0]), ts.Getenv("WORK"), "$WORK")
+	text = strings.ReplaceAll(text, ts.Getenv("EXAMPLES"), "$EXAMPLES")
+	for _, r := range []struct{ re, word string }{
+		{`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`, "ID"},
+		{`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?`, "TIME"},
+		{`\b(\d+m)?\d+(\.\d+)?(s|ms|µs)\b`, "SPAN"},
+		{`\b[0-9a-f]{12}\b`, "MACHINE"},
+		{`(\S) {2,}`, "$1  "},
+		{`(?m) +$`, ""},
+	} {
+		text = regexp.MustCompile(r.re).ReplaceAllString(text, r.word)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(text), 0o600))
 }
 
 // awaitLine waits until a file has a line that matches: awaitline FILE REGEXP. It is bounded by the test's timeout.
