@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -89,17 +90,22 @@ func (r *run) do(ctx context.Context) error {
 	r.view = live.NewView(terminal, &live.Board{})
 	defer r.view.Close() //nolint:errcheck // it is closed below, where that matters
 
-	for taken := false; ; taken = true {
+	for {
 		s, err := r.sit(ctx, signals)
 		if err != nil {
 			return err
 		}
-		if taken && s.node != nil {
+		if r.order != nil && s.node != nil {
 			fmt.Fprintln(r.view, "the process that ran the jobs has gone; this one goes on with them")
 		}
 		err = r.attend(ctx, s, signals)
-		if errors.Is(err, errSeatLost) {
+		if s.node == nil && (errors.Is(err, errSeatLost) || job.KindOf(err) == job.Unavailable) {
 			s.leave() //nolint:errcheck // nobody is there any more
+			select {
+			case <-time.After(seatRetry):
+			case <-signals:
+				return exit(exitLeft)
+			}
 			continue
 		}
 		if err != nil {
@@ -123,6 +129,7 @@ func (r *run) attend(ctx context.Context, s *seat, signals <-chan os.Signal) err
 			return err
 		}
 	}
+	s.start()
 	return r.watch(ctx, s, signals)
 }
 

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -134,7 +135,7 @@ func TestLogFile(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	f := &follower{out: &out, name: "seq"}
+	f := &follower{line: func(l string) { fmt.Fprintln(&out, l) }, name: "seq"}
 	expect := func(want string) {
 		t.Helper()
 		if out.String() != want {
@@ -147,12 +148,12 @@ func TestLogFile(t *testing.T) {
 		l := logFile{name: name}
 		write("one\ntw")
 		l.print(f, false)
-		expect("  | one\n")
+		expect("one\n")
 		write("one\ntwo\nthree")
 		l.print(f, false)
-		expect("  | two\n")
+		expect("two\n")
 		l.print(f, true)
-		expect("  | three\n")
+		expect("three\n")
 		l.print(f, true)
 		expect("")
 	})
@@ -163,13 +164,13 @@ func TestLogFile(t *testing.T) {
 		lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 		out.Reset()
 		var left int
-		if _, err := fmt.Sscanf(lines[0], "  … %d bytes left out; see pawl logs seq", &left); err != nil {
+		if _, err := fmt.Sscanf(lines[0], "… %d bytes left out; see pawl logs seq", &left); err != nil {
 			t.Fatalf("%q: %v", lines[0], err)
 		}
 		if want := len("first\n") + 2*mostAtOnce + len("last"); left+8*(len(lines)-2)+len("last") != want {
 			t.Errorf("%d bytes left out, %d lines after that; want %d bytes in all", left, len(lines)-1, want)
 		}
-		if n := len(lines); lines[1] != "  | 0123456" || lines[n-1] != "  | last" || n < keptAtOnce/8 {
+		if n := len(lines); lines[1] != "0123456" || lines[n-1] != "last" || n < keptAtOnce/8 {
 			t.Errorf("%d lines: %q … %q", n, lines[1], lines[n-1])
 		}
 	})
@@ -187,7 +188,7 @@ func TestLogFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.print(f, false)
-		expect("  | new\n")
+		expect("new\n")
 		write("")
 		l.print(f, true)
 		expect("")
@@ -196,7 +197,7 @@ func TestLogFile(t *testing.T) {
 		l := logFile{name: name, archived: name + ".archived"}
 		write("one\n")
 		l.print(f, false)
-		expect("  | one\n")
+		expect("one\n")
 		if err := os.Remove(name); err != nil {
 			t.Fatal(err)
 		}
@@ -206,7 +207,7 @@ func TestLogFile(t *testing.T) {
 		l.print(f, false)
 		expect("")
 		l.print(f, true)
-		expect("  | two\n")
+		expect("two\n")
 	})
 }
 
@@ -228,8 +229,20 @@ func TestOthers(t *testing.T) {
 	if _, err := n.Cancel(t.Context(), jobs[1].ID); err != nil {
 		t.Fatal(err)
 	}
-	var out bytes.Buffer
-	if err := n.others(t.Context(), &out, jobs[0].ID); err != nil || !strings.Contains(out.String(), " 1 other unfinished job of folder") {
-		t.Errorf("%q, %v", out.String(), err)
+	r := &run{jobs: map[job.ID]*runJob{jobs[0].ID: {}}}
+	others, err := r.strangers(t.Context(), &seat{desk: n.desk()})
+	if want := []job.ID{jobs[2].ID}; err != nil || !slices.Equal(others, want) {
+		t.Errorf("%v, %v; want %v", others, err, want)
+	}
+}
+
+func TestWorse(t *testing.T) {
+	all := []job.State{job.Finished, job.Canceled, job.Failed, job.Running}
+	for i, a := range all {
+		for j, b := range all {
+			if got, want := worse(exitFor(a), exitFor(b)), exitFor(all[max(i, j)]); got != want {
+				t.Errorf("%s and %s: exit code %d, want %d", a, b, got, want)
+			}
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/pawl-jobs/pawl"
@@ -18,6 +19,7 @@ type seat struct {
 	*desk
 	node  *node        // nil: another process runs the jobs
 	broke chan error   // the service of this process has ended, with this
+	start func()       // begins to run jobs in this process
 	stop  func() error // ends the service of this process in good order; the folder stays open
 	leave func() error // gives up the seat
 }
@@ -40,7 +42,7 @@ func (r *run) sit(ctx context.Context, signals <-chan os.Signal) (*seat, error) 
 		}
 		if d, noAnswer := processDesk(ctx, r.dir); noAnswer == nil {
 			done := func() error { return nil }
-			return &seat{desk: d, stop: done, leave: d.close}, nil
+			return &seat{desk: d, start: func() {}, stop: done, leave: d.close}, nil
 		}
 		if time.Since(begun) > seatPatience {
 			return nil, fmt.Errorf("%w, which does not answer; nothing was submitted: wait for its end, or stop it", err)
@@ -53,7 +55,7 @@ func (r *run) sit(ctx context.Context, signals <-chan os.Signal) (*seat, error) 
 	}
 }
 
-// serve runs the service in this process.
+// serve takes the folder for this process. Jobs run from start on.
 func (r *run) serve(ctx context.Context) (*seat, error) {
 	var o nodeOptions
 	if r.view.Terminal() {
@@ -74,22 +76,21 @@ func (r *run) serve(ctx context.Context) (*seat, error) {
 	s := &seat{desk: n.desk(), node: n, broke: make(chan error, 1)}
 	ended := make(chan struct{})
 	var broke error
-	go func() {
-		defer close(ended)
-		broke = n.Run(running)
-		cut()
-		s.broke <- broke
-	}()
-	stopped := false
-	s.stop = func() error {
-		if !stopped {
-			stopped = true
-			hangUp() // who waits for the end of another job is answered first
-			quit()
-			<-ended
-		}
+	s.start = sync.OnceFunc(func() {
+		go func() {
+			defer close(ended)
+			broke = n.Run(running)
+			cut()
+			s.broke <- broke
+		}()
+	})
+	s.stop = sync.OnceValue(func() error {
+		hangUp() // who waits for the end of another job is answered first
+		quit()
+		s.start()
+		<-ended
 		return broke
-	}
+	})
 	s.leave = func() error {
 		s.stop() //nolint:errcheck // it has been told
 		return n.close()
