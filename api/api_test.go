@@ -39,8 +39,15 @@ func open(t *testing.T, stopping <-chan struct{}) *face {
 	return &face{t, svc, srv.URL}
 }
 
-// call asks and returns the answer with its body, which is read.
-func (f *face) call(method, path, body string, header ...string) (*http.Response, string) {
+// A reply is an answer with its body.
+type reply struct {
+	code   int
+	header http.Header
+	body   string
+}
+
+// call asks.
+func (f *face) call(method, path, body string, header ...string) reply {
 	f.Helper()
 	ctx, cancel := context.WithTimeout(f.Context(), 30*time.Second)
 	defer cancel()
@@ -60,22 +67,22 @@ func (f *face) call(method, path, body string, header ...string) (*http.Response
 	if err != nil {
 		f.Fatal(err)
 	}
-	return resp, string(b)
+	return reply{resp.StatusCode, resp.Header, string(b)}
 }
 
 // is calls, and sees that the status is as it should be. The answer is decoded into v unless that is nil.
-func (f *face) is(status int, v any, method, path, body string, header ...string) *http.Response {
+func (f *face) is(status int, v any, method, path, body string, header ...string) reply {
 	f.Helper()
-	resp, text := f.call(method, path, body, header...)
-	if resp.StatusCode != status {
-		f.Fatalf("%s %s: %s: %s", method, path, resp.Status, text)
+	r := f.call(method, path, body, header...)
+	if r.code != status {
+		f.Fatalf("%s %s: %d: %s", method, path, r.code, r.body)
 	}
 	if v != nil {
-		if err := json.Unmarshal([]byte(text), v); err != nil {
-			f.Fatalf("%s %s: %v: %s", method, path, err, text)
+		if err := json.Unmarshal([]byte(r.body), v); err != nil {
+			f.Fatalf("%s %s: %v: %s", method, path, err, r.body)
 		}
 	}
-	return resp
+	return r
 }
 
 // run submits a spec and returns its job when that has ended.
@@ -159,15 +166,15 @@ func TestErrors(t *testing.T) {
 				Code                job.ErrorKind
 				Errors              []job.Problem
 			}
-			resp, body := f.call(c.method, c.path, c.body)
-			if err := json.Unmarshal([]byte(body), &p); err != nil {
-				t.Fatalf("%s: %v: %s", resp.Status, err, body)
+			r := f.call(c.method, c.path, c.body)
+			if err := json.Unmarshal([]byte(r.body), &p); err != nil {
+				t.Fatalf("%d: %v: %s", r.code, err, r.body)
 			}
-			if ct := resp.Header.Get("Content-Type"); ct != "application/problem+json" {
+			if ct := r.header.Get("Content-Type"); ct != "application/problem+json" {
 				t.Errorf("content type %s", ct)
 			}
-			if resp.StatusCode != c.status || p.Status != c.status || p.Title != http.StatusText(c.status) || p.Code != c.code || !strings.Contains(p.Detail, c.detail) {
-				t.Errorf("%s %s", resp.Status, body)
+			if r.code != c.status || p.Status != c.status || p.Title != http.StatusText(c.status) || p.Code != c.code || !strings.Contains(p.Detail, c.detail) {
+				t.Errorf("%d %s", r.code, r.body)
 			}
 			first := ""
 			if len(p.Errors) > 0 {
@@ -188,9 +195,9 @@ func TestJobs(t *testing.T) {
 		Existed bool
 	}
 	var a, b answer
-	resp := f.is(202, &a, "POST", "/v1/jobs", later, "Idempotency-Key", "k")
-	if resp.Header.Get("Location") != "/v1/jobs/"+a.ID.String() || a.State != job.Waiting || a.Existed {
-		t.Errorf("%+v, at %s", a, resp.Header.Get("Location"))
+	r := f.is(202, &a, "POST", "/v1/jobs", later, "Idempotency-Key", "k")
+	if at := r.header.Get("Location"); at != "/v1/jobs/"+a.ID.String() || a.State != job.Waiting || a.Existed {
+		t.Errorf("%+v, at %s", a, at)
 	}
 	if f.is(202, &b, "POST", "/v1/jobs", later, "Idempotency-Key", "k"); b.ID != a.ID || !b.Existed {
 		t.Errorf("%+v after %+v", b, a)
@@ -301,9 +308,8 @@ func TestFiles(t *testing.T) {
 		{"/logs?tail=2", nil, 200, "2\n3\n"},
 		{"/logs?stream=stderr&follow=true", nil, 200, "no\n"},
 	} {
-		resp, body := f.call("GET", path+c.path, "", c.header...)
-		if resp.StatusCode != c.status || body != c.want {
-			t.Errorf("%s %v: %s %q", c.path, c.header, resp.Status, body)
+		if r := f.call("GET", path+c.path, "", c.header...); r.code != c.status || r.body != c.want {
+			t.Errorf("%s %v: %d %q", c.path, c.header, r.code, r.body)
 		}
 	}
 	var v pawl.View
@@ -323,11 +329,11 @@ func TestEvents(t *testing.T) {
 	events := func(path string, header ...string) (all []string) {
 		t.Helper()
 		ids = nil
-		resp, body := f.call("GET", path, "", header...)
-		if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" {
-			t.Fatalf("%s: %s", resp.Status, body)
+		r := f.call("GET", path, "", header...)
+		if r.code != 200 || r.header.Get("Content-Type") != "text/event-stream" {
+			t.Fatalf("%d: %s", r.code, r.body)
 		}
-		for block := range strings.SplitSeq(strings.TrimSuffix(body, "\n\n"), "\n\n") {
+		for block := range strings.SplitSeq(strings.TrimSuffix(r.body, "\n\n"), "\n\n") {
 			lines := strings.Split(block, "\n")
 			if len(lines) != 3 || !strings.HasPrefix(lines[2], `data: {"job":`) {
 				t.Fatalf("event %q", block)

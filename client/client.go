@@ -128,7 +128,7 @@ func (c *Client) Output(ctx context.Context, id job.ID) ([]pawl.File, error) {
 // OpenOutput opens a file of a job, which the caller closes.
 func (c *Client) OpenOutput(ctx context.Context, id job.ID, name string) (pawl.File, io.ReadCloser, error) {
 	escaped := strings.ReplaceAll(url.PathEscape(name), "%2F", "/")
-	if !fs.ValidPath(name) { // it is for the service to refuse, and must arrive as it is
+	if !fs.ValidPath(name) || name == "." { // it is for the service to refuse, and must arrive as it is
 		escaped = strings.ReplaceAll(url.PathEscape(name), ".", "%2E")
 	}
 	resp, err := c.open(ctx, of(id)+"/output/"+escaped, nil)

@@ -29,7 +29,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // both runs a test over a socket and in memory.
-func both(t *testing.T, test func(t *testing.T, ctx context.Context, c *client.Client)) {
+func both(t *testing.T, test func(ctx context.Context, t *testing.T, c *client.Client)) {
 	for _, way := range []string{"a socket", "memory"} {
 		t.Run(way, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -52,7 +52,7 @@ func both(t *testing.T, test func(t *testing.T, ctx context.Context, c *client.C
 				c = client.New(client.Unix(name))
 			}
 			t.Cleanup(c.Close)
-			test(t, ctx, c)
+			test(ctx, t, c)
 		})
 	}
 }
@@ -84,7 +84,7 @@ func gate(t *testing.T) (name string, open func()) {
 }
 
 // one submits a spec.
-func one(t *testing.T, ctx context.Context, c *client.Client, s json.RawMessage) job.ID {
+func one(ctx context.Context, t *testing.T, c *client.Client, s json.RawMessage) job.ID {
 	t.Helper()
 	a, err := c.Submit(ctx, "", s)
 	if err != nil {
@@ -94,7 +94,7 @@ func one(t *testing.T, ctx context.Context, c *client.Client, s json.RawMessage)
 }
 
 // ended follows a job to its end.
-func ended(t *testing.T, ctx context.Context, c *client.Client, id job.ID) pawl.View {
+func ended(ctx context.Context, t *testing.T, c *client.Client, id job.ID) pawl.View {
 	t.Helper()
 	for _, err := range c.Events(ctx, id, "", true) {
 		if err != nil {
@@ -109,7 +109,7 @@ func ended(t *testing.T, ctx context.Context, c *client.Client, id job.ID) pawl.
 }
 
 func TestClient(t *testing.T) {
-	both(t, func(t *testing.T, ctx context.Context, c *client.Client) {
+	both(t, func(ctx context.Context, t *testing.T, c *client.Client) {
 		given := `{"name":"a","command":["sh","-c","echo '<hello>'; seq 9 >&2; mkdir 'b c'; echo x > 'b c/d?e'"],"labels":{"k":"v"},"notes":1.10}`
 		a, err := c.Submit(ctx, "key", spec(given), spec(`{"kind":"mail","delay":"1h"}`))
 		if err != nil || len(a) != 2 || a[0].Existed {
@@ -118,7 +118,7 @@ func TestClient(t *testing.T) {
 		if b, err := c.Submit(ctx, "key", spec(given), spec(`{"kind":"mail","delay":"1h"}`)); err != nil || b[0].ID != a[0].ID || !b[1].Existed {
 			t.Errorf("%+v, %v", b, err)
 		}
-		v := ended(t, ctx, c, a[0].ID)
+		v := ended(ctx, t, c, a[0].ID)
 		if v.State != job.Finished || string(v.Request) != given || v.Why != "NORMAL_COMPLETION" || v.Results == "" {
 			t.Errorf("%+v", v)
 		}
@@ -187,7 +187,7 @@ func TestClient(t *testing.T) {
 		if err != nil || again.ID == v.ID || string(again.Request) != given {
 			t.Errorf("%+v, %v", again, err)
 		}
-		ended(t, ctx, c, again.ID)
+		ended(ctx, t, c, again.ID)
 		run := pawl.FileRun{Path: "/home/ada/job.yaml", Sum: "1"}
 		first, err := c.RunFile(ctx, run, spec(`{"kind":"mail"}`))
 		if err != nil || first.Existed {
@@ -210,7 +210,7 @@ func all(t *testing.T, r io.ReadCloser) string {
 }
 
 func TestErrors(t *testing.T) {
-	both(t, func(t *testing.T, ctx context.Context, c *client.Client) {
+	both(t, func(ctx context.Context, t *testing.T, c *client.Client) {
 		_, err := c.Submit(ctx, "", spec(`{"comand":["ls"]}`))
 		var wrong *job.SpecError
 		if job.KindOf(err) != job.Invalid || !errors.As(err, &wrong) || wrong.Problems[0].Path != "jobs[0].comand" || !strings.Contains(err.Error(), "did you mean command?") {
@@ -219,15 +219,15 @@ func TestErrors(t *testing.T) {
 		if _, err := c.Job(ctx, job.NewID()); job.KindOf(err) != job.NotFound {
 			t.Errorf("%v", err)
 		}
-		id := one(t, ctx, c, spec(`{"kind":"mail"}`))
+		id := one(ctx, t, c, spec(`{"kind":"mail"}`))
 		if _, _, err := c.Resume(ctx, id, 0); job.KindOf(err) != job.Conflict || !strings.Contains(err.Error(), "is not paused") {
 			t.Errorf("%v", err)
 		}
 		if _, err := c.Log(ctx, id, pawl.LogQuery{Follow: true}); job.KindOf(err) != job.NotFound {
 			t.Errorf("%v", err)
 		}
-		done := one(t, ctx, c, spec(`{"command":["true"]}`))
-		ended(t, ctx, c, done)
+		done := one(ctx, t, c, spec(`{"command":["true"]}`))
+		ended(ctx, t, c, done)
 		for _, name := range []string{"../x", "..", ".", "a/../b", "/etc/passwd", ""} {
 			if _, _, err := c.OpenOutput(ctx, done, name); job.KindOf(err) != job.Invalid {
 				t.Errorf("%q: %v", name, err)
@@ -260,9 +260,9 @@ func TestErrors(t *testing.T) {
 }
 
 func TestStreams(t *testing.T) {
-	both(t, func(t *testing.T, ctx context.Context, c *client.Client) {
+	both(t, func(ctx context.Context, t *testing.T, c *client.Client) {
 		name, open := gate(t)
-		id := one(t, ctx, c, command(`echo one; read x <"$1"; echo two; read x <"$1"`, name))
+		id := one(ctx, t, c, command(`echo one; read x <"$1"; echo two; read x <"$1"`, name))
 		r, err := c.Log(ctx, id, pawl.LogQuery{Follow: true})
 		if err != nil {
 			t.Fatal(err)
@@ -312,7 +312,7 @@ func TestStreams(t *testing.T) {
 		if err := <-gone; err != nil {
 			t.Error(err)
 		}
-		if v := ended(t, ctx, c, id); v.State != job.Canceled {
+		if v := ended(ctx, t, c, id); v.State != job.Canceled {
 			t.Error(v.State)
 		}
 	})
