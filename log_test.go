@@ -3,6 +3,7 @@ package pawl_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -237,7 +238,7 @@ func TestFollow(t *testing.T) {
 		lines := bufio.NewReader(r)
 		expect(t, lines, "one")
 		cancel()
-		if _, err := lines.ReadByte(); err != context.Canceled {
+		if _, err := lines.ReadByte(); !errors.Is(err, context.Canceled) {
 			t.Errorf("%v", err)
 		}
 		open()

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"mime"
 	"net/http"
 	"net/url"
@@ -126,14 +127,11 @@ func (c *Client) Output(ctx context.Context, id job.ID) ([]pawl.File, error) {
 
 // OpenOutput opens a file of a job, which the caller closes.
 func (c *Client) OpenOutput(ctx context.Context, id job.ID, name string) (pawl.File, io.ReadCloser, error) {
-	parts := strings.Split(name, "/")
-	for i, p := range parts {
-		parts[i] = url.PathEscape(p)
-		if p == "." || p == ".." || p == "" { // they must arrive to be refused
-			parts[i] = strings.ReplaceAll(p, ".", "%2E")
-		}
+	escaped := strings.ReplaceAll(url.PathEscape(name), "%2F", "/")
+	if !fs.ValidPath(name) || name == "." { // it is for the service to refuse, and must arrive as it is
+		escaped = strings.ReplaceAll(url.PathEscape(name), ".", "%2E")
 	}
-	resp, err := c.open(ctx, of(id)+"/output/"+strings.Join(parts, "/"), nil)
+	resp, err := c.open(ctx, of(id)+"/output/"+escaped, nil)
 	if err != nil {
 		return pawl.File{}, nil, err
 	}

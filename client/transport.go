@@ -128,5 +128,5 @@ func (a *answer) end(panicked any) {
 	} else {
 		a.WriteHeader(http.StatusInternalServerError)
 	}
-	a.body.CloseWithError(err) //nolint:errcheck // it returns none
+	a.body.CloseWithError(err)
 }

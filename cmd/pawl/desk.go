@@ -24,8 +24,10 @@ type desk struct {
 	*client.Client
 	dir     string
 	process bool // a process answers
-	close   func() error
+	release func() error
 }
+
+func (d *desk) close() error { return d.release() }
 
 // openDesk opens the desk of the folder of --dir.
 func openDesk(ctx context.Context, cmd *cobra.Command) (*desk, error) {
@@ -49,11 +51,11 @@ func processDesk(ctx context.Context, dir string) (*desk, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &desk{Client: c, dir: dir, process: true, close: func() error { c.Close(); return nil }}, nil
+	return &desk{Client: c, dir: dir, process: true, release: func() error { c.Close(); return nil }}, nil
 }
 
 // desk asks n itself. To close it closes n.
-func (n *node) desk() *desk { return &desk{Client: n.client(), dir: n.dir, close: n.close} }
+func (n *node) desk() *desk { return &desk{Client: n.client(), dir: n.dir, release: n.close} }
 
 // withJob opens the desk and looks up the job that the first argument names.
 func withJob(f func(context.Context, *cobra.Command, *desk, *pawl.View) error) func(*cobra.Command, []string) error {
@@ -63,7 +65,7 @@ func withJob(f func(context.Context, *cobra.Command, *desk, *pawl.View) error) f
 		if err != nil {
 			return err
 		}
-		defer func() { d.close() }()
+		defer d.close()
 		v, err := d.lookup(ctx, args[0])
 		if err != nil {
 			return err

@@ -75,7 +75,7 @@ func printLog(ctx context.Context, cmd *cobra.Command, d *desk, v *pawl.View, q 
 	}
 	other, err := d.Log(ctx, v.ID, pawl.LogQuery{Stderr: true, Tail: 1})
 	if err != nil {
-		return nil //nolint:nilerr // there is nothing to point at
+		return nil // there is nothing to point at
 	}
 	defer other.Close()
 	if n, err := other.Read(make([]byte, 1)); err == nil && n > 0 {

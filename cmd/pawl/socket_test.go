@@ -1,0 +1,39 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A socket is there for the owner of the folder only, however long the folder's name is, and in place of a dead one.
+func TestSocket(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 50))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dialClient(t.Context(), dir); err == nil {
+		t.Fatal("somebody answers")
+	}
+	for range 2 {
+		name, release, err := socketIn(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer release()
+		l, err := listenAt(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		if info, err := os.Stat(filepath.Join(dir, socketName)); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%v, %v", info.Mode(), err)
+		}
+		c, err := dialClient(t.Context(), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+	}
+}
