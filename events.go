@@ -38,6 +38,12 @@ func (s *Service) Events(ctx context.Context, id job.ID, cursor string) iter.Seq
 	}
 }
 
+// Cursor returns the cursor from which those events are had that are committed from now on.
+func (s *Service) Cursor(ctx context.Context) (string, error) {
+	es, err := s.cfg.Store.Events(ctx, store.EventQuery{Tenant: s.cfg.Tenant, End: true})
+	return es.Cursor, err
+}
+
 // A News is an event with the cursor from which those after it are had.
 type News struct {
 	job.Event

@@ -116,6 +116,9 @@ func copyAtOnce(w http.ResponseWriter, r io.Reader) error {
 	}
 }
 
+// cursorEnd stands for the cursor of what is yet to come.
+const cursorEnd = "end"
+
 type eventsInput struct {
 	After  string `query:"after"`
 	Last   string `header:"Last-Event-ID"` // of a client that comes again; it is newer than After
@@ -150,6 +153,12 @@ func (h *handler) events(ctx context.Context, id job.ID, in *eventsInput) (*huma
 	if in.Last != "" {
 		after = in.Last
 	}
+	if after == cursorEnd {
+		var err error
+		if after, err = h.svc.Cursor(ctx); err != nil {
+			return nil, err
+		}
+	}
 	now := make(chan struct{})
 	close(now)
 	for _, err := range h.svc.News(ctx, id, after, now) {
@@ -166,6 +175,9 @@ func (h *handler) events(ctx context.Context, id job.ID, in *eventsInput) (*huma
 		w.Header().Set("Content-Type", "text/event-stream")
 		w.Header().Set("Cache-Control", "no-store")
 		out := http.NewResponseController(w)
+		if _, err := fmt.Fprintf(w, "id: %s\n\n", after); err != nil { // who comes again before the first event goes on from here
+			return err
+		}
 		if err := out.Flush(); err != nil {
 			return err
 		}

@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"path"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -47,12 +48,15 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Kind implements [engine.Kind].
+// Kind implements [engine.Kind], [engine.Checker] and [engine.Keeper].
 type Kind struct {
 	cfg Config
+
+	mu       sync.Mutex
+	progress map[job.ID]job.Progress // guarded by mu: of the long steps under way
 }
 
-// New returns the kind. It does no I/O.
+// New returns the kind. It does no I/O. For a process that only reads, Config.Files is enough.
 func New(cfg Config) *Kind {
 	if cfg.Grace == 0 {
 		cfg.Grace = 10 * time.Second
@@ -63,13 +67,66 @@ func New(cfg Config) *Kind {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	return &Kind{cfg}
+	return &Kind{cfg: cfg, progress: map[job.ID]job.Progress{}}
+}
+
+// Check implements [engine.Checker].
+func (k *Kind) Check(s *job.Spec) (problems []job.Problem) {
+	if s.Archive == nil {
+		return nil
+	}
+	_, err := patternsOf(s.Archive)
+	var wrong *job.SpecError
+	if errors.As(err, &wrong) {
+		return wrong.Problems
+	}
+	return nil
+}
+
+// Files implements [engine.Keeper].
+func (k *Kind) Files(j *job.Job) (engine.Files, error) {
+	if len(j.Resolved) == 0 {
+		return engine.Files{}, job.Errorf(job.NotFound, "job %s has no files yet: it is %s", j.Name, j.State)
+	}
+	s, err := k.open(context.Background(), j)
+	if err != nil {
+		return engine.Files{}, err
+	}
+	return engine.Files{FS: k.cfg.Files, Folder: s.dir, Results: s.to, Stdout: path.Clean(s.spec.Stdout), Stderr: path.Clean(s.spec.Stderr)}, nil
+}
+
+// Progress implements [engine.Keeper].
+func (k *Kind) Progress(id job.ID) (job.Progress, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	p, ok := k.progress[id]
+	return p, ok
+}
+
+// track begins to tell the progress of a step. move adds bytes; done ends it.
+func (k *Kind) track(id job.ID, what string, total int64) (move func(n int), done func()) {
+	set := func(change func(p *job.Progress)) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		p := k.progress[id]
+		change(&p)
+		k.progress[id] = p
+	}
+	set(func(p *job.Progress) { *p = job.Progress{What: what, Total: total} })
+	return func(n int) { set(func(p *job.Progress) { p.Done += int64(n) }) }, func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		delete(k.progress, id)
+	}
 }
 
 // Step implements [engine.Kind]: one switch on the state, one method for each.
 func (k *Kind) Step(ctx context.Context, r *engine.Run) engine.Outcome {
-	s, err := k.open(&r.Job)
+	s, err := k.open(ctx, &r.Job)
 	if err != nil {
+		if ctx.Err() != nil {
+			return engine.Back()
+		}
 		code := job.InternalError
 		if job.KindOf(err) == job.Invalid {
 			code = job.InvalidDefinition
@@ -91,21 +148,21 @@ func (k *Kind) Step(ctx context.Context, r *engine.Run) engine.Outcome {
 	return engine.Fail(job.Entry{Code: job.InternalError, Message: "no step for state " + string(r.Job.State)})
 }
 
-// A sheet is everything that a step needs to know of its job.
-type sheet struct {
-	job   *job.Job
-	spec  job.Spec // as resolved, once it is
-	notes notes
-	dir   string // the job's folder
-	to    string // the folder of its archive
-}
-
 // notes are the kind's own notes in the job's row.
 type notes struct {
 	Handle   *runner.Handle `json:"handle,omitempty"`   // of the launch that started
 	End      *runner.End    `json:"end,omitempty"`      // of the program
 	Lost     bool           `json:"lost,omitempty"`     // it is gone and left no end
+	Missing  []string       `json:"missing,omitempty"`  // patterns of archive.required that nothing fits
 	Manifest *manifest      `json:"manifest,omitempty"` // of what is to be published in the archive
+
+	// Of the program while it runs, in nanoseconds of its host's boot clock.
+	Limit       time.Duration `json:"limit,omitempty"`        // for how long it may run; 0: for as long as it takes
+	Overtime    bool          `json:"overtime,omitempty"`     // it has run for that long, and is being ended
+	Suspended   time.Duration `json:"suspended,omitempty"`    // for how long it was, all in all
+	SuspendedAt time.Duration `json:"suspended_at,omitempty"` // when it was, since the host's boot; 0: it is not
+
+	Usage *host.Usage `json:"usage,omitempty"` // what it has used, where that is known
 }
 
 func (n notes) encode() json.RawMessage {
@@ -114,66 +171,6 @@ func (n notes) encode() json.RawMessage {
 		panic(err) // plain data
 	}
 	return b
-}
-
-// Resolved is the resolved spec of a program: the spec with its defaults, and where it was put.
-type Resolved struct {
-	job.Spec
-	Folder  string `json:"folder"`
-	Results string `json:"results"` // the folder of the archive
-}
-
-// Places returns the folder of a job and that of its archive, once PROCESSING_INPUTS has chosen them.
-func Places(j *job.Job) (folder, results string) {
-	var r Resolved
-	if json.Unmarshal(j.Resolved, &r) != nil {
-		return "", ""
-	}
-	return r.Folder, r.Results
-}
-
-// Files implements [engine.Keeper]. It asks neither host nor runner, so a kind made to read has no need of them.
-func (k *Kind) Files(j *job.Job) (engine.Files, error) {
-	var r Resolved
-	if json.Unmarshal(j.Resolved, &r) != nil || r.Folder == "" {
-		return engine.Files{}, job.Errorf(job.NotFound, "job %s has no files yet: it is %s", j.ID, j.State)
-	}
-	return engine.Files{FS: k.cfg.Files, Folder: r.Folder, Results: r.Results, Stdout: r.Stdout, Stderr: r.Stderr}, nil
-}
-
-// Progress implements [engine.Keeper].
-func (k *Kind) Progress(job.ID) (job.Progress, bool) { return job.Progress{}, false }
-
-// open reads the job's documents.
-func (k *Kind) open(j *job.Job) (*sheet, error) {
-	s := &sheet{job: j}
-	if len(j.Work) > 0 {
-		if err := json.Unmarshal(j.Work, &s.notes); err != nil {
-			return nil, fmt.Errorf("notes of job %s: %w", j.ID, err)
-		}
-	}
-	if len(j.Resolved) > 0 {
-		var r Resolved
-		if err := json.Unmarshal(j.Resolved, &r); err != nil {
-			return nil, fmt.Errorf("resolved spec of job %s: %w", j.ID, err)
-		}
-		s.spec, s.dir, s.to = r.Spec, r.Folder, r.Results
-		return s, nil
-	}
-	if err := json.Unmarshal(j.Request, &s.spec); err != nil {
-		return nil, fmt.Errorf("request of job %s: %w", j.ID, err)
-	}
-	s.spec.Defaults(j.ID, j.Owner)
-	s.dir = path.Join(k.cfg.Work, j.Tenant, j.ID.String())
-	s.to = path.Join(k.cfg.Archive, j.Tenant, j.ID.String())
-	if a := s.spec.Archive; a != nil && a.To != "" {
-		to, err := Path(a.To)
-		if err != nil {
-			return nil, fmt.Errorf("archive.to: %w", err)
-		}
-		s.to = to
-	}
-	return s, nil
 }
 
 // Path returns the absolute path that a files URL names on this machine.
@@ -190,27 +187,44 @@ func Path(from string) (string, error) {
 	return path.Clean(from), nil
 }
 
-// trouble makes the outcome of a step that failed. code says what it was about.
-func trouble(ctx context.Context, code job.Code, err error) engine.Outcome {
+// trouble makes the outcome of a step that failed at what. code says what it was about.
+func trouble(ctx context.Context, code job.Code, what string, err error) engine.Outcome {
 	if ctx.Err() != nil {
 		return engine.Back()
 	}
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		code = job.FilesystemFull
 	}
-	return engine.Retry(job.Entry{Code: code, Message: err.Error()})
+	return engine.Retry(job.Entry{Code: code, Message: what + ": " + reason(err)})
+}
+
+// reason is why something failed, without the temporary names and repeated paths of a chain of errors.
+func reason(err error) string {
+	if link, ok := errors.AsType[*files.LinkError](err); ok {
+		return link.Error()
+	}
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
+		if files.Temporary(at.Path) {
+			return fmt.Sprintf("%v in %s", at.Err, path.Dir(at.Path))
+		}
+		return fmt.Sprintf("%s: %v", at.Path, at.Err)
+	}
+	return err.Error()
 }
 
 // inputTrouble is trouble with something the user named.
 func inputTrouble(ctx context.Context, in job.Input, err error) engine.Outcome {
-	code := job.StagingFailed
+	code, what := job.StagingFailed, "input "+in.From
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		code, err = job.InputMissing, fmt.Errorf("input %s is not there: %w", in.From, err)
-	case errors.Is(err, fs.ErrPermission):
-		code, err = job.InputUnreadable, fmt.Errorf("input %s cannot be read: %w", in.From, err)
-	default:
-		err = fmt.Errorf("input %s: %w", in.From, err)
+		code, what = job.InputMissing, what+" is not there"
+	case errors.Is(err, fs.ErrPermission), isLink(err), job.KindOf(err) == job.Invalid:
+		code, what = job.InputUnreadable, what+" cannot be read"
 	}
-	return trouble(ctx, code, err)
+	return trouble(ctx, code, what, err)
+}
+
+func isLink(err error) bool {
+	_, ok := errors.AsType[*files.LinkError](err)
+	return ok
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
 	fileslocal "github.com/pawl-jobs/pawl/files/local"
+	"github.com/pawl-jobs/pawl/host"
 	hostlocal "github.com/pawl-jobs/pawl/host/local"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
@@ -46,8 +47,8 @@ type house struct {
 	store   *sqlite.Store
 	machine *hostlocal.Host
 	runner  *process.Runner
-	exited  atomic.Pointer[func()] // what the machine tells when a child has died
-	running func()                 // ends the service; nil when none runs
+	exited  atomic.Pointer[func(host.Process)] // what the machine tells when a child has died
+	running func()                             // ends the service; nil when none runs
 }
 
 // parts are what a service is made of, for a test to replace.
@@ -69,9 +70,9 @@ func open(t *testing.T, change ...func(*parts)) *house {
 	if h.store, err = sqlite.Open(h.ctx, filepath.Join(h.dir, "db"), sqlite.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	h.machine, err = hostlocal.Open(hostlocal.Config{ID: "m1", OnExit: func(hostlocal.Exit) {
+	h.machine, err = hostlocal.Open(hostlocal.Config{ID: "m1", OnExit: func(e hostlocal.Exit) {
 		if tell := h.exited.Load(); tell != nil {
-			(*tell)()
+			(*tell)(e.Process)
 		}
 	}})
 	if err != nil {
@@ -108,7 +109,7 @@ func (h *house) start(change ...func(*parts)) {
 	watcher := app.NewWatcher(h.kind, p.rows, bus)
 	tell := watcher.Exited
 	if p.deaf {
-		tell = func() {}
+		tell = func(host.Process) {}
 	}
 	h.exited.Store(&tell)
 	svc := pawl.New(pawl.Config{
@@ -139,7 +140,7 @@ func (h *house) stop() {
 }
 
 // A mortal worker dies where something that it calls panics with a death: its job goes back as it stands then.
-type mortal struct{ engine.Kind }
+type mortal struct{ *app.Kind }
 
 type death struct{}
 
@@ -352,9 +353,8 @@ func TestProgram(t *testing.T) {
 		if _, err := os.Stat(folder); !errors.Is(err, fs.ErrNotExist) {
 			t.Error("the folder of a FINISHED job is left")
 		}
-		var m []struct{ Name string }
-		if err := json.Unmarshal([]byte(h.read(results, app.ManifestFile)), &m); err != nil || len(m) != 3 {
-			t.Errorf("manifest %v, %v", m, err)
+		if got := h.archived(results); len(got) != 3 {
+			t.Errorf("the manifest tells of %q", got)
 		}
 		want := []job.State{
 			job.Pending, job.ProcessingInputs, job.StagingInputs, job.StagingJob, job.SubmittingJob, job.Running, job.Archiving, job.Finished,
@@ -419,7 +419,7 @@ func TestProgram(t *testing.T) {
 		s := shell(`echo theirs`)
 		s.Archive = &job.Archive{To: to}
 		j := h.end(h.submit(s))
-		if j.State != job.Failed || j.Code != job.ArchiveFailed || !strings.Contains(j.Message, "exists with other content") {
+		if j.State != job.Failed || j.Code != job.ArchiveExists || !strings.Contains(j.Message, to+"/stdout: file already exists") {
 			t.Fatalf("%s %s %s", j.State, j.Code, j.Message)
 		}
 		if got := h.read(to, "stdout"); got != "mine" {

@@ -6,13 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path"
 	"strings"
+	"syscall"
+	"unicode/utf8"
 
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/internal/crash"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
@@ -25,28 +27,42 @@ const ManifestFile = "pawl-manifest.json"
 type manifest struct {
 	Staged  string     `json:"staged"` // the folder, inside the archive's, in which the files lie until they are published
 	Files   []archived `json:"files"`
-	Skipped []string   `json:"skipped,omitempty"` // what is no file and no folder: links, pipes, sockets
+	Skipped []string   `json:"skipped,omitempty"` // what cannot be archived, and why
 }
 
-func (m *manifest) String() string {
-	msg := fmt.Sprintf("%d files copied", len(m.Files))
-	if len(m.Files) == 1 {
-		msg = "1 file copied"
+func (m *manifest) size() (s Size) {
+	s.Files = len(m.Files)
+	for _, f := range m.Files {
+		s.Bytes += f.Size
 	}
-	if n := len(m.Skipped); n > 0 {
-		msg += fmt.Sprintf("; left out, being neither files nor folders: %s", strings.Join(m.Skipped[:min(n, 10)], ", "))
-		if n > 10 {
-			msg += fmt.Sprintf(", and %d more", n-10)
-		}
-	}
-	return msg
+	return s
 }
 
 // archived is one file of an archive.
 type archived struct {
-	Name   string `json:"name"`
+	fileName
 	Size   int64  `json:"size"` // bytes
 	SHA256 string `json:"sha256"`
+}
+
+// fileName is the name of a file in a job's folder. A name may be any bytes, and JSON holds only text.
+type fileName struct {
+	Name  string `json:"name"`                 // bytes that are no text are replaced in it
+	Bytes []byte `json:"name_bytes,omitempty"` // the name, where it is no text
+}
+
+func named(name string) fileName {
+	if utf8.ValidString(name) {
+		return fileName{Name: name}
+	}
+	return fileName{Name: name, Bytes: []byte(name)}
+}
+
+func (n fileName) String() string {
+	if n.Bytes != nil {
+		return string(n.Bytes)
+	}
+	return n.Name
 }
 
 // archive copies the results in four parts, each of which can be done again: upload under a name that carries the
@@ -68,178 +84,161 @@ func (k *Kind) leaveNothing(ctx context.Context, s *sheet) {
 
 func (k *Kind) archiveParts(ctx context.Context, r *engine.Run, s *sheet) engine.Outcome {
 	verdict := s.verdict()
+	// fails is a failure to archive. That of the program is the more important news, and is told first.
+	fails := func(what string, err error) engine.Outcome {
+		if verdict.Code != job.NormalCompletion {
+			what = verdict.Message + "; and its results were not archived: " + what
+		}
+		if ctx.Err() == nil && r.Job.Attempt >= r.Job.MaxAttempts {
+			k.leaveNothing(ctx, s)
+		}
+		code := job.ArchiveFailed
+		if errors.Is(err, fs.ErrExist) {
+			code = job.ArchiveExists
+		}
+		return trouble(ctx, code, what, err)
+	}
+	var left *leavings
+	if s.notes.Manifest == nil && (verdict.Code == job.NormalCompletion || r.Job.Attempt >= r.Job.MaxAttempts) {
+		var err error
+		if left, err = k.survey(ctx, s); err != nil {
+			return fails("look through "+s.dir, err)
+		}
+		if verdict.Code == job.NormalCompletion && left.missing != nil {
+			s.notes.Missing = left.missing
+			verdict = s.verdict()
+		}
+	}
 	if verdict.Code != job.NormalCompletion {
 		verdict.Data = k.evidence(ctx, s)
 		if r.Job.Attempt < r.Job.MaxAttempts {
 			return engine.Retry(verdict).Work(notes{}.encode())
 		}
 	}
-	// fails is a failure to archive. That of the program is the more important news, and is told first.
-	fails := func(err error) engine.Outcome {
-		if verdict.Code != job.NormalCompletion {
-			err = fmt.Errorf("%s; and its results were not archived: %w", verdict.Message, err)
-		}
-		if ctx.Err() == nil && r.Job.Attempt >= r.Job.MaxAttempts {
-			k.leaveNothing(ctx, s)
-		}
-		return trouble(ctx, job.ArchiveFailed, err)
+	if on := s.spec.Archive.On; on == job.ArchiveNever || on == job.ArchiveSuccess && verdict.Code != job.NormalCompletion {
+		return k.unarchived(s, verdict)
 	}
 	if err := k.cfg.Host.Files().Mkdir(ctx, k.note(s.job.ID)); err != nil {
-		return fails(err)
+		return fails("note the archive", err)
 	}
 	crash.At("archive.noted")
 	if s.notes.Manifest == nil {
-		m, err := k.upload(ctx, s)
+		m, err := k.upload(ctx, s, left)
 		if err != nil {
-			return fails(fmt.Errorf("copy results to %s: %w", s.to, err))
+			return fails("copy results to "+s.to, err)
 		}
 		s.notes.Manifest = m
 		crash.At("archive.uploaded")
-		if err := r.Record(ctx, job.Entry{Message: m.String()}, job.Patch{}, s.notes.encode()); err != nil {
+		if err := r.Record(ctx, job.Entry{Message: m.size().String() + " copied" + leftOut(m.Skipped)}, job.Patch{}, s.notes.encode()); err != nil {
 			return engine.Back()
 		}
 	}
 	crash.At("archive.committed")
 	if err := k.publish(ctx, s); err != nil {
-		return fails(fmt.Errorf("publish results in %s: %w; they are still in %s", s.to, err, s.dir))
+		return fails(fmt.Sprintf("publish results in %s (they are still in %s)", s.to, s.dir), err)
 	}
 	crash.At("archive.published")
 	if verdict.Code != job.NormalCompletion {
 		return engine.Fail(verdict)
 	}
 	if err := k.clean(ctx, s); err != nil {
-		return fails(fmt.Errorf("clean the job's folder: %w", err))
+		return fails("clean the job's folder", err)
 	}
 	crash.At("archive.cleaned")
 	return engine.Done(s.result())
 }
 
+// unarchived ends a job whose files stay where they are, because archive.on says so.
+func (k *Kind) unarchived(s *sheet, verdict job.Entry) engine.Outcome {
+	if verdict.Code != job.NormalCompletion {
+		return engine.Fail(verdict)
+	}
+	return engine.Done(s.result()).Note("not archived (archive.on is never): the files stay in "+s.dir, nil)
+}
+
 // verdict says how the program ended.
 func (s *sheet) verdict() job.Entry {
-	e := s.notes.End
-	name := path.Base(s.spec.Command[0])
-	switch {
+	e, name := s.notes.End, s.program()
+	switch limit := s.notes.Limit; {
+	case s.notes.Overtime && (e == nil || e.Ran >= limit):
+		return job.Entry{Code: job.TimeLimit, Message: fmt.Sprintf("%s was ended after %s, which is all that resources.minutes gives it", name, brief(limit))}
 	case s.notes.Lost || e == nil:
 		return job.Entry{Code: job.ProgramLost, Message: name + " is gone and left no exit code"}
+	case e.NotStarted != "":
+		return job.Entry{Code: job.LaunchFailed, Message: "could not be started: " + e.NotStarted}
+	case e.Code == 0 && s.notes.Missing != nil:
+		return job.Entry{Code: job.OutputMissing, Message: fmt.Sprintf("%s ended well, and nothing of what it left fits archive.required: %s", name, strings.Join(s.notes.Missing, ", "))}
 	case e.Code == 0:
 		return job.Entry{Code: job.NormalCompletion}
-	case e.Code == 126 || e.Code == 127:
-		return job.Entry{Code: job.LaunchFailed, Message: fmt.Sprintf("%s, or a program that it started, could not be started (exit code %d): see its stderr", s.spec.Command[0], e.Code)}
-	case e.Code > 128 && e.Code <= 128+64:
-		return job.Entry{Code: job.ProgramKilled, Message: fmt.Sprintf("%s was ended by signal %d after %s", name, e.Code-128, e.Ran)}
+	case signalOf(e) != 0:
+		return job.Entry{Code: job.ProgramKilled, Message: fmt.Sprintf("%s was ended by %s after %s", name, signalName(signalOf(e)), brief(e.Ran))}
 	}
-	return job.Entry{Code: job.ProgramFailed, Message: fmt.Sprintf("%s ended with exit code %d after %s", name, e.Code, e.Ran)}
+	msg := fmt.Sprintf("%s ended with exit code %d after %s", name, e.Code, brief(e.Ran))
+	switch e.Code {
+	case 126:
+		msg += "; a shell says so of a program that may not be executed"
+	case 127:
+		msg += "; a shell says so of a program that it does not find"
+	}
+	return job.Entry{Code: job.ProgramFailed, Message: msg}
 }
 
-// tailBytes is how much of the end of a log is kept as evidence.
-const tailBytes = 2048
-
-// evidence keeps what helps to find the cause of a failure. What cannot be read is left out.
-func (k *Kind) evidence(ctx context.Context, s *sheet) json.RawMessage {
-	ev := map[string]any{"command": append(append([]string(nil), s.spec.Command...), s.spec.Arguments...), "host": k.cfg.Host.ID(), "folder": s.dir}
-	if s.notes.End != nil {
-		ev["end"] = s.notes.End
+// signalOf returns the signal that ended a program, as a shell tells it by the exit code; 0 if it was none.
+func signalOf(e *runner.End) int {
+	if e.Code > 128 && e.Code <= 128+64 {
+		return e.Code - 128
 	}
-	for _, name := range []string{s.spec.Stdout, s.spec.Stderr} {
-		if b, err := Tail(ctx, k.cfg.Host.Files(), path.Join(s.dir, name), tailBytes); err == nil && len(b) > 0 {
-			ev[name] = string(bytes.ToValidUTF8(b, []byte("\uFFFD")))
-		}
-	}
-	b, err := json.Marshal(ev)
-	if err != nil {
-		return nil
-	}
-	return b
+	return 0
 }
 
-// Tail returns the last n bytes of a file.
-func Tail(ctx context.Context, fsys files.FS, name string, n int64) ([]byte, error) {
-	f, err := fsys.Open(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	size, err := f.Seek(0, io.SeekEnd)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := f.Seek(max(0, size-n), io.SeekStart); err != nil {
-		return nil, err
-	}
-	return io.ReadAll(io.LimitReader(f, n))
-}
+// signalName names a signal, as in "signal 9 (killed)".
+func signalName(n int) string { return fmt.Sprintf("signal %d (%s)", n, syscall.Signal(n)) }
 
 // staging is the beginning of the names of the folders in which results of a job lie before they are published.
 func staging(id job.ID) string { return ".pawl-" + id.String() + "-" }
 
-// upload copies everything but inputs and the runner's own into a folder whose name carries the epoch.
-func (k *Kind) upload(ctx context.Context, s *sheet) (*manifest, error) {
-	m := &manifest{Staged: fmt.Sprintf("%s%d", staging(s.job.ID), s.job.Epoch)}
-	staged := path.Join(s.to, m.Staged)
-	if err := k.cfg.Files.Mkdir(ctx, staged); err != nil {
-		return nil, err
-	}
-	inputs := k.staged(ctx, s)
-	var walk func(rel string) error
-	walk = func(rel string) error {
-		list, err := k.cfg.Host.Files().List(ctx, path.Join(s.dir, rel))
-		if rel == "" && errors.Is(err, fs.ErrNotExist) {
-			return nil // somebody removed the job's folder: there is nothing to archive
+// publish gives the files of the manifest the names asked for. It replaces what was there before only if it is told to,
+// and finds what it had already published. What it published before it failed it takes back: the next attempt may bring
+// other content.
+func (k *Kind) publish(ctx context.Context, s *sheet) (err error) {
+	var published []string
+	defer func() {
+		if err == nil || ctx.Err() != nil || s.spec.Archive.Overwrite {
+			return
 		}
-		if err != nil {
-			return err
-		}
-		for _, f := range list {
-			name := path.Join(rel, f.Name())
-			switch {
-			case name == runner.Folder || inputs.has(name, f):
-			case name == ManifestFile:
-				return fmt.Errorf("%s is the name of the archive's own manifest: let the program write to another name", ManifestFile)
-			case f.IsDir():
-				if err := k.cfg.Files.Mkdir(ctx, path.Join(staged, name)); err != nil {
-					return err
-				}
-				if err := walk(name); err != nil {
-					return err
-				}
-			case f.Mode().IsRegular():
-				c, err := files.Copy(ctx, k.cfg.Files, path.Join(staged, name), k.cfg.Host.Files(), path.Join(s.dir, name), files.PutOptions{})
-				if err != nil {
-					return err
-				}
-				m.Files = append(m.Files, archived{name, c.Size, c.SHA256})
-			default:
-				m.Skipped = append(m.Skipped, name)
+		for _, name := range published {
+			if removeErr := k.cfg.Files.Remove(ctx, name); removeErr != nil {
+				err = errors.Join(err, removeErr)
 			}
 		}
-		return nil
-	}
-	return m, walk("")
-}
-
-// publish gives the files of the manifest the names asked for. It replaces nothing that was there before, and finds
-// what it had already published.
-func (k *Kind) publish(ctx context.Context, s *sheet) error {
+	}()
 	m := s.notes.Manifest
 	for _, f := range m.Files {
-		staged, name := path.Join(s.to, m.Staged, f.Name), path.Join(s.to, f.Name)
+		name := path.Join(s.to, f.String())
 		if err := k.cfg.Files.Mkdir(ctx, path.Dir(name)); err != nil {
 			return err
 		}
-		err := k.cfg.Files.Link(ctx, staged, name)
+		put, err := k.give(ctx, path.Join(s.to, m.Staged, f.String()), name, s.spec.Archive.Overwrite)
 		if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
 			if same, lookErr := k.holds(ctx, name, f); lookErr == nil && same {
 				err = nil // published before a crash
-			} else if errors.Is(err, fs.ErrExist) {
-				err = fmt.Errorf("%s exists with other content: move it away, or archive to another folder", name)
 			}
 		}
 		if err != nil {
 			return err
 		}
+		if put {
+			published = append(published, name)
+		}
 		crash.At("archive.linked")
 	}
-	list, err := json.MarshalIndent(m.Files, "", "  ")
+	list, err := json.MarshalIndent(struct {
+		Job     job.ID     `json:"job"`
+		Name    string     `json:"name"`
+		Attempt int        `json:"attempt"`
+		Files   []archived `json:"files"`
+		Skipped []string   `json:"skipped,omitempty"`
+	}{s.job.ID, s.job.Name, s.job.Attempt, m.Files, m.Skipped}, "", "  ")
 	if err != nil {
 		return err
 	}
@@ -251,13 +250,11 @@ func (k *Kind) publish(ctx context.Context, s *sheet) error {
 	if err := k.cfg.Files.Put(ctx, path.Join(staged, ManifestFile), bytes.NewReader(list), files.PutOptions{}); err != nil {
 		return err
 	}
-	err = k.cfg.Files.Link(ctx, path.Join(staged, ManifestFile), path.Join(s.to, ManifestFile))
+	name := path.Join(s.to, ManifestFile)
+	_, err = k.give(ctx, path.Join(staged, ManifestFile), name, s.spec.Archive.Overwrite)
 	if errors.Is(err, fs.ErrExist) {
-		was, readErr := files.ReadFile(ctx, k.cfg.Files, path.Join(s.to, ManifestFile))
-		if readErr == nil && bytes.Equal(was, list) {
+		if was, readErr := files.ReadFile(ctx, k.cfg.Files, name); readErr == nil && bytes.Equal(was, list) {
 			err = nil // published before a crash
-		} else {
-			err = fmt.Errorf("%s is there already, of another job's archive: archive to another folder", path.Join(s.to, ManifestFile))
 		}
 	}
 	if err != nil {
@@ -265,6 +262,19 @@ func (k *Kind) publish(ctx context.Context, s *sheet) error {
 	}
 	crash.At("archive.listed")
 	return k.tidy(ctx, s.job.ID, s.to) // with what runs that lost their epoch had uploaded
+}
+
+// give gives a file that was uploaded its name in the archive, and reports whether it did.
+func (k *Kind) give(ctx context.Context, from, name string, overwrite bool) (bool, error) {
+	if overwrite {
+		err := k.cfg.Files.Rename(ctx, from, name)
+		return err == nil, err
+	}
+	err := k.cfg.Files.Link(ctx, from, name)
+	if errors.Is(err, fs.ErrExist) {
+		err = &fs.PathError{Op: "publish", Path: name, Err: fs.ErrExist}
+	}
+	return err == nil, err
 }
 
 // holds reports whether a file has the content that the manifest says.
@@ -288,12 +298,20 @@ func (k *Kind) clean(ctx context.Context, s *sheet) error {
 	return k.cfg.Host.Files().Remove(ctx, s.dir)
 }
 
+// result is what is kept of a job that ended well.
 func (s *sheet) result() json.RawMessage {
-	var bytes int64
-	for _, f := range s.notes.Manifest.Files {
-		bytes += f.Size
+	r := struct {
+		ExitCode int         `json:"exit_code"`
+		Ran      string      `json:"ran"`
+		Archive  string      `json:"archive,omitempty"`
+		Size     *Size       `json:"size,omitempty"`
+		Usage    *host.Usage `json:"usage,omitempty"`
+	}{ExitCode: s.notes.End.Code, Ran: brief(s.notes.End.Ran), Usage: s.usage()}
+	if m := s.notes.Manifest; m != nil {
+		size := m.size()
+		r.Archive, r.Size = s.to, &size
 	}
-	b, err := json.Marshal(map[string]any{"exit_code": s.notes.End.Code, "archive": s.to, "files": len(s.notes.Manifest.Files), "bytes": bytes})
+	b, err := json.Marshal(r)
 	if err != nil {
 		return nil
 	}

@@ -68,13 +68,13 @@ func (h *house) write(text string, elem ...string) {
 // archived returns the names in the manifest of an archive.
 func (h *house) archived(results string) []string {
 	h.Helper()
-	var m []struct{ Name string }
+	var m struct{ Files []struct{ Name string } }
 	if err := json.Unmarshal([]byte(h.read(results, app.ManifestFile)), &m); err != nil {
 		h.Error(err)
 	}
-	names := make([]string, len(m))
-	for i, f := range m {
-		names[i] = f.Name
+	var names []string
+	for _, f := range m.Files {
+		names = append(names, f.Name)
 	}
 	return names
 }
@@ -104,7 +104,7 @@ func TestArchive(t *testing.T) {
 			t.Fatalf("%s %s", j.State, j.Message)
 		}
 		_, results := app.Places(&j)
-		want := []string{"in/as long", "in/longer", "in/sub/made", "in/sub/moved", "stderr", "stdout"}
+		want := []string{"in/as long", "in/longer", "in/sub/link", "in/sub/made", "in/sub/moved", "stderr", "stdout"}
 		if got := h.archived(results); !slices.Equal(got, want) {
 			t.Errorf("archived %q", got)
 		}
@@ -121,7 +121,7 @@ func TestArchive(t *testing.T) {
 		if j.State != job.Finished {
 			t.Fatalf("%s %s", j.State, j.Message)
 		}
-		want := "3 files copied; left out, being neither files nor folders: d/link, d/pipe, etc\n"
+		want := "4 files (10 bytes) copied; left out: d/pipe (a pipe), etc (a link to /etc, which is outside of " + j.ID.String() + ")\n"
 		if got := h.history(j.ID); !strings.Contains(got, want) {
 			t.Errorf("the history does not say so:\n%s", got)
 		}
@@ -129,7 +129,10 @@ func TestArchive(t *testing.T) {
 		if got := h.read(results, "d", "file"); got != "text\n" {
 			t.Errorf("file %q", got)
 		}
-		for _, name := range []string{"d/link", "d/pipe", "etc"} {
+		if got := h.read(results, "d", "link"); got != "text\n" {
+			t.Errorf("the link is %q", got)
+		}
+		for _, name := range []string{"d/pipe", "etc"} {
 			if exists(results, name) {
 				t.Errorf("%s was archived", name)
 			}
@@ -172,17 +175,41 @@ func TestArchive(t *testing.T) {
 			t.Fatalf("%s %s", j.State, j.Message)
 		}
 		was := h.read(to, app.ManifestFile)
-		// The logs of both are empty, and so the same: only the manifests differ.
 		j := submit(`echo two > two`)
-		if j.State != job.Failed || j.Code != job.ArchiveFailed || !strings.Contains(j.Message, "another job's archive") {
+		if j.State != job.Failed || j.Code != job.ArchiveExists || !strings.Contains(j.Message, "the archive of another job") {
 			t.Errorf("%s %s %s", j.State, j.Code, j.Message)
 		}
 		if got := h.read(to, app.ManifestFile); got != was {
 			t.Errorf("the manifest was replaced by %s", got)
 		}
+		if exists(to, "two") {
+			t.Error("there are files of both")
+		}
+	})
+	t.Run("an archive is of one job, also of two that run side by side", func(t *testing.T) {
+		h := open(t)
+		to := filepath.Join(h.dir, "to")
+		gates := []string{h.gate(), h.gate()}
+		var ids []job.ID
+		for i, gate := range gates {
+			s := scripted(`read line <"$0"; echo "$1" >"$1"`, gate, []string{"one", "two"}[i])
+			s.Archive = &job.Archive{To: to}
+			ids = append(ids, h.submit(s))
+			h.until(ids[i], state(job.Running))
+		}
+		h.pass(gates[0])
+		if j := h.end(ids[0]); j.State != job.Finished {
+			t.Fatalf("%s %s", j.State, j.Message)
+		}
+		h.pass(gates[1])
+		// The logs of both are empty, and so the same: only the manifests differ.
+		j := h.end(ids[1])
+		if j.Code != job.ArchiveExists || !strings.Contains(j.Message, app.ManifestFile+": file already exists") {
+			t.Errorf("%s %s %s", j.State, j.Code, j.Message)
+		}
 		folder, _ := app.Places(&j)
-		if got := h.read(folder, "two"); got != "two\n" {
-			t.Errorf("in the folder of the job that failed: %q", got)
+		if h.read(folder, "two") != "two\n" || h.read(to, "one") != "one\n" || exists(to, "two") {
+			t.Errorf("there are files of both: %q", h.archived(to))
 		}
 	})
 	t.Run("a failed program whose results cannot be archived is told with both", func(t *testing.T) {
@@ -193,7 +220,7 @@ func TestArchive(t *testing.T) {
 		s.Archive = &job.Archive{To: to}
 		j := h.end(h.submit(s))
 		program := strings.Index(j.Message, "exit code 3")
-		archive := strings.Index(j.Message, "exists with other content")
+		archive := strings.Index(j.Message, "already exists")
 		if j.State != job.Failed || program < 0 || archive < program {
 			t.Errorf("%s %s %s", j.State, j.Code, j.Message)
 		}
@@ -236,8 +263,8 @@ func TestPublishedBeforeACrash(t *testing.T) {
 		s := shell(`printf text > a; printf text > b`)
 		s.Archive = &job.Archive{To: to}
 		j := h.end(h.submit(s))
-		conflict := strings.Contains(j.Message, "b exists with other content")
-		if j.State != job.Failed || j.Code != job.ArchiveFailed || !conflict {
+		conflict := strings.Contains(j.Message, to+"/b: file already exists")
+		if j.State != job.Failed || j.Code != job.ArchiveExists || !conflict {
 			t.Fatalf("%s %s %s", j.State, j.Code, j.Message)
 		}
 		if a, b := h.read(to, "a"), h.read(to, "b"); a != "text" || b != "mine" {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"path"
 	"time"
 
 	"github.com/pawl-jobs/pawl/engine"
@@ -35,7 +37,7 @@ func (k *Kind) submit(ctx context.Context, r *engine.Run, s *sheet) engine.Outco
 		return engine.Back()
 	}
 	crash.At("submit.intent")
-	h, err := k.cfg.Runner.Launch(ctx, key(&r.Job), plan(s))
+	h, err := k.cfg.Runner.Launch(ctx, key(&r.Job), k.plan(ctx, s))
 	crash.At("submit.launched")
 	if err == nil {
 		return k.launched(ctx, r, s, h)
@@ -63,7 +65,7 @@ func (k *Kind) launched(ctx context.Context, r *engine.Run, s *sheet, h runner.H
 		}
 		return engine.Back().Set(job.Patch{Over: true})
 	}
-	s.notes = notes{Handle: &h}
+	s.notes = notes{Handle: &h, Limit: s.given.Resources.Limit()}
 	return engine.Launched(job.Running).Work(s.notes.encode())
 }
 
@@ -84,11 +86,26 @@ func key(j *job.Job) runner.Key {
 	return runner.Key{Job: j.ID, Attempt: j.Attempt, Launch: j.Launch}
 }
 
-func plan(s *sheet) runner.Plan {
-	env := map[string]string{"PAWL_JOB_ID": s.job.ID.String(), "PAWL_JOB_NAME": s.job.Name, "PAWL_JOB_DIR": s.dir, "PAWL_ATTEMPT": fmt.Sprint(s.job.Attempt)}
+// plan says what is launched.
+func (k *Kind) plan(ctx context.Context, s *sheet) runner.Plan {
+	env := map[string]string{}
+	for _, m := range job.Macros {
+		env[m.Name] = s.macro(m.Name)
+	}
+	for _, in := range s.spec.Inputs {
+		name := path.Join(s.dir, in.To)
+		if in.Env == "" {
+			continue
+		}
+		if in.Optional {
+			if _, err := k.cfg.Host.Files().Stat(ctx, name); errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+		}
+		env[in.Env] = name
+	}
 	for name, v := range s.spec.Env {
 		env[name] = v
 	}
-	argv := append(append([]string(nil), s.spec.Command...), s.spec.Arguments...)
-	return runner.Plan{Dir: s.dir, Argv: argv, Env: env, Stdout: s.spec.Stdout, Stderr: s.spec.Stderr}
+	return runner.Plan{Dir: s.dir, Argv: s.argv(), Env: env, Stdout: s.spec.Stdout, Stderr: s.spec.Stderr}
 }

@@ -3,20 +3,15 @@ package app
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"path"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/pawl-jobs/pawl/broker"
 	"github.com/pawl-jobs/pawl/engine"
-	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/host"
-	"github.com/pawl-jobs/pawl/internal/crash"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/store"
@@ -29,7 +24,10 @@ type Watcher struct {
 	kind   *Kind
 	store  store.Reader
 	broker broker.Broker
-	exits  chan struct{} // a child has died
+
+	exited chan struct{} // there are exits
+	mu     sync.Mutex
+	exits  []host.Process // guarded by mu: children that have died since the watcher looked
 }
 
 // A wrapper that has told its end has patience to go; it is looked at again and again meanwhile.
@@ -38,15 +36,24 @@ const (
 	lookAgain = 2 * time.Millisecond
 )
 
+// mostExits is how many children that died are kept for a watcher that does not look. What it misses it finds when it
+// begins, or when it looks at all programs.
+const mostExits = 100_000
+
 // NewWatcher returns the watcher of kind's host.
 func NewWatcher(k *Kind, s store.Reader, b broker.Broker) *Watcher {
-	return &Watcher{kind: k, store: s, broker: b, exits: make(chan struct{}, 1)}
+	return &Watcher{kind: k, store: s, broker: b, exited: make(chan struct{}, 1)}
 }
 
-// Exited tells the watcher that a program's wrapper has died. It does not block.
-func (w *Watcher) Exited() {
+// Exited tells the watcher that a process of its host has died. It does not block.
+func (w *Watcher) Exited(p host.Process) {
+	w.mu.Lock()
+	if w.exits = append(w.exits, p); len(w.exits) > mostExits {
+		w.exits = w.exits[len(w.exits)-mostExits/2:] // nobody watches here
+	}
+	w.mu.Unlock()
 	select {
-	case w.exits <- struct{}{}:
+	case w.exited <- struct{}{}:
 	default:
 	}
 }
@@ -60,19 +67,23 @@ func (w *Watcher) Duty() engine.Duty {
 type watch struct {
 	*Watcher
 	held *engine.Held
-	jobs map[job.ID]*watched // in custody monitor, as far as known
-	mark time.Time           // newest entry into monitor that was seen
-	soon *time.Timer         // when to look again at those that have told their end
-	ends map[string]bool     // names in the spool that are to be taken in
+	jobs map[job.ID]*watched       // in custody monitor, as far as known
+	runs map[host.Process]*watched // the same, by the process that runs it
+	mark time.Time                 // newest entry into monitor that was seen
+	soon *time.Timer               // when to look again at those that have told their end
+	late *time.Timer               // when the first program will have run for as long as it may
+	due  time.Time                 // to when late is set; zero: to no moment
+	ends map[string]bool           // names in the spool that are to be taken in
 
-	ctx    context.Context // of the holding: kills outlast a watch that is lost
-	wg     sync.WaitGroup
-	killed chan job.ID // nothing of the program is alive any more
+	ctx   context.Context // of the holding: kills outlast a watch that is lost
+	wg    sync.WaitGroup
+	kills chan kill // news of them
 }
 
 // watched is a job in custody monitor.
 type watched struct {
-	row     job.Job
+	row     job.Job // without its documents
+	notes   notes
 	handle  runner.Handle
 	wish    job.Wish // that is being carried out
 	killing bool
@@ -83,8 +94,11 @@ type watched struct {
 }
 
 func (w *Watcher) run(ctx context.Context, held *engine.Held) error {
-	x := &watch{Watcher: w, held: held, jobs: map[job.ID]*watched{}, ends: map[string]bool{}, killed: make(chan job.ID), soon: time.NewTimer(time.Hour)}
+	x := &watch{Watcher: w, held: held, jobs: map[job.ID]*watched{},
+		runs: map[host.Process]*watched{}, ends: map[string]bool{}, kills: make(chan kill),
+		soon: time.NewTimer(time.Hour), late: time.NewTimer(time.Hour)}
 	defer x.soon.Stop()
+	defer x.late.Stop()
 	ctx, stop := context.WithCancel(ctx)
 	x.ctx = ctx
 	defer x.wg.Wait()
@@ -122,7 +136,6 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 	if err := x.list(ctx); err != nil {
 		return err
 	}
-	x.wake(ctx)
 	if err := x.takeIn(ctx); err != nil { // before the probe: a message is better evidence than a folder that is gone
 		return err
 	}
@@ -153,12 +166,16 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 			if err := x.refresh(ctx); err != nil {
 				return err
 			}
-		case id := <-x.killed:
-			if err := x.gone(ctx, id); err != nil {
+		case k := <-x.kills:
+			if err := x.ended(ctx, k); err != nil {
 				return err
 			}
-		case <-x.exits:
-			if err := x.probe(ctx, x.all()); err != nil {
+		case <-x.exited:
+			if err := x.probe(ctx, x.dead()); err != nil {
+				return err
+			}
+		case <-x.late.C:
+			if err := x.overtime(ctx); err != nil {
 				return err
 			}
 		case <-x.soon.C:
@@ -171,6 +188,9 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 				return err
 			}
 			if err := x.probe(ctx, x.all()); err != nil {
+				return err
+			}
+			if err := x.overtime(ctx); err != nil { // a timer stands still while the machine sleeps
 				return err
 			}
 			x.sweep(ctx)
@@ -241,16 +261,18 @@ func (x *watch) refresh(ctx context.Context) error {
 		rows = append(rows, more...)
 	}
 	for _, j := range rows {
-		x.see(ctx, j)
+		if err := x.see(ctx, j); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
 // see takes in a row.
-func (x *watch) see(ctx context.Context, j job.Job) {
+func (x *watch) see(ctx context.Context, j job.Job) error {
 	if j.Custody != job.Monitor {
-		delete(x.jobs, j.ID)
-		return
+		x.forget(j.ID)
+		return nil
 	}
 	if j.Since.After(x.mark) {
 		x.mark = j.Since
@@ -260,80 +282,69 @@ func (x *watch) see(ctx context.Context, j job.Job) {
 		var n notes
 		if err := json.Unmarshal(j.Work, &n); err != nil || n.Handle == nil {
 			x.kind.cfg.Log.Error("a running job has no handle", "job", j.ID, "error", err)
-			return
+			return nil
 		}
-		w = &watched{handle: *n.Handle}
-		x.jobs[j.ID] = w
+		x.forget(j.ID)
+		w = &watched{notes: n, handle: *n.Handle}
+		x.jobs[j.ID], x.runs[w.handle.Process] = w, w
 		x.soon.Reset(0) // it may have died before it came here
+		if err := x.time(ctx, w); err != nil {
+			return x.unreachable(ctx, err)
+		}
 	}
+	j.Request, j.Resolved, j.Work = nil, nil, nil // there may be very many
 	w.row = j
-	x.obey(ctx, w)
+	return x.obey(ctx, w)
 }
 
-// obey carries out the wish of a row.
-func (x *watch) obey(ctx context.Context, w *watched) {
-	suspender, can := x.kind.cfg.Runner.(runner.Suspender)
-	was := w.wish
-	w.wish = w.row.Wish
-	switch {
-	case w.wish == was:
-	case w.wish == job.WishCancel:
-		x.kill(w)
-	case w.wish == job.WishPause && can:
-		x.try("suspend", w, suspender.Suspend(ctx, w.handle))
-	case w.wish == "" && can:
-		x.try("resume", w, suspender.Resume(ctx, w.handle))
+// forget lets go of a job that is not in monitor, or no longer as it was.
+func (x *watch) forget(id job.ID) {
+	if w := x.jobs[id]; w != nil {
+		delete(x.jobs, id)
+		delete(x.runs, w.handle.Process)
 	}
 }
 
-func (x *watch) try(what string, w *watched, err error) {
+// note records something about a program that runs on; its row stays in monitor. It reports whether that was written.
+func (x *watch) note(ctx context.Context, w *watched, n notes, message string) (bool, error) {
+	answers, err := x.held.Apply(ctx, []job.Change{{
+		Job: w.row.ID, From: w.row.Guard(x.held.Fence()), Path: []job.Entry{{State: w.row.State, Message: message}},
+		To: job.Monitor, Work: n.encode(),
+	}})
 	if err != nil {
-		x.kind.cfg.Log.Error("a wish was not carried out", "wish", what, "job", w.row.ID, "error", err)
+		return false, x.unreachable(ctx, err)
 	}
-}
-
-// kill ends a program beside the loop, and tells the loop when nothing of it is alive.
-func (x *watch) kill(w *watched) {
-	if w.killing {
-		return
-	}
-	w.killing = true
-	ctx, id, handle := x.ctx, w.row.ID, w.handle
-	x.wg.Go(func() {
-		for {
-			err := x.kind.cfg.Runner.Kill(ctx, handle, x.kind.cfg.Grace)
-			if err == nil {
-				break
-			}
-			if ctx.Err() != nil {
-				return
-			}
-			x.kind.cfg.Log.Error("a program was not ended; trying again", "job", id, "error", err)
-			select {
-			case <-time.After(x.kind.cfg.Grace):
-			case <-ctx.Done():
-				return
+	if answers[0].Outcome != store.OK {
+		rows, err := x.store.Find(ctx, []job.ID{w.row.ID}) // it moved meanwhile
+		if err != nil {
+			return false, x.unreachable(ctx, err)
+		}
+		for _, j := range rows {
+			if err := x.see(ctx, j); err != nil {
+				return false, err
 			}
 		}
-		crash.At("watch.killed")
-		select {
-		case x.killed <- id:
-		case <-ctx.Done():
-		}
-	})
-}
-
-// wake lets programs go on that the watcher before may have left suspended.
-func (x *watch) wake(ctx context.Context) {
-	suspender, can := x.kind.cfg.Runner.(runner.Suspender)
-	for _, w := range x.jobs {
-		if can && w.row.Wish == "" {
-			x.try("resume", w, suspender.Resume(ctx, w.handle))
-		}
+		return false, nil
 	}
+	w.row.N, w.notes = answers[0].Now.N, n
+	return true, nil
 }
 
 func (x *watch) all() []*watched { return slices.Collect(maps.Values(x.jobs)) }
+
+// dead returns the programs whose process has died.
+func (x *watch) dead() (list []*watched) {
+	x.mu.Lock()
+	exits := x.exits
+	x.exits = nil
+	x.mu.Unlock()
+	for _, p := range exits {
+		if w := x.runs[p]; w != nil { // of the others those that are programs are looked at when they come into monitor
+			list = append(list, w)
+		}
+	}
+	return list
+}
 
 // unsure returns the programs that have told their end, and those that nobody has looked at yet.
 func (x *watch) unsure() []*watched {
@@ -365,9 +376,9 @@ func (x *watch) probe(ctx context.Context, list []*watched) error {
 		case s.State == runner.Active, s.State == runner.Orphaned, s.Left:
 			x.kill(w)
 		case w.told != nil:
-			over = append(over, *w.told)
+			over = append(over, w.told.with(s))
 		case s.State == runner.Ended, s.State == runner.Lost:
-			over = append(over, ending{w: w, end: s.End})
+			over = append(over, (&ending{w: w, end: s.End}).with(s))
 		case !w.missed:
 			w.missed = true
 			x.kind.cfg.Log.Warn("it cannot be told what has become of a program: its folder cannot be reached", "job", w.row.ID, "folder", w.handle.Dir)
@@ -380,183 +391,6 @@ func (x *watch) probe(ctx context.Context, list []*watched) error {
 func (x *watch) sweep(ctx context.Context) {
 	if err := x.kind.Sweep(ctx, x.store); err != nil && ctx.Err() == nil {
 		x.kind.cfg.Log.Warn("copies of results are left in archives", "error", err)
-	}
-}
-
-// gone takes in that nothing of a program is alive after a kill.
-func (x *watch) gone(ctx context.Context, id job.ID) error {
-	w := x.jobs[id]
-	if w == nil {
-		return nil
-	}
-	states, err := x.kind.cfg.Runner.Probe(ctx, []runner.Handle{w.handle})
-	if err != nil {
-		return x.unreachable(ctx, err)
-	}
-	if w.told != nil {
-		return x.finish(ctx, []ending{*w.told})
-	}
-	return x.finish(ctx, []ending{{w: w, end: states[0].End}})
-}
-
-// takeIn makes changes of the messages in the spool. One whose job is not yet in monitor stays; one whose job is past
-// it goes.
-func (x *watch) takeIn(ctx context.Context) error {
-	if len(x.ends) == 0 {
-		return nil
-	}
-	strangers := map[string]runner.Key{}
-	fsys := x.kind.cfg.Host.Files()
-	for name := range x.ends {
-		key, _, err := runner.ParseEndName(name)
-		if err != nil {
-			delete(x.ends, name) // not a message
-			continue
-		}
-		w := x.jobs[key.Job]
-		if w == nil || w.handle.Key != key {
-			strangers[name] = key
-			continue
-		}
-		b, err := files.ReadFile(ctx, fsys, path.Join(x.kind.cfg.Spool, name))
-		if ctx.Err() != nil || job.KindOf(err) == job.Unavailable {
-			return x.unreachable(ctx, err)
-		}
-		delete(x.ends, name)
-		if err != nil {
-			if !errors.Is(err, fs.ErrNotExist) {
-				x.kind.cfg.Log.Error("a message of an end cannot be read; looking at the program instead", "job", key.Job, "error", err)
-			}
-			continue
-		}
-		end, err := runner.ParseEnd(name, b)
-		switch {
-		case err == nil && end.Token != w.handle.Token || w.told != nil && w.told.name != name:
-			x.kind.cfg.Log.Warn("a message that is not of this launch, or a second one, is discarded", "job", key.Job, "name", name)
-			x.discard(ctx, name)
-			continue
-		case err != nil:
-			x.kind.cfg.Log.Error("a message of an end cannot be read; the program counts as lost", "job", key.Job, "error", err)
-			w.told = &ending{w: w, name: name}
-		default:
-			w.told = &ending{w: w, end: &end, name: name}
-		}
-		w.since = time.Now()
-		x.soon.Reset(0)
-	}
-	return x.sort(ctx, strangers)
-}
-
-// sort looks up the jobs of messages that fit no program known to run.
-func (x *watch) sort(ctx context.Context, strangers map[string]runner.Key) error {
-	if len(strangers) == 0 {
-		return nil
-	}
-	ids := make([]job.ID, 0, len(strangers))
-	for _, k := range strangers {
-		ids = append(ids, k.Job)
-	}
-	found, err := x.store.Find(ctx, ids)
-	if err != nil {
-		return x.unreachable(ctx, err)
-	}
-	rows := map[job.ID]job.Job{}
-	for _, j := range found {
-		rows[j.ID] = j
-	}
-	again := false
-	for name, k := range strangers {
-		j, there := rows[k.Job]
-		if !there || !j.Live || k.Launch < j.Launch {
-			x.discard(ctx, name) // the job is past this launch
-			continue
-		}
-		x.see(ctx, j)
-		if w := x.jobs[k.Job]; w != nil && w.handle.Key == k {
-			again = true
-		}
-	}
-	if again {
-		return x.takeIn(ctx)
-	}
-	return nil
-}
-
-// discard removes a message that has been taken in.
-func (x *watch) discard(ctx context.Context, name string) {
-	delete(x.ends, name)
-	if name == "" {
-		return
-	}
-	if err := x.kind.cfg.Host.Files().Remove(ctx, path.Join(x.kind.cfg.Spool, name)); err != nil && ctx.Err() == nil {
-		x.kind.cfg.Log.Warn("a message of an end stays in the spool until the next start", "name", name, "error", err)
-	}
-	crash.At("watch.discarded")
-}
-
-// An ending is the end of a program, or without end the news that it is gone.
-type ending struct {
-	w    *watched
-	end  *runner.End
-	name string // of the message, if there was one
-}
-
-// finish puts jobs whose program is over back on their queue, all in one call, and removes the messages after that.
-func (x *watch) finish(ctx context.Context, over []ending) error {
-	if len(over) == 0 {
-		return nil
-	}
-	slices.SortFunc(over, func(a, b ending) int { return slices.Compare(a.w.row.ID[:], b.w.row.ID[:]) })
-	changes := make([]job.Change, len(over))
-	for i, o := range over {
-		changes[i] = o.change(x.held.Fence())
-	}
-	answers, err := x.held.Apply(ctx, changes)
-	if err != nil {
-		return x.unreachable(ctx, err)
-	}
-	crash.At("watch.applied")
-	for i, o := range over {
-		switch answers[i].Outcome {
-		case store.OK, store.Turned:
-			delete(x.jobs, o.w.row.ID)
-			x.discard(ctx, o.name)
-		default:
-			// The row moved meanwhile, or the duty has gone to another. The row tells which.
-			rows, err := x.store.Find(ctx, []job.ID{o.w.row.ID})
-			if err != nil {
-				return x.unreachable(ctx, err)
-			}
-			for _, j := range rows {
-				x.see(ctx, j)
-			}
-			switch {
-			case x.jobs[o.w.row.ID] == o.w: // it stands as it stood: not at once again
-				o.w.looked, o.w.killing = false, false
-				x.soon.Reset(time.Second)
-			case o.name != "":
-				x.ends[o.name] = true
-			}
-		}
-	}
-	return nil
-}
-
-// change is what an end makes of the job: its results are to be archived, whatever the end.
-func (o *ending) change(f job.Fence) job.Change {
-	n := notes{Handle: &o.w.handle, End: o.end, Lost: o.end == nil}
-	e := job.Entry{State: job.Archiving}
-	switch {
-	case o.end != nil:
-		e.Message = fmt.Sprintf("ended with exit code %d", o.end.Code)
-	case o.w.killing:
-		e.Message = "the program was ended"
-	default:
-		e.Message = "the program is gone and left no exit code"
-	}
-	return job.Change{
-		Job: o.w.row.ID, From: o.w.row.Guard(f), Path: []job.Entry{e}, To: job.Ready,
-		Set: job.Patch{Over: true}, Work: n.encode(),
 	}
 }
 

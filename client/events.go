@@ -54,6 +54,21 @@ func (c *Client) Events(ctx context.Context, id job.ID, cursor string, follow bo
 	}
 }
 
+// Cursor returns the cursor from which those events are had that are committed from now on.
+func (c *Client) Cursor(ctx context.Context) (string, error) {
+	resp, err := c.open(ctx, "/v1/events?after=end", http.Header{"Accept": {"text/event-stream"}})
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	line, err := bufio.NewReader(resp.Body).ReadString('\n')
+	cursor, ok := strings.CutPrefix(strings.TrimRight(line, "\n"), "id: ")
+	if err != nil || !ok {
+		return "", job.Errorf(job.Unavailable, "the service sent no cursor: %w", broken(ctx, err))
+	}
+	return cursor, nil
+}
+
 // next reads one server-sent event. io.EOF: there is none left.
 func next(r *bufio.Reader) (n pawl.News, err error) {
 	data := ""

@@ -14,9 +14,18 @@ type Copied struct {
 	SHA256 string // of the content, lower-case hex
 }
 
-// Copy copies a regular file, which appears at dst whole or not at all. Without a mode in o it keeps the source's.
-// Size and digest are of the bytes that were written, so a source that changes meanwhile is told by its digest.
-func Copy(ctx context.Context, to FS, dst string, from FS, src string, o PutOptions) (Copied, error) {
+// CopyOptions are the extras of [Copy]. The zero value writes a durable file with the mode of the source.
+type CopyOptions struct {
+	PutOptions // a Mode of 0 is the source's
+
+	// Progress, if it is set, is called with the number of bytes of each chunk on its way to dst, one call at a time.
+	// When Copy has succeeded, the sum is the size of the file.
+	Progress func(n int)
+}
+
+// Copy copies a regular file, which appears at dst whole or not at all. Size and digest are of the bytes that were
+// written, so a source that changes meanwhile is told by its digest.
+func Copy(ctx context.Context, to FS, dst string, from FS, src string, o CopyOptions) (Copied, error) {
 	if o.Mode == 0 {
 		info, err := from.Stat(ctx, src)
 		if err != nil {
@@ -31,21 +40,25 @@ func Copy(ctx context.Context, to FS, dst string, from FS, src string, o PutOpti
 	defer r.Close()
 
 	sum := sha256.New()
-	c := &counter{r: io.TeeReader(r, sum)}
-	if err := to.Put(ctx, dst, c, o); err != nil {
+	c := &counter{r: io.TeeReader(r, sum), progress: o.Progress}
+	if err := to.Put(ctx, dst, c, o.PutOptions); err != nil {
 		return Copied{}, fmt.Errorf("copy %s: %w", src, err)
 	}
 	return Copied{Size: c.n, SHA256: hex.EncodeToString(sum.Sum(nil))}, nil
 }
 
 type counter struct {
-	r io.Reader
-	n int64
+	r        io.Reader
+	n        int64
+	progress func(int)
 }
 
 func (c *counter) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	c.n += int64(n)
+	if c.progress != nil && n > 0 {
+		c.progress(n)
+	}
 	return n, err
 }
 

@@ -5,8 +5,12 @@
 // translates. What appears under a name by [FS.Put], [FS.Link] or [FS.Rename] appears whole or not at all, so a
 // reader never meets half a file, and a crash leaves at most a temporary name, which [FS.List] hides.
 //
+// Above that seam stands, once for all backends, what is done with whole files and folders: [Copy], [Digest], [Tree]. What
+// only some file systems can do is an interface of its own, [Linker].
+//
 // The package imports the standard library and package job. Backends stand in packages of their own (files/local;
-// an SFTP file system lives with its host) and pass the suite in files/filestest.
+// an SFTP file system lives with its host) and pass the suite in files/filestest. files/fake is one that
+// misbehaves on command.
 package files
 
 import (

@@ -11,6 +11,7 @@ package host
 import (
 	"context"
 	"syscall"
+	"time"
 
 	"github.com/pawl-jobs/pawl/files"
 )
@@ -32,6 +33,14 @@ type Host interface {
 	// Boot returns the id of the machine's present boot. It changes when the machine starts anew, and then none of
 	// the processes of an earlier boot is alive.
 	Boot(ctx context.Context) (string, error)
+
+	// Uptime returns the time since the machine's boot by its boot clock (CLOCK_BOOTTIME), which goes on while the
+	// machine sleeps. It is the clock of [Process.Start].
+	Uptime(ctx context.Context) (time.Duration, error)
+
+	// Environ returns the environment that programs get beside that of their command, as NAME=value. It is the
+	// caller's own copy.
+	Environ(ctx context.Context) ([]string, error)
 
 	// Start starts a program that is on its own from then on: leader of its own session and process group, its
 	// standard input empty, its outputs written straight to files. Neither the death of the caller nor the loss of
@@ -60,6 +69,15 @@ type Host interface {
 	Watch(ctx context.Context, dir string) (<-chan Event, error)
 }
 
+// Accountant is the ability of a host to tell what a program had used.
+type Accountant interface {
+	// Usage tells what a process that Start started had used when it ended. It is known from when Inspect first says
+	// that the leader is dead; asked again, the answer is the same. It is false for what is alive, for what the caller's
+	// own process did not start, and for what ended long ago: backends say how many they remember. The machine is not
+	// asked.
+	Usage(p Process) (Usage, bool)
+}
+
 // A Command says what to start. All paths are absolute slash paths of the machine.
 type Command struct {
 	Argv   []string // Argv[0] is a path; it is not looked up
@@ -74,6 +92,24 @@ type Process struct {
 	PID   int    `json:"pid"`   // also its process group and its session; 0 is a process that nobody knows, and Gone
 	Start uint64 `json:"start"` // when it started, in clock ticks of the machine since boot: field 22 of /proc/PID/stat
 	Boot  string `json:"boot"`  // the boot it belongs to
+}
+
+// ticks is how many clock ticks there are in a second of [Process.Start]: Linux's USER_HZ, which sysconf(_SC_CLK_TCK)
+// tells. It is 100 on every machine that Go compiles for (include/asm-generic/param.h; alpha alone has another), whatever
+// the kernel's own HZ is.
+const ticks = 100
+
+// Started returns when the process started, as the time since boot, rounded down to 10 ms.
+func (p Process) Started() time.Duration { return time.Duration(p.Start) * (time.Second / ticks) }
+
+// Usage is what a process had used when it ended, with all of its descendants that were waited for. What was killed
+// together with the one that waited for it is not in it.
+type Usage struct {
+	User    time.Duration `json:"user"`    // processor time of the programs themselves
+	System  time.Duration `json:"system"`  // processor time of the kernel on their behalf
+	MaxRSS  int64         `json:"max_rss"` // the most memory that any one of them had at a time, in bytes; 0 if unknown
+	Read    int64         `json:"read"`    // bytes that came from disks, not from memory; 0 if unknown
+	Written int64         `json:"written"` // bytes that were to go to disks; 0 if unknown
 }
 
 // Life says what has become of a process and its session.

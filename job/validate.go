@@ -141,6 +141,15 @@ func zero(raw any) bool {
 	return ok && err == nil && f == 0
 }
 
+// Nearest returns the one of known that k is most likely a slip of, "" if there is none.
+func Nearest(k string, known ...string) string {
+	names := map[string]bool{}
+	for _, name := range known {
+		names[name] = true
+	}
+	return nearest(k, names)
+}
+
 // nearest returns the known name with the smallest edit distance to k, if that is small enough to be a slip.
 func nearest[V any](k string, known map[string]V) string {
 	best, dist := "", len(k)/2+1

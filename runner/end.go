@@ -1,10 +1,15 @@
 package runner
 
 import (
+	"cmp"
 	"fmt"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -15,11 +20,17 @@ type End struct {
 	Run    int           `json:"run"` // 0, and 1 more for each time that a scheduler itself ran the launch again
 	Token  string        `json:"token"`
 	Boot   string        `json:"boot"`  // the host's boot
-	Code   int           `json:"code"`  // 0 to 255; 128+n after signal n; 126 and 127 if it could not be started
+	Code   int           `json:"code"`  // 0 to 255; 128+n after signal n; 126 or 127 if it could not be started, see NotStarted
 	Ended  time.Time     `json:"ended"` // by the host's clock, to the second
 	Ran    time.Duration `json:"ran"`   // by the host's boot clock, to 10 ms: sleep and clock changes do not matter
 	User   time.Duration `json:"user"`  // processor time of the program and all it waited for; 0 if unknown
 	System time.Duration `json:"system"`
+
+	// NotStarted says why the program could not be started, in one line of up to 300 bytes, such as "nosuch: not
+	// found"; it is empty if the program did start and itself chose its code. Told of codes 126 and 127. A program is
+	// taken for started if its stderr is no plain file, and if a variable that shells keep to themselves (such as UID)
+	// had it started through env(1).
+	NotStarted string `json:"not_started,omitempty"`
 }
 
 // Began returns when the program began, by the host's clock.
@@ -63,14 +74,17 @@ func ParseEndName(name string) (k Key, run int, err error) {
 //	wall <seconds since 1970>
 //	<user> <system>                 the shell's own processor times, as "times" prints them: 0m0.01s 0m0.00s
 //	<user> <system>                 those of its children
+//	why<what the shell said>        only if the program could not be started: the rest of a line after the script's name
 //	end
+//
+// Spaces may follow: they are what is left of the room that was made for it.
 func ParseEnd(name string, content []byte) (End, error) {
 	k, run, err := ParseEndName(name)
 	if err != nil {
 		return End{}, err
 	}
 	e := End{Key: k, Run: run}
-	if err := e.parse(string(content)); err != nil {
+	if err := e.parse(strings.TrimRight(string(content), " ")); err != nil {
 		return End{}, job.Errorf(job.Corrupt, "end %s: %w", name, err)
 	}
 	return e, nil
@@ -78,6 +92,12 @@ func ParseEnd(name string, content []byte) (End, error) {
 
 func (e *End) parse(content string) error {
 	lines := strings.Split(content, "\n")
+	if len(lines) == 12 {
+		if why, ok := strings.CutPrefix(lines[9], "why"); ok {
+			e.NotStarted = reason(why)
+			lines = slices.Delete(lines, 9, 10)
+		}
+	}
 	if len(lines) != 11 || lines[0] != "pawl-end 1" || lines[9] != "end" || lines[10] != "" {
 		return fmt.Errorf("not a whole message of %d bytes", len(content))
 	}
@@ -111,6 +131,26 @@ func (e *End) parse(content string) error {
 	e.Ended = time.Unix(wall, 0).UTC()
 	e.User, e.System = processorTimes(lines[8])
 	return nil
+}
+
+// place matches what shells put between a script's name and what they have to say: ": 12: exec: " (dash), ": line 12: "
+// (bash), ": exec: line 12: " (busybox), "[12]: " (mksh), ":12: " (zsh).
+var place = regexp.MustCompile(`^(\[\d+\])?: ?(exec: )?((line )?\d+: )?(exec: )?`)
+
+// reason cleans what a shell said: a program's name in it may hold anything.
+func reason(said string) string {
+	said = place.ReplaceAllString(said, "")
+	said = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return utf8.RuneError
+	}, said)
+	for len(said) > 300 {
+		_, n := utf8.DecodeLastRuneInString(said)
+		said = said[:len(said)-n]
+	}
+	return cmp.Or(strings.TrimSpace(said), "the shell did not say why")
 }
 
 // processorTimes reads a line of the shell's times. Shells differ, and the times decide nothing: 0 for what cannot be

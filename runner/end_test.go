@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -70,12 +71,42 @@ func TestParseEndTimes(t *testing.T) {
 	}
 }
 
+func TestParseEndNotStarted(t *testing.T) {
+	for why, want := range map[string]string{
+		": 12: exec: nosuch: not found":                         "nosuch: not found", // dash
+		": line 12: exec: nosuch: not found":                    "nosuch: not found", // bash
+		": line 12: /nowhere/absent: No such file or directory": "/nowhere/absent: No such file or directory",
+		": exec: line 12: nosuch: not found":                    "nosuch: not found", // busybox
+		"[12]: nosuch: inaccessible or not found":               "nosuch: inaccessible or not found",
+		":12: no such file or directory: nosuch":                "no such file or directory: nosuch", // zsh
+		": 12: exec: 13: exec: x: not found":                    "13: exec: x: not found",            // the program's name
+		"what":                                                  "what",
+		"":                                                      "the shell did not say why",
+		": 12: exec: ":                                          "the shell did not say why",
+		": 12: exec: a\x1b[1m\tb\r\x00\xff\u202e\u00a0c: not found": "a\ufffd[1m\ufffdb\ufffd\ufffd\ufffd\ufffd\ufffdc: not found",
+		": 12: exec: " + strings.Repeat("ü", 500):                   strings.Repeat("ü", 150),
+		": 12: exec: " + strings.Repeat("x", 299) + "ü":             strings.Repeat("x", 299),
+	} {
+		e, err := ParseEnd(EndName(testKey(t), 0), []byte(strings.TrimSuffix(message, "end\n")+"why"+why+"\nend\n"))
+		if err != nil || e.NotStarted != want || e.System != 40*time.Millisecond {
+			t.Errorf("%q: %q, want %q; %v", why, e.NotStarted, want, err)
+		}
+	}
+}
+
 // Whatever part of a message is missing, it is no message.
 func TestAPartOfAMessageIsNone(t *testing.T) {
 	name := EndName(testKey(t), 0)
-	for i := range len(message) {
-		if _, err := ParseEnd(name, []byte(message[:i])); job.KindOf(err) != job.Corrupt {
-			t.Errorf("the first %d bytes: %v", i, err)
+	for _, message := range []string{message, strings.TrimSuffix(message, "end\n") + "why: 12: exec: end\nend\n"} {
+		for i := range len(message) {
+			if _, err := ParseEnd(name, []byte(message[:i])); job.KindOf(err) != job.Corrupt {
+				t.Errorf("the first %d bytes: %v", i, err)
+			}
+		}
+	}
+	for _, more := range []string{"what: x\nend\n", "why: x\nwhy: y\nend\n", "why: x\n\nend\n", "end\nend\n"} {
+		if _, err := ParseEnd(name, []byte(strings.TrimSuffix(message, "end\n")+more)); job.KindOf(err) != job.Corrupt {
+			t.Errorf("with %q: %v", more, err)
 		}
 	}
 	for _, bad := range []string{"code 256", "code -1", "code x", "code ", "kode 3"} {
@@ -115,6 +146,7 @@ func TestHandleJSON(t *testing.T) {
 func FuzzParseEnd(f *testing.F) {
 	f.Add(EndName(testKey(f), 0), []byte(message))
 	f.Add(EndName(testKey(f), 1), []byte(strings.ReplaceAll(message, "\n", "\r\n")))
+	f.Add(EndName(testKey(f), 0), []byte(strings.TrimSuffix(message, "end\n")+"why: 12: exec: x: not found\nend\n"))
 	f.Add("....", []byte("pawl-end 1\nend\n"))
 	f.Fuzz(func(t *testing.T, name string, content []byte) {
 		e, err := ParseEnd(name, content)
@@ -126,6 +158,9 @@ func FuzzParseEnd(f *testing.F) {
 		}
 		if EndName(e.Key, e.Run) != name {
 			t.Errorf("%q was read as %q", name, EndName(e.Key, e.Run))
+		}
+		if len(e.NotStarted) > 300 || strings.ContainsFunc(e.NotStarted, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			t.Errorf("not started: %q", e.NotStarted)
 		}
 		if e.Code < 0 || e.Code > 255 || e.Ran < 0 || e.User < 0 || e.System < 0 || e.Token == "" || !strings.HasSuffix(string(content), "\nend\n") {
 			t.Errorf("%+v from %q", e, content)

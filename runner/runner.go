@@ -126,6 +126,10 @@ type Status struct {
 	State State
 	End   *End // set when State is Ended
 	Left  bool // State is Ended, and a process that the program left behind is alive
+
+	// Usage is what the program had used, with all that it and the messenger waited for. Set when State is Ended, if
+	// the host is a [host.Accountant] that knows.
+	Usage *host.Usage
 }
 
 // State is the state of a launch on its host.

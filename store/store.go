@@ -292,6 +292,7 @@ type EventQuery struct {
 	Job    job.ID // zero: of all jobs
 	Cursor string // from the answer before; empty: from the first
 	Limit  int    // 1 to 10000; 1000 by default
+	End    bool   // no events, but the cursor from which those are had that are committed from now on
 }
 
 // Events is a run of events.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -96,12 +97,17 @@ func (l *load) run(ctx context.Context, out io.Writer, dir string, lease time.Du
 			stop(err)
 		}
 	})
-	for i := range ids {
-		if !endless(i) {
+	for i, id := range ids {
+		act := l.end
+		switch {
+		case endless(i):
+		case suspended(i):
+			act = l.suspend
+		default:
 			continue
 		}
 		people.Go(func() {
-			if err := l.end(running, n, ids[i]); err != nil && running.Err() == nil {
+			if err := act(running, n, id); err != nil && running.Err() == nil {
 				stop(err)
 			}
 		})
@@ -202,6 +208,33 @@ func (l *load) meddle(ctx context.Context, n *node, ids []job.ID) error {
 // endless reports whether job number i is a program that ends only when somebody ends it.
 func endless(i int) bool { return i%30 == 12 }
 
+// overtime reports whether job number i is a program that runs longer than it may, at each attempt.
+func overtime(i int) bool { return i%30 == 9 }
+
+// suspended reports whether job number i is a program that somebody suspends and lets go on.
+func suspended(i int) bool { return i%30 == 21 }
+
+// suspend pauses a job once its program runs, and lets it go on once it is suspended, or has ended meanwhile.
+func (l *load) suspend(ctx context.Context, n *node, id job.ID) error {
+	asked := false
+	for e, err := range n.Events(ctx, id, "") {
+		if err != nil {
+			return err
+		}
+		switch {
+		case e.State == job.Running && !asked:
+			asked = true
+			if answers, err := n.Pause(ctx, id); err != nil || answers[0].Err != nil {
+				return err // it has ended
+			}
+		case asked && (strings.HasPrefix(e.Message, "suspended") || e.State == job.Paused):
+			_, err := n.Resume(ctx, id)
+			return err
+		}
+	}
+	return nil
+}
+
 // end cancels a job once its program runs.
 func (l *load) end(ctx context.Context, n *node, id job.ID) error {
 	for e, err := range n.Events(ctx, id, "") {
@@ -276,8 +309,11 @@ func (l *load) program(c *chaosJob, i, millis int) {
 	if n%5 == 3 {
 		millis += 300
 	}
-	if endless(i) {
+	if endless(i) || overtime(i) {
 		millis += 1_000_000
+	}
+	if suspended(i) {
+		millis += 500
 	}
 	end := "0"
 	switch n % 4 {
@@ -285,6 +321,10 @@ func (l *load) program(c *chaosJob, i, millis int) {
 		end, c.attempts = "$((PAWL_ATTEMPT < 2))", 2
 	case 3:
 		end, c.state, c.attempts = "3", job.Failed, 2
+	}
+	if overtime(i) {
+		c.state, c.attempts = job.Failed, 2
+		c.Spec.Resources = &job.Resources{Minutes: 0.3 / 60}
 	}
 	leave := ""
 	if n%7 == 5 { // it leaves a process behind
@@ -295,9 +335,18 @@ func (l *load) program(c *chaosJob, i, millis int) {
 		c.Spec.Inputs = []job.Input{{From: l.input(), To: "in/a"}, {From: l.input(), To: "in/b"}}
 		read = "cat in/a in/b; "
 	}
-	script := fmt.Sprintf(`echo "launch $PAWL_JOB_ID $PAWL_ATTEMPT $$" >> "$0"; %ssleep %d.%03d; echo "$PAWL_JOB_ID $PAWL_ATTEMPT"; %s`+
-		`mkdir -p made; echo "$PAWL_ATTEMPT" > made/file; exit %s`, leave, millis/1000, millis%1000, read, end)
-	c.Spec.Command = []string{"/bin/sh", "-c", script, l.ledger}
+	script := fmt.Sprintf(`echo "launch $PAWL_JOB_ID $PAWL_ATTEMPT $$" >> "$LEDGER"; %ssleep %d.%03d; echo "$PAWL_JOB_ID $PAWL_ATTEMPT"; %s`+
+		`mkdir -p made scratch; echo "$PAWL_ATTEMPT" > made/file; echo no > scratch/file; exit %s`, leave, millis/1000, millis%1000, read, end)
+	switch n % 3 {
+	case 0:
+		c.Spec.Script = script
+	case 1:
+		c.Spec.Script = "#!/bin/sh\n" + script
+	default:
+		c.Spec.Command = []string{"/bin/sh", "-c", script}
+	}
+	c.Spec.Env = map[string]string{"LEDGER": l.ledger}
+	c.Spec.Archive = &job.Archive{Exclude: []string{"scratch"}, Required: []string{"made/*"}}
 	c.Spec.Retry = constant(2, 10*time.Millisecond)
 }
 

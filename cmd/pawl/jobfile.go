@@ -8,144 +8,348 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
+	"reflect"
+	"slices"
 	"strings"
-	"unicode/utf8"
 
-	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/lexer"
-	"github.com/goccy/go-yaml/parser"
-	"github.com/goccy/go-yaml/token"
-
+	"github.com/pawl-jobs/pawl/internal/live"
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// readSpec reads a job file. Relative paths in it become absolute: they are relative to its folder. key stands for
-// the path and the bytes of the file.
-func readSpec(name string) (spec job.Spec, key string, err error) {
-	path, err := filepath.Abs(name)
+// Limits of a job file. They are part of the interface.
+const (
+	maxFile = 64 << 20 // bytes
+	maxJobs = 10_000
+)
+
+// mostFaults is how many faults of a file are said one by one.
+const mostFaults = 20
+
+// fileRule says what a job file holds.
+const fileRule = `FILE is YAML or JSON: one job; or several documents, each one job; or one document with jobs: [...] and, for what
+they share, defaults: {...}. Under each job lie the defaults: maps, such as env and labels, are merged key by key, at
+every depth; everything else is replaced, lists too; null takes a default away. A name in defaults gets the number of
+the job in the file (sim-1, sim-2, ...) where a job has none of its own. Relative paths (inputs[].from, archive.to) are
+relative to the folder of the file. A file has at most 64 MiB and 10,000 jobs, a job 2 MiB. FILE - is standard input,
+and paths are then relative to the working folder. See pawl init for all fields.`
+
+// A jobFile is the jobs that a file describes.
+type jobFile struct {
+	path string // absolute
+	sum  string // of the path and the bytes of the file, in hex
+	jobs []jobEntry
+}
+
+// A jobEntry is one job of a file.
+type jobEntry struct {
+	spec  job.Spec
+	given json.RawMessage // the spec with defaults and absolute paths, as JSON
+}
+
+// An item is one job of a file as it is written.
+type item struct {
+	label string // "job 3 of 20 (name)"; empty where the file is one job
+	doc   json.RawMessage
+}
+
+// readJobs reads a job file; see fileRule. Its error, a usageError, names everything that is wrong.
+func readJobs(name string) (jobFile, error) {
+	path, content, err := readFile(name)
 	if err != nil {
-		return spec, "", err
+		return jobFile{}, &usageError{fmt.Errorf("job file: %w", err)}
 	}
-	f, err := os.Open(path)
+	wrong := func(err error) (jobFile, error) {
+		return jobFile{}, &usageError{fmt.Errorf("job file %s %w", name, err)}
+	}
+	if len(content) > maxFile {
+		return wrong(fmt.Errorf("is larger than %d bytes: pass large data as inputs, or make several files of it", maxFile))
+	}
+	docs, err := documents(content)
 	if err != nil {
-		return spec, "", &usageError{fmt.Errorf("job file: %w", err)}
+		return wrong(err)
 	}
-	defer f.Close()
-	content, err := io.ReadAll(io.LimitReader(f, job.MaxSpec+1))
-	if err != nil {
-		return spec, "", &usageError{fmt.Errorf("job file: %w", err)}
+	var faults faults
+	items := itemsOf(docs, &faults)
+	if len(items) > maxJobs {
+		return wrong(fmt.Errorf("holds %d jobs: give at most %d in a file", len(items), maxJobs))
 	}
-	if len(content) > job.MaxSpec {
-		return spec, "", &usageError{fmt.Errorf("job file %s is larger than %d bytes: pass large data as inputs", name, job.MaxSpec)}
-	}
-	doc, err := jsonOf(content)
-	if err != nil {
-		return spec, "", &usageError{fmt.Errorf("job file %s %w", name, err)}
-	}
-	if spec, err = job.ParseSpec(doc); err == nil {
-		err = spec.Validate()
-	}
-	if err != nil {
-		return spec, "", &usageError{fmt.Errorf("job file %s:\n%w", name, err)}
-	}
-	if spec.Kind != "" && spec.Kind != job.KindApp {
-		return spec, "", &usageError{fmt.Errorf("job file %s: kind %s is a task: run tasks with the Go program that handles them", name, spec.Kind)}
-	}
-	base := filepath.Dir(path)
-	for i, in := range spec.Inputs {
-		spec.Inputs[i].From = absolute(base, in.From)
-	}
-	if spec.Archive != nil && spec.Archive.To != "" {
-		spec.Archive.To = absolute(base, spec.Archive.To)
+	if len(items) == 1 && items[0].label == "" && len(content) > job.MaxSpec {
+		return wrong(fmt.Errorf("is larger than %d bytes: pass large data as inputs", job.MaxSpec))
 	}
 	sum := sha256.Sum256(append([]byte(path+"\x00"), content...))
-	return spec, "run:" + hex.EncodeToString(sum[:]), nil
-}
-
-// jsonOf returns the one document of a YAML file as JSON. Its errors go on from "job file NAME".
-func jsonOf(content []byte) ([]byte, error) {
-	content = bytes.TrimPrefix(content, []byte("\ufeff"))
-	switch {
-	case bytes.IndexByte(content, 0) >= 0:
-		return nil, errors.New("has a NUL byte: save it as text, in UTF-8")
-	case !utf8.Valid(content):
-		return nil, errors.New("is not UTF-8: save it in that encoding")
-	}
-	tokens := lexer.Tokenize(string(content))
-	markNumbers(tokens)
-	file, err := parser.Parse(tokens, 0)
-	if err != nil {
-		return nil, notYAML(err)
-	}
-	var bodies []ast.Node
-	for _, d := range file.Docs {
-		if _, directive := d.Body.(*ast.DirectiveNode); d.Body != nil && !directive {
-			bodies = append(bodies, d.Body)
+	f := jobFile{path: path, sum: hex.EncodeToString(sum[:])}
+	external := map[string]string{} // labels of the jobs, by their external ids
+	for _, it := range items {
+		e, err := it.read(filepath.Dir(path))
+		if err != nil {
+			faults.add(it.label, err)
 		}
+		if id := e.spec.ExternalID; id != "" {
+			if other, twice := external[id]; twice {
+				faults.problem(it.label, job.Problem{Path: "external_id", Value: id, What: "is that of " + other + " too", Remedy: "give each job its own"})
+			}
+			external[id] = it.label
+		}
+		f.jobs = append(f.jobs, e)
 	}
-	switch len(bodies) {
-	case 0:
-		return nil, errors.New("is empty: give a command such as command: [wc, -w, in.txt]")
-	case 1:
-	default:
-		return nil, fmt.Errorf("holds %d documents: give one job per file", len(bodies))
+	if faults.lines != nil {
+		return jobFile{}, &usageError{fmt.Errorf("job file %s:\n%w", name, &faults)}
 	}
-	ast.Walk(exact{}, bodies[0])
-	var v any
-	if err := yaml.NodeToValue(bodies[0], &v); err != nil {
-		return nil, notYAML(err)
-	}
-	var doc bytes.Buffer
-	enc := json.NewEncoder(&doc)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, fmt.Errorf("holds a value that JSON cannot express: %w: write it as text", err)
-	}
-	return bytes.TrimSpace(doc.Bytes()), nil
+	return f, nil
 }
 
-func notYAML(err error) error { return fmt.Errorf("is not YAML: %s", strings.TrimSpace(err.Error())) }
+// readFile reads a file, or standard input, up to a byte more than a job file may have. Of standard input the path is
+// the name "-" in the working folder.
+func readFile(name string) (path string, content []byte, err error) {
+	path, err = filepath.Abs(name)
+	if err != nil {
+		return "", nil, err
+	}
+	f := os.Stdin
+	if name != "-" {
+		if f, err = os.Open(path); err != nil {
+			return "", nil, err
+		}
+		defer f.Close()
+	}
+	content, err = io.ReadAll(io.LimitReader(f, maxFile+1))
+	return path, content, err
+}
 
-// markNumbers makes an integer of each plain scalar that is a number in JSON: the parser has a place for the text of
-// an integer only, and takes 1e3 for a string.
-func markNumbers(tokens token.Tokens) {
-	block := false
-	for _, t := range tokens {
-		switch t.Type {
-		case token.LiteralType, token.FoldedType:
-			block = true
-			continue
-		case token.CommentType:
-			continue
-		case token.StringType, token.FloatType, token.IntegerType:
-			if !block && numberRE.MatchString(t.Value) {
-				t.Type = token.IntegerType
+// itemsOf finds the jobs in the documents of a file.
+func itemsOf(docs []json.RawMessage, faults *faults) []item {
+	if len(docs) > 1 {
+		items := make([]item, len(docs))
+		for i, doc := range docs {
+			fields := fieldsOf(doc)
+			items[i] = item{labelOf(i, len(docs), fields["name"]), doc}
+			for _, k := range []string{"jobs", "defaults"} {
+				if _, ok := fields[k]; ok {
+					faults.problem(items[i].label, job.Problem{Path: k, What: "stands in one of several documents", Remedy: "make one document of them, with jobs: [...]"})
+				}
 			}
 		}
-		block = false
+		return items
 	}
+	fields := fieldsOf(docs[0])
+	_, many := fields["jobs"]
+	_, shared := fields["defaults"]
+	switch {
+	case many:
+		return beneath(fields, faults)
+	case shared:
+		faults.problem("", job.Problem{Path: "defaults", What: "stands without jobs", Remedy: "give jobs: [...] beside it"})
+		return nil
+	case bytes.HasPrefix(docs[0], []byte("[")):
+		faults.problem("", job.Problem{Path: "(file)", What: "is a list", Remedy: "write jobs: before it"})
+		return nil
+	}
+	return []item{{doc: docs[0]}}
 }
 
-// numberRE is the grammar of a number in JSON (RFC 8259, section 6).
-var numberRE = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$`)
-
-// exact leaves numbers as they are written: 1.10 is not 1.1, and long ones lose no digit.
-type exact struct{}
-
-func (e exact) Visit(n ast.Node) ast.Visitor {
-	if i, ok := n.(*ast.IntegerNode); ok && numberRE.MatchString(i.Token.Value) {
-		i.Value = json.Number(i.Token.Value)
-	}
-	return e
+// fieldsOf returns the fields of an object, none of anything else.
+func fieldsOf(doc json.RawMessage) (fields map[string]json.RawMessage) {
+	json.Unmarshal(doc, &fields) //nolint:errcheck // what is no object has no fields
+	return fields
 }
 
+// labelOf names the job i of n in messages.
+func labelOf(i, n int, name json.RawMessage) string {
+	label := fmt.Sprintf("job %d of %d", i+1, n)
+	var text string
+	if json.Unmarshal(name, &text) == nil && text != "" && len(text) <= 128 {
+		label += " (" + live.Clean(text) + ")"
+	}
+	return label
+}
+
+// beneath returns the jobs of a document that has jobs, each with the defaults under it.
+func beneath(fields map[string]json.RawMessage, faults *faults) []item {
+	for _, k := range slices.Sorted(maps.Keys(fields)) {
+		if k == "jobs" || k == "defaults" {
+			continue
+		}
+		p := job.Problem{Path: live.Clean(k), What: "is not a field of a file of jobs", Remedy: "remove it"}
+		if slices.Contains(specFields(), k) {
+			p.What, p.Remedy = "stands beside jobs", "move it into defaults, or into a job"
+		} else if n := job.Nearest(k, "jobs", "defaults"); n != "" {
+			p.Remedy = "did you mean " + n + "?"
+		}
+		faults.problem("", p)
+	}
+	var jobs []json.RawMessage
+	if json.Unmarshal(fields["jobs"], &jobs) != nil || len(jobs) == 0 {
+		faults.problem("", job.Problem{Path: "jobs", What: "is not a list of jobs", Remedy: "give at least one, such as jobs: [{command: [wc, -w, in.txt]}]"})
+		return nil
+	}
+	var under map[string]any
+	if raw, ok := fields["defaults"]; ok && string(raw) != "null" {
+		var err error
+		if under, err = object(raw); err != nil {
+			faults.problem("", job.Problem{Path: "defaults", What: "is not a map", Remedy: "give the fields that the jobs share"})
+		} else if _, err := job.ParseSpec(raw); err != nil {
+			faults.add("defaults", err)
+		}
+	}
+	items := make([]item, len(jobs))
+	for i, doc := range jobs {
+		name := fieldsOf(doc)["name"]
+		if over, err := object(doc); err == nil {
+			both := merge(under, over)
+			if shared, ok := both["name"].(string); ok && name == nil && len(jobs) > 1 {
+				both["name"] = fmt.Sprintf("%s-%d", shared, i+1)
+			}
+			if merged, err := encodeJSON(both); err == nil {
+				doc, name = merged, fieldsOf(merged)["name"]
+			}
+		}
+		items[i] = item{labelOf(i, len(jobs), name), doc}
+	}
+	return items
+}
+
+// specFields returns the names of a spec's fields.
+func specFields() (names []string) {
+	for f := range reflect.TypeFor[job.Spec]().Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		names = append(names, name)
+	}
+	return names
+}
+
+// object reads a JSON object, with its numbers as they are written.
+func object(doc json.RawMessage) (fields map[string]any, err error) {
+	dec := json.NewDecoder(bytes.NewReader(doc))
+	dec.UseNumber()
+	if err := dec.Decode(&fields); err != nil {
+		return nil, err
+	}
+	if fields == nil {
+		return nil, errors.New("it is null")
+	}
+	return fields, nil
+}
+
+// merge returns over with the fields of under below it; see fileRule.
+func merge(under, over map[string]any) map[string]any {
+	out := maps.Clone(under)
+	if out == nil {
+		out = map[string]any{}
+	}
+	for k, v := range over {
+		below, both := out[k]
+		belowMap, isMap := below.(map[string]any)
+		fields, areFields := v.(map[string]any)
+		switch {
+		case both && v == nil:
+			delete(out, k)
+		case isMap && areFields:
+			out[k] = merge(belowMap, fields)
+		default:
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// read makes a spec of the item. base is the folder of its file.
+func (it item) read(base string) (e jobEntry, err error) {
+	e.given = it.doc
+	if fields, err := object(it.doc); err == nil {
+		rooted(fields, base)
+		if e.given, err = encodeJSON(fields); err != nil {
+			return e, err
+		}
+	}
+	if e.spec, err = job.ParseSpec(e.given); err == nil {
+		err = e.spec.Validate()
+	}
+	if k := e.spec.Kind; err == nil && k != "" && k != job.KindApp {
+		err = job.Errorf(job.Invalid, "kind %s is a task: run tasks with the Go program that handles them", k)
+	}
+	return e, err
+}
+
+// rooted makes the relative paths of a spec absolute.
+func rooted(fields map[string]any, base string) {
+	at := func(m any, k string) {
+		if m, ok := m.(map[string]any); ok {
+			if p, ok := m[k].(string); ok {
+				m[k] = absolute(base, p)
+			}
+		}
+	}
+	if inputs, ok := fields["inputs"].([]any); ok {
+		for _, in := range inputs {
+			at(in, "from")
+		}
+	}
+	at(fields["archive"], "to")
+}
+
+// absolute returns a path that is relative to base as an absolute one. What begins with a macro is absolute once that
+// has been replaced; in base itself nothing is one.
 func absolute(base, p string) string {
-	if filepath.IsAbs(p) || strings.Contains(p, "://") {
+	if p == "" || filepath.IsAbs(p) || strings.Contains(p, "://") || strings.HasPrefix(p, "${") {
 		return p
 	}
+	base = strings.ReplaceAll(base, "${", "$${")
+	if strings.Contains(p, "${") {
+		return strings.TrimSuffix(base, "/") + "/" + p // what a macro stands for may have more than one part
+	}
 	return filepath.Join(base, p)
+}
+
+// faults are what is wrong with the jobs of a file: the first mostFaults, and how many more there are.
+type faults struct {
+	lines []string
+	more  int
+	said  map[string]bool // what is wrong with the defaults: it is not said of each job again
+}
+
+func (f *faults) Error() string {
+	text := strings.Join(f.lines, "\n")
+	if f.more > 0 {
+		text += fmt.Sprintf("\n… and %d more", f.more)
+	}
+	return text
+}
+
+// problem adds one problem of the job that a label names.
+func (f *faults) problem(label string, p job.Problem) {
+	f.add(label, &job.SpecError{Problems: []job.Problem{p}})
+}
+
+// add takes in what is wrong with the job that a label names.
+func (f *faults) add(label string, err error) {
+	var spec *job.SpecError
+	texts := []string{err.Error()}
+	if errors.As(err, &spec) {
+		texts = nil
+		for _, p := range spec.Problems {
+			texts = append(texts, p.String())
+		}
+	}
+	for _, t := range texts {
+		switch {
+		case f.said[t]:
+			continue
+		case label == "defaults":
+			if f.said == nil {
+				f.said = map[string]bool{}
+			}
+			f.said[t] = true
+		}
+		if label != "" {
+			t = label + ": " + t
+		}
+		if len(f.lines) == mostFaults {
+			f.more++
+			continue
+		}
+		f.lines = append(f.lines, t)
+	}
 }

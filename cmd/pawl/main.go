@@ -98,7 +98,7 @@ running, waiting or paused, 5 Pawl itself could not go on (the folder is locked,
 	})
 	root.PersistentFlags().String("dir", "", "data folder (default: $XDG_STATE_HOME/pawl or ~/.local/state/pawl)")
 	for _, c := range []*cobra.Command{
-		runCommand(), listCommand(), showCommand(), historyCommand(), logsCommand(), outputCommand(),
+		runCommand(), validateCommand(), initCommand(), listCommand(), showCommand(), historyCommand(), logsCommand(), outputCommand(),
 		cancelCommand(), pauseCommand(), resumeCommand(), resubmitCommand(),
 		benchCommand(), chaosCommand(), versionCommand(),
 	} {

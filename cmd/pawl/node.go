@@ -82,7 +82,7 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 	}
 	spool := filepath.Join(dir, "ends")
 	var watcher *app.Watcher
-	n.host, err = hostlocal.Open(hostlocal.Config{ID: machine, OnExit: func(hostlocal.Exit) { watcher.Exited() }})
+	n.host, err = hostlocal.Open(hostlocal.Config{ID: machine, OnExit: func(e hostlocal.Exit) { watcher.Exited(e.Process) }})
 	if err != nil {
 		return nil, err
 	}

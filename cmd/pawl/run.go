@@ -36,10 +36,14 @@ Exit codes: 0 FINISHED, 1 FAILED, 2 bad input, 3 CANCELED, 4 left unfinished, 5 
   pawl run --dir /scratch/me/pawl job.yaml`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			spec, key, err := readSpec(args[0])
+			f, err := readJobs(args[0])
 			if err != nil {
 				return err
 			}
+			if len(f.jobs) > 1 {
+				return &usageError{fmt.Errorf("job file %s holds %d jobs: give one job per file", args[0], len(f.jobs))}
+			}
+			spec, key := f.jobs[0].spec, "run:"+f.sum
 			dir, err := dataDir(cmd)
 			if err != nil {
 				return err

@@ -125,43 +125,6 @@ func holder(ts *testscript.TestScript, folder string) int {
 	return pid
 }
 
-func TestJSONOf(t *testing.T) {
-	for _, c := range []struct{ yaml, want string }{
-		{`command: [printf, "\x1b[31m\a\0<&>\u263a\ud83d\ude00"]`, `{"command":["printf","\u001b[31m\u0007\u0000<&>☺😀"]}`},
-		{"\ufeffname: a", `{"name":"a"}`},
-		{"a: [1.10, 1e3, 12345678901234567890123, 9007199254740993, -0, 0x10, 1_000]", `{"a":[1.10,1e3,12345678901234567890123,9007199254740993,-0,16,1000]}`},
-		{"a: ['1e3', \"1.10\", 007x, 1e, !!str 1.10]", `{"a":["1e3","1.10","007x","1e","1.10"]}`},
-		{"a: |- # why\n  1e3\nb: >-\n  1.10\nc: 1.10", `{"a":"1e3","b":"1.10","c":1.10}`},
-		{"{\"a\":\t1.50,\n\t\"b\": \"\\/\"}", `{"a":1.50,"b":"/"}`},
-		{"x: &1 {k: v}\ny:\n  <<: *1\n  z: *1\n", `{"x":{"k":"v"},"y":{"k":"v","z":{"k":"v"}}}`},
-		{"%YAML 1.2\n---\na: b\n...\n", `{"a":"b"}`},
-		{"a: b\n---\n# nothing more\n", `{"a":"b"}`},
-		{"1.10: a", `{"1.10":"a"}`},
-		{"null", `null`},
-	} {
-		doc, err := jsonOf([]byte(c.yaml))
-		if err != nil || string(doc) != c.want {
-			t.Errorf("%q is %s, %v; want %s", c.yaml, doc, err, c.want)
-		}
-	}
-	for _, c := range []struct{ yaml, want string }{
-		{"", "is empty"},
-		{"\ufeff---\n# a comment\n", "is empty"},
-		{"a: 1\n---\nb: 2\n", "holds 2 documents: give one job per file"},
-		{"a: 1\nb: 2\na: 3\n", `"a" already defined`},
-		{"a: {b: 1, b: 1}", `"b" already defined`},
-		{"a: \x00", "has a NUL byte"},
-		{"a: \xff", "is not UTF-8"},
-		{"a: [b", "is not YAML"},
-		{"a: *b", "is not YAML"},
-		{"a: .nan", "cannot express"},
-	} {
-		if doc, err := jsonOf([]byte(c.yaml)); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%q is %s, %v; want %s", c.yaml, doc, err, c.want)
-		}
-	}
-}
-
 func TestLogFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "stdout")
 	write := func(content string) {

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"syscall"
 
 	"github.com/pawl-jobs/pawl/files"
@@ -18,7 +19,10 @@ import (
 // FS is the machine's file system, with the rights of the own process. The zero value is ready.
 type FS struct{}
 
-var _ files.FS = FS{}
+var (
+	_ files.FS     = FS{}
+	_ files.Linker = FS{}
+)
 
 // Open opens a regular file.
 func (FS) Open(ctx context.Context, name string) (io.ReadSeekCloser, error) {
@@ -144,6 +148,45 @@ func (FS) Link(ctx context.Context, from, to string) error {
 		return err
 	}
 	return syncFolder(to)
+}
+
+// Symlink makes or replaces a symbolic link.
+func (FS) Symlink(ctx context.Context, target, name string) error {
+	if err := errors.Join(check(ctx, name), files.CheckTarget(target)); err != nil {
+		return err
+	}
+	err := os.Symlink(target, name)
+	if errors.Is(err, fs.ErrExist) {
+		if info, statErr := os.Lstat(name); statErr == nil && info.Mode().Type() != fs.ModeSymlink {
+			return err
+		}
+		tmp := files.TemporaryFor(name)
+		if err := os.Symlink(target, tmp); err != nil {
+			return err
+		}
+		if err = os.Rename(tmp, name); err != nil {
+			return errors.Join(err, os.Remove(tmp))
+		}
+	} else if err != nil {
+		return err
+	}
+	return syncFolder(name)
+}
+
+// Resolve follows symbolic links.
+func (FS) Resolve(ctx context.Context, name string) (string, error) {
+	if err := check(ctx, name); err != nil {
+		return "", err
+	}
+	resolved, err := filepath.EvalSymlinks(name)
+	if err == nil {
+		return resolved, nil
+	}
+	if _, ok := errors.AsType[*fs.PathError](err); !ok {
+		// It is not the system that says so: links in a circle, or a file in the place of a folder.
+		err = fmt.Errorf("resolve %s: %w: %w", name, err, fs.ErrNotExist)
+	}
+	return "", err
 }
 
 // Remove removes a name and all below it.

@@ -47,6 +47,9 @@ func Run(t *testing.T, open func(t *testing.T) (host.Host, string)) {
 		"a watch ends with its folder":              watchLost,
 		"a folder that is not there":                watchAbsent,
 		"the boot id stays":                         boot,
+		"the boot clock is that of processes":       uptime,
+		"the environment of programs is known":      environ,
+		"what a program had used":                   usage,
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -435,6 +438,69 @@ func boot(t *testing.T, f fixture) {
 	must(t, err)
 	if a == "" || a != b || f.host.ID() == "" || strings.ContainsAny(a, " \n") {
 		t.Errorf("boot %q, then %q; host %q", a, b, f.host.ID())
+	}
+}
+
+func uptime(t *testing.T, f fixture) {
+	before, err := f.host.Uptime(t.Context())
+	must(t, err)
+	p := f.sh(t, "exec sleep 1000")
+	after, err := f.host.Uptime(t.Context())
+	must(t, err)
+	if s := p.Started(); s < before.Truncate(10*time.Millisecond) || s > after {
+		t.Errorf("it started at %s, and not from %s to %s", s, before, after)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := f.host.Uptime(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("Uptime with a context that has ended: %v", err)
+	}
+}
+
+func environ(t *testing.T, f fixture) {
+	env, err := f.host.Environ(t.Context())
+	must(t, err)
+	wait := f.appears(t)
+	f.sh(t, `cat /proc/self/environ >temp; mv temp environ`)
+	wait("environ")
+	want, got := map[string]string{}, map[string]string{}
+	for _, v := range env {
+		name, value, _ := strings.Cut(v, "=")
+		want[name] = value
+	}
+	for v := range strings.SplitSeq(f.read(t, "environ"), "\x00") {
+		name, value, _ := strings.Cut(v, "=")
+		if _, ok := want[name]; ok { // what the shell adds of its own does not matter
+			got[name] = value
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("environment (-want +got):\n%s", diff)
+	}
+}
+
+func usage(t *testing.T, f fixture) {
+	a, ok := f.host.(host.Accountant)
+	if !ok {
+		t.Skip("it keeps no accounts")
+	}
+	const memory = 50 << 20
+	p := f.sh(t, `dd if=/dev/zero of=/dev/null bs=$1 count=1; i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done`, strconv.Itoa(memory))
+	alive := f.sh(t, "exec sleep 1000")
+	Until(t, "it is dead", func() bool { return f.life(t, p) != host.Alive })
+	u, ok := a.Usage(p)
+	if !ok || u.User+u.System <= 0 || u.MaxRSS != 0 && u.MaxRSS < memory || u.Read < 0 || u.Written < 0 {
+		t.Errorf("Usage: %+v, %t", u, ok)
+	}
+	if again, ok := a.Usage(p); !ok || again != u {
+		t.Errorf("asked again: %+v, %t; before: %+v", again, ok, u)
+	}
+	other := p
+	other.Start--
+	for what, p := range map[string]host.Process{"one that is alive": alive, "one that nobody knows": other, "none": {}} {
+		if u, ok := a.Usage(p); ok {
+			t.Errorf("Usage of %s: %+v", what, u)
+		}
 	}
 }
 

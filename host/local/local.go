@@ -1,4 +1,4 @@
-// Package local is the machine that Pawl runs on. It fulfils [host.Host].
+// Package local is the machine that Pawl runs on. It fulfils [host.Host] and [host.Accountant].
 //
 // Programs are started by fork and exec, without package os/exec: an [os.Process] keeps a descriptor for each child,
 // and its Release leaves zombies.
@@ -10,10 +10,14 @@ import (
 	"os"
 	"os/signal"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/pawl-jobs/pawl/files"
 	filelocal "github.com/pawl-jobs/pawl/files/local"
@@ -28,8 +32,8 @@ type Config struct {
 	// Env is the environment that programs get beside that of their command, as NAME=value. Default: those variables of the
 	// own process that say who and where one is (see Inherited); not the rest, which may hold Pawl's own secrets.
 	Env []string
-	// OnExit is told of each child's end, once, after it was reaped. Calls come one at a time, from the reaper:
-	// OnExit must not block, nor call Close. Default: nobody is told.
+	// OnExit is told of each child's end, once, after it was reaped; after Close, of none. Calls come one at a time,
+	// from the reaper: OnExit must not block, nor call Close. Default: nobody is told.
 	OnExit func(Exit)
 }
 
@@ -40,6 +44,7 @@ var Inherited = []string{"HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TMPDIR", "
 type Exit struct {
 	Process host.Process
 	Status  syscall.WaitStatus
+	Usage   host.Usage
 }
 
 // Host is the own machine. It reaps the children it started and no others.
@@ -48,15 +53,20 @@ type Host struct {
 	env    []string
 	onExit func(Exit)
 
-	mu       sync.Mutex
-	children map[int]host.Process // guarded by mu: started and not yet reaped, by pid
+	mu       sync.Mutex    // guards what follows
+	children map[int]child // started and not yet reaped, by pid
+	used     accounts      // of those that were reaped
+	exits    []Exit        // of those that were reaped, that OnExit is still to be told
 
 	chld    chan os.Signal
 	stop    func()
 	stopped chan struct{} // closed when the reaper has returned
 }
 
-var _ host.Host = (*Host)(nil)
+var (
+	_ host.Host       = (*Host)(nil)
+	_ host.Accountant = (*Host)(nil)
+)
 
 // Open returns the own machine and begins to reap. Close ends that.
 //
@@ -75,7 +85,7 @@ func Open(c Config) (*Host, error) {
 	quit := make(chan struct{})
 	h := &Host{
 		id: c.ID, env: c.Env, onExit: c.OnExit,
-		children: map[int]host.Process{},
+		children: map[int]child{},
 		chld:     make(chan os.Signal, 1),
 		stop:     sync.OnceFunc(func() { close(quit) }),
 		stopped:  make(chan struct{}),
@@ -113,6 +123,23 @@ var boot = sync.OnceValues(func() (string, error) {
 	}
 	return strings.TrimSpace(string(b)), nil
 })
+
+// Uptime reads the boot clock.
+func (h *Host) Uptime(ctx context.Context) (time.Duration, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
+		return 0, fmt.Errorf("uptime: %w", err)
+	}
+	return time.Duration(t.Nano()), nil
+}
+
+// Environ returns the environment that the host was opened with.
+func (h *Host) Environ(ctx context.Context) ([]string, error) {
+	return slices.Clone(h.env), ctx.Err()
+}
 
 // Start starts a detached program.
 func (h *Host) Start(ctx context.Context, c host.Command) (host.Process, error) {
@@ -163,7 +190,7 @@ func (h *Host) start(c host.Command) (host.Process, error) {
 	if err != nil {
 		return host.Process{}, err
 	}
-	p := host.Process{PID: pid, Boot: boot}
+	p := child{Process: host.Process{PID: pid, Boot: boot}, mark: ownMaxRSS()}
 	h.children[pid] = p
 	s, err := readStat(pid)
 	if err != nil {
@@ -171,7 +198,7 @@ func (h *Host) start(c host.Command) (host.Process, error) {
 	}
 	p.Start = s.start
 	h.children[pid] = p
-	return p, nil
+	return p.Process, nil
 }
 
 func output(name string) (*os.File, error) {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -80,6 +81,114 @@ func TestExitsAreTold(t *testing.T) {
 			t.Errorf("%+v of %+v", e, p)
 		}
 	})
+}
+
+// Inspect reaps a child that it meets, and the reaper still tells of it, once.
+func TestExitsThatInspectMeetsAreTold(t *testing.T) {
+	exits := make(chan Exit, 1)
+	h := open(t, Config{OnExit: func(e Exit) { exits <- e }})
+	for range 20 {
+		p := start(t, h, "/bin/sh", "-c", "exit 3")
+		hosttest.Until(t, "it is gone", func() bool {
+			lives, err := h.Inspect(t.Context(), []host.Process{p})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return lives[0] == host.Gone
+		})
+		u, ok := h.Usage(p)
+		if e := <-exits; e.Process != p || e.Status.ExitStatus() != 3 || !ok || e.Usage != u {
+			t.Errorf("%+v of %+v, and %+v, %t", e, p, u, ok)
+		}
+	}
+}
+
+// Who sees a child dead before the reaper does can ask at once what it had used: here there is no reaper any more.
+func TestInspectReaps(t *testing.T) {
+	h := open(t, Config{})
+	p := start(t, h, "/bin/true")
+	h.Close()
+	hosttest.Until(t, "it is gone", func() bool {
+		lives, err := h.Inspect(t.Context(), []host.Process{p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return lives[0] == host.Gone
+	})
+	if u, ok := h.Usage(p); !ok {
+		t.Errorf("Usage: %+v, %t", u, ok)
+	}
+}
+
+// What a program had in memory is told apart from what it shared with this process before it was itself.
+func TestMemory(t *testing.T) {
+	exits := make(chan Exit, 1)
+	h := open(t, Config{OnExit: func(e Exit) { exits <- e }})
+	size := ownMaxRSS() + 20<<20
+	for what, test := range map[string]struct {
+		argv     []string
+		low, top int64
+	}{
+		"little, which cannot be told": {[]string{"/bin/true"}, 0, 0},
+		"much":                         {[]string{"/bin/dd", "if=/dev/zero", "of=/dev/null", fmt.Sprintf("bs=%d", size), "count=1"}, size, size + 20<<20},
+		"much, in a program's program": {[]string{"/bin/sh", "-c", fmt.Sprintf("dd if=/dev/zero of=/dev/null bs=%d count=1; true", size)}, size, size + 20<<20},
+	} {
+		start(t, h, test.argv...)
+		if e := <-exits; e.Usage.MaxRSS < test.low || e.Usage.MaxRSS > test.top {
+			t.Errorf("%s: %d bytes, want %d to %d", what, e.Usage.MaxRSS, test.low, test.top)
+		}
+	}
+}
+
+func TestAccountsAreBounded(t *testing.T) {
+	var a accounts
+	const n = 3*remembered + 7
+	for i := range n {
+		a.add(host.Process{PID: i}, host.Usage{User: time.Duration(i)})
+	}
+	if len(a.of) != remembered || len(a.order) != remembered {
+		t.Errorf("%d and %d are remembered, want %d", len(a.of), len(a.order), remembered)
+	}
+	for i := range n {
+		if u, ok := a.of[host.Process{PID: i}]; ok != (i >= n-remembered) || ok && u.User != time.Duration(i) {
+			t.Fatalf("%d of %d: %+v, %t", i, n, u, ok)
+		}
+	}
+}
+
+// A pid is in use while anything has it: a process, a thread, or a session whose members are in other groups.
+func TestUnused(t *testing.T) {
+	if !knowsAnyRole() {
+		t.Skip("this kernel tells of groups only")
+	}
+	if unused(os.Getpid()) || unused(1) {
+		t.Error("a process is nobody")
+	}
+	h := open(t, Config{})
+	dir := t.TempDir()
+	// timeout makes a group of its own, so that only the session has the leader's pid.
+	p, err := h.Start(t.Context(), host.Command{Argv: []string{"/bin/sh", "-c", "timeout 1000 sleep 1000 & exit"}, Dir: dir, Stdout: dir + "/out", Stderr: dir + "/err"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hosttest.Until(t, "the group is empty", func() bool {
+		lives, err := h.Inspect(t.Context(), []host.Process{p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return lives[0] != host.Alive && errors.Is(syscall.Kill(-p.PID, 0), syscall.ESRCH)
+	})
+	if unused(p.PID) {
+		t.Error("a session with members is nobody")
+	}
+	if err := h.Signal(t.Context(), p, syscall.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	p = start(t, h, "/bin/true")
+	hosttest.Until(t, "a child is reaped", func() bool { return !h.runsHere(p) })
+	if !unused(p.PID) {
+		t.Error("nobody has the pid of a child that was reaped, and it is said to be used")
+	}
 }
 
 // A program costs its host process no descriptor, no goroutine, and no zombie when it has ended.
@@ -246,6 +355,10 @@ func TestEnvironment(t *testing.T) {
 			out, err := os.ReadFile(dir + "/out")
 			if err != nil {
 				t.Fatal(err)
+			}
+			env, err := h.Environ(t.Context())
+			if diff := cmp.Diff(test.want, append(env, "MORE=1")); diff != "" || err != nil {
+				t.Errorf("Environ: %v (-want +got):\n%s", err, diff)
 			}
 			if diff := cmp.Diff(test.want, strings.Split(strings.TrimSpace(string(out)), "\n")); diff != "" {
 				t.Errorf("environment (-want +got):\n%s", diff)

@@ -9,6 +9,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pawl-jobs/pawl/host"
 )
 
 // reap takes the exit statuses of this host's children whenever a child of the process has ended, until quit.
@@ -21,6 +23,7 @@ func (h *Host) reap(quit <-chan struct{}) {
 			return
 		case <-h.chld:
 			h.sweep()
+			h.tell()
 		}
 	}
 }
@@ -46,30 +49,65 @@ func (h *Host) sweep() {
 	}
 }
 
-// take reaps pid if it is this host's and has ended, and tells OnExit.
-func (h *Host) take(pid int) bool {
+// tell tells OnExit of those that were reaped. Only the reaper calls it.
+func (h *Host) tell() {
 	h.mu.Lock()
-	p, ours := h.children[pid]
-	var status syscall.WaitStatus
-	ended := ours && wait(pid, &status)
-	if ended {
-		delete(h.children, pid)
-	}
+	exits := h.exits
+	h.exits = nil
 	h.mu.Unlock()
-	if ended && h.onExit != nil {
-		h.onExit(Exit{Process: p, Status: status})
+	for _, e := range exits {
+		h.onExit(e)
 	}
-	return ended
 }
 
-// wait reaps pid without waiting and reports whether it had ended.
-func wait(pid int, status *syscall.WaitStatus) bool {
-	for {
-		got, err := syscall.Wait4(pid, status, syscall.WNOHANG, nil)
-		if !errors.Is(err, syscall.EINTR) {
-			return err == nil && got == pid
-		}
+// take reaps pid if it is this host's and has ended.
+func (h *Host) take(pid int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c, ours := h.children[pid]
+	return ours && !h.runs(c)
+}
+
+// runsHere reports whether p is a child that runs, and reaps one that has ended: whoever hears that it is dead can ask
+// what it had used. It costs a tenth of reading the child's stat.
+func (h *Host) runsHere(p host.Process) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c, ours := h.children[p.PID]
+	if !ours || c.Process != p {
+		return false
 	}
+	if h.runs(c) {
+		return true
+	}
+	select {
+	case h.chld <- syscall.SIGCHLD: // the reaper tells OnExit
+	default:
+	}
+	return false
+}
+
+// runs reports whether a child runs, and reaps one that has ended. Called with mu held.
+func (h *Host) runs(c child) bool {
+	var status syscall.WaitStatus
+	var used syscall.Rusage
+	pid, err := syscall.Wait4(c.PID, &status, syscall.WNOHANG, &used)
+	for errors.Is(err, syscall.EINTR) {
+		pid, err = syscall.Wait4(c.PID, &status, syscall.WNOHANG, &used)
+	}
+	if err == nil && pid == 0 {
+		return true
+	}
+	delete(h.children, c.PID)
+	if err != nil { // somebody else has reaped it
+		return false
+	}
+	e := Exit{Process: c.Process, Status: status, Usage: usage(used, c.mark)}
+	h.used.add(e.Process, e.Usage)
+	if h.onExit != nil {
+		h.exits = append(h.exits, e)
+	}
+	return false
 }
 
 // peek returns the pid of a child that has ended and leaves its status where it is; 0 if there is none.

@@ -166,6 +166,8 @@ func TestCheck(t *testing.T) {
 		{"internal/chaos -> ./store/sqlite", ""},
 		{"internal/chaos -> ./internal/testenv", ""},
 		{"internal/backoff -> ./store/sqlite", "only cmd/pawl knows the leaves"},
+		{"internal/live -> ./job", ""},
+		{"internal/live -> ./store", "internal/live imports nothing of this module but job"},
 		{"internal/backoff -> ./engine", "a package of internal imports nothing of this module but"},
 
 		{"app/util", `"util" says nothing`},

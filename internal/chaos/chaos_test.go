@@ -145,6 +145,7 @@ func TestTheCheckSeesWhatIsBroken(t *testing.T) {
 		{"ran_twice", again(`task`)},
 		{"wrong_end", statement(`UPDATE jobs SET state = 'FAILED' WHERE seq = (SELECT max(seq) ` + finished + `)`)},
 		{"wrong_attempts", statement(`UPDATE jobs SET attempt = attempt + 1 WHERE seq = (SELECT max(seq) ` + finished + `)`)},
+		{"wrong_code", statement(`UPDATE jobs SET code = 'PROGRAM_FAILED' WHERE code = 'TIME_LIMIT'`)},
 		{"not_run", statement(`UPDATE jobs SET attempt = attempt + 1 WHERE seq = (SELECT max(seq) ` + finished + `)`)},
 		{"cancel_forgotten", statement(`UPDATE jobs SET state = 'FINISHED' WHERE code = 'CANCELED_BY_USER'`)},
 		{"history", statement(`UPDATE events SET n = 99 WHERE n = 2 AND job = 1`)},

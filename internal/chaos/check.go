@@ -182,6 +182,9 @@ func (c *checker) job(j *job.Job, p *promise) {
 	case j.State != job.Canceled && j.Attempt != p.attempts:
 		c.breaks("wrong_attempts: job %s (%s) ended %s (%s) at attempt %d, want %d", j.ID, p.external, j.State, j.Code, j.Attempt, p.attempts)
 	}
+	if limited := strings.Contains(string(j.Request), `"minutes"`); j.State == job.Failed && limited != (j.Code == job.TimeLimit) {
+		c.breaks("wrong_code: job %s (%s) ended with %s: %s", j.ID, p.external, j.Code, j.Message)
+	}
 	if first != nil && j.State != job.Canceled && !first.Ended.Before(j.Ended) {
 		c.breaks("too_early: job %s (%s) ended before its prerequisite", j.ID, p.external)
 	}
@@ -362,10 +365,12 @@ func (c *checker) archive(j *job.Job) {
 		stdout += "an input\nan input\n"
 	}
 	want := map[string]string{"stdout": stdout, "stderr": "", "made/file": fmt.Sprintf("%d\n", j.Attempt)}
-	var manifest []struct {
-		Name   string `json:"name"`
-		Size   int64  `json:"size"`
-		SHA256 string `json:"sha256"`
+	var manifest struct {
+		Files []struct {
+			Name   string `json:"name"`
+			Size   int64  `json:"size"`
+			SHA256 string `json:"sha256"`
+		} `json:"files"`
 	}
 	b, err := os.ReadFile(filepath.Join(dir, app.ManifestFile))
 	if err == nil {
@@ -376,7 +381,7 @@ func (c *checker) archive(j *job.Job) {
 		return
 	}
 	listed := map[string]bool{}
-	for _, f := range manifest {
+	for _, f := range manifest.Files {
 		sum := sha256.Sum256([]byte(want[f.Name]))
 		if listed[f.Name] || f.Size != int64(len(want[f.Name])) || f.SHA256 != hex.EncodeToString(sum[:]) {
 			c.breaks("manifest: job %s: %+v", j.ID, f)

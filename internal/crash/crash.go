@@ -24,6 +24,7 @@ const Variable = "PAWL_CRASH"
 var points = []string{
 	"archive.cleaned",   // the job's folder is removed; the job has not ended yet
 	"archive.committed", // the manifest is durable
+	"archive.copied",    // a file is copied under the epoch's name
 	"archive.forgotten", // what the runner kept is removed; the job's folder is still there
 	"archive.linked",    // a file has its name
 	"archive.listed",    // the manifest has its name; the copies are still there
@@ -41,6 +42,7 @@ var points = []string{
 	"stage.described", // the job's description is in its folder
 	"stage.folder",    // the job's folder is made
 	"stage.listed",    // what was staged is written down
+	"stage.script",    // the script is in the job's folder
 
 	// Before an operation of the store, and after it: it is durable and nobody was told.
 	"store.apply.after", "store.apply.before",
@@ -61,7 +63,10 @@ var points = []string{
 	"submit.launched", // the program was started; the row does not say so
 	"watch.applied",   // ends are durable; their messages are still in the spool
 	"watch.discarded", // the message of an end is removed
-	"watch.killed",    // nothing of a program runs any more, by a wish; the job has not ended yet
+	"watch.killed",    // nothing of a program runs any more, by a wish or for its time; the job has not ended yet
+	"watch.overtime",  // it is recorded that a program has run too long; it still runs
+	"watch.resumed",   // a program goes on; its row says that it is suspended
+	"watch.suspended", // a program is suspended; its row says that it is to be
 }
 
 // Points returns the names of all points, sorted.

@@ -17,26 +17,31 @@ import (
 // effects are the names of methods that change something outside the process. The operations of the store have points
 // of their own, held by package crashstore.
 var effects = []string{
-	"Put", "Link", "Rename", "Mkdir", "Remove", "write", "Copy", // files
+	"Put", "Link", "Rename", "Mkdir", "Remove", "write", "Copy", "Symlink", // files
 	"Start", "Signal", // the host
 	"Launch", "Kill", "Clean", "Suspend", "Resume", // the runner
-	"upload", "publish", "clean", "stage", "tidy", // steps that consist of others
+	"upload", "publish", "clean", "tidy", "give", // steps that consist of others
 }
 
 // unpointed lists the effects that no point follows, and why none needs to.
 var unpointed = map[string]string{
 	"launch Put":        "a file of a random name that nobody else reads",
 	"settle write":      "a file of a random name that nobody else reads",
+	"writable Mkdir":    "a folder of the job's own in the archive, which goes with the rest of what it leaves there",
+	"writable Remove":   "it is removed with the rest of what the job leaves there",
 	"upload Mkdir":      "under a name with the epoch that no other run reads",
-	"upload Copy":       "under a name with the epoch that no other run reads",
 	"publish Mkdir":     "a folder that is made again without harm",
 	"publish Put":       "in a folder that goes as a whole, before the manifest has its name",
-	"stage Mkdir":       "a folder that is made again without harm",
-	"stage Copy":        "stage.copied follows in the caller",
-	"stage stage":       "stage.copied follows in the caller",
+	"publish Remove":    "what is taken back is found again by its digest where it is left",
+	"publish tidy":      "archive.published follows in the caller",
+	"give Rename":       "archive.linked or archive.listed follows in the caller",
+	"give Link":         "archive.linked or archive.listed follows in the caller",
+	"input Mkdir":       "a folder that is made again without harm",
+	"input Symlink":     "stage.copied follows in the caller",
+	"file Copy":         "stage.copied follows in the caller",
+	"file Remove":       "the wrong content is found again when it is staged again",
 	"stageJob Mkdir":    "a folder that is made again without harm",
 	"leaveNothing tidy": "the sweep does it as well",
-	"publish tidy":      "archive.published follows in the caller",
 	"clean Remove":      "archive.cleaned follows in the caller",
 	"Open Mkdir":        "the spool: it is made again without harm",
 	"tidy Remove":       "archive.published follows in the caller",
@@ -44,9 +49,6 @@ var unpointed = map[string]string{
 	"launched Kill":     "the job keeps its live launch: the next run finds that nothing of it is alive",
 	"Kill Signal":       "a signal to what is dead does nothing",
 	"signal Signal":     "it is sent again by the next watcher",
-	"obey Suspend":      "it is sent again by the next watcher",
-	"obey Resume":       "it is sent again by the next watcher",
-	"wake Resume":       "it is sent again by the next watcher",
 	"Clean Remove":      "archive.forgotten follows in the caller",
 	"write Put":         "the point follows in the caller",
 }
@@ -109,7 +111,7 @@ func bare(f *ast.FuncDecl) (list []effect) {
 		case !ok:
 		case s.Sel.Name == "At" && fmt.Sprint(s.X) == "crash":
 			open = nil
-		case slices.Contains(effects, s.Sel.Name) && fmt.Sprint(s.X) != "path": // path.Clean
+		case slices.Contains(effects, s.Sel.Name) && !slices.Contains([]string{"path", "syscall"}, fmt.Sprint(s.X)): // path.Clean, syscall.Signal
 			if open != nil {
 				list = append(list, *open)
 			}

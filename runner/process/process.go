@@ -111,7 +111,8 @@ func (r *Runner) launch(ctx context.Context, k runner.Key, p runner.Plan) (runne
 	}
 	crash.At("launch.armed")
 	ps, err := r.host.Start(ctx, host.Command{
-		Argv: []string{"/bin/sh", m.own("run")}, Dir: p.Dir, Stdout: m.own("log"), Stderr: m.own("log"),
+		// The script's name is relative to Dir: users meet it in what the shell says of a program that is not there.
+		Argv: []string{"/bin/sh", path.Join(runner.Folder, path.Base(m.own("run")))}, Dir: p.Dir, Stdout: m.own("log"), Stderr: m.own("log"),
 	})
 	if err != nil {
 		return runner.Handle{}, err
@@ -238,7 +239,14 @@ func (r *Runner) evidence(ctx context.Context, h runner.Handle, l host.Life) (ru
 	if err == nil {
 		e, bad := runner.ParseEnd(runner.EndName(h.Key, 0), content)
 		if bad == nil && e.Token == h.Token {
-			return runner.Status{State: runner.Ended, End: &e, Left: l == host.Orphaned}, nil
+			s := runner.Status{State: runner.Ended, End: &e, Left: l == host.Orphaned}
+			if a, ok := r.host.(host.Accountant); ok {
+				// The wrapper has waited for the program. One that was killed has not, and knows nothing of it.
+				if u, ok := a.Usage(h.Process); ok {
+					s.Usage = &u
+				}
+			}
+			return s, nil
 		}
 	}
 	if ctx.Err() != nil {

@@ -301,8 +301,9 @@ func TestAPartOfAnExitFileIsNoEvidence(t *testing.T) {
 	wait(runner.EndName(k, 0))
 	b.leaves(t, h, runner.Active)
 	name := p.Dir + "/" + runner.Folder + "/exit.1.1"
-	whole := read(t, name)
-	for _, content := range []string{"", whole[:len(whole)/2], whole[:len(whole)-1], strings.Replace(whole, h.Token, "another", 1)} {
+	whole := strings.TrimRight(read(t, name), " ")
+	half := whole[:len(whole)/2]
+	for _, content := range []string{"", "   ", half, half + "   ", whole[:len(whole)-1], strings.Replace(whole, h.Token, "another", 1)} {
 		write(t, name, content, 0o600)
 		if s := b.state(t, h); s != runner.Lost {
 			t.Errorf("with %q it is %s", content, s)
@@ -350,7 +351,7 @@ func TestShells(t *testing.T) {
 			path := bin + ":/usr/bin:/bin"
 			links := []string{"sh"}
 			if shell == "busybox" {
-				links, path = []string{"sh", "ln", "mv", "cat", "date", "sleep", "printf"}, bin
+				links, path = []string{"sh", "ln", "mv", "cat", "date", "dd", "sleep", "printf"}, bin
 			}
 			for _, l := range links {
 				if err := os.Symlink(binary, bin+"/"+l); err != nil {
@@ -369,7 +370,7 @@ func TestShells(t *testing.T) {
 					t.Fatal(err)
 				}
 				write(t, m.own("run"), text, 0o600)
-				c := exec.Cmd{Path: bin + "/sh", Args: []string{"sh", m.own("run")}, Dir: p.Dir, Env: []string{"PATH=" + path}}
+				c := exec.Cmd{Path: bin + "/sh", Args: []string{"sh", ".pawl/" + filepath.Base(m.own("run"))}, Dir: p.Dir, Env: []string{"PATH=" + path}}
 				if out, err := c.CombinedOutput(); err != nil {
 					t.Errorf("the wrapper: %v: %s", err, out)
 				}
@@ -406,21 +407,33 @@ func TestShells(t *testing.T) {
 				}
 			}
 			for _, test := range []struct {
-				argv []string
-				code int
+				argv       []string
+				code       int
+				notStarted []string // one of them is a part of it
 			}{
-				{[]string{"/bin/sh", "-c", "exit 3"}, 3},
-				{[]string{"/bin/sh", "-c", "kill -TERM $$"}, 128 + 15},
-				{[]string{"/nowhere/absent"}, 127},
-				{[]string{"absent"}, 127},
-				{[]string{"-x", "y"}, 127},
-				{[]string{"/etc/passwd"}, 126},
+				{[]string{"/bin/sh", "-c", "exit 3"}, 3, nil},
+				{[]string{"/bin/sh", "-c", "kill -TERM $$"}, 128 + 15, nil},
+				{[]string{"/bin/sh", "-c", "exit 126"}, 126, nil},
+				{[]string{"/bin/sh", "-c", "exit 127"}, 127, nil},
+				{[]string{"/nowhere/absent"}, 127, []string{"/nowhere/absent: not found", "/nowhere/absent: No such file or directory", "no such file or directory: /nowhere/absent"}},
+				{[]string{"absent"}, 127, []string{"absent: not found", "absent: inaccessible or not found", "command not found: absent"}},
+				{[]string{"-x", "y"}, 127, []string{"-x: "}},
+				{[]string{"/etc/passwd"}, 126, []string{"/etc/passwd: Permission denied", "/etc/passwd: can't execute: Permission denied", "permission denied: /etc/passwd"}},
+				{[]string{"/etc"}, 126, []string{"/etc: Permission denied", "/etc: Is a directory", "permission denied: /etc", "/etc: cannot execute"}},
+				{[]string{"./script"}, 127, []string{"script: not found", "script: No such file or directory", "bad interpreter", "script: cannot execute: required file not found"}},
+				{[]string{"/bin/echo", strings.Repeat("x", 200<<10)}, 126, []string{"/bin/echo: Argument list too long", "argument list too long: /bin/echo"}},
 			} {
 				k, p := b.newJob(t, "")
 				p.Argv = test.argv
+				p.Env = map[string]string{"LC_ALL": "xx_XX.pawl", "PATH": "/nowhere:/usr/bin"}
+				write(t, p.Dir+"/script", "#!/nowhere/interpreter\n", 0o755)
 				e, stderr := run(p, k)
-				if e.Code != test.code || (stderr == "") != (test.argv[0] == "/bin/sh") {
-					t.Errorf("%q: code %d, want %d; stderr %q", test.argv, e.Code, test.code, stderr)
+				if e.Code != test.code || (stderr == "") != (test.notStarted == nil) {
+					t.Errorf("%.100q: code %d, want %d; stderr %q", test.argv, e.Code, test.code, stderr)
+				}
+				if (e.NotStarted == "") != (test.notStarted == nil) ||
+					test.notStarted != nil && !slices.ContainsFunc(test.notStarted, func(s string) bool { return strings.Contains(e.NotStarted, s) }) {
+					t.Errorf("%.100q: not started: %q; stderr %q", test.argv, e.NotStarted, stderr)
 				}
 			}
 			k, p = b.newJob(t, "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done")
@@ -428,6 +441,28 @@ func TestShells(t *testing.T) {
 				t.Errorf("times of a program that computes: %+v", e)
 			}
 		})
+	}
+}
+
+// Who reads a pipe waits for somebody to write.
+func TestAPipeIsNotReadForAReason(t *testing.T) {
+	b := newBench(t)
+	k, p := b.newJob(t, "exit 127")
+	p.Stderr = "pipe"
+	if err := syscall.Mkfifo(p.Dir+"/pipe", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wait := b.watch(t, b.Spool)
+	b.launch(t, k, p)
+	pipe, err := os.Open(p.Dir + "/pipe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pipe.Close()
+	name := runner.EndName(k, 0)
+	wait(name)
+	if e, err := runner.ParseEnd(name, []byte(read(t, b.Spool+"/"+name))); err != nil || e.Code != 127 || e.NotStarted != "" {
+		t.Errorf("%+v, %v", e, err)
 	}
 }
 

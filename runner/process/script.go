@@ -13,9 +13,9 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// wrapper is the script of a launch, for any POSIX shell. It starts few processes of its own (ln, date, ln), none of
-// them while the program runs: a job is two processes. The %s are: the key, its number, the token, the quoted spool
-// folder and the message's name, the program.
+// wrapper is the script of a launch, for any POSIX shell. It starts few processes of its own (ln, dd for codes 126 and
+// 127, date, ln), none of them while the program runs: a job is two processes. The %s are: the key, its number, the
+// token, the quoted spool folder and the message's name, the program, the quoted file for its stderr.
 const wrapper = `# Pawl: %s
 at=%s
 token=%s
@@ -41,16 +41,38 @@ if [ "$taken" != "$me" ]; then
 	exit
 fi
 
+# Room for the message, while there is some: the program may fill the disk.
+printf '%%1000s' ' ' >.pawl/exit.$at
+
 read -r began _ </proc/uptime
 %s
 code=$?
 read -r ended _ </proc/uptime
 
-# Tell the end. A disk that is full must not lose it; a folder that was removed wants none.
+# Was it started at all? A shell that cannot become a program says why, first thing in the program's stderr, in a line
+# that begins with the name of this script. That has the token, so no program writes such a line.
+why=
+case $code in
+126 | 127)
+	stderr=%s
+	newline='
+'
+	[ -f "$stderr" ] && why=$(dd if="$stderr" bs=%d count=1 2>/dev/null)
+	why=${why%%%%"$newline"*}
+	case $why in
+	"$0"*) why=${why#"$0"} ;;
+	*) why= ;;
+	esac
+	;;
+esac
+
+# Tell the end. It is written over the room that was made for it (<> does not truncate). A disk that is full all the same
+# must not lose it; a folder that was removed wants none.
 until {
 	printf 'pawl-end 1\ntoken %%s\nboot %%s\ncode %%s\nbegan %%s\nended %%s\nwall ' \
-		"$token" "$boot" "$code" "$began" "$ended" && date +%%s && times && echo end
-} >.pawl/exit.$at; do
+		"$token" "$boot" "$code" "$began" "$ended" && date +%%s && times &&
+		{ [ -z "$why" ] || printf 'why%%s\n' "$why"; } && echo end
+} 1<>.pawl/exit.$at; do
 	[ -d .pawl ] || exit
 	sleep 10
 done
@@ -62,17 +84,22 @@ until ln .pawl/exit.$at "$spool/$name" || {
 done
 `
 
+// saying is how much is read of what a shell says that could not start a program, in bytes. A name that is longer
+// leaves only itself of the reason.
+const saying = 1000
+
 // script returns the wrapper of a launch, or an error of kind Invalid.
 func script(k runner.Key, p runner.Plan, spool, token string) (string, error) {
 	run, err := program(p)
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf(wrapper, k, number(k), token, quote(spool), runner.EndName(k, 0), run), nil
+	return fmt.Sprintf(wrapper, k, number(k), token, quote(spool), runner.EndName(k, 0), run, quote(inside(p.Dir, p.Stderr)), saying), nil
 }
 
 // program returns the subshell that becomes the program. Its environment is set there, so that none of it touches the
-// wrapper, and never stands in an argument list, which all users of the machine can read.
+// wrapper, and never stands in an argument list, which all users of the machine can read. It is set before the outputs
+// are: what a shell has to say about a value, such as a locale that it does not know, is not the program's.
 func program(p runner.Plan) (string, error) {
 	if len(p.Argv) == 0 || p.Argv[0] == "" {
 		return "", job.Errorf(job.Invalid, "no program")
@@ -82,6 +109,7 @@ func program(p runner.Plan) (string, error) {
 	}
 	var b strings.Builder
 	b.WriteString("(\n")
+	stdout, stderr := inside(p.Dir, p.Stdout), inside(p.Dir, p.Stderr)
 	var reserved []string
 	for _, name := range slices.Sorted(maps.Keys(p.Env)) {
 		if !variable.MatchString(name) {
@@ -93,6 +121,13 @@ func program(p runner.Plan) (string, error) {
 		}
 		fmt.Fprintf(&b, "export %s=%s\n", name, quote(p.Env[name]))
 	}
+	b.WriteString("exec 2>" + quote(stderr))
+	if stdout == stderr {
+		b.WriteString(" >&2")
+	} else {
+		b.WriteString(" >" + quote(stdout))
+	}
+	b.WriteString(" </dev/null || exit\n")
 	switch name := p.Argv[0]; {
 	case len(reserved) > 0 && strings.Contains(name, "="):
 		return "", job.Errorf(job.Invalid, "the program %q cannot be started with the variable %s", name, reserved[0])
@@ -105,15 +140,7 @@ func program(p runner.Plan) (string, error) {
 	for _, a := range p.Argv {
 		b.WriteString(" " + quote(a))
 	}
-
-	stdout, stderr := inside(p.Dir, p.Stdout), inside(p.Dir, p.Stderr)
-	b.WriteString("\n) 2>" + quote(stderr))
-	if stdout == stderr {
-		b.WriteString(" >&2")
-	} else {
-		b.WriteString(" >" + quote(stdout))
-	}
-	b.WriteString(" </dev/null")
+	b.WriteString("\n)")
 	if strings.ContainsRune(b.String(), 0) {
 		return "", job.Errorf(job.Invalid, "a NUL in the program, its arguments, environment or files")
 	}

@@ -5,13 +5,16 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/runner"
 )
 
@@ -29,7 +32,7 @@ func runs(t *testing.T, b Bench) {
 	}
 	all, err := b.Runner.Probe(t.Context(), []runner.Handle{h})
 	must(t, err)
-	if diff := cmp.Diff(runner.Status{State: runner.Ended, End: &e}, all[0]); diff != "" {
+	if diff := cmp.Diff(runner.Status{State: runner.Ended, End: &e, Usage: all[0].Usage}, all[0]); diff != "" {
 		t.Errorf("Probe (-want +got):\n%s", diff)
 	}
 	// A handle is good after a restart.
@@ -61,22 +64,93 @@ func cannotStart(t *testing.T, b Bench) {
 		"a program that is not there":    {"/nowhere/absent", 127, []string{"absent", "not found", "No such file"}},
 		"one that is not in PATH":        {"pawl-absent", 127, []string{"absent", "not found"}},
 		"one with an option's name":      {"-x", 127, []string{"-x"}},
+		"one with control characters":    {"a\x1b[1mb\tc\x7fd\xffe", 127, []string{"not found", "No such file"}},
+		"one with a name of two lines":   {"two\nlines", 127, []string{"two\nlines"}},
+		"one with a long name":           {"x" + strings.Repeat("ü", 5_000), 127, []string{"xüüü"}},
 		"a shell's own word":             {"if", 127, []string{"if"}},
 		"a file that is not executable":  {"./plain", 126, []string{"ermission"}},
+		"a folder":                       {"./folder", 126, []string{"ermission", "irectory"}},
+		"a bad interpreter":              {"./script", 127, []string{"not found", "No such file"}},
+		"too long an argument":           {"echo", 126, []string{"rgument list too long"}},
 		"a name that is two words":       {"true false", 127, []string{"true false"}},
 		"a name that looks like setting": {"A=b", 127, []string{"A=b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k, p := b.newJob(t, "")
-			must(t, b.Host.Files().Put(t.Context(), path.Join(p.Dir, "plain"), strings.NewReader("x"), files.PutOptions{Mode: 0o644}))
+			b.put(t, path.Join(p.Dir, "plain"), "x", 0o644)
+			b.put(t, path.Join(p.Dir, "script"), "#!/nowhere/interpreter\n", 0o755)
+			must(t, b.Host.Files().Mkdir(t.Context(), path.Join(p.Dir, "folder")))
 			p.Argv = []string{test.argv0, "x"}
+			if test.argv0 == "echo" {
+				p.Argv[1] = strings.Repeat("x", 200<<10) // Linux takes 128 KiB in one argument
+			}
 			_, e := b.run(t, k, p)
 			says := b.read(t, p.Dir+"/stderr")
 			if e.Code != test.code || !slices.ContainsFunc(test.says, func(s string) bool { return strings.Contains(says, s) }) {
 				t.Errorf("code %d, want %d; stderr %q", e.Code, test.code, says)
 			}
+			// The reason is in the shell's words, without those about itself.
+			n := e.NotStarted
+			strange := func(r rune) bool { return !unicode.IsPrint(r) }
+			if n == "" || len(n) > 300 || strings.Contains(n, runner.Folder) || strings.Contains(n, "exec:") || strings.ContainsFunc(n, strange) {
+				t.Errorf("not started: %q; stderr %q", n, says)
+			}
+			if strings.Contains(says, p.Dir) {
+				t.Errorf("the job's folder is named in stderr: %q", says)
+			}
 		})
 	}
+}
+
+// The codes of programs that did start are theirs, whatever they write.
+func didStart(t *testing.T, b Bench) {
+	for name, script := range map[string]string{
+		"silent, 126":                     "exit 126",
+		"silent, 127":                     "exit 127",
+		"its program is not there":        "pawl-absent",
+		"its program is not executable":   "exec ./plain",
+		"it says what a shell would":      "echo '.pawl/run.1.1.X: 12: exec: nosuch: not found' >&2; exit 127",
+		"it writes much, and no new line": "head -c 3000000 /dev/zero >&2; exit 127",
+		"its stderr is gone":              "rm stderr; exit 126",
+	} {
+		t.Run(name, func(t *testing.T) {
+			k, p := b.newJob(t, script)
+			b.put(t, path.Join(p.Dir, "plain"), "x", 0o644)
+			p.Env = map[string]string{"LC_ALL": "xx_XX.pawl"} // a shell that does not know it may say so first
+			if _, e := b.run(t, k, p); e.Code != 126 && e.Code != 127 || e.NotStarted != "" {
+				t.Errorf("%+v", e)
+			}
+		})
+	}
+}
+
+func usage(t *testing.T, b Bench) {
+	if _, ok := b.Host.(host.Accountant); !ok {
+		t.Skip("its host keeps no accounts")
+	}
+	const memory = 50 << 20
+	k, p := b.newJob(t, `dd if=/dev/zero of=/dev/null bs=$1 count=1; i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done`, strconv.Itoa(memory))
+	ended, _ := b.run(t, k, p)
+	b.settled(t, ended)
+	k, p = b.newJob(t, ": >up; exec sleep 1000")
+	wait := b.watch(t, p.Dir)
+	alive := b.launch(t, k, p)
+	wait("up")
+	probe := func(want runner.State) {
+		t.Helper()
+		all, err := b.Runner.Probe(t.Context(), []runner.Handle{ended, alive})
+		must(t, err)
+		if u := all[0].Usage; u == nil || u.User+u.System <= 0 || u.MaxRSS != 0 && u.MaxRSS < memory {
+			t.Errorf("usage: %+v", u)
+		}
+		if all[1].State != want || all[1].Usage != nil {
+			t.Errorf("%+v, want %s", all[1], want)
+		}
+	}
+	probe(runner.Active)
+	// Nobody waited for a program that was killed together with its messenger.
+	b.kill(t, alive)
+	probe(runner.Lost)
 }
 
 func intact(t *testing.T, b Bench) {

@@ -31,6 +31,8 @@ func Run(t *testing.T, open func(t *testing.T) Bench) {
 		"a program runs and its end is told":               runs,
 		"exit codes":                                       codes,
 		"what cannot be started says so":                   cannotStart,
+		"the codes of what did start are its own":          didStart,
+		"what a program had used":                          usage,
 		"texts arrive intact":                              intact,
 		"one file for both outputs":                        oneOutput,
 		"a key is launched once":                           once,
@@ -119,6 +121,11 @@ func (b Bench) read(t *testing.T, name string) string {
 	content, err := files.ReadFile(t.Context(), b.Host.Files(), name)
 	must(t, err)
 	return string(content)
+}
+
+func (b Bench) put(t *testing.T, name, content string, mode fs.FileMode) {
+	t.Helper()
+	must(t, b.Host.Files().Put(t.Context(), name, strings.NewReader(content), files.PutOptions{Mode: mode}))
 }
 
 func (b Bench) exists(t *testing.T, name string) bool {

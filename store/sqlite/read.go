@@ -86,6 +86,10 @@ func (s *Store) Count(ctx context.Context, tenant string) (map[job.State]int, er
 // is a seq.
 func (s *Store) Events(ctx context.Context, q store.EventQuery) (es store.Events, err error) {
 	after := int64(0)
+	if q.End {
+		err := s.query(ctx, `SELECT coalesce(max(seq), 0) FROM events`, 1, func(v []driver.Value) { after = v[0].(int64) })
+		return store.Events{Cursor: strconv.FormatInt(after, 36)}, err
+	}
 	if q.Cursor != "" {
 		if after, err = cursor(q.Cursor); err != nil {
 			return es, err

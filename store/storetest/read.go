@@ -256,6 +256,19 @@ func readEvents(w *world) {
 		w.Errorf("the next event is %+v", next[0])
 	}
 
+	// The end is a cursor, too.
+	end, err := w.s.Events(w.ctx, store.EventQuery{Tenant: acme, End: true})
+	if err != nil || len(end.Events) != 0 {
+		w.Errorf("the end: %d events, %v", len(end.Events), err)
+	}
+	if none, err := w.s.Events(w.ctx, store.EventQuery{Tenant: acme, Cursor: end.Cursor}); err != nil || len(none.Events) != 0 {
+		w.Errorf("after the end: %d events, %v", len(none.Events), err)
+	}
+	id = w.add(newTask())
+	if later := w.events(store.EventQuery{Tenant: acme, Cursor: end.Cursor}, 1); later[0].Job != id {
+		w.Errorf("the first event from the end on is %+v", later[0])
+	}
+
 	// A cursor into nothing works as well.
 	empty, err := w.s.Events(w.ctx, store.EventQuery{Tenant: "new"})
 	if err != nil || len(empty.Events) != 0 || empty.Cursor == "" {

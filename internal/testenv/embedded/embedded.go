@@ -37,9 +37,9 @@ func Open(t testing.TB) *Service {
 		t.Fatal(err)
 	}
 	var watcher atomic.Pointer[app.Watcher]
-	host, err := hostlocal.Open(hostlocal.Config{ID: "m1", OnExit: func(hostlocal.Exit) {
+	host, err := hostlocal.Open(hostlocal.Config{ID: "m1", OnExit: func(e hostlocal.Exit) {
 		if w := watcher.Load(); w != nil {
-			w.Exited()
+			w.Exited(e.Process)
 		}
 	}})
 	if err != nil {

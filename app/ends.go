@@ -1,0 +1,197 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"time"
+
+	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/internal/crash"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// How the watcher hears of ends, and what it makes of them.
+
+// takeIn makes changes of the messages in the spool. One whose job is not yet in monitor stays; one whose job is past
+// it goes.
+func (x *watch) takeIn(ctx context.Context) error {
+	if len(x.ends) == 0 {
+		return nil
+	}
+	strangers := map[string]runner.Key{}
+	fsys := x.kind.cfg.Host.Files()
+	for name := range x.ends {
+		key, _, err := runner.ParseEndName(name)
+		if err != nil {
+			delete(x.ends, name) // not a message
+			continue
+		}
+		w := x.jobs[key.Job]
+		if w == nil || w.handle.Key != key {
+			strangers[name] = key
+			continue
+		}
+		b, err := files.ReadFile(ctx, fsys, path.Join(x.kind.cfg.Spool, name))
+		if ctx.Err() != nil || job.KindOf(err) == job.Unavailable {
+			return x.unreachable(ctx, err)
+		}
+		delete(x.ends, name)
+		if err != nil {
+			if !errors.Is(err, fs.ErrNotExist) {
+				x.kind.cfg.Log.Error("a message of an end cannot be read; looking at the program instead", "job", key.Job, "error", err)
+			}
+			continue
+		}
+		end, err := runner.ParseEnd(name, b)
+		switch {
+		case err == nil && end.Token != w.handle.Token || w.told != nil && w.told.name != name:
+			x.kind.cfg.Log.Warn("a message that is not of this launch, or a second one, is discarded", "job", key.Job, "name", name)
+			x.discard(ctx, name)
+			continue
+		case err != nil:
+			x.kind.cfg.Log.Error("a message of an end cannot be read; the program counts as lost", "job", key.Job, "error", err)
+			w.told = &ending{w: w, name: name}
+		default:
+			w.told = &ending{w: w, end: &end, name: name}
+		}
+		w.since = time.Now()
+		x.soon.Reset(0)
+	}
+	return x.sort(ctx, strangers)
+}
+
+// sort looks up the jobs of messages that fit no program known to run.
+func (x *watch) sort(ctx context.Context, strangers map[string]runner.Key) error {
+	if len(strangers) == 0 {
+		return nil
+	}
+	ids := make([]job.ID, 0, len(strangers))
+	for _, k := range strangers {
+		ids = append(ids, k.Job)
+	}
+	found, err := x.store.Find(ctx, ids)
+	if err != nil {
+		return x.unreachable(ctx, err)
+	}
+	rows := map[job.ID]job.Job{}
+	for _, j := range found {
+		rows[j.ID] = j
+	}
+	again := false
+	for name, k := range strangers {
+		j, there := rows[k.Job]
+		if !there || !j.Live || k.Launch < j.Launch {
+			x.discard(ctx, name) // the job is past this launch
+			continue
+		}
+		if err := x.see(ctx, j); err != nil {
+			return err
+		}
+		if w := x.jobs[k.Job]; w != nil && w.handle.Key == k {
+			again = true
+		}
+	}
+	if again {
+		return x.takeIn(ctx)
+	}
+	return nil
+}
+
+// discard removes a message that has been taken in.
+func (x *watch) discard(ctx context.Context, name string) {
+	delete(x.ends, name)
+	if name == "" {
+		return
+	}
+	if err := x.kind.cfg.Host.Files().Remove(ctx, path.Join(x.kind.cfg.Spool, name)); err != nil && ctx.Err() == nil {
+		x.kind.cfg.Log.Warn("a message of an end stays in the spool until the next start", "name", name, "error", err)
+	}
+	crash.At("watch.discarded")
+}
+
+// An ending is the end of a program, or without end the news that it is gone.
+type ending struct {
+	w    *watched
+	end  *runner.End
+	name string // of the message, if there was one
+
+	usage *host.Usage // what it has used, where the host knows
+}
+
+// with returns the ending with what a look at the program told besides.
+func (o *ending) with(s runner.Status) ending {
+	done := *o
+	done.usage = s.Usage
+	return done
+}
+
+// finish puts jobs whose program is over back on their queue, all in one call, and removes the messages after that.
+func (x *watch) finish(ctx context.Context, over []ending) error {
+	if len(over) == 0 {
+		return nil
+	}
+	slices.SortFunc(over, func(a, b ending) int { return slices.Compare(a.w.row.ID[:], b.w.row.ID[:]) })
+	changes := make([]job.Change, len(over))
+	for i, o := range over {
+		changes[i] = o.change(x.held.Fence())
+	}
+	answers, err := x.held.Apply(ctx, changes)
+	if err != nil {
+		return x.unreachable(ctx, err)
+	}
+	crash.At("watch.applied")
+	for i, o := range over {
+		switch answers[i].Outcome {
+		case store.OK, store.Turned:
+			x.forget(o.w.row.ID)
+			x.discard(ctx, o.name)
+		default:
+			// The row moved meanwhile, or the duty has gone to another. The row tells which.
+			rows, err := x.store.Find(ctx, []job.ID{o.w.row.ID})
+			if err != nil {
+				return x.unreachable(ctx, err)
+			}
+			for _, j := range rows {
+				if err := x.see(ctx, j); err != nil {
+					return err
+				}
+			}
+			switch {
+			case x.jobs[o.w.row.ID] == o.w: // it stands as it stood: not at once again
+				o.w.looked, o.w.killing = false, false
+				x.soon.Reset(time.Second)
+			case o.name != "":
+				x.ends[o.name] = true
+			}
+		}
+	}
+	return nil
+}
+
+// change is what an end makes of the job: its results are to be archived, whatever the end.
+func (o *ending) change(f job.Fence) job.Change {
+	n := o.w.notes
+	n.End, n.Lost, n.Usage = o.end, o.end == nil, o.usage
+	e := job.Entry{State: job.Archiving}
+	switch {
+	case o.end != nil && o.end.NotStarted != "":
+		e.Message = "the program could not be started"
+	case o.end != nil:
+		e.Message = fmt.Sprintf("ended with exit code %d", o.end.Code)
+	case o.w.killing:
+		e.Message = "the program was ended"
+	default:
+		e.Message = "the program is gone and left no exit code"
+	}
+	return job.Change{
+		Job: o.w.row.ID, From: o.w.row.Guard(f), Path: []job.Entry{e}, To: job.Ready,
+		Set: job.Patch{Over: true}, Work: n.encode(),
+	}
+}

@@ -1,0 +1,117 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+
+	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/internal/crash"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
+)
+
+// stageJob puts beside the inputs what the launch needs: the script, the folders of the logs, and the resolved spec for
+// people who look into the folder. A program that cannot be started is told before it is launched, where that can be
+// seen.
+func (k *Kind) stageJob(ctx context.Context, s *sheet) engine.Outcome {
+	fsys := k.cfg.Host.Files()
+	for field, name := range map[string]string{"stdout": s.spec.Stdout, "stderr": s.spec.Stderr} {
+		full, err := s.inside(field, name)
+		if err != nil {
+			return engine.Fail(job.Entry{Code: job.InvalidDefinition, Message: err.Error()})
+		}
+		if err := fsys.Mkdir(ctx, path.Dir(full)); err != nil {
+			return trouble(ctx, job.StagingFailed, "make the folder of "+name, err)
+		}
+	}
+	if s.spec.Script != "" {
+		o := files.PutOptions{Mode: 0o700, NoSync: true}
+		if err := fsys.Put(ctx, path.Join(s.dir, scriptFile), strings.NewReader(s.spec.Script), o); err != nil {
+			return trouble(ctx, job.StagingFailed, "write the script", err)
+		}
+		crash.At("stage.script")
+	}
+	err := fsys.Put(ctx, path.Join(s.dir, runner.Folder, "job.json"), bytes.NewReader(s.job.Resolved), files.PutOptions{NoSync: true})
+	if err != nil {
+		return trouble(ctx, job.StagingFailed, "write the job's description", err)
+	}
+	crash.At("stage.described")
+	if err := k.startable(ctx, s); err != nil {
+		if ctx.Err() != nil {
+			return engine.Back()
+		}
+		return engine.Fail(job.Entry{Code: job.LaunchFailed, Message: err.Error()})
+	}
+	return engine.Next(job.SubmittingJob)
+}
+
+// startable returns why the program cannot be started. What is looked up in the system's PATH is left to its shell.
+func (k *Kind) startable(ctx context.Context, s *sheet) error {
+	name, shown := path.Join(s.dir, scriptFile), "script"
+	if s.spec.Script == "" {
+		name, shown = s.spec.Command[0], s.spec.Command[0]
+		if !strings.Contains(name, "/") {
+			return nil
+		}
+		if !path.IsAbs(name) {
+			name = path.Join(s.dir, name)
+		}
+	} else if !strings.HasPrefix(s.spec.Script, "#!") {
+		return nil
+	}
+	fsys := k.cfg.Host.Files()
+	info, err := fsys.Stat(ctx, name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !path.IsAbs(shown):
+		return fmt.Errorf("command: there is no %s in the job's folder: give it as an input, or the absolute path of a program of the system", shown)
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("command: there is no %s: correct the path", shown)
+	case err != nil:
+		return nil //nolint:nilerr // the launch will tell
+	case info.IsDir():
+		return fmt.Errorf("command: %s is a folder: give the path of a program", shown)
+	case info.Mode()&0o111 == 0:
+		return fmt.Errorf("command: %s may not be executed: make it executable (chmod +x), or name its interpreter before it, such as [python3, %s]", shown, shown)
+	}
+	interpreter, ok := k.interpreter(ctx, name)
+	if !ok {
+		return nil
+	}
+	if !path.IsAbs(interpreter) {
+		return fmt.Errorf("%s: its first line asks for the interpreter %q, which is no absolute path: write one such as #!/bin/sh or #!/usr/bin/env python3", shown, interpreter)
+	}
+	if _, err := fsys.Stat(ctx, strings.TrimSuffix(interpreter, "\r")); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s: its first line asks for the interpreter %q, which is not there: correct the line", shown, interpreter)
+	}
+	if strings.HasSuffix(interpreter, "\r") {
+		return fmt.Errorf("%s: its first line ends in a carriage return, so the interpreter %q is not found: save it with the line ends of Unix", shown, interpreter)
+	}
+	return nil
+}
+
+// interpreter returns what the first line of a program asks for, if it is a script. Linux looks at 256 bytes.
+func (k *Kind) interpreter(ctx context.Context, name string) (string, bool) {
+	f, err := k.cfg.Host.Files().Open(ctx, name)
+	if err != nil {
+		return "", false
+	}
+	defer f.Close()
+	head, err := io.ReadAll(io.LimitReader(f, 256))
+	line, _, _ := strings.Cut(string(head), "\n")
+	line, script := strings.CutPrefix(line, "#!")
+	if err != nil || !script {
+		return "", false
+	}
+	line = strings.TrimLeft(line, " \t")
+	if i := strings.IndexAny(line, " \t"); i >= 0 {
+		line = line[:i]
+	}
+	return line, true
+}

@@ -1,0 +1,149 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+
+	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/internal/crash"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
+)
+
+// processInputs resolves the spec: it sees that every input is there and readable and that the archive can be written,
+// before anything is copied, and makes the job's folder.
+func (k *Kind) processInputs(ctx context.Context, s *sheet) engine.Outcome {
+	if err := s.check(); err != nil {
+		return engine.Fail(job.Entry{Code: job.InvalidDefinition, Message: err.Error()})
+	}
+	var all Size
+	var absent []string
+	for _, in := range s.spec.Inputs {
+		size, err := k.look(ctx, in)
+		if in.Optional && errors.Is(err, fs.ErrNotExist) && !isLink(err) {
+			absent = append(absent, in.From)
+			continue
+		}
+		if err != nil {
+			return inputTrouble(ctx, in, err)
+		}
+		all.Files, all.Bytes = all.Files+size.Files, all.Bytes+size.Bytes
+	}
+	if o := k.writable(ctx, s); o != nil {
+		return *o
+	}
+	if err := k.cfg.Host.Files().Mkdir(ctx, path.Join(s.dir, runner.Folder)); err != nil {
+		return trouble(ctx, job.StagingFailed, "make the job's folder", err)
+	}
+	crash.At("stage.folder")
+	s.given.System = job.SystemLocal + "@" + k.cfg.Host.ID()
+	resolved, err := json.Marshal(Resolved{s.given, s.dir, s.to, s.environ, all})
+	if err != nil {
+		return engine.Fail(job.Entry{Code: job.InternalError, Message: err.Error()})
+	}
+	o := engine.Next(job.StagingInputs).Set(job.Patch{Resolved: resolved})
+	if len(absent) > 0 {
+		o = o.Note("optional and not there: "+strings.Join(absent, ", "), nil)
+	}
+	return o
+}
+
+// check is what can be said of a spec once its macros are replaced.
+func (s *sheet) check() error {
+	names := map[string]string{"stdout": s.spec.Stdout, "stderr": s.spec.Stderr}
+	for i, in := range s.spec.Inputs {
+		names[fmt.Sprintf("inputs[%d].to", i)] = in.To
+		if _, err := Path(in.From); err != nil {
+			return fmt.Errorf("input %w", err)
+		}
+	}
+	for field, name := range names {
+		if _, err := s.inside(field, name); err != nil {
+			return err
+		}
+	}
+	_, err := patternsOf(s.spec.Archive)
+	return err
+}
+
+// look sees that an input can be read, as far as that can be seen without reading it, and how large it is.
+func (k *Kind) look(ctx context.Context, in job.Input) (Size, error) {
+	from, err := Path(in.From)
+	if err != nil {
+		return Size{}, err
+	}
+	info, err := k.cfg.Files.Stat(ctx, from)
+	switch {
+	case err != nil:
+		return Size{}, k.dangling(ctx, from, err)
+	case in.InPlace:
+		return Size{}, nil
+	case !info.IsDir():
+		return Size{1, info.Size()}, k.readable(ctx, from)
+	case in.SHA256 != "":
+		return Size{}, job.Errorf(job.Invalid, "it is a folder, and sha256 is the sum of a file: remove sha256, or name a file")
+	}
+	var size Size
+	err = files.Tree(ctx, k.cfg.Files, from, func(e files.Entry) error {
+		switch {
+		case e.Err != nil:
+			return e.Err
+		case e.Info.Mode().IsRegular():
+			size.Files, size.Bytes = size.Files+1, size.Bytes+e.Info.Size()
+			return k.readable(ctx, e.Path)
+		}
+		return nil
+	})
+	return size, err
+}
+
+// dangling returns err, or where the input is a link that is there and leads nowhere an error that says so.
+func (k *Kind) dangling(ctx context.Context, from string, err error) error {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	_, resolveErr := files.Resolve(ctx, k.cfg.Files, from)
+	if at, ok := errors.AsType[*fs.PathError](resolveErr); ok && at.Path != from {
+		return &fs.PathError{Op: "follow", Path: at.Path, Err: fs.ErrNotExist}
+	}
+	return err
+}
+
+func (k *Kind) readable(ctx context.Context, name string) error {
+	f, err := k.cfg.Files.Open(ctx, name)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// writable sees that the folder the user named for the archive can take it, before a program runs for hours. It returns
+// nil if it can.
+func (k *Kind) writable(ctx context.Context, s *sheet) *engine.Outcome {
+	a := s.spec.Archive
+	if a.To == "" || a.On == job.ArchiveNever {
+		return nil
+	}
+	var o engine.Outcome
+	manifest := path.Join(s.to, ManifestFile)
+	if _, err := k.cfg.Files.Stat(ctx, manifest); err == nil && !a.Overwrite {
+		o = engine.Fail(job.Entry{Code: job.ArchiveExists, Message: fmt.Sprintf("archive.to: %s is there already, so the folder holds the archive of another job", manifest)})
+		return &o
+	}
+	probe := path.Join(s.to, staging(s.job.ID)+"probe")
+	err := k.cfg.Files.Mkdir(ctx, probe)
+	if err == nil {
+		err = k.cfg.Files.Remove(ctx, probe)
+	}
+	if err != nil {
+		o = trouble(ctx, job.ArchiveFailed, "archive.to "+s.to+" cannot be written", err)
+		return &o
+	}
+	return nil
+}

@@ -1,0 +1,219 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
+)
+
+// A sheet is everything that a step needs to know of its job.
+type sheet struct {
+	job      *job.Job
+	given    job.Spec // with its defaults, and with its macros
+	spec     job.Spec // without macros
+	environ  map[string]string
+	notes    notes
+	dir      string // the job's folder
+	to       string // the folder of its archive
+	resolved bool
+}
+
+// Resolved is the resolved spec of a program: the spec with its defaults, and what its macros stand for where that does
+// not follow from the job.
+type Resolved struct {
+	job.Spec
+	Folder  string            `json:"folder"`
+	Results string            `json:"results"`           // the folder of the archive
+	Environ map[string]string `json:"environ,omitempty"` // the system's variables for ${ENV:…}, as they were
+	Staged  Size              `json:"staged,omitzero"`   // the inputs, as they were found
+}
+
+// Size is how much there is of something.
+type Size struct {
+	Files int   `json:"files"`
+	Bytes int64 `json:"bytes"`
+}
+
+// open reads the job's documents and replaces the macros.
+func (k *Kind) open(ctx context.Context, j *job.Job) (*sheet, error) {
+	s := &sheet{job: j}
+	if len(j.Work) > 0 {
+		if err := json.Unmarshal(j.Work, &s.notes); err != nil {
+			return nil, fmt.Errorf("notes of job %s: %w", j.ID, err)
+		}
+	}
+	var r Resolved
+	if s.resolved = len(j.Resolved) > 0; s.resolved {
+		if err := json.Unmarshal(j.Resolved, &r); err != nil {
+			return nil, fmt.Errorf("resolved spec of job %s: %w", j.ID, err)
+		}
+	} else {
+		if err := json.Unmarshal(j.Request, &r.Spec); err != nil {
+			return nil, fmt.Errorf("request of job %s: %w", j.ID, err)
+		}
+		var err error
+		if r.Environ, err = k.environ(ctx, &r.Spec); err != nil {
+			return nil, err
+		}
+		r.Folder = path.Join(k.cfg.Work, j.Tenant, j.ID.String())
+	}
+	r.Defaults(j.ID, j.Owner)
+	s.given, s.dir, s.to, s.environ = r.Spec, r.Folder, r.Results, r.Environ
+	if !s.resolved {
+		if err := k.target(s); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	s.spec, err = s.expand(s.given)
+	return s, err
+}
+
+// environ returns the variables of the system that the macros of spec ask for.
+func (k *Kind) environ(ctx context.Context, spec *job.Spec) (map[string]string, error) {
+	names := spec.Variables()
+	if len(names) == 0 {
+		return nil, nil
+	}
+	list, err := k.cfg.Host.Environ(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("environment of the system: %w", err)
+	}
+	all := map[string]string{}
+	for _, v := range list {
+		name, value, _ := strings.Cut(v, "=")
+		all[name] = value
+	}
+	found := map[string]string{}
+	for _, name := range names {
+		if value, ok := all[name]; ok {
+			found[name] = value
+		}
+	}
+	return found, nil
+}
+
+// target chooses the folder of the archive.
+func (k *Kind) target(s *sheet) error {
+	s.to = path.Join(k.cfg.Archive, s.job.Tenant, s.job.ID.String())
+	if s.given.Archive.To == "" {
+		return nil
+	}
+	only, err := s.expand(job.Spec{Resources: s.given.Resources, Archive: &job.Archive{To: s.given.Archive.To}})
+	if err == nil {
+		s.to, err = Path(only.Archive.To)
+	}
+	if err != nil {
+		return fmt.Errorf("archive.to: %w", err)
+	}
+	if strings.HasPrefix(s.to+"/", s.dir+"/") {
+		return job.Errorf(job.Invalid, "archive.to %s lies in the job's own folder, which is removed: name another folder", s.to)
+	}
+	return nil
+}
+
+// expand replaces the macros of a spec.
+func (s *sheet) expand(spec job.Spec) (job.Spec, error) {
+	return spec.Expand(func(name string) string { return s.macro(name) }, func(name string) (string, bool) {
+		v, ok := s.environ[name]
+		return v, ok
+	})
+}
+
+// macro returns what a macro of [job.Macros] stands for.
+func (s *sheet) macro(name string) string {
+	r := s.given.Resources
+	switch name {
+	case "PAWL_JOB_ID":
+		return s.job.ID.String()
+	case "PAWL_JOB_NAME":
+		return s.job.Name
+	case "PAWL_JOB_DIR":
+		return s.dir
+	case "PAWL_TENANT":
+		return s.job.Tenant
+	case "PAWL_OWNER":
+		return s.job.Owner
+	case "PAWL_ATTEMPT":
+		return strconv.Itoa(s.job.Attempt)
+	case "PAWL_SYSTEM":
+		system, _, _ := strings.Cut(s.given.System, "@")
+		return system
+	case "PAWL_NODES":
+		return strconv.Itoa(r.Nodes)
+	case "PAWL_TASKS":
+		return strconv.Itoa(r.Tasks)
+	case "PAWL_CORES":
+		return strconv.Itoa(r.Cores)
+	case "PAWL_MEMORY_MB":
+		return strconv.FormatInt(int64(math.Ceil(float64(r.Memory)/(1<<20))), 10)
+	case "PAWL_GPUS":
+		return strconv.Itoa(r.GPUs)
+	case "PAWL_MINUTES":
+		return strconv.FormatFloat(r.Minutes, 'f', -1, 64)
+	case "PAWL_ACCOUNT":
+		return r.Account
+	case "PAWL_PARTITION":
+		return r.Partition
+	case "PAWL_ARCHIVE":
+		return s.to
+	case "PAWL_CREATED":
+		return s.job.Created.UTC().Format(time.RFC3339)
+	}
+	return "" // of an app, without one
+}
+
+// scriptFile is where the script of a job is put, in its folder.
+const scriptFile = runner.Folder + "/script"
+
+// argv returns the program and its arguments, as they are launched.
+func (s *sheet) argv() []string {
+	argv := append([]string(nil), s.spec.Launch...)
+	switch name := path.Join(s.dir, scriptFile); {
+	case s.spec.Script == "":
+		argv = append(argv, s.spec.Command...)
+	case strings.HasPrefix(s.spec.Script, "#!"):
+		argv = append(argv, name)
+	default:
+		argv = append(argv, "/bin/sh", name)
+	}
+	return append(argv, s.spec.Arguments...)
+}
+
+// program is what messages call the program.
+func (s *sheet) program() string {
+	if s.spec.Script != "" {
+		return "the script"
+	}
+	return path.Base(s.spec.Command[0])
+}
+
+// inside returns the absolute name of a file in the job's folder. Macros may have made anything of what was checked when
+// the job was submitted.
+func (s *sheet) inside(field, name string) (string, error) {
+	full := path.Join(s.dir, name)
+	switch own := path.Join(s.dir, runner.Folder); {
+	case path.IsAbs(name), !strings.HasPrefix(full, s.dir+"/"):
+		return "", job.Errorf(job.Invalid, "%s (%s): leaves the job's folder: give a relative path without ..", field, name)
+	case full == own || strings.HasPrefix(full, own+"/"):
+		return "", job.Errorf(job.Invalid, "%s (%s): lies in %s, which is Pawl's own: give another path", field, name, runner.Folder)
+	}
+	return full, nil
+}
+
+// Places returns the folder of a job and that of its archive, once PROCESSING_INPUTS has chosen them.
+func Places(j *job.Job) (folder, results string) {
+	var r Resolved
+	if json.Unmarshal(j.Resolved, &r) != nil {
+		return "", ""
+	}
+	return r.Folder, r.Results
+}

@@ -1,0 +1,236 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pawl-jobs/pawl/internal/crash"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
+)
+
+// What a watcher does to programs that run: it suspends them, lets them go on, and ends them, because a person wishes it
+// or because their time is over.
+
+// obey carries out the wish of a row. That a program is suspended is recorded before it is, and taken back after it goes
+// on: whoever finds the record after a crash knows what may still be undone.
+func (x *watch) obey(ctx context.Context, w *watched) error {
+	was := w.wish
+	w.wish = w.row.Wish
+	switch {
+	case w.wish == job.WishCancel && was != w.wish:
+		x.kill(w)
+	case w.wish == job.WishPause && was != w.wish:
+		return x.suspend(ctx, w)
+	case w.wish == "" && w.notes.SuspendedAt != 0:
+		return x.resume(ctx, w)
+	}
+	return nil
+}
+
+func (x *watch) suspend(ctx context.Context, w *watched) error {
+	suspender, can := x.kind.cfg.Runner.(runner.Suspender)
+	if !can || w.killing {
+		return nil
+	}
+	n := w.notes
+	if n.SuspendedAt == 0 {
+		now, err := x.kind.cfg.Host.Uptime(ctx)
+		if err != nil {
+			return x.unreachable(ctx, err)
+		}
+		n.SuspendedAt = now
+		if written, err := x.note(ctx, w, n, "to be suspended"+by(&w.row)); err != nil || !written {
+			return err
+		}
+	}
+	if err := suspender.Suspend(ctx, w.handle); err != nil {
+		return x.failed(ctx, w, "suspend", err)
+	}
+	crash.At("watch.suspended")
+	_, err := x.note(ctx, w, n, "suspended"+by(&w.row))
+	return err
+}
+
+func (x *watch) resume(ctx context.Context, w *watched) error {
+	suspender, can := x.kind.cfg.Runner.(runner.Suspender)
+	if !can {
+		return nil
+	}
+	if err := suspender.Resume(ctx, w.handle); err != nil {
+		return x.failed(ctx, w, "resume", err)
+	}
+	crash.At("watch.resumed")
+	now, err := x.kind.cfg.Host.Uptime(ctx)
+	if err != nil {
+		return x.unreachable(ctx, err)
+	}
+	n := w.notes
+	halt := max(0, now-n.SuspendedAt)
+	n.Suspended, n.SuspendedAt = n.Suspended+halt, 0
+	if written, err := x.note(ctx, w, n, "goes on after "+brief(halt)); err != nil || !written {
+		return err
+	}
+	if err := x.time(ctx, w); err != nil {
+		return x.unreachable(ctx, err)
+	}
+	return nil
+}
+
+func by(j *job.Job) string {
+	if j.WishedBy == "" {
+		return ""
+	}
+	return " by " + j.WishedBy
+}
+
+// failed makes a wish that was not carried out visible.
+func (x *watch) failed(ctx context.Context, w *watched, what string, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	x.kind.cfg.Log.Error("a wish was not carried out", "wish", what, "job", w.row.ID, "error", err)
+	_, err = x.note(ctx, w, w.notes, "cannot "+what+" the program: "+err.Error())
+	return err
+}
+
+// A program's time is measured by its host's boot clock, from the start of its process; that for which it was suspended
+// is its own. This process's clock only says when to look.
+
+// left returns for how long a program may go on at uptime; false: for as long as it takes.
+func (w *watched) left(uptime time.Duration) (time.Duration, bool) {
+	if w.notes.Limit == 0 || w.notes.SuspendedAt != 0 || w.killing || w.told != nil {
+		return 0, false
+	}
+	return w.handle.Process.Started() + w.notes.Limit + w.notes.Suspended - uptime, true
+}
+
+// time sets the timer for a program that runs, or runs again.
+func (x *watch) time(ctx context.Context, w *watched) error {
+	if w.notes.Limit == 0 {
+		return nil
+	}
+	uptime, err := x.kind.cfg.Host.Uptime(ctx)
+	if err != nil {
+		return err
+	}
+	if left, limited := w.left(uptime); limited {
+		x.lookAt(left)
+	}
+	return nil
+}
+
+// lookAt sets the timer unless it is set to an earlier moment.
+func (x *watch) lookAt(left time.Duration) {
+	left = max(0, left)
+	if at := time.Now().Add(left); x.due.IsZero() || at.Before(x.due) {
+		x.due = at
+		x.late.Reset(left)
+	}
+}
+
+// overtime ends the programs that have run for as long as they may. Why is recorded first: the end alone does not tell.
+func (x *watch) overtime(ctx context.Context) error {
+	uptime, err := x.kind.cfg.Host.Uptime(ctx)
+	if err != nil {
+		return x.unreachable(ctx, err)
+	}
+	x.due = time.Time{}
+	for _, w := range x.all() {
+		left, limited := w.left(uptime)
+		switch {
+		case !limited:
+			continue
+		case left > 0:
+			x.lookAt(left)
+			continue
+		}
+		n := w.notes
+		n.Overtime = true
+		written := w.notes.Overtime
+		if !written {
+			if written, err = x.note(ctx, w, n, fmt.Sprintf("has run for its %s: it is being ended", brief(n.Limit))); err != nil {
+				return err
+			}
+		}
+		if written {
+			crash.At("watch.overtime")
+			x.kill(w)
+		}
+	}
+	return nil
+}
+
+// A kill is news of one: nothing of the program is alive any more, or err.
+type kill struct {
+	job job.ID
+	err error
+}
+
+// kill ends a program beside the loop, and tells the loop.
+func (x *watch) kill(w *watched) {
+	if w.killing {
+		return
+	}
+	w.killing = true
+	ctx, id, handle := x.ctx, w.row.ID, w.handle
+	tell := func(err error) {
+		select {
+		case x.kills <- kill{id, err}:
+		case <-ctx.Done():
+		}
+	}
+	x.wg.Go(func() {
+		for told := false; ; told = true {
+			err := x.kind.cfg.Runner.Kill(ctx, handle, x.kind.cfg.Grace)
+			if err == nil {
+				break
+			}
+			if ctx.Err() != nil {
+				return
+			}
+			x.kind.cfg.Log.Error("a program was not ended; trying again", "job", id, "error", err)
+			if !told {
+				tell(err)
+			}
+			select {
+			case <-time.After(x.kind.cfg.Grace):
+			case <-ctx.Done():
+				return
+			}
+		}
+		crash.At("watch.killed")
+		tell(nil)
+	})
+}
+
+// ended takes in the news of a kill.
+func (x *watch) ended(ctx context.Context, k kill) error {
+	w := x.jobs[k.job]
+	if w == nil {
+		return nil
+	}
+	if k.err != nil {
+		return x.failed(ctx, w, "end", fmt.Errorf("%w; trying again", k.err))
+	}
+	states, err := x.kind.cfg.Runner.Probe(ctx, []runner.Handle{w.handle})
+	if err != nil {
+		return x.unreachable(ctx, err)
+	}
+	if w.told != nil {
+		return x.finish(ctx, []ending{w.told.with(states[0])})
+	}
+	return x.finish(ctx, []ending{(&ending{w: w, end: states[0].End}).with(states[0])})
+}
+
+// brief writes a duration without what nobody reads.
+func brief(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// documents returns the documents of a YAML file as JSON, at least one. Its errors go on from "job file NAME".
+func documents(content []byte) ([]json.RawMessage, error) {
+	content = bytes.TrimPrefix(content, []byte("\ufeff"))
+	switch {
+	case bytes.IndexByte(content, 0) >= 0:
+		return nil, errors.New("has a NUL byte: save it as text, in UTF-8")
+	case !utf8.Valid(content):
+		return nil, errors.New("is not UTF-8: save it in that encoding")
+	}
+	tokens := withoutEmpty(lexer.Tokenize(string(content)))
+	markNumbers(tokens)
+	file, err := parser.Parse(tokens, 0)
+	if err != nil {
+		return nil, notYAML(err)
+	}
+	var docs []json.RawMessage
+	for _, d := range file.Docs {
+		if _, directive := d.Body.(*ast.DirectiveNode); d.Body == nil || directive {
+			continue
+		}
+		ast.Walk(exact{}, d.Body)
+		var v any
+		if err := yaml.NodeToValue(d.Body, &v); err != nil {
+			return nil, notYAML(err)
+		}
+		doc, err := encodeJSON(v)
+		if err != nil {
+			return nil, fmt.Errorf("holds a value that JSON cannot express: %w: write it as text", err)
+		}
+		docs = append(docs, doc)
+	}
+	if len(docs) == 0 {
+		return nil, errors.New("is empty: give a command such as command: [wc, -w, in.txt]")
+	}
+	return docs, nil
+}
+
+// encodeJSON writes v as its author would: without the escapes that are for HTML.
+func encodeJSON(v any) (json.RawMessage, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	return bytes.TrimSpace(b.Bytes()), err
+}
+
+// withoutEmpty leaves out the headers of documents in which nothing stands: the parser takes such a one for the end of
+// the file.
+func withoutEmpty(tokens token.Tokens) token.Tokens {
+	kept := make(token.Tokens, 0, len(tokens))
+	for i, t := range tokens {
+		if t.Type == token.DocumentHeaderType {
+			next := slices.IndexFunc(tokens[i+1:], func(t *token.Token) bool { return t.Type != token.CommentType })
+			if next < 0 || tokens[i+1+next].Type == token.DocumentHeaderType {
+				continue
+			}
+		}
+		kept = append(kept, t)
+	}
+	return kept
+}
+
+func notYAML(err error) error { return fmt.Errorf("is not YAML: %s", strings.TrimSpace(err.Error())) }
+
+// markNumbers makes an integer of each plain scalar that is a number in JSON: the parser has a place for the text of
+// an integer only, and takes 1e3 for a string.
+func markNumbers(tokens token.Tokens) {
+	block := false
+	for _, t := range tokens {
+		switch t.Type {
+		case token.LiteralType, token.FoldedType:
+			block = true
+			continue
+		case token.CommentType:
+			continue
+		case token.StringType, token.FloatType, token.IntegerType:
+			if !block && numberRE.MatchString(t.Value) {
+				t.Type = token.IntegerType
+			}
+		}
+		block = false
+	}
+}
+
+// numberRE is the grammar of a number in JSON (RFC 8259, section 6).
+var numberRE = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$`)
+
+// exact leaves numbers as they are written: 1.10 is not 1.1, and long ones lose no digit.
+type exact struct{}
+
+func (e exact) Visit(n ast.Node) ast.Visitor {
+	if i, ok := n.(*ast.IntegerNode); ok && numberRE.MatchString(i.Token.Value) {
+		i.Value = json.Number(i.Token.Value)
+	}
+	return e
+}

@@ -1,0 +1,72 @@
+package local
+
+import (
+	"syscall"
+	"time"
+
+	"github.com/pawl-jobs/pawl/host"
+)
+
+// remembered is how many ended programs a Host knows the usage of, the latest ones: they take about 3 MB.
+const remembered = 16_384
+
+// Usage tells what a child of this process had used. It is known for the 16,384 that ended last.
+//
+// MaxRSS is 0 unless it is more than this process itself had when it started the child: Linux counts the memory that a
+// process shared with its parent before it became another program, so a smaller figure cannot be told from Pawl's own.
+func (h *Host) Usage(p host.Process) (host.Usage, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	u, ok := h.used.of[p]
+	return u, ok
+}
+
+// A child is a process that was started and not yet reaped.
+type child struct {
+	host.Process
+	mark int64 // the most memory that this process had had when it started the child, in bytes
+}
+
+// accounts remembers the usage of the programs that ended last.
+type accounts struct {
+	of     map[host.Process]host.Usage
+	order  []host.Process // a ring, once it is full
+	oldest int
+}
+
+func (a *accounts) add(p host.Process, u host.Usage) {
+	if a.of == nil {
+		a.of = map[host.Process]host.Usage{}
+	}
+	if len(a.order) < remembered {
+		a.order = append(a.order, p)
+	} else {
+		delete(a.of, a.order[a.oldest])
+		a.order[a.oldest] = p
+		a.oldest = (a.oldest + 1) % remembered
+	}
+	a.of[p] = u
+}
+
+// usage translates what the kernel says, see getrusage(2): memory is in KiB, and disk traffic in blocks of 512 bytes,
+// whatever the disk's own are.
+func usage(r syscall.Rusage, mark int64) host.Usage {
+	u := host.Usage{
+		User:    time.Duration(r.Utime.Nano()),
+		System:  time.Duration(r.Stime.Nano()),
+		MaxRSS:  int64(r.Maxrss) * 1024, //nolint:unconvert // it is an int32 on some machines
+		Read:    int64(r.Inblock) * 512, //nolint:unconvert // the same
+		Written: int64(r.Oublock) * 512, //nolint:unconvert // the same
+	}
+	if u.MaxRSS <= mark {
+		u.MaxRSS = 0
+	}
+	return u
+}
+
+// ownMaxRSS returns the most memory that this process has had, in bytes. The call cannot fail.
+func ownMaxRSS() int64 {
+	var r syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &r)
+	return usage(r, -1).MaxRSS
+}

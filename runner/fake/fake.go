@@ -1,0 +1,106 @@
+// Package fake is a [runner.Runner] that stands before another and misbehaves on command, for tests of what has to
+// survive that. Without a command it does what the other does.
+//
+// The commands are those of [fault.Faults], for the methods of runner.Runner and [runner.Suspender] by their names, and
+// those of [Runner] itself.
+package fake
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/pawl-jobs/pawl/internal/fault"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
+)
+
+// Runner is a runner that misbehaves on command. Commands and calls are safe for concurrent use. Whatever becomes of
+// it, programs run on.
+type Runner struct {
+	*fault.Faults
+	under runner.Runner
+
+	mu   sync.Mutex // guards lies
+	lies map[runner.Key]runner.Status
+}
+
+var (
+	_ runner.Runner    = (*Runner)(nil)
+	_ runner.Suspender = (*Runner)(nil)
+)
+
+// New returns a fake before the runner under.
+func New(under runner.Runner) *Runner {
+	return &Runner{
+		Faults: fault.New("Launch", "Settle", "Probe", "Kill", "Clean", "Suspend", "Resume"),
+		under:  under, lies: map[runner.Key]runner.Status{},
+	}
+}
+
+// Lie has Probe answer s of a launch, until Truth.
+func (r *Runner) Lie(k runner.Key, s runner.Status) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lies[k] = s
+}
+
+// Truth ends the lies about a launch.
+func (r *Runner) Truth(k runner.Key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.lies, k)
+}
+
+// Launch implements [runner.Runner].
+func (r *Runner) Launch(ctx context.Context, k runner.Key, p runner.Plan) (runner.Handle, error) {
+	return fault.Do(ctx, r.Faults, "Launch", func() (runner.Handle, error) { return r.under.Launch(ctx, k, p) })
+}
+
+// Settle implements [runner.Runner].
+func (r *Runner) Settle(ctx context.Context, k runner.Key, dir string) (runner.Fate, error) {
+	return fault.Do(ctx, r.Faults, "Settle", func() (runner.Fate, error) { return r.under.Settle(ctx, k, dir) })
+}
+
+// Probe implements [runner.Runner].
+func (r *Runner) Probe(ctx context.Context, hs []runner.Handle) ([]runner.Status, error) {
+	all, err := fault.Do(ctx, r.Faults, "Probe", func() ([]runner.Status, error) { return r.under.Probe(ctx, hs) })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range all {
+		if s, ok := r.lies[hs[i].Key]; ok {
+			all[i] = s
+		}
+	}
+	return all, err
+}
+
+// Kill implements [runner.Runner].
+func (r *Runner) Kill(ctx context.Context, h runner.Handle, grace time.Duration) error {
+	return fault.Run(ctx, r.Faults, "Kill", func() error { return r.under.Kill(ctx, h, grace) })
+}
+
+// Clean implements [runner.Runner].
+func (r *Runner) Clean(ctx context.Context, k runner.Key, dir string) error {
+	return fault.Run(ctx, r.Faults, "Clean", func() error { return r.under.Clean(ctx, k, dir) })
+}
+
+// Suspend implements [runner.Suspender]. Its error is of kind [job.Invalid] if the runner below is none.
+func (r *Runner) Suspend(ctx context.Context, h runner.Handle) error {
+	return r.suspender(ctx, "Suspend", func(s runner.Suspender) error { return s.Suspend(ctx, h) })
+}
+
+// Resume implements [runner.Suspender], as Suspend does.
+func (r *Runner) Resume(ctx context.Context, h runner.Handle) error {
+	return r.suspender(ctx, "Resume", func(s runner.Suspender) error { return s.Resume(ctx, h) })
+}
+
+func (r *Runner) suspender(ctx context.Context, name string, call func(runner.Suspender) error) error {
+	return fault.Run(ctx, r.Faults, name, func() error {
+		s, ok := r.under.(runner.Suspender)
+		if !ok {
+			return job.Errorf(job.Invalid, "%s: the runner below the fake cannot", name)
+		}
+		return call(s)
+	})
+}
