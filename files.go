@@ -145,17 +145,11 @@ func outside(name string) error {
 	return job.Errorf(job.Invalid, "%q is not the path of a file in the job's folder: give one without .. that no link leads out of it", name)
 }
 
-// A resolver is a file system that can tell where symbolic links lead: the name of what name leads to, with every link
-// on the way followed.
-type resolver interface {
-	Resolve(ctx context.Context, name string) (string, error)
-}
-
 // within returns the name of a file in the folder root, with links followed where that can be done, and refuses one
 // that is not below root. What Pawl keeps there for itself is as if it were not there: it holds the environment.
 func within(ctx context.Context, fsys files.FS, root, name string) (string, error) {
 	full := path.Join(root, name)
-	if r, ok := fsys.(resolver); ok {
+	if r, ok := fsys.(files.Linker); ok {
 		var err error
 		if root, err = r.Resolve(ctx, root); err != nil {
 			return "", err

@@ -24,14 +24,7 @@ func (keeper) Step(context.Context, *engine.Run) engine.Outcome { return engine.
 func (k keeper) Files(*job.Job) (engine.Files, error)           { return k.where, nil }
 func (keeper) Progress(job.ID) (job.Progress, bool)             { return job.Progress{}, false }
 
-// resolving is a file system that tells where links lead.
-type resolving struct{ fileslocal.FS }
-
-func (resolving) Resolve(_ context.Context, name string) (string, error) {
-	return filepath.EvalSymlinks(name)
-}
-
-// blind is a file system that does not.
+// blind is a file system that does not tell where links lead.
 type blind struct{ files.FS }
 
 func TestOpenOutput(t *testing.T) {
@@ -73,7 +66,7 @@ func TestOpenOutput(t *testing.T) {
 	}
 	t.Cleanup(func() { db.Close() })
 	services := map[string]*pawl.Service{}
-	for kind, fsys := range map[string]files.FS{"resolving": resolving{}, "blind": blind{fileslocal.FS{}}} {
+	for kind, fsys := range map[string]files.FS{"linker": fileslocal.FS{}, "blind": blind{fileslocal.FS{}}} {
 		where := engine.Files{FS: fsys, Folder: filepath.Join(dir, "moved"), Results: filepath.Join(dir, "results"), Stdout: "stdout", Stderr: "stderr"}
 		services[kind] = pawl.New(pawl.Config{Store: db, Broker: &local.Broker{}, Kinds: map[string]engine.Kind{kind: keeper{where}}})
 	}

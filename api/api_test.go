@@ -333,7 +333,11 @@ func TestEvents(t *testing.T) {
 		if r.code != 200 || r.header.Get("Content-Type") != "text/event-stream" {
 			t.Fatalf("%d: %s", r.code, r.body)
 		}
-		for block := range strings.SplitSeq(strings.TrimSuffix(r.body, "\n\n"), "\n\n") {
+		first, rest, _ := strings.Cut(r.body, "\n\n")
+		if !strings.HasPrefix(first, "id: ") || strings.Contains(first, "\n") {
+			t.Fatalf("the stream begins with %q, and not with a cursor alone", first)
+		}
+		for block := range strings.SplitSeq(strings.TrimSuffix(rest, "\n\n"), "\n\n") {
 			lines := strings.Split(block, "\n")
 			if len(lines) != 3 || !strings.HasPrefix(lines[2], `data: {"job":`) {
 				t.Fatalf("event %q", block)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -146,8 +146,7 @@ func colours(out io.Writer) palette {
 	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
 		return false
 	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
+	return palette(term.IsTerminal(int(f.Fd())))
 }
 
 func (p palette) state(s job.State) string {

@@ -250,8 +250,12 @@ func (r *run) conclude(ctx context.Context, s *seat) error {
 		code = worse(code, exitFor(v.State))
 	}
 	if len(waiting) > 0 {
-		advice = fmt.Sprintf("%s in folder %s: %s; the next pawl run goes on with them",
-			plural(len(waiting), "other unfinished job"), r.dir, r.names(ctx, s, waiting))
+		them := "them"
+		if len(waiting) == 1 {
+			them = "it"
+		}
+		advice = fmt.Sprintf("%s in folder %s: %s; the next pawl run goes on with %s",
+			plural(len(waiting), "other unfinished job"), r.dir, r.names(ctx, s, waiting), them)
 	}
 	r.view.Note("")
 	err = r.view.Close()
