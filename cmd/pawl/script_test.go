@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -74,7 +75,7 @@ func normal(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(text), 0o600))
 }
 
-// awaitLine waits until a file has a line that matches: awaitline FILE REGEXP. It is bounded by the test's timeout.
+// awaitLine waits until a file has a line that matches: awaitline FILE REGEXP. After a minute it fails with what there is.
 func awaitLine(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: awaitline FILE REGEXP")
@@ -82,7 +83,9 @@ func awaitLine(ts *testscript.TestScript, neg bool, args []string) {
 	re, err := regexp.Compile("(?m)" + args[1])
 	ts.Check(err)
 	// tail follows the file, so that nothing here has to look again and again.
-	tail := exec.Command("tail", "-n", "+1", "-F", ts.MkAbs(args[0]))
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	tail := exec.CommandContext(ctx, "tail", "-n", "+1", "-F", ts.MkAbs(args[0]))
 	tail.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := tail.StdoutPipe()
 	ts.Check(err)
