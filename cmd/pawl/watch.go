@@ -114,10 +114,10 @@ func (r *run) watch(ctx context.Context, s *seat, signals <-chan os.Signal) erro
 	for r.left() > 0 {
 		select {
 		case n := <-news:
-			r.cursor = n.Cursor
 			if err := r.take(ctx, s, n.Event); err != nil {
 				return r.lost(s, err)
 			}
+			r.cursor = n.Cursor
 		case err := <-lost:
 			return r.lost(s, err)
 		case err := <-s.broke:
