@@ -78,6 +78,9 @@ type watch struct {
 	ctx   context.Context // of the holding: kills outlast a watch that is lost
 	wg    sync.WaitGroup
 	kills chan kill // news of them
+
+	doomed []runner.Handle // to be ended when it is their turn
+	dying  int             // being ended
 }
 
 // watched is a job in custody monitor.
@@ -95,7 +98,7 @@ type watched struct {
 
 func (w *Watcher) run(ctx context.Context, held *engine.Held) error {
 	x := &watch{Watcher: w, held: held, jobs: map[job.ID]*watched{},
-		runs: map[host.Process]*watched{}, ends: map[string]bool{}, kills: make(chan kill),
+		runs: map[host.Process]*watched{}, ends: map[string]bool{}, kills: make(chan kill, mostKills),
 		soon: time.NewTimer(time.Hour), late: time.NewTimer(time.Hour)}
 	defer x.soon.Stop()
 	defer x.late.Stop()
@@ -339,7 +342,7 @@ func (x *watch) dead() (list []*watched) {
 	x.exits = nil
 	x.mu.Unlock()
 	for _, p := range exits {
-		if w := x.runs[p]; w != nil { // of the others those that are programs are looked at when they come into monitor
+		if w := x.runs[p]; w != nil && !w.killing { // of the others those that are programs are looked at when they come into monitor
 			list = append(list, w)
 		}
 	}
