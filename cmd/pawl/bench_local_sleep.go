@@ -147,6 +147,7 @@ func (b *localBench) sleep(ctx context.Context, m *measurement, dir string) (_ *
 	}
 	f.Notice, _, f.NoticeMax = spread(noticed)
 
+	println(procField("/proc/self/status", "VmHWM"))
 	begin = time.Now()
 	rest := ids[len(gates):]
 	for from := 0; from < len(rest); from += 1000 {
