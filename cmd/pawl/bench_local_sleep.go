@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"runtime/pprof"
 	"sync"
 	"time"
 
@@ -50,8 +49,8 @@ func (f *sleepFigures) rows(row func(name, format string, args ...any)) {
 	row("all of them", "launched in %.1f s, canceled in %.1f s, %d processes left", f.Launch, f.Cancel, f.Left)
 }
 
-// noticed is how many of the sleeping programs are let go, one after another.
-const awaken = 5
+// awaken is how many of the sleeping programs are let go, one after another.
+const awaken = 20
 
 // A footprint is what a process has.
 type footprint struct {
@@ -129,11 +128,6 @@ func (b *localBench) sleep(ctx context.Context, m *measurement, dir string) (_ *
 		f.Anon = rounded(kb/1024, 1)
 	}
 	now := ownFootprint()
-	if name := os.Getenv("PAWL_HEAP"); name != "" {
-		w, _ := os.Create(name)
-		pprof.WriteHeapProfile(w)
-		w.Close()
-	}
 	f.PerSleeper = rounded((now.rss-before.rss)*1024/float64(b.sleepers), 2)
 	f.Descriptors, f.Goroutines = now.descriptors-before.descriptors, now.goroutines-before.goroutines
 
@@ -147,7 +141,6 @@ func (b *localBench) sleep(ctx context.Context, m *measurement, dir string) (_ *
 	}
 	f.Notice, _, f.NoticeMax = spread(noticed)
 
-	println(procField("/proc/self/status", "VmHWM"))
 	begin = time.Now()
 	rest := ids[len(gates):]
 	for from := 0; from < len(rest); from += 1000 {
