@@ -99,9 +99,11 @@ type watched struct {
 }
 
 func (w *Watcher) run(ctx context.Context, held *engine.Held) error {
-	x := &watch{Watcher: w, held: held, jobs: map[job.ID]*watched{},
+	x := &watch{
+		Watcher: w, held: held, jobs: map[job.ID]*watched{},
 		runs: map[host.Process]*watched{}, open: map[*watched]bool{}, wishes: map[job.ID]bool{}, ends: map[string]bool{}, kills: make(chan kill, mostKills),
-		soon: time.NewTimer(time.Hour), late: time.NewTimer(time.Hour)}
+		soon: time.NewTimer(time.Hour), late: time.NewTimer(time.Hour),
+	}
 	defer x.soon.Stop()
 	defer x.late.Stop()
 	ctx, stop := context.WithCancel(ctx)
