@@ -51,7 +51,8 @@ chaos: ## Run a crash storm for SECONDS (60); SEED repeats an earlier one
 	$(GO) run ./internal/chaos -seconds $(SECONDS) $(if $(SEED),-seed $(SEED))
 
 .PHONY: bench
-bench: build ## Measure throughput, latency and idle cost of this build
+bench: build ## Measure throughput, latency, idle cost and programs with this build
 	./pawl bench tasks
 	./pawl bench latency
 	./pawl bench idle
+	./pawl bench local

@@ -242,12 +242,13 @@ func (k *Kind) publish(ctx context.Context, s *sheet) (err error) {
 	if err != nil {
 		return err
 	}
-	// The manifest comes out of a folder as the files do, so that what a crash leaves of it goes with that folder.
-	staged := path.Join(s.to, staging(s.job.ID)+"manifest")
+	// The manifest comes out of the same folder as the files, so that what a crash leaves of it goes with that folder; it
+	// may have gone already.
+	staged := path.Join(s.to, m.Staged)
 	if err := k.cfg.Files.Mkdir(ctx, staged); err != nil {
 		return err
 	}
-	if err := k.cfg.Files.Put(ctx, path.Join(staged, ManifestFile), bytes.NewReader(list), files.PutOptions{}); err != nil {
+	if err := k.cfg.Files.Put(ctx, path.Join(staged, ManifestFile), bytes.NewReader(list), files.PutOptions{Passing: true}); err != nil {
 		return err
 	}
 	name := path.Join(s.to, ManifestFile)

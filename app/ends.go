@@ -61,7 +61,7 @@ func (x *watch) takeIn(ctx context.Context) error {
 		default:
 			w.told = &ending{w: w, end: &end, name: name}
 		}
-		w.since = time.Now()
+		w.since, x.open[w] = time.Now(), true
 		x.soon.Reset(0)
 	}
 	return x.sort(ctx, strangers)
@@ -165,7 +165,7 @@ func (x *watch) finish(ctx context.Context, over []ending) error {
 			}
 			switch {
 			case x.jobs[o.w.row.ID] == o.w: // it stands as it stood: not at once again
-				o.w.looked, o.w.killing = false, false
+				o.w.looked, o.w.killing, x.open[o.w] = false, false, true
 				x.soon.Reset(time.Second)
 			case o.name != "":
 				x.ends[o.name] = true

@@ -66,18 +66,23 @@ func (w *Watcher) Duty() engine.Duty {
 // A watch is one holding of the duty.
 type watch struct {
 	*Watcher
-	held *engine.Held
-	jobs map[job.ID]*watched       // in custody monitor, as far as known
-	runs map[host.Process]*watched // the same, by the process that runs it
-	mark time.Time                 // newest entry into monitor that was seen
-	soon *time.Timer               // when to look again at those that have told their end
-	late *time.Timer               // when the first program will have run for as long as it may
-	due  time.Time                 // to when late is set; zero: to no moment
-	ends map[string]bool           // names in the spool that are to be taken in
+	held   *engine.Held
+	jobs   map[job.ID]*watched       // in custody monitor, as far as known
+	runs   map[host.Process]*watched // the same, by the process that runs it
+	open   map[*watched]bool         // of them, at least those that have told their end, or were not looked at yet
+	wishes map[job.ID]bool           // of them, at least those with a wish
+	mark   time.Time                 // newest entry into monitor that was seen
+	soon   *time.Timer               // when to look again at those that have told their end
+	late   *time.Timer               // when the first program will have run for as long as it may
+	due    time.Time                 // to when late is set; zero: to no moment
+	ends   map[string]bool           // names in the spool that are to be taken in
 
 	ctx   context.Context // of the holding: kills outlast a watch that is lost
 	wg    sync.WaitGroup
 	kills chan kill // news of them
+
+	doomed []runner.Handle // to be ended when it is their turn
+	dying  int             // being ended
 }
 
 // watched is a job in custody monitor.
@@ -94,9 +99,11 @@ type watched struct {
 }
 
 func (w *Watcher) run(ctx context.Context, held *engine.Held) error {
-	x := &watch{Watcher: w, held: held, jobs: map[job.ID]*watched{},
-		runs: map[host.Process]*watched{}, ends: map[string]bool{}, kills: make(chan kill),
-		soon: time.NewTimer(time.Hour), late: time.NewTimer(time.Hour)}
+	x := &watch{
+		Watcher: w, held: held, jobs: map[job.ID]*watched{},
+		runs: map[host.Process]*watched{}, open: map[*watched]bool{}, wishes: map[job.ID]bool{}, ends: map[string]bool{}, kills: make(chan kill, mostKills),
+		soon: time.NewTimer(time.Hour), late: time.NewTimer(time.Hour),
+	}
 	defer x.soon.Stop()
 	defer x.late.Stop()
 	ctx, stop := context.WithCancel(ctx)
@@ -247,22 +254,30 @@ func (x *watch) refresh(ctx context.Context) error {
 	if err != nil {
 		return x.unreachable(ctx, err)
 	}
-	var wished []job.ID
-	for id, w := range x.jobs {
-		if w.wish != "" {
-			wished = append(wished, id)
+	fresh := make(map[job.ID]bool, len(rows))
+	for _, j := range rows {
+		fresh[j.ID] = true
+		if err := x.see(ctx, j); err != nil {
+			return err
 		}
 	}
-	if len(wished) > 0 {
-		more, err := x.store.Find(ctx, wished)
+	var back []job.ID // their wish may have been taken back
+	for id := range x.wishes {
+		if w := x.jobs[id]; w == nil || w.wish == "" {
+			delete(x.wishes, id)
+		} else if !fresh[id] {
+			back = append(back, id)
+		}
+	}
+	for ids := range slices.Chunk(back, 500) { // a row has documents, and there may be very many
+		rows, err := x.store.Find(ctx, ids)
 		if err != nil {
 			return x.unreachable(ctx, err)
 		}
-		rows = append(rows, more...)
-	}
-	for _, j := range rows {
-		if err := x.see(ctx, j); err != nil {
-			return err
+		for _, j := range rows {
+			if err := x.see(ctx, j); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -286,7 +301,7 @@ func (x *watch) see(ctx context.Context, j job.Job) error {
 		}
 		x.forget(j.ID)
 		w = &watched{notes: n, handle: *n.Handle}
-		x.jobs[j.ID], x.runs[w.handle.Process] = w, w
+		x.jobs[j.ID], x.runs[w.handle.Process], x.open[w] = w, w, true
 		x.soon.Reset(0) // it may have died before it came here
 		if err := x.time(ctx, w); err != nil {
 			return x.unreachable(ctx, err)
@@ -294,6 +309,9 @@ func (x *watch) see(ctx context.Context, j job.Job) error {
 	}
 	j.Request, j.Resolved, j.Work = nil, nil, nil // there may be very many
 	w.row = j
+	if j.Wish != "" {
+		x.wishes[j.ID] = true
+	}
 	return x.obey(ctx, w)
 }
 
@@ -339,7 +357,7 @@ func (x *watch) dead() (list []*watched) {
 	x.exits = nil
 	x.mu.Unlock()
 	for _, p := range exits {
-		if w := x.runs[p]; w != nil { // of the others those that are programs are looked at when they come into monitor
+		if w := x.runs[p]; w != nil && !w.killing { // of the others those that are programs are looked at when they come into monitor
 			list = append(list, w)
 		}
 	}
@@ -347,8 +365,15 @@ func (x *watch) dead() (list []*watched) {
 }
 
 // unsure returns the programs that have told their end, and those that nobody has looked at yet.
-func (x *watch) unsure() []*watched {
-	return slices.DeleteFunc(x.all(), func(w *watched) bool { return w.told == nil && w.looked })
+func (x *watch) unsure() (list []*watched) {
+	for w := range x.open {
+		if x.jobs[w.row.ID] != w || w.told == nil && w.looked {
+			delete(x.open, w)
+			continue
+		}
+		list = append(list, w)
+	}
+	return list
 }
 
 // probe looks at programs, all in one call. A program is over when nothing of it is alive: what it leaves behind would

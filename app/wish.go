@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pawl-jobs/pawl/internal/crash"
@@ -164,9 +165,13 @@ func (x *watch) overtime(ctx context.Context) error {
 
 // A kill is news of one: nothing of the program is alive any more, or err.
 type kill struct {
-	job job.ID
+	key runner.Key
 	err error
 }
+
+// mostKills is how many programs are being ended at once. Each takes a goroutine, and one that does not listen takes it
+// for the grace time.
+const mostKills = 1000
 
 // kill ends a program beside the loop, and tells the loop.
 func (x *watch) kill(w *watched) {
@@ -174,54 +179,92 @@ func (x *watch) kill(w *watched) {
 		return
 	}
 	w.killing = true
-	ctx, id, handle := x.ctx, w.row.ID, w.handle
+	x.doomed = append(x.doomed, w.handle)
+	x.execute()
+}
+
+// execute begins to end the programs whose turn it is.
+func (x *watch) execute() {
+	for len(x.doomed) > 0 && x.dying < mostKills {
+		h := x.doomed[0]
+		x.doomed = x.doomed[1:]
+		x.dying++
+		x.wg.Go(func() { x.end(x.ctx, h) })
+	}
+}
+
+// end ends a program, however long that takes.
+func (x *watch) end(ctx context.Context, h runner.Handle) {
 	tell := func(err error) {
 		select {
-		case x.kills <- kill{id, err}:
+		case x.kills <- kill{h.Key, err}:
 		case <-ctx.Done():
 		}
 	}
-	x.wg.Go(func() {
-		for told := false; ; told = true {
-			err := x.kind.cfg.Runner.Kill(ctx, handle, x.kind.cfg.Grace)
-			if err == nil {
-				break
-			}
-			if ctx.Err() != nil {
-				return
-			}
-			x.kind.cfg.Log.Error("a program was not ended; trying again", "job", id, "error", err)
-			if !told {
-				tell(err)
-			}
-			select {
-			case <-time.After(x.kind.cfg.Grace):
-			case <-ctx.Done():
-				return
-			}
+	for told := false; ; told = true {
+		err := x.kind.cfg.Runner.Kill(ctx, h, x.kind.cfg.Grace)
+		if err == nil {
+			break
 		}
-		crash.At("watch.killed")
-		tell(nil)
-	})
+		if ctx.Err() != nil {
+			return
+		}
+		x.kind.cfg.Log.Error("a program was not ended; trying again", "job", h.Key.Job, "error", err)
+		if !told {
+			tell(err)
+		}
+		select {
+		case <-time.After(x.kind.cfg.Grace):
+		case <-ctx.Done():
+			return
+		}
+	}
+	crash.At("watch.killed")
+	tell(nil)
 }
 
-// ended takes in the news of a kill.
+// ended takes in the news of a kill, and all that wait behind it.
 func (x *watch) ended(ctx context.Context, k kill) error {
-	w := x.jobs[k.job]
-	if w == nil {
+	var gone []*watched
+	for more := true; more; {
+		w := x.jobs[k.key.Job]
+		if k.err == nil {
+			x.dying--
+		}
+		switch {
+		case w == nil || w.handle.Key != k.key || slices.Contains(gone, w):
+		case k.err != nil:
+			if err := x.failed(ctx, w, "end", fmt.Errorf("%w; trying again", k.err)); err != nil {
+				return err
+			}
+		default:
+			gone = append(gone, w)
+		}
+		select {
+		case k = <-x.kills:
+		default:
+			more = false
+		}
+	}
+	x.execute()
+	if len(gone) == 0 {
 		return nil
 	}
-	if k.err != nil {
-		return x.failed(ctx, w, "end", fmt.Errorf("%w; trying again", k.err))
+	handles := make([]runner.Handle, len(gone))
+	for i, w := range gone {
+		handles[i] = w.handle
 	}
-	states, err := x.kind.cfg.Runner.Probe(ctx, []runner.Handle{w.handle})
+	states, err := x.kind.cfg.Runner.Probe(ctx, handles)
 	if err != nil {
 		return x.unreachable(ctx, err)
 	}
-	if w.told != nil {
-		return x.finish(ctx, []ending{w.told.with(states[0])})
+	over := make([]ending, len(gone))
+	for i, w := range gone {
+		if over[i] = (&ending{w: w, end: states[i].End}).with(states[i]); w.told != nil {
+			over[i] = w.told.with(states[i])
+		}
 	}
-	return x.finish(ctx, []ending{(&ending{w: w, end: states[0].End}).with(states[0])})
+	return x.finish(ctx, over)
 }
 
 // brief writes a duration without what nobody reads.

@@ -76,6 +76,9 @@ type PutOptions struct {
 	// NoSync leaves it to the system when the content reaches the disk. For what can be copied again: after a power
 	// failure the file may be absent or empty.
 	NoSync bool
+	// Passing leaves it to the system when the name reaches the disk; the content is durable. For a name that only
+	// serves to give the file another one, by [FS.Link] or [FS.Rename].
+	Passing bool
 }
 
 // Perm returns the permission bits to use.

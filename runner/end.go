@@ -21,7 +21,7 @@ type End struct {
 	Token  string        `json:"token"`
 	Boot   string        `json:"boot"`  // the host's boot
 	Code   int           `json:"code"`  // 0 to 255; 128+n after signal n; 126 or 127 if it could not be started, see NotStarted
-	Ended  time.Time     `json:"ended"` // by the host's clock, to the second
+	Ended  time.Time     `json:"ended"` // to the second, by the clock of who launched it and the time since the host's boot
 	Ran    time.Duration `json:"ran"`   // by the host's boot clock, to 10 ms: sleep and clock changes do not matter
 	User   time.Duration `json:"user"`  // processor time of the program and all it waited for; 0 if unknown
 	System time.Duration `json:"system"`
@@ -33,7 +33,7 @@ type End struct {
 	NotStarted string `json:"not_started,omitempty"`
 }
 
-// Began returns when the program began, by the host's clock.
+// Began returns when the program began, by the clock of Ended.
 func (e End) Began() time.Time { return e.Ended.Add(-e.Ran) }
 
 // EndName returns the name of the message that tells the end of a launch: <job>.<attempt>.<launch>.<run>.

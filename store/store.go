@@ -98,7 +98,8 @@ type Reader interface {
 	Events(ctx context.Context, q EventQuery) (Events, error)
 	// Held returns the jobs in custody of a session.
 	Held(ctx context.Context, session job.ID) ([]job.Job, error)
-	// Watched returns the jobs in custody monitor on a machine that came there at since or later, or have a wish.
+	// Watched returns the jobs in custody monitor on a machine that came there at since or later, or have a wish. There
+	// may be very many: they come with the kind's notes, and without request, resolved spec, labels and result.
 	Watched(ctx context.Context, machine string, since time.Time) ([]job.Job, error)
 	// Find returns jobs by id, in any order and without those that are not there.
 	Find(ctx context.Context, ids []job.ID) ([]job.Job, error)

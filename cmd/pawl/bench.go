@@ -26,17 +26,17 @@ func benchCommand() *cobra.Command {
 	o := &benchOptions{}
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure throughput, latency and idle cost on this machine",
-		Long: `Bench measures the embedded service as a program that uses the library would see it: jobs are submitted and run by a
-registered handler, on a fresh folder that is removed at the end, and nothing is turned off for the measurement. Each
-command prints its figures and the machine they were taken on.`,
+		Short: "Measure throughput, latency, idle cost and programs on this machine",
+		Long: `Bench measures the embedded service as who uses it would see it: jobs are submitted and run, tasks by a registered
+handler and programs as pawl run does it, on a fresh folder that is removed at the end, and nothing is turned off for
+the measurement. Each command prints its figures and the machine they were taken on.`,
 		Example: "  pawl bench tasks\n  pawl bench tasks --dir /mnt/disk -o json",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().StringVar(&o.dir, "dir", "", "folder, on the disk to be measured, to make the temporary one in (default: that of the system)")
 	cmd.PersistentFlags().StringVarP(&o.output, "output", "o", "text", "text, or json: one object whose keys name figure and unit")
-	cmd.AddCommand(benchTasksCommand(o), benchLatencyCommand(o), benchIdleCommand(o))
+	cmd.AddCommand(benchTasksCommand(o), benchLatencyCommand(o), benchIdleCommand(o), benchLocalCommand(o))
 	return cmd
 }
 

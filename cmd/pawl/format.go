@@ -124,18 +124,18 @@ func inOrder(text []byte) (any, error) {
 			return list, err
 		}
 		if n, ok := t.(json.Number); ok {
-			return number(n), nil
+			return exactNumber(n), nil
 		}
 		return t, nil
 	}
 	return value()
 }
 
-// A number is written as it is.
-type number json.Number
+// An exactNumber is written as it is.
+type exactNumber json.Number
 
 // MarshalYAML implements [yaml.BytesMarshaler].
-func (n number) MarshalYAML() ([]byte, error) { return []byte(n), nil }
+func (n exactNumber) MarshalYAML() ([]byte, error) { return []byte(n), nil }
 
 // palette colours states, for a terminal whose user has not said NO_COLOR. Every word gets a code of the same length, so
 // that columns stay in line.

@@ -35,6 +35,7 @@ type node struct {
 	*pawl.Service
 	dir   string
 	store *sqlite.Store
+	bus   *local.Broker
 	host  *hostlocal.Host
 	app   *app.Kind
 }
@@ -104,10 +105,10 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 	if os.Getenv(crash.Variable) != "" {
 		st = crashstore.Wrap(st)
 	}
-	bus := &local.Broker{}
-	watcher = app.NewWatcher(n.app, st, bus)
+	n.bus = &local.Broker{}
+	watcher = app.NewWatcher(n.app, st, n.bus)
 	n.Service = pawl.New(pawl.Config{
-		Store: st, Broker: bus, Principal: userName(), Machine: machine, Slots: o.slots, Only: o.only, Lease: o.lease, Log: log,
+		Store: st, Broker: n.bus, Principal: userName(), Machine: machine, Slots: o.slots, Only: o.only, Lease: o.lease, Log: log,
 		Kinds: map[string]engine.Kind{job.KindApp: n.app}, Duties: []engine.Duty{watcher.Duty()},
 	})
 	return n, nil

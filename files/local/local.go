@@ -64,7 +64,7 @@ func (FS) Put(ctx context.Context, name string, r io.Reader, o files.PutOptions)
 	if err := os.Rename(tmp, name); err != nil {
 		return errors.Join(fmt.Errorf("put %s: %w", name, err), os.Remove(tmp))
 	}
-	if o.NoSync {
+	if o.NoSync || o.Passing {
 		return nil
 	}
 	return syncFolder(name)

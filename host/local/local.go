@@ -52,6 +52,7 @@ type Host struct {
 	id     string
 	env    []string
 	onExit func(Exit)
+	looks  looks
 
 	mu       sync.Mutex    // guards what follows
 	children map[int]child // started and not yet reaped, by pid
@@ -89,6 +90,7 @@ func Open(c Config) (*Host, error) {
 		chld:     make(chan os.Signal, 1),
 		stop:     sync.OnceFunc(func() { close(quit) }),
 		stopped:  make(chan struct{}),
+		looks:    looks{scan: scan},
 	}
 	signal.Notify(h.chld, syscall.SIGCHLD)
 	go h.reap(quit)

@@ -38,18 +38,12 @@ func (h *Host) Inspect(ctx context.Context, ps []host.Process) ([]host.Life, err
 	if len(dead) == 0 {
 		return lives, nil
 	}
-	all, err := scan()
+	look, err := h.looks.begin(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("inspect: %w", err)
 	}
-	sessions := map[int]bool{}
-	for _, s := range all {
-		if s.alive() {
-			sessions[s.session], sessions[s.group] = true, true
-		}
-	}
 	for _, i := range dead {
-		if !sessions[ps[i].PID] {
+		if len(look[ps[i].PID]) == 0 {
 			lives[i] = host.Gone
 		}
 	}
@@ -110,7 +104,8 @@ func own(group int) error {
 	return err
 }
 
-// Signal sends sig to the process group of p and to each other process of its session.
+// Signal sends sig to the process group of p and to each other process of its session. Calls that come while another
+// looks through the processes of the machine share the next look.
 func (h *Host) Signal(ctx context.Context, p host.Process, sig syscall.Signal) error {
 	boot, err := h.Boot(ctx)
 	if err != nil {
@@ -123,22 +118,24 @@ func (h *Host) Signal(ctx context.Context, p host.Process, sig syscall.Signal) e
 	if l == host.Gone {
 		return nil
 	}
-	all, err := scan()
+	look, err := h.looks.begin(ctx)
 	if err != nil {
 		return fmt.Errorf("signal process %d: %w", p.PID, err)
 	}
 	var errs []error
-	members := 0
-	for _, s := range all {
-		if s.session != p.PID && s.group != p.PID || !s.alive() {
+	for _, s := range look[p.PID] {
+		if s.group == p.PID {
 			continue
 		}
-		members++
-		if s.group != p.PID { // it went to a group of its own, as timeout(1) does
+		// It went to a group of its own, as timeout(1) does. By now its pid may be another's.
+		if now, err := readStat(s.pid); err == nil && now.start == s.start && now.session == s.session {
 			errs = append(errs, kill(s.pid, sig))
 		}
 	}
-	if members > 0 {
+	switch l, err = h.leader(p, boot); {
+	case err != nil:
+		errs = append(errs, err)
+	case l != host.Gone: // so the group is still that of p
 		errs = append(errs, kill(-p.PID, sig)) // in one step, so that a fork in the group cannot slip through
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -170,11 +167,32 @@ func (s stat) alive() bool {
 }
 
 func readStat(pid int) (stat, error) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	name := "/proc/" + strconv.Itoa(pid) + "/stat"
+	var room [1024]byte // what is used of it stands in the first half at the most
+	n, err := readOnce(name, room[:])
 	if err != nil {
-		return stat{}, err
+		return stat{}, &fs.PathError{Op: "read", Path: name, Err: err}
 	}
-	return parseStat(b)
+	return parseStat(room[:n])
+}
+
+// readOnce reads the beginning of a file of /proc. An [os.File] would take twice as many system calls, and there may be
+// very many processes.
+func readOnce(name string, b []byte) (int, error) {
+	fd, err := again(func() (int, error) { return syscall.Open(name, syscall.O_RDONLY|syscall.O_CLOEXEC, 0) })
+	if err != nil {
+		return 0, err
+	}
+	defer syscall.Close(fd)
+	return again(func() (int, error) { return syscall.Read(fd, b) })
+}
+
+func again(f func() (int, error)) (int, error) {
+	for {
+		if n, err := f(); !errors.Is(err, syscall.EINTR) {
+			return n, err
+		}
+	}
 }
 
 // parseStat reads proc_pid_stat(5). The second field is the name of the program in parentheses and may hold anything,
@@ -201,35 +219,6 @@ func parseStat(b []byte) (stat, error) {
 	s.threads = number(3, f[17])
 	s.start, errs[4] = strconv.ParseUint(string(f[19]), 10, 64)
 	return s, errors.Join(errs[:]...)
-}
-
-// scan returns all processes of the machine that the own account can see.
-func scan() ([]stat, error) {
-	d, err := os.Open("/proc")
-	if err != nil {
-		return nil, err
-	}
-	defer d.Close()
-	names, err := d.Readdirnames(-1)
-	if err != nil {
-		return nil, err
-	}
-	var all []stat
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue // not a process
-		}
-		s, err := readStat(pid)
-		if gone(err) || errors.Is(err, fs.ErrPermission) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, s)
-	}
-	return all, nil
 }
 
 // gone reports whether err says that a process is no more: a read of an open /proc file then gives ESRCH.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/host"
@@ -170,8 +171,9 @@ type model struct {
 	boot  string
 }
 
-func (m *model) ID() string                           { return "model" }
-func (m *model) Boot(context.Context) (string, error) { return m.boot, nil }
+func (m *model) ID() string                                    { return "model" }
+func (m *model) Boot(context.Context) (string, error)          { return m.boot, nil }
+func (m *model) Uptime(context.Context) (time.Duration, error) { return time.Hour, nil }
 
 // Start does what the script does until the program begins. It goes on in the launcher's turn: a launcher that is
 // frozen after the start, with a wrapper that is not, is the order in which the launcher has nothing more to do.

@@ -86,7 +86,11 @@ func (r *Runner) launch(ctx context.Context, k runner.Key, p runner.Plan) (runne
 	if err != nil {
 		return runner.Handle{}, err
 	}
-	text, err := script(k, p, r.spool, m.token)
+	booted, err := r.booted(ctx)
+	if err != nil {
+		return runner.Handle{}, err
+	}
+	text, err := script(k, p, r.spool, m.token, booted)
 	if err != nil {
 		return runner.Handle{}, err
 	}
@@ -119,6 +123,13 @@ func (r *Runner) launch(ctx context.Context, k runner.Key, p runner.Plan) (runne
 	}
 	crash.At("launch.started")
 	return runner.Handle{Key: k, Host: r.host.ID(), Dir: p.Dir, Token: m.token, Process: ps}, nil
+}
+
+// booted returns when the host was booted, by the own clock. From it and the host's uptime the wrapper knows what time
+// it is, where asking for that would take a process.
+func (r *Runner) booted(ctx context.Context) (time.Time, error) {
+	uptime, err := r.host.Uptime(ctx)
+	return time.Now().Add(-uptime), err
 }
 
 // Settle answers whether a launch was started, and revokes it if not.
@@ -372,8 +383,9 @@ type mark []string
 
 func (m mark) is(word string, more int) bool { return len(m) == more+1 && m[0] == word }
 
+// write writes a file that is to be linked to the name that counts.
 func (r *Runner) write(ctx context.Context, name, words string) error {
-	return r.fs.Put(ctx, name, strings.NewReader(words+"\n"), files.PutOptions{})
+	return r.fs.Put(ctx, name, strings.NewReader(words+"\n"), files.PutOptions{Passing: true})
 }
 
 // read returns what a name holds, nil if it is not there.

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/job"
@@ -14,13 +15,15 @@ import (
 )
 
 // wrapper is the script of a launch, for any POSIX shell. It starts few processes of its own (ln, dd for codes 126 and
-// 127, date, ln), none of them while the program runs: a job is two processes. The %s are: the key, its number, the
-// token, the quoted spool folder and the message's name, the program, the quoted file for its stderr.
+// 127, ln), none of them while the program runs: a job is two processes. The %s are: the key, its number, the token, the
+// quoted spool folder and the message's name, when the host was booted in seconds since 1970, the program, the quoted
+// file for its stderr.
 const wrapper = `# Pawl: %s
 at=%s
 token=%s
 spool=%s
 name=%s
+booted=%d
 
 # Who am I? The name in the second field of stat may hold spaces; the start time is field 22.
 read -r boot </proc/sys/kernel/random/boot_id || exit
@@ -69,8 +72,8 @@ esac
 # Tell the end. It is written over the room that was made for it (<> does not truncate). A disk that is full all the same
 # must not lose it; a folder that was removed wants none.
 until {
-	printf 'pawl-end 1\ntoken %%s\nboot %%s\ncode %%s\nbegan %%s\nended %%s\nwall ' \
-		"$token" "$boot" "$code" "$began" "$ended" && date +%%s && times &&
+	printf 'pawl-end 1\ntoken %%s\nboot %%s\ncode %%s\nbegan %%s\nended %%s\nwall %%s\n' \
+		"$token" "$boot" "$code" "$began" "$ended" "$((booted + ${ended%%%%.*}))" && times &&
 		{ [ -z "$why" ] || printf 'why%%s\n' "$why"; } && echo end
 } 1<>.pawl/exit.$at; do
 	[ -d .pawl ] || exit
@@ -89,12 +92,12 @@ done
 const saying = 1000
 
 // script returns the wrapper of a launch, or an error of kind Invalid.
-func script(k runner.Key, p runner.Plan, spool, token string) (string, error) {
+func script(k runner.Key, p runner.Plan, spool, token string, booted time.Time) (string, error) {
 	run, err := program(p)
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf(wrapper, k, number(k), token, quote(spool), runner.EndName(k, 0), run, quote(inside(p.Dir, p.Stderr)), saying), nil
+	return fmt.Sprintf(wrapper, k, number(k), token, quote(spool), runner.EndName(k, 0), booted.Unix(), run, quote(inside(p.Dir, p.Stderr)), saying), nil
 }
 
 // program returns the subshell that becomes the program. Its environment is set there, so that none of it touches the

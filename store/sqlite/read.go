@@ -120,8 +120,13 @@ func (s *Store) Held(ctx context.Context, session job.ID) (jobs []job.Job, err e
 }
 
 // Watched implements [store.Reader].
-func (s *Store) Watched(ctx context.Context, machine string, since time.Time) ([]job.Job, error) {
-	return s.jobs(ctx, watched, machine, since.UnixMicro(), machine)
+func (s *Store) Watched(ctx context.Context, machine string, since time.Time) (jobs []job.Job, err error) {
+	err = s.query(ctx, `SELECT `+columns+` FROM jobs j WHERE `+watched, nColumns, func(v []driver.Value) {
+		j := scan(v).Job
+		j.Result = nil
+		jobs = append(jobs, j)
+	}, machine, since.UnixMicro(), machine)
+	return jobs, err
 }
 
 // watched finds what is new and what is wished by an index each: most programs on a machine are neither.

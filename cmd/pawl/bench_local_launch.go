@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/files"
+	fileslocal "github.com/pawl-jobs/pawl/files/local"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+type launchFigures struct {
+	Jobs  int `json:"jobs"`
+	Slots int `json:"slots"` // in each lane, and workers of the rival
+
+	JobsPerSecond float64 `json:"jobs_per_second"`
+	Target        float64 `json:"target_jobs_per_second"`
+	BarePerSecond float64 `json:"bare_jobs_per_second"`
+	Ratio         float64 `json:"ratio_to_bare"`
+	CPUPerJob     float64 `json:"cpu_us_per_job"`          // of this process
+	ProgramsCPU   float64 `json:"programs_cpu_us_per_job"` // of the programs and their wrappers
+	BareCPUPerJob float64 `json:"bare_cpu_us_per_job"`     // of both
+	Statements    float64 `json:"statements_per_job"`
+}
+
+func (f *launchFigures) rows(row func(name, format string, args ...any)) {
+	row("launches", "%.0f jobs/s through all states; bare loop %.0f jobs/s, ratio %.2f; target %.0f jobs/s", f.JobsPerSecond, f.BarePerSecond, f.Ratio, f.Target)
+	row("launch cost", "%.0f µs of CPU per job and %.0f µs of its programs; bare loop %.0f µs; %.1f statements per job", f.CPUPerJob, f.ProgramsCPU, f.BareCPUPerJob, f.Statements)
+	row("launch load", "%d jobs with one input and one archived output, %d slots in each lane", f.Jobs, f.Slots)
+}
+
+// launched is the program that is launched.
+var launched = []string{"sh", "-c", "true; echo done >out"}
+
+// launch measures jobs that go through all states.
+func (b *localBench) launch(ctx context.Context, m *measurement, dir string) (_ *launchFigures, err error) {
+	input := filepath.Join(dir, "in.txt")
+	if err := os.WriteFile(input, []byte("a small input\n"), 0o600); err != nil {
+		return nil, err
+	}
+	f := &launchFigures{Jobs: b.jobs, Slots: engine.DefaultSlots[job.LaneLaunch], Target: 150}
+	ours, err := b.launchPawl(ctx, filepath.Join(dir, "pawl"), input, f)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(m.progress, "pawl %.0f jobs/s\n", float64(b.jobs)/ours.Seconds())
+	theirs, err := b.launchBare(ctx, filepath.Join(dir, "bare"), input, f)
+	if err != nil {
+		return nil, err
+	}
+	f.JobsPerSecond, f.BarePerSecond = rounded(float64(b.jobs)/ours.Seconds(), 1), rounded(float64(b.jobs)/theirs.Seconds(), 1)
+	f.Ratio = rounded(theirs.Seconds()/ours.Seconds(), 3)
+	return f, nil
+}
+
+func (b *localBench) launchPawl(ctx context.Context, dir, input string, f *launchFigures) (_ time.Duration, err error) {
+	p, err := openPrograms(ctx, dir)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, p.close()) }()
+	spec := job.Spec{Command: launched, Inputs: []job.Input{{From: input}}, Archive: &job.Archive{Include: []string{"out"}, Required: []string{"out"}}}
+	const warm = 20
+	done := func(n int) func(map[job.State]int) bool {
+		return func(counts map[job.State]int) bool { return counts[job.Finished] == n+warmJobs }
+	}
+	if _, err := p.submit(warm, func(int) job.Spec { return spec }); err != nil {
+		return 0, err
+	}
+	if _, err := p.counted(done(warm)); err != nil {
+		return 0, err
+	}
+	if b.profile != "" {
+		stop, err := startProfile(b.profile)
+		if err != nil {
+			return 0, err
+		}
+		defer stop()
+	}
+	statements := p.store.Statements()
+	begin, used, usedByPrograms := time.Now(), usedCPU(), usedByChildren()
+	if _, err := p.submit(b.jobs, func(int) job.Spec { return spec }); err != nil {
+		return 0, err
+	}
+	end, err := p.counted(done(warm + b.jobs))
+	if err != nil {
+		return 0, err
+	}
+	each := func(d time.Duration) float64 { return rounded(float64(d.Microseconds())/float64(b.jobs), 1) }
+	f.CPUPerJob, f.ProgramsCPU = each(usedCPU()-used), each(usedByChildren()-usedByPrograms)
+	f.Statements = rounded(float64(p.store.Statements()-statements)/float64(b.jobs), 2)
+	return end.Sub(begin), nil
+}
+
+// launchBare does with each job what has to be done at least: it copies the input, runs the program, and archives the
+// output durably.
+func (b *localBench) launchBare(ctx context.Context, dir, input string, f *launchFigures) (time.Duration, error) {
+	archive := filepath.Join(dir, "archive")
+	if err := os.MkdirAll(archive, 0o755); err != nil {
+		return 0, err
+	}
+	var fsys fileslocal.FS
+	one := func(ctx context.Context, i int) error {
+		work, to := filepath.Join(dir, fmt.Sprint(i)), filepath.Join(archive, fmt.Sprint(i))
+		if err := errors.Join(os.Mkdir(work, 0o755), os.Mkdir(to, 0o755)); err != nil {
+			return err
+		}
+		o := files.CopyOptions{PutOptions: files.PutOptions{NoSync: true}}
+		if _, err := files.Copy(ctx, fsys, filepath.Join(work, "in.txt"), fsys, input, o); err != nil {
+			return err
+		}
+		cmd := exec.CommandContext(ctx, launched[0], launched[1:]...)
+		cmd.Dir = work
+		if err := cmd.Run(); err != nil {
+			return err
+		}
+		if _, err := files.Copy(ctx, fsys, filepath.Join(to, "out"), fsys, filepath.Join(work, "out"), files.CopyOptions{}); err != nil {
+			return err
+		}
+		return os.RemoveAll(work)
+	}
+	begin, used := time.Now(), usedCPU()+usedByChildren()
+	var next atomic.Int64
+	workers, ctx := errgroup.WithContext(ctx)
+	for range f.Slots {
+		workers.Go(func() error {
+			for {
+				i := int(next.Add(1))
+				if i > b.jobs {
+					return nil
+				}
+				if err := one(ctx, i); err != nil {
+					return err
+				}
+			}
+		})
+	}
+	if err := workers.Wait(); err != nil {
+		return 0, fmt.Errorf("bare loop: %w", err)
+	}
+	f.BareCPUPerJob = rounded(float64((usedCPU()+usedByChildren()-used).Microseconds())/float64(b.jobs), 1)
+	return time.Since(begin), nil
+}
+
+// usedByChildren returns the CPU time of the children that have been waited for, and of all that they waited for.
+func usedByChildren() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_CHILDREN, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
