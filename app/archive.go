@@ -141,11 +141,15 @@ func (k *Kind) archiveParts(ctx context.Context, r *engine.Run, s *sheet) engine
 	if verdict.Code != job.NormalCompletion {
 		return engine.Fail(verdict)
 	}
+	done := engine.Done(s.result())
 	if err := k.clean(ctx, s); err != nil {
-		return fails("clean the job's folder", err)
+		if ctx.Err() != nil {
+			return engine.Back()
+		}
+		done = done.Note("its folder is left in "+s.dir+": "+reason(err), nil) // the results are where they should be
 	}
 	crash.At("archive.cleaned")
-	return engine.Done(s.result())
+	return done
 }
 
 // unarchived ends a job whose files stay where they are, because archive.on says so.
@@ -262,7 +266,11 @@ func (k *Kind) publish(ctx context.Context, s *sheet) (err error) {
 		return err
 	}
 	crash.At("archive.listed")
-	return k.tidy(ctx, s.job.ID, s.to) // with what runs that lost their epoch had uploaded
+	// With what runs that lost their epoch had uploaded. What cannot be removed now the next sweep removes.
+	if err := k.tidy(ctx, s.job.ID, s.to); err != nil && ctx.Err() == nil {
+		k.cfg.Log.Warn("copies of results stay in an archive until the next sweep", "job", s.job.ID, "folder", s.to, "error", err)
+	}
+	return ctx.Err()
 }
 
 // give gives a file that was uploaded its name in the archive, and reports whether it did.

@@ -1,9 +1,12 @@
 package app_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/pawl-jobs/pawl/app"
+	fileslocal "github.com/pawl-jobs/pawl/files/local"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -86,9 +90,20 @@ func TestMacros(t *testing.T) {
 	}
 }
 
+// forbidding files may not be read where their name says so: the tests may run as root, who may read all.
+type forbidding struct{ fileslocal.FS }
+
+func (f forbidding) Open(ctx context.Context, name string) (io.ReadSeekCloser, error) {
+	if strings.HasSuffix(name, "/forbidden") {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: syscall.EACCES}
+	}
+	return f.FS.Open(ctx, name)
+}
+
 func TestInputs(t *testing.T) {
 	h := open(t)
 	h.write("text", h.dir, "file")
+	h.write("secret", h.dir, "forbidden")
 	h.write("deep", h.dir, "tree", "a", "b")
 	for target, link := range map[string]string{"a/b": "inside", "/etc/passwd": "outside", ".": "loop", "nowhere": "dangling"} {
 		dir := filepath.Join(h.dir, "with-"+link)
@@ -128,6 +143,8 @@ func TestInputs(t *testing.T) {
 		{"a variable", `cat "$DATA"`, in("file", func(i *job.Input) { i.Env = "DATA" }), "text", "", ""},
 		{"what is optional and there", `cat "$DATA"`, in("file", func(i *job.Input) { i.Env, i.Optional = "DATA", true }), "text", "", ""},
 		{"what is optional and not there", `echo $${DATA-unset}`, in("none", func(i *job.Input) { i.Env, i.Optional = "DATA", true }), "unset\n", "", "optional and not there: " + h.dir + "/none"},
+		{"a pipe", "", in("tree/pipe", nil), "", job.InputUnreadable, "not a regular file"},
+		{"what may not be read", "", in("forbidden", nil), "", job.InputUnreadable, "input " + h.dir + "/forbidden cannot be read: " + h.dir + "/forbidden: permission denied"},
 		{"what is not there", "", in("none", nil), "", job.InputMissing, "input " + h.dir + "/none is not there"},
 		{"a link that leads nowhere", "", in("dangling", nil), "", job.InputMissing, h.dir + "/gone: "},
 		{"in place", "cat tree/a/b; readlink tree", in("tree", func(i *job.Input) { i.InPlace = true }), "deep" + h.dir + "/tree\n", "", "1 in place"},
@@ -140,7 +157,7 @@ func TestInputs(t *testing.T) {
 		{"a variable of the system that is not set", "", in("${ENV:NO_SUCH}", nil), "", job.InvalidDefinition, "needs the variable NO_SUCH, which is not set on the system"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			h := open(t)
+			h := open(t, func(p *parts) { p.Files = forbidding{} })
 			s := shell(test.script)
 			s.Inputs = []job.Input{test.input}
 			j := h.end(h.submit(s))

@@ -140,7 +140,8 @@ func TestSuspended(t *testing.T) {
 	notes := func(h *house, id job.ID) (n struct {
 		Suspended   time.Duration
 		SuspendedAt time.Duration `json:"suspended_at"`
-	}) {
+	},
+	) {
 		h.Helper()
 		j, err := h.svc.Job(h.ctx, id)
 		if err != nil || json.Unmarshal(j.Work, &n) != nil {

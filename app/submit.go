@@ -33,29 +33,39 @@ func (k *Kind) submit(ctx context.Context, r *engine.Run, s *sheet) engine.Outco
 			return engine.Back()
 		}
 	}
-	if err := r.Record(ctx, job.Entry{Message: "about to be launched"}, job.Patch{Intent: true}, nil); err != nil {
-		return engine.Back()
+	for try := 1; ; try++ {
+		if err := r.Record(ctx, job.Entry{Message: "about to be launched"}, job.Patch{Intent: true}, nil); err != nil {
+			return engine.Back()
+		}
+		crash.At("submit.intent")
+		h, err := k.cfg.Runner.Launch(ctx, key(&r.Job), k.plan(ctx, s))
+		crash.At("submit.launched")
+		if err == nil {
+			return k.launched(ctx, r, s, h)
+		}
+		if job.KindOf(err) == job.Invalid {
+			return engine.Fail(job.Entry{Code: job.LaunchFailed, Message: err.Error()}).Set(job.Patch{Over: true})
+		}
+		fate, unsettled := k.cfg.Runner.Settle(context.WithoutCancel(ctx), key(&r.Job), s.dir)
+		switch {
+		case unsettled != nil:
+			return k.unsettled(ctx, r, errors.Join(err, unsettled))
+		case fate.Started:
+			return k.launched(ctx, r, s, fate.Handle)
+		case ctx.Err() != nil:
+			return engine.Back().Set(job.Patch{Over: true})
+		case job.KindOf(err) != job.Unavailable || try == launchTries:
+			return engine.Retry(job.Entry{Code: job.LaunchFailed, Message: "launch: " + err.Error()}).Set(job.Patch{Over: true})
+		}
+		// It is revoked, so another launch belongs to the same attempt.
+		if err := r.Record(ctx, job.Entry{Message: "not started: " + err.Error()}, job.Patch{Over: true}, nil); err != nil {
+			return engine.Back()
+		}
 	}
-	crash.At("submit.intent")
-	h, err := k.cfg.Runner.Launch(ctx, key(&r.Job), k.plan(ctx, s))
-	crash.At("submit.launched")
-	if err == nil {
-		return k.launched(ctx, r, s, h)
-	}
-	if job.KindOf(err) == job.Invalid {
-		return engine.Fail(job.Entry{Code: job.LaunchFailed, Message: err.Error()}).Set(job.Patch{Over: true})
-	}
-	fate, unsettled := k.cfg.Runner.Settle(context.WithoutCancel(ctx), key(&r.Job), s.dir)
-	switch {
-	case unsettled != nil:
-		return k.unsettled(ctx, r, errors.Join(err, unsettled))
-	case fate.Started:
-		return k.launched(ctx, r, s, fate.Handle)
-	case ctx.Err() != nil:
-		return engine.Back().Set(job.Patch{Over: true})
-	}
-	return engine.Retry(job.Entry{Code: job.LaunchFailed, Message: "launch: " + err.Error()}).Set(job.Patch{Over: true})
 }
+
+// launchTries is how often a launch is tried in one attempt while its host cannot be reached.
+const launchTries = 3
 
 // launched hands the job to the watcher, or ends the program at once when that is what was wished for meanwhile.
 func (k *Kind) launched(ctx context.Context, r *engine.Run, s *sheet, h runner.Handle) engine.Outcome {

@@ -116,10 +116,11 @@ func (w *Watcher) run(ctx context.Context, held *engine.Held) error {
 	}
 	defer told.Close()
 	for {
-		if err := x.watch(ctx, told); err != nil || ctx.Err() != nil {
+		err := x.watch(ctx, told)
+		if ctx.Err() != nil || err != nil && job.KindOf(err) != job.Unavailable {
 			return err
 		}
-		w.kind.cfg.Log.Warn("the watch on the spool was lost; watching anew")
+		w.kind.cfg.Log.Warn("the watch on the spool was lost; watching anew", "error", err)
 		select {
 		case <-time.After(time.Second):
 		case <-ctx.Done():

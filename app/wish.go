@@ -88,12 +88,12 @@ func by(j *job.Job) string {
 
 // failed makes a wish that was not carried out visible.
 func (x *watch) failed(ctx context.Context, w *watched, what string, err error) error {
-	if ctx.Err() != nil {
-		return nil
+	if ctx.Err() == nil {
+		x.kind.cfg.Log.Error("a wish was not carried out", "wish", what, "job", w.row.ID, "error", err)
+		_, err = x.note(ctx, w, w.notes, "cannot "+what+" the program: "+err.Error())
+		return err
 	}
-	x.kind.cfg.Log.Error("a wish was not carried out", "wish", what, "job", w.row.ID, "error", err)
-	_, err = x.note(ctx, w, w.notes, "cannot "+what+" the program: "+err.Error())
-	return err
+	return nil
 }
 
 // A program's time is measured by its host's boot clock, from the start of its process; that for which it was suspended

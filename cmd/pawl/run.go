@@ -88,7 +88,7 @@ func (r *run) do(ctx context.Context) error {
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	r.view = live.NewView(terminal, &live.Board{})
-	defer r.view.Close() //nolint:errcheck // it is closed below, where that matters
+	defer r.view.Close() // it is closed in conclude, where its error matters
 
 	for {
 		s, err := r.sit(ctx, signals)

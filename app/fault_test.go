@@ -1,0 +1,171 @@
+package app_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	filesfake "github.com/pawl-jobs/pawl/files/fake"
+	hostfake "github.com/pawl-jobs/pawl/host/fake"
+	"github.com/pawl-jobs/pawl/job"
+	runnerfake "github.com/pawl-jobs/pawl/runner/fake"
+	"github.com/pawl-jobs/pawl/runner/process"
+)
+
+// noting is a program that leaves a line each time it runs.
+func (h *house) noting() (job.Spec, string) {
+	lines := filepath.Join(h.dir, "lines")
+	s := scripted(`echo "$PAWL_ATTEMPT" >>"$0"`, lines)
+	s.Retry = &job.RetryPolicy{MaxAttempts: 3, Backoff: job.Backoff{Base: 1}}
+	return s, lines
+}
+
+// once reports an attempt that ran twice, and returns how many ran.
+func (h *house) once(lines string) (n int) {
+	h.Helper()
+	b, err := os.ReadFile(lines)
+	if err != nil && !os.IsNotExist(err) {
+		h.Fatal(err)
+	}
+	ran := map[string]bool{}
+	for _, attempt := range strings.Fields(string(b)) {
+		if ran[attempt] {
+			h.Errorf("attempt %s ran twice:\n%s", attempt, b)
+		}
+		ran[attempt] = true
+	}
+	return len(ran)
+}
+
+func TestRunnerThatMisbehaves(t *testing.T) {
+	unwell := errors.New("unwell")
+	for name, test := range map[string]struct {
+		spoil func(r *runnerfake.Runner)
+		want  string // state and attempt
+	}{
+		"a launch whose answer is lost":   {func(r *runnerfake.Runner) { r.Lose("Launch") }, "FINISHED 1"},
+		"one that fails before it begins": {func(r *runnerfake.Runner) { r.Fail("Launch", unwell) }, "FINISHED 2"},
+		"one that fails each time": {func(r *runnerfake.Runner) {
+			r.Fail("Launch", unwell)
+			r.Fail("Launch", unwell)
+			r.Fail("Launch", unwell)
+		}, "FAILED 3"},
+		"one that fails and is not settled":  {func(r *runnerfake.Runner) { r.Fail("Launch", unwell); r.Fail("Settle", unwell) }, "FINISHED 1"},
+		"one that is lost and not settled":   {func(r *runnerfake.Runner) { r.Lose("Launch"); r.Lose("Settle") }, "FINISHED 1"},
+		"nobody can be looked at":            {func(r *runnerfake.Runner) { r.Lose("Probe"); r.Lose("Probe") }, "FINISHED 1"},
+		"what the runner keeps is not freed": {func(r *runnerfake.Runner) { r.Lose("Clean") }, "FINISHED 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := open(t, func(p *parts) {
+				f := runnerfake.New(p.Runner)
+				test.spoil(f)
+				p.Runner, p.Reconcile, p.Grace = f, 20*time.Millisecond, 20*time.Millisecond
+			})
+			s, lines := h.noting()
+			j := h.end(h.submit(s))
+			if got := fmt.Sprint(j.State, " ", j.Attempt); got != test.want {
+				t.Errorf("%s: %s; want %s\n%s", got, j.Message, test.want, h.history(j.ID))
+			}
+			h.once(lines)
+		})
+	}
+}
+
+// A host that cannot be reached from some call on, whichever that is, delays a job and launches nothing twice.
+func TestHostThatDiesHalfWay(t *testing.T) {
+	for n := range 40 {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			var f *hostfake.Host
+			h := open(t, func(p *parts) {
+				f = hostfake.New(p.Host)
+				r, err := process.Open(context.Background(), process.Config{Host: f, Spool: p.Spool})
+				if err != nil {
+					t.Fatal(err)
+				}
+				p.Host, p.Runner, p.Reconcile, p.Grace = f, r, 20*time.Millisecond, 20*time.Millisecond
+			})
+			s, lines := h.noting()
+			s.Retry.MaxAttempts = 100
+			s.Retry.Backoff.Base = job.Duration(10 * time.Millisecond)
+			f.DieAfter(n)
+			id := h.submit(s)
+			select {
+			case <-f.Death():
+				h.until(id, func(e job.Event) bool { return e.State != job.Pending })
+				f.Revive()
+			case <-h.ended(id):
+			}
+			if j := h.end(id); j.State != job.Finished {
+				t.Errorf("%s %s\n%s", j.State, j.Message, h.history(id))
+			}
+			if h.once(lines) == 0 {
+				t.Error("it never ran")
+			}
+		})
+	}
+}
+
+// ended returns a channel that is closed when a job has ended.
+func (h *house) ended(id job.ID) <-chan struct{} {
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		h.svc.Wait(h.ctx, id) // the test asks again
+	}()
+	return over
+}
+
+// A watch that keeps silent is made up for by the deaths of children, and one that overflows by a look at the folder.
+func TestWatchThatKeepsSilent(t *testing.T) {
+	var f *hostfake.Host
+	h := open(t, func(p *parts) {
+		f = hostfake.New(p.Host)
+		f.Drop(func(string) bool { return true })
+		p.Host = f
+	})
+	s, lines := h.noting()
+	if j := h.end(h.submit(s)); j.State != job.Finished || h.once(lines) != 1 {
+		t.Errorf("%s %s", j.State, j.Message)
+	}
+}
+
+// An archive whose file system lies about a file's size, or dies while it is written, is not called one.
+func TestArchiveThatMisbehaves(t *testing.T) {
+	for name, spoil := range map[string]func(f *filesfake.FS){
+		"it is full":              func(f *filesfake.FS) { f.Full(3) },
+		"a name cannot be given":  func(f *filesfake.FS) { f.Inject(filesfake.Fault{Op: "Link", Err: errors.New("unwell")}) },
+		"it cannot be written":    func(f *filesfake.FS) { f.Inject(filesfake.Fault{Op: "Put", Err: errors.New("unwell")}) },
+		"answers of it are lost":  func(f *filesfake.FS) { f.Inject(filesfake.Fault{Op: "Link", Lost: true}) },
+		"it dies while it is fed": func(f *filesfake.FS) { f.Die(3) },
+		"it cannot make a folder": func(f *filesfake.FS) { f.Inject(filesfake.Fault{Op: "Mkdir", Err: errors.New("unwell")}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := filesfake.New()
+			h := open(t, func(p *parts) { p.Files = f })
+			spoil(f)
+			s := shell("echo results")
+			s.Archive = &job.Archive{To: "/results"}
+			j := h.end(h.submit(s))
+			if j.State != job.Failed || j.Code != job.ArchiveFailed && j.Code != job.FilesystemFull {
+				t.Errorf("%s %s: %s", j.State, j.Code, j.Message)
+			}
+			var folder string
+			if r := j.Resolved; len(r) > 0 {
+				v, err := h.svc.View(h.ctx, j.ID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				folder = v.Job.ID.String()
+				if !exists(h.dir, "work", "default", folder, "stdout") && strings.Contains(h.history(j.ID), "RUNNING") {
+					t.Error("the results are nowhere")
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"database/sql"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/pawl-jobs/pawl/job"
+	_ "modernc.org/sqlite" // the driver
+)
+
+func TestFolderOfANewerVersion(t *testing.T) {
+	dir := t.TempDir()
+	n, err := openNode(t.Context(), dir, nodeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.close(); err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("sqlite", filepath.Join(dir, "pawl.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.ExecContext(t.Context(), `INSERT INTO goose_db_version (version_id, is_applied) VALUES (99999, 1)`); err != nil {
+		t.Fatal(err)
+	}
+	_, err = openNode(t.Context(), dir, nodeOptions{})
+	_, readErr := openReader(t.Context(), dir)
+	for what, err := range map[string]error{"to run": err, "to read": readErr} {
+		if job.KindOf(err) != job.Newer || !strings.Contains(err.Error(), "use the newer Pawl") {
+			t.Errorf("opened %s: %v", what, err)
+		}
+	}
+	if code, ok := exitOf[job.Newer]; ok {
+		t.Errorf("exit code %d, want %d", code, exitBroken)
+	}
+}
