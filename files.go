@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,13 +32,32 @@ func (s *Service) Output(ctx context.Context, id job.ID) ([]File, error) {
 		return nil, err
 	}
 	list, err := below(ctx, f.FS, f.Folder, "")
-	if errors.Is(err, fs.ErrNotExist) && f.Results != "" {
-		list, err = below(ctx, f.FS, f.Results, "")
-	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return []File{}, nil
+		return archived(ctx, f)
 	}
 	return list, err
+}
+
+// archived lists the files in a job's results that are its own and still there.
+func archived(ctx context.Context, f engine.Files) ([]File, error) {
+	if f.Archived == nil && f.Results != "" {
+		all, err := below(ctx, f.FS, f.Results, "")
+		if errors.Is(err, fs.ErrNotExist) {
+			return []File{}, nil
+		}
+		return all, err
+	}
+	list := []File{}
+	for _, name := range slices.Sorted(slices.Values(f.Archived)) {
+		info, err := f.FS.Stat(ctx, path.Join(f.Results, name))
+		switch {
+		case err == nil && name != runner.Folder && !strings.HasPrefix(name, runner.Folder+"/"):
+			list = append(list, File{name, info.Size(), info.ModTime().UTC()})
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			return nil, err
+		}
+	}
+	return list, nil
 }
 
 // OpenOutput opens one file of a job for reading, which the caller closes. A path that leads out of the job's folder, by
@@ -109,7 +129,7 @@ func open(ctx context.Context, f engine.Files, name string) (File, io.ReadSeekCl
 		return File{}, nil, outside(name)
 	}
 	for _, root := range []string{f.Folder, f.Results} {
-		if root == "" {
+		if root == "" || root == f.Results && f.Archived != nil && !slices.Contains(f.Archived, name) {
 			continue
 		}
 		full, err := within(ctx, f.FS, root, name)

@@ -248,7 +248,12 @@ func (f *follower) take(n News) error {
 // open opens the file; it is nil where there is none.
 func (f *follower) open() (File, io.ReadSeekCloser, error) {
 	where := f.files
-	if !f.state.Terminal() {
+	if f.state.Terminal() {
+		var err error
+		if _, where, err = f.s.filesOf(f.ctx, f.id); err != nil { // what was archived is known by now
+			return File{}, nil, err
+		}
+	} else {
 		where.Results = "" // they are whole once the job has ended
 	}
 	file, r, err := open(f.ctx, where, f.q.name(where))

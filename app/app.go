@@ -92,7 +92,17 @@ func (k *Kind) Files(j *job.Job) (engine.Files, error) {
 	if err != nil {
 		return engine.Files{}, err
 	}
-	return engine.Files{FS: k.cfg.Files, Folder: s.dir, Results: s.to, Stdout: path.Clean(s.spec.Stdout), Stderr: path.Clean(s.spec.Stderr)}, nil
+	f := engine.Files{
+		FS: k.cfg.Files, Folder: s.dir, Results: s.to, Archived: []string{},
+		Stdout: path.Clean(s.spec.Stdout), Stderr: path.Clean(s.spec.Stderr),
+	}
+	if m := s.notes.Manifest; m != nil {
+		for _, a := range m.Files {
+			f.Archived = append(f.Archived, a.String())
+		}
+		f.Archived = append(f.Archived, ManifestFile)
+	}
+	return f, nil
 }
 
 // Progress implements [engine.Keeper].

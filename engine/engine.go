@@ -95,6 +95,8 @@ type Files struct {
 	Results string // the folder of its archive; empty: none
 	Stdout  string // names within Folder, and later within Results, of the present attempt
 	Stderr  string
+	// Archived are the names in Results that are the job's: the folder may hold others' files too. Nil: all of them are.
+	Archived []string
 }
 
 // Causes with which the context of a step ends.
