@@ -40,6 +40,9 @@ func open(t *testing.T) *harness {
 	return h
 }
 
+// seeds is how many tours through all points there are, each in an order of its own.
+const seeds = 3
+
 // TestCrashes is a short form of what "make chaos" does.
 func TestCrashes(t *testing.T) {
 	seed := rand.Uint64N(1 << 32)
@@ -58,12 +61,14 @@ func TestCrashes(t *testing.T) {
 		})
 		t.Run("at every named point", func(t *testing.T) {
 			t.Parallel()
-			points := newTour(seed, 1)
-			for round := seed; points.must(); round++ {
-				points.round(h.points(t.Context(), round, 30, points.next()))
-			}
-			for _, b := range points.report(h.out) {
-				t.Error(b)
+			for seed, last := seed, seed+seeds; seed < last; seed++ {
+				points := newTour(seed, 1)
+				for round := seed << 8; points.must(); round++ {
+					points.round(h.points(t.Context(), round, 30, points.next()))
+				}
+				for _, b := range points.report(h.out) {
+					t.Errorf("seed %d: %s", seed, b)
+				}
 			}
 		})
 	})
