@@ -164,7 +164,7 @@ func (k *Kind) unarchived(s *sheet, verdict job.Entry) engine.Outcome {
 func (s *sheet) verdict() job.Entry {
 	e, name := s.notes.End, s.program()
 	switch limit := s.notes.Limit; {
-	case s.notes.Overtime && (e == nil || e.Ran >= limit):
+	case s.notes.Overtime && (e == nil || e.Ran-s.notes.Suspended >= limit): // else it ended just in time
 		return job.Entry{Code: job.TimeLimit, Message: fmt.Sprintf("%s was ended after %s, which is all that resources.minutes gives it", name, brief(limit))}
 	case s.notes.Lost || e == nil:
 		return job.Entry{Code: job.ProgramLost, Message: name + " is gone and left no exit code"}
