@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -78,7 +79,12 @@ func (o *benchOptions) measure(cmd *cobra.Command, limit time.Duration, f func(c
 	if err != nil {
 		return fmt.Errorf("make temporary folder: %w", err)
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	remove := sync.OnceValue(func() error { return os.RemoveAll(dir) })
+	defer func() {
+		if removeErr := remove(); err == nil {
+			err = removeErr
+		}
+	}()
 
 	ctx, cancel := context.WithTimeoutCause(cmd.Context(), limit, fmt.Errorf("%w: gave up after %s", errBenchTime, limit))
 	defer cancel()
@@ -94,6 +100,9 @@ func (o *benchOptions) measure(cmd *cobra.Command, limit time.Duration, f func(c
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil:
+		return err
+	}
+	if err := remove(); err != nil { // before anything is printed: a reader that is gone ends this process
 		return err
 	}
 	if o.output == "json" {

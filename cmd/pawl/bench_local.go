@@ -52,6 +52,7 @@ however it ends.`,
 			if err := errors.Join(
 				checkRange("runs", b.runs, 1, 1000),
 				checkRange("jobs", b.jobs, 1, 1_000_000),
+				checkRange("slots", b.slots, 0, 1000),
 				checkRange("ends", b.ends, 1, 100_000),
 				checkRange("sleepers", b.sleepers, 1, 1_000_000),
 			); err != nil {
@@ -71,6 +72,7 @@ however it ends.`,
 	cmd.Flags().StringSliceVar(&b.only, "only", localParts, "parts to measure")
 	cmd.Flags().IntVar(&b.runs, "runs", 5, "run: how often")
 	cmd.Flags().IntVar(&b.jobs, "jobs", 1500, "launch: jobs")
+	cmd.Flags().IntVar(&b.slots, "slots", 0, "launch: slots in each lane, and workers of the rival (default: those of pawl run)")
 	cmd.Flags().IntVar(&b.ends, "ends", 200, "end: programs, one after another")
 	cmd.Flags().IntVar(&b.sleepers, "sleepers", 10_000, "sleep: programs, all at once")
 	cmd.Flags().DurationVar(&b.limit, "timeout", 10*time.Minute, "give up after this time")
@@ -79,10 +81,10 @@ however it ends.`,
 }
 
 type localBench struct {
-	only                       []string
-	runs, jobs, ends, sleepers int
-	limit                      time.Duration
-	profile                    string
+	only                              []string
+	runs, jobs, slots, ends, sleepers int
+	limit                             time.Duration
+	profile                           string
 }
 
 // localFigures are those of the parts that were measured.
@@ -161,8 +163,8 @@ type programBed struct {
 }
 
 // openPrograms starts a service in dir and waits until it has run a program.
-func openPrograms(ctx context.Context, dir string) (_ *programBed, err error) {
-	n, err := openNode(ctx, dir, nodeOptions{})
+func openPrograms(ctx context.Context, dir string, o nodeOptions) (_ *programBed, err error) {
+	n, err := openNode(ctx, dir, o)
 	if err != nil {
 		return nil, err
 	}

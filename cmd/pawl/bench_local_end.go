@@ -79,7 +79,7 @@ func (g *gate) since(at time.Time) (time.Duration, error) {
 
 // end measures how soon ends are noticed.
 func (b *localBench) end(ctx context.Context, _ *measurement, dir string) (_ *endFigures, err error) {
-	p, err := openPrograms(ctx, filepath.Join(dir, "pawl"))
+	p, err := openPrograms(ctx, filepath.Join(dir, "pawl"), nodeOptions{})
 	if err != nil {
 		return nil, err
 	}

@@ -49,7 +49,12 @@ func (b *localBench) launch(ctx context.Context, m *measurement, dir string) (_ 
 		return nil, err
 	}
 	f := &launchFigures{Jobs: b.jobs, Slots: engine.DefaultSlots[job.LaneLaunch], Target: 150}
-	ours, err := b.launchPawl(ctx, filepath.Join(dir, "pawl"), input, f)
+	var o nodeOptions
+	if b.slots > 0 {
+		f.Slots = b.slots
+		o.slots = map[job.Lane]int{job.LanePrepare: b.slots, job.LaneLaunch: b.slots, job.LaneFinish: b.slots}
+	}
+	ours, err := b.launchPawl(ctx, filepath.Join(dir, "pawl"), input, o, f)
 	if err != nil {
 		return nil, err
 	}
@@ -63,8 +68,8 @@ func (b *localBench) launch(ctx context.Context, m *measurement, dir string) (_ 
 	return f, nil
 }
 
-func (b *localBench) launchPawl(ctx context.Context, dir, input string, f *launchFigures) (_ time.Duration, err error) {
-	p, err := openPrograms(ctx, dir)
+func (b *localBench) launchPawl(ctx context.Context, dir, input string, o nodeOptions, f *launchFigures) (_ time.Duration, err error) {
+	p, err := openPrograms(ctx, dir, o)
 	if err != nil {
 		return 0, err
 	}

@@ -79,7 +79,7 @@ func (b *localBench) sleep(ctx context.Context, m *measurement, dir string) (_ *
 		return nil, err
 	}
 	data := filepath.Join(dir, "pawl")
-	p, err := openPrograms(ctx, data)
+	p, err := openPrograms(ctx, data, nodeOptions{})
 	if err != nil {
 		return nil, err
 	}

@@ -66,6 +66,9 @@ func (t *tx) claimed(c store.Claim) (jobs []job.Job, err error) {
 
 // heads returns the jobs at the heads of the lines that c asks for, merged by priority and age. The ready index
 // holds each line in that order, so that a claim reads what it takes and no backlog.
+//
+// SQLite would prepare a statement anew whenever LIMIT is bound to a plain parameter, to plan for its value: for a claim
+// of few jobs that is most of the work. It does not look into an expression.
 func (t *tx) heads(c store.Claim, lane job.Lane) ([]row, error) {
 	slots := c.Slots[lane]
 	if slots <= 0 {
@@ -86,7 +89,7 @@ func (t *tx) heads(c store.Claim, lane job.Lane) ([]row, error) {
 				n := len(found)
 				err := t.query(`SELECT `+withSpec+` FROM jobs j JOIN specs s ON s.seq = j.seq
 					WHERE j.custody = 'ready' AND j.queue = ? AND j.kind = ? AND j.machine = ? AND j.lane = ?
-					ORDER BY j.priority, j.created LIMIT ?`,
+					ORDER BY j.priority, j.created LIMIT ? + 0`,
 					func(v []driver.Value) error {
 						found = append(found, scanSpec(v))
 						return nil
