@@ -25,7 +25,7 @@ const ManifestFile = "pawl-manifest.json"
 
 // A manifest lists what an archive consists of.
 type manifest struct {
-	Staged  string     `json:"staged"` // the folder, inside the archive's, in which the files lie until they are published
+	Staged  string     `json:"staged"` // the folder in which the files lie until they are published; if relative, inside the archive's
 	Files   []archived `json:"files"`
 	Skipped []string   `json:"skipped,omitempty"` // what cannot be archived, and why
 }
@@ -37,6 +37,17 @@ func (m *manifest) size() (s Size) {
 	}
 	return s
 }
+
+// folder returns where the files lie until they are published in the folder to.
+func (m *manifest) folder(to string) string {
+	if path.IsAbs(m.Staged) {
+		return m.Staged
+	}
+	return path.Join(to, m.Staged)
+}
+
+// whole reports whether the archive is published as a whole, by one rename of its folder.
+func (m *manifest) whole() bool { return path.IsAbs(m.Staged) }
 
 // archived is one file of an archive.
 type archived struct {
@@ -75,9 +86,9 @@ func (k *Kind) archive(ctx context.Context, r *engine.Run, s *sheet) engine.Outc
 	return o
 }
 
-// leaveNothing tidies up before the job ends without an archive.
+// leaveNothing removes copies of results that are not part of the archive. What it cannot remove the next sweep removes.
 func (k *Kind) leaveNothing(ctx context.Context, s *sheet) {
-	if err := k.tidy(ctx, s.job.ID, s.to); err != nil {
+	if err := k.tidy(ctx, s.job.ID, s.to); err != nil && ctx.Err() == nil {
 		k.cfg.Log.Warn("copies of results stay in an archive until the next sweep", "job", s.job.ID, "folder", s.to, "error", err)
 	}
 }
@@ -118,10 +129,12 @@ func (k *Kind) archiveParts(ctx context.Context, r *engine.Run, s *sheet) engine
 	if on := s.spec.Archive.On; on == job.ArchiveNever || on == job.ArchiveSuccess && verdict.Code != job.NormalCompletion {
 		return k.unarchived(s, verdict)
 	}
-	if err := k.cfg.Host.Files().Mkdir(ctx, k.note(s.job.ID)); err != nil {
-		return fails("note the archive", err)
+	if !s.own() {
+		if err := k.cfg.Host.Files().Mkdir(ctx, k.note(s.job.ID)); err != nil {
+			return fails("note the archive", err)
+		}
+		crash.At("archive.noted")
 	}
-	crash.At("archive.noted")
 	if s.notes.Manifest == nil {
 		m, err := k.upload(ctx, s, left)
 		if err != nil {
@@ -199,7 +212,9 @@ func signalOf(e *runner.End) int {
 func signalName(n int) string { return fmt.Sprintf("signal %d (%s)", n, syscall.Signal(n)) }
 
 // staging is the beginning of the names of the folders in which results of a job lie before they are published.
-func staging(id job.ID) string { return ".pawl-" + id.String() + "-" }
+func staging(id job.ID) string { return stagingPrefix + id.String() + "-" }
+
+const stagingPrefix = ".pawl-"
 
 // publish gives the files of the manifest the names asked for. It replaces what was there before only if it is told to,
 // and finds what it had already published. What it published before it failed it takes back: the next attempt may bring
@@ -217,12 +232,19 @@ func (k *Kind) publish(ctx context.Context, s *sheet) (err error) {
 		}
 	}()
 	m := s.notes.Manifest
+	list, err := s.list()
+	if err != nil {
+		return err
+	}
+	if m.whole() {
+		return k.publishWhole(ctx, s, list)
+	}
 	for _, f := range m.Files {
 		name := path.Join(s.to, f.String())
 		if err := k.cfg.Files.Mkdir(ctx, path.Dir(name)); err != nil {
 			return err
 		}
-		put, err := k.give(ctx, path.Join(s.to, m.Staged, f.String()), name, s.spec.Archive.Overwrite)
+		put, err := k.give(ctx, path.Join(m.folder(s.to), f.String()), name, s.spec.Archive.Overwrite)
 		if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
 			if same, lookErr := k.holds(ctx, name, f); lookErr == nil && same {
 				err = nil // published before a crash
@@ -236,19 +258,9 @@ func (k *Kind) publish(ctx context.Context, s *sheet) (err error) {
 		}
 		crash.At("archive.linked")
 	}
-	list, err := json.MarshalIndent(struct {
-		Job     job.ID     `json:"job"`
-		Name    string     `json:"name"`
-		Attempt int        `json:"attempt"`
-		Files   []archived `json:"files"`
-		Skipped []string   `json:"skipped,omitempty"`
-	}{s.job.ID, s.job.Name, s.job.Attempt, m.Files, m.Skipped}, "", "  ")
-	if err != nil {
-		return err
-	}
 	// The manifest comes out of the same folder as the files, so that what a crash leaves of it goes with that folder; it
 	// may have gone already.
-	staged := path.Join(s.to, m.Staged)
+	staged := m.folder(s.to)
 	if err := k.cfg.Files.Mkdir(ctx, staged); err != nil {
 		return err
 	}
@@ -266,10 +278,42 @@ func (k *Kind) publish(ctx context.Context, s *sheet) (err error) {
 		return err
 	}
 	crash.At("archive.listed")
-	// With what runs that lost their epoch had uploaded. What cannot be removed now the next sweep removes.
-	if err := k.tidy(ctx, s.job.ID, s.to); err != nil && ctx.Err() == nil {
-		k.cfg.Log.Warn("copies of results stay in an archive until the next sweep", "job", s.job.ID, "folder", s.to, "error", err)
+	k.leaveNothing(ctx, s) // of what runs that lost their epoch had uploaded
+	return ctx.Err()
+}
+
+// list is the content of the manifest that lies in the archive.
+func (s *sheet) list() ([]byte, error) {
+	m := s.notes.Manifest
+	return json.MarshalIndent(struct {
+		Job     job.ID     `json:"job"`
+		Name    string     `json:"name"`
+		Attempt int        `json:"attempt"`
+		Files   []archived `json:"files"`
+		Skipped []string   `json:"skipped,omitempty"`
+	}{s.job.ID, s.job.Name, s.job.Attempt, m.Files, m.Skipped}, "", "  ")
+}
+
+// publishWhole gives the folder of an archive its name, with the manifest in it.
+func (k *Kind) publishWhole(ctx context.Context, s *sheet, list []byte) error {
+	staged := s.notes.Manifest.folder(s.to)
+	err := k.cfg.Files.Put(ctx, path.Join(staged, ManifestFile), bytes.NewReader(list), files.PutOptions{})
+	if err == nil {
+		crash.At("archive.completed")
+		if err = k.cfg.Files.Mkdir(ctx, path.Dir(s.to)); err == nil {
+			err = k.cfg.Files.Rename(ctx, staged, s.to)
+		}
 	}
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, lookErr := k.cfg.Files.Stat(ctx, path.Join(s.to, ManifestFile)); lookErr == nil {
+			err = nil // published before a crash
+		}
+	}
+	if err != nil {
+		return err
+	}
+	crash.At("archive.renamed")
+	k.leaveNothing(ctx, s)
 	return ctx.Err()
 }
 

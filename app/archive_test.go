@@ -35,6 +35,12 @@ func (f touchy) Link(ctx context.Context, from, to string) error {
 	return err
 }
 
+func (f touchy) Rename(ctx context.Context, from, to string) error {
+	err := f.FS.Rename(ctx, from, to)
+	f.did(ctx, "rename", to)
+	return err
+}
+
 func (f touchy) Remove(ctx context.Context, name string) error {
 	err := f.FS.Remove(ctx, name)
 	f.did(ctx, "remove", name)
@@ -231,11 +237,16 @@ func TestPublishedBeforeACrash(t *testing.T) {
 	for what, name := range map[string]string{
 		"link":   "files that have their name are found again",
 		"remove": "files whose copies are gone are found again",
+		"rename": "a folder that has its name is found again",
 	} {
 		t.Run(name, func(t *testing.T) {
 			died := make(chan struct{})
 			h := open(t, once(what, func(context.Context) { close(died); panic(death{}) }))
-			j := h.end(h.submit(shell(`echo a > a; echo b > b`)))
+			s := shell(`echo a > a; echo b > b`)
+			if what == "link" || what == "remove" {
+				s.Archive = &job.Archive{To: filepath.Join(h.dir, "to")}
+			}
+			j := h.end(h.submit(s))
 			if j.State != job.Finished {
 				t.Fatalf("%s %s", j.State, j.Message)
 			}
@@ -247,7 +258,7 @@ func TestPublishedBeforeACrash(t *testing.T) {
 			if a, b := h.read(results, "a"), h.read(results, "b"); a != "a\n" || b != "b\n" {
 				t.Errorf("a is %q and b is %q", a, b)
 			}
-			if left := h.copies(results); len(left) > 0 {
+			if left := append(h.copies(results), h.copies(filepath.Join(h.dir, "archive", ".staging"))...); len(left) > 0 {
 				t.Errorf("left in the archive: %q", left)
 			}
 		})
@@ -301,6 +312,23 @@ func TestCanceledWhileArchived(t *testing.T) {
 		}
 		return to, j
 	}
+	t.Run("the next watcher takes copies for the service's own archive away", func(t *testing.T) {
+		var h *house
+		ids := make(chan job.ID, 1)
+		h = open(t, canceling(&h, ids, func(context.Context) { panic(death{}) }))
+		id := h.submit(shell("echo a >a"))
+		ids <- id
+		if j := h.end(id); j.State != job.Canceled {
+			t.Fatalf("%s %s", j.State, j.Message)
+		}
+		staged := filepath.Join(h.dir, "archive", ".staging")
+		if len(h.copies(staged)) == 0 {
+			t.Fatal("there are no copies to take away")
+		}
+		h.stop()
+		h.start()
+		h.poll("the sweep", func() bool { return len(h.copies(staged)) == 0 })
+	})
 	t.Run("the worker takes its copies away", func(t *testing.T) {
 		var h *house
 		ids := make(chan job.ID, 1)

@@ -13,8 +13,9 @@ import (
 )
 
 // A job that is canceled while it is archived ends at once, wherever it stands; after a crash there may be no worker
-// that knows what was copied already. So a note is made of each archive before the first copy, and goes when nothing
-// but the published files is left. Whoever finds the note of a job that has ended takes the copies away.
+// that knows what was copied already. Copies for the service's own archive lie in one folder until they are published,
+// where they are found by their names. Of copies in a folder of the user's a note is made before the first one, which
+// goes when nothing but the published files is left. Whoever finds either of a job that has ended takes the copies away.
 
 // notesFolder is the folder of the notes, beside those of the tenants. A note is an empty folder, for that is there or
 // not, with the job's id for its name.
@@ -22,16 +23,21 @@ const notesFolder = ".archiving"
 
 func (k *Kind) note(id job.ID) string { return path.Join(k.cfg.Work, notesFolder, id.String()) }
 
+// stagingFolder is where copies lie that are to be an archive of the service's own.
+func (k *Kind) stagingFolder() string { return path.Join(k.cfg.Archive, ".staging") }
+
 // tidy removes what is left of copying results to an archive, of all runs of the job, and then the note.
 func (k *Kind) tidy(ctx context.Context, id job.ID, to string) error {
-	names, err := k.cfg.Files.List(ctx, to)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	for _, n := range names {
-		if strings.HasPrefix(n.Name(), staging(id)) {
-			if err := k.cfg.Files.Remove(ctx, path.Join(to, n.Name())); err != nil {
-				return err
+	for _, dir := range []string{k.stagingFolder(), to} {
+		names, err := k.cfg.Files.List(ctx, dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		for _, n := range names {
+			if strings.HasPrefix(n.Name(), staging(id)) {
+				if err := k.cfg.Files.Remove(ctx, path.Join(dir, n.Name())); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -40,18 +46,22 @@ func (k *Kind) tidy(ctx context.Context, id job.ID, to string) error {
 
 // Sweep tidies up behind jobs that ended while they were archived.
 func (k *Kind) Sweep(ctx context.Context, rows store.Reader) error {
-	list, err := k.cfg.Host.Files().List(ctx, path.Join(k.cfg.Work, notesFolder))
-	if errors.Is(err, fs.ErrNotExist) || err == nil && len(list) == 0 {
-		return nil
+	noted, err := k.cfg.Host.Files().List(ctx, path.Join(k.cfg.Work, notesFolder))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("sweep: %w", err)
 	}
-	if err != nil {
+	staged, err := k.cfg.Files.List(ctx, k.stagingFolder())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("sweep: %w", err)
 	}
 	var ids []job.ID
-	for _, f := range list {
-		if id, err := job.ParseID(f.Name()); err == nil {
+	for _, f := range append(noted, staged...) {
+		if id, ok := copied(f.Name()); ok {
 			ids = append(ids, id)
 		}
+	}
+	if len(ids) == 0 {
+		return nil
 	}
 	found, err := rows.Find(ctx, ids)
 	if err != nil {
@@ -65,4 +75,15 @@ func (k *Kind) Sweep(ctx context.Context, rows store.Reader) error {
 		}
 	}
 	return nil
+}
+
+// copied returns the job that a note, or a folder of copies, is named after.
+func copied(name string) (job.ID, bool) {
+	if rest, ok := strings.CutPrefix(name, stagingPrefix); ok {
+		if i := strings.LastIndexByte(rest, '-'); i >= 0 {
+			name = rest[:i]
+		}
+	}
+	id, err := job.ParseID(name)
+	return id, err == nil
 }

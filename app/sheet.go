@@ -120,6 +120,9 @@ func (k *Kind) target(s *sheet) error {
 	return nil
 }
 
+// own reports whether the archive has a folder of the service's to itself.
+func (s *sheet) own() bool { return s.given.Archive.To == "" }
+
 // expand replaces the macros of a spec.
 func (s *sheet) expand(spec job.Spec) (job.Spec, error) {
 	return spec.Expand(func(name string) string { return s.macro(name) }, func(name string) (string, bool) {

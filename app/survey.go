@@ -139,7 +139,10 @@ func whyNot(err error) string {
 // upload copies what is to be archived into a folder whose name carries the epoch.
 func (k *Kind) upload(ctx context.Context, s *sheet, left *leavings) (*manifest, error) {
 	m := &manifest{Staged: fmt.Sprintf("%s%d", staging(s.job.ID), s.job.Epoch), Skipped: left.skipped}
-	staged := path.Join(s.to, m.Staged)
+	if s.own() {
+		m.Staged = path.Join(k.stagingFolder(), m.Staged)
+	}
+	staged := m.folder(s.to)
 	if err := k.cfg.Files.Mkdir(ctx, staged); err != nil {
 		return nil, err
 	}

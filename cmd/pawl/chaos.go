@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -347,6 +348,9 @@ func (l *load) program(c *chaosJob, i, millis int) {
 	}
 	c.Spec.Env = map[string]string{"LEDGER": l.ledger}
 	c.Spec.Archive = &job.Archive{Exclude: []string{"scratch"}, Required: []string{"made/*"}}
+	if n%2 == 1 { // elsewhere than in the folder that the service has for it
+		c.Spec.Archive.To = filepath.Join(filepath.Dir(l.ledger), "data", "archive", "default", "to-${PAWL_JOB_ID}")
+	}
 	c.Spec.Retry = constant(2, 10*time.Millisecond)
 }
 

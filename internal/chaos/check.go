@@ -359,7 +359,7 @@ func (c *checker) list(name string) []fs.DirEntry {
 
 // archive: it holds what the program wrote, nothing more, and its manifest says so.
 func (c *checker) archive(j *job.Job) {
-	dir := filepath.Join(c.data(), "archive", tenant, j.ID.String())
+	_, dir := app.Places(j)
 	stdout := fmt.Sprintf("%s %d\n", j.ID, j.Attempt)
 	if strings.Contains(string(j.Request), `"inputs"`) {
 		stdout += "an input\nan input\n"

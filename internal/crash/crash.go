@@ -24,12 +24,14 @@ const Variable = "PAWL_CRASH"
 var points = []string{
 	"archive.cleaned",   // the job's folder is removed; the job has not ended yet
 	"archive.committed", // the manifest is durable
+	"archive.completed", // the manifest lies with the copies, which have no name in the archive yet
 	"archive.copied",    // a file is copied under the epoch's name
 	"archive.forgotten", // what the runner kept is removed; the job's folder is still there
 	"archive.linked",    // a file has its name
 	"archive.listed",    // the manifest has its name; the copies are still there
 	"archive.noted",     // it is noted that copies will be made
 	"archive.published", // the files have their names, and nothing else is left in the archive
+	"archive.renamed",   // the folder of the copies has its name in the archive
 	"archive.uploaded",  // the files are copied under the epoch's name
 
 	"launch.armed",   // launch.<n> holds the launcher's token; no process yet
