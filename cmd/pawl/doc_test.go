@@ -3,6 +3,7 @@ package main
 import (
 	"maps"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -46,6 +47,35 @@ func TestDocs(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, reference["Macros"]); diff != "" {
 			t.Errorf("(-types +document)\n%s", diff)
+		}
+	})
+	t.Run("README.md leads to every example, which has a page and is tested", func(t *testing.T) {
+		text, err := os.ReadFile("../../README.md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		examples, err := os.ReadDir("../../examples")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range examples {
+			if !strings.Contains(string(text), "(examples/"+e.Name()) {
+				t.Errorf("README.md does not lead to %s", e.Name())
+			}
+			if _, err := os.Stat(filepath.Join("../../examples", e.Name(), "README.md")); err != nil {
+				t.Error(err)
+			}
+			scripts, err := filepath.Glob(filepath.Join("testdata", e.Name()+".txtar"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			goTests, err := filepath.Glob(filepath.Join("../../examples", e.Name(), "*_test.go"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(scripts)+len(goTests) == 0 {
+				t.Errorf("example %s has no test", e.Name())
+			}
 		}
 	})
 	t.Run("README.md has every command", func(t *testing.T) {
