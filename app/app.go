@@ -228,6 +228,9 @@ func inputTrouble(ctx context.Context, in job.Input, err error) engine.Outcome {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		code, what = job.InputMissing, what+" is not there"
+		if at, ok := errors.AsType[*fs.PathError](err); ok && ctx.Err() == nil && (at.Path == in.From || "file://"+at.Path == in.From) {
+			return engine.Retry(job.Entry{Code: code, Message: what})
+		}
 	case errors.Is(err, fs.ErrPermission), isLink(err), job.KindOf(err) == job.Invalid:
 		code, what = job.InputUnreadable, what+" cannot be read"
 	}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/files"
-	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/internal/crash"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
@@ -113,7 +112,7 @@ func (k *Kind) archiveParts(ctx context.Context, r *engine.Run, s *sheet) engine
 	if s.notes.Manifest == nil && (verdict.Code == job.NormalCompletion || r.Job.Attempt >= r.Job.MaxAttempts) {
 		var err error
 		if left, err = k.survey(ctx, s); err != nil {
-			return fails("look through "+s.dir, err)
+			return fails("results in "+s.dir, err)
 		}
 		if verdict.Code == job.NormalCompletion && left.missing != nil {
 			s.notes.Missing = left.missing
@@ -232,12 +231,8 @@ func (k *Kind) publish(ctx context.Context, s *sheet) (err error) {
 		}
 	}()
 	m := s.notes.Manifest
-	list, err := s.list()
-	if err != nil {
-		return err
-	}
 	if m.whole() {
-		return k.publishWhole(ctx, s, list)
+		return k.publishWhole(ctx, s)
 	}
 	for _, f := range m.Files {
 		name := path.Join(s.to, f.String())
@@ -257,6 +252,10 @@ func (k *Kind) publish(ctx context.Context, s *sheet) (err error) {
 			published = append(published, name)
 		}
 		crash.At("archive.linked")
+	}
+	list, err := s.list(m)
+	if err != nil {
+		return err
 	}
 	// The manifest comes out of the same folder as the files, so that what a crash leaves of it goes with that folder; it
 	// may have gone already.
@@ -283,8 +282,7 @@ func (k *Kind) publish(ctx context.Context, s *sheet) (err error) {
 }
 
 // list is the content of the manifest that lies in the archive.
-func (s *sheet) list() ([]byte, error) {
-	m := s.notes.Manifest
+func (s *sheet) list(m *manifest) ([]byte, error) {
 	return json.MarshalIndent(struct {
 		Job     job.ID     `json:"job"`
 		Name    string     `json:"name"`
@@ -294,15 +292,11 @@ func (s *sheet) list() ([]byte, error) {
 	}{s.job.ID, s.job.Name, s.job.Attempt, m.Files, m.Skipped}, "", "  ")
 }
 
-// publishWhole gives the folder of an archive its name, with the manifest in it.
-func (k *Kind) publishWhole(ctx context.Context, s *sheet, list []byte) error {
-	staged := s.notes.Manifest.folder(s.to)
-	err := k.cfg.Files.Put(ctx, path.Join(staged, ManifestFile), bytes.NewReader(list), files.PutOptions{})
+// publishWhole gives the folder of an archive its name. The manifest is in it already.
+func (k *Kind) publishWhole(ctx context.Context, s *sheet) error {
+	err := k.cfg.Files.Mkdir(ctx, path.Dir(s.to))
 	if err == nil {
-		crash.At("archive.completed")
-		if err = k.cfg.Files.Mkdir(ctx, path.Dir(s.to)); err == nil {
-			err = k.cfg.Files.Rename(ctx, staged, s.to)
-		}
+		err = k.cfg.Files.Rename(ctx, s.notes.Manifest.folder(s.to), s.to)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, lookErr := k.cfg.Files.Stat(ctx, path.Join(s.to, ManifestFile)); lookErr == nil {
@@ -354,11 +348,11 @@ func (k *Kind) clean(ctx context.Context, s *sheet) error {
 // result is what is kept of a job that ended well.
 func (s *sheet) result() json.RawMessage {
 	r := struct {
-		ExitCode int         `json:"exit_code"`
-		Ran      string      `json:"ran"`
-		Archive  string      `json:"archive,omitempty"`
-		Size     *Size       `json:"size,omitempty"`
-		Usage    *host.Usage `json:"usage,omitempty"`
+		ExitCode int    `json:"exit_code"`
+		Ran      string `json:"ran"`
+		Archive  string `json:"archive,omitempty"`
+		Size     *Size  `json:"size,omitempty"`
+		Usage    *Usage `json:"usage,omitempty"`
 	}{ExitCode: s.notes.End.Code, Ran: brief(s.notes.End.Ran), Usage: s.usage()}
 	if m := s.notes.Manifest; m != nil {
 		size := m.size()

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/files"
-	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/job"
 )
 
 // Evidence is what is kept of a program that failed, with the event that tells of it.
@@ -25,7 +25,7 @@ type Evidence struct {
 	Ended      time.Time         `json:"ended,omitzero"`
 	Ran        string            `json:"ran,omitempty"`
 	Suspended  string            `json:"suspended,omitempty"` // for how long, of that
-	Usage      *host.Usage       `json:"usage,omitempty"`
+	Usage      *Usage            `json:"usage,omitempty"`
 	Logs       map[string]string `json:"logs,omitempty"` // the last lines of each, by name
 }
 
@@ -57,13 +57,25 @@ func (k *Kind) evidence(ctx context.Context, s *sheet) json.RawMessage {
 	return b
 }
 
+// Usage is what a program had used when it ended.
+type Usage struct {
+	User    job.Duration `json:"user"`              // processor time of the program and all that it waited for
+	System  job.Duration `json:"system"`            // of the kernel on their behalf
+	MaxRSS  int64        `json:"max_rss,omitempty"` // the most memory that one of them had, in bytes; 0: not known
+	Read    int64        `json:"read,omitempty"`    // bytes that came from disks
+	Written int64        `json:"written,omitempty"` // bytes that went to disks
+}
+
 // usage returns what the program has used, as far as anybody knows: its wrapper tells the processor time, and the host
 // the rest if the program ended while this process looked on.
-func (s *sheet) usage() *host.Usage {
-	if s.notes.Usage != nil || s.notes.End == nil {
-		return s.notes.Usage
+func (s *sheet) usage() *Usage {
+	switch u, e := s.notes.Usage, s.notes.End; {
+	case u != nil:
+		return &Usage{job.Duration(u.User), job.Duration(u.System), u.MaxRSS, u.Read, u.Written}
+	case e != nil:
+		return &Usage{User: job.Duration(e.User), System: job.Duration(e.System)}
 	}
-	return &host.Usage{User: s.notes.End.User, System: s.notes.End.System}
+	return nil
 }
 
 // tail returns the last n bytes of a file, from the beginning of a line on if there is one.

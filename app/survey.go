@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -133,6 +134,9 @@ func whyNot(err error) string {
 	case l.Target == "":
 		return "a link that " + l.Why
 	}
+	if strings.HasPrefix(l.Why, "is outside of ") {
+		return "a link to " + l.Target + ", outside of the job's folder"
+	}
 	return "a link to " + l.Target + ", which " + l.Why
 }
 
@@ -164,5 +168,13 @@ func (k *Kind) upload(ctx context.Context, s *sheet, left *leavings) (*manifest,
 		m.Files = append(m.Files, archived{named(e.Name), c.Size, c.SHA256})
 		crash.At("archive.copied")
 	}
-	return m, nil
+	if !m.whole() {
+		return m, nil
+	}
+	list, err := s.list(m)
+	if err == nil {
+		err = k.cfg.Files.Put(ctx, path.Join(staged, ManifestFile), bytes.NewReader(list), files.PutOptions{})
+	}
+	crash.At("archive.completed")
+	return m, err
 }

@@ -430,6 +430,9 @@ func (v *validation) resources(r *Resources) {
 	if !(r.Minutes >= 0 && r.Minutes <= MaxMinutes) {
 		v.add("resources.minutes", strconv.FormatFloat(r.Minutes, 'g', -1, 64), "is out of range", fmt.Sprintf("give up to %.0f (ten years)", MaxMinutes))
 	}
+	if r.Minutes > 0 && r.Minutes < 1e-4 {
+		v.add("resources.minutes", strconv.FormatFloat(r.Minutes, 'g', -1, 64), "is out of range", "give at least 0.0001")
+	}
 	v.text("resources.account", r.Account, 128)
 	v.text("resources.partition", r.Partition, 128)
 }

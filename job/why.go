@@ -12,7 +12,7 @@ func (j *Job) Why(now time.Time, served bool) string {
 	case served || j.Custody == None || j.Custody == User:
 		return stands
 	case j.Program():
-		return stands + "; no pawl runs in this folder now: pawl run FILE goes on with it"
+		return stands + "; no pawl runs in this folder now: pawl run goes on with it"
 	}
 	return stands + "; no program runs in this folder now: start the one that handles " + j.Kind
 }

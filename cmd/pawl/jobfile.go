@@ -267,6 +267,9 @@ func (it item) read(base string) (e jobEntry, err error) {
 	if e.spec, err = job.ParseSpec(e.given); err == nil {
 		err = e.spec.Validate()
 	}
+	if q := e.spec.Queue; err == nil && q != "" && q != job.DefaultQueue {
+		err = &job.SpecError{Problems: []job.Problem{{Path: "queue", Value: q, What: "is unknown", Remedy: "use " + job.DefaultQueue + ", or remove it"}}}
+	}
 	if k := e.spec.Kind; err == nil && k != "" && k != job.KindApp {
 		err = job.Errorf(job.Invalid, "kind %s is a task: run tasks with the Go program that handles them", k)
 	}

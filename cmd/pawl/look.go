@@ -181,9 +181,10 @@ func printJob(out io.Writer, v *pawl.View, remedy string) error {
 func historyCommand() *cobra.Command {
 	var f format
 	cmd := &cobra.Command{
-		Use:               "history JOB",
-		Short:             "Show everything that happened to a job",
-		Long:              "History prints one line for each change of a job's state or custody.\n\n" + jobRule,
+		Use:   "history JOB",
+		Short: "Show everything that happened to a job",
+		Long: "History prints one line for each change of a job's state or custody, and below that the evidence of each failure: how it\n" +
+			"ended, its times and usage, the ends of its logs.\n\n" + jobRule,
 		Example:           "  pawl history wordcount",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeJob,

@@ -42,7 +42,7 @@ with what is written from now on, until the job has ended; of a job that is trie
 
 func printLog(ctx context.Context, cmd *cobra.Command, d *desk, v *pawl.View, q pawl.LogQuery) error {
 	if q.Follow && !d.process && !v.State.Terminal() && !occupied(ctx, d.dir) {
-		fmt.Fprintln(cmd.ErrOrStderr(), typed(cmd, "no pawl runs in this folder now: pawl run FILE goes on with the job, and sees its end"))
+		fmt.Fprintln(cmd.ErrOrStderr(), typed(cmd, "no pawl runs in this folder now: pawl run goes on with the job, and sees its end"))
 	}
 	r, err := d.Log(ctx, v.ID, q)
 	if err != nil {

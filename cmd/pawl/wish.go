@@ -25,7 +25,8 @@ func cancelCommand() *cobra.Command {
 
 func pauseCommand() *cobra.Command {
 	return wishCommand(job.WishPause, pauseWait, "Hold a job until it is resumed",
-		"Pause holds a job. A program that runs is suspended where it is, and the command returns when it stands still.", "  pawl pause slow")
+		`Pause holds a job. One that waits becomes PAUSED. A program that runs is suspended where it is, and stays RUNNING; the
+command returns when it stands still. The time until it is resumed does not count for its time limit.`, "  pawl pause slow")
 }
 
 func resumeCommand() *cobra.Command {
@@ -37,8 +38,9 @@ func wishCommand(w job.Wish, wait time.Duration, short, long, example string) *c
 	return &cobra.Command{
 		Use:   string(w) + " JOB",
 		Short: short,
-		Long: long + ` While a process runs jobs in
-the folder, that process is asked to do it; otherwise this command does it.
+		Long: long + `
+
+While a process runs jobs in the folder, that process is asked to do it; otherwise this command does it.
 
 ` + jobRule,
 		Example:           example,

@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/internal/crash"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
 // logged writes to a test's log.
@@ -136,6 +139,28 @@ func TestTheCheckSeesWhatIsBroken(t *testing.T) {
 			}
 		}
 	}
+	// archive spoils a file in the archive of a job that finished.
+	archive := func(name string) func(*testing.T, string) {
+		return func(t *testing.T, dir string) {
+			st, err := sqlite.Open(t.Context(), filepath.Join(dir, "data"), sqlite.Options{ReadOnly: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer st.Close()
+			page, err := st.List(t.Context(), store.Query{Tenant: tenant, Kind: job.KindApp, States: []job.State{job.Finished}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, j := range page.Jobs {
+				own := filepath.Join("data", "archive", tenant, j.ID.String())
+				if _, err := os.Stat(filepath.Join(dir, own)); err == nil {
+					write(strings.TrimPrefix(own, "data/"), name)(t, dir)
+					return
+				}
+			}
+			t.Fatal("no job has finished")
+		}
+	}
 	const finished = `FROM jobs WHERE kind = 'app' AND state = 'FINISHED'`
 	for _, test := range []struct {
 		name  string // of what the check must say
@@ -165,9 +190,9 @@ func TestTheCheckSeesWhatIsBroken(t *testing.T) {
 		{"note_left", write("work/.archiving", "some")},
 		{"temporary_left", write("archive/default/*", ".pawl-put-ABC")},
 		{"staging_left", write("archive/default/*", ".pawl-x-1/stdout")},
-		{"archive", write("archive/default/*", "stdout")},
-		{"archive", write("archive/default/*", "core")},
-		{"manifest", write("archive/default/*", "pawl-manifest.json")},
+		{"archive", archive("stdout")},
+		{"archive", archive("core")},
+		{"manifest", archive("pawl-manifest.json")},
 		{"process_left", func(t *testing.T, dir string) {
 			c := exec.Command("/bin/sleep", "1000")
 			c.Dir = filepath.Join(dir, "data")

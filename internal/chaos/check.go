@@ -359,7 +359,8 @@ func (c *checker) list(name string) []fs.DirEntry {
 
 // archive: it holds what the program wrote, nothing more, and its manifest says so.
 func (c *checker) archive(j *job.Job) {
-	_, dir := app.Places(j)
+	_, results := app.Places(j)
+	dir := filepath.Join(c.data(), "archive", tenant, filepath.Base(results)) // the folder may have been copied
 	stdout := fmt.Sprintf("%s %d\n", j.ID, j.Attempt)
 	if strings.Contains(string(j.Request), `"inputs"`) {
 		stdout += "an input\nan input\n"

@@ -24,7 +24,7 @@ const Variable = "PAWL_CRASH"
 var points = []string{
 	"archive.cleaned",   // the job's folder is removed; the job has not ended yet
 	"archive.committed", // the manifest is durable
-	"archive.completed", // the manifest lies with the copies, which have no name in the archive yet
+	"archive.completed", // the manifest lies with the copies; nothing of that is in the database yet
 	"archive.copied",    // a file is copied under the epoch's name
 	"archive.forgotten", // what the runner kept is removed; the job's folder is still there
 	"archive.linked",    // a file has its name
