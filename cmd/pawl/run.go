@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -88,49 +89,127 @@ func (r *run) do(ctx context.Context) error {
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	r.view = live.NewView(terminal, &live.Board{})
-	defer r.view.Close() // it is closed in conclude, where its error matters
+	defer r.view.Close() // again: it is closed below, where its error matters
+	defer r.finishLogs()
 
-	for {
-		s, err := r.sit(ctx, signals)
-		if err != nil {
-			return err
+	s, err := r.seats(ctx, signals)
+	// All is safe on disk, so a signal after that which ended the run ends the process at once.
+	concluded := make(chan struct{})
+	defer close(concluded)
+	if errors.Is(err, errLeft) {
+		signal.Stop(signals)
+	} else {
+		go func() {
+			select {
+			case <-signals:
+				signal.Stop(signals)
+			case <-concluded:
+			}
+		}()
+	}
+	switch {
+	case err != nil && !errors.Is(err, errLeft):
+		if s != nil {
+			err = errors.Join(err, s.leave())
 		}
+		return err
+	case err != nil && r.order == nil:
+		if s != nil {
+			if err := s.leave(); err != nil {
+				return err
+			}
+		}
+		if r.file != nil {
+			fmt.Fprintln(r.view, "stopped before an answer said what was submitted; the same command goes on with it")
+		}
+		return cmpErr(r.view.Close(), exit(exitLeft))
+	}
+	r.finishLogs()
+	return r.conclude(ctx, s)
+}
+
+// errLeft says that the jobs are left as they are.
+var errLeft = errors.New("left")
+
+// seats sits down and attends, again and again until the jobs have ended or are left. It returns the last seat.
+func (r *run) seats(ctx context.Context, signals <-chan os.Signal) (s *seat, err error) {
+	for {
+		next, err := r.sit(ctx, signals)
+		if err != nil {
+			return s, err
+		}
+		s = next
 		if r.order != nil && s.node != nil {
 			fmt.Fprintln(r.view, "the process that ran the jobs has gone; this one goes on with them")
 		}
 		err = r.attend(ctx, s, signals)
-		if s.node == nil && (errors.Is(err, errSeatLost) || job.KindOf(err) == job.Unavailable) {
-			s.leave() //nolint:errcheck // nobody is there any more
-			select {
-			case <-time.After(seatRetry):
-			case <-signals:
-				return exit(exitLeft)
-			}
-			continue
+		if s.node != nil || !errors.Is(err, errSeatLost) && job.KindOf(err) != job.Unavailable {
+			return s, err
 		}
-		if err != nil {
-			return errors.Join(err, s.leave())
+		s.leave() //nolint:errcheck // nobody is there any more
+		select {
+		case <-time.After(seatRetry):
+		case <-signals:
+			return s, errLeft
 		}
-		return r.conclude(context.WithoutCancel(ctx), s)
 	}
 }
 
 // attend submits the jobs, the first time, and looks on until they have ended, or are left, or the seat is lost.
 func (r *run) attend(ctx context.Context, s *seat, signals <-chan os.Signal) error {
-	if r.order == nil {
-		if err := r.submit(ctx, s); err != nil {
-			return err
-		}
-	} else if err := r.catchUp(ctx, s); err != nil {
-		return err
-	}
+	slow := time.AfterFunc(seatQuiet, r.tellWait)
 	if s.node != nil {
-		if err := r.others(ctx, s); err != nil {
-			return err
-		}
+		slow.Stop()
+	}
+	err := unlessStopped(ctx, signals, func(ctx context.Context) error { return r.takePlace(ctx, s) })
+	slow.Stop()
+	if err != nil {
+		return err
 	}
 	s.start()
 	return r.watch(ctx, s, signals)
+}
+
+// tellWait says why nothing happens.
+func (r *run) tellWait() {
+	fmt.Fprintf(r.view, "waiting for an answer of the process that runs the jobs of folder %s; an interrupt ends this\n", r.dir)
+}
+
+// takePlace gets to know the jobs at a new seat.
+func (r *run) takePlace(ctx context.Context, s *seat) error {
+	r.view.Elsewhere(s.node == nil)
+	err := error(nil)
+	if r.order == nil {
+		err = r.submit(ctx, s)
+	} else {
+		err = r.catchUp(ctx, s)
+	}
+	if err == nil && s.node != nil {
+		err = r.others(ctx, s)
+	}
+	return err
+}
+
+// unlessStopped calls f, whose ctx a signal ends. Then it returns errLeft.
+func unlessStopped(ctx context.Context, signals <-chan os.Signal, f func(context.Context) error) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var listening sync.WaitGroup
+	done := make(chan struct{})
+	listening.Go(func() {
+		select {
+		case <-signals:
+			stop(errLeft)
+		case <-done:
+		}
+	})
+	err := f(ctx)
+	close(done)
+	listening.Wait()
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
 }
 
 // submit submits the jobs of the file, or finds those that there are.
@@ -150,16 +229,18 @@ func (r *run) submit(ctx context.Context, s *seat) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, id := range r.order {
-		v, err := s.Job(ctx, id)
-		if err != nil {
-			return err
+	r.view.Together(func() {
+		for _, id := range r.order {
+			var v pawl.View
+			if v, err = s.Job(ctx, id); err == nil {
+				err = r.add(ctx, s, &v, existed)
+			}
+			if err != nil {
+				return
+			}
 		}
-		if err := r.add(ctx, s, &v, existed); err != nil {
-			return err
-		}
-	}
-	return nil
+	})
+	return err
 }
 
 // submitFile submits the jobs of the file, or finds them, and says so.
@@ -185,7 +266,7 @@ func (r *run) submitFile(ctx context.Context, s *seat) (existed bool, err error)
 		return a.Existed, nil // it is said with its name
 	case a.Existed:
 		fmt.Fprintf(r.view, "%s of %s go on\n", plural(len(a.Jobs), "job"), r.file.path)
-	default:
+	case !r.view.Terminal(): // there the board says it
 		fmt.Fprintf(r.view, "%s of %s submitted\n", plural(len(a.Jobs), "job"), r.file.path)
 	}
 	return a.Existed, nil
@@ -242,10 +323,12 @@ func (r *run) conclude(ctx context.Context, s *seat) error {
 	var ended []*pawl.View
 	for _, id := range r.order {
 		v, err := s.Job(ctx, id)
+		if err == nil {
+			err = r.last(ctx, s, &v)
+		}
 		if err != nil {
 			return errors.Join(err, s.leave())
 		}
-		r.show(&v)
 		ended = append(ended, &v)
 		code = worse(code, exitFor(v.State))
 	}
@@ -260,14 +343,18 @@ func (r *run) conclude(ctx context.Context, s *seat) error {
 	r.view.Note("")
 	err = r.view.Close()
 	for _, v := range ended {
-		if !r.view.Terminal() && (len(ended) == 1 || v.State == job.Failed) || !v.State.Terminal() {
+		if v.State.Terminal() && !r.view.Terminal() && (len(ended) == 1 || v.State == job.Failed) {
 			r.tell(ctx, s, v, len(ended) > 1)
 		}
 	}
 	out := r.cmd.OutOrStdout()
+	if r.view.Terminal() && len(ended) > 1 {
+		r.advise(ctx, s, ended)
+	}
 	if !r.view.Terminal() && len(ended) > 1 {
 		fmt.Fprintf(out, "%s: %s\n", plural(len(ended), "job"), countStates(ended))
 	}
+	r.rest(ctx, s, ended)
 	if advice != "" {
 		fmt.Fprintln(out, typed(r.cmd, advice))
 	}
@@ -297,11 +384,72 @@ func (r *run) tell(ctx context.Context, s *seat, v *pawl.View, named bool) {
 		}
 	case job.Canceled:
 		fmt.Fprintf(out, "CANCELED  %s\n", v.Message)
-	case job.Paused:
-		fmt.Fprintf(out, "PAUSED  %s\n", typed(r.cmd, "pawl resume "+s.ref(ctx, &v.Job)+" lets it go on"))
-	default:
-		fmt.Fprintf(out, "%s  left as it is; the same command goes on with it\n", v.State)
 	}
+}
+
+// advise says what to do about the first jobs that failed, for which a line among others has no room.
+func (r *run) advise(ctx context.Context, s *seat, all []*pawl.View) {
+	const most = 5
+	n := 0
+	for _, v := range all {
+		if v.State != job.Failed {
+			continue
+		}
+		if n++; n <= most {
+			fmt.Fprintln(r.cmd.OutOrStdout(), r.view.Fold(live.Clean(v.Name)+"  what to do: "+typed(r.cmd, s.remedy(ctx, &v.Job))))
+		}
+	}
+	if n > most {
+		fmt.Fprintln(r.cmd.OutOrStdout(), typed(r.cmd, fmt.Sprintf("%d more FAILED: see pawl list --state FAILED", n-most)))
+	}
+}
+
+// rest says what becomes of the jobs that have not ended.
+func (r *run) rest(ctx context.Context, s *seat, all []*pawl.View) {
+	var paused, left []*pawl.View
+	for _, v := range all {
+		switch {
+		case v.State == job.Paused:
+			paused = append(paused, v)
+		case !v.State.Terminal():
+			left = append(left, v)
+		}
+	}
+	out := r.cmd.OutOrStdout()
+	what := func(vs []*pawl.View) string {
+		if len(all) == 1 {
+			return string(vs[0].State) + "  "
+		}
+		return plural(len(vs), "job") + " "
+	}
+	if len(paused) > 0 {
+		advice := "pawl resume " + s.ref(ctx, &paused[0].Job) + " lets it go on"
+		switch {
+		case len(paused) > 1:
+			advice = "PAUSED: pawl resume JOB lets one go on: " + r.names(ctx, s, idsOf(paused))
+		case len(all) > 1:
+			advice = "PAUSED: " + advice
+		}
+		fmt.Fprintln(out, what(paused)+typed(r.cmd, advice))
+	}
+	if len(left) > 0 {
+		as, them := "they are", "them"
+		if len(left) == 1 {
+			as, them = "it is", "it"
+		}
+		meaning := "programs that run go on without pawl, all else waits until the same command goes on with "
+		if s.node == nil && occupied(ctx, r.dir) {
+			meaning = "the process that runs the jobs of folder " + r.dir + " goes on with " + them + "; the same command shows "
+		}
+		fmt.Fprintln(out, r.view.Fold(what(left)+"left as "+as+": "+meaning+them))
+	}
+}
+
+func idsOf(vs []*pawl.View) (ids []job.ID) {
+	for _, v := range vs {
+		ids = append(ids, v.ID)
+	}
+	return ids
 }
 
 // outputOf returns where the output of a job is that finished.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,14 +28,17 @@ type seat struct {
 // errSeatLost says that the process that runs the jobs has gone.
 var errSeatLost = errors.New("the process that runs the jobs has gone")
 
-// A process that begins or ends has the lock for a moment without listening.
+// A process that begins or ends has the lock for a moment without listening. One that is stopped listens, and is silent.
 const (
 	seatPatience = 10 * time.Second
 	seatRetry    = 50 * time.Millisecond
+	seatQuiet    = 3 * time.Second // after which a wait for the other process is told
 )
 
 // sit takes the folder, or asks the process that has it.
 func (r *run) sit(ctx context.Context, signals <-chan os.Signal) (*seat, error) {
+	slow := time.AfterFunc(seatQuiet, r.tellWait)
+	defer slow.Stop()
 	for begun := time.Now(); ; {
 		s, err := r.serve(ctx)
 		if job.KindOf(err) != job.Locked {
@@ -45,12 +49,16 @@ func (r *run) sit(ctx context.Context, signals <-chan os.Signal) (*seat, error) 
 			return &seat{desk: d, start: func() {}, stop: done, leave: d.close}, nil
 		}
 		if time.Since(begun) > seatPatience {
-			return nil, fmt.Errorf("%w, which does not answer; nothing was submitted: wait for its end, or stop it", err)
+			meaning := "nothing was submitted"
+			if r.order != nil {
+				meaning = "the jobs are left as they are"
+			}
+			return nil, fmt.Errorf("%w, which does not answer; %s: wait for its end, or stop it", err, meaning)
 		}
 		select {
 		case <-time.After(seatRetry):
 		case <-signals:
-			return nil, exit(exitLeft)
+			return nil, errLeft
 		}
 	}
 }
@@ -115,6 +123,11 @@ func (r *run) show(v *pawl.View) {
 	f := live.Facts{Ref: r.jobs[v.ID].ref, Folder: v.Folder, Results: v.Results, Limit: limitOf(&v.Job)}
 	if f.Results == "" && v.State == job.Finished {
 		f.Results = v.Folder
+	}
+	for _, i := range job.Codes {
+		if v.State == job.Failed && i.Code == v.Code {
+			f.Advice = typed(r.cmd, strings.ReplaceAll(i.Remedy, "JOB", f.Ref))
+		}
 	}
 	r.view.Row(&v.Job, f)
 }

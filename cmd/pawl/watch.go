@@ -9,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/pawl-jobs/pawl"
@@ -39,23 +40,32 @@ const (
 
 // add takes in one of the run's own jobs. Of one that existed, what has happened is told.
 func (r *run) add(ctx context.Context, s *seat, v *pawl.View, existed bool) error {
-	j := &runJob{ref: s.ref(ctx, &v.Job), name: v.Name, state: v.State}
-	r.jobs[v.ID] = j
+	r.jobs[v.ID] = &runJob{ref: s.ref(ctx, &v.Job), name: v.Name, state: v.State}
 	r.show(v)
 	switch {
 	case len(r.order) > 1:
 	case existed && v.State.Terminal():
 		fmt.Fprintf(r.view, "job %s (%s) has already ended %s: to run it again, give it another external_id\n", v.Name, v.ID, v.State)
 		return nil
+	case existed && r.view.Terminal(): // there the board says the rest
+		fmt.Fprintf(r.view, "job %s goes on\n", v.Name)
 	case existed:
 		fmt.Fprintf(r.view, "job %s (%s) goes on: it is %s\n", v.Name, v.ID, v.State)
-	default:
+	case !r.view.Terminal():
 		fmt.Fprintf(r.view, "job %s (%s) submitted\n", v.Name, v.ID)
 	}
-	if !existed || len(r.order) > mostClose {
+	if !existed {
 		return nil
 	}
-	events, err := s.History(ctx, v.ID)
+	return r.replay(ctx, s, v.ID)
+}
+
+// replay takes in what has happened to a job.
+func (r *run) replay(ctx context.Context, s *seat, id job.ID) error {
+	if len(r.order) > mostClose {
+		return nil
+	}
+	events, err := s.History(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -67,26 +77,54 @@ func (r *run) add(ctx context.Context, s *seat, v *pawl.View, existed bool) erro
 	return nil
 }
 
-// catchUp looks at the jobs again at a new seat.
+// catchUp looks at the jobs again at a new seat. At the one before, not all may have become known.
 func (r *run) catchUp(ctx context.Context, s *seat) error {
 	for _, id := range r.order {
 		v, err := s.Job(ctx, id)
 		if err != nil {
 			return err
 		}
-		r.show(&v)
+		if r.jobs[id] == nil {
+			err = r.add(ctx, s, &v, true)
+		} else {
+			r.show(&v)
+			err = r.replay(ctx, s, id)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// watch shows what happens to the jobs until all are over. It returns nil then, and when they are left.
+// last takes in how a job stands at the end, which may be farther than its last event that was seen.
+func (r *run) last(ctx context.Context, s *seat, v *pawl.View) error {
+	j := r.jobs[v.ID]
+	if j == nil {
+		j = &runJob{ref: s.ref(ctx, &v.Job), name: v.Name}
+		r.jobs[v.ID] = j
+	}
+	r.show(v)
+	if v.State == j.state || len(r.order) > mostClose {
+		return nil
+	}
+	events, err := s.History(ctx, v.ID)
+	for _, e := range events {
+		r.view.Event(e)
+	}
+	return err
+}
+
+// watch shows what happens to the jobs until all are over. It returns nil then, and errLeft when they are left, whatever
+// this process is waiting for at that time.
 func (r *run) watch(ctx context.Context, s *seat, signals <-chan os.Signal) error {
-	ctx, done := context.WithCancel(ctx)
-	defer done()
-	defer r.finishLogs()
+	ctx, end := context.WithCancelCause(ctx)
+	var helpers sync.WaitGroup
+	defer helpers.Wait()
+	defer end(nil)
 	news := make(chan pawl.News)
 	lost := make(chan error, 1)
-	go func() {
+	helpers.Go(func() {
 		for n, err := range s.Events(ctx, job.ID{}, r.cursor, true) {
 			if err != nil {
 				lost <- err
@@ -99,39 +137,43 @@ func (r *run) watch(ctx context.Context, s *seat, signals <-chan os.Signal) erro
 			}
 		}
 		lost <- nil
-	}()
-	choices := make(chan live.Choice)
-	go func() {
+	})
+	cancel := make(chan struct{})
+	helpers.Go(func() {
 		for ctx.Err() == nil {
-			select {
-			case choices <- r.view.Stopped(ctx, signals):
-			case <-ctx.Done():
+			switch r.view.Stopped(ctx, signals) {
+			case live.Leave:
+				end(errLeft)
+			case live.Cancel:
+				select {
+				case cancel <- struct{}{}:
+				case <-signals: // nobody answers
+					end(errLeft)
+				case <-ctx.Done():
+				}
 			}
 		}
-	}()
+	})
 	clock := time.NewTicker(time.Second)
 	defer clock.Stop()
 	for r.left() > 0 {
 		select {
 		case n := <-news:
 			if err := r.take(ctx, s, n.Event); err != nil {
-				return r.lost(s, err)
+				return r.lost(ctx, s, err)
 			}
 			r.cursor = n.Cursor
 		case err := <-lost:
-			return r.lost(s, err)
+			return r.lost(ctx, s, err)
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		case err := <-s.broke:
 			return cmpErr(err, errors.New("the service stopped"))
 		case <-clock.C:
 			r.progress(ctx, s)
-		case c := <-choices:
-			switch c {
-			case live.Leave:
-				return nil
-			case live.Cancel:
-				if err := r.cancel(ctx, s); err != nil {
-					return r.lost(s, err)
-				}
+		case <-cancel:
+			if err := r.cancel(ctx, s); err != nil {
+				return r.lost(ctx, s, err)
 			}
 		}
 	}
@@ -139,7 +181,10 @@ func (r *run) watch(ctx context.Context, s *seat, signals <-chan os.Signal) erro
 }
 
 // lost makes the error of a seat at which nobody answers any more.
-func (r *run) lost(s *seat, err error) error {
+func (r *run) lost(ctx context.Context, s *seat, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	if s.node == nil && (err == nil || job.KindOf(err) == job.Unavailable) {
 		return errSeatLost
 	}

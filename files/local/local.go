@@ -11,6 +11,9 @@ import (
 	"path"
 	"path/filepath"
 	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/job"
@@ -61,6 +64,9 @@ func (FS) Put(ctx context.Context, name string, r io.Reader, o files.PutOptions)
 	if err := errors.Join(f.Close(), ctx.Err()); err != nil {
 		return errors.Join(fmt.Errorf("put %s: %w", name, err), os.Remove(tmp))
 	}
+	if o.Perm()&0o111 != 0 {
+		awaitWriters(tmp)
+	}
 	if err := os.Rename(tmp, name); err != nil {
 		return errors.Join(fmt.Errorf("put %s: %w", name, err), os.Remove(tmp))
 	}
@@ -68,6 +74,23 @@ func (FS) Put(ctx context.Context, name string, r io.Reader, o files.PutOptions)
 		return nil
 	}
 	return syncFolder(name)
+}
+
+// awaitWriters waits until nobody has a file open for writing, for Linux executes none that is (ETXTBSY). A process that
+// is being started has copies of all descriptors of this one for a moment, also of one that was closed meanwhile. The
+// kernel grants a read lease on a file only when it has no writers; where there are no leases nobody waits.
+func awaitWriters(name string) {
+	f, err := os.Open(name)
+	if err != nil {
+		return
+	}
+	defer f.Close() // with the lease
+	for range 200 {
+		if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK); !errors.Is(err, unix.EAGAIN) {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 func fill(ctx context.Context, f *os.File, r io.Reader, o files.PutOptions) error {

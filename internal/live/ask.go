@@ -64,16 +64,19 @@ func (v *View) Stopped(ctx context.Context, signals <-chan os.Signal) Choice {
 const prompt = "c, l or g: "
 
 // question is the question about n unfinished jobs, folded to width.
-func question(n, width int) []string {
+func question(n int, elsewhere bool, width int) []string {
 	jobs, them := "the unfinished job", "it"
 	if n != 1 {
 		jobs, them = "the "+plural(n, "unfinished job"), "them"
 	}
+	meaning := "programs that run go on without pawl, all else waits until the same command goes on with " + them
+	if elsewhere {
+		meaning = "the process that runs the jobs of this folder goes on with " + them + "; the same command shows " + them
+	}
 	lines := fold("What shall become of "+jobs+"?", width, 2)
 	for _, c := range []string{
 		"  c  cancel " + them,
-		"  l  leave " + them + ": a program that runs goes on without pawl; nothing is staged, launched or archived until " +
-			"the next pawl run; the same command goes on with " + them,
+		"  l  leave " + them + ": " + meaning,
 		"  g  go on (Enter does that, too)",
 	} {
 		lines = append(lines, fold(c, width, 5)...)

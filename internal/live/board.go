@@ -39,6 +39,7 @@ type Job struct {
 	Tail     []string
 
 	Folder, Results string
+	Advice          string // what to do about its failure; that of its code by default
 
 	since job.Event // with which it came into its state
 	seen  int64     // number of the newest event
@@ -61,6 +62,7 @@ type Facts struct {
 	Ref             string        // what a user types for the job
 	Limit           time.Duration // how long its program may run
 	Folder, Results string        // folders that are there, or will be
+	Advice          string        // what to do about its failure; that of its code by default
 }
 
 // mostTail is how many log lines are kept of a job.
@@ -83,7 +85,7 @@ func (b *Board) Row(j *job.Job, f Facts) {
 		s.Code, s.Message = j.Code, j.Message
 	}
 	s.Name, s.Attempts, s.Wish, s.Due = j.Name, j.MaxAttempts, j.Wish, j.Due
-	s.Ref, s.Limit, s.Folder, s.Results = f.Ref, f.Limit, f.Folder, f.Results
+	s.Ref, s.Limit, s.Folder, s.Results, s.Advice = f.Ref, f.Limit, f.Folder, f.Results, f.Advice
 }
 
 // Event takes in one event of a job's history. Events come in their order, from the first one; those that came before

@@ -135,7 +135,7 @@ func (b *Board) one(s *Job, now time.Time, width, height int, last bool) []line 
 	if b.Note != "" {
 		note = []line{line{}.with(Clean(b.Note), faint)}
 	}
-	way := s.way(now, width)
+	way := s.way(width)
 	room := height - 1 - len(stand) - len(end)
 	if room < len(note) {
 		note = nil
@@ -156,17 +156,15 @@ func (b *Board) one(s *Job, now time.Time, width, height int, last bool) []line 
 }
 
 // way tells through which states the job has come in this attempt, and how long it was in each.
-func (s *Job) way(now time.Time, width int) []line {
+func (s *Job) way(width int) []line {
 	var lines []line
 	at := line{spans: []span{{"  ", ""}}}
 	used := 2
 	for i, stay := range s.Stays {
 		name, took := string(stay.State), " "+Spent(stay.For)
 		switch {
-		case stay.State.Terminal():
-			took = ""
 		case i == len(s.Stays)-1:
-			took = " " + ticking(now.Sub(stay.From))
+			took = "" // it is said where the job stands
 		}
 		arrow, wide := "", 0
 		if i > 0 {
@@ -278,8 +276,12 @@ func (s *Job) ending(now time.Time, width int, last bool) []line {
 		}
 	case job.Failed:
 		add(fmt.Sprintf("%s: %s", s.Code, strings.ReplaceAll(s.Message, "\n", "; ")))
-		if r := remedy(s.Code); r != "" {
-			add("what to do: " + strings.ReplaceAll(r, "JOB", s.ref()))
+		advice := s.Advice
+		if advice == "" {
+			advice = strings.ReplaceAll(remedy(s.Code), "JOB", s.ref())
+		}
+		if advice != "" {
+			add("what to do: " + advice)
 		}
 		if s.Folder != "" {
 			place("folder: ", s.Folder)

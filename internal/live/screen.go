@@ -53,6 +53,7 @@ func (s *screen) draw(lines []string, print []byte, width int, loose bool) error
 // add writes lines below the frame, and then prompt. Until the next frame the cursor stands behind it.
 func (s *screen) add(lines []string, prompt string) error {
 	var b bytes.Buffer
+	b.WriteString("\r\x1b[K") // the terminal may have shown what was typed
 	for _, l := range lines {
 		b.WriteString(l + "\r\n")
 		s.below(cells.StringWidth(l))

@@ -28,6 +28,9 @@ type Config struct {
 	Clean bool
 }
 
+// mostLast is how many lines the last frame may have although the terminal has fewer: it scrolls then.
+const mostLast = 100
+
 // frameGap is the least time between two frames.
 const frameGap = 100 * time.Millisecond
 
@@ -44,8 +47,11 @@ type View struct {
 	screen screen
 	print  bytes.Buffer // to be printed above the next frame
 	asking bool         // the board stands still
+	apart  bool         // what is told now is shown together
 	closed bool
 	err    error // the first one of writing
+
+	elsewhere bool // another process runs the jobs
 }
 
 // NewView returns a view of a board, which belongs to the view from then on. It draws from then on until Close.
@@ -87,7 +93,7 @@ func (v *View) run() {
 
 // frame draws the board. It is called with mu held.
 func (v *View) frame() {
-	if v.asking || v.closed {
+	if v.asking || v.closed || v.apart {
 		return
 	}
 	width, height := v.cfg.Size()
@@ -114,8 +120,37 @@ func (v *View) touch() {
 	}
 }
 
+// Fold breaks a text between its words to fit the terminal, if there is one.
+func (v *View) Fold(s string) string {
+	if v.cfg.Size == nil {
+		return s
+	}
+	width, _ := v.cfg.Size()
+	return strings.Join(fold(s, width-1, 2), "\n")
+}
+
 // Terminal reports whether the view draws on a terminal.
 func (v *View) Terminal() bool { return v.cfg.Size != nil }
+
+// Together shows what f tells in one frame, at its end.
+func (v *View) Together(f func()) {
+	set := func(apart bool) {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.apart = apart
+		v.touch()
+	}
+	set(true)
+	defer set(false)
+	f()
+}
+
+// Elsewhere says whether another process runs the jobs, so that they go on when this one leaves them.
+func (v *View) Elsewhere(is bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.elsewhere = is
+}
 
 // Row takes in a job's row; see [Board.Row].
 func (v *View) Row(j *job.Job, f Facts) {
@@ -208,7 +243,7 @@ func (v *View) Close() error {
 			v.print.WriteByte('\n')
 		}
 		width, height := v.cfg.Size()
-		v.keep(v.screen.draw(v.board.Last(time.Now(), width-1, height-1), v.whole(), width, true))
+		v.keep(v.screen.draw(v.board.Last(time.Now(), width-1, max(height-1, mostLast)), v.whole(), width, true))
 	}
 	v.mu.Unlock()
 	<-v.done
@@ -241,7 +276,7 @@ func (v *View) Ask(ctx context.Context) Choice {
 		return Leave
 	}
 	width, height := v.cfg.Size()
-	lines := question(len(v.board.Unfinished()), width-1)
+	lines := question(len(v.board.Unfinished()), v.elsewhere, width-1)
 	room := max(1, height-1-len(lines))
 	v.keep(v.screen.draw(v.board.Lines(time.Now(), width-1, room), v.whole(), width, false))
 	v.keep(v.screen.add(lines, prompt))

@@ -112,6 +112,16 @@ func TestFrames(t *testing.T) {
 		was := frames()
 		time.Sleep(3 * time.Second)
 		expect(was+3, "three seconds of nothing but time")
+		v.Together(func() {
+			was = frames()
+			for i := range 5 {
+				v.Log(id(0), fmt.Sprintf("together %d", i))
+				time.Sleep(time.Second)
+			}
+			expect(was, "what belongs together is being told")
+		})
+		expect(was+1, "all of it has been told")
+		time.Sleep(time.Second)
 		v.Event(job.Event{Job: id(0), N: 1, State: job.Finished, Custody: job.None, At: time.Now()})
 		time.Sleep(time.Second)
 		was = frames()
@@ -245,6 +255,14 @@ func TestPseudoTerminal(t *testing.T) {
 			end(p)
 		})
 	}
+	t.Run("to leave means less while another process runs the jobs", func(t *testing.T) {
+		p := begin(t)
+		p.view.Elsewhere(true)
+		chosen := ask(p, t.Context())
+		p.sees("what it means", func(s string) bool { return strings.Contains(s, "l  leave it: the process that runs the jobs") })
+		p.types("l\n")
+		answer(t, chosen, Leave)
+	})
 	t.Run("the question is put again after what is no answer", func(t *testing.T) {
 		p := begin(t)
 		chosen := ask(p, t.Context())
