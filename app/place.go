@@ -1,7 +1,6 @@
 package app
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,12 +13,10 @@ import (
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/internal/crash"
 	"github.com/pawl-jobs/pawl/job"
-	"github.com/pawl-jobs/pawl/runner"
 )
 
-// stageJob puts beside the inputs what the launch needs: the script, the folders of the logs, and the resolved spec for
-// people who look into the folder. A program that cannot be started is told before it is launched, where that can be
-// seen.
+// stageJob puts beside the inputs what the launch needs: the script, and the folders of the logs. A program that cannot be
+// started is told before it is launched, where that can be seen.
 func (k *Kind) stageJob(ctx context.Context, s *sheet) engine.Outcome {
 	fsys := k.cfg.Host.Files()
 	for field, name := range map[string]string{"stdout": s.spec.Stdout, "stderr": s.spec.Stderr} {
@@ -38,11 +35,6 @@ func (k *Kind) stageJob(ctx context.Context, s *sheet) engine.Outcome {
 		}
 		crash.At("stage.script")
 	}
-	err := fsys.Put(ctx, path.Join(s.dir, runner.Folder, "job.json"), bytes.NewReader(s.job.Resolved), files.PutOptions{NoSync: true})
-	if err != nil {
-		return trouble(ctx, job.StagingFailed, "write the job's description", err)
-	}
-	crash.At("stage.described")
 	if err := k.startable(ctx, s); err != nil {
 		if ctx.Err() != nil {
 			return engine.Back()

@@ -39,18 +39,24 @@ func (s stock) has(e files.Entry) bool {
 	return e.Err == nil && e.Info.Mode().IsRegular() && e.Info.Size() == was.Size && e.Info.ModTime().Equal(was.Modified)
 }
 
-// stockFile is where the stock is kept, in the job's folder.
-const stockFile = runner.Folder + "/staged.json"
+// describedFile is where the stock is kept, in the job's folder, beside the resolved spec for people who look there.
+const describedFile = runner.Folder + "/job.json"
+
+// described is what that file holds.
+type described struct {
+	Resolved json.RawMessage `json:"resolved"`
+	Staged   []stamp         `json:"staged"`
+}
 
 // staged reads the stock. Where it is gone everything counts as made by the program.
 func (k *Kind) staged(ctx context.Context, s *sheet) stock {
-	b, err := files.ReadFile(ctx, k.cfg.Host.Files(), path.Join(s.dir, stockFile))
-	var list []stamp
-	if err != nil || json.Unmarshal(b, &list) != nil {
+	b, err := files.ReadFile(ctx, k.cfg.Host.Files(), path.Join(s.dir, describedFile))
+	var d described
+	if err != nil || json.Unmarshal(b, &d) != nil {
 		return nil
 	}
 	all := stock{}
-	for _, f := range list {
+	for _, f := range d.Staged {
 		all[f.String()] = f
 	}
 	return all
@@ -93,12 +99,15 @@ func (k *Kind) stageInputs(ctx context.Context, s *sheet) engine.Outcome {
 		}
 		crash.At("stage.copied")
 	}
-	b, err := json.Marshal(slices.SortedFunc(maps.Values(g.list), func(a, b stamp) int { return strings.Compare(a.Name, b.Name) }))
+	b, err := json.Marshal(described{
+		Resolved: s.job.Resolved,
+		Staged:   slices.SortedFunc(maps.Values(g.list), func(a, b stamp) int { return strings.Compare(a.Name, b.Name) }),
+	})
 	if err != nil {
 		return engine.Fail(job.Entry{Code: job.InternalError, Message: err.Error()})
 	}
-	if err := k.cfg.Host.Files().Put(ctx, path.Join(s.dir, stockFile), bytes.NewReader(b), files.PutOptions{NoSync: true}); err != nil {
-		return trouble(ctx, job.StagingFailed, "write the list of what was staged", err)
+	if err := k.cfg.Host.Files().Put(ctx, path.Join(s.dir, describedFile), bytes.NewReader(b), files.PutOptions{NoSync: true}); err != nil {
+		return trouble(ctx, job.StagingFailed, "write the job's description", err)
 	}
 	crash.At("stage.listed")
 	o := engine.Next(job.StagingJob)

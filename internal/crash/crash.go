@@ -40,11 +40,10 @@ var points = []string{
 	"settle.linked",  // the settler's token is at launch.<n>, or found to be too late
 	"settle.revoked", // the outcome of the launch is decided; nobody was told
 
-	"stage.copied",    // an input is copied
-	"stage.described", // the job's description is in its folder
-	"stage.folder",    // the job's folder is made
-	"stage.listed",    // what was staged is written down
-	"stage.script",    // the script is in the job's folder
+	"stage.copied", // an input is copied
+	"stage.folder", // the job's folder is made
+	"stage.listed", // what was staged is written down, beside the resolved spec
+	"stage.script", // the script is in the job's folder
 
 	// Before an operation of the store, and after it: it is durable and nobody was told.
 	"store.apply.after", "store.apply.before",
