@@ -17,6 +17,8 @@ type FileRun struct {
 	Path string `json:"path"` // of the file, absolute
 	Sum  string `json:"sum"`  // identifies the bytes of the file
 	New  bool   `json:"new"`  // another run, though one of the same bytes has not ended
+	// Call names a New run, so that the call can be repeated when its answer was lost; made by the caller.
+	Call string `json:"call,omitempty"`
 }
 
 // A FileAnswer answers a FileRun.
@@ -51,6 +53,7 @@ type fileRun struct {
 	Sum  string    `json:"sum"`
 	Jobs []job.ID  `json:"jobs"`
 	At   time.Time `json:"at"`
+	Call string    `json:"call,omitempty"`
 }
 
 // RunFile submits the jobs of a file, or finds those of the newest run of the same bytes while one of them has not
@@ -97,10 +100,10 @@ func (s *Service) noteRun(ctx context.Context, run FileRun, jobs int) (notedRun,
 		return notedRun{}, err
 	}
 	found := -1
-	if !run.New {
+	if !run.New || run.Call != "" {
 		for i, r := range slices.Backward(doc.Runs) {
-			if r.Sum == run.Sum {
-				if len(r.Jobs) == jobs && (known.unfinished(r) != nil || known.none(r)) {
+			if r.Sum == run.Sum && (!run.New || r.Call == run.Call) {
+				if len(r.Jobs) == jobs && (run.New || known.unfinished(r) != nil || known.none(r)) { // a repeated call has its answer, ended or not
 					found = i
 				}
 				break
@@ -126,7 +129,7 @@ func (s *Service) noteRun(ctx context.Context, run FileRun, jobs int) (notedRun,
 	for range jobs {
 		n.jobs = append(n.jobs, job.NewID())
 	}
-	doc.Runs = append(kept, fileRun{Sum: run.Sum, Jobs: n.jobs, At: time.Now().UTC()})
+	doc.Runs = append(kept, fileRun{Sum: run.Sum, Jobs: n.jobs, At: time.Now().UTC(), Call: run.Call})
 	b, err := json.Marshal(doc)
 	if err != nil {
 		return notedRun{}, err

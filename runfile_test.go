@@ -59,6 +59,22 @@ func TestRunFile(t *testing.T) {
 	one := pawl.FileRun{Path: "/home/ada/job.yaml", Sum: "1"}
 	two := pawl.FileRun{Path: one.Path, Sum: "2"}
 
+	t.Run("a call for another run that is repeated makes no more of them", func(t *testing.T) {
+		svc := onDisk(t)
+		first := runs(t, svc, one, 2)
+		again := pawl.FileRun{Path: one.Path, Sum: one.Sum, New: true, Call: "c1"}
+		second := runs(t, svc, again, 2)
+		if slices.Equal(first.Jobs, second.Jobs) {
+			t.Error("no other run was made")
+		}
+		if third := runs(t, svc, again, 2); !slices.Equal(second.Jobs, third.Jobs) {
+			t.Errorf("repeated it answers %v, was %v", third.Jobs, second.Jobs)
+		}
+		again.Call = "c2"
+		if other := runs(t, svc, again, 2); slices.Equal(second.Jobs, other.Jobs) {
+			t.Error("another call makes no other run")
+		}
+	})
 	t.Run("the same bytes are the same jobs while one of them has not ended", func(t *testing.T) {
 		svc := onDisk(t)
 		a := runs(t, svc, one, 2)

@@ -47,7 +47,7 @@ Exit codes: 0 all FINISHED, 4 some left unfinished or paused, else 1 some FAILED
   pawl run --dir /scratch/me/pawl job.yaml`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r := &run{cmd: cmd, anew: anew, jobs: map[job.ID]*runJob{}}
+			r := &run{cmd: cmd, anew: anew, call: job.NewID().String(), jobs: map[job.ID]*runJob{}}
 			if len(args) == 1 {
 				f, err := readJobs(args[0])
 				if err != nil {
@@ -74,6 +74,7 @@ type run struct {
 	dir  string
 	file *jobFile // nil: all unfinished programs of the folder
 	anew bool
+	call string // of this run, for submitting it anew
 
 	view   *live.View
 	order  []job.ID // its own jobs
@@ -249,7 +250,7 @@ func (r *run) submitFile(ctx context.Context, s *seat) (existed bool, err error)
 	for i, e := range r.file.jobs {
 		specs[i] = e.given
 	}
-	a, err := s.RunFile(ctx, pawl.FileRun{Path: r.file.path, Sum: r.file.sum, New: r.anew}, specs...)
+	a, err := s.RunFile(ctx, pawl.FileRun{Path: r.file.path, Sum: r.file.sum, New: r.anew, Call: r.call}, specs...)
 	if err != nil {
 		return false, err
 	}
