@@ -274,3 +274,55 @@ func TestEvidence(t *testing.T) {
 		t.Errorf("evidence %s", last.Data)
 	}
 }
+
+// halting files stop the reading of an input half-way until they are let go on.
+type halting struct {
+	fileslocal.FS
+	half, goOn chan struct{}
+}
+
+func (f halting) Open(ctx context.Context, name string) (io.ReadSeekCloser, error) {
+	r, err := f.FS.Open(ctx, name)
+	if strings.HasSuffix(name, "/slow") && err == nil {
+		return &halted{ReadSeekCloser: r, halting: f}, nil
+	}
+	return r, err
+}
+
+type halted struct {
+	io.ReadSeekCloser
+	halting
+	read int
+}
+
+func (h *halted) Read(p []byte) (int, error) {
+	if h.read >= 500 {
+		h.read = -1 << 20 // once
+		h.half <- struct{}{}
+		<-h.goOn
+	}
+	n, err := h.ReadSeekCloser.Read(p[:min(len(p), 500)])
+	h.read += n
+	return n, err
+}
+
+func TestProgress(t *testing.T) {
+	f := halting{half: make(chan struct{}), goOn: make(chan struct{})}
+	h := open(t, func(p *parts) { p.Files = f })
+	h.write(strings.Repeat("x", 1000), h.dir, "slow")
+	s := shell("exit 0")
+	s.Inputs = []job.Input{{From: filepath.Join(h.dir, "slow")}}
+	id := h.submit(s)
+	h.await("the middle of the input", f.half)
+	v, err := h.svc.View(h.ctx, id)
+	if want := (job.Progress{What: "staging inputs", Done: 500, Total: 1000}); err != nil || v.Progress == nil || *v.Progress != want {
+		t.Errorf("progress %+v, %v; want %+v", v.Progress, err, want)
+	}
+	close(f.goOn)
+	if j := h.end(id); j.State != job.Finished {
+		t.Fatalf("%s %s", j.State, j.Message)
+	}
+	if v, err := h.svc.View(h.ctx, id); err != nil || v.Progress != nil {
+		t.Errorf("after the end: %+v, %v", v.Progress, err)
+	}
+}
