@@ -224,7 +224,7 @@ func reason(err error) string {
 
 // inputTrouble is trouble with something the user named.
 func inputTrouble(ctx context.Context, in job.Input, err error) engine.Outcome {
-	code, what := job.StagingFailed, "input "+in.From
+	code, what := job.StagingFailed, nameOf(in)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		code, what = job.InputMissing, what+" is not there"
@@ -235,6 +235,14 @@ func inputTrouble(ctx context.Context, in job.Input, err error) engine.Outcome {
 		code, what = job.InputUnreadable, what+" cannot be read"
 	}
 	return trouble(ctx, code, what, err)
+}
+
+// nameOf is what messages call an input.
+func nameOf(in job.Input) string {
+	if in.Name != "" {
+		return fmt.Sprintf("input %s (%s)", in.Name, in.From)
+	}
+	return "input " + in.From
 }
 
 func isLink(err error) bool {

@@ -146,6 +146,7 @@ func TestInputs(t *testing.T) {
 		{"a pipe", "", in("tree/pipe", nil), "", job.InputUnreadable, "not a regular file"},
 		{"what may not be read", "", in("forbidden", nil), "", job.InputUnreadable, "input " + h.dir + "/forbidden cannot be read: " + h.dir + "/forbidden: permission denied"},
 		{"what is not there", "", in("none", nil), "", job.InputMissing, "input " + h.dir + "/none is not there"},
+		{"what has a name, and is not there", "", in("none", func(i *job.Input) { i.Name = "mesh" }), "", job.InputMissing, "input mesh (" + h.dir + "/none) is not there"},
 		{"a link that leads nowhere", "", in("dangling", nil), "", job.InputMissing, h.dir + "/gone: "},
 		{"in place", "cat tree/a/b; readlink tree", in("tree", func(i *job.Input) { i.InPlace = true }), "deep" + h.dir + "/tree\n", "", "1 in place"},
 		{"a link inside it", "cat with-inside/link", in("with-inside", nil), "x", "", ""},

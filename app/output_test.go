@@ -226,7 +226,7 @@ func TestArchiveFolder(t *testing.T) {
 		says string
 	}{
 		"a file stands in the way":       {h.dir + "/file/results", job.ArchiveFailed, "cannot be written"},
-		"in the job's own folder":        {h.dir + "/work/default/${PAWL_JOB_NAME}", job.NormalCompletion, ""},
+		"in the job's own folder":        {h.dir + "/work/default/${PAWL_JOB_ID}/out", job.InvalidDefinition, "lies in the job's own folder, which is removed: name another folder"},
 		"the system takes nothing there": {"/proc/results", job.ArchiveFailed, "archive.to /proc/results cannot be written"},
 		"a relative one":                 {"results", job.InvalidDefinition, "is not absolute"},
 	} {
@@ -237,7 +237,7 @@ func TestArchiveFolder(t *testing.T) {
 			if j.Code != test.code || !strings.Contains(j.Message, test.says) {
 				t.Errorf("%s %s: %s", j.State, j.Code, j.Message)
 			}
-			if strings.Contains(h.history(j.ID), "RUNNING") == (test.code != job.NormalCompletion) {
+			if strings.Contains(h.history(j.ID), "RUNNING") {
 				t.Errorf("it is told after the program has run:\n%s", h.history(j.ID))
 			}
 		})

@@ -16,14 +16,13 @@ import (
 
 // A sheet is everything that a step needs to know of its job.
 type sheet struct {
-	job      *job.Job
-	given    job.Spec // with its defaults, and with its macros
-	spec     job.Spec // without macros
-	environ  map[string]string
-	notes    notes
-	dir      string // the job's folder
-	to       string // the folder of its archive
-	resolved bool
+	job     *job.Job
+	given   job.Spec // with its defaults, and with its macros
+	spec    job.Spec // without macros
+	environ map[string]string
+	notes   notes
+	dir     string // the job's folder
+	to      string // the folder of its archive
 }
 
 // Resolved is the resolved spec of a program: the spec with its defaults, and what its macros stand for where that does
@@ -51,7 +50,8 @@ func (k *Kind) open(ctx context.Context, j *job.Job) (*sheet, error) {
 		}
 	}
 	var r Resolved
-	if s.resolved = len(j.Resolved) > 0; s.resolved {
+	resolved := len(j.Resolved) > 0
+	if resolved {
 		if err := json.Unmarshal(j.Resolved, &r); err != nil {
 			return nil, fmt.Errorf("resolved spec of job %s: %w", j.ID, err)
 		}
@@ -67,7 +67,7 @@ func (k *Kind) open(ctx context.Context, j *job.Job) (*sheet, error) {
 	}
 	r.Defaults(j.ID, j.Owner)
 	s.given, s.dir, s.to, s.environ = r.Spec, r.Folder, r.Results, r.Environ
-	if !s.resolved {
+	if !resolved {
 		if err := k.target(s); err != nil {
 			return nil, err
 		}

@@ -92,7 +92,7 @@ func (k *Kind) stageInputs(ctx context.Context, s *sheet) engine.Outcome {
 		err = g.input(ctx, in, from, to)
 		switch changed := (*changedError)(nil); {
 		case errors.As(err, &changed):
-			return engine.Fail(job.Entry{Code: job.InputChanged, Message: fmt.Sprintf("input %s: %v", in.From, err)})
+			return engine.Fail(job.Entry{Code: job.InputChanged, Message: fmt.Sprintf("%s: %v", nameOf(in), err)})
 		case in.Optional && errors.Is(err, fs.ErrNotExist) && !isLink(err):
 		case err != nil:
 			return inputTrouble(ctx, in, err)

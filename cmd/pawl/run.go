@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -123,7 +124,7 @@ func (r *run) do(ctx context.Context) error {
 		if r.file != nil {
 			fmt.Fprintln(r.view, "stopped before an answer said what was submitted; the same command goes on with it")
 		}
-		return cmpErr(r.view.Close(), exit(exitLeft))
+		return cmp.Or[error](r.view.Close(), exit(exitLeft))
 	}
 	r.finishLogs()
 	return r.conclude(ctx, s)

@@ -17,6 +17,7 @@ import (
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/engine"
+	hostlocal "github.com/pawl-jobs/pawl/host/local"
 	"github.com/pawl-jobs/pawl/internal/live"
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -171,9 +172,16 @@ func place(url string) (string, error) {
 		return "", &unknownPlace{"is not looked at: it depends on the job"}
 	}
 	s := job.Spec{Inputs: []job.Input{{From: url}}}
-	s, err := s.Expand(func(string) string { return "" }, os.LookupEnv)
+	s, err := s.Expand(func(string) string { return "" }, func(name string) (value string, set bool) {
+		for _, v := range hostlocal.Environ() { // not all that is set here
+			if rest, ok := strings.CutPrefix(v, name+"="); ok {
+				value, set = rest, true
+			}
+		}
+		return value, set
+	})
 	if err != nil {
-		return "", &unknownPlace{"is not looked at: a variable of it is not set here"}
+		return "", &unknownPlace{"is not looked at: a variable of it is not set for programs"}
 	}
 	return app.Path(s.Inputs[0].From)
 }

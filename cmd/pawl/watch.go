@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -168,7 +169,7 @@ func (r *run) watch(ctx context.Context, s *seat, signals <-chan os.Signal) erro
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case err := <-s.broke:
-			return cmpErr(err, errors.New("the service stopped"))
+			return cmp.Or(err, errors.New("the service stopped"))
 		case <-clock.C:
 			r.progress(ctx, s)
 		case <-cancel:
@@ -188,14 +189,7 @@ func (r *run) lost(ctx context.Context, s *seat, err error) error {
 	if s.node == nil && (err == nil || job.KindOf(err) == job.Unavailable) {
 		return errSeatLost
 	}
-	return cmpErr(err, errors.New("the service stopped"))
-}
-
-func cmpErr(err, otherwise error) error {
-	if err == nil {
-		return otherwise
-	}
-	return err
+	return cmp.Or(err, errors.New("the service stopped"))
 }
 
 // left returns how many jobs are not over.

@@ -78,7 +78,7 @@ func Open(c Config) (*Host, error) {
 		return nil, job.Errorf(job.Invalid, "local host: no machine id")
 	}
 	if c.Env == nil {
-		c.Env = inherited(os.Environ())
+		c.Env = Environ()
 	}
 	if err := closeInherited(); err != nil {
 		return nil, fmt.Errorf("local host: %w", err)
@@ -219,6 +219,9 @@ func closeInherited() error {
 	}
 	return nil
 }
+
+// Environ returns the environment that programs get by default from this process; see [Inherited].
+func Environ() []string { return inherited(os.Environ()) }
 
 func inherited(environ []string) []string {
 	env := []string{} // not nil: an empty environment is a choice
