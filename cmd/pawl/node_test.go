@@ -2,13 +2,37 @@ package main
 
 import (
 	"database/sql"
+	"io"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/pawl-jobs/pawl/internal/live"
 	"github.com/pawl-jobs/pawl/job"
 	_ "modernc.org/sqlite" // the driver
 )
+
+// A program that handles tasks has a folder's lock, and no socket.
+func TestFolderThatAProgramWithoutASocketHas(t *testing.T) {
+	dir := t.TempDir()
+	n, err := openNode(t.Context(), dir, nodeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.close()
+	view := live.NewView(live.Config{Out: io.Discard}, &live.Board{})
+	defer view.Close()
+	r := &run{dir: dir, view: view}
+	_, err = r.sit(t.Context(), nil)
+	for _, want := range []string{dir + " is in use by process ", "which does not answer; nothing was submitted: wait for its end, or stop it"} {
+		if job.KindOf(err) != job.Locked || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; want %s", err, want)
+		}
+	}
+	if code, ok := exitOf[job.Locked]; ok {
+		t.Errorf("exit code %d, want %d", code, exitBroken)
+	}
+}
 
 func TestFolderOfANewerVersion(t *testing.T) {
 	dir := t.TempDir()

@@ -48,7 +48,7 @@ Exit codes: 0 all FINISHED, 4 some left unfinished or paused, else 1 some FAILED
   pawl run --dir /scratch/me/pawl job.yaml`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r := &run{cmd: cmd, anew: anew, call: job.NewID().String(), jobs: map[job.ID]*runJob{}}
+			r := &run{cmd: cmd, anew: anew, call: job.NewID().String(), patience: seatPatience, jobs: map[job.ID]*runJob{}}
 			if len(args) == 1 {
 				f, err := readJobs(args[0])
 				if err != nil {
@@ -76,6 +76,8 @@ type run struct {
 	file *jobFile // nil: all unfinished programs of the folder
 	anew bool
 	call string // of this run, for submitting it anew
+
+	patience time.Duration // with a process that has the folder and does not listen
 
 	view   *live.View
 	order  []job.ID // its own jobs

@@ -48,7 +48,7 @@ func (r *run) sit(ctx context.Context, signals <-chan os.Signal) (*seat, error) 
 			done := func() error { return nil }
 			return &seat{desk: d, start: func() {}, stop: done, leave: d.close}, nil
 		}
-		if time.Since(begun) > seatPatience {
+		if time.Since(begun) > r.patience {
 			meaning := "nothing was submitted"
 			if r.order != nil {
 				meaning = "the jobs are left as they are"
