@@ -3,8 +3,6 @@ package pawl
 import (
 	"context"
 	"iter"
-	"strconv"
-	"strings"
 
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
@@ -44,50 +42,31 @@ func (s *Service) Cursor(ctx context.Context) (string, error) {
 	return es.Cursor, err
 }
 
-// A News is an event with the cursor from which those after it are had.
-type News struct {
-	job.Event
-	Cursor string
-}
-
-// News is Events with a cursor for each event, and waits for more only until a channel is closed: what is there by then
+// News is Events with the cursor of each event, and waits for more only until a channel is closed: what is there by then
 // is yielded. With a nil channel it waits for ever, with a closed one not at all.
-func (s *Service) News(ctx context.Context, id job.ID, cursor string, until <-chan struct{}) iter.Seq2[News, error] {
-	return func(yield func(News, error) bool) {
-		base, skip, err := splitCursor(cursor)
-		if err != nil {
-			yield(News{}, err)
-			return
-		}
+func (s *Service) News(ctx context.Context, id job.ID, cursor string, until <-chan struct{}) iter.Seq2[store.Event, error] {
+	return func(yield func(store.Event, error) bool) {
 		news, err := s.cfg.Broker.Subscribe(ctx, engine.NewsTopic)
 		if err != nil {
-			yield(News{}, err)
+			yield(store.Event{}, err)
 			return
 		}
 		defer news.Close()
-		q := store.EventQuery{Tenant: s.cfg.Tenant, Job: id, Cursor: base}
+		q := store.EventQuery{Tenant: s.cfg.Tenant, Job: id, Cursor: cursor}
 		for {
 			last := isClosed(until) // before the store is read
 			es, err := s.cfg.Store.Events(ctx, q)
 			if err != nil {
-				yield(News{}, err)
+				yield(store.Event{}, err)
 				return
 			}
-			for i, e := range es.Events {
-				if i < skip {
-					continue
-				}
-				n := News{Event: e, Cursor: q.Cursor + skipMark + strconv.Itoa(i+1)}
-				if i+1 == len(es.Events) {
-					n.Cursor = es.Cursor
-				}
-				if !yield(n, nil) || !id.IsZero() && e.State.Terminal() {
+			for _, e := range es.Events {
+				if !yield(e, nil) || !id.IsZero() && e.State.Terminal() {
 					return
 				}
 			}
-			skip = max(0, skip-len(es.Events))
+			q.Cursor = es.Cursor
 			if len(es.Events) > 0 {
-				q.Cursor = es.Cursor
 				continue
 			}
 			if last {
@@ -98,27 +77,11 @@ func (s *Service) News(ctx context.Context, id job.ID, cursor string, until <-ch
 			case <-news.Lost():
 			case <-until:
 			case <-ctx.Done():
-				yield(News{}, context.Cause(ctx))
+				yield(store.Event{}, context.Cause(ctx))
 				return
 			}
 		}
 	}
-}
-
-// skipMark stands between a store's cursor and a number of events after it. A store has a cursor for a run of events
-// only; their order never changes, so an event within a run is found by counting.
-const skipMark = "~"
-
-func splitCursor(cursor string) (base string, skip int, err error) {
-	base, count, found := strings.Cut(cursor, skipMark)
-	if !found {
-		return base, 0, nil
-	}
-	skip, err = strconv.Atoi(count)
-	if err != nil || skip < 0 {
-		return "", 0, job.Errorf(job.Invalid, "%q is not a cursor: pass the one from the answer before, or none", cursor)
-	}
-	return base, skip, nil
 }
 
 // closed returns a closed channel.

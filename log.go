@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
 )
 
 // A LogQuery says what of a job's log is wanted. The zero value is all that its program has written to stdout.
@@ -132,7 +133,7 @@ type follower struct {
 }
 
 type item struct {
-	News
+	store.Event
 	err error
 }
 
@@ -197,7 +198,7 @@ func (f *follower) wait() error {
 		case n.err != nil:
 			return n.err
 		}
-		return f.take(n.News)
+		return f.take(n.Event)
 	case <-tick:
 		return nil
 	case <-f.ctx.Done():
@@ -206,7 +207,7 @@ func (f *follower) wait() error {
 }
 
 // take learns from an event whose log it is.
-func (f *follower) take(n News) error {
+func (f *follower) take(n store.Event) error {
 	was := f.state
 	f.state = n.State
 	switch {

@@ -19,6 +19,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"maps"
 	"time"
@@ -43,9 +44,10 @@ type Config struct {
 	Kinds map[string]engine.Kind
 	// Served tells whether some process runs the jobs of the store now, for [View.Why]; by default one does.
 	Served func(context.Context) bool
-	// Duties, Queues, Slots, Only, Lease, Grace, Sweep and Log are those of [engine.Config].
-	Duties []engine.Duty
+	// Queues are the only ones whose jobs this process runs; by default those of all queues there are.
 	Queues []string
+	// Duties, Slots, Only, Lease, Grace, Sweep and Log are those of [engine.Config].
+	Duties []engine.Duty
 	Slots  map[job.Lane]int
 	Only   []job.ID
 	Lease  time.Duration
@@ -57,8 +59,14 @@ type Config struct {
 // Service submits jobs, carries out wishes, reads, and runs what is ready. It is the one place that does so for
 // every face.
 type Service struct {
-	cfg    Config
+	cfg Config
+	*core
+}
+
+// A core is what the services of a process share that act in the names of different principals.
+type core struct {
 	engine *engine.Engine
+	docs   documents
 }
 
 // New returns a service. It does no I/O.
@@ -72,13 +80,23 @@ func New(cfg Config) *Service {
 	if cfg.Served == nil {
 		cfg.Served = func(context.Context) bool { return true }
 	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
 	cfg.Kinds = maps.Clone(cfg.Kinds)
 	if cfg.Kinds == nil {
 		cfg.Kinds = map[string]engine.Kind{}
 	}
-	s := &Service{cfg: cfg}
+	s := &Service{cfg: cfg, core: &core{docs: documents{store: cfg.Store, tenant: cfg.Tenant}}}
 	s.start()
 	return s
+}
+
+// As returns the service that acts in the name of another principal. It shares everything else with s.
+func (s *Service) As(principal string) *Service {
+	other := *s
+	other.cfg.Principal = principal
+	return &other
 }
 
 func (s *Service) start() {
@@ -90,7 +108,14 @@ func (s *Service) start() {
 }
 
 // Run runs jobs until ctx ends, and then stops in good order; see [engine.Engine.Run].
-func (s *Service) Run(ctx context.Context) error { return s.engine.Run(ctx) }
+func (s *Service) Run(ctx context.Context) error {
+	following, stop := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- s.followQueues(following) }()
+	err := s.engine.Run(ctx)
+	stop()
+	return errors.Join(err, <-done)
+}
 
 // A Request is one job to be submitted.
 type Request struct {
@@ -103,6 +128,8 @@ type Request struct {
 	After []store.After
 	// Unique keys: while another job holds one of them, Submit answers with that job.
 	Unique []store.Unique
+	// Trace is the trace in which the job is submitted, as a W3C traceparent; empty: none.
+	Trace string
 }
 
 // Submit accepts jobs, all or none, and returns once they are durable. Answers come in the order of the requests.
@@ -119,6 +146,9 @@ func (s *Service) SubmitOnce(ctx context.Context, key string, reqs ...Request) (
 		return nil, err
 	}
 	sub := store.Submission{Tenant: s.cfg.Tenant, By: s.cfg.Principal, Key: key, Jobs: jobs}
+	if sub.Queues, err = s.checkPlaces(ctx, reqs, jobs); err != nil {
+		return nil, err
+	}
 	answers, eff, err := s.cfg.Store.Submit(ctx, sub)
 	if err != nil {
 		return nil, err
@@ -188,7 +218,7 @@ func (s *Service) prepare(r *Request, keyed bool) (store.New, error) {
 	n.Job = job.Job{
 		ID: id, Owner: spec.Owner, Kind: spec.Kind, Name: spec.Name, Queue: spec.Queue, Priority: *spec.Priority,
 		MaxAttempts: spec.RetryPolicy().MaxAttempts, ExternalID: spec.ExternalID, Labels: spec.Labels,
-		Due: spec.NotBefore, Request: given,
+		Due: spec.NotBefore, Request: given, Notes: spec.Notes, Trace: r.Trace,
 	}
 	if spec.Kind == job.KindApp {
 		if s.cfg.Machine == "" {
@@ -208,31 +238,6 @@ func encode(s job.Spec) (json.RawMessage, error) {
 	return bytes.TrimSpace(b.Bytes()), err
 }
 
-// Cancel asks that jobs end. A job whose program runs is CANCELED once that program is known to be dead. Answers come
-// in the order of ids.
-func (s *Service) Cancel(ctx context.Context, ids ...job.ID) ([]store.Wished, error) {
-	return s.wish(ctx, job.WishCancel, ids)
-}
-
-// Pause asks that jobs stop until they are resumed. A program that runs is suspended where it runs.
-func (s *Service) Pause(ctx context.Context, ids ...job.ID) ([]store.Wished, error) {
-	return s.wish(ctx, job.WishPause, ids)
-}
-
-// Resume lets paused jobs go on.
-func (s *Service) Resume(ctx context.Context, ids ...job.ID) ([]store.Wished, error) {
-	return s.wish(ctx, job.WishResume, ids)
-}
-
-func (s *Service) wish(ctx context.Context, w job.Wish, ids []job.ID) ([]store.Wished, error) {
-	answers, eff, err := s.cfg.Store.Wish(ctx, store.Wish{Tenant: s.cfg.Tenant, By: s.cfg.Principal, Wish: w, Jobs: ids})
-	if err != nil {
-		return nil, err
-	}
-	s.engine.Follow(ctx, eff)
-	return answers, nil
-}
-
 // Job returns one job with everything about it.
 func (s *Service) Job(ctx context.Context, id job.ID) (job.Job, error) {
 	return s.cfg.Store.Job(ctx, s.cfg.Tenant, id)
@@ -244,9 +249,9 @@ func (s *Service) List(ctx context.Context, q store.Query) (store.Page, error) {
 	return s.cfg.Store.List(ctx, q)
 }
 
-// Count counts jobs by state.
-func (s *Service) Count(ctx context.Context) (map[job.State]int, error) {
-	return s.cfg.Store.Count(ctx, s.cfg.Tenant)
+// Count counts the jobs by state that a filter chooses.
+func (s *Service) Count(ctx context.Context, f job.Filter) (store.Counts, error) {
+	return s.cfg.Store.Count(ctx, s.cfg.Tenant, f)
 }
 
 // Repaired returns how many rows the sweep had to repair; 0 where nothing was broken.

@@ -161,7 +161,7 @@ func TestSubmit(t *testing.T) {
 			if job.KindOf(err) != job.Invalid || !errors.As(err, &e) || len(e.Problems) != 2 || !strings.HasPrefix(err.Error(), "job 2 of 2: ") {
 				t.Errorf("error %v", err)
 			}
-			if c, err := svc.Count(ctx); err != nil || len(c) != 0 {
+			if c, err := svc.Count(ctx, nil); err != nil || len(c.States) != 0 {
 				t.Errorf("%v, %v: want no job", c, err)
 			}
 		})

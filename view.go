@@ -18,10 +18,11 @@ type View struct {
 	Results  string        `json:"results,omitempty"`  // the folder of its archive, once that is there
 }
 
-// Views is a page of jobs as people look at them, without Request, Resolved, Work, Result and folders.
+// Views is a page of jobs as people look at them, without Request, Resolved, Work, Result, Notes and folders.
 type Views struct {
-	Jobs []View `json:"jobs"`
-	Next string `json:"next,omitempty"` // the cursor of the next page; empty: this is the last
+	Jobs  []View    `json:"jobs"`
+	Next  string    `json:"next,omitempty"` // the cursor of the next page; empty: this is the last
+	Since time.Time `json:"since,omitzero"` // only jobs submitted since then were looked at; see [job.Filter.Window]
 }
 
 // View returns one job with everything about it.
@@ -59,7 +60,7 @@ func (s *Service) Views(ctx context.Context, q store.Query) (Views, error) {
 		return Views{}, err
 	}
 	served := s.cfg.Served(ctx)
-	vs := Views{Jobs: make([]View, len(page.Jobs)), Next: page.Next}
+	vs := Views{Jobs: make([]View, len(page.Jobs)), Next: page.Next, Since: page.Since}
 	for i := range page.Jobs {
 		vs.Jobs[i] = s.view(&page.Jobs[i], served)
 	}

@@ -5,7 +5,44 @@ import (
 	"strings"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
 )
+
+// Cancel asks that jobs end. A job whose program runs is CANCELED once that program is known to be dead. Answers come
+// in the order of ids.
+func (s *Service) Cancel(ctx context.Context, ids ...job.ID) ([]store.Wished, error) {
+	return s.wish(ctx, job.WishCancel, ids)
+}
+
+// Pause asks that jobs stop until they are resumed. A program that runs is suspended where it runs.
+func (s *Service) Pause(ctx context.Context, ids ...job.ID) ([]store.Wished, error) {
+	return s.wish(ctx, job.WishPause, ids)
+}
+
+// Resume lets paused jobs go on.
+func (s *Service) Resume(ctx context.Context, ids ...job.ID) ([]store.Wished, error) {
+	return s.wish(ctx, job.WishResume, ids)
+}
+
+// Abandon cancels jobs at once, also where it cannot be confirmed that nothing of them runs any more: such a job ends
+// with the code ABANDONED, and its program may still run.
+func (s *Service) Abandon(ctx context.Context, ids ...job.ID) ([]store.Wished, error) {
+	return s.ask(ctx, store.Wish{Wish: job.WishCancel, Jobs: ids, Force: true})
+}
+
+func (s *Service) wish(ctx context.Context, w job.Wish, ids []job.ID) ([]store.Wished, error) {
+	return s.ask(ctx, store.Wish{Wish: w, Jobs: ids})
+}
+
+func (s *Service) ask(ctx context.Context, w store.Wish) ([]store.Wished, error) {
+	w.Tenant, w.By = s.cfg.Tenant, s.cfg.Principal
+	answers, eff, err := s.cfg.Store.Wish(ctx, w)
+	if err != nil {
+		return nil, err
+	}
+	s.engine.Follow(ctx, eff)
+	return answers, nil
+}
 
 // With these words begins the message of an event that says that a wish was carried out on a program that runs.
 const (

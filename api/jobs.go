@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -152,35 +151,20 @@ func (h *handler) runFile(ctx context.Context, in *runInput) (*runOutput, error)
 }
 
 type listInput struct {
-	State  []string `query:"state,explode"`
-	Kind   string   `query:"kind"`
-	Name   string   `query:"name"`
-	Label  []string `query:"label,explode"`
-	Limit  int      `query:"limit" minimum:"1" maximum:"1000"`
-	Cursor string   `query:"cursor"`
+	Filter string `query:"filter"`
+	Sort   string `query:"sort"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000"`
+	Cursor string `query:"cursor"`
 }
 
 type listOutput struct{ Body pawl.Views }
 
 func (h *handler) list(ctx context.Context, in *listInput) (*listOutput, error) {
-	q := store.Query{Kind: in.Kind, Name: in.Name, Limit: in.Limit, Cursor: in.Cursor}
-	for _, name := range in.State {
-		s := job.State(strings.ToUpper(name))
-		if !slices.Contains(job.States, s) {
-			return nil, invalid("state", name, "is not a state", "give one such as RUNNING or FINISHED")
-		}
-		q.States = append(q.States, s)
+	f, err := job.ParseFilter(in.Filter, time.Now())
+	if err != nil {
+		return nil, err
 	}
-	for _, l := range in.Label {
-		k, v, ok := strings.Cut(l, "=")
-		if !ok || k == "" {
-			return nil, invalid("label", l, "is not a label", "give key=value")
-		}
-		if q.Labels == nil {
-			q.Labels = map[string]string{}
-		}
-		q.Labels[k] = v
-	}
+	q := store.Query{Filter: f, Sort: store.Sort(in.Sort), Limit: in.Limit, Cursor: in.Cursor}
 	page, err := h.svc.Views(ctx, q)
 	return &listOutput{page}, err
 }

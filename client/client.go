@@ -90,14 +90,8 @@ func (c *Client) List(ctx context.Context, q store.Query) (pawl.Views, error) {
 			v.Set(name, value)
 		}
 	}
-	for _, s := range q.States {
-		v.Add("state", string(s))
-	}
-	for k, l := range q.Labels {
-		v.Add("label", k+"="+l)
-	}
-	set("kind", q.Kind)
-	set("name", q.Name)
+	set("filter", q.Filter.String())
+	set("sort", string(q.Sort))
 	set("cursor", q.Cursor)
 	if q.Limit > 0 {
 		v.Set("limit", strconv.Itoa(q.Limit))

@@ -122,7 +122,7 @@ func TestClient(t *testing.T) {
 		if v.State != job.Finished || string(v.Request) != given || v.Why != "NORMAL_COMPLETION" || v.Results == "" {
 			t.Errorf("%+v", v)
 		}
-		page, err := c.List(ctx, store.Query{States: []job.State{job.Finished, job.Failed}, Labels: map[string]string{"k": "v"}, Name: "a", Kind: "app", Limit: 5})
+		page, err := c.List(ctx, store.Query{Filter: job.WhereState(job.Finished, job.Failed).And("label.k", job.Is, "v").And("name", job.Is, "a").And("kind", job.Is, "app"), Limit: 5})
 		if err != nil || len(page.Jobs) != 1 || page.Jobs[0].ID != v.ID || page.Jobs[0].Request != nil {
 			t.Errorf("%+v, %v", page, err)
 		}

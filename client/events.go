@@ -11,15 +11,15 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
 )
 
 // Events yields the events of one job, or of all jobs for the zero id, from a cursor on ("": from the first). With
 // follow it waits for more until ctx ends, the job has ended, or the service stops, which is no error; without, it
 // yields what is there. An error is yielded last.
-func (c *Client) Events(ctx context.Context, id job.ID, cursor string, follow bool) iter.Seq2[pawl.News, error] {
-	return func(yield func(pawl.News, error) bool) {
+func (c *Client) Events(ctx context.Context, id job.ID, cursor string, follow bool) iter.Seq2[store.Event, error] {
+	return func(yield func(store.Event, error) bool) {
 		path := "/v1/events"
 		if !id.IsZero() {
 			path = of(id) + "/events"
@@ -33,7 +33,7 @@ func (c *Client) Events(ctx context.Context, id job.ID, cursor string, follow bo
 		}
 		resp, err := c.open(ctx, with(path, q), http.Header{"Accept": {"text/event-stream"}})
 		if err != nil {
-			yield(pawl.News{}, err)
+			yield(store.Event{}, err)
 			return
 		}
 		defer resp.Body.Close()
@@ -44,7 +44,7 @@ func (c *Client) Events(ctx context.Context, id job.ID, cursor string, follow bo
 				return
 			}
 			if err != nil {
-				yield(pawl.News{}, broken(ctx, err))
+				yield(store.Event{}, broken(ctx, err))
 				return
 			}
 			if !yield(n, nil) {
@@ -70,7 +70,7 @@ func (c *Client) Cursor(ctx context.Context) (string, error) {
 }
 
 // next reads one server-sent event. io.EOF: there is none left.
-func next(r *bufio.Reader) (n pawl.News, err error) {
+func next(r *bufio.Reader) (n store.Event, err error) {
 	data := ""
 	for {
 		line, err := r.ReadString('\n')

@@ -211,8 +211,8 @@ func TestRefused(t *testing.T) {
 					t.Errorf("Run: %v", err)
 				}
 				w.noSession()
-				c, err := w.svc.Count(context.Background())
-				if err != nil || c[job.Failed] != 0 || c[job.Finished]+c[job.Pending] != 20 {
+				c, err := w.svc.Count(context.Background(), nil)
+				if err != nil || c.States[job.Failed] != 0 || c.States[job.Finished]+c.States[job.Pending] != 20 {
 					t.Errorf("%v, %v", c, err)
 				}
 			})

@@ -12,7 +12,7 @@ import (
 // claims takes ready jobs for free slots until ctx ends, and returns nil then. A lane is looked at while it may have
 // ready jobs: hints say so, and a claim that got less than it asked for says that there are none.
 func (s *session) claims(ctx context.Context) error {
-	if len(s.e.lines) == 0 {
+	if len(s.e.cfg.Kinds) == 0 {
 		<-ctx.Done()
 		return nil
 	}
@@ -57,7 +57,7 @@ func (s *session) claims(ctx context.Context) error {
 // the commit.
 func (s *session) claim(ctx context.Context, slots map[job.Lane]int) ([]job.Job, error) {
 	c := store.Claim{
-		ID: job.NewID(), Session: s.id, Queues: s.e.cfg.Queues, Kinds: kindNames(s.e.cfg.Kinds), Machine: s.e.cfg.Machine, Slots: slots,
+		ID: job.NewID(), Session: s.id, Queues: s.e.served.Load().queues, Kinds: kindNames(s.e.cfg.Kinds), Machine: s.e.cfg.Machine, Slots: slots,
 		Jobs: s.e.cfg.Only,
 	}
 	s.claiming(c.ID)

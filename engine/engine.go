@@ -41,7 +41,7 @@ type Config struct {
 	Kinds map[string]Kind
 	// Duties are done by one process at a time; this one does those that it gets.
 	Duties []Duty
-	// Queues that this process serves; "default" by default.
+	// Queues that this process serves, until [Engine.Serve] names others; "default" by default.
 	Queues []string
 	// Machine is the machine this process runs on; empty: it runs no jobs that belong to a machine.
 	Machine string
@@ -88,6 +88,12 @@ type Keeper interface {
 	Progress(id job.ID) (job.Progress, bool)
 }
 
+// A Remover is a kind that keeps files of jobs which go when the job is deleted.
+type Remover interface {
+	// Remove deletes the files of a job that has ended, in Pawl's own folders. It can be repeated.
+	Remove(ctx context.Context, j *job.Job) error
+}
+
 // Files tell where a job's files are. All names are absolute in FS.
 type Files struct {
 	FS      files.FS
@@ -110,7 +116,7 @@ var (
 // Engine runs jobs. Make one with New.
 type Engine struct {
 	cfg    Config
-	lines  []job.Line
+	served atomic.Pointer[served]
 	hint   flag         // there may be work to claim
 	owed   flag         // there is something to pay
 	dead   flag         // the lease of another session may have run out
@@ -141,12 +147,29 @@ func New(cfg Config) *Engine {
 		cfg.Log = slog.Default()
 	}
 	e := &Engine{cfg: cfg, hint: newFlag(), owed: newFlag(), dead: newFlag(), alarm: newAlarm()}
-	for _, q := range cfg.Queues {
-		for k := range maps.Keys(cfg.Kinds) {
-			e.lines = append(e.lines, job.Line{Queue: q, Kind: k})
+	e.Serve(cfg.Queues...)
+	return e
+}
+
+// served are the lines that an engine serves.
+type served struct {
+	queues   []string
+	lines    []job.Line
+	replaced chan struct{} // closed when others have taken their place
+}
+
+// Serve makes e serve these queues and no others, from its next claim on. It may be called at any time.
+func (e *Engine) Serve(queues ...string) {
+	sv := &served{queues: slices.Sorted(slices.Values(queues)), replaced: make(chan struct{})}
+	for _, q := range sv.queues {
+		for k := range maps.Keys(e.cfg.Kinds) {
+			sv.lines = append(sv.lines, job.Line{Queue: q, Kind: k})
 		}
 	}
-	return e
+	if old := e.served.Swap(sv); old != nil {
+		close(old.replaced)
+	}
+	e.hint.set()
 }
 
 // Run runs jobs until ctx ends, and then stops in good order: nothing more is claimed, running steps may go on for
@@ -279,17 +302,41 @@ func (e *Engine) repaired(what string) {
 
 // hints turns announcements into the flag that the claim loop waits for.
 func (e *Engine) hints(ctx context.Context) error {
-	if len(e.lines) == 0 {
+	if len(e.cfg.Kinds) == 0 {
 		return nil
 	}
+	for ctx.Err() == nil {
+		if err := e.hintsOf(ctx, e.served.Load()); err != nil {
+			return err
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// hintsOf does so for some lines, until others take their place.
+func (e *Engine) hintsOf(ctx context.Context, sv *served) error {
+	waiting, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go func() {
+		select {
+		case <-sv.replaced:
+			stop(errReplaced)
+		case <-waiting.Done():
+		}
+	}()
 	for {
-		_, err := retry(ctx, e, "wait for work", func() ([]job.Line, error) { return e.cfg.Broker.Wait(ctx, e.lines) })
-		if err != nil {
+		_, err := retry(waiting, e, "wait for work", func() ([]job.Line, error) { return e.cfg.Broker.Wait(waiting, sv.lines) })
+		switch {
+		case errors.Is(err, errReplaced):
+			return nil
+		case err != nil:
 			return err
 		}
 		e.hint.set()
 	}
 }
+
+var errReplaced = errors.New("other queues are served")
 
 // retry calls f until it succeeds, fails for a reason that will not go away by itself, or ctx ends: the error is its
 // cause then.

@@ -146,7 +146,7 @@ func (s *session) renew(ctx context.Context) (store.Renewal, error) {
 	ctx, cancel := s.inTime(ctx)
 	defer cancel()
 	a, err := cfg.Store.Renew(ctx, store.Renew{
-		Session: s.id, Lease: cfg.Lease, Queues: cfg.Queues, Kinds: kindNames(cfg.Kinds), Machine: cfg.Machine, Duties: s.duties.names(),
+		Session: s.id, Lease: cfg.Lease, Queues: s.e.served.Load().queues, Kinds: kindNames(cfg.Kinds), Machine: cfg.Machine, Duties: s.duties.names(),
 	})
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)

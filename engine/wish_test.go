@@ -257,9 +257,9 @@ func TestWishes(t *testing.T) {
 
 // running returns how many jobs are in the hands of a handler.
 func (w *world) running() int {
-	c, err := w.svc.Count(context.Background())
+	c, err := w.svc.Count(context.Background(), nil)
 	if err != nil {
 		w.Error(err)
 	}
-	return c[job.Running]
+	return c.States[job.Running]
 }

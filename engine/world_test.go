@@ -172,11 +172,11 @@ func (w *world) finish(want job.State, ids ...job.ID) {
 func (w *world) count(state job.State, n int) {
 	w.Helper()
 	for {
-		c, err := w.svc.Count(context.Background())
+		c, err := w.svc.Count(context.Background(), nil)
 		if err != nil {
 			w.Fatal(err)
 		}
-		if c[state] == n {
+		if c.States[state] == n {
 			break
 		}
 		time.Sleep(time.Second)

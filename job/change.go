@@ -159,13 +159,18 @@ const (
 	CauseExpired Cause = "expired" // its session died
 	CauseWish    Cause = "wish"    // a person
 	CausePaid    Cause = "paid"    // a follow-up of another job
+	CauseUser    Cause = "user"    // no change: an event that a user wrote
+	CauseJob     Cause = "job"     // no change: an event that the running job itself wrote
 )
 
-// An Event is one row of history: what one change did. Events of a job are numbered from 1 without gaps.
+// An Event is one row of history. What a change did has a number N, from 1 without gaps, and Sub 0. What users and the
+// job itself wrote between two changes has the number of the first of these and a Sub, from 1 without gaps.
 type Event struct {
 	Job     ID              `json:"job"`
 	N       int64           `json:"n"`
-	Epoch   int64           `json:"epoch"` // of the row before the change
+	Sub     int64           `json:"sub,omitempty"`
+	Name    string          `json:"name,omitempty"` // of what a user or the job wrote; see [Note]
+	Epoch   int64           `json:"epoch"`          // of the row before the change
 	State   State           `json:"state"`
 	Custody Custody         `json:"custody"`
 	At      time.Time       `json:"at"`

@@ -7,6 +7,7 @@ type Code string
 const (
 	NormalCompletion   Code = "NORMAL_COMPLETION"
 	CanceledByUser     Code = "CANCELED_BY_USER"
+	Abandoned          Code = "ABANDONED"
 	PrerequisiteFailed Code = "PREREQUISITE_FAILED"
 	InvalidDefinition  Code = "INVALID_DEFINITION"
 	InputMissing       Code = "INPUT_MISSING"
@@ -41,6 +42,7 @@ type CodeInfo struct {
 var Codes = []CodeInfo{
 	{NormalCompletion, "the program ended with exit code 0 and its results are archived, or the handler returned no error", false, "nothing to do"},
 	{CanceledByUser, "a cancel was asked for, and nothing of the job runs any more", false, "run it again if it is wanted after all"},
+	{Abandoned, "a cancel was asked for with force, and it could not be confirmed that the job's program is dead", false, "look on the machine that the message names whether the program still runs, and end it there"},
 	{PrerequisiteFailed, "a job that had to finish first ended otherwise", false, "look at that job, then run both again"},
 	{InvalidDefinition, "PROCESSING_INPUTS: the spec cannot be carried out on this system", false, "correct the field that the message names, then run it again"},
 	{InputMissing, "PROCESSING_INPUTS or STAGING_INPUTS: an input is not there", false, "put the input there that the message names, or correct its path in the job file; then run it again"},

@@ -15,6 +15,8 @@ const (
 	Invalid     ErrorKind = "invalid"     // the request is wrong: change it
 	NotFound    ErrorKind = "not_found"   // no such thing for this tenant
 	Conflict    ErrorKind = "conflict"    // it stands against what is already there
+	Exhausted   ErrorKind = "exhausted"   // a bound is reached: the same call may succeed later
+	Denied      ErrorKind = "denied"      // the caller has not proved who it is, or may not do this
 	Fenced      ErrorKind = "fenced"      // the caller's session, duty or epoch is not the newest: stop, and write nothing more
 	Unavailable ErrorKind = "unavailable" // a component cannot be reached now: the same call may succeed later
 	Locked      ErrorKind = "locked"      // another process holds it

@@ -20,6 +20,7 @@ type Job struct {
 	Owner  string `json:"owner"`
 	Kind   string `json:"kind"`
 	Name   string `json:"name"`
+	App    string `json:"app,omitempty"` // the registered app that it runs
 
 	Place           // state and custody
 	Epoch    int64  `json:"epoch"`   // raised by each change of custody: the fence
@@ -56,6 +57,9 @@ type Job struct {
 	Limits     []string          `json:"limits,omitempty"` // keys under a limit
 	ExternalID string            `json:"external_id,omitempty"`
 	Labels     map[string]string `json:"labels,omitempty"`
+	Notes      json.RawMessage   `json:"notes,omitempty"`
+	Hidden     bool              `json:"hidden,omitempty"` // left out of lists
+	Trace      string            `json:"trace,omitempty"`  // the trace in which it was submitted, as a W3C traceparent
 
 	Request  json.RawMessage `json:"request,omitempty"`  // the spec as it was given
 	Resolved json.RawMessage `json:"resolved,omitempty"` // written once, by the first PROCESSING_INPUTS

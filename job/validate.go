@@ -248,13 +248,17 @@ func (s *Spec) Validate() error {
 	default:
 		v.task(s)
 	}
+	return v.err()
+}
+
+type validation struct{ problems []Problem }
+
+func (v *validation) err() error {
 	if v.problems != nil {
 		return &SpecError{v.problems}
 	}
 	return nil
 }
-
-type validation struct{ problems []Problem }
 
 func (v *validation) add(path, value, what, remedy string) {
 	v.problems = append(v.problems, Problem{path, short(value), what, remedy})
@@ -352,9 +356,7 @@ func (v *validation) app(s *Spec) {
 		v.variable(member("env", k), k, "")
 		v.word(member("env", k), s.Env[k], "") // it may be secret
 	}
-	if s.System != "" && s.System != SystemLocal {
-		v.add("system", s.System, "is unknown", "use "+SystemLocal)
-	}
+	v.name("system", s.System, 64)
 	if s.Resources != nil {
 		v.resources(s.Resources)
 	}
@@ -412,29 +414,34 @@ func (v *validation) program(s *Spec) {
 }
 
 func (v *validation) resources(r *Resources) {
+	v.within("resources.", r)
+	if r.Nodes > 1 {
+		v.add("resources.nodes", strconv.Itoa(r.Nodes), "is more than system "+SystemLocal+" has", "give 1")
+	}
+	if r.Minutes > 0 && r.Minutes < 1e-4 {
+		v.add("resources.minutes", strconv.FormatFloat(r.Minutes, 'g', -1, 64), "is out of range", "give at least 0.0001")
+	}
+}
+
+// within checks that resources have values that some system might have.
+func (v *validation) within(at string, r *Resources) {
 	count := func(field string, n int) {
 		if n < 0 || n > maxCount {
-			v.add("resources."+field, strconv.Itoa(n), "is out of range", fmt.Sprintf("give up to %d", maxCount))
+			v.add(at+field, strconv.Itoa(n), "is out of range", fmt.Sprintf("give up to %d", maxCount))
 		}
 	}
 	count("nodes", r.Nodes)
 	count("tasks", r.Tasks)
 	count("cores", r.Cores)
 	count("gpus", r.GPUs)
-	if r.Nodes > 1 {
-		v.add("resources.nodes", strconv.Itoa(r.Nodes), "is more than system "+SystemLocal+" has", "give 1")
-	}
 	if r.Memory < 0 {
-		v.add("resources.memory", r.Memory.String(), "is negative", "give a size such as 4GiB")
+		v.add(at+"memory", r.Memory.String(), "is negative", "give a size such as 4GiB")
 	}
 	if !(r.Minutes >= 0 && r.Minutes <= MaxMinutes) {
-		v.add("resources.minutes", strconv.FormatFloat(r.Minutes, 'g', -1, 64), "is out of range", fmt.Sprintf("give up to %.0f (ten years)", MaxMinutes))
+		v.add(at+"minutes", strconv.FormatFloat(r.Minutes, 'g', -1, 64), "is out of range", fmt.Sprintf("give up to %.0f (ten years)", MaxMinutes))
 	}
-	if r.Minutes > 0 && r.Minutes < 1e-4 {
-		v.add("resources.minutes", strconv.FormatFloat(r.Minutes, 'g', -1, 64), "is out of range", "give at least 0.0001")
-	}
-	v.text("resources.account", r.Account, 128)
-	v.text("resources.partition", r.Partition, 128)
+	v.text(at+"account", r.Account, 128)
+	v.text(at+"partition", r.Partition, 128)
 }
 
 func (v *validation) archive(a *Archive) {

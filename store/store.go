@@ -55,6 +55,18 @@ type Jobs interface {
 	// holds. An unknown job is answered with NotFound in its place.
 	Wish(context.Context, Wish) ([]Wished, Effects, error)
 
+	// Annotate changes what may change of jobs at any time, and answers each job by its index: NotFound, Invalid, or
+	// Conflict where a job that has not ended is to be hidden.
+	Annotate(context.Context, Annotation) ([]error, error)
+
+	// AddEvent writes an event of a user, or of the job itself, into a job's history. Conflict when the job has ended, when
+	// Launch is not the one that runs, and beyond [job.MaxJobNotes].
+	AddEvent(context.Context, NewEvent) (Event, error)
+
+	// Remove deletes jobs that have ended, with all that the database knows of them, and answers each job by its index:
+	// NotFound, or Conflict where it has not ended or still owes something to others.
+	Remove(ctx context.Context, tenant string, ids []job.ID) ([]error, error)
+
 	// Due moves up to limit jobs whose time has come out of their schedule gate. Effects.Due is the next due time.
 	Due(ctx context.Context, limit int) (int, Effects, error)
 
@@ -88,11 +100,14 @@ type Leases interface {
 type Reader interface {
 	// Job returns one job with everything about it.
 	Job(ctx context.Context, tenant string, id job.ID) (job.Job, error)
-	// List returns a page of jobs, newest first, without Request, Resolved, Work and Result. Pages are stable under
-	// inserts: a job is on exactly one.
+	// List returns a page of jobs, without Request, Resolved, Work, Result and Notes. Pages are stable under inserts: a
+	// job is on exactly one, unless what the query sorts by changes meanwhile. What each term of a filter means, and how
+	// far back it looks, stands with [job.Filter].
 	List(ctx context.Context, q Query) (Page, error)
-	// Count counts jobs by state.
-	Count(ctx context.Context, tenant string) (map[job.State]int, error)
+	// Count counts the jobs by state that a filter chooses.
+	Count(ctx context.Context, tenant string, f job.Filter) (Counts, error)
+	// Waiting counts the jobs of a queue in custody gate or ready, up to limit.
+	Waiting(ctx context.Context, tenant, queue string, limit int) (int, error)
 	// Events returns events in the order in which they were committed. A cursor never passes a transaction that is
 	// still open, so that following cursors misses nothing.
 	Events(ctx context.Context, q EventQuery) (Events, error)
@@ -111,7 +126,8 @@ type Resources interface {
 	Put(context.Context, Resource) (Resource, error)
 	Resource(ctx context.Context, tenant, kind, name string) (Resource, error)
 	Resources(ctx context.Context, tenant, kind string) ([]Resource, error)
-	// Delete removes a document; removing one that is not there is NotFound.
+	// Delete removes a document; removing one that is not there is NotFound. A queue is not removed while a job that has
+	// not ended is in it: Conflict.
 	Delete(ctx context.Context, tenant, kind, name string) error
 }
 
@@ -131,6 +147,14 @@ type Submission struct {
 	// Key is the idempotency key of the call; empty: none. It is kept with the ids it made for KeepKey.
 	Key  string
 	Jobs []New
+	// Queues says what is checked of the queues of jobs that are inserted, by name.
+	Queues map[string]QueueCheck
+}
+
+// A QueueCheck is checked in the transaction that inserts jobs into a queue.
+type QueueCheck struct {
+	Document bool // Invalid, unless the queue has a document
+	Most     int  // Exhausted, when more jobs than that would wait in it, in custody gate or ready; 0: no bound
 }
 
 // KeepKey is how long an idempotency key is kept.
@@ -145,6 +169,8 @@ type New struct {
 	Delay  time.Duration
 	After  []After
 	Unique []Unique
+	// Refusal is what speaks against the job. The call fails with it, unless the job is there already.
+	Refusal error
 	// Fingerprint of the request, for ExternalID and Submission.Key.
 	Fingerprint [32]byte
 }
@@ -207,6 +233,28 @@ type Wish struct {
 	By     string // the principal, for the history
 	Wish   job.Wish
 	Jobs   []job.ID
+	// Force carries out a cancel at once on a job whose launch may still run: it ends as ABANDONED, and the launch is
+	// given up.
+	Force bool
+}
+
+// An Annotation changes jobs in what may change at any time.
+type Annotation struct {
+	Tenant string
+	Jobs   []job.ID
+	job.Annotation
+	Replace bool  // Labels and Notes take the place of those that are there
+	Hidden  *bool // nil: as it is
+}
+
+// A NewEvent is an event to be written; see [job.Note].
+type NewEvent struct {
+	Tenant string
+	Job    job.ID
+	By     string
+	Cause  job.Cause // [job.CauseUser] or [job.CauseJob]
+	Launch int       // of a program that writes it: the number of its launch; else 0
+	job.Note
 }
 
 // Wished answers a wish for one job.
@@ -273,18 +321,39 @@ type Duty struct {
 // A Query asks for a page of jobs.
 type Query struct {
 	Tenant string
-	States []job.State // empty: all
-	Kind   string      // empty: all
-	Name   string      // empty: all
-	Labels map[string]string
+	Filter job.Filter
+	Sort   Sort
 	Limit  int    // 1 to 1000; 100 by default
-	Cursor string // from the page before
+	Cursor string // from the page before, of the same filter and order
 }
+
+// A Sort is the order of a list. Jobs with the same value follow in the order of submission, or against it.
+type Sort string
+
+// The orders. A list by end has only jobs that have ended.
+const (
+	Newest    Sort = "-created" // the default
+	Oldest    Sort = "created"
+	LastEnded Sort = "-ended"
+	FirstEnd  Sort = "ended"
+	ByName    Sort = "name"
+	ByNameRev Sort = "-name"
+)
+
+// Sorts lists every order.
+var Sorts = []Sort{Newest, Oldest, LastEnded, FirstEnd, ByName, ByNameRev}
 
 // A Page is a page of jobs.
 type Page struct {
-	Jobs []job.Job
-	Next string // empty: the last page
+	Jobs  []job.Job
+	Next  string    // empty: the last page
+	Since time.Time // the query looked at jobs submitted since then; zero: at all
+}
+
+// Counts are how many jobs there are.
+type Counts struct {
+	States map[job.State]int // those that have none are left out
+	Since  time.Time         // as in [Page]
 }
 
 // An EventQuery asks for events.
@@ -298,8 +367,14 @@ type EventQuery struct {
 
 // Events is a run of events.
 type Events struct {
-	Events []job.Event
-	Cursor string // to go on from; never empty
+	Events []Event
+	Cursor string // to go on from; never empty, and that of the last event when there is one
+}
+
+// An Event is one with its cursor: from there those after it are had. Two cursors of one event are the same text.
+type Event struct {
+	job.Event
+	Cursor string `json:"-"`
 }
 
 // A Resource is a typed document.

@@ -177,10 +177,11 @@ func (b *bed) finished(n int) (time.Time, error) {
 	defer news.Close()
 	for {
 		asked := time.Now()
-		counts, err := b.Count(b.ctx)
+		count, err := b.Count(b.ctx, nil)
 		if err != nil {
 			return asked, err
 		}
+		counts := count.States
 		if lost := counts[job.Failed] + counts[job.Canceled]; lost > 0 {
 			return asked, fmt.Errorf("%d of the jobs of the benchmark failed", lost)
 		}

@@ -233,10 +233,11 @@ func (p *programBed) counted(done func(map[job.State]int) bool) (time.Time, erro
 	defer news.Close()
 	for {
 		asked := time.Now()
-		counts, err := p.Count(p.ctx)
+		count, err := p.Count(p.ctx, nil)
 		if err != nil {
 			return asked, err
 		}
+		counts := count.States
 		if counts[job.Failed] > 0 {
 			return asked, fmt.Errorf("%d of the jobs of the benchmark failed; the first: %w", counts[job.Failed], p.failure())
 		}
@@ -260,7 +261,7 @@ func (p *programBed) counted(done func(map[job.State]int) bool) (time.Time, erro
 
 // failure returns why a job failed.
 func (p *programBed) failure() error {
-	page, err := p.List(p.ctx, store.Query{States: []job.State{job.Failed}, Limit: 1})
+	page, err := p.List(p.ctx, store.Query{Filter: job.WhereState(job.Failed), Limit: 1})
 	if err != nil {
 		return err
 	}

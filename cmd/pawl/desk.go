@@ -113,9 +113,9 @@ const mostNamed = 20
 
 // named returns the unfinished jobs of a name, or when all have ended the newest.
 func (d *desk) named(ctx context.Context, name string) ([]pawl.View, error) {
-	page, err := d.List(ctx, store.Query{Name: name, States: unfinished(), Limit: mostNamed})
+	page, err := d.List(ctx, store.Query{Filter: job.Unended().And("name", job.Is, name), Limit: mostNamed})
 	if err == nil && len(page.Jobs) == 0 {
-		page, err = d.List(ctx, store.Query{Name: name, Limit: 1})
+		page, err = d.List(ctx, store.Query{Filter: job.Where("name", name), Limit: 1})
 	}
 	return page.Jobs, err
 }

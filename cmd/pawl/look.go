@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -21,6 +22,7 @@ const mostListed = 1000
 
 func listCommand() *cobra.Command {
 	var q store.Query
+	var filter, name string
 	var states, labels []string
 	var f format
 	cmd := &cobra.Command{
@@ -31,7 +33,7 @@ func listCommand() *cobra.Command {
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := fill(&q, states, labels); err != nil {
+			if err := fill(&q, filter, name, states, labels); err != nil {
 				return err
 			}
 			d, err := openDesk(cmd.Context(), cmd)
@@ -47,7 +49,8 @@ func listCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().IntVar(&q.Limit, "limit", 100, fmt.Sprintf("how many jobs to list, 1 to %d", mostListed))
-	cmd.Flags().StringVar(&q.Name, "name", "", "only jobs of this name")
+	cmd.Flags().StringVar(&name, "name", "", "only jobs of this name")
+	cmd.Flags().StringVar(&filter, "filter", "", "only jobs that this filter chooses, such as 'owner=ada created>24h'")
 	cmd.Flags().StringSliceVar(&states, "state", nil, "only jobs in this state; may be repeated")
 	cmd.Flags().StringArrayVar(&labels, "label", nil, "only jobs with this label, key=value; may be repeated")
 	formatFlag(cmd, &f, asTable, asJSON, asYAML, asName)
@@ -60,21 +63,37 @@ func listCommand() *cobra.Command {
 }
 
 // fill puts the flags of list into a query.
-func fill(q *store.Query, states, labels []string) error {
+func fill(q *store.Query, filter, name string, states, labels []string) error {
 	if q.Limit < 1 || q.Limit > mostListed {
 		return &usageError{fmt.Errorf("--limit %d is out of range: give 1 to %d", q.Limit, mostListed)}
 	}
-	for _, name := range states {
-		q.States = append(q.States, job.State(strings.ToUpper(name)))
+	f, err := job.ParseFilter(filter, time.Now())
+	if err != nil {
+		return &usageError{fmt.Errorf("--filter %w", err)}
 	}
-	q.Labels = map[string]string{}
+	if name != "" {
+		f = f.And("name", job.Is, name)
+	}
+	known := make([]job.State, len(states))
+	for i, s := range states {
+		known[i] = job.State(strings.ToUpper(s))
+		if !slices.Contains(job.States, known[i]) {
+			return &usageError{fmt.Errorf("--state %s is not a state: give one such as RUNNING or FINISHED", s)}
+		}
+	}
+	f = append(f, job.WhereState(known...)...)
 	for _, l := range labels {
 		k, v, ok := strings.Cut(l, "=")
-		if !ok || k == "" {
+		if !ok {
 			return &usageError{fmt.Errorf("--label %s is not a label: give key=value", l)}
 		}
-		q.Labels[k] = v
+		term, err := job.ParseFilter(job.Filter{{Field: job.LabelField + k, Op: job.Is, Values: []string{v}}}.String(), time.Now())
+		if err != nil {
+			return &usageError{fmt.Errorf("--label %s is not a label: give key=value", l)}
+		}
+		f = append(f, term...)
 	}
+	q.Filter = f
 	return nil
 }
 

@@ -511,13 +511,9 @@ func countStates(vs []*pawl.View) string {
 	return strings.Join(parts, ", ")
 }
 
-func unfinished() []job.State {
-	return slices.DeleteFunc(slices.Clone(job.States), job.State.Terminal)
-}
-
 // unfinished returns the programs of the folder that have not ended.
 func (s *seat) unfinished(ctx context.Context) (ids []job.ID, err error) {
-	q := store.Query{Kind: job.KindApp, States: unfinished(), Limit: mostListed}
+	q := store.Query{Filter: job.Unended().And("kind", job.Is, job.KindApp), Limit: mostListed}
 	for more := true; more; more = q.Cursor != "" {
 		page, err := s.List(ctx, q)
 		if err != nil {

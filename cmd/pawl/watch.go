@@ -17,6 +17,7 @@ import (
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/internal/live"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
 )
 
 // A runJob is what a run knows of one of its jobs.
@@ -123,7 +124,7 @@ func (r *run) watch(ctx context.Context, s *seat, signals <-chan os.Signal) erro
 	var helpers sync.WaitGroup
 	defer helpers.Wait()
 	defer end(nil)
-	news := make(chan pawl.News)
+	news := make(chan store.Event)
 	lost := make(chan error, 1)
 	helpers.Go(func() {
 		for n, err := range s.Events(ctx, job.ID{}, r.cursor, true) {

@@ -147,7 +147,7 @@ func TestTheCheckSeesWhatIsBroken(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer st.Close()
-			page, err := st.List(t.Context(), store.Query{Tenant: tenant, Kind: job.KindApp, States: []job.State{job.Finished}})
+			page, err := st.List(t.Context(), store.Query{Tenant: tenant, Filter: job.WhereState(job.Finished).And("kind", job.Is, job.KindApp)})
 			if err != nil {
 				t.Fatal(err)
 			}

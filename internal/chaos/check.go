@@ -420,13 +420,7 @@ func unfinished(dir string) ([]string, error) {
 	}
 	defer s.Close()
 	var lines []string
-	var states []job.State
-	for _, st := range job.States {
-		if !st.Terminal() {
-			states = append(states, st)
-		}
-	}
-	page, err := s.List(ctx, store.Query{Tenant: tenant, States: states, Limit: 20})
+	page, err := s.List(ctx, store.Query{Tenant: tenant, Filter: job.Unended(), Limit: 20})
 	for _, j := range page.Jobs {
 		lines = append(lines, fmt.Sprintf("%s %s %s attempt %d launch %d live %t wish %q needs %d due %s since %s: %s",
 			j.ExternalID, j.ID, j.Place, j.Attempt, j.Launch, j.Live, j.Wish, j.Needs, j.Due.Format(time.TimeOnly), j.Since.Format(time.TimeOnly), j.Message))

@@ -39,23 +39,6 @@ func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err erro
 		}
 		and("j.seq < ?", seq)
 	}
-	if len(q.States) > 0 {
-		marks := make([]string, len(q.States))
-		for i, st := range q.States {
-			marks[i] = "?"
-			args = append(args, string(st))
-		}
-		and("j.state IN (" + strings.Join(marks, ", ") + ")")
-	}
-	if q.Kind != "" {
-		and("j.kind = ?", q.Kind)
-	}
-	if q.Name != "" {
-		and("j.name = ?", q.Name)
-	}
-	for k, v := range q.Labels {
-		and("EXISTS (SELECT 1 FROM json_each(s.labels) l WHERE l.key = ? AND l.value = ?)", k, v)
-	}
 	args = append(args, int64(limit+1))
 	var last int64
 	err = s.query(ctx, `SELECT `+columns+`, s.labels FROM jobs j JOIN specs s ON s.seq = j.seq
@@ -74,12 +57,12 @@ func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err erro
 }
 
 // Count implements [store.Reader].
-func (s *Store) Count(ctx context.Context, tenant string) (map[job.State]int, error) {
+func (s *Store) Count(ctx context.Context, tenant string, _ job.Filter) (store.Counts, error) {
 	counts := map[job.State]int{}
 	err := s.query(ctx, `SELECT state, count(*) FROM jobs WHERE tenant = ? GROUP BY state`, 2, func(v []driver.Value) {
 		counts[job.State(text(v[0]))] = integer(v[1])
 	}, tenant)
-	return counts, err
+	return store.Counts{States: counts}, err
 }
 
 // Events implements [store.Reader]. One connection writes, so the order of seq is the order of commits, and a cursor
@@ -105,10 +88,10 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (es store.Events
 	}
 	err = s.query(ctx, sql, 12, func(v []driver.Value) {
 		after = v[0].(int64)
-		es.Events = append(es.Events, job.Event{
+		es.Events = append(es.Events, store.Event{Cursor: strconv.FormatInt(after, 36), Event: job.Event{
 			Job: id(v[1]), N: v[2].(int64), Epoch: v[3].(int64), State: job.State(text(v[4])), Custody: job.Custody(text(v[5])),
 			At: instant(v[6]), Cause: job.Cause(text(v[7])), Actor: actor(v[8]), Code: job.Code(text(v[9])), Message: text(v[10]), Data: raw(v[11]),
-		})
+		}})
 	}, args...)
 	es.Cursor = strconv.FormatInt(after, 36)
 	return es, err

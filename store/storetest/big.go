@@ -49,7 +49,7 @@ func bigDrain(w *world) {
 		}
 		w.renew(session)
 	}
-	n, err := w.s.Count(w.ctx, acme)
+	n, err := w.s.Count(w.ctx, acme, nil)
 	if err != nil || n[job.Finished] != total {
 		w.Errorf("counted %v, %v; want %d FINISHED", n, err, total)
 	}

@@ -28,7 +28,7 @@ func Check(t TB, s store.Store, tenant string, ids ...job.ID) {
 			ids = append(ids, j.ID)
 			count[j.State]++
 		}
-		counted, err := s.Count(context.Background(), tenant)
+		counted, err := s.Count(context.Background(), tenant, nil)
 		if err != nil {
 			t.Fatalf("count: %v", err)
 		}

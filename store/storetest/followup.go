@@ -254,7 +254,7 @@ func followCrash(w *world) {
 		if err != nil {
 			w.Fatalf("pay: %v", err)
 		}
-		n, err := w.s.Count(w.ctx, acme)
+		n, err := w.s.Count(w.ctx, acme, nil)
 		if err != nil {
 			w.Fatalf("count: %v", err)
 		}
@@ -286,7 +286,7 @@ func followMany(w *world) {
 		if err != nil {
 			w.Fatalf("pay: %v", err)
 		}
-		count, _ := w.s.Count(w.ctx, acme)
+		count, _ := w.s.Count(w.ctx, acme, nil)
 		if paid > 400 || count[job.Pending] > total+400 {
 			w.Errorf("one step of 400 paid %d rows and released %d jobs", paid, count[job.Pending]-total)
 		}

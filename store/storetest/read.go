@@ -130,7 +130,7 @@ func readCount(w *world) {
 	w.addMany(2, delayed(time.Hour))
 	jobs := w.claim(wanted(session, 2))
 	w.must(finish(jobs[0], by(session)))
-	got, err := w.s.Count(w.ctx, acme)
+	got, err := w.s.Count(w.ctx, acme, nil)
 	if err != nil {
 		w.Fatalf("count: %v", err)
 	}
@@ -140,7 +140,7 @@ func readCount(w *world) {
 		}
 	}
 	equal(w, "count", got, map[job.State]int{job.Waiting: 2, job.Pending: 1, job.Running: 1, job.Finished: 1})
-	none, err := w.s.Count(w.ctx, "nobody")
+	none, err := w.s.Count(w.ctx, "nobody", nil)
 	for state, n := range none {
 		if n != 0 {
 			w.Errorf("nobody has %d jobs %s", n, state)
@@ -367,7 +367,7 @@ func readTenants(w *world) {
 	if jobs := listAll(w, w.s, store.Query{Tenant: theirs}); len(jobs) != 0 {
 		w.Errorf("they list %d jobs", len(jobs))
 	}
-	if n, err := w.s.Count(w.ctx, theirs); err != nil || n[job.Pending] != 0 {
+	if n, err := w.s.Count(w.ctx, theirs, nil); err != nil || n[job.Pending] != 0 {
 		w.Errorf("they count %v, %v", n, err)
 	}
 	if got, err := w.s.Events(w.ctx, store.EventQuery{Tenant: theirs}); err != nil || len(got.Events) != 0 {

@@ -1,0 +1,87 @@
+package pawl
+
+import (
+	"context"
+
+	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Annotate changes the labels and notes of a job: what a names is merged into those that are there, or takes their place.
+func (s *Service) Annotate(ctx context.Context, id job.ID, a job.Annotation, replace bool) (View, error) {
+	errs, err := s.cfg.Store.Annotate(ctx, store.Annotation{Tenant: s.cfg.Tenant, Jobs: []job.ID{id}, Annotation: a, Replace: replace})
+	if err == nil {
+		err = errs[0]
+	}
+	if err != nil {
+		return View{}, err
+	}
+	return s.View(ctx, id)
+}
+
+// Hide hides jobs that have ended, so that lists leave them out, or shows them again. Answers come in the order of ids.
+func (s *Service) Hide(ctx context.Context, hidden bool, ids ...job.ID) ([]error, error) {
+	return s.cfg.Store.Annotate(ctx, store.Annotation{Tenant: s.cfg.Tenant, Jobs: ids, Hidden: &hidden})
+}
+
+// AddEvent writes an event of a user into the history of a job that has not ended.
+func (s *Service) AddEvent(ctx context.Context, id job.ID, n job.Note) (store.Event, error) {
+	return s.addEvent(ctx, store.NewEvent{Job: id, Cause: job.CauseUser, Note: n})
+}
+
+// AddJobEvent writes an event of the running job itself into its history. launch is the number of the launch of a
+// program, and 0 for a task.
+func (s *Service) AddJobEvent(ctx context.Context, id job.ID, launch int, n job.Note) (store.Event, error) {
+	return s.addEvent(ctx, store.NewEvent{Job: id, Cause: job.CauseJob, Launch: launch, Note: n})
+}
+
+func (s *Service) addEvent(ctx context.Context, e store.NewEvent) (store.Event, error) {
+	if err := e.Validate(); err != nil {
+		return store.Event{}, err
+	}
+	e.Tenant, e.By = s.cfg.Tenant, s.cfg.Principal
+	written, err := s.cfg.Store.AddEvent(ctx, e)
+	if err == nil {
+		s.engine.Follow(ctx, store.Effects{})
+	}
+	return written, err
+}
+
+// Delete deletes jobs that have ended: their files in the service's own folders, and then all that the database knows of
+// them. It can be repeated. Answers come in the order of ids: NotFound, or Conflict where a job has not ended.
+func (s *Service) Delete(ctx context.Context, ids ...job.ID) ([]error, error) {
+	errs := make([]error, len(ids))
+	var gone []job.ID
+	var at []int
+	for i, id := range ids {
+		if errs[i] = s.removeFiles(ctx, id); errs[i] == nil {
+			gone, at = append(gone, id), append(at, i)
+		}
+	}
+	if len(gone) == 0 {
+		return errs, nil
+	}
+	answers, err := s.cfg.Store.Remove(ctx, s.cfg.Tenant, gone)
+	if err != nil {
+		return nil, err
+	}
+	for i, err := range answers {
+		errs[at[i]] = err
+	}
+	return errs, nil
+}
+
+func (s *Service) removeFiles(ctx context.Context, id job.ID) error {
+	j, err := s.Job(ctx, id)
+	if err != nil {
+		return err
+	}
+	if !j.State.Terminal() {
+		return job.Errorf(job.Conflict, "job %s is %s: cancel it before it is deleted", id, j.State)
+	}
+	if k, ok := s.cfg.Kinds[j.Kind].(engine.Remover); ok {
+		return k.Remove(ctx, &j)
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+package job
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+)
+
+// The kinds of resource.
+const (
+	KindQueue  = "queue"
+	KindSystem = "system"
+)
+
+// A Queue is where jobs wait. The queue "default" is there without a document.
+type Queue struct {
+	Name        string `json:"name" doc:"The name of the queue." maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"night"`
+	Description string `json:"description,omitempty" doc:"For people." maxLength:"2048"`
+	Disabled    bool   `json:"disabled,omitempty" doc:"It takes no new jobs; those that it has go on."`
+	MaxWaiting  int    `json:"max_waiting,omitempty" doc:"How many jobs may wait in it. A submission beyond that is refused with status 429. No bound by default." minimum:"0" maximum:"10000000"`
+}
+
+// A System is where programs run. The system "local", the machine on which the service runs, is there without a
+// document.
+type System struct {
+	Name        string     `json:"name" doc:"The name of the system." maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"lab"`
+	Description string     `json:"description,omitempty" doc:"For people." maxLength:"2048"`
+	Disabled    bool       `json:"disabled,omitempty" doc:"It takes no new jobs; those that it has go on."`
+	Host        Host       `json:"host,omitzero" doc:"The machine on which its programs run."`
+	Most        *Resources `json:"most,omitempty" doc:"The most that one job may ask for: a job that asks for more is refused. What is left out has no bound."`
+}
+
+// A Host says how the machine of a [System] is reached.
+type Host struct {
+	Kind string `json:"kind,omitempty" doc:"How it is reached: local is the machine on which the service runs." enum:"local" default:"local"`
+}
+
+// ParseQueue reads the document of a queue; see [ParseSpec] for its errors.
+func ParseQueue(doc []byte) (Queue, error) {
+	var q Queue
+	if err := parseResource(doc, &q); err != nil {
+		return q, err
+	}
+	var v validation
+	v.resource(q.Name, q.Description)
+	if q.MaxWaiting < 0 || q.MaxWaiting > 10_000_000 {
+		v.add("max_waiting", fmt.Sprint(q.MaxWaiting), "is out of range", "give up to 10000000, or 0 for no bound")
+	}
+	return q, v.err()
+}
+
+// ParseSystem reads the document of a system; see [ParseSpec] for its errors.
+func ParseSystem(doc []byte) (System, error) {
+	var s System
+	if err := parseResource(doc, &s); err != nil {
+		return s, err
+	}
+	var v validation
+	v.resource(s.Name, s.Description)
+	if s.Host.Kind == "" {
+		s.Host.Kind = SystemLocal
+	}
+	if s.Host.Kind != SystemLocal {
+		v.add("host.kind", s.Host.Kind, "is unknown", "give "+SystemLocal)
+	}
+	if s.Most != nil {
+		v.within("most.", s.Most)
+	}
+	return s, v.err()
+}
+
+func parseResource(doc []byte, into any) error {
+	const limit = 64 << 10
+	if len(doc) > limit {
+		return problem("(document)", fmt.Sprintf("%d bytes", len(doc)), "is too large", fmt.Sprintf("keep it to %d bytes", limit))
+	}
+	raw, err := decode(doc)
+	if err != nil {
+		return problem("(document)", "", "is not JSON: "+err.Error(), "correct the syntax")
+	}
+	if _, ok := raw.(map[string]any); !ok {
+		return problem("(document)", short(string(bytes.TrimSpace(doc))), "is not an object", "write fields such as name: night")
+	}
+	var problems []Problem
+	compare("", raw, reflect.TypeOf(into).Elem(), &problems)
+	if problems != nil {
+		return &SpecError{problems}
+	}
+	return json.Unmarshal(doc, into)
+}
+
+func (v *validation) resource(name, description string) {
+	if name == "" {
+		v.add("name", "", "is missing", "give a name")
+	}
+	v.name("name", name, 64)
+	if len(description) > 2048 {
+		v.add("description", fmt.Sprintf("%d bytes", len(description)), "is too long", "keep it to 2048 bytes")
+	}
+}
+
+// Refuse reports in which fields r asks for more than s gives to one job.
+func (s *System) Refuse(r *Resources) []Problem {
+	if s.Most == nil || r == nil {
+		return nil
+	}
+	var problems []Problem
+	over := func(field string, asked, most float64, text string) {
+		if most > 0 && asked > most {
+			problems = append(problems, Problem{"resources." + field, "", "is more than system " + s.Name + " gives to one job", "give up to " + text})
+		}
+	}
+	m := s.Most
+	over("nodes", float64(r.Nodes), float64(m.Nodes), fmt.Sprint(m.Nodes))
+	over("tasks", float64(r.Tasks), float64(m.Tasks), fmt.Sprint(m.Tasks))
+	over("cores", float64(r.Cores), float64(m.Cores), fmt.Sprint(m.Cores))
+	over("gpus", float64(r.GPUs), float64(m.GPUs), fmt.Sprint(m.GPUs))
+	over("memory", float64(r.Memory), float64(m.Memory), m.Memory.String())
+	over("minutes", r.Minutes, m.Minutes, fmt.Sprint(m.Minutes))
+	return problems
+}

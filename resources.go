@@ -1,0 +1,320 @@
+package pawl
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// A Resource is a typed document that says how something is set up: a queue or a system.
+type Resource[T any] struct {
+	Doc     T         `json:"doc"`
+	Version int64     `json:"version"` // raised by each change; 0: it is there without a document
+	Updated time.Time `json:"updated,omitzero"`
+}
+
+// A resourceKind knows the documents of one kind.
+type resourceKind[T any] struct {
+	kind    string
+	parse   func([]byte) (T, error)
+	name    func(*T) string
+	disable func(*T, bool)
+	builtin T // there without a document
+}
+
+var (
+	queues = resourceKind[job.Queue]{
+		kind: job.KindQueue, parse: job.ParseQueue, builtin: job.Queue{Name: job.DefaultQueue, Description: "where jobs wait that name no queue"},
+		name: func(q *job.Queue) string { return q.Name }, disable: func(q *job.Queue, v bool) { q.Disabled = v },
+	}
+	systems = resourceKind[job.System]{
+		kind: job.KindSystem, parse: job.ParseSystem,
+		builtin: job.System{Name: job.SystemLocal, Description: "the machine on which the service runs", Host: job.Host{Kind: job.SystemLocal}},
+		name:    func(s *job.System) string { return s.Name }, disable: func(s *job.System, v bool) { s.Disabled = v },
+	}
+)
+
+// Resources applies, reads and removes the documents of one kind.
+type Resources[T any] struct {
+	s    *Service
+	kind *resourceKind[T]
+}
+
+// Queues are where jobs wait.
+func (s *Service) Queues() Resources[job.Queue] { return Resources[job.Queue]{s, &queues} }
+
+// Systems are where programs run.
+func (s *Service) Systems() Resources[job.System] { return Resources[job.System]{s, &systems} }
+
+// AnyVersion is the version with which [Resources.Apply] replaces a document whatever its version is.
+const AnyVersion = -1
+
+// Apply writes a document in the place of the one of its name, and reports whether there was none. Version must be that
+// of the document that is there (0: there must be none), else it is a Conflict; or [AnyVersion].
+func (r Resources[T]) Apply(ctx context.Context, doc []byte, version int64) (res Resource[T], created bool, err error) {
+	value, err := r.kind.parse(doc)
+	if err != nil {
+		return res, false, err
+	}
+	return r.put(ctx, value, version)
+}
+
+func (r Resources[T]) put(ctx context.Context, value T, version int64) (res Resource[T], created bool, err error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(value); err != nil {
+		return res, false, err
+	}
+	st := r.s.cfg.Store
+	row := store.Resource{Tenant: r.s.cfg.Tenant, Kind: r.kind.kind, Name: r.kind.name(&value), Doc: bytes.TrimSpace(b.Bytes())}
+	for {
+		row.Version = version
+		if version == AnyVersion {
+			old, err := st.Resource(ctx, row.Tenant, row.Kind, row.Name)
+			if err != nil && job.KindOf(err) != job.NotFound {
+				return res, false, err
+			}
+			row.Version = old.Version
+		}
+		put, err := st.Put(ctx, row)
+		if job.KindOf(err) == job.Conflict && version == AnyVersion {
+			continue // somebody wrote meanwhile
+		}
+		if err != nil {
+			return res, false, err
+		}
+		r.s.changed(ctx, r.kind.kind)
+		return Resource[T]{value, put.Version, put.Updated}, row.Version == 0, nil
+	}
+}
+
+// Resource returns one document. The error is NotFound where there is none.
+func (r Resources[T]) Resource(ctx context.Context, name string) (Resource[T], error) {
+	row, err := r.s.cfg.Store.Resource(ctx, r.s.cfg.Tenant, r.kind.kind, name)
+	if job.KindOf(err) == job.NotFound && name == r.kind.name(&r.kind.builtin) {
+		return Resource[T]{Doc: r.kind.builtin}, nil
+	}
+	if err != nil {
+		return Resource[T]{}, err
+	}
+	return r.kind.read(row)
+}
+
+// List returns all documents, by name, with what is there without one.
+func (r Resources[T]) List(ctx context.Context) ([]Resource[T], error) {
+	return r.kind.all(ctx, r.s.cfg.Store, r.s.cfg.Tenant)
+}
+
+// Disable disables what a document is about, or enables it again.
+func (r Resources[T]) Disable(ctx context.Context, name string, disabled bool) (Resource[T], error) {
+	for {
+		res, err := r.Resource(ctx, name)
+		if err != nil {
+			return res, err
+		}
+		r.kind.disable(&res.Doc, disabled)
+		put, _, err := r.put(ctx, res.Doc, res.Version)
+		if job.KindOf(err) != job.Conflict {
+			return put, err
+		}
+	}
+}
+
+// Delete removes a document. A queue that has jobs which have not ended is kept: Conflict.
+func (r Resources[T]) Delete(ctx context.Context, name string) error {
+	if err := r.s.cfg.Store.Delete(ctx, r.s.cfg.Tenant, r.kind.kind, name); err != nil {
+		return err
+	}
+	r.s.changed(ctx, r.kind.kind)
+	return nil
+}
+
+func (k *resourceKind[T]) read(row store.Resource) (Resource[T], error) {
+	r := Resource[T]{Version: row.Version, Updated: row.Updated}
+	if err := json.Unmarshal(row.Doc, &r.Doc); err != nil {
+		return r, job.Errorf(job.Corrupt, "%s %s: %w", row.Kind, row.Name, err)
+	}
+	return r, nil
+}
+
+func (k *resourceKind[T]) all(ctx context.Context, st store.Store, tenant string) ([]Resource[T], error) {
+	rows, err := st.Resources(ctx, tenant, k.kind)
+	if err != nil {
+		return nil, err
+	}
+	var list []Resource[T]
+	builtin := k.name(&k.builtin)
+	for _, row := range rows {
+		r, err := k.read(row)
+		if err != nil {
+			return nil, err
+		}
+		if row.Name == builtin {
+			builtin = ""
+		}
+		list = append(list, r)
+	}
+	if builtin != "" {
+		list = append([]Resource[T]{{Doc: k.builtin}}, list...)
+	}
+	return list, nil
+}
+
+// documents remembers queues and systems for submissions. What another process changes is known within keepDocuments.
+type documents struct {
+	store  store.Store
+	tenant string
+
+	mu      sync.Mutex
+	read    time.Time // guarded by mu: when the two were read; zero: they are out of date
+	queues  map[string]job.Queue
+	systems map[string]job.System
+}
+
+const keepDocuments = time.Second
+
+// places returns the queues and systems there are, which nobody writes to.
+func (d *documents) places(ctx context.Context) (map[string]job.Queue, map[string]job.System, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if time.Since(d.read) < keepDocuments {
+		return d.queues, d.systems, nil
+	}
+	now := time.Now()
+	qs, err := queues.all(ctx, d.store, d.tenant)
+	if err != nil {
+		return nil, nil, err
+	}
+	ss, err := systems.all(ctx, d.store, d.tenant)
+	if err != nil {
+		return nil, nil, err
+	}
+	d.queues, d.systems, d.read = map[string]job.Queue{}, map[string]job.System{}, now
+	for _, q := range qs {
+		d.queues[q.Doc.Name] = q.Doc
+	}
+	for _, s := range ss {
+		d.systems[s.Doc.Name] = s.Doc
+	}
+	return d.queues, d.systems, nil
+}
+
+func (d *documents) forget() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.read = time.Time{}
+}
+
+// resourceTopic is the topic on which a message says that a document has changed; it is its kind.
+const resourceTopic = "resources"
+
+// changed tells every process that a document has changed.
+func (s *Service) changed(ctx context.Context, kind string) {
+	s.docs.forget()
+	if err := s.cfg.Broker.Publish(context.WithoutCancel(ctx), resourceTopic, []byte(kind)); err != nil {
+		s.cfg.Log.Warn("change of a document not told", "kind", kind, "error", err)
+	}
+}
+
+// followQueues lets the engine serve the queues there are, until ctx ends.
+func (s *Service) followQueues(ctx context.Context) error {
+	if len(s.cfg.Queues) > 0 {
+		return nil
+	}
+	for {
+		news, err := s.cfg.Broker.Subscribe(ctx, resourceTopic)
+		if err == nil {
+			err = s.serveQueues(ctx, news.Messages(), news.Lost())
+			news.Close()
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			s.cfg.Log.Warn("queues not read", "error", err)
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	}
+}
+
+// serveQueues tells the engine of queues until the subscription is lost, ctx ends, or they cannot be read.
+func (s *Service) serveQueues(ctx context.Context, news <-chan []byte, lost <-chan struct{}) error {
+	for {
+		s.docs.forget()
+		qs, _, err := s.docs.places(ctx)
+		if err != nil {
+			return err
+		}
+		names := make([]string, 0, len(qs))
+		for name := range qs {
+			names = append(names, name)
+		}
+		s.engine.Serve(names...)
+		select {
+		case <-news:
+		case <-lost:
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// checkPlaces sees to it that the queues and systems of jobs are there and take them. What speaks against a job becomes
+// its Refusal: a repeated call is answered all the same.
+func (s *Service) checkPlaces(ctx context.Context, reqs []Request, jobs []store.New) (map[string]store.QueueCheck, error) {
+	qs, ss, err := s.docs.places(ctx)
+	if err != nil {
+		return nil, err
+	}
+	checks := map[string]store.QueueCheck{}
+	for i := range jobs {
+		name := jobs[i].Job.Queue
+		q, known := qs[name]
+		switch {
+		case !known:
+			jobs[i].Refusal = place("queue", name, "is unknown", "give one that pawl get queues lists, or make it")
+		case q.Disabled:
+			jobs[i].Refusal = job.Errorf(job.Conflict, "queue %s is disabled: it takes no new jobs until it is enabled", name)
+		default:
+			checks[name] = store.QueueCheck{Document: name != job.DefaultQueue, Most: q.MaxWaiting}
+		}
+		if jobs[i].Job.Program() && jobs[i].Refusal == nil {
+			jobs[i].Refusal = refuseSystem(ss, &reqs[i].Spec)
+		}
+	}
+	return checks, nil
+}
+
+func place(field, value, what, remedy string) error {
+	return &job.SpecError{Problems: []job.Problem{{Path: field, Value: value, What: what, Remedy: remedy}}}
+}
+
+// refuseSystem returns what speaks against running spec on its system.
+func refuseSystem(ss map[string]job.System, spec *job.Spec) error {
+	name := spec.System
+	if name == "" {
+		name = job.SystemLocal
+	}
+	sys, known := ss[name]
+	switch {
+	case !known:
+		return place("system", name, "is unknown", "give one that pawl get systems lists, or make it")
+	case sys.Disabled:
+		return job.Errorf(job.Conflict, "system %s is disabled: it takes no new jobs until it is enabled", name)
+	}
+	if problems := sys.Refuse(spec.Resources); problems != nil {
+		return &job.SpecError{Problems: problems}
+	}
+	return nil
+}
