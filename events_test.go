@@ -141,6 +141,7 @@ func TestNewsOfJobs(t *testing.T) {
 	}
 	t.Run("an end of the context is the error", func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
 		gone := errors.New("gone")
 		var last error
 		for e, err := range svc.News(ctx, pawl.NewsQuery{}) {
