@@ -150,15 +150,15 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, 
 
 // mayTell says why an event may not be written.
 func mayTell(j *job.Job, n *store.NewEvent) error {
-	running := 0
-	if j.Live {
-		running = j.Launch
-	}
 	switch {
 	case j.State.Terminal():
 		return job.Errorf(job.Conflict, "job %s has already ended %s", j.ID, j.State)
-	case n.Cause == job.CauseJob && (n.Launch != running || j.Program() && running == 0):
+	case n.Cause == job.CauseUser:
+		return nil
+	case j.Program() && !(j.Live && n.Launch == j.Launch):
 		return job.Errorf(job.Conflict, "launch %d of job %s is not the one that runs", n.Launch, j.ID)
+	case !j.Program() && !(j.Custody == job.Worker && n.Epoch == j.Epoch):
+		return job.Errorf(job.Conflict, "what runs of job %s in epoch %d has lost it: it stands at %s in epoch %d", j.ID, n.Epoch, j.Place, j.Epoch)
 	}
 	return nil
 }
