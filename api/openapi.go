@@ -60,7 +60,7 @@ func inHeader(about, value string) *header {
 func register[I, O any](h *handler, op operation, f func(context.Context, *I) (*O, error)) {
 	documented := huma.Operation{
 		OperationID: op.id, Method: op.method, Path: op.path, Summary: op.summary, Description: op.about, Tags: []string{op.tag},
-		DefaultStatus: op.status,
+		DefaultStatus: op.status, SkipValidateParams: op.public, // who watches over the service may ask as it likes
 	}
 	if !op.public {
 		documented.Security = []map[string][]string{{bearer: {}}}
@@ -156,19 +156,15 @@ func (h *handler) document(doc *huma.OpenAPI, made *huma.Operation) {
 	for status, about := range op.also {
 		made.Responses[strconv.Itoa(status)] = &huma.Response{Description: about, Content: success.Content}
 	}
-	errors := append([]int{http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable}, op.errors...)
-	if !op.public {
-		errors = append(errors, http.StatusUnauthorized, http.StatusForbidden)
-	}
+	errors := append([]int{
+		http.StatusUnauthorized, http.StatusForbidden, http.StatusUnprocessableEntity, http.StatusTooManyRequests,
+		http.StatusInternalServerError, http.StatusServiceUnavailable,
+	}, op.errors...)
 	if strings.Contains(op.path, "{") {
 		errors = append(errors, http.StatusNotFound)
 	}
-	if len(made.Parameters) > 0 {
-		errors = append(errors, http.StatusUnprocessableEntity)
-	}
 	if op.body != nil {
-		errors = append(errors, http.StatusBadRequest, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge,
-			http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity)
+		errors = append(errors, http.StatusBadRequest, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
 		made.RequestBody = op.body.document(r)
 	}
 	if op.public {
