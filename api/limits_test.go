@@ -97,7 +97,7 @@ func TestFullQueue(t *testing.T) {
 	f.is(409, nil, "DELETE", "/v1/queues/small", "")
 }
 
-// follow opens a stream of events. The first event of it has come when it returns.
+// follow opens a stream of events.
 func (f *face) follow(path string) (events *bufio.Reader, stop func()) {
 	f.Helper()
 	ctx, cancel := context.WithCancel(f.Context())
@@ -105,7 +105,7 @@ func (f *face) follow(path string) (events *bufio.Reader, stop func()) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := http.DefaultClient.Do(req) //nolint:bodyclose // stop closes it
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -324,8 +324,12 @@ func TestReaderThatStops(t *testing.T) {
 			conn2 := b.connect(t) // its place is free again
 			fmt.Fprintf(conn2, "HEAD /v1/events?follow=true HTTP/1.1\r\nHost: x\r\n\r\n")
 			resp, err := http.ReadResponse(bufio.NewReader(conn2), nil)
-			if err != nil || resp.StatusCode != 200 {
-				t.Errorf("%v %v", resp, err)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if resp.StatusCode != 200 {
+				t.Error(resp.Status)
 			}
 			<-answered
 		})

@@ -437,4 +437,3 @@ func TestStoppingAnswersWhoWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 }
-
