@@ -77,7 +77,7 @@ func (c *Client) try(ctx context.Context, r request, take func(*http.Response) e
 		}
 	}
 	for n := 1; ; n++ {
-		resp, err := c.send(ctx, r, body)
+		resp, err := c.send(ctx, r, body) //nolint:bodyclose // take closes it, or hands it on
 		if err == nil {
 			err = take(resp)
 		}

@@ -219,13 +219,13 @@ func TestPauses(t *testing.T) {
 		// The service may say when.
 		for value, want := range map[string]time.Duration{"7": 7 * time.Second, "59": 59 * time.Second} {
 			at, after = nil, value
-			c.Trying(2).Version(t.Context()) //nolint:errcheck // it counts the time only
+			c.Trying(2).Version(t.Context())
 			if len(at) != 2 || at[1].Sub(at[0]) != want {
 				t.Errorf("Retry-After %s: %v", value, at)
 			}
 		}
 		at, after = nil, time.Now().Add(20*time.Second).UTC().Format(http.TimeFormat)
-		c.Trying(2).Version(t.Context()) //nolint:errcheck // it counts the time only
+		c.Trying(2).Version(t.Context())
 		if d := at[1].Sub(at[0]); d < 19*time.Second || d > 20*time.Second {
 			t.Errorf("Retry-After %s: %v", after, d)
 		}
@@ -300,7 +300,7 @@ func TestRepeatedAnswers(t *testing.T) {
 			c := to(t, client.Options{}, func(w http.ResponseWriter, r *http.Request) {
 				waits = append(waits, r.FormValue("wait"))
 				d, _ := time.ParseDuration(r.FormValue("wait"))
-				time.Sleep(d) //nolint:forbidigo // in a bubble
+				time.Sleep(d)
 				w.WriteHeader(http.StatusAccepted)
 				io.WriteString(w, `{}`)
 			})
