@@ -134,7 +134,7 @@ func (s *Store) query(ctx context.Context, sql string, columns int, each func(ro
 	if s.closed.Load() {
 		return errClosed
 	}
-	rows, err := s.read.QueryContext(ctx, sql, args...)
+	rows, err := s.reads.query(ctx, s.read, sql, args)
 	if err != nil {
 		return classify(err)
 	}
