@@ -7,6 +7,7 @@ import (
 	"mime"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -59,7 +60,7 @@ func (c *Client) problem(resp *http.Response) error {
 	if len(p.Errors) > 0 {
 		r.spec = &job.SpecError{Problems: p.Errors}
 	}
-	if p.Code == job.Internal && p.Request != "" {
+	if p.Code == job.Internal && p.Request != "" && !strings.Contains(p.Detail, p.Request) {
 		r.text += "; the log of the service has more about request " + p.Request
 	}
 	switch resp.StatusCode {

@@ -40,7 +40,7 @@ func (c *Client) Wish(ctx context.Context, id job.ID, w job.Wish, wait time.Dura
 func (c *Client) wish(ctx context.Context, id job.ID, w job.Wish, wait time.Duration, force bool) (v pawl.View, obeyed bool, err error) {
 	for {
 		part, begun := min(wait, mostWait), time.Now()
-		v, obeyed, err = c.wishOnce(ctx, id, w, part, force)
+		v, obeyed, err = c.wishOnce(ctx, id, w, part, force && part == wait) // the last time it gives the job up
 		spent := time.Since(begun)
 		if wait -= spent; err != nil || obeyed || wait <= 0 || spent < part {
 			return v, obeyed, err // a service that stops answers before the time is over

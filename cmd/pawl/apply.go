@@ -132,4 +132,3 @@ func readDocument(doc json.RawMessage) (document, error) {
 	}
 	return document{}, &job.SpecError{Problems: []job.Problem{p}}
 }
-

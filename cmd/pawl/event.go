@@ -196,4 +196,3 @@ func (o *eventsOptions) line(ctx context.Context, out io.Writer, d *desk, e *sto
 	_, err := fmt.Fprintln(out, strings.TrimRight(line, " "))
 	return err
 }
-

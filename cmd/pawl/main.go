@@ -11,8 +11,6 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-
-	"github.com/pawl-jobs/pawl/job"
 )
 
 // version is set at build time.
@@ -120,10 +118,10 @@ func checkArgs(c *cobra.Command) {
 
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
+		Use:     "version",
+		Short:   "Print the version",
 		Example: "  pawl version",
-		Args:  cobra.NoArgs,
+		Args:    cobra.NoArgs,
 		Run: func(cmd *cobra.Command, _ []string) {
 			fmt.Fprintln(cmd.OutOrStdout(), "pawl "+version)
 		},

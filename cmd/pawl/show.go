@@ -18,9 +18,9 @@ import (
 func showCommand() *cobra.Command {
 	var f format
 	cmd := &cobra.Command{
-		Use:               "show JOB",
-		Short:             "Show one job: where it stands, why, and where its files are",
-		Long:              "Show prints one job: where it stands, why, and where its files are.\n\n" + jobRule,
+		Use:   "show JOB",
+		Short: "Show one job: where it stands, why, and where its files are",
+		Long:  "Show prints one job: where it stands, why, and where its files are.\n\n" + jobRule,
 		Example: `  pawl show wordcount
   pawl show wordcount -o yaml`,
 		Args:              cobra.ExactArgs(1),
@@ -88,4 +88,3 @@ func printJob(out io.Writer, v *pawl.View, remedy string) error {
 	row("request", string(v.Request))
 	return w.Flush()
 }
-
