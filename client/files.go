@@ -36,6 +36,9 @@ func (c *Client) OpenOutputFrom(ctx context.Context, id job.ID, name string, fro
 }
 
 func (c *Client) openOutput(ctx context.Context, id job.ID, name string, header http.Header) (pawl.File, io.ReadCloser, error) {
+	if name == "" {
+		return pawl.File{}, nil, job.Errorf(job.Invalid, "the path of the file is empty: give one that the list of files has")
+	}
 	escaped := strings.ReplaceAll(url.PathEscape(name), "%2F", "/")
 	if !fs.ValidPath(name) || name == "." { // it is for the service to refuse, and must arrive as it is
 		escaped = strings.ReplaceAll(url.PathEscape(name), ".", "%2E")

@@ -189,11 +189,8 @@ func (r *run) attend(ctx context.Context, s *seat, signals <-chan os.Signal) err
 
 // tellWait says why nothing happens.
 func (r *run) tellWait() {
-	who := "the process that runs the jobs of folder " + r.dir
-	if r.server != nil {
-		who = "the server at " + r.server.url
-	}
-	fmt.Fprintf(r.view, "waiting for an answer of %s; an interrupt ends this\n", who)
+	at := desk{server: r.server, dir: r.dir}
+	fmt.Fprintf(r.view, "waiting for an answer of %s; an interrupt ends this\n", at.who())
 }
 
 // takePlace gets to know the jobs at a new seat.
