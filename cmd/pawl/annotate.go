@@ -42,7 +42,11 @@ func hidingCommand(name string, hidden bool, short, long, example string) *cobra
 				return b.run(cmd, pawl.Bulk{Action: pawl.Action(name)})
 			}
 			return withDesk(openDesk, func(ctx context.Context, cmd *cobra.Command, d *desk) error {
-				return each(ctx, d, args, func(v *pawl.View) error {
+				lookup := d.lookup
+				if !hidden {
+					lookup = d.lookupHidden
+				}
+				return each(ctx, args, lookup, func(v *pawl.View) error {
 					if err := d.write(ctx, nodeOptions{}); err != nil {
 						return err
 					}

@@ -83,11 +83,11 @@ func (b *bulk) run(cmd *cobra.Command, act pawl.Bulk) (err error) {
 		}
 		if b.dryRun {
 			fmt.Fprintf(out, "%s would be chosen for %s\n", plural(a.Matched, "job"), act.Action)
-			tellSince(out, a.Since)
+			tellSince(out, act.Filter, a.Since)
 			return nil
 		}
 		fmt.Fprintf(out, "%s: done with %d of %s\n", act.Action, a.Done, plural(a.Matched, "job"))
-		tellSince(out, a.Since)
+		tellSince(out, act.Filter, a.Since)
 		for _, r := range a.Refusals {
 			fmt.Fprintf(out, "%s: %s\n", r.Job, r.Error)
 		}
@@ -142,10 +142,10 @@ func readAnswer(ctx context.Context, in io.Reader) (string, error) {
 }
 
 // each does something with each job that is named, and goes on when one refuses. The error names all refusals.
-func each(ctx context.Context, d *desk, refs []string, do func(*pawl.View) error) error {
+func each(ctx context.Context, refs []string, lookup func(context.Context, string) (pawl.View, error), do func(*pawl.View) error) error {
 	var errs []error
 	for _, ref := range refs {
-		v, err := d.lookup(ctx, ref)
+		v, err := lookup(ctx, ref)
 		if err == nil {
 			err = do(&v)
 		}

@@ -67,7 +67,7 @@ On a terminal it asks before it deletes what --filter chooses; elsewhere that ne
 				return b.run(cmd, pawl.Bulk{Action: pawl.ActDelete})
 			}
 			return withDesk(openDesk, func(ctx context.Context, cmd *cobra.Command, d *desk) error {
-				return each(ctx, d, args, func(v *pawl.View) error {
+				return each(ctx, args, d.lookup, func(v *pawl.View) error {
 					if err := d.write(ctx, nodeOptions{}); err != nil {
 						return err
 					}

@@ -60,13 +60,13 @@ there are in each state.
 					if err != nil {
 						return err
 					}
-					return printCounts(cmd.OutOrStdout(), n, f)
+					return printCounts(cmd.OutOrStdout(), n, f, q.Filter)
 				}
 				page, err := d.List(ctx, q)
 				if err != nil {
 					return err
 				}
-				return printList(cmd, page, f, q.Limit)
+				return printList(cmd, page, f, q)
 			})(cmd, args)
 		},
 	}
@@ -149,7 +149,7 @@ func parseFilter(text string) (job.Filter, error) {
 	return f, nil
 }
 
-func printList(cmd *cobra.Command, page pawl.Views, f format, limit int) error {
+func printList(cmd *cobra.Command, page pawl.Views, f format, q store.Query) error {
 	out := cmd.OutOrStdout()
 	switch f {
 	case asName:
@@ -181,18 +181,19 @@ func printList(cmd *cobra.Command, page pawl.Views, f format, limit int) error {
 	}
 	switch {
 	case page.Next == "":
-	case limit < mostListed:
-		fmt.Fprintf(out, "there are more: raise --limit, which is %d\n", limit)
+	case q.Limit < mostListed:
+		fmt.Fprintf(out, "there are more: raise --limit, which is %d\n", q.Limit)
 	default:
 		fmt.Fprintf(out, "there are more, which %s does not show: choose with --filter, or count with --count\n", typed(cmd, "pawl list"))
 	}
-	tellSince(out, page.Since)
+	tellSince(out, q.Filter, page.Since)
 	return nil
 }
 
-// tellSince says that older jobs were not looked at.
-func tellSince(out io.Writer, since time.Time) {
-	if !since.IsZero() {
+// tellSince says that older jobs were not looked at, unless the filter itself says so.
+func tellSince(out io.Writer, f job.Filter, since time.Time) {
+	own := slices.ContainsFunc(f, func(t job.Term) bool { return t.Field == "created" })
+	if !since.IsZero() && !own {
 		fmt.Fprintf(out, "only jobs submitted since %s were looked at: created> in the filter says how far back to look\n", since.Local().Format(time.DateTime))
 	}
 }
@@ -213,7 +214,7 @@ func labelText(labels map[string]string) string {
 	return strings.Join(parts, ",")
 }
 
-func printCounts(out io.Writer, n client.Counts, f format) error {
+func printCounts(out io.Writer, n client.Counts, f format, filter job.Filter) error {
 	switch f {
 	case asJSON, asYAML:
 		return f.document(out, n)
@@ -236,6 +237,6 @@ func printCounts(out io.Writer, n client.Counts, f format) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	tellSince(out, n.Since)
+	tellSince(out, filter, n.Since)
 	return nil
 }

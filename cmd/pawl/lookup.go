@@ -49,6 +49,15 @@ func (d *desk) lookup(ctx context.Context, ref string) (pawl.View, error) {
 	return pawl.View{}, job.Errorf(job.Conflict, "%q names more than one job: give the id of one of them%s", ref, &ids)
 }
 
+// lookupHidden is lookup that prefers the newest hidden job of a name.
+func (d *desk) lookupHidden(ctx context.Context, ref string) (pawl.View, error) {
+	page, err := d.List(ctx, store.Query{Filter: job.Where("name", ref).And("hidden", job.Is, "true"), Limit: 1})
+	if err != nil || len(page.Jobs) == 0 {
+		return d.lookup(ctx, ref)
+	}
+	return d.Job(ctx, page.Jobs[0].ID)
+}
+
 // mostNamed is how many jobs are named when a reference fits several.
 const mostNamed = 20
 

@@ -49,6 +49,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"awaitline": awaitLine,
 			"url":       serverURL,
+			"example":   example,
 			"normal":    normal,
 			"kill9":     signaler(syscall.SIGKILL),
 			"term":      signaler(syscall.SIGTERM),

@@ -13,6 +13,7 @@ import (
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
 )
 
 func submitCommand() *cobra.Command {
@@ -90,7 +91,7 @@ func (o *submitOptions) submit(ctx context.Context, cmd *cobra.Command, d *desk,
 		if err != nil {
 			return err
 		}
-		return printList(cmd, pawl.Views{Jobs: views}, o.format, len(views))
+		return printList(cmd, pawl.Views{Jobs: views}, o.format, store.Query{})
 	}
 	if !o.waits {
 		return nil
@@ -125,7 +126,7 @@ func waitCommand() *cobra.Command {
 
 Exit codes: those of pawl run; 4 when the time is over.`,
 		Example: `  pawl wait wordcount
-  pawl wait wordcount pi --timeout 10m -o json`,
+  pawl wait wordcount slow --timeout 10m -o json`,
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: completeJob,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -175,7 +176,7 @@ func waitFor(ctx context.Context, cmd *cobra.Command, d *desk, ids []job.ID, lim
 		return cmp.Or(context.Cause(ctx), err)
 	}
 	if f != asName {
-		if err := printList(cmd, pawl.Views{Jobs: views}, f, len(views)); err != nil {
+		if err := printList(cmd, pawl.Views{Jobs: views}, f, store.Query{}); err != nil {
 			return err
 		}
 	}
