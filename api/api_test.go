@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -28,17 +29,40 @@ func TestMain(m *testing.M) {
 // A face is the API of a service that runs programs, on a server.
 type face struct {
 	*testing.T
-	svc *embedded.Service
-	url string
+	svc   *embedded.Service
+	url   string
+	token string // sent where it is not empty
 }
 
 func open(t *testing.T, stopping <-chan struct{}) *face {
 	t.Helper()
+	return openWith(t, api.Config{Stopping: stopping})
+}
+
+// openWith opens a face with more configured than its service.
+func openWith(t *testing.T, c api.Config) *face {
+	t.Helper()
 	svc := embedded.Open(t)
 	svc.Start(t)
-	srv := httptest.NewServer(api.New(api.Config{Service: svc.Service, Stopping: stopping}))
+	c.Service = svc.Service
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	srv := httptest.NewServer(api.New(c))
 	t.Cleanup(srv.Close)
-	return &face{t, svc, srv.URL}
+	return &face{T: t, svc: svc, url: srv.URL}
+}
+
+// logins are the tokens that [byToken] knows.
+var logins = map[string]api.Caller{"ada-token": {Principal: "ada"}, "bob-token": {Principal: "bob"}}
+
+// byToken tells who asks by a token.
+func byToken(r *http.Request) (api.Caller, error) {
+	token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if c, ok := logins[token]; ok {
+		return c, nil
+	}
+	return api.Caller{}, job.Errorf(job.Denied, "the token is not known: log in again")
 }
 
 // A reply is an answer with its body.
@@ -56,6 +80,9 @@ func (f *face) call(method, path, body string, header ...string) reply {
 	req, err := http.NewRequestWithContext(ctx, method, f.url+path, strings.NewReader(body))
 	if err != nil {
 		f.Fatal(err)
+	}
+	if f.token != "" {
+		req.Header.Set("Authorization", "Bearer "+f.token)
 	}
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])

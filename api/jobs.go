@@ -36,7 +36,9 @@ func (h *handler) registerJobs() {
 	register(h, del, h.delete)
 	request := one("get-request", http.MethodGet, "/request", "Get the spec of a job", "As it was given, to the byte; or as it was resolved.")
 	request.kind = jsonType
-	request.answers = &huma.MediaType{Schema: of[job.Spec](h.api.OpenAPI().Components.Schemas)}
+	request.answers = &huma.MediaType{Schema: &huma.Schema{AnyOf: []*huma.Schema{
+		of[job.Spec](h.api.OpenAPI().Components.Schemas), {Type: huma.TypeObject, Description: "A resolved spec says more, such as the folder."},
+	}}}
 	register(h, request, h.request)
 	register(h, one("get-history", http.MethodGet, "/history", "Get what happened to a job", "All of its events, oldest first, and how long it stood in each state."), h.history)
 	for _, hidden := range []bool{true, false} {

@@ -60,7 +60,7 @@ func inHeader(about, value string) *header {
 func register[I, O any](h *handler, op operation, f func(context.Context, *I) (*O, error)) {
 	documented := huma.Operation{
 		OperationID: op.id, Method: op.method, Path: op.path, Summary: op.summary, Description: op.about, Tags: []string{op.tag},
-		DefaultStatus: op.status,
+		DefaultStatus: op.status, SkipValidateParams: op.public, // who watches over the service may ask as it likes
 	}
 	if !op.public {
 		documented.Security = []map[string][]string{{bearer: {}}}
@@ -79,15 +79,15 @@ const bearer = "bearer"
 
 // problems names the statuses of errors in the document.
 var problems = map[int]struct{ name, about string }{
-	http.StatusBadRequest:            {"Broken", "The body is missing, or broken off."},
-	http.StatusUnauthorized:          {"NotLoggedIn", "The request has no token, or one that is not known."},
-	http.StatusForbidden:             {"Denied", "The caller may not do this."},
-	http.StatusNotFound:              {"NotFound", "There is no such thing."},
-	http.StatusRequestTimeout:        {"TooSlow", "The body comes too slowly."},
-	http.StatusConflict:              {"Conflict", "It stands against what is already there; the detail says against what."},
-	http.StatusPreconditionFailed:    {"PreconditionFailed", "If-Match or If-None-Match does not hold: read the document again."},
-	http.StatusRequestEntityTooLarge: {"TooLarge", "The body is too large."},
-	http.StatusUnsupportedMediaType:  {"NotJSON", "The body is not JSON by its Content-Type."},
+	http.StatusBadRequest:                   {"Broken", "The body is missing, or broken off."},
+	http.StatusUnauthorized:                 {"NotLoggedIn", "The request has no token, or one that is not known."},
+	http.StatusForbidden:                    {"Denied", "The caller may not do this."},
+	http.StatusNotFound:                     {"NotFound", "There is no such thing."},
+	http.StatusRequestTimeout:               {"TooSlow", "The body comes too slowly."},
+	http.StatusConflict:                     {"Conflict", "It stands against what is already there; the detail says against what."},
+	http.StatusPreconditionFailed:           {"PreconditionFailed", "If-Match or If-None-Match does not hold: read the document again."},
+	http.StatusRequestEntityTooLarge:        {"TooLarge", "The body is too large."},
+	http.StatusUnsupportedMediaType:         {"NotJSON", "The body is not JSON by its Content-Type."},
 	http.StatusRequestedRangeNotSatisfiable: {"NoSuchRange", "The range is not within the file. The body is text."},
 	http.StatusUnprocessableEntity:          {"Invalid", "Something in the request is wrong; errors lists all of it."},
 	http.StatusTooManyRequests:              {"Exhausted", "A bound is reached: the same call may succeed after Retry-After."},
@@ -156,19 +156,15 @@ func (h *handler) document(doc *huma.OpenAPI, made *huma.Operation) {
 	for status, about := range op.also {
 		made.Responses[strconv.Itoa(status)] = &huma.Response{Description: about, Content: success.Content}
 	}
-	errors := append([]int{http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable}, op.errors...)
-	if !op.public {
-		errors = append(errors, http.StatusUnauthorized, http.StatusForbidden)
-	}
+	errors := append([]int{
+		http.StatusUnauthorized, http.StatusForbidden, http.StatusUnprocessableEntity, http.StatusTooManyRequests,
+		http.StatusInternalServerError, http.StatusServiceUnavailable,
+	}, op.errors...)
 	if strings.Contains(op.path, "{") {
 		errors = append(errors, http.StatusNotFound)
 	}
-	if len(made.Parameters) > 0 {
-		errors = append(errors, http.StatusUnprocessableEntity)
-	}
 	if op.body != nil {
-		errors = append(errors, http.StatusBadRequest, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge,
-			http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity)
+		errors = append(errors, http.StatusBadRequest, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
 		made.RequestBody = op.body.document(r)
 	}
 	if op.public {

@@ -33,14 +33,14 @@ var scalars = map[reflect.Type]struct {
 		Type: huma.TypeString, Pattern: `^[0-9]+(\.[0-9]+)? ?([KMGT](iB|B)?|B)?$`, Examples: []any{"512M"},
 		Description: "A number of bytes: K, M, G and T stand for powers of 1024, with or without iB; KB, MB, GB and TB for powers of 1000.",
 	}},
-	reflect.TypeFor[job.State]():       {"State", wordSchema("How far a job has come.", job.States)},
-	reflect.TypeFor[job.Custody]():     {"Custody", wordSchema("Who is responsible for a job now.", job.Custodies)},
-	reflect.TypeFor[job.Lane]():        {"Lane", wordSchema("The part of a worker's slots in which a job is served.", job.Lanes)},
-	reflect.TypeFor[job.Code]():        {"Code", wordSchema("Why a job ended, or what blocks it.", codes())},
-	reflect.TypeFor[job.Wish]():        {"Wish", wordSchema("What is wished of a job.", []job.Wish{job.WishCancel, job.WishPause})},
-	reflect.TypeFor[job.Cause]():       {"Cause", wordSchema("What made an event.", causes)},
-	reflect.TypeFor[job.ErrorKind]():   {"ErrorCode", wordSchema("What the caller can do about an error.", kinds)},
-	reflect.TypeFor[pawl.Action]():     {"Action", wordSchema("What is done with jobs.", pawl.Actions)},
+	reflect.TypeFor[job.State]():     {"State", wordSchema("How far a job has come.", job.States)},
+	reflect.TypeFor[job.Custody]():   {"Custody", wordSchema("Who is responsible for a job now.", job.Custodies)},
+	reflect.TypeFor[job.Lane]():      {"Lane", wordSchema("The part of a worker's slots in which a job is served.", job.Lanes)},
+	reflect.TypeFor[job.Code]():      {"Code", wordSchema("Why a job ended, or what blocks it.", codes())},
+	reflect.TypeFor[job.Wish]():      {"Wish", wordSchema("What is wished of a job.", []job.Wish{job.WishCancel, job.WishPause})},
+	reflect.TypeFor[job.Cause]():     {"Cause", wordSchema("What made an event.", causes)},
+	reflect.TypeFor[job.ErrorKind](): {"ErrorCode", wordSchema("What the caller can do about an error.", kinds)},
+	reflect.TypeFor[pawl.Action]():   {"Action", wordSchema("What is done with jobs.", pawl.Actions)},
 }
 
 const idPattern = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
@@ -124,7 +124,8 @@ var schemaKinds = map[string]struct {
 func Kinds() []string { return slices.Sorted(maps.Keys(schemaKinds)) }
 
 // Schema returns the JSON Schema (2020-12) of a kind of document: "job" (its spec), "queue" or "system". What it refuses
-// the service refuses too; the service also checks what a schema cannot say. Errors are of kind NotFound.
+// the service refuses too, but for null and empty text in the place of what is left out; the service also checks what a
+// schema cannot say. Errors are of kind NotFound.
 func Schema(kind string) ([]byte, error) {
 	k, ok := schemaKinds[kind]
 	if !ok {
@@ -169,7 +170,7 @@ func (h *handler) registerSchemas() {
 	register(h, operation{
 		id: "get-schema", tag: "schemas", method: http.MethodGet, path: "/v1/schemas/{kind}",
 		summary: "Get the JSON Schema of a kind",
-		about:   "For editors and for checks: what it refuses the service refuses too. The service also checks what a schema cannot say.",
+		about:   "For editors and for checks: what it refuses the service refuses too, but for null and empty text in the place of what is left out. The service also checks what a schema cannot say.",
 		kind:    schemaType, answers: &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeObject}},
 	}, func(_ context.Context, in *kindInput) (*rawOutput, error) {
 		text, err := Schema(in.Kind)
