@@ -1,0 +1,30 @@
+package sqlite
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// A SchemaVersion says how old the schema of a database is.
+type SchemaVersion struct {
+	Version int64 // of the database
+	Known   int64 // that which this Pawl writes
+}
+
+// Schema returns the version of the schema of the database in dir, also beside a process that has it open. Errors are
+// those of [Open], and NotFound where there is no database; Newer is none of them.
+func Schema(ctx context.Context, dir string) (v SchemaVersion, err error) {
+	path := filepath.Join(dir, File)
+	if _, err := os.Stat(path); err != nil {
+		return v, job.Errorf(job.NotFound, "no jobs in folder %s: %w", dir, err)
+	}
+	db, err := openReaders(path, 1)
+	if err != nil {
+		return v, err
+	}
+	defer db.Close()
+	return versionOf(ctx, db, path)
+}
