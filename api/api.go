@@ -19,7 +19,9 @@ package api
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -33,6 +35,45 @@ type Config struct {
 	Service *pawl.Service
 	// Stopping ends streams that follow, when it is closed: what there is by then is sent. Nil: never.
 	Stopping <-chan struct{}
+	Auth     func(*http.Request) (Caller, error)
+	Ready    func(context.Context) []Check
+	Metrics  http.Handler
+	Answered func(Answer)
+	Prefix   string
+	Limits   Limits
+	Version  string
+	Log      *slog.Logger
+}
+
+type Caller struct {
+	Principal string
+	Job       job.ID
+	Launch    int
+}
+
+type Check struct {
+	Name     string
+	Err      error
+	Degraded bool
+	Detail   string
+}
+
+type Answer struct {
+	Operation, Method, Path, Principal, RequestID string
+	Status                                        int
+	Duration                                      time.Duration
+	Bytes                                         int64
+	Context                                       context.Context
+}
+
+type Limits struct {
+	Body    int64
+	Jobs    int
+	Depth   int
+	Rate    float64
+	Burst   int
+	Streams int
+	Wait    time.Duration
 }
 
 // New returns the handler of all paths.
