@@ -98,7 +98,7 @@ running, waiting or paused, 5 Pawl itself could not go on (the folder is locked,
 	for _, c := range []*cobra.Command{
 		runCommand(), validateCommand(), initCommand(), listCommand(), showCommand(), historyCommand(), logsCommand(),
 		outputCommand(), cancelCommand(), pauseCommand(), resumeCommand(), resubmitCommand(),
-		benchCommand(), chaosCommand(), versionCommand(),
+		benchCommand(), chaosCommand(), versionCommand(), serveCommand(),
 	} {
 		checkArgs(c)
 		if c.Name() != "run" { // it asks first

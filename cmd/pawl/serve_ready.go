@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/pawl-jobs/pawl/api"
+	"github.com/pawl-jobs/pawl/internal/config"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// ready says what of the service works now.
+func (s *server) ready(ctx context.Context) []api.Check {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	checks := []api.Check{s.database(ctx), {Name: "session", Err: s.observe.Session()}, s.disk()}
+	if s.pair != nil {
+		checks = append(checks, api.Check{
+			Name: "certificate", Err: s.pair.Check(), Degraded: true, Detail: "valid until " + s.pair.Expires().UTC().Format(time.RFC3339),
+		})
+	}
+	return checks
+}
+
+// database asks the database for its schema.
+func (s *server) database(ctx context.Context) api.Check {
+	c := api.Check{Name: "database"}
+	have, want, err := s.node.store.Schema(ctx)
+	switch {
+	case err != nil:
+		c.Err = err
+	case have != want:
+		c.Err = job.Errorf(job.Newer, "its schema is version %d, and this Pawl knows version %d: another Pawl has changed it; start this one anew", have, want)
+	}
+	c.Detail = fmt.Sprintf("schema version %d", have)
+	return c
+}
+
+// disk looks at the free space of the data folder.
+func (s *server) disk() api.Check {
+	cfg, c := s.config.Load(), api.Check{Name: "disk"}
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(s.dir, &fs); err != nil {
+		c.Err = fmt.Errorf("free space of %s: %w", s.dir, err)
+		return c
+	}
+	free := config.Size(fs.Bavail * uint64(fs.Bsize))
+	c.Detail = fmt.Sprintf("%.1f GiB free", float64(free)/(1<<30))
+	if free < cfg.Disk.Low {
+		c.Err = job.Errorf(job.Exhausted, "the file system of %s has %s: make room; below %v the service is not ready (disk.least)", s.dir, c.Detail, cfg.Disk.Least)
+		c.Degraded = free >= cfg.Disk.Least
+	}
+	return c
+}
