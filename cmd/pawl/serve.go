@@ -197,7 +197,7 @@ func (s *server) welcome() {
 	fmt.Fprintf(s.out, `pawl serves the folder %s at %s
 
   log in       the token is in %s; commands on this machine find it by themselves
-  a first job  curl -H "Authorization: Bearer $(cat %s)" --json '{"command": ["echo", "hello"]}' %s/v1/jobs?wait=30s
+  a first job  curl -H "Authorization: Bearer $(cat %s)" --json '{"command": ["echo", "hello"]}' '%s/v1/jobs?wait=30s'
   what runs    pawl list --dir %s
   the API      %s/docs
 

@@ -36,9 +36,6 @@ func (s *server) open() {
 			Streams: cfg.Limits.Streams, Wait: cfg.Limits.Wait,
 		},
 	}
-	if c.Limits.Burst == 0 {
-		c.Limits.Burst = int(2*c.Limits.Rate + 0.5)
-	}
 	socket := api.New(c)
 	s.doors[doorSocket].Store(&socket)
 	c.Auth, c.Prefix = s.caller, cfg.Prefix
@@ -53,7 +50,7 @@ func (s *server) servers(ctx context.Context) [2]*http.Server {
 			(*s.doors[door].Load()).ServeHTTP(w, r)
 		}))
 	}
-	network := edge.Behind(logged(behind(doorNetwork)), s.config.Load().Prefix, func(a netip.Addr) bool { return s.config.Load().TrustedProxies.Contains(a) })
+	network := edge.Behind(logged(behind(doorNetwork)), func(a netip.Addr) bool { return s.config.Load().TrustedProxies.Contains(a) })
 	servers := [2]*http.Server{newServer(ctx, network), newServer(ctx, behind(doorSocket))}
 	for _, srv := range servers {
 		srv.ErrorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelDebug) // of handshakes and connections that clients broke

@@ -49,7 +49,7 @@ type Config struct {
 		Jobs    int           `key:"jobs" default:"10000" min:"1" max:"100000" reload:"true" doc:"jobs of one submission"`
 		Depth   int           `key:"depth" default:"64" min:"8" max:"1000" reload:"true" doc:"depth of JSON in a body"`
 		Rate    float64       `key:"rate" default:"0" min:"0" max:"1e6" reload:"true" doc:"requests per second of one principal; 0: no bound"`
-		Burst   int           `key:"burst" default:"0" min:"0" max:"1000000" reload:"true" doc:"requests that may come at once before rate bounds them; 0: twice the rate"`
+		Burst   int           `key:"burst" default:"0" min:"0" max:"1000000" reload:"true" doc:"requests of one principal that may come at once; 0: as many as rate"`
 		Streams int           `key:"streams" default:"1000" min:"1" max:"100000" reload:"true" doc:"streams of events and logs that are open at the same time"`
 		Wait    time.Duration `key:"wait" default:"5m" min:"1s" max:"1h" reload:"true" doc:"longest wait of one request"`
 	} `key:"limits"`

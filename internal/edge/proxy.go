@@ -7,25 +7,13 @@ import (
 	"strings"
 )
 
-// Behind returns next as it is reached through proxies: paths come with prefix or without it ("": none), and the address
-// of a request is that of the client for whom a trusted proxy sent it.
-func Behind(next http.Handler, prefix string, trusted func(netip.Addr) bool) http.Handler {
-	stripped := next
-	if prefix != "" {
-		stripped = http.StripPrefix(prefix, next)
-	}
+// Behind returns next as it is reached through proxies: the address of a request is that of the client for whom a trusted
+// proxy sent it.
+func Behind(next http.Handler, trusted func(netip.Addr) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if client := Client(r, trusted); client != r.RemoteAddr {
 			r = r.Clone(r.Context())
 			r.RemoteAddr = client
-		}
-		if rest, ok := strings.CutPrefix(r.URL.Path, prefix); prefix != "" && ok && (rest == "" || rest[0] == '/') {
-			if rest == "" {
-				http.Redirect(w, r, prefix+"/", http.StatusPermanentRedirect)
-				return
-			}
-			stripped.ServeHTTP(w, r)
-			return
 		}
 		next.ServeHTTP(w, r)
 	})

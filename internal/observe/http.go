@@ -39,7 +39,7 @@ func (o *Observer) Handler(next http.Handler) http.Handler {
 			r.Header.Set(requestID, id)
 		}
 		ctx := With(r.Context(), slog.String("request", id))
-		if o.tracer != nil && strings.HasPrefix(r.URL.Path, "/v1/") {
+		if o.tracer != nil && strings.Contains(r.URL.Path, "/v1/") { // not those who watch over the service
 			ctx = propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(r.Header))
 			var span trace.Span
 			ctx, span = o.tracer.Start(ctx, r.Method, trace.WithSpanKind(trace.SpanKindServer),
