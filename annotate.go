@@ -30,9 +30,9 @@ func (s *Service) AddEvent(ctx context.Context, id job.ID, n job.Note) (store.Ev
 	return s.addEvent(ctx, store.NewEvent{Job: id, Cause: job.CauseUser, Note: n})
 }
 
-// AddJobEvent writes an event of the running job itself into its history. launch is the number of the launch of a
-// program, and 0 for a task.
-func (s *Service) AddJobEvent(ctx context.Context, id job.ID, launch int, n job.Note) (store.Event, error) {
+// AddProgramEvent writes an event of a running program into the history of its job. launch is the number of its launch:
+// that of another one is refused.
+func (s *Service) AddProgramEvent(ctx context.Context, id job.ID, launch int, n job.Note) (store.Event, error) {
 	return s.addEvent(ctx, store.NewEvent{Job: id, Cause: job.CauseJob, Launch: launch, Note: n})
 }
 

@@ -3,11 +3,48 @@ package pawl
 import (
 	"context"
 	"iter"
+	"slices"
 
-	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
+
+// A NewsQuery says which events are wanted. The zero value is all of them, and those yet to come.
+type NewsQuery struct {
+	Job    job.ID     // of this job only; zero: of all jobs
+	Filter job.Filter // of the jobs that it chooses; state, custody, code and message are those of the event
+	Types  []string   // states, or names of what users and jobs wrote; empty: all
+	Cursor string     // from here on; empty: from the first
+	// Until ends the waiting for more when it is closed: what is there by then is yielded. Nil: never.
+	Until <-chan struct{}
+}
+
+// News yields events in the order in which they were committed, each with the cursor from which those after it are had,
+// and waits for more until ctx ends. The error is yielded last. It ends by itself after a job's terminal event.
+func (s *Service) News(ctx context.Context, q NewsQuery) iter.Seq2[store.Event, error] {
+	return func(yield func(store.Event, error) bool) {
+		f := follower{s: s, q: q, cursor: q.Cursor}
+		err := f.follow(ctx, func(e store.Event) bool { return yield(e, nil) })
+		if err != nil && ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			yield(store.Event{}, err)
+		}
+	}
+}
+
+// Events yields the events of one job, or of all jobs for the zero id, from a cursor on ("": from the first), and
+// waits for more until ctx ends. The error is yielded last. It ends by itself after a job's terminal event.
+func (s *Service) Events(ctx context.Context, id job.ID, cursor string) iter.Seq2[job.Event, error] {
+	return func(yield func(job.Event, error) bool) {
+		for n, err := range s.News(ctx, NewsQuery{Job: id, Cursor: cursor}) {
+			if !yield(n.Event, err) {
+				return
+			}
+		}
+	}
+}
 
 // History returns all events of one job.
 func (s *Service) History(ctx context.Context, id job.ID) ([]job.Event, error) {
@@ -15,7 +52,7 @@ func (s *Service) History(ctx context.Context, id job.ID) ([]job.Event, error) {
 		return nil, err
 	}
 	var all []job.Event
-	for n, err := range s.News(ctx, id, "", closed()) {
+	for n, err := range s.News(ctx, NewsQuery{Job: id, Until: closed()}) {
 		if err != nil {
 			return nil, err
 		}
@@ -24,64 +61,146 @@ func (s *Service) History(ctx context.Context, id job.ID) ([]job.Event, error) {
 	return all, nil
 }
 
-// Events yields the events of one job, or of all jobs for the zero id, from a cursor on ("": from the first), and
-// waits for more until ctx ends. The error is yielded last. It ends by itself after a job's terminal event.
-func (s *Service) Events(ctx context.Context, id job.ID, cursor string) iter.Seq2[job.Event, error] {
-	return func(yield func(job.Event, error) bool) {
-		for n, err := range s.News(ctx, id, cursor, nil) {
-			if !yield(n.Event, err) {
-				return
-			}
-		}
-	}
-}
-
 // Cursor returns the cursor from which those events are had that are committed from now on.
 func (s *Service) Cursor(ctx context.Context) (string, error) {
 	es, err := s.cfg.Store.Events(ctx, store.EventQuery{Tenant: s.cfg.Tenant, End: true})
 	return es.Cursor, err
 }
 
-// News is Events with the cursor of each event, and waits for more only until a channel is closed: what is there by then
-// is yielded. With a nil channel it waits for ever, with a closed one not at all.
-func (s *Service) News(ctx context.Context, id job.ID, cursor string, until <-chan struct{}) iter.Seq2[store.Event, error] {
-	return func(yield func(store.Event, error) bool) {
-		news, err := s.cfg.Broker.Subscribe(ctx, engine.NewsTopic)
+// Wait returns the job once it has ended.
+func (s *Service) Wait(ctx context.Context, id job.ID) (job.Job, error) {
+	if j, err := s.Job(ctx, id); err != nil || j.State.Terminal() {
+		return j, err
+	}
+	for _, err := range s.Events(ctx, id, "") {
 		if err != nil {
-			yield(store.Event{}, err)
-			return
-		}
-		defer news.Close()
-		q := store.EventQuery{Tenant: s.cfg.Tenant, Job: id, Cursor: cursor}
-		for {
-			last := isClosed(until) // before the store is read
-			es, err := s.cfg.Store.Events(ctx, q)
-			if err != nil {
-				yield(store.Event{}, err)
-				return
-			}
-			for _, e := range es.Events {
-				if !yield(e, nil) || !id.IsZero() && e.State.Terminal() {
-					return
-				}
-			}
-			q.Cursor = es.Cursor
-			if len(es.Events) > 0 {
-				continue
-			}
-			if last {
-				return
-			}
-			select {
-			case <-news.Messages():
-			case <-news.Lost():
-			case <-until:
-			case <-ctx.Done():
-				yield(store.Event{}, context.Cause(ctx))
-				return
-			}
+			return job.Job{}, err
 		}
 	}
+	return s.Job(ctx, id)
+}
+
+// A follower yields events: those of the past from the store, and those that come from the feed.
+type follower struct {
+	s      *Service
+	q      NewsQuery
+	cursor string // of the newest event that was looked at
+}
+
+// follow yields events until there are no more, yield returns false, or ctx ends with an error.
+func (f *follower) follow(ctx context.Context, yield func(store.Event) bool) error {
+	if isClosed(f.q.Until) {
+		_, err := f.past(ctx, yield)
+		return err
+	}
+	feed := &f.s.feed
+	feed.join()
+	defer feed.leave()
+	for {
+		// All that was committed before this read of the feed is in the past; what the past yields beyond that is looked
+		// for again. So the past ends where the feed goes on, with nothing left out and nothing twice.
+		at, err := feed.read(ctx)
+		if err != nil {
+			return err
+		}
+		before := f.cursor
+		if over, err := f.past(ctx, yield); over || err != nil {
+			return err
+		}
+		if f.cursor != before {
+			continue
+		}
+		if over, err := f.present(ctx, at, yield); over || err != nil {
+			return err
+		}
+	}
+}
+
+// past yields what the store has now. over says that nothing more is wanted.
+func (f *follower) past(ctx context.Context, yield func(store.Event) bool) (over bool, err error) {
+	q := store.EventQuery{Tenant: f.s.cfg.Tenant, Job: f.q.Job, Cursor: f.cursor}
+	for {
+		es, err := f.s.cfg.Store.Events(ctx, q)
+		if err != nil || len(es.Events) == 0 {
+			return false, err
+		}
+		if over, err := f.take(ctx, &batch{events: es.Events}, yield); over || err != nil {
+			return over, err
+		}
+		q.Cursor = es.Cursor
+	}
+}
+
+// present yields what comes after a point of the feed. It returns when this follower is too slow for the feed, or
+// nothing more is wanted.
+func (f *follower) present(ctx context.Context, at int64, yield func(store.Event) bool) (over bool, err error) {
+	for {
+		b, grown, err := f.s.feed.after(at)
+		if err != nil {
+			return false, err
+		}
+		switch {
+		case b == nil && grown == nil:
+			return false, nil
+		case b != nil:
+			if over, err := f.take(ctx, b, yield); over || err != nil {
+				return over, err
+			}
+			at++
+			continue
+		}
+		select {
+		case <-grown:
+		case <-f.q.Until:
+			_, err := f.past(ctx, yield) // the feed may be behind
+			return true, err
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
+	}
+}
+
+// take yields those of some events that are wanted. over says that no more are.
+func (f *follower) take(ctx context.Context, b *batch, yield func(store.Event) bool) (over bool, err error) {
+	var facts map[job.ID]*job.Job
+	if len(f.q.Filter) > 0 {
+		if facts, err = b.facts(ctx, f.s.cfg.Store); err != nil {
+			return false, err
+		}
+	}
+	for _, e := range b.events {
+		f.cursor = e.Cursor
+		if !f.q.Job.IsZero() && e.Job != f.q.Job {
+			continue
+		}
+		if f.wants(&e, facts) && !yield(e) {
+			return true, nil
+		}
+		if !f.q.Job.IsZero() && e.State.Terminal() {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func (f *follower) wants(e *store.Event, facts map[job.ID]*job.Job) bool {
+	kind := string(e.State)
+	if e.Sub > 0 {
+		kind = e.Name
+	}
+	if len(f.q.Types) > 0 && !slices.Contains(f.q.Types, kind) {
+		return false
+	}
+	if len(f.q.Filter) == 0 {
+		return true
+	}
+	now, there := facts[e.Job]
+	if !there {
+		return false // it was deleted
+	}
+	then := *now
+	then.State, then.Custody, then.Code, then.Message = e.State, e.Custody, e.Code, e.Message
+	return f.q.Filter.Match(&then)
 }
 
 // closed returns a closed channel.
@@ -98,17 +217,4 @@ func isClosed(c <-chan struct{}) bool {
 	default:
 		return false
 	}
-}
-
-// Wait returns the job once it has ended.
-func (s *Service) Wait(ctx context.Context, id job.ID) (job.Job, error) {
-	if j, err := s.Job(ctx, id); err != nil || j.State.Terminal() {
-		return j, err
-	}
-	for _, err := range s.Events(ctx, id, "") {
-		if err != nil {
-			return job.Job{}, err
-		}
-	}
-	return s.Job(ctx, id)
 }

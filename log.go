@@ -109,10 +109,10 @@ func lastLines(r io.ReadSeeker, size int64, lines int) (int64, error) {
 // grows, and it may be on another machine.
 const lookEvery = 200 * time.Millisecond
 
-// A follower reads a log while it is written. The job's events say which launch the file is of: a launch truncates it,
+// A logFollower reads a log while it is written. The job's events say which launch the file is of: a launch truncates it,
 // and may have written more than the one before when it is looked at next. So each piece counts only if no later
 // launch was meant before it had been read.
-type follower struct {
+type logFollower struct {
 	s     *Service
 	ctx   context.Context
 	stop  context.CancelFunc
@@ -137,12 +137,12 @@ type item struct {
 	err error
 }
 
-func (s *Service) follow(ctx context.Context, j *job.Job, q LogQuery) *follower {
-	f := &follower{s: s, id: j.ID, q: q, since: j.N, news: make(chan item)}
+func (s *Service) follow(ctx context.Context, j *job.Job, q LogQuery) *logFollower {
+	f := &logFollower{s: s, id: j.ID, q: q, since: j.N, news: make(chan item)}
 	f.ctx, f.stop = context.WithCancel(ctx)
 	go func() {
 		defer close(f.news)
-		for n, err := range s.News(f.ctx, f.id, "", q.Until) {
+		for n, err := range s.News(f.ctx, NewsQuery{Job: f.id, Until: q.Until}) {
 			select {
 			case f.news <- item{n, err}:
 			case <-f.ctx.Done():
@@ -154,7 +154,7 @@ func (s *Service) follow(ctx context.Context, j *job.Job, q LogQuery) *follower 
 }
 
 // Close stops a Read that waits.
-func (f *follower) Close() error {
+func (f *logFollower) Close() error {
 	f.stop()
 	for range f.news { // until the goroutine has ended
 	}
@@ -162,7 +162,7 @@ func (f *follower) Close() error {
 }
 
 // Read waits until there is something to read; io.EOF follows once the job has ended.
-func (f *follower) Read(p []byte) (int, error) {
+func (f *logFollower) Read(p []byte) (int, error) {
 	for len(f.buf) == 0 {
 		if f.err != nil {
 			return 0, f.err
@@ -178,7 +178,7 @@ func (f *follower) Read(p []byte) (int, error) {
 }
 
 // wait returns when there is a reason to look again.
-func (f *follower) wait() error {
+func (f *logFollower) wait() error {
 	var tick <-chan time.Time
 	if f.state == job.Running && f.launch > 0 {
 		t := time.NewTimer(lookEvery)
@@ -207,7 +207,7 @@ func (f *follower) wait() error {
 }
 
 // take learns from an event whose log it is.
-func (f *follower) take(n store.Event) error {
+func (f *logFollower) take(n store.Event) error {
 	was := f.state
 	f.state = n.State
 	switch {
@@ -224,7 +224,7 @@ func (f *follower) take(n store.Event) error {
 	if err != nil {
 		return err
 	}
-	for later, err := range f.s.News(f.ctx, f.id, n.Cursor, closed()) {
+	for later, err := range f.s.News(f.ctx, NewsQuery{Job: f.id, Cursor: n.Cursor, Until: closed()}) {
 		if err != nil {
 			return err
 		}
@@ -247,7 +247,7 @@ func (f *follower) take(n store.Event) error {
 }
 
 // open opens the file; it is nil where there is none.
-func (f *follower) open() (File, io.ReadSeekCloser, error) {
+func (f *logFollower) open() (File, io.ReadSeekCloser, error) {
 	where := f.files
 	if f.state.Terminal() {
 		var err error
@@ -265,7 +265,7 @@ func (f *follower) open() (File, io.ReadSeekCloser, error) {
 }
 
 // look reads what has come since the last time.
-func (f *follower) look() error {
+func (f *logFollower) look() error {
 	if f.launch == 0 {
 		return nil
 	}

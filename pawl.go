@@ -20,8 +20,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/pawl-jobs/pawl/broker"
@@ -68,6 +70,7 @@ type Service struct {
 type core struct {
 	engine *engine.Engine
 	docs   documents
+	feed   feed
 }
 
 // New returns a service. It does no I/O.
@@ -88,7 +91,10 @@ func New(cfg Config) *Service {
 	if cfg.Kinds == nil {
 		cfg.Kinds = map[string]engine.Kind{}
 	}
-	s := &Service{cfg: cfg, core: &core{docs: documents{store: cfg.Store, tenant: cfg.Tenant}}}
+	s := &Service{cfg: cfg, core: &core{
+		docs: documents{store: cfg.Store, tenant: cfg.Tenant},
+		feed: feed{store: cfg.Store, broker: cfg.Broker, tenant: cfg.Tenant, log: cfg.Log, keep: keptEvents},
+	}}
 	s.start()
 	return s
 }
@@ -134,7 +140,7 @@ type Request struct {
 }
 
 // Submit accepts jobs, all or none, and returns once they are durable. Answers come in the order of the requests.
-// Errors of kind Invalid name every problem of the first request that has any.
+// Errors of kind Invalid name every problem of every request; of several, with jobs[i] before its path.
 func (s *Service) Submit(ctx context.Context, reqs ...Request) ([]store.Submitted, error) {
 	return s.SubmitOnce(ctx, "", reqs...)
 }
@@ -152,10 +158,22 @@ func (s *Service) SubmitOnce(ctx context.Context, key string, reqs ...Request) (
 	}
 	answers, eff, err := s.cfg.Store.Submit(ctx, sub)
 	if err != nil {
-		return nil, err
+		return nil, refused(err, jobs)
 	}
 	s.engine.Follow(ctx, eff)
 	return answers, nil
+}
+
+// refused returns what speaks against all jobs of a call that failed for what speaks against one of them.
+func refused(err error, jobs []store.New) error {
+	refusals := make([]error, len(jobs))
+	for i := range jobs {
+		refusals[i] = jobs[i].Refusal
+	}
+	if !slices.ContainsFunc(refusals, func(r error) bool { return r != nil && errors.Is(err, r) }) {
+		return err
+	}
+	return allProblems(refusals)
 }
 
 // Check reports everything that is wrong with a spec, as Submit would; its error is a [job.SpecError].
@@ -177,18 +195,37 @@ func (s *Service) Check(spec *job.Spec) error {
 
 // prepareAll checks requests and makes the rows that Submit inserts.
 func (s *Service) prepareAll(reqs []Request, keyed bool) ([]store.New, error) {
-	jobs := make([]store.New, len(reqs))
+	jobs, errs := make([]store.New, len(reqs)), make([]error, len(reqs))
 	for i := range reqs {
 		n, err := s.prepare(&reqs[i], keyed)
-		if err != nil {
-			if len(reqs) > 1 {
-				err = job.Errorf(job.Invalid, "job %d of %d: %w", i+1, len(reqs), err)
-			}
-			return nil, err
-		}
-		jobs[i] = n
+		errs[i], jobs[i] = err, n
 	}
-	return jobs, nil
+	return jobs, allProblems(errs)
+}
+
+// allProblems returns what is wrong with any of several requests: the problems of all specs, or else the first error. Of
+// more than one request the path of a problem says of which.
+func allProblems(errs []error) error {
+	var all job.SpecError
+	for i, err := range errs {
+		var wrong *job.SpecError
+		switch {
+		case err == nil:
+		case len(errs) == 1:
+			return err
+		case !errors.As(err, &wrong):
+			return job.Errorf(job.KindOf(err), "job %d of %d: %w", i+1, len(errs), err)
+		default:
+			for _, p := range wrong.Problems {
+				p.Path = fmt.Sprintf("jobs[%d].%s", i, p.Path)
+				all.Problems = append(all.Problems, p)
+			}
+		}
+	}
+	if all.Problems == nil {
+		return nil
+	}
+	return &all
 }
 
 // prepare checks a request and makes the row that Submit inserts.

@@ -158,7 +158,7 @@ func TestSubmit(t *testing.T) {
 			bad.Name, bad.Queue = strings.Repeat("n", 500), "no such/name"
 			_, err := svc.Submit(ctx, task("fine", 0), pawl.Request{Spec: bad})
 			var e *job.SpecError
-			if job.KindOf(err) != job.Invalid || !errors.As(err, &e) || len(e.Problems) != 2 || !strings.HasPrefix(err.Error(), "job 2 of 2: ") {
+			if job.KindOf(err) != job.Invalid || !errors.As(err, &e) || len(e.Problems) != 2 || e.Problems[0].Path != "jobs[1].name" || e.Problems[1].Path != "jobs[1].queue" {
 				t.Errorf("error %v", err)
 			}
 			if c, err := svc.Count(ctx, nil); err != nil || len(c.States) != 0 {

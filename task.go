@@ -8,6 +8,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
 )
 
 // Why the context of a handler ended; see [context.Cause].
@@ -22,6 +23,15 @@ var (
 type Task[A any] struct {
 	Job  job.Job
 	Args A
+
+	s *Service
+}
+
+// AddEvent writes an event into the history of the job, for whoever follows it. Once the process has lost the job, it is
+// refused.
+func (t *Task[A]) AddEvent(ctx context.Context, n job.Note) error {
+	_, err := t.s.addEvent(ctx, store.NewEvent{Job: t.Job.ID, Cause: job.CauseJob, Epoch: t.Job.Epoch, Note: n})
+	return err
 }
 
 // Handle registers the handler of a kind of task. It must be called before [Service.Run].
@@ -35,7 +45,7 @@ func Handle[A, R any](s *Service, kind string, handler func(context.Context, *Ta
 		var spec struct {
 			Args json.RawMessage `json:"args"`
 		}
-		t := &Task[A]{Job: r.Job}
+		t := &Task[A]{Job: r.Job, s: s}
 		if err := json.Unmarshal(r.Job.Request, &spec); err != nil {
 			return engine.Fail(job.Entry{Code: job.InvalidDefinition, Message: "request: " + err.Error()})
 		}

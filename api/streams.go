@@ -161,7 +161,7 @@ func (h *handler) events(ctx context.Context, id job.ID, in *eventsInput) (*huma
 	}
 	now := make(chan struct{})
 	close(now)
-	for _, err := range h.svc.News(ctx, id, after, now) {
+	for _, err := range h.svc.News(ctx, pawl.NewsQuery{Job: id, Cursor: after, Until: now}) {
 		if err != nil {
 			return nil, err // such as a cursor that is none: it is said before the stream begins
 		}
@@ -181,7 +181,7 @@ func (h *handler) events(ctx context.Context, id job.ID, in *eventsInput) (*huma
 		if err := out.Flush(); err != nil {
 			return err
 		}
-		for n, err := range h.svc.News(r.Context(), id, after, until) {
+		for n, err := range h.svc.News(r.Context(), pawl.NewsQuery{Job: id, Cursor: after, Until: until}) {
 			if err != nil {
 				return err
 			}

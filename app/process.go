@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -42,7 +43,7 @@ func (k *Kind) processInputs(ctx context.Context, s *sheet) engine.Outcome {
 		return trouble(ctx, job.StagingFailed, "make the job's folder", err)
 	}
 	crash.At("stage.folder")
-	s.given.System = job.SystemLocal + "@" + k.cfg.Host.ID()
+	s.given.System = cmp.Or(s.given.System, job.SystemLocal) + "@" + k.cfg.Host.ID()
 	resolved, err := json.Marshal(Resolved{s.given, s.dir, s.to, s.environ, all})
 	if err != nil {
 		return engine.Fail(job.Entry{Code: job.InternalError, Message: err.Error()})

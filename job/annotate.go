@@ -3,6 +3,8 @@ package job
 import (
 	"encoding/json"
 	"maps"
+	"strings"
+	"unicode/utf8"
 )
 
 // An Annotation is what may change of a job at any time. What is nil stays as it is.
@@ -100,8 +102,11 @@ func (n *Note) Validate() error {
 		v.add("name", "", "is missing", "give a name such as progress")
 	}
 	v.name("name", n.Name, 64)
-	if len(n.Message) > MaxNoteMessage {
+	switch {
+	case len(n.Message) > MaxNoteMessage:
 		v.add("message", "", "is too long", "keep it to 4096 bytes")
+	case !utf8.ValidString(n.Message) || strings.Contains(n.Message, "\x00"):
+		v.add("message", n.Message, "is not text", "give text in UTF-8")
 	}
 	v.json("data", n.Data, MaxNoteData)
 	return v.err()

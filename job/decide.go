@@ -3,7 +3,10 @@ package job
 import (
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Next is the gate: where a job that wants to go on in state s stands at the time now. Gates open in this order:
@@ -130,6 +133,31 @@ func Obey(j *Job, w Wish, now time.Time) (Change, bool) {
 	return c, false
 }
 
+// Abandon returns the change by which a cancel with force ends j at once, whoever holds it. j carries the wish already
+// and has not ended. Where something of it may still run it ends as [Abandoned], and its message says what and where;
+// else as any other cancel ends it.
+func Abandon(j *Job) Change {
+	last := Entry{State: j.State}
+	if j.State == Archiving {
+		last.Message = j.Message
+	}
+	end := canceled(j, last)
+	c := Change{Job: j.ID, From: j.Guard(Fence{}), To: None}
+	switch {
+	case j.Live:
+		c.Set.Over = true
+		end.Code, end.Message = Abandoned, "abandoned"+wisher(j)+": launch "+strconv.Itoa(j.Launch)
+		if j.Machine != "" {
+			end.Message += " on machine " + j.Machine
+		}
+		end.Message += " may still run"
+	case j.Custody == Worker && !j.Program():
+		end.Code, end.Message = Abandoned, "abandoned"+wisher(j)+": its handler may still run, in session "+j.Session.String()
+	}
+	c.Path = []Entry{end}
+	return c
+}
+
 // Expired returns the change that takes a job from a session that died. What had been launched is found again by
 // the worker that claims the job. crashed is false when the session ended in good order.
 func Expired(j *Job, crashed bool) Change {
@@ -253,6 +281,7 @@ func Releases(before, after *Job) []UniqueMode {
 // Apply returns the row that c makes of j, and the path as it goes into the history, once guard and fence have been
 // checked and a wish has turned c. It is the one place where a job's fields change; a store writes what it returns.
 func (j Job) Apply(c Change, now time.Time) (Job, []Entry) {
+	c.Path = plain(c.Path)
 	if c.Set.Delay > 0 {
 		j.Due = now.Add(c.Set.Delay)
 	}
@@ -316,4 +345,17 @@ func (j Job) Apply(c Change, now time.Time) (Job, []Entry) {
 		j.Due = time.Time{}
 	}
 	return j, c.Path
+}
+
+// plain returns path with messages that are text for every database: what a program or a handler says may be any bytes.
+func plain(path []Entry) []Entry {
+	is := func(e Entry) bool { return utf8.ValidString(e.Message) && !strings.Contains(e.Message, "\x00") }
+	if !slices.ContainsFunc(path, func(e Entry) bool { return !is(e) }) {
+		return path
+	}
+	path = slices.Clone(path)
+	for i := range path {
+		path[i].Message = strings.ReplaceAll(strings.ToValidUTF8(path[i].Message, "\uFFFD"), "\x00", "\uFFFD")
+	}
+	return path
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // A Filter chooses jobs: those of which every term holds. The zero Filter chooses all.
@@ -282,6 +283,9 @@ func (t *Term) value(typ FieldType, v string, now time.Time) (string, error) {
 	wrong := func(remedy string) (string, error) {
 		return "", problem("filter", t.Field+string(t.Op)+v, "is not a value of this field", remedy)
 	}
+	if !utf8.ValidString(v) || strings.Contains(v, "\x00") {
+		return wrong("give text in UTF-8")
+	}
 	switch typ {
 	case FieldState:
 		if s := State(strings.ToUpper(v)); slices.Contains(States, s) {
@@ -303,9 +307,11 @@ func (t *Term) value(typ FieldType, v string, now time.Time) (string, error) {
 		}
 		return id.String(), nil
 	case FieldNumber:
-		if _, err := strconv.ParseInt(v, 10, 32); err != nil {
+		n, err := strconv.ParseInt(v, 10, 32)
+		if err != nil {
 			return wrong("give a whole number")
 		}
+		return strconv.FormatInt(n, 10), nil
 	case FieldFlag:
 		if v != "true" && v != "false" {
 			return wrong("give true or false")

@@ -251,7 +251,7 @@ func TestValidate(t *testing.T) {
 			{"env.PAWL_JOB_ID", "", "is reserved", "use a name that does not begin with PAWL_"},
 			{"env.Z", "", "has a NUL byte", "remove it"},
 		}},
-		{"an unknown system", app(func(s *job.Spec) { s.System = "frontera" }), []job.Problem{{"system", "frontera", "is unknown", "use local"}}},
+		{"a system that has no name", app(func(s *job.Spec) { s.System = "a/b" }), []job.Problem{{"system", "a/b", "is not a name", name}}},
 		{"an input of an unknown kind", app(func(s *job.Spec) { s.Inputs = []job.Input{{From: "http://x/y"}} }), []job.Problem{{"inputs[0].from", "http://x/y", "is of a kind that is not known", "give a path, or file:///…"}}},
 		{"an input of another machine", app(func(s *job.Spec) { s.Inputs = []job.Input{{From: "file://host/y"}} }), []job.Problem{{"inputs[0].from", "file://host/y", "is of a kind that is not known", "give a path, or file:///…"}}},
 		{"an archive of an unknown kind", app(func(s *job.Spec) { s.Archive = &job.Archive{To: "s3://b/k"} }), []job.Problem{{"archive.to", "s3://b/k", "is of a kind that is not known", "give a path, or file:///…"}}},
@@ -282,10 +282,10 @@ func TestValidate(t *testing.T) {
 			{"stdout", "/dev/null", "leaves the job's folder", "give a relative path without .."},
 			{"stderr", ".pawl/x", "lies in .pawl, which is Pawl's own", "give another path"},
 		}},
-		{"more than one fault", app(func(s *job.Spec) { s.Priority, s.Queue, s.System = ptr(12), "?", "x" }), []job.Problem{
+		{"more than one fault", app(func(s *job.Spec) { s.Priority, s.Queue, s.System = ptr(12), "?", "-" }), []job.Problem{
 			{"queue", "?", "is not a name", name},
 			{"priority", "12", "is out of range", "give 0 (first) to 9"},
-			{"system", "x", "is unknown", "use local"},
+			{"system", "-", "is not a name", name},
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -333,9 +333,9 @@ func TestValidateProgram(t *testing.T) {
 		}), []job.Problem{
 			{"resources.tasks", "-1", "is out of range", "give up to 1000000"},
 			{"resources.cores", "1000001", "is out of range", "give up to 1000000"},
-			{"resources.nodes", "2", "is more than system local has", "give 1"},
 			{"resources.memory", "-1B", "is negative", "give a size such as 4GiB"},
 			{"resources.minutes", "1e+09", "is out of range", "give up to 5270400 (ten years)"},
+			{"resources.nodes", "2", "is more than system local has", "give 1"},
 		}},
 		{"inputs that cannot be", with(func(s *job.Spec) {
 			s.Env = map[string]string{"A": "1"}

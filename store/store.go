@@ -60,7 +60,7 @@ type Jobs interface {
 	Annotate(context.Context, Annotation) ([]error, error)
 
 	// AddEvent writes an event of a user, or of the job itself, into a job's history. Conflict when the job has ended, when
-	// Launch is not the one that runs, and beyond [job.MaxJobNotes].
+	// Launch or Epoch is not the one that runs, and beyond [job.MaxJobNotes].
 	AddEvent(context.Context, NewEvent) (Event, error)
 
 	// Remove deletes jobs that have ended, with all that the database knows of them, and answers each job by its index:
@@ -254,6 +254,7 @@ type NewEvent struct {
 	By     string
 	Cause  job.Cause // [job.CauseUser] or [job.CauseJob]
 	Launch int       // of a program that writes it: the number of its launch; else 0
+	Epoch  int64     // of a task that writes it: that of the job in its hands; else 0
 	job.Note
 }
 

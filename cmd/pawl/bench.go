@@ -37,7 +37,7 @@ the measurement. Each command prints its figures and the machine they were taken
 	}
 	cmd.PersistentFlags().StringVar(&o.dir, "dir", "", "folder, on the disk to be measured, to make the temporary one in (default: that of the system)")
 	cmd.PersistentFlags().StringVarP(&o.output, "output", "o", "text", "text, or json: one object whose keys name figure and unit")
-	cmd.AddCommand(benchTasksCommand(o), benchLatencyCommand(o), benchIdleCommand(o), benchLocalCommand(o))
+	cmd.AddCommand(benchTasksCommand(o), benchLatencyCommand(o), benchIdleCommand(o), benchLocalCommand(o), benchAPICommand(o))
 	return cmd
 }
 

@@ -42,6 +42,7 @@ var unpointed = map[string]string{
 	"file Remove":        "the wrong content is found again when it is staged again",
 	"stageJob Mkdir":     "a folder that is made again without harm",
 	"leaveNothing tidy":  "the sweep does it as well",
+	"Remove Remove":      "the job has ended, and its rows are still there: whoever deletes it does it again",
 	"clean Remove":       "archive.cleaned follows in the caller",
 	"Open Mkdir":         "the spool: it is made again without harm",
 	"tidy Remove":        "archive.published follows in the caller",

@@ -10,9 +10,6 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// withSpec are the columns of a row and of its spec.
-const withSpec = columns + `, s.request, s.resolved, s.labels`
-
 // Claim implements [store.Jobs].
 func (s *Store) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) {
 	if s.write == nil {
@@ -132,11 +129,4 @@ func (t *tx) claim(r *row, c store.Claim) error {
 	ch.Set.Session, ch.Set.Claim = c.Session, c.ID
 	var none store.Effects
 	return t.write(r, ch, job.CauseClaim, blob(c.Session), &none)
-}
-
-func scanSpec(v []driver.Value) row {
-	r := scan(v)
-	r.Request, r.Resolved = raw(v[nColumns]), raw(v[nColumns+1])
-	r.Labels = labels(v[nColumns+2])
-	return r
 }

@@ -3,9 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql/driver"
-	"encoding/json"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
@@ -15,7 +13,7 @@ import (
 // Job implements [store.Reader].
 func (s *Store) Job(ctx context.Context, tenant string, id job.ID) (j job.Job, err error) {
 	found := false
-	err = s.query(ctx, `SELECT `+withSpec+` FROM jobs j JOIN specs s ON s.seq = j.seq WHERE j.id = ? AND j.tenant = ?`, nColumns+3,
+	err = s.query(ctx, `SELECT `+withSpec+` FROM jobs j JOIN specs s ON s.seq = j.seq WHERE j.id = ? AND j.tenant = ?`, nWithSpec,
 		func(v []driver.Value) {
 			j, found = scanSpec(v).Job, true
 		}, blob(id), tenant)
@@ -23,46 +21,6 @@ func (s *Store) Job(ctx context.Context, tenant string, id job.ID) (j job.Job, e
 		err = notFound(id)
 	}
 	return j, err
-}
-
-// List implements [store.Reader].
-func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err error) {
-	limit := within(q.Limit, 100, 1000)
-	where, args := []string{"j.tenant = ?"}, []any{q.Tenant}
-	and := func(cond string, a ...any) {
-		where, args = append(where, cond), append(args, a...)
-	}
-	if q.Cursor != "" {
-		seq, err := cursor(q.Cursor)
-		if err != nil {
-			return p, err
-		}
-		and("j.seq < ?", seq)
-	}
-	args = append(args, int64(limit+1))
-	var last int64
-	err = s.query(ctx, `SELECT `+columns+`, s.labels FROM jobs j JOIN specs s ON s.seq = j.seq
-		WHERE `+strings.Join(where, " AND ")+` ORDER BY j.seq DESC LIMIT ?`, nColumns+1,
-		func(v []driver.Value) {
-			if len(p.Jobs) == limit {
-				p.Next = strconv.FormatInt(last, 36)
-				return
-			}
-			r := scan(v)
-			r.Labels, r.Work, r.Result = labels(v[nColumns]), nil, nil
-			last = r.seq
-			p.Jobs = append(p.Jobs, r.Job)
-		}, args...)
-	return p, err
-}
-
-// Count implements [store.Reader].
-func (s *Store) Count(ctx context.Context, tenant string, _ job.Filter) (store.Counts, error) {
-	counts := map[job.State]int{}
-	err := s.query(ctx, `SELECT state, count(*) FROM jobs WHERE tenant = ? GROUP BY state`, 2, func(v []driver.Value) {
-		counts[job.State(text(v[0]))] = integer(v[1])
-	}, tenant)
-	return store.Counts{States: counts}, err
 }
 
 // Events implements [store.Reader]. One connection writes, so the order of seq is the order of commits, and a cursor
@@ -78,24 +36,34 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (es store.Events
 			return es, err
 		}
 	}
-	sql := `SELECT e.seq, j.id, e.n, e.epoch, e.state, e.custody, e.at, e.cause, e.actor, e.code, e.message, e.data
-		FROM events e JOIN jobs j ON j.seq = e.job WHERE j.tenant = ? AND e.seq > ? ORDER BY e.seq LIMIT ?`
-	args := []any{q.Tenant, after, int64(within(q.Limit, 1000, 10_000))}
+	limit := int64(within(q.Limit, 1000, 10_000))
+	sql, args := eventsOfAll, []any{q.Tenant, after, limit}
 	if !q.Job.IsZero() {
-		sql = `SELECT e.seq, j.id, e.n, e.epoch, e.state, e.custody, e.at, e.cause, e.actor, e.code, e.message, e.data
-			FROM jobs j JOIN events e ON e.job = j.seq WHERE j.id = ? AND j.tenant = ? AND e.seq > ? ORDER BY e.n LIMIT ?`
-		args = append([]any{blob(q.Job)}, args...)
+		sql, args = eventsOfOne, []any{blob(q.Job), q.Tenant, after, after, after, limit}
 	}
-	err = s.query(ctx, sql, 12, func(v []driver.Value) {
+	err = s.query(ctx, sql, 14, func(v []driver.Value) {
 		after = v[0].(int64)
 		es.Events = append(es.Events, store.Event{Cursor: strconv.FormatInt(after, 36), Event: job.Event{
-			Job: id(v[1]), N: v[2].(int64), Epoch: v[3].(int64), State: job.State(text(v[4])), Custody: job.Custody(text(v[5])),
-			At: instant(v[6]), Cause: job.Cause(text(v[7])), Actor: actor(v[8]), Code: job.Code(text(v[9])), Message: text(v[10]), Data: raw(v[11]),
+			Job: id(v[1]), N: v[2].(int64), Sub: v[3].(int64), Epoch: v[4].(int64), State: job.State(text(v[5])), Custody: job.Custody(text(v[6])),
+			At: instant(v[7]), Cause: job.Cause(text(v[8])), Actor: actor(v[9]), Code: job.Code(text(v[10])), Message: text(v[11]), Data: raw(v[12]),
+			Name: text(v[13]),
 		}})
 	}, args...)
 	es.Cursor = strconv.FormatInt(after, 36)
 	return es, err
 }
+
+const (
+	eventColumns = `e.seq, j.id, e.n, e.sub, e.epoch, e.state, e.custody, e.at, e.cause, e.actor, e.code, e.message, e.data, e.name`
+
+	eventsOfAll = `SELECT ` + eventColumns + ` FROM events e JOIN jobs j ON j.seq = e.job WHERE j.tenant = ? AND e.seq > ? ORDER BY e.seq LIMIT ?`
+
+	// The events of one job are found by their numbers, so that a reader who follows a long history goes on where it
+	// is: behind the event that its cursor names, if that is one of the job.
+	eventsOfOne = `SELECT ` + eventColumns + ` FROM jobs j JOIN events e ON e.job = j.seq WHERE j.id = ? AND j.tenant = ? AND e.seq > ?
+		AND (e.n, e.sub) > (coalesce((SELECT n FROM events WHERE seq = ? AND job = j.seq), 0), coalesce((SELECT sub FROM events WHERE seq = ? AND job = j.seq), 0))
+		ORDER BY e.n, e.sub LIMIT ?`
+)
 
 // Held implements [store.Reader].
 func (s *Store) Held(ctx context.Context, session job.ID) (jobs []job.Job, err error) {
@@ -122,7 +90,7 @@ func (s *Store) Find(ctx context.Context, ids []job.ID) ([]job.Job, error) {
 }
 
 func (s *Store) jobs(ctx context.Context, where string, args ...any) (jobs []job.Job, err error) {
-	err = s.query(ctx, `SELECT `+withSpec+` FROM jobs j JOIN specs s ON s.seq = j.seq WHERE `+where, nColumns+3, func(v []driver.Value) {
+	err = s.query(ctx, `SELECT `+withSpec+` FROM jobs j JOIN specs s ON s.seq = j.seq WHERE `+where, nWithSpec, func(v []driver.Value) {
 		jobs = append(jobs, scanSpec(v).Job)
 	}, args...)
 	return jobs, err
@@ -134,7 +102,7 @@ func (s *Store) query(ctx context.Context, sql string, columns int, each func(ro
 	if s.closed.Load() {
 		return errClosed
 	}
-	rows, err := s.read.QueryContext(ctx, sql, args...)
+	rows, err := s.reads.query(ctx, s.read, sql, args)
 	if err != nil {
 		return classify(err)
 	}
@@ -170,12 +138,4 @@ func within(n, standard, most int) int {
 		return standard
 	}
 	return min(n, most)
-}
-
-func labels(v driver.Value) map[string]string {
-	var m map[string]string
-	if s, ok := v.(string); ok {
-		json.Unmarshal([]byte(s), &m) //nolint:errcheck // written by Submit from such a map
-	}
-	return m
 }

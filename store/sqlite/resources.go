@@ -65,6 +65,13 @@ func (s *Store) Delete(ctx context.Context, tenant, kind, name string) error {
 		if err == nil && n == 0 {
 			err = noResource(kind, name)
 		}
+		if err != nil || kind != job.KindQueue {
+			return err
+		}
+		used, err := t.used(tenant, name)
+		if err == nil && used {
+			err = job.Errorf(job.Conflict, "queue %s has jobs that have not ended: wait for them or cancel them, or disable the queue", name)
+		}
 		return err
 	})
 }

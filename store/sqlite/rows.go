@@ -19,9 +19,9 @@ type row struct {
 const columns = `j.seq, j.id, j.tenant, j.owner, j.kind, j.name, j.queue, j.machine, j.priority, j.max_attempts,
 	j.created, j.external_id, j.parent, j.state, j.custody, j.epoch, j.n, j.lane, j.session, j.claim, j.attempt,
 	j.recoveries, j.suspect, j.launch, j.live, j.since, j.due, j.ended, j.needs, j.ties, j.wish, j.wished_by,
-	j.resume, j.code, j.message, j.work, j.result`
+	j.resume, j.code, j.message, j.work, j.result, j.app, j.hidden, j.trace`
 
-const nColumns = 37
+const nColumns = 40
 
 func scan(v []driver.Value) row {
 	r := row{seq: v[0].(int64)}
@@ -41,6 +41,20 @@ func scan(v []driver.Value) row {
 	j.Wish, j.WishedBy = job.Wish(text(v[30])), text(v[31])
 	j.Resume, j.Code, j.Message = job.State(text(v[32])), job.Code(text(v[33])), text(v[34])
 	j.Work, j.Result = raw(v[35]), raw(v[36])
+	j.App, j.Hidden, j.Trace = text(v[37]), integer(v[38]) != 0, text(v[39])
+	return r
+}
+
+// withSpec are the columns of a row and of its spec, and nWithSpec their number.
+const (
+	withSpec  = columns + `, s.request, s.resolved, s.labels, s.notes`
+	nWithSpec = nColumns + 4
+)
+
+func scanSpec(v []driver.Value) row {
+	r := scan(v)
+	r.Request, r.Resolved = raw(v[nColumns]), raw(v[nColumns+1])
+	r.Labels, r.Notes = labelsOf(v[nColumns+2]), raw(v[nColumns+3])
 	return r
 }
 
@@ -124,7 +138,9 @@ func (t *tx) write(r *row, c job.Change, cause job.Cause, actor any, eff *store.
 		}
 		eff.Owed = true
 	}
+	t.waits(r, -1)
 	r.Job = after
+	t.waits(r, 1)
 	t.w.remember(r)
 	noteEffects(&after, eff)
 	return nil
@@ -191,6 +207,15 @@ func document(d json.RawMessage) any {
 	return string(d)
 }
 
+// labelsDocument writes labels for specs.
+func labelsDocument(m map[string]string) (any, error) {
+	if len(m) == 0 {
+		return nil, nil
+	}
+	b, err := json.Marshal(m)
+	return string(b), err
+}
+
 func flag(b bool) int64 {
 	if b {
 		return 1
@@ -223,6 +248,14 @@ func id(v driver.Value) job.ID {
 	b, _ := v.([]byte)
 	copy(id[:], b)
 	return id
+}
+
+func labelsOf(v driver.Value) map[string]string {
+	var m map[string]string
+	if s, ok := v.(string); ok {
+		json.Unmarshal([]byte(s), &m) //nolint:errcheck // written from such a map
+	}
+	return m
 }
 
 func raw(v driver.Value) json.RawMessage {

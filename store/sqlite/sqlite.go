@@ -47,6 +47,7 @@ type Store struct {
 	lock       *os.File // nil when read-only
 	write      *writer  // nil when read-only
 	read       *sql.DB
+	reads      prepared
 	statements atomic.Int64
 	closed     atomic.Bool
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"database/sql/driver"
-	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -128,6 +127,11 @@ func (t *tx) submit(sub *store.Submission, n *store.New, eff *store.Effects) (st
 	after := strongest(n.After)
 	broken, err := t.prerequisites(sub.Tenant, &j, after)
 	if err != nil {
+		if job.KindOf(err) == job.Invalid { // what it waits for may have been removed since it was submitted
+			if a, known, err := t.repeated(sub.Tenant, j.ID); known || err != nil {
+				return a, err
+			}
+		}
 		return store.Submitted{}, err
 	}
 	j.Epoch, j.N, j.Attempt = 1, 1, 1
@@ -141,30 +145,41 @@ func (t *tx) submit(sub *store.Submission, n *store.New, eff *store.Effects) (st
 	j.Lane = job.LaneOf(j.State, j.Program())
 
 	seq, inserted, err := t.insert(`INSERT INTO jobs (id, tenant, owner, kind, name, queue, machine, priority, max_attempts, created,
-		external_id, parent, state, custody, epoch, n, lane, attempt, since, due, needs, ties)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
+		external_id, parent, state, custody, epoch, n, lane, attempt, since, due, needs, ties, app, trace)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
 		blob(j.ID), j.Tenant, j.Owner, j.Kind, j.Name, j.Queue, j.Machine, int64(j.Priority), int64(j.MaxAttempts), micros(j.Created),
 		optional(j.ExternalID), blob(j.Parent), string(j.State), string(j.Custody), j.Epoch, j.N, string(j.Lane), int64(j.Attempt),
-		micros(j.Since), micros(j.Due), int64(j.Needs), int64(j.Ties))
+		micros(j.Since), micros(j.Due), int64(j.Needs), int64(j.Ties), j.App, j.Trace)
 	if err != nil {
 		return store.Submitted{}, err
 	}
 	if !inserted {
-		return t.repeated(sub.Tenant, j.ID)
+		a, _, err := t.repeated(sub.Tenant, j.ID)
+		return a, err
+	}
+	if n.Refusal != nil {
+		return store.Submitted{}, n.Refusal
 	}
 	r := &row{Job: j, seq: seq}
-	var labels, fingerprint any
-	if len(j.Labels) > 0 {
-		b, err := json.Marshal(j.Labels)
-		if err != nil {
+	t.waits(r, 1)
+	if check := sub.Queues[j.Queue]; broken == nil {
+		if err := t.admit(sub.Tenant, j.Queue, check); err != nil {
 			return store.Submitted{}, err
 		}
-		labels = string(b)
 	}
+	labels, err := labelsDocument(j.Labels)
+	if err != nil {
+		return store.Submitted{}, err
+	}
+	var fingerprint any
 	if j.ExternalID != "" {
 		fingerprint = n.Fingerprint[:]
 	}
-	if _, err := t.run(`INSERT INTO specs (seq, request, labels, fingerprint) VALUES (?, ?, ?, ?)`, seq, string(j.Request), labels, fingerprint); err != nil {
+	if _, err := t.run(`INSERT INTO specs (seq, request, labels, notes, fingerprint) VALUES (?, ?, ?, ?, ?)`,
+		seq, string(j.Request), labels, document(j.Notes), fingerprint); err != nil {
+		return store.Submitted{}, err
+	}
+	if err := t.label(r, nil, j.Labels); err != nil {
 		return store.Submitted{}, err
 	}
 	if err := t.add(seq, changes{to: j.Custody, path: []job.Entry{{State: j.State}}, cause: job.CauseSubmit, actor: optional(sub.By)}); err != nil {
@@ -257,16 +272,16 @@ func (t *tx) byExternalID(tenant string, j *job.Job, fingerprint [32]byte) (a st
 	return a, known, err
 }
 
-// repeated answers a submission whose job id is there already.
-func (t *tx) repeated(tenant string, id job.ID) (store.Submitted, error) {
+// repeated answers a submission whose job id is there already, if it is.
+func (t *tx) repeated(tenant string, id job.ID) (a store.Submitted, known bool, err error) {
 	rs, err := t.rows(`SELECT `+columns+` FROM jobs j WHERE id = ?`, blob(id))
-	if err != nil {
-		return store.Submitted{}, err
+	if err != nil || len(rs) == 0 {
+		return a, false, err
 	}
 	if rs[0].Tenant != tenant {
-		return store.Submitted{}, job.Errorf(job.Conflict, "job id %s is taken", id)
+		return a, true, job.Errorf(job.Conflict, "job id %s is taken", id)
 	}
-	return store.Submitted{ID: id, Place: rs[0].Place, Existed: true}, nil
+	return store.Submitted{ID: id, Place: rs[0].Place, Existed: true}, true, nil
 }
 
 func idsOf(answers []store.Submitted) []job.ID {

@@ -11,6 +11,9 @@ import (
 func (s *Store) Wish(ctx context.Context, w store.Wish) ([]store.Wished, store.Effects, error) {
 	var answers []store.Wished
 	var eff store.Effects
+	if w.Force && w.Wish != job.WishCancel {
+		return nil, eff, job.Errorf(job.Invalid, "force goes with %s only, not with %s", job.WishCancel, w.Wish)
+	}
 	err := s.do(ctx, func(t *tx) error {
 		answers, eff = make([]store.Wished, len(w.Jobs)), store.Effects{}
 		rows, err := t.find(w.Jobs)
@@ -61,18 +64,22 @@ func (t *tx) wish(r *row, w store.Wish, eff *store.Effects) (store.Wished, error
 		}
 		r.Wish, r.WishedBy = standing, w.By
 	}
-	if c, ok := job.Obey(&r.Job, w.Wish, t.now); ok {
-		err := t.write(r, c, job.CauseWish, optional(w.By), eff)
-		done := r.State.Terminal() || w.Wish != job.WishCancel
-		return store.Wished{Place: r.Place, Done: done}, err
-	}
-	switch r.Custody {
+	switch r.Custody { // they hear of it, also where the wish takes the job from them
 	case job.Worker:
 		addTo(&eff.Held, r.Session)
 	case job.Monitor:
 		addTo(&eff.Watch, r.Machine)
 	}
-	return store.Wished{Place: r.Place}, nil
+	c, ok := job.Obey(&r.Job, w.Wish, t.now)
+	if w.Force {
+		c, ok = job.Abandon(&r.Job), true
+	}
+	if !ok {
+		return store.Wished{Place: r.Place}, nil
+	}
+	err := t.write(r, c, job.CauseWish, optional(w.By), eff)
+	done := r.State.Terminal() || w.Wish != job.WishCancel
+	return store.Wished{Place: r.Place, Done: done}, err
 }
 
 func notFound(id job.ID) error { return job.Errorf(job.NotFound, "there is no job %s", id) }

@@ -34,6 +34,8 @@ type writer struct {
 	// held are the rows in custody worker, as they stand in the database: nobody else writes there, so the next
 	// change of a job need not read it again.
 	held map[job.ID]*row
+	// waiting is how many jobs wait in queues: in those of which somebody has asked for it.
+	waiting map[place]int
 
 	err error // of closing; valid after done
 }
@@ -55,6 +57,7 @@ func startWriter(ctx context.Context, db *sql.DB, s *Store) (*writer, error) {
 		db: db, conn: conn, store: s,
 		calls: make(chan *call, maxBatch), claims: make(chan *call, maxBatch),
 		quit: make(chan struct{}), done: make(chan struct{}), stmts: map[string]*stmt{}, updates: map[update]string{}, held: map[job.ID]*row{},
+		waiting: map[place]int{},
 	}
 	go func() {
 		defer close(w.done)
@@ -173,6 +176,7 @@ func (w *writer) transact(calls []*call) {
 		}
 		if err != nil {
 			clear(w.held)
+			clear(w.waiting)
 			w.control("ROLLBACK") //nolint:errcheck // the transaction may have been rolled back by SQLite already
 		}
 	}
@@ -191,6 +195,7 @@ func (w *writer) savepoint(t *tx, f func(*tx) error) (failed, fatal error) {
 		return nil, err
 	}
 	if failed = t.call(f); failed == nil {
+		t.settle()
 		return nil, w.control("RELEASE call")
 	}
 	clear(w.held)
@@ -275,12 +280,14 @@ type tx struct {
 	now   time.Time // the database's time
 	lease time.Time // the clock of leases
 
-	waiting changes // written by flush
+	waiting changes       // written by flush
+	moved   map[place]int // how many more jobs wait in queues since the call began
 }
 
 // call runs f, and writes what it leaves waiting.
 func (t *tx) call(f func(*tx) error) error {
 	t.waiting.jobs = t.waiting.jobs[:0]
+	clear(t.moved)
 	if err := f(t); err != nil {
 		return err
 	}

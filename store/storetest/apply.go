@@ -462,13 +462,13 @@ func applyBad(w *world) {
 			if k := job.KindOf(err); err == nil || k == job.Unavailable || k == job.Closed {
 				w.Fatalf("apply: %v, want an error that blames the change", err)
 			}
-			if n, _ := w.s.Count(w.ctx, acme, nil); n[job.Running] != 500 {
+			if n, _ := w.s.Count(w.ctx, acme, nil); n.States[job.Running] != 500 {
 				w.Fatalf("after the error %v, want 500 RUNNING", n)
 			}
 			var found []job.ID
 			w.halve(changes, &found)
 			equal(w, "bad changes", fmtIDs(found), fmtIDs([]job.ID{changes[bad].Job}))
-			if n, _ := w.s.Count(w.ctx, acme, nil); n[job.Finished] != 499 || n[job.Running] != 1 {
+			if n, _ := w.s.Count(w.ctx, acme, nil); n.States[job.Finished] != 499 || n.States[job.Running] != 1 {
 				w.Errorf("after halving %v, want 499 FINISHED and 1 RUNNING", n)
 			}
 			Check(w, w.s, acme)

@@ -50,7 +50,7 @@ func bigDrain(w *world) {
 		w.renew(session)
 	}
 	n, err := w.s.Count(w.ctx, acme, nil)
-	if err != nil || n[job.Finished] != total {
+	if err != nil || n.States[job.Finished] != total {
 		w.Errorf("counted %v, %v; want %d FINISHED", n, err, total)
 	}
 	if jobs := listAll(w, w.s, store.Query{Tenant: acme, Limit: 1000}); len(jobs) != total {

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
@@ -33,8 +34,8 @@ func Check(t TB, s store.Store, tenant string, ids ...job.ID) {
 			t.Fatalf("count: %v", err)
 		}
 		for _, state := range job.States {
-			if counted[state] != count[state] {
-				t.Errorf("Count says that %d jobs are %s, the list has %d", counted[state], state, count[state])
+			if counted.States[state] != count[state] {
+				t.Errorf("Count says that %d jobs are %s, the list has %d", counted.States[state], state, count[state])
 			}
 		}
 	}
@@ -44,8 +45,35 @@ func Check(t TB, s store.Store, tenant string, ids ...job.ID) {
 			t.Errorf("job %s: %v", id, err)
 			continue
 		}
-		checkHistory(t, &j, readHistory(t, s, &j))
+		events := readHistory(t, s, &j)
+		checkNotes(t, &j, events)
+		checkHistory(t, &j, changesOf(events))
 		checkRow(t, &j)
+	}
+}
+
+// changesOf returns the events that tell of a change.
+func changesOf(events []job.Event) []job.Event {
+	return slices.DeleteFunc(slices.Clone(events), func(e job.Event) bool { return e.Sub != 0 })
+}
+
+// checkNotes verifies the events that users and the job itself wrote: each belongs to the change before it, is numbered
+// behind it without gaps, and names itself; none follows the end.
+func checkNotes(t TB, j *job.Job, events []job.Event) {
+	t.Helper()
+	var before job.Event
+	for _, e := range events {
+		note := e.Cause == job.CauseUser || e.Cause == job.CauseJob
+		switch {
+		case note != (e.Sub != 0), note != (e.Name != ""):
+			t.Errorf("job %s: event %d.%d is called %q, by %s", j.ID, e.N, e.Sub, e.Name, e.Cause)
+		case !note:
+		case before.State.Terminal():
+			t.Errorf("job %s: event %d.%d follows the end", j.ID, e.N, e.Sub)
+		case e.N != before.N || e.Sub != before.Sub+1 || e.State != before.State || e.Custody != before.Custody:
+			t.Errorf("job %s: event %d.%d at %s/%s follows %d.%d at %s/%s", j.ID, e.N, e.Sub, e.State, e.Custody, before.N, before.Sub, before.State, before.Custody)
+		}
+		before = e
 	}
 }
 
@@ -162,23 +190,28 @@ func checkRow(t TB, j *job.Job) {
 // transaction that was open beside it. A sound test run never waits for long.
 const patience = 20 * time.Second
 
-// readHistory returns the events of j, at least up to the number that its row has.
+// readHistory returns all events of j, at least up to the number that its row has.
 func readHistory(t TB, s store.Store, j *job.Job) []job.Event {
 	t.Helper()
 	ctx, stop := context.WithTimeout(context.Background(), patience)
 	defer stop()
 	var events []job.Event
 	q := store.EventQuery{Tenant: j.Tenant, Job: j.ID, Limit: 10000}
-	for int64(len(events)) < j.N {
+	for changes, more := int64(0), true; more || changes < j.N; {
 		got, err := s.Events(ctx, q)
 		if err != nil {
-			t.Fatalf("events of job %s (%d of %d so far): %v", j.ID, len(events), j.N, err)
+			t.Fatalf("events of job %s (%d of %d changes so far): %v", j.ID, changes, j.N, err)
 		}
 		if got.Cursor == "" {
 			t.Fatalf("events of job %s: the cursor is empty", j.ID)
 		}
-		events = append(events, got.Events...)
-		q.Cursor = got.Cursor
+		for _, e := range got.Events {
+			events = append(events, e.Event)
+			if e.Sub == 0 {
+				changes++
+			}
+		}
+		more, q.Cursor = len(got.Events) > 0, got.Cursor
 		runtime.Gosched()
 	}
 	return events

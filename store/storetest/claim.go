@@ -288,7 +288,7 @@ func claimAgainstExpiry(w *world) {
 			w.Fatalf("round %d: %d jobs are left with a dead session", round, len(held))
 		}
 	}
-	if n, err := w.s.Count(w.ctx, acme, nil); err != nil || n[job.Pending] != 40 {
+	if n, err := w.s.Count(w.ctx, acme, nil); err != nil || n.States[job.Pending] != 40 {
 		w.Errorf("counted %v, %v; want 40 PENDING", n, err)
 	}
 	Check(w, w.s, acme)

@@ -258,10 +258,10 @@ func followCrash(w *world) {
 		if err != nil {
 			w.Fatalf("count: %v", err)
 		}
-		if n[job.Pending] > before+1 {
-			w.Errorf("one step released %d jobs", n[job.Pending]-before)
+		if n.States[job.Pending] > before+1 {
+			w.Errorf("one step released %d jobs", n.States[job.Pending]-before)
 		}
-		before = n[job.Pending]
+		before = n.States[job.Pending]
 		if !effects.Owed {
 			break
 		}
@@ -287,10 +287,10 @@ func followMany(w *world) {
 			w.Fatalf("pay: %v", err)
 		}
 		count, _ := w.s.Count(w.ctx, acme, nil)
-		if paid > 400 || count[job.Pending] > total+400 {
-			w.Errorf("one step of 400 paid %d rows and released %d jobs", paid, count[job.Pending]-total)
+		if paid > 400 || count.States[job.Pending] > total+400 {
+			w.Errorf("one step of 400 paid %d rows and released %d jobs", paid, count.States[job.Pending]-total)
 		}
-		total = count[job.Pending]
+		total = count.States[job.Pending]
 		if !effects.Owed {
 			if total != n {
 				w.Errorf("%d jobs released, want %d", total, n)

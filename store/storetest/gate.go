@@ -57,7 +57,7 @@ func gateBounded(w *world) {
 			w.Errorf("nothing is due after %d were moved", n)
 		}
 	}
-	if n, _ := w.s.Count(w.ctx, acme, nil); n[job.Pending] != 25 || n[job.Waiting] != 1 {
+	if n, _ := w.s.Count(w.ctx, acme, nil); n.States[job.Pending] != 25 || n.States[job.Waiting] != 1 {
 		w.Errorf("counted %v", n)
 	}
 	Check(w, w.s, acme)

@@ -112,7 +112,7 @@ func leaseBounded(w *world) {
 			w.Errorf("expired %d, %v; want %d", n, err, want)
 		}
 	}
-	if n, _ := w.s.Count(w.ctx, acme, nil); n[job.Pending] != 25 {
+	if n, _ := w.s.Count(w.ctx, acme, nil); n.States[job.Pending] != 25 {
 		w.Errorf("counted %v, want 25 PENDING", n)
 	}
 	Check(w, w.s, acme)
@@ -133,7 +133,7 @@ func leaseLeftOver(w *world) {
 	if n := w.expire(); n != 16 {
 		w.Errorf("expired %d, want the 6 that were left and 10 more", n)
 	}
-	if n, _ := w.s.Count(w.ctx, acme, nil); n[job.Pending] != 20 {
+	if n, _ := w.s.Count(w.ctx, acme, nil); n.States[job.Pending] != 20 {
 		w.Errorf("counted %v, want 20 PENDING", n)
 	}
 	Check(w, w.s, acme)

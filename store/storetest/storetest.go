@@ -38,6 +38,7 @@ func Run(t *testing.T, open func(t *testing.T) (store.Store, Clock)) {
 		{"Gate", gateTests},
 		{"FollowUp", followUpTests},
 		{"Read", readTests},
+		{"List", listTests},
 		{"Resource", resourceTests},
 		{"Random", randomTests},
 		{"Big", bigTests},

@@ -406,7 +406,7 @@ func wishMany(w *world) {
 			w.Errorf("answer %d: %+v, want not found", i, a)
 		}
 	}
-	if n, _ := w.s.Count(w.ctx, acme, nil); n[job.Canceled] != 300 {
+	if n, _ := w.s.Count(w.ctx, acme, nil); n.States[job.Canceled] != 300 {
 		w.Errorf("counted %v", n)
 	}
 	Check(w, w.s, acme)

@@ -309,11 +309,11 @@ func (w *world) job(id job.ID) job.Job {
 	return j
 }
 
-// history reads the history of a job.
+// history reads the events of a job that tell of a change.
 func (w *world) history(id job.ID) []job.Event {
 	w.Helper()
 	j := w.job(id)
-	return readHistory(w, w.s, &j)
+	return changesOf(readHistory(w, w.s, &j))
 }
 
 // event returns event n of a job.

@@ -1,0 +1,31 @@
+package app
+
+import (
+	"context"
+	"path"
+	"strings"
+
+	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// Remove implements [engine.Remover]: it removes the job's folder, and its results where they lie in the service's own
+// archive. Those in a folder of the user's stay.
+func (k *Kind) Remove(ctx context.Context, j *job.Job) error {
+	folder, results := Places(j)
+	for _, at := range []struct {
+		fs         files.FS
+		name, root string
+	}{
+		{k.cfg.Host.Files(), folder, k.cfg.Work},
+		{k.cfg.Files, results, k.cfg.Archive},
+	} {
+		if at.root == "" || !strings.HasPrefix(at.name, at.root+"/") {
+			continue
+		}
+		if err := at.fs.Remove(ctx, path.Clean(at.name)); err != nil {
+			return job.Errorf(job.Unavailable, "remove the files of job %s: %w", j.ID, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,164 @@
+package pawl_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// all returns the events that a query yields by now.
+func all(t *testing.T, svc *pawl.Service, q pawl.NewsQuery) (events []store.Event) {
+	t.Helper()
+	closed := make(chan struct{})
+	close(closed)
+	q.Until = closed
+	for e, err := range svc.News(t.Context(), q) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		events = append(events, e)
+	}
+	return events
+}
+
+// TestNews lets many follow at once, who come at any time and with any cursor, some of them too slow for what the feed
+// keeps. Each must see what the store has from its cursor on, in order, with nothing left out and nothing twice.
+func TestNews(t *testing.T) {
+	for _, keep := range []int{1, 20, 10_000} {
+		svc := onDisk(t)
+		svc.KeepEvents(keep)
+		ctx := within(t)
+		const jobs, followers = 150, 24
+		var last job.ID // guarded by mu
+		type seen struct {
+			from   string
+			events []store.Event
+		}
+		watched := make([]seen, followers)
+		var mu sync.Mutex
+		cursors := []string{""} // guarded by mu
+		var followed sync.WaitGroup
+		start := make([]chan struct{}, followers)
+		for i := range followers {
+			start[i] = make(chan struct{})
+			followed.Go(func() {
+				<-start[i]
+				mu.Lock()
+				watched[i].from = cursors[rand.N(len(cursors))]
+				mu.Unlock()
+				slow := rand.N(3) == 0
+				for e, err := range svc.News(ctx, pawl.NewsQuery{Cursor: watched[i].from}) {
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					watched[i].events = append(watched[i].events, e)
+					mu.Lock()
+					cursors = append(cursors, e.Cursor)
+					done := e.Job == last && e.State.Terminal()
+					mu.Unlock()
+					if done {
+						return
+					}
+					if slow {
+						runtime.Gosched()
+					}
+				}
+			})
+		}
+		for i := range jobs {
+			if i%(jobs/followers) == 0 && i/(jobs/followers) < followers {
+				close(start[i/(jobs/followers)])
+			}
+			a := submit(t, svc, task("none", i))
+			if rand.N(2) == 0 {
+				if _, err := svc.Cancel(ctx, a[0].ID); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		a := submit(t, svc, task("none", 0))
+		mu.Lock()
+		last = a[0].ID
+		mu.Unlock()
+		if _, err := svc.Cancel(ctx, last); err != nil {
+			t.Fatal(err)
+		}
+		followed.Wait()
+		for _, w := range watched {
+			if diff := cmp.Diff(all(t, svc, pawl.NewsQuery{Cursor: w.from}), w.events); diff != "" {
+				t.Fatalf("keeping %d, from %q (-want +got):\n%s", keep, w.from, diff)
+			}
+		}
+	}
+}
+
+func TestNewsOfJobs(t *testing.T) {
+	svc := onDisk(t)
+	ctx := within(t)
+	mail := task("mail", 0)
+	mail.Spec.Labels = map[string]string{"team": "red"}
+	a, b := submit(t, svc, mail)[0].ID, submit(t, svc, task("count", 0))[0].ID
+	if _, err := svc.Pause(ctx, a); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := svc.Cancel(ctx, a, b); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		q    pawl.NewsQuery
+		want []store.Event // of those that are there, by job and number
+	}{
+		{"of one job", pawl.NewsQuery{Job: a}, events(a, 1, 2, 3)},
+		{"by a label", pawl.NewsQuery{Filter: job.Where("label.team", "red")}, events(a, 1, 2, 3)},
+		{"by what it is as of the event", pawl.NewsQuery{Filter: job.WhereState(job.Pending, job.Paused)}, append(events(a, 1), append(events(b, 1), events(a, 2)...)...)},
+		{"by type", pawl.NewsQuery{Types: []string{"CANCELED"}}, append(events(a, 3), events(b, 2)...)},
+		{"by both", pawl.NewsQuery{Types: []string{"CANCELED"}, Filter: job.Where("kind", "count")}, events(b, 2)},
+		{"of a job that is not there", pawl.NewsQuery{Job: job.NewID()}, nil},
+	} {
+		var got []store.Event
+		for _, e := range all(t, svc, c.q) {
+			got = append(got, store.Event{Event: job.Event{Job: e.Job, N: e.N}})
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, diff)
+		}
+	}
+	for _, err := range svc.News(ctx, pawl.NewsQuery{Cursor: "!"}) {
+		if job.KindOf(err) != job.Invalid {
+			t.Errorf("a cursor that is none: %v", err)
+		}
+	}
+	t.Run("an end of the context is the error", func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		gone := errors.New("gone")
+		var last error
+		for e, err := range svc.News(ctx, pawl.NewsQuery{}) {
+			if last = err; e.Job == b && e.State == job.Canceled {
+				cancel(gone)
+			}
+		}
+		if !errors.Is(last, gone) {
+			t.Errorf("%v", last)
+		}
+	})
+}
+
+// events are those of a job with some numbers.
+func events(id job.ID, ns ...int64) (list []store.Event) {
+	for _, n := range ns {
+		list = append(list, store.Event{Event: job.Event{Job: id, N: n}})
+	}
+	return list
+}

@@ -1,0 +1,4 @@
+package pawl
+
+// KeepEvents makes the feed of s keep so many events.
+func (s *Service) KeepEvents(n int) { s.feed.keep = n }

@@ -1,0 +1,48 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"strings"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Count implements [store.Reader].
+func (s *Store) Count(ctx context.Context, tenant string, f job.Filter) (store.Counts, error) {
+	sr := newSearch(tenant, f, f.Window(s.now()).Truncate(time.Microsecond))
+	counts := store.Counts{States: map[job.State]int{}, Since: sr.since}
+	if err := s.bound(ctx, sr); err != nil {
+		return counts, err
+	}
+	l, err := s.choose(ctx, sr, store.Newest)
+	if err != nil {
+		return counts, err
+	}
+	var parts []string
+	var args []any
+	for _, src := range sr.of(l) {
+		c := sr.chosen(src, l, store.Newest, cond{})
+		parts, args = append(parts, "SELECT j.state, count(*) "+c.sql+" GROUP BY j.state"), append(args, c.args...)
+	}
+	if len(parts) == 0 {
+		return counts, nil
+	}
+	err = s.query(ctx, strings.Join(parts, " UNION ALL "), 2, func(v []driver.Value) {
+		counts.States[job.State(text(v[0]))] += integer(v[1])
+	}, args...)
+	return counts, err
+}
+
+// waiting finds the jobs that wait in a queue.
+const waiting = `SELECT 1 FROM jobs INDEXED BY jobs_ready WHERE custody = 'ready' AND queue = ? AND tenant = ?
+	UNION ALL SELECT 1 FROM jobs INDEXED BY jobs_gate WHERE custody = 'gate' AND queue = ? AND tenant = ?`
+
+// Waiting implements [store.Reader].
+func (s *Store) Waiting(ctx context.Context, tenant, queue string, limit int) (n int, err error) {
+	err = s.query(ctx, `SELECT count(*) FROM (`+waiting+` LIMIT ?)`, 1, func(v []driver.Value) { n = integer(v[0]) },
+		queue, tenant, queue, tenant, int64(limit))
+	return n, err
+}

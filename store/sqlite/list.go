@@ -1,0 +1,260 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"database/sql/driver"
+	"encoding/base64"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// List implements [store.Reader].
+//
+// A page is one statement. It merges sources, each of which holds jobs in the order that is asked for, and stops when
+// the page is full: SQLite merges the parts of a UNION ALL so, but not the values of an IN.
+func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err error) {
+	limit := within(q.Limit, 100, 1000)
+	by := cmp.Or(q.Sort, store.Newest)
+	if !slices.Contains(store.Sorts, by) {
+		return p, job.Errorf(job.Invalid, "%q is not an order: give one of %v", q.Sort, store.Sorts)
+	}
+	var from *mark
+	since := q.Filter.Window(s.now())
+	if q.Cursor != "" {
+		if from, err = readMark(q.Cursor, by); err != nil {
+			return p, err
+		}
+		since = from.since // pages of one list look back equally far
+	}
+	sr := newSearch(q.Tenant, q.Filter, since.Truncate(time.Microsecond))
+	p.Since = sr.since
+	if err := s.bound(ctx, sr); err != nil {
+		return p, err
+	}
+	if keyOf(by) == "" && from != nil {
+		sr.after(from.seq, descends(by))
+	}
+	l, err := s.choose(ctx, sr, by)
+	if err != nil {
+		return p, err
+	}
+	parts, args := sr.page(l, by, from)
+	if len(parts) == 0 {
+		return p, nil
+	}
+	order := " ORDER BY 1, 2"
+	if descends(by) {
+		order = " ORDER BY 1 DESC, 2 DESC"
+	}
+	var found []listed
+	args = append(args, int64(limit+1))
+	err = s.query(ctx, `SELECT m.k, `+columns+`, s.labels FROM (SELECT * FROM (`+strings.Join(parts, " UNION ALL ")+order+` LIMIT ?)) m
+		CROSS JOIN jobs j ON j.seq = m.seq CROSS JOIN specs s ON s.seq = j.seq`, nColumns+2,
+		func(v []driver.Value) {
+			r := scan(v[1:])
+			r.Labels, r.Work, r.Result = labelsOf(v[nColumns+1]), nil, nil
+			found = append(found, listed{v[0], r})
+		}, args...)
+	if err != nil {
+		return p, err
+	}
+	slices.SortFunc(found, func(a, b listed) int {
+		if descends(by) {
+			a, b = b, a
+		}
+		return cmp.Or(compare(a.key, b.key), cmp.Compare(a.seq, b.seq))
+	})
+	if len(found) > limit {
+		found = found[:limit]
+		last := found[limit-1]
+		p.Next = mark{by, sr.since, last.seq, last.key}.String()
+	}
+	for i := range found {
+		p.Jobs = append(p.Jobs, found[i].Job)
+	}
+	return p, nil
+}
+
+// A listed job has the key that the list is sorted by before seq: the time of its end, its name, or nil.
+type listed struct {
+	key driver.Value
+	row
+}
+
+func compare(a, b driver.Value) int {
+	if n, ok := a.(int64); ok {
+		return cmp.Compare(n, b.(int64))
+	}
+	return strings.Compare(text(a), text(b))
+}
+
+// keyOf returns the column that a list is sorted by before seq; empty: none.
+func keyOf(by store.Sort) string {
+	switch by {
+	case store.LastEnded, store.FirstEnd:
+		return "ended"
+	case store.ByName, store.ByNameRev:
+		return "name"
+	}
+	return ""
+}
+
+func descends(by store.Sort) bool { return by[0] == '-' }
+
+// page returns the statements that together find the jobs behind a mark.
+func (s *search) page(l lead, by store.Sort, from *mark) (parts []string, args []any) {
+	key := keyOf(by)
+	column, than := "NULL", " > ?"
+	if key != "" {
+		column = "j." + key
+	}
+	if descends(by) {
+		than = " < ?"
+	}
+	for _, src := range s.of(l) {
+		part := func(more cond) {
+			c := s.chosen(src, l, by, more)
+			parts = append(parts, "SELECT "+column+" AS k, "+src.seq+" AS seq "+c.sql)
+			args = append(args, c.args...)
+		}
+		if key == "" || from == nil {
+			part(cond{})
+			continue
+		}
+		// Those with the same key, of which there may be very many, and the others: an index leads to each.
+		part(cond{column + " = ? AND " + src.seq + than, []any{from.key, from.seq}})
+		part(cond{column + than, []any{from.key}})
+	}
+	return parts, args
+}
+
+// bound narrows a search to the numbers of jobs that were submitted in its time. Jobs are numbered in the order of
+// submission, and so in the order of time but for steps of the clock.
+func (s *Store) bound(ctx context.Context, sr *search) error {
+	first := sr.since
+	var last time.Time
+	for i := range sr.filter {
+		switch t := &sr.filter[i]; {
+		case t.Field != "created":
+		case t.Op == job.More || t.Op == job.AtLeast:
+			if at := t.Time(); at.After(first) {
+				first = at
+			}
+		default:
+			if at := t.Time(); last.IsZero() || at.Before(last) {
+				last = at
+			}
+		}
+	}
+	if !first.IsZero() {
+		seq, err := s.firstSince(ctx, first.UnixMicro())
+		if err != nil {
+			return err
+		}
+		sr.least = seq
+	}
+	if !last.IsZero() {
+		seq, err := s.firstSince(ctx, last.UnixMicro()+1)
+		if err != nil {
+			return err
+		}
+		sr.most = max(1, seq-1)
+	}
+	return nil
+}
+
+// firstSince returns a number with which no job is left out that was submitted at the time or later.
+func (s *Store) firstSince(ctx context.Context, at int64) (int64, error) {
+	var low, high int64
+	err := s.query(ctx, `SELECT coalesce(min(seq), 1), coalesce(max(seq), 0) + 1 FROM jobs`, 2, func(v []driver.Value) {
+		low, high = v[0].(int64), v[1].(int64)
+	})
+	for low < high && err == nil {
+		middle := low + (high-low)/2
+		later, next := true, high
+		err = s.query(ctx, `SELECT created, seq FROM jobs WHERE seq >= ? ORDER BY seq LIMIT 1`, 2, func(v []driver.Value) {
+			later, next = v[0].(int64) >= at, v[1].(int64)
+		}, middle)
+		if later {
+			high = middle
+		} else {
+			low = next + 1
+		}
+	}
+	return low, err
+}
+
+// after narrows a search to the numbers behind one.
+func (s *search) after(seq int64, descending bool) {
+	switch {
+	case !descending:
+		s.least = max(s.least, seq+1)
+	case s.most == 0 || seq-1 < s.most:
+		s.most = seq - 1
+	}
+}
+
+// A mark is the place in a list behind which its next page begins. As text it is the cursor.
+type mark struct {
+	by    store.Sort
+	since time.Time
+	seq   int64
+	key   driver.Value
+}
+
+func (m mark) String() string {
+	parts := []string{string(m.by), strconv.FormatInt(m.seq, 36), "", ""}
+	if !m.since.IsZero() {
+		parts[2] = strconv.FormatInt(m.since.UnixMicro(), 36)
+	}
+	switch k := m.key.(type) {
+	case int64:
+		parts[3] = strconv.FormatInt(k, 36)
+	case string:
+		parts[3] = k
+	}
+	return base64.RawURLEncoding.EncodeToString([]byte(strings.Join(parts, "\n")))
+}
+
+// readMark reads the cursor of a list in an order.
+func readMark(cursor string, by store.Sort) (*mark, error) {
+	wrong := job.Errorf(job.Invalid, "%.60q is not a cursor of this list: pass the one from the page before, with the same order, or none", cursor)
+	b, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err != nil {
+		return nil, wrong
+	}
+	parts := strings.SplitN(string(b), "\n", 4)
+	if len(parts) != 4 || parts[0] != string(by) {
+		return nil, wrong
+	}
+	m := &mark{by: by}
+	if m.seq, err = strconv.ParseInt(parts[1], 36, 64); err != nil || m.seq < 1 {
+		return nil, wrong
+	}
+	if parts[2] != "" {
+		us, err := strconv.ParseInt(parts[2], 36, 64)
+		if err != nil {
+			return nil, wrong
+		}
+		m.since = time.UnixMicro(us).UTC()
+	}
+	switch keyOf(by) {
+	case "ended":
+		if m.key, err = strconv.ParseInt(parts[3], 36, 64); err != nil {
+			return nil, wrong
+		}
+	case "name":
+		m.key = parts[3]
+	default:
+		if parts[3] != "" {
+			return nil, wrong
+		}
+	}
+	return m, nil
+}

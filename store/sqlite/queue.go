@@ -1,0 +1,79 @@
+package sqlite
+
+import (
+	"database/sql/driver"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// A place is a queue of a tenant.
+type place struct{ tenant, queue string }
+
+// admit checks the queue of a job that has been inserted.
+func (t *tx) admit(tenant, queue string, check store.QueueCheck) error {
+	if check.Document {
+		there, err := t.exists(`SELECT 1 FROM resources WHERE tenant = ? AND kind = ? AND name = ?`, tenant, job.KindQueue, queue)
+		if err != nil {
+			return err
+		}
+		if !there {
+			return job.Errorf(job.Invalid, "queue %s is unknown: give one that pawl get queues lists, or make it", queue)
+		}
+	}
+	if check.Most == 0 {
+		return nil
+	}
+	n, err := t.waitingIn(place{tenant, queue})
+	if err == nil && n > check.Most {
+		err = job.Errorf(job.Exhausted, "queue %s has as many jobs that wait as it takes, %d: submit again when some have been started", queue, check.Most)
+	}
+	return err
+}
+
+// waitingIn returns how many jobs wait in a queue. They are counted once; from then on every change is followed, for
+// nobody else writes.
+func (t *tx) waitingIn(p place) (int, error) {
+	n, known := t.w.waiting[p]
+	if !known {
+		err := t.query(`SELECT count(*) FROM (`+waiting+`)`, func(v []driver.Value) error {
+			n = integer(v[0])
+			return nil
+		}, p.queue, p.tenant, p.queue, p.tenant)
+		if err != nil {
+			return 0, err
+		}
+		t.w.waiting[p] = n - t.moved[p] // as the call found it
+	}
+	return t.w.waiting[p] + t.moved[p], nil
+}
+
+// waits notes that a job begins (1) or ceases (-1) to stand where it does.
+func (t *tx) waits(r *row, n int) {
+	if r.Custody != job.Gate && r.Custody != job.Ready {
+		return
+	}
+	if t.moved == nil {
+		t.moved = map[place]int{}
+	}
+	t.moved[place{r.Tenant, r.Queue}] += n
+}
+
+// settle keeps what a call that has succeeded moved.
+func (t *tx) settle() {
+	for p, n := range t.moved {
+		if _, known := t.w.waiting[p]; known {
+			t.w.waiting[p] += n
+		}
+	}
+}
+
+// used reports whether a job that has not ended is in a queue.
+func (t *tx) used(tenant, queue string) (bool, error) {
+	return t.exists(`SELECT 1 FROM (`+waiting+`
+		UNION ALL SELECT 1 FROM jobs INDEXED BY jobs_session WHERE session IS NOT NULL AND queue = ? AND tenant = ?
+		UNION ALL SELECT 1 FROM jobs INDEXED BY jobs_monitor WHERE custody = 'monitor' AND queue = ? AND tenant = ?
+		UNION ALL SELECT 1 FROM jobs INDEXED BY jobs_state WHERE state = 'BLOCKED' AND session IS NULL AND hidden = 0 AND queue = ? AND tenant = ?
+		UNION ALL SELECT 1 FROM jobs INDEXED BY jobs_state WHERE state = 'PAUSED' AND session IS NULL AND hidden = 0 AND queue = ? AND tenant = ?) LIMIT 1`,
+		queue, tenant, queue, tenant, queue, tenant, queue, tenant, queue, tenant, queue, tenant)
+}

@@ -1,0 +1,258 @@
+package sqlite
+
+import (
+	"slices"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// A source finds jobs by one index. All sources of a list are disjoint.
+type source struct {
+	table string // what follows FROM, with the jobs j in it or, for labels, l
+	where cond   // the condition that the index serves
+	seq   string // the column that says a job's number
+	join  string // what brings the jobs j in where the table is another one
+	rest  bool   // all terms of the filter are still to be checked, not only those that the lead leaves over
+}
+
+// A lead is a set of sources that together hold every job of some terms.
+type lead struct {
+	sources []source
+	covers  func(*job.Term) bool // the terms that need not be checked any more
+	key     string               // "", "ended" or "name": what the sources are sorted by, and then by seq
+	exact   bool                 // of few jobs at most, so that no other lead is better
+}
+
+// A search is what a list or a count looks for.
+type search struct {
+	tenant  string
+	filter  job.Filter
+	since   time.Time // as in [store.Page]
+	places  []job.Place
+	visible bool // jobs that are not hidden are looked for,
+	hidden  bool // and those that are
+
+	least, most int64 // seq of the jobs that may be chosen; most 0: no bound
+}
+
+// newSearch reads the filter of a tenant. What it says of places and of hidden is decided by the filter itself, value by
+// value.
+func newSearch(tenant string, f job.Filter, since time.Time) *search {
+	s := &search{tenant: tenant, filter: f, since: since, least: 1}
+	var places, hidden job.Filter
+	for _, t := range f {
+		switch t.Field {
+		case "state", "custody":
+			places = append(places, t)
+		case "hidden":
+			hidden = append(hidden, t)
+		}
+	}
+	for _, state := range job.States {
+		for _, custody := range job.Places(state) {
+			if p := (job.Place{State: state, Custody: custody}); places.Match(&job.Job{Place: p}) {
+				s.places = append(s.places, p)
+			}
+		}
+	}
+	s.visible, s.hidden = hidden.Match(&job.Job{}), hidden.Match(&job.Job{Hidden: true})
+	return s
+}
+
+func placed(t *job.Term) bool { return t.Field == "state" || t.Field == "custody" }
+
+// leads returns what the indexed terms of the filter offer.
+func (s *search) leads() []lead {
+	var leads []lead
+	for i := range s.filter {
+		t := &s.filter[i]
+		if t.Op != job.Is {
+			continue
+		}
+		l := lead{covers: func(other *job.Term) bool { return other == t }}
+		values := slices.Compact(slices.Sorted(slices.Values(t.Values)))
+		if key, ok := t.Label(); ok {
+			for _, v := range values {
+				l.sources = append(l.sources, source{
+					table: "labels l", where: cond{"l.tenant = ? AND l.key = ? AND l.value = ?", []any{s.tenant, key, v}},
+					seq: "l.job", join: " CROSS JOIN jobs j ON j.seq = l.job",
+				})
+			}
+			leads = append(leads, l)
+			continue
+		}
+		switch t.Field {
+		case "id":
+			list := marks(len(values))
+			args := []any{s.tenant}
+			for _, v := range values {
+				id, _ := job.ParseID(v) // the filter has checked it
+				args = append(args, blob(id))
+			}
+			l.exact, l.sources = true, []source{jobsBy("sqlite_autoindex_jobs_1", cond{"j.tenant = ? AND j.hidden = 0 AND j.id IN " + list, args})}
+		case "external_id":
+			if values[0] == "" {
+				continue // it has none, and so is in no index
+			}
+			list, args := texts(values)
+			l.exact, l.sources = true, []source{jobsBy("jobs_external", cond{"j.tenant = ? AND j.hidden = 0 AND j.external_id IN " + list, append([]any{s.tenant}, args...)})}
+		case "kind", "owner", "queue", "name", "app":
+			index := cond{"j.tenant = ? AND j.hidden = 0 AND j." + t.Field + " = ?", nil}
+			if t.Field == "app" {
+				if values[0] == "" {
+					continue
+				}
+				index.sql += " AND j.app <> ''"
+			}
+			if t.Field == "name" {
+				l.key = "name"
+			}
+			for _, v := range values {
+				l.sources = append(l.sources, jobsBy("jobs_"+t.Field, cond{index.sql, []any{s.tenant, v}}))
+			}
+		default:
+			continue
+		}
+		leads = append(leads, l)
+	}
+	if slices.ContainsFunc(s.filter, func(t job.Term) bool { return placed(&t) }) {
+		leads = append(leads, s.byPlace())
+	}
+	return leads
+}
+
+func jobsBy(index string, where cond) source {
+	return source{table: "jobs j INDEXED BY " + index, where: where, seq: "j.seq"}
+}
+
+// byPlace finds jobs by where they stand: a source for each state, and one for all that workers hold.
+func (s *search) byPlace() lead {
+	l := lead{covers: placed}
+	var held cond
+	for _, state := range job.States {
+		var custodies, others []string
+		for _, p := range s.places {
+			switch {
+			case p.State != state:
+			case p.Custody == job.Worker:
+				held.args = append(held.args, string(state))
+			default:
+				custodies = append(custodies, string(p.Custody))
+			}
+		}
+		for _, c := range job.Places(state) {
+			if c != job.Worker && !slices.Contains(custodies, string(c)) {
+				others = append(others, string(c))
+			}
+		}
+		if len(custodies) == 0 {
+			continue
+		}
+		where := cond{"j.tenant = ? AND j.state = ? AND j.session IS NULL AND j.hidden = 0", []any{s.tenant, string(state)}}
+		if len(others) > 0 {
+			list, args := texts(custodies)
+			where.and("j.custody IN "+list, args...)
+		}
+		l.sources = append(l.sources, jobsBy("jobs_state", where))
+	}
+	if n := len(held.args); n > 0 {
+		l.sources = append(l.sources, jobsBy("jobs_session", cond{
+			"j.session IS NOT NULL AND j.tenant = ? AND j.hidden = 0 AND j.state IN " + marks(n), append([]any{s.tenant}, held.args...),
+		}))
+	}
+	return l
+}
+
+// byEnd finds the jobs that have ended in the order of their ends.
+func (s *search) byEnd() lead {
+	l := lead{covers: placed, key: "ended"}
+	for _, p := range s.places {
+		if p.State.Terminal() {
+			l.sources = append(l.sources, jobsBy("jobs_ended",
+				cond{"j.tenant = ? AND j.state = ? AND j.ended IS NOT NULL AND j.hidden = 0", []any{s.tenant, string(p.State)}}))
+		}
+	}
+	return l
+}
+
+func noTerm(*job.Term) bool { return false }
+
+// byName finds all jobs in the order of their names.
+func (s *search) byName() lead {
+	return lead{covers: noTerm, key: "name", sources: []source{jobsBy("jobs_name", cond{"j.tenant = ? AND j.hidden = 0", []any{s.tenant}})}}
+}
+
+// whole finds all jobs in the order of submission. Where no term has to be checked each state offers its jobs by an
+// index; else most jobs of the window are looked at anyway, and are best read as they lie there.
+func (s *search) whole() lead {
+	checked := slices.ContainsFunc(s.filter, func(t job.Term) bool { return t.Field != "hidden" && t.Field != "created" })
+	if !checked {
+		return s.byPlace()
+	}
+	return lead{covers: noTerm, sources: []source{{
+		table: "jobs j NOT INDEXED", where: cond{"j.tenant = ? AND j.hidden = 0", []any{s.tenant}}, seq: "j.seq",
+	}}}
+}
+
+// concealed finds all hidden jobs.
+func (s *search) concealed() source {
+	src := jobsBy("jobs_hidden", cond{"j.tenant = ? AND j.hidden = 1", []any{s.tenant}})
+	src.rest = true
+	return src
+}
+
+// of returns the sources of a lead, and of hidden jobs if they are looked for.
+func (s *search) of(l lead) []source {
+	var all []source
+	if s.visible {
+		all = append(all, l.sources...)
+	}
+	if s.hidden {
+		all = append(all, s.concealed())
+	}
+	return all
+}
+
+// bounded adds to c that a job's number may be chosen.
+func (s *search) bounded(c *cond, seq string) {
+	if s.least > 1 {
+		c.and(seq+" >= ?", s.least)
+	}
+	if s.most > 0 {
+		c.and(seq+" <= ?", s.most)
+	}
+}
+
+// chosen returns the FROM and WHERE of one source of a lead: its jobs that the filter chooses. more is a further
+// condition.
+func (s *search) chosen(src source, l lead, by store.Sort, more cond) cond {
+	c := cond{args: slices.Clone(src.where.args)}
+	rest := cond{}
+	s.bounded(&rest, src.seq)
+	if more.sql != "" {
+		rest.and(more.sql, more.args...)
+	}
+	if keyOf(by) == "ended" && (src.rest || l.key != "ended") {
+		rest.and("j.ended IS NOT NULL")
+	}
+	spec := false
+	for i := range s.filter {
+		if t := &s.filter[i]; src.rest || !l.covers(t) {
+			spec = rest.where(t) || spec
+		}
+	}
+	if !s.since.IsZero() {
+		rest.and("j.created >= ?", s.since.UnixMicro())
+	}
+	from := src.table + src.join
+	if spec {
+		from += " CROSS JOIN specs s ON s.seq = j.seq"
+	}
+	c.sql = "FROM " + from + " WHERE " + src.where.sql
+	if rest.sql != "" {
+		c.and(rest.sql, rest.args...)
+	}
+	return c
+}
