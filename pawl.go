@@ -106,6 +106,12 @@ func (s *Service) As(principal string) *Service {
 	return &other
 }
 
+// Principal is in whose name the service acts.
+func (s *Service) Principal() string { return s.cfg.Principal }
+
+// Tenant is the tenant whose jobs the service submits and reads.
+func (s *Service) Tenant() string { return s.cfg.Tenant }
+
 func (s *Service) start() {
 	c := s.cfg
 	s.engine = engine.New(engine.Config{

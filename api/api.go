@@ -1,26 +1,39 @@
 // Package api is the service's face for programs: REST over HTTP, with the paths and bodies of /v1.
 //
-//	POST /v1/jobs                    submit one spec, or {"jobs": [spec, ...]}, all or none
-//	PUT  /v1/runs/{key}              submit the jobs of a file, or find those that have not ended
-//	GET  /v1/jobs                    list: state, kind, name, label=k=v, limit, cursor
-//	GET  /v1/jobs/{id}               one job
-//	GET  /v1/jobs/{id}/history       what happened to it
-//	GET  /v1/jobs/{id}/events        the same as server-sent events: after, follow
-//	GET  /v1/jobs/{id}/output        its files
-//	GET  /v1/jobs/{id}/output/{path} the content of one
-//	GET  /v1/jobs/{id}/logs          what its program has written: stream, tail, follow
-//	POST /v1/jobs/{id}/cancel        wish something of it: wait; and pause, resume
-//	POST /v1/jobs/{id}/resubmit      submit its request once more
-//	GET  /v1/events                  the events of all jobs: after, follow
+//	POST   /v1/jobs                        submit one spec, or {"jobs": [spec, ...], "defaults": {...}}, all or none: wait
+//	GET    /v1/jobs                        list: filter, sort, limit, cursor
+//	GET    /v1/counts                      how many jobs there are, by state: filter
+//	POST   /v1/bulk                        do something with all jobs that a filter chooses
+//	GET    /v1/jobs/{id}                   one job; DELETE deletes one that has ended
+//	GET    /v1/jobs/{id}/request           its spec as it was given: resolved
+//	GET    /v1/jobs/{id}/history           what happened to it, and how long it stood in each state
+//	GET    /v1/jobs/{id}/events            the same as server-sent events: after, follow, type; POST writes one
+//	GET    /v1/jobs/{id}/output            its files
+//	GET    /v1/jobs/{id}/output/{path}     the content of one
+//	GET    /v1/jobs/{id}/logs              what its program has written: stream, tail, follow
+//	POST   /v1/jobs/{id}/cancel            wish something of it: wait, force; and pause, resume
+//	POST   /v1/jobs/{id}/hide              leave it out of lists; and unhide
+//	POST   /v1/jobs/{id}/resubmit          submit its request once more
+//	PATCH  /v1/jobs/{id}/annotations       change labels and notes; PUT replaces them
+//	PUT    /v1/runs/{key}                  submit the jobs of a file, or find those that have not ended
+//	GET    /v1/events                      the events of all jobs: filter, type, after, follow
+//	GET    /v1/queues, /v1/systems         the documents; below them GET, PUT, DELETE of one, and enable, disable
+//	GET    /v1/schemas, /v1/schemas/{kind} JSON Schemas of a job and of the documents
+//	GET    /v1/whoami, /v1/version         who asks, and what answers
+//	GET    /healthz, /readyz, /metrics     for whoever watches over the service
+//	GET    /docs, /openapi.json            all of this for people and for programs
 //
 // Names are in snake_case, times in RFC 3339, durations as in Go ("90s"). Errors are problems (RFC 9457) with a code,
-// which is the [job.ErrorKind]. The package reaches jobs through package pawl; package client is its other end.
+// which is the [job.ErrorKind]. Each answer has the id of its request in X-Request-Id, and versions in Pawl-Version and
+// Pawl-API. The package reaches jobs through package pawl; package client is its other end.
 package api
 
 import (
 	"context"
 	"log/slog"
 	"net/http"
+	"path"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -30,105 +43,169 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
+// Revision is the number of the surface within /v1. It is raised when the surface grows.
+const Revision = 1
+
 // Config configures the handler. Service is required.
 type Config struct {
 	Service *pawl.Service
-	// Stopping ends streams that follow, when it is closed: what there is by then is sent. Nil: never.
+	// Stopping ends streams that follow and calls that wait, when it is closed: what there is by then is sent. Nil: never.
 	Stopping <-chan struct{}
-	Auth     func(*http.Request) (Caller, error)
-	Ready    func(context.Context) []Check
-	Metrics  http.Handler
+	// Auth tells who asks. Nil: everyone is the service's own principal, and may see what went wrong inside; requests of
+	// web pages are refused then. An error of kind [job.Denied] is status 401.
+	Auth func(*http.Request) (Caller, error)
+	// Ready makes the checks of /readyz, which may take 10 s. Nil: the service is always ready.
+	Ready func(context.Context) []Check
+	// Metrics answers /metrics. Nil: there is nothing there.
+	Metrics http.Handler
+	// Answered is told of each request once it has been answered. Nil: nobody is.
 	Answered func(Answer)
-	Prefix   string
-	Limits   Limits
-	Version  string
-	Log      *slog.Logger
+	// Prefix is the path under which a proxy serves the handler, such as /pawl. Requests may come with it or without it;
+	// links that are answered have it.
+	Prefix string
+	Limits Limits
+	// Version of the build; "dev" by default.
+	Version string
+	// Log takes what went wrong inside; [slog.Default] by default.
+	Log *slog.Logger
 }
 
+// A Caller is who asks.
 type Caller struct {
-	Principal string
-	Job       job.ID
-	Launch    int
+	Principal string // empty: the service's own
+	// Job is set when the caller is the program of a running job, and Launch is the number of its launch. It may write
+	// events of that job and look at it, and nothing else.
+	Job    job.ID
+	Launch int
 }
 
-type Check struct {
-	Name     string
-	Err      error
-	Degraded bool
-	Detail   string
-}
-
+// An Answer tells how a request was answered.
 type Answer struct {
-	Operation, Method, Path, Principal, RequestID string
-	Status                                        int
-	Duration                                      time.Duration
-	Bytes                                         int64
-	Context                                       context.Context
+	Operation                          string // the id of the operation in the OpenAPI document; empty: none fits
+	Method, Path, Principal, RequestID string
+	Status                             int // 0: the connection broke before there was one
+	Duration                           time.Duration
+	Bytes                              int64 // of the body
+	Context                            context.Context
 }
 
-type Limits struct {
-	Body    int64
-	Jobs    int
-	Depth   int
-	Rate    float64
-	Burst   int
-	Streams int
-	Wait    time.Duration
+type handler struct {
+	Config
+	mux        *http.ServeMux
+	api        huma.API
+	operations map[string]*operation // by the pattern of mux
+	limiter    limiter
+	streams    chan struct{} // holds one for each stream
+	documents  documents
 }
 
 // New returns the handler of all paths.
 func New(c Config) http.Handler {
-	h := &handler{svc: c.Service, stopping: c.Stopping, mux: http.NewServeMux()}
-	config := huma.DefaultConfig("Pawl", "1")
-	config.OpenAPIPath, config.DocsPath, config.SchemasPath = "", "", ""
-	config.CreateHooks = nil // no $schema in what is answered
-	config.RejectUnknownQueryParameters = true
-	config.Transformers = []huma.Transformer{asProblem}
-	a := humago.New(h.mux, config)
-
-	get := func(path string) huma.Operation { return huma.Operation{Method: http.MethodGet, Path: path} }
-	post := func(path string) huma.Operation { return huma.Operation{Method: http.MethodPost, Path: path} }
-	submit := post("/v1/jobs")
-	submit.DefaultStatus, submit.MaxBodyBytes = http.StatusAccepted, maxBody
-	register(a, submit, h.submit)
-	register(a, huma.Operation{Method: http.MethodPut, Path: "/v1/runs/{key}", MaxBodyBytes: maxBody}, h.runFile)
-	register(a, get("/v1/jobs"), h.list)
-	register(a, get("/v1/jobs/{id}"), h.job)
-	register(a, get("/v1/jobs/{id}/history"), h.history)
-	register(a, get("/v1/jobs/{id}/events"), h.jobEvents)
-	register(a, get("/v1/jobs/{id}/output"), h.output)
-	register(a, get("/v1/jobs/{id}/output/{path...}"), h.openOutput)
-	register(a, get("/v1/jobs/{id}/logs"), h.logs)
-	register(a, post("/v1/jobs/{id}/cancel"), h.wish(job.WishCancel, h.svc.Cancel))
-	register(a, post("/v1/jobs/{id}/pause"), h.wish(job.WishPause, h.svc.Pause))
-	register(a, post("/v1/jobs/{id}/resume"), h.wish(job.WishResume, h.svc.Resume))
-	again := post("/v1/jobs/{id}/resubmit")
-	again.DefaultStatus = http.StatusAccepted
-	register(a, again, h.resubmit)
-	register(a, get("/v1/events"), h.allEvents)
+	c.Limits.fill()
+	if c.Version == "" {
+		c.Version = "dev"
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	if c.Prefix = strings.Trim(c.Prefix, "/"); c.Prefix != "" {
+		c.Prefix = "/" + c.Prefix
+	}
+	h := &handler{
+		Config: c, mux: http.NewServeMux(), operations: map[string]*operation{},
+		limiter: limiter{rate: c.Limits.Rate, burst: c.Limits.Burst}, streams: make(chan struct{}, c.Limits.Streams),
+	}
+	h.api = humago.New(h.mux, h.humaConfig())
+	h.registerSubmit()
+	h.registerJobs()
+	h.registerWishes()
+	h.registerFiles()
+	h.registerEvents()
+	h.registerBulk()
+	h.registerResources()
+	h.registerSchemas()
+	h.registerHealth()
+	h.finishDocument()
+	h.serveDocs()
 	return h
 }
 
-type handler struct {
-	svc      *pawl.Service
-	stopping <-chan struct{}
-	mux      *http.ServeMux
+// ServeHTTP answers a request, whatever becomes of it.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	begun := time.Now()
+	c := &call{id: requestID(r), own: h.Auth == nil, log: h.Log}
+	a := &answer{ResponseWriter: w, control: http.NewResponseController(w)}
+	r = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
+	defer func() {
+		cut := h.caught(a, r, recover())
+		if h.Answered != nil {
+			told := Answer{
+				Method: r.Method, Path: r.URL.Path, Principal: c.caller.Principal, RequestID: c.id,
+				Status: a.status, Duration: time.Since(begun), Bytes: a.bytes, Context: r.Context(),
+			}
+			if c.op != nil {
+				told.Operation = c.op.id
+			}
+			h.Answered(told)
+		}
+		if cut {
+			panic(http.ErrAbortHandler)
+		}
+	}()
+	head := a.Header()
+	head.Set("X-Request-Id", c.id)
+	head.Set("Pawl-Version", h.Version)
+	head.Set("Pawl-API", revision)
+	head.Set("X-Content-Type-Options", "nosniff")
+	head.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; sandbox")
+	head.Set("Referrer-Policy", "no-referrer")
+	if h.Prefix != "" && strings.HasPrefix(r.URL.Path, h.Prefix+"/") {
+		http.StripPrefix(h.Prefix, http.HandlerFunc(h.serve)).ServeHTTP(a, r)
+		return
+	}
+	h.serve(a, r)
 }
 
-// ServeHTTP answers what fits no operation with a problem too.
-func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if _, pattern := h.mux.Handler(r); pattern != "" {
-		h.mux.ServeHTTP(w, r)
+// serve lets a request pass what stands before every operation, and then do it.
+func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
+	if err := checkSize(r); err != nil {
+		writeProblem(w, r, err)
 		return
 	}
+	_, pattern := h.mux.Handler(r)
+	op := h.operations[pattern]
+	if escaped := r.URL.EscapedPath(); op == nil || path.Clean(escaped) != escaped { // mux would redirect to the clean one
+		h.nothing(w, r)
+		return
+	}
+	c := callOf(r.Context())
+	c.op = op
+	for _, pass := range []func(http.ResponseWriter, *http.Request) error{h.login, h.allowed, h.slow, h.readBody} {
+		if err := pass(w, r); err != nil {
+			writeProblem(w, r, err)
+			return
+		}
+	}
+	r.Header.Del("Accept") // there is one form of each answer
+	h.mux.ServeHTTP(w, r)
+}
+
+// nothing answers what fits no operation.
+func (h *handler) nothing(w http.ResponseWriter, r *http.Request) {
+	at := r.URL.Path
 	blank := headerOnly{header: http.Header{}}
 	h.mux.ServeHTTP(&blank, r)
-	if allowed := blank.header.Get("Allow"); allowed != "" {
+	if allowed := blank.header.Get("Allow"); allowed != "" && blank.status == http.StatusMethodNotAllowed {
 		w.Header().Set("Allow", allowed)
-		writeProblem(w, blank.status, job.Errorf(job.Invalid, "%s is not a method of %s: use %s", r.Method, r.URL.Path, allowed))
+		err := job.Errorf(job.Invalid, "%s is not a method of %s: use %s", r.Method, at, allowed)
+		writeProblem(w, r, withStatus(http.StatusMethodNotAllowed, err))
 		return
 	}
-	writeProblem(w, http.StatusNotFound, job.Errorf(job.NotFound, "there is nothing at %s: the paths begin with /v1/jobs, /v1/runs and /v1/events", r.URL.Path))
+	remedy := "see " + h.Prefix + "/docs for what there is"
+	if at != "/" && strings.HasSuffix(at, "/") {
+		remedy = "no path ends with a slash; " + remedy
+	}
+	writeProblem(w, r, job.Errorf(job.NotFound, "there is nothing at %s: %s", at, remedy))
 }
 
 // headerOnly takes in an answer without its body.
@@ -141,19 +218,43 @@ func (w *headerOnly) Header() http.Header         { return w.header }
 func (w *headerOnly) Write(b []byte) (int, error) { return len(b), nil }
 func (w *headerOnly) WriteHeader(status int)      { w.status = status }
 
-// register adds an operation whose errors become problems.
-func register[I, O any](a huma.API, op huma.Operation, f func(context.Context, *I) (*O, error)) {
-	op.SkipValidateBody = true
-	huma.Register(a, op, func(ctx context.Context, in *I) (*O, error) {
-		out, err := f(ctx, in)
-		if err != nil {
-			return nil, newProblem(err)
+// login finds out who asks.
+func (h *handler) login(w http.ResponseWriter, r *http.Request) error {
+	c := callOf(r.Context())
+	c.svc = h.Service
+	if c.op.public {
+		return nil
+	}
+	if h.Auth == nil {
+		if r.Header.Get("Origin") != "" {
+			return withStatus(http.StatusForbidden, job.Errorf(job.Denied, "web pages may not ask here: ask pawl serve, which has tokens"))
 		}
-		return out, nil
-	})
+		return nil
+	}
+	caller, err := h.Auth(r)
+	if job.KindOf(err) == job.Denied {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="pawl"`)
+		err = withStatus(http.StatusUnauthorized, err)
+	}
+	if err != nil {
+		return err
+	}
+	c.caller = caller
+	if caller.Principal != "" {
+		c.svc = h.Service.As(caller.Principal)
+	}
+	return nil
 }
 
-// A target names one job in a path. (Inputs repeat its field: huma passes over what is embedded and not exported.)
-type target struct {
-	ID string `path:"id"`
+// allowed refuses to the program of a job what is not about that job.
+func (h *handler) allowed(_ http.ResponseWriter, r *http.Request) error {
+	c := callOf(r.Context())
+	if c.op.public || c.caller.Job.IsZero() {
+		return nil
+	}
+	// The pattern is known to fit; the path has the id in its third place.
+	if parts := strings.Split(r.URL.Path, "/"); c.op.ofJob && len(parts) > 3 && parts[3] == c.caller.Job.String() {
+		return nil
+	}
+	return job.Errorf(job.Denied, "the token of a running job is for %s /v1/jobs/%s/events and for GET /v1/jobs/%s only", http.MethodPost, c.caller.Job, c.caller.Job)
 }

@@ -1,176 +1,138 @@
 package api
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"net/http"
-	"strings"
+	"net/url"
 	"time"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// maxBody is the size in bytes of the largest request: many specs, or a few of the largest size.
-const maxBody = 64 << 20
-
-// submitted answers for one job.
-type submitted struct {
-	ID job.ID `json:"id"`
-	job.Place
-	Existed bool `json:"existed"` // it was there before this call
-}
-
-type submitInput struct {
-	Key     string `header:"Idempotency-Key" maxLength:"255"`
-	RawBody []byte `contentType:"application/json"`
-}
-
-type submitOutput struct {
-	Location string `header:"Location"`
-	Body     any
-}
-
-// submit accepts one job or many. Of one it answers the job, of many a list.
-func (h *handler) submit(ctx context.Context, in *submitInput) (*submitOutput, error) {
-	body := bytes.Clone(in.RawBody) // it is lent
-	var many struct {
-		Jobs []json.RawMessage `json:"jobs"`
+func (h *handler) registerJobs() {
+	one := func(id, method, path, summary, about string) operation {
+		return operation{id: id, tag: "jobs", method: method, path: "/v1/jobs/{id}" + path, summary: summary, about: about}
 	}
-	var fields map[string]json.RawMessage
-	_ = json.Unmarshal(body, &fields) // what is no object is refused as a spec
-	_, batch := fields["jobs"]
-	if !batch {
-		many.Jobs = []json.RawMessage{body}
-	} else if err := strict(body, &many); err != nil {
-		return nil, err
-	}
-	reqs, err := h.requests(many.Jobs, batch)
-	if err != nil {
-		return nil, err
-	}
-	answers, err := h.svc.SubmitOnce(ctx, in.Key, reqs...)
-	if err != nil {
-		return nil, err
-	}
-	list := make([]submitted, len(answers))
-	for i, a := range answers {
-		list[i] = submitted{a.ID, a.Place, a.Existed}
-	}
-	out := &submitOutput{Location: location(list[0].ID), Body: list[0]}
-	if batch {
-		out.Body = map[string]any{"jobs": list}
-	}
-	return out, nil
-}
-
-func location(id job.ID) string { return "/v1/jobs/" + id.String() }
-
-// strict reads a body of known fields.
-func strict(body []byte, v any) error {
-	dec := json.NewDecoder(bytes.NewReader(body))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(v); err != nil {
-		return job.Errorf(job.Invalid, "body: %s", strings.TrimPrefix(err.Error(), "json: "))
-	}
-	return nil
-}
-
-// requests reads and checks specs, as they were given. In a batch the path of a problem says of which.
-func (h *handler) requests(specs []json.RawMessage, batch bool) ([]pawl.Request, error) {
-	if len(specs) == 0 {
-		return nil, job.Errorf(job.Invalid, "jobs: is empty: give at least one spec")
-	}
-	reqs := make([]pawl.Request, len(specs))
-	var problems []job.Problem
-	for i, raw := range specs {
-		spec, err := job.ParseSpec(raw)
-		if err == nil {
-			err = h.svc.Check(&spec)
+	register(h, operation{
+		id: "list-jobs", tag: "jobs", method: http.MethodGet, path: "/v1/jobs",
+		summary: "List jobs",
+		about: "A page of the jobs that a filter chooses, newest first unless sort says otherwise. Pages are stable while jobs are submitted. " +
+			"Hidden jobs are left out unless the filter asks for them.",
+		headers: map[string]*header{"Link": inHeader("The next page, if there is one.", `</v1/jobs?cursor=0f3a>; rel="next"`)},
+	}, h.list)
+	register(h, operation{
+		id: "count-jobs", tag: "jobs", method: http.MethodGet, path: "/v1/counts",
+		summary: "Count jobs by state",
+	}, h.count)
+	get := one("get-job", http.MethodGet, "", "Get a job", "")
+	get.ofJob = true
+	register(h, get, h.job)
+	del := one("delete-job", http.MethodDelete, "", "Delete a job that has ended", "Its files in the service's own folders go, and all that is known of it.")
+	del.status, del.errors = http.StatusNoContent, []int{http.StatusConflict}
+	register(h, del, h.delete)
+	request := one("get-request", http.MethodGet, "/request", "Get the spec of a job", "As it was given, to the byte; or as it was resolved.")
+	request.kind = jsonType
+	request.answers = &huma.MediaType{Schema: &huma.Schema{AnyOf: []*huma.Schema{
+		of[job.Spec](h.api.OpenAPI().Components.Schemas), {Type: huma.TypeObject, Description: "A resolved spec says more, such as the folder."},
+	}}}
+	register(h, request, h.request)
+	register(h, one("get-history", http.MethodGet, "/history", "Get what happened to a job", "All of its events, oldest first, and how long it stood in each state."), h.history)
+	for _, hidden := range []bool{true, false} {
+		hide := one("hide-job", http.MethodPost, "/hide", "Leave a job that has ended out of lists", "")
+		if !hidden {
+			hide = one("unhide-job", http.MethodPost, "/unhide", "Show a job in lists again", "")
 		}
-		var wrong *job.SpecError
-		switch {
-		case errors.As(err, &wrong) && batch:
-			for _, p := range wrong.Problems {
-				p.Path = fmt.Sprintf("jobs[%d].%s", i, p.Path)
-				problems = append(problems, p)
-			}
-		case err != nil:
-			return nil, err
+		hide.errors = []int{http.StatusConflict}
+		register(h, hide, h.hide(hidden))
+	}
+	again := one("resubmit-job", http.MethodPost, "/resubmit", "Submit the request of a job once more", "The new job has the spec of the old one as it was given.")
+	again.status, again.errors = http.StatusAccepted, []int{http.StatusConflict, http.StatusForbidden}
+	again.headers = map[string]*header{"Location": inHeader("The path of the new job.", "/v1/jobs/01926d3c-7b1e-7c43-9d52-6f0c8a3e1b77")}
+	register(h, again, h.resubmit)
+	for _, replace := range []bool{false, true} {
+		annotate := one("annotate-job", http.MethodPatch, "/annotations", "Change labels and notes of a job",
+			"What is given is merged into what is there: labels key by key, where null removes one; notes as RFC 7396 says.")
+		if replace {
+			annotate = one("replace-annotations", http.MethodPut, "/annotations", "Replace labels and notes of a job", "A field that is left out stays as it is.")
 		}
-		reqs[i] = pawl.Request{Spec: spec, Given: raw}
+		annotate.errors = []int{http.StatusConflict}
+		annotate.body = &body{
+			schema:   annotationSchema,
+			examples: map[string]example{"labels": {"a label and a note", `{"labels": {"reviewed": "yes"}, "notes": {"by": "ada"}}`}},
+		}
+		register(h, annotate, h.annotate(replace))
 	}
-	if problems != nil {
-		return nil, &job.SpecError{Problems: problems}
-	}
-	return reqs, nil
 }
 
-type runInput struct {
-	Key     string `path:"key"`
-	RawBody []byte `contentType:"application/json"`
+// annotationSchema says that a label may be null.
+func annotationSchema(r huma.Registry) *huma.Schema {
+	ref := of[job.Annotation](r)
+	r.SchemaFromRef(ref.Ref).Properties["labels"].AdditionalProperties = &huma.Schema{Type: huma.TypeString, Nullable: true}
+	return ref
 }
 
-type runOutput struct {
-	Status int
-	Body   pawl.FileAnswer
-}
-
-// runFile submits the jobs of a file (202), or finds those that have not ended (200).
-func (h *handler) runFile(ctx context.Context, in *runInput) (*runOutput, error) {
-	var body struct {
-		pawl.FileRun
-		Jobs []json.RawMessage `json:"jobs"`
-	}
-	if err := strict(bytes.Clone(in.RawBody), &body); err != nil {
-		return nil, err
-	}
-	switch {
-	case in.Key != pawl.RunKey(body.Path):
-		return nil, job.Errorf(job.Invalid, "path: is not that of the run %s: put it to /v1/runs/%s", in.Key, pawl.RunKey(body.Path))
-	case body.Sum == "":
-		return nil, job.Errorf(job.Invalid, "sum: is missing: give what identifies the bytes of the file")
-	}
-	reqs, err := h.requests(body.Jobs, len(body.Jobs) != 1)
-	if err != nil {
-		return nil, err
-	}
-	answer, err := h.svc.RunFile(ctx, body.FileRun, reqs...)
-	if err != nil {
-		return nil, err
-	}
-	out := &runOutput{Status: http.StatusAccepted, Body: answer}
-	if answer.Existed {
-		out.Status = http.StatusOK
-	}
-	return out, nil
+// A target names one job in a path. (Inputs repeat its field: huma passes over what is embedded and not exported.)
+type target struct {
+	ID string `path:"id" doc:"The id of the job."`
 }
 
 type listInput struct {
-	Filter string `query:"filter"`
-	Sort   string `query:"sort"`
-	Limit  int    `query:"limit" minimum:"1" maximum:"1000"`
-	Cursor string `query:"cursor"`
+	Filter string `query:"filter" doc:"Which jobs; all by default." example:"state=RUNNING owner=ada"`
+	Sort   string `query:"sort" doc:"The order; a minus turns it round. By end there are only jobs that have ended." enum:"-created,created,-ended,ended,name,-name" default:"-created"`
+	Limit  int    `query:"limit" doc:"How many jobs a page has at most." minimum:"1" maximum:"1000" default:"100"`
+	Cursor string `query:"cursor" doc:"The page to begin with: next of the page before, of the same filter and order."`
 }
 
-type listOutput struct{ Body pawl.Views }
+type listOutput struct {
+	Link string `header:"Link"`
+	Body pawl.Views
+}
 
 func (h *handler) list(ctx context.Context, in *listInput) (*listOutput, error) {
 	f, err := job.ParseFilter(in.Filter, time.Now())
 	if err != nil {
 		return nil, err
 	}
-	q := store.Query{Filter: f, Sort: store.Sort(in.Sort), Limit: in.Limit, Cursor: in.Cursor}
-	page, err := h.svc.Views(ctx, q)
-	return &listOutput{page}, err
+	page, err := serviceOf(ctx).Views(ctx, store.Query{Filter: f, Sort: store.Sort(in.Sort), Limit: in.Limit, Cursor: in.Cursor})
+	if err != nil {
+		return nil, err
+	}
+	out := &listOutput{Body: page}
+	if page.Next != "" {
+		q := url.Values{"cursor": {page.Next}, "filter": {in.Filter}, "sort": {in.Sort}, "limit": {itoa(in.Limit)}}
+		out.Link = "<" + h.Prefix + "/v1/jobs?" + q.Encode() + `>; rel="next"`
+	}
+	return out, nil
 }
 
-func invalid(path, value, what, remedy string) error {
-	return &job.SpecError{Problems: []job.Problem{{Path: path, Value: value, What: what, Remedy: remedy}}}
+type countInput struct {
+	Filter string `query:"filter" doc:"Which jobs; all by default." example:"owner=ada"`
+}
+
+type countOutput struct{ Body counts }
+
+type counts struct {
+	States map[job.State]int `json:"states" doc:"How many jobs stand in each state; states without jobs are left out."`
+	Total  int               `json:"total" doc:"How many these are together."`
+	Since  time.Time         `json:"since,omitzero" doc:"Only jobs submitted since then were looked at; missing: all."`
+}
+
+func (h *handler) count(ctx context.Context, in *countInput) (*countOutput, error) {
+	f, err := job.ParseFilter(in.Filter, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	c, err := serviceOf(ctx).Count(ctx, f)
+	out := &countOutput{counts{States: map[job.State]int{}, Since: c.Since}}
+	for state, n := range c.States {
+		out.Body.States[state] = n
+		out.Body.Total += n
+	}
+	return out, err
 }
 
 type jobOutput struct {
@@ -183,14 +145,57 @@ func (h *handler) job(ctx context.Context, in *target) (*jobOutput, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, err := h.svc.View(ctx, id)
+	v, err := serviceOf(ctx).View(ctx, id)
 	return &jobOutput{http.StatusOK, v}, err
 }
 
-type historyOutput struct {
-	Body struct {
-		Events []job.Event `json:"events"`
+func (h *handler) delete(ctx context.Context, in *target) (*struct{}, error) {
+	id, err := job.ParseID(in.ID)
+	if err != nil {
+		return nil, err
 	}
+	errs, err := serviceOf(ctx).Delete(ctx, id)
+	if err == nil {
+		err = errs[0]
+	}
+	return &struct{}{}, err
+}
+
+type requestInput struct {
+	ID       string `path:"id" doc:"The id of the job."`
+	Resolved bool   `query:"resolved" doc:"With everything filled in, as the job is run, instead of as it was given. It is not there before PROCESSING_INPUTS." default:"false"`
+}
+
+func (h *handler) request(ctx context.Context, in *requestInput) (*rawOutput, error) {
+	id, err := job.ParseID(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	j, err := serviceOf(ctx).Job(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if !in.Resolved {
+		return &rawOutput{jsonType, j.Request}, nil
+	}
+	if j.Resolved == nil {
+		return nil, job.Errorf(job.NotFound, "the spec of job %s is not resolved: it is %s", id, j.State)
+	}
+	return &rawOutput{jsonType, j.Resolved}, nil
+}
+
+type historyOutput struct{ Body history }
+
+type history struct {
+	Events []job.Event `json:"events" doc:"What happened, oldest first."`
+	Spent  []spent     `json:"spent" doc:"How long it stood in each state, in the order of the first entry."`
+}
+
+// spent is the time that a job stood in a state.
+type spent struct {
+	State   job.State `json:"state" doc:"The state."`
+	Seconds float64   `json:"seconds" doc:"How long it stood there, of all times together; in the present state until now."`
+	Times   int       `json:"times" doc:"How often it came there."`
 }
 
 func (h *handler) history(ctx context.Context, in *target) (*historyOutput, error) {
@@ -198,61 +203,82 @@ func (h *handler) history(ctx context.Context, in *target) (*historyOutput, erro
 	if err != nil {
 		return nil, err
 	}
-	var out historyOutput
-	out.Body.Events, err = h.svc.History(ctx, id)
-	return &out, err
+	events, err := serviceOf(ctx).History(ctx, id)
+	return &historyOutput{history{events, timeSpent(events, time.Now())}}, err
 }
 
-type wishInput struct {
-	ID   string `path:"id"`
-	Wait string `query:"wait"`
+// timeSpent adds up how long a job stood in each state.
+func timeSpent(events []job.Event, now time.Time) []spent {
+	list := []spent{}
+	at := map[job.State]int{}
+	var stood job.State
+	for i, e := range events {
+		n, known := at[e.State]
+		if !known {
+			n = len(list)
+			at[e.State] = n
+			list = append(list, spent{State: e.State})
+		}
+		if e.State != stood {
+			list[n].Times++
+			stood = e.State
+		}
+		until := now
+		if i+1 < len(events) {
+			until = events[i+1].At
+		}
+		if !e.State.Terminal() {
+			list[n].Seconds += max(0, until.Sub(e.At).Seconds())
+		}
+	}
+	return list
 }
 
-// wish makes a wish of a job and answers it as it stands then: 200 once it has obeyed, 202 while the wish stands.
-func (h *handler) wish(w job.Wish, ask func(context.Context, ...job.ID) ([]store.Wished, error)) func(context.Context, *wishInput) (*jobOutput, error) {
-	return func(ctx context.Context, in *wishInput) (*jobOutput, error) {
+func (h *handler) hide(hidden bool) func(context.Context, *target) (*jobOutput, error) {
+	return func(ctx context.Context, in *target) (*jobOutput, error) {
 		id, err := job.ParseID(in.ID)
 		if err != nil {
 			return nil, err
 		}
-		var wait time.Duration
-		if in.Wait != "" {
-			if wait, err = time.ParseDuration(in.Wait); err != nil || wait < 0 {
-				return nil, invalid("wait", in.Wait, "is not a duration", "give one such as 30s")
-			}
-		}
-		answers, err := ask(ctx, id)
+		errs, err := serviceOf(ctx).Hide(ctx, hidden, id)
 		if err == nil {
-			err = answers[0].Err
+			err = errs[0]
 		}
 		if err != nil {
 			return nil, err
 		}
-		done := answers[0].Done
-		if wait > 0 {
-			waiting, cancel := context.WithTimeout(ctx, wait)
-			defer cancel()
-			if done, err = h.svc.Obeyed(waiting, id, w); err != nil {
-				return nil, err
-			}
-		}
-		v, err := h.svc.View(context.WithoutCancel(ctx), id) // where this process is stopping, the wish stands
-		out := &jobOutput{http.StatusAccepted, v}
-		if done {
-			out.Status = http.StatusOK
-		}
-		return out, err
+		return h.job(ctx, in)
 	}
 }
 
-func (h *handler) resubmit(ctx context.Context, in *target) (*submitOutput, error) {
+type resubmitOutput struct {
+	Location string `header:"Location"`
+	Body     pawl.View
+}
+
+func (h *handler) resubmit(ctx context.Context, in *target) (*resubmitOutput, error) {
 	id, err := job.ParseID(in.ID)
 	if err != nil {
 		return nil, err
 	}
-	if id, err = h.svc.Resubmit(ctx, id); err != nil {
+	if id, err = serviceOf(ctx).Resubmit(ctx, id); err != nil {
 		return nil, err
 	}
-	v, err := h.svc.View(ctx, id)
-	return &submitOutput{Location: location(id), Body: v}, err
+	v, err := serviceOf(ctx).View(ctx, id)
+	return &resubmitOutput{h.location(id), v}, err
+}
+
+func (h *handler) annotate(replace bool) func(context.Context, *target) (*jobOutput, error) {
+	return func(ctx context.Context, in *target) (*jobOutput, error) {
+		id, err := job.ParseID(in.ID)
+		if err != nil {
+			return nil, err
+		}
+		var a job.Annotation
+		if err := strict(callOf(ctx).body, &a); err != nil {
+			return nil, err
+		}
+		v, err := serviceOf(ctx).Annotate(ctx, id, a, replace)
+		return &jobOutput{http.StatusOK, v}, err
+	}
 }

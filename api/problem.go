@@ -4,8 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -19,68 +22,134 @@ var statusOf = map[job.ErrorKind]int{
 	job.Conflict:    http.StatusConflict,
 	job.Fenced:      http.StatusConflict,
 	job.Locked:      http.StatusLocked,
+	job.Denied:      http.StatusForbidden,
+	job.Exhausted:   http.StatusTooManyRequests,
 	job.Unavailable: http.StatusServiceUnavailable,
 	job.Closed:      http.StatusServiceUnavailable,
 }
 
 // A problem is an error on the wire (RFC 9457).
 type problem struct {
-	Type   string        `json:"type"`
-	Title  string        `json:"title"`
-	Status int           `json:"status"`
-	Code   job.ErrorKind `json:"code"`
-	Detail string        `json:"detail"`
-	Errors []job.Problem `json:"errors,omitempty"` // all that is wrong with a spec, or with parameters
+	Type     string        `json:"type" doc:"Always about:blank: the code says more." example:"about:blank"`
+	Title    string        `json:"title" doc:"The status in words." example:"Unprocessable Entity"`
+	Status   int           `json:"status" doc:"The status." example:"422"`
+	Code     job.ErrorKind `json:"code" doc:"What the caller can do about it."`
+	Detail   string        `json:"detail" doc:"What happened and what to do about it." example:"priority (11): is out of range: give 0 (first) to 9"`
+	Instance string        `json:"instance" doc:"The id of the request, under which the service has logged what went wrong inside." example:"QJ4XLNH6VQ3PBTE5"`
+	Errors   []job.Problem `json:"errors,omitempty" doc:"All that is wrong with a spec, a document or parameters."`
+
+	err   error
+	after time.Duration // when the same call may succeed; 0: not known
 }
 
-func newProblem(err error) *problem {
-	kind := job.KindOf(err)
-	status, ok := statusOf[kind]
-	if !ok {
-		status = http.StatusInternalServerError
+// newProblem says what became of a call.
+func newProblem(c *call, err error) *problem {
+	p := &problem{Type: "about:blank", Code: job.KindOf(err), Detail: err.Error(), Instance: c.id, err: err}
+	var ok bool
+	if p.Status, ok = statusOf[p.Code]; !ok {
+		p.Status = http.StatusInternalServerError
 	}
-	p := &problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: kind, Detail: err.Error()}
+	var other *statusError
+	if errors.As(err, &other) {
+		p.Status, p.after = other.status, other.after
+	}
+	p.Title = http.StatusText(p.Status)
+	if p.after == 0 && (p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable) {
+		p.after = time.Second
+	}
 	var spec *job.SpecError
 	if errors.As(err, &spec) {
 		p.Errors = spec.Problems
 	}
+	if p.Status >= http.StatusInternalServerError {
+		c.log.Error("request failed", "request", c.id, "operation", c.operation(), "status", p.Status, "error", err)
+		if !c.own {
+			p.discreet()
+		}
+	}
 	return p
+}
+
+func (c *call) operation() string {
+	if c.op == nil {
+		return ""
+	}
+	return c.op.id
+}
+
+// discreet keeps what went wrong inside from callers whose service it is not. A text that wraps no other error was
+// written for them.
+func (p *problem) discreet() {
+	var e *job.Error
+	switch {
+	case p.Status == http.StatusInternalServerError:
+		p.Detail = "something went wrong in the service: report it with the id " + p.Instance
+	case !errors.As(p.err, &e) || errors.Unwrap(e.Err) != nil:
+		p.Detail = "the service cannot do this now: try again later; its log says more under the id " + p.Instance
+	}
 }
 
 func (p *problem) Error() string             { return p.Detail }
 func (p *problem) GetStatus() int            { return p.Status }
 func (p *problem) ContentType(string) string { return "application/problem+json" }
 
+// GetHeaders returns the headers that go with the problem.
+func (p *problem) GetHeaders() http.Header {
+	head := http.Header{}
+	if p.after > 0 {
+		head.Set("Retry-After", strconv.FormatFloat(math.Ceil(p.after.Seconds()), 'f', 0, 64))
+	}
+	return head
+}
+
+// A statusError is an error with another status than its kind has.
+type statusError struct {
+	status int
+	after  time.Duration
+	err    error
+}
+
+func (e *statusError) Error() string { return e.err.Error() }
+func (e *statusError) Unwrap() error { return e.err }
+
+func withStatus(status int, err error) error { return &statusError{status: status, err: err} }
+
 // asProblem makes problems of the errors that huma itself finds in a request.
-func asProblem(_ huma.Context, _ string, v any) (any, error) {
+func asProblem(ctx huma.Context, _ string, v any) (any, error) {
 	e, ok := v.(*huma.ErrorModel)
 	if !ok {
 		return v, nil
 	}
-	p := &problem{Type: "about:blank", Title: e.Title, Status: e.Status, Code: job.Invalid, Detail: e.Detail}
-	if e.Status >= http.StatusInternalServerError {
-		p.Code = job.Internal
-	}
-	var lines []string
+	var wrong job.SpecError
 	for _, d := range e.Errors {
 		_, name, _ := strings.Cut(d.Location, ".")
 		q := job.Problem{Path: name, What: d.Message, Remedy: "correct or remove it"}
 		if d.Value != nil {
 			q.Value = fmt.Sprint(d.Value)
 		}
-		p.Errors = append(p.Errors, q)
-		lines = append(lines, q.String())
+		wrong.Problems = append(wrong.Problems, q)
 	}
-	if len(lines) > 0 {
-		p.Detail = strings.Join(lines, "\n")
+	var err error = &wrong
+	switch {
+	case e.Status >= http.StatusInternalServerError:
+		err = job.Errorf(job.Internal, "%s", e.Detail)
+	case wrong.Problems == nil:
+		err = job.Errorf(job.Invalid, "%s", e.Detail)
 	}
-	return p, nil
+	return newProblem(callOf(ctx.Context()), withStatus(e.Status, err)), nil
 }
 
-func writeProblem(w http.ResponseWriter, status int, err error) {
-	p := newProblem(err)
-	p.Status, p.Title = status, http.StatusText(status)
+// writeProblem answers a request that no operation has been reached for.
+func writeProblem(w http.ResponseWriter, r *http.Request, err error) {
+	p := newProblem(callOf(r.Context()), err)
+	for name, values := range p.GetHeaders() {
+		w.Header()[name] = values
+	}
 	w.Header().Set("Content-Type", p.ContentType(""))
-	w.WriteHeader(status)
+	w.WriteHeader(p.Status)
 	json.NewEncoder(w).Encode(p) //nolint:errcheck // the client has gone
+}
+
+func invalid(path, value, what, remedy string) error {
+	return &job.SpecError{Problems: []job.Problem{{Path: path, Value: value, What: what, Remedy: remedy}}}
 }

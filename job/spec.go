@@ -9,58 +9,59 @@ import (
 	"time"
 )
 
-// A Spec is what a submitter writes. It never changes once submitted; the job keeps it as it was given.
+// A Spec is what a submitter writes. It never changes once submitted; the job keeps it as it was given. Its tags are what
+// its JSON Schema says; [Spec.Validate] checks more.
 type Spec struct {
-	Kind       string            `json:"kind,omitempty"`        // what is run; "app" if Command or Script is given
-	Name       string            `json:"name,omitempty"`        // for people, 1 to 128 characters; need not be unique
-	ExternalID string            `json:"external_id,omitempty"` // the client's own name, up to 128 characters, unique in the tenant
-	Owner      string            `json:"owner,omitempty"`       // the caller by default
-	Queue      string            `json:"queue,omitempty"`       // "default" by default
-	Priority   *int              `json:"priority,omitempty"`    // 0 (first) to 9; 5 by default
-	NotBefore  time.Time         `json:"not_before,omitzero"`   // gate: not before this time
-	Delay      Duration          `json:"delay,omitempty"`       // gate: not before submit plus this
-	Labels     map[string]string `json:"labels,omitempty"`      // for filters, up to 64
-	Notes      json.RawMessage   `json:"notes,omitempty"`       // any JSON up to 64 KiB
-	Retry      *RetryPolicy      `json:"retry,omitempty"`       // see [Spec.RetryPolicy] for the defaults
+	Kind       string            `json:"kind,omitempty" doc:"What is run: app is a program or a script, and goes without saying where command or script is given; any other kind is a task of a Go program." maxLength:"64" pattern:"^([A-Za-z0-9][A-Za-z0-9._-]*)?$" example:"app"`
+	Name       string            `json:"name,omitempty" doc:"For people, and to name the job in commands; several jobs may have the same. By default the program's name, or script, and a short id." maxLength:"128" example:"wordcount"`
+	ExternalID string            `json:"external_id,omitempty" doc:"The submitter's own name for the job, unique in the tenant: the same request again is the same job, another one is refused." maxLength:"128" example:"portal-4711"`
+	Owner      string            `json:"owner,omitempty" doc:"The user to whom it belongs; the caller by default." maxLength:"128" example:"ada"`
+	Queue      string            `json:"queue,omitempty" doc:"The queue in which it waits." maxLength:"64" pattern:"^([A-Za-z0-9][A-Za-z0-9._-]*)?$" default:"default"`
+	Priority   *int              `json:"priority,omitempty" doc:"0 goes first, 9 last; among equals the oldest." minimum:"0" maximum:"9" default:"5"`
+	NotBefore  time.Time         `json:"not_before,omitzero" doc:"It does not start before this time." example:"2026-01-31T08:00:00Z"`
+	Delay      Duration          `json:"delay,omitempty" doc:"It does not start before its submission and this; instead of not_before." example:"90s"`
+	Labels     map[string]string `json:"labels,omitempty" doc:"For filters: keys of 1 to 63 characters A-Z a-z 0-9 . _ / -, values of up to 255." maxProperties:"64" example:"{\"project\":\"tides\"}"`
+	Notes      json.RawMessage   `json:"notes,omitempty" doc:"Kept with the job: any JSON, up to 64 KiB."`
+	Retry      *RetryPolicy      `json:"retry,omitempty" doc:"Whether a failed attempt is tried again. By default a program has one attempt; a task has ten, with exponential backoff from 1s to 1h, each wait a random part of it."` // see [Spec.RetryPolicy]
 
-	Args json.RawMessage `json:"args,omitempty"` // a task's arguments: any JSON up to 1 MiB
+	Args json.RawMessage `json:"args,omitempty" doc:"The arguments of a task: any JSON, up to 1 MiB. A program has arguments."`
 
 	// The rest is for kind "app". Macros such as ${PAWL_JOB_DIR} may stand in all of it but Script; see [Macros].
 
-	Command   []string          `json:"command,omitempty"`   // a program and its arguments; no shell
-	Script    string            `json:"script,omitempty"`    // instead of Command: a script with its own #! line, else for /bin/sh
-	Arguments []string          `json:"arguments,omitempty"` // appended to Command, or given to Script
-	Env       map[string]string `json:"env,omitempty"`       // environment; names [A-Za-z_][A-Za-z0-9_]*, not PAWL_*
-	System    string            `json:"system,omitempty"`    // where; "local" by default
-	Inputs    []Input           `json:"inputs,omitempty"`    // put into the job's folder before the program starts
-	Resources *Resources        `json:"resources,omitempty"` // what the program needs
-	Launch    []string          `json:"launch,omitempty"`    // prefix for the program, such as [nice] or [mpirun, -n, "${PAWL_TASKS}"]
-	Stdout    string            `json:"stdout,omitempty"`    // file name in the job's folder; "stdout" by default
-	Stderr    string            `json:"stderr,omitempty"`    // file name in the job's folder; "stderr" by default
-	Archive   *Archive          `json:"archive,omitempty"`   // what comes back, and where to
+	Command   []string          `json:"command,omitempty" doc:"The program and its arguments, without a shell. It is looked up in PATH, or a path, which counts from the job's folder." example:"[\"wc\",\"-w\",\"poem.txt\"]"`
+	Script    string            `json:"script,omitempty" doc:"Instead of command: a script with a #! line of its own, else for /bin/sh; up to 1 MiB." example:"wc -w poem.txt"`
+	Arguments []string          `json:"arguments,omitempty" doc:"Appended to command, or given to the script."`
+	Env       map[string]string `json:"env,omitempty" doc:"Variables of its environment. Names are letters, digits and underscores; those that begin with PAWL_ are reserved." example:"{\"LANG\":\"C\"}"`
+	System    string            `json:"system,omitempty" doc:"The system on which it runs; local is the machine on which the service runs." maxLength:"64" pattern:"^([A-Za-z0-9][A-Za-z0-9._-]*)?$" default:"local"`
+	Inputs    []Input           `json:"inputs,omitempty" doc:"Files and folders that are put into the job's folder before it starts."`
+	Resources *Resources        `json:"resources,omitempty" doc:"What the program needs."`
+	Launch    []string          `json:"launch,omitempty" doc:"A prefix for the program, such as nice or mpirun with their arguments." example:"[\"nice\",\"-n\",\"10\"]"`
+	Stdout    string            `json:"stdout,omitempty" doc:"The file in the job's folder that takes its standard output." default:"stdout"`
+	Stderr    string            `json:"stderr,omitempty" doc:"The file in the job's folder that takes its standard error; it may be that of stdout." default:"stderr"`
+	Archive   *Archive          `json:"archive,omitempty" doc:"What comes back, and where to: everything but staged inputs, unless it says otherwise."`
 }
 
 // An Input is a file or folder that is put into the job's folder.
 type Input struct {
-	From     string `json:"from"`               // files URL or path; a relative one is relative to the folder of the spec file
-	To       string `json:"to,omitempty"`       // path in the job's folder; the base name of From by default
-	Name     string `json:"name,omitempty"`     // for messages
-	SHA256   string `json:"sha256,omitempty"`   // of the file's content, in hex: another content fails the job
-	Optional bool   `json:"optional,omitempty"` // the job runs without it if it is not there
-	InPlace  bool   `json:"in_place,omitempty"` // it is on the system already: linked, not copied
-	Env      string `json:"env,omitempty"`      // a variable that is set to its path
+	From     string `json:"from" doc:"A file or a folder: a path on the machine of the service, or file:///…" minLength:"1" example:"/data/poem.txt"` // in a job file a relative one is relative to the folder of the file
+	To       string `json:"to,omitempty" doc:"Where it is put in the job's folder; the last name of from by default." example:"poem.txt"`
+	Name     string `json:"name,omitempty" doc:"For people."`
+	SHA256   string `json:"sha256,omitempty" doc:"The SHA-256 sum that the content of a file must have: another content fails the job." pattern:"^([0-9A-Fa-f]{64})?$"`
+	Optional bool   `json:"optional,omitempty" doc:"Where it is not there, the job runs without it."`
+	InPlace  bool   `json:"in_place,omitempty" doc:"It is on the system already: a symbolic link is made to it instead of a copy."`
+	Env      string `json:"env,omitempty" doc:"A variable that is set to its absolute path in the job's folder." pattern:"^([A-Za-z_][A-Za-z0-9_]*)?$" example:"POEM"`
 }
 
 // Resources are what a program needs. Zero values stand for the defaults.
 type Resources struct {
-	Nodes     int     `json:"nodes,omitempty" zero:"refused"`   // 1 by default
-	Tasks     int     `json:"tasks,omitempty" zero:"refused"`   // ranks, of all nodes together; 1 by default
-	Cores     int     `json:"cores,omitempty" zero:"refused"`   // for each task; 1 by default
-	Memory    Bytes   `json:"memory,omitempty" zero:"refused"`  // of each node; as much as there is by default
-	GPUs      int     `json:"gpus,omitempty"`                   // of each node; none by default
-	Minutes   float64 `json:"minutes,omitempty" zero:"refused"` // how long it may run, a fraction too; 10 by default
-	Account   string  `json:"account,omitempty"`                // who pays, for a scheduler
-	Partition string  `json:"partition,omitempty"`              // of a scheduler
+	Nodes     int     `json:"nodes,omitempty" zero:"refused" doc:"Machines; 1 by default." minimum:"1" maximum:"1000000"`
+	Tasks     int     `json:"tasks,omitempty" zero:"refused" doc:"Ranks, of all nodes together; 1 by default." minimum:"1" maximum:"1000000"`
+	Cores     int     `json:"cores,omitempty" zero:"refused" doc:"Cores for each task; 1 by default." minimum:"1" maximum:"1000000"`
+	Memory    Bytes   `json:"memory,omitempty" zero:"refused" doc:"Memory of each node; as much as there is by default." example:"4GiB"`
+	GPUs      int     `json:"gpus,omitempty" doc:"GPUs of each node; none by default." minimum:"0" maximum:"1000000"`
+	Minutes   float64 `json:"minutes,omitempty" zero:"refused" doc:"How many minutes each attempt may run, a fraction too; 10 by default, ten years at most." exclusiveMinimum:"0" maximum:"5270400" example:"30"`
+	Account   string  `json:"account,omitempty" doc:"Who pays, for a scheduler." maxLength:"128"`
+	Partition string  `json:"partition,omitempty" doc:"The partition of a scheduler." maxLength:"128"`
 }
 
 // Limits and defaults of [Resources].
@@ -79,13 +80,13 @@ func (r Resources) Limit() time.Duration {
 // otherwise. Patterns are globs (* within a name, ** across folders; without a slash: at any depth), or with "re:" in
 // front regular expressions for the whole path. A pattern that fits a folder fits all below it.
 type Archive struct {
-	To          string    `json:"to,omitempty"`           // folder; a folder of the service's archive by default
-	Include     []string  `json:"include,omitempty"`      // what comes back; everything by default
-	Exclude     []string  `json:"exclude,omitempty"`      // what stays; decided before Include
-	Required    []string  `json:"required,omitempty"`     // patterns that must fit something, or the job fails
-	On          ArchiveOn `json:"on,omitempty"`           // "always" by default
-	LaunchFiles bool      `json:"launch_files,omitempty"` // with Pawl's own files of the launch, the environment in clear
-	Overwrite   bool      `json:"overwrite,omitempty"`    // replace files that are there already
+	To          string    `json:"to,omitempty" doc:"The folder for the results: a path on the machine of the service, or file:///…; a folder of the service's archive by default." example:"/data/results"`
+	Include     []string  `json:"include,omitempty" doc:"Patterns of what comes back; everything by default. A pattern is a glob (* within a name, ** across folders; without a slash: at any depth), or with re: in front a regular expression for the whole path." example:"[\"*.csv\"]"`
+	Exclude     []string  `json:"exclude,omitempty" doc:"Patterns of what stays; decided before include." example:"[\"tmp\"]"`
+	Required    []string  `json:"required,omitempty" doc:"Patterns each of which must fit something that the program made, or the job fails." example:"[\"result.csv\"]"`
+	On          ArchiveOn `json:"on,omitempty" doc:"After which end of the program results are archived: any, only exit code 0, or none, with which the job's folder stays." enum:"always,success,never" default:"always"`
+	LaunchFiles bool      `json:"launch_files,omitempty" doc:"With Pawl's own files of the launch, which hold the environment in clear."`
+	Overwrite   bool      `json:"overwrite,omitempty" doc:"Replace files that are there; otherwise nothing that is there is touched, and the job fails."`
 }
 
 // ArchiveOn says after which end of the program results are archived.
@@ -100,16 +101,16 @@ const (
 
 // RetryPolicy says how often a job that failed is tried again.
 type RetryPolicy struct {
-	MaxAttempts int     `json:"max_attempts,omitempty" zero:"refused"` // 1 to 1000, the first one included
-	Backoff     Backoff `json:"backoff,omitzero"`
+	MaxAttempts int     `json:"max_attempts,omitempty" zero:"refused" doc:"Attempts in all, the first one included; 1 by default, 10 for a task." minimum:"1" maximum:"1000"`
+	Backoff     Backoff `json:"backoff,omitzero" doc:"How long to wait between two attempts."`
 }
 
 // Backoff says how long to wait between attempts.
 type Backoff struct {
-	Kind   BackoffKind `json:"kind,omitempty"`   // "exponential" by default
-	Base   Duration    `json:"base,omitempty"`   // before the second attempt; 1s by default
-	Max    Duration    `json:"max,omitempty"`    // never longer than this; 1h by default, or Base if that is longer
-	Jitter bool        `json:"jitter,omitempty"` // a random part of it instead of all (full jitter)
+	Kind   BackoffKind `json:"kind,omitempty" doc:"How the wait grows: not, by base each time, or to twice as much." enum:"constant,linear,exponential" default:"exponential"`
+	Base   Duration    `json:"base,omitempty" doc:"The wait before the second attempt; 1s by default." example:"1s"`
+	Max    Duration    `json:"max,omitempty" doc:"It is never longer than this; 1h by default, or base if that is longer." example:"1h"`
+	Jitter bool        `json:"jitter,omitempty" doc:"Wait for a random part of it instead of all. Without backoff that is so, with it it is not by default."`
 }
 
 // A BackoffKind is a way to wait longer.

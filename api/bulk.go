@@ -1,0 +1,60 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+func (h *handler) registerBulk() {
+	register(h, operation{
+		id: "bulk", tag: "jobs", method: http.MethodPost, path: "/v1/bulk",
+		summary: "Do something with all jobs that a filter chooses",
+		about: "With those that were there when it began, newest first, in many transactions. A connection that breaks stops it between two of them; " +
+			"it can be repeated. An empty filter is refused unless all says that it is meant.",
+		body: &body{
+			schema: of[bulk],
+			examples: map[string]example{
+				"dry":    {"how many would be canceled", `{"action": "cancel", "filter": "label.project=tides state=PENDING,RUNNING", "dry_run": true}`},
+				"delete": {"delete what ended long ago", `{"action": "delete", "filter": "custody=none created<90d"}`},
+			},
+		},
+	}, h.bulk)
+}
+
+// bulk is an action on many jobs.
+type bulk struct {
+	Action pawl.Action `json:"action" doc:"What is done with each of them."`
+	Filter string      `json:"filter,omitempty" doc:"Which jobs, in the grammar of lists." maxLength:"4096" example:"owner=ada state=PENDING"`
+	All    bool        `json:"all,omitempty" doc:"The filter is empty on purpose: all jobs."`
+	DryRun bool        `json:"dry_run,omitempty" doc:"Only say how many jobs the filter chooses."`
+	Force  bool        `json:"force,omitempty" doc:"Of a cancel: at once, also where it cannot be confirmed that nothing of a job runs any more; such a job ends with the code ABANDONED."`
+}
+
+type bulkOutput struct{ Body pawl.BulkAnswer }
+
+func (h *handler) bulk(ctx context.Context, _ *struct{}) (*bulkOutput, error) {
+	var in bulk
+	if err := strict(callOf(ctx).body, &in); err != nil {
+		return nil, err
+	}
+	f, err := job.ParseFilter(in.Filter, time.Now())
+	switch {
+	case err != nil:
+		return nil, err
+	case !slices.Contains(pawl.Actions, in.Action):
+		return nil, job.Errorf(job.Invalid, "action (%s): is unknown: give one of %v", in.Action, pawl.Actions)
+	case len(f) == 0 && !in.All:
+		return nil, invalid("filter", "", "is empty, which means all jobs", `give one, or "all": true beside it`)
+	case len(f) > 0 && in.All:
+		return nil, invalid("all", "true", "stands beside a filter", "give one of them")
+	case in.Force && in.Action != pawl.ActCancel:
+		return nil, invalid("force", "true", "has a meaning for cancel only", "remove it")
+	}
+	answer, err := serviceOf(ctx).Bulk(ctx, pawl.Bulk{Action: in.Action, Filter: f, DryRun: in.DryRun, Force: in.Force})
+	return &bulkOutput{answer}, err
+}

@@ -1,0 +1,121 @@
+package api
+
+import (
+	"maps"
+
+	"github.com/danielgtaylor/huma/v2"
+)
+
+// says describes the fields of types whose own tags do not. A test sees to it that every field of every schema has a
+// description, and that nothing here is of no field.
+var says = map[string]map[string]string{
+	"View": {
+		"id": "Its id.", "tenant": "The tenant to whom it belongs.", "owner": "The user to whom it belongs.",
+		"kind": "What is run: app is a program, any other kind a task.", "name": "For people; several jobs may have the same.",
+		"app": "The registered app that it runs.", "state": "How far it has come.", "custody": "Who is responsible for it now.",
+		"epoch": "Raised by each change of custody: a write under an older epoch is refused.", "n": "The number of its newest event.",
+		"session": "The process that works on it; empty: none does.", "claim": "The call that claimed it; empty: none did.",
+		"resume": "Where work goes on after BLOCKED or PAUSED.", "wish": "What is asked for and not done yet.",
+		"wished_by": "Who made the newest wish.", "queue": "The queue in which it waits, or waited.",
+		"machine": "Only processes of this machine run it; missing: any may.", "lane": "The part of a worker's slots in which it is served.",
+		"priority": "0 goes first, 9 last.", "attempt": "The number of its attempt, from 1.", "max_attempts": "Attempts in all.",
+		"recoveries": "Runs after a crash, of all attempts.", "suspect": "Crashes of a process while it held the job running.",
+		"launch": "The number of the newest launch, of all attempts; 0: there was none.",
+		"live":   "It is about to be launched, or runs, or its end is not known yet.", "created": "When it was submitted.",
+		"since": "Since when it has been in its custody.", "due": "When its gate opens.", "ended": "When it ended.",
+		"code": "Why it ended, or what blocks it.", "message": "The same in words, with what to do next.",
+		"parent": "The job of which it is a part.", "needs": "How many jobs must end first.", "limits": "The limits under which it runs.",
+		"external_id": "The submitter's own name for it.", "labels": "For filters.", "notes": "What was noted of it: any JSON.",
+		"hidden": "Lists leave it out.", "trace": "The trace in which it was submitted, as a W3C traceparent.",
+		"request": "Its spec as it was given. Lists leave it out.", "resolved": "Its spec with everything filled in, once that is known. Lists leave it out.",
+		"work": "The kind's own notes. Lists leave them out.", "result": "What a task returned, or how a program ended. Lists leave it out.",
+		"why": "One sentence: why it stands where it stands.", "progress": "How far the step under way has come, where that is known.",
+		"folder":  "Its folder on the machine, while that is there. Lists leave it out.",
+		"results": "The folder of its archive, once that is there. Lists leave it out.",
+	},
+	"Views": {
+		"jobs": "The jobs of this page.", "next": "The cursor of the next page; missing: this is the last.",
+		"since": "Only jobs submitted since then were looked at; missing: all.",
+	},
+	"Progress": {
+		"what": "What is done, such as staging inputs.", "done": "Bytes done.", "total": "Bytes in all; missing: not known.",
+	},
+	"Event": {
+		"job": "The job of which it tells.", "n": "Its number among the changes of the job, from 1 without gaps.",
+		"sub":  "Of an event that a user or the job wrote: its number after the change n, from 1.",
+		"name": "Of an event that a user or the job wrote: what kind it is.", "epoch": "The job's epoch before the change.",
+		"state": "The job's state from then on.", "custody": "Who was responsible for the job from then on.", "at": "When it happened.",
+		"cause": "What made it.", "actor": "Who made it: a user, a process, or a duty.", "code": "Why, where that has a code.",
+		"message": "What happened, in words.", "data": "Evidence, for people and programs: any JSON.",
+	},
+	"File": {
+		"path": "Its path in the job's folder.", "size": "Bytes.", "modified": "When it was written last.",
+	},
+	"FileAnswer": {
+		"jobs": "The jobs, in the order of the file.", "existed": "They were there before this call.",
+		"older": "Other runs of the file that have not ended, newest first.",
+	},
+	"OlderRun": {"sum": "What identifies the bytes of the file then.", "jobs": "Its jobs that have not ended."},
+	"BulkAnswer": {
+		"matched": "Jobs that the filter chose.", "done": "Of them, those with which it was done, or that have the wish now.",
+		"refused": "Of them, those that refused.", "refusals": "Why the first 100 of these refused.",
+		"since": "Only jobs submitted since then were looked at; missing: all.",
+	},
+	"Refusal": {"job": "The job.", "code": "What can be done about it.", "error": "Why it refused."},
+	"Fault": {
+		"path": "Where it is, such as inputs[2].from; of many jobs jobs[1].priority.", "value": "What stands there, shortened.",
+		"what": "What is wrong with it.", "remedy": "What to do.",
+	},
+	"ResourceQueue": {
+		"doc": "The document.", "version": "Raised by each change, and its ETag; 0: it is there without a document.",
+		"updated": "When it was changed last.",
+	},
+	"ResourceSystem": {
+		"doc": "The document.", "version": "Raised by each change, and its ETag; 0: it is there without a document.",
+		"updated": "When it was changed last.",
+	},
+}
+
+// describe completes the named schemas with what tags cannot say.
+func describe(schemas map[string]*huma.Schema) {
+	for name, s := range schemas {
+		for field, p := range s.Properties {
+			if p.Description == "" {
+				p.Description = says[name][field]
+			}
+			if p.Type == huma.TypeArray {
+				p.Nullable = false // an empty list is one
+			}
+		}
+	}
+	if s := schemas["View"]; s != nil {
+		for _, field := range []string{"session", "claim"} {
+			s.Properties[field] = &huma.Schema{Type: huma.TypeString, Description: s.Properties[field].Description, Pattern: "^$|" + idPattern}
+		}
+	}
+	if s := schemas["Spec"]; s != nil {
+		describeSpec(s)
+	}
+}
+
+// describeSpec says which fields of a spec belong together.
+func describeSpec(s *huma.Schema) {
+	s.Description = "What a submitter writes. A program has command or script, a task its kind."
+	need := func(fields ...string) *huma.Schema { return &huma.Schema{Required: fields} }
+	task := need("kind")
+	task.Properties = map[string]*huma.Schema{"kind": {Not: &huma.Schema{Enum: []any{"app", ""}}}}
+	s.AnyOf = []*huma.Schema{need("command"), need("script"), task}
+	keys := func(field, pattern string) {
+		p := *s.Properties[field]
+		p.Extensions = maps.Clone(p.Extensions)
+		if p.Extensions == nil {
+			p.Extensions = map[string]any{}
+		}
+		p.Extensions["propertyNames"] = &huma.Schema{Pattern: pattern}
+		s.Properties[field] = &p
+	}
+	keys("labels", "^[A-Za-z0-9._/-]{1,63}$")
+	keys("env", "^[A-Za-z_][A-Za-z0-9_]*$")
+	length := 255
+	s.Properties["labels"].AdditionalProperties = &huma.Schema{Type: huma.TypeString, MaxLength: &length}
+}

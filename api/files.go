@@ -1,0 +1,162 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"path"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+func (h *handler) registerFiles() {
+	of := func(id, path, summary, about string) operation {
+		return operation{id: id, tag: "files", method: http.MethodGet, path: "/v1/jobs/{id}/" + path, summary: summary, about: about}
+	}
+	register(h, of("list-output", "output", "List the files of a job", "Those in its folder while that is there, and its results after that."), h.output)
+	open := of("get-output", "output/{path...}", "Get a file of a job", "Range, If-Range, If-Modified-Since and HEAD work. A path that leads out of the job's folder is refused.")
+	open.kind, open.answers = "application/octet-stream", &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}
+	open.also = map[int]string{http.StatusPartialContent: "A range of it."}
+	open.errors = []int{http.StatusRequestedRangeNotSatisfiable}
+	open.headers = map[string]*header{
+		"Content-Disposition": inHeader("The name of the file.", `attachment; filename=counts.txt`),
+		"Last-Modified":       inHeader("When it was written last.", "Sat, 31 Jan 2026 08:00:00 GMT"),
+	}
+	register(h, open, h.openOutput)
+	logs := of("get-logs", "logs", "Get what the program of a job wrote", "With follow the answer goes on until the job has ended.")
+	logs.kind, logs.answers = "text/plain", &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}}
+	register(h, logs, h.logs)
+}
+
+// stream answers with what write writes. What goes wrong then cuts the answer off, so that its reader knows. Of HEAD
+// only head, which sets the header, is called.
+func stream(head func(http.Header), write func(http.ResponseWriter, *http.Request) error, done func()) *huma.StreamResponse {
+	return &huma.StreamResponse{Body: func(c huma.Context) {
+		defer done()
+		r, w := humago.Unwrap(c)
+		head(w.Header())
+		if r.Method == http.MethodHead {
+			return
+		}
+		if err := write(w, r); err != nil {
+			panic(http.ErrAbortHandler)
+		}
+	}}
+}
+
+type outputOutput struct{ Body fileList }
+
+type fileList struct {
+	Files []pawl.File `json:"files" doc:"The files, by path."`
+}
+
+func (h *handler) output(ctx context.Context, in *target) (*outputOutput, error) {
+	id, err := job.ParseID(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	files, err := serviceOf(ctx).Output(ctx, id)
+	return &outputOutput{fileList{files}}, err
+}
+
+type fileInput struct {
+	ID   string `path:"id" doc:"The id of the job."`
+	Path string `path:"path" doc:"The path of the file in the job's folder; slashes may stand as they are." example:"counts.txt"`
+}
+
+func (h *handler) openOutput(ctx context.Context, in *fileInput) (*huma.StreamResponse, error) {
+	id, err := job.ParseID(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	file, content, err := serviceOf(ctx).OpenOutput(ctx, id, in.Path)
+	if err != nil {
+		return nil, err
+	}
+	return &huma.StreamResponse{Body: func(c huma.Context) {
+		defer content.Close()
+		r, w := humago.Unwrap(c)
+		// A job's files are not to be trusted by a browser: beside its sandbox it is told to keep them.
+		w.Header().Set("Content-Disposition", disposition(file.Path))
+		if mime.TypeByExtension(path.Ext(file.Path)) == "" {
+			w.Header().Set("Content-Type", "application/octet-stream")
+		}
+		http.ServeContent(w, r, "", file.Modified, content)
+	}}, nil
+}
+
+// disposition tells a browser to keep a file under the last name of its path.
+func disposition(name string) string {
+	name = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || strings.ContainsRune(`"\/:*?<>|`, r) {
+			return '_'
+		}
+		return r
+	}, path.Base(name))
+	return mime.FormatMediaType("attachment", map[string]string{"filename": strings.ToValidUTF8(name, "_")})
+}
+
+type logsInput struct {
+	ID     string `path:"id" doc:"The id of the job."`
+	Stream string `query:"stream" doc:"Which of the two." enum:"stdout,stderr" default:"stdout"`
+	Tail   int    `query:"tail" doc:"Only so many of the last lines; all by default." minimum:"1"`
+	Follow bool   `query:"follow" doc:"Go on with what is written from now on, until the job has ended. Of a job that is tried again it is the log of the present attempt, and then of those after it." default:"false"`
+}
+
+func (h *handler) logs(ctx context.Context, in *logsInput) (*huma.StreamResponse, error) {
+	id, err := job.ParseID(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	release := func() {}
+	if in.Follow {
+		if release, err = h.stream(); err != nil {
+			return nil, err
+		}
+	}
+	log, err := serviceOf(ctx).Log(ctx, id, pawl.LogQuery{Stderr: in.Stream == "stderr", Tail: in.Tail, Follow: in.Follow, Until: h.Stopping})
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return stream(func(head http.Header) {
+		head.Set("Content-Type", "text/plain; charset=utf-8")
+		head.Set("Cache-Control", "no-store")
+		head.Set("X-Accel-Buffering", "no")
+	}, func(w http.ResponseWriter, _ *http.Request) error {
+		return copyAtOnce(w, log)
+	}, func() {
+		log.Close()
+		release()
+	}), nil
+}
+
+// copyAtOnce copies and keeps nothing back.
+func copyAtOnce(w http.ResponseWriter, r io.Reader) error {
+	out := http.NewResponseController(w)
+	buf := make([]byte, 64<<10)
+	for {
+		if err := out.Flush(); err != nil { // also before the first piece, which may take long to come
+			return err
+		}
+		n, err := r.Read(buf)
+		if n > 0 {
+			if _, err := w.Write(buf[:n]); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

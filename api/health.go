@@ -1,0 +1,123 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// A Check is one thing that the service needs.
+type Check struct {
+	Name     string
+	Err      error // nil: all is well
+	Degraded bool  // the service works without it
+	Detail   string
+}
+
+func (h *handler) registerHealth() {
+	of := func(id, path, summary, about string, public bool) operation {
+		return operation{id: id, tag: "service", method: http.MethodGet, path: path, summary: summary, about: about, public: public}
+	}
+	register(h, of("get-health", "/healthz", "Whether the process is there", "It looks at nothing else.", true), h.health)
+	register(h, of("get-readiness", "/readyz", "Whether the service can do its work",
+		"All checks with their outcome. The status is 503 when one that is not degraded fails.", true), h.readiness)
+	h.api.OpenAPI().Paths["/readyz"].Get.Responses["503"] = &huma.Response{
+		Description: "It cannot.", Content: h.api.OpenAPI().Paths["/readyz"].Get.Responses["200"].Content,
+	}
+	metrics := of("get-metrics", "/metrics", "Metrics for Prometheus", "", false)
+	metrics.kind, metrics.answers = "text/plain", &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}}
+	metrics.errors = []int{http.StatusNotFound}
+	register(h, metrics, h.metrics)
+	register(h, of("get-version", "/v1/version", "Which version answers", "", false), h.version)
+	register(h, of("whoami", "/v1/whoami", "Who asks", "", false), h.whoami)
+}
+
+type healthOutput struct{ Body health }
+
+type health struct {
+	Status string `json:"status" doc:"Always ok." example:"ok"`
+}
+
+func (h *handler) health(context.Context, *struct{}) (*healthOutput, error) {
+	return &healthOutput{health{"ok"}}, nil
+}
+
+type readyOutput struct {
+	Status int
+	Body   readiness
+}
+
+type readiness struct {
+	Ready  bool    `json:"ready" doc:"The service can do its work."`
+	Checks []check `json:"checks" doc:"What it needs for that."`
+}
+
+// check is a [Check] on the wire.
+type check struct {
+	Name     string `json:"name" doc:"What was looked at." example:"database"`
+	OK       bool   `json:"ok" doc:"All is well with it."`
+	Degraded bool   `json:"degraded,omitempty" doc:"The service works without it."`
+	Error    string `json:"error,omitempty" doc:"What is wrong with it."`
+	Detail   string `json:"detail,omitempty" doc:"More about it." example:"12 GiB free"`
+}
+
+// checkWithin is how long the checks may take.
+const checkWithin = 10 * time.Second
+
+func (h *handler) readiness(ctx context.Context, _ *struct{}) (*readyOutput, error) {
+	out := &readyOutput{http.StatusOK, readiness{Ready: true, Checks: []check{}}}
+	if h.Ready == nil {
+		return out, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkWithin)
+	defer cancel()
+	for _, c := range h.Ready(ctx) {
+		one := check{Name: c.Name, OK: c.Err == nil, Degraded: c.Degraded, Detail: c.Detail}
+		if c.Err != nil {
+			one.Error = c.Err.Error()
+			if !c.Degraded {
+				out.Status, out.Body.Ready = http.StatusServiceUnavailable, false
+			}
+		}
+		out.Body.Checks = append(out.Body.Checks, one)
+	}
+	return out, nil
+}
+
+func (h *handler) metrics(context.Context, *struct{}) (*huma.StreamResponse, error) {
+	if h.Metrics == nil {
+		return nil, job.Errorf(job.NotFound, "this process measures nothing: ask pawl serve")
+	}
+	return &huma.StreamResponse{Body: func(c huma.Context) {
+		r, w := humago.Unwrap(c)
+		h.Metrics.ServeHTTP(w, r)
+	}}, nil
+}
+
+type versionOutput struct{ Body version }
+
+type version struct {
+	Version string `json:"version" doc:"Of the build." example:"0.4.0"`
+	API     int    `json:"api" doc:"The number of the surface within /v1." example:"1"`
+}
+
+func (h *handler) version(context.Context, *struct{}) (*versionOutput, error) {
+	return &versionOutput{version{h.Version, Revision}}, nil
+}
+
+type whoamiOutput struct{ Body whoami }
+
+type whoami struct {
+	Principal string `json:"principal" doc:"In whose name things are done." example:"ada"`
+	Tenant    string `json:"tenant" doc:"Whose jobs are seen." example:"default"`
+}
+
+func (h *handler) whoami(ctx context.Context, _ *struct{}) (*whoamiOutput, error) {
+	svc := serviceOf(ctx)
+	return &whoamiOutput{whoami{svc.Principal(), svc.Tenant()}}, nil
+}

@@ -1,0 +1,170 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+func (h *handler) registerResources() {
+	registerKind(h, "queue", `{"description": "for long runs", "max_waiting": 5000}`, (*pawl.Service).Queues)
+	registerKind(h, "system", `{"description": "the machine in the lab", "most": {"cores": 16, "memory": "64GiB"}}`, (*pawl.Service).Systems)
+}
+
+// documentsOf answers for the documents of one kind.
+type documentsOf[T any] struct {
+	kind string
+	path string // of the list
+	of   func(*pawl.Service) pawl.Resources[T]
+	h    *handler
+}
+
+func registerKind[T any](h *handler, kind, doc string, of func(*pawl.Service) pawl.Resources[T]) {
+	d := &documentsOf[T]{kind: kind, path: "/v1/" + kind + "s", of: of, h: h}
+	etag := map[string]*header{"ETag": inHeader("The version of the document.", `"3"`)}
+	op := func(id, method, path, summary, about string) operation {
+		return operation{id: id, tag: kind + "s", method: method, path: d.path + path, summary: summary, about: about, headers: etag}
+	}
+	list := op("list-"+kind+"s", http.MethodGet, "", "List the "+kind+"s", "By name, with what is there without a document.")
+	list.headers = nil
+	register(h, list, d.list)
+	register(h, op("get-"+kind, http.MethodGet, "/{name}", "Get a "+kind, ""), d.get)
+	put := op("apply-"+kind, http.MethodPut, "/{name}", "Make a "+kind+", or put another document in its place",
+		"The name in the document may be left out. With If-Match only the document of that version is replaced, and with If-None-Match: * none is.")
+	put.also = map[int]string{http.StatusCreated: "There was none."}
+	put.errors = []int{http.StatusPreconditionFailed}
+	put.body = &body{schema: func(r huma.Registry) *huma.Schema { return nameless[T](r) }, examples: map[string]example{kind: {"a " + kind, doc}}}
+	register(h, put, d.put)
+	del := op("delete-"+kind, http.MethodDelete, "/{name}", "Delete a "+kind, "What is there without a document stays, as it is then.")
+	if kind == job.KindQueue {
+		del.about += " A queue that has jobs which have not ended is kept."
+	}
+	del.status, del.headers, del.errors = http.StatusNoContent, nil, []int{http.StatusConflict}
+	register(h, del, d.delete)
+	register(h, op("enable-"+kind, http.MethodPost, "/{name}/enable", "Let a "+kind+" take new jobs again", ""), d.disable(false))
+	register(h, op("disable-"+kind, http.MethodPost, "/{name}/disable", "Let a "+kind+" take no new jobs", "Those that it has go on."), d.disable(true))
+}
+
+// nameless is the schema of T in which the name may be left out, because the path has it.
+func nameless[T any](r huma.Registry) *huma.Schema {
+	s := *r.SchemaFromRef(of[T](r).Ref)
+	s.Required = slices.DeleteFunc(slices.Clone(s.Required), func(field string) bool { return field == "name" })
+	return &s
+}
+
+type documentList[T any] struct {
+	Items []pawl.Resource[T] `json:"items" doc:"The documents, by name."`
+}
+
+type documentsOutput[T any] struct{ Body documentList[T] }
+
+func (d *documentsOf[T]) list(ctx context.Context, _ *struct{}) (*documentsOutput[T], error) {
+	items, err := d.of(serviceOf(ctx)).List(ctx)
+	return &documentsOutput[T]{documentList[T]{items}}, err
+}
+
+type namedInput struct {
+	Name string `path:"name" doc:"The name." example:"night"`
+}
+
+type documentOutput[T any] struct {
+	Status   int
+	Location string `header:"Location" doc:"The path of a document that is new."`
+	ETag     string `header:"ETag"`
+	Body     pawl.Resource[T]
+}
+
+func answerOf[T any](r pawl.Resource[T]) *documentOutput[T] {
+	return &documentOutput[T]{Status: http.StatusOK, ETag: etag(r.Version), Body: r}
+}
+
+func etag(version int64) string { return `"` + strconv.FormatInt(version, 10) + `"` }
+
+func (d *documentsOf[T]) get(ctx context.Context, in *namedInput) (*documentOutput[T], error) {
+	r, err := d.of(serviceOf(ctx)).Resource(ctx, in.Name)
+	return answerOf(r), err
+}
+
+type putInput struct {
+	Name        string `path:"name" doc:"The name." example:"night"`
+	IfMatch     string `header:"If-Match" doc:"The ETag of the document that is to be replaced; any by default." example:"\"3\""`
+	IfNoneMatch string `header:"If-None-Match" doc:"A star: there must be none yet." enum:"*"`
+}
+
+func (d *documentsOf[T]) put(ctx context.Context, in *putInput) (*documentOutput[T], error) {
+	doc, err := named(callOf(ctx).body, in.Name)
+	if err != nil {
+		return nil, err
+	}
+	version, err := wanted(in)
+	if err != nil {
+		return nil, err
+	}
+	r, created, err := d.of(serviceOf(ctx)).Apply(ctx, doc, version)
+	if job.KindOf(err) == job.Conflict && version != pawl.AnyVersion {
+		err = withStatus(http.StatusPreconditionFailed, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := answerOf(r)
+	if created {
+		out.Status, out.Location = http.StatusCreated, d.h.Prefix+d.path+"/"+in.Name
+	}
+	return out, nil
+}
+
+// named returns a document with the name that its path has.
+func named(doc []byte, name string) ([]byte, error) {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(doc, &fields) != nil || fields == nil {
+		return doc, nil // it is refused for what it is
+	}
+	if given, ok := fields["name"]; ok {
+		var text string
+		if json.Unmarshal(given, &text) == nil && text != name {
+			return nil, invalid("name", text, "is not the name in the path", "give "+name+", or leave it out")
+		}
+		return doc, nil
+	}
+	fields["name"], _ = json.Marshal(name) // text is always JSON
+	return encode(fields)
+}
+
+// wanted returns the version that the preconditions of a request ask for.
+func wanted(in *putInput) (int64, error) {
+	switch {
+	case in.IfNoneMatch != "" && in.IfMatch != "":
+		return 0, invalid("If-None-Match", in.IfNoneMatch, "stands beside If-Match", "give one of them")
+	case in.IfNoneMatch != "":
+		return 0, nil
+	case in.IfMatch == "":
+		return pawl.AnyVersion, nil
+	}
+	text, ok := strings.CutPrefix(in.IfMatch, `"`)
+	text, ok2 := strings.CutSuffix(text, `"`)
+	version, err := strconv.ParseInt(text, 10, 64)
+	if !ok || !ok2 || err != nil || version < 0 {
+		return 0, invalid("If-Match", in.IfMatch, "is not the ETag of a document", `give the one that was answered, such as "3"`)
+	}
+	return version, nil
+}
+
+func (d *documentsOf[T]) delete(ctx context.Context, in *namedInput) (*struct{}, error) {
+	return &struct{}{}, d.of(serviceOf(ctx)).Delete(ctx, in.Name)
+}
+
+func (d *documentsOf[T]) disable(disabled bool) func(context.Context, *namedInput) (*documentOutput[T], error) {
+	return func(ctx context.Context, in *namedInput) (*documentOutput[T], error) {
+		r, err := d.of(serviceOf(ctx)).Disable(ctx, in.Name, disabled)
+		return answerOf(r), err
+	}
+}

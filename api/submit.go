@@ -1,0 +1,371 @@
+package api
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// submitted answers for one job.
+type submitted struct {
+	ID      job.ID      `json:"id" doc:"Its id."`
+	State   job.State   `json:"state" doc:"How far it has come."`
+	Custody job.Custody `json:"custody" doc:"Who is responsible for it now."`
+	Existed bool        `json:"existed" doc:"It was there before this call."`
+}
+
+type submittedMany struct {
+	Jobs []submitted `json:"jobs" doc:"The jobs, in the order of the request."`
+}
+
+type viewedMany struct {
+	Jobs []pawl.View `json:"jobs" doc:"The jobs, in the order of the request."`
+}
+
+// manySpecs is a body with many specs.
+type manySpecs struct {
+	Jobs     []json.RawMessage `json:"jobs" doc:"The specs; up to 10000." minItems:"1"`
+	Defaults json.RawMessage   `json:"defaults,omitempty" doc:"What the specs share: it lies under each of them. Maps are merged key by key at every depth, everything else is replaced; null takes a default away."`
+}
+
+// TransformSchema implements [huma.SchemaTransformer].
+func (manySpecs) TransformSchema(r huma.Registry, s *huma.Schema) *huma.Schema {
+	s.Properties["jobs"].Items = of[job.Spec](r)
+	s.Properties["defaults"] = &huma.Schema{Type: huma.TypeObject, Description: s.Properties["defaults"].Description}
+	return s
+}
+
+// runBody is the jobs of a file.
+type runBody struct {
+	Path string            `json:"path" doc:"The path of the file, absolute." example:"/home/ada/jobs.yaml"`
+	Sum  string            `json:"sum" doc:"What identifies the bytes of the file." minLength:"1" example:"9f86d081"`
+	New  bool              `json:"new,omitempty" doc:"Another run, though one of the same bytes has not ended."`
+	Call string            `json:"call,omitempty" doc:"Names a new run, so that the call can be repeated when its answer was lost; made by the caller."`
+	Jobs []json.RawMessage `json:"jobs" doc:"The specs." minItems:"1"`
+}
+
+// TransformSchema implements [huma.SchemaTransformer].
+func (runBody) TransformSchema(r huma.Registry, s *huma.Schema) *huma.Schema {
+	s.Properties["jobs"].Items = of[job.Spec](r)
+	return s
+}
+
+const specExample = `{"command": ["wc", "-w", "/etc/passwd"], "labels": {"project": "tides"}}`
+
+func (h *handler) registerSubmit() {
+	r := h.api.OpenAPI().Components.Schemas
+	register(h, operation{
+		id: "submit", tag: "jobs", method: http.MethodPost, path: "/v1/jobs",
+		summary: "Submit one job or many",
+		about: "All are accepted or none, and the answer comes once they are on disk. Of one spec one answer comes, of many a list. " +
+			"What is wrong is listed for all of them.",
+		status: http.StatusAccepted,
+		also:   map[int]string{http.StatusOK: "With wait: all have ended."},
+		body: &body{
+			schema: func(r huma.Registry) *huma.Schema {
+				return &huma.Schema{OneOf: []*huma.Schema{of[job.Spec](r), of[manySpecs](r)}}
+			},
+			examples: map[string]example{
+				"program": {"a program", specExample},
+				"script":  {"a script with an input", `{"script": "sort poem.txt | uniq -c > counts.txt", "inputs": [{"from": "/data/poem.txt"}], "archive": {"include": ["counts.txt"]}}`},
+				"many":    {"many jobs", `{"jobs": [{"arguments": ["1"]}, {"arguments": ["2"]}], "defaults": {"command": ["echo"], "resources": {"minutes": 1}}}`},
+				"task":    {"a task of a Go program", `{"kind": "mail", "args": {"to": "ada"}, "external_id": "mail-17"}`},
+			},
+		},
+		kind: jsonType,
+		answers: &huma.MediaType{Schema: &huma.Schema{
+			OneOf: []*huma.Schema{of[submitted](r), of[submittedMany](r), of[pawl.View](r), of[viewedMany](r)},
+		}},
+		headers: map[string]*header{"Location": inHeader("The path of the job; of many, of the first.", "/v1/jobs/01926d3c-7b1e-7c43-9d52-6f0c8a3e1b77")},
+		errors:  []int{http.StatusConflict},
+	}, h.submit)
+	register(h, operation{
+		id: "run-file", tag: "jobs", method: http.MethodPut, path: "/v1/runs/{key}",
+		summary: "Submit the jobs of a file, or find those that have not ended",
+		about:   "A run of the same bytes that has not ended is found again. The key is the SHA-256 sum of the path of the file, in hex.",
+		status:  http.StatusAccepted,
+		also:    map[int]string{http.StatusOK: "They were there before this call."},
+		body: &body{
+			schema:   of[runBody],
+			examples: map[string]example{"file": {"a file with one job", `{"path": "/home/ada/jobs.yaml", "sum": "9f86d081", "jobs": [` + specExample + `]}`}},
+		},
+		errors: []int{http.StatusConflict},
+	}, h.runFile)
+}
+
+type submitInput struct {
+	Key  string `header:"Idempotency-Key" maxLength:"255" doc:"Repeated under the same key within 24 hours, the same request answers the same jobs, and another one is refused."`
+	Wait string `query:"wait" doc:"Wait so long for the end of the jobs, 5m at most in one call. The answer is their views." example:"30s"`
+}
+
+type submitOutput struct {
+	Status   int
+	Location string `header:"Location"`
+	Body     any
+}
+
+// submit accepts one job or many. Of one it answers the job, of many a list.
+func (h *handler) submit(ctx context.Context, in *submitInput) (*submitOutput, error) {
+	wait, err := parseWait(in.Wait)
+	if err != nil {
+		return nil, err
+	}
+	if wait > 0 {
+		release, err := h.stream()
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+	}
+	specs, many, err := h.specs(callOf(ctx).body)
+	if err != nil {
+		return nil, err
+	}
+	reqs, err := h.requests(ctx, specs, many)
+	if err != nil {
+		return nil, err
+	}
+	answers, err := serviceOf(ctx).SubmitOnce(ctx, in.Key, reqs...)
+	if err != nil {
+		return nil, err
+	}
+	list, ids := make([]submitted, len(answers)), make([]job.ID, len(answers))
+	for i, a := range answers {
+		list[i], ids[i] = submitted{a.ID, a.Place.State, a.Place.Custody, a.Existed}, a.ID
+	}
+	out := &submitOutput{Status: http.StatusAccepted, Location: h.location(ids[0]), Body: list[0]}
+	switch {
+	case wait > 0:
+		return out, h.waitFor(ctx, out, wait, ids, many)
+	case many:
+		out.Body = submittedMany{list}
+	}
+	return out, nil
+}
+
+func (h *handler) location(id job.ID) string { return h.Prefix + "/v1/jobs/" + id.String() }
+
+// waitFor waits for the end of jobs that were submitted, and answers them as they stand then.
+func (h *handler) waitFor(ctx context.Context, out *submitOutput, wait time.Duration, ids []job.ID, many bool) error {
+	waiting, cancel := h.waiting(ctx, wait)
+	defer cancel()
+	svc := serviceOf(ctx)
+	for _, id := range ids {
+		if _, err := svc.Wait(waiting, id); err != nil && waiting.Err() == nil {
+			return err
+		}
+	}
+	views := make([]pawl.View, len(ids))
+	out.Status = http.StatusOK
+	for i, id := range ids {
+		var err error
+		if views[i], err = svc.View(context.WithoutCancel(ctx), id); err != nil { // they are accepted, even where this process is stopping
+			return err
+		}
+		if !views[i].State.Terminal() {
+			out.Status = http.StatusAccepted
+		}
+	}
+	if out.Body = any(views[0]); many {
+		out.Body = viewedMany{views}
+	}
+	return nil
+}
+
+// strict reads a body of known fields.
+func strict(body []byte, v any) error {
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.DisallowUnknownFields()
+	err := dec.Decode(v)
+	if err == nil && dec.More() {
+		err = errors.New("something follows the value")
+	}
+	if err != nil {
+		return job.Errorf(job.Invalid, "body: %s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return nil
+}
+
+// specs takes a body apart into specs, each with the defaults under it.
+func (h *handler) specs(body []byte) (specs []json.RawMessage, many bool, err error) {
+	var fields map[string]json.RawMessage
+	json.Unmarshal(body, &fields) //nolint:errcheck // what is no object is refused as a spec
+	if _, many = fields["jobs"]; !many {
+		return []json.RawMessage{body}, false, nil
+	}
+	var list manySpecs
+	if err := strict(body, &list); err != nil {
+		return nil, true, err
+	}
+	if list.Defaults == nil || string(list.Defaults) == "null" {
+		return list.Jobs, true, nil
+	}
+	under, err := object(list.Defaults)
+	if err != nil {
+		return nil, true, invalid("defaults", "", "is not an object", "give the fields that the jobs share")
+	}
+	if _, err := job.ParseSpec(list.Defaults); err != nil {
+		return nil, true, below("defaults", err)
+	}
+	for i, raw := range list.Jobs {
+		over, err := object(raw)
+		if err != nil {
+			continue // it is refused as a spec
+		}
+		if list.Jobs[i], err = encode(merge(under, over)); err != nil {
+			return nil, true, err
+		}
+	}
+	return list.Jobs, true, nil
+}
+
+// object reads a JSON object, with its numbers as they are written.
+func object(text json.RawMessage) (fields map[string]any, err error) {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	if err := dec.Decode(&fields); err != nil {
+		return nil, err
+	}
+	if fields == nil {
+		return nil, errors.New("it is null")
+	}
+	return fields, nil
+}
+
+// encode writes JSON without the escapes that are for HTML.
+func encode(v any) (json.RawMessage, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	return bytes.TrimSpace(b.Bytes()), err
+}
+
+// merge returns over with the fields of under below it.
+func merge(under, over map[string]any) map[string]any {
+	out := maps.Clone(under)
+	for k, v := range over {
+		below, both := out[k]
+		belowMap, isMap := below.(map[string]any)
+		fields, areFields := v.(map[string]any)
+		switch {
+		case both && v == nil:
+			delete(out, k)
+		case isMap && areFields:
+			out[k] = merge(belowMap, fields)
+		default:
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// requests reads and checks specs, as they were given. Where there are many the path of a problem says of which.
+func (h *handler) requests(ctx context.Context, specs []json.RawMessage, many bool) ([]pawl.Request, error) {
+	switch {
+	case len(specs) == 0:
+		return nil, job.Errorf(job.Invalid, "jobs: is empty: give at least one spec")
+	case len(specs) > h.Limits.Jobs:
+		return nil, invalid("jobs", fmt.Sprintf("%d specs", len(specs)), "are too many at once", fmt.Sprintf("send up to %d, and more in further calls", h.Limits.Jobs))
+	}
+	reqs := make([]pawl.Request, len(specs))
+	var wrong, denied job.SpecError
+	collect := func(i int, all *job.SpecError, err error) {
+		if many {
+			err = below(fmt.Sprintf("jobs[%d]", i), err)
+		}
+		var e *job.SpecError
+		errors.As(err, &e)
+		all.Problems = append(all.Problems, e.Problems...)
+	}
+	for i, raw := range specs {
+		spec, err := job.ParseSpec(raw)
+		if err == nil {
+			err = serviceOf(ctx).Check(&spec)
+		}
+		if err != nil {
+			collect(i, &wrong, err)
+		}
+		if !h.mayOwn(ctx, spec.Owner) {
+			collect(i, &denied, invalid("owner", spec.Owner, "is not you", "leave it out, or let that user submit the job"))
+		}
+		reqs[i] = pawl.Request{Spec: spec, Given: raw}
+	}
+	switch {
+	case wrong.Problems != nil:
+		return nil, &wrong
+	case denied.Problems != nil:
+		return nil, job.Errorf(job.Denied, "%w", &denied)
+	}
+	return reqs, nil
+}
+
+// mayOwn reports whether the caller may submit jobs of an owner: of itself, and in the service's own name of everybody.
+func (h *handler) mayOwn(ctx context.Context, owner string) bool {
+	own := h.Service.Principal()
+	caller := cmp.Or(callOf(ctx).caller.Principal, own)
+	return owner == "" || owner == caller || caller == own
+}
+
+// below puts a path before those of a spec's problems.
+func below(at string, err error) error {
+	var wrong *job.SpecError
+	if !errors.As(err, &wrong) {
+		return err
+	}
+	moved := &job.SpecError{Problems: make([]job.Problem, len(wrong.Problems))}
+	for i, p := range wrong.Problems {
+		p.Path = at + "." + p.Path
+		moved.Problems[i] = p
+	}
+	return moved
+}
+
+type runInput struct {
+	Key string `path:"key" doc:"The SHA-256 sum of the path of the file, in hex."`
+}
+
+type runOutput struct {
+	Status int
+	Body   pawl.FileAnswer
+}
+
+// runFile submits the jobs of a file (202), or finds those that have not ended (200).
+func (h *handler) runFile(ctx context.Context, in *runInput) (*runOutput, error) {
+	var body runBody
+	if err := strict(callOf(ctx).body, &body); err != nil {
+		return nil, err
+	}
+	switch {
+	case in.Key != pawl.RunKey(body.Path):
+		return nil, job.Errorf(job.Invalid, "path: is not that of the run %s: put it to /v1/runs/%s", in.Key, pawl.RunKey(body.Path))
+	case body.Sum == "":
+		return nil, job.Errorf(job.Invalid, "sum: is missing: give what identifies the bytes of the file")
+	}
+	reqs, err := h.requests(ctx, body.Jobs, len(body.Jobs) != 1)
+	if err != nil {
+		return nil, err
+	}
+	run := pawl.FileRun{Path: body.Path, Sum: body.Sum, New: body.New, Call: body.Call}
+	answer, err := serviceOf(ctx).RunFile(ctx, run, reqs...)
+	if err != nil {
+		return nil, err
+	}
+	out := &runOutput{Status: http.StatusAccepted, Body: answer}
+	if answer.Existed {
+		out.Status = http.StatusOK
+	}
+	return out, nil
+}

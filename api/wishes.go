@@ -1,0 +1,117 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+func (h *handler) registerWishes() {
+	wish := func(name, summary, about string) operation {
+		return operation{
+			id: name + "-job", tag: "jobs", method: http.MethodPost, path: "/v1/jobs/{id}/" + name, summary: summary, about: about,
+			also:   map[int]string{http.StatusAccepted: "The wish stands, and is not obeyed yet."},
+			errors: []int{http.StatusConflict},
+		}
+	}
+	register(h, wish("cancel", "Ask that a job end",
+		"It is CANCELED once nothing of it runs any more. With force it is given up when it has not obeyed in time: it ends with the code ABANDONED, "+
+			"and its program may still run."), h.cancel)
+	register(h, wish("pause", "Ask that a job stop until it is resumed", "A program that runs is suspended where it runs."),
+		h.wish(job.WishPause, (*pawl.Service).Pause))
+	register(h, wish("resume", "Let a paused job go on", ""), h.wish(job.WishResume, (*pawl.Service).Resume))
+}
+
+type wishInput struct {
+	ID   string `path:"id" doc:"The id of the job."`
+	Wait string `query:"wait" doc:"Wait so long for it to be obeyed, 5m at most in one call." example:"30s"`
+}
+
+type cancelInput struct {
+	ID    string `path:"id" doc:"The id of the job."`
+	Wait  string `query:"wait" doc:"Wait so long for it to be obeyed, 5m at most in one call; with force 10s by default." example:"30s"`
+	Force bool   `query:"force" doc:"Give the job up when it has not obeyed by then." default:"false"`
+}
+
+type ask func(*pawl.Service, context.Context, ...job.ID) ([]store.Wished, error)
+
+// wish makes a wish of a job and answers it as it stands then: 200 once it has obeyed, 202 while the wish stands.
+func (h *handler) wish(w job.Wish, ask ask) func(context.Context, *wishInput) (*jobOutput, error) {
+	return func(ctx context.Context, in *wishInput) (*jobOutput, error) {
+		id, err := job.ParseID(in.ID)
+		if err != nil {
+			return nil, err
+		}
+		wait, err := parseWait(in.Wait)
+		if err != nil {
+			return nil, err
+		}
+		done, err := h.asked(ctx, id, w, ask, wait)
+		if err != nil {
+			return nil, err
+		}
+		return h.wished(ctx, id, done)
+	}
+}
+
+const forceAfter = 10 * time.Second
+
+func (h *handler) cancel(ctx context.Context, in *cancelInput) (*jobOutput, error) {
+	if !in.Force {
+		return h.wish(job.WishCancel, (*pawl.Service).Cancel)(ctx, &wishInput{in.ID, in.Wait})
+	}
+	id, err := job.ParseID(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	wait, err := parseWait(in.Wait)
+	if err != nil {
+		return nil, err
+	}
+	if in.Wait == "" {
+		wait = forceAfter
+	}
+	done, err := h.asked(ctx, id, job.WishCancel, (*pawl.Service).Cancel, wait)
+	if err == nil && !done && ctx.Err() == nil && !h.stops() { // the whole time has passed
+		done, err = h.asked(ctx, id, job.WishCancel, (*pawl.Service).Abandon, 0)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return h.wished(ctx, id, done)
+}
+
+// asked makes a wish, waits for it to be obeyed, and reports whether it was.
+func (h *handler) asked(ctx context.Context, id job.ID, w job.Wish, ask ask, wait time.Duration) (done bool, err error) {
+	if wait > 0 {
+		release, err := h.stream()
+		if err != nil {
+			return false, err
+		}
+		defer release()
+	}
+	answers, err := ask(serviceOf(ctx), ctx, id)
+	if err == nil {
+		err = answers[0].Err
+	}
+	if err != nil || answers[0].Done || wait == 0 {
+		return err == nil && answers[0].Done, err
+	}
+	waiting, cancel := h.waiting(ctx, wait)
+	defer cancel()
+	return serviceOf(ctx).Obeyed(waiting, id, w)
+}
+
+// wished answers a job as it stands after a wish. The wish stands where this process is stopping meanwhile.
+func (h *handler) wished(ctx context.Context, id job.ID, done bool) (*jobOutput, error) {
+	v, err := serviceOf(ctx).View(context.WithoutCancel(ctx), id)
+	out := &jobOutput{http.StatusAccepted, v}
+	if done {
+		out.Status = http.StatusOK
+	}
+	return out, err
+}
