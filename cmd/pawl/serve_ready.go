@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"syscall"
 	"time"
@@ -11,15 +12,17 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// ready says what of the service works now.
+// ready says what of the service works now. Everybody may ask, so it names no files.
 func (s *server) ready(ctx context.Context) []api.Check {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	checks := []api.Check{s.database(ctx), {Name: "session", Err: s.observe.Session()}, s.disk()}
 	if s.pair != nil {
-		checks = append(checks, api.Check{
-			Name: "certificate", Err: s.pair.Check(), Degraded: true, Detail: "valid until " + s.pair.Expires().UTC().Format(time.RFC3339),
-		})
+		c := api.Check{Name: "certificate", Degraded: true, Detail: "valid until " + s.pair.Expires().UTC().Format(time.RFC3339)}
+		if s.pair.Check() != nil {
+			c.Err = errors.New("the files have changed and cannot be used; the certificate before is in use, and the log says what is wrong with the new one")
+		}
+		checks = append(checks, c)
 	}
 	return checks
 }
@@ -43,13 +46,13 @@ func (s *server) disk() api.Check {
 	cfg, c := s.config.Load(), api.Check{Name: "disk"}
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(s.dir, &fs); err != nil {
-		c.Err = fmt.Errorf("free space of %s: %w", s.dir, err)
+		c.Err = fmt.Errorf("free space of the data folder: %w", err)
 		return c
 	}
 	free := config.Size(fs.Bavail * uint64(fs.Bsize))
 	c.Detail = fmt.Sprintf("%.1f GiB free", float64(free)/(1<<30))
 	if free < cfg.Disk.Low {
-		c.Err = job.Errorf(job.Exhausted, "the file system of %s has %s: make room; below %v the service is not ready (disk.least)", s.dir, c.Detail, cfg.Disk.Least)
+		c.Err = job.Errorf(job.Exhausted, "the data folder has %s: make room; below %v the service is not ready (disk.least)", c.Detail, cfg.Disk.Least)
 		c.Degraded = free >= cfg.Disk.Least
 	}
 	return c

@@ -69,7 +69,7 @@ func patient(r *http.Request) bool {
 type Request struct {
 	Operation string // its name in the OpenAPI document; empty: it fits none
 	Principal string
-	Status    int
+	Status    int // 0: the connection broke before there was one
 	Took      time.Duration
 	Bytes     int64 // of the answer
 }
@@ -80,7 +80,11 @@ func (o *Observer) Answered(ctx context.Context, r Request) {
 	if operation == "" {
 		operation = "none"
 	}
-	o.metrics.requests.WithLabelValues(operation, strconv.Itoa(r.Status/100)+"xx").Observe(r.Took.Seconds())
+	class := "none"
+	if r.Status > 0 {
+		class = strconv.Itoa(r.Status/100) + "xx"
+	}
+	o.metrics.requests.WithLabelValues(operation, class).Observe(r.Took.Seconds())
 	span := trace.SpanFromContext(ctx)
 	span.SetName(operation)
 	span.SetAttributes(attribute.Int("http.response.status_code", r.Status))
