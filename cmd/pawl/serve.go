@@ -86,6 +86,7 @@ type server struct {
 	pair    *edge.Pair // nil: this process speaks no TLS
 	url     string     // how others reach it
 
+	hangup   chan os.Signal                  // SIGHUP
 	stopping chan struct{}                   // closed when streams are to end
 	doors    [2]atomic.Pointer[http.Handler] // the API as it is served on the address and on the socket
 }
@@ -97,6 +98,9 @@ const urlFile = "server"
 func (s *server) run(ctx context.Context, stderr io.Writer) (err error) {
 	cfg := s.config.Load()
 	s.stopping = make(chan struct{})
+	s.hangup = make(chan os.Signal, 1)
+	signal.Notify(s.hangup, syscall.SIGHUP)
+	defer signal.Stop(s.hangup)
 	s.level.Set(cfg.Log.Level)
 	s.log = observe.NewLog(stderr, cfg.Log.Format, &s.level)
 	if cfg.TLS.Cert != "" {
@@ -166,15 +170,14 @@ func (s *server) serve(ctx context.Context) error {
 		return errors.Join(err, <-ran)
 	}
 	defer os.Remove(name)
-	s.welcome()
-	s.log.Info("serving", "version", version, "url", s.url, "folder", s.dir)
-
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
-	defer signal.Stop(hangup)
+	begun := s.observe.Begun()
 	for {
 		select {
-		case <-hangup:
+		case <-begun:
+			begun = nil
+			s.welcome()
+			s.log.Info("serving", "version", version, "url", s.url, "listen", network.Addr(), "folder", s.dir)
+		case <-s.hangup:
 			s.reload()
 		case <-ctx.Done():
 			s.log.Info("stopping: requests and steps under way may end; programs go on", "grace", cfg.Grace)

@@ -23,7 +23,7 @@ import (
 // traces returns what makes spans; nil while no collector is named. flush sends what is left.
 func (s *server) traces(ctx context.Context) (_ trace.TracerProvider, flush func(), err error) {
 	cfg := s.config.Load()
-	off, _ := strconv.ParseBool(os.Getenv("OTEL_SDK_DISABLED")) //nolint:errcheck // what is no truth is false
+	off, _ := strconv.ParseBool(os.Getenv("OTEL_SDK_DISABLED")) // what is no truth is false
 	if off || cfg.Trace.Endpoint == "" && os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") == "" && os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") == "" {
 		return nil, func() {}, nil
 	}

@@ -45,4 +45,5 @@ func (h logHandler) Handle(ctx context.Context, r slog.Record) error {
 func (h logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return logHandler{h.Handler.WithAttrs(attrs)}
 }
+
 func (h logHandler) WithGroup(name string) slog.Handler { return logHandler{h.Handler.WithGroup(name)} }

@@ -39,6 +39,7 @@ type Observer struct {
 // New returns an observer.
 func New(c Config) *Observer {
 	o := &Observer{log: c.Log, registry: prometheus.NewRegistry()}
+	o.session.begun = make(chan struct{})
 	if o.log == nil {
 		o.log = slog.Default()
 	}

@@ -12,6 +12,9 @@ type session struct {
 	mu    sync.Mutex
 	last  time.Time     // guarded by mu, monotonic: when the newest renewal that was answered was sent; zero: there is no session
 	lease time.Duration // guarded by mu: as it was asked for then
+
+	begun     chan struct{} // closed with the first one
+	beginning sync.Once
 }
 
 func (s *session) renewed(at time.Time, lease time.Duration) {
@@ -19,6 +22,9 @@ func (s *session) renewed(at time.Time, lease time.Duration) {
 	defer s.mu.Unlock()
 	s.last, s.lease = at, lease
 }
+
+// Begun is closed once this process has had its first session.
+func (o *Observer) Begun() <-chan struct{} { return o.session.begun }
 
 // Session reports why this process runs no jobs now. It is nil while it has a session whose lease was renewed in time.
 func (o *Observer) Session() error {

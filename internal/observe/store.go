@@ -130,6 +130,7 @@ func (m *measured) Begin(ctx context.Context, s store.Session) error {
 	if err == nil {
 		m.o.metrics.sessions.Inc()
 		m.o.session.renewed(sent, s.Lease)
+		m.o.session.beginning.Do(func() { close(m.o.session.begun) })
 	}
 	return err
 }

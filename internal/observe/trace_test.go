@@ -51,7 +51,7 @@ func one(t *testing.T, e *tracetest.InMemoryExporter, name string) tracetest.Spa
 func attribute(s tracetest.SpanStub, key string) string {
 	for _, a := range s.Attributes {
 		if string(a.Key) == key {
-			return a.Value.Emit()
+			return a.Value.String()
 		}
 	}
 	return ""
@@ -113,8 +113,8 @@ func TestTraceFromSubmitToEnd(t *testing.T) {
 	}
 	for _, s := range e.GetSpans() {
 		for _, a := range s.Attributes {
-			if strings.Contains(a.Value.Emit(), "secret") {
-				t.Errorf("%s tells %s", s.Name, a.Value.Emit())
+			if strings.Contains(a.Value.String(), "secret") {
+				t.Errorf("%s tells %s", s.Name, a.Value.String())
 			}
 		}
 	}
