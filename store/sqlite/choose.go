@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"math"
+	"slices"
 
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -12,10 +13,12 @@ import (
 const (
 	sample = 1000 // of all values of a term together
 	fewest = 20   // of one value
-	// fewToSort is up to how many jobs are all read and sorted, rather than looking for them among all in the order that
-	// is asked for. Among a million jobs, 50 of 5000 are found after 10,000.
+	// fewToSort is up to how many jobs are all read and sorted.
 	fewToSort = 5000
 )
+
+// pageful is how many jobs are wanted, where it matters how many must be passed until they are found.
+const pageful = 50
 
 // choose returns the lead by which a page is found soonest: among several indexed terms the rarest. There are no
 // statistics on purpose, see prepareFile; instead the indexes are looked at.
@@ -42,7 +45,7 @@ func (s *Store) rarest(ctx context.Context, sr *search, leads []lead, descending
 		return best, nil
 	}
 	for _, l := range leads {
-		n, err := s.estimate(ctx, sr, l, sample, descending)
+		n, _, err := s.estimate(ctx, sr, l, sample, descending)
 		if err != nil {
 			return lead{}, err
 		}
@@ -53,65 +56,72 @@ func (s *Store) rarest(ctx context.Context, sr *search, leads []lead, descending
 	return best, nil
 }
 
-// chooseSorted chooses where one index is in the order that is asked for, and other terms may have few jobs.
+// chooseSorted chooses where one index is in the order that is asked for, and other terms may have few jobs: all of those
+// are then read and sorted, when that is less than what must be passed along that index until a page is full.
 func (s *Store) chooseSorted(ctx context.Context, sr *search, leads []lead, key string) (lead, error) {
-	best := sr.byEnd()
+	along := sr.byEnd()
 	if key == "name" {
-		best = sr.byName()
+		along = sr.byName()
 	}
-	least := float64(fewToSort)
 	for _, l := range leads {
 		if l.key == key {
 			return l, nil // all jobs of a few names
 		}
 	}
+	span := float64(max(1, sr.most-sr.least+1))
+	best, least := along, math.Inf(1)
+	if span < fewToSort {
+		best, least = sr.byNumber(), span
+	}
+	passed := pageful * float64(sr.all) / span
 	for _, l := range leads {
-		if len(sr.filter) == 1 && best.covers(&sr.filter[0]) {
-			break
+		if along.places && l.places {
+			continue
 		}
-		n, err := s.estimate(ctx, sr, l, fewToSort, true)
+		n, exact, err := s.estimate(ctx, sr, l, fewToSort, true)
 		if err != nil {
 			return lead{}, err
 		}
-		if n < least {
+		if exact && n < least {
 			best, least = l, n
 		}
+		passed *= span / max(1, n)
+	}
+	if passed < least {
+		best = along
 	}
 	return best, nil
 }
 
-// estimate returns about how many jobs a lead has: exactly where there are few, and else as the nearest ones lie.
-func (s *Store) estimate(ctx context.Context, sr *search, l lead, look int, descending bool) (total float64, err error) {
-	low, high := sr.least, sr.most
-	if high == 0 {
-		if err := s.query(ctx, `SELECT coalesce(max(seq), 0) FROM jobs`, 1, func(v []driver.Value) { high = v[0].(int64) }); err != nil {
-			return 0, err
-		}
+// estimate returns about how many jobs a lead has: exactly where they are less than look, and else as the nearest ones
+// lie.
+func (s *Store) estimate(ctx context.Context, sr *search, l lead, look int, descending bool) (total float64, exact bool, err error) {
+	look, exact = max(fewest, look/max(1, len(l.sources))), true
+	edge := "max"
+	if descending {
+		edge = "min"
 	}
-	look = max(fewest, look/max(1, len(l.sources)))
 	for _, src := range l.sources {
-		c := src.where
+		c := cond{src.where.sql, slices.Clone(src.where.args)}
 		sr.bounded(&c, src.seq)
-		edge, order := "max", src.seq
+		order := src.seq
 		if descending {
-			edge, order = "min", src.seq+" DESC"
+			order += " DESC"
 		}
-		err := s.query(ctx, `SELECT count(*), `+edge+`(seq) FROM (SELECT `+src.seq+` AS seq FROM `+src.table+` WHERE `+c.sql+` ORDER BY `+order+` LIMIT ?)`, 2,
+		err := s.query(ctx, `SELECT count(*), `+edge+`(seq) FROM (SELECT `+src.seq+` AS seq FROM `+src.table+` WHERE `+c.sql+` ORDER BY `+order+` LIMIT ? + 0)`, 2,
 			func(v []driver.Value) {
-				n := integer(v[0])
-				if n < look {
-					total += float64(n)
-					return
+				n, reach := integer(v[0]), sr.most-sr.least+1
+				if n == look {
+					exact = false
+					if reach = v[1].(int64) - sr.least + 1; descending {
+						reach = sr.most - v[1].(int64) + 1
+					}
 				}
-				reach := v[1].(int64) - low + 1
-				if descending {
-					reach = high - v[1].(int64) + 1
-				}
-				total += float64(n) * float64(high-low+1) / float64(max(1, reach))
-			}, append(c.args[:len(c.args):len(c.args)], int64(look))...)
+				total += float64(n) * float64(sr.most-sr.least+1) / float64(max(1, reach))
+			}, append(c.args, int64(look))...)
 		if err != nil {
-			return 0, err
+			return 0, false, err
 		}
 	}
-	return total, nil
+	return total, exact, nil
 }

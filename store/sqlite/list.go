@@ -48,13 +48,9 @@ func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err erro
 	if len(parts) == 0 {
 		return p, nil
 	}
-	order := " ORDER BY 1, 2"
-	if descends(by) {
-		order = " ORDER BY 1 DESC, 2 DESC"
-	}
 	var found []listed
 	args = append(args, int64(limit+1))
-	err = s.query(ctx, `SELECT m.k, `+columns+`, s.labels FROM (SELECT * FROM (`+strings.Join(parts, " UNION ALL ")+order+` LIMIT ?)) m
+	err = s.query(ctx, `SELECT m.k, `+columns+`, s.labels FROM (SELECT * FROM (`+strings.Join(parts, " UNION ALL ")+orderOf(by)+` LIMIT ? + 0)) m
 		CROSS JOIN jobs j ON j.seq = m.seq CROSS JOIN specs s ON s.seq = j.seq`, nColumns+2,
 		func(v []driver.Value) {
 			r := scan(v[1:])
@@ -81,7 +77,19 @@ func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err erro
 	return p, nil
 }
 
-// A listed job has the key that the list is sorted by before seq: the time of its end, its name, or nil.
+// orderOf returns the order by key and seq. Where there is no key it is seq itself.
+func orderOf(by store.Sort) string {
+	down := ""
+	if descends(by) {
+		down = " DESC"
+	}
+	if keyOf(by) == "" {
+		return " ORDER BY 1" + down
+	}
+	return " ORDER BY 1" + down + ", 2" + down
+}
+
+// A listed job has the key that the list is sorted by before seq: the time of its end, its name, or seq.
 type listed struct {
 	key driver.Value
 	row
@@ -110,14 +118,15 @@ func descends(by store.Sort) bool { return by[0] == '-' }
 // page returns the statements that together find the jobs behind a mark.
 func (s *search) page(l lead, by store.Sort, from *mark) (parts []string, args []any) {
 	key := keyOf(by)
-	column, than := "NULL", " > ?"
-	if key != "" {
-		column = "j." + key
-	}
+	than := " > ?"
 	if descends(by) {
 		than = " < ?"
 	}
 	for _, src := range s.of(l) {
+		column := src.seq
+		if key != "" {
+			column = "j." + key
+		}
 		part := func(more cond) {
 			c := s.chosen(src, l, by, more)
 			parts = append(parts, "SELECT "+column+" AS k, "+src.seq+" AS seq "+c.sql)
@@ -137,6 +146,11 @@ func (s *search) page(l lead, by store.Sort, from *mark) (parts []string, args [
 // bound narrows a search to the numbers of jobs that were submitted in its time. Jobs are numbered in the order of
 // submission, and so in the order of time but for steps of the clock.
 func (s *Store) bound(ctx context.Context, sr *search) error {
+	err := s.query(ctx, `SELECT coalesce(max(seq), 0) FROM jobs`, 1, func(v []driver.Value) { sr.all = v[0].(int64) })
+	if err != nil {
+		return err
+	}
+	sr.least, sr.most = 1, sr.all
 	first := sr.since
 	var last time.Time
 	for i := range sr.filter {
@@ -153,29 +167,26 @@ func (s *Store) bound(ctx context.Context, sr *search) error {
 		}
 	}
 	if !first.IsZero() {
-		seq, err := s.firstSince(ctx, first.UnixMicro())
-		if err != nil {
+		if sr.least, err = s.firstSince(ctx, sr.all, first.UnixMicro()); err != nil {
 			return err
 		}
-		sr.least = seq
 	}
 	if !last.IsZero() {
-		seq, err := s.firstSince(ctx, last.UnixMicro()+1)
+		next, err := s.firstSince(ctx, sr.all, last.UnixMicro()+1)
 		if err != nil {
 			return err
 		}
-		sr.most = max(1, seq-1)
+		sr.most = next - 1
 	}
 	return nil
 }
 
-// firstSince returns a number with which no job is left out that was submitted at the time or later.
-func (s *Store) firstSince(ctx context.Context, at int64) (int64, error) {
-	var low, high int64
-	err := s.query(ctx, `SELECT coalesce(min(seq), 1), coalesce(max(seq), 0) + 1 FROM jobs`, 2, func(v []driver.Value) {
-		low, high = v[0].(int64), v[1].(int64)
-	})
-	for low < high && err == nil {
+// firstSince returns the lowest number, up to one more than all, of a job that was submitted at a time or later.
+func (s *Store) firstSince(ctx context.Context, all, at int64) (first int64, err error) {
+	for low, high := int64(1), all+1; ; {
+		if low >= high || err != nil {
+			return low, err
+		}
 		middle := low + (high-low)/2
 		later, next := true, high
 		err = s.query(ctx, `SELECT created, seq FROM jobs WHERE seq >= ? ORDER BY seq LIMIT 1`, 2, func(v []driver.Value) {
@@ -187,16 +198,14 @@ func (s *Store) firstSince(ctx context.Context, at int64) (int64, error) {
 			low = next + 1
 		}
 	}
-	return low, err
 }
 
 // after narrows a search to the numbers behind one.
 func (s *search) after(seq int64, descending bool) {
-	switch {
-	case !descending:
+	if descending {
+		s.most = min(s.most, seq-1)
+	} else {
 		s.least = max(s.least, seq+1)
-	case s.most == 0 || seq-1 < s.most:
-		s.most = seq - 1
 	}
 }
 
@@ -213,11 +222,11 @@ func (m mark) String() string {
 	if !m.since.IsZero() {
 		parts[2] = strconv.FormatInt(m.since.UnixMicro(), 36)
 	}
-	switch k := m.key.(type) {
-	case int64:
-		parts[3] = strconv.FormatInt(k, 36)
-	case string:
-		parts[3] = k
+	switch keyOf(m.by) {
+	case "ended":
+		parts[3] = strconv.FormatInt(m.key.(int64), 36)
+	case "name":
+		parts[3] = text(m.key)
 	}
 	return base64.RawURLEncoding.EncodeToString([]byte(strings.Join(parts, "\n")))
 }

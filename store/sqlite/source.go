@@ -20,9 +20,15 @@ type source struct {
 // A lead is a set of sources that together hold every job of some terms.
 type lead struct {
 	sources []source
-	covers  func(*job.Term) bool // the terms that need not be checked any more
-	key     string               // "", "ended" or "name": what the sources are sorted by, and then by seq
-	exact   bool                 // of few jobs at most, so that no other lead is better
+	term    *job.Term // the term that its jobs fulfil,
+	places  bool      // or whether it is those that say where a job stands
+	key     string    // "", "ended" or "name": what the sources are sorted by, and then by seq
+	exact   bool      // of few jobs at most, so that no other lead is better
+}
+
+// covers reports whether t holds for all jobs of l.
+func (l *lead) covers(t *job.Term) bool {
+	return t == l.term || l.places && (t.Field == "state" || t.Field == "custody")
 }
 
 // A search is what a list or a count looks for.
@@ -34,7 +40,8 @@ type search struct {
 	visible bool // jobs that are not hidden are looked for,
 	hidden  bool // and those that are
 
-	least, most int64 // seq of the jobs that may be chosen; most 0: no bound
+	least, most int64 // seq of the jobs that may be chosen
+	all         int64 // the highest seq of all jobs
 }
 
 // newSearch reads the filter of a tenant. What it says of places and of hidden is decided by the filter itself, value by
@@ -61,8 +68,6 @@ func newSearch(tenant string, f job.Filter, since time.Time) *search {
 	return s
 }
 
-func placed(t *job.Term) bool { return t.Field == "state" || t.Field == "custody" }
-
 // leads returns what the indexed terms of the filter offer.
 func (s *search) leads() []lead {
 	var leads []lead
@@ -71,7 +76,7 @@ func (s *search) leads() []lead {
 		if t.Op != job.Is {
 			continue
 		}
-		l := lead{covers: func(other *job.Term) bool { return other == t }}
+		l := lead{term: t}
 		values := slices.Compact(slices.Sorted(slices.Values(t.Values)))
 		if key, ok := t.Label(); ok {
 			for _, v := range values {
@@ -117,8 +122,8 @@ func (s *search) leads() []lead {
 		}
 		leads = append(leads, l)
 	}
-	if slices.ContainsFunc(s.filter, func(t job.Term) bool { return placed(&t) }) {
-		leads = append(leads, s.byPlace())
+	if places := s.byPlace(); slices.ContainsFunc(s.filter, func(t job.Term) bool { return places.covers(&t) }) {
+		leads = append(leads, places)
 	}
 	return leads
 }
@@ -129,7 +134,7 @@ func jobsBy(index string, where cond) source {
 
 // byPlace finds jobs by where they stand: a source for each state, and one for all that workers hold.
 func (s *search) byPlace() lead {
-	l := lead{covers: placed}
+	l := lead{places: true}
 	var held cond
 	for _, state := range job.States {
 		var custodies, others []string
@@ -167,7 +172,7 @@ func (s *search) byPlace() lead {
 
 // byEnd finds the jobs that have ended in the order of their ends.
 func (s *search) byEnd() lead {
-	l := lead{covers: placed, key: "ended"}
+	l := lead{places: true, key: "ended"}
 	for _, p := range s.places {
 		if p.State.Terminal() {
 			l.sources = append(l.sources, jobsBy("jobs_ended",
@@ -177,11 +182,9 @@ func (s *search) byEnd() lead {
 	return l
 }
 
-func noTerm(*job.Term) bool { return false }
-
 // byName finds all jobs in the order of their names.
 func (s *search) byName() lead {
-	return lead{covers: noTerm, key: "name", sources: []source{jobsBy("jobs_name", cond{"j.tenant = ? AND j.hidden = 0", []any{s.tenant}})}}
+	return lead{key: "name", sources: []source{jobsBy("jobs_name", cond{"j.tenant = ? AND j.hidden = 0", []any{s.tenant}})}}
 }
 
 // whole finds all jobs in the order of submission. Where no term has to be checked each state offers its jobs by an
@@ -191,7 +194,12 @@ func (s *search) whole() lead {
 	if !checked {
 		return s.byPlace()
 	}
-	return lead{covers: noTerm, sources: []source{{
+	return s.byNumber()
+}
+
+// byNumber finds all jobs as they lie there.
+func (s *search) byNumber() lead {
+	return lead{sources: []source{{
 		table: "jobs j NOT INDEXED", where: cond{"j.tenant = ? AND j.hidden = 0", []any{s.tenant}}, seq: "j.seq",
 	}}}
 }
@@ -220,7 +228,7 @@ func (s *search) bounded(c *cond, seq string) {
 	if s.least > 1 {
 		c.and(seq+" >= ?", s.least)
 	}
-	if s.most > 0 {
+	if s.most < s.all {
 		c.and(seq+" <= ?", s.most)
 	}
 }

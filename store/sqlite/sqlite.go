@@ -202,7 +202,9 @@ func dsn(path, mode string) string {
 	}
 	if mode == "ro" {
 		v.Set("mode", "rw") // a reader of a WAL may have to recover it; query_only keeps it from writing
-		pragmas = []string{"busy_timeout(10000)", "query_only(1)", "cache_size(-16384)"}
+		// A page of a list is spread over as many pages of the file as it has jobs. Mapped, they need not be copied: that
+		// is a third of the time.
+		pragmas = []string{"busy_timeout(10000)", "query_only(1)", "cache_size(-16384)", "mmap_size(2147418112)"}
 	}
 	v["_pragma"] = pragmas
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + v.Encode()

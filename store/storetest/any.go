@@ -137,7 +137,7 @@ func anyFilter(t *rapid.T, jobs []job.Job) (f job.Filter) {
 			values = append(values, "5", "1", "+05")
 		case job.FieldTime:
 			ops = []job.Op{job.Less, job.AtMost, job.More, job.AtLeast}
-			at := draw(t, "time", []time.Time{like.Created, like.Since, like.Ended}).Add(draw(t, "off", []time.Duration{0, 0, -1, 1, -time.Microsecond, time.Hour}))
+			at := draw(t, "time", []time.Time{like.Created, like.Since, like.Since.Add(time.Hour)}).Add(draw(t, "off", []time.Duration{0, 0, -1, 1, -time.Microsecond, time.Hour}))
 			values = append(values, at.Format(time.RFC3339Nano))
 		case job.FieldID:
 			ops = append(ops, job.Like)
