@@ -174,7 +174,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	_, pattern := h.mux.Handler(r)
 	op := h.operations[pattern]
-	if escaped := r.URL.EscapedPath(); op == nil || path.Clean(escaped) != escaped { // mux would redirect to the clean one
+	if op == nil || !clean(r, op) { // mux would redirect to the clean path
 		h.nothing(w, r)
 		return
 	}
@@ -188,6 +188,16 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	r.Header.Del("Accept") // there is one form of each answer
 	h.mux.ServeHTTP(w, r)
+}
+
+// clean reports whether a path is written as it should be. That of a file may end with a slash: it is refused as that of
+// no file.
+func clean(r *http.Request, op *operation) bool {
+	escaped := r.URL.EscapedPath()
+	if strings.HasSuffix(op.path, "...}") {
+		escaped = strings.TrimSuffix(escaped, "/")
+	}
+	return path.Clean(escaped) == escaped
 }
 
 // nothing answers what fits no operation.

@@ -252,7 +252,8 @@ func TestPaths(t *testing.T) {
 		{"POST", "/v1/jobs/", 404, "", "no path ends with a slash"},
 		{"POST", "//v1/jobs", 404, "", ""},
 		{"GET", "/v1/../v1/jobs", 404, "", ""},
-		{"GET", "/v1/jobs/x/output/", 404, "", "no path ends with a slash"},
+		{"GET", "/v1/jobs/x/output/", 422, "", "path"},
+		{"GET", "/v1/jobs/x/output//", 404, "", "no path ends with a slash"},
 		{"PUT", "/v1/jobs", 405, "GET, HEAD, POST", ""},
 		{"OPTIONS", "/v1/counts", 405, "GET, HEAD", ""},
 		{"TRACE", "/v1/bulk", 405, "POST", ""},
@@ -435,5 +436,40 @@ func TestStoppingAnswersWhoWaits(t *testing.T) {
 	}
 	if _, err := f.svc.Wait(t.Context(), a.ID); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestResourceVersions(t *testing.T) {
+	f := openWith(t, api.Config{Prefix: "/pawl"})
+	var r pawl.Resource[job.Queue]
+	of := func(answer reply, status int, etag string, disabled bool) {
+		t.Helper()
+		r = pawl.Resource[job.Queue]{}
+		if err := json.Unmarshal([]byte(answer.body), &r); err != nil {
+			t.Fatal(err)
+		}
+		if answer.code != status || answer.header.Get("ETag") != etag || r.Doc.Name != "night" || r.Doc.Disabled != disabled {
+			t.Errorf("%d, ETag %s: %s", answer.code, answer.header.Get("ETag"), answer.body)
+		}
+	}
+	first := f.call("PUT", "/v1/queues/night", `{"description":"<x>"}`)
+	of(first, 201, `"1"`, false)
+	if at := first.header.Get("Location"); at != "/pawl/v1/queues/night" || r.Doc.Description != "<x>" {
+		t.Errorf("%s %+v", at, r)
+	}
+	of(f.call("POST", "/v1/queues/night/disable", ""), 200, `"2"`, true)
+	of(f.call("GET", "/v1/queues/night", ""), 200, `"2"`, true)
+	of(f.call("POST", "/v1/queues/night/enable", ""), 200, `"3"`, false)
+	var p fault
+	if f.is(412, &p, "PUT", "/v1/queues/night", `{}`, "If-Match", `"2"`); p.Code != job.Conflict {
+		t.Errorf("%+v", p)
+	}
+	of(f.call("PUT", "/v1/queues/night", `{}`, "If-Match", `"3"`), 200, `"4"`, false)
+	if r := f.is(200, nil, "GET", "/v1/queues/default", ""); r.header.Get("ETag") != `"0"` {
+		t.Errorf("what is there without a document has the ETag %s", r.header.Get("ETag"))
+	}
+	var list struct{ Items []pawl.Resource[job.Queue] }
+	if f.is(200, &list, "GET", "/v1/queues", ""); len(list.Items) != 2 {
+		t.Errorf("%+v", list)
 	}
 }
