@@ -133,7 +133,7 @@ func New(c Config) http.Handler {
 // ServeHTTP answers a request, whatever becomes of it.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
-	c := &call{id: requestID(r), own: h.Auth == nil, log: h.Log}
+	c := &call{id: requestID(r), own: h.Auth == nil, stops: h.stops, log: h.Log}
 	a := &answer{ResponseWriter: w, control: http.NewResponseController(w)}
 	r = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
 	defer func() {

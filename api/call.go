@@ -25,6 +25,7 @@ type call struct {
 	svc    *pawl.Service // acts in the caller's name
 	body   []byte
 	own    bool // everyone is the service's own principal
+	stops  func() bool
 	log    *slog.Logger
 }
 

@@ -4,6 +4,8 @@ import (
 	"maps"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/pawl-jobs/pawl/job"
 )
 
 // says describes the fields of types whose own tags do not. A test sees to it that every field of every schema has a
@@ -103,7 +105,7 @@ func describeSpec(s *huma.Schema) {
 	s.Description = "What a submitter writes. A program has command or script, a task its kind."
 	need := func(fields ...string) *huma.Schema { return &huma.Schema{Required: fields} }
 	task := need("kind")
-	task.Properties = map[string]*huma.Schema{"kind": {Not: &huma.Schema{Enum: []any{"app", ""}}}}
+	task.Properties = map[string]*huma.Schema{"kind": {Not: &huma.Schema{Enum: []any{job.KindApp}}}}
 	s.AnyOf = []*huma.Schema{need("command"), need("script"), task}
 	keys := func(field, pattern string) {
 		p := *s.Properties[field]

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -42,6 +43,9 @@ type problem struct {
 	after time.Duration // when the same call may succeed; 0: not known
 }
 
+// statusGone is for the log: the client had gone before there was an answer. Others use the same number.
+const statusGone = 499
+
 // newProblem says what became of a call.
 func newProblem(c *call, err error) *problem {
 	p := &problem{Type: "about:blank", Code: job.KindOf(err), Detail: err.Error(), Instance: c.id, err: err}
@@ -50,10 +54,18 @@ func newProblem(c *call, err error) *problem {
 		p.Status = http.StatusInternalServerError
 	}
 	var other *statusError
-	if errors.As(err, &other) {
+	switch {
+	case errors.As(err, &other):
 		p.Status, p.after = other.status, other.after
+	case errors.Is(err, context.Canceled) && c.stops():
+		p.Status, p.Code, p.Detail = http.StatusServiceUnavailable, job.Unavailable, "the service stops: try again"
+		p.err = job.Errorf(p.Code, "%s", p.Detail)
+	case errors.Is(err, context.Canceled):
+		p.Status, p.Code = statusGone, job.Unavailable
 	}
-	p.Title = http.StatusText(p.Status)
+	if p.Title = http.StatusText(p.Status); p.Title == "" {
+		p.Title = "Client Closed Request"
+	}
 	if p.after == 0 && (p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable) {
 		p.after = time.Second
 	}

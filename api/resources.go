@@ -125,8 +125,9 @@ func (d *documentsOf[T]) put(ctx context.Context, in *putInput) (*documentOutput
 // named returns a document with the name that its path has.
 func named(doc []byte, name string) ([]byte, error) {
 	var fields map[string]json.RawMessage
-	if json.Unmarshal(doc, &fields) != nil || fields == nil {
-		return doc, nil // it is refused for what it is
+	json.Unmarshal(doc, &fields) //nolint:errcheck // what is no object is refused for what it is
+	if fields == nil {
+		return doc, nil
 	}
 	if given, ok := fields["name"]; ok {
 		var text string

@@ -124,7 +124,8 @@ var schemaKinds = map[string]struct {
 func Kinds() []string { return slices.Sorted(maps.Keys(schemaKinds)) }
 
 // Schema returns the JSON Schema (2020-12) of a kind of document: "job" (its spec), "queue" or "system". What it refuses
-// the service refuses too; the service also checks what a schema cannot say. Errors are of kind NotFound.
+// the service refuses too, but for null and empty text in the place of what is left out; the service also checks what a
+// schema cannot say. Errors are of kind NotFound.
 func Schema(kind string) ([]byte, error) {
 	k, ok := schemaKinds[kind]
 	if !ok {
@@ -169,7 +170,7 @@ func (h *handler) registerSchemas() {
 	register(h, operation{
 		id: "get-schema", tag: "schemas", method: http.MethodGet, path: "/v1/schemas/{kind}",
 		summary: "Get the JSON Schema of a kind",
-		about:   "For editors and for checks: what it refuses the service refuses too. The service also checks what a schema cannot say.",
+		about:   "For editors and for checks: what it refuses the service refuses too, but for null and empty text in the place of what is left out. The service also checks what a schema cannot say.",
 		kind:    schemaType, answers: &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeObject}},
 	}, func(_ context.Context, in *kindInput) (*rawOutput, error) {
 		text, err := Schema(in.Kind)

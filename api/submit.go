@@ -138,6 +138,9 @@ func (h *handler) submit(ctx context.Context, in *submitInput) (*submitOutput, e
 		return nil, err
 	}
 	answers, err := serviceOf(ctx).SubmitOnce(ctx, in.Key, reqs...)
+	if err != nil && many && len(reqs) == 1 {
+		err = below("jobs[0]", err) // of several the service says itself of which
+	}
 	if err != nil {
 		return nil, err
 	}

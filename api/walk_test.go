@@ -318,9 +318,8 @@ func TestOperations(t *testing.T) {
 
 // places makes what stands in the paths of tries.
 type places struct {
-	f    *face
-	ran  string
-	runs string
+	f   *face
+	ran string
 }
 
 func (p *places) fill(text string) string {

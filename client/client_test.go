@@ -96,7 +96,7 @@ func one(ctx context.Context, t *testing.T, c *client.Client, s json.RawMessage)
 // ended follows a job to its end.
 func ended(ctx context.Context, t *testing.T, c *client.Client, id job.ID) pawl.View {
 	t.Helper()
-	for _, err := range c.Events(ctx, id, "", true) {
+	for _, err := range c.Events(ctx, client.EventQuery{Job: id, Follow: true}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,11 +133,11 @@ func TestClient(t *testing.T) {
 			t.Errorf("%+v, %v", page, err)
 		}
 		history, err := c.History(ctx, v.ID)
-		if err != nil || len(history) != int(v.N) {
-			t.Errorf("%d events, %v", len(history), err)
+		if err != nil || len(history.Events) != int(v.N) {
+			t.Errorf("%d events, %v", len(history.Events), err)
 		}
 		var cursor string
-		for n, err := range c.Events(ctx, v.ID, "", false) {
+		for n, err := range c.Events(ctx, client.EventQuery{Job: v.ID}) {
 			if err != nil || n.Job != v.ID || n.N == 0 {
 				t.Errorf("%+v, %v", n, err)
 			}
@@ -146,7 +146,7 @@ func TestClient(t *testing.T) {
 			}
 		}
 		left := 0
-		for _, err := range c.Events(ctx, v.ID, cursor, false) {
+		for _, err := range c.Events(ctx, client.EventQuery{Job: v.ID, After: cursor}) {
 			if left++; err != nil {
 				t.Error(err)
 			}
@@ -233,7 +233,7 @@ func TestErrors(t *testing.T) {
 				t.Errorf("%q: %v", name, err)
 			}
 		}
-		for _, err := range c.Events(ctx, job.ID{}, "!", true) {
+		for _, err := range c.Events(ctx, client.EventQuery{After: "!", Follow: true}) {
 			if job.KindOf(err) != job.Invalid {
 				t.Errorf("%v", err)
 			}
@@ -281,7 +281,7 @@ func TestStreams(t *testing.T) {
 		// The end of a context ends a stream, and so does closing it, or leaving the loop.
 		short, stop := context.WithCancel(ctx)
 		var last error
-		for n, err := range c.Events(short, id, "", true) {
+		for n, err := range c.Events(short, client.EventQuery{Job: id, Follow: true}) {
 			if last = err; n.State == job.Running {
 				stop()
 			}
@@ -294,7 +294,7 @@ func TestStreams(t *testing.T) {
 			t.Fatal(err)
 		}
 		other.Close()
-		for range c.Events(ctx, job.ID{}, "", true) {
+		for range c.Events(ctx, client.EventQuery{Follow: true}) {
 			break
 		}
 

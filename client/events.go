@@ -15,77 +15,157 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Events yields the events of one job, or of all jobs for the zero id, from a cursor on ("": from the first). With
-// follow it waits for more until ctx ends, the job has ended, or the service stops, which is no error; without, it
-// yields what is there. An error is yielded last.
-func (c *Client) Events(ctx context.Context, id job.ID, cursor string, follow bool) iter.Seq2[store.Event, error] {
+// An EventQuery says which events are wanted. The zero value is all there are.
+type EventQuery struct {
+	Job    job.ID     // only those of one job
+	Filter job.Filter // only those of jobs that it chooses; state and code are those of the event. Not with Job
+	Types  []string   // only those that lead to one of these states, or were written under one of these names. Not with Job
+	After  string     // only those after a cursor, as events have them
+	// Follow waits for more until ctx ends, or the one job has ended.
+	Follow bool
+}
+
+func (q *EventQuery) request() (path string, v url.Values) {
+	path, v = "/v1/events", url.Values{}
+	if !q.Job.IsZero() {
+		path = of(q.Job) + "/events"
+	}
+	if len(q.Filter) > 0 {
+		v.Set("filter", q.Filter.String())
+	}
+	if len(q.Types) > 0 {
+		v.Set("type", strings.Join(q.Types, ","))
+	}
+	if q.After != "" {
+		v.Set("after", q.After)
+	}
+	if q.Follow {
+		v.Set("follow", "true")
+	}
+	return path, v
+}
+
+// Events yields events in the order in which they were committed, each one once. An error is yielded last. A stream that
+// breaks off, or that the service ends because it stops, is taken up again behind its last event, as often without one
+// as [Options].Tries says. Where that is once, the end of the service ends the events, without an error.
+func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
-		path := "/v1/events"
-		if !id.IsZero() {
-			path = of(id) + "/events"
+		s := stream{cursor: q.After}
+		for fruitless := 0; ; fruitless++ {
+			if fruitless > 0 {
+				if err := sleep(ctx, pause(fruitless)); err != nil {
+					yield(store.Event{}, err)
+					return
+				}
+			}
+			err := c.listen(ctx, q, &s, func(n store.Event) bool {
+				fruitless = 0
+				return yield(n, nil)
+			})
+			switch {
+			case s.over, err == nil && (!q.Follow || c.tries == 1):
+				return
+			case err != nil && (ctx.Err() != nil || s.refused || fruitless+1 >= c.tries):
+				yield(store.Event{}, err)
+				return
+			}
 		}
-		q := url.Values{}
-		if cursor != "" {
-			q.Set("after", cursor)
+	}
+}
+
+// A stream is how far the events of a query have been read.
+type stream struct {
+	cursor  string // behind which it goes on
+	over    bool   // there is nothing more to come, or nobody wants it
+	refused bool   // the service does not answer with events
+}
+
+// listen reads one answer to its end.
+func (c *Client) listen(ctx context.Context, q EventQuery, s *stream, yield func(store.Event) bool) error {
+	header := http.Header{"Accept": {"text/event-stream"}}
+	if s.cursor != "" && s.cursor != q.After {
+		header.Set("Last-Event-ID", s.cursor)
+	}
+	path, v := q.request()
+	resp, err := c.open(ctx, path, v, header)
+	if err != nil {
+		s.refused = true
+		return err
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewReader(resp.Body)
+	for {
+		n, err := next(lines)
+		switch {
+		case errors.Is(err, errNoEvent):
+			s.refused = true
+			return err
+		case n.Cursor != "" && n.N == 0: // it only says where to go on
+			s.cursor = n.Cursor
+		case err == nil && n.Cursor != s.cursor:
+			s.cursor = n.Cursor
+			if !yield(n) || !q.Job.IsZero() && n.State.Terminal() {
+				s.over = true
+				return nil
+			}
 		}
-		if follow {
-			q.Set("follow", "true")
+		if errors.Is(err, io.EOF) {
+			return nil
 		}
-		resp, err := c.open(ctx, with(path, q), http.Header{"Accept": {"text/event-stream"}})
 		if err != nil {
-			yield(store.Event{}, err)
-			return
-		}
-		defer resp.Body.Close()
-		lines := bufio.NewReader(resp.Body)
-		for {
-			n, err := next(lines)
-			if errors.Is(err, io.EOF) {
-				return
-			}
-			if err != nil {
-				yield(store.Event{}, broken(ctx, err))
-				return
-			}
-			if !yield(n, nil) {
-				return
-			}
+			return broken(ctx, err)
 		}
 	}
 }
 
 // Cursor returns the cursor from which those events are had that are committed from now on.
 func (c *Client) Cursor(ctx context.Context) (string, error) {
-	resp, err := c.open(ctx, "/v1/events?after=end", http.Header{"Accept": {"text/event-stream"}})
+	resp, err := c.open(ctx, "/v1/events", url.Values{"after": {"end"}}, http.Header{"Accept": {"text/event-stream"}})
 	if err != nil {
 		return "", err
 	}
 	defer resp.Body.Close()
-	line, err := bufio.NewReader(resp.Body).ReadString('\n')
-	cursor, ok := strings.CutPrefix(strings.TrimRight(line, "\n"), "id: ")
-	if err != nil || !ok {
+	n, err := next(bufio.NewReader(resp.Body))
+	if n.Cursor == "" {
 		return "", job.Errorf(job.Unavailable, "the service sent no cursor: %w", broken(ctx, err))
 	}
-	return cursor, nil
+	return n.Cursor, nil
 }
 
-// next reads one server-sent event. io.EOF: there is none left.
+// errNoEvent says that something else came where an event had to.
+var errNoEvent = errors.New("what was sent is no event")
+
+// next reads one server-sent event (HTML standard, section 9.2). One without data has only a cursor. io.EOF: there is
+// none left.
 func next(r *bufio.Reader) (n store.Event, err error) {
 	data := ""
 	for {
 		line, err := r.ReadString('\n')
 		if err != nil {
-			return n, err
+			return store.Event{}, err // of an event that is not whole nothing counts
 		}
-		name, value, _ := strings.Cut(strings.TrimRight(line, "\r\n"), ":")
+		line = strings.TrimRight(line, "\r\n")
+		name, value, _ := strings.Cut(line, ":")
 		value = strings.TrimPrefix(value, " ")
 		switch {
+		case line == "" && data != "":
+			if json.Unmarshal([]byte(data), &n.Event) != nil {
+				return n, errNoEvent
+			}
+			return n, nil
+		case line == "" && n.Cursor != "":
+			return n, nil
 		case name == "id":
 			n.Cursor = value
 		case name == "data":
 			data += value
-		case line == "\n" && data != "":
-			return n, json.Unmarshal([]byte(data), &n.Event)
 		}
 	}
+}
+
+// AddEvent writes an event into the history of a job. It is not repeated.
+func (c *Client) AddEvent(ctx context.Context, id job.ID, n job.Note) (job.Event, error) {
+	var e job.Event
+	_, err := c.call(ctx, request{method: http.MethodPost, path: of(id) + "/events", body: n, once: true}, &e)
+	return e, err
 }

@@ -12,11 +12,11 @@ import (
 // A Spec is what a submitter writes. It never changes once submitted; the job keeps it as it was given. Its tags are what
 // its JSON Schema says; [Spec.Validate] checks more.
 type Spec struct {
-	Kind       string            `json:"kind,omitempty" doc:"What is run: app is a program or a script, and goes without saying where command or script is given; any other kind is a task of a Go program." maxLength:"64" pattern:"^([A-Za-z0-9][A-Za-z0-9._-]*)?$" example:"app"`
+	Kind       string            `json:"kind,omitempty" doc:"What is run: app is a program or a script, and goes without saying where command or script is given; any other kind is a task of a Go program." maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"app"`
 	Name       string            `json:"name,omitempty" doc:"For people, and to name the job in commands; several jobs may have the same. By default the program's name, or script, and a short id." maxLength:"128" example:"wordcount"`
 	ExternalID string            `json:"external_id,omitempty" doc:"The submitter's own name for the job, unique in the tenant: the same request again is the same job, another one is refused." maxLength:"128" example:"portal-4711"`
 	Owner      string            `json:"owner,omitempty" doc:"The user to whom it belongs; the caller by default." maxLength:"128" example:"ada"`
-	Queue      string            `json:"queue,omitempty" doc:"The queue in which it waits." maxLength:"64" pattern:"^([A-Za-z0-9][A-Za-z0-9._-]*)?$" default:"default"`
+	Queue      string            `json:"queue,omitempty" doc:"The queue in which it waits." maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" default:"default"`
 	Priority   *int              `json:"priority,omitempty" doc:"0 goes first, 9 last; among equals the oldest." minimum:"0" maximum:"9" default:"5"`
 	NotBefore  time.Time         `json:"not_before,omitzero" doc:"It does not start before this time." example:"2026-01-31T08:00:00Z"`
 	Delay      Duration          `json:"delay,omitempty" doc:"It does not start before its submission and this; instead of not_before." example:"90s"`
@@ -32,7 +32,7 @@ type Spec struct {
 	Script    string            `json:"script,omitempty" doc:"Instead of command: a script with a #! line of its own, else for /bin/sh; up to 1 MiB." example:"wc -w poem.txt"`
 	Arguments []string          `json:"arguments,omitempty" doc:"Appended to command, or given to the script."`
 	Env       map[string]string `json:"env,omitempty" doc:"Variables of its environment. Names are letters, digits and underscores; those that begin with PAWL_ are reserved." example:"{\"LANG\":\"C\"}"`
-	System    string            `json:"system,omitempty" doc:"The system on which it runs; local is the machine on which the service runs." maxLength:"64" pattern:"^([A-Za-z0-9][A-Za-z0-9._-]*)?$" default:"local"`
+	System    string            `json:"system,omitempty" doc:"The system on which it runs; local is the machine on which the service runs." maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" default:"local"`
 	Inputs    []Input           `json:"inputs,omitempty" doc:"Files and folders that are put into the job's folder before it starts."`
 	Resources *Resources        `json:"resources,omitempty" doc:"What the program needs."`
 	Launch    []string          `json:"launch,omitempty" doc:"A prefix for the program, such as nice or mpirun with their arguments." example:"[\"nice\",\"-n\",\"10\"]"`
@@ -46,10 +46,10 @@ type Input struct {
 	From     string `json:"from" doc:"A file or a folder: a path on the machine of the service, or file:///…" minLength:"1" example:"/data/poem.txt"` // in a job file a relative one is relative to the folder of the file
 	To       string `json:"to,omitempty" doc:"Where it is put in the job's folder; the last name of from by default." example:"poem.txt"`
 	Name     string `json:"name,omitempty" doc:"For people."`
-	SHA256   string `json:"sha256,omitempty" doc:"The SHA-256 sum that the content of a file must have: another content fails the job." pattern:"^([0-9A-Fa-f]{64})?$"`
+	SHA256   string `json:"sha256,omitempty" doc:"The SHA-256 sum that the content of a file must have: another content fails the job." pattern:"^[0-9A-Fa-f]{64}$"`
 	Optional bool   `json:"optional,omitempty" doc:"Where it is not there, the job runs without it."`
 	InPlace  bool   `json:"in_place,omitempty" doc:"It is on the system already: a symbolic link is made to it instead of a copy."`
-	Env      string `json:"env,omitempty" doc:"A variable that is set to its absolute path in the job's folder." pattern:"^([A-Za-z_][A-Za-z0-9_]*)?$" example:"POEM"`
+	Env      string `json:"env,omitempty" doc:"A variable that is set to its absolute path in the job's folder." pattern:"^[A-Za-z_][A-Za-z0-9_]*$" example:"POEM"`
 }
 
 // Resources are what a program needs. Zero values stand for the defaults.

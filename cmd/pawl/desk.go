@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 
@@ -15,34 +13,100 @@ import (
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/job"
-	"github.com/pawl-jobs/pawl/store"
 )
 
-// A desk is where a command asks about the jobs of a folder: the process that runs jobs there, or without one the
-// folder itself. Both answer alike.
+// A desk is where a command asks about jobs: a server; or the process that runs jobs in a folder, or without one the
+// folder itself. All answer alike.
 type desk struct {
 	*client.Client
-	dir     string
-	process bool // a process answers
+	server  *server // nil: it is a folder's
+	dir     string  // the folder
+	process bool    // another process answers
+	node    *node   // this process, where it has taken the folder to write to it
 	release func() error
 }
 
 func (d *desk) close() error { return d.release() }
 
-// openDesk opens the desk of the folder of --dir.
+// where names the place whose jobs are asked about.
+func (d *desk) where() string {
+	if d.server != nil {
+		return "on " + d.server.url
+	}
+	return "in folder " + d.dir
+}
+
+// who names what runs the jobs there.
+func (d *desk) who() string {
+	if d.server != nil {
+		return "the server at " + d.server.url
+	}
+	return "the process that runs jobs in folder " + d.dir
+}
+
+// served reports whether anything runs the jobs now.
+func (d *desk) served(ctx context.Context) bool {
+	return d.server != nil || d.process || d.node == nil && occupied(ctx, d.dir)
+}
+
+// openDesk opens the desk of --server, or of the folder of --dir.
 func openDesk(ctx context.Context, cmd *cobra.Command) (*desk, error) {
+	d, err := openProcess(ctx, cmd)
+	if d != nil || err != nil {
+		return d, err
+	}
 	dir, err := dataDir(cmd)
 	if err != nil {
 		return nil, err
-	}
-	if d, err := processDesk(ctx, dir); err == nil {
-		return d, nil
 	}
 	n, err := openReader(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
 	return n.desk(), nil
+}
+
+// openProcess opens the desk of a server, or of a process that has the folder; nil: there is none.
+func openProcess(ctx context.Context, cmd *cobra.Command) (*desk, error) {
+	s, err := serverOf(cmd)
+	if err != nil {
+		return nil, err
+	}
+	if s != nil {
+		return serverDesk(s)
+	}
+	dir, err := dataDir(cmd)
+	if err != nil {
+		return nil, err
+	}
+	d, err := processDesk(ctx, dir)
+	if err != nil {
+		return nil, nil //nolint:nilerr,nilnil // nobody listens there
+	}
+	return d, nil
+}
+
+// openWriting opens the desk for a command that makes something that was not there, the folder too where it is missing.
+func openWriting(ctx context.Context, cmd *cobra.Command) (*desk, error) {
+	d, err := openProcess(ctx, cmd)
+	if d != nil || err != nil {
+		return d, err
+	}
+	dir, err := dataDir(cmd)
+	if err != nil {
+		return nil, err
+	}
+	d = &desk{dir: dir, release: func() error { return nil }}
+	return d, d.write(ctx, nodeOptions{})
+}
+
+// serverDesk is the desk of a server.
+func serverDesk(s *server) (*desk, error) {
+	c, err := s.dial()
+	if err != nil {
+		return nil, err
+	}
+	return &desk{Client: c, server: s, process: true, release: func() error { c.Close(); return nil }}, nil
 }
 
 // processDesk is the desk of the process that runs jobs in a folder.
@@ -57,132 +121,78 @@ func processDesk(ctx context.Context, dir string) (*desk, error) {
 // desk asks n itself. To close it closes n.
 func (n *node) desk() *desk { return &desk{Client: n.client(), dir: n.dir, release: n.close} }
 
-// withJob opens the desk and looks up the job that the first argument names.
-func withJob(f func(context.Context, *cobra.Command, *desk, *pawl.View) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
+// write makes of d a desk that can write. Where no process has the folder, this one takes it; it runs nothing.
+func (d *desk) write(ctx context.Context, o nodeOptions) error {
+	if d.process || d.node != nil {
+		return nil
+	}
+	var other *desk
+	n, err := openNode(ctx, d.dir, o)
+	switch {
+	case err == nil:
+		other = n.desk()
+		other.node = n
+	case job.KindOf(err) == job.Locked:
+		var noAnswer error
+		if other, noAnswer = processDesk(ctx, d.dir); noAnswer != nil { // else it has just begun
+			return job.Errorf(job.Locked, "%w, which cannot be asked (%w): stop it and try again", err, noAnswer)
+		}
+	default:
+		return err
+	}
+	if err := d.close(); err != nil {
+		return err
+	}
+	*d = *other
+	return nil
+}
+
+// patient makes calls of d go on for longer than a server needs to start again.
+func (d *desk) patient() {
+	if d.server != nil {
+		d.Client = d.Trying(patientTries)
+	}
+}
+
+// patientTries take about half a minute; see [client.Client.Trying].
+const patientTries = 12
+
+// withDesk opens the desk for a command and adds to its errors what to check.
+func withDesk(open func(context.Context, *cobra.Command) (*desk, error), f func(context.Context, *cobra.Command, *desk) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, _ []string) error {
 		ctx := cmd.Context()
-		d, err := openDesk(ctx, cmd)
+		d, err := open(ctx, cmd)
 		if err != nil {
 			return err
 		}
 		defer d.close()
-		v, err := d.lookup(ctx, args[0])
-		if err != nil {
-			return err
-		}
-		return f(ctx, cmd, d, &v)
+		return d.advised(f(ctx, cmd, d))
 	}
 }
 
-// jobRule says how a job is named.
-const jobRule = `JOB is a job's id, the end of its id (6 characters or more, if no other job has it), or its name. Of several jobs
-with one name it is the unfinished one, or the newest when all have ended.`
-
-// leastEnd is how many characters the end of an id must have at least to name a job.
-const leastEnd = 6
-
-// lookup finds the job that ref names; see jobRule.
-func (d *desk) lookup(ctx context.Context, ref string) (pawl.View, error) {
-	if ref == "" {
-		return pawl.View{}, &usageError{errors.New("JOB is empty: give the name or the id of a job, see pawl list")}
+// advised adds to an error what to check where the server could not be asked.
+func (d *desk) advised(err error) error {
+	if err == nil || d.server == nil {
+		return err
 	}
-	if id, err := job.ParseID(ref); err == nil {
-		return d.Job(ctx, id)
+	if advice := d.server.advice(err); advice != "" {
+		return fmt.Errorf("%w: %s", err, advice)
 	}
-	found, err := d.named(ctx, ref)
-	if err == nil && len(found) == 0 {
-		found, err = d.ending(ctx, ref)
-	}
-	switch {
-	case err != nil:
-		return pawl.View{}, err
-	case len(found) == 0:
-		return pawl.View{}, job.Errorf(job.NotFound, "no job %q in folder %s: see pawl list", ref, d.dir)
-	case len(found) == 1:
-		return d.Job(ctx, found[0].ID)
-	}
-	var ids strings.Builder
-	for i := range found {
-		fmt.Fprintf(&ids, "\n%s  %s  %s", found[i].ID, found[i].Name, found[i].State)
-	}
-	return pawl.View{}, job.Errorf(job.Conflict, "%q names more than one job: give the id of one of them%s", ref, &ids)
+	return err
 }
 
-// mostNamed is how many jobs are named when a reference fits several.
-const mostNamed = 20
-
-// named returns the unfinished jobs of a name, or when all have ended the newest.
-func (d *desk) named(ctx context.Context, name string) ([]pawl.View, error) {
-	page, err := d.List(ctx, store.Query{Filter: job.Unended().And("name", job.Is, name), Limit: mostNamed})
-	if err == nil && len(page.Jobs) == 0 {
-		page, err = d.List(ctx, store.Query{Filter: job.Where("name", name), Limit: 1})
-	}
-	return page.Jobs, err
-}
-
-// ending returns the jobs whose id ends in ref.
-func (d *desk) ending(ctx context.Context, ref string) (found []pawl.View, err error) {
-	if len(ref) < leastEnd {
-		return nil, nil
-	}
-	q := store.Query{Limit: mostListed}
-	for more := true; more && len(found) < mostNamed; more = q.Cursor != "" {
-		page, err := d.List(ctx, q)
-		if err != nil {
-			return nil, err
-		}
-		for i := range page.Jobs {
-			if strings.HasSuffix(page.Jobs[i].ID.String(), strings.ToLower(ref)) {
-				found = append(found, page.Jobs[i])
+// withJob opens the desk and looks up the job that the first argument names.
+func withJob(f func(context.Context, *cobra.Command, *desk, *pawl.View) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		return withDesk(openDesk, func(ctx context.Context, cmd *cobra.Command, d *desk) error {
+			v, err := d.lookup(ctx, args[0])
+			if err != nil {
+				return err
 			}
-		}
-		q.Cursor = page.Next
+			return f(ctx, cmd, d, &v)
+		})(cmd, args)
 	}
-	return found, nil
 }
-
-// ref is what a user types for a job: its name where that finds it, or else the end of its id.
-func (d *desk) ref(ctx context.Context, j *job.Job) string {
-	if plainWord.MatchString(j.Name) {
-		if found, err := d.lookup(ctx, j.Name); err == nil && found.ID == j.ID {
-			return j.Name
-		}
-	}
-	return j.ID.Short()
-}
-
-// plainWord matches what a shell takes for one word.
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
-
-// remedy says what to do about a job that ended, in words that can be typed.
-func (d *desk) remedy(ctx context.Context, j *job.Job) string {
-	advice := "see pawl history JOB"
-	for _, i := range job.Codes {
-		if i.Code == j.Code {
-			advice = i.Remedy
-		}
-	}
-	return strings.ReplaceAll(advice, "JOB", d.ref(ctx, j))
-}
-
-// command matches a command of pawl on a data folder, within advice.
-var command = regexp.MustCompile(`\bpawl (run|list|show|history|logs|output|cancel|pause|resume|resubmit)\b`)
-
-// typed makes advice that can be typed as it is: where --dir was given, its commands need it too.
-func typed(cmd *cobra.Command, advice string) string {
-	flag := cmd.Flag("dir")
-	if flag == nil || !flag.Changed {
-		return advice
-	}
-	dir := flag.Value.String()
-	if !plainPath.MatchString(dir) {
-		dir = "'" + strings.ReplaceAll(dir, "'", `'\''`) + "'"
-	}
-	return command.ReplaceAllStringFunc(advice, func(c string) string { return c + " --dir " + dir })
-}
-
-// plainPath matches a path that a shell takes for one word.
-var plainPath = regexp.MustCompile(`^[A-Za-z0-9_./][A-Za-z0-9_./-]*$`)
 
 // occupied reports whether a process runs jobs in the folder. pawl listens on the socket there; a program with
 // handlers of its own has only the lock.
@@ -199,31 +209,4 @@ func occupied(ctx context.Context, dir string) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	locks, err := os.ReadFile("/proc/locks")
 	return ok && err == nil && strings.Contains(string(locks), fmt.Sprintf(":%d 0 EOF\n", stat.Ino))
-}
-
-// completeJob completes the argument JOB: the names of jobs, and their ids.
-func completeJob(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	d, err := openDesk(cmd.Context(), cmd)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	defer d.close()
-	page, err := d.List(cmd.Context(), store.Query{Limit: mostListed})
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var names, ids []cobra.Completion
-	seen := map[string]bool{}
-	for i := range page.Jobs {
-		j := &page.Jobs[i]
-		if !seen[j.Name] {
-			seen[j.Name] = true
-			names = append(names, cobra.CompletionWithDesc(j.Name, string(j.State)))
-		}
-		ids = append(ids, cobra.CompletionWithDesc(j.ID.String(), j.Name+" "+string(j.State)))
-	}
-	return append(names, ids...), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
@@ -22,6 +23,7 @@ type format string
 // The formats.
 const (
 	asTable format = "table" // for people
+	asWide  format = "wide"  // the same with more columns
 	asJSON  format = "json"  // one document, of which the fields keep their order
 	asYAML  format = "yaml"  // the same
 	asName  format = "name"  // one id, or path, per line
@@ -169,3 +171,17 @@ func (p palette) paint(code, s string) string {
 	}
 	return "\x1b[" + code + "m" + s + "\x1b[0m"
 }
+
+// padded is a state filled up to a width.
+func (p palette) padded(s job.State, width int) string {
+	return p.state(s) + strings.Repeat(" ", max(0, width-len(s)))
+}
+
+// A table is columns for people.
+type table struct{ w *tabwriter.Writer }
+
+func newTable(out io.Writer) table { return table{tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)} }
+
+func (t table) row(cells ...string) { fmt.Fprintln(t.w, strings.Join(cells, "\t")) }
+
+func (t table) flush() error { return t.w.Flush() }

@@ -28,7 +28,7 @@ func TestTemplates(t *testing.T) {
 				if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
 					t.Fatal(err)
 				}
-				f, err := readJobs(name)
+				f, err := readJobs(name, fileUse{})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -34,7 +34,8 @@ they share, defaults: {...}. Under each job lie the defaults: maps, such as env 
 every depth; everything else is replaced, lists too; null takes a default away. A name in defaults gets the number of
 the job in the file (sim-1, sim-2, ...) where a job has none of its own. Relative paths (inputs[].from, archive.to) are
 relative to the folder of the file. A file has at most 64 MiB and 10,000 jobs, a job 2 MiB. FILE - is standard input,
-and paths are then relative to the working folder. See pawl init for all fields.`
+and paths are then relative to the working folder. A server on another machine knows nothing of this folder: the paths in
+a file for it are absolute ones on its machine. See pawl init for all fields.`
 
 // A jobFile is the jobs that a file describes.
 type jobFile struct {
@@ -55,8 +56,14 @@ type item struct {
 	doc   json.RawMessage
 }
 
+// fileUse says what a job file is read for. The zero value is for programs on this machine.
+type fileUse struct {
+	away  bool // the jobs run on another machine
+	tasks bool // they may be tasks, which the service hands to a program that handles them
+}
+
 // readJobs reads a job file; see fileRule. Its error, a usageError, names everything that is wrong.
-func readJobs(name string) (jobFile, error) {
+func readJobs(name string, use fileUse) (jobFile, error) {
 	path, content, err := readFile(name)
 	if err != nil {
 		return jobFile{}, &usageError{fmt.Errorf("job file: %w", err)}
@@ -67,7 +74,7 @@ func readJobs(name string) (jobFile, error) {
 	if len(content) > maxFile {
 		return wrong(fmt.Errorf("is larger than %d bytes: pass large data as inputs, or make several files of it", maxFile))
 	}
-	docs, err := documents(content)
+	docs, err := yamlDocuments(content)
 	if err != nil {
 		return wrong(err)
 	}
@@ -83,7 +90,7 @@ func readJobs(name string) (jobFile, error) {
 	f := jobFile{path: path, sum: hex.EncodeToString(sum[:])}
 	external := map[string]string{} // labels of the jobs, by their external ids
 	for _, it := range items {
-		e, err := it.read(filepath.Dir(path))
+		e, err := it.read(filepath.Dir(path), use)
 		if err != nil {
 			faults.add(it.label, err)
 		}
@@ -256,9 +263,14 @@ func merge(under, over map[string]any) map[string]any {
 }
 
 // read makes a spec of the item. base is the folder of its file.
-func (it item) read(base string) (e jobEntry, err error) {
+func (it item) read(base string, use fileUse) (e jobEntry, err error) {
 	e.given = it.doc
 	if fields, err := object(it.doc); err == nil {
+		if use.away {
+			if problems := adrift(fields); problems != nil {
+				return e, &job.SpecError{Problems: problems}
+			}
+		}
 		rooted(fields, base)
 		if e.given, err = encodeJSON(fields); err != nil {
 			return e, err
@@ -267,30 +279,46 @@ func (it item) read(base string) (e jobEntry, err error) {
 	if e.spec, err = job.ParseSpec(e.given); err == nil {
 		err = e.spec.Validate()
 	}
-	if q := e.spec.Queue; err == nil && q != "" && q != job.DefaultQueue {
-		err = &job.SpecError{Problems: []job.Problem{{Path: "queue", Value: q, What: "is unknown", Remedy: "use " + job.DefaultQueue + ", or remove it"}}}
-	}
-	if k := e.spec.Kind; err == nil && k != "" && k != job.KindApp {
+	if k := e.spec.Kind; err == nil && k != "" && k != job.KindApp && !use.tasks {
 		err = job.Errorf(job.Invalid, "kind %s is a task: run tasks with the Go program that handles them", k)
 	}
 	return e, err
 }
 
-// rooted makes the relative paths of a spec absolute.
-func rooted(fields map[string]any, base string) {
-	at := func(m any, k string) {
+// adrift returns the relative paths of a spec, which mean nothing on another machine.
+func adrift(fields map[string]any) (problems []job.Problem) {
+	eachPath(fields, func(at, p string) string {
+		if absolute("/", p) != p {
+			problems = append(problems, job.Problem{
+				Path: at, Value: p, What: "is a path on this machine, and the server is on another",
+				Remedy: "copy it there and give its absolute path on that machine, or use a server here",
+			})
+		}
+		return p
+	})
+	return problems
+}
+
+// eachPath replaces each path of a spec by what f makes of it. at is where it stands.
+func eachPath(fields map[string]any, f func(at, p string) string) {
+	replace := func(m any, k, at string) {
 		if m, ok := m.(map[string]any); ok {
 			if p, ok := m[k].(string); ok {
-				m[k] = absolute(base, p)
+				m[k] = f(at, p)
 			}
 		}
 	}
 	if inputs, ok := fields["inputs"].([]any); ok {
-		for _, in := range inputs {
-			at(in, "from")
+		for i, in := range inputs {
+			replace(in, "from", fmt.Sprintf("inputs[%d].from", i))
 		}
 	}
-	at(fields["archive"], "to")
+	replace(fields["archive"], "to", "archive.to")
+}
+
+// rooted makes the relative paths of a spec absolute.
+func rooted(fields map[string]any, base string) {
+	eachPath(fields, func(_, p string) string { return absolute(base, p) })
 }
 
 // absolute returns a path that is relative to base as an absolute one. What begins with a macro is absolute once that

@@ -39,7 +39,7 @@ func TestDocuments(t *testing.T) {
 		{"1.10: a", `{"1.10":"a"}`},
 		{"null", `null`},
 	} {
-		docs, err := documents([]byte(c.yaml))
+		docs, err := yamlDocuments([]byte(c.yaml))
 		if doc := joined(docs); err != nil || doc != c.want {
 			t.Errorf("%q is %s, %v; want %s", c.yaml, doc, err, c.want)
 		}
@@ -55,7 +55,7 @@ func TestDocuments(t *testing.T) {
 		{"a: *b", "is not YAML"},
 		{"a: .nan", "cannot express"},
 	} {
-		if doc, err := documents([]byte(c.yaml)); err == nil || !strings.Contains(err.Error(), c.want) {
+		if doc, err := yamlDocuments([]byte(c.yaml)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q is %s, %v; want %s", c.yaml, doc, err, c.want)
 		}
 	}
@@ -107,7 +107,7 @@ func TestReadJobs(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			name := inFile(t, c.content)
-			f, err := readJobs(name)
+			f, err := readJobs(name, fileUse{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -162,7 +162,7 @@ func TestWrongJobs(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			name := inFile(t, c.content)
-			_, err := readJobs(name)
+			_, err := readJobs(name, fileUse{})
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v\nwant %s", err, c.want)
 			}
@@ -180,7 +180,7 @@ func TestWrongJobs(t *testing.T) {
 		if err := os.WriteFile(name, []byte("command: [a]\ninputs: [{from: x}]"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		f, err := readJobs(name)
+		f, err := readJobs(name, fileUse{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -201,13 +201,13 @@ func FuzzReadJobs(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, content []byte) {
-		docs, err := documents(content)
+		docs, err := yamlDocuments(content)
 		if err != nil {
 			return
 		}
 		var faults faults
 		for _, it := range itemsOf(docs, &faults) {
-			e, err := it.read("/base")
+			e, err := it.read("/base", fileUse{})
 			if err != nil {
 				faults.add(it.label, err)
 				continue

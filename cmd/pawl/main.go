@@ -3,7 +3,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -12,32 +11,10 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-
-	"github.com/pawl-jobs/pawl/job"
 )
 
 // version is set at build time.
 var version = "dev"
-
-// Exit codes. They are part of the interface.
-const (
-	exitOK       = 0
-	exitFailed   = 1 // a job ended FAILED
-	exitInput    = 2 // the command, its flags or its file are wrong; nothing was done
-	exitCanceled = 3 // a job ended CANCELED
-	exitLeft     = 4 // a job was left running, waiting or paused
-	exitBroken   = 5 // Pawl itself could not go on
-)
-
-// exitOf maps the kinds of error to exit codes.
-var exitOf = map[job.ErrorKind]int{
-	job.Invalid: exitInput, job.NotFound: exitInput, job.Conflict: exitInput,
-}
-
-// An exit ends the program with a code and without a message: everything has been said.
-type exit int
-
-func (e exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 func main() {
 	// A process that loads one core with the database and the other with the jobs gains from a heap that may grow.
@@ -47,29 +24,9 @@ func main() {
 
 // pawlMain runs the command line of this process.
 func pawlMain(ctx context.Context) int {
-	cmd := rootCommand()
-	err := cmd.ExecuteContext(ctx)
-	var code exit
-	switch {
-	case err == nil:
-		return exitOK
-	case errors.As(err, &code):
-		return int(code)
-	}
-	var usage *usageError
-	if errors.As(err, &usage) {
-		fmt.Fprintf(os.Stderr, "pawl: %v\n", err)
-		return exitInput
-	}
-	fmt.Fprintf(os.Stderr, "pawl: %s\n", typed(cmd, err.Error()))
-	if c, ok := exitOf[job.KindOf(err)]; ok {
-		return c
-	}
-	return exitBroken
+	cmd, err := rootCommand().ExecuteContextC(ctx)
+	return exitCode(cmd, err)
 }
-
-// A usageError is a command that was called wrongly.
-type usageError struct{ error }
 
 func rootCommand() *cobra.Command {
 	root := &cobra.Command{
@@ -82,8 +39,11 @@ Pawl can name. Kill this program at any moment and start it again: it goes on wh
 
 ` + jobRule + `
 
-Exit codes: 0 all is well (for run: FINISHED), 1 a job FAILED, 2 bad input, 3 a job was CANCELED, 4 a job was left
-running, waiting or paused, 5 Pawl itself could not go on (the folder is locked, corrupt, or of a newer version).`,
+Jobs are those of a data folder on this machine (--dir), or of a server (--server, or PAWL_SERVER). What a server has to
+know of who asks is a token: in the file of --token-file, or in PAWL_TOKEN; of a server on this machine it is found in
+the server's data folder.
+
+pawl help exit-codes says what the exit codes mean.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noCommand,
@@ -94,11 +54,14 @@ running, waiting or paused, 5 Pawl itself could not go on (the folder is locked,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
 	})
-	root.PersistentFlags().String("dir", "", "data folder (default: $XDG_STATE_HOME/pawl or ~/.local/state/pawl)")
+	placeFlags(root)
 	for _, c := range []*cobra.Command{
-		runCommand(), validateCommand(), initCommand(), listCommand(), showCommand(), historyCommand(), logsCommand(),
-		outputCommand(), cancelCommand(), pauseCommand(), resumeCommand(), resubmitCommand(),
-		benchCommand(), chaosCommand(), versionCommand(), serveCommand(),
+		serveCommand(), runCommand(), submitCommand(), waitCommand(), watchCommand(), validateCommand(), initCommand(),
+		listCommand(), showCommand(), historyCommand(), eventsCommand(), logsCommand(), outputCommand(),
+		cancelCommand(), pauseCommand(), resumeCommand(), resubmitCommand(),
+		hideCommand(), unhideCommand(), annotateCommand(), eventCommand(),
+		applyCommand(), getCommand(), deleteCommand(), enableCommand(), disableCommand(), explainCommand(),
+		migrateCommand(), benchCommand(), chaosCommand(), versionCommand(), exitTopic(),
 	} {
 		checkArgs(c)
 		if c.Name() != "run" { // it asks first
@@ -155,9 +118,10 @@ func checkArgs(c *cobra.Command) {
 
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  cobra.NoArgs,
+		Use:     "version",
+		Short:   "Print the version",
+		Example: "  pawl version",
+		Args:    cobra.NoArgs,
 		Run: func(cmd *cobra.Command, _ []string) {
 			fmt.Fprintln(cmd.OutOrStdout(), "pawl "+version)
 		},

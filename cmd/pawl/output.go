@@ -21,7 +21,8 @@ func logsCommand() *cobra.Command {
 with what is written from now on, until the job has ended; of a job that is tried again with the log of each attempt.
 
 ` + jobRule,
-		Example: `  pawl logs --stderr fails
+		Example: `  pawl logs wordcount
+  pawl logs --stderr fails
   pawl logs -f --tail 20 slow`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeJob,
@@ -41,7 +42,7 @@ with what is written from now on, until the job has ended; of a job that is trie
 }
 
 func printLog(ctx context.Context, cmd *cobra.Command, d *desk, v *pawl.View, q pawl.LogQuery) error {
-	if q.Follow && !d.process && !v.State.Terminal() && !occupied(ctx, d.dir) {
+	if q.Follow && !v.State.Terminal() && !d.served(ctx) {
 		fmt.Fprintln(cmd.ErrOrStderr(), typed(cmd, "no pawl runs in this folder now: pawl run goes on with the job, and sees its end"))
 	}
 	r, err := d.Log(ctx, v.ID, q)
@@ -54,19 +55,22 @@ func printLog(ctx context.Context, cmd *cobra.Command, d *desk, v *pawl.View, q 
 		if ctx.Err() != nil {
 			return exit(exitLeft)
 		}
-		// The end of the stream may be that of the process. The folder tells.
-		n, lost := openReader(ctx, d.dir)
-		if lost != nil {
-			return lost
+		// The end of the stream may be that of the process. The folder tells, or the server once it is there again.
+		d.patient()
+		if d.server == nil {
+			n, lost := openReader(ctx, d.dir)
+			if lost != nil {
+				return lost
+			}
+			defer n.close()
+			d = n.desk()
 		}
-		defer n.close()
-		d = n.desk()
 		j, lost := d.Job(ctx, v.ID)
 		switch {
 		case lost != nil:
 			return lost
 		case !j.State.Terminal():
-			fmt.Fprintf(cmd.ErrOrStderr(), "the process that ran jobs in folder %s has stopped, and job %s has not ended\n", d.dir, v.Name)
+			fmt.Fprintf(cmd.ErrOrStderr(), "the log has broken off: what ran the jobs %s has stopped, and job %s has not ended\n", d.where(), v.Name)
 			return exit(exitLeft)
 		}
 	}

@@ -29,7 +29,8 @@ func runCommand() *cobra.Command {
 		Use:   "run [FILE]",
 		Short: "Run the jobs that a file describes, and see them to their end",
 		Long: `Run submits the jobs that FILE describes, runs them, shows their states and their logs, and says where their output is.
-Without FILE it goes on with all unfinished programs of the folder.
+Without FILE it goes on with all unfinished programs of the folder. With --server the server runs them, and this process
+shows them: to leave them takes nothing from them.
 
 When this process is stopped or killed, programs go on. The same command on the same, unchanged file then finds its jobs
 and goes on with them instead of submitting others; once all have ended, it submits them anew. A file that was edited is
@@ -41,16 +42,20 @@ asks whether to cancel the jobs or to leave them; without a terminal they are le
 
 ` + fileRule + `
 
-Exit codes: 0 all FINISHED, 4 some left unfinished or paused, else 1 some FAILED, else 3 some CANCELED; 2 bad input,
-5 Pawl itself could not go on.`,
+Exit codes: 0 all FINISHED, 4 some left unfinished or paused, else 1 some FAILED, else 3 some CANCELED; others as pawl help
+exit-codes says.`,
 		Example: `  pawl run examples/wordcount/job.yaml
   pawl run --new examples/pi/jobs.yaml
-  pawl run --dir /scratch/me/pawl job.yaml`,
+  pawl run --dir data job.yaml`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r := &run{cmd: cmd, anew: anew, call: job.NewID().String(), patience: seatPatience, jobs: map[job.ID]*runJob{}}
+			var err error
+			if r.server, err = serverOf(cmd); err != nil {
+				return err
+			}
 			if len(args) == 1 {
-				f, err := readJobs(args[0])
+				f, err := readJobs(args[0], fileUse{away: r.away()})
 				if err != nil {
 					return err
 				}
@@ -58,7 +63,10 @@ Exit codes: 0 all FINISHED, 4 some left unfinished or paused, else 1 some FAILED
 			} else if anew {
 				return &usageError{errors.New("--new without FILE: name the file whose jobs are to be submitted anew")}
 			}
-			var err error
+			if r.server != nil {
+				err := r.do(cmd.Context())
+				return (&desk{server: r.server}).advised(err)
+			}
 			if r.dir, err = dataDir(cmd); err != nil {
 				return err
 			}
@@ -71,11 +79,12 @@ Exit codes: 0 all FINISHED, 4 some left unfinished or paused, else 1 some FAILED
 
 // A run is one call of pawl run. It outlasts the seats that it has one after another.
 type run struct {
-	cmd  *cobra.Command
-	dir  string
-	file *jobFile // nil: all unfinished programs of the folder
-	anew bool
-	call string // of this run, for submitting it anew
+	cmd    *cobra.Command
+	server *server // nil: the jobs are those of a folder
+	dir    string
+	file   *jobFile // nil: all unfinished programs that there are
+	anew   bool
+	call   string // of this run, for submitting it anew
 
 	patience time.Duration // with a process that has the folder and does not listen
 
@@ -84,6 +93,9 @@ type run struct {
 	jobs   map[job.ID]*runJob
 	cursor string // up to where it knows what happened
 }
+
+// away reports whether the jobs run on another machine.
+func (r *run) away() bool { return r.server != nil && !r.server.here() }
 
 // do runs until the jobs have ended or are left, and says how they stand.
 func (r *run) do(ctx context.Context) error {
@@ -147,7 +159,7 @@ func (r *run) seats(ctx context.Context, signals <-chan os.Signal) (s *seat, err
 			fmt.Fprintln(r.view, "the process that ran the jobs has gone; this one goes on with them")
 		}
 		err = r.attend(ctx, s, signals)
-		if s.node != nil || !errors.Is(err, errSeatLost) && job.KindOf(err) != job.Unavailable {
+		if s.node != nil || s.server != nil || !errors.Is(err, errSeatLost) && job.KindOf(err) != job.Unavailable {
 			return s, err
 		}
 		s.leave() //nolint:errcheck // nobody is there any more
@@ -171,12 +183,14 @@ func (r *run) attend(ctx context.Context, s *seat, signals <-chan os.Signal) err
 		return err
 	}
 	s.start()
+	s.patient()
 	return r.watch(ctx, s, signals)
 }
 
 // tellWait says why nothing happens.
 func (r *run) tellWait() {
-	fmt.Fprintf(r.view, "waiting for an answer of the process that runs the jobs of folder %s; an interrupt ends this\n", r.dir)
+	at := desk{server: r.server, dir: r.dir}
+	fmt.Fprintf(r.view, "waiting for an answer of %s; an interrupt ends this\n", at.who())
 }
 
 // takePlace gets to know the jobs at a new seat.
@@ -225,7 +239,7 @@ func (r *run) submit(ctx context.Context, s *seat) (err error) {
 	if r.file == nil {
 		r.order, err = s.unfinished(ctx)
 		if err == nil && len(r.order) == 0 {
-			fmt.Fprintf(r.view, "no unfinished program in folder %s\n", r.dir)
+			fmt.Fprintf(r.view, "no unfinished program %s\n", s.where())
 		}
 	} else {
 		existed, err = r.submitFile(ctx, s)
@@ -253,7 +267,11 @@ func (r *run) submitFile(ctx context.Context, s *seat) (existed bool, err error)
 	for i, e := range r.file.jobs {
 		specs[i] = e.given
 	}
-	a, err := s.RunFile(ctx, pawl.FileRun{Path: r.file.path, Sum: r.file.sum, New: r.anew, Call: r.call}, specs...)
+	path, err := r.filePath()
+	if err != nil {
+		return false, err
+	}
+	a, err := s.RunFile(ctx, pawl.FileRun{Path: path, Sum: r.file.sum, New: r.anew, Call: r.call}, specs...)
 	if err != nil {
 		return false, err
 	}
@@ -274,6 +292,15 @@ func (r *run) submitFile(ctx context.Context, s *seat) (existed bool, err error)
 		fmt.Fprintf(r.view, "%s of %s submitted\n", plural(len(a.Jobs), "job"), r.file.path)
 	}
 	return a.Existed, nil
+}
+
+// filePath is the name under which the runs of the file are remembered. For other machines it says on which one it is.
+func (r *run) filePath() (string, error) {
+	if !r.away() {
+		return r.file.path, nil
+	}
+	host, err := os.Hostname()
+	return host + ":" + r.file.path, err
 }
 
 // others says how many unfinished programs besides its own this process runs.
@@ -442,8 +469,8 @@ func (r *run) rest(ctx context.Context, s *seat, all []*pawl.View) {
 			as, them = "it is", "it"
 		}
 		meaning := "programs that run go on without pawl, all else waits until the same command goes on with "
-		if s.node == nil && occupied(ctx, r.dir) {
-			meaning = "the process that runs the jobs of folder " + r.dir + " goes on with " + them + "; the same command shows "
+		if s.server != nil || s.node == nil && occupied(ctx, r.dir) {
+			meaning = s.who() + " goes on with " + them + "; the same command shows "
 		}
 		fmt.Fprintln(out, r.view.Fold(what(left)+"left as "+as+": "+meaning+them))
 	}

@@ -24,7 +24,8 @@ import (
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"pawl": main,
+		"pawl":   main,
+		"server": testServer,
 	})
 }
 
@@ -47,6 +48,8 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"awaitline": awaitLine,
+			"url":       serverURL,
+			"example":   example,
 			"normal":    normal,
 			"kill9":     signaler(syscall.SIGKILL),
 			"term":      signaler(syscall.SIGTERM),
@@ -103,6 +106,14 @@ func awaitLine(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
+// serverURL sets a variable to the URL that a server has left in its folder: url NAME FOLDER.
+func serverURL(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: url NAME FOLDER")
+	}
+	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile(filepath.Join(args[1], serverFile))))
+}
+
 // signaler sends a signal to the process that has a data folder; the folder's lock names it.
 func signaler(sig syscall.Signal) func(*testscript.TestScript, bool, []string) {
 	return func(ts *testscript.TestScript, neg bool, args []string) {
@@ -123,7 +134,7 @@ func holder(ts *testscript.TestScript, folder string) int {
 	}
 	exe, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe")
 	ts.Check(err)
-	if self, err := os.Executable(); err != nil || exe != self && filepath.Base(exe) != "pawl" {
+	if self, err := os.Executable(); err != nil || exe != self && filepath.Base(exe) != "pawl" && filepath.Base(exe) != "server" {
 		ts.Fatalf("process %d is %s, not pawl", pid, exe)
 	}
 	return pid

@@ -18,7 +18,7 @@ import (
 // that has it.
 type seat struct {
 	*desk
-	node  *node        // nil: another process runs the jobs
+	node  *node        // nil: another process, or a server, runs the jobs
 	broke chan error   // the service of this process has ended, with this
 	start func()       // begins to run jobs in this process
 	stop  func() error // ends the service of this process in good order; the folder stays open
@@ -37,6 +37,9 @@ const (
 
 // sit takes the folder, or asks the process that has it.
 func (r *run) sit(ctx context.Context, signals <-chan os.Signal) (*seat, error) {
+	if r.server != nil {
+		return r.visit()
+	}
 	slow := time.AfterFunc(seatQuiet, r.tellWait)
 	defer slow.Stop()
 	for begun := time.Now(); ; {
@@ -45,8 +48,7 @@ func (r *run) sit(ctx context.Context, signals <-chan os.Signal) (*seat, error) 
 			return s, err
 		}
 		if d, noAnswer := processDesk(ctx, r.dir); noAnswer == nil {
-			done := func() error { return nil }
-			return &seat{desk: d, start: func() {}, stop: done, leave: d.close}, nil
+			return d.seat(), nil
 		}
 		if time.Since(begun) > r.patience {
 			meaning := "nothing was submitted"
@@ -61,6 +63,20 @@ func (r *run) sit(ctx context.Context, signals <-chan os.Signal) (*seat, error) 
 			return nil, errLeft
 		}
 	}
+}
+
+// visit is a seat at the server.
+func (r *run) visit() (*seat, error) {
+	d, err := serverDesk(r.server)
+	if err != nil {
+		return nil, err
+	}
+	return d.seat(), nil
+}
+
+// seat is one from which the jobs are seen that others run.
+func (d *desk) seat() *seat {
+	return &seat{desk: d, start: func() {}, stop: func() error { return nil }, leave: d.close}
 }
 
 // serve takes the folder for this process. Jobs run from start on.
@@ -108,7 +124,7 @@ func (r *run) serve(ctx context.Context) (*seat, error) {
 
 // alone returns a seat from which the folder can be read, whoever runs jobs in it.
 func (s *seat) alone(ctx context.Context) (*seat, error) {
-	if s.node != nil {
+	if s.node != nil || s.server != nil {
 		return s, nil
 	}
 	n, err := openReader(ctx, s.dir)

@@ -52,7 +52,7 @@ lists them. SIGHUP reads the file again.`,
 			if show {
 				return printConfig(cmd.OutOrStdout(), dir, cfg)
 			}
-			s := &server{dir: dir, out: cmd.OutOrStdout(), reread: func() (*config.Loaded, error) { return loadConfig(cmd, dir) }}
+			s := &daemon{dir: dir, out: cmd.OutOrStdout(), reread: func() (*config.Loaded, error) { return loadConfig(cmd, dir) }}
 			s.config.Store(cfg)
 			return s.run(cmd.Context(), cmd.ErrOrStderr())
 		},
@@ -71,8 +71,8 @@ func printConfig(w io.Writer, dir string, cfg *config.Loaded) error {
 	return cfg.Print(w)
 }
 
-// A server is one call of pawl serve.
-type server struct {
+// A daemon is one call of pawl serve.
+type daemon struct {
 	dir    string
 	out    io.Writer
 	reread func() (*config.Loaded, error)
@@ -91,11 +91,8 @@ type server struct {
 	doors    [2]atomic.Pointer[http.Handler] // the API as it is served on the address and on the socket
 }
 
-// urlFile in a data folder says where the process that serves it can be reached.
-const urlFile = "server"
-
 // run serves until a signal ends it, or something fails for good.
-func (s *server) run(ctx context.Context, stderr io.Writer) (err error) {
+func (s *daemon) run(ctx context.Context, stderr io.Writer) (err error) {
 	cfg := s.config.Load()
 	s.stopping = make(chan struct{})
 	s.hangup = make(chan os.Signal, 1)
@@ -125,7 +122,7 @@ func (s *server) run(ctx context.Context, stderr io.Writer) (err error) {
 	return s.serve(ctx)
 }
 
-func (s *server) nodeOptions() nodeOptions {
+func (s *daemon) nodeOptions() nodeOptions {
 	cfg := s.config.Load()
 	return nodeOptions{
 		slots: map[job.Lane]int{
@@ -136,7 +133,7 @@ func (s *server) nodeOptions() nodeOptions {
 }
 
 // serve listens and runs jobs. The folder is this process's own.
-func (s *server) serve(ctx context.Context) error {
+func (s *daemon) serve(ctx context.Context) error {
 	cfg := s.config.Load()
 	network, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen)
 	if err != nil {
@@ -163,7 +160,7 @@ func (s *server) serve(ctx context.Context) error {
 	ran := make(chan error, 1)
 	go func() { ran <- s.node.Run(running) }()
 
-	name := filepath.Join(s.dir, urlFile)
+	name := filepath.Join(s.dir, serverFile)
 	if err := writeWhole(name, s.url+"\n"); err != nil {
 		err = fmt.Errorf("say where this process can be reached: %w", err)
 		quit()
@@ -195,7 +192,7 @@ func (s *server) serve(ctx context.Context) error {
 }
 
 // welcome says where the service is and how to begin.
-func (s *server) welcome() {
+func (s *daemon) welcome() {
 	token := filepath.Join(s.dir, auth.TokenFile)
 	fmt.Fprintf(s.out, `pawl serves the folder %s at %s
 

@@ -20,14 +20,14 @@ import (
 	"github.com/pawl-jobs/pawl/internal/observe"
 )
 
-// The doors of a server: the address, where callers show a token, and the socket, which only the folder's owner can open.
+// The doors of a daemon: the address, where callers show a token, and the socket, which only the folder's owner can open.
 const (
 	doorNetwork = iota
 	doorSocket
 )
 
 // open makes the handlers of both doors, from the configuration as it is now.
-func (s *server) open() {
+func (s *daemon) open() {
 	cfg := s.config.Load()
 	c := api.Config{
 		Service: s.node.Service, Stopping: s.stopping, Ready: s.ready, Metrics: s.observe.Metrics(), Answered: s.answered,
@@ -44,7 +44,7 @@ func (s *server) open() {
 }
 
 // servers returns the servers of both doors. Requests live in ctx.
-func (s *server) servers(ctx context.Context) [2]*http.Server {
+func (s *daemon) servers(ctx context.Context) [2]*http.Server {
 	behind := func(door int) http.Handler {
 		return s.observe.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			(*s.doors[door].Load()).ServeHTTP(w, r)
@@ -66,7 +66,7 @@ func logged(next http.Handler) http.Handler {
 }
 
 // serveNetwork serves on the address, with TLS if there is a certificate.
-func (s *server) serveNetwork(srv *http.Server, l net.Listener) error {
+func (s *daemon) serveNetwork(srv *http.Server, l net.Listener) error {
 	if s.pair == nil {
 		return srv.Serve(l)
 	}
@@ -75,7 +75,7 @@ func (s *server) serveNetwork(srv *http.Server, l net.Listener) error {
 }
 
 // drain ends what is open: nobody new is let in, streams end, and requests under way are answered.
-func (s *server) drain(ctx context.Context, servers [2]*http.Server) {
+func (s *daemon) drain(ctx context.Context, servers [2]*http.Server) {
 	close(s.stopping)
 	var all sync.WaitGroup
 	for _, srv := range servers {
@@ -85,7 +85,7 @@ func (s *server) drain(ctx context.Context, servers [2]*http.Server) {
 }
 
 // caller tells the API who calls.
-func (s *server) caller(r *http.Request) (api.Caller, error) {
+func (s *daemon) caller(r *http.Request) (api.Caller, error) {
 	c, err := s.keys.Caller(r)
 	if err != nil {
 		s.log.InfoContext(r.Context(), "not let in", "error", err)
@@ -94,7 +94,7 @@ func (s *server) caller(r *http.Request) (api.Caller, error) {
 	return api.Caller{Principal: c.Principal, Job: c.Job, Launch: c.Launch}, nil
 }
 
-func (s *server) answered(a api.Answer) {
+func (s *daemon) answered(a api.Answer) {
 	s.observe.Answered(a.Context, observe.Request{Operation: a.Operation, Principal: a.Principal, Status: a.Status, Took: a.Duration, Bytes: a.Bytes})
 }
 
@@ -135,16 +135,6 @@ func writeWhole(name, content string) (err error) {
 		return err
 	}
 	return os.Rename(f.Name(), name)
-}
-
-// quoted is a word for a shell.
-func quoted(word string) string {
-	if strings.ContainsFunc(word, func(r rune) bool {
-		return !strings.ContainsRune("/._-+:,@%=", r) && !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9')
-	}) {
-		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-	}
-	return word
 }
 
 // noneIfZero is how the engine writes that there is no grace.

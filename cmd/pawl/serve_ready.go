@@ -13,7 +13,7 @@ import (
 )
 
 // ready says what of the service works now. Everybody may ask, so it names no files.
-func (s *server) ready(ctx context.Context) []api.Check {
+func (s *daemon) ready(ctx context.Context) []api.Check {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	checks := []api.Check{s.database(ctx), {Name: "session", Err: s.observe.Session()}, s.disk()}
@@ -28,21 +28,21 @@ func (s *server) ready(ctx context.Context) []api.Check {
 }
 
 // database asks the database for its schema.
-func (s *server) database(ctx context.Context) api.Check {
+func (s *daemon) database(ctx context.Context) api.Check {
 	c := api.Check{Name: "database"}
-	have, want, err := s.node.store.Schema(ctx)
+	v, err := s.node.store.Schema(ctx)
 	switch {
 	case err != nil:
 		c.Err = err
-	case have != want:
-		c.Err = job.Errorf(job.Newer, "its schema is version %d, and this Pawl knows version %d: another Pawl has changed it; start this one anew", have, want)
+	case v.Version != v.Known:
+		c.Err = job.Errorf(job.Newer, "its schema is version %d, and this Pawl knows version %d: another Pawl has changed it; start this one anew", v.Version, v.Known)
 	}
-	c.Detail = fmt.Sprintf("schema version %d", have)
+	c.Detail = fmt.Sprintf("schema version %d", v.Version)
 	return c
 }
 
 // disk looks at the free space of the data folder.
-func (s *server) disk() api.Check {
+func (s *daemon) disk() api.Check {
 	cfg, c := s.config.Load(), api.Check{Name: "disk"}
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(s.dir, &fs); err != nil {

@@ -1,7 +1,7 @@
 package main
 
 // reload reads the configuration again and takes over what needs no restart. One that is wrong changes nothing.
-func (s *server) reload() {
+func (s *daemon) reload() {
 	next, err := s.reread()
 	if err != nil {
 		s.log.Error("configuration not reloaded: nothing has changed", "error", err)
@@ -23,7 +23,7 @@ func (s *server) reload() {
 }
 
 // tellPair says what became of files of the certificate that have changed.
-func (s *server) tellPair(err error) {
+func (s *daemon) tellPair(err error) {
 	if err != nil {
 		s.log.Error("the certificate has changed and cannot be used; the one before stays in use", "error", err)
 		return

@@ -12,7 +12,7 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
-	"go.opentelemetry.io/otel/sdk/resource"
+	otelresource "go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
@@ -21,7 +21,7 @@ import (
 )
 
 // traces returns what makes spans; nil while no collector is named. flush sends what is left.
-func (s *server) traces(ctx context.Context) (_ trace.TracerProvider, flush func(), err error) {
+func (s *daemon) traces(ctx context.Context) (_ trace.TracerProvider, flush func(), err error) {
 	cfg := s.config.Load()
 	off, _ := strconv.ParseBool(os.Getenv("OTEL_SDK_DISABLED")) // what is no truth is false
 	if off || cfg.Trace.Endpoint == "" && os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") == "" && os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") == "" {
@@ -42,8 +42,8 @@ func (s *server) traces(ctx context.Context) (_ trace.TracerProvider, flush func
 	if err != nil {
 		return nil, nil, fmt.Errorf("traces: %w", err)
 	}
-	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", "pawl"), attribute.String("service.version", version)),
-		resource.WithHost(), resource.WithProcessPID(), resource.WithFromEnv())
+	about, err := otelresource.New(ctx, otelresource.WithAttributes(attribute.String("service.name", "pawl"), attribute.String("service.version", version)),
+		otelresource.WithHost(), otelresource.WithProcessPID(), otelresource.WithFromEnv())
 	if err != nil {
 		return nil, nil, fmt.Errorf("traces: %w", err)
 	}
@@ -75,7 +75,7 @@ func headersOf(text string) (map[string]string, error) {
 
 // environ is what a program finds in its environment, so that it can tell of itself: where the service is, a token for its
 // own job, and the trace that it belongs to.
-func (s *server) environ(ctx context.Context, j *job.Job) map[string]string {
+func (s *daemon) environ(ctx context.Context, j *job.Job) map[string]string {
 	env := map[string]string{"PAWL_API_URL": s.url, "PAWL_JOB_TOKEN": s.keys.Program(j.ID, j.Launch)}
 	if t := observe.Traceparent(ctx); t != "" {
 		env["TRACEPARENT"] = t

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -47,9 +48,12 @@ func dialClient(ctx context.Context, dir string) (*client.Client, error) {
 	return client.New(client.Dialed(func(ctx context.Context) (net.Conn, error) { return dial(ctx, dir) })), nil
 }
 
+// quiet is the log of what the owner of a folder asks: they are told what went wrong, all of it.
+var quiet = slog.New(slog.DiscardHandler)
+
 // client returns a client of this process itself.
 func (n *node) client() *client.Client {
-	return client.New(client.Local(api.New(api.Config{Service: n.Service})))
+	return client.New(client.Local(api.New(api.Config{Service: n.Service, Version: version, Log: quiet})))
 }
 
 // listen lets other commands on the folder ask this process. When ctx ends, those who wait for something are answered
@@ -60,7 +64,7 @@ func (n *node) listen(ctx context.Context) (stop func(), err error) {
 		return nil, err
 	}
 	stopping := make(chan struct{})
-	srv := newServer(ctx, api.New(api.Config{Service: n.Service, Stopping: stopping, Version: version}))
+	srv := newServer(ctx, api.New(api.Config{Service: n.Service, Stopping: stopping, Version: version, Log: quiet}))
 	srv.RegisterOnShutdown(sync.OnceFunc(func() { close(stopping) }))
 	done := make(chan struct{})
 	go func() {

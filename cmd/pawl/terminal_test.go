@@ -230,7 +230,7 @@ func TestTerminalLeaveOther(t *testing.T) {
 	second.sees(`c, l or g:`)
 	second.types("l\n")
 	got := second.ends(exitLeft)
-	once(t, unfolded(got), "left as it is: the process that runs the jobs of folder")
+	once(t, unfolded(got), "left as it is: the process that runs jobs in folder")
 	p.letGo()
 	first.ends(exitOK)
 }

@@ -37,7 +37,7 @@ Exit codes: 0 all is well, 2 something is wrong.`,
   pawl init script | pawl validate -`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f, err := readJobs(args[0])
+			f, err := readJobs(args[0], fileUse{})
 			if err != nil {
 				return err
 			}

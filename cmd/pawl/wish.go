@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -16,106 +18,126 @@ import (
 const (
 	cancelWait = 24 * time.Hour
 	pauseWait  = 30 * time.Second
+	forceWait  = 10 * time.Second
 )
 
 func cancelCommand() *cobra.Command {
-	return wishCommand(job.WishCancel, cancelWait, "End a job",
-		"Cancel ends a job and returns when nothing of it runs any more.", "  pawl cancel slow")
+	force := false
+	cmd := wishCommand(wish{job.WishCancel, cancelWait, &force, pawl.ActCancel}, "End a job, or many",
+		`Cancel ends a job and returns when nothing of it runs any more. With --force it waits 10 seconds for that, and then gives
+the job up: it ends, ABANDONED, although its program may still run on a machine that does not answer.`,
+		`  pawl cancel slow
+  pawl cancel --filter 'label.project=x state=PENDING' --dry-run
+  pawl cancel --force stuck`)
+	cmd.Flags().BoolVar(&force, "force", false, "give the job up where its end cannot be confirmed")
+	return cmd
 }
 
 func pauseCommand() *cobra.Command {
-	return wishCommand(job.WishPause, pauseWait, "Hold a job until it is resumed",
+	return wishCommand(wish{job.WishPause, pauseWait, nil, pawl.ActPause}, "Hold a job until it is resumed, or many",
 		`Pause holds a job. One that waits becomes PAUSED. A program that runs is suspended where it is, and stays RUNNING; the
-command returns when it stands still. The time until it is resumed does not count for its time limit.`, "  pawl pause slow")
+command returns when it stands still. The time until it is resumed does not count for its time limit.`,
+		`  pawl pause slow
+  pawl pause --filter queue=night`)
 }
 
 func resumeCommand() *cobra.Command {
-	return wishCommand(job.WishResume, pauseWait, "Let a paused job go on",
-		"Resume lets a paused job go on. A program that was suspended goes on where it was.", "  pawl resume slow")
+	return wishCommand(wish{job.WishResume, pauseWait, nil, pawl.ActResume}, "Let a paused job go on, or many",
+		"Resume lets a paused job go on. A program that was suspended goes on where it was.",
+		`  pawl resume slow
+  pawl resume --filter queue=night`)
 }
 
-func wishCommand(w job.Wish, wait time.Duration, short, long, example string) *cobra.Command {
-	return &cobra.Command{
-		Use:   string(w) + " JOB",
+// A wish is what a command wishes.
+type wish struct {
+	job.Wish
+	wait   time.Duration
+	force  *bool // nil: there is no such thing
+	action pawl.Action
+}
+
+func (w *wish) forced() bool { return w.force != nil && *w.force }
+
+// ask makes the wish of one job.
+func (w *wish) ask(ctx context.Context, c *client.Client, id job.ID) (v pawl.View, obeyed bool, err error) {
+	if w.forced() {
+		return c.ForceCancel(ctx, id, forceWait)
+	}
+	return c.Wish(ctx, id, w.Wish, w.wait)
+}
+
+func wishCommand(w wish, short, long, example string) *cobra.Command {
+	var b bulk
+	cmd := &cobra.Command{
+		Use:   string(w.Wish) + " [JOB]",
 		Short: short,
 		Long: long + `
 
 While a process runs jobs in the folder, that process is asked to do it; otherwise this command does it.
 
-` + jobRule,
+` + jobRule + "\n\n" + bulkRule,
 		Example:           example,
-		Args:              cobra.ExactArgs(1),
+		Args:              b.args(1),
 		ValidArgsFunction: completeJob,
-		RunE: withJob(func(ctx context.Context, cmd *cobra.Command, d *desk, v *pawl.View) error {
-			id := v.ID
-			n, err := d.take(ctx, nodeOptions{only: []job.ID{id}})
-			if err != nil {
-				return err
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return b.run(cmd, pawl.Bulk{Action: w.action, Force: w.forced()})
 			}
-			var now pawl.View
-			var obeyed bool
-			if n != nil {
-				defer n.close()
-				now, obeyed, err = n.wishHere(ctx, id, w, wait)
-			} else {
-				now, obeyed, err = d.Wish(ctx, id, w, wait)
-			}
-			out := cmd.OutOrStdout()
-			switch {
-			case err != nil && ctx.Err() != nil, err == nil && !obeyed:
-				fmt.Fprintf(out, "job %s: %s is asked for; the process that runs jobs in folder %s carries it out\n", id, w, d.dir)
-				return exit(exitLeft)
-			case err != nil:
-				return err
-			case w == job.WishPause && now.State == job.Running:
-				fmt.Fprintf(out, "job %s (%s): %s, its program is suspended\n", now.Name, id, now.State)
-			default:
-				fmt.Fprintf(out, "job %s (%s): %s\n", now.Name, id, now.State)
-			}
-			if w == job.WishResume && n != nil && !now.State.Terminal() {
-				fmt.Fprintln(out, typed(cmd, unserved(&now.Job)))
-			}
-			return nil
-		}),
+			return withJob(func(ctx context.Context, cmd *cobra.Command, d *desk, v *pawl.View) error {
+				return w.do(ctx, cmd, d, v.ID)
+			})(cmd, args)
+		},
 	}
+	b.flags(cmd)
+	return cmd
+}
+
+// do makes the wish of a job, waits, and says what has become of it.
+func (w *wish) do(ctx context.Context, cmd *cobra.Command, d *desk, id job.ID) error {
+	if err := d.write(ctx, nodeOptions{only: []job.ID{id}}); err != nil {
+		return err
+	}
+	ask := func() (pawl.View, bool, error) { return w.ask(ctx, d.Client, id) }
+	if d.node != nil {
+		ask = func() (pawl.View, bool, error) { return d.node.wishHere(ctx, id, w) }
+	}
+	now, obeyed, err := ask()
+	out := cmd.OutOrStdout()
+	switch {
+	case err != nil && ctx.Err() != nil, err == nil && !obeyed:
+		fmt.Fprintf(out, "job %s: %s is asked for; %s carries it out\n", id, w.Wish, d.who())
+		return exit(exitLeft)
+	case err != nil:
+		return err
+	case w.Wish == job.WishPause && now.State == job.Running:
+		fmt.Fprintf(out, "job %s (%s): %s, its program is suspended\n", now.Name, id, now.State)
+	case now.Code == job.Abandoned:
+		fmt.Fprintf(out, "job %s (%s): %s: %s\n", now.Name, id, now.State, now.Message)
+	default:
+		fmt.Fprintf(out, "job %s (%s): %s\n", now.Name, id, now.State)
+	}
+	if w.Wish == job.WishResume && d.node != nil && !now.State.Terminal() {
+		fmt.Fprintln(out, typed(cmd, unserved(now.Program(), now.Kind)))
+	}
+	return nil
 }
 
 // unserved says who goes on with a job while no process runs jobs in the folder.
-func unserved(j *job.Job) string {
-	if j.Program() {
+func unserved(program bool, kind string) string {
+	if program {
 		return "no pawl runs in this folder now: pawl run goes on with it"
 	}
-	return "no program runs in this folder now: start the one that handles " + j.Kind
-}
-
-// take opens the folder to write to it where no process has it. Otherwise there is no node, and d asks that process.
-func (d *desk) take(ctx context.Context, o nodeOptions) (*node, error) {
-	if d.process {
-		return nil, nil
-	}
-	n, err := openNode(ctx, d.dir, o)
-	if job.KindOf(err) != job.Locked {
-		return n, err
-	}
-	p, noAnswer := processDesk(ctx, d.dir) // it has just begun
-	if noAnswer != nil {
-		return nil, job.Errorf(job.Locked, "%w, which cannot be asked (%w): stop it and try again", err, noAnswer)
-	}
-	if err := d.close(); err != nil {
-		return nil, err
-	}
-	*d = *p
-	return nil, nil
+	return "no program runs in this folder now: start the one that handles " + kind
 }
 
 // wishHere makes a wish in this process, which carries it out and runs no other job.
-func (n *node) wishHere(ctx context.Context, id job.ID, w job.Wish, wait time.Duration) (v pawl.View, obeyed bool, err error) {
+func (n *node) wishHere(ctx context.Context, id job.ID, w *wish) (v pawl.View, obeyed bool, err error) {
 	j, err := n.Job(ctx, id)
 	if err != nil {
 		return v, false, err
 	}
-	if j.Custody != job.Monitor && (!j.Live || w == job.WishResume) {
-		return n.client().Wish(ctx, id, w, wait) // nothing of it runs
+	if j.Custody != job.Monitor && (!j.Live || w.Wish == job.WishResume) {
+		return w.ask(ctx, n.client(), id) // nothing of it runs
 	}
 	// What its program has been doing since the last process died is found out, and the wish is carried out on it.
 	running, stop := context.WithCancel(ctx)
@@ -127,7 +149,7 @@ func (n *node) wishHere(ctx context.Context, id job.ID, w job.Wish, wait time.Du
 		ended <- n.Run(running)
 		giveUp()
 	}()
-	v, obeyed, err = n.client().Wish(waiting, id, w, wait)
+	v, obeyed, err = w.ask(waiting, n.client(), id)
 	stop()
 	if broke := <-ended; broke != nil {
 		return v, false, broke
@@ -136,39 +158,45 @@ func (n *node) wishHere(ctx context.Context, id job.ID, w job.Wish, wait time.Du
 }
 
 func resubmitCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "resubmit JOB",
-		Short: "Submit the request of a job once more",
+	var b bulk
+	cmd := &cobra.Command{
+		Use:   "resubmit [JOB]",
+		Short: "Submit the request of a job once more, or of many",
 		Long: `Resubmit makes a new job of a job's request, as it was given. It does not run it: the process that runs jobs in the
 folder does, or the next one.
 
-` + jobRule,
-		Example:           "  pawl resubmit wordcount",
-		Args:              cobra.ExactArgs(1),
+` + jobRule + "\n\n" + bulkRule,
+		Example: `  pawl resubmit wordcount
+  pawl resubmit --filter 'state=FAILED created>24h' --dry-run`,
+		Args:              b.args(1),
 		ValidArgsFunction: completeJob,
-		RunE: withJob(func(ctx context.Context, cmd *cobra.Command, d *desk, v *pawl.View) error {
-			n, err := d.take(ctx, nodeOptions{})
-			if err != nil {
-				return err
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return b.run(cmd, pawl.Bulk{Action: pawl.ActResubmit})
 			}
-			c := d.Client
-			if n != nil {
-				defer n.close()
-				c = n.client()
-			}
-			again, err := c.Resubmit(ctx, v.ID)
-			if err != nil {
-				return err
-			}
-			out := cmd.OutOrStdout()
-			fmt.Fprintf(out, "job %s (%s) submitted\n", again.Name, again.ID)
-			switch {
-			case n != nil:
-				fmt.Fprintln(out, typed(cmd, unserved(&again.Job)))
-			case again.Program():
-				fmt.Fprintf(out, "the process that runs jobs in folder %s runs it\n", d.dir)
-			}
-			return nil
-		}),
+			return withJob(func(ctx context.Context, cmd *cobra.Command, d *desk, v *pawl.View) error {
+				if err := d.write(ctx, nodeOptions{}); err != nil {
+					return err
+				}
+				again, err := d.Resubmit(ctx, v.ID)
+				if err != nil {
+					return err
+				}
+				out := cmd.OutOrStdout()
+				fmt.Fprintf(out, "job %s (%s) submitted\n", again.Name, again.ID)
+				switch {
+				case d.node != nil:
+					fmt.Fprintln(out, typed(cmd, unserved(again.Program(), again.Kind)))
+				case again.Program():
+					fmt.Fprintf(out, "%s runs it\n", d.who())
+				}
+				return nil
+			})(cmd, args)
+		},
 	}
+	b.flags(cmd)
+	return cmd
 }
+
+// errNoChoice says that a command was given neither jobs nor a filter.
+var errNoChoice = errors.New("which jobs are meant is not said: name one, or choose with --filter")

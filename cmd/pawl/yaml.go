@@ -17,8 +17,8 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// documents returns the documents of a YAML file as JSON, at least one. Its errors go on from "job file NAME".
-func documents(content []byte) ([]json.RawMessage, error) {
+// yamlDocuments returns the documents of a YAML file as JSON, at least one. Its errors go on from "file NAME".
+func yamlDocuments(content []byte) ([]json.RawMessage, error) {
 	content = bytes.TrimPrefix(content, []byte("\ufeff"))
 	switch {
 	case bytes.IndexByte(content, 0) >= 0:

@@ -1,15 +1,33 @@
 package sqlite
 
-import "context"
+import (
+	"context"
+	"os"
+	"path/filepath"
 
-// Schema returns the version of the database's schema and the one that this package knows. It asks the database.
-func (s *Store) Schema(ctx context.Context) (have, want int64, err error) {
-	p, err := migrationsOf(s.read)
-	if err != nil {
-		return 0, 0, err
-	}
-	sources := p.ListSources()
-	want = sources[len(sources)-1].Version
-	err = s.read.QueryRowContext(ctx, "SELECT max(version_id) FROM goose_db_version WHERE is_applied").Scan(&have)
-	return have, want, classify(err)
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// A SchemaVersion says how old the schema of a database is.
+type SchemaVersion struct {
+	Version int64 // of the database
+	Known   int64 // that which this Pawl writes
 }
+
+// Schema returns the version of the schema of the database in dir, also beside a process that has it open. Errors are
+// those of [Open], and NotFound where there is no database; Newer is none of them.
+func Schema(ctx context.Context, dir string) (v SchemaVersion, err error) {
+	path := filepath.Join(dir, File)
+	if _, err := os.Stat(path); err != nil {
+		return v, job.Errorf(job.NotFound, "no jobs in folder %s: %w", dir, err)
+	}
+	db, err := openReaders(path, 1)
+	if err != nil {
+		return v, err
+	}
+	defer db.Close()
+	return versionOf(ctx, db, path)
+}
+
+// Schema returns the version of the schema of the database. It asks the database.
+func (s *Store) Schema(ctx context.Context) (SchemaVersion, error) { return versionOf(ctx, s.read, File) }

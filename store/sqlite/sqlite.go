@@ -125,27 +125,36 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 	return s, nil
 }
 
-// checkVersion sees that a database which is opened for reading only has the schema that the statements know.
-func (s *Store) checkVersion(ctx context.Context, path string) error {
-	p, err := migrationsOf(s.read)
+// versionOf reads the version of a database's schema, and that of the migrations.
+func versionOf(ctx context.Context, db *sql.DB, path string) (v SchemaVersion, err error) {
+	p, err := migrationsOf(db)
 	if err != nil {
-		return err
+		return v, err
 	}
 	sources := p.ListSources()
-	want := sources[len(sources)-1].Version
-	var have int64
-	err = s.read.QueryRowContext(ctx, "SELECT max(version_id) FROM goose_db_version WHERE is_applied").Scan(&have)
+	v.Known = sources[len(sources)-1].Version
+	err = db.QueryRowContext(ctx, "SELECT max(version_id) FROM goose_db_version WHERE is_applied").Scan(&v.Version)
 	switch {
 	case ctx.Err() != nil:
-		return ctx.Err()
+		return v, ctx.Err()
 	case job.KindOf(classify(err)) == job.Unavailable:
-		return classify(err)
+		return v, classify(err)
 	case err != nil:
-		return corrupt(path, classify(err))
-	case have > want:
-		return newer(path, have, want)
-	case have < want:
-		return job.Errorf(job.Unavailable, "%s was written by an older Pawl: a pawl run on its folder brings it up to date", path)
+		return v, corrupt(path, classify(err))
+	}
+	return v, nil
+}
+
+// checkVersion sees that a database which is opened for reading only has the schema that the statements know.
+func (s *Store) checkVersion(ctx context.Context, path string) error {
+	v, err := versionOf(ctx, s.read, path)
+	switch {
+	case err != nil:
+		return err
+	case v.Version > v.Known:
+		return newer(path, v.Version, v.Known)
+	case v.Version < v.Known:
+		return job.Errorf(job.Unavailable, "%s was written by an older Pawl: a pawl run on its folder brings it up to date, or pawl migrate", path)
 	}
 	return nil
 }

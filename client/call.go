@@ -1,0 +1,208 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// A request is one call of the API.
+type request struct {
+	method, path string
+	query        url.Values
+	header       http.Header
+	body         any
+	once         bool // it would be carried out again: it is repeated only if the service has not begun with it
+}
+
+// An outcome is how a call that succeeded has gone.
+type outcome struct {
+	status   int
+	header   http.Header
+	repeated bool // the service may have carried it out more than once
+}
+
+// call asks and reads the answer into one value, unless that is nil.
+func (c *Client) call(ctx context.Context, r request, answer any) (o outcome, err error) {
+	o.repeated, err = c.try(ctx, r, func(resp *http.Response) error {
+		defer resp.Body.Close()
+		o.status, o.header = resp.StatusCode, resp.Header
+		b, err := io.ReadAll(resp.Body)
+		if err != nil {
+			return broken(ctx, err)
+		}
+		if answer == nil {
+			return nil
+		}
+		if err := json.Unmarshal(b, answer); err != nil {
+			return job.Errorf(job.Internal, "the answer of %s is none of Pawl: check that this is the address of a service: %w", c.base, err)
+		}
+		return nil
+	})
+	return o, err
+}
+
+// fetch reads the answer to a GET.
+func fetch[T any](ctx context.Context, c *Client, path string, q url.Values) (answer T, err error) {
+	_, err = c.call(ctx, request{method: http.MethodGet, path: path, query: q}, &answer)
+	return answer, err
+}
+
+// open asks for something whose body the caller reads and closes.
+func (c *Client) open(ctx context.Context, path string, q url.Values, header http.Header) (resp *http.Response, err error) {
+	_, err = c.try(ctx, request{method: http.MethodGet, path: path, query: q, header: header}, func(r *http.Response) error {
+		resp = r
+		return nil
+	})
+	return resp, err
+}
+
+// try sends a request until it has an answer that take can take, or there is no use in another try. It reports whether
+// the service may have carried the request out before the last one.
+func (c *Client) try(ctx context.Context, r request, take func(*http.Response) error) (repeated bool, err error) {
+	var body []byte
+	if r.body != nil {
+		if body, err = encode(r.body); err != nil {
+			return false, job.Errorf(job.Invalid, "request: %w", err)
+		}
+	}
+	for n := 1; ; n++ {
+		resp, err := c.send(ctx, r, body) //nolint:bodyclose // take closes it, or hands it on
+		if err == nil {
+			err = take(resp)
+		}
+		if err == nil || ctx.Err() != nil || n >= c.tries {
+			return repeated, err
+		}
+		f := failureOf(err)
+		if !f.passes || r.once && f.begun || f.after > longestAfter {
+			return repeated, err
+		}
+		repeated = repeated || f.begun
+		if stop := sleep(ctx, max(pause(n), f.after)); stop != nil {
+			return repeated, err // the reason why it has come to nothing says more than that the time is over
+		}
+	}
+}
+
+// longestAfter is for how long a service is waited for that says when to come again.
+const longestAfter = time.Minute
+
+// A failure says what may be done about an error.
+type failure struct {
+	error
+	passes bool          // the same request may succeed later
+	begun  bool          // the service may have carried it out
+	after  time.Duration // not before
+}
+
+func (f *failure) Unwrap() error { return f.error }
+
+func failureOf(err error) *failure {
+	var f *failure
+	if errors.As(err, &f) {
+		return f
+	}
+	return &failure{begun: true}
+}
+
+// pause is how long to wait after try n: 200 ms, and twice as long each time up to 5 s, of which chance takes up to a
+// half away, so that many clients do not come back at one moment.
+func pause(n int) time.Duration {
+	const first, longest = 200 * time.Millisecond, 5 * time.Second
+	d := longest
+	if n < 6 {
+		d = min(first<<(n-1), longest)
+	}
+	return d/2 + rand.N(d/2)
+}
+
+// sleep waits, unless ctx ends before that.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// encode writes a value as JSON without the escapes that are for HTML: a request is kept as it is given.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	return b.Bytes(), err
+}
+
+// send asks once. An answer that is an error becomes one.
+func (c *Client) send(ctx context.Context, r request, body []byte) (*http.Response, error) {
+	target := c.base + r.path
+	if len(r.query) > 0 {
+		target += "?" + r.query.Encode()
+	}
+	var content io.Reader
+	if body != nil {
+		content = bytes.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, target, content)
+	if err != nil {
+		return nil, job.Errorf(job.Invalid, "request: %w", err)
+	}
+	for name, values := range r.header {
+		req.Header[name] = values
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, broken(ctx, err)
+	}
+	if resp.StatusCode < 300 {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	return nil, c.refusal(resp)
+}
+
+// broken is the error of a connection; an end of ctx is told as that.
+func broken(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err
+	}
+	var op *net.OpError
+	reached := !errors.As(err, &op) || op.Op != "dial"
+	return &failure{error: job.Errorf(job.Unavailable, "ask the service: %w", err), passes: true, begun: reached}
+}
+
+// seconds reads a Retry-After, which is a number of seconds or a date.
+func seconds(value string) time.Duration {
+	if n, err := strconv.Atoi(value); err == nil {
+		return time.Duration(max(0, n)) * time.Second
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return time.Until(at)
+	}
+	return 0
+}

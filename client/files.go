@@ -1,0 +1,72 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// Output lists the files of a job.
+func (c *Client) Output(ctx context.Context, id job.ID) ([]pawl.File, error) {
+	answer, err := fetch[struct {
+		Files []pawl.File `json:"files"`
+	}](ctx, c, of(id)+"/output", nil)
+	return answer.Files, err
+}
+
+// OpenOutput opens a file of a job, which the caller closes.
+func (c *Client) OpenOutput(ctx context.Context, id job.ID, name string) (pawl.File, io.ReadCloser, error) {
+	return c.openOutput(ctx, id, name, nil)
+}
+
+// OpenOutputFrom opens a file of a job from a byte on, counted from 0, so that what was read before is not read again.
+// The size that it answers is that of the rest.
+func (c *Client) OpenOutputFrom(ctx context.Context, id job.ID, name string, from int64) (pawl.File, io.ReadCloser, error) {
+	return c.openOutput(ctx, id, name, http.Header{"Range": {fmt.Sprintf("bytes=%d-", from)}})
+}
+
+func (c *Client) openOutput(ctx context.Context, id job.ID, name string, header http.Header) (pawl.File, io.ReadCloser, error) {
+	if name == "" {
+		return pawl.File{}, nil, job.Errorf(job.Invalid, "the path of the file is empty: give one that the list of files has")
+	}
+	escaped := strings.ReplaceAll(url.PathEscape(name), "%2F", "/")
+	if !fs.ValidPath(name) || name == "." { // it is for the service to refuse, and must arrive as it is
+		escaped = strings.ReplaceAll(url.PathEscape(name), ".", "%2E")
+	}
+	resp, err := c.open(ctx, of(id)+"/output/"+escaped, nil, header)
+	if err != nil {
+		return pawl.File{}, nil, err
+	}
+	f := pawl.File{Path: path.Clean(name), Size: resp.ContentLength}
+	f.Modified, _ = time.Parse(http.TimeFormat, resp.Header.Get("Last-Modified")) // to the second
+	return f, resp.Body, nil
+}
+
+// Log opens the log of a job, which the caller closes. Until is not sent: close the log instead.
+func (c *Client) Log(ctx context.Context, id job.ID, q pawl.LogQuery) (io.ReadCloser, error) {
+	v := url.Values{}
+	if q.Stderr {
+		v.Set("stream", "stderr")
+	}
+	if q.Tail > 0 {
+		v.Set("tail", strconv.Itoa(q.Tail))
+	}
+	if q.Follow {
+		v.Set("follow", "true")
+	}
+	resp, err := c.open(ctx, of(id)+"/logs", v, nil)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}

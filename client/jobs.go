@@ -1,0 +1,231 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// A Submission is jobs that are submitted together, all or none.
+type Submission struct {
+	Jobs     []json.RawMessage // their specs
+	Defaults json.RawMessage   // what the specs share: maps are merged key by key, everything else is replaced; nil: nothing
+	// Key makes the call repeatable: within a day the same jobs under the same key are the same jobs. One is made for
+	// each call by default.
+	Key string
+}
+
+func (s *Submission) request(q url.Values) request {
+	body := struct {
+		Jobs     []json.RawMessage `json:"jobs"`
+		Defaults json.RawMessage   `json:"defaults,omitempty"`
+	}{s.Jobs, s.Defaults}
+	key := s.Key
+	if key == "" {
+		key = job.NewID().String()
+	}
+	return request{
+		method: http.MethodPost, path: "/v1/jobs", query: q, body: body,
+		header: http.Header{"Idempotency-Key": {key}},
+	}
+}
+
+// Submit submits specs, all or none, under an idempotency key, which is made here where it is empty; see
+// [pawl.Service.SubmitOnce].
+func (c *Client) Submit(ctx context.Context, key string, specs ...json.RawMessage) ([]store.Submitted, error) {
+	return c.SubmitAll(ctx, Submission{Jobs: specs, Key: key})
+}
+
+// SubmitAll submits jobs. Answers come in their order.
+func (c *Client) SubmitAll(ctx context.Context, s Submission) ([]store.Submitted, error) {
+	var answer struct {
+		Jobs []struct {
+			ID job.ID `json:"id"`
+			job.Place
+			Existed bool `json:"existed"`
+		} `json:"jobs"`
+	}
+	if _, err := c.call(ctx, s.request(nil), &answer); err != nil {
+		return nil, err
+	}
+	list := make([]store.Submitted, len(answer.Jobs))
+	for i, a := range answer.Jobs {
+		list[i] = store.Submitted{ID: a.ID, Place: a.Place, Existed: a.Existed}
+	}
+	return list, nil
+}
+
+// SubmitWait submits jobs and waits so long for the end of all of them, in the service; it waits for 5 minutes at most.
+// ended says whether all have ended.
+func (c *Client) SubmitWait(ctx context.Context, s Submission, wait time.Duration) (jobs []pawl.View, ended bool, err error) {
+	var answer pawl.Views
+	o, err := c.call(ctx, s.request(url.Values{"wait": {wait.String()}}), &answer)
+	return answer.Jobs, o.status == http.StatusOK, err
+}
+
+// RunFile submits the jobs of a file, or finds those that have not ended; see [pawl.Service.RunFile]. A New run without
+// a Call is given one.
+func (c *Client) RunFile(ctx context.Context, run pawl.FileRun, specs ...json.RawMessage) (pawl.FileAnswer, error) {
+	if run.New && run.Call == "" {
+		run.Call = job.NewID().String()
+	}
+	body := struct {
+		pawl.FileRun
+		Jobs []json.RawMessage `json:"jobs"`
+	}{run, specs}
+	var answer pawl.FileAnswer
+	_, err := c.call(ctx, request{method: http.MethodPut, path: "/v1/runs/" + pawl.RunKey(run.Path), body: body}, &answer)
+	return answer, err
+}
+
+// Job returns one job.
+func (c *Client) Job(ctx context.Context, id job.ID) (pawl.View, error) {
+	return fetch[pawl.View](ctx, c, of(id), nil)
+}
+
+// List returns a page of jobs. The tenant is that of the service.
+func (c *Client) List(ctx context.Context, q store.Query) (pawl.Views, error) {
+	v := url.Values{}
+	set := func(name, value string) {
+		if value != "" {
+			v.Set(name, value)
+		}
+	}
+	set("filter", q.Filter.String())
+	set("sort", string(q.Sort))
+	set("cursor", q.Cursor)
+	if q.Limit > 0 {
+		v.Set("limit", strconv.Itoa(q.Limit))
+	}
+	return fetch[pawl.Views](ctx, c, "/v1/jobs", v)
+}
+
+// Jobs yields all jobs that a query chooses, page by page of its limit. An error is yielded last.
+func (c *Client) Jobs(ctx context.Context, q store.Query) iter.Seq2[pawl.View, error] {
+	return func(yield func(pawl.View, error) bool) {
+		for more := true; more; more = q.Cursor != "" {
+			page, err := c.List(ctx, q)
+			if err != nil {
+				yield(pawl.View{}, err)
+				return
+			}
+			for _, v := range page.Jobs {
+				if !yield(v, nil) {
+					return
+				}
+			}
+			q.Cursor = page.Next
+		}
+	}
+}
+
+// Counts are how many jobs a filter chooses.
+type Counts struct {
+	States map[job.State]int `json:"states"` // those that have none are left out
+	Total  int               `json:"total"`
+	Since  time.Time         `json:"since,omitzero"` // only jobs submitted since then were looked at
+}
+
+// Count counts the jobs that a filter chooses, by state.
+func (c *Client) Count(ctx context.Context, f job.Filter) (Counts, error) {
+	v := url.Values{}
+	if len(f) > 0 {
+		v.Set("filter", f.String())
+	}
+	return fetch[Counts](ctx, c, "/v1/counts", v)
+}
+
+// Request returns the spec of a job as it was given, or as it was resolved: NotFound before that is done.
+func (c *Client) Request(ctx context.Context, id job.ID, resolved bool) (json.RawMessage, error) {
+	v := url.Values{}
+	if resolved {
+		v.Set("resolved", "true")
+	}
+	return fetch[json.RawMessage](ctx, c, of(id)+"/request", v)
+}
+
+// A History is what has happened to a job, and how long it has been in each state.
+type History struct {
+	Events []job.Event `json:"events"`
+	Spent  []Spent     `json:"spent,omitempty"` // in the order in which the states were first entered
+}
+
+// Spent is how long a job has been in a state, the present one until now.
+type Spent struct {
+	State   job.State `json:"state"`
+	Seconds float64   `json:"seconds"`
+	Times   int       `json:"times"` // how often it has entered it
+}
+
+// History returns all events of one job.
+func (c *Client) History(ctx context.Context, id job.ID) (History, error) {
+	return fetch[History](ctx, c, of(id)+"/history", nil)
+}
+
+// Resubmit submits the request of a job once more and returns the new job. It is not repeated.
+func (c *Client) Resubmit(ctx context.Context, id job.ID) (pawl.View, error) {
+	var v pawl.View
+	_, err := c.call(ctx, request{method: http.MethodPost, path: of(id) + "/resubmit", once: true}, &v)
+	return v, err
+}
+
+// Delete deletes a job that has ended, with its files in the service's own folders.
+func (c *Client) Delete(ctx context.Context, id job.ID) error {
+	return c.remove(ctx, of(id))
+}
+
+// remove removes what stands at a path. What is gone when the call is repeated was removed by it.
+func (c *Client) remove(ctx context.Context, path string) error {
+	o, err := c.call(ctx, request{method: http.MethodDelete, path: path}, nil)
+	if o.repeated && job.KindOf(err) == job.NotFound {
+		return nil
+	}
+	return err
+}
+
+// Hide hides a job that has ended, so that lists leave it out, or shows it again.
+func (c *Client) Hide(ctx context.Context, id job.ID, hidden bool) (pawl.View, error) {
+	path := of(id) + "/unhide"
+	if hidden {
+		path = of(id) + "/hide"
+	}
+	var v pawl.View
+	_, err := c.call(ctx, request{method: http.MethodPost, path: path}, &v)
+	return v, err
+}
+
+// Annotate merges labels and notes into those of a job; or they take the place of those, field by field.
+func (c *Client) Annotate(ctx context.Context, id job.ID, a job.Annotation, replace bool) (pawl.View, error) {
+	method := http.MethodPatch
+	if replace {
+		method = http.MethodPut
+	}
+	var v pawl.View
+	_, err := c.call(ctx, request{method: method, path: of(id) + "/annotations", body: a}, &v)
+	return v, err
+}
+
+// Bulk does one action with all jobs that a filter chooses; an empty one chooses all. Only a dry run is repeated:
+// the answer to another call would not count what the first one did.
+func (c *Client) Bulk(ctx context.Context, b pawl.Bulk) (pawl.BulkAnswer, error) {
+	body := struct {
+		Action pawl.Action `json:"action"`
+		Filter string      `json:"filter"`
+		DryRun bool        `json:"dry_run,omitempty"`
+		Force  bool        `json:"force,omitempty"`
+		All    bool        `json:"all,omitempty"`
+	}{b.Action, b.Filter.String(), b.DryRun, b.Force, len(b.Filter) == 0}
+	var a pawl.BulkAnswer
+	_, err := c.call(ctx, request{method: http.MethodPost, path: "/v1/bulk", body: body, once: !b.DryRun}, &a)
+	return a, err
+}
+
+func of(id job.ID) string { return "/v1/jobs/" + id.String() }

@@ -1,0 +1,84 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// Resources are the documents of one kind.
+type Resources[T any] struct {
+	c    *Client
+	path string
+}
+
+// Queues are where jobs wait.
+func (c *Client) Queues() Resources[job.Queue] { return Resources[job.Queue]{c, "/v1/queues"} }
+
+// Systems are where programs run.
+func (c *Client) Systems() Resources[job.System] { return Resources[job.System]{c, "/v1/systems"} }
+
+func (r Resources[T]) of(name string) string { return r.path + "/" + url.PathEscape(name) }
+
+// List returns all documents, by name.
+func (r Resources[T]) List(ctx context.Context) ([]pawl.Resource[T], error) {
+	answer, err := fetch[struct {
+		Items []pawl.Resource[T] `json:"items"`
+	}](ctx, r.c, r.path, nil)
+	return answer.Items, err
+}
+
+// Resource returns one document.
+func (r Resources[T]) Resource(ctx context.Context, name string) (pawl.Resource[T], error) {
+	return fetch[pawl.Resource[T]](ctx, r.c, r.of(name), nil)
+}
+
+// Apply writes a document in the place of the one of a name, and reports whether there was none. Version must be that of
+// the document that is there (0: there must be none), else it is a Conflict; or [pawl.AnyVersion], with which the call
+// is repeated if need be.
+func (r Resources[T]) Apply(ctx context.Context, name string, doc json.RawMessage, version int64) (res pawl.Resource[T], created bool, err error) {
+	q := request{method: http.MethodPut, path: r.of(name), body: doc, once: version != pawl.AnyVersion}
+	switch version {
+	case pawl.AnyVersion:
+	case 0:
+		q.header = http.Header{"If-None-Match": {"*"}}
+	default:
+		q.header = http.Header{"If-Match": {strconv.Quote(strconv.FormatInt(version, 10))}}
+	}
+	o, err := r.c.call(ctx, q, &res)
+	return res, o.status == http.StatusCreated, err
+}
+
+// Disable disables what a document is about, or enables it again.
+func (r Resources[T]) Disable(ctx context.Context, name string, disabled bool) (pawl.Resource[T], error) {
+	verb := "/enable"
+	if disabled {
+		verb = "/disable"
+	}
+	var res pawl.Resource[T]
+	_, err := r.c.call(ctx, request{method: http.MethodPost, path: r.of(name) + verb}, &res)
+	return res, err
+}
+
+// Delete removes a document.
+func (r Resources[T]) Delete(ctx context.Context, name string) error {
+	return r.c.remove(ctx, r.of(name))
+}
+
+// Schemas returns the kinds of document that have a JSON Schema.
+func (c *Client) Schemas(ctx context.Context) ([]string, error) {
+	answer, err := fetch[struct {
+		Kinds []string `json:"kinds"`
+	}](ctx, c, "/v1/schemas", nil)
+	return answer.Kinds, err
+}
+
+// Schema returns the JSON Schema of a kind of document.
+func (c *Client) Schema(ctx context.Context, kind string) (json.RawMessage, error) {
+	return fetch[json.RawMessage](ctx, c, "/v1/schemas/"+url.PathEscape(kind), nil)
+}

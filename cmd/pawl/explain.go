@@ -1,0 +1,327 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-jobs/pawl/api"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// Topics of pawl explain beside the kinds of document.
+const (
+	topicFilter = "filter"
+	topicCodes  = "codes"
+)
+
+func explainCommand() *cobra.Command {
+	topics := append(api.Kinds(), topicFilter, topicCodes)
+	return &cobra.Command{
+		Use:   "explain TOPIC[.FIELD...]",
+		Short: "Explain the fields of a job file, of a queue or a system, filters, or codes",
+		Long: `Explain prints what there is to know of a job, a queue or a system: its fields, or one of them, with what it takes; of
+filters: their fields and operators; or of codes: why a job ended, or what blocks it, and what to do. It asks nobody. The
+topics are ` + strings.Join(topics, ", ") + ".",
+		Example: `  pawl explain job
+  pawl explain job.inputs.from
+  pawl explain filter
+  pawl explain codes`,
+		Args: cobra.ExactArgs(1),
+		ValidArgsFunction: func(_ *cobra.Command, _ []string, part string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			return completeTopic(topics, part), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			topic, path, _ := strings.Cut(args[0], ".")
+			out := cmd.OutOrStdout()
+			switch {
+			case topic == topicFilter && path == "":
+				return explainFilter(out)
+			case topic == topicCodes && path == "":
+				return explainCodes(out)
+			case !slices.Contains(api.Kinds(), topic):
+				remedy := "give one of " + strings.Join(topics, ", ")
+				if near := job.Nearest(topic, topics...); near != "" {
+					remedy = "did you mean " + near + "?"
+				}
+				return &usageError{fmt.Errorf("there is nothing to explain about %q: %s", args[0], remedy)}
+			}
+			s, err := schemaAt(topic, path)
+			if err != nil {
+				return err
+			}
+			return s.explain(out, args[0])
+		},
+	}
+}
+
+// A schema is what a JSON Schema says, as far as people want to know.
+type schema struct {
+	Ref         string             `json:"$ref"`
+	Defs        map[string]*schema `json:"$defs"`
+	Type        any                `json:"type"` // a name, or a list of them
+	Title       string             `json:"title"`
+	Description string             `json:"description"`
+	Enum        []any              `json:"enum"`
+	Default     any                `json:"default"`
+	Examples    []any              `json:"examples"`
+	Pattern     string             `json:"pattern"`
+	Minimum     *json.Number       `json:"minimum"`
+	Maximum     *json.Number       `json:"maximum"`
+	MinLength   *int               `json:"minLength"`
+	MaxLength   *int               `json:"maxLength"`
+	MaxItems    *int               `json:"maxItems"`
+	MaxProps    *int               `json:"maxProperties"`
+	Items       *schema            `json:"items"`
+	Properties  map[string]*schema `json:"properties"`
+	Additional  json.RawMessage    `json:"additionalProperties"` // false, or the schema of what a map holds
+	Required    []string           `json:"required"`
+
+	defs map[string]*schema // of the whole document
+}
+
+// schemaAt returns the schema of a kind of document, or of a field in it. In lists and maps the path goes on with what
+// they hold.
+func schemaAt(kind, path string) (*schema, error) {
+	text, err := api.Schema(kind)
+	if err != nil {
+		return nil, err
+	}
+	top := &schema{}
+	if err := json.Unmarshal(text, top); err != nil {
+		return nil, fmt.Errorf("schema of %s: %w", kind, err)
+	}
+	top.defs = top.Defs
+	s, at := top, kind
+	if path == "" {
+		return s, nil
+	}
+	for name := range strings.SplitSeq(path, ".") {
+		name = strings.TrimSuffix(name, "[]")
+		inside := s.held()
+		next := inside.Properties[name]
+		if next == nil && inside.values() != nil && len(inside.Properties) == 0 {
+			next = inside.values() // any key
+		}
+		if next == nil {
+			return nil, noField(at, name, inside)
+		}
+		s, at = inside.of(next), at+"."+name
+	}
+	return s, nil
+}
+
+func noField(at, name string, s *schema) error {
+	fields := slices.Sorted(maps.Keys(s.Properties))
+	remedy := "it has no fields"
+	if len(fields) > 0 {
+		remedy = "give one of " + strings.Join(fields, ", ")
+	}
+	if near := job.Nearest(name, fields...); near != "" {
+		remedy = "did you mean " + near + "?"
+	}
+	return &usageError{fmt.Errorf("%s has no field %q: %s", at, name, remedy)}
+}
+
+// of returns a schema that stands within s, with what it refers to.
+func (s *schema) of(in *schema) *schema {
+	out := *in
+	if target := s.defs[strings.TrimPrefix(in.Ref, "#/$defs/")]; in.Ref != "" && target != nil {
+		out = *target
+		if in.Description != "" {
+			out.Description = in.Description // what it is for here says more
+		}
+		if in.Default != nil {
+			out.Default = in.Default
+		}
+		if in.Examples != nil {
+			out.Examples = in.Examples
+		}
+	}
+	out.defs = s.defs
+	return &out
+}
+
+// held is what fields are looked for in: of a list that is what it holds.
+func (s *schema) held() *schema {
+	for s.Items != nil {
+		s = s.of(s.Items)
+	}
+	return s
+}
+
+// values is the schema of the values of a map; nil: it is none.
+func (s *schema) values() *schema {
+	var v *schema
+	if len(s.Additional) == 0 || json.Unmarshal(s.Additional, &v) != nil {
+		return nil
+	}
+	return v
+}
+
+// kind says what a value is, in a word or two.
+func (s *schema) kind() string {
+	switch v := s.values(); {
+	case s.Items != nil:
+		return "list of " + s.of(s.Items).kind()
+	case v != nil && len(s.Properties) == 0:
+		return "map of " + s.of(v).kind()
+	}
+	switch t := s.Type.(type) {
+	case string:
+		return t
+	case []any:
+		for _, name := range t {
+			if name != "null" {
+				return fmt.Sprint(name)
+			}
+		}
+	}
+	return "any"
+}
+
+// explain prints a schema under the name that was asked for.
+func (s *schema) explain(out io.Writer, name string) error {
+	fmt.Fprintf(out, "%s: %s\n", name, s.kind())
+	for _, text := range []string{s.Description, s.limits()} {
+		if text != "" {
+			fmt.Fprintf(out, "\n%s\n", text)
+		}
+	}
+	fields := s.held()
+	if len(fields.Properties) == 0 {
+		return nil
+	}
+	fmt.Fprintln(out, "\nfields:")
+	t := newTable(out)
+	for _, f := range slices.Sorted(maps.Keys(fields.Properties)) {
+		p := fields.of(fields.Properties[f])
+		about := strings.TrimSpace(p.Description)
+		if slices.Contains(fields.Required, f) {
+			about = "required. " + about
+		}
+		t.row("  "+f, p.kind(), about)
+	}
+	return t.flush()
+}
+
+// limits says what values are taken.
+func (s *schema) limits() string {
+	var lines []string
+	line := func(name, format string, args ...any) { lines = append(lines, name+": "+fmt.Sprintf(format, args...)) }
+	if s.Enum != nil {
+		line("one of", "%s", words(s.Enum))
+	}
+	switch {
+	case s.Minimum != nil && s.Maximum != nil:
+		line("range", "%s to %s", *s.Minimum, *s.Maximum)
+	case s.Minimum != nil:
+		line("at least", "%s", *s.Minimum)
+	case s.Maximum != nil:
+		line("at most", "%s", *s.Maximum)
+	}
+	for _, most := range []struct {
+		n    *int
+		what string
+	}{{s.MaxLength, "characters"}, {s.MaxItems, "items"}, {s.MaxProps, "keys"}} {
+		if most.n != nil {
+			line("at most", "%d %s", *most.n, most.what)
+		}
+	}
+	if s.Pattern != "" && s.Enum == nil {
+		line("pattern", "%s", s.Pattern)
+	}
+	if s.Default != nil {
+		line("default", "%s", words([]any{s.Default}))
+	}
+	if s.Examples != nil {
+		line("example", "%s", words(s.Examples))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// words writes values as they stand in a job file.
+func words(values []any) string {
+	list := make([]string, len(values))
+	for i, v := range values {
+		if text, ok := v.(string); ok {
+			list[i] = text
+		} else if b, err := encodeJSON(v); err == nil {
+			list[i] = string(b)
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+func explainFilter(out io.Writer) error {
+	fmt.Fprint(out, `filter: terms with spaces between them, all of which must hold, such as
+
+  state=RUNNING,PENDING owner=ada label.project=x created>24h
+
+A term is a field, an operator, and values with commas between them, of which one must fit. A value with a space, a comma
+or a quote stands in double quotes.
+
+operators:
+  =  !=        it is one of the values; it is none of them
+  ~            it fits one of the patterns, in which * stands for any characters and ? for one
+  < <= > >=    for times and numbers; a time is 2026-01-31T08:00:00Z, a date, or how long ago, such as 90m or 7d
+
+fields:
+`)
+	t := newTable(out)
+	for _, f := range job.FilterFields {
+		indexed := ""
+		if f.Indexed {
+			indexed = "indexed"
+		}
+		t.row("  "+f.Name, string(f.Type), indexed, f.Doc)
+	}
+	t.row("  label.KEY", string(job.FieldWord), "indexed", "a label; with = it is looked up over all jobs")
+	if err := t.flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(out, `
+A filter of indexed terms looks at all jobs, however many there are. One with another term looks at those submitted in the
+last %d days, unless created> in it says how far back.
+`, int(job.FilterWindow.Hours()/24))
+	return err
+}
+
+func explainCodes(out io.Writer) error {
+	fmt.Fprintln(out, "codes: why a job ended, or what blocks it")
+	for _, c := range job.Codes {
+		may := ""
+		if c.Recoverable {
+			may = "\n  it may clear by itself"
+		}
+		if _, err := fmt.Fprintf(out, "\n%s\n  %s%s\n  what to do: %s\n", c.Code, c.Raised, may, c.Remedy); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// completeTopic completes a topic, and behind a dot the fields of what stands before it.
+func completeTopic(topics []string, part string) (found []cobra.Completion) {
+	dot := strings.LastIndexByte(part, '.')
+	if dot < 0 {
+		for _, t := range topics {
+			found = append(found, t)
+		}
+		return found
+	}
+	kind, path, _ := strings.Cut(part[:dot], ".")
+	s, err := schemaAt(kind, path)
+	if err != nil {
+		return nil
+	}
+	for _, f := range slices.Sorted(maps.Keys(s.held().Properties)) {
+		found = append(found, part[:dot+1]+f)
+	}
+	return found
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/client"
+	"github.com/pawl-jobs/pawl/internal/live"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+func historyCommand() *cobra.Command {
+	var f format
+	cmd := &cobra.Command{
+		Use:   "history JOB",
+		Short: "Show everything that happened to a job",
+		Long: `History prints one line for each change of a job's state or custody, and for each event that somebody or the job itself
+wrote (pawl event); below that how long it has been in each state; and then the evidence of each failure: how it ended, its
+times and usage, the ends of its logs.
+
+` + jobRule,
+		Example: `  pawl history wordcount
+  pawl history wordcount -o json`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeJob,
+		RunE: withJob(func(ctx context.Context, cmd *cobra.Command, d *desk, v *pawl.View) error {
+			h, err := d.History(ctx, v.ID)
+			if err != nil {
+				return err
+			}
+			out := cmd.OutOrStdout()
+			if f != asTable {
+				return f.document(out, h)
+			}
+			return printHistory(out, h)
+		}),
+	}
+	formatFlag(cmd, &f, asTable, asJSON, asYAML)
+	return cmd
+}
+
+func printHistory(out io.Writer, h client.History) error {
+	w, c := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0), colours(out)
+	fmt.Fprintf(w, "N\tTIME\tSPENT\t%s\tCUSTODY\tCAUSE\tCODE\tMESSAGE\n", c.plain("STATE"))
+	for i, e := range h.Events {
+		held := "-"
+		if i+1 < len(h.Events) {
+			held = live.Spent(h.Events[i+1].At.Sub(e.At))
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", eventNumber(&e), e.At.Local().Format("2006-01-02 15:04:05.000"), held,
+			c.state(e.State), e.Custody, e.Cause, e.Code, live.FirstLine(eventText(&e)))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if len(h.Spent) > 0 {
+		fmt.Fprintf(w, "\n%s\tIN ALL\tTIMES\n", c.plain("STATE"))
+		for _, s := range h.Spent {
+			fmt.Fprintf(w, "%s\t%s\t%d\n", c.state(s.State), live.Spent(time.Duration(s.Seconds*float64(time.Second))), s.Times)
+		}
+		if err := w.Flush(); err != nil {
+			return err
+		}
+	}
+	for _, e := range h.Events {
+		switch {
+		case len(e.Data) == 0:
+		case e.Name != "":
+			fmt.Fprintf(out, "data of %s: %s\n", eventNumber(&e), e.Data)
+		default:
+			fmt.Fprintf(out, "evidence of %s: %s\n", eventNumber(&e), e.Data)
+		}
+	}
+	return nil
+}
+
+// eventNumber is the number of an event in its job's history: that of a change, and with a second one what was written
+// after that change.
+func eventNumber(e *job.Event) string {
+	if e.Sub > 0 {
+		return fmt.Sprintf("%d.%d", e.N, e.Sub)
+	}
+	return fmt.Sprint(e.N)
+}
+
+// eventText is what an event says. One that was written begins with its name.
+func eventText(e *job.Event) string {
+	switch {
+	case e.Name == "":
+		return e.Message
+	case e.Message == "":
+		return e.Name
+	}
+	return e.Name + ": " + e.Message
+}

@@ -1,0 +1,242 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/client"
+	"github.com/pawl-jobs/pawl/internal/live"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// mostListed is how many jobs are listed at most; see [store.Query].
+const mostListed = 1000
+
+// filterRule says where the grammar of filters is found.
+const filterRule = `A filter is terms such as state=RUNNING owner=ada label.project=x created>24h, all of which must hold; pawl explain filter
+has its fields and operators.`
+
+func listCommand() *cobra.Command {
+	var q store.Query
+	var c choice
+	var f format
+	var count bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List jobs, newest first, or count them",
+		Long: `List prints one line for each job that is chosen, newest first unless --sort says otherwise; or with --count how many
+there are in each state.
+
+` + filterRule,
+		Example: `  pawl list --limit 20
+  pawl list --state RUNNING,PENDING --label project=x -o name
+  pawl list --filter 'owner=ada created>24h' --sort name -o wide
+  pawl list --count --filter 'label.project=x'`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if q.Limit < 1 || q.Limit > mostListed {
+				return &usageError{fmt.Errorf("--limit %d is out of range: give 1 to %d", q.Limit, mostListed)}
+			}
+			if q.Filter, err = c.filter(); err != nil {
+				return err
+			}
+			if !slices.Contains(store.Sorts, q.Sort) {
+				return &usageError{fmt.Errorf("--sort %s is not an order: give one of %s", q.Sort, strings.Join(sortNames(), ", "))}
+			}
+			return withDesk(openDesk, func(ctx context.Context, cmd *cobra.Command, d *desk) error {
+				if count {
+					n, err := d.Count(ctx, q.Filter)
+					if err != nil {
+						return err
+					}
+					return printCounts(cmd.OutOrStdout(), n, f, q.Filter)
+				}
+				page, err := d.List(ctx, q)
+				if err != nil {
+					return err
+				}
+				return printList(cmd, page, f, q)
+			})(cmd, args)
+		},
+	}
+	c.flags(cmd)
+	cmd.Flags().IntVar(&q.Limit, "limit", 100, fmt.Sprintf("how many jobs to list, 1 to %d", mostListed))
+	cmd.Flags().StringVar((*string)(&q.Sort), "sort", string(store.Newest), "order: "+strings.Join(sortNames(), ", ")+"; - is against it")
+	cmd.Flags().BoolVar(&count, "count", false, "count the jobs instead, by state")
+	formatFlag(cmd, &f, asTable, asWide, asJSON, asYAML, asName)
+	complete(cmd, "sort", sortNames())
+	return cmd
+}
+
+func sortNames() []string {
+	names := make([]string, len(store.Sorts))
+	for i, s := range store.Sorts {
+		names[i] = string(s)
+	}
+	return names
+}
+
+// A choice is the flags that choose jobs.
+type choice struct {
+	text, name     string
+	states, labels []string
+}
+
+func (c *choice) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&c.text, "filter", "", "only jobs that this filter chooses, such as 'owner=ada created>24h'")
+	cmd.Flags().StringVar(&c.name, "name", "", "only jobs of this name")
+	cmd.Flags().StringSliceVar(&c.states, "state", nil, "only jobs in this state; may be repeated")
+	cmd.Flags().StringArrayVar(&c.labels, "label", nil, "only jobs with this label, key=value; may be repeated")
+	complete(cmd, "state", stateNames())
+}
+
+func stateNames() []string {
+	names := make([]string, len(job.States))
+	for i, s := range job.States {
+		names[i] = string(s)
+	}
+	return names
+}
+
+// filter makes one of the flags.
+func (c *choice) filter() (job.Filter, error) {
+	f, err := parseFilter(c.text)
+	if err != nil {
+		return nil, err
+	}
+	if c.name != "" {
+		f = f.And("name", job.Is, c.name)
+	}
+	known := make([]job.State, len(c.states))
+	for i, s := range c.states {
+		known[i] = job.State(strings.ToUpper(s))
+		if !slices.Contains(job.States, known[i]) {
+			return nil, &usageError{fmt.Errorf("--state %s is not a state: give one such as RUNNING or FINISHED", s)}
+		}
+	}
+	f = append(f, job.WhereState(known...)...)
+	for _, l := range c.labels {
+		k, v, ok := strings.Cut(l, "=")
+		if !ok {
+			return nil, &usageError{fmt.Errorf("--label %s is not a label: give key=value", l)}
+		}
+		term, err := job.ParseFilter(job.Filter{{Field: job.LabelField + k, Op: job.Is, Values: []string{v}}}.String(), time.Now())
+		if err != nil {
+			return nil, &usageError{fmt.Errorf("--label %s is not a label: give key=value", l)}
+		}
+		f = append(f, term...)
+	}
+	return f, nil
+}
+
+// parseFilter reads the flag --filter.
+func parseFilter(text string) (job.Filter, error) {
+	f, err := job.ParseFilter(text, time.Now())
+	if err != nil {
+		return nil, &usageError{fmt.Errorf("--%w; see pawl explain filter", err)}
+	}
+	return f, nil
+}
+
+func printList(cmd *cobra.Command, page pawl.Views, f format, q store.Query) error {
+	out := cmd.OutOrStdout()
+	switch f {
+	case asName:
+		for i := range page.Jobs {
+			fmt.Fprintln(out, page.Jobs[i].ID)
+		}
+		return nil
+	case asJSON, asYAML:
+		return f.document(out, page)
+	}
+	now, c := time.Now(), colours(out)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	wide := func(columns ...string) string {
+		if f != asWide {
+			return ""
+		}
+		return strings.Join(columns, "\t") + "\t"
+	}
+	fmt.Fprintf(w, "ID\tNAME\tKIND\t%s\t%sAGE\tSUMMARY\n", c.plain("STATE"), wide("CUSTODY", "OWNER", "QUEUE", "ATTEMPT", "CREATED", "LABELS"))
+	for i := range page.Jobs {
+		j := &page.Jobs[i]
+		age, summary := live.Spent(now.Sub(j.Created)), typed(cmd, live.FirstLine(j.Why))
+		more := wide(string(j.Custody), orDash(live.Clean(j.Owner)), j.Queue, fmt.Sprintf("%d/%d", j.Attempt, j.MaxAttempts),
+			j.Created.Local().Format(time.DateTime), orDash(labelText(j.Labels)))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s%s\t%s\n", j.ID, live.Clean(j.Name), j.Kind, c.state(j.State), more, age, summary)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	switch {
+	case page.Next == "":
+	case q.Limit < mostListed:
+		fmt.Fprintf(out, "there are more: raise --limit, which is %d\n", q.Limit)
+	default:
+		fmt.Fprintf(out, "there are more, which %s does not show: choose with --filter, or count with --count\n", typed(cmd, "pawl list"))
+	}
+	tellSince(out, q.Filter, page.Since)
+	return nil
+}
+
+// tellSince says that older jobs were not looked at, unless the filter itself says so.
+func tellSince(out io.Writer, f job.Filter, since time.Time) {
+	own := slices.ContainsFunc(f, func(t job.Term) bool { return t.Field == "created" })
+	if !since.IsZero() && !own {
+		fmt.Fprintf(out, "only jobs submitted since %s were looked at: created> in the filter says how far back to look\n", since.Local().Format(time.DateTime))
+	}
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// labelText writes labels in one line.
+func labelText(labels map[string]string) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(labels)) {
+		parts = append(parts, k+"="+live.Clean(labels[k]))
+	}
+	return strings.Join(parts, ",")
+}
+
+func printCounts(out io.Writer, n client.Counts, f format, filter job.Filter) error {
+	switch f {
+	case asJSON, asYAML:
+		return f.document(out, n)
+	case asName:
+		for _, s := range job.States {
+			if n.States[s] > 0 {
+				fmt.Fprintln(out, s)
+			}
+		}
+		return nil
+	}
+	w, c := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0), colours(out)
+	fmt.Fprintf(w, "%s\tJOBS\n", c.plain("STATE"))
+	for _, s := range job.States {
+		if n.States[s] > 0 {
+			fmt.Fprintf(w, "%s\t%d\n", c.state(s), n.States[s])
+		}
+	}
+	fmt.Fprintf(w, "%s\t%d\n", c.plain("all"), n.Total)
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	tellSince(out, filter, n.Since)
+	return nil
+}

@@ -1,0 +1,288 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/client"
+	"github.com/pawl-jobs/pawl/internal/live"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// A resourceKind is a kind of document that commands apply, get, delete, enable and disable.
+type resourceKind struct {
+	kind, plural string
+	example      string // a name, for help
+	deleting     string // what it means to delete one
+	columns      []string
+
+	check   func(doc json.RawMessage) (name string, err error)
+	apply   func(ctx context.Context, d *desk, name string, doc json.RawMessage) (created bool, err error)
+	list    func(ctx context.Context, d *desk) ([]resource, error)
+	get     func(ctx context.Context, d *desk, name string) (resource, error)
+	remove  func(ctx context.Context, d *desk, name string) error
+	disable func(ctx context.Context, d *desk, name string, disabled bool) error
+}
+
+// A resource is a document as commands print it.
+type resource struct {
+	name        string
+	disabled    bool
+	description string
+	cells       []string // in the order of the kind's columns
+	version     int64
+	updated     time.Time
+	doc         any
+}
+
+// resourceKinds are those that there are.
+var resourceKinds = []*resourceKind{
+	kindOf(resourceKind{
+		kind: job.KindQueue, plural: "queues", example: "night", columns: []string{"MOST WAITING"},
+		deleting: "Delete removes the document of a queue. A queue that has jobs which have not ended is kept; the default queue is always there.",
+	}, job.ParseQueue, (*client.Client).Queues, func(q *job.Queue) resource {
+		most := "-"
+		if q.MaxWaiting > 0 {
+			most = fmt.Sprint(q.MaxWaiting)
+		}
+		return resource{name: q.Name, disabled: q.Disabled, description: q.Description, cells: []string{most}}
+	}),
+	kindOf(resourceKind{
+		kind: job.KindSystem, plural: "systems", example: "lab", columns: []string{"HOST"},
+		deleting: "Delete removes the document of a system. The system local is always there.",
+	}, job.ParseSystem, (*client.Client).Systems, func(s *job.System) resource {
+		return resource{name: s.Name, disabled: s.Disabled, description: s.Description, cells: []string{s.Host.Kind}}
+	}),
+}
+
+// kindOf completes k for documents of type T.
+func kindOf[T any](k resourceKind, parse func([]byte) (T, error), of func(*client.Client) client.Resources[T], row func(*T) resource) *resourceKind {
+	print := func(r pawl.Resource[T]) resource {
+		out := row(&r.Doc)
+		out.version, out.updated, out.doc = r.Version, r.Updated, r.Doc
+		return out
+	}
+	k.check = func(doc json.RawMessage) (string, error) {
+		v, err := parse(doc)
+		return row(&v).name, err
+	}
+	k.apply = func(ctx context.Context, d *desk, name string, doc json.RawMessage) (bool, error) {
+		_, created, err := of(d.Client).Apply(ctx, name, doc, pawl.AnyVersion)
+		return created, err
+	}
+	k.list = func(ctx context.Context, d *desk) (list []resource, err error) {
+		all, err := of(d.Client).List(ctx)
+		for _, r := range all {
+			list = append(list, print(r))
+		}
+		return list, err
+	}
+	k.get = func(ctx context.Context, d *desk, name string) (resource, error) {
+		r, err := of(d.Client).Resource(ctx, name)
+		return print(r), err
+	}
+	k.remove = func(ctx context.Context, d *desk, name string) error { return of(d.Client).Delete(ctx, name) }
+	k.disable = func(ctx context.Context, d *desk, name string, disabled bool) error {
+		_, err := of(d.Client).Disable(ctx, name, disabled)
+		return err
+	}
+	return &k
+}
+
+// complete completes the names of resources.
+func (k *resourceKind) complete(cmd *cobra.Command, _ []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+	if d, err := openDesk(cmd.Context(), cmd); err == nil {
+		defer d.close()
+		list, _ := k.list(cmd.Context(), d) //nolint:errcheck // then there is nothing to complete to
+		for _, r := range list {
+			names = append(names, cobra.CompletionWithDesc(r.name, r.description))
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// noSubject refuses what is none of the commands below a command.
+func noSubject(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var names []string
+	for _, c := range cmd.Commands() {
+		names = append(names, c.Name())
+	}
+	meant := ": give one of " + strings.Join(names, ", ")
+	if near := job.Nearest(args[0], names...); near != "" {
+		meant = ": did you mean " + near + "?"
+	}
+	return fmt.Errorf("%s does not know %q%s", cmd.CommandPath(), args[0], meant)
+}
+
+func getCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "get",
+		Short: "Show queues or systems",
+		Long: `Get prints queues or systems, or one of them. With -o yaml or -o json it prints documents that pawl apply takes. (For jobs
+there are pawl list and pawl show.)`,
+		Example: `  pawl get queues
+  pawl get system local -o yaml`,
+		Args: noSubject,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	for _, k := range resourceKinds {
+		cmd.AddCommand(k.listing(), k.showing())
+	}
+	return cmd
+}
+
+// listing is the command that lists the resources of a kind.
+func (k *resourceKind) listing() *cobra.Command {
+	var f format
+	cmd := &cobra.Command{
+		Use:     k.plural,
+		Short:   "List the " + k.plural,
+		Example: "  pawl get " + k.plural + "\n  pawl get " + k.plural + " -o wide",
+		Args:    cobra.NoArgs,
+		RunE: withDesk(openDesk, func(ctx context.Context, cmd *cobra.Command, d *desk) error {
+			list, err := k.list(ctx, d)
+			if err != nil {
+				return err
+			}
+			return k.print(cmd, list, f, true)
+		}),
+	}
+	formatFlag(cmd, &f, asTable, asWide, asJSON, asYAML, asName)
+	return cmd
+}
+
+// showing is the command that shows one of a kind.
+func (k *resourceKind) showing() *cobra.Command {
+	var f format
+	cmd := &cobra.Command{
+		Use:               k.kind + " NAME",
+		Short:             "Show one " + k.kind,
+		Example:           "  pawl get " + k.kind + " " + k.example + "\n  pawl get " + k.kind + " " + k.example + " -o yaml",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: k.complete,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withDesk(openDesk, func(ctx context.Context, cmd *cobra.Command, d *desk) error {
+				r, err := k.get(ctx, d, args[0])
+				if err != nil {
+					return err
+				}
+				return k.print(cmd, []resource{r}, f, false)
+			})(cmd, args)
+		},
+	}
+	formatFlag(cmd, &f, asTable, asWide, asJSON, asYAML, asName)
+	return cmd
+}
+
+// print prints resources; as a list, or the only one of them.
+func (k *resourceKind) print(cmd *cobra.Command, list []resource, f format, many bool) error {
+	out := cmd.OutOrStdout()
+	var docs []any
+	for _, r := range list {
+		doc, err := k.document(r)
+		if err != nil {
+			return err
+		}
+		docs = append(docs, doc)
+	}
+	switch {
+	case f == asName:
+		for _, r := range list {
+			fmt.Fprintln(out, r.name)
+		}
+		return nil
+	case f == asJSON && many:
+		return f.document(out, docs)
+	case f == asJSON || f == asYAML:
+		for i, doc := range docs {
+			if i > 0 {
+				fmt.Fprintln(out, "---")
+			}
+			if err := f.document(out, doc); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	t := newTable(out)
+	header := append([]string{"NAME", "STATE"}, k.columns...)
+	if f == asWide {
+		header = append(header, "VERSION", "UPDATED")
+	}
+	t.row(append(header, "DESCRIPTION")...)
+	for _, r := range list {
+		state := "enabled"
+		if r.disabled {
+			state = "disabled"
+		}
+		cells := append([]string{r.name, state}, r.cells...)
+		if f == asWide {
+			updated := "-"
+			if !r.updated.IsZero() {
+				updated = r.updated.Local().Format(time.DateTime)
+			}
+			cells = append(cells, fmt.Sprint(r.version), updated)
+		}
+		t.row(append(cells, orDash(live.Clean(r.description)))...)
+	}
+	return t.flush()
+}
+
+// document is the document of a resource as pawl apply takes it.
+func (k *resourceKind) document(r resource) (json.RawMessage, error) {
+	doc, err := encodeJSON(r.doc)
+	if err != nil {
+		return nil, err
+	}
+	fields := strings.TrimPrefix(string(doc), "{")
+	return json.RawMessage(`{"kind":"` + k.kind + `",` + fields), nil // kind comes first, for people
+}
+
+func enableCommand() *cobra.Command {
+	return switchCommand("enable", "Let queues or systems take new jobs again", false)
+}
+
+func disableCommand() *cobra.Command {
+	return switchCommand("disable", "Let queues or systems take no new jobs", true)
+}
+
+func switchCommand(name, short string, disabled bool) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     name,
+		Short:   short,
+		Long:    short + ". Jobs that are there already go on.",
+		Example: "  pawl " + name + " queue night",
+		Args:    noSubject,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	for _, k := range resourceKinds {
+		cmd.AddCommand(&cobra.Command{
+			Use:               k.kind + " NAME...",
+			Short:             strings.ReplaceAll(short, "queues or systems", k.plural),
+			Example:           "  pawl " + name + " " + k.kind + " " + k.example,
+			Args:              cobra.MinimumNArgs(1),
+			ValidArgsFunction: k.complete,
+			RunE: func(cmd *cobra.Command, args []string) error {
+				return withDesk(openWriting, func(ctx context.Context, cmd *cobra.Command, d *desk) error {
+					for _, r := range args {
+						if err := k.disable(ctx, d, r, disabled); err != nil {
+							return err
+						}
+						fmt.Fprintf(cmd.OutOrStdout(), "%s %s %sd\n", k.kind, r, name)
+					}
+					return nil
+				})(cmd, args)
+			},
+		})
+	}
+	return cmd
+}

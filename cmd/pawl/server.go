@@ -1,0 +1,160 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-jobs/pawl/client"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// What a server leaves in its data folder for the commands of its owner.
+const (
+	serverFile = "server" // the URL at which it is found
+	tokenFile  = "token"  // with which its owner may do everything
+)
+
+// Variables that say where jobs are.
+const (
+	serverVariable = "PAWL_SERVER"
+	tokenVariable  = "PAWL_TOKEN"
+)
+
+// placeFlags adds the flags that say where the jobs are.
+func placeFlags(root *cobra.Command) {
+	f := root.PersistentFlags()
+	f.String("dir", "", "data folder (default: $PAWL_DIR, $XDG_STATE_HOME/pawl or ~/.local/state/pawl)")
+	f.String("server", "", "URL of the server whose jobs are meant, instead of a folder's (default: $"+serverVariable+")")
+	f.String("token-file", "", "file with the token for the server (default: $"+tokenVariable+", or that of a server on this machine)")
+}
+
+// A server is one that a command asks over the network.
+type server struct {
+	url   string
+	token string
+}
+
+// serverOf returns the server that a command is for; nil: it is for a folder. A folder that is named outweighs a server
+// that only the environment names.
+func serverOf(cmd *cobra.Command) (*server, error) {
+	named, err := cmd.Flags().GetString("server")
+	if err != nil {
+		return nil, err
+	}
+	if !cmd.Flags().Changed("server") && !cmd.Flags().Changed("dir") {
+		named = os.Getenv(serverVariable)
+	}
+	if named == "" {
+		return nil, nil //nolint:nilnil // that there is none is no error
+	}
+	s := &server{url: strings.TrimRight(named, "/")}
+	s.token, err = tokenFor(cmd, s.url)
+	return s, err
+}
+
+// tokenFor returns the token for a server: the one that is given, or that of the folder, if the server is its own.
+func tokenFor(cmd *cobra.Command, url string) (string, error) {
+	name, err := cmd.Flags().GetString("token-file")
+	if err != nil {
+		return "", err
+	}
+	if name != "" {
+		b, err := os.ReadFile(name)
+		token := strings.TrimSpace(string(b))
+		switch {
+		case err != nil:
+			return "", &usageError{fmt.Errorf("--token-file: %w", err)}
+		case token == "" || strings.ContainsAny(token, " \t\r\n"):
+			return "", &usageError{fmt.Errorf("--token-file %s does not hold one token: write it there alone, in one line", name)}
+		}
+		return token, nil
+	}
+	if token := os.Getenv(tokenVariable); token != "" {
+		return token, nil
+	}
+	dir, err := dataDir(cmd)
+	if err != nil {
+		return "", nil //nolint:nilerr // where there is no folder, there is no token of it
+	}
+	at, err := os.ReadFile(filepath.Join(dir, serverFile))
+	if err != nil || strings.TrimRight(strings.TrimSpace(string(at)), "/") != url {
+		return "", nil //nolint:nilerr // the folder is of no server, or of another one
+	}
+	b, err := os.ReadFile(filepath.Join(dir, tokenFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", job.Errorf(job.Denied, "the token of the server on this machine: %w: ask its owner for a token, and give it with --token-file", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+// dial returns a client of the server.
+func (s *server) dial() (*client.Client, error) {
+	c, err := client.Dial(s.url, client.Options{Token: s.token})
+	if err != nil {
+		return nil, &usageError{fmt.Errorf("--server, or %s: %w", serverVariable, err)}
+	}
+	return c, nil
+}
+
+// here reports whether the server is on this machine, so that paths mean the same to it.
+func (s *server) here() bool {
+	u, err := url.Parse(s.url)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(u.Hostname())
+	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// advice says what to check when the server could not be asked; empty for any other error.
+func (s *server) advice(err error) string {
+	switch job.KindOf(err) {
+	case job.Unavailable:
+		return fmt.Sprintf("check that %s is the address of the server, that pawl serve runs there, and that this machine reaches it", s.url)
+	case job.Denied:
+		what := "the token is not one of the server's, or may not do this: ask whoever runs the server"
+		if s.token == "" {
+			what = "give a token: in a file, with --token-file, or in " + tokenVariable
+			if s.here() {
+				what += ". Of a server on this machine it is found where --dir, or the default folder, is the server's, and --server is its URL as pawl serve prints it"
+			}
+		}
+		return what
+	}
+	return ""
+}
+
+// quoted writes a word as a shell takes it.
+func quoted(s string) string {
+	if plainPath.MatchString(s) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// typed makes advice that can be typed as it is: where --dir or --server was given, its commands need it too.
+func typed(cmd *cobra.Command, advice string) string {
+	flags := ""
+	for _, name := range []string{"dir", "server", "token-file"} {
+		if f := cmd.Flag(name); f != nil && f.Changed {
+			flags += " --" + name + " " + quoted(cmp.Or(f.Value.String(), "''"))
+		}
+	}
+	if flags == "" {
+		return advice
+	}
+	return command.ReplaceAllStringFunc(advice, func(c string) string { return c + flags })
+}
+
+// command matches a command of pawl that is for a folder or a server, within advice.
+var command = regexp.MustCompile(`\bpawl (run|submit|wait|watch|list|show|history|events|logs|output|cancel|pause|resume|resubmit|hide|unhide|annotate|event|apply|get|delete|enable|disable)\b`)

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/internal/live"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+func showCommand() *cobra.Command {
+	var f format
+	cmd := &cobra.Command{
+		Use:   "show JOB",
+		Short: "Show one job: where it stands, why, and where its files are",
+		Long:  "Show prints one job: where it stands, why, and where its files are.\n\n" + jobRule,
+		Example: `  pawl show wordcount
+  pawl show wordcount -o yaml`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeJob,
+		RunE: withJob(func(ctx context.Context, cmd *cobra.Command, d *desk, v *pawl.View) error {
+			out := cmd.OutOrStdout()
+			switch f {
+			case asName:
+				fmt.Fprintln(out, v.ID)
+				return nil
+			case asJSON, asYAML:
+				return f.document(out, v)
+			}
+			remedy := ""
+			if v.State == job.Failed {
+				remedy = typed(cmd, d.remedy(ctx, &v.Job))
+			}
+			v.Why = typed(cmd, v.Why)
+			return printJob(out, v, remedy)
+		}),
+	}
+	formatFlag(cmd, &f, asTable, asJSON, asYAML, asName)
+	return cmd
+}
+
+func printJob(out io.Writer, v *pawl.View, remedy string) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	row := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(w, "%s:\t%s\n", name, strings.ReplaceAll(value, "\n", "\n\t"))
+		}
+	}
+	row("id", v.ID.String())
+	row("name", v.Name)
+	row("kind", v.Kind)
+	row("owner", v.Owner)
+	row("state", colours(out).state(v.State))
+	row("why", v.Why)
+	row("what to do", remedy)
+	if p := v.Progress; p != nil && p.Total > 0 {
+		row("progress", fmt.Sprintf("%s, %d of %d bytes", p.What, p.Done, p.Total))
+	} else if p != nil {
+		row("progress", fmt.Sprintf("%s, %d bytes", p.What, p.Done))
+	}
+	if v.Wish != "" {
+		row("asked for", fmt.Sprintf("%s, by %s", v.Wish, v.WishedBy))
+	}
+	row("attempt", fmt.Sprintf("%d of %d", v.Attempt, v.MaxAttempts))
+	if v.Recoveries > 0 {
+		row("recoveries", fmt.Sprint(v.Recoveries))
+	}
+	row("queue", fmt.Sprintf("%s, priority %d", v.Queue, v.Priority))
+	row("labels", labelText(v.Labels))
+	row("notes", string(v.Notes))
+	if v.Hidden {
+		row("hidden", "lists leave it out")
+	}
+	row("created", v.Created.Local().Format(time.RFC3339))
+	if !v.Ended.IsZero() {
+		row("ended", fmt.Sprintf("%s, after %s", v.Ended.Local().Format(time.RFC3339), live.Spent(v.Ended.Sub(v.Created))))
+	}
+	row("folder", v.Folder)
+	row("results", v.Results)
+	row("result", string(v.Result))
+	row("request", string(v.Request))
+	return w.Flush()
+}
