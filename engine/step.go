@@ -71,20 +71,22 @@ func (r *Run) work() {
 		r.hand(r.back())
 		return
 	}
-	var last job.Entry // of the change that gives the job out of this process's hands
+	// The tracer hears of the end before the slot is free: then the service may stop.
 	ctx, told := r.s.e.cfg.Tracer.Run(r.ctx, &r.Job)
-	defer func() { told(last) }()
 	over, stepped := false, func(job.Entry) {}
+	hand := func(c job.Change) {
+		over = true
+		stepped(*c.Last())
+		told(*c.Last())
+		r.hand(c)
+	}
 	defer func() {
 		if !over { // by runtime.Goexit, as testing's FailNow does
-			c := Retry(job.Entry{Code: job.TaskPanicked, Message: "the handler ended its goroutine"}).change(r)
-			last = *c.Last()
-			stepped(last)
-			r.hand(c)
+			hand(Retry(job.Entry{Code: job.TaskPanicked, Message: "the handler ended its goroutine"}).change(r))
 		}
 	}()
 	kind := r.s.e.cfg.Kinds[r.Job.Kind]
-	for !over {
+	for {
 		o := Back()
 		if r.ctx.Err() == nil {
 			var in context.Context
@@ -95,6 +97,7 @@ func (r *Run) work() {
 			if errors.Is(cause, ErrLeaseLost) {
 				over = true
 				stepped(job.Entry{})
+				told(job.Entry{})
 				r.s.leave(r)
 				r.s.freed.set()
 				return
@@ -102,14 +105,13 @@ func (r *Run) work() {
 			o = Back().Set(o.set)
 		}
 		c := o.change(r)
-		stepped(*c.Last())
-		if c.To == job.Worker {
-			stepped = func(job.Entry) {}
-			r.send(c, func(error) {})
-			continue
+		if c.To != job.Worker {
+			hand(c)
+			return
 		}
-		over, last = true, *c.Last()
-		r.hand(c)
+		stepped(*c.Last())
+		stepped = func(job.Entry) {}
+		r.send(c, func(error) {})
 	}
 }
 

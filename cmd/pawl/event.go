@@ -45,7 +45,7 @@ Whoever follows the events sees it. A running program may write some of its own 
 			if err := n.Validate(); err != nil {
 				return &usageError{err}
 			}
-			return withDesk(openDesk, func(ctx context.Context, cmd *cobra.Command, d *desk) error {
+			return withDesk(openOwn(args[0]), func(ctx context.Context, cmd *cobra.Command, d *desk) error {
 				id, err := job.ParseID(args[0]) // a job's own token is for no more than to write
 				if err != nil {
 					v, err := d.lookup(ctx, args[0])

@@ -56,12 +56,12 @@ pawl help exit-codes says what the exit codes mean.`,
 	})
 	placeFlags(root)
 	for _, c := range []*cobra.Command{
-		runCommand(), submitCommand(), waitCommand(), watchCommand(), validateCommand(), initCommand(),
+		serveCommand(), runCommand(), submitCommand(), waitCommand(), watchCommand(), validateCommand(), initCommand(),
 		listCommand(), showCommand(), historyCommand(), eventsCommand(), logsCommand(), outputCommand(),
 		cancelCommand(), pauseCommand(), resumeCommand(), resubmitCommand(),
 		hideCommand(), unhideCommand(), annotateCommand(), eventCommand(),
 		applyCommand(), getCommand(), deleteCommand(), enableCommand(), disableCommand(), explainCommand(),
-		serveCommand(), migrateCommand(), benchCommand(), chaosCommand(), versionCommand(), exitTopic(),
+		migrateCommand(), benchCommand(), chaosCommand(), versionCommand(), exitTopic(),
 	} {
 		checkArgs(c)
 		if c.Name() != "run" { // it asks first

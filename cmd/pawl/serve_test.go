@@ -218,6 +218,7 @@ ask "$PAWL_API_URL/v1/jobs/$PAWL_JOB_ID"
 ask --json '{"name": "half", "data": {"done": 0.5}}' "$PAWL_API_URL/v1/jobs/$PAWL_JOB_ID/events"
 ask "$PAWL_API_URL/v1/jobs"
 ask -X POST "$PAWL_API_URL/v1/jobs/$PAWL_JOB_ID/cancel"
+pawl event "$PAWL_JOB_ID" quarter > told && echo told
 echo $PAWL_JOB_TOKEN`
 		spec, err := json.Marshal(map[string]any{"script": "#!/bin/sh\n" + script})
 		if err != nil {
@@ -233,17 +234,17 @@ echo $PAWL_JOB_TOKEN`
 			t.Fatal(err)
 		}
 		answers := strings.Fields(string(stdout))
-		if want := []string{"200", "201", "403", "403"}; len(answers) != 5 || !slices.Equal(answers[:4], want) {
+		if want := []string{"200", "201", "403", "403", "told"}; len(answers) != 6 || !slices.Equal(answers[:5], want) {
 			t.Fatalf("the program was answered %q, want %q", answers, want)
 		}
-		if _, history := p.get(http.MethodGet, "/v1/jobs/"+view.ID+"/history", ""); !strings.Contains(history, "half") || strings.Contains(history, answers[4]) {
+		if _, history := p.get(http.MethodGet, "/v1/jobs/"+view.ID+"/history", ""); !strings.Contains(history, "half") || !strings.Contains(history, "quarter") || strings.Contains(history, answers[5]) {
 			t.Errorf("history %s", history)
 		}
-		if _, all := p.get(http.MethodGet, "/v1/jobs/"+view.ID, ""); strings.Contains(all, answers[4]) {
+		if _, all := p.get(http.MethodGet, "/v1/jobs/"+view.ID, ""); strings.Contains(all, answers[5]) {
 			t.Errorf("the token is kept with the job: %s", all)
 		}
 		q := *p
-		q.token = answers[4]
+		q.token = answers[5]
 		if status, _ := q.get(http.MethodGet, "/v1/jobs/"+view.ID, ""); status != http.StatusUnauthorized {
 			t.Errorf("the token of a program that has ended is answered %d", status)
 		}
@@ -338,8 +339,9 @@ func TestServeDrain(t *testing.T) {
 	p := startServe(t, t.TempDir(), nil)
 	begun := filepath.Join(t.TempDir(), "begun")
 	status, body := p.get(http.MethodPost, "/v1/jobs", fmt.Sprintf(`{"name": "long", "command": ["sh", "-c", "echo $$ > '%s'; exec sleep 1000"]}`, begun))
-	if status != http.StatusAccepted {
-		t.Fatal(status, body)
+	var accepted struct{ ID string }
+	if err := json.Unmarshal([]byte(body), &accepted); err != nil || status != http.StatusAccepted {
+		t.Fatal(status, body, err)
 	}
 	a, err := p.ask(t.Context(), http.MethodGet, "/v1/events?follow=true", "")
 	if err != nil {
@@ -354,7 +356,7 @@ func TestServeDrain(t *testing.T) {
 	}
 	waiting := make(chan int, 1)
 	go func() {
-		a, err := p.ask(context.Background(), http.MethodPost, "/v1/jobs/long/pause?wait=1h", "")
+		a, err := p.ask(context.Background(), http.MethodPost, "/v1/jobs?wait=1h", `{"command": ["true"], "not_before": "2100-01-01T00:00:00Z"}`)
 		if err != nil {
 			waiting <- 0
 			return
@@ -362,6 +364,11 @@ func TestServeDrain(t *testing.T) {
 		a.Body.Close()
 		waiting <- a.StatusCode
 	}()
+	for open := ""; !strings.Contains(open, "\npawl_http_requests_open 3\n"); { // the stream, the call that waits, and this one
+		if _, open = p.get(http.MethodGet, "/metrics", ""); t.Context().Err() != nil {
+			t.Fatal("nobody waits")
+		}
+	}
 	p.signal(syscall.SIGTERM)
 	if _, err := io.ReadAll(events); err != nil {
 		t.Errorf("the stream is broken off: %v", err)
@@ -369,17 +376,31 @@ func TestServeDrain(t *testing.T) {
 	if code := p.end(); code != 0 {
 		t.Errorf("exit code %d:\n%s", code, p.log)
 	}
-	<-waiting
+	if status := <-waiting; status != http.StatusAccepted {
+		t.Errorf("who waits is answered %d", status)
+	}
 	text, err := os.ReadFile(begun)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var pid int
-	if _, err := fmt.Sscan(string(text), &pid); err != nil || syscall.Kill(pid, 0) != nil {
-		t.Errorf("the program %q does not run any more: %v", text, err)
+	if _, err := fmt.Sscan(string(text), &pid); err != nil || !lives(pid) {
+		t.Fatalf("the program %q does not run any more: %v", text, err)
 	}
-	syscall.Kill(-pid, syscall.SIGKILL)
-	syscall.Kill(pid, syscall.SIGKILL)
+	q := startServe(t, p.dir, nil)
+	if status, body := q.get(http.MethodPost, "/v1/jobs/"+accepted.ID+"/cancel?wait=30s", ""); status != http.StatusOK || !strings.Contains(body, `"CANCELED"`) {
+		t.Errorf("the next process does not find it: %d %s", status, body)
+	}
+	if lives(pid) {
+		t.Error("it runs on, though its job is canceled")
+	}
+}
+
+// lives reports whether a process runs. One that is only not reaped yet does not.
+func lives(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, after, ok := strings.Cut(string(stat), ") ")
+	return err == nil && ok && after[0] != 'Z' && after[0] != 'X'
 }
 
 // Whatever ends the service, what it has accepted is there afterwards, once.

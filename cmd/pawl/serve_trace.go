@@ -76,7 +76,7 @@ func headersOf(text string) (map[string]string, error) {
 // environ is what a program finds in its environment, so that it can tell of itself: where the service is, a token for its
 // own job, and the trace that it belongs to.
 func (s *serving) environ(ctx context.Context, j *job.Job) map[string]string {
-	env := map[string]string{"PAWL_API_URL": s.url, "PAWL_JOB_TOKEN": s.keys.Program(j.ID, j.Launch)}
+	env := map[string]string{apiVariable: s.url, jobTokenVariable: s.keys.Program(j.ID, j.Launch)}
 	if t := observe.Traceparent(ctx); t != "" {
 		env["TRACEPARENT"] = t
 	}

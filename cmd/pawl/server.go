@@ -33,7 +33,7 @@ const (
 // placeFlags adds the flags that say where the jobs are.
 func placeFlags(root *cobra.Command) {
 	f := root.PersistentFlags()
-	f.String("dir", "", "data folder (default: $XDG_STATE_HOME/pawl or ~/.local/state/pawl)")
+	f.String("dir", "", "data folder (default: $PAWL_DIR, $XDG_STATE_HOME/pawl or ~/.local/state/pawl)")
 	f.String("server", "", "URL of the server whose jobs are meant, instead of a folder's (default: $"+serverVariable+")")
 	f.String("token-file", "", "file with the token for the server (default: $"+tokenVariable+", or that of a server on this machine)")
 }

@@ -202,8 +202,8 @@ func TestOldestReadyJob(t *testing.T) {
 // TestNames holds the table of the documentation to what is scraped, and the names to the rules of Prometheus.
 func TestNames(t *testing.T) {
 	w := open(t, observe.Config{})
-	w.start()
 	w.Handle("noop")
+	w.start()
 	w.end(w.submit(t.Context(), pawl.Request{Spec: pawl.NewTask("noop", 1)})[0].ID)
 	w.o.Answered(t.Context(), observe.Request{Operation: "whoami", Status: 200})
 	m := w.scrape()

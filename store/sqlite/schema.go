@@ -29,7 +29,5 @@ func Schema(ctx context.Context, dir string) (v SchemaVersion, err error) {
 	return versionOf(ctx, db, path)
 }
 
-// Schema returns the version of the schema, as the function of that name does.
-func (s *Store) Schema(ctx context.Context) (SchemaVersion, error) {
-	return versionOf(ctx, s.read, s.path)
-}
+// Schema returns the version of the schema of the database. It asks the database.
+func (s *Store) Schema(ctx context.Context) (SchemaVersion, error) { return versionOf(ctx, s.read, File) }
