@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -67,8 +68,8 @@ func TestDial(t *testing.T) {
 		}
 	})
 	t.Run("the revision is that of the API", func(t *testing.T) {
-		if client.Revision != 1 {
-			t.Errorf("the client knows %d", client.Revision)
+		if client.Revision != api.Revision {
+			t.Errorf("the client knows %d, the API is %d", client.Revision, api.Revision)
 		}
 	})
 }
