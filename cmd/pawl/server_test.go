@@ -29,7 +29,7 @@ const testToken = "pawl_test"
 func testServer() {
 	if err := serveForTest(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1) //nolint:forbidigo // it is a program
+		os.Exit(1)
 	}
 }
 
@@ -70,7 +70,7 @@ func serveForTest(args []string) error {
 	})}
 	context.AfterFunc(ctx, func() {
 		close(stopping)
-		srv.Shutdown(context.Background()) //nolint:errcheck // it stops in any case
+		srv.Shutdown(context.Background())
 	})
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
