@@ -48,7 +48,7 @@ type Config struct {
 	Served func(context.Context) bool
 	// Queues are the only ones whose jobs this process runs; by default those of all queues there are.
 	Queues []string
-	// Duties, Slots, Only, Lease, Grace, Sweep and Log are those of [engine.Config].
+	// Duties, Slots, Only, Lease, Grace, Sweep, Log and Tracer are those of [engine.Config].
 	Duties []engine.Duty
 	Slots  map[job.Lane]int
 	Only   []job.ID
@@ -56,6 +56,7 @@ type Config struct {
 	Grace  time.Duration
 	Sweep  time.Duration
 	Log    *slog.Logger
+	Tracer engine.Tracer
 }
 
 // Service submits jobs, carries out wishes, reads, and runs what is ready. It is the one place that does so for
@@ -115,7 +116,7 @@ func (s *Service) start() {
 	c := s.cfg
 	s.engine = engine.New(engine.Config{
 		Store: c.Store, Broker: c.Broker, Kinds: c.Kinds, Duties: c.Duties, Queues: c.Queues, Machine: c.Machine,
-		Slots: c.Slots, Only: c.Only, Lease: c.Lease, Grace: c.Grace, Sweep: c.Sweep, Log: c.Log,
+		Slots: c.Slots, Only: c.Only, Lease: c.Lease, Grace: c.Grace, Sweep: c.Sweep, Log: c.Log, Tracer: c.Tracer,
 	})
 }
 

@@ -46,6 +46,12 @@ type Config struct {
 	Grace time.Duration
 	// Log receives what operators should know; [slog.Default] by default.
 	Log *slog.Logger
+	// Environ, if set, returns variables that a program gets beside those of its spec, which win. It is asked at each
+	// launch, whose number is in the job's row; nothing of them is kept with the job.
+	Environ func(context.Context, *job.Job) map[string]string
+	// Ran, if set, is told of each program whose end is known, from when to when it ran, by the worker that takes its
+	// results. It may be told twice of one.
+	Ran func(context.Context, *job.Job, runner.End)
 }
 
 // Kind implements [engine.Kind], [engine.Checker] and [engine.Keeper].

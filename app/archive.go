@@ -78,6 +78,9 @@ func (n fileName) String() string {
 // archive copies the results in four parts, each of which can be done again: upload under a name that carries the
 // epoch; commit the manifest; give the files their names; clean the folder. Then the job ends.
 func (k *Kind) archive(ctx context.Context, r *engine.Run, s *sheet) engine.Outcome {
+	if k.cfg.Ran != nil && s.notes.End != nil {
+		k.cfg.Ran(ctx, &r.Job, *s.notes.End)
+	}
 	o := k.archiveParts(ctx, r, s)
 	if errors.Is(context.Cause(ctx), engine.ErrCanceled) {
 		k.leaveNothing(context.WithoutCancel(ctx), s)

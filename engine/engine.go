@@ -57,6 +57,8 @@ type Config struct {
 	Sweep time.Duration
 	// Log receives what operators should know; [slog.Default] by default.
 	Log *slog.Logger
+	// Tracer looks on while jobs are run; nil: nobody.
+	Tracer Tracer
 }
 
 // DefaultSlots is the number of jobs of each lane that run at once, unless configured.
@@ -145,6 +147,9 @@ func New(cfg Config) *Engine {
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
+	}
+	if cfg.Tracer == nil {
+		cfg.Tracer = blind{}
 	}
 	e := &Engine{cfg: cfg, hint: newFlag(), owed: newFlag(), dead: newFlag(), alarm: newAlarm()}
 	e.Serve(cfg.Queues...)

@@ -71,21 +71,30 @@ func (r *Run) work() {
 		r.hand(r.back())
 		return
 	}
-	over := false
+	var last job.Entry // of the change that gives the job out of this process's hands
+	ctx, told := r.s.e.cfg.Tracer.Run(r.ctx, &r.Job)
+	defer func() { told(last) }()
+	over, stepped := false, func(job.Entry) {}
 	defer func() {
 		if !over { // by runtime.Goexit, as testing's FailNow does
-			r.hand(Retry(job.Entry{Code: job.TaskPanicked, Message: "the handler ended its goroutine"}).change(r))
+			c := Retry(job.Entry{Code: job.TaskPanicked, Message: "the handler ended its goroutine"}).change(r)
+			last = *c.Last()
+			stepped(last)
+			r.hand(c)
 		}
 	}()
 	kind := r.s.e.cfg.Kinds[r.Job.Kind]
 	for !over {
 		o := Back()
 		if r.ctx.Err() == nil {
-			o = r.step(kind)
+			var in context.Context
+			in, stepped = r.s.e.cfg.Tracer.Step(ctx, &r.Job)
+			o = r.step(in, kind)
 		}
 		if cause := context.Cause(r.ctx); cause != nil && o.failed() {
 			if errors.Is(cause, ErrLeaseLost) {
 				over = true
+				stepped(job.Entry{})
 				r.s.leave(r)
 				r.s.freed.set()
 				return
@@ -93,17 +102,19 @@ func (r *Run) work() {
 			o = Back().Set(o.set)
 		}
 		c := o.change(r)
+		stepped(*c.Last())
 		if c.To == job.Worker {
+			stepped = func(job.Entry) {}
 			r.send(c, func(error) {})
 			continue
 		}
-		over = true
+		over, last = true, *c.Last()
 		r.hand(c)
 	}
 }
 
 // step runs one step. A panic fails the attempt and nothing else.
-func (r *Run) step(kind Kind) (o Outcome) {
+func (r *Run) step(ctx context.Context, kind Kind) (o Outcome) {
 	defer func() {
 		if p := recover(); p != nil {
 			data, err := json.Marshal(map[string]string{"stack": string(debug.Stack())})
@@ -113,7 +124,7 @@ func (r *Run) step(kind Kind) (o Outcome) {
 			o = Retry(job.Entry{Code: job.TaskPanicked, Message: fmt.Sprintf("panic: %v", p), Data: data})
 		}
 	}()
-	return kind.Step(r.ctx, r)
+	return kind.Step(ctx, r)
 }
 
 // send hands a change that stays in this custody to the committer and goes on from it. answered hears whether it was

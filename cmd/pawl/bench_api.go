@@ -152,7 +152,7 @@ func (b *apiBench) measure(ctx context.Context, m *measurement) (_ figures, err 
 		return nil, err
 	}
 	say("lists")
-	if err := b.lists(svc.ctx, site, f); err != nil {
+	if err := b.lists(svc.ctx, site, f, say); err != nil {
 		return nil, err
 	}
 	f.RSS = residentMB()
@@ -311,7 +311,7 @@ var listed = map[string]string{
 }
 
 // lists measures pages of lists.
-func (b *apiBench) lists(ctx context.Context, site *site, f *apiFigures) error {
+func (b *apiBench) lists(ctx context.Context, site *site, f *apiFigures, say func(string, ...any)) error {
 	c, err := site.dial(ctx)
 	if err != nil {
 		return err
@@ -361,6 +361,7 @@ func (b *apiBench) lists(ctx context.Context, site *site, f *apiFigures) error {
 			times = append(times, took)
 		}
 		f.Lists[name] = spreadOf(times)
+		say("list %s: %s", name, f.Lists[name])
 		f.ListP99 = max(f.ListP99, f.Lists[name].P99)
 	}
 	return nil

@@ -61,7 +61,7 @@ pawl help exit-codes says what the exit codes mean.`,
 		cancelCommand(), pauseCommand(), resumeCommand(), resubmitCommand(),
 		hideCommand(), unhideCommand(), annotateCommand(), eventCommand(),
 		applyCommand(), getCommand(), deleteCommand(), enableCommand(), disableCommand(), explainCommand(),
-		migrateCommand(), benchCommand(), chaosCommand(), versionCommand(), exitTopic(),
+		serveCommand(), migrateCommand(), benchCommand(), chaosCommand(), versionCommand(), exitTopic(),
 	} {
 		checkArgs(c)
 		if c.Name() != "run" { // it asks first

@@ -24,9 +24,10 @@ import (
 	hostlocal "github.com/pawl-jobs/pawl/host/local"
 	"github.com/pawl-jobs/pawl/internal/crash"
 	"github.com/pawl-jobs/pawl/internal/crashstore"
+	"github.com/pawl-jobs/pawl/internal/observe"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/process"
-	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
@@ -42,17 +43,25 @@ type node struct {
 
 // nodeOptions are what commands vary.
 type nodeOptions struct {
-	slots map[job.Lane]int
-	only  []job.ID // the jobs to run; empty: all
-	lease time.Duration
-	log   io.Writer // for what operators should know; stderr by default
+	slots   map[job.Lane]int
+	only    []job.ID // the jobs to run; empty: all
+	queues  []string // whose jobs to run; empty: of all
+	lease   time.Duration
+	grace   time.Duration
+	log     io.Writer                                         // for what operators should know; stderr by default
+	observe *observe.Observer                                 // looks on, and has a log of its own; nil: nobody
+	logger  *slog.Logger                                      // in place of log
+	environ func(context.Context, *job.Job) map[string]string // what programs get beside what their jobs say
 }
 
-// dataDir returns the folder of --dir, or the default one, as an absolute path.
+// dataDir returns the folder of --dir, of PAWL_DIR, or the default one, as an absolute path.
 func dataDir(cmd *cobra.Command) (string, error) {
 	dir, err := cmd.Flags().GetString("dir")
 	if err != nil {
 		return "", err
+	}
+	if dir == "" {
+		dir = os.Getenv("PAWL_DIR")
 	}
 	if dir == "" {
 		state := os.Getenv("XDG_STATE_HOME")
@@ -92,25 +101,38 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 	if err != nil {
 		return nil, err
 	}
-	runner, err := process.Open(ctx, process.Config{Host: n.host, Spool: spool})
+	launcher, err := process.Open(ctx, process.Config{Host: n.host, Spool: spool})
 	if err != nil {
 		return nil, err
 	}
-	log := slog.New(slog.NewTextHandler(o.log, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	n.app = app.New(app.Config{
-		Host: n.host, Runner: runner, Files: fileslocal.FS{}, Log: log,
+	log := o.logger
+	if log == nil {
+		log = slog.New(slog.NewTextHandler(o.log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	}
+	kind := app.Config{
+		Host: n.host, Runner: launcher, Files: fileslocal.FS{}, Log: log, Environ: o.environ,
 		Work: filepath.Join(dir, "work"), Archive: filepath.Join(dir, "archive"), Spool: spool,
-	})
-	var st store.Store = n.store
-	if os.Getenv(crash.Variable) != "" {
-		st = crashstore.Wrap(st)
 	}
 	n.bus = &local.Broker{}
-	watcher = app.NewWatcher(n.app, st, n.bus)
-	n.Service = pawl.New(pawl.Config{
-		Store: st, Broker: n.bus, Principal: userName(), Machine: machine, Slots: o.slots, Only: o.only, Lease: o.lease, Log: log,
-		Kinds: map[string]engine.Kind{job.KindApp: n.app}, Duties: []engine.Duty{watcher.Duty()},
-	})
+	service := pawl.Config{
+		Store: n.store, Broker: n.bus, Principal: userName(), Machine: machine,
+		Slots: o.slots, Only: o.only, Queues: o.queues, Lease: o.lease, Grace: o.grace, Log: log,
+	}
+	if os.Getenv(crash.Variable) != "" {
+		service.Store = crashstore.Wrap(service.Store)
+	}
+	if o.observe != nil {
+		service.Store, service.Broker, service.Tracer = o.observe.Store(service.Store), o.observe.Broker(n.bus), o.observe
+		kind.Ran = func(ctx context.Context, j *job.Job, e runner.End) { o.observe.Ran(ctx, j, e.Began(), e.Ended, e.Code) }
+	}
+	n.app = app.New(kind)
+	watcher = app.NewWatcher(n.app, service.Store, service.Broker)
+	service.Kinds, service.Duties = map[string]engine.Kind{job.KindApp: n.app}, []engine.Duty{watcher.Duty()}
+	n.Service = pawl.New(service)
+	if o.observe != nil {
+		o.observe.Repaired(n.Repaired)
+		o.observe.Jobs(service.Store, service.Tenant)
+	}
 	return n, nil
 }
 

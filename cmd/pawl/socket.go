@@ -59,6 +59,44 @@ func (n *node) client() *client.Client {
 // listen lets other commands on the folder ask this process. When ctx ends, those who wait for something are answered
 // as it stands then.
 func (n *node) listen(ctx context.Context) (stop func(), err error) {
+	l, err := n.socket(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stopping := make(chan struct{})
+	srv := newServer(ctx, api.New(api.Config{Service: n.Service, Stopping: stopping, Version: version, Log: quiet}))
+	srv.RegisterOnShutdown(sync.OnceFunc(func() { close(stopping) }))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		srv.Serve(l) //nolint:errcheck // it ends with Close
+	}()
+	return func() {
+		shutDown(ctx, srv, 15*time.Second) // a program gets 10 s to end
+		<-done
+	}, nil
+}
+
+// newServer returns a server of HTTP with bounds on what a client can hold: a header in time and not too large, and a
+// connection that is not used not for long. Handlers have bounds of their own for bodies and answers.
+func newServer(ctx context.Context, h http.Handler) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+}
+
+// shutDown stops a server: whoever asked is answered, if that takes no longer than patience.
+func shutDown(ctx context.Context, srv *http.Server, patience time.Duration) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	if srv.Shutdown(ctx) != nil {
+		srv.Close()
+	}
+}
+
+// socket listens on the folder's socket.
+func (n *node) socket(ctx context.Context) (net.Listener, error) {
 	name, release, err := socketIn(n.dir)
 	if err != nil {
 		return nil, err
@@ -67,28 +105,16 @@ func (n *node) listen(ctx context.Context) (stop func(), err error) {
 	if err != nil {
 		return nil, errors.Join(err, release())
 	}
-	stopping := make(chan struct{})
-	srv := &http.Server{
-		Handler:           api.New(api.Config{Service: n.Service, Stopping: stopping, Version: version, Log: quiet}),
-		ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx },
-	}
-	srv.RegisterOnShutdown(sync.OnceFunc(func() { close(stopping) }))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer release() //nolint:errcheck // it was only read
-		srv.Serve(l)    //nolint:errcheck // it ends with Close
-	}()
-	return func() {
-		// Whoever asked is answered before this process goes.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second) // a program gets 10 s to end
-		defer cancel()
-		if srv.Shutdown(ctx) != nil {
-			srv.Close()
-		}
-		<-done
-	}, nil
+	return &heldListener{l, release}, nil
 }
+
+// A heldListener releases its name when it is closed, not before: the name is removed with it.
+type heldListener struct {
+	net.Listener
+	release func() error
+}
+
+func (l *heldListener) Close() error { return errors.Join(l.Listener.Close(), l.release()) }
 
 // listenAt listens on a socket for its owner only. The caller has the folder's lock, so a socket that is there is dead.
 func listenAt(ctx context.Context, name string) (net.Listener, error) {

@@ -44,7 +44,12 @@ var allowed = map[string][]string{
 	"route":    {"job", "store", "internal/…"},
 	"":         {"job", "store", "broker", "files", "host", "runner", "engine", "internal/…"},
 
-	"internal/live": {"job"}, // what it shows is handed to it
+	"auth": {"job"}, // who calls; jobs are looked up for it
+
+	"internal/live":    {"job"}, // what it shows is handed to it
+	"internal/config":  {"job"},
+	"internal/edge":    {"job"},
+	"internal/observe": {"job", "store", "broker"}, // it decorates contracts
 }
 
 var (

@@ -168,6 +168,10 @@ func TestCheck(t *testing.T) {
 		{"internal/backoff -> ./store/sqlite", "only cmd/pawl knows the leaves"},
 		{"internal/live -> ./job", ""},
 		{"internal/live -> ./store", "internal/live imports nothing of this module but job"},
+		{"internal/observe -> ./broker", ""},
+		{"internal/observe -> ./engine", "internal/observe imports nothing of this module but job, store, broker"},
+		{"internal/config -> ./store", "internal/config imports nothing of this module but job"},
+		{"auth -> .", "auth imports nothing of this module but job"},
 		{"internal/backoff -> ./engine", "a package of internal imports nothing of this module but"},
 
 		{"app/util", `"util" says nothing`},

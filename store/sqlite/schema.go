@@ -28,3 +28,8 @@ func Schema(ctx context.Context, dir string) (v SchemaVersion, err error) {
 	defer db.Close()
 	return versionOf(ctx, db, path)
 }
+
+// Schema returns the version of the schema, as the function of that name does.
+func (s *Store) Schema(ctx context.Context) (SchemaVersion, error) {
+	return versionOf(ctx, s.read, s.path)
+}

@@ -42,6 +42,7 @@ type Options struct {
 
 // Store implements [store.Store].
 type Store struct {
+	path       string // of the database
 	now        func() time.Time
 	lease      func() time.Time
 	lock       *os.File // nil when read-only
@@ -77,6 +78,7 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 		o.Readers = 4
 	}
 	path := filepath.Join(dir, File)
+	s.path = path
 	if o.ReadOnly {
 		if _, err := os.Stat(path); err != nil {
 			return nil, job.Errorf(job.NotFound, "no jobs in folder %s: %w", dir, err)

@@ -1,0 +1,128 @@
+// Package auth tells who calls: whoever has the token of a data folder, or a program that one of its jobs runs.
+//
+// A token is pawl_ (or pawl_job_) and small letters and digits, of which the last seven check the others, so that tools
+// that look for secrets can find it and one that was cut off is told from a wrong one. Of the folder's token a process
+// keeps only the SHA-256, and compares in constant time. The token of a program is made from its job and the number of its
+// launch under a key of the folder; it is kept nowhere, and worth nothing once that launch has ended.
+package auth
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base32"
+	"encoding/binary"
+	"hash/crc32"
+	"net/http"
+	"strings"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// Prefixes of tokens.
+const (
+	prefix    = "pawl_"
+	jobPrefix = "pawl_job_"
+)
+
+// A Caller is who calls.
+type Caller struct {
+	Principal string
+	Job       job.ID // of the running job whose program calls; zero: none
+	Launch    int    // the number of its launch
+}
+
+// Keys are what the tokens of one folder are checked with. They are safe for concurrent use.
+type Keys struct {
+	// Principal is in whose name the holder of the folder's token acts.
+	Principal string
+	// Find returns the job of a program that calls.
+	Find func(context.Context, job.ID) (job.Job, error)
+
+	admin  [sha256.Size]byte // of the folder's token
+	launch []byte            // the key of programs' tokens
+}
+
+// Caller tells who made a request. Its error is of kind [job.Denied], and says what to send, or of another kind when it
+// cannot be found out now.
+func (k *Keys) Caller(r *http.Request) (Caller, error) {
+	header := r.Header.Get("Authorization")
+	if header == "" {
+		return Caller{}, job.Errorf(job.Denied, "this address needs a token: send the header \"Authorization: Bearer TOKEN\"; TOKEN is in the file %s of the data folder", TokenFile)
+	}
+	scheme, token, _ := strings.Cut(header, " ")
+	token = strings.TrimSpace(token)
+	switch {
+	case !strings.EqualFold(scheme, "Bearer") || token == "":
+		return Caller{}, job.Errorf(job.Denied, "the header Authorization is not of the form \"Bearer TOKEN\"")
+	case !whole(token):
+		return Caller{}, job.Errorf(job.Denied, "the token is not whole: copy all of it, from %s to its end", prefix)
+	case strings.HasPrefix(token, jobPrefix):
+		return k.program(r.Context(), token)
+	}
+	if sum := sha256.Sum256([]byte(token)); subtle.ConstantTimeCompare(sum[:], k.admin[:]) != 1 {
+		return Caller{}, job.Errorf(job.Denied, "the token is not that of this service: it is in the file %s of its data folder", TokenFile)
+	}
+	return Caller{Principal: k.Principal}, nil
+}
+
+// program tells whose program has a token.
+func (k *Keys) program(ctx context.Context, token string) (Caller, error) {
+	content, err := encoding.DecodeString(strings.TrimPrefix(token, jobPrefix))
+	const named = len(job.ID{}) + 4
+	if err != nil || len(content) != named+sha256.Size+4 || !hmac.Equal(content[named:named+sha256.Size], k.sign(content[:named])) {
+		return Caller{}, job.Errorf(job.Denied, "the token is not one that this service gave to a program")
+	}
+	c := Caller{Job: job.ID(content[:len(job.ID{})]), Launch: int(binary.BigEndian.Uint32(content[len(job.ID{}):]))}
+	j, err := k.Find(ctx, c.Job)
+	switch kind := job.KindOf(err); {
+	case err != nil && kind != job.NotFound:
+		return Caller{}, err
+	case err != nil || !j.Live || j.Launch != c.Launch:
+		return Caller{}, job.Errorf(job.Denied, "the token is of launch %d of job %s, which does not run any more", c.Launch, c.Job)
+	}
+	c.Principal = j.Owner
+	return c, nil
+}
+
+// Program returns the token of a program.
+func (k *Keys) Program(id job.ID, launch int) string {
+	content := binary.BigEndian.AppendUint32(id[:], uint32(launch))
+	return sealed(jobPrefix, append(content, k.sign(content)...))
+}
+
+func (k *Keys) sign(content []byte) []byte {
+	h := hmac.New(sha256.New, k.launch)
+	h.Write([]byte("pawl launch 1\n"))
+	h.Write(content)
+	return h.Sum(nil)
+}
+
+var encoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
+
+// newToken returns a token that nobody can guess.
+func newToken() string {
+	var secret [32]byte
+	rand.Read(secret[:])
+	return sealed(prefix, secret[:])
+}
+
+// sealed writes content as a token, with what checks it at its end.
+func sealed(prefix string, content []byte) string {
+	sum := crc32.ChecksumIEEE(append([]byte(prefix), content...))
+	return prefix + encoding.EncodeToString(binary.BigEndian.AppendUint32(content, sum))
+}
+
+// whole reports whether all of a token is there.
+func whole(token string) bool {
+	for _, p := range []string{jobPrefix, prefix} {
+		rest, ok := strings.CutPrefix(token, p)
+		content, err := encoding.DecodeString(rest)
+		if ok && err == nil && len(content) > 4 {
+			return sealed(p, content[:len(content)-4:len(content)-4]) == token
+		}
+	}
+	return false
+}

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-jobs/pawl/auth"
+	"github.com/pawl-jobs/pawl/internal/config"
+	"github.com/pawl-jobs/pawl/internal/edge"
+	"github.com/pawl-jobs/pawl/internal/observe"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+func serveCommand() *cobra.Command {
+	var show bool
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve the REST API and run jobs until stopped",
+		Long: `Serve runs the jobs of the data folder and serves the REST API, until it is stopped by SIGINT or SIGTERM. Programs that run
+then go on; the next process on the folder looks after them.
+
+The first start makes a token in the data folder, for its owner only. Commands on this machine find it by themselves.
+On an address that others can reach, serve wants the files of a certificate, or the word that a proxy speaks TLS.
+
+Each setting has a flag, a variable PAWL_… and a name in the configuration file, in this order of precedence; docs/configuration.md
+lists them. SIGHUP reads the file again.`,
+		Example: `  pawl serve
+  pawl serve --listen 127.0.0.1:0 --print-config
+  pawl serve --listen :443 --tls-cert cert.pem --tls-key key.pem`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dir, err := dataDir(cmd)
+			if err != nil {
+				return err
+			}
+			cfg, err := loadConfig(cmd, dir)
+			if err != nil {
+				return err
+			}
+			if show {
+				return printConfig(cmd.OutOrStdout(), dir, cfg)
+			}
+			s := &serving{dir: dir, out: cmd.OutOrStdout(), reread: func() (*config.Loaded, error) { return loadConfig(cmd, dir) }}
+			s.config.Store(cfg)
+			return s.run(cmd.Context(), cmd.ErrOrStderr())
+		},
+	}
+	cmd.Flags().BoolVar(&show, "print-config", false, "print each setting, its value and where it comes from, and end")
+	configFlags(cmd)
+	return cmd
+}
+
+func printConfig(w io.Writer, dir string, cfg *config.Loaded) error {
+	file := cfg.File
+	if file == "" {
+		file = "none"
+	}
+	fmt.Fprintf(w, "data folder: %s\nconfiguration file: %s\n\n", dir, file)
+	return cfg.Print(w)
+}
+
+// A serving is one call of pawl serve.
+type serving struct {
+	dir    string
+	out    io.Writer
+	reread func() (*config.Loaded, error)
+
+	config  atomic.Pointer[config.Loaded]
+	log     *slog.Logger
+	level   slog.LevelVar
+	observe *observe.Observer
+	node    *node
+	keys    *auth.Keys
+	pair    *edge.Pair // nil: this process speaks no TLS
+	url     string     // how others reach it
+
+	hangup   chan os.Signal                  // SIGHUP
+	stopping chan struct{}                   // closed when streams are to end
+	doors    [2]atomic.Pointer[http.Handler] // the API as it is served on the address and on the socket
+}
+
+// run serves until a signal ends it, or something fails for good.
+func (s *serving) run(ctx context.Context, stderr io.Writer) (err error) {
+	cfg := s.config.Load()
+	s.stopping = make(chan struct{})
+	s.hangup = make(chan os.Signal, 1)
+	signal.Notify(s.hangup, syscall.SIGHUP)
+	defer signal.Stop(s.hangup)
+	s.level.Set(cfg.Log.Level)
+	s.log = observe.NewLog(stderr, cfg.Log.Format, &s.level)
+	if cfg.TLS.Cert != "" {
+		if s.pair, err = edge.OpenPair(cfg.TLS.Cert, cfg.TLS.Key, s.tellPair); err != nil {
+			return err
+		}
+	}
+	traces, flush, err := s.traces(ctx)
+	if err != nil {
+		return err
+	}
+	defer flush()
+	s.observe = observe.New(observe.Config{Log: s.log, Slow: cfg.Log.Slow, Traces: traces, Version: version})
+	if s.node, err = openNode(ctx, s.dir, s.nodeOptions()); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.node.close()) }()
+	if s.keys, err = auth.Open(s.dir); err != nil {
+		return err
+	}
+	s.keys.Principal, s.keys.Find = userName(), s.node.Job
+	return s.serve(ctx)
+}
+
+func (s *serving) nodeOptions() nodeOptions {
+	cfg := s.config.Load()
+	return nodeOptions{
+		slots: map[job.Lane]int{
+			job.LaneFinish: cfg.Slots.Finish, job.LaneLaunch: cfg.Slots.Launch, job.LanePrepare: cfg.Slots.Prepare, job.LaneTask: cfg.Slots.Task,
+		},
+		queues: cfg.Queues, lease: cfg.Lease, grace: noneIfZero(cfg.Grace), logger: s.log, observe: s.observe, environ: s.environ,
+	}
+}
+
+// serve listens and runs jobs. The folder is this process's own.
+func (s *serving) serve(ctx context.Context) error {
+	cfg := s.config.Load()
+	network, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen)
+	if err != nil {
+		return job.Errorf(job.Invalid, "%w; choose another address with --listen, or --listen 127.0.0.1:0 for any port that is free", err)
+	}
+	defer network.Close()
+	socket, err := s.node.socket(ctx)
+	if err != nil {
+		return fmt.Errorf("listen on the folder's socket: %w", err)
+	}
+	defer socket.Close()
+	s.url = baseURL(&cfg.Config, network.Addr())
+	s.open()
+
+	// Requests outlast ctx, which says that they should stop: whoever asked is answered first.
+	serving, cut := context.WithCancel(context.WithoutCancel(ctx))
+	defer cut()
+	servers := s.servers(serving)
+	failed := make(chan error, 3)
+	go func() { failed <- s.serveNetwork(servers[0], network) }()
+	go func() { failed <- servers[1].Serve(socket) }()
+	running, quit := context.WithCancel(serving)
+	defer quit()
+	ran := make(chan error, 1)
+	go func() { ran <- s.node.Run(running) }()
+
+	name := filepath.Join(s.dir, serverFile)
+	if err := writeWhole(name, s.url+"\n"); err != nil {
+		err = fmt.Errorf("say where this process can be reached: %w", err)
+		quit()
+		return errors.Join(err, <-ran)
+	}
+	defer os.Remove(name)
+	begun := s.observe.Begun()
+	for {
+		select {
+		case <-begun:
+			begun = nil
+			s.welcome()
+			s.log.Info("serving", "version", version, "url", s.url, "listen", network.Addr(), "folder", s.dir)
+		case <-s.hangup:
+			s.reload()
+		case <-ctx.Done():
+			s.log.Info("stopping: requests and steps under way may end; programs go on", "grace", cfg.Grace)
+			os.Remove(name)
+			s.drain(serving, servers)
+			quit()
+			return <-ran
+		case err := <-failed:
+			quit()
+			return errors.Join(fmt.Errorf("serve: %w", err), <-ran)
+		case err := <-ran:
+			return err
+		}
+	}
+}
+
+// welcome says where the service is and how to begin.
+func (s *serving) welcome() {
+	token := filepath.Join(s.dir, auth.TokenFile)
+	fmt.Fprintf(s.out, `pawl serves the folder %s at %s
+
+  log in       the token is in %s; commands on this machine find it by themselves
+  a first job  curl -H "Authorization: Bearer $(cat %s)" --json '{"command": ["echo", "hello"]}' '%s/v1/jobs?wait=30s'
+  what runs    pawl list --dir %s
+  the API      %s/docs
+
+`, s.dir, s.url, token, quoted(token), s.url, quoted(s.dir), s.url)
+}

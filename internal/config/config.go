@@ -1,0 +1,129 @@
+// Package config is the configuration of pawl serve: one struct, whose tags say all that there is to say of each
+// setting, and the way from flags, environment and file to it.
+//
+// A flag wins over the environment, that over the file, and that over the default. What nobody knows is an error, and
+// each error names where the value came from.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// Config is everything that can be set. A field's tags: key, by which the file names it; default; doc, for people; oneof,
+// min and max, which values there are; reload, when SIGHUP takes a new value over without a restart. A field that is a
+// struct is a section, whose key stands before those in it: tls.cert is --tls-cert and PAWL_TLS_CERT.
+type Config struct {
+	Listen         string   `key:"listen" default:"127.0.0.1:7295" doc:"address to listen on; port 0: any that is free"`
+	URL            string   `key:"url" doc:"how others reach the service, such as https://jobs.example.org/pawl; by default what follows from listen"`
+	Prefix         string   `key:"prefix" doc:"path under which a proxy serves it, such as /pawl; requests may come with it or without"`
+	TrustedProxies Prefixes `key:"trusted_proxies" reload:"true" doc:"networks of proxies, whose X-Forwarded-For and Forwarded are believed"`
+
+	TLS struct {
+		Cert      string `key:"cert" doc:"file with the certificate chain, PEM; read again when it changes"`
+		Key       string `key:"key" doc:"file with the key of the certificate, PEM; read again when it changes"`
+		Elsewhere bool   `key:"elsewhere" default:"false" doc:"a proxy before this process speaks TLS: listen without it although others can reach the address"`
+	} `key:"tls"`
+
+	Queues []string `key:"queues" doc:"the only queues whose jobs this process runs; by default all there are"`
+	Slots  struct {
+		Finish  int `key:"finish" default:"4" min:"1" max:"10000" doc:"jobs whose results are archived at once"`
+		Launch  int `key:"launch" default:"4" min:"1" max:"10000" doc:"jobs that are launched at once"`
+		Prepare int `key:"prepare" default:"4" min:"1" max:"10000" doc:"jobs whose inputs are staged at once"`
+		Task    int `key:"task" default:"50" min:"1" max:"10000" doc:"tasks that run at once"`
+	} `key:"slots"`
+	Lease time.Duration `key:"lease" default:"15s" min:"1s" max:"10m" doc:"how long the jobs of this process stay its own when it is not heard of"`
+	Grace time.Duration `key:"grace" default:"10s" min:"0s" max:"1h" doc:"how long running steps and requests may go on after SIGTERM"`
+
+	Limits struct {
+		Body    Size          `key:"body" default:"64MiB" min:"1KiB" max:"1GiB" reload:"true" doc:"largest body of a request"`
+		Jobs    int           `key:"jobs" default:"10000" min:"1" max:"100000" reload:"true" doc:"jobs of one submission"`
+		Depth   int           `key:"depth" default:"64" min:"8" max:"1000" reload:"true" doc:"depth of JSON in a body"`
+		Rate    float64       `key:"rate" default:"0" min:"0" max:"1e6" reload:"true" doc:"requests per second of one principal; 0: no bound"`
+		Burst   int           `key:"burst" default:"0" min:"0" max:"1000000" reload:"true" doc:"requests of one principal that may come at once; 0: as many as rate"`
+		Streams int           `key:"streams" default:"1000" min:"1" max:"100000" reload:"true" doc:"streams of events and logs that are open at the same time"`
+		Wait    time.Duration `key:"wait" default:"5m" min:"1s" max:"1h" reload:"true" doc:"longest wait of one request"`
+	} `key:"limits"`
+
+	Disk struct {
+		Low   Size `key:"low" default:"2GiB" reload:"true" doc:"free space of the data folder below which readyz says degraded"`
+		Least Size `key:"least" default:"256MiB" reload:"true" doc:"free space below which the service is not ready"`
+	} `key:"disk"`
+
+	Log struct {
+		Level  slog.Level    `key:"level" default:"info" reload:"true" doc:"least level of what is logged: debug, info, warn or error"`
+		Format string        `key:"format" default:"text" oneof:"text,json" doc:"form of the log"`
+		Slow   time.Duration `key:"slow" default:"1s" min:"1ms" max:"1h" reload:"true" doc:"calls of the store and requests that take longer are logged; streams and waits are not"`
+	} `key:"log"`
+
+	Trace struct {
+		Endpoint string  `key:"endpoint" doc:"base URL of an OTLP/HTTP collector; by default OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT; without any nothing is traced"`
+		Headers  Secret  `key:"headers" doc:"headers for the collector, as name=value,…; by default OTEL_EXPORTER_OTLP_HEADERS"`
+		Sample   float64 `key:"sample" default:"1" min:"0" max:"1" doc:"part of the requests that is traced, of those that no trace came with"`
+	} `key:"trace"`
+}
+
+// check looks at what no field knows alone.
+func (c *Config) check() error {
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+
+	host, _, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		fault("listen: %q is no address: write HOST:PORT, such as 127.0.0.1:7295", c.Listen)
+	}
+	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
+		fault("tls.cert and tls.key belong together: name both files, or none")
+	}
+	if err == nil && !loopback(host) && c.TLS.Cert == "" && !c.TLS.Elsewhere {
+		fault("listen: others can reach %s, and tokens would go in clear: name the files of a certificate (--tls-cert, --tls-key), "+
+			"say that a proxy speaks TLS (--tls-elsewhere), or listen on 127.0.0.1", c.Listen)
+	}
+	if c.TLS.Elsewhere && c.TLS.Cert != "" {
+		fault("tls.elsewhere says that a proxy speaks TLS, and tls.cert that this process does: choose one")
+	}
+	if c.Prefix != "" && (!strings.HasPrefix(c.Prefix, "/") || path.Clean(c.Prefix) != c.Prefix || c.Prefix == "/") {
+		fault("prefix: %q is no path such as /pawl", c.Prefix)
+	}
+	for _, u := range []struct{ key, value string }{{"url", c.URL}, {"trace.endpoint", c.Trace.Endpoint}} {
+		if u.value == "" {
+			continue
+		}
+		if p, err := url.Parse(u.value); err != nil || p.Scheme != "http" && p.Scheme != "https" || p.Host == "" || p.RawQuery != "" {
+			fault("%s: %q is no URL such as https://jobs.example.org", u.key, u.value)
+		}
+	}
+	if c.Disk.Least > c.Disk.Low {
+		fault("disk.least (%v) is more than disk.low (%v): the service would be out before it is degraded", c.Disk.Least, c.Disk.Low)
+	}
+	if c.Limits.Burst > 0 && c.Limits.Rate == 0 {
+		fault("limits.burst without limits.rate bounds nothing: set the rate")
+	}
+	if slices.Contains(c.Queues, "") {
+		fault("queues: a name is empty")
+	}
+	if len(faults) > 0 {
+		return job.Errorf(job.Invalid, "%w", errors.Join(faults...))
+	}
+	return nil
+}
+
+// Loopback reports whether only processes of this machine can reach the address.
+func (c *Config) Loopback() bool {
+	host, _, err := net.SplitHostPort(c.Listen)
+	return err == nil && loopback(host)
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}

@@ -1,0 +1,109 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// parse reads a file in YAML. Each value knows its line.
+func parse(name string, content []byte) (layer, error) {
+	f, err := parser.ParseBytes(content, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	r := &reader{name: name, layer: layer{}}
+	for _, doc := range f.Docs {
+		if doc.Body != nil {
+			r.section(doc.Body, "")
+		}
+	}
+	return r.layer, errors.Join(r.faults...)
+}
+
+// A reader walks through the tree of a file.
+type reader struct {
+	name   string
+	layer  layer
+	faults []error
+}
+
+func (r *reader) fault(n ast.Node, format string, args ...any) {
+	r.faults = append(r.faults, fmt.Errorf("%s: "+format, append([]any{r.at(n)}, args...)...))
+}
+
+func (r *reader) at(n ast.Node) string {
+	return fmt.Sprintf("%s:%d", r.name, n.GetToken().Position.Line)
+}
+
+// section reads the map of a section, whose key is prefix.
+func (r *reader) section(n ast.Node, prefix string) {
+	var entries []*ast.MappingValueNode
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		entries = n.Values
+	case *ast.MappingValueNode:
+		entries = []*ast.MappingValueNode{n}
+	case *ast.NullNode, *ast.CommentGroupNode:
+		return
+	default:
+		r.fault(n, "write settings here, each as \"name: value\"")
+		return
+	}
+	for _, e := range entries {
+		key := prefix + e.Key.GetToken().Value
+		s := byName(keyOf, key)
+		switch {
+		case s != nil && r.layer[key].From != "":
+			r.fault(e.Key, "%s is there twice", key)
+		case s != nil:
+			if text, ok := r.text(e.Value); ok {
+				r.layer[key] = value{text, r.at(e.Key)}
+			}
+		case isSection(key):
+			r.section(e.Value, key+".")
+		default:
+			r.fault(e.Key, "%s is no setting%s", key, meant(job.Nearest(key, names(keyOf)...)))
+		}
+	}
+}
+
+func isSection(key string) bool {
+	for i := range Settings {
+		if strings.HasPrefix(Settings[i].Key, key+".") {
+			return true
+		}
+	}
+	return false
+}
+
+// text is a scalar, or a list of scalars, as other sources write it.
+func (r *reader) text(n ast.Node) (string, bool) {
+	switch n := n.(type) {
+	case *ast.NullNode:
+		return "", true
+	case *ast.SequenceNode:
+		var parts []string
+		for _, v := range n.Values {
+			part, ok := r.text(v)
+			if !ok {
+				return "", false
+			}
+			parts = append(parts, part)
+		}
+		return strings.Join(parts, ","), true
+	case *ast.StringNode:
+		return n.Value, true
+	case *ast.LiteralNode:
+		return strings.TrimSpace(n.Value.Value), true
+	case ast.ScalarNode:
+		return n.GetToken().Value, true
+	}
+	r.fault(n, "write a plain value here")
+	return "", false
+}

@@ -1,0 +1,114 @@
+package observe
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// fresh is for how long what was read for a scrape is good for the next ones; mostQueues are the queues that are looked
+// at.
+const (
+	fresh      = 10 * time.Second
+	mostQueues = 100
+	patience   = 5 * time.Second
+)
+
+// Jobs adds what the rows of a tenant say to the metrics. It reads when it is scraped, and no more than every ten seconds.
+func (o *Observer) Jobs(s store.Store, tenant string) {
+	o.registry.MustRegister(&jobs{store: s, tenant: tenant, log: o.log})
+}
+
+// jobs collects what is in the rows.
+type jobs struct {
+	store  store.Store
+	tenant string
+	log    *slog.Logger
+
+	mu   sync.Mutex
+	read time.Time           // guarded by mu: when
+	last []prometheus.Metric // guarded by mu: what was read then
+}
+
+var (
+	jobsDesc = prometheus.NewDesc("pawl_jobs", "Jobs that have not ended, by state.", []string{"state"}, nil)
+	ageDesc  = prometheus.NewDesc("pawl_queue_oldest_ready_seconds",
+		"For how long the ready job of the queue that was submitted first has been ready; 0 when none is.", []string{"queue"}, nil)
+)
+
+// Describe implements [prometheus.Collector].
+func (c *jobs) Describe(to chan<- *prometheus.Desc) {
+	to <- jobsDesc
+	to <- ageDesc
+}
+
+// Collect implements [prometheus.Collector]. What cannot be read is left out, and logged.
+func (c *jobs) Collect(to chan<- prometheus.Metric) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.read) > fresh {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		var err error
+		if c.last, err = c.look(ctx); err != nil {
+			c.log.Warn("metrics of jobs are missing", "error", err)
+		}
+		c.read = time.Now()
+	}
+	for _, m := range c.last {
+		to <- m
+	}
+}
+
+// look reads the rows.
+func (c *jobs) look(ctx context.Context) (all []prometheus.Metric, err error) {
+	gauge := func(d *prometheus.Desc, v float64, label string) {
+		all = append(all, prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, label))
+	}
+	var unfinished []string
+	for _, s := range job.States {
+		if !s.Terminal() {
+			unfinished = append(unfinished, string(s))
+		}
+	}
+	counts, err := c.store.Count(ctx, c.tenant, job.Filter{{Field: "state", Op: job.Is, Values: unfinished}})
+	if err != nil {
+		return all, fmt.Errorf("count jobs: %w", err)
+	}
+	for _, s := range unfinished {
+		gauge(jobsDesc, float64(counts.States[job.State(s)]), s)
+	}
+	documents, err := c.store.Resources(ctx, c.tenant, job.KindQueue)
+	if err != nil {
+		return all, fmt.Errorf("list queues: %w", err)
+	}
+	queues := []string{job.DefaultQueue}
+	for _, d := range documents {
+		if d.Name != job.DefaultQueue && len(queues) < mostQueues {
+			queues = append(queues, d.Name)
+		}
+	}
+	for _, q := range queues {
+		page, err := c.store.List(ctx, store.Query{
+			Tenant: c.tenant, Sort: store.Oldest, Limit: 1, Filter: job.Filter{
+				{Field: "custody", Op: job.Is, Values: []string{string(job.Ready)}}, {Field: "queue", Op: job.Is, Values: []string{q}},
+			},
+		})
+		if err != nil {
+			return all, fmt.Errorf("look at queue %s: %w", q, err)
+		}
+		age := 0.0
+		for _, j := range page.Jobs {
+			age = max(0, time.Since(j.Since).Seconds())
+		}
+		gauge(ageDesc, age, q)
+	}
+	return all, nil
+}

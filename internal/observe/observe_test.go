@@ -1,0 +1,355 @@
+package observe_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/broker"
+	"github.com/pawl-jobs/pawl/broker/local"
+	"github.com/pawl-jobs/pawl/internal/observe"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+	"github.com/pawl-jobs/pawl/store/sqlite"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A world is an observed service, which runs nothing yet.
+type world struct {
+	testing.TB
+	*pawl.Service
+	o     *observe.Observer
+	store store.Store
+	log   *bytes.Buffer
+	stop  func()
+}
+
+func open(t *testing.T, c observe.Config, change ...func(*pawl.Config)) *world {
+	t.Helper()
+	st, err := sqlite.Open(t.Context(), t.TempDir(), sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { st.Close() })
+	w := &world{TB: t, log: &bytes.Buffer{}}
+	c.Log = observe.NewLog(w.log, "json", slog.LevelDebug)
+	w.o = observe.New(c)
+	w.store = w.o.Store(st)
+	cfg := pawl.Config{Store: w.store, Broker: w.o.Broker(&local.Broker{}), Tracer: w.o, Log: slog.New(slog.DiscardHandler)}
+	for _, f := range change {
+		f(&cfg)
+	}
+	w.Service = pawl.New(cfg)
+	w.o.Repaired(w.Service.Repaired)
+	w.o.Jobs(w.store, "default")
+	return w
+}
+
+// start runs the service until stop, or the end of the test.
+func (w *world) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Service.Run(ctx) }()
+	w.stop = func() {
+		if cancel(); w.stop == nil {
+			return
+		}
+		w.stop = nil
+		if err := <-ended; err != nil {
+			w.Error(err)
+		}
+	}
+	w.Cleanup(func() {
+		if w.stop != nil {
+			w.stop()
+		}
+	})
+}
+
+func (w *world) submit(ctx context.Context, reqs ...pawl.Request) []store.Submitted {
+	w.Helper()
+	jobs, err := w.Submit(ctx, reqs...)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return jobs
+}
+
+// end waits for the end of a job.
+func (w *world) end(id job.ID) job.Job {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), 30*time.Second)
+	defer cancel()
+	j, err := w.Wait(ctx, id)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return j
+}
+
+// scrape returns what /metrics says.
+func (w *world) scrape() string {
+	w.Helper()
+	rec := httptest.NewRecorder()
+	w.o.Metrics().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if rec.Code != http.StatusOK {
+		w.Fatalf("status %d: %s", rec.Code, rec.Body)
+	}
+	return rec.Body.String()
+}
+
+// sample returns the value of a metric with its labels as they are printed; "" when there is none.
+func sample(metrics, name string) string {
+	for line := range strings.Lines(metrics) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+func (w *world) expect(metrics string, want map[string]string) {
+	w.Helper()
+	got := map[string]string{}
+	for name := range want {
+		got[name] = sample(metrics, name)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		w.Errorf("metrics (-want +got)\n%s", diff)
+	}
+}
+
+func TestMetricsOfJobs(t *testing.T) {
+	w := open(t, observe.Config{Version: "1.2.3"})
+	pawl.Handle(w.Service, "good", func(context.Context, *pawl.Task[int]) (int, error) { return 1, nil })
+	pawl.Handle(w.Service, "bad", func(context.Context, *pawl.Task[int]) (int, error) { return 0, pawl.Permanent(errors.New("no")) })
+	jobs := w.submit(t.Context(), pawl.Request{Spec: pawl.NewTask("good", 1)}, pawl.Request{Spec: pawl.NewTask("bad", 1)})
+	before := w.scrape()
+	w.expect(before, map[string]string{
+		`pawl_jobs{state="PENDING"}`:            "2",
+		`pawl_jobs{state="RUNNING"}`:            "0",
+		`pawl_session_live`:                     "0",
+		`pawl_jobs_claimed_total`:               "0",
+		`pawl_jobs_ended_total{state="FAILED"}`: "",
+		`pawl_store_operation_duration_seconds_count{operation="submit",result="ok"}`: "1",
+		`pawl_store_operation_jobs_sum{operation="submit"}`:                           "2",
+		`pawl_sessions_begun_total`:                                                   "0",
+	})
+	if w.o.Session() == nil {
+		t.Error("a process without a session counts as live")
+	}
+	w.start()
+	if j := w.end(jobs[0].ID); j.State != job.Finished {
+		t.Fatal(j.State, j.Message)
+	}
+	if j := w.end(jobs[1].ID); j.State != job.Failed {
+		t.Fatal(j.State, j.Message)
+	}
+	if err := w.o.Session(); err != nil {
+		t.Error(err)
+	}
+	w.expect(w.scrape(), map[string]string{
+		`pawl_session_live`:                       "1",
+		`pawl_sessions_begun_total`:               "1",
+		`pawl_jobs_claimed_total`:                 "2",
+		`pawl_jobs_ended_total{state="FINISHED"}`: "1",
+		`pawl_jobs_ended_total{state="FAILED"}`:   "1",
+		`pawl_changes_total{outcome="applied"}`:   "2",
+		`pawl_changes_total{outcome="fenced"}`:    "",
+		`pawl_launches_total`:                     "0",
+		`pawl_wakeups_lost_total`:                 "0",
+		`pawl_repairs_total`:                      "0",
+		`pawl_jobs{state="PENDING"}`:              "2", // read a moment ago
+	})
+	w.stop()
+	if w.o.Session() == nil {
+		t.Error("a process whose session has ended counts as live")
+	}
+}
+
+func TestOldestReadyJob(t *testing.T) {
+	w := open(t, observe.Config{})
+	if _, _, err := w.Queues().Apply(t.Context(), []byte(`{"name":"night"}`), 0); err != nil {
+		t.Fatal(err)
+	}
+	task := pawl.NewTask("good", 1)
+	task.Queue = "night"
+	w.submit(t.Context(), pawl.Request{Spec: task})
+	m := w.scrape()
+	if got := sample(m, `pawl_queue_oldest_ready_seconds{queue="default"}`); got != "0" {
+		t.Errorf("of an empty queue: %q", got)
+	}
+	if got := sample(m, `pawl_queue_oldest_ready_seconds{queue="night"}`); got == "0" || got == "" {
+		t.Errorf("of a queue with a job: %q", got)
+	}
+}
+
+// TestNames holds the table of the documentation to what is scraped, and the names to the rules of Prometheus.
+func TestNames(t *testing.T) {
+	w := open(t, observe.Config{})
+	w.start()
+	w.Handle("noop")
+	w.end(w.submit(t.Context(), pawl.Request{Spec: pawl.NewTask("noop", 1)})[0].ID)
+	w.o.Answered(t.Context(), observe.Request{Operation: "whoami", Status: 200})
+	m := w.scrape()
+	var got []string
+	for _, f := range regexp.MustCompile(`(?m)^# TYPE (pawl_\S+) (\S+)$`).FindAllStringSubmatch(m, -1) {
+		name, kind := f[1], f[2]
+		got = append(got, name)
+		if (kind == "counter") != strings.HasSuffix(name, "_total") {
+			t.Errorf("%s is a %s", name, kind)
+		}
+	}
+	text, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, f := range regexp.MustCompile("(?m)^\\| `(pawl_[a-z_]+)[`{]").FindAllStringSubmatch(string(text), -1) {
+		want = append(want, f[1])
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("docs/operations.md and /metrics (-document +scraped)\n%s", diff)
+	}
+	for _, other := range []string{"go_goroutines", "process_open_fds"} {
+		if sample(m, other) == "" {
+			t.Errorf("no %s", other)
+		}
+	}
+	if id := regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-`).FindString(m); id != "" {
+		t.Errorf("an id is a label: %s", id)
+	}
+}
+
+// Handle registers a task that does nothing.
+func (w *world) Handle(kind string) {
+	pawl.Handle(w.Service, kind, func(context.Context, *pawl.Task[int]) (int, error) { return 0, nil })
+}
+
+func TestSlowCallsAreLoggedWithoutArguments(t *testing.T) {
+	w := open(t, observe.Config{Slow: time.Nanosecond})
+	ctx := observe.With(t.Context(), slog.String("request", "r1"))
+	w.submit(ctx, pawl.Request{Spec: pawl.NewTask("secret-kind", "hush")})
+	text := w.log.String()
+	for _, want := range []string{"slow call of the database", `"operation":"submit"`, `"jobs":1`, `"request":"r1"`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in %s", want, text)
+		}
+	}
+	for _, hidden := range []string{"hush", "secret-kind"} {
+		if strings.Contains(text, hidden) {
+			t.Errorf("%q is in the log: %s", hidden, text)
+		}
+	}
+	w.log.Reset()
+	w.o.SetSlow(time.Hour)
+	w.submit(ctx, pawl.Request{Spec: pawl.NewTask("secret-kind", "hush")})
+	if w.log.Len() > 0 {
+		t.Errorf("what is fast is logged: %s", w.log)
+	}
+}
+
+func TestResultsOfCalls(t *testing.T) {
+	w := open(t, observe.Config{})
+	if _, err := w.Job(t.Context(), job.NewID()); err == nil {
+		t.Fatal("a job is there")
+	}
+	w.expect(w.scrape(), map[string]string{`pawl_store_operation_duration_seconds_count{operation="job",result="not_found"}`: "1"})
+}
+
+// deaf is a broker that sends nothing.
+type deaf struct{ broker.Broker }
+
+func (deaf) Announce(context.Context, ...job.Line) error   { return errors.New("deaf") }
+func (deaf) Publish(context.Context, string, []byte) error { return errors.New("deaf") }
+
+func TestLostWakeUps(t *testing.T) {
+	w := open(t, observe.Config{})
+	b := w.o.Broker(deaf{})
+	if b.Announce(t.Context()) == nil || b.Publish(t.Context(), "news", nil) == nil {
+		t.Error("the errors are lost")
+	}
+	w.expect(w.scrape(), map[string]string{`pawl_wakeups_lost_total`: "2"})
+}
+
+func TestRequests(t *testing.T) {
+	w := open(t, observe.Config{Slow: time.Minute})
+	var id string
+	var open string
+	h := w.o.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		id = r.Header.Get("X-Request-Id")
+		open = w.scrape()
+		took := time.Second
+		if r.URL.Path == "/v1/slow" {
+			took = time.Hour
+		}
+		w.o.Answered(r.Context(), observe.Request{Operation: "op", Status: 404, Took: took})
+	}))
+	ask := func(method, target, requestID string) {
+		w.log.Reset()
+		r := httptest.NewRequest(method, target, nil)
+		if requestID != "" {
+			r.Header.Set("X-Request-Id", requestID)
+		}
+		h.ServeHTTP(httptest.NewRecorder(), r)
+		if want := r.Header.Get("X-Request-Id"); want != requestID {
+			t.Errorf("the header of the request itself was changed to %q", want)
+		}
+		var line map[string]any
+		if err := json.Unmarshal(w.log.Bytes(), &line); err != nil || line["request"] != id {
+			t.Errorf("the log says %s of request %s", w.log, id)
+		}
+	}
+	ask(http.MethodGet, "/v1/events?follow=true", "mine.1")
+	if id != "mine.1" {
+		t.Errorf("id %q", id)
+	}
+	w.expect(open, map[string]string{"pawl_http_requests_open": "1", "pawl_event_streams_open": "1"})
+	ask(http.MethodPost, "/v1/jobs/x/events", "not sane")
+	if id == "not sane" || len(id) < 16 {
+		t.Errorf("id %q", id)
+	}
+	w.expect(open, map[string]string{"pawl_http_requests_open": "1", "pawl_event_streams_open": "0"})
+	w.expect(w.scrape(), map[string]string{
+		"pawl_http_requests_open": "0", "pawl_event_streams_open": "0",
+		`pawl_http_request_duration_seconds_count{operation="op",status="4xx"}`: "2",
+	})
+	for target, slow := range map[string]bool{"/v1/slow": true, "/v1/slow?wait=2h": false, "/v1/slow?follow=true": false, "/v1/fast": false} {
+		ask(http.MethodGet, target, "")
+		if got := strings.Contains(w.log.String(), "slow request"); got != slow {
+			t.Errorf("%s: %s", target, w.log)
+		}
+	}
+}
+
+func TestLog(t *testing.T) {
+	var b bytes.Buffer
+	level := &slog.LevelVar{}
+	log := observe.NewLog(&b, "text", level).With("a", 1)
+	ctx := observe.With(observe.With(t.Context(), slog.String("request", "r")), slog.String("job", "j"))
+	log.InfoContext(ctx, "hello")
+	log.DebugContext(ctx, "hidden")
+	level.Set(slog.LevelDebug)
+	log.Debug("shown")
+	got := regexp.MustCompile(`time=\S+ `).ReplaceAllString(b.String(), "")
+	if want := "level=INFO msg=hello a=1 request=r job=j\nlevel=DEBUG msg=shown a=1\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

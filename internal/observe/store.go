@@ -1,0 +1,202 @@
+package observe
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Store returns s, measured. Jobs that are submitted in a traced request keep its trace.
+func (o *Observer) Store(s store.Store) store.Store { return &measured{next: s, o: o} }
+
+// measured is a store whose calls are measured. It has every method itself: what is added to the contract is measured too.
+type measured struct {
+	next store.Store
+	o    *Observer
+}
+
+var _ store.Store = (*measured)(nil)
+
+// call makes one call. jobs counts what it was about, once it has been answered.
+func call[T any](ctx context.Context, m *measured, operation string, f func() (T, error), jobs func(T) int) (T, error) {
+	begun := time.Now()
+	v, err := f()
+	took, n := time.Since(begun), jobs(v)
+	m.o.metrics.calls.WithLabelValues(operation, result(err)).Observe(took.Seconds())
+	m.o.metrics.jobs.WithLabelValues(operation).Observe(float64(n))
+	if m.o.isSlow(took) {
+		m.o.log.WarnContext(ctx, "slow call of the database", slog.String("operation", operation), slog.Int("jobs", n),
+			slog.Duration("took", took), slog.String("result", result(err)))
+	}
+	return v, err
+}
+
+// result is ok, or the kind of an error.
+func result(err error) string {
+	switch {
+	case err == nil:
+		return "ok"
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return "given up"
+	}
+	return string(job.KindOf(err))
+}
+
+func fixed[T any](n int) func(T) int { return func(T) int { return n } }
+func length[E any](all []E) int      { return len(all) }
+
+type none = struct{}
+
+func (m *measured) Submit(ctx context.Context, s store.Submission) (a []store.Submitted, eff store.Effects, err error) {
+	s.Jobs = m.o.traced(ctx, s.Jobs)
+	a, err = call(ctx, m, "submit", func() ([]store.Submitted, error) { a, eff, err = m.next.Submit(ctx, s); return a, err },
+		fixed[[]store.Submitted](len(s.Jobs)))
+	return a, eff, err
+}
+
+func (m *measured) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) {
+	jobs, err := call(ctx, m, "claim", func() ([]job.Job, error) { return m.next.Claim(ctx, c) }, length)
+	m.o.metrics.claimed.Add(float64(len(jobs)))
+	return jobs, err
+}
+
+func (m *measured) Apply(ctx context.Context, changes []job.Change) (a []store.Applied, eff store.Effects, err error) {
+	a, err = call(ctx, m, "apply", func() ([]store.Applied, error) { a, eff, err = m.next.Apply(ctx, changes); return a, err },
+		fixed[[]store.Applied](len(changes)))
+	for i, answer := range a {
+		m.o.metrics.changes.WithLabelValues(string(answer.Outcome)).Inc()
+		if answer.Outcome != store.OK && answer.Outcome != store.Turned {
+			continue
+		}
+		if changes[i].Set.Intent {
+			m.o.metrics.launches.Inc()
+		}
+		if s := answer.Now.Place.State; s.Terminal() {
+			m.o.metrics.ended.WithLabelValues(string(s)).Inc()
+		}
+	}
+	return a, eff, err
+}
+
+func (m *measured) Wish(ctx context.Context, w store.Wish) (a []store.Wished, eff store.Effects, err error) {
+	a, err = call(ctx, m, "wish", func() ([]store.Wished, error) { a, eff, err = m.next.Wish(ctx, w); return a, err },
+		fixed[[]store.Wished](len(w.Jobs)))
+	return a, eff, err
+}
+
+func (m *measured) Annotate(ctx context.Context, a store.Annotation) ([]error, error) {
+	return call(ctx, m, "annotate", func() ([]error, error) { return m.next.Annotate(ctx, a) }, fixed[[]error](len(a.Jobs)))
+}
+
+func (m *measured) AddEvent(ctx context.Context, e store.NewEvent) (store.Event, error) {
+	return call(ctx, m, "add_event", func() (store.Event, error) { return m.next.AddEvent(ctx, e) }, fixed[store.Event](1))
+}
+
+func (m *measured) Remove(ctx context.Context, tenant string, ids []job.ID) ([]error, error) {
+	return call(ctx, m, "remove", func() ([]error, error) { return m.next.Remove(ctx, tenant, ids) }, fixed[[]error](len(ids)))
+}
+
+// bounded makes a call that moves up to limit rows.
+func (m *measured) bounded(ctx context.Context, operation string, f func(context.Context, int) (int, store.Effects, error), limit int) (n int, eff store.Effects, err error) {
+	n, err = call(ctx, m, operation, func() (int, error) { n, eff, err = f(ctx, limit); return n, err }, func(n int) int { return n })
+	return n, eff, err
+}
+
+func (m *measured) Due(ctx context.Context, limit int) (int, store.Effects, error) {
+	return m.bounded(ctx, "due", m.next.Due, limit)
+}
+
+func (m *measured) Pay(ctx context.Context, limit int) (int, store.Effects, error) {
+	return m.bounded(ctx, "pay", m.next.Pay, limit)
+}
+
+func (m *measured) Expire(ctx context.Context, limit int) (int, store.Effects, error) {
+	n, eff, err := m.bounded(ctx, "expire", m.next.Expire, limit)
+	m.o.metrics.expired.Add(float64(n))
+	return n, eff, err
+}
+
+func (m *measured) Recount(ctx context.Context, limit int) (int, store.Effects, error) {
+	return m.bounded(ctx, "recount", m.next.Recount, limit)
+}
+
+func (m *measured) Begin(ctx context.Context, s store.Session) error {
+	sent := time.Now()
+	_, err := call(ctx, m, "begin", func() (none, error) { return none{}, m.next.Begin(ctx, s) }, fixed[none](0))
+	if err == nil {
+		m.o.metrics.sessions.Inc()
+		m.o.session.renewed(sent, s.Lease)
+		m.o.session.beginning.Do(func() { close(m.o.session.begun) })
+	}
+	return err
+}
+
+func (m *measured) Renew(ctx context.Context, r store.Renew) (store.Renewal, error) {
+	sent := time.Now()
+	a, err := call(ctx, m, "renew", func() (store.Renewal, error) { return m.next.Renew(ctx, r) }, func(a store.Renewal) int { return a.Held })
+	m.o.metrics.renewals.WithLabelValues(result(err)).Inc()
+	if err == nil {
+		m.o.session.renewed(sent, r.Lease)
+	}
+	return a, err
+}
+
+func (m *measured) End(ctx context.Context, id job.ID) (store.Effects, error) {
+	m.o.session.renewed(time.Time{}, 0)
+	return call(ctx, m, "end", func() (store.Effects, error) { return m.next.End(ctx, id) }, fixed[store.Effects](0))
+}
+
+func (m *measured) Job(ctx context.Context, tenant string, id job.ID) (job.Job, error) {
+	return call(ctx, m, "job", func() (job.Job, error) { return m.next.Job(ctx, tenant, id) }, fixed[job.Job](1))
+}
+
+func (m *measured) List(ctx context.Context, q store.Query) (store.Page, error) {
+	return call(ctx, m, "list", func() (store.Page, error) { return m.next.List(ctx, q) }, func(p store.Page) int { return len(p.Jobs) })
+}
+
+func (m *measured) Count(ctx context.Context, tenant string, f job.Filter) (store.Counts, error) {
+	return call(ctx, m, "count", func() (store.Counts, error) { return m.next.Count(ctx, tenant, f) }, fixed[store.Counts](0))
+}
+
+func (m *measured) Waiting(ctx context.Context, tenant, queue string, limit int) (int, error) {
+	return call(ctx, m, "waiting", func() (int, error) { return m.next.Waiting(ctx, tenant, queue, limit) }, func(n int) int { return n })
+}
+
+func (m *measured) Events(ctx context.Context, q store.EventQuery) (store.Events, error) {
+	return call(ctx, m, "events", func() (store.Events, error) { return m.next.Events(ctx, q) }, func(e store.Events) int { return len(e.Events) })
+}
+
+func (m *measured) Held(ctx context.Context, session job.ID) ([]job.Job, error) {
+	return call(ctx, m, "held", func() ([]job.Job, error) { return m.next.Held(ctx, session) }, length)
+}
+
+func (m *measured) Watched(ctx context.Context, machine string, since time.Time) ([]job.Job, error) {
+	return call(ctx, m, "watched", func() ([]job.Job, error) { return m.next.Watched(ctx, machine, since) }, length)
+}
+
+func (m *measured) Find(ctx context.Context, ids []job.ID) ([]job.Job, error) {
+	return call(ctx, m, "find", func() ([]job.Job, error) { return m.next.Find(ctx, ids) }, length)
+}
+
+func (m *measured) Put(ctx context.Context, r store.Resource) (store.Resource, error) {
+	return call(ctx, m, "put", func() (store.Resource, error) { return m.next.Put(ctx, r) }, fixed[store.Resource](0))
+}
+
+func (m *measured) Resource(ctx context.Context, tenant, kind, name string) (store.Resource, error) {
+	return call(ctx, m, "resource", func() (store.Resource, error) { return m.next.Resource(ctx, tenant, kind, name) }, fixed[store.Resource](0))
+}
+
+func (m *measured) Resources(ctx context.Context, tenant, kind string) ([]store.Resource, error) {
+	return call(ctx, m, "resources", func() ([]store.Resource, error) { return m.next.Resources(ctx, tenant, kind) }, fixed[[]store.Resource](0))
+}
+
+func (m *measured) Delete(ctx context.Context, tenant, kind, name string) error {
+	_, err := call(ctx, m, "delete", func() (none, error) { return none{}, m.next.Delete(ctx, tenant, kind, name) }, fixed[none](0))
+	return err
+}
+
+func (m *measured) Close() error { return m.next.Close() }
