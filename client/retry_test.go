@@ -45,7 +45,7 @@ func problem(w http.ResponseWriter, status int, kind job.ErrorKind, detail strin
 }
 
 func TestDial(t *testing.T) {
-	for _, u := range []string{"", "host:8477", "ftp://host", "http://", "http://ada@host", "http://host?x=1", "http://host#x", "http://ho st", "://"} {
+	for _, u := range []string{"", "host:7295", "ftp://host", "http://", "http://ada@host", "http://host?x=1", "http://host#x", "http://ho st", "://"} {
 		if _, err := client.Dial(u, client.Options{}); job.KindOf(err) != job.Invalid || !strings.Contains(err.Error(), "give one such as https://") {
 			t.Errorf("%q: %v", u, err)
 		}

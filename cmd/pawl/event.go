@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 
@@ -24,7 +25,8 @@ func eventCommand() *cobra.Command {
 		Use:   "event JOB NAME [MESSAGE]",
 		Short: "Write an event into the history of a job",
 		Long: `Event writes an event into the history of a job that has not ended: a name, a message for people, and data for programs.
-Whoever follows the events sees it. A running program may write some of its own job, which ${PAWL_JOB_ID} names.
+Whoever follows the events sees it. A program that a server runs may write some of its own job, which $PAWL_JOB_ID names:
+the server has put into its environment what that takes.
 
 ` + jobRule,
 		Example: `  pawl event slow checkpoint 'half of the steps are done'
@@ -45,8 +47,12 @@ Whoever follows the events sees it. A running program may write some of its own 
 			if err := n.Validate(); err != nil {
 				return &usageError{err}
 			}
-			return withDesk(openDesk, func(ctx context.Context, cmd *cobra.Command, d *desk) error {
-				id, err := job.ParseID(args[0]) // a job's own token is for no more than to write
+			open := openDesk
+			if s := ownServer(cmd, args[0]); s != nil {
+				open = func(context.Context, *cobra.Command) (*desk, error) { return serverDesk(s) }
+			}
+			return withDesk(open, func(ctx context.Context, cmd *cobra.Command, d *desk) error {
+				id, err := job.ParseID(args[0]) // a program's own token is for no more than to write
 				if err != nil {
 					v, err := d.lookup(ctx, args[0])
 					if err != nil {
@@ -67,6 +73,15 @@ Whoever follows the events sees it. A running program may write some of its own 
 	}
 	cmd.Flags().StringVar(&data, "data", "", "data for programs, as JSON")
 	return cmd
+}
+
+// ownServer returns the server that runs this very process as the program of a job, if ref names that job; else nil.
+func ownServer(cmd *cobra.Command, ref string) *server {
+	at, token := os.Getenv("PAWL_API_URL"), os.Getenv("PAWL_JOB_TOKEN")
+	if cmd.Flags().Changed("server") || cmd.Flags().Changed("dir") || at == "" || token == "" || ref != os.Getenv("PAWL_JOB_ID") {
+		return nil
+	}
+	return &server{url: strings.TrimRight(at, "/"), token: token}
 }
 
 // Where the events that are printed begin, unless a cursor says that.
