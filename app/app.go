@@ -70,6 +70,9 @@ func New(cfg Config) *Kind {
 	if cfg.Reconcile == 0 {
 		cfg.Reconcile = time.Minute
 	}
+	if cfg.Environ == nil {
+		cfg.Environ = func(context.Context, *job.Job) map[string]string { return map[string]string{} }
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}

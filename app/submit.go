@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"path"
 	"time"
 
@@ -99,10 +98,7 @@ func key(j *job.Job) runner.Key {
 
 // plan says what is launched.
 func (k *Kind) plan(ctx context.Context, s *sheet) runner.Plan {
-	env := map[string]string{}
-	if k.cfg.Environ != nil {
-		maps.Copy(env, k.cfg.Environ(ctx, s.job))
-	}
+	env := k.cfg.Environ(ctx, s.job)
 	for _, m := range job.Macros {
 		env[m.Name] = s.macro(m.Name)
 	}

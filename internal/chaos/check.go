@@ -223,7 +223,7 @@ func (c *checker) launches(j *job.Job, p *promise) {
 	}
 	for a := 1; a <= j.Attempt; a++ {
 		if started[a] == 0 && j.State != job.Canceled {
-			c.breaks("not_run: attempt %d of job %s (%s, %s) was never started", a, j.ID, p.external, j.State)
+			c.breaks("not_run: attempt %d of job %s (%s, %s %s: %s) was never started", a, j.ID, p.external, j.State, j.Code, j.Message)
 		}
 	}
 }
