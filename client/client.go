@@ -52,12 +52,12 @@ type Options struct {
 
 const defaultTries = 4
 
-// Dial returns a client of the service at a URL such as https://host:8477, or https://host/pawl where a proxy serves it
+// Dial returns a client of the service at a URL such as https://host:7295, or https://host/pawl where a proxy serves it
 // under a path. It connects when the first call is made. The error is Invalid where that is not the URL of a service.
 func Dial(service string, o Options) (*Client, error) {
 	u, err := url.Parse(service)
 	wrong := func(what string) (*Client, error) {
-		return nil, job.Errorf(job.Invalid, "%q is not the URL of a service: %s: give one such as https://host:8477", service, what)
+		return nil, job.Errorf(job.Invalid, "%q is not the URL of a service: %s: give one such as https://host:7295", service, what)
 	}
 	switch {
 	case err != nil:

@@ -262,7 +262,7 @@ func TestErrors(t *testing.T) {
 func TestStreams(t *testing.T) {
 	both(t, func(ctx context.Context, t *testing.T, c *client.Client) {
 		name, open := gate(t)
-		id := one(ctx, t, c, command(`echo one; read x <"$1"; echo two; read x <"$1"`, name))
+		id := one(ctx, t, c, command(`echo one; read x <"$1"; echo two; exec sleep 60`, name))
 		r, err := c.Log(ctx, id, pawl.LogQuery{Follow: true})
 		if err != nil {
 			t.Fatal(err)

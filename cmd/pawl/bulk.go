@@ -130,7 +130,7 @@ func (b *bulk) confirm(ctx context.Context, cmd *cobra.Command, d *desk, act paw
 func readAnswer(ctx context.Context, in io.Reader) (string, error) {
 	read := make(chan string, 1)
 	go func() {
-		line, _ := bufio.NewReader(in).ReadString('\n') //nolint:errcheck // no answer is a no
+		line, _ := bufio.NewReader(in).ReadString('\n')
 		read <- strings.TrimSpace(line)
 	}()
 	select {

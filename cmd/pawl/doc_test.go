@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -81,7 +82,7 @@ func TestDocs(t *testing.T) {
 	t.Run("README.md has every command", func(t *testing.T) {
 		var want []string
 		for _, c := range rootCommand().Commands() {
-			if !c.Hidden {
+			if !c.Hidden && !c.IsAdditionalHelpTopicCommand() {
 				want = append(want, c.Name())
 			}
 		}
@@ -89,10 +90,20 @@ func TestDocs(t *testing.T) {
 		var got []string
 		for _, use := range slices.Sorted(maps.Keys(readme["Commands"])) {
 			command, _, _ := strings.Cut(use, " ")
-			got = append(got, command)
+			if _, err := strconv.Atoi(command); err != nil { // else it is an exit code
+				got = append(got, command)
+			}
 		}
+		slices.Sort(got)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("(-commands +document)\n%s", diff)
+		}
+	})
+	t.Run("README.md has every exit code", func(t *testing.T) {
+		for _, c := range exitCodes {
+			if got := readme["Commands"][strconv.Itoa(c.code)]; got != c.meaning {
+				t.Errorf("code %d: %q, want %q", c.code, got, c.meaning)
+			}
 		}
 	})
 }

@@ -24,7 +24,8 @@ func eventCommand() *cobra.Command {
 		Use:   "event JOB NAME [MESSAGE]",
 		Short: "Write an event into the history of a job",
 		Long: `Event writes an event into the history of a job that has not ended: a name, a message for people, and data for programs.
-Whoever follows the events sees it. A running program may write some of its own job, which ${PAWL_JOB_ID} names.
+Whoever follows the events sees it. A program that a server runs may write some of its own job, which $PAWL_JOB_ID names:
+the server has put into its environment what that takes.
 
 ` + jobRule,
 		Example: `  pawl event slow checkpoint 'half of the steps are done'

@@ -310,10 +310,7 @@ func explainCodes(out io.Writer) error {
 func completeTopic(topics []string, part string) (found []cobra.Completion) {
 	dot := strings.LastIndexByte(part, '.')
 	if dot < 0 {
-		for _, t := range topics {
-			found = append(found, t)
-		}
-		return found
+		return topics
 	}
 	kind, path, _ := strings.Cut(part[:dot], ".")
 	s, err := schemaAt(kind, path)

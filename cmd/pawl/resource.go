@@ -99,7 +99,7 @@ func kindOf[T any](k resourceKind, parse func([]byte) (T, error), of func(*clien
 func (k *resourceKind) complete(cmd *cobra.Command, _ []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 	if d, err := openDesk(cmd.Context(), cmd); err == nil {
 		defer d.close()
-		list, _ := k.list(cmd.Context(), d) //nolint:errcheck // then there is nothing to complete to
+		list, _ := k.list(cmd.Context(), d)
 		for _, r := range list {
 			names = append(names, cobra.CompletionWithDesc(r.name, r.description))
 		}

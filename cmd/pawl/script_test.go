@@ -24,8 +24,7 @@ import (
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"pawl":   main,
-		"server": testServer,
+		"pawl": main,
 	})
 }
 
@@ -134,7 +133,7 @@ func holder(ts *testscript.TestScript, folder string) int {
 	}
 	exe, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe")
 	ts.Check(err)
-	if self, err := os.Executable(); err != nil || exe != self && filepath.Base(exe) != "pawl" && filepath.Base(exe) != "server" {
+	if self, err := os.Executable(); err != nil || exe != self && filepath.Base(exe) != "pawl" {
 		ts.Fatalf("process %d is %s, not pawl", pid, exe)
 	}
 	return pid

@@ -14,15 +14,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pawl-jobs/pawl/auth"
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// What a server leaves in its data folder for the commands of its owner.
-const (
-	serverFile = "server" // the URL at which it is found
-	tokenFile  = "token"  // with which its owner may do everything
-)
+// serverFile is what a server leaves in its data folder for the commands of its owner: the URL at which it is found. Its
+// token lies beside that.
+const serverFile = "server"
 
 // Variables that say where jobs are.
 const (
@@ -90,7 +89,7 @@ func tokenFor(cmd *cobra.Command, url string) (string, error) {
 	if err != nil || strings.TrimRight(strings.TrimSpace(string(at)), "/") != url {
 		return "", nil //nolint:nilerr // the folder is of no server, or of another one
 	}
-	b, err := os.ReadFile(filepath.Join(dir, tokenFile))
+	b, err := os.ReadFile(filepath.Join(dir, auth.TokenFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", job.Errorf(job.Denied, "the token of the server on this machine: %w: ask its owner for a token, and give it with --token-file", err)
 	}

@@ -1,89 +1,16 @@
 package main
 
 import (
-	"context"
-	"crypto/subtle"
-	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-jobs/pawl/api"
-	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/auth"
 )
-
-// testToken is the only one that a server of tests knows.
-const testToken = "pawl_test"
-
-// testServer is the program "server DIR [PORT]": it runs jobs in a folder and serves the API to whoever has the token, and
-// leaves its URL and the token in the folder, until it is told to stop.
-func testServer() {
-	if err := serveForTest(os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1) //nolint:forbidigo // it is a program
-	}
-}
-
-func serveForTest(args []string) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	dir, err := filepath.Abs(args[0])
-	if err != nil {
-		return err
-	}
-	port := "0"
-	if len(args) > 1 {
-		port = args[1]
-	}
-	n, err := openNode(ctx, dir, nodeOptions{})
-	if err != nil {
-		return err
-	}
-	defer n.close()
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:"+port)
-	if err != nil {
-		return err
-	}
-	for name, content := range map[string]string{serverFile: "http://" + l.Addr().String(), tokenFile: testToken} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content+"\n"), 0o600); err != nil {
-			return err
-		}
-	}
-	stopping := make(chan struct{})
-	srv := &http.Server{ReadHeaderTimeout: time.Minute, Handler: api.New(api.Config{
-		Service: n.Service, Stopping: stopping, Log: quiet,
-		Auth: func(r *http.Request) (api.Caller, error) {
-			if subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), []byte("Bearer "+testToken)) == 1 {
-				return api.Caller{Principal: "ada"}, nil
-			}
-			return api.Caller{}, job.Errorf(job.Denied, "there is no token, or not one that this server knows")
-		},
-	})}
-	context.AfterFunc(ctx, func() {
-		close(stopping)
-		srv.Shutdown(context.Background()) //nolint:errcheck // it stops in any case
-	})
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(l) }()
-	fmt.Println("serves", l.Addr())
-	return errors.Join(n.Run(ctx), ignoreClosed(<-served))
-}
-
-func ignoreClosed(err error) error {
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return err
-}
 
 func TestServerOf(t *testing.T) {
 	dir := t.TempDir()
@@ -95,8 +22,8 @@ func TestServerOf(t *testing.T) {
 		}
 		return name
 	}
-	write(serverFile, "http://127.0.0.1:8477\n")
-	write(tokenFile, "of the folder\n")
+	write(serverFile, "http://127.0.0.1:7295\n")
+	write(auth.TokenFile, "of the folder\n")
 	given := write("given", " from a file\n")
 	for _, tt := range []struct {
 		args          []string
@@ -113,10 +40,10 @@ func TestServerOf(t *testing.T) {
 		{server: "https://lab", token: "t", args: []string{"--token-file", given}, wrong: "does not hold one token"},
 		{server: "https://lab", token: "t", args: []string{"--token-file", write("one", "from-a-file\n")}, want: &server{url: "https://lab", token: "from-a-file"}},
 		{server: "https://lab", args: []string{"--token-file", "/nonexistent"}, wrong: "no such file"},
-		{args: []string{"--dir", dir, "--server", "http://127.0.0.1:8477/"}, want: &server{url: "http://127.0.0.1:8477", token: "of the folder"}},
-		{args: []string{"--dir", dir, "--server", "http://127.0.0.1:8478"}, want: &server{url: "http://127.0.0.1:8478"}},
-		{args: []string{"--dir", dir, "--server", "http://localhost:8477"}, want: &server{url: "http://localhost:8477"}},
-		{token: "t", args: []string{"--dir", dir, "--server", "http://127.0.0.1:8477"}, want: &server{url: "http://127.0.0.1:8477", token: "t"}},
+		{args: []string{"--dir", dir, "--server", "http://127.0.0.1:7295/"}, want: &server{url: "http://127.0.0.1:7295", token: "of the folder"}},
+		{args: []string{"--dir", dir, "--server", "http://127.0.0.1:7296"}, want: &server{url: "http://127.0.0.1:7296"}},
+		{args: []string{"--dir", dir, "--server", "http://localhost:7295"}, want: &server{url: "http://localhost:7295"}},
+		{token: "t", args: []string{"--dir", dir, "--server", "http://127.0.0.1:7295"}, want: &server{url: "http://127.0.0.1:7295", token: "t"}},
 	} {
 		t.Run(fmt.Sprint(tt.server, tt.token, tt.args), func(t *testing.T) {
 			t.Setenv(serverVariable, tt.server)

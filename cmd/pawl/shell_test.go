@@ -99,7 +99,13 @@ type terminal struct {
 // run starts pawl run in a terminal.
 func (p *shell) run(width, height int, args ...string) *terminal {
 	p.t.Helper()
-	cmd := p.command(append([]string{"run"}, args...)...)
+	return p.start(width, height, append([]string{"run"}, args...)...)
+}
+
+// start starts pawl in a terminal.
+func (p *shell) start(width, height int, args ...string) *terminal {
+	p.t.Helper()
+	cmd := p.command(args...)
 	f, err := pty.StartWithSize(cmd, &pty.Winsize{Cols: uint16(width), Rows: uint16(height)})
 	if err != nil {
 		p.t.Skipf("no pseudo-terminal: %v", err)

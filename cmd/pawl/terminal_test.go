@@ -256,7 +256,7 @@ func TestTerminalHangs(t *testing.T) {
 	second.types("l\n")
 	second.ends(exitLeft)
 	third := p.run(100, 30, "job.yaml")
-	third.sees(`^waiting for an answer of the process that runs the jobs`)
+	third.sees(`^waiting for an answer of the process that runs jobs`)
 	third.types(ctrlC)
 	got := third.ends(exitLeft)
 	once(t, got, "stopped before an answer said what was submitted")

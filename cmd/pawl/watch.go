@@ -101,7 +101,7 @@ func (w *watch) do(ctx context.Context) error {
 		}
 		if err := w.take(ctx, e.Event); err != nil {
 			if ctx.Err() != nil {
-				return nil //nolint:nilerr // it was interrupted
+				return nil
 			}
 			return err
 		}
