@@ -30,4 +30,6 @@ func Schema(ctx context.Context, dir string) (v SchemaVersion, err error) {
 }
 
 // Schema returns the version of the schema of the database. It asks the database.
-func (s *Store) Schema(ctx context.Context) (SchemaVersion, error) { return versionOf(ctx, s.read, s.path) }
+func (s *Store) Schema(ctx context.Context) (SchemaVersion, error) {
+	return versionOf(ctx, s.read, s.path)
+}
