@@ -233,10 +233,10 @@ func (s *Service) followQueues(ctx context.Context) error {
 			err = s.serveQueues(ctx, news.Messages(), news.Lost())
 			news.Close()
 		}
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return nil
-		}
-		if err != nil {
+		case err != nil:
 			s.cfg.Log.Warn("queues not read", "error", err)
 			select {
 			case <-time.After(time.Second):
