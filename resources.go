@@ -241,7 +241,7 @@ func (s *Service) followQueues(ctx context.Context) error {
 			select {
 			case <-time.After(time.Second):
 			case <-ctx.Done():
-				return nil
+				return nil //nolint:nilerr // it was told to end
 			}
 		}
 	}
