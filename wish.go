@@ -50,10 +50,18 @@ const (
 	saysGoesOn    = "goes on"
 )
 
-// Obeyed waits until a job has obeyed a wish that was made of it before, and reports whether it did; an end of ctx
-// while it waits is no error. A cancel is obeyed when the job has ended, a pause when the job is PAUSED or its program
+// Obeyed waits until a job has obeyed a wish that was made of it before, and reports whether it did; an end of ctx is no
+// error, for the wish stands. A cancel is obeyed when the job has ended, a pause when the job is PAUSED or its program
 // is suspended, and when it has ended meanwhile. To resume is to leave PAUSED, or for a suspended program to go on.
 func (s *Service) Obeyed(ctx context.Context, id job.ID, w job.Wish) (bool, error) {
+	done, err := s.await(ctx, id, w)
+	if ctx.Err() != nil {
+		err = nil
+	}
+	return done, err
+}
+
+func (s *Service) await(ctx context.Context, id job.ID, w job.Wish) (bool, error) {
 	j, err := s.Job(ctx, id)
 	if err != nil {
 		return false, err
@@ -61,9 +69,6 @@ func (s *Service) Obeyed(ctx context.Context, id job.ID, w job.Wish) (bool, erro
 	suspended, stands := false, j.N
 	for e, err := range s.Events(ctx, id, "") {
 		if err != nil {
-			if ctx.Err() != nil {
-				err = nil
-			}
 			return false, err
 		}
 		switch {

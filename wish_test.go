@@ -104,6 +104,11 @@ func TestObeyed(t *testing.T) {
 		}
 
 		wish(svc.Pause)
+		gone, leave := context.WithCancel(ctx)
+		leave()
+		if done, err := svc.Obeyed(gone, id, job.WishPause); done || err != nil {
+			t.Errorf("nobody waits any more: %t, %v", done, err)
+		}
 		obeyed(job.WishPause, false)
 		obeyed(job.WishPause, false, stays("half way"))
 		obeyed(job.WishPause, true, stays("suspended by ada"))
