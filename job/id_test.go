@@ -147,9 +147,9 @@ func FuzzParseID(f *testing.F) {
 }
 
 func TestStem(t *testing.T) {
-	id := job.NewID()
+	id := NewID()
 	end := id.Short()
-	other := job.NewID().Short()
+	other := NewID().Short()
 	for name, want := range map[string]string{
 		"wordcount":                    "wordcount",
 		"wordcount-" + end:             "wordcount-",
@@ -159,7 +159,7 @@ func TestStem(t *testing.T) {
 		"wordcount-" + end + "-" + end: "wordcount-" + end + "-",
 		"":                             "",
 	} {
-		if got := (&job.Job{ID: id, Name: name}).Stem(); got != want {
+		if got := (&Job{ID: id, Name: name}).Stem(); got != want {
 			t.Errorf("%q: %q, not %q", name, got, want)
 		}
 	}
