@@ -7,6 +7,7 @@ package job
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 )
 
@@ -69,6 +70,14 @@ type Job struct {
 
 // Program reports whether the job runs a program, and is not a task.
 func (j *Job) Program() bool { return j.Kind == KindApp }
+
+// Stem returns the name; of a name that a job got because it was given none, what comes before the end of the id.
+func (j *Job) Stem() string {
+	if end := j.ID.Short(); strings.HasSuffix(j.Name, "-"+end) {
+		return strings.TrimSuffix(j.Name, end)
+	}
+	return j.Name
+}
 
 // Guard returns the guard of a change that goes out from j as it is.
 func (j *Job) Guard(f Fence) Guard {

@@ -170,7 +170,7 @@ func TestTheCheckSeesWhatIsBroken(t *testing.T) {
 		{"lost", statement(`UPDATE jobs SET state = 'PENDING', custody = 'ready' WHERE seq = (SELECT max(seq) ` + finished + `)`)},
 		{"stranger", statement(`INSERT INTO jobs SELECT (SELECT max(seq) + 1 FROM jobs), randomblob(16), tenant, owner, kind, name, queue, machine,
 			priority, max_attempts, created, 'other', parent, limit_keys, state, custody, epoch, n, lane, session, claim, attempt, recoveries,
-			suspect, launch, live, since, due, ended, needs, ties, wish, wished_by, resume, code, message, work, result, app, hidden, trace, told FROM jobs WHERE seq = 1`)},
+			suspect, launch, live, since, due, ended, needs, ties, wish, wished_by, resume, code, message, work, result, app, hidden, trace, told, stem FROM jobs WHERE seq = 1`)},
 		{"launched_twice", again(`launch`)},
 		{"ran_twice", again(`task`)},
 		{"wrong_end", statement(`UPDATE jobs SET state = 'FAILED' WHERE seq = (SELECT max(seq) ` + finished + `)`)},
