@@ -59,7 +59,7 @@ func TestQueues(t *testing.T) {
 	})
 	t.Run("a document that is wrong", func(t *testing.T) {
 		for doc, path := range map[string]string{
-			`{"name":"a/b"}`: "name", `{}`: "name", `{"name":"x","max_waiting":-1}`: "max_waiting", `{"name":"x","max":1}`: "max", `[]`: "(document)", `{`: "(document)",
+			`{"name":"a/b"}`: "name", `{}`: "name", `{"name":"x","max_waiting":-1}`: "max_waiting", `{"name":"x","max":1}`: "max", `[]`: "(queue)", `{`: "(queue)",
 		} {
 			_, _, err := svc.Queues().Apply(ctx, []byte(doc), 0)
 			var wrong *job.SpecError
