@@ -252,6 +252,9 @@ func TestJobs(t *testing.T) {
 
 	var v pawl.View
 	f.is(200, &v, "GET", "/v1/jobs/"+a.ID.String(), "")
+	if r := f.is(200, nil, "GET", "/v1/jobs/"+a.ID.String(), ""); strings.Contains(r.body, `:""`) {
+		t.Errorf("what is empty is not left out: %s", r.body)
+	}
 	if string(v.Request) != later || !strings.HasPrefix(v.Why, "waits until") || v.Folder != "" {
 		t.Errorf("%+v", v)
 	}
@@ -312,6 +315,16 @@ func TestJobs(t *testing.T) {
 		f.is(202, &again, "POST", "/v1/jobs/"+a.ID.String()+"/resubmit", "")
 		if again.ID == a.ID || string(again.Request) != later || again.State != job.Waiting {
 			t.Errorf("%+v", again)
+		}
+		new := map[job.ID]bool{again.ID: true}
+		for _, key := range []string{"k", "k", "l", ""} {
+			f.is(202, &again, "POST", "/v1/jobs/"+a.ID.String()+"/resubmit", "", "Idempotency-Key", key)
+			new[again.ID] = true
+		}
+		f.is(202, &again, "POST", "/v1/jobs/"+many.Jobs[0].ID.String()+"/resubmit", "", "Idempotency-Key", "k")
+		new[again.ID] = true
+		if len(new) != 5 {
+			t.Errorf("%d jobs, want one for each key and job, and one for each call without", len(new))
 		}
 	})
 	t.Run("a file's run is found again", func(t *testing.T) {

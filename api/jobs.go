@@ -265,12 +265,17 @@ type resubmitOutput struct {
 	Body     pawl.View
 }
 
-func (h *handler) resubmit(ctx context.Context, in *target) (*resubmitOutput, error) {
+type resubmitInput struct {
+	ID  string `path:"id" doc:"The id of the job."`
+	Key string `header:"Idempotency-Key" maxLength:"255" doc:"Repeated under the same key within 24 hours, the call answers the same new job."`
+}
+
+func (h *handler) resubmit(ctx context.Context, in *resubmitInput) (*resubmitOutput, error) {
 	id, err := idOf(in.ID)
 	if err != nil {
 		return nil, err
 	}
-	if id, err = serviceOf(ctx).Resubmit(ctx, id); err != nil {
+	if id, err = serviceOf(ctx).ResubmitOnce(ctx, in.Key, id); err != nil {
 		return nil, err
 	}
 	v, err := serviceOf(ctx).View(ctx, id)

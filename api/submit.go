@@ -321,7 +321,7 @@ func below(at string, err error) error {
 		p.Path = at + "." + p.Path
 		moved.Problems[i] = p
 	}
-	return moved
+	return job.Errorf(job.KindOf(err), "%w", moved)
 }
 
 type runInput struct {
