@@ -283,7 +283,7 @@ func (s *Service) checkPlaces(ctx context.Context, reqs []Request, jobs []store.
 		case !known:
 			jobs[i].Refusal = place("queue", name, "is unknown", "give one that pawl get queues lists, or make it")
 		case q.Disabled:
-			jobs[i].Refusal = job.Errorf(job.Conflict, "queue %s is disabled: it takes no new jobs until it is enabled", name)
+			jobs[i].Refusal = disabled("queue", name)
 		default:
 			checks[name] = store.QueueCheck{Document: name != job.DefaultQueue, Most: q.MaxWaiting}
 		}
@@ -298,6 +298,10 @@ func place(field, value, what, remedy string) error {
 	return &job.SpecError{Problems: []job.Problem{{Path: field, Value: value, What: what, Remedy: remedy}}}
 }
 
+func disabled(field, name string) error {
+	return job.Errorf(job.Conflict, "%w", place(field, name, "is disabled", "it takes no new jobs until it is enabled"))
+}
+
 // refuseSystem returns what speaks against running spec on its system.
 func refuseSystem(ss map[string]job.System, spec *job.Spec) error {
 	name := spec.System
@@ -309,7 +313,7 @@ func refuseSystem(ss map[string]job.System, spec *job.Spec) error {
 	case !known:
 		return place("system", name, "is unknown", "give one that pawl get systems lists, or make it")
 	case sys.Disabled:
-		return job.Errorf(job.Conflict, "system %s is disabled: it takes no new jobs until it is enabled", name)
+		return disabled("system", name)
 	}
 	if problems := sys.Refuse(spec.Resources); problems != nil {
 		return &job.SpecError{Problems: problems}

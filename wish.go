@@ -108,6 +108,12 @@ func obeyed(j *job.Job, w job.Wish, suspended bool) bool {
 // Resubmit submits the request of a job once more, as it was given, and answers with the new job. Conflict, where its
 // external id stands for the job that is there.
 func (s *Service) Resubmit(ctx context.Context, id job.ID) (job.ID, error) {
+	return s.ResubmitOnce(ctx, "", id)
+}
+
+// ResubmitOnce is Resubmit under an idempotency key: repeated with the same key within [store.KeepKey] it answers with
+// the same new job. A key stands for one new job of each job.
+func (s *Service) ResubmitOnce(ctx context.Context, key string, id job.ID) (job.ID, error) {
 	j, err := s.Job(ctx, id)
 	if err != nil {
 		return job.ID{}, err
@@ -119,7 +125,10 @@ func (s *Service) Resubmit(ctx context.Context, id job.ID) (job.ID, error) {
 	if err != nil {
 		return job.ID{}, job.Errorf(job.Invalid, "request of job %s: %w", j.ID, err)
 	}
-	answers, err := s.Submit(ctx, Request{Spec: spec, Given: j.Request})
+	if key != "" {
+		key = "resubmit/" + id.String() + "/" + key
+	}
+	answers, err := s.SubmitOnce(ctx, key, Request{Spec: spec, Given: j.Request})
 	if err != nil {
 		return job.ID{}, err
 	}

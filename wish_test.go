@@ -111,6 +111,10 @@ func TestObeyed(t *testing.T) {
 		}
 		obeyed(job.WishPause, false)
 		obeyed(job.WishPause, false, stays("half way"))
+		if _, err := svc.AddEvent(ctx, id, job.Note{Name: "note", Message: "suspended, says the program"}); err != nil {
+			t.Fatal(err)
+		}
+		obeyed(job.WishPause, false)
 		obeyed(job.WishPause, true, stays("suspended by ada"))
 		obeyed(job.WishPause, true)
 		wish(svc.Resume)

@@ -24,10 +24,10 @@ type Job struct {
 	App    string `json:"app,omitempty"` // the registered app that it runs
 
 	Place           // state and custody
-	Epoch    int64  `json:"epoch"`   // raised by each change of custody: the fence
-	N        int64  `json:"n"`       // number of the newest event
-	Session  ID     `json:"session"` // who holds it in custody worker
-	Claim    ID     `json:"claim"`   // the call that claimed it
+	Epoch    int64  `json:"epoch"`            // raised by each change of custody: the fence
+	N        int64  `json:"n"`                // number of the newest event
+	Session  ID     `json:"session,omitzero"` // who holds it in custody worker
+	Claim    ID     `json:"claim,omitzero"`   // the call that claimed it
 	Resume   State  `json:"resume,omitempty"`
 	Wish     Wish   `json:"wish,omitempty"`
 	WishedBy string `json:"wished_by,omitempty"` // who made the newest wish

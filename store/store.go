@@ -190,8 +190,8 @@ type Unique struct {
 // Submitted answers one submission.
 type Submitted struct {
 	ID      job.ID
-	Place   job.Place
-	Existed bool // the job was there before this call
+	Place   job.Place // zero: the job was made by this call, of its Key, and has been removed
+	Existed bool      // the job was there before this call
 }
 
 // A Claim asks for ready jobs.

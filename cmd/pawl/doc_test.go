@@ -34,13 +34,6 @@ func TestDocs(t *testing.T) {
 			t.Errorf("(-types +document)\n%s", diff)
 		}
 	})
-	t.Run("README.md has every field of a program at the top", func(t *testing.T) {
-		want := slices.DeleteFunc(specFields(), func(f string) bool { return f == "args" || f == "kind" })
-		slices.Sort(want)
-		if diff := cmp.Diff(want, slices.Sorted(maps.Keys(readme["What a job file says"]))); diff != "" {
-			t.Errorf("(-types +document)\n%s", diff)
-		}
-	})
 	t.Run("docs/jobs.md has every macro and its meaning", func(t *testing.T) {
 		want := map[string]string{}
 		for _, m := range job.Macros {
@@ -99,6 +92,55 @@ func TestDocs(t *testing.T) {
 			t.Errorf("(-commands +document)\n%s", diff)
 		}
 	})
+	t.Run("docs/api.md has every field of filters", func(t *testing.T) {
+		want := [][]string{}
+		for _, f := range job.FilterFields {
+			indexed := ""
+			if f.Indexed {
+				indexed = "yes"
+			}
+			want = append(want, []string{"`" + f.Name + "`", string(f.Type), indexed, f.Doc})
+		}
+		want = append(want, []string{"`" + job.LabelField + "KEY`", string(job.FieldWord), "yes", "the value of a label"})
+		var got [][]string
+		for _, row := range rows(t, "../../docs/api.md")["Filters"] {
+			if len(row) == len(want[0]) {
+				got = append(got, row)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-types +document)\n%s", diff)
+		}
+	})
+	t.Run("docs/decisions.md has every module that go.mod requires itself", func(t *testing.T) {
+		modules, err := os.ReadFile("../../go.mod")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile("../../docs/decisions.md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, table, _ := strings.Cut(string(text), "## Dependencies")
+		listed := map[string]bool{}
+		for _, m := range regexp.MustCompile(`(?m)^\| ([^|]+) \|`).FindAllStringSubmatch(table, -1) {
+			for name := range strings.SplitSeq(m[1], ", ") {
+				listed[name] = true
+			}
+		}
+		for _, m := range regexp.MustCompile(`(?m)^\t(\S+) v\S+$`).FindAllStringSubmatch(string(modules), -1) {
+			if !listed[m[1]] {
+				t.Errorf("%s has no line", m[1])
+			}
+			delete(listed, m[1])
+		}
+		delete(listed, "module")
+		for name := range listed {
+			if strings.Contains(name, "/") {
+				t.Errorf("%s has a line, and go.mod does not require it", name)
+			}
+		}
+	})
 	t.Run("README.md has every exit code", func(t *testing.T) {
 		for _, c := range exitCodes {
 			if got := readme["Commands"][strconv.Itoa(c.code)]; got != c.meaning {
@@ -112,27 +154,88 @@ func TestDocs(t *testing.T) {
 // A cell of the first column may hold several names.
 func tables(t *testing.T, name string) map[string]map[string]string {
 	t.Helper()
+	code := regexp.MustCompile("`([^`]+)`")
+	all := map[string]map[string]string{}
+	for title, list := range rows(t, name) {
+		all[title] = map[string]string{}
+		for _, cells := range list {
+			for _, m := range code.FindAllStringSubmatch(cells[0], -1) {
+				all[title][m[1]] = cells[len(cells)-1]
+			}
+		}
+	}
+	return all
+}
+
+// rows returns, for each title of a document, the rows of its tables that begin with a name, cell by cell.
+func rows(t *testing.T, name string) map[string][][]string {
+	t.Helper()
 	text, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	code := regexp.MustCompile("`([^`]+)`")
-	all, title := map[string]map[string]string{}, ""
+	all, title := map[string][][]string{}, ""
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSpace(line)
 		if _, after, ok := strings.Cut(line, "# "); ok && strings.HasPrefix(line, "#") {
 			title = after
 		}
-		cells := strings.Split(strings.Trim(line, "|"), "|")
+		cells := strings.Split(strings.TrimSuffix(strings.TrimPrefix(line, "|"), "|"), "|")
 		if !strings.HasPrefix(line, "| `") || len(cells) < 2 {
 			continue
 		}
-		if all[title] == nil {
-			all[title] = map[string]string{}
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
 		}
-		for _, m := range code.FindAllStringSubmatch(cells[0], -1) {
-			all[title][m[1]] = strings.TrimSpace(cells[len(cells)-1])
+		all[title] = append(all[title], cells)
+	}
+	return all
+}
+
+// TestLinks follows the links of the documents to other files and to titles.
+func TestLinks(t *testing.T) {
+	var documents []string
+	for _, pattern := range []string{"../../*.md", "../../docs/*.md", "../../examples/*/*.md"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
 		}
+		documents = append(documents, found...)
+	}
+	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	for _, name := range documents {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			file, anchor, _ := strings.Cut(m[1], "#")
+			target := name
+			if file != "" {
+				target = filepath.Join(filepath.Dir(name), file)
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s: %v", name, err)
+			} else if anchor != "" && !slices.Contains(anchors(t, target), anchor) {
+				t.Errorf("%s: %s has no title for #%s", name, target, anchor)
+			}
+		}
+	}
+}
+
+// anchors returns the names by which links reach the titles of a document.
+func anchors(t *testing.T, name string) (all []string) {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(string(text), -1) {
+		title := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		all = append(all, strings.ReplaceAll(title, " ", "-"))
 	}
 	return all
 }
