@@ -122,8 +122,10 @@ func TestAddEvent(t *testing.T) {
 		if err != nil || e.Actor != "bob" || e.Cause != job.CauseUser || e.Cursor == "" {
 			t.Errorf("%+v, %v", e, err)
 		}
-		if _, err := svc.AddEvent(t.Context(), id, job.Note{Name: "no name"}); job.KindOf(err) != job.Invalid {
-			t.Errorf("%v", err)
+		for _, name := range []string{"no name", "FINISHED"} {
+			if _, err := svc.AddEvent(t.Context(), id, job.Note{Name: name}); job.KindOf(err) != job.Invalid {
+				t.Errorf("%s: %v", name, err)
+			}
 		}
 		if got := all(t, svc, pawl.NewsQuery{Types: []string{"seen"}}); len(got) != 1 || got[0].Message != "by me" {
 			t.Errorf("%+v", got)

@@ -17,6 +17,7 @@ package pawl
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -152,7 +153,7 @@ func (s *Service) Submit(ctx context.Context, reqs ...Request) ([]store.Submitte
 }
 
 // SubmitOnce is Submit under an idempotency key: repeated with the same key and requests within [store.KeepKey] it
-// answers the same jobs.
+// answers the same jobs; Conflict, where one of them has been deleted.
 func (s *Service) SubmitOnce(ctx context.Context, key string, reqs ...Request) ([]store.Submitted, error) {
 	jobs, err := s.prepareAll(reqs, key != "")
 	if err != nil {
@@ -167,6 +168,11 @@ func (s *Service) SubmitOnce(ctx context.Context, key string, reqs ...Request) (
 		return nil, refused(err, jobs)
 	}
 	s.engine.Follow(ctx, eff)
+	for _, a := range answers {
+		if a.Place == (job.Place{}) {
+			return nil, job.Errorf(job.Conflict, "job %s, which was submitted under this idempotency key, has been deleted: use a new key to submit its request once more", a.ID)
+		}
+	}
 	return answers, nil
 }
 
@@ -210,9 +216,10 @@ func (s *Service) prepareAll(reqs []Request, keyed bool) ([]store.New, error) {
 }
 
 // allProblems returns what is wrong with any of several requests: the problems of all specs, or else the first error. Of
-// more than one request the path of a problem says of which.
+// more than one request the path of a problem says of which. Its kind is that of the first problem.
 func allProblems(errs []error) error {
 	var all job.SpecError
+	var kind job.ErrorKind
 	for i, err := range errs {
 		var wrong *job.SpecError
 		switch {
@@ -222,6 +229,7 @@ func allProblems(errs []error) error {
 		case !errors.As(err, &wrong):
 			return job.Errorf(job.KindOf(err), "job %d of %d: %w", i+1, len(errs), err)
 		default:
+			kind = cmp.Or(kind, job.KindOf(err))
 			for _, p := range wrong.Problems {
 				p.Path = fmt.Sprintf("jobs[%d].%s", i, p.Path)
 				all.Problems = append(all.Problems, p)
@@ -231,7 +239,7 @@ func allProblems(errs []error) error {
 	if all.Problems == nil {
 		return nil
 	}
-	return &all
+	return job.Errorf(kind, "%w", &all)
 }
 
 // prepare checks a request and makes the row that Submit inserts.

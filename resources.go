@@ -227,24 +227,22 @@ func (s *Service) followQueues(ctx context.Context) error {
 	if len(s.cfg.Queues) > 0 {
 		return nil
 	}
-	for {
+	for ctx.Err() == nil {
 		news, err := s.cfg.Broker.Subscribe(ctx, resourceTopic)
 		if err == nil {
 			err = s.serveQueues(ctx, news.Messages(), news.Lost())
 			news.Close()
 		}
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil:
-			s.cfg.Log.Warn("queues not read", "error", err)
-			select {
-			case <-time.After(time.Second):
-			case <-ctx.Done():
-				return nil //nolint:nilerr // it was told to end
-			}
+		if err == nil || ctx.Err() != nil {
+			continue
+		}
+		s.cfg.Log.Warn("queues not read", "error", err)
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
 		}
 	}
+	return nil
 }
 
 // serveQueues tells the engine of queues until the subscription is lost, ctx ends, or they cannot be read.
@@ -285,7 +283,7 @@ func (s *Service) checkPlaces(ctx context.Context, reqs []Request, jobs []store.
 		case !known:
 			jobs[i].Refusal = place("queue", name, "is unknown", "give one that pawl get queues lists, or make it")
 		case q.Disabled:
-			jobs[i].Refusal = job.Errorf(job.Conflict, "queue %s is disabled: it takes no new jobs until it is enabled", name)
+			jobs[i].Refusal = disabled("queue", name)
 		default:
 			checks[name] = store.QueueCheck{Document: name != job.DefaultQueue, Most: q.MaxWaiting}
 		}
@@ -300,6 +298,10 @@ func place(field, value, what, remedy string) error {
 	return &job.SpecError{Problems: []job.Problem{{Path: field, Value: value, What: what, Remedy: remedy}}}
 }
 
+func disabled(field, name string) error {
+	return job.Errorf(job.Conflict, "%w", place(field, name, "is disabled", "it takes no new jobs until it is enabled"))
+}
+
 // refuseSystem returns what speaks against running spec on its system.
 func refuseSystem(ss map[string]job.System, spec *job.Spec) error {
 	name := spec.System
@@ -311,7 +313,7 @@ func refuseSystem(ss map[string]job.System, spec *job.Spec) error {
 	case !known:
 		return place("system", name, "is unknown", "give one that pawl get systems lists, or make it")
 	case sys.Disabled:
-		return job.Errorf(job.Conflict, "system %s is disabled: it takes no new jobs until it is enabled", name)
+		return disabled("system", name)
 	}
 	if problems := sys.Refuse(spec.Resources); problems != nil {
 		return &job.SpecError{Problems: problems}

@@ -3,6 +3,7 @@ package pawl_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -59,7 +60,7 @@ func TestQueues(t *testing.T) {
 	})
 	t.Run("a document that is wrong", func(t *testing.T) {
 		for doc, path := range map[string]string{
-			`{"name":"a/b"}`: "name", `{}`: "name", `{"name":"x","max_waiting":-1}`: "max_waiting", `{"name":"x","max":1}`: "max", `[]`: "(document)", `{`: "(document)",
+			`{"name":"a/b"}`: "name", `{}`: "name", `{"name":"x","max_waiting":-1}`: "max_waiting", `{"name":"x","max":1}`: "max", `[]`: "(queue)", `{`: "(queue)",
 		} {
 			_, _, err := svc.Queues().Apply(ctx, []byte(doc), 0)
 			var wrong *job.SpecError
@@ -105,10 +106,12 @@ func TestPlaces(t *testing.T) {
 		text string
 	}{
 		{"an unknown queue", []pawl.Request{in("none")}, job.Invalid, "queue (none): is unknown: give one that pawl get queues lists, or make it"},
-		{"a disabled one", []pawl.Request{in("off")}, job.Conflict, "queue off is disabled: it takes no new jobs until it is enabled"},
+		{"a disabled one", []pawl.Request{in("off")}, job.Conflict, "queue (off): is disabled: it takes no new jobs until it is enabled"},
 		{"more than wait in one", []pawl.Request{in("small"), in("small"), in("small")}, job.Exhausted, ""},
 		{"an unknown system", []pawl.Request{on("none", nil)}, job.Invalid, "system (none): is unknown: give one that pawl get systems lists, or make it"},
-		{"a disabled one", []pawl.Request{on("down", nil)}, job.Conflict, "system down is disabled: it takes no new jobs until it is enabled"},
+		{"a disabled one", []pawl.Request{on("down", nil)}, job.Conflict, "system (down): is disabled: it takes no new jobs until it is enabled"},
+		{"disabled ones of many", []pawl.Request{in(""), in("off"), on("down", nil)}, job.Conflict, "jobs[1].queue (off): is disabled: it takes no new jobs until it is enabled\n" +
+			"jobs[2].system (down): is disabled: it takes no new jobs until it is enabled"},
 		{"more than a system gives", []pawl.Request{on("lab", &job.Resources{Cores: 5, Memory: 2 << 30, Minutes: 61})}, job.Invalid, "resources.cores: is more than system lab gives to one job: give up to 4\n" +
 			"resources.memory: is more than system lab gives to one job: give up to 1GiB\nresources.minutes: is more than system lab gives to one job: give up to 60"},
 		{"several of many", []pawl.Request{in("none"), in(""), on("none", nil)}, job.Invalid, "jobs[0].queue (none): is unknown: give one that pawl get queues lists, or make it\n" +
@@ -138,6 +141,25 @@ func TestPlaces(t *testing.T) {
 			t.Errorf("%+v, %v", again, err)
 		}
 	})
+}
+
+func TestDeletedJobOfAKey(t *testing.T) {
+	svc := onDisk(t)
+	first, err := svc.SubmitOnce(t.Context(), "key", task("mail", 0), task("mail", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := first[1].ID
+	if answers, err := svc.Cancel(t.Context(), id); err != nil || !answers[0].Done {
+		t.Fatal(answers, err)
+	}
+	if errs, err := svc.Delete(t.Context(), id); err != nil || errs[0] != nil {
+		t.Fatal(errs, err)
+	}
+	_, err = svc.SubmitOnce(t.Context(), "key", task("mail", 0), task("mail", 1))
+	if job.KindOf(err) != job.Conflict || !strings.Contains(err.Error(), id.String()) {
+		t.Errorf("%v", err)
+	}
 }
 
 // TestServedQueues makes a queue while the service runs, and takes it away.

@@ -50,10 +50,18 @@ const (
 	saysGoesOn    = "goes on"
 )
 
-// Obeyed waits until a job has obeyed a wish that was made of it before, and reports whether it did; an end of ctx
-// while it waits is no error. A cancel is obeyed when the job has ended, a pause when the job is PAUSED or its program
+// Obeyed waits until a job has obeyed a wish that was made of it before, and reports whether it did; an end of ctx is no
+// error, for the wish stands. A cancel is obeyed when the job has ended, a pause when the job is PAUSED or its program
 // is suspended, and when it has ended meanwhile. To resume is to leave PAUSED, or for a suspended program to go on.
 func (s *Service) Obeyed(ctx context.Context, id job.ID, w job.Wish) (bool, error) {
+	done, err := s.await(ctx, id, w)
+	if ctx.Err() != nil {
+		err = nil
+	}
+	return done, err
+}
+
+func (s *Service) await(ctx context.Context, id job.ID, w job.Wish) (bool, error) {
 	j, err := s.Job(ctx, id)
 	if err != nil {
 		return false, err
@@ -61,9 +69,6 @@ func (s *Service) Obeyed(ctx context.Context, id job.ID, w job.Wish) (bool, erro
 	suspended, stands := false, j.N
 	for e, err := range s.Events(ctx, id, "") {
 		if err != nil {
-			if ctx.Err() != nil {
-				err = nil
-			}
 			return false, err
 		}
 		switch {
@@ -103,6 +108,12 @@ func obeyed(j *job.Job, w job.Wish, suspended bool) bool {
 // Resubmit submits the request of a job once more, as it was given, and answers with the new job. Conflict, where its
 // external id stands for the job that is there.
 func (s *Service) Resubmit(ctx context.Context, id job.ID) (job.ID, error) {
+	return s.ResubmitOnce(ctx, "", id)
+}
+
+// ResubmitOnce is Resubmit under an idempotency key: repeated with the same key within [store.KeepKey] it answers with
+// the same new job. A key stands for one new job of each job.
+func (s *Service) ResubmitOnce(ctx context.Context, key string, id job.ID) (job.ID, error) {
 	j, err := s.Job(ctx, id)
 	if err != nil {
 		return job.ID{}, err
@@ -114,7 +125,10 @@ func (s *Service) Resubmit(ctx context.Context, id job.ID) (job.ID, error) {
 	if err != nil {
 		return job.ID{}, job.Errorf(job.Invalid, "request of job %s: %w", j.ID, err)
 	}
-	answers, err := s.Submit(ctx, Request{Spec: spec, Given: j.Request})
+	if key != "" {
+		key = "resubmit/" + id.String() + "/" + key
+	}
+	answers, err := s.SubmitOnce(ctx, key, Request{Spec: spec, Given: j.Request})
 	if err != nil {
 		return job.ID{}, err
 	}

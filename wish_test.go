@@ -104,8 +104,17 @@ func TestObeyed(t *testing.T) {
 		}
 
 		wish(svc.Pause)
+		gone, leave := context.WithCancel(ctx)
+		leave()
+		if done, err := svc.Obeyed(gone, id, job.WishPause); done || err != nil {
+			t.Errorf("nobody waits any more: %t, %v", done, err)
+		}
 		obeyed(job.WishPause, false)
 		obeyed(job.WishPause, false, stays("half way"))
+		if _, err := svc.AddEvent(ctx, id, job.Note{Name: "note", Message: "suspended, says the program"}); err != nil {
+			t.Fatal(err)
+		}
+		obeyed(job.WishPause, false)
 		obeyed(job.WishPause, true, stays("suspended by ada"))
 		obeyed(job.WishPause, true)
 		wish(svc.Resume)

@@ -149,17 +149,33 @@ func TestErrors(t *testing.T) {
 		{"POST", "/v1/jobs", `{"comand":["ls"]}`, 422, job.Invalid, "comand: is not a field", "comand: did you mean command?"},
 		{"POST", "/v1/jobs", `{"command":["ls"],"priority":11}`, 422, job.Invalid, "priority (11)", "priority: give 0 (first) to 9"},
 		{"POST", "/v1/jobs", `{"jobs":[{"command":["ls"]},{"comand":["ls"]},{}]}`, 422, job.Invalid, "jobs[2].kind", "jobs[1].comand: did you mean command?"},
-		{"POST", "/v1/jobs", `{"jobs":[]}`, 422, job.Invalid, "jobs: is empty", ""},
-		{"POST", "/v1/jobs", `{"jobs":[{"command":["ls"]}],"x":1}`, 422, job.Invalid, `unknown field "x"`, ""},
+		{"POST", "/v1/jobs", `{"jobs":[]}`, 422, job.Invalid, "jobs: is empty", "jobs: give at least one spec"},
+		{"POST", "/v1/jobs", `{"jobs":[{"command":["ls"]}],"x":1}`, 422, job.Invalid, "x: is not a field of the body", "x: remove it"},
+		{"POST", "/v1/jobs", `{"jobs":{}}`, 422, job.Invalid, "jobs ({}): is not a list", "jobs: give a list"},
+		{"POST", "/v1/jobs", `{"jobs":[{"command":["ls"]}],"default":{}}`, 422, job.Invalid, "default: is not a field of the body", "default: did you mean defaults?"},
+		{"POST", "/v1/jobs", `{"command":["ls"],"command":["rm"]}`, 422, job.Invalid, "command: stands there twice", "command: keep one of them"},
+		{"POST", "/v1/jobs", `{"jobs":[{"command":["ls"]},{"command":["ls"],"env":{"A":"1","B":"2","A":"3"}}]}`, 422, job.Invalid, "stands there twice", "jobs[1].env.A: keep one of them"},
+		{"POST", "/v1/jobs", "{\"command\":[\"ls\",\"\xff\"]}", 422, job.Invalid, "is not text in UTF-8", "(body): encode it so"},
+		{"POST", "/v1/bulk", `{"action":"cancl","all":true}`, 422, job.Invalid, "is unknown", "action: give one of [cancel pause resume resubmit hide unhide delete]"},
+		{"POST", "/v1/bulk", `{"action":"cancel","filtr":"name=x"}`, 422, job.Invalid, "is not a field of the body", "filtr: did you mean filter?"},
+		{"POST", "/v1/bulk", `{"action":"cancel","Filter":"name=x"}`, 422, job.Invalid, "is not a field of the body", "Filter: did you mean filter?"},
+		{"POST", "/v1/bulk", `{"action":3,"all":true}`, 422, job.Invalid, "action (3): is not text", "action: give text"},
+		{"PATCH", "/v1/jobs/" + ended.ID.String() + "/annotations", `null`, 422, job.Invalid, "is not an object", `(body): write fields such as "labels": {"reviewed": "yes"}`},
+		{"PATCH", "/v1/jobs/" + ended.ID.String() + "/annotations", `{"labels":{"a":1}}`, 422, job.Invalid, "labels.a (1): is not text", "labels.a: give text"},
+		{"PUT", "/v1/queues/night", `{"max_wait":1}`, 422, job.Invalid, "is not a field of a queue", "max_wait: did you mean max_waiting?"},
+		{"PUT", "/v1/queues/night", `{"max_waiting":1,"max_waiting":2}`, 422, job.Invalid, "stands there twice", "max_waiting: keep one of them"},
 		{"POST", "/v1/jobs", `[1`, 422, job.Invalid, "is not JSON", "(spec): correct the syntax"},
 		{"POST", "/v1/jobs", `null`, 422, job.Invalid, "is not an object", "(spec): write fields such as command: [wc, -w, in.txt]"},
 		{"POST", "/v1/jobs", ``, 400, job.Invalid, "request body is required", ""},
 		{"POST", "/v1/jobs", `{"kind":"mail","external_id":"x","name":"y"}`, 409, job.Conflict, `external_id "x" belongs to job`, ""},
 		{"GET", "/v1/jobs/" + none.String(), "", 404, job.NotFound, "there is no job", ""},
-		{"GET", "/v1/jobs/nothing", "", 422, job.Invalid, "is not an id", ""},
+		{"GET", "/v1/jobs/nothing", "", 422, job.Invalid, "is not the id of a job", "id: give its 36 characters, such as 01926d3c-7b1e-7c43-9d52-6f0c8a3e1b77"},
 		{"GET", "/v1/jobs?limit=0", "", 422, job.Invalid, "limit", "limit: correct or remove it"},
 		{"GET", "/v1/jobs?limit=x", "", 422, job.Invalid, "invalid integer", "limit: correct or remove it"},
-		{"GET", "/v1/jobs?stat=x", "", 422, job.Invalid, "unknown query parameter", "stat: correct or remove it"},
+		{"GET", "/v1/jobs?stat=x", "", 422, job.Invalid, "is not a parameter of GET /v1/jobs", "stat: did you mean sort?"},
+		{"GET", "/v1/jobs?filter=name%3Dx&filter=name%3Dy", "", 422, job.Invalid, "stands there twice", "filter: give it once"},
+		{"GET", "/v1/jobs?filter=name%3Dx;limit=2", "", 422, job.Invalid, "cannot be read", "(query): write name=value with & between them, and other signs with % and two hex digits"},
+		{"GET", "/v1/jobs?filter=%zz", "", 422, job.Invalid, "cannot be read", "(query): write name=value with & between them, and other signs with % and two hex digits"},
 		{"GET", "/v1/jobs?filter=state%3Dx", "", 422, job.Invalid, "is not a value of this field", "filter: give one of WAITING, PENDING, PROCESSING_INPUTS, STAGING_INPUTS, STAGING_JOB, SUBMITTING_JOB, QUEUED, RUNNING, ARCHIVING, BLOCKED, PAUSED, FINISHED, FAILED, CANCELED"},
 		{"GET", "/v1/jobs?filter=owned%3Dada", "", 422, job.Invalid, "is not a field", "filter: did you mean owner?"},
 		{"GET", "/v1/jobs?sort=state", "", 422, job.Invalid, "sort", "sort: correct or remove it"},
@@ -183,9 +199,9 @@ func TestErrors(t *testing.T) {
 		{"POST", "/v1/jobs/" + none.String() + "/cancel", "", 404, job.NotFound, "there is no job", ""},
 		{"POST", "/v1/jobs/" + none.String() + "/resubmit", "", 404, job.NotFound, "there is no job", ""},
 		{"POST", "/v1/jobs/" + task.ID.String() + "/resubmit", "", 409, job.Conflict, "external_id", ""},
-		{"PUT", "/v1/runs/x", run("/a"), 422, job.Invalid, "is not that of the run x", ""},
-		{"PUT", "/v1/runs/" + pawl.RunKey("/a"), `{"path":"/a","jobs":[` + later + `]}`, 422, job.Invalid, "sum: is missing", ""},
-		{"PUT", "/v1/runs/" + pawl.RunKey("/a"), `{"path":"/a","sum":"1","jobs":[]}`, 422, job.Invalid, "jobs: is empty", ""},
+		{"PUT", "/v1/runs/x", run("/a"), 422, job.Invalid, "is not that of the run x", "path: put it to /v1/runs/" + pawl.RunKey("/a")},
+		{"PUT", "/v1/runs/" + pawl.RunKey("/a"), `{"path":"/a","jobs":[` + later + `]}`, 422, job.Invalid, "sum: is missing", "sum: give what identifies the bytes of the file"},
+		{"PUT", "/v1/runs/" + pawl.RunKey("/a"), `{"path":"/a","sum":"1","jobs":[]}`, 422, job.Invalid, "jobs: is empty", "jobs: give at least one spec"},
 		{"GET", "/v1/nothing", "", 404, job.NotFound, "there is nothing at /v1/nothing", ""},
 		{"DELETE", "/v1/counts", "", 405, job.Invalid, "DELETE is not a method of", ""},
 	} {
@@ -236,6 +252,9 @@ func TestJobs(t *testing.T) {
 
 	var v pawl.View
 	f.is(200, &v, "GET", "/v1/jobs/"+a.ID.String(), "")
+	if r := f.is(200, nil, "GET", "/v1/jobs/"+a.ID.String(), ""); strings.Contains(r.body, `:""`) {
+		t.Errorf("what is empty is not left out: %s", r.body)
+	}
 	if string(v.Request) != later || !strings.HasPrefix(v.Why, "waits until") || v.Folder != "" {
 		t.Errorf("%+v", v)
 	}
@@ -296,6 +315,16 @@ func TestJobs(t *testing.T) {
 		f.is(202, &again, "POST", "/v1/jobs/"+a.ID.String()+"/resubmit", "")
 		if again.ID == a.ID || string(again.Request) != later || again.State != job.Waiting {
 			t.Errorf("%+v", again)
+		}
+		new := map[job.ID]bool{again.ID: true}
+		for _, key := range []string{"k", "k", "l", ""} {
+			f.is(202, &again, "POST", "/v1/jobs/"+a.ID.String()+"/resubmit", "", "Idempotency-Key", key)
+			new[again.ID] = true
+		}
+		f.is(202, &again, "POST", "/v1/jobs/"+many.Jobs[0].ID.String()+"/resubmit", "", "Idempotency-Key", "k")
+		new[again.ID] = true
+		if len(new) != 5 {
+			t.Errorf("%d jobs, want one for each key and job, and one for each call without", len(new))
 		}
 	})
 	t.Run("a file's run is found again", func(t *testing.T) {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -39,7 +40,7 @@ type bulkOutput struct{ Body pawl.BulkAnswer }
 
 func (h *handler) bulk(ctx context.Context, _ *struct{}) (*bulkOutput, error) {
 	var in bulk
-	if err := strict(callOf(ctx).body, &in); err != nil {
+	if err := strict(callOf(ctx).body, &in, `"action": "cancel"`); err != nil {
 		return nil, err
 	}
 	f, err := job.ParseFilter(in.Filter, time.Now())
@@ -47,7 +48,7 @@ func (h *handler) bulk(ctx context.Context, _ *struct{}) (*bulkOutput, error) {
 	case err != nil:
 		return nil, err
 	case !slices.Contains(pawl.Actions, in.Action):
-		return nil, job.Errorf(job.Invalid, "action (%s): is unknown: give one of %v", in.Action, pawl.Actions)
+		return nil, invalid("action", string(in.Action), "is unknown", fmt.Sprintf("give one of %v", pawl.Actions))
 	case len(f) == 0 && !in.All:
 		return nil, invalid("filter", "", "is empty, which means all jobs", `give one, or "all": true beside it`)
 	case len(f) > 0 && in.All:

@@ -16,7 +16,7 @@ var says = map[string]map[string]string{
 		"kind": "What is run: app is a program, any other kind a task.", "name": "For people; several jobs may have the same.",
 		"app": "The registered app that it runs.", "state": "How far it has come.", "custody": "Who is responsible for it now.",
 		"epoch": "Raised by each change of custody: a write under an older epoch is refused.", "n": "The number of its newest event.",
-		"session": "The process that works on it; empty: none does.", "claim": "The call that claimed it; empty: none did.",
+		"session": "The process that works on it; missing: none does.", "claim": "The call that claimed it; missing: nobody holds it.",
 		"resume": "Where work goes on after BLOCKED or PAUSED.", "wish": "What is asked for and not done yet.",
 		"wished_by": "Who made the newest wish.", "queue": "The queue in which it waits, or waited.",
 		"machine": "Only processes of this machine run it; missing: any may.", "lane": "The part of a worker's slots in which it is served.",
@@ -88,11 +88,6 @@ func describe(schemas map[string]*huma.Schema) {
 			if p.Type == huma.TypeArray {
 				p.Nullable = false // an empty list is one
 			}
-		}
-	}
-	if s := schemas["View"]; s != nil {
-		for _, field := range []string{"session", "claim"} {
-			s.Properties[field] = &huma.Schema{Type: huma.TypeString, Description: s.Properties[field].Description, Pattern: "^$|" + idPattern}
 		}
 	}
 	if s := schemas["Spec"]; s != nil {

@@ -63,7 +63,7 @@ type eventsInput struct {
 }
 
 func (h *handler) jobEvents(ctx context.Context, in *jobEventsInput) (*huma.StreamResponse, error) {
-	id, err := job.ParseID(in.ID)
+	id, err := idOf(in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -210,12 +210,12 @@ func send(ctx context.Context, w http.ResponseWriter, svc *pawl.Service, q pawl.
 type eventOutput struct{ Body job.Event }
 
 func (h *handler) addEvent(ctx context.Context, in *target) (*eventOutput, error) {
-	id, err := job.ParseID(in.ID)
+	id, err := idOf(in.ID)
 	if err != nil {
 		return nil, err
 	}
 	var n job.Note
-	if err := strict(callOf(ctx).body, &n); err != nil {
+	if err := strict(callOf(ctx).body, &n, `"name": "epoch"`); err != nil {
 		return nil, err
 	}
 	svc, caller := serviceOf(ctx), callOf(ctx).caller

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -13,7 +14,6 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/pawl-jobs/pawl"
-	"github.com/pawl-jobs/pawl/job"
 )
 
 func (h *handler) registerFiles() {
@@ -58,7 +58,7 @@ type fileList struct {
 }
 
 func (h *handler) output(ctx context.Context, in *target) (*outputOutput, error) {
-	id, err := job.ParseID(in.ID)
+	id, err := idOf(in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ type fileInput struct {
 }
 
 func (h *handler) openOutput(ctx context.Context, in *fileInput) (*huma.StreamResponse, error) {
-	id, err := job.ParseID(in.ID)
+	id, err := idOf(in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -88,8 +88,35 @@ func (h *handler) openOutput(ctx context.Context, in *fileInput) (*huma.StreamRe
 		if mime.TypeByExtension(path.Ext(file.Path)) == "" {
 			w.Header().Set("Content-Type", "application/octet-stream")
 		}
-		http.ServeContent(w, r, "", file.Modified, content)
+		http.ServeContent(&ranged{ResponseWriter: w, r: r, of: file}, r, "", file.Modified, content)
 	}}, nil
+}
+
+// ranged makes a problem of the answer to a range that is not within a file.
+type ranged struct {
+	http.ResponseWriter
+	r       *http.Request
+	of      pawl.File
+	refused bool // what is written is not sent: the problem has been
+}
+
+func (w *ranged) WriteHeader(status int) {
+	if w.refused = status == http.StatusRequestedRangeNotSatisfiable; !w.refused {
+		w.ResponseWriter.WriteHeader(status)
+		return
+	}
+	for _, name := range []string{"Content-Disposition", "Last-Modified", "Content-Length"} {
+		w.Header().Del(name)
+	}
+	err := invalid("Range", w.r.Header.Get("Range"), "is not within the file", fmt.Sprintf("ask for bytes=0-%d or a part of them", max(0, w.of.Size-1)))
+	writeProblem(w.ResponseWriter, w.r, withStatus(status, err))
+}
+
+func (w *ranged) Write(p []byte) (int, error) {
+	if w.refused {
+		return len(p), nil
+	}
+	return w.ResponseWriter.Write(p)
 }
 
 // disposition tells a browser to keep a file under the last name of its path.
@@ -111,7 +138,7 @@ type logsInput struct {
 }
 
 func (h *handler) logs(ctx context.Context, in *logsInput) (*huma.StreamResponse, error) {
-	id, err := job.ParseID(in.ID)
+	id, err := idOf(in.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -80,6 +80,15 @@ type target struct {
 	ID string `path:"id" doc:"The id of the job."`
 }
 
+// idOf reads the id in a path.
+func idOf(text string) (job.ID, error) {
+	id, err := job.ParseID(text)
+	if err != nil {
+		err = invalid("id", text, "is not the id of a job", "give its 36 characters, such as 01926d3c-7b1e-7c43-9d52-6f0c8a3e1b77")
+	}
+	return id, err
+}
+
 type listInput struct {
 	Filter string `query:"filter" doc:"Which jobs; all by default." example:"state=RUNNING owner=ada"`
 	Sort   string `query:"sort" doc:"The order; a minus turns it round. By end there are only jobs that have ended." enum:"-created,created,-ended,ended,name,-name" default:"-created"`
@@ -141,7 +150,7 @@ type jobOutput struct {
 }
 
 func (h *handler) job(ctx context.Context, in *target) (*jobOutput, error) {
-	id, err := job.ParseID(in.ID)
+	id, err := idOf(in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +159,7 @@ func (h *handler) job(ctx context.Context, in *target) (*jobOutput, error) {
 }
 
 func (h *handler) delete(ctx context.Context, in *target) (*struct{}, error) {
-	id, err := job.ParseID(in.ID)
+	id, err := idOf(in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +176,7 @@ type requestInput struct {
 }
 
 func (h *handler) request(ctx context.Context, in *requestInput) (*rawOutput, error) {
-	id, err := job.ParseID(in.ID)
+	id, err := idOf(in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +208,7 @@ type spent struct {
 }
 
 func (h *handler) history(ctx context.Context, in *target) (*historyOutput, error) {
-	id, err := job.ParseID(in.ID)
+	id, err := idOf(in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -236,7 +245,7 @@ func timeSpent(events []job.Event, now time.Time) []spent {
 
 func (h *handler) hide(hidden bool) func(context.Context, *target) (*jobOutput, error) {
 	return func(ctx context.Context, in *target) (*jobOutput, error) {
-		id, err := job.ParseID(in.ID)
+		id, err := idOf(in.ID)
 		if err != nil {
 			return nil, err
 		}
@@ -256,12 +265,17 @@ type resubmitOutput struct {
 	Body     pawl.View
 }
 
-func (h *handler) resubmit(ctx context.Context, in *target) (*resubmitOutput, error) {
-	id, err := job.ParseID(in.ID)
+type resubmitInput struct {
+	ID  string `path:"id" doc:"The id of the job."`
+	Key string `header:"Idempotency-Key" maxLength:"255" doc:"Repeated under the same key within 24 hours, the call answers the same new job."`
+}
+
+func (h *handler) resubmit(ctx context.Context, in *resubmitInput) (*resubmitOutput, error) {
+	id, err := idOf(in.ID)
 	if err != nil {
 		return nil, err
 	}
-	if id, err = serviceOf(ctx).Resubmit(ctx, id); err != nil {
+	if id, err = serviceOf(ctx).ResubmitOnce(ctx, in.Key, id); err != nil {
 		return nil, err
 	}
 	v, err := serviceOf(ctx).View(ctx, id)
@@ -270,12 +284,12 @@ func (h *handler) resubmit(ctx context.Context, in *target) (*resubmitOutput, er
 
 func (h *handler) annotate(replace bool) func(context.Context, *target) (*jobOutput, error) {
 	return func(ctx context.Context, in *target) (*jobOutput, error) {
-		id, err := job.ParseID(in.ID)
+		id, err := idOf(in.ID)
 		if err != nil {
 			return nil, err
 		}
 		var a job.Annotation
-		if err := strict(callOf(ctx).body, &a); err != nil {
+		if err := strict(callOf(ctx).body, &a, `"labels": {"reviewed": "yes"}`); err != nil {
 			return nil, err
 		}
 		v, err := serviceOf(ctx).Annotate(ctx, id, a, replace)

@@ -27,6 +27,7 @@ type operation struct {
 	errors         []int              // statuses beside those that every operation has
 	headers        map[string]*header // of the success
 	public         bool               // without login
+	queries        []string           // the names of its parameters in the query
 	ofJob          bool               // the program of a running job may do it to that job
 }
 
@@ -88,7 +89,7 @@ var problems = map[int]struct{ name, about string }{
 	http.StatusPreconditionFailed:           {"PreconditionFailed", "If-Match or If-None-Match does not hold: read the document again."},
 	http.StatusRequestEntityTooLarge:        {"TooLarge", "The body is too large."},
 	http.StatusUnsupportedMediaType:         {"NotJSON", "The body is not JSON by its Content-Type."},
-	http.StatusRequestedRangeNotSatisfiable: {"NoSuchRange", "The range is not within the file. The body is text."},
+	http.StatusRequestedRangeNotSatisfiable: {"NoSuchRange", "The range is not within the file. Content-Range says how long that is."},
 	http.StatusUnprocessableEntity:          {"Invalid", "Something in the request is wrong; errors lists all of it."},
 	http.StatusTooManyRequests:              {"Exhausted", "A bound is reached: the same call may succeed after Retry-After."},
 	http.StatusInternalServerError:          {"Internal", "The service has a defect; instance names the request for a report."},
@@ -119,7 +120,6 @@ func (h *handler) humaConfig() huma.Config {
 	config.Servers = []*huma.Server{{URL: h.Prefix + "/"}}
 	config.OpenAPIPath, config.DocsPath, config.SchemasPath = "", "", ""
 	config.CreateHooks = nil // no $schema in what is answered
-	config.RejectUnknownQueryParameters = true
 	config.Transformers = []huma.Transformer{asProblem}
 	config.OnAddOperation = []huma.AddOpFunc{h.document}
 	config.Components.Schemas = newRegistry()
@@ -174,6 +174,9 @@ func (h *handler) document(doc *huma.OpenAPI, made *huma.Operation) {
 		made.Responses[strconv.Itoa(status)] = &huma.Response{Ref: "#/components/responses/" + problems[status].name}
 	}
 	for _, p := range made.Parameters {
+		if p.In == "query" {
+			op.queries = append(op.queries, p.Name)
+		}
 		documentParam(p)
 	}
 }
@@ -249,7 +252,7 @@ func (h *handler) finishDocument() {
 		case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 			resp.Headers = map[string]*header{"Retry-After": inHeader("After how many seconds to try again.", "1")}
 		case http.StatusRequestedRangeNotSatisfiable:
-			resp.Content = nil
+			resp.Headers = map[string]*header{"Content-Range": inHeader("The length of the file.", "bytes */1024")}
 		}
 		doc.Components.Responses[p.name] = resp
 	}

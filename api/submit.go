@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -187,19 +186,8 @@ func (h *handler) waitFor(ctx context.Context, out *submitOutput, wait time.Dura
 	return nil
 }
 
-// strict reads a body of known fields.
-func strict(body []byte, v any) error {
-	dec := json.NewDecoder(bytes.NewReader(body))
-	dec.DisallowUnknownFields()
-	err := dec.Decode(v)
-	if err == nil && dec.More() {
-		err = errors.New("something follows the value")
-	}
-	if err != nil {
-		return job.Errorf(job.Invalid, "body: %s", strings.TrimPrefix(err.Error(), "json: "))
-	}
-	return nil
-}
+// strict reads a body of known fields, of which one is such.
+func strict(body []byte, v any, such string) error { return job.Parse(body, v, "the body", such) }
 
 // specs takes a body apart into specs, each with the defaults under it.
 func (h *handler) specs(body []byte) (specs []json.RawMessage, many bool, err error) {
@@ -209,7 +197,7 @@ func (h *handler) specs(body []byte) (specs []json.RawMessage, many bool, err er
 		return []json.RawMessage{body}, false, nil
 	}
 	var list manySpecs
-	if err := strict(body, &list); err != nil {
+	if err := strict(body, &list, `"jobs": [{"command": ["ls"]}]`); err != nil {
 		return nil, true, err
 	}
 	if list.Defaults == nil || string(list.Defaults) == "null" {
@@ -279,7 +267,7 @@ func merge(under, over map[string]any) map[string]any {
 func (h *handler) requests(ctx context.Context, specs []json.RawMessage, many bool) ([]pawl.Request, error) {
 	switch {
 	case len(specs) == 0:
-		return nil, job.Errorf(job.Invalid, "jobs: is empty: give at least one spec")
+		return nil, invalid("jobs", "", "is empty", "give at least one spec")
 	case len(specs) > h.Limits.Jobs:
 		return nil, invalid("jobs", fmt.Sprintf("%d specs", len(specs)), "are too many at once", fmt.Sprintf("send up to %d, and more in further calls", h.Limits.Jobs))
 	}
@@ -333,7 +321,7 @@ func below(at string, err error) error {
 		p.Path = at + "." + p.Path
 		moved.Problems[i] = p
 	}
-	return moved
+	return job.Errorf(job.KindOf(err), "%w", moved)
 }
 
 type runInput struct {
@@ -348,14 +336,14 @@ type runOutput struct {
 // runFile submits the jobs of a file (202), or finds those that have not ended (200).
 func (h *handler) runFile(ctx context.Context, in *runInput) (*runOutput, error) {
 	var body runBody
-	if err := strict(callOf(ctx).body, &body); err != nil {
+	if err := strict(callOf(ctx).body, &body, `"jobs": [{"command": ["ls"]}]`); err != nil {
 		return nil, err
 	}
 	switch {
 	case in.Key != pawl.RunKey(body.Path):
-		return nil, job.Errorf(job.Invalid, "path: is not that of the run %s: put it to /v1/runs/%s", in.Key, pawl.RunKey(body.Path))
+		return nil, invalid("path", body.Path, "is not that of the run "+in.Key, "put it to /v1/runs/"+pawl.RunKey(body.Path))
 	case body.Sum == "":
-		return nil, job.Errorf(job.Invalid, "sum: is missing: give what identifies the bytes of the file")
+		return nil, invalid("sum", "", "is missing", "give what identifies the bytes of the file")
 	}
 	reqs, err := h.requests(ctx, body.Jobs, len(body.Jobs) != 1)
 	if err != nil {

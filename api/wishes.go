@@ -42,7 +42,7 @@ type ask func(*pawl.Service, context.Context, ...job.ID) ([]store.Wished, error)
 // wish makes a wish of a job and answers it as it stands then: 200 once it has obeyed, 202 while the wish stands.
 func (h *handler) wish(w job.Wish, ask ask) func(context.Context, *wishInput) (*jobOutput, error) {
 	return func(ctx context.Context, in *wishInput) (*jobOutput, error) {
-		id, err := job.ParseID(in.ID)
+		id, err := idOf(in.ID)
 		if err != nil {
 			return nil, err
 		}
@@ -64,7 +64,7 @@ func (h *handler) cancel(ctx context.Context, in *cancelInput) (*jobOutput, erro
 	if !in.Force {
 		return h.wish(job.WishCancel, (*pawl.Service).Cancel)(ctx, &wishInput{in.ID, in.Wait})
 	}
-	id, err := job.ParseID(in.ID)
+	id, err := idOf(in.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -170,10 +170,12 @@ func (c *Client) History(ctx context.Context, id job.ID) (History, error) {
 	return fetch[History](ctx, c, of(id)+"/history", nil)
 }
 
-// Resubmit submits the request of a job once more and returns the new job. It is not repeated.
+// Resubmit submits the request of a job once more and returns the new job.
 func (c *Client) Resubmit(ctx context.Context, id job.ID) (pawl.View, error) {
 	var v pawl.View
-	_, err := c.call(ctx, request{method: http.MethodPost, path: of(id) + "/resubmit", once: true}, &v)
+	_, err := c.call(ctx, request{
+		method: http.MethodPost, path: of(id) + "/resubmit", header: http.Header{"Idempotency-Key": {job.NewID().String()}},
+	}, &v)
 	return v, err
 }
 

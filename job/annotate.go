@@ -3,6 +3,7 @@ package job
 import (
 	"encoding/json"
 	"maps"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -83,7 +84,7 @@ func merge(doc, patch any) any {
 
 // A Note is an event that a user writes, or the running job itself.
 type Note struct {
-	Name    string          `json:"name" doc:"What kind of event it is." minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"epoch"`
+	Name    string          `json:"name" doc:"What kind of event it is; not one of the states." minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"epoch"`
 	Message string          `json:"message,omitempty" doc:"For people." maxLength:"4096"`
 	Data    json.RawMessage `json:"data,omitempty" doc:"For programs: any JSON, up to 16 KiB."`
 }
@@ -102,6 +103,9 @@ func (n *Note) Validate() error {
 		v.add("name", "", "is missing", "give a name such as progress")
 	}
 	v.name("name", n.Name, 64)
+	if slices.Contains(States, State(n.Name)) {
+		v.add("name", n.Name, "is a state", "give another name: whoever follows events takes it for a change of the job")
+	}
 	switch {
 	case len(n.Message) > MaxNoteMessage:
 		v.add("message", "", "is too long", "keep it to 4096 bytes")

@@ -318,10 +318,10 @@ func (t *Term) value(typ FieldType, v string, now time.Time) (string, error) {
 		}
 	case FieldTime:
 		at, ok := parseInstant(v, now)
-		if !ok {
+		if at = at.UTC(); !ok || at.Year() < 0 || at.Year() > 9999 { // RFC 3339 has no others
 			return wrong("give a time such as 2026-01-31T08:00:00Z, a date, or how long ago, such as 90m or 7d")
 		}
-		return at.UTC().Format(time.RFC3339Nano), nil
+		return at.Format(time.RFC3339Nano), nil
 	}
 	return v, nil
 }
@@ -369,13 +369,14 @@ func (t *Term) Indexed() bool {
 // Window returns from which time on f looks at jobs; zero: at all. A filter whose terms are all indexed looks at all,
 // and so does one that names jobs. Another one looks back to its own created>, or else for [FilterWindow].
 func (f Filter) Window(now time.Time) (since time.Time) {
-	indexed := true
+	indexed, bounded := true, false
 	for i := range f {
 		t := &f[i]
 		switch {
 		case t.Op == Is && (t.Field == "id" || t.Field == "external_id"):
 			return time.Time{}
 		case t.Field == "created" && (t.Op == More || t.Op == AtLeast):
+			bounded = true
 			if at := t.Time(); at.After(since) {
 				since = at
 			}
@@ -384,7 +385,7 @@ func (f Filter) Window(now time.Time) (since time.Time) {
 			indexed = indexed && t.Indexed()
 		}
 	}
-	if !indexed && since.IsZero() {
+	if !indexed && !bounded {
 		return now.Add(-FilterWindow)
 	}
 	return since

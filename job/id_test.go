@@ -145,3 +145,22 @@ func FuzzParseID(f *testing.F) {
 		}
 	})
 }
+
+func TestStem(t *testing.T) {
+	id := NewID()
+	end := id.Short()
+	other := NewID().Short()
+	for name, want := range map[string]string{
+		"wordcount":                    "wordcount",
+		"wordcount-" + end:             "wordcount-",
+		"wordcount-" + other:           "wordcount-" + other,
+		"wordcount" + end:              "wordcount" + end,
+		"wordcount-" + end + "x":       "wordcount-" + end + "x",
+		"wordcount-" + end + "-" + end: "wordcount-" + end + "-",
+		"":                             "",
+	} {
+		if got := (&Job{ID: id, Name: name}).Stem(); got != want {
+			t.Errorf("%q: %q, not %q", name, got, want)
+		}
+	}
+}

@@ -7,6 +7,7 @@ package job
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 )
 
@@ -23,10 +24,10 @@ type Job struct {
 	App    string `json:"app,omitempty"` // the registered app that it runs
 
 	Place           // state and custody
-	Epoch    int64  `json:"epoch"`   // raised by each change of custody: the fence
-	N        int64  `json:"n"`       // number of the newest event
-	Session  ID     `json:"session"` // who holds it in custody worker
-	Claim    ID     `json:"claim"`   // the call that claimed it
+	Epoch    int64  `json:"epoch"`            // raised by each change of custody: the fence
+	N        int64  `json:"n"`                // number of the newest event
+	Session  ID     `json:"session,omitzero"` // who holds it in custody worker
+	Claim    ID     `json:"claim,omitzero"`   // the call that claimed it
 	Resume   State  `json:"resume,omitempty"`
 	Wish     Wish   `json:"wish,omitempty"`
 	WishedBy string `json:"wished_by,omitempty"` // who made the newest wish
@@ -69,6 +70,14 @@ type Job struct {
 
 // Program reports whether the job runs a program, and is not a task.
 func (j *Job) Program() bool { return j.Kind == KindApp }
+
+// Stem returns the name; of a name that a job got because it was given none, what comes before the end of the id.
+func (j *Job) Stem() string {
+	if end := j.ID.Short(); strings.HasSuffix(j.Name, "-"+end) {
+		return strings.TrimSuffix(j.Name, end)
+	}
+	return j.Name
+}
 
 // Guard returns the guard of a change that goes out from j as it is.
 func (j *Job) Guard(f Fence) Guard {

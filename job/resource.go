@@ -1,11 +1,6 @@
 package job
 
-import (
-	"bytes"
-	"encoding/json"
-	"fmt"
-	"reflect"
-)
+import "fmt"
 
 // The kinds of resource.
 const (
@@ -39,7 +34,7 @@ type Host struct {
 // ParseQueue reads the document of a queue; see [ParseSpec] for its errors.
 func ParseQueue(doc []byte) (Queue, error) {
 	var q Queue
-	if err := parseResource(doc, &q); err != nil {
+	if err := parseResource(doc, &q, KindQueue); err != nil {
 		return q, err
 	}
 	var v validation
@@ -53,7 +48,7 @@ func ParseQueue(doc []byte) (Queue, error) {
 // ParseSystem reads the document of a system; see [ParseSpec] for its errors.
 func ParseSystem(doc []byte) (System, error) {
 	var s System
-	if err := parseResource(doc, &s); err != nil {
+	if err := parseResource(doc, &s, KindSystem); err != nil {
 		return s, err
 	}
 	var v validation
@@ -70,24 +65,12 @@ func ParseSystem(doc []byte) (System, error) {
 	return s, v.err()
 }
 
-func parseResource(doc []byte, into any) error {
+func parseResource(doc []byte, into any, kind string) error {
 	const limit = 64 << 10
 	if len(doc) > limit {
-		return problem("(document)", fmt.Sprintf("%d bytes", len(doc)), "is too large", fmt.Sprintf("keep it to %d bytes", limit))
+		return problem("("+kind+")", fmt.Sprintf("%d bytes", len(doc)), "is too large", fmt.Sprintf("keep it to %d bytes", limit))
 	}
-	raw, err := decode(doc)
-	if err != nil {
-		return problem("(document)", "", "is not JSON: "+err.Error(), "correct the syntax")
-	}
-	if _, ok := raw.(map[string]any); !ok {
-		return problem("(document)", short(string(bytes.TrimSpace(doc))), "is not an object", "write fields such as name: night")
-	}
-	var problems []Problem
-	compare("", raw, reflect.TypeOf(into).Elem(), &problems)
-	if problems != nil {
-		return &SpecError{problems}
-	}
-	return json.Unmarshal(doc, into)
+	return Parse(doc, into, "a "+kind, "name: night")
 }
 
 func (v *validation) resource(name, description string) {

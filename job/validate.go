@@ -1,21 +1,16 @@
 package job
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"path"
-	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 )
 
@@ -28,184 +23,6 @@ const (
 	MaxWord   = 128<<10 - 1 // bytes of one argument, of Linux (MAX_ARG_STRLEN)
 	MaxLabels = 64
 )
-
-// ParseSpec reads a spec from JSON. Unknown fields are refused by name, with the nearest known one. It does not fill
-// in defaults; [Spec.Validate] checks the rest. Errors are of kind [Invalid].
-func ParseSpec(data []byte) (Spec, error) {
-	var s Spec
-	if len(data) > MaxSpec {
-		return s, problem("(spec)", fmt.Sprintf("%d bytes", len(data)), "is too large",
-			fmt.Sprintf("keep it to %d bytes and pass larger data as an input file", MaxSpec))
-	}
-	raw, err := decode(data)
-	if err != nil {
-		return s, problem("(spec)", "", "is not JSON: "+err.Error(), "correct the syntax")
-	}
-	if _, ok := raw.(map[string]any); !ok {
-		return s, problem("(spec)", short(string(data)), "is not an object", "write fields such as command: [wc, -w, in.txt]")
-	}
-	var problems []Problem
-	compare("", raw, reflect.TypeFor[Spec](), &problems)
-	if len(problems) > 0 {
-		return s, &SpecError{problems}
-	}
-	if err := json.Unmarshal(data, &s); err != nil {
-		return s, problem("(spec)", "", err.Error(), "correct the value")
-	}
-	return s, nil
-}
-
-// decode reads one JSON value, keeping numbers as they are written.
-func decode(data []byte) (v any, err error) {
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.UseNumber()
-	if err := dec.Decode(&v); err != nil {
-		return nil, err
-	}
-	if _, err := dec.Token(); err != io.EOF {
-		return nil, errors.New("something follows the value")
-	}
-	return v, nil
-}
-
-// reserved fields, by where they stand, will get a meaning; nobody may use them for something else until then.
-var reserved = map[string][]string{
-	"": {
-		"after", "unique", "limits", "order", "items", "schedule", "recovery", "keep",
-		"app", "secrets", "package", "container", "rerun",
-	},
-	"inputs":    {"extract"},
-	"resources": {"qos", "constraint", "reservation", "exclusive", "options"},
-}
-
-// compare reports where raw does not fit the type that it is to be decoded into: unknown fields and wrong types.
-func compare(at string, raw any, t reflect.Type, out *[]Problem) {
-	if t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	if raw == nil || t == reflect.TypeFor[json.RawMessage]() {
-		return
-	}
-	fields, isMap := raw.(map[string]any)
-	list, isList := raw.([]any)
-	switch kind := t.Kind(); {
-	case isMap && kind == reflect.Map:
-		for _, k := range sortedKeys(fields) {
-			compare(member(at, k), fields[k], t.Elem(), out)
-		}
-	case isMap && kind == reflect.Struct && t != reflect.TypeFor[time.Time]():
-		compareFields(at, fields, t, out)
-	case isList && kind == reflect.Slice:
-		for i, e := range list {
-			compare(at+"["+strconv.Itoa(i)+"]", e, t.Elem(), out)
-		}
-	default:
-		text, _ := json.Marshal(raw) // it was decoded a moment ago
-		if json.Unmarshal(text, reflect.New(t).Interface()) != nil {
-			*out = append(*out, Problem{at, short(string(text)), "is not " + typeName(t), "give " + typeName(t)})
-		}
-	}
-}
-
-func compareFields(at string, fields map[string]any, t reflect.Type, out *[]Problem) {
-	known := map[string]reflect.StructField{}
-	for i := range t.NumField() {
-		f := t.Field(i)
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		known[name] = f
-	}
-	list, _, _ := strings.Cut(at, "[")
-	for _, k := range sortedKeys(fields) {
-		p := member(at, k)
-		switch f, ok := known[k]; {
-		case ok && f.Tag.Get("zero") == "refused" && zero(fields[k]):
-			*out = append(*out, Problem{p, "0", "is out of range", "give more than 0, or remove it for the default"})
-		case ok:
-			compare(p, fields[k], f.Type, out)
-		case slices.Contains(reserved[list], k):
-			*out = append(*out, Problem{Path: p, What: "is reserved for a later version", Remedy: "remove it"})
-		default:
-			remedy := "remove it"
-			if n := nearest(k, known); n != "" {
-				remedy = "did you mean " + n + "?"
-			}
-			*out = append(*out, Problem{Path: p, What: "is not a field of a spec", Remedy: remedy})
-		}
-	}
-}
-
-// zero reports whether raw is the number 0, however it is written.
-func zero(raw any) bool {
-	n, ok := raw.(json.Number)
-	f, err := n.Float64()
-	return ok && err == nil && f == 0
-}
-
-// Nearest returns the one of known that k is most likely a slip of, "" if there is none.
-func Nearest(k string, known ...string) string {
-	names := map[string]bool{}
-	for _, name := range known {
-		names[name] = true
-	}
-	return nearest(k, names)
-}
-
-// nearest returns the known name with the smallest edit distance to k, if that is small enough to be a slip.
-func nearest[V any](k string, known map[string]V) string {
-	best, dist := "", len(k)/2+1
-	for name := range known {
-		if d := distance(strings.ToLower(k), strings.ToLower(name)); d < dist || d == dist && best != "" && name < best {
-			best, dist = name, d
-		}
-	}
-	return best
-}
-
-// distance is the Levenshtein distance of a and b.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diag := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			d := diag
-			if a[i] != b[j] {
-				d++
-			}
-			diag = row[j+1]
-			row[j+1] = min(d, diag+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
-}
-
-// typeName says what to write for a value of type t.
-func typeName(t reflect.Type) string {
-	switch t {
-	case reflect.TypeFor[Duration]():
-		return "a duration such as 90s or 1h30m"
-	case reflect.TypeFor[time.Time]():
-		return "a time such as 2006-01-02T15:04:05Z"
-	case reflect.TypeFor[Bytes]():
-		return "a size such as 512M or 4GiB"
-	}
-	switch t.Kind() {
-	case reflect.Slice:
-		return "a list"
-	case reflect.Map, reflect.Struct:
-		return "a map"
-	case reflect.Int:
-		return "a whole number"
-	case reflect.Float64:
-		return "a number"
-	case reflect.Bool:
-		return "true or false"
-	}
-	return "text"
-}
 
 var (
 	nameRE  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)

@@ -190,8 +190,8 @@ type Unique struct {
 // Submitted answers one submission.
 type Submitted struct {
 	ID      job.ID
-	Place   job.Place
-	Existed bool // the job was there before this call
+	Place   job.Place // zero: the job was made by this call, of its Key, and has been removed
+	Existed bool      // the job was there before this call
 }
 
 // A Claim asks for ready jobs.
@@ -331,7 +331,8 @@ type Query struct {
 // A Sort is the order of a list. Jobs with the same value follow in the order of submission, or against it.
 type Sort string
 
-// The orders. A list by end has only jobs that have ended.
+// The orders. A list by end has only jobs that have ended. A list by name is by [job.Job.Stem]: jobs that were given no name
+// stand together, in the order of submission.
 const (
 	Newest    Sort = "-created" // the default
 	Oldest    Sort = "created"

@@ -18,8 +18,8 @@ import (
 // the same for all of them stands in the statements. Parameters have no numbers: the driver looks those up one by one.
 const (
 	sqlSubmitJob = `INSERT INTO jobs (id, tenant, owner, kind, name, queue, machine, priority, max_attempts, created,
-		state, custody, epoch, n, lane, attempt, since)
-		VALUES (?, 'default', 'pawl', 'noop', ?, 'default', '', 5, 10, ?, 'PENDING', 'ready', 1, 1, 'task', 1, ?)`
+		state, custody, epoch, n, lane, attempt, since, stem)
+		VALUES (?, 'default', 'pawl', 'noop', ?, 'default', '', 5, 10, ?, 'PENDING', 'ready', 1, 1, 'task', 1, ?, 'noop-')`
 	sqlSubmitSpec   = `INSERT INTO specs (seq, request) VALUES (?, ?)`
 	sqlSubmitEvents = `INSERT INTO events (job, n, epoch, state, custody, at, cause, actor)
 		SELECT seq, n, 0, state, custody, created, 'submit', owner FROM jobs WHERE seq >= ?`

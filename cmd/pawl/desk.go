@@ -46,7 +46,7 @@ func (d *desk) who() string {
 
 // served reports whether anything runs the jobs now.
 func (d *desk) served(ctx context.Context) bool {
-	return d.server != nil || d.process || d.node == nil && occupied(ctx, d.dir)
+	return d.server != nil || d.node == nil && occupied(ctx, d.dir)
 }
 
 // openDesk opens the desk of --server, or of the folder of --dir.
@@ -79,11 +79,12 @@ func openProcess(ctx context.Context, cmd *cobra.Command) (*desk, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := processDesk(ctx, dir)
+	process, err := reach(ctx, dir)
 	if err != nil {
 		return nil, nil //nolint:nilerr,nilnil // nobody listens there
 	}
-	return d, nil
+	r := &folderTransport{process: process, dir: dir}
+	return &desk{Client: client.New(r), dir: dir, process: true, release: r.close}, nil
 }
 
 // openWriting opens the desk for a command that makes something that was not there, the folder too where it is missing.
@@ -111,10 +112,11 @@ func serverDesk(s *server) (*desk, error) {
 
 // processDesk is the desk of the process that runs jobs in a folder.
 func processDesk(ctx context.Context, dir string) (*desk, error) {
-	c, err := dialClient(ctx, dir)
+	process, err := reach(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
+	c := client.New(process)
 	return &desk{Client: c, dir: dir, process: true, release: func() error { c.Close(); return nil }}, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strings"
 	"time"
@@ -185,6 +186,9 @@ func userName() string {
 		if u := os.Getenv(v); u != "" {
 			return u
 		}
+	}
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		return u.Username
 	}
 	return fmt.Sprintf("uid %d", os.Getuid())
 }

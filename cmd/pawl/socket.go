@@ -38,23 +38,26 @@ func dial(ctx context.Context, dir string) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "unix", name)
 }
 
-// dialClient returns a client of the process that runs jobs in a folder. The error says that none listens there.
-func dialClient(ctx context.Context, dir string) (*client.Client, error) {
+// reach returns the way to the process that runs jobs in a folder. The error says that none listens there.
+func reach(ctx context.Context, dir string) (http.RoundTripper, error) {
 	c, err := dial(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
 	c.Close()
-	return client.New(client.Dialed(func(ctx context.Context) (net.Conn, error) { return dial(ctx, dir) })), nil
+	return client.Dialed(func(ctx context.Context) (net.Conn, error) { return dial(ctx, dir) }), nil
 }
 
 // quiet is the log of what the owner of a folder asks: they are told what went wrong, all of it.
 var quiet = slog.New(slog.DiscardHandler)
 
-// client returns a client of this process itself.
-func (n *node) client() *client.Client {
-	return client.New(client.Local(api.New(api.Config{Service: n.Service, Version: version, Log: quiet})))
+// here is the way to this process itself.
+func (n *node) here() http.RoundTripper {
+	return client.Local(api.New(api.Config{Service: n.Service, Version: version, Log: quiet}))
 }
+
+// client returns a client of this process itself.
+func (n *node) client() *client.Client { return client.New(n.here()) }
 
 // listen lets other commands on the folder ask this process. When ctx ends, those who wait for something are answered
 // as it stands then.

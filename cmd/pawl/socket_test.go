@@ -13,7 +13,7 @@ func TestSocket(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := dialClient(t.Context(), dir); err == nil {
+	if _, err := reach(t.Context(), dir); err == nil {
 		t.Fatal("somebody answers")
 	}
 	for range 2 {
@@ -30,10 +30,8 @@ func TestSocket(t *testing.T) {
 		if info, err := os.Stat(filepath.Join(dir, socketName)); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%v, %v", info.Mode(), err)
 		}
-		c, err := dialClient(t.Context(), dir)
-		if err != nil {
+		if _, err := reach(t.Context(), dir); err != nil {
 			t.Fatal(err)
 		}
-		c.Close()
 	}
 }

@@ -68,6 +68,7 @@ type watch struct {
 
 // do shows the jobs until ctx ends, which is no error.
 func (w *watch) do(ctx context.Context) error {
+	served := w.desk.served(ctx)
 	cursor, err := w.desk.Cursor(ctx) // before the list: what happens meanwhile is seen twice rather than not at all
 	if err != nil {
 		return err
@@ -84,7 +85,7 @@ func (w *watch) do(ctx context.Context) error {
 	if page.Next != "" {
 		w.view.Note(fmt.Sprintf("only the newest %d of the jobs are shown: choose fewer with --filter", mostListed))
 	}
-	if !w.desk.served(ctx) {
+	if !served {
 		fmt.Fprintln(w.view, typed(w.cmd, "nothing runs the jobs "+w.desk.where()+" now: pawl run goes on with programs, or pawl serve"))
 		return exit(exitLeft)
 	}

@@ -8,8 +8,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -68,7 +70,7 @@ func (c *checker) check(ctx context.Context) {
 	c.accepted()
 	for id, p := range c.ledger.promises {
 		if j := c.rows[id]; j != nil {
-			c.job(j, p)
+			c.job(ctx, j, p)
 		}
 	}
 	c.histories()
@@ -161,7 +163,7 @@ func (c *checker) accepted() {
 }
 
 // job: it ended as it should, and was run as often as it says.
-func (c *checker) job(j *job.Job, p *promise) {
+func (c *checker) job(ctx context.Context, j *job.Job, p *promise) {
 	l := c.ledger
 	state := p.state
 	var first *job.Job
@@ -189,7 +191,7 @@ func (c *checker) job(j *job.Job, p *promise) {
 		c.breaks("too_early: job %s (%s) ended before its prerequisite", j.ID, p.external)
 	}
 	if j.Program() {
-		c.launches(j, p)
+		c.launches(ctx, j, p)
 		return
 	}
 	if len(l.launches[j.ID]) > 0 {
@@ -209,8 +211,9 @@ func (c *checker) job(j *job.Job, p *promise) {
 	}
 }
 
-// launches: each attempt of a program was started once.
-func (c *checker) launches(j *job.Job, p *promise) {
+// launches: each attempt of a program was started once. The time of a program begins with its wrapper, so it may be over
+// before the program has written its line.
+func (c *checker) launches(ctx context.Context, j *job.Job, p *promise) {
 	started := c.ledger.launches[j.ID]
 	for attempt, n := range started {
 		if n > 1 {
@@ -222,10 +225,22 @@ func (c *checker) launches(j *job.Job, p *promise) {
 		}
 	}
 	for a := 1; a <= j.Attempt; a++ {
-		if started[a] == 0 && j.State != job.Canceled {
+		if started[a] == 0 && j.State != job.Canceled && !c.timedOut(ctx, j, a) {
 			c.breaks("not_run: attempt %d of job %s (%s, %s %s: %s) was never started", a, j.ID, p.external, j.State, j.Code, j.Message)
 		}
 	}
+}
+
+// timedOut reports whether an attempt of a job was ended because its time was over.
+func (c *checker) timedOut(ctx context.Context, j *job.Job, attempt int) bool {
+	history, err := c.store.Events(ctx, store.EventQuery{Tenant: tenant, Job: j.ID, Limit: 10_000})
+	if err != nil {
+		c.breaks("database: %v", err)
+	}
+	return slices.ContainsFunc(history.Events, func(e store.Event) bool {
+		var failure struct{ Attempt int }
+		return e.Code == job.TimeLimit && json.Unmarshal(e.Data, &failure) == nil && failure.Attempt == attempt
+	})
 }
 
 // histories hands rows and histories to the check that every store passes.
@@ -273,7 +288,8 @@ var leftovers = []struct{ name, query string }{
 }
 
 func (c *checker) tables(ctx context.Context) error {
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(c.data(), sqlite.File)+"?mode=ro")
+	file := url.URL{Path: filepath.Join(c.data(), sqlite.File)}
+	db, err := sql.Open("sqlite", "file:"+file.EscapedPath()+"?mode=ro")
 	if err != nil {
 		return err
 	}

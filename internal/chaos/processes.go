@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // running is a process that is alive and has to do with a folder.
@@ -55,9 +56,9 @@ func end(dir string) error {
 	return err
 }
 
-// slowly makes a folder of programs in which ln waits a moment before it links. With it first in the PATH, a wrapper
-// takes its launch and tells its end slowly, so that others come between.
-func slowly(dir string) error {
+// slowly makes a folder of programs in which ln waits before it links. With it first in the PATH, a wrapper takes its
+// launch and tells its end slowly, so that others come between.
+func slowly(dir string, wait time.Duration) error {
 	ln, err := exec.LookPath("ln")
 	if err != nil {
 		return err
@@ -65,5 +66,5 @@ func slowly(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, "ln"), fmt.Appendf(nil, "#!/bin/sh\nsleep 0.2\nexec %s \"$@\"\n", ln), 0o700)
+	return os.WriteFile(filepath.Join(dir, "ln"), fmt.Appendf(nil, "#!/bin/sh\nsleep %g\nexec %s \"$@\"\n", wait.Seconds(), ln), 0o700)
 }

@@ -76,14 +76,19 @@ func (h *harness) begin(name string, seed uint64, jobs int) *round {
 		r.breaks("harness: %v", err)
 	}
 	r.path = os.Getenv("PATH")
-	if slow := filepath.Join(r.dir, "slow"); seed%2 == 1 { // half of the rounds
-		if err := slowly(slow); err != nil {
+	if wait := slowness[seed%uint64(len(slowness))]; wait > 0 {
+		slow := filepath.Join(r.dir, "slow")
+		if err := slowly(slow, wait); err != nil {
 			r.breaks("harness: %v", err)
 		}
 		r.path = slow + ":" + r.path
 	}
 	return r
 }
+
+// slowness is for how long wrappers of a round wait, by its seed. The longest wait is more than the time that some
+// programs of the load have.
+var slowness = [...]time.Duration{0, 200 * time.Millisecond, 0, 400 * time.Millisecond}
 
 func (r *round) data() string   { return filepath.Join(r.dir, "data") }
 func (r *round) ledger() string { return filepath.Join(r.dir, "ledger") }

@@ -60,7 +60,7 @@ func (s *Store) rarest(ctx context.Context, sr *search, leads []lead, descending
 // are then read and sorted, when that is less than what must be passed along that index until a page is full.
 func (s *Store) chooseSorted(ctx context.Context, sr *search, leads []lead, key string) (lead, error) {
 	along := sr.byEnd()
-	if key == "name" {
+	if key == "stem" {
 		along = sr.byName()
 	}
 	for _, l := range leads {

@@ -89,7 +89,7 @@ func orderOf(by store.Sort) string {
 	return " ORDER BY 1" + down + ", 2" + down
 }
 
-// A listed job has the key that the list is sorted by before seq: the time of its end, its name, or seq.
+// A listed job has the key that the list is sorted by before seq: the time of its end, the stem of its name, or seq.
 type listed struct {
 	key driver.Value
 	row
@@ -108,7 +108,7 @@ func keyOf(by store.Sort) string {
 	case store.LastEnded, store.FirstEnd:
 		return "ended"
 	case store.ByName, store.ByNameRev:
-		return "name"
+		return "stem"
 	}
 	return ""
 }
@@ -132,13 +132,20 @@ func (s *search) page(l lead, by store.Sort, from *mark) (parts []string, args [
 			parts = append(parts, "SELECT "+column+" AS k, "+src.seq+" AS seq "+c.sql)
 			args = append(args, c.args...)
 		}
-		if key == "" || from == nil {
+		switch {
+		case key == "" || from == nil:
 			part(cond{})
-			continue
+		case key == "stem" && src.stem != nil:
+			switch order := compare(src.stem, from.key); {
+			case order == 0:
+				part(cond{src.seq + than, []any{from.seq}})
+			case order < 0 == descends(by):
+				part(cond{})
+			}
+		default: // those with the same key, of which there may be very many, and the others: an index leads to each
+			part(cond{column + " = ? AND " + src.seq + than, []any{from.key, from.seq}})
+			part(cond{column + than, []any{from.key}})
 		}
-		// Those with the same key, of which there may be very many, and the others: an index leads to each.
-		part(cond{column + " = ? AND " + src.seq + than, []any{from.key, from.seq}})
-		part(cond{column + than, []any{from.key}})
 	}
 	return parts, args
 }
@@ -225,7 +232,7 @@ func (m mark) String() string {
 	switch keyOf(m.by) {
 	case "ended":
 		parts[3] = strconv.FormatInt(m.key.(int64), 36)
-	case "name":
+	case "stem":
 		parts[3] = text(m.key)
 	}
 	return base64.RawURLEncoding.EncodeToString([]byte(strings.Join(parts, "\n")))
@@ -258,7 +265,7 @@ func readMark(cursor string, by store.Sort) (*mark, error) {
 		if m.key, err = strconv.ParseInt(parts[3], 36, 64); err != nil {
 			return nil, wrong
 		}
-	case "name":
+	case "stem":
 		m.key = parts[3]
 	default:
 		if parts[3] != "" {

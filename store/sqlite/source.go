@@ -1,6 +1,8 @@
 package sqlite
 
 import (
+	"encoding/hex"
+	"regexp"
 	"slices"
 	"time"
 
@@ -14,6 +16,7 @@ type source struct {
 	where cond   // the condition that the index serves
 	seq   string // the column that says a job's number
 	join  string // what brings the jobs j in where the table is another one
+	stem  any    // the one that all its jobs have; nil: they have several
 	rest  bool   // all terms of the filter are still to be checked, not only those that the lead leaves over
 }
 
@@ -22,7 +25,7 @@ type lead struct {
 	sources []source
 	term    *job.Term // the term that its jobs fulfil,
 	places  bool      // or whether it is those that say where a job stands
-	key     string    // "", "ended" or "name": what the sources are sorted by, and then by seq
+	key     string    // "", "ended" or "stem": what the sources are sorted by, and then by seq
 	exact   bool      // of few jobs at most, so that no other lead is better
 }
 
@@ -103,19 +106,21 @@ func (s *search) leads() []lead {
 			}
 			list, args := texts(values)
 			l.exact, l.sources = true, []source{jobsBy("jobs_external", cond{"j.tenant = ? AND j.hidden = 0 AND j.external_id IN " + list, append([]any{s.tenant}, args...)})}
-		case "kind", "owner", "queue", "name", "app":
-			index := cond{"j.tenant = ? AND j.hidden = 0 AND j." + t.Field + " = ?", nil}
+		case "name":
+			l.key = "stem"
+			for _, v := range values {
+				l.sources = append(l.sources, s.named(v)...)
+			}
+		case "kind", "owner", "queue", "app":
+			where := "j.tenant = ? AND j.hidden = 0 AND j." + t.Field + " = ?"
 			if t.Field == "app" {
 				if values[0] == "" {
 					continue
 				}
-				index.sql += " AND j.app <> ''"
-			}
-			if t.Field == "name" {
-				l.key = "name"
+				where += " AND j.app <> ''"
 			}
 			for _, v := range values {
-				l.sources = append(l.sources, jobsBy("jobs_"+t.Field, cond{index.sql, []any{s.tenant, v}}))
+				l.sources = append(l.sources, jobsBy("jobs_"+t.Field, cond{where, []any{s.tenant, v}}))
 			}
 		default:
 			continue
@@ -131,6 +136,26 @@ func (s *search) leads() []lead {
 func jobsBy(index string, where cond) source {
 	return source{table: "jobs j INDEXED BY " + index, where: where, seq: "j.seq"}
 }
+
+// named finds the jobs of a name. A name that ends as ids do may be one that a job has from its id, which the index of ids
+// leads to: all of it is read, for it is sorted by what ids begin with.
+func (s *search) named(name string) []source {
+	const given = "j.tenant = ? AND j.hidden = 0 AND j.stem = ? AND j.name = j.stem"
+	all := jobsBy("jobs_name", cond{given, []any{s.tenant, name}})
+	all.stem = name
+	found := []source{all}
+	if m := fromID.FindStringSubmatch(name); m != nil {
+		end, _ := hex.DecodeString(m[2]) // as the expression says
+		found = append(found, source{table: "jobs j", seq: "j.seq", stem: m[1], where: cond{
+			"j.seq IN (SELECT seq FROM jobs WHERE substr(id, -4) = ?) AND j.tenant = ? AND j.hidden = 0 AND j.name = ? AND j.stem = ?",
+			[]any{end, s.tenant, name, m[1]},
+		}})
+	}
+	return found
+}
+
+// fromID matches names that end as the id of a job does.
+var fromID = regexp.MustCompile(`(?s)^(.*-)([0-9a-f]{8})$`)
 
 // byPlace finds jobs by where they stand: a source for each state, and one for all that workers hold.
 func (s *search) byPlace() lead {
@@ -184,7 +209,7 @@ func (s *search) byEnd() lead {
 
 // byName finds all jobs in the order of their names.
 func (s *search) byName() lead {
-	return lead{key: "name", sources: []source{jobsBy("jobs_name", cond{"j.tenant = ? AND j.hidden = 0", []any{s.tenant}})}}
+	return lead{key: "stem", sources: []source{jobsBy("jobs_name", cond{"j.tenant = ? AND j.hidden = 0", []any{s.tenant}})}}
 }
 
 // whole finds all jobs in the order of submission. Where no term has to be checked each state offers its jobs by an

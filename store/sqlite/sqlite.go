@@ -104,6 +104,9 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 			s.lock.Close()
 		}
 	}()
+	if err := makeFile(path); err != nil {
+		return nil, err
+	}
 	if err := prepareFile(ctx, path); err != nil {
 		return nil, err
 	}
@@ -227,6 +230,16 @@ func openReaders(path string, n int) (*sql.DB, error) {
 	db.SetMaxOpenConns(n)
 	db.SetMaxIdleConns(n)
 	return db, nil
+}
+
+// makeFile makes the file of a database that is new. Jobs have secrets in their environment, so it is for its owner only, in
+// whatever folder it is; SQLite gives the files beside it the same mode.
+func makeFile(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return job.Errorf(job.Unavailable, "open database: %w", err)
+	}
+	return f.Close()
 }
 
 // prepareFile checks an existing database and brings its schema up to date.

@@ -61,6 +61,19 @@ func TestDurability(t *testing.T) {
 }
 
 // A database that cannot grow is no fault of any call: all who meet it hear that, and go on when it can grow again.
+func TestOnlyTheOwnerReads(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	openAt(t, dir)
+	for _, name := range []string{File, File + "-wal", File + "-shm"} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", name, info.Mode(), err)
+		}
+	}
+}
+
 func TestFull(t *testing.T) {
 	s := openAt(t, t.TempDir())
 	session := store.Session{ID: job.NewID(), Process: "p", Lease: time.Hour}

@@ -48,6 +48,12 @@ func (w *world) populate(t *rapid.T) []job.Job {
 	var ids []job.ID
 	for i := range rapid.IntRange(1, 25).Draw(t, "jobs") {
 		n := newTask(withPriority(rapid.IntRange(4, 6).Draw(t, "priority")), named(draw(t, "name", anyNames)), inQueue(draw(t, "queue", anyQueues)))
+		switch rapid.IntRange(0, 3).Draw(t, "named") {
+		case 0: // as a job that was given no name
+			n.Job.Name += "-" + n.Job.ID.Short()
+		case 1: // as such a job of another id
+			n.Job.Name += "-" + job.NewID().Short()
+		}
 		n.Job.Owner, n.Job.App = draw(t, "owner", anyOwners), draw(t, "app", anyApps)
 		if rapid.Bool().Draw(t, "program") {
 			n.Job.Kind, n.Job.Machine = job.KindApp, machine
@@ -145,7 +151,7 @@ func anyFilter(t *rapid.T, jobs []job.Job) (f job.Filter) {
 		default:
 			ops = append(ops, job.Like)
 			values = append(values, draw(t, "name", anyNames), draw(t, "owner", anyOwners), draw(t, "queue", anyQueues), draw(t, "app", anyApps),
-				draw(t, "value", anyValues), draw(t, "text", anyTexts), like.Kind, like.ExternalID, like.Machine, string(like.Code), string(like.Wish))
+				draw(t, "value", anyValues), draw(t, "text", anyTexts), like.Kind, like.Name, like.Stem(), like.ExternalID, like.Machine, string(like.Code), string(like.Wish))
 		}
 		op := draw(t, "op", ops)
 		if op == job.Like {
@@ -200,7 +206,7 @@ func (w *world) listed(q store.Query, jobs []job.Job) {
 		case byEnd:
 			order = a.Ended.Compare(b.Ended)
 		case q.Sort == store.ByName || q.Sort == store.ByNameRev:
-			order = strings.Compare(a.Name, b.Name)
+			order = strings.Compare(a.Stem(), b.Stem())
 		}
 		return cmp.Or(order, cmp.Compare(a.at, b.at))
 	})

@@ -6,6 +6,11 @@ ALTER TABLE jobs ADD COLUMN hidden INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE jobs ADD COLUMN trace TEXT NOT NULL DEFAULT '';
 ALTER TABLE jobs ADD COLUMN told INTEGER NOT NULL DEFAULT 0; -- events that users and the job itself wrote
 
+-- The name, without the end of the id in a name that comes from the job's id: such names lie anywhere in an index, while
+-- what they have in common keeps the order of submission.
+ALTER TABLE jobs ADD COLUMN stem TEXT NOT NULL DEFAULT '';
+UPDATE jobs SET stem = CASE substr(name, -9) WHEN '-' || lower(hex(substr(id, -4))) THEN substr(name, 1, length(name) - 8) ELSE name END;
+
 ALTER TABLE specs ADD COLUMN notes TEXT;
 UPDATE specs SET notes = request -> '$.notes' WHERE request -> '$.notes' <> 'null';
 
@@ -32,7 +37,7 @@ CREATE INDEX jobs_state ON jobs (tenant, state, session) WHERE session IS NULL A
 CREATE INDEX jobs_kind ON jobs (tenant, kind) WHERE hidden = 0;
 CREATE INDEX jobs_owner ON jobs (tenant, owner) WHERE hidden = 0;
 CREATE INDEX jobs_queue ON jobs (tenant, queue) WHERE hidden = 0;
-CREATE INDEX jobs_name ON jobs (tenant, name) WHERE hidden = 0;
+CREATE INDEX jobs_name ON jobs (tenant, stem) WHERE hidden = 0;
 CREATE INDEX jobs_app ON jobs (tenant, app) WHERE app <> '' AND hidden = 0;
 CREATE INDEX jobs_ended ON jobs (tenant, state, ended) WHERE ended IS NOT NULL AND hidden = 0;
 CREATE INDEX jobs_hidden ON jobs (tenant) WHERE hidden = 1;
@@ -60,6 +65,7 @@ CREATE UNIQUE INDEX events_job ON events (job, n);
 ALTER TABLE events DROP COLUMN name;
 ALTER TABLE events DROP COLUMN sub;
 ALTER TABLE specs DROP COLUMN notes;
+ALTER TABLE jobs DROP COLUMN stem;
 ALTER TABLE jobs DROP COLUMN told;
 ALTER TABLE jobs DROP COLUMN trace;
 ALTER TABLE jobs DROP COLUMN hidden;

@@ -1,0 +1,259 @@
+package job
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ParseSpec reads a spec from JSON. Unknown fields are refused by name, with the nearest known one. It does not fill
+// in defaults; [Spec.Validate] checks the rest. Errors are of kind [Invalid].
+func ParseSpec(data []byte) (Spec, error) {
+	var s Spec
+	if len(data) > MaxSpec {
+		return s, problem("(spec)", fmt.Sprintf("%d bytes", len(data)), "is too large",
+			fmt.Sprintf("keep it to %d bytes and pass larger data as an input file", MaxSpec))
+	}
+	return s, Parse(data, &s, "a spec", "command: [wc, -w, in.txt]")
+}
+
+// Parse reads JSON into the struct to which v points. Fields that it does not have are refused by name, with the nearest
+// one that it has, and values by the field that does not take them. What is read is called what in errors, such as "a
+// spec", and one of its fields is such. Errors are of kind [Invalid].
+func Parse(data []byte, v any, what, such string) error {
+	_, name, _ := strings.Cut(what, " ")
+	whole := "(" + name + ")"
+	raw, err := decode(data)
+	if err != nil {
+		return problem(whole, "", "is not JSON: "+err.Error(), "correct the syntax")
+	}
+	if _, ok := raw.(map[string]any); !ok {
+		return problem(whole, short(string(bytes.TrimSpace(data))), "is not an object", "write fields such as "+such)
+	}
+	c := comparison{of: what}
+	c.value("", raw, reflect.TypeOf(v).Elem())
+	if c.problems != nil {
+		return &SpecError{c.problems}
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return problem(whole, "", err.Error(), "correct the value")
+	}
+	return nil
+}
+
+// decode reads one JSON value, keeping numbers as they are written.
+func decode(data []byte) (v any, err error) {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	if err := dec.Decode(&v); err != nil {
+		return nil, err
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return nil, errors.New("something follows the value")
+	}
+	return v, nil
+}
+
+// reserved fields, by where they stand, will get a meaning; nobody may use them for something else until then.
+var reserved = map[string][]string{
+	"": {
+		"after", "unique", "limits", "order", "items", "schedule", "recovery", "keep",
+		"app", "secrets", "package", "container", "rerun",
+	},
+	"inputs":    {"extract"},
+	"resources": {"qos", "constraint", "reservation", "exclusive", "options"},
+}
+
+// A comparison finds where JSON does not fit the type that it is to be decoded into.
+type comparison struct {
+	of       string // what the fields are of
+	problems []Problem
+}
+
+// value reports unknown fields and wrong types in the value at a path.
+func (c *comparison) value(at string, raw any, t reflect.Type) {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if raw == nil || t == reflect.TypeFor[json.RawMessage]() {
+		return
+	}
+	fields, isMap := raw.(map[string]any)
+	list, isList := raw.([]any)
+	switch kind := t.Kind(); {
+	case isMap && kind == reflect.Map:
+		for _, k := range sortedKeys(fields) {
+			c.value(member(at, k), fields[k], t.Elem())
+		}
+	case isMap && kind == reflect.Struct && t != reflect.TypeFor[time.Time]():
+		c.fields(at, fields, t)
+	case isList && kind == reflect.Slice:
+		for i, e := range list {
+			c.value(at+"["+strconv.Itoa(i)+"]", e, t.Elem())
+		}
+	default:
+		text, _ := json.Marshal(raw) // it was decoded a moment ago
+		if json.Unmarshal(text, reflect.New(t).Interface()) != nil {
+			c.problems = append(c.problems, Problem{at, short(string(text)), "is not " + typeName(t), "give " + typeName(t)})
+		}
+	}
+}
+
+func (c *comparison) fields(at string, fields map[string]any, t reflect.Type) {
+	known := map[string]reflect.StructField{}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		known[name] = f
+	}
+	list, _, _ := strings.Cut(at, "[")
+	for _, k := range sortedKeys(fields) {
+		p := member(at, k)
+		switch f, ok := known[k]; {
+		case ok && f.Tag.Get("zero") == "refused" && zero(fields[k]):
+			c.problems = append(c.problems, Problem{p, "0", "is out of range", "give more than 0, or remove it for the default"})
+		case ok:
+			c.value(p, fields[k], f.Type)
+		case slices.Contains(reserved[list], k):
+			c.problems = append(c.problems, Problem{Path: p, What: "is reserved for a later version", Remedy: "remove it"})
+		default:
+			remedy := "remove it"
+			if n := nearest(k, known); n != "" {
+				remedy = "did you mean " + n + "?"
+			}
+			c.problems = append(c.problems, Problem{Path: p, What: "is not a field of " + c.of, Remedy: remedy})
+		}
+	}
+}
+
+// zero reports whether raw is the number 0, however it is written.
+func zero(raw any) bool {
+	n, ok := raw.(json.Number)
+	f, err := n.Float64()
+	return ok && err == nil && f == 0
+}
+
+// Nearest returns the one of known that k is most likely a slip of, "" if there is none.
+func Nearest(k string, known ...string) string {
+	names := map[string]bool{}
+	for _, name := range known {
+		names[name] = true
+	}
+	return nearest(k, names)
+}
+
+// nearest returns the known name with the smallest edit distance to k, if that is small enough to be a slip.
+func nearest[V any](k string, known map[string]V) string {
+	best, dist := "", len(k)/2+1
+	for name := range known {
+		if d := distance(strings.ToLower(k), strings.ToLower(name)); d < dist || d == dist && best != "" && name < best {
+			best, dist = name, d
+		}
+	}
+	return best
+}
+
+// distance is the Levenshtein distance of a and b.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diag := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			d := diag
+			if a[i] != b[j] {
+				d++
+			}
+			diag = row[j+1]
+			row[j+1] = min(d, diag+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// typeName says what to write for a value of type t.
+func typeName(t reflect.Type) string {
+	switch t {
+	case reflect.TypeFor[Duration]():
+		return "a duration such as 90s or 1h30m"
+	case reflect.TypeFor[time.Time]():
+		return "a time such as 2006-01-02T15:04:05Z"
+	case reflect.TypeFor[Bytes]():
+		return "a size such as 512M or 4GiB"
+	}
+	switch t.Kind() {
+	case reflect.Slice:
+		return "a list"
+	case reflect.Map, reflect.Struct:
+		return "a map"
+	case reflect.Int:
+		return "a whole number"
+	case reflect.Float64:
+		return "a number"
+	case reflect.Bool:
+		return "true or false"
+	}
+	return "text"
+}
+
+// Repeated returns the path of a field that stands twice in one map, of which readers may take the one or the other; ""
+// where there is none. What is no JSON is left to whoever reads it.
+func Repeated(text []byte) string {
+	type level struct {
+		at    string          // its path
+		known map[string]bool // the fields of a map; nil: it is a list
+		field string          // the path of the field whose value comes; "": a field comes
+		items int             // of a list
+	}
+	var around []level // the lists and maps around the next token
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	for {
+		token, err := dec.Token()
+		if err != nil {
+			return ""
+		}
+		sign, _ := token.(json.Delim)
+		if sign == '}' || sign == ']' {
+			around = around[:len(around)-1]
+			continue
+		}
+		at := ""
+		if n := len(around); n > 0 {
+			in := &around[n-1]
+			switch {
+			case in.known == nil:
+				if at = in.at; sign != 0 {
+					at += "[" + strconv.Itoa(in.items) + "]"
+				}
+				in.items++
+			case in.field == "":
+				name := token.(string)
+				in.field = member(in.at, name)
+				if in.known[name] {
+					return in.field
+				}
+				in.known[name] = true
+				continue
+			default:
+				at, in.field = in.field, ""
+			}
+		}
+		switch sign {
+		case '{':
+			around = append(around, level{at: at, known: map[string]bool{}})
+		case '[':
+			around = append(around, level{at: at})
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package sqlite
+
+import (
+	"database/sql/driver"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// A page of a list by what is indexed is read from indexes that are in its order: nothing is sorted, and what lies before the
+// page is not read.
+func TestPlansOfLists(t *testing.T) {
+	s := openAt(t, t.TempDir())
+	fill(t, s, fewToSort+1000)
+	for _, filter := range []string{
+		"", "state=PENDING", "state=PENDING,WAITING", "custody=ready,gate", "kind=k", "owner=o,p", "queue=q", "name=n", "kind=k,m", "label.a=1",
+		"label.a=1,2", "app=a", "kind=k state=PENDING", "owner=o label.a=1 created>30d", "hidden=true,false", "priority=5 name=n",
+	} {
+		for _, by := range []store.Sort{store.Newest, store.Oldest, store.ByName, store.ByNameRev} {
+			f, err := job.ParseFilter(filter, time.Now())
+			if err != nil {
+				t.Fatal(err)
+			}
+			q := store.Query{Tenant: "t", Filter: f, Sort: by, Limit: 10}
+			for page := 1; page < 3; page++ {
+				s.reads.stmts = nil
+				got, err := s.List(t.Context(), q)
+				if err != nil || len(got.Jobs) != q.Limit || got.Next == "" {
+					t.Fatalf("%q by %s, page %d: %d jobs, %v", filter, by, page, len(got.Jobs), err)
+				}
+				q.Cursor = got.Next
+				t.Run(fmt.Sprintf("%s by %s page %d", filter, by, page), func(t *testing.T) { checkPage(t, s, page > 1) })
+			}
+		}
+	}
+}
+
+// fill submits n jobs that every one of the filters above finds.
+func fill(t *testing.T, s *Store, n int) {
+	t.Helper()
+	for n > 0 {
+		sub := store.Submission{Tenant: "t"}
+		for range min(n, 1000) {
+			sub.Jobs = append(sub.Jobs, store.New{Job: job.Job{
+				ID: job.NewID(), Owner: "o", Kind: "k", Name: "n", Queue: "q", App: "a", Priority: 5, MaxAttempts: 1, Request: []byte(`{}`),
+				Labels: map[string]string{"a": "1"},
+			}})
+		}
+		if _, _, err := s.Submit(t.Context(), sub); err != nil {
+			t.Fatal(err)
+		}
+		n -= len(sub.Jobs)
+	}
+}
+
+// checkPage looks at the plan of the list that was read last. Few jobs are hidden or held by workers; these may be sorted.
+func checkPage(t *testing.T, s *Store, further bool) {
+	t.Helper()
+	var list string
+	for q := range s.reads.stmts {
+		if strings.HasPrefix(q, "SELECT m.k") {
+			list = q
+		}
+	}
+	var plan []string
+	err := s.query(t.Context(), "EXPLAIN QUERY PLAN "+list, 4, func(v []driver.Value) { plan = append(plan, text(v[3])) }, make([]any, strings.Count(list, "?"))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	searched, few := 0, false
+	for _, step := range plan {
+		switch {
+		case strings.HasPrefix(step, "SCAN j"), strings.HasPrefix(step, "SCAN l"), strings.HasPrefix(step, "USE TEMP B-TREE") && !few:
+			t.Errorf("%s in\n%s\n%s", step, strings.Join(plan, "\n"), list)
+		case strings.HasPrefix(step, "SEARCH j USING ") && !strings.Contains(step, "PRIMARY KEY (rowid=?)"), strings.HasPrefix(step, "SEARCH l USING "):
+			searched++
+			if few = strings.Contains(step, "jobs_session") || strings.Contains(step, "jobs_hidden"); further && !few && !strings.ContainsAny(step, "<>") {
+				t.Errorf("%s reads what is before the page in\n%s\n%s", step, strings.Join(plan, "\n"), list)
+			}
+		}
+	}
+	if searched == 0 {
+		t.Errorf("nothing is searched in\n%s\n%s", strings.Join(plan, "\n"), list)
+	}
+}
