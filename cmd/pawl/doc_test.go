@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/pawl-jobs/pawl/internal/config"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -110,6 +111,25 @@ func TestDocs(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("(-types +document)\n%s", diff)
+		}
+	})
+	t.Run("docs/api.md has the defaults of pawl serve for all limits", func(t *testing.T) {
+		listed := map[string]string{}
+		for _, row := range rows(t, "../../docs/api.md")["Limits"] {
+			listed[strings.Trim(row[0], "`")] = strings.ReplaceAll(row[1], " ", "")
+		}
+		for _, s := range config.Settings {
+			if !strings.HasPrefix(s.Key, "limits.") {
+				continue
+			}
+			// 0 stands for words that say what holds then.
+			if is, ok := listed[s.Key]; !ok || s.Default != "0" && !strings.HasPrefix(is, s.Default) {
+				t.Errorf("%s is %s by default, and the document says %q", s.Key, s.Default, is)
+			}
+			delete(listed, s.Key)
+		}
+		for name := range listed {
+			t.Errorf("%s is no setting", name)
 		}
 	})
 	t.Run("docs/decisions.md has every module that go.mod requires itself", func(t *testing.T) {
