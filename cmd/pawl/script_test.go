@@ -30,6 +30,10 @@ func TestMain(m *testing.M) {
 
 var update = flag.Bool("update", false, "write what commands print to the scripts in testdata")
 
+// soon is the environment of processes that end at once also under the race detector, which else lets each wait for a
+// second for races that come late.
+const soon = "GORACE=atexit_sleep_ms=10"
+
 // TestScripts runs the commands as a user would; see testdata.
 func TestScripts(t *testing.T) {
 	examples, err := filepath.Abs("../../examples")
@@ -43,6 +47,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("EXAMPLES", examples)
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, "state"))
 			env.Setenv("USER", "ada")
+			env.Vars = append(env.Vars, soon)
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

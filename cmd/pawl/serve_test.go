@@ -41,7 +41,7 @@ func startServe(t testing.TB, dir string, env []string, args ...string) *served 
 		args = append(args, "--listen", "127.0.0.1:0")
 	}
 	p.cmd = exec.Command("pawl", args...)
-	p.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "USER=ada"}, env...)
+	p.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "USER=ada", soon}, env...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	p.cmd.Stderr = p.log
 	stdout, err := p.cmd.StdoutPipe()

@@ -227,7 +227,8 @@ func (r *round) start(ctx context.Context, at string) *proc {
 	// Not CommandContext: this process is killed when the round says so.
 	p.cmd = exec.Command(r.h.bin, args...)
 	p.cmd.Dir = r.dir
-	p.cmd.Env = []string{"PATH=" + r.path, "HOME=" + r.dir}
+	// Under the race detector a process else waits for a second before it ends.
+	p.cmd.Env = []string{"PATH=" + r.path, "HOME=" + r.dir, "GORACE=atexit_sleep_ms=10"}
 	if at != "" {
 		p.cmd.Env = append(p.cmd.Env, crash.Variable+"="+at)
 	}
