@@ -137,7 +137,7 @@ func named(doc []byte, name string) ([]byte, error) {
 		return doc, nil
 	}
 	fields["name"], _ = json.Marshal(name) // text is always JSON
-	return encode(fields)
+	return job.Encode(fields)
 }
 
 // wanted returns the version that the preconditions of a request ask for.

@@ -1,13 +1,11 @@
 package api
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"time"
 
@@ -203,7 +201,7 @@ func (h *handler) specs(body []byte) (specs []json.RawMessage, many bool, err er
 	if list.Defaults == nil || string(list.Defaults) == "null" {
 		return list.Jobs, true, nil
 	}
-	under, err := object(list.Defaults)
+	under, err := job.ParseObject(list.Defaults)
 	if err != nil {
 		return nil, true, invalid("defaults", "", "is not an object", "give the fields that the jobs share")
 	}
@@ -211,56 +209,15 @@ func (h *handler) specs(body []byte) (specs []json.RawMessage, many bool, err er
 		return nil, true, below("defaults", err)
 	}
 	for i, raw := range list.Jobs {
-		over, err := object(raw)
+		over, err := job.ParseObject(raw)
 		if err != nil {
 			continue // it is refused as a spec
 		}
-		if list.Jobs[i], err = encode(merge(under, over)); err != nil {
+		if list.Jobs[i], err = job.Encode(job.Merge(under, over)); err != nil {
 			return nil, true, err
 		}
 	}
 	return list.Jobs, true, nil
-}
-
-// object reads a JSON object, with its numbers as they are written.
-func object(text json.RawMessage) (fields map[string]any, err error) {
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.UseNumber()
-	if err := dec.Decode(&fields); err != nil {
-		return nil, err
-	}
-	if fields == nil {
-		return nil, errors.New("it is null")
-	}
-	return fields, nil
-}
-
-// encode writes JSON without the escapes that are for HTML.
-func encode(v any) (json.RawMessage, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(v)
-	return bytes.TrimSpace(b.Bytes()), err
-}
-
-// merge returns over with the fields of under below it.
-func merge(under, over map[string]any) map[string]any {
-	out := maps.Clone(under)
-	for k, v := range over {
-		below, both := out[k]
-		belowMap, isMap := below.(map[string]any)
-		fields, areFields := v.(map[string]any)
-		switch {
-		case both && v == nil:
-			delete(out, k)
-		case isMap && areFields:
-			out[k] = merge(belowMap, fields)
-		default:
-			out[k] = v
-		}
-	}
-	return out
 }
 
 // requests reads and checks specs, as they were given. Where there are many the path of a problem says of which.

@@ -72,7 +72,7 @@ func (c *Client) open(ctx context.Context, path string, q url.Values, header htt
 func (c *Client) try(ctx context.Context, r request, take func(*http.Response) error) (repeated bool, err error) {
 	var body []byte
 	if r.body != nil {
-		if body, err = encode(r.body); err != nil {
+		if body, err = job.Encode(r.body); err != nil {
 			return false, job.Errorf(job.Invalid, "request: %w", err)
 		}
 	}
@@ -137,15 +137,6 @@ func sleep(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-// encode writes a value as JSON without the escapes that are for HTML: a request is kept as it is given.
-func encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(v)
-	return b.Bytes(), err
 }
 
 // send asks once. An answer that is an error becomes one.

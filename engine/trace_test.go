@@ -39,6 +39,17 @@ func (s *scribe) Step(ctx context.Context, j *job.Job) (context.Context, func(jo
 	return context.WithValue(ctx, scribeKey{}, "step"), func(e job.Entry) { s.note("step came to %s", strings.TrimSpace(string(e.State)+" "+string(e.Code))) }
 }
 
+// see runs a job to its end.
+func (w *world) see(spec job.Spec) {
+	w.Helper()
+	id := w.accept(pawl.Request{Spec: spec})[0]
+	w.start()
+	if _, err := w.svc.Wait(context.Background(), id); err != nil {
+		w.Fatal(err)
+	}
+	w.stop()
+}
+
 func TestTracer(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -77,15 +88,7 @@ func TestTracer(t *testing.T) {
 				pawl.Handle(w.svc, "traced", func(ctx context.Context, task *pawl.Task[int]) (int, error) { return tt.handler(s, ctx, task) })
 				spec := pawl.NewTask("traced", 1)
 				spec.Retry = &job.RetryPolicy{MaxAttempts: 2}
-				jobs, err := w.svc.Submit(context.Background(), pawl.Request{Spec: spec})
-				if err != nil {
-					w.Fatal(err)
-				}
-				w.start()
-				if _, err := w.svc.Wait(context.Background(), jobs[0].ID); err != nil {
-					w.Fatal(err)
-				}
-				w.stop()
+				w.see(spec)
 				if diff := cmp.Diff(tt.want, s.lines); diff != "" {
 					w.Errorf("(-want +got)\n%s", diff)
 				}
@@ -112,15 +115,7 @@ func TestTracerOfALostJob(t *testing.T) {
 			w.store.fail(nil, nil)
 			return 0, context.Cause(ctx)
 		})
-		jobs, err := w.svc.Submit(context.Background(), pawl.Request{Spec: pawl.NewTask("traced", 1)})
-		if err != nil {
-			w.Fatal(err)
-		}
-		w.start()
-		if _, err := w.svc.Wait(context.Background(), jobs[0].ID); err != nil {
-			w.Fatal(err)
-		}
-		w.stop()
+		w.see(pawl.NewTask("traced", 1))
 		want := []string{
 			"run of attempt 1", "step RUNNING in run", "step came to", "run came to",
 			"run of attempt 1", "step RUNNING in run", "step came to FINISHED NORMAL_COMPLETION", "run came to FINISHED NORMAL_COMPLETION",

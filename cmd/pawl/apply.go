@@ -105,7 +105,7 @@ func readDocuments(name string) ([]document, error) {
 }
 
 func readDocument(doc json.RawMessage) (document, error) {
-	fields, err := object(doc)
+	fields, err := job.ParseObject(doc)
 	if err != nil {
 		return document{}, job.Errorf(job.Invalid, "it is not an object: write fields such as kind: queue and name: night")
 	}
@@ -117,7 +117,7 @@ func readDocument(doc json.RawMessage) (document, error) {
 		}
 		delete(fields, "kind")
 		d := document{kind: k}
-		if d.fields, err = encodeJSON(fields); err != nil {
+		if d.fields, err = job.Encode(fields); err != nil {
 			return d, err
 		}
 		d.name, err = k.check(d.fields)

@@ -174,7 +174,7 @@ func (o *eventsOptions) print(ctx context.Context, cmd *cobra.Command, d *desk, 
 
 func (o *eventsOptions) line(ctx context.Context, out io.Writer, d *desk, e *store.Event, names map[job.ID]string) error {
 	if o.format == asJSON {
-		b, err := encodeJSON(struct {
+		b, err := job.Encode(struct {
 			job.Event
 			Cursor string `json:"cursor"`
 		}{e.Event, e.Cursor})

@@ -251,7 +251,7 @@ func words(values []any) string {
 	for i, v := range values {
 		if text, ok := v.(string); ok {
 			list[i] = text
-		} else if b, err := encodeJSON(v); err == nil {
+		} else if b, err := job.Encode(v); err == nil {
 			list[i] = string(b)
 		}
 	}

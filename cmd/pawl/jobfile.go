@@ -195,7 +195,7 @@ func beneath(fields map[string]json.RawMessage, faults *faults) []item {
 	var under map[string]any
 	if raw, ok := fields["defaults"]; ok && string(raw) != "null" {
 		var err error
-		if under, err = object(raw); err != nil {
+		if under, err = job.ParseObject(raw); err != nil {
 			faults.problem("", job.Problem{Path: "defaults", What: "is not a map", Remedy: "give the fields that the jobs share"})
 		} else if _, err := job.ParseSpec(raw); err != nil {
 			faults.add("defaults", err)
@@ -204,12 +204,12 @@ func beneath(fields map[string]json.RawMessage, faults *faults) []item {
 	items := make([]item, len(jobs))
 	for i, doc := range jobs {
 		name := fieldsOf(doc)["name"]
-		if over, err := object(doc); err == nil {
-			both := merge(under, over)
+		if over, err := job.ParseObject(doc); err == nil {
+			both := job.Merge(under, over)
 			if shared, ok := both["name"].(string); ok && name == nil && len(jobs) > 1 {
 				both["name"] = fmt.Sprintf("%s-%d", shared, i+1)
 			}
-			if merged, err := encodeJSON(both); err == nil {
+			if merged, err := job.Encode(both); err == nil {
 				doc, name = merged, fieldsOf(merged)["name"]
 			}
 		}
@@ -227,52 +227,17 @@ func specFields() (names []string) {
 	return names
 }
 
-// object reads a JSON object, with its numbers as they are written.
-func object(doc json.RawMessage) (fields map[string]any, err error) {
-	dec := json.NewDecoder(bytes.NewReader(doc))
-	dec.UseNumber()
-	if err := dec.Decode(&fields); err != nil {
-		return nil, err
-	}
-	if fields == nil {
-		return nil, errors.New("it is null")
-	}
-	return fields, nil
-}
-
-// merge returns over with the fields of under below it; see fileRule.
-func merge(under, over map[string]any) map[string]any {
-	out := maps.Clone(under)
-	if out == nil {
-		out = map[string]any{}
-	}
-	for k, v := range over {
-		below, both := out[k]
-		belowMap, isMap := below.(map[string]any)
-		fields, areFields := v.(map[string]any)
-		switch {
-		case both && v == nil:
-			delete(out, k)
-		case isMap && areFields:
-			out[k] = merge(belowMap, fields)
-		default:
-			out[k] = v
-		}
-	}
-	return out
-}
-
 // read makes a spec of the item. base is the folder of its file.
 func (it item) read(base string, use fileUse) (e jobEntry, err error) {
 	e.given = it.doc
-	if fields, err := object(it.doc); err == nil {
+	if fields, err := job.ParseObject(it.doc); err == nil {
 		if use.away {
 			if problems := adrift(fields); problems != nil {
 				return e, &job.SpecError{Problems: problems}
 			}
 		}
 		rooted(fields, base)
-		if e.given, err = encodeJSON(fields); err != nil {
+		if e.given, err = job.Encode(fields); err != nil {
 			return e, err
 		}
 	}

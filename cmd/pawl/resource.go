@@ -239,7 +239,7 @@ func (k *resourceKind) print(cmd *cobra.Command, list []resource, f format, many
 
 // document is the document of a resource as pawl apply takes it.
 func (k *resourceKind) document(r resource) (json.RawMessage, error) {
-	doc, err := encodeJSON(r.doc)
+	doc, err := job.Encode(r.doc)
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,8 @@ import (
 	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/pawl-jobs/pawl/job"
 )
 
 // yamlDocuments returns the documents of a YAML file as JSON, at least one. Its errors go on from "file NAME".
@@ -42,7 +44,7 @@ func yamlDocuments(content []byte) ([]json.RawMessage, error) {
 		if err := yaml.NodeToValue(d.Body, &v); err != nil {
 			return nil, notYAML(err)
 		}
-		doc, err := encodeJSON(v)
+		doc, err := job.Encode(v)
 		if err != nil {
 			return nil, fmt.Errorf("holds a value that JSON cannot express: %w: write it as text", err)
 		}
@@ -52,15 +54,6 @@ func yamlDocuments(content []byte) ([]json.RawMessage, error) {
 		return nil, errors.New("is empty: give a command such as command: [wc, -w, in.txt]")
 	}
 	return docs, nil
-}
-
-// encodeJSON writes v as its author would: without the escapes that are for HTML.
-func encodeJSON(v any) (json.RawMessage, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(v)
-	return bytes.TrimSpace(b.Bytes()), err
 }
 
 // withoutEmpty leaves out the headers of documents in which nothing stands: the parser takes such a one for the end of

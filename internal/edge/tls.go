@@ -3,6 +3,7 @@
 package edge
 
 import (
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"os"
@@ -18,32 +19,36 @@ type Pair struct {
 	cert, key string
 	told      func(error)
 
-	mu     sync.Mutex
-	used   *tls.Certificate // guarded by mu
-	stamps [2]stamp         // guarded by mu: of the files as they were read last
-	err    error            // guarded by mu: why they are not in use; nil: they are
+	mu      sync.Mutex
+	used    *tls.Certificate // guarded by mu
+	stamps  [2]stamp         // guarded by mu: of the files as they were looked at last
+	content [2]string        // guarded by mu: of the files as they were read last, or why they were not
+	err     error            // guarded by mu: why they are not in use; nil: they are
 }
 
-// A stamp tells one content of a file from another.
+// A stamp tells one content of a file from another, once it is older than settled.
 type stamp struct {
 	size     int64
 	modified time.Time
 	err      string
 }
 
+// settled is longer than a tick of any file system's clock: what was written twice in one tick may have one stamp.
+const settled = 2 * time.Second
+
 // OpenPair reads the files. told is called for each change of them: with nil when the new pair is in use, else with why
 // it is not.
 func OpenPair(cert, key string, told func(error)) (*Pair, error) {
 	p := &Pair{cert: cert, key: key, told: told}
 	p.stamps = p.look()
-	if err := p.read(); err != nil {
-		return nil, err
+	if p.read(); p.err != nil {
+		return nil, p.err
 	}
 	return p, nil
 }
 
 // Certificate is the pair in use, for [tls.Config.GetCertificate]. It looks at the files: that costs two calls of the
-// system for each handshake, and nothing in between.
+// system for each handshake, as long as they have not just changed, and nothing in between.
 func (p *Pair) Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -68,25 +73,38 @@ func (p *Pair) Expires() time.Time {
 
 // refresh reads the files when they have changed. Called with mu held.
 func (p *Pair) refresh() {
+	old := time.Now().Add(-settled)
 	now := p.look()
-	if now == p.stamps {
+	if now == p.stamps && now[0].modified.Before(old) && now[1].modified.Before(old) {
 		return
 	}
 	p.stamps = now
-	p.err = p.read()
-	if p.told != nil {
+	if p.read() && p.told != nil {
 		p.told(p.err)
 	}
 }
 
-// read takes the files into use. Called with mu held, or by who made p.
-func (p *Pair) read() error {
-	c, err := tls.LoadX509KeyPair(p.cert, p.key)
-	if err != nil {
-		return job.Errorf(job.Invalid, "certificate %s with key %s: %w", p.cert, p.key, err)
+// read takes the files into use, and reports whether they are others than before. Called with mu held, or by who made p.
+func (p *Pair) read() (changed bool) {
+	cert, certErr := os.ReadFile(p.cert)
+	key, keyErr := os.ReadFile(p.key)
+	now := [2]string{string(cert), string(key)}
+	for i, err := range []error{certErr, keyErr} {
+		if err != nil {
+			now[i] = err.Error()
+		}
 	}
-	p.used = &c
-	return nil
+	if now == p.content {
+		return false
+	}
+	p.content = now
+	c, err := tls.X509KeyPair(cert, key)
+	if err = cmp.Or(certErr, keyErr, err); err != nil {
+		p.err = job.Errorf(job.Invalid, "certificate %s with key %s: %w", p.cert, p.key, err)
+		return true
+	}
+	p.used, p.err = &c, nil
+	return true
 }
 
 func (p *Pair) look() (stamps [2]stamp) {

@@ -180,14 +180,7 @@ func annotateRefuses(w *world) {
 
 func annotateHidden(w *world) {
 	yes, no := true, false
-	for _, place := range []job.Place{
-		{State: job.Waiting, Custody: job.Gate},
-		{State: job.Pending, Custody: job.Ready},
-		{State: job.StagingInputs, Custody: job.Worker},
-		{State: job.Running, Custody: job.Monitor},
-		{State: job.Blocked, Custody: job.Recovery},
-		{State: job.Paused, Custody: job.User},
-	} {
+	for _, place := range places {
 		st := w.stand(place.State, place.Custody)
 		a := annotation(st.ID, map[string]string{"a": "1"}, "")
 		a.Hidden = &yes

@@ -83,14 +83,7 @@ func removeAll(w *world) {
 }
 
 func removeUnended(w *world) {
-	for _, place := range []job.Place{
-		{State: job.Waiting, Custody: job.Gate},
-		{State: job.Pending, Custody: job.Ready},
-		{State: job.StagingInputs, Custody: job.Worker},
-		{State: job.Running, Custody: job.Monitor},
-		{State: job.Blocked, Custody: job.Recovery},
-		{State: job.Paused, Custody: job.User},
-	} {
+	for _, place := range places {
 		w.fresh(place.String(), func(w *world) {
 			st := w.stand(place.State, place.Custody)
 			w.kind(w.remove(st.ID)[0], job.Conflict)

@@ -422,6 +422,16 @@ type standing struct {
 	fence   job.Fence // of the one who may change the job now: the session, or the duty watch
 }
 
+// places are one in each custody that jobs have until they end.
+var places = []job.Place{
+	{State: job.Waiting, Custody: job.Gate},
+	{State: job.Pending, Custody: job.Ready},
+	{State: job.StagingInputs, Custody: job.Worker},
+	{State: job.Running, Custody: job.Monitor},
+	{State: job.Blocked, Custody: job.Recovery},
+	{State: job.Paused, Custody: job.User},
+}
+
 // stand makes a program that stands at the place. In custody monitor its launch is live.
 func (w *world) stand(state job.State, custody job.Custody) standing {
 	w.Helper()
