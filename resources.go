@@ -227,24 +227,22 @@ func (s *Service) followQueues(ctx context.Context) error {
 	if len(s.cfg.Queues) > 0 {
 		return nil
 	}
-	for {
+	for ctx.Err() == nil {
 		news, err := s.cfg.Broker.Subscribe(ctx, resourceTopic)
 		if err == nil {
 			err = s.serveQueues(ctx, news.Messages(), news.Lost())
 			news.Close()
 		}
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil:
-			s.cfg.Log.Warn("queues not read", "error", err)
-			select {
-			case <-time.After(time.Second):
-			case <-ctx.Done():
-				return nil //nolint:nilerr // it was told to end
-			}
+		if err == nil || ctx.Err() != nil {
+			continue
+		}
+		s.cfg.Log.Warn("queues not read", "error", err)
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
 		}
 	}
+	return nil
 }
 
 // serveQueues tells the engine of queues until the subscription is lost, ctx ends, or they cannot be read.
