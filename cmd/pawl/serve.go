@@ -204,7 +204,7 @@ func (s *serving) welcome() {
   what happens  pawl watch%[3]s
   the API       %[2]s/docs
 
-To log in takes the token in %[4]s. Commands on this machine find it; on another one give them --server %[2]s and --token-file.
+Log in with the token in %[4]s. Commands on this machine find it; on another one give them --server %[2]s and --token-file FILE.
 Ctrl-C stops the service. Programs that run go on, and the next start looks after them.
 
 `, s.dir, s.url, dir, token)
