@@ -173,6 +173,46 @@ func TestStreams(t *testing.T) {
 	goleak.VerifyNone(t, before)
 }
 
+// TestPlacesOfStreams sees to it that every stream and every call that waits gives its place back, however it ends.
+func TestPlacesOfStreams(t *testing.T) {
+	f := openWith(t, api.Config{Limits: api.Limits{Streams: 1}})
+	ended := f.run(`{"command":["echo","a"]}`).ID.String()
+	var waits, task struct{ ID job.ID }
+	f.is(202, &waits, "POST", "/v1/jobs", later)
+	f.is(202, &task, "POST", "/v1/jobs", `{"kind":"mail"}`)
+	at := "/v1/jobs/" + waits.ID.String()
+	broken := func(path string) func() {
+		return func() {
+			_, stop := f.follow(path)
+			stop()
+		}
+	}
+	for name, call := range map[string]func(){
+		"a stream that its reader leaves":      broken("/v1/events?follow=true"),
+		"that of a job":                        broken(at + "/events?follow=true"),
+		"a log that its reader leaves":         broken(at + "/logs?follow=true"),
+		"a log that ends":                      func() { f.is(200, nil, "GET", "/v1/jobs/"+ended+"/logs?follow=true", "") },
+		"a log that is none":                   func() { f.is(404, nil, "GET", "/v1/jobs/"+task.ID.String()+"/logs?follow=true", "") },
+		"a stream of which only the head goes": func() { f.is(200, nil, "HEAD", "/v1/events?follow=true", "") },
+		"a submission that waits":              func() { f.is(200, nil, "POST", "/v1/jobs?wait=30s", `{"command":["true"]}`) },
+		"one that is wrong":                    func() { f.is(422, nil, "POST", "/v1/jobs?wait=30s", `{}`) },
+		"a wish":                               func() { f.is(200, nil, "POST", "/v1/jobs/"+task.ID.String()+"/cancel?wait=30s", "") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			call()
+			for late := time.Now().Add(time.Minute); ; { // the end of a connection is noticed a moment later
+				r := f.call("POST", "/v1/jobs?wait=1ms", later)
+				if r.code == 202 {
+					return
+				}
+				if r.code != 429 || time.Now().After(late) {
+					t.Fatalf("the place is not given back: %d %s", r.code, r.body)
+				}
+			}
+		})
+	}
+}
+
 func TestEventsAreChosen(t *testing.T) {
 	f := open(t, nil)
 	var a, b struct{ ID job.ID }

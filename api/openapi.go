@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"reflect"
 	"slices"
@@ -102,7 +103,8 @@ has a name: its state says how far it has come, its custody who is responsible f
 **To begin:** ` + "`POST /v1/jobs`" + ` with ` + "`{\"command\": [\"wc\", \"-w\", \"/etc/passwd\"]}`" + ` answers an id. ` + "`GET /v1/jobs/{id}/events?follow=true`" + ` tells
 what happens to it, and ` + "`GET /v1/jobs/{id}/logs`" + ` what its program wrote.
 
-**Login:** send ` + "`Authorization: Bearer TOKEN`" + `.
+**Login:** send ` + "`Authorization: Bearer TOKEN`" + `. TOKEN is in the file ` + "`token`" + ` of the service's data folder, which pawl serve names. To try requests on
+this page, press Authorize and give it there.
 
 **Errors** are problems (RFC 9457, application/problem+json). Their code is stable: it says what can be done about them. Where something in
 the request is wrong, errors lists all of it, with the path, what is wrong, and what to do.
@@ -124,7 +126,7 @@ func (h *handler) humaConfig() huma.Config {
 	config.OnAddOperation = []huma.AddOpFunc{h.document}
 	config.Components.Schemas = newRegistry()
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
-		bearer: {Type: "http", Scheme: "bearer", Description: "A token of the service, as pawl serve prints or makes it."},
+		bearer: {Type: "http", Scheme: "bearer", Description: "The token of the service: it is in the file token of its data folder."},
 	}
 	config.Tags = []*huma.Tag{
 		{Name: "jobs", Description: "Submit jobs, look at them, and say what you want of them."},
@@ -199,6 +201,13 @@ func (b *body) document(r huma.Registry) *huma.RequestBody {
 // documentParam says of a parameter what its tag cannot say. The schema that huma checks with stays as it is.
 func documentParam(p *huma.Param) {
 	s := *p.Schema
+	switch { // a page that tries requests sends each example along
+	case len(s.Examples) > 0 && p.Required:
+		p.Example = s.Examples[0]
+	case len(s.Examples) > 0:
+		p.Description += fmt.Sprintf(" Such as `%v`.", s.Examples[0])
+	}
+	s.Examples = nil
 	switch {
 	case p.In == "path" && p.Name == "id":
 		s = huma.Schema{Ref: refPrefix + "ID"}
@@ -210,9 +219,6 @@ func documentParam(p *huma.Param) {
 	}
 	s.Description = ""
 	p.Schema = &s
-	if len(s.Examples) > 0 {
-		p.Example, s.Examples = s.Examples[0], nil
-	}
 }
 
 // filterDoc describes the grammar of filters.

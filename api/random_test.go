@@ -74,6 +74,7 @@ func checkAnswer(w *httptest.ResponseRecorder) string {
 // A maker draws requests from the OpenAPI document.
 type maker struct {
 	ids    []string
+	fits   map[string][]string // by parameter: values that go through, or nearly
 	bodies map[string][]string // examples, by operation
 	ops    []*operation
 }
@@ -85,7 +86,19 @@ func newMaker(t testing.TB, h http.Handler, ids []string) *maker {
 	if err := json.Unmarshal(w.Body.Bytes(), &doc); err != nil {
 		t.Fatal(err)
 	}
-	m := &maker{ids: ids, bodies: map[string][]string{}, ops: doc.operations()}
+	m := &maker{ids: ids, bodies: map[string][]string{}, ops: doc.operations(), fits: map[string][]string{
+		"after": {"0", "1", "4", "zz", "end"}, "Last-Event-ID": {"2", "3"}, "type": {"WAITING", "CANCELED,epoch"}, "sort": {"-created", "created", "ended", "name", "-name"},
+		"limit": {"1", "2", "1000"}, "wait": {"1ms", "0s"}, "follow": {"true"}, "tail": {"1"}, "If-Match": {`"0"`, `"1"`}, "If-None-Match": {"*"},
+	}}
+	for _, sort := range m.fits["sort"] { // pages of each order, to go on from
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", "/v1/jobs?limit=1&sort="+sort, nil))
+		var page pawl.Views
+		if err := json.Unmarshal(w.Body.Bytes(), &page); err != nil || sort != "ended" && page.Next == "" {
+			t.Fatalf("%s: %v: %s", sort, err, w.Body)
+		}
+		m.fits["cursor"] = append(m.fits["cursor"], page.Next)
+	}
 	for _, op := range m.ops {
 		if op.RequestBody == nil {
 			continue
@@ -117,6 +130,34 @@ var strange = []string{
 	"label.x=", "id=", "end", "~", "0~0", "default", "local", "night", "job", "-created", "ended", "stderr", "1ms", "FINISHED,x", strings.Repeat("x", 300),
 }
 
+// filter draws one of several terms.
+func (m *maker) filter(t *rapid.T) string {
+	terms := make([]string, rapid.IntRange(0, 4).Draw(t, "terms"))
+	for i := range terms {
+		field := rapid.SampledFrom(append(job.FilterFields, job.FilterField{Name: "label.team", Type: job.FieldWord})).Draw(t, "field")
+		values := map[job.FieldType][]string{
+			job.FieldState: {"WAITING", "PENDING,CANCELED"}, job.FieldCustody: {"none", "gate,ready"}, job.FieldID: m.ids, job.FieldNumber: {"1", "-5", "5"},
+			job.FieldTime: {"1h", "2026-01-31", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"}, job.FieldFlag: {"true", "false"},
+			job.FieldWord: {"mail", "*", "a?,b*", `"x y\"z"`, `""`, "ä"},
+		}[field.Type]
+		op := rapid.SampledFrom([]job.Op{job.Is, job.Is, job.IsNot, job.Like, job.Less, job.AtLeast, job.More}).Draw(t, "op")
+		terms[i] = field.Name + string(op) + rapid.SampledFrom(values).Draw(t, "value")
+	}
+	return strings.Join(terms, " ")
+}
+
+// value draws one for a parameter: one that is much like what fits, or a strange one.
+func (m *maker) value(t *rapid.T, name string) string {
+	known := m.fits[name]
+	switch {
+	case rapid.IntRange(0, 3).Draw(t, "strange") == 0 || known == nil && name != "filter":
+		return rapid.SampledFrom(strange).Draw(t, name)
+	case name == "filter":
+		return m.filter(t)
+	}
+	return rapid.SampledFrom(known).Draw(t, name)
+}
+
 // request draws one.
 func (m *maker) request(t *rapid.T) *http.Request {
 	op := rapid.SampledFrom(m.ops).Draw(t, "operation")
@@ -135,14 +176,14 @@ func (m *maker) request(t *rapid.T) *http.Request {
 		switch {
 		case p.In == "path" || rapid.IntRange(0, 2).Draw(t, p.Name+"?") > 0:
 		case p.In == "query":
-			query.Set(p.Name, word(p.Name))
+			query.Set(p.Name, m.value(t, p.Name))
 		case p.In == "header":
 			header.Set(p.Name, strings.Map(func(r rune) rune {
 				if r < ' ' {
 					return -1
 				}
 				return r
-			}, word(p.Name)))
+			}, m.value(t, p.Name)))
 		}
 	}
 	body := ""
@@ -202,7 +243,7 @@ func TestRandomRequests(t *testing.T) {
 	h, ids := openQuiet(t)
 	m := newMaker(t, h, ids)
 	rapid.Check(t, func(t *rapid.T) {
-		for range 20 {
+		for range 150 {
 			r := m.request(t)
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, r)

@@ -77,7 +77,7 @@ func (h *handler) registerSubmit() {
 			examples: map[string]example{
 				"program": {"a program", specExample},
 				"script":  {"a script with an input", `{"script": "sort poem.txt | uniq -c > counts.txt", "inputs": [{"from": "/data/poem.txt"}], "archive": {"include": ["counts.txt"]}}`},
-				"many":    {"many jobs", `{"jobs": [{"arguments": ["1"]}, {"arguments": ["2"]}], "defaults": {"command": ["echo"], "resources": {"minutes": 1}}}`},
+				"several": {"several jobs", `{"jobs": [{"arguments": ["1"]}, {"arguments": ["2"]}], "defaults": {"command": ["echo"], "resources": {"minutes": 1}}}`},
 				"task":    {"a task of a Go program", `{"kind": "mail", "args": {"to": "ada"}, "external_id": "mail-17"}`},
 			},
 		},

@@ -45,6 +45,8 @@ type operation struct {
 		Name        string `json:"name"`
 		In          string `json:"in"`
 		Description string `json:"description"`
+		Required    bool   `json:"required"`
+		Example     any    `json:"example"`
 	} `json:"parameters"`
 	Responses map[string]struct {
 		Ref     string                     `json:"$ref"`
@@ -104,6 +106,19 @@ func TestOpenAPI(t *testing.T) {
 					t.Errorf("%s %s: parameter %s has no description", op.method, op.path, p.Name)
 				}
 			}
+		}
+	})
+	t.Run("a page that tries requests sends nothing that nobody asked for", func(t *testing.T) {
+		for _, op := range doc.operations() {
+			for _, p := range op.Parameters {
+				if !p.Required && p.Example != nil {
+					t.Errorf("%s: %s is sent along as %v", op.ID, p.Name, p.Example)
+				}
+			}
+		}
+		_, examples, _ := strings.Cut(r.body, `"/v1/bulk":`)
+		if _, first, _ := strings.Cut(examples, `"examples":{`); !strings.HasPrefix(first, `"count":`) {
+			t.Errorf("the first example of a bulk action is %.100s", first)
 		}
 	})
 	t.Run("a proxy's prefix is in it", func(t *testing.T) {

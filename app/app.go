@@ -172,6 +172,7 @@ type notes struct {
 	Handle   *runner.Handle `json:"handle,omitempty"`   // of the launch that started
 	End      *runner.End    `json:"end,omitempty"`      // of the program
 	Lost     bool           `json:"lost,omitempty"`     // it is gone and left no end
+	Said     string         `json:"said,omitempty"`     // by what launched it, where it is lost
 	Missing  []string       `json:"missing,omitempty"`  // patterns of archive.required that nothing fits
 	Manifest *manifest      `json:"manifest,omitempty"` // of what is to be published in the archive
 

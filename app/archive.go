@@ -182,7 +182,11 @@ func (s *sheet) verdict() job.Entry {
 	case s.notes.Overtime && (e == nil || e.Ran-s.notes.Suspended >= limit): // else it ended just in time
 		return job.Entry{Code: job.TimeLimit, Message: fmt.Sprintf("%s was ended after %s, which is all that resources.minutes gives it", name, brief(limit))}
 	case s.notes.Lost || e == nil:
-		return job.Entry{Code: job.ProgramLost, Message: name + " is gone and left no exit code"}
+		msg := name + " is gone and left no exit code"
+		if s.notes.Said != "" {
+			msg += "; its launcher said: " + s.notes.Said
+		}
+		return job.Entry{Code: job.ProgramLost, Message: msg}
 	case e.NotStarted != "":
 		return job.Entry{Code: job.LaunchFailed, Message: "could not be started: " + e.NotStarted}
 	case e.Code == 0 && s.notes.Missing != nil:

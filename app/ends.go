@@ -123,12 +123,13 @@ type ending struct {
 	name string // of the message, if there was one
 
 	usage *host.Usage // what it has used, where the host knows
+	said  string      // by what launched it, where it is gone
 }
 
 // with returns the ending with what a look at the program told besides.
 func (o *ending) with(s runner.Status) ending {
 	done := *o
-	done.usage = s.Usage
+	done.usage, done.said = s.Usage, s.Said
 	return done
 }
 
@@ -178,7 +179,7 @@ func (x *watch) finish(ctx context.Context, over []ending) error {
 // change is what an end makes of the job: its results are to be archived, whatever the end.
 func (o *ending) change(f job.Fence) job.Change {
 	n := o.w.notes
-	n.End, n.Lost, n.Usage = o.end, o.end == nil, o.usage
+	n.End, n.Lost, n.Usage, n.Said = o.end, o.end == nil, o.usage, o.said
 	e := job.Entry{State: job.Archiving}
 	switch {
 	case o.end != nil && o.end.NotStarted != "":

@@ -126,6 +126,8 @@ type Status struct {
 	State State
 	End   *End // set when State is Ended
 	Left  bool // State is Ended, and a process that the program left behind is alive
+	// Said is what the runner's own process on the host had to say, for people. It may be set when State is Lost.
+	Said string
 
 	// Usage is what the program had used, with all that it and the messenger waited for. Set when State is Ended, if
 	// the host is a [host.Accountant] that knows.

@@ -65,17 +65,22 @@ func dataDir(cmd *cobra.Command) (string, error) {
 		dir = os.Getenv("PAWL_DIR")
 	}
 	if dir == "" {
-		state := os.Getenv("XDG_STATE_HOME")
-		if state == "" {
-			home, err := os.UserHomeDir()
-			if err != nil {
-				return "", &usageError{fmt.Errorf("no home folder to keep data in: %w; name a folder with --dir", err)}
-			}
-			state = filepath.Join(home, ".local", "state")
-		}
-		dir = filepath.Join(state, "pawl")
+		return usualDir()
 	}
 	return filepath.Abs(dir)
+}
+
+// usualDir is the data folder where none is named.
+func usualDir() (string, error) {
+	state := os.Getenv("XDG_STATE_HOME")
+	if state == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", &usageError{fmt.Errorf("no home folder to keep data in: %w; name a folder with --dir", err)}
+		}
+		state = filepath.Join(home, ".local", "state")
+	}
+	return filepath.Abs(filepath.Join(state, "pawl"))
 }
 
 // openNode opens the folder for running jobs.
@@ -181,6 +186,7 @@ func machineID(dir string) (string, error) {
 	return machine, os.Rename(tmp, name)
 }
 
+// userName is in whose name this process acts. A service manager, or a container, may set none of the variables.
 func userName() string {
 	for _, v := range []string{"USER", "LOGNAME"} {
 		if u := os.Getenv(v); u != "" {

@@ -191,15 +191,21 @@ func (s *serving) serve(ctx context.Context) error {
 	}
 }
 
-// welcome says where the service is and how to begin.
+// welcome says where the service is and how to begin. Its commands can be typed as they stand.
 func (s *serving) welcome() {
-	token := filepath.Join(s.dir, auth.TokenFile)
-	fmt.Fprintf(s.out, `pawl serves the folder %s at %s
+	dir, token := "", quoted(filepath.Join(s.dir, auth.TokenFile))
+	if usual, err := usualDir(); err != nil || usual != s.dir {
+		dir = " --dir " + quoted(s.dir)
+	}
+	fmt.Fprintf(s.out, `pawl serves the folder %[1]s at %[2]s
 
-  log in       the token is in %s; commands on this machine find it by themselves
-  a first job  curl -H "Authorization: Bearer $(cat %s)" --json '{"command": ["echo", "hello"]}' '%s/v1/jobs?wait=30s'
-  what runs    pawl list --dir %s
-  the API      %s/docs
+  a first job   echo 'command: [echo, hello]' | pawl submit - --wait%[3]s
+  with curl     curl -H "Authorization: Bearer $(cat %[4]s)" --json '{"command": ["echo", "hello"]}' '%[2]s/v1/jobs?wait=30s'
+  what happens  pawl watch%[3]s
+  the API       %[2]s/docs
 
-`, s.dir, s.url, token, quoted(token), s.url, quoted(s.dir), s.url)
+Log in with the token in %[4]s. Commands on this machine find it; on another one give them --server %[2]s and --token-file FILE.
+Ctrl-C stops the service. Programs that run go on, and the next start looks after them.
+
+`, s.dir, s.url, dir, token)
 }

@@ -28,6 +28,7 @@ type served struct {
 	url    string
 	token  string
 	client *http.Client
+	told   string // what it said when it served
 	log    *lines
 	ended  chan struct{} // closed once it has ended
 }
@@ -55,7 +56,11 @@ func startServe(t testing.TB, dir string, env []string, args ...string) *served 
 		p.cmd.Process.Kill()
 		<-p.ended
 	})
-	greeting, err := bufio.NewReader(stdout).ReadString('\n')
+	out := bufio.NewReader(stdout)
+	greeting, err := out.ReadString('\n')
+	for line := greeting; err == nil && !strings.HasPrefix(line, "Ctrl-C"); p.told += line {
+		line, err = out.ReadString('\n')
+	}
 	go func() {
 		io.Copy(io.Discard, stdout)
 		p.cmd.Wait()
@@ -260,6 +265,17 @@ echo $PAWL_JOB_TOKEN`
 		} {
 			if !strings.Contains(body, want+"\n") {
 				t.Errorf("no %s", want)
+			}
+		}
+	})
+	t.Run("what it says first can be typed as it stands", func(t *testing.T) {
+		for name, want := range map[string]string{"a first job": "FINISHED", "with curl": `"state":"FINISHED"`} {
+			_, line, _ := strings.Cut(p.told, "  "+name+"  ")
+			line, _, found := strings.Cut(line, "\n")
+			cmd := exec.Command("sh", "-c", line)
+			cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
+			if out, err := cmd.CombinedOutput(); err != nil || !found || !strings.Contains(string(out), want) {
+				t.Errorf("%s: %v\n%s", line, err, out)
 			}
 		}
 	})

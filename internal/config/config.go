@@ -98,7 +98,10 @@ func (c *Config) check() error {
 		if u.value == "" {
 			continue
 		}
-		if p, err := url.Parse(u.value); err != nil || p.Scheme != "http" && p.Scheme != "https" || p.Host == "" || p.RawQuery != "" {
+		p, err := url.Parse(u.value)
+		if strings.Contains(u.value, "@") { // what stands before it may be a password, and both are shown
+			fault("%s: a URL with a name or a password is not taken: give it without; trace.headers takes what a collector wants to know", u.key)
+		} else if err != nil || p.Scheme != "http" && p.Scheme != "https" || p.Host == "" || p.RawQuery != "" {
 			fault("%s: %q is no URL such as https://jobs.example.org", u.key, u.value)
 		}
 	}

@@ -111,6 +111,8 @@ func TestFaults(t *testing.T) {
 		{name: "TLS here and elsewhere", file: "tls: {cert: a, key: b, elsewhere: true}", want: []string{"choose one"}},
 		{name: "no address", env: "PAWL_LISTEN=7295", want: []string{"write HOST:PORT"}},
 		{name: "a prefix with a slash at its end", env: "PAWL_PREFIX=/pawl/", want: []string{"no path such as /pawl"}},
+		{name: "a password in a URL", env: "PAWL_TRACE_ENDPOINT=http://ada:hush2@collector", want: []string{"trace.endpoint: a URL with a name or a password", "trace.headers"}},
+		{name: "a password in a URL that is none", env: "PAWL_URL=http://ada:hush2@x:y:z", want: []string{"url: a URL with a name or a password"}},
 		{name: "a URL without a host", env: "PAWL_URL=/pawl", want: []string{"url"}},
 		{name: "thresholds the wrong way round", env: "PAWL_DISK_LEAST=3GiB", want: []string{"disk.least (3GiB) is more than disk.low (2GiB)"}},
 		{name: "a burst without a rate", env: "PAWL_LIMITS_BURST=3", want: []string{"limits.burst without limits.rate"}},

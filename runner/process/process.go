@@ -30,6 +30,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path"
 	"strings"
@@ -274,7 +275,19 @@ func (r *Runner) evidence(ctx context.Context, h runner.Handle, l host.Life) (ru
 	if err != nil {
 		return runner.Status{State: runner.Unknown}, ctx.Err()
 	}
-	return runner.Status{State: runner.Lost}, nil
+	return runner.Status{State: runner.Lost, Said: r.said(ctx, h)}, nil
+}
+
+// said returns what a wrapper has said, such as why it gave up. Where that cannot be read it is nothing.
+func (r *Runner) said(ctx context.Context, h runner.Handle) string {
+	n := names{folder: path.Join(h.Dir, runner.Folder), number: number(h.Key), token: h.Token}
+	f, err := r.fs.Open(ctx, n.own("log"))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	b, _ := io.ReadAll(io.LimitReader(f, saying))
+	return strings.ToValidUTF8(strings.TrimSpace(string(b)), "\uFFFD")
 }
 
 // Kill ends what is left of a launch and waits until nothing is alive.

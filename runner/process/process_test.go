@@ -196,6 +196,22 @@ func TestAProgramWithoutItsWrapperIsOrphaned(t *testing.T) {
 	}
 }
 
+func TestAWrapperSaysWhyItGaveUp(t *testing.T) {
+	bin := t.TempDir()
+	write(t, bin+"/ln", "#!/bin/sh\necho no links today >&2\nexit 1\n", 0o755)
+	b := newBench(t, "PATH="+bin+":/usr/bin:/bin")
+	k, p := b.newJob(t, "echo ran >>ran")
+	h := b.launch(t, k, p)
+	b.leaves(t, h, runner.Active)
+	all, err := b.runner.Probe(t.Context(), []runner.Handle{h})
+	if err != nil || all[0].State != runner.Lost || !strings.Contains(all[0].Said, "no links today") {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if exists(p.Dir + "/ran") {
+		t.Error("the program ran")
+	}
+}
+
 // A wrapper is frozen beside its decisive link, by an ln of the test's own.
 func TestAFrozenWrapper(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -87,8 +87,8 @@ until ln .pawl/exit.$at "$spool/$name" || {
 done
 `
 
-// saying is how much is read of what a shell says that could not start a program, in bytes. A name that is longer
-// leaves only itself of the reason.
+// saying is how much is read of what a shell says, such as one that could not start a program, in bytes. A name that is
+// longer leaves only itself of the reason.
 const saying = 1000
 
 // script returns the wrapper of a launch, or an error of kind Invalid.
