@@ -152,7 +152,7 @@ func TestBench(t *testing.T) {
 			"tasks --timeout 0s":         "--timeout 0s is out of range",
 			"tasks --jobs many":          "invalid argument",
 			"tasks -o xml":               `--output "xml" is unknown`,
-			"tasks more":                 "unknown command",
+			"tasks more":                 `"more" is not what it takes: write pawl bench tasks`,
 			"latency --rate 0":           "--rate 0 is out of range",
 			"latency --seconds 100000":   "--seconds 100000 is out of range",
 			"idle --seconds 0":           "--seconds 0 is out of range",

@@ -105,10 +105,18 @@ func noCommand(root *cobra.Command, args []string) error {
 func checkArgs(c *cobra.Command) {
 	if check := c.Args; check != nil {
 		c.Args = func(cmd *cobra.Command, args []string) error {
-			if err := check(cmd, args); err != nil {
-				return &usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
+			err := check(cmd, args)
+			if err == nil {
+				return nil
 			}
-			return nil
+			if text := err.Error(); strings.Contains(text, "arg(s)") || strings.HasPrefix(text, "unknown command") { // cobra counts
+				what := "an argument is missing"
+				if len(args) > 0 {
+					what = fmt.Sprintf("%q is not what it takes", strings.Join(args, " "))
+				}
+				err = fmt.Errorf("%s: write %s", what, strings.TrimSuffix(cmd.UseLine(), " [flags]"))
+			}
+			return &usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
 		}
 	}
 	for _, sub := range c.Commands() {
