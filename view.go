@@ -9,7 +9,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A View is a job as people look at it: the row, and what follows from it at this moment.
+// A View is a job as people look at it: the row without Work, which its kind keeps for itself, and what follows from it at
+// this moment.
 type View struct {
 	job.Job
 	Why      string        `json:"why,omitempty"`      // one sentence: why it stands where it stands
@@ -69,6 +70,7 @@ func (s *Service) Views(ctx context.Context, q store.Query) (Views, error) {
 
 func (s *Service) view(j *job.Job, served bool) View {
 	v := View{Job: *j, Why: j.Why(time.Now(), served)}
+	v.Work = nil
 	if p, ok := s.Progress(j); ok {
 		v.Progress = &p
 	}

@@ -81,15 +81,27 @@ func New(cfg Config) *Kind {
 
 // Check implements [engine.Checker].
 func (k *Kind) Check(s *job.Spec) (problems []job.Problem) {
-	if s.Archive == nil {
-		return nil
+	place := func(field, name string) {
+		if name == "" || strings.Contains(name, "${") { // what stands for it is known when the job is prepared
+			return
+		}
+		if _, err := Path(name); err != nil {
+			problems = append(problems, job.Problem{Path: field, Value: name, What: "is no absolute path", Remedy: "give a path that begins with /"})
+		}
 	}
+	for i, in := range s.Inputs {
+		place(fmt.Sprintf("inputs[%d].from", i), in.From)
+	}
+	if s.Archive == nil {
+		return problems
+	}
+	place("archive.to", s.Archive.To)
 	_, err := patternsOf(s.Archive)
 	var wrong *job.SpecError
 	if errors.As(err, &wrong) {
-		return wrong.Problems
+		problems = append(problems, wrong.Problems...)
 	}
-	return nil
+	return problems
 }
 
 // Files implements [engine.Keeper].

@@ -228,7 +228,7 @@ func TestArchiveFolder(t *testing.T) {
 		"a file stands in the way":       {h.dir + "/file/results", job.ArchiveFailed, "cannot be written"},
 		"in the job's own folder":        {h.dir + "/work/default/${PAWL_JOB_ID}/out", job.InvalidDefinition, "lies in the job's own folder, which is removed: name another folder"},
 		"the system takes nothing there": {"/proc/results", job.ArchiveFailed, "archive.to /proc/results cannot be written"},
-		"a relative one":                 {"results", job.InvalidDefinition, "is not absolute"},
+		"a relative one":                 {"${PAWL_JOB_NAME}/results", job.InvalidDefinition, "is not absolute"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := shell("echo ran")
@@ -243,9 +243,16 @@ func TestArchiveFolder(t *testing.T) {
 		})
 	}
 	spec := shell("exit 0")
-	spec.Archive = &job.Archive{Include: []string{"["}, Exclude: []string{"ok", "re:("}, Required: []string{"../x"}}
+	spec.Inputs = []job.Input{{From: "data.csv"}, {From: "file:///etc/hosts"}, {From: "${ENV:HOME}/x"}}
+	spec.Archive = &job.Archive{To: "results", Include: []string{"["}, Exclude: []string{"ok", "re:("}, Required: []string{"../x"}}
 	_, err := h.svc.Submit(h.ctx, pawl.Request{Spec: spec})
-	for _, want := range []string{"archive.include[0] ([): is no glob", "archive.exclude[1] (re:(): is no regular expression", "archive.required[0] (../x): leaves the folder"} {
+	if err != nil && (strings.Contains(err.Error(), "inputs[1]") || strings.Contains(err.Error(), "inputs[2]")) {
+		t.Errorf("Submit: %v", err)
+	}
+	for _, want := range []string{
+		"inputs[0].from (data.csv): is no absolute path: give a path that begins with /", "archive.to (results): is no absolute path",
+		"archive.include[0] ([): is no glob", "archive.exclude[1] (re:(): is no regular expression", "archive.required[0] (../x): leaves the folder",
+	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Submit: %v; want %s", err, want)
 		}
