@@ -71,6 +71,9 @@ func (s *Service) await(ctx context.Context, id job.ID, w job.Wish) (bool, error
 		if err != nil {
 			return false, err
 		}
+		if e.Sub > 0 {
+			continue // a user or the program wrote it
+		}
 		switch {
 		case e.Custody != job.Monitor, strings.HasPrefix(e.Message, saysGoesOn):
 			suspended = false
