@@ -107,7 +107,7 @@ func (d *desk) views(ctx context.Context, ids []job.ID) ([]pawl.View, error) {
 	views := make([]pawl.View, len(ids))
 	for i, id := range ids {
 		var err error
-		if views[i], err = d.Job(ctx, id); err != nil {
+		if views[i], err = d.look(ctx, id); err != nil {
 			return nil, err
 		}
 	}
@@ -163,7 +163,7 @@ func waitFor(ctx context.Context, cmd *cobra.Command, d *desk, ids []job.ID, lim
 		d.patient()
 		for _, id := range ids {
 			for _, err := range d.Events(waiting, client.EventQuery{Job: id, Follow: true}) {
-				if err != nil && waiting.Err() == nil {
+				if err != nil && waiting.Err() == nil && (d.server != nil || job.KindOf(err) != job.Unavailable) { // else the process has ended
 					return err
 				}
 			}
