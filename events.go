@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -131,9 +132,18 @@ func (f *follower) past(ctx context.Context, yield func(store.Event) bool) (over
 	}
 }
 
+// lookAgain is how often who follows one job sees whether it is there.
+const lookAgain = 30 * time.Second
+
 // present yields what comes after a point of the feed. It returns when this follower is too slow for the feed, or
 // nothing more is wanted.
 func (f *follower) present(ctx context.Context, at int64, yield func(store.Event) bool) (over bool, err error) {
+	var gone <-chan time.Time // when to see whether the job is there: one that was deleted tells nothing
+	if !f.q.Job.IsZero() {
+		t := time.NewTicker(lookAgain)
+		defer t.Stop()
+		gone = t.C
+	}
 	for {
 		b, grown, err := f.s.feed.after(at)
 		if err != nil {
@@ -151,6 +161,10 @@ func (f *follower) present(ctx context.Context, at int64, yield func(store.Event
 		}
 		select {
 		case <-grown:
+		case <-gone:
+			if _, err := f.s.Job(ctx, f.q.Job); err != nil {
+				return false, err
+			}
 		case <-f.q.Until:
 			_, err := f.past(ctx, yield) // the feed may be behind
 			return true, err

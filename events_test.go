@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -161,4 +162,30 @@ func events(id job.ID, ns ...int64) (list []store.Event) {
 		list = append(list, store.Event{Event: job.Event{Job: id, N: n}})
 	}
 	return list
+}
+
+// A job may be deleted before anybody here has read of its end: nothing is left that could tell of it.
+func TestNewsOfAJobThatIsDeletedUnseen(t *testing.T) {
+	bubble(t, func(t *testing.T, svc *pawl.Service, _ func()) {
+		id := submit(t, svc, task("mail", 0))[0].ID
+		ended := make(chan error, 1)
+		go func() {
+			var last error
+			for _, err := range svc.News(t.Context(), pawl.NewsQuery{Job: id}) {
+				last = err
+			}
+			ended <- last
+		}()
+		synctest.Wait()
+		behind := svc.Store() // of whom this process hears nothing
+		if _, _, err := behind.Wish(t.Context(), store.Wish{Tenant: "default", Wish: job.WishCancel, Jobs: []job.ID{id}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := behind.Remove(t.Context(), "default", []job.ID{id}); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; job.KindOf(err) != job.NotFound {
+			t.Errorf("it ends with %v", err)
+		}
+	})
 }

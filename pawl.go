@@ -212,6 +212,20 @@ func (s *Service) prepareAll(reqs []Request, keyed bool) ([]store.New, error) {
 		n, err := s.prepare(&reqs[i], keyed)
 		errs[i], jobs[i] = err, n
 	}
+	first := map[string]int{} // of the jobs with an external id
+	for i := range jobs {
+		name := jobs[i].Job.ExternalID
+		if name == "" || errs[i] != nil {
+			continue
+		}
+		if other, known := first[name]; known && jobs[other].Fingerprint != jobs[i].Fingerprint {
+			errs[i] = &job.SpecError{Problems: []job.Problem{{
+				Path: "external_id", Value: name, What: fmt.Sprintf("is that of jobs[%d], which is another request", other), Remedy: "give each job its own",
+			}}}
+		} else if !known {
+			first[name] = i
+		}
+	}
 	return jobs, allProblems(errs)
 }
 

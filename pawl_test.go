@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -298,4 +299,23 @@ func TestEvents(t *testing.T) {
 			waiting.Wait()
 		})
 	})
+}
+
+func TestExternalIDTwiceInOneCall(t *testing.T) {
+	svc := onDisk(t)
+	of := func(id string, args int) pawl.Request {
+		r := task("mail", args)
+		r.Spec.ExternalID = id
+		return r
+	}
+	_, err := svc.Submit(t.Context(), of("a", 1), of("b", 1), of("a", 2))
+	var wrong *job.SpecError
+	want := []job.Problem{{Path: "jobs[2].external_id", Value: "a", What: "is that of jobs[0], which is another request", Remedy: "give each job its own"}}
+	if !errors.As(err, &wrong) || !slices.Equal(wrong.Problems, want) {
+		t.Errorf("another request: %v", err)
+	}
+	answers := submit(t, svc, of("a", 1), of("b", 1), of("a", 1))
+	if answers[0].ID != answers[2].ID || answers[0].Existed || !answers[2].Existed {
+		t.Errorf("the same request: %+v", answers)
+	}
 }

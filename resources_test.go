@@ -107,7 +107,7 @@ func TestPlaces(t *testing.T) {
 	}{
 		{"an unknown queue", []pawl.Request{in("none")}, job.Invalid, "queue (none): is unknown: give one that pawl get queues lists, or make it"},
 		{"a disabled one", []pawl.Request{in("off")}, job.Conflict, "queue (off): is disabled: it takes no new jobs until it is enabled"},
-		{"more than wait in one", []pawl.Request{in("small"), in("small"), in("small")}, job.Exhausted, ""},
+		{"more than wait in one", []pawl.Request{in("small"), in("small"), in("small")}, job.Invalid, "queue small takes 2 jobs that wait, and these are 3: submit fewer at once"},
 		{"an unknown system", []pawl.Request{on("none", nil)}, job.Invalid, "system (none): is unknown: give one that pawl get systems lists, or make it"},
 		{"a disabled one", []pawl.Request{on("down", nil)}, job.Conflict, "system (down): is disabled: it takes no new jobs until it is enabled"},
 		{"disabled ones of many", []pawl.Request{in(""), in("off"), on("down", nil)}, job.Conflict, "jobs[1].queue (off): is disabled: it takes no new jobs until it is enabled\n" +

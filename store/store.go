@@ -154,7 +154,9 @@ type Submission struct {
 // A QueueCheck is checked in the transaction that inserts jobs into a queue.
 type QueueCheck struct {
 	Document bool // Invalid, unless the queue has a document
-	Most     int  // Exhausted, when more jobs than that would wait in it, in custody gate or ready; 0: no bound
+	// Most is how many jobs may wait in it, in custody gate or ready; 0: any number. More are Exhausted, or Invalid where
+	// those of the call are too many by themselves.
+	Most int
 }
 
 // KeepKey is how long an idempotency key is kept.

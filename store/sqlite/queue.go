@@ -11,7 +11,8 @@ import (
 type place struct{ tenant, queue string }
 
 // admit checks the queue of a job that has been inserted.
-func (t *tx) admit(tenant, queue string, check store.QueueCheck) error {
+func (t *tx) admit(sub *store.Submission, queue string) error {
+	tenant, check := sub.Tenant, sub.Queues[queue]
 	if check.Document {
 		there, err := t.exists(`SELECT 1 FROM resources WHERE tenant = ? AND kind = ? AND name = ?`, tenant, job.KindQueue, queue)
 		if err != nil {
@@ -25,10 +26,19 @@ func (t *tx) admit(tenant, queue string, check store.QueueCheck) error {
 		return nil
 	}
 	n, err := t.waitingIn(place{tenant, queue})
-	if err == nil && n > check.Most {
-		err = job.Errorf(job.Exhausted, "queue %s has as many jobs that wait as it takes, %d: submit again when some have been started", queue, check.Most)
+	if err != nil || n <= check.Most {
+		return err
 	}
-	return err
+	together := 0
+	for i := range sub.Jobs {
+		if sub.Jobs[i].Job.Queue == queue {
+			together++
+		}
+	}
+	if together > check.Most {
+		return job.Errorf(job.Invalid, "queue %s takes %d jobs that wait, and these are %d: submit fewer at once", queue, check.Most, together)
+	}
+	return job.Errorf(job.Exhausted, "queue %s has as many jobs that wait as it takes, %d: submit again when some have been started", queue, check.Most)
 }
 
 // waitingIn returns how many jobs wait in a queue. They are counted once; from then on every change is followed, for

@@ -113,11 +113,11 @@ func (s *search) leads() []lead {
 			}
 		case "kind", "owner", "queue", "app":
 			where := "j.tenant = ? AND j.hidden = 0 AND j." + t.Field + " = ?"
-			if t.Field == "app" {
-				if values[0] == "" {
+			if common, ok := unindexed[t.Field]; ok {
+				if slices.Contains(values, common) {
 					continue
 				}
-				where += " AND j.app <> ''"
+				where += " AND j." + t.Field + " <> '" + common + "'"
 			}
 			for _, v := range values {
 				l.sources = append(l.sources, jobsBy("jobs_"+t.Field, cond{where, []any{s.tenant, v}}))
@@ -132,6 +132,9 @@ func (s *search) leads() []lead {
 	}
 	return leads
 }
+
+// unindexed are the values that most jobs have. Indexes leave these out: such jobs are found by looking at all.
+var unindexed = map[string]string{"app": "", "queue": job.DefaultQueue}
 
 func jobsBy(index string, where cond) source {
 	return source{table: "jobs j INDEXED BY " + index, where: where, seq: "j.seq"}

@@ -162,8 +162,8 @@ func (t *tx) submit(sub *store.Submission, n *store.New, eff *store.Effects) (st
 	}
 	r := &row{Job: j, seq: seq}
 	t.waits(r, 1)
-	if check := sub.Queues[j.Queue]; broken == nil {
-		if err := t.admit(sub.Tenant, j.Queue, check); err != nil {
+	if broken == nil {
+		if err := t.admit(sub, j.Queue); err != nil {
 			return store.Submitted{}, err
 		}
 	}

@@ -30,11 +30,13 @@ func Run(t *testing.T, open func(t *testing.T) (store.Store, Clock)) {
 		tests []test
 	}{
 		{"Submit", submitTests},
+		{"Admit", admitTests},
 		{"Claim", claimTests},
 		{"Apply", applyTests},
 		{"Alike", alikeTests},
 		{"Lease", leaseTests},
 		{"Wish", wishTests},
+		{"Force", forceTests},
 		{"Gate", gateTests},
 		{"FollowUp", followUpTests},
 		{"Read", readTests},

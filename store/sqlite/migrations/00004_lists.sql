@@ -33,10 +33,11 @@ INSERT INTO labels (tenant, key, value, job)
 -- Each of these holds the jobs in the order of submission, or of their ends, for every value: seq comes last in every
 -- index. What is hidden is in none but jobs_hidden, so that no list reads past it. Jobs that a worker holds are not in
 -- jobs_state: they are few, and they move on soon. (session stands there so that it need not be looked up.)
+-- No index has the value that most jobs have: no app, and the default queue.
 CREATE INDEX jobs_state ON jobs (tenant, state, session) WHERE session IS NULL AND hidden = 0;
 CREATE INDEX jobs_kind ON jobs (tenant, kind) WHERE hidden = 0;
 CREATE INDEX jobs_owner ON jobs (tenant, owner) WHERE hidden = 0;
-CREATE INDEX jobs_queue ON jobs (tenant, queue) WHERE hidden = 0;
+CREATE INDEX jobs_queue ON jobs (tenant, queue) WHERE queue <> 'default' AND hidden = 0;
 CREATE INDEX jobs_name ON jobs (tenant, stem) WHERE hidden = 0;
 CREATE INDEX jobs_app ON jobs (tenant, app) WHERE app <> '' AND hidden = 0;
 CREATE INDEX jobs_ended ON jobs (tenant, state, ended) WHERE ended IS NOT NULL AND hidden = 0;

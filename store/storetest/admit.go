@@ -1,0 +1,147 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+var admitTests = []test{
+	{"a queue must have its document, where that is asked for", admitDocument},
+	{"a queue takes as many jobs that wait as its bound says", admitBound},
+	{"of 16 submissions at once a bounded queue takes what fits", admitAtOnce},
+	{"what speaks against a job counts only if the job would be made", admitRefusal},
+	{"a queue is not removed while a job of it has not ended", admitRemoved},
+}
+
+// bounded is a submission to queue q, which takes so many jobs that wait.
+func bounded(most int, jobs ...store.New) store.Submission {
+	sub := submission(jobs...)
+	for i := range sub.Jobs {
+		sub.Jobs[i].Job.Queue = "q"
+	}
+	sub.Queues = map[string]store.QueueCheck{"q": {Most: most}}
+	return sub
+}
+
+// refuses fails the test unless a submission is refused for a reason, with nothing made.
+func (w *world) refuses(sub store.Submission, kind job.ErrorKind) {
+	w.Helper()
+	before := jobIDs(listAll(w, w.s, store.Query{Tenant: acme}))
+	_, eff, err := w.s.Submit(w.ctx, sub)
+	w.kind(err, kind)
+	equal(w, "effects", eff, store.Effects{})
+	equal(w, "jobs", fmtIDs(jobIDs(listAll(w, w.s, store.Query{Tenant: acme}))), fmtIDs(before))
+}
+
+// takes fails the test unless a submission is accepted.
+func (w *world) takes(sub store.Submission) (ids []job.ID) {
+	w.Helper()
+	answers, _, err := w.s.Submit(w.ctx, sub)
+	if err != nil {
+		w.Fatalf("submit: %v", err)
+	}
+	for _, a := range answers {
+		ids = append(ids, a.ID)
+	}
+	return ids
+}
+
+func admitDocument(w *world) {
+	sub := bounded(0, newTask(), newTask())
+	sub.Queues["q"] = store.QueueCheck{Document: true}
+	w.refuses(sub, job.Invalid)
+	if _, err := w.s.Put(w.ctx, document("q", 0, `{}`)); err != nil {
+		w.Fatalf("%v", err)
+	}
+	w.takes(sub)
+	other := bounded(0, newTask())
+	other.Tenant, other.Queues = "other", sub.Queues
+	if _, _, err := w.s.Submit(w.ctx, other); job.KindOf(err) != job.Invalid {
+		w.Errorf("the document of another tenant: %v", err)
+	}
+}
+
+func admitBound(w *world) {
+	session := w.session()
+	w.takes(bounded(3, newTask(), newTask(delayed(time.Hour))))
+	w.refuses(bounded(3, newTask(), newTask()), job.Exhausted)
+	w.refuses(bounded(3, newTask(), newTask(), newTask(), newTask()), job.Invalid) // they never fit
+	w.takes(bounded(3, newTask(externally("x"), fingerprint(1))))
+	w.refuses(bounded(3, newTask()), job.Exhausted)
+	w.takes(bounded(3, newTask(externally("x"), fingerprint(1)))) // nothing is made
+	w.add(newTask())                                              // another queue
+	elsewhere := bounded(3, newTask())
+	elsewhere.Tenant = "other"
+	w.takes(elsewhere)
+	n, err := w.s.Waiting(w.ctx, acme, "q", 100)
+	if err != nil || n != 3 {
+		w.Errorf("%d jobs wait, %v", n, err)
+	}
+
+	// A job that was started waits no more; one that comes back does.
+	c := wanted(session, 1)
+	c.Queues = []string{"q"}
+	started := w.claim(c)
+	if len(started) != 1 {
+		w.Fatalf("claimed %d jobs", len(started))
+	}
+	w.takes(bounded(3, newTask()))
+	w.refuses(bounded(3, newTask()), job.Exhausted)
+	w.must(finish(started[0], by(session)))
+	w.refuses(bounded(3, newTask()), job.Exhausted)
+	again := w.claim(c)
+	w.takes(bounded(3, newTask()))
+	w.must(move(again[0], by(session), job.Ready, job.Pending))
+	w.refuses(bounded(4, newTask()), job.Exhausted)
+	w.wish(job.WishCancel, again[0].ID)
+	w.takes(bounded(4, newTask()))
+	w.refuses(bounded(2, newTask()), job.Exhausted) // a bound that was lowered takes nothing away
+}
+
+func admitAtOnce(w *world) {
+	const most = 5
+	w.together(16, func(int) error {
+		_, _, err := w.s.Submit(w.ctx, bounded(most, newTask()))
+		if job.KindOf(err) == job.Exhausted {
+			return nil
+		}
+		return err
+	})
+	if n, err := w.s.Waiting(w.ctx, acme, "q", 100); err != nil || n != most {
+		w.Errorf("%d jobs wait, %v; want %d", n, err, most)
+	}
+}
+
+func admitRefusal(w *world) {
+	sub := submission(newTask(), newTask(externally("x"), fingerprint(1)))
+	sub.Jobs[1].Refusal = job.Errorf(job.Conflict, "no")
+	w.refuses(sub, job.Conflict)
+	sub.Jobs[1].Refusal = nil
+	sub.Key = "key"
+	first := w.takes(sub)
+	for i := range sub.Jobs {
+		sub.Jobs[i].Refusal = job.Errorf(job.Conflict, "no")
+	}
+	equal(w, "repeated by the key", fmtIDs(w.takes(sub)), fmtIDs(first))
+	sub.Key, sub.Jobs = "", sub.Jobs[1:]
+	equal(w, "repeated by the external id", fmtIDs(w.takes(sub)), fmtIDs(first[1:]))
+}
+
+func admitRemoved(w *world) {
+	session := w.session()
+	if _, err := w.s.Put(w.ctx, document("q", 0, `{}`)); err != nil {
+		w.Fatalf("%v", err)
+	}
+	w.takes(bounded(0, newTask()))
+	w.kind(w.s.Delete(w.ctx, acme, job.KindQueue, "q"), job.Conflict)
+	c := wanted(session, 1)
+	c.Queues = []string{"q"}
+	j := w.claim(c)[0]
+	w.kind(w.s.Delete(w.ctx, acme, job.KindQueue, "q"), job.Conflict)
+	w.must(finish(j, by(session)))
+	if err := w.s.Delete(w.ctx, acme, job.KindQueue, "q"); err != nil {
+		w.Errorf("%v", err)
+	}
+}
