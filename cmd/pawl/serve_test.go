@@ -33,6 +33,11 @@ type served struct {
 	ended  chan struct{} // closed once it has ended
 }
 
+// own is the environment of a command of a test: without settings for it, or for the tests.
+func own(t testing.TB) []string {
+	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "USER=ada", soon}
+}
+
 // startServe starts pawl serve on any free port, and returns once it serves.
 func startServe(t testing.TB, dir string, env []string, args ...string) *served {
 	t.Helper()
@@ -42,7 +47,7 @@ func startServe(t testing.TB, dir string, env []string, args ...string) *served 
 		args = append(args, "--listen", "127.0.0.1:0")
 	}
 	p.cmd = exec.Command("pawl", args...)
-	p.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "USER=ada", soon}, env...)
+	p.cmd.Env = append(own(t), env...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	p.cmd.Stderr = p.log
 	stdout, err := p.cmd.StdoutPipe()
@@ -273,14 +278,16 @@ echo $PAWL_JOB_TOKEN`
 			_, line, _ := strings.Cut(p.told, "  "+name+"  ")
 			line, _, found := strings.Cut(line, "\n")
 			cmd := exec.Command("sh", "-c", line)
-			cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
+			cmd.Env = own(t)
 			if out, err := cmd.CombinedOutput(); err != nil || !found || !strings.Contains(string(out), want) {
 				t.Errorf("%s: %v\n%s", line, err, out)
 			}
 		}
 	})
 	t.Run("another one on the same folder is refused", func(t *testing.T) {
-		out, err := exec.Command("pawl", "serve", "--dir", dir, "--listen", "127.0.0.1:0").CombinedOutput()
+		cmd := exec.Command("pawl", "serve", "--dir", dir, "--listen", "127.0.0.1:0")
+		cmd.Env = own(t)
+		out, err := cmd.CombinedOutput()
 		if err == nil || !strings.Contains(string(out), "process") {
 			t.Errorf("%v: %s", err, out)
 		}
