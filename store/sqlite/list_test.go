@@ -40,7 +40,7 @@ func TestPlansOfLists(t *testing.T) {
 }
 
 // fill submits n jobs that every one of the filters above finds.
-func fill(t *testing.T, s *Store, n int) {
+func fill(t testing.TB, s *Store, n int) {
 	t.Helper()
 	for n > 0 {
 		sub := store.Submission{Tenant: "t"}
