@@ -106,7 +106,7 @@ func (h *handler) caught(a *answer, r *http.Request, p any) (cut bool) {
 	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) || a.broken != nil {
 		return true // the client has gone, or is to notice that something is missing
 	}
-	h.Log.Error("panic", "request", callOf(r.Context()).id, "method", r.Method, "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
+	h.Log.ErrorContext(r.Context(), "panic", "request", callOf(r.Context()).id, "method", r.Method, "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
 	if a.status != 0 {
 		return true
 	}

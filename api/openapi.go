@@ -71,7 +71,7 @@ func register[I, O any](h *handler, op operation, f func(context.Context, *I) (*
 	huma.Register(h.api, documented, func(ctx context.Context, in *I) (*O, error) {
 		out, err := f(ctx, in)
 		if err != nil {
-			return nil, newProblem(callOf(ctx), err)
+			return nil, newProblem(ctx, err)
 		}
 		return out, nil
 	})

@@ -46,8 +46,9 @@ type problem struct {
 // statusGone is for the log: the client had gone before there was an answer. Others use the same number.
 const statusGone = 499
 
-// newProblem says what became of a call.
-func newProblem(c *call, err error) *problem {
+// newProblem says what became of the call of a request.
+func newProblem(ctx context.Context, err error) *problem {
+	c := callOf(ctx)
 	p := &problem{Type: "about:blank", Code: job.KindOf(err), Detail: err.Error(), Instance: c.id, err: err}
 	var ok bool
 	if p.Status, ok = statusOf[p.Code]; !ok {
@@ -74,7 +75,7 @@ func newProblem(c *call, err error) *problem {
 		p.Errors = spec.Problems
 	}
 	if p.Status >= http.StatusInternalServerError {
-		c.log.Error("request failed", "request", c.id, "operation", c.operation(), "status", p.Status, "error", err)
+		c.log.ErrorContext(ctx, "request failed", "request", c.id, "operation", c.operation(), "status", p.Status, "error", err)
 		if !c.own {
 			p.discreet()
 		}
@@ -148,12 +149,12 @@ func asProblem(ctx huma.Context, _ string, v any) (any, error) {
 	case wrong.Problems == nil:
 		err = job.Errorf(job.Invalid, "%s", e.Detail)
 	}
-	return newProblem(callOf(ctx.Context()), withStatus(e.Status, err)), nil
+	return newProblem(ctx.Context(), withStatus(e.Status, err)), nil
 }
 
 // writeProblem answers a request that no operation has been reached for.
 func writeProblem(w http.ResponseWriter, r *http.Request, err error) {
-	p := newProblem(callOf(r.Context()), err)
+	p := newProblem(r.Context(), err)
 	for name, values := range p.GetHeaders() {
 		w.Header()[name] = values
 	}

@@ -163,13 +163,21 @@ func (failing) Job(context.Context, string, job.ID) (job.Job, error) {
 	return job.Job{}, job.Errorf(job.Unavailable, "somebody else is busy")
 }
 
+// ofRequests says of a record whether it was logged with the context of a request, from which a log knows more.
+type ofRequests struct{ slog.Handler }
+
+func (h ofRequests) Handle(ctx context.Context, r slog.Record) error {
+	r.AddAttrs(slog.Bool("of-request", ctx.Value(http.ServerContextKey) != nil))
+	return h.Handler.Handle(ctx, r)
+}
+
 func TestWhatGoesWrongInside(t *testing.T) {
 	for _, own := range []bool{false, true} {
 		var log logged
 		var told sync.Map
 		c := api.Config{
 			Service:  pawl.New(pawl.Config{Store: failing{}, Broker: &local.Broker{}}),
-			Log:      slog.New(slog.NewTextHandler(&log, nil)),
+			Log:      slog.New(ofRequests{slog.NewTextHandler(&log, nil)}),
 			Auth:     byToken,
 			Metrics:  http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("secret") }),
 			Answered: func(a api.Answer) { told.Store(a.RequestID, a) },
@@ -205,6 +213,8 @@ func TestWhatGoesWrongInside(t *testing.T) {
 			}
 			if text := log.String(); strings.Count(text, "msg=\"request failed\" request="+try.id) != 1 {
 				t.Errorf("%s: log %s", try.path, text)
+			} else if strings.Contains(text, "of-request=false") {
+				t.Errorf("%s: logged without its request: %s", try.path, text)
 			}
 			v, _ := told.Load(try.id)
 			a, _ := v.(api.Answer)

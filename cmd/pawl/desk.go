@@ -156,21 +156,6 @@ func (d *desk) patient() {
 	}
 }
 
-// look returns a job. Where the process that was asked has ended meanwhile, perhaps because that job was its last, the
-// folder is read.
-func (d *desk) look(ctx context.Context, id job.ID) (pawl.View, error) {
-	v, err := d.Job(ctx, id)
-	if job.KindOf(err) != job.Unavailable || d.server != nil || ctx.Err() != nil {
-		return v, err
-	}
-	n, noFolder := openReader(ctx, d.dir)
-	if noFolder != nil {
-		return v, err
-	}
-	defer n.close()
-	return n.View(ctx, id)
-}
-
 // patientTries take about half a minute; see [client.Client.Trying].
 const patientTries = 12
 

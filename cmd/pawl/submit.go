@@ -107,7 +107,7 @@ func (d *desk) views(ctx context.Context, ids []job.ID) ([]pawl.View, error) {
 	views := make([]pawl.View, len(ids))
 	for i, id := range ids {
 		var err error
-		if views[i], err = d.look(ctx, id); err != nil {
+		if views[i], err = d.Job(ctx, id); err != nil {
 			return nil, err
 		}
 	}

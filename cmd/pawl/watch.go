@@ -143,7 +143,7 @@ func (w *watch) take(ctx context.Context, e job.Event) error {
 		w.shown[e.Job] = true
 		w.unended--
 	}
-	v, err := w.desk.look(ctx, e.Job)
+	v, err := w.desk.Job(ctx, e.Job)
 	switch {
 	case job.KindOf(err) == job.NotFound: // it was deleted meanwhile
 		return nil

@@ -32,8 +32,17 @@ type logHandler struct{ slog.Handler }
 
 func (h logHandler) Handle(ctx context.Context, r slog.Record) error {
 	if attrs, ok := ctx.Value(attrsKey{}).([]slog.Attr); ok {
+		says := map[string]bool{}
+		r.Attrs(func(a slog.Attr) bool {
+			says[a.Key] = true
+			return true
+		})
 		r = r.Clone()
-		r.AddAttrs(attrs...)
+		for _, a := range attrs {
+			if !says[a.Key] {
+				r.AddAttrs(a)
+			}
+		}
 	}
 	if s := trace.SpanContextFromContext(ctx); s.IsValid() {
 		r = r.Clone()

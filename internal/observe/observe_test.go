@@ -345,11 +345,12 @@ func TestLog(t *testing.T) {
 	log := observe.NewLog(&b, "text", level).With("a", 1)
 	ctx := observe.With(observe.With(t.Context(), slog.String("request", "r")), slog.String("job", "j"))
 	log.InfoContext(ctx, "hello")
+	log.InfoContext(ctx, "named already", "job", "j")
 	log.DebugContext(ctx, "hidden")
 	level.Set(slog.LevelDebug)
 	log.Debug("shown")
 	got := regexp.MustCompile(`time=\S+ `).ReplaceAllString(b.String(), "")
-	if want := "level=INFO msg=hello a=1 request=r job=j\nlevel=DEBUG msg=shown a=1\n"; got != want {
+	if want := "level=INFO msg=hello a=1 request=r job=j\nlevel=INFO msg=\"named already\" a=1 job=j request=r\nlevel=DEBUG msg=shown a=1\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
