@@ -16,7 +16,6 @@
 package pawl
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -265,7 +264,7 @@ func (s *Service) prepare(r *Request, keyed bool) (store.New, error) {
 	given := r.Given
 	if given == nil {
 		var err error
-		if given, err = encode(spec); err != nil {
+		if given, err = job.Encode(spec); err != nil {
 			return store.New{}, job.Errorf(job.Invalid, "spec: %w", err)
 		}
 	}
@@ -293,15 +292,6 @@ func (s *Service) prepare(r *Request, keyed bool) (store.New, error) {
 		n.Job.Machine = s.cfg.Machine
 	}
 	return n, nil
-}
-
-// encode writes a spec as its author would: without the escapes that are for HTML.
-func encode(s job.Spec) (json.RawMessage, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(s)
-	return bytes.TrimSpace(b.Bytes()), err
 }
 
 // Job returns one job with everything about it.

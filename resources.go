@@ -1,7 +1,6 @@
 package pawl
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"sync"
@@ -65,14 +64,12 @@ func (r Resources[T]) Apply(ctx context.Context, doc []byte, version int64) (res
 }
 
 func (r Resources[T]) put(ctx context.Context, value T, version int64) (res Resource[T], created bool, err error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(value); err != nil {
+	text, err := job.Encode(value)
+	if err != nil {
 		return res, false, err
 	}
 	st := r.s.cfg.Store
-	row := store.Resource{Tenant: r.s.cfg.Tenant, Kind: r.kind.kind, Name: r.kind.name(&value), Doc: bytes.TrimSpace(b.Bytes())}
+	row := store.Resource{Tenant: r.s.cfg.Tenant, Kind: r.kind.kind, Name: r.kind.name(&value), Doc: text}
 	for {
 		row.Version = version
 		if version == AnyVersion {
