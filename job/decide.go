@@ -281,7 +281,7 @@ func Releases(before, after *Job) []UniqueMode {
 // Apply returns the row that c makes of j, and the path as it goes into the history, once guard and fence have been
 // checked and a wish has turned c. It is the one place where a job's fields change; a store writes what it returns.
 func (j Job) Apply(c Change, now time.Time) (Job, []Entry) {
-	c.Path = plain(c.Path)
+	c.Path = Plain(c.Path)
 	if c.Set.Delay > 0 {
 		j.Due = now.Add(c.Set.Delay)
 	}
@@ -347,8 +347,8 @@ func (j Job) Apply(c Change, now time.Time) (Job, []Entry) {
 	return j, c.Path
 }
 
-// plain returns path with messages that are text for every database: what a program or a handler says may be any bytes.
-func plain(path []Entry) []Entry {
+// Plain returns path with messages that are text for every database: what a program or a handler says may be any bytes.
+func Plain(path []Entry) []Entry {
 	is := func(e Entry) bool { return utf8.ValidString(e.Message) && !strings.Contains(e.Message, "\x00") }
 	if !slices.ContainsFunc(path, func(e Entry) bool { return !is(e) }) {
 		return path

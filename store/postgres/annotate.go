@@ -1,0 +1,173 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Annotate implements [store.Jobs].
+func (s *Store) Annotate(ctx context.Context, a store.Annotation) ([]error, error) {
+	var answers []error
+	err := s.call(ctx, a.Tenant, func(t *tx) error {
+		rows := map[job.ID]*job.Job{}
+		// The lock on the spec lets the job's own changes pass.
+		err := t.send(do(`SELECT FROM pawl.specs s WHERE s.id = ANY ($1) AND s.tenant = $2 ORDER BY s.id FOR NO KEY UPDATE`, uuids(a.Jobs), a.Tenant),
+			read(`SELECT `+columns+`, `+documents+` FROM pawl.specs s JOIN LATERAL (SELECT * FROM `+anyJob+` a WHERE a.id = s.id) j ON true
+				WHERE s.id = ANY ($1) AND s.tenant = $2`, func(r *reader) error {
+				j := r.whole()
+				rows[j.ID] = &j
+				return nil
+			}, uuids(a.Jobs), a.Tenant))
+		if err != nil {
+			return err
+		}
+		answers = make([]error, len(a.Jobs))
+		var made annotations
+		for i, id := range a.Jobs {
+			j := rows[id]
+			if j == nil {
+				answers[i] = notFound(id)
+				continue
+			}
+			answers[i] = made.add(j, &a)
+		}
+		return t.commit(made.queries(a.Tenant)...)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return answers, nil
+}
+
+// annotations collects what annotations make of jobs.
+type annotations struct {
+	jobs []*job.Job // as they will be; each once
+}
+
+// add annotates one job, or says why not. j becomes what it is then.
+func (m *annotations) add(j *job.Job, a *store.Annotation) error {
+	hidden := j.Hidden
+	if a.Hidden != nil {
+		hidden = *a.Hidden
+	}
+	if hidden && !j.State.Terminal() {
+		return job.Errorf(job.Conflict, "job %s is %s: it can be hidden once it has ended", j.ID, j.State)
+	}
+	labels, notes, refused := a.Merge(j, a.Replace)
+	if refused != nil {
+		return refused
+	}
+	if a.Labels != nil || a.Notes != nil {
+		j.Labels, j.Notes = labels, notes
+	}
+	j.Hidden = hidden
+	for _, other := range m.jobs {
+		if other == j {
+			return nil
+		}
+	}
+	m.jobs = append(m.jobs, j)
+	return nil
+}
+
+// queries returns what writes the annotations. The table of labels has those of jobs that are not hidden.
+func (m *annotations) queries(tenant string) []*query {
+	if len(m.jobs) == 0 {
+		return nil
+	}
+	ids := values(m.jobs, func(j **job.Job) [16]byte { return (*j).ID })
+	var l labelRows
+	for _, j := range m.jobs {
+		if !j.Hidden {
+			l.add(j.ID, j.Labels)
+		}
+	}
+	return []*query{
+		do(`UPDATE pawl.specs s SET labels = u.labels, notes = u.notes, hidden = u.hidden
+			FROM unnest($1::uuid[], $2::json[], $3::json[], $4::bool[]) u(id, labels, notes, hidden) WHERE s.id = u.id`, ids,
+			column(m.jobs, func(j **job.Job) *string { return labelsDocument((*j).Labels) }),
+			column(m.jobs, func(j **job.Job) *string { return document((*j).Notes) }),
+			values(m.jobs, func(j **job.Job) bool { return (*j).Hidden })),
+		do(`DELETE FROM pawl.labels l WHERE l.job = ANY ($1)`, ids),
+		do(`INSERT INTO pawl.labels (tenant, key, value, created, job)
+			SELECT $1, u.key, u.value, s.created, u.job FROM unnest($2::text[], $3::text[], $4::uuid[]) u(key, value, job) JOIN pawl.specs s ON s.id = u.job`,
+			tenant, nonNil(l.keys), nonNil(l.values), nonNil(l.jobs)),
+	}
+}
+
+// AddEvent implements [store.Jobs]. It changes nothing that a change of the job looks at.
+func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, err error) {
+	if n.Cause != job.CauseUser && n.Cause != job.CauseJob {
+		return e, job.Errorf(job.Internal, "an event of a user with cause %q", n.Cause)
+	}
+	err = s.call(ctx, n.Tenant, func(t *tx) error {
+		var j *job.Job
+		var told int
+		err := t.send(
+			do(`SELECT FROM pawl.jobs j WHERE j.id = $1 AND j.tenant = $2 FOR NO KEY UPDATE`, [16]byte(n.Job), n.Tenant),
+			read(`SELECT j.told, `+columns+` FROM pawl.specs s JOIN LATERAL (SELECT * FROM `+anyJob+` a WHERE a.id = s.id) j ON true
+				WHERE s.id = $1 AND s.tenant = $2`, func(r *reader) error {
+				told = r.int()
+				row := r.row()
+				j = &row
+				return nil
+			}, [16]byte(n.Job), n.Tenant))
+		if err != nil {
+			return err
+		}
+		if j == nil {
+			return notFound(n.Job)
+		}
+		if err := mayTell(j, &n); err != nil {
+			return err
+		}
+		if told >= job.MaxJobNotes {
+			return job.Errorf(job.Conflict, "job %s has %d events of users and its own: it takes no more", n.Job, job.MaxJobNotes)
+		}
+		e.Event = job.Event{
+			Job: n.Job, N: j.N, Name: n.Name, Epoch: j.Epoch, State: j.State, Custody: j.Custody, Cause: n.Cause, Actor: n.By, Message: n.Message, Data: n.Data,
+		}
+		return t.commit(read(addEvent, func(r *reader) error {
+			var c eventCursor
+			e.Sub, e.At, c.ord = r.int64(), r.time(), r.int64()
+			c.job, c.n, c.sub = e.Job, e.N, e.Sub
+			e.Cursor = c.String()
+			return nil
+		}, [16]byte(n.Job), j.N, n.Tenant, j.Epoch, string(j.State), string(j.Custody), string(n.Cause), nonzero(n.By), nonzero(n.Message),
+			document(n.Data), n.Name))
+	})
+	if err != nil {
+		return store.Event{}, err
+	}
+	return e, nil
+}
+
+// addEvent writes an event of a job that is locked.
+const addEvent = `
+WITH x AS MATERIALIZED (
+	SELECT pawl.clock() AS now, e.base + pg_current_xact_id()::text::bigint AS ord FROM pawl.era e
+), told AS (
+	UPDATE pawl.jobs j SET told = told + 1, ord = greatest(j.ord, x.ord) FROM x WHERE j.id = $1 RETURNING j.ord, x.now
+)
+INSERT INTO pawl.events (job, n, sub, tenant, ord, epoch, state, custody, at, cause, actor, message, data, name)
+SELECT $1, $2, (SELECT coalesce(max(v.sub), 0) + 1 FROM pawl.events v WHERE v.job = $1 AND v.n = $2), $3, told.ord, $4, $5, $6, told.now, $7, $8, $9,
+	$10::json, $11
+FROM told RETURNING sub, at, ord`
+
+// mayTell says why an event may not be written.
+func mayTell(j *job.Job, n *store.NewEvent) error {
+	switch {
+	case j.State.Terminal():
+		return job.Errorf(job.Conflict, "job %s has already ended %s", j.ID, j.State)
+	case n.Cause == job.CauseUser:
+		return nil
+	case j.Program() && !(j.Live && n.Launch == j.Launch):
+		return job.Errorf(job.Conflict, "launch %d of job %s is not the one that runs", n.Launch, j.ID)
+	case !j.Program() && !(j.Custody == job.Worker && n.Epoch == j.Epoch):
+		return job.Errorf(job.Conflict, "what runs of job %s in epoch %d has lost it: it stands at %s in epoch %d", j.ID, n.Epoch, j.Place, j.Epoch)
+	}
+	return nil
+}
+

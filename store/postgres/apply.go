@@ -1,0 +1,323 @@
+package postgres
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"hash/fnv"
+	"io"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Apply implements [store.Jobs]. A change that meets a wish which it did not know of is turned by package job, and sent
+// again.
+func (s *Store) Apply(ctx context.Context, cs []job.Change) ([]store.Applied, store.Effects, error) {
+	var eff store.Effects
+	asked := make([]asking, len(cs))
+	seen := make(map[job.ID]bool, len(cs))
+	for i, c := range cs {
+		if seen[c.Job] {
+			return nil, eff, job.Errorf(job.Internal, "two changes of job %s in one call", c.Job)
+		}
+		if err := c.Check(); err != nil {
+			return nil, eff, err
+		}
+		seen[c.Job] = true
+		asked[i] = asking{Change: c, asked: c, at: i, digest: digest(&c), cause: job.CauseWork}
+	}
+	answers := make([]store.Applied, len(cs))
+	for len(asked) > 0 {
+		var met []asking
+		err := s.call(ctx, everyone, func(t *tx) error {
+			met = nil
+			return t.apply(asked, func(a *asking, r *reader) {
+				if !a.answer(r, &answers[a.at], &eff) {
+					met = append(met, *a)
+				}
+			})
+		})
+		if err != nil {
+			return nil, store.Effects{}, err
+		}
+		asked = met
+	}
+	return answers, eff, nil
+}
+
+// An asking is a change on its way into the database.
+type asking struct {
+	job.Change            // turned by the wish that it has met
+	asked      job.Change // as it was given
+	digest     int64      // of that
+	at         int        // its place in the call
+	wish       job.Wish   // that it has met
+	cause      job.Cause
+}
+
+// digest tells changes apart: a change that is repeated to the letter has the same one.
+func digest(c *job.Change) int64 {
+	h := fnv.New64a()
+	var b [8]byte
+	number := func(n int64) {
+		binary.LittleEndian.PutUint64(b[:], uint64(n))
+		h.Write(b[:])
+	}
+	text := func(s string) {
+		number(int64(len(s)))
+		io.WriteString(h, s) //nolint:errcheck // a hash takes everything
+	}
+	h.Write(c.Job[:])
+	text(string(c.From.Place.State))
+	text(string(c.From.Place.Custody))
+	number(c.From.Epoch)
+	number(c.From.N)
+	h.Write(c.From.Fence.Session[:])
+	text(c.From.Fence.Duty)
+	number(c.From.Fence.Term)
+	for i := range c.Path {
+		e := &c.Path[i]
+		text(string(e.State))
+		text(string(e.Code))
+		text(e.Message)
+		text(string(e.Data))
+	}
+	text(string(c.To))
+	number(int64(flags(&c.Set)))
+	number(int64(c.Set.Delay))
+	text(string(c.Set.Resume))
+	text(string(c.Set.Resolved))
+	text(string(c.Set.Result))
+	text(string(c.Work))
+	return int64(h.Sum64())
+}
+
+func flags(p *job.Patch) (n int) {
+	for i, set := range [...]bool{p.Intent, p.Over, p.Retry, p.Recovery, p.Crash, p.Clear} {
+		if set {
+			n |= 1 << i
+		}
+	}
+	return n
+}
+
+// apply sends changes in one piece; answered is called with each and its answer.
+func (t *tx) apply(cs []asking, answered func(a *asking, r *reader)) error {
+	sessions, duties := map[job.ID]bool{}, map[string]bool{}
+	for i := range cs {
+		if f := cs[i].From.Fence; !f.Session.IsZero() {
+			sessions[f.Session] = true
+		} else if f.Duty != "" {
+			duties[f.Duty] = true
+		}
+		cs[i].Path = job.Plain(cs[i].Path)
+	}
+	ids := values(cs, func(c *asking) [16]byte { return c.Job })
+	numbers := func(f func(c *asking) int64) []int64 { return values(cs, f) }
+	texts := func(f func(c *asking) string) []string { return values(cs, f) }
+	some := func(f func(c *asking) string) []*string {
+		return column(cs, func(c *asking) *string { return nonzero(f(c)) })
+	}
+	docs := func(f func(c *asking) json.RawMessage) []*string {
+		return column(cs, func(c *asking) *string { return document(f(c)) })
+	}
+	return t.commit(
+		do(applyFences, uuids(keysIn(sessions)), keysIn(duties)),
+		do(applyLock, ids),
+		read(applyChanges, func(r *reader) error { answered(&cs[r.int()-1], r); return nil }, ids,
+			numbers(func(c *asking) int64 { return c.From.Epoch }), numbers(func(c *asking) int64 { return c.From.N }),
+			texts(func(c *asking) string { return string(c.From.Place.State) }), texts(func(c *asking) string { return string(c.From.Place.Custody) }),
+			column(cs, func(c *asking) *[16]byte { return nonzero([16]byte(c.From.Fence.Session)) }),
+			some(func(c *asking) string { return c.From.Fence.Duty }),
+			column(cs, func(c *asking) *int64 { return nonzero(c.From.Fence.Term) }),
+			some(func(c *asking) string { return string(c.wish) }),
+			numbers(func(c *asking) int64 { return int64(len(c.Path)) }),
+			texts(func(c *asking) string { return string(c.Last().State) }), texts(func(c *asking) string { return string(c.To) }),
+			texts(func(c *asking) string { return string(job.LaneOf(c.Last().State, true)) }),
+			some(func(c *asking) string { return string(c.Last().Code) }), some(func(c *asking) string { return c.Last().Message }),
+			docs(func(c *asking) json.RawMessage { return c.Last().Data }),
+			some(func(c *asking) string { return string(c.Set.Resume) }),
+			column(cs, func(c *asking) *int { return nonzero(flags(&c.Set)) }),
+			column(cs, func(c *asking) *time.Duration { return nonzero(max(0, c.Set.Delay)) }),
+			docs(func(c *asking) json.RawMessage { return c.Set.Resolved }), docs(func(c *asking) json.RawMessage { return c.Set.Result }),
+			docs(func(c *asking) json.RawMessage { return c.Work }),
+			texts(func(c *asking) string { return string(c.cause) }),
+			column(cs, func(c *asking) *string { // what stands before the last entry
+				if len(c.Path) < 2 {
+					return nil
+				}
+				s := encode(c.Path[:len(c.Path)-1])
+				return &s
+			}),
+			numbers(func(c *asking) int64 { return c.digest })))
+}
+
+func keysIn[K comparable](m map[K]bool) []K {
+	list := make([]K, 0, len(m))
+	for k := range m {
+		list = append(list, k)
+	}
+	return list
+}
+
+// answer reads what became of a change. It is false when the change has met a wish, by which it is turned then.
+func (a *asking) answer(r *reader, out *store.Applied, eff *store.Effects) bool {
+	outcome := r.text()
+	var j job.Job
+	j.State, j.Custody, j.Epoch, j.N = job.State(r.text()), job.Custody(r.text()), r.int64(), r.int64()
+	j.Wish, j.WishedBy, j.Live, j.Kind, j.Queue, j.Machine = job.Wish(r.text()), r.text(), r.bool(), r.text(), r.text(), r.text()
+	j.Due = r.time()
+	owed := r.bool()
+	if outcome == "wish" {
+		j.ID, j.Session = a.Job, a.From.Fence.Session
+		turned, bent := job.Turn(&j, a.asked)
+		a.Change, a.wish, a.cause = turned, j.Wish, job.CauseWork
+		if bent {
+			a.cause = job.CauseTurned
+		}
+		return false
+	}
+	*out = store.Applied{Outcome: store.Outcome(outcome), Wish: j.Wish}
+	if j.State != "" {
+		out.Now = j.Guard(a.From.Fence)
+	}
+	if out.Outcome == store.OK || out.Outcome == store.Turned {
+		noteEffects(&j, eff)
+		eff.Owed = eff.Owed || owed
+	}
+	return true
+}
+
+// applyFences keeps the holders from being ended until the commit, and so the duties from changing hands. Expiry and who
+// takes over a duty lock the session FOR UPDATE; a renewal, which changes no key, passes.
+const applyFences = `SELECT FROM pawl.sessions s
+	WHERE s.id = ANY ($1::uuid[]) OR s.id = ANY (ARRAY(SELECT d.session FROM pawl.duties d WHERE d.name = ANY ($2::text[])))
+	ORDER BY s.id FOR KEY SHARE`
+
+// applyLock is a statement of its own: a statement sees the rows as they were when it began, so only one that begins after
+// the locks were granted sees what stands.
+const applyLock = `SELECT count(*) FROM (SELECT FROM pawl.jobs j WHERE j.id = ANY ($1::uuid[]) ORDER BY j.id FOR UPDATE) held`
+
+// applyChanges makes each change whose guard holds, as [job.Job.Apply] says, and answers each:
+//
+//	applied, turned   made now, or made before (its last history row has its digest)
+//	fenced, conflict  refused; the row stands as answered
+//	wish              not made: a wish stands on the row that the change had not met
+//
+//	1 job    5 custody  9 wish    13 lane     17 resume    21 result    25 digest
+//	2 epoch  6 session  10 steps  14 code     18 flags     22 work
+//	3 n      7 duty     11 state  15 message  19 delay     23 cause
+//	4 state  8 term     12 custody 16 data    20 resolved  24 the entries before the last
+//
+// 2 to 5 are where the change goes out from, 10 to 22 what it makes. flags: 1 intent, 2 over, 4 retry, 8 recovery, 16 crash,
+// 32 clear. lane: that of a program.
+const applyChanges = `
+WITH x AS MATERIALIZED (
+	SELECT pawl.clock() AS now, e.base + pg_current_xact_id()::text::bigint AS ord FROM pawl.era e
+), sessions_alive AS MATERIALIZED (
+	SELECT s.id FROM pawl.sessions s WHERE s.id = ANY ($6::uuid[]) AND s.ended IS NULL AND s.lease_until > pawl.clock()
+), duties_alive AS MATERIALIZED (
+	SELECT d.name, d.term FROM pawl.duties d JOIN pawl.sessions s ON s.id = d.session
+	WHERE d.name = ANY ($7::text[]) AND s.ended IS NULL AND s.lease_until > pawl.clock()
+), judged AS (
+	SELECT c.*, coalesce(c.set_flags, 0) AS flags, coalesce(c.met, '') AS wish, j.id, j.tenant, j.state AS at_state, j.custody AS at_custody,
+		j.epoch AS at_epoch, j.n AS at_n, j.ord, j.wish AS at_wish, j.wished_by, j.live, j.needs, j.ties, j.told, j.queue, j.kind, j.machine,
+		j.attempt, j.recoveries, j.suspect, j.launch, j.since, j.work AS at_work, j.result AS at_result,
+		e.id AS ended, e.state AS ended_state, e.epoch AS ended_epoch, e.n AS ended_n,
+		m.state AS made_state, m.custody AS made_custody, m.cause AS made_cause,
+		CASE WHEN c.delay IS NOT NULL THEN x.now + c.delay ELSE j.due END AS new_due,
+		CASE
+		WHEN m.change = c.digest THEN 'made'
+		WHEN j.id IS NULL OR j.epoch <> c.epoch THEN 'fenced'
+		WHEN c.session IS NOT NULL AND c.session NOT IN (SELECT a.id FROM sessions_alive a) THEN 'fenced'
+		WHEN c.session IS NULL AND (c.duty IS NULL OR (c.duty, c.term) NOT IN (SELECT a.name, a.term FROM duties_alive a)) THEN 'fenced'
+		-- A session decides on the jobs that it holds, a duty on those that run or are blocked.
+		WHEN j.custody = 'worker' AND j.session IS DISTINCT FROM c.session THEN 'fenced'
+		WHEN j.custody <> 'worker' AND (c.duty IS NULL OR j.custody NOT IN ('monitor', 'recovery')) THEN 'fenced'
+		WHEN j.n <> c.n OR j.state <> c.from_state OR j.custody <> c.from_custody THEN 'conflict'
+		WHEN j.custody IN ('worker', 'monitor') AND c.custody <> j.custody AND j.wish <> coalesce(c.met, '') THEN 'wish'
+		ELSE 'go'
+		END AS verdict, x.now, x.ord AS tx_ord
+	FROM x CROSS JOIN unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::uuid[], $7::text[], $8::bigint[], $9::text[],
+		$10::int[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::json[], $17::text[], $18::int[], $19::interval[],
+		$20::json[], $21::json[], $22::json[], $23::text[], $24::json[], $25::bigint[])
+		WITH ORDINALITY c(job, epoch, n, from_state, from_custody, session, duty, term, met, steps, state, custody, lane,
+			code, message, data, resume, set_flags, delay, resolved, result, work, cause, path, digest, i)
+	LEFT JOIN pawl.jobs j ON j.id = c.job
+	LEFT JOIN pawl.ended e ON e.id = CASE WHEN j.id IS NULL THEN c.job END
+	LEFT JOIN LATERAL (
+		SELECT v.state, v.custody, v.cause, v.change FROM pawl.events v
+		WHERE (j.id IS NULL OR j.epoch <> c.epoch OR j.n <> c.n) AND v.job = c.job AND v.n = c.n + c.steps AND v.sub = 0 AND v.epoch = c.epoch
+	) m ON true
+), gated AS (
+	SELECT g.*, g.custody IN ('gate', 'ready') AND g.state IN ('WAITING', 'PENDING') AS asks,
+		coalesce(g.new_due > g.now, false) OR g.needs > 0 AS shut
+	FROM judged g
+), placed AS (
+	-- The gate has the last word on where a job waits.
+	SELECT g.*,
+		CASE WHEN NOT g.asks THEN g.state WHEN g.shut THEN 'WAITING' ELSE 'PENDING' END AS new_state,
+		CASE WHEN g.asks AND g.shut THEN 'gate' WHEN g.custody IN ('gate', 'ready') THEN 'ready' ELSE g.custody END AS new_custody
+	FROM gated g
+), made AS MATERIALIZED (
+	SELECT p.*, p.verdict = 'go' AS go, p.new_custody <> p.at_custody AS moved, p.new_custody = 'none' AS ends,
+		p.flags & 2 = 0 AND (p.live OR p.flags & 1 <> 0) AS new_live, greatest(p.ord, p.tx_ord) AS new_ord
+	FROM placed p
+), checked AS MATERIALIZED (
+	SELECT count(*) AS n FROM made m WHERE m.go AND m.new_live AND (m.ends OR m.new_custody = 'user')
+		AND pawl.refuse('job ' || m.id || ': ' || m.new_state || ' with a launch whose end is not known')
+), written AS (
+	UPDATE pawl.jobs j SET
+		state = m.new_state, custody = m.new_custody, epoch = j.epoch + m.moved::int, n = j.n + m.steps, ord = m.new_ord,
+		lane = CASE WHEN j.lane = 'task' THEN 'task' ELSE m.lane END,
+		session = CASE WHEN NOT m.moved THEN j.session END, claim = CASE WHEN NOT m.moved THEN j.claim END,
+		since = CASE WHEN m.moved THEN m.now ELSE j.since END,
+		attempt = j.attempt + (m.flags >> 2 & 1), recoveries = j.recoveries + (m.flags >> 3 & 1),
+		suspect = CASE WHEN m.flags & 32 <> 0 THEN 0 ELSE j.suspect + (m.flags >> 4 & 1) END,
+		launch = j.launch + (m.flags & 1), live = m.new_live,
+		due = CASE WHEN m.new_state = 'PAUSED' OR m.new_custody = 'gate' THEN m.new_due END,
+		wish = CASE WHEN m.new_state = 'PAUSED' THEN '' ELSE j.wish END,
+		resume = CASE WHEN m.new_state IN ('BLOCKED', 'PAUSED') THEN coalesce(m.resume, '') ELSE '' END,
+		code = coalesce(m.code, ''), message = coalesce(m.message, ''), work = coalesce(m.work, j.work), result = coalesce(m.result, j.result)
+	FROM made m WHERE m.go AND NOT m.ends AND j.id = m.id
+), gone AS (
+	DELETE FROM pawl.jobs j USING made m WHERE m.go AND m.ends AND j.id = m.id
+), kept AS (
+	INSERT INTO pawl.ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, since, ended, needs, ties, told, wished_by,
+		code, message, work, result)
+	SELECT m.id, m.tenant, m.new_state, m.epoch + 1, m.n + m.steps, m.new_ord, m.attempt + (m.flags >> 2 & 1), m.recoveries + (m.flags >> 3 & 1),
+		CASE WHEN m.flags & 32 <> 0 THEN 0 ELSE m.suspect + (m.flags >> 4 & 1) END, m.launch + (m.flags & 1), m.now, m.now,
+		m.needs, m.ties, m.told, m.wished_by, coalesce(m.code, ''), coalesce(m.message, ''), coalesce(m.work, m.at_work), coalesce(m.result, m.at_result)
+	FROM made m WHERE m.go AND m.ends
+), resolved AS (
+	UPDATE pawl.specs s SET resolved = m.resolved FROM made m WHERE m.go AND m.resolved IS NOT NULL AND s.id = m.id AND s.resolved IS NULL
+), history AS (
+	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, session, actor, code, message, data, change)
+	SELECT m.id, m.n + m.steps, m.tenant, m.new_ord, m.epoch, m.new_state, m.new_custody, m.now, m.cause, m.session, m.duty,
+		m.code, m.message, m.data, m.digest
+	FROM made m WHERE m.go
+	UNION ALL
+	SELECT m.id, m.n + p.position, m.tenant, m.new_ord, m.epoch, p.state, m.at_custody, m.now, m.cause, m.session, m.duty,
+		p.code, p.message, p.data, NULL
+	FROM made m CROSS JOIN LATERAL ROWS FROM (json_to_recordset(m.path) AS (state text, code text, message text, data json))
+		WITH ORDINALITY p(state, code, message, data, position)
+	WHERE m.go AND m.path IS NOT NULL
+), freed AS (
+	DELETE FROM pawl.unique_keys u WHERE u.job = ANY (ARRAY(SELECT m.id FROM made m WHERE m.go AND m.ends AND m.ties & 6 <> 0))
+), owed AS (
+	INSERT INTO pawl.followups (debt, job, at)
+	SELECT 'dependants', m.id, m.now FROM made m WHERE m.go AND m.ends AND m.ties & 1 <> 0 ORDER BY m.id
+)
+SELECT m.i,
+	CASE m.verdict WHEN 'go' THEN CASE m.cause WHEN 'turned' THEN 'turned' ELSE 'applied' END
+		WHEN 'made' THEN CASE m.made_cause WHEN 'turned' THEN 'turned' ELSE 'applied' END ELSE m.verdict END,
+	CASE m.verdict WHEN 'go' THEN m.new_state WHEN 'made' THEN m.made_state ELSE coalesce(m.at_state, m.ended_state) END,
+	CASE m.verdict WHEN 'go' THEN m.new_custody WHEN 'made' THEN m.made_custody ELSE coalesce(m.at_custody, 'none') END,
+	CASE m.verdict WHEN 'go' THEN m.epoch + m.moved::int WHEN 'made' THEN m.epoch + (m.made_custody <> m.from_custody)::int
+		ELSE coalesce(m.at_epoch, m.ended_epoch) END,
+	CASE WHEN m.verdict IN ('go', 'made') THEN m.n + m.steps ELSE coalesce(m.at_n, m.ended_n) END,
+	m.at_wish, m.wished_by, m.live, m.kind, m.queue, m.machine, CASE WHEN m.new_custody = 'gate' THEN m.new_due END,
+	m.go AND m.ends AND m.ties & 1 <> 0
+FROM made m, checked ORDER BY m.i`

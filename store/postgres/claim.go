@@ -1,0 +1,124 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Claim implements [store.Jobs].
+func (s *Store) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) {
+	var jobs []job.Job
+	alive := false
+	args := []any{[16]byte(c.ID), [16]byte(c.Session), nonNil(c.Queues), nonNil(c.Kinds), c.Machine}
+	text := claimHeads
+	if len(c.Jobs) > 0 {
+		text, args = claimNamed, append(args, uuids(c.Jobs))
+	}
+	var lanes []string
+	var slots []int
+	for lane, n := range c.Slots {
+		if n > 0 {
+			lanes, slots = append(lanes, string(lane)), append(slots, n)
+		}
+	}
+	args = append(args, nonNil(lanes), nonNil(slots))
+	err := s.call(ctx, everyone, func(t *tx) error {
+		jobs, alive = nil, false
+		return t.commit(do(claimOnce, [16]byte(c.ID)), read(text, func(r *reader) error {
+			alive = r.bool()
+			if r.values[0] != nil {
+				jobs = append(jobs, r.whole())
+			}
+			return nil
+		}, args...))
+	})
+	if err == nil && !alive {
+		err = fenced(c.Session)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return jobs, nil
+}
+
+func fenced(session job.ID) error {
+	return job.Errorf(job.Fenced, "session %s has ended: begin a new one", session)
+}
+
+// nonNil makes an array of no values of a list of none: NULL is something else.
+func nonNil[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+// claimOnce lets one copy of a call follow the other: the repeat need not wait for the end of the first. It is a statement
+// of its own, so that the next one sees what the first copy has claimed.
+const claimOnce = `SELECT pg_advisory_xact_lock(hashtextextended($1::uuid::text, 0))`
+
+// A claim answers one row at least, which says whether the session lives.
+//
+//	1 id  2 session  3 queues  4 kinds  5 machine  6 lanes  7 slots
+//
+// The session's row is locked and its lease checked here. Expiry locks the same row FOR UPDATE: who comes second waits for
+// the first, and then this statement finds the session ended, or expiry finds these jobs.
+const (
+	claimAlive = `
+WITH x AS MATERIALIZED (
+	SELECT pawl.clock() AS now, e.base + pg_current_xact_id()::text::bigint AS ord FROM pawl.era e
+), alive AS MATERIALIZED (
+	SELECT s.id FROM pawl.sessions s WHERE s.id = $2 AND s.ended IS NULL AND s.lease_until > pawl.clock() FOR KEY SHARE
+), repeated AS MATERIALIZED (
+	SELECT j.id FROM alive a JOIN pawl.jobs j ON j.session = a.id AND j.claim = $1
+), `
+	claimTake = `, took AS (
+	UPDATE pawl.jobs j SET
+		state = CASE WHEN j.state <> 'PENDING' THEN j.state WHEN j.kind = 'app' THEN 'PROCESSING_INPUTS' ELSE 'RUNNING' END,
+		custody = 'worker', epoch = j.epoch + 1, n = j.n + 1, ord = greatest(j.ord, x.ord), session = $2, claim = $1, since = x.now,
+		due = NULL, resume = '', code = '', message = ''
+	FROM x WHERE j.id = ANY (ARRAY(SELECT h.id FROM heads h WHERE h.chosen))
+	RETURNING j.*
+), history AS (
+	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, session)
+	SELECT t.id, t.n, t.tenant, t.ord, t.epoch - 1, t.state, t.custody, t.since, 'claim', $2 FROM took t
+), started AS (
+	-- Ties are few: only who has them is looked up.
+	DELETE FROM pawl.unique_keys u WHERE u.job = ANY (ARRAY(SELECT t.id FROM took t WHERE t.ties & 2 <> 0)) AND u.mode = 'start'
+), answer AS (
+	SELECT NULL::timestamptz AS ended, t.* FROM took t
+	UNION ALL
+	SELECT NULL::timestamptz, j.* FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT r.id FROM repeated r))
+)
+SELECT EXISTS (SELECT FROM alive), ` + columns + `, ` + documents + `
+FROM (SELECT) one LEFT JOIN (answer j JOIN pawl.specs s ON s.id = j.id) ON true
+ORDER BY j.lane, j.priority, j.created, j.id`
+
+	claimHeads = claimAlive + `lines AS MATERIALIZED (
+	SELECT q.queue, k.kind, m.machine, l.lane, l.slots
+	FROM alive, unnest($3::text[]) q(queue), unnest($4::text[]) k(kind), (SELECT '' UNION SELECT $5::text) m(machine),
+		unnest($6::text[], $7::int[]) l(lane, slots)
+	WHERE (k.kind = 'app') <> (l.lane = 'task') AND NOT EXISTS (SELECT FROM repeated)
+), heads AS MATERIALIZED (
+	-- Each line is read from its head, and no further than the slots reach.
+	SELECT h.id, row_number() OVER (PARTITION BY l.lane ORDER BY h.priority, h.created, h.id) <= l.slots AS chosen
+	FROM lines l CROSS JOIN LATERAL (
+		SELECT j.id, j.priority, j.created FROM pawl.jobs j
+		WHERE j.custody = 'ready' AND j.queue = l.queue AND j.kind = l.kind AND j.machine = l.machine AND j.lane = l.lane
+		ORDER BY j.priority, j.created, j.id LIMIT l.slots
+		FOR NO KEY UPDATE SKIP LOCKED
+	) h
+)` + claimTake
+
+	claimNamed = claimAlive + `found AS MATERIALIZED (
+	SELECT j.id, j.lane, j.priority, j.created FROM pawl.jobs j
+	WHERE j.id = ANY ($6::uuid[]) AND j.custody = 'ready' AND j.queue = ANY ($3::text[]) AND j.kind = ANY ($4::text[])
+		AND (j.machine = '' OR j.machine = $5::text) AND EXISTS (SELECT FROM alive) AND NOT EXISTS (SELECT FROM repeated)
+	ORDER BY j.id FOR NO KEY UPDATE
+), heads AS MATERIALIZED (
+	SELECT f.id, row_number() OVER (PARTITION BY f.lane ORDER BY f.priority, f.created, f.id) <= l.slots AS chosen
+	FROM found f JOIN unnest($7::text[], $8::int[]) l(lane, slots) ON l.lane = f.lane
+)` + claimTake
+)

@@ -1,0 +1,79 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// Codes of PostgreSQL (SQLSTATE) and of our own function refuse.
+const (
+	codeRefused        = "PW001"
+	codeSerialization  = "40001"
+	codeDeadlock       = "40P01"
+	codeUnique         = "23505"
+	codeReadOnly       = "25006"
+	codeLockTimeout    = "55P03"
+	codeIdleInTx       = "25P03"
+	codeCanceled       = "57014"
+	codeUndefinedTable = "42P01"
+	codeNoSchema       = "3F000"
+	codeNoRight        = "42501"
+)
+
+// codeOf returns the code with which PostgreSQL refused a statement; empty: it did not.
+func codeOf(err error) string {
+	var e *pgconn.PgError
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}
+
+// errAgain restarts a call that met another one which has just committed.
+var errAgain = errors.New("met another call")
+
+// again reports whether a call that failed so was undone, and may succeed at once.
+func again(err error) bool {
+	code := codeOf(err)
+	return code == codeDeadlock || code == codeSerialization || errors.Is(err, errAgain)
+}
+
+// classify gives an error of the driver its kind.
+func classify(err error) error {
+	code := codeOf(err)
+	switch {
+	case err == nil || job.KindOf(err) != job.Internal || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
+		return err
+	case again(err):
+		return job.Errorf(job.Unavailable, "database: it was refused %d times to avoid a deadlock or a conflict: %w", mostTries, err)
+	case code == codeReadOnly:
+		return job.Errorf(job.Unavailable, "database: this server takes no writes, as a standby does: name the primary, or all servers with target_session_attrs=read-write: %w", err)
+	case code == codeUndefinedTable || code == codeNoSchema:
+		return job.Errorf(job.Unavailable, "database: the schema is not there: pawl migrate makes it: %w", err)
+	case code == codeNoRight:
+		return job.Errorf(job.Unavailable, "database: the role may not do this; docs/operations.md lists the rights that it needs: %w", err)
+	case code == codeLockTimeout, code == codeIdleInTx, code == codeCanceled,
+		strings.HasPrefix(code, "08"), // connection
+		strings.HasPrefix(code, "53"), // no connection, memory or disk left
+		strings.HasPrefix(code, "57"), // shut down, starting, canceled
+		strings.HasPrefix(code, "58"): // the system under it
+		return job.Errorf(job.Unavailable, "database: %w", err)
+	case strings.HasPrefix(code, "XX"):
+		return job.Errorf(job.Corrupt, "database: %w", err)
+	case code != "":
+		return err
+	}
+	// No answer: the connection could not be had, or was lost.
+	var network net.Error
+	var connect *pgconn.ConnectError
+	if errors.As(err, &network) || errors.As(err, &connect) || pgconn.Timeout(err) || lost(err) {
+		return job.Errorf(job.Unavailable, "database: %w", err)
+	}
+	return err
+}

@@ -1,0 +1,142 @@
+package postgres
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// An eventCursor is the place of an event in the order of all events of its tenant. Events of one job stand in theirs. The
+// zero job is the place before all events of a transaction.
+type eventCursor struct {
+	ord    int64
+	job    job.ID
+	n, sub int64
+}
+
+func (c eventCursor) String() string {
+	b := binary.AppendUvarint(nil, uint64(c.ord))
+	if !c.job.IsZero() {
+		b = append(b, c.job[:]...)
+		b = binary.AppendUvarint(b, uint64(c.n))
+		b = binary.AppendUvarint(b, uint64(c.sub))
+	}
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+func readEventCursor(s string) (c eventCursor, err error) {
+	if s == "" {
+		return c, nil
+	}
+	wrong := job.Errorf(job.Invalid, "%.60q is not a cursor: pass the one from the answer before, or none", s)
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil {
+		return c, wrong
+	}
+	number := func() int64 {
+		n, size := binary.Uvarint(b)
+		if size <= 0 || n > 1<<62 {
+			err = wrong
+			return 0
+		}
+		b = b[size:]
+		return int64(n)
+	}
+	if c.ord = number(); err == nil && len(b) > len(c.job) {
+		copy(c.job[:], b)
+		b = b[len(c.job):]
+		c.n = number()
+		if err == nil {
+			c.sub = number()
+		}
+	}
+	if err == nil && (len(b) > 0 || c.String() != s) {
+		err = wrong
+	}
+	if err != nil {
+		return eventCursor{}, err
+	}
+	return c, nil
+}
+
+// Events implements [store.Reader].
+//
+// A page ends below the oldest transaction that is still open: whatever that one writes gets an ord at or above its own id.
+func (s *Store) Events(ctx context.Context, q store.EventQuery) (store.Events, error) {
+	var es store.Events
+	c, err := readEventCursor(q.Cursor)
+	if err != nil {
+		return es, err
+	}
+	limit := within(q.Limit, 1000, 10_000)
+	err = s.call(ctx, q.Tenant, func(t *tx) error {
+		es = store.Events{}
+		var end int64
+		open := read(`SELECT e.base + pg_snapshot_xmin(pg_current_snapshot())::text::bigint FROM pawl.era e`, func(r *reader) error {
+			end = r.int64()
+			return nil
+		})
+		each := func(r *reader) error {
+			es.Events = append(es.Events, r.event())
+			return nil
+		}
+		qs := []*query{open}
+		switch {
+		case q.End:
+		case q.Job.IsZero():
+			qs = append(qs, read(eventsOfAll, each, q.Tenant, c.ord, [16]byte(c.job), c.n, c.sub, limit))
+		default:
+			if c.job != q.Job { // it names no event of this job
+				c.n, c.sub = 0, 0
+			}
+			qs = append(qs, read(eventsOfOne, each, [16]byte(q.Job), q.Tenant, c.n, c.sub, c.ord, limit))
+		}
+		if err := t.commit(qs...); err != nil {
+			return err
+		}
+		es.Cursor = q.Cursor
+		switch n := len(es.Events); {
+		case n > 0:
+			es.Cursor = es.Events[n-1].Cursor
+		case end > c.ord: // everything below it has been read
+			es.Cursor = eventCursor{ord: end}.String()
+		case es.Cursor == "":
+			es.Cursor = c.String()
+		}
+		return nil
+	})
+	return es, err
+}
+
+// event reads a row of history.
+func (r *reader) event() (e store.Event) {
+	var c eventCursor
+	c.ord = r.int64()
+	e.Job, e.N, e.Sub, e.Epoch, e.State, e.Custody = r.id(), r.int64(), r.int64(), r.int64(), job.State(r.text()), job.Custody(r.text())
+	e.At, e.Cause = r.time(), job.Cause(r.text())
+	session := r.id()
+	e.Actor, e.Code, e.Message, e.Data, e.Name = r.text(), job.Code(r.text()), r.text(), r.json(), r.text()
+	if !session.IsZero() {
+		e.Actor = session.String()
+	}
+	c.job, c.n, c.sub = e.Job, e.N, e.Sub
+	e.Cursor = c.String()
+	return e
+}
+
+const (
+	eventColumns = `v.ord, v.job, v.n, v.sub, v.epoch, v.state, v.custody, v.at, v.cause, v.session, v.actor, v.code, v.message, v.data, v.name`
+
+	committed = `v.ord < (SELECT e.base + pg_snapshot_xmin(pg_current_snapshot())::text::bigint FROM pawl.era e)`
+
+	eventsOfAll = `SELECT ` + eventColumns + ` FROM pawl.events v
+		WHERE v.tenant = $1 AND v.ord >= $2 AND (v.ord, v.job, v.n, v.sub) > ($2, $3, $4, $5) AND ` + committed + `
+		ORDER BY v.ord, v.job, v.n, v.sub LIMIT $6`
+
+	eventsOfOne = `SELECT ` + eventColumns + ` FROM pawl.events v
+		WHERE v.job = $1 AND v.tenant = $2 AND (v.n, v.sub) > ($3, $4) AND v.ord >= $5 AND ` + committed + `
+		ORDER BY v.n, v.sub LIMIT $6`
+)

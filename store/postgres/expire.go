@@ -1,0 +1,119 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Expire implements [store.Jobs].
+//
+// After trouble nobody is expired too soon: not within a lease of the start of the database, and not within one after
+// this process could not reach it, for then others may have been cut off as well. When more than half of the sessions
+// would go at once, they have the time of one more renewal.
+func (s *Store) Expire(ctx context.Context, limit int) (int, store.Effects, error) {
+	quiet := time.Since(s.opened)
+	if failed := s.failed.Load(); failed > 0 {
+		quiet -= time.Duration(failed) * time.Microsecond
+	} else {
+		quiet = 24 * time.Hour // it never failed
+	}
+	var n int
+	var eff store.Effects
+	err := s.call(ctx, everyone, func(t *tx) error {
+		n, eff = 0, store.Effects{}
+		c := changes{cause: job.CauseExpired}
+		err := t.send(
+			do(expireClose, quiet),
+			read(expireTake, func(r *reader) error { return c.expire(r, &n) }, limit))
+		if err != nil {
+			return err
+		}
+		c.effects(&eff)
+		qs := c.queries()
+		if n < limit {
+			qs = append(qs, do(`DELETE FROM pawl.sessions WHERE ended < pawl.clock() - interval '1 hour'`))
+		}
+		return t.commit(qs...)
+	})
+	if err != nil {
+		return 0, store.Effects{}, err
+	}
+	return n, eff, nil
+}
+
+// expire takes a job from a session that has ended.
+func (c *changes) expire(r *reader, n *int) error {
+	c.now = r.time()
+	crashed := r.bool()
+	j := r.row()
+	*n++
+	ch, _ := job.Turn(&j, job.Expired(&j, crashed))
+	_, err := c.add(&j, ch)
+	return err
+}
+
+// End implements [store.Leases].
+func (s *Store) End(ctx context.Context, session job.ID) (store.Effects, error) {
+	var eff store.Effects
+	err := s.call(ctx, everyone, func(t *tx) error {
+		eff = store.Effects{}
+		c, n := changes{cause: job.CauseExpired}, 0
+		err := t.send(
+			do(`WITH live AS MATERIALIZED (SELECT s.id FROM pawl.sessions s WHERE s.id = $1 AND s.ended IS NULL FOR UPDATE)
+				UPDATE pawl.sessions s SET ended = pawl.clock() FROM live WHERE s.id = live.id`, [16]byte(session)),
+			read(`SELECT pawl.clock(), coalesce((SELECT d.crashed FROM pawl.sessions d WHERE d.id = $1), true), `+columns+`
+				FROM (SELECT *, NULL::timestamptz AS ended FROM pawl.jobs WHERE session = $1 ORDER BY id FOR UPDATE) j JOIN pawl.specs s ON s.id = j.id`,
+				func(r *reader) error { return c.expire(r, &n) }, [16]byte(session)))
+		if err != nil {
+			return err
+		}
+		c.effects(&eff)
+		return t.commit(c.queries()...)
+	})
+	if err != nil {
+		return store.Effects{}, err
+	}
+	return eff, nil
+}
+
+const (
+	// expireClose ends the sessions whose lease is over; $1 is for how long this process has reached the database. A
+	// claim or an apply that holds one is waited for, and what it did is seen by the next statement.
+	expireClose = `
+WITH over AS MATERIALIZED (
+	SELECT s.id, s.lease_until FROM pawl.sessions s
+	WHERE s.ended IS NULL AND s.lease_until <= pawl.clock() AND s.lease <= $1::interval AND pg_postmaster_start_time() + s.lease <= pawl.clock()
+), dead AS MATERIALIZED (
+	SELECT s.id FROM pawl.sessions s
+	WHERE s.id = ANY (ARRAY(SELECT o.id FROM over o)) AND s.ended IS NULL AND s.lease_until <= pawl.clock()
+		AND ((SELECT count(*) FROM over) <= 2
+			OR (SELECT count(*) FROM over) * 2 <= (SELECT count(*) FROM pawl.sessions l WHERE l.ended IS NULL)
+			OR (SELECT max(o.lease_until) FROM over o) + s.lease / 3 <= pawl.clock())
+	ORDER BY s.id FOR UPDATE
+)
+UPDATE pawl.sessions s SET ended = pawl.clock(), crashed = true FROM dead WHERE s.id = dead.id`
+
+	// expireTake locks and answers jobs of every session that is not live, of whoever closed it and of those that are not
+	// there any more. Sessions are few: the index of held jobs is read from session to session, so those of live sessions
+	// cost one probe each.
+	expireTake = `
+WITH RECURSIVE holders AS (
+	(SELECT j.session FROM pawl.jobs j WHERE j.session IS NOT NULL ORDER BY j.session LIMIT 1)
+	UNION ALL
+	SELECT (SELECT j.session FROM pawl.jobs j WHERE j.session > h.session ORDER BY j.session LIMIT 1) FROM holders h WHERE h.session IS NOT NULL
+), dead AS MATERIALIZED (
+	SELECT h.session, s.id IS NULL OR s.crashed AS crashed FROM holders h LEFT JOIN pawl.sessions s ON s.id = h.session
+	WHERE h.session IS NOT NULL AND (s.id IS NULL OR s.ended IS NOT NULL)
+), held AS MATERIALIZED (
+	SELECT j.id, d.crashed
+	FROM dead d CROSS JOIN LATERAL (SELECT j.id FROM pawl.jobs j WHERE j.session = d.session ORDER BY j.claim LIMIT $1) j LIMIT $1
+), taken AS MATERIALIZED (
+	SELECT j.*, h.crashed, NULL::timestamptz AS ended FROM held h JOIN pawl.jobs j ON j.id = h.id
+	WHERE j.session = ANY (ARRAY(SELECT d.session FROM dead d)) -- asked again of a row that was waited for
+	ORDER BY j.id FOR UPDATE OF j
+)
+SELECT pawl.clock(), j.crashed, ` + columns + ` FROM taken j JOIN pawl.specs s ON s.id = j.id`
+)

@@ -1,0 +1,130 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Begin implements [store.Leases].
+func (s *Store) Begin(ctx context.Context, n store.Session) error {
+	alive := false
+	err := s.call(ctx, everyone, func(t *tx) error {
+		alive = false
+		return t.commit(
+			do(`INSERT INTO pawl.sessions (id, process, lease, started, renewed, renewed_ago, lease_until)
+				SELECT $1, $2, $3::interval, x.now, x.now, x.now, x.now + $3::interval FROM (SELECT pawl.clock() AS now) x
+				ON CONFLICT (id) DO NOTHING`, [16]byte(n.ID), n.Process, max(n.Lease, store.MinLease)),
+			read(`SELECT FROM pawl.sessions s WHERE s.id = $1 AND s.ended IS NULL AND s.lease_until > pawl.clock()`,
+				func(*reader) error { alive = true; return nil }, [16]byte(n.ID)))
+	})
+	if err == nil && !alive {
+		err = fenced(n.ID)
+	}
+	return err
+}
+
+// Renew implements [store.Leases]. It is one statement.
+func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error) {
+	var a store.Renewal
+	found := false
+	err := s.call(ctx, everyone, func(t *tx) error {
+		a, found = store.Renewal{}, false
+		return t.commit(read(renew, func(v *reader) error {
+			found = true
+			return readRenewal(v, &a)
+		}, [16]byte(r.Session), max(r.Lease, store.MinLease), nonNil(r.Queues), nonNil(r.Kinds), r.Machine, nonNil(r.Duties)))
+	})
+	if err == nil && !found {
+		err = fenced(r.Session)
+	}
+	if err != nil {
+		return store.Renewal{}, err
+	}
+	return a, nil
+}
+
+// readRenewal reads what [renew] answers.
+func readRenewal(v *reader, a *store.Renewal) error {
+	a.Now, a.HeldBefore, a.Held = v.time(), v.time(), v.int()
+	var wishes []struct {
+		Job   job.ID
+		Epoch int64
+		Wish  job.Wish
+	}
+	if err := list(v, &wishes); err != nil {
+		return err
+	}
+	for _, w := range wishes {
+		a.Wishes = append(a.Wishes, store.Standing(w))
+	}
+	a.NextExpiry = v.time()
+	if err := list(v, &a.Ready); err != nil {
+		return err
+	}
+	if err := list(v, &a.Duties); err != nil {
+		return err
+	}
+	a.Unpaid = v.bool()
+	return nil
+}
+
+// list reads a list that a statement answers as JSON; names of fields match whatever their case.
+func list[T any](v *reader, into *[]T) error {
+	doc := v.next()
+	if doc == nil {
+		return nil
+	}
+	if err := json.Unmarshal(doc, into); err != nil {
+		return fmt.Errorf("answer of renewal: %w", err)
+	}
+	return nil
+}
+
+// renew is the heartbeat. No row: the session is not alive.
+//
+//	1 session  2 lease  3 queues  4 kinds  5 machine  6 duties
+//
+// Duties that are not wanted any more are given up. A duty is taken from a holder whose lease is over; that holder's row
+// is locked, and passed over when it is locked by another: it may be in the middle of a renewal that this statement's
+// snapshot does not show.
+const renew = `
+WITH me AS MATERIALIZED (
+	UPDATE pawl.sessions s SET renewed_ago = s.renewed, renewed = x.now, lease = $2::interval, lease_until = x.now + $2::interval
+	FROM (SELECT pawl.clock() AS now) x
+	WHERE s.id = $1 AND s.ended IS NULL AND s.lease_until > x.now
+	RETURNING s.*
+), wanted AS MATERIALIZED (
+	SELECT w.name, d.session, d.term FROM me, unnest($6::text[]) w(name) LEFT JOIN pawl.duties d ON d.name = w.name
+), dead AS MATERIALIZED (
+	SELECT s.id FROM pawl.sessions s
+	WHERE s.id = ANY (ARRAY(SELECT w.session FROM wanted w WHERE w.session <> $1))
+		AND (s.ended IS NOT NULL OR s.lease_until <= pawl.clock())
+	FOR UPDATE SKIP LOCKED
+), dropped AS (
+	UPDATE pawl.duties d SET session = '00000000-0000-0000-0000-000000000000' FROM me WHERE d.session = $1 AND d.name <> ALL ($6::text[])
+), taken AS (
+	INSERT INTO pawl.duties AS d (name, term, session)
+	SELECT w.name, 1, $1 FROM wanted w
+	WHERE w.session IS NULL OR w.session IN (SELECT dead.id FROM dead)
+		OR w.session <> $1 AND NOT EXISTS (SELECT FROM pawl.sessions s WHERE s.id = w.session)
+	ORDER BY w.name
+	ON CONFLICT (name) DO UPDATE SET term = d.term + 1, session = excluded.session
+		WHERE (d.session, d.term) IN (SELECT w.session, w.term FROM wanted w WHERE w.name = d.name)
+	RETURNING d.name, d.term
+)
+SELECT me.renewed, me.renewed_ago,
+	(SELECT count(*) FROM pawl.jobs j WHERE j.session = $1 AND j.since < me.renewed_ago),
+	(SELECT json_agg(json_build_object('job', j.id, 'epoch', j.epoch, 'wish', j.wish)) FROM pawl.jobs j WHERE j.session = $1 AND j.wish <> ''),
+	(SELECT min(s.lease_until) FROM pawl.sessions s WHERE s.ended IS NULL AND s.id <> $1),
+	(SELECT json_agg(json_build_object('queue', q.queue, 'kind', k.kind)) FROM unnest($3::text[]) q(queue), unnest($4::text[]) k(kind)
+		WHERE EXISTS (SELECT FROM (VALUES (''), ($5::text)) m(machine) CROSS JOIN LATERAL (
+			SELECT FROM pawl.jobs j WHERE j.custody = 'ready' AND j.queue = q.queue AND j.kind = k.kind AND j.machine = m.machine
+			ORDER BY j.lane, j.priority, j.created, j.id LIMIT 1) one)),
+	(SELECT json_agg(json_build_object('name', d.name, 'term', d.term)) FROM (
+		SELECT w.name, w.term FROM wanted w WHERE w.session = $1 UNION ALL SELECT t.name, t.term FROM taken t) d),
+	(SELECT f.at FROM pawl.followups f ORDER BY f.seq LIMIT 1) < pawl.clock() - $2::interval
+FROM me`

@@ -1,0 +1,76 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Pay implements [store.Jobs].
+func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) {
+	var paid int
+	var eff store.Effects
+	err := s.call(ctx, everyone, func(t *tx) error {
+		paid, eff = 0, store.Effects{}
+		c := changes{cause: job.CausePaid}
+		err := t.send(read(payDebts, func(r *reader) error {
+			paid, c.now = r.int(), r.time()
+			prerequisite := job.Job{ID: r.id(), Name: r.text()}
+			prerequisite.State = job.State(r.text())
+			if r.values[0] == nil {
+				return nil // nobody waits any more
+			}
+			j := r.row()
+			if prerequisite.State == "" {
+				return c.open(&j)
+			}
+			_, err := c.add(&j, unmet(&j, &prerequisite))
+			return err
+		}, limit))
+		if err != nil {
+			return err
+		}
+		c.effects(&eff)
+		return t.commit(append(c.queries(), read(`SELECT EXISTS (SELECT FROM pawl.followups)`, func(r *reader) error {
+			eff.Owed = r.bool()
+			return nil
+		}))...)
+	})
+	if err != nil {
+		return 0, store.Effects{}, err
+	}
+	return paid, eff, nil
+}
+
+// payDebts takes edges from the oldest follow-ups that nobody else is paying, counts them off from the jobs that wait, and
+// answers those jobs as they are now. The count and the answer come from the edges that this statement deleted: its
+// snapshot may show some that another payer has paid in the meantime. An edge whose need was not met ends the job: the
+// first of them by id is named.
+const payDebts = `
+WITH debts AS MATERIALIZED (
+	SELECT f.seq, f.job FROM pawl.followups f ORDER BY f.seq LIMIT $1 FOR UPDATE SKIP LOCKED
+), edges AS MATERIALIZED (
+	SELECT d.seq, p.needs, p.job
+	FROM debts d CROSS JOIN LATERAL (SELECT p.needs, p.job FROM pawl.prerequisites p WHERE p.needs = d.job ORDER BY p.job LIMIT $1) p
+	ORDER BY d.seq, p.job LIMIT $1
+), gone AS MATERIALIZED (
+	DELETE FROM pawl.prerequisites p USING edges e WHERE p.needs = e.needs AND p.job = e.job RETURNING p.needs, p.job, p.need
+), locked AS MATERIALIZED (
+	SELECT j.id FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT g.job FROM gone g)) ORDER BY j.id FOR UPDATE
+), counted AS MATERIALIZED (
+	SELECT g.job, count(*) AS k, (min(g.needs::text) FILTER (WHERE g.need = 'finished' AND e.state <> 'FINISHED'))::uuid AS unmet
+	FROM gone g JOIN pawl.ended e ON e.id = g.needs
+	WHERE (SELECT count(*) FROM locked) >= 0 -- all of them are locked first, in their order
+	GROUP BY g.job
+), released AS (
+	UPDATE pawl.jobs j SET needs = j.needs - c.k FROM counted c WHERE j.id = c.job RETURNING j.*, NULL::timestamptz AS ended, c.unmet
+), settled AS (
+	DELETE FROM pawl.followups f USING debts d
+	WHERE f.seq = d.seq AND NOT EXISTS (
+		SELECT FROM pawl.prerequisites p
+		WHERE p.needs = d.job AND p.job > ALL (SELECT e.job FROM edges e WHERE e.seq = d.seq ORDER BY e.job DESC LIMIT 1))
+)
+SELECT (SELECT count(*) FROM gone), pawl.clock(), u.id, u.name, e.state, ` + columns + `
+FROM (SELECT) one LEFT JOIN (released j JOIN pawl.specs s ON s.id = j.id
+	LEFT JOIN (pawl.specs u JOIN pawl.ended e ON e.id = u.id) ON u.id = j.unmet) ON true`

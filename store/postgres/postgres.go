@@ -1,0 +1,195 @@
+// Package postgres is the store on a PostgreSQL database, version 15 or newer, for any number of processes on any number
+// of machines.
+//
+// A call is one transaction, sent in one piece: its statements go together, and their answers come together. Where
+// package job decides on rows that must be locked first (wishes, follow-ups, expiry, submissions with keys or
+// prerequisites) it is two pieces. Either way the number of round trips does not depend on the number of jobs, which
+// travel as arrays.
+//
+// Locks are taken in one order everywhere: the session, queues, jobs by id. So calls do not deadlock; where PostgreSQL
+// says that they did, or that it could not serialize them, the call is made again, a few times.
+//
+// What decides about time is the database's clock.
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Options configures a store. The zero value works.
+type Options struct {
+	// Schema holds Pawl's tables; "pawl" by default.
+	Schema string
+	// Pooled is for a connection that leads through a pooler in transaction mode: nothing is expected to outlast a
+	// transaction, neither settings nor prepared statements. It costs throughput.
+	Pooled bool
+	// Conns is how many connections calls may use at once, and Readers how many more those may that list jobs; 8 and 4
+	// by default.
+	Conns, Readers int
+	// Log receives what operators should know; [slog.Default] by default.
+	Log *slog.Logger
+}
+
+// Store implements [store.Store].
+type Store struct {
+	o       Options
+	config  *pgxpool.Config
+	pool    *pgxpool.Pool
+	readers *pgxpool.Pool
+	texts   sync.Map // SQL with the schema's name by SQL without
+	opened  time.Time
+	failed  atomic.Int64 // when a call failed last for want of the database, in microseconds since opened; 0: none
+
+	retried    atomic.Int64
+	trips      atomic.Int64
+	statements atomic.Int64
+	closed     atomic.Bool
+}
+
+var _ store.Store = (*Store)(nil)
+
+// defaultSchema is the schema's name in the texts of this package.
+const defaultSchema = "pawl"
+
+// Open connects to the database that a connection string names, as libpq has them: a URL, or words such as "host=db
+// dbname=jobs". The schema must be there; see [Migrate]. Errors are of kind Unavailable when the database cannot be
+// reached or has an older schema, and Newer when a later version made it.
+func Open(ctx context.Context, dsn string, o Options) (_ *Store, err error) {
+	s, err := connect(dsn, o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
+	if err := s.checkVersion(ctx); err != nil {
+		return nil, err
+	}
+	return s, s.checkEra(ctx)
+}
+
+// settings of every connection. Every statement of a call finds its rows by a key that it is given, so there is one right
+// plan, and none is better with other statistics.
+var settings = map[string]string{
+	"plan_cache_mode":                 "force_generic_plan", // planned once for a connection, and not for each list of arguments
+	"enable_seqscan":                  "off",                // a penalty, not a ban: tables without an index are still read
+	"enable_hashjoin":                 "off",
+	"enable_mergejoin":                "off",
+	"max_parallel_workers_per_gather": "0",
+	"jit":                             "off", // it starts at an estimated cost, and estimates of arrays are wide
+}
+
+// limits keep a client that was cut off in the middle of a transaction from holding rows for long, and tell who waits for
+// one.
+var limits = map[string]string{
+	"idle_in_transaction_session_timeout": "15s",
+	"lock_timeout":                        "10s",
+	"job.tenant":                          everyone,
+}
+
+// connect makes the pools. It does no I/O.
+func connect(dsn string, o Options) (*Store, error) {
+	if o.Schema == "" {
+		o.Schema = defaultSchema
+	}
+	if o.Conns == 0 {
+		o.Conns = 8
+	}
+	if o.Readers == 0 {
+		o.Readers = 4
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	s := &Store{o: o, opened: time.Now()}
+	config, err := parse(dsn)
+	if err != nil {
+		return nil, err
+	}
+	s.config = config
+	if s.pool, err = s.newPool(o.Conns, pgx.QueryExecModeCacheStatement, settings, limits); err != nil {
+		return nil, err
+	}
+	if s.readers, err = s.newPool(o.Readers, pgx.QueryExecModeCacheDescribe, map[string]string{"jit": "off"}, limits); err != nil {
+		s.pool.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Store) newPool(conns int, mode pgx.QueryExecMode, params ...map[string]string) (*pgxpool.Pool, error) {
+	c := s.config.Copy()
+	c.MaxConns = int32(conns)
+	c.ConnConfig.DefaultQueryExecMode = mode
+	if s.o.Pooled {
+		c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	} else {
+		for _, some := range params {
+			for k, v := range some {
+				c.ConnConfig.RuntimeParams[k] = v
+			}
+		}
+	}
+	pool, err := pgxpool.NewWithConfig(context.Background(), c)
+	if err != nil {
+		return nil, fmt.Errorf("database: %w", err)
+	}
+	return pool, nil
+}
+
+// prelude is the first query of a transaction, if it needs one.
+func (s *Store) prelude(tenant string) *query {
+	if !s.o.Pooled {
+		if tenant == everyone {
+			return nil
+		}
+		return do("SELECT set_config('job.tenant', $1, true)", tenant)
+	}
+	return do(pooledPrelude, tenant)
+}
+
+const pooledPrelude = `SELECT set_config('job.tenant', $1, true), set_config('lock_timeout', '10s', true), set_config('jit', 'off', true),
+	set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
+	set_config('max_parallel_workers_per_gather', '0', true)`
+
+// sql returns a text with the name of the schema.
+func (s *Store) sql(text string) string {
+	if s.o.Schema == defaultSchema {
+		return text
+	}
+	if t, ok := s.texts.Load(text); ok {
+		return t.(string)
+	}
+	t := inSchema(text, s.o.Schema)
+	s.texts.Store(text, t)
+	return t
+}
+
+func inSchema(text, schema string) string {
+	return strings.ReplaceAll(text, defaultSchema+".", pgx.Identifier{schema}.Sanitize()+".")
+}
+
+// Close implements [store.Store]. Sessions that are still open expire.
+func (s *Store) Close() error {
+	if !s.closed.Swap(true) {
+		s.pool.Close()
+		s.readers.Close()
+	}
+	return nil
+}
+
+// Statements returns how many SQL statements have been sent so far, without those that only begin or commit.
+func (s *Store) Statements() int64 { return s.statements.Load() }

@@ -1,0 +1,97 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Put implements [store.Resources].
+func (s *Store) Put(ctx context.Context, r store.Resource) (store.Resource, error) {
+	var rs []store.Resource
+	err := s.call(ctx, r.Tenant, func(t *tx) error {
+		rs = nil
+		text, args := `INSERT INTO pawl.resources AS r (tenant, kind, name, version, updated, doc) VALUES ($1, $2, $3, 1, pawl.clock(), $4)
+			ON CONFLICT DO NOTHING RETURNING `+resource, []any{r.Tenant, r.Kind, r.Name, string(r.Doc)}
+		if r.Version != 0 {
+			text, args = `UPDATE pawl.resources r SET version = version + 1, updated = pawl.clock(), doc = $4
+				WHERE tenant = $1 AND kind = $2 AND name = $3 AND version = $5 RETURNING `+resource, append(args, r.Version)
+		}
+		return t.commit(read(text, readResources(&rs), args...))
+	})
+	switch {
+	case err != nil:
+		return store.Resource{}, err
+	case len(rs) == 0 && r.Version == 0:
+		return store.Resource{}, job.Errorf(job.Conflict, "%s %s exists: read it and send its version", r.Kind, r.Name)
+	case len(rs) == 0:
+		return store.Resource{}, job.Errorf(job.Conflict, "%s %s is not at version %d: read it again", r.Kind, r.Name, r.Version)
+	}
+	return rs[0], nil
+}
+
+// Resource implements [store.Resources].
+func (s *Store) Resource(ctx context.Context, tenant, kind, name string) (store.Resource, error) {
+	rs, err := s.resources(ctx, tenant, `r.tenant = $1 AND r.kind = $2 AND r.name = $3`, tenant, kind, name)
+	if err == nil && len(rs) == 0 {
+		err = noResource(kind, name)
+	}
+	if err != nil {
+		return store.Resource{}, err
+	}
+	return rs[0], nil
+}
+
+// Resources implements [store.Resources].
+func (s *Store) Resources(ctx context.Context, tenant, kind string) ([]store.Resource, error) {
+	return s.resources(ctx, tenant, `r.tenant = $1 AND r.kind = $2`, tenant, kind)
+}
+
+const resource = `r.tenant, r.kind, r.name, r.version, r.updated, r.doc`
+
+func readResources(rs *[]store.Resource) func(*reader) error {
+	return func(r *reader) error {
+		*rs = append(*rs, store.Resource{
+			Tenant: r.text(), Kind: r.text(), Name: r.text(), Version: r.int64(), Updated: r.time(), Doc: json.RawMessage(r.json()),
+		})
+		return nil
+	}
+}
+
+func (s *Store) resources(ctx context.Context, tenant, where string, args ...any) (rs []store.Resource, err error) {
+	err = s.call(ctx, tenant, func(t *tx) error {
+		rs = nil
+		return t.commit(read(`SELECT `+resource+` FROM pawl.resources r WHERE `+where+` ORDER BY r.name`, readResources(&rs), args...))
+	})
+	return rs, err
+}
+
+// Delete implements [store.Resources]. Who submits to a queue has its document locked until the jobs are there.
+func (s *Store) Delete(ctx context.Context, tenant, kind, name string) error {
+	return s.call(ctx, tenant, func(t *tx) error {
+		there, used := false, false
+		qs := []*query{read(`DELETE FROM pawl.resources WHERE tenant = $1 AND kind = $2 AND name = $3 RETURNING true`,
+			func(r *reader) error { there = r.bool(); return nil }, tenant, kind, name)}
+		if kind == job.KindQueue {
+			qs = append(qs, read(`SELECT EXISTS (`+waiting+`
+				UNION ALL SELECT 1 FROM pawl.jobs j WHERE j.tenant = $1 AND j.queue = $2)`,
+				func(r *reader) error { used = r.bool(); return nil }, tenant, name))
+		}
+		if err := t.send(qs...); err != nil {
+			return err
+		}
+		switch {
+		case !there:
+			return noResource(kind, name)
+		case used:
+			return job.Errorf(job.Conflict, "queue %s has jobs that have not ended: wait for them or cancel them, or disable the queue", name)
+		}
+		return t.commit()
+	})
+}
+
+func noResource(kind, name string) error {
+	return job.Errorf(job.NotFound, "there is no %s %s", kind, name)
+}

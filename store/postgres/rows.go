@@ -1,0 +1,141 @@
+package postgres
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// The columns of a job, in the order in which row reads them: those of specs s, and those of jobs j.
+const (
+	ofSpec = `s.id, s.tenant, s.owner, s.kind, s.name, s.app, s.queue, s.machine, s.priority, s.max_attempts, s.created, s.external_id,
+		s.parent, s.trace, s.hidden, s.labels`
+	ofJob = `j.state, j.custody, j.epoch, j.n, j.lane, j.session, j.claim, j.attempt, j.recoveries, j.suspect, j.launch, j.live, j.since,
+		j.due, j.ended, j.needs, j.ties, j.wish, j.wished_by, j.resume, j.code, j.message, j.work, j.result`
+	columns = ofSpec + `, ` + ofJob
+	// documents are those of specs that may be large.
+	documents = `s.request, s.resolved, s.notes`
+)
+
+// living and over are the two tables of jobs with the columns that ofJob names; any is both.
+const (
+	living = `SELECT id, state, custody, epoch, n, ord, lane, session, claim, attempt, recoveries, suspect, launch, live, since, due,
+		NULL::timestamptz AS ended, needs, ties, told, wish, wished_by, resume, code, message, work, result FROM pawl.jobs`
+	over = `SELECT id, state, 'none'::text AS custody, epoch, n, ord, ''::text AS lane, NULL::uuid AS session, NULL::uuid AS claim, attempt,
+		recoveries, suspect, launch, false AS live, since, NULL::timestamptz AS due, ended, needs, ties, told, ''::text AS wish, wished_by,
+		''::text AS resume, code, message, work, result FROM pawl.ended`
+	anyJob = `(` + living + ` UNION ALL ` + over + `)`
+)
+
+// row reads the columns of a job.
+func (r *reader) row() job.Job {
+	var j job.Job
+	j.ID, j.Tenant, j.Owner, j.Kind, j.Name, j.App = r.id(), r.text(), r.text(), r.text(), r.text(), r.text()
+	j.Queue, j.Machine, j.Priority, j.MaxAttempts = r.text(), r.text(), r.int(), r.int()
+	j.Created, j.ExternalID, j.Parent, j.Trace, j.Hidden, j.Labels = r.time(), r.text(), r.id(), r.text(), r.bool(), r.labels()
+	j.State, j.Custody, j.Epoch, j.N = job.State(r.text()), job.Custody(r.text()), r.int64(), r.int64()
+	j.Lane, j.Session, j.Claim = job.Lane(r.text()), r.id(), r.id()
+	j.Attempt, j.Recoveries, j.Suspect, j.Launch, j.Live = r.int(), r.int(), r.int(), r.int(), r.bool()
+	j.Since, j.Due, j.Ended, j.Needs, j.Ties = r.time(), r.time(), r.time(), r.int(), job.Ties(r.int())
+	j.Wish, j.WishedBy, j.Resume = job.Wish(r.text()), r.text(), job.State(r.text())
+	j.Code, j.Message, j.Work, j.Result = job.Code(r.text()), r.text(), r.json(), r.json()
+	if j.Custody == job.None {
+		j.Lane = job.LaneOf(j.State, j.Program())
+	}
+	return j
+}
+
+// whole reads the columns of a job and its documents.
+func (r *reader) whole() job.Job {
+	j := r.row()
+	j.Request, j.Resolved, j.Notes = r.json(), r.json(), r.json()
+	return j
+}
+
+// noteEffects adds to eff what the new place of j means for others.
+func noteEffects(j *job.Job, eff *store.Effects) {
+	switch j.Custody {
+	case job.Ready:
+		addTo(&eff.Ready, job.Line{Queue: j.Queue, Kind: j.Kind})
+	case job.Gate:
+		if !j.Due.IsZero() && (eff.Due.IsZero() || j.Due.Before(eff.Due)) {
+			eff.Due = j.Due
+		}
+	case job.Monitor:
+		addTo(&eff.Watch, j.Machine)
+	}
+}
+
+func addTo[T comparable](list *[]T, v T) {
+	for _, x := range *list {
+		if x == v {
+			return
+		}
+	}
+	*list = append(*list, v)
+}
+
+// Values on their way into the database.
+
+// column makes an array of what f takes from each of s; nil, which stands for as many NULLs, when f takes nothing from
+// any.
+func column[S, T any](s []S, f func(*S) *T) []*T {
+	var list []*T
+	for i := range s {
+		if v := f(&s[i]); v != nil {
+			if list == nil {
+				list = make([]*T, len(s))
+			}
+			list[i] = v
+		}
+	}
+	return list
+}
+
+// values makes an array of what f makes of each of s.
+func values[S, T any](s []S, f func(*S) T) []T {
+	list := make([]T, len(s))
+	for i := range s {
+		list[i] = f(&s[i])
+	}
+	return list
+}
+
+// nonzero returns nil for a value that says nothing.
+func nonzero[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}
+
+func document(d json.RawMessage) *string {
+	if d == nil {
+		return nil
+	}
+	s := string(d)
+	return &s
+}
+
+func labelsDocument(m map[string]string) *string {
+	if len(m) == 0 {
+		return nil
+	}
+	b, err := json.Marshal(m)
+	if err != nil {
+		return nil // not of a map of strings
+	}
+	return document(b)
+}
+
+func instant(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+func notFound(id job.ID) error { return job.Errorf(job.NotFound, "there is no job %s", id) }

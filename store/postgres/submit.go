@@ -1,0 +1,305 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Submit implements [store.Jobs]. Jobs that nothing ties to others are inserted in one piece, in the hope that none is
+// there already.
+func (s *Store) Submit(ctx context.Context, sub store.Submission) ([]store.Submitted, store.Effects, error) {
+	var in *insertion
+	if plain(&sub) {
+		in = newInsertion(&sub)
+		for i := range sub.Jobs {
+			in.add(&sub.Jobs[i])
+		}
+		err := s.call(ctx, sub.Tenant, func(t *tx) error { return t.commit(in.insert()) })
+		if err == nil {
+			answers, eff := in.made(len(sub.Jobs))
+			return answers, eff, nil
+		}
+		if !exists(err) {
+			return nil, store.Effects{}, err
+		}
+	}
+	var answers []store.Submitted
+	var eff store.Effects
+	err := s.call(ctx, sub.Tenant, func(t *tx) (err error) {
+		answers, eff, err = t.submit(&sub)
+		if exists(err) {
+			return errAgain // it was not there when we looked
+		}
+		return err
+	})
+	if err != nil {
+		return nil, store.Effects{}, err
+	}
+	return answers, eff, nil
+}
+
+// plain reports whether nothing has to be looked at before a submission's jobs are inserted.
+func plain(sub *store.Submission) bool {
+	return sub.Key == "" && len(sub.Queues) == 0 && !slices.ContainsFunc(sub.Jobs, func(n store.New) bool {
+		return n.Job.ExternalID != "" || len(n.After) > 0 || len(n.Unique) > 0 || n.Refusal != nil
+	})
+}
+
+// exists reports whether an insertion met a job that is there already.
+func exists(err error) bool {
+	var e *pgconn.PgError
+	if !errors.As(err, &e) || e.Code != codeUnique {
+		return false
+	}
+	switch e.ConstraintName {
+	case "specs_pkey", "specs_external", "jobs_pkey", "events_pkey": // whichever was met first
+		return true
+	}
+	return false
+}
+
+// An insertion collects the jobs that a submission makes.
+type insertion struct {
+	sub    *store.Submission
+	now    time.Time // zero: not known
+	jobs   []*store.New
+	broken map[job.ID]bool // jobs that a prerequisite has failed already: they wait until that is written
+	due    map[job.ID]time.Time
+}
+
+func newInsertion(sub *store.Submission) *insertion {
+	return &insertion{sub: sub, broken: map[job.ID]bool{}, due: map[job.ID]time.Time{}}
+}
+
+func (in *insertion) add(n *store.New) { in.jobs = append(in.jobs, n) }
+
+// made returns the answers of a submission all of whose jobs were made.
+func (in *insertion) made(n int) ([]store.Submitted, store.Effects) {
+	answers, eff := make([]store.Submitted, n), store.Effects{}
+	for i, n := range in.jobs {
+		answers[i] = in.answer(n, &eff)
+	}
+	return answers, eff
+}
+
+// answer returns the answer for a job that was made, and what it means for others.
+func (in *insertion) answer(n *store.New, eff *store.Effects) store.Submitted {
+	j := job.Job{Kind: n.Job.Kind, Queue: n.Job.Queue, Place: job.Place{State: job.Pending, Custody: job.Ready}}
+	if due, gated := in.due[n.Job.ID]; gated {
+		j.Place, j.Due = job.Place{State: job.Waiting, Custody: job.Gate}, due
+	}
+	noteEffects(&j, eff)
+	return store.Submitted{ID: n.Job.ID, Place: j.Place}
+}
+
+// insert returns the query that inserts the jobs. It answers those that are not ready.
+func (in *insertion) insert() *query {
+	js := in.jobs
+	text := func(f func(j *job.Job) string) []string {
+		return values(js, func(n **store.New) string { return f(&(*n).Job) })
+	}
+	some := func(f func(j *job.Job) string) []*string {
+		return column(js, func(n **store.New) *string { return nonzero(f(&(*n).Job)) })
+	}
+	number := func(f func(n *store.New) int) []*int {
+		return column(js, func(n **store.New) *int { return nonzero(f(*n)) })
+	}
+	labels := in.labels()
+	return read(insertJobs, func(r *reader) error {
+		in.due[r.id()] = r.time()
+		return nil
+	},
+		in.sub.Tenant, in.sub.By, values(js, func(n **store.New) [16]byte { return (*n).Job.ID }),
+		text(func(j *job.Job) string { return j.Owner }), text(func(j *job.Job) string { return j.Kind }),
+		text(func(j *job.Job) string { return j.Name }), text((*job.Job).Stem), some(func(j *job.Job) string { return j.App }),
+		text(func(j *job.Job) string { return j.Queue }), some(func(j *job.Job) string { return j.Machine }),
+		values(js, func(n **store.New) int { return (*n).Job.Priority }), values(js, func(n **store.New) int { return (*n).Job.MaxAttempts }),
+		some(func(j *job.Job) string { return j.ExternalID }),
+		column(js, func(n **store.New) *[]byte {
+			if (*n).Job.ExternalID == "" {
+				return nil
+			}
+			b := (*n).Fingerprint[:]
+			return &b
+		}),
+		column(js, func(n **store.New) *[16]byte { return nonzero([16]byte((*n).Job.Parent)) }), some(func(j *job.Job) string { return j.Trace }),
+		column(js, func(n **store.New) *string { return labelsDocument((*n).Job.Labels) }),
+		column(js, func(n **store.New) *string { return document((*n).Job.Notes) }),
+		text(func(j *job.Job) string { return string(j.Request) }),
+		column(js, func(n **store.New) *time.Duration { return nonzero(max(0, (*n).Delay)) }),
+		column(js, func(n **store.New) *time.Time { return instant((*n).Job.Due) }),
+		number(func(n *store.New) int { return n.Job.Needs }), number(func(n *store.New) int { return int(n.Job.Ties) }),
+		column(js, func(n **store.New) *bool { return nonzero(in.broken[(*n).Job.ID]) }),
+		labels.keys, labels.values, labels.jobs, instant(in.now))
+}
+
+// labelRows are rows of the table of labels.
+type labelRows struct {
+	keys, values []string
+	jobs         [][16]byte
+}
+
+func (l *labelRows) add(id job.ID, labels map[string]string) {
+	for _, k := range slices.Sorted(maps.Keys(labels)) {
+		l.keys, l.values, l.jobs = append(l.keys, k), append(l.values, labels[k]), append(l.jobs, id)
+	}
+}
+
+func (in *insertion) labels() (l labelRows) {
+	for _, n := range in.jobs {
+		l.add(n.Job.ID, n.Job.Labels)
+	}
+	return l
+}
+
+// insertJobs inserts the jobs of a submission with their first events. Arrays that are NULL, or end early, have NULLs.
+//
+//	1 tenant  4 owner  7 stem   10 machine   13 external id  16 trace   19 request  22 needs   25 keys    of labels
+//	2 by      5 kind   8 app    11 priority  14 fingerprint  17 labels  20 delay    23 ties    26 values
+//	3 ids     6 name   9 queue  12 attempts  15 parent       18 notes   21 due      24 broken  27 their jobs
+//	28 now, if it has been read already
+const insertJobs = `
+WITH x AS MATERIALIZED (
+	SELECT coalesce($28::timestamptz, pawl.clock()) AS now, e.base + pg_current_xact_id()::text::bigint AS ord FROM pawl.era e
+), new AS MATERIALIZED (
+	SELECT n.*, x.now, x.ord, coalesce(n.due > x.now, false) OR coalesce(n.needs > 0, false) OR n.broken IS TRUE AS gated
+	FROM x CROSS JOIN LATERAL (
+		SELECT u.*, CASE WHEN u.delay IS NOT NULL THEN x.now + u.delay ELSE u.given END AS due
+		FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::int[], $12::int[],
+			$13::text[], $14::bytea[], $15::uuid[], $16::text[], $17::json[], $18::json[], $19::json[], $20::interval[], $21::timestamptz[],
+			$22::int[], $23::int[], $24::bool[])
+			u(id, owner, kind, name, stem, app, queue, machine, priority, max_attempts, external_id, fingerprint, parent, trace, labels, notes,
+				request, delay, given, needs, ties, broken)
+	) n
+), spec AS (
+	INSERT INTO pawl.specs (id, tenant, owner, kind, name, stem, app, queue, machine, priority, max_attempts, created, external_id,
+		fingerprint, parent, trace, labels, notes, request)
+	SELECT n.id, $1, n.owner, n.kind, n.name, n.stem, coalesce(n.app, ''), n.queue, coalesce(n.machine, ''), n.priority, n.max_attempts, n.now,
+		n.external_id, n.fingerprint, n.parent, coalesce(n.trace, ''), n.labels, n.notes, n.request
+	FROM new n
+), job AS (
+	INSERT INTO pawl.jobs (id, tenant, kind, queue, machine, priority, created, state, custody, epoch, n, ord, lane, attempt, since,
+		due, needs, ties)
+	SELECT n.id, $1, n.kind, n.queue, coalesce(n.machine, ''), n.priority, n.now,
+		CASE WHEN n.gated THEN 'WAITING' ELSE 'PENDING' END, CASE WHEN n.gated THEN 'gate' ELSE 'ready' END,
+		1, 1, n.ord, CASE WHEN n.kind = 'app' THEN 'prepare' ELSE 'task' END, 1, n.now,
+		CASE WHEN n.gated THEN n.due END, coalesce(n.needs, 0), coalesce(n.ties, 0)
+	FROM new n
+), history AS (
+	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, actor)
+	SELECT n.id, 1, $1, n.ord, 0, CASE WHEN n.gated THEN 'WAITING' ELSE 'PENDING' END, CASE WHEN n.gated THEN 'gate' ELSE 'ready' END,
+		n.now, 'submit', nullif($2, '')
+	FROM new n
+), label AS (
+	INSERT INTO pawl.labels (tenant, key, value, created, job)
+	SELECT $1, l.key, l.value, x.now, l.job FROM x, unnest($25::text[], $26::text[], $27::uuid[]) l(key, value, job)
+)
+SELECT n.id, n.due FROM new n WHERE n.gated`
+
+// submit looks at what is there, decides which jobs are made, and makes them.
+func (t *tx) submit(sub *store.Submission) (answers []store.Submitted, eff store.Effects, err error) {
+	l, err := t.lookAround(sub)
+	if err != nil {
+		return nil, eff, err
+	}
+	if l.answered != nil {
+		return l.answered, eff, t.commit()
+	}
+	in := newInsertion(sub)
+	in.now = l.now
+	ends := changes{cause: job.CausePaid, now: l.now}
+	answers = make([]store.Submitted, len(sub.Jobs))
+	made := make([]*store.New, len(sub.Jobs))
+	for i := range sub.Jobs {
+		n := sub.Jobs[i] // a copy: a call that is made again begins from what was given
+		a, known, err := l.known(&n)
+		if err != nil {
+			return nil, eff, err
+		}
+		if known {
+			answers[i] = a
+			continue
+		}
+		failed, err := l.tie(&n)
+		if err != nil {
+			return nil, eff, err
+		}
+		if n.Refusal != nil {
+			return nil, eff, n.Refusal
+		}
+		if failed != nil {
+			in.broken[n.Job.ID] = true
+			j := l.broken(&n)
+			if _, err := ends.add(&j, unmet(&j, failed)); err != nil {
+				return nil, eff, err
+			}
+		}
+		made[i] = &n
+		in.add(&n)
+		l.inserts(&n, failed != nil)
+	}
+	if err := l.admit(in); err != nil {
+		return nil, eff, err
+	}
+	// In the order of external ids: of two bulk calls at once one waits for the other, and never both.
+	slices.SortFunc(in.jobs, func(a, b *store.New) int {
+		if c := strings.Compare(a.Job.ExternalID, b.Job.ExternalID); c != 0 {
+			return c
+		}
+		return bytes.Compare(a.Job.ID[:], b.Job.ID[:])
+	})
+	var qs []*query
+	if len(in.jobs) > 0 {
+		qs = append(qs, in.insert())
+	}
+	qs = append(qs, l.ties()...)
+	qs = append(qs, ends.queries()...)
+	if sub.Key != "" {
+		ids := make([][16]byte, len(sub.Jobs))
+		for i, n := range made {
+			if n != nil {
+				ids[i] = n.Job.ID
+			} else {
+				ids[i] = answers[i].ID
+			}
+		}
+		qs = append(qs, do(`UPDATE pawl.idempotency SET jobs = $3 WHERE tenant = $1 AND key = $2`, sub.Tenant, sub.Key, ids))
+	}
+	if err := t.commit(qs...); err != nil {
+		return nil, eff, err
+	}
+	for i, n := range made {
+		switch {
+		case n == nil:
+		case in.broken[n.Job.ID]:
+			answers[i] = store.Submitted{ID: n.Job.ID, Place: job.Place{State: job.Canceled, Custody: job.None}}
+		default:
+			answers[i] = in.answer(n, &eff)
+		}
+	}
+	ends.effects(&eff)
+	for _, line := range l.lines { // a claim that came by meanwhile passed over them
+		addTo(&eff.Ready, line)
+	}
+	return answers, eff, nil
+}
+
+// digestOf identifies the content of a call.
+func digestOf(jobs []store.New) []byte {
+	h := sha256.New()
+	for _, n := range jobs {
+		h.Write(n.Fingerprint[:])
+	}
+	return h.Sum(nil)
+}

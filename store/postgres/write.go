@@ -1,0 +1,174 @@
+package postgres
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Changes are made of rows that the transaction has locked: package job decides what becomes of them, and one query
+// writes it. It is the one way in which a job is changed but for claims and applies, which say the same in SQL.
+type changes struct {
+	cause job.Cause
+	actor string // a principal; empty: nobody
+	now   time.Time
+
+	before, after []job.Job
+	paths         [][]step
+	freed         []key
+	owed          []debt
+}
+
+// A step is an entry of a path with its custody.
+type step struct {
+	job.Entry
+	Custody job.Custody `json:"custody"`
+}
+
+type key struct {
+	job  job.ID
+	mode job.UniqueMode
+}
+
+type debt struct {
+	job  job.ID
+	debt job.Debt
+}
+
+// add makes a change of a row, and returns the row as it will be. c has been turned.
+func (c *changes) add(before *job.Job, ch job.Change) (after job.Job, err error) {
+	if err := ch.Check(); err != nil {
+		return after, err
+	}
+	after, path := before.Apply(ch, c.now)
+	if after.Live && (after.State.Terminal() || after.Custody == job.User) {
+		return after, job.Errorf(job.Internal, "change of job %s: %s with a launch whose end is not known", ch.Job, after.Place)
+	}
+	steps := make([]step, len(path))
+	for i, e := range path {
+		steps[i] = step{e, before.Custody}
+	}
+	steps[len(path)-1].Custody = after.Custody
+	c.before, c.after, c.paths = append(c.before, *before), append(c.after, after), append(c.paths, steps)
+	for _, m := range job.Releases(before, &after) {
+		c.freed = append(c.freed, key{after.ID, m})
+	}
+	for _, d := range job.Owes(before, &after) {
+		c.owed = append(c.owed, debt{after.ID, d})
+	}
+	return after, nil
+}
+
+// open moves a job on that waits at a gate which has opened.
+func (c *changes) open(j *job.Job) error {
+	if j.State != job.Waiting {
+		return nil // paused: the gate is asked again when it is resumed
+	}
+	p := job.Next(j, job.Pending, c.now)
+	if p == j.Place {
+		return nil
+	}
+	_, err := c.add(j, job.Change{Job: j.ID, From: j.Guard(job.Fence{}), To: p.Custody, Path: []job.Entry{{State: p.State}}})
+	return err
+}
+
+// effects adds to eff what the changes mean for others.
+func (c *changes) effects(eff *store.Effects) {
+	for i := range c.after {
+		noteEffects(&c.after[i], eff)
+	}
+	eff.Owed = eff.Owed || len(c.owed) > 0
+}
+
+// queries returns what writes the changes.
+func (c *changes) queries() []*query {
+	if len(c.after) == 0 {
+		return nil
+	}
+	number := func(f func(j *job.Job) int) []int { return values(c.after, f) }
+	text := func(f func(j *job.Job) string) []*string {
+		return column(c.after, func(j *job.Job) *string { return nonzero(f(j)) })
+	}
+	times := func(f func(j *job.Job) time.Time) []*time.Time {
+		return column(c.after, func(j *job.Job) *time.Time { return instant(f(j)) })
+	}
+	ids := func(f func(j *job.Job) job.ID) []*[16]byte {
+		return column(c.after, func(j *job.Job) *[16]byte { return nonzero([16]byte(f(j))) })
+	}
+	return []*query{do(writeRows, c.now, string(c.cause), nonzero(c.actor),
+		values(c.before, func(j *job.Job) [16]byte { return j.ID }),
+		values(c.before, func(j *job.Job) int64 { return j.Epoch }), values(c.before, func(j *job.Job) int64 { return j.N }),
+		values(c.after, func(j *job.Job) string { return string(j.State) }), values(c.after, func(j *job.Job) string { return string(j.Custody) }),
+		values(c.after, func(j *job.Job) int64 { return j.Epoch }), values(c.after, func(j *job.Job) int64 { return j.N }),
+		values(c.after, func(j *job.Job) string { return string(j.Lane) }),
+		ids(func(j *job.Job) job.ID { return j.Session }), ids(func(j *job.Job) job.ID { return j.Claim }),
+		number(func(j *job.Job) int { return j.Attempt }), number(func(j *job.Job) int { return j.Recoveries }),
+		number(func(j *job.Job) int { return j.Suspect }), number(func(j *job.Job) int { return j.Launch }),
+		values(c.after, func(j *job.Job) bool { return j.Live }),
+		times(func(j *job.Job) time.Time { return j.Since }), times(func(j *job.Job) time.Time { return j.Due }),
+		times(func(j *job.Job) time.Time { return j.Ended }),
+		text(func(j *job.Job) string { return string(j.Wish) }), text(func(j *job.Job) string { return j.WishedBy }),
+		text(func(j *job.Job) string { return string(j.Resume) }), text(func(j *job.Job) string { return string(j.Code) }),
+		text(func(j *job.Job) string { return j.Message }),
+		column(c.after, func(j *job.Job) *string { return document(j.Work) }), column(c.after, func(j *job.Job) *string { return document(j.Result) }),
+		values(c.paths, func(p *[]step) string { return encode(*p) }),
+		values(c.freed, func(k *key) [16]byte { return k.job }), values(c.freed, func(k *key) string { return string(k.mode) }),
+		values(c.owed, func(d *debt) [16]byte { return d.job }), values(c.owed, func(d *debt) string { return string(d.debt) }))}
+}
+
+// encode writes v as JSON. What cannot be written is for the database to refuse.
+func encode(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// writeRows writes rows as package job made them from those that are locked: the guard is for defects only.
+//
+//	1 now     4 ids    7 state    10 n        13 claim       16 suspect  19 since  22 wish       25 code     28 result  31 the mode of those
+//	2 cause   5 epoch  8 custody  11 lane     14 attempt     17 launch   20 due    23 wished by  26 message  29 paths   32 debtors
+//	3 actor   6 n      9 epoch    12 session  15 recoveries  18 live     21 ended  24 resume     27 work     30 jobs    33 debts
+//
+// 5 and 6 are those of the row before; a path is a JSON list of {state, custody, code, message, data}; 30 are jobs that
+// give up unique keys.
+const writeRows = `
+WITH x AS MATERIALIZED (
+	SELECT e.base + pg_current_xact_id()::text::bigint AS ord FROM pawl.era e
+), a AS MATERIALIZED (
+	SELECT a.*, greatest(j.ord, x.ord) AS ord, j.tenant, j.needs, j.ties, j.told, a.custody = 'none' AS over
+	FROM x CROSS JOIN unnest($4::uuid[], $5::bigint[], $6::bigint[], $7::text[], $8::text[], $9::bigint[], $10::bigint[], $11::text[], $12::uuid[],
+		$13::uuid[], $14::int[], $15::int[], $16::int[], $17::int[], $18::bool[], $19::timestamptz[], $20::timestamptz[], $21::timestamptz[],
+		$22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::json[], $28::json[], $29::json[])
+		a(id, was_epoch, was_n, state, custody, epoch, n, lane, session, claim, attempt, recoveries, suspect, launch, live, since, due, ended,
+		wish, wished_by, resume, code, message, work, result, path)
+	JOIN pawl.jobs j ON j.id = a.id AND j.epoch = a.was_epoch AND j.n = a.was_n
+), written AS (
+	UPDATE pawl.jobs j SET
+		state = a.state, custody = a.custody, epoch = a.epoch, n = a.n, ord = a.ord, lane = a.lane, session = a.session, claim = a.claim,
+		attempt = a.attempt, recoveries = a.recoveries, suspect = a.suspect, launch = a.launch, live = a.live, since = a.since, due = a.due,
+		wish = coalesce(a.wish, ''), wished_by = coalesce(a.wished_by, ''), resume = coalesce(a.resume, ''), code = coalesce(a.code, ''),
+		message = coalesce(a.message, ''), work = a.work, result = a.result
+	FROM a WHERE j.id = a.id AND NOT a.over
+), gone AS (
+	DELETE FROM pawl.jobs j USING a WHERE j.id = a.id AND a.over
+), kept AS (
+	INSERT INTO pawl.ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, since, ended, needs, ties, told, wished_by,
+		code, message, work, result)
+	SELECT a.id, a.tenant, a.state, a.epoch, a.n, a.ord, a.attempt, a.recoveries, a.suspect, a.launch, a.since, a.ended, a.needs, a.ties, a.told,
+		coalesce(a.wished_by, ''), coalesce(a.code, ''), coalesce(a.message, ''), a.work, a.result
+	FROM a WHERE a.over
+), history AS (
+	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, actor, code, message, data)
+	SELECT a.id, a.was_n + p.position, a.tenant, a.ord, a.was_epoch, p.state, p.custody, $1, $2, $3, p.code, p.message, p.data
+	FROM a CROSS JOIN LATERAL ROWS FROM (json_to_recordset(a.path) AS (state text, custody text, code text, message text, data json))
+		WITH ORDINALITY p(state, custody, code, message, data, position)
+), freed AS (
+	DELETE FROM pawl.unique_keys u USING unnest($30::uuid[], $31::text[]) f(job, mode) WHERE u.job = f.job AND u.mode = f.mode
+), owed AS (
+	INSERT INTO pawl.followups (debt, job, at) SELECT o.debt, o.job, $1 FROM unnest($32::uuid[], $33::text[]) o(job, debt)
+)
+SELECT count(*) = cardinality($4::uuid[]) OR pawl.refuse('a job moved under the lock') FROM a`
