@@ -14,7 +14,7 @@ func (s *Store) Annotate(ctx context.Context, a store.Annotation) ([]error, erro
 		rows := map[job.ID]*job.Job{}
 		// The lock on the spec lets the job's own changes pass.
 		err := t.send(do(`SELECT FROM pawl.specs s WHERE s.id = ANY ($1) AND s.tenant = $2 ORDER BY s.id FOR NO KEY UPDATE`, uuids(a.Jobs), a.Tenant),
-			read(`SELECT `+columns+`, `+documents+` FROM pawl.specs s JOIN LATERAL (SELECT * FROM `+anyJob+` a WHERE a.id = s.id) j ON true
+			read(`SELECT `+columns+`, `+documents+` FROM pawl.specs s `+itsJob+`
 				WHERE s.id = ANY ($1) AND s.tenant = $2`, func(r *reader) error {
 				j := r.whole()
 				rows[j.ID] = &j
@@ -107,7 +107,7 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, 
 		var told int
 		err := t.send(
 			do(`SELECT FROM pawl.jobs j WHERE j.id = $1 AND j.tenant = $2 FOR NO KEY UPDATE`, [16]byte(n.Job), n.Tenant),
-			read(`SELECT j.told, `+columns+` FROM pawl.specs s JOIN LATERAL (SELECT * FROM `+anyJob+` a WHERE a.id = s.id) j ON true
+			read(`SELECT j.told, `+columns+` FROM pawl.specs s `+itsJob+`
 				WHERE s.id = $1 AND s.tenant = $2`, func(r *reader) error {
 				told = r.int()
 				row := r.row()
@@ -147,7 +147,7 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, 
 // addEvent writes an event of a job that is locked.
 const addEvent = `
 WITH x AS MATERIALIZED (
-	SELECT pawl.clock() AS now, e.base + pg_current_xact_id()::text::bigint AS ord FROM pawl.era e
+	SELECT pawl.clock() AS now, ` + ord + ` AS ord
 ), told AS (
 	UPDATE pawl.jobs j SET told = told + 1, ord = greatest(j.ord, x.ord) FROM x WHERE j.id = $1 RETURNING j.ord, x.now
 )
@@ -170,4 +170,3 @@ func mayTell(j *job.Job, n *store.NewEvent) error {
 	}
 	return nil
 }
-

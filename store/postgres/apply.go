@@ -215,7 +215,7 @@ const applyLock = `SELECT count(*) FROM (SELECT FROM pawl.jobs j WHERE j.id = AN
 // 32 clear. lane: that of a program.
 const applyChanges = `
 WITH x AS MATERIALIZED (
-	SELECT pawl.clock() AS now, e.base + pg_current_xact_id()::text::bigint AS ord FROM pawl.era e
+	SELECT pawl.clock() AS now, ` + ord + ` AS ord
 ), sessions_alive AS MATERIALIZED (
 	SELECT s.id FROM pawl.sessions s WHERE s.id = ANY ($6::uuid[]) AND s.ended IS NULL AND s.lease_until > pawl.clock()
 ), duties_alive AS MATERIALIZED (
@@ -224,7 +224,7 @@ WITH x AS MATERIALIZED (
 ), judged AS (
 	SELECT c.*, coalesce(c.set_flags, 0) AS flags, coalesce(c.met, '') AS wish, j.id, j.tenant, j.state AS at_state, j.custody AS at_custody,
 		j.epoch AS at_epoch, j.n AS at_n, j.ord, j.wish AS at_wish, j.wished_by, j.live, j.needs, j.ties, j.told, j.queue, j.kind, j.machine,
-		j.attempt, j.recoveries, j.suspect, j.launch, j.since, j.work AS at_work, j.result AS at_result,
+		j.priority, j.created, j.claim, j.attempt, j.recoveries, j.suspect, j.launch, j.since, j.work AS at_work, j.result AS at_result,
 		e.id AS ended, e.state AS ended_state, e.epoch AS ended_epoch, e.n AS ended_n,
 		m.state AS made_state, m.custody AS made_custody, m.cause AS made_cause,
 		CASE WHEN c.delay IS NOT NULL THEN x.now + c.delay ELSE j.due END AS new_due,
@@ -232,7 +232,7 @@ WITH x AS MATERIALIZED (
 		WHEN m.change = c.digest THEN 'made'
 		WHEN j.id IS NULL OR j.epoch <> c.epoch THEN 'fenced'
 		WHEN c.session IS NOT NULL AND c.session NOT IN (SELECT a.id FROM sessions_alive a) THEN 'fenced'
-		WHEN c.session IS NULL AND (c.duty IS NULL OR (c.duty, c.term) NOT IN (SELECT a.name, a.term FROM duties_alive a)) THEN 'fenced'
+		WHEN c.session IS NULL AND ((c.duty, coalesce(c.term, 0)) IN (SELECT a.name, a.term FROM duties_alive a)) IS NOT TRUE THEN 'fenced'
 		-- A session decides on the jobs that it holds, a duty on those that run or are blocked.
 		WHEN j.custody = 'worker' AND j.session IS DISTINCT FROM c.session THEN 'fenced'
 		WHEN j.custody <> 'worker' AND (c.duty IS NULL OR j.custody NOT IN ('monitor', 'recovery')) THEN 'fenced'
@@ -245,11 +245,12 @@ WITH x AS MATERIALIZED (
 		$20::json[], $21::json[], $22::json[], $23::text[], $24::json[], $25::bigint[])
 		WITH ORDINALITY c(job, epoch, n, from_state, from_custody, session, duty, term, met, steps, state, custody, lane,
 			code, message, data, resume, set_flags, delay, resolved, result, work, cause, path, digest, i)
-	LEFT JOIN pawl.jobs j ON j.id = c.job
-	LEFT JOIN pawl.ended e ON e.id = CASE WHEN j.id IS NULL THEN c.job END
+	LEFT JOIN LATERAL (SELECT * FROM pawl.jobs j WHERE j.id = c.job OFFSET 0) j ON true
+	LEFT JOIN LATERAL (SELECT * FROM pawl.ended e WHERE e.id = CASE WHEN j.id IS NULL THEN c.job END OFFSET 0) e ON true
 	LEFT JOIN LATERAL (
 		SELECT v.state, v.custody, v.cause, v.change FROM pawl.events v
 		WHERE (j.id IS NULL OR j.epoch <> c.epoch OR j.n <> c.n) AND v.job = c.job AND v.n = c.n + c.steps AND v.sub = 0 AND v.epoch = c.epoch
+		OFFSET 0
 	) m ON true
 ), gated AS (
 	SELECT g.*, g.custody IN ('gate', 'ready') AND g.state IN ('WAITING', 'PENDING') AS asks,
@@ -263,36 +264,42 @@ WITH x AS MATERIALIZED (
 	FROM gated g
 ), made AS MATERIALIZED (
 	SELECT p.*, p.verdict = 'go' AS go, p.new_custody <> p.at_custody AS moved, p.new_custody = 'none' AS ends,
-		p.flags & 2 = 0 AND (p.live OR p.flags & 1 <> 0) AS new_live, greatest(p.ord, p.tx_ord) AS new_ord
+		p.flags & 2 = 0 AND (p.live OR p.flags & 1 <> 0) AS new_live, greatest(p.ord, p.tx_ord) AS new_ord,
+		p.attempt + (p.flags >> 2 & 1) AS new_attempt, p.recoveries + (p.flags >> 3 & 1) AS new_recoveries,
+		CASE WHEN p.flags & 32 <> 0 THEN 0 ELSE p.suspect + (p.flags >> 4 & 1) END AS new_suspect, p.launch + (p.flags & 1) AS new_launch,
+		coalesce(p.work, p.at_work) AS new_work, coalesce(p.result, p.at_result) AS new_result
 	FROM placed p
 ), checked AS MATERIALIZED (
 	SELECT count(*) AS n FROM made m WHERE m.go AND m.new_live AND (m.ends OR m.new_custody = 'user')
 		AND pawl.refuse('job ' || m.id || ': ' || m.new_state || ' with a launch whose end is not known')
 ), written AS (
-	UPDATE pawl.jobs j SET
-		state = m.new_state, custody = m.new_custody, epoch = j.epoch + m.moved::int, n = j.n + m.steps, ord = m.new_ord,
-		lane = CASE WHEN j.lane = 'task' THEN 'task' ELSE m.lane END,
-		session = CASE WHEN NOT m.moved THEN j.session END, claim = CASE WHEN NOT m.moved THEN j.claim END,
-		since = CASE WHEN m.moved THEN m.now ELSE j.since END,
-		attempt = j.attempt + (m.flags >> 2 & 1), recoveries = j.recoveries + (m.flags >> 3 & 1),
-		suspect = CASE WHEN m.flags & 32 <> 0 THEN 0 ELSE j.suspect + (m.flags >> 4 & 1) END,
-		launch = j.launch + (m.flags & 1), live = m.new_live,
-		due = CASE WHEN m.new_state = 'PAUSED' OR m.new_custody = 'gate' THEN m.new_due END,
-		wish = CASE WHEN m.new_state = 'PAUSED' THEN '' ELSE j.wish END,
-		resume = CASE WHEN m.new_state IN ('BLOCKED', 'PAUSED') THEN coalesce(m.resume, '') ELSE '' END,
-		code = coalesce(m.code, ''), message = coalesce(m.message, ''), work = coalesce(m.work, j.work), result = coalesce(m.result, j.result)
-	FROM made m WHERE m.go AND NOT m.ends AND j.id = m.id
+	-- Each row is found by its key: an UPDATE would leave it to the planner how these rows are joined with the table's.
+	INSERT INTO pawl.jobs AS j (id, tenant, kind, queue, machine, priority, created, state, custody, epoch, n, ord, lane, session, claim,
+		attempt, recoveries, suspect, launch, live, since, due, needs, ties, told, wish, wished_by, resume, code, message, work, result)
+	SELECT m.id, m.tenant, m.kind, m.queue, m.machine, m.priority, m.created, m.new_state, m.new_custody, m.epoch + m.moved::int, m.n + m.steps,
+		m.new_ord, CASE WHEN m.kind = 'app' THEN m.lane ELSE 'task' END, CASE WHEN NOT m.moved THEN m.session END,
+		CASE WHEN NOT m.moved THEN m.claim END, m.new_attempt, m.new_recoveries, m.new_suspect, m.new_launch, m.new_live,
+		CASE WHEN m.moved THEN m.now ELSE m.since END, CASE WHEN m.new_state = 'PAUSED' OR m.new_custody = 'gate' THEN m.new_due END,
+		m.needs, m.ties, m.told, CASE WHEN m.new_state = 'PAUSED' THEN '' ELSE m.at_wish END, m.wished_by,
+		CASE WHEN m.new_state IN ('BLOCKED', 'PAUSED') THEN coalesce(m.resume, '') ELSE '' END, coalesce(m.code, ''), coalesce(m.message, ''),
+		m.new_work, m.new_result
+	FROM made m WHERE m.go AND NOT m.ends
+	ON CONFLICT (id) DO UPDATE SET
+		state = excluded.state, custody = excluded.custody, epoch = excluded.epoch, n = excluded.n, ord = excluded.ord, lane = excluded.lane,
+		session = excluded.session, claim = excluded.claim, attempt = excluded.attempt, recoveries = excluded.recoveries,
+		suspect = excluded.suspect, launch = excluded.launch, live = excluded.live, since = excluded.since, due = excluded.due,
+		wish = excluded.wish, resume = excluded.resume, code = excluded.code, message = excluded.message, work = excluded.work, result = excluded.result
 ), gone AS (
-	DELETE FROM pawl.jobs j USING made m WHERE m.go AND m.ends AND j.id = m.id
+	DELETE FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT m.id FROM made m WHERE m.go AND m.ends))
 ), kept AS (
 	INSERT INTO pawl.ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, since, ended, needs, ties, told, wished_by,
 		code, message, work, result)
-	SELECT m.id, m.tenant, m.new_state, m.epoch + 1, m.n + m.steps, m.new_ord, m.attempt + (m.flags >> 2 & 1), m.recoveries + (m.flags >> 3 & 1),
-		CASE WHEN m.flags & 32 <> 0 THEN 0 ELSE m.suspect + (m.flags >> 4 & 1) END, m.launch + (m.flags & 1), m.now, m.now,
-		m.needs, m.ties, m.told, m.wished_by, coalesce(m.code, ''), coalesce(m.message, ''), coalesce(m.work, m.at_work), coalesce(m.result, m.at_result)
+	SELECT m.id, m.tenant, m.new_state, m.epoch + 1, m.n + m.steps, m.new_ord, m.new_attempt, m.new_recoveries, m.new_suspect, m.new_launch, m.now, m.now,
+		m.needs, m.ties, m.told, m.wished_by, coalesce(m.code, ''), coalesce(m.message, ''), m.new_work, m.new_result
 	FROM made m WHERE m.go AND m.ends
 ), resolved AS (
-	UPDATE pawl.specs s SET resolved = m.resolved FROM made m WHERE m.go AND m.resolved IS NOT NULL AND s.id = m.id AND s.resolved IS NULL
+	UPDATE pawl.specs s SET resolved = coalesce(s.resolved, ($20::json[])[array_position($1::uuid[], s.id)])
+	WHERE s.id = ANY (ARRAY(SELECT m.id FROM made m WHERE m.go AND m.resolved IS NOT NULL))
 ), history AS (
 	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, session, actor, code, message, data, change)
 	SELECT m.id, m.n + m.steps, m.tenant, m.new_ord, m.epoch, m.new_state, m.new_custody, m.now, m.cause, m.session, m.duty,

@@ -107,7 +107,7 @@ func (t *tx) lookAround(sub *store.Submission) (*surroundings, error) {
 	for i, id := range made {
 		l.answered[i] = store.Submitted{ID: id, Existed: true}
 	}
-	return l, t.send(read(`SELECT `+standings+` FROM pawl.specs s JOIN LATERAL (SELECT * FROM `+anyJob+` a WHERE a.id = s.id) j ON true WHERE s.id = ANY ($1)`,
+	return l, t.send(read(`SELECT `+standings+` FROM pawl.specs s `+itsJob+` WHERE s.id = ANY ($1)`,
 		func(r *reader) error {
 			st := r.standing()
 			for i := range l.answered {
@@ -173,7 +173,7 @@ func (l *surroundings) lockJobs() []*query {
 	}
 	qs = append(qs, read(byID, found, ids))
 	if len(externals) > 0 {
-		qs = append(qs, read(`SELECT `+standings+` FROM pawl.specs s JOIN LATERAL (SELECT * FROM `+anyJob+` a WHERE a.id = s.id) j ON true
+		qs = append(qs, read(`SELECT `+standings+` FROM pawl.specs s `+itsJob+`
 			WHERE s.tenant = $1 AND s.external_id = ANY ($2)`,
 			func(r *reader) error {
 				st := r.standing()
@@ -215,8 +215,8 @@ func (l *surroundings) reserveKeys() []*query {
 				return nil
 			}, l.sub.Tenant, kinds, modes, keys, values(rs, func(r *reservation) [16]byte { return r.job })),
 		read(`SELECT k.kind, k.mode, k.key, `+standings+` FROM unnest($2::text[], $3::text[], $4::text[]) u(kind, mode, key)
-			JOIN pawl.unique_keys k ON k.tenant = $1 AND k.kind = u.kind AND k.mode = u.mode AND k.key = u.key
-			JOIN pawl.specs s ON s.id = k.job JOIN LATERAL (SELECT * FROM `+anyJob+` a WHERE a.id = s.id) j ON true`,
+			CROSS JOIN LATERAL (SELECT * FROM pawl.unique_keys k WHERE k.tenant = $1 AND k.kind = u.kind AND k.mode = u.mode AND k.key = u.key OFFSET 0) k
+			CROSS JOIN LATERAL (SELECT * FROM pawl.specs s WHERE s.id = k.job OFFSET 0) s `+itsJob+``,
 			func(r *reader) error {
 				k, st := key(r), r.standing()
 				l.holders[k], l.jobs[st.ID] = st.ID, st

@@ -68,7 +68,7 @@ const claimOnce = `SELECT pg_advisory_xact_lock(hashtextextended($1::uuid::text,
 const (
 	claimAlive = `
 WITH x AS MATERIALIZED (
-	SELECT pawl.clock() AS now, e.base + pg_current_xact_id()::text::bigint AS ord FROM pawl.era e
+	SELECT pawl.clock() AS now, ` + ord + ` AS ord
 ), alive AS MATERIALIZED (
 	SELECT s.id FROM pawl.sessions s WHERE s.id = $2 AND s.ended IS NULL AND s.lease_until > pawl.clock() FOR KEY SHARE
 ), repeated AS MATERIALIZED (
@@ -93,7 +93,7 @@ WITH x AS MATERIALIZED (
 	SELECT NULL::timestamptz, j.* FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT r.id FROM repeated r))
 )
 SELECT EXISTS (SELECT FROM alive), ` + columns + `, ` + documents + `
-FROM (SELECT) one LEFT JOIN (answer j JOIN pawl.specs s ON s.id = j.id) ON true
+FROM (SELECT) one LEFT JOIN (answer j ` + itsSpec + `) ON true
 ORDER BY j.lane, j.priority, j.created, j.id`
 
 	claimHeads = claimAlive + `lines AS MATERIALIZED (

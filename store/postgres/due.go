@@ -38,7 +38,7 @@ func (s *Store) Due(ctx context.Context, limit int) (int, store.Effects, error) 
 // schedule does not any more.
 const dueJobs = `
 WITH x AS MATERIALIZED (
-	SELECT pawl.clock() AS now, e.base + pg_current_xact_id()::text::bigint AS ord FROM pawl.era e
+	SELECT pawl.clock() AS now, ` + ord + ` AS ord
 ), due AS MATERIALIZED (
 	SELECT j.id FROM pawl.jobs j WHERE j.custody = 'gate' AND j.due <= (SELECT now FROM x) ORDER BY j.due LIMIT $1 FOR UPDATE SKIP LOCKED
 ), moved AS (

@@ -89,10 +89,11 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (store.Events, e
 		case q.Job.IsZero():
 			qs = append(qs, read(eventsOfAll, each, q.Tenant, c.ord, [16]byte(c.job), c.n, c.sub, limit))
 		default:
-			if c.job != q.Job { // it names no event of this job
-				c.n, c.sub = 0, 0
+			var seen eventCursor // where a reader of a long history goes on, if the cursor names an event of this job
+			if c.job == q.Job {
+				seen = c
 			}
-			qs = append(qs, read(eventsOfOne, each, [16]byte(q.Job), q.Tenant, c.n, c.sub, c.ord, limit))
+			qs = append(qs, read(eventsOfOne, each, [16]byte(q.Job), q.Tenant, seen.n, seen.sub, c.ord, [16]byte(c.job), c.n, c.sub, limit))
 		}
 		if err := t.commit(qs...); err != nil {
 			return err
@@ -137,6 +138,6 @@ const (
 		ORDER BY v.ord, v.job, v.n, v.sub LIMIT $6`
 
 	eventsOfOne = `SELECT ` + eventColumns + ` FROM pawl.events v
-		WHERE v.job = $1 AND v.tenant = $2 AND (v.n, v.sub) > ($3, $4) AND v.ord >= $5 AND ` + committed + `
-		ORDER BY v.n, v.sub LIMIT $6`
+		WHERE v.job = $1 AND v.tenant = $2 AND (v.n, v.sub) > ($3, $4) AND (v.ord, v.job, v.n, v.sub) > ($5, $6, $7, $8) AND ` + committed + `
+		ORDER BY v.n, v.sub LIMIT $9`
 )

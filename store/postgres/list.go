@@ -22,7 +22,7 @@ func (s *Store) Waiting(ctx context.Context, tenant, queue string, limit int) (n
 func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err error) {
 	err = s.look(ctx, q.Tenant, func(t *tx) error {
 		p.Jobs = nil
-		return t.commit(read(`SELECT `+columns+` FROM pawl.specs s JOIN LATERAL (SELECT * FROM `+anyJob+` a WHERE a.id = s.id) j ON true
+		return t.commit(read(`SELECT `+columns+` FROM pawl.specs s `+itsJob+`
 			WHERE s.tenant = $1 ORDER BY s.created DESC, s.id DESC`, func(r *reader) error {
 			p.Jobs = append(p.Jobs, r.row())
 			return nil

@@ -55,22 +55,25 @@ WITH debts AS MATERIALIZED (
 	FROM debts d CROSS JOIN LATERAL (SELECT p.needs, p.job FROM pawl.prerequisites p WHERE p.needs = d.job ORDER BY p.job LIMIT $1) p
 	ORDER BY d.seq, p.job LIMIT $1
 ), gone AS MATERIALIZED (
-	DELETE FROM pawl.prerequisites p USING edges e WHERE p.needs = e.needs AND p.job = e.job RETURNING p.needs, p.job, p.need
+	DELETE FROM pawl.prerequisites p WHERE p.needs = ANY (ARRAY(SELECT e.needs FROM edges e)) AND (p.needs, p.job) IN (SELECT e.needs, e.job FROM edges e)
+	RETURNING p.needs, p.job, p.need
 ), locked AS MATERIALIZED (
 	SELECT j.id FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT g.job FROM gone g)) ORDER BY j.id FOR UPDATE
 ), counted AS MATERIALIZED (
 	SELECT g.job, count(*) AS k, (min(g.needs::text) FILTER (WHERE g.need = 'finished' AND e.state <> 'FINISHED'))::uuid AS unmet
-	FROM gone g JOIN pawl.ended e ON e.id = g.needs
+	FROM gone g CROSS JOIN LATERAL (SELECT e.state FROM pawl.ended e WHERE e.id = g.needs OFFSET 0) e
 	WHERE (SELECT count(*) FROM locked) >= 0 -- all of them are locked first, in their order
 	GROUP BY g.job
 ), released AS (
-	UPDATE pawl.jobs j SET needs = j.needs - c.k FROM counted c WHERE j.id = c.job RETURNING j.*, NULL::timestamptz AS ended, c.unmet
+	UPDATE pawl.jobs j SET needs = j.needs - (SELECT c.k FROM counted c WHERE c.job = j.id)
+	WHERE j.id = ANY (ARRAY(SELECT c.job FROM counted c))
+	RETURNING j.*, NULL::timestamptz AS ended, (SELECT c.unmet FROM counted c WHERE c.job = j.id) AS unmet
 ), settled AS (
 	DELETE FROM pawl.followups f USING debts d
 	WHERE f.seq = d.seq AND NOT EXISTS (
 		SELECT FROM pawl.prerequisites p
 		WHERE p.needs = d.job AND p.job > ALL (SELECT e.job FROM edges e WHERE e.seq = d.seq ORDER BY e.job DESC LIMIT 1))
 )
-SELECT (SELECT count(*) FROM gone), pawl.clock(), u.id, u.name, e.state, ` + columns + `
-FROM (SELECT) one LEFT JOIN (released j JOIN pawl.specs s ON s.id = j.id
-	LEFT JOIN (pawl.specs u JOIN pawl.ended e ON e.id = u.id) ON u.id = j.unmet) ON true`
+SELECT (SELECT count(*) FROM gone), pawl.clock(), u.id, u.name, u.state, ` + columns + `
+FROM (SELECT) one LEFT JOIN (released j ` + itsSpec + `
+	LEFT JOIN LATERAL (SELECT u.id, u.name, e.state FROM pawl.specs u, pawl.ended e WHERE u.id = j.unmet AND e.id = j.unmet OFFSET 0) u ON true) ON true`

@@ -2,7 +2,7 @@ package postgres_test
 
 import (
 	"context"
-	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,10 +19,8 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 func TestStore(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T) (store.Store, storetest.Clock) {
-		dsn := testenv.Postgres(t).Database(t)
-		migrate(t, dsn, "")
-		clock := newClock(t, dsn)
-		return open(t, dsn, postgres.Options{}), clock
+		dsn := clocked(t)
+		return open(t, dsn, postgres.Options{}), newClock(t, dsn)
 	})
 }
 
@@ -55,6 +53,30 @@ type clock struct {
 	conn *pgx.Conn
 }
 
+// clocked makes a database for a test, with the schema and a clock that can be moved. It is a copy of one that all tests
+// of this process share: a migration takes longer than most tests.
+func clocked(t *testing.T) string {
+	t.Helper()
+	server := testenv.Postgres(t)
+	template.once.Do(func() {
+		const name = "clocked"
+		server.Psql(t, "postgres", "-c", "create database "+name)
+		migrate(t, server.DSN(name), "")
+		server.Psql(t, name, "-c", `CREATE TABLE public.shift (by interval NOT NULL); INSERT INTO public.shift VALUES ('0');
+			CREATE OR REPLACE FUNCTION pawl.clock() RETURNS timestamptz LANGUAGE sql VOLATILE AS 'SELECT clock_timestamp() + (SELECT by FROM public.shift)'`)
+		template.name = name
+	})
+	if template.name == "" {
+		t.Fatal("the template of databases could not be made")
+	}
+	return server.Copy(t, template.name)
+}
+
+var template struct {
+	once sync.Once
+	name string
+}
+
 func newClock(t *testing.T, dsn string) *clock {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), dsn)
@@ -62,16 +84,11 @@ func newClock(t *testing.T, dsn string) *clock {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close(context.Background()) })
-	_, err = conn.Exec(t.Context(), `CREATE TABLE public.shift (by interval NOT NULL); INSERT INTO public.shift VALUES ('0');
-		CREATE OR REPLACE FUNCTION pawl.clock() RETURNS timestamptz LANGUAGE sql VOLATILE AS 'SELECT clock_timestamp() + (SELECT by FROM public.shift)'`)
-	if err != nil {
-		t.Fatal(err)
-	}
 	return &clock{t, conn}
 }
 
 func (c *clock) Advance(d time.Duration) {
-	if _, err := c.conn.Exec(context.Background(), `UPDATE public.shift SET by = by + $1::interval`, fmt.Sprintf("%d microseconds", d.Microseconds())); err != nil {
+	if _, err := c.conn.Exec(context.Background(), `UPDATE public.shift SET by = by + $1::interval`, d); err != nil {
 		c.t.Error(err)
 	}
 }

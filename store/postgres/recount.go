@@ -43,4 +43,4 @@ WITH wrong AS MATERIALIZED (
 	UPDATE pawl.jobs j SET needs = (SELECT count(*) FROM pawl.prerequisites p WHERE p.job = j.id)
 	WHERE j.id = ANY (ARRAY(SELECT w.id FROM wrong w)) RETURNING j.*, NULL::timestamptz AS ended
 )
-SELECT pawl.clock(), ` + columns + ` FROM corrected j JOIN pawl.specs s ON s.id = j.id`
+SELECT pawl.clock(), ` + columns + ` FROM corrected j ` + itsSpec

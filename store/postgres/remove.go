@@ -34,7 +34,7 @@ func (t *tx) remove(tenant string, ids []job.ID) ([]error, error) {
 	// A job that has ended changes no more: what is locked is its removal by another.
 	err := t.send(
 		read(`SELECT `+columns+` FROM (SELECT * FROM pawl.specs WHERE id = ANY ($1) AND tenant = $2 ORDER BY id FOR UPDATE) s
-			JOIN LATERAL (SELECT * FROM `+anyJob+` a WHERE a.id = s.id) j ON true`, func(r *reader) error {
+			`+itsJob+``, func(r *reader) error {
 			j := r.row()
 			there[j.ID] = &j
 			return nil

@@ -27,7 +27,14 @@ const (
 		recoveries, suspect, launch, false AS live, since, NULL::timestamptz AS due, ended, needs, ties, told, ''::text AS wish, wished_by,
 		''::text AS resume, code, message, work, result FROM pawl.ended`
 	anyJob = `(` + living + ` UNION ALL ` + over + `)`
+	// itsJob and itsSpec join what belongs to a spec s or a job j. OFFSET keeps the planner from turning the join around:
+	// a plan that was made while a table was nearly empty must be the right one later.
+	itsJob  = `CROSS JOIN LATERAL (SELECT * FROM ` + anyJob + ` a WHERE a.id = s.id OFFSET 0) j`
+	itsSpec = `CROSS JOIN LATERAL (SELECT * FROM pawl.specs s WHERE s.id = j.id OFFSET 0) s`
 )
+
+// ord is where the events of a transaction stand, unless they follow one of their job that stands later.
+const ord = `(SELECT e.base FROM pawl.era e) + pg_current_xact_id()::text::bigint`
 
 // row reads the columns of a job.
 func (r *reader) row() job.Job {

@@ -171,7 +171,7 @@ func (in *insertion) labels() (l labelRows) {
 //	28 now, if it has been read already
 const insertJobs = `
 WITH x AS MATERIALIZED (
-	SELECT coalesce($28::timestamptz, pawl.clock()) AS now, e.base + pg_current_xact_id()::text::bigint AS ord FROM pawl.era e
+	SELECT coalesce($28::timestamptz, pawl.clock()) AS now, ` + ord + ` AS ord
 ), new AS MATERIALIZED (
 	SELECT n.*, x.now, x.ord, coalesce(n.due > x.now, false) OR coalesce(n.needs > 0, false) OR n.broken IS TRUE AS gated
 	FROM x CROSS JOIN LATERAL (

@@ -137,24 +137,31 @@ func encode(v any) string {
 // give up unique keys.
 const writeRows = `
 WITH x AS MATERIALIZED (
-	SELECT e.base + pg_current_xact_id()::text::bigint AS ord FROM pawl.era e
+	SELECT ` + ord + ` AS ord
 ), a AS MATERIALIZED (
-	SELECT a.*, greatest(j.ord, x.ord) AS ord, j.tenant, j.needs, j.ties, j.told, a.custody = 'none' AS over
+	SELECT a.*, greatest(j.ord, x.ord) AS ord, j.tenant, j.kind, j.queue, j.machine, j.priority, j.created, j.needs, j.ties, j.told,
+		a.custody = 'none' AS over
 	FROM x CROSS JOIN unnest($4::uuid[], $5::bigint[], $6::bigint[], $7::text[], $8::text[], $9::bigint[], $10::bigint[], $11::text[], $12::uuid[],
 		$13::uuid[], $14::int[], $15::int[], $16::int[], $17::int[], $18::bool[], $19::timestamptz[], $20::timestamptz[], $21::timestamptz[],
 		$22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::json[], $28::json[], $29::json[])
 		a(id, was_epoch, was_n, state, custody, epoch, n, lane, session, claim, attempt, recoveries, suspect, launch, live, since, due, ended,
 		wish, wished_by, resume, code, message, work, result, path)
-	JOIN pawl.jobs j ON j.id = a.id AND j.epoch = a.was_epoch AND j.n = a.was_n
+	CROSS JOIN LATERAL (SELECT * FROM pawl.jobs j WHERE j.id = a.id AND j.epoch = a.was_epoch AND j.n = a.was_n OFFSET 0) j
 ), written AS (
-	UPDATE pawl.jobs j SET
-		state = a.state, custody = a.custody, epoch = a.epoch, n = a.n, ord = a.ord, lane = a.lane, session = a.session, claim = a.claim,
-		attempt = a.attempt, recoveries = a.recoveries, suspect = a.suspect, launch = a.launch, live = a.live, since = a.since, due = a.due,
-		wish = coalesce(a.wish, ''), wished_by = coalesce(a.wished_by, ''), resume = coalesce(a.resume, ''), code = coalesce(a.code, ''),
-		message = coalesce(a.message, ''), work = a.work, result = a.result
-	FROM a WHERE j.id = a.id AND NOT a.over
+	INSERT INTO pawl.jobs AS j (id, tenant, kind, queue, machine, priority, created, state, custody, epoch, n, ord, lane, session, claim,
+		attempt, recoveries, suspect, launch, live, since, due, needs, ties, told, wish, wished_by, resume, code, message, work, result)
+	SELECT a.id, a.tenant, a.kind, a.queue, a.machine, a.priority, a.created, a.state, a.custody, a.epoch, a.n, a.ord, a.lane, a.session, a.claim,
+		a.attempt, a.recoveries, a.suspect, a.launch, a.live, a.since, a.due, a.needs, a.ties, a.told, coalesce(a.wish, ''),
+		coalesce(a.wished_by, ''), coalesce(a.resume, ''), coalesce(a.code, ''), coalesce(a.message, ''), a.work, a.result
+	FROM a WHERE NOT a.over
+	ON CONFLICT (id) DO UPDATE SET
+		state = excluded.state, custody = excluded.custody, epoch = excluded.epoch, n = excluded.n, ord = excluded.ord, lane = excluded.lane,
+		session = excluded.session, claim = excluded.claim, attempt = excluded.attempt, recoveries = excluded.recoveries,
+		suspect = excluded.suspect, launch = excluded.launch, live = excluded.live, since = excluded.since, due = excluded.due,
+		wish = excluded.wish, wished_by = excluded.wished_by, resume = excluded.resume, code = excluded.code, message = excluded.message,
+		work = excluded.work, result = excluded.result
 ), gone AS (
-	DELETE FROM pawl.jobs j USING a WHERE j.id = a.id AND a.over
+	DELETE FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT a.id FROM a WHERE a.over))
 ), kept AS (
 	INSERT INTO pawl.ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, since, ended, needs, ties, told, wished_by,
 		code, message, work, result)

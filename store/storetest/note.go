@@ -47,7 +47,7 @@ func noteNumbers(w *world) {
 	if diff := cmp.Diff(want, first.Event, cmp.Comparer(sameJSON)); diff != "" {
 		w.Errorf("the event (-want +got):\n%s", diff)
 	}
-	if first.At.IsZero() || !near(first.At, before.Created) {
+	if first.At.Before(before.Created) || first.At.After(w.renew(session).Now) {
 		w.Errorf("it is at %v, the job was made at %v", first.At, before.Created)
 	}
 	w.tell(note(id, "second"))
