@@ -150,13 +150,10 @@ func (s *Server) DSN(database string) string {
 
 // Database makes an empty database for one test and returns its DSN. The database is dropped when the test ends,
 // together with the connections that are still open on it.
-func (s *Server) Database(tb testing.TB) string { return s.Copy(tb, "template1") }
-
-// Copy makes a database for one test as Database does, with what is in another one, to which nobody may be connected.
-func (s *Server) Copy(tb testing.TB, database string) string {
+func (s *Server) Database(tb testing.TB) string {
 	tb.Helper()
 	name := fmt.Sprintf("test_%d", s.made.Add(1))
-	s.Psql(tb, "postgres", "-c", "create database "+name+" template "+database)
+	s.Psql(tb, "postgres", "-c", "create database "+name)
 	tb.Cleanup(func() { s.Psql(tb, "postgres", "-c", "drop database "+name+" with (force)") })
 	return s.DSN(name)
 }

@@ -102,7 +102,7 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, 
 	if n.Cause != job.CauseUser && n.Cause != job.CauseJob {
 		return e, job.Errorf(job.Internal, "an event of a user with cause %q", n.Cause)
 	}
-	err = s.call(ctx, n.Tenant, func(t *tx) error {
+	err = s.write(ctx, n.Tenant, func(t *tx) error {
 		var j *job.Job
 		var told int
 		err := t.send(

@@ -31,7 +31,7 @@ func (s *Store) Apply(ctx context.Context, cs []job.Change) ([]store.Applied, st
 	answers := make([]store.Applied, len(cs))
 	for len(asked) > 0 {
 		var met []asking
-		err := s.call(ctx, everyone, func(t *tx) error {
+		err := s.write(ctx, everyone, func(t *tx) error {
 			met = nil
 			return t.apply(asked, func(a *asking, r *reader) {
 				if !a.answer(r, &answers[a.at], &eff) {

@@ -40,6 +40,14 @@ func (s *Store) call(ctx context.Context, tenant string, f func(*tx) error) erro
 	return s.on(ctx, s.pool, tenant, f)
 }
 
+// write is a call that may write events.
+func (s *Store) write(ctx context.Context, tenant string, f func(*tx) error) error {
+	return s.call(ctx, tenant, func(t *tx) error {
+		t.writes = true
+		return f(t)
+	})
+}
+
 // look is a call that only reads, with plans made for its arguments.
 func (s *Store) look(ctx context.Context, tenant string, f func(*tx) error) error {
 	return s.on(ctx, s.readers, tenant, f)
@@ -97,6 +105,7 @@ type tx struct {
 	ctx    context.Context
 	conn   *pgx.Conn
 	tenant string
+	writes bool // it may write events
 	open   bool
 }
 
@@ -114,7 +123,7 @@ func (t *tx) run(last bool, qs []*query) error {
 		b.Queue("BEGIN")
 	}
 	if first {
-		if q := t.s.prelude(t.tenant); q != nil {
+		for _, q := range t.s.prelude(t) {
 			b.Queue(q.sql, q.args...)
 		}
 	}

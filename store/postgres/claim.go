@@ -24,7 +24,7 @@ func (s *Store) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) {
 		}
 	}
 	args = append(args, nonNil(lanes), nonNil(slots))
-	err := s.call(ctx, everyone, func(t *tx) error {
+	err := s.write(ctx, everyone, func(t *tx) error {
 		jobs, alive = nil, false
 		return t.commit(do(claimOnce, [16]byte(c.ID)), read(text, func(r *reader) error {
 			alive = r.bool()

@@ -11,7 +11,7 @@ import (
 func (s *Store) Due(ctx context.Context, limit int) (int, store.Effects, error) {
 	var n int
 	var eff store.Effects
-	err := s.call(ctx, everyone, func(t *tx) error {
+	err := s.write(ctx, everyone, func(t *tx) error {
 		n, eff = 0, store.Effects{}
 		var qs []*query
 		if limit > 0 {

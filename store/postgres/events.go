@@ -64,7 +64,8 @@ func readEventCursor(s string) (c eventCursor, err error) {
 
 // Events implements [store.Reader].
 //
-// A page ends below the oldest transaction that is still open: whatever that one writes gets an ord at or above its own id.
+// A page ends below the oldest transaction that is still open and may write events: what that one writes gets an ord at or
+// above its own id. See [horizon].
 func (s *Store) Events(ctx context.Context, q store.EventQuery) (store.Events, error) {
 	var es store.Events
 	c, err := readEventCursor(q.Cursor)
@@ -75,10 +76,10 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (store.Events, e
 	err = s.call(ctx, q.Tenant, func(t *tx) error {
 		es = store.Events{}
 		var end int64
-		open := read(`SELECT e.base + pg_snapshot_xmin(pg_current_snapshot())::text::bigint FROM pawl.era e`, func(r *reader) error {
+		open := read(horizon, func(r *reader) error {
 			end = r.int64()
 			return nil
-		})
+		}, t.s.writers())
 		each := func(r *reader) error {
 			es.Events = append(es.Events, r.event())
 			return nil
@@ -131,7 +132,30 @@ func (r *reader) event() (e store.Event) {
 const (
 	eventColumns = `v.ord, v.job, v.n, v.sub, v.epoch, v.state, v.custody, v.at, v.cause, v.session, v.actor, v.code, v.message, v.data, v.name`
 
-	committed = `v.ord < (SELECT e.base + pg_snapshot_xmin(pg_current_snapshot())::text::bigint FROM pawl.era e)`
+	committed = `v.ord < current_setting('job.horizon')::bigint`
+
+	// horizon finds the ord below which everything has been committed, and keeps it for the statement that reads the
+	// events, which must begin later.
+	//
+	// The oldest of all open transactions of the cluster would do, but anybody's long one would hold up the events. So who
+	// writes events takes a lock first, shared with all others who do, before it has a transaction id: those that hold
+	// it now are the ones to wait for, and who takes it later gets an id that is not below xmax. Ids in pg_locks have 32
+	// bits; they are near xmax.
+	horizon = `
+WITH s AS MATERIALIZED (
+	SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin, pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS xmax
+), l AS MATERIALIZED (
+	SELECT locktype, virtualtransaction, transactionid, classid, objid, objsubid, database FROM pg_locks, s WHERE s.xmin < s.xmax AND granted
+), oldest AS (
+	SELECT min(s.xmax - ((s.xmax - t.transactionid::text::bigint) & 4294967295))
+		FILTER (WHERE (s.xmax - t.transactionid::text::bigint) & 4294967295 < 2147483648) AS xid -- others are above xmax
+	FROM s, l t
+	WHERE t.locktype = 'transactionid' AND t.virtualtransaction IN (
+		SELECT w.virtualtransaction FROM l w
+		WHERE w.locktype = 'advisory' AND w.classid = 0 AND w.objid = $1::bigint AND w.objsubid = 1
+			AND w.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
+)
+SELECT set_config('job.horizon', (e.base + least(o.xid, s.xmax))::text, true)::bigint FROM pawl.era e, s, oldest o`
 
 	eventsOfAll = `SELECT ` + eventColumns + ` FROM pawl.events v
 		WHERE v.tenant = $1 AND v.ord >= $2 AND (v.ord, v.job, v.n, v.sub) > ($2, $3, $4, $5) AND ` + committed + `

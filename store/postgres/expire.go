@@ -22,7 +22,7 @@ func (s *Store) Expire(ctx context.Context, limit int) (int, store.Effects, erro
 	}
 	var n int
 	var eff store.Effects
-	err := s.call(ctx, everyone, func(t *tx) error {
+	err := s.write(ctx, everyone, func(t *tx) error {
 		n, eff = 0, store.Effects{}
 		c := changes{cause: job.CauseExpired}
 		err := t.send(
@@ -58,7 +58,7 @@ func (c *changes) expire(r *reader, n *int) error {
 // End implements [store.Leases].
 func (s *Store) End(ctx context.Context, session job.ID) (store.Effects, error) {
 	var eff store.Effects
-	err := s.call(ctx, everyone, func(t *tx) error {
+	err := s.write(ctx, everyone, func(t *tx) error {
 		eff = store.Effects{}
 		c, n := changes{cause: job.CauseExpired}, 0
 		err := t.send(

@@ -11,7 +11,7 @@ import (
 func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) {
 	var paid int
 	var eff store.Effects
-	err := s.call(ctx, everyone, func(t *tx) error {
+	err := s.write(ctx, everyone, func(t *tx) error {
 		paid, eff = 0, store.Effects{}
 		c := changes{cause: job.CausePaid}
 		err := t.send(read(payDebts, func(r *reader) error {

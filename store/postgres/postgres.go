@@ -15,6 +15,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"hash/crc32"
 	"log/slog"
 	"strings"
 	"sync"
@@ -150,15 +151,23 @@ func (s *Store) newPool(conns int, mode pgx.QueryExecMode, params ...map[string]
 	return pool, nil
 }
 
-// prelude is the first query of a transaction, if it needs one.
-func (s *Store) prelude(tenant string) *query {
-	if !s.o.Pooled {
-		if tenant == everyone {
-			return nil
-		}
-		return do("SELECT set_config('job.tenant', $1, true)", tenant)
+// prelude are the first queries of a transaction.
+func (s *Store) prelude(t *tx) (qs []*query) {
+	switch {
+	case s.o.Pooled:
+		qs = append(qs, do(pooledPrelude, t.tenant))
+	case t.tenant != everyone:
+		qs = append(qs, do("SELECT set_config('job.tenant', $1, true)", t.tenant))
 	}
-	return do(pooledPrelude, tenant)
+	if t.writes {
+		qs = append(qs, do("SELECT pg_advisory_xact_lock_shared($1)", s.writers()))
+	}
+	return qs
+}
+
+// writers is the key of the lock that everyone shares who writes events; see [horizon]. It has 32 bits.
+func (s *Store) writers() int64 {
+	return int64(crc32.ChecksumIEEE([]byte("pawl events of " + s.o.Schema)))
 }
 
 const pooledPrelude = `SELECT set_config('job.tenant', $1, true), set_config('lock_timeout', '10s', true), set_config('jit', 'off', true),

@@ -2,13 +2,14 @@ package postgres_test
 
 import (
 	"context"
-	"sync"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-jobs/pawl/internal/testenv"
+	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/postgres"
 	"github.com/pawl-jobs/pawl/store/storetest"
@@ -53,28 +54,51 @@ type clock struct {
 	conn *pgx.Conn
 }
 
-// clocked makes a database for a test, with the schema and a clock that can be moved. It is a copy of one that all tests
-// of this process share: a migration takes longer than most tests.
+// clean are databases with the schema and a clock that can be moved, which other tests of this process have left: to make
+// one takes longer than most tests, and to drop one longer still.
+var clean = make(chan string, 64)
+
+// clocked returns a database for a test, with the schema and a clock that can be moved.
 func clocked(t *testing.T) string {
 	t.Helper()
 	server := testenv.Postgres(t)
-	template.once.Do(func() {
-		const name = "clocked"
+	var dsn string
+	select {
+	case dsn = <-clean:
+	default:
+		name := "clocked_" + job.NewID().Short()
 		server.Psql(t, "postgres", "-c", "create database "+name)
-		migrate(t, server.DSN(name), "")
-		server.Psql(t, name, "-c", `CREATE TABLE public.shift (by interval NOT NULL); INSERT INTO public.shift VALUES ('0');
+		dsn = server.DSN(name)
+		migrate(t, dsn, "")
+		execute(t, dsn, `CREATE TABLE public.shift (by interval NOT NULL); INSERT INTO public.shift VALUES ('0');
 			CREATE OR REPLACE FUNCTION pawl.clock() RETURNS timestamptz LANGUAGE sql VOLATILE AS 'SELECT clock_timestamp() + (SELECT by FROM public.shift)'`)
-		template.name = name
-	})
-	if template.name == "" {
-		t.Fatal("the template of databases could not be made")
 	}
-	return server.Copy(t, template.name)
+	t.Cleanup(func() {
+		const tables = "pawl.specs, pawl.labels, pawl.jobs, pawl.ended, pawl.events, pawl.prerequisites, pawl.unique_keys, pawl.followups, " +
+			"pawl.idempotency, pawl.sessions, pawl.duties, pawl.resources"
+		clear := "UPDATE public.shift SET by = '0';"
+		for table := range strings.SplitSeq(tables, ", ") {
+			clear += "DELETE FROM " + table + ";"
+		}
+		execute(t, dsn, clear)
+		select {
+		case clean <- dsn:
+		default: // enough of them
+		}
+	})
+	return dsn
 }
 
-var template struct {
-	once sync.Once
-	name string
+func execute(t *testing.T, dsn, sql string) {
+	t.Helper()
+	conn, err := pgx.Connect(context.Background(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	if _, err := conn.Exec(context.Background(), sql); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func newClock(t *testing.T, dsn string) *clock {

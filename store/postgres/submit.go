@@ -25,7 +25,7 @@ func (s *Store) Submit(ctx context.Context, sub store.Submission) ([]store.Submi
 		for i := range sub.Jobs {
 			in.add(&sub.Jobs[i])
 		}
-		err := s.call(ctx, sub.Tenant, func(t *tx) error { return t.commit(in.insert()) })
+		err := s.write(ctx, sub.Tenant, func(t *tx) error { return t.commit(in.insert()) })
 		if err == nil {
 			answers, eff := in.made(len(sub.Jobs))
 			return answers, eff, nil
@@ -36,7 +36,7 @@ func (s *Store) Submit(ctx context.Context, sub store.Submission) ([]store.Submi
 	}
 	var answers []store.Submitted
 	var eff store.Effects
-	err := s.call(ctx, sub.Tenant, func(t *tx) (err error) {
+	err := s.write(ctx, sub.Tenant, func(t *tx) (err error) {
 		answers, eff, err = t.submit(&sub)
 		if exists(err) {
 			return errAgain // it was not there when we looked

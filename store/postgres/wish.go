@@ -14,7 +14,7 @@ func (s *Store) Wish(ctx context.Context, w store.Wish) ([]store.Wished, store.E
 	}
 	var answers []store.Wished
 	var eff store.Effects
-	err := s.call(ctx, w.Tenant, func(t *tx) error {
+	err := s.write(ctx, w.Tenant, func(t *tx) error {
 		l, err := t.lock(w.Jobs)
 		if err != nil {
 			return err

@@ -24,12 +24,13 @@ $$ BEGIN RAISE EXCEPTION USING ERRCODE = 'PW001', MESSAGE = what; END $$;
 -- +goose StatementEnd
 
 -- One row. Transaction ids begin anew in a cluster that was restored from a dump: base is what is added to them, so that
--- the order of events goes on.
+-- the order of events goes on. A Pawl that knows migrations up to least, or further, can work with this schema.
 CREATE TABLE pawl.era (
-    one  boolean PRIMARY KEY DEFAULT true CHECK (one),
-    base bigint  NOT NULL DEFAULT 0
+    one   boolean PRIMARY KEY DEFAULT true CHECK (one),
+    base  bigint  NOT NULL DEFAULT 0,
+    least bigint  NOT NULL
 );
-INSERT INTO pawl.era DEFAULT VALUES;
+INSERT INTO pawl.era (least) VALUES (1);
 
 CREATE TABLE pawl.specs (
     id           uuid        NOT NULL,
@@ -249,6 +250,20 @@ CREATE TABLE pawl.resources (
     doc     json        NOT NULL,
     CONSTRAINT resources_pkey PRIMARY KEY (tenant, kind, name)
 );
+
+-- The second wall between tenants, for roles that do not own the tables: a transaction sees the rows of the tenant that it
+-- has named, or all of them where it serves all.
+-- +goose StatementBegin
+DO $$
+DECLARE t text;
+BEGIN
+    FOREACH t IN ARRAY ARRAY['specs', 'labels', 'jobs', 'ended', 'events', 'unique_keys', 'idempotency', 'resources'] LOOP
+        EXECUTE format('ALTER TABLE pawl.%I ENABLE ROW LEVEL SECURITY', t);
+        EXECUTE format('CREATE POLICY tenant ON pawl.%I USING (tenant = (SELECT current_setting(''job.tenant'', true))
+            OR (SELECT current_setting(''job.tenant'', true)) = ''*'')', t);
+    END LOOP;
+END $$;
+-- +goose StatementEnd
 
 -- +goose Down
 DROP TABLE pawl.resources, pawl.duties, pawl.sessions, pawl.idempotency, pawl.followups, pawl.unique_keys, pawl.prerequisites,

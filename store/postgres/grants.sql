@@ -1,0 +1,5 @@
+CREATE ROLE pawl_service;
+GRANT USAGE ON SCHEMA pawl TO pawl_service;
+GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA pawl TO pawl_service;
+REVOKE INSERT, UPDATE, DELETE ON pawl.migrations FROM pawl_service;
+GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA pawl TO pawl_service;
