@@ -86,7 +86,7 @@ WITH x AS MATERIALIZED (
 	SELECT t.id, t.n, t.tenant, t.ord, t.epoch - 1, t.state, t.custody, t.since, 'claim', $2 FROM took t
 ), started AS (
 	-- Ties are few: only who has them is looked up.
-	DELETE FROM pawl.unique_keys u WHERE u.job = ANY (ARRAY(SELECT t.id FROM took t WHERE t.ties & 2 <> 0)) AND u.mode = 'start'
+	DELETE FROM pawl.unique_keys u WHERE u.job = ANY (ARRAY(SELECT t.id FROM took t WHERE t.ties & 2 <> 0)) AND u.mode || '' = 'start'
 ), answer AS (
 	SELECT NULL::timestamptz AS ended, t.* FROM took t
 	UNION ALL
@@ -114,7 +114,7 @@ ORDER BY j.lane, j.priority, j.created, j.id`
 
 	claimNamed = claimAlive + `found AS MATERIALIZED (
 	SELECT j.id, j.lane, j.priority, j.created FROM pawl.jobs j
-	WHERE j.id = ANY ($6::uuid[]) AND j.custody = 'ready' AND j.queue = ANY ($3::text[]) AND j.kind = ANY ($4::text[])
+	WHERE j.id = ANY ($6::uuid[]) AND j.custody || '' = 'ready' AND j.queue || '' = ANY ($3::text[]) AND j.kind || '' = ANY ($4::text[])
 		AND (j.machine = '' OR j.machine = $5::text) AND EXISTS (SELECT FROM alive) AND NOT EXISTS (SELECT FROM repeated)
 	ORDER BY j.id FOR NO KEY UPDATE
 ), heads AS MATERIALIZED (

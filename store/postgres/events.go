@@ -132,7 +132,7 @@ func (r *reader) event() (e store.Event) {
 const (
 	eventColumns = `v.ord, v.job, v.n, v.sub, v.epoch, v.state, v.custody, v.at, v.cause, v.session, v.actor, v.code, v.message, v.data, v.name`
 
-	committed = `v.ord < current_setting('job.horizon')::bigint`
+	committed = `v.ord + 0 < current_setting('job.horizon')::bigint`
 
 	// horizon finds the ord below which everything has been committed, and keeps it for the statement that reads the
 	// events, which must begin later.
@@ -162,6 +162,6 @@ SELECT set_config('job.horizon', (e.base + least(o.xid, s.xmax))::text, true)::b
 		ORDER BY v.ord, v.job, v.n, v.sub LIMIT $6`
 
 	eventsOfOne = `SELECT ` + eventColumns + ` FROM pawl.events v
-		WHERE v.job = $1 AND v.tenant = $2 AND (v.n, v.sub) > ($3, $4) AND (v.ord, v.job, v.n, v.sub) > ($5, $6, $7, $8) AND ` + committed + `
+		WHERE v.job = $1 AND v.tenant || '' = $2 AND (v.n, v.sub) > ($3, $4) AND (v.ord + 0, v.job, v.n, v.sub) > ($5, $6, $7, $8) AND ` + committed + `
 		ORDER BY v.n, v.sub LIMIT $9`
 )

@@ -51,12 +51,11 @@ const payDebts = `
 WITH debts AS MATERIALIZED (
 	SELECT f.seq, f.job FROM pawl.followups f ORDER BY f.seq LIMIT $1 FOR UPDATE SKIP LOCKED
 ), edges AS MATERIALIZED (
-	SELECT d.seq, p.needs, p.job
-	FROM debts d CROSS JOIN LATERAL (SELECT p.needs, p.job FROM pawl.prerequisites p WHERE p.needs = d.job ORDER BY p.job LIMIT $1) p
+	SELECT d.seq, p.needs, p.job, p.at
+	FROM debts d CROSS JOIN LATERAL (SELECT p.needs, p.job, p.ctid AS at FROM pawl.prerequisites p WHERE p.needs = d.job ORDER BY p.job LIMIT $1) p
 	ORDER BY d.seq, p.job LIMIT $1
 ), gone AS MATERIALIZED (
-	DELETE FROM pawl.prerequisites p WHERE p.needs = ANY (ARRAY(SELECT e.needs FROM edges e)) AND (p.needs, p.job) IN (SELECT e.needs, e.job FROM edges e)
-	RETURNING p.needs, p.job, p.need
+	DELETE FROM pawl.prerequisites p WHERE p.ctid = ANY (ARRAY(SELECT e.at FROM edges e)) RETURNING p.needs, p.job, p.need
 ), locked AS MATERIALIZED (
 	SELECT j.id FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT g.job FROM gone g)) ORDER BY j.id FOR UPDATE
 ), counted AS MATERIALIZED (
@@ -69,10 +68,9 @@ WITH debts AS MATERIALIZED (
 	WHERE j.id = ANY (ARRAY(SELECT c.job FROM counted c))
 	RETURNING j.*, NULL::timestamptz AS ended, (SELECT c.unmet FROM counted c WHERE c.job = j.id) AS unmet
 ), settled AS (
-	DELETE FROM pawl.followups f USING debts d
-	WHERE f.seq = d.seq AND NOT EXISTS (
+	DELETE FROM pawl.followups f WHERE f.seq = ANY (ARRAY(SELECT d.seq FROM debts d WHERE NOT EXISTS (
 		SELECT FROM pawl.prerequisites p
-		WHERE p.needs = d.job AND p.job > ALL (SELECT e.job FROM edges e WHERE e.seq = d.seq ORDER BY e.job DESC LIMIT 1))
+		WHERE p.needs = d.job AND p.job > ALL (SELECT e.job FROM edges e WHERE e.seq = d.seq ORDER BY e.job DESC LIMIT 1) OFFSET 0)))
 )
 SELECT (SELECT count(*) FROM gone), pawl.clock(), u.id, u.name, u.state, ` + columns + `
 FROM (SELECT) one LEFT JOIN (released j ` + itsSpec + `

@@ -202,3 +202,6 @@ func (s *Store) Close() error {
 
 // Statements returns how many SQL statements have been sent so far, without those that only begin or commit.
 func (s *Store) Statements() int64 { return s.statements.Load() }
+
+// RoundTrips returns how often calls have waited for the database so far.
+func (s *Store) RoundTrips() int64 { return s.trips.Load() }

@@ -174,7 +174,8 @@ WITH x AS MATERIALIZED (
 	FROM a CROSS JOIN LATERAL ROWS FROM (json_to_recordset(a.path) AS (state text, custody text, code text, message text, data json))
 		WITH ORDINALITY p(state, custody, code, message, data, position)
 ), freed AS (
-	DELETE FROM pawl.unique_keys u USING unnest($30::uuid[], $31::text[]) f(job, mode) WHERE u.job = f.job AND u.mode = f.mode
+	DELETE FROM pawl.unique_keys u WHERE u.job = ANY ($30::uuid[])
+		AND (u.job, u.mode || '') IN (SELECT f.job, f.mode FROM unnest($30::uuid[], $31::text[]) f(job, mode))
 ), owed AS (
 	INSERT INTO pawl.followups (debt, job, at) SELECT o.debt, o.job, $1 FROM unnest($32::uuid[], $33::text[]) o(job, debt)
 )

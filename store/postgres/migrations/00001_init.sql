@@ -150,7 +150,7 @@ CREATE TABLE pawl.ended (
     result     json,
     CONSTRAINT ended_pkey PRIMARY KEY (id)
 ) WITH (autovacuum_analyze_scale_factor = 0.02);
-CREATE INDEX ended_ended ON pawl.ended (tenant, state, ended, id);
+CREATE INDEX ended_ended ON pawl.ended (tenant, state, ended);
 
 -- History: one row per change of state or custody, numbered within its job.
 --
@@ -188,7 +188,7 @@ CREATE TABLE pawl.prerequisites (
     need  text NOT NULL,
     CONSTRAINT prerequisites_pkey PRIMARY KEY (needs, job)
 );
-CREATE INDEX prerequisites_job ON pawl.prerequisites (job);
+CREATE INDEX prerequisites_job ON pawl.prerequisites USING hash (job); -- in no order, for which one of the two would be taken for the other
 
 CREATE TABLE pawl.unique_keys (
     tenant text COLLATE "C" NOT NULL,

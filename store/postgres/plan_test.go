@@ -1,0 +1,164 @@
+package postgres_test
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-jobs/pawl/internal/testenv"
+	"github.com/pawl-jobs/pawl/store/postgres"
+)
+
+// uses are the indexes of the tables that grow which each statement may use.
+var uses = map[string][]string{
+	"submit":        {},
+	"claim":         {"jobs_pkey", "jobs_ready", "jobs_session", "specs_pkey", "unique_keys_job"},
+	"claim named":   {"jobs_pkey", "jobs_session", "specs_pkey", "unique_keys_job"},
+	"apply fences":  {},
+	"apply lock":    {"jobs_pkey"},
+	"apply":         {"jobs_pkey", "ended_pkey", "events_pkey", "specs_pkey", "unique_keys_job"},
+	"write":         {"jobs_pkey", "unique_keys_job"},
+	"due":           {"jobs_pkey", "jobs_due"},
+	"pay":           {"jobs_pkey", "ended_pkey", "specs_pkey", "prerequisites_pkey", "followups_pkey"},
+	"expire close":  {},
+	"expire":        {"jobs_pkey", "jobs_session", "specs_pkey"},
+	"renew":         {"jobs_ready", "jobs_session", "followups_pkey"},
+	"events":        {"events_ord"},
+	"events of one": {"events_pkey"},
+	"recount":       {"jobs_pkey", "jobs_needs", "prerequisites_job", "specs_pkey"},
+	"note":          {"jobs_pkey", "events_pkey"},
+}
+
+// TestPlans pins the indexes that the statements use: with statistics that are fresh, with none, and with some that were
+// taken when the tables looked different. A plan that a connection made at one time stays with it for long.
+func TestPlans(t *testing.T) {
+	t.Parallel()
+	dsn := testenv.Postgres(t).Database(t)
+	migrate(t, dsn, "")
+	admin := connect(t, dsn)
+	for _, table := range []string{"specs", "jobs", "ended", "events", "prerequisites", "followups", "unique_keys"} {
+		must(t, admin, "ALTER TABLE pawl."+table+" SET (autovacuum_enabled = false)")
+	}
+	var early []*planner // connections that have made their plans before
+	check := func(when string) {
+		p := newPlanner(t, dsn)
+		p.check(when)
+		for _, old := range early {
+			old.check(when + ", planned earlier")
+		}
+		early = append(early, p)
+	}
+	check("empty")
+	must(t, admin, "ANALYZE")
+	check("empty and analyzed")
+	fill(t, admin, 50, 50, 50, 50)
+	check("a few jobs")
+	must(t, admin, "ANALYZE")
+	check("a few jobs, analyzed")
+	fill(t, admin, 100_000, 10_000, 500, 2_000)
+	check("many jobs, never analyzed")
+	must(t, admin, "ANALYZE")
+	check("many jobs, analyzed")
+	must(t, admin, "DELETE FROM pawl.jobs; VACUUM ANALYZE pawl.jobs")
+	check("all have ended")
+	fill(t, admin, 0, 20_000, 0, 0)
+	must(t, admin, "ANALYZE")
+	check("all living ones are ready, analyzed")
+	must(t, admin, "UPDATE pawl.jobs SET state = 'RUNNING', custody = 'worker', session = gen_random_uuid(), claim = id")
+	check("all that were ready are held")
+}
+
+// fill adds jobs: those that have ended, are ready, are held, and wait.
+func fill(t *testing.T, admin *pgx.Conn, ended, ready, held, waiting int) {
+	t.Helper()
+	const specs = `WITH new AS (SELECT gen_random_uuid() AS id, i FROM generate_series(1, $1::int) i), spec AS (
+		INSERT INTO pawl.specs (id, tenant, owner, kind, name, stem, queue, priority, max_attempts, created, request)
+		SELECT id, 'acme', 'ann', 'send', 'n', 'n', CASE WHEN i % 2 = 0 THEN 'default' ELSE 'other' END, 5, 1, now() - i * interval '1 s', '{}' FROM new
+	), event AS (
+		INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause) SELECT id, k, 'acme', 3 + i / 100, k, '', '', now(), 'work' FROM new, generate_series(1, 3) k
+	) `
+	must(t, admin, specs+`INSERT INTO pawl.ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, since, ended, needs, ties, told, wished_by, code, message)
+		SELECT id, 'acme', 'FINISHED', 3, 3, 3, 1, 0, 0, 0, now(), now(), 0, 0, 0, '', '', '' FROM new`, ended)
+	for _, some := range []struct {
+		n                       int
+		state, custody, session string
+		due                     string
+	}{
+		{ready, "PENDING", "ready", "NULL", "NULL"},
+		{held, "RUNNING", "worker", "gen_random_uuid()", "NULL"},
+		{waiting, "WAITING", "gate", "NULL", "now() + i * interval '1 s'"},
+	} {
+		must(t, admin, specs+fmt.Sprintf(`INSERT INTO pawl.jobs (id, tenant, kind, queue, machine, priority, created, state, custody, epoch, n, ord, lane, attempt, since, session, claim, due, needs)
+			SELECT id, 'acme', 'send', 'default', '', 5, now() - i * interval '1 s', '%s', '%s', 1, 1, 3, 'task', 1, now(), %s, %[3]s, %s, 0 FROM new`,
+			some.state, some.custody, some.session, some.due), some.n)
+	}
+}
+
+// A planner is a connection that has the statements prepared, as those of a store have.
+type planner struct {
+	t     *testing.T
+	conn  *pgx.Conn
+	execs map[string]string // EXECUTE by the name of the statement
+}
+
+func newPlanner(t *testing.T, dsn string) *planner {
+	t.Helper()
+	p := &planner{t: t, conn: connect(t, dsn), execs: map[string]string{}}
+	for name, v := range postgres.Settings {
+		must(t, p.conn, "SET "+name+" = "+v)
+	}
+	must(t, p.conn, "SET job.tenant = '*'; SET job.horizon = '9'")
+	for _, name := range slices.Sorted(maps.Keys(postgres.Statements)) {
+		id := strings.ReplaceAll(name, " ", "_")
+		must(t, p.conn, "PREPARE "+id+" AS "+postgres.Statements[name])
+		n := value[int](t, p.conn, "SELECT cardinality(parameter_types) FROM pg_prepared_statements WHERE name = $1", id)
+		p.execs[name] = "EXPLAIN EXECUTE " + id
+		if n > 0 {
+			p.execs[name] += "(NULL" + strings.Repeat(", NULL", n-1) + ")"
+		}
+	}
+	return p
+}
+
+var (
+	reads   = regexp.MustCompile(`(Index Scan|Index Only Scan|Index Scan Backward|Bitmap Index Scan)(?: using| on) (\w+)`)
+	readAll = regexp.MustCompile(`Seq Scan on (specs|jobs|ended|events|prerequisites|followups|unique_keys)\b`)
+)
+
+// whole are reads that need no condition: they take the first entries of an index.
+var whole = []string{"jobs_session", "jobs_needs", "followups_pkey"}
+
+func (p *planner) check(when string) {
+	p.t.Helper()
+	for name, exec := range p.execs {
+		rows, err := p.conn.Query(p.t.Context(), exec, pgx.QueryExecModeSimpleProtocol)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		plan := strings.Join(lines, "\n")
+		if m := readAll.FindString(plan); m != "" {
+			p.t.Errorf("%s: %s: %s\n%s", when, name, m, plan)
+		}
+		for i, line := range lines {
+			m := reads.FindStringSubmatch(line)
+			if m == nil || !regexp.MustCompile(`^(specs|jobs|ended|events|prerequisites|followups|unique_keys)_`).MatchString(m[2]) {
+				continue
+			}
+			if !slices.Contains(uses[name], m[2]) {
+				p.t.Errorf("%s: %s uses %s:\n%s", when, name, m[2], plan)
+			}
+			if !slices.Contains(whole, m[2]) && (i+1 == len(lines) || !strings.Contains(lines[i+1], "Index Cond")) {
+				p.t.Errorf("%s: %s reads all of %s:\n%s", when, name, m[2], plan)
+			}
+		}
+	}
+}

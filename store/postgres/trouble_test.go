@@ -1,0 +1,348 @@
+package postgres_test
+
+import (
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pawl-jobs/pawl/internal/testenv"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+	"github.com/pawl-jobs/pawl/store/postgres"
+	"github.com/pawl-jobs/pawl/store/storetest"
+)
+
+func TestPooler(t *testing.T) {
+	t.Parallel()
+	server := testenv.Postgres(t)
+	through := server.Pooler(t, 3)
+	storetest.Run(t, func(t *testing.T) (store.Store, storetest.Clock) {
+		dsn := clocked(t)
+		return open(t, through(dsn), postgres.Options{Pooled: true}), newClock(t, dsn)
+	})
+}
+
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	testenv.Postgres(t) // skips where there is none
+	server, err := testenv.StartPostgres(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Stop()
+	server.Psql(t, "postgres", "-c", "create database jobs")
+	dsn := server.DSN("jobs")
+	migrate(t, dsn, "")
+	s := open(t, dsn, postgres.Options{})
+	const lease = time.Hour
+	alive, dead := begin(t, s, lease), begin(t, s, store.MinLease)
+	submit(t, s, newTasks(10)...)
+	held := claim(t, s, alive, 5)
+
+	server.Kill()
+	if _, _, err := s.Submit(t.Context(), store.Submission{Tenant: acme, Jobs: newTasks(1)}); job.KindOf(err) != job.Unavailable {
+		t.Errorf("a submission while the database is down: %v", err)
+	}
+	if _, err := s.List(t.Context(), store.Query{Tenant: acme}); job.KindOf(err) != job.Unavailable {
+		t.Errorf("a list while the database is down: %v", err)
+	}
+	if err := server.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// The lease of this session is over, but nobody could renew it meanwhile.
+	if _, err := s.Renew(t.Context(), store.Renew{Session: dead, Lease: lease}); job.KindOf(err) != job.Fenced {
+		t.Errorf("renewed an expired session: %v", err)
+	}
+	if n, _, err := s.Expire(t.Context(), 10); err != nil || n != 0 {
+		t.Errorf("expired %d jobs, %v", n, err)
+	}
+	as, _, err := s.Apply(t.Context(), finishes(held, alive))
+	if err != nil || as[0].Outcome != store.OK {
+		t.Errorf("%+v, %v", as, err)
+	}
+	if n := len(claim(t, s, alive, 10)); n != 5 {
+		t.Errorf("%d jobs were left", n)
+	}
+	storetest.Check(t, s, acme)
+}
+
+// TestNothingExpiresAfterTrouble has sessions run out while nobody could renew them.
+func TestNothingExpiresAfterTrouble(t *testing.T) {
+	t.Parallel()
+	t.Run("of a process that could not reach the database", func(t *testing.T) {
+		t.Parallel()
+		dsn := clocked(t)
+		gate := newGate(t, dsn)
+		s, other := open(t, gate.dsn, postgres.Options{}), open(t, dsn, postgres.Options{})
+		session := begin(t, s, time.Minute)
+		submit(t, s, newTask())
+		claim(t, s, session, 1)
+		newClock(t, dsn).Advance(2 * time.Minute)
+		gate.cut(true)
+		if _, _, err := s.Expire(t.Context(), 10); job.KindOf(err) != job.Unavailable {
+			t.Errorf("expire without a database: %v", err)
+		}
+		gate.cut(false)
+		for try := 0; ; try++ {
+			n, _, err := s.Expire(t.Context(), 10)
+			if job.KindOf(err) == job.Unavailable && try < 100 { // a connection of before
+				continue
+			}
+			if err != nil || n != 0 {
+				t.Errorf("expired %d jobs, %v", n, err)
+			}
+			break
+		}
+		if n, _, err := other.Expire(t.Context(), 10); err != nil || n != 1 {
+			t.Errorf("a process that had no trouble expired %d jobs, %v", n, err)
+		}
+	})
+	t.Run("of more than half of all sessions at once", func(t *testing.T) {
+		t.Parallel()
+		dsn := clocked(t)
+		s, clock := open(t, dsn, postgres.Options{}), newClock(t, dsn)
+		submit(t, s, newTasks(4)...)
+		for range 4 {
+			claim(t, s, begin(t, s, time.Minute), 1)
+		}
+		clock.Advance(time.Minute + time.Second)
+		if n, _, err := s.Expire(t.Context(), 10); err != nil || n != 0 {
+			t.Errorf("at once %d jobs were taken, %v", n, err)
+		}
+		clock.Advance(20 * time.Second)
+		if n, _, err := s.Expire(t.Context(), 10); err != nil || n != 4 {
+			t.Errorf("a renewal later %d jobs were taken, %v", n, err)
+		}
+	})
+}
+
+func TestReadOnlyServer(t *testing.T) {
+	t.Parallel()
+	dsn := clocked(t)
+	s, admin := open(t, dsn, postgres.Options{}), connect(t, dsn)
+	name := value[string](t, admin, "SELECT current_database()")
+	submit(t, s, newTask())
+	must(t, admin, "ALTER DATABASE "+name+" SET default_transaction_read_only = on")
+	must(t, admin, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+	for range 3 { // the first may meet connections that were cut
+		if _, _, err := s.Submit(t.Context(), store.Submission{Tenant: acme, Jobs: newTasks(1)}); job.KindOf(err) != job.Unavailable {
+			t.Errorf("a submission to a server that takes no writes: %v", err)
+		}
+	}
+	must(t, admin, "SET default_transaction_read_only = off; ALTER DATABASE "+name+" RESET default_transaction_read_only")
+	submit(t, s, newTask()) // no connection of before is used
+}
+
+func TestTooManyConnections(t *testing.T) {
+	t.Parallel()
+	dsn := clocked(t)
+	admin := connect(t, dsn)
+	role := "few_" + job.NewID().Short()
+	must(t, admin, "CREATE ROLE "+role+" LOGIN SUPERUSER PASSWORD 'x'") // owner of nothing
+	t.Cleanup(func() { execute(t, dsn, "DROP ROLE "+role) })
+	must(t, admin, "ALTER ROLE "+role+" NOSUPERUSER CONNECTION LIMIT 1")
+	must(t, admin, "GRANT ALL ON SCHEMA pawl TO "+role+"; GRANT ALL ON ALL TABLES IN SCHEMA pawl TO "+role+"; GRANT ALL ON public.shift TO "+role)
+	t.Cleanup(func() { execute(t, dsn, "DROP OWNED BY "+role) })
+	at := strings.Index(dsn, "@")
+	theirs := "postgres://" + role + ":x" + dsn[at:]
+	taken := connect(t, theirs)
+	if _, err := postgres.Open(t.Context(), theirs, postgres.Options{}); job.KindOf(err) != job.Unavailable {
+		t.Errorf("%v", err)
+	}
+	taken.Close(t.Context())
+	for {
+		s, err := postgres.Open(t.Context(), theirs, postgres.Options{Conns: 1})
+		if job.KindOf(err) == job.Unavailable {
+			continue // the server has not noticed yet
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		submit(t, s, newTask())
+		s.Close()
+		return
+	}
+}
+
+// TestSerialization has the database refuse transactions as it does to avoid a conflict.
+func TestSerialization(t *testing.T) {
+	t.Parallel()
+	dsn := clocked(t)
+	s, admin := open(t, dsn, postgres.Options{}), connect(t, dsn)
+	must(t, admin, `CREATE SEQUENCE public.tries;
+		CREATE FUNCTION public.trip() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			IF nextval('public.tries') <= 3 THEN RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = 'could not serialize'; END IF;
+			RETURN NEW;
+		END $$;
+		CREATE TRIGGER trip BEFORE INSERT ON pawl.specs FOR EACH ROW EXECUTE FUNCTION public.trip()`)
+	t.Cleanup(func() {
+		execute(t, dsn, "DROP TRIGGER trip ON pawl.specs; DROP FUNCTION public.trip; DROP SEQUENCE public.tries")
+	})
+	ids := submit(t, s, newTask())
+	if j, err := s.Job(t.Context(), acme, ids[0]); err != nil || j.State != job.Pending {
+		t.Errorf("%+v, %v", j.Place, err)
+	}
+	must(t, admin, "ALTER SEQUENCE public.tries RESTART MINVALUE -1000 START -1000; SELECT setval('public.tries', -1000)")
+	if _, _, err := s.Submit(t.Context(), store.Submission{Tenant: acme, Jobs: newTasks(1)}); job.KindOf(err) != job.Unavailable {
+		t.Errorf("a submission that is refused again and again: %v", err)
+	}
+}
+
+// TestEra shows that events go on in a cluster whose transactions are counted anew, as after a restore from a dump.
+func TestEra(t *testing.T) {
+	t.Parallel()
+	dsn := clocked(t)
+	s, admin := open(t, dsn, postgres.Options{}), connect(t, dsn)
+	submit(t, s, newTasks(2)...)
+	must(t, admin, "UPDATE pawl.events SET ord = ord + 1000000000; UPDATE pawl.jobs SET ord = ord + 1000000000; UPDATE pawl.era SET base = base + 1000000000")
+	before, err := s.Events(t.Context(), store.EventQuery{Tenant: acme})
+	if err != nil || len(before.Events) != 2 {
+		t.Fatalf("%d events, %v", len(before.Events), err)
+	}
+	must(t, admin, "UPDATE pawl.era SET base = 0") // what the cluster counts is a billion less now
+	t.Cleanup(func() { execute(t, dsn, "UPDATE pawl.era SET base = 0") })
+	restored := open(t, dsn, postgres.Options{})
+	id := submit(t, restored, newTask())[0]
+	after, err := restored.Events(t.Context(), store.EventQuery{Tenant: acme, Cursor: before.Cursor})
+	if err != nil || len(after.Events) != 1 || after.Events[0].Job != id {
+		t.Errorf("%d events, %v", len(after.Events), err)
+	}
+}
+
+// TestRoundTrips counts how often calls wait for the database, with few jobs and with many.
+func TestRoundTrips(t *testing.T) {
+	t.Parallel()
+	dsn := clocked(t)
+	s := open(t, dsn, postgres.Options{Conns: 1})
+	through(t, s) // statements are prepared
+	for _, n := range []int{1, 700} {
+		session := begin(t, s, time.Minute)
+		want := func(call string, trips int64, f func()) {
+			t.Helper()
+			before := s.RoundTrips()
+			f()
+			if got := s.RoundTrips() - before; got != trips {
+				t.Errorf("%s of %d jobs: %d round trips, want %d", call, n, got, trips)
+			}
+		}
+		var ids []job.ID
+		var jobs []job.Job
+		want("submit", 1, func() { ids = submit(t, s, newTasks(n)...) })
+		want("claim", 1, func() { jobs = claim(t, s, session, n) })
+		want("apply", 1, func() {
+			if _, _, err := s.Apply(t.Context(), finishes(jobs, session)); err != nil {
+				t.Fatal(err)
+			}
+		})
+		want("find", 1, func() {
+			if found, err := s.Find(t.Context(), ids); err != nil || len(found) != n {
+				t.Fatalf("%d, %v", len(found), err)
+			}
+		})
+		want("renew", 1, func() {
+			if _, err := s.Renew(t.Context(), store.Renew{Session: session, Lease: time.Minute}); err != nil {
+				t.Fatal(err)
+			}
+		})
+		want("due", 1, func() {
+			if _, _, err := s.Due(t.Context(), n); err != nil {
+				t.Fatal(err)
+			}
+		})
+		ids = submit(t, s, newTasks(n)...)
+		want("wish", 2, func() {
+			if _, _, err := s.Wish(t.Context(), store.Wish{Tenant: acme, Wish: job.WishCancel, Jobs: ids}); err != nil {
+				t.Fatal(err)
+			}
+		})
+		want("expire", 2, func() {
+			if _, _, err := s.Expire(t.Context(), n); err != nil {
+				t.Fatal(err)
+			}
+		})
+		want("pay", 2, func() {
+			if _, _, err := s.Pay(t.Context(), n); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if _, err := s.End(t.Context(), session); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A gate is a proxy before a server that can be cut.
+type gate struct {
+	dsn string
+	t   *testing.T
+
+	mu     sync.Mutex
+	closed bool
+	conns  map[net.Conn]bool
+}
+
+func newGate(t *testing.T, dsn string) *gate {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, slash := strings.Index(dsn, "@")+1, 0
+	slash = at + strings.Index(dsn[at:], "/")
+	g := &gate{t: t, dsn: dsn[:at] + l.Addr().String() + dsn[slash:], conns: map[net.Conn]bool{}}
+	server := dsn[at:slash]
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			up, err := net.Dial("tcp", server)
+			if err != nil || !g.add(c, up) {
+				c.Close()
+				continue
+			}
+			for _, pair := range [][2]net.Conn{{c, up}, {up, c}} {
+				wg.Go(func() {
+					io.Copy(pair[0], pair[1]) //nolint:errcheck // one of them was closed
+					pair[0].Close()
+					pair[1].Close()
+				})
+			}
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		g.cut(true)
+		wg.Wait()
+	})
+	return g
+}
+
+func (g *gate) add(conns ...net.Conn) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, c := range conns {
+		if g.closed {
+			c.Close()
+		} else {
+			g.conns[c] = true
+		}
+	}
+	return !g.closed
+}
+
+// cut closes every connection and takes no more, until it is called with false.
+func (g *gate) cut(closed bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = closed
+	for c := range g.conns {
+		c.Close()
+		delete(g.conns, c)
+	}
+}
