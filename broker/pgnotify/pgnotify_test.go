@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/goleak"
 
 	"github.com/pawl-jobs/pawl/broker"
@@ -19,18 +21,44 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.Stopping(m)) }
 
 func TestBroker(t *testing.T) {
-	server := testenv.Postgres(t)
-	dsn := server.Database(t)
-	schemas := make(chan int, 1)
-	schemas <- 0
-	brokertest.Run(t, func(t *testing.T) (broker.Broker, broker.Broker) {
-		n := <-schemas
-		schemas <- n + 1
-		schema := fmt.Sprint("of test ", n)
-		create(t, dsn, schema)
-		cfg := pgnotify.Config{DSN: dsn, Schema: schema}
-		return open(t, cfg), open(t, cfg)
-	})
+	for _, test := range []struct {
+		name   string
+		pooled bool
+	}{
+		{"sending on the listener's connection", false},
+		{"sending through a pool", true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			dsn := testenv.Postgres(t).Database(t)
+			var schemas atomic.Int64
+			brokertest.Run(t, func(t *testing.T) (broker.Broker, broker.Broker) {
+				cfg := pgnotify.Config{DSN: dsn, Schema: fmt.Sprint("of test ", schemas.Add(1))}
+				create(t, dsn, cfg.Schema)
+				if test.pooled {
+					cfg.Pool = pool(t, dsn, nil)
+				}
+				return open(t, cfg), open(t, cfg)
+			})
+		})
+	}
+}
+
+// pool opens a pool of few connections.
+func pool(t *testing.T, dsn string, tracer pgx.QueryTracer) *pgxpool.Pool {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.MaxConns = 2
+	cfg.ConnConfig.Tracer = tracer
+	p, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
 }
 
 // create makes a schema with what a broker needs.
@@ -66,4 +94,55 @@ func open(t *testing.T, cfg pgnotify.Config) *pgnotify.Broker {
 	return b
 }
 
+// pair is two brokers of one schema.
+func pair(t *testing.T, dsn string) (one, two *pgnotify.Broker) {
+	t.Helper()
+	create(t, dsn, "pawl")
+	return open(t, pgnotify.Config{DSN: dsn}), open(t, pgnotify.Config{DSN: dsn})
+}
+
 var line = job.Line{Queue: "red", Kind: "paint"}
+
+func announce(t *testing.T, b *pgnotify.Broker, lines ...job.Line) {
+	t.Helper()
+	if err := b.Announce(t.Context(), lines...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wait waits for some of lines, as long as it takes.
+func wait(t *testing.T, b *pgnotify.Broker, lines ...job.Line) []job.Line {
+	t.Helper()
+	got, err := b.Wait(t.Context(), lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// gather waits until every one of lines was told.
+func gather(t *testing.T, b *pgnotify.Broker, lines ...job.Line) {
+	t.Helper()
+	for told := map[job.Line]bool{}; len(told) < len(lines); {
+		for _, l := range wait(t, b, lines...) {
+			told[l] = true
+		}
+	}
+}
+
+func publish(t *testing.T, b *pgnotify.Broker, topic, message string) {
+	t.Helper()
+	if err := b.Publish(t.Context(), topic, []byte(message)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func subscribe(t *testing.T, b *pgnotify.Broker, topic string) broker.Subscription {
+	t.Helper()
+	s, err := b.Subscribe(t.Context(), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
