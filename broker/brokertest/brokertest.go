@@ -289,6 +289,15 @@ func intact(t *testing.T, p pair) {
 			t.Errorf("of %d bytes %d arrived, or others", size, len(got))
 		}
 	}
+	const equal = 20
+	for range equal {
+		publish(t, p.tells, "news", "again")
+	}
+	for range equal {
+		if got := receive(t, s); got != "again" {
+			t.Errorf("received %q, want each of the equal messages", got)
+		}
+	}
 }
 
 func oddTopics(t *testing.T, p pair) {
@@ -451,7 +460,7 @@ func closed(t *testing.T, p pair) {
 	s, open := subscribe(t, p.hears, "news"), subscribe(t, p.hears, "news")
 	s.Close()
 	s.Close()
-	for n := range 1000 { // more than any buffer that s may have
+	for n := range 500 { // more than any buffer that s may have
 		publish(t, p.tells, "news", fmt.Sprint(n))
 		if got := receive(t, open); got != fmt.Sprint(n) {
 			t.Fatalf("received %q, want %d", got, n)

@@ -7,7 +7,8 @@
 //
 // A NOTIFY is a transaction of its own and writes nothing, because all transactions of a cluster that notify commit one
 // after the other. Messages of up to 1 KiB travel in it. Larger ones lie in the table messages of the schema, from which
-// whoever publishes further ones removes those older than a minute.
+// whoever publishes further ones removes those older than a minute. Every role that may connect to the database can
+// listen: what is secret does not belong into a message.
 //
 // One connection listens. When it is lost nobody knows what was not heard, so once it is back every line that was ever
 // waited for counts as announced, and every subscription is told that it lost messages. An idle broker sends no
@@ -17,7 +18,6 @@ package pgnotify
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -33,11 +33,17 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Schema is the DDL of the one table that a broker needs, to be run with its schema in search_path. The broker's role
-// needs USAGE on the schema, and SELECT, INSERT, UPDATE (for the locks) and DELETE on the table.
+// DDL makes the one table that a broker needs, in the schema that is first in search_path: the contents of messages that
+// are too large for a notification. The broker's role needs USAGE on the schema, and SELECT, INSERT, DELETE and, for the
+// locks, UPDATE on the table.
 //
-//go:embed schema.sql
-var Schema string
+// The table is unlogged, because a message is a hint: after a crash or a failover it is empty, and every receiver has
+// been told that it lost messages.
+const DDL = `CREATE UNLOGGED TABLE messages (
+	id      uuid        PRIMARY KEY, -- of version 7, made by the publisher
+	content bytea       NOT NULL,
+	at      timestamptz NOT NULL DEFAULT clock_timestamp()
+)`
 
 // Config configures a broker.
 type Config struct {

@@ -65,7 +65,7 @@ func pool(t *testing.T, dsn string, tracer pgx.QueryTracer) *pgxpool.Pool {
 func create(t *testing.T, dsn, schema string) {
 	t.Helper()
 	name := pgx.Identifier{schema}.Sanitize()
-	execute(t, dsn, "CREATE SCHEMA "+name+"; SET search_path = "+name+"; "+pgnotify.Schema)
+	execute(t, dsn, "CREATE SCHEMA "+name+"; SET search_path = "+name+"; "+pgnotify.DDL)
 }
 
 // execute runs statements on a connection of their own.

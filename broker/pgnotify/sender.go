@@ -62,7 +62,7 @@ func newSender(cfg Config, on lend) *sender {
 		// Of rows that another publisher is removing at this moment nothing has to be done, nor waited for.
 		keep: `WITH old AS (DELETE FROM ` + table + ` WHERE id IN (
 				SELECT id FROM ` + table + ` WHERE at < clock_timestamp() - interval '1 minute'
-				ORDER BY id LIMIT 1000 FOR UPDATE SKIP LOCKED))
+				ORDER BY id LIMIT 100 FOR UPDATE SKIP LOCKED))
 			INSERT INTO ` + table + ` (id, content)
 			SELECT * FROM unnest($1::text[]::uuid[], $2::bytea[]) ON CONFLICT DO NOTHING`,
 		notify: `SELECT pg_notify($1, payload) FROM unnest($2::text[]) AS payload`,
