@@ -50,7 +50,8 @@ type Config struct {
 	// DSN is the database, as a URL or as keywords and values, for the connection that listens. It has to lead to
 	// PostgreSQL itself: a pooler that hands out connections by the transaction lets nobody listen.
 	DSN string
-	// Pool sends the notifications, and may go through a pooler. Nil: the connection that listens also sends.
+	// Pool sends the notifications. It may go through a pooler; through one that hands out connections by the transaction
+	// with [pgx.QueryExecModeExec]. Nil: the connection that listens also sends.
 	Pool *pgxpool.Pool
 	// Schema holds the table messages; "pawl" by default. Brokers of one schema hear each other.
 	Schema string

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -48,12 +49,9 @@ type lend func(context.Context, func(context.Context, *pgx.Conn) error) error
 func newSender(cfg Config, on lend) *sender {
 	if pool := cfg.Pool; pool != nil {
 		on = func(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
-			c, err := pool.Acquire(ctx)
-			if err != nil {
-				return err
-			}
-			defer c.Release()
-			return f(ctx, c.Conn())
+			ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+			defer cancel()
+			return pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error { return f(ctx, c.Conn()) })
 		}
 	}
 	table := pgx.Identifier{cfg.Schema, "messages"}.Sanitize()
