@@ -1,6 +1,7 @@
 // Package brokertest is the suite that every [broker.Broker] passes.
 //
-// A broker may be slow, and may tell of more than was announced, but what the contract promises it keeps; so the tests
+// Each test runs with one broker, as within a process, and then with two that stand for two processes of one service:
+// what happens at one is heard at the other. A broker may be slow, and may tell of more than was announced, but what the contract promises it keeps; so the tests
 // wait for what must come, and send a marker behind what must not.
 package brokertest
 
@@ -9,7 +10,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,23 +31,38 @@ var (
 	blue  = job.Line{Queue: "red", Kind: "wash"} // differs from red in its kind only
 )
 
-// Run runs the suite. open returns a broker on which nobody else is; it closes it by t.Cleanup.
-func Run(t *testing.T, open func(t *testing.T) broker.Broker) {
+// A pair is two ends of one service, or twice the same broker: one process.
+type pair struct {
+	tells, hears broker.Broker
+}
+
+// alone reports whether the ends are one process.
+func (p pair) alone() bool { return p.tells == p.hears }
+
+// Run runs the suite. open returns two brokers that share a service on which nobody else is, and closes them by
+// t.Cleanup. For a broker that lives within one process they are the same.
+func Run(t *testing.T, open func(t *testing.T) (broker.Broker, broker.Broker)) {
 	for _, test := range []struct {
 		name string
-		run  func(*testing.T, broker.Broker)
+		run  func(*testing.T, pair)
 	}{
 		{"an announcement wakes who waits", wakes},
 		{"an announcement is remembered while nobody waits", remembered},
 		{"an announcement is told once", once},
 		{"announcements are merged", merged},
 		{"only lines asked for are told", askedFor},
+		{"a line may have any name", oddLines},
+		{"an announcement wakes every process", wakesAll},
 		{"a wait ends with its context", waitEnds},
 		{"a wait that was given up takes nothing with it", givenUp},
 		{"announcing nothing is nothing", nothing},
 		{"no announcement is lost to a busy waiter", busy},
 		{"a message reaches everyone who is subscribed", published},
+		{"a message reaches every process", publishedAll},
+		{"a message comes as it was sent", intact},
+		{"a topic may have any name", oddTopics},
 		{"messages come in the order of their publisher", ordered},
+		{"the news of empty messages is not lost", news},
 		{"a message is the publisher's no more", owned},
 		{"a message without subscribers goes nowhere", unheard},
 		{"a slow subscriber is told that it lost messages", slow},
@@ -53,106 +71,157 @@ func Run(t *testing.T, open func(t *testing.T) broker.Broker) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			test.run(t, open(t))
+			one, two := open(t)
+			t.Run("in one process", func(t *testing.T) { test.run(t, pair{one, one}) })
+			if one != two {
+				one, two = open(t)
+				t.Run("between two", func(t *testing.T) { test.run(t, pair{one, two}) })
+			}
 		})
 	}
 }
 
-func wakes(t *testing.T, b broker.Broker) {
+func wakes(t *testing.T, p pair) {
 	told := make(chan []job.Line, 1)
-	go func() { told <- wait(t, b, red, green) }()
-	announce(t, b, green)
+	go func() { told <- wait(t, p.hears, red, green) }()
+	announce(t, p.tells, green)
 	if got := <-told; !cmp.Equal(got, []job.Line{green}) {
 		t.Errorf("told %v, want %v", got, green)
 	}
 }
 
-func remembered(t *testing.T, b broker.Broker) {
-	announce(t, b, red, blue)
-	got := gather(t, b, 2, red, green, blue)
+func remembered(t *testing.T, p pair) {
+	announce(t, p.tells, red, blue)
+	got := gather(t, p.hears, 2, red, green, blue)
 	if !got[red] || !got[blue] {
 		t.Errorf("told %v, want %v and %v", got, red, blue)
 	}
 }
 
-func once(t *testing.T, b broker.Broker) {
-	announce(t, b, red)
-	wait(t, b, red, green)
-	announce(t, b, green)
-	if got := wait(t, b, red, green); !cmp.Equal(got, []job.Line{green}) {
+func once(t *testing.T, p pair) {
+	announce(t, p.tells, red)
+	wait(t, p.hears, red, green)
+	announce(t, p.tells, green)
+	if got := wait(t, p.hears, red, green); !cmp.Equal(got, []job.Line{green}) {
 		t.Errorf("told %v, want only %v: the other was told before", got, green)
 	}
 }
 
-func merged(t *testing.T, b broker.Broker) {
+func merged(t *testing.T, p pair) {
 	for range 10_000 {
-		announce(t, b, red)
+		announce(t, p.tells, red)
 	}
 	// A broker may merge less than all of them, and must not keep them one by one.
 	n := 0
-	for announce(t, b, green); !gather(t, b, 1, red, green)[green]; n++ {
+	for announce(t, p.tells, green); !gather(t, p.hears, 1, red, green)[green]; n++ {
 	}
 	if n > 1000 {
 		t.Errorf("10,000 announcements were told in %d answers", n)
 	}
 }
 
-func askedFor(t *testing.T, b broker.Broker) {
-	announce(t, b, red, blue)
-	announce(t, b, green)
-	if got := wait(t, b, green); !cmp.Equal(got, []job.Line{green}) {
+func askedFor(t *testing.T, p pair) {
+	announce(t, p.tells, red, blue)
+	announce(t, p.tells, green)
+	if got := wait(t, p.hears, green); !cmp.Equal(got, []job.Line{green}) {
 		t.Errorf("told %v, want %v", got, green)
 	}
-	if got := wait(t, b, blue); !cmp.Equal(got, []job.Line{blue}) {
+	if got := wait(t, p.hears, blue); !cmp.Equal(got, []job.Line{blue}) {
 		t.Errorf("told %v, want %v", got, blue)
 	}
-	if got := wait(t, b, red); !cmp.Equal(got, []job.Line{red}) {
+	if got := wait(t, p.hears, red); !cmp.Equal(got, []job.Line{red}) {
 		t.Errorf("told %v, want %v: it was announced while others were asked for", got, red)
 	}
 }
 
-func waitEnds(t *testing.T, b broker.Broker) {
+// oddNames are what no encoding on the way may hurt.
+var oddNames = []string{
+	"", " ", "two words", "a\tb\nc\r", `\'"`, "''; DROP TABLE jobs; --", "$1 %s %41 +", "a=b&c;d", "{}", "\u00fc\u00df \u65e5\u672c \U0001f43e",
+	"\xff\xfe", "\u2028", strings.Repeat("q", 255), strings.Repeat("\u65e5", 255),
+}
+
+func oddLines(t *testing.T, p pair) {
+	var lines []job.Line
+	for _, q := range oddNames {
+		lines = append(lines, job.Line{Queue: q, Kind: "paint"}, job.Line{Queue: "red", Kind: q})
+	}
+	lines = append(lines, job.Line{Queue: "a b", Kind: "c"}, job.Line{Queue: "a", Kind: "b c"})
+	for n, l := range lines {
+		announce(t, p.tells, l)
+		if got := wait(t, p.hears, lines...); !cmp.Equal(got, []job.Line{l}) {
+			t.Fatalf("line %d: told %q, want %q", n, got, l)
+		}
+	}
+}
+
+// wakesAll: each process has a memory of its own, so that what one was told the others are told, too.
+func wakesAll(t *testing.T, p pair) {
+	for range 10 {
+		announce(t, p.tells, red)
+		wait(t, p.hears, red)
+		if !p.alone() {
+			wait(t, p.tells, red)
+		}
+		announce(t, p.hears, red)
+		wait(t, p.tells, red)
+		if !p.alone() {
+			wait(t, p.hears, red)
+		}
+	}
+	announce(t, p.tells, green) // behind an echo, if there were one
+	announce(t, p.hears, blue)
+	for _, b := range []broker.Broker{p.tells, p.hears} {
+		if got := gather(t, b, 2, red, green, blue); got[red] {
+			t.Errorf("told %v, want only %v and %v: the other was told before", got, green, blue)
+		}
+		if p.alone() {
+			break
+		}
+	}
+}
+
+func waitEnds(t *testing.T, p pair) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() {
-		_, err := b.Wait(ctx, []job.Line{red})
+		_, err := p.hears.Wait(ctx, []job.Line{red})
 		ended <- err
 	}()
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want that of the context", err)
 	}
-	if _, err := b.Wait(ctx, nil); !errors.Is(err, context.Canceled) {
+	if _, err := p.hears.Wait(ctx, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("waiting for no line: error %v, want that of the context", err)
 	}
 }
 
-func givenUp(t *testing.T, b broker.Broker) {
+func givenUp(t *testing.T, p pair) {
 	for range 100 {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan []job.Line)
 		go func() {
-			got, _ := b.Wait(ctx, []job.Line{red})
+			got, _ := p.hears.Wait(ctx, []job.Line{red})
 			ended <- got
 		}()
 		go cancel()
-		announce(t, b, red)
+		announce(t, p.tells, red)
 		if got := <-ended; got == nil { // it was given up, so that the announcement is for the next one
-			wait(t, b, red)
+			wait(t, p.hears, red)
 		}
 	}
 }
 
-func nothing(t *testing.T, b broker.Broker) {
-	announce(t, b)
-	announce(t, b, red)
-	if got := wait(t, b, red); !cmp.Equal(got, []job.Line{red}) {
+func nothing(t *testing.T, p pair) {
+	announce(t, p.tells)
+	announce(t, p.tells, red)
+	if got := wait(t, p.hears, red); !cmp.Equal(got, []job.Line{red}) {
 		t.Errorf("told %v, want %v", got, red)
 	}
 }
 
 // busy: what is announced after Wait returned is told by the next one, however they meet.
-func busy(t *testing.T, b broker.Broker) {
+func busy(t *testing.T, p pair) {
 	const announcers, each = 4, 200
 	type item struct{ from, n int }
 	var mu sync.Mutex
@@ -164,14 +233,14 @@ func busy(t *testing.T, b broker.Broker) {
 				mu.Lock()
 				store = append(store, item{from, n})
 				mu.Unlock()
-				if err := b.Announce(t.Context(), red); err != nil {
+				if err := p.tells.Announce(t.Context(), red); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	for taken := 0; taken < announcers*each; {
-		wait(t, b, red)
+		wait(t, p.hears, red)
 		mu.Lock()
 		taken += len(store)
 		store = nil
@@ -180,10 +249,10 @@ func busy(t *testing.T, b broker.Broker) {
 	group.Wait()
 }
 
-func published(t *testing.T, b broker.Broker) {
-	first, second, other := subscribe(t, b, "news"), subscribe(t, b, "news"), subscribe(t, b, "weather")
-	publish(t, b, "news", "one")
-	publish(t, b, "weather", "rain")
+func published(t *testing.T, p pair) {
+	first, second, other := subscribe(t, p.hears, "news"), subscribe(t, p.hears, "news"), subscribe(t, p.hears, "weather")
+	publish(t, p.tells, "news", "one")
+	publish(t, p.tells, "weather", "rain")
 	for _, s := range []broker.Subscription{first, second} {
 		if got := receive(t, s); got != "one" {
 			t.Errorf("received %q, want one", got)
@@ -194,25 +263,126 @@ func published(t *testing.T, b broker.Broker) {
 	}
 }
 
-func ordered(t *testing.T, b broker.Broker) {
-	s := subscribe(t, b, "news")
-	for n := range 1000 {
-		publish(t, b, "news", fmt.Sprint(n))
-		if n%100 != 99 {
-			continue
-		}
-		for k := n - 99; k <= n; k++ {
-			if got := receive(t, s); got != fmt.Sprint(k) {
-				t.Fatalf("received %q, want %d", got, k)
+func publishedAll(t *testing.T, p pair) {
+	here, there := subscribe(t, p.tells, "news"), subscribe(t, p.hears, "news")
+	for n := range 10 {
+		for _, b := range []broker.Broker{p.tells, p.hears} {
+			publish(t, b, "news", fmt.Sprint(n))
+			for _, s := range []broker.Subscription{here, there} {
+				if got := receive(t, s); got != fmt.Sprint(n) {
+					t.Fatalf("received %q, want %d, once", got, n)
+				}
 			}
 		}
 	}
 }
 
-func owned(t *testing.T, b broker.Broker) {
-	first, second := subscribe(t, b, "news"), subscribe(t, b, "news")
+func intact(t *testing.T, p pair) {
+	s := subscribe(t, p.hears, "news")
+	for _, size := range []int{0, 1, 2, 3, 1000, 1024, 1025, 6000, 10_000, 1_000_000} {
+		message := make([]byte, size)
+		for i := range message {
+			message[i] = byte(i * 7)
+		}
+		publish(t, p.tells, "news", string(message))
+		if got := receive(t, s); got != string(message) {
+			t.Errorf("of %d bytes %d arrived, or others", size, len(got))
+		}
+	}
+	const equal = 20
+	for range equal {
+		publish(t, p.tells, "news", "again")
+	}
+	for range equal {
+		if got := receive(t, s); got != "again" {
+			t.Errorf("received %q, want each of the equal messages", got)
+		}
+	}
+}
+
+func oddTopics(t *testing.T, p pair) {
+	var all []broker.Subscription
+	for _, topic := range oddNames {
+		all = append(all, subscribe(t, p.hears, topic))
+	}
+	for n, topic := range oddNames {
+		publish(t, p.tells, topic, fmt.Sprint(n))
+	}
+	for n, s := range all {
+		if got := receive(t, s); got != fmt.Sprint(n) {
+			t.Errorf("topic %q: received %q, want %d", oddNames[n], got, n)
+		}
+	}
+}
+
+// ordered: messages of all sizes come in their order, whatever another publisher sends.
+func ordered(t *testing.T, p pair) {
+	s := subscribe(t, p.hears, "news")
+	const publishers, each, burst = 2, 500, 50
+	proceed := make(chan struct{}, publishers)
+	for from := range publishers {
+		go func() {
+			for n := range each {
+				if n%burst == 0 {
+					<-proceed
+				}
+				message := fmt.Sprintf("%d %d %s", from, n, strings.Repeat(".", n%5*500))
+				if err := p.tells.Publish(t.Context(), "news", []byte(message)); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+	}
+	next := make([]int, publishers)
+	for n := range publishers * each {
+		if n%(publishers*burst) == 0 {
+			for range publishers {
+				proceed <- struct{}{}
+			}
+		}
+		var from, got int
+		if _, err := fmt.Sscan(receive(t, s), &from, &got); err != nil {
+			t.Fatal(err)
+		}
+		if got != next[from] {
+			t.Fatalf("received message %d of publisher %d, want %d", got, from, next[from])
+		}
+		next[from]++
+	}
+}
+
+// news: an empty message says that something has happened. Several may be merged, but who looks after each that comes
+// sees all that has happened in the end.
+func news(t *testing.T, p pair) {
+	s := subscribe(t, p.hears, "news")
+	const publishers, each = 4, 200
+	var happened atomic.Int64
+	var group sync.WaitGroup
+	for range publishers {
+		group.Go(func() {
+			for range each {
+				happened.Add(1)
+				if err := p.tells.Publish(t.Context(), "news", nil); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for happened.Load() < publishers*each {
+		select {
+		case <-s.Messages():
+		case <-s.Lost():
+		case <-time.After(patience):
+			t.Fatal("no message came")
+		}
+	}
+	group.Wait()
+}
+
+func owned(t *testing.T, p pair) {
+	first, second := subscribe(t, p.hears, "news"), subscribe(t, p.hears, "news")
 	message := []byte("before")
-	if err := b.Publish(t.Context(), "news", message); err != nil {
+	if err := p.tells.Publish(t.Context(), "news", message); err != nil {
 		t.Fatal(err)
 	}
 	copy(message, "after.")
@@ -228,7 +398,7 @@ func owned(t *testing.T, b broker.Broker) {
 	if got := receive(t, second); got != "before" {
 		t.Errorf("received %q, want what was published and not what another receiver made of it", got)
 	}
-	if err := b.Publish(t.Context(), "news", nil); err != nil {
+	if err := p.tells.Publish(t.Context(), "news", nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := receive(t, first); got != "" {
@@ -236,24 +406,27 @@ func owned(t *testing.T, b broker.Broker) {
 	}
 }
 
-func unheard(t *testing.T, b broker.Broker) {
-	publish(t, b, "news", "early")
-	s := subscribe(t, b, "news")
-	publish(t, b, "news", "late")
+func unheard(t *testing.T, p pair) {
+	early := subscribe(t, p.hears, "news")
+	publish(t, p.tells, "news", "early")
+	receive(t, early) // so that it is not on its way any more
+	early.Close()
+	s := subscribe(t, p.hears, "news")
+	publish(t, p.tells, "news", "late")
 	if got := receive(t, s); got != "late" {
 		t.Errorf("received %q, want late: nobody was subscribed to what came before", got)
 	}
 }
 
-func slow(t *testing.T, b broker.Broker) {
-	s, quick := subscribe(t, b, "news"), subscribe(t, b, "news")
+func slow(t *testing.T, p pair) {
+	s, quick := subscribe(t, p.hears, "news"), subscribe(t, p.hears, "news")
 	const burst = 10_000
 	lost := false
 	for n := 0; !lost; n++ {
 		if n == 100*burst {
 			t.Fatalf("%d messages were neither received nor lost", n)
 		}
-		publish(t, b, "news", fmt.Sprint(n))
+		publish(t, p.tells, "news", fmt.Sprint(n))
 		if got := receive(t, quick); got != fmt.Sprint(n) {
 			t.Fatalf("the quick subscriber received %q, want %d", got, n)
 		}
@@ -269,7 +442,7 @@ func slow(t *testing.T, b broker.Broker) {
 		case m := <-s.Messages():
 			got = string(m)
 		default:
-			publish(t, b, "news", "mark")
+			publish(t, p.tells, "news", "mark")
 			got = receive(t, s)
 		}
 		if got == "mark" {
@@ -283,36 +456,36 @@ func slow(t *testing.T, b broker.Broker) {
 	}
 }
 
-func closed(t *testing.T, b broker.Broker) {
-	s, open := subscribe(t, b, "news"), subscribe(t, b, "news")
+func closed(t *testing.T, p pair) {
+	s, open := subscribe(t, p.hears, "news"), subscribe(t, p.hears, "news")
 	s.Close()
 	s.Close()
-	for n := range 2000 { // more than any buffer that s may have
-		publish(t, b, "news", fmt.Sprint(n))
+	for n := range 500 { // more than any buffer that s may have
+		publish(t, p.tells, "news", fmt.Sprint(n))
 		if got := receive(t, open); got != fmt.Sprint(n) {
 			t.Fatalf("received %q, want %d", got, n)
 		}
 	}
 	open.Close()
-	publish(t, b, "news", "for nobody")
+	publish(t, p.tells, "news", "for nobody")
 }
 
-func together(t *testing.T, b broker.Broker) {
+func together(t *testing.T, p pair) {
 	var group sync.WaitGroup
 	lines := []job.Line{red, green, blue}
 	for n := range 8 {
 		topic := fmt.Sprint("topic/", n%2)
 		group.Go(func() {
 			for k := range 100 {
-				announceTo(t, b, lines[k%3])
-				if err := b.Publish(t.Context(), topic, []byte("m")); err != nil {
+				announceTo(t, p.tells, lines[k%3])
+				if err := p.tells.Publish(t.Context(), topic, []byte("m")); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 		group.Go(func() {
 			for range 20 {
-				s, err := b.Subscribe(t.Context(), topic)
+				s, err := p.hears.Subscribe(t.Context(), topic)
 				if err != nil {
 					t.Error(err)
 					return
@@ -328,7 +501,7 @@ func together(t *testing.T, b broker.Broker) {
 	}
 	// Each line has one waiter.
 	for _, l := range lines {
-		group.Go(func() { wait(t, b, l) })
+		group.Go(func() { wait(t, p.hears, l) })
 	}
 	group.Wait()
 }

@@ -13,5 +13,8 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestBroker(t *testing.T) {
-	brokertest.Run(t, func(*testing.T) broker.Broker { return &local.Broker{} })
+	brokertest.Run(t, func(*testing.T) (broker.Broker, broker.Broker) {
+		b := &local.Broker{}
+		return b, b
+	})
 }

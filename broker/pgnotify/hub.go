@@ -1,0 +1,169 @@
+package pgnotify
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// A hub tells the receivers within this process.
+type hub struct {
+	closed chan struct{}
+
+	mu     sync.Mutex
+	dirty  map[job.Line]bool          // announced, and nobody was told
+	asked  map[job.Line]bool          // waited for at any time
+	woken  chan struct{}              // closed by the next announcement; nil: nobody waits
+	topics map[string][]*subscription // open ones
+}
+
+func newHub() *hub {
+	return &hub{
+		closed: make(chan struct{}),
+		dirty:  map[job.Line]bool{}, asked: map[job.Line]bool{}, topics: map[string][]*subscription{},
+	}
+}
+
+func (h *hub) announce(lines []job.Line) {
+	if len(lines) == 0 {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, l := range lines {
+		h.dirty[l] = true
+	}
+	h.wake()
+}
+
+// wake is called with mu held.
+func (h *hub) wake() {
+	if h.woken != nil {
+		close(h.woken)
+		h.woken = nil
+	}
+}
+
+func (h *hub) wait(ctx context.Context, lines []job.Line) ([]job.Line, error) {
+	for {
+		found, woken := h.take(lines)
+		if found != nil {
+			return found, nil
+		}
+		select {
+		case <-woken:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-h.closed:
+			return nil, errClosed
+		}
+	}
+}
+
+// take takes those of lines that are dirty. If none is, it returns a channel that the next announcement closes.
+func (h *hub) take(lines []job.Line) ([]job.Line, <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var found []job.Line
+	for _, l := range lines {
+		h.asked[l] = true
+		if h.dirty[l] {
+			found = append(found, l)
+			delete(h.dirty, l)
+		}
+	}
+	if h.woken == nil {
+		h.woken = make(chan struct{})
+	}
+	return found, h.woken
+}
+
+// missed says that nobody knows what has been missed: every line may have work, every topic may have had messages.
+func (h *hub) missed() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for l := range h.asked {
+		h.dirty[l] = true
+	}
+	h.wake()
+	for _, subscriptions := range h.topics {
+		for _, s := range subscriptions {
+			s.miss()
+		}
+	}
+}
+
+func (h *hub) close() { close(h.closed) }
+
+func (h *hub) heard(topic string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.topics[topic]) > 0
+}
+
+func (h *hub) deliver(topic string, message []byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.topics[topic] {
+		select {
+		case s.messages <- slices.Clone(message):
+		default:
+			s.miss()
+		}
+	}
+}
+
+// lost says that there was a message on topic which cannot be delivered.
+func (h *hub) lost(topic string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.topics[topic] {
+		s.miss()
+	}
+}
+
+// behind is how many messages a receiver may be behind.
+const behind = 256
+
+func (h *hub) subscribe(topic string) (*subscription, error) {
+	select {
+	case <-h.closed:
+		return nil, errClosed
+	default:
+	}
+	s := &subscription{hub: h, topic: topic, messages: make(chan []byte, behind), missed: make(chan struct{}, 1)}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.topics[topic] = append(h.topics[topic], s)
+	return s, nil
+}
+
+// A subscription implements [broker.Subscription].
+type subscription struct {
+	hub      *hub
+	topic    string
+	messages chan []byte
+	missed   chan struct{}
+}
+
+func (s *subscription) miss() {
+	select {
+	case s.missed <- struct{}{}:
+	default:
+	}
+}
+
+func (s *subscription) Messages() <-chan []byte { return s.messages }
+func (s *subscription) Lost() <-chan struct{}   { return s.missed }
+
+func (s *subscription) Close() {
+	h := s.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.topics[s.topic] = slices.DeleteFunc(h.topics[s.topic], func(x *subscription) bool { return x == s })
+	if len(h.topics[s.topic]) == 0 {
+		delete(h.topics, s.topic)
+	}
+}

@@ -1,0 +1,148 @@
+package pgnotify_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/goleak"
+
+	"github.com/pawl-jobs/pawl/broker"
+	"github.com/pawl-jobs/pawl/broker/brokertest"
+	"github.com/pawl-jobs/pawl/broker/pgnotify"
+	"github.com/pawl-jobs/pawl/internal/testenv"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.Stopping(m)) }
+
+func TestBroker(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		pooled bool
+	}{
+		{"sending on the listener's connection", false},
+		{"sending through a pool", true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			dsn := testenv.Postgres(t).Database(t)
+			var schemas atomic.Int64
+			brokertest.Run(t, func(t *testing.T) (broker.Broker, broker.Broker) {
+				cfg := pgnotify.Config{DSN: dsn, Schema: fmt.Sprint("of test ", schemas.Add(1))}
+				create(t, dsn, cfg.Schema)
+				if test.pooled {
+					cfg.Pool = pool(t, dsn, nil)
+				}
+				return open(t, cfg), open(t, cfg)
+			})
+		})
+	}
+}
+
+// pool opens a pool of few connections.
+func pool(t *testing.T, dsn string, tracer pgx.QueryTracer) *pgxpool.Pool {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.MaxConns = 2
+	cfg.ConnConfig.Tracer = tracer
+	p, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+// create makes a schema with what a broker needs.
+func create(t *testing.T, dsn, schema string) {
+	t.Helper()
+	name := pgx.Identifier{schema}.Sanitize()
+	execute(t, dsn, "CREATE SCHEMA "+name+"; SET search_path = "+name+"; "+pgnotify.DDL)
+}
+
+// execute runs statements on a connection of their own.
+func execute(t *testing.T, dsn, sql string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	if _, err := conn.PgConn().Exec(t.Context(), sql).ReadAll(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func open(t *testing.T, cfg pgnotify.Config) *pgnotify.Broker {
+	t.Helper()
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
+	}
+	b, err := pgnotify.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	return b
+}
+
+// pair is two brokers of one schema.
+func pair(t *testing.T, dsn string) (one, two *pgnotify.Broker) {
+	t.Helper()
+	create(t, dsn, "pawl")
+	return open(t, pgnotify.Config{DSN: dsn}), open(t, pgnotify.Config{DSN: dsn})
+}
+
+var line = job.Line{Queue: "red", Kind: "paint"}
+
+func announce(t *testing.T, b *pgnotify.Broker, lines ...job.Line) {
+	t.Helper()
+	if err := b.Announce(t.Context(), lines...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wait waits for some of lines, as long as it takes.
+func wait(t *testing.T, b *pgnotify.Broker, lines ...job.Line) []job.Line {
+	t.Helper()
+	got, err := b.Wait(t.Context(), lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// gather waits until every one of lines was told.
+func gather(t *testing.T, b *pgnotify.Broker, lines ...job.Line) {
+	t.Helper()
+	for told := map[job.Line]bool{}; len(told) < len(lines); {
+		for _, l := range wait(t, b, lines...) {
+			told[l] = true
+		}
+	}
+}
+
+func publish(t *testing.T, b *pgnotify.Broker, topic, message string) {
+	t.Helper()
+	if err := b.Publish(t.Context(), topic, []byte(message)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func subscribe(t *testing.T, b *pgnotify.Broker, topic string) broker.Subscription {
+	t.Helper()
+	s, err := b.Subscribe(t.Context(), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}

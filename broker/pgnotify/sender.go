@@ -1,0 +1,217 @@
+package pgnotify
+
+import (
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+const (
+	pace       = 2 * time.Millisecond  // between two notifications of one process
+	firstRetry = 10 * time.Millisecond // after that twice as long each time,
+	lastRetry  = 5 * time.Second       // up to this
+	patience   = 5 * time.Second       // for one statement
+	portion    = 1000                  // notes in one statement
+	room       = 16 << 20              // bytes that may wait
+)
+
+// A sender tells the other processes. Its one loop sleeps while there is nothing to tell.
+type sender struct {
+	lend         lend
+	name         string // the first part of its tags
+	channel      string
+	keep, notify string // statements
+	log          *slog.Logger
+
+	wake    chan struct{} // holds one while something waits
+	closing chan struct{}
+	done    chan struct{}
+	told    uint64 // notes so far; of the loop
+
+	mu      sync.Mutex
+	waiting []note          // guarded by mu: in the order in which they came
+	texts   map[string]bool // guarded by mu: of those waiting that are merged
+	size    int             // guarded by mu: bytes waiting
+}
+
+// lend runs a function with a connection.
+type lend func(context.Context, func(context.Context, *pgx.Conn) error) error
+
+func newSender(cfg Config, on lend) *sender {
+	if pool := cfg.Pool; pool != nil {
+		on = func(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
+			ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+			defer cancel()
+			return pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error { return f(ctx, c.Conn()) })
+		}
+	}
+	table := pgx.Identifier{cfg.Schema, "messages"}.Sanitize()
+	return &sender{
+		lend: on, name: rand.Text(), channel: channel(cfg.Schema), log: cfg.Log,
+		// Of rows that another publisher is removing at this moment nothing has to be done, nor waited for.
+		keep: `WITH old AS (DELETE FROM ` + table + ` WHERE id IN (
+				SELECT id FROM ` + table + ` WHERE at < clock_timestamp() - interval '1 minute'
+				ORDER BY id LIMIT 100 FOR UPDATE SKIP LOCKED))
+			INSERT INTO ` + table + ` (id, content)
+			SELECT * FROM unnest($1::text[]::uuid[], $2::bytea[]) ON CONFLICT DO NOTHING`,
+		notify: `SELECT pg_notify($1, payload) FROM unnest($2::text[]) AS payload`,
+		wake:   make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{}),
+		texts: map[string]bool{},
+	}
+}
+
+// add takes notes to be told, as many as there is room for. It does not wait.
+func (s *sender) add(notes ...note) error {
+	select {
+	case <-s.closing:
+		return errClosed
+	default:
+	}
+	var err error
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, n := range notes {
+		switch {
+		case !n.fits():
+			err = job.Errorf(job.Invalid, "other processes cannot be told of %.60q…: the name is too long for a notification", n.text)
+		case len(n.content) > room:
+			err = job.Errorf(job.Invalid, "a message of %d bytes is larger than %d: send the place where it can be found", len(n.content), room)
+		case s.size+len(n.text)+len(n.content) > room:
+			err = job.Errorf(job.Unavailable, "other processes are not told: %d bytes wait for a database that takes nothing", s.size)
+		default:
+			s.put(n)
+		}
+	}
+	s.rouse()
+	return err
+}
+
+// put is called with mu held.
+func (s *sender) put(n note) {
+	if n.merged && s.texts[n.text] {
+		return
+	}
+	s.waiting = append(s.waiting, n)
+	s.size += len(n.text) + len(n.content)
+	if n.merged {
+		s.texts[n.text] = true
+	}
+}
+
+// rouse wakes the loop if something waits. It is called with mu held.
+func (s *sender) rouse() {
+	if len(s.waiting) == 0 {
+		return
+	}
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take takes the notes for one statement. What is announced from now on has to be told again: who hears of these may
+// look before it was committed.
+func (s *sender) take() []note {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	notes := slices.Clone(s.waiting[:min(portion, len(s.waiting))])
+	for _, n := range notes {
+		s.size -= len(n.text) + len(n.content)
+		delete(s.texts, n.text)
+	}
+	s.waiting = slices.Delete(s.waiting, 0, len(notes))
+	s.rouse()
+	return notes
+}
+
+// putBack returns what was not told to the head of the line.
+func (s *sender) putBack(notes []note) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	later := s.waiting
+	s.waiting, s.size = nil, 0
+	clear(s.texts)
+	for _, n := range slices.Concat(notes, later) {
+		s.put(n)
+	}
+	s.rouse()
+}
+
+// run tells what waits, until closing is closed and then once more, or until ctx ends.
+func (s *sender) run(ctx context.Context) {
+	defer close(s.done)
+	retry := firstRetry
+	for {
+		select {
+		case <-s.wake:
+		case <-s.closing:
+			if err := s.flush(ctx); err != nil {
+				s.log.Warn("wake-ups not sent before the end", "error", err)
+			}
+			return
+		}
+		pause := pace
+		if err := s.flush(ctx); err != nil && ctx.Err() == nil {
+			pause, retry = retry, min(2*retry, lastRetry)
+			s.log.Warn("wake-ups not sent; trying again", "in", pause, "error", err)
+		} else {
+			retry = firstRetry
+		}
+		select {
+		case <-time.After(pause):
+		case <-s.closing:
+		}
+	}
+}
+
+func (s *sender) flush(ctx context.Context) error {
+	notes := s.take()
+	if len(notes) == 0 {
+		return nil
+	}
+	err := s.lend(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		return s.tell(ctx, conn, notes)
+	})
+	if err != nil {
+		s.putBack(notes)
+	}
+	return err
+}
+
+// tell tells notes, those with rows once the rows are committed. It may be repeated.
+func (s *sender) tell(ctx context.Context, conn *pgx.Conn, notes []note) error {
+	var ids []string
+	var contents [][]byte
+	for _, n := range notes {
+		if !n.id.IsZero() {
+			ids, contents = append(ids, n.id.String()), append(contents, n.content)
+		}
+	}
+	if len(ids) > 0 {
+		switch _, err := conn.Exec(ctx, s.keep, ids, contents); {
+		case lasting(err):
+			s.log.Error("large messages are lost: the table messages does not take them", "messages", len(ids), "error", err)
+			notes = slices.DeleteFunc(slices.Clone(notes), func(n note) bool { return !n.id.IsZero() })
+		case err != nil:
+			return err
+		}
+	}
+	payloads := make([]string, len(notes))
+	for i, n := range notes {
+		s.told++
+		payloads[i] = words(s.name+"."+strconv.FormatUint(s.told, 36), n.text)
+	}
+	_, err := conn.Exec(ctx, s.notify, s.channel, payloads)
+	return err
+}

@@ -1,0 +1,105 @@
+package pgnotify
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"net/url"
+	"strings"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// A notification is four words, parted by spaces:
+//
+//	TAG line QUEUE KIND
+//	TAG message TOPIC CONTENT
+//	TAG row TOPIC ID
+//
+// A tag is the sender's random name, a dot and a number: PostgreSQL drops the second of two equal notifications in one
+// transaction, and no two are equal so. Queue, kind and topic are escaped as in the query of a URL, which keeps every
+// byte of any text, and the usual ones readable. Content is base64. A row's id names a row of the table messages.
+const (
+	lineWord    = "line"
+	messageWord = "message"
+	rowWord     = "row"
+)
+
+const (
+	maxPayload    = 7999    // bytes of a notification: it must be shorter than 8000
+	maxTag        = 26 + 14 // of rand.Text, and of a dot and 64 bits in base 36
+	maxInline     = 1 << 10 // bytes of a message that travels in its notification
+	maxIdentifier = 63      // bytes of a name in PostgreSQL
+)
+
+// A note is something to tell the other processes.
+type note struct {
+	text    string // the notification behind its tag
+	merged  bool   // to be told twice is as good as once
+	id      job.ID // of the row with content; zero: there is none
+	content []byte
+}
+
+func lineNote(l job.Line) note {
+	return note{text: words(lineWord, url.QueryEscape(l.Queue), url.QueryEscape(l.Kind)), merged: true}
+}
+
+func messageNote(topic string, message []byte) note {
+	topic = url.QueryEscape(topic)
+	if len(message) > maxInline {
+		id := job.NewID()
+		return note{text: words(rowWord, topic, id.String()), id: id, content: append([]byte(nil), message...)}
+	}
+	return note{text: words(messageWord, topic, base64.RawStdEncoding.EncodeToString(message)), merged: len(message) == 0}
+}
+
+func (n note) fits() bool { return maxTag+1+len(n.text) <= maxPayload }
+
+func words(w ...string) string { return strings.Join(w, " ") }
+
+// A notice is what a notification says.
+type notice struct {
+	sender  string
+	word    string
+	line    job.Line // of a line
+	topic   string   // of a message or row
+	content []byte   // of a message
+	id      job.ID   // of a row
+}
+
+// parse reads a notification. Anyone who may connect to the database can send anything.
+func parse(payload string) (n notice, ok bool) {
+	w := strings.Split(payload, " ")
+	if len(w) != 4 {
+		return n, false
+	}
+	n.word = w[1]
+	n.sender, _, ok = strings.Cut(w[0], ".")
+	name, err := url.QueryUnescape(w[2])
+	if !ok || err != nil {
+		return n, false
+	}
+	switch n.word {
+	case lineWord:
+		n.line.Queue = name
+		n.line.Kind, err = url.QueryUnescape(w[3])
+	case messageWord:
+		n.topic = name
+		n.content, err = base64.RawStdEncoding.DecodeString(w[3])
+	case rowWord:
+		n.topic = name
+		n.id, err = job.ParseID(w[3])
+	default:
+		return n, false
+	}
+	return n, err == nil
+}
+
+// channel is the name on which the brokers of a schema hear each other. A long one would be refused.
+func channel(schema string) string {
+	if name := "pawl/" + schema; len(name) <= maxIdentifier {
+		return name
+	}
+	sum := sha256.Sum256([]byte(schema))
+	return "pawl/" + hex.EncodeToString(sum[:16])
+}
