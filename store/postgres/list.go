@@ -9,7 +9,7 @@ import (
 
 // waiting finds the jobs that wait in a queue.
 const waiting = `SELECT 1 FROM pawl.jobs j WHERE j.custody = 'ready' AND j.queue = $2 AND j.tenant = $1
-	UNION ALL SELECT 1 FROM pawl.jobs j WHERE j.custody = 'gate' AND j.queue = $2 AND j.tenant = $1`
+	UNION ALL SELECT 1 FROM pawl.jobs j WHERE j.custody || '' = 'gate' AND j.queue = $2 AND j.tenant = $1`
 
 // Waiting implements [store.Reader].
 func (s *Store) Waiting(ctx context.Context, tenant, queue string, limit int) (n int, err error) {

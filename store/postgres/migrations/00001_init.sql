@@ -121,7 +121,7 @@ CREATE TABLE pawl.jobs (
 CREATE INDEX jobs_ready   ON pawl.jobs (queue, kind, machine, lane, priority, created, id) WHERE custody = 'ready';
 CREATE INDEX jobs_session ON pawl.jobs (session, claim) WHERE session IS NOT NULL;
 CREATE INDEX jobs_due     ON pawl.jobs (due) WHERE custody = 'gate' AND due IS NOT NULL;
-CREATE INDEX jobs_gate    ON pawl.jobs (tenant, queue) WHERE custody = 'gate';
+CREATE INDEX jobs_gate    ON pawl.jobs (tenant, queue) WHERE custody || '' = 'gate'; -- for those who say it so, and no others
 CREATE INDEX jobs_needs   ON pawl.jobs (id) WHERE custody = 'gate' AND needs <> 0;
 CREATE INDEX jobs_monitor ON pawl.jobs (machine, since) WHERE custody = 'monitor';
 CREATE INDEX jobs_wished  ON pawl.jobs (machine) WHERE custody = 'monitor' AND wish <> '';
@@ -251,6 +251,15 @@ CREATE TABLE pawl.resources (
     CONSTRAINT resources_pkey PRIMARY KEY (tenant, kind, name)
 );
 
+-- What is told to other processes and does not fit into a notification; each row lives for about a minute. A crash may
+-- take it: whoever waited looks at the rows of jobs then.
+CREATE UNLOGGED TABLE pawl.messages (
+    id      uuid        NOT NULL,
+    content bytea       NOT NULL,
+    at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT messages_pkey PRIMARY KEY (id)
+);
+
 -- The second wall between tenants, for roles that do not own the tables: a transaction sees the rows of the tenant that it
 -- has named, or all of them where it serves all.
 -- +goose StatementBegin
@@ -266,7 +275,7 @@ END $$;
 -- +goose StatementEnd
 
 -- +goose Down
-DROP TABLE pawl.resources, pawl.duties, pawl.sessions, pawl.idempotency, pawl.followups, pawl.unique_keys, pawl.prerequisites,
+DROP TABLE pawl.messages, pawl.resources, pawl.duties, pawl.sessions, pawl.idempotency, pawl.followups, pawl.unique_keys, pawl.prerequisites,
     pawl.events, pawl.ended, pawl.jobs, pawl.labels, pawl.specs, pawl.era;
 DROP FUNCTION pawl.refuse(text);
 DROP FUNCTION pawl.clock();
