@@ -17,9 +17,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/broker"
 	"github.com/pawl-jobs/pawl/broker/local"
+	"github.com/pawl-jobs/pawl/broker/pgnotify"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+	"github.com/pawl-jobs/pawl/store/postgres"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
@@ -36,6 +40,7 @@ the measurement. Each command prints its figures and the machine they were taken
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().StringVar(&o.dir, "dir", "", "folder, on the disk to be measured, to make the temporary one in (default: that of the system)")
+	cmd.PersistentFlags().StringVar(&o.db, "db", "", "measure on this PostgreSQL instead of an embedded database, as postgres://user:password@host/database; in a schema of its own, which is removed")
 	cmd.PersistentFlags().StringVarP(&o.output, "output", "o", "text", "text, or json: one object whose keys name figure and unit")
 	cmd.AddCommand(benchTasksCommand(o), benchLatencyCommand(o), benchIdleCommand(o), benchLocalCommand(o), benchAPICommand(o))
 	return cmd
@@ -44,6 +49,7 @@ the measurement. Each command prints its figures and the machine they were taken
 // benchOptions are those that all benchmarks have.
 type benchOptions struct {
 	dir    string
+	db     string
 	output string
 }
 
@@ -56,6 +62,7 @@ type figures interface {
 // A measurement is one run of a benchmark: a folder of its own, and where to say how it goes.
 type measurement struct {
 	dir      string
+	db       string // PostgreSQL; empty: an embedded database in a folder
 	machine  machine
 	progress io.Writer
 	log      *slog.Logger
@@ -88,7 +95,7 @@ func (o *benchOptions) measure(cmd *cobra.Command, limit time.Duration, f func(c
 
 	ctx, cancel := context.WithTimeoutCause(cmd.Context(), limit, fmt.Errorf("%w: gave up after %s", errBenchTime, limit))
 	defer cancel()
-	m := &measurement{dir: dir, machine: thisMachine(dir), progress: io.Discard}
+	m := &measurement{dir: dir, db: o.db, machine: thisMachine(dir), progress: io.Discard}
 	m.log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	if o.output == "text" {
 		m.progress = cmd.ErrOrStderr()
@@ -119,30 +126,96 @@ func (o *benchOptions) measure(cmd *cobra.Command, limit time.Duration, f func(c
 	return w.Flush()
 }
 
-// A bed is a service that runs on a fresh folder.
+// A bed is a service on a fresh database.
 type bed struct {
 	*pawl.Service
 	// ctx ends when the service does.
 	ctx    context.Context
-	store  *sqlite.Store
-	bus    *local.Broker
+	store  countingStore
+	bus    broker.Broker
 	cancel context.CancelCauseFunc
-	ended  chan error
+	ended  chan error // nil: it was never started
+	warm   job.ID
+	remove func() error
 }
 
-// openBed starts a service in dir with the handlers that register adds, and waits until it has run a job of its own.
-// cfg needs neither store nor broker.
-func (m *measurement) openBed(ctx context.Context, dir string, cfg pawl.Config, register func(*pawl.Service)) (_ *bed, err error) {
-	st, err := sqlite.Open(ctx, dir, sqlite.Options{})
+// A countingStore counts the statements that it has sent to its database.
+type countingStore interface {
+	store.Store
+	Statements() int64
+}
+
+// openBed starts a service with the handlers that register adds, and waits until it has run a job of its own. Its
+// database is in dir, unless another one is measured. cfg needs neither store nor broker.
+func (m *measurement) openBed(ctx context.Context, dir string, cfg pawl.Config, register func(*pawl.Service)) (*bed, error) {
+	b, err := m.makeBed(ctx, dir, cfg, register)
 	if err != nil {
 		return nil, err
 	}
-	b := &bed{store: st, bus: &local.Broker{}, ended: make(chan error, 1)}
+	b.start()
+	if _, err := b.Wait(b.ctx, b.warm); err != nil {
+		return nil, errors.Join(err, b.close())
+	}
+	return b, nil
+}
+
+// makeBed makes a service that does not run yet, with one job that it will run first.
+func (m *measurement) makeBed(ctx context.Context, dir string, cfg pawl.Config, register func(*pawl.Service)) (_ *bed, err error) {
+	b := &bed{}
+	if err := b.open(ctx, m, dir); err != nil {
+		return nil, err
+	}
 	b.ctx, b.cancel = context.WithCancelCause(ctx)
-	cfg.Store, cfg.Broker, cfg.Log = st, b.bus, m.log
+	cfg.Store, cfg.Broker, cfg.Log = b.store, b.bus, m.log
 	b.Service = pawl.New(cfg)
 	pawl.Handle(b.Service, "warm", func(context.Context, *pawl.Task[struct{}]) (struct{}, error) { return struct{}{}, nil })
 	register(b.Service)
+	warm, err := b.Submit(b.ctx, pawl.Request{Spec: pawl.NewTask("warm", struct{}{})})
+	if err != nil {
+		return nil, errors.Join(err, b.close())
+	}
+	b.warm = warm[0].ID
+	return b, nil
+}
+
+// open opens store and broker.
+func (b *bed) open(ctx context.Context, m *measurement, dir string) error {
+	if m.db == "" {
+		st, err := sqlite.Open(ctx, dir, sqlite.Options{})
+		b.store, b.bus, b.remove = st, &local.Broker{}, func() error { return nil }
+		return err
+	}
+	schema := "pawl_bench_" + job.NewID().Short()
+	migrator, err := postgres.NewMigrator(m.db, schema)
+	if err != nil {
+		return err
+	}
+	b.remove = func() error {
+		return errors.Join(migrator.Drop(context.WithoutCancel(ctx)), migrator.Close())
+	}
+	if err := migrator.Up(ctx); err != nil {
+		return errors.Join(err, b.remove())
+	}
+	st, err := postgres.Open(ctx, m.db, postgres.Options{Schema: schema, Log: m.log})
+	if err != nil {
+		return errors.Join(err, b.remove())
+	}
+	bus, err := pgnotify.Open(ctx, pgnotify.Config{DSN: m.db, Schema: schema, Log: m.log})
+	if err != nil {
+		return errors.Join(err, st.Close(), b.remove())
+	}
+	b.store, b.bus = st, bus
+	remove := b.remove
+	b.remove = func() error {
+		bus.Close()
+		return remove()
+	}
+	return nil
+}
+
+// start runs the service.
+func (b *bed) start() {
+	b.ended = make(chan error, 1)
 	go func() {
 		err := b.Run(b.ctx)
 		if err == nil {
@@ -151,17 +224,6 @@ func (m *measurement) openBed(ctx context.Context, dir string, cfg pawl.Config, 
 		b.cancel(err) // whoever waits for the service hears that it is gone
 		b.ended <- err
 	}()
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, b.close())
-		}
-	}()
-	warm, err := b.Submit(b.ctx, pawl.Request{Spec: pawl.NewTask("warm", struct{}{})})
-	if err != nil {
-		return nil, err
-	}
-	_, err = b.Wait(b.ctx, warm[0].ID)
-	return b, err
 }
 
 // warmJobs is how many jobs are in the folder of a bed before anything is measured.
@@ -200,11 +262,14 @@ func (b *bed) finished(n int) (time.Time, error) {
 // close stops the service in good order.
 func (b *bed) close() error {
 	b.cancel(nil)
-	err := <-b.ended
+	var err error
+	if b.ended != nil {
+		err = <-b.ended
+	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		err = nil
 	}
-	return errors.Join(err, b.store.Close())
+	return errors.Join(err, b.store.Close(), b.remove())
 }
 
 // checkRange is a usage error unless low <= value <= high.

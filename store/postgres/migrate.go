@@ -128,6 +128,12 @@ func (m *Migrator) Down(ctx context.Context, version int64) error {
 	return nil
 }
 
+// Drop removes the schema with everything in it.
+func (m *Migrator) Drop(ctx context.Context) error {
+	_, err := m.db.ExecContext(ctx, "DROP SCHEMA IF EXISTS "+pgx.Identifier{m.schema}.Sanitize()+" CASCADE")
+	return classify(err)
+}
+
 // Version returns the version of the schema; 0: there is none.
 func (m *Migrator) Version(ctx context.Context) (v SchemaVersion, err error) {
 	v.Known = newestMigration()

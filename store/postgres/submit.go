@@ -51,7 +51,12 @@ func (s *Store) Submit(ctx context.Context, sub store.Submission) ([]store.Submi
 
 // plain reports whether nothing has to be looked at before a submission's jobs are inserted.
 func plain(sub *store.Submission) bool {
-	return sub.Key == "" && len(sub.Queues) == 0 && !slices.ContainsFunc(sub.Jobs, func(n store.New) bool {
+	for _, check := range sub.Queues {
+		if check != (store.QueueCheck{}) {
+			return false
+		}
+	}
+	return sub.Key == "" && !slices.ContainsFunc(sub.Jobs, func(n store.New) bool {
 		return n.Job.ExternalID != "" || len(n.After) > 0 || len(n.Unique) > 0 || n.Refusal != nil
 	})
 }
