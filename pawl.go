@@ -48,8 +48,9 @@ type Config struct {
 	Served func(context.Context) bool
 	// Queues are the only ones whose jobs this process runs; by default those of all queues there are.
 	Queues []string
-	// Roles, Tenants, Duties, Slots, Only, Lease, Grace, Sweep, Version, Address, Log and Tracer are those of [engine.Config].
+	// Roles, Claims, Tenants, Duties, Slots, Only, Lease, Grace, Sweep, Version, Address, Log and Tracer are those of [engine.Config].
 	Roles   []store.Role
+	Claims  []string
 	Tenants []string
 	Duties  []engine.Duty
 	Slots   map[job.Lane]int
@@ -122,7 +123,7 @@ func (s *Service) start() {
 	c := s.cfg
 	s.engine = engine.New(engine.Config{
 		Store: c.Store, Broker: c.Broker, Kinds: c.Kinds, Duties: c.Duties, Queues: c.Queues, Machine: c.Machine,
-		Roles: c.Roles, Tenants: c.Tenants, Slots: c.Slots, Only: c.Only, Lease: c.Lease, Grace: c.Grace, Sweep: c.Sweep,
+		Roles: c.Roles, Claims: c.Claims, Tenants: c.Tenants, Slots: c.Slots, Only: c.Only, Lease: c.Lease, Grace: c.Grace, Sweep: c.Sweep,
 		Version: c.Version, Address: c.Address, Log: c.Log, Tracer: c.Tracer,
 	})
 }

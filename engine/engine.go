@@ -48,6 +48,8 @@ type Config struct {
 	// was forgotten: some process must. The other roles are for people. By default it plays these two, and with duties
 	// [store.RoleWatcher].
 	Roles []store.Role
+	// Claims names those of Kinds whose jobs this process runs; empty: all.
+	Claims []string
 	// Queues that this process serves, until [Engine.Serve] names others; "default" by default.
 	Queues []string
 	// Tenants are the only ones whose jobs this process runs; empty: all.
@@ -176,6 +178,9 @@ func New(cfg Config) *Engine {
 	e := &Engine{cfg: cfg, hint: newFlag(), ordered: newFlag(), owed: newFlag(), dead: newFlag(), alarm: newAlarm()}
 	if e.plays(store.RoleWorker) {
 		e.kinds = slices.Sorted(maps.Keys(cfg.Kinds))
+		if len(cfg.Claims) > 0 {
+			e.kinds = slices.DeleteFunc(e.kinds, func(kind string) bool { return !slices.Contains(cfg.Claims, kind) })
+		}
 	}
 	e.Serve(cfg.Queues...)
 	return e
