@@ -64,7 +64,7 @@ type WorkerView struct {
 
 // Workers returns the processes that are there, and those that were there a short time ago; see [store.Reader.Sessions].
 func (s *Service) Workers(ctx context.Context) ([]Worker, error) {
-	sessions, err := s.cfg.Store.Sessions(ctx)
+	sessions, err := s.sessions.now(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -176,15 +176,25 @@ const keepSessions = time.Second
 // there returns the sessions, to which nobody writes.
 func (s *sessions) there(ctx context.Context) ([]store.SessionInfo, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if time.Since(s.read) < keepSessions {
-		return s.all, nil
+	all, fresh := s.all, time.Since(s.read) < keepSessions
+	s.mu.Unlock()
+	if fresh {
+		return all, nil
 	}
-	now := time.Now()
+	return s.now(ctx)
+}
+
+// now reads them.
+func (s *sessions) now(ctx context.Context) ([]store.SessionInfo, error) {
+	read := time.Now()
 	all, err := s.store.Sessions(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s.all, s.read = all, now
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if read.After(s.read) {
+		s.all, s.read = all, read
+	}
 	return all, nil
 }

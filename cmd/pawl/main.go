@@ -61,6 +61,7 @@ pawl help exit-codes says what the exit codes mean.`,
 		cancelCommand(), pauseCommand(), resumeCommand(), resubmitCommand(),
 		hideCommand(), unhideCommand(), annotateCommand(), eventCommand(),
 		applyCommand(), getCommand(), deleteCommand(), enableCommand(), disableCommand(), explainCommand(),
+		workersCommand(),
 		migrateCommand(), benchCommand(), chaosCommand(), versionCommand(), exitTopic(),
 	} {
 		checkArgs(c)
