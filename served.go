@@ -18,14 +18,21 @@ type Gone struct {
 // A look is who was there when jobs were looked at.
 type look struct {
 	served   bool                // some process runs the jobs of the store
+	machine  string              // of this process, which is there
 	sessions []store.SessionInfo // where a job may wait for one of them
 }
 
-// look looks at who is there, for jobs.
+// look looks at who is there, for jobs. That nobody is there for one of them is not said from memory.
 func (s *Service) look(ctx context.Context, jobs ...job.Job) (l look, err error) {
-	l.served = s.cfg.Served(ctx)
-	if l.served && slices.ContainsFunc(jobs, func(j job.Job) bool { return j.Custody == job.Ready || bound(&j) }) {
-		l.sessions, err = s.sessions.there(ctx)
+	l.served, l.machine = s.cfg.Served(ctx), s.cfg.Machine
+	if !l.served || !slices.ContainsFunc(jobs, func(j job.Job) bool { return j.Custody == job.Ready || bound(&j) }) {
+		return l, nil
+	}
+	if l.sessions, err = s.sessions.there(ctx); err != nil {
+		return l, err
+	}
+	if slices.ContainsFunc(jobs, func(j job.Job) bool { return l.gone(&j) != nil || l.unserved(&j) != "" }) {
+		l.sessions, err = s.sessions.now(ctx)
 	}
 	return l, err
 }
@@ -43,33 +50,40 @@ func (l *look) note(v *View) {
 		v.Why = v.MachineGone.why(v)
 		return
 	}
-	if v.Custody != job.Ready {
-		return
+	if why := l.unserved(&v.Job); why != "" {
+		v.Unserved, v.Why = true, why
+	}
+}
+
+// unserved says that a job is ready and nobody is there who claims it; empty: somebody is, or it is not ready.
+func (l *look) unserved(j *job.Job) string {
+	if j.Custody != job.Ready {
+		return ""
 	}
 	drained := false
 	for i := range l.sessions {
 		s := &l.sessions[i]
-		if !s.Live || !s.Process.Serves(job.Line{Queue: v.Queue, Kind: v.Kind}, v.Machine) || !s.Process.ServesTenant(v.Tenant) {
+		if !s.Live || !s.Process.Serves(job.Line{Queue: j.Queue, Kind: j.Kind}, j.Machine) || !s.Process.ServesTenant(j.Tenant) {
 			continue
 		}
 		if s.Command == store.Work {
-			return
+			return ""
 		}
 		drained = true
 	}
-	v.Unserved = true
-	v.Why = "no live process claims jobs of kind " + v.Kind + " in queue " + v.Queue
-	if v.Machine != "" {
-		v.Why += " on machine " + v.Machine
+	why := "no live process claims jobs of kind " + j.Kind + " in queue " + j.Queue
+	if j.Machine != "" {
+		why += " on machine " + j.Machine
 	}
 	if drained {
-		v.Why += ": those that would were told to drain"
+		why += ": those that would were told to drain"
 	}
+	return why
 }
 
 // gone returns the machine of a job if no process of it lives.
 func (l *look) gone(j *job.Job) *Gone {
-	if !bound(j) {
+	if !bound(j) || j.Machine == l.machine {
 		return nil
 	}
 	g := &Gone{Machine: j.Machine}

@@ -177,7 +177,7 @@ func TestUnserved(t *testing.T) {
 			says(true, time.Time{}, map[job.ID]string{ready: "waits for a process of machine m1, where no process is", later: until + "; it belongs to machine m1, where no process is"})
 
 			p := store.Process{Machine: "m1", Queues: []string{job.DefaultQueue}, Kinds: []string{job.KindApp}}
-			w := begin(t, svc, time.Minute, p)
+			begin(t, svc, time.Minute, p)
 			says(false, time.Time{}, map[job.ID]string{ready: "waits for a process with a free slot", later: until})
 			heard := func() time.Time {
 				t.Helper()
@@ -195,7 +195,7 @@ func TestUnserved(t *testing.T) {
 			}
 
 			// One that went in good order was there until its end.
-			w = begin(t, svc, time.Hour, p)
+			w := begin(t, svc, time.Hour, p)
 			time.Sleep(time.Minute)
 			at := time.Now()
 			if _, err := svc.Store().End(ctx, w); err != nil {

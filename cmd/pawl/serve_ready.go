@@ -48,10 +48,10 @@ const mostLines = 10
 
 // unserved looks for jobs that are ready where nobody claims them.
 func (s *serving) unserved(ctx context.Context) api.Check {
-	c := api.Check{Name: "workers", Degraded: true}
+	c := api.Check{Name: "workers"}
 	lines, err := s.node.Unserved(ctx)
 	if err != nil {
-		c.Err = err
+		c.Err, c.Degraded = err, true
 		return c
 	}
 	var named []string
@@ -70,6 +70,7 @@ func (s *serving) unserved(ctx context.Context) api.Check {
 		named = append(named, fmt.Sprintf("and %d more", more))
 	}
 	if len(named) > 0 {
+		c.Degraded = true
 		c.Err = fmt.Errorf("no live process claims the jobs of: %s", strings.Join(named, "; "))
 	}
 	return c
