@@ -176,6 +176,9 @@ func TestUnserved(t *testing.T) {
 			until := "waits until " + time.Now().Add(time.Hour).Local().Format(time.RFC3339)
 			says(true, time.Time{}, map[job.ID]string{ready: "waits for a process of machine m1, where no process is", later: until + "; it belongs to machine m1, where no process is"})
 
+			if v := view(t, local, ready); v.MachineGone != nil { // this process is there
+				t.Errorf("%+v", v.MachineGone)
+			}
 			p := store.Process{Machine: "m1", Queues: []string{job.DefaultQueue}, Kinds: []string{job.KindApp}}
 			begin(t, svc, time.Minute, p)
 			says(false, time.Time{}, map[job.ID]string{ready: "waits for a process with a free slot", later: until})
