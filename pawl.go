@@ -48,15 +48,20 @@ type Config struct {
 	Served func(context.Context) bool
 	// Queues are the only ones whose jobs this process runs; by default those of all queues there are.
 	Queues []string
-	// Duties, Slots, Only, Lease, Grace, Sweep, Log and Tracer are those of [engine.Config].
-	Duties []engine.Duty
-	Slots  map[job.Lane]int
-	Only   []job.ID
-	Lease  time.Duration
-	Grace  time.Duration
-	Sweep  time.Duration
-	Log    *slog.Logger
-	Tracer engine.Tracer
+	// Roles, Claims, Tenants, Duties, Slots, Only, Lease, Grace, Sweep, Version, Address, Log and Tracer are those of [engine.Config].
+	Roles   []store.Role
+	Claims  []string
+	Tenants []string
+	Duties  []engine.Duty
+	Slots   map[job.Lane]int
+	Only    []job.ID
+	Lease   time.Duration
+	Grace   time.Duration
+	Sweep   time.Duration
+	Version string
+	Address func() string
+	Log     *slog.Logger
+	Tracer  engine.Tracer
 }
 
 // Service submits jobs, carries out wishes, reads, and runs what is ready. It is the one place that does so for
@@ -68,9 +73,10 @@ type Service struct {
 
 // A core is what the services of a process share that act in the names of different principals.
 type core struct {
-	engine *engine.Engine
-	docs   documents
-	feed   feed
+	engine   *engine.Engine
+	docs     documents
+	sessions sessions
+	feed     feed
 }
 
 // New returns a service. It does no I/O.
@@ -92,8 +98,9 @@ func New(cfg Config) *Service {
 		cfg.Kinds = map[string]engine.Kind{}
 	}
 	s := &Service{cfg: cfg, core: &core{
-		docs: documents{store: cfg.Store, tenant: cfg.Tenant},
-		feed: feed{store: cfg.Store, broker: cfg.Broker, tenant: cfg.Tenant, log: cfg.Log, keep: keptEvents},
+		docs:     documents{store: cfg.Store, tenant: cfg.Tenant},
+		sessions: sessions{store: cfg.Store},
+		feed:     feed{store: cfg.Store, broker: cfg.Broker, tenant: cfg.Tenant, log: cfg.Log, keep: keptEvents},
 	}}
 	s.start()
 	return s
@@ -116,7 +123,8 @@ func (s *Service) start() {
 	c := s.cfg
 	s.engine = engine.New(engine.Config{
 		Store: c.Store, Broker: c.Broker, Kinds: c.Kinds, Duties: c.Duties, Queues: c.Queues, Machine: c.Machine,
-		Slots: c.Slots, Only: c.Only, Lease: c.Lease, Grace: c.Grace, Sweep: c.Sweep, Log: c.Log, Tracer: c.Tracer,
+		Roles: c.Roles, Claims: c.Claims, Tenants: c.Tenants, Slots: c.Slots, Only: c.Only, Lease: c.Lease, Grace: c.Grace, Sweep: c.Sweep,
+		Version: c.Version, Address: c.Address, Log: c.Log, Tracer: c.Tracer,
 	})
 }
 

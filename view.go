@@ -17,6 +17,10 @@ type View struct {
 	Progress *job.Progress `json:"progress,omitempty"` // of the step under way, where that is known
 	Folder   string        `json:"folder,omitempty"`   // the job's folder, while it is there
 	Results  string        `json:"results,omitempty"`  // the folder of its archive, once that is there
+	// Unserved says that it is ready, and that no live process is there that claims jobs such as this one.
+	Unserved bool `json:"unserved,omitempty"`
+	// MachineGone is set while no process lives on the machine to which the job belongs.
+	MachineGone *Gone `json:"machine_gone,omitempty"`
 }
 
 // Views is a page of jobs as people look at them, without Request, Resolved, Work, Result, Notes and folders.
@@ -32,7 +36,11 @@ func (s *Service) View(ctx context.Context, id job.ID) (View, error) {
 	if err != nil {
 		return View{}, err
 	}
-	v := s.view(&j, s.cfg.Served(ctx))
+	l, err := s.look(ctx, j)
+	if err != nil {
+		return View{}, err
+	}
+	v := s.view(&j, l)
 	k, ok := s.cfg.Kinds[j.Kind].(engine.Keeper)
 	if !ok {
 		return v, nil
@@ -60,17 +68,21 @@ func (s *Service) Views(ctx context.Context, q store.Query) (Views, error) {
 	if err != nil {
 		return Views{}, err
 	}
-	served := s.cfg.Served(ctx)
+	l, err := s.look(ctx, page.Jobs...)
+	if err != nil {
+		return Views{}, err
+	}
 	vs := Views{Jobs: make([]View, len(page.Jobs)), Next: page.Next, Since: page.Since}
 	for i := range page.Jobs {
-		vs.Jobs[i] = s.view(&page.Jobs[i], served)
+		vs.Jobs[i] = s.view(&page.Jobs[i], l)
 	}
 	return vs, nil
 }
 
-func (s *Service) view(j *job.Job, served bool) View {
-	v := View{Job: *j, Why: j.Why(time.Now(), served)}
+func (s *Service) view(j *job.Job, l look) View {
+	v := View{Job: *j, Why: j.Why(time.Now(), l.served)}
 	v.Work = nil
+	l.note(&v)
 	if p, ok := s.Progress(j); ok {
 		v.Progress = &p
 	}

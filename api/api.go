@@ -18,6 +18,7 @@
 //	PUT    /v1/runs/{key}                  submit the jobs of a file, or find those that have not ended
 //	GET    /v1/events                      the events of all jobs: filter, type, after, follow
 //	GET    /v1/queues, /v1/systems         the documents; below them GET, PUT, DELETE of one, and enable, disable
+//	GET    /v1/workers, /v1/workers/{id}   the processes that work; POST below one: drain, undrain, stop
 //	GET    /v1/schemas, /v1/schemas/{kind} JSON Schemas of a job and of the documents
 //	GET    /v1/whoami, /v1/version         who asks, and what answers
 //	GET    /healthz, /readyz, /metrics     for whoever watches over the service
@@ -44,7 +45,7 @@ import (
 )
 
 // Revision is the number of the surface within /v1. It is raised when the surface grows.
-const Revision = 1
+const Revision = 2
 
 // Config configures the handler. Service is required.
 type Config struct {
@@ -123,6 +124,7 @@ func New(c Config) http.Handler {
 	h.registerEvents()
 	h.registerBulk()
 	h.registerResources()
+	h.registerWorkers()
 	h.registerSchemas()
 	h.registerHealth()
 	h.finishDocument()
@@ -256,11 +258,11 @@ func (h *handler) login(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// allowed refuses to the program of a job what is not about that job.
+// allowed refuses to the program of a job what is not about that job, and what is of the site to all but its principal.
 func (h *handler) allowed(_ http.ResponseWriter, r *http.Request) error {
 	c := callOf(r.Context())
 	if c.op.public || c.caller.Job.IsZero() {
-		return nil
+		return h.steers(c)
 	}
 	// The pattern is known to fit; the path has the id in its third place.
 	if parts := strings.Split(r.URL.Path, "/"); c.op.ofJob && len(parts) > 3 && parts[3] == c.caller.Job.String() {

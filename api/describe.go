@@ -8,6 +8,19 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
+// worker describes the fields of a process.
+var worker = map[string]string{
+	"id":    "The id of its session: one that lost its lease goes on under another.",
+	"state": "live; draining or stopping, which claim nothing more; ended, in good order; or gone: it was not heard of for longer than its lease.",
+	"since": "Since when it is gone or has ended; of one that lives when it began.", "host": "The name of its host.", "pid": "Its process id there.",
+	"version": "Of its build.", "roles": "The parts that it plays: api, worker, recovery, watcher.", "machine": "The id of its machine.",
+	"queues": "The queues whose jobs it claims.", "kinds": "The kinds of job that it claims; missing: none.",
+	"tenants": "The only tenants whose jobs it claims; missing: all.", "slots": "How many jobs it runs at once, by lane.",
+	"address": "The URL at which other processes reach its API; missing: nowhere.", "held": "How many jobs are in its hands.",
+	"oldest": "The one of them that it has had for longest.", "started": "When its session began.",
+	"renewed": "When it was heard of last.", "until": "The end of its lease.",
+}
+
 // says describes the fields of types whose own tags do not. A test sees to it that every field of every schema has a
 // description, and that nothing here is of no field.
 var says = map[string]map[string]string{
@@ -32,9 +45,18 @@ var says = map[string]map[string]string{
 		"request": "Its spec as it was given. Lists leave it out.", "resolved": "Its spec with everything filled in, once that is known. Lists leave it out.",
 		"work": "The kind's own notes. Lists leave them out.", "result": "What a task returned, or how a program ended. Lists leave it out.",
 		"why": "One sentence: why it stands where it stands.", "progress": "How far the step under way has come, where that is known.",
-		"folder":  "Its folder on the machine, while that is there. Lists leave it out.",
-		"results": "The folder of its archive, once that is there. Lists leave it out.",
+		"folder":       "Its folder on the machine, while that is there. Lists leave it out.",
+		"results":      "The folder of its archive, once that is there. Lists leave it out.",
+		"unserved":     "It is ready, and no live process claims jobs such as this one.",
+		"machine_gone": "Set while no process lives on the machine to which it belongs.",
 	},
+	"Gone": {
+		"machine": "The id of the machine.", "since": "When its last process was heard of; missing: nobody knows of one.",
+	},
+	"Worker":     worker,
+	"WorkerView": also(worker, "jobs", "The jobs of the caller's tenant in its hands, 100 at most, as in lists; the one that it has had for longest is first."),
+	"Slots":      {"used": "Those in use, as it told last.", "all": "How many there are."},
+	"OldestJob":  {"id": "Its id; missing: it is another tenant's.", "since": "Since when it has been in its hands."},
 	"Views": {
 		"jobs": "The jobs of this page.", "next": "The cursor of the next page; missing: this is the last.",
 		"since": "Only jobs submitted since then were looked at; missing: all.",
@@ -115,4 +137,11 @@ func describeSpec(s *huma.Schema) {
 	keys("env", "^[A-Za-z_][A-Za-z0-9_]*$")
 	length := 255
 	s.Properties["labels"].AdditionalProperties = &huma.Schema{Type: huma.TypeString, MaxLength: &length}
+}
+
+// also returns the descriptions of a type that has one more field than another.
+func also(fields map[string]string, name, about string) map[string]string {
+	all := maps.Clone(fields)
+	all[name] = about
+	return all
 }

@@ -29,6 +29,7 @@ type operation struct {
 	headers        map[string]*header // of the success
 	public         bool               // without login
 	queries        []string           // the names of its parameters in the query
+	site           bool               // only the service's own principal may do it
 	ofJob          bool               // the program of a running job may do it to that job
 }
 
@@ -134,6 +135,7 @@ func (h *handler) humaConfig() huma.Config {
 		{Name: "events", Description: "What happens, as it happens: server-sent events, of which each has an id to go on from (Last-Event-ID)."},
 		{Name: "queues", Description: "Where jobs wait. The queue default is there without a document."},
 		{Name: "systems", Description: "Where programs run. The system local, the machine of the service, is there without a document."},
+		{Name: "workers", Description: "The processes that work, on this machine and on others."},
 		{Name: "schemas", Description: "JSON Schemas, to check documents with before they are sent."},
 		{Name: "service", Description: "About the service itself."},
 	}

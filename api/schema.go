@@ -14,6 +14,7 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
 )
 
 // scalars are the types that are one word on the wire.
@@ -33,14 +34,16 @@ var scalars = map[reflect.Type]struct {
 		Type: huma.TypeString, Pattern: `^[0-9]+(\.[0-9]+)? ?([KMGT](iB|B)?|B)?$`, Examples: []any{"512M"},
 		Description: "A number of bytes: K, M, G and T stand for powers of 1024, with or without iB; KB, MB, GB and TB for powers of 1000.",
 	}},
-	reflect.TypeFor[job.State]():     {"State", wordSchema("How far a job has come.", job.States)},
-	reflect.TypeFor[job.Custody]():   {"Custody", wordSchema("Who is responsible for a job now.", job.Custodies)},
-	reflect.TypeFor[job.Lane]():      {"Lane", wordSchema("The part of a worker's slots in which a job is served.", job.Lanes)},
-	reflect.TypeFor[job.Code]():      {"Code", wordSchema("Why a job ended, or what blocks it.", codes())},
-	reflect.TypeFor[job.Wish]():      {"Wish", wordSchema("What is wished of a job.", []job.Wish{job.WishCancel, job.WishPause})},
-	reflect.TypeFor[job.Cause]():     {"Cause", wordSchema("What made an event.", causes)},
-	reflect.TypeFor[job.ErrorKind](): {"ErrorCode", wordSchema("What the caller can do about an error.", kinds)},
-	reflect.TypeFor[pawl.Action]():   {"Action", wordSchema("What is done with jobs.", pawl.Actions)},
+	reflect.TypeFor[job.State]():        {"State", wordSchema("How far a job has come.", job.States)},
+	reflect.TypeFor[job.Custody]():      {"Custody", wordSchema("Who is responsible for a job now.", job.Custodies)},
+	reflect.TypeFor[job.Lane]():         {"Lane", wordSchema("The part of a worker's slots in which a job is served.", job.Lanes)},
+	reflect.TypeFor[job.Code]():         {"Code", wordSchema("Why a job ended, or what blocks it.", codes())},
+	reflect.TypeFor[job.Wish]():         {"Wish", wordSchema("What is wished of a job.", []job.Wish{job.WishCancel, job.WishPause})},
+	reflect.TypeFor[job.Cause]():        {"Cause", wordSchema("What made an event.", causes)},
+	reflect.TypeFor[job.ErrorKind]():    {"ErrorCode", wordSchema("What the caller can do about an error.", kinds)},
+	reflect.TypeFor[pawl.Action]():      {"Action", wordSchema("What is done with jobs.", pawl.Actions)},
+	reflect.TypeFor[pawl.WorkerState](): {"WorkerState", wordSchema("What a process does.", pawl.WorkerStates)},
+	reflect.TypeFor[store.Role]():       {"Role", wordSchema("A part that a process plays.", store.Roles)},
 }
 
 const idPattern = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
@@ -107,6 +110,8 @@ func newRegistry() huma.Registry {
 	alias[job.Cause](r)
 	alias[job.ErrorKind](r)
 	alias[pawl.Action](r)
+	alias[pawl.WorkerState](r)
+	alias[store.Role](r)
 	return r
 }
 

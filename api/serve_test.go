@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -237,7 +238,7 @@ func TestHeaders(t *testing.T) {
 	for _, path := range []string{"/v1/jobs", "/v1/nothing", "/healthz", "/docs", "/openapi.yaml"} {
 		head := f.call("GET", path, "").header
 		for name, want := range map[string]string{
-			"Pawl-Version": "1.2.3", "Pawl-Api": "1", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
+			"Pawl-Version": "1.2.3", "Pawl-Api": strconv.Itoa(api.Revision), "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
 		} {
 			if got := head.Get(name); got != want {
 				t.Errorf("%s: %s is %q, want %q", path, name, got, want)

@@ -13,12 +13,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
 )
 
 var update = flag.Bool("update", false, "write golden files anew")
@@ -135,8 +137,8 @@ func TestOpenAPI(t *testing.T) {
 }
 
 // A try is a request and what becomes of it. In path and body stand: {none}, an id of nothing; {waits}, a job made for
-// this try that waits; {over}, one that was canceled; {ran}, a program that has ended; {runs}, a program that runs; and
-// {key}, that of the run of /a.
+// this try that waits; {over}, one that was canceled; {ran}, a program that has ended; {runs}, a program that runs;
+// {key}, that of the run of /a; {worker}, the process itself; {other}, another one; and {ended}, one that has ended.
 type try struct {
 	method, path, body string // method and path of the operation where they are empty
 	header             []string
@@ -255,17 +257,31 @@ var tries = map[string][]try{
 	"enable-system":  {{path: "/v1/systems/lab/enable", status: 200}, {path: "/v1/systems/none/enable", status: 404}},
 	"disable-system": {{path: "/v1/systems/lab/disable", status: 200}, {path: "/v1/systems/none/disable", status: 404}},
 	"delete-system":  {{path: "/v1/systems/lab", status: 204}, {path: "/v1/systems/lab", status: 404}},
-	"list-schemas":   {{status: 200}, {path: "/v1/schemas?x=1", status: 422}},
-	"get-schema":     {{path: "/v1/schemas/job", status: 200}, {path: "/v1/schemas/none", status: 404}},
-	"get-version":    {{status: 200}, {path: "/v1/version?x=1", status: 422}},
-	"whoami":         {{status: 200}, {path: "/v1/whoami?x=1", status: 422}},
-	"get-metrics":    {{status: 200}, {path: "/metrics?x=1", status: 422}},
-	"get-health":     {{path: "/healthz?from=balancer", status: 200}, {method: "DELETE", status: 405}},
-	"get-readiness":  {{status: 200}, {path: "/readyz?broken=1", status: 503}},
+	"list-workers":   {{status: 200}, {path: "/v1/workers?x=1", status: 422}},
+	"get-worker":     {{path: "/v1/workers/{worker}", status: 200}, {path: "/v1/workers/{none}", status: 404}, {path: "/v1/workers/x", status: 422}},
+	"drain-worker": {
+		{path: "/v1/workers/{worker}/drain", status: 200},
+		{path: "/v1/workers/{worker}/drain", header: []string{"Authorization", "Bearer bob-token"}, status: 403},
+		{path: "/v1/workers/{none}/drain", status: 404},
+		{path: "/v1/workers/{ended}/drain", status: 409},
+	},
+	"undrain-worker": {{path: "/v1/workers/{worker}/undrain", status: 200}, {path: "/v1/workers/{none}/undrain", status: 404}},
+	"stop-worker": {
+		{path: "/v1/workers/{other}/stop", status: 200},
+		{path: "/v1/workers/{other}/stop", header: []string{"Authorization", "Bearer bob-token"}, status: 403},
+		{path: "/v1/workers/x/stop", status: 422},
+	},
+	"list-schemas":  {{status: 200}, {path: "/v1/schemas?x=1", status: 422}},
+	"get-schema":    {{path: "/v1/schemas/job", status: 200}, {path: "/v1/schemas/none", status: 404}},
+	"get-version":   {{status: 200}, {path: "/v1/version?x=1", status: 422}},
+	"whoami":        {{status: 200}, {path: "/v1/whoami?x=1", status: 422}},
+	"get-metrics":   {{status: 200}, {path: "/metrics?x=1", status: 422}},
+	"get-health":    {{path: "/healthz?from=balancer", status: 200}, {method: "DELETE", status: 405}},
+	"get-readiness": {{status: 200}, {path: "/readyz?broken=1", status: 503}},
 }
 
 // order is that in which operations are tried whose tries build on each other.
-var order = []string{"apply-queue", "enable-queue", "disable-queue", "delete-queue", "apply-system", "enable-system", "disable-system", "delete-system"}
+var order = []string{"apply-queue", "enable-queue", "disable-queue", "delete-queue", "apply-system", "enable-system", "disable-system", "delete-system", "drain-worker", "undrain-worker", "stop-worker"}
 
 // TestOperations walks the OpenAPI document: each operation has tries of both kinds, and is answered as it is documented.
 func TestOperations(t *testing.T) {
@@ -379,6 +395,39 @@ func (p *places) fill(text string) string {
 	} {
 		if strings.Contains(text, name) {
 			text = strings.ReplaceAll(text, "/v1/jobs/"+name, make())
+		}
+	}
+	session := func(end bool) string {
+		f.Helper()
+		s := store.Session{ID: job.NewID(), Lease: time.Hour}
+		if err := f.svc.Store.Begin(f.Context(), s); err != nil {
+			f.Fatal(err)
+		}
+		if end {
+			if _, err := f.svc.Store.End(f.Context(), s.ID); err != nil {
+				f.Fatal(err)
+			}
+		}
+		return s.ID.String()
+	}
+	for name, make := range map[string]func() string{
+		"{none}":  func() string { return job.NewID().String() },
+		"{other}": func() string { return session(false) },
+		"{ended}": func() string { return session(true) },
+		"{worker}": func() string {
+			var list struct{ Items []pawl.Worker }
+			f.is(200, &list, "GET", "/v1/workers", "")
+			for _, w := range list.Items {
+				if len(w.Kinds) > 0 {
+					return w.ID.String()
+				}
+			}
+			f.Fatal("the service itself is no worker")
+			return ""
+		},
+	} {
+		if strings.Contains(text, "/v1/workers/"+name) {
+			text = strings.ReplaceAll(text, name, make())
 		}
 	}
 	return strings.ReplaceAll(text, "{key}", pawl.RunKey("/a"))

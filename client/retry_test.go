@@ -331,10 +331,10 @@ func TestVersions(t *testing.T) {
 		status   int
 		want     string
 	}{
-		{"0", http.StatusNotFound, "no; the service (Pawl v9, API 0) is older than this client (API 1): if it does not know what it was asked, update the service"},
-		{"2", http.StatusUnprocessableEntity, "no; the service (Pawl v9, API 2) is newer than this client (API 1): if it does not know what it was asked, update this client"},
-		{"2", http.StatusConflict, "no"},
-		{"1", http.StatusNotFound, "no"},
+		{"1", http.StatusNotFound, "no; the service (Pawl v9, API 1) is older than this client (API 2): if it does not know what it was asked, update the service"},
+		{"3", http.StatusUnprocessableEntity, "no; the service (Pawl v9, API 3) is newer than this client (API 2): if it does not know what it was asked, update this client"},
+		{"3", http.StatusConflict, "no"},
+		{"2", http.StatusNotFound, "no"},
 		{"", http.StatusNotFound, "no"},
 	} {
 		c := to(t, client.Options{}, func(w http.ResponseWriter, _ *http.Request) {

@@ -245,6 +245,42 @@ func TestResources(t *testing.T) {
 	})
 }
 
+func TestWorkers(t *testing.T) {
+	both(t, func(ctx context.Context, t *testing.T, c *client.Client) {
+		name, open := gate(t)
+		id := one(ctx, t, c, command(`read x <"$1"`, name))
+		all, err := c.Workers(ctx)
+		if err != nil || len(all) != 1 || all[0].State != pawl.WorkerLive || all[0].Slots[job.LaneFinish].All == 0 || all[0].Machine != "m1" {
+			t.Fatalf("%+v, %v", all, err)
+		}
+		w := all[0].ID
+		if v, err := c.Drain(ctx, w); err != nil || v.State != pawl.WorkerDraining {
+			t.Errorf("%s, %v", v.State, err)
+		}
+		if v, err := c.Worker(ctx, w); err != nil || v.State != pawl.WorkerDraining || v.Jobs == nil {
+			t.Errorf("%+v, %v", v, err)
+		}
+		if v, err := c.Undrain(ctx, w); err != nil || v.State != pawl.WorkerLive {
+			t.Errorf("%s, %v", v.State, err)
+		}
+		open()
+		for e, err := range c.Events(ctx, client.EventQuery{Job: id, Follow: true}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.State.Terminal() {
+				break
+			}
+		}
+		if v, err := c.Stop(ctx, w); err != nil || v.State != pawl.WorkerStopping {
+			t.Errorf("%s, %v", v.State, err)
+		}
+		if _, err := c.Undrain(ctx, w); job.KindOf(err) != job.Conflict {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
 // TestEverything holds the client to the OpenAPI document: it asks for each operation below /v1, right or wrong.
 func TestEverything(t *testing.T) {
 	var mu sync.Mutex
@@ -297,6 +333,11 @@ func TestEverything(t *testing.T) {
 		func() error { _, err := c.Systems().Disable(ctx, "x", true); return err },
 		func() error { _, err := c.Systems().Disable(ctx, "x", false); return err },
 		func() error { return c.Systems().Delete(ctx, "x") },
+		func() error { _, err := c.Workers(ctx); return err },
+		func() error { _, err := c.Worker(ctx, id); return err },
+		func() error { _, err := c.Drain(ctx, id); return err },
+		func() error { _, err := c.Undrain(ctx, id); return err },
+		func() error { _, err := c.Stop(ctx, id); return err },
 		func() error { _, err := c.Schemas(ctx); return err },
 		func() error { _, err := c.Schema(ctx, "job"); return err },
 		func() error { _, err := c.Whoami(ctx); return err },

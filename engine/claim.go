@@ -9,15 +9,24 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// claims takes ready jobs for free slots until ctx ends, and returns nil then. A lane is looked at while it may have
-// ready jobs: hints say so, and a claim that got less than it asked for says that there are none.
+// claims takes ready jobs for free slots until ctx ends, or nothing is left of a session that was told to stop, and
+// returns nil then. A lane is looked at while it may have ready jobs: hints say so, and a claim that got less than it asked
+// for says that there are none.
 func (s *session) claims(ctx context.Context) error {
-	if len(s.e.cfg.Kinds) == 0 {
-		<-ctx.Done()
-		return nil
-	}
 	maybe := map[job.Lane]bool{}
 	for {
+		if stands := s.e.command(); stands != store.Work || len(s.e.kinds) == 0 {
+			if stands == store.Stop && s.idle() {
+				return nil
+			}
+			select {
+			case <-s.e.ordered:
+			case <-s.freed:
+			case <-ctx.Done():
+				return nil
+			}
+			continue
+		}
 		// The hint is taken before the claim: one that comes meanwhile counts for the next.
 		select {
 		case <-s.e.hint:
@@ -33,6 +42,7 @@ func (s *session) claims(ctx context.Context) error {
 			case <-s.e.hint:
 				s.e.hint.set()
 			case <-s.freed:
+			case <-s.e.ordered:
 			case <-ctx.Done():
 				return nil
 			}
@@ -57,8 +67,8 @@ func (s *session) claims(ctx context.Context) error {
 // the commit.
 func (s *session) claim(ctx context.Context, slots map[job.Lane]int) ([]job.Job, error) {
 	c := store.Claim{
-		ID: job.NewID(), Session: s.id, Queues: s.e.served.Load().queues, Kinds: kindNames(s.e.cfg.Kinds), Machine: s.e.cfg.Machine, Slots: slots,
-		Jobs: s.e.cfg.Only,
+		ID: job.NewID(), Session: s.id, Queues: s.e.served.Load().queues, Kinds: s.e.kinds, Tenants: s.e.cfg.Tenants,
+		Machine: s.e.cfg.Machine, Slots: slots, Jobs: s.e.cfg.Only,
 	}
 	s.claiming(c.ID)
 	defer s.claiming(job.ID{})

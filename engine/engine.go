@@ -8,6 +8,9 @@
 //   - pay: pays what changes owe to other jobs
 //   - duty: what one process does for all, such as watching programs
 //
+// A process that is told to drain claims nothing more; its duties go to others that want them, see [store.Leases]. They
+// stay with it where nobody else does, because then the work of others would come to a halt.
+//
 // No loop polls. A loop that meets a lost connection tries again with backoff; any other error of its own ends Run
 // with that error. It imports the contracts and never a backend.
 package engine
@@ -19,7 +22,6 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -41,8 +43,17 @@ type Config struct {
 	Kinds map[string]Kind
 	// Duties are done by one process at a time; this one does those that it gets.
 	Duties []Duty
+	// Roles are the parts that this process plays. Without [store.RoleWorker] it claims nothing; its kinds then say only what
+	// it knows of their jobs. Without [store.RoleRecovery] it looks neither after time nor after dead sessions, nor for what
+	// was forgotten: some process must. The other roles are for people. By default it plays these two, and with duties
+	// [store.RoleWatcher].
+	Roles []store.Role
+	// Claims names those of Kinds whose jobs this process runs; empty: all.
+	Claims []string
 	// Queues that this process serves, until [Engine.Serve] names others; "default" by default.
 	Queues []string
+	// Tenants are the only ones whose jobs this process runs; empty: all.
+	Tenants []string
 	// Machine is the machine this process runs on; empty: it runs no jobs that belong to a machine.
 	Machine string
 	// Slots says how many jobs run at once in each lane; [DefaultSlots] by default.
@@ -55,6 +66,10 @@ type Config struct {
 	Grace time.Duration
 	// Sweep is how often the store is searched for jobs that were forgotten; a minute by default.
 	Sweep time.Duration
+	// Version of the build, for people.
+	Version string
+	// Address returns the URL at which other processes reach the API of this one; nil, or empty: they do not.
+	Address func() string
 	// Log receives what operators should know; [slog.Default] by default.
 	Log *slog.Logger
 	// Tracer looks on while jobs are run; nil: nobody.
@@ -117,13 +132,16 @@ var (
 
 // Engine runs jobs. Make one with New.
 type Engine struct {
-	cfg    Config
-	served atomic.Pointer[served]
-	hint   flag         // there may be work to claim
-	owed   flag         // there is something to pay
-	dead   flag         // the lease of another session may have run out
-	alarm  *alarm       // when the next job is due
-	repair atomic.Int64 // how often something was found that no wake-up told of
+	cfg     Config
+	kinds   []string // that it claims
+	served  atomic.Pointer[served]
+	told    atomic.Pointer[store.Command] // what this process was told to do; it outlasts a session
+	hint    flag                          // there may be work to claim
+	ordered flag                          // told has changed
+	owed    flag                          // there is something to pay
+	dead    flag                          // the lease of another session may have run out
+	alarm   *alarm                        // when the next job is due
+	repair  atomic.Int64                  // how often something was found that no wake-up told of
 
 	dueing, paying atomic.Bool // clock and payer are at work, not asleep
 }
@@ -151,7 +169,19 @@ func New(cfg Config) *Engine {
 	if cfg.Tracer == nil {
 		cfg.Tracer = blind{}
 	}
-	e := &Engine{cfg: cfg, hint: newFlag(), owed: newFlag(), dead: newFlag(), alarm: newAlarm()}
+	if cfg.Roles == nil {
+		cfg.Roles = []store.Role{store.RoleWorker, store.RoleRecovery}
+		if len(cfg.Duties) > 0 {
+			cfg.Roles = append(cfg.Roles, store.RoleWatcher)
+		}
+	}
+	e := &Engine{cfg: cfg, hint: newFlag(), ordered: newFlag(), owed: newFlag(), dead: newFlag(), alarm: newAlarm()}
+	if e.plays(store.RoleWorker) {
+		e.kinds = slices.Sorted(maps.Keys(cfg.Kinds))
+		if len(cfg.Claims) > 0 {
+			e.kinds = slices.DeleteFunc(e.kinds, func(kind string) bool { return !slices.Contains(cfg.Claims, kind) })
+		}
+	}
 	e.Serve(cfg.Queues...)
 	return e
 }
@@ -166,8 +196,11 @@ type served struct {
 // Serve makes e serve these queues and no others, from its next claim on. It may be called at any time.
 func (e *Engine) Serve(queues ...string) {
 	sv := &served{queues: slices.Sorted(slices.Values(queues)), replaced: make(chan struct{})}
+	if old := e.served.Load(); old != nil && slices.Equal(old.queues, sv.queues) {
+		return
+	}
 	for _, q := range sv.queues {
-		for k := range maps.Keys(e.cfg.Kinds) {
+		for _, k := range e.kinds {
 			sv.lines = append(sv.lines, job.Line{Queue: q, Kind: k})
 		}
 	}
@@ -178,9 +211,11 @@ func (e *Engine) Serve(queues ...string) {
 }
 
 // Run runs jobs until ctx ends, and then stops in good order: nothing more is claimed, running steps may go on for
-// the grace time, and what is not done by then goes back without a mark against it. It returns nil after that, and
-// otherwise the error that ended it.
+// the grace time, and what is not done by then goes back without a mark against it. Told to stop (see [store.Stop]), it
+// claims nothing more, and ends when no job is left in its hands. It returns nil after that, and otherwise the error that
+// ended it.
 func (e *Engine) Run(ctx context.Context) error {
+	e.told.Store(nil) // what an earlier Run was told
 	var steps sync.WaitGroup
 	for {
 		err := e.live(ctx, &steps)
@@ -213,10 +248,12 @@ func (e *Engine) live(ctx context.Context, steps *sync.WaitGroup) error {
 	defer context.AfterFunc(loops, func() { s.cancel(ErrLeaseLost) })() // steps hear of it before the loops have ended
 	g.Go(func() error { return s.renewals(loops) })
 	g.Go(func() error { return s.commit.run(loops) })
-	g.Go(func() error { return e.clock(loops) })
-	g.Go(func() error { return e.payer(loops) })
-	g.Go(func() error { return e.expirer(loops) })
-	g.Go(func() error { return e.sweeper(loops) })
+	g.Go(func() error { return e.payer(loops) }) // of whatever this process commits
+	if e.plays(store.RoleRecovery) {
+		g.Go(func() error { return e.clock(loops) })
+		g.Go(func() error { return e.expirer(loops) })
+		g.Go(func() error { return e.sweeper(loops) })
+	}
 	g.Go(func() error { return e.hints(loops) })
 	g.Go(func() error { return s.duties.watch(loops) })
 	g.Go(func() error {
@@ -307,7 +344,7 @@ func (e *Engine) repaired(what string) {
 
 // hints turns announcements into the flag that the claim loop waits for.
 func (e *Engine) hints(ctx context.Context) error {
-	if len(e.cfg.Kinds) == 0 {
+	if len(e.kinds) == 0 {
 		return nil
 	}
 	for ctx.Err() == nil {
@@ -376,13 +413,3 @@ func (f flag) set() {
 	default:
 	}
 }
-
-func process() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	return fmt.Sprintf("%s:%d", host, os.Getpid())
-}
-
-func kindNames(kinds map[string]Kind) []string { return slices.Sorted(maps.Keys(kinds)) }

@@ -183,7 +183,7 @@ func TestLeaseLost(t *testing.T) {
 			_, letGo := w.hold()
 			close(letGo)
 			ids := w.submit("hold", 3)
-			dead := store.Session{ID: job.NewID(), Process: "dead", Lease: time.Minute}
+			dead := store.Session{ID: job.NewID(), Process: store.Process{Host: "dead"}, Lease: time.Minute}
 			ctx := context.Background()
 			if err := w.store.Begin(ctx, dead); err != nil {
 				t.Fatal(err)

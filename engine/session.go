@@ -19,6 +19,7 @@ type session struct {
 	duties *duties
 	steps  *sync.WaitGroup // one for each run, of sessions that were lost too
 	freed  flag            // a slot was freed
+	known  report          // to the store; only used by the loop that renews
 
 	// ctx is the parent of all steps. It outlasts the context of Engine.Run.
 	ctx    context.Context
@@ -42,12 +43,13 @@ func newSession(ctx context.Context, e *Engine, steps *sync.WaitGroup) *session 
 
 // begin opens the session. A try that may find that the lease of an earlier one has run out opens another.
 func (s *session) begin(ctx context.Context) error {
+	s.known.process = s.e.process()
 	_, err := retry(ctx, s.e, "begin session", func() (struct{}, error) {
 		if sent := time.Now(); !sent.Before(s.deadline()) {
 			s.id = job.NewID()
 			s.extend(sent)
 		}
-		return struct{}{}, s.e.cfg.Store.Begin(ctx, store.Session{ID: s.id, Process: process(), Lease: s.e.cfg.Lease})
+		return struct{}{}, s.e.cfg.Store.Begin(ctx, store.Session{ID: s.id, Process: s.known.process, Lease: s.e.cfg.Lease, Command: s.e.command()})
 	})
 	if err == nil {
 		s.e.hint.set()
@@ -63,7 +65,8 @@ func (s *session) extend(sent time.Time) {
 	s.fence = sent.Add(s.e.cfg.Lease - s.e.cfg.Lease/10)
 }
 
-// renewals renews the lease three times in its length, and at once when told of a wish.
+// renewals renews the lease three times in its length, and at once when told of a wish or a command, or when other queues
+// are served.
 func (s *session) renewals(ctx context.Context) error {
 	told, err := retry(ctx, s.e, "subscribe", func() (broker.Subscription, error) {
 		return s.e.cfg.Broker.Subscribe(ctx, sessionTopic(s.id))
@@ -75,6 +78,7 @@ func (s *session) renewals(ctx context.Context) error {
 	every := s.e.cfg.Lease / 3
 	expiry := time.Time{} // of another session
 	for {
+		replaced := s.e.served.Load().replaced
 		sent := time.Now()
 		if s.commit.oldest() > s.e.cfg.Lease {
 			return fmt.Errorf("%w: a change could not be committed for longer than a lease", errLost)
@@ -110,6 +114,7 @@ func (s *session) renewals(ctx context.Context) error {
 					<-told.Messages()
 				}
 			case <-told.Lost():
+			case <-replaced:
 			case <-dead:
 				// Only a process whose own renewals arrive may judge others.
 				if err == nil {
@@ -145,10 +150,17 @@ func (s *session) renew(ctx context.Context) (store.Renewal, error) {
 	cfg := &s.e.cfg
 	ctx, cancel := s.inTime(ctx)
 	defer cancel()
-	a, err := cfg.Store.Renew(ctx, store.Renew{
-		Session: s.id, Lease: cfg.Lease, Queues: s.e.served.Load().queues, Kinds: kindNames(cfg.Kinds), Machine: cfg.Machine, Duties: s.duties.names(),
-	})
-	if err != nil && ctx.Err() != nil {
+	r := store.Renew{
+		Session: s.id, Lease: cfg.Lease, Queues: s.e.served.Load().queues, Kinds: s.e.kinds, Tenants: cfg.Tenants, Machine: cfg.Machine,
+		Duties: s.duties.names(),
+	}
+	now := s.report()
+	now.tell(&r, &s.known)
+	a, err := cfg.Store.Renew(ctx, r)
+	switch {
+	case err == nil:
+		s.known = now
+	case ctx.Err() != nil:
 		err = context.Cause(ctx)
 	}
 	return a, err
@@ -162,6 +174,7 @@ func (s *session) heard(ctx context.Context, a store.Renewal) {
 	for _, w := range a.Wishes {
 		s.obey(w)
 	}
+	s.e.obey(a.Command)
 	if len(a.Ready) > 0 {
 		s.e.hint.set()
 	}

@@ -102,7 +102,7 @@ func (w *world) noSession() {
 	w.Helper()
 	w.store.fail(nil, nil)
 	ctx := context.Background()
-	s := store.Session{ID: job.NewID(), Process: "test", Lease: time.Minute}
+	s := store.Session{ID: job.NewID(), Process: store.Process{Host: "test"}, Lease: time.Minute}
 	if err := w.store.Begin(ctx, s); err != nil {
 		w.Fatal(err)
 	}

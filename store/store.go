@@ -41,7 +41,8 @@ type Jobs interface {
 	// Claim moves ready jobs into the session's custody and returns them. It locks the session and checks its lease
 	// by the database's clock in the same transaction: Fenced when it is not alive. Repeated with the same id it
 	// answers the same jobs, less those that have moved on; when all have, it claims anew. Without queues or kinds it
-	// claims nothing. A job may only be started once Claim has returned.
+	// claims nothing, nor does a session that was told to drain or to stop. A job may only be started once Claim has
+	// returned.
 	Claim(context.Context, Claim) ([]job.Job, error)
 
 	// Apply makes changes and answers each by its index. A job appears at most once. A session decides on the jobs it
@@ -88,14 +89,20 @@ type Leases interface {
 	Begin(context.Context, Session) error
 
 	// Renew is the heartbeat: it extends the lease, and answers everything a process must hear of. Fenced when the
-	// session has ended or expired.
+	// session has ended or expired. A duty goes to a session that wants it where nobody alive holds it, or where its holder
+	// was told to drain or to stop and the other was not.
 	Renew(context.Context, Renew) (Renewal, error)
+
+	// Tell writes what an operator wants of a session; its next renewal answers it, and Effects.Held names it so that it
+	// renews at once. NotFound where there is no such session, Conflict where it has ended, or where it was told to stop
+	// and this is another command. It is repeatable.
+	Tell(ctx context.Context, session job.ID, c Command) (Effects, error)
 
 	// End closes a session in good order and gives its jobs back as if it had never claimed them. It is repeatable.
 	End(ctx context.Context, session job.ID) (Effects, error)
 }
 
-// Reader reads. Held, Watched and Find serve the loops and see all tenants; the others see one, and a job of another
+// Reader reads. Held, Watched, Find, Sessions and Unserved see all tenants; the others see one, and a job of another
 // tenant is NotFound.
 type Reader interface {
 	// Job returns one job with everything about it.
@@ -118,6 +125,13 @@ type Reader interface {
 	Watched(ctx context.Context, machine string, since time.Time) ([]job.Job, error)
 	// Find returns jobs by id, in any order and without those that are not there.
 	Find(ctx context.Context, ids []job.ID) ([]job.Job, error)
+	// Sessions returns the sessions that have not ended, those that ended within SessionKept, and of each machine that has
+	// no other session the one that ended last, if that was within MachineKept; the newest first.
+	Sessions(ctx context.Context) ([]SessionInfo, error)
+	// Unserved returns the lines with ready jobs for which no live session is there that may claim: one that serves queue,
+	// kind, machine and tenant, and was not told to drain or to stop. It reads from line to line, and of a line no more
+	// than its first MostUnserved jobs.
+	Unserved(ctx context.Context) ([]Unserved, error)
 }
 
 // Resources holds typed documents: systems, queues, and what else is configured and not run.
@@ -136,7 +150,7 @@ type Effects struct {
 	Ready []job.Line // lines that got ready jobs
 	Owed  bool       // there are follow-ups to pay
 	Due   time.Time  // when the first job that this call put behind a schedule gate is due (of Due: the first of all); zero: none
-	Held  []job.ID   // sessions whose jobs have a wish that they must obey
+	Held  []job.ID   // sessions that must obey a command, or a wish for one of their jobs
 	Watch []string   // machines whose watcher must look: a job entered monitor, or has a wish there
 }
 
@@ -204,6 +218,9 @@ type Claim struct {
 	Kinds   []string
 	// Machine is the machine whose own jobs may be claimed beside those of no machine.
 	Machine string
+	// Tenants are the only ones whose jobs may be claimed; empty: all. A claim that is narrowed so passes over the jobs of
+	// others that stand before its own; one that is narrowed by queues does not see them.
+	Tenants []string
 	// Slots says how many jobs to claim in each lane. Within a lane priority decides, then age.
 	Slots map[job.Lane]int
 	// Jobs, when there are any, are the only ones to claim.
@@ -270,24 +287,18 @@ type Wished struct {
 	Done bool
 }
 
-// A Session is one holder of a lease.
-type Session struct {
-	ID      job.ID
-	Process string        // host and pid, for people
-	Lease   time.Duration // at least MinLease
-}
-
-// MinLease is the shortest lease.
-const MinLease = 10 * time.Millisecond
-
 // Renew asks for another lease.
 type Renew struct {
 	Session job.ID
 	Lease   time.Duration
-	// Queues and Kinds that the process serves and Machine where it runs, for Renewal.Ready.
+	// Queues, Kinds and Tenants that the process serves and Machine where it runs, for Renewal.Ready; as in [Claim].
 	Queues  []string
 	Kinds   []string
+	Tenants []string
 	Machine string
+	// Process and Used are what has changed of the process, and of its slots in use, since it told last; nil: nothing.
+	Process *Process
+	Used    map[job.Lane]int
 	// Duties that the process wants to have or to keep.
 	Duties []string
 }
@@ -304,6 +315,7 @@ type Renewal struct {
 	NextExpiry time.Time
 	Ready      []job.Line // lines this process serves that hold ready work
 	Duties     []Duty     // those that it has now
+	Command    Command    // that stands
 	// Unpaid says that follow-ups have been unpaid for longer than a lease.
 	Unpaid bool
 }

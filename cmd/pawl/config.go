@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 
@@ -19,11 +20,14 @@ func (f *settingFlag) String() string     { return f.text }
 func (f *settingFlag) Set(s string) error { f.text = s; return nil }
 func (f *settingFlag) Type() string       { return f.unit }
 
-// configFlags gives a command a flag for each setting, and --config.
-func configFlags(cmd *cobra.Command) {
+// configFlags gives a command a flag for each setting that it wants, and --config.
+func configFlags(cmd *cobra.Command, wants func(*config.Setting) bool) {
 	cmd.Flags().String("config", "", "configuration file (default: $PAWL_CONFIG or "+config.FileName+" in the data folder)")
 	for i := range config.Settings {
 		s := &config.Settings[i]
+		if !wants(s) {
+			continue
+		}
 		f := cmd.Flags().VarPF(&settingFlag{s.Default, s.Unit()}, s.Flag(), "", s.Doc)
 		if s.Switch() {
 			f.NoOptDefVal = "true"
@@ -31,9 +35,11 @@ func configFlags(cmd *cobra.Command) {
 	}
 }
 
-// loadConfig reads the configuration for a data folder. It can be called again, to read the file anew.
-func loadConfig(cmd *cobra.Command, dir string) (*config.Loaded, error) {
+// loadConfig reads the configuration for a data folder. It can be called again, to read the file anew. fixed are flags that
+// the command gives itself.
+func loadConfig(cmd *cobra.Command, dir string, fixed map[string]string) (*config.Loaded, error) {
 	src := config.Sources{Env: os.Environ(), Flags: map[string]string{}}
+	maps.Copy(src.Flags, fixed)
 	var err error
 	if src.File, err = cmd.Flags().GetString("config"); err != nil {
 		return nil, err

@@ -56,11 +56,12 @@ pawl help exit-codes says what the exit codes mean.`,
 	})
 	placeFlags(root)
 	for _, c := range []*cobra.Command{
-		serveCommand(), runCommand(), submitCommand(), waitCommand(), watchCommand(), validateCommand(), initCommand(),
+		serveCommand(), workerCommand(), runCommand(), submitCommand(), waitCommand(), watchCommand(), validateCommand(), initCommand(),
 		listCommand(), showCommand(), historyCommand(), eventsCommand(), logsCommand(), outputCommand(),
 		cancelCommand(), pauseCommand(), resumeCommand(), resubmitCommand(),
 		hideCommand(), unhideCommand(), annotateCommand(), eventCommand(),
 		applyCommand(), getCommand(), deleteCommand(), enableCommand(), disableCommand(), explainCommand(),
+		workersCommand(),
 		migrateCommand(), benchCommand(), chaosCommand(), versionCommand(), exitTopic(),
 	} {
 		checkArgs(c)

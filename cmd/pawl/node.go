@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,6 +30,7 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/process"
+	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
@@ -44,9 +46,14 @@ type node struct {
 
 // nodeOptions are what commands vary.
 type nodeOptions struct {
+	db      string       // URL of the database; empty: that of the folder
+	roles   []store.Role // empty: all but the API
 	slots   map[job.Lane]int
-	only    []job.ID // the jobs to run; empty: all
-	queues  []string // whose jobs to run; empty: of all
+	only    []job.ID      // the jobs to run; empty: all
+	queues  []string      // whose jobs to run; empty: of all
+	kinds   []string      // which to run; empty: all
+	tenants []string      // whose jobs to run; empty: of all
+	address func() string // where other processes reach the API of this one; nil: nowhere
 	lease   time.Duration
 	grace   time.Duration
 	log     io.Writer                                         // for what operators should know; stderr by default
@@ -88,6 +95,12 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 	if o.log == nil {
 		o.log = os.Stderr
 	}
+	if o.db != "" {
+		return nil, job.Errorf(job.Invalid, "this Pawl keeps jobs in the database of a data folder: leave out --db")
+	}
+	if len(o.roles) == 0 {
+		o.roles = []store.Role{store.RoleWorker, store.RoleRecovery, store.RoleWatcher}
+	}
 	n := &node{dir: dir}
 	if n.store, err = sqlite.Open(ctx, dir, sqlite.Options{}); err != nil {
 		return nil, err
@@ -122,7 +135,8 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 	n.bus = &local.Broker{}
 	service := pawl.Config{
 		Store: n.store, Broker: n.bus, Principal: userName(), Machine: machine,
-		Slots: o.slots, Only: o.only, Queues: o.queues, Lease: o.lease, Grace: o.grace, Log: log,
+		Roles: o.roles, Slots: o.slots, Only: o.only, Queues: o.queues, Claims: o.kinds, Tenants: o.tenants,
+		Version: version, Address: o.address, Lease: o.lease, Grace: o.grace, Log: log,
 	}
 	if os.Getenv(crash.Variable) != "" {
 		service.Store = crashstore.Wrap(service.Store)
@@ -133,7 +147,15 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 	}
 	n.app = app.New(kind)
 	watcher = app.NewWatcher(n.app, service.Store, service.Broker)
-	service.Kinds, service.Duties = map[string]engine.Kind{job.KindApp: n.app}, []engine.Duty{watcher.Duty()}
+	service.Kinds = map[string]engine.Kind{job.KindApp: n.app}
+	for _, k := range o.kinds {
+		if service.Kinds[k] == nil {
+			return nil, job.Errorf(job.Invalid, "kind %s is none that pawl runs, which is %s: a program with its handler runs its jobs", k, job.KindApp)
+		}
+	}
+	if slices.Contains(o.roles, store.RoleWatcher) {
+		service.Duties = []engine.Duty{watcher.Duty()}
+	}
 	n.Service = pawl.New(service)
 	if o.observe != nil {
 		o.observe.Repaired(n.Repaired)

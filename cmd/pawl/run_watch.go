@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -172,7 +171,7 @@ func (r *run) watch(ctx context.Context, s *seat, signals <-chan os.Signal) erro
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case err := <-s.broke:
-			return cmp.Or(err, errors.New("the service stopped"))
+			return cmp.Or(err, errLeft) // it was told to stop
 		case <-clock.C:
 			r.progress(ctx, s)
 		case <-cancel:
@@ -192,7 +191,7 @@ func (r *run) lost(ctx context.Context, s *seat, err error) error {
 	if s.node == nil && (err == nil || job.KindOf(err) == job.Unavailable) {
 		return errSeatLost
 	}
-	return cmp.Or(err, errors.New("the service stopped"))
+	return cmp.Or(err, s.stop(), errLeft) // without an error it was told to stop
 }
 
 // left returns how many jobs are not over.

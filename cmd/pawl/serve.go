@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"syscall"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/edge"
 	"github.com/pawl-jobs/pawl/internal/observe"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
 )
 
 func serveCommand() *cobra.Command {
@@ -28,8 +30,9 @@ func serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve the REST API and run jobs until stopped",
-		Long: `Serve runs the jobs of the data folder and serves the REST API, until it is stopped by SIGINT or SIGTERM. Programs that run
-then go on; the next process on the folder looks after them.
+		Long: `Serve runs the jobs of the data folder and serves the REST API, until it is stopped by SIGINT or SIGTERM, or by pawl workers
+stop. Programs that run then go on; the next process on the folder looks after them. --roles names the parts of this that the
+process plays.
 
 The first start makes a token in the data folder, for its owner only. Commands on this machine find it by themselves.
 On an address that others can reach, serve wants the files of a certificate, or the word that a proxy speaks TLS.
@@ -45,20 +48,20 @@ lists them. SIGHUP reads the file again.`,
 			if err != nil {
 				return err
 			}
-			cfg, err := loadConfig(cmd, dir)
+			cfg, err := loadConfig(cmd, dir, nil)
 			if err != nil {
 				return err
 			}
 			if show {
 				return printConfig(cmd.OutOrStdout(), dir, cfg)
 			}
-			s := &serving{dir: dir, out: cmd.OutOrStdout(), reread: func() (*config.Loaded, error) { return loadConfig(cmd, dir) }}
+			s := &serving{dir: dir, out: cmd.OutOrStdout(), reread: func() (*config.Loaded, error) { return loadConfig(cmd, dir, nil) }}
 			s.config.Store(cfg)
 			return s.run(cmd.Context(), cmd.ErrOrStderr())
 		},
 	}
 	cmd.Flags().BoolVar(&show, "print-config", false, "print each setting, its value and where it comes from, and end")
-	configFlags(cmd)
+	configFlags(cmd, func(*config.Setting) bool { return true })
 	return cmd
 }
 
@@ -84,7 +87,7 @@ type serving struct {
 	node    *node
 	keys    *auth.Keys
 	pair    *edge.Pair // nil: this process speaks no TLS
-	url     string     // how others reach it
+	url     string     // how others reach it; empty: not at all
 
 	hangup   chan os.Signal                  // SIGHUP
 	stopping chan struct{}                   // closed when streams are to end
@@ -128,24 +131,35 @@ func (s *serving) nodeOptions() nodeOptions {
 		slots: map[job.Lane]int{
 			job.LaneFinish: cfg.Slots.Finish, job.LaneLaunch: cfg.Slots.Launch, job.LanePrepare: cfg.Slots.Prepare, job.LaneTask: cfg.Slots.Task,
 		},
-		queues: cfg.Queues, lease: cfg.Lease, grace: noneIfZero(cfg.Grace), logger: s.log, observe: s.observe, environ: s.environ,
+		db: string(cfg.DB), roles: rolesOf(cfg.Roles), queues: cfg.Queues, kinds: cfg.Kinds, tenants: cfg.Tenants,
+		address: func() string { return s.url },
+		lease:   cfg.Lease, grace: noneIfZero(cfg.Grace), logger: s.log, observe: s.observe, environ: s.environ,
 	}
+}
+
+func rolesOf(names []string) []store.Role {
+	roles := make([]store.Role, len(names))
+	for i, n := range names {
+		roles[i] = store.Role(n)
+	}
+	return roles
 }
 
 // serve listens and runs jobs. The folder is this process's own.
 func (s *serving) serve(ctx context.Context) error {
 	cfg := s.config.Load()
-	network, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen)
+	network, err := s.listen(ctx)
 	if err != nil {
-		return job.Errorf(job.Invalid, "%w; choose another address with --listen, or --listen 127.0.0.1:0 for any port that is free", err)
+		return err
 	}
-	defer network.Close()
+	if network != nil {
+		defer network.Close()
+	}
 	socket, err := s.node.socket(ctx)
 	if err != nil {
 		return fmt.Errorf("listen on the folder's socket: %w", err)
 	}
 	defer socket.Close()
-	s.url = baseURL(&cfg.Config, network.Addr())
 	s.open()
 
 	// Requests outlast ctx, which says that they should stop: whoever asked is answered first.
@@ -153,32 +167,32 @@ func (s *serving) serve(ctx context.Context) error {
 	defer cut()
 	servers := s.servers(serving)
 	failed := make(chan error, 3)
-	go func() { failed <- s.serveNetwork(servers[0], network) }()
+	if network != nil {
+		go func() { failed <- s.serveNetwork(servers[0], network) }()
+	}
 	go func() { failed <- servers[1].Serve(socket) }()
 	running, quit := context.WithCancel(serving)
 	defer quit()
 	ran := make(chan error, 1)
 	go func() { ran <- s.node.Run(running) }()
 
-	name := filepath.Join(s.dir, serverFile)
-	if err := writeWhole(name, s.url+"\n"); err != nil {
-		err = fmt.Errorf("say where this process can be reached: %w", err)
+	unsaid, err := s.sayWhere()
+	if err != nil {
 		quit()
-		return errors.Join(err, <-ran)
+		return errors.Join(fmt.Errorf("say where this process can be reached: %w", err), <-ran)
 	}
-	defer os.Remove(name)
+	defer unsaid()
 	begun := s.observe.Begun()
 	for {
 		select {
 		case <-begun:
 			begun = nil
-			s.welcome()
-			s.log.Info("serving", "version", version, "url", s.url, "listen", network.Addr(), "folder", s.dir)
+			s.begun(network)
 		case <-s.hangup:
 			s.reload()
 		case <-ctx.Done():
 			s.log.Info("stopping: requests and steps under way may end; programs go on", "grace", cfg.Grace)
-			os.Remove(name)
+			unsaid()
 			s.drain(serving, servers)
 			quit()
 			return <-ran
@@ -186,9 +200,49 @@ func (s *serving) serve(ctx context.Context) error {
 			quit()
 			return errors.Join(fmt.Errorf("serve: %w", err), <-ran)
 		case err := <-ran:
+			if err == nil { // it was told to
+				s.log.Info("stopping: nothing is left of what ran; requests under way may end", "grace", cfg.Grace)
+				unsaid()
+				s.drain(serving, servers)
+			}
 			return err
 		}
 	}
+}
+
+// listen opens the address, and says how others reach it. A process that does not play that role has none.
+func (s *serving) listen(ctx context.Context) (net.Listener, error) {
+	cfg := s.config.Load()
+	if !cfg.Plays(string(store.RoleAPI)) {
+		return nil, nil //nolint:nilnil // it opens none
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen)
+	if err != nil {
+		return nil, job.Errorf(job.Invalid, "%w; choose another address with --listen, or --listen 127.0.0.1:0 for any port that is free", err)
+	}
+	s.url = baseURL(&cfg.Config, l.Addr())
+	return l, nil
+}
+
+// sayWhere leaves in the folder where the API is, until unsaid is called, which may be more than once.
+func (s *serving) sayWhere() (unsaid func(), err error) {
+	if s.url == "" {
+		return func() {}, nil
+	}
+	name := filepath.Join(s.dir, serverFile)
+	return func() { os.Remove(name) }, writeWhole(name, s.url+"\n")
+}
+
+// begun tells that the process has its session.
+func (s *serving) begun(network net.Listener) {
+	if network == nil {
+		roles := strings.Join(s.config.Load().Roles, ", ")
+		fmt.Fprintf(s.out, "pawl works on the jobs of folder %s: %s\n", s.dir, roles)
+		s.log.Info("working", "version", version, "roles", roles, "folder", s.dir)
+		return
+	}
+	s.welcome()
+	s.log.Info("serving", "version", version, "url", s.url, "listen", network.Addr(), "folder", s.dir)
 }
 
 // welcome says where the service is and how to begin. Its commands can be typed as they stand.

@@ -4,19 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/internal/config"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
 )
 
 // ready says what of the service works now. Everybody may ask, so it names no files.
 func (s *serving) ready(ctx context.Context) []api.Check {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	checks := []api.Check{s.database(ctx), {Name: "session", Err: s.observe.Session()}, s.disk()}
+	checks := []api.Check{s.database(ctx), {Name: "session", Err: s.observe.Session()}, s.unserved(ctx), s.disk()}
 	if s.pair != nil {
 		c := api.Check{Name: "certificate", Degraded: true, Detail: "valid until " + s.pair.Expires().UTC().Format(time.RFC3339)}
 		if s.pair.Check() != nil {
@@ -38,6 +40,39 @@ func (s *serving) database(ctx context.Context) api.Check {
 		c.Err = job.Errorf(job.Newer, "its schema is version %d, and this Pawl knows version %d: another Pawl has changed it; start this one anew", v.Version, v.Known)
 	}
 	c.Detail = fmt.Sprintf("schema version %d", v.Version)
+	return c
+}
+
+// mostLines is how many lines are named that nobody serves.
+const mostLines = 10
+
+// unserved looks for jobs that are ready where nobody claims them.
+func (s *serving) unserved(ctx context.Context) api.Check {
+	c := api.Check{Name: "workers"}
+	lines, err := s.node.Unserved(ctx)
+	if err != nil {
+		c.Err, c.Degraded = err, true
+		return c
+	}
+	var named []string
+	for _, u := range lines[:min(len(lines), mostLines)] {
+		name := fmt.Sprintf("queue %s, kind %s", u.Line.Queue, u.Line.Kind)
+		if u.Machine != "" {
+			name += ", machine " + u.Machine
+		}
+		count := fmt.Sprint(u.Jobs)
+		if u.Jobs == store.MostUnserved {
+			count += " or more"
+		}
+		named = append(named, fmt.Sprintf("%s (%s ready, since %s)", name, count, u.Since.Format(time.RFC3339)))
+	}
+	if more := len(lines) - len(named); more > 0 {
+		named = append(named, fmt.Sprintf("and %d more", more))
+	}
+	if len(named) > 0 {
+		c.Degraded = true
+		c.Err = fmt.Errorf("no live process claims the jobs of: %s", strings.Join(named, "; "))
+	}
 	return c
 }
 

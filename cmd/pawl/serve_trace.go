@@ -73,10 +73,13 @@ func headersOf(text string) (map[string]string, error) {
 	return headers, nil
 }
 
-// environ is what a program finds in its environment, so that it can tell of itself: where the service is, a token for its
-// own job, and the trace that it belongs to.
+// environ is what a program finds in its environment, so that it can tell of itself: where the service is and a token for
+// its own job, if this process has an address, and the trace that it belongs to.
 func (s *serving) environ(ctx context.Context, j *job.Job) map[string]string {
-	env := map[string]string{apiVariable: s.url, jobTokenVariable: s.keys.Program(j.ID, j.Launch)}
+	env := map[string]string{}
+	if s.url != "" {
+		env[apiVariable], env[jobTokenVariable] = s.url, s.keys.Program(j.ID, j.Launch)
+	}
 	if t := observe.Traceparent(ctx); t != "" {
 		env["TRACEPARENT"] = t
 	}

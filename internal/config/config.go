@@ -34,8 +34,13 @@ type Config struct {
 		Elsewhere bool   `key:"elsewhere" default:"false" doc:"a proxy before this process speaks TLS: listen without it although others can reach the address"`
 	} `key:"tls"`
 
-	Queues []string `key:"queues" doc:"the only queues whose jobs this process runs; by default all there are"`
-	Slots  struct {
+	DB    Secret   `key:"db" doc:"database that holds the jobs, as the URL of PostgreSQL (postgres://…): many processes may work on it; by default the one in the data folder, which serves one process"`
+	Roles []string `key:"roles" default:"api,worker,recovery,watcher" oneof:"api,worker,recovery,watcher" doc:"what this process does: serve the API at an address, claim jobs and run them, look after time and dead processes, watch the programs of its machine"`
+
+	Queues  []string `key:"queues" doc:"the only queues whose jobs this process runs; by default all there are"`
+	Kinds   []string `key:"kinds" doc:"the only kinds of job that this process runs; by default all that it knows"`
+	Tenants []string `key:"tenants" doc:"the only tenants whose jobs this process runs; by default all; to part work, queues cost less"`
+	Slots   struct {
 		Finish  int `key:"finish" default:"4" min:"1" max:"10000" doc:"jobs whose results are archived at once"`
 		Launch  int `key:"launch" default:"4" min:"1" max:"10000" doc:"jobs that are launched at once"`
 		Prepare int `key:"prepare" default:"4" min:"1" max:"10000" doc:"jobs whose inputs are staged at once"`
@@ -84,7 +89,7 @@ func (c *Config) check() error {
 	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
 		fault("tls.cert and tls.key belong together: name both files, or none")
 	}
-	if err == nil && !loopback(host) && c.TLS.Cert == "" && !c.TLS.Elsewhere {
+	if err == nil && c.Plays("api") && !loopback(host) && c.TLS.Cert == "" && !c.TLS.Elsewhere {
 		fault("listen: others can reach %s, and tokens would go in clear: name the files of a certificate (--tls-cert, --tls-key), "+
 			"say that a proxy speaks TLS (--tls-elsewhere), or listen on 127.0.0.1", c.Listen)
 	}
@@ -111,14 +116,25 @@ func (c *Config) check() error {
 	if c.Limits.Burst > 0 && c.Limits.Rate == 0 {
 		fault("limits.burst without limits.rate bounds nothing: set the rate")
 	}
-	if slices.Contains(c.Queues, "") {
-		fault("queues: a name is empty")
+	if len(c.Roles) == 0 {
+		fault("roles: a process without any does nothing: name one at least")
+	}
+	for _, l := range []struct {
+		key   string
+		names []string
+	}{{"queues", c.Queues}, {"kinds", c.Kinds}, {"tenants", c.Tenants}} {
+		if slices.Contains(l.names, "") {
+			fault("%s: a name is empty", l.key)
+		}
 	}
 	if len(faults) > 0 {
 		return job.Errorf(job.Invalid, "%w", errors.Join(faults...))
 	}
 	return nil
 }
+
+// Plays reports whether the process has a role.
+func (c *Config) Plays(role string) bool { return slices.Contains(c.Roles, role) }
 
 // Loopback reports whether only processes of this machine can reach the address.
 func (c *Config) Loopback() bool {

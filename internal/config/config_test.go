@@ -79,6 +79,17 @@ func TestLists(t *testing.T) {
 	}
 }
 
+func TestRoles(t *testing.T) {
+	if l := must(t, "", nil, nil); !l.Plays("api") || !l.Plays("watcher") {
+		t.Errorf("roles %q by default", l.Roles)
+	}
+	// Who opens no address needs no certificate for it.
+	l := must(t, "roles: [worker, recovery]\nlisten: 0.0.0.0:80\n", nil, nil)
+	if l.Plays("api") || !l.Plays("recovery") {
+		t.Errorf("roles %q", l.Roles)
+	}
+}
+
 // Each row is a source with a fault, and what the error must say.
 func TestFaults(t *testing.T) {
 	for _, tt := range []struct {
@@ -115,6 +126,9 @@ func TestFaults(t *testing.T) {
 		{name: "a password in a URL that is none", env: "PAWL_URL=http://ada:hush2@x:y:z", want: []string{"url: a URL with a name or a password"}},
 		{name: "a URL without a host", env: "PAWL_URL=/pawl", want: []string{"url"}},
 		{name: "thresholds the wrong way round", env: "PAWL_DISK_LEAST=3GiB", want: []string{"disk.least (3GiB) is more than disk.low (2GiB)"}},
+		{name: "a role that is none", env: "PAWL_ROLES=api,cook", want: []string{"PAWL_ROLES", "write some of api, worker, recovery, watcher"}},
+		{name: "no role", env: "PAWL_ROLES=", want: []string{"roles: a process without any does nothing"}},
+		{name: "a password of the database", env: "PAWL_DB=postgres://ada:hush2@db/pawl", flags: map[string]string{"grace": "x"}, want: []string{"--grace"}},
 		{name: "a burst without a rate", env: "PAWL_LIMITS_BURST=3", want: []string{"limits.burst without limits.rate"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

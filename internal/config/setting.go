@@ -56,14 +56,19 @@ func (s *Setting) Secret() bool { return s.kind == reflect.TypeFor[Secret]() }
 // Switch reports whether its flag needs no value.
 func (s *Setting) Switch() bool { return s.kind.Kind() == reflect.Bool }
 
+// list reports whether its value is a list of words.
+func (s *Setting) list() bool { return s.kind == reflect.TypeFor[[]string]() }
+
 // Unit says how values are written; empty where the meaning says it.
 func (s *Setting) Unit() string {
 	switch {
+	case len(s.OneOf) > 0 && s.list():
+		return "list of " + strings.Join(s.OneOf, ", ")
 	case len(s.OneOf) > 0:
 		return strings.Join(s.OneOf, " or ")
 	case s.kind == reflect.TypeFor[Size]():
 		return "size"
-	case s.kind == reflect.TypeFor[Prefixes](), s.kind == reflect.TypeFor[[]string]():
+	case s.kind == reflect.TypeFor[Prefixes](), s.list():
 		return "list"
 	case s.kind.String() == "time.Duration":
 		return "duration"
@@ -85,8 +90,14 @@ func (s *Setting) read(c *Config, text string) error {
 	if err := set(v, text); err != nil {
 		return err
 	}
-	if len(s.OneOf) > 0 && !slices.Contains(s.OneOf, text) {
-		return fmt.Errorf("write %s", s.Unit())
+	words, want := []string{text}, s.Unit()
+	if s.list() {
+		words, want = list(text), "some of "+strings.Join(s.OneOf, ", ")
+	}
+	for _, w := range words {
+		if len(s.OneOf) > 0 && !slices.Contains(s.OneOf, w) {
+			return fmt.Errorf("write %s", want)
+		}
 	}
 	for _, bound := range []struct {
 		text string

@@ -14,7 +14,7 @@ import (
 )
 
 // fresh is for how long what was read for a scrape is good for the next ones; mostQueues are the queues that are looked
-// at.
+// at, and the lines that nobody serves which are told of.
 const (
 	fresh      = 10 * time.Second
 	mostQueues = 100
@@ -38,8 +38,11 @@ type jobs struct {
 }
 
 var (
-	jobsDesc = prometheus.NewDesc("pawl_jobs", "Jobs that have not ended, by state.", []string{"state"}, nil)
-	ageDesc  = prometheus.NewDesc("pawl_queue_oldest_ready_seconds",
+	jobsDesc     = prometheus.NewDesc("pawl_jobs", "Jobs that have not ended, by state.", []string{"state"}, nil)
+	unservedDesc = prometheus.NewDesc("pawl_jobs_unserved",
+		"Jobs of all tenants that are ready in a line for which no live process is there that claims, by queue and kind; of a line up to 1000.",
+		[]string{"queue", "kind"}, nil)
+	ageDesc = prometheus.NewDesc("pawl_queue_oldest_ready_seconds",
 		"For how long the ready job of the queue that was submitted first has been ready; 0 when none is.", []string{"queue"}, nil)
 )
 
@@ -47,6 +50,7 @@ var (
 func (c *jobs) Describe(to chan<- *prometheus.Desc) {
 	to <- jobsDesc
 	to <- ageDesc
+	to <- unservedDesc
 }
 
 // Collect implements [prometheus.Collector]. What cannot be read is left out, and logged.
@@ -69,8 +73,8 @@ func (c *jobs) Collect(to chan<- prometheus.Metric) {
 
 // look reads the rows.
 func (c *jobs) look(ctx context.Context) (all []prometheus.Metric, err error) {
-	gauge := func(d *prometheus.Desc, v float64, label string) {
-		all = append(all, prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, label))
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		all = append(all, prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...))
 	}
 	var unfinished []string
 	for _, s := range job.States {
@@ -109,6 +113,19 @@ func (c *jobs) look(ctx context.Context) (all []prometheus.Metric, err error) {
 			age = max(0, time.Since(j.Since).Seconds())
 		}
 		gauge(ageDesc, age, q)
+	}
+	lines, err := c.store.Unserved(ctx)
+	if err != nil {
+		return all, fmt.Errorf("look for lines that nobody serves: %w", err)
+	}
+	unserved := map[job.Line]int{} // of all machines together
+	for _, u := range lines {
+		if _, known := unserved[u.Line]; known || len(unserved) < mostQueues {
+			unserved[u.Line] += u.Jobs
+		}
+	}
+	for line, n := range unserved {
+		gauge(unservedDesc, float64(n), line.Queue, line.Kind)
 	}
 	return all, nil
 }

@@ -199,12 +199,28 @@ func TestOldestReadyJob(t *testing.T) {
 	}
 }
 
+func TestUnservedJobs(t *testing.T) {
+	w := open(t, observe.Config{})
+	w.Handle("good")
+	w.start()
+	w.submit(t.Context(), pawl.Request{Spec: pawl.NewTask("nobody", 1)}, pawl.Request{Spec: pawl.NewTask("nobody", 2)})
+	w.end(w.submit(t.Context(), pawl.Request{Spec: pawl.NewTask("good", 1)})[0].ID)
+	m := w.scrape()
+	if got := sample(m, `pawl_jobs_unserved{kind="nobody",queue="default"}`); got != "2" {
+		t.Errorf("%q jobs of a kind that nobody handles", got)
+	}
+	if got := sample(m, `pawl_jobs_unserved{kind="good",queue="default"}`); got != "" {
+		t.Errorf("%q jobs of a kind that is handled", got)
+	}
+}
+
 // TestNames holds the table of the documentation to what is scraped, and the names to the rules of Prometheus.
 func TestNames(t *testing.T) {
 	w := open(t, observe.Config{})
 	w.Handle("noop")
 	w.start()
 	w.end(w.submit(t.Context(), pawl.Request{Spec: pawl.NewTask("noop", 1)})[0].ID)
+	w.submit(t.Context(), pawl.Request{Spec: pawl.NewTask("nobody", 1)}) // has a line that is told of
 	w.o.Answered(t.Context(), observe.Request{Operation: "whoami", Status: 200})
 	m := w.scrape()
 	var got []string

@@ -150,6 +150,18 @@ func (m *measured) End(ctx context.Context, id job.ID) (store.Effects, error) {
 	return call(ctx, m, "end", func() (store.Effects, error) { return m.next.End(ctx, id) }, fixed[store.Effects](0))
 }
 
+func (m *measured) Tell(ctx context.Context, id job.ID, c store.Command) (store.Effects, error) {
+	return call(ctx, m, "tell", func() (store.Effects, error) { return m.next.Tell(ctx, id, c) }, fixed[store.Effects](0))
+}
+
+func (m *measured) Sessions(ctx context.Context) ([]store.SessionInfo, error) {
+	return call(ctx, m, "sessions", func() ([]store.SessionInfo, error) { return m.next.Sessions(ctx) }, fixed[[]store.SessionInfo](0))
+}
+
+func (m *measured) Unserved(ctx context.Context) ([]store.Unserved, error) {
+	return call(ctx, m, "unserved", func() ([]store.Unserved, error) { return m.next.Unserved(ctx) }, fixed[[]store.Unserved](0))
+}
+
 func (m *measured) Job(ctx context.Context, tenant string, id job.ID) (job.Job, error) {
 	return call(ctx, m, "job", func() (job.Job, error) { return m.next.Job(ctx, tenant, id) }, fixed[job.Job](1))
 }

@@ -18,11 +18,12 @@ func (s *Store) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) {
 	var jobs []job.Job
 	err := s.write.do(ctx, s.write.claims, func(t *tx) error {
 		jobs = nil
-		if err := t.alive(c.Session); err != nil {
+		stands, err := t.command(c.Session)
+		if err != nil {
 			return err
 		}
 		rs, err := t.claimed(c)
-		if err != nil || len(rs) > 0 {
+		if err != nil || len(rs) > 0 || stands != store.Work {
 			jobs = rs
 			return err
 		}
@@ -51,6 +52,19 @@ func (s *Store) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) {
 	return jobs, nil
 }
 
+// command returns what a session was told to do. It is Fenced unless the session may work.
+func (t *tx) command(session job.ID) (c store.Command, err error) {
+	alive := false
+	err = t.query(`SELECT command FROM sessions WHERE id = ? AND ended IS NULL AND lease_until > ?`, func(v []driver.Value) error {
+		alive, c = true, store.Command(text(v[0]))
+		return nil
+	}, blob(session), micros(t.lease))
+	if err == nil && !alive {
+		err = fenced(session)
+	}
+	return c, err
+}
+
 // claimed returns the jobs that an earlier call with the same id claimed.
 func (t *tx) claimed(c store.Claim) (jobs []job.Job, err error) {
 	err = t.query(`SELECT `+withSpec+` FROM jobs j JOIN specs s ON s.seq = j.seq WHERE j.session = ? AND j.claim = ?`,
@@ -77,6 +91,7 @@ func (t *tx) heads(c store.Claim, lane job.Lane) ([]row, error) {
 	if c.Machine != "" {
 		machines = append(machines, c.Machine)
 	}
+	tenants := tenantList(c.Tenants)
 	for _, queue := range c.Queues {
 		for _, kind := range c.Kinds {
 			if (kind == job.KindApp) == (lane == job.LaneTask) {
@@ -85,12 +100,12 @@ func (t *tx) heads(c store.Claim, lane job.Lane) ([]row, error) {
 			for _, machine := range machines {
 				n := len(found)
 				err := t.query(`SELECT `+withSpec+` FROM jobs j JOIN specs s ON s.seq = j.seq
-					WHERE j.custody = 'ready' AND j.queue = ? AND j.kind = ? AND j.machine = ? AND j.lane = ?
+					WHERE j.custody = 'ready' AND j.queue = ? AND j.kind = ? AND j.machine = ? AND j.lane = ?`+ofTenants(c.Tenants)+`
 					ORDER BY j.priority, j.created LIMIT ? + 0`,
 					func(v []driver.Value) error {
 						found = append(found, scanSpec(v))
 						return nil
-					}, queue, kind, machine, string(lane), int64(slots))
+					}, append(append([]any{queue, kind, machine, string(lane)}, tenants...), int64(slots))...)
 				if err != nil {
 					return nil, err
 				}
@@ -115,7 +130,8 @@ func (t *tx) named(c store.Claim, lane job.Lane) ([]row, error) {
 		func(v []driver.Value) error {
 			r := scanSpec(v)
 			if r.Custody == job.Ready && r.Lane == lane && (r.Machine == "" || r.Machine == c.Machine) &&
-				slices.Contains(c.Queues, r.Queue) && slices.Contains(c.Kinds, r.Kind) {
+				slices.Contains(c.Queues, r.Queue) && slices.Contains(c.Kinds, r.Kind) &&
+				(len(c.Tenants) == 0 || slices.Contains(c.Tenants, r.Tenant)) {
 				found = append(found, r)
 			}
 			return nil

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -17,10 +16,14 @@ import (
 
 // Begin implements [store.Leases].
 func (s *Store) Begin(ctx context.Context, n store.Session) error {
+	process, err := json.Marshal(n.Process)
+	if err != nil {
+		return err
+	}
 	return s.do(ctx, func(t *tx) error {
 		until := t.lease.Add(max(n.Lease, store.MinLease))
-		_, err := t.exec(`INSERT INTO sessions (id, process, started, renewed, renewed_ago, lease_until) VALUES (?, ?, ?, ?, ?, ?)
-			ON CONFLICT (id) DO NOTHING`, blob(n.ID), n.Process, micros(t.now), micros(t.now), micros(t.now), micros(until))
+		_, err := t.exec(`INSERT INTO sessions (id, process, command, started, renewed, renewed_ago, lease_until) VALUES (?, ?, ?, ?, ?, ?, ?)
+			ON CONFLICT (id) DO NOTHING`, blob(n.ID), string(process), string(n.Command), micros(t.now), micros(t.now), micros(t.now), micros(until))
 		if err != nil {
 			return err
 		}
@@ -39,27 +42,32 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error)
 	if err != nil {
 		return a, err
 	}
+	process, used, err := told(r)
+	if err != nil {
+		return a, err
+	}
 	err = s.do(ctx, func(t *tx) error {
 		a = store.Renewal{Now: t.now}
 		lease := max(r.Lease, store.MinLease)
 		found := false
-		err := t.query(`UPDATE sessions SET renewed_ago = renewed, renewed = ?, lease_until = ?
+		err := t.query(`UPDATE sessions SET renewed_ago = renewed, renewed = ?, lease_until = ?,
+				process = coalesce(?, process), used = coalesce(?, used)
 			WHERE id = ? AND ended IS NULL AND lease_until > ?
 			RETURNING renewed_ago,
 				(SELECT count(*) FROM jobs j WHERE j.session = sessions.id AND j.since < sessions.renewed_ago),
 				(SELECT json_group_array(json_object('job', hex(j.id), 'epoch', j.epoch, 'wish', j.wish)) FROM jobs j WHERE j.session = sessions.id AND j.wish <> ''),
 				(SELECT min(o.lease_until) FROM sessions o WHERE o.ended IS NULL AND o.id <> sessions.id),
 				(SELECT json_group_array(json_object('queue', q.value, 'kind', k.value)) FROM json_each(?) q, json_each(?) k
-					WHERE EXISTS (SELECT 1 FROM jobs j WHERE j.custody = 'ready' AND j.queue = q.value AND j.kind = k.value AND j.machine IN ('', ?))),
+					WHERE EXISTS (SELECT 1 FROM jobs j WHERE j.custody = 'ready' AND j.queue = q.value AND j.kind = k.value AND j.machine IN ('', ?)`+ofTenants(r.Tenants)+`)),
 				(SELECT json_group_array(json_object('name', d.name, 'term', d.term)) FROM duties d WHERE d.session = sessions.id),
-				(SELECT at FROM followups ORDER BY seq LIMIT 1) < ?`,
+				(SELECT at FROM followups ORDER BY seq LIMIT 1) < ?, command`,
 			func(v []driver.Value) error {
 				found = true
 				a.HeldBefore, a.Held = instant(v[0]), integer(v[1])
 				if expiry := instant(v[3]); !expiry.IsZero() {
 					a.NextExpiry = t.now.Add(expiry.Sub(t.lease)) // leases have a clock of their own
 				}
-				a.Unpaid = integer(v[6]) != 0
+				a.Unpaid, a.Command = integer(v[6]) != 0, store.Command(text(v[7]))
 				var wishes []struct {
 					Job   string
 					Epoch int64
@@ -77,15 +85,17 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error)
 				}
 				return nil
 			},
-			micros(t.now), micros(t.lease.Add(lease)), blob(r.Session), micros(t.lease),
-			string(queues), string(kinds), r.Machine, t.now.Add(-lease).UnixMicro())
+			slices.Concat([]any{
+				micros(t.now), micros(t.lease.Add(lease)), process, used, blob(r.Session), micros(t.lease),
+				string(queues), string(kinds), r.Machine,
+			}, tenantList(r.Tenants), []any{t.now.Add(-lease).UnixMicro()})...)
 		if err != nil {
 			return err
 		}
 		if !found {
 			return fenced(r.Session)
 		}
-		a.Duties, err = t.takeDuties(r, a.Duties)
+		a.Duties, err = t.takeDuties(r, a.Command, a.Duties)
 		return err
 	})
 	if err != nil {
@@ -105,8 +115,8 @@ func decode[T any](v driver.Value, list *[]T) error {
 }
 
 // takeDuties keeps of the duties held those that are wanted, gives up the others, and takes those that are wanted and
-// that nobody alive holds.
-func (t *tx) takeDuties(r store.Renew, held []store.Duty) ([]store.Duty, error) {
+// that nobody alive holds, or only somebody who is to drain or to stop while this session is not.
+func (t *tx) takeDuties(r store.Renew, c store.Command, held []store.Duty) ([]store.Duty, error) {
 	var duties []store.Duty
 	for _, d := range held {
 		if slices.Contains(r.Duties, d.Name) {
@@ -128,12 +138,12 @@ func (t *tx) takeDuties(r store.Renew, held []store.Duty) ([]store.Duty, error) 
 		}
 		err := t.query(`INSERT INTO duties (name, term, session) VALUES (?, 1, ?)
 			ON CONFLICT (name) DO UPDATE SET term = term + 1, session = excluded.session
-			WHERE session NOT IN (SELECT id FROM sessions WHERE ended IS NULL AND lease_until > ?)
+			WHERE session NOT IN (SELECT id FROM sessions WHERE ended IS NULL AND lease_until > ? AND (command = '' OR ?))
 			RETURNING term`,
 			func(v []driver.Value) error {
 				duties = append(duties, store.Duty{Name: name, Term: v[0].(int64)})
 				return nil
-			}, name, blob(r.Session), micros(t.lease))
+			}, name, blob(r.Session), micros(t.lease), c != store.Work)
 		if err != nil {
 			return nil, err
 		}
@@ -188,7 +198,8 @@ func (s *Store) Expire(ctx context.Context, limit int) (int, store.Effects, erro
 		if err := t.expire(rs, func(s job.ID) bool { return !closed[s] }, &eff); err != nil || n == limit {
 			return err
 		}
-		_, err = t.exec(`DELETE FROM sessions WHERE ended IS NOT NULL AND ended < ?`, t.now.Add(-time.Hour).UnixMicro())
+		_, err = t.exec(`DELETE FROM sessions WHERE ended < ? AND (ended < ? OR NOT (`+lastOfMachine+`))`,
+			t.now.Add(-store.SessionKept).UnixMicro(), t.now.Add(-store.MachineKept).UnixMicro())
 		return err
 	})
 	if err != nil {

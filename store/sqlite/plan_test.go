@@ -57,6 +57,30 @@ func TestPlanOfWatched(t *testing.T) {
 	}
 }
 
+// Lines that nobody serves are looked for along the ready index, and what sessions hold along theirs.
+func TestPlanOfSessions(t *testing.T) {
+	s := openAt(t, t.TempDir())
+	for q, want := range map[string]string{
+		nextReady:     "jobs_ready ((queue,kind,machine)>(?,?,?))",
+		notServed:     "jobs_ready (queue=? AND kind=? AND machine=?)",
+		sessionsThere: "jobs_session (session>?)",
+	} {
+		var plan string
+		err := s.do(t.Context(), func(tx *tx) error {
+			return tx.query("EXPLAIN QUERY PLAN "+q, func(v []driver.Value) error {
+				plan += text(v[3]) + "\n"
+				return nil
+			}, make([]any, strings.Count(q, "?"))...)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(plan, want) || strings.Contains(plan, "TEMP B-TREE") && q != sessionsThere {
+			t.Errorf("no %s in\n%s\nof %s", want, plan, q)
+		}
+	}
+}
+
 // check looks at the plans of statements as the writer's connection would carry them out.
 func check(t *testing.T, s *Store, statements []string) {
 	t.Helper()
@@ -119,7 +143,7 @@ func exercise(t *testing.T, s *Store, sleep func(time.Duration)) {
 	must(err)
 	one, two := job.NewID(), job.NewID()
 	for _, id := range []job.ID{one, two} {
-		must(s.Begin(ctx, store.Session{ID: id, Process: "p", Lease: time.Minute}))
+		must(s.Begin(ctx, store.Session{ID: id, Process: store.Process{Host: "p"}, Lease: time.Minute}))
 	}
 	_, err = s.Renew(ctx, store.Renew{Session: one, Lease: time.Minute, Queues: []string{"q"}, Kinds: []string{"k"}, Duties: []string{"d"}})
 	must(err)

@@ -76,7 +76,7 @@ func TestOnlyTheOwnerReads(t *testing.T) {
 
 func TestFull(t *testing.T) {
 	s := openAt(t, t.TempDir())
-	session := store.Session{ID: job.NewID(), Process: "p", Lease: time.Hour}
+	session := store.Session{ID: job.NewID(), Process: store.Process{Host: "p"}, Lease: time.Hour}
 	if err := s.Begin(t.Context(), session); err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ var claimTests = []test{
 	{"a retry keeps its age", claimAge},
 	{"only what was asked for", claimOnlyAsked},
 	{"only the jobs that were named", claimNamed},
+	{"only jobs of some tenants", claimTenants},
 	{"many at once", claimMany},
 	{"a claim whose answer was lost is answered again", claimLost},
 	{"a job is claimed once by 16 sessions at once", claimOnce},
@@ -160,6 +161,49 @@ func claimNamed(w *world) {
 	sameSet(w, "nothing more", jobIDs(w.claim(c)), nil)
 	w.at(job.Pending, job.Ready, ids[0], apart)
 	Check(w, w.s, acme)
+}
+
+func claimTenants(w *world) {
+	ids := map[string][]job.ID{}
+	for _, tenant := range []string{"first", "second", "third"} {
+		s := submission(newTask(), newProgram(), newTask())
+		s.Tenant = tenant
+		got, _, err := w.s.Submit(w.ctx, s)
+		if err != nil {
+			w.Fatalf("submit: %v", err)
+		}
+		ids[tenant] = idsOf(got)
+		w.clock.Advance(time.Second)
+	}
+	session := w.session()
+	of := func(n int, tenants ...string) store.Claim {
+		c := wanted(session, n)
+		c.Tenants = tenants
+		return c
+	}
+	ready := func(tenants ...string) int {
+		w.Helper()
+		r := renewal(session)
+		r.Tenants = tenants
+		got, err := w.s.Renew(w.ctx, r)
+		if err != nil {
+			w.Fatalf("renew: %v", err)
+		}
+		return len(got.Ready)
+	}
+	sameSet(w, "none of a tenant without jobs", jobIDs(w.claim(of(9, "fourth"))), nil)
+	sameSet(w, "those behind the jobs of another", jobIDs(w.claim(of(1, "second"))), ids["second"][:2])
+	named := of(9, "second")
+	named.Jobs = append([]job.ID{ids["second"][2]}, ids["first"]...)
+	sameSet(w, "of those that are named", jobIDs(w.claim(named)), ids["second"][2:])
+	if n := ready("second", "fourth"); n != 0 {
+		w.Errorf("told of %d lines with ready work where there is none of these tenants", n)
+	}
+	if n := ready("second", "third"); n != 2 {
+		w.Errorf("told of %d lines with ready work, want 2", n)
+	}
+	sameSet(w, "of two", jobIDs(w.claim(of(9, "second", "third"))), ids["third"])
+	sameSet(w, "of all", jobIDs(w.claim(of(9))), ids["first"])
 }
 
 func claimMany(w *world) {

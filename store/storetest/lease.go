@@ -197,7 +197,7 @@ func leaseFenced(w *world) {
 
 func leaseBegin(w *world) {
 	w.add(newTask())
-	s := store.Session{ID: job.NewID(), Process: "host:1", Lease: lease}
+	s := store.Session{ID: job.NewID(), Process: store.Process{Host: "host", PID: 1}, Lease: lease}
 	for range 2 {
 		if err := w.s.Begin(w.ctx, s); err != nil {
 			w.Fatalf("begin: %v", err)

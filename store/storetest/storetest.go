@@ -35,6 +35,8 @@ func Run(t *testing.T, open func(t *testing.T) (store.Store, Clock)) {
 		{"Apply", applyTests},
 		{"Alike", alikeTests},
 		{"Lease", leaseTests},
+		{"Session", sessionTests},
+		{"Unserved", unservedTests},
 		{"Wish", wishTests},
 		{"Force", forceTests},
 		{"Gate", gateTests},

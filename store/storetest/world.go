@@ -150,7 +150,7 @@ func idsOf(answers []store.Submitted) []job.ID {
 func (w *world) session() job.ID {
 	w.Helper()
 	id := job.NewID()
-	if err := w.s.Begin(w.ctx, store.Session{ID: id, Process: "host:1", Lease: lease}); err != nil {
+	if err := w.s.Begin(w.ctx, store.Session{ID: id, Process: store.Process{Host: "host", PID: 1}, Lease: lease}); err != nil {
 		w.Fatalf("begin: %v", err)
 	}
 	return id

@@ -1,0 +1,44 @@
+package client
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// Workers returns the processes that work; see [pawl.Service.Workers].
+func (c *Client) Workers(ctx context.Context) ([]pawl.Worker, error) {
+	answer, err := fetch[struct {
+		Items []pawl.Worker `json:"items"`
+	}](ctx, c, "/v1/workers", nil)
+	return answer.Items, err
+}
+
+// Worker returns one process, with the jobs in its hands.
+func (c *Client) Worker(ctx context.Context, id job.ID) (pawl.WorkerView, error) {
+	return fetch[pawl.WorkerView](ctx, c, ofWorker(id), nil)
+}
+
+// Drain lets a process claim nothing more. What runs in it ends in its own time.
+func (c *Client) Drain(ctx context.Context, id job.ID) (pawl.Worker, error) {
+	return c.steer(ctx, id, "/drain")
+}
+
+// Undrain lets a process that drains claim again.
+func (c *Client) Undrain(ctx context.Context, id job.ID) (pawl.Worker, error) {
+	return c.steer(ctx, id, "/undrain")
+}
+
+// Stop lets a process end once nothing is left in its hands.
+func (c *Client) Stop(ctx context.Context, id job.ID) (pawl.Worker, error) {
+	return c.steer(ctx, id, "/stop")
+}
+
+func (c *Client) steer(ctx context.Context, id job.ID, verb string) (w pawl.Worker, err error) {
+	_, err = c.call(ctx, request{method: http.MethodPost, path: ofWorker(id) + verb}, &w)
+	return w, err
+}
+
+func ofWorker(id job.ID) string { return "/v1/workers/" + id.String() }

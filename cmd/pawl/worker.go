@@ -1,0 +1,93 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/pawl-jobs/pawl/internal/config"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// workerSettings are the settings of a process that only works: single ones, and sections.
+var workerSettings = []string{"db", "queues", "kinds", "tenants", "slots.", "lease", "grace", "disk.", "log.", "trace."}
+
+// workerRoles are its roles. Nobody else can watch what it launches.
+var workerRoles = []store.Role{store.RoleWorker, store.RoleWatcher}
+
+func workerCommand() *cobra.Command {
+	var slots int
+	cmd := &cobra.Command{
+		Use:   "worker",
+		Short: "Run jobs of a database that many processes share",
+		Long: `Worker runs jobs until it is stopped by SIGINT or SIGTERM, or by pawl workers stop, and watches the programs that it launched.
+It opens no address. Any number of them, on any number of machines, join the processes of a database (--db); each has a
+data folder of its own. The database in a data folder serves one process, which is pawl serve.
+
+It is pawl serve with fewer roles: its settings can also stand in the environment and in the configuration file.`,
+		Example: `  pawl worker --db postgres://pawl@db.example.org/pawl
+  pawl worker --db postgres://pawl@db.example.org/pawl --slots 8 --queue night --kinds app --tenant acme`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dir, err := dataDir(cmd)
+			if err != nil {
+				return err
+			}
+			fixed, err := workerFlags(cmd, slots)
+			if err != nil {
+				return err
+			}
+			read := func() (*config.Loaded, error) { return loadConfig(cmd, dir, fixed) }
+			cfg, err := read()
+			if err != nil {
+				return err
+			}
+			if cfg.DB == "" {
+				return &usageError{fmt.Errorf("the database in a data folder serves one process: name one that serves many with --db (or PAWL_DB), " +
+					"such as postgres://pawl@db.example.org/pawl; or run the jobs of the folder with pawl serve")}
+			}
+			s := &serving{dir: dir, out: cmd.OutOrStdout(), reread: read}
+			s.config.Store(cfg)
+			return s.run(cmd.Context(), cmd.ErrOrStderr())
+		},
+	}
+	cmd.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		switch name {
+		case "queue", "kind", "tenant":
+			name += "s"
+		}
+		return pflag.NormalizedName(name)
+	})
+	cmd.Flags().IntVar(&slots, "slots", 0, "how many jobs of each lane it runs at once; --slots-task and others are for one lane")
+	configFlags(cmd, func(s *config.Setting) bool {
+		return slices.ContainsFunc(workerSettings, func(name string) bool {
+			return s.Key == name || strings.HasSuffix(name, ".") && strings.HasPrefix(s.Key, name)
+		})
+	})
+	return cmd
+}
+
+// workerFlags are the flags that the command gives itself.
+func workerFlags(cmd *cobra.Command, slots int) (map[string]string, error) {
+	roles := make([]string, len(workerRoles))
+	for i, r := range workerRoles {
+		roles[i] = string(r)
+	}
+	fixed := map[string]string{"roles": strings.Join(roles, ",")}
+	if !cmd.Flags().Changed("slots") {
+		return fixed, nil
+	}
+	if slots < 1 || slots > 10_000 {
+		return nil, &usageError{fmt.Errorf("--slots %d is out of range: give 1 to 10000", slots)}
+	}
+	for i := range config.Settings {
+		if s := &config.Settings[i]; strings.HasPrefix(s.Key, "slots.") {
+			fixed[s.Flag()] = strconv.Itoa(slots)
+		}
+	}
+	return fixed, nil
+}

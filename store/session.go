@@ -1,0 +1,123 @@
+package store
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// A Session is one holder of a lease.
+type Session struct {
+	ID      job.ID
+	Process Process       // that holds it
+	Lease   time.Duration // at least MinLease
+	// Command is what it was told from the beginning: a process that lost its lease and begins anew has not forgotten.
+	Command Command
+}
+
+// MinLease is the shortest lease.
+const MinLease = 10 * time.Millisecond
+
+// A Process is what a session tells of its holder.
+type Process struct {
+	Host    string `json:"host,omitempty"`
+	PID     int    `json:"pid,omitempty"`
+	Version string `json:"version,omitempty"` // of its build
+	Roles   []Role `json:"roles,omitempty"`
+	// Queues, Kinds, Tenants and Machine say whose jobs it claims: of these queues and kinds; of these tenants, or of all
+	// where none is named; of no machine, and of this one. Without kinds it claims nothing.
+	Queues  []string `json:"queues,omitempty"`
+	Kinds   []string `json:"kinds,omitempty"`
+	Tenants []string `json:"tenants,omitempty"`
+	Machine string   `json:"machine,omitempty"`
+	// Slots is how many jobs of each lane it runs at once.
+	Slots map[job.Lane]int `json:"slots,omitempty"`
+	// Address is the URL at which other processes reach its API; empty: they do not.
+	Address string `json:"address,omitempty"`
+}
+
+// String names the process for people: host:pid.
+func (p *Process) String() string { return p.Host + ":" + strconv.Itoa(p.PID) }
+
+// Serves reports whether the process claims jobs of a line and machine, of some tenant at least.
+func (p *Process) Serves(line job.Line, machine string) bool {
+	return (machine == "" || machine == p.Machine) && slices.Contains(p.Queues, line.Queue) && slices.Contains(p.Kinds, line.Kind)
+}
+
+// ServesTenant reports whether it claims jobs of a tenant.
+func (p *Process) ServesTenant(tenant string) bool {
+	return len(p.Tenants) == 0 || slices.Contains(p.Tenants, tenant)
+}
+
+// A Role is a part that a process plays.
+type Role string
+
+// The roles.
+const (
+	RoleAPI      Role = "api"      // it serves the API at an address
+	RoleWorker   Role = "worker"   // it claims jobs and runs them
+	RoleRecovery Role = "recovery" // it looks after time, dead sessions, and what was forgotten
+	RoleWatcher  Role = "watcher"  // it watches the programs of its machine
+)
+
+// Roles lists every role.
+var Roles = []Role{RoleAPI, RoleWorker, RoleRecovery, RoleWatcher}
+
+// A Command is what an operator wants of a session. It stands until another takes its place.
+type Command string
+
+// The commands.
+const (
+	Work  Command = ""      // go on as usual
+	Drain Command = "drain" // claim nothing more, and let what runs end
+	Stop  Command = "stop"  // drain, and then end; it is not taken back
+)
+
+// Commands lists every command.
+var Commands = []Command{Work, Drain, Stop}
+
+// SessionInfo is a session as it stands.
+type SessionInfo struct {
+	ID      job.ID
+	Process Process
+	Command Command
+	Used    map[job.Lane]int // slots in use, as it told last
+	// Live says that it has not ended, and that its lease has not run out by the database's clock. One that is neither
+	// live nor ended has died, and nobody has taken its jobs yet.
+	Live    bool
+	Started time.Time
+	Renewed time.Time // when it was heard of last
+	Until   time.Time // the end of its lease
+	Ended   time.Time // zero: it has not
+	Crashed bool      // it ended because its lease had run out
+	Held    int       // jobs in its custody
+	Oldest  HeldJob   // of them: that which it has held for longest; zero: it holds none
+}
+
+// HeldJob is a job in custody of a session.
+type HeldJob struct {
+	Job    job.ID
+	Tenant string
+	Since  time.Time
+}
+
+// Unserved are jobs that are ready in a line, of one machine or of none, for which no live session is there that may
+// claim.
+type Unserved struct {
+	Line    job.Line
+	Machine string
+	Jobs    int       // up to MostUnserved
+	Since   time.Time // when the first of these became ready
+}
+
+// MostUnserved is how many jobs of a line are counted, and how many lines are looked at.
+const MostUnserved = 1000
+
+// SessionKept is for how long a session is known after its end; MachineKept is for how long the newest one of a machine
+// is that has no session any more.
+const (
+	SessionKept = time.Hour
+	MachineKept = 7 * 24 * time.Hour
+)

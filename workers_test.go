@@ -1,0 +1,214 @@
+package pawl_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/broker/local"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// begin begins a session of another process, which is alive for the length of a lease.
+func begin(t *testing.T, svc *pawl.Service, lease time.Duration, p store.Process) job.ID {
+	t.Helper()
+	s := store.Session{ID: job.NewID(), Process: p, Lease: lease}
+	if err := svc.Store().Begin(context.Background(), s); err != nil {
+		t.Fatal(err)
+	}
+	return s.ID
+}
+
+// view looks at a job when what was seen earlier is forgotten.
+func view(t *testing.T, svc *pawl.Service, id job.ID) pawl.View {
+	t.Helper()
+	time.Sleep(2 * time.Second)
+	v, err := svc.View(context.Background(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := svc.Views(context.Background(), store.Query{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at := slices.IndexFunc(list.Jobs, func(l pawl.View) bool { return l.ID == id }); at < 0 || list.Jobs[at].Why != v.Why || list.Jobs[at].Unserved != v.Unserved {
+		t.Errorf("the list has another view of %s than %q", id, v.Why)
+	}
+	return v
+}
+
+func TestWorkers(t *testing.T) {
+	t.Run("they show what they do", func(t *testing.T) {
+		bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
+			ctx := context.Background()
+			hold := make(chan struct{})
+			pawl.Handle(svc, "hold", func(context.Context, *pawl.Task[int]) (int, error) { <-hold; return 0, nil })
+			gone := begin(t, svc, time.Second, store.Process{Host: "other"})
+			time.Sleep(2 * time.Second)
+			run()
+			synctest.Wait()
+			ids := submit(t, svc, task("hold", 1), task("hold", 2))
+			synctest.Wait()
+			time.Sleep(10 * time.Second)
+			all, err := svc.Workers(ctx)
+			if err != nil || len(all) != 2 {
+				t.Fatalf("%+v, %v", all, err)
+			}
+			w, other := all[0], all[1]
+			if w.State != pawl.WorkerLive || w.Held != 2 || w.Oldest == nil || w.Slots[job.LaneTask] != (pawl.Slots{Used: 2, All: 50}) || len(w.Slots) != 1 || w.PID == 0 {
+				t.Errorf("the one that lives is %+v", w)
+			}
+			if other.ID != gone || other.State != pawl.WorkerGone || other.Host != "other" || !other.Since.Equal(other.Renewed) {
+				t.Errorf("the one that is gone is %+v", other)
+			}
+			v, err := svc.Worker(ctx, w.ID)
+			if err != nil || len(v.Jobs) != 2 || v.Jobs[0].ID != w.Oldest.ID || v.Jobs[0].Request != nil || v.Jobs[0].Why != "a process works on it" {
+				t.Errorf("%+v, %v", v, err)
+			}
+			close(hold)
+			for _, id := range ids {
+				if _, err := svc.Wait(ctx, id.ID); err != nil {
+					t.Error(err)
+				}
+			}
+			if v, err := svc.Worker(ctx, w.ID); err != nil || v.Jobs == nil || len(v.Jobs) != 0 || v.Oldest != nil {
+				t.Errorf("%+v, %v", v, err)
+			}
+			if _, err := svc.Worker(ctx, job.NewID()); job.KindOf(err) != job.NotFound {
+				t.Errorf("%v", err)
+			}
+			for id, want := range map[job.ID]job.ErrorKind{gone: job.Conflict, job.NewID(): job.NotFound} {
+				if _, err := svc.Tell(ctx, id, store.Drain); job.KindOf(err) != want {
+					t.Errorf("%v, want %s", err, want)
+				}
+			}
+		})
+	})
+
+	t.Run("jobs of another tenant are counted, and not shown", func(t *testing.T) {
+		bubble(t, func(t *testing.T, svc *pawl.Service, _ func()) {
+			ctx := context.Background()
+			others := pawl.New(pawl.Config{Store: svc.Store(), Broker: &local.Broker{}, Tenant: "other"})
+			submit(t, others, task("hold", 1))
+			id := begin(t, svc, time.Hour, store.Process{Host: "h", Kinds: []string{"hold"}, Slots: map[job.Lane]int{job.LaneTask: 1}})
+			_, err := svc.Store().Claim(ctx, store.Claim{
+				ID: job.NewID(), Session: id, Queues: []string{job.DefaultQueue}, Kinds: []string{"hold"}, Slots: map[job.Lane]int{job.LaneTask: 1},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if v, err := svc.Worker(ctx, id); err != nil || v.Held != 1 || len(v.Jobs) != 0 || v.Oldest == nil || !v.Oldest.ID.IsZero() {
+				t.Errorf("%+v, %v", v, err)
+			}
+			if v, err := others.Worker(ctx, id); err != nil || v.Held != 1 || len(v.Jobs) != 1 || v.Oldest.ID != v.Jobs[0].ID {
+				t.Errorf("%+v, %v", v, err)
+			}
+		})
+	})
+
+	t.Run("where nobody lives, all are gone", func(t *testing.T) {
+		bubble(t, func(t *testing.T, svc *pawl.Service, _ func()) {
+			begin(t, svc, time.Hour, store.Process{})
+			none := pawl.New(pawl.Config{Store: svc.Store(), Broker: &local.Broker{}, Served: func(context.Context) bool { return false }})
+			if all, err := none.Workers(context.Background()); err != nil || len(all) != 1 || all[0].State != pawl.WorkerGone {
+				t.Errorf("%+v, %v", all, err)
+			}
+		})
+	})
+}
+
+func TestUnserved(t *testing.T) {
+	t.Run("a ready job says that nobody is there for it", func(t *testing.T) {
+		bubble(t, func(t *testing.T, svc *pawl.Service, _ func()) {
+			id := submit(t, svc, task("mail", 1))[0].ID
+			says := func(unserved bool, why string) {
+				t.Helper()
+				if v := view(t, svc, id); v.Unserved != unserved || v.Why != why {
+					t.Errorf("unserved %t: %s; want %t: %s", v.Unserved, v.Why, unserved, why)
+				}
+			}
+			const nobody = "no live process claims jobs of kind mail in queue default"
+			says(true, nobody)
+			serves := store.Process{Queues: []string{job.DefaultQueue}, Kinds: []string{"mail"}}
+			begin(t, svc, time.Hour, store.Process{Queues: []string{"night"}, Kinds: []string{"mail"}})
+			begin(t, svc, time.Hour, store.Process{Queues: []string{job.DefaultQueue}, Kinds: []string{"mail"}, Tenants: []string{"other"}})
+			says(true, nobody)
+			w := begin(t, svc, 10*time.Second, serves)
+			says(false, "waits for a program that handles mail")
+			if lines, err := svc.Unserved(context.Background()); err != nil || len(lines) != 0 {
+				t.Errorf("%+v, %v", lines, err)
+			}
+			if _, err := svc.Tell(context.Background(), w, store.Drain); err != nil {
+				t.Fatal(err)
+			}
+			says(true, nobody+": those that would were told to drain")
+			time.Sleep(10 * time.Second)
+			says(true, nobody)
+			if lines, err := svc.Unserved(context.Background()); err != nil || len(lines) != 1 || lines[0].Jobs != 1 {
+				t.Errorf("%+v, %v", lines, err)
+			}
+		})
+	})
+
+	t.Run("a job of a machine that is gone says since when", func(t *testing.T) {
+		bubble(t, func(t *testing.T, svc *pawl.Service, _ func()) {
+			ctx := context.Background()
+			local := pawl.New(pawl.Config{Store: svc.Store(), Broker: &local.Broker{}, Machine: "m1"})
+			program := func(delay time.Duration) job.ID {
+				t.Helper()
+				return submit(t, local, pawl.Request{Spec: job.Spec{Command: []string{"true"}, Delay: job.Duration(delay)}})[0].ID
+			}
+			ready, later := program(0), program(time.Hour)
+			says := func(gone bool, since time.Time, wants map[job.ID]string) {
+				t.Helper()
+				for id, want := range wants {
+					v := view(t, svc, id)
+					if (v.MachineGone != nil) != gone || gone && !v.MachineGone.Since.Equal(since) || !strings.HasPrefix(v.Why, want) {
+						t.Errorf("%+v: %q; want gone %t since %v: %q", v.MachineGone, v.Why, gone, since, want)
+					}
+				}
+			}
+			until := "waits until " + time.Now().Add(time.Hour).Local().Format(time.RFC3339)
+			says(true, time.Time{}, map[job.ID]string{ready: "waits for a process of machine m1, where no process is", later: until + "; it belongs to machine m1, where no process is"})
+
+			if v := view(t, local, ready); v.MachineGone != nil { // this process is there
+				t.Errorf("%+v", v.MachineGone)
+			}
+			p := store.Process{Machine: "m1", Queues: []string{job.DefaultQueue}, Kinds: []string{job.KindApp}}
+			begin(t, svc, time.Minute, p)
+			says(false, time.Time{}, map[job.ID]string{ready: "waits for a process with a free slot", later: until})
+			heard := func() time.Time {
+				t.Helper()
+				all, err := svc.Workers(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return all[0].Renewed
+			}()
+			time.Sleep(time.Minute)
+			is := "machine m1, which is gone since " + heard.Local().Format(time.RFC3339)
+			says(true, heard, map[job.ID]string{ready: "waits for a process of " + is, later: until + "; it belongs to " + is})
+			if v := view(t, svc, ready); !v.Unserved {
+				t.Error("it does not show as unserved")
+			}
+
+			// One that went in good order was there until its end.
+			w := begin(t, svc, time.Hour, p)
+			time.Sleep(time.Minute)
+			at := time.Now()
+			if _, err := svc.Store().End(ctx, w); err != nil {
+				t.Fatal(err)
+			}
+			says(true, at.Truncate(time.Microsecond), map[job.ID]string{ready: "waits for a process of machine m1, which is gone since " + at.Local().Format(time.RFC3339)})
+			if _, err := svc.Cancel(ctx, later); err != nil {
+				t.Fatal(err)
+			}
+			says(false, time.Time{}, map[job.ID]string{later: "CANCELED_BY_USER"})
+		})
+	})
+}
