@@ -11,11 +11,6 @@ import (
 func (s *Store) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) {
 	var jobs []job.Job
 	alive := false
-	args := []any{[16]byte(c.ID), [16]byte(c.Session), nonNil(c.Queues), nonNil(c.Kinds), c.Machine}
-	text := claimHeads
-	if len(c.Jobs) > 0 {
-		text, args = claimNamed, append(args, uuids(c.Jobs))
-	}
 	var lanes []string
 	var slots []int
 	for lane, n := range c.Slots {
@@ -23,7 +18,11 @@ func (s *Store) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) {
 			lanes, slots = append(lanes, string(lane)), append(slots, n)
 		}
 	}
-	args = append(args, nonNil(lanes), nonNil(slots))
+	text := claimHeads
+	args := []any{[16]byte(c.ID), [16]byte(c.Session), nonNil(c.Queues), nonNil(c.Kinds), c.Machine, some(c.Tenants), nonNil(lanes), nonNil(slots)}
+	if len(c.Jobs) > 0 {
+		text, args = claimNamed, append(args, uuids(c.Jobs))
+	}
 	err := s.write(ctx, everyone, func(t *tx) error {
 		jobs, alive = nil, false
 		return t.commit(do(claimOnce, [16]byte(c.ID)), read(text, func(r *reader) error {
@@ -55,13 +54,21 @@ func nonNil[T any](list []T) []T {
 	return list
 }
 
+// some makes NULL of an empty list, which stands for all.
+func some(list []string) []string {
+	if len(list) == 0 {
+		return nil
+	}
+	return list
+}
+
 // claimOnce lets one copy of a call follow the other: the repeat need not wait for the end of the first. It is a statement
 // of its own, so that the next one sees what the first copy has claimed.
 const claimOnce = `SELECT pg_advisory_xact_lock(hashtextextended($1::uuid::text, 0))`
 
 // A claim answers one row at least, which says whether the session lives.
 //
-//	1 id  2 session  3 queues  4 kinds  5 machine  6 lanes  7 slots
+//	1 id  2 session  3 queues  4 kinds  5 machine  6 tenants, NULL: all  7 lanes  8 slots  9 the jobs that may be claimed, where some are named
 //
 // The session's row is locked and its lease checked here. Expiry locks the same row FOR UPDATE: who comes second waits for
 // the first, and then this statement finds the session ended, or expiry finds these jobs.
@@ -70,7 +77,7 @@ const (
 WITH x AS MATERIALIZED (
 	SELECT pawl.clock() AS now, ` + ord + ` AS ord
 ), alive AS MATERIALIZED (
-	SELECT s.id FROM pawl.sessions s WHERE s.id = $2 AND s.ended IS NULL AND s.lease_until > pawl.clock() FOR KEY SHARE
+	SELECT s.id, s.command = '' AS works FROM pawl.sessions s WHERE s.id = $2 AND s.ended IS NULL AND s.lease_until > pawl.clock() FOR KEY SHARE
 ), repeated AS MATERIALIZED (
 	SELECT j.id FROM alive a JOIN pawl.jobs j ON j.session = a.id AND j.claim = $1
 ), `
@@ -98,15 +105,16 @@ ORDER BY j.lane, j.priority, j.created, j.id`
 
 	claimHeads = claimAlive + `lines AS MATERIALIZED (
 	SELECT q.queue, k.kind, m.machine, l.lane, l.slots
-	FROM alive, unnest($3::text[]) q(queue), unnest($4::text[]) k(kind), (SELECT '' UNION SELECT $5::text) m(machine),
-		unnest($6::text[], $7::int[]) l(lane, slots)
-	WHERE (k.kind = 'app') <> (l.lane = 'task') AND NOT EXISTS (SELECT FROM repeated)
+	FROM alive a, unnest($3::text[]) q(queue), unnest($4::text[]) k(kind), (SELECT '' UNION SELECT $5::text) m(machine),
+		unnest($7::text[], $8::int[]) l(lane, slots)
+	WHERE a.works AND (k.kind = 'app') <> (l.lane = 'task') AND NOT EXISTS (SELECT FROM repeated)
 ), heads AS MATERIALIZED (
 	-- Each line is read from its head, and no further than the slots reach.
 	SELECT h.id, row_number() OVER (PARTITION BY l.lane ORDER BY h.priority, h.created, h.id) <= l.slots AS chosen
 	FROM lines l CROSS JOIN LATERAL (
 		SELECT j.id, j.priority, j.created FROM pawl.jobs j
 		WHERE j.custody = 'ready' AND j.queue = l.queue AND j.kind = l.kind AND j.machine = l.machine AND j.lane = l.lane
+			AND ($6::text[] IS NULL OR j.tenant = ANY ($6::text[]))
 		ORDER BY j.priority, j.created, j.id LIMIT l.slots
 		FOR NO KEY UPDATE SKIP LOCKED
 	) h
@@ -114,8 +122,9 @@ ORDER BY j.lane, j.priority, j.created, j.id`
 
 	claimNamed = claimAlive + `found AS MATERIALIZED (
 	SELECT j.id, j.lane, j.priority, j.created FROM pawl.jobs j
-	WHERE j.id = ANY ($6::uuid[]) AND j.custody || '' = 'ready' AND j.queue || '' = ANY ($3::text[]) AND j.kind || '' = ANY ($4::text[])
-		AND (j.machine = '' OR j.machine = $5::text) AND EXISTS (SELECT FROM alive) AND NOT EXISTS (SELECT FROM repeated)
+	WHERE j.id = ANY ($9::uuid[]) AND j.custody || '' = 'ready' AND j.queue || '' = ANY ($3::text[]) AND j.kind || '' = ANY ($4::text[])
+		AND (j.machine = '' OR j.machine = $5::text) AND ($6::text[] IS NULL OR j.tenant = ANY ($6::text[]))
+		AND EXISTS (SELECT FROM alive a WHERE a.works) AND NOT EXISTS (SELECT FROM repeated)
 	ORDER BY j.id FOR NO KEY UPDATE
 ), heads AS MATERIALIZED (
 	SELECT f.id, row_number() OVER (PARTITION BY f.lane ORDER BY f.priority, f.created, f.id) <= l.slots AS chosen

@@ -34,7 +34,8 @@ func (s *Store) Expire(ctx context.Context, limit int) (int, store.Effects, erro
 		c.effects(&eff)
 		qs := c.queries()
 		if n < limit {
-			qs = append(qs, do(`DELETE FROM pawl.sessions WHERE ended < pawl.clock() - interval '1 hour'`))
+			qs = append(qs, do(`DELETE FROM pawl.sessions s WHERE s.ended < pawl.clock() - $1::interval
+				AND (s.ended < pawl.clock() - $2::interval OR NOT (`+lastOfMachine+`))`, store.SessionKept, store.MachineKept))
 		}
 		return t.commit(qs...)
 	})

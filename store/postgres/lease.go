@@ -15,9 +15,9 @@ func (s *Store) Begin(ctx context.Context, n store.Session) error {
 	err := s.call(ctx, everyone, func(t *tx) error {
 		alive = false
 		return t.commit(
-			do(`INSERT INTO pawl.sessions (id, process, lease, started, renewed, renewed_ago, lease_until)
-				SELECT $1, $2, $3::interval, x.now, x.now, x.now, x.now + $3::interval FROM (SELECT pawl.clock() AS now) x
-				ON CONFLICT (id) DO NOTHING`, [16]byte(n.ID), n.Process, max(n.Lease, store.MinLease)),
+			do(`INSERT INTO pawl.sessions (id, process, command, lease, started, renewed, renewed_ago, lease_until)
+				SELECT $1, $2::json, $4, $3::interval, x.now, x.now, x.now, x.now + $3::interval FROM (SELECT pawl.clock() AS now) x
+				ON CONFLICT (id) DO NOTHING`, [16]byte(n.ID), encode(n.Process), max(n.Lease, store.MinLease), string(n.Command)),
 			read(`SELECT FROM pawl.sessions s WHERE s.id = $1 AND s.ended IS NULL AND s.lease_until > pawl.clock()`,
 				func(*reader) error { alive = true; return nil }, [16]byte(n.ID)))
 	})
@@ -31,12 +31,21 @@ func (s *Store) Begin(ctx context.Context, n store.Session) error {
 func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error) {
 	var a store.Renewal
 	found := false
+	var process, used *string
+	if r.Process != nil {
+		text := encode(r.Process)
+		process = &text
+	}
+	if r.Used != nil {
+		text := encode(r.Used)
+		used = &text
+	}
 	err := s.call(ctx, everyone, func(t *tx) error {
 		a, found = store.Renewal{}, false
 		return t.commit(read(renew, func(v *reader) error {
 			found = true
 			return readRenewal(v, &a)
-		}, [16]byte(r.Session), max(r.Lease, store.MinLease), nonNil(r.Queues), nonNil(r.Kinds), r.Machine, nonNil(r.Duties)))
+		}, [16]byte(r.Session), max(r.Lease, store.MinLease), nonNil(r.Queues), nonNil(r.Kinds), r.Machine, nonNil(r.Duties), some(r.Tenants), process, used))
 	})
 	if err == nil && !found {
 		err = fenced(r.Session)
@@ -68,7 +77,7 @@ func readRenewal(v *reader, a *store.Renewal) error {
 	if err := list(v, &a.Duties); err != nil {
 		return err
 	}
-	a.Unpaid = v.bool()
+	a.Unpaid, a.Command = v.bool(), store.Command(v.text())
 	return nil
 }
 
@@ -86,14 +95,15 @@ func list[T any](v *reader, into *[]T) error {
 
 // renew is the heartbeat. No row: the session is not alive.
 //
-//	1 session  2 lease  3 queues  4 kinds  5 machine  6 duties
+//	1 session  2 lease  3 queues  4 kinds  5 machine  6 duties  7 tenants, NULL: all  8 process and 9 slots in use, NULL: as told last
 //
 // Duties that are not wanted any more are given up. A duty is taken from a holder whose lease is over; that holder's row
 // is locked, and passed over when it is locked by another: it may be in the middle of a renewal that this statement's
 // snapshot does not show.
 const renew = `
 WITH me AS MATERIALIZED (
-	UPDATE pawl.sessions s SET renewed_ago = s.renewed, renewed = x.now, lease = $2::interval, lease_until = x.now + $2::interval
+	UPDATE pawl.sessions s SET renewed_ago = s.renewed, renewed = x.now, lease = $2::interval, lease_until = x.now + $2::interval,
+		process = coalesce($8::json, s.process), used = coalesce($9::json, s.used)
 	FROM (SELECT pawl.clock() AS now) x
 	WHERE s.id = $1 AND s.ended IS NULL AND s.lease_until > x.now
 	RETURNING s.*
@@ -102,7 +112,7 @@ WITH me AS MATERIALIZED (
 ), dead AS MATERIALIZED (
 	SELECT s.id FROM pawl.sessions s
 	WHERE s.id = ANY (ARRAY(SELECT w.session FROM wanted w WHERE w.session <> $1))
-		AND (s.ended IS NOT NULL OR s.lease_until <= pawl.clock())
+		AND (s.ended IS NOT NULL OR s.lease_until <= pawl.clock() OR s.command <> '' AND (SELECT me.command FROM me) = '')
 	FOR UPDATE SKIP LOCKED
 ), dropped AS (
 	UPDATE pawl.duties d SET session = '00000000-0000-0000-0000-000000000000' FROM me WHERE d.session = $1 AND d.name <> ALL ($6::text[])
@@ -123,8 +133,10 @@ SELECT me.renewed, me.renewed_ago,
 	(SELECT json_agg(json_build_object('queue', q.queue, 'kind', k.kind)) FROM unnest($3::text[]) q(queue), unnest($4::text[]) k(kind)
 		WHERE EXISTS (SELECT FROM (VALUES (''), ($5::text)) m(machine) CROSS JOIN LATERAL (
 			SELECT FROM pawl.jobs j WHERE j.custody = 'ready' AND j.queue = q.queue AND j.kind = k.kind AND j.machine = m.machine
+				AND ($7::text[] IS NULL OR j.tenant = ANY ($7::text[]))
 			ORDER BY j.lane, j.priority, j.created, j.id LIMIT 1) one)),
 	(SELECT json_agg(json_build_object('name', d.name, 'term', d.term)) FROM (
 		SELECT w.name, w.term FROM wanted w WHERE w.session = $1 UNION ALL SELECT t.name, t.term FROM taken t) d),
-	(SELECT f.at FROM pawl.followups f ORDER BY f.seq LIMIT 1) < pawl.clock() - $2::interval
+	(SELECT f.at FROM pawl.followups f ORDER BY f.seq LIMIT 1) < pawl.clock() - $2::interval,
+	me.command
 FROM me`

@@ -50,7 +50,7 @@ func submit(t *testing.T, s store.Store, jobs ...store.New) []job.ID {
 func begin(t *testing.T, s store.Store, lease time.Duration) job.ID {
 	t.Helper()
 	id := job.NewID()
-	if err := s.Begin(t.Context(), store.Session{ID: id, Process: "test", Lease: lease}); err != nil {
+	if err := s.Begin(t.Context(), store.Session{ID: id, Process: store.Process{Host: "test", PID: 1}, Lease: lease}); err != nil {
 		t.Fatal(err)
 	}
 	return id

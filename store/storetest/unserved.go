@@ -45,11 +45,11 @@ func unservedNamed(w *world) {
 	w.unserved()
 	first := w.add(newTask(inQueue("gpu"), withPriority(7)))
 	w.clock.Advance(time.Second)
-	w.submit(newTask(inQueue("gpu")), newTask(), newTask(), newTask(ofKind("other")), newProgram(), newTask(inQueue("later"), delayed(time.Hour)))
+	more := w.submit(newTask(inQueue("gpu")), newTask(), newTask(), newTask(ofKind("other")), newProgram(), newTask(inQueue("later"), delayed(time.Hour)))
 	since := w.job(first).Since
 	w.unserved(
 		store.Unserved{Line: line("gpu", task), Jobs: 2, Since: since},
-		store.Unserved{Line: line(job.DefaultQueue, task), Jobs: 2, Since: since.Add(time.Second)},
+		store.Unserved{Line: line(job.DefaultQueue, task), Jobs: 2, Since: w.job(more[1].ID).Since},
 		store.Unserved{Line: line(job.DefaultQueue, "other"), Jobs: 1},
 		store.Unserved{Line: line(job.DefaultQueue, job.KindApp), Jobs: 1},
 	)

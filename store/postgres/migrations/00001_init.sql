@@ -223,7 +223,9 @@ CREATE INDEX idempotency_at ON pawl.idempotency (at);
 -- A session's row is updated by each renewal: no index but the key, and room for HOT updates.
 CREATE TABLE pawl.sessions (
     id          uuid        NOT NULL,
-    process     text        NOT NULL,
+    process     json        NOT NULL,                   -- what it told of itself,
+    used        json        NOT NULL DEFAULT '{}',      -- and of its slots in use
+    command     text        NOT NULL DEFAULT '',        -- that it was told
     lease       interval    NOT NULL,
     started     timestamptz NOT NULL,
     renewed     timestamptz NOT NULL,

@@ -1,0 +1,126 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Tell implements [store.Leases].
+func (s *Store) Tell(ctx context.Context, session job.ID, c store.Command) (store.Effects, error) {
+	if !slices.Contains(store.Commands, c) {
+		return store.Effects{}, job.Errorf(job.Invalid, "%q is no command for a session", c)
+	}
+	found, ended, stands := false, false, store.Work
+	err := s.call(ctx, everyone, func(t *tx) error {
+		found = false
+		return t.commit(read(tell, func(r *reader) error {
+			found, ended, stands = true, r.bool(), store.Command(r.text())
+			return nil
+		}, [16]byte(session), string(c), string(store.Stop)))
+	})
+	switch {
+	case err != nil:
+		return store.Effects{}, err
+	case !found:
+		err = job.Errorf(job.NotFound, "there is no session %s", session)
+	case ended:
+		err = job.Errorf(job.Conflict, "session %s has ended", session)
+	case stands == store.Stop && c != store.Stop:
+		err = job.Errorf(job.Conflict, "session %s was told to stop, which is not taken back", session)
+	}
+	if err != nil {
+		return store.Effects{}, err
+	}
+	return store.Effects{Held: []job.ID{session}}, nil
+}
+
+// tell writes a command on a session that lives, and answers how it stood before.
+const tell = `
+WITH s AS MATERIALIZED (
+	SELECT s.id, s.ended IS NOT NULL OR s.lease_until <= pawl.clock() AS over, s.command FROM pawl.sessions s WHERE s.id = $1 FOR NO KEY UPDATE
+), told AS (
+	UPDATE pawl.sessions t SET command = $2 FROM s WHERE t.id = s.id AND NOT s.over AND (s.command <> $3 OR $2 = $3)
+)
+SELECT s.over, s.command FROM s`
+
+// Sessions implements [store.Reader].
+func (s *Store) Sessions(ctx context.Context) (all []store.SessionInfo, err error) {
+	err = s.call(ctx, everyone, func(t *tx) error {
+		all = nil
+		return t.commit(read(sessionsThere, func(r *reader) error {
+			var i store.SessionInfo
+			i.ID = r.id()
+			if err := json.Unmarshal(r.next(), &i.Process); err != nil {
+				return err
+			}
+			if err := json.Unmarshal(r.next(), &i.Used); err != nil {
+				return err
+			}
+			i.Command, i.Live, i.Started, i.Renewed, i.Until = store.Command(r.text()), r.bool(), r.time(), r.time(), r.time()
+			i.Ended, i.Crashed, i.Held = r.time(), r.bool(), r.int()
+			i.Oldest = store.HeldJob{Job: r.id(), Tenant: r.text(), Since: r.time()}
+			all = append(all, i)
+			return nil
+		}, store.SessionKept, store.MachineKept))
+	})
+	return all, err
+}
+
+const (
+	// sessionsThere reads sessions with what they hold. The last condition is for machines that have no other session.
+	sessionsThere = `
+SELECT s.id, s.process, s.used, s.command, s.ended IS NULL AND s.lease_until > pawl.clock(), s.started, s.renewed, s.lease_until, s.ended, s.crashed,
+	(SELECT count(*) FROM pawl.jobs j WHERE j.session = s.id), h.id, h.tenant, h.since
+FROM pawl.sessions s LEFT JOIN LATERAL (
+	SELECT j.id, j.tenant, j.since FROM pawl.jobs j WHERE j.session = s.id ORDER BY j.since, j.id LIMIT 1
+) h ON true
+WHERE s.ended IS NULL OR s.ended > pawl.clock() - $1::interval OR (s.ended > pawl.clock() - $2::interval AND ` + lastOfMachine + `)
+ORDER BY s.started DESC, s.id DESC`
+
+	// lastOfMachine holds of a session that has ended, where it is the newest one of its machine.
+	lastOfMachine = `(s.process ->> 'machine') IS NOT NULL AND NOT EXISTS (SELECT FROM pawl.sessions o WHERE o.process ->> 'machine' = s.process ->> 'machine'
+	AND (o.ended IS NULL OR (o.ended, o.id) > (s.ended, s.id)))`
+)
+
+// Unserved implements [store.Reader].
+func (s *Store) Unserved(ctx context.Context) (found []store.Unserved, err error) {
+	err = s.call(ctx, everyone, func(t *tx) error {
+		found = nil
+		return t.commit(read(unserved, func(r *reader) error {
+			found = append(found, store.Unserved{
+				Line: job.Line{Queue: r.text(), Kind: r.text()}, Machine: r.text(), Jobs: r.int(), Since: r.time(),
+			})
+			return nil
+		}, store.MostUnserved))
+	})
+	return found, err
+}
+
+// unserved goes along the ready index, a step for each line; $1 is how many lines, and how many jobs of a line, are looked
+// at.
+const unserved = `
+WITH RECURSIVE live AS MATERIALIZED (
+	SELECT s.process::jsonb AS p FROM pawl.sessions s WHERE s.ended IS NULL AND s.lease_until > pawl.clock() AND s.command = ''
+), lines AS (
+	(SELECT j.queue, j.kind, j.machine, 1 AS i FROM pawl.jobs j WHERE j.custody = 'ready' ORDER BY j.queue, j.kind, j.machine LIMIT 1)
+	UNION ALL
+	SELECT n.queue, n.kind, n.machine, l.i + 1 FROM lines l CROSS JOIN LATERAL (
+		SELECT j.queue, j.kind, j.machine FROM pawl.jobs j WHERE j.custody = 'ready' AND (j.queue, j.kind, j.machine) > (l.queue, l.kind, l.machine)
+		ORDER BY j.queue, j.kind, j.machine LIMIT 1
+	) n WHERE l.i < $1
+), serving AS MATERIALIZED (
+	SELECT l.queue, l.kind, l.machine, v.p -> 'tenants' AS tenants FROM lines l JOIN live v
+		ON v.p -> 'queues' ? l.queue AND v.p -> 'kinds' ? l.kind AND (l.machine = '' OR v.p ->> 'machine' = l.machine)
+)
+SELECT l.queue, l.kind, l.machine, w.jobs, w.since FROM lines l CROSS JOIN LATERAL (
+	SELECT count(*) AS jobs, min(h.since) AS since FROM (
+		SELECT j.tenant, j.since FROM pawl.jobs j
+		WHERE j.custody = 'ready' AND j.queue = l.queue AND j.kind = l.kind AND j.machine = l.machine LIMIT $1
+	) h
+	WHERE NOT EXISTS (SELECT FROM serving v WHERE (v.queue, v.kind, v.machine) = (l.queue, l.kind, l.machine) AND (v.tenants IS NULL OR v.tenants ? h.tenant))
+) w
+WHERE w.jobs > 0 ORDER BY l.queue, l.kind, l.machine`
