@@ -145,6 +145,13 @@ type Resources interface {
 	Delete(ctx context.Context, tenant, kind, name string) error
 }
 
+// A SchemaVersion says how old the schema of a database is.
+type SchemaVersion struct {
+	Version int64 // of the database; 0: it has none
+	Known   int64 // that which this Pawl works with
+	Fits    bool  // this Pawl can work with it
+}
+
 // Effects say what a committed call means for others.
 type Effects struct {
 	Ready []job.Line // lines that got ready jobs

@@ -143,6 +143,7 @@ type bed struct {
 type countingStore interface {
 	store.Store
 	Statements() int64
+	Schema(ctx context.Context) (store.SchemaVersion, error)
 }
 
 // openBed starts a service with the handlers that register adds, and waits until it has run a job of its own. Its

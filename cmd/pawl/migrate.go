@@ -1,58 +1,181 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 
+	"github.com/pawl-jobs/pawl/store"
+	"github.com/pawl-jobs/pawl/store/postgres"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
+// A migration is what the commands below act on.
+type migration struct {
+	db, schema string // a PostgreSQL database; empty: that of a folder
+}
+
 func migrateCommand() *cobra.Command {
+	m := &migration{}
 	status := false
 	cmd := &cobra.Command{
 		Use:   "migrate",
-		Short: "Bring the database of the folder up to date",
-		Long: `Migrate brings the database of a data folder to the schema of this Pawl. Every command that runs jobs does so too; this
-one does nothing else. It waits for nobody: where a process runs jobs in the folder, stop that first. With --status it says
-what the schema is, and changes nothing.
+		Short: "Bring the database up to date",
+		Long: `Migrate brings the database of a data folder, or the schema of a PostgreSQL database (--db, or PAWL_DB), to what this Pawl
+works with. pawl serve does so too, unless it is told not to; this one does nothing else.
 
-Exit codes: 0 the schema is up to date, 4 with --status: it is older.`,
+In a folder it waits for nobody: where a process runs jobs in it, stop that first. In PostgreSQL processes may go on, those
+of the version before too; of several that migrate at once one does. The role needs the right to make the schema and its
+tables, which the role of pawl serve does not: pawl migrate grants prints what that one needs.
+
+With --status it says what the schema is, and changes nothing. Exit codes: 0 the schema is up to date, 4 with --status: it is
+older.`,
 		Example: `  pawl migrate --status
   pawl migrate`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, out := cmd.Context(), cmd.OutOrStdout()
+			if m.db != "" {
+				return m.shared(cmd.Context(), cmd.OutOrStdout(), status)
+			}
 			dir, err := dataDir(cmd)
 			if err != nil {
 				return err
 			}
-			before, err := sqlite.Schema(ctx, dir)
-			if err != nil {
-				return err
-			}
-			if status {
-				fmt.Fprintf(out, "schema %d of folder %s; this Pawl knows %d\n", before.Version, dir, before.Known)
-				if before.Version < before.Known {
-					return exit(exitLeft)
-				}
-				return nil
-			}
-			st, err := sqlite.Open(ctx, dir, sqlite.Options{})
-			if err != nil {
-				return err
-			}
-			if err := st.Close(); err != nil {
-				return err
-			}
-			if before.Version == before.Known {
-				fmt.Fprintf(out, "schema %d of folder %s is up to date\n", before.Version, dir)
-				return nil
-			}
-			fmt.Fprintf(out, "schema of folder %s: %d before, %d now\n", dir, before.Version, before.Known)
-			return nil
+			return m.folder(cmd.Context(), cmd.OutOrStdout(), dir, status)
 		},
 	}
 	cmd.Flags().BoolVar(&status, "status", false, "only say what the schema is")
+	cmd.PersistentFlags().StringVar(&m.db, "db", os.Getenv("PAWL_DB"), "PostgreSQL database, as postgres://user:password@host/database (default: $PAWL_DB)")
+	cmd.PersistentFlags().Lookup("db").DefValue = "" // it may hold a password
+	cmd.PersistentFlags().StringVar(&m.schema, "schema", "pawl", "schema in it that holds the tables")
+	cmd.AddCommand(m.printCommand(), m.downCommand(), m.grantsCommand())
+	return cmd
+}
+
+// folder migrates the database of a data folder.
+func (m *migration) folder(ctx context.Context, out io.Writer, dir string, status bool) error {
+	before, err := sqlite.Schema(ctx, dir)
+	if err != nil {
+		return err
+	}
+	if status {
+		return tellSchema(out, before, "folder "+dir)
+	}
+	st, err := sqlite.Open(ctx, dir, sqlite.Options{})
+	if err != nil {
+		return err
+	}
+	if err := st.Close(); err != nil {
+		return err
+	}
+	tellMigrated(out, before, "folder "+dir)
+	return nil
+}
+
+// shared migrates a PostgreSQL database.
+func (m *migration) shared(ctx context.Context, out io.Writer, status bool) (err error) {
+	g, err := postgres.NewMigrator(m.db, m.schema)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, g.Close()) }()
+	before, err := g.Version(ctx)
+	if err != nil {
+		return err
+	}
+	if status {
+		return tellSchema(out, before, "the database, in "+m.schema)
+	}
+	if err := g.Up(ctx); err != nil {
+		return err
+	}
+	tellMigrated(out, before, "the database, in "+m.schema)
+	return nil
+}
+
+func tellSchema(out io.Writer, v store.SchemaVersion, of string) error {
+	fmt.Fprintf(out, "schema %d of %s; this Pawl knows %d\n", v.Version, of, v.Known)
+	if v.Version < v.Known {
+		return exit(exitLeft)
+	}
+	return nil
+}
+
+func tellMigrated(out io.Writer, before store.SchemaVersion, of string) {
+	if before.Version == before.Known {
+		fmt.Fprintf(out, "schema %d of %s is up to date\n", before.Version, of)
+		return
+	}
+	fmt.Fprintf(out, "schema of %s: %d before, %d now\n", of, before.Version, before.Known)
+}
+
+func (m *migration) printCommand() *cobra.Command {
+	var from int64
+	cmd := &cobra.Command{
+		Use:   "print",
+		Short: "Print the SQL that pawl migrate runs on PostgreSQL",
+		Long: `Print prints the SQL that brings a PostgreSQL schema to what this Pawl works with, for those who run SQL themselves: all
+that is to be done in one transaction. Pawl knows afterwards that it was done.`,
+		Example: "  pawl migrate print\n  pawl migrate print --schema jobs",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return postgres.Print(cmd.OutOrStdout(), m.schema, from) },
+	}
+	cmd.Flags().Int64Var(&from, "from", 0, "version that the schema has; 0: there is none")
+	return cmd
+}
+
+func (m *migration) grantsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "grants",
+		Short: "Print the SQL that makes a role with the rights that pawl serve needs",
+		Long: `Grants prints SQL for the owner of the schema: it makes a role that may do what pawl serve needs and no more, to be run after
+each migration. The rows of a tenant are shown to it only in transactions for that tenant: a second wall beside Pawl's own.
+Give the role a password, or make a login role a member of it.`,
+		Example: "  pawl migrate grants\n  pawl migrate grants --schema jobs",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := io.WriteString(cmd.OutOrStdout(), postgres.Grants(m.schema))
+			return err
+		},
+	}
+}
+
+func (m *migration) downCommand() *cobra.Command {
+	var to int64
+	var sure bool
+	cmd := &cobra.Command{
+		Use:   "down",
+		Short: "Take the schema of PostgreSQL back to an older version",
+		Long: `Down takes a PostgreSQL schema back to what an older Pawl works with. What the versions since then added is lost; back to
+version 0 all jobs are. Stop every process of this version first.`,
+		Example: "  pawl migrate down --help",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			switch {
+			case m.db == "":
+				return &usageError{errors.New("name the database with --db: only a schema of PostgreSQL is taken back")}
+			case !cmd.Flags().Changed("to"):
+				return &usageError{errors.New("give the version to go back to with --to; pawl migrate --status says which it is now")}
+			case !sure:
+				return &usageError{errors.New("what later versions added is lost for good: say --yes if that is meant")}
+			}
+			g, err := postgres.NewMigrator(m.db, m.schema)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, g.Close()) }()
+			if err := g.Down(cmd.Context(), to); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "schema %s is at version %d\n", m.schema, to)
+			return nil
+		},
+	}
+	cmd.Flags().Int64Var(&to, "to", 0, "version to go back to")
+	cmd.Flags().BoolVar(&sure, "yes", false, "what is lost is meant to be")
 	return cmd
 }

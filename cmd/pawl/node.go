@@ -1,52 +1,59 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"os"
 	"os/user"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/app"
+	"github.com/pawl-jobs/pawl/broker"
 	"github.com/pawl-jobs/pawl/broker/local"
+	"github.com/pawl-jobs/pawl/broker/pgnotify"
 	"github.com/pawl-jobs/pawl/engine"
 	fileslocal "github.com/pawl-jobs/pawl/files/local"
 	hostlocal "github.com/pawl-jobs/pawl/host/local"
 	"github.com/pawl-jobs/pawl/internal/crash"
 	"github.com/pawl-jobs/pawl/internal/crashstore"
+	"github.com/pawl-jobs/pawl/internal/folder"
 	"github.com/pawl-jobs/pawl/internal/observe"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/process"
 	"github.com/pawl-jobs/pawl/store"
+	"github.com/pawl-jobs/pawl/store/postgres"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
 // A node is everything that runs in one process on a data folder. All wiring of the embedded service is here.
 type node struct {
 	*pawl.Service
-	dir   string
-	store *sqlite.Store
-	bus   *local.Broker
-	host  *hostlocal.Host
-	app   *app.Kind
+	dir    string
+	store  countingStore
+	bus    broker.Broker
+	shared bool // the database is one of many processes, which may share the folder too
+	host   *hostlocal.Host
+	app    *app.Kind
+	free   []func() error // what close calls, the last one first
 }
 
 // nodeOptions are what commands vary.
 type nodeOptions struct {
-	db      string       // URL of the database; empty: that of the folder
+	db      string       // the database that many processes share; empty: that of the folder
+	schema  string       // in it; empty: the usual one
+	listen  string       // the database for the connection that listens, where db leads through a pooler; empty: db
+	pooled  bool         // db leads through a pooler in transaction mode
+	migrate bool         // bring the schema of db up to date
 	roles   []store.Role // empty: all but the API
 	slots   map[job.Lane]int
 	only    []job.ID      // the jobs to run; empty: all
@@ -95,22 +102,23 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 	if o.log == nil {
 		o.log = os.Stderr
 	}
-	if o.db != "" {
-		return nil, job.Errorf(job.Invalid, "this Pawl keeps jobs in the database of a data folder: leave out --db")
-	}
 	if len(o.roles) == 0 {
 		o.roles = []store.Role{store.RoleWorker, store.RoleRecovery, store.RoleWatcher}
 	}
 	n := &node{dir: dir}
-	if n.store, err = sqlite.Open(ctx, dir, sqlite.Options{}); err != nil {
-		return nil, err
-	}
 	defer func() {
 		if err != nil {
 			n.close()
 		}
 	}()
-	machine, err := machineID(dir)
+	log := o.logger
+	if log == nil {
+		log = slog.New(slog.NewTextHandler(o.log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	}
+	if err := n.openDatabase(ctx, &o, log); err != nil {
+		return nil, err
+	}
+	machine, err := folder.Machine(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -124,15 +132,10 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 	if err != nil {
 		return nil, err
 	}
-	log := o.logger
-	if log == nil {
-		log = slog.New(slog.NewTextHandler(o.log, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	}
 	kind := app.Config{
 		Host: n.host, Runner: launcher, Files: fileslocal.FS{}, Log: log, Environ: o.environ,
 		Work: filepath.Join(dir, "work"), Archive: filepath.Join(dir, "archive"), Spool: spool,
 	}
-	n.bus = &local.Broker{}
 	service := pawl.Config{
 		Store: n.store, Broker: n.bus, Principal: userName(), Machine: machine,
 		Roles: o.roles, Slots: o.slots, Only: o.only, Queues: o.queues, Claims: o.kinds, Tenants: o.tenants,
@@ -164,13 +167,65 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 	return n, nil
 }
 
-// close releases the folder. Programs that run go on.
+// openDatabase opens the database and what carries wake-ups: those of the folder, which this process has alone then, or those
+// that many processes share.
+func (n *node) openDatabase(ctx context.Context, o *nodeOptions, log *slog.Logger) error {
+	if o.db == "" {
+		st, err := sqlite.Open(ctx, n.dir, sqlite.Options{})
+		if err != nil {
+			return err
+		}
+		n.free = append(n.free, st.Close)
+		n.store, n.bus = st, &local.Broker{}
+		return nil
+	}
+	if err := os.MkdirAll(n.dir, 0o700); err != nil {
+		return job.Errorf(job.Unavailable, "make data folder: %w", err)
+	}
+	lock, err := folder.Join(n.dir)
+	if err != nil {
+		return err
+	}
+	n.free = append(n.free, lock.Close)
+	if o.migrate {
+		if err := migrate(ctx, o.db, o.schema); err != nil {
+			return err
+		}
+	}
+	direct := cmp.Or(o.listen, o.db)
+	bus, err := pgnotify.Open(ctx, pgnotify.Config{DSN: direct, Schema: o.schema, Log: log})
+	if err != nil {
+		return err
+	}
+	n.free = append(n.free, func() error { bus.Close(); return nil })
+	st, err := postgres.Open(ctx, o.db, postgres.Options{Schema: o.schema, Pooled: o.pooled, Log: log, Renewals: bus.Do})
+	if err != nil {
+		return err
+	}
+	n.free = append(n.free, st.Close)
+	n.store, n.bus, n.shared = st, bus, true
+	return nil
+}
+
+// migrate brings the schema of a shared database up to date.
+func migrate(ctx context.Context, db, schema string) error {
+	m, err := postgres.NewMigrator(db, schema)
+	if err != nil {
+		return err
+	}
+	return errors.Join(m.Up(ctx), m.Close())
+}
+
+// close releases the folder and the database. Programs that run go on.
 func (n *node) close() error {
 	var err error
 	if n.host != nil {
 		err = n.host.Close()
 	}
-	return errors.Join(err, n.store.Close())
+	for _, free := range slices.Backward(n.free) {
+		err = errors.Join(err, free())
+	}
+	return err
 }
 
 // openReader opens the folder for reading, beside a process that may run jobs in it.
@@ -181,31 +236,11 @@ func openReader(ctx context.Context, dir string) (*node, error) {
 	}
 	// To find files takes neither host nor runner.
 	files := app.New(app.Config{Files: fileslocal.FS{}})
-	return &node{dir: dir, store: st, Service: pawl.New(pawl.Config{
+	return &node{dir: dir, store: st, free: []func() error{st.Close}, Service: pawl.New(pawl.Config{
 		Store: st, Broker: &local.Broker{}, Principal: userName(),
 		Kinds:  map[string]engine.Kind{job.KindApp: files},
 		Served: func(ctx context.Context) bool { return occupied(ctx, dir) },
 	})}, nil
-}
-
-// machineID returns the id of the machine that a folder stands for. It is made once, with the folder.
-func machineID(dir string) (string, error) {
-	name := filepath.Join(dir, "machine")
-	b, err := os.ReadFile(name)
-	if err == nil && len(strings.TrimSpace(string(b))) > 0 {
-		return strings.TrimSpace(string(b)), nil
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", job.Errorf(job.Unavailable, "machine id: %w", err)
-	}
-	var id [6]byte
-	rand.Read(id[:])
-	machine := hex.EncodeToString(id[:])
-	tmp := name + ".new"
-	if err := os.WriteFile(tmp, []byte(machine+"\n"), 0o600); err != nil {
-		return "", job.Errorf(job.Unavailable, "machine id: %w", err)
-	}
-	return machine, os.Rename(tmp, name)
 }
 
 // userName is in whose name this process acts. A service manager, or a container, may set none of the variables.

@@ -131,7 +131,7 @@ func (s *serving) nodeOptions() nodeOptions {
 		slots: map[job.Lane]int{
 			job.LaneFinish: cfg.Slots.Finish, job.LaneLaunch: cfg.Slots.Launch, job.LanePrepare: cfg.Slots.Prepare, job.LaneTask: cfg.Slots.Task,
 		},
-		db: string(cfg.DB), roles: rolesOf(cfg.Roles), queues: cfg.Queues, kinds: cfg.Kinds, tenants: cfg.Tenants,
+		db: string(cfg.DB), schema: cfg.DBSchema, listen: string(cfg.DBListen), pooled: cfg.DBPooled, migrate: cfg.DBMigrate, roles: rolesOf(cfg.Roles), queues: cfg.Queues, kinds: cfg.Kinds, tenants: cfg.Tenants,
 		address: func() string { return s.url },
 		lease:   cfg.Lease, grace: noneIfZero(cfg.Grace), logger: s.log, observe: s.observe, environ: s.environ,
 	}
@@ -230,7 +230,11 @@ func (s *serving) sayWhere() (unsaid func(), err error) {
 		return func() {}, nil
 	}
 	name := filepath.Join(s.dir, serverFile)
-	return func() { os.Remove(name) }, writeWhole(name, s.url+"\n")
+	return func() {
+		if b, err := os.ReadFile(name); err == nil && strings.TrimSpace(string(b)) == s.url { // else another process of the folder has said so
+			os.Remove(name)
+		}
+	}, writeWhole(name, s.url+"\n")
 }
 
 // begun tells that the process has its session.

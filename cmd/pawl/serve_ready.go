@@ -36,7 +36,7 @@ func (s *serving) database(ctx context.Context) api.Check {
 	switch {
 	case err != nil:
 		c.Err = err
-	case v.Version != v.Known:
+	case !v.Fits:
 		c.Err = job.Errorf(job.Newer, "its schema is version %d, and this Pawl knows version %d: another Pawl has changed it; start this one anew", v.Version, v.Known)
 	}
 	c.Detail = fmt.Sprintf("schema version %d", v.Version)

@@ -8,34 +8,76 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/client"
 )
 
-// socketName is the socket in a data folder on which the process that runs jobs there can be asked: it serves the API.
+// socketName is the socket in a data folder on which the process that runs jobs there can be asked: it serves the API. Where
+// several processes share the folder each has one of its own, whose name ends with its pid.
 const socketName = "socket"
 
-// socketIn returns a name of the socket in a folder, valid until close. The name of a socket has 107 bytes at most and
-// the folder's may be longer, so it is reached through a descriptor of the folder.
-func socketIn(dir string) (name string, close func() error, err error) {
+// A socketDir is a folder that is open, so that sockets in it can be named: the name of a socket has 107 bytes at most and the
+// folder's may be longer, so they are reached through its descriptor.
+type socketDir struct{ *os.File }
+
+func openSockets(dir string) (socketDir, error) {
 	f, err := os.Open(dir)
-	if err != nil {
-		return "", nil, err
-	}
-	return fmt.Sprintf("/proc/self/fd/%d/%s", f.Fd(), socketName), f.Close, nil
+	return socketDir{f}, err
 }
 
-// dial connects to the process that runs jobs in a folder.
+func (d socketDir) socket(name string) string {
+	return fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), name)
+}
+
+// dial connects to a process that runs jobs in a folder.
 func dial(ctx context.Context, dir string) (net.Conn, error) {
-	name, release, err := socketIn(dir)
+	d, err := openSockets(dir)
 	if err != nil {
 		return nil, err
 	}
-	defer release() //nolint:errcheck // it was only read
-	return (&net.Dialer{}).DialContext(ctx, "unix", name)
+	defer d.Close()
+	var dialer net.Dialer
+	c, failed := dialer.DialContext(ctx, "unix", d.socket(socketName))
+	if failed == nil {
+		return c, nil
+	}
+	for _, name := range d.shared() {
+		if c, err := dialer.DialContext(ctx, "unix", d.socket(name)); err == nil {
+			return c, nil
+		}
+	}
+	return nil, failed
+}
+
+// shared returns the names of the sockets of processes that share the folder, in the order of these.
+func (d socketDir) shared() []string {
+	names, err := d.Readdirnames(-1)
+	if err != nil {
+		return nil
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, socketName+"-") })
+	slices.Sort(names)
+	return names
+}
+
+// sweep removes the sockets of processes that died.
+func (d socketDir) sweep(ctx context.Context) {
+	var dialer net.Dialer
+	for _, name := range d.shared() {
+		c, err := dialer.DialContext(ctx, "unix", d.socket(name))
+		if err == nil {
+			c.Close()
+		} else if errors.Is(err, syscall.ECONNREFUSED) {
+			os.Remove(d.socket(name))
+		}
+	}
 }
 
 // reach returns the way to the process that runs jobs in a folder. The error says that none listens there.
@@ -98,17 +140,22 @@ func shutDown(ctx context.Context, srv *http.Server, patience time.Duration) {
 	}
 }
 
-// socket listens on the folder's socket.
+// socket listens on the folder's socket, or on one of its own where others share the folder.
 func (n *node) socket(ctx context.Context) (net.Listener, error) {
-	name, release, err := socketIn(n.dir)
+	d, err := openSockets(n.dir)
 	if err != nil {
 		return nil, err
 	}
-	l, err := listenAt(ctx, name)
-	if err != nil {
-		return nil, errors.Join(err, release())
+	name := socketName
+	if n.shared {
+		name += "-" + strconv.Itoa(os.Getpid())
+		d.sweep(ctx)
 	}
-	return &heldListener{l, release}, nil
+	l, err := listenAt(ctx, d.socket(name))
+	if err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return &heldListener{l, d.Close}, nil
 }
 
 // A heldListener releases its name when it is closed, not before: the name is removed with it.
@@ -119,7 +166,7 @@ type heldListener struct {
 
 func (l *heldListener) Close() error { return errors.Join(l.Listener.Close(), l.release()) }
 
-// listenAt listens on a socket for its owner only. The caller has the folder's lock, so a socket that is there is dead.
+// listenAt listens on a socket for its owner only. Nobody else uses the name, so a socket that is there is dead.
 func listenAt(ctx context.Context, name string) (net.Listener, error) {
 	if err := os.Remove(name); err != nil && !os.IsNotExist(err) {
 		return nil, err

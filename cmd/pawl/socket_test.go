@@ -17,12 +17,12 @@ func TestSocket(t *testing.T) {
 		t.Fatal("somebody answers")
 	}
 	for range 2 {
-		name, release, err := socketIn(dir)
+		d, err := openSockets(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer release()
-		l, err := listenAt(t.Context(), name)
+		defer d.Close()
+		l, err := listenAt(t.Context(), d.socket(socketName))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -34,7 +34,12 @@ type Config struct {
 		Elsewhere bool   `key:"elsewhere" default:"false" doc:"a proxy before this process speaks TLS: listen without it although others can reach the address"`
 	} `key:"tls"`
 
-	DB    Secret   `key:"db" doc:"database that holds the jobs, as the URL of PostgreSQL (postgres://…): many processes may work on it; by default the one in the data folder, which serves one process"`
+	DB        Secret `key:"db" doc:"database that holds the jobs, as the URL of PostgreSQL (postgres://…): many processes may work on it; by default the one in the data folder, which serves one process"`
+	DBSchema  string `key:"db_schema" default:"pawl" doc:"schema of the database db that holds Pawl's tables"`
+	DBListen  Secret `key:"db_listen" doc:"the database db without a pooler, for the one connection that listens for wake-ups; by default db"`
+	DBPooled  bool   `key:"db_pooled" default:"false" doc:"db leads through a pooler in transaction mode, such as PgBouncer; db_listen must not"`
+	DBMigrate bool   `key:"db_migrate" default:"true" doc:"bring the schema of db up to date at the start; false: it must be, by pawl migrate"`
+
 	Roles []string `key:"roles" default:"api,worker,recovery,watcher" oneof:"api,worker,recovery,watcher" doc:"what this process does: serve the API at an address, claim jobs and run them, look after time and dead processes, watch the programs of its machine"`
 
 	Queues  []string `key:"queues" doc:"the only queues whose jobs this process runs; by default all there are"`

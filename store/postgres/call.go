@@ -54,8 +54,13 @@ func (s *Store) look(ctx context.Context, tenant string, f func(*tx) error) erro
 }
 
 func (s *Store) on(ctx context.Context, pool *pgxpool.Pool, tenant string, f func(*tx) error) error {
+	return s.again(ctx, func() error { return s.try(ctx, pool, tenant, f) })
+}
+
+// again makes a try of a call, and another one when the database undid it because of another call.
+func (s *Store) again(ctx context.Context, f func() error) error {
 	for try := 1; ; try++ {
-		err := s.try(ctx, pool, tenant, f)
+		err := f()
 		if err == nil || !again(err) || try == mostTries {
 			err = classify(err)
 			if job.KindOf(err) == job.Unavailable {
@@ -84,17 +89,40 @@ func (s *Store) try(ctx context.Context, pool *pgxpool.Pool, tenant string, f fu
 		return err
 	}
 	defer conn.Release() // a connection in the middle of a transaction is closed
-	t := &tx{s: s, ctx: ctx, conn: conn.Conn(), tenant: tenant}
-	err = f(t)
+	return s.within(ctx, conn.Conn(), tenant, f)
+}
+
+// within runs f in a transaction on a connection.
+func (s *Store) within(ctx context.Context, conn *pgx.Conn, tenant string, f func(*tx) error) error {
+	t := &tx{s: s, ctx: ctx, conn: conn, tenant: tenant}
+	err := f(t)
 	if t.open {
-		if _, undo := t.conn.Exec(context.WithoutCancel(ctx), "ROLLBACK"); err == nil {
+		if _, undo := conn.Exec(context.WithoutCancel(ctx), "ROLLBACK"); err == nil {
 			err = undo
 		}
 	}
 	if codeOf(err) == codeReadOnly {
-		conn.Conn().Close(ctx) // another connection may lead to the primary
+		conn.Close(ctx) // another connection may lead to the primary
 	}
 	return err
+}
+
+// renewing is a call on the connection for renewals.
+func (s *Store) renewing(ctx context.Context, f func(*tx) error) error {
+	if s.o.Renewals == nil {
+		return s.call(ctx, everyone, f)
+	}
+	return s.again(ctx, func() error {
+		if s.closed.Load() {
+			return errClosed
+		}
+		return s.o.Renewals(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+			return s.within(ctx, conn, everyone, func(t *tx) error {
+				t.guest = true
+				return f(t)
+			})
+		})
+	})
 }
 
 var errClosed = job.Errorf(job.Closed, "the store is closed")
@@ -106,6 +134,7 @@ type tx struct {
 	conn   *pgx.Conn
 	tenant string
 	writes bool // it may write events
+	guest  bool // the connection is another's, and has its settings
 	open   bool
 }
 

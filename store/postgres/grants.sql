@@ -1,4 +1,4 @@
-CREATE ROLE pawl_service;
+DO $$ BEGIN CREATE ROLE pawl_service; EXCEPTION WHEN duplicate_object THEN NULL; END $$;
 GRANT USAGE ON SCHEMA pawl TO pawl_service;
 GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA pawl TO pawl_service;
 REVOKE INSERT, UPDATE, DELETE ON pawl.migrations FROM pawl_service;

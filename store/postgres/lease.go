@@ -40,7 +40,7 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error)
 		text := encode(r.Used)
 		used = &text
 	}
-	err := s.call(ctx, everyone, func(t *tx) error {
+	err := s.renewing(ctx, func(t *tx) error {
 		a, found = store.Renewal{}, false
 		return t.commit(read(renew, func(v *reader) error {
 			found = true

@@ -18,16 +18,11 @@ import (
 	"github.com/pressly/goose/v3/lock"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
 )
 
 //go:embed migrations/*.sql
 var migrations embed.FS
-
-// A SchemaVersion says how old the schema of a database is.
-type SchemaVersion struct {
-	Version int64 // of the database; 0: it has none
-	Known   int64 // that which this Pawl works with
-}
 
 func parse(dsn string) (*pgxpool.Config, error) {
 	c, err := pgxpool.ParseConfig(dsn)
@@ -135,7 +130,7 @@ func (m *Migrator) Drop(ctx context.Context) error {
 }
 
 // Version returns the version of the schema; 0: there is none.
-func (m *Migrator) Version(ctx context.Context) (v SchemaVersion, err error) {
+func (m *Migrator) Version(ctx context.Context) (v store.SchemaVersion, err error) {
 	v.Known = newestMigration()
 	v.Version, err = m.goose.GetDBVersion(ctx)
 	if code := codeOf(err); code == codeNoSchema {
@@ -212,25 +207,30 @@ func newestMigration() int64 {
 	return version
 }
 
-// checkVersion sees that the schema is one that the statements know. It may be newer, where the migrations since then let
-// older ones go on: so processes are replaced one by one.
-func (s *Store) checkVersion(ctx context.Context) error {
-	var version, least int64
-	err := s.call(ctx, everyone, func(t *tx) error {
+// Schema returns the version of the schema of the database. It may be newer than this Pawl knows, where the migrations
+// since then let older ones go on: so processes are replaced one by one.
+func (s *Store) Schema(ctx context.Context) (v store.SchemaVersion, err error) {
+	var least int64
+	err = s.call(ctx, everyone, func(t *tx) error {
 		return t.commit(
-			read("SELECT max(version_id) FROM "+versionTable+" WHERE is_applied", func(r *reader) error { version = r.int64(); return nil }),
+			read("SELECT max(version_id) FROM "+versionTable+" WHERE is_applied", func(r *reader) error { v.Version = r.int64(); return nil }),
 			read("SELECT least FROM pawl.era", func(r *reader) error { least = r.int64(); return nil }))
 	})
-	known := newestMigration()
+	v.Known = newestMigration()
+	v.Fits = err == nil && v.Version >= v.Known && least <= v.Known
+	return v, err
+}
+
+// checkVersion sees that the schema is one that the statements know.
+func (s *Store) checkVersion(ctx context.Context) error {
+	v, err := s.Schema(ctx)
 	switch {
-	case err != nil:
+	case err != nil || v.Fits:
 		return err
-	case least > known:
-		return job.Errorf(job.Newer, "schema %s has version %d and this Pawl knows up to %d: use the newer Pawl that migrated it", s.o.Schema, version, known)
-	case version < known:
-		return job.Errorf(job.Unavailable, "schema %s has version %d and this Pawl needs %d: pawl migrate brings it up to date", s.o.Schema, version, known)
+	case v.Version < v.Known:
+		return job.Errorf(job.Unavailable, "schema %s has version %d and this Pawl needs %d: pawl migrate brings it up to date", s.o.Schema, v.Version, v.Known)
 	}
-	return nil
+	return job.Errorf(job.Newer, "schema %s has version %d and this Pawl knows up to %d: use the newer Pawl that migrated it", s.o.Schema, v.Version, v.Known)
 }
 
 // checkEra sees to it that new events stand behind all that are there: in a cluster that was restored from a dump the
@@ -249,8 +249,15 @@ func (s *Store) checkEra(ctx context.Context) error {
 	})
 }
 
-// Grants is the SQL that makes a role which may do what a service needs, and no more; the schema's owner runs it after
-// each migration.
-//
 //go:embed grants.sql
-var Grants string
+var grants string
+
+// Grants returns the SQL that makes a role which may do in a schema ("pawl" when empty) what a service needs, and no more. The
+// schema's owner runs it after each migration.
+func Grants(schema string) string {
+	if schema == "" {
+		schema = defaultSchema
+	}
+	name := pgx.Identifier{schema}.Sanitize()
+	return strings.ReplaceAll(inSchema(grants, schema), "SCHEMA pawl ", "SCHEMA "+name+" ")
+}

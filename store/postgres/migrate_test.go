@@ -139,7 +139,7 @@ func TestRole(t *testing.T) {
 	dsn := server.Database(t)
 	migrate(t, dsn, "")
 	role := "pawl_" + job.NewID().Short()
-	execute(t, dsn, strings.ReplaceAll(postgres.Grants, "pawl_service", role))
+	execute(t, dsn, strings.ReplaceAll(postgres.Grants(""), "pawl_service", role))
 	t.Cleanup(func() { execute(t, dsn, "DROP OWNED BY "+role+"; DROP ROLE "+role) })
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {

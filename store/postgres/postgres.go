@@ -38,6 +38,9 @@ type Options struct {
 	// Conns is how many connections calls may use at once, and Readers how many more those may that list jobs; 8 and 4
 	// by default.
 	Conns, Readers int
+	// Renewals runs f on a connection that notices soon when the database is gone, such as the one that listens for
+	// wake-ups; nil: renewals are calls like all others.
+	Renewals func(ctx context.Context, f func(context.Context, *pgx.Conn) error) error
 	// Log receives what operators should know; [slog.Default] by default.
 	Log *slog.Logger
 }
@@ -154,7 +157,7 @@ func (s *Store) newPool(conns int, mode pgx.QueryExecMode, params ...map[string]
 // prelude are the first queries of a transaction.
 func (s *Store) prelude(t *tx) (qs []*query) {
 	switch {
-	case s.o.Pooled:
+	case s.o.Pooled || t.guest:
 		qs = append(qs, do(pooledPrelude, t.tenant))
 	case t.tenant != everyone:
 		qs = append(qs, do("SELECT set_config('job.tenant', $1, true)", t.tenant))

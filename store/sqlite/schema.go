@@ -6,17 +6,12 @@ import (
 	"path/filepath"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
 )
-
-// A SchemaVersion says how old the schema of a database is.
-type SchemaVersion struct {
-	Version int64 // of the database
-	Known   int64 // that which this Pawl writes
-}
 
 // Schema returns the version of the schema of the database in dir, also beside a process that has it open. Errors are
 // those of [Open], and NotFound where there is no database; Newer is none of them.
-func Schema(ctx context.Context, dir string) (v SchemaVersion, err error) {
+func Schema(ctx context.Context, dir string) (v store.SchemaVersion, err error) {
 	path := filepath.Join(dir, File)
 	if _, err := os.Stat(path); err != nil {
 		return v, job.Errorf(job.NotFound, "no jobs in folder %s: %w", dir, err)
@@ -30,6 +25,6 @@ func Schema(ctx context.Context, dir string) (v SchemaVersion, err error) {
 }
 
 // Schema returns the version of the schema of the database. It asks the database.
-func (s *Store) Schema(ctx context.Context) (SchemaVersion, error) {
+func (s *Store) Schema(ctx context.Context) (store.SchemaVersion, error) {
 	return versionOf(ctx, s.read, s.path)
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/pressly/goose/v3"
 	_ "modernc.org/sqlite" // registers the driver "sqlite" with database/sql
 
+	"github.com/pawl-jobs/pawl/internal/folder"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -96,7 +97,7 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, job.Errorf(job.Unavailable, "make data folder: %w", err)
 	}
-	if s.lock, err = lockFolder(dir); err != nil {
+	if s.lock, err = folder.Take(dir); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -131,7 +132,7 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 }
 
 // versionOf reads the version of a database's schema, and that of the migrations.
-func versionOf(ctx context.Context, db *sql.DB, path string) (v SchemaVersion, err error) {
+func versionOf(ctx context.Context, db *sql.DB, path string) (v store.SchemaVersion, err error) {
 	p, err := migrationsOf(db)
 	if err != nil {
 		return v, err
@@ -147,6 +148,7 @@ func versionOf(ctx context.Context, db *sql.DB, path string) (v SchemaVersion, e
 	case err != nil:
 		return v, corrupt(path, classify(err))
 	}
+	v.Fits = v.Version == v.Known
 	return v, nil
 }
 
