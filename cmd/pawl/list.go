@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/client"
@@ -73,6 +74,12 @@ there are in each state.
 	c.flags(cmd)
 	cmd.Flags().IntVar(&q.Limit, "limit", 100, fmt.Sprintf("how many jobs to list, 1 to %d", mostListed))
 	cmd.Flags().StringVar((*string)(&q.Sort), "sort", string(store.Newest), "order: "+strings.Join(sortNames(), ", ")+"; - is against it")
+	cmd.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "counts" {
+			name = "count"
+		}
+		return pflag.NormalizedName(name)
+	})
 	cmd.Flags().BoolVar(&count, "count", false, "count the jobs instead, by state")
 	formatFlag(cmd, &f, asTable, asWide, asJSON, asYAML, asName)
 	complete(cmd, "sort", sortNames())

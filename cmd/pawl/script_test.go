@@ -19,11 +19,12 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/internal/testenv"
 	"github.com/pawl-jobs/pawl/job"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){
+	testscript.Main(testenv.Stopping(m), map[string]func(){
 		"pawl": main,
 	})
 }
@@ -35,19 +36,32 @@ var update = flag.Bool("update", false, "write what commands print to the script
 const soon = "GORACE=atexit_sleep_ms=10"
 
 // TestScripts runs the commands as a user would; see testdata.
-func TestScripts(t *testing.T) {
+func TestScripts(t *testing.T) { runScripts(t, "testdata", nil) }
+
+// TestPostgresScripts runs commands on a database that many processes share.
+func TestPostgresScripts(t *testing.T) {
+	server := testenv.Postgres(t)
+	runScripts(t, "testdata/postgres", func(env *testscript.Env) {
+		env.Setenv("PAWL_DB", server.Database(env.T().(testing.TB)))
+	})
+}
+
+func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 	examples, err := filepath.Abs("../../examples")
 	if err != nil {
 		t.Fatal(err)
 	}
 	testscript.Run(t, testscript.Params{
-		Dir:           "testdata",
+		Dir:           dir,
 		UpdateScripts: *update,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("EXAMPLES", examples)
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, "state"))
 			env.Setenv("USER", "ada")
 			env.Vars = append(env.Vars, soon)
+			if setup != nil {
+				setup(env)
+			}
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

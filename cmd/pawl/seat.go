@@ -128,7 +128,10 @@ func (s *seat) alone(ctx context.Context) (*seat, error) {
 		return s, nil
 	}
 	n, err := openReader(ctx, s.dir)
-	if err != nil {
+	switch {
+	case job.KindOf(err) == job.NotFound:
+		return s, nil // its jobs are in a database that many processes share
+	case err != nil:
 		return s, err
 	}
 	return &seat{desk: n.desk(), stop: s.stop, leave: func() error { return errors.Join(s.leave(), n.close()) }}, nil
