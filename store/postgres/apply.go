@@ -224,7 +224,7 @@ WITH x AS MATERIALIZED (
 ), judged AS (
 	SELECT c.*, coalesce(c.set_flags, 0) AS flags, coalesce(c.met, '') AS wish, j.id, j.tenant, j.state AS at_state, j.custody AS at_custody,
 		j.epoch AS at_epoch, j.n AS at_n, j.ord, j.wish AS at_wish, j.wished_by, j.live, j.needs, j.ties, j.told, j.queue, j.kind, j.machine,
-		j.attempt, j.recoveries, j.suspect, j.launch, j.since, j.work AS at_work, j.result AS at_result,
+		j.attempt, j.recoveries, j.suspect, j.launch, j.created, j.since, j.work AS at_work, j.result AS at_result,
 		e.id AS ended, e.state AS ended_state, e.epoch AS ended_epoch, e.n AS ended_n,
 		m.state AS made_state, m.custody AS made_custody, m.cause AS made_cause,
 		CASE WHEN c.delay IS NOT NULL THEN x.now + c.delay ELSE j.due END AS new_due,
@@ -285,10 +285,10 @@ WITH x AS MATERIALIZED (
 ), gone AS (
 	DELETE FROM pawl.jobs j USING made m WHERE m.go AND m.ends AND j.id = m.id
 ), kept AS (
-	INSERT INTO pawl.ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, since, ended, needs, ties, told, wished_by,
+	INSERT INTO pawl.ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, created, since, ended, needs, ties, told, wished_by,
 		code, message, work, result)
 	SELECT m.id, m.tenant, m.new_state, m.epoch + 1, m.n + m.steps, m.new_ord, m.attempt + (m.flags >> 2 & 1), m.recoveries + (m.flags >> 3 & 1),
-		CASE WHEN m.flags & 32 <> 0 THEN 0 ELSE m.suspect + (m.flags >> 4 & 1) END, m.launch + (m.flags & 1), m.now, m.now,
+		CASE WHEN m.flags & 32 <> 0 THEN 0 ELSE m.suspect + (m.flags >> 4 & 1) END, m.launch + (m.flags & 1), m.created, m.now, m.now,
 		m.needs, m.ties, m.told, m.wished_by, coalesce(m.code, ''), coalesce(m.message, ''), coalesce(m.work, m.at_work), coalesce(m.result, m.at_result)
 	FROM made m WHERE m.go AND m.ends
 ), resolved AS (

@@ -124,8 +124,11 @@ CREATE INDEX jobs_gate    ON pawl.jobs (tenant, queue) WHERE custody = 'gate';
 CREATE INDEX jobs_needs   ON pawl.jobs (id) WHERE custody = 'gate' AND needs <> 0;
 CREATE INDEX jobs_monitor ON pawl.jobs (machine, since) WHERE custody = 'monitor';
 CREATE INDEX jobs_wished  ON pawl.jobs (machine) WHERE custody = 'monitor' AND wish <> '';
+-- For lists, in the order of submission. Jobs that a worker holds are not in it: they are few, and they move on soon.
+-- Without a state it leads nowhere, so that nothing else uses it.
+CREATE INDEX jobs_state   ON pawl.jobs (state, tenant, created, id) WHERE custody <> 'worker';
 
--- Jobs that have ended. A row is written once, and changed no more.
+-- Jobs that have ended. A row is written once, and then only hidden. created and hidden are those of specs: for the indexes.
 CREATE TABLE pawl.ended (
     id         uuid        NOT NULL,
     tenant     text        COLLATE "C" NOT NULL,
@@ -137,8 +140,10 @@ CREATE TABLE pawl.ended (
     recoveries int         NOT NULL,
     suspect    int         NOT NULL,
     launch     int         NOT NULL,
+    created    timestamptz NOT NULL,
     since      timestamptz NOT NULL,
     ended      timestamptz NOT NULL,
+    hidden     boolean     NOT NULL DEFAULT false,
     needs      int         NOT NULL,
     ties       int         NOT NULL,
     told       int         NOT NULL,
@@ -149,7 +154,9 @@ CREATE TABLE pawl.ended (
     result     json,
     CONSTRAINT ended_pkey PRIMARY KEY (id)
 ) WITH (autovacuum_analyze_scale_factor = 0.02);
-CREATE INDEX ended_ended ON pawl.ended (tenant, state, ended, id);
+-- For lists by state, in the order of submission and in that of the ends.
+CREATE INDEX ended_created ON pawl.ended (tenant, state, created, id) WHERE NOT hidden;
+CREATE INDEX ended_ended   ON pawl.ended (tenant, state, ended, created, id) WHERE NOT hidden;
 
 -- History: one row per change of state or custody, numbered within its job.
 --
