@@ -172,4 +172,3 @@ func mayTell(j *job.Job, n *store.NewEvent) error {
 	}
 	return nil
 }
-

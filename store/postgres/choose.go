@@ -1,16 +1,16 @@
 package postgres
 
 import (
-	"math"
+	"strings"
 	"time"
 )
 
 // How many entries of an index are looked at to learn how many it has.
 const (
-	sample = 1000 // of all values of a source together
-	fewest = 20   // of one value
+	sample = 1000 // of all sources of a lead together
+	fewest = 20   // of one source
 	// fewToSort is up to how many jobs are all read and sorted.
-	fewToSort = 4000
+	fewToSort = 10_000
 )
 
 // pageful is how many jobs are wanted, where it matters how many must be passed until they are found.
@@ -28,30 +28,24 @@ func (t *tx) choose(sr *search) (lead, error) {
 	if keyOf(sr.by) != "" {
 		return t.chooseSorted(sr, leads)
 	}
-	if len(leads) == 0 {
-		leads = append(leads, sr.byCreated())
-	}
-	if len(leads) == 1 {
+	switch len(leads) {
+	case 0:
+		return sr.byCreated(), nil
+	case 1:
 		return leads[0], nil
 	}
 	found, err := t.estimate(sr, leads, sample)
-	best := 0
-	for i := range found {
-		if found[i].rarer(&found[best], descends(sr.by)) {
-			best = i
-		}
-	}
-	return leads[best], err
+	return leads[rarest(found, descends(sr.by))], err
 }
 
 // chooseSorted chooses where one index is in the order that is asked for, and other terms may have few jobs: all of those
-// are then read and sorted, unless there are so few jobs that a page is full sooner along that index.
+// are then read and sorted, unless a page is full sooner along that index.
 func (t *tx) chooseSorted(sr *search, leads []lead) (lead, error) {
 	along, key := sr.byEnd(), keyOf(sr.by)
 	if key == "stem" {
 		along = sr.byName()
 	}
-	candidates := []lead{sr.byCreated()} // all jobs of the time that is looked at
+	var candidates []lead
 	for _, l := range leads {
 		if l.term != nil && l.term.Field == "name" && key == "stem" {
 			return l, nil // it is in that order, too
@@ -60,31 +54,34 @@ func (t *tx) chooseSorted(sr *search, leads []lead) (lead, error) {
 			candidates = append(candidates, l)
 		}
 	}
-	bounded := sr.created.low != nil || sr.created.high != nil
-	if len(candidates) == 1 && !bounded {
+	if sr.created.low != nil || sr.created.high != nil {
+		candidates = append(candidates, sr.byCreated()) // all jobs of that time
+	}
+	if len(candidates) == 0 {
 		return along, nil
 	}
 	found, err := t.estimate(sr, candidates, fewToSort)
-	if err != nil {
-		return lead{}, err
+	best := rarest(found, descends(sr.by))
+	if err != nil || !found[best].all {
+		return along, err
 	}
-	all := &found[0]
-	passed := float64(pageful)
-	best, least := along, math.Inf(1)
-	for i := range found {
-		if !found[i].all {
-			continue
-		}
-		if n := float64(found[i].n); i > 0 || bounded {
-			if passed *= float64(all.n) / max(1, n); n < least {
-				best, least = candidates[i], n
-			}
+	if n := found[best].n; n > sample {
+		fit, err := t.fitting(sr, along)
+		if err != nil || fit*n > sample*pageful {
+			return along, err
 		}
 	}
-	if all.all && !bounded && passed < least {
-		best = along
+	return candidates[best], nil
+}
+
+// fitting counts the jobs that the filter chooses among the next ones of a lead, about sample of them.
+func (t *tx) fitting(sr *search, l lead) (n int, err error) {
+	var p params
+	var parts []string
+	for _, src := range l.sources {
+		parts = append(parts, "SELECT count(*)"+sr.chosen(&p, src, l, false, "LIMIT "+p.use("?::bigint", sample/len(l.sources))))
 	}
-	return best, nil
+	return n, t.send(read(union(parts), func(r *reader) error { n += r.int(); return nil }, p...))
 }
 
 // An estimate is what was seen of a lead.
@@ -94,49 +91,58 @@ type estimate struct {
 	edge time.Time // so far the nearest ones reach
 }
 
-// rarer reports whether a lead has fewer jobs than another in the time that a page reaches back, or forth.
-func (e *estimate) rarer(than *estimate, down bool) bool {
-	switch {
-	case e.all && than.all:
-		return e.n < than.n
-	case e.all || than.all:
-		return e.all
+// rarest returns which lead has the fewest jobs in the time that a page reaches back, or forth.
+func rarest(found []estimate, down bool) (best int) {
+	for i, e := range found {
+		switch than := found[best]; {
+		case e.all && than.all:
+			if e.n < than.n {
+				best = i
+			}
+		case e.all, !than.all && !e.edge.Equal(than.edge) && e.edge.Before(than.edge) == down:
+			best = i
+		}
 	}
-	return e.edge.Before(than.edge) == down
+	return best
 }
 
-// estimate looks at up to about look entries of each lead.
+// estimate looks at about look entries of each lead.
 func (t *tx) estimate(sr *search, leads []lead, look int) ([]estimate, error) {
 	found := make([]estimate, len(leads))
 	var qs []*query
-	down := descends(sr.by)
 	for i, l := range leads {
 		e := &found[i]
 		e.all = true
-		reach := func(at time.Time) {
-			if e.all || e.edge.Before(at) == down {
-				e.edge = at
-			}
-			e.all = false
-		}
+		most := max(fewest, look/max(1, len(l.sources)))
+		var p params
+		var parts []string
 		for _, src := range l.sources {
 			if src.slow {
-				e.n += look
-				reach(sr.nearest())
+				e.reaches(sr.nearest(), descends(sr.by))
 				continue
 			}
-			most := max(fewest, look/max(1, len(src.values)))
-			sql, args := sr.sample(src, most)
-			qs = append(qs, read(sql, func(r *reader) error {
-				n, edge := r.int(), r.time()
-				if e.n += n; n == most {
-					reach(edge)
-				}
-				return nil
-			}, args...))
+			parts = append(parts, sr.sample(&p, src, most))
 		}
+		if len(parts) == 0 {
+			continue
+		}
+		qs = append(qs, read(union(parts), func(r *reader) error {
+			n, edge, ordered := r.int(), r.time(), r.bool()
+			if e.n += n; n == most && ordered {
+				e.reaches(edge, descends(sr.by))
+			}
+			return nil
+		}, p...))
 	}
 	return found, t.send(qs...)
+}
+
+// reaches notes that there is more behind a time.
+func (e *estimate) reaches(at time.Time, down bool) {
+	if e.all || e.edge.Before(at) == down {
+		e.edge = at
+	}
+	e.all = false
 }
 
 // nearest is a time before all jobs of a page, in its order.
@@ -147,17 +153,17 @@ func (s *search) nearest() time.Time {
 	return time.Time{}
 }
 
-// sample returns the statement that counts up to most entries of a source, for each of its values, and says how far they
-// reach.
-func (s *search) sample(src source, most int) (sql string, args []any) {
-	var p params
-	edge := "max"
+// sample returns the statement that counts up to most entries of a source. It says how far they reach where they are in the
+// order of submission; a source that is not is read all, and has few.
+func (s *search) sample(p *params, src source, most int) string {
+	edge, ordered := "max", "false"
 	if descends(s.by) {
 		edge = "min"
 	}
-	sql = "SELECT count(*) AS n, " + edge + "(y.created) AS edge FROM (" + s.walk(&p, src, descends(s.by)) + p.use(" LIMIT ?::bigint", most) + ") y"
-	if src.values != nil {
-		sql = p.use("SELECT x.n, x.edge FROM unnest(?::text[]) v(v) CROSS JOIN LATERAL (", src.values) + sql + ") x"
+	if src.key() == "" {
+		ordered = "true"
 	}
-	return sql, p
+	return "SELECT count(*), " + edge + "(y.created), " + ordered + " FROM (" + s.walk(p, src) + p.use(" LIMIT ?::bigint", most) + ") y"
 }
+
+func union(parts []string) string { return strings.Join(parts, "\nUNION ALL\n") }

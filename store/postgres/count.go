@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"strings"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -48,13 +47,9 @@ func (s *search) tally(l lead) (sql string, args []any) {
 	var p params
 	var parts []string
 	for _, src := range s.of(l) {
-		part := "SELECT j.state, count(*)" + s.chosen(&p, src, l, true) + " GROUP BY j.state"
-		if src.values != nil {
-			part = p.use("SELECT o.* FROM unnest(?::text[]) v(v) CROSS JOIN LATERAL (", src.values) + part + ") o"
-		}
-		parts = append(parts, part)
+		parts = append(parts, "SELECT j.state, count(*)"+s.chosen(&p, src, l, true, "OFFSET 0")+" GROUP BY j.state")
 	}
-	return strings.Join(parts, "\nUNION ALL\n"), p
+	return union(parts), p
 }
 
 // waiting finds the jobs that wait in a queue.

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/pawl-jobs/pawl/job"
@@ -23,8 +22,9 @@ var tables = map[string]struct{ alias, rows string }{
 
 // page returns the statement that finds up to limit jobs behind the mark, in their order; empty: there is none.
 //
-// The statement merges sources, each of which offers at most as many jobs as the page takes. OFFSET 0 and LIMIT 1 keep the
-// planner from turning the way around: it goes from the index on to the rest, whatever statistics say.
+// The statement merges sources, each of which holds jobs in the order that is asked for, and stops when the page is full.
+// OFFSET 0 and LIMIT 1 keep the planner from turning the way around: it goes from an index on to the rest, whatever
+// statistics say.
 func (s *search) page(l lead, limit int) (sql string, args []any) {
 	var p params
 	var parts []string
@@ -34,140 +34,101 @@ func (s *search) page(l lead, limit int) (sql string, args []any) {
 	if len(parts) == 0 {
 		return "", nil
 	}
-	order := s.orderOf("m")
-	return `SELECT ` + lean + ` FROM (SELECT * FROM (` + strings.Join(parts, "\nUNION ALL\n") + `) m ORDER BY ` + order + ` LIMIT ` + p.use("?::bigint", limit) + `) m
+	order := inOrder(s.order(), descends(s.by))
+	return `SELECT ` + lean + ` FROM (
+SELECT * FROM (
+` + union(parts) + `
+) m ORDER BY ` + order + ` LIMIT ` + p.use("?::bigint", limit) + `
+) m
 CROSS JOIN LATERAL (SELECT * FROM pawl.specs WHERE id = m.id LIMIT 1) s
 CROSS JOIN LATERAL (SELECT * FROM ` + anyJob + ` a WHERE a.id = m.id LIMIT 1) j
-ORDER BY ` + order, p
+ORDER BY ` + inOrder(values(s.order(), func(c *string) string { return "m." + *c }), descends(s.by)), p
 }
 
 // lean are the columns of a job without what may be large.
 var lean = strings.Replace(columns, "j.work, j.result", "NULL::json, NULL::json", 1)
 
-// orderOf returns the order of a list by columns of a table.
-func (s *search) orderOf(table string) string {
-	columns := []string{"created", "id"}
+// order returns the columns that a list is sorted by.
+func (s *search) order() []string {
 	if key := keyOf(s.by); key != "" {
-		columns = slices.Insert(columns, 0, key)
+		return append([]string{key}, submission...)
 	}
-	return inOrder(table, columns, descends(s.by))
+	return submission
 }
 
-func inOrder(table string, columns []string, down bool) string {
-	terms := make([]string, len(columns))
-	for i, c := range columns {
-		if terms[i] = c; table != "" {
-			terms[i] = table + "." + c
-		}
-		if down {
-			terms[i] += " DESC"
-		}
+// inOrder writes an order by columns.
+func inOrder(columns []string, down bool) string {
+	if !down {
+		return strings.Join(columns, ", ")
 	}
-	return strings.Join(terms, ", ")
+	return strings.Join(columns, " DESC, ") + " DESC"
 }
 
-// part returns the statement for what one source offers of a page.
+// part returns the statement for the jobs of one source, in the order of the list. A source that is not in that order by
+// itself is limited to what the page takes.
 func (s *search) part(p *params, src source, l lead, limit int) string {
 	alias, key := tables[src.table].alias, keyOf(s.by)
-	out := alias + ".created, " + alias + ".id"
+	columns, order := alias+".created, "+alias+".id", []string{"1", "2", "3"}
 	switch key {
 	case "ended":
-		out = "j.ended, " + out
+		columns = "j.ended, " + columns
 	case "stem":
-		out = "s.stem, " + out
+		columns = "s.stem, " + columns
+	default:
+		order = order[:2]
 	}
-	order := inOrder(alias, src.columns(), descends(s.by))
-	if !src.sorted(key) {
-		order = s.orderOf("o")
+	if src.sorted(key) && src.key() != key {
+		order = order[1:] // there is one stem
 	}
-	var values string
-	if src.values != nil {
-		values = p.use("unnest(?::text[]) v(v)", src.values)
-	}
-	sql := "SELECT " + out + s.chosen(p, src, l, false)
-	if !src.sorted(key) {
-		sql = "SELECT * FROM (" + sql + ") o"
-	}
-	sql += " ORDER BY " + order + " LIMIT " + p.use("?::bigint", limit)
-	if values == "" {
-		return sql
-	}
-	return "SELECT o.* FROM " + values + " CROSS JOIN LATERAL (" + sql + ") o"
-}
-
-// columns returns the order in which a source reads its index, as its table names the columns.
-func (src *source) columns() []string {
-	if src.ranged {
-		return append([]string{src.held}, src.order...)
-	}
-	return src.order
-}
-
-// walk returns the rows of a source within its bounds, in the order of its index. Where it has values it is for one of
-// them, v.v.
-func (s *search) walk(p *params, src source, down bool) string {
-	sql := tables[src.table].rows + " WHERE " + p.use(src.where, src.args...)
-	low, high := s.edges(src)
-	row, begin := src.order, ""
-	switch {
-	case src.ranged:
-		row, begin = src.columns(), "v.v"
-	case src.values != nil:
-		sql += " AND " + src.held + " = v.v"
-	}
-	edge := func(values []any, than string) {
-		n, list := len(values), strings.TrimSuffix(strings.Repeat("?, ", len(values)), ", ")
-		switch {
-		case begin != "" && n > 0:
-			sql += p.use(" AND ("+strings.Join(row[:n+1], ", ")+") "+than+" (v.v, "+list+")", values...)
-		case begin != "":
-			sql += " AND " + row[0] + " " + than + "= v.v"
-		case n > 0:
-			sql += p.use(" AND ("+strings.Join(row[:n], ", ")+") "+than+" ("+list+")", values...)
-		}
-	}
-	edge(low, ">")
-	edge(high, "<")
-	if len(row) > 0 {
-		sql += " ORDER BY " + inOrder("", row, down)
+	sql := "SELECT " + columns + s.chosen(p, src, l, false, "OFFSET 0") + " ORDER BY " + inOrder(order, descends(s.by))
+	if src.key() != key {
+		sql += " LIMIT " + p.use("?::bigint", limit)
 	}
 	return sql
 }
 
-// edges returns the bounds within which a source's index is read.
+// walk returns the rows of a source within its bounds, in the order of its index.
+func (s *search) walk(p *params, src source) string {
+	sql := tables[src.table].rows + " WHERE " + p.use(src.where, src.args...)
+	low, high := s.edges(src)
+	for _, edge := range []struct {
+		than   string
+		values []any
+	}{{">", low}, {"<", high}} {
+		if n := len(edge.values); n > 0 {
+			sql += p.use(" AND ("+strings.Join(src.order[:n], ", ")+") "+edge.than+" ("+strings.Repeat("?, ", n-1)+"?)", edge.values...)
+		}
+	}
+	if len(src.order) > 0 {
+		sql += " ORDER BY " + inOrder(src.order, descends(s.by))
+	}
+	return sql
+}
+
+// edges returns the bounds within which a source's index is read. Of several columns they are only where the reading
+// begins, for PostgreSQL would not stop there.
 func (s *search) edges(src source) (low, high []any) {
 	var b bounds
-	down := descends(s.by)
-	switch key := src.key(); key {
+	switch src.key() {
 	case "":
 		b = s.created
 	case "ended":
 		b = s.ended
-	case "stem":
-		if s.from != nil && down {
-			return nil, s.from.row()
-		} else if s.from != nil {
-			return s.from.row(), nil
+	}
+	if down := descends(s.by); s.from != nil && src.sorted(keyOf(s.by)) {
+		switch {
+		case src.stem == nil:
+			b.past(down, s.from.row()...)
+		case keyOf(s.by) == "" || *src.stem == s.from.stem:
+			b.past(down, s.from.created, [16]byte(s.from.id))
 		}
-		return nil, nil
-	default:
-		return nil, nil
-	}
-	if s.from == nil || !src.sorted(keyOf(s.by)) {
-		return b.low, b.high
-	}
-	switch {
-	case src.key() != "" || keyOf(s.by) == "":
-		b.past(down, s.from.row()...)
-	case slices.Equal(src.values, []string{s.from.stem}):
-		b.past(down, s.from.created, [16]byte(s.from.id))
 	}
 	return b.low, b.high
 }
 
-// chosen returns the FROM and WHERE that hold the jobs of a source which the filter chooses. state says that the moving
-// part is asked for.
-func (s *search) chosen(p *params, src source, l lead, state bool) string {
+// chosen returns the FROM and WHERE that hold the jobs of a source which the filter chooses, in the order of the source.
+// state says that the moving part is asked for, extent how much of the index is read.
+func (s *search) chosen(p *params, src source, l lead, state bool, extent string) string {
 	alias, key := tables[src.table].alias, keyOf(s.by)
 	var conds []string
 	spec, moving := key == "stem", state || key == "ended"
@@ -197,7 +158,7 @@ func (s *search) chosen(p *params, src source, l lead, state bool) string {
 	if src.table == "jobs" && !s.anyLive {
 		conds = append(conds, p.use("j.state || '/' || j.custody = ANY (?)", s.places()))
 	}
-	sql := " FROM (" + s.walk(p, src, descends(s.by)) + " OFFSET 0) " + alias
+	sql := " FROM (" + s.walk(p, src) + " " + extent + ") " + alias
 	if spec && alias != "s" {
 		sql += " CROSS JOIN LATERAL (SELECT * FROM pawl.specs WHERE id = " + alias + ".id LIMIT 1) s"
 	}

@@ -3,7 +3,6 @@ package postgres
 import (
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
@@ -15,15 +14,8 @@ type source struct {
 	table string // specs, labels, jobs or ended
 	where string // what the index asks for, with ? for each of args
 	args  []any
-
-	// Where there are values, the column held is held to one after the other, and there is an order for each. ranged says
-	// that this is written as a range, which is for specs: there several indexes have the order of submission, and only
-	// the right one has that of held before it. The planner has no other choice then, whatever statistics say.
-	held   string
-	values []string
-	ranged bool
-
-	order []string // what the index is sorted by behind what is held to one value
+	order []string // what it is then sorted by
+	stem  *string  // the one that all its jobs have; nil: they have several
 	rest  bool     // all terms of the filter are still to be checked, not only those that the lead leaves over
 	slow  bool     // much of the index is read, whatever it finds
 }
@@ -39,10 +31,13 @@ func (src *source) key() string {
 	return src.order[0]
 }
 
-// sorted reports whether, for each of its values, a source is in an order by a key.
+// sorted reports whether a source is in an order by a key.
 func (src *source) sorted(key string) bool {
-	return src.key() == key || key == "stem" && src.held == key && src.key() == ""
+	return src.key() == key || key == "stem" && src.stem != nil && src.key() == ""
 }
+
+// submission is the order of submission.
+var submission = []string{"created", "id"}
 
 // A lead is a set of sources that together hold every job of some terms that is not hidden.
 type lead struct {
@@ -123,10 +118,11 @@ func (s *search) leads() []lead {
 		l := lead{term: t}
 		values := slices.Compact(slices.Sorted(slices.Values(t.Values)))
 		if key, ok := t.Label(); ok {
-			l.sources = []source{{
-				table: "labels", where: "tenant = ? AND key = ?", args: []any{s.tenant, key}, held: "value", values: values,
-				order: []string{"created", "job"},
-			}}
+			for _, v := range values {
+				l.sources = append(l.sources, source{
+					table: "labels", where: "tenant = ? AND key = ? AND value = ?", args: []any{s.tenant, key, v}, order: []string{"created", "job"},
+				})
+			}
 			leads = append(leads, l)
 			continue
 		}
@@ -145,14 +141,16 @@ func (s *search) leads() []lead {
 		case "name":
 			l.sources = s.named(values)
 		case "kind", "owner", "queue", "app":
-			where := "tenant = ? AND NOT hidden"
+			where := "tenant = ? AND NOT hidden AND " + t.Field + " = ?"
 			if common, ok := unindexed[t.Field]; ok {
 				if slices.Contains(values, common) {
 					continue
 				}
 				where += " AND " + t.Field + " <> '" + common + "'"
 			}
-			l.sources = []source{s.bySpec(where, t.Field, values)}
+			for _, v := range values {
+				l.sources = append(l.sources, source{table: "specs", where: where, args: []any{s.tenant, v}, order: submission})
+			}
 		default:
 			continue
 		}
@@ -167,29 +165,25 @@ func (s *search) leads() []lead {
 // unindexed are the values that most jobs have. Indexes leave these out: such jobs are found by looking at all.
 var unindexed = map[string]string{"app": "", "queue": job.DefaultQueue}
 
-// bySpec finds jobs by the values of a column of specs.
-func (s *search) bySpec(where, column string, values []string) source {
-	return source{
-		table: "specs", where: where, args: []any{s.tenant}, held: column, values: values, ranged: true, order: []string{"created", "id"},
-	}
-}
-
 // named finds the jobs of some names. A name that ends as ids do may be one that a job has from its id: what the stem leads
 // to is then read until the end of the id is found.
 func (s *search) named(names []string) []source {
+	var found []source
 	var stems, ends []string
 	for _, name := range names {
+		found = append(found, source{
+			table: "specs", where: "tenant = ? AND NOT hidden AND stem = ? AND name = stem", args: []any{s.tenant, name}, order: submission, stem: &name,
+		})
 		if m := fromID.FindStringSubmatch(name); m != nil {
 			stems, ends = append(stems, m[1]), append(ends, m[2])
 		}
 	}
-	found := []source{s.bySpec("tenant = ? AND NOT hidden AND name = stem", "stem", names)}
 	if len(stems) > 0 {
 		found = append(found, source{
 			table: "specs", where: `tenant = ? AND NOT hidden AND name <> stem AND id = ANY (ARRAY(
 				SELECT x.id FROM unnest(?::text[], ?::text[]) g(stem, ending) CROSS JOIN LATERAL (
-					SELECT id FROM pawl.specs WHERE tenant = ? AND NOT hidden AND stem >= g.stem AND stem <= g.stem AND right(id::text, 8) = g.ending
-					ORDER BY stem, created, id OFFSET 0) x))`,
+					SELECT id FROM pawl.specs WHERE tenant = ? AND NOT hidden AND stem = g.stem AND right(id::text, 8) = g.ending
+					ORDER BY created, id OFFSET 0) x))`,
 			args: []any{s.tenant, stems, ends, s.tenant}, slow: true,
 		})
 	}
@@ -202,9 +196,9 @@ var fromID = regexp.MustCompile(`(?s)^(.*-)([0-9a-f]{8})$`)
 // byPlace finds jobs by where they stand. Those that workers hold are read all.
 func (s *search) byPlace() lead {
 	l := lead{places: true}
-	if len(s.over) > 0 {
+	for _, state := range s.over {
 		l.sources = append(l.sources, source{
-			table: "ended", where: "tenant = ? AND NOT hidden", args: []any{s.tenant}, held: "state", values: s.over, order: []string{"created", "id"},
+			table: "ended", where: "tenant = ? AND NOT hidden AND state = ?", args: []any{s.tenant, state}, order: submission,
 		})
 	}
 	var held, others []string
@@ -215,9 +209,9 @@ func (s *search) byPlace() lead {
 			others = append(others, state)
 		}
 	}
-	if len(others) > 0 {
+	for _, state := range others {
 		l.sources = append(l.sources, source{
-			table: "jobs", where: "tenant = ? AND custody <> 'worker'", args: []any{s.tenant}, held: "state", values: others, order: []string{"created", "id"},
+			table: "jobs", where: "state = ? AND tenant = ? AND custody <> 'worker'", args: []any{state, s.tenant}, order: submission,
 		})
 	}
 	if len(held) > 0 {
@@ -231,10 +225,13 @@ func (s *search) byPlace() lead {
 
 // byEnd finds the jobs that have ended in the order of their ends.
 func (s *search) byEnd() lead {
-	return lead{places: true, sources: []source{{
-		table: "ended", where: "tenant = ? AND NOT hidden", args: []any{s.tenant}, held: "state", values: s.over,
-		order: []string{"ended", "created", "id"},
-	}}}
+	l := lead{places: true}
+	for _, state := range s.over {
+		l.sources = append(l.sources, source{
+			table: "ended", where: "tenant = ? AND NOT hidden AND state = ?", args: []any{s.tenant, state}, order: []string{"ended", "created", "id"},
+		})
+	}
+	return l
 }
 
 // byName finds all jobs in the order of their names.
@@ -247,13 +244,13 @@ func (s *search) byName() lead {
 // byCreated finds all jobs in the order of submission.
 func (s *search) byCreated() lead {
 	return lead{sources: []source{{
-		table: "specs", where: "tenant = ? AND NOT hidden", args: []any{s.tenant}, order: []string{"created", "id"},
+		table: "specs", where: "tenant = ? AND NOT hidden AND priority >= 0", args: []any{s.tenant}, order: submission,
 	}}}
 }
 
 // concealed finds all hidden jobs.
 func (s *search) concealed() source {
-	return source{table: "specs", where: "tenant = ? AND hidden", args: []any{s.tenant}, order: []string{"created", "id"}, rest: true}
+	return source{table: "specs", where: "tenant = ? AND hidden", args: []any{s.tenant}, order: submission, rest: true}
 }
 
 // of returns the sources of a lead, and of hidden jobs if they are looked for.
@@ -263,9 +260,7 @@ func (s *search) of(l lead) []source {
 	}
 	var all []source
 	if s.visible {
-		for _, src := range l.sources {
-			all = append(all, s.behind(src)...)
-		}
+		all = slices.DeleteFunc(slices.Clone(l.sources), s.passed)
 	}
 	if s.hidden && len(s.over) > 0 {
 		all = append(all, s.concealed())
@@ -273,23 +268,12 @@ func (s *search) of(l lead) []source {
 	return all
 }
 
-// behind returns what is left of a source behind the mark. Of jobs with a few names it is those of the mark's own name, and
-// those of the names that follow.
-func (s *search) behind(src source) []source {
-	if s.from == nil || keyOf(s.by) != "stem" || src.held != "stem" {
-		return []source{src}
+// passed reports whether all jobs of a source come before the mark: those of a name, in a list by name.
+func (s *search) passed(src source) bool {
+	if s.from == nil || keyOf(s.by) != "stem" || src.stem == nil || *src.stem == s.from.stem {
+		return false
 	}
-	own, others := src, src
-	own.values, others.values = nil, nil
-	for _, v := range src.values {
-		switch order := strings.Compare(v, s.from.stem); {
-		case order == 0:
-			own.values = []string{v}
-		case order < 0 == descends(s.by):
-			others.values = append(others.values, v)
-		}
-	}
-	return slices.DeleteFunc([]source{own, others}, func(src source) bool { return len(src.values) == 0 })
+	return *src.stem < s.from.stem != descends(s.by)
 }
 
 // bounds are the edges of what is looked for in an order: the values of its first columns beyond which something lies.
