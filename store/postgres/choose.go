@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
@@ -9,12 +10,12 @@ import (
 const (
 	sample = 1000 // of all sources of a lead together
 	fewest = 20   // of one source
-	// fewToSort is up to how many jobs are all read and sorted.
-	fewToSort = 10_000
-)
 
-// pageful is how many jobs are wanted, where it matters how many must be passed until they are found.
-const pageful = 50
+	// Jobs are all read and sorted when there are few; when there are less than that, but not very few, a sample is looked at
+	// first.
+	few     = 6000
+	veryFew = 2000
+)
 
 // choose returns the lead by which a page is found soonest: among several indexed terms the rarest. Statistics are not
 // asked, for these may be old, or of another time; instead the indexes are looked at.
@@ -34,7 +35,7 @@ func (t *tx) choose(sr *search) (lead, error) {
 	case 1:
 		return leads[0], nil
 	}
-	found, err := t.estimate(sr, leads, sample)
+	found, err := t.estimate(sr, leads)
 	return leads[rarest(found, descends(sr.by))], err
 }
 
@@ -57,21 +58,39 @@ func (t *tx) chooseSorted(sr *search, leads []lead) (lead, error) {
 	if sr.created.low != nil || sr.created.high != nil {
 		candidates = append(candidates, sr.byCreated()) // all jobs of that time
 	}
-	if len(candidates) == 0 {
-		return along, nil
-	}
-	found, err := t.estimate(sr, candidates, fewToSort)
-	best := rarest(found, descends(sr.by))
-	if err != nil || !found[best].all {
+	best, least, err := t.fewest(sr, candidates)
+	if err != nil || least > few {
 		return along, err
 	}
-	if n := found[best].n; n > sample {
-		fit, err := t.fitting(sr, along)
-		if err != nil || fit*n > sample*pageful {
+	if least > veryFew {
+		if fit, err := t.fitting(sr, along); err != nil || fit >= sr.limit {
 			return along, err
 		}
 	}
 	return candidates[best], nil
+}
+
+// fewest returns which lead has the fewest jobs, and how many; more than few when none has so few.
+func (t *tx) fewest(sr *search, leads []lead) (best, least int, err error) {
+	least = few + 1
+	var qs []*query
+	for i, l := range leads {
+		var p params
+		var parts []string
+		for _, src := range l.sources {
+			parts = append(parts, "(SELECT FROM ("+sr.walk(&p, src)+") y)")
+		}
+		if slices.ContainsFunc(l.sources, func(src source) bool { return src.slow }) || len(parts) == 0 {
+			continue
+		}
+		qs = append(qs, read("SELECT count(*) FROM ("+union(parts)+p.use(" LIMIT ?::bigint) y", few+1), func(r *reader) error {
+			if n := r.int(); n < least {
+				best, least = i, n
+			}
+			return nil
+		}, p...))
+	}
+	return best, least, t.send(qs...)
 }
 
 // fitting counts the jobs that the filter chooses among the next ones of a lead, about sample of them.
@@ -106,14 +125,14 @@ func rarest(found []estimate, down bool) (best int) {
 	return best
 }
 
-// estimate looks at about look entries of each lead.
-func (t *tx) estimate(sr *search, leads []lead, look int) ([]estimate, error) {
+// estimate looks at a sample of each lead.
+func (t *tx) estimate(sr *search, leads []lead) ([]estimate, error) {
 	found := make([]estimate, len(leads))
 	var qs []*query
 	for i, l := range leads {
 		e := &found[i]
 		e.all = true
-		most := max(fewest, look/max(1, len(l.sources)))
+		most := max(fewest, sample/max(1, len(l.sources)))
 		var p params
 		var parts []string
 		for _, src := range l.sources {

@@ -9,7 +9,10 @@ import (
 
 // Count implements [store.Reader].
 func (s *Store) Count(ctx context.Context, tenant string, f job.Filter) (c store.Counts, err error) {
-	err = s.look(ctx, tenant, func(t *tx) error {
+	err = s.look(ctx, tenant, func(t *tx) (err error) {
+		if err := t.prepare(); err != nil {
+			return err
+		}
 		c = store.Counts{States: map[job.State]int{}}
 		if c.Since, err = t.since(f); err != nil {
 			return err

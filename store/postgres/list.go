@@ -32,7 +32,10 @@ func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err erro
 			return p, err
 		}
 	}
-	err = s.look(ctx, q.Tenant, func(t *tx) error {
+	err = s.look(ctx, q.Tenant, func(t *tx) (err error) {
+		if err := t.prepare(); err != nil {
+			return err
+		}
 		p = store.Page{}
 		if from != nil {
 			p.Since = from.since // pages of one list look back equally far
@@ -40,11 +43,12 @@ func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err erro
 			return err
 		}
 		sr := newSearch(q.Tenant, q.Filter, p.Since, by, from)
+		sr.limit = limit + 1
 		l, err := t.choose(sr)
 		if err != nil {
 			return err
 		}
-		sql, args := sr.page(l, limit+1)
+		sql, args := sr.page(l)
 		if sql == "" {
 			return t.commit()
 		}
@@ -58,6 +62,14 @@ func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err erro
 		p.Next = markOf(by, p.Since, &p.Jobs[limit-1]).String()
 	}
 	return p, nil
+}
+
+// prepare sets for the transaction what a connection through a pooler does not keep.
+func (t *tx) prepare() error {
+	if !t.s.o.Pooled {
+		return nil
+	}
+	return t.send(do(`SELECT set_config('enable_sort', 'off', true)`))
 }
 
 // since returns from which time on a filter looks at jobs. The clock is only asked where it matters, or may.
@@ -137,6 +149,10 @@ func (m mark) String() string {
 	case "stem":
 		parts[4] = m.stem
 	}
+	return encodeMark(parts)
+}
+
+func encodeMark(parts []string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(strings.Join(parts, "\n")))
 }
 

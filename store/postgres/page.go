@@ -20,16 +20,16 @@ var tables = map[string]struct{ alias, rows string }{
 	"ended":  {"j", movingOver},
 }
 
-// page returns the statement that finds up to limit jobs behind the mark, in their order; empty: there is none.
+// page returns the statement that finds the jobs of a page, in their order; empty: there are none.
 //
 // The statement merges sources, each of which holds jobs in the order that is asked for, and stops when the page is full.
 // OFFSET 0 and LIMIT 1 keep the planner from turning the way around: it goes from an index on to the rest, whatever
 // statistics say.
-func (s *search) page(l lead, limit int) (sql string, args []any) {
+func (s *search) page(l lead) (sql string, args []any) {
 	var p params
 	var parts []string
 	for _, src := range s.of(l) {
-		parts = append(parts, "("+s.part(&p, src, l, limit)+")")
+		parts = append(parts, "("+s.part(&p, src, l)+")")
 	}
 	if len(parts) == 0 {
 		return "", nil
@@ -38,7 +38,7 @@ func (s *search) page(l lead, limit int) (sql string, args []any) {
 	return `SELECT ` + lean + ` FROM (
 SELECT * FROM (
 ` + union(parts) + `
-) m ORDER BY ` + order + ` LIMIT ` + p.use("?::bigint", limit) + `
+) m ORDER BY ` + order + ` LIMIT ` + p.use("?::bigint", s.limit) + `
 ) m
 CROSS JOIN LATERAL (SELECT * FROM pawl.specs WHERE id = m.id LIMIT 1) s
 CROSS JOIN LATERAL (SELECT * FROM ` + anyJob + ` a WHERE a.id = m.id LIMIT 1) j
@@ -66,7 +66,7 @@ func inOrder(columns []string, down bool) string {
 
 // part returns the statement for the jobs of one source, in the order of the list. A source that is not in that order by
 // itself is limited to what the page takes.
-func (s *search) part(p *params, src source, l lead, limit int) string {
+func (s *search) part(p *params, src source, l lead) string {
 	alias, key := tables[src.table].alias, keyOf(s.by)
 	columns, order := alias+".created, "+alias+".id", []string{"1", "2", "3"}
 	switch key {
@@ -82,7 +82,7 @@ func (s *search) part(p *params, src source, l lead, limit int) string {
 	}
 	sql := "SELECT " + columns + s.chosen(p, src, l, false, "OFFSET 0") + " ORDER BY " + inOrder(order, descends(s.by))
 	if src.key() != key {
-		sql += " LIMIT " + p.use("?::bigint", limit)
+		sql += " LIMIT " + p.use("?::bigint", s.limit)
 	}
 	return sql
 }

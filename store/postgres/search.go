@@ -53,6 +53,7 @@ type search struct {
 	filter  job.Filter
 	by      store.Sort
 	from    *mark       // behind which the page begins; nil: the first page
+	limit   int         // how many jobs a page takes
 	over    []string    // states in which jobs that have ended are looked for,
 	living  []job.Place // and places of those that have not
 	anyOver bool        // over is every such state
