@@ -90,6 +90,8 @@ func (m *annotations) queries(tenant string) []*query {
 			column(m.jobs, func(j **job.Job) *string { return labelsDocument((*j).Labels) }),
 			column(m.jobs, func(j **job.Job) *string { return document((*j).Notes) }),
 			values(m.jobs, func(j **job.Job) bool { return (*j).Hidden })),
+		do(`UPDATE pawl.ended e SET hidden = u.hidden FROM unnest($1::uuid[], $2::bool[]) u(id, hidden) WHERE e.id = u.id AND e.hidden <> u.hidden`, ids,
+			values(m.jobs, func(j **job.Job) bool { return (*j).Hidden })),
 		do(`DELETE FROM pawl.labels l WHERE l.job = ANY ($1)`, ids),
 		do(`INSERT INTO pawl.labels (tenant, key, value, created, job)
 			SELECT $1, u.key, u.value, s.created, u.job FROM unnest($2::text[], $3::text[], $4::uuid[]) u(key, value, job) JOIN pawl.specs s ON s.id = u.job`,

@@ -292,9 +292,9 @@ WITH x AS MATERIALIZED (
 ), gone AS (
 	DELETE FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT m.id FROM made m WHERE m.go AND m.ends))
 ), kept AS (
-	INSERT INTO pawl.ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, since, ended, needs, ties, told, wished_by,
+	INSERT INTO pawl.ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, created, since, ended, needs, ties, told, wished_by,
 		code, message, work, result)
-	SELECT m.id, m.tenant, m.new_state, m.epoch + 1, m.n + m.steps, m.new_ord, m.new_attempt, m.new_recoveries, m.new_suspect, m.new_launch, m.now, m.now,
+	SELECT m.id, m.tenant, m.new_state, m.epoch + 1, m.n + m.steps, m.new_ord, m.new_attempt, m.new_recoveries, m.new_suspect, m.new_launch, m.created, m.now, m.now,
 		m.needs, m.ties, m.told, m.wished_by, coalesce(m.code, ''), coalesce(m.message, ''), m.new_work, m.new_result
 	FROM made m WHERE m.go AND m.ends
 ), resolved AS (

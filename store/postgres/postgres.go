@@ -127,7 +127,7 @@ func connect(dsn string, o Options) (*Store, error) {
 	if s.pool, err = s.newPool(o.Conns, pgx.QueryExecModeCacheStatement, settings, limits); err != nil {
 		return nil, err
 	}
-	if s.readers, err = s.newPool(o.Readers, pgx.QueryExecModeCacheDescribe, map[string]string{"jit": "off"}, limits); err != nil {
+	if s.readers, err = s.newPool(o.Readers, pgx.QueryExecModeCacheDescribe, forLists, limits); err != nil {
 		s.pool.Close()
 		return nil, err
 	}

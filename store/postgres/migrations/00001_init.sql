@@ -58,8 +58,10 @@ CREATE TABLE pawl.specs (
 ) WITH (fillfactor = 95, autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.02);
 CREATE UNIQUE INDEX specs_external ON pawl.specs (tenant, external_id) WHERE external_id IS NOT NULL;
 -- For lists: each holds the jobs of a value in the order of submission. What is hidden is in none but the last, so that no
--- list reads past it, and no index has the value that most jobs have: no app, and the default queue.
-CREATE INDEX specs_created ON pawl.specs (tenant, created, id) WHERE NOT hidden;
+-- list reads past it, and no index has the value that most jobs have: no app, and the default queue. The first index holds
+-- all jobs in that order: its second condition is always true, and is there so that only a statement that repeats it is led
+-- by this index; no statistics make it look better than the index of a value.
+CREATE INDEX specs_created ON pawl.specs (tenant, created, id) WHERE NOT hidden AND priority >= 0;
 CREATE INDEX specs_kind    ON pawl.specs (tenant, kind, created, id) WHERE NOT hidden;
 CREATE INDEX specs_owner   ON pawl.specs (tenant, owner, created, id) WHERE NOT hidden;
 CREATE INDEX specs_stem    ON pawl.specs (tenant, stem, created, id) WHERE NOT hidden;
@@ -125,8 +127,11 @@ CREATE INDEX jobs_gate    ON pawl.jobs (tenant, queue) WHERE custody || '' = 'ga
 CREATE INDEX jobs_needs   ON pawl.jobs (id) WHERE custody = 'gate' AND needs <> 0;
 CREATE INDEX jobs_monitor ON pawl.jobs (machine, since) WHERE custody = 'monitor';
 CREATE INDEX jobs_wished  ON pawl.jobs (machine) WHERE custody = 'monitor' AND wish <> '';
+-- For lists, in the order of submission. Jobs that a worker holds are not in it: they are few, and they move on soon.
+-- Without a state it leads nowhere, so that nothing else uses it.
+CREATE INDEX jobs_state   ON pawl.jobs (state, tenant, created, id) WHERE custody <> 'worker';
 
--- Jobs that have ended. A row is written once, and changed no more.
+-- Jobs that have ended. A row is written once, and then only hidden. created and hidden are those of specs: for the indexes.
 CREATE TABLE pawl.ended (
     id         uuid        NOT NULL,
     tenant     text        COLLATE "C" NOT NULL,
@@ -138,8 +143,10 @@ CREATE TABLE pawl.ended (
     recoveries int         NOT NULL,
     suspect    int         NOT NULL,
     launch     int         NOT NULL,
+    created    timestamptz NOT NULL,
     since      timestamptz NOT NULL,
     ended      timestamptz NOT NULL,
+    hidden     boolean     NOT NULL DEFAULT false,
     needs      int         NOT NULL,
     ties       int         NOT NULL,
     told       int         NOT NULL,
@@ -150,7 +157,9 @@ CREATE TABLE pawl.ended (
     result     json,
     CONSTRAINT ended_pkey PRIMARY KEY (id)
 ) WITH (autovacuum_analyze_scale_factor = 0.02);
-CREATE INDEX ended_ended ON pawl.ended (tenant, state, ended);
+-- For lists by state, in the order of submission and in that of the ends.
+CREATE INDEX ended_created ON pawl.ended (tenant, state, created, id) WHERE NOT hidden;
+CREATE INDEX ended_ended   ON pawl.ended (tenant, state, ended, created, id) WHERE NOT hidden;
 
 -- History: one row per change of state or custody, numbered within its job.
 --
