@@ -37,10 +37,10 @@ const (
 		)
 		SELECT s.id, s.request FROM took t CROSS JOIN LATERAL (SELECT id, request FROM specs WHERE id = t.id OFFSET 0) s`
 	pgFinish = `WITH gone AS (
-			DELETE FROM jobs WHERE id = ANY ($1) AND epoch = 2 AND session = $2 RETURNING id
+			DELETE FROM jobs WHERE id = ANY ($1) AND epoch = 2 AND session = $2 RETURNING id, created
 		), kept AS (
-			INSERT INTO ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, since, ended, needs, ties, told, wished_by, code, message)
-			SELECT id, 'default', 'FINISHED', 3, 3, pg_current_xact_id()::text::bigint, 1, 0, 0, 0, now(), now(), 0, 0, 0, '', 'NORMAL_COMPLETION', '' FROM gone
+			INSERT INTO ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, created, since, ended, needs, ties, told, wished_by, code, message)
+			SELECT id, 'default', 'FINISHED', 3, 3, pg_current_xact_id()::text::bigint, 1, 0, 0, 0, created, now(), now(), 0, 0, 0, '', 'NORMAL_COMPLETION', '' FROM gone
 		)
 		INSERT INTO events (job, n, tenant, ord, epoch, state, custody, at, cause, session, code)
 		SELECT id, 3, 'default', pg_current_xact_id()::text::bigint, 2, 'FINISHED', 'none', now(), 'work', $2, 'NORMAL_COMPLETION' FROM gone`

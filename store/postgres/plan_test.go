@@ -83,8 +83,8 @@ func fill(t *testing.T, admin *pgx.Conn, ended, ready, held, waiting int) {
 	), event AS (
 		INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause) SELECT id, k, 'acme', 3 + i / 100, k, '', '', now(), 'work' FROM new, generate_series(1, 3) k
 	) `
-	must(t, admin, specs+`INSERT INTO pawl.ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, since, ended, needs, ties, told, wished_by, code, message)
-		SELECT id, 'acme', 'FINISHED', 3, 3, 3, 1, 0, 0, 0, now(), now(), 0, 0, 0, '', '', '' FROM new`, ended)
+	must(t, admin, specs+`INSERT INTO pawl.ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, created, since, ended, needs, ties, told, wished_by, code, message)
+		SELECT id, 'acme', 'FINISHED', 3, 3, 3, 1, 0, 0, 0, now(), now(), now(), 0, 0, 0, '', '', '' FROM new`, ended)
 	for _, some := range []struct {
 		n                       int
 		state, custody, session string
