@@ -35,6 +35,7 @@ func Run(t *testing.T, open func(t *testing.T) (store.Store, Clock)) {
 		{"Apply", applyTests},
 		{"Alike", alikeTests},
 		{"Lease", leaseTests},
+		{"Suspect", suspectTests},
 		{"Wish", wishTests},
 		{"Force", forceTests},
 		{"Gate", gateTests},
