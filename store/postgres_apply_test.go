@@ -258,7 +258,7 @@ func applyParity(t *testing.T) {
 							if custody == job.Worker {
 								f, j.Session, j.Claim = by(session), session, job.NewID()
 							}
-							j.Tenant, j.Place, j.Epoch, j.N, j.Lane = acme, job.Place{State: from, Custody: custody}, 4, 9, job.LaneOf(from, j.Program())
+							j.Tenant, j.Place, j.Epoch, j.N, j.Lane = acme, job.Place{State: from, Custody: custody}, 4, 9, job.LaneOf(from, j.Program(), 1)
 							j.Attempt, j.Recoveries, j.Suspect, j.Launch, j.Live = 2, 1, 1, 3, i == 2
 							j.Created, j.Since = time.UnixMicro(1e15).UTC(), time.UnixMicro(2e15).UTC()
 							j.Code, j.Message, j.Resume, j.Work = job.NormalCompletion, "before", job.Pending, json.RawMessage(`{"w":1}`)

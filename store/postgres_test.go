@@ -239,7 +239,7 @@ func (b *batch) apply() string {
 		col("int", func(c job.Change) string { return num(len(c.Path)) }),
 		last(func(e job.Entry) string { return str(string(e.State)) }),
 		col("text", func(c job.Change) string { return str(string(c.To)) }),
-		last(func(e job.Entry) string { return str(string(job.LaneOf(e.State, true))) }),
+		last(func(e job.Entry) string { return str(string(job.LaneOf(e.State, true, 0))) }),
 		last(func(e job.Entry) string { return str(string(e.Code)) }),
 		last(func(e job.Entry) string { return str(e.Message) }),
 		col("text", func(c job.Change) string { return str(string(c.Set.Resume)) }),

@@ -40,7 +40,7 @@ WITH sessions_alive AS MATERIALIZED (
     WHERE d.name = ANY ($7) AND s.ended IS NULL AND s.lease_until > clock_timestamp()
 ), judged AS (
     SELECT c.*, j.id, j.state AS at_state, j.custody AS at_custody, j.epoch AS at_epoch, j.n AS at_n, j.ord, j.wish AS at_wish,
-        j.wished_by, j.live, j.needs, j.ties, j.queue, j.kind, j.machine, m.state AS made_state, m.custody AS made_custody, m.cause AS made_cause,
+        CASE WHEN c.flags & 32 <> 0 THEN 0 ELSE j.suspect + (c.flags >> 4 & 1) END AS new_suspect, j.wished_by, j.live, j.needs, j.ties, j.queue, j.kind, j.machine, m.state AS made_state, m.custody AS made_custody, m.cause AS made_cause,
         CASE WHEN c.delay > 0 THEN statement_timestamp() + c.delay * interval '1 microsecond' ELSE j.due END AS new_due,
         CASE
         WHEN j.id IS NULL THEN 'fenced'
@@ -80,11 +80,11 @@ WITH sessions_alive AS MATERIALIZED (
 ), written AS (
     UPDATE jobs j SET
         state = m.new_state, custody = m.new_custody, epoch = j.epoch + m.moved::int, n = j.n + m.steps, ord = m.new_ord,
-        lane = CASE WHEN j.lane = 'task' THEN 'task' ELSE m.lane END,
+        lane = CASE WHEN m.new_suspect >= 2 THEN 'alone' WHEN j.kind <> 'app' THEN 'task' ELSE m.lane END,
         session = CASE WHEN NOT m.moved THEN j.session END, claim = CASE WHEN NOT m.moved THEN j.claim END,
         since = CASE WHEN m.moved THEN statement_timestamp() ELSE j.since END,
         attempt = j.attempt + (m.flags >> 2 & 1), recoveries = j.recoveries + (m.flags >> 3 & 1),
-        suspect = CASE WHEN m.flags & 32 <> 0 THEN 0 ELSE j.suspect + (m.flags >> 4 & 1) END,
+        suspect = m.new_suspect,
         launch = j.launch + (m.flags & 1), live = m.new_live,
         due = CASE WHEN NOT m.ends AND (m.new_state = 'PAUSED' OR m.new_custody = 'gate') THEN m.new_due END,
         ended = CASE WHEN m.ends THEN statement_timestamp() ELSE j.ended END,

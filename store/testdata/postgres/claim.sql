@@ -21,7 +21,7 @@ WITH alive AS MATERIALIZED (
 ), lines AS MATERIALIZED (
     SELECT q.queue, k.kind, m.machine, l.lane, l.slots
     FROM alive, unnest($3) q(queue), unnest($4) k(kind), (SELECT '' UNION SELECT $5) m(machine), unnest($6, $7) l(lane, slots)
-    WHERE l.slots > 0 AND (k.kind = 'app') <> (l.lane = 'task') AND NOT EXISTS (SELECT FROM repeated)
+    WHERE l.slots > 0 AND (l.lane = 'alone' OR (k.kind = 'app') <> (l.lane = 'task')) AND NOT EXISTS (SELECT FROM repeated)
 ), heads AS MATERIALIZED (
     -- Each line is read from its head, and no further than the slots reach.
     SELECT l.queue, l.kind, l.machine, l.lane, h.id, row_number() OVER (PARTITION BY l.lane ORDER BY h.priority, h.created, h.id) <= l.slots AS chosen
@@ -33,7 +33,7 @@ WITH alive AS MATERIALIZED (
     ) h
 ), took AS (
     UPDATE jobs j SET
-        state = CASE WHEN j.state <> 'PENDING' THEN j.state WHEN j.lane = 'task' THEN 'RUNNING' ELSE 'PROCESSING_INPUTS' END,
+        state = CASE WHEN j.state <> 'PENDING' THEN j.state WHEN j.kind <> 'app' THEN 'RUNNING' ELSE 'PROCESSING_INPUTS' END,
         custody = 'worker', epoch = j.epoch + 1, n = j.n + 1, ord = greatest(j.ord, pg_current_xact_id()),
         session = $2, claim = $1, since = statement_timestamp(), due = NULL, resume = '', code = '', message = ''
     WHERE j.id = ANY (ARRAY(SELECT h.id FROM heads h WHERE h.chosen))
