@@ -29,6 +29,7 @@ type session struct {
 	used   map[job.Lane]int // guarded by mu: slots in use
 	asked  job.ID           // guarded by mu: the claim under way; zero: none
 	wishes []store.Standing // guarded by mu: as the newest renewal told
+	left   []store.Lost     // guarded by mu: what was taken from this session since the newest renewal
 	fence  time.Time        // guarded by mu, monotonic: nothing may be written after this
 }
 
@@ -60,10 +61,17 @@ func (s *session) begin(ctx context.Context) error {
 func (s *session) extend(sent time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.fence = sent.Add(s.e.cfg.Lease - s.e.cfg.Lease/10)
+	s.fence = sent.Add(s.e.cfg.Lease - margin(s.e.cfg.Lease))
 }
 
-// renewals renews the lease three times in its length, and at once when told of a wish.
+// margin is how long before the end of a lease this process stops.
+func margin(lease time.Duration) time.Duration { return lease / 10 }
+
+// every is how often the lease is renewed.
+func (e *Engine) every() time.Duration { return e.cfg.Lease / 3 }
+
+// renewals renews the lease three times in its length, and at once when told of a wish. What was not answered is tried
+// again soon: an outage may end before the lease does.
 func (s *session) renewals(ctx context.Context) error {
 	told, err := retry(ctx, s.e, "subscribe", func() (broker.Subscription, error) {
 		return s.e.cfg.Broker.Subscribe(ctx, sessionTopic(s.id))
@@ -72,10 +80,9 @@ func (s *session) renewals(ctx context.Context) error {
 		return err
 	}
 	defer told.Close()
-	every := s.e.cfg.Lease / 3
 	expiry := time.Time{} // of another session
 	for {
-		sent := time.Now()
+		every, sent := s.e.every(), time.Now()
 		if s.commit.oldest() > s.e.cfg.Lease {
 			return fmt.Errorf("%w: a change could not be committed for longer than a lease", errLost)
 		}
@@ -85,11 +92,13 @@ func (s *session) renewals(ctx context.Context) error {
 			return fmt.Errorf("%w: %w", errLost, err)
 		case job.Unavailable:
 			s.e.cfg.Log.Warn("lease not renewed", "error", err)
+			every /= 5
 		default:
 			if err != nil {
 				return ended(ctx, err)
 			}
 			s.extend(sent)
+			s.e.agree(sent, a.Now)
 			s.heard(ctx, a)
 			expiry = a.NextExpiry
 			if !expiry.IsZero() {
@@ -134,12 +143,13 @@ func (s *session) deadline() time.Time {
 	return s.fence
 }
 
-// inTime returns a context that ends at the deadline: an answer after it is as good as none.
+// inTime returns a context for one call, which ends when the next renewal would be due: a call that hangs must not
+// take the lease with it. An answer after the deadline is as good as none.
 func (s *session) inTime(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithDeadlineCause(ctx, s.deadline(), errNoAnswer)
+	return context.WithTimeoutCause(ctx, min(s.e.every(), time.Until(s.deadline())), errNoAnswer)
 }
 
-var errNoAnswer = job.Errorf(job.Unavailable, "no answer before the lease ran out")
+var errNoAnswer = job.Errorf(job.Unavailable, "no answer in time")
 
 func (s *session) renew(ctx context.Context) (store.Renewal, error) {
 	cfg := &s.e.cfg
@@ -158,6 +168,7 @@ func (s *session) renew(ctx context.Context) (store.Renewal, error) {
 func (s *session) heard(ctx context.Context, a store.Renewal) {
 	s.mu.Lock()
 	s.wishes = a.Wishes
+	s.left = nil // by others than expiry: the session lives
 	s.mu.Unlock()
 	for _, w := range a.Wishes {
 		s.obey(w)
@@ -169,6 +180,7 @@ func (s *session) heard(ctx context.Context, a store.Renewal) {
 		s.e.repaired("follow-ups")
 		s.e.owed.set()
 	}
+	s.timers(a)
 	s.duties.hold(ctx, a.Duties)
 	if s.heldBefore(a.HeldBefore) != a.Held {
 		s.strangers(ctx)
@@ -250,11 +262,14 @@ func (s *session) admit(jobs []job.Job) []*Run {
 	return runs
 }
 
-// leave takes a job out whose custody has ended, and frees its slot.
-func (s *session) leave(r *Run) {
+// leave takes a job out whose custody has ended, and frees its slot. taken says that this process has not ended it.
+func (s *session) leave(r *Run, taken bool) {
 	s.mu.Lock()
 	if s.runs[r.id] == r {
 		delete(s.runs, r.id)
+	}
+	if taken {
+		s.left = append(s.left, r.lost())
 	}
 	s.used[r.lane]--
 	s.mu.Unlock()

@@ -170,7 +170,7 @@ func Expired(j *Job, crashed bool) Change {
 		e.Message = "the process that ran it died"
 		c.Set.Recovery, c.Set.Crash = true, true
 	} else {
-		e.Message = "the process that ran it stopped"
+		e.Message = "the process that ran it gave it back"
 	}
 	switch {
 	case !crashed || j.Live:
