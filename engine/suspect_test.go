@@ -178,7 +178,7 @@ func TestComeBack(t *testing.T) {
 			c, letGo := w.hold()
 			w.start()
 			ids := w.submit("hold", 3)
-			w.at(ids[2], job.Running, job.Worker)
+			epoch := w.at(ids[2], job.Running, job.Worker).Epoch
 			began := time.Now()
 			refused := true
 			w.store.fail(func(_ context.Context, call string, _ any) error {
@@ -193,7 +193,9 @@ func TestComeBack(t *testing.T) {
 			// Until the lease is over the steps may be at work, whatever they were told.
 			time.Sleep(time.Until(began.Add(15*time.Second - 1)))
 			for _, id := range ids {
-				w.at(id, job.Running, job.Worker)
+				if j := w.at(id, job.Running, job.Worker); j.Epoch != epoch {
+					t.Errorf("another run began %v before the lease of the first was over", time.Until(began.Add(15*time.Second)))
+				}
 			}
 			time.Sleep(time.Second)
 			synctest.Wait()
@@ -239,6 +241,45 @@ func TestComeBack(t *testing.T) {
 			if want := (store.Lost{Job: id, Epoch: epoch}); len(told) != 1 || told[0] != want {
 				t.Errorf("told of %v, want %v", told, want)
 			}
+		})
+	})
+
+	t.Run("what was taken by others than expiry is not told of", func(t *testing.T) {
+		bubble(t, pawl.Config{}, func(w *world) {
+			letGo := [2]chan none{make(chan none), make(chan none)}
+			pawl.Handle(w.svc, "hold", func(_ context.Context, task *pawl.Task[int]) (none, error) {
+				<-letGo[task.Args]
+				return none{}, nil
+			})
+			w.start()
+			ids := w.submit("hold", 2)
+			epoch := w.at(ids[1], job.Running, job.Worker).Epoch
+			if _, err := w.svc.Abandon(context.Background(), ids[0]); err != nil {
+				t.Fatal(err)
+			}
+			w.at(ids[0], job.Canceled, job.None)
+			close(letGo[0]) // its end is refused
+			time.Sleep(10 * time.Second)
+			var told []store.Lost
+			down := true
+			w.store.fail(func(_ context.Context, call string, arg any) error {
+				if call == "clear" {
+					told = arg.([]store.Lost)
+				}
+				if down {
+					return errDown
+				}
+				return nil
+			}, nil)
+			time.Sleep(time.Minute)
+			down = false
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			if want := (store.Lost{Job: ids[1], Epoch: epoch}); len(told) != 1 || told[0] != want {
+				t.Errorf("told of %v, want %v", told, want)
+			}
+			close(letGo[1])
+			w.finish(job.Finished, ids[1])
 		})
 	})
 

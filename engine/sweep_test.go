@@ -81,13 +81,8 @@ func TestForgotten(t *testing.T) {
 			close(letGo)
 			w.start()
 			synctest.Wait()
-			mute := w.mute()
 			began := time.Now()
-			answers, err := mute.Submit(context.Background(), pawl.Request{Spec: pawl.NewTask("hold", 1)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			w.finish(job.Finished, answers[0].ID)
+			w.finish(job.Finished, w.silently())
 			if took := time.Since(began); took > 5*time.Second {
 				t.Errorf("it took %v, more than a renewal", took)
 			}
@@ -96,14 +91,8 @@ func TestForgotten(t *testing.T) {
 
 	// later submits a job that nobody is told of, and returns how late it was run.
 	later := func(w *world, d time.Duration) time.Duration {
-		r := pawl.Request{Spec: pawl.NewTask("hold", 1)}
-		delay(d)(&r)
-		answers, err := w.mute().Submit(context.Background(), r)
-		if err != nil {
-			t.Fatal(err)
-		}
 		at := time.Now().Add(d)
-		w.finish(job.Finished, answers[0].ID)
+		w.finish(job.Finished, w.silently(delay(d)))
 		return time.Since(at)
 	}
 
@@ -150,35 +139,45 @@ func TestForgotten(t *testing.T) {
 		})
 	})
 
-	t.Run("what a dead process owed and knew of is looked for when its jobs are taken", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
-			_, letGo := w.hold()
-			close(letGo)
+	// A process dies that had a job in its hands; its lease ends between two renewals of another.
+	for _, row := range []struct {
+		name string
+		left func(w *world) (id job.ID, before job.Place) // what it leaves behind 200 ms before
+		want job.Place
+	}{
+		{"what a dead process owed is paid when its jobs are taken", func(w *world) (job.ID, job.Place) {
 			first := w.submit("hold", 1, delay(time.Hour))[0]
 			waits := w.submit("hold", 1, after(first))[0]
-			w.submit("hold", 1)
-			dead, sweeps := w.dead(time.Minute), w.dead(time.Hour, "sweep")
-			w.take(dead, "hold")
-			w.start()
-			time.Sleep(time.Minute - 200*time.Millisecond)
 			w.wish(w.mute().Cancel, first)
-			r := pawl.Request{Spec: pawl.NewTask("hold", 1)}
-			delay(100 * time.Millisecond)(&r)
-			timed, err := w.mute().Submit(context.Background(), r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(190 * time.Millisecond)
-			w.at(waits, job.Waiting, job.Gate)
-			w.at(timed[0].ID, job.Waiting, job.Gate)
-			time.Sleep(20 * time.Millisecond)
-			w.at(waits, job.Canceled, job.None)
-			w.at(timed[0].ID, job.Finished, job.None)
-			if _, err := w.store.End(context.Background(), sweeps.ID); err != nil {
-				t.Fatal(err)
-			}
+			return waits, job.Place{State: job.Waiting, Custody: job.Gate}
+		}, job.Place{State: job.Canceled, Custody: job.None}},
+		{"what a dead process had put behind a gate is found when its jobs are taken", func(w *world) (job.ID, job.Place) {
+			return w.silently(delay(100 * time.Millisecond)), job.Place{State: job.Waiting, Custody: job.Gate}
+		}, job.Place{State: job.Finished, Custody: job.None}},
+		{"what a dead process had made ready is found when its jobs are taken", func(w *world) (job.ID, job.Place) {
+			return w.silently(), job.Place{State: job.Pending, Custody: job.Ready}
+		}, job.Place{State: job.Finished, Custody: job.None}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			bubble(t, pawl.Config{}, func(w *world) {
+				_, letGo := w.hold()
+				close(letGo)
+				w.submit("foreign", 1)
+				dead, sweeps := w.dead(58*time.Second), w.dead(time.Hour, "sweep")
+				w.take(dead, "foreign")
+				w.start()
+				time.Sleep(58*time.Second - 200*time.Millisecond)
+				id, before := row.left(w)
+				time.Sleep(190 * time.Millisecond)
+				w.at(id, before.State, before.Custody)
+				time.Sleep(20 * time.Millisecond)
+				w.at(id, row.want.State, row.want.Custody)
+				if _, err := w.store.End(context.Background(), sweeps.ID); err != nil {
+					t.Fatal(err)
+				}
+			})
 		})
-	})
+	}
 
 	t.Run("unpaid follow-ups are told of by the renewal", func(t *testing.T) {
 		bubble(t, pawl.Config{}, func(w *world) {
@@ -194,6 +193,20 @@ func TestForgotten(t *testing.T) {
 	})
 }
 
+// silently submits a task of the kind hold, and nobody is told.
+func (w *world) silently(edit ...func(*pawl.Request)) job.ID {
+	w.Helper()
+	r := pawl.Request{Spec: pawl.NewTask("hold", 1)}
+	for _, f := range edit {
+		f(&r)
+	}
+	answers, err := w.mute().Submit(context.Background(), r)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return answers[0].ID
+}
+
 // mute returns a service on the same store whose wake-ups reach nobody.
 func (w *world) mute() *pawl.Service {
 	cfg := w.cfg
@@ -203,7 +216,7 @@ func (w *world) mute() *pawl.Service {
 
 // TestClocks: the clock of the database is another one than that of the process.
 func TestClocks(t *testing.T) {
-	for _, ahead := range []time.Duration{0, time.Hour, -time.Hour, 20 * time.Millisecond, -20 * time.Millisecond} {
+	for _, ahead := range []time.Duration{0, time.Hour, -time.Hour, 20 * time.Millisecond, -20 * time.Millisecond, time.Millisecond / 2, -time.Millisecond / 2} {
 		t.Run(ahead.String(), func(t *testing.T) {
 			bubbleAhead(t, pawl.Config{}, ahead, func(w *world) {
 				_, letGo := w.hold()
