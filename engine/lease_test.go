@@ -224,7 +224,7 @@ func TestLeaseLost(t *testing.T) {
 			time.Sleep(time.Until(sent.Add(27*time.Second - 1)))
 			synctest.Wait()
 			c.are(t, 0, nil)
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			synctest.Wait()
 			c.are(t, 1, pawl.ErrLeaseLost)
 			w.store.fail(nil, nil)

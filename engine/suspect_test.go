@@ -180,9 +180,8 @@ func TestComeBack(t *testing.T) {
 			ids := w.submit("hold", 3)
 			epoch := w.at(ids[2], job.Running, job.Worker).Epoch
 			began := time.Now()
-			refused := true
 			w.store.fail(func(_ context.Context, call string, _ any) error {
-				if refused && (call == "renew" || call == "expire") {
+				if call == "renew" || call == "expire" {
 					return errDown
 				}
 				return nil
@@ -199,7 +198,7 @@ func TestComeBack(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 			synctest.Wait()
-			refused = false
+			w.store.fail(nil, nil)
 			for _, id := range ids {
 				if j := w.job(id); j.Recoveries != 0 || j.Suspect != 0 || len(w.path(id)) < 3 {
 					t.Errorf("%d recoveries, suspect %d, path %v", j.Recoveries, j.Suspect, w.path(id))
@@ -221,20 +220,16 @@ func TestComeBack(t *testing.T) {
 			id := w.submit("nap", 1)[0]
 			w.at(id, job.Running, job.Worker)
 			var told []store.Lost
-			down := true
+			cut(w)
+			epoch := w.job(id).Epoch
+			close(done)
+			time.Sleep(time.Minute)
 			w.store.fail(func(_ context.Context, call string, arg any) error {
 				if call == "clear" {
 					told = arg.([]store.Lost)
 				}
-				if down {
-					return errDown
-				}
 				return nil
 			}, nil)
-			epoch := w.job(id).Epoch
-			close(done)
-			time.Sleep(time.Minute)
-			down = false
 			w.finish(job.Finished, id)
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
@@ -261,18 +256,14 @@ func TestComeBack(t *testing.T) {
 			close(letGo[0]) // its end is refused
 			time.Sleep(10 * time.Second)
 			var told []store.Lost
-			down := true
+			cut(w)
+			time.Sleep(time.Minute)
 			w.store.fail(func(_ context.Context, call string, arg any) error {
 				if call == "clear" {
 					told = arg.([]store.Lost)
 				}
-				if down {
-					return errDown
-				}
 				return nil
 			}, nil)
-			time.Sleep(time.Minute)
-			down = false
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
 			if want := (store.Lost{Job: ids[1], Epoch: epoch}); len(told) != 1 || told[0] != want {

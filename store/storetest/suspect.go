@@ -164,10 +164,10 @@ func suspectOutlived(w *world) {
 	j := w.claimOne(session)
 	j = w.must(move(j, by(session), job.Worker, job.ProcessingInputs)) // something recorded
 	is(program, 3, job.LaneAlone)
-	j = w.must(move(j, by(session), job.Ready, job.ProcessingInputs)) // given back
+	w.must(move(j, by(session), job.Ready, job.ProcessingInputs)) // given back
 	is(program, 3, job.LaneAlone)
 	j = w.claimOne(session)
-	j = w.must(setting(move(j, by(session), job.Worker, job.StagingInputs), job.Patch{Clear: true}))
+	w.must(setting(move(j, by(session), job.Worker, job.StagingInputs), job.Patch{Clear: true}))
 	is(program, 0, job.LanePrepare)
 	w.crash()
 	is(program, 1, job.LanePrepare)
