@@ -29,7 +29,8 @@ type session struct {
 	used   map[job.Lane]int // guarded by mu: slots in use
 	asked  job.ID           // guarded by mu: the claim under way; zero: none
 	wishes []store.Standing // guarded by mu: as the newest renewal told
-	left   []store.Lost     // guarded by mu: what was taken from this session since the newest renewal
+	left   []store.Lost     // guarded by mu: what was taken from this session, perhaps because it is not alive
+	moot   int              // guarded by mu: how many of left there were when the newest renewal was sent
 	fence  time.Time        // guarded by mu, monotonic: nothing may be written after this
 }
 
@@ -155,6 +156,9 @@ func (s *session) renew(ctx context.Context) (store.Renewal, error) {
 	cfg := &s.e.cfg
 	ctx, cancel := s.inTime(ctx)
 	defer cancel()
+	s.mu.Lock()
+	s.moot = len(s.left)
+	s.mu.Unlock()
 	a, err := cfg.Store.Renew(ctx, store.Renew{
 		Session: s.id, Lease: cfg.Lease, Queues: s.e.served.Load().queues, Kinds: kindNames(cfg.Kinds), Machine: cfg.Machine, Duties: s.duties.names(),
 	})
@@ -168,7 +172,7 @@ func (s *session) renew(ctx context.Context) (store.Renewal, error) {
 func (s *session) heard(ctx context.Context, a store.Renewal) {
 	s.mu.Lock()
 	s.wishes = a.Wishes
-	s.left = nil // by others than expiry: the session lives
+	s.left = s.left[s.moot:] // the session lives: others than expiry have taken them
 	s.mu.Unlock()
 	for _, w := range a.Wishes {
 		s.obey(w)
