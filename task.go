@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
@@ -17,6 +18,7 @@ var (
 	ErrPaused      = engine.ErrPaused
 	ErrInterrupted = engine.ErrInterrupted
 	ErrLeaseLost   = engine.ErrLeaseLost
+	ErrTimedOut    = errors.New("the handler took longer than it may")
 )
 
 // A Task is one job in the hands of a handler.
@@ -39,8 +41,12 @@ func (t *Task[A]) AddEvent(ctx context.Context, n job.Note) error {
 // The handler's result is kept with the job. An error fails the attempt; the job is tried again after a backoff while
 // it has attempts left, unless the error was made by [Permanent]. The handler runs at least once: after a crash of its
 // process it is called again. It should return soon after its context has ended; an error that it returns then
-// counts for nothing.
-func Handle[A, R any](s *Service, kind string, handler func(context.Context, *Task[A]) (R, error)) {
+// counts for nothing, unless it ran out of time: see [TimeLimit].
+func Handle[A, R any](s *Service, kind string, handler func(context.Context, *Task[A]) (R, error), options ...HandleOption) {
+	var how handling
+	for _, o := range options {
+		o(&how)
+	}
 	s.cfg.Kinds[kind] = taskKind(func(ctx context.Context, r *engine.Run) engine.Outcome {
 		var spec struct {
 			Args json.RawMessage `json:"args"`
@@ -54,11 +60,17 @@ func Handle[A, R any](s *Service, kind string, handler func(context.Context, *Ta
 				return engine.Fail(job.Entry{Code: job.InvalidDefinition, Message: fmt.Sprintf("args do not fit kind %s: %v", kind, err)})
 			}
 		}
+		ctx, cancel := how.limited(ctx)
+		defer cancel()
 		out, err := handler(ctx, t)
 		var p *permanent
 		switch {
 		case errors.As(err, &p):
 			return engine.Fail(job.Entry{Code: job.TaskFailed, Message: err.Error()})
+		case err != nil && errors.Is(context.Cause(ctx), ErrTimedOut):
+			return engine.Retry(job.Entry{
+				Code: job.TimeLimit, Message: fmt.Sprintf("the handler was told to stop after %s, which is all that kind %s gives it: %v", how.limit, kind, err),
+			})
 		case err != nil:
 			return engine.Retry(job.Entry{Code: job.TaskFailed, Message: err.Error()})
 		}
@@ -72,6 +84,25 @@ func Handle[A, R any](s *Service, kind string, handler func(context.Context, *Ta
 		return engine.Done(result)
 	})
 	s.start()
+}
+
+// A HandleOption says more of how the tasks of a kind are run.
+type HandleOption func(*handling)
+
+// TimeLimit gives each attempt so much time; by default it has as much as it takes. When that is over, the handler's
+// context ends with [ErrTimedOut]. An error that it returns then fails the attempt with code TIME_LIMIT, and the job is
+// tried again as after any error; a result counts, though it is late.
+func TimeLimit(d time.Duration) HandleOption { return func(h *handling) { h.limit = d } }
+
+type handling struct {
+	limit time.Duration // of an attempt; 0: none
+}
+
+func (h *handling) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	if h.limit <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, h.limit, ErrTimedOut)
 }
 
 type taskKind func(context.Context, *engine.Run) engine.Outcome

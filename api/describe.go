@@ -34,7 +34,7 @@ var says = map[string]map[string]string{
 		"wished_by": "Who made the newest wish.", "queue": "The queue in which it waits, or waited.",
 		"machine": "Only processes of this machine run it; missing: any may.", "lane": "The part of a worker's slots in which it is served.",
 		"priority": "0 goes first, 9 last.", "attempt": "The number of its attempt, from 1.", "max_attempts": "Attempts in all.",
-		"recoveries": "Runs after a crash, of all attempts.", "suspect": "Crashes of a process while it held the job running.",
+		"recoveries": "Runs after a crash, of all attempts.", "suspect": "Crashes of processes that held the job, since one outlived a step of it. After 2 it runs alone, and after 5 it ends.",
 		"launch": "The number of the newest launch, of all attempts; 0: there was none.",
 		"live":   "It is about to be launched, or runs, or its end is not known yet.", "created": "When it was submitted.",
 		"since": "Since when it has been in its custody.", "due": "When its gate opens.", "ended": "When it ended.",

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,7 +12,8 @@ import (
 // batch is how many rows one call of Due, Pay, Expire or Recount moves.
 const batch = 1000
 
-// clock lets jobs out of their schedule gates when their time comes.
+// clock lets jobs out of their schedule gates when their time comes. Each process knows when those are due that it put
+// there itself; of others it hears by its renewals, see timers.
 func (e *Engine) clock(ctx context.Context) error {
 	for {
 		next, err := e.due(ctx)
@@ -36,11 +38,45 @@ func (e *Engine) due(ctx context.Context) (time.Time, error) {
 		next := eff.Due
 		eff.Due = time.Time{}
 		e.Follow(ctx, eff)
-		if n < batch {
+		switch {
+		case n == batch:
+			continue
+		case next.IsZero():
 			return next, nil
 		}
+		next = e.local(next)
+		if now := time.Now(); n == 0 && !next.After(now) {
+			next = now.Add(early) // the database's clock is behind what this process takes it for
+		}
+		return next, nil
 	}
 }
+
+// early is how long to wait when an alarm rang too early.
+const early = 10 * time.Millisecond
+
+// timers sets the alarm for jobs behind a schedule gate: those who know when they are due may have died. That is for the
+// process that sweeps, so that not all come at the same moment; the others come when nobody has come.
+func (s *session) timers(a store.Renewal) {
+	sweeps := slices.ContainsFunc(a.Duties, func(d store.Duty) bool { return d.Name == sweepDuty })
+	if !a.Due.IsZero() && (sweeps || a.Now.Sub(a.Due) > s.e.every()) {
+		s.e.alarm.set(s.e.local(a.Due))
+	}
+}
+
+// agree notes by how much the database's clock is ahead of this process's, from an answer that was just received: it
+// says what the database's clock showed after the call had been sent. Clocks that may agree, as those of one machine
+// do, agree. Else it is the least that it can be, so that no alarm rings early.
+func (e *Engine) agree(sent, database time.Time) {
+	least, most := time.Until(database), database.Sub(sent)
+	if least < time.Millisecond && most > -time.Millisecond {
+		least = 0
+	}
+	e.ahead.Store(int64(least))
+}
+
+// local returns what this process's clock shows when the database's shows t.
+func (e *Engine) local(t time.Time) time.Time { return t.Add(-time.Duration(e.ahead.Load())) }
 
 // payer pays follow-ups as soon as someone owes, and at first: whoever owed before may have died.
 func (e *Engine) payer(ctx context.Context) error {
@@ -73,7 +109,8 @@ func (e *Engine) pay(ctx context.Context) error {
 	}
 }
 
-// expirer takes the jobs of sessions that died: at first those that it finds, later when the renewals say so.
+// expirer takes the jobs of sessions that died: at first those that it finds, later when the renewals say so. A process
+// that died may have taken more with it than jobs: what it owed, timers, and word of jobs that are ready.
 func (e *Engine) expirer(ctx context.Context) error {
 	for {
 		n, eff, err := call(ctx, e, "expire", e.cfg.Store.Expire)
@@ -81,6 +118,11 @@ func (e *Engine) expirer(ctx context.Context) error {
 			return err
 		}
 		e.Follow(ctx, eff)
+		if n > 0 {
+			e.owed.set()
+			e.alarm.set(time.Now())
+			e.tell(e.cfg.Broker.Announce(ctx, e.served.Load().lines...))
+		}
 		if n == batch {
 			continue
 		}
@@ -92,9 +134,12 @@ func (e *Engine) expirer(ctx context.Context) error {
 	}
 }
 
-// sweeper looks for jobs that the clock forgot, and for counters that are wrong. It is the net under the other loops.
+// sweepDuty is the duty of the one process that repairs.
+const sweepDuty = "sweep"
+
+// sweep looks for jobs that the clock forgot, and for counters that are wrong. It is the net under the other loops.
 // Follow-ups that were forgotten are told of by the renewals.
-func (e *Engine) sweeper(ctx context.Context) error {
+func (e *Engine) sweep(ctx context.Context, _ *Held) error {
 	tick := time.NewTicker(e.cfg.Sweep)
 	defer tick.Stop()
 	for {
@@ -119,7 +164,7 @@ func (e *Engine) sweeper(ctx context.Context) error {
 			return err
 		}
 		// What is late by less than a lease may be on its way.
-		if at := eff.Due; !at.IsZero() && time.Since(at) > e.cfg.Lease && !e.dueing.Load() {
+		if at := e.local(eff.Due); !eff.Due.IsZero() && time.Since(at) > e.cfg.Lease && !e.dueing.Load() {
 			e.repaired("a job whose time has come")
 			e.alarm.set(at)
 		}

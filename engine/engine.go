@@ -1,10 +1,11 @@
 // Package engine runs jobs: it is a handful of loops over the contracts of store and broker, one file each.
 //
 //   - session: keeps the lease of this process, hears wishes, and stops everything when the lease is lost
+//   - lost: says of a session that was lost that its process lives
 //   - claim: takes as many ready jobs as there are free slots
 //   - step: runs the steps of one job, in a goroutine of its own
 //   - commit: hands the changes of all of them to the store, many at a time
-//   - clock: sleeps until the earliest due time
+//   - clock: sleeps until the earliest due time; takes the jobs of sessions that died; sweeps
 //   - pay: pays what changes owe to other jobs
 //   - duty: what one process does for all, such as watching programs
 //
@@ -56,7 +57,7 @@ type Config struct {
 	Tenants []string
 	// Machine is the machine this process runs on; empty: it runs no jobs that belong to a machine.
 	Machine string
-	// Slots says how many jobs run at once in each lane; [DefaultSlots] by default.
+	// Slots says how many jobs run at once in each lane; [DefaultSlots] by default. [job.LaneAlone] has one slot, always.
 	Slots map[job.Lane]int
 	// Only, when there are any, are the only jobs that this process runs.
 	Only []job.ID
@@ -64,7 +65,7 @@ type Config struct {
 	Lease time.Duration
 	// Grace is how long running steps may go on after Run's context has ended; 10 s by default, negative: none.
 	Grace time.Duration
-	// Sweep is how often the store is searched for jobs that were forgotten; a minute by default.
+	// Sweep is how often the store is searched for jobs that were forgotten, by one process for all; a minute by default.
 	Sweep time.Duration
 	// Version of the build, for people.
 	Version string
@@ -142,6 +143,7 @@ type Engine struct {
 	dead    flag                          // the lease of another session may have run out
 	alarm   *alarm                        // when the next job is due
 	repair  atomic.Int64                  // how often something was found that no wake-up told of
+	ahead   atomic.Int64                  // by how many nanoseconds the database's clock is ahead of this process's
 
 	dueing, paying atomic.Bool // clock and payer are at work, not asleep
 }
@@ -154,6 +156,8 @@ func New(cfg Config) *Engine {
 	if cfg.Slots == nil {
 		cfg.Slots = DefaultSlots
 	}
+	cfg.Slots = maps.Clone(cfg.Slots)
+	cfg.Slots[job.LaneAlone] = 1
 	if cfg.Lease == 0 {
 		cfg.Lease = 15 * time.Second
 	}
@@ -175,7 +179,11 @@ func New(cfg Config) *Engine {
 			cfg.Roles = append(cfg.Roles, store.RoleWatcher)
 		}
 	}
-	e := &Engine{cfg: cfg, hint: newFlag(), ordered: newFlag(), owed: newFlag(), dead: newFlag(), alarm: newAlarm()}
+	e := &Engine{hint: newFlag(), ordered: newFlag(), owed: newFlag(), dead: newFlag(), alarm: newAlarm()}
+	if slices.Contains(cfg.Roles, store.RoleRecovery) {
+		cfg.Duties = append(slices.Clone(cfg.Duties), Duty{Name: sweepDuty, Run: e.sweep})
+	}
+	e.cfg = cfg
 	if e.plays(store.RoleWorker) {
 		e.kinds = slices.Sorted(maps.Keys(cfg.Kinds))
 		if len(cfg.Claims) > 0 {
@@ -216,10 +224,18 @@ func (e *Engine) Serve(queues ...string) {
 // ended it.
 func (e *Engine) Run(ctx context.Context) error {
 	e.told.Store(nil) // what an earlier Run was told
-	var steps sync.WaitGroup
+	var steps, losses sync.WaitGroup
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer losses.Wait()
+	defer stop()
 	for {
-		err := e.live(ctx, &steps)
-		if !errors.Is(err, errLost) || ctx.Err() != nil {
+		s := newSession(ctx, e, &steps)
+		err := e.live(ctx, s)
+		lost := errors.Is(err, errLost)
+		if lost {
+			losses.Go(func() { s.comeBack(running) })
+		}
+		if !lost || ctx.Err() != nil {
 			return err
 		}
 		e.cfg.Log.Warn("session lost; beginning a new one", "error", err)
@@ -229,9 +245,8 @@ func (e *Engine) Run(ctx context.Context) error {
 // errLost ends the loops of a session that is not alive any more.
 var errLost = errors.New("session lost")
 
-// live runs the loops for the life of one session. steps counts the steps under way, of sessions that were lost too.
-func (e *Engine) live(ctx context.Context, steps *sync.WaitGroup) error {
-	s := newSession(ctx, e, steps)
+// live runs the loops for the life of one session.
+func (e *Engine) live(ctx context.Context, s *session) error {
 	defer s.cancel(nil)
 	if err := s.begin(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -252,7 +267,6 @@ func (e *Engine) live(ctx context.Context, steps *sync.WaitGroup) error {
 	if e.plays(store.RoleRecovery) {
 		g.Go(func() error { return e.clock(loops) })
 		g.Go(func() error { return e.expirer(loops) })
-		g.Go(func() error { return e.sweeper(loops) })
 	}
 	g.Go(func() error { return e.hints(loops) })
 	g.Go(func() error { return s.duties.watch(loops) })
@@ -307,7 +321,7 @@ func (e *Engine) Follow(ctx context.Context, eff store.Effects) {
 		e.owed.set()
 	}
 	if !eff.Due.IsZero() {
-		e.alarm.set(eff.Due)
+		e.alarm.set(e.local(eff.Due))
 	}
 	for _, s := range eff.Held {
 		e.tell(e.cfg.Broker.Publish(ctx, sessionTopic(s), nil))

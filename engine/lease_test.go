@@ -12,7 +12,6 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
-	"github.com/pawl-jobs/pawl/store"
 )
 
 // frozen registers the kind freeze, whose handler ignores its context the first time it is called. Its result is how
@@ -106,8 +105,8 @@ func TestLeaseLost(t *testing.T) {
 				w.finish(job.Finished, held...)
 				w.finish(job.Finished, tasks...)
 				for _, id := range held {
-					if j := w.job(id); j.Attempt != 1 || j.Recoveries < 1 { // each session that is lost counts
-						t.Errorf("attempt %d, %d recoveries", j.Attempt, j.Recoveries)
+					if j := w.job(id); j.Attempt != 1 {
+						t.Errorf("attempt %d", j.Attempt)
 					}
 				}
 			})
@@ -160,6 +159,80 @@ func TestLeaseLost(t *testing.T) {
 		})
 	})
 
+	t.Run("an outage that ends a second before the lease costs nothing", func(t *testing.T) {
+		bubble(t, pawl.Config{}, func(w *world) {
+			c, letGo := w.hold()
+			w.start()
+			id := w.submit("hold", 1)[0]
+			w.at(id, job.Running, job.Worker)
+			until := time.Now().Add(12500 * time.Millisecond)
+			w.store.fail(func(_ context.Context, call string, _ any) error {
+				if time.Now().Before(until) {
+					return errDown
+				}
+				return nil
+			}, nil)
+			time.Sleep(time.Minute)
+			c.are(t, 0, nil)
+			close(letGo)
+			w.finish(job.Finished, id)
+		})
+	})
+
+	t.Run("a renewal that hangs does not take the lease with it", func(t *testing.T) {
+		bubble(t, pawl.Config{}, func(w *world) {
+			c, letGo := w.hold()
+			w.start()
+			id := w.submit("hold", 1)[0]
+			w.at(id, job.Running, job.Worker)
+			n := 0
+			w.store.fail(func(ctx context.Context, call string, _ any) error {
+				if call != "renew" {
+					return nil
+				}
+				if n++; n%2 == 0 { // every other one is answered
+					return nil
+				}
+				<-ctx.Done()
+				return ctx.Err()
+			}, nil)
+			time.Sleep(5 * time.Minute)
+			c.are(t, 0, nil)
+			close(letGo)
+			w.finish(job.Finished, id)
+		})
+	})
+
+	t.Run("steps are told to stop a tenth of the lease before its end, from when the renewal was sent", func(t *testing.T) {
+		bubble(t, pawl.Config{Lease: 30 * time.Second}, func(w *world) {
+			c, letGo := w.hold()
+			var sent time.Time
+			w.store.fail(func(_ context.Context, call string, _ any) error {
+				switch {
+				case call != "renew":
+				case time.Since(sent) > time.Minute: // the first, which is answered late
+					sent = time.Now()
+					time.Sleep(4 * time.Second)
+				default:
+					return errDown
+				}
+				return nil
+			}, nil)
+			w.start()
+			id := w.submit("hold", 1)[0]
+			w.at(id, job.Running, job.Worker)
+			time.Sleep(time.Until(sent.Add(27*time.Second - 1)))
+			synctest.Wait()
+			c.are(t, 0, nil)
+			time.Sleep(time.Nanosecond)
+			synctest.Wait()
+			c.are(t, 1, pawl.ErrLeaseLost)
+			w.store.fail(nil, nil)
+			close(letGo)
+			w.finish(job.Finished, id)
+		})
+	})
+
 	t.Run("an expiry that cannot be carried out keeps no renewal waiting", func(t *testing.T) {
 		bubble(t, pawl.Config{}, func(w *world) {
 			c, letGo := w.hold()
@@ -183,17 +256,7 @@ func TestLeaseLost(t *testing.T) {
 			_, letGo := w.hold()
 			close(letGo)
 			ids := w.submit("hold", 3)
-			dead := store.Session{ID: job.NewID(), Process: store.Process{Host: "dead"}, Lease: time.Minute}
-			ctx := context.Background()
-			if err := w.store.Begin(ctx, dead); err != nil {
-				t.Fatal(err)
-			}
-			_, err := w.store.Claim(ctx, store.Claim{
-				ID: job.NewID(), Session: dead.ID, Queues: []string{job.DefaultQueue}, Kinds: []string{"hold"}, Slots: map[job.Lane]int{job.LaneTask: 9},
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			w.take(w.dead(time.Minute), "hold")
 			began := time.Now()
 			w.start()
 			w.finish(job.Finished, ids...)

@@ -30,6 +30,8 @@ type session struct {
 	used   map[job.Lane]int // guarded by mu: slots in use
 	asked  job.ID           // guarded by mu: the claim under way; zero: none
 	wishes []store.Standing // guarded by mu: as the newest renewal told
+	left   []store.Lost     // guarded by mu: what was taken from this session, perhaps because it is not alive
+	moot   int              // guarded by mu: how many of left there were when the newest renewal was sent
 	fence  time.Time        // guarded by mu, monotonic: nothing may be written after this
 }
 
@@ -62,11 +64,17 @@ func (s *session) begin(ctx context.Context) error {
 func (s *session) extend(sent time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.fence = sent.Add(s.e.cfg.Lease - s.e.cfg.Lease/10)
+	s.fence = sent.Add(s.e.cfg.Lease - margin(s.e.cfg.Lease))
 }
 
+// margin is how long before the end of a lease this process stops.
+func margin(lease time.Duration) time.Duration { return lease / 10 }
+
+// every is how often the lease is renewed.
+func (e *Engine) every() time.Duration { return e.cfg.Lease / 3 }
+
 // renewals renews the lease three times in its length, and at once when told of a wish or a command, or when other queues
-// are served.
+// are served. What was not answered is tried again soon: an outage may end before the lease does.
 func (s *session) renewals(ctx context.Context) error {
 	told, err := retry(ctx, s.e, "subscribe", func() (broker.Subscription, error) {
 		return s.e.cfg.Broker.Subscribe(ctx, sessionTopic(s.id))
@@ -75,11 +83,10 @@ func (s *session) renewals(ctx context.Context) error {
 		return err
 	}
 	defer told.Close()
-	every := s.e.cfg.Lease / 3
 	expiry := time.Time{} // of another session
 	for {
 		replaced := s.e.served.Load().replaced
-		sent := time.Now()
+		every, sent := s.e.every(), time.Now()
 		if s.commit.oldest() > s.e.cfg.Lease {
 			return fmt.Errorf("%w: a change could not be committed for longer than a lease", errLost)
 		}
@@ -89,11 +96,13 @@ func (s *session) renewals(ctx context.Context) error {
 			return fmt.Errorf("%w: %w", errLost, err)
 		case job.Unavailable:
 			s.e.cfg.Log.Warn("lease not renewed", "error", err)
+			every /= 5
 		default:
 			if err != nil {
 				return ended(ctx, err)
 			}
 			s.extend(sent)
+			s.e.agree(sent, a.Now)
 			s.heard(ctx, a)
 			expiry = a.NextExpiry
 			if !expiry.IsZero() {
@@ -139,17 +148,21 @@ func (s *session) deadline() time.Time {
 	return s.fence
 }
 
-// inTime returns a context that ends at the deadline: an answer after it is as good as none.
+// inTime returns a context for one call, which ends when the next renewal would be due: a call that hangs must not
+// take the lease with it. An answer after the deadline is as good as none.
 func (s *session) inTime(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithDeadlineCause(ctx, s.deadline(), errNoAnswer)
+	return context.WithTimeoutCause(ctx, min(s.e.every(), time.Until(s.deadline())), errNoAnswer)
 }
 
-var errNoAnswer = job.Errorf(job.Unavailable, "no answer before the lease ran out")
+var errNoAnswer = job.Errorf(job.Unavailable, "no answer in time")
 
 func (s *session) renew(ctx context.Context) (store.Renewal, error) {
 	cfg := &s.e.cfg
 	ctx, cancel := s.inTime(ctx)
 	defer cancel()
+	s.mu.Lock()
+	s.moot = len(s.left)
+	s.mu.Unlock()
 	r := store.Renew{
 		Session: s.id, Lease: cfg.Lease, Queues: s.e.served.Load().queues, Kinds: s.e.kinds, Tenants: cfg.Tenants, Machine: cfg.Machine,
 		Duties: s.duties.names(),
@@ -170,6 +183,7 @@ func (s *session) renew(ctx context.Context) (store.Renewal, error) {
 func (s *session) heard(ctx context.Context, a store.Renewal) {
 	s.mu.Lock()
 	s.wishes = a.Wishes
+	s.left = s.left[s.moot:] // the session lives: others than expiry have taken them
 	s.mu.Unlock()
 	for _, w := range a.Wishes {
 		s.obey(w)
@@ -182,6 +196,7 @@ func (s *session) heard(ctx context.Context, a store.Renewal) {
 		s.e.repaired("follow-ups")
 		s.e.owed.set()
 	}
+	s.timers(a)
 	s.duties.hold(ctx, a.Duties)
 	if s.heldBefore(a.HeldBefore) != a.Held {
 		s.strangers(ctx)
@@ -263,11 +278,14 @@ func (s *session) admit(jobs []job.Job) []*Run {
 	return runs
 }
 
-// leave takes a job out whose custody has ended, and frees its slot.
-func (s *session) leave(r *Run) {
+// leave takes a job out whose custody has ended, and frees its slot. taken says that this process has not ended it.
+func (s *session) leave(r *Run, taken bool) {
 	s.mu.Lock()
 	if s.runs[r.id] == r {
 		delete(s.runs, r.id)
+	}
+	if taken {
+		s.left = append(s.left, r.lost())
 	}
 	s.used[r.lane]--
 	s.mu.Unlock()

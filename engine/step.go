@@ -98,7 +98,7 @@ func (r *Run) work() {
 				over = true
 				stepped(job.Entry{})
 				told(job.Entry{})
-				r.s.leave(r)
+				r.s.leave(r, true)
 				r.s.freed.set()
 				return
 			}
@@ -163,7 +163,7 @@ func (r *Run) handFrom(g job.Guard, c job.Change) {
 			r.handFrom(a.Now, Fail(job.Entry{Code: job.InternalError, Message: fmt.Sprint(err)}).change(r))
 			return
 		}
-		r.s.leave(r)
+		r.s.leave(r, a.Outcome == store.Fenced)
 	})
 }
 
@@ -273,6 +273,7 @@ func (o Outcome) change(r *Run) job.Change {
 	delay, retry := c.Set.Delay, c.Set.Retry
 	c.Set = o.set
 	c.Set.Delay, c.Set.Retry = max(delay, o.set.Delay), retry || o.set.Retry
+	c.Set.Clear = o.verb != verbBack // the process has outlived the step, however it came to its end
 	c.Work = o.work
 	return c
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
 func TestIdle(t *testing.T) {
@@ -30,6 +32,46 @@ func TestIdle(t *testing.T) {
 	})
 }
 
+// TestIdleTogether: with two processes one of them sweeps, and neither makes more statements than it would alone. When
+// that one has gone, the other sweeps.
+func TestIdleTogether(t *testing.T) {
+	bubble(t, pawl.Config{}, func(w *world) {
+		_, letGo := w.hold()
+		close(letGo)
+		w.start()
+		synctest.Wait()
+		other := w.beside()
+		other.start()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		w.store.count()
+		other.store.count()
+		statements := w.store.Store.(*sqlite.Store).Statements
+		before := statements()
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if diff := cmp.Diff(map[string]int{"renew": 120, "due": 10, "recount": 10}, w.store.count()); diff != "" {
+			t.Error(diff)
+		}
+		if diff := cmp.Diff(map[string]int{"renew": 120}, other.store.count()); diff != "" {
+			t.Error(diff)
+		}
+		if n := statements() - before; n != 140+120 {
+			t.Errorf("%d statements in ten minutes, want 140 and 120", n)
+		}
+		w.quiet()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		other.store.count()
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if diff := cmp.Diff(map[string]int{"renew": 120, "due": 10, "recount": 10}, other.store.count()); diff != "" {
+			t.Error(diff)
+		}
+		other.stop()
+	})
+}
+
 // TestForgotten: wake-ups that went to nobody. Another service on the same store stands for a process that died
 // between its commit and its word of it.
 func TestForgotten(t *testing.T) {
@@ -39,35 +81,103 @@ func TestForgotten(t *testing.T) {
 			close(letGo)
 			w.start()
 			synctest.Wait()
-			mute := w.mute()
 			began := time.Now()
-			answers, err := mute.Submit(context.Background(), pawl.Request{Spec: pawl.NewTask("hold", 1)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			w.finish(job.Finished, answers[0].ID)
+			w.finish(job.Finished, w.silently())
 			if took := time.Since(began); took > 5*time.Second {
 				t.Errorf("it took %v, more than a renewal", took)
 			}
 		})
 	})
 
-	t.Run("a job that is due is found by the sweep", func(t *testing.T) {
+	// later submits a job that nobody is told of, and returns how late it was run.
+	later := func(w *world, d time.Duration) time.Duration {
+		at := time.Now().Add(d)
+		w.finish(job.Finished, w.silently(delay(d)))
+		return time.Since(at)
+	}
+
+	t.Run("the process that sweeps hears when a job is due", func(t *testing.T) {
 		bubble(t, pawl.Config{}, func(w *world) {
 			_, letGo := w.hold()
 			close(letGo)
 			w.start()
 			synctest.Wait()
-			r := pawl.Request{Spec: pawl.NewTask("hold", 1)}
-			delay(time.Second)(&r)
-			answers, err := w.mute().Submit(context.Background(), r)
-			if err != nil {
+			if late := later(w, time.Second); late > 4*time.Second {
+				t.Errorf("a job that was due before the next renewal was %v late", late)
+			}
+			if late := later(w, time.Minute); late != 0 {
+				t.Errorf("a job that was due after a renewal was %v late", late)
+			}
+		})
+	})
+
+	t.Run("the other processes look when that one does not", func(t *testing.T) {
+		bubble(t, pawl.Config{}, func(w *world) {
+			_, letGo := w.hold()
+			close(letGo)
+			s := w.dead(time.Hour, "sweep")
+			w.start()
+			synctest.Wait()
+			if late := later(w, time.Minute); late <= 5*time.Second || late > 10*time.Second {
+				t.Errorf("it was %v late, want more than one renewal and no more than two", late)
+			}
+			if _, err := w.store.End(context.Background(), s.ID); err != nil {
 				t.Fatal(err)
 			}
-			w.finish(job.Finished, answers[0].ID)
+		})
+	})
+
+	t.Run("a job that is due is found by the sweep, when the renewals tell of none", func(t *testing.T) {
+		bubble(t, pawl.Config{}, func(w *world) {
+			_, letGo := w.hold()
+			close(letGo)
+			w.store.renewed = func(a *store.Renewal) { a.Due = time.Time{} }
+			w.start()
+			synctest.Wait()
+			later(w, time.Second)
 			w.repairs = 1
 		})
 	})
+
+	// A process dies that had a job in its hands; its lease ends between two renewals of another.
+	for _, row := range []struct {
+		name string
+		left func(w *world) (id job.ID, before job.Place) // what it leaves behind 200 ms before
+		want job.Place
+	}{
+		{"what a dead process owed is paid when its jobs are taken", func(w *world) (job.ID, job.Place) {
+			first := w.submit("hold", 1, delay(time.Hour))[0]
+			waits := w.submit("hold", 1, after(first))[0]
+			w.wish(w.mute().Cancel, first)
+			return waits, job.Place{State: job.Waiting, Custody: job.Gate}
+		}, job.Place{State: job.Canceled, Custody: job.None}},
+		{"what a dead process had put behind a gate is found when its jobs are taken", func(w *world) (job.ID, job.Place) {
+			return w.silently(delay(100 * time.Millisecond)), job.Place{State: job.Waiting, Custody: job.Gate}
+		}, job.Place{State: job.Finished, Custody: job.None}},
+		{"what a dead process had made ready is found when its jobs are taken", func(w *world) (job.ID, job.Place) {
+			return w.silently(), job.Place{State: job.Pending, Custody: job.Ready}
+		}, job.Place{State: job.Finished, Custody: job.None}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			bubble(t, pawl.Config{}, func(w *world) {
+				_, letGo := w.hold()
+				close(letGo)
+				w.submit("foreign", 1)
+				dead, sweeps := w.dead(58*time.Second), w.dead(time.Hour, "sweep")
+				w.take(dead, "foreign")
+				w.start()
+				time.Sleep(58*time.Second - 200*time.Millisecond)
+				id, before := row.left(w)
+				time.Sleep(190 * time.Millisecond)
+				w.at(id, before.State, before.Custody)
+				time.Sleep(20 * time.Millisecond)
+				w.at(id, row.want.State, row.want.Custody)
+				if _, err := w.store.End(context.Background(), sweeps.ID); err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
 
 	t.Run("unpaid follow-ups are told of by the renewal", func(t *testing.T) {
 		bubble(t, pawl.Config{}, func(w *world) {
@@ -83,9 +193,46 @@ func TestForgotten(t *testing.T) {
 	})
 }
 
+// silently submits a task of the kind hold, and nobody is told.
+func (w *world) silently(edit ...func(*pawl.Request)) job.ID {
+	w.Helper()
+	r := pawl.Request{Spec: pawl.NewTask("hold", 1)}
+	for _, f := range edit {
+		f(&r)
+	}
+	answers, err := w.mute().Submit(context.Background(), r)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return answers[0].ID
+}
+
 // mute returns a service on the same store whose wake-ups reach nobody.
 func (w *world) mute() *pawl.Service {
 	cfg := w.cfg
 	cfg.Broker = &local.Broker{}
 	return pawl.New(cfg)
+}
+
+// TestClocks: the clock of the database is another one than that of the process.
+func TestClocks(t *testing.T) {
+	for _, ahead := range []time.Duration{0, time.Hour, -time.Hour, 20 * time.Millisecond, -20 * time.Millisecond, time.Millisecond / 2, -time.Millisecond / 2} {
+		t.Run(ahead.String(), func(t *testing.T) {
+			bubbleAhead(t, pawl.Config{}, ahead, func(w *world) {
+				_, letGo := w.hold()
+				close(letGo)
+				w.start()
+				synctest.Wait()
+				w.store.count()
+				began := time.Now()
+				w.finish(job.Finished, w.submit("hold", 1, delay(12*time.Second))...)
+				if took := time.Since(began); took < 12*time.Second || took > 12*time.Second+20*time.Millisecond {
+					t.Errorf("it took %v, want 12 s", took)
+				}
+				if n := w.store.count()["due"]; n > 3 {
+					t.Errorf("looked for it %d times", n)
+				}
+			})
+		})
+	}
 }

@@ -40,10 +40,16 @@ type world struct {
 // session is open, no wake-up was lost, and the jobs are sound.
 func bubble(t *testing.T, cfg pawl.Config, test func(w *world)) {
 	t.Helper()
+	bubbleAhead(t, cfg, 0, test)
+}
+
+// bubbleAhead is bubble with a database whose clock is ahead.
+func bubbleAhead(t *testing.T, cfg pawl.Config, ahead time.Duration, test func(w *world)) {
+	t.Helper()
 	t.Parallel()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		st, err := sqlite.Open(context.Background(), dir, sqlite.Options{})
+		st, err := sqlite.Open(context.Background(), dir, sqlite.Options{Now: func() time.Time { return time.Now().Add(ahead) }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,6 +72,39 @@ func bubble(t *testing.T, cfg pawl.Config, test func(w *world)) {
 		}()
 		test(w)
 	})
+}
+
+// beside returns another process on the same store. What it says reaches no other process, and it is stopped by the test.
+func (w *world) beside() *world {
+	other := &world{T: w.T, store: &faulty{Store: w.store.Store, calls: map[string]int{}}, broker: &local.Broker{}, cfg: w.cfg}
+	other.cfg.Store, other.cfg.Broker = other.store, other.broker
+	other.svc = pawl.New(other.cfg)
+	return other
+}
+
+// dead begins a session of a process that never comes back, with the duties that are free, and returns it.
+func (w *world) dead(lease time.Duration, duties ...string) store.Session {
+	w.Helper()
+	s := store.Session{ID: job.NewID(), Process: store.Process{Host: "dead"}, Lease: lease}
+	if err := w.store.Store.Begin(context.Background(), s); err != nil {
+		w.Fatal(err)
+	}
+	if _, err := w.store.Store.Renew(context.Background(), store.Renew{Session: s.ID, Lease: lease, Duties: duties}); err != nil {
+		w.Fatal(err)
+	}
+	return s
+}
+
+// take claims every ready task of a kind for a session.
+func (w *world) take(s store.Session, kind string) []job.Job {
+	w.Helper()
+	jobs, err := w.store.Store.Claim(context.Background(), store.Claim{
+		ID: job.NewID(), Session: s.ID, Queues: []string{job.DefaultQueue}, Kinds: []string{kind}, Slots: map[job.Lane]int{job.LaneTask: 1000, job.LaneAlone: 1000},
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return jobs
 }
 
 // start runs the service until stop.
@@ -115,6 +154,15 @@ func (w *world) noSession() {
 	}
 	if _, err := w.store.End(ctx, s.ID); err != nil {
 		w.Fatal(err)
+	}
+}
+
+// quiet ends Run as stop does, and looks at nothing: other processes may have sessions.
+func (w *world) quiet() {
+	w.Helper()
+	w.quit(nil)
+	if err := w.end(); err != nil {
+		w.Errorf("Run: %v", err)
 	}
 }
 
@@ -286,6 +334,7 @@ type faulty struct {
 	calls         map[string]int // of the loops, by name
 	before, after fault
 	claimed       func([]job.Job) []job.Job // changes the answer of a claim
+	renewed       func(*store.Renewal)      // changes the answer of a renewal
 }
 
 // A fault makes a call fail: before it reaches the store, or after it was committed. arg is the store's argument.
@@ -344,7 +393,18 @@ func (f *faulty) Begin(ctx context.Context, s store.Session) error {
 
 func (f *faulty) Renew(ctx context.Context, r store.Renew) (a store.Renewal, err error) {
 	err = f.call(ctx, "renew", r, func() (err error) { a, err = f.Store.Renew(ctx, r); return err })
+	f.mu.Lock()
+	change := f.renewed
+	f.mu.Unlock()
+	if err == nil && change != nil {
+		change(&a)
+	}
 	return a, err
+}
+
+func (f *faulty) Clear(ctx context.Context, lost []store.Lost) (eff store.Effects, err error) {
+	err = f.call(ctx, "clear", lost, func() (err error) { eff, err = f.Store.Clear(ctx, lost); return err })
+	return eff, err
 }
 
 func (f *faulty) End(ctx context.Context, session job.ID) (eff store.Effects, err error) {

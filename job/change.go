@@ -60,7 +60,7 @@ type Patch struct {
 	Retry    bool // Attempt + 1
 	Recovery bool // Recoveries + 1
 	Crash    bool // Suspect + 1: the session died while it held the job
-	Clear    bool // Suspect = 0
+	Clear    bool // Suspect = 0: its process has outlived a step of it
 
 	// Session and Claim take the job into custody worker.
 	Session ID

@@ -25,6 +25,7 @@ const (
 	FilesystemFull     Code = "FILESYSTEM_FULL"
 	TaskFailed         Code = "TASK_FAILED"
 	TaskPanicked       Code = "TASK_PANICKED"
+	Poison             Code = "POISON"
 	RecoveryLimit      Code = "RECOVERY_LIMIT"
 	RecoveryTimeout    Code = "RECOVERY_TIMEOUT"
 	InternalError      Code = "INTERNAL_ERROR"
@@ -53,13 +54,14 @@ var Codes = []CodeInfo{
 	{ProgramFailed, "the program ended with an exit code other than 0", false, "read what it wrote: pawl logs JOB, pawl logs --stderr JOB"},
 	{ProgramKilled, "the program was ended by a signal", false, "look for memory or time limits of the machine and for who sent the signal, then run it again"},
 	{ProgramLost, "the program is gone and left no exit code: its process was killed with its wrapper, or the machine restarted", false, "run it again; retry.max_attempts in the job file allows more attempts"},
-	{TimeLimit, "the program ran longer than resources.minutes, and was ended; what there was is archived", false, "give it more time in the job file (resources.minutes, 10 by default), or let it go on from where it was"},
+	{TimeLimit, "the program ran longer than resources.minutes, and was ended; what there was is archived; or the handler of a task took longer than it may at its last attempt", false, "give it more time (a program in the job file, resources.minutes, 10 by default; a task where its handler is registered), or let it go on from where it was"},
 	{OutputMissing, "ARCHIVING: a pattern of archive.required fits nothing that the program left", false, "read what the program wrote: pawl logs JOB; then correct the program, or the pattern"},
 	{ArchiveExists, "PROCESSING_INPUTS or ARCHIVING: a file of the archive is there already", false, "archive to another folder, move away what is there, or set archive.overwrite; then run it again"},
 	{ArchiveFailed, "ARCHIVING: a result cannot be copied", false, "take the results from the job's folder, which pawl show JOB names; correct what the message says before it is run again"},
 	{FilesystemFull, "any copy: no space left on the file system", true, "free space on the file system that the message names, then run it again"},
 	{TaskFailed, "the handler returned an error at its last attempt", false, "read the errors of all attempts: pawl history JOB"},
 	{TaskPanicked, "the handler panicked at its last attempt", false, "read the stack in the job's history and correct the handler"},
+	{Poison, "process after process died while it ran the job: twice beside others, and then three times while the job ran alone, as the only suspect of its process", false, "find out what in it kills a process (memory, a fatal error that no handler can catch): look at the log of the processes that pawl history JOB names; correct it before it is run again"},
 	{RecoveryLimit, "the job was interrupted by crashes more often than it may be", false, "find out what kills the processes that run it before it is run again"},
 	{RecoveryTimeout, "the condition that blocked the job did not clear in time", false, "wait until the condition is gone, then run it again"},
 	{InternalError, "Pawl itself could not go on with this job", false, "report it with the output of pawl history JOB"},

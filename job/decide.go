@@ -170,11 +170,17 @@ func Expired(j *Job, crashed bool) Change {
 		e.Message = "the process that ran it died"
 		c.Set.Recovery, c.Set.Crash = true, true
 	} else {
-		e.Message = "the process that ran it stopped"
+		e.Message = "the process that ran it gave it back"
 	}
-	if crashed && j.Recoveries+1 > MaxRecoveries && !j.Live {
-		e = Entry{State: Failed, Code: RecoveryLimit, Message: "interrupted by crashes too often; see its history"}
+	switch {
+	case !crashed || j.Live:
+	case j.Suspect+1 >= PoisonAt:
 		c.To = None
+		e = Entry{State: Failed, Code: Poison, Message: "each of the last " + strconv.Itoa(j.Suspect+1) +
+			" processes that ran it died, and in " + strconv.Itoa(PoisonAt-AloneAt) + " of them it was the only suspect; see its history"}
+	case j.Recoveries+1 > MaxRecoveries:
+		c.To = None
+		e = Entry{State: Failed, Code: RecoveryLimit, Message: "interrupted by crashes too often; see its history"}
 	}
 	c.Path = []Entry{e}
 	return c
@@ -302,7 +308,6 @@ func (j Job) Apply(c Change, now time.Time) (Job, []Entry) {
 	j.Place = c.Target()
 	last := c.Last()
 	j.N += int64(len(c.Path))
-	j.Lane = LaneOf(j.State, j.Program())
 	j.Code, j.Message = last.Code, last.Message
 	j.Resume = ""
 	if j.State == Blocked || j.State == Paused {
@@ -327,6 +332,7 @@ func (j Job) Apply(c Change, now time.Time) (Job, []Entry) {
 	if c.Set.Clear {
 		j.Suspect = 0
 	}
+	j.Lane = LaneOf(j.State, j.Program(), j.Suspect)
 	if c.Set.Resolved != nil && j.Resolved == nil {
 		j.Resolved = c.Set.Resolved
 	}

@@ -17,7 +17,7 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 func standing(kind string, p job.Place) job.Job {
 	return job.Job{
 		ID: job.NewID(), Kind: kind, Place: p, Epoch: 7, N: 11, Attempt: 1, MaxAttempts: 3,
-		Lane: job.LaneOf(p.State, kind == job.KindApp), Since: noon.Add(-time.Hour),
+		Lane: job.LaneOf(p.State, kind == job.KindApp, 0), Since: noon.Add(-time.Hour),
 	}
 }
 
@@ -257,41 +257,6 @@ func TestObey(t *testing.T) {
 			t.Errorf("message %q, want %q", c.Last().Message, want)
 		}
 	})
-}
-
-func TestExpired(t *testing.T) {
-	worn := func(j job.Job) job.Job { j.Recoveries = job.MaxRecoveries; return j }
-	for _, tt := range []struct {
-		name    string
-		job     job.Job
-		crashed bool
-		want    job.Place
-		set     job.Patch
-	}{
-		{"a task starts again", task(at(job.Running, job.Worker)), true, at(job.Pending, job.Ready), job.Patch{Recovery: true, Crash: true}},
-		{"a program's step starts again", program(at(job.StagingInputs, job.Worker)), true, at(job.StagingInputs, job.Ready), job.Patch{Recovery: true, Crash: true}},
-		{"a launch is looked for again", live(program(at(job.SubmittingJob, job.Worker))), true, at(job.SubmittingJob, job.Ready), job.Patch{Recovery: true, Crash: true}},
-		{"an end in good order is nobody's fault", task(at(job.Running, job.Worker)), false, at(job.Pending, job.Ready), job.Patch{}},
-		{"too many crashes", worn(task(at(job.Running, job.Worker))), true, at(job.Failed, job.None), job.Patch{Recovery: true, Crash: true}},
-		{"too many crashes, and a launch that may still run", worn(live(program(at(job.SubmittingJob, job.Worker)))), true, at(job.SubmittingJob, job.Ready), job.Patch{Recovery: true, Crash: true}},
-		{"many crashes, and then an end in good order", worn(task(at(job.Running, job.Worker))), false, at(job.Pending, job.Ready), job.Patch{}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			c := job.Expired(&tt.job, tt.crashed)
-			if err := c.Check(); err != nil {
-				t.Error(err)
-			}
-			if c.Target() != tt.want || c.From != tt.job.Guard(job.Fence{}) {
-				t.Errorf("from %+v to %s, want %s", c.From, c.Target(), tt.want)
-			}
-			if diff := cmp.Diff(tt.set, c.Set); diff != "" {
-				t.Errorf("patch (-want +got):\n%s", diff)
-			}
-			if c.Last().Message == "" {
-				t.Error("without a message")
-			}
-		})
-	}
 }
 
 func TestRetry(t *testing.T) {
@@ -554,14 +519,14 @@ func TestApply(t *testing.T) {
 			job.Change{To: job.Ready, Path: path(job.Pending), Set: job.Patch{Recovery: true, Crash: true}},
 			func(j *job.Job) {
 				j.Place, j.Since, j.Epoch, j.N = at(job.Pending, job.Ready), noon, 8, 12
-				j.Session, j.Claim, j.Recoveries, j.Suspect = job.ID{}, job.ID{}, 5, 2
+				j.Session, j.Claim, j.Recoveries, j.Suspect, j.Lane = job.ID{}, job.ID{}, 5, 2, job.LaneAlone
 			},
 			[]job.State{job.Pending},
 		},
 		{
-			"cleared of suspicion", suspect,
+			"cleared of suspicion", func() job.Job { j := suspect; j.Suspect, j.Lane = 3, job.LaneAlone; return j }(),
 			job.Change{To: job.Worker, Path: path(job.Running), Set: job.Patch{Clear: true}},
-			func(j *job.Job) { j.N, j.Suspect = 12, 0 },
+			func(j *job.Job) { j.N, j.Suspect, j.Lane = 12, 0, job.LaneTask },
 			[]job.State{job.Running},
 		},
 		{

@@ -82,7 +82,7 @@ func (h *history) submit(t *rapid.T) {
 	if h.job.Program() && h.job.State == job.Pending && rarely(t, "staged", 2) {
 		h.job.State = job.SubmittingJob // few walks from the beginning get beyond it
 	}
-	h.job.Lane = job.LaneOf(h.job.State, h.job.Program())
+	h.job.Lane = job.LaneOf(h.job.State, h.job.Program(), 0)
 }
 
 // apply does what a store does with a change that has passed the guard, and checks the change.
@@ -186,7 +186,7 @@ func (h *history) rest(t *rapid.T) {
 		{j.Due.IsZero() || j.Custody == job.Gate || j.Custody == job.User, "only a gate needs a time"},
 		{j.State != job.Waiting || j.Needs > 0 || !j.Due.IsZero(), "a job waits for something"},
 		{j.State != job.Pending || j.Needs == 0, "a job whose prerequisites have not ended does not go on"},
-		{j.Lane == job.LaneOf(j.State, j.Program()), "the lane follows from the state"},
+		{j.Lane == job.LaneOf(j.State, j.Program(), j.Suspect), "the lane follows from the state and from suspicion"},
 		{j.Program() || !j.Live && j.Custody != job.Monitor, "a task launches nothing"},
 	} {
 		if !rule.holds {
@@ -249,7 +249,7 @@ func (h *history) endPrerequisite(t *rapid.T) {
 }
 
 func (h *history) claim(t *rapid.T) {
-	to := job.Claimed(h.job.State, h.job.Lane)
+	to := job.Claimed(h.job.State, h.job.Program())
 	h.apply(t, job.Change{Path: path(to), To: job.Worker, Set: job.Patch{Session: job.NewID(), Claim: job.NewID()}})
 }
 
@@ -311,7 +311,11 @@ func (h *history) step(t *rapid.T) {
 		c.Set.Delay = time.Duration(oneOf(t, "hours", 0, 1, 2)) * time.Hour
 	}
 	c.Path = append(c.Path, last)
+	c.Set.Clear = oneOf(t, "clear", true, false)
 	h.apply(t, c)
+	if c.Set.Clear && h.job.Suspect != 0 {
+		t.Fatalf("a step came to its end, and its job is suspected %d times", h.job.Suspect)
+	}
 }
 
 // ends lists where a change may end that has come to a state. Ways ahead are listed more often than others, and failures
@@ -370,7 +374,18 @@ func (h *history) expire(t *rapid.T) {
 	if rarely(t, "worn", 10) {
 		h.job.Recoveries = job.MaxRecoveries
 	}
-	h.apply(t, job.Expired(&h.job, oneOf(t, "crashed", true, false)))
+	if rarely(t, "suspected", 5) {
+		h.job.Suspect = oneOf(t, "times", 1, 2, 4)
+		h.job.Lane = job.LaneOf(h.job.State, h.job.Program(), h.job.Suspect)
+	}
+	before, crashed := h.job, oneOf(t, "crashed", true, false)
+	h.apply(t, job.Expired(&h.job, crashed))
+	if n := h.job.Suspect - before.Suspect; int64(n) != one(crashed) {
+		t.Fatalf("a session ends (crashed: %v) and its job is suspected %d times more", crashed, n)
+	}
+	if poison := crashed && h.job.Suspect >= job.PoisonAt && !before.Live && before.Wish != job.WishCancel; poison != (h.job.Code == job.Poison) {
+		t.Fatalf("suspected %d times, live: %v, and it goes to %s (%s)", h.job.Suspect, before.Live, h.job.Place, h.job.Code)
+	}
 }
 
 func (h *history) release(t *rapid.T) {

@@ -40,7 +40,7 @@ type Job struct {
 	Attempt     int  `json:"attempt"` // from 1
 	MaxAttempts int  `json:"max_attempts"`
 	Recoveries  int  `json:"recoveries"` // runs after a crash, of all attempts
-	Suspect     int  `json:"suspect"`    // crashes of a session while it held this job running
+	Suspect     int  `json:"suspect"`    // crashes of sessions that held it, since one outlived a step of it; see [AloneAt]
 	Launch      int  `json:"launch"`     // number of the newest launch intent, of all attempts; 0: none
 	Live        bool `json:"live"`       // an intent stands and the end of that launch is not known
 

@@ -127,14 +127,17 @@ const (
 	LaneLaunch  Lane = "launch"  // SUBMITTING_JOB
 	LanePrepare Lane = "prepare" // the states of a program before those
 	LaneTask    Lane = "task"    // a task
+	LaneAlone   Lane = "alone"   // a job that runs alone because it may be what kills its processes, in whatever state
 )
 
 // Lanes lists the lanes in the order in which a claim serves them.
-var Lanes = []Lane{LaneFinish, LaneLaunch, LanePrepare, LaneTask}
+var Lanes = []Lane{LaneFinish, LaneLaunch, LanePrepare, LaneTask, LaneAlone}
 
-// LaneOf returns the lane in which a job stands. program tells a program from a task.
-func LaneOf(s State, program bool) Lane {
+// LaneOf returns the lane in which a job stands. program tells a program from a task; suspect is [Job.Suspect].
+func LaneOf(s State, program bool, suspect int) Lane {
 	switch {
+	case suspect >= AloneAt:
+		return LaneAlone
 	case !program:
 		return LaneTask
 	case s == Archiving:
@@ -145,14 +148,19 @@ func LaneOf(s State, program bool) Lane {
 	return LanePrepare
 }
 
+// Takes reports whether jobs of a kind may stand in l.
+func (l Lane) Takes(kind string) bool {
+	return l == LaneAlone || (l == LaneTask) == (kind != KindApp)
+}
+
 // Claimed returns the state that a claim moves a ready job to: a claim is itself the change to the first working
-// state, and leaves a job that is further on where it is.
-func Claimed(s State, l Lane) State {
+// state, and leaves a job that is further on where it is. program tells a program from a task.
+func Claimed(s State, program bool) State {
 	switch {
-	case s == Pending && l == LaneTask:
-		return Running
-	case s == Pending:
+	case s != Pending:
+		return s
+	case program:
 		return ProcessingInputs
 	}
-	return s
+	return Running
 }

@@ -155,11 +155,37 @@ func TestLanes(t *testing.T) {
 		case job.SubmittingJob:
 			want = job.LaneLaunch
 		}
-		if got := job.LaneOf(s, true); got != want {
-			t.Errorf("a program in %s is in lane %s, want %s", s, got, want)
+		for suspect := range job.AloneAt {
+			if got := job.LaneOf(s, true, suspect); got != want {
+				t.Errorf("a program in %s, suspected %d times, is in lane %s, want %s", s, suspect, got, want)
+			}
+			if got := job.LaneOf(s, false, suspect); got != job.LaneTask {
+				t.Errorf("a task in %s, suspected %d times, is in lane %s", s, suspect, got)
+			}
 		}
-		if got := job.LaneOf(s, false); got != job.LaneTask {
-			t.Errorf("a task in %s is in lane %s", s, got)
+		for _, program := range []bool{true, false} {
+			for suspect := job.AloneAt; suspect <= job.PoisonAt; suspect++ {
+				if got := job.LaneOf(s, program, suspect); got != job.LaneAlone {
+					t.Errorf("a job (program: %v) in %s, suspected %d times, is in lane %s", program, s, suspect, got)
+				}
+			}
+		}
+	}
+}
+
+// A claim looks in no lane for jobs of a kind that are never there, and misses none that are.
+func TestLaneTakes(t *testing.T) {
+	for _, kind := range []string{job.KindApp, "mail"} {
+		seen := map[job.Lane]bool{}
+		for _, s := range job.States {
+			for suspect := range job.PoisonAt {
+				seen[job.LaneOf(s, kind == job.KindApp, suspect)] = true
+			}
+		}
+		for _, l := range job.Lanes {
+			if l.Takes(kind) != seen[l] {
+				t.Errorf("lane %s takes jobs of kind %s: %v", l, kind, l.Takes(kind))
+			}
 		}
 	}
 }
@@ -171,7 +197,7 @@ func TestClaimIsALegalChange(t *testing.T) {
 			continue
 		}
 		for _, program := range []bool{true, false} {
-			to := job.Claimed(s, job.LaneOf(s, program))
+			to := job.Claimed(s, program)
 			if !to.Working() || !job.Edge(s, to) || !(job.Place{State: to, Custody: job.Worker}).Legal() {
 				t.Errorf("a claim takes a job (program: %v) from %s to %s", program, s, to)
 			}

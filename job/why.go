@@ -37,6 +37,9 @@ func (j *Job) reason(now time.Time, served bool) string {
 		}
 		return "waits for its turn"
 	case Ready:
+		if j.Lane == LaneAlone {
+			return "waits to run alone: the last " + strconv.Itoa(j.Suspect) + " processes that ran it died, and each process runs one such job at a time"
+		}
 		if !j.Program() {
 			return "waits for a program that handles " + j.Kind
 		}

@@ -26,6 +26,7 @@ func TestWhy(t *testing.T) {
 		{job.Job{Kind: "app", Place: place(job.Waiting, job.Gate), Needs: 2}, true, "waits for the end of 2 other jobs"},
 		{job.Job{Kind: "mail", Place: place(job.Pending, job.Ready)}, true, "waits for a program that handles mail"},
 		{job.Job{Kind: "mail", Place: place(job.Pending, job.Ready)}, false, "waits for a program that handles mail; no program runs in this folder now: start the one that handles mail"},
+		{job.Job{Kind: "mail", Place: place(job.Pending, job.Ready), Lane: job.LaneAlone, Suspect: 2}, true, "waits to run alone: the last 2 processes that ran it died"},
 		{job.Job{Kind: "app", Place: place(job.Paused, job.User), Message: "paused by ada"}, false, "paused by ada"},
 		{job.Job{Kind: "app", Place: place(job.Finished, job.None), Code: job.NormalCompletion}, false, "NORMAL_COMPLETION"},
 	} {

@@ -98,8 +98,15 @@ type Leases interface {
 	// and this is another command. It is repeatable.
 	Tell(ctx context.Context, session job.ID, c Command) (Effects, error)
 
-	// End closes a session in good order and gives its jobs back as if it had never claimed them. It is repeatable.
+	// End closes a session in good order, also one whose lease has run out, and gives the jobs that it holds back as if it
+	// had never claimed them. It is repeatable.
 	End(ctx context.Context, session job.ID) (Effects, error)
+
+	// Clear takes the suspicion from jobs that a process held when it lost its lease: it lives, so they did not kill it.
+	// Those that expiry has taken from it, and that nobody has let go of since, are cleared as [job.Job.Cleared] says; all
+	// others, and jobs that are not there, stay as they are. It needs no session, raises no epoch, writes no history and is
+	// repeatable. Effects.Ready are the lines of ready jobs that it moved to another lane.
+	Clear(ctx context.Context, lost []Lost) (Effects, error)
 }
 
 // Reader reads. Held, Watched, Find, Sessions and Unserved see all tenants; the others see one, and a job of another
@@ -228,7 +235,8 @@ type Claim struct {
 	// Tenants are the only ones whose jobs may be claimed; empty: all. A claim that is narrowed so passes over the jobs of
 	// others that stand before its own; one that is narrowed by queues does not see them.
 	Tenants []string
-	// Slots says how many jobs to claim in each lane. Within a lane priority decides, then age.
+	// Slots says how many jobs to claim in each lane. Within a lane priority decides, then age. Of [job.LaneAlone] a process
+	// has one slot, whatever the kinds.
 	Slots map[job.Lane]int
 	// Jobs, when there are any, are the only ones to claim.
 	Jobs []job.ID
@@ -325,6 +333,15 @@ type Renewal struct {
 	Command    Command    // that stands
 	// Unpaid says that follow-ups have been unpaid for longer than a lease.
 	Unpaid bool
+	// Due is when the first of all jobs behind a schedule gate is due, as in Effects.Due of a Due; zero: none waits for a
+	// time. It may have passed.
+	Due time.Time
+}
+
+// Lost is a job as a process held it when it lost its lease.
+type Lost struct {
+	Job   job.ID
+	Epoch int64
 }
 
 // Standing is a wish on a job in the session's custody.

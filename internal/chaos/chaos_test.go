@@ -174,6 +174,7 @@ func TestTheCheckSeesWhatIsBroken(t *testing.T) {
 		{"launched_twice", again(`launch`)},
 		{"ran_twice", again(`task`)},
 		{"wrong_end", statement(`UPDATE jobs SET state = 'FAILED' WHERE seq = (SELECT max(seq) ` + finished + `)`)},
+		{"poison", statement(`UPDATE jobs SET state = 'FAILED', code = 'POISON' WHERE seq = (SELECT max(seq) ` + finished + `)`)},
 		{"wrong_attempts", statement(`UPDATE jobs SET attempt = attempt + 1 WHERE seq = (SELECT max(seq) ` + finished + `)`)},
 		{"wrong_code", statement(`UPDATE jobs SET code = 'PROGRAM_FAILED' WHERE code = 'TIME_LIMIT'`)},
 		{"not_run", statement(`UPDATE jobs SET attempt = attempt + 1 WHERE seq = (SELECT max(seq) ` + finished + `)`)},

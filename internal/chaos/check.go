@@ -34,6 +34,7 @@ type checker struct {
 	rows     map[job.ID]*job.Job
 
 	jobs, lost, twice int
+	poison            int
 	states            map[job.State]int
 	said              map[string]int
 }
@@ -174,6 +175,11 @@ func (c *checker) job(ctx context.Context, j *job.Job, p *promise) {
 	}
 	switch {
 	case !j.State.Terminal():
+		return
+	case j.Code == job.Poison:
+		if c.poison++; !c.poisoned(ctx, j) {
+			c.breaks("poison: job %s (%s) ended %s (%s), and few of its processes had died", j.ID, p.external, j.State, j.Code)
+		}
 		return
 	case l.canceled[j.ID] && j.State != job.Canceled:
 		c.breaks("cancel_forgotten: job %s (%s) was canceled and ended %s", j.ID, p.external, j.State)

@@ -28,6 +28,7 @@ type summary struct {
 	Jobs          int      `json:"jobs"`
 	Lost          int      `json:"lost"`           // accepted, and not there or not ended
 	LaunchedTwice int      `json:"launched_twice"` // attempts whose program was started twice
+	Poison        int      `json:"poison"`         // jobs that were at work in too many kills
 	Broken        []string `json:"broken"`         // what does not hold, as "name: what was seen"
 }
 
@@ -185,6 +186,7 @@ func (r *round) finish(ctx context.Context) {
 	h.sum.Jobs += c.jobs
 	h.sum.Lost += c.lost
 	h.sum.LaunchedTwice += c.twice
+	h.sum.Poison += c.poison
 	for _, b := range r.broken {
 		h.sum.Broken = append(h.sum.Broken, fmt.Sprintf("%s (round %s, seed %d)", b, r.name, r.seed))
 	}

@@ -49,6 +49,7 @@ var points = []string{
 	"store.apply.after", "store.apply.before",
 	"store.begin.after", "store.begin.before",
 	"store.claim.after", "store.claim.before",
+	"store.clear.after", "store.clear.before",
 	"store.due.after", "store.due.before",
 	"store.end.after", "store.end.before",
 	"store.expire.after", "store.expire.before",

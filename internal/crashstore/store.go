@@ -15,16 +15,20 @@ import (
 // Wrap returns s with a point before and after each operation that the loops call.
 //
 // A session lists what it holds only when the answer of a claim was lost with it, which no crash of its own process
-// does. So for a process that is to die there, one job is kept back from the answer of a claim.
+// does. So for a process that is to die there, one job is kept back from the answer of a claim. And a session is cleared
+// of suspicion by a process that lost its lease: one that is to die there is told once, while it has jobs, that it did.
 func Wrap(s store.Store) store.Store {
 	c := &crashing{Store: s}
 	c.keep.Store(strings.HasPrefix(crash.Chosen(), "store.held."))
+	c.lose.Store(strings.HasPrefix(crash.Chosen(), "store.clear."))
 	return c
 }
 
 type crashing struct {
 	store.Store
-	keep atomic.Bool // a claimed job is still to be kept back
+	keep atomic.Bool  // a claimed job is still to be kept back
+	lose atomic.Bool  // the lease is still to be lost
+	busy atomic.Int64 // jobs claimed that have not been handed on
 }
 
 func around[T any](op string, f func() (T, error)) (T, error) {
@@ -44,11 +48,17 @@ func (c *crashing) Claim(ctx context.Context, q store.Claim) ([]job.Job, error) 
 	if len(jobs) > 0 && c.keep.CompareAndSwap(true, false) {
 		jobs = jobs[1:]
 	}
+	c.busy.Add(int64(len(jobs)))
 	return jobs, err
 }
 
 func (c *crashing) Apply(ctx context.Context, cs []job.Change) (a []store.Applied, eff store.Effects, err error) {
 	a, err = around("apply", func() ([]store.Applied, error) { a, eff, err = c.Store.Apply(ctx, cs); return a, err })
+	for i, answer := range a {
+		if cs[i].From.Place.Custody == job.Worker && answer.Now.Place.Custody != job.Worker {
+			c.busy.Add(-1)
+		}
+	}
 	return a, eff, err
 }
 
@@ -83,11 +93,18 @@ func (c *crashing) Begin(ctx context.Context, s store.Session) error {
 }
 
 func (c *crashing) Renew(ctx context.Context, r store.Renew) (store.Renewal, error) {
+	if c.busy.Load() > 0 && c.lose.CompareAndSwap(true, false) {
+		return store.Renewal{}, job.Errorf(job.Fenced, "the lease is lost, on command")
+	}
 	return around("renew", func() (store.Renewal, error) { return c.Store.Renew(ctx, r) })
 }
 
 func (c *crashing) End(ctx context.Context, session job.ID) (store.Effects, error) {
 	return around("end", func() (store.Effects, error) { return c.Store.End(ctx, session) })
+}
+
+func (c *crashing) Clear(ctx context.Context, lost []store.Lost) (store.Effects, error) {
+	return around("clear", func() (store.Effects, error) { return c.Store.Clear(ctx, lost) })
 }
 
 func (c *crashing) Held(ctx context.Context, session job.ID) ([]job.Job, error) {

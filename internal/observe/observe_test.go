@@ -182,6 +182,29 @@ func TestMetricsOfJobs(t *testing.T) {
 	}
 }
 
+// A process that lost its lease ends its old session when it has a new one.
+func TestEndOfALostSession(t *testing.T) {
+	w := open(t, observe.Config{})
+	lost, newest := job.NewID(), job.NewID()
+	for _, id := range []job.ID{lost, newest} {
+		if err := w.store.Begin(t.Context(), store.Session{ID: id, Lease: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.store.End(t.Context(), lost); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.o.Session(); err != nil {
+		t.Error(err)
+	}
+	if _, err := w.store.End(t.Context(), newest); err != nil {
+		t.Fatal(err)
+	}
+	if w.o.Session() == nil {
+		t.Error("a process whose session has ended counts as live")
+	}
+}
+
 func TestOldestReadyJob(t *testing.T) {
 	w := open(t, observe.Config{})
 	if _, _, err := w.Queues().Apply(t.Context(), []byte(`{"name":"night"}`), 0); err != nil {

@@ -10,11 +10,27 @@ import (
 // A session is what is known of the lease of this process. Its calls of the store tell.
 type session struct {
 	mu    sync.Mutex
+	id    job.ID        // guarded by mu: of the newest one
 	last  time.Time     // guarded by mu, monotonic: when the newest renewal that was answered was sent; zero: there is no session
 	lease time.Duration // guarded by mu: as it was asked for then
 
 	begun     chan struct{} // closed with the first one
 	beginning sync.Once
+}
+
+func (s *session) began(id job.ID, at time.Time, lease time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.id, s.last, s.lease = id, at, lease
+}
+
+// ended notes the end of a session, which may be one that was lost before the newest began.
+func (s *session) ended(id job.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.id == id {
+		s.last, s.lease = time.Time{}, 0
+	}
 }
 
 func (s *session) renewed(at time.Time, lease time.Duration) {

@@ -129,7 +129,7 @@ func (m *measured) Begin(ctx context.Context, s store.Session) error {
 	_, err := call(ctx, m, "begin", func() (none, error) { return none{}, m.next.Begin(ctx, s) }, fixed[none](0))
 	if err == nil {
 		m.o.metrics.sessions.Inc()
-		m.o.session.renewed(sent, s.Lease)
+		m.o.session.began(s.ID, sent, s.Lease)
 		m.o.session.beginning.Do(func() { close(m.o.session.begun) })
 	}
 	return err
@@ -146,7 +146,7 @@ func (m *measured) Renew(ctx context.Context, r store.Renew) (store.Renewal, err
 }
 
 func (m *measured) End(ctx context.Context, id job.ID) (store.Effects, error) {
-	m.o.session.renewed(time.Time{}, 0)
+	m.o.session.ended(id)
 	return call(ctx, m, "end", func() (store.Effects, error) { return m.next.End(ctx, id) }, fixed[store.Effects](0))
 }
 
@@ -160,6 +160,10 @@ func (m *measured) Sessions(ctx context.Context) ([]store.SessionInfo, error) {
 
 func (m *measured) Unserved(ctx context.Context) ([]store.Unserved, error) {
 	return call(ctx, m, "unserved", func() ([]store.Unserved, error) { return m.next.Unserved(ctx) }, fixed[[]store.Unserved](0))
+}
+
+func (m *measured) Clear(ctx context.Context, lost []store.Lost) (store.Effects, error) {
+	return call(ctx, m, "clear", func() (store.Effects, error) { return m.next.Clear(ctx, lost) }, fixed[store.Effects](len(lost)))
 }
 
 func (m *measured) Job(ctx context.Context, tenant string, id job.ID) (job.Job, error) {

@@ -85,12 +85,13 @@ func (m *annotations) queries(tenant string) []*query {
 		}
 	}
 	return []*query{
-		do(`UPDATE pawl.specs s SET labels = u.labels, notes = u.notes, hidden = u.hidden
-			FROM unnest($1::uuid[], $2::json[], $3::json[], $4::bool[]) u(id, labels, notes, hidden) WHERE s.id = u.id`, ids,
+		do(`UPDATE pawl.specs s SET labels = ($2::json[])[array_position($1::uuid[], s.id)], notes = ($3::json[])[array_position($1::uuid[], s.id)],
+			hidden = ($4::bool[])[array_position($1::uuid[], s.id)] WHERE s.id = ANY ($1::uuid[])`, ids,
 			column(m.jobs, func(j **job.Job) *string { return labelsDocument((*j).Labels) }),
 			column(m.jobs, func(j **job.Job) *string { return document((*j).Notes) }),
 			values(m.jobs, func(j **job.Job) bool { return (*j).Hidden })),
-		do(`UPDATE pawl.ended e SET hidden = u.hidden FROM unnest($1::uuid[], $2::bool[]) u(id, hidden) WHERE e.id = u.id AND e.hidden <> u.hidden`, ids,
+		do(`UPDATE pawl.ended e SET hidden = ($2::bool[])[array_position($1::uuid[], e.id)]
+			WHERE e.id = ANY ($1::uuid[]) AND e.hidden <> ($2::bool[])[array_position($1::uuid[], e.id)]`, ids,
 			values(m.jobs, func(j **job.Job) bool { return (*j).Hidden })),
 		do(`DELETE FROM pawl.labels l WHERE l.job = ANY ($1)`, ids),
 		do(`INSERT INTO pawl.labels (tenant, key, value, created, job)

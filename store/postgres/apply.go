@@ -135,7 +135,7 @@ func (t *tx) apply(cs []asking, answered func(a *asking, r *reader)) error {
 			some(func(c *asking) string { return string(c.wish) }),
 			numbers(func(c *asking) int64 { return int64(len(c.Path)) }),
 			texts(func(c *asking) string { return string(c.Last().State) }), texts(func(c *asking) string { return string(c.To) }),
-			texts(func(c *asking) string { return string(job.LaneOf(c.Last().State, true)) }),
+			texts(func(c *asking) string { return string(job.LaneOf(c.Last().State, true, 0)) }),
 			some(func(c *asking) string { return string(c.Last().Code) }), some(func(c *asking) string { return c.Last().Message }),
 			docs(func(c *asking) json.RawMessage { return c.Last().Data }),
 			some(func(c *asking) string { return string(c.Set.Resume) }),
@@ -212,7 +212,7 @@ const applyLock = `SELECT count(*) FROM (SELECT FROM pawl.jobs j WHERE j.id = AN
 //	4 state  8 term     12 custody 16 data    20 resolved  24 the entries before the last
 //
 // 2 to 5 are where the change goes out from, 10 to 22 what it makes. flags: 1 intent, 2 over, 4 retry, 8 recovery, 16 crash,
-// 32 clear. lane: that of a program.
+// 32 clear. lane: that of a program which is no suspect.
 const applyChanges = `
 WITH x AS MATERIALIZED (
 	SELECT pawl.clock() AS now, ` + ord + ` AS ord
@@ -277,7 +277,7 @@ WITH x AS MATERIALIZED (
 	INSERT INTO pawl.jobs AS j (id, tenant, kind, queue, machine, priority, created, state, custody, epoch, n, ord, lane, session, claim,
 		attempt, recoveries, suspect, launch, live, since, due, needs, ties, told, wish, wished_by, resume, code, message, work, result)
 	SELECT m.id, m.tenant, m.kind, m.queue, m.machine, m.priority, m.created, m.new_state, m.new_custody, m.epoch + m.moved::int, m.n + m.steps,
-		m.new_ord, CASE WHEN m.kind = 'app' THEN m.lane ELSE 'task' END, CASE WHEN NOT m.moved THEN m.session END,
+		m.new_ord, CASE WHEN m.new_suspect >= 2 THEN 'alone' WHEN m.kind = 'app' THEN m.lane ELSE 'task' END, CASE WHEN NOT m.moved THEN m.session END,
 		CASE WHEN NOT m.moved THEN m.claim END, m.new_attempt, m.new_recoveries, m.new_suspect, m.new_launch, m.new_live,
 		CASE WHEN m.moved THEN m.now ELSE m.since END, CASE WHEN m.new_state = 'PAUSED' OR m.new_custody = 'gate' THEN m.new_due END,
 		m.needs, m.ties, m.told, CASE WHEN m.new_state = 'PAUSED' THEN '' ELSE m.at_wish END, m.wished_by,

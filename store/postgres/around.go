@@ -385,7 +385,7 @@ func unmet(j, prerequisite *job.Job) job.Change {
 func (l *surroundings) broken(n *store.New) job.Job {
 	j := n.Job
 	j.Tenant, j.Place, j.Epoch, j.N, j.Attempt = l.sub.Tenant, job.Place{State: job.Waiting, Custody: job.Gate}, 1, 1, 1
-	j.Lane, j.Created, j.Since = job.LaneOf(j.State, j.Program()), l.now, l.now
+	j.Lane, j.Created, j.Since = job.LaneOf(j.State, j.Program(), 0), l.now, l.now
 	return j
 }
 

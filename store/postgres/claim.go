@@ -107,7 +107,7 @@ ORDER BY j.lane, j.priority, j.created, j.id`
 	SELECT q.queue, k.kind, m.machine, l.lane, l.slots
 	FROM alive a, unnest($3::text[]) q(queue), unnest($4::text[]) k(kind), (SELECT '' UNION SELECT $5::text) m(machine),
 		unnest($7::text[], $8::int[]) l(lane, slots)
-	WHERE a.works AND (k.kind = 'app') <> (l.lane = 'task') AND NOT EXISTS (SELECT FROM repeated)
+	WHERE a.works AND (l.lane = 'alone' OR (k.kind = 'app') <> (l.lane = 'task')) AND NOT EXISTS (SELECT FROM repeated)
 ), heads AS MATERIALIZED (
 	-- Each line is read from its head, and no further than the slots reach.
 	SELECT h.id, row_number() OVER (PARTITION BY l.lane ORDER BY h.priority, h.created, h.id) <= l.slots AS chosen

@@ -77,7 +77,7 @@ func readRenewal(v *reader, a *store.Renewal) error {
 	if err := list(v, &a.Duties); err != nil {
 		return err
 	}
-	a.Unpaid, a.Command = v.bool(), store.Command(v.text())
+	a.Unpaid, a.Command, a.Due = v.bool(), store.Command(v.text()), v.time()
 	return nil
 }
 
@@ -138,5 +138,6 @@ SELECT me.renewed, me.renewed_ago,
 	(SELECT json_agg(json_build_object('name', d.name, 'term', d.term)) FROM (
 		SELECT w.name, w.term FROM wanted w WHERE w.session = $1 UNION ALL SELECT t.name, t.term FROM taken t) d),
 	(SELECT f.at FROM pawl.followups f ORDER BY f.seq LIMIT 1) < pawl.clock() - $2::interval,
-	me.command
+	me.command,
+	(SELECT min(j.due) FROM pawl.jobs j WHERE j.custody = 'gate' AND j.due IS NOT NULL)
 FROM me`

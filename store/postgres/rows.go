@@ -49,7 +49,7 @@ func (r *reader) row() job.Job {
 	j.Wish, j.WishedBy, j.Resume = job.Wish(r.text()), r.text(), job.State(r.text())
 	j.Code, j.Message, j.Work, j.Result = job.Code(r.text()), r.text(), r.json(), r.json()
 	if j.Custody == job.None {
-		j.Lane = job.LaneOf(j.State, j.Program())
+		j.Lane = job.LaneOf(j.State, j.Program(), j.Suspect)
 	}
 	return j
 }

@@ -98,6 +98,6 @@ func (w *wishes) add(j *job.Job, eff *store.Effects) (store.Wished, error) {
 
 // query returns what writes the wishes that stand.
 func (w *wishes) query() *query {
-	return do(`UPDATE pawl.jobs j SET wish = u.wish, wished_by = $3 FROM unnest($1::uuid[], $2::text[]) u(id, wish) WHERE j.id = u.id`,
+	return do(`UPDATE pawl.jobs j SET wish = ($2::text[])[array_position($1::uuid[], j.id)], wished_by = $3 WHERE j.id = ANY ($1::uuid[])`,
 		values(w.stand, func(j *job.Job) [16]byte { return j.ID }), values(w.stand, func(j *job.Job) string { return string(j.Wish) }), w.By)
 }

@@ -94,7 +94,7 @@ func (t *tx) heads(c store.Claim, lane job.Lane) ([]row, error) {
 	tenants := tenantList(c.Tenants)
 	for _, queue := range c.Queues {
 		for _, kind := range c.Kinds {
-			if (kind == job.KindApp) == (lane == job.LaneTask) {
+			if !lane.Takes(kind) {
 				continue
 			}
 			for _, machine := range machines {
@@ -141,7 +141,7 @@ func (t *tx) named(c store.Claim, lane job.Lane) ([]row, error) {
 
 // claim moves a ready job into the session's custody.
 func (t *tx) claim(r *row, c store.Claim) error {
-	ch := job.Change{Job: r.ID, From: r.Guard(job.Fence{}), To: job.Worker, Path: []job.Entry{{State: job.Claimed(r.State, r.Lane)}}}
+	ch := job.Change{Job: r.ID, From: r.Guard(job.Fence{}), To: job.Worker, Path: []job.Entry{{State: job.Claimed(r.State, r.Program())}}}
 	ch.Set.Session, ch.Set.Claim = c.Session, c.ID
 	var none store.Effects
 	return t.write(r, ch, job.CauseClaim, blob(c.Session), &none)

@@ -31,7 +31,7 @@ func (s *Store) Begin(ctx context.Context, n store.Session) error {
 	})
 }
 
-// Renew implements [store.Leases]. It is one statement, and a second one while a duty that is wanted is not held.
+// Renew implements [store.Leases]. It is one statement, and another one for each duty that is taken or given up.
 func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error) {
 	var a store.Renewal
 	queues, err := json.Marshal(r.Queues)
@@ -46,10 +46,15 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error)
 	if err != nil {
 		return a, err
 	}
+	wanted, err := json.Marshal(r.Duties)
+	if err != nil {
+		return a, err
+	}
 	err = s.do(ctx, func(t *tx) error {
 		a = store.Renewal{Now: t.now}
 		lease := max(r.Lease, store.MinLease)
 		found := false
+		var free []string // duties that are wanted and that this session can take
 		err := t.query(`UPDATE sessions SET renewed_ago = renewed, renewed = ?, lease_until = ?,
 				process = coalesce(?, process), used = coalesce(?, used)
 			WHERE id = ? AND ended IS NULL AND lease_until > ?
@@ -60,20 +65,23 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error)
 				(SELECT json_group_array(json_object('queue', q.value, 'kind', k.value)) FROM json_each(?) q, json_each(?) k
 					WHERE EXISTS (SELECT 1 FROM jobs j WHERE j.custody = 'ready' AND j.queue = q.value AND j.kind = k.value AND j.machine IN ('', ?)`+ofTenants(r.Tenants)+`)),
 				(SELECT json_group_array(json_object('name', d.name, 'term', d.term)) FROM duties d WHERE d.session = sessions.id),
-				(SELECT at FROM followups ORDER BY seq LIMIT 1) < ?, command`,
+				(SELECT at FROM followups ORDER BY seq LIMIT 1) < ?, command,
+				(SELECT min(due) FROM jobs WHERE custody = 'gate' AND due IS NOT NULL),
+				(SELECT json_group_array(e.value) FROM json_each(?) e WHERE e.value <> '' AND NOT EXISTS (SELECT 1 FROM duties d CROSS JOIN sessions o ON o.id = d.session
+					WHERE d.name = e.value AND o.ended IS NULL AND o.lease_until > ? AND (o.id = sessions.id OR o.command = '' OR sessions.command <> '')))`,
 			func(v []driver.Value) error {
 				found = true
 				a.HeldBefore, a.Held = instant(v[0]), integer(v[1])
 				if expiry := instant(v[3]); !expiry.IsZero() {
 					a.NextExpiry = t.now.Add(expiry.Sub(t.lease)) // leases have a clock of their own
 				}
-				a.Unpaid, a.Command = integer(v[6]) != 0, store.Command(text(v[7]))
+				a.Unpaid, a.Command, a.Due = integer(v[6]) != 0, store.Command(text(v[7])), instant(v[8])
 				var wishes []struct {
 					Job   string
 					Epoch int64
 					Wish  job.Wish
 				}
-				if err := errors.Join(decode(v[2], &wishes), decode(v[4], &a.Ready), decode(v[5], &a.Duties)); err != nil {
+				if err := errors.Join(decode(v[2], &wishes), decode(v[4], &a.Ready), decode(v[5], &a.Duties), decode(v[9], &free)); err != nil {
 					return err
 				}
 				for _, w := range wishes {
@@ -88,14 +96,14 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error)
 			slices.Concat([]any{
 				micros(t.now), micros(t.lease.Add(lease)), process, used, blob(r.Session), micros(t.lease),
 				string(queues), string(kinds), r.Machine,
-			}, tenantList(r.Tenants), []any{t.now.Add(-lease).UnixMicro()})...)
+			}, tenantList(r.Tenants), []any{t.now.Add(-lease).UnixMicro(), string(wanted), micros(t.lease)})...)
 		if err != nil {
 			return err
 		}
 		if !found {
 			return fenced(r.Session)
 		}
-		a.Duties, err = t.takeDuties(r, a.Command, a.Duties)
+		a.Duties, err = t.takeDuties(r, a.Command, a.Duties, free)
 		return err
 	})
 	if err != nil {
@@ -114,28 +122,20 @@ func decode[T any](v driver.Value, list *[]T) error {
 	return nil
 }
 
-// takeDuties keeps of the duties held those that are wanted, gives up the others, and takes those that are wanted and
-// that nobody alive holds, or only somebody who is to drain or to stop while this session is not.
-func (t *tx) takeDuties(r store.Renew, c store.Command, held []store.Duty) ([]store.Duty, error) {
+// takeDuties keeps of the duties held those that are wanted, gives up the others, and takes those that are free: that
+// nobody alive holds, or only somebody who is to drain or to stop while this session is not.
+func (t *tx) takeDuties(r store.Renew, c store.Command, held []store.Duty, free []string) ([]store.Duty, error) {
 	var duties []store.Duty
 	for _, d := range held {
 		if slices.Contains(r.Duties, d.Name) {
+			duties = append(duties, d)
 			continue
 		}
 		if _, err := t.exec(`UPDATE duties SET session = zeroblob(16) WHERE name = ?`, d.Name); err != nil {
 			return nil, err
 		}
 	}
-	for _, name := range r.Duties {
-		kept := false
-		for _, d := range held {
-			if d.Name == name {
-				duties, kept = append(duties, d), true
-			}
-		}
-		if kept {
-			continue
-		}
+	for _, name := range free {
 		err := t.query(`INSERT INTO duties (name, term, session) VALUES (?, 1, ?)
 			ON CONFLICT (name) DO UPDATE SET term = term + 1, session = excluded.session
 			WHERE session NOT IN (SELECT id FROM sessions WHERE ended IS NULL AND lease_until > ? AND (command = '' OR ?))

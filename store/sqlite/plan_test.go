@@ -141,10 +141,13 @@ func exercise(t *testing.T, s *Store, sleep func(time.Duration)) {
 		task(func(n *store.New) { n.Unique = []store.Unique{{Mode: job.UntilDone, Key: "u"}} }),
 	}})
 	must(err)
-	one, two := job.NewID(), job.NewID()
-	for _, id := range []job.ID{one, two} {
+	begin := func() job.ID {
+		t.Helper()
+		id := job.NewID()
 		must(s.Begin(ctx, store.Session{ID: id, Process: store.Process{Host: "p"}, Lease: time.Minute}))
+		return id
 	}
+	one, two := begin(), begin()
 	_, err = s.Renew(ctx, store.Renew{Session: one, Lease: time.Minute, Queues: []string{"q"}, Kinds: []string{"k"}, Duties: []string{"d"}})
 	must(err)
 	claim := func(session job.ID, n int) []job.Job {
@@ -180,7 +183,10 @@ func exercise(t *testing.T, s *Store, sleep func(time.Duration)) {
 	must(err)
 	_, err = s.End(ctx, two)
 	must(err)
+	lost := claim(begin(), 1)[0]
 	sleep(2 * time.Minute)
 	_, _, err = s.Expire(ctx, 100)
+	must(err)
+	_, err = s.Clear(ctx, []store.Lost{{Job: lost.ID, Epoch: lost.Epoch}})
 	must(err)
 }

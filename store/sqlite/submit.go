@@ -142,7 +142,7 @@ func (t *tx) submit(sub *store.Submission, n *store.New, eff *store.Effects) (st
 	if j.Custody == job.Ready {
 		j.Due = time.Time{}
 	}
-	j.Lane = job.LaneOf(j.State, j.Program())
+	j.Lane = job.LaneOf(j.State, j.Program(), 0)
 
 	seq, inserted, err := t.insert(`INSERT INTO jobs (id, tenant, owner, kind, name, queue, machine, priority, max_attempts, created,
 		external_id, parent, state, custody, epoch, n, lane, attempt, since, due, needs, ties, app, trace, stem)

@@ -170,7 +170,7 @@ func checkRow(t TB, j *job.Job) {
 		{!j.State.Terminal() || !j.Live, "has no live launch after its end"},
 		{!j.State.Terminal() || j.Wish == "", "has no wish after its end"},
 		{j.Wish != job.WishResume, "has no standing wish to resume"},
-		{j.Lane == job.LaneOf(j.State, j.Program()), "is in the lane of its state"},
+		{j.Lane == job.LaneOf(j.State, j.Program(), j.Suspect), "is in the lane of its state, or alone"},
 		{j.Due.IsZero() || j.Custody == job.Gate || j.Custody == job.User, "is due only at a gate or when it comes back to it"},
 		{j.Needs >= 0, "waits for no negative number of jobs"},
 		{j.Needs == 0 || j.Custody == job.Gate || j.Custody == job.User || j.State.Terminal(), "goes on only when its prerequisites have ended"},

@@ -25,6 +25,7 @@ var leaseTests = []test{
 	{"a duty has one holder, whoever asks at once", leaseDutyAtOnce},
 	{"a duty that nobody wants any more is free", leaseDutyDropped},
 	{"a renewal tells of follow-ups that nobody pays", leaseUnpaid},
+	{"a renewal tells when the first job is due", leaseDue},
 }
 
 func leaseExpires(w *world) {
@@ -448,4 +449,52 @@ func leaseUnpaid(w *world) {
 	if w.renew(session).Unpaid {
 		w.Errorf("told of an unpaid follow-up when all are paid")
 	}
+}
+
+func leaseDue(w *world) {
+	session, other := w.session(), w.session()
+	due := func(what string, want time.Time) {
+		w.Helper()
+		for _, s := range []job.ID{session, other} { // whoever asks, and whatever it serves
+			r := renewal(s)
+			if s == other {
+				r.Queues, r.Kinds, r.Machine = nil, nil, ""
+			}
+			got, err := w.s.Renew(w.ctx, r)
+			if err != nil {
+				w.Fatalf("renew: %v", err)
+			}
+			if !near(got.Due, want) {
+				w.Errorf("%s: due %v, want %v", what, got.Due, want)
+			}
+		}
+	}
+	never := time.Time{}
+	due("no job", never)
+	first := w.add(newTask())
+	waits := w.add(newTask(after(job.NeedEnded, first)))
+	due("none waits for a time", never)
+
+	last := w.add(newTask(delayed(3*time.Hour), inQueue("apart")))
+	due("one does", w.job(last).Due)
+	soon := w.add(newProgram(on("m2"), delayed(time.Minute)))
+	due("another is earlier", w.job(soon).Due)
+	paused := w.add(newTask(delayed(time.Second)))
+	w.wish(job.WishPause, paused)
+	due("a paused job waits for a person", w.job(soon).Due)
+
+	j := w.claimOne(session)
+	retried := w.must(setting(move(j, by(session), job.Gate, job.Waiting), job.Patch{Retry: true, Delay: 10 * time.Second}))
+	due("a retry after a delay", retried.Due)
+	w.clock.Advance(11 * time.Second)
+	due("its time has passed and nobody has looked", retried.Due)
+	w.due()
+	w.at(job.Pending, job.Ready, first)
+	due("after that", w.job(soon).Due)
+	w.wish(job.WishCancel, soon)
+	due("a canceled job", w.job(last).Due)
+	w.wish(job.WishCancel, last)
+	due("no job again", never)
+	w.at(job.Waiting, job.Gate, waits)
+	Check(w, w.s, acme)
 }

@@ -39,6 +39,7 @@ func randomCalls(w *world) {
 			"due":     func(*rapid.T) { m.due() },
 			"pay":     m.payOnce,
 			"expire":  func(*rapid.T) { m.world.expire() },
+			"clear":   m.clear,
 			"begin":   func(*rapid.T) { m.begin() },
 			"end":     m.endOne,
 		})
@@ -125,7 +126,8 @@ func steps(j job.Job) []job.Change {
 	switch {
 	case j.Custody == job.Worker && !j.Program():
 		return []job.Change{
-			finish(j, f), move(j, f, job.None, job.Failed), move(j, f, job.Ready, job.Pending), move(j, f, job.Worker, job.Running),
+			finish(j, f), set(move(j, f, job.None, job.Failed), job.Patch{Clear: true}), move(j, f, job.Ready, job.Pending), move(j, f, job.Worker, job.Running),
+			set(move(j, f, job.Worker, job.Running), job.Patch{Clear: true}),
 			move(j, f, job.Worker, job.Running, job.Running),
 			set(move(j, f, job.Gate, job.Waiting), job.Patch{Retry: true, Delay: time.Minute}),
 			move(j, f, job.Recovery, job.Blocked),
@@ -137,7 +139,7 @@ func steps(j job.Job) []job.Change {
 		}
 		switch j.State {
 		case job.ProcessingInputs:
-			changes = append(changes, move(j, f, job.Worker, job.StagingInputs), move(j, f, job.Worker, job.StagingInputs, job.StagingJob))
+			changes = append(changes, set(move(j, f, job.Worker, job.StagingInputs), job.Patch{Clear: true}), move(j, f, job.Worker, job.StagingInputs, job.StagingJob))
 		case job.StagingInputs:
 			changes = append(changes, move(j, f, job.Worker, job.StagingJob))
 		case job.StagingJob:
@@ -260,6 +262,18 @@ func (m *machineOfCalls) payOnce(t *rapid.T) {
 	if _, _, err := m.s.Pay(m.ctx, rapid.IntRange(1, 5).Draw(t, "limit")); err != nil {
 		m.Fatalf("pay: %v", err)
 	}
+}
+
+func (m *machineOfCalls) clear(t *rapid.T) {
+	if len(m.ids) == 0 {
+		t.Skip("no job")
+	}
+	before := m.job(draw(t, "job", m.ids))
+	lost := before
+	lost.Epoch -= int64(rapid.IntRange(0, 3).Draw(t, "epochs ago"))
+	m.world.clear(lost)
+	want, _ := before.Cleared(lost.Epoch)
+	m.sameBut(before, want.Suspect, want.Lane)
 }
 
 func (m *machineOfCalls) endOne(t *rapid.T) {
