@@ -23,7 +23,7 @@ func (s *Server) Pooler(tb testing.TB, conns int) func(dsn string) string {
 			missing(tb, fmt.Errorf("PgBouncer is %w: install it (Debian: pgbouncer)", ErrMissing))
 		}
 	}
-	dir, err := os.MkdirTemp(s.dir, "pooler-")
+	dir, err := os.MkdirTemp(s.dir, "pooler-") //nolint:usetesting // it is the server user's, who cannot enter the test's
 	if err != nil {
 		tb.Fatal(err)
 	}

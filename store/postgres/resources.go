@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"encoding/json"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -54,7 +53,7 @@ const resource = `r.tenant, r.kind, r.name, r.version, r.updated, r.doc`
 func readResources(rs *[]store.Resource) func(*reader) error {
 	return func(r *reader) error {
 		*rs = append(*rs, store.Resource{
-			Tenant: r.text(), Kind: r.text(), Name: r.text(), Version: r.int64(), Updated: r.time(), Doc: json.RawMessage(r.json()),
+			Tenant: r.text(), Kind: r.text(), Name: r.text(), Version: r.int64(), Updated: r.time(), Doc: r.json(),
 		})
 		return nil
 	}

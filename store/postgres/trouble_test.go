@@ -308,7 +308,7 @@ func newGate(t *testing.T, dsn string) *gate {
 			}
 			for _, pair := range [][2]net.Conn{{c, up}, {up, c}} {
 				wg.Go(func() {
-					io.Copy(pair[0], pair[1]) //nolint:errcheck // one of them was closed
+					io.Copy(pair[0], pair[1]) // until one of them is closed
 					pair[0].Close()
 					pair[1].Close()
 				})
