@@ -28,8 +28,7 @@ func (e *Engine) process() store.Process {
 	}
 	p.Queues, p.Kinds, p.Tenants, p.Slots = e.served.Load().queues, e.kinds, e.cfg.Tenants, map[job.Lane]int{}
 	for lane, n := range e.cfg.Slots {
-		program := func(kind string) bool { return kind == job.KindApp }
-		if slices.ContainsFunc(e.kinds, func(kind string) bool { return program(kind) == (lane != job.LaneTask) }) {
+		if lane != job.LaneAlone && slices.ContainsFunc(e.kinds, lane.Takes) { // that one is for emergencies
 			p.Slots[lane] = n
 		}
 	}
