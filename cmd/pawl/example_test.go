@@ -34,6 +34,11 @@ func TestExamples(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	shared, err := filepath.Glob("testdata/postgres/*.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	scripts = append(scripts, shared...)
 	run := map[string]bool{}
 	for _, name := range scripts {
 		text, err := os.ReadFile(name)

@@ -152,7 +152,7 @@ func (m *migration) downCommand() *cobra.Command {
 		Short: "Take the schema of PostgreSQL back to an older version",
 		Long: `Down takes a PostgreSQL schema back to what an older Pawl works with. What the versions since then added is lost; back to
 version 0 all jobs are. Stop every process of this version first.`,
-		Example: "  pawl migrate down --help",
+		Example: "  pawl migrate down --to 0 --yes",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			switch {

@@ -129,12 +129,14 @@ func (m *Migrator) Drop(ctx context.Context) error {
 	return classify(err)
 }
 
-// Version returns the version of the schema; 0: there is none.
+// Version returns the version of the schema; 0: there is none. (Goose would make its table to find that out.)
 func (m *Migrator) Version(ctx context.Context) (v store.SchemaVersion, err error) {
 	v.Known = newestMigration()
-	v.Version, err = m.goose.GetDBVersion(ctx)
-	if code := codeOf(err); code == codeNoSchema {
-		return v, nil
+	table := inSchema(versionTable, m.schema)
+	there := false
+	err = m.db.QueryRowContext(ctx, "SELECT to_regclass($1) IS NOT NULL", table).Scan(&there)
+	if err == nil && there {
+		err = m.db.QueryRowContext(ctx, "SELECT coalesce(max(version_id), 0) FROM "+table+" WHERE is_applied").Scan(&v.Version)
 	}
 	return v, classify(err)
 }
