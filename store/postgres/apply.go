@@ -252,25 +252,35 @@ WITH x AS MATERIALIZED (
 		WHERE (j.id IS NULL OR j.epoch <> c.epoch OR j.n <> c.n) AND v.job = c.job AND v.n = c.n + c.steps AND v.sub = 0 AND v.epoch = c.epoch
 		OFFSET 0
 	) m ON true
+	OFFSET 0 -- what is computed once is not computed again by everyone who asks for it; the same below
 ), gated AS (
 	SELECT g.*, g.custody IN ('gate', 'ready') AND g.state IN ('WAITING', 'PENDING') AS asks,
 		coalesce(g.new_due > g.now, false) OR g.needs > 0 AS shut
-	FROM judged g
+	FROM judged g OFFSET 0
 ), placed AS (
 	-- The gate has the last word on where a job waits.
-	SELECT g.*,
+	SELECT g.*, g.verdict = 'go' AS go,
 		CASE WHEN NOT g.asks THEN g.state WHEN g.shut THEN 'WAITING' ELSE 'PENDING' END AS new_state,
-		CASE WHEN g.asks AND g.shut THEN 'gate' WHEN g.custody IN ('gate', 'ready') THEN 'ready' ELSE g.custody END AS new_custody
-	FROM gated g
+		CASE WHEN g.asks AND g.shut THEN 'gate' WHEN g.custody IN ('gate', 'ready') THEN 'ready' ELSE g.custody END AS new_custody,
+		g.flags & 2 = 0 AND (g.live OR g.flags & 1 <> 0) AS new_live
+	FROM gated g OFFSET 0
 ), made AS MATERIALIZED (
-	SELECT p.*, p.verdict = 'go' AS go, p.new_custody <> p.at_custody AS moved, p.new_custody = 'none' AS ends,
-		p.flags & 2 = 0 AND (p.live OR p.flags & 1 <> 0) AS new_live, greatest(p.ord, p.tx_ord) AS new_ord,
+	-- It is read many times. To take a column from a row, those before it have to be walked through: what is asked of every
+	-- row stands first, and what few need last.
+	SELECT p.go AND p.new_custody = 'none' AS ends, p.go AND p.new_custody <> 'none' AS goes_on,
+		p.go AND p.resolved IS NOT NULL AS resolves, p.go AND p.path IS NOT NULL AS walks,
+		p.go AND p.new_live AND p.new_custody IN ('none', 'user') AS astray, p.ties, p.id, p.go,
+		p.new_custody <> p.at_custody AS moved, p.n, p.steps, p.tenant, greatest(p.ord, p.tx_ord) AS new_ord, p.epoch, p.new_state, p.new_custody, p.now,
+		p.cause, p.session, p.duty, p.code, p.message, p.data, p.digest,
 		p.attempt + (p.flags >> 2 & 1) AS new_attempt, p.recoveries + (p.flags >> 3 & 1) AS new_recoveries,
 		CASE WHEN p.flags & 32 <> 0 THEN 0 ELSE p.suspect + (p.flags >> 4 & 1) END AS new_suspect, p.launch + (p.flags & 1) AS new_launch,
-		coalesce(p.work, p.at_work) AS new_work, coalesce(p.result, p.at_result) AS new_result
+		p.created, p.needs, p.told, p.wished_by, coalesce(p.work, p.at_work) AS new_work, coalesce(p.result, p.at_result) AS new_result,
+		p.i, p.verdict, p.at_wish, p.live, p.kind, p.queue, p.machine, CASE WHEN p.new_custody = 'gate' OR p.new_state = 'PAUSED' THEN p.new_due END AS new_due,
+		p.new_live, p.priority, p.lane, p.claim, p.since, p.resume, p.path, p.at_custody,
+		p.at_state, p.at_epoch, p.at_n, p.from_custody, p.made_state, p.made_custody, p.made_cause, p.ended_state, p.ended_epoch, p.ended_n
 	FROM placed p
 ), checked AS MATERIALIZED (
-	SELECT count(*) AS n FROM made m WHERE m.go AND m.new_live AND (m.ends OR m.new_custody = 'user')
+	SELECT count(*) AS n FROM made m WHERE m.astray
 		AND pawl.refuse('job ' || m.id || ': ' || m.new_state || ' with a launch whose end is not known')
 ), written AS (
 	-- Each row is found by its key: an UPDATE would leave it to the planner how these rows are joined with the table's.
@@ -279,27 +289,27 @@ WITH x AS MATERIALIZED (
 	SELECT m.id, m.tenant, m.kind, m.queue, m.machine, m.priority, m.created, m.new_state, m.new_custody, m.epoch + m.moved::int, m.n + m.steps,
 		m.new_ord, CASE WHEN m.new_suspect >= 2 THEN 'alone' WHEN m.kind = 'app' THEN m.lane ELSE 'task' END, CASE WHEN NOT m.moved THEN m.session END,
 		CASE WHEN NOT m.moved THEN m.claim END, m.new_attempt, m.new_recoveries, m.new_suspect, m.new_launch, m.new_live,
-		CASE WHEN m.moved THEN m.now ELSE m.since END, CASE WHEN m.new_state = 'PAUSED' OR m.new_custody = 'gate' THEN m.new_due END,
+		CASE WHEN m.moved THEN m.now ELSE m.since END, m.new_due,
 		m.needs, m.ties, m.told, CASE WHEN m.new_state = 'PAUSED' THEN '' ELSE m.at_wish END, m.wished_by,
 		CASE WHEN m.new_state IN ('BLOCKED', 'PAUSED') THEN coalesce(m.resume, '') ELSE '' END, coalesce(m.code, ''), coalesce(m.message, ''),
 		m.new_work, m.new_result
-	FROM made m WHERE m.go AND NOT m.ends
+	FROM made m WHERE m.goes_on
 	ON CONFLICT (id) DO UPDATE SET
 		state = excluded.state, custody = excluded.custody, epoch = excluded.epoch, n = excluded.n, ord = excluded.ord, lane = excluded.lane,
 		session = excluded.session, claim = excluded.claim, attempt = excluded.attempt, recoveries = excluded.recoveries,
 		suspect = excluded.suspect, launch = excluded.launch, live = excluded.live, since = excluded.since, due = excluded.due,
 		wish = excluded.wish, resume = excluded.resume, code = excluded.code, message = excluded.message, work = excluded.work, result = excluded.result
 ), gone AS (
-	DELETE FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT m.id FROM made m WHERE m.go AND m.ends))
+	DELETE FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT m.id FROM made m WHERE m.ends))
 ), kept AS (
 	INSERT INTO pawl.ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, created, since, ended, needs, ties, told, wished_by,
 		code, message, work, result)
 	SELECT m.id, m.tenant, m.new_state, m.epoch + 1, m.n + m.steps, m.new_ord, m.new_attempt, m.new_recoveries, m.new_suspect, m.new_launch, m.created, m.now, m.now,
 		m.needs, m.ties, m.told, m.wished_by, coalesce(m.code, ''), coalesce(m.message, ''), m.new_work, m.new_result
-	FROM made m WHERE m.go AND m.ends
+	FROM made m WHERE m.ends
 ), resolved AS (
 	UPDATE pawl.specs s SET resolved = coalesce(s.resolved, ($20::json[])[array_position($1::uuid[], s.id)])
-	WHERE s.id = ANY (ARRAY(SELECT m.id FROM made m WHERE m.go AND m.resolved IS NOT NULL))
+	WHERE s.id = ANY (ARRAY(SELECT m.id FROM made m WHERE m.resolves))
 ), history AS (
 	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, session, actor, code, message, data, change)
 	SELECT m.id, m.n + m.steps, m.tenant, m.new_ord, m.epoch, m.new_state, m.new_custody, m.now, m.cause, m.session, m.duty,
@@ -310,12 +320,12 @@ WITH x AS MATERIALIZED (
 		p.code, p.message, p.data, NULL
 	FROM made m CROSS JOIN LATERAL ROWS FROM (json_to_recordset(m.path) AS (state text, code text, message text, data json))
 		WITH ORDINALITY p(state, code, message, data, position)
-	WHERE m.go AND m.path IS NOT NULL
+	WHERE m.walks
 ), freed AS (
-	DELETE FROM pawl.unique_keys u WHERE u.job = ANY (ARRAY(SELECT m.id FROM made m WHERE m.go AND m.ends AND m.ties & 6 <> 0))
+	DELETE FROM pawl.unique_keys u WHERE u.job = ANY (ARRAY(SELECT m.id FROM made m WHERE m.ends AND m.ties & 6 <> 0))
 ), owed AS (
 	INSERT INTO pawl.followups (debt, job, at)
-	SELECT 'dependants', m.id, m.now FROM made m WHERE m.go AND m.ends AND m.ties & 1 <> 0 ORDER BY m.id
+	SELECT 'dependants', m.id, m.now FROM made m WHERE m.ends AND m.ties & 1 <> 0 ORDER BY m.id
 )
 SELECT m.i,
 	CASE m.verdict WHEN 'go' THEN CASE m.cause WHEN 'turned' THEN 'turned' ELSE 'applied' END
@@ -326,5 +336,5 @@ SELECT m.i,
 		ELSE coalesce(m.at_epoch, m.ended_epoch) END,
 	CASE WHEN m.verdict IN ('go', 'made') THEN m.n + m.steps ELSE coalesce(m.at_n, m.ended_n) END,
 	m.at_wish, m.wished_by, m.live, m.kind, m.queue, m.machine, CASE WHEN m.new_custody = 'gate' THEN m.new_due END,
-	m.go AND m.ends AND m.ties & 1 <> 0
-FROM made m, checked ORDER BY m.i`
+	m.ends AND m.ties & 1 <> 0
+FROM made m, checked`

@@ -1,7 +1,10 @@
 package postgres
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"slices"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -39,6 +42,9 @@ func (s *Store) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) {
 	if err != nil {
 		return nil, err
 	}
+	slices.SortFunc(jobs, func(a, b job.Job) int {
+		return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.Priority, b.Priority), a.Created.Compare(b.Created), bytes.Compare(a.ID[:], b.ID[:]))
+	})
 	return jobs, nil
 }
 
@@ -95,13 +101,12 @@ WITH x AS MATERIALIZED (
 	-- Ties are few: only who has them is looked up.
 	DELETE FROM pawl.unique_keys u WHERE u.job = ANY (ARRAY(SELECT t.id FROM took t WHERE t.ties & 2 <> 0)) AND u.mode || '' = 'start'
 ), answer AS (
-	SELECT NULL::timestamptz AS ended, t.* FROM took t
+	SELECT t.*, NULL::timestamptz AS ended FROM took t
 	UNION ALL
-	SELECT NULL::timestamptz, j.* FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT r.id FROM repeated r))
+	SELECT j.*, NULL::timestamptz FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT r.id FROM repeated r))
 )
 SELECT EXISTS (SELECT FROM alive), ` + columns + `, ` + documents + `
-FROM (SELECT) one LEFT JOIN (answer j ` + itsSpec + `) ON true
-ORDER BY j.lane, j.priority, j.created, j.id`
+FROM (SELECT) one LEFT JOIN (answer j ` + itsSpec + `) ON true`
 
 	claimHeads = claimAlive + `lines AS MATERIALIZED (
 	SELECT q.queue, k.kind, m.machine, l.lane, l.slots
