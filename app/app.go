@@ -109,6 +109,9 @@ func (k *Kind) Files(j *job.Job) (engine.Files, error) {
 	if len(j.Resolved) == 0 {
 		return engine.Files{}, job.Errorf(job.NotFound, "job %s has no files yet: it is %s", j.Name, j.State)
 	}
+	if h := k.cfg.Host; h != nil && j.Machine != "" && j.Machine != h.ID() {
+		return engine.Files{}, job.Errorf(job.Unavailable, "the files of job %s are on machine %s: ask a process there; pawl workers lists them", j.Name, j.Machine)
+	}
 	s, err := k.open(context.Background(), j)
 	if err != nil {
 		return engine.Files{}, err

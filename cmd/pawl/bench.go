@@ -32,9 +32,12 @@ func benchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure throughput, latency, idle cost and programs on this machine",
-		Long: `Bench measures the embedded service as who uses it would see it: jobs are submitted and run, tasks by a registered
-handler and programs as pawl run does it, on a fresh folder that is removed at the end, and nothing is turned off for
-the measurement. Each command prints its figures and the machine they were taken on.`,
+		Long: `Bench measures the service as who uses it would see it: jobs are submitted and run, tasks by a registered handler and
+programs as pawl run does it, on a fresh folder that is removed at the end, and nothing is turned off for the
+measurement. Each command prints its figures and the machine they were taken on.
+
+The jobs are in the folder's own database. With --db those of tasks, latency, idle and api are in a PostgreSQL database of
+yours, in a fresh schema, which is removed too.`,
 		Example: "  pawl bench tasks\n  pawl bench tasks --dir /mnt/disk -o json",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },

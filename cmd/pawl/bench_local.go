@@ -66,6 +66,9 @@ however it ends.`,
 			if b.limit <= 0 {
 				return &usageError{fmt.Errorf("--timeout %s is out of range: give a time such as 10m", b.limit)}
 			}
+			if o.db != "" {
+				return &usageError{errors.New("--db: what is measured here is this machine, on an embedded database: leave it out")}
+			}
 			return o.measure(cmd, b.limit, b.measure)
 		},
 	}

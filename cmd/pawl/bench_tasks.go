@@ -32,9 +32,10 @@ gets its row of history. Nothing is kept in memory only, and the handler is call
 The rival is bare SQL, written by hand with prepared statements on the same driver, settings and schema, without Pawl's
 code: it inserts the same rows --batch to a transaction, then claims and finishes --slots to a transaction until nothing
 is left, many rows to a statement, which leaves the same rows of jobs, specs and events. It has no handler, checks no
-lease, and decides nothing: it is the limit for whatever keeps this history in this database.
+lease, and decides nothing: it is the limit for whatever keeps this history in this database. With --db it works on two
+connections side by side, each of which takes half of --slots.
 
-The two take turns, each on a fresh folder, --rounds times. Figures are medians; ratio_to_sql is the median of the
+The two take turns, each on a fresh database, --rounds times. Figures are medians; ratio_to_sql is the median of the
 rounds' own ratios, since a round's two halves share the state of a busy machine; sql_limit_per_second is the best
 round of bare SQL. cpu_us_per_job is what this process used on all cores, garbage collection included: it says more
 than the clock where others use the machine.`,

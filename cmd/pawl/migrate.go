@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,12 +29,13 @@ func migrateCommand() *cobra.Command {
 		Long: `Migrate brings the database of a data folder, or the schema of a PostgreSQL database (--db, or PAWL_DB), to what this Pawl
 works with. pawl serve does so too, unless it is told not to; this one does nothing else.
 
-In a folder it waits for nobody: where a process runs jobs in it, stop that first. In PostgreSQL processes may go on, those
-of the version before too; of several that migrate at once one does. The role needs the right to make the schema and its
-tables, which the role of pawl serve does not: pawl migrate grants prints what that one needs.
+In a folder it waits for nobody: where a process runs jobs in it, stop that first. In PostgreSQL processes may go on; an
+older Pawl goes on where the new schema lets it, and refuses it otherwise. Of several that migrate at once one does, and
+the others wait. The connection must lead to PostgreSQL itself, not through a pooler in transaction mode. Its role must own the
+schema, or be allowed to make it (CREATE on the database). That of pawl serve need not be: see pawl migrate grants.
 
-With --status it says what the schema is, and changes nothing. Exit codes: 0 the schema is up to date, 4 with --status: it is
-older.`,
+With --status it says what the schema is, and leaves the jobs' tables alone. Exit codes: 0 the schema is up to date, 4 with
+--status: it is older.`,
 		Example: `  pawl migrate --status
   pawl migrate`,
 		Args: cobra.NoArgs,
@@ -51,7 +53,8 @@ older.`,
 	cmd.Flags().BoolVar(&status, "status", false, "only say what the schema is")
 	cmd.PersistentFlags().StringVar(&m.db, "db", os.Getenv("PAWL_DB"), "PostgreSQL database, as postgres://user:password@host/database (default: $PAWL_DB)")
 	cmd.PersistentFlags().Lookup("db").DefValue = "" // it may hold a password
-	cmd.PersistentFlags().StringVar(&m.schema, "schema", "pawl", "schema in it that holds the tables")
+	cmd.PersistentFlags().StringVar(&m.schema, "db-schema", cmp.Or(os.Getenv("PAWL_DB_SCHEMA"), "pawl"), "schema in it that holds the tables (default: $PAWL_DB_SCHEMA, or pawl)")
+	cmd.PersistentFlags().Lookup("db-schema").DefValue = ""
 	cmd.AddCommand(m.printCommand(), m.downCommand(), m.grantsCommand())
 	return cmd
 }
@@ -119,8 +122,9 @@ func (m *migration) printCommand() *cobra.Command {
 		Use:   "print",
 		Short: "Print the SQL that pawl migrate runs on PostgreSQL",
 		Long: `Print prints the SQL that brings a PostgreSQL schema to what this Pawl works with, for those who run SQL themselves: all
-that is to be done in one transaction. Pawl knows afterwards that it was done.`,
-		Example: "  pawl migrate print\n  pawl migrate print --schema jobs",
+that is to be done in one transaction. It connects to nothing. Run it as the role that is to own the schema; Pawl knows
+afterwards that it was done. For a schema that is there already, say with --from which version it has.`,
+		Example: "  pawl migrate print\n  pawl migrate print --db-schema jobs",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return postgres.Print(cmd.OutOrStdout(), m.schema, from) },
 	}
@@ -132,10 +136,13 @@ func (m *migration) grantsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "grants",
 		Short: "Print the SQL that makes a role with the rights that pawl serve needs",
-		Long: `Grants prints SQL for the owner of the schema: it makes a role that may do what pawl serve needs and no more, to be run after
-each migration. The rows of a tenant are shown to it only in transactions for that tenant: a second wall beside Pawl's own.
-Give the role a password, or make a login role a member of it.`,
-		Example: "  pawl migrate grants\n  pawl migrate grants --schema jobs",
+		Long: `Grants prints the SQL that makes the role pawl_service, if it is not there, and gives it what pawl serve needs and no more. It
+connects to nothing. Run it after each migration, in that database, as a superuser, or as the schema's owner where that one has
+CREATEROLE. pawl_service cannot log in: make the roles that do members of it.
+
+Row security then shows it the rows of a tenant only in transactions for that tenant: a second wall beside Pawl's own. It does
+not bind the schema's owner, nor superusers.`,
+		Example: "  pawl migrate grants\n  pawl migrate grants --db-schema jobs",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := io.WriteString(cmd.OutOrStdout(), postgres.Grants(m.schema))
@@ -150,8 +157,8 @@ func (m *migration) downCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "Take the schema of PostgreSQL back to an older version",
-		Long: `Down takes a PostgreSQL schema back to what an older Pawl works with. What the versions since then added is lost; back to
-version 0 all jobs are. Stop every process of this version first.`,
+		Long: `Down takes a PostgreSQL schema (--db, or PAWL_DB) back to the version --to, for an older Pawl. What the versions since then
+added is lost; back to version 0 all jobs are: nothing happens without --yes. Stop every process of this version first.`,
 		Example: "  pawl migrate down --to 0 --yes",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {

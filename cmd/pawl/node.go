@@ -171,6 +171,9 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 // that many processes share.
 func (n *node) openDatabase(ctx context.Context, o *nodeOptions, log *slog.Logger) error {
 	if o.db == "" {
+		if err := folder.Shared(n.dir); err != nil {
+			return err
+		}
 		st, err := sqlite.Open(ctx, n.dir, sqlite.Options{})
 		if err != nil {
 			return err
@@ -187,12 +190,12 @@ func (n *node) openDatabase(ctx context.Context, o *nodeOptions, log *slog.Logge
 		return err
 	}
 	n.free = append(n.free, lock.Close)
+	direct := cmp.Or(o.listen, o.db)
 	if o.migrate {
-		if err := migrate(ctx, o.db, o.schema); err != nil {
+		if err := migrate(ctx, direct, o.schema); err != nil {
 			return err
 		}
 	}
-	direct := cmp.Or(o.listen, o.db)
 	bus, err := pgnotify.Open(ctx, pgnotify.Config{DSN: direct, Schema: o.schema, Log: log})
 	if err != nil {
 		return err
@@ -230,6 +233,9 @@ func (n *node) close() error {
 
 // openReader opens the folder for reading, beside a process that may run jobs in it.
 func openReader(ctx context.Context, dir string) (*node, error) {
+	if err := folder.Shared(dir); err != nil {
+		return nil, err
+	}
 	st, err := sqlite.Open(ctx, dir, sqlite.Options{ReadOnly: true})
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/internal/folder"
 	"github.com/pawl-jobs/pawl/internal/live"
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -129,8 +130,8 @@ func (s *seat) alone(ctx context.Context) (*seat, error) {
 	}
 	n, err := openReader(ctx, s.dir)
 	switch {
-	case job.KindOf(err) == job.NotFound:
-		return s, nil // its jobs are in a database that many processes share
+	case folder.Shared(s.dir) != nil:
+		return s, nil // others have the jobs
 	case err != nil:
 		return s, err
 	}

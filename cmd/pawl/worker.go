@@ -24,11 +24,15 @@ func workerCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "worker",
 		Short: "Run jobs of a database that many processes share",
-		Long: `Worker runs jobs until it is stopped by SIGINT or SIGTERM, or by pawl workers stop, and watches the programs that it launched.
-It opens no address. Any number of them, on any number of machines, join the processes of a database (--db); each has a
-data folder of its own. The database in a data folder serves one process, which is pawl serve.
+		Long: `Worker runs jobs until it is stopped by SIGINT or SIGTERM, or by pawl workers stop, and watches the programs of its machine. It
+opens no address. Any number of them, on any number of machines, join the processes of a PostgreSQL database (--db, or PAWL_DB).
 
-It is pawl serve with fewer roles: its settings can also stand in the environment and in the configuration file.`,
+The data folder (--dir) is the machine. A worker runs the programs of jobs that a process of the same folder accepted, at the
+address of a pawl serve there or by a command on the folder. A folder with a database of its own serves one process, which is
+pawl serve.
+
+It is pawl serve with the roles worker and watcher: its settings can also stand in the environment and in the configuration file.
+--queue, --kind and --tenant are --queues, --kinds and --tenants. Other processes must play api and recovery.`,
 		Example: `  pawl worker --db postgres://pawl@db.example.org/pawl
   pawl worker --db postgres://pawl@db.example.org/pawl --slots 8 --queue night --kinds app --tenant acme`,
 		Args: cobra.NoArgs,

@@ -121,6 +121,9 @@ func (c *Config) check() error {
 	if c.Limits.Burst > 0 && c.Limits.Rate == 0 {
 		fault("limits.burst without limits.rate bounds nothing: set the rate")
 	}
+	if c.DBPooled && c.DBListen == "" {
+		fault("db_pooled without db_listen: nobody can listen for wake-ups through a pooler in transaction mode; name the database without it")
+	}
 	if len(c.Roles) == 0 {
 		fault("roles: a process without any does nothing: name one at least")
 	}

@@ -39,7 +39,34 @@ func Take(dir string) (*os.File, error) { return lock(dir, syscall.LOCK_EX) }
 
 // Join takes a folder for this process and others that join it, whose jobs are elsewhere. The error is of kind Locked where
 // a process has it alone.
-func Join(dir string) (*os.File, error) { return lock(dir, syscall.LOCK_SH) }
+//
+// The folder is marked: from then on [Shared] holds of it.
+func Join(dir string) (*os.File, error) {
+	f, err := lock(dir, syscall.LOCK_SH)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, sharedFile), []byte(sharedText), 0o600); err != nil {
+		f.Close()
+		return nil, job.Errorf(job.Unavailable, "mark data folder: %w", err)
+	}
+	return f, nil
+}
+
+// sharedFile marks a folder whose jobs are in a database that many processes share.
+const (
+	sharedFile = "shared"
+	sharedText = "The jobs of this folder are in a database that many processes share.\n"
+)
+
+// Shared says of a folder that processes have joined that its jobs are not in it: an error of kind Invalid, with what to do.
+func Shared(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, sharedFile)); err != nil {
+		return nil //nolint:nilerr // it is not marked
+	}
+	return job.Errorf(job.Invalid, "the jobs of folder %s are in a database that many processes share, and none of these runs on it: "+
+		"start pawl serve or pawl worker there with --db, or name a server with --server", dir)
+}
 
 func lock(dir string, how int) (*os.File, error) {
 	path := filepath.Join(dir, "lock")

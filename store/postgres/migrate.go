@@ -98,8 +98,11 @@ func migrationsIn(schema string) (fs.FS, error) {
 
 // Up brings the schema up to date, and makes it first where it is not there.
 func (m *Migrator) Up(ctx context.Context) error {
-	there := false // a role that may not make schemas can still migrate one
-	err := m.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)", m.schema).Scan(&there)
+	there, server := false, 0 // a role that may not make schemas can still migrate one
+	err := m.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1), "+serverVersion, m.schema).Scan(&there, &server)
+	if err == nil {
+		err = checkServer(server)
+	}
 	if err == nil && !there {
 		_, err = m.db.ExecContext(ctx, "CREATE SCHEMA IF NOT EXISTS "+pgx.Identifier{m.schema}.Sanitize())
 	}
@@ -209,6 +212,16 @@ func newestMigration() int64 {
 	return version
 }
 
+// serverVersion asks for the version of PostgreSQL: 150003 is 15.3.
+const serverVersion = "current_setting('server_version_num')::int"
+
+func checkServer(version int) error {
+	if version < 150000 {
+		return job.Errorf(job.Invalid, "this is PostgreSQL %d, and Pawl needs 15 or newer", version/10000)
+	}
+	return nil
+}
+
 // Schema returns the version of the schema of the database. It may be newer than this Pawl knows, where the migrations
 // since then let older ones go on: so processes are replaced one by one.
 func (s *Store) Schema(ctx context.Context) (v store.SchemaVersion, err error) {
@@ -225,6 +238,16 @@ func (s *Store) Schema(ctx context.Context) (v store.SchemaVersion, err error) {
 
 // checkVersion sees that the schema is one that the statements know.
 func (s *Store) checkVersion(ctx context.Context) error {
+	server := 0
+	err := s.call(ctx, everyone, func(t *tx) error {
+		return t.commit(read("SELECT "+serverVersion, func(r *reader) error { server = r.int(); return nil }))
+	})
+	if err == nil {
+		err = checkServer(server)
+	}
+	if err != nil {
+		return err
+	}
 	v, err := s.Schema(ctx)
 	switch {
 	case err != nil || v.Fits:

@@ -6,7 +6,7 @@
 // prerequisites) it is two pieces. Either way the number of round trips does not depend on the number of jobs, which
 // travel as arrays.
 //
-// Locks are taken in one order everywhere: the session, queues, jobs by id. So calls do not deadlock; where PostgreSQL
+// Locks are taken in one order everywhere: the session or the idempotency key, queues, jobs by id, unique keys. So calls do not deadlock; where PostgreSQL
 // says that they did, or that it could not serialize them, the call is made again, a few times.
 //
 // What decides about time is the database's clock.
@@ -173,7 +173,8 @@ func (s *Store) writers() int64 {
 	return int64(crc32.ChecksumIEEE([]byte("pawl events of " + s.o.Schema)))
 }
 
-const pooledPrelude = `SELECT set_config('job.tenant', $1, true), set_config('lock_timeout', '10s', true), set_config('jit', 'off', true),
+const pooledPrelude = `SELECT set_config('job.tenant', $1, true), set_config('lock_timeout', '10s', true),
+	set_config('idle_in_transaction_session_timeout', '15s', true), set_config('jit', 'off', true),
 	set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
 	set_config('max_parallel_workers_per_gather', '0', true)`
 
