@@ -172,6 +172,9 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 func (n *node) openDatabase(ctx context.Context, o *nodeOptions, log *slog.Logger) error {
 	if o.db == "" {
 		if err := folder.Shared(n.dir); err != nil {
+			if occupied(ctx, n.dir) {
+				err = job.Errorf(job.Locked, "data folder %s is in use by processes that share a database", n.dir)
+			}
 			return err
 		}
 		st, err := sqlite.Open(ctx, n.dir, sqlite.Options{})
