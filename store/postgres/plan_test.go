@@ -27,7 +27,7 @@ var uses = map[string][]string{
 	"pay":           {"jobs_pkey", "ended_pkey", "specs_pkey", "prerequisites_pkey", "followups_pkey"},
 	"expire close":  {},
 	"expire":        {"jobs_pkey", "jobs_session", "specs_pkey"},
-	"renew":         {"jobs_ready", "jobs_session", "followups_pkey"},
+	"renew":         {"jobs_ready", "jobs_session", "jobs_due", "followups_pkey"},
 	"events":        {"events_ord"},
 	"events of one": {"events_pkey"},
 	"recount":       {"jobs_pkey", "jobs_needs", "prerequisites_job", "specs_pkey"},
@@ -132,7 +132,7 @@ var (
 )
 
 // whole are reads that need no condition: they take the first entries of an index.
-var whole = []string{"jobs_session", "jobs_needs", "followups_pkey"}
+var whole = []string{"jobs_session", "jobs_due", "jobs_needs", "followups_pkey"}
 
 func (p *planner) check(when string) {
 	p.t.Helper()

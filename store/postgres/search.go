@@ -212,7 +212,7 @@ func (s *search) byPlace() lead {
 	}
 	for _, state := range others {
 		l.sources = append(l.sources, source{
-			table: "jobs", where: "state = ? AND tenant = ? AND custody <> 'worker'", args: []any{state, s.tenant}, order: submission,
+			table: "jobs", where: "state = ? AND tenant = ? AND coalesce(custody, '') <> 'worker'", args: []any{state, s.tenant}, order: submission,
 		})
 	}
 	if len(held) > 0 {

@@ -128,8 +128,8 @@ CREATE INDEX jobs_needs   ON pawl.jobs (id) WHERE custody = 'gate' AND needs <> 
 CREATE INDEX jobs_monitor ON pawl.jobs (machine, since) WHERE custody = 'monitor';
 CREATE INDEX jobs_wished  ON pawl.jobs (machine) WHERE custody = 'monitor' AND wish <> '';
 -- For lists, in the order of submission. Jobs that a worker holds are not in it: they are few, and they move on soon.
--- Without a state it leads nowhere, so that nothing else uses it.
-CREATE INDEX jobs_state   ON pawl.jobs (state, tenant, created, id) WHERE custody <> 'worker';
+-- The condition is written as nobody else writes it, so that no other statement takes the index.
+CREATE INDEX jobs_state   ON pawl.jobs (state, tenant, created, id) WHERE coalesce(custody, '') <> 'worker';
 
 -- Jobs that have ended. A row is written once, and then only hidden. created and hidden are those of specs: for the indexes.
 CREATE TABLE pawl.ended (
