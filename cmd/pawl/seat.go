@@ -128,11 +128,11 @@ func (s *seat) alone(ctx context.Context) (*seat, error) {
 	if s.node != nil || s.server != nil {
 		return s, nil
 	}
-	n, err := openReader(ctx, s.dir)
-	switch {
-	case folder.Shared(s.dir) != nil:
+	if folder.Shared(s.dir) != nil {
 		return s, nil // others have the jobs
-	case err != nil:
+	}
+	n, err := openReader(ctx, s.dir)
+	if err != nil {
 		return s, err
 	}
 	return &seat{desk: n.desk(), stop: s.stop, leave: func() error { return errors.Join(s.leave(), n.close()) }}, nil
