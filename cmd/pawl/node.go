@@ -171,11 +171,12 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 // that many processes share.
 func (n *node) openDatabase(ctx context.Context, o *nodeOptions, log *slog.Logger) error {
 	if o.db == "" {
-		if err := folder.Shared(n.dir); err != nil {
-			if occupied(ctx, n.dir) {
-				err = job.Errorf(job.Locked, "data folder %s is in use by processes that share a database", n.dir)
-			}
-			return err
+		switch {
+		case !folder.Shared(n.dir):
+		case occupied(ctx, n.dir):
+			return job.Errorf(job.Locked, "data folder %s is in use by processes that share a database", n.dir)
+		default:
+			return elsewhere(n.dir)
 		}
 		st, err := sqlite.Open(ctx, n.dir, sqlite.Options{})
 		if err != nil {
@@ -213,6 +214,12 @@ func (n *node) openDatabase(ctx context.Context, o *nodeOptions, log *slog.Logge
 	return nil
 }
 
+// elsewhere is the error of a command that looks for jobs in a folder whose jobs are in a database that many share.
+func elsewhere(dir string) error {
+	return job.Errorf(job.Invalid, "the jobs of folder %s are in a database that many processes share, and none of these runs on it: "+
+		"start pawl serve or pawl worker there with --db, or name a server with --server", dir)
+}
+
 // migrate brings the schema of a shared database up to date.
 func migrate(ctx context.Context, db, schema string) error {
 	m, err := postgres.NewMigrator(db, schema)
@@ -236,8 +243,8 @@ func (n *node) close() error {
 
 // openReader opens the folder for reading, beside a process that may run jobs in it.
 func openReader(ctx context.Context, dir string) (*node, error) {
-	if err := folder.Shared(dir); err != nil {
-		return nil, err
+	if folder.Shared(dir) {
+		return nil, elsewhere(dir)
 	}
 	st, err := sqlite.Open(ctx, dir, sqlite.Options{ReadOnly: true})
 	if err != nil {

@@ -128,7 +128,7 @@ func (s *seat) alone(ctx context.Context) (*seat, error) {
 	if s.node != nil || s.server != nil {
 		return s, nil
 	}
-	if folder.Shared(s.dir) != nil {
+	if folder.Shared(s.dir) {
 		return s, nil // others have the jobs
 	}
 	n, err := openReader(ctx, s.dir)

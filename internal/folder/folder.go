@@ -59,13 +59,10 @@ const (
 	sharedText = "The jobs of this folder are in a database that many processes share.\n"
 )
 
-// Shared says of a folder that processes have joined that its jobs are not in it: an error of kind Invalid, with what to do.
-func Shared(dir string) error {
-	if _, err := os.Stat(filepath.Join(dir, sharedFile)); err != nil {
-		return nil //nolint:nilerr // it is not marked
-	}
-	return job.Errorf(job.Invalid, "the jobs of folder %s are in a database that many processes share, and none of these runs on it: "+
-		"start pawl serve or pawl worker there with --db, or name a server with --server", dir)
+// Shared reports whether processes have joined a folder: then its jobs are not in it.
+func Shared(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, sharedFile))
+	return err == nil
 }
 
 func lock(dir string, how int) (*os.File, error) {
