@@ -105,6 +105,7 @@ func (r *run) serve(ctx context.Context) (*seat, error) {
 		go func() {
 			defer close(ended)
 			broke = n.Run(running)
+			hangUp() // whoever told it to stop is answered
 			cut()
 			s.broke <- broke
 		}()
