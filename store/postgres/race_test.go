@@ -70,9 +70,9 @@ func TestOrder(t *testing.T) {
 		t.Parallel()
 		dsn := clocked(t)
 		s, other := open(t, dsn, postgres.Options{}), connect(t, dsn)
-		must(t, other, "CREATE TABLE public.theirs (x int)")
+		must(t, other, "CREATE TEMP TABLE theirs (x int)")
 		must(t, other, "BEGIN")
-		must(t, other, "INSERT INTO public.theirs VALUES (1)")
+		must(t, other, "INSERT INTO theirs VALUES (1)")
 		submit(t, s, newTasks(3)...)
 		if es, err := s.Events(t.Context(), store.EventQuery{Tenant: acme}); err != nil || len(es.Events) != 3 {
 			t.Errorf("%d events, %v", len(es.Events), err)
