@@ -133,6 +133,14 @@ func Obey(j *Job, w Wish, now time.Time) (Change, bool) {
 	return c, false
 }
 
+// Unmet returns the change that ends a job whose prerequisite ended otherwise than needed.
+func Unmet(j, prerequisite *Job) Change {
+	return Change{Job: j.ID, From: j.Guard(Fence{}), To: None, Path: []Entry{{
+		State: Canceled, Code: PrerequisiteFailed,
+		Message: "prerequisite " + prerequisite.Name + " (" + prerequisite.ID.String() + ") ended " + string(prerequisite.State),
+	}}}
+}
+
 // Abandon returns the change by which a cancel with force ends j at once, whoever holds it. j carries the wish already
 // and has not ended. Where something of it may still run it ends as [Abandoned], and its message says what and where;
 // else as any other cancel ends it.

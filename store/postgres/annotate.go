@@ -123,7 +123,7 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, 
 		if j == nil {
 			return notFound(n.Job)
 		}
-		if err := mayTell(j, &n); err != nil {
+		if err := n.Allowed(j); err != nil {
 			return err
 		}
 		if told >= job.MaxJobNotes {
@@ -158,18 +158,3 @@ INSERT INTO pawl.events (job, n, sub, tenant, ord, epoch, state, custody, at, ca
 SELECT $1, $2, (SELECT coalesce(max(v.sub), 0) + 1 FROM pawl.events v WHERE v.job = $1 AND v.n = $2), $3, told.ord, $4, $5, $6, told.now, $7, $8, $9,
 	$10::json, $11
 FROM told RETURNING sub, at, ord`
-
-// mayTell says why an event may not be written.
-func mayTell(j *job.Job, n *store.NewEvent) error {
-	switch {
-	case j.State.Terminal():
-		return job.Errorf(job.Conflict, "job %s has already ended %s", j.ID, j.State)
-	case n.Cause == job.CauseUser:
-		return nil
-	case j.Program() && !(j.Live && n.Launch == j.Launch):
-		return job.Errorf(job.Conflict, "launch %d of job %s is not the one that runs", n.Launch, j.ID)
-	case !j.Program() && !(j.Custody == job.Worker && n.Epoch == j.Epoch):
-		return job.Errorf(job.Conflict, "what runs of job %s in epoch %d has lost it: it stands at %s in epoch %d", j.ID, n.Epoch, j.Place, j.Epoch)
-	}
-	return nil
-}

@@ -184,7 +184,7 @@ func (a *asking) answer(r *reader, out *store.Applied, eff *store.Effects) bool 
 		out.Now = j.Guard(a.From.Fence)
 	}
 	if out.Outcome == store.OK || out.Outcome == store.Turned {
-		noteEffects(&j, eff)
+		eff.Note(&j)
 		eff.Owed = eff.Owed || owed
 	}
 	return true

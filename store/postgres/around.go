@@ -275,7 +275,7 @@ func (l *surroundings) known(n *store.New) (a store.Submitted, known bool, err e
 
 // tie counts in a job what it waits for, and returns a prerequisite that has ended otherwise than needed.
 func (l *surroundings) tie(n *store.New) (unmet *job.Job, err error) {
-	for _, a := range strongest(n.After) {
+	for _, a := range store.Strongest(n.After) {
 		switch p, there := l.jobs[a.Job]; {
 		case !there || p.Tenant != l.sub.Tenant:
 			return nil, job.Errorf(job.Invalid, "after: there is no job %s: name a job that was submitted before", a.Job)
@@ -283,28 +283,13 @@ func (l *surroundings) tie(n *store.New) (unmet *job.Job, err error) {
 			n.Job.Needs++
 			l.needs, l.after, l.need = append(l.needs, a.Job), append(l.after, n.Job.ID), append(l.need, string(a.Need))
 			if p.Custody == job.Ready {
-				addTo(&l.lines, job.Line{Queue: p.Queue, Kind: p.Kind})
+				l.lines = append(l.lines, job.Line{Queue: p.Queue, Kind: p.Kind})
 			}
 		case !a.Need.Met(p.State):
 			unmet = &p.Job
 		}
 	}
 	return unmet, nil
-}
-
-// strongest returns each prerequisite once: with the need that meets both where one stands twice.
-func strongest(after []store.After) []store.After {
-	var once []store.After
-	for _, a := range after {
-		i := slices.IndexFunc(once, func(b store.After) bool { return a.Job == b.Job })
-		switch {
-		case i < 0:
-			once = append(once, a)
-		case a.Need == job.NeedFinished:
-			once[i].Need = a.Need
-		}
-	}
-	return once
 }
 
 // inserts notes that a job is made, for those of the call that follow.
@@ -371,14 +356,6 @@ func (l *surroundings) ties() (qs []*query) {
 			do(`DELETE FROM pawl.unique_keys WHERE job = '00000000-0000-0000-0000-000000000000'`))
 	}
 	return qs
-}
-
-// unmet returns the change that ends a job whose prerequisite ended otherwise than needed.
-func unmet(j, prerequisite *job.Job) job.Change {
-	return job.Change{Job: j.ID, From: j.Guard(job.Fence{}), To: job.None, Path: []job.Entry{{
-		State: job.Canceled, Code: job.PrerequisiteFailed,
-		Message: "prerequisite " + prerequisite.Name + " (" + prerequisite.ID.String() + ") ended " + string(prerequisite.State),
-	}}}
 }
 
 // broken returns a new job as it is inserted, whose prerequisite has failed already.

@@ -28,7 +28,7 @@ func (s *Store) Clear(ctx context.Context, lost []store.Lost) (store.Effects, er
 				continue
 			}
 			if j.Custody == job.Ready && after.Lane != j.Lane {
-				noteEffects(j, &eff)
+				eff.Note(j)
 			}
 			ids, lanes = append(ids, j.ID), append(lanes, string(after.Lane))
 			*j = after

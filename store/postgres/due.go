@@ -18,7 +18,7 @@ func (s *Store) Due(ctx context.Context, limit int) (int, store.Effects, error) 
 			qs = append(qs, read(dueJobs, func(r *reader) error {
 				n++
 				if ready := r.bool(); ready {
-					addTo(&eff.Ready, job.Line{Queue: r.text(), Kind: r.text()})
+					eff.Announce(job.Line{Queue: r.text(), Kind: r.text()})
 				}
 				return nil
 			}, limit))

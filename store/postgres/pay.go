@@ -25,7 +25,7 @@ func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) 
 			if prerequisite.State == "" {
 				return c.open(&j)
 			}
-			_, err := c.add(&j, unmet(&j, &prerequisite))
+			_, err := c.add(&j, job.Unmet(&j, &prerequisite))
 			return err
 		}, limit))
 		if err != nil {

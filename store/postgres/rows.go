@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
-	"github.com/pawl-jobs/pawl/store"
 )
 
 // The columns of a job, in the order in which row reads them: those of specs s, and those of jobs j.
@@ -59,29 +58,6 @@ func (r *reader) whole() job.Job {
 	j := r.row()
 	j.Request, j.Resolved, j.Notes = r.json(), r.json(), r.json()
 	return j
-}
-
-// noteEffects adds to eff what the new place of j means for others.
-func noteEffects(j *job.Job, eff *store.Effects) {
-	switch j.Custody {
-	case job.Ready:
-		addTo(&eff.Ready, job.Line{Queue: j.Queue, Kind: j.Kind})
-	case job.Gate:
-		if !j.Due.IsZero() && (eff.Due.IsZero() || j.Due.Before(eff.Due)) {
-			eff.Due = j.Due
-		}
-	case job.Monitor:
-		addTo(&eff.Watch, j.Machine)
-	}
-}
-
-func addTo[T comparable](list *[]T, v T) {
-	for _, x := range *list {
-		if x == v {
-			return
-		}
-	}
-	*list = append(*list, v)
 }
 
 // Values on their way into the database.

@@ -104,7 +104,7 @@ func (in *insertion) answer(n *store.New, eff *store.Effects) store.Submitted {
 	if due, gated := in.due[n.Job.ID]; gated {
 		j.Place, j.Due = job.Place{State: job.Waiting, Custody: job.Gate}, due
 	}
-	noteEffects(&j, eff)
+	eff.Note(&j)
 	return store.Submitted{ID: n.Job.ID, Place: j.Place}
 }
 
@@ -246,7 +246,7 @@ func (t *tx) submit(sub *store.Submission) (answers []store.Submitted, eff store
 		if failed != nil {
 			in.broken[n.Job.ID] = true
 			j := l.broken(&n)
-			if _, err := ends.add(&j, unmet(&j, failed)); err != nil {
+			if _, err := ends.add(&j, job.Unmet(&j, failed)); err != nil {
 				return nil, eff, err
 			}
 		}
@@ -295,7 +295,7 @@ func (t *tx) submit(sub *store.Submission) (answers []store.Submitted, eff store
 	}
 	ends.effects(&eff)
 	for _, line := range l.lines { // a claim that came by meanwhile passed over them
-		addTo(&eff.Ready, line)
+		eff.Announce(line)
 	}
 	return answers, eff, nil
 }

@@ -51,7 +51,7 @@ type wishes struct {
 func (w *wishes) add(j *job.Job, eff *store.Effects) (store.Wished, error) {
 	refuse := func(format string, args ...any) (store.Wished, error) {
 		if j.Custody == job.Ready { // a claim that came by meanwhile passed over it
-			noteEffects(j, eff)
+			eff.Note(j)
 		}
 		return store.Wished{Place: j.Place, Err: job.Errorf(job.Conflict, format, args...)}, nil
 	}
@@ -72,12 +72,7 @@ func (w *wishes) add(j *job.Job, eff *store.Effects) (store.Wished, error) {
 	}
 	changed := j.Wish != standing || j.WishedBy != w.By
 	j.Wish, j.WishedBy = standing, w.By
-	switch j.Custody { // they hear of it, also where the wish takes the job from them
-	case job.Worker:
-		addTo(&eff.Held, j.Session)
-	case job.Monitor:
-		addTo(&eff.Watch, j.Machine)
-	}
+	eff.Tell(j)
 	c, ok := job.Obey(j, w.Wish.Wish, w.changes.now)
 	if w.Force {
 		c, ok = job.Abandon(j), true
@@ -87,7 +82,7 @@ func (w *wishes) add(j *job.Job, eff *store.Effects) (store.Wished, error) {
 			w.stand = append(w.stand, *j)
 		}
 		if j.Custody == job.Ready {
-			noteEffects(j, eff)
+			eff.Note(j)
 		}
 		return store.Wished{Place: j.Place}, nil
 	}

@@ -77,7 +77,7 @@ func (c *changes) open(j *job.Job) error {
 // effects adds to eff what the changes mean for others.
 func (c *changes) effects(eff *store.Effects) {
 	for i := range c.after {
-		noteEffects(&c.after[i], eff)
+		eff.Note(&c.after[i])
 	}
 	eff.Owed = eff.Owed || len(c.owed) > 0
 }

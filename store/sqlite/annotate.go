@@ -121,7 +121,7 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, 
 		if r == nil || r.Tenant != n.Tenant {
 			return notFound(n.Job)
 		}
-		if err := mayTell(&r.Job, &n); err != nil {
+		if err := n.Allowed(&r.Job); err != nil {
 			return err
 		}
 		counted, err := t.exec(`UPDATE jobs SET told = told + 1 WHERE seq = ? AND told < ?`, r.seq, int64(job.MaxJobNotes))
@@ -146,19 +146,4 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, 
 		return e, err
 	}
 	return written, nil
-}
-
-// mayTell says why an event may not be written.
-func mayTell(j *job.Job, n *store.NewEvent) error {
-	switch {
-	case j.State.Terminal():
-		return job.Errorf(job.Conflict, "job %s has already ended %s", j.ID, j.State)
-	case n.Cause == job.CauseUser:
-		return nil
-	case j.Program() && !(j.Live && n.Launch == j.Launch):
-		return job.Errorf(job.Conflict, "launch %d of job %s is not the one that runs", n.Launch, j.ID)
-	case !j.Program() && !(j.Custody == job.Worker && n.Epoch == j.Epoch):
-		return job.Errorf(job.Conflict, "what runs of job %s in epoch %d has lost it: it stands at %s in epoch %d", j.ID, n.Epoch, j.Place, j.Epoch)
-	}
-	return nil
 }

@@ -90,7 +90,7 @@ func (t *tx) release(seq int64, prerequisite *job.Job, need job.Need, eff *store
 	}
 	r := &rs[0]
 	if !need.Met(prerequisite.State) {
-		return t.write(r, unmet(&r.Job, prerequisite), job.CausePaid, nil, eff)
+		return t.write(r, job.Unmet(&r.Job, prerequisite), job.CausePaid, nil, eff)
 	}
 	return t.open(r, job.CausePaid, eff)
 }

@@ -142,31 +142,8 @@ func (t *tx) write(r *row, c job.Change, cause job.Cause, actor any, eff *store.
 	r.Job = after
 	t.waits(r, 1)
 	t.w.remember(r)
-	noteEffects(&after, eff)
+	eff.Note(&after)
 	return nil
-}
-
-// noteEffects adds to eff what the new place of j means for others.
-func noteEffects(j *job.Job, eff *store.Effects) {
-	switch j.Custody {
-	case job.Ready:
-		addTo(&eff.Ready, job.Line{Queue: j.Queue, Kind: j.Kind})
-	case job.Gate:
-		if !j.Due.IsZero() && (eff.Due.IsZero() || j.Due.Before(eff.Due)) {
-			eff.Due = j.Due
-		}
-	case job.Monitor:
-		addTo(&eff.Watch, j.Machine)
-	}
-}
-
-func addTo[T comparable](list *[]T, v T) {
-	for _, x := range *list {
-		if x == v {
-			return
-		}
-	}
-	*list = append(*list, v)
 }
 
 // actorOf returns what a history row keeps of a fence.

@@ -124,7 +124,7 @@ func (t *tx) submit(sub *store.Submission, n *store.New, eff *store.Effects) (st
 	if n.Delay > 0 {
 		j.Due = t.now.Add(n.Delay)
 	}
-	after := strongest(n.After)
+	after := store.Strongest(n.After)
 	broken, err := t.prerequisites(sub.Tenant, &j, after)
 	if err != nil {
 		if job.KindOf(err) == job.Invalid { // what it waits for may have been removed since it was submitted
@@ -201,28 +201,13 @@ func (t *tx) submit(sub *store.Submission, n *store.New, eff *store.Effects) (st
 			return store.Submitted{}, err
 		}
 	}
-	noteEffects(&r.Job, eff)
+	eff.Note(&r.Job)
 	if broken != nil {
-		if err := t.write(r, unmet(&r.Job, broken), job.CausePaid, nil, eff); err != nil {
+		if err := t.write(r, job.Unmet(&r.Job, broken), job.CausePaid, nil, eff); err != nil {
 			return store.Submitted{}, err
 		}
 	}
 	return store.Submitted{ID: r.ID, Place: r.Place}, nil
-}
-
-// strongest returns each prerequisite once: with the need that meets both where one stands twice.
-func strongest(after []store.After) []store.After {
-	var once []store.After
-	for _, a := range after {
-		i := slices.IndexFunc(once, func(b store.After) bool { return a.Job == b.Job })
-		switch {
-		case i < 0:
-			once = append(once, a)
-		case a.Need == job.NeedFinished:
-			once[i].Need = a.Need
-		}
-	}
-	return once
 }
 
 // prerequisites counts in j what it waits for. broken is a prerequisite that has ended otherwise than needed.
@@ -249,14 +234,6 @@ func (t *tx) prerequisites(tenant string, j *job.Job, after []store.After) (brok
 		}
 	}
 	return broken, nil
-}
-
-// unmet returns the change that ends a job whose prerequisite ended otherwise than needed.
-func unmet(j, prerequisite *job.Job) job.Change {
-	return job.Change{Job: j.ID, From: j.Guard(job.Fence{}), To: job.None, Path: []job.Entry{{
-		State: job.Canceled, Code: job.PrerequisiteFailed,
-		Message: "prerequisite " + prerequisite.Name + " (" + prerequisite.ID.String() + ") ended " + string(prerequisite.State),
-	}}}
 }
 
 // byExternalID answers with the job that has j's external id, if there is one.

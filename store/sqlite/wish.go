@@ -64,12 +64,7 @@ func (t *tx) wish(r *row, w store.Wish, eff *store.Effects) (store.Wished, error
 		}
 		r.Wish, r.WishedBy = standing, w.By
 	}
-	switch r.Custody { // they hear of it, also where the wish takes the job from them
-	case job.Worker:
-		addTo(&eff.Held, r.Session)
-	case job.Monitor:
-		addTo(&eff.Watch, r.Machine)
-	}
+	eff.Tell(&r.Job)
 	c, ok := job.Obey(&r.Job, w.Wish, t.now)
 	if w.Force {
 		c, ok = job.Abandon(&r.Job), true

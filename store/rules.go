@@ -1,0 +1,73 @@
+package store
+
+import (
+	"slices"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// What every store decides alike, from what it has read.
+
+// Note adds what the new place of a job means for others.
+func (e *Effects) Note(j *job.Job) {
+	switch j.Custody {
+	case job.Ready:
+		e.Announce(job.Line{Queue: j.Queue, Kind: j.Kind})
+	case job.Gate:
+		if !j.Due.IsZero() && (e.Due.IsZero() || j.Due.Before(e.Due)) {
+			e.Due = j.Due
+		}
+	case job.Monitor:
+		e.Watch = once(e.Watch, j.Machine)
+	}
+}
+
+// Announce adds a line that has ready jobs.
+func (e *Effects) Announce(l job.Line) { e.Ready = once(e.Ready, l) }
+
+// Tell adds who hears of a wish for a job, also where the wish takes the job from them.
+func (e *Effects) Tell(j *job.Job) {
+	switch j.Custody {
+	case job.Worker:
+		e.Held = once(e.Held, j.Session)
+	case job.Monitor:
+		e.Watch = once(e.Watch, j.Machine)
+	}
+}
+
+func once[T comparable](list []T, v T) []T {
+	if slices.Contains(list, v) {
+		return list
+	}
+	return append(list, v)
+}
+
+// Strongest returns each prerequisite once: with the need that meets both where one stands twice.
+func Strongest(after []After) []After {
+	var all []After
+	for _, a := range after {
+		i := slices.IndexFunc(all, func(b After) bool { return a.Job == b.Job })
+		switch {
+		case i < 0:
+			all = append(all, a)
+		case a.Need == job.NeedFinished:
+			all[i].Need = a.Need
+		}
+	}
+	return all
+}
+
+// Allowed says why an event may not be written to a job.
+func (n *NewEvent) Allowed(j *job.Job) error {
+	switch {
+	case j.State.Terminal():
+		return job.Errorf(job.Conflict, "job %s has already ended %s", j.ID, j.State)
+	case n.Cause == job.CauseUser:
+		return nil
+	case j.Program() && !(j.Live && n.Launch == j.Launch):
+		return job.Errorf(job.Conflict, "launch %d of job %s is not the one that runs", n.Launch, j.ID)
+	case !j.Program() && !(j.Custody == job.Worker && n.Epoch == j.Epoch):
+		return job.Errorf(job.Conflict, "what runs of job %s in epoch %d has lost it: it stands at %s in epoch %d", j.ID, n.Epoch, j.Place, j.Epoch)
+	}
+	return nil
+}
