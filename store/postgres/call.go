@@ -68,7 +68,7 @@ func (s *Store) again(ctx context.Context, f func() error) error {
 			}
 			return err
 		}
-		s.retried.Add(1)
+		s.o.Log.Warn("a call met another one and is made again", "code", codeOf(err), "try", try)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

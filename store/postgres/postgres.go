@@ -55,7 +55,6 @@ type Store struct {
 	opened  time.Time
 	failed  atomic.Int64 // when a call failed last for want of the database, in microseconds since opened; 0: none
 
-	retried    atomic.Int64
 	trips      atomic.Int64
 	statements atomic.Int64
 	closed     atomic.Bool
