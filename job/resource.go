@@ -4,8 +4,9 @@ import "fmt"
 
 // The kinds of resource.
 const (
-	KindQueue  = "queue"
-	KindSystem = "system"
+	KindQueue     = "queue"
+	KindSystem    = "system"
+	KindRetention = "retention"
 )
 
 // A Queue is where jobs wait. The queue "default" is there without a document.

@@ -29,6 +29,9 @@ var States = []State{
 	Blocked, Paused, Finished, Failed, Canceled,
 }
 
+// Ends lists the states in which a job ends.
+var Ends = []State{Finished, Failed, Canceled}
+
 // Terminal reports whether nothing follows s.
 func (s State) Terminal() bool { return s == Finished || s == Failed || s == Canceled }
 

@@ -405,4 +405,4 @@ func short(s string) string {
 // baseName returns the last element of a path or URL.
 func baseName(p string) string { return path.Base(strings.TrimRight(p, "/")) }
 
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+func sortedKeys[K ~string, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

@@ -1,7 +1,9 @@
 package store
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -70,4 +72,9 @@ func (n *NewEvent) Allowed(j *job.Job) error {
 		return job.Errorf(job.Conflict, "what runs of job %s in epoch %d has lost it: it stands at %s in epoch %d", j.ID, n.Epoch, j.Place, j.Epoch)
 	}
 	return nil
+}
+
+// Compare orders by tenant and state, as Overdue goes through what is kept.
+func (k Kept) Compare(other Kept) int {
+	return cmp.Or(strings.Compare(k.Tenant, other.Tenant), strings.Compare(string(k.State), string(other.State)))
 }

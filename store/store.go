@@ -109,8 +109,8 @@ type Leases interface {
 	Clear(ctx context.Context, lost []Lost) (Effects, error)
 }
 
-// Reader reads. Held, Watched, Find, Sessions and Unserved see all tenants; the others see one, and a job of another
-// tenant is NotFound.
+// Reader reads. Held, Watched, Find, Overdue, Sessions and Unserved see all tenants; the others see one, and a job of
+// another tenant is NotFound.
 type Reader interface {
 	// Job returns one job with everything about it.
 	Job(ctx context.Context, tenant string, id job.ID) (job.Job, error)
@@ -132,6 +132,10 @@ type Reader interface {
 	Watched(ctx context.Context, machine string, since time.Time) ([]job.Job, error)
 	// Find returns jobs by id, in any order and without those that are not there.
 	Find(ctx context.Context, ids []job.ID) ([]job.Job, error)
+	// Overdue returns jobs that ended longer ago, by the database's clock, than they are kept, hidden ones too; those that
+	// still owe something to others are left out. They come tenant by tenant and state by state, in the order of their ends.
+	// It reads about as many rows as it returns, however many jobs are kept.
+	Overdue(ctx context.Context, q OverdueQuery) (Overdue, error)
 	// Sessions returns the sessions that have not ended, those that ended within SessionKept, and of each machine that has
 	// no other session the one that ended last, if that was within MachineKept; the newest first.
 	Sessions(ctx context.Context) ([]SessionInfo, error)
@@ -147,6 +151,8 @@ type Resources interface {
 	Put(context.Context, Resource) (Resource, error)
 	Resource(ctx context.Context, tenant, kind, name string) (Resource, error)
 	Resources(ctx context.Context, tenant, kind string) ([]Resource, error)
+	// AllResources returns the documents of a kind of all tenants.
+	AllResources(ctx context.Context, kind string) ([]Resource, error)
 	// Delete removes a document; removing one that is not there is NotFound. A queue is not removed while a job that has
 	// not ended is in it: Conflict.
 	Delete(ctx context.Context, tenant, kind, name string) error
@@ -415,6 +421,35 @@ type Events struct {
 type Event struct {
 	job.Event
 	Cursor string `json:"-"`
+}
+
+// Kept says for how long the jobs of a tenant are kept that ended in a state.
+type Kept struct {
+	Tenant string
+	State  job.State
+	For    time.Duration
+}
+
+// An OverdueQuery asks for jobs that are kept no longer.
+type OverdueQuery struct {
+	Kept   []Kept // each tenant and state once; others are kept for ever
+	Limit  int    // 1 to 1000; 500 by default
+	Cursor string // from the answer before; what is kept may have changed since
+}
+
+// Overdue are jobs that are kept no longer.
+type Overdue struct {
+	Jobs []Ended
+	Next string // to go on behind the last of them; empty: there are no more
+}
+
+// Ended is a job that has ended.
+type Ended struct {
+	ID      job.ID
+	Tenant  string
+	State   job.State
+	Kind    string
+	Machine string
 }
 
 // A Resource is a typed document.

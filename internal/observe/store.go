@@ -198,6 +198,10 @@ func (m *measured) Find(ctx context.Context, ids []job.ID) ([]job.Job, error) {
 	return call(ctx, m, "find", func() ([]job.Job, error) { return m.next.Find(ctx, ids) }, length)
 }
 
+func (m *measured) Overdue(ctx context.Context, q store.OverdueQuery) (store.Overdue, error) {
+	return call(ctx, m, "overdue", func() (store.Overdue, error) { return m.next.Overdue(ctx, q) }, func(o store.Overdue) int { return len(o.Jobs) })
+}
+
 func (m *measured) Put(ctx context.Context, r store.Resource) (store.Resource, error) {
 	return call(ctx, m, "put", func() (store.Resource, error) { return m.next.Put(ctx, r) }, fixed[store.Resource](0))
 }
@@ -208,6 +212,10 @@ func (m *measured) Resource(ctx context.Context, tenant, kind, name string) (sto
 
 func (m *measured) Resources(ctx context.Context, tenant, kind string) ([]store.Resource, error) {
 	return call(ctx, m, "resources", func() ([]store.Resource, error) { return m.next.Resources(ctx, tenant, kind) }, fixed[[]store.Resource](0))
+}
+
+func (m *measured) AllResources(ctx context.Context, kind string) ([]store.Resource, error) {
+	return call(ctx, m, "all_resources", func() ([]store.Resource, error) { return m.next.AllResources(ctx, kind) }, fixed[[]store.Resource](0))
 }
 
 func (m *measured) Delete(ctx context.Context, tenant, kind, name string) error {

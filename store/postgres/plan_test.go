@@ -32,6 +32,7 @@ var uses = map[string][]string{
 	"events of one": {"events_pkey"},
 	"recount":       {"jobs_pkey", "jobs_needs", "prerequisites_job", "specs_pkey"},
 	"note":          {"jobs_pkey", "events_pkey"},
+	"overdue":       {"ended_ended", "ended_hidden", "specs_pkey", "followups_job"},
 }
 
 // TestPlans pins the indexes that the statements use: with statistics that are fresh, with none, and with some that were

@@ -48,6 +48,11 @@ func (s *Store) Resources(ctx context.Context, tenant, kind string) ([]store.Res
 	return s.resources(ctx, tenant, `r.tenant = $1 AND r.kind = $2`, tenant, kind)
 }
 
+// AllResources implements [store.Resources].
+func (s *Store) AllResources(ctx context.Context, kind string) ([]store.Resource, error) {
+	return s.resources(ctx, everyone, `r.kind = $1`, kind)
+}
+
 const resource = `r.tenant, r.kind, r.name, r.version, r.updated, r.doc`
 
 func readResources(rs *[]store.Resource) func(*reader) error {
@@ -62,7 +67,7 @@ func readResources(rs *[]store.Resource) func(*reader) error {
 func (s *Store) resources(ctx context.Context, tenant, where string, args ...any) (rs []store.Resource, err error) {
 	err = s.call(ctx, tenant, func(t *tx) error {
 		rs = nil
-		return t.commit(read(`SELECT `+resource+` FROM pawl.resources r WHERE `+where+` ORDER BY r.name`, readResources(&rs), args...))
+		return t.commit(read(`SELECT `+resource+` FROM pawl.resources r WHERE `+where+` ORDER BY r.tenant, r.name`, readResources(&rs), args...))
 	})
 	return rs, err
 }

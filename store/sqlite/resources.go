@@ -49,8 +49,13 @@ func (s *Store) Resources(ctx context.Context, tenant, kind string) ([]store.Res
 	return s.resources(ctx, `tenant = ? AND kind = ?`, tenant, kind)
 }
 
+// AllResources implements [store.Resources].
+func (s *Store) AllResources(ctx context.Context, kind string) ([]store.Resource, error) {
+	return s.resources(ctx, `kind = ?`, kind)
+}
+
 func (s *Store) resources(ctx context.Context, where string, args ...any) (rs []store.Resource, err error) {
-	err = s.query(ctx, `SELECT tenant, kind, name, version, updated, doc FROM resources WHERE `+where+` ORDER BY name`, 6, func(v []driver.Value) {
+	err = s.query(ctx, `SELECT tenant, kind, name, version, updated, doc FROM resources WHERE `+where+` ORDER BY tenant, name`, 6, func(v []driver.Value) {
 		rs = append(rs, store.Resource{
 			Tenant: text(v[0]), Kind: text(v[1]), Name: text(v[2]), Version: v[3].(int64), Updated: instant(v[4]), Doc: raw(v[5]),
 		})

@@ -12,7 +12,7 @@ import (
 var resourceTests = []test{
 	{"a document is kept under its version", resourceVersions},
 	{"of 16 writers at once one wins", resourceAtOnce},
-	{"a list has one kind", resourceList},
+	{"a list has one kind, of one tenant or of all", resourceList},
 }
 
 func document(name string, version int64, doc string) store.Resource {
@@ -105,4 +105,19 @@ func resourceList(w *world) {
 		}
 	}
 	equal(w, "names", names, want)
+
+	theirs := document("b", 0, `{"their":1}`)
+	theirs.Tenant = "a tenant"
+	if _, err := w.s.Put(w.ctx, theirs); err != nil {
+		w.Fatalf("put: %v", err)
+	}
+	all, err := w.s.AllResources(w.ctx, "queue")
+	if err != nil {
+		w.Fatalf("all resources: %v", err)
+	}
+	var found []string
+	for _, r := range all {
+		found = append(found, r.Tenant+"/"+r.Kind+"/"+r.Name)
+	}
+	equal(w, "documents of all tenants", found, []string{"a tenant/queue/b", "acme/queue/a", "acme/queue/b", "acme/queue/c"})
 }

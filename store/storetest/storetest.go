@@ -47,6 +47,7 @@ func Run(t *testing.T, open func(t *testing.T) (store.Store, Clock)) {
 		{"Annotate", annotateTests},
 		{"Note", noteTests},
 		{"Remove", removeTests},
+		{"Overdue", overdueTests},
 		{"Resource", resourceTests},
 		{"Random", randomTests},
 		{"Big", bigTests},
