@@ -190,3 +190,29 @@ func exercise(t *testing.T, s *Store, sleep func(time.Duration)) {
 	_, err = s.Clear(ctx, []store.Lost{{Job: lost.ID, Epoch: lost.Epoch}})
 	must(err)
 }
+
+// Jobs that are kept no longer are read in the order of their ends, up to the limit, and no others.
+func TestPlanOfOverdue(t *testing.T) {
+	s := openAt(t, t.TempDir())
+	var plan string
+	err := s.do(t.Context(), func(tx *tx) error {
+		return tx.query("EXPLAIN QUERY PLAN "+overdue, func(v []driver.Value) error {
+			plan += text(v[3]) + "\n"
+			return nil
+		}, "t", "FINISHED", int64(0), int64(0), int64(0), int64(1))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"jobs_ended (tenant=? AND state=? AND ended>? AND ended<?)", "jobs_hidden_ended (tenant=? AND state=? AND ended>? AND ended<?)",
+		"followups_job (job=?)", "MERGE (UNION ALL)",
+	} {
+		if !strings.Contains(plan, want) {
+			t.Errorf("no %s in\n%s", want, plan)
+		}
+	}
+	if strings.Contains(plan, "TEMP B-TREE") {
+		t.Errorf("it sorts:\n%s", plan)
+	}
+}
