@@ -320,3 +320,6 @@ func (s *Service) Count(ctx context.Context, f job.Filter) (store.Counts, error)
 
 // Repaired returns how many rows the sweep had to repair; 0 where nothing was broken.
 func (s *Service) Repaired() int64 { return s.engine.Repaired() }
+
+// Removed returns how many jobs that ended in a state this process has removed because they were kept no longer.
+func (s *Service) Removed(state job.State) int64 { return s.engine.Removed(state) }

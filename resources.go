@@ -6,11 +6,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A Resource is a typed document that says how something is set up: a queue or a system.
+// A Resource is a typed document that says how something is set up: a queue, a system, or for how long jobs are kept.
 type Resource[T any] struct {
 	Doc     T         `json:"doc"`
 	Version int64     `json:"version"` // raised by each change; 0: it is there without a document
@@ -36,6 +37,11 @@ var (
 		builtin: job.System{Name: job.SystemLocal, Description: "the machine on which the service runs", Host: job.Host{Kind: job.SystemLocal}},
 		name:    func(s *job.System) string { return s.Name }, disable: func(s *job.System, v bool) { s.Disabled = v },
 	}
+	retentions = resourceKind[job.Retention]{
+		kind: job.KindRetention, parse: job.ParseRetention,
+		builtin: job.Retention{Name: job.DefaultRetention, Description: "all jobs are kept"},
+		name:    func(r *job.Retention) string { return r.Name }, disable: func(r *job.Retention, v bool) { r.Disabled = v },
+	}
 )
 
 // Resources applies, reads and removes the documents of one kind.
@@ -49,6 +55,11 @@ func (s *Service) Queues() Resources[job.Queue] { return Resources[job.Queue]{s,
 
 // Systems are where programs run.
 func (s *Service) Systems() Resources[job.System] { return Resources[job.System]{s, &systems} }
+
+// Retentions say for how long jobs are kept that have ended. There is one, named [job.DefaultRetention].
+func (s *Service) Retentions() Resources[job.Retention] {
+	return Resources[job.Retention]{s, &retentions}
+}
 
 // AnyVersion is the version with which [Resources.Apply] replaces a document whatever its version is.
 const AnyVersion = -1
@@ -208,13 +219,10 @@ func (d *documents) forget() {
 	d.read = time.Time{}
 }
 
-// resourceTopic is the topic on which a message says that a document has changed; it is its kind.
-const resourceTopic = "resources"
-
 // changed tells every process that a document has changed.
 func (s *Service) changed(ctx context.Context, kind string) {
 	s.docs.forget()
-	if err := s.cfg.Broker.Publish(context.WithoutCancel(ctx), resourceTopic, []byte(kind)); err != nil {
+	if err := s.cfg.Broker.Publish(context.WithoutCancel(ctx), engine.ResourceTopic, []byte(kind)); err != nil {
 		s.cfg.Log.Warn("change of a document not told", "kind", kind, "error", err)
 	}
 }
@@ -225,7 +233,7 @@ func (s *Service) followQueues(ctx context.Context) error {
 		return nil
 	}
 	for ctx.Err() == nil {
-		news, err := s.cfg.Broker.Subscribe(ctx, resourceTopic)
+		news, err := s.cfg.Broker.Subscribe(ctx, engine.ResourceTopic)
 		if err == nil {
 			err = s.serveQueues(ctx, news.Messages(), news.Lost())
 			news.Close()

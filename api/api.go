@@ -17,7 +17,8 @@
 //	PATCH  /v1/jobs/{id}/annotations       change labels and notes; PUT replaces them
 //	PUT    /v1/runs/{key}                  submit the jobs of a file, or find those that have not ended
 //	GET    /v1/events                      the events of all jobs: filter, type, after, follow
-//	GET    /v1/queues, /v1/systems         the documents; below them GET, PUT, DELETE of one, and enable, disable
+//	GET    /v1/queues, /v1/systems,
+//	       /v1/retentions                  the documents; below them GET, PUT, DELETE of one, and enable, disable
 //	GET    /v1/workers, /v1/workers/{id}   the processes that work; POST below one: drain, undrain, stop
 //	GET    /v1/schemas, /v1/schemas/{kind} JSON Schemas of a job and of the documents
 //	GET    /v1/whoami, /v1/version         who asks, and what answers

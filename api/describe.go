@@ -21,6 +21,12 @@ var worker = map[string]string{
 	"renewed": "When it was heard of last.", "until": "The end of its lease.",
 }
 
+// resource describes the fields of a document of any kind.
+var resource = map[string]string{
+	"doc": "The document.", "version": "Raised by each change, and its ETag; 0: it is there without a document.",
+	"updated": "When it was changed last.",
+}
+
 // says describes the fields of types whose own tags do not. A test sees to it that every field of every schema has a
 // description, and that nothing here is of no field.
 var says = map[string]map[string]string{
@@ -90,14 +96,9 @@ var says = map[string]map[string]string{
 		"path": "Where it is, such as inputs[2].from; of many jobs jobs[1].priority.", "value": "What stands there, shortened.",
 		"what": "What is wrong with it.", "remedy": "What to do.",
 	},
-	"ResourceQueue": {
-		"doc": "The document.", "version": "Raised by each change, and its ETag; 0: it is there without a document.",
-		"updated": "When it was changed last.",
-	},
-	"ResourceSystem": {
-		"doc": "The document.", "version": "Raised by each change, and its ETag; 0: it is there without a document.",
-		"updated": "When it was changed last.",
-	},
+	"ResourceQueue":     resource,
+	"ResourceSystem":    resource,
+	"ResourceRetention": resource,
 }
 
 // describe completes the named schemas with what tags cannot say.
@@ -115,6 +116,9 @@ func describe(schemas map[string]*huma.Schema) {
 	if s := schemas["Spec"]; s != nil {
 		describeSpec(s)
 	}
+	if s := schemas["Retention"]; s != nil {
+		keys(s, "keep", wordSchema("", job.Ends))
+	}
 }
 
 // describeSpec says which fields of a spec belong together.
@@ -124,19 +128,21 @@ func describeSpec(s *huma.Schema) {
 	task := need("kind")
 	task.Properties = map[string]*huma.Schema{"kind": {Not: &huma.Schema{Enum: []any{job.KindApp}}}}
 	s.AnyOf = []*huma.Schema{need("command"), need("script"), task}
-	keys := func(field, pattern string) {
-		p := *s.Properties[field]
-		p.Extensions = maps.Clone(p.Extensions)
-		if p.Extensions == nil {
-			p.Extensions = map[string]any{}
-		}
-		p.Extensions["propertyNames"] = &huma.Schema{Pattern: pattern}
-		s.Properties[field] = &p
-	}
-	keys("labels", "^[A-Za-z0-9._/-]{1,63}$")
-	keys("env", "^[A-Za-z_][A-Za-z0-9_]*$")
+	keys(s, "labels", huma.Schema{Pattern: "^[A-Za-z0-9._/-]{1,63}$"})
+	keys(s, "env", huma.Schema{Pattern: "^[A-Za-z_][A-Za-z0-9_]*$"})
 	length := 255
 	s.Properties["labels"].AdditionalProperties = &huma.Schema{Type: huma.TypeString, MaxLength: &length}
+}
+
+// keys says what the keys of a map are in a field of s.
+func keys(s *huma.Schema, field string, are huma.Schema) {
+	p := *s.Properties[field]
+	p.Extensions = maps.Clone(p.Extensions)
+	if p.Extensions == nil {
+		p.Extensions = map[string]any{}
+	}
+	p.Extensions["propertyNames"] = &are
+	s.Properties[field] = &p
 }
 
 // also returns the descriptions of a type that has one more field than another.

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -15,9 +16,15 @@ import (
 )
 
 func (h *handler) registerResources() {
-	registerKind(h, "queue", `{"description": "for long runs", "max_waiting": 5000}`, (*pawl.Service).Queues)
-	registerKind(h, "system", `{"description": "the machine in the lab", "most": {"cores": 16, "memory": "64GiB"}}`, (*pawl.Service).Systems)
+	takes := switches{"Let a %s take new jobs again", "Let a %s take no new jobs", "Those that it has go on."}
+	registerKind(h, job.KindQueue, `{"description": "for long runs", "max_waiting": 5000}`, takes, (*pawl.Service).Queues)
+	registerKind(h, job.KindSystem, `{"description": "the machine in the lab", "most": {"cores": 16, "memory": "64GiB"}}`, takes, (*pawl.Service).Systems)
+	registerKind(h, job.KindRetention, `{"keep": {"FINISHED": "720h", "FAILED": "2160h", "CANCELED": "168h"}}`,
+		switches{"Let a %s remove jobs again", "Let a %s remove no jobs", "All are kept until it is enabled again."}, (*pawl.Service).Retentions)
 }
+
+// switches say what it means to enable and to disable what a document is about.
+type switches struct{ enable, disable, about string }
 
 // documentsOf answers for the documents of one kind.
 type documentsOf[T any] struct {
@@ -27,7 +34,7 @@ type documentsOf[T any] struct {
 	h    *handler
 }
 
-func registerKind[T any](h *handler, kind, doc string, of func(*pawl.Service) pawl.Resources[T]) {
+func registerKind[T any](h *handler, kind, doc string, says switches, of func(*pawl.Service) pawl.Resources[T]) {
 	d := &documentsOf[T]{kind: kind, path: "/v1/" + kind + "s", of: of, h: h}
 	etag := map[string]*header{"ETag": inHeader("The version of the document.", `"3"`)}
 	op := func(id, method, path, summary, about string) operation {
@@ -44,13 +51,16 @@ func registerKind[T any](h *handler, kind, doc string, of func(*pawl.Service) pa
 	put.body = &body{schema: func(r huma.Registry) *huma.Schema { return nameless[T](r) }, examples: map[string]example{kind: {"a " + kind, doc}}}
 	register(h, put, d.put)
 	del := op("delete-"+kind, http.MethodDelete, "/{name}", "Delete a "+kind, "What is there without a document stays, as it is then.")
-	if kind == job.KindQueue {
+	switch kind {
+	case job.KindQueue:
 		del.about += " A queue that has jobs which have not ended is kept."
+	case job.KindRetention:
+		del.about += " Without a document all jobs are kept."
 	}
 	del.status, del.headers, del.errors = http.StatusNoContent, nil, []int{http.StatusConflict}
 	register(h, del, d.delete)
-	register(h, op("enable-"+kind, http.MethodPost, "/{name}/enable", "Let a "+kind+" take new jobs again", ""), d.disable(false))
-	register(h, op("disable-"+kind, http.MethodPost, "/{name}/disable", "Let a "+kind+" take no new jobs", "Those that it has go on."), d.disable(true))
+	register(h, op("enable-"+kind, http.MethodPost, "/{name}/enable", fmt.Sprintf(says.enable, kind), ""), d.disable(false))
+	register(h, op("disable-"+kind, http.MethodPost, "/{name}/disable", fmt.Sprintf(says.disable, kind), says.about), d.disable(true))
 }
 
 // nameless is the schema of T in which the name may be left out, because the path has it.

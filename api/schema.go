@@ -121,14 +121,15 @@ var schemaKinds = map[string]struct {
 	title string
 }{
 	"job":          {reflect.TypeFor[job.Spec](), "A job"},
-	job.KindQueue:  {reflect.TypeFor[job.Queue](), "A queue"},
-	job.KindSystem: {reflect.TypeFor[job.System](), "A system"},
+	job.KindQueue:     {reflect.TypeFor[job.Queue](), "A queue"},
+	job.KindSystem:    {reflect.TypeFor[job.System](), "A system"},
+	job.KindRetention: {reflect.TypeFor[job.Retention](), "A retention"},
 }
 
 // Kinds lists what [Schema] knows, by name.
 func Kinds() []string { return slices.Sorted(maps.Keys(schemaKinds)) }
 
-// Schema returns the JSON Schema (2020-12) of a kind of document: "job" (its spec), "queue" or "system". What it refuses
+// Schema returns the JSON Schema (2020-12) of a kind of document: "job" (its spec), "queue", "system" or "retention". What it refuses
 // the service refuses too, but for null and empty text in the place of what is left out; the service also checks what a
 // schema cannot say. Errors are of kind NotFound.
 func Schema(kind string) ([]byte, error) {

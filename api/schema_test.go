@@ -63,6 +63,9 @@ func parses(kind, doc string) error {
 	case job.KindSystem:
 		_, err := job.ParseSystem([]byte(doc))
 		return err
+	case job.KindRetention:
+		_, err := job.ParseRetention([]byte(doc))
+		return err
 	}
 	spec, err := job.ParseSpec([]byte(doc))
 	if err == nil {
@@ -100,6 +103,10 @@ func TestSchema(t *testing.T) {
 		}},
 		"system": {good: []string{`{"name":"lab"}`, `{"name":"lab","host":{"kind":"local"},"most":{"cores":4,"memory":"4G"}}`}, bad: []string{
 			`{}`, `{"name":"lab","host":{"kind":"ssh"}}`, `{"name":"lab","most":{"cores":0}}`, `{"name":"lab","most":{"core":1}}`,
+		}},
+		"retention": {good: []string{`{"name":"default"}`, `{"name":"default","disabled":true,"keep":{"FINISHED":"720h","FAILED":"1h","CANCELED":"87600h"}}`}, bad: []string{
+			`{}`, `{"name":"other"}`, `{"name":"default","keep":{"RUNNING":"1h"}}`, `{"name":"default","keep":{"finished":"1h"}}`,
+			`{"name":"default","keep":{"FINISHED":"30d"}}`, `{"name":"default","keep":{"FINISHED":720}}`, `{"name":"default","keep":["FINISHED"]}`,
 		}},
 	} {
 		s := schema(t, kind)

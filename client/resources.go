@@ -23,6 +23,11 @@ func (c *Client) Queues() Resources[job.Queue] { return Resources[job.Queue]{c, 
 // Systems are where programs run.
 func (c *Client) Systems() Resources[job.System] { return Resources[job.System]{c, "/v1/systems"} }
 
+// Retentions say for how long jobs are kept that have ended. There is one, named [job.DefaultRetention].
+func (c *Client) Retentions() Resources[job.Retention] {
+	return Resources[job.Retention]{c, "/v1/retentions"}
+}
+
 func (r Resources[T]) of(name string) string { return r.path + "/" + url.PathEscape(name) }
 
 // List returns all documents, by name.

@@ -6,6 +6,7 @@
 //   - step: runs the steps of one job, in a goroutine of its own
 //   - commit: hands the changes of all of them to the store, many at a time
 //   - clock: sleeps until the earliest due time; takes the jobs of sessions that died; sweeps
+//   - retain: removes the jobs that have ended and are kept no longer
 //   - pay: pays what changes owe to other jobs
 //   - duty: what one process does for all, such as watching programs
 //
@@ -142,6 +143,7 @@ type Engine struct {
 	owed    flag                          // there is something to pay
 	dead    flag                          // the lease of another session may have run out
 	alarm   *alarm                        // when the next job is due
+	removed map[job.State]*atomic.Int64   // jobs that were kept no longer
 	repair  atomic.Int64                  // how often something was found that no wake-up told of
 	ahead   atomic.Int64                  // by how many nanoseconds the database's clock is ahead of this process's
 
@@ -179,10 +181,11 @@ func New(cfg Config) *Engine {
 			cfg.Roles = append(cfg.Roles, store.RoleWatcher)
 		}
 	}
-	e := &Engine{hint: newFlag(), ordered: newFlag(), owed: newFlag(), dead: newFlag(), alarm: newAlarm()}
+	e := &Engine{hint: newFlag(), ordered: newFlag(), owed: newFlag(), dead: newFlag(), alarm: newAlarm(), removed: newRemoved()}
 	if slices.Contains(cfg.Roles, store.RoleRecovery) {
 		cfg.Duties = append(slices.Clone(cfg.Duties), Duty{Name: sweepDuty, Run: e.sweep})
 	}
+	cfg.Duties = append(cfg.Duties, e.retainers(&cfg)...)
 	e.cfg = cfg
 	if e.plays(store.RoleWorker) {
 		e.kinds = slices.Sorted(maps.Keys(cfg.Kinds))

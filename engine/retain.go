@@ -1,0 +1,276 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/pawl-jobs/pawl/broker"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// ResourceTopic is the topic on which a message says that a document has changed; it is its kind.
+const ResourceTopic = "resources"
+
+// retainDuty is the duty to remove the jobs of no machine that are kept no longer; that of a machine's jobs has the id of
+// the machine behind it. Files of a job lie on its machine, so they are removed there.
+const retainDuty = "retain"
+
+const (
+	// retainEvery is how often jobs are looked for that are kept no longer, beside when a document changes.
+	retainEvery = time.Hour
+	// retainStep is how many jobs are looked at, and removed, at once.
+	retainStep = 500
+)
+
+// Removed returns how many jobs that ended in a state this process has removed because they were kept no longer.
+func (e *Engine) Removed(s job.State) int64 {
+	if n := e.removed[s]; n != nil {
+		return n.Load()
+	}
+	return 0
+}
+
+func newRemoved() map[job.State]*atomic.Int64 {
+	all := map[job.State]*atomic.Int64{}
+	for _, s := range job.Ends {
+		all[s] = &atomic.Int64{}
+	}
+	return all
+}
+
+// retainers are the duties of this process to remove what is kept no longer. One that is there for some jobs only has none.
+func (e *Engine) retainers(cfg *Config) (duties []Duty) {
+	if len(cfg.Only) > 0 {
+		return nil
+	}
+	if slices.Contains(cfg.Roles, store.RoleRecovery) {
+		duties = append(duties, e.retain(""))
+	}
+	if cfg.Machine != "" && slices.Contains(cfg.Roles, store.RoleWatcher) {
+		duties = append(duties, e.retain(cfg.Machine))
+	}
+	return duties
+}
+
+// retain is the duty to remove what is kept no longer of a machine; or, where machine is empty, of none, and of machines
+// that have had no process for [store.MachineKept]: nobody comes to their files any more.
+func (e *Engine) retain(machine string) Duty {
+	r := &retainer{e: e, machine: machine}
+	name := retainDuty
+	if machine != "" {
+		name += "/" + machine
+	}
+	return Duty{Name: name, Run: r.run}
+}
+
+// A retainer removes jobs that are kept no longer, step by step, so that the store serves others in between.
+type retainer struct {
+	e       *Engine
+	machine string
+}
+
+func (r *retainer) run(ctx context.Context, _ *Held) error {
+	news, err := retry(ctx, r.e, "listen for documents", func() (broker.Subscription, error) { return r.e.cfg.Broker.Subscribe(ctx, ResourceTopic) })
+	if err != nil {
+		return err
+	}
+	defer news.Close()
+	tick := time.NewTicker(retainEvery)
+	defer tick.Stop()
+	for {
+		r.look(ctx)
+		for changed := false; !changed; {
+			select {
+			case kind := <-news.Messages():
+				changed = string(kind) == job.KindRetention
+			case <-news.Lost():
+				changed = true
+			case <-tick.C:
+				changed = true
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	}
+}
+
+// A pass is one look at all jobs that are kept no longer.
+type pass struct {
+	*retainer
+	there   map[string]bool // machines of which a process is known; nil: not looked up yet
+	removed map[job.State]int
+	stay    int   // jobs that could not be removed
+	why     error // the first one, of what went wrong
+}
+
+// look removes all jobs that can be removed now. The next one tries again what this one could not do.
+func (r *retainer) look(ctx context.Context) {
+	p := &pass{retainer: r, removed: map[job.State]int{}}
+	for cursor, more := "", true; more && ctx.Err() == nil; more = cursor != "" {
+		var err error
+		if cursor, err = p.step(ctx, cursor); err != nil {
+			p.failed(0, err)
+		}
+	}
+	log := r.e.cfg.Log
+	if p.why != nil && ctx.Err() == nil {
+		log.Warn("not all jobs that are kept no longer were removed; it is tried again within an hour", "left", p.stay, "error", p.why)
+	}
+	sum, counts := 0, []any{}
+	for _, s := range job.Ends {
+		sum += p.removed[s]
+		counts = append(counts, string(s), p.removed[s])
+	}
+	if sum > 0 {
+		log.Info("removed jobs that are kept no longer", counts...)
+	}
+}
+
+func (p *pass) failed(stay int, why error) {
+	if p.stay += stay; p.why == nil {
+		p.why = why
+	}
+}
+
+// step looks at the jobs behind a cursor, removes those that are this retainer's, and returns the cursor behind them. What
+// is kept is read for each step: a document that was changed counts from the next one on.
+func (p *pass) step(ctx context.Context, cursor string) (string, error) {
+	kept, err := p.kept(ctx)
+	if err != nil || len(kept) == 0 {
+		return "", err
+	}
+	found, err := p.e.cfg.Store.Overdue(ctx, store.OverdueQuery{Kept: kept, Limit: retainStep, Cursor: cursor})
+	if err != nil {
+		return "", err
+	}
+	mine, err := p.mine(ctx, found.Jobs)
+	if err != nil {
+		return "", err
+	}
+	if mine, err = p.clean(ctx, mine); err != nil {
+		return "", err
+	}
+	for len(mine) > 0 {
+		tenant := mine[0].Tenant
+		n := slices.IndexFunc(mine, func(j store.Ended) bool { return j.Tenant != tenant })
+		if n < 0 {
+			n = len(mine)
+		}
+		if err := p.remove(ctx, tenant, mine[:n]); err != nil {
+			return "", err
+		}
+		mine = mine[n:]
+	}
+	return found.Next, nil
+}
+
+// kept reads for how long jobs are kept. A document that this Pawl cannot read keeps all.
+func (p *pass) kept(ctx context.Context) (all []store.Kept, err error) {
+	docs, err := p.e.cfg.Store.AllResources(ctx, job.KindRetention)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range docs {
+		r, err := job.ParseRetention(d.Doc)
+		switch {
+		case err != nil:
+			p.failed(0, fmt.Errorf("the retention of tenant %s: %w", d.Tenant, err))
+		case !r.Disabled:
+			for state, kept := range r.Keep {
+				all = append(all, store.Kept{Tenant: d.Tenant, State: state, For: time.Duration(kept)})
+			}
+		}
+	}
+	return all, nil
+}
+
+// mine returns the jobs that this retainer is to remove.
+func (p *pass) mine(ctx context.Context, jobs []store.Ended) (mine []store.Ended, err error) {
+	for _, j := range jobs {
+		its := j.Machine == p.machine
+		if !its && p.machine == "" {
+			if its, err = p.gone(ctx, j.Machine); err != nil {
+				return nil, err
+			}
+		}
+		if its {
+			mine = append(mine, j)
+		}
+	}
+	return mine, nil
+}
+
+// gone reports whether nothing is known any more of a process of a machine.
+func (p *pass) gone(ctx context.Context, machine string) (bool, error) {
+	if p.there == nil {
+		sessions, err := p.e.cfg.Store.Sessions(ctx)
+		if err != nil {
+			return false, err
+		}
+		p.there = map[string]bool{}
+		for i := range sessions {
+			p.there[sessions[i].Process.Machine] = true
+		}
+	}
+	return !p.there[machine], nil
+}
+
+// clean removes the files of jobs, and returns the jobs that have none any more. Those of another machine are out of reach.
+func (p *pass) clean(ctx context.Context, jobs []store.Ended) (clean []store.Ended, err error) {
+	var ids []job.ID // of those that may have files here
+	for _, j := range jobs {
+		if p.remover(j.Kind) != nil && j.Machine == p.machine {
+			ids = append(ids, j.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return jobs, nil
+	}
+	found, err := p.e.cfg.Store.Find(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	stay := map[job.ID]bool{}
+	for i := range found {
+		if err := p.remover(found[i].Kind).Remove(ctx, &found[i]); err != nil {
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			stay[found[i].ID] = true
+			p.failed(1, err)
+		}
+	}
+	return slices.DeleteFunc(jobs, func(j store.Ended) bool { return stay[j.ID] }), nil
+}
+
+// remover is what removes the files of jobs of a kind; nil: they have none.
+func (p *pass) remover(kind string) Remover {
+	r, _ := p.e.cfg.Kinds[kind].(Remover)
+	return r
+}
+
+// remove removes the rows of jobs of one tenant. Another process may have removed some of them.
+func (p *pass) remove(ctx context.Context, tenant string, jobs []store.Ended) error {
+	ids := make([]job.ID, len(jobs))
+	for i := range jobs {
+		ids[i] = jobs[i].ID
+	}
+	answers, err := p.e.cfg.Store.Remove(ctx, tenant, ids)
+	if err != nil {
+		return fmt.Errorf("remove %d jobs: %w", len(ids), err)
+	}
+	for i, err := range answers {
+		switch {
+		case err == nil:
+			p.removed[jobs[i].State]++
+			p.e.removed[jobs[i].State].Add(1)
+		case job.KindOf(err) != job.NotFound:
+			p.failed(1, err)
+		}
+	}
+	return nil
+}
