@@ -291,7 +291,10 @@ var tries = map[string][]try{
 }
 
 // order is that in which operations are tried whose tries build on each other.
-var order = []string{"apply-queue", "enable-queue", "disable-queue", "delete-queue", "apply-system", "enable-system", "disable-system", "delete-system", "drain-worker", "undrain-worker", "stop-worker"}
+var order = []string{
+	"apply-queue", "enable-queue", "disable-queue", "delete-queue", "apply-system", "enable-system", "disable-system", "delete-system",
+	"apply-retention", "enable-retention", "disable-retention", "delete-retention", "drain-worker", "undrain-worker", "stop-worker",
+}
 
 // TestOperations walks the OpenAPI document: each operation has tries of both kinds, and is answered as it is documented.
 func TestOperations(t *testing.T) {

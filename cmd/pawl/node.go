@@ -162,6 +162,7 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 	n.Service = pawl.New(service)
 	if o.observe != nil {
 		o.observe.Repaired(n.Repaired)
+		o.observe.Removed(n.Removed)
 		o.observe.Jobs(service.Store, n.Tenant())
 	}
 	return n, nil

@@ -18,8 +18,9 @@ import (
 // A resourceKind is a kind of document that commands apply, get, delete, enable and disable.
 type resourceKind struct {
 	kind, plural string
-	example      string // a name, for help
-	deleting     string // what it means to delete one
+	example      string    // a name, for help
+	deleting     string    // what it means to delete one
+	switching    [2]string // what it means to enable and to disable it
 	columns      []string
 
 	check   func(doc json.RawMessage) (name string, err error)
@@ -45,7 +46,8 @@ type resource struct {
 var resourceKinds = []*resourceKind{
 	kindOf(resourceKind{
 		kind: job.KindQueue, plural: "queues", example: "night", columns: []string{"MOST WAITING"},
-		deleting: "Delete removes the document of a queue. A queue that has jobs which have not ended is kept; the default queue is always there.",
+		deleting:  "Delete removes the document of a queue. A queue that has jobs which have not ended is kept; the default queue is always there.",
+		switching: [2]string{"take new jobs again", "take no new jobs"},
 	}, job.ParseQueue, (*client.Client).Queues, func(q *job.Queue) resource {
 		most := "-"
 		if q.MaxWaiting > 0 {
@@ -55,10 +57,44 @@ var resourceKinds = []*resourceKind{
 	}),
 	kindOf(resourceKind{
 		kind: job.KindSystem, plural: "systems", example: "lab", columns: []string{"HOST"},
-		deleting: "Delete removes the document of a system. The system local is always there.",
+		deleting:  "Delete removes the document of a system. The system local is always there.",
+		switching: [2]string{"take new jobs again", "take no new jobs"},
 	}, job.ParseSystem, (*client.Client).Systems, func(s *job.System) resource {
 		return resource{name: s.Name, disabled: s.Disabled, description: s.Description, cells: []string{s.Host.Kind}}
 	}),
+	kindOf(resourceKind{
+		kind: job.KindRetention, plural: "retentions", example: job.DefaultRetention, columns: retentionColumns(),
+		deleting:  "Delete removes the document of the retention. Without it all jobs are kept.",
+		switching: [2]string{"remove jobs again", "remove no jobs"},
+	}, job.ParseRetention, (*client.Client).Retentions, func(r *job.Retention) resource {
+		out := resource{name: r.Name, disabled: r.Disabled, description: r.Description}
+		for _, s := range job.Ends {
+			out.cells = append(out.cells, keptFor(r.Keep[s]))
+		}
+		return out
+	}),
+}
+
+// retentionColumns has a column for each state in which jobs end.
+func retentionColumns() (columns []string) {
+	for _, s := range job.Ends {
+		columns = append(columns, string(s))
+	}
+	return columns
+}
+
+// keptFor writes for how long jobs are kept, without the zeros at the end.
+func keptFor(d job.Duration) string {
+	if d == 0 {
+		return "for ever"
+	}
+	text := d.String()
+	for _, zero := range []string{"0s", "0m"} {
+		if short, ok := strings.CutSuffix(text, zero); ok && !strings.ContainsAny(short[len(short)-1:], "0123456789") {
+			text = short
+		}
+	}
+	return text
 }
 
 // kindOf completes k for documents of type T.
@@ -126,11 +162,12 @@ func noSubject(cmd *cobra.Command, args []string) error {
 func getCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get",
-		Short: "Show queues or systems",
-		Long: `Get prints queues or systems, or one of them. With -o yaml or -o json it prints documents that pawl apply takes. (For jobs
-there are pawl list and pawl show.)`,
+		Short: "Show queues, systems, or for how long jobs are kept",
+		Long: `Get prints queues, systems or retentions (for how long jobs are kept), or one of them. With -o yaml or -o json it prints
+documents that pawl apply takes. (For jobs there are pawl list and pawl show.)`,
 		Example: `  pawl get queues
-  pawl get system local -o yaml`,
+  pawl get system local -o yaml
+  pawl get retention default`,
 		Args: noSubject,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -247,19 +284,29 @@ func (k *resourceKind) document(r resource) (json.RawMessage, error) {
 	return json.RawMessage(`{"kind":"` + k.kind + `",` + fields), nil // kind comes first, for people
 }
 
+// switches says what becomes of one that is disabled, or enabled.
+func (k *resourceKind) switches(disabled bool) string {
+	if disabled {
+		return k.switching[1]
+	}
+	return k.switching[0]
+}
+
 func enableCommand() *cobra.Command {
-	return switchCommand("enable", "Let queues or systems take new jobs again", false)
+	return switchCommand("enable", "Let queues and systems take new jobs again, or retention remove jobs",
+		"Enable takes back what pawl disable did.", false)
 }
 
 func disableCommand() *cobra.Command {
-	return switchCommand("disable", "Let queues or systems take no new jobs", true)
+	return switchCommand("disable", "Let queues and systems take no new jobs, or retention remove none",
+		"Disable stops a queue or a system from taking new jobs; those that are there already go on. While the retention is disabled no\njob is removed.", true)
 }
 
-func switchCommand(name, short string, disabled bool) *cobra.Command {
+func switchCommand(name, short, long string, disabled bool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     name,
 		Short:   short,
-		Long:    short + ". Jobs that are there already go on.",
+		Long:    long,
 		Example: "  pawl " + name + " queue night",
 		Args:    noSubject,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -267,7 +314,7 @@ func switchCommand(name, short string, disabled bool) *cobra.Command {
 	for _, k := range resourceKinds {
 		cmd.AddCommand(&cobra.Command{
 			Use:               k.kind + " NAME...",
-			Short:             strings.ReplaceAll(short, "queues or systems", k.plural),
+			Short:             "Let " + k.plural + " " + k.switches(disabled),
 			Example:           "  pawl " + name + " " + k.kind + " " + k.example,
 			Args:              cobra.MinimumNArgs(1),
 			ValidArgsFunction: k.complete,

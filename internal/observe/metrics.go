@@ -7,6 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/pawl-jobs/pawl/job"
 )
 
 // metrics are what this process counts and measures itself. All begin at 0 with the process.
@@ -81,4 +83,14 @@ func (o *Observer) Repaired(repaired func() int64) {
 	o.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "pawl_repairs_total", Help: "What was found that no wake-up told of, or that was wrong. 0 where nothing is broken.",
 	}, func() float64 { return float64(repaired()) }))
+}
+
+// Removed counts what removed returns, by the state in which they ended, as jobs that were removed.
+func (o *Observer) Removed(removed func(job.State) int64) {
+	for _, s := range job.Ends {
+		o.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "pawl_jobs_removed_total", Help: "Jobs that this process removed because they were kept no longer, by the state in which they had ended.",
+			ConstLabels: prometheus.Labels{"state": string(s)},
+		}, func() float64 { return float64(removed(s)) }))
+	}
 }
