@@ -437,6 +437,21 @@ func (f *faulty) Held(ctx context.Context, session job.ID) (jobs []job.Job, err 
 	return jobs, err
 }
 
+func (f *faulty) Overdue(ctx context.Context, q store.OverdueQuery) (o store.Overdue, err error) {
+	err = f.call(ctx, "overdue", q, func() (err error) { o, err = f.Store.Overdue(ctx, q); return err })
+	return o, err
+}
+
+func (f *faulty) AllResources(ctx context.Context, kind string) (rs []store.Resource, err error) {
+	err = f.call(ctx, "all resources", kind, func() (err error) { rs, err = f.Store.AllResources(ctx, kind); return err })
+	return rs, err
+}
+
+func (f *faulty) Remove(ctx context.Context, tenant string, ids []job.ID) (errs []error, err error) {
+	err = f.call(ctx, "remove", ids, func() (err error) { errs, err = f.Store.Remove(ctx, tenant, ids); return err })
+	return errs, err
+}
+
 // errDown is what a database says that cannot be reached.
 var errDown = job.Errorf(job.Unavailable, "the test pulled the plug")
 
