@@ -45,6 +45,7 @@ type house struct {
 	ctx  context.Context
 
 	store   *sqlite.Store
+	ahead   atomic.Int64 // by how many nanoseconds the clock of the store is ahead
 	machine *hostlocal.Host
 	runner  *process.Runner
 	exited  atomic.Pointer[func(host.Process)] // what the machine tells when a child has died
@@ -67,7 +68,9 @@ func open(t *testing.T, change ...func(*parts)) *house {
 	t.Cleanup(cancel)
 	h := &house{T: t, dir: t.TempDir(), ctx: ctx}
 	var err error
-	if h.store, err = sqlite.Open(h.ctx, filepath.Join(h.dir, "db"), sqlite.Options{}); err != nil {
+	if h.store, err = sqlite.Open(h.ctx, filepath.Join(h.dir, "db"), sqlite.Options{
+		Now: func() time.Time { return time.Now().Add(time.Duration(h.ahead.Load())) },
+	}); err != nil {
 		t.Fatal(err)
 	}
 	h.machine, err = hostlocal.Open(hostlocal.Config{ID: "m1", OnExit: func(e hostlocal.Exit) {

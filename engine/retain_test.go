@@ -342,10 +342,10 @@ func TestRetain(t *testing.T) {
 
 	t.Run("only those remove whose part it is", func(t *testing.T) {
 		for name, change := range map[string]func(*pawl.Config){
-			"a worker":                 func(c *pawl.Config) { c.Roles = []store.Role{store.RoleWorker} },
-			"a process for some jobs":  func(c *pawl.Config) { c.Only = []job.ID{job.NewID()} },
-			"a watcher of another":     func(c *pawl.Config) { c.Machine, c.Roles = "elsewhere", []store.Role{store.RoleWatcher} },
-			"recovery, of a program": func(c *pawl.Config) { c.Roles = []store.Role{store.RoleRecovery} },
+			"a worker":                func(c *pawl.Config) { c.Roles = []store.Role{store.RoleWorker} },
+			"a process for some jobs": func(c *pawl.Config) { c.Only = []job.ID{job.NewID()} },
+			"a watcher of another":    func(c *pawl.Config) { c.Machine, c.Roles = "elsewhere", []store.Role{store.RoleWatcher} },
+			"recovery, of a program":  func(c *pawl.Config) { c.Roles = []store.Role{store.RoleRecovery} },
 		} {
 			t.Run(name, func(t *testing.T) {
 				cfg, _ := kept(rarely)

@@ -1,0 +1,62 @@
+package app_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/app"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// TestRetention: with a job that is kept no longer go its folder and its results in the service's own archive. Results in a
+// folder of the user's stay, and so do jobs that are kept.
+func TestRetention(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	to := filepath.Join(h.dir, "mine")
+	program := func(script, to string) *job.Job {
+		spec := shell(script)
+		spec.Archive = &job.Archive{To: to}
+		j := h.end(h.submit(spec))
+		return &j
+	}
+	finished, named, failed := program("echo x > out.txt", ""), program("echo y > out.txt", "file://"+to), program("echo z > out.txt; exit 1", "")
+	_, results := app.Places(finished)
+	folder, _ := app.Places(failed)
+	there := func(want bool, name string) {
+		t.Helper()
+		if _, err := os.Stat(name); want != (err == nil) {
+			t.Errorf("%s is there: %v, want %t", name, err, want)
+		}
+	}
+	for _, name := range []string{results, to, folder} {
+		there(true, name)
+	}
+
+	keep := func(doc string) {
+		t.Helper()
+		if _, _, err := h.svc.Retentions().Apply(h.ctx, []byte(doc), pawl.AnyVersion); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keep(`{"name":"default","keep":{"FINISHED":"2h"}}`)
+	h.stop()
+	h.ahead.Store(int64(3 * time.Hour))
+	h.start()
+	h.poll("finished jobs are removed", func() bool { return h.svc.Removed(job.Finished) == 2 })
+	there(false, results)
+	there(true, filepath.Join(to, "out.txt"))
+	there(true, folder)
+
+	keep(`{"name":"default","keep":{"FAILED":"2h"}}`)
+	h.poll("the failed job is removed", func() bool { return h.svc.Removed(job.Failed) == 1 })
+	there(false, folder)
+	for _, j := range []*job.Job{finished, named, failed} {
+		if _, err := h.svc.Job(h.ctx, j.ID); job.KindOf(err) != job.NotFound {
+			t.Errorf("job %s: %v", j.ID, err)
+		}
+	}
+}
