@@ -56,6 +56,7 @@ func open(t *testing.T, c observe.Config, change ...func(*pawl.Config)) *world {
 	}
 	w.Service = pawl.New(cfg)
 	w.o.Repaired(w.Service.Repaired)
+	w.o.Removed(func(s job.State) int64 { return int64(len(s)) })
 	w.o.Jobs(w.store, "default")
 	return w
 }
@@ -164,17 +165,19 @@ func TestMetricsOfJobs(t *testing.T) {
 		t.Error(err)
 	}
 	w.expect(w.scrape(), map[string]string{
-		`pawl_session_live`:                       "1",
-		`pawl_sessions_begun_total`:               "1",
-		`pawl_jobs_claimed_total`:                 "2",
-		`pawl_jobs_ended_total{state="FINISHED"}`: "1",
-		`pawl_jobs_ended_total{state="FAILED"}`:   "1",
-		`pawl_changes_total{outcome="applied"}`:   "2",
-		`pawl_changes_total{outcome="fenced"}`:    "",
-		`pawl_launches_total`:                     "0",
-		`pawl_wakeups_lost_total`:                 "0",
-		`pawl_repairs_total`:                      "0",
-		`pawl_jobs{state="PENDING"}`:              "2", // read a moment ago
+		`pawl_session_live`:                         "1",
+		`pawl_sessions_begun_total`:                 "1",
+		`pawl_jobs_claimed_total`:                   "2",
+		`pawl_jobs_ended_total{state="FINISHED"}`:   "1",
+		`pawl_jobs_ended_total{state="FAILED"}`:     "1",
+		`pawl_changes_total{outcome="applied"}`:     "2",
+		`pawl_changes_total{outcome="fenced"}`:      "",
+		`pawl_launches_total`:                       "0",
+		`pawl_wakeups_lost_total`:                   "0",
+		`pawl_repairs_total`:                        "0",
+		`pawl_jobs_removed_total{state="FAILED"}`:   "6",
+		`pawl_jobs_removed_total{state="CANCELED"}`: "8",
+		`pawl_jobs{state="PENDING"}`:                "2", // read a moment ago
 	})
 	w.stop()
 	if w.o.Session() == nil {
