@@ -120,7 +120,7 @@ var schemaKinds = map[string]struct {
 	typ   reflect.Type
 	title string
 }{
-	"job":          {reflect.TypeFor[job.Spec](), "A job"},
+	"job":             {reflect.TypeFor[job.Spec](), "A job"},
 	job.KindQueue:     {reflect.TypeFor[job.Queue](), "A queue"},
 	job.KindSystem:    {reflect.TypeFor[job.System](), "A system"},
 	job.KindRetention: {reflect.TypeFor[job.Retention](), "A retention"},

@@ -39,7 +39,8 @@ func TestParseRetention(t *testing.T) {
 			{"keep.finished", "", "is not a state in which jobs end", "give FINISHED, FAILED or CANCELED"},
 		},
 		`{"name":"default","keep":{"FAILED":"59m59s","FINISHED":"0","CANCELED":"87600h1s"}}`: {
-			{"keep.CANCELED", "87600h0m1s", "is out of range", bounds}, {"keep.FAILED", "59m59s", "is out of range", bounds},
+			{"keep.CANCELED", "87600h0m1s", "is out of range", bounds},
+			{"keep.FAILED", "59m59s", "is out of range", bounds},
 			{"keep.FINISHED", "0s", "is out of range", bounds},
 		},
 		`{"name":"default","keep":{"FAILED":null}}`: {{"keep.FAILED", "0s", "is out of range", bounds}},
