@@ -47,8 +47,9 @@ type Config struct {
 	Duties []Duty
 	// Roles are the parts that this process plays. Without [store.RoleWorker] it claims nothing; its kinds then say only what
 	// it knows of their jobs. Without [store.RoleRecovery] it looks neither after time nor after dead sessions, nor for what
-	// was forgotten: some process must. The other roles are for people. By default it plays these two, and with duties
-	// [store.RoleWatcher].
+	// was forgotten, nor for jobs of no machine that are kept no longer: some process must. With [store.RoleWatcher] it looks
+	// for those of Machine; else that role is for people, as [store.RoleAPI] is. By default it plays the first two, and with
+	// duties the third.
 	Roles []store.Role
 	// Claims names those of Kinds whose jobs this process runs; empty: all.
 	Claims []string

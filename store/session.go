@@ -58,8 +58,8 @@ type Role string
 const (
 	RoleAPI      Role = "api"      // it serves the API at an address
 	RoleWorker   Role = "worker"   // it claims jobs and runs them
-	RoleRecovery Role = "recovery" // it looks after time, dead sessions, and what was forgotten
-	RoleWatcher  Role = "watcher"  // it watches the programs of its machine
+	RoleRecovery Role = "recovery" // it looks after time, dead sessions, what was forgotten, and what is kept no longer
+	RoleWatcher  Role = "watcher"  // it watches the programs of its machine, and removes its jobs that are kept no longer
 )
 
 // Roles lists every role.

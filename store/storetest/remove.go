@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
@@ -11,6 +12,7 @@ import (
 var removeTests = []test{
 	{"nothing is left of a job", removeAll},
 	{"a job that has not ended stays", removeUnended},
+	{"of many who remove a job at once one has removed it", removeAtOnce},
 	{"a job that owes something stays until it has paid", removeUnpaid},
 	{"each of many is answered", removeMany},
 	{"what a removed job waited for ends without it", removeWaited},
@@ -90,6 +92,31 @@ func removeUnended(w *world) {
 			w.untouched(st.Job)
 		})
 	}
+}
+
+func removeAtOnce(w *world) {
+	ids := w.addMany(60)
+	w.wishAll(job.WishCancel, ids...)
+	var removed [60]atomic.Int64
+	w.together(6, func(i int) error {
+		mine := slices.Concat(ids[10*i:], ids[:10*i]) // each begins elsewhere
+		errs, err := w.s.Remove(w.ctx, acme, mine)
+		for k, err := range errs {
+			switch {
+			case err == nil:
+				removed[(10*i+k)%60].Add(1)
+			case job.KindOf(err) != job.NotFound:
+				return err
+			}
+		}
+		return err
+	})
+	for i := range removed {
+		if n := removed[i].Load(); n != 1 {
+			w.Errorf("job %d was removed by %d, want 1", i, n)
+		}
+	}
+	Check(w, w.s, acme)
 }
 
 func removeUnpaid(w *world) {
