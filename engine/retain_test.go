@@ -280,6 +280,8 @@ func TestRetain(t *testing.T) {
 
 	t.Run("jobs that another process removes meanwhile are not counted", func(t *testing.T) {
 		cfg, _ := kept(rarely)
+		var log bytes.Buffer
+		cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
 		bubble(t, cfg, func(w *world) {
 			ids := w.canceled(w.svc, 2)
 			w.keep(w.svc, `"keep":{"CANCELED":"1h"}`)
@@ -295,6 +297,9 @@ func TestRetain(t *testing.T) {
 			w.there(false, ids...)
 			if n := w.svc.Removed(job.Canceled); n != 1 {
 				t.Errorf("%d jobs were removed, want 1", n)
+			}
+			if strings.Contains(log.String(), "not all jobs") {
+				t.Errorf("it is a failure for the log:\n%s", &log)
 			}
 		})
 	})

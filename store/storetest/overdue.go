@@ -210,7 +210,7 @@ func overdueStays(w *world) {
 	}
 	seen := overdueIDs(page.Jobs)
 	kept = append(kept, store.Kept{Tenant: "0", State: job.Canceled, For: time.Hour}) // stands before the cursor
-	for cursor := page.Next; cursor != ""; cursor = page.Next {
+	for cursor := page.Next; cursor != "" && len(seen) <= len(want); cursor = page.Next {
 		if page, err = w.s.Overdue(w.ctx, store.OverdueQuery{Kept: kept, Limit: 7, Cursor: cursor}); err != nil {
 			w.Fatalf("overdue: %v", err)
 		}
