@@ -109,8 +109,8 @@ type Leases interface {
 	Clear(ctx context.Context, lost []Lost) (Effects, error)
 }
 
-// Reader reads. Held, Watched, Find, Sessions and Unserved see all tenants; the others see one, and a job of another
-// tenant is NotFound.
+// Reader reads. Held, Watched, Find, Sessions, Unserved and Demand see all tenants; the others see one, and a job of
+// another tenant is NotFound.
 type Reader interface {
 	// Job returns one job with everything about it.
 	Job(ctx context.Context, tenant string, id job.ID) (job.Job, error)
@@ -139,6 +139,9 @@ type Reader interface {
 	// kind, machine and tenant, and was not told to drain or to stop. It reads from line to line, and of a line no more
 	// than its first MostUnserved jobs.
 	Unserved(ctx context.Context) ([]Unserved, error)
+	// Demand returns, of each lane for which c has slots, the ready jobs that c could claim, and the live sessions that
+	// may claim some of these too, the one of c among them: [Claim.ID] and [Claim.Jobs] do not count.
+	Demand(ctx context.Context, c Claim) (map[job.Lane]Demand, error)
 }
 
 // Resources holds typed documents: systems, queues, and what else is configured and not run.

@@ -32,6 +32,9 @@ var uses = map[string][]string{
 	"events of one": {"events_pkey"},
 	"recount":       {"jobs_pkey", "jobs_needs", "prerequisites_job", "specs_pkey"},
 	"note":          {"jobs_pkey", "events_pkey"},
+
+	"demand sessions": {"jobs_session"},
+	"demand lines":    {"jobs_ready"},
 }
 
 // TestPlans pins the indexes that the statements use: with statistics that are fresh, with none, and with some that were
