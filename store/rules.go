@@ -1,6 +1,7 @@
 package store
 
 import (
+	"crypto/sha256"
 	"slices"
 
 	"github.com/pawl-jobs/pawl/job"
@@ -40,6 +41,50 @@ func once[T comparable](list []T, v T) []T {
 		return list
 	}
 	return append(list, v)
+}
+
+// NoJob is the error for a job that is not there.
+func NoJob(id job.ID) error { return job.Errorf(job.NotFound, "there is no job %s", id) }
+
+// NoSession is the error for a session that would have to live.
+func NoSession(id job.ID) error {
+	return job.Errorf(job.Fenced, "session %s has ended: begin a new one", id)
+}
+
+// NoResource is the error for a document that is not there.
+func NoResource(kind, name string) error {
+	return job.Errorf(job.NotFound, "there is no %s %s", kind, name)
+}
+
+// Digest tells a call from another one under the same idempotency key.
+func (s *Submission) Digest() []byte {
+	h := sha256.New()
+	for i := range s.Jobs {
+		h.Write(s.Jobs[i].Fingerprint[:])
+	}
+	return h.Sum(nil)
+}
+
+// Field is the column by which a list is sorted first; empty where it has the order of submission alone.
+func (s Sort) Field() string {
+	switch s {
+	case LastEnded, FirstEnd:
+		return "ended"
+	case ByName, ByNameRev:
+		return "stem"
+	}
+	return ""
+}
+
+// Descends reports whether a list goes from the highest down.
+func (s Sort) Descends() bool { return s[0] == '-' }
+
+// Within is a limit that a query gave: a standard one where it gave none, and no more than most.
+func Within(n, standard, most int) int {
+	if n <= 0 {
+		return standard
+	}
+	return min(n, most)
 }
 
 // Strongest returns each prerequisite once: with the need that meets both where one stands twice.
