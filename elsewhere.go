@@ -185,9 +185,11 @@ func (f *farLog) Read(p []byte) (int, error) {
 		err = context.Cause(f.ctx)
 	case errors.Is(err, io.EOF):
 		j, lost := f.s.Job(f.ctx, f.id)
-		if lost != nil {
+		switch {
+		case job.KindOf(lost) == job.NotFound: // it has ended, and was deleted
+		case lost != nil:
 			err = lost
-		} else if !j.State.Terminal() {
+		case !j.State.Terminal():
 			err = unreachable(j.Machine, ", and the process there that followed the log has stopped: ask again")
 		}
 	}

@@ -348,6 +348,20 @@ func TestFollowAnotherMachine(t *testing.T) {
 		}
 		log.Close()
 	})
+	t.Run("it ends with a job that is deleted at once", func(t *testing.T) {
+		f, id, w, log := begin(t, nil)
+		if _, err := f.there.Cancel(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		if errs, err := f.there.Delete(t.Context(), id); err != nil || errs[0] != nil {
+			t.Fatal(errs, err)
+		}
+		w.Close()
+		if rest, err := io.ReadAll(log); err != nil || len(rest) > 0 {
+			t.Errorf("%q, %v", rest, err)
+		}
+		log.Close()
+	})
 	t.Run("that the other process ends is no end", func(t *testing.T) {
 		_, _, w, log := begin(t, nil)
 		w.Close()
