@@ -420,6 +420,10 @@ type Event struct {
 	Cursor string `json:"-"`
 }
 
+// Site is in the place of a tenant for documents that belong to the whole service. Of what sees one tenant only nothing sees
+// them.
+const Site = "*"
+
 // A Resource is a typed document.
 type Resource struct {
 	Tenant, Kind, Name string
