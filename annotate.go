@@ -49,14 +49,28 @@ func (s *Service) addEvent(ctx context.Context, e store.NewEvent) (store.Event, 
 }
 
 // Delete deletes jobs that have ended: their files in the service's own folders, and then all that the database knows of
-// them. It can be repeated. Answers come in the order of ids: NotFound, or Conflict where a job has not ended.
+// them. It can be repeated. Answers come in the order of ids: NotFound, or Conflict where a job has not ended. A job that
+// belongs to another machine is deleted there; its answer is Unavailable while no process of that machine can be asked.
 func (s *Service) Delete(ctx context.Context, ids ...job.ID) ([]error, error) {
 	errs := make([]error, len(ids))
 	var gone []job.ID
 	var at []int
+	silent := map[string]error{} // machines of which no process answers
 	for i, id := range ids {
-		if errs[i] = s.removeFiles(ctx, id); errs[i] == nil {
-			gone, at = append(gone, id), append(at, i)
+		j, err := s.ended(ctx, id)
+		switch {
+		case err != nil:
+			errs[i] = err
+		case !s.elsewhere(&j):
+			if errs[i] = s.removeFiles(ctx, &j); errs[i] == nil {
+				gone, at = append(gone, id), append(at, i)
+			}
+		case silent[j.Machine] != nil:
+			errs[i] = silent[j.Machine]
+		default:
+			if errs[i] = s.deleteThere(ctx, &j); job.KindOf(errs[i]) == job.Unavailable {
+				silent[j.Machine] = errs[i]
+			}
 		}
 	}
 	if len(gone) == 0 {
@@ -72,16 +86,18 @@ func (s *Service) Delete(ctx context.Context, ids ...job.ID) ([]error, error) {
 	return errs, nil
 }
 
-func (s *Service) removeFiles(ctx context.Context, id job.ID) error {
+// ended returns a job that has ended.
+func (s *Service) ended(ctx context.Context, id job.ID) (job.Job, error) {
 	j, err := s.Job(ctx, id)
-	if err != nil {
-		return err
+	if err == nil && !j.State.Terminal() {
+		err = job.Errorf(job.Conflict, "job %s is %s: cancel it before it is deleted", id, j.State)
 	}
-	if !j.State.Terminal() {
-		return job.Errorf(job.Conflict, "job %s is %s: cancel it before it is deleted", id, j.State)
-	}
+	return j, err
+}
+
+func (s *Service) removeFiles(ctx context.Context, j *job.Job) error {
 	if k, ok := s.cfg.Kinds[j.Kind].(engine.Remover); ok {
-		return k.Remove(ctx, &j)
+		return k.Remove(ctx, j)
 	}
 	return nil
 }

@@ -27,7 +27,14 @@ type File struct {
 // after that. Links are not followed, and what Pawl itself keeps in the folder is left out. The error is NotFound while
 // the job has no files yet, and for a task.
 func (s *Service) Output(ctx context.Context, id job.ID) ([]File, error) {
-	_, f, err := s.filesOf(ctx, id)
+	j, err := s.Job(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if s.elsewhere(&j) {
+		return fromPeer(ctx, s, &j, func(p Peer) ([]File, error) { return p.Output(ctx, id) })
+	}
+	f, err := s.filesOf(&j)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +70,14 @@ func archived(ctx context.Context, f engine.Files) ([]File, error) {
 // OpenOutput opens one file of a job for reading, which the caller closes. A path that leads out of the job's folder, by
 // itself or through a symbolic link, is Invalid.
 func (s *Service) OpenOutput(ctx context.Context, id job.ID, name string) (File, io.ReadSeekCloser, error) {
-	j, f, err := s.filesOf(ctx, id)
+	j, err := s.Job(ctx, id)
+	if err != nil {
+		return File{}, nil, err
+	}
+	if s.elsewhere(&j) {
+		return s.openThere(ctx, &j, name)
+	}
+	f, err := s.filesOf(&j)
 	if err != nil {
 		return File{}, nil, err
 	}
@@ -74,18 +88,13 @@ func (s *Service) OpenOutput(ctx context.Context, id job.ID, name string) (File,
 	return file, r, err
 }
 
-// filesOf returns a job and where its files are.
-func (s *Service) filesOf(ctx context.Context, id job.ID) (job.Job, engine.Files, error) {
-	j, err := s.Job(ctx, id)
+// filesOf returns where the files of a job are, which belongs to this machine.
+func (s *Service) filesOf(j *job.Job) (engine.Files, error) {
+	k, err := s.keeper(j)
 	if err != nil {
-		return j, engine.Files{}, err
+		return engine.Files{}, err
 	}
-	k, err := s.keeper(&j)
-	if err != nil {
-		return j, engine.Files{}, err
-	}
-	f, err := k.Files(&j)
-	return j, f, err
+	return k.Files(j)
 }
 
 func (s *Service) keeper(j *job.Job) (engine.Keeper, error) {
@@ -125,7 +134,7 @@ func below(ctx context.Context, fsys files.FS, root, name string) ([]File, error
 
 // open opens a file in a job's folder, or else in its results. The error is fs.ErrNotExist where neither has it.
 func open(ctx context.Context, f engine.Files, name string) (File, io.ReadSeekCloser, error) {
-	if !fs.ValidPath(name) || name == "." {
+	if !inner(name) {
 		return File{}, nil, outside(name)
 	}
 	for _, root := range []string{f.Folder, f.Results} {
@@ -160,6 +169,9 @@ func openAt(ctx context.Context, fsys files.FS, full string) (File, io.ReadSeekC
 	}
 	return File{Size: info.Size(), Modified: info.ModTime().UTC()}, r, nil
 }
+
+// inner reports whether a path is one of a file in a job's folder, as far as it says that itself.
+func inner(name string) bool { return fs.ValidPath(name) && name != "." }
 
 func outside(name string) error {
 	return job.Errorf(job.Invalid, "%q is not the path of a file in the job's folder: give one without .. that no link leads out of it", name)

@@ -33,6 +33,9 @@ func (s *Service) Log(ctx context.Context, id job.ID, q LogQuery) (io.ReadCloser
 	if err != nil {
 		return nil, err
 	}
+	if s.elsewhere(&j) {
+		return s.logThere(ctx, &j, q)
+	}
 	k, err := s.keeper(&j)
 	if err != nil {
 		return nil, err
@@ -250,8 +253,11 @@ func (f *logFollower) take(n store.Event) error {
 func (f *logFollower) open() (File, io.ReadSeekCloser, error) {
 	where := f.files
 	if f.state.Terminal() {
-		var err error
-		if _, where, err = f.s.filesOf(f.ctx, f.id); err != nil { // what was archived is known by now
+		j, err := f.s.Job(f.ctx, f.id) // what was archived is known by now
+		if err != nil {
+			return File{}, nil, err
+		}
+		if where, err = f.s.filesOf(&j); err != nil {
 			return File{}, nil, err
 		}
 	} else {

@@ -44,6 +44,9 @@ type Config struct {
 	Machine string
 	// Kinds are kinds of job beside the tasks that are registered with [Handle].
 	Kinds map[string]engine.Kind
+	// Peer returns a process of another machine, which has the files of jobs that belong there. Nil: they are not fetched,
+	// and the error of who asks for them is Unavailable.
+	Peer func(PeerAsk) Peer
 	// Served tells whether some process runs the jobs of the store now, for [View.Why]; by default one does.
 	Served func(context.Context) bool
 	// Queues are the only ones whose jobs this process runs; by default those of all queues there are.
@@ -317,6 +320,9 @@ func (s *Service) List(ctx context.Context, q store.Query) (store.Page, error) {
 func (s *Service) Count(ctx context.Context, f job.Filter) (store.Counts, error) {
 	return s.cfg.Store.Count(ctx, s.cfg.Tenant, f)
 }
+
+// Now is the time on the database's clock, as far as this process knows that: until it has renewed a lease once, its own.
+func (s *Service) Now() time.Time { return s.engine.Now() }
 
 // Repaired returns how many rows the sweep had to repair; 0 where nothing was broken.
 func (s *Service) Repaired() int64 { return s.engine.Repaired() }

@@ -86,10 +86,15 @@ func (l *look) gone(j *job.Job) *Gone {
 	if !bound(j) || j.Machine == l.machine {
 		return nil
 	}
-	g := &Gone{Machine: j.Machine}
-	for i := range l.sessions {
-		s := &l.sessions[i]
-		if s.Process.Machine != j.Machine {
+	return goneFrom(j.Machine, l.sessions)
+}
+
+// goneFrom returns a machine if no process of it is among sessions that lives.
+func goneFrom(machine string, sessions []store.SessionInfo) *Gone {
+	g := &Gone{Machine: machine}
+	for i := range sessions {
+		s := &sessions[i]
+		if s.Process.Machine != machine {
 			continue
 		}
 		if s.Live {
@@ -106,12 +111,17 @@ func (l *look) gone(j *job.Job) *Gone {
 	return g
 }
 
+// since says since when it is gone.
+func (g *Gone) since() string {
+	if g.Since.IsZero() {
+		return ", where no process is"
+	}
+	return ", which is gone since " + g.Since.Local().Format(time.RFC3339)
+}
+
 // why says why a job of the machine stands where it stands.
 func (g *Gone) why(v *View) string {
-	is := "machine " + g.Machine + ", where no process is"
-	if !g.Since.IsZero() {
-		is = "machine " + g.Machine + ", which is gone since " + g.Since.Local().Format(time.RFC3339)
-	}
+	is := "machine " + g.Machine + g.since()
 	switch v.Custody {
 	case job.Ready:
 		return "waits for a process of " + is

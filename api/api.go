@@ -56,6 +56,8 @@ type Config struct {
 	// Auth tells who asks. Nil: everyone is the service's own principal, and may see what went wrong inside; requests of
 	// web pages are refused then. An error of kind [job.Denied] is status 401.
 	Auth func(*http.Request) (Caller, error)
+	// Inward says that the handler is for other processes of the service only: without login there is nothing.
+	Inward bool
 	// Ready makes the checks of /readyz, which may take 10 s. Nil: the service is always ready.
 	Ready func(context.Context) []Check
 	// Metrics answers /metrics. Nil: there is nothing there.
@@ -79,7 +81,19 @@ type Caller struct {
 	// events of that job and look at it, and nothing else.
 	Job    job.ID
 	Launch int
+	// Peer is set when the caller is another process of the service, of another machine, which asks in the name of
+	// Principal. It may do that with the job Job, and nothing else, and is answered from this machine.
+	Peer PeerMay
 }
+
+// PeerMay is what another process may do with a job.
+type PeerMay string
+
+// What there is.
+const (
+	PeerRead   PeerMay = "read"   // its files and logs
+	PeerDelete PeerMay = "delete" // delete it
+)
 
 // An Answer tells how a request was answered.
 type Answer struct {
@@ -130,6 +144,11 @@ func New(c Config) http.Handler {
 	h.registerHealth()
 	h.finishDocument()
 	h.serveDocs()
+	if h.Inward {
+		for _, op := range h.operations {
+			op.public = false
+		}
+	}
 	return h
 }
 
@@ -256,17 +275,29 @@ func (h *handler) login(w http.ResponseWriter, r *http.Request) error {
 	if caller.Principal != "" {
 		c.svc = h.Service.As(caller.Principal)
 	}
+	if caller.Peer != "" {
+		c.svc = c.svc.Here()
+	}
 	return nil
 }
 
-// allowed refuses to the program of a job what is not about that job, and what is of the site to all but its principal.
+// allowed refuses to the program of a job, and to another process, what is not about that job, and what is of the site to
+// all but its principal.
 func (h *handler) allowed(_ http.ResponseWriter, r *http.Request) error {
 	c := callOf(r.Context())
-	if c.op.public || c.caller.Job.IsZero() {
+	if c.op.public {
+		return nil
+	}
+	if c.caller.Job.IsZero() && c.caller.Peer == "" {
 		return h.steers(c)
 	}
 	// The pattern is known to fit; the path has the id in its third place.
-	if parts := strings.Split(r.URL.Path, "/"); c.op.ofJob && len(parts) > 3 && parts[3] == c.caller.Job.String() {
+	parts := strings.Split(r.URL.Path, "/")
+	its := len(parts) > 3 && parts[3] == c.caller.Job.String()
+	switch {
+	case c.caller.Peer != "" && (!its || c.op.peer != c.caller.Peer):
+		return job.Errorf(job.Denied, "the token of this process is to %s job %s only", c.caller.Peer, c.caller.Job)
+	case its && (c.op.ofJob || c.caller.Peer != ""):
 		return nil
 	}
 	return job.Errorf(job.Denied, "the token of a running job is for %s /v1/jobs/%s/events and for GET /v1/jobs/%s only", http.MethodPost, c.caller.Job, c.caller.Job)

@@ -18,7 +18,7 @@ import (
 
 func (h *handler) registerFiles() {
 	of := func(id, path, summary, about string) operation {
-		return operation{id: id, tag: "files", method: http.MethodGet, path: "/v1/jobs/{id}/" + path, summary: summary, about: about}
+		return operation{id: id, tag: "files", method: http.MethodGet, path: "/v1/jobs/{id}/" + path, summary: summary, about: about, peer: PeerRead}
 	}
 	register(h, of("list-output", "output", "List the files of a job", "Those in its folder while that is there, and its results after that."), h.output)
 	open := of("get-output", "output/{path...}", "Get a file of a job", "Range, If-Range, If-Modified-Since and HEAD work. A path that leads out of the job's folder is refused.")

@@ -32,6 +32,7 @@ func (h *handler) registerJobs() {
 	get.ofJob = true
 	register(h, get, h.job)
 	del := one("delete-job", http.MethodDelete, "", "Delete a job that has ended", "Its files in the service's own folders go, and all that is known of it.")
+	del.peer = PeerDelete
 	del.status, del.errors = http.StatusNoContent, []int{http.StatusConflict}
 	register(h, del, h.delete)
 	request := one("get-request", http.MethodGet, "/request", "Get the spec of a job", "As it was given, to the byte; or as it was resolved.")

@@ -31,6 +31,7 @@ type operation struct {
 	queries        []string           // the names of its parameters in the query
 	site           bool               // only the service's own principal may do it
 	ofJob          bool               // the program of a running job may do it to that job
+	peer           PeerMay            // what another process must be allowed to do it; empty: none may
 }
 
 // A body is what an operation takes.

@@ -77,6 +77,86 @@ func TestProgramToken(t *testing.T) {
 	f.is(200, nil, "POST", "/v1/jobs/"+a.ID.String()+"/cancel?wait=30s", "")
 }
 
+// Another process reads the files of one job, or deletes it, and is answered from here.
+func TestPeerToken(t *testing.T) {
+	peers := map[string]*api.Caller{}
+	auth := func(r *http.Request) (api.Caller, error) {
+		token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if c := peers[token]; c != nil {
+			return *c, nil
+		}
+		return byToken(r)
+	}
+	f := openWith(t, api.Config{Auth: auth, Limits: api.Limits{Rate: 1e-3, Burst: 1}})
+	asked := 0
+	there := pawl.New(pawl.Config{
+		Store: f.svc.Store, Broker: &local.Broker{}, Machine: "m2",
+		Peer: func(pawl.PeerAsk) pawl.Peer { asked++; return nil },
+	})
+	a, err := f.svc.Submit(t.Context(), pawl.Request{Spec: job.Spec{Command: []string{"echo", "hello"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := a[0].ID
+	if _, err := f.svc.Wait(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	for token, c := range map[string]*api.Caller{
+		"reads": {Principal: "bob", Job: id, Peer: api.PeerRead}, "deletes": {Principal: "bob", Job: id, Peer: api.PeerDelete},
+		"nothing": {Principal: "bob", Peer: api.PeerRead},
+	} {
+		peers[token] = c
+	}
+	var doc document
+	f.is(200, &doc, "GET", "/openapi.json", "")
+	for _, token := range []string{"nothing", "reads", "deletes"} {
+		f.token = token
+		for _, op := range doc.operations() {
+			if op.Security == nil {
+				continue
+			}
+			want := 403
+			switch {
+			case token == "reads" && (op.ID == "list-output" || op.ID == "get-output" || op.ID == "get-logs"):
+				want = 200
+			case token == "deletes" && op.ID == "delete-job":
+				want = 204
+			}
+			path := strings.NewReplacer("{id}", id.String(), "{path}", "stdout", "{", "", "}", "").Replace(op.path)
+			if r := f.call(op.method, path, "{}"); r.code != want {
+				t.Errorf("%s: %s %s: %d, want %d: %s", token, op.method, path, r.code, want, r.body)
+			}
+			none := strings.NewReplacer("{id}", job.NewID().String(), "{path}", "stdout", "{", "", "}", "").Replace(op.path)
+			if r := f.call(op.method, none, "{}"); none != path && r.code != 403 {
+				t.Errorf("%s: %s %s: %d: %s", token, op.method, none, r.code, r.body)
+			}
+		}
+	}
+
+	// One that was sent to the wrong process is not sent on.
+	inward := httptest.NewServer(api.New(api.Config{Service: there, Auth: auth, Inward: true, Log: slog.New(slog.DiscardHandler)}))
+	defer inward.Close()
+	far := &face{T: t, svc: f.svc, url: inward.URL, token: "elsewhere"}
+	if a, err = f.svc.Submit(t.Context(), pawl.Request{Spec: job.Spec{Command: []string{"true"}}}); err != nil {
+		t.Fatal(err)
+	}
+	peers["elsewhere"] = &api.Caller{Principal: "bob", Job: a[0].ID, Peer: api.PeerRead}
+	var p fault
+	far.is(503, &p, "GET", "/v1/jobs/"+a[0].ID.String()+"/output", "")
+	if !strings.Contains(p.Detail, "on machine m1") || asked > 0 {
+		t.Errorf("%+v; asked %d times", p, asked)
+	}
+	// At an address for processes nobody else is told anything.
+	for _, path := range []string{"/healthz", "/readyz", "/docs", "/openapi.json"} {
+		far.token = ""
+		far.is(401, nil, "GET", path, "")
+		far.token = "elsewhere"
+		far.is(403, nil, "GET", path, "")
+	}
+	f.token = ""
+	f.is(200, nil, "GET", "/healthz", "")
+}
+
 func TestCallers(t *testing.T) {
 	f := openWith(t, api.Config{Auth: byToken})
 	f.token = "bob-token"

@@ -1,4 +1,5 @@
-// Package auth tells who calls: whoever has the token of a data folder, or a program that one of its jobs runs.
+// Package auth tells who calls: whoever has the token of a data folder, a program that one of its jobs runs, or another
+// process of the service ([Peers]).
 //
 // A token is pawl_ (or pawl_job_) and small letters and digits, of which the last seven check the others, so that tools
 // that look for secrets can find it and one that was cut off is told from a wrong one. Of the folder's token a process
@@ -48,14 +49,12 @@ type Keys struct {
 // Caller tells who made a request. Its error is of kind [job.Denied], and says what to send, or of another kind when it
 // cannot be found out now.
 func (k *Keys) Caller(r *http.Request) (Caller, error) {
-	header := r.Header.Get("Authorization")
-	if header == "" {
+	if r.Header.Get("Authorization") == "" {
 		return Caller{}, job.Errorf(job.Denied, "this address needs a token: send the header \"Authorization: Bearer TOKEN\"; TOKEN is in the file %s of the data folder", TokenFile)
 	}
-	scheme, token, _ := strings.Cut(header, " ")
-	token = strings.TrimSpace(token)
+	token := bearer(r)
 	switch {
-	case !strings.EqualFold(scheme, "Bearer") || token == "":
+	case token == "":
 		return Caller{}, job.Errorf(job.Denied, "the header Authorization is not of the form \"Bearer TOKEN\"")
 	case !whole(token):
 		return Caller{}, job.Errorf(job.Denied, "the token is not whole: copy all of it, from %s to its end", prefix)

@@ -14,8 +14,9 @@ import (
 
 // refused is an error that the service answered with.
 type refused struct {
-	text string
-	spec error // all that is wrong with a spec, or nil
+	text   string
+	status int
+	spec   error // all that is wrong with a spec, or nil
 }
 
 func (r *refused) Error() string { return r.text }
@@ -56,7 +57,7 @@ func (c *Client) problem(resp *http.Response) error {
 	if err != nil || t != "application/problem+json" || json.Unmarshal(b, &p) != nil || p.Code == "" {
 		return c.stranger(resp)
 	}
-	r := &refused{text: p.Detail}
+	r := &refused{text: p.Detail, status: resp.StatusCode}
 	if len(p.Errors) > 0 {
 		r.spec = &job.SpecError{Problems: p.Errors}
 	}

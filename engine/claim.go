@@ -14,6 +14,7 @@ import (
 // for says that there are none.
 func (s *session) claims(ctx context.Context) error {
 	maybe := map[job.Lane]bool{}
+	sharing := sharing{s: s}
 	for {
 		if stands := s.e.command(); stands != store.Work || len(s.e.kinds) == 0 {
 			if stands == store.Stop && s.idle() {
@@ -41,6 +42,9 @@ func (s *session) claims(ctx context.Context) error {
 			select {
 			case <-s.e.hint:
 				s.e.hint.set()
+			case <-sharing.over:
+				sharing.waited()
+				s.e.hint.set()
 			case <-s.freed:
 			case <-s.e.ordered:
 			case <-ctx.Done():
@@ -48,31 +52,33 @@ func (s *session) claims(ctx context.Context) error {
 			}
 			continue
 		}
-		jobs, err := s.claim(ctx, slots)
+		got, err := s.claim(ctx, &sharing, slots)
 		if err != nil {
 			return ended(ctx, err)
 		}
-		for _, j := range jobs {
-			slots[j.Lane]--
-		}
-		for l, left := range slots {
-			if left > 0 {
+		for l, n := range slots {
+			if got[l] < n {
 				maybe[l] = false
 			}
 		}
 	}
 }
 
-// claim makes one claim, again under the same id until it is answered, and starts what it got: the answer comes after
-// the commit.
-func (s *session) claim(ctx context.Context, slots map[job.Lane]int) ([]job.Job, error) {
+// claim makes one claim for free slots, as far as this session's share reaches, and starts what it got. It returns how many
+// jobs of each lane that was.
+func (s *session) claim(ctx context.Context, sharing *sharing, slots map[job.Lane]int) (map[job.Lane]int, error) {
 	c := store.Claim{
 		ID: job.NewID(), Session: s.id, Queues: s.e.served.Load().queues, Kinds: s.e.kinds, Tenants: s.e.cfg.Tenants,
 		Machine: s.e.cfg.Machine, Slots: slots, Jobs: s.e.cfg.Only,
 	}
+	var err error
+	if c.Slots, err = sharing.cut(ctx, c); err != nil || len(c.Slots) == 0 {
+		return nil, err
+	}
 	s.claiming(c.ID)
 	defer s.claiming(job.ID{})
-	// A claim under way is waited for even when the process is stopping: its jobs are run, not forgotten.
+	// It is made again under the same id until it is answered, and the answer comes after the commit. One under way is
+	// waited for even when the process is stopping: its jobs are run, not forgotten.
 	jobs, err := retry(ctx, s.e, "claim", func() ([]job.Job, error) { return s.e.cfg.Store.Claim(s.ctx, c) })
 	if job.KindOf(err) == job.Fenced {
 		return nil, fmt.Errorf("%w: %w", errLost, err)
@@ -80,13 +86,15 @@ func (s *session) claim(ctx context.Context, slots map[job.Lane]int) ([]job.Job,
 	if err != nil {
 		return nil, err
 	}
+	got := map[job.Lane]int{}
 	for _, r := range s.admit(jobs) {
+		got[r.lane]++
 		go r.work()
 	}
 	if len(jobs) > 0 {
 		s.e.news(s.ctx)
 	}
-	return jobs, nil
+	return got, nil
 }
 
 // free returns the free slots of each lane.

@@ -78,6 +78,9 @@ func (e *Engine) agree(sent, database time.Time) {
 // local returns what this process's clock shows when the database's shows t.
 func (e *Engine) local(t time.Time) time.Time { return t.Add(-time.Duration(e.ahead.Load())) }
 
+// Now is the time on the database's clock, as the newest renewal showed it; before the first one, on that of this process.
+func (e *Engine) Now() time.Time { return time.Now().Add(time.Duration(e.ahead.Load())) }
+
 // payer pays follow-ups as soon as someone owes, and at first: whoever owed before may have died.
 func (e *Engine) payer(ctx context.Context) error {
 	for {

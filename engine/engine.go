@@ -3,6 +3,7 @@
 //   - session: keeps the lease of this process, hears wishes, and stops everything when the lease is lost
 //   - lost: says of a session that was lost that its process lives
 //   - claim: takes as many ready jobs as there are free slots
+//   - share: leaves to other processes their part, where there are fewer ready jobs than free slots
 //   - step: runs the steps of one job, in a goroutine of its own
 //   - commit: hands the changes of all of them to the store, many at a time
 //   - clock: sleeps until the earliest due time; takes the jobs of sessions that died; sweeps

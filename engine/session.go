@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawl-jobs/pawl/broker"
@@ -20,6 +21,7 @@ type session struct {
 	steps  *sync.WaitGroup // one for each run, of sessions that were lost too
 	freed  flag            // a slot was freed
 	known  report          // to the store; only used by the loop that renews
+	shares atomic.Bool     // there are other sessions, as the newest renewal told
 
 	// ctx is the parent of all steps. It outlasts the context of Engine.Run.
 	ctx    context.Context
@@ -189,6 +191,7 @@ func (s *session) heard(ctx context.Context, a store.Renewal) {
 		s.obey(w)
 	}
 	s.e.obey(a.Command)
+	s.shares.Store(!a.NextExpiry.IsZero())
 	if len(a.Ready) > 0 {
 		s.e.hint.set()
 	}

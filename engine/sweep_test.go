@@ -223,6 +223,9 @@ func TestClocks(t *testing.T) {
 				close(letGo)
 				w.start()
 				synctest.Wait()
+				if wrong := w.svc.Now().Sub(time.Now().Add(ahead)).Abs(); wrong >= time.Millisecond {
+					t.Errorf("the time of the database is taken for another one: by %v", wrong)
+				}
 				w.store.count()
 				began := time.Now()
 				w.finish(job.Finished, w.submit("hold", 1, delay(12*time.Second))...)

@@ -314,6 +314,13 @@ func (y *tally) enter(id job.ID) (leave func()) {
 	}
 }
 
+// count returns how many jobs were run.
+func (y *tally) count() int {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return len(y.calls)
+}
+
 // each checks that the handler of each job was called n times.
 func (y *tally) each(t testing.TB, n int, ids ...job.ID) {
 	t.Helper()

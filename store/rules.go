@@ -2,6 +2,7 @@ package store
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"slices"
 	"strings"
 
@@ -44,6 +45,50 @@ func once[T comparable](list []T, v T) []T {
 	return append(list, v)
 }
 
+// NoJob is the error for a job that is not there.
+func NoJob(id job.ID) error { return job.Errorf(job.NotFound, "there is no job %s", id) }
+
+// NoSession is the error for a session that would have to live.
+func NoSession(id job.ID) error {
+	return job.Errorf(job.Fenced, "session %s has ended: begin a new one", id)
+}
+
+// NoResource is the error for a document that is not there.
+func NoResource(kind, name string) error {
+	return job.Errorf(job.NotFound, "there is no %s %s", kind, name)
+}
+
+// Digest tells a call from another one under the same idempotency key.
+func (s *Submission) Digest() []byte {
+	h := sha256.New()
+	for i := range s.Jobs {
+		h.Write(s.Jobs[i].Fingerprint[:])
+	}
+	return h.Sum(nil)
+}
+
+// Field is the column by which a list is sorted first; empty where it has the order of submission alone.
+func (s Sort) Field() string {
+	switch s {
+	case LastEnded, FirstEnd:
+		return "ended"
+	case ByName, ByNameRev:
+		return "stem"
+	}
+	return ""
+}
+
+// Descends reports whether a list goes from the highest down.
+func (s Sort) Descends() bool { return s[0] == '-' }
+
+// Within is a limit that a query gave: a standard one where it gave none, and no more than most.
+func Within(n, standard, most int) int {
+	if n <= 0 {
+		return standard
+	}
+	return min(n, most)
+}
+
 // Strongest returns each prerequisite once: with the need that meets both where one stands twice.
 func Strongest(after []After) []After {
 	var all []After
@@ -77,4 +122,47 @@ func (n *NewEvent) Allowed(j *job.Job) error {
 // Compare orders by tenant and state, as Overdue goes through what is kept.
 func (k Kept) Compare(other Kept) int {
 	return cmp.Or(strings.Compare(k.Tenant, other.Tenant), strings.Compare(string(k.State), string(other.State)))
+}
+
+// ReadyLine is how many jobs of a lane are ready in a line of a machine, or of none.
+type ReadyLine struct {
+	Line    job.Line
+	Machine string
+	Lane    job.Lane
+	Jobs    int
+}
+
+// Claimant is a live session that was not told to drain or to stop, with how many jobs of each lane it holds.
+type Claimant struct {
+	ID      job.ID
+	Process Process
+	Held    map[job.Lane]int
+}
+
+// Demands makes the answer of [Reader.Demand] from what there is.
+func Demands(c Claim, ready []ReadyLine, claimants []Claimant) map[job.Lane]Demand {
+	all := map[job.Lane]Demand{}
+	for lane, n := range c.Slots {
+		if n > 0 {
+			all[lane] = demand(lane, c, ready, claimants)
+		}
+	}
+	return all
+}
+
+func demand(lane job.Lane, c Claim, ready []ReadyLine, claimants []Claimant) (d Demand) {
+	for _, r := range ready {
+		if r.Lane == lane {
+			d.Ready += r.Jobs
+		}
+	}
+	for _, s := range claimants {
+		p := &s.Process
+		serves := slices.ContainsFunc(ready, func(r ReadyLine) bool { return r.Lane == lane && r.Jobs > 0 && p.Serves(r.Line, r.Machine) })
+		tenants := len(c.Tenants) == 0 || slices.ContainsFunc(c.Tenants, p.ServesTenant)
+		if serves && tenants && p.Slots[lane] > 0 {
+			d.Sessions = append(d.Sessions, Serving{ID: s.ID, Slots: p.Slots[lane], Held: s.Held[lane]})
+		}
+	}
+	return d
 }

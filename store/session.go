@@ -112,6 +112,19 @@ type Unserved struct {
 	Since   time.Time // when the first of these became ready
 }
 
+// Demand is the ready work of a lane, and who is there to do it.
+type Demand struct {
+	Ready    int       // ready jobs, of each line up to the slots of all sessions
+	Sessions []Serving // that claim some of them
+}
+
+// Serving is a live session as one of those that share the work of a lane.
+type Serving struct {
+	ID    job.ID
+	Slots int // in the lane
+	Held  int // jobs of the lane in its custody
+}
+
 // MostUnserved is how many jobs of a line are counted, and how many lines are looked at.
 const MostUnserved = 1000
 

@@ -109,7 +109,7 @@ type Leases interface {
 	Clear(ctx context.Context, lost []Lost) (Effects, error)
 }
 
-// Reader reads. Held, Watched, Find, Overdue, Sessions and Unserved see all tenants; the others see one, and a job of
+// Reader reads. Held, Watched, Find, Overdue, Sessions, Unserved and Demand see all tenants; the others see one, and a job of
 // another tenant is NotFound.
 type Reader interface {
 	// Job returns one job with everything about it.
@@ -143,6 +143,9 @@ type Reader interface {
 	// kind, machine and tenant, and was not told to drain or to stop. It reads from line to line, and of a line no more
 	// than its first MostUnserved jobs.
 	Unserved(ctx context.Context) ([]Unserved, error)
+	// Demand returns, of each lane for which c has slots, the ready jobs that c could claim, and the live sessions that
+	// may claim some of these too, the one of c among them: [Claim.ID] and [Claim.Jobs] do not count.
+	Demand(ctx context.Context, c Claim) (map[job.Lane]Demand, error)
 }
 
 // Resources holds typed documents: systems, queues, and what else is configured and not run.
@@ -151,7 +154,7 @@ type Resources interface {
 	Put(context.Context, Resource) (Resource, error)
 	Resource(ctx context.Context, tenant, kind, name string) (Resource, error)
 	Resources(ctx context.Context, tenant, kind string) ([]Resource, error)
-	// AllResources returns the documents of a kind of all tenants.
+	// AllResources returns the documents of a kind of all tenants, and of the site.
 	AllResources(ctx context.Context, kind string) ([]Resource, error)
 	// Delete removes a document; removing one that is not there is NotFound. A queue is not removed while a job that has
 	// not ended is in it: Conflict.
@@ -422,6 +425,10 @@ type Event struct {
 	job.Event
 	Cursor string `json:"-"`
 }
+
+// Site is in the place of a tenant for documents that belong to the whole service. Of what sees one tenant only nothing sees
+// them.
+const Site = "*"
 
 // Kept says for how long the jobs of a tenant are kept that ended in a state.
 type Kept struct {

@@ -134,6 +134,7 @@ type bed struct {
 	*pawl.Service
 	// ctx ends when the service does.
 	ctx    context.Context
+	schema string // in the database that is measured, where that is PostgreSQL
 	store  countingStore
 	bus    broker.Broker
 	cancel context.CancelCauseFunc
@@ -189,8 +190,8 @@ func (b *bed) open(ctx context.Context, m *measurement, dir string) error {
 		b.store, b.bus, b.remove = st, &local.Broker{}, func() error { return nil }
 		return err
 	}
-	schema := "pawl_bench_" + job.NewID().Short()
-	migrator, err := postgres.NewMigrator(m.db, schema)
+	b.schema = "pawl_bench_" + job.NewID().Short()
+	migrator, err := postgres.NewMigrator(m.db, b.schema)
 	if err != nil {
 		return err
 	}
@@ -200,11 +201,11 @@ func (b *bed) open(ctx context.Context, m *measurement, dir string) error {
 	if err := migrator.Up(ctx); err != nil {
 		return errors.Join(err, b.remove())
 	}
-	st, err := postgres.Open(ctx, m.db, postgres.Options{Schema: schema, Log: m.log})
+	st, err := postgres.Open(ctx, m.db, postgres.Options{Schema: b.schema, Log: m.log})
 	if err != nil {
 		return errors.Join(err, b.remove())
 	}
-	bus, err := pgnotify.Open(ctx, pgnotify.Config{DSN: m.db, Schema: schema, Log: m.log})
+	bus, err := pgnotify.Open(ctx, pgnotify.Config{DSN: m.db, Schema: b.schema, Log: m.log})
 	if err != nil {
 		return errors.Join(err, st.Close(), b.remove())
 	}
@@ -233,8 +234,13 @@ func (b *bed) start() {
 // warmJobs is how many jobs are in the folder of a bed before anything is measured.
 const warmJobs = 1
 
+// unfinished chooses the jobs of a benchmark that have not ended as they should.
+var unfinished = job.Filter{{Field: "state", Op: job.Is, Values: []string{
+	string(job.Waiting), string(job.Pending), string(job.Running), string(job.Failed), string(job.Canceled),
+}}}
+
 // finished waits until n jobs of the benchmark are FINISHED in the database, and returns the moment at which the
-// question that found them so was asked. It asks again when there is news, and not before.
+// question that found nothing else was asked. It asks again when there is news, and not before.
 func (b *bed) finished(n int) (time.Time, error) {
 	news, err := b.bus.Subscribe(b.ctx, engine.NewsTopic)
 	if err != nil {
@@ -243,16 +249,18 @@ func (b *bed) finished(n int) (time.Time, error) {
 	defer news.Close()
 	for {
 		asked := time.Now()
-		count, err := b.Count(b.ctx, nil)
-		if err != nil {
+		left, err := b.Count(b.ctx, unfinished)
+		switch {
+		case err != nil:
 			return asked, err
-		}
-		counts := count.States
-		if lost := counts[job.Failed] + counts[job.Canceled]; lost > 0 {
-			return asked, fmt.Errorf("%d of the jobs of the benchmark failed", lost)
-		}
-		if counts[job.Finished] == n+warmJobs {
-			return asked, nil
+		case left.States[job.Failed]+left.States[job.Canceled] > 0:
+			return asked, fmt.Errorf("%d of the jobs of the benchmark failed", left.States[job.Failed]+left.States[job.Canceled])
+		case len(left.States) == 0:
+			all, err := b.Count(b.ctx, nil)
+			if done := all.States[job.Finished]; err == nil && done != n+warmJobs {
+				err = fmt.Errorf("%d jobs of the benchmark are FINISHED, of %d", done, n+warmJobs)
+			}
+			return asked, err
 		}
 		select {
 		case <-news.Messages():

@@ -37,13 +37,33 @@ const (
 
 // sql measures bare SQL on a fresh database in dir.
 func (b *tasksBench) sql(ctx context.Context, dir string) (r taskRound, err error) {
+	if err := b.keep(ctx, dir); err != nil {
+		return r, err
+	}
+	err = withBare(ctx, dir, func(q *bareSQL) error {
+		r, err = b.run(ctx, q, b.jobs)
+		return err
+	})
+	return r, err
+}
+
+// keep puts the jobs into a fresh database in dir that are to be in it before.
+func (b *tasksBench) keep(ctx context.Context, dir string) error {
 	st, err := sqlite.Open(ctx, dir, sqlite.Options{})
 	if err != nil {
-		return r, err
+		return err
 	}
-	if err := st.Close(); err != nil { // the schema is made
-		return r, err
+	if err := st.Close(); err != nil || b.kept == 0 { // the schema is made
+		return err
 	}
+	return withBare(ctx, dir, func(q *bareSQL) error {
+		_, err := b.run(ctx, q, b.kept)
+		return err
+	})
+}
+
+// withBare calls f with the database in dir.
+func withBare(ctx context.Context, dir string, f func(*bareSQL) error) error {
 	// The settings under which the store itself writes.
 	settings := url.Values{"_txlock": {"immediate"}, "_pragma": {
 		"journal_mode(wal)", "synchronous(full)", "temp_store(memory)", "cache_size(-8192)",
@@ -52,38 +72,36 @@ func (b *tasksBench) sql(ctx context.Context, dir string) (r taskRound, err erro
 	path := (&url.URL{Path: filepath.Join(dir, sqlite.File)}).EscapedPath()
 	db, err := sql.Open("sqlite", "file:"+path+"?"+settings.Encode())
 	if err != nil {
-		return r, err
+		return err
 	}
-	defer func() { err = errors.Join(err, db.Close()) }()
 	db.SetMaxOpenConns(1)
 	q, err := prepareBare(ctx, db)
-	if err != nil {
-		return r, err
+	if err == nil {
+		err = f(q)
 	}
+	return errors.Join(err, db.Close())
+}
 
+// A bare is a database in which bare SQL runs tasks.
+type bare interface {
+	// submit inserts n tasks, the first of which has number from.
+	submit(ctx context.Context, from, n int) error
+	// drain claims and finishes tasks, as many at a time as there are slots, until none is left.
+	drain(ctx context.Context, slots int) error
+}
+
+// run submits and runs so many tasks.
+func (b *tasksBench) run(ctx context.Context, q bare, jobs int) (r taskRound, err error) {
 	begin, used := time.Now(), usedCPU()
-	for from := 0; from < b.jobs; from += b.batch {
-		if err := q.submit(ctx, from, min(b.batch, b.jobs-from)); err != nil {
+	for from := 0; from < jobs; from += b.batch {
+		if err := q.submit(ctx, from, min(b.batch, jobs-from)); err != nil {
 			return r, err
 		}
 	}
 	r.submit = time.Since(begin)
-	session := job.NewID()
-	for ended := 0; ended < b.jobs; {
-		claimed, err := q.claim(ctx, session, b.slots)
-		if err != nil {
-			return r, err
-		}
-		if len(claimed) == 0 {
-			return r, fmt.Errorf("bare SQL found no job after %d of %d", ended, b.jobs)
-		}
-		if err := q.finish(ctx, session, claimed); err != nil {
-			return r, err
-		}
-		ended += len(claimed)
-	}
+	err = q.drain(ctx, b.slots)
 	r.whole, r.cpu = time.Since(begin), usedCPU()-used
-	return r, nil
+	return r, err
 }
 
 // bareSQL is a database with its statements prepared.
@@ -153,6 +171,19 @@ func (q *bareSQL) submit(ctx context.Context, from, n int) error {
 		_, err := tx.Stmt(q.submitEvents).Exec(first)
 		return err
 	})
+}
+
+func (q *bareSQL) drain(ctx context.Context, slots int) error {
+	session := job.NewID()
+	for {
+		claimed, err := q.claim(ctx, session, slots)
+		if err != nil || len(claimed) == 0 {
+			return err
+		}
+		if err := q.finish(ctx, session, claimed); err != nil {
+			return err
+		}
+	}
 }
 
 // claim takes up to n jobs, with what a handler would need of them, and returns their rows' numbers.

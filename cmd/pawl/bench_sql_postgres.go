@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
@@ -46,7 +45,7 @@ const (
 		SELECT id, 3, 'default', pg_current_xact_id()::text::bigint, 2, 'FINISHED', 'none', now(), 'work', $2, 'NORMAL_COMPLETION' FROM gone`
 )
 
-// postgres measures bare SQL in a fresh schema of a PostgreSQL database. Two connections work side by side.
+// postgres measures bare SQL in a fresh schema of a PostgreSQL database.
 func (b *tasksBench) postgres(ctx context.Context, dsn string) (r taskRound, err error) {
 	schema := "pawl_bench_" + job.NewID().Short()
 	m, err := postgres.NewMigrator(dsn, schema)
@@ -57,40 +56,54 @@ func (b *tasksBench) postgres(ctx context.Context, dsn string) (r taskRound, err
 	if err := m.Up(ctx); err != nil {
 		return r, err
 	}
+	err = withBarePostgres(ctx, dsn, schema, func(q *barePostgres) error {
+		if _, err := b.run(ctx, q, b.kept); err != nil {
+			return err
+		}
+		r, err = b.run(ctx, q, b.jobs)
+		return err
+	})
+	return r, err
+}
+
+// barePostgres is two connections that work side by side.
+type barePostgres [2]*pgx.Conn
+
+// withBarePostgres calls f with a schema of a database.
+func withBarePostgres(ctx context.Context, dsn, schema string, f func(*barePostgres) error) error {
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
-		return r, err
+		return err
 	}
 	for name, v := range map[string]string{"search_path": schema, "plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "jit": "off"} {
 		config.RuntimeParams[name] = v
 	}
-	var conns [2]*pgx.Conn
-	for i := range conns {
-		if conns[i], err = pgx.ConnectConfig(ctx, config); err != nil {
-			return r, err
+	q := &barePostgres{}
+	for i := range q {
+		if q[i], err = pgx.ConnectConfig(ctx, config); err != nil {
+			return err
 		}
-		defer conns[i].Close(context.WithoutCancel(ctx))
+		defer q[i].Close(context.WithoutCancel(ctx))
 	}
-	begin, used := time.Now(), usedCPU()
-	for from := 0; from < b.jobs; from += b.batch {
-		n := min(b.batch, b.jobs-from)
-		ids, names, requests := make([][16]byte, n), make([]string, n), make([]string, n)
-		for i := range n {
-			id := job.NewID()
-			ids[i], names[i], requests[i] = id, noop+"-"+id.Short(), fmt.Sprintf(`{"kind":"noop","args":{"n":%d}}`, from+i)
-		}
-		if _, err := conns[0].Exec(ctx, pgSubmit, ids, names, requests); err != nil {
-			return r, err
-		}
+	return f(q)
+}
+
+func (q *barePostgres) submit(ctx context.Context, from, n int) error {
+	ids, names, requests := make([][16]byte, n), make([]string, n), make([]string, n)
+	for i := range n {
+		id := job.NewID()
+		ids[i], names[i], requests[i] = id, noop+"-"+id.Short(), fmt.Sprintf(`{"kind":"noop","args":{"n":%d}}`, from+i)
 	}
-	r.submit = time.Since(begin)
+	_, err := q[0].Exec(ctx, pgSubmit, ids, names, requests)
+	return err
+}
+
+func (q *barePostgres) drain(ctx context.Context, slots int) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, conn := range conns {
-		g.Go(func() error { return drainBare(ctx, conn, max(1, b.slots/len(conns))) })
+	for _, conn := range q {
+		g.Go(func() error { return drainBare(ctx, conn, max(1, slots/len(q))) })
 	}
-	err = g.Wait()
-	r.whole, r.cpu = time.Since(begin), usedCPU()-used
-	return r, err
+	return g.Wait()
 }
 
 // drainBare claims and finishes tasks until none is left.

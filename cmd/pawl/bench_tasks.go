@@ -47,6 +47,7 @@ than the clock where others use the machine.`,
 				checkRange("slots", b.slots, 1, 10_000),
 				checkRange("batch", b.batch, 1, 100_000),
 				checkRange("rounds", b.rounds, 1, 100),
+				checkRange("kept", b.kept, 0, 100_000_000),
 			); err != nil {
 				return err
 			}
@@ -61,16 +62,17 @@ than the clock where others use the machine.`,
 	cmd.Flags().IntVar(&b.batch, "batch", 1000, "tasks in each call of submit")
 	cmd.Flags().IntVar(&b.rounds, "rounds", 3, "rounds, of Pawl and bare SQL each")
 	cmd.Flags().BoolVar(&b.later, "work-alone", false, "submit all tasks before the service runs, and measure from then on")
+	cmd.Flags().IntVar(&b.kept, "kept", 0, "jobs that have ended before and are kept: bare SQL makes them, for Pawl and itself, before each round")
 	cmd.Flags().DurationVar(&b.limit, "timeout", 10*time.Minute, "give up after this time")
 	cmd.Flags().StringVar(&b.profile, "cpuprofile", "", "write a CPU profile of Pawl's part of the first round to this file, for go tool pprof")
 	return cmd
 }
 
 type tasksBench struct {
-	jobs, slots, batch, rounds int
-	later                      bool
-	limit                      time.Duration
-	profile                    string
+	jobs, slots, batch, rounds, kept int
+	later                            bool
+	limit                            time.Duration
+	profile                          string
 }
 
 // noop is the kind of the tasks that are measured, and noopArgs what they are given.
@@ -94,6 +96,7 @@ type taskFigures struct {
 	Slots  int `json:"slots"`
 	Batch  int `json:"batch"`
 	Rounds int `json:"rounds"`
+	Kept   int `json:"kept"`
 
 	JobsPerSecond      float64   `json:"jobs_per_second"`
 	SubmitPerSecond    float64   `json:"submit_per_second"` // while the service runs what is there
@@ -115,11 +118,11 @@ func (f *taskFigures) rows(row func(name, format string, args ...any)) {
 	row("bare SQL", "%.0f jobs/s, median of %.0f; best %.0f", f.SQLJobsPerSecond, f.EachSQLPerSecond, f.SQLLimitPerSecond)
 	row("ratio", "%.0f %% of bare SQL", 100*f.RatioToSQL)
 	row("cost", "%.0f µs of CPU per job (bare SQL: %.0f), %.2f statements, %.0f MB resident", f.CPUPerJob, f.SQLCPUPerJob, f.StatementsPerJob, f.RSS)
-	row("load", "%d no-op tasks, %d slots, %d to a submit, %d rounds", f.Jobs, f.Slots, f.Batch, f.Rounds)
+	row("load", "%d no-op tasks, %d slots, %d to a submit, %d rounds, beside %d jobs that have ended", f.Jobs, f.Slots, f.Batch, f.Rounds, f.Kept)
 }
 
 func (b *tasksBench) measure(ctx context.Context, m *measurement) (figures, error) {
-	f := &taskFigures{Jobs: b.jobs, Slots: b.slots, Batch: b.batch, Rounds: b.rounds, machine: m.machine}
+	f := &taskFigures{Jobs: b.jobs, Slots: b.slots, Batch: b.batch, Rounds: b.rounds, Kept: b.kept, machine: m.machine}
 	var submits, sqlSubmits, ratios, cpu, sqlCPU []float64
 	for i := range b.rounds {
 		var ours, theirs taskRound
@@ -174,6 +177,11 @@ func (b *tasksBench) measure(ctx context.Context, m *measurement) (figures, erro
 func (b *tasksBench) service(ctx context.Context, m *measurement, dir string, first bool, f *taskFigures) (r taskRound, err error) {
 	var handled atomic.Int64
 	all := make(chan struct{})
+	if m.db == "" {
+		if err := b.keep(ctx, dir); err != nil {
+			return r, err
+		}
+	}
 	svc, err := m.makeBed(ctx, dir, pawl.Config{Slots: map[job.Lane]int{job.LaneTask: b.slots}}, func(s *pawl.Service) {
 		pawl.Handle(s, noop, func(context.Context, *pawl.Task[noopArgs]) (struct{}, error) {
 			if handled.Add(1) == int64(b.jobs) {
@@ -186,6 +194,14 @@ func (b *tasksBench) service(ctx context.Context, m *measurement, dir string, fi
 		return r, err
 	}
 	defer func() { err = errors.Join(err, svc.close()) }()
+	if m.db != "" && b.kept > 0 {
+		if err := withBarePostgres(svc.ctx, m.db, svc.schema, func(q *barePostgres) error {
+			_, err := b.run(svc.ctx, q, b.kept)
+			return err
+		}); err != nil {
+			return r, err
+		}
+	}
 	if !b.later {
 		svc.start()
 		if _, err := svc.Wait(svc.ctx, svc.warm); err != nil {
@@ -221,7 +237,7 @@ func (b *tasksBench) service(ctx context.Context, m *measurement, dir string, fi
 	case <-svc.ctx.Done():
 		return r, context.Cause(svc.ctx)
 	}
-	end, err := svc.finished(b.jobs)
+	end, err := svc.finished(b.kept + b.jobs)
 	if err != nil {
 		return r, err
 	}

@@ -35,13 +35,13 @@ func TestBench(t *testing.T) {
 		ascending [][]string
 	}{
 		{
-			args: "tasks --jobs 30 --slots 4 --batch 7 --rounds 2",
+			args: "tasks --jobs 30 --slots 4 --batch 7 --rounds 2 --kept 20",
 			keys: []string{
-				"jobs", "slots", "batch", "rounds", "jobs_per_second", "submit_per_second", "sql_jobs_per_second", "sql_submit_per_second",
+				"jobs", "slots", "batch", "rounds", "kept", "jobs_per_second", "submit_per_second", "sql_jobs_per_second", "sql_submit_per_second",
 				"sql_limit_per_second", "ratio_to_sql", "cpu_us_per_job", "sql_cpu_us_per_job", "statements_per_job", "rss_mb",
 				"jobs_per_second_rounds", "sql_jobs_per_second_rounds",
 			},
-			want:      map[string]float64{"jobs": 30, "slots": 4, "batch": 7, "rounds": 2},
+			want:      map[string]float64{"jobs": 30, "slots": 4, "batch": 7, "rounds": 2, "kept": 20},
 			positive:  []string{"submit_per_second", "sql_submit_per_second", "ratio_to_sql", "statements_per_job", "cpu_us_per_job", "sql_cpu_us_per_job", "rss_mb"},
 			ascending: [][]string{{"jobs_per_second", "submit_per_second"}, {"sql_jobs_per_second", "sql_limit_per_second"}},
 		},

@@ -17,6 +17,7 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/app"
+	"github.com/pawl-jobs/pawl/auth"
 	"github.com/pawl-jobs/pawl/broker"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/broker/pgnotify"
@@ -44,6 +45,7 @@ type node struct {
 	shared bool // the database is one of many processes, which may share the folder too
 	host   *hostlocal.Host
 	app    *app.Kind
+	peers  *auth.Peers    // knows processes of other machines; nil: the database has one process
 	free   []func() error // what close calls, the last one first
 }
 
@@ -61,6 +63,7 @@ type nodeOptions struct {
 	kinds   []string      // which to run; empty: all
 	tenants []string      // whose jobs to run; empty: of all
 	address func() string // where other processes reach the API of this one; nil: nowhere
+	peerCA  string        // file with the authorities of the certificates of other processes; empty: those of the system
 	lease   time.Duration
 	grace   time.Duration
 	log     io.Writer                                         // for what operators should know; stderr by default
@@ -159,7 +162,15 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 	if slices.Contains(o.roles, store.RoleWatcher) {
 		service.Duties = []engine.Duty{watcher.Duty()}
 	}
+	if n.shared {
+		if n.peers, err = n.askPeers(&service, o.peerCA); err != nil {
+			return nil, err
+		}
+	}
 	n.Service = pawl.New(service)
+	if n.peers != nil {
+		n.peers.Tenant = n.Tenant()
+	}
 	if o.observe != nil {
 		o.observe.Repaired(n.Repaired)
 		o.observe.Removed(n.Removed)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/internal/folder"
 )
 
 func logsCommand() *cobra.Command {
@@ -57,7 +58,7 @@ func printLog(ctx context.Context, cmd *cobra.Command, d *desk, v *pawl.View, q 
 		}
 		// The end of the stream may be that of the process. The folder tells, or the server once it is there again.
 		d.patient()
-		if d.server == nil {
+		if d.server == nil && !folder.Shared(d.dir) { // else others have the jobs
 			n, lost := openReader(ctx, d.dir)
 			if lost != nil {
 				return lost

@@ -92,10 +92,11 @@ type serving struct {
 	keys    *auth.Keys
 	pair    *edge.Pair // nil: this process speaks no TLS
 	url     string     // how others reach it; empty: not at all
+	inward  string     // how processes of other machines do; empty: not at all
 
-	hangup   chan os.Signal                  // SIGHUP
-	stopping chan struct{}                   // closed when streams are to end
-	doors    [2]atomic.Pointer[http.Handler] // the API as it is served on the address and on the socket
+	hangup   chan os.Signal                      // SIGHUP
+	stopping chan struct{}                       // closed when streams are to end
+	doors    [doors]atomic.Pointer[http.Handler] // the API as it is served at each
 }
 
 // run serves until a signal ends it, or something fails for good.
@@ -136,8 +137,8 @@ func (s *serving) nodeOptions() nodeOptions {
 			job.LaneFinish: cfg.Slots.Finish, job.LaneLaunch: cfg.Slots.Launch, job.LanePrepare: cfg.Slots.Prepare, job.LaneTask: cfg.Slots.Task,
 		},
 		db: string(cfg.DB), schema: cfg.DBSchema, listen: string(cfg.DBListen), pooled: cfg.DBPooled, migrate: cfg.DBMigrate, roles: rolesOf(cfg.Roles), queues: cfg.Queues, kinds: cfg.Kinds, tenants: cfg.Tenants,
-		address: func() string { return s.url },
-		lease:   cfg.Lease, grace: noneIfZero(cfg.Grace), logger: s.log, observe: s.observe, environ: s.environ,
+		address: func() string { return s.inward }, peerCA: cfg.Peer.CA,
+		lease: cfg.Lease, grace: noneIfZero(cfg.Grace), logger: s.log, observe: s.observe, environ: s.environ,
 	}
 }
 
@@ -152,29 +153,29 @@ func rolesOf(names []string) []store.Role {
 // serve listens and runs jobs. The folder is this process's own.
 func (s *serving) serve(ctx context.Context) error {
 	cfg := s.config.Load()
-	network, err := s.listen(ctx)
-	if err != nil {
+	var listeners [doors]net.Listener // nil: that door is closed
+	defer func() {
+		for _, l := range listeners {
+			if l != nil {
+				l.Close()
+			}
+		}
+	}()
+	if err := s.listen(ctx, &listeners); err != nil {
 		return err
 	}
-	if network != nil {
-		defer network.Close()
-	}
-	socket, err := s.node.socket(ctx)
-	if err != nil {
-		return fmt.Errorf("listen on the folder's socket: %w", err)
-	}
-	defer socket.Close()
 	s.open()
 
 	// Requests outlast ctx, which says that they should stop: whoever asked is answered first.
 	serving, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	servers := s.servers(serving)
-	failed := make(chan error, 3)
-	if network != nil {
-		go func() { failed <- s.serveNetwork(servers[0], network) }()
+	failed := make(chan error, doors)
+	for door, l := range listeners {
+		if l != nil {
+			go func() { failed <- s.serveAt(door, servers[door], l) }()
+		}
 	}
-	go func() { failed <- servers[1].Serve(socket) }()
 	running, quit := context.WithCancel(serving)
 	defer quit()
 	ran := make(chan error, 1)
@@ -191,7 +192,7 @@ func (s *serving) serve(ctx context.Context) error {
 		select {
 		case <-begun:
 			begun = nil
-			s.begun(network)
+			s.begun(listeners[doorNetwork])
 		case <-s.hangup:
 			s.reload()
 		case <-ctx.Done():
@@ -214,18 +215,26 @@ func (s *serving) serve(ctx context.Context) error {
 	}
 }
 
-// listen opens the address, and says how others reach it. A process that does not play that role has none.
-func (s *serving) listen(ctx context.Context) (net.Listener, error) {
+// listen opens the doors of this process, and notes how others reach it. One that does not play the role of the API has no
+// address for everybody.
+func (s *serving) listen(ctx context.Context, listeners *[doors]net.Listener) (err error) {
 	cfg := s.config.Load()
-	if !cfg.Plays(string(store.RoleAPI)) {
-		return nil, nil //nolint:nilnil // it opens none
+	if cfg.Plays(string(store.RoleAPI)) {
+		if listeners[doorNetwork], err = (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen); err != nil {
+			return job.Errorf(job.Invalid, "%w; choose another address with --listen, or --listen 127.0.0.1:0 for any port that is free", err)
+		}
+		s.url = baseURL(&cfg.Config, listeners[doorNetwork].Addr())
 	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen)
-	if err != nil {
-		return nil, job.Errorf(job.Invalid, "%w; choose another address with --listen, or --listen 127.0.0.1:0 for any port that is free", err)
+	if cfg.Peer.Listen != "" {
+		if listeners[doorPeers], err = (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Peer.Listen); err != nil {
+			return job.Errorf(job.Invalid, "%w; choose another address with --peer-listen", err)
+		}
 	}
-	s.url = baseURL(&cfg.Config, l.Addr())
-	return l, nil
+	s.inward = inwardURL(&cfg.Config, listeners[doorNetwork], listeners[doorPeers])
+	if listeners[doorSocket], err = s.node.socket(ctx); err != nil {
+		return fmt.Errorf("listen on the folder's socket: %w", err)
+	}
+	return nil
 }
 
 // sayWhere leaves in the folder where the API is, until unsaid is called, which may be more than once.
@@ -243,6 +252,9 @@ func (s *serving) sayWhere() (unsaid func(), err error) {
 
 // begun tells that the process has its session.
 func (s *serving) begun(network net.Listener) {
+	if s.node.shared && s.inward != "" {
+		s.log.Info("processes of other machines reach this one", "at", s.inward)
+	}
 	if network == nil {
 		roles := strings.Join(s.config.Load().Roles, ", ")
 		fmt.Fprintf(s.out, "pawl works on the jobs of folder %s: %s\n", s.dir, roles)

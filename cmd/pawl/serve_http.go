@@ -15,18 +15,22 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/api"
+	"github.com/pawl-jobs/pawl/auth"
 	"github.com/pawl-jobs/pawl/internal/config"
 	"github.com/pawl-jobs/pawl/internal/edge"
 	"github.com/pawl-jobs/pawl/internal/observe"
 )
 
-// The doors of a server: the address, where callers show a token, and the socket, which only the folder's owner can open.
+// The doors of a server: the address, where callers show a token; the socket, which only the folder's owner can open; and
+// the address for processes of other machines.
 const (
 	doorNetwork = iota
 	doorSocket
+	doorPeers
+	doors // how many there are
 )
 
-// open makes the handlers of both doors, from the configuration as it is now.
+// open makes the handlers of all doors, from the configuration as it is now.
 func (s *serving) open() {
 	cfg := s.config.Load()
 	c := api.Config{
@@ -41,18 +45,29 @@ func (s *serving) open() {
 	c.Auth, c.Prefix = s.caller, cfg.Prefix
 	network := api.New(c)
 	s.doors[doorNetwork].Store(&network)
+	if cfg.Peer.Listen != "" {
+		c.Auth, c.Prefix, c.Inward = s.peer, "", true
+		peers := api.New(c)
+		s.doors[doorPeers].Store(&peers)
+	}
 }
 
-// servers returns the servers of both doors. Requests live in ctx.
-func (s *serving) servers(ctx context.Context) [2]*http.Server {
+// servers returns the servers of all doors. Requests live in ctx.
+func (s *serving) servers(ctx context.Context) [doors]*http.Server {
 	behind := func(door int) http.Handler {
 		return s.observe.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			(*s.doors[door].Load()).ServeHTTP(w, r)
 		}))
 	}
-	network := edge.Behind(logged(behind(doorNetwork)), func(a netip.Addr) bool { return s.config.Load().TrustedProxies.Contains(a) })
-	servers := [2]*http.Server{newServer(ctx, network), newServer(ctx, behind(doorSocket))}
-	for _, srv := range servers {
+	trusted := func(a netip.Addr) bool { return s.config.Load().TrustedProxies.Contains(a) }
+	var servers [doors]*http.Server
+	for door := range servers {
+		h := behind(door)
+		if door != doorSocket {
+			h = edge.Behind(logged(h), trusted)
+		}
+		srv := newServer(ctx, h)
+		servers[door] = srv
 		srv.ErrorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelDebug) // of handshakes and connections that clients broke
 	}
 	return servers
@@ -65,9 +80,9 @@ func logged(next http.Handler) http.Handler {
 	})
 }
 
-// serveNetwork serves on the address, with TLS if there is a certificate.
-func (s *serving) serveNetwork(srv *http.Server, l net.Listener) error {
-	if s.pair == nil {
+// serveAt serves at a door; at an address with TLS if there is a certificate.
+func (s *serving) serveAt(door int, srv *http.Server, l net.Listener) error {
+	if door == doorSocket || s.pair == nil {
 		return srv.Serve(l)
 	}
 	srv.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.pair.Certificate}
@@ -75,7 +90,7 @@ func (s *serving) serveNetwork(srv *http.Server, l net.Listener) error {
 }
 
 // drain ends what is open: nobody new is let in, streams end, and requests under way are answered.
-func (s *serving) drain(ctx context.Context, servers [2]*http.Server) {
+func (s *serving) drain(ctx context.Context, servers [doors]*http.Server) {
 	close(s.stopping)
 	var all sync.WaitGroup
 	for _, srv := range servers {
@@ -86,12 +101,25 @@ func (s *serving) drain(ctx context.Context, servers [2]*http.Server) {
 
 // caller tells the API who calls.
 func (s *serving) caller(r *http.Request) (api.Caller, error) {
+	if s.node.peers != nil && auth.FromPeer(r) {
+		return s.peer(r)
+	}
 	c, err := s.keys.Caller(r)
+	return api.Caller{Principal: c.Principal, Job: c.Job, Launch: c.Launch}, s.letIn(r, err)
+}
+
+// peer tells the API for which process of another machine a request is made, and what that may do.
+func (s *serving) peer(r *http.Request) (api.Caller, error) {
+	g, err := s.node.peers.Caller(r)
+	return api.Caller{Principal: g.Principal, Job: g.Job, Peer: api.PeerMay(g.Does)}, s.letIn(r, err)
+}
+
+// letIn logs who was not let in.
+func (s *serving) letIn(r *http.Request, err error) error {
 	if err != nil {
 		s.log.InfoContext(r.Context(), "not let in", "error", err)
-		return api.Caller{}, err
 	}
-	return api.Caller{Principal: c.Principal, Job: c.Job, Launch: c.Launch}, nil
+	return err
 }
 
 func (s *serving) answered(a api.Answer) {
@@ -103,6 +131,28 @@ func baseURL(cfg *config.Config, addr net.Addr) string {
 	if cfg.URL != "" {
 		return strings.TrimSuffix(cfg.URL, "/")
 	}
+	return urlOf(cfg, addr, cfg.Listen, cfg.TLS.Cert != "") // a certificate names a host
+}
+
+// inwardURL is how processes of other machines reach this very process: at its address for them, or else at that for
+// everybody; a listener that is nil is not there.
+func inwardURL(cfg *config.Config, network, peers net.Listener) string {
+	switch {
+	case network == nil && peers == nil:
+		return ""
+	case cfg.Peer.URL != "":
+		return strings.TrimSuffix(cfg.Peer.URL, "/")
+	case peers != nil:
+		return urlOf(cfg, peers.Addr(), cfg.Peer.Listen, true)
+	case cfg.URL != "":
+		return strings.TrimSuffix(cfg.URL, "/")
+	}
+	return urlOf(cfg, network.Addr(), cfg.Listen, true)
+}
+
+// urlOf is the URL of addr, on which a process listens because of the setting given. With named it has the name of the host
+// that is given, or that of this one in the place of all addresses; else it leads there from this host only.
+func urlOf(cfg *config.Config, addr net.Addr, given string, named bool) string {
 	scheme := "http"
 	if cfg.TLS.Cert != "" {
 		scheme = "https"
@@ -113,11 +163,11 @@ func baseURL(cfg *config.Config, addr net.Addr) string {
 	}
 	if ip, err := netip.ParseAddr(host); err == nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
-		if name, err := os.Hostname(); err == nil && scheme == "https" { // which is what a certificate names
+		if name, err := os.Hostname(); err == nil && named {
 			host = name
 		}
 	}
-	if given, _, err := net.SplitHostPort(cfg.Listen); err == nil && scheme == "https" && given != "" && net.ParseIP(given) == nil {
+	if given, _, err := net.SplitHostPort(given); err == nil && named && given != "" && net.ParseIP(given) == nil {
 		host = given
 	}
 	return scheme + "://" + net.JoinHostPort(host, port)

@@ -14,7 +14,7 @@ import (
 )
 
 // workerSettings are the settings of a process that only works: single ones, and sections.
-var workerSettings = []string{"db", "db_schema", "db_listen", "db_pooled", "db_migrate", "queues", "kinds", "tenants", "slots.", "lease", "grace", "disk.", "log.", "trace."}
+var workerSettings = []string{"db", "db_schema", "db_listen", "db_pooled", "db_migrate", "queues", "kinds", "tenants", "slots.", "lease", "grace", "disk.", "log.", "trace.", "peer.", "tls."}
 
 // workerRoles are its roles. Nobody else can watch what it launches.
 var workerRoles = []store.Role{store.RoleWorker, store.RoleWatcher}
@@ -25,7 +25,8 @@ func workerCommand() *cobra.Command {
 		Use:   "worker",
 		Short: "Run jobs of a database that many processes share",
 		Long: `Worker runs jobs until it is stopped by SIGINT or SIGTERM, or by pawl workers stop, and watches the programs of its machine. It
-opens no address. Any number of them, on any number of machines, join the processes of a PostgreSQL database (--db, or PAWL_DB).
+opens no address, unless --peer-listen names one, where processes of other machines fetch the files of its jobs. Any number of
+them, on any number of machines, join the processes of a PostgreSQL database (--db, or PAWL_DB).
 
 The data folder (--dir) is the machine. A worker runs the programs of jobs that a process of the same folder accepted, at the
 address of a pawl serve there or by a command on the folder. A folder with a database of its own serves one process, which is

@@ -34,6 +34,12 @@ type Config struct {
 		Elsewhere bool   `key:"elsewhere" default:"false" doc:"a proxy before this process speaks TLS: listen without it although others can reach the address"`
 	} `key:"tls"`
 
+	Peer struct {
+		Listen string `key:"listen" doc:"address to listen on for processes of other machines, which fetch files and logs of jobs that belong to this one, and delete such jobs; nobody else is answered there; by default none, and they come to listen"`
+		URL    string `key:"url" doc:"how processes of other machines reach this very process, such as https://node7.example.org:7296; by default what follows from peer.listen, or else from url and listen"`
+		CA     string `key:"ca" doc:"file with the certificates of the authorities, PEM, that are believed in when a process of another machine shows its own; by default those of the system"`
+	} `key:"peer"`
+
 	DB        Secret `key:"db" doc:"database that holds the jobs, as the URL of PostgreSQL (postgres://…): many processes may work on it; by default the one in the data folder, which serves one process"`
 	DBSchema  string `key:"db_schema" default:"pawl" doc:"schema of the database db that holds Pawl's tables"`
 	DBListen  Secret `key:"db_listen" doc:"the database db without a pooler, for the one connection that listens for wake-ups; by default db"`
@@ -87,16 +93,24 @@ func (c *Config) check() error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 
-	host, _, err := net.SplitHostPort(c.Listen)
-	if err != nil {
-		fault("listen: %q is no address: write HOST:PORT, such as 127.0.0.1:7295", c.Listen)
+	address := func(key, text string, opens bool) {
+		host, _, err := net.SplitHostPort(text)
+		if err != nil {
+			fault("%s: %q is no address: write HOST:PORT, such as 127.0.0.1:7295", key, text)
+		} else if opens && !loopback(host) && c.TLS.Cert == "" && !c.TLS.Elsewhere {
+			fault("%s: others can reach %s, and tokens would go in clear: name the files of a certificate (--tls-cert, --tls-key), "+
+				"say that a proxy speaks TLS (--tls-elsewhere), or listen on 127.0.0.1", key, text)
+		}
+	}
+	address("listen", c.Listen, c.Plays("api"))
+	if c.Peer.Listen != "" {
+		address("peer.listen", c.Peer.Listen, true)
+	}
+	if c.Peer.Listen != "" && c.DB == "" {
+		fault("peer.listen without db: the jobs in a folder have no other machine; name the database that many processes share")
 	}
 	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
 		fault("tls.cert and tls.key belong together: name both files, or none")
-	}
-	if err == nil && c.Plays("api") && !loopback(host) && c.TLS.Cert == "" && !c.TLS.Elsewhere {
-		fault("listen: others can reach %s, and tokens would go in clear: name the files of a certificate (--tls-cert, --tls-key), "+
-			"say that a proxy speaks TLS (--tls-elsewhere), or listen on 127.0.0.1", c.Listen)
 	}
 	if c.TLS.Elsewhere && c.TLS.Cert != "" {
 		fault("tls.elsewhere says that a proxy speaks TLS, and tls.cert that this process does: choose one")
@@ -104,7 +118,7 @@ func (c *Config) check() error {
 	if c.Prefix != "" && (!strings.HasPrefix(c.Prefix, "/") || path.Clean(c.Prefix) != c.Prefix || c.Prefix == "/") {
 		fault("prefix: %q is no path such as /pawl", c.Prefix)
 	}
-	for _, u := range []struct{ key, value string }{{"url", c.URL}, {"trace.endpoint", c.Trace.Endpoint}} {
+	for _, u := range []struct{ key, value string }{{"url", c.URL}, {"peer.url", c.Peer.URL}, {"trace.endpoint", c.Trace.Endpoint}} {
 		if u.value == "" {
 			continue
 		}

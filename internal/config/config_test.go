@@ -118,6 +118,10 @@ func TestFaults(t *testing.T) {
 
 		{name: "an address that others can reach, without TLS", env: "PAWL_LISTEN=0.0.0.0:80", want: []string{"tokens would go in clear", "--tls-elsewhere"}},
 		{name: "every address, without TLS", env: "PAWL_LISTEN=:80", want: []string{"tokens would go in clear"}},
+		{name: "an address for processes that others can reach, without TLS", env: "PAWL_PEER_LISTEN=:7296", file: "db: postgres://db/pawl", want: []string{"peer.listen: others can reach", "--tls-elsewhere"}},
+		{name: "an address for processes that is none", env: "PAWL_PEER_LISTEN=7296", file: "db: postgres://db/pawl", want: []string{"peer.listen: \"7296\" is no address"}},
+		{name: "an address for processes of other machines, where there are none", env: "PAWL_PEER_LISTEN=127.0.0.1:7296", want: []string{"peer.listen without db"}},
+		{name: "a URL for processes that is none", env: "PAWL_PEER_URL=node7:7296", want: []string{"peer.url"}},
 		{name: "half a pair", env: "PAWL_TLS_CERT=x", want: []string{"belong together"}},
 		{name: "TLS here and elsewhere", file: "tls: {cert: a, key: b, elsewhere: true}", want: []string{"choose one"}},
 		{name: "no address", env: "PAWL_LISTEN=7295", want: []string{"write HOST:PORT"}},

@@ -162,6 +162,10 @@ func (m *measured) Unserved(ctx context.Context) ([]store.Unserved, error) {
 	return call(ctx, m, "unserved", func() ([]store.Unserved, error) { return m.next.Unserved(ctx) }, fixed[[]store.Unserved](0))
 }
 
+func (m *measured) Demand(ctx context.Context, c store.Claim) (map[job.Lane]store.Demand, error) {
+	return call(ctx, m, "demand", func() (map[job.Lane]store.Demand, error) { return m.next.Demand(ctx, c) }, fixed[map[job.Lane]store.Demand](0))
+}
+
 func (m *measured) Clear(ctx context.Context, lost []store.Lost) (store.Effects, error) {
 	return call(ctx, m, "clear", func() (store.Effects, error) { return m.next.Clear(ctx, lost) }, fixed[store.Effects](len(lost)))
 }

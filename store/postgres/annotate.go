@@ -28,7 +28,7 @@ func (s *Store) Annotate(ctx context.Context, a store.Annotation) ([]error, erro
 		for i, id := range a.Jobs {
 			j := rows[id]
 			if j == nil {
-				answers[i] = notFound(id)
+				answers[i] = store.NoJob(id)
 				continue
 			}
 			answers[i] = made.add(j, &a)
@@ -121,7 +121,7 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, 
 			return err
 		}
 		if j == nil {
-			return notFound(n.Job)
+			return store.NoJob(n.Job)
 		}
 		if err := n.Allowed(j); err != nil {
 			return err

@@ -85,7 +85,7 @@ func (t *tx) lookAround(sub *store.Submission) (*surroundings, error) {
 		qs = append(qs, read(`INSERT INTO pawl.idempotency AS i (tenant, key, fingerprint, jobs, at) VALUES ($1, $2, $3, '{}', pawl.clock())
 				ON CONFLICT (tenant, key) DO UPDATE SET fingerprint = excluded.fingerprint, jobs = '{}', at = excluded.at
 					WHERE i.at < excluded.at - $4::interval RETURNING true`,
-			func(r *reader) error { mine = r.bool(); return nil }, sub.Tenant, sub.Key, digestOf(sub.Jobs), store.KeepKey),
+			func(r *reader) error { mine = r.bool(); return nil }, sub.Tenant, sub.Key, sub.Digest(), store.KeepKey),
 			read(`SELECT fingerprint, jobs FROM pawl.idempotency WHERE tenant = $1 AND key = $2`, func(r *reader) error {
 				was, made = bytes.Clone(r.next()), r.ids()
 				return nil
@@ -100,7 +100,7 @@ func (t *tx) lookAround(sub *store.Submission) (*surroundings, error) {
 	if sub.Key == "" || mine {
 		return l, nil
 	}
-	if !bytes.Equal(was, digestOf(sub.Jobs)) {
+	if !bytes.Equal(was, sub.Digest()) {
 		return nil, job.Errorf(job.Conflict, "idempotency key %q was used for another request: use a new key", sub.Key)
 	}
 	l.answered = make([]store.Submitted, len(made))

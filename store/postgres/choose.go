@@ -26,7 +26,7 @@ func (t *tx) choose(sr *search) (lead, error) {
 			return l, nil
 		}
 	}
-	if keyOf(sr.by) != "" {
+	if sr.by.Field() != "" {
 		return t.chooseSorted(sr, leads)
 	}
 	switch len(leads) {
@@ -36,13 +36,13 @@ func (t *tx) choose(sr *search) (lead, error) {
 		return leads[0], nil
 	}
 	found, err := t.estimate(sr, leads)
-	return leads[rarest(found, descends(sr.by))], err
+	return leads[rarest(found, sr.by.Descends())], err
 }
 
 // chooseSorted chooses where one index is in the order that is asked for, and other terms may have few jobs: all of those
 // are then read and sorted, unless a page is full sooner along that index.
 func (t *tx) chooseSorted(sr *search, leads []lead) (lead, error) {
-	along, key := sr.byEnd(), keyOf(sr.by)
+	along, key := sr.byEnd(), sr.by.Field()
 	if key == "stem" {
 		along = sr.byName()
 	}
@@ -137,7 +137,7 @@ func (t *tx) estimate(sr *search, leads []lead) ([]estimate, error) {
 		var parts []string
 		for _, src := range l.sources {
 			if src.slow {
-				e.reaches(sr.nearest(), descends(sr.by))
+				e.reaches(sr.nearest(), sr.by.Descends())
 				continue
 			}
 			parts = append(parts, sr.sample(&p, src, most))
@@ -148,7 +148,7 @@ func (t *tx) estimate(sr *search, leads []lead) ([]estimate, error) {
 		qs = append(qs, read(union(parts), func(r *reader) error {
 			n, edge, ordered := r.int(), r.time(), r.bool()
 			if e.n += n; n == most && ordered {
-				e.reaches(edge, descends(sr.by))
+				e.reaches(edge, sr.by.Descends())
 			}
 			return nil
 		}, p...))
@@ -166,7 +166,7 @@ func (e *estimate) reaches(at time.Time, down bool) {
 
 // nearest is a time before all jobs of a page, in its order.
 func (s *search) nearest() time.Time {
-	if descends(s.by) {
+	if s.by.Descends() {
 		return time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 	}
 	return time.Time{}
@@ -176,7 +176,7 @@ func (s *search) nearest() time.Time {
 // order of submission; a source that is not is read all, and has few.
 func (s *search) sample(p *params, src source, most int) string {
 	edge, ordered := "max", "false"
-	if descends(s.by) {
+	if s.by.Descends() {
 		edge = "min"
 	}
 	if src.key() == "" {

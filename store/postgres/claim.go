@@ -37,7 +37,7 @@ func (s *Store) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) {
 		}, args...))
 	})
 	if err == nil && !alive {
-		err = fenced(c.Session)
+		err = store.NoSession(c.Session)
 	}
 	if err != nil {
 		return nil, err
@@ -46,10 +46,6 @@ func (s *Store) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) {
 		return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.Priority, b.Priority), a.Created.Compare(b.Created), bytes.Compare(a.ID[:], b.ID[:]))
 	})
 	return jobs, nil
-}
-
-func fenced(session job.ID) error {
-	return job.Errorf(job.Fenced, "session %s has ended: begin a new one", session)
 }
 
 // nonNil makes an array of no values of a list of none: NULL is something else.

@@ -72,7 +72,7 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (store.Events, e
 	if err != nil {
 		return es, err
 	}
-	limit := within(q.Limit, 1000, 10_000)
+	limit := store.Within(q.Limit, 1000, 10_000)
 	err = s.call(ctx, q.Tenant, func(t *tx) error {
 		es = store.Events{}
 		var end int64

@@ -6,7 +6,8 @@ var (
 		"submit": insertJobs, "claim": claimHeads, "claim named": claimNamed, "apply fences": applyFences, "apply lock": applyLock,
 		"apply": applyChanges, "write": writeRows, "due": dueJobs, "pay": payDebts, "expire close": expireClose, "expire": expireTake,
 		"renew": renew, "events": eventsOfAll, "events of one": eventsOfOne, "recount": recount, "note": addEvent,
-		"overdue": overdue,
+		"overdue":         overdue,
+		"demand sessions": claimantsThere, "demand lines": readyLines,
 	}
 	Settings = settings
 )

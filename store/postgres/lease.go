@@ -22,7 +22,7 @@ func (s *Store) Begin(ctx context.Context, n store.Session) error {
 				func(*reader) error { alive = true; return nil }, [16]byte(n.ID)))
 	})
 	if err == nil && !alive {
-		err = fenced(n.ID)
+		err = store.NoSession(n.ID)
 	}
 	return err
 }
@@ -48,7 +48,7 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error)
 		}, [16]byte(r.Session), max(r.Lease, store.MinLease), nonNil(r.Queues), nonNil(r.Kinds), r.Machine, nonNil(r.Duties), some(r.Tenants), process, used))
 	})
 	if err == nil && !found {
-		err = fenced(r.Session)
+		err = store.NoSession(r.Session)
 	}
 	if err != nil {
 		return store.Renewal{}, err

@@ -21,7 +21,7 @@ var forLists = map[string]string{"jit": "off", "enable_sort": "off", "enable_seq
 //
 // A page is one statement, and so one snapshot. What leads to it soonest is found out before, see choose.
 func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err error) {
-	limit := within(q.Limit, 100, 1000)
+	limit := store.Within(q.Limit, 100, 1000)
 	by := cmp.Or(q.Sort, store.Newest)
 	if !slices.Contains(store.Sorts, by) {
 		return p, job.Errorf(job.Invalid, "%q is not an order: give one of %v", q.Sort, store.Sorts)
@@ -82,19 +82,6 @@ func (t *tx) since(f job.Filter) (time.Time, error) {
 	return since.Truncate(time.Microsecond), err
 }
 
-// keyOf returns the column that a list is sorted by before the order of submission; empty: none.
-func keyOf(by store.Sort) string {
-	switch by {
-	case store.LastEnded, store.FirstEnd:
-		return "ended"
-	case store.ByName, store.ByNameRev:
-		return "stem"
-	}
-	return ""
-}
-
-func descends(by store.Sort) bool { return by[0] == '-' }
-
 // A mark is the place in a list behind which its next page begins. As text it is the cursor.
 type mark struct {
 	by      store.Sort
@@ -113,7 +100,7 @@ func markOf(by store.Sort, since time.Time, j *job.Job) mark {
 // row returns what the list is sorted by.
 func (m *mark) row() []any {
 	row := []any{m.created, [16]byte(m.id)}
-	switch keyOf(m.by) {
+	switch m.by.Field() {
 	case "ended":
 		return slices.Insert(row, 0, any(m.ended))
 	case "stem":
@@ -125,14 +112,14 @@ func (m *mark) row() []any {
 // condition says that a job of a table is behind the mark.
 func (m *mark) condition(p *params, table string) string {
 	columns, list := table+".created, "+table+".id", "?, ?"
-	switch keyOf(m.by) {
+	switch m.by.Field() {
 	case "ended":
 		columns, list = "j.ended, "+columns, "?, "+list
 	case "stem":
 		columns, list = "s.stem, "+columns, "?, "+list
 	}
 	than := ">"
-	if descends(m.by) {
+	if m.by.Descends() {
 		than = "<"
 	}
 	return p.use("("+columns+") "+than+" ("+list+")", m.row()...)
@@ -143,7 +130,7 @@ func (m mark) String() string {
 	if !m.since.IsZero() {
 		parts[3] = writeInstant(m.since)
 	}
-	switch keyOf(m.by) {
+	switch m.by.Field() {
 	case "ended":
 		parts[4] = writeInstant(m.ended)
 	case "stem":
@@ -180,7 +167,7 @@ func readMark(cursor string, by store.Sort) (*mark, error) {
 			return nil, wrong
 		}
 	}
-	switch keyOf(by) {
+	switch by.Field() {
 	case "ended":
 		m.ended, ok = readInstant(parts[4])
 	case "stem":

@@ -158,6 +158,9 @@ func TestRole(t *testing.T) {
 	if _, err := s.Put(t.Context(), store.Resource{Tenant: acme, Kind: "queue", Name: "q", Doc: []byte(`{}`)}); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := s.Put(t.Context(), store.Resource{Tenant: store.Site, Kind: "key", Name: "k", Doc: []byte(`{}`)}); err != nil {
+		t.Fatal(err)
+	}
 	for tenant, want := range map[string]bool{"": false, "other": false, acme: true, "*": true} {
 		if _, err := conn.Exec(t.Context(), "SELECT set_config('job.tenant', $1, false)", tenant); err != nil {
 			t.Fatal(err)

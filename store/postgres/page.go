@@ -34,7 +34,7 @@ func (s *search) page(l lead) (sql string, args []any) {
 	if len(parts) == 0 {
 		return "", nil
 	}
-	order := inOrder(s.order(), descends(s.by))
+	order := inOrder(s.order(), s.by.Descends())
 	return `SELECT ` + lean + ` FROM (
 SELECT * FROM (
 ` + union(parts) + `
@@ -42,7 +42,7 @@ SELECT * FROM (
 ) m
 CROSS JOIN LATERAL (SELECT * FROM pawl.specs WHERE id = m.id LIMIT 1) s
 CROSS JOIN LATERAL (SELECT * FROM ` + anyJob + ` a WHERE a.id = m.id LIMIT 1) j
-ORDER BY ` + inOrder(values(s.order(), func(c *string) string { return "m." + *c }), descends(s.by)), p
+ORDER BY ` + inOrder(values(s.order(), func(c *string) string { return "m." + *c }), s.by.Descends()), p
 }
 
 // lean are the columns of a job without what may be large.
@@ -50,7 +50,7 @@ var lean = strings.Replace(columns, "j.work, j.result", "NULL::json, NULL::json"
 
 // order returns the columns that a list is sorted by.
 func (s *search) order() []string {
-	if key := keyOf(s.by); key != "" {
+	if key := s.by.Field(); key != "" {
 		return append([]string{key}, submission...)
 	}
 	return submission
@@ -67,7 +67,7 @@ func inOrder(columns []string, down bool) string {
 // part returns the statement for the jobs of one source, in the order of the list. A source that is not in that order by
 // itself is limited to what the page takes.
 func (s *search) part(p *params, src source, l lead) string {
-	alias, key := tables[src.table].alias, keyOf(s.by)
+	alias, key := tables[src.table].alias, s.by.Field()
 	columns, order := alias+".created, "+alias+".id", []string{"1", "2", "3"}
 	switch key {
 	case "ended":
@@ -80,7 +80,7 @@ func (s *search) part(p *params, src source, l lead) string {
 	if src.sorted(key) && src.key() != key {
 		order = order[1:] // there is one stem
 	}
-	sql := "SELECT " + columns + s.chosen(p, src, l, false, "OFFSET 0") + " ORDER BY " + inOrder(order, descends(s.by))
+	sql := "SELECT " + columns + s.chosen(p, src, l, false, "OFFSET 0") + " ORDER BY " + inOrder(order, s.by.Descends())
 	if src.key() != key {
 		sql += " LIMIT " + p.use("?::bigint", s.limit)
 	}
@@ -100,7 +100,7 @@ func (s *search) walk(p *params, src source) string {
 		}
 	}
 	if len(src.order) > 0 {
-		sql += " ORDER BY " + inOrder(src.order, descends(s.by))
+		sql += " ORDER BY " + inOrder(src.order, s.by.Descends())
 	}
 	return sql
 }
@@ -115,11 +115,11 @@ func (s *search) edges(src source) (low, high []any) {
 	case "ended":
 		b = s.ended
 	}
-	if down := descends(s.by); s.from != nil && src.sorted(keyOf(s.by)) {
+	if down := s.by.Descends(); s.from != nil && src.sorted(s.by.Field()) {
 		switch {
 		case src.stem == nil:
 			b.past(down, s.from.row()...)
-		case keyOf(s.by) == "" || *src.stem == s.from.stem:
+		case s.by.Field() == "" || *src.stem == s.from.stem:
 			b.past(down, s.from.created, [16]byte(s.from.id))
 		}
 	}
@@ -129,7 +129,7 @@ func (s *search) edges(src source) (low, high []any) {
 // chosen returns the FROM and WHERE that hold the jobs of a source which the filter chooses, in the order of the source.
 // state says that the moving part is asked for, extent how much of the index is read.
 func (s *search) chosen(p *params, src source, l lead, state bool, extent string) string {
-	alias, key := tables[src.table].alias, keyOf(s.by)
+	alias, key := tables[src.table].alias, s.by.Field()
 	var conds []string
 	spec, moving := key == "stem", state || key == "ended"
 	for i := range s.filter {

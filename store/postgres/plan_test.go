@@ -33,6 +33,9 @@ var uses = map[string][]string{
 	"recount":       {"jobs_pkey", "jobs_needs", "prerequisites_job", "specs_pkey"},
 	"note":          {"jobs_pkey", "events_pkey"},
 	"overdue":       {"ended_ended", "ended_hidden", "specs_pkey", "followups_job"},
+
+	"demand sessions": {"jobs_session"},
+	"demand lines":    {"jobs_ready"},
 }
 
 // TestPlans pins the indexes that the statements use: with statistics that are fresh, with none, and with some that were

@@ -36,7 +36,7 @@ func open(t *testing.T, dsn string, o postgres.Options) *postgres.Store {
 	return s
 }
 
-func migrate(t *testing.T, dsn, schema string) {
+func migrate(t testing.TB, dsn, schema string) {
 	t.Helper()
 	m, err := postgres.NewMigrator(dsn, schema)
 	if err != nil {

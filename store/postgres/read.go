@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
 )
 
 // Job implements [store.Reader].
 func (s *Store) Job(ctx context.Context, tenant string, id job.ID) (job.Job, error) {
 	jobs, err := s.jobs(ctx, tenant, `SELECT `+columns+`, `+documents+` FROM pawl.specs s `+itsJob+` WHERE s.id = $1 AND s.tenant = $2`, [16]byte(id), tenant)
 	if err == nil && len(jobs) == 0 {
-		err = notFound(id)
+		err = store.NoJob(id)
 	}
 	if err != nil {
 		return job.Job{}, err
@@ -56,11 +57,4 @@ func (s *Store) jobs(ctx context.Context, tenant, text string, args ...any) (job
 		}, args...))
 	})
 	return jobs, err
-}
-
-func within(n, standard, most int) int {
-	if n <= 0 {
-		return standard
-	}
-	return min(n, most)
 }

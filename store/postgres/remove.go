@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
 )
 
 // removeJobs is how many jobs one transaction removes.
@@ -48,7 +49,7 @@ func (t *tx) remove(tenant string, ids []job.ID) ([]error, error) {
 	for i, id := range ids {
 		switch j := there[id]; {
 		case j == nil:
-			answers[i] = notFound(id)
+			answers[i] = store.NoJob(id)
 		case !j.State.Terminal():
 			answers[i] = job.Errorf(job.Conflict, "job %s is %s: cancel it before it is removed", id, j.State)
 		case owes[id]:

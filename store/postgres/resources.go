@@ -35,7 +35,7 @@ func (s *Store) Put(ctx context.Context, r store.Resource) (store.Resource, erro
 func (s *Store) Resource(ctx context.Context, tenant, kind, name string) (store.Resource, error) {
 	rs, err := s.resources(ctx, tenant, `r.tenant = $1 AND r.kind = $2 AND r.name = $3`, tenant, kind, name)
 	if err == nil && len(rs) == 0 {
-		err = noResource(kind, name)
+		err = store.NoResource(kind, name)
 	}
 	if err != nil {
 		return store.Resource{}, err
@@ -88,14 +88,10 @@ func (s *Store) Delete(ctx context.Context, tenant, kind, name string) error {
 		}
 		switch {
 		case !there:
-			return noResource(kind, name)
+			return store.NoResource(kind, name)
 		case used:
 			return job.Errorf(job.Conflict, "queue %s has jobs that have not ended: wait for them or cancel them, or disable the queue", name)
 		}
 		return t.commit()
 	})
-}
-
-func noResource(kind, name string) error {
-	return job.Errorf(job.NotFound, "there is no %s %s", kind, name)
 }

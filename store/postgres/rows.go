@@ -120,5 +120,3 @@ func instant(t time.Time) *time.Time {
 	}
 	return &t
 }
-
-func notFound(id job.ID) error { return job.Errorf(job.NotFound, "there is no job %s", id) }

@@ -97,7 +97,7 @@ func newSearch(tenant string, f job.Filter, since time.Time, by store.Sort, from
 				s.over = append(s.over, string(state))
 			case state.Terminal():
 				s.anyOver = false
-			case chosen && keyOf(by) != "ended":
+			case chosen && by.Field() != "ended":
 				s.living = append(s.living, p)
 			default:
 				s.anyLive = false
@@ -157,7 +157,7 @@ func (s *search) leads() []lead {
 		}
 		leads = append(leads, l)
 	}
-	if !s.anyOver || !s.anyLive && keyOf(s.by) != "ended" {
+	if !s.anyOver || !s.anyLive && s.by.Field() != "ended" {
 		leads = append(leads, s.byPlace())
 	}
 	return leads
@@ -271,10 +271,10 @@ func (s *search) of(l lead) []source {
 
 // passed reports whether all jobs of a source come before the mark: those of a name, in a list by name.
 func (s *search) passed(src source) bool {
-	if s.from == nil || keyOf(s.by) != "stem" || src.stem == nil || *src.stem == s.from.stem {
+	if s.from == nil || s.by.Field() != "stem" || src.stem == nil || *src.stem == s.from.stem {
 		return false
 	}
-	return *src.stem < s.from.stem != descends(s.by)
+	return *src.stem < s.from.stem != s.by.Descends()
 }
 
 // bounds are the edges of what is looked for in an order: the values of its first columns beyond which something lies.

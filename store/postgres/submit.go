@@ -3,7 +3,6 @@ package postgres
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"maps"
 	"slices"
@@ -298,13 +297,4 @@ func (t *tx) submit(sub *store.Submission) (answers []store.Submitted, eff store
 		eff.Announce(line)
 	}
 	return answers, eff, nil
-}
-
-// digestOf identifies the content of a call.
-func digestOf(jobs []store.New) []byte {
-	h := sha256.New()
-	for _, n := range jobs {
-		h.Write(n.Fingerprint[:])
-	}
-	return h.Sum(nil)
 }

@@ -24,7 +24,7 @@ func (s *Store) Wish(ctx context.Context, w store.Wish) ([]store.Wished, store.E
 		for i, id := range w.Jobs { // a job that stands twice is found as the first time left it
 			j := l.jobs[id]
 			if j == nil || j.Tenant != w.Tenant {
-				answers[i].Err = notFound(id)
+				answers[i].Err = store.NoJob(id)
 				continue
 			}
 			if answers[i], err = ws.add(j, &eff); err != nil {

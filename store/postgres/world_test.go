@@ -107,7 +107,7 @@ func through(t *testing.T, s *postgres.Store) job.ID {
 }
 
 // connect opens a connection of the test's own.
-func connect(t *testing.T, dsn string) *pgx.Conn {
+func connect(t testing.TB, dsn string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), dsn)
 	if err != nil {
@@ -117,7 +117,7 @@ func connect(t *testing.T, dsn string) *pgx.Conn {
 	return conn
 }
 
-func must(t *testing.T, conn *pgx.Conn, sql string, args ...any) {
+func must(t testing.TB, conn *pgx.Conn, sql string, args ...any) {
 	t.Helper()
 	if _, err := conn.Exec(t.Context(), sql, args...); err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ func (s *Store) Annotate(ctx context.Context, a store.Annotation) ([]error, erro
 		for i, id := range a.Jobs {
 			r := rows[id]
 			if r == nil || r.Tenant != a.Tenant {
-				answers[i] = notFound(id)
+				answers[i] = store.NoJob(id)
 				continue
 			}
 			if answers[i], err = t.annotate(r, &a); err != nil {
@@ -119,7 +119,7 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, 
 		}
 		r := rows[n.Job]
 		if r == nil || r.Tenant != n.Tenant {
-			return notFound(n.Job)
+			return store.NoJob(n.Job)
 		}
 		if err := n.Allowed(&r.Job); err != nil {
 			return err

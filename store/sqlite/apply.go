@@ -148,9 +148,5 @@ func (t *tx) alive(session job.ID) error {
 	if err != nil || ok {
 		return err
 	}
-	return fenced(session)
-}
-
-func fenced(session job.ID) error {
-	return job.Errorf(job.Fenced, "session %s has ended: begin a new one", session)
+	return store.NoSession(session)
 }

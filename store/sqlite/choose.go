@@ -29,10 +29,10 @@ func (s *Store) choose(ctx context.Context, sr *search, by store.Sort) (lead, er
 			return l, nil
 		}
 	}
-	if key := keyOf(by); key != "" {
+	if key := by.Field(); key != "" {
 		return s.chooseSorted(ctx, sr, leads, key)
 	}
-	return s.rarest(ctx, sr, leads, descends(by))
+	return s.rarest(ctx, sr, leads, by.Descends())
 }
 
 // rarest chooses where every source is in the order that is asked for.

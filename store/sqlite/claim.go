@@ -60,7 +60,7 @@ func (t *tx) command(session job.ID) (c store.Command, err error) {
 		return nil
 	}, blob(session), micros(t.lease))
 	if err == nil && !alive {
-		err = fenced(session)
+		err = store.NoSession(session)
 	}
 	return c, err
 }

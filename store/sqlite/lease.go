@@ -101,7 +101,7 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error)
 			return err
 		}
 		if !found {
-			return fenced(r.Session)
+			return store.NoSession(r.Session)
 		}
 		a.Duties, err = t.takeDuties(r, a.Command, a.Duties, free)
 		return err

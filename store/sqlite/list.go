@@ -19,7 +19,7 @@ import (
 // A page is one statement. It merges sources, each of which holds jobs in the order that is asked for, and stops when
 // the page is full: SQLite merges the parts of a UNION ALL so, but not the values of an IN.
 func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err error) {
-	limit := within(q.Limit, 100, 1000)
+	limit := store.Within(q.Limit, 100, 1000)
 	by := cmp.Or(q.Sort, store.Newest)
 	if !slices.Contains(store.Sorts, by) {
 		return p, job.Errorf(job.Invalid, "%q is not an order: give one of %v", q.Sort, store.Sorts)
@@ -37,8 +37,8 @@ func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err erro
 	if err := s.bound(ctx, sr); err != nil {
 		return p, err
 	}
-	if keyOf(by) == "" && from != nil {
-		sr.after(from.seq, descends(by))
+	if by.Field() == "" && from != nil {
+		sr.after(from.seq, by.Descends())
 	}
 	l, err := s.choose(ctx, sr, by)
 	if err != nil {
@@ -61,7 +61,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err erro
 		return p, err
 	}
 	slices.SortFunc(found, func(a, b listed) int {
-		if descends(by) {
+		if by.Descends() {
 			a, b = b, a
 		}
 		return cmp.Or(compare(a.key, b.key), cmp.Compare(a.seq, b.seq))
@@ -80,10 +80,10 @@ func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err erro
 // orderOf returns the order by key and seq. Where there is no key it is seq itself.
 func orderOf(by store.Sort) string {
 	down := ""
-	if descends(by) {
+	if by.Descends() {
 		down = " DESC"
 	}
-	if keyOf(by) == "" {
+	if by.Field() == "" {
 		return " ORDER BY 1" + down
 	}
 	return " ORDER BY 1" + down + ", 2" + down
@@ -102,24 +102,11 @@ func compare(a, b driver.Value) int {
 	return strings.Compare(text(a), text(b))
 }
 
-// keyOf returns the column that a list is sorted by before seq; empty: none.
-func keyOf(by store.Sort) string {
-	switch by {
-	case store.LastEnded, store.FirstEnd:
-		return "ended"
-	case store.ByName, store.ByNameRev:
-		return "stem"
-	}
-	return ""
-}
-
-func descends(by store.Sort) bool { return by[0] == '-' }
-
 // page returns the statements that together find the jobs behind a mark.
 func (s *search) page(l lead, by store.Sort, from *mark) (parts []string, args []any) {
-	key := keyOf(by)
+	key := by.Field()
 	than := " > ?"
-	if descends(by) {
+	if by.Descends() {
 		than = " < ?"
 	}
 	for _, src := range s.of(l) {
@@ -139,7 +126,7 @@ func (s *search) page(l lead, by store.Sort, from *mark) (parts []string, args [
 			switch order := compare(src.stem, from.key); {
 			case order == 0:
 				part(cond{src.seq + than, []any{from.seq}})
-			case order < 0 == descends(by):
+			case order < 0 == by.Descends():
 				part(cond{})
 			}
 		default: // those with the same key, of which there may be very many, and the others: an index leads to each
@@ -229,7 +216,7 @@ func (m mark) String() string {
 	if !m.since.IsZero() {
 		parts[2] = strconv.FormatInt(m.since.UnixMicro(), 36)
 	}
-	switch keyOf(m.by) {
+	switch m.by.Field() {
 	case "ended":
 		parts[3] = strconv.FormatInt(m.key.(int64), 36)
 	case "stem":
@@ -260,7 +247,7 @@ func readMark(cursor string, by store.Sort) (*mark, error) {
 		}
 		m.since = time.UnixMicro(us).UTC()
 	}
-	switch keyOf(by) {
+	switch by.Field() {
 	case "ended":
 		if m.key, err = strconv.ParseInt(parts[3], 36, 64); err != nil {
 			return nil, wrong

@@ -18,7 +18,7 @@ func (s *Store) Job(ctx context.Context, tenant string, id job.ID) (j job.Job, e
 			j, found = scanSpec(v).Job, true
 		}, blob(id), tenant)
 	if err == nil && !found {
-		err = notFound(id)
+		err = store.NoJob(id)
 	}
 	return j, err
 }
@@ -36,7 +36,7 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (es store.Events
 			return es, err
 		}
 	}
-	limit := int64(within(q.Limit, 1000, 10_000))
+	limit := int64(store.Within(q.Limit, 1000, 10_000))
 	sql, args := eventsOfAll, []any{q.Tenant, after, limit}
 	if !q.Job.IsZero() {
 		sql, args = eventsOfOne, []any{blob(q.Job), q.Tenant, after, after, after, limit}
@@ -131,11 +131,4 @@ func cursor(s string) (int64, error) {
 		return 0, job.Errorf(job.Invalid, "%q is not a cursor: pass the one from the answer before, or none", s)
 	}
 	return n, nil
-}
-
-func within(n, standard, most int) int {
-	if n <= 0 {
-		return standard
-	}
-	return min(n, most)
 }

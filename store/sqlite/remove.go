@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
 )
 
 // removeRows is about how many rows one transaction removes.
@@ -45,7 +46,7 @@ func (t *tx) remove(tenant string, ids []job.ID) (answers []error, err error) {
 		}
 		r := rows[id]
 		if r == nil || r.Tenant != tenant {
-			answers = append(answers, notFound(id))
+			answers = append(answers, store.NoJob(id))
 			continue
 		}
 		refused, err := t.keeps(r)

@@ -39,7 +39,7 @@ func (s *Store) Resource(ctx context.Context, tenant, kind, name string) (store.
 		return store.Resource{}, err
 	}
 	if len(rs) == 0 {
-		return store.Resource{}, noResource(kind, name)
+		return store.Resource{}, store.NoResource(kind, name)
 	}
 	return rs[0], nil
 }
@@ -68,7 +68,7 @@ func (s *Store) Delete(ctx context.Context, tenant, kind, name string) error {
 	return s.do(ctx, func(t *tx) error {
 		n, err := t.exec(`DELETE FROM resources WHERE tenant = ? AND kind = ? AND name = ?`, tenant, kind, name)
 		if err == nil && n == 0 {
-			err = noResource(kind, name)
+			err = store.NoResource(kind, name)
 		}
 		if err != nil || kind != job.KindQueue {
 			return err
@@ -79,8 +79,4 @@ func (s *Store) Delete(ctx context.Context, tenant, kind, name string) error {
 		}
 		return err
 	})
-}
-
-func noResource(kind, name string) error {
-	return job.Errorf(job.NotFound, "there is no %s %s", kind, name)
 }

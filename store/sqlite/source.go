@@ -270,7 +270,7 @@ func (s *search) chosen(src source, l lead, by store.Sort, more cond) cond {
 	if more.sql != "" {
 		rest.and(more.sql, more.args...)
 	}
-	if keyOf(by) == "ended" && (src.rest || l.key != "ended") {
+	if by.Field() == "ended" && (src.rest || l.key != "ended") {
 		rest.and("j.ended IS NOT NULL")
 	}
 	spec := false

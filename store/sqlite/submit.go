@@ -3,7 +3,6 @@ package sqlite
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"database/sql/driver"
 	"slices"
 	"strings"
@@ -21,7 +20,7 @@ func (s *Store) Submit(ctx context.Context, sub store.Submission) ([]store.Submi
 		answers, eff = nil, store.Effects{}
 		var digest []byte
 		if sub.Key != "" {
-			digest = digestOf(sub.Jobs)
+			digest = sub.Digest()
 			known, err := t.byKey(sub, digest)
 			if known != nil || err != nil {
 				answers = known
@@ -50,15 +49,6 @@ func (s *Store) Submit(ctx context.Context, sub store.Submission) ([]store.Submi
 		return nil, store.Effects{}, err
 	}
 	return answers, eff, nil
-}
-
-// digestOf identifies the content of a call.
-func digestOf(jobs []store.New) []byte {
-	h := sha256.New()
-	for _, n := range jobs {
-		h.Write(n.Fingerprint[:])
-	}
-	return h.Sum(nil)
 }
 
 // byKey answers a call that was made before under the same idempotency key; nil: there was none.

@@ -23,7 +23,7 @@ func (s *Store) Wish(ctx context.Context, w store.Wish) ([]store.Wished, store.E
 		for i, id := range w.Jobs { // a job that stands twice is found as the first time left it
 			r := rows[id]
 			if r == nil || r.Tenant != w.Tenant {
-				answers[i].Err = notFound(id)
+				answers[i].Err = store.NoJob(id)
 				continue
 			}
 			if answers[i], err = t.wish(r, w, &eff); err != nil {
@@ -76,5 +76,3 @@ func (t *tx) wish(r *row, w store.Wish, eff *store.Effects) (store.Wished, error
 	done := r.State.Terminal() || w.Wish != job.WishCancel
 	return store.Wished{Place: r.Place, Done: done}, err
 }
-
-func notFound(id job.ID) error { return job.Errorf(job.NotFound, "there is no job %s", id) }

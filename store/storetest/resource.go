@@ -13,6 +13,26 @@ var resourceTests = []test{
 	{"a document is kept under its version", resourceVersions},
 	{"of 16 writers at once one wins", resourceAtOnce},
 	{"a list has one kind, of one tenant or of all", resourceList},
+	{"a document of the site is no tenant's", resourceSite},
+}
+
+func resourceSite(w *world) {
+	doc := document("q", 0, `{"of":"site"}`)
+	doc.Tenant = store.Site
+	if _, err := w.s.Put(w.ctx, doc); err != nil {
+		w.Fatalf("put: %v", err)
+	}
+	_, err := w.s.Put(w.ctx, doc)
+	w.kind(err, job.Conflict)
+	_, err = w.s.Resource(w.ctx, acme, "queue", "q")
+	w.kind(err, job.NotFound)
+	if list, err := w.s.Resources(w.ctx, acme, "queue"); err != nil || len(list) > 0 {
+		w.Errorf("%+v, %v", list, err)
+	}
+	got, err := w.s.Resource(w.ctx, store.Site, "queue", "q")
+	if err != nil || got.Tenant != store.Site || !sameJSON(got.Doc, doc.Doc) {
+		w.Errorf("%+v, %v", got, err)
+	}
 }
 
 func document(name string, version int64, doc string) store.Resource {

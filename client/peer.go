@@ -1,0 +1,162 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// A Peer asks a process of another machine; it is a [pawl.Peer]. Each request has a token of its own, and is made once.
+type Peer struct {
+	// Address is the URL of the process.
+	Address string
+	// Token returns the token for a request: to read the files of a job, or to delete it.
+	Token func(ctx context.Context, id job.ID, deletes bool) (string, error)
+	// HTTP sends the requests; see [Options].
+	HTTP *http.Client
+}
+
+// as returns a client for one request.
+func (p *Peer) as(ctx context.Context, id job.ID, deletes bool) (*Client, error) {
+	token, err := p.Token(ctx, id, deletes)
+	if err != nil {
+		return nil, err
+	}
+	c, err := Dial(p.Address, Options{Token: token, HTTP: p.HTTP, Tries: 1})
+	if err != nil {
+		return nil, job.Errorf(job.Unavailable, "%w", err)
+	}
+	return c, nil
+}
+
+// Output implements [pawl.Peer].
+func (p *Peer) Output(ctx context.Context, id job.ID) ([]pawl.File, error) {
+	c, err := p.as(ctx, id, false)
+	if err != nil {
+		return nil, err
+	}
+	files, err := c.Output(ctx, id)
+	return files, fromPeer(ctx, err)
+}
+
+// Log implements [pawl.Peer].
+func (p *Peer) Log(ctx context.Context, id job.ID, q pawl.LogQuery) (io.ReadCloser, error) {
+	c, err := p.as(ctx, id, false)
+	if err != nil {
+		return nil, err
+	}
+	log, err := c.Log(ctx, id, q)
+	return log, fromPeer(ctx, err)
+}
+
+// Delete implements [pawl.Peer].
+func (p *Peer) Delete(ctx context.Context, id job.ID) error {
+	c, err := p.as(ctx, id, true)
+	if err != nil {
+		return err
+	}
+	return fromPeer(ctx, c.Delete(ctx, id))
+}
+
+// OpenOutput implements [pawl.Peer]. Modified is exact to the second. What is read from somewhere else in the file is asked
+// for anew.
+func (p *Peer) OpenOutput(ctx context.Context, id job.ID, name string) (pawl.File, io.ReadSeekCloser, error) {
+	open := func(from int64) (pawl.File, io.ReadCloser, error) {
+		c, err := p.as(ctx, id, false)
+		if err != nil {
+			return pawl.File{}, nil, err
+		}
+		var f pawl.File
+		var r io.ReadCloser
+		if from == 0 {
+			f, r, err = c.OpenOutput(ctx, id, name)
+		} else {
+			f, r, err = c.OpenOutputFrom(ctx, id, name, from)
+		}
+		return f, r, fromPeer(ctx, err)
+	}
+	f, body, err := open(0)
+	if err != nil {
+		return f, nil, err
+	}
+	return f, &seeker{open: open, size: f.Size, body: body}, nil
+}
+
+// A seeker reads a file of another process from where it is told to.
+type seeker struct {
+	open     func(from int64) (pawl.File, io.ReadCloser, error)
+	size, at int64
+	body     io.ReadCloser // nil: of nothing
+	bodyAt   int64         // where in the file it goes on
+}
+
+// Read reads what comes, and no more than the file had when it was opened.
+func (s *seeker) Read(p []byte) (int, error) {
+	if s.at >= s.size {
+		return 0, io.EOF
+	}
+	if s.body != nil && s.bodyAt != s.at {
+		s.body.Close()
+		s.body = nil
+	}
+	if s.body == nil {
+		f, body, err := s.open(s.at)
+		if err != nil {
+			return 0, err
+		}
+		if s.body, s.bodyAt = body, s.at; f.Size < s.size-s.at {
+			return 0, io.ErrUnexpectedEOF // the file has become shorter
+		}
+	}
+	n, err := s.body.Read(p[:min(int64(len(p)), s.size-s.at)])
+	s.at += int64(n)
+	s.bodyAt = s.at
+	if errors.Is(err, io.EOF) && s.at < s.size {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// Seek asks for nothing yet.
+func (s *seeker) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		offset += s.at
+	case io.SeekEnd:
+		offset += s.size
+	}
+	if offset < 0 {
+		return 0, fmt.Errorf("seek to %d: before the beginning of the file", offset)
+	}
+	s.at = offset
+	return offset, nil
+}
+
+func (s *seeker) Close() error {
+	if s.body == nil {
+		return nil
+	}
+	return s.body.Close()
+}
+
+// fromPeer sorts the errors of a process that was asked: those that it has answered whoever asked are theirs as well. All
+// others, and that it does not know this process, say that it is not the one that was meant: Unavailable.
+func fromPeer(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	var answered *refused
+	if errors.As(err, &answered) && answered.status != http.StatusUnauthorized {
+		return err
+	}
+	if _, untrusted := errors.AsType[*tls.CertificateVerificationError](err); untrusted {
+		return job.Errorf(job.Unavailable, "%w: name the authority of its certificate in peer.ca, and in peer.url the host for which that is", err)
+	}
+	return job.Errorf(job.Unavailable, "%w", err)
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/auth"
+	"github.com/pawl-jobs/pawl/client"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// askPeers lets a service ask processes of other machines. Their certificates are those of the authorities in a file, or
+// else in the system. It returns what knows the tokens.
+func (n *node) askPeers(service *pawl.Config, authorities string) (*auth.Peers, error) {
+	transport, err := peerTransport(authorities)
+	if err != nil {
+		return nil, err
+	}
+	n.free = append(n.free, func() error { transport.CloseIdleConnections(); return nil })
+	key := peerKey{store: service.Store}
+	tokens := &auth.Peers{Machine: service.Machine, Key: key.read, Now: func() time.Time { return n.Now() }}
+	asking := &http.Client{Transport: transport}
+	service.Peer = func(a pawl.PeerAsk) pawl.Peer {
+		return &client.Peer{
+			Address: a.Process.Address, HTTP: asking,
+			Token: func(ctx context.Context, id job.ID, deletes bool) (string, error) {
+				g := auth.Grant{Principal: a.Principal, Job: id, Does: auth.PeerRead}
+				if deletes {
+					g.Does = auth.PeerDelete
+				}
+				return tokens.Token(ctx, a.Process.Machine, g)
+			},
+		}
+	}
+	return tokens, nil
+}
+
+// peerTransport is the way to processes of other machines, without a proxy between. One that does not answer is given up
+// soon, because another one of its machine may; what an answer brings may take as long as it takes.
+func peerTransport(authorities string) (*http.Transport, error) {
+	secure := &tls.Config{MinVersion: tls.VersionTLS12}
+	if authorities != "" {
+		text, err := os.ReadFile(authorities)
+		if err != nil {
+			return nil, job.Errorf(job.Invalid, "peer.ca: %w", err)
+		}
+		secure.RootCAs = x509.NewCertPool()
+		if !secure.RootCAs.AppendCertsFromPEM(text) {
+			return nil, job.Errorf(job.Invalid, "peer.ca: %s holds no certificate: write there those of the authorities, as PEM", authorities)
+		}
+	}
+	return &http.Transport{
+		DialContext: (&net.Dialer{Timeout: 3 * time.Second}).DialContext, TLSHandshakeTimeout: 5 * time.Second,
+		ResponseHeaderTimeout: 30 * time.Second, IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 8,
+		TLSClientConfig: secure, ForceAttemptHTTP2: true, DisableCompression: true,
+	}, nil
+}
+
+// The document with the key from which processes make the tokens for each other. To change the key, it is removed: the next
+// process that needs one makes another.
+const (
+	peerKeyKind = "key"
+	peerKeyName = "peers"
+)
+
+// keepPeerKey is for how long a process remembers the key.
+const keepPeerKey = 10 * time.Second
+
+// A peerKey reads the key of the service from its database, and makes it if there is none.
+type peerKey struct {
+	store store.Resources
+
+	mu  sync.Mutex
+	at  time.Time // guarded by mu: when the key was read
+	key []byte    // guarded by mu; nil: never
+}
+
+type peerKeyDoc struct {
+	Key []byte `json:"key"`
+}
+
+// read is [auth.Peers.Key].
+func (k *peerKey) read(ctx context.Context) ([]byte, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.key != nil && time.Since(k.at) < keepPeerKey {
+		return k.key, nil
+	}
+	now := time.Now()
+	r, err := k.store.Resource(ctx, store.Site, peerKeyKind, peerKeyName)
+	if job.KindOf(err) == job.NotFound {
+		r, err = k.make(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var doc peerKeyDoc
+	if err := json.Unmarshal(r.Doc, &doc); err != nil || len(doc.Key) != auth.PeerKeySize {
+		return nil, job.Errorf(job.Corrupt, "the database does not hold the key of the service as it was written: remove the resource of kind %s named %s", peerKeyKind, peerKeyName)
+	}
+	k.key, k.at = doc.Key, now
+	return k.key, nil
+}
+
+// make makes the key, or reads the one that another process has made meanwhile.
+func (k *peerKey) make(ctx context.Context) (store.Resource, error) {
+	doc := peerKeyDoc{Key: make([]byte, auth.PeerKeySize)}
+	rand.Read(doc.Key)
+	text, err := json.Marshal(doc)
+	if err != nil {
+		return store.Resource{}, err
+	}
+	r, err := k.store.Put(ctx, store.Resource{Tenant: store.Site, Kind: peerKeyKind, Name: peerKeyName, Doc: text})
+	if job.KindOf(err) == job.Conflict {
+		return k.store.Resource(ctx, store.Site, peerKeyKind, peerKeyName)
+	}
+	return r, err
+}
