@@ -262,10 +262,14 @@ func openReader(ctx context.Context, dir string) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
+	machine, err := folder.Machine(dir)
+	if err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
 	// To find files takes neither host nor runner.
 	files := app.New(app.Config{Files: fileslocal.FS{}})
 	return &node{dir: dir, store: st, free: []func() error{st.Close}, Service: pawl.New(pawl.Config{
-		Store: st, Broker: &local.Broker{}, Principal: userName(),
+		Store: st, Broker: &local.Broker{}, Principal: userName(), Machine: machine,
 		Kinds:  map[string]engine.Kind{job.KindApp: files},
 		Served: func(ctx context.Context) bool { return occupied(ctx, dir) },
 	})}, nil
