@@ -109,11 +109,14 @@ func tellSchema(out io.Writer, v store.SchemaVersion, of string) error {
 }
 
 func tellMigrated(out io.Writer, before store.SchemaVersion, of string) {
-	if before.Version == before.Known {
+	switch {
+	case before.Version == before.Known:
 		fmt.Fprintf(out, "schema %d of %s is up to date\n", before.Version, of)
-		return
+	case before.Version > before.Known:
+		fmt.Fprintf(out, "schema %d of %s is newer than this Pawl, which knows %d, and stays as it is\n", before.Version, of, before.Known)
+	default:
+		fmt.Fprintf(out, "schema of %s: %d before, %d now\n", of, before.Version, before.Known)
 	}
-	fmt.Fprintf(out, "schema of %s: %d before, %d now\n", of, before.Version, before.Known)
 }
 
 func (m *migration) printCommand() *cobra.Command {
@@ -121,9 +124,10 @@ func (m *migration) printCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "print",
 		Short: "Print the SQL that pawl migrate runs on PostgreSQL",
-		Long: `Print prints the SQL that brings a PostgreSQL schema to what this Pawl works with, for those who run SQL themselves: all
-that is to be done in one transaction. It connects to nothing. Run it as the role that is to own the schema; Pawl knows
-afterwards that it was done. For a schema that is there already, say with --from which version it has.`,
+		Long: `Print prints the SQL that brings a PostgreSQL schema to what this Pawl works with, for those who run SQL themselves. It connects
+to nothing. Run it with psql as the role that is to own the schema, and let psql stop at the first error (ON_ERROR_STOP); Pawl
+knows afterwards that it was done. For a schema that is there already, say with --from which version it has. Transactions stand in
+it: one for all, but for indexes of a schema that is in use, which are built beside those who work.`,
 		Example: "  pawl migrate print\n  pawl migrate print --db-schema jobs",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return postgres.Print(cmd.OutOrStdout(), m.schema, from) },

@@ -71,6 +71,8 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 			"normal":    normal,
 			"kill9":     signaler(syscall.SIGKILL),
 			"term":      signaler(syscall.SIGTERM),
+			"sound":     soundJobs,
+			"ranby":     ranBy,
 		},
 	})
 }

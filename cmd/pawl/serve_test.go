@@ -361,6 +361,9 @@ func TestServeReload(t *testing.T) {
 func TestServeDrain(t *testing.T) {
 	p := startServe(t, t.TempDir(), nil)
 	begun := filepath.Join(t.TempDir(), "begun")
+	if err := syscall.Mkfifo(begun, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	status, body := p.get(http.MethodPost, "/v1/jobs", fmt.Sprintf(`{"name": "long", "command": ["sh", "-c", "echo $$ > '%s'; exec sleep 1000"]}`, begun))
 	var accepted struct{ ID string }
 	if err := json.Unmarshal([]byte(body), &accepted); err != nil || status != http.StatusAccepted {
@@ -376,6 +379,10 @@ func TestServeDrain(t *testing.T) {
 		if line, err = events.ReadString('\n'); err != nil {
 			t.Fatal(err)
 		}
+	}
+	text, err := os.ReadFile(begun) // a job is RUNNING before its program has told who it is
+	if err != nil {
+		t.Fatal(err)
 	}
 	waiting := make(chan int, 1)
 	go func() {
@@ -401,10 +408,6 @@ func TestServeDrain(t *testing.T) {
 	}
 	if status := <-waiting; status != http.StatusAccepted {
 		t.Errorf("who waits is answered %d", status)
-	}
-	text, err := os.ReadFile(begun)
-	if err != nil {
-		t.Fatal(err)
 	}
 	var pid int
 	if _, err := fmt.Sscan(string(text), &pid); err != nil || !lives(pid) {

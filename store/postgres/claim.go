@@ -89,7 +89,7 @@ WITH x AS MATERIALIZED (
 		custody = 'worker', epoch = j.epoch + 1, n = j.n + 1, ord = greatest(j.ord, x.ord), session = $2, claim = $1, since = x.now,
 		due = NULL, resume = '', code = '', message = ''
 	FROM x WHERE j.id = ANY (ARRAY(SELECT h.id FROM heads h WHERE h.chosen))
-	RETURNING j.*
+	RETURNING ` + livingRow + `, j.tenant
 ), history AS (
 	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, session)
 	SELECT t.id, t.n, t.tenant, t.ord, t.epoch - 1, t.state, t.custody, t.since, 'claim', $2 FROM took t
@@ -97,9 +97,9 @@ WITH x AS MATERIALIZED (
 	-- Ties are few: only who has them is looked up.
 	DELETE FROM pawl.unique_keys u WHERE u.job = ANY (ARRAY(SELECT t.id FROM took t WHERE t.ties & 2 <> 0)) AND u.mode || '' = 'start'
 ), answer AS (
-	SELECT t.*, NULL::timestamptz AS ended FROM took t
+	SELECT * FROM took
 	UNION ALL
-	SELECT j.*, NULL::timestamptz FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT r.id FROM repeated r))
+	SELECT ` + livingRow + `, j.tenant FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT r.id FROM repeated r))
 )
 SELECT EXISTS (SELECT FROM alive), ` + columns + `, ` + documents + `
 FROM (SELECT) one LEFT JOIN (answer j ` + itsSpec + `) ON true`

@@ -48,7 +48,7 @@ WITH x AS MATERIALIZED (
 		ord = CASE WHEN j.needs = 0 THEN greatest(j.ord, x.ord) ELSE j.ord END,
 		code = CASE WHEN j.needs = 0 THEN '' ELSE j.code END, message = CASE WHEN j.needs = 0 THEN '' ELSE j.message END
 	FROM x WHERE j.id = ANY (ARRAY(SELECT d.id FROM due d))
-	RETURNING j.*
+	RETURNING j.id, j.tenant, j.queue, j.kind, j.state, j.custody, j.epoch, j.n, j.ord, j.since, j.needs
 ), history AS (
 	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause)
 	SELECT m.id, m.n, m.tenant, m.ord, m.epoch - 1, m.state, m.custody, m.since, 'due' FROM moved m WHERE m.needs = 0

@@ -66,7 +66,7 @@ func (s *Store) End(ctx context.Context, session job.ID) (store.Effects, error) 
 			do(`WITH live AS MATERIALIZED (SELECT s.id FROM pawl.sessions s WHERE s.id = $1 AND s.ended IS NULL FOR UPDATE)
 				UPDATE pawl.sessions s SET ended = pawl.clock() FROM live WHERE s.id = live.id`, [16]byte(session)),
 			read(`SELECT pawl.clock(), coalesce((SELECT d.crashed FROM pawl.sessions d WHERE d.id = $1), true), `+columns+`
-				FROM (SELECT *, NULL::timestamptz AS ended FROM pawl.jobs WHERE session = $1 ORDER BY id FOR UPDATE) j `+itsSpec,
+				FROM (`+living+` WHERE j.session = $1 ORDER BY j.id FOR UPDATE) j `+itsSpec,
 				func(r *reader) error { return c.expire(r, &n) }, [16]byte(session)))
 		if err != nil {
 			return err
@@ -112,7 +112,7 @@ WITH RECURSIVE holders AS (
 	SELECT j.id
 	FROM dead d CROSS JOIN LATERAL (SELECT j.id FROM pawl.jobs j WHERE j.session = d.session ORDER BY j.claim LIMIT $1) j LIMIT $1
 ), taken AS MATERIALIZED (
-	SELECT j.*, NULL::timestamptz AS ended, (SELECT d.crashed FROM dead d WHERE d.session = j.session) AS crashed FROM pawl.jobs j
+	SELECT ` + livingRow + `, (SELECT d.crashed FROM dead d WHERE d.session = j.session) AS crashed FROM pawl.jobs j
 	WHERE j.id = ANY (ARRAY(SELECT h.id FROM held h))
 		AND j.session = ANY (ARRAY(SELECT d.session FROM dead d)) -- asked again of a row that was waited for
 	ORDER BY j.id FOR UPDATE

@@ -106,7 +106,7 @@ WITH me AS MATERIALIZED (
 		process = coalesce($8::json, s.process), used = coalesce($9::json, s.used)
 	FROM (SELECT pawl.clock() AS now) x
 	WHERE s.id = $1 AND s.ended IS NULL AND s.lease_until > x.now
-	RETURNING s.*
+	RETURNING s.renewed, s.renewed_ago, s.command
 ), wanted AS MATERIALIZED (
 	SELECT w.name, d.session, d.term FROM me, unnest($6::text[]) w(name) LEFT JOIN pawl.duties d ON d.name = w.name
 ), dead AS MATERIALIZED (

@@ -21,7 +21,7 @@ func (t *tx) lock(ids []job.ID) (locked, error) {
 		return nil
 	}
 	return l, t.send(
-		read(`SELECT `+columns+` FROM (SELECT *, NULL::timestamptz AS ended FROM pawl.jobs WHERE id = ANY ($1) ORDER BY id FOR UPDATE) j `+itsSpec, found, uuids(ids)),
+		read(`SELECT `+columns+` FROM (`+living+` WHERE j.id = ANY ($1) ORDER BY j.id FOR UPDATE) j `+itsSpec, found, uuids(ids)),
 		// Those that ended while they were waited for are seen by a later statement.
 		read(`SELECT `+columns+` FROM (`+over+` WHERE id = ANY ($1)) j `+itsSpec, found, uuids(ids)),
 		read(`SELECT pawl.clock()`, func(r *reader) error { l.now = r.time(); return nil }))

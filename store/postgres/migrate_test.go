@@ -2,6 +2,9 @@ package postgres_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -47,6 +50,62 @@ func TestMigrations(t *testing.T) {
 		}
 		if err := m.Down(t.Context(), 1000); job.KindOf(err) != job.Invalid {
 			t.Errorf("down to a version that is not there: %v", err)
+		}
+	})
+	t.Run("from each version there is a way on, and an older Pawl goes on as well", func(t *testing.T) {
+		t.Parallel()
+		server := testenv.Postgres(t)
+		dsn := server.Database(t)
+		m := migrator(t, dsn, "")
+		migrate(t, dsn, "")
+		newest, conn := objects(t, dsn, "pawl"), connect(t, dsn)
+		v, err := m.Version(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for version := v.Known; version > 0; version-- {
+			if err := m.Down(t.Context(), version); err != nil {
+				t.Fatal(err)
+			}
+			if least := value[int64](t, conn, "SELECT least FROM pawl.era"); least != leastOf(version) {
+				t.Errorf("version %d lets processes work that know version %d, want %d", version, least, leastOf(version))
+			}
+			var text strings.Builder
+			if err := postgres.Print(&text, "", version); err != nil {
+				t.Fatal(err)
+			}
+			script := filepath.Join(t.TempDir(), "up.sql")
+			if err := os.WriteFile(script, []byte(text.String()), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			server.Psql(t, dsn, "-f", script)
+			if diff := cmp.Diff(newest, objects(t, dsn, "pawl")); diff != "" {
+				t.Errorf("from version %d (-migrated +printed):\n%s", version, diff)
+			}
+		}
+	})
+	t.Run("whoever works meanwhile is let pass", func(t *testing.T) {
+		t.Parallel()
+		dsn := testenv.Postgres(t).Database(t)
+		migrate(t, dsn, "")
+		s, m, admin, report := open(t, dsn, postgres.Options{}), migrator(t, dsn, ""), connect(t, dsn), connect(t, dsn)
+		must(t, report, "BEGIN; LOCK TABLE pawl.jobs IN ACCESS SHARE MODE") // as one that reads jobs, for long
+		ended := make(chan error, 1)
+		go func() { ended <- m.Down(t.Context(), 0) }()
+		untilWaiting(t, admin, 1)
+		submit(t, s, newTask())
+		must(t, report, "COMMIT")
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("a version that this Pawl does not know is not taken back by it", func(t *testing.T) {
+		t.Parallel()
+		dsn := testenv.Postgres(t).Database(t)
+		migrate(t, dsn, "")
+		execute(t, dsn, "INSERT INTO pawl.migrations (version_id, is_applied) VALUES (999, true)")
+		if err := migrator(t, dsn, "").Down(t.Context(), 0); job.KindOf(err) != job.Newer {
+			t.Errorf("%v", err)
 		}
 	})
 	t.Run("the printed SQL makes the same", func(t *testing.T) {
@@ -100,6 +159,42 @@ func TestMigrations(t *testing.T) {
 			t.Errorf("an older schema: %v", err)
 		}
 	})
+}
+
+// raised are the migrations that older processes cannot work with. One that is not among them adds nothing that they must
+// know of, and takes nothing away.
+var raised []int64
+
+// leastOf returns which version a process must know at least to work with a version of the schema.
+func leastOf(version int64) int64 {
+	least := int64(1)
+	for _, v := range raised {
+		if v <= version {
+			least = v
+		}
+	}
+	return least
+}
+
+// TestMigrationsStopNobody: an index that is made in a transaction keeps all others from writing until it is there, and an
+// index of all jobs that were ever kept takes long.
+func TestMigrationsStopNobody(t *testing.T) {
+	names, err := filepath.Glob("migrations/*.sql")
+	if err != nil || len(names) == 0 {
+		t.Fatal(names, err)
+	}
+	made := regexp.MustCompile(`(?i)CREATE (UNIQUE )?INDEX (CONCURRENTLY )?`)
+	for _, name := range names[1:] { // the first one finds nobody at work
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range made.FindAllSubmatch(text, -1) {
+			if len(m[2]) == 0 {
+				t.Errorf("%s: %s: make it CONCURRENTLY, in a file with %q; CONTRIBUTING.md shows how", name, m[0], "-- +goose NO TRANSACTION")
+			}
+		}
+	}
 }
 
 func TestSchemas(t *testing.T) {

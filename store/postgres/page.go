@@ -15,7 +15,7 @@ const (
 
 var tables = map[string]struct{ alias, rows string }{
 	"specs":  {"s", `SELECT * FROM pawl.specs`},
-	"labels": {"l", `SELECT job AS id, * FROM pawl.labels`},
+	"labels": {"l", `SELECT job AS id, created FROM pawl.labels`},
 	"jobs":   {"j", movingLiving},
 	"ended":  {"j", movingOver},
 }

@@ -66,7 +66,7 @@ WITH debts AS MATERIALIZED (
 ), released AS (
 	UPDATE pawl.jobs j SET needs = j.needs - (SELECT c.k FROM counted c WHERE c.job = j.id)
 	WHERE j.id = ANY (ARRAY(SELECT c.job FROM counted c))
-	RETURNING j.*, NULL::timestamptz AS ended, (SELECT c.unmet FROM counted c WHERE c.job = j.id) AS unmet
+	RETURNING ` + livingRow + `, (SELECT c.unmet FROM counted c WHERE c.job = j.id) AS unmet
 ), settled AS (
 	DELETE FROM pawl.followups f WHERE f.seq = ANY (ARRAY(SELECT d.seq FROM debts d WHERE NOT EXISTS (
 		SELECT FROM pawl.prerequisites p

@@ -72,6 +72,7 @@ func clocked(t *testing.T) string {
 		migrate(t, dsn, "")
 		execute(t, dsn, `CREATE TABLE public.shift (by interval NOT NULL); INSERT INTO public.shift VALUES ('0');
 			CREATE OR REPLACE FUNCTION pawl.clock() RETURNS timestamptz LANGUAGE sql VOLATILE AS 'SELECT clock_timestamp() + (SELECT by FROM public.shift)'`)
+		execute(t, dsn, later)
 	}
 	t.Cleanup(func() {
 		const tables = "pawl.specs, pawl.labels, pawl.jobs, pawl.ended, pawl.events, pawl.prerequisites, pawl.unique_keys, pawl.followups, " +

@@ -41,6 +41,6 @@ WITH wrong AS MATERIALIZED (
 	ORDER BY j.id LIMIT $1 FOR UPDATE SKIP LOCKED
 ), corrected AS (
 	UPDATE pawl.jobs j SET needs = (SELECT count(*) FROM pawl.prerequisites p WHERE p.job = j.id)
-	WHERE j.id = ANY (ARRAY(SELECT w.id FROM wrong w)) RETURNING j.*, NULL::timestamptz AS ended
+	WHERE j.id = ANY (ARRAY(SELECT w.id FROM wrong w)) RETURNING ` + livingRow + `
 )
 SELECT pawl.clock(), ` + columns + ` FROM corrected j ` + itsSpec

@@ -18,11 +18,14 @@ const (
 	documents = `s.request, s.resolved, s.notes`
 )
 
-// living and over are the two tables of jobs with the columns that ofJob names; any is both.
+// The two tables of jobs with the columns that ofJob names; any is both. Columns are named, and never all that there are: a
+// later version may have added some, with any name.
 const (
-	living = `SELECT id, state, custody, epoch, n, ord, lane, session, claim, attempt, recoveries, suspect, launch, live, since, due,
-		NULL::timestamptz AS ended, needs, ties, told, wish, wished_by, resume, code, message, work, result FROM pawl.jobs`
-	over = `SELECT id, state, 'none'::text AS custody, epoch, n, ord, ''::text AS lane, NULL::uuid AS session, NULL::uuid AS claim, attempt,
+	// livingRow is a row j of jobs.
+	livingRow = `j.id, j.state, j.custody, j.epoch, j.n, j.ord, j.lane, j.session, j.claim, j.attempt, j.recoveries, j.suspect, j.launch, j.live,
+		j.since, j.due, NULL::timestamptz AS ended, j.needs, j.ties, j.told, j.wish, j.wished_by, j.resume, j.code, j.message, j.work, j.result`
+	living = `SELECT ` + livingRow + ` FROM pawl.jobs j`
+	over   = `SELECT id, state, 'none'::text AS custody, epoch, n, ord, ''::text AS lane, NULL::uuid AS session, NULL::uuid AS claim, attempt,
 		recoveries, suspect, launch, false AS live, since, NULL::timestamptz AS due, ended, needs, ties, told, ''::text AS wish, wished_by,
 		''::text AS resume, code, message, work, result FROM pawl.ended`
 	anyJob = `(` + living + ` UNION ALL ` + over + `)`
