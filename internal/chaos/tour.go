@@ -30,8 +30,8 @@ var plans = map[string]plan{
 
 	"store.begin.before":  {once: "a process has one session, unless it loses it"},
 	"store.begin.after":   {once: "a process has one session, unless it loses it"},
-	"store.expire.before": {once: "no other session dies while a process has the folder"},
-	"store.expire.after":  {once: "no other session dies while a process has the folder"},
+	"store.expire.before": {once: "where one process has the folder, no other session dies meanwhile"},
+	"store.expire.after":  {once: "where one process has the folder, no other session dies meanwhile"},
 	"store.end.before":    {once: "a process has one session, unless it loses it", last: true},
 	"store.end.after":     {once: "a process has one session, unless it loses it", last: true},
 
@@ -54,6 +54,7 @@ var plans = map[string]plan{
 type entry struct {
 	point string
 	pass  int
+	alone bool // it is for a process that has its machine for itself: nobody else passes the point in its place
 }
 
 func (e entry) String() string { return fmt.Sprintf("%s:%d", e.point, e.pass) }
@@ -61,9 +62,9 @@ func (e entry) plan() plan     { return plans[e.point] }
 
 // A tour goes through all points: each at its first pass, and then at later ones.
 type tour struct {
-	todo  []entry       // in the order in which they are tried
-	tries map[entry]int // how often each was tried
-	given []entry       // to the round under way
+	todo  []entry        // in the order in which they are tried
+	tries map[string]int // how often each was tried
+	given []entry        // to the round under way
 	got   map[string][]int
 }
 
@@ -74,13 +75,13 @@ const (
 
 // newTour returns a tour in an order that follows from the seed. Each point is to be passed up to passes times.
 func newTour(seed uint64, passes int) *tour {
-	t := &tour{tries: map[entry]int{}, got: map[string][]int{}}
+	t := &tour{tries: map[string]int{}, got: map[string][]int{}}
 	rnd := rand.New(rand.NewPCG(seed, 2))
 	for pass := 1; pass <= passes; pass++ {
 		var es []entry
 		for _, p := range crash.Points() {
 			if pass == 1 || plans[p].once == "" {
-				es = append(es, entry{p, pass})
+				es = append(es, entry{p, pass, plans[p].before != nil})
 			}
 		}
 		rnd.Shuffle(len(es), func(i, j int) { es[i], es[j] = es[j], es[i] })
@@ -133,7 +134,8 @@ func (t *tour) round(tried, passed []entry) {
 		case slices.Contains(passed, e):
 			t.got[e.point] = append(t.got[e.point], e.pass)
 		default:
-			if t.tries[e]++; t.tries[e] < tries {
+			if t.tries[e.String()]++; t.tries[e.String()] < tries {
+				e.alone = true
 				again = append(again, e)
 			}
 		}
