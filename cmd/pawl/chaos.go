@@ -74,7 +74,7 @@ type load struct {
 // as long as chaosLate, for it may be down.
 const (
 	chaosBatch = 25
-	chaosLate  = 300 * time.Millisecond
+	chaosLate  = time.Second
 )
 
 // run submits the load, again with the same external ids after each crash, and runs until every job has ended. Told to

@@ -65,6 +65,7 @@ type round struct {
 	procs []*proc // the newest start of each process that was not waited for
 
 	freezes int
+	frozen  sync.WaitGroup // those that stand still now
 
 	mu      sync.Mutex
 	starts  int      // guarded by mu

@@ -117,6 +117,8 @@ func (p *proc) until(holds func() bool, d time.Duration) bool {
 	return true
 }
 
+func never() bool { return false }
+
 // says reports whether the process has said something.
 func (p *proc) says(what string) bool {
 	said, err := os.ReadFile(p.said)
@@ -213,7 +215,7 @@ func (p *proc) interrogate() {
 		list = append(list, err.Error())
 	}
 	p.signal(syscall.SIGQUIT)
-	p.until(func() bool { return false }, 5*time.Second)
+	p.until(never, 5*time.Second)
 	p.signal(syscall.SIGKILL)
 	<-p.done
 	r.breaks("stuck: a process (%s) did not end within %s; goroutines in %s; not ended: %s", p.at, r.h.limit, p.said, strings.Join(list, " | "))

@@ -39,6 +39,7 @@ func (h *harness) storm(ctx context.Context, seed uint64, jobs, strikes int) (le
 			break
 		}
 	}
+	r.frozen.Wait()
 	r.finish(ctx)
 	if r.over(ctx) {
 		return 0
@@ -55,7 +56,7 @@ func (r *round) moment(rnd *rand.Rand, left int) {
 		share := rnd.Float64() * 2 / float64(left+1)
 		p.until(func() bool { return r.tally.count() >= done+int(share*float64(r.jobs-done)) }, 2*time.Second)
 	}
-	p.until(func() bool { return false }, late)
+	p.until(never, late)
 }
 
 // strike does something to one process, or to all of them. It reports whether all jobs had ended before.
@@ -93,14 +94,17 @@ func (r *round) drain(p *proc) {
 	if p.until(func() bool { return p.says("running") }, r.h.limit) {
 		p.told.Store(true)
 		p.signal(syscall.SIGTERM)
-		p.until(func() bool { return false }, r.h.limit)
+		p.until(never, r.h.limit)
 	}
 }
 
-// freeze stops a process until its lease is over and others have its jobs. Then it goes on.
+// freeze stops a process until its lease is over and others have its jobs, unless it is killed before. Then it goes on. The
+// storm does so meanwhile.
 func (r *round) freeze(p *proc) {
 	p.signal(syscall.SIGSTOP)
-	p.until(func() bool { return false }, r.h.lease*3/2)
-	p.signal(syscall.SIGCONT)
 	r.freezes++
+	r.frozen.Go(func() {
+		p.until(never, r.h.lease*3/2)
+		p.signal(syscall.SIGCONT)
+	})
 }
