@@ -297,8 +297,8 @@ func (c *checker) sessions(ctx context.Context) {
 		}
 	}
 	for _, pid := range c.drained {
-		if s, known := newest[pid]; !known || s.Crashed || s.Ended.IsZero() {
-			c.breaks("drain: process %d stopped in good order, and its session %s (ended %s) counts as crashed: %t", pid, s.ID, s.Ended, s.Crashed)
+		if s, known := newest[pid]; known && s.Crashed { // it may have been told before it had any
+			c.breaks("drain: process %d stopped in good order, and its session %s counts as crashed", pid, s.ID)
 		}
 	}
 	if c.poison*(job.PoisonAt-job.AloneAt) > crashed {

@@ -33,7 +33,7 @@ func (h *harness) storm(ctx context.Context, seed uint64, jobs, strikes int) (le
 				r.start(ctx, i, "", lease)
 			}
 		}
-		r.moment(rnd, left)
+		r.moment(rnd, float64(strikes-left)/float64(strikes+1), 1/float64(strikes+1))
 		if r.strike(rnd, left) && left > 0 {
 			h.printf("round %s: all jobs had ended %d strikes too early", r.name, left)
 			break
@@ -47,14 +47,13 @@ func (h *harness) storm(ctx context.Context, seed uint64, jobs, strikes int) (le
 	return left
 }
 
-// moment waits for a random moment. They are spread over the work that is left, so that none comes too late. One in four
-// comes while a process is still opening the database.
-func (r *round) moment(rnd *rand.Rand, left int) {
+// moment waits for a random moment: that at which a share of the jobs has begun, or up to spread more of them. So moments
+// are spread over the work, and none comes too late. One in four comes while a process is still opening the database.
+func (r *round) moment(rnd *rand.Rand, share, spread float64) {
 	p, late := r.procs[0], time.Duration(rnd.IntN(80))*time.Millisecond
 	if rnd.IntN(4) > 0 {
-		done := r.tally.count()
-		share := rnd.Float64() * 2 / float64(left+1)
-		p.until(func() bool { return r.tally.count() >= done+int(share*float64(r.jobs-done)) }, 2*time.Second)
+		enough := int((share + rnd.Float64()*spread) * float64(r.jobs))
+		p.until(func() bool { return r.tally.count() >= enough }, 2*time.Second)
 	}
 	p.until(never, late)
 }

@@ -52,7 +52,6 @@ var onlyPostgres = []leftover{
 	{"stranger", `SELECT id::text FROM (SELECT id FROM pawl.jobs UNION SELECT id FROM pawl.ended) j WHERE id NOT IN (SELECT id FROM pawl.specs)`},
 	{"stranger", `SELECT id::text FROM pawl.specs WHERE id NOT IN (SELECT id FROM pawl.jobs UNION SELECT id FROM pawl.ended)`},
 	{"deadlock", `SELECT deadlocks || ' of them' FROM pg_stat_database WHERE datname = current_database() AND deadlocks <> 0`},
-	{"lock_left", `SELECT mode || ' ' || locktype FROM pg_locks WHERE pid <> pg_backend_pid() AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`},
 }
 
 // connections are those of others. A server notices soon that a client is gone.
@@ -60,7 +59,7 @@ const connections = `SELECT state || ': ' || query FROM pg_stat_activity WHERE d
 
 // tables looks into the database, past the store.
 func (c *checker) tables(ctx context.Context) error {
-	db, err := c.query()
+	db, err := c.query("ro")
 	if err != nil {
 		return err
 	}
@@ -84,11 +83,11 @@ func (c *checker) tables(ctx context.Context) error {
 	return nil
 }
 
-// query opens the database for queries.
-func (r *round) query() (*sql.DB, error) {
+// query opens the database for statements; mode is that of a file: ro or rw.
+func (r *round) query(mode string) (*sql.DB, error) {
 	if r.dsn == "" {
 		file := url.URL{Path: filepath.Join(r.folder(r.h.folders[0]), sqlite.File)}
-		return sql.Open("sqlite", "file:"+file.EscapedPath()+"?mode=ro")
+		return sql.Open("sqlite", "file:"+file.EscapedPath()+"?mode="+mode)
 	}
 	config, err := pgx.ParseConfig(r.dsn)
 	if err != nil {
@@ -142,7 +141,7 @@ func (r *round) keepTables(ctx context.Context) error {
 	if r.dsn == "" {
 		return nil
 	}
-	db, err := r.query()
+	db, err := r.query("ro")
 	if err != nil {
 		return err
 	}
