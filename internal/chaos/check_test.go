@@ -157,7 +157,8 @@ func seesAll(t *testing.T, h *harness) {
 		if h.many() {
 			statement = test.postgres
 		}
-		if test.only && !h.many() || test.do == nil && statement == "" {
+		// Folders and ledger are looked at in the same way whatever the database is.
+		if test.do == nil && statement == "" || test.do != nil && test.only != h.many() {
 			continue
 		}
 		t.Run(test.name, func(t *testing.T) {
@@ -191,7 +192,7 @@ func copied(t *testing.T, h *harness) *round {
 	if h.server != nil { // it goes with the server: to drop it takes longer than the test
 		name := fmt.Sprintf("copy_%d", copies.Add(1))
 		r.dsn = h.server.DSN(name)
-		if err := h.admin(t.Context(), "CREATE DATABASE "+name+" TEMPLATE round_1"); err != nil {
+		if err := h.admin(t.Context(), "CREATE DATABASE "+name+" TEMPLATE round_1_1"); err != nil {
 			t.Fatal(err)
 		}
 	}

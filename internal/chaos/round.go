@@ -78,7 +78,7 @@ func (h *harness) begin(ctx context.Context, name string, seed uint64, jobs int)
 	h.mu.Lock()
 	h.n++
 	r := &round{
-		h: h, name: fmt.Sprintf("%d %s", h.n, name), dir: filepath.Join(h.dir, fmt.Sprintf("%d-%s", h.n, name)), db: fmt.Sprintf("round_%d", h.n),
+		h: h, name: fmt.Sprintf("%d %s", h.n, name), dir: filepath.Join(h.dir, fmt.Sprintf("%d-%s", h.n, name)), db: fmt.Sprintf("round_%d_%d", h.n, seed),
 		seed: seed, jobs: jobs, began: time.Now(), procs: make([]*proc, len(h.folders)),
 	}
 	h.mu.Unlock()
