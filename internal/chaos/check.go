@@ -279,8 +279,8 @@ func (r report) Fatalf(format string, args ...any) {
 	panic(fatal{})
 }
 
-// sessions: a process that was told to stop went in good order, and no more jobs ended as POISON than can have: of a
-// session that crashed one job at most was the only suspect, and that three times makes a POISON.
+// sessions: that of a process that ended by itself ended in good order. And no more jobs ended as POISON than can have: of
+// a session that crashed one job at most was the only suspect, and that three times makes a POISON.
 func (c *checker) sessions(ctx context.Context) {
 	all, err := c.store.Sessions(ctx)
 	if err != nil {
@@ -296,9 +296,9 @@ func (c *checker) sessions(ctx context.Context) {
 			newest[s.Process.PID] = s
 		}
 	}
-	for _, pid := range c.drained {
-		if s, known := newest[pid]; known && s.Crashed { // it may have been told before it had any
-			c.breaks("drain: process %d stopped in good order, and its session %s counts as crashed", pid, s.ID)
+	for _, pid := range c.orderly {
+		if s, known := newest[pid]; known && (s.Crashed || s.Ended.IsZero()) { // it may have been told to stop before it had any
+			c.breaks("session_left: process %d ended in good order, and its session %s did not (crashed %t)", pid, s.ID, s.Crashed)
 		}
 	}
 	if c.poison*(job.PoisonAt-job.AloneAt) > crashed {

@@ -124,7 +124,7 @@ var spoils = []spoil{
 		name: "live_left", sqlite: `UPDATE jobs SET live = 1 WHERE seq = 1`,
 		postgres: `WITH e AS (DELETE FROM pawl.ended WHERE id = ` + finishedPG + ` RETURNING *) ` + alive,
 	},
-	{name: "drain", do: crashed, only: true},
+	{name: "session_left", do: crashed, only: true},
 	{name: "deadlock", do: deadlock, only: true},
 	{name: "connection_left", do: func(t *testing.T, r *round) { connect(t, r) }, only: true},
 	{name: "end_left", do: write("data/ends", "some")},
@@ -314,7 +314,7 @@ func connect(t *testing.T, r *round) *pgx.Conn {
 	return conn
 }
 
-// crashed has the sessions crash of a process that stopped in good order.
+// crashed has the sessions crash of a process that ended in good order.
 func crashed(t *testing.T, r *round) {
 	execute(t, r, `UPDATE pawl.sessions SET crashed = true`)
 	st, err := r.open(t.Context())
@@ -326,7 +326,7 @@ func crashed(t *testing.T, r *round) {
 	if err != nil || len(all) == 0 {
 		t.Fatalf("%d sessions, %v", len(all), err)
 	}
-	r.drained = append(r.drained, all[0].Process.PID)
+	r.orderly = append(r.orderly, all[0].Process.PID)
 }
 
 // deadlock has two transactions wait for each other.

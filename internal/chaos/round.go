@@ -70,7 +70,8 @@ type round struct {
 	mu      sync.Mutex
 	starts  int      // guarded by mu
 	kills   int      // guarded by mu
-	drained []int    // guarded by mu: pids of processes that were told to stop, and did
+	drains  int      // guarded by mu
+	orderly []int    // guarded by mu: pids of processes that ended by themselves and had nothing to warn of
 	broken  []string // guarded by mu
 }
 
@@ -146,7 +147,7 @@ func (r *round) finish(ctx context.Context) {
 	}
 	all.Wait()
 	c := &checker{round: r}
-	if !r.over(ctx) {
+	if r.h.many() && !r.over(ctx) {
 		r.bury(ctx)
 	}
 	if !r.over(ctx) {
@@ -186,8 +187,8 @@ func (r *round) toEnd(ctx context.Context, i int) {
 	}
 }
 
-// bury has the sessions end of processes that were killed last, where nobody was left to notice. Their leases run out,
-// and then one more process comes by: it ends when no such session is left.
+// bury has the sessions end of processes that were killed last, where death is known by the lease alone and nobody was left
+// to notice. Their leases run out, and then one more process comes by: it ends when no such session is left.
 func (r *round) bury(ctx context.Context) {
 	st, err := r.open(ctx)
 	if err != nil {
@@ -234,7 +235,7 @@ func (r *round) report(c *checker) {
 	h := r.h
 	h.mu.Lock()
 	h.sum.Kills += r.kills
-	h.sum.Drains += len(r.drained)
+	h.sum.Drains += r.drains
 	h.sum.Freezes += r.freezes
 	h.sum.Jobs += c.jobs
 	h.sum.Lost += c.lost
@@ -246,7 +247,7 @@ func (r *round) report(c *checker) {
 	h.mu.Unlock()
 	strikes := fmt.Sprintf("%d kills", r.kills)
 	if h.many() {
-		strikes += fmt.Sprintf(", %d drains, %d freezes, programs %v", len(r.drained), r.freezes, c.programs)
+		strikes += fmt.Sprintf(", %d drains, %d freezes, programs %v", r.drains, r.freezes, c.programs)
 	}
 	if c.poison > 0 {
 		strikes += fmt.Sprintf(", %d innocent at work in too many of them", c.poison)

@@ -191,18 +191,24 @@ func (p *proc) ended(said []byte) outcome {
 	switch {
 	case m == nil:
 		r.breaks("exit: without a word: %s", tail(said))
+		return outcome{}
 	case string(m[2]) != "0":
 		r.breaks("repaired: the sweep had something to repair, see %s: %s", p.said, tail(said))
-	case string(m[1]) != "stopped in good order":
-		return outcome{ended: true}
-	case !p.told.Load():
-		r.breaks("exit: it stopped, and nobody told it to: %s", tail(said))
-	default:
-		r.mu.Lock()
-		r.drained = append(r.drained, p.cmd.Process.Pid)
-		r.mu.Unlock()
+		return outcome{}
 	}
-	return outcome{}
+	stopped := string(m[1]) == "stopped in good order"
+	if stopped && !p.told.Load() {
+		r.breaks("exit: it stopped, and nobody told it to: %s", tail(said))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if stopped {
+		r.drains++
+	}
+	if !bytes.Contains(said, []byte("level=WARN")) {
+		r.orderly = append(r.orderly, p.cmd.Process.Pid)
+	}
+	return outcome{ended: !stopped}
 }
 
 var farewell = regexp.MustCompile(`(stopped in good order|all \d+ jobs have ended); repaired by the sweep: (\d+)`)
