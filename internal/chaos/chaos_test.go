@@ -117,12 +117,7 @@ func TestTheTourGoesToEveryPoint(t *testing.T) {
 	}
 	tour := newTour(1, 2)
 	seen := map[string]int{}
-	for entries := tour.next(); entries != nil; entries = tour.next() {
-		for i, e := range entries {
-			if e.plan().last && i != len(entries)-1 {
-				t.Errorf("%s is not the last of %v", e, entries)
-			}
-		}
+	for entries := tour.next(); len(entries) > 0; entries = tour.next() {
 		tried := entries[:max(1, len(entries)/2)]
 		for _, e := range tried {
 			seen[e.String()]++

@@ -86,7 +86,7 @@ func run(ctx context.Context, out io.Writer, db string, seed uint64, jobs int, d
 		if !points.must() && !time.Now().Before(end) {
 			break
 		}
-		if entries := points.next(); entries != nil {
+		if entries := points.next(); len(entries) > 0 {
 			points.round(h.points(ctx, round, l.jobs, entries))
 			continue
 		}

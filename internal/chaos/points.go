@@ -14,18 +14,19 @@ func (h *harness) points(ctx context.Context, seed uint64, jobs int, entries []e
 	var all sync.WaitGroup
 	for i := range r.procs {
 		all.Go(func() {
-			for {
-				e, ok := q.take(h.alone(i))
-				if !ok {
-					r.start(ctx, i, "", 0) // it works beside those that have points left
+			for ended := false; !r.over(ctx); {
+				switch e, ok := q.take(h.alone(i), ended); {
+				case ok:
+					died, over := r.try(ctx, i, e)
+					if died {
+						q.pass(e)
+					}
+					ended = ended || over
+				case ended:
 					return
-				}
-				died, ended := r.try(ctx, i, e)
-				if died {
-					q.pass(e)
-				}
-				if ended || r.over(ctx) {
-					return
+				default: // it works beside those that have points left
+					r.start(ctx, i, "", 0)
+					ended = r.wait(i).ended
 				}
 			}
 		})
@@ -55,11 +56,11 @@ type queue struct {
 	taken, passed []entry
 }
 
-// take returns the next entry for a process, which may have its machine for itself.
-func (q *queue) take(alone bool) (entry, bool) {
+// take returns the next entry for a process. alone says that it has its machine for itself, ended that all jobs have ended.
+func (q *queue) take(alone, ended bool) (entry, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	i := slices.IndexFunc(q.left, func(e entry) bool { return alone || !e.alone })
+	i := slices.IndexFunc(q.left, func(e entry) bool { return e.plan().last == ended && (alone || !e.alone) })
 	if i < 0 {
 		return entry{}, false
 	}

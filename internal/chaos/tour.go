@@ -19,7 +19,7 @@ type plan struct {
 	before []string
 	// lease of the process; 0: the usual one.
 	lease time.Duration
-	// last: it is passed when all jobs have ended, and comes last in its round.
+	// last: it is passed when all jobs have ended.
 	last bool
 }
 
@@ -95,32 +95,11 @@ func (t *tour) must() bool {
 	return slices.ContainsFunc(t.todo, func(e entry) bool { return e.pass == 1 })
 }
 
-// next returns the entries of the next round, nil when all have been tried. At most one comes at the end of all jobs.
+// next returns the entries of the next round, none when all have been tried.
 func (t *tour) next() []entry {
-	n, last := 0, false
-	t.given = nil
-	var rest []entry
-	for _, e := range t.todo {
-		if n == perRound || last && e.plan().last {
-			rest = append(rest, e)
-			continue
-		}
-		n++
-		last = last || e.plan().last
-		t.given = append(t.given, e)
-	}
-	t.todo = rest
-	slices.SortStableFunc(t.given, func(a, b entry) int {
-		return btoi(a.plan().last) - btoi(b.plan().last)
-	})
+	n := min(perRound, len(t.todo))
+	t.given, t.todo = t.todo[:n:n], t.todo[n:]
 	return t.given
-}
-
-func btoi(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // round notes which entries of the round before were tried, and which of them were passed. The others come again. Those
