@@ -297,7 +297,8 @@ func (c *checker) sessions(ctx context.Context) {
 		}
 	}
 	for _, pid := range c.orderly {
-		if s, known := newest[pid]; known && (s.Crashed || s.Ended.IsZero()) { // it may have been told to stop before it had any
+		// Told to stop while it began its session, it may have ended that before it was there.
+		if s, known := newest[pid]; known && (s.Crashed || s.Ended.IsZero()) && s.Renewed.After(s.Started) {
 			c.breaks("session_left: process %d ended in good order, and its session %s did not (crashed %t)", pid, s.ID, s.Crashed)
 		}
 	}

@@ -77,7 +77,7 @@ func run(ctx context.Context, out io.Writer, db string, seed uint64, jobs int, d
 	if err := build(ctx, bin); err != nil {
 		return summary{}, err
 	}
-	h := &harness{layout: l, bin: bin, dir: dir, out: out, limit: 90 * time.Second, keep: keep, sum: summary{DB: db, Seed: seed, Broken: []string{}}}
+	h := &harness{layout: l, bin: bin, dir: dir, out: out, limit: limit, keep: keep, sum: summary{DB: db, Seed: seed, Broken: []string{}}}
 
 	end := time.Now().Add(d)
 	h.storms(ctx, seed, jobs, stormStrikes)
@@ -99,6 +99,10 @@ func run(ctx context.Context, out io.Writer, db string, seed uint64, jobs int, d
 	fmt.Fprintf(out, "left for you to look at: %s\n", dir)
 	return h.sum, ctx.Err()
 }
+
+// limit is how long a process may take to its end. It is less than the minute after which a watcher looks at everything, and
+// a sweep: what only these find was forgotten.
+const limit = 50 * time.Second
 
 // build builds the binary from the module that this program stands in.
 func build(ctx context.Context, bin string, flags ...string) error {
