@@ -11,17 +11,15 @@ import (
 func (h *harness) points(ctx context.Context, seed uint64, jobs int, entries []entry) (tried, passed []entry) {
 	r := h.begin(ctx, "points", seed, jobs)
 	q := &queue{left: slices.Clone(entries)}
+	r.first(ctx, q)
 	var all sync.WaitGroup
 	for i := range r.procs {
 		all.Go(func() {
 			for ended := false; !r.over(ctx); {
-				switch e, ok := q.take(h.alone(i), ended); {
+				e, ok := q.take(func(e entry) bool { return e.plan().last == ended && (h.alone(i) || !e.alone) })
+				switch {
 				case ok:
-					died, over := r.try(ctx, i, e)
-					if died {
-						q.pass(e)
-					}
-					ended = ended || over
+					ended = r.try(ctx, i, e, q) || ended
 				case ended:
 					return
 				default: // it works beside those that have points left
@@ -36,17 +34,30 @@ func (h *harness) points(ctx context.Context, seed uint64, jobs int, entries []e
 	return q.taken, q.passed
 }
 
-// try lets a process die at a point. It reports whether it did, and whether all jobs ended before.
-func (r *round) try(ctx context.Context, i int, e entry) (died, ended bool) {
+// first tries the entries that are for a process while there are no others: the one that has its machine for itself.
+func (r *round) first(ctx context.Context, q *queue) {
+	for !r.over(ctx) {
+		e, ok := q.take(func(e entry) bool { return e.plan().first })
+		if !ok || r.try(ctx, len(r.procs)-1, e, q) {
+			return
+		}
+	}
+}
+
+// try lets a process die at a point, and tells q if it did. It reports whether all jobs ended before.
+func (r *round) try(ctx context.Context, i int, e entry, q *queue) (ended bool) {
 	for _, at := range e.plan().before {
 		r.start(ctx, i, at, e.plan().lease)
 		if r.wait(i).ended || r.over(ctx) {
-			return false, true
+			return true
 		}
 	}
 	r.start(ctx, i, e.String(), e.plan().lease)
 	o := r.wait(i)
-	return o.died, o.ended
+	if o.died {
+		q.pass(e)
+	}
+	return o.ended
 }
 
 // A queue hands out the entries of a round.
@@ -56,11 +67,11 @@ type queue struct {
 	taken, passed []entry
 }
 
-// take returns the next entry for a process. alone says that it has its machine for itself, ended that all jobs have ended.
-func (q *queue) take(alone, ended bool) (entry, bool) {
+// take returns the next entry of those that fit.
+func (q *queue) take(fits func(entry) bool) (entry, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	i := slices.IndexFunc(q.left, func(e entry) bool { return e.plan().last == ended && (alone || !e.alone) })
+	i := slices.IndexFunc(q.left, fits)
 	if i < 0 {
 		return entry{}, false
 	}

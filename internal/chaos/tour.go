@@ -19,6 +19,8 @@ type plan struct {
 	before []string
 	// lease of the process; 0: the usual one.
 	lease time.Duration
+	// first: one process does for all what leads here, so it is tried while there are no others.
+	first bool
 	// last: it is passed when all jobs have ended.
 	last bool
 }
@@ -35,8 +37,8 @@ var plans = map[string]plan{
 	"store.end.before":    {once: "a process has one session, unless it loses it", last: true},
 	"store.end.after":     {once: "a process has one session, unless it loses it", last: true},
 
-	"store.recount.before": {once: "a process sweeps when it starts, and then once a minute"},
-	"store.recount.after":  {once: "a process sweeps when it starts, and then once a minute"},
+	"store.recount.before": {once: "a process sweeps when it starts, and then once a minute", first: true},
+	"store.recount.after":  {once: "a process sweeps when it starts, and then once a minute", first: true},
 
 	// Package crashstore keeps back a claimed job for these; it is missed at the third renewal.
 	"store.held.before": {once: "one job is kept back", lease: time.Second},
