@@ -5,6 +5,7 @@ VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 GOLANGCI ?= CGO_ENABLED=0 $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 SECONDS  ?= 60
+DB       ?= sqlite
 SEED     ?=
 FUZZTIME ?= 30s
 
@@ -47,8 +48,8 @@ fuzz: ## Run each fuzz target for FUZZTIME (30s)
 	done
 
 .PHONY: chaos
-chaos: ## Run a crash storm for SECONDS (60); SEED repeats an earlier one
-	$(GO) run ./internal/chaos -seconds $(SECONDS) $(if $(SEED),-seed $(SEED))
+chaos: ## Run a crash storm for SECONDS (60); DB=postgres: on three processes; SEED repeats an earlier one
+	$(GO) run ./internal/chaos -db '$(DB)' -seconds $(SECONDS) $(if $(SEED),-seed $(SEED))
 
 .PHONY: bench
 bench: build ## Measure throughput, latency, idle cost and programs with this build

@@ -29,6 +29,12 @@ func (f touchy) Put(ctx context.Context, name string, r io.Reader, o files.PutOp
 	return err
 }
 
+func (f touchy) Mkdir(ctx context.Context, name string) error {
+	err := f.FS.Mkdir(ctx, name)
+	f.did(ctx, "mkdir", name)
+	return err
+}
+
 func (f touchy) Link(ctx context.Context, from, to string) error {
 	err := f.FS.Link(ctx, from, to)
 	f.did(ctx, "link", to)
@@ -353,6 +359,31 @@ func TestCanceledWhileArchived(t *testing.T) {
 		h.start()
 		note := filepath.Join(h.dir, "work", ".archiving", j.ID.String())
 		h.poll("the sweep", func() bool { return len(h.copies(to)) == 0 && !exists(note) })
+	})
+	t.Run("the next watcher takes away what was made to see whether the folder can be written", func(t *testing.T) {
+		for _, name := range []string{"its worker is dead", "its worker stops"} {
+			t.Run(name, func(t *testing.T) {
+				var h *house
+				ids := make(chan job.ID, 1)
+				h = open(t, once("mkdir", func(ctx context.Context) {
+					if _, err := h.svc.Cancel(h.ctx, <-ids); err != nil {
+						t.Error(err)
+					}
+					if name == "its worker is dead" {
+						panic(death{})
+					}
+					<-ctx.Done()
+				}))
+				to, j := submit(h, ids)
+				if len(h.copies(to)) == 0 {
+					t.Fatal("there is nothing to take away")
+				}
+				h.stop()
+				h.start()
+				note := filepath.Join(h.dir, "work", ".archiving", j.ID.String())
+				h.poll("the sweep", func() bool { return len(h.copies(to)) == 0 && !exists(note) })
+			})
+		}
 	})
 	t.Run("copies of a job that is being archived are left alone", func(t *testing.T) {
 		var h *house

@@ -15,7 +15,8 @@ import (
 // A job that is canceled while it is archived ends at once, wherever it stands; after a crash there may be no worker
 // that knows what was copied already. Copies for the service's own archive lie in one folder until they are published,
 // where they are found by their names. Of copies in a folder of the user's a note is made before the first one, which
-// goes when nothing but the published files is left. Whoever finds either of a job that has ended takes the copies away.
+// goes when nothing but the published files is left. Whoever finds either of a job that has ended takes the copies away. So it
+// is with the folder that is made to see whether the user's can be written.
 
 // notesFolder is the folder of the notes, beside those of the tenants. A note is an empty folder, for that is there or
 // not, with the job's id for its name.
@@ -68,10 +69,15 @@ func (k *Kind) Sweep(ctx context.Context, rows store.Reader) error {
 		return fmt.Errorf("sweep: %w", err)
 	}
 	for _, j := range found {
-		if _, to := Places(&j); to != "" && j.State.Terminal() {
-			if err := k.tidy(ctx, j.ID, to); err != nil {
-				return fmt.Errorf("sweep behind job %s: %w", j.ID, err)
-			}
+		if !j.State.Terminal() {
+			continue
+		}
+		s, err := k.open(ctx, &j)
+		if err == nil {
+			err = k.tidy(ctx, j.ID, s.to)
+		}
+		if err != nil {
+			return fmt.Errorf("sweep behind job %s: %w", j.ID, err)
 		}
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
 )
 
 // A clock is a machine whose boot clock a test moves on.
@@ -241,4 +242,35 @@ func TestSuspended(t *testing.T) {
 			t.Fatalf("%s, alive %q", j.State, alive(t, pid))
 		}
 	})
+}
+
+// A passing is a reader from which a watcher may hear nothing for a while of programs that have come to run.
+type passing struct {
+	store.Reader
+	silent atomic.Bool
+}
+
+func (p *passing) Watched(ctx context.Context, machine string, since time.Time) ([]job.Job, error) {
+	if p.silent.Load() {
+		return nil, job.Errorf(job.Unavailable, "out for a moment")
+	}
+	return p.Reader.Watched(ctx, machine, since)
+}
+
+// The end of a later program is no reason to know of an earlier one.
+func TestTimeLimitOfAProgramThatWasHeardOfLate(t *testing.T) {
+	rows := &passing{}
+	h := open(t, func(p *parts) { rows.Reader, p.rows = p.rows, rows })
+	h.end(h.submit(shell("true"))) // the watcher is there
+	rows.silent.Store(true)
+	s := shell("sleep 1000")
+	s.Resources = &job.Resources{Minutes: 0.1 / 60}
+	id := h.submit(s)
+	h.until(id, func(e job.Event) bool { return e.State == job.Running })
+	h.end(h.submit(shell("true")))
+	rows.silent.Store(false)
+	h.end(h.submit(shell("true")))
+	if j := h.end(id); j.Code != job.TimeLimit {
+		t.Errorf("%s %s: %s", j.State, j.Code, j.Message)
+	}
 }

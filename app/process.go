@@ -137,14 +137,28 @@ func (k *Kind) writable(ctx context.Context, s *sheet) *engine.Outcome {
 		o = engine.Fail(job.Entry{Code: job.ArchiveExists, Message: fmt.Sprintf("archive.to: %s is there already, so the folder holds the archive of another job", manifest)})
 		return &o
 	}
-	probe := path.Join(s.to, staging(s.job.ID)+"probe")
-	err := k.cfg.Files.Mkdir(ctx, probe)
-	if err == nil {
-		err = k.cfg.Files.Remove(ctx, probe)
-	}
-	if err != nil {
+	if err := k.try(ctx, s); err != nil {
 		o = trouble(ctx, job.ArchiveFailed, "archive.to "+s.to+" cannot be written", err)
 		return &o
 	}
 	return nil
+}
+
+// try makes a folder where the copies of an archive will lie, and removes it. It is noted meanwhile, as copies are: after a
+// crash here the job may be canceled before it is run again.
+func (k *Kind) try(ctx context.Context, s *sheet) error {
+	notes, note := k.cfg.Host.Files(), k.note(s.job.ID)
+	if err := notes.Mkdir(ctx, note); err != nil {
+		return err
+	}
+	folder := path.Join(s.to, staging(s.job.ID)+"try")
+	err := k.cfg.Files.Mkdir(ctx, folder)
+	if err == nil {
+		crash.At("archive.tried")
+		err = k.cfg.Files.Remove(ctx, folder)
+	}
+	if ctx.Err() != nil {
+		return err // the folder may be there
+	}
+	return cmp.Or(err, notes.Remove(ctx, note))
 }

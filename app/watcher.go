@@ -36,6 +36,10 @@ const (
 	lookAgain = 2 * time.Millisecond
 )
 
+// overlap is by how much refresh goes back: where many write, an entry into monitor may be committed after a later one. What
+// takes longer is found by the look at all programs.
+const overlap = time.Second
+
 // mostExits is how many children that died are kept for a watcher that does not look. What it misses it finds when it
 // begins, or when it looks at all programs.
 const mostExits = 100_000
@@ -71,7 +75,7 @@ type watch struct {
 	runs   map[host.Process]*watched // the same, by the process that runs it
 	open   map[*watched]bool         // of them, at least those that have told their end, or were not looked at yet
 	wishes map[job.ID]bool           // of them, at least those with a wish
-	mark   time.Time                 // newest entry into monitor that was seen
+	mark   time.Time                 // newest entry into monitor that refresh has read
 	soon   *time.Timer               // when to look again at those that have told their end
 	late   *time.Timer               // when the first program will have run for as long as it may
 	due    time.Time                 // to when late is set; zero: to no moment
@@ -251,13 +255,20 @@ func (x *watch) list(ctx context.Context) error {
 
 // refresh reads the jobs that came into monitor, those with a wish, and those whose wish is being carried out.
 func (x *watch) refresh(ctx context.Context) error {
-	rows, err := x.store.Watched(ctx, x.kind.cfg.Host.ID(), x.mark)
+	since := x.mark
+	if !since.IsZero() {
+		since = since.Add(-overlap)
+	}
+	rows, err := x.store.Watched(ctx, x.kind.cfg.Host.ID(), since)
 	if err != nil {
 		return x.unreachable(ctx, err)
 	}
 	fresh := make(map[job.ID]bool, len(rows))
 	for _, j := range rows {
 		fresh[j.ID] = true
+		if j.Since.After(x.mark) { // only here: of what is seen elsewhere nobody knows what came before it
+			x.mark = j.Since
+		}
 		if err := x.see(ctx, j); err != nil {
 			return err
 		}
@@ -289,9 +300,6 @@ func (x *watch) see(ctx context.Context, j job.Job) error {
 	if j.Custody != job.Monitor {
 		x.forget(j.ID)
 		return nil
-	}
-	if j.Since.After(x.mark) {
-		x.mark = j.Since
 	}
 	w := x.jobs[j.ID]
 	if w == nil || w.row.Epoch != j.Epoch {

@@ -240,8 +240,12 @@ func (e *Engine) Run(ctx context.Context) error {
 		if lost {
 			losses.Go(func() { s.comeBack(running) })
 		}
-		if !lost || ctx.Err() != nil {
+		switch {
+		case !lost:
 			return err
+		case ctx.Err() != nil:
+			e.cfg.Log.Warn("session lost while stopping", "error", err)
+			return nil // its steps were told to stop, and others have the jobs
 		}
 		e.cfg.Log.Warn("session lost; beginning a new one", "error", err)
 	}

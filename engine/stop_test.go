@@ -73,6 +73,26 @@ func TestStop(t *testing.T) {
 		})
 	})
 
+	t.Run("the lease may be lost meanwhile", func(t *testing.T) {
+		bubble(t, pawl.Config{Grace: time.Minute}, func(w *world) {
+			c, _ := w.hold()
+			w.start()
+			id := w.submit("hold", 1)[0]
+			w.at(id, job.Running, job.Worker)
+			w.store.fail(func(_ context.Context, call string, _ any) error {
+				if call == "renew" {
+					return errDown
+				}
+				return nil
+			}, nil)
+			w.stop()
+			c.are(t, 1, pawl.ErrLeaseLost)
+			if j := w.at(id, job.Pending, job.Ready); j.Suspect != 0 {
+				t.Errorf("it is suspected %d times", j.Suspect)
+			}
+		})
+	})
+
 	t.Run("a step that does not stop is left behind and writes nothing", func(t *testing.T) {
 		bubble(t, pawl.Config{}, func(w *world) {
 			f := w.frozen()

@@ -1,14 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
+	"io/fs"
 	"os"
-	"path/filepath"
-	"strings"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,18 +33,25 @@ func chaosCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return l.run(cmd.Context(), cmd.OutOrStdout(), dir, lease)
+			db := os.Getenv("PAWL_DB") // with its password
+			return l.run(cmd.Context(), cmd.OutOrStdout(), dir, nodeOptions{
+				db: db, migrate: db != "", lease: lease,
+				slots: map[job.Lane]int{job.LaneFinish: 4, job.LaneLaunch: 4, job.LanePrepare: 8, job.LaneTask: 20},
+			})
 		},
 	}
 	cmd.Flags().StringVar(&l.ledger, "ledger", "", "file to which jobs append what they did")
 	cmd.Flags().IntVar(&l.jobs, "jobs", 500, "how many jobs")
 	cmd.Flags().Uint64Var(&l.seed, "seed", 1, "seed of the load")
+	cmd.Flags().IntVar(&l.machine, "machine", 0, "which of the machines this is, from 0")
+	cmd.Flags().IntVar(&l.machines, "machines", 1, "how many machines work on the load")
 	cmd.Flags().DurationVar(&lease, "lease", 0, "how long the session outlives its last renewal")
 	return cmd
 }
 
 // load is the jobs of a crash test. The same seed makes the same jobs, so that each run submits what the one before
-// did, under the same external ids.
+// did, under the same external ids; so do processes that work on it side by side. A program belongs to the machine of
+// whoever submitted it first.
 //
 // The ledger is what the world outside knows. Its lines are:
 //
@@ -54,25 +61,26 @@ func chaosCommand() *cobra.Command {
 //	launch <job> <attempt> <pid>     written by the program itself
 //	task <job> <attempt> <epoch>     written by the handler, when it begins
 //
-// state and attempts are how the job ends if nobody cancels it and its prerequisite is met.
+// state and attempts are how the job ends if nobody cancels it and its prerequisite is met. The input of programs is
+// the file beside the ledger that has .input behind its name.
 type load struct {
-	ledger string
-	jobs   int
-	seed   uint64
+	ledger            string
+	jobs              int
+	seed              uint64
+	machine, machines int
 }
 
-// chaosBatch is how many jobs one call submits.
-const chaosBatch = 25
+// chaosBatch is how many jobs one call submits. They take turns in which machine comes first: the others wait for it, for
+// as long as chaosLate, for it may be down.
+const (
+	chaosBatch = 25
+	chaosLate  = time.Second
+)
 
-// run submits the load, again with the same external ids after each crash, and runs until every job has ended.
-func (l *load) run(ctx context.Context, out io.Writer, dir string, lease time.Duration) error {
-	if err := os.WriteFile(l.input(), []byte("an input\n"), 0o600); err != nil {
-		return err
-	}
-	n, err := openNode(ctx, dir, nodeOptions{
-		slots: map[job.Lane]int{job.LaneFinish: 4, job.LaneLaunch: 4, job.LanePrepare: 8, job.LaneTask: 20},
-		lease: lease,
-	})
+// run submits the load, again with the same external ids after each crash, and runs until every job has ended. Told to
+// stop, it stops in good order.
+func (l *load) run(ctx context.Context, out io.Writer, dir string, o nodeOptions) error {
+	n, err := openNode(ctx, dir, o)
 	if err != nil {
 		return err
 	}
@@ -81,54 +89,66 @@ func (l *load) run(ctx context.Context, out io.Writer, dir string, lease time.Du
 		return struct{}{}, t.Args.run(ctx, l, &t.Job)
 	})
 	running, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
 	ended := make(chan error, 1)
 	go func() {
 		err := n.Run(running)
 		stop(fmt.Errorf("the service stopped: %w", err))
 		ended <- err
 	}()
-	ids, err := l.submit(running, n)
-	if err != nil {
-		return err
-	}
-	var people sync.WaitGroup
-	people.Go(func() {
-		if err := l.meddle(running, n, ids); err != nil && running.Err() == nil {
-			stop(err)
-		}
-	})
-	for i, id := range ids {
-		act := l.end
-		switch {
-		case endless(i):
-		case suspended(i):
-			act = l.suspend
-		default:
-			continue
-		}
-		people.Go(func() {
-			if err := act(running, n, id); err != nil && running.Err() == nil {
-				stop(err)
-			}
-		})
-	}
-	for _, id := range ids {
-		if _, err := n.Wait(running, id); err != nil {
-			return err
-		}
-	}
-	people.Wait()
+	fmt.Fprintln(out, "running")
+	err = l.work(running, n, stop)
 	stop(nil)
-	if err := <-ended; err != nil {
+	if broke := <-ended; broke != nil {
+		return broke
+	}
+	switch {
+	case ctx.Err() != nil:
+		fmt.Fprintf(out, "stopped in good order; repaired by the sweep: %d\n", n.Repaired())
+		return nil
+	case err != nil:
 		return err
 	}
 	// The watcher does so once a minute.
 	if err := n.app.Sweep(ctx, n.store); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "all %d jobs have ended; repaired by the sweep: %d\n", len(ids), n.Repaired())
+	fmt.Fprintf(out, "all %d jobs have ended; repaired by the sweep: %d\n", l.jobs, n.Repaired())
 	return nil
+}
+
+// work submits the load, and returns when every job has ended, and no death of another process is left unnoticed.
+func (l *load) work(ctx context.Context, n *node, broke func(error)) error {
+	ids, err := l.submit(ctx, n)
+	if err != nil {
+		return err
+	}
+	l.people(ctx, n, ids, broke)
+	for _, id := range ids {
+		if _, err := n.Wait(ctx, id); err != nil {
+			return err
+		}
+	}
+	return buried(ctx, n)
+}
+
+// buried returns when each session has ended whose lease is over.
+func buried(ctx context.Context, n *node) error {
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for {
+		all, err := n.store.Sessions(ctx)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(all, func(s store.SessionInfo) bool { return !s.Live && s.Ended.IsZero() }) {
+			return nil
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // submit submits the load and notes what was acknowledged. Some jobs are canceled at once.
@@ -136,6 +156,11 @@ func (l *load) submit(ctx context.Context, n *node) ([]job.ID, error) {
 	var ids []job.ID
 	for len(ids) < l.jobs {
 		from := len(ids)
+		if from/chaosBatch%l.machines != l.machine {
+			if err := l.give(ctx, from); err != nil {
+				return nil, err
+			}
+		}
 		made := make([]chaosJob, min(chaosBatch, l.jobs-from))
 		reqs := make([]pawl.Request, len(made))
 		for i := range made {
@@ -165,220 +190,28 @@ func (l *load) submit(ctx context.Context, n *node) ([]job.ID, error) {
 	return ids, nil
 }
 
-// meddle is what people do meanwhile: they cancel some jobs, and pause others and let them go on.
-func (l *load) meddle(ctx context.Context, n *node, ids []job.ID) error {
-	rnd := rand.New(rand.NewPCG(l.seed, 1<<32))
-	var paused []job.ID
-	for _, i := range rnd.Perm(len(ids)) {
-		granted := false
-		var err error
-		switch {
-		case i%17 == 3:
-			granted, err = l.cancel(ctx, n, ids[i])
-		case i%13 == 6:
-			var answers []store.Wished
-			if answers, err = n.Pause(ctx, ids[i]); err == nil && answers[0].Err == nil {
-				granted, paused = true, append(paused, ids[i])
-			}
-		}
-		if err != nil {
+// give gives another machine the time to submit the batch that begins with job number i.
+func (l *load) give(ctx context.Context, i int) error {
+	late := time.NewTimer(chaosLate)
+	defer late.Stop()
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for {
+		lines, err := os.ReadFile(l.ledger)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		if !granted { // it has ended, say
-			continue
+		if bytes.Contains(lines, fmt.Appendf(nil, " chaos-%d ", i)) {
+			return nil
 		}
 		select {
-		case <-time.After(time.Duration(rnd.IntN(60)) * time.Millisecond):
+		case <-look.C:
+		case <-late.C:
+			return nil
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		if len(paused) > 1 {
-			if _, err := n.Resume(ctx, paused[0]); err != nil {
-				return err
-			}
-			paused = paused[1:]
-		}
 	}
-	if len(paused) == 0 {
-		return nil
-	}
-	_, err := n.Resume(ctx, paused...)
-	return err
-}
-
-// endless reports whether job number i is a program that ends only when somebody ends it.
-func endless(i int) bool { return i%30 == 12 }
-
-// overtime reports whether job number i is a program that runs longer than it may, at each attempt.
-func overtime(i int) bool { return i%30 == 9 }
-
-// suspended reports whether job number i is a program that somebody suspends and lets go on.
-func suspended(i int) bool { return i%30 == 21 }
-
-// suspend pauses a job once its program runs, and lets it go on once it is suspended, or has ended meanwhile.
-func (l *load) suspend(ctx context.Context, n *node, id job.ID) error {
-	asked := false
-	for e, err := range n.Events(ctx, id, "") {
-		if err != nil {
-			return err
-		}
-		switch {
-		case e.State == job.Running && !asked:
-			asked = true
-			if answers, err := n.Pause(ctx, id); err != nil || answers[0].Err != nil {
-				return err // it has ended
-			}
-		case asked && (strings.HasPrefix(e.Message, "suspended") || e.State == job.Paused):
-			_, err := n.Resume(ctx, id)
-			return err
-		}
-	}
-	return nil
-}
-
-// end cancels a job once its program runs.
-func (l *load) end(ctx context.Context, n *node, id job.ID) error {
-	for e, err := range n.Events(ctx, id, "") {
-		if err != nil {
-			return err
-		}
-		if e.State == job.Running {
-			_, err := l.cancel(ctx, n, id)
-			return err
-		}
-	}
-	return nil
-}
-
-// cancel asks for the end of a job and reports whether that was granted.
-func (l *load) cancel(ctx context.Context, n *node, id job.ID) (bool, error) {
-	if err := l.note("cancel %s", id); err != nil {
-		return false, err
-	}
-	answers, err := n.Cancel(ctx, id)
-	if err != nil || answers[0].Err != nil {
-		return false, err
-	}
-	return true, l.note("canceled %s", id)
-}
-
-// A chaosJob is one job of the load, and how it ends if it is left alone.
-type chaosJob struct {
-	pawl.Request
-	state    job.State
-	attempts int
-}
-
-// job makes job number i: programs that end well or badly, at once or at the second attempt, with and without inputs;
-// tasks that end well or fail and are retried; of both, some that are delayed, hold keys, or wait for another.
-func (l *load) job(i int, before []job.ID) chaosJob {
-	rnd := rand.New(rand.NewPCG(l.seed, uint64(i)))
-	c := chaosJob{state: job.Finished, attempts: 1}
-	millis, delay := rnd.IntN(40), rnd.IntN(200)
-	if i%3 == 0 {
-		l.program(&c, i, millis)
-	} else {
-		t := chaosTask{Millis: millis, Fails: []int{0, 0, 0, 0, 0, 1, 9}[i%7]}
-		c.Spec = pawl.NewTask("chaos", t)
-		c.Spec.Retry = constant(3, 20*time.Millisecond)
-		c.attempts = min(3, 1+t.Fails)
-		if t.Fails >= 3 {
-			c.state = job.Failed
-		}
-	}
-	c.Spec.ExternalID = fmt.Sprintf("chaos-%d", i)
-	if i%11 == 0 {
-		c.Spec.Delay = job.Duration(time.Duration(delay) * time.Millisecond)
-	}
-	switch i % 8 {
-	case 1:
-		c.Unique = []store.Unique{{Mode: job.UntilDone, Key: c.Spec.ExternalID}}
-	case 6:
-		c.Unique = []store.Unique{{Mode: job.UntilStart, Key: c.Spec.ExternalID}}
-	}
-	if len(before) > 0 && i%5 == 2 {
-		need := []job.Need{job.NeedFinished, job.NeedEnded}[rnd.IntN(2)]
-		c.After = []store.After{{Job: before[rnd.IntN(len(before))], Need: need}}
-	}
-	return c
-}
-
-// program makes job number i a program. It tells the ledger that it was launched, and which attempt that is; O_APPEND makes
-// lines whole.
-func (l *load) program(c *chaosJob, i, millis int) {
-	n := i / 3
-	if n%5 == 3 {
-		millis += 300
-	}
-	if endless(i) || overtime(i) {
-		millis += 1_000_000
-	}
-	if suspended(i) {
-		millis += 500
-	}
-	end := "0"
-	switch n % 4 {
-	case 1:
-		end, c.attempts = "$((PAWL_ATTEMPT < 2))", 2
-	case 3:
-		end, c.state, c.attempts = "3", job.Failed, 2
-	}
-	if overtime(i) {
-		c.state, c.attempts = job.Failed, 2
-		c.Spec.Resources = &job.Resources{Minutes: 0.3 / 60}
-	}
-	leave := ""
-	if n%7 == 5 { // it leaves a process behind
-		leave = "sleep 1000 & "
-	}
-	read := ""
-	if n%2 == 0 {
-		c.Spec.Inputs = []job.Input{{From: l.input(), To: "in/a"}, {From: l.input(), To: "in/b"}}
-		read = "cat in/a in/b; "
-	}
-	script := fmt.Sprintf(`echo "launch $PAWL_JOB_ID $PAWL_ATTEMPT $$" >> "$LEDGER"; %ssleep %d.%03d; echo "$PAWL_JOB_ID $PAWL_ATTEMPT"; %s`+
-		`mkdir -p made scratch; echo "$PAWL_ATTEMPT" > made/file; echo no > scratch/file; exit %s`, leave, millis/1000, millis%1000, read, end)
-	switch n % 3 {
-	case 0:
-		c.Spec.Script = script
-	case 1:
-		c.Spec.Script = "#!/bin/sh\n" + script
-	default:
-		c.Spec.Command = []string{"/bin/sh", "-c", script}
-	}
-	c.Spec.Env = map[string]string{"LEDGER": l.ledger}
-	c.Spec.Archive = &job.Archive{Exclude: []string{"scratch"}, Required: []string{"made/*"}}
-	if n%2 == 1 { // elsewhere than in the folder that the service has for it
-		c.Spec.Archive.To = filepath.Join(filepath.Dir(l.ledger), "data", "archive", "default", "to-${PAWL_JOB_ID}")
-	}
-	c.Spec.Retry = constant(2, 10*time.Millisecond)
-}
-
-func (l *load) input() string { return l.ledger + ".input" }
-
-func constant(attempts int, d time.Duration) *job.RetryPolicy {
-	return &job.RetryPolicy{MaxAttempts: attempts, Backoff: job.Backoff{Kind: job.BackoffConstant, Base: job.Duration(d)}}
-}
-
-// A chaosTask is the arguments of a task of the load.
-type chaosTask struct {
-	Millis int `json:"millis"` // how long it takes
-	Fails  int `json:"fails"`  // how many attempts fail
-}
-
-func (c chaosTask) run(ctx context.Context, l *load, j *job.Job) error {
-	if err := l.note("task %s %d %d", j.ID, j.Attempt, j.Epoch); err != nil {
-		return err
-	}
-	select {
-	case <-time.After(time.Duration(c.Millis) * time.Millisecond):
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	if j.Attempt <= c.Fails {
-		return fmt.Errorf("attempt %d fails on purpose", j.Attempt)
-	}
-	return nil
 }
 
 // note appends a line to the ledger.

@@ -3,12 +3,11 @@ package main
 import (
 	"context"
 	"crypto/sha256"
-	"database/sql"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,7 +18,6 @@ import (
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
-	"github.com/pawl-jobs/pawl/store/sqlite"
 	"github.com/pawl-jobs/pawl/store/storetest"
 )
 
@@ -29,9 +27,11 @@ const tenant = "default"
 type checker struct {
 	*round
 	patience time.Duration // for processes that are about to end; 20 s by default
-	store    *sqlite.Store
+	store    store.Store
 	ledger   *ledger
 	rows     map[job.ID]*job.Job
+	homes    map[string]string // the folder of each machine, by the machine's id
+	programs map[string]int    // how many each machine had
 
 	jobs, lost, twice int
 	poison            int
@@ -49,7 +49,8 @@ func (c *checker) breaks(format string, args ...any) {
 }
 
 func (c *checker) check(ctx context.Context) {
-	c.said, c.states, c.rows = map[string]int{}, map[job.State]int{}, map[job.ID]*job.Job{}
+	c.said, c.states, c.programs = map[string]int{}, map[job.State]int{}, map[string]int{}
+	c.rows, c.homes = map[job.ID]*job.Job{}, map[string]string{}
 	c.nothingRuns(ctx)
 	var err error
 	if c.ledger, err = readLedger(c.round.ledger()); err != nil {
@@ -59,7 +60,10 @@ func (c *checker) check(ctx context.Context) {
 	for _, b := range c.ledger.bad {
 		c.breaks("%s", b)
 	}
-	if c.store, err = sqlite.Open(ctx, c.data(), sqlite.Options{ReadOnly: true}); err != nil {
+	if err := c.tables(ctx); err != nil {
+		c.breaks("database: %v", err)
+	}
+	if c.store, err = c.open(ctx); err != nil {
 		c.breaks("database: %v", err)
 		return
 	}
@@ -75,9 +79,7 @@ func (c *checker) check(ctx context.Context) {
 		}
 	}
 	c.histories()
-	if err := c.tables(ctx); err != nil {
-		c.breaks("database: %v", err)
-	}
+	c.sessions(ctx)
 	c.folders()
 }
 
@@ -277,79 +279,88 @@ func (r report) Fatalf(format string, args ...any) {
 	panic(fatal{})
 }
 
-// leftovers are rows that must be gone when all jobs have ended.
-var leftovers = []struct{ name, query string }{
-	{"session_left", `SELECT process FROM sessions WHERE ended IS NULL`},
-	{"session_left", `SELECT hex(id) FROM jobs WHERE session IS NOT NULL OR claim IS NOT NULL`},
-	{"followup_left", `SELECT debt || ' of ' || job FROM followups`},
-	{"prerequisite_left", `SELECT job || ' needs ' || needs FROM prerequisites`},
-	{"prerequisite_left", `SELECT hex(id) FROM jobs WHERE needs <> 0 AND state <> 'CANCELED'`},
-	{"unique_key_left", `SELECT mode || ' ' || key FROM unique_keys`},
-	{"live_left", `SELECT hex(id) FROM jobs WHERE live <> 0 OR wish <> ''`},
-	{"twice", `SELECT external_id FROM jobs GROUP BY external_id HAVING count(*) > 1`},
-	{"stranger", `SELECT job || '.' || n FROM events WHERE job NOT IN (SELECT seq FROM jobs)`},
-	{"stranger", `SELECT hex(id) FROM jobs WHERE seq NOT IN (SELECT seq FROM specs)`},
-	{"stranger", `SELECT seq FROM specs WHERE seq NOT IN (SELECT seq FROM jobs)`},
-	{"database", `SELECT * FROM pragma_integrity_check() WHERE integrity_check <> 'ok'`},
-}
-
-func (c *checker) tables(ctx context.Context) error {
-	file := url.URL{Path: filepath.Join(c.data(), sqlite.File)}
-	db, err := sql.Open("sqlite", "file:"+file.EscapedPath()+"?mode=ro")
+// sessions: that of a process that ended by itself ended in good order. And no more jobs ended as POISON than can have: of
+// a session that crashed one job at most was the only suspect, and that three times makes a POISON.
+func (c *checker) sessions(ctx context.Context) {
+	all, err := c.store.Sessions(ctx)
 	if err != nil {
-		return err
+		c.breaks("database: %v", err)
+		return
 	}
-	defer db.Close()
-	for _, l := range leftovers {
-		rows, err := db.QueryContext(ctx, l.query)
-		if err != nil {
-			return fmt.Errorf("%s: %w", l.query, err)
+	crashed, newest := 0, map[int]store.SessionInfo{}
+	for _, s := range all { // the newest first
+		if s.Crashed {
+			crashed++
 		}
-		for rows.Next() {
-			var what string
-			if err := rows.Scan(&what); err != nil {
-				rows.Close()
-				return err
-			}
-			c.breaks("%s: %s", l.name, what)
-		}
-		if err := rows.Close(); err != nil {
-			return err
-		}
-		if err := rows.Err(); err != nil {
-			return err
+		if _, later := newest[s.Process.PID]; !later {
+			newest[s.Process.PID] = s
 		}
 	}
-	return nil
+	for _, pid := range c.orderly {
+		// Told to stop while it began its session, it may have ended that before it was there.
+		if s, known := newest[pid]; known && (s.Crashed || s.Ended.IsZero()) && s.Renewed.After(s.Started) {
+			c.breaks("session_left: process %d ended in good order, and its session %s did not (crashed %t)", pid, s.ID, s.Crashed)
+		}
+	}
+	if c.poison*(job.PoisonAt-job.AloneAt) > crashed {
+		c.breaks("poison: %d jobs, and %d sessions crashed", c.poison, crashed)
+	}
 }
 
 // folders: archives are right, and nothing is left that should be gone.
 func (c *checker) folders() {
-	for _, e := range c.list("ends") {
-		c.breaks("end_left: ends/%s", e.Name())
+	machines := c.h.machines()
+	for _, m := range machines {
+		id, err := os.ReadFile(filepath.Join(c.folder(m), "machine"))
+		if err != nil {
+			c.breaks("folder: %v", err)
+		}
+		c.homes[strings.TrimSpace(string(id))] = m
+		for _, e := range c.list(m, "ends") {
+			c.breaks("end_left: %s/ends/%s", m, e.Name())
+		}
+		for _, e := range c.list(m, "work/.archiving") {
+			c.breaks("note_left: %s/work/.archiving/%s", m, e.Name())
+		}
+		c.strays(c.folder(m))
 	}
-	for _, e := range c.list("work/.archiving") {
-		c.breaks("note_left: work/.archiving/%s", e.Name())
+	if _, err := os.Stat(c.folder("archive")); err == nil {
+		c.strays(c.folder("archive"))
 	}
 	for _, j := range c.rows {
 		if !j.Program() {
 			continue
 		}
-		work := filepath.Join(c.data(), "work", tenant, j.ID.String())
-		if _, err := os.Lstat(work); j.State == job.Finished && !os.IsNotExist(err) {
-			c.breaks("work_left: job %s is FINISHED, and %s is there (%v)", j.ID, work, err)
+		home := c.homes[j.Machine]
+		c.programs[home]++
+		if home == "" {
+			c.breaks("stranger: job %s is of machine %s, which none of the folders is", j.ID, j.Machine)
+		}
+		for _, m := range machines {
+			work := filepath.Join(c.folder(m), "work", tenant, j.ID.String())
+			switch _, err := os.Lstat(work); {
+			case os.IsNotExist(err):
+			case m != home:
+				c.breaks("stranger: job %s is of machine %s, and %s is there (%v)", j.ID, home, work, err)
+			case j.State == job.Finished:
+				c.breaks("work_left: job %s is FINISHED, and %s is there (%v)", j.ID, work, err)
+			}
 		}
 		if j.State == job.Finished {
-			c.archive(j)
+			c.archive(j, home)
 		}
 	}
-	// Temporary files may stay in the folder of a job that did not finish, with the rest of what it left.
-	err := filepath.WalkDir(c.data(), func(name string, d fs.DirEntry, err error) error {
-		rel, _ := filepath.Rel(c.data(), name)
+}
+
+// strays looks for what is only there while something is written. Temporary files may stay in the folder of a job that did
+// not finish, with the rest of what it left.
+func (c *checker) strays(dir string) {
+	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		rel, _ := filepath.Rel(c.dir, name)
 		switch {
 		case err != nil:
 			return err
-		case rel == filepath.Join("work", tenant):
+		case name == filepath.Join(dir, "work", tenant):
 			return fs.SkipDir
 		case files.Temporary(name) || strings.HasSuffix(name, ".new"):
 			c.breaks("temporary_left: %s", rel)
@@ -371,18 +382,22 @@ func (c *checker) stateOf(id string) job.State {
 	return "unknown"
 }
 
-func (c *checker) list(name string) []fs.DirEntry {
-	list, err := os.ReadDir(filepath.Join(c.data(), name))
-	if err != nil {
+func (c *checker) list(machine, name string) []fs.DirEntry {
+	list, err := os.ReadDir(filepath.Join(c.folder(machine), name))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // nothing was ever there
 		c.breaks("folder: %v", err)
 	}
 	return list
 }
 
-// archive: it holds what the program wrote, nothing more, and its manifest says so.
-func (c *checker) archive(j *job.Job) {
+// archive: it holds what the program wrote, nothing more, and its manifest says so. It is in the folder of its machine, or
+// where the job wanted it.
+func (c *checker) archive(j *job.Job, home string) {
 	_, results := app.Places(j)
-	dir := filepath.Join(c.data(), "archive", tenant, filepath.Base(results)) // the folder may have been copied
+	dir := filepath.Join(c.folder(home), "archive", tenant, filepath.Base(results)) // the folder may have been copied
+	if strings.HasPrefix(filepath.Base(results), "to-") {
+		dir = filepath.Join(c.folder("archive"), filepath.Base(results))
+	}
 	stdout := fmt.Sprintf("%s %d\n", j.ID, j.Attempt)
 	if strings.Contains(string(j.Request), `"inputs"`) {
 		stdout += "an input\nan input\n"
@@ -430,22 +445,4 @@ func (c *checker) archive(j *job.Job) {
 	if err != nil {
 		c.breaks("archive: %v", err)
 	}
-}
-
-// unfinished lists the jobs in a folder that have not ended.
-func unfinished(dir string) ([]string, error) {
-	ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
-	defer stop()
-	s, err := sqlite.Open(ctx, dir, sqlite.Options{ReadOnly: true})
-	if err != nil {
-		return nil, err
-	}
-	defer s.Close()
-	var lines []string
-	page, err := s.List(ctx, store.Query{Tenant: tenant, Filter: job.Unended(), Limit: 20})
-	for _, j := range page.Jobs {
-		lines = append(lines, fmt.Sprintf("%s %s %s attempt %d launch %d live %t wish %q needs %d due %s since %s: %s",
-			j.ExternalID, j.ID, j.Place, j.Attempt, j.Launch, j.Live, j.Wish, j.Needs, j.Due.Format(time.TimeOnly), j.Since.Format(time.TimeOnly), j.Message))
-	}
-	return lines, err
 }

@@ -1,9 +1,17 @@
 // Command chaos kills the service again and again, and then looks whether it kept its promises.
 //
 // It builds the real binary and runs its hidden command "pawl chaos", a load of mixed jobs, in rounds. Each round has a
-// fresh folder. In a storm the process is killed at random moments; in the other rounds it dies at the named points of
-// package crash, all of them. It is started again until all jobs have ended, and then the database, the folder, the
-// processes of the machine, and a ledger that the jobs themselves write are compared.
+// fresh database. On SQLite one process works on the folder of the database; on PostgreSQL three do, two of them on one
+// folder, which is a machine, and one on another.
+//
+// In a storm processes are killed at random moments. Of three mostly one is killed, at times all at once; one is told to stop
+// and goes in good order; one is frozen until its lease is over, and goes on. In the other rounds processes die at the named
+// points of package crash, all of them, while the others go on. They are started again until all jobs have ended, and then
+// the database, the folders, the processes of this machine, and a ledger that the jobs themselves write are compared.
+//
+// Nothing tells a job that kills its processes from one that is at work whenever a storm strikes. So a few innocents may end
+// as POISON: "poison" counts them, and the check holds each to the rule, five deaths in a row and in the last three of them no
+// other suspect.
 //
 // The last line is a JSON object; "broken" is empty when every promise was kept, and the exit code is 0 then.
 package main
@@ -24,6 +32,7 @@ import (
 )
 
 func main() {
+	db := flag.String("db", "sqlite", "the database: sqlite, with one process; or postgres, a private server with three")
 	seconds := flag.Int("seconds", 60, "how long to go on; the first storm and the named points are never cut short")
 	seed := flag.Uint64("seed", 0, "seed of loads and moments; 0: a random one")
 	jobs := flag.Int("jobs", 500, "jobs of a storm")
@@ -34,7 +43,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	s, err := run(ctx, os.Stdout, *seed, *jobs, time.Duration(*seconds)*time.Second, *keep)
+	s, err := run(ctx, os.Stdout, *db, *seed, *jobs, time.Duration(*seconds)*time.Second, *keep)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "chaos:", err)
 		os.Exit(2)
@@ -50,7 +59,12 @@ func main() {
 }
 
 // run builds the binary and goes on for d.
-func run(ctx context.Context, out io.Writer, seed uint64, jobs int, d time.Duration, keep bool) (summary, error) {
+func run(ctx context.Context, out io.Writer, db string, seed uint64, jobs int, d time.Duration, keep bool) (summary, error) {
+	l, release, err := newLayout(ctx, db)
+	if err != nil {
+		return summary{}, err
+	}
+	defer release()
 	dir, err := os.MkdirTemp("", "pawl-chaos-")
 	if err != nil {
 		return summary{}, err
@@ -58,25 +72,25 @@ func run(ctx context.Context, out io.Writer, seed uint64, jobs int, d time.Durat
 	if dir, err = filepath.EvalSymlinks(dir); err != nil { // as /proc shows it
 		return summary{}, err
 	}
-	fmt.Fprintf(out, "seed %d, folder %s\n", seed, dir)
+	fmt.Fprintf(out, "%s, seed %d, folder %s\n", db, seed, dir)
 	bin := filepath.Join(dir, "pawl")
 	if err := build(ctx, bin); err != nil {
 		return summary{}, err
 	}
-	h := &harness{bin: bin, dir: dir, out: out, limit: 90 * time.Second, keep: keep, sum: summary{Seed: seed, Broken: []string{}}}
+	h := &harness{layout: l, bin: bin, dir: dir, out: out, limit: limit, keep: keep, sum: summary{DB: db, Seed: seed, Broken: []string{}}}
 
 	end := time.Now().Add(d)
-	h.storms(ctx, seed, jobs, stormKills)
+	h.storms(ctx, seed, jobs, stormStrikes)
 	points := newTour(seed, 3)
 	for round := seed; ctx.Err() == nil; round++ {
 		if !points.must() && !time.Now().Before(end) {
 			break
 		}
-		if entries := points.next(); entries != nil {
-			points.round(h.points(ctx, round, pointJobs, entries))
+		if entries := points.next(); len(entries) > 0 {
+			points.round(h.points(ctx, round, l.jobs, entries))
 			continue
 		}
-		h.storms(ctx, round+1, jobs, stormKills)
+		h.storms(ctx, round+1, jobs, stormStrikes)
 	}
 	h.sum.Broken = append(h.sum.Broken, points.report(out)...)
 	if !keep && len(h.sum.Broken) == 0 {
@@ -86,10 +100,9 @@ func run(ctx context.Context, out io.Writer, seed uint64, jobs int, d time.Durat
 	return h.sum, ctx.Err()
 }
 
-const (
-	stormKills = 20
-	pointJobs  = 60 // a round of points has a smaller load: it is run to its end again and again
-)
+// limit is how long a process may take to its end. It is less than the minute after which a watcher looks at everything, and
+// a sweep: what only these find was forgotten.
+const limit = 50 * time.Second
 
 // build builds the binary from the module that this program stands in.
 func build(ctx context.Context, bin string, flags ...string) error {

@@ -1,30 +1,28 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"syscall"
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/crash"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+	"github.com/pawl-jobs/pawl/store/postgres"
+	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
 // A summary is the last line of the program.
 type summary struct {
+	DB            string   `json:"db"`
 	Seed          uint64   `json:"seed"`
 	Kills         int      `json:"kills"`
+	Drains        int      `json:"drains"`  // processes that went in good order when told to
+	Freezes       int      `json:"freezes"` // processes that stood still for longer than their lease
 	Jobs          int      `json:"jobs"`
 	Lost          int      `json:"lost"`           // accepted, and not there or not ended
 	LaunchedTwice int      `json:"launched_twice"` // attempts whose program was started twice
@@ -34,6 +32,7 @@ type summary struct {
 
 // A harness runs rounds. Its methods may be called side by side.
 type harness struct {
+	layout
 	bin   string
 	dir   string
 	limit time.Duration // for one start of the binary; what takes longer is stuck
@@ -51,128 +50,110 @@ func (h *harness) printf(format string, args ...any) {
 	fmt.Fprintf(h.out, format+"\n", args...)
 }
 
-// A round is one folder and the load in it.
+// A round is one database and the load in it.
 type round struct {
-	h      *harness
-	name   string
-	dir    string // with the data folder, the ledger, and what the processes said
-	seed   uint64
-	jobs   int
-	lease  time.Duration // of the next start; 0: the usual one
-	path   string        // in which programs are looked up
-	starts int
-	kills  int
-	tally  *tally
-	began  time.Time
-	broken []string
+	h     *harness
+	name  string
+	dir   string // with the data folders, the ledger, and what the processes said
+	db    string // name of the database on the server
+	dsn   string // to connect to it; empty: the database is that of the folder
+	seed  uint64
+	jobs  int
+	path  string // in which programs are looked up
+	tally *tally
+	began time.Time
+	procs []*proc // the newest start of each process that was not waited for
+
+	freezes int
+	frozen  sync.WaitGroup // those that stand still now
+
+	mu      sync.Mutex
+	starts  int      // guarded by mu
+	kills   int      // guarded by mu
+	drains  int      // guarded by mu
+	orderly []int    // guarded by mu: pids of processes that ended by themselves and had nothing to warn of
+	broken  []string // guarded by mu
 }
 
-func (h *harness) begin(name string, seed uint64, jobs int) *round {
+func (h *harness) begin(ctx context.Context, name string, seed uint64, jobs int) *round {
 	h.mu.Lock()
 	h.n++
-	r := &round{h: h, name: fmt.Sprintf("%d %s", h.n, name), dir: filepath.Join(h.dir, fmt.Sprintf("%d-%s", h.n, name)), seed: seed, jobs: jobs, began: time.Now()}
+	r := &round{
+		h: h, name: fmt.Sprintf("%d %s", h.n, name), dir: filepath.Join(h.dir, fmt.Sprintf("%d-%s", h.n, name)), db: fmt.Sprintf("round_%d_%d", h.n, seed),
+		seed: seed, jobs: jobs, began: time.Now(), procs: make([]*proc, len(h.folders)),
+	}
 	h.mu.Unlock()
 	r.tally = &tally{name: r.ledger()}
-	if err := os.Mkdir(r.dir, 0o700); err != nil {
+	if err := r.make(ctx); err != nil {
 		r.breaks("harness: %v", err)
 	}
+	return r
+}
+
+// make makes what the processes of the round find.
+func (r *round) make(ctx context.Context) (err error) {
+	if err := os.Mkdir(r.dir, 0o700); err != nil {
+		return err
+	}
+	if err := os.WriteFile(r.ledger()+".input", []byte("an input\n"), 0o600); err != nil {
+		return err
+	}
 	r.path = os.Getenv("PATH")
-	if wait := slowness[seed%uint64(len(slowness))]; wait > 0 {
+	if wait := slowness[r.seed%uint64(len(slowness))]; wait > 0 {
 		slow := filepath.Join(r.dir, "slow")
 		if err := slowly(slow, wait); err != nil {
-			r.breaks("harness: %v", err)
+			return err
 		}
 		r.path = slow + ":" + r.path
 	}
-	return r
+	r.dsn, err = r.h.database(ctx, r.db)
+	return err
 }
 
 // slowness is for how long wrappers of a round wait, by its seed. The longest wait is more than the time that some
 // programs of the load have.
 var slowness = [...]time.Duration{0, 200 * time.Millisecond, 0, 400 * time.Millisecond}
 
-func (r *round) data() string   { return filepath.Join(r.dir, "data") }
-func (r *round) ledger() string { return filepath.Join(r.dir, "ledger") }
+// folder is the data folder of a process, or of a machine.
+func (r *round) folder(name string) string { return filepath.Join(r.dir, name) }
+func (r *round) ledger() string            { return filepath.Join(r.dir, "ledger") }
 
 func (r *round) breaks(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.broken = append(r.broken, fmt.Sprintf(format, args...))
 }
 
-// storm kills the process at random moments, and then lets it come to its end. It returns how many kills are left to
-// do, which all came too late.
-func (h *harness) storm(ctx context.Context, seed uint64, jobs, kills int) (left int) {
-	r := h.begin("storm", seed, jobs)
-	rnd := rand.New(rand.NewPCG(seed, 1))
-	if seed%3 == 1 {
-		r.lease = 2 * time.Second // renewals and their deadlines come into play
-	}
-	for left = kills; left > 0 && len(r.broken) == 0 && ctx.Err() == nil; left-- {
-		// The moments are spread over the work that is left, so that none comes too late. One in four comes while the
-		// process is still opening the folder.
-		p, late := r.start(ctx, ""), time.Duration(rnd.IntN(80))*time.Millisecond
-		if rnd.IntN(4) > 0 {
-			done := r.tally.count()
-			share := rnd.Float64() * 2 / float64(left+1)
-			p.until(func() bool { return r.tally.count() >= done+int(share*float64(jobs-done)) }, 2*time.Second)
-		}
-		p.until(func() bool { return false }, late)
-		p.signal(syscall.SIGKILL)
-		if o := p.wait(); o.ended && left > 0 {
-			r.h.printf("round %s: all jobs had ended %d kills too early", r.name, left)
-			break
-		}
-	}
-	r.finish(ctx)
-	if len(r.broken) > 0 {
-		return 0
-	}
-	return left
+// over reports whether there is nothing more to do in this round.
+func (r *round) over(ctx context.Context) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.broken) > 0 || ctx.Err() != nil
 }
 
-// storms goes on with new rounds until the process was killed often enough.
-func (h *harness) storms(ctx context.Context, seed uint64, jobs, kills int) {
-	for kills > 0 && ctx.Err() == nil {
-		kills = h.storm(ctx, seed, jobs, kills)
-		seed++
+// open opens the database to read it.
+func (r *round) open(ctx context.Context) (store.Store, error) {
+	if r.dsn != "" {
+		return postgres.Open(ctx, r.dsn, postgres.Options{})
 	}
+	return sqlite.Open(ctx, r.folder(r.h.folders[0]), sqlite.Options{ReadOnly: true})
 }
 
-// points lets the process die at each of the named points. It returns the entries that were tried, as far as there
-// was work left, and those of them that were passed.
-func (h *harness) points(ctx context.Context, seed uint64, jobs int, entries []entry) (tried, passed []entry) {
-	r := h.begin("points", seed, jobs)
-	defer func() {
-		r.lease = 0
-		r.finish(ctx)
-	}()
-	for _, e := range entries {
-		tried = append(tried, e)
-		r.lease = e.plan().lease
-		for _, at := range append(slices.Clone(e.plan().before), e.String()) {
-			o := r.start(ctx, at).wait()
-			if o.died && at == e.String() {
-				passed = append(passed, e)
-			}
-			if o.ended || len(r.broken) > 0 || ctx.Err() != nil {
-				return tried, passed
-			}
-		}
-	}
-	return tried, passed
-}
-
-// finish starts the process until it exits 0, and checks everything.
+// finish starts each process until it exits 0, and checks everything.
 func (r *round) finish(ctx context.Context) {
-	for len(r.broken) == 0 && ctx.Err() == nil {
-		if r.start(ctx, "").wait().ended {
-			break
-		}
+	var all sync.WaitGroup
+	for i := range r.procs {
+		all.Go(func() { r.toEnd(ctx, i) })
 	}
+	all.Wait()
 	c := &checker{round: r}
-	if len(r.broken) == 0 && ctx.Err() == nil {
+	if r.h.many() && !r.over(ctx) {
+		r.bury(ctx)
+	}
+	if !r.over(ctx) {
 		c.check(ctx)
 	}
-	if len(r.broken) > 0 || ctx.Err() != nil {
+	if r.over(ctx) {
 		if err := end(r.dir); err != nil {
 			r.h.printf("round %s: %v", r.name, err)
 		}
@@ -180,9 +161,82 @@ func (r *round) finish(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
+	r.report(c)
+	if len(r.broken) > 0 {
+		if err := r.keepTables(ctx); err != nil {
+			r.h.printf("round %s: the database was not kept: %v", r.name, err)
+		}
+	}
+	if len(r.broken) == 0 && !r.h.keep {
+		os.RemoveAll(r.dir)
+		if err := r.h.drop(ctx, r.db); err != nil {
+			r.h.printf("round %s: %v", r.name, err)
+		}
+	}
+}
+
+// toEnd starts a process again and again until it exits 0.
+func (r *round) toEnd(ctx context.Context, i int) {
+	for !r.over(ctx) {
+		if r.procs[i] == nil {
+			r.start(ctx, i, "", 0)
+		}
+		if r.wait(i).ended {
+			return
+		}
+	}
+}
+
+// bury has the sessions end of processes that were killed last, where death is known by the lease alone and nobody was left
+// to notice. Their leases run out, and then one more process comes by: it ends when no such session is left.
+func (r *round) bury(ctx context.Context) {
+	st, err := r.open(ctx)
+	if err != nil {
+		r.breaks("database: %v", err)
+		return
+	}
+	defer st.Close()
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for {
+		all, err := st.Sessions(ctx)
+		if err != nil {
+			r.breaks("database: %v", err)
+			return
+		}
+		open, live := 0, 0
+		for _, s := range all {
+			if s.Ended.IsZero() {
+				open++
+			}
+			if s.Live {
+				live++
+			}
+		}
+		switch {
+		case open == 0:
+			return
+		case live == 0:
+			i := int(r.seed % uint64(len(r.procs)))
+			r.start(ctx, i, "", 0)
+			r.wait(i)
+			return
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// report says what became of the round, and adds it to the summary.
+func (r *round) report(c *checker) {
 	h := r.h
 	h.mu.Lock()
 	h.sum.Kills += r.kills
+	h.sum.Drains += r.drains
+	h.sum.Freezes += r.freezes
 	h.sum.Jobs += c.jobs
 	h.sum.Lost += c.lost
 	h.sum.LaunchedTwice += c.twice
@@ -191,196 +245,34 @@ func (r *round) finish(ctx context.Context) {
 		h.sum.Broken = append(h.sum.Broken, fmt.Sprintf("%s (round %s, seed %d)", b, r.name, r.seed))
 	}
 	h.mu.Unlock()
-	h.printf("round %s: seed %d, %d jobs, %d starts, %d kills, %s; states %v; broken %d",
-		r.name, r.seed, c.jobs, r.starts, r.kills, time.Since(r.began).Round(time.Millisecond), c.states, len(r.broken))
+	strikes := fmt.Sprintf("%d kills", r.kills)
+	if h.many() {
+		strikes += fmt.Sprintf(", %d drains, %d freezes, programs %v", r.drains, r.freezes, c.programs)
+	}
+	if c.poison > 0 {
+		strikes += fmt.Sprintf(", %d innocent at work in too many of them", c.poison)
+	}
+	h.printf("round %s: seed %d, %d jobs, %d starts, %s, %s; states %v; broken %d",
+		r.name, r.seed, c.jobs, r.starts, strikes, time.Since(r.began).Round(time.Millisecond), c.states, len(r.broken))
 	for _, b := range r.broken {
 		h.printf("    %s", b)
 	}
-	if len(r.broken) == 0 && !h.keep {
-		os.RemoveAll(r.dir)
-	}
 }
 
-// A proc is one start of the binary.
-type proc struct {
-	r       *round
-	at      string // the point at which it is to die
-	cmd     *exec.Cmd
-	said    string // file with what it wrote
-	done    chan struct{}
-	began   time.Time
-	killed  atomic.Bool // by us
-	failure error       // to start it
-}
-
-// An outcome is how a start of the binary ended.
-type outcome struct {
-	ended bool // exit code 0: all jobs have ended
-	died  bool // at its point
-}
-
-func (r *round) start(ctx context.Context, at string) *proc {
-	r.starts++
-	p := &proc{r: r, at: at, done: make(chan struct{}), began: time.Now(), said: filepath.Join(r.dir, fmt.Sprintf("said.%02d", r.starts))}
-	args := []string{"chaos", "--dir", r.data(), "--ledger", r.ledger(), "--jobs", fmt.Sprint(r.jobs), "--seed", fmt.Sprint(r.seed)}
-	if r.lease > 0 {
-		args = append(args, "--lease", r.lease.String())
-	}
-	// Not CommandContext: this process is killed when the round says so.
-	p.cmd = exec.Command(r.h.bin, args...)
-	p.cmd.Dir = r.dir
-	// Under the race detector a process else waits for a second before it ends.
-	p.cmd.Env = []string{"PATH=" + r.path, "HOME=" + r.dir, "GORACE=atexit_sleep_ms=10"}
-	if at != "" {
-		p.cmd.Env = append(p.cmd.Env, crash.Variable+"="+at)
-	}
-	f, err := os.Create(p.said)
-	if err == nil {
-		fmt.Fprintf(f, "%s %s\n", strings.Join(args, " "), at)
-		p.cmd.Stdout, p.cmd.Stderr = f, f
-		err = p.cmd.Start()
-		f.Close()
-	}
+// unfinished lists the jobs that have not ended.
+func (r *round) unfinished() ([]string, error) {
+	ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
+	defer stop()
+	s, err := r.open(ctx)
 	if err != nil {
-		p.failure = err
-		close(p.done)
-		return p
+		return nil, err
 	}
-	go func() {
-		defer close(p.done)
-		p.cmd.Wait() //nolint:errcheck // its state tells
-	}()
-	go func() {
-		select {
-		case <-ctx.Done():
-			p.signal(syscall.SIGKILL)
-		case <-p.done:
-		}
-	}()
-	return p
-}
-
-func (p *proc) signal(s syscall.Signal) {
-	if p.failure != nil {
-		return
+	defer s.Close()
+	var lines []string
+	page, err := s.List(ctx, store.Query{Tenant: tenant, Filter: job.Unended(), Limit: 20})
+	for _, j := range page.Jobs {
+		lines = append(lines, strings.Join(strings.Fields(fmt.Sprintf("%s %s %s of machine %s session %s attempt %d launch %d live %t wish %q needs %d due %s since %s: %s",
+			j.ExternalID, j.ID, j.Place, j.Machine, j.Session, j.Attempt, j.Launch, j.Live, j.Wish, j.Needs, j.Due.Format(time.TimeOnly), j.Since.Format(time.TimeOnly), j.Message)), " "))
 	}
-	if err := p.cmd.Process.Signal(s); err == nil && s == syscall.SIGKILL {
-		p.killed.Store(true)
-	}
-}
-
-// until returns when the condition holds, the process has ended, or the time is over.
-func (p *proc) until(holds func() bool, d time.Duration) {
-	over := time.NewTimer(d)
-	defer over.Stop()
-	look := time.NewTicker(3 * time.Millisecond)
-	defer look.Stop()
-	for !holds() {
-		select {
-		case <-look.C:
-		case <-over.C:
-			return
-		case <-p.done:
-			return
-		}
-	}
-}
-
-// wait returns when the process has ended. One that does not is made to tell what it is doing.
-func (p *proc) wait() outcome {
-	r := p.r
-	over := time.NewTimer(r.h.limit)
-	defer over.Stop()
-	select {
-	case <-p.done:
-	case <-over.C:
-		p.interrogate()
-		return outcome{}
-	}
-	if p.failure != nil {
-		r.breaks("harness: start %s: %v", r.h.bin, p.failure)
-		return outcome{}
-	}
-	said, err := os.ReadFile(p.said)
-	if err != nil {
-		r.breaks("harness: %v", err)
-	}
-	if bytes.Contains(said, []byte("WARNING: DATA RACE")) {
-		r.breaks("data_race: see %s", p.said)
-	}
-	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	switch {
-	case !ok:
-		r.breaks("harness: no wait status")
-	case status.Signaled() && status.Signal() == syscall.SIGKILL:
-		r.kills++
-		if !p.killed.Load() && p.at == "" {
-			r.breaks("exit: killed by somebody else")
-		}
-		return outcome{died: !p.killed.Load()}
-	case status.Signaled() || status.ExitStatus() != 0:
-		r.breaks("exit: %s, after %s: %s", p.cmd.ProcessState, time.Since(p.began).Round(time.Millisecond), tail(said))
-	default:
-		if m := repaired.FindSubmatch(said); m == nil || string(m[1]) != "0" {
-			r.breaks("repaired: the sweep had something to repair: %s", tail(said))
-		}
-		return outcome{ended: true}
-	}
-	return outcome{}
-}
-
-var repaired = regexp.MustCompile(`repaired by the sweep: (\d+)`)
-
-// interrogate keeps evidence of a process that hangs: which jobs have not ended, and what all its goroutines do.
-func (p *proc) interrogate() {
-	r := p.r
-	list, err := unfinished(r.data())
-	if err != nil {
-		list = append(list, err.Error())
-	}
-	p.signal(syscall.SIGQUIT)
-	p.until(func() bool { return false }, 5*time.Second)
-	p.signal(syscall.SIGKILL)
-	<-p.done
-	r.breaks("stuck: start %d (%s) did not end within %s; goroutines in %s; not ended: %s",
-		r.starts, p.at, r.h.limit, p.said, strings.Join(list, " | "))
-}
-
-// tail returns the last lines of what a process said, in one.
-func tail(b []byte) string {
-	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
-	return strings.Join(lines[max(0, len(lines)-3):], " | ")
-}
-
-// A tally counts the jobs that have begun, as the ledger grows.
-type tally struct {
-	name   string
-	offset int64
-	rest   []byte
-	begun  map[string]bool
-}
-
-func (t *tally) count() int {
-	f, err := os.Open(t.name)
-	if err != nil {
-		return 0
-	}
-	defer f.Close()
-	if t.begun == nil {
-		t.begun = map[string]bool{}
-	}
-	b, err := io.ReadAll(io.NewSectionReader(f, t.offset, 1<<30))
-	if err != nil && !errors.Is(err, io.EOF) {
-		return len(t.begun)
-	}
-	t.offset += int64(len(b))
-	b = append(t.rest, b...)
-	end := bytes.LastIndexByte(b, '\n') + 1
-	for line := range bytes.Lines(b[:end]) {
-		if w := strings.Fields(string(line)); len(w) > 1 && (w[0] == "launch" || w[0] == "task") {
-			t.begun[w[1]] = true
-		}
-	}
-	t.rest = bytes.Clone(b[end:])
-	return len(t.begun)
+	return lines, err
 }

@@ -19,7 +19,9 @@ type plan struct {
 	before []string
 	// lease of the process; 0: the usual one.
 	lease time.Duration
-	// last: it is passed when all jobs have ended, and comes last in its round.
+	// first: one process does for all what leads here, so it is tried while there are no others.
+	first bool
+	// last: it is passed when all jobs have ended.
 	last bool
 }
 
@@ -30,13 +32,13 @@ var plans = map[string]plan{
 
 	"store.begin.before":  {once: "a process has one session, unless it loses it"},
 	"store.begin.after":   {once: "a process has one session, unless it loses it"},
-	"store.expire.before": {once: "no other session dies while a process has the folder"},
-	"store.expire.after":  {once: "no other session dies while a process has the folder"},
+	"store.expire.before": {once: "where one process has the folder, no other session dies meanwhile"},
+	"store.expire.after":  {once: "where one process has the folder, no other session dies meanwhile"},
 	"store.end.before":    {once: "a process has one session, unless it loses it", last: true},
 	"store.end.after":     {once: "a process has one session, unless it loses it", last: true},
 
-	"store.recount.before": {once: "a process sweeps when it starts, and then once a minute"},
-	"store.recount.after":  {once: "a process sweeps when it starts, and then once a minute"},
+	"store.recount.before": {once: "a process sweeps when it starts, and then once a minute", first: true},
+	"store.recount.after":  {once: "a process sweeps when it starts, and then once a minute", first: true},
 
 	// Package crashstore keeps back a claimed job for these; it is missed at the third renewal.
 	"store.held.before": {once: "one job is kept back", lease: time.Second},
@@ -54,6 +56,7 @@ var plans = map[string]plan{
 type entry struct {
 	point string
 	pass  int
+	alone bool // it is for a process that has its machine for itself: nobody else passes the point in its place
 }
 
 func (e entry) String() string { return fmt.Sprintf("%s:%d", e.point, e.pass) }
@@ -61,9 +64,9 @@ func (e entry) plan() plan     { return plans[e.point] }
 
 // A tour goes through all points: each at its first pass, and then at later ones.
 type tour struct {
-	todo  []entry       // in the order in which they are tried
-	tries map[entry]int // how often each was tried
-	given []entry       // to the round under way
+	todo  []entry        // in the order in which they are tried
+	tries map[string]int // how often each was tried
+	given []entry        // to the round under way
 	got   map[string][]int
 }
 
@@ -74,13 +77,13 @@ const (
 
 // newTour returns a tour in an order that follows from the seed. Each point is to be passed up to passes times.
 func newTour(seed uint64, passes int) *tour {
-	t := &tour{tries: map[entry]int{}, got: map[string][]int{}}
+	t := &tour{tries: map[string]int{}, got: map[string][]int{}}
 	rnd := rand.New(rand.NewPCG(seed, 2))
 	for pass := 1; pass <= passes; pass++ {
 		var es []entry
 		for _, p := range crash.Points() {
 			if pass == 1 || plans[p].once == "" {
-				es = append(es, entry{p, pass})
+				es = append(es, entry{p, pass, plans[p].before != nil})
 			}
 		}
 		rnd.Shuffle(len(es), func(i, j int) { es[i], es[j] = es[j], es[i] })
@@ -94,32 +97,11 @@ func (t *tour) must() bool {
 	return slices.ContainsFunc(t.todo, func(e entry) bool { return e.pass == 1 })
 }
 
-// next returns the entries of the next round, nil when all have been tried. At most one comes at the end of all jobs.
+// next returns the entries of the next round, none when all have been tried.
 func (t *tour) next() []entry {
-	n, last := 0, false
-	t.given = nil
-	var rest []entry
-	for _, e := range t.todo {
-		if n == perRound || last && e.plan().last {
-			rest = append(rest, e)
-			continue
-		}
-		n++
-		last = last || e.plan().last
-		t.given = append(t.given, e)
-	}
-	t.todo = rest
-	slices.SortStableFunc(t.given, func(a, b entry) int {
-		return btoi(a.plan().last) - btoi(b.plan().last)
-	})
+	n := min(perRound, len(t.todo))
+	t.given, t.todo = t.todo[:n:n], t.todo[n:]
 	return t.given
-}
-
-func btoi(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // round notes which entries of the round before were tried, and which of them were passed. The others come again. Those
@@ -133,7 +115,8 @@ func (t *tour) round(tried, passed []entry) {
 		case slices.Contains(passed, e):
 			t.got[e.point] = append(t.got[e.point], e.pass)
 		default:
-			if t.tries[e]++; t.tries[e] < tries {
+			if t.tries[e.String()]++; t.tries[e.String()] < tries {
+				e.alone = true
 				again = append(again, e)
 			}
 		}

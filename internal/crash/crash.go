@@ -32,6 +32,7 @@ var points = []string{
 	"archive.noted",     // it is noted that copies will be made
 	"archive.published", // the files have their names, and nothing else is left in the archive
 	"archive.renamed",   // the folder of the copies has its name in the archive
+	"archive.tried",     // the folder that the user named for the archive can be written; what was made there to see it is still there
 	"archive.uploaded",  // the files are copied under the epoch's name
 
 	"launch.armed",   // launch.<n> holds the launcher's token; no process yet

@@ -27,8 +27,8 @@ var effects = []string{
 var unpointed = map[string]string{
 	"launch Put":         "a file of a random name that nobody else reads",
 	"settle write":       "a file of a random name that nobody else reads",
-	"writable Mkdir":     "a folder of the job's own in the archive, which goes with the rest of what it leaves there",
-	"writable Remove":    "it is removed with the rest of what the job leaves there",
+	"try Mkdir":          "a note that is made again without harm",
+	"try Remove":         "the sweep does it as well",
 	"upload Mkdir":       "under a name with the epoch that no other run reads",
 	"publish Mkdir":      "a folder that is made again without harm",
 	"publish Put":        "in a folder that goes as a whole, before the manifest has its name",
