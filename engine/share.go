@@ -65,7 +65,8 @@ func (h *sharing) waited() { h.over, h.again = nil, h.again+1 }
 // share returns how many ready jobs of a lane a session may take. If there is enough for the slots of all, it may take any
 // number. Otherwise the jobs are dealt so that the slots of all are in use to the same part, as water finds its level: a
 // session that is above the level takes none, the others whole jobs up to it. What is left over by rounding goes, one each,
-// to whoever comes once nobody lacks whole ones. So the same shares come out while they are taken.
+// to whoever comes once nobody lacks whole ones. So the same shares come out while they are taken. Jobs that run alone are not
+// dealt: no session tells of that slot.
 func share(d store.Demand, me job.ID) int {
 	if d.Ready == 0 {
 		return 0

@@ -126,4 +126,13 @@ func TestShares(t *testing.T) {
 			}
 		})
 	})
+
+	t.Run("a suspect is shared with nobody", func(t *testing.T) {
+		bubble(t, pawl.Config{}, func(w *world) {
+			ids := w.suspects("nap", 1, job.AloneAt)
+			all, _ := w.crew(10, 10)
+			w.finish(job.Finished, ids...)
+			all[1].quiet()
+		})
+	})
 }

@@ -114,8 +114,8 @@ type Unserved struct {
 
 // Demand is the ready work of a lane, and who is there to do it.
 type Demand struct {
-	Ready    int       // ready jobs, of each line up to the slots of all sessions
-	Sessions []Serving // that claim some of them
+	Ready    int       // ready jobs, of each line up to the slots of all sessions, and one at least
+	Sessions []Serving // that claim some of them; none of the lane alone, whose slot no process tells of
 }
 
 // Serving is a live session as one of those that share the work of a lane.

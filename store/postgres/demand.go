@@ -52,12 +52,12 @@ const (
 SELECT s.id, s.process, (SELECT json_object_agg(h.lane, h.n) FROM (SELECT j.lane, count(*) AS n FROM pawl.jobs j WHERE j.session = s.id GROUP BY j.lane) h)
 FROM pawl.sessions s WHERE s.ended IS NULL AND s.lease_until > pawl.clock() AND s.command = ''`
 
-	// readyLines counts the jobs in lines, each up to the slots of all.
+	// readyLines counts the jobs in lines, each up to the slots of all, and one at least.
 	//
 	//	1 queues  2 kinds  3 machine  4 tenants, NULL: all  5 lanes
 	readyLines = `
 WITH slots AS MATERIALIZED (
-	SELECT l.lane, coalesce(sum((s.process -> 'slots' ->> l.lane)::int), 0) AS n FROM unnest($5::text[]) l(lane), pawl.sessions s
+	SELECT l.lane, greatest(sum((s.process -> 'slots' ->> l.lane)::int), 1) AS n FROM unnest($5::text[]) l(lane), pawl.sessions s
 	WHERE s.ended IS NULL AND s.lease_until > pawl.clock() AND s.command = '' GROUP BY l.lane
 )
 SELECT q.queue, k.kind, m.machine, l.lane, r.n

@@ -37,7 +37,7 @@ func (s *Store) Demand(ctx context.Context, c store.Claim) (map[job.Lane]store.D
 	return store.Demands(c, ready, claimants), nil
 }
 
-// readyLines counts the jobs in the lines that c asks for, each up to the slots of all.
+// readyLines counts the jobs in the lines that c asks for, each up to the slots of all, and one at least.
 func (s *Store) readyLines(ctx context.Context, c store.Claim, slots map[job.Lane]int) (ready []store.ReadyLine, err error) {
 	machines := []string{""}
 	if c.Machine != "" {
@@ -54,7 +54,7 @@ func (s *Store) readyLines(ctx context.Context, c store.Claim, slots map[job.Lan
 					err := s.query(ctx, `SELECT count(*) FROM (SELECT 1 FROM jobs j INDEXED BY jobs_ready
 						WHERE j.custody = 'ready' AND j.queue = ? AND j.kind = ? AND j.machine = ? AND j.lane = ?`+ofTenants(c.Tenants)+` LIMIT ? + 0)`, 1,
 						func(v []driver.Value) { r.Jobs = integer(v[0]) },
-						append(append([]any{queue, kind, machine, string(lane)}, tenantList(c.Tenants)...), int64(slots[lane]))...)
+						append(append([]any{queue, kind, machine, string(lane)}, tenantList(c.Tenants)...), int64(max(1, slots[lane])))...)
 					if err != nil {
 						return nil, err
 					}

@@ -14,6 +14,7 @@ var demandTests = []test{
 	{"a session that serves none of the lines has no part in them", demandServes},
 	{"a session that drains, or has died, has no part in anything", demandDrained},
 	{"jobs are counted up to the slots of all", demandMany},
+	{"jobs that run alone are nobody's to share", demandAlone},
 }
 
 // workers begins a session of a worker with 10 slots in each lane.
@@ -90,4 +91,12 @@ func demandMany(w *world) {
 	me, other := w.worker(), w.worker()
 	w.addMany(25)
 	w.demand(wanted(me, 1), job.LaneTask, 20, store.Serving{ID: me, Slots: 10}, store.Serving{ID: other, Slots: 10})
+}
+
+func demandAlone(w *world) {
+	w.suspected(job.AloneAt, newTask())
+	w.suspected(job.AloneAt, newTask())
+	me := w.worker()
+	w.demand(wanted(me, 1), job.LaneAlone, 1)
+	w.demand(wanted(me, 1), job.LaneTask, 0)
 }
