@@ -42,10 +42,14 @@ func (s *Store) call(ctx context.Context, tenant string, f func(*tx) error) erro
 
 // write is a call that may write events.
 func (s *Store) write(ctx context.Context, tenant string, f func(*tx) error) error {
-	return s.call(ctx, tenant, func(t *tx) error {
+	err := s.call(ctx, tenant, func(t *tx) error {
 		t.writes = true
 		return f(t)
 	})
+	if tenant == everyone {
+		s.late(err)
+	}
+	return err
 }
 
 // look is a call that only reads, with plans made for its arguments.
@@ -62,8 +66,7 @@ func (s *Store) again(ctx context.Context, f func() error) error {
 	for try := 1; ; try++ {
 		err := f()
 		if err == nil || !again(err) || try == mostTries {
-			err = classify(err)
-			if job.KindOf(err) == job.Unavailable {
+			if err = classify(err); cutOff(err) {
 				s.failed.Store(time.Since(s.opened).Microseconds())
 			}
 			return err
@@ -74,6 +77,14 @@ func (s *Store) again(ctx context.Context, f func() error) error {
 			return ctx.Err()
 		case <-time.After(rand.N(time.Millisecond << try)):
 		}
+	}
+}
+
+// late notes that a call of the loops had no answer in time. Only they know what the database owes them: the deadline of a
+// user may be as short as the user likes, and a list may be long.
+func (s *Store) late(err error) {
+	if errors.Is(err, context.DeadlineExceeded) {
+		s.failed.Store(time.Since(s.opened).Microseconds())
 	}
 }
 
@@ -109,20 +120,24 @@ func (s *Store) within(ctx context.Context, conn *pgx.Conn, tenant string, f fun
 
 // renewing is a call on the connection for renewals.
 func (s *Store) renewing(ctx context.Context, f func(*tx) error) error {
+	var err error
 	if s.o.Renewals == nil {
-		return s.call(ctx, everyone, f)
-	}
-	return s.again(ctx, func() error {
-		if s.closed.Load() {
-			return errClosed
-		}
-		return s.o.Renewals(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-			return s.within(ctx, conn, everyone, func(t *tx) error {
-				t.guest = true
-				return f(t)
+		err = s.call(ctx, everyone, f)
+	} else {
+		err = s.again(ctx, func() error {
+			if s.closed.Load() {
+				return errClosed
+			}
+			return s.o.Renewals(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+				return s.within(ctx, conn, everyone, func(t *tx) error {
+					t.guest = true
+					return f(t)
+				})
 			})
 		})
-	})
+	}
+	s.late(err)
+	return err
 }
 
 var errClosed = job.Errorf(job.Closed, "the store is closed")

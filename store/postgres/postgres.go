@@ -53,7 +53,7 @@ type Store struct {
 	readers *pgxpool.Pool
 	texts   sync.Map // SQL with the schema's name by SQL without
 	opened  time.Time
-	failed  atomic.Int64 // when a call failed last for want of the database, in microseconds since opened; 0: none
+	failed  atomic.Int64 // when a call had last no answer of a database that serves, in microseconds since opened; 0: never
 
 	trips      atomic.Int64
 	statements atomic.Int64
