@@ -105,7 +105,7 @@ func (s *Store) try(ctx context.Context, pool *pgxpool.Pool, tenant string, f fu
 
 // within runs f in a transaction on a connection.
 func (s *Store) within(ctx context.Context, conn *pgx.Conn, tenant string, f func(*tx) error) error {
-	t := &tx{s: s, ctx: ctx, conn: conn, tenant: tenant}
+	t := &tx{s: s, ctx: ctx, conn: conn, tenant: tenant, bare: s.o.Pooled}
 	err := f(t)
 	if t.open {
 		if _, undo := conn.Exec(context.WithoutCancel(ctx), "ROLLBACK"); err == nil {
@@ -130,7 +130,7 @@ func (s *Store) renewing(ctx context.Context, f func(*tx) error) error {
 			}
 			return s.o.Renewals(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 				return s.within(ctx, conn, everyone, func(t *tx) error {
-					t.guest = true
+					t.bare = true
 					return f(t)
 				})
 			})
@@ -149,7 +149,7 @@ type tx struct {
 	conn   *pgx.Conn
 	tenant string
 	writes bool // it may write events
-	guest  bool // the connection is another's, and has its settings
+	bare   bool // the connection has not the settings of this store, so each transaction sets them
 	open   bool
 }
 
@@ -157,14 +157,15 @@ type tx struct {
 func (t *tx) send(qs ...*query) error { return t.run(false, qs) }
 
 // commit sends the last queries of the transaction and commits it. Those that were sent together are one transaction
-// without being told so.
+// without being told so, where the connection has the right defaults.
 func (t *tx) commit(qs ...*query) error { return t.run(true, qs) }
 
 func (t *tx) run(last bool, qs []*query) error {
 	b := &pgx.Batch{}
 	first := !t.open
-	if first && !last {
-		b.Queue("BEGIN")
+	whole := first && last && !t.bare
+	if first && !whole {
+		b.Queue(t.begin())
 	}
 	if first {
 		for _, q := range t.s.prelude(t) {
@@ -186,7 +187,7 @@ func (t *tx) run(last bool, qs []*query) error {
 			return nil
 		})
 	}
-	if last && !first {
+	if last && !whole {
 		b.Queue("COMMIT")
 	}
 	if b.Len() == 0 {
@@ -197,7 +198,7 @@ func (t *tx) run(last bool, qs []*query) error {
 	err := t.conn.SendBatch(t.ctx, b).Close()
 	switch {
 	case err != nil:
-		t.open = !first || !last
+		t.open = !whole
 		return err
 	case last:
 		t.open = false
@@ -205,6 +206,14 @@ func (t *tx) run(last bool, qs []*query) error {
 		t.open = true
 	}
 	return failed
+}
+
+// begin is the statement that begins the transaction.
+func (t *tx) begin() string {
+	if t.bare {
+		return "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+	}
+	return "BEGIN"
 }
 
 // lost reports whether err says that the connection is gone.

@@ -96,8 +96,11 @@ var settings = map[string]string{
 }
 
 // limits keep a client that was cut off in the middle of a transaction from holding rows for long, and tell who waits for
-// one.
+// one. What a statement finds after it has waited for a lock must be as it is by then, whatever the database's owner has
+// for a default, and calls write.
 var limits = map[string]string{
+	"default_transaction_isolation":       "read committed",
+	"default_transaction_read_only":       "off",
 	"idle_in_transaction_session_timeout": "15s",
 	"lock_timeout":                        "10s",
 	"job.tenant":                          everyone,
@@ -156,7 +159,7 @@ func (s *Store) newPool(conns int, mode pgx.QueryExecMode, params ...map[string]
 // prelude are the first queries of a transaction.
 func (s *Store) prelude(t *tx) (qs []*query) {
 	switch {
-	case s.o.Pooled || t.guest:
+	case t.bare:
 		qs = append(qs, do(pooledPrelude, t.tenant))
 	case t.tenant != everyone:
 		qs = append(qs, do("SELECT set_config('job.tenant', $1, true)", t.tenant))

@@ -201,20 +201,24 @@ func TestExpiresAfterRefusal(t *testing.T) {
 	}
 }
 
+// TestReadOnlyServer has connections that lead to a server that takes no writes any more, as that of a standby.
 func TestReadOnlyServer(t *testing.T) {
 	t.Parallel()
 	dsn := clocked(t)
 	s, admin := open(t, dsn, postgres.Options{}), connect(t, dsn)
-	name := value[string](t, admin, "SELECT current_database()")
 	submit(t, s, newTask())
-	must(t, admin, "ALTER DATABASE "+name+" SET default_transaction_read_only = on")
-	must(t, admin, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
-	for range 3 { // the first may meet connections that were cut
-		if _, _, err := s.Submit(t.Context(), store.Submission{Tenant: acme, Jobs: newTasks(1)}); job.KindOf(err) != job.Unavailable {
-			t.Errorf("a submission to a server that takes no writes: %v", err)
-		}
+	must(t, admin, `CREATE TABLE public.standby AS SELECT pid FROM pg_stat_activity WHERE datname = current_database();
+		CREATE FUNCTION public.stand_by() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			IF pg_backend_pid() IN (SELECT pid FROM public.standby) THEN RAISE EXCEPTION USING ERRCODE = '25006', MESSAGE = 'read-only'; END IF;
+			RETURN NEW;
+		END $$;
+		CREATE TRIGGER stand_by BEFORE INSERT ON pawl.specs FOR EACH ROW EXECUTE FUNCTION public.stand_by()`)
+	t.Cleanup(func() {
+		execute(t, dsn, "DROP TRIGGER stand_by ON pawl.specs; DROP FUNCTION public.stand_by; DROP TABLE public.standby")
+	})
+	if _, _, err := s.Submit(t.Context(), store.Submission{Tenant: acme, Jobs: newTasks(1)}); job.KindOf(err) != job.Unavailable {
+		t.Errorf("a submission to a server that takes no writes: %v", err)
 	}
-	must(t, admin, "SET default_transaction_read_only = off; ALTER DATABASE "+name+" RESET default_transaction_read_only")
 	submit(t, s, newTask()) // no connection of before is used
 }
 
