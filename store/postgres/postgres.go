@@ -138,7 +138,7 @@ func connect(dsn string, o Options) (*Store, error) {
 
 func (s *Store) newPool(conns int, mode pgx.QueryExecMode, params ...map[string]string) (*pgxpool.Pool, error) {
 	c := s.config.Copy()
-	c.MaxConns = int32(conns)
+	c.MaxConns, c.ShouldPing = int32(conns), shouldPing
 	c.ConnConfig.DefaultQueryExecMode = mode
 	if s.o.Pooled {
 		c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
