@@ -108,6 +108,7 @@ func (s *Store) within(ctx context.Context, conn *pgx.Conn, tenant string, f fun
 	t := &tx{s: s, ctx: ctx, conn: conn, tenant: tenant, bare: s.o.Pooled}
 	err := f(t)
 	if t.open {
+		s.statements.Add(1)
 		if _, undo := conn.Exec(context.WithoutCancel(ctx), "ROLLBACK"); err == nil {
 			err = undo
 		}
@@ -130,7 +131,7 @@ func (s *Store) renewing(ctx context.Context, f func(*tx) error) error {
 			}
 			return s.o.Renewals(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 				return s.within(ctx, conn, everyone, func(t *tx) error {
-					t.bare = true
+					t.bare = !settled(conn)
 					return f(t)
 				})
 			})
@@ -194,7 +195,7 @@ func (t *tx) run(last bool, qs []*query) error {
 		return nil
 	}
 	t.s.trips.Add(1)
-	t.s.statements.Add(int64(len(qs)))
+	t.s.statements.Add(int64(b.Len()))
 	err := t.conn.SendBatch(t.ctx, b).Close()
 	switch {
 	case err != nil:

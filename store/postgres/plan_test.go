@@ -31,6 +31,7 @@ var uses = map[string][]string{
 	"events":        {"events_ord"},
 	"events of one": {"events_pkey"},
 	"recount":       {"jobs_pkey", "jobs_needs", "prerequisites_job", "specs_pkey"},
+	"recount look":  {"jobs_needs", "prerequisites_job"},
 	"note":          {"jobs_pkey", "events_pkey"},
 	"overdue":       {"ended_ended", "ended_hidden", "specs_pkey", "followups_job"},
 

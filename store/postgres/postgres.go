@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"log/slog"
+	"maps"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -39,7 +40,8 @@ type Options struct {
 	// by default.
 	Conns, Readers int
 	// Renewals runs f on a connection that notices soon when the database is gone, such as the one that listens for
-	// wake-ups; nil: renewals are calls like all others.
+	// wake-ups; nil: renewals are calls like all others. A connection that was made with [Params] needs no further
+	// statements for it.
 	Renewals func(ctx context.Context, f func(context.Context, *pgx.Conn) error) error
 	// Log receives what operators should know; [slog.Default] by default.
 	Log *slog.Logger
@@ -104,6 +106,24 @@ var limits = map[string]string{
 	"idle_in_transaction_session_timeout": "15s",
 	"lock_timeout":                        "10s",
 	"job.tenant":                          everyone,
+}
+
+// Params are run-time parameters for the connection of [Options.Renewals]: what the connections of a store have, too.
+func Params() map[string]string {
+	all := maps.Clone(settings)
+	maps.Copy(all, limits)
+	return all
+}
+
+// settled reports whether a connection was made with the settings of a store.
+func settled(conn *pgx.Conn) bool {
+	theirs := conn.Config().RuntimeParams
+	for k, v := range Params() {
+		if theirs[k] != v {
+			return false
+		}
+	}
+	return true
 }
 
 // connect makes the pools. It does no I/O.
@@ -206,7 +226,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Statements returns how many SQL statements have been sent so far, without those that only begin or commit.
+// Statements returns how many SQL statements have been sent so far, with those that begin and end transactions, make
+// settings or take locks.
 func (s *Store) Statements() int64 { return s.statements.Load() }
 
 // RoundTrips returns how often calls have waited for the database so far.
