@@ -153,7 +153,9 @@ func (e *Engine) sweep(ctx context.Context, _ *Held) error {
 		for range n {
 			e.repaired("a number of prerequisites that was wrong")
 		}
-		e.Follow(ctx, eff)
+		if n > 0 { // else there is nothing to tell anybody
+			e.Follow(ctx, eff)
+		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)

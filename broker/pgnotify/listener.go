@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -54,6 +55,7 @@ func newListener(cfg Config, conn *pgx.ConnConfig, h *hub, own string) *listener
 		fetch: `SELECT id::text, content FROM ` + pgx.Identifier{cfg.Schema, "messages"}.Sanitize() + ` WHERE id = ANY($1::text[]::uuid[])`,
 		calls: make(chan call), done: make(chan struct{}),
 	}
+	maps.Copy(conn.RuntimeParams, cfg.Params)
 	if conn.RuntimeParams["application_name"] == "" {
 		conn.RuntimeParams["application_name"] = "pawl listener"
 	}

@@ -50,6 +50,8 @@ type Config struct {
 	// DSN is the database, as a URL or as keywords and values, for the connection that listens. It has to lead to
 	// PostgreSQL itself: a pooler that hands out connections by the transaction lets nobody listen.
 	DSN string
+	// Params are run-time parameters of the connection that listens, for those who use it by [Broker.Do].
+	Params map[string]string
 	// Pool sends the notifications. It may go through a pooler; through one that hands out connections by the transaction
 	// with [pgx.QueryExecModeExec]. Nil: the connection that listens also sends.
 	Pool *pgxpool.Pool

@@ -201,20 +201,20 @@ func (b *bed) open(ctx context.Context, m *measurement, dir string) error {
 	if err := migrator.Up(ctx); err != nil {
 		return errors.Join(err, b.remove())
 	}
-	st, err := postgres.Open(ctx, m.db, postgres.Options{Schema: b.schema, Log: m.log})
+	bus, err := pgnotify.Open(ctx, pgnotify.Config{DSN: m.db, Schema: b.schema, Log: m.log, Params: postgres.Params()})
 	if err != nil {
 		return errors.Join(err, b.remove())
 	}
-	bus, err := pgnotify.Open(ctx, pgnotify.Config{DSN: m.db, Schema: b.schema, Log: m.log})
-	if err != nil {
-		return errors.Join(err, st.Close(), b.remove())
-	}
-	b.store, b.bus = st, bus
 	remove := b.remove
 	b.remove = func() error {
 		bus.Close()
 		return remove()
 	}
+	st, err := postgres.Open(ctx, m.db, postgres.Options{Schema: b.schema, Log: m.log, Renewals: bus.Do})
+	if err != nil {
+		return errors.Join(err, b.remove())
+	}
+	b.store, b.bus = st, bus
 	return nil
 }
 

@@ -20,8 +20,8 @@ func benchIdleCommand(o *benchOptions) *cobra.Command {
 		Long: `Idle lets a service run one task, and then counts what it does while there is nothing to do: statements that reach
 the database, memory, goroutines.
 
-What is expected: a renewal of the lease three times in its length, one statement each, and once a minute the sweep, a
-handful of statements. A benchmark shorter than a minute may see no sweep.`,
+What is expected: a renewal of the lease three times in its length, one statement each, and once a minute the sweep, two
+statements. A benchmark shorter than a minute may see no sweep.`,
 		Example: "  pawl bench idle --seconds 120 --lease 30s",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

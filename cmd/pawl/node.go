@@ -212,7 +212,11 @@ func (n *node) openDatabase(ctx context.Context, o *nodeOptions, log *slog.Logge
 			return err
 		}
 	}
-	bus, err := pgnotify.Open(ctx, pgnotify.Config{DSN: direct, Schema: o.schema, Log: log})
+	listen := pgnotify.Config{DSN: direct, Schema: o.schema, Log: log}
+	if !o.pooled || o.listen != "" { // a pooler would refuse them
+		listen.Params = postgres.Params()
+	}
+	bus, err := pgnotify.Open(ctx, listen)
 	if err != nil {
 		return err
 	}

@@ -42,10 +42,14 @@ func (s *Store) call(ctx context.Context, tenant string, f func(*tx) error) erro
 
 // write is a call that may write events.
 func (s *Store) write(ctx context.Context, tenant string, f func(*tx) error) error {
-	return s.call(ctx, tenant, func(t *tx) error {
+	err := s.call(ctx, tenant, func(t *tx) error {
 		t.writes = true
 		return f(t)
 	})
+	if tenant == everyone {
+		s.late(err)
+	}
+	return err
 }
 
 // look is a call that only reads, with plans made for its arguments.
@@ -62,8 +66,7 @@ func (s *Store) again(ctx context.Context, f func() error) error {
 	for try := 1; ; try++ {
 		err := f()
 		if err == nil || !again(err) || try == mostTries {
-			err = classify(err)
-			if job.KindOf(err) == job.Unavailable {
+			if err = classify(err); cutOff(err) {
 				s.failed.Store(time.Since(s.opened).Microseconds())
 			}
 			return err
@@ -74,6 +77,14 @@ func (s *Store) again(ctx context.Context, f func() error) error {
 			return ctx.Err()
 		case <-time.After(rand.N(time.Millisecond << try)):
 		}
+	}
+}
+
+// late notes that a call of the loops had no answer in time. Only they know what the database owes them: the deadline of a
+// user may be as short as the user likes, and a list may be long.
+func (s *Store) late(err error) {
+	if errors.Is(err, context.DeadlineExceeded) {
+		s.failed.Store(time.Since(s.opened).Microseconds())
 	}
 }
 
@@ -94,9 +105,10 @@ func (s *Store) try(ctx context.Context, pool *pgxpool.Pool, tenant string, f fu
 
 // within runs f in a transaction on a connection.
 func (s *Store) within(ctx context.Context, conn *pgx.Conn, tenant string, f func(*tx) error) error {
-	t := &tx{s: s, ctx: ctx, conn: conn, tenant: tenant}
+	t := &tx{s: s, ctx: ctx, conn: conn, tenant: tenant, bare: s.o.Pooled}
 	err := f(t)
 	if t.open {
+		s.statements.Add(1)
 		if _, undo := conn.Exec(context.WithoutCancel(ctx), "ROLLBACK"); err == nil {
 			err = undo
 		}
@@ -109,20 +121,24 @@ func (s *Store) within(ctx context.Context, conn *pgx.Conn, tenant string, f fun
 
 // renewing is a call on the connection for renewals.
 func (s *Store) renewing(ctx context.Context, f func(*tx) error) error {
+	var err error
 	if s.o.Renewals == nil {
-		return s.call(ctx, everyone, f)
-	}
-	return s.again(ctx, func() error {
-		if s.closed.Load() {
-			return errClosed
-		}
-		return s.o.Renewals(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-			return s.within(ctx, conn, everyone, func(t *tx) error {
-				t.guest = true
-				return f(t)
+		err = s.call(ctx, everyone, f)
+	} else {
+		err = s.again(ctx, func() error {
+			if s.closed.Load() {
+				return errClosed
+			}
+			return s.o.Renewals(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+				return s.within(ctx, conn, everyone, func(t *tx) error {
+					t.bare = !settled(conn)
+					return f(t)
+				})
 			})
 		})
-	})
+	}
+	s.late(err)
+	return err
 }
 
 var errClosed = job.Errorf(job.Closed, "the store is closed")
@@ -134,7 +150,7 @@ type tx struct {
 	conn   *pgx.Conn
 	tenant string
 	writes bool // it may write events
-	guest  bool // the connection is another's, and has its settings
+	bare   bool // the connection has not the settings of this store, so each transaction sets them
 	open   bool
 }
 
@@ -142,14 +158,15 @@ type tx struct {
 func (t *tx) send(qs ...*query) error { return t.run(false, qs) }
 
 // commit sends the last queries of the transaction and commits it. Those that were sent together are one transaction
-// without being told so.
+// without being told so, where the connection has the right defaults.
 func (t *tx) commit(qs ...*query) error { return t.run(true, qs) }
 
 func (t *tx) run(last bool, qs []*query) error {
 	b := &pgx.Batch{}
 	first := !t.open
-	if first && !last {
-		b.Queue("BEGIN")
+	whole := first && last && !t.bare
+	if first && !whole {
+		b.Queue(t.begin())
 	}
 	if first {
 		for _, q := range t.s.prelude(t) {
@@ -171,18 +188,18 @@ func (t *tx) run(last bool, qs []*query) error {
 			return nil
 		})
 	}
-	if last && !first {
+	if last && !whole {
 		b.Queue("COMMIT")
 	}
 	if b.Len() == 0 {
 		return nil
 	}
 	t.s.trips.Add(1)
-	t.s.statements.Add(int64(len(qs)))
+	t.s.statements.Add(int64(b.Len()))
 	err := t.conn.SendBatch(t.ctx, b).Close()
 	switch {
 	case err != nil:
-		t.open = !first || !last
+		t.open = !whole
 		return err
 	case last:
 		t.open = false
@@ -190,6 +207,14 @@ func (t *tx) run(last bool, qs []*query) error {
 		t.open = true
 	}
 	return failed
+}
+
+// begin is the statement that begins the transaction.
+func (t *tx) begin() string {
+	if t.bare {
+		return "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+	}
+	return "BEGIN"
 }
 
 // lost reports whether err says that the connection is gone.

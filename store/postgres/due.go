@@ -11,7 +11,11 @@ import (
 func (s *Store) Due(ctx context.Context, limit int) (int, store.Effects, error) {
 	var n int
 	var eff store.Effects
-	err := s.write(ctx, everyone, func(t *tx) error {
+	call := s.write
+	if limit == 0 { // nothing is moved
+		call = s.call
+	}
+	err := call(ctx, everyone, func(t *tx) error {
 		n, eff = 0, store.Effects{}
 		var qs []*query
 		if limit > 0 {

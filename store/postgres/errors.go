@@ -47,7 +47,10 @@ func again(err error) bool {
 // classify gives an error of the driver its kind.
 func classify(err error) error {
 	code := codeOf(err)
+	var connect *pgconn.ConnectError
 	switch {
+	case code == "" && job.KindOf(err) == job.Internal && errors.As(err, &connect): // its deadline is that of connect_timeout
+		return job.Errorf(job.Unavailable, "database: %w", err)
 	case err == nil || job.KindOf(err) != job.Internal || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		return err
 	case again(err):
@@ -71,9 +74,19 @@ func classify(err error) error {
 	}
 	// No answer: the connection could not be had, or was lost.
 	var network net.Error
-	var connect *pgconn.ConnectError
-	if errors.As(err, &network) || errors.As(err, &connect) || pgconn.Timeout(err) || lost(err) {
+	if errors.As(err, &network) || pgconn.Timeout(err) || lost(err) {
 		return job.Errorf(job.Unavailable, "database: %w", err)
 	}
 	return err
+}
+
+// cutOff reports whether an error that has its kind says that others may be cut off from the database, too: there was
+// no answer, or that of a server that serves nobody now. What refuses one statement, such as a limit of its time, proves
+// that the database was reached.
+func cutOff(err error) bool {
+	if job.KindOf(err) != job.Unavailable || again(err) || errors.Is(err, context.Canceled) {
+		return false
+	}
+	code := codeOf(err)
+	return code == "" || code == codeReadOnly || strings.HasPrefix(code, "08") || strings.HasPrefix(code, "53") || strings.HasPrefix(code, "57P0")
 }

@@ -11,8 +11,8 @@ import (
 // Expire implements [store.Jobs].
 //
 // After trouble nobody is expired too soon: not within a lease of the start of the database, and not within one after
-// this process could not reach it, for then others may have been cut off as well. When more than half of the sessions
-// would go at once, they have the time of one more renewal.
+// this process had no answer of it, for then others may have been cut off as well (see cutOff and late). When more than
+// half of the sessions would go at once, they have the time of one more renewal.
 func (s *Store) Expire(ctx context.Context, limit int) (int, store.Effects, error) {
 	quiet := time.Since(s.opened)
 	if failed := s.failed.Load(); failed > 0 {

@@ -75,7 +75,7 @@ func (l *listed) fill(t testing.TB, n int, kind string) {
 
 // A page, what chooses its lead, and a count read what they need by an index in its order, whatever the statistics say:
 // never taken, taken of an empty database, of one in which all jobs were of one kind and owner, or fresh. A page that
-// follows does not read the one before.
+// follows does not read the one before. Row security changes nothing of that.
 func TestPlansOfLists(t *testing.T) {
 	t.Parallel()
 	const off = "ALTER TABLE pawl.%[1]s SET (autovacuum_enabled = false);"
@@ -100,17 +100,47 @@ func TestPlansOfLists(t *testing.T) {
 				l.must(t, fmt.Sprintf(off, table))
 			}
 			at.prepare(t, l)
-			for _, shape := range listShapes {
-				f, err := job.ParseFilter(shape.filter, time.Now())
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, by := range shape.by {
-					t.Run(shape.filter+" by "+string(by), func(t *testing.T) { l.checkPages(t, f, by, shape.reads) })
-				}
-				t.Run("count "+shape.filter, func(t *testing.T) { l.checkCount(t, f) })
-			}
+			t.Run("as the owner", l.checkPlans)
+			t.Run("as a role of the service", l.asMember(t).checkPlans)
 		})
+	}
+}
+
+// asMember is the same with a store whose role is no superuser and owns no table, so that row security holds for it.
+func (l *listed) asMember(t *testing.T) *listed {
+	t.Helper()
+	role := "lists_" + strings.ToLower(job.NewID().Short())
+	l.must(t, strings.ReplaceAll(Grants(""), "pawl_service", role))
+	t.Cleanup(func() {
+		if _, err := l.conn.Exec(context.Background(), "DROP OWNED BY "+role+"; DROP ROLE "+role); err != nil {
+			t.Error(err)
+		}
+	})
+	s, err := Open(t.Context(), l.conn.Config().ConnString()+"&role="+role, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	secured := false
+	err = s.look(t.Context(), "t", func(tx *tx) error {
+		return tx.commit(read("SELECT row_security_active('pawl.specs')", func(r *reader) error { secured = r.bool(); return nil }))
+	})
+	if err != nil || !secured {
+		t.Fatalf("row security: %t, %v", secured, err)
+	}
+	return &listed{s, l.conn}
+}
+
+func (l *listed) checkPlans(t *testing.T) {
+	for _, shape := range listShapes {
+		f, err := job.ParseFilter(shape.filter, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, by := range shape.by {
+			t.Run(shape.filter+" by "+string(by), func(t *testing.T) { l.checkPages(t, f, by, shape.reads) })
+		}
+		t.Run("count "+shape.filter, func(t *testing.T) { l.checkCount(t, f) })
 	}
 }
 

@@ -58,6 +58,8 @@ func NewMigrator(dsn, schema string) (*Migrator, error) {
 	}
 	c.ConnConfig.RuntimeParams["search_path"] = pgx.Identifier{schema}.Sanitize() // for goose, which knows names without a schema
 	c.ConnConfig.RuntimeParams["lock_timeout"] = strconv.FormatInt(lockPatience.Milliseconds(), 10)
+	c.ConnConfig.RuntimeParams["default_transaction_isolation"] = limits["default_transaction_isolation"]
+	c.ConnConfig.RuntimeParams["default_transaction_read_only"] = limits["default_transaction_read_only"]
 	db := stdlib.OpenDB(*c.ConnConfig)
 	m := &Migrator{db: db, schema: schema}
 	files, err := migrationsIn(schema)

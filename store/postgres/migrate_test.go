@@ -233,9 +233,7 @@ func TestRole(t *testing.T) {
 	server := testenv.Postgres(t)
 	dsn := server.Database(t)
 	migrate(t, dsn, "")
-	role := "pawl_" + job.NewID().Short()
-	execute(t, dsn, strings.ReplaceAll(postgres.Grants(""), "pawl_service", role))
-	t.Cleanup(func() { execute(t, dsn, "DROP OWNED BY "+role+"; DROP ROLE "+role) })
+	role := newMember(t, dsn)
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		t.Fatal(err)
@@ -280,6 +278,15 @@ func TestRole(t *testing.T) {
 			t.Errorf("%s is allowed", forbidden)
 		}
 	}
+}
+
+// newMember makes a role that has only the rights which the operations page lists.
+func newMember(t *testing.T, dsn string) string {
+	t.Helper()
+	role := "pawl_" + strings.ToLower(job.NewID().Short())
+	execute(t, dsn, strings.ReplaceAll(postgres.Grants(""), "pawl_service", role))
+	t.Cleanup(func() { execute(t, dsn, "DROP OWNED BY "+role+"; DROP ROLE "+role) })
+	return role
 }
 
 func migrator(t *testing.T, dsn, schema string) *postgres.Migrator {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-jobs/pawl/internal/testenv"
@@ -31,6 +32,7 @@ var uses = map[string][]string{
 	"events":        {"events_ord"},
 	"events of one": {"events_pkey"},
 	"recount":       {"jobs_pkey", "jobs_needs", "prerequisites_job", "specs_pkey"},
+	"recount look":  {"jobs_needs", "prerequisites_job"},
 	"note":          {"jobs_pkey", "events_pkey"},
 	"overdue":       {"ended_ended", "ended_hidden", "specs_pkey", "followups_job"},
 
@@ -39,7 +41,8 @@ var uses = map[string][]string{
 }
 
 // TestPlans pins the indexes that the statements use: with statistics that are fresh, with none, and with some that were
-// taken when the tables looked different. A plan that a connection made at one time stays with it for long.
+// taken when the tables looked different. A plan that a connection made at one time stays with it for long. A role that
+// is no superuser and owns no table has the same plans, though row security asks for the tenant of each row first.
 func TestPlans(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Postgres(t).Database(t)
@@ -48,14 +51,17 @@ func TestPlans(t *testing.T) {
 	for _, table := range []string{"specs", "jobs", "ended", "events", "prerequisites", "followups", "unique_keys"} {
 		must(t, admin, "ALTER TABLE pawl."+table+" SET (autovacuum_enabled = false)")
 	}
+	member := newMember(t, dsn)
 	var early []*planner // connections that have made their plans before
 	check := func(when string) {
-		p := newPlanner(t, dsn)
-		p.check(when)
+		now := []*planner{newPlanner(t, dsn, "postgres"), newPlanner(t, dsn, member)}
+		if diff := cmp.Diff(now[0].check(when), now[1].check(when)); diff != "" {
+			t.Errorf("%s: rows are found by other conditions under row security, superuser - member +:\n%s", when, diff)
+		}
 		for _, old := range early {
 			old.check(when + ", planned earlier")
 		}
-		early = append(early, p)
+		early = append(early, now...)
 	}
 	check("empty")
 	must(t, admin, "ANALYZE")
@@ -108,12 +114,17 @@ func fill(t *testing.T, admin *pgx.Conn, ended, ready, held, waiting int) {
 type planner struct {
 	t     *testing.T
 	conn  *pgx.Conn
+	role  string
 	execs map[string]string // EXECUTE by the name of the statement
 }
 
-func newPlanner(t *testing.T, dsn string) *planner {
+func newPlanner(t *testing.T, dsn, role string) *planner {
 	t.Helper()
-	p := &planner{t: t, conn: connect(t, dsn), execs: map[string]string{}}
+	p := &planner{t: t, conn: connect(t, dsn), role: role, execs: map[string]string{}}
+	must(t, p.conn, "SET ROLE "+role)
+	if secured := value[bool](t, p.conn, "SELECT row_security_active('pawl.jobs')"); secured != (role != "postgres") {
+		t.Fatalf("row security for %s: %t", role, secured)
+	}
 	for name, v := range postgres.Settings {
 		must(t, p.conn, "SET "+name+" = "+v)
 	}
@@ -132,14 +143,18 @@ func newPlanner(t *testing.T, dsn string) *planner {
 
 var (
 	reads   = regexp.MustCompile(`(Index Scan|Index Only Scan|Index Scan Backward|Bitmap Index Scan)(?: using| on) (\w+)`)
+	ordinal = regexp.MustCompile(`\$\d+`) // of a parameter or of a subquery
 	readAll = regexp.MustCompile(`Seq Scan on (specs|jobs|ended|events|prerequisites|followups|unique_keys)\b`)
 )
 
 // whole are reads that need no condition: they take the first entries of an index.
 var whole = []string{"jobs_session", "jobs_due", "jobs_needs", "followups_pkey"}
 
-func (p *planner) check(when string) {
+// check looks at every plan, and returns the conditions by which each looks into indexes.
+func (p *planner) check(when string) map[string][]string {
 	p.t.Helper()
+	when += ", as " + p.role
+	conds := map[string][]string{}
 	for name, exec := range p.execs {
 		rows, err := p.conn.Query(p.t.Context(), exec, pgx.QueryExecModeSimpleProtocol)
 		if err != nil {
@@ -154,6 +169,9 @@ func (p *planner) check(when string) {
 			p.t.Errorf("%s: %s: %s\n%s", when, name, m, plan)
 		}
 		for i, line := range lines {
+			if _, cond, ok := strings.Cut(line, "Index Cond: "); ok {
+				conds[name] = append(conds[name], ordinal.ReplaceAllString(cond, "$"))
+			}
 			m := reads.FindStringSubmatch(line)
 			if m == nil || !regexp.MustCompile(`^(specs|jobs|ended|events|prerequisites|followups|unique_keys)_`).MatchString(m[2]) {
 				continue
@@ -165,5 +183,7 @@ func (p *planner) check(when string) {
 				p.t.Errorf("%s: %s reads all of %s:\n%s", when, name, m[2], plan)
 			}
 		}
+		slices.Sort(conds[name])
 	}
+	return conds
 }

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"log/slog"
+	"maps"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -39,7 +40,8 @@ type Options struct {
 	// by default.
 	Conns, Readers int
 	// Renewals runs f on a connection that notices soon when the database is gone, such as the one that listens for
-	// wake-ups; nil: renewals are calls like all others.
+	// wake-ups; nil: renewals are calls like all others. A connection that was made with [Params] needs no further
+	// statements for it.
 	Renewals func(ctx context.Context, f func(context.Context, *pgx.Conn) error) error
 	// Log receives what operators should know; [slog.Default] by default.
 	Log *slog.Logger
@@ -53,7 +55,7 @@ type Store struct {
 	readers *pgxpool.Pool
 	texts   sync.Map // SQL with the schema's name by SQL without
 	opened  time.Time
-	failed  atomic.Int64 // when a call failed last for want of the database, in microseconds since opened; 0: none
+	failed  atomic.Int64 // when a call had last no answer of a database that serves, in microseconds since opened; 0: never
 
 	trips      atomic.Int64
 	statements atomic.Int64
@@ -96,11 +98,32 @@ var settings = map[string]string{
 }
 
 // limits keep a client that was cut off in the middle of a transaction from holding rows for long, and tell who waits for
-// one.
+// one. What a statement finds after it has waited for a lock must be as it is by then, whatever the database's owner has
+// for a default, and calls write.
 var limits = map[string]string{
+	"default_transaction_isolation":       "read committed",
+	"default_transaction_read_only":       "off",
 	"idle_in_transaction_session_timeout": "15s",
 	"lock_timeout":                        "10s",
 	"job.tenant":                          everyone,
+}
+
+// Params are run-time parameters for the connection of [Options.Renewals]: what the connections of a store have, too.
+func Params() map[string]string {
+	all := maps.Clone(settings)
+	maps.Copy(all, limits)
+	return all
+}
+
+// settled reports whether a connection was made with the settings of a store.
+func settled(conn *pgx.Conn) bool {
+	theirs := conn.Config().RuntimeParams
+	for k, v := range Params() {
+		if theirs[k] != v {
+			return false
+		}
+	}
+	return true
 }
 
 // connect makes the pools. It does no I/O.
@@ -135,7 +158,7 @@ func connect(dsn string, o Options) (*Store, error) {
 
 func (s *Store) newPool(conns int, mode pgx.QueryExecMode, params ...map[string]string) (*pgxpool.Pool, error) {
 	c := s.config.Copy()
-	c.MaxConns = int32(conns)
+	c.MaxConns, c.ShouldPing = int32(conns), shouldPing
 	c.ConnConfig.DefaultQueryExecMode = mode
 	if s.o.Pooled {
 		c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
@@ -156,7 +179,7 @@ func (s *Store) newPool(conns int, mode pgx.QueryExecMode, params ...map[string]
 // prelude are the first queries of a transaction.
 func (s *Store) prelude(t *tx) (qs []*query) {
 	switch {
-	case s.o.Pooled || t.guest:
+	case t.bare:
 		qs = append(qs, do(pooledPrelude, t.tenant))
 	case t.tenant != everyone:
 		qs = append(qs, do("SELECT set_config('job.tenant', $1, true)", t.tenant))
@@ -203,7 +226,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Statements returns how many SQL statements have been sent so far, without those that only begin or commit.
+// Statements returns how many SQL statements have been sent so far, with those that begin and end transactions, make
+// settings or take locks.
 func (s *Store) Statements() int64 { return s.statements.Load() }
 
 // RoundTrips returns how often calls have waited for the database so far.

@@ -1,6 +1,8 @@
 package postgres_test
 
 import (
+	"context"
+	"errors"
 	"io"
 	"net"
 	"strings"
@@ -100,6 +102,25 @@ func TestNothingExpiresAfterTrouble(t *testing.T) {
 			t.Errorf("a process that had no trouble expired %d jobs, %v", n, err)
 		}
 	})
+	t.Run("of one whose renewal had no answer", func(t *testing.T) {
+		t.Parallel()
+		dsn := clocked(t)
+		s, admin := open(t, dsn, postgres.Options{}), connect(t, dsn)
+		session, dead := begin(t, s, time.Hour), begin(t, s, time.Minute)
+		submit(t, s, newTask())
+		claim(t, s, dead, 1)
+		newClock(t, dsn).Advance(2 * time.Minute)
+		must(t, admin, "BEGIN; SELECT FROM pawl.sessions WHERE lease = '1 hour' FOR UPDATE")
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if _, err := s.Renew(ctx, store.Renew{Session: session, Lease: time.Hour}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a renewal that waits: %v", err)
+		}
+		must(t, admin, "COMMIT")
+		if n, _, err := s.Expire(t.Context(), 10); err != nil || n != 0 {
+			t.Errorf("expired %d jobs, %v", n, err)
+		}
+	})
 	t.Run("of more than half of all sessions at once", func(t *testing.T) {
 		t.Parallel()
 		dsn := clocked(t)
@@ -119,20 +140,85 @@ func TestNothingExpiresAfterTrouble(t *testing.T) {
 	})
 }
 
+func TestServerThatIsSilent(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if _, err := postgres.Open(t.Context(), "postgres://u:x@"+l.Addr().String()+"/jobs?sslmode=disable&connect_timeout=1", postgres.Options{}); job.KindOf(err) != job.Unavailable {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestExpiresAfterRefusal has a call refused in many ways: only those that say that nobody is served keep the jobs of a dead
+// session from being taken.
+func TestExpiresAfterRefusal(t *testing.T) {
+	t.Parallel()
+	dsn := clocked(t)
+	admin, clock := connect(t, dsn), newClock(t, dsn)
+	must(t, admin, `CREATE TABLE public.refusal (code text);
+		CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ DECLARE c text; BEGIN
+			SELECT code INTO c FROM public.refusal;
+			IF FOUND THEN RAISE EXCEPTION USING ERRCODE = c, MESSAGE = 'refused'; END IF;
+			RETURN NEW;
+		END $$;
+		CREATE TRIGGER refuse BEFORE INSERT ON pawl.specs FOR EACH ROW EXECUTE FUNCTION public.refuse()`)
+	t.Cleanup(func() {
+		execute(t, dsn, "DROP TRIGGER refuse ON pawl.specs; DROP FUNCTION public.refuse; DROP TABLE public.refusal")
+	})
+	for code, served := range map[string]bool{
+		"57014": true, // statement_timeout
+		"55P03": true, // lock_timeout
+		"25P03": true,
+		"42501": true,
+		"42P01": true,
+		"40P01": true, // again and again
+		"40001": true,
+		"58030": true,
+		"08006": false,
+		"53200": false,
+		"57P01": false,
+		"57P03": false,
+		"25006": false, // a standby
+	} {
+		s := open(t, dsn, postgres.Options{})
+		submit(t, s, newTask())
+		claim(t, s, begin(t, s, time.Minute), 1)
+		clock.Advance(2 * time.Minute)
+		must(t, admin, "INSERT INTO public.refusal VALUES ($1)", code)
+		if _, _, err := s.Submit(t.Context(), store.Submission{Tenant: acme, Jobs: newTasks(1)}); job.KindOf(err) != job.Unavailable {
+			t.Errorf("%s: a submission: %v", code, err)
+		}
+		must(t, admin, "DELETE FROM public.refusal")
+		if n, _, err := s.Expire(t.Context(), 10); err != nil || (n == 1) != served {
+			t.Errorf("%s: %d jobs were taken, %v", code, n, err)
+		}
+		if _, _, err := open(t, dsn, postgres.Options{}).Expire(t.Context(), 10); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestReadOnlyServer has connections that lead to a server that takes no writes any more, as that of a standby.
 func TestReadOnlyServer(t *testing.T) {
 	t.Parallel()
 	dsn := clocked(t)
 	s, admin := open(t, dsn, postgres.Options{}), connect(t, dsn)
-	name := value[string](t, admin, "SELECT current_database()")
 	submit(t, s, newTask())
-	must(t, admin, "ALTER DATABASE "+name+" SET default_transaction_read_only = on")
-	must(t, admin, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
-	for range 3 { // the first may meet connections that were cut
-		if _, _, err := s.Submit(t.Context(), store.Submission{Tenant: acme, Jobs: newTasks(1)}); job.KindOf(err) != job.Unavailable {
-			t.Errorf("a submission to a server that takes no writes: %v", err)
-		}
+	must(t, admin, `CREATE TABLE public.standby AS SELECT pid FROM pg_stat_activity WHERE datname = current_database();
+		CREATE FUNCTION public.stand_by() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			IF pg_backend_pid() IN (SELECT pid FROM public.standby) THEN RAISE EXCEPTION USING ERRCODE = '25006', MESSAGE = 'read-only'; END IF;
+			RETURN NEW;
+		END $$;
+		CREATE TRIGGER stand_by BEFORE INSERT ON pawl.specs FOR EACH ROW EXECUTE FUNCTION public.stand_by()`)
+	t.Cleanup(func() {
+		execute(t, dsn, "DROP TRIGGER stand_by ON pawl.specs; DROP FUNCTION public.stand_by; DROP TABLE public.standby")
+	})
+	if _, _, err := s.Submit(t.Context(), store.Submission{Tenant: acme, Jobs: newTasks(1)}); job.KindOf(err) != job.Unavailable {
+		t.Errorf("a submission to a server that takes no writes: %v", err)
 	}
-	must(t, admin, "SET default_transaction_read_only = off; ALTER DATABASE "+name+" RESET default_transaction_read_only")
 	submit(t, s, newTask()) // no connection of before is used
 }
 
