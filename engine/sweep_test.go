@@ -185,9 +185,13 @@ func TestForgotten(t *testing.T) {
 			first := w.submit("hold", 1, delay(time.Hour))[0]
 			id := w.submit("hold", 1, after(first))[0]
 			synctest.Wait()
+			owed := time.Now()
 			w.wish(w.mute().Cancel, first)
 			w.at(id, job.Waiting, job.Gate)
 			w.finish(job.Canceled, id)
+			if took := time.Since(owed); took <= 5*time.Second || took > 10*time.Second {
+				t.Errorf("it took %v, want more than one renewal and no more than two", took)
+			}
 			w.repairs = 1
 		})
 	})

@@ -340,7 +340,7 @@ type Renewal struct {
 	Ready      []job.Line // lines this process serves that hold ready work
 	Duties     []Duty     // those that it has now
 	Command    Command    // that stands
-	// Unpaid says that follow-ups have been unpaid for longer than a lease.
+	// Unpaid says that follow-ups have been unpaid for longer than a third of the lease, which is one renewal.
 	Unpaid bool
 	// Due is when the first of all jobs behind a schedule gate is due, as in Effects.Due of a Due; zero: none waits for a
 	// time. It may have passed.

@@ -96,7 +96,7 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error)
 			slices.Concat([]any{
 				micros(t.now), micros(t.lease.Add(lease)), process, used, blob(r.Session), micros(t.lease),
 				string(queues), string(kinds), r.Machine,
-			}, tenantList(r.Tenants), []any{t.now.Add(-lease).UnixMicro(), string(wanted), micros(t.lease)})...)
+			}, tenantList(r.Tenants), []any{t.now.Add(-lease / 3).UnixMicro(), string(wanted), micros(t.lease)})...)
 		if err != nil {
 			return err
 		}

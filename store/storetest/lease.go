@@ -438,12 +438,13 @@ func leaseUnpaid(w *world) {
 	if w.renew(session).Unpaid {
 		w.Errorf("told of an unpaid follow-up right after it was owed")
 	}
-	for range 2 {
-		w.clock.Advance(lease - time.Second)
-		w.renew(session)
+	w.clock.Advance(lease/3 - time.Second)
+	if w.renew(session).Unpaid {
+		w.Errorf("told of a follow-up that is unpaid for less than a renewal")
 	}
+	w.clock.Advance(2 * time.Second)
 	if !w.renew(session).Unpaid {
-		w.Errorf("not told of a follow-up that is unpaid for longer than a lease")
+		w.Errorf("not told of a follow-up that is unpaid for longer than a renewal")
 	}
 	w.pay()
 	if w.renew(session).Unpaid {
