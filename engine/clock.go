@@ -113,7 +113,8 @@ func (e *Engine) pay(ctx context.Context) error {
 }
 
 // expirer takes the jobs of sessions that died: at first those that it finds, later when the renewals say so. A process
-// that died may have taken more with it than jobs: what it owed, timers, and word of jobs that are ready.
+// that died may have taken more with it than jobs: what it owed, timers, and word of jobs that are ready, be they of lines
+// that nobody serves here. The store tells of these.
 func (e *Engine) expirer(ctx context.Context) error {
 	for {
 		n, eff, err := call(ctx, e, "expire", e.cfg.Store.Expire)
@@ -121,11 +122,6 @@ func (e *Engine) expirer(ctx context.Context) error {
 			return err
 		}
 		e.Follow(ctx, eff)
-		if n > 0 {
-			e.owed.set()
-			e.alarm.set(time.Now())
-			e.tell(e.cfg.Broker.Announce(ctx, e.served.Load().lines...))
-		}
 		if n == batch {
 			continue
 		}

@@ -139,22 +139,22 @@ func TestForgotten(t *testing.T) {
 		})
 	})
 
-	// A process dies that had a job in its hands; its lease ends between two renewals of another.
+	// A process dies that had nothing in its hands; its lease ends between two renewals of another.
 	for _, row := range []struct {
 		name string
 		left func(w *world) (id job.ID, before job.Place) // what it leaves behind 200 ms before
 		want job.Place
 	}{
-		{"what a dead process owed is paid when its jobs are taken", func(w *world) (job.ID, job.Place) {
+		{"what a dead process owed is paid when its session is closed", func(w *world) (job.ID, job.Place) {
 			first := w.submit("hold", 1, delay(time.Hour))[0]
 			waits := w.submit("hold", 1, after(first))[0]
 			w.wish(w.mute().Cancel, first)
 			return waits, job.Place{State: job.Waiting, Custody: job.Gate}
 		}, job.Place{State: job.Canceled, Custody: job.None}},
-		{"what a dead process had put behind a gate is found when its jobs are taken", func(w *world) (job.ID, job.Place) {
+		{"what a dead process had put behind a gate is found when its session is closed", func(w *world) (job.ID, job.Place) {
 			return w.silently(delay(100 * time.Millisecond)), job.Place{State: job.Waiting, Custody: job.Gate}
 		}, job.Place{State: job.Finished, Custody: job.None}},
-		{"what a dead process had made ready is found when its jobs are taken", func(w *world) (job.ID, job.Place) {
+		{"what a dead process had made ready is found when its session is closed", func(w *world) (job.ID, job.Place) {
 			return w.silently(), job.Place{State: job.Pending, Custody: job.Ready}
 		}, job.Place{State: job.Finished, Custody: job.None}},
 	} {
@@ -162,9 +162,8 @@ func TestForgotten(t *testing.T) {
 			bubble(t, pawl.Config{}, func(w *world) {
 				_, letGo := w.hold()
 				close(letGo)
-				w.submit("foreign", 1)
-				dead, sweeps := w.dead(58*time.Second), w.dead(time.Hour, "sweep")
-				w.take(dead, "foreign")
+				w.dead(58 * time.Second)
+				sweeps := w.dead(time.Hour, "sweep")
 				w.start()
 				time.Sleep(58*time.Second - 200*time.Millisecond)
 				id, before := row.left(w)
@@ -178,6 +177,30 @@ func TestForgotten(t *testing.T) {
 			})
 		})
 	}
+
+	t.Run("who takes care of dead sessions tells those who serve what was made ready", func(t *testing.T) {
+		bubble(t, pawl.Config{}, func(w *world) {
+			other := w.beside()
+			brokers := []*local.Broker{w.broker, other.broker}
+			w.cfg.Roles, other.cfg.Roles = []store.Role{store.RoleWorker}, []store.Role{store.RoleRecovery}
+			for _, one := range []*world{w, other} {
+				one.cfg.Broker = hall{one.broker, brokers}
+				one.svc = pawl.New(one.cfg)
+			}
+			_, letGo := w.hold()
+			close(letGo)
+			w.dead(58 * time.Second)
+			w.start()
+			other.start()
+			time.Sleep(58*time.Second - 200*time.Millisecond)
+			id := w.silently()
+			time.Sleep(190 * time.Millisecond)
+			w.at(id, job.Pending, job.Ready)
+			time.Sleep(20 * time.Millisecond)
+			w.at(id, job.Finished, job.None)
+			other.quiet()
+		})
+	})
 
 	t.Run("unpaid follow-ups are told of by the renewal", func(t *testing.T) {
 		bubble(t, pawl.Config{}, func(w *world) {

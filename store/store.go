@@ -74,8 +74,10 @@ type Jobs interface {
 	// Pay pays up to limit rows of follow-ups, oldest first. Effects.Owed says whether more is left to pay.
 	Pay(ctx context.Context, limit int) (int, Effects, error)
 
-	// Expire takes up to limit jobs from sessions that are not alive. It returns how many it took; fewer than limit
-	// means that none is left.
+	// Expire closes sessions whose lease is over, and takes up to limit jobs from sessions that are not alive. It returns
+	// how many it took; fewer than limit means that none is left. Who died may have died between a commit and its word of
+	// it: where this call closed a session, also one that held nothing, Effects are those of all jobs: the lines that have
+	// ready ones, MostUnserved of them at most, whether something is owed, and when the first is due.
 	Expire(ctx context.Context, limit int) (int, Effects, error)
 
 	// Recount compares counters with the rows that they count, and corrects up to limit of them: the prerequisites that
