@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -217,6 +218,35 @@ func TestForgotten(t *testing.T) {
 			}
 			w.repairs = 1
 		})
+	})
+}
+
+// TestPayers: another process has taken what is owed into its hands, and does not let go of it.
+func TestPayers(t *testing.T) {
+	bubble(t, pawl.Config{}, func(w *world) {
+		_, letGo := w.hold()
+		first := w.submit("hold", 1, delay(time.Hour))[0]
+		waits := w.submit("hold", 1, after(first))[0]
+		var free atomic.Bool
+		w.store.busy = func() bool { return !free.Load() }
+		w.start()
+		synctest.Wait()
+		w.store.count()
+		w.wish(w.svc.Cancel, first)
+		time.Sleep(time.Minute)
+		w.at(waits, job.Waiting, job.Gate)
+		if n := w.store.count()["pay"]; n > 25 {
+			t.Errorf("asked to pay %d times in a minute", n)
+		}
+
+		// What is owed by others meanwhile is paid at once.
+		free.Store(true)
+		second := w.submit("hold", 1, delay(time.Hour))[0]
+		other := w.submit("hold", 1, after(second))[0]
+		w.wish(w.svc.Cancel, second)
+		w.at(other, job.Canceled, job.None)
+		w.at(waits, job.Canceled, job.None)
+		close(letGo)
 	})
 }
 

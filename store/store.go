@@ -71,7 +71,8 @@ type Jobs interface {
 	// Due moves up to limit jobs whose time has come out of their schedule gate. Effects.Due is the next due time.
 	Due(ctx context.Context, limit int) (int, Effects, error)
 
-	// Pay pays up to limit rows of follow-ups, oldest first. Effects.Owed says whether more is left to pay.
+	// Pay pays up to limit rows of follow-ups, oldest first, and returns how many; of those that owe nobody any more one at
+	// least is counted. Effects.Owed says whether more is left to pay. None, and more is left: others are paying it now.
 	Pay(ctx context.Context, limit int) (int, Effects, error)
 
 	// Expire closes sessions whose lease is over, and takes up to limit jobs from sessions that are not alive. It returns

@@ -66,6 +66,34 @@ func TestOrder(t *testing.T) {
 		}
 		storetest.Check(t, s, acme)
 	})
+	t.Run("a follow-up that another is paying is passed over, and told of", func(t *testing.T) {
+		t.Parallel()
+		dsn := clocked(t)
+		s, other := open(t, dsn, postgres.Options{}), connect(t, dsn)
+		first := submit(t, s, newTask())[0]
+		waits := newTask()
+		waits.After = []store.After{{Job: first, Need: job.NeedEnded}}
+		submit(t, s, waits)
+		if _, _, err := s.Wish(t.Context(), store.Wish{Tenant: acme, By: "ann", Wish: job.WishCancel, Jobs: []job.ID{first}}); err != nil {
+			t.Fatal(err)
+		}
+		pay := func(want int, owed bool) {
+			t.Helper()
+			n, eff, err := s.Pay(t.Context(), 10)
+			if err != nil || n != want || eff.Owed != owed {
+				t.Errorf("paid %d, owed %t, %v; want %d and %t", n, eff.Owed, err, want, owed)
+			}
+		}
+		must(t, other, "BEGIN")
+		must(t, other, "SELECT FROM pawl.followups FOR UPDATE")
+		pay(0, true)
+		must(t, other, "ROLLBACK")
+		pay(1, false)
+		pay(0, false)
+		must(t, other, "INSERT INTO pawl.followups (job, debt, at) SELECT gen_random_uuid(), 'dependants', pawl.clock() FROM generate_series(1, 15)") // of jobs that nobody waits for
+		pay(1, true)
+		pay(1, false)
+	})
 	t.Run("a transaction of somebody else holds up no events", func(t *testing.T) {
 		t.Parallel()
 		dsn := clocked(t)
