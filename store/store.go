@@ -61,8 +61,9 @@ type Jobs interface {
 	Annotate(context.Context, Annotation) ([]error, error)
 
 	// AddEvent writes an event of a user, or of the job itself, into a job's history. Conflict when the job has ended, when
-	// Launch or Epoch is not the one that runs, and beyond [job.MaxJobNotes].
-	AddEvent(context.Context, NewEvent) (Event, error)
+	// Launch or Epoch is not the one that runs, and beyond [job.MaxJobNotes]. Effects.Ready, which a Conflict may have too, is
+	// the line of a ready job: a claim that came by meanwhile may have passed over it.
+	AddEvent(context.Context, NewEvent) (Event, Effects, error)
 
 	// Remove deletes jobs that have ended, with all that the database knows of them, and answers each job by its index:
 	// NotFound, or Conflict where it has not ended or still owes something to others.
