@@ -45,6 +45,9 @@ func (s *session) claims(ctx context.Context) error {
 			case <-sharing.over:
 				sharing.waited()
 				s.e.hint.set()
+			case <-sharing.passed.over:
+				sharing.passed.waited()
+				s.e.hint.set()
 			case <-s.freed:
 			case <-s.e.ordered:
 			case <-ctx.Done():

@@ -22,70 +22,93 @@ const (
 )
 
 // sharing keeps a process from taking all of the few jobs that are ready when others have free slots too: jobs may be long,
-// and would wait for each other here while others do nothing. And it has jobs looked at again that a claim did not get: one
-// passes over what others have locked, and they may let go of some and tell nobody. Alone, a process does not ask. It is used
-// by the loop that claims.
+// and would wait for each other here while others do nothing. Alone, a process does not ask. It is used by the loop that
+// claims.
 type sharing struct {
 	s     *session
 	asked time.Time        // when there was found to be work for all
-	trust bool             // that is believed in this look
-	left  bool             // this look left jobs to others
-	over  <-chan time.Time // when to look after what was left or passed over; nil: nothing was
+	over  <-chan time.Time // when to look after what was left to others; nil: nothing was left
 	again int              // how often that was done in a row
+	knows bool             // the slots for the claim under way are for jobs that were seen to be ready
+
+	passed passed
 }
 
-// cut begins a look: it lowers the slots for a claim to what is this session's share of the ready jobs, and leaves out lanes
-// without any. What a claim may take does not grow by asking again.
+// cut lowers the slots for a claim to what is this session's share of the ready jobs, and leaves out lanes without any. What
+// a claim may take does not grow by asking again.
 func (h *sharing) cut(ctx context.Context, c store.Claim) (map[job.Lane]int, error) {
-	h.left, h.trust = false, time.Since(h.asked) < plentiful
-	if !h.shared(c) || h.trust {
+	h.knows = false
+	if h.again == 2 || !h.s.shares.Load() || len(c.Jobs) > 0 || time.Since(h.asked) < plentiful {
+		h.again = 0
 		return c.Slots, nil
 	}
 	demands, err := retry(ctx, h.s.e, "demand", func() (map[job.Lane]store.Demand, error) { return h.s.e.cfg.Store.Demand(ctx, c) })
 	if err != nil {
 		return nil, err
 	}
-	slots, short := maps.Clone(c.Slots), false
+	h.knows = true
+	slots, short, left := maps.Clone(c.Slots), false, false
 	for lane, d := range demands {
-		n := share(d, h.s.id)
-		if h.again >= 2 {
-			n = d.Ready
-		}
-		if n < slots[lane] {
-			slots[lane], short, h.left = n, true, h.left || n < d.Ready
+		if n := share(d, h.s.id); n < slots[lane] {
+			slots[lane], short, left = n, true, left || n < d.Ready
 		}
 	}
-	if !short {
+	switch {
+	case !short:
 		h.asked = time.Now()
+	case !left:
+		h.over, h.again = nil, 0
+	case h.over == nil:
+		h.over = time.After(patience)
 	}
 	maps.DeleteFunc(slots, func(_ job.Lane, n int) bool { return n <= 0 })
 	return slots, nil
 }
 
-// shared reports whether others may claim the same jobs.
-func (h *sharing) shared(c store.Claim) bool { return h.s.shares.Load() && len(c.Jobs) == 0 }
+// waited is told that over has come.
+func (h *sharing) waited() { h.over, h.again = nil, h.again+1 }
 
-// got ends a look, by what a claim asked for and got. Less than was there to be had: others have taken it, or hold it
-// locked. Where it was only believed to be there, that ends when the belief does.
+// got notes what a claim asked for and got. Less than was seen to be ready: others have taken it, or keep it locked. Where
+// nobody looked, that is to be seen when it is not believed any more that there is work for all.
 func (h *sharing) got(c store.Claim, got map[job.Lane]int) {
-	passed := false
+	less := false
 	for lane, n := range c.Slots {
-		passed = passed || got[lane] < n
+		less = less || got[lane] < n
 	}
 	switch {
-	case h.over != nil: // it is looked after anyway
-	case !h.shared(c) || !h.left && !passed:
-		h.again = 0
-	case h.trust:
-		h.over = time.After(plentiful - time.Since(h.asked))
-	default:
+	case !less || !h.s.shares.Load() || len(c.Jobs) > 0:
+		h.passed.none()
+	case h.knows:
 		h.asked = time.Time{}
-		h.over = time.After(min(patience<<min(max(0, h.again-1), 20), h.s.e.every()))
+		h.passed.look(patience, h.s.e.every())
+	default:
+		h.passed.look(max(patience, plentiful-time.Since(h.asked)), h.s.e.every())
+	}
+}
+
+// passed has ready jobs looked at again that a claim may have passed over. It does so with those that others have locked, and
+// they may let go of some and tell nobody: a claim locks the heads of several lines, and takes the best of them.
+type passed struct {
+	over  <-chan time.Time // when to look; nil: nothing was passed over
+	again int              // how often that was done in a row
+}
+
+// look has them looked at after some time, and after twice that when it is not the first time, but after most at the latest.
+func (p *passed) look(after, most time.Duration) {
+	if p.over == nil {
+		p.over = time.After(min(after<<min(p.again, 20), most))
+	}
+}
+
+// none is told of a claim that passed over nothing. One under way before it may have, in another lane.
+func (p *passed) none() {
+	if p.over == nil {
+		p.again = 0
 	}
 }
 
 // waited is told that over has come.
-func (h *sharing) waited() { h.over, h.again = nil, h.again+1 }
+func (p *passed) waited() { p.over, p.again = nil, p.again+1 }
 
 // share returns how many ready jobs of a lane a session may take. If there is enough for the slots of all, it may take any
 // number. Otherwise the jobs are dealt so that the slots of all are in use to the same part, as water finds its level: a

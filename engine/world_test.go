@@ -343,6 +343,7 @@ type faulty struct {
 	claimed       func([]job.Job) []job.Job // changes the answer of a claim
 	renewed       func(*store.Renewal)      // changes the answer of a renewal
 	busy          func() bool               // another process is paying what is owed, and keeps it from this one
+	locked        func() bool               // another process keeps the ready jobs locked: claims pass over them
 }
 
 // A fault makes a call fail: before it reaches the store, or after it was committed. arg is the store's argument.
@@ -380,7 +381,13 @@ func (f *faulty) call(ctx context.Context, name string, arg any, call func() err
 }
 
 func (f *faulty) Claim(ctx context.Context, c store.Claim) (jobs []job.Job, err error) {
-	err = f.call(ctx, "claim", c, func() (err error) { jobs, err = f.Store.Claim(ctx, c); return err })
+	err = f.call(ctx, "claim", c, func() (err error) {
+		if f.locked != nil && f.locked() {
+			return nil
+		}
+		jobs, err = f.Store.Claim(ctx, c)
+		return err
+	})
 	f.mu.Lock()
 	change := f.claimed
 	f.mu.Unlock()
