@@ -41,9 +41,9 @@ func (s *Service) addEvent(ctx context.Context, e store.NewEvent) (store.Event, 
 		return store.Event{}, err
 	}
 	e.Tenant, e.By = s.cfg.Tenant, s.cfg.Principal
-	written, err := s.cfg.Store.AddEvent(ctx, e)
-	if err == nil {
-		s.engine.Follow(ctx, store.Effects{})
+	written, eff, err := s.cfg.Store.AddEvent(ctx, e)
+	if err == nil || len(eff.Ready) > 0 {
+		s.engine.Follow(ctx, eff)
 	}
 	return written, err
 }

@@ -45,6 +45,9 @@ func (s *session) claims(ctx context.Context) error {
 			case <-sharing.over:
 				sharing.waited()
 				s.e.hint.set()
+			case <-sharing.passed.over:
+				sharing.passed.waited()
+				s.e.hint.set()
 			case <-s.freed:
 			case <-s.e.ordered:
 			case <-ctx.Done():
@@ -72,8 +75,13 @@ func (s *session) claim(ctx context.Context, sharing *sharing, slots map[job.Lan
 		Machine: s.e.cfg.Machine, Slots: slots, Jobs: s.e.cfg.Only,
 	}
 	var err error
-	if c.Slots, err = sharing.cut(ctx, c); err != nil || len(c.Slots) == 0 {
+	if c.Slots, err = sharing.cut(ctx, c); err != nil {
 		return nil, err
+	}
+	got := map[job.Lane]int{}
+	defer func() { sharing.got(c, got) }()
+	if len(c.Slots) == 0 {
+		return got, nil
 	}
 	s.claiming(c.ID)
 	defer s.claiming(job.ID{})
@@ -86,7 +94,6 @@ func (s *session) claim(ctx context.Context, sharing *sharing, slots map[job.Lan
 	if err != nil {
 		return nil, err
 	}
-	got := map[job.Lane]int{}
 	for _, r := range s.admit(jobs) {
 		got[r.lane]++
 		go r.work()

@@ -46,14 +46,14 @@ func (e *Engine) due(ctx context.Context) (time.Time, error) {
 		}
 		next = e.local(next)
 		if now := time.Now(); n == 0 && !next.After(now) {
-			next = now.Add(early) // the database's clock is behind what this process takes it for
+			next = now.Add(soon) // the database's clock is behind what this process takes it for
 		}
 		return next, nil
 	}
 }
 
-// early is how long to wait when an alarm rang too early.
-const early = 10 * time.Millisecond
+// soon is how long to wait when an alarm rang too early, and at first when others are paying what is owed.
+const soon = 10 * time.Millisecond
 
 // timers sets the alarm for jobs behind a schedule gate: those who know when they are due may have died. That is for the
 // process that sweeps, so that not all come at the same moment; the others come when nobody has come.
@@ -97,23 +97,38 @@ func (e *Engine) payer(ctx context.Context) error {
 	}
 }
 
+// pay pays until nothing is owed. What is left may be in the hands of other payers, who are slow or have died: it is looked
+// at again after a while, or when something new is owed.
 func (e *Engine) pay(ctx context.Context) error {
+	wait := soon
 	for {
-		_, eff, err := call(ctx, e, "pay", e.cfg.Store.Pay)
+		n, eff, err := call(ctx, e, "pay", e.cfg.Store.Pay)
 		if err != nil {
 			return err
 		}
 		more := eff.Owed
 		eff.Owed = false
 		e.Follow(ctx, eff)
-		if !more {
+		switch {
+		case !more:
 			return nil
+		case n > 0:
+			wait = soon
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-e.owed:
+		case <-time.After(wait):
+			wait = min(2*wait, e.every())
 		}
 	}
 }
 
 // expirer takes the jobs of sessions that died: at first those that it finds, later when the renewals say so. A process
-// that died may have taken more with it than jobs: what it owed, timers, and word of jobs that are ready.
+// that died may have taken more with it than jobs: what it owed, timers, and word of jobs that are ready, be they of lines
+// that nobody serves here. The store tells of these.
 func (e *Engine) expirer(ctx context.Context) error {
 	for {
 		n, eff, err := call(ctx, e, "expire", e.cfg.Store.Expire)
@@ -121,11 +136,6 @@ func (e *Engine) expirer(ctx context.Context) error {
 			return err
 		}
 		e.Follow(ctx, eff)
-		if n > 0 {
-			e.owed.set()
-			e.alarm.set(time.Now())
-			e.tell(e.cfg.Broker.Announce(ctx, e.served.Load().lines...))
-		}
 		if n == batch {
 			continue
 		}

@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	// patience is for how long jobs are left to the processes whose share they are, before the shares are looked at again.
-	// What has not been taken after that is left by one that is slow, or has died: it goes to whoever has a slot.
+	// patience is for how long jobs are left to the processes whose share they are, or that have locked them, before they are
+	// looked at again. What has not been taken after that is left by one that is slow, or has died: it goes to whoever has a
+	// slot.
 	patience = 5 * time.Millisecond
 	// plentiful is for how long it is believed that there is work for all. Jobs that end faster than that need no shares.
 	plentiful = 50 * time.Millisecond
@@ -28,11 +29,15 @@ type sharing struct {
 	asked time.Time        // when there was found to be work for all
 	over  <-chan time.Time // when to look after what was left to others; nil: nothing was left
 	again int              // how often that was done in a row
+	knows bool             // the slots for the claim under way are for jobs that were seen to be ready
+
+	passed passed
 }
 
 // cut lowers the slots for a claim to what is this session's share of the ready jobs, and leaves out lanes without any. What
 // a claim may take does not grow by asking again.
 func (h *sharing) cut(ctx context.Context, c store.Claim) (map[job.Lane]int, error) {
+	h.knows = false
 	if h.again == 2 || !h.s.shares.Load() || len(c.Jobs) > 0 || time.Since(h.asked) < plentiful {
 		h.again = 0
 		return c.Slots, nil
@@ -41,6 +46,7 @@ func (h *sharing) cut(ctx context.Context, c store.Claim) (map[job.Lane]int, err
 	if err != nil {
 		return nil, err
 	}
+	h.knows = true
 	slots, short, left := maps.Clone(c.Slots), false, false
 	for lane, d := range demands {
 		if n := share(d, h.s.id); n < slots[lane] {
@@ -61,6 +67,48 @@ func (h *sharing) cut(ctx context.Context, c store.Claim) (map[job.Lane]int, err
 
 // waited is told that over has come.
 func (h *sharing) waited() { h.over, h.again = nil, h.again+1 }
+
+// got notes what a claim asked for and got. Less than was seen to be ready: others have taken it, or keep it locked. Where
+// nobody looked, that is to be seen when it is not believed any more that there is work for all.
+func (h *sharing) got(c store.Claim, got map[job.Lane]int) {
+	less := false
+	for lane, n := range c.Slots {
+		less = less || got[lane] < n
+	}
+	switch {
+	case !less || !h.s.shares.Load() || len(c.Jobs) > 0:
+		h.passed.none()
+	case h.knows:
+		h.asked = time.Time{}
+		h.passed.look(patience, h.s.e.every())
+	default:
+		h.passed.look(max(patience, plentiful-time.Since(h.asked)), h.s.e.every())
+	}
+}
+
+// passed has ready jobs looked at again that a claim may have passed over. It does so with those that others have locked, and
+// they may let go of some and tell nobody: a claim locks the heads of several lines, and takes the best of them.
+type passed struct {
+	over  <-chan time.Time // when to look; nil: nothing was passed over
+	again int              // how often that was done in a row
+}
+
+// look has them looked at after some time, and after twice that when it is not the first time, but after most at the latest.
+func (p *passed) look(after, most time.Duration) {
+	if p.over == nil {
+		p.over = time.After(min(after<<min(p.again, 20), most))
+	}
+}
+
+// none is told of a claim that passed over nothing. One under way before it may have, in another lane.
+func (p *passed) none() {
+	if p.over == nil {
+		p.again = 0
+	}
+}
+
+// waited is told that over has come.
+func (p *passed) waited() { p.over, p.again = nil, p.again+1 }
 
 // share returns how many ready jobs of a lane a session may take. If there is enough for the slots of all, it may take any
 // number. Otherwise the jobs are dealt so that the slots of all are in use to the same part, as water finds its level: a

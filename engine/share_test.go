@@ -136,3 +136,50 @@ func TestShares(t *testing.T) {
 		})
 	})
 }
+
+// TestPassedOver: a claim gets nothing, because another process has locked the ready jobs; then that lets go of them, and
+// tells nobody.
+func TestPassedOver(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		jobs    int
+		held    time.Duration
+		soon    time.Duration // after that they run
+		claims  int           // until then
+		earlier int           // jobs that make this process believe that there is work for all
+	}{
+		{name: "a few", jobs: 5, held: 20 * time.Millisecond, soon: 40 * time.Millisecond, claims: 12},
+		{name: "more than there are slots", jobs: 30, held: 20 * time.Millisecond, soon: 40 * time.Millisecond, claims: 12},
+		{name: "while there was work for all", jobs: 5, earlier: 30, held: 20 * time.Millisecond, soon: 100 * time.Millisecond, claims: 12},
+		{name: "for long", jobs: 5, held: time.Minute, soon: 2 * time.Minute, claims: 20},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			bubble(t, pawl.Config{Lease: time.Hour, Slots: map[job.Lane]int{job.LaneTask: 10}}, func(w *world) {
+				other := w.dead(24 * time.Hour)
+				var ran tally
+				pawl.Handle(w.svc, "blink", func(_ context.Context, task *pawl.Task[int]) (none, error) {
+					ran.enter(task.Job.ID)()
+					return none{}, nil
+				})
+				w.start()
+				synctest.Wait()
+				early := w.submit("blink", row.earlier)
+				synctest.Wait()
+				ran.each(t, 1, early...)
+				free := time.Now().Add(row.held)
+				w.store.locked = func() bool { return time.Now().Before(free) }
+				w.store.count()
+				ids := w.submit("blink", row.jobs)
+				time.Sleep(row.soon)
+				synctest.Wait()
+				ran.each(t, 1, ids...)
+				if n := w.store.count()["claim"]; n > row.claims {
+					t.Errorf("%d claims, want %d at most", n, row.claims)
+				}
+				if _, err := w.store.End(context.Background(), other.ID); err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
+}

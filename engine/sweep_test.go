@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -139,22 +140,22 @@ func TestForgotten(t *testing.T) {
 		})
 	})
 
-	// A process dies that had a job in its hands; its lease ends between two renewals of another.
+	// A process dies that had nothing in its hands; its lease ends between two renewals of another.
 	for _, row := range []struct {
 		name string
 		left func(w *world) (id job.ID, before job.Place) // what it leaves behind 200 ms before
 		want job.Place
 	}{
-		{"what a dead process owed is paid when its jobs are taken", func(w *world) (job.ID, job.Place) {
+		{"what a dead process owed is paid when its session is closed", func(w *world) (job.ID, job.Place) {
 			first := w.submit("hold", 1, delay(time.Hour))[0]
 			waits := w.submit("hold", 1, after(first))[0]
 			w.wish(w.mute().Cancel, first)
 			return waits, job.Place{State: job.Waiting, Custody: job.Gate}
 		}, job.Place{State: job.Canceled, Custody: job.None}},
-		{"what a dead process had put behind a gate is found when its jobs are taken", func(w *world) (job.ID, job.Place) {
+		{"what a dead process had put behind a gate is found when its session is closed", func(w *world) (job.ID, job.Place) {
 			return w.silently(delay(100 * time.Millisecond)), job.Place{State: job.Waiting, Custody: job.Gate}
 		}, job.Place{State: job.Finished, Custody: job.None}},
-		{"what a dead process had made ready is found when its jobs are taken", func(w *world) (job.ID, job.Place) {
+		{"what a dead process had made ready is found when its session is closed", func(w *world) (job.ID, job.Place) {
 			return w.silently(), job.Place{State: job.Pending, Custody: job.Ready}
 		}, job.Place{State: job.Finished, Custody: job.None}},
 	} {
@@ -162,9 +163,8 @@ func TestForgotten(t *testing.T) {
 			bubble(t, pawl.Config{}, func(w *world) {
 				_, letGo := w.hold()
 				close(letGo)
-				w.submit("foreign", 1)
-				dead, sweeps := w.dead(58*time.Second), w.dead(time.Hour, "sweep")
-				w.take(dead, "foreign")
+				w.dead(58 * time.Second)
+				sweeps := w.dead(time.Hour, "sweep")
 				w.start()
 				time.Sleep(58*time.Second - 200*time.Millisecond)
 				id, before := row.left(w)
@@ -179,17 +179,74 @@ func TestForgotten(t *testing.T) {
 		})
 	}
 
+	t.Run("who takes care of dead sessions tells those who serve what was made ready", func(t *testing.T) {
+		bubble(t, pawl.Config{}, func(w *world) {
+			other := w.beside()
+			brokers := []*local.Broker{w.broker, other.broker}
+			w.cfg.Roles, other.cfg.Roles = []store.Role{store.RoleWorker}, []store.Role{store.RoleRecovery}
+			for _, one := range []*world{w, other} {
+				one.cfg.Broker = hall{one.broker, brokers}
+				one.svc = pawl.New(one.cfg)
+			}
+			_, letGo := w.hold()
+			close(letGo)
+			w.dead(58 * time.Second)
+			w.start()
+			other.start()
+			time.Sleep(58*time.Second - 200*time.Millisecond)
+			id := w.silently()
+			time.Sleep(190 * time.Millisecond)
+			w.at(id, job.Pending, job.Ready)
+			time.Sleep(20 * time.Millisecond)
+			w.at(id, job.Finished, job.None)
+			other.quiet()
+		})
+	})
+
 	t.Run("unpaid follow-ups are told of by the renewal", func(t *testing.T) {
 		bubble(t, pawl.Config{}, func(w *world) {
 			w.start()
 			first := w.submit("hold", 1, delay(time.Hour))[0]
 			id := w.submit("hold", 1, after(first))[0]
 			synctest.Wait()
+			owed := time.Now()
 			w.wish(w.mute().Cancel, first)
 			w.at(id, job.Waiting, job.Gate)
 			w.finish(job.Canceled, id)
+			if took := time.Since(owed); took <= 5*time.Second || took > 10*time.Second {
+				t.Errorf("it took %v, want more than one renewal and no more than two", took)
+			}
 			w.repairs = 1
 		})
+	})
+}
+
+// TestPayers: another process has taken what is owed into its hands, and does not let go of it.
+func TestPayers(t *testing.T) {
+	bubble(t, pawl.Config{}, func(w *world) {
+		_, letGo := w.hold()
+		first := w.submit("hold", 1, delay(time.Hour))[0]
+		waits := w.submit("hold", 1, after(first))[0]
+		var free atomic.Bool
+		w.store.busy = func() bool { return !free.Load() }
+		w.start()
+		synctest.Wait()
+		w.store.count()
+		w.wish(w.svc.Cancel, first)
+		time.Sleep(time.Minute)
+		w.at(waits, job.Waiting, job.Gate)
+		if n := w.store.count()["pay"]; n > 25 {
+			t.Errorf("asked to pay %d times in a minute", n)
+		}
+
+		// What is owed by others meanwhile is paid at once.
+		free.Store(true)
+		second := w.submit("hold", 1, delay(time.Hour))[0]
+		other := w.submit("hold", 1, after(second))[0]
+		w.wish(w.svc.Cancel, second)
+		w.at(other, job.Canceled, job.None)
+		w.at(waits, job.Canceled, job.None)
+		close(letGo)
 	})
 }
 

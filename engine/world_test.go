@@ -342,6 +342,8 @@ type faulty struct {
 	before, after fault
 	claimed       func([]job.Job) []job.Job // changes the answer of a claim
 	renewed       func(*store.Renewal)      // changes the answer of a renewal
+	busy          func() bool               // another process is paying what is owed, and keeps it from this one
+	locked        func() bool               // another process keeps the ready jobs locked: claims pass over them
 }
 
 // A fault makes a call fail: before it reaches the store, or after it was committed. arg is the store's argument.
@@ -379,7 +381,13 @@ func (f *faulty) call(ctx context.Context, name string, arg any, call func() err
 }
 
 func (f *faulty) Claim(ctx context.Context, c store.Claim) (jobs []job.Job, err error) {
-	err = f.call(ctx, "claim", c, func() (err error) { jobs, err = f.Store.Claim(ctx, c); return err })
+	err = f.call(ctx, "claim", c, func() (err error) {
+		if f.locked != nil && f.locked() {
+			return nil
+		}
+		jobs, err = f.Store.Claim(ctx, c)
+		return err
+	})
 	f.mu.Lock()
 	change := f.claimed
 	f.mu.Unlock()
@@ -425,7 +433,14 @@ func (f *faulty) Due(ctx context.Context, limit int) (n int, eff store.Effects, 
 }
 
 func (f *faulty) Pay(ctx context.Context, limit int) (n int, eff store.Effects, err error) {
-	err = f.call(ctx, "pay", limit, func() (err error) { n, eff, err = f.Store.Pay(ctx, limit); return err })
+	err = f.call(ctx, "pay", limit, func() (err error) {
+		if f.busy != nil && f.busy() {
+			eff.Owed = true
+			return nil
+		}
+		n, eff, err = f.Store.Pay(ctx, limit)
+		return err
+	})
 	return n, eff, err
 }
 

@@ -61,8 +61,9 @@ type Jobs interface {
 	Annotate(context.Context, Annotation) ([]error, error)
 
 	// AddEvent writes an event of a user, or of the job itself, into a job's history. Conflict when the job has ended, when
-	// Launch or Epoch is not the one that runs, and beyond [job.MaxJobNotes].
-	AddEvent(context.Context, NewEvent) (Event, error)
+	// Launch or Epoch is not the one that runs, and beyond [job.MaxJobNotes]. Effects.Ready, which a Conflict may have too, is
+	// the line of a ready job: a claim that came by meanwhile may have passed over it.
+	AddEvent(context.Context, NewEvent) (Event, Effects, error)
 
 	// Remove deletes jobs that have ended, with all that the database knows of them, and answers each job by its index:
 	// NotFound, or Conflict where it has not ended or still owes something to others.
@@ -71,11 +72,14 @@ type Jobs interface {
 	// Due moves up to limit jobs whose time has come out of their schedule gate. Effects.Due is the next due time.
 	Due(ctx context.Context, limit int) (int, Effects, error)
 
-	// Pay pays up to limit rows of follow-ups, oldest first. Effects.Owed says whether more is left to pay.
+	// Pay pays up to limit rows of follow-ups, oldest first, and returns how many; of those that owe nobody any more one at
+	// least is counted. Effects.Owed says whether more is left to pay. None, and more is left: others are paying it now.
 	Pay(ctx context.Context, limit int) (int, Effects, error)
 
-	// Expire takes up to limit jobs from sessions that are not alive. It returns how many it took; fewer than limit
-	// means that none is left.
+	// Expire closes sessions whose lease is over, and takes up to limit jobs from sessions that are not alive. It returns
+	// how many it took; fewer than limit means that none is left. Who died may have died between a commit and its word of
+	// it: where this call closed a session, also one that held nothing, Effects are those of all jobs: the lines that have
+	// ready ones, MostUnserved of them at most, whether something is owed, and when the first is due.
 	Expire(ctx context.Context, limit int) (int, Effects, error)
 
 	// Recount compares counters with the rows that they count, and corrects up to limit of them: the prerequisites that
@@ -340,7 +344,7 @@ type Renewal struct {
 	Ready      []job.Line // lines this process serves that hold ready work
 	Duties     []Duty     // those that it has now
 	Command    Command    // that stands
-	// Unpaid says that follow-ups have been unpaid for longer than a lease.
+	// Unpaid says that follow-ups have been unpaid for longer than a third of the lease, which is one renewal.
 	Unpaid bool
 	// Due is when the first of all jobs behind a schedule gate is due, as in Effects.Due of a Due; zero: none waits for a
 	// time. It may have passed.

@@ -92,8 +92,9 @@ func (m *measured) Annotate(ctx context.Context, a store.Annotation) ([]error, e
 	return call(ctx, m, "annotate", func() ([]error, error) { return m.next.Annotate(ctx, a) }, fixed[[]error](len(a.Jobs)))
 }
 
-func (m *measured) AddEvent(ctx context.Context, e store.NewEvent) (store.Event, error) {
-	return call(ctx, m, "add_event", func() (store.Event, error) { return m.next.AddEvent(ctx, e) }, fixed[store.Event](1))
+func (m *measured) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, eff store.Effects, err error) {
+	e, err = call(ctx, m, "add_event", func() (store.Event, error) { e, eff, err = m.next.AddEvent(ctx, n); return e, err }, fixed[store.Event](1))
+	return e, eff, err
 }
 
 func (m *measured) Remove(ctx context.Context, tenant string, ids []job.ID) ([]error, error) {

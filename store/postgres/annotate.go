@@ -101,11 +101,12 @@ func (m *annotations) queries(tenant string) []*query {
 }
 
 // AddEvent implements [store.Jobs]. It changes nothing that a change of the job looks at.
-func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, err error) {
+func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, eff store.Effects, err error) {
 	if n.Cause != job.CauseUser && n.Cause != job.CauseJob {
-		return e, job.Errorf(job.Internal, "an event of a user with cause %q", n.Cause)
+		return e, eff, job.Errorf(job.Internal, "an event of a user with cause %q", n.Cause)
 	}
 	err = s.write(ctx, n.Tenant, func(t *tx) error {
+		eff = store.Effects{}
 		var j *job.Job
 		var told int
 		err := t.send(
@@ -122,6 +123,9 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, 
 		}
 		if j == nil {
 			return store.NoJob(n.Job)
+		}
+		if j.Custody == job.Ready { // a claim that came by meanwhile passed over it
+			eff.Note(j)
 		}
 		if err := n.Allowed(j); err != nil {
 			return err
@@ -142,9 +146,9 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, 
 			document(n.Data), n.Name))
 	})
 	if err != nil {
-		return store.Event{}, err
+		return store.Event{}, eff, err
 	}
-	return e, nil
+	return e, eff, nil
 }
 
 // addEvent writes an event of a job that is locked.

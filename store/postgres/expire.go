@@ -24,15 +24,19 @@ func (s *Store) Expire(ctx context.Context, limit int) (int, store.Effects, erro
 	var eff store.Effects
 	err := s.write(ctx, everyone, func(t *tx) error {
 		n, eff = 0, store.Effects{}
+		closed := false
 		c := changes{cause: job.CauseExpired}
 		err := t.send(
-			do(expireClose, quiet),
+			read(expireClose, func(*reader) error { closed = true; return nil }, quiet),
 			read(expireTake, func(r *reader) error { return c.expire(r, &n) }, limit))
 		if err != nil {
 			return err
 		}
 		c.effects(&eff)
 		qs := c.queries()
+		if closed {
+			qs = append(qs, left(&eff)...)
+		}
 		if n < limit {
 			qs = append(qs, do(`DELETE FROM pawl.sessions s WHERE s.ended < pawl.clock() - $1::interval
 				AND (s.ended < pawl.clock() - $2::interval OR NOT (`+lastOfMachine+`))`, store.SessionKept, store.MachineKept))
@@ -54,6 +58,20 @@ func (c *changes) expire(r *reader, n *int) error {
 	ch, _ := job.Turn(&j, job.Expired(&j, crashed))
 	_, err := c.add(&j, ch)
 	return err
+}
+
+// left are the queries that read into eff what is there to be told of by somebody who may have died before.
+func left(eff *store.Effects) []*query {
+	return []*query{
+		read(linesReady, func(r *reader) error {
+			eff.Announce(job.Line{Queue: r.text(), Kind: r.text()})
+			return nil
+		}, store.MostUnserved),
+		read(`SELECT EXISTS (SELECT FROM pawl.followups), (SELECT min(j.due) FROM pawl.jobs j WHERE j.custody = 'gate' AND j.due IS NOT NULL)`, func(r *reader) error {
+			eff.Owed, eff.Due = r.bool(), r.time()
+			return nil
+		}),
+	}
 }
 
 // End implements [store.Leases].
@@ -95,7 +113,7 @@ WITH over AS MATERIALIZED (
 			OR (SELECT max(o.lease_until) FROM over o) + s.lease / 3 <= pawl.clock())
 	ORDER BY s.id FOR UPDATE
 )
-UPDATE pawl.sessions s SET ended = pawl.clock(), crashed = true FROM dead WHERE s.id = dead.id`
+UPDATE pawl.sessions s SET ended = pawl.clock(), crashed = true FROM dead WHERE s.id = dead.id RETURNING s.id`
 
 	// expireTake locks and answers jobs of every session that is not live, of whoever closed it and of those that are not
 	// there any more. Sessions are few: the index of held jobs is read from session to session, so those of live sessions
@@ -118,4 +136,15 @@ WITH RECURSIVE holders AS (
 	ORDER BY j.id FOR UPDATE
 )
 SELECT pawl.clock(), j.crashed, ` + columns + ` FROM taken j ` + itsSpec
+
+	// linesReady goes along the ready index, a step for each line, and $1 of them at most.
+	linesReady = `
+WITH RECURSIVE lines AS (
+	SELECT '' COLLATE "C" AS queue, '' COLLATE "C" AS kind, 0 AS i
+	UNION ALL
+	SELECT n.queue, n.kind, l.i + 1 FROM lines l CROSS JOIN LATERAL (
+		SELECT j.queue, j.kind FROM pawl.jobs j WHERE j.custody = 'ready' AND (j.queue, j.kind) > (l.queue, l.kind) ORDER BY j.queue, j.kind LIMIT 1
+	) n WHERE l.i < $1
+)
+SELECT l.queue, l.kind FROM lines l WHERE l.i > 0`
 )

@@ -72,6 +72,6 @@ WITH debts AS MATERIALIZED (
 		SELECT FROM pawl.prerequisites p
 		WHERE p.needs = d.job AND p.job > ALL (SELECT e.job FROM edges e WHERE e.seq = d.seq ORDER BY e.job DESC LIMIT 1) OFFSET 0)))
 )
-SELECT (SELECT count(*) FROM gone), pawl.clock(), u.id, u.name, u.state, ` + columns + `
+SELECT greatest((SELECT count(*) FROM gone), (SELECT count(*) FROM (SELECT FROM debts LIMIT 1) one)), pawl.clock(), u.id, u.name, u.state, ` + columns + `
 FROM (SELECT) one LEFT JOIN (released j ` + itsSpec + `
 	LEFT JOIN LATERAL (SELECT u.id, u.name, e.state FROM pawl.specs u, pawl.ended e WHERE u.id = j.unmet AND e.id = j.unmet OFFSET 0) u ON true) ON true`

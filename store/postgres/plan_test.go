@@ -28,6 +28,7 @@ var uses = map[string][]string{
 	"pay":           {"jobs_pkey", "ended_pkey", "specs_pkey", "prerequisites_pkey", "followups_pkey"},
 	"expire close":  {},
 	"expire":        {"jobs_pkey", "jobs_session", "specs_pkey"},
+	"lines ready":   {"jobs_ready"},
 	"renew":         {"jobs_ready", "jobs_session", "jobs_due", "followups_pkey"},
 	"events":        {"events_ord"},
 	"events of one": {"events_pkey"},

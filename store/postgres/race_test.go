@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/postgres"
@@ -65,6 +67,72 @@ func TestOrder(t *testing.T) {
 			t.Errorf("%d jobs were taken", n)
 		}
 		storetest.Check(t, s, acme)
+	})
+	t.Run("a follow-up that another is paying is passed over, and told of", func(t *testing.T) {
+		t.Parallel()
+		dsn := clocked(t)
+		s, other := open(t, dsn, postgres.Options{}), connect(t, dsn)
+		first := submit(t, s, newTask())[0]
+		waits := newTask()
+		waits.After = []store.After{{Job: first, Need: job.NeedEnded}}
+		submit(t, s, waits)
+		if _, _, err := s.Wish(t.Context(), store.Wish{Tenant: acme, By: "ann", Wish: job.WishCancel, Jobs: []job.ID{first}}); err != nil {
+			t.Fatal(err)
+		}
+		pay := func(want int, owed bool) {
+			t.Helper()
+			n, eff, err := s.Pay(t.Context(), 10)
+			if err != nil || n != want || eff.Owed != owed {
+				t.Errorf("paid %d, owed %t, %v; want %d and %t", n, eff.Owed, err, want, owed)
+			}
+		}
+		must(t, other, "BEGIN")
+		must(t, other, "SELECT FROM pawl.followups FOR UPDATE")
+		pay(0, true)
+		must(t, other, "ROLLBACK")
+		pay(1, false)
+		pay(0, false)
+		must(t, other, "INSERT INTO pawl.followups (job, debt, at) SELECT gen_random_uuid(), 'dependants', pawl.clock() FROM generate_series(1, 15)") // of jobs that nobody waits for
+		pay(1, true)
+		pay(1, false)
+	})
+	t.Run("a claim passes over a job to which an event is added, and is told of it after", func(t *testing.T) {
+		t.Parallel()
+		dsn := clocked(t)
+		s, other := open(t, dsn, postgres.Options{}), connect(t, dsn)
+		session := begin(t, s, time.Minute)
+		id := submit(t, s, newTask())[0]
+		must(t, other, `CREATE FUNCTION public.hold() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NEW; END $$;
+			CREATE TRIGGER hold BEFORE INSERT ON pawl.events FOR EACH ROW WHEN (NEW.name = 'seen') EXECUTE FUNCTION public.hold()`)
+		t.Cleanup(func() { execute(t, dsn, "DROP TRIGGER hold ON pawl.events; DROP FUNCTION public.hold") })
+		must(t, other, "BEGIN; SELECT pg_advisory_xact_lock(7)")
+		told := make(chan store.Effects, 1)
+		go func() {
+			_, eff, err := s.AddEvent(context.Background(), store.NewEvent{Tenant: acme, Job: id, By: "ann", Cause: job.CauseUser, Note: job.Note{Name: "seen"}})
+			if err != nil {
+				t.Error(err)
+			}
+			told <- eff
+		}()
+		untilWaiting(t, connect(t, dsn), 1) // the job is locked
+		if n := len(claim(t, s, session, 10)); n != 0 {
+			t.Errorf("claimed %d jobs", n)
+		}
+		must(t, other, "COMMIT")
+		if diff := cmp.Diff([]job.Line{{Queue: job.DefaultQueue, Kind: task}}, (<-told).Ready); diff != "" {
+			t.Error(diff)
+		}
+		_, eff, err := s.AddEvent(t.Context(), store.NewEvent{Tenant: acme, Job: id, By: "ann", Cause: job.CauseJob, Launch: 7, Note: job.Note{Name: "late"}})
+		if job.KindOf(err) != job.Conflict || len(eff.Ready) != 1 {
+			t.Errorf("an event that is refused tells of %v, %v", eff.Ready, err)
+		}
+		if n := len(claim(t, s, session, 10)); n != 1 {
+			t.Errorf("claimed %d jobs", n)
+		}
+		_, eff, err = s.AddEvent(t.Context(), store.NewEvent{Tenant: acme, Job: id, By: "ann", Cause: job.CauseUser, Note: job.Note{Name: "seen"}})
+		if err != nil || len(eff.Ready) != 0 {
+			t.Errorf("an event of a job that is held tells of %v, %v", eff.Ready, err)
+		}
 	})
 	t.Run("a transaction of somebody else holds up no events", func(t *testing.T) {
 		t.Parallel()

@@ -106,10 +106,10 @@ func (t *tx) label(r *row, was, is map[string]string) error {
 	return nil
 }
 
-// AddEvent implements [store.Jobs]. It changes nothing that a change of the job looks at.
-func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, err error) {
+// AddEvent implements [store.Jobs]. It changes nothing that a change of the job looks at. No claim comes by meanwhile.
+func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, eff store.Effects, err error) {
 	if n.Cause != job.CauseUser && n.Cause != job.CauseJob {
-		return e, job.Errorf(job.Internal, "an event of a user with cause %q", n.Cause)
+		return e, eff, job.Errorf(job.Internal, "an event of a user with cause %q", n.Cause)
 	}
 	var written store.Event
 	err = s.do(ctx, func(t *tx) error {
@@ -143,7 +143,7 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, 
 			}, r.seq, r.N, r.seq, r.N, r.Epoch, string(r.State), string(r.Custody), micros(t.now), string(n.Cause), optional(n.By), optional(n.Message), document(n.Data), n.Name)
 	})
 	if err != nil {
-		return e, err
+		return e, eff, err
 	}
-	return written, nil
+	return written, eff, nil
 }

@@ -96,7 +96,7 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error)
 			slices.Concat([]any{
 				micros(t.now), micros(t.lease.Add(lease)), process, used, blob(r.Session), micros(t.lease),
 				string(queues), string(kinds), r.Machine,
-			}, tenantList(r.Tenants), []any{t.now.Add(-lease).UnixMicro(), string(wanted), micros(t.lease)})...)
+			}, tenantList(r.Tenants), []any{t.now.Add(-lease / 3).UnixMicro(), string(wanted), micros(t.lease)})...)
 		if err != nil {
 			return err
 		}
@@ -177,7 +177,7 @@ func (s *Store) Expire(ctx context.Context, limit int) (int, store.Effects, erro
 	var eff store.Effects
 	err := s.do(ctx, func(t *tx) error {
 		n, eff = 0, store.Effects{}
-		_, err := t.exec(`UPDATE sessions SET ended = ?, crashed = 1 WHERE ended IS NULL AND lease_until <= ?`, micros(t.now), micros(t.lease))
+		died, err := t.exec(`UPDATE sessions SET ended = ?, crashed = 1 WHERE ended IS NULL AND lease_until <= ?`, micros(t.now), micros(t.lease))
 		if err != nil {
 			return err
 		}
@@ -195,8 +195,16 @@ func (s *Store) Expire(ctx context.Context, limit int) (int, store.Effects, erro
 			return err
 		}
 		n = len(rs)
-		if err := t.expire(rs, func(s job.ID) bool { return !closed[s] }, &eff); err != nil || n == limit {
+		if err := t.expire(rs, func(s job.ID) bool { return !closed[s] }, &eff); err != nil {
 			return err
+		}
+		if died > 0 {
+			if err := t.left(&eff); err != nil {
+				return err
+			}
+		}
+		if n == limit {
+			return nil
 		}
 		_, err = t.exec(`DELETE FROM sessions WHERE ended < ? AND (ended < ? OR NOT (`+lastOfMachine+`))`,
 			t.now.Add(-store.SessionKept).UnixMicro(), t.now.Add(-store.MachineKept).UnixMicro())
@@ -206,6 +214,32 @@ func (s *Store) Expire(ctx context.Context, limit int) (int, store.Effects, erro
 		return 0, store.Effects{}, err
 	}
 	return n, eff, nil
+}
+
+// left reads into eff what is there to be told of by somebody who may have died before. It goes along the ready index, a
+// step for each line.
+func (t *tx) left(eff *store.Effects) error {
+	var l job.Line
+	for range store.MostUnserved {
+		more := false
+		err := t.query(`SELECT queue, kind FROM jobs INDEXED BY jobs_ready WHERE custody = 'ready' AND (queue, kind) > (?, ?) ORDER BY queue, kind LIMIT 1`,
+			func(v []driver.Value) error {
+				more, l = true, job.Line{Queue: strings.Clone(text(v[0])), Kind: strings.Clone(text(v[1]))}
+				return nil
+			}, l.Queue, l.Kind)
+		if err != nil {
+			return err
+		}
+		if !more {
+			break
+		}
+		eff.Announce(l)
+	}
+	return t.query(`SELECT EXISTS (SELECT 1 FROM followups), (SELECT min(due) FROM jobs WHERE custody = 'gate' AND due IS NOT NULL)`,
+		func(v []driver.Value) error {
+			eff.Owed, eff.Due = integer(v[0]) != 0, instant(v[1])
+			return nil
+		})
 }
 
 // expire takes jobs from a session that has ended.

@@ -24,6 +24,7 @@ var leaseTests = []test{
 	{"a duty has one holder", leaseDuty},
 	{"a duty has one holder, whoever asks at once", leaseDutyAtOnce},
 	{"a duty that nobody wants any more is free", leaseDutyDropped},
+	{"who closes a dead session tells of all that it may have left", leaseLeft},
 	{"a renewal tells of follow-ups that nobody pays", leaseUnpaid},
 	{"a renewal tells when the first job is due", leaseDue},
 }
@@ -430,6 +431,57 @@ func leaseDutyDropped(w *world) {
 	}
 }
 
+func leaseLeft(w *world) {
+	const mail = "mail"
+	session := w.session()
+	first := w.add(newTask(inQueue("ended")))
+	w.add(newTask(after(job.NeedEnded, first)))
+	w.endAll("ended", job.Finished)
+	due := w.job(w.add(newTask(delayed(time.Hour)))).Due
+	w.add(newTask(delayed(2 * time.Hour)))
+	w.addMany(3, inQueue("b"))
+	w.addMany(2, inQueue("b"), on("m9")) // the machine of nobody here
+	w.add(newTask(inQueue("a")))
+	w.add(newTask(inQueue("a"), ofKind(mail)))
+	w.add(newProgram(inQueue("a")))
+	expire := func(want store.Effects) {
+		w.Helper()
+		n, eff, err := w.s.Expire(w.ctx, 100)
+		if err != nil || n != 0 {
+			w.Errorf("expired %d jobs, %v", n, err)
+		}
+		sameLines(w, eff.Ready, want.Ready...)
+		if eff.Owed != want.Owed || !near(eff.Due, want.Due) {
+			w.Errorf("owed %t, due %v; want %t and %v", eff.Owed, eff.Due, want.Owed, want.Due)
+		}
+	}
+	expire(store.Effects{})
+	w.clock.Advance(lease - time.Second)
+	w.session() // dies, and holds nothing
+	w.renew(session)
+	w.clock.Advance(lease - time.Second)
+	w.renew(session)
+	expire(store.Effects{})
+	w.clock.Advance(2 * time.Second)
+	all := store.Effects{Owed: true, Due: due, Ready: []job.Line{line("a", job.KindApp), line("a", mail), line("a", task), line("b", task)}}
+	expire(all)
+	expire(store.Effects{})
+
+	w.pay()
+	w.claim(store.Claim{
+		ID: job.NewID(), Session: session, Queues: []string{job.DefaultQueue, "a", "b"}, Kinds: []string{task, mail, job.KindApp}, Machine: "m9",
+		Slots: map[job.Lane]int{job.LaneTask: 100, job.LanePrepare: 100},
+	})
+	w.session() // dies too
+	w.renew(session)
+	w.clock.Advance(lease - time.Second)
+	w.renew(session)
+	w.clock.Advance(2 * time.Second)
+	expire(store.Effects{Due: due})
+	w.end(session)
+	Check(w, w.s, acme)
+}
+
 func leaseUnpaid(w *world) {
 	session := w.session()
 	first := w.add(newTask())
@@ -438,12 +490,13 @@ func leaseUnpaid(w *world) {
 	if w.renew(session).Unpaid {
 		w.Errorf("told of an unpaid follow-up right after it was owed")
 	}
-	for range 2 {
-		w.clock.Advance(lease - time.Second)
-		w.renew(session)
+	w.clock.Advance(lease/3 - time.Second)
+	if w.renew(session).Unpaid {
+		w.Errorf("told of a follow-up that is unpaid for less than a renewal")
 	}
+	w.clock.Advance(2 * time.Second)
 	if !w.renew(session).Unpaid {
-		w.Errorf("not told of a follow-up that is unpaid for longer than a lease")
+		w.Errorf("not told of a follow-up that is unpaid for longer than a renewal")
 	}
 	w.pay()
 	if w.renew(session).Unpaid {

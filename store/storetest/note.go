@@ -26,7 +26,7 @@ func note(id job.ID, name string) store.NewEvent {
 // tell writes an event and returns it.
 func (w *world) tell(n store.NewEvent) store.Event {
 	w.Helper()
-	e, err := w.s.AddEvent(w.ctx, n)
+	e, _, err := w.s.AddEvent(w.ctx, n)
 	if err != nil {
 		w.Fatalf("event %s of job %s: %v", n.Name, n.Job, err)
 	}
@@ -162,7 +162,7 @@ func noteRefused(w *world) {
 	refused := func(what string, n store.NewEvent, kind job.ErrorKind) {
 		w.Helper()
 		before, _ := w.s.Events(w.ctx, store.EventQuery{Tenant: acme})
-		_, err := w.s.AddEvent(w.ctx, n)
+		_, _, err := w.s.AddEvent(w.ctx, n)
 		if err == nil {
 			w.Errorf("%s: no error", what)
 			return
@@ -208,13 +208,13 @@ func noteBound(w *world) {
 	writers := 100
 	w.together(writers, func(int) error {
 		for range job.MaxJobNotes / writers {
-			if _, err := w.s.AddEvent(w.ctx, note(id, "x")); err != nil {
+			if _, _, err := w.s.AddEvent(w.ctx, note(id, "x")); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	_, err := w.s.AddEvent(w.ctx, note(id, "x"))
+	_, _, err := w.s.AddEvent(w.ctx, note(id, "x"))
 	w.kind(err, job.Conflict)
 	other := w.add(newTask())
 	w.tell(note(other, "x"))
