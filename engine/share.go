@@ -47,14 +47,16 @@ func (h *sharing) cut(ctx context.Context, c store.Claim) (map[job.Lane]int, err
 		return nil, err
 	}
 	h.knows = true
-	slots, short, left := maps.Clone(c.Slots), false, false
+	slots, enough, few, left := maps.Clone(c.Slots), false, false, false
 	for lane, d := range demands {
 		if n := share(d, h.s.id); n < slots[lane] {
-			slots[lane], short, left = n, true, left || n < d.Ready
+			slots[lane], few, left = n, few || d.Ready > 0, left || n < d.Ready
+		} else {
+			enough = true
 		}
 	}
 	switch {
-	case !short:
+	case enough && !few:
 		h.asked = time.Now()
 	case !left:
 		h.over, h.again = nil, 0
