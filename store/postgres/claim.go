@@ -86,7 +86,7 @@ WITH x AS MATERIALIZED (
 	claimTake = `, took AS (
 	UPDATE pawl.jobs j SET
 		state = CASE WHEN j.state <> 'PENDING' THEN j.state WHEN j.kind = 'app' THEN 'PROCESSING_INPUTS' ELSE 'RUNNING' END,
-		custody = 'worker', epoch = j.epoch + 1, n = j.n + 1, ord = greatest(j.ord, x.ord), session = $2, claim = $1, since = x.now,
+		custody = 'worker', epoch = j.epoch + 1, n = j.n + 1, ord = greatest(j.ord, x.ord), session = $2, claim = $1, since = greatest(j.since, x.now), -- the row may have been waited for
 		due = NULL, resume = '', code = '', message = ''
 	FROM x WHERE j.id = ANY (ARRAY(SELECT h.id FROM heads h WHERE h.chosen))
 	RETURNING ` + livingRow + `, j.tenant
