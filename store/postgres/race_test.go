@@ -187,7 +187,9 @@ func TestDeadlocks(t *testing.T) {
 	if _, err := first.Put(t.Context(), store.Resource{Tenant: acme, Kind: job.KindQueue, Name: job.DefaultQueue, Doc: json.RawMessage(`{}`)}); err != nil {
 		t.Fatal(err)
 	}
-	ids := submit(t, first, newTasks(400)...)
+	tasks := newTasks(400)
+	rand.Shuffle(len(tasks), func(i, k int) { tasks[i], tasks[k] = tasks[k], tasks[i] }) // so that the rows lie in another order than that of ids
+	ids := submit(t, first, tasks...)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	made := map[string]int{} // guarded by mu: calls that were not refused
