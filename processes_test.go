@@ -40,10 +40,7 @@ func shared(t *testing.T) (dsn string) {
 }
 
 // A process is one of many on a database: it has connections and wake-ups of its own.
-type process struct {
-	*pawl.Service
-	stop func() // and wait for the end
-}
+type process struct{ *pawl.Service }
 
 // join opens a process on a database, which ends with the test. between stands between its service and the database; nil:
 // nothing does.
@@ -64,21 +61,20 @@ func join(t *testing.T, dsn string, cfg pawl.Config, between func(store.Store) s
 	if between != nil {
 		cfg.Store = between(st)
 	}
-	return &process{Service: pawl.New(cfg), stop: func() {}}
+	return &process{pawl.New(cfg)}
 }
 
-// start runs jobs until stop, or the end of the test.
+// start runs jobs until the test ends.
 func (p *process) start(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()
-	p.stop = sync.OnceFunc(func() {
+	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("Run: %v", err)
 		}
 	})
-	t.Cleanup(p.stop)
 }
 
 // finished waits until all jobs of answers have finished.
