@@ -17,12 +17,13 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
+	"github.com/pawl-jobs/pawl/internal/testenv"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.Stopping(m)) }
 
 // bubble runs a test with a service on a database of its own, in a bubble of time; run starts it until the test ends.
 func bubble(t *testing.T, test func(t *testing.T, svc *pawl.Service, run func())) {

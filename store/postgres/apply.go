@@ -106,7 +106,11 @@ func flags(p *job.Patch) (n int) {
 // apply sends changes in one piece; answered is called with each and its answer.
 func (t *tx) apply(cs []asking, answered func(a *asking, r *reader)) error {
 	sessions, duties := map[job.ID]bool{}, map[string]bool{}
+	var resolves [][16]byte
 	for i := range cs {
+		if cs[i].Set.Resolved != nil {
+			resolves = append(resolves, cs[i].Job)
+		}
 		if f := cs[i].From.Fence; !f.Session.IsZero() {
 			sessions[f.Session] = true
 		} else if f.Duty != "" {
@@ -123,9 +127,11 @@ func (t *tx) apply(cs []asking, answered func(a *asking, r *reader)) error {
 	docs := func(f func(c *asking) json.RawMessage) []*string {
 		return column(cs, func(c *asking) *string { return document(f(c)) })
 	}
-	return t.commit(
-		do(applyFences, uuids(keysIn(sessions)), keysIn(duties)),
-		do(applyLock, ids),
+	qs := []*query{do(applyFences, uuids(keysIn(sessions)), keysIn(duties)), do(applyLock, ids)}
+	if len(resolves) > 0 {
+		qs = append(qs, do(applySpecs, resolves))
+	}
+	return t.commit(append(qs,
 		read(applyChanges, func(r *reader) error { answered(&cs[r.int()-1], r); return nil }, ids,
 			numbers(func(c *asking) int64 { return c.From.Epoch }), numbers(func(c *asking) int64 { return c.From.N }),
 			texts(func(c *asking) string { return string(c.From.Place.State) }), texts(func(c *asking) string { return string(c.From.Place.Custody) }),
@@ -151,7 +157,7 @@ func (t *tx) apply(cs []asking, answered func(a *asking, r *reader)) error {
 				s := encode(c.Path[:len(c.Path)-1])
 				return &s
 			}),
-			numbers(func(c *asking) int64 { return c.digest })))
+			numbers(func(c *asking) int64 { return c.digest })))...)
 }
 
 func keysIn[K comparable](m map[K]bool) []K {
@@ -191,14 +197,18 @@ func (a *asking) answer(r *reader, out *store.Applied, eff *store.Effects) bool 
 }
 
 // applyFences keeps the holders from being ended until the commit, and so the duties from changing hands. Expiry and who
-// takes over a duty lock the session FOR UPDATE; a renewal, which changes no key, passes.
+// takes over a duty lock the session FOR UPDATE; a renewal, which changes no key, passes. One that has ended is not held:
+// its changes are refused, and expiry removes it with jobs locked.
 const applyFences = `SELECT FROM pawl.sessions s
-	WHERE s.id = ANY ($1::uuid[]) OR s.id = ANY (ARRAY(SELECT d.session FROM pawl.duties d WHERE d.name = ANY ($2::text[])))
+	WHERE (s.id = ANY ($1::uuid[]) OR s.id = ANY (ARRAY(SELECT d.session FROM pawl.duties d WHERE d.name = ANY ($2::text[])))) AND s.ended IS NULL
 	ORDER BY s.id FOR KEY SHARE`
 
 // applyLock is a statement of its own: a statement sees the rows as they were when it began, so only one that begins after
 // the locks were granted sees what stands.
 const applyLock = `SELECT count(*) FROM (SELECT FROM pawl.jobs j WHERE j.id = ANY ($1::uuid[]) ORDER BY j.id FOR UPDATE) held`
+
+// applySpecs keeps those who annotate jobs from meeting an apply in the middle: they lock the same rows.
+const applySpecs = `SELECT count(*) FROM (SELECT FROM pawl.specs s WHERE s.id = ANY ($1::uuid[]) ORDER BY s.id FOR NO KEY UPDATE) held`
 
 // applyChanges makes each change whose guard holds, as [job.Job.Apply] says, and answers each:
 //

@@ -77,18 +77,20 @@ const claimOnce = `SELECT pg_advisory_xact_lock(hashtextextended($1::uuid::text,
 const (
 	claimAlive = `
 WITH x AS MATERIALIZED (
-	SELECT pawl.clock() AS now, ` + ord + ` AS ord
+	SELECT ` + ord + ` AS ord
 ), alive AS MATERIALIZED (
 	SELECT s.id, s.command = '' AS works FROM pawl.sessions s WHERE s.id = $2 AND s.ended IS NULL AND s.lease_until > pawl.clock() FOR KEY SHARE
 ), repeated AS MATERIALIZED (
 	SELECT j.id FROM alive a JOIN pawl.jobs j ON j.session = a.id AND j.claim = $1
 ), `
-	claimTake = `, took AS (
+	claimTake = `, locked AS MATERIALIZED (
+	SELECT pawl.clock() AS now FROM (SELECT count(*) FROM heads) h -- all of them first: what was waited for has moved meanwhile
+), took AS (
 	UPDATE pawl.jobs j SET
 		state = CASE WHEN j.state <> 'PENDING' THEN j.state WHEN j.kind = 'app' THEN 'PROCESSING_INPUTS' ELSE 'RUNNING' END,
-		custody = 'worker', epoch = j.epoch + 1, n = j.n + 1, ord = greatest(j.ord, x.ord), session = $2, claim = $1, since = x.now,
+		custody = 'worker', epoch = j.epoch + 1, n = j.n + 1, ord = greatest(j.ord, x.ord), session = $2, claim = $1, since = locked.now,
 		due = NULL, resume = '', code = '', message = ''
-	FROM x WHERE j.id = ANY (ARRAY(SELECT h.id FROM heads h WHERE h.chosen))
+	FROM x, locked WHERE j.id = ANY (ARRAY(SELECT h.id FROM heads h WHERE h.chosen))
 	RETURNING ` + livingRow + `, j.tenant
 ), history AS (
 	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, session)

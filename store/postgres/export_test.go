@@ -7,6 +7,7 @@ var (
 		"apply": applyChanges, "write": writeRows, "due": dueJobs, "pay": payDebts, "expire close": expireClose, "expire": expireTake, "lines ready": linesReady,
 		"renew": renew, "events": eventsOfAll, "events of one": eventsOfOne, "recount": recount, "recount look": miscounted, "note": addEvent,
 		"overdue":         overdue,
+		"apply specs":     applySpecs,
 		"demand sessions": claimantsThere, "demand lines": readyLines,
 	}
 	Settings = settings

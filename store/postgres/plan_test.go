@@ -22,6 +22,7 @@ var uses = map[string][]string{
 	"claim named":   {"jobs_pkey", "jobs_session", "specs_pkey", "unique_keys_job"},
 	"apply fences":  {},
 	"apply lock":    {"jobs_pkey"},
+	"apply specs":   {"specs_pkey"},
 	"apply":         {"jobs_pkey", "ended_pkey", "events_pkey", "specs_pkey", "unique_keys_job"},
 	"write":         {"jobs_pkey", "unique_keys_job"},
 	"due":           {"jobs_pkey", "jobs_due"},

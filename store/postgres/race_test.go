@@ -2,6 +2,9 @@ package postgres_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -9,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -67,6 +71,110 @@ func TestOrder(t *testing.T) {
 			t.Errorf("%d jobs were taken", n)
 		}
 		storetest.Check(t, s, acme)
+	})
+	t.Run("a claim that waited for a job does not come before what was done to it", func(t *testing.T) {
+		t.Parallel()
+		dsn := clocked(t)
+		s, other := open(t, dsn, postgres.Options{}), connect(t, dsn)
+		c := asking(begin(t, s, time.Minute), 1)
+		c.Jobs = submit(t, s, newTask())
+		must(t, other, "BEGIN")
+		must(t, other, "SELECT FROM pawl.jobs WHERE id = $1 FOR UPDATE", [16]byte(c.Jobs[0]))
+		claimed := make(chan []job.Job, 1)
+		go func() {
+			jobs, err := s.Claim(context.Background(), c)
+			if err != nil {
+				t.Error(err)
+			}
+			claimed <- jobs
+		}()
+		untilWaiting(t, connect(t, dsn), 1)
+		moved := value[time.Time](t, other, "UPDATE pawl.jobs SET since = pawl.clock() WHERE id = $1 RETURNING since", [16]byte(c.Jobs[0]))
+		must(t, other, "COMMIT")
+		if jobs := <-claimed; len(jobs) != 1 || jobs[0].Since.Before(moved) {
+			t.Errorf("claimed %v; the job was moved at %v", jobs, moved)
+		}
+	})
+	t.Run("an apply locks the specs that it resolves in their order", func(t *testing.T) {
+		t.Parallel()
+		dsn := clocked(t)
+		s, other := open(t, dsn, postgres.Options{}), connect(t, dsn)
+		session := begin(t, s, time.Minute)
+		tasks := newTasks(2)
+		slices.Reverse(tasks) // so that the rows lie against their order
+		last, first := [16]byte(tasks[0].Job.ID), [16]byte(tasks[1].Job.ID)
+		submit(t, s, tasks...)
+		cs := finishes(claim(t, s, session, 2), session)
+		for i := range cs {
+			cs[i].Set.Resolved = json.RawMessage(`{"kind":"send"}`)
+		}
+		must(t, other, "BEGIN")
+		must(t, other, "SELECT FROM pawl.specs WHERE id = $1 FOR NO KEY UPDATE", first) // as one that annotates both begins
+		answer := make(chan error, 1)
+		go func() {
+			_, _, err := s.Apply(context.Background(), cs)
+			answer <- err
+		}()
+		untilWaiting(t, connect(t, dsn), 1)
+		must(t, other, "SELECT FROM pawl.specs WHERE id = $1 FOR NO KEY UPDATE NOWAIT", last)
+		must(t, other, "COMMIT")
+		if err := <-answer; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("an apply holds no session that ended long ago", func(t *testing.T) {
+		t.Parallel()
+		dsn := clocked(t)
+		s, other, watch := open(t, dsn, postgres.Options{}), connect(t, dsn), connect(t, dsn)
+		clock := newClock(t, dsn)
+		frozen := begin(t, s, time.Minute)
+		submit(t, s, newTask())
+		j := claim(t, s, frozen, 1)[0]
+		clock.Advance(2 * time.Minute)
+		if n, _, err := s.Expire(t.Context(), 10); n != 1 || err != nil {
+			t.Fatalf("%d jobs were taken, %v", n, err)
+		}
+		clock.Advance(store.SessionKept)
+		next := begin(t, s, time.Minute)
+		claim(t, s, next, 1)
+		clock.Advance(2 * time.Minute)
+		must(t, other, "BEGIN")
+		must(t, other, "SELECT FROM pawl.jobs WHERE id = $1 FOR UPDATE", [16]byte(j.ID))
+		expired, applied := make(chan error, 1), make(chan error, 1)
+		go func() { // takes the job of the second session, and removes the first
+			_, _, err := s.Expire(context.Background(), 10)
+			expired <- err
+		}()
+		untilWaiting(t, watch, 1)
+		go func() {
+			as, _, err := s.Apply(context.Background(), finishes([]job.Job{j}, frozen))
+			if err == nil && as[0].Outcome != store.Fenced {
+				err = fmt.Errorf("the change was %s", as[0].Outcome)
+			}
+			applied <- err
+		}()
+		untilWaiting(t, watch, 2)
+		must(t, other, "COMMIT")
+		if err := errors.Join(<-expired, <-applied); err != nil {
+			t.Error(err)
+		}
+		noDeadlock(t, watch)
+		if n := value[int](t, watch, "SELECT count(*) FROM pawl.sessions WHERE id = $1", [16]byte(frozen)); n != 0 {
+			t.Error("the first session is still there")
+		}
+	})
+	t.Run("a transaction of somebody else holds up no events", func(t *testing.T) {
+		t.Parallel()
+		dsn := clocked(t)
+		s, other := open(t, dsn, postgres.Options{}), connect(t, dsn)
+		must(t, other, "CREATE TEMP TABLE theirs (x int)")
+		must(t, other, "BEGIN")
+		must(t, other, "INSERT INTO theirs VALUES (1)")
+		submit(t, s, newTasks(3)...)
+		if es, err := s.Events(t.Context(), store.EventQuery{Tenant: acme}); err != nil || len(es.Events) != 3 {
+			t.Errorf("%d events, %v", len(es.Events), err)
+		}
+		must(t, other, "COMMIT")
 	})
 	t.Run("a follow-up that another is paying is passed over, and told of", func(t *testing.T) {
 		t.Parallel()
@@ -153,85 +261,268 @@ func TestOrder(t *testing.T) {
 func TestDeadlocks(t *testing.T) {
 	t.Parallel()
 	dsn := clocked(t)
-	const processes, rounds, size = 16, 12, 40
+	const processes, rounds = 16, 5
 	first := open(t, dsn, postgres.Options{})
-	ids := submit(t, first, newTasks(400)...)
+	newClock(t, dsn).Advance(2 * hour) // nobody expires within a lease of the start of the server
+	if _, err := first.Put(t.Context(), store.Resource{Tenant: acme, Kind: job.KindQueue, Name: job.DefaultQueue, Doc: json.RawMessage(`{}`)}); err != nil {
+		t.Fatal(err)
+	}
+	tasks := newTasks(400)
+	rand.Shuffle(len(tasks), func(i, k int) { tasks[i], tasks[k] = tasks[k], tasks[i] }) // so that the rows lie in another order than that of ids
+	ids := submit(t, first, tasks...)
 	var wg sync.WaitGroup
+	var mu sync.Mutex
+	made := map[string]int{} // guarded by mu: calls that were not refused
 	for p := range processes {
-		s := open(t, dsn, postgres.Options{Conns: 2, Readers: 1})
-		session := begin(t, s, time.Hour)
+		m := &mixer{
+			s: open(t, dsn, postgres.Options{Conns: 2, Readers: 1}), conn: connect(t, dsn),
+			r: rand.New(rand.NewPCG(uint64(p), 7)), ids: slices.Clone(ids), session: begin(t, first, hour),
+		}
 		wg.Go(func() {
-			r := rand.New(rand.NewPCG(uint64(p), 7))
 			for range rounds {
-				if err := stir(t.Context(), s, session, r, ids, size); err != nil {
-					t.Error(err)
-					return
+				for _, i := range m.r.Perm(len(stirs)) {
+					err := stirs[i].do(m, t.Context())
+					switch job.KindOf(err) {
+					case job.NotFound, job.Conflict, job.Fenced, job.Invalid: // another was there first
+						continue
+					}
+					if err != nil {
+						t.Errorf("%s: %v", stirs[i].call, err)
+						return
+					}
+					mu.Lock()
+					made[stirs[i].call]++
+					mu.Unlock()
 				}
 			}
 		})
 	}
 	wg.Wait()
 	noDeadlock(t, connect(t, dsn))
+	for _, c := range stirs {
+		if made[c.call] == 0 {
+			t.Errorf("no call was made of %s", c.call)
+		}
+	}
 	storetest.Check(t, first, acme)
 }
 
-// stir makes one call of each kind on jobs in any order.
-func stir(ctx context.Context, s *postgres.Store, session job.ID, r *rand.Rand, ids []job.ID, size int) error {
-	pick := func() []job.ID {
-		list := make([]job.ID, size)
-		for i, k := range r.Perm(len(ids))[:size] {
-			list[i] = ids[k]
+const hour = time.Hour
+
+// A mixer is one process of [TestDeadlocks].
+type mixer struct {
+	s       *postgres.Store
+	conn    *pgx.Conn
+	r       *rand.Rand
+	ids     []job.ID
+	session job.ID
+	held    []job.Job    // that it has claimed
+	lost    []store.Lost // that it had claimed in sessions which have run out
+}
+
+// stirs are calls of all kinds that write, on jobs in any order.
+var stirs = []struct {
+	call string
+	do   func(m *mixer, ctx context.Context) error
+}{
+	{"submit", (*mixer).submit},
+	{"claim", func(m *mixer, ctx context.Context) error { return m.claim(ctx) }},
+	{"claim named", func(m *mixer, ctx context.Context) error { return m.claim(ctx, m.some(20)...) }},
+	{"apply", (*mixer).apply},
+	{"wish", (*mixer).wish},
+	{"annotate", (*mixer).annotate},
+	{"add event", (*mixer).addEvent},
+	{"remove", func(m *mixer, ctx context.Context) error {
+		_, err := m.s.Remove(ctx, acme, m.some(20))
+		return err
+	}},
+	{"due", func(m *mixer, ctx context.Context) error {
+		_, _, err := m.s.Due(ctx, 40)
+		return err
+	}},
+	{"pay", func(m *mixer, ctx context.Context) error {
+		_, _, err := m.s.Pay(ctx, 40)
+		return err
+	}},
+	{"expire", func(m *mixer, ctx context.Context) error {
+		_, _, err := m.s.Expire(ctx, 40)
+		return err
+	}},
+	{"recount", (*mixer).recount},
+	{"renew", (*mixer).renew},
+	{"tell", func(m *mixer, ctx context.Context) error {
+		_, err := m.s.Tell(ctx, m.session, []store.Command{store.Work, store.Work, store.Drain}[m.r.IntN(3)])
+		return err
+	}},
+	{"end", func(m *mixer, ctx context.Context) error {
+		if _, err := m.s.End(ctx, m.session); err != nil {
+			return err
 		}
-		return list
+		return m.begin(ctx)
+	}},
+	{"run out", (*mixer).runOut},
+	{"clear", func(m *mixer, ctx context.Context) error {
+		_, err := m.s.Clear(ctx, m.lost)
+		return err
+	}},
+	{"delete", func(m *mixer, ctx context.Context) error {
+		if err := m.s.Delete(ctx, acme, job.KindQueue, job.DefaultQueue); job.KindOf(err) != job.Conflict {
+			return fmt.Errorf("a queue that is in use was deleted: %w", err)
+		}
+		return nil
+	}},
+}
+
+// some returns n of the jobs that the process knows.
+func (m *mixer) some(n int) []job.ID {
+	list := make([]job.ID, n)
+	for i, k := range m.r.Perm(len(m.ids))[:n] {
+		list[i] = m.ids[k]
 	}
-	jobs, err := s.Claim(ctx, asking(session, size/4))
+	return list
+}
+
+// submit submits jobs with everything that ties them to others; some are there already.
+func (m *mixer) submit(ctx context.Context) error {
+	sub := store.Submission{
+		Tenant: acme, By: "ann", Jobs: newTasks(4), Key: fmt.Sprint(m.r.IntN(200)),
+		Queues: map[string]store.QueueCheck{job.DefaultQueue: {Document: true, Most: 100_000}},
+	}
+	for i := range sub.Jobs {
+		n := &sub.Jobs[i]
+		if m.r.IntN(2) == 0 {
+			n.Job.ExternalID = fmt.Sprint(m.r.IntN(20))
+		}
+		for _, k := range m.r.Perm(3) {
+			mode := []job.UniqueMode{job.UntilDone, job.UntilStart}[m.r.IntN(2)]
+			n.Unique = append(n.Unique, store.Unique{Mode: mode, Key: fmt.Sprint(k, m.r.IntN(30))})
+		}
+		n.Delay = time.Duration(m.r.IntN(100)) * time.Millisecond
+	}
+	there, err := m.s.Find(ctx, m.some(5)) // others have been removed
 	if err != nil {
 		return err
 	}
+	for i := range there {
+		sub.Jobs[0].After = append(sub.Jobs[0].After, store.After{Job: there[i].ID, Need: job.NeedEnded})
+	}
+	answers, _, err := m.s.Submit(ctx, sub)
+	for _, a := range answers {
+		m.ids = append(m.ids, a.ID)
+	}
+	return err
+}
+
+func (m *mixer) claim(ctx context.Context, named ...job.ID) error {
+	c := asking(m.session, 10)
+	c.Jobs = named
+	jobs, err := m.s.Claim(ctx, c)
+	m.held = append(m.held, jobs...)
+	return err
+}
+
+// apply makes changes of jobs that it holds, and of others, where they are refused: by its session, and by a duty.
+func (m *mixer) apply(ctx context.Context) error {
 	var cs []job.Change
-	for i := range jobs {
-		j := &jobs[i]
-		c := job.Change{Job: j.ID, From: j.Guard(job.Fence{Session: session}), To: job.Worker, Path: []job.Entry{{State: job.Running}}}
-		if r.IntN(2) == 0 {
+	for i := range m.held {
+		j := &m.held[i]
+		c := job.Change{Job: j.ID, From: j.Guard(job.Fence{Session: m.session}), To: job.Worker, Path: []job.Entry{{State: job.Running}}}
+		switch m.r.IntN(4) {
+		case 0:
 			c.To, c.Path[0].State = job.Ready, job.Pending
+		case 1:
+			c = finish(j, m.session)
 		}
 		cs = append(cs, c)
 	}
-	others, err := s.Find(ctx, pick())
+	m.held = nil
+	others, err := m.s.Find(ctx, m.some(30))
 	if err != nil {
 		return err
 	}
-	for i := range others { // those of other sessions: locked, and refused
+	for i := range others {
 		j := &others[i]
-		if j.Custody == job.Worker && !slices.ContainsFunc(cs, func(c job.Change) bool { return c.Job == j.ID }) {
-			cs = append(cs, finish(j, session))
+		if j.Custody != job.Worker || slices.ContainsFunc(cs, func(c job.Change) bool { return c.Job == j.ID }) {
+			continue
+		}
+		c := finish(j, m.session)
+		if m.r.IntN(2) == 0 {
+			c.From.Fence = job.Fence{Duty: duties[m.r.IntN(len(duties))], Term: 1}
+		}
+		cs = append(cs, c)
+	}
+	for i := range cs {
+		if m.r.IntN(2) == 0 {
+			cs[i].Set.Resolved = json.RawMessage(`{"kind":"send"}`)
 		}
 	}
-	r.Shuffle(len(cs), func(i, k int) { cs[i], cs[k] = cs[k], cs[i] })
-	if _, _, err := s.Apply(ctx, cs); err != nil {
-		return err
-	}
-	for _, w := range []job.Wish{job.WishPause, job.WishResume} {
-		if _, _, err := s.Wish(ctx, store.Wish{Tenant: acme, By: "ann", Wish: w, Jobs: pick()[:size/4]}); err != nil {
+	m.r.Shuffle(len(cs), func(i, k int) { cs[i], cs[k] = cs[k], cs[i] })
+	_, _, err = m.s.Apply(ctx, cs)
+	return err
+}
+
+func (m *mixer) wish(ctx context.Context) error {
+	for w, n := range map[job.Wish]int{job.WishPause: 10, job.WishResume: 10, job.WishCancel: 2} {
+		if _, _, err := m.s.Wish(ctx, store.Wish{Tenant: acme, By: "ann", Wish: w, Jobs: m.some(n)}); err != nil {
 			return err
 		}
 	}
-	n := newTask()
-	for _, id := range pick()[:5] {
-		n.After = append(n.After, store.After{Job: id, Need: job.NeedEnded})
-	}
-	for _, key := range []string{"c", "a", "b"} {
-		n.Unique = append(n.Unique, store.Unique{Mode: job.UntilDone, Key: key})
-	}
-	if _, _, err := s.Submit(ctx, store.Submission{Tenant: acme, By: "ann", Jobs: []store.New{n}}); err != nil {
+	return nil
+}
+
+// annotate labels jobs, and hides those that have ended or shows them again.
+func (m *mixer) annotate(ctx context.Context) error {
+	value, hidden := fmt.Sprint(m.r.IntN(5)), m.r.IntN(2) == 0
+	a := store.Annotation{Tenant: acme, Jobs: m.some(30), Annotation: job.Annotation{
+		Labels: map[string]*string{"some": &value}, Notes: json.RawMessage(`{"some":"` + value + `"}`),
+	}}
+	if _, err := m.s.Annotate(ctx, a); err != nil {
 		return err
 	}
-	if _, _, err := s.Due(ctx, size); err != nil {
-		return err
-	}
-	if _, _, err := s.Pay(ctx, size); err != nil {
-		return err
-	}
-	_, _, err = s.Expire(ctx, size)
+	_, err := m.s.Annotate(ctx, store.Annotation{Tenant: acme, Jobs: m.some(30), Hidden: &hidden})
 	return err
+}
+
+func (m *mixer) addEvent(ctx context.Context) error {
+	_, _, err := m.s.AddEvent(ctx, store.NewEvent{Tenant: acme, Job: m.some(1)[0], By: "ann", Cause: job.CauseUser, Note: job.Note{Name: "seen"}})
+	return err
+}
+
+// recount corrects a counter that was made wrong.
+func (m *mixer) recount(ctx context.Context) error {
+	_, err := m.conn.Exec(ctx, `UPDATE pawl.jobs SET needs = needs + 1
+		WHERE id = (SELECT id FROM pawl.jobs WHERE custody = 'gate' AND needs > 0 ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED)`)
+	if err != nil {
+		return err
+	}
+	_, _, err = m.s.Recount(ctx, 40)
+	return err
+}
+
+var duties = []string{"watch", "test", "sweep"}
+
+func (m *mixer) renew(ctx context.Context) error {
+	var wanted []string
+	for _, i := range m.r.Perm(len(duties))[:m.r.IntN(len(duties)+1)] {
+		wanted = append(wanted, duties[i])
+	}
+	_, err := m.s.Renew(ctx, store.Renew{Session: m.session, Lease: hour, Queues: []string{job.DefaultQueue}, Kinds: []string{task}, Duties: wanted})
+	return err
+}
+
+func (m *mixer) begin(ctx context.Context) error {
+	m.session, m.held = job.NewID(), nil
+	return m.s.Begin(ctx, store.Session{ID: m.session, Lease: hour})
+}
+
+// runOut lets the lease end, for [store.Store.Expire] to find, or long ago, for it to be forgotten.
+func (m *mixer) runOut(ctx context.Context) error {
+	for i := range m.held {
+		m.lost = append(m.lost, store.Lost{Job: m.held[i].ID, Epoch: m.held[i].Epoch})
+	}
+	_, err := m.conn.Exec(ctx, `UPDATE pawl.sessions SET lease_until = pawl.clock() - interval '2 h' WHERE id = $1`, [16]byte(m.session))
+	if err != nil {
+		return err
+	}
+	return m.begin(ctx)
 }

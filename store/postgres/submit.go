@@ -218,7 +218,7 @@ func (t *tx) submit(sub *store.Submission) (answers []store.Submitted, eff store
 		return nil, eff, err
 	}
 	if l.answered != nil {
-		return l.answered, eff, t.commit()
+		return l.answered, eff, nil // undone, and so are the keys that it has reserved for jobs which are not made
 	}
 	in := newInsertion(sub)
 	in.now = l.now

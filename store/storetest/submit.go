@@ -16,6 +16,7 @@ var submitTests = []test{
 	{"effects name the lines and the due time", submitEffects},
 	{"the same job id is the same job", submitRepeated},
 	{"an idempotency key gives the same answer again", submitKey},
+	{"a repeat under an idempotency key takes no unique key", submitKeyUnique},
 	{"an idempotency key with another request is a conflict", submitKeyConflict},
 	{"64 at once with one idempotency key make one job", submitKeyAtOnce},
 	{"64 at once with one external id make one job", submitExternalAtOnce},
@@ -258,6 +259,24 @@ func submitAllOrNone(w *world) {
 				w.Errorf("without the bad job: %+v, %v", got, err)
 			}
 		})
+	}
+}
+
+// A caller that makes new ids when it repeats a call names jobs that are never made.
+func submitKeyUnique(w *world) {
+	request := func() store.Submission {
+		s := submission(newTask(fingerprint(1), unique(job.UntilStart, "a")))
+		s.Key = "k"
+		return s
+	}
+	for range 2 {
+		if _, _, err := w.s.Submit(w.ctx, request()); err != nil {
+			w.Fatalf("submit: %v", err)
+		}
+		w.claim(wanted(w.session(), 10))
+	}
+	if got := w.submit(newTask(unique(job.UntilStart, "a")))[0]; got.Existed {
+		w.Errorf("key a is held by %s", got.ID)
 	}
 }
 
