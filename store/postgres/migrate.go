@@ -59,6 +59,7 @@ func NewMigrator(dsn, schema string) (*Migrator, error) {
 	c.ConnConfig.RuntimeParams["search_path"] = pgx.Identifier{schema}.Sanitize() // for goose, which knows names without a schema
 	c.ConnConfig.RuntimeParams["lock_timeout"] = strconv.FormatInt(lockPatience.Milliseconds(), 10)
 	db := stdlib.OpenDB(*c.ConnConfig)
+	db.SetMaxIdleConns(0) // each step has a connection of its own, with these settings: what a migration has set may outlast its failure
 	m := &Migrator{db: db, schema: schema}
 	files, err := migrationsIn(schema)
 	if err != nil {

@@ -99,6 +99,26 @@ func TestMigrations(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	t.Run("a migration that failed leaves nothing to the next try", func(t *testing.T) {
+		t.Parallel()
+		dsn := testenv.Postgres(t).Database(t)
+		m := migrator(t, dsn, "")
+		migrate(t, dsn, "")
+		if err := m.Down(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		execute(t, dsn, "CREATE TABLE pawl.ended_hidden ()") // where version 2 makes an index, and waits without end for that
+		if err := m.Up(t.Context()); err == nil {
+			t.Fatal("it has not failed")
+		}
+		if set, err := m.LockTimeout(t.Context()); err != nil || set != "1s" {
+			t.Errorf("the next try waits %s for a lock, %v", set, err)
+		}
+		execute(t, dsn, "DROP TABLE pawl.ended_hidden")
+		if err := m.Up(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("a version that this Pawl does not know is not taken back by it", func(t *testing.T) {
 		t.Parallel()
 		dsn := testenv.Postgres(t).Database(t)
