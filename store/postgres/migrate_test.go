@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -181,6 +182,19 @@ func TestMigrations(t *testing.T) {
 			t.Errorf("an older schema: %v", err)
 		}
 	})
+}
+
+// TestDocumentedVersion: the operations page shows what the newest version prints when it makes a schema.
+func TestDocumentedVersion(t *testing.T) {
+	t.Parallel()
+	v, err := migrator(t, testenv.Postgres(t).Database(t), "").Version(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("../../docs/operations.md")
+	if want := fmt.Sprintf("in pawl: 0 before, %d now\n", v.Known); err != nil || !strings.Contains(string(text), want) {
+		t.Errorf("no %q, %v", want, err)
+	}
 }
 
 // raised are the migrations that older processes cannot work with. One that is not among them adds nothing that they must
