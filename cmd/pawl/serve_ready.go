@@ -20,7 +20,7 @@ func (s *serving) ready(names bool) func(context.Context) []api.Check {
 	return func(ctx context.Context) []api.Check {
 		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 		defer cancel()
-		checks := []api.Check{s.database(ctx, names), {Name: "session", Err: s.observe.Session()}, s.unserved(ctx, names), s.disk()}
+		checks := []api.Check{s.database(ctx, names), {Name: "session", Err: s.observe.Session()}, s.unserved(ctx, names), s.unwatched(ctx, names), s.disk()}
 		if s.pair != nil {
 			c := api.Check{Name: "certificate", Degraded: true, Detail: "valid until " + s.pair.Expires().UTC().Format(time.RFC3339)}
 			if s.pair.Check() != nil {
@@ -57,7 +57,7 @@ func (s *serving) unanswered(ctx context.Context, err error, names bool) error {
 	return job.Errorf(job.Unavailable, "the database has not answered: the log says why")
 }
 
-// mostLines is how many lines are named that nobody serves.
+// mostLines is how many lines are named that nobody serves, and machines where nobody watches.
 const mostLines = 10
 
 // unserved looks for jobs that are ready where nobody claims them.
@@ -96,6 +96,31 @@ func named(lines []store.Unserved) string {
 		all = append(all, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(all, "; ")
+}
+
+// unwatched looks for programs on machines where nobody watches.
+func (s *serving) unwatched(ctx context.Context, names bool) api.Check {
+	c := api.Check{Name: "machines", Degraded: true}
+	machines, err := s.node.Unwatched(ctx)
+	switch {
+	case err != nil:
+		c.Err = s.unanswered(ctx, err, names)
+	case len(machines) == 0:
+		c.Degraded = false
+	case names:
+		var all []string
+		for _, u := range machines[:min(len(machines), mostLines)] {
+			all = append(all, fmt.Sprintf("%s (%s)", u.Machine, plural(u.Jobs, "job")))
+		}
+		if more := len(machines) - len(all); more > 0 {
+			all = append(all, fmt.Sprintf("and %d more", more))
+		}
+		c.Err = fmt.Errorf("no live process watches the programs of machines: %s", strings.Join(all, "; "))
+	default:
+		c.Err = fmt.Errorf("no live process watches the programs of %s: /metrics names them to whoever has a token (pawl_jobs_unwatched), "+
+			"and so does this path on the socket of the data folder", plural(len(machines), "machine"))
+	}
+	return c
 }
 
 // disk looks at the free space of the data folder.

@@ -21,6 +21,7 @@ func TestNobodyIsToldWhereTheDatabaseIs(t *testing.T) {
 	for _, check := range []func(names bool) error{
 		func(names bool) error { return s.database(t.Context(), names).Err },
 		func(names bool) error { return s.unserved(t.Context(), names).Err },
+		func(names bool) error { return s.unwatched(t.Context(), names).Err },
 	} {
 		told.Reset()
 		if err := check(false); err == nil || strings.Contains(err.Error(), why) || !strings.Contains(told.String(), why) {
