@@ -9,7 +9,7 @@ var (
 		"apply": applyChanges, "write": writeRows, "due": dueJobs, "pay": payDebts, "expire close": expireClose, "expire": expireTake,
 		"renew": renew, "events": eventsOfAll, "events of one": eventsOfOne, "recount": recount, "note": addEvent,
 		"overdue":         overdue,
-		"demand sessions": claimantsThere, "demand lines": readyLines,
+		"demand sessions": claimantsThere, "demand lines": readyLines, "unwatched": unwatched,
 	}
 	Settings = settings
 )

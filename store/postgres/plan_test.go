@@ -36,6 +36,7 @@ var uses = map[string][]string{
 
 	"demand sessions": {"jobs_session"},
 	"demand lines":    {"jobs_ready"},
+	"unwatched":       {"jobs_monitor"},
 }
 
 // TestPlans pins the indexes that the statements use: with statistics that are fresh, with none, and with some that were
