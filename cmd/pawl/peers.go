@@ -20,7 +20,7 @@ import (
 )
 
 // askPeers lets a service ask processes of other machines. Their certificates are those of the authorities in a file, or
-// else in the system. It returns what knows theirs: a token that is shown makes no key.
+// else in the system. It returns what knows the tokens that they show, for which no key is made.
 func (n *node) askPeers(service *pawl.Config, authorities string) (*auth.Peers, error) {
 	transport, err := peerTransport(authorities)
 	if err != nil {
@@ -28,8 +28,7 @@ func (n *node) askPeers(service *pawl.Config, authorities string) (*auth.Peers, 
 	}
 	n.free = append(n.free, func() error { transport.CloseIdleConnections(); return nil })
 	key := peerKey{store: service.Store}
-	now := func() time.Time { return n.Now() }
-	ours := &auth.Peers{Machine: service.Machine, Key: key.sign, Now: now}
+	tokens := &auth.Peers{Machine: service.Machine, Key: key.check, Now: func() time.Time { return n.Now() }}
 	asking := &http.Client{Transport: transport}
 	service.Peer = func(a pawl.PeerAsk) pawl.Peer {
 		return &client.Peer{
@@ -39,11 +38,13 @@ func (n *node) askPeers(service *pawl.Config, authorities string) (*auth.Peers, 
 				if deletes {
 					g.Does = auth.PeerDelete
 				}
+				ours := *tokens
+				ours.Key = key.sign
 				return ours.Token(ctx, a.Process.Machine, g)
 			},
 		}
 	}
-	return &auth.Peers{Machine: service.Machine, Key: key.check, Now: now}, nil
+	return tokens, nil
 }
 
 // peerTransport is the way to processes of other machines, without a proxy between. One that does not answer is given up
