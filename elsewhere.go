@@ -3,13 +3,12 @@ package pawl
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/url"
 	"os"
-	"strings"
 	"sync"
+	"time"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -50,13 +49,14 @@ func (s *Service) elsewhere(j *job.Job) bool {
 }
 
 // fromPeer asks the live processes of a job's machine that have an address in turn, until one of them answers. That nobody
-// does is not said from memory.
+// does is not said from memory. Where a process is, and what became of asking it, stands in the log: whoever asks may not
+// be whoever runs the service.
 func fromPeer[T any](ctx context.Context, s *Service, j *job.Job, ask func(Peer) (T, error)) (answer T, err error) {
 	if s.cfg.Peer == nil {
 		return answer, unreachable(j.Machine, ": ask a process there; pawl workers lists them")
 	}
 	var sessions []store.SessionInfo
-	var silent []string
+	var heard time.Time        // of those that do not answer
 	asked := map[job.ID]bool{} // by their sessions
 	for _, look := range []func(context.Context) ([]store.SessionInfo, error){s.sessions.there, s.sessions.now} {
 		if sessions, err = look(ctx); err != nil {
@@ -78,26 +78,36 @@ func fromPeer[T any](ctx context.Context, s *Service, j *job.Job, ask func(Peer)
 			case kind != job.Unavailable && kind != job.Closed:
 				return answer, err
 			}
-			silent = append(silent, fmt.Sprintf("%s, at %s%s: %v", p, p.Address, astray(p), err))
+			if heard.Before(sessions[i].Renewed) {
+				heard = sessions[i].Renewed
+			}
+			s.silent(ctx, j, p, err)
 		}
 	}
-	if len(silent) > 0 {
-		return answer, unreachable(j.Machine, ", and no process there answers: "+strings.Join(silent, "; "))
+	if len(asked) > 0 {
+		return answer, unreachable(j.Machine, ", and no process there answers: the database has heard of one at "+heard.Local().Format(time.RFC3339)+
+			"; ask again, or whoever runs the service, whose log says what is wrong")
 	}
 	return answer, unreachable(j.Machine, nobodyOn(j.Machine, sessions))
 }
 
-// astray says of the address of a process that it cannot lead to it, where that shows; else it is empty.
-func astray(p *store.Process) string {
+// silent logs that a process does not answer what is asked for a job.
+func (s *Service) silent(ctx context.Context, j *job.Job, p *store.Process, err error) {
+	what := "a process of another machine does not answer"
+	if astray(p) {
+		what += ": its address is one within its host, so set peer.listen or peer.url there"
+	}
+	s.cfg.Log.WarnContext(ctx, what, "job", j.ID, "machine", j.Machine, "process", p.String(), "address", p.Address, "error", err)
+}
+
+// astray reports that the address of a process cannot lead to it, where that shows.
+func astray(p *store.Process) bool {
 	u, err := url.Parse(p.Address)
 	if err != nil {
-		return ""
+		return false
 	}
-	ip := net.ParseIP(u.Hostname())
-	if here, err := os.Hostname(); err != nil || p.Host == here || u.Hostname() != "localhost" && !ip.IsLoopback() {
-		return ""
-	}
-	return " (an address within that host: set peer.listen or peer.url there)"
+	here, err := os.Hostname()
+	return err == nil && p.Host != here && (u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback())
 }
 
 // unreachable is the error of files on a machine that cannot be asked for them. It wraps nothing, because its text is for
@@ -108,16 +118,10 @@ func unreachable(machine, why string) error {
 
 // nobodyOn says why no process of a machine can be asked.
 func nobodyOn(machine string, sessions []store.SessionInfo) string {
-	var mute []string
-	for i := range sessions {
-		if p := &sessions[i].Process; p.Machine == machine && sessions[i].Live {
-			mute = append(mute, p.String())
-		}
+	if gone := goneFrom(machine, sessions); gone != nil {
+		return gone.since() + ": start one there, and ask again"
 	}
-	if len(mute) == 0 {
-		return goneFrom(machine, sessions).since() + ": start one there, and ask again"
-	}
-	return ", whose processes serve no address (" + strings.Join(mute, ", ") + "): start one there with the role api, or with --peer-listen"
+	return ", whose processes serve no address: start one there with the role api, or with --peer-listen"
 }
 
 // A farFile is a file of another machine with its content.

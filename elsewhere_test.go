@@ -1,6 +1,7 @@
 package pawl_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -22,6 +23,7 @@ import (
 type far struct {
 	*testing.T
 	here, there *pawl.Service // on m1 and on m2
+	told        bytes.Buffer  // their log
 	asks        []pawl.PeerAsk
 	answer      func(host string) error // of a process; nil: it does what it is asked
 	log         func(context.Context) io.ReadCloser
@@ -74,7 +76,7 @@ func openFar(t *testing.T) *far {
 	f := &far{T: t}
 	service := func(machine string) *pawl.Service {
 		return pawl.New(pawl.Config{
-			Store: st, Broker: &local.Broker{}, Machine: machine, Log: slog.New(slog.DiscardHandler),
+			Store: st, Broker: &local.Broker{}, Machine: machine, Log: slog.New(slog.NewTextHandler(&f.told, nil)),
 			Peer: func(a pawl.PeerAsk) pawl.Peer { return farPeer{f, a} },
 		})
 	}
@@ -146,9 +148,22 @@ func TestFilesOfAnotherMachine(t *testing.T) {
 		f.asked()
 		f.answer = func(string) error { return job.Errorf(job.Unavailable, "connection refused") }
 		_, err := f.here.Log(t.Context(), id, pawl.LogQuery{})
-		unavailable(t, err, "on machine m2, and no process there answers: ", "one:7, at http://one:7295: connection refused", "two:7, at http://two:7295")
-		if got := f.asked(); got != "one two" || strings.Contains(err.Error(), "within that host") {
-			t.Errorf("asked %s: %v", got, err)
+		unavailable(t, err, "on machine m2, and no process there answers: the database has heard of one at "+time.Now().Format("2006-"))
+		if got := f.asked(); got != "one two" {
+			t.Errorf("asked %s", got)
+		}
+		for _, inward := range []string{"one:7", "two:7", "http", "refused"} {
+			if strings.Contains(err.Error(), inward) {
+				t.Errorf("whoever asks is told %q: %v", inward, err)
+			}
+		}
+		for _, want := range []string{"process=one:7 address=http://one:7295 error=\"connection refused\"", "process=two:7 address=http://two:7295"} {
+			if !strings.Contains(f.told.String(), want) {
+				t.Errorf("no %s in the log:\n%s", want, &f.told)
+			}
+		}
+		if strings.Contains(f.told.String(), "within its host") {
+			t.Errorf("addresses that lead to other hosts are taken for ones that do not:\n%s", &f.told)
 		}
 	})
 	t.Run("one that has just begun is asked", func(t *testing.T) {
@@ -180,8 +195,15 @@ func TestFilesOfAnotherMachine(t *testing.T) {
 		f.process("one", "http://127.0.0.1:7296")
 		f.process("two", "https://localhost:7297")
 		_, err = f.here.Output(t.Context(), id)
-		const hint = " (an address within that host: set peer.listen or peer.url there): "
-		unavailable(t, err, "http://127.0.0.1:7295: ", "http://127.0.0.1:7296"+hint, "https://localhost:7297"+hint)
+		unavailable(t, err, "no process there answers")
+		for line := range strings.Lines(f.told.String()) {
+			if strings.Contains(line, "set peer.listen or peer.url there") == strings.Contains(line, "address=http://127.0.0.1:7295") {
+				t.Error(line)
+			}
+		}
+		if n := strings.Count(f.told.String(), "address="); n != 3 {
+			t.Errorf("%d are logged:\n%s", n, &f.told)
+		}
 	})
 	t.Run("what a process answers is the answer", func(t *testing.T) {
 		f := openFar(t)
@@ -214,7 +236,7 @@ func TestFilesOfAnotherMachine(t *testing.T) {
 		unavailable(t, err, "on machine m2, where no process is: start one there")
 		session := f.process("mute", "")
 		_, err = f.here.Output(t.Context(), id) // at once: it is not said from memory
-		unavailable(t, err, "whose processes serve no address (mute:7): start one there with the role api, or with --peer-listen")
+		unavailable(t, err, "whose processes serve no address: start one there with the role api, or with --peer-listen")
 		if _, err := f.here.Store().End(t.Context(), session); err != nil {
 			t.Fatal(err)
 		}

@@ -129,6 +129,11 @@ func (s *Service) Unserved(ctx context.Context) ([]store.Unserved, error) {
 	return s.cfg.Store.Unserved(ctx)
 }
 
+// Unwatched returns the machines with programs of any tenant where no live process is there that watches.
+func (s *Service) Unwatched(ctx context.Context) ([]store.Unwatched, error) {
+	return s.cfg.Store.Unwatched(ctx)
+}
+
 // worker is a session as people look at it. served is whether any process lives, where that is known otherwise.
 func (s *Service) worker(i *store.SessionInfo, served bool) Worker {
 	w := Worker{

@@ -112,6 +112,13 @@ type Unserved struct {
 	Since   time.Time // when the first of these became ready
 }
 
+// Unwatched are jobs in custody monitor of a machine where nobody is there who watches: their programs run on there, or
+// have ended meanwhile.
+type Unwatched struct {
+	Machine string
+	Jobs    int // up to MostUnserved
+}
+
 // Demand is the ready work of a lane, and who is there to do it.
 type Demand struct {
 	Ready    int       // ready jobs, of each line up to the slots of all sessions, and one at least
@@ -125,7 +132,7 @@ type Serving struct {
 	Held  int // jobs of the lane in its custody
 }
 
-// MostUnserved is how many jobs of a line are counted, and how many lines are looked at.
+// MostUnserved is how many jobs of a line, or of a machine, are counted, and how many of these are looked at.
 const MostUnserved = 1000
 
 // SessionKept is for how long a session is known after its end; MachineKept is for how long the newest one of a machine

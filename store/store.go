@@ -113,7 +113,7 @@ type Leases interface {
 	Clear(ctx context.Context, lost []Lost) (Effects, error)
 }
 
-// Reader reads. Held, Watched, Find, Overdue, Sessions, Unserved and Demand see all tenants; the others see one, and a job of
+// Reader reads. Held, Watched, Find, Overdue, Sessions, Unserved, Unwatched and Demand see all tenants; the others see one, and a job of
 // another tenant is NotFound.
 type Reader interface {
 	// Job returns one job with everything about it.
@@ -147,6 +147,9 @@ type Reader interface {
 	// kind, machine and tenant, and was not told to drain or to stop. It reads from line to line, and of a line no more
 	// than its first MostUnserved jobs.
 	Unserved(ctx context.Context) ([]Unserved, error)
+	// Unwatched returns the machines with jobs in custody monitor of which no live session is there that plays the role of
+	// the watcher. It reads from machine to machine, and of a machine no more than its first MostUnserved jobs.
+	Unwatched(ctx context.Context) ([]Unwatched, error)
 	// Demand returns, of each lane for which c has slots, the ready jobs that c could claim, and the live sessions that
 	// may claim some of these too, the one of c among them: [Claim.ID] and [Claim.Jobs] do not count.
 	Demand(ctx context.Context, c Claim) (map[job.Lane]Demand, error)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -80,6 +81,7 @@ type schema struct {
 	Items       *schema            `json:"items"`
 	Properties  map[string]*schema `json:"properties"`
 	Additional  json.RawMessage    `json:"additionalProperties"` // false, or the schema of what a map holds
+	Names       *schema            `json:"propertyNames"`        // what the keys of a map are; nil: anything
 	Required    []string           `json:"required"`
 
 	defs map[string]*schema // of the whole document
@@ -105,8 +107,8 @@ func schemaAt(kind, path string) (*schema, error) {
 		name = strings.TrimSuffix(name, "[]")
 		inside := s.held()
 		next := inside.Properties[name]
-		if next == nil && inside.values() != nil && len(inside.Properties) == 0 {
-			next = inside.values() // any key
+		if next == nil && len(inside.Properties) == 0 && inside.Names.takes(name) {
+			next = inside.values() // of any key
 		}
 		if next == nil {
 			return nil, noField(at, name, inside)
@@ -117,10 +119,13 @@ func schemaAt(kind, path string) (*schema, error) {
 }
 
 func noField(at, name string, s *schema) error {
-	fields := slices.Sorted(maps.Keys(s.Properties))
+	fields := s.fields()
 	remedy := "it has no fields"
-	if len(fields) > 0 {
+	switch {
+	case len(fields) > 0:
 		remedy = "give one of " + strings.Join(fields, ", ")
+	case s.Names != nil:
+		remedy = "its keys have the pattern " + s.Names.Pattern
 	}
 	if near := job.Nearest(name, fields...); near != "" {
 		remedy = "did you mean " + near + "?"
@@ -153,6 +158,26 @@ func (s *schema) held() *schema {
 		s = s.of(s.Items)
 	}
 	return s
+}
+
+// fields are the names of what stands within s, where they are known.
+func (s *schema) fields() []string {
+	if s.Names != nil && s.Names.Enum != nil {
+		return written(s.Names.Enum)
+	}
+	return slices.Sorted(maps.Keys(s.Properties))
+}
+
+// takes reports whether a value is one of s; nil takes all.
+func (s *schema) takes(value string) bool {
+	if s == nil {
+		return true
+	}
+	if s.Enum != nil {
+		return slices.Contains(written(s.Enum), value)
+	}
+	fits, err := regexp.MatchString(s.Pattern, value)
+	return err != nil || fits // a pattern that is not one of Go's is for others to check
 }
 
 // values is the schema of the values of a map; nil: it is none.
@@ -245,8 +270,10 @@ func (s *schema) limits() string {
 	return strings.Join(lines, "\n")
 }
 
-// words writes values as they stand in a job file.
-func words(values []any) string {
+// words lists values as they stand in a job file.
+func words(values []any) string { return strings.Join(written(values), ", ") }
+
+func written(values []any) []string {
 	list := make([]string, len(values))
 	for i, v := range values {
 		if text, ok := v.(string); ok {
@@ -255,7 +282,7 @@ func words(values []any) string {
 			list[i] = string(b)
 		}
 	}
-	return strings.Join(list, ", ")
+	return list
 }
 
 func explainFilter(out io.Writer) error {
@@ -317,7 +344,7 @@ func completeTopic(topics []string, part string) (found []cobra.Completion) {
 	if err != nil {
 		return nil
 	}
-	for _, f := range slices.Sorted(maps.Keys(s.held().Properties)) {
+	for _, f := range s.held().fields() {
 		found = append(found, part[:dot+1]+f)
 	}
 	return found

@@ -20,7 +20,7 @@ import (
 )
 
 // askPeers lets a service ask processes of other machines. Their certificates are those of the authorities in a file, or
-// else in the system. It returns what knows the tokens.
+// else in the system. It returns what knows the tokens that they show, for which no key is made.
 func (n *node) askPeers(service *pawl.Config, authorities string) (*auth.Peers, error) {
 	transport, err := peerTransport(authorities)
 	if err != nil {
@@ -28,7 +28,7 @@ func (n *node) askPeers(service *pawl.Config, authorities string) (*auth.Peers, 
 	}
 	n.free = append(n.free, func() error { transport.CloseIdleConnections(); return nil })
 	key := peerKey{store: service.Store}
-	tokens := &auth.Peers{Machine: service.Machine, Key: key.read, Now: func() time.Time { return n.Now() }}
+	tokens := &auth.Peers{Machine: service.Machine, Key: key.check, Now: func() time.Time { return n.Now() }}
 	asking := &http.Client{Transport: transport}
 	service.Peer = func(a pawl.PeerAsk) pawl.Peer {
 		return &client.Peer{
@@ -38,7 +38,9 @@ func (n *node) askPeers(service *pawl.Config, authorities string) (*auth.Peers, 
 				if deletes {
 					g.Does = auth.PeerDelete
 				}
-				return tokens.Token(ctx, a.Process.Machine, g)
+				ours := *tokens
+				ours.Key = key.sign
+				return ours.Token(ctx, a.Process.Machine, g)
 			},
 		}
 	}
@@ -76,31 +78,49 @@ const (
 // keepPeerKey is for how long a process remembers the key.
 const keepPeerKey = 10 * time.Second
 
-// A peerKey reads the key of the service from its database, and makes it if there is none.
+// A peerKey is the key of the service, which is in its database.
 type peerKey struct {
 	store store.Resources
 
-	mu  sync.Mutex
-	at  time.Time // guarded by mu: when the key was read
-	key []byte    // guarded by mu; nil: never
+	mu  sync.Mutex // not held while the database is asked: nobody waits for the call of another one
+	at  time.Time  // guarded by mu: when the key was read
+	key []byte     // guarded by mu; nil: never
 }
 
 type peerKeyDoc struct {
 	Key []byte `json:"key"`
 }
 
-// read is [auth.Peers.Key].
-func (k *peerKey) read(ctx context.Context) ([]byte, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.key != nil && time.Since(k.at) < keepPeerKey {
-		return k.key, nil
-	}
-	now := time.Now()
-	r, err := k.store.Resource(ctx, store.Site, peerKeyKind, peerKeyName)
+// sign is [auth.Peers.Key] of whoever makes tokens: where there is no key, one is made.
+func (k *peerKey) sign(ctx context.Context) ([]byte, error) {
+	return k.known(func() (store.Resource, error) {
+		r, err := k.read(ctx)
+		if job.KindOf(err) == job.NotFound {
+			r, err = k.make(ctx)
+		}
+		return r, err
+	})
+}
+
+// check is [auth.Peers.Key] of whoever is shown tokens: where there is no key, nobody has made one.
+func (k *peerKey) check(ctx context.Context) ([]byte, error) {
+	key, err := k.known(func() (store.Resource, error) { return k.read(ctx) })
 	if job.KindOf(err) == job.NotFound {
-		r, err = k.make(ctx)
+		return nil, job.Errorf(job.Denied, "the token is not one of this service, which has made none: do both processes work on one database?")
 	}
+	return key, err
+}
+
+// known returns the key that is remembered, or else the one that find finds in the database.
+func (k *peerKey) known(find func() (store.Resource, error)) ([]byte, error) {
+	now := time.Now()
+	k.mu.Lock()
+	key, at := k.key, k.at
+	k.mu.Unlock()
+	if key != nil && now.Sub(at) < keepPeerKey {
+		return key, nil
+	}
+	r, err := find()
 	if err != nil {
 		return nil, err
 	}
@@ -108,8 +128,17 @@ func (k *peerKey) read(ctx context.Context) ([]byte, error) {
 	if err := json.Unmarshal(r.Doc, &doc); err != nil || len(doc.Key) != auth.PeerKeySize {
 		return nil, job.Errorf(job.Corrupt, "the database does not hold the key of the service as it was written: remove the resource of kind %s named %s", peerKeyKind, peerKeyName)
 	}
-	k.key, k.at = doc.Key, now
-	return k.key, nil
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if now.After(k.at) { // else somebody has read it later
+		k.key, k.at = doc.Key, now
+	}
+	return doc.Key, nil
+}
+
+// read reads the key.
+func (k *peerKey) read(ctx context.Context) (store.Resource, error) {
+	return k.store.Resource(ctx, store.Site, peerKeyKind, peerKeyName)
 }
 
 // make makes the key, or reads the one that another process has made meanwhile.
@@ -122,7 +151,7 @@ func (k *peerKey) make(ctx context.Context) (store.Resource, error) {
 	}
 	r, err := k.store.Put(ctx, store.Resource{Tenant: store.Site, Kind: peerKeyKind, Name: peerKeyName, Doc: text})
 	if job.KindOf(err) == job.Conflict {
-		return k.store.Resource(ctx, store.Site, peerKeyKind, peerKeyName)
+		return k.read(ctx)
 	}
 	return r, err
 }

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"net"
 	"net/http"
 	"os"
@@ -12,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-jobs/pawl/auth"
 	"github.com/pawl-jobs/pawl/internal/config"
@@ -47,9 +51,10 @@ func TestPeersWithTLS(t *testing.T) {
 	if status, body := believes.get(http.MethodGet, path, ""); status != http.StatusOK || body != "hello\n" {
 		t.Errorf("%d %s", status, body)
 	}
-	if status, body := doubts.get(http.MethodGet, path, ""); status != http.StatusServiceUnavailable || !strings.Contains(body, "name the authority of its certificate in peer.ca") {
+	if status, body := doubts.get(http.MethodGet, path, ""); status != http.StatusServiceUnavailable || strings.Contains(body, shows.url) {
 		t.Errorf("%d %s", status, body)
 	}
+	doubts.await(`level=WARN msg="a process of another machine does not answer" .*name the authority of its certificate in peer\.ca`)
 }
 
 // TestPeersOnAllAddresses has a machine that listens on all addresses, and is reached under the name of its host.
@@ -89,7 +94,9 @@ func TestTokensForOneMachineAreNotGoodAtAnother(t *testing.T) {
 		}
 		return text
 	}
-	a.token = token(n.peers)
+	ours := *n.peers
+	ours.Key = (&peerKey{store: n.store}).sign
+	a.token = token(&ours)
 	if status, body := a.get(http.MethodGet, path, ""); status != http.StatusOK || body != "hello\n" {
 		t.Errorf("where it is good: %d %s", status, body)
 	}
@@ -100,7 +107,7 @@ func TestTokensForOneMachineAreNotGoodAtAnother(t *testing.T) {
 	if status, body := b.get(http.MethodGet, path, ""); status != http.StatusUnauthorized || !strings.Contains(body, "and one of machine "+n.peers.Machine+" was meant") {
 		t.Errorf("at another machine: %d %s", status, body)
 	}
-	old := *n.peers
+	old := ours
 	old.Now = func() time.Time { return n.Now().Add(-2 * time.Minute) }
 	a.token = token(&old)
 	if status, body := a.get(http.MethodGet, path, ""); status != http.StatusUnauthorized || !strings.Contains(body, "not of this moment") {
@@ -125,7 +132,7 @@ func TestPeerKey(t *testing.T) {
 	for i := range keys {
 		all.Go(func() {
 			k := peerKey{store: st}
-			key, err := k.read(t.Context())
+			key, err := k.sign(t.Context())
 			if err != nil || len(key) != auth.PeerKeySize {
 				t.Errorf("%d bytes, %v", len(key), err)
 			}
@@ -139,17 +146,23 @@ func TestPeerKey(t *testing.T) {
 		}
 	}
 	used := peerKey{store: st}
-	if _, err := used.read(t.Context()); err != nil {
+	if _, err := used.check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := st.Delete(t.Context(), store.Site, peerKeyKind, peerKeyName); err != nil {
 		t.Fatal(err)
 	}
-	if key, err := used.read(t.Context()); err != nil || string(key) != keys[0] {
+	if key, err := used.check(t.Context()); err != nil || string(key) != keys[0] {
 		t.Errorf("it is not remembered: %v", err)
 	}
 	used.at = time.Now().Add(-keepPeerKey)
-	if key, err := used.read(t.Context()); err != nil || string(key) == keys[0] {
+	if key, err := used.check(t.Context()); job.KindOf(err) != job.Denied {
+		t.Errorf("after it was removed a token is held against %q, %v", key, err)
+	}
+	if _, err := st.Resource(t.Context(), store.Site, peerKeyKind, peerKeyName); job.KindOf(err) != job.NotFound {
+		t.Errorf("whoever shows a token makes a key: %v", err)
+	}
+	if key, err := used.sign(t.Context()); err != nil || string(key) == keys[0] {
 		t.Errorf("one that was removed is used for ever: %v", err)
 	}
 	for _, doc := range []string{`{"key": "c2hvcnQ="}`, `{"key": 3}`} {
@@ -162,9 +175,59 @@ func TestPeerKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		k := peerKey{store: st}
-		if _, err := k.read(t.Context()); job.KindOf(err) != job.Corrupt {
+		if _, err := k.sign(t.Context()); job.KindOf(err) != job.Corrupt {
 			t.Errorf("%s: %v", doc, err)
 		}
+	}
+}
+
+// TestPeerKeyOfASlowDatabase: whoever gives up waits neither for the database nor for others who wait for it.
+func TestPeerKeyOfASlowDatabase(t *testing.T) {
+	server := testenv.Postgres(t)
+	dsn := server.Database(t)
+	n, err := openNode(t.Context(), t.TempDir(), nodeOptions{db: dsn, migrate: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.close()
+	busy, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close(context.Background())
+	if _, err := busy.Exec(t.Context(), "BEGIN; LOCK TABLE pawl.resources IN ACCESS EXCLUSIVE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	k := peerKey{store: n.store}
+	first, second := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := k.sign(t.Context())
+		first <- err
+	}()
+	for server.Psql(t, dsn, "-c", "SELECT count(*) FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0") == "0" {
+		if t.Context().Err() != nil {
+			t.Fatal("nobody waits for the table")
+		}
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	go func() {
+		_, err := k.check(gone)
+		second <- err
+	}()
+	select {
+	case err := <-second:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("whoever gave up is told %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("whoever gave up waits for the first one")
+	}
+	if _, err := busy.Exec(t.Context(), "COMMIT"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-first; err != nil {
+		t.Error(err)
 	}
 }
 

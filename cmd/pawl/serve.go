@@ -136,7 +136,8 @@ func (s *serving) nodeOptions() nodeOptions {
 		slots: map[job.Lane]int{
 			job.LaneFinish: cfg.Slots.Finish, job.LaneLaunch: cfg.Slots.Launch, job.LanePrepare: cfg.Slots.Prepare, job.LaneTask: cfg.Slots.Task,
 		},
-		db: string(cfg.DB), schema: cfg.DBSchema, listen: string(cfg.DBListen), pooled: cfg.DBPooled, migrate: cfg.DBMigrate, roles: rolesOf(cfg.Roles), queues: cfg.Queues, kinds: cfg.Kinds, tenants: cfg.Tenants,
+		db: string(cfg.DB), schema: cfg.DBSchema, listen: string(cfg.DBListen), pooled: cfg.DBPooled, migrate: cfg.DBMigrate,
+		roles: rolesOf(cfg.Roles), queues: cfg.Queues, kinds: cfg.Kinds, tenants: cfg.Tenants,
 		address: func() string { return s.inward }, peerCA: cfg.Peer.CA,
 		lease: cfg.Lease, grace: noneIfZero(cfg.Grace), logger: s.log, observe: s.observe, environ: s.environ,
 	}

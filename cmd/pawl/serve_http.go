@@ -34,7 +34,7 @@ const (
 func (s *serving) open() {
 	cfg := s.config.Load()
 	c := api.Config{
-		Service: s.node.Service, Stopping: s.stopping, Ready: s.ready, Metrics: s.observe.Metrics(), Answered: s.answered,
+		Service: s.node.Service, Stopping: s.stopping, Ready: s.ready(true), Metrics: s.observe.Metrics(), Answered: s.answered,
 		Version: version, Log: s.log, Limits: api.Limits{
 			Body: int64(cfg.Limits.Body), Jobs: cfg.Limits.Jobs, Depth: cfg.Limits.Depth, Rate: cfg.Limits.Rate, Burst: cfg.Limits.Burst,
 			Streams: cfg.Limits.Streams, Wait: cfg.Limits.Wait,
@@ -42,7 +42,7 @@ func (s *serving) open() {
 	}
 	socket := api.New(c)
 	s.doors[doorSocket].Store(&socket)
-	c.Auth, c.Prefix = s.caller, cfg.Prefix
+	c.Auth, c.Prefix, c.Ready = s.caller, cfg.Prefix, s.ready(false)
 	network := api.New(c)
 	s.doors[doorNetwork].Store(&network)
 	if cfg.Peer.Listen != "" {

@@ -14,47 +14,73 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// ready says what of the service works now. Everybody may ask, so it names no files.
-func (s *serving) ready(ctx context.Context) []api.Check {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-	defer cancel()
-	checks := []api.Check{s.database(ctx), {Name: "session", Err: s.observe.Session()}, s.unserved(ctx), s.disk()}
-	if s.pair != nil {
-		c := api.Check{Name: "certificate", Degraded: true, Detail: "valid until " + s.pair.Expires().UTC().Format(time.RFC3339)}
-		if s.pair.Check() != nil {
-			c.Err = errors.New("the files have changed and cannot be used; the certificate before is in use, and the log says what is wrong with the new one")
+// ready returns what says of the service what of it works now. At an address everybody may ask: nobody reads there the name of
+// anything that the service has or works for. With names it is for the owner of the folder.
+func (s *serving) ready(names bool) func(context.Context) []api.Check {
+	return func(ctx context.Context) []api.Check {
+		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+		defer cancel()
+		checks := []api.Check{s.database(ctx, names), {Name: "session", Err: s.observe.Session()}, s.unserved(ctx, names), s.unwatched(ctx, names), s.disk()}
+		if s.pair != nil {
+			c := api.Check{Name: "certificate", Degraded: true, Detail: "valid until " + s.pair.Expires().UTC().Format(time.RFC3339)}
+			if s.pair.Check() != nil {
+				c.Err = errors.New("the files have changed and cannot be used; the certificate before is in use, and the log says what is wrong with the new one")
+			}
+			checks = append(checks, c)
 		}
-		checks = append(checks, c)
+		return checks
 	}
-	return checks
 }
 
 // database asks the database for its schema.
-func (s *serving) database(ctx context.Context) api.Check {
+func (s *serving) database(ctx context.Context, names bool) api.Check {
 	c := api.Check{Name: "database"}
 	v, err := s.node.store.Schema(ctx)
-	switch {
-	case err != nil:
-		c.Err = err
-	case !v.Fits:
+	if err != nil {
+		c.Err = s.unanswered(ctx, err, names)
+		return c
+	}
+	if !v.Fits {
 		c.Err = job.Errorf(job.Newer, "its schema is version %d, and this Pawl knows version %d: another Pawl has changed it; start this one anew", v.Version, v.Known)
 	}
 	c.Detail = fmt.Sprintf("schema version %d", v.Version)
 	return c
 }
 
-// mostLines is how many lines are named that nobody serves.
+// unanswered is the error of a check that the database did not answer, for whoever asks: it may say where the database is,
+// and how this process logs in there.
+func (s *serving) unanswered(ctx context.Context, err error, names bool) error {
+	if names {
+		return err
+	}
+	s.log.WarnContext(ctx, "the database does not answer a check of readiness", "error", err)
+	return job.Errorf(job.Unavailable, "the database has not answered: the log says why")
+}
+
+// mostLines is how many lines are named that nobody serves, and machines where nobody watches.
 const mostLines = 10
 
 // unserved looks for jobs that are ready where nobody claims them.
-func (s *serving) unserved(ctx context.Context) api.Check {
-	c := api.Check{Name: "workers"}
+func (s *serving) unserved(ctx context.Context, names bool) api.Check {
+	c := api.Check{Name: "workers", Degraded: true}
 	lines, err := s.node.Unserved(ctx)
-	if err != nil {
-		c.Err, c.Degraded = err, true
-		return c
+	switch {
+	case err != nil:
+		c.Err = s.unanswered(ctx, err, names)
+	case len(lines) == 0:
+		c.Degraded = false
+	case names:
+		c.Err = fmt.Errorf("no live process claims the jobs of: %s", named(lines))
+	default:
+		c.Err = fmt.Errorf("no live process claims the jobs of %s: /metrics names them to whoever has a token (pawl_jobs_unserved), "+
+			"and so does this path on the socket of the data folder", plural(len(lines), "line"))
 	}
-	var named []string
+	return c
+}
+
+// named names lines that nobody serves.
+func named(lines []store.Unserved) string {
+	var all []string
 	for _, u := range lines[:min(len(lines), mostLines)] {
 		name := fmt.Sprintf("queue %s, kind %s", u.Line.Queue, u.Line.Kind)
 		if u.Machine != "" {
@@ -64,14 +90,35 @@ func (s *serving) unserved(ctx context.Context) api.Check {
 		if u.Jobs == store.MostUnserved {
 			count += " or more"
 		}
-		named = append(named, fmt.Sprintf("%s (%s ready, since %s)", name, count, u.Since.Format(time.RFC3339)))
+		all = append(all, fmt.Sprintf("%s (%s ready, since %s)", name, count, u.Since.Format(time.RFC3339)))
 	}
-	if more := len(lines) - len(named); more > 0 {
-		named = append(named, fmt.Sprintf("and %d more", more))
+	if more := len(lines) - len(all); more > 0 {
+		all = append(all, fmt.Sprintf("and %d more", more))
 	}
-	if len(named) > 0 {
-		c.Degraded = true
-		c.Err = fmt.Errorf("no live process claims the jobs of: %s", strings.Join(named, "; "))
+	return strings.Join(all, "; ")
+}
+
+// unwatched looks for programs on machines where nobody watches.
+func (s *serving) unwatched(ctx context.Context, names bool) api.Check {
+	c := api.Check{Name: "machines", Degraded: true}
+	machines, err := s.node.Unwatched(ctx)
+	switch {
+	case err != nil:
+		c.Err = s.unanswered(ctx, err, names)
+	case len(machines) == 0:
+		c.Degraded = false
+	case names:
+		var all []string
+		for _, u := range machines[:min(len(machines), mostLines)] {
+			all = append(all, fmt.Sprintf("%s (%s)", u.Machine, plural(u.Jobs, "job")))
+		}
+		if more := len(machines) - len(all); more > 0 {
+			all = append(all, fmt.Sprintf("and %d more", more))
+		}
+		c.Err = fmt.Errorf("no live process watches the programs of machines: %s", strings.Join(all, "; "))
+	default:
+		c.Err = fmt.Errorf("no live process watches the programs of %s: /metrics names them to whoever has a token (pawl_jobs_unwatched), "+
+			"and so does this path on the socket of the data folder", plural(len(machines), "machine"))
 	}
 	return c
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // fresh is for how long what was read for a scrape is good for the next ones; mostQueues are the queues that are looked
-// at, and the lines that nobody serves which are told of.
+// at, and the lines that nobody serves, and machines where nobody watches, which are told of.
 const (
 	fresh      = 10 * time.Second
 	mostQueues = 100
@@ -42,6 +42,9 @@ var (
 	unservedDesc = prometheus.NewDesc("pawl_jobs_unserved",
 		"Jobs of all tenants that are ready in a line for which no live process is there that claims, by queue and kind; of a line up to 1000.",
 		[]string{"queue", "kind"}, nil)
+	unwatchedDesc = prometheus.NewDesc("pawl_jobs_unwatched",
+		"Jobs of all tenants with a program on a machine where no live process is there that watches, by machine; of a machine up to 1000.",
+		[]string{"machine"}, nil)
 	ageDesc = prometheus.NewDesc("pawl_queue_oldest_ready_seconds",
 		"For how long the ready job of the queue that was submitted first has been ready; 0 when none is.", []string{"queue"}, nil)
 )
@@ -51,6 +54,7 @@ func (c *jobs) Describe(to chan<- *prometheus.Desc) {
 	to <- jobsDesc
 	to <- ageDesc
 	to <- unservedDesc
+	to <- unwatchedDesc
 }
 
 // Collect implements [prometheus.Collector]. What cannot be read is left out, and logged.
@@ -126,6 +130,13 @@ func (c *jobs) look(ctx context.Context) (all []prometheus.Metric, err error) {
 	}
 	for line, n := range unserved {
 		gauge(unservedDesc, float64(n), line.Queue, line.Kind)
+	}
+	machines, err := c.store.Unwatched(ctx)
+	if err != nil {
+		return all, fmt.Errorf("look for machines where nobody watches: %w", err)
+	}
+	for _, u := range machines[:min(len(machines), mostQueues)] {
+		gauge(unwatchedDesc, float64(u.Jobs), u.Machine)
 	}
 	return all, nil
 }

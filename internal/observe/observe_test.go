@@ -240,6 +240,48 @@ func TestUnservedJobs(t *testing.T) {
 	}
 }
 
+// launch leaves a program on a machine.
+func (w *world) launch(machine string) {
+	w.Helper()
+	id, session := job.NewID(), job.NewID()
+	n := store.New{Job: job.Job{ID: id, Owner: "ann", Kind: job.KindApp, Name: "far", Queue: job.DefaultQueue, Machine: machine, Priority: 5, MaxAttempts: 1, Request: []byte(`{}`)}}
+	_, _, err := w.store.Submit(w.Context(), store.Submission{Tenant: "default", By: "ann", Jobs: []store.New{n}})
+	if err == nil {
+		err = w.store.Begin(w.Context(), store.Session{ID: session, Lease: time.Minute})
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+	held, err := w.store.Claim(w.Context(), store.Claim{
+		ID: job.NewID(), Session: session, Queues: []string{job.DefaultQueue}, Kinds: []string{job.KindApp}, Machine: machine, Slots: map[job.Lane]int{job.LanePrepare: 1},
+	})
+	if err != nil || len(held) != 1 {
+		w.Fatalf("claimed %d, %v", len(held), err)
+	}
+	j := held[0]
+	for _, c := range []job.Change{
+		{To: job.Worker, Path: []job.Entry{{State: job.StagingInputs}, {State: job.StagingJob}, {State: job.SubmittingJob}}},
+		{To: job.Worker, Path: []job.Entry{{State: job.SubmittingJob}}, Set: job.Patch{Intent: true}},
+		{To: job.Monitor, Path: []job.Entry{{State: job.Running}}},
+	} {
+		c.Job, c.From = id, j.Guard(job.Fence{Session: session})
+		if as, _, err := w.store.Apply(w.Context(), []job.Change{c}); err != nil || as[0].Outcome != store.OK {
+			w.Fatalf("%+v, %v", as, err)
+		}
+		if j, err = w.store.Job(w.Context(), "default", id); err != nil {
+			w.Fatal(err)
+		}
+	}
+}
+
+func TestUnwatchedPrograms(t *testing.T) {
+	w := open(t, observe.Config{})
+	w.launch("m9")
+	if got := sample(w.scrape(), `pawl_jobs_unwatched{machine="m9"}`); got != "1" {
+		t.Errorf("%q programs on a machine where nobody is", got)
+	}
+}
+
 // TestNames holds the table of the documentation to what is scraped, and the names to the rules of Prometheus.
 func TestNames(t *testing.T) {
 	w := open(t, observe.Config{})
@@ -247,6 +289,7 @@ func TestNames(t *testing.T) {
 	w.start()
 	w.end(w.submit(t.Context(), pawl.Request{Spec: pawl.NewTask("noop", 1)})[0].ID)
 	w.submit(t.Context(), pawl.Request{Spec: pawl.NewTask("nobody", 1)}) // has a line that is told of
+	w.launch("m9")
 	w.o.Answered(t.Context(), observe.Request{Operation: "whoami", Status: 200})
 	m := w.scrape()
 	var got []string

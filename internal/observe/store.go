@@ -163,6 +163,10 @@ func (m *measured) Unserved(ctx context.Context) ([]store.Unserved, error) {
 	return call(ctx, m, "unserved", func() ([]store.Unserved, error) { return m.next.Unserved(ctx) }, fixed[[]store.Unserved](0))
 }
 
+func (m *measured) Unwatched(ctx context.Context) ([]store.Unwatched, error) {
+	return call(ctx, m, "unwatched", func() ([]store.Unwatched, error) { return m.next.Unwatched(ctx) }, fixed[[]store.Unwatched](0))
+}
+
 func (m *measured) Demand(ctx context.Context, c store.Claim) (map[job.Lane]store.Demand, error) {
 	return call(ctx, m, "demand", func() (map[job.Lane]store.Demand, error) { return m.next.Demand(ctx, c) }, fixed[map[job.Lane]store.Demand](0))
 }

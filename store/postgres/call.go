@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"syscall"
 	"time"
@@ -71,7 +72,11 @@ func (s *Store) again(ctx context.Context, f func() error) error {
 			}
 			return err
 		}
-		s.o.Log.Warn("a call met another one and is made again", "code", codeOf(err), "try", try)
+		level := slog.LevelWarn
+		if errors.Is(err, errAgain) {
+			level = slog.LevelDebug // as when two submit the same
+		}
+		s.o.Log.Log(ctx, level, "a call met another one and is made again", "code", codeOf(err), "try", try)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

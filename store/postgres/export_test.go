@@ -1,5 +1,7 @@
 package postgres
 
+import "context"
+
 // Statements are the texts whose plans a test pins, and Settings those of the connections that run them.
 var (
 	Statements = map[string]string{
@@ -8,7 +10,13 @@ var (
 		"renew": renew, "events": eventsOfAll, "events of one": eventsOfOne, "recount": recount, "recount look": miscounted, "note": addEvent,
 		"overdue":         overdue,
 		"apply specs":     applySpecs,
-		"demand sessions": claimantsThere, "demand lines": readyLines,
+		"demand sessions": claimantsThere, "demand lines": readyLines, "unwatched": unwatched,
 	}
 	Settings = settings
 )
+
+// LockTimeout is for how long the next step of a migrator waits for a lock.
+func (m *Migrator) LockTimeout(ctx context.Context) (set string, err error) {
+	err = m.db.QueryRowContext(ctx, "SHOW lock_timeout").Scan(&set)
+	return set, err
+}

@@ -61,6 +61,7 @@ func NewMigrator(dsn, schema string) (*Migrator, error) {
 	c.ConnConfig.RuntimeParams["default_transaction_isolation"] = limits["default_transaction_isolation"]
 	c.ConnConfig.RuntimeParams["default_transaction_read_only"] = limits["default_transaction_read_only"]
 	db := stdlib.OpenDB(*c.ConnConfig)
+	db.SetMaxIdleConns(0) // each step has a connection of its own, with these settings: what a migration has set may outlast its failure
 	m := &Migrator{db: db, schema: schema}
 	files, err := migrationsIn(schema)
 	if err != nil {

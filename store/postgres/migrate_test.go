@@ -2,6 +2,8 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pawl-jobs/pawl/internal/testenv"
 	"github.com/pawl-jobs/pawl/job"
@@ -99,6 +102,26 @@ func TestMigrations(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	t.Run("a migration that failed leaves nothing to the next try", func(t *testing.T) {
+		t.Parallel()
+		dsn := testenv.Postgres(t).Database(t)
+		m := migrator(t, dsn, "")
+		migrate(t, dsn, "")
+		if err := m.Down(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		execute(t, dsn, "CREATE TABLE pawl.ended_hidden ()") // where version 2 makes an index, and waits without end for that
+		if err := m.Up(t.Context()); err == nil {
+			t.Fatal("it has not failed")
+		}
+		if set, err := m.LockTimeout(t.Context()); err != nil || set != "1s" {
+			t.Errorf("the next try waits %s for a lock, %v", set, err)
+		}
+		execute(t, dsn, "DROP TABLE pawl.ended_hidden")
+		if err := m.Up(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("a version that this Pawl does not know is not taken back by it", func(t *testing.T) {
 		t.Parallel()
 		dsn := testenv.Postgres(t).Database(t)
@@ -159,6 +182,19 @@ func TestMigrations(t *testing.T) {
 			t.Errorf("an older schema: %v", err)
 		}
 	})
+}
+
+// TestDocumentedVersion: the operations page shows what the newest version prints when it makes a schema.
+func TestDocumentedVersion(t *testing.T) {
+	t.Parallel()
+	v, err := migrator(t, testenv.Postgres(t).Database(t), "").Version(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("../../docs/operations.md")
+	if want := fmt.Sprintf("in pawl: 0 before, %d now\n", v.Known); err != nil || !strings.Contains(string(text), want) {
+		t.Errorf("no %q, %v", want, err)
+	}
 }
 
 // raised are the migrations that older processes cannot work with. One that is not among them adds nothing that they must
@@ -230,16 +266,11 @@ func TestOpenRefuses(t *testing.T) {
 // TestRole runs the store as a role that has only the rights which the operations page lists, and shows the second wall.
 func TestRole(t *testing.T) {
 	t.Parallel()
-	server := testenv.Postgres(t)
-	dsn := server.Database(t)
+	dsn := testenv.Postgres(t).Database(t)
 	migrate(t, dsn, "")
-	role := newMember(t, dsn)
-	config, err := pgx.ParseConfig(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	execute(t, dsn, "ALTER ROLE "+role+" LOGIN PASSWORD 'x'")
-	theirs := strings.Replace(dsn, "postgres:"+config.Password+"@", role+":x@", 1)
+	execute(t, dsn, "CREATE TABLE pawl.others ()") // the schema has more than Pawl's own
+	grant(t, dsn)
+	theirs := granted(t, dsn)
 	s := open(t, theirs, postgres.Options{})
 	id := through(t, s)
 
@@ -273,20 +304,40 @@ func TestRole(t *testing.T) {
 			t.Errorf("as tenant %q an insertion for another: %v", tenant, err)
 		}
 	}
-	for _, forbidden := range []string{"DROP TABLE pawl.jobs", "ALTER TABLE pawl.jobs DISABLE ROW LEVEL SECURITY", "CREATE TABLE pawl.x ()", "TRUNCATE pawl.jobs"} {
-		if _, err := conn.Exec(t.Context(), forbidden); err == nil {
-			t.Errorf("%s is allowed", forbidden)
+	for _, forbidden := range []string{
+		"DROP TABLE pawl.jobs", "ALTER TABLE pawl.jobs DISABLE ROW LEVEL SECURITY", "CREATE TABLE pawl.x ()", "TRUNCATE pawl.jobs",
+		"INSERT INTO pawl.era (least) VALUES (999)", "DELETE FROM pawl.era", "UPDATE pawl.labels SET value = ''", "UPDATE pawl.events SET message = ''",
+		"UPDATE pawl.prerequisites SET need = ''", "DELETE FROM pawl.idempotency", "DELETE FROM pawl.duties", "SELECT FROM pawl.others",
+		"INSERT INTO pawl.migrations (version_id, is_applied) VALUES (999, true)", "UPDATE pawl.migrations SET is_applied = false", "DELETE FROM pawl.migrations",
+	} {
+		var refused *pgconn.PgError
+		if _, err := conn.Exec(t.Context(), forbidden); !errors.As(err, &refused) || refused.Code != "42501" {
+			t.Errorf("%s: %v", forbidden, err)
 		}
 	}
 }
 
-// newMember makes a role that has only the rights which the operations page lists.
-func newMember(t *testing.T, dsn string) string {
+// grant makes a role named like the database, which has only the rights that a service needs there.
+func grant(t *testing.T, dsn string) {
 	t.Helper()
-	role := "pawl_" + strings.ToLower(job.NewID().Short())
-	execute(t, dsn, strings.ReplaceAll(postgres.Grants(""), "pawl_service", role))
-	t.Cleanup(func() { execute(t, dsn, "DROP OWNED BY "+role+"; DROP ROLE "+role) })
-	return role
+	role := parsed(t, dsn).Database
+	execute(t, dsn, strings.ReplaceAll(postgres.Grants(""), "pawl_service", role)+"ALTER ROLE "+role+" LOGIN PASSWORD 'x'")
+}
+
+// granted returns the way to a database as the role that grant has made there.
+func granted(t *testing.T, dsn string) string {
+	t.Helper()
+	config := parsed(t, dsn)
+	return strings.Replace(dsn, config.User+":"+config.Password+"@", config.Database+":x@", 1)
+}
+
+func parsed(t *testing.T, dsn string) *pgx.ConnConfig {
+	t.Helper()
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config
 }
 
 func migrator(t *testing.T, dsn, schema string) *postgres.Migrator {

@@ -40,6 +40,7 @@ var uses = map[string][]string{
 
 	"demand sessions": {"jobs_session"},
 	"demand lines":    {"jobs_ready"},
+	"unwatched":       {"jobs_monitor"},
 }
 
 // TestPlans pins the indexes that the statements use: with statistics that are fresh, with none, and with some that were
@@ -53,7 +54,8 @@ func TestPlans(t *testing.T) {
 	for _, table := range []string{"specs", "jobs", "ended", "events", "prerequisites", "followups", "unique_keys"} {
 		must(t, admin, "ALTER TABLE pawl."+table+" SET (autovacuum_enabled = false)")
 	}
-	member := newMember(t, dsn)
+	grant(t, dsn)
+	member := parsed(t, dsn).Database
 	var early []*planner // connections that have made their plans before
 	check := func(when string) {
 		now := []*planner{newPlanner(t, dsn, "postgres"), newPlanner(t, dsn, member)}

@@ -17,11 +17,12 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
+// TestStore has only the rights that a service needs.
 func TestStore(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T) (store.Store, storetest.Clock) {
 		dsn := clocked(t)
-		return open(t, dsn, postgres.Options{}), newClock(t, dsn)
+		return open(t, granted(t, dsn), postgres.Options{}), newClock(t, dsn)
 	})
 }
 
@@ -70,9 +71,10 @@ func clocked(t *testing.T) string {
 		server.Psql(t, "postgres", "-c", "create database "+name)
 		dsn = server.DSN(name)
 		migrate(t, dsn, "")
-		execute(t, dsn, `CREATE TABLE public.shift (by interval NOT NULL); INSERT INTO public.shift VALUES ('0');
+		execute(t, dsn, `CREATE TABLE public.shift (by interval NOT NULL); INSERT INTO public.shift VALUES ('0'); GRANT SELECT ON public.shift TO public;
 			CREATE OR REPLACE FUNCTION pawl.clock() RETURNS timestamptz LANGUAGE sql VOLATILE AS 'SELECT clock_timestamp() + (SELECT by FROM public.shift)'`)
 		execute(t, dsn, later)
+		grant(t, dsn)
 	}
 	t.Cleanup(func() {
 		const tables = "pawl.specs, pawl.labels, pawl.jobs, pawl.ended, pawl.events, pawl.prerequisites, pawl.unique_keys, pawl.followups, " +

@@ -100,6 +100,34 @@ func (s *Store) Unserved(ctx context.Context) (found []store.Unserved, err error
 	return found, err
 }
 
+// Unwatched implements [store.Reader].
+func (s *Store) Unwatched(ctx context.Context) (found []store.Unwatched, err error) {
+	err = s.call(ctx, everyone, func(t *tx) error {
+		found = nil
+		return t.commit(read(unwatched, func(r *reader) error {
+			found = append(found, store.Unwatched{Machine: r.text(), Jobs: r.int()})
+			return nil
+		}, store.MostUnserved, string(store.RoleWatcher)))
+	})
+	return found, err
+}
+
+// unwatched goes along the index of what is watched, a step for each machine; $1 is how many machines, and how many jobs of
+// a machine, are looked at, and $2 the role of those who watch.
+const unwatched = `
+WITH RECURSIVE watching AS MATERIALIZED (
+	SELECT s.process ->> 'machine' AS machine FROM pawl.sessions s
+	WHERE s.ended IS NULL AND s.lease_until > pawl.clock() AND s.process::jsonb -> 'roles' ? $2
+), machines AS (
+	(SELECT j.machine, 1 AS i FROM pawl.jobs j WHERE j.custody = 'monitor' AND j.machine > '' ORDER BY j.machine LIMIT 1)
+	UNION ALL
+	SELECT n.machine, m.i + 1 FROM machines m CROSS JOIN LATERAL (
+		SELECT j.machine FROM pawl.jobs j WHERE j.custody = 'monitor' AND j.machine > m.machine ORDER BY j.machine LIMIT 1
+	) n WHERE m.i < $1
+)
+SELECT m.machine, (SELECT count(*) FROM (SELECT FROM pawl.jobs j WHERE j.custody = 'monitor' AND j.machine = m.machine LIMIT $1) h)
+FROM machines m WHERE NOT EXISTS (SELECT FROM watching w WHERE w.machine = m.machine)`
+
 // unserved goes along the ready index, a step for each line; $1 is how many lines, and how many jobs of a line, are looked
 // at.
 const unserved = `

@@ -1,9 +1,11 @@
 package postgres_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -430,5 +432,36 @@ func (g *gate) cut(closed bool) {
 	for c := range g.conns {
 		c.Close()
 		delete(g.conns, c)
+	}
+}
+
+// TestSubmittedTwiceAtOnce: of two that submit the same external id the second is answered with the job of the first, which
+// is nothing to warn of.
+func TestSubmittedTwiceAtOnce(t *testing.T) {
+	t.Parallel()
+	dsn := testenv.Postgres(t).Database(t)
+	migrate(t, dsn, "")
+	var log bytes.Buffer
+	s := open(t, dsn, postgres.Options{Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	admin, first := connect(t, dsn), connect(t, dsn)
+	id := submit(t, s, newTask())[0]
+	must(t, first, "BEGIN")
+	second := newTask()
+	second.Job.ExternalID = "order-17"
+	must(t, first, "UPDATE pawl.specs SET external_id = 'order-17', fingerprint = $2 WHERE id = $1", [16]byte(id), second.Fingerprint[:]) // as if it were submitted so only now
+	var answers []store.Submitted
+	failed := make(chan error, 1)
+	go func() {
+		var err error
+		answers, _, err = s.Submit(t.Context(), store.Submission{Tenant: acme, By: "ann", Jobs: []store.New{second}})
+		failed <- err
+	}()
+	untilWaiting(t, admin, 1)
+	must(t, first, "COMMIT")
+	if err := <-failed; err != nil || len(answers) != 1 || answers[0].ID != id {
+		t.Errorf("the second is answered with %+v, %v; want job %s", answers, err, id)
+	}
+	if text := log.String(); !strings.Contains(text, "level=DEBUG msg=\"a call met another one and is made again\"") || strings.Contains(text, "level=WARN") {
+		t.Errorf("the log has\n%s", text)
 	}
 }

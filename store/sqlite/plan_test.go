@@ -64,6 +64,7 @@ func TestPlanOfSessions(t *testing.T) {
 		nextReady:     "jobs_ready ((queue,kind,machine)>(?,?,?))",
 		notServed:     "jobs_ready (queue=? AND kind=? AND machine=?)",
 		sessionsThere: "jobs_session (session>?)",
+		unwatched:     "jobs_monitor (machine>?)",
 	} {
 		var plan string
 		err := s.do(t.Context(), func(tx *tx) error {

@@ -154,6 +154,26 @@ const (
 		WHERE custody = 'ready' AND queue = ? AND kind = ? AND machine = ? LIMIT ? + 0) WHERE tenant NOT IN (SELECT value FROM json_each(?))`
 )
 
+// Unwatched implements [store.Reader].
+func (s *Store) Unwatched(ctx context.Context) (found []store.Unwatched, err error) {
+	err = s.query(ctx, unwatched, 2, func(v []driver.Value) {
+		found = append(found, store.Unwatched{Machine: text(v[0]), Jobs: integer(v[1])})
+	}, int64(store.MostUnserved), int64(store.MostUnserved), micros(s.lease()), string(store.RoleWatcher))
+	return found, err
+}
+
+// unwatched goes along the index of what is watched, a step for each machine.
+const unwatched = `WITH RECURSIVE machines (machine) AS (
+		SELECT min(machine) FROM jobs INDEXED BY jobs_monitor WHERE custody = 'monitor' AND machine > ''
+		UNION ALL
+		SELECT (SELECT min(j.machine) FROM jobs j INDEXED BY jobs_monitor WHERE j.custody = 'monitor' AND j.machine > m.machine)
+			FROM machines m WHERE m.machine IS NOT NULL
+		LIMIT ?
+	)
+	SELECT m.machine, (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_monitor WHERE custody = 'monitor' AND machine = m.machine LIMIT ? + 0))
+	FROM machines m WHERE m.machine IS NOT NULL AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.ended IS NULL AND s.lease_until > ?
+		AND s.process ->> '$.machine' = m.machine AND EXISTS (SELECT 1 FROM json_each(s.process, '$.roles') r WHERE r.value = ?))`
+
 // tenantsOf returns the tenants, as a JSON list, whose jobs of a line some process claims; or that it claims those of all.
 func tenantsOf(live []store.Process, u store.Unserved) (list string, all bool) {
 	tenants := []string{}

@@ -37,6 +37,7 @@ func Run(t *testing.T, open func(t *testing.T) (store.Store, Clock)) {
 		{"Lease", leaseTests},
 		{"Session", sessionTests},
 		{"Unserved", unservedTests},
+		{"Unwatched", unwatchedTests},
 		{"Demand", demandTests},
 		{"Suspect", suspectTests},
 		{"Wish", wishTests},

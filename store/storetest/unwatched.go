@@ -1,0 +1,57 @@
+package storetest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+var unwatchedTests = []test{
+	{"machines with programs where nobody watches are named", unwatchedNamed},
+	{"jobs that are not in custody monitor are not watched", unwatchedOthers},
+}
+
+// unwatched checks where nobody watches.
+func (w *world) unwatched(want ...store.Unwatched) {
+	w.Helper()
+	got, err := w.s.Unwatched(w.ctx)
+	if err != nil {
+		w.Fatalf("unwatched: %v", err)
+	}
+	if !slices.Equal(got, want) {
+		w.Errorf("nobody watches %+v, want %+v", got, want)
+	}
+}
+
+func watcher(machine string) store.Process {
+	return process(func(p *store.Process) { p.Machine, p.Roles = machine, []store.Role{store.RoleWatcher} })
+}
+
+func unwatchedNamed(w *world) {
+	w.unwatched()
+	w.stand(job.Running, job.Monitor)
+	left := store.Unwatched{Machine: machine, Jobs: 1}
+	w.unwatched(left)
+	w.begin(process()) // is there, and watches nothing
+	w.begin(watcher("m2"))
+	w.unwatched(left)
+	id := w.begin(watcher(machine))
+	w.unwatched()
+	w.command(id, store.Drain)
+	w.unwatched()
+	w.end(id)
+	w.unwatched(left)
+	w.begin(watcher(machine))
+	w.unwatched()
+	w.clock.Advance(lease + time.Second)
+	w.unwatched(left)
+}
+
+func unwatchedOthers(w *world) {
+	for _, state := range []job.State{job.Waiting, job.Pending, job.Paused} {
+		w.stand(state, job.Gate)
+	}
+	w.unwatched()
+}
