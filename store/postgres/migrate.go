@@ -104,9 +104,10 @@ func migrationsIn(schema string) (fs.FS, error) {
 
 // Processes work while a schema is migrated. A migration that waits for a table keeps everybody who comes after it from that
 // table, too. So it does not wait for longer than lockPatience; then it is undone, lets the others pass, and is tried again.
+// An autovacuum gives way to it when it has waited for deadlock_timeout, which is a second.
 const (
-	lockPatience = time.Second
-	lockTries    = 60
+	lockPatience = 2 * time.Second
+	lockTries    = 40
 )
 
 // patiently makes a step, and again when it met others who work.
@@ -174,8 +175,10 @@ func (m *Migrator) Down(ctx context.Context, version int64) error {
 
 // Drop removes the schema with everything in it.
 func (m *Migrator) Drop(ctx context.Context) error {
-	_, err := m.db.ExecContext(ctx, "DROP SCHEMA IF EXISTS "+pgx.Identifier{m.schema}.Sanitize()+" CASCADE")
-	return classify(err)
+	return m.patiently(ctx, func() error {
+		_, err := m.db.ExecContext(ctx, "DROP SCHEMA IF EXISTS "+pgx.Identifier{m.schema}.Sanitize()+" CASCADE")
+		return err
+	})
 }
 
 // Version returns the version of the schema; 0: there is none. (Goose would make its table to find that out.)
