@@ -28,11 +28,11 @@ func quiet(c net.Conn) bool {
 		return false
 	}
 	nothing := false
-	err = raw.Read(func(fd uintptr) bool {
+	// Not raw.Read, which waits for whoever reads: the driver may do so in the background.
+	err = raw.Control(func(fd uintptr) {
 		var b [1]byte
 		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 		nothing = err == syscall.EAGAIN
-		return true
 	})
 	return err == nil && nothing
 }

@@ -2,6 +2,10 @@ package postgres
 
 import (
 	"context"
+	"errors"
+	"io"
+	"net"
+	"runtime"
 	"testing"
 	"time"
 
@@ -59,4 +63,43 @@ func TestIdleConnections(t *testing.T) {
 			t.Errorf("a call after the server closed the connection: %v", err)
 		}
 	}
+}
+
+// TestQuietWhileRead looks at a connection on which somebody waits for an answer, as the driver may in the background.
+func TestQuietWhileRead(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reading, read := make(chan struct{}), make(chan error, 1)
+	go func() {
+		close(reading)
+		_, err := c.Read(make([]byte, 1))
+		read <- err
+	}()
+	<-reading
+	for range 1000 { // it begins to wait at one of them at the latest
+		if !quiet(c) {
+			t.Fatal("nothing has come in")
+		}
+		runtime.Gosched()
+	}
+	server.Close()
+	if err := <-read; !errors.Is(err, io.EOF) {
+		t.Error(err)
+	}
+	if quiet(c) {
+		t.Error("the end has come in")
+	}
+	c.Close()
 }
