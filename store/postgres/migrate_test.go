@@ -114,7 +114,7 @@ func TestMigrations(t *testing.T) {
 		if err := m.Up(t.Context()); err == nil {
 			t.Fatal("it has not failed")
 		}
-		if set, err := m.LockTimeout(t.Context()); err != nil || set != "1s" {
+		if set, err := m.LockTimeout(t.Context()); err != nil || set != "2s" {
 			t.Errorf("the next try waits %s for a lock, %v", set, err)
 		}
 		execute(t, dsn, "DROP TABLE pawl.ended_hidden")
