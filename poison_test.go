@@ -20,7 +20,6 @@ import (
 // TestPoison: one of 200 jobs kills every process that runs it. The test starts one after the other, until one comes to
 // the end of all jobs.
 func TestPoison(t *testing.T) {
-	const poison = 77
 	open := func(dir string) (*sqlite.Store, *pawl.Service) {
 		st, err := sqlite.Open(t.Context(), dir, sqlite.Options{})
 		if err != nil {
@@ -31,16 +30,7 @@ func TestPoison(t *testing.T) {
 	if dir := os.Getenv("PAWL_TEST_POISON"); dir != "" {
 		st, svc := open(dir)
 		defer st.Close()
-		pawl.Handle(svc, "work", func(_ context.Context, task *pawl.Task[int]) (none, error) {
-			if task.Args == poison {
-				if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
-					panic(err)
-				}
-				select {}
-			}
-			time.Sleep(5 * time.Millisecond) // so that others are at work when it strikes
-			return none{}, nil
-		})
+		pawl.Handle(svc, "work", killing)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		ended := make(chan error, 1)
@@ -90,14 +80,36 @@ func TestPoison(t *testing.T) {
 	defer st.Close()
 	for i, a := range answers {
 		j, err := svc.Job(t.Context(), a.ID)
-		switch {
-		case err != nil:
+		if err != nil {
 			t.Fatal(err)
-		case i == poison && (j.State != job.Failed || j.Code != job.Poison):
-			t.Errorf("the one that kills ended %s (%s)", j.State, j.Code)
-		case i != poison && j.State != job.Finished:
-			t.Errorf("a neighbour ended %s (%s: %s)", j.State, j.Code, j.Message)
 		}
+		judge(t, i, &j)
 	}
 	storetest.Check(t, st, "default")
+}
+
+// poison is the number of the task that kills the process that runs it.
+const poison = 77
+
+// killing is the handler of tasks of which poison is one.
+func killing(_ context.Context, task *pawl.Task[int]) (none, error) {
+	if task.Args == poison {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
+			panic(err)
+		}
+		select {}
+	}
+	time.Sleep(5 * time.Millisecond) // its work, so that others are at work when that one strikes
+	return none{}, nil
+}
+
+// judge checks how task number i of those has ended.
+func judge(t *testing.T, i int, j *job.Job) {
+	t.Helper()
+	if i == poison && (j.State != job.Failed || j.Code != job.Poison) {
+		t.Errorf("the one that kills ended %s (%s)", j.State, j.Code)
+	}
+	if i != poison && j.State != job.Finished {
+		t.Errorf("a neighbour ended %s (%s: %s)", j.State, j.Code, j.Message)
+	}
 }

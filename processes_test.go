@@ -108,19 +108,9 @@ const processVariable = "PAWL_TEST_PROCESS"
 // TestPoisonSideBySide: one of 200 jobs kills every process that runs it. There are two of them, and each that dies is
 // started again.
 func TestPoisonSideBySide(t *testing.T) {
-	const poison = 77
 	if dsn := os.Getenv(processVariable); dsn != "" {
 		p := join(t, dsn, pawl.Config{Lease: 2 * time.Second}, nil)
-		pawl.Handle(p.Service, "work", func(_ context.Context, task *pawl.Task[int]) (none, error) {
-			if task.Args == poison {
-				if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
-					panic(err)
-				}
-				select {}
-			}
-			time.Sleep(5 * time.Millisecond) // so that others are at work when it strikes
-			return none{}, nil
-		})
+		pawl.Handle(p.Service, "work", killing)
 		p.start(t)
 		if _, err := io.Copy(io.Discard, os.Stdin); err != nil { // it ends with whoever started the processes
 			t.Error(err)
@@ -175,13 +165,10 @@ func TestPoisonSideBySide(t *testing.T) {
 		switch {
 		case err != nil:
 			t.Fatal(err)
-		case i == poison && (j.State != job.Failed || j.Code != job.Poison):
-			t.Errorf("the one that kills ended %s (%s)", j.State, j.Code)
-		case i != poison && j.State != job.Finished:
-			t.Errorf("a neighbour ended %s (%s: %s)", j.State, j.Code, j.Message)
 		case i != poison && j.Recoveries > 0:
 			accused++
 		}
+		judge(t, i, &j)
 	}
 	leave()
 	if deaths.Load() != job.PoisonAt {
