@@ -48,17 +48,12 @@ func Handle[A, R any](s *Service, kind string, handler func(context.Context, *Ta
 		o(&how)
 	}
 	s.cfg.Kinds[kind] = taskKind(func(ctx context.Context, r *engine.Run) engine.Outcome {
-		var spec struct {
-			Args json.RawMessage `json:"args"`
-		}
 		t := &Task[A]{Job: r.Job, s: s}
+		spec := struct {
+			Args *A `json:"args"`
+		}{&t.Args}
 		if err := json.Unmarshal(r.Job.Request, &spec); err != nil {
-			return engine.Fail(job.Entry{Code: job.InvalidDefinition, Message: "request: " + err.Error()})
-		}
-		if len(spec.Args) > 0 {
-			if err := json.Unmarshal(spec.Args, &t.Args); err != nil {
-				return engine.Fail(job.Entry{Code: job.InvalidDefinition, Message: fmt.Sprintf("args do not fit kind %s: %v", kind, err)})
-			}
+			return engine.Fail(job.Entry{Code: job.InvalidDefinition, Message: fmt.Sprintf("args do not fit kind %s: %v", kind, err)})
 		}
 		ctx, cancel := how.limited(ctx)
 		defer cancel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"sync/atomic"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -94,14 +95,30 @@ func (s *session) claim(ctx context.Context, sharing *sharing, slots map[job.Lan
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range s.admit(jobs) {
+	runs := s.admit(jobs)
+	for _, r := range runs {
 		got[r.lane]++
-		go r.work()
 	}
+	start(runs)
 	if len(jobs) > 0 {
 		s.e.news(s.ctx)
 	}
 	return got, nil
+}
+
+// start gives each run a goroutine. One that is done takes the next run that none has begun with: where steps are short, a
+// few goroutines, whose stacks have grown, do the work of all.
+func start(runs []*Run) {
+	var begun atomic.Int64
+	for range runs {
+		go func() {
+			for i := begun.Add(1); i <= int64(len(runs)); i = begun.Add(1) {
+				r := runs[i-1]
+				runs[i-1] = nil // others may run for long
+				r.work()
+			}
+		}()
+	}
 }
 
 // free returns the free slots of each lane.

@@ -35,10 +35,11 @@ is left, many rows to a statement, which leaves the same rows of jobs, specs and
 lease, and decides nothing: it is the limit for whatever keeps this history in this database. With --db it works on two
 connections side by side, each of which takes half of --slots.
 
-The two take turns, each on a fresh database, --rounds times. Figures are medians; ratio_to_sql is the median of the
-rounds' own ratios, since a round's two halves share the state of a busy machine; sql_limit_per_second is the best
-round of bare SQL. cpu_us_per_job is what this process used on all cores, garbage collection included: it says more
-than the clock where others use the machine.`,
+The two take turns, each on a fresh database, --rounds times. With --db there is one round before these that does not
+count: a server that is new writes the files of its log for the first time, and only then uses them again. Figures are
+medians; ratio_to_sql is the median of the rounds' own ratios, since a round's two halves share the state of a busy
+machine; sql_limit_per_second is the best round of bare SQL. cpu_us_per_job is what this process used on all cores,
+garbage collection included: it says more than the clock where others use the machine.`,
 		Example: "  pawl bench tasks --jobs 20000 --rounds 5",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -124,37 +125,18 @@ func (f *taskFigures) rows(row func(name, format string, args ...any)) {
 func (b *tasksBench) measure(ctx context.Context, m *measurement) (figures, error) {
 	f := &taskFigures{Jobs: b.jobs, Slots: b.slots, Batch: b.batch, Rounds: b.rounds, Kept: b.kept, machine: m.machine}
 	var submits, sqlSubmits, ratios, cpu, sqlCPU []float64
+	if m.db != "" {
+		warm := *b
+		warm.kept, warm.profile = 0, ""
+		if _, _, err := warm.round(ctx, m, 0, &taskFigures{}); err != nil {
+			return nil, err
+		}
+		fmt.Fprintln(m.progress, "the round that does not count is over")
+	}
 	for i := range b.rounds {
-		var ours, theirs taskRound
-		halves := []func(dir string) error{
-			func(dir string) (err error) {
-				ours, err = b.service(ctx, m, dir, i == 0, f)
-				return err
-			},
-			func(dir string) (err error) {
-				if m.db != "" {
-					theirs, err = b.postgres(ctx, m.db)
-				} else {
-					theirs, err = b.sql(ctx, dir)
-				}
-				return err
-			},
-		}
-		if i%2 == 1 { // what drifts weighs on both
-			slices.Reverse(halves)
-		}
-		for k, half := range halves {
-			dir := filepath.Join(m.dir, fmt.Sprintf("%d-%d", i, k))
-			runtime.GC()
-			if err := half(dir); err != nil {
-				return nil, err
-			}
-			if err := os.RemoveAll(dir); err != nil {
-				return nil, err
-			}
-		}
-		if b.later {
-			theirs.whole -= theirs.submit
+		ours, theirs, err := b.round(ctx, m, i, f)
+		if err != nil {
+			return nil, err
 		}
 		jobs, sql := b.perSecond(ours.whole), b.perSecond(theirs.whole)
 		fmt.Fprintf(m.progress, "round %d of %d: pawl %.0f jobs/s, bare SQL %.0f jobs/s\n", i+1, b.rounds, jobs, sql)
@@ -171,6 +153,41 @@ func (b *tasksBench) measure(ctx context.Context, m *measurement) (figures, erro
 	f.SQLLimitPerSecond, f.RatioToSQL = slices.Max(f.EachSQLPerSecond), rounded(median(ratios), 3)
 	f.CPUPerJob, f.SQLCPUPerJob = rounded(median(cpu), 1), rounded(median(sqlCPU), 1)
 	return f, nil
+}
+
+// round measures Pawl and bare SQL, one after the other. What Pawl costs besides time goes into f.
+func (b *tasksBench) round(ctx context.Context, m *measurement, i int, f *taskFigures) (ours, theirs taskRound, err error) {
+	halves := []func(dir string) error{
+		func(dir string) (err error) {
+			ours, err = b.service(ctx, m, dir, i == 0, f)
+			return err
+		},
+		func(dir string) (err error) {
+			if m.db != "" {
+				theirs, err = b.postgres(ctx, m.db)
+			} else {
+				theirs, err = b.sql(ctx, dir)
+			}
+			return err
+		},
+	}
+	if i%2 == 1 { // what drifts weighs on both
+		slices.Reverse(halves)
+	}
+	for k, half := range halves {
+		dir := filepath.Join(m.dir, fmt.Sprintf("%d-%d", i, k))
+		runtime.GC()
+		if err := half(dir); err != nil {
+			return ours, theirs, err
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			return ours, theirs, err
+		}
+	}
+	if b.later {
+		theirs.whole -= theirs.submit
+	}
+	return ours, theirs, nil
 }
 
 // service measures Pawl in dir. What it costs besides time goes into f.
@@ -194,11 +211,8 @@ func (b *tasksBench) service(ctx context.Context, m *measurement, dir string, fi
 		return r, err
 	}
 	defer func() { err = errors.Join(err, svc.close()) }()
-	if m.db != "" && b.kept > 0 {
-		if err := withBarePostgres(svc.ctx, m.db, svc.schema, func(q *barePostgres) error {
-			_, err := b.run(svc.ctx, q, b.kept)
-			return err
-		}); err != nil {
+	if m.db != "" {
+		if err := withBarePostgres(svc.ctx, m.db, svc.schema, func(q *barePostgres) error { return q.keep(svc.ctx, b) }); err != nil {
 			return r, err
 		}
 	}
