@@ -41,7 +41,8 @@ func (t *Task[A]) AddEvent(ctx context.Context, n job.Note) error {
 // The handler's result is kept with the job. An error fails the attempt; the job is tried again after a backoff while
 // it has attempts left, unless the error was made by [Permanent]. The handler runs at least once: after a crash of its
 // process it is called again. It should return soon after its context has ended; an error that it returns then
-// counts for nothing, unless it ran out of time: see [TimeLimit].
+// counts for nothing, unless it ran out of time: see [TimeLimit]. It leaves its goroutine as it was: another job may be
+// run there next.
 func Handle[A, R any](s *Service, kind string, handler func(context.Context, *Task[A]) (R, error), options ...HandleOption) {
 	var how handling
 	for _, o := range options {

@@ -41,6 +41,26 @@ func TestLostAnswers(t *testing.T) {
 		})
 	}
 
+	t.Run("of begin, and the next try comes when that lease is over", func(t *testing.T) {
+		bubble(t, pawl.Config{}, func(w *world) {
+			_, letGo := w.hold()
+			close(letGo)
+			tries := 0
+			w.store.fail(func(_ context.Context, call string, _ any) error {
+				if call == "begin" {
+					if tries++; tries == 2 {
+						time.Sleep(16 * time.Second)
+					}
+				}
+				return nil
+			}, lossy(1, "begin"))
+			w.start()
+			id := w.submit("hold", 1)[0]
+			time.Sleep(time.Minute)
+			w.at(id, job.Finished, job.None)
+		})
+	})
+
 	t.Run("an answer that takes long makes no strangers", func(t *testing.T) {
 		bubble(t, pawl.Config{}, func(w *world) {
 			var y tally

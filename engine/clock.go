@@ -126,6 +126,25 @@ func (e *Engine) pay(ctx context.Context) error {
 	}
 }
 
+// payLast pays what this process still owes when it stops, so that nobody has to find it.
+func (e *Engine) payLast(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.every())
+	defer cancel()
+	for {
+		n, eff, err := call(ctx, e, "pay", e.cfg.Store.Pay)
+		if err != nil {
+			e.cfg.Log.Warn("what is owed is left to others", "error", err)
+			return
+		}
+		more := eff.Owed
+		eff.Owed = false
+		e.Follow(ctx, eff)
+		if !more || n == 0 { // or others have it in their hands
+			return
+		}
+	}
+}
+
 // expirer takes the jobs of sessions that died: at first those that it finds, later when the renewals say so. A process
 // that died may have taken more with it than jobs: what it owed, timers, and word of jobs that are ready, be they of lines
 // that nobody serves here. The store tells of these.

@@ -4,12 +4,14 @@
 //   - lost: says of a session that was lost that its process lives
 //   - claim: takes as many ready jobs as there are free slots
 //   - share: leaves to other processes their part, where there are fewer ready jobs than free slots
-//   - step: runs the steps of one job, in a goroutine of its own
+//   - step: runs the steps of one job
 //   - commit: hands the changes of all of them to the store, many at a time
-//   - clock: sleeps until the earliest due time; takes the jobs of sessions that died; sweeps
+//   - clock: sleeps until the earliest due time; pays what changes owe to other jobs; takes the jobs of sessions that
+//     died; sweeps
 //   - retain: removes the jobs that have ended and are kept no longer
-//   - pay: pays what changes owe to other jobs
 //   - duty: what one process does for all, such as watching programs
+//   - process: what it tells of itself, and the commands that it is told
+//   - trace: what it tells tracers
 //
 // A process that is told to drain claims nothing more; its duties go to others that want them, see [store.Leases]. They
 // stay with it where nobody else does, because then the work of others would come to a halt.
@@ -305,6 +307,7 @@ func (e *Engine) live(ctx context.Context, s *session) error {
 	}
 	if !lost {
 		s.end(ctx)
+		e.payLast(ctx)
 	}
 	return err
 }
@@ -353,6 +356,9 @@ func (e *Engine) tell(err error) {
 }
 
 func sessionTopic(id job.ID) string { return "session/" + id.String() }
+
+// begunTopic is the topic on which a message says that a session has begun.
+const begunTopic = "begun"
 
 // WatchTopic is the topic on which the watcher of a machine is told to look at the jobs in monitor.
 func WatchTopic(machine string) string { return "watch/" + machine }

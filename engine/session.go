@@ -53,10 +53,16 @@ func (s *session) begin(ctx context.Context) error {
 			s.id = job.NewID()
 			s.extend(sent)
 		}
-		return struct{}{}, s.e.cfg.Store.Begin(ctx, store.Session{ID: s.id, Process: s.known.process, Lease: s.e.cfg.Lease, Command: s.e.command()})
+		err := s.e.cfg.Store.Begin(ctx, store.Session{ID: s.id, Process: s.known.process, Lease: s.e.cfg.Lease, Command: s.e.command()})
+		if job.KindOf(err) == job.Fenced { // made by an earlier try, whose answer was lost; this one came too late for it
+			s.extend(time.Now().Add(-s.e.cfg.Lease))
+			err = job.Errorf(job.Unavailable, "%w", err)
+		}
+		return struct{}{}, err
 	})
 	if err == nil {
 		s.e.hint.set()
+		s.e.tell(s.e.cfg.Broker.Publish(ctx, begunTopic, nil))
 	}
 	return err
 }
@@ -75,16 +81,20 @@ func margin(lease time.Duration) time.Duration { return lease / 10 }
 // every is how often the lease is renewed.
 func (e *Engine) every() time.Duration { return e.cfg.Lease / 3 }
 
-// renewals renews the lease three times in its length, and at once when told of a wish or a command, or when other queues
-// are served. What was not answered is tried again soon: an outage may end before the lease does.
+// renewals renews the lease three times in its length, and at once when told of a wish or a command, when other queues are
+// served, or when this process is not alone any more: it leaves the other its share then. What was not answered is tried
+// again soon: an outage may end before the lease does.
 func (s *session) renewals(ctx context.Context) error {
-	told, err := retry(ctx, s.e, "subscribe", func() (broker.Subscription, error) {
-		return s.e.cfg.Broker.Subscribe(ctx, sessionTopic(s.id))
-	})
+	told, err := s.subscribe(ctx, sessionTopic(s.id))
 	if err != nil {
 		return err
 	}
 	defer told.Close()
+	begun, err := s.subscribe(ctx, begunTopic)
+	if err != nil {
+		return err
+	}
+	defer begun.Close()
 	expiry := time.Time{} // of another session
 	for {
 		replaced := s.e.served.Load().replaced
@@ -125,6 +135,10 @@ func (s *session) renewals(ctx context.Context) error {
 					<-told.Messages()
 				}
 			case <-told.Lost():
+			case <-begun.Messages():
+				if s.shares.Load() {
+					continue wait
+				}
 			case <-replaced:
 			case <-dead:
 				// Only a process whose own renewals arrive may judge others.
@@ -142,6 +156,10 @@ func (s *session) renewals(ctx context.Context) error {
 			return fmt.Errorf("%w: the lease ran out before it could be renewed", errLost)
 		}
 	}
+}
+
+func (s *session) subscribe(ctx context.Context, topic string) (broker.Subscription, error) {
+	return retry(ctx, s.e, "subscribe", func() (broker.Subscription, error) { return s.e.cfg.Broker.Subscribe(ctx, topic) })
 }
 
 func (s *session) deadline() time.Time {
@@ -196,7 +214,7 @@ func (s *session) heard(ctx context.Context, a store.Renewal) {
 		s.e.hint.set()
 	}
 	if a.Unpaid && !s.e.paying.Load() {
-		s.e.repaired("follow-ups")
+		s.e.cfg.Log.Info("paying what a process owed that has most likely died")
 		s.e.owed.set()
 	}
 	s.timers(a)

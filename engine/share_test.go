@@ -61,8 +61,8 @@ func (w *world) crew(slots ...int) (all []*world, naps []*tally) {
 		})
 		one.start()
 		naps = append(naps, y)
+		synctest.Wait() // the first was alone, and hears of the others
 	}
-	time.Sleep(20 * time.Second) // until all know of all
 	return all, naps
 }
 

@@ -34,6 +34,31 @@ func TestStop(t *testing.T) {
 		})
 	})
 
+	t.Run("what its last jobs owe is paid", func(t *testing.T) {
+		bubble(t, pawl.Config{Grace: time.Minute}, func(w *world) {
+			_, letGo := w.hold()
+			w.start()
+			first := w.submit("hold", 1)[0]
+			waits := w.submit("hold", 1, after(first))[0]
+			w.at(first, job.Running, job.Worker)
+			w.store.fail(func(ctx context.Context, call string, _ any) error {
+				if call != "pay" {
+					return nil
+				}
+				select { // the job's slot is free long before
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				case <-time.After(time.Second):
+					return nil
+				}
+			}, nil)
+			time.AfterFunc(time.Second, func() { close(letGo) })
+			w.stop()
+			w.at(first, job.Finished, job.None)
+			w.at(waits, job.Pending, job.Ready)
+		})
+	})
+
 	t.Run("what is not done by then goes back without a mark, and the next Run finishes it", func(t *testing.T) {
 		bubble(t, pawl.Config{Grace: time.Minute, Slots: map[job.Lane]int{job.LaneTask: 5}}, func(w *world) {
 			c, letGo := w.hold()

@@ -216,7 +216,7 @@ func TestForgotten(t *testing.T) {
 			if took := time.Since(owed); took <= 5*time.Second || took > 10*time.Second {
 				t.Errorf("it took %v, want more than one renewal and no more than two", took)
 			}
-			w.repairs = 1
+			w.unpaid = true
 		})
 	})
 }
@@ -234,6 +234,7 @@ func TestPayers(t *testing.T) {
 		w.store.count()
 		w.wish(w.svc.Cancel, first)
 		time.Sleep(time.Minute)
+		w.unpaid = true
 		w.at(waits, job.Waiting, job.Gate)
 		if n := w.store.count()["pay"]; n > 25 {
 			t.Errorf("asked to pay %d times in a minute", n)

@@ -31,6 +31,7 @@ type world struct {
 	svc    *pawl.Service
 
 	repairs int64    // that are expected
+	unpaid  bool     // renewals may tell of follow-ups that somebody left unpaid
 	look    []job.ID // the jobs whose history is checked in the end; all by default
 	quit    context.CancelCauseFunc
 	ended   chan error
@@ -64,6 +65,9 @@ func bubbleAhead(t *testing.T, cfg pawl.Config, ahead time.Duration, test func(w
 			w.store.fail(nil, nil)
 			if n := w.svc.Repaired(); n != w.repairs {
 				t.Errorf("%d things were found that no wake-up told of, want %d", n, w.repairs)
+			}
+			if w.store.unpaid && !w.unpaid {
+				t.Error("a renewal told of follow-ups that were not paid at once")
 			}
 			storetest.Check(t, st, "default", w.look...)
 			if err := st.Close(); err != nil {
@@ -344,6 +348,7 @@ type faulty struct {
 	renewed       func(*store.Renewal)      // changes the answer of a renewal
 	busy          func() bool               // another process is paying what is owed, and keeps it from this one
 	locked        func() bool               // another process keeps the ready jobs locked: claims pass over them
+	unpaid        bool                      // a renewal told of follow-ups
 }
 
 // A fault makes a call fail: before it reaches the store, or after it was committed. arg is the store's argument.
@@ -410,6 +415,7 @@ func (f *faulty) Renew(ctx context.Context, r store.Renew) (a store.Renewal, err
 	err = f.call(ctx, "renew", r, func() (err error) { a, err = f.Store.Renew(ctx, r); return err })
 	f.mu.Lock()
 	change := f.renewed
+	f.unpaid = f.unpaid || a.Unpaid
 	f.mu.Unlock()
 	if err == nil && change != nil {
 		change(&a)

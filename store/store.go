@@ -344,7 +344,7 @@ type Renewal struct {
 	Wishes     []Standing
 	// NextExpiry is the earliest end of the lease of another session that is not closed; zero: there is none.
 	NextExpiry time.Time
-	Ready      []job.Line // lines this process serves that hold ready work
+	Ready      []job.Line // lines this process serves that hold ready work; or may hold some, behind much of other tenants
 	Duties     []Duty     // those that it has now
 	Command    Command    // that stands
 	// Unpaid says that follow-ups have been unpaid for longer than a third of the lease, which is one renewal.

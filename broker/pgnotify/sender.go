@@ -146,7 +146,7 @@ func (s *sender) putBack(notes []note) {
 	s.rouse()
 }
 
-// run tells what waits, until closing is closed and then once more, or until ctx ends.
+// run tells what waits, until closing is closed and nothing waits any more, or until ctx ends.
 func (s *sender) run(ctx context.Context) {
 	defer close(s.done)
 	retry := firstRetry
@@ -154,9 +154,7 @@ func (s *sender) run(ctx context.Context) {
 		select {
 		case <-s.wake:
 		case <-s.closing:
-			if err := s.flush(ctx); err != nil {
-				s.log.Warn("wake-ups not sent before the end", "error", err)
-			}
+			s.last(ctx)
 			return
 		}
 		pause := pace
@@ -173,6 +171,24 @@ func (s *sender) run(ctx context.Context) {
 	}
 }
 
+// last tells all that waits.
+func (s *sender) last(ctx context.Context) {
+	for {
+		err := s.flush(ctx)
+		if err != nil {
+			s.log.Warn("wake-ups not sent before the end", "error", err)
+			return
+		}
+		s.mu.Lock()
+		left := len(s.waiting)
+		s.mu.Unlock()
+		if left == 0 {
+			return
+		}
+	}
+}
+
+// flush tells a portion of what waits.
 func (s *sender) flush(ctx context.Context) error {
 	notes := s.take()
 	if len(notes) == 0 {

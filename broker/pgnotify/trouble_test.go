@@ -221,7 +221,7 @@ func TestClose(t *testing.T) {
 	for try := range 5 { // the sender may be anywhere
 		b := open(t, pgnotify.Config{DSN: dsn})
 		var lines []job.Line
-		for n := range 500 {
+		for n := range 3000 { // more than go with one statement
 			lines = append(lines, job.Line{Queue: fmt.Sprint(n), Kind: fmt.Sprint(try)})
 			announce(t, b, lines[n])
 		}

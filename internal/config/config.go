@@ -158,12 +158,6 @@ func (c *Config) check() error {
 // Plays reports whether the process has a role.
 func (c *Config) Plays(role string) bool { return slices.Contains(c.Roles, role) }
 
-// Loopback reports whether only processes of this machine can reach the address.
-func (c *Config) Loopback() bool {
-	host, _, err := net.SplitHostPort(c.Listen)
-	return err == nil && loopback(host)
-}
-
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()

@@ -147,7 +147,7 @@ func (l *surroundings) lockQueues() (qs []*query) {
 }
 
 // lockJobs finds the jobs of the call that are there already, and those that they are to wait for. None of these can end
-// before the commit, so none ends without knowing of the new jobs. The lock lets a worker claim them meanwhile.
+// before the commit, so none ends without knowing of the new jobs.
 func (l *surroundings) lockJobs() []*query {
 	var ids, needs [][16]byte
 	var externals []string
@@ -169,7 +169,7 @@ func (l *surroundings) lockJobs() []*query {
 	byID := `SELECT ` + standings + ` FROM pawl.specs s JOIN LATERAL (SELECT * FROM ` + anyJob + ` a WHERE a.id = s.id) j ON true WHERE s.id = ANY ($1)`
 	var qs []*query
 	if len(needs) > 0 {
-		qs = append(qs, do(`SELECT FROM pawl.jobs j WHERE j.id = ANY ($1) ORDER BY j.id FOR KEY SHARE`, needs), read(byID, found, needs))
+		qs = append(qs, do(lockNeeds, needs, int(job.TieDependants)), read(byID, found, needs))
 	}
 	qs = append(qs, read(byID, found, ids))
 	if len(externals) > 0 {
@@ -340,7 +340,7 @@ func (l *surroundings) ties() (qs []*query) {
 	if len(l.needs) > 0 {
 		needs := uuids(l.needs)
 		qs = append(qs, do(`INSERT INTO pawl.prerequisites (needs, job, need) SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[])`, needs, uuids(l.after), l.need),
-			do(`UPDATE pawl.jobs j SET ties = j.ties | $2 WHERE j.id = ANY ($1) AND j.ties & $2 = 0`, needs, int(job.TieDependants)))
+			do(tieNeeds, needs, int(job.TieDependants)))
 	}
 	var kinds, modes, keys []string
 	var jobs [][16]byte // zero: nobody's any more
@@ -357,6 +357,15 @@ func (l *surroundings) ties() (qs []*query) {
 	}
 	return qs
 }
+
+// lockNeeds locks the jobs that are waited for ($1), in the order of their ids, until the new jobs stand behind them: those
+// that nobody has waited for as what tieNeeds is about to write ($2), all others so that they cannot end meanwhile, which
+// any number of submissions may do side by side.
+const lockNeeds = `SELECT FROM (SELECT DISTINCT i FROM unnest($1::uuid[]) i ORDER BY i OFFSET 0) u
+	LEFT JOIN LATERAL (SELECT FROM pawl.jobs j WHERE j.id = u.i AND j.ties & $2::int = 0 FOR NO KEY UPDATE OFFSET 0) first ON true
+	LEFT JOIN LATERAL (SELECT FROM pawl.jobs j WHERE j.id = u.i FOR KEY SHARE OFFSET 0) other ON true`
+
+const tieNeeds = `UPDATE pawl.jobs j SET ties = j.ties | $2::int WHERE j.id = ANY ($1::uuid[]) AND j.ties & $2::int = 0`
 
 // broken returns a new job as it is inserted, whose prerequisite has failed already.
 func (l *surroundings) broken(n *store.New) job.Job {

@@ -101,6 +101,9 @@ func list[T any](v *reader, into *[]T) error {
 // Duties that are not wanted any more are given up. A duty is taken from a holder whose lease is over; that holder's row
 // is locked, and passed over when it is locked by another: it may be in the middle of a renewal that this statement's
 // snapshot does not show.
+//
+// A line of other tenants is not read to its end, however long it is, for the lease depends on the answer: whether there is
+// work behind its first thousand is for a claim to find out.
 const renew = `
 WITH me AS MATERIALIZED (
 	UPDATE pawl.sessions s SET renewed_ago = s.renewed, renewed = x.now, lease = $2::interval, lease_until = x.now + $2::interval,
@@ -133,9 +136,10 @@ SELECT me.renewed, me.renewed_ago,
 	(SELECT min(s.lease_until) FROM pawl.sessions s WHERE s.ended IS NULL AND s.id <> $1),
 	(SELECT json_agg(json_build_object('queue', q.queue, 'kind', k.kind)) FROM unnest($3::text[]) q(queue), unnest($4::text[]) k(kind)
 		WHERE EXISTS (SELECT FROM (VALUES (''), ($5::text)) m(machine) CROSS JOIN LATERAL (
-			SELECT FROM pawl.jobs j WHERE j.custody = 'ready' AND j.queue = q.queue AND j.kind = k.kind AND j.machine = m.machine
-				AND ($7::text[] IS NULL OR j.tenant = ANY ($7::text[]))
-			ORDER BY j.lane, j.priority, j.created, j.id LIMIT 1) one)),
+			SELECT bool_or($7::text[] IS NULL OR head.tenant = ANY ($7::text[])) OR count(*) = 1000 AS ready FROM (
+				SELECT j.tenant FROM pawl.jobs j WHERE j.custody = 'ready' AND j.queue = q.queue AND j.kind = k.kind AND j.machine = m.machine
+				ORDER BY j.lane, j.priority, j.created, j.id LIMIT CASE WHEN $7::text[] IS NULL THEN 1 ELSE 1000 END) head) line
+			WHERE line.ready)),
 	(SELECT json_agg(json_build_object('name', d.name, 'term', d.term)) FROM (
 		SELECT w.name, w.term FROM wanted w WHERE w.session = $1 UNION ALL SELECT t.name, t.term FROM taken t) d),
 	(SELECT f.at FROM pawl.followups f ORDER BY f.seq LIMIT 1) < pawl.clock() - $2::interval / 3,

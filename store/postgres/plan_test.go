@@ -41,6 +41,8 @@ var uses = map[string][]string{
 	"demand sessions": {"jobs_session"},
 	"demand lines":    {"jobs_ready"},
 	"unwatched":       {"jobs_monitor"},
+	"lock needs":      {"jobs_pkey"},
+	"tie needs":       {"jobs_pkey"},
 }
 
 // TestPlans pins the indexes that the statements use: with statistics that are fresh, with none, and with some that were

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -272,10 +273,11 @@ func TestDeadlocks(t *testing.T) {
 	ids := submit(t, first, tasks...)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
+	var turn atomic.Int64
 	made := map[string]int{} // guarded by mu: calls that were not refused
 	for p := range processes {
 		m := &mixer{
-			s: open(t, dsn, postgres.Options{Conns: 2, Readers: 1}), conn: connect(t, dsn),
+			s: open(t, dsn, postgres.Options{Conns: 2, Readers: 1}), conn: connect(t, dsn), turn: &turn,
 			r: rand.New(rand.NewPCG(uint64(p), 7)), ids: slices.Clone(ids), session: begin(t, first, hour),
 		}
 		wg.Go(func() {
@@ -314,6 +316,7 @@ type mixer struct {
 	s       *postgres.Store
 	conn    *pgx.Conn
 	r       *rand.Rand
+	turn    *atomic.Int64 // of all processes: how often one has submitted
 	ids     []job.ID
 	session job.ID
 	held    []job.Job    // that it has claimed
@@ -386,25 +389,32 @@ func (m *mixer) some(n int) []job.ID {
 func (m *mixer) submit(ctx context.Context) error {
 	sub := store.Submission{
 		Tenant: acme, By: "ann", Jobs: newTasks(4), Key: fmt.Sprint(m.r.IntN(200)),
-		Queues: map[string]store.QueueCheck{job.DefaultQueue: {Document: true, Most: 100_000}},
+		Queues: map[string]store.QueueCheck{job.DefaultQueue: {Document: true}},
 	}
+	if m.r.IntN(4) == 0 { // one after the other
+		sub.Queues[job.DefaultQueue] = store.QueueCheck{Document: true, Most: 100_000}
+	}
+	// Those who submit now want the same unique keys, or the same external ids, which nobody has.
+	fresh, unique, externals := m.turn.Add(1)/8, m.r.IntN(2) == 0, m.r.Perm(len(sub.Jobs))
 	for i := range sub.Jobs {
 		n := &sub.Jobs[i]
-		if m.r.IntN(2) == 0 {
-			n.Job.ExternalID = fmt.Sprint(m.r.IntN(20))
+		n.Delay = time.Duration(m.r.IntN(100)) * time.Millisecond
+		if !unique {
+			n.Job.ExternalID = fmt.Sprint(fresh, externals[i])
+			continue
 		}
 		for _, k := range m.r.Perm(3) {
 			mode := []job.UniqueMode{job.UntilDone, job.UntilStart}[m.r.IntN(2)]
-			n.Unique = append(n.Unique, store.Unique{Mode: mode, Key: fmt.Sprint(k, m.r.IntN(30))})
+			n.Unique = append(n.Unique, store.Unique{Mode: mode, Key: fmt.Sprint(fresh, k, m.r.IntN(2))})
 		}
-		n.Delay = time.Duration(m.r.IntN(100)) * time.Millisecond
 	}
 	there, err := m.s.Find(ctx, m.some(5)) // others have been removed
 	if err != nil {
 		return err
 	}
-	for i := range there {
-		sub.Jobs[0].After = append(sub.Jobs[0].After, store.After{Job: there[i].ID, Need: job.NeedEnded})
+	for _, k := range m.r.Perm(len(there)) {
+		n := &sub.Jobs[m.r.IntN(2)]
+		n.After = append(n.After, store.After{Job: there[k].ID, Need: job.NeedEnded})
 	}
 	answers, _, err := m.s.Submit(ctx, sub)
 	for _, a := range answers {
