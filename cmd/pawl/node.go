@@ -227,7 +227,7 @@ func (n *node) openDatabase(ctx context.Context, o *nodeOptions, log *slog.Logge
 	}
 	n.free = append(n.free, st.Close)
 	n.store, n.bus, n.shared = st, bus, true
-	return nil
+	return folder.Mark(n.dir) // not before the database has answered: a slip in its name takes no folder
 }
 
 // elsewhere is the error of a command that looks for jobs in a folder whose jobs are in a database that many share.

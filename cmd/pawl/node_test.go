@@ -34,6 +34,27 @@ func TestFolderThatAProgramWithoutASocketHas(t *testing.T) {
 	}
 }
 
+// A folder is not left for a database that was never reached, such as one with a slip in its name.
+func TestFolderWhoseSharedDatabaseIsNotThere(t *testing.T) {
+	dir := t.TempDir()
+	for _, migrate := range []bool{true, false} {
+		o := nodeOptions{db: "postgres://127.0.0.1:1/jobs?connect_timeout=5", migrate: migrate}
+		if n, err := openNode(t.Context(), dir, o); job.KindOf(err) != job.Unavailable {
+			if err == nil {
+				n.close()
+			}
+			t.Errorf("opened with migrate %v: %v", migrate, err)
+		}
+	}
+	n, err := openNode(t.Context(), dir, nodeOptions{})
+	if err != nil {
+		t.Fatalf("with its own database: %v", err)
+	}
+	if err := n.close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestFolderOfANewerVersion(t *testing.T) {
 	dir := t.TempDir()
 	n, err := openNode(t.Context(), dir, nodeOptions{})

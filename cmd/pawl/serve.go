@@ -35,7 +35,7 @@ stop. Programs that run then go on; the next process on the folder looks after t
 process plays.
 
 With --db the jobs are in a PostgreSQL database, on which any number of processes work, on any number of machines. The data folder
-stands for the machine then: it has the programs and files of the jobs that its processes accepted. A password belongs into
+stands for the machine then: it has the programs and files of the jobs that its processes accepted. A password belongs in
 PAWL_DB or the file, not on the command line, where every user of the machine can read it.
 
 The first start makes a token in the data folder, for its owner only. Commands on this machine find it by themselves.
@@ -253,7 +253,11 @@ func (s *serving) sayWhere() (unsaid func(), err error) {
 
 // begun tells that the process has its session.
 func (s *serving) begun(network net.Listener) {
-	if s.node.shared && s.inward != "" {
+	switch {
+	case !s.node.shared || s.inward == "":
+	case loopback(s.inward):
+		s.log.Info("processes of other machines reach this one from this host only: set listen, peer.listen or peer.url", "at", s.inward)
+	default:
 		s.log.Info("processes of other machines reach this one", "at", s.inward)
 	}
 	if network == nil {

@@ -35,7 +35,7 @@ pawl serve.
 It is pawl serve with the roles worker and watcher: its settings can also stand in the environment and in the configuration file.
 --queue, --kind and --tenant are --queues, --kinds and --tenants. Other processes must play api and recovery.`,
 		Example: `  pawl worker --db postgres://pawl@db.example.org/pawl
-  pawl worker --db postgres://pawl@db.example.org/pawl --slots 8 --queue night --kinds app --tenant acme`,
+  pawl worker --db postgres://pawl@db.example.org/pawl --slots 8 --queue night`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, err := dataDir(cmd)
@@ -67,7 +67,7 @@ It is pawl serve with the roles worker and watcher: its settings can also stand 
 		}
 		return pflag.NormalizedName(name)
 	})
-	cmd.Flags().IntVar(&slots, "slots", 0, "how many jobs of each lane it runs at once; --slots-task and others are for one lane")
+	cmd.Flags().IntVar(&slots, "slots", 0, "how many jobs of each lane it runs at once, 1 to 10000; for one lane --slots-launch and its like count before it")
 	configFlags(cmd, func(s *config.Setting) bool {
 		return slices.ContainsFunc(workerSettings, func(name string) bool {
 			return s.Key == name || strings.HasSuffix(name, ".") && strings.HasPrefix(s.Key, name)

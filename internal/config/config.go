@@ -42,7 +42,7 @@ type Config struct {
 
 	DB        Secret `key:"db" doc:"database that holds the jobs, as the URL of PostgreSQL (postgres://…): many processes may work on it; by default the one in the data folder, which serves one process"`
 	DBSchema  string `key:"db_schema" default:"pawl" doc:"schema of the database db that holds Pawl's tables"`
-	DBListen  Secret `key:"db_listen" doc:"the database db without a pooler, for the one connection that listens for wake-ups; by default db"`
+	DBListen  Secret `key:"db_listen" doc:"the database db without a pooler, for the one connection that listens for wake-ups, and for the migration at the start; by default db"`
 	DBPooled  bool   `key:"db_pooled" default:"false" doc:"db leads through a pooler in transaction mode, such as PgBouncer; db_listen must not"`
 	DBMigrate bool   `key:"db_migrate" default:"true" doc:"bring the schema of db up to date at the start; false: it must be, by pawl migrate"`
 
@@ -55,7 +55,7 @@ type Config struct {
 		Finish  int `key:"finish" default:"4" min:"1" max:"10000" doc:"jobs whose results are archived at once"`
 		Launch  int `key:"launch" default:"4" min:"1" max:"10000" doc:"jobs that are launched at once"`
 		Prepare int `key:"prepare" default:"4" min:"1" max:"10000" doc:"jobs whose inputs are staged at once"`
-		Task    int `key:"task" default:"50" min:"1" max:"10000" doc:"tasks that run at once"`
+		Task    int `key:"task" default:"50" min:"1" max:"10000" doc:"tasks that run at once; pawl serve and pawl worker run programs only, so it is of no use there"`
 	} `key:"slots"`
 	Lease time.Duration `key:"lease" default:"15s" min:"1s" max:"10m" doc:"how long the jobs of this process stay its own when it is not heard of"`
 	Grace time.Duration `key:"grace" default:"10s" min:"0s" max:"1h" doc:"how long running steps and requests may go on after SIGTERM"`

@@ -39,18 +39,15 @@ func Take(dir string) (*os.File, error) { return lock(dir, syscall.LOCK_EX) }
 
 // Join takes a folder for this process and others that join it, whose jobs are elsewhere. The error is of kind Locked where
 // a process has it alone.
-//
-// The folder is marked: from then on [Shared] holds of it.
-func Join(dir string) (*os.File, error) {
-	f, err := lock(dir, syscall.LOCK_SH)
-	if err != nil {
-		return nil, err
-	}
+func Join(dir string) (*os.File, error) { return lock(dir, syscall.LOCK_SH) }
+
+// Mark says of a folder which this process has joined that its jobs are elsewhere: from then on [Shared] holds of it, also
+// when no process is there.
+func Mark(dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, sharedFile), []byte(sharedText), 0o600); err != nil {
-		f.Close()
-		return nil, job.Errorf(job.Unavailable, "mark data folder: %w", err)
+		return job.Errorf(job.Unavailable, "mark data folder: %w", err)
 	}
-	return f, nil
+	return nil
 }
 
 // sharedFile marks a folder whose jobs are in a database that many processes share.
@@ -59,7 +56,7 @@ const (
 	sharedText = "The jobs of this folder are in a database that many processes share.\n"
 )
 
-// Shared reports whether processes have joined a folder: then its jobs are not in it.
+// Shared reports whether a folder is marked: then its jobs are not in it.
 func Shared(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, sharedFile))
 	return err == nil

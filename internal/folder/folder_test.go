@@ -37,6 +37,12 @@ func TestFolder(t *testing.T) {
 	if _, err := Take(dir); job.KindOf(err) != job.Locked {
 		t.Errorf("a folder that somebody has joined is taken: %v", err)
 	}
+	if Shared(dir) {
+		t.Error("a folder is shared that nobody has marked")
+	}
+	if err := Mark(dir); err != nil {
+		t.Fatal(err)
+	}
 	other.Close()
 	if !Shared(dir) {
 		t.Error("a folder has forgotten that it was shared")
