@@ -35,7 +35,8 @@ type Store interface {
 type Jobs interface {
 	// Submit inserts jobs with their first event, all or none. A submission that names an idempotency key, an
 	// external id or unique keys which a job already has is answered with that job; the first two are a Conflict when
-	// the request is another one. Repeating a submission with the same job id answers the same job.
+	// the request is another one. Repeating a submission with the same job id answers the same job; the id of another
+	// tenant's job is a Conflict.
 	Submit(context.Context, Submission) ([]Submitted, Effects, error)
 
 	// Claim moves ready jobs into the session's custody and returns them. It locks the session and checks its lease

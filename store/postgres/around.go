@@ -244,7 +244,7 @@ func (l *surroundings) known(n *store.New) (a store.Submitted, known bool, err e
 	}
 	if st, there := l.jobs[n.Job.ID]; there {
 		if st.Tenant != l.sub.Tenant {
-			return a, true, job.Errorf(job.Conflict, "job id %s is taken", n.Job.ID)
+			return a, true, errTaken(n.Job.ID)
 		}
 		return st.existed(), true, nil
 	}

@@ -15,7 +15,7 @@ GRANT SELECT, INSERT, DELETE         ON pawl.events        TO pawl_service;
 GRANT SELECT, INSERT, DELETE         ON pawl.prerequisites TO pawl_service;
 GRANT SELECT, INSERT, UPDATE, DELETE ON pawl.unique_keys   TO pawl_service;
 GRANT SELECT, INSERT, UPDATE, DELETE ON pawl.followups     TO pawl_service;
-GRANT SELECT, INSERT, UPDATE         ON pawl.idempotency   TO pawl_service;
+GRANT SELECT, INSERT, UPDATE, DELETE ON pawl.idempotency   TO pawl_service;
 GRANT SELECT, INSERT, UPDATE, DELETE ON pawl.sessions      TO pawl_service;
 GRANT SELECT, INSERT, UPDATE         ON pawl.duties        TO pawl_service;
 GRANT SELECT, INSERT, UPDATE, DELETE ON pawl.resources     TO pawl_service;

@@ -122,6 +122,56 @@ func TestMigrations(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	t.Run("who has made keys may delete them", func(t *testing.T) {
+		t.Parallel()
+		const schema = `a "b".pawl.`
+		dsn := testenv.Postgres(t).Database(t)
+		m, conn, role := migrator(t, dsn, schema), connect(t, dsn), parsed(t, dsn).Database
+		table := pgx.Identifier{schema, "idempotency"}.Sanitize()
+		migrate(t, dsn, schema)
+		if err := m.Down(t.Context(), 2); err != nil {
+			t.Fatal(err)
+		}
+		rights := map[string]bool{role + " makes": true, role + " reads": false, role + " changes": false}
+		for name, may := range rights {
+			right := "SELECT, UPDATE"
+			if may {
+				right = "SELECT, INSERT, UPDATE"
+			}
+			name = pgx.Identifier{name}.Sanitize()
+			must(t, conn, "CREATE ROLE "+name)
+			must(t, conn, "GRANT "+right+" ON "+table+" TO "+name)
+		}
+		has := func(name string) bool {
+			return value[bool](t, conn, "SELECT has_table_privilege($1::name, $2, 'DELETE')", name, table)
+		}
+		for name := range rights {
+			if has(name) {
+				t.Fatalf("%s has had the right before", name)
+			}
+		}
+		if err := m.Up(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for name, may := range rights {
+			if has(name) != may {
+				t.Errorf("%s may delete: %t", name, !may)
+			}
+		}
+		must(t, conn, "REVOKE ALL ON "+table+" FROM "+pgx.Identifier{role + " makes"}.Sanitize())
+		must(t, conn, "GRANT INSERT ON "+table+" TO PUBLIC")
+		if err := m.Down(t.Context(), 2); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Up(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for name := range rights {
+			if !has(name) {
+				t.Errorf("where all may make keys, %s may not delete any", name)
+			}
+		}
+	})
 	t.Run("a version that this Pawl does not know is not taken back by it", func(t *testing.T) {
 		t.Parallel()
 		dsn := testenv.Postgres(t).Database(t)
@@ -307,7 +357,7 @@ func TestRole(t *testing.T) {
 	for _, forbidden := range []string{
 		"DROP TABLE pawl.jobs", "ALTER TABLE pawl.jobs DISABLE ROW LEVEL SECURITY", "CREATE TABLE pawl.x ()", "TRUNCATE pawl.jobs",
 		"INSERT INTO pawl.era (least) VALUES (999)", "DELETE FROM pawl.era", "UPDATE pawl.labels SET value = ''", "UPDATE pawl.events SET message = ''",
-		"UPDATE pawl.prerequisites SET need = ''", "DELETE FROM pawl.idempotency", "DELETE FROM pawl.duties", "SELECT FROM pawl.others",
+		"UPDATE pawl.prerequisites SET need = ''", "DELETE FROM pawl.duties", "SELECT FROM pawl.others",
 		"INSERT INTO pawl.migrations (version_id, is_applied) VALUES (999, true)", "UPDATE pawl.migrations SET is_applied = false", "DELETE FROM pawl.migrations",
 	} {
 		var refused *pgconn.PgError

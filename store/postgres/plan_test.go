@@ -36,6 +36,7 @@ var uses = map[string][]string{
 	"recount":       {"jobs_pkey", "jobs_needs", "prerequisites_job", "specs_pkey"},
 	"recount look":  {"jobs_needs", "prerequisites_job"},
 	"note":          {"jobs_pkey", "events_pkey"},
+	"forget keys":   {"idempotency_at"},
 	"overdue":       {"ended_ended", "ended_hidden", "specs_pkey", "followups_job"},
 
 	"demand sessions": {"jobs_session"},
@@ -53,7 +54,7 @@ func TestPlans(t *testing.T) {
 	dsn := testenv.Postgres(t).Database(t)
 	migrate(t, dsn, "")
 	admin := connect(t, dsn)
-	for _, table := range []string{"specs", "jobs", "ended", "events", "prerequisites", "followups", "unique_keys"} {
+	for _, table := range []string{"specs", "jobs", "ended", "events", "prerequisites", "followups", "unique_keys", "idempotency"} {
 		must(t, admin, "ALTER TABLE pawl."+table+" SET (autovacuum_enabled = false)")
 	}
 	grant(t, dsn)
@@ -90,7 +91,7 @@ func TestPlans(t *testing.T) {
 	check("all that were ready are held")
 }
 
-// fill adds jobs: those that have ended, are ready, are held, and wait.
+// fill adds jobs: those that have ended, are ready, are held, and wait. Each that has ended was made under a key.
 func fill(t *testing.T, admin *pgx.Conn, ended, ready, held, waiting int) {
 	t.Helper()
 	const specs = `WITH new AS (SELECT gen_random_uuid() AS id, i FROM generate_series(1, $1::int) i), spec AS (
@@ -101,6 +102,8 @@ func fill(t *testing.T, admin *pgx.Conn, ended, ready, held, waiting int) {
 	) `
 	must(t, admin, specs+`INSERT INTO pawl.ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, created, since, ended, needs, ties, told, wished_by, code, message)
 		SELECT id, 'acme', 'FINISHED', 3, 3, 3, 1, 0, 0, 0, now(), now(), now(), 0, 0, 0, '', '', '' FROM new`, ended)
+	must(t, admin, `INSERT INTO pawl.idempotency (tenant, key, fingerprint, jobs, at)
+		SELECT 'acme', gen_random_uuid(), '', '{}', now() - i * interval '1 s' FROM generate_series(1, $1::int) i`, ended)
 	for _, some := range []struct {
 		n                       int
 		state, custody, session string
@@ -150,7 +153,7 @@ func newPlanner(t *testing.T, dsn, role string) *planner {
 var (
 	reads   = regexp.MustCompile(`(Index Scan|Index Only Scan|Index Scan Backward|Bitmap Index Scan)(?: using| on) (\w+)`)
 	ordinal = regexp.MustCompile(`\$\d+`) // of a parameter or of a subquery
-	readAll = regexp.MustCompile(`Seq Scan on (specs|jobs|ended|events|prerequisites|followups|unique_keys)\b`)
+	readAll = regexp.MustCompile(`Seq Scan on (specs|jobs|ended|events|prerequisites|followups|unique_keys|idempotency)\b`)
 )
 
 // whole are reads that need no condition: they take the first entries of an index.
@@ -179,7 +182,7 @@ func (p *planner) check(when string) map[string][]string {
 				conds[name] = append(conds[name], ordinal.ReplaceAllString(cond, "$"))
 			}
 			m := reads.FindStringSubmatch(line)
-			if m == nil || !regexp.MustCompile(`^(specs|jobs|ended|events|prerequisites|followups|unique_keys)_`).MatchString(m[2]) {
+			if m == nil || !regexp.MustCompile(`^(specs|jobs|ended|events|prerequisites|followups|unique_keys|idempotency)_`).MatchString(m[2]) {
 				continue
 			}
 			if !slices.Contains(uses[name], m[2]) {

@@ -183,13 +183,16 @@ func (s *Store) prelude(t *tx) (qs []*query) {
 	case t.bare:
 		qs = append(qs, do(pooledPrelude, t.tenant))
 	case t.tenant != everyone:
-		qs = append(qs, do("SELECT set_config('job.tenant', $1, true)", t.tenant))
+		qs = append(qs, as(t.tenant))
 	}
 	if t.writes {
 		qs = append(qs, do("SELECT pg_advisory_xact_lock_shared($1)", s.writers()))
 	}
 	return qs
 }
+
+// as makes row security show the rest of a transaction the rows of one tenant, or those of everyone.
+func as(tenant string) *query { return do("SELECT set_config('job.tenant', $1, true)", tenant) }
 
 // writers is the key of the lock that everyone shares who writes events; see [horizon]. It has 32 bits.
 func (s *Store) writers() int64 {

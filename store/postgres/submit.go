@@ -35,10 +35,16 @@ func (s *Store) Submit(ctx context.Context, sub store.Submission) ([]store.Submi
 	}
 	var answers []store.Submitted
 	var eff store.Effects
+	met := false
 	err := s.write(ctx, sub.Tenant, func(t *tx) (err error) {
+		if met {
+			if err := t.taken(&sub); err != nil {
+				return err
+			}
+		}
 		answers, eff, err = t.submit(&sub)
-		if exists(err) {
-			return errAgain // it was not there when we looked
+		if exists(err) { // it was not there when we looked, or not to be seen
+			met, err = true, errAgain
 		}
 		return err
 	})
@@ -72,6 +78,22 @@ func exists(err error) bool {
 	}
 	return false
 }
+
+// taken refuses a submission that gives a job the id of another tenant's. Row security hides that one from who looks, and
+// not from the insertion, which meets it again each time.
+func (t *tx) taken(sub *store.Submission) error {
+	ids, id := values(sub.Jobs, func(n *store.New) [16]byte { return n.Job.ID }), job.ID{}
+	err := t.send(as(everyone),
+		read(`SELECT s.id FROM pawl.specs s WHERE s.id = ANY ($1) AND s.tenant <> $2 ORDER BY s.id LIMIT 1`,
+			func(r *reader) error { id = r.id(); return nil }, ids, sub.Tenant),
+		as(sub.Tenant))
+	if err == nil && !id.IsZero() {
+		err = errTaken(id)
+	}
+	return err
+}
+
+func errTaken(id job.ID) error { return job.Errorf(job.Conflict, "job id %s is taken", id) }
 
 // An insertion collects the jobs that a submission makes.
 type insertion struct {
@@ -278,7 +300,8 @@ func (t *tx) submit(sub *store.Submission) (answers []store.Submitted, eff store
 				ids[i] = answers[i].ID
 			}
 		}
-		qs = append(qs, do(`UPDATE pawl.idempotency SET jobs = $3 WHERE tenant = $1 AND key = $2`, sub.Tenant, sub.Key, ids))
+		qs = append(qs, do(`UPDATE pawl.idempotency SET jobs = $3 WHERE tenant = $1 AND key = $2`, sub.Tenant, sub.Key, ids),
+			as(everyone), do(forgetKeys, l.now.Add(-store.KeepKey)))
 	}
 	if err := t.commit(qs...); err != nil {
 		return nil, eff, err
@@ -298,3 +321,11 @@ func (t *tx) submit(sub *store.Submission) (answers []store.Submitted, eff store
 	}
 	return answers, eff, nil
 }
+
+// forgetKeys deletes idempotency keys that are older than $1, those of all tenants: who finds only its own reads past what the
+// others have left. Each key that is made takes up to ten with it, so they never pile up. It waits for nobody, and who waits
+// for one of them has locked nothing yet.
+const forgetKeys = `
+DELETE FROM pawl.idempotency i WHERE i.ctid = ANY (ARRAY(
+	SELECT k.ctid FROM pawl.idempotency k WHERE k.at < $1 ORDER BY k.at LIMIT 10 FOR UPDATE SKIP LOCKED
+))`

@@ -15,7 +15,9 @@ var submitTests = []test{
 	{"a job is ready, or behind its gate", submitPlaces},
 	{"effects name the lines and the due time", submitEffects},
 	{"the same job id is the same job", submitRepeated},
+	{"the job id of another tenant is taken", submitTaken},
 	{"an idempotency key gives the same answer again", submitKey},
+	{"an idempotency key is free when it is kept no longer", submitKeyExpired},
 	{"a repeat under an idempotency key takes no unique key", submitKeyUnique},
 	{"an idempotency key with another request is a conflict", submitKeyConflict},
 	{"64 at once with one idempotency key make one job", submitKeyAtOnce},
@@ -111,6 +113,49 @@ func submitRepeated(w *world) {
 	Check(w, w.s, acme)
 }
 
+// Whose job it is may be hidden from the other tenant by the database itself.
+func submitTaken(w *world) {
+	mine := newTask()
+	w.add(mine)
+	before := w.job(mine.Job.ID)
+	theirs := func(jobs ...store.New) store.Submission {
+		s := submission(jobs...)
+		s.Tenant = "other"
+		return s
+	}
+	first, last := newTask(), newTask()
+	keyed := theirs(mine)
+	keyed.Key = "k"
+	for name, s := range map[string]store.Submission{
+		"alone":                 theirs(newTask(withID(mine.Job.ID))),
+		"among others":          theirs(first, newTask(withID(mine.Job.ID)), last),
+		"with an external id":   theirs(newTask(withID(mine.Job.ID), externally("x"))),
+		"with a unique key":     theirs(newTask(withID(mine.Job.ID), unique(job.UntilDone, "u"))),
+		"under idempotency key": keyed,
+	} {
+		_, _, err := w.s.Submit(w.ctx, s)
+		if want := "job id " + mine.Job.ID.String() + " is taken"; job.KindOf(err) != job.Conflict || err.Error() != want {
+			w.Errorf("%s: error of kind %s (%v), want %s", name, job.KindOf(err), err, want)
+		}
+	}
+	w.untouched(before)
+	if jobs := listAll(w, w.s, store.Query{Tenant: "other"}); len(jobs) != 0 {
+		w.Errorf("the other tenant has %d jobs", len(jobs))
+	}
+	// Nothing is left behind, and with an id of its own each is made.
+	again := theirs(first, newTask(externally("x"), unique(job.UntilDone, "u")), last)
+	again.Key = "k"
+	got, _, err := w.s.Submit(w.ctx, again)
+	if err != nil {
+		w.Fatalf("submit: %v", err)
+	}
+	for i, a := range got {
+		if a.Existed || a.ID != again.Jobs[i].Job.ID {
+			w.Errorf("answer %+v, want job %s, new", a, again.Jobs[i].Job.ID)
+		}
+	}
+}
+
 func submitKey(w *world) {
 	request := func() store.Submission {
 		s := submission(newTask(fingerprint(1)), newTask(fingerprint(2)))
@@ -143,6 +188,46 @@ func submitKey(w *world) {
 	got, _, err := w.s.Submit(w.ctx, other)
 	if err != nil || got[0].Existed || got[0].ID != other.Jobs[0].Job.ID {
 		w.Errorf("another tenant with the same key: %+v, %v", got, err)
+	}
+}
+
+func submitKeyExpired(w *world) {
+	request := func(b byte) store.Submission {
+		s := submission(newTask(fingerprint(b)))
+		s.Key = "k"
+		return s
+	}
+	call := func(b byte) store.Submitted {
+		w.Helper()
+		got, _, err := w.s.Submit(w.ctx, request(b))
+		if err != nil {
+			w.Fatalf("submit: %v", err)
+		}
+		return got[0]
+	}
+	first := call(1)
+	w.clock.Advance(store.KeepKey - time.Hour)
+	if again := call(1); again.ID != first.ID || !again.Existed {
+		w.Errorf("an hour before its end the key answers %+v, want job %s", again, first.ID)
+	}
+	_, _, err := w.s.Submit(w.ctx, request(2))
+	w.kind(err, job.Conflict)
+
+	w.clock.Advance(2 * time.Hour) // a repeat has not made it last longer
+	second := call(2)
+	if second.Existed || second.ID == first.ID {
+		w.Errorf("an hour after its end the key answers %+v, want a new job", second)
+	}
+	w.clock.Advance(store.KeepKey - time.Hour)
+	if again := call(2); again.ID != second.ID || !again.Existed {
+		w.Errorf("the key that was taken anew answers %+v, want job %s", again, second.ID)
+	}
+	w.clock.Advance(2 * time.Hour)
+	if third := call(2); third.Existed {
+		w.Errorf("an hour after its end the same request under the key answers %+v, want a new job", third)
+	}
+	if n := len(listAll(w, w.s, store.Query{Tenant: acme})); n != 3 {
+		w.Errorf("%d jobs, want 3", n)
 	}
 }
 
