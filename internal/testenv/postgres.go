@@ -27,7 +27,7 @@ var ErrMissing = errors.New("not installed here")
 const (
 	startTimeout   = time.Minute
 	psqlTimeout    = time.Minute
-	maxSocketPath  = 107 // bytes of a Unix socket's address, unix(7), less the closing zero
+	maxSocketPath  = 107                                   // bytes of a Unix socket's address, unix(7), less the closing zero
 	postgresReady  = "database system is ready to accept " // connections, or only those that read
 	postgresPrefix = "pawl-postgres-"
 )

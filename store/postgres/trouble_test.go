@@ -235,9 +235,12 @@ func TestStandby(t *testing.T) {
 					_, _, err := s.Submit(t.Context(), store.Submission{Tenant: acme, Jobs: newTasks(1)})
 					return err
 				},
-				"apply":  func() error { _, _, err := s.Apply(t.Context(), finishes(held, alive)); return err },
-				"claim":  func() error { _, err := s.Claim(t.Context(), asking(alive, 1)); return err },
-				"renew":  func() error { _, err := s.Renew(t.Context(), store.Renew{Session: alive, Lease: time.Hour}); return err },
+				"apply": func() error { _, _, err := s.Apply(t.Context(), finishes(held, alive)); return err },
+				"claim": func() error { _, err := s.Claim(t.Context(), asking(alive, 1)); return err },
+				"renew": func() error {
+					_, err := s.Renew(t.Context(), store.Renew{Session: alive, Lease: time.Hour})
+					return err
+				},
 				"due":    func() error { _, _, err := s.Due(t.Context(), 10); return err },
 				"expire": func() error { _, _, err := s.Expire(t.Context(), 10); return err },
 				"open": func() error {
