@@ -27,9 +27,11 @@ var ErrMissing = errors.New("not installed here")
 const (
 	startTimeout   = time.Minute
 	psqlTimeout    = time.Minute
-	maxSocketPath  = 107                                   // bytes of a Unix socket's address, unix(7), less the closing zero
-	postgresReady  = "database system is ready to accept " // connections, or only those that read
+	maxSocketPath  = 107 // bytes of a Unix socket's address, unix(7), less the closing zero
 	postgresPrefix = "pawl-postgres-"
+
+	// postgresReady is what the server logs when it takes connections, or only read-only connections.
+	postgresReady = "database system is ready to accept "
 )
 
 // Postgres returns the PostgreSQL server of this test process and starts it when it does not run yet. Tests share it:
