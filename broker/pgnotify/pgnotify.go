@@ -171,7 +171,7 @@ func lasting(err error) bool {
 	if !errors.As(err, &refused) || len(refused.Code) != 5 {
 		return false
 	}
-	// The connection; read-only, as a standby is; rolled back; memory, disk, connections or the queue of notifications
+	// The connection; an unlogged table on a standby; read-only, as that is; rolled back; memory, disk, connections or the queue of notifications
 	// used up; busy or not taking connections; starting, stopping or canceled; the server's own system.
-	return !slices.Contains([]string{"08", "25", "40", "53", "54", "55", "57", "58"}, refused.Code[:2])
+	return !slices.Contains([]string{"08", "0A", "25", "40", "53", "54", "55", "57", "58"}, refused.Code[:2])
 }

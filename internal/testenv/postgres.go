@@ -28,8 +28,10 @@ const (
 	startTimeout   = time.Minute
 	psqlTimeout    = time.Minute
 	maxSocketPath  = 107 // bytes of a Unix socket's address, unix(7), less the closing zero
-	postgresReady  = "database system is ready to accept connections"
 	postgresPrefix = "pawl-postgres-"
+
+	// postgresReady is what the server logs when it takes connections, or only read-only connections.
+	postgresReady = "database system is ready to accept "
 )
 
 // Postgres returns the PostgreSQL server of this test process and starts it when it does not run yet. Tests share it:
@@ -54,8 +56,8 @@ func Postgres(tb testing.TB) *Server {
 	return servers.postgres
 }
 
-// A Server is a private PostgreSQL server. Its methods are safe for concurrent use, but for Start, Kill and Stop, which
-// belong to whoever started it.
+// A Server is a private PostgreSQL server. Its methods are safe for concurrent use, but for Start, Demote, Kill and Stop,
+// which belong to whoever started it.
 type Server struct {
 	bin      string // folder of the server's programs
 	dir      string // holds data and socket; mode 0700
@@ -122,6 +124,22 @@ func (s *Server) Start(ctx context.Context) error {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// Demote restarts the server, after a crash, as a standby that nobody feeds: it answers, and takes no writes until
+// somebody calls pg_promote() there.
+func (s *Server) Demote(ctx context.Context) error {
+	s.Kill()
+	path := filepath.Join(s.data(), "standby.signal")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		return err
+	}
+	if s.as != nil {
+		if err := os.Chown(path, int(s.as.Uid), int(s.as.Gid)); err != nil {
+			return err
+		}
+	}
+	return s.Start(ctx)
 }
 
 // Kill ends the server as a crash would, with SIGKILL. Its data stay.

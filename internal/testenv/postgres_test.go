@@ -104,7 +104,7 @@ func hold(t *testing.T, s *Server, dsn string) {
 	})
 }
 
-func TestKillAndStart(t *testing.T) {
+func TestKillDemoteAndStart(t *testing.T) {
 	Postgres(t) // skips where there is none
 	s, err := StartPostgres(t.Context())
 	if err != nil {
@@ -122,6 +122,16 @@ func TestKillAndStart(t *testing.T) {
 	}
 	if got := s.Psql(t, "postgres", "-c", "select n from kept"); got != "7" {
 		t.Errorf("after the crash the table holds %q, want 7", got)
+	}
+
+	if err := s.Demote(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.psql(t.Context(), "postgres", "-c", "update kept set n = 8"); err == nil || !strings.Contains(err.Error(), "read-only") {
+		t.Errorf("a write on a standby: %v", err)
+	}
+	if got := s.Psql(t, "postgres", "-c", "select n from kept", "-c", "select pg_promote()", "-c", "update kept set n = 8"); got != "7\nt" {
+		t.Errorf("the standby and its promotion answer %q", got)
 	}
 
 	s.Stop()

@@ -118,7 +118,7 @@ func (s *Store) within(ctx context.Context, conn *pgx.Conn, tenant string, f fun
 			err = undo
 		}
 	}
-	if codeOf(err) == codeReadOnly {
+	if standby(codeOf(err)) {
 		conn.Close(ctx) // another connection may lead to the primary
 	}
 	return err

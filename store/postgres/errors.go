@@ -18,6 +18,7 @@ const (
 	codeDeadlock       = "40P01"
 	codeUnique         = "23505"
 	codeReadOnly       = "25006"
+	codeUnsupported    = "0A000"
 	codeLockTimeout    = "55P03"
 	codeIdleInTx       = "25P03"
 	codeCanceled       = "57014"
@@ -44,6 +45,12 @@ func again(err error) bool {
 	return code == codeDeadlock || code == codeSerialization || errors.Is(err, errAgain)
 }
 
+// standby reports whether a code is that of a server which takes no writes, as in recovery. What writes is refused there
+// with one code, and with the other a BEGIN that asks to write, before anything could. Of the statements here only one that
+// is prepared is refused so elsewhere, after a change of its table ("cached plan must not change result type"). That is taken
+// for the same: nothing was done, another connection makes a plan of its own, and expiry pauses once in vain.
+func standby(code string) bool { return code == codeReadOnly || code == codeUnsupported }
+
 // classify gives an error of the driver its kind.
 func classify(err error) error {
 	code := codeOf(err)
@@ -57,6 +64,8 @@ func classify(err error) error {
 		return job.Errorf(job.Unavailable, "database: it was refused %d times to avoid a deadlock or a conflict: %w", mostTries, err)
 	case code == codeReadOnly:
 		return job.Errorf(job.Unavailable, "database: this server takes no writes, as a standby does: name the primary, or all servers with target_session_attrs=read-write: %w", err)
+	case code == codeUnsupported:
+		return job.Errorf(job.Unavailable, "database: the transaction cannot begin on this connection: if it leads to a standby, have the pooler lead to the primary: %w", err)
 	case code == codeUndefinedTable || code == codeNoSchema:
 		return job.Errorf(job.Unavailable, "database: the schema is not there: pawl migrate makes it: %w", err)
 	case code == codeNoRight:
@@ -88,5 +97,5 @@ func cutOff(err error) bool {
 		return false
 	}
 	code := codeOf(err)
-	return code == "" || code == codeReadOnly || strings.HasPrefix(code, "08") || strings.HasPrefix(code, "53") || strings.HasPrefix(code, "57P0")
+	return code == "" || standby(code) || strings.HasPrefix(code, "08") || strings.HasPrefix(code, "53") || strings.HasPrefix(code, "57P0")
 }

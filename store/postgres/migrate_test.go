@@ -367,18 +367,21 @@ func TestRole(t *testing.T) {
 	}
 }
 
+// password is that of the roles that grant makes.
+const password = "x"
+
 // grant makes a role named like the database, which has only the rights that a service needs there.
 func grant(t *testing.T, dsn string) {
 	t.Helper()
 	role := parsed(t, dsn).Database
-	execute(t, dsn, strings.ReplaceAll(postgres.Grants(""), "pawl_service", role)+"ALTER ROLE "+role+" LOGIN PASSWORD 'x'")
+	execute(t, dsn, strings.ReplaceAll(postgres.Grants(""), "pawl_service", role)+"ALTER ROLE "+role+" LOGIN PASSWORD '"+password+"'")
 }
 
 // granted returns the way to a database as the role that grant has made there.
 func granted(t *testing.T, dsn string) string {
 	t.Helper()
 	config := parsed(t, dsn)
-	return strings.Replace(dsn, config.User+":"+config.Password+"@", config.Database+":x@", 1)
+	return strings.Replace(dsn, config.User+":"+config.Password+"@", config.Database+":"+password+"@", 1)
 }
 
 func parsed(t *testing.T, dsn string) *pgx.ConnConfig {

@@ -70,11 +70,7 @@ func clocked(t *testing.T) string {
 		name := "clocked_" + job.NewID().Short()
 		server.Psql(t, "postgres", "-c", "create database "+name)
 		dsn = server.DSN(name)
-		migrate(t, dsn, "")
-		execute(t, dsn, `CREATE TABLE public.shift (by interval NOT NULL); INSERT INTO public.shift VALUES ('0'); GRANT SELECT ON public.shift TO public;
-			CREATE OR REPLACE FUNCTION pawl.clock() RETURNS timestamptz LANGUAGE sql VOLATILE AS 'SELECT clock_timestamp() + (SELECT by FROM public.shift)'`)
-		execute(t, dsn, later)
-		grant(t, dsn)
+		furnish(t, dsn)
 	}
 	t.Cleanup(func() {
 		const tables = "pawl.specs, pawl.labels, pawl.jobs, pawl.ended, pawl.events, pawl.prerequisites, pawl.unique_keys, pawl.followups, " +
@@ -90,6 +86,16 @@ func clocked(t *testing.T) string {
 		}
 	})
 	return dsn
+}
+
+// furnish gives an empty database the schema, a clock that can be moved, and the role of [grant].
+func furnish(t *testing.T, dsn string) {
+	t.Helper()
+	migrate(t, dsn, "")
+	execute(t, dsn, `CREATE TABLE public.shift (by interval NOT NULL); INSERT INTO public.shift VALUES ('0'); GRANT SELECT ON public.shift TO public;
+		CREATE OR REPLACE FUNCTION pawl.clock() RETURNS timestamptz LANGUAGE sql VOLATILE AS 'SELECT clock_timestamp() + (SELECT by FROM public.shift)'`)
+	execute(t, dsn, later)
+	grant(t, dsn)
 }
 
 func execute(t *testing.T, dsn, sql string) {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -19,13 +20,13 @@ import (
 	"github.com/pawl-jobs/pawl/store/storetest"
 )
 
+// TestPooler has the rights of [TestStore].
 func TestPooler(t *testing.T) {
 	t.Parallel()
-	server := testenv.Postgres(t)
-	through := server.Pooler(t, 3)
+	through := testenv.Postgres(t).Pooler(t, 3, password)
 	storetest.Run(t, func(t *testing.T) (store.Store, storetest.Clock) {
 		dsn := clocked(t)
-		return open(t, through(dsn), postgres.Options{Pooled: true}), newClock(t, dsn)
+		return open(t, through(granted(t, dsn)), postgres.Options{Pooled: true}), newClock(t, dsn)
 	})
 }
 
@@ -90,15 +91,9 @@ func TestNothingExpiresAfterTrouble(t *testing.T) {
 			t.Errorf("expire without a database: %v", err)
 		}
 		gate.cut(false)
-		for try := 0; ; try++ {
-			n, _, err := s.Expire(t.Context(), 10)
-			if job.KindOf(err) == job.Unavailable && try < 100 { // a connection of before
-				continue
-			}
-			if err != nil || n != 0 {
-				t.Errorf("expired %d jobs, %v", n, err)
-			}
-			break
+		var n int
+		if err := anew(func() (err error) { n, _, err = s.Expire(t.Context(), 10); return err }); err != nil || n != 0 {
+			t.Errorf("expired %d jobs, %v", n, err)
 		}
 		if n, _, err := other.Expire(t.Context(), 10); err != nil || n != 1 {
 			t.Errorf("a process that had no trouble expired %d jobs, %v", n, err)
@@ -184,6 +179,7 @@ func TestExpiresAfterRefusal(t *testing.T) {
 		"57P01": false,
 		"57P03": false,
 		"25006": false, // a standby
+		"0A000": false, // the same, where a transaction asks to write
 	} {
 		s := open(t, dsn, postgres.Options{})
 		submit(t, s, newTask())
@@ -203,25 +199,88 @@ func TestExpiresAfterRefusal(t *testing.T) {
 	}
 }
 
-// TestReadOnlyServer has connections that lead to a server that takes no writes any more, as that of a standby.
-func TestReadOnlyServer(t *testing.T) {
+// TestStandby has the server of an open store become a standby, as a primary does that another one replaced.
+func TestStandby(t *testing.T) {
 	t.Parallel()
-	dsn := clocked(t)
-	s, admin := open(t, dsn, postgres.Options{}), connect(t, dsn)
-	submit(t, s, newTask())
-	must(t, admin, `CREATE TABLE public.standby AS SELECT pid FROM pg_stat_activity WHERE datname = current_database();
-		CREATE FUNCTION public.stand_by() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-			IF pg_backend_pid() IN (SELECT pid FROM public.standby) THEN RAISE EXCEPTION USING ERRCODE = '25006', MESSAGE = 'read-only'; END IF;
-			RETURN NEW;
-		END $$;
-		CREATE TRIGGER stand_by BEFORE INSERT ON pawl.specs FOR EACH ROW EXECUTE FUNCTION public.stand_by()`)
-	t.Cleanup(func() {
-		execute(t, dsn, "DROP TRIGGER stand_by ON pawl.specs; DROP FUNCTION public.stand_by; DROP TABLE public.standby")
-	})
-	if _, _, err := s.Submit(t.Context(), store.Submission{Tenant: acme, Jobs: newTasks(1)}); job.KindOf(err) != job.Unavailable {
-		t.Errorf("a submission to a server that takes no writes: %v", err)
+	testenv.Postgres(t) // skips where there is none
+	for name, o := range map[string]postgres.Options{"directly": {}, "through a pooler": {Pooled: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server, err := testenv.StartPostgres(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(server.Stop)
+			replacement := clocked(t)
+			database := parsed(t, replacement).Database
+			server.Psql(t, "postgres", "-c", "create database "+database)
+			dsn := server.DSN(database)
+			furnish(t, dsn)
+			way := dsn
+			if o.Pooled {
+				way = server.Pooler(t, 3, password)(dsn)
+			}
+			gate := newGate(t, granted(t, way))
+			s := open(t, gate.dsn, o)
+			alive, dead := begin(t, s, time.Hour), begin(t, s, time.Minute)
+			submit(t, s, newTasks(4)...)
+			held := claim(t, s, alive, 1)
+			claim(t, s, dead, 1)
+
+			if err := server.Demote(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for call, f := range map[string]func() error{
+				"submit": func() error {
+					_, _, err := s.Submit(t.Context(), store.Submission{Tenant: acme, Jobs: newTasks(1)})
+					return err
+				},
+				"apply": func() error { _, _, err := s.Apply(t.Context(), finishes(held, alive)); return err },
+				"claim": func() error { _, err := s.Claim(t.Context(), asking(alive, 1)); return err },
+				"renew": func() error {
+					_, err := s.Renew(t.Context(), store.Renew{Session: alive, Lease: time.Hour})
+					return err
+				},
+				"due":    func() error { _, _, err := s.Due(t.Context(), 10); return err },
+				"expire": func() error { _, _, err := s.Expire(t.Context(), 10); return err },
+				"open": func() error {
+					other, err := postgres.Open(t.Context(), gate.dsn, o)
+					if err == nil {
+						other.Close()
+					}
+					return err
+				},
+			} {
+				if err := anew(f); job.KindOf(err) != job.Unavailable || !strings.Contains(err.Error(), "standby") {
+					t.Errorf("%s on a standby: %v", call, err)
+				}
+			}
+
+			gate.lead(replacement)
+			submit(t, s, newTask()) // no connection to the standby is used again
+
+			server.Psql(t, "postgres", "-c", "select pg_promote()")
+			gate.cut(true)
+			gate.lead(way)
+			gate.cut(false)
+			newClock(t, dsn).Advance(2 * time.Minute)
+			expired := 0
+			expire := func() (err error) { expired, _, err = s.Expire(t.Context(), 10); return err }
+			if err := anew(expire); err != nil || expired != 0 {
+				t.Errorf("after it was cut off the process expired %d jobs, %v", expired, err)
+			}
+			if n, _, err := open(t, dsn, postgres.Options{}).Expire(t.Context(), 10); err != nil || n != 1 {
+				t.Errorf("one that was not cut off expired %d jobs, %v", n, err)
+			}
+			if as, _, err := s.Apply(t.Context(), finishes(held, alive)); err != nil || as[0].Outcome != store.OK {
+				t.Errorf("%+v, %v", as, err)
+			}
+			if n := len(claim(t, s, alive, 10)); n != 3 {
+				t.Errorf("%d jobs were left", n)
+			}
+			storetest.Check(t, s, acme)
+		})
 	}
-	submit(t, s, newTask()) // no connection of before is used
 }
 
 func TestTooManyConnections(t *testing.T) {
@@ -362,12 +421,22 @@ func TestRoundTrips(t *testing.T) {
 	}
 }
 
-// A gate is a proxy before a server that can be cut.
+// anew makes a call until it meets no connection of before: it succeeds, or a standby refuses it.
+func anew(f func() error) error {
+	err := f()
+	for try := 0; job.KindOf(err) == job.Unavailable && !strings.Contains(err.Error(), "standby") && try < 100; try++ {
+		err = f()
+	}
+	return err
+}
+
+// A gate is a proxy before a server that can be cut, and led to another one.
 type gate struct {
 	dsn string
 	t   *testing.T
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards what follows
+	server string     // its address
 	closed bool
 	conns  map[net.Conn]bool
 }
@@ -378,10 +447,9 @@ func newGate(t *testing.T, dsn string) *gate {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at, slash := strings.Index(dsn, "@")+1, 0
-	slash = at + strings.Index(dsn[at:], "/")
-	g := &gate{t: t, dsn: dsn[:at] + l.Addr().String() + dsn[slash:], conns: map[net.Conn]bool{}}
-	server := dsn[at:slash]
+	g := &gate{t: t, conns: map[net.Conn]bool{}}
+	g.lead(dsn)
+	g.dsn = strings.Replace(dsn, "@"+g.server+"/", "@"+l.Addr().String()+"/", 1)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
@@ -389,6 +457,9 @@ func newGate(t *testing.T, dsn string) *gate {
 			if err != nil {
 				return
 			}
+			g.mu.Lock()
+			server := g.server
+			g.mu.Unlock()
 			up, err := net.Dial("tcp", server)
 			if err != nil || !g.add(c, up) {
 				c.Close()
@@ -422,6 +493,14 @@ func (g *gate) add(conns ...net.Conn) bool {
 		}
 	}
 	return !g.closed
+}
+
+// lead has connections that are made from now on lead to the server of another connection string.
+func (g *gate) lead(dsn string) {
+	config := parsed(g.t, dsn)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.server = net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))
 }
 
 // cut closes every connection and takes no more, until it is called with false.
