@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pawl-jobs/pawl/internal/folder"
+	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/postgres"
 	"github.com/pawl-jobs/pawl/store/sqlite"
@@ -61,6 +63,9 @@ With --status it says what the schema is, and leaves the jobs' tables alone. Exi
 
 // folder migrates the database of a data folder.
 func (m *migration) folder(ctx context.Context, out io.Writer, dir string, status bool) error {
+	if folder.Shared(dir) {
+		return job.Errorf(job.Invalid, "the jobs of folder %s are in a database that many processes share: name it with --db or PAWL_DB", dir)
+	}
 	before, err := sqlite.Schema(ctx, dir)
 	if err != nil {
 		return err
