@@ -194,9 +194,9 @@ func (h *Host) start(c host.Command) (host.Process, error) {
 	}
 	p := child{Process: host.Process{PID: pid, Boot: boot}, mark: ownMaxRSS()}
 	h.children[pid] = p
-	s, err := readStat(pid)
+	s, err := begun(pid, nameOf(c.Argv[0]))
 	if err != nil {
-		return host.Process{}, err
+		return host.Process{}, err // the reaper knows the child
 	}
 	p.Start = s.start
 	h.children[pid] = p

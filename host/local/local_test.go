@@ -371,6 +371,7 @@ func TestParseStat(t *testing.T) {
 	const rest = " S 1 20 30 0 -1 4194560 95 0 0 0 0 0 0 0 20 0 1 0 4242 2576384 200 18446744073709551615\n"
 	want := stat{pid: 7, state: 'S', group: 20, session: 30, threads: 1, start: 4242}
 	for _, name := range []string{"sh", "a b", ") Z 1 2 3", "(", "((()))", "", "new\nline"} {
+		want.name = name
 		got, err := parseStat([]byte("7 (" + name + ")" + rest))
 		if err != nil || got != want {
 			t.Errorf("%q: %+v, %v", name, got, err)

@@ -7,13 +7,16 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"strconv"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/job"
 )
 
 // Inspect tells what has become of processes. It makes one system call for each child of this process that runs, reads
@@ -154,6 +157,7 @@ func kill(pid int, sig syscall.Signal) error {
 
 // stat is what is used of /proc/PID/stat.
 type stat struct {
+	name                string // of the program, or of a thread; cut to 15 bytes
 	pid, group, session int
 	state               byte
 	threads             int
@@ -164,6 +168,32 @@ type stat struct {
 // a process may be a zombie while others run.
 func (s stat) alive() bool {
 	return s.state != 'Z' && s.state != 'X' && s.state != 'x' || s.threads > 1
+}
+
+// begun returns the stat of a child that has become the program with this name. syscall.ForkExec does not tell whether it
+// has: until a child has a session of its own, a signal for all that runs at a terminal ends it, such as that of Ctrl-C, and
+// ForkExec takes that for success. The child bears the name of this process until it is the program, or dead.
+func begun(pid int, name string) (stat, error) {
+	own, err := readStat(os.Getpid())
+	if err != nil {
+		return stat{}, err
+	}
+	for {
+		s, err := readStat(pid)
+		switch {
+		case err != nil || s.name != own.name || name == own.name:
+			return s, err
+		case !s.alive():
+			return s, job.Errorf(job.Unavailable, "a signal ended it before it had begun, such as that of Ctrl-C in the terminal of this process")
+		}
+		time.Sleep(20 * time.Microsecond)
+	}
+}
+
+// nameOf returns the name that a process has once it has become a program.
+func nameOf(program string) string {
+	name := path.Base(program)
+	return name[:min(15, len(name))]
 }
 
 func readStat(pid int) (stat, error) {
@@ -212,7 +242,7 @@ func parseStat(b []byte) (stat, error) {
 		errs[i] = err
 		return n
 	}
-	s := stat{state: f[0][0]}
+	s := stat{state: f[0][0], name: string(b[open+1 : end])}
 	s.pid = number(0, bytes.TrimSpace(b[:open]))
 	s.group = number(1, f[2])
 	s.session = number(2, f[3])
