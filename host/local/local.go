@@ -151,14 +151,14 @@ func (h *Host) Start(ctx context.Context, c host.Command) (host.Process, error) 
 	if len(c.Argv) == 0 || !path.IsAbs(c.Argv[0]) {
 		return host.Process{}, job.Errorf(job.Invalid, "start %q: the program is not an absolute path", c.Argv)
 	}
-	p, err := h.start(c)
+	p, err := h.start(ctx, c)
 	if err != nil {
 		return host.Process{}, fmt.Errorf("start %s: %w", c.Argv[0], err)
 	}
 	return p, nil
 }
 
-func (h *Host) start(c host.Command) (host.Process, error) {
+func (h *Host) start(ctx context.Context, c host.Command) (host.Process, error) {
 	boot, err := boot()
 	if err != nil {
 		return host.Process{}, err
@@ -194,7 +194,7 @@ func (h *Host) start(c host.Command) (host.Process, error) {
 	}
 	p := child{Process: host.Process{PID: pid, Boot: boot}, mark: ownMaxRSS()}
 	h.children[pid] = p
-	s, err := begun(pid, nameOf(c.Argv[0]))
+	s, err := begun(ctx, pid, nameOf(c.Argv[0]))
 	if err != nil {
 		return host.Process{}, err // the reaper knows the child
 	}

@@ -173,7 +173,7 @@ func (s stat) alive() bool {
 // begun returns the stat of a child that has become the program with this name. syscall.ForkExec does not tell whether it
 // has: until a child has a session of its own, a signal for all that runs at a terminal ends it, such as that of Ctrl-C, and
 // ForkExec takes that for success. The child bears the name of this process until it is the program, or dead.
-func begun(pid int, name string) (stat, error) {
+func begun(ctx context.Context, pid int, name string) (stat, error) {
 	own, err := readStat(os.Getpid())
 	if err != nil {
 		return stat{}, err
@@ -186,7 +186,11 @@ func begun(pid int, name string) (stat, error) {
 		case !s.alive():
 			return s, job.Errorf(job.Unavailable, "a signal ended it before it had begun, such as that of Ctrl-C in the terminal of this process")
 		}
-		time.Sleep(20 * time.Microsecond)
+		select {
+		case <-ctx.Done():
+			return s, ctx.Err()
+		case <-time.After(20 * time.Microsecond):
+		}
 	}
 }
 
