@@ -307,6 +307,16 @@ func TestCanceledWhileArchived(t *testing.T) {
 			then(ctx)
 		})
 	}
+	// leaves checks that there is something to take away. That is seen here, and not later: the watcher may be about to begin.
+	leaves := func(h *house, folder ...string) {
+		if len(h.copies(filepath.Join(append([]string{h.dir}, folder...)...))) == 0 {
+			h.Error("there is nothing to take away")
+		}
+	}
+	dies := func(h *house, folder ...string) {
+		leaves(h, folder...)
+		panic(death{})
+	}
 	submit := func(h *house, ids chan<- job.ID) (to string, j job.Job) {
 		to = filepath.Join(h.dir, "to")
 		s := shell(`echo a > a; echo b > b`)
@@ -321,16 +331,13 @@ func TestCanceledWhileArchived(t *testing.T) {
 	t.Run("the next watcher takes copies for the service's own archive away", func(t *testing.T) {
 		var h *house
 		ids := make(chan job.ID, 1)
-		h = open(t, canceling(&h, ids, func(context.Context) { panic(death{}) }))
+		h = open(t, canceling(&h, ids, func(context.Context) { dies(h, "archive", ".staging") }))
 		id := h.submit(shell("echo a >a"))
 		ids <- id
 		if j := h.end(id); j.State != job.Canceled {
 			t.Fatalf("%s %s", j.State, j.Message)
 		}
 		staged := filepath.Join(h.dir, "archive", ".staging")
-		if len(h.copies(staged)) == 0 {
-			t.Fatal("there are no copies to take away")
-		}
 		h.stop()
 		h.start()
 		h.poll("the sweep", func() bool { return len(h.copies(staged)) == 0 })
@@ -350,11 +357,8 @@ func TestCanceledWhileArchived(t *testing.T) {
 	t.Run("the next watcher takes the copies of a dead worker away", func(t *testing.T) {
 		var h *house
 		ids := make(chan job.ID, 1)
-		h = open(t, canceling(&h, ids, func(context.Context) { panic(death{}) }))
+		h = open(t, canceling(&h, ids, func(context.Context) { dies(h, "to") }))
 		to, j := submit(h, ids)
-		if len(h.copies(to)) == 0 {
-			t.Fatal("there are no copies to take away")
-		}
 		h.stop()
 		h.start()
 		note := filepath.Join(h.dir, "work", ".archiving", j.ID.String())
@@ -370,14 +374,12 @@ func TestCanceledWhileArchived(t *testing.T) {
 						t.Error(err)
 					}
 					if name == "its worker is dead" {
-						panic(death{})
+						dies(h, "to")
 					}
+					leaves(h, "to")
 					<-ctx.Done()
 				}))
 				to, j := submit(h, ids)
-				if len(h.copies(to)) == 0 {
-					t.Fatal("there is nothing to take away")
-				}
 				h.stop()
 				h.start()
 				note := filepath.Join(h.dir, "work", ".archiving", j.ID.String())
