@@ -36,7 +36,7 @@ func (s *Server) Pooler(tb testing.TB, conns int, password string) func(dsn stri
 	for name, text := range map[string]string{
 		users: fmt.Sprintf("%q %q\n", "postgres", s.password),
 		config: fmt.Sprintf("[databases]\n* = host=127.0.0.1 port=%d\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = %d\nunix_socket_dir =\n"+
-			"auth_type = plain\nauth_file = %s\nauth_user = postgres\nauth_query = SELECT rolname, '%s' FROM pg_roles WHERE rolname = $1\npool_mode = transaction\ndefault_pool_size = %d\nmax_client_conn = 500\n", s.port, port, users, password, conns),
+			"auth_type = plain\nauth_file = %s\nauth_user = postgres\nauth_query = SELECT rolname, '%s' FROM pg_roles WHERE rolname = $1\npool_mode = transaction\ndefault_pool_size = %d\nserver_idle_timeout = 5\nmax_client_conn = 500\n", s.port, port, users, password, conns),
 	} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			tb.Fatal(err)

@@ -254,7 +254,7 @@ listen_addresses = '127.0.0.1'
 unix_socket_directories = '` + s.dir + `'
 fsync = on
 synchronous_commit = on
-max_connections = 500
+max_connections = 1000
 logging_collector = off
 lc_messages = 'C.UTF-8'
 `

@@ -39,7 +39,7 @@ func TestPostgres(t *testing.T) {
 	})
 	t.Run("it commits as production does", func(t *testing.T) {
 		for name, want := range map[string]string{
-			"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "max_connections": "500",
+			"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "max_connections": "1000",
 			"server_encoding": "UTF8", "listen_addresses": "127.0.0.1",
 		} {
 			if got := s.Psql(t, "postgres", "-c", "show "+name); got != want {
