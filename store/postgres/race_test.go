@@ -243,19 +243,6 @@ func TestOrder(t *testing.T) {
 			t.Errorf("an event of a job that is held tells of %v, %v", eff.Ready, err)
 		}
 	})
-	t.Run("a transaction of somebody else holds up no events", func(t *testing.T) {
-		t.Parallel()
-		dsn := clocked(t)
-		s, other := open(t, dsn, postgres.Options{}), connect(t, dsn)
-		must(t, other, "CREATE TEMP TABLE theirs (x int)")
-		must(t, other, "BEGIN")
-		must(t, other, "INSERT INTO theirs VALUES (1)")
-		submit(t, s, newTasks(3)...)
-		if es, err := s.Events(t.Context(), store.EventQuery{Tenant: acme}); err != nil || len(es.Events) != 3 {
-			t.Errorf("%d events, %v", len(es.Events), err)
-		}
-		must(t, other, "COMMIT")
-	})
 }
 
 // TestDeadlocks has 16 processes change overlapping jobs, in every way at once.
