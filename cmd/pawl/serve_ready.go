@@ -57,8 +57,8 @@ func (s *serving) unanswered(ctx context.Context, err error, names bool) error {
 	return job.Errorf(job.Unavailable, "the database has not answered: the log says why")
 }
 
-// mostLines is how many lines are named that nobody serves, and machines where nobody watches.
-const mostLines = 10
+// mostToldOf is how many lines are named that nobody serves, and machines where nobody watches.
+const mostToldOf = 10
 
 // unserved looks for jobs that are ready where nobody claims them.
 func (s *serving) unserved(ctx context.Context, names bool) api.Check {
@@ -70,7 +70,7 @@ func (s *serving) unserved(ctx context.Context, names bool) api.Check {
 	case len(lines) == 0:
 		c.Degraded = false
 	case names:
-		c.Err = fmt.Errorf("no live process claims the jobs of: %s", named(lines))
+		c.Err = fmt.Errorf("no live process claims the jobs of: %s", named(lines, line))
 	default:
 		c.Err = fmt.Errorf("no live process claims the jobs of %s: /metrics names them to whoever has a token (pawl_jobs_unserved), "+
 			"and so does this path on the socket of the data folder", plural(len(lines), "line"))
@@ -78,21 +78,26 @@ func (s *serving) unserved(ctx context.Context, names bool) api.Check {
 	return c
 }
 
-// named names lines that nobody serves.
-func named(lines []store.Unserved) string {
-	var all []string
-	for _, u := range lines[:min(len(lines), mostLines)] {
-		name := fmt.Sprintf("queue %s, kind %s", u.Line.Queue, u.Line.Kind)
-		if u.Machine != "" {
-			name += ", machine " + u.Machine
-		}
-		count := fmt.Sprint(u.Jobs)
-		if u.Jobs == store.MostUnserved {
-			count += " or more"
-		}
-		all = append(all, fmt.Sprintf("%s (%s ready, since %s)", name, count, u.Since.Format(time.RFC3339)))
+// line names a line that nobody serves.
+func line(u store.Unserved) string {
+	name := fmt.Sprintf("queue %s, kind %s", u.Line.Queue, u.Line.Kind)
+	if u.Machine != "" {
+		name += ", machine " + u.Machine
 	}
-	if more := len(lines) - len(all); more > 0 {
+	count := fmt.Sprint(u.Jobs)
+	if u.Jobs == store.MostUnserved {
+		count += " or more"
+	}
+	return fmt.Sprintf("%s (%s ready, since %s)", name, count, u.Since.Format(time.RFC3339))
+}
+
+// named names the first of a list, and says how many more there are.
+func named[T any](list []T, name func(T) string) string {
+	var all []string
+	for _, v := range list[:min(len(list), mostToldOf)] {
+		all = append(all, name(v))
+	}
+	if more := len(list) - len(all); more > 0 {
 		all = append(all, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(all, "; ")
@@ -108,14 +113,9 @@ func (s *serving) unwatched(ctx context.Context, names bool) api.Check {
 	case len(machines) == 0:
 		c.Degraded = false
 	case names:
-		var all []string
-		for _, u := range machines[:min(len(machines), mostLines)] {
-			all = append(all, fmt.Sprintf("%s (%s)", u.Machine, plural(u.Jobs, "job")))
-		}
-		if more := len(machines) - len(all); more > 0 {
-			all = append(all, fmt.Sprintf("and %d more", more))
-		}
-		c.Err = fmt.Errorf("no live process watches the programs of machines: %s", strings.Join(all, "; "))
+		c.Err = fmt.Errorf("no live process watches the programs of machines: %s", named(machines, func(u store.Unwatched) string {
+			return fmt.Sprintf("%s (%s)", u.Machine, plural(u.Jobs, "job"))
+		}))
 	default:
 		c.Err = fmt.Errorf("no live process watches the programs of %s: /metrics names them to whoever has a token (pawl_jobs_unwatched), "+
 			"and so does this path on the socket of the data folder", plural(len(machines), "machine"))
