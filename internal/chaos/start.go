@@ -164,6 +164,9 @@ func (p *proc) wait() outcome {
 	if bytes.Contains(said, []byte("WARNING: DATA RACE")) {
 		r.breaks("data_race: see %s", p.said)
 	}
+	if bytes.Contains(said, []byte("found what no wake-up told of")) { // also by one that was killed then
+		r.breaks("repaired: the sweep had something to repair, see %s", p.said)
+	}
 	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	switch {
 	case !ok:
@@ -193,7 +196,7 @@ func (p *proc) ended(said []byte) outcome {
 		r.breaks("exit: without a word: %s", tail(said))
 		return outcome{}
 	case string(m[2]) != "0":
-		r.breaks("repaired: the sweep had something to repair, see %s: %s", p.said, tail(said))
+		r.breaks("repaired: %s times by the sweep, see %s", m[2], p.said)
 		return outcome{}
 	}
 	stopped := string(m[1]) == "stopped in good order"

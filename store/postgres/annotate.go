@@ -95,7 +95,8 @@ func (m *annotations) queries(tenant string) []*query {
 			values(m.jobs, func(j **job.Job) bool { return (*j).Hidden })),
 		do(`DELETE FROM pawl.labels l WHERE l.job = ANY ($1)`, ids),
 		do(`INSERT INTO pawl.labels (tenant, key, value, created, job)
-			SELECT $1, u.key, u.value, s.created, u.job FROM unnest($2::text[], $3::text[], $4::uuid[]) u(key, value, job) JOIN pawl.specs s ON s.id = u.job`,
+			SELECT $1, u.key, u.value, s.created, u.job FROM unnest($2::text[], $3::text[], $4::uuid[]) u(key, value, job)
+			CROSS JOIN LATERAL (SELECT s.created FROM pawl.specs s WHERE s.id = u.job OFFSET 0) s`,
 			tenant, nonNil(l.keys), nonNil(l.values), nonNil(l.jobs)),
 	}
 }

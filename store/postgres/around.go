@@ -166,7 +166,7 @@ func (l *surroundings) lockJobs() []*query {
 		l.jobs[st.ID] = st
 		return nil
 	}
-	byID := `SELECT ` + standings + ` FROM pawl.specs s JOIN LATERAL (SELECT * FROM ` + anyJob + ` a WHERE a.id = s.id) j ON true WHERE s.id = ANY ($1)`
+	byID := `SELECT ` + standings + ` FROM pawl.specs s ` + itsJob + ` WHERE s.id = ANY ($1)`
 	var qs []*query
 	if len(needs) > 0 {
 		qs = append(qs, do(lockNeeds, needs, int(job.TieDependants)), read(byID, found, needs))
@@ -351,8 +351,8 @@ func (l *surroundings) ties() (qs []*query) {
 	}
 	if len(keys) > 0 {
 		qs = append(qs,
-			do(`UPDATE pawl.unique_keys k SET job = u.job FROM unnest($2::text[], $3::text[], $4::text[], $5::uuid[]) u(kind, mode, key, job)
-				WHERE k.tenant = $1 AND k.kind = u.kind AND k.mode = u.mode AND k.key = u.key`, l.sub.Tenant, kinds, modes, keys, jobs),
+			do(`INSERT INTO pawl.unique_keys (tenant, kind, mode, key, job) SELECT $1, * FROM unnest($2::text[], $3::text[], $4::text[], $5::uuid[])
+				ON CONFLICT (tenant, kind, mode, key) DO UPDATE SET job = excluded.job`, l.sub.Tenant, kinds, modes, keys, jobs),
 			do(`DELETE FROM pawl.unique_keys WHERE job = '00000000-0000-0000-0000-000000000000'`))
 	}
 	return qs

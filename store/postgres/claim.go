@@ -81,7 +81,7 @@ WITH x AS MATERIALIZED (
 ), alive AS MATERIALIZED (
 	SELECT s.id, s.command = '' AS works FROM pawl.sessions s WHERE s.id = $2 AND s.ended IS NULL AND s.lease_until > pawl.clock() FOR KEY SHARE
 ), repeated AS MATERIALIZED (
-	SELECT j.id FROM alive a JOIN pawl.jobs j ON j.session = a.id AND j.claim = $1
+	SELECT j.id FROM alive a CROSS JOIN LATERAL (SELECT j.id FROM pawl.jobs j WHERE j.session = a.id AND j.claim = $1 OFFSET 0) j
 ), `
 	claimTake = `, locked AS MATERIALIZED (
 	SELECT pawl.clock() AS now FROM (SELECT count(*) FROM heads) h -- all of them first: what was waited for has moved meanwhile

@@ -157,9 +157,17 @@ WITH s AS MATERIALIZED (
 )
 SELECT set_config('job.horizon', (e.base + least(o.xid, s.xmax))::text, true)::bigint FROM pawl.era e, s, oldest o`
 
-	eventsOfAll = `SELECT ` + eventColumns + ` FROM pawl.events v
-		WHERE v.tenant = $1 AND v.ord >= $2 AND (v.ord, v.job, v.n, v.sub) > ($2, $3, $4, $5) AND ` + committed + `
-		ORDER BY v.ord, v.job, v.n, v.sub LIMIT $6`
+	// eventsOfAll finds the ord of the last event of a page by the index alone, and then reads up to that: the events of one
+	// ord have no order in the index, and a plan made while there were few would sort all that follow.
+	eventsOfAll = `
+WITH last AS MATERIALIZED (
+	SELECT coalesce((SELECT v.ord FROM pawl.events v WHERE ` + eventsBehind + ` ORDER BY v.ord OFFSET $6::int - 1 LIMIT 1), 9223372036854775807) AS ord
+)
+SELECT ` + eventColumns + ` FROM pawl.events v
+WHERE ` + eventsBehind + ` AND v.ord <= (SELECT l.ord FROM last l)
+ORDER BY v.ord, v.job, v.n, v.sub LIMIT $6`
+
+	eventsBehind = `v.tenant = $1 AND v.ord >= $2 AND (v.ord, v.job, v.n, v.sub) > ($2, $3, $4, $5) AND ` + committed
 
 	eventsOfOne = `SELECT ` + eventColumns + ` FROM pawl.events v
 		WHERE v.job = $1 AND v.tenant || '' = $2 AND (v.n, v.sub) > ($3, $4) AND (v.ord + 0, v.job, v.n, v.sub) > ($5, $6, $7, $8) AND ` + committed + `

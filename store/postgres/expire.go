@@ -10,9 +10,10 @@ import (
 
 // Expire implements [store.Jobs].
 //
-// After trouble nobody is expired too soon: not within a lease of the start of the database, and not within one after
-// this process had no answer of it, for then others may have been cut off as well (see cutOff and late). When more than
-// half of the sessions would go at once, they have the time of one more renewal.
+// After trouble nobody is expired too soon: not within a lease of the start of the database, not within one after this
+// process had no answer of it, for then others may have been cut off as well (see cutOff and late), and not within one of
+// the start of this process, which knows nothing of what was before. When more than half of the sessions would go at once,
+// they have the time of one more renewal.
 func (s *Store) Expire(ctx context.Context, limit int) (int, store.Effects, error) {
 	quiet := time.Since(s.opened)
 	if failed := s.failed.Load(); failed > 0 {
@@ -27,7 +28,7 @@ func (s *Store) Expire(ctx context.Context, limit int) (int, store.Effects, erro
 		closed := false
 		c := changes{cause: job.CauseExpired}
 		err := t.send(
-			read(expireClose, func(*reader) error { closed = true; return nil }, quiet),
+			read(expireClose, func(*reader) error { closed = true; return nil }, quiet, s.since),
 			read(expireTake, func(r *reader) error { return c.expire(r, &n) }, limit))
 		if err != nil {
 			return err
@@ -84,7 +85,8 @@ func (s *Store) End(ctx context.Context, session job.ID) (store.Effects, error) 
 			do(`WITH live AS MATERIALIZED (SELECT s.id FROM pawl.sessions s WHERE s.id = $1 AND s.ended IS NULL FOR UPDATE)
 				UPDATE pawl.sessions s SET ended = pawl.clock() FROM live WHERE s.id = live.id`, [16]byte(session)),
 			read(`SELECT pawl.clock(), coalesce((SELECT d.crashed FROM pawl.sessions d WHERE d.id = $1), true), `+columns+`
-				FROM (`+living+` WHERE j.session = $1 ORDER BY j.id FOR UPDATE) j `+itsSpec,
+				FROM (`+living+` WHERE j.id = ANY (ARRAY(SELECT h.id FROM pawl.jobs h WHERE h.session = $1)) AND j.session = $1
+					ORDER BY j.id FOR UPDATE) j `+itsSpec,
 				func(r *reader) error { return c.expire(r, &n) }, [16]byte(session)))
 		if err != nil {
 			return err
@@ -99,12 +101,14 @@ func (s *Store) End(ctx context.Context, session job.ID) (store.Effects, error) 
 }
 
 const (
-	// expireClose ends the sessions whose lease is over; $1 is for how long this process has reached the database. A
-	// claim or an apply that holds one is waited for, and what it did is seen by the next statement.
+	// expireClose ends the sessions whose lease is over; $1 is for how long this process has reached the database since it last
+	// did not, and $2 when it first did. A claim or an apply that holds one is waited for, and what it did is seen by the next
+	// statement.
 	expireClose = `
 WITH over AS MATERIALIZED (
 	SELECT s.id, s.lease_until FROM pawl.sessions s
-	WHERE s.ended IS NULL AND s.lease_until <= pawl.clock() AND s.lease <= $1::interval AND pg_postmaster_start_time() + s.lease <= pawl.clock()
+	WHERE s.ended IS NULL AND s.lease_until <= pawl.clock() AND s.lease <= $1::interval
+		AND greatest(pg_postmaster_start_time(), $2::timestamptz) + s.lease <= pawl.clock()
 ), dead AS MATERIALIZED (
 	SELECT s.id FROM pawl.sessions s
 	WHERE s.id = ANY (ARRAY(SELECT o.id FROM over o)) AND s.ended IS NULL AND s.lease_until <= pawl.clock()

@@ -1,6 +1,10 @@
 package postgres
 
-import "context"
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+)
 
 // Statements are the texts whose plans a test pins, and Settings those of the connections that run them.
 var (
@@ -20,4 +24,31 @@ var (
 func (m *Migrator) LockTimeout(ctx context.Context) (set string, err error) {
 	err = m.db.QueryRowContext(ctx, "SHOW lock_timeout").Scan(&set)
 	return set, err
+}
+
+// Recorded opens a store that tells of each statement which it sends in a call.
+func Recorded(dsn string, sent func(sql string)) (*Store, error) {
+	s, err := connect(dsn, Options{})
+	if err != nil {
+		return nil, err
+	}
+	s.pool.Close()
+	s.config.ConnConfig.Tracer = recorder{sent: sent}
+	s.pool, err = s.newPool(1, pgx.QueryExecModeCacheStatement, settings, limits)
+	return s, err
+}
+
+// A recorder hears of the statements of a connection. All are sent in batches.
+type recorder struct{ sent func(sql string) }
+
+func (recorder) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+func (recorder) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (recorder) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return ctx
+}
+func (recorder) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+func (r recorder) TraceBatchQuery(_ context.Context, _ *pgx.Conn, q pgx.TraceBatchQueryData) {
+	r.sent(q.SQL)
 }

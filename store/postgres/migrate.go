@@ -255,11 +255,11 @@ func (s *Store) checkVersion(ctx context.Context) error {
 	return job.Errorf(job.Newer, "schema %s has version %d and this Pawl knows up to %d: use the newer Pawl that migrated it", s.o.Schema, v.Version, v.Known)
 }
 
-// checkEra sees to it that new events stand behind all that are there: in a cluster that was restored from a dump the
-// ids of transactions have begun anew.
-func (s *Store) checkEra(ctx context.Context) error {
+// begin notes the time, and sees to it that new events stand behind all that are there: in a cluster that was restored from
+// a dump the ids of transactions have begun anew.
+func (s *Store) begin(ctx context.Context) error {
 	return s.call(ctx, everyone, func(t *tx) error {
-		return t.commit(do(`WITH RECURSIVE tenants AS (
+		return t.commit(read("SELECT pawl.clock()", func(r *reader) error { s.since = r.time(); return nil }), do(`WITH RECURSIVE tenants AS (
 				(SELECT e.tenant FROM pawl.events e ORDER BY e.tenant LIMIT 1)
 				UNION ALL
 				SELECT (SELECT e.tenant FROM pawl.events e WHERE e.tenant > t.tenant ORDER BY e.tenant LIMIT 1) FROM tenants t WHERE t.tenant IS NOT NULL

@@ -354,6 +354,14 @@ func TestRole(t *testing.T) {
 			t.Errorf("as tenant %q an insertion for another: %v", tenant, err)
 		}
 	}
+	unwalled := value[string](t, connect(t, dsn), `SELECT coalesce(string_agg(c.relname, ', '), '')
+		FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'tenant' AND NOT a.attisdropped
+		WHERE c.relnamespace = 'pawl'::regnamespace AND c.relkind = 'r' AND NOT (c.relrowsecurity AND (
+			SELECT array_agg(pg_get_expr(p.polqual, c.oid)) = (SELECT array_agg(pg_get_expr(s.polqual, s.polrelid)) FROM pg_policy s WHERE s.polrelid = 'pawl.specs'::regclass)
+			FROM pg_policy p WHERE p.polrelid = c.oid AND p.polcmd = '*'))`)
+	if unwalled != "" {
+		t.Errorf("tables with rows of tenants and without the wall that specs has: %s", unwalled)
+	}
 	for _, forbidden := range []string{
 		"DROP TABLE pawl.jobs", "ALTER TABLE pawl.jobs DISABLE ROW LEVEL SECURITY", "CREATE TABLE pawl.x ()", "TRUNCATE pawl.jobs",
 		"INSERT INTO pawl.era (least) VALUES (999)", "DELETE FROM pawl.era", "UPDATE pawl.labels SET value = ''", "UPDATE pawl.events SET message = ''",

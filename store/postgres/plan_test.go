@@ -1,17 +1,23 @@
 package postgres_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-jobs/pawl/internal/testenv"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/postgres"
 )
 
@@ -59,9 +65,11 @@ func TestPlans(t *testing.T) {
 	}
 	grant(t, dsn)
 	member := parsed(t, dsn).Database
+	statements := everySent(t)
+	maps.Copy(statements, postgres.Statements)
 	var early []*planner // connections that have made their plans before
 	check := func(when string) {
-		now := []*planner{newPlanner(t, dsn, "postgres"), newPlanner(t, dsn, member)}
+		now := []*planner{newPlanner(t, dsn, "postgres", statements), newPlanner(t, dsn, member, statements)}
 		if diff := cmp.Diff(now[0].check(when), now[1].check(when)); diff != "" {
 			t.Errorf("%s: rows are found by other conditions under row security, superuser - member +:\n%s", when, diff)
 		}
@@ -119,17 +127,100 @@ func fill(t *testing.T, admin *pgx.Conn, ended, ready, held, waiting int) {
 	}
 }
 
+// everySent returns the statements that calls of all kinds send, by how they begin. They are found by what is sent, so that none
+// is forgotten; those that have a name are left out.
+func everySent(t *testing.T) map[string]string {
+	t.Helper()
+	sent := map[string]string{}
+	dsn := clocked(t)
+	s, err := postgres.Recorded(dsn, func(sql string) {
+		verb, _, _ := strings.Cut(strings.TrimSpace(sql), " ")
+		if slices.Contains([]string{"SELECT", "INSERT", "UPDATE", "DELETE", "WITH"}, strings.Fields(verb)[0]) {
+			sent[strings.Join(strings.Fields(sql), " ")] = sql
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Put(t.Context(), store.Resource{Tenant: acme, Kind: job.KindQueue, Name: job.DefaultQueue, Doc: json.RawMessage(`{}`)}); err != nil {
+		t.Fatal(err)
+	}
+	m := &mixer{
+		s: s, conn: connect(t, dsn), turn: new(atomic.Int64), r: rand.New(rand.NewPCG(1, 7)), session: begin(t, s, hour),
+		ids: submit(t, s, newTasks(100)...),
+	}
+	for range 10 {
+		for _, stir := range stirs {
+			switch err := stir.do(m, t.Context()); job.KindOf(err) {
+			case job.NotFound, job.Conflict, job.Fenced, job.Invalid:
+			default:
+				if err != nil {
+					t.Fatalf("%s: %v", stir.call, err)
+				}
+			}
+		}
+	}
+	ctx, one := t.Context(), m.ids[0]
+	for call, f := range map[string]func() error{
+		"job":       func() error { _, err := s.Job(ctx, acme, one); return noError(err) },
+		"events":    func() error { _, err := s.Events(ctx, store.EventQuery{Tenant: acme}); return err },
+		"history":   func() error { _, err := s.Events(ctx, store.EventQuery{Tenant: acme, Job: one}); return err },
+		"held":      func() error { _, err := s.Held(ctx, m.session); return err },
+		"watched":   func() error { _, err := s.Watched(ctx, "m", time.Time{}); return err },
+		"waiting":   func() error { _, err := s.Waiting(ctx, acme, job.DefaultQueue, 10); return err },
+		"sessions":  func() error { _, err := s.Sessions(ctx); return err },
+		"unserved":  func() error { _, err := s.Unserved(ctx); return err },
+		"unwatched": func() error { _, err := s.Unwatched(ctx); return err },
+		"demand":    func() error { _, err := s.Demand(ctx, asking(m.session, 1)); return err },
+		"overdue": func() error {
+			_, err := s.Overdue(ctx, store.OverdueQuery{Kept: []store.Kept{{Tenant: acme, State: job.Finished, For: hour}}})
+			return err
+		},
+		"force": func() error {
+			_, _, err := s.Wish(ctx, store.Wish{Tenant: acme, By: "ann", Wish: job.WishCancel, Force: true, Jobs: m.some(5)})
+			return err
+		},
+	} {
+		if err := f(); err != nil {
+			t.Fatalf("%s: %v", call, err)
+		}
+	}
+	for _, text := range postgres.Statements {
+		delete(sent, strings.Join(strings.Fields(text), " "))
+	}
+	// Of a queue that somebody deletes it is asked, once, whether any job is in it.
+	maps.DeleteFunc(sent, func(text, _ string) bool {
+		return strings.Contains(text, "UNION ALL SELECT 1 FROM pawl.jobs j WHERE j.tenant = $1 AND j.queue = $2")
+	})
+	return sent
+}
+
 // A planner is a connection that has the statements prepared, as those of a store have.
 type planner struct {
 	t     *testing.T
 	conn  *pgx.Conn
 	role  string
 	execs map[string]string // EXECUTE by the name of the statement
+	leads map[string]string // the first column of each index
 }
 
-func newPlanner(t *testing.T, dsn, role string) *planner {
+func newPlanner(t *testing.T, dsn, role string, statements map[string]string) *planner {
 	t.Helper()
-	p := &planner{t: t, conn: connect(t, dsn), role: role, execs: map[string]string{}}
+	p := &planner{t: t, conn: connect(t, dsn), role: role, execs: map[string]string{}, leads: map[string]string{}}
+	rows, err := p.conn.Query(t.Context(), `SELECT i.indexrelid::regclass::text, coalesce(a.attname::text, '') FROM pg_index i
+		LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0] WHERE i.indexrelid::regclass::text LIKE 'pawl.%'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var index, column string
+	_, err = pgx.ForEachRow(rows, []any{&index, &column}, func() error {
+		p.leads[strings.TrimPrefix(index, "pawl.")] = column
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	must(t, p.conn, "SET ROLE "+role)
 	if secured := value[bool](t, p.conn, "SELECT row_security_active('pawl.jobs')"); secured != (role != "postgres") {
 		t.Fatalf("row security for %s: %t", role, secured)
@@ -138,9 +229,9 @@ func newPlanner(t *testing.T, dsn, role string) *planner {
 		must(t, p.conn, "SET "+name+" = "+v)
 	}
 	must(t, p.conn, "SET job.tenant = '*'; SET job.horizon = '9'")
-	for _, name := range slices.Sorted(maps.Keys(postgres.Statements)) {
-		id := strings.ReplaceAll(name, " ", "_")
-		must(t, p.conn, "PREPARE "+id+" AS "+postgres.Statements[name])
+	for i, name := range slices.Sorted(maps.Keys(statements)) {
+		id := fmt.Sprint("statement_", i)
+		must(t, p.conn, "PREPARE "+id+" AS "+statements[name])
 		n := value[int](t, p.conn, "SELECT cardinality(parameter_types) FROM pg_prepared_statements WHERE name = $1", id)
 		p.execs[name] = "EXPLAIN EXECUTE " + id
 		if n > 0 {
@@ -151,13 +242,19 @@ func newPlanner(t *testing.T, dsn, role string) *planner {
 }
 
 var (
+	grows   = regexp.MustCompile(`^(specs|jobs|ended|events|prerequisites|followups|unique_keys|idempotency|labels)_`)
+	sorts   = regexp.MustCompile(`^\s*(->  )?Sort  \(`)
 	reads   = regexp.MustCompile(`(Index Scan|Index Only Scan|Index Scan Backward|Bitmap Index Scan)(?: using| on) (\w+)`)
 	ordinal = regexp.MustCompile(`\$\d+`) // of a parameter or of a subquery
-	readAll = regexp.MustCompile(`Seq Scan on (specs|jobs|ended|events|prerequisites|followups|unique_keys|idempotency)\b`)
+	readAll = regexp.MustCompile(`Seq Scan on (specs|jobs|ended|events|prerequisites|followups|unique_keys|idempotency|labels)\b`)
 )
 
-// whole are reads that need no condition: they take the first entries of an index.
-var whole = []string{"jobs_session", "jobs_due", "jobs_needs", "followups_pkey"}
+var (
+	// whole are reads that need no condition: they take the first entries of an index.
+	whole = []string{"jobs_session", "jobs_due", "jobs_needs", "followups_pkey", "followups_job"}
+	// lines are read from one end, and no further than needed: what sorts them has read all of them.
+	lines = []string{"jobs_ready", "jobs_due", "ended_ended", "ended_hidden", "events_ord", "followups_pkey", "idempotency_at"}
+)
 
 // check looks at every plan, and returns the conditions by which each looks into indexes.
 func (p *planner) check(when string) map[string][]string {
@@ -169,27 +266,35 @@ func (p *planner) check(when string) map[string][]string {
 		if err != nil {
 			p.t.Fatal(err)
 		}
-		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		if err != nil {
 			p.t.Fatal(err)
 		}
-		plan := strings.Join(lines, "\n")
-		if m := readAll.FindString(plan); m != "" {
-			p.t.Errorf("%s: %s: %s\n%s", when, name, m, plan)
-		}
-		for i, line := range lines {
+		wrong := func(what string) { p.t.Errorf("%s: %s: %s\n%s", when, name, what, strings.Join(plan, "\n")) }
+		for i, line := range plan {
 			if _, cond, ok := strings.Cut(line, "Index Cond: "); ok {
 				conds[name] = append(conds[name], ordinal.ReplaceAllString(cond, "$"))
 			}
+			if all := readAll.FindString(line); all != "" {
+				wrong(all)
+			}
 			m := reads.FindStringSubmatch(line)
-			if m == nil || !regexp.MustCompile(`^(specs|jobs|ended|events|prerequisites|followups|unique_keys|idempotency)_`).MatchString(m[2]) {
+			if m == nil || !grows.MatchString(m[2]) {
 				continue
 			}
-			if !slices.Contains(uses[name], m[2]) {
-				p.t.Errorf("%s: %s uses %s:\n%s", when, name, m[2], plan)
+			index := m[2]
+			if may, named := uses[name]; named && !slices.Contains(may, index) {
+				wrong("uses " + index)
 			}
-			if !slices.Contains(whole, m[2]) && (i+1 == len(lines) || !strings.Contains(lines[i+1], "Index Cond")) {
-				p.t.Errorf("%s: %s reads all of %s:\n%s", when, name, m[2], plan)
+			_, cond, found := strings.Cut(strings.Join(plan[i+1:min(i+2, len(plan))], ""), "Index Cond: ")
+			switch {
+			case !found && !slices.Contains(whole, index):
+				wrong("reads all of " + index)
+			case found && !regexp.MustCompile(`\b`+p.leads[index]+`\b`).MatchString(cond):
+				wrong("reads all of " + index + ", for it has no condition on " + p.leads[index])
+			}
+			if i > 1 && sorts.MatchString(plan[i-2]) && slices.Contains(lines, index) && !(name == "events" && strings.Contains(cond, "ord <= ")) {
+				wrong("sorts what it has read from " + index)
 			}
 		}
 		slices.Sort(conds[name])

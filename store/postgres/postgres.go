@@ -56,6 +56,7 @@ type Store struct {
 	readers *pgxpool.Pool
 	texts   sync.Map // SQL with the schema's name by SQL without
 	opened  time.Time
+	since   time.Time    // the database's clock when it was first reached
 	failed  atomic.Int64 // when a call had last no answer of a database that serves, in microseconds since opened; 0: never
 
 	trips      atomic.Int64
@@ -84,7 +85,7 @@ func Open(ctx context.Context, dsn string, o Options) (_ *Store, err error) {
 	if err := s.checkVersion(ctx); err != nil {
 		return nil, err
 	}
-	return s, s.checkEra(ctx)
+	return s, s.begin(ctx)
 }
 
 // settings of every connection. Every statement of a call finds its rows by a key that it is given, so there is one right

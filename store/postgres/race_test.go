@@ -251,7 +251,11 @@ func TestDeadlocks(t *testing.T) {
 	dsn := clocked(t)
 	const processes, rounds = 16, 5
 	first := open(t, dsn, postgres.Options{})
-	newClock(t, dsn).Advance(2 * hour) // nobody expires within a lease of the start of the server
+	stores := make([]*postgres.Store, processes)
+	for p := range stores {
+		stores[p] = open(t, dsn, postgres.Options{Conns: 2, Readers: 1})
+	}
+	newClock(t, dsn).Advance(2 * hour) // nobody expires within a lease of the start of the server, or of a process
 	if _, err := first.Put(t.Context(), store.Resource{Tenant: acme, Kind: job.KindQueue, Name: job.DefaultQueue, Doc: json.RawMessage(`{}`)}); err != nil {
 		t.Fatal(err)
 	}
@@ -264,7 +268,7 @@ func TestDeadlocks(t *testing.T) {
 	made := map[string]int{} // guarded by mu: calls that were not refused
 	for p := range processes {
 		m := &mixer{
-			s: open(t, dsn, postgres.Options{Conns: 2, Readers: 1}), conn: connect(t, dsn), turn: &turn,
+			s: stores[p], conn: connect(t, dsn), turn: &turn,
 			r: rand.New(rand.NewPCG(uint64(p), 7)), ids: slices.Clone(ids), session: begin(t, first, hour),
 		}
 		wg.Go(func() {

@@ -134,7 +134,7 @@ const unserved = `
 WITH RECURSIVE live AS MATERIALIZED (
 	SELECT s.process::jsonb AS p FROM pawl.sessions s WHERE s.ended IS NULL AND s.lease_until > pawl.clock() AND s.command = ''
 ), lines AS (
-	(SELECT j.queue, j.kind, j.machine, 1 AS i FROM pawl.jobs j WHERE j.custody = 'ready' ORDER BY j.queue, j.kind, j.machine LIMIT 1)
+	SELECT '' COLLATE "C" AS queue, '' COLLATE "C" AS kind, '' COLLATE "C" AS machine, 0 AS i
 	UNION ALL
 	SELECT n.queue, n.kind, n.machine, l.i + 1 FROM lines l CROSS JOIN LATERAL (
 		SELECT j.queue, j.kind, j.machine FROM pawl.jobs j WHERE j.custody = 'ready' AND (j.queue, j.kind, j.machine) > (l.queue, l.kind, l.machine)

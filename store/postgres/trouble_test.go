@@ -118,6 +118,23 @@ func TestNothingExpiresAfterTrouble(t *testing.T) {
 			t.Errorf("expired %d jobs, %v", n, err)
 		}
 	})
+	t.Run("of one that has just begun", func(t *testing.T) {
+		t.Parallel()
+		dsn := clocked(t)
+		s, clock := open(t, dsn, postgres.Options{}), newClock(t, dsn)
+		submit(t, s, newTask())
+		claim(t, s, begin(t, s, time.Minute), 1)
+		clock.Advance(2 * time.Minute)
+		fresh := open(t, dsn, postgres.Options{})
+		clock.Advance(time.Minute - 10*time.Second)
+		if n, _, err := fresh.Expire(t.Context(), 10); err != nil || n != 0 {
+			t.Errorf("within a lease %d jobs were taken, %v", n, err)
+		}
+		clock.Advance(10 * time.Second)
+		if n, _, err := fresh.Expire(t.Context(), 10); err != nil || n != 1 {
+			t.Errorf("after a lease %d jobs were taken, %v", n, err)
+		}
+	})
 	t.Run("of more than half of all sessions at once", func(t *testing.T) {
 		t.Parallel()
 		dsn := clocked(t)
@@ -154,7 +171,7 @@ func TestServerThatIsSilent(t *testing.T) {
 func TestExpiresAfterRefusal(t *testing.T) {
 	t.Parallel()
 	dsn := clocked(t)
-	admin, clock := connect(t, dsn), newClock(t, dsn)
+	admin, clock, other := connect(t, dsn), newClock(t, dsn), open(t, dsn, postgres.Options{})
 	must(t, admin, `CREATE TABLE public.refusal (code text);
 		CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ DECLARE c text; BEGIN
 			SELECT code INTO c FROM public.refusal;
@@ -193,7 +210,7 @@ func TestExpiresAfterRefusal(t *testing.T) {
 		if n, _, err := s.Expire(t.Context(), 10); err != nil || (n == 1) != served {
 			t.Errorf("%s: %d jobs were taken, %v", code, n, err)
 		}
-		if _, _, err := open(t, dsn, postgres.Options{}).Expire(t.Context(), 10); err != nil {
+		if _, _, err := other.Expire(t.Context(), 10); err != nil {
 			t.Error(err)
 		}
 	}
@@ -222,6 +239,7 @@ func TestStandby(t *testing.T) {
 			}
 			gate := newGate(t, granted(t, way))
 			s := open(t, gate.dsn, o)
+			other := open(t, dsn, postgres.Options{})
 			alive, dead := begin(t, s, time.Hour), begin(t, s, time.Minute)
 			submit(t, s, newTasks(4)...)
 			held := claim(t, s, alive, 1)
@@ -269,8 +287,8 @@ func TestStandby(t *testing.T) {
 			if err := anew(expire); err != nil || expired != 0 {
 				t.Errorf("after it was cut off the process expired %d jobs, %v", expired, err)
 			}
-			if n, _, err := open(t, dsn, postgres.Options{}).Expire(t.Context(), 10); err != nil || n != 1 {
-				t.Errorf("one that was not cut off expired %d jobs, %v", n, err)
+			if n, _, err := other.Expire(t.Context(), 10); err != nil || n != 1 {
+				t.Errorf("one that has not noticed expired %d jobs, %v", n, err)
 			}
 			if as, _, err := s.Apply(t.Context(), finishes(held, alive)); err != nil || as[0].Outcome != store.OK {
 				t.Errorf("%+v, %v", as, err)

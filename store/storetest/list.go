@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 var listTests = []test{
 	{"it goes page by page, newest first", readPages},
 	{"pages are stable under inserts", readStable},
+	{"a page shows each job once, while jobs end", readWhileEnding},
 	{"it leaves out what is large", readLean},
 	{"filters", readFilters},
 	{"each order goes on from page to page, also among equals", listOrders},
@@ -64,6 +66,37 @@ func readStable(w *world) {
 	}
 	slices.Reverse(before)
 	equal(w, "jobs", fmtIDs(got), fmtIDs(before))
+}
+
+func readWhileEnding(w *world) {
+	ids := w.addMany(100)
+	slices.Reverse(ids)
+	want, over := fmtIDs(ids), make(chan struct{})
+	w.together(2, func(i int) error {
+		if i == 0 {
+			defer close(over)
+			for _, id := range ids {
+				if _, _, err := w.s.Wish(w.ctx, store.Wish{Tenant: acme, By: "ann", Wish: job.WishCancel, Jobs: []job.ID{id}}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		for {
+			page, err := w.s.List(w.ctx, store.Query{Tenant: acme})
+			if err != nil {
+				return err
+			}
+			if got := fmtIDs(jobIDs(page.Jobs)); !slices.Equal(got, want) {
+				return fmt.Errorf("a page has %d jobs of %d, or some twice", len(got), len(want))
+			}
+			select {
+			case <-over:
+				return nil
+			default:
+			}
+		}
+	})
 }
 
 func readLean(w *world) {
