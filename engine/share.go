@@ -14,9 +14,13 @@ import (
 
 const (
 	// patience is for how long jobs are left to the processes whose share they are, or that have locked them, before they are
-	// looked at again. What has not been taken after that is left by one that is slow, or has died: it goes to whoever has a
-	// slot.
+	// looked at again; each further time for twice as long.
 	patience = 5 * time.Millisecond
+	// looks is how often that is done for a share: within 155 ms. What is left then is left by one that is slow, or has died: it
+	// goes to whoever has a slot. So that nobody is waited for in vain again and again, fewLooks do for the time resigned after
+	// that, within 15 ms, or until others have come in time.
+	looks, fewLooks = 5, 2
+	resigned        = 5 * time.Second
 	// plentiful is for how long it is believed that there is work for all. Jobs that end faster than that need no shares.
 	plentiful = 50 * time.Millisecond
 )
@@ -28,7 +32,8 @@ type sharing struct {
 	s     *session
 	asked time.Time        // when there was found to be work for all
 	over  <-chan time.Time // when to look after what was left to others; nil: nothing was left
-	again int              // how often that was done in a row
+	again int              // how often that was done in a row. What is ready later does not begin anew: no job waits for longer
+	vain  time.Time        // when others had been waited for in vain
 	knows bool             // the slots for the claim under way are for jobs that were seen to be ready
 
 	passed passed
@@ -38,7 +43,11 @@ type sharing struct {
 // a claim may take does not grow by asking again.
 func (h *sharing) cut(ctx context.Context, c store.Claim) (map[job.Lane]int, error) {
 	h.knows = false
-	if h.again == 2 || !h.s.shares.Load() || len(c.Jobs) > 0 || time.Since(h.asked) < plentiful {
+	if h.again == looks {
+		h.vain = time.Now()
+	}
+	waited := h.again == looks || h.again == fewLooks && time.Since(h.vain) < resigned
+	if waited || !h.s.shares.Load() || len(c.Jobs) > 0 || time.Since(h.asked) < plentiful {
 		h.again = 0
 		return c.Slots, nil
 	}
@@ -57,11 +66,15 @@ func (h *sharing) cut(ctx context.Context, c store.Claim) (map[job.Lane]int, err
 	}
 	switch {
 	case enough && !few:
-		h.asked = time.Now()
-	case !left:
-		h.over, h.again = nil, 0
-	case h.over == nil:
-		h.over = time.After(patience)
+		h.asked, h.again = time.Now(), 0
+	case h.over != nil: // something was left before, maybe in a lane that was not looked at now
+	case left:
+		h.over = time.After(patience << h.again)
+	default:
+		if h.again > 0 {
+			h.vain = time.Time{}
+		}
+		h.again = 0
 	}
 	maps.DeleteFunc(slots, func(_ job.Lane, n int) bool { return n <= 0 })
 	return slots, nil

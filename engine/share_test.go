@@ -66,6 +66,22 @@ func (w *world) crew(slots ...int) (all []*world, naps []*tally) {
 	return all, naps
 }
 
+// lazy begins a session of a process that has ten slots and claims nothing, and returns what ends it.
+func (w *world) lazy(kind string) (end func()) {
+	w.Helper()
+	s := store.Session{ID: job.NewID(), Lease: time.Hour, Process: store.Process{
+		Queues: []string{job.DefaultQueue}, Kinds: []string{kind}, Slots: map[job.Lane]int{job.LaneTask: 10},
+	}}
+	if err := w.store.Begin(context.Background(), s); err != nil {
+		w.Fatal(err)
+	}
+	return func() {
+		if _, err := w.store.End(context.Background(), s.ID); err != nil {
+			w.Fatal(err)
+		}
+	}
+}
+
 func TestShares(t *testing.T) {
 	for _, test := range []struct {
 		slots []int
@@ -104,26 +120,122 @@ func TestShares(t *testing.T) {
 		})
 	}
 
-	t.Run("what others leave is taken soon", func(t *testing.T) {
+	t.Run("one that is slow gets its share", func(t *testing.T) {
 		bubble(t, pawl.Config{}, func(w *world) {
-			lazy := store.Session{ID: job.NewID(), Lease: time.Hour, Process: store.Process{
-				Queues: []string{job.DefaultQueue}, Kinds: []string{"nap"}, Slots: map[job.Lane]int{job.LaneTask: 10},
-			}}
-			if err := w.store.Begin(context.Background(), lazy); err != nil {
-				t.Fatal(err)
-			}
-			_, naps := w.crew(10)
-			ids := w.submit("nap", 8)
-			synctest.Wait()
-			got := []int{naps[0].count()}
-			time.Sleep(time.Second / 10)
-			if got = append(got, naps[0].count()); !cmp.Equal(got, []int{4, 8}) {
-				t.Errorf("%d jobs run at first and then %d, want 4 and 8", got[0], got[1])
+			all, naps := w.crew(10, 10, 10)
+			var ids []job.ID
+			for i, row := range []struct {
+				jobs int
+				late time.Duration // each way
+				want int           // that it has then
+			}{
+				{jobs: 12, late: 10 * time.Millisecond, want: 4},
+				{jobs: 6, late: 200 * time.Millisecond, want: 4}, // too slow
+				{jobs: 3, late: time.Millisecond, want: 7},       // back in time: it is waited for again
+				{jobs: 3, late: 10 * time.Millisecond, want: 8},
+			} {
+				late := func(_ context.Context, call string, _ any) error {
+					if call == "demand" || call == "claim" {
+						time.Sleep(row.late)
+					}
+					return nil
+				}
+				all[2].store.fail(late, late)
+				ids = append(ids, w.submit("nap", row.jobs)...)
+				time.Sleep(time.Second)
+				if n := naps[2].count(); n != row.want {
+					t.Errorf("round %d: it has %d jobs beside %d and %d of the others, want %d", i, n, naps[0].count(), naps[1].count(), row.want)
+				}
 			}
 			w.finish(job.Finished, ids...)
-			if _, err := w.store.End(context.Background(), lazy.ID); err != nil {
-				t.Fatal(err)
+			all[1].quiet()
+			all[2].quiet()
+		})
+	})
+
+	t.Run("what others leave is taken soon, and sooner the next time", func(t *testing.T) {
+		bubble(t, pawl.Config{}, func(w *world) {
+			defer w.lazy("nap")()
+			_, naps := w.crew(10)
+			var ids []job.ID
+			for _, row := range []struct {
+				jobs, atOnce int
+				after        time.Duration // that the others run
+			}{
+				{jobs: 4, atOnce: 2, after: 155 * time.Millisecond},
+				{jobs: 4, after: 15 * time.Millisecond},
+				{jobs: 1, after: 15 * time.Millisecond},
+				{jobs: 1, after: 155 * time.Millisecond},
+			} {
+				ids = append(ids, w.submit("nap", row.jobs)...)
+				var got []int
+				for _, d := range []time.Duration{0, row.after - time.Millisecond, 2 * time.Millisecond} {
+					time.Sleep(d)
+					synctest.Wait()
+					got = append(got, naps[0].count()-len(ids)+row.jobs)
+				}
+				if !cmp.Equal(got, []int{row.atOnce, row.atOnce, row.jobs}) {
+					t.Errorf("%d of %d jobs run at once, %d just before %v, and %d after it", got[0], row.jobs, got[1], row.after, got[2])
+				}
+				time.Sleep(2 * time.Second)
 			}
+			w.finish(job.Finished, ids...)
+		})
+	})
+
+	for _, stream := range []struct {
+		jobs         int
+		every, takes time.Duration
+	}{
+		{jobs: 8, every: 100 * time.Millisecond, takes: time.Millisecond},
+		{jobs: 1, every: 200 * time.Millisecond, takes: time.Second},
+	} {
+		t.Run(fmt.Sprintf("others are not waited for again and again: %d jobs of %v", stream.jobs, stream.takes), func(t *testing.T) {
+			bubble(t, pawl.Config{Slots: map[job.Lane]int{job.LaneTask: 10}}, func(w *world) {
+				defer w.lazy("blink")()
+				began := time.Now()
+				waits := make(chan time.Duration, 10000)
+				pawl.Handle(w.svc, "blink", func(_ context.Context, task *pawl.Task[int]) (none, error) {
+					waits <- time.Since(began) - time.Duration(task.Args)
+					time.Sleep(stream.takes)
+					return none{}, nil
+				})
+				w.start()
+				synctest.Wait()
+				for time.Since(began) < 10*time.Second {
+					w.submit("blink", stream.jobs, func(r *pawl.Request) { r.Spec = pawl.NewTask("blink", int(time.Since(began))) })
+					time.Sleep(stream.every)
+				}
+				time.Sleep(2 * time.Second)
+				var long int
+				for range len(waits) {
+					d := <-waits
+					if d > 155*time.Millisecond {
+						t.Errorf("a job waited for %v", d)
+					}
+					if d > 35*time.Millisecond {
+						long++
+					}
+				}
+				if long > 3 {
+					t.Errorf("%d jobs waited for long, want 3 at most", long)
+				}
+			})
+		})
+	}
+
+	t.Run("what was left is not forgotten over another lane", func(t *testing.T) {
+		bubble(t, pawl.Config{Lease: time.Hour}, func(w *world) {
+			defer w.lazy("nap")()
+			ids := w.suspects("nap", 1, job.AloneAt)
+			_, naps := w.crew(10)
+			time.Sleep(time.Minute - 3*time.Millisecond)
+			ids = append(ids, w.submit("nap", 4)...)
+			time.Sleep(200 * time.Millisecond)
+			if n := naps[0].count(); n != 5 {
+				t.Errorf("%d jobs were run, want 5", n)
+			}
+			w.finish(job.Finished, ids...)
 		})
 	})
 

@@ -402,6 +402,11 @@ func (f *faulty) Claim(ctx context.Context, c store.Claim) (jobs []job.Job, err 
 	return jobs, err
 }
 
+func (f *faulty) Demand(ctx context.Context, c store.Claim) (d map[job.Lane]store.Demand, err error) {
+	err = f.call(ctx, "demand", c, func() (err error) { d, err = f.Store.Demand(ctx, c); return err })
+	return d, err
+}
+
 func (f *faulty) Apply(ctx context.Context, changes []job.Change) (a []store.Applied, eff store.Effects, err error) {
 	err = f.call(ctx, "apply", changes, func() (err error) { a, eff, err = f.Store.Apply(ctx, changes); return err })
 	return a, eff, err
