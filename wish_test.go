@@ -18,7 +18,15 @@ import (
 // launcher is a kind whose jobs run somewhere else.
 type launcher struct{}
 
-func (launcher) Step(context.Context, *engine.Run) engine.Outcome {
+func (launcher) Step(_ context.Context, r *engine.Run) engine.Outcome {
+	switch r.Job.State {
+	case job.ProcessingInputs:
+		return engine.Next(job.StagingInputs)
+	case job.StagingInputs:
+		return engine.Next(job.StagingJob)
+	case job.StagingJob:
+		return engine.Next(job.SubmittingJob)
+	}
 	return engine.Launched(job.Running)
 }
 

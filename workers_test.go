@@ -2,6 +2,7 @@ package pawl_test
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
+	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -158,7 +160,9 @@ func TestUnserved(t *testing.T) {
 	t.Run("a job of a machine that is gone says since when", func(t *testing.T) {
 		bubble(t, func(t *testing.T, svc *pawl.Service, _ func()) {
 			ctx := context.Background()
-			local := pawl.New(pawl.Config{Store: svc.Store(), Broker: &local.Broker{}, Machine: "m1"})
+			local := pawl.New(pawl.Config{
+				Store: svc.Store(), Broker: &local.Broker{}, Machine: "m1", Kinds: map[string]engine.Kind{job.KindApp: launcher{}}, Log: slog.New(slog.DiscardHandler),
+			})
 			program := func(delay time.Duration) job.ID {
 				t.Helper()
 				return submit(t, local, pawl.Request{Spec: job.Spec{Command: []string{"true"}, Delay: job.Duration(delay)}})[0].ID
@@ -205,6 +209,24 @@ func TestUnserved(t *testing.T) {
 				t.Fatal(err)
 			}
 			says(true, at.Truncate(time.Microsecond), map[job.ID]string{ready: "waits for a process of machine m1, which is gone since " + at.Local().Format(time.RFC3339)})
+
+			// A program runs on, and nobody looks after it.
+			running, stop := context.WithCancel(ctx)
+			ended := make(chan error, 1)
+			go func() { ended <- local.Run(running) }()
+			synctest.Wait()
+			says(false, time.Time{}, map[job.ID]string{ready: "its program runs"})
+			at = time.Now()
+			stop()
+			if err := <-ended; err != nil {
+				t.Fatal(err)
+			}
+			says(true, at.Truncate(time.Microsecond), map[job.ID]string{
+				ready: "its program runs, or has ended meanwhile, on machine m1, which is gone since " + at.Local().Format(time.RFC3339),
+			})
+			if v := view(t, svc, ready); v.Unserved {
+				t.Error("it shows as unserved")
+			}
 			if _, err := svc.Cancel(ctx, later); err != nil {
 				t.Fatal(err)
 			}

@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -159,10 +160,19 @@ var errClosed = job.Errorf(job.Closed, "the broker is closed")
 
 // fault gives an error of the database its kind.
 func fault(err error) error {
+	if pooler(err) {
+		return job.Errorf(job.Unavailable, "this is a pooler, through which nobody can listen: name the database without it with --db-listen, and say --db-pooled: %w", err)
+	}
 	if lasting(err) {
 		return job.Errorf(job.Invalid, "%w", err)
 	}
 	return job.Errorf(job.Unavailable, "%w", err)
+}
+
+// pooler reports whether a connection was refused as poolers in transaction mode refuse one with settings.
+func pooler(err error) bool {
+	var refused *pgconn.PgError
+	return errors.As(err, &refused) && refused.Code == "08P01" && strings.HasPrefix(refused.Message, "unsupported startup parameter")
 }
 
 // lasting reports whether the server has refused a statement or a connection in a way that will not go away by itself.

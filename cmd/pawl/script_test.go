@@ -42,7 +42,10 @@ func TestScripts(t *testing.T) { runScripts(t, "testdata", nil) }
 func TestPostgresScripts(t *testing.T) {
 	server := testenv.Postgres(t)
 	runScripts(t, "testdata/postgres", func(env *testscript.Env) {
-		env.Setenv("PAWL_DB", server.Database(env.T().(testing.TB)))
+		tb := env.T().(testing.TB)
+		dsn := server.Database(tb)
+		env.Setenv("PAWL_DB", dsn)
+		env.Values[pooled{}] = func() string { return server.Pooler(tb, 3, "")(dsn) }
 	})
 }
 
@@ -67,6 +70,7 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"awaitline": awaitLine,
 			"url":       serverURL,
+			"pooler":    startPooler,
 			"example":   example,
 			"normal":    normal,
 			"kill9":     signaler(syscall.SIGKILL),
@@ -132,6 +136,18 @@ func serverURL(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: url NAME FOLDER")
 	}
 	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile(filepath.Join(args[1], serverFile))))
+}
+
+// pooled is the key of what starts a pooler before the database of a script, and returns the address there.
+type pooled struct{}
+
+// startPooler starts a pooler in transaction mode before the database, and sets a variable to the address there: pooler NAME.
+func startPooler(ts *testscript.TestScript, neg bool, args []string) {
+	start, ok := ts.Value(pooled{}).(func() string)
+	if neg || len(args) != 1 || !ok {
+		ts.Fatalf("usage, where many processes share the database: pooler NAME")
+	}
+	ts.Setenv(args[0], start())
 }
 
 // signaler sends a signal to the process that has a data folder; the folder's lock names it.

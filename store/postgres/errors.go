@@ -25,6 +25,7 @@ const (
 	codeUndefinedTable = "42P01"
 	codeNoSchema       = "3F000"
 	codeNoRight        = "42501"
+	codeProtocol       = "08P01"
 )
 
 // codeOf returns the code with which PostgreSQL refused a statement; empty: it did not.
@@ -51,6 +52,13 @@ func again(err error) bool {
 // for the same: nothing was done, another connection makes a plan of its own, and expiry pauses once in vain.
 func standby(code string) bool { return code == codeReadOnly || code == codeUnsupported }
 
+// pooler reports whether a connection was refused as poolers in transaction mode refuse one with settings, which they could not
+// keep. PostgreSQL has no such message.
+func pooler(err error) bool {
+	var e *pgconn.PgError
+	return errors.As(err, &e) && e.Code == codeProtocol && strings.HasPrefix(e.Message, "unsupported startup parameter")
+}
+
 // classify gives an error of the driver its kind.
 func classify(err error) error {
 	code := codeOf(err)
@@ -70,6 +78,8 @@ func classify(err error) error {
 		return job.Errorf(job.Unavailable, "database: the schema is not there: pawl migrate makes it: %w", err)
 	case code == codeNoRight:
 		return job.Errorf(job.Unavailable, "database: the role may not do this; docs/operations.md lists the rights that it needs: %w", err)
+	case pooler(err):
+		return job.Errorf(job.Unavailable, "database: this is a pooler, which refuses the settings of a connection: name the database without it, or say --db-pooled, with --db-listen for the database without it: %w", err)
 	case code == codeLockTimeout, code == codeIdleInTx, code == codeCanceled,
 		strings.HasPrefix(code, "08"), // connection
 		strings.HasPrefix(code, "53"), // no connection, memory or disk left

@@ -28,6 +28,10 @@ func TestPooler(t *testing.T) {
 		dsn := clocked(t)
 		return open(t, through(granted(t, dsn)), postgres.Options{Pooled: true}), newClock(t, dsn)
 	})
+	_, err := postgres.Open(t.Context(), through(clocked(t)), postgres.Options{})
+	if job.KindOf(err) != job.Unavailable || !strings.Contains(err.Error(), "say --db-pooled") {
+		t.Errorf("as if there were no pooler: %v", err)
+	}
 }
 
 func TestRestart(t *testing.T) {
