@@ -68,11 +68,13 @@ func erase(ids [][16]byte) (qs []*query) {
 		return nil
 	}
 	for _, text := range []string{
-		`DELETE FROM pawl.labels WHERE job = ANY ($1)`, `DELETE FROM pawl.events WHERE job = ANY ($1)`,
-		// A hash index finds one job at a time.
-		`DELETE FROM pawl.prerequisites WHERE ctid = ANY (ARRAY(SELECT p.at FROM unnest($1::uuid[]) u(id)
-			CROSS JOIN LATERAL (SELECT p.ctid AS at FROM pawl.prerequisites p WHERE p.job = u.id OFFSET 0) p))`, `DELETE FROM pawl.unique_keys WHERE job = ANY ($1)`,
-		`DELETE FROM pawl.ended WHERE id = ANY ($1)`, `DELETE FROM pawl.specs WHERE id = ANY ($1)`,
+		`DELETE FROM pawl.labels WHERE job = ANY ($1)`,
+		`DELETE FROM pawl.events WHERE job = ANY ($1)`,
+		`DELETE FROM pawl.prerequisites WHERE ctid = ANY (ARRAY(SELECT p.at FROM unnest($1::uuid[]) u(id) -- a hash index finds one job at a time
+			CROSS JOIN LATERAL (SELECT p.ctid AS at FROM pawl.prerequisites p WHERE p.job = u.id OFFSET 0) p))`,
+		`DELETE FROM pawl.unique_keys WHERE job = ANY ($1)`,
+		`DELETE FROM pawl.ended WHERE id = ANY ($1)`,
+		`DELETE FROM pawl.specs WHERE id = ANY ($1)`,
 	} {
 		qs = append(qs, do(text, ids))
 	}
