@@ -147,8 +147,14 @@ func (r *run) do(ctx context.Context) error {
 // errLeft says that the jobs are left as they are.
 var errLeft = errors.New("left")
 
+// stopped is that because of a signal.
+type stopped struct{ signal os.Signal }
+
+func (stopped) Error() string   { return errLeft.Error() }
+func (stopped) Is(e error) bool { return e == errLeft }
+
 // seats sits down and attends, again and again until the jobs have ended or are left. It returns the last seat.
-func (r *run) seats(ctx context.Context, signals <-chan os.Signal) (s *seat, err error) {
+func (r *run) seats(ctx context.Context, signals chan os.Signal) (s *seat, err error) {
 	for {
 		next, err := r.sit(ctx, signals)
 		if err != nil {
@@ -172,13 +178,22 @@ func (r *run) seats(ctx context.Context, signals <-chan os.Signal) (s *seat, err
 }
 
 // attend submits the jobs, the first time, and looks on until they have ended, or are left, or the seat is lost.
-func (r *run) attend(ctx context.Context, s *seat, signals <-chan os.Signal) error {
+func (r *run) attend(ctx context.Context, s *seat, signals chan os.Signal) error {
+	first := r.order == nil
 	slow := time.AfterFunc(seatQuiet, r.tellWait)
 	if s.node != nil {
 		slow.Stop()
 	}
 	err := unlessStopped(ctx, signals, func(ctx context.Context) error { return r.takePlace(ctx, s) })
 	slow.Stop()
+	if by, ok := errors.AsType[stopped](err); ok && by.signal == os.Interrupt && first && len(r.jobs) > 0 && len(r.jobs) == len(r.order) {
+		// The jobs are on the board, if only for a moment: who interrupts that is asked, as at any time later.
+		select {
+		case signals <- by.signal:
+			err = nil
+		default: // more than once
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -208,7 +223,7 @@ func (r *run) takePlace(ctx context.Context, s *seat) error {
 	return err
 }
 
-// unlessStopped calls f, whose ctx a signal ends. Then it returns errLeft.
+// unlessStopped calls f, whose ctx a signal ends. Then it returns that as stopped.
 func unlessStopped(ctx context.Context, signals <-chan os.Signal, f func(context.Context) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -216,8 +231,8 @@ func unlessStopped(ctx context.Context, signals <-chan os.Signal, f func(context
 	done := make(chan struct{})
 	listening.Go(func() {
 		select {
-		case <-signals:
-			stop(errLeft)
+		case by := <-signals:
+			stop(stopped{by})
 		case <-done:
 		}
 	})

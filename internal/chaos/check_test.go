@@ -273,21 +273,23 @@ func archived(name string) func(*testing.T, *round) {
 	}
 }
 
-// elsewhere makes the folder of a program of the first machine on the other one.
+// elsewhere makes the folder of a program on a machine that is not its own.
 func elsewhere(t *testing.T, r *round) {
-	id, err := os.ReadFile(filepath.Join(r.folder("data"), "machine"))
-	if err != nil {
-		t.Fatal(err)
+	all := programs(t, r)
+	if len(all) == 0 {
+		t.Fatal("no program has finished")
 	}
-	for _, j := range programs(t, r) {
-		if j.Machine == strings.TrimSpace(string(id)) {
-			if err := os.MkdirAll(filepath.Join(r.folder("other"), "work", tenant, j.ID.String()), 0o700); err != nil {
+	for _, m := range r.h.machines() {
+		id, err := os.ReadFile(filepath.Join(r.folder(m), "machine"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all[0].Machine != strings.TrimSpace(string(id)) {
+			if err := os.MkdirAll(filepath.Join(r.folder(m), "work", tenant, all[0].ID.String()), 0o700); err != nil {
 				t.Fatal(err)
 			}
-			return
 		}
 	}
-	t.Fatal("no job has finished")
 }
 
 // programs returns those that have finished.
