@@ -251,6 +251,14 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	})
+	t.Run("a request whose context has ended is not made", func(t *testing.T) {
+		c := client.New(client.Local(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it is made") })))
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errors.New("enough"))
+		if _, err := c.Job(ctx, job.NewID()); err == nil || err.Error() != "enough" {
+			t.Errorf("%v", err)
+		}
+	})
 	t.Run("what is no answer of the service is told as that", func(t *testing.T) {
 		c := client.New(client.Local(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusBadGateway) })))
 		if _, err := c.Job(t.Context(), job.NewID()); err == nil || err.Error() != "the service answers 502 Bad Gateway" {

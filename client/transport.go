@@ -33,6 +33,12 @@ type local struct{ handler http.Handler }
 
 // RoundTrip implements [http.RoundTripper].
 func (l local) RoundTrip(req *http.Request) (*http.Response, error) {
+	if err := context.Cause(req.Context()); err != nil {
+		if req.Body != nil {
+			req.Body.Close()
+		}
+		return nil, err
+	}
 	ctx, stop := context.WithCancel(req.Context())
 	r, w := io.Pipe()
 	a := &answer{header: http.Header{}, body: w, begun: make(chan struct{})}

@@ -30,19 +30,34 @@ func (s *Store) Apply(ctx context.Context, cs []job.Change) ([]store.Applied, st
 	}
 	answers := make([]store.Applied, len(cs))
 	for len(asked) > 0 {
-		var met []asking
+		tasks, others := finishing(asked)
+		var again []asking
+		var done []bool
 		err := s.write(ctx, everyone, func(t *tx) error {
-			met = nil
-			return t.apply(asked, func(a *asking, r *reader) {
-				if !a.answer(r, &answers[a.at], &eff) {
-					met = append(met, *a)
-				}
-			})
+			again, done = nil, make([]bool, len(tasks))
+			qs := hold(asked)
+			if len(tasks) > 0 {
+				qs = append(qs, finish(tasks, func(i int) { done[i], answers[tasks[i].at] = true, tasks[i].finished() }))
+			}
+			if len(others) > 0 {
+				qs = append(qs, apply(others, func(a *asking, r *reader) {
+					if !a.answer(r, &answers[a.at], &eff) {
+						again = append(again, *a)
+					}
+				}))
+			}
+			return t.commit(qs...)
 		})
 		if err != nil {
 			return nil, store.Effects{}, err
 		}
-		asked = met
+		for i := range tasks {
+			if !done[i] {
+				tasks[i].tried = true
+				again = append(again, tasks[i])
+			}
+		}
+		asked = again
 	}
 	return answers, eff, nil
 }
@@ -55,6 +70,7 @@ type asking struct {
 	at         int        // its place in the call
 	wish       job.Wish   // that it has met
 	cause      job.Cause
+	tried      bool // as one that finishes a task, and no more
 }
 
 // digest tells changes apart: a change that is repeated to the letter has the same one.
@@ -103,8 +119,8 @@ func flags(p *job.Patch) (n int) {
 	return n
 }
 
-// apply sends changes in one piece; answered is called with each and its answer.
-func (t *tx) apply(cs []asking, answered func(a *asking, r *reader)) error {
+// hold returns the queries that lock what changes look at.
+func hold(cs []asking) []*query {
 	sessions, duties := map[job.ID]bool{}, map[string]bool{}
 	var resolves [][16]byte
 	for i := range cs {
@@ -116,9 +132,19 @@ func (t *tx) apply(cs []asking, answered func(a *asking, r *reader)) error {
 		} else if f.Duty != "" {
 			duties[f.Duty] = true
 		}
+	}
+	qs := []*query{do(applyFences, uuids(keysIn(sessions)), keysIn(duties)), do(applyLock, values(cs, func(c *asking) [16]byte { return c.Job }))}
+	if len(resolves) > 0 {
+		qs = append(qs, do(applySpecs, resolves))
+	}
+	return qs
+}
+
+// apply is the query that makes changes of all kinds; answered is called with each and its answer.
+func apply(cs []asking, answered func(a *asking, r *reader)) *query {
+	for i := range cs {
 		cs[i].Path = job.Plain(cs[i].Path)
 	}
-	ids := values(cs, func(c *asking) [16]byte { return c.Job })
 	numbers := func(f func(c *asking) int64) []int64 { return values(cs, f) }
 	texts := func(f func(c *asking) string) []string { return values(cs, f) }
 	some := func(f func(c *asking) string) []*string {
@@ -127,37 +153,33 @@ func (t *tx) apply(cs []asking, answered func(a *asking, r *reader)) error {
 	docs := func(f func(c *asking) json.RawMessage) []*string {
 		return column(cs, func(c *asking) *string { return document(f(c)) })
 	}
-	qs := []*query{do(applyFences, uuids(keysIn(sessions)), keysIn(duties)), do(applyLock, ids)}
-	if len(resolves) > 0 {
-		qs = append(qs, do(applySpecs, resolves))
-	}
-	return t.commit(append(qs,
-		read(applyChanges, func(r *reader) error { answered(&cs[r.int()-1], r); return nil }, ids,
-			numbers(func(c *asking) int64 { return c.From.Epoch }), numbers(func(c *asking) int64 { return c.From.N }),
-			texts(func(c *asking) string { return string(c.From.Place.State) }), texts(func(c *asking) string { return string(c.From.Place.Custody) }),
-			column(cs, func(c *asking) *[16]byte { return nonzero([16]byte(c.From.Fence.Session)) }),
-			some(func(c *asking) string { return c.From.Fence.Duty }),
-			column(cs, func(c *asking) *int64 { return nonzero(c.From.Fence.Term) }),
-			some(func(c *asking) string { return string(c.wish) }),
-			numbers(func(c *asking) int64 { return int64(len(c.Path)) }),
-			texts(func(c *asking) string { return string(c.Last().State) }), texts(func(c *asking) string { return string(c.To) }),
-			texts(func(c *asking) string { return string(job.LaneOf(c.Last().State, true, 0)) }),
-			some(func(c *asking) string { return string(c.Last().Code) }), some(func(c *asking) string { return c.Last().Message }),
-			docs(func(c *asking) json.RawMessage { return c.Last().Data }),
-			some(func(c *asking) string { return string(c.Set.Resume) }),
-			column(cs, func(c *asking) *int { return nonzero(flags(&c.Set)) }),
-			column(cs, func(c *asking) *time.Duration { return nonzero(max(0, c.Set.Delay)) }),
-			docs(func(c *asking) json.RawMessage { return c.Set.Resolved }), docs(func(c *asking) json.RawMessage { return c.Set.Result }),
-			docs(func(c *asking) json.RawMessage { return c.Work }),
-			texts(func(c *asking) string { return string(c.cause) }),
-			column(cs, func(c *asking) *string { // what stands before the last entry
-				if len(c.Path) < 2 {
-					return nil
-				}
-				s := encode(c.Path[:len(c.Path)-1])
-				return &s
-			}),
-			numbers(func(c *asking) int64 { return c.digest })))...)
+	return read(applyChanges, func(r *reader) error { answered(&cs[r.int()-1], r); return nil },
+		values(cs, func(c *asking) [16]byte { return c.Job }),
+		numbers(func(c *asking) int64 { return c.From.Epoch }), numbers(func(c *asking) int64 { return c.From.N }),
+		texts(func(c *asking) string { return string(c.From.Place.State) }), texts(func(c *asking) string { return string(c.From.Place.Custody) }),
+		column(cs, func(c *asking) *[16]byte { return nonzero([16]byte(c.From.Fence.Session)) }),
+		some(func(c *asking) string { return c.From.Fence.Duty }),
+		column(cs, func(c *asking) *int64 { return nonzero(c.From.Fence.Term) }),
+		some(func(c *asking) string { return string(c.wish) }),
+		numbers(func(c *asking) int64 { return int64(len(c.Path)) }),
+		texts(func(c *asking) string { return string(c.Last().State) }), texts(func(c *asking) string { return string(c.To) }),
+		texts(func(c *asking) string { return string(job.LaneOf(c.Last().State, true, 0)) }),
+		some(func(c *asking) string { return string(c.Last().Code) }), some(func(c *asking) string { return c.Last().Message }),
+		docs(func(c *asking) json.RawMessage { return c.Last().Data }),
+		some(func(c *asking) string { return string(c.Set.Resume) }),
+		column(cs, func(c *asking) *int { return nonzero(flags(&c.Set)) }),
+		column(cs, func(c *asking) *time.Duration { return nonzero(max(0, c.Set.Delay)) }),
+		docs(func(c *asking) json.RawMessage { return c.Set.Resolved }), docs(func(c *asking) json.RawMessage { return c.Set.Result }),
+		docs(func(c *asking) json.RawMessage { return c.Work }),
+		texts(func(c *asking) string { return string(c.cause) }),
+		column(cs, func(c *asking) *string { // what stands before the last entry
+			if len(c.Path) < 2 {
+				return nil
+			}
+			s := encode(c.Path[:len(c.Path)-1])
+			return &s
+		}),
+		numbers(func(c *asking) int64 { return c.digest }))
 }
 
 func keysIn[K comparable](m map[K]bool) []K {

@@ -4,13 +4,15 @@ import (
 	"context"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-jobs/pawl/job"
 )
 
 // Statements are the texts whose plans a test pins, and Settings those of the connections that run them.
 var (
 	Statements = map[string]string{
 		"submit": insertJobs, "claim": claimHeads, "claim named": claimNamed, "apply fences": applyFences, "apply lock": applyLock,
-		"apply": applyChanges, "write": writeRows, "due": dueJobs, "pay": payDebts, "expire close": expireClose, "expire": expireTake, "lines ready": linesReady,
+		"apply": applyChanges, "finish": finishTasks, "write": writeRows, "due": dueJobs, "pay": payDebts, "expire close": expireClose, "expire": expireTake, "lines ready": linesReady,
 		"renew": renew, "events": eventsOfAll, "events of one": eventsOfOne, "recount": recount, "recount look": miscounted, "note": addEvent,
 		"overdue": overdue, "lock needs": lockNeeds, "tie needs": tieNeeds,
 		"apply specs":     applySpecs,
@@ -19,6 +21,9 @@ var (
 	}
 	Settings = settings
 )
+
+// Finishes reports whether a change has the statement of tasks that finish.
+func Finishes(c job.Change) bool { return finishes(&c) }
 
 // LockTimeout is for how long the next step of a migrator waits for a lock.
 func (m *Migrator) LockTimeout(ctx context.Context) (set string, err error) {

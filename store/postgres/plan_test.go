@@ -30,6 +30,7 @@ var uses = map[string][]string{
 	"apply lock":    {"jobs_pkey"},
 	"apply specs":   {"specs_pkey"},
 	"apply":         {"jobs_pkey", "ended_pkey", "events_pkey", "specs_pkey", "unique_keys_job"},
+	"finish":        {"jobs_pkey"},
 	"write":         {"jobs_pkey", "unique_keys_job"},
 	"due":           {"jobs_pkey", "jobs_due"},
 	"pay":           {"jobs_pkey", "ended_pkey", "specs_pkey", "prerequisites_pkey", "followups_pkey"},
