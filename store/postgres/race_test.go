@@ -96,6 +96,27 @@ func TestOrder(t *testing.T) {
 			t.Errorf("claimed %v; the job was moved at %v", jobs, moved)
 		}
 	})
+	t.Run("the event of an apply does not stand before the one that its job had from a later transaction", func(t *testing.T) {
+		t.Parallel()
+		dsn := clocked(t)
+		s, admin := open(t, dsn, postgres.Options{}), connect(t, dsn)
+		session := begin(t, s, time.Minute)
+		submit(t, s, newTasks(3)...)
+		cs := finishes(claim(t, s, session, 3), session)
+		cs[1].Path[0] = job.Entry{State: job.Failed, Code: job.TaskFailed}
+		cs[2].Path[0], cs[2].To = job.Entry{State: job.Pending}, job.Ready
+		must(t, admin, "UPDATE pawl.jobs SET ord = ord + 1000") // as if that one had its number while these waited for a lock
+		late := value[int64](t, admin, "SELECT min(ord) FROM pawl.jobs")
+		if _, _, err := s.Apply(t.Context(), cs); err != nil {
+			t.Fatal(err)
+		}
+		if n := value[int](t, admin, "SELECT count(*) FROM pawl.events WHERE n = 3 AND ord >= $1", late); n != 3 {
+			t.Errorf("%d events of 3 stand where they should", n)
+		}
+		if n := value[int](t, admin, "SELECT count(*) FROM (SELECT ord FROM pawl.jobs UNION ALL SELECT ord FROM pawl.ended) j WHERE ord >= $1", late); n != 3 {
+			t.Errorf("%d rows of 3 know where their last events stand", n)
+		}
+	})
 	t.Run("an apply locks the specs that it resolves in their order", func(t *testing.T) {
 		t.Parallel()
 		dsn := clocked(t)

@@ -25,7 +25,8 @@ func alikeChanges(w *world) {
 	again := func(j job.Job, s job.ID) job.Change {
 		return setting(move(j, by(s), job.Gate, job.Waiting), job.Patch{Retry: true, Clear: true, Delay: time.Minute})
 	}
-	usual := map[string]func(job.Job, job.ID) job.Change{"go on": goOn, "end": end, "try again": again}
+	well := func(j job.Job, s job.ID) job.Change { return finish(j, by(s)) }
+	usual := map[string]func(job.Job, job.ID) job.Change{"go on": goOn, "end": end, "end well": well, "try again": again}
 
 	// What may be different in the change itself...
 	last := func(c *job.Change) *job.Entry { return &c.Path[len(c.Path)-1] }
@@ -37,10 +38,11 @@ func alikeChanges(w *world) {
 		"has a result":      func(c *job.Change) { c.Set.Result = json.RawMessage(`{"x":1}`) },
 		"goes a longer way": func(c *job.Change) { c.Path = append([]job.Entry{{State: job.Running}}, c.Path...) },
 		"waits longer":      func(c *job.Change) { c.Set.Delay *= 2 },
+		"is cleared or not": func(c *job.Change) { c.Set.Clear = !c.Set.Clear },
 	}
 	// ... in the place where it goes ...
 	ways := map[string]func(job.Job, job.ID) job.Change{
-		"goes on": goOn, "ends": end, "ends well": func(j job.Job, s job.ID) job.Change { return finish(j, by(s)) }, "tries again": again,
+		"goes on": goOn, "ends": end, "ends well": well, "tries again": again,
 		"goes back": func(j job.Job, s job.ID) job.Change { return move(j, by(s), job.Ready, job.Pending) },
 	}
 	// ... and in the job as it was before, in the hands of the last session.
@@ -54,6 +56,9 @@ func alikeChanges(w *world) {
 			return w.claimOne(s), s
 		},
 		"has a longer history": func(w *world, j job.Job, s, _ job.ID) (job.Job, job.ID) { return w.must(goOn(j, s)), s },
+		"had a result": func(w *world, j job.Job, s, _ job.ID) (job.Job, job.ID) {
+			return w.must(setting(goOn(j, s), job.Patch{Result: json.RawMessage(`{"x":1}`)})), s
+		},
 	}
 
 	for others, change := range usual {

@@ -179,6 +179,17 @@ func suspectOutlived(w *world) {
 	w.must(setting(move(j, by(session), job.Ready, job.Pending), job.Patch{Retry: true, Clear: true}))
 	is(retried, 0, job.LaneTask)
 	sameSet(w, "the next claim", jobIDs(w.claim(noneAlone(session, 10))), []job.ID{program, retried})
+
+	for _, clear := range []bool{true, false} {
+		id := w.suspected(1, newTask(inQueue("ends"))).ID
+		session = w.session()
+		c := wanted(session, 1)
+		c.Queues = []string{"ends"}
+		w.must(setting(finish(w.claim(c)[0], by(session)), job.Patch{Clear: clear}))
+		if j, want := w.job(id), map[bool]int{false: 1}[clear]; j.Suspect != want {
+			w.Errorf("a job that ends, cleared %t: suspect %d, want %d", clear, j.Suspect, want)
+		}
+	}
 	Check(w, w.s, acme)
 }
 
