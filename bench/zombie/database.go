@@ -15,7 +15,10 @@ import (
 // withDatabase runs f with a database of its own on the server of dsn.
 func withDatabase(ctx context.Context, dsn, name string, f func(dsn string) error) (err error) {
 	u, err := url.Parse(dsn)
-	if err != nil || u.Scheme == "" {
+	if err == nil && u.Scheme == "" {
+		err = errors.New("it has no scheme")
+	}
+	if err != nil {
 		return fmt.Errorf("the connection string is no URL: %w", err)
 	}
 	conn, err := pgx.Connect(ctx, dsn)

@@ -28,7 +28,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// limit is how long the scenarios of one system may take.
+// limit is how long all of it may take.
 const limit = 2 * time.Minute
 
 func main() {
@@ -43,7 +43,7 @@ func main() {
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "zombie:", err)
-		os.Exit(1)
+		os.Exit(1) //nolint:forbidigo // main exits
 	}
 }
 
@@ -84,6 +84,8 @@ func run(args []string, out io.Writer) error {
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not within %s", limit))
+	defer cancel()
 	dir, err := os.MkdirTemp("", "zombie-")
 	if err != nil {
 		return err
@@ -116,8 +118,6 @@ func run(args []string, out io.Writer) error {
 
 // playAll plays all variants of one system side by side, each in a database of its own.
 func playAll(ctx context.Context, name, dsn, dir string) ([]Story, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not within %s", limit))
-	defer cancel()
 	stories := make([]Story, len(variants))
 	g, ctx := errgroup.WithContext(ctx)
 	for i, v := range variants {

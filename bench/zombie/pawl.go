@@ -113,12 +113,14 @@ type heard struct {
 
 func (h heard) Apply(ctx context.Context, changes []job.Change) ([]store.Applied, store.Effects, error) {
 	answers, eff, err := h.Store.Apply(ctx, changes)
-	h.tell(toldStep, changes, answers, err)
-	if err != nil && ctx.Err() != nil {
-		// The process has given the call up. What if it had been on its way to the database already?
-		late, _, err := h.Store.Apply(context.WithoutCancel(ctx), changes)
-		h.tell("sent late", changes, late, err)
+	if err == nil || ctx.Err() == nil {
+		h.tell(toldStep, changes, answers, err)
+		return answers, eff, err
 	}
+	// The process itself has given the call up. What if it had been on its way to the database already?
+	h.tell(toldStep, nil, nil, fmt.Errorf("given up: %s", state(ctx)))
+	late, _, lateErr := h.Store.Apply(context.WithoutCancel(ctx), changes)
+	h.tell(lateStep, changes, late, lateErr)
 	return answers, eff, err
 }
 

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"runtime"
 	"syscall"
 
@@ -25,18 +24,18 @@ type process struct {
 	told bool          // to end
 }
 
-// start starts a process that works.
-func (s *stage) start(name string) (*process, error) {
+// start starts a process that works. What it logs goes into a file.
+func start(name, logFile string, args []string) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	log, err := os.Create(filepath.Join(s.dir, name+".log"))
+	log, err := os.Create(logFile)
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
-	p := &process{name: name, cmd: exec.Command(self, s.system, s.variant.Name, s.dsn, s.dir), done: make(chan struct{})}
+	p := &process{name: name, cmd: exec.Command(self, args...), done: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), childVariable+"="+name)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -55,7 +54,6 @@ func (s *stage) start(name string) (*process, error) {
 	if err := <-started; err != nil {
 		return nil, err
 	}
-	s.actors = append(s.actors, p)
 	return p, nil
 }
 

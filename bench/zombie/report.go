@@ -52,13 +52,8 @@ func (r *Report) print(out io.Writer, ledger bool) error {
 		row("  ended after", func(s *Story) []string { return one(s.Lasted) })
 		row("  when A returns", func(s *Story) []string { return []string{s.Left} })
 		row("A's notes", func(s *Story) []string { return s.Notes })
-		row("A was told", func(s *Story) []string { return s.Told })
-		row("changed meanwhile", func(s *Story) []string {
-			if len(s.Changes) == 0 {
-				return []string{"nothing"}
-			}
-			return s.Changes
-		})
+		row("A was told", func(s *Story) []string { return orNothing(s.Told) })
+		row("changed meanwhile", func(s *Story) []string { return orNothing(s.Changes) })
 		row("in the end", func(s *Story) []string { return s.End.text() })
 		row("B's result stands", func(s *Story) []string { return []string{yes(s.Kept)} })
 		row("calls", func(s *Story) []string { return s.Calls })
@@ -73,8 +68,12 @@ func (r *Report) print(out io.Writer, ledger bool) error {
 			fmt.Fprintf(out, "  ledger of %s\n", s.System)
 			w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 			for _, l := range s.Ledger {
-				fmt.Fprintf(w, "    %.2fs\t%s %d\t%s\tattempt %d\t%s\t%s\t%s\n",
-					l.Time.Sub(s.Ledger[0].Time).Seconds(), l.Process, l.PID, cmp.Or(l.Call, "-"), l.Attempt, l.Step, l.Answer, l.Context)
+				attempt := ""
+				if l.Attempt > 0 {
+					attempt = fmt.Sprintf("attempt %d", l.Attempt)
+				}
+				fmt.Fprintf(w, "    %.2fs\t%s %d\t%s\t%s\t%s\t%s\t%s\n",
+					l.Time.Sub(s.Ledger[0].Time).Seconds(), l.Process, l.PID, l.Call, attempt, l.Step, l.Answer, l.Context)
 			}
 			if err := w.Flush(); err != nil {
 				return err
@@ -102,6 +101,13 @@ func one(text string) []string {
 		return nil
 	}
 	return []string{text}
+}
+
+func orNothing(all []string) []string {
+	if len(all) == 0 {
+		return []string{"nothing"}
+	}
+	return all
 }
 
 func yes(b bool) string {

@@ -28,8 +28,12 @@ type line struct {
 // ledger is the file's name.
 const ledger = "ledger"
 
-// toldStep is the step of a process that hears what became of the end of a job that it reported.
-const toldStep = "is told"
+// toldStep is the step of a process that hears what became of the end of a job that it reported. lateStep follows where
+// it gave the report up: what the database answers to the same report all the same.
+const (
+	toldStep = "is told"
+	lateStep = "sends it late"
+)
 
 // readLedger returns all lines that are complete.
 func readLedger(dir string) ([]line, error) {
