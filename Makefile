@@ -16,7 +16,7 @@ RACELESS := -gcflags='modernc.org/...=-race=false'
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build the static binary ./pawl
@@ -50,6 +50,10 @@ fuzz: ## Run each fuzz target for FUZZTIME (30s)
 .PHONY: chaos
 chaos: ## Run a crash storm for SECONDS (60); DB=postgres: on three processes; SEED repeats an earlier one
 	$(GO) run ./internal/chaos -db '$(DB)' -seconds $(SECONDS) $(if $(SEED),-seed $(SEED))
+
+.PHONY: chaos-mutants
+chaos-mutants: deps ## Go without one guard after the other; somebody must notice (about ten minutes)
+	CGO_ENABLED=0 $(GO) run ./internal/mutants
 
 .PHONY: bench
 bench: build ## Measure throughput, latency, idle cost and programs with this build

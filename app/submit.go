@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/crash"
+	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 )
@@ -19,6 +20,9 @@ import (
 func (k *Kind) submit(ctx context.Context, r *engine.Run, s *sheet) engine.Outcome {
 	if r.Job.Live {
 		fate, err := k.cfg.Runner.Settle(ctx, key(&r.Job), s.dir)
+		if guard.Settle.Off() {
+			fate, err = runner.Fate{}, nil
+		}
 		switch {
 		case err != nil:
 			// The launch may run: the job stays where somebody looks after it.

@@ -36,6 +36,19 @@ func launching(l *launcher) func(*parts) {
 	}
 }
 
+func TestIntent(t *testing.T) {
+	var h *house
+	l := &launcher{}
+	l.launch = func(ctx context.Context, k runner.Key, p runner.Plan) (runner.Handle, error) {
+		if j, err := h.store.Job(ctx, "default", k.Job); err != nil || !j.Live || j.Launch != k.Launch {
+			t.Errorf("launch %d is made, and the row knows of %d (live %t), %v", k.Launch, j.Launch, j.Live, err)
+		}
+		return l.Runner.Launch(ctx, k, p)
+	}
+	h = open(t, launching(l))
+	h.end(h.submit(shell(`true`)))
+}
+
 func TestLaunchOfADeadWorker(t *testing.T) {
 	t.Run("one that was started is taken over", func(t *testing.T) {
 		var h *house

@@ -434,6 +434,9 @@ func TestAnEndThatIsRefused(t *testing.T) {
 	if d := (<-asked).Sub(first); d < time.Second/2 {
 		t.Errorf("asked for the fourth time after %s", d)
 	}
+	if !exists(h.spool(), runner.EndName(runner.Key{Job: id, Attempt: 1, Launch: 1}, 0)) {
+		t.Error("the message has gone, and what it says was not written")
+	}
 	h.stop()
 	h.start()
 	if j := h.end(id); j.State != job.Finished {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"sync/atomic"
 
+	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -59,6 +60,12 @@ func (s *session) claims(ctx context.Context) error {
 		got, err := s.claim(ctx, &sharing, slots)
 		if err != nil {
 			return ended(ctx, err)
+		}
+		if guard.Hint.Off() {
+			select {
+			case <-s.e.hint:
+			default:
+			}
 		}
 		for l, n := range slots {
 			if got[l] < n {

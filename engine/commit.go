@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -136,7 +137,7 @@ func (m *committer) apply(ctx context.Context, batch []*pending) error {
 	case ctx.Err() != nil || kind == job.Closed || kind == job.Corrupt:
 		m.answerAll(batch, err)
 		return err
-	case len(batch) > 1:
+	case len(batch) > 1 && !guard.Halving.Off():
 		half := len(batch) / 2
 		if err := m.apply(ctx, batch[:half]); err != nil {
 			m.answerAll(batch[half:], err)
@@ -144,7 +145,9 @@ func (m *committer) apply(ctx context.Context, batch []*pending) error {
 		}
 		return m.apply(ctx, batch[half:])
 	default:
-		m.answer(batch[0], store.Applied{Outcome: store.Conflict, Now: changes[0].From}, err)
+		for i, p := range batch { // the one that is left
+			m.answer(p, store.Applied{Outcome: store.Conflict, Now: changes[i].From}, err)
+		}
 		m.s.freed.set()
 		return nil
 	}

@@ -94,6 +94,28 @@ func TestSlots(t *testing.T) {
 	})
 }
 
+// TestHints: a job is announced while a claim is under way that has passed its place.
+func TestHints(t *testing.T) {
+	bubble(t, pawl.Config{}, func(w *world) {
+		pawl.Handle(w.svc, "task", func(context.Context, *pawl.Task[int]) (none, error) { return none{}, nil })
+		submitted := make(chan job.ID, 1)
+		var once sync.Once
+		w.store.claimed = func(jobs []job.Job) []job.Job {
+			once.Do(func() {
+				submitted <- w.submit("task", 1)[0]
+				synctest.Wait() // the hint has come
+			})
+			return jobs
+		}
+		w.start()
+		id, began := <-submitted, time.Now()
+		w.finish(job.Finished, id)
+		if d := time.Since(began); d >= time.Second {
+			t.Errorf("it was found after %v", d)
+		}
+	})
+}
+
 func TestAttempts(t *testing.T) {
 	t.Run("each error is kept, and the clock brings the job back", func(t *testing.T) {
 		bubble(t, pawl.Config{}, func(w *world) {

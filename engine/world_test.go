@@ -206,11 +206,16 @@ func delay(d time.Duration) func(*pawl.Request) {
 	return func(r *pawl.Request) { r.Spec.Delay = job.Duration(d) }
 }
 
+// patience is how long a test waits for what should come: by the clock of its bubble.
+const patience = 2 * time.Hour
+
 // finish waits until every job has ended, and checks in which state.
 func (w *world) finish(want job.State, ids ...job.ID) {
 	w.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
 	for _, id := range ids {
-		j, err := w.svc.Wait(context.Background(), id)
+		j, err := w.svc.Wait(ctx, id)
 		if err != nil {
 			w.Fatal(err)
 		}

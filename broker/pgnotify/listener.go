@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -79,7 +80,7 @@ func (l *listener) run(ctx context.Context, conn *pgx.Conn) {
 	for conn != nil {
 		err := l.serve(ctx, conn)
 		hangUp(conn)
-		if conn = l.again(ctx, err); conn != nil {
+		if conn = l.again(ctx, err); conn != nil && !guard.Reconnect.Off() {
 			l.hub.missed()
 		}
 	}

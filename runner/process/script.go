@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 )
@@ -97,7 +98,14 @@ func script(k runner.Key, p runner.Plan, spool, token string, booted time.Time) 
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf(wrapper, k, number(k), token, quote(spool), runner.EndName(k, 0), booted.Unix(), run, quote(inside(p.Dir, p.Stderr)), saying), nil
+	text := wrapper
+	if guard.Taken.Off() {
+		text = strings.Replace(text, `if [ "$taken" != "$me" ]`, `if false`, 1)
+	}
+	if guard.Whole.Off() {
+		text = strings.Replace(text, `until ln .pawl/exit.$at "$spool/$name"`, `until { : >"$spool/$name" && sleep 0.05 && cat .pawl/exit.$at >>"$spool/$name"; }`, 1)
+	}
+	return fmt.Sprintf(text, k, number(k), token, quote(spool), runner.EndName(k, 0), booted.Unix(), run, quote(inside(p.Dir, p.Stderr)), saying), nil
 }
 
 // program returns the subshell that becomes the program. Its environment is set there, so that none of it touches the

@@ -6,6 +6,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -74,14 +75,14 @@ const claimOnce = `SELECT pg_advisory_xact_lock(hashtextextended($1::uuid::text,
 //
 // The session's row is locked and its lease checked here. Expiry locks the same row FOR UPDATE: who comes second waits for
 // the first, and then this statement finds the session ended, or expiry finds these jobs.
-const (
+var (
 	claimAlive = `
 WITH x AS MATERIALIZED (
 	SELECT ` + ord + ` AS ord
 ), alive AS MATERIALIZED (
-	SELECT s.id, s.command = '' AS works FROM pawl.sessions s WHERE s.id = $2 AND s.ended IS NULL AND s.lease_until > pawl.clock() FOR KEY SHARE
+	SELECT s.id, s.command = '' AS works FROM pawl.sessions s WHERE s.id = $2 AND s.ended IS NULL AND s.lease_until > pawl.clock() ` + guard.Lock.SQL(`FOR KEY SHARE`, ``) + `
 ), repeated AS MATERIALIZED (
-	SELECT j.id FROM alive a CROSS JOIN LATERAL (SELECT j.id FROM pawl.jobs j WHERE j.session = a.id AND j.claim = $1 OFFSET 0) j
+	SELECT j.id FROM alive a CROSS JOIN LATERAL (SELECT j.id FROM pawl.jobs j WHERE j.session = a.id AND j.claim = $1 ` + guard.Answered.SQL(``, `AND false`) + ` OFFSET 0) j
 ), `
 	claimTake = `, locked AS MATERIALIZED (
 	SELECT pawl.clock() AS now FROM (SELECT count(*) FROM heads) h -- all of them first: what was waited for has moved meanwhile

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -100,15 +101,14 @@ func (s *Store) End(ctx context.Context, session job.ID) (store.Effects, error) 
 	return eff, nil
 }
 
-const (
+var (
 	// expireClose ends the sessions whose lease is over; $1 is for how long this process has reached the database since it last
 	// did not, and $2 when it first did. A claim or an apply that holds one is waited for, and what it did is seen by the next
 	// statement.
 	expireClose = `
 WITH over AS MATERIALIZED (
 	SELECT s.id, s.lease_until FROM pawl.sessions s
-	WHERE s.ended IS NULL AND s.lease_until <= pawl.clock() AND s.lease <= $1::interval
-		AND greatest(pg_postmaster_start_time(), $2::timestamptz) + s.lease <= pawl.clock()
+	WHERE s.ended IS NULL AND s.lease_until <= pawl.clock() AND ` + guard.Quiet.SQL(`s.lease <= $1::interval AND greatest(pg_postmaster_start_time(), $2::timestamptz) + s.lease <= pawl.clock()`, `($1::interval, $2::timestamptz) IS NOT NULL`) + `
 ), dead AS MATERIALIZED (
 	SELECT s.id FROM pawl.sessions s
 	WHERE s.id = ANY (ARRAY(SELECT o.id FROM over o)) AND s.ended IS NULL AND s.lease_until <= pawl.clock()
@@ -129,7 +129,7 @@ WITH RECURSIVE holders AS (
 	SELECT (SELECT j.session FROM pawl.jobs j WHERE j.session > h.session ORDER BY j.session LIMIT 1) FROM holders h WHERE h.session IS NOT NULL
 ), dead AS MATERIALIZED (
 	SELECT h.session, s.id IS NULL OR s.crashed AS crashed FROM holders h LEFT JOIN pawl.sessions s ON s.id = h.session
-	WHERE h.session IS NOT NULL AND (s.id IS NULL OR s.ended IS NOT NULL)
+	WHERE h.session IS NOT NULL AND (` + guard.Everyone.SQL(`s.id IS NULL OR s.ended IS NOT NULL`, `s.xmin = pg_current_xact_id()::xid`) + `)
 ), held AS MATERIALIZED (
 	SELECT j.id
 	FROM dead d CROSS JOIN LATERAL (SELECT j.id FROM pawl.jobs j WHERE j.session = d.session ORDER BY j.claim LIMIT $1) j LIMIT $1

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -52,17 +53,17 @@ func (a *asking) finished() store.Applied {
 // finishTasks comes after applyFences and applyLock.
 //
 //	1 jobs  2 session  3 epochs  4 ns  5 results  6 digests  7 whether suspicion is cleared
-const finishTasks = `
+var finishTasks = `
 WITH x AS MATERIALIZED (
 	SELECT s.id AS session, pawl.clock() AS now, ` + ord + ` AS ord FROM pawl.sessions s
-	WHERE s.id = $2 AND s.ended IS NULL AND s.lease_until > pawl.clock()
+	WHERE s.id = $2 AND ` + guard.Session.SQL(`s.ended IS NULL AND s.lease_until > pawl.clock()`, `true`) + `
 ), done AS MATERIALIZED (
 	SELECT c.i, c.digest, x.now, x.session, greatest(j.ord, x.ord) AS ord, j.id, j.tenant, j.epoch, j.n, j.attempt, j.recoveries,
 		CASE WHEN $7 THEN 0 ELSE j.suspect END AS suspect, j.launch, j.created, j.needs, j.told, j.wished_by, j.work, coalesce(c.result, j.result) AS result
 	FROM x CROSS JOIN unnest($1::uuid[], $3::bigint[], $4::bigint[], $5::json[], $6::bigint[]) WITH ORDINALITY c(job, epoch, n, result, digest, i)
 	CROSS JOIN LATERAL (SELECT * FROM pawl.jobs j WHERE j.id = c.job OFFSET 0) j
-	WHERE j.epoch = c.epoch AND j.n = c.n AND j.session = x.session AND j.custody = 'worker' AND j.state = 'RUNNING'
-		AND j.wish = '' AND j.ties = 0 AND NOT j.live
+	WHERE ` + guard.Epoch.SQL(`j.epoch = c.epoch`, `true`) + ` AND ` + guard.Place.SQL(`j.n = c.n AND j.custody = 'worker' AND j.state = 'RUNNING'`, `true`) + `
+		AND ` + guard.Holder.SQL(`j.session = x.session`, `true`) + ` AND ` + guard.Turn.SQL(`j.wish = ''`, `true`) + ` AND j.ties = 0 AND NOT j.live
 ), gone AS (
 	DELETE FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT d.id FROM done d))
 ), kept AS (

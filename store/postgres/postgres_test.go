@@ -26,6 +26,15 @@ func TestStore(t *testing.T) {
 	})
 }
 
+// TestTenants is without the second wall: row security is not for those who own the tables.
+func TestTenants(t *testing.T) {
+	t.Parallel()
+	storetest.Tenants(t, func(t *testing.T) (store.Store, storetest.Clock) {
+		dsn := clocked(t)
+		return open(t, dsn, postgres.Options{}), newClock(t, dsn)
+	})
+}
+
 // open opens a store that is closed with the test.
 func open(t *testing.T, dsn string, o postgres.Options) *postgres.Store {
 	t.Helper()

@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"slices"
 
+	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -67,7 +68,7 @@ func (t *tx) command(session job.ID) (c store.Command, err error) {
 
 // claimed returns the jobs that an earlier call with the same id claimed.
 func (t *tx) claimed(c store.Claim) (jobs []job.Job, err error) {
-	err = t.query(`SELECT `+withSpec+` FROM jobs j JOIN specs s ON s.seq = j.seq WHERE j.session = ? AND j.claim = ?`,
+	err = t.query(`SELECT `+withSpec+` FROM jobs j JOIN specs s ON s.seq = j.seq WHERE j.session = ? AND j.claim = ?`+guard.Answered.SQL(``, ` AND false`),
 		func(v []driver.Value) error {
 			jobs = append(jobs, scanSpec(v).Job)
 			return nil

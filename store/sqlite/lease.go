@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -182,7 +184,7 @@ func (s *Store) Expire(ctx context.Context, limit int) (int, store.Effects, erro
 			return err
 		}
 		rs, err := t.rows(`SELECT `+columns+` FROM jobs j INDEXED BY jobs_session WHERE j.session IS NOT NULL
-			AND j.session NOT IN (SELECT id FROM sessions WHERE ended IS NULL) LIMIT ?`, int64(limit))
+			AND j.session `+guard.Everyone.SQL(`NOT IN (SELECT id FROM sessions WHERE ended IS NULL)`, `IN (SELECT id FROM sessions ORDER BY ended DESC LIMIT `+strconv.FormatInt(died, 10)+`)`)+` LIMIT ?`, int64(limit))
 		if err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -133,6 +134,9 @@ func (t *tx) write(r *row, c job.Change, cause job.Cause, actor any, eff *store.
 		}
 	}
 	for _, d := range job.Owes(&before, &after) {
+		if guard.Owed.Off() {
+			break
+		}
 		if _, err := t.exec(`INSERT INTO followups (debt, job, at) VALUES (?, ?, ?)`, string(d), r.seq, micros(t.now)); err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -16,6 +17,9 @@ import (
 func (s *Store) Submit(ctx context.Context, sub store.Submission) ([]store.Submitted, store.Effects, error) {
 	var answers []store.Submitted
 	var eff store.Effects
+	if guard.Key.Off() {
+		sub.Key = ""
+	}
 	err := s.do(ctx, func(t *tx) error {
 		answers, eff = nil, store.Effects{}
 		var digest []byte

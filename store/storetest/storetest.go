@@ -65,3 +65,8 @@ func Run(t *testing.T, open func(t *testing.T) (store.Store, Clock)) {
 		})
 	}
 }
+
+// Tenants runs the tests of the wall between tenants alone: for a store that has two such walls, without one of them.
+func Tenants(t *testing.T, open func(t *testing.T) (store.Store, Clock)) {
+	readTenants(newWorld(t, open))
+}

@@ -1,0 +1,114 @@
+// Package guard names the guards that hold Pawl's promises.
+//
+// A guard is code that does nothing on most days: it refuses the write of a worker that was frozen, or takes up what somebody
+// who died has left. A test that sees all go well says nothing about it. So each has a switch: a binary that was built with
+// the tag "mutants" goes without the guard that the variable PAWL_WITHOUT names. Package mutants switches one after the other
+// off, and somebody must notice. In all other binaries a guard cannot be switched off, and costs nothing.
+package guard
+
+// A Guard is one of them.
+type Guard string
+
+// The guards of a store.
+const (
+	Epoch     Guard = "epoch"
+	Session   Guard = "session"
+	Holder    Guard = "holder"
+	Term      Guard = "term"
+	Place     Guard = "place"
+	Replay    Guard = "replay"
+	Turn      Guard = "turn"
+	Answered  Guard = "answered"
+	Lock      Guard = "lock"
+	Everyone  Guard = "everyone"
+	Quiet     Guard = "quiet"
+	Key       Guard = "key"
+	Owed      Guard = "owed"
+	Horizon   Guard = "horizon"
+	Tenant    Guard = "tenant"
+	Countdown Guard = "countdown"
+)
+
+// The guards of a process.
+const (
+	Fence     Guard = "fence"
+	Stuck     Guard = "stuck"
+	Stranger  Guard = "stranger"
+	Durable   Guard = "durable"
+	Halving   Guard = "halving"
+	Unpaid    Guard = "unpaid"
+	Hint      Guard = "hint"
+	Renewal   Guard = "renewal"
+	Alone     Guard = "alone"
+	Comeback  Guard = "comeback"
+	Reconnect Guard = "reconnect"
+)
+
+// The guards of programs.
+const (
+	Intent    Guard = "intent"
+	Settle    Guard = "settle"
+	Armed     Guard = "armed"
+	Taken     Guard = "taken"
+	Whole     Guard = "whole"
+	Spool     Guard = "spool"
+	List      Guard = "list"
+	Boot      Guard = "boot"
+	Zombie    Guard = "zombie"
+	Confirmed Guard = "confirmed"
+)
+
+// An Info is a guard with what holds because of it.
+type Info struct {
+	Guard
+	Holds string
+}
+
+// All are the guards.
+var All = []Info{
+	{Epoch, "a change whose epoch is not the row's is refused"},
+	{Session, "a change of a session that is not alive is refused"},
+	{Holder, "a session decides on the jobs that it holds, and on no others"},
+	{Term, "a change of a duty that has gone to another is refused"},
+	{Place, "a change that goes out from elsewhere than where the job stands is refused"},
+	{Replay, "a change that was made before is answered as it was then"},
+	{Turn, "a change that leaves a worker or the watcher obeys the wish on the row"},
+	{Answered, "a claim that is repeated is answered with the jobs that it has claimed"},
+	{Lock, "a claim holds its session, so that expiry sees what it has claimed"},
+	{Everyone, "expiry takes the jobs of all sessions that are not alive, whoever closed them"},
+	{Quiet, "after an outage nobody is expired for the length of a lease"},
+	{Key, "an idempotency key makes its jobs once"},
+	{Owed, "an end writes down what it owes to others"},
+	{Horizon, "a cursor of events does not pass a transaction that is still open"},
+	{Tenant, "what is read is of the tenant that asks"},
+	{Countdown, "a job goes when the last of its prerequisites is met, and not before"},
+	{Fence, "a process that cannot renew its lease stops before it runs out"},
+	{Stuck, "a process that cannot commit gives its lease up"},
+	{Stranger, "a job that the process holds and does not know of is given back"},
+	{Durable, "a slot is free when the end of its job is durable, and not before"},
+	{Halving, "a change that cannot be written does not keep others from it"},
+	{Unpaid, "what somebody who died has left unpaid is paid by others"},
+	{Hint, "a hint that comes during a claim counts for the next"},
+	{Renewal, "a renewal tells of ready work whose wake-up was lost"},
+	{Alone, "a process has one suspect at a time"},
+	{Comeback, "who comes back from a lost lease clears the jobs that it held"},
+	{Reconnect, "a listener that has lost its connection takes everything for announced"},
+	{Intent, "a launch is written down before its host is touched"},
+	{Settle, "a launch of which nobody has heard is settled before there is another"},
+	{Armed, "a launch is armed once, and never after it was revoked"},
+	{Taken, "a launch is taken once"},
+	{Whole, "the message of an end is there as a whole, or not at all"},
+	{Spool, "the message of an end is kept until what it says is durable"},
+	{List, "a watcher looks for the messages that came before it"},
+	{Boot, "a process of another boot is dead"},
+	{Zombie, "a zombie is dead"},
+	{Confirmed, "a program counts as ended when nothing of it is alive"},
+}
+
+// SQL returns a part of a statement, or what stands in its place where the guard is off.
+func (g Guard) SQL(part, without string) string {
+	if g.Off() {
+		return without
+	}
+	return part
+}

@@ -1,0 +1,50 @@
+package main
+
+import "github.com/pawl-jobs/pawl/internal/guard"
+
+// tests are some of a package.
+type tests struct{ pkg, run string }
+
+// both are tests of both databases, which have the guard each in its own way.
+func both(run string) []tests { return []tests{{"store/sqlite", run}, {"store/postgres", run}} }
+
+// noticedBy are the tests that must notice when a guard is gone, all of them.
+var noticedBy = map[guard.Guard][]tests{
+	guard.Epoch:     both("TestStore/Apply"),
+	guard.Session:   both("TestStore/Apply"),
+	guard.Holder:    both("TestStore/Apply"),
+	guard.Term:      both("TestStore/Apply"),
+	guard.Place:     both("TestStore/Apply"),
+	guard.Replay:    both("TestStore/Apply"),
+	guard.Turn:      both("TestStore/Wish"),
+	guard.Answered:  both("TestStore/Claim"),
+	guard.Lock:      {{"store/postgres", "TestOrder"}},
+	guard.Everyone:  both("TestStore/Lease"),
+	guard.Quiet:     {{"store/postgres", "TestNothingExpiresAfterTrouble"}},
+	guard.Key:       both("TestStore/Submit"),
+	guard.Owed:      both("TestStore/(Gate|FollowUp)"),
+	guard.Horizon:   {{"store/postgres", "TestStore/Read"}},
+	guard.Tenant:    {{"store/sqlite", "TestStore/Read"}, {"store/postgres", "TestTenants"}},
+	guard.Countdown: both("TestStore/(Gate|FollowUp)"),
+	guard.Fence:     {{"engine", "TestLeaseLost"}},
+	guard.Stuck:     {{"engine", "TestLeaseLost"}},
+	guard.Stranger:  {{"engine", "TestLostAnswers"}},
+	guard.Durable:   {{"engine", "TestCommands|TestSlots"}},
+	guard.Halving:   {{"engine", "TestRefused/with"}},
+	guard.Unpaid:    {{"engine", "TestForgotten"}},
+	guard.Hint:      {{"engine", "TestHints"}},
+	guard.Renewal:   {{"engine", "TestForgotten|TestDuties"}},
+	guard.Alone:     {{"engine", "TestSuspects"}},
+	guard.Comeback:  {{"engine", "TestComeBack"}},
+	guard.Reconnect: {{"broker/pgnotify", "TestServerGone|TestLostConnection"}},
+	guard.Intent:    {{"app", "TestIntent"}},
+	guard.Settle:    {{"app", "TestLaunchOfADeadWorker"}},
+	guard.Armed:     {{"runner/process", "^Test$"}},
+	guard.Taken:     {{"runner/process", "^Test$"}},
+	guard.Whole:     {{"runner/process", "^Test$"}},
+	guard.Spool:     {{"app", "TestAnEndThatIsRefused"}},
+	guard.List:      {{"app", "TestNewWatcher"}},
+	guard.Boot:      {{"host/local", "^Test$"}},
+	guard.Zombie:    {{"host/local", "^Test$"}},
+	guard.Confirmed: {{"runner/process", "^Test$"}},
+}

@@ -1,0 +1,175 @@
+// Command mutants shows that each guard is missed when it is gone.
+//
+// It builds the tests with the tag "mutants" and runs those that should notice, once with all guards, where they must pass,
+// and then without one guard after the other, where one of them must fail. A guard that nobody misses is a hole in the
+// tests. The table tells what noticed, and after how long; the exit code is 1 if there is a hole.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/pawl-jobs/pawl/internal/guard"
+)
+
+const (
+	module = "github.com/pawl-jobs/pawl"
+	// limit is how long the tests of a package may take to notice; what hangs for longer has noticed, too.
+	limit = time.Minute
+)
+
+func main() {
+	only := flag.String("only", "", "the guards to go without, separated by commas; all by default")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	holes, err := run(ctx, os.Stdout, strings.FieldsFunc(*only, func(r rune) bool { return r == ',' }))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(2)
+	}
+	if holes > 0 {
+		os.Exit(1)
+	}
+}
+
+// run tries the mutants that are named, or all, and returns how many nobody noticed.
+func run(ctx context.Context, out io.Writer, only []string) (holes int, err error) {
+	chosen := slices.Clone(guard.All)
+	if len(only) > 0 {
+		chosen = slices.DeleteFunc(chosen, func(g guard.Info) bool { return !slices.Contains(only, string(g.Guard)) })
+		if len(chosen) != len(only) {
+			return 0, fmt.Errorf("there are not %d guards with the names %s", len(only), strings.Join(only, ", "))
+		}
+	}
+	dir, err := os.MkdirTemp("", "pawl-mutants-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	b := &bench{dir: dir, built: map[string]string{}}
+	if err := b.sound(ctx, chosen); err != nil {
+		return 0, err
+	}
+	fmt.Fprintln(out, "| without | so this does not hold | noticed by | after |")
+	fmt.Fprintln(out, "|---|---|---|---|")
+	for _, g := range chosen {
+		for _, t := range noticedBy[g.Guard] {
+			began := time.Now()
+			failed, _, err := b.test(ctx, t, g.Guard)
+			if err != nil {
+				return holes, err
+			}
+			who := "`" + failed + "` of " + t.pkg
+			if failed == "" {
+				holes++
+				who = "**nobody** of " + t.pkg
+			}
+			fmt.Fprintf(out, "| %s | %s | %s | %.1f s |\n", g.Guard, g.Holds, who, time.Since(began).Seconds())
+		}
+	}
+	fmt.Fprintf(out, "%d guards, %d missed by nobody\n", len(chosen), holes)
+	return holes, nil
+}
+
+// A bench has the test binaries.
+type bench struct {
+	dir   string
+	built map[string]string // by package
+}
+
+// sound runs all tests that are to notice with all guards.
+func (b *bench) sound(ctx context.Context, chosen []guard.Info) error {
+	runs := map[string][]string{}
+	for _, g := range chosen {
+		for _, t := range noticedBy[g.Guard] {
+			if !slices.Contains(runs[t.pkg], t.run) {
+				runs[t.pkg] = append(runs[t.pkg], t.run)
+			}
+		}
+	}
+	for pkg, all := range runs {
+		for _, run := range all {
+			failed, output, err := b.test(ctx, tests{pkg, run}, "")
+			if err != nil {
+				return err
+			}
+			if failed != "" {
+				return fmt.Errorf("with all guards %s fails in %s:\n%s", failed, pkg, output)
+			}
+		}
+	}
+	return nil
+}
+
+// test runs tests of a package, and returns the first that failed.
+func (b *bench) test(ctx context.Context, t tests, without guard.Guard) (failed string, output []byte, err error) {
+	bin, err := b.build(ctx, t.pkg)
+	if err != nil {
+		return "", nil, err
+	}
+	ctx, stop := context.WithTimeout(ctx, limit+10*time.Second)
+	defer stop()
+	cmd := exec.CommandContext(ctx, bin, "-test.run", t.run, "-test.failfast", "-test.timeout", limit.String())
+	cmd.Dir = filepath.FromSlash(t.pkg)
+	cmd.Env = append(os.Environ(), "PAWL_WITHOUT="+string(without), "PAWL_TEST_REQUIRE=1")
+	output, err = cmd.CombinedOutput()
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return "", output, nil
+	case ctx.Err() != nil || !errors.As(err, &exit):
+		return "", output, errors.Join(err, ctx.Err())
+	}
+	return blamed(output), output, nil
+}
+
+var (
+	failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+	running = regexp.MustCompile(`(?m)^panic: test timed out[^\n]*\n\s*running tests:\n\s*(\S+)`)
+)
+
+// blamed returns the name of the test that failed: of those that are nested the innermost.
+func blamed(output []byte) string {
+	if m := running.FindSubmatch(output); m != nil {
+		return string(m[1]) + " (hangs)"
+	}
+	name := ""
+	for _, m := range failure.FindAllSubmatch(output, -1) {
+		if next := string(m[1]); strings.HasPrefix(next, name) {
+			name = next
+		}
+	}
+	if name == "" {
+		line, _, _ := bytes.Cut(output, []byte("\n"))
+		return string(line)
+	}
+	return name
+}
+
+// build builds the tests of a package, once.
+func (b *bench) build(ctx context.Context, pkg string) (string, error) {
+	if bin, done := b.built[pkg]; done {
+		return bin, nil
+	}
+	bin := filepath.Join(b.dir, strings.ReplaceAll(pkg, "/", "_")+".test")
+	text, err := exec.CommandContext(ctx, "go", "test", "-c", "-tags", "mutants", "-o", bin, module+"/"+pkg).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build the tests of %s: %w\n%s", pkg, err, text)
+	}
+	b.built[pkg] = bin
+	return bin, nil
+}
