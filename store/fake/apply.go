@@ -1,0 +1,127 @@
+package fake
+
+import (
+	"context"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Apply implements [store.Jobs].
+func (s *Store) Apply(ctx context.Context, changes []job.Change) ([]store.Applied, store.Effects, error) {
+	seen := make(map[job.ID]bool, len(changes))
+	for i := range changes {
+		c := &changes[i]
+		if seen[c.Job] {
+			return nil, store.Effects{}, job.Errorf(job.Internal, "two changes of job %s in one call", c.Job)
+		}
+		if err := c.Check(); err != nil {
+			return nil, store.Effects{}, err
+		}
+		seen[c.Job] = true
+	}
+	answers := make([]store.Applied, len(changes))
+	eff, err := s.do(ctx, func(t *tx) (err error) {
+		for i, c := range changes {
+			if answers[i], err = t.apply(c); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, eff, err
+	}
+	return answers, eff, nil
+}
+
+// apply makes one change if its guard holds.
+func (t *tx) apply(c job.Change) (store.Applied, error) {
+	r, g := t.jobs[c.Job], c.From
+	if r == nil {
+		return store.Applied{Outcome: store.Fenced}, nil
+	}
+	if r.Epoch != g.Epoch || r.N != g.N {
+		if a, ok := t.replayed(r, &c); ok {
+			return a, nil
+		}
+	}
+	a := store.Applied{Now: r.Guard(g.Fence), Wish: r.Wish}
+	switch {
+	case r.Epoch != g.Epoch || !t.stands(g.Fence) || !g.Fence.Decides(&r.Job):
+		a.Outcome = store.Fenced
+		return a, nil
+	case r.N != g.N || r.Place != g.Place:
+		a.Outcome = store.Conflict
+		return a, nil
+	}
+	c, bent := job.Turn(&r.Job, c)
+	cause := job.CauseWork
+	a.Outcome = store.OK
+	if bent {
+		cause, a.Outcome = job.CauseTurned, store.Turned
+	}
+	next, err := t.write(r, c, cause, g.Fence.Actor())
+	if err != nil {
+		return a, err
+	}
+	a.Now = next.Guard(g.Fence)
+	return a, nil
+}
+
+// replayed answers a change that was made before as it was answered then; its history tells.
+func (t *tx) replayed(r *row, c *job.Change) (a store.Applied, ok bool) {
+	first, last := c.From.N+1, c.From.N+int64(len(c.Path))
+	if r.N < last {
+		return a, false
+	}
+	a.Wish = r.Wish
+	for _, e := range t.history(r) {
+		switch {
+		case e.N > last || e.Sub != 0:
+			continue
+		case e.N < first:
+			return a, true
+		}
+		if e.Epoch != c.From.Epoch || (e.Cause != job.CauseWork && e.Cause != job.CauseTurned) || e.Actor != c.From.Fence.Actor() {
+			return a, false
+		}
+		if !asked(c.Path[e.N-first].State, e.State) && (e.N < last || e.Cause != job.CauseTurned) {
+			return a, false // another change that went out from the same place
+		}
+		if e.N == last {
+			a.Outcome = store.OK
+			if e.Cause == job.CauseTurned {
+				a.Outcome = store.Turned
+			}
+			a.Now = job.Guard{Place: job.Place{State: e.State, Custody: e.Custody}, Epoch: c.From.Epoch, N: last, Fence: c.From.Fence}
+			if e.Custody != c.From.Place.Custody {
+				a.Now.Epoch++
+			}
+		}
+	}
+	return a, false // nothing goes out from before the submission
+}
+
+// asked reports whether a change that asked for state want is in the history as state got: the gate may have chosen
+// between the two states in which a job waits.
+func asked(want, got job.State) bool {
+	waits := func(s job.State) bool { return s == job.Waiting || s == job.Pending }
+	return want == got || waits(want) && waits(got)
+}
+
+// stands reports whether the holder of a fence is alive. The zero fence is no holder: only the store itself decides
+// without one.
+func (t *tx) stands(f job.Fence) bool {
+	if f.Duty != "" && f.Session.IsZero() {
+		d, known := t.duties[f.Duty]
+		return known && d.term == f.Term && t.alive(d.holder)
+	}
+	return t.alive(f.Session)
+}
+
+// alive reports whether a session has not ended, and its lease has not run out.
+func (t *tx) alive(session job.ID) bool {
+	i, known := t.sessions[session]
+	return known && i.Ended.IsZero() && i.Until.After(t.now)
+}
