@@ -11,8 +11,8 @@ import (
 
 // Annotate implements [store.Jobs].
 func (s *Store) Annotate(ctx context.Context, a store.Annotation) ([]error, error) {
-	answers := make([]error, len(a.Jobs))
-	err := s.read(ctx, func(t *tx) {
+	return ask(ctx, s, func(t *tx) ([]error, error) {
+		answers := make([]error, len(a.Jobs))
 		for i, id := range a.Jobs {
 			if r := t.jobs[id]; r == nil || r.Tenant != a.Tenant {
 				answers[i] = store.NoJob(id)
@@ -20,11 +20,8 @@ func (s *Store) Annotate(ctx context.Context, a store.Annotation) ([]error, erro
 				answers[i] = t.annotate(r, &a)
 			}
 		}
+		return answers, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return answers, nil
 }
 
 // annotate changes one job, or says why not.
@@ -45,20 +42,20 @@ func (t *tx) annotate(r *row, a *store.Annotation) (err error) {
 }
 
 // AddEvent implements [store.Jobs]. No claim comes by meanwhile.
-func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, eff store.Effects, err error) {
+func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (store.Event, store.Effects, error) {
 	if n.Cause != job.CauseUser && n.Cause != job.CauseJob {
-		return e, eff, job.Errorf(job.Internal, "an event of a user with cause %q", n.Cause)
+		return store.Event{}, store.Effects{}, job.Errorf(job.Internal, "an event of a user with cause %q", n.Cause)
 	}
-	eff, err = s.do(ctx, func(t *tx) error {
+	return call(ctx, s, func(t *tx) (e store.Event, err error) {
 		r := t.jobs[n.Job]
 		if r == nil || r.Tenant != n.Tenant {
-			return store.NoJob(n.Job)
+			return e, store.NoJob(n.Job)
 		}
 		if err := n.Allowed(&r.Job); err != nil {
-			return err
+			return e, err
 		}
 		if r.notes == job.MaxJobNotes {
-			return job.Errorf(job.Conflict, "job %s has %d events of users and its own: it takes no more", n.Job, job.MaxJobNotes)
+			return e, job.Errorf(job.Conflict, "job %s has %d events of users and its own: it takes no more", n.Job, job.MaxJobNotes)
 		}
 		next := *r
 		next.notes++
@@ -67,8 +64,6 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, 
 			Actor: n.By, Message: n.Message, Data: n.Data,
 		})
 		t.swap(r, &next)
-		e = answered(next.newest, written)
-		return nil
+		return answered(next.newest, written), nil
 	})
-	return e, eff, err
 }

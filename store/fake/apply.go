@@ -20,19 +20,15 @@ func (s *Store) Apply(ctx context.Context, changes []job.Change) ([]store.Applie
 		}
 		seen[c.Job] = true
 	}
-	answers := make([]store.Applied, len(changes))
-	eff, err := s.do(ctx, func(t *tx) (err error) {
+	return call(ctx, s, func(t *tx) (_ []store.Applied, err error) {
+		answers := make([]store.Applied, len(changes))
 		for i, c := range changes {
 			if answers[i], err = t.apply(c); err != nil {
-				return err
+				return nil, err
 			}
 		}
-		return nil
+		return answers, nil
 	})
-	if err != nil {
-		return nil, eff, err
-	}
-	return answers, eff, nil
 }
 
 // apply makes one change if its guard holds.

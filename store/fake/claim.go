@@ -10,10 +10,9 @@ import (
 
 // Claim implements [store.Jobs].
 func (s *Store) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) {
-	var jobs []job.Job
-	_, err := s.do(ctx, func(t *tx) error {
+	return ask(ctx, s, func(t *tx) (jobs []job.Job, err error) {
 		if !t.alive(c.Session) {
-			return store.NoSession(c.Session)
+			return nil, store.NoSession(c.Session)
 		}
 		for _, r := range t.held(c.Session) {
 			if r.Claim == c.ID {
@@ -21,25 +20,20 @@ func (s *Store) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) {
 			}
 		}
 		if len(jobs) > 0 || t.sessions[c.Session].Command != store.Work {
-			return nil
+			return jobs, nil
 		}
 		for _, lane := range job.Lanes {
 			for _, r := range t.ready(&c, lane) {
 				ch := job.Change{Job: r.ID, From: r.Guard(job.Fence{}), To: job.Worker, Path: []job.Entry{{State: job.Claimed(r.State, r.Program())}}}
 				ch.Set.Session, ch.Set.Claim = c.Session, c.ID
-				next, err := t.write(r, ch, job.CauseClaim, c.Session.String())
-				if err != nil {
-					return err
+				if r, err = t.write(r, ch, job.CauseClaim, c.Session.String()); err != nil {
+					return nil, err
 				}
-				jobs = append(jobs, copyOf(next.Job))
+				jobs = append(jobs, copyOf(r.Job))
 			}
 		}
-		return nil
+		return jobs, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return jobs, nil
 }
 
 // ready returns the jobs that c takes of a lane: those that it names in their order, or else those at the heads of its

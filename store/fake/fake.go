@@ -71,35 +71,39 @@ type tx struct {
 	undo []func() // what puts back what the call has changed, in the order of its changes
 }
 
-// do runs one call, all of it or nothing.
-func (s *Store) do(ctx context.Context, f func(*tx) error) (store.Effects, error) {
+// call runs one call, all of it or nothing.
+func call[T any](ctx context.Context, s *Store, f func(*tx) (T, error)) (answer T, eff store.Effects, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return store.Effects{}, job.Errorf(job.Closed, "the store is closed")
+		return answer, eff, job.Errorf(job.Closed, "the store is closed")
 	}
 	if err := ctx.Err(); err != nil {
-		return store.Effects{}, err
+		return answer, eff, err
 	}
 	t := &tx{State: s.state, now: micros(s.now())}
 	rows, events, owed := t.rows, t.events, t.owed
-	if err := f(t); err != nil {
+	made, err := f(t)
+	if err != nil {
 		for _, undo := range slices.Backward(t.undo) {
 			undo()
 		}
 		t.rows, t.events, t.owed = rows, events, owed
-		return store.Effects{}, err
+		return answer, eff, err
 	}
-	return t.eff, nil
+	return made, t.eff, nil
 }
 
-// read runs a call that has no effects.
-func (s *Store) read(ctx context.Context, f func(*tx)) error {
-	_, err := s.do(ctx, func(t *tx) error {
-		f(t)
-		return nil
-	})
-	return err
+// ask runs a call of which nothing follows for others.
+func ask[T any](ctx context.Context, s *Store, f func(*tx) (T, error)) (T, error) {
+	answer, _, err := call(ctx, s, f)
+	return answer, err
+}
+
+// do runs a call that has no answer of its own.
+func (s *Store) do(ctx context.Context, f func(*tx) error) (store.Effects, error) {
+	_, eff, err := call(ctx, s, func(t *tx) (struct{}, error) { return struct{}{}, f(t) })
+	return eff, err
 }
 
 // set puts a value into a table of the store, until the call fails.

@@ -19,7 +19,7 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// A clock runs on beside that of the machine, and can be advanced.
+// A clock stands still until it is advanced.
 type clock struct {
 	mu     sync.Mutex // guards offset
 	offset time.Duration
@@ -28,7 +28,7 @@ type clock struct {
 func (c *clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return time.Now().Add(c.offset)
+	return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Add(c.offset)
 }
 
 func (c *clock) Advance(d time.Duration) {

@@ -33,10 +33,10 @@ func processOf(p store.Process) store.Process {
 }
 
 // Renew implements [store.Leases].
-func (s *Store) Renew(ctx context.Context, r store.Renew) (a store.Renewal, err error) {
-	_, err = s.do(ctx, func(t *tx) error {
+func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error) {
+	return ask(ctx, s, func(t *tx) (a store.Renewal, err error) {
 		if !t.alive(r.Session) {
-			return store.NoSession(r.Session)
+			return a, store.NoSession(r.Session)
 		}
 		i, lease := t.sessions[r.Session], max(r.Lease, store.MinLease)
 		a = store.Renewal{Now: t.now, HeldBefore: i.Renewed, Command: i.Command, Due: t.firstDue()}
@@ -64,12 +64,8 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (a store.Renewal, err 
 		a.Ready = t.readyLines(&r)
 		a.Unpaid = len(t.owed) > 0 && t.owed[0].at.Before(t.now.Add(-lease/3))
 		a.Duties = t.takeDuties(i, r.Duties)
-		return nil
+		return a, nil
 	})
-	if err != nil {
-		return store.Renewal{}, err
-	}
-	return a, nil
 }
 
 // readyLines returns the lines that a process serves which hold ready jobs for it.
@@ -142,25 +138,24 @@ func (s *Store) End(ctx context.Context, id job.ID) (store.Effects, error) {
 			i.Ended = t.now
 			set(t, t.sessions, id, i)
 		}
-		_, err := t.take(t.held(id), false)
-		return err
+		return t.take(t.held(id), false)
 	})
 }
 
-// take takes jobs from a session that has ended, and returns how many.
-func (t *tx) take(held []*row, crashed bool) (int, error) {
+// take takes jobs from a session that has ended.
+func (t *tx) take(held []*row, crashed bool) error {
 	for _, r := range slices.Clone(held) {
 		c, _ := job.Turn(&r.Job, job.Expired(&r.Job, crashed))
 		if _, err := t.write(r, c, job.CauseExpired, ""); err != nil {
-			return 0, err
+			return err
 		}
 	}
-	return len(held), nil
+	return nil
 }
 
 // Expire implements [store.Jobs].
-func (s *Store) Expire(ctx context.Context, limit int) (n int, eff store.Effects, err error) {
-	eff, err = s.do(ctx, func(t *tx) error {
+func (s *Store) Expire(ctx context.Context, limit int) (int, store.Effects, error) {
+	return call(ctx, s, func(t *tx) (n int, err error) {
 		died := false
 		for id, i := range t.sessions {
 			if i.Ended.IsZero() && !t.alive(id) {
@@ -174,29 +169,25 @@ func (s *Store) Expire(ctx context.Context, limit int) (n int, eff store.Effects
 				continue
 			}
 			held := t.held(at.session)
-			taken, err := t.take(held[:max(0, min(limit-n, len(held)))], !known || i.Crashed)
-			if err != nil {
-				return err
+			held = held[:max(0, min(limit-n, len(held)))]
+			n += len(held)
+			if err := t.take(held, !known || i.Crashed); err != nil {
+				return 0, err
 			}
-			n += taken
 		}
 		if died {
 			t.left()
 		}
 		if n == limit {
-			return nil
+			return n, nil
 		}
 		for id, i := range t.sessions {
 			if !t.kept(i) {
 				drop(t, t.sessions, id)
 			}
 		}
-		return nil
+		return n, nil
 	})
-	if err != nil {
-		return 0, eff, err
-	}
-	return n, eff, nil
 }
 
 // left notes what there is to be told of by somebody who may have died before.

@@ -24,7 +24,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err erro
 	if q.Cursor != "" && (!readCursor(q.Cursor, &from) || from.By != by) {
 		return p, job.Errorf(job.Invalid, "%.60q is not a cursor of this list: pass the one from the page before, with the same order, or none", q.Cursor)
 	}
-	err = s.read(ctx, func(t *tx) {
+	return ask(ctx, s, func(t *tx) (p store.Page, err error) {
 		p.Since = from.Since // pages of one list look back equally far
 		if q.Cursor == "" {
 			p.Since = micros(q.Filter.Window(t.now))
@@ -59,8 +59,8 @@ func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err erro
 			j.Request, j.Resolved, j.Work, j.Result, j.Notes = nil, nil, nil, nil, nil
 			p.Jobs = append(p.Jobs, copyOf(j))
 		}
+		return p, nil
 	})
-	return p, err
 }
 
 // numbers goes through those of all jobs, or in the order of submission through those behind one; 0: there is none.
@@ -121,16 +121,16 @@ func readCursor(cursor string, place any) bool {
 }
 
 // Count implements [store.Reader].
-func (s *Store) Count(ctx context.Context, tenant string, f job.Filter) (c store.Counts, err error) {
-	err = s.read(ctx, func(t *tx) {
-		c = store.Counts{States: map[job.State]int{}, Since: micros(f.Window(t.now))}
+func (s *Store) Count(ctx context.Context, tenant string, f job.Filter) (store.Counts, error) {
+	return ask(ctx, s, func(t *tx) (store.Counts, error) {
+		c := store.Counts{States: map[job.State]int{}, Since: micros(f.Window(t.now))}
 		for _, r := range t.rows {
 			if r != nil && chooses(r, tenant, f, c.Since) {
 				c.States[r.State]++
 			}
 		}
+		return c, nil
 	})
-	return c, err
 }
 
 // Overdue implements [store.Reader].
@@ -140,7 +140,7 @@ func (s *Store) Overdue(ctx context.Context, q store.OverdueQuery) (o store.Over
 	if q.Cursor != "" && (!readCursor(q.Cursor, &from) || from.Seq < 1) {
 		return o, job.Errorf(job.Invalid, "%.60q is not a cursor of jobs that are kept no longer: pass the one from the answer before, or none", q.Cursor)
 	}
-	err = s.read(ctx, func(t *tx) {
+	return ask(ctx, s, func(t *tx) (o store.Overdue, err error) {
 		kept := map[store.Kept]time.Duration{}
 		for _, k := range q.Kept {
 			kept[store.Kept{Tenant: k.Tenant, State: k.State}] = k.For
@@ -165,8 +165,8 @@ func (s *Store) Overdue(ctx context.Context, q store.OverdueQuery) (o store.Over
 			r := t.rows[e.Seq-1]
 			o.Jobs = append(o.Jobs, store.Ended{ID: r.ID, Tenant: r.Tenant, State: r.State, Kind: r.Kind, Machine: r.Machine})
 		}
+		return o, nil
 	})
-	return o, err
 }
 
 // An end is where a job stands among those that have ended; its zero is before all of them. As text it is the cursor.

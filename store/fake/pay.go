@@ -11,15 +11,15 @@ import (
 )
 
 // Pay implements [store.Jobs].
-func (s *Store) Pay(ctx context.Context, limit int) (n int, eff store.Effects, err error) {
-	eff, err = s.do(ctx, func(t *tx) error {
+func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) {
+	return call(ctx, s, func(t *tx) (n int, err error) {
 		for n < limit && len(t.owed) > 0 {
 			debtor := t.owed[0].job
 			edges := t.edges[debtor]
 			paid := min(limit-n, len(edges))
 			for _, e := range edges[:paid] {
 				if err := t.open(e, debtor); err != nil {
-					return err
+					return 0, err
 				}
 			}
 			if paid == len(edges) {
@@ -31,12 +31,8 @@ func (s *Store) Pay(ctx context.Context, limit int) (n int, eff store.Effects, e
 			n += max(1, paid)
 		}
 		t.eff.Owed = len(t.owed) > 0
-		return nil
+		return n, nil
 	})
-	if err != nil {
-		return 0, eff, err
-	}
-	return n, eff, nil
 }
 
 // open takes one prerequisite, which has ended, from a job, and moves it on if that was the last gate.
@@ -66,8 +62,8 @@ func (t *tx) goOn(r *row, cause job.Cause) error {
 }
 
 // Due implements [store.Jobs].
-func (s *Store) Due(ctx context.Context, limit int) (n int, eff store.Effects, err error) {
-	eff, err = s.do(ctx, func(t *tx) error {
+func (s *Store) Due(ctx context.Context, limit int) (int, store.Effects, error) {
+	return call(ctx, s, func(t *tx) (n int, err error) {
 		var due []*row
 		for _, r := range t.at[spot{custody: job.Gate}] {
 			if !r.Due.IsZero() && !r.Due.After(t.now) {
@@ -82,21 +78,17 @@ func (s *Store) Due(ctx context.Context, limit int) (n int, eff store.Effects, e
 			next.Due = time.Time{}
 			t.swap(r, &next)
 			if err := t.goOn(&next, job.CauseDue); err != nil {
-				return err
+				return 0, err
 			}
 		}
 		t.eff.Due = t.firstDue()
-		return nil
+		return n, nil
 	})
-	if err != nil {
-		return 0, eff, err
-	}
-	return n, eff, nil
 }
 
 // Recount implements [store.Jobs].
-func (s *Store) Recount(ctx context.Context, limit int) (n int, eff store.Effects, err error) {
-	eff, err = s.do(ctx, func(t *tx) error {
+func (s *Store) Recount(ctx context.Context, limit int) (int, store.Effects, error) {
+	return call(ctx, s, func(t *tx) (n int, err error) {
 		needs := map[job.ID]int{}
 		for _, edges := range t.edges {
 			for _, e := range edges {
@@ -112,13 +104,9 @@ func (s *Store) Recount(ctx context.Context, limit int) (n int, eff store.Effect
 			next.Needs = needs[r.ID]
 			t.swap(r, &next)
 			if err := t.goOn(&next, job.CausePaid); err != nil {
-				return err
+				return 0, err
 			}
 		}
-		return nil
+		return n, nil
 	})
-	if err != nil {
-		return 0, eff, err
-	}
-	return n, eff, nil
 }

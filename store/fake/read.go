@@ -11,21 +11,18 @@ import (
 )
 
 // Job implements [store.Reader].
-func (s *Store) Job(ctx context.Context, tenant string, id job.ID) (j job.Job, err error) {
-	_, err = s.do(ctx, func(t *tx) error {
-		r := t.jobs[id]
-		if r == nil || r.Tenant != tenant {
-			return store.NoJob(id)
+func (s *Store) Job(ctx context.Context, tenant string, id job.ID) (job.Job, error) {
+	return ask(ctx, s, func(t *tx) (job.Job, error) {
+		if r := t.jobs[id]; r != nil && r.Tenant == tenant {
+			return copyOf(r.Job), nil
 		}
-		j = copyOf(r.Job)
-		return nil
+		return job.Job{}, store.NoJob(id)
 	})
-	return j, err
 }
 
 // Find implements [store.Reader].
-func (s *Store) Find(ctx context.Context, ids []job.ID) (jobs []job.Job, err error) {
-	err = s.read(ctx, func(t *tx) {
+func (s *Store) Find(ctx context.Context, ids []job.ID) ([]job.Job, error) {
+	return ask(ctx, s, func(t *tx) (jobs []job.Job, err error) {
 		found := make(map[job.ID]bool, len(ids))
 		for _, id := range ids {
 			if r := t.jobs[id]; r != nil && !found[id] {
@@ -33,23 +30,23 @@ func (s *Store) Find(ctx context.Context, ids []job.ID) (jobs []job.Job, err err
 				jobs = append(jobs, copyOf(r.Job))
 			}
 		}
+		return jobs, nil
 	})
-	return jobs, err
 }
 
 // Held implements [store.Reader].
-func (s *Store) Held(ctx context.Context, session job.ID) (jobs []job.Job, err error) {
-	err = s.read(ctx, func(t *tx) {
+func (s *Store) Held(ctx context.Context, session job.ID) ([]job.Job, error) {
+	return ask(ctx, s, func(t *tx) (jobs []job.Job, err error) {
 		for _, r := range t.held(session) {
 			jobs = append(jobs, copyOf(r.Job))
 		}
+		return jobs, nil
 	})
-	return jobs, err
 }
 
 // Watched implements [store.Reader].
-func (s *Store) Watched(ctx context.Context, machine string, since time.Time) (jobs []job.Job, err error) {
-	err = s.read(ctx, func(t *tx) {
+func (s *Store) Watched(ctx context.Context, machine string, since time.Time) ([]job.Job, error) {
+	return ask(ctx, s, func(t *tx) (jobs []job.Job, err error) {
 		for _, r := range t.at[spot{custody: job.Monitor, machine: machine}] {
 			if !r.Since.Before(micros(since)) || r.Wish != "" {
 				j := r.Job
@@ -57,14 +54,13 @@ func (s *Store) Watched(ctx context.Context, machine string, since time.Time) (j
 				jobs = append(jobs, copyOf(j))
 			}
 		}
+		return jobs, nil
 	})
-	return jobs, err
 }
 
 // Waiting implements [store.Reader].
-func (s *Store) Waiting(ctx context.Context, tenant, queue string, limit int) (n int, err error) {
-	err = s.read(ctx, func(t *tx) { n = min(t.waiting[name{tenant, queue}], limit) })
-	return n, err
+func (s *Store) Waiting(ctx context.Context, tenant, queue string, limit int) (int, error) {
+	return ask(ctx, s, func(t *tx) (int, error) { return min(t.waiting[name{tenant, queue}], limit), nil })
 }
 
 // Events implements [store.Reader]. One call writes at a time, so the order of numbers is the order of commits, and a cursor
@@ -77,7 +73,7 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (es store.Events
 		}
 	}
 	limit := store.Within(q.Limit, 1000, 10_000)
-	err = s.read(ctx, func(t *tx) {
+	return ask(ctx, s, func(t *tx) (es store.Events, err error) {
 		var found []int
 		switch r := t.jobs[q.Job]; {
 		case q.End:
@@ -105,8 +101,8 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (es store.Events
 			after = n
 		}
 		es.Cursor = strconv.Itoa(after)
+		return es, nil
 	})
-	return es, err
 }
 
 // answered returns an event as it is answered.

@@ -10,8 +10,8 @@ import (
 
 // Remove implements [store.Jobs].
 func (s *Store) Remove(ctx context.Context, tenant string, ids []job.ID) ([]error, error) {
-	answers := make([]error, len(ids))
-	err := s.read(ctx, func(t *tx) {
+	return ask(ctx, s, func(t *tx) ([]error, error) {
+		answers := make([]error, len(ids))
 		for i, id := range ids {
 			switch r := t.jobs[id]; {
 			case r == nil || r.Tenant != tenant:
@@ -24,11 +24,8 @@ func (s *Store) Remove(ctx context.Context, tenant string, ids []job.ID) ([]erro
 				t.erase(r)
 			}
 		}
+		return answers, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return answers, nil
 }
 
 func (s *State) owes(id job.ID) bool {

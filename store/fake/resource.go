@@ -12,23 +12,19 @@ import (
 
 // Put implements [store.Resources].
 func (s *Store) Put(ctx context.Context, r store.Resource) (store.Resource, error) {
-	_, err := s.do(ctx, func(t *tx) error {
+	return ask(ctx, s, func(t *tx) (store.Resource, error) {
 		key := resource{r.Tenant, r.Kind, r.Name}
 		switch old, there := t.resources[key]; {
 		case r.Version == 0 && there:
-			return job.Errorf(job.Conflict, "%s %s exists: read it and send its version", r.Kind, r.Name)
+			return r, job.Errorf(job.Conflict, "%s %s exists: read it and send its version", r.Kind, r.Name)
 		case r.Version != old.Version:
-			return job.Errorf(job.Conflict, "%s %s is not at version %d: read it again", r.Kind, r.Name, r.Version)
+			return r, job.Errorf(job.Conflict, "%s %s is not at version %d: read it again", r.Kind, r.Name, r.Version)
 		}
 		r.Version, r.Updated, r.Doc = r.Version+1, t.now, slices.Clone(r.Doc)
 		set(t, t.resources, key, r)
-		return nil
+		r.Doc = slices.Clone(r.Doc)
+		return r, nil
 	})
-	if err != nil {
-		return store.Resource{}, err
-	}
-	r.Doc = slices.Clone(r.Doc)
-	return r, nil
 }
 
 // Resource implements [store.Resources].
@@ -53,19 +49,19 @@ func (s *Store) AllResources(ctx context.Context, kind string) ([]store.Resource
 	return s.list(ctx, func(r *store.Resource) bool { return r.Kind == kind })
 }
 
-func (s *Store) list(ctx context.Context, chosen func(*store.Resource) bool) (rs []store.Resource, err error) {
-	err = s.read(ctx, func(t *tx) {
+func (s *Store) list(ctx context.Context, chosen func(*store.Resource) bool) ([]store.Resource, error) {
+	return ask(ctx, s, func(t *tx) (rs []store.Resource, err error) {
 		for _, r := range t.resources {
 			if chosen(&r) {
 				r.Doc = slices.Clone(r.Doc)
 				rs = append(rs, r)
 			}
 		}
+		slices.SortFunc(rs, func(a, b store.Resource) int {
+			return cmp.Or(strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Name, b.Name))
+		})
+		return rs, nil
 	})
-	slices.SortFunc(rs, func(a, b store.Resource) int {
-		return cmp.Or(strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Name, b.Name))
-	})
-	return rs, err
 }
 
 // Delete implements [store.Resources].

@@ -12,25 +12,22 @@ import (
 )
 
 // Sessions implements [store.Reader].
-func (s *Store) Sessions(ctx context.Context) (all []store.SessionInfo, err error) {
-	err = s.read(ctx, func(t *tx) {
+func (s *Store) Sessions(ctx context.Context) ([]store.SessionInfo, error) {
+	return ask(ctx, s, func(t *tx) (all []store.SessionInfo, err error) {
 		for _, i := range t.sessions {
 			if !t.kept(i) {
 				continue
 			}
 			i.Process, i.Used, i.Live = processOf(i.Process), maps.Clone(i.Used), t.alive(i.ID)
-			for _, r := range t.held(i.ID) {
-				if i.Held++; i.Held == 1 || r.Since.Before(i.Oldest.Since) {
-					i.Oldest = store.HeldJob{Job: r.ID, Tenant: r.Tenant, Since: r.Since}
-				}
+			if held := t.held(i.ID); len(held) > 0 {
+				r := slices.MinFunc(held, func(a, b *row) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.seq, b.seq)) })
+				i.Held, i.Oldest = len(held), store.HeldJob{Job: r.ID, Tenant: r.Tenant, Since: r.Since}
 			}
 			all = append(all, i)
 		}
+		slices.SortFunc(all, func(a, b session) int { return cmp.Or(b.Started.Compare(a.Started), bytes.Compare(b.ID[:], a.ID[:])) })
+		return all, nil
 	})
-	slices.SortFunc(all, func(a, b store.SessionInfo) int {
-		return cmp.Or(b.Started.Compare(a.Started), bytes.Compare(b.ID[:], a.ID[:]))
-	})
-	return all, err
 }
 
 // kept reports whether a session is still known: for a while after its end, and longer where it is the last of its machine.
@@ -62,8 +59,8 @@ func (t *tx) claimants() (all []session) {
 }
 
 // Unserved implements [store.Reader].
-func (s *Store) Unserved(ctx context.Context) (found []store.Unserved, err error) {
-	err = s.read(ctx, func(t *tx) {
+func (s *Store) Unserved(ctx context.Context) ([]store.Unserved, error) {
+	return ask(ctx, s, func(t *tx) (found []store.Unserved, err error) {
 		live := t.claimants()
 		served := func(r *row) bool {
 			return slices.ContainsFunc(live, func(i session) bool {
@@ -94,13 +91,13 @@ func (s *Store) Unserved(ctx context.Context) (found []store.Unserved, err error
 				}
 			}
 		}
+		return found, nil
 	})
-	return found, err
 }
 
 // Unwatched implements [store.Reader].
-func (s *Store) Unwatched(ctx context.Context) (found []store.Unwatched, err error) {
-	err = s.read(ctx, func(t *tx) {
+func (s *Store) Unwatched(ctx context.Context) ([]store.Unwatched, error) {
+	return ask(ctx, s, func(t *tx) (found []store.Unwatched, err error) {
 		watched := map[string]bool{"": true}
 		for _, i := range t.sessions {
 			if t.alive(i.ID) && slices.Contains(i.Process.Roles, store.RoleWatcher) {
@@ -113,13 +110,13 @@ func (s *Store) Unwatched(ctx context.Context) (found []store.Unwatched, err err
 				found = append(found, store.Unwatched{Machine: at.machine, Jobs: min(len(t.at[at]), store.MostUnserved)})
 			}
 		}
+		return found, nil
 	})
-	return found, err
 }
 
 // Demand implements [store.Reader].
-func (s *Store) Demand(ctx context.Context, c store.Claim) (demand map[job.Lane]store.Demand, err error) {
-	err = s.read(ctx, func(t *tx) {
+func (s *Store) Demand(ctx context.Context, c store.Claim) (map[job.Lane]store.Demand, error) {
+	return ask(ctx, s, func(t *tx) (map[job.Lane]store.Demand, error) {
 		var claimants []store.Claimant
 		slots := map[job.Lane]int{}
 		for _, i := range t.claimants() {
@@ -144,7 +141,6 @@ func (s *Store) Demand(ctx context.Context, c store.Claim) (demand map[job.Lane]
 				ready = append(ready, l)
 			}
 		}
-		demand = store.Demands(c, ready, claimants)
+		return store.Demands(c, ready, claimants), nil
 	})
-	return demand, err
 }

@@ -19,7 +19,7 @@ type State struct {
 	jobs      map[job.ID]*row
 	external  map[name]job.ID    // by external id
 	unique    map[unique]job.ID  // who holds a key
-	calls     map[name]call      // by idempotency key
+	calls     map[name]keyed     // by idempotency key
 	edges     map[job.ID][]edge  // who waits for a job's end, in the order of submission
 	owed      []debt             // oldest first
 	sessions  map[job.ID]session // as they were told, and begun
@@ -62,7 +62,7 @@ type (
 		job  job.ID
 		need job.Need
 	}
-	call struct {
+	keyed struct {
 		digest string
 		jobs   []job.ID
 		at     time.Time
@@ -111,7 +111,7 @@ func (r *row) compare(o *row) int {
 
 func newState() *State {
 	return &State{
-		jobs: map[job.ID]*row{}, external: map[name]job.ID{}, unique: map[unique]job.ID{}, calls: map[name]call{}, edges: map[job.ID][]edge{},
+		jobs: map[job.ID]*row{}, external: map[name]job.ID{}, unique: map[unique]job.ID{}, calls: map[name]keyed{}, edges: map[job.ID][]edge{},
 		sessions: map[job.ID]session{}, duties: map[string]duty{}, resources: map[resource]store.Resource{},
 		at: map[spot][]*row{}, waiting: map[name]int{},
 	}

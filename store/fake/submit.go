@@ -11,19 +11,13 @@ import (
 )
 
 // Submit implements [store.Jobs].
-func (s *Store) Submit(ctx context.Context, sub store.Submission) (answers []store.Submitted, eff store.Effects, err error) {
-	eff, err = s.do(ctx, func(t *tx) (err error) {
-		if sub.Key == "" {
-			answers, err = t.submitAll(&sub)
-		} else {
-			answers, err = t.submitOnce(&sub)
+func (s *Store) Submit(ctx context.Context, sub store.Submission) ([]store.Submitted, store.Effects, error) {
+	return call(ctx, s, func(t *tx) ([]store.Submitted, error) {
+		if sub.Key != "" {
+			return t.submitOnce(&sub)
 		}
-		return err
+		return t.submitAll(&sub)
 	})
-	if err != nil {
-		return nil, eff, err
-	}
-	return answers, eff, nil
 }
 
 // submitOnce answers a call under an idempotency key.
@@ -49,7 +43,7 @@ func (t *tx) submitOnce(sub *store.Submission) (answers []store.Submitted, err e
 	for i, a := range answers {
 		ids[i] = a.ID
 	}
-	set(t, t.calls, key, call{digest, ids, t.now})
+	set(t, t.calls, key, keyed{digest, ids, t.now})
 	return answers, nil
 }
 

@@ -12,22 +12,18 @@ func (s *Store) Wish(ctx context.Context, w store.Wish) ([]store.Wished, store.E
 	if w.Force && w.Wish != job.WishCancel {
 		return nil, store.Effects{}, job.Errorf(job.Invalid, "force goes with %s only, not with %s", job.WishCancel, w.Wish)
 	}
-	answers := make([]store.Wished, len(w.Jobs))
-	eff, err := s.do(ctx, func(t *tx) (err error) {
+	return call(ctx, s, func(t *tx) (_ []store.Wished, err error) {
+		answers := make([]store.Wished, len(w.Jobs))
 		for i, id := range w.Jobs { // a job that stands twice is found as the first time left it
 			r := t.jobs[id]
 			if r == nil || r.Tenant != w.Tenant {
 				answers[i].Err = store.NoJob(id)
 			} else if answers[i], err = t.wish(r, &w); err != nil {
-				return err
+				return nil, err
 			}
 		}
-		return nil
+		return answers, nil
 	})
-	if err != nil {
-		return nil, eff, err
-	}
-	return answers, eff, nil
 }
 
 // wish writes a wish on one row and carries it out where no worker and no watcher has to.
