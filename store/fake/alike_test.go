@@ -80,7 +80,7 @@ type pair struct {
 	jobs     []job.ID
 	sessions []job.ID
 	claims   []store.Claim
-	changes  []job.Change
+	changes  []job.Change // that were made
 	subs     []store.Submission
 	term     int64 // of the duty watch
 }
@@ -252,6 +252,9 @@ func (p *pair) claim() store.Claim {
 		c.Jobs = some(p, p.jobs, 5)
 		slices.SortFunc(c.Jobs, func(a, b job.ID) int { return bytes.Compare(a[:], b[:]) })
 		c.Jobs = slices.Compact(c.Jobs)
+		for _, l := range job.Lanes {
+			c.Slots[l] = 9 // for all of them
+		}
 	}
 	p.claims = append(p.claims, c)
 	return c
@@ -268,8 +271,7 @@ func (p *pair) change(j *job.Job) job.Change {
 	}
 	c := job.Change{Job: j.ID, From: j.Guard(f), Work: p.raw()}
 	if p.one(12) {
-		c.From.N -= int64(p.IntN(2))
-		c.From.Epoch -= int64(p.IntN(2))
+		c.From.Epoch--
 	}
 	at := j.State
 	for range 1 + p.IntN(6) {
@@ -303,7 +305,6 @@ func (p *pair) change(j *job.Job) job.Change {
 		c.Set.Delay = pick(p, time.Second, time.Minute)
 	}
 	if c.Check() == nil && (c.To != job.Worker || j.Custody == job.Worker) || p.one(60) {
-		p.changes = append(p.changes, c)
 		return c
 	}
 	return p.change(j)
@@ -331,7 +332,12 @@ func (p *pair) step() {
 				changes = append(changes, p.change(&j))
 			}
 		}
-		of(p, fmt.Sprintf("apply %+v", changes), func(s store.Store) (with[[]store.Applied], error) { return both(s.Apply(ctx, changes)) })
+		made := of(p, fmt.Sprintf("apply %+v", changes), func(s store.Store) (with[[]store.Applied], error) { return both(s.Apply(ctx, changes)) })
+		for i, a := range made.Answer {
+			if a.Outcome == store.OK || a.Outcome == store.Turned {
+				p.changes = append(p.changes, changes[i])
+			}
+		}
 	case 12, 13:
 		w := store.Wish{Tenant: p.tenant(), By: pick(p, "", "ann"), Wish: pick(p, job.WishCancel, job.WishPause, job.WishResume, job.WishResume), Jobs: some(p, p.jobs, 4), Force: p.one(8)}
 		of(p, "wish", func(s store.Store) (with[[]store.Wished], error) { return both(s.Wish(ctx, w)) })
@@ -355,8 +361,11 @@ func (p *pair) step() {
 	case 17:
 		limit := pick(p, 1, 2, 100)
 		of(p, "due", func(s store.Store) (with[int], error) { return both(s.Due(ctx, limit)) })
-	case 18: // how many rows are counted is a store's affair
-		of(p, "pay", func(s store.Store) (store.Effects, error) { _, eff, err := s.Pay(ctx, 1000); return eff, err })
+	case 18: // how many rows are counted is a store's affair, and a look too many does no harm
+		of(p, "pay", func(s store.Store) ([]job.Line, error) {
+			_, eff, err := s.Pay(ctx, 1000)
+			return eff.Ready, err
+		})
 	case 19:
 		of(p, "expire", func(s store.Store) (with[int], error) { return both(s.Expire(ctx, 100)) })
 	case 20:

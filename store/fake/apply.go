@@ -2,6 +2,8 @@ package fake
 
 import (
 	"context"
+	"reflect"
+	"slices"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -51,7 +53,8 @@ func (t *tx) apply(c job.Change) (store.Applied, error) {
 		a.Outcome = store.Conflict
 		return a, nil
 	}
-	c, bent := job.Turn(&r.Job, c)
+	asked := ownChange(c)
+	c, bent := job.Turn(&r.Job, *asked)
 	cause := job.CauseWork
 	a.Outcome = store.OK
 	if bent {
@@ -61,49 +64,41 @@ func (t *tx) apply(c job.Change) (store.Applied, error) {
 	if err != nil {
 		return a, err
 	}
+	t.events[next.newest-1].change = asked
 	a.Now = next.Guard(g.Fence)
 	return a, nil
 }
 
-// replayed answers a change that was made before as it was answered then; its history tells.
-func (t *tx) replayed(r *row, c *job.Change) (a store.Applied, ok bool) {
-	first, last := c.From.N+1, c.From.N+int64(len(c.Path))
-	if r.N < last {
-		return a, false
+// ownChange returns a change of which the other one shares nothing.
+func ownChange(c job.Change) *job.Change {
+	c.Work, c.Set.Resolved, c.Set.Result, c.Path = slices.Clone(c.Work), slices.Clone(c.Set.Resolved), slices.Clone(c.Set.Result), slices.Clone(c.Path)
+	for i := range c.Path {
+		c.Path[i].Data = slices.Clone(c.Path[i].Data)
 	}
-	a.Wish = r.Wish
-	for _, e := range t.history(r) {
-		switch {
-		case e.N > last || e.Sub != 0:
-			continue
-		case e.N < first:
-			return a, true
-		}
-		if e.Epoch != c.From.Epoch || (e.Cause != job.CauseWork && e.Cause != job.CauseTurned) || e.Actor != c.From.Fence.Actor() {
-			return a, false
-		}
-		if !asked(c.Path[e.N-first].State, e.State) && (e.N < last || e.Cause != job.CauseTurned) {
-			return a, false // another change that went out from the same place
-		}
-		if e.N == last {
-			a.Outcome = store.OK
-			if e.Cause == job.CauseTurned {
-				a.Outcome = store.Turned
-			}
-			a.Now = job.Guard{Place: job.Place{State: e.State, Custody: e.Custody}, Epoch: c.From.Epoch, N: last, Fence: c.From.Fence}
-			if e.Custody != c.From.Place.Custody {
-				a.Now.Epoch++
-			}
-		}
-	}
-	return a, false // nothing goes out from before the submission
+	return &c
 }
 
-// asked reports whether a change that asked for state want is in the history as state got: the gate may have chosen
-// between the two states in which a job waits.
-func asked(want, got job.State) bool {
-	waits := func(s job.State) bool { return s == job.Waiting || s == job.Pending }
-	return want == got || waits(want) && waits(got)
+// replayed answers a change that was made before, the same to the letter, as it was answered then.
+func (t *tx) replayed(r *row, c *job.Change) (a store.Applied, ok bool) {
+	last := c.From.N + int64(len(c.Path))
+	for _, e := range t.history(r) {
+		if e.N < last {
+			break
+		}
+		if e.N != last || e.change == nil || !reflect.DeepEqual(e.change, c) {
+			continue
+		}
+		a = store.Applied{Outcome: store.OK, Wish: r.Wish}
+		if e.Cause == job.CauseTurned {
+			a.Outcome = store.Turned
+		}
+		a.Now = job.Guard{Place: job.Place{State: e.State, Custody: e.Custody}, Epoch: c.From.Epoch, N: last, Fence: c.From.Fence}
+		if e.Custody != c.From.Place.Custody {
+			a.Now.Epoch++
+		}
+		return a, true
+	}
+	return a, false
 }
 
 // stands reports whether the holder of a fence is alive. The zero fence is no holder: only the store itself decides

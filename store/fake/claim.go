@@ -36,24 +36,23 @@ func (s *Store) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) {
 	})
 }
 
-// ready returns the jobs that c takes of a lane: those that it names in their order, or else those at the heads of its
-// lines, merged by priority and age.
+// ready returns the jobs that c takes of a lane, by priority and age: of those that it names, or else of those at the heads
+// of its lines.
 func (t *tx) ready(c *store.Claim, lane job.Lane) (found []*row) {
 	slots := c.Slots[lane]
 	if slots <= 0 {
 		return nil
 	}
-	if len(c.Jobs) > 0 {
-		for _, id := range c.Jobs {
-			if r := t.jobs[id]; r != nil && r.Lane == lane && asksFor(c, r) && !slices.Contains(found, r) && len(found) < slots {
-				found = append(found, r)
-			}
+	for _, id := range c.Jobs {
+		if r := t.jobs[id]; r != nil && r.Lane == lane && asksFor(c, r) {
+			found = append(found, r)
 		}
-		return found
 	}
-	together := 0 // lines
 	for _, at := range lines(c, lane) {
 		n := len(found)
+		if len(c.Jobs) > 0 {
+			break
+		}
 		for _, r := range t.at[at] {
 			if len(found)-n == slots {
 				break
@@ -62,14 +61,9 @@ func (t *tx) ready(c *store.Claim, lane job.Lane) (found []*row) {
 				found = append(found, r)
 			}
 		}
-		if len(found) > n {
-			together++
-		}
 	}
-	if together > 1 {
-		slices.SortFunc(found, (*row).compare)
-		found = slices.Compact(found)
-	}
+	slices.SortFunc(found, (*row).compare) // a line may be named twice, and a job as well
+	found = slices.Compact(found)
 	return found[:min(slots, len(found))]
 }
 

@@ -42,11 +42,12 @@ type row struct {
 	after       []job.ID // what it waited for when it was submitted
 }
 
-// An event is a row of history. It is never changed.
+// An event is a row of history. It is never changed once its call is over.
 type event struct {
 	job.Event
 	tenant string
-	before int // the place of the event before it of the same job; 0: it is the first
+	before int         // the place of the event before it of the same job; 0: it is the first
+	change *job.Change // of the last one of a change that a session or a duty made: as it was asked for
 }
 
 type (

@@ -12,7 +12,6 @@ func (t *tx) write(r *row, c job.Change, cause job.Cause, actor string) (*row, e
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
-	c.Work, c.Set.Resolved, c.Set.Result = slices.Clone(c.Work), slices.Clone(c.Set.Resolved), slices.Clone(c.Set.Result)
 	next := *r
 	var path []job.Entry
 	next.Job, path = r.Job.Apply(c, t.now)
@@ -45,7 +44,7 @@ func (t *tx) write(r *row, c job.Change, cause job.Cause, actor string) (*row, e
 // record writes an event of a job whose row is about to be put in place.
 func (t *tx) record(r *row, e job.Event) *event {
 	e.Job, e.At, e.Data = r.ID, t.now, slices.Clone(e.Data)
-	written := &event{e, r.Tenant, r.newest}
+	written := &event{Event: e, tenant: r.Tenant, before: r.newest}
 	t.events = append(t.events, written)
 	r.newest = len(t.events)
 	return written
