@@ -5,8 +5,9 @@
 // chance: the same calls at the same times in the same order are answered alike, to the order of lists. A call is a
 // transaction: one that fails leaves nothing behind. Where the contract leaves a choice, it does what store/sqlite does.
 //
-// It does not misbehave by itself: a test that wants lost calls and lost answers wraps it. [Store.Snapshot] and
-// [Store.Restore] stand for a backup of a database and its restore.
+// It knows nothing of what a server does after trouble of its own: store/postgres expires nobody too soon then. And it does
+// not misbehave by itself: a test that wants lost calls and lost answers wraps it. [Store.Snapshot] and [Store.Restore]
+// stand for a backup of a database and its restore.
 package fake
 
 import (
