@@ -1,0 +1,465 @@
+package fake_test
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+	"github.com/pawl-jobs/pawl/store/fake"
+	"github.com/pawl-jobs/pawl/store/sqlite"
+)
+
+// TestAlike makes the same random calls of the fake and of store/sqlite, and compares every answer, to the words of errors:
+// what a simulation finds on the fake is true of a database, too.
+func TestAlike(t *testing.T) {
+	seeds, calls := uint64(6), 300
+	if testing.Short() {
+		seeds = 1
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			p := newPair(t, seed)
+			db, err := sqlite.Open(t.Context(), t.TempDir(), sqlite.Options{Now: p.clock.Now})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer db.Close()
+			p.other = db
+			p.steps(calls)
+		})
+	}
+}
+
+// TestDeterministic compares two fakes, to the order of each list.
+func TestDeterministic(t *testing.T) {
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			p := newPair(t, seed)
+			p.other, p.strict = fake.New(p.clock.Now), true
+			p.steps(300)
+		})
+	}
+}
+
+func newPair(t *testing.T, seed uint64) *pair {
+	p := &pair{T: t, Rand: rand.New(rand.NewPCG(seed, 0)), clock: &clock{}}
+	p.fake = fake.New(p.clock.Now)
+	return p
+}
+
+func (p *pair) steps(n int) {
+	for range n {
+		p.step()
+	}
+	p.look()
+}
+
+// A pair is a fake and another store that are told the same.
+type pair struct {
+	*testing.T
+	*rand.Rand
+	clock  *clock
+	fake   *fake.Store
+	other  store.Store
+	strict bool // lists have an order
+
+	made     int // ids
+	jobs     []job.ID
+	sessions []job.ID
+	claims   []store.Claim
+	changes  []job.Change // that were made
+	subs     []store.Submission
+	term     int64 // of the duty watch
+}
+
+// of makes a call of both stores and compares the answers. One that fails leaves the fake as it was.
+func of[T any](p *pair, what string, f func(s store.Store) (T, error)) T {
+	p.Helper()
+	before := p.fake.Snapshot()
+	got, err := f(p.fake)
+	want, errWant := f(p.other)
+	if job.KindOf(err) != job.KindOf(errWant) || fmt.Sprint(err) != fmt.Sprint(errWant) {
+		p.Fatalf("%s: error %v, the other store says %v", what, err, errWant)
+	}
+	if err != nil && !reflect.DeepEqual(before, p.fake.Snapshot()) {
+		p.Fatalf("%s: something is left of a call that failed: %v", what, err)
+	}
+	if !reflect.DeepEqual(want, got) {
+		if diff := gocmp.Diff(want, got, same); diff != "" || p.strict {
+			p.Fatalf("%s (-other +fake):\n%s", what, diff)
+		}
+	}
+	return got
+}
+
+// With are answers together with effects.
+type with[T any] struct {
+	Answer  T
+	Effects store.Effects
+}
+
+func both[T any](answer T, eff store.Effects, err error) (with[T], error) {
+	return with[T]{answer, eff}, err
+}
+
+func alone(eff store.Effects, err error) (store.Effects, error) { return eff, err }
+
+var same = gocmp.Options{
+	cmpopts.EquateEmpty(),
+	gocmp.Comparer(func(a, b error) bool { return fmt.Sprint(a) == fmt.Sprint(b) && job.KindOf(a) == job.KindOf(b) }),
+	cmpopts.SortSlices(func(a, b store.Event) bool {
+		return cmp.Or(bytes.Compare(a.Job[:], b.Job[:]), cmp.Compare(a.N, b.N), cmp.Compare(a.Sub, b.Sub)) < 0
+	}),
+	cmpopts.SortSlices(func(a, b job.Line) bool {
+		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind)) < 0
+	}),
+	cmpopts.SortSlices(func(a, b job.Job) bool { return bytes.Compare(a.ID[:], b.ID[:]) < 0 }),
+	cmpopts.SortSlices(func(a, b store.Standing) bool { return bytes.Compare(a.Job[:], b.Job[:]) < 0 }),
+	cmpopts.SortSlices(func(a, b store.Duty) bool { return a.Name < b.Name }),
+	cmpopts.SortSlices(func(a, b store.Serving) bool { return bytes.Compare(a.ID[:], b.ID[:]) < 0 }),
+	cmpopts.IgnoreFields(store.HeldJob{}, "Job", "Tenant"), // of those that it claimed at once it is any
+	cmpopts.IgnoreFields(store.Event{}, "Cursor"), cmpopts.IgnoreFields(store.Events{}, "Cursor"),
+	cmpopts.IgnoreFields(store.Page{}, "Next"), cmpopts.IgnoreFields(store.Overdue{}, "Next"),
+}
+
+// Things to draw from.
+
+func pick[T any](p *pair, list ...T) T { return list[p.IntN(len(list))] }
+
+func (p *pair) one(n int) bool { return p.IntN(n) == 0 }
+
+func (p *pair) id() job.ID {
+	p.made++
+	return job.ID{1, byte(p.made >> 8), byte(p.made), 6: 0x70, 8: 0x80, 15: byte(p.made)}
+}
+
+func some[T any](p *pair, list []T, n int) (some []T) {
+	for range p.IntN(n + 1) {
+		if len(list) > 0 {
+			some = append(some, pick(p, list[max(0, len(list)-12):]...))
+		}
+	}
+	return some
+}
+
+func (p *pair) tenant() string  { return pick(p, "acme", "acme", "acme", "other") }
+func (p *pair) queue() string   { return pick(p, "default", "default", "gpu") }
+func (p *pair) kind() string    { return pick(p, "send", "send", job.KindApp, job.KindApp, "mail") }
+func (p *pair) machine() string { return pick(p, "", "", "m1", "m2") }
+func (p *pair) text() string    { return pick(p, "", "", "it did not work", "\xff\x00") }
+
+func (p *pair) raw() json.RawMessage {
+	return pick(p, nil, nil, json.RawMessage(`{"a":1}`), json.RawMessage(`[1, 2]`))
+}
+
+func (p *pair) session() job.ID {
+	if len(p.sessions) == 0 || p.one(30) {
+		return p.id()
+	}
+	return pick(p, p.sessions[max(0, len(p.sessions)-3):]...)
+}
+
+func (p *pair) process() store.Process {
+	q := store.Process{Host: "h", PID: p.IntN(9), Queues: []string{"default", "gpu"}, Kinds: []string{"send", job.KindApp, "mail"}, Machine: p.machine(), Slots: map[job.Lane]int{}}
+	if p.one(3) {
+		q.Tenants = []string{p.tenant()}
+	}
+	if p.one(2) {
+		q.Roles = []store.Role{store.RoleWatcher, store.RoleWorker}
+	}
+	for _, l := range job.Lanes {
+		q.Slots[l] = p.IntN(4)
+	}
+	return q
+}
+
+func (p *pair) newJob() store.New {
+	id := p.id()
+	p.jobs = append(p.jobs, id)
+	n := store.New{Job: job.Job{
+		ID: id, Owner: "ann", Kind: p.kind(), Name: pick(p, "a", "b", "a-"+id.Short()), Queue: p.queue(), Machine: p.machine(), App: pick(p, "", "gmx"),
+		Priority: p.IntN(3), MaxAttempts: 2, Request: json.RawMessage(`{}`), Notes: p.raw(), Trace: pick(p, "", "t"),
+	}, Fingerprint: [32]byte{byte(p.IntN(2))}}
+	if p.one(3) {
+		n.Job.Labels = map[string]string{"x": pick(p, "1", "2")}
+	}
+	if p.one(6) {
+		n.Job.ExternalID = pick(p, "e1", "e2", "e3", "e4")
+	}
+	if p.one(4) {
+		n.Delay = pick(p, time.Second, time.Minute)
+	}
+	if p.one(8) {
+		n.Job.Due = p.clock.Now().Add(pick(p, -time.Hour, 30*time.Second))
+	}
+	if p.one(3) {
+		for _, id := range some(p, p.jobs, 3) {
+			n.After = append(n.After, store.After{Job: id, Need: pick(p, job.NeedEnded, job.NeedFinished)})
+		}
+	}
+	if p.one(4) {
+		n.Unique = append(n.Unique, store.Unique{Mode: pick(p, job.UntilStart, job.UntilDone), Key: pick(p, "k1", "k2")}, store.Unique{Mode: job.UntilDone, Key: pick(p, "k2", "k3", "k4")})
+	}
+	if p.one(40) {
+		n.Refusal = job.Errorf(job.Invalid, "refused")
+	}
+	return n
+}
+
+func (p *pair) submission() store.Submission {
+	if len(p.subs) > 0 && p.one(8) {
+		return pick(p, p.subs...) // again
+	}
+	s := store.Submission{Tenant: p.tenant(), By: pick(p, "", "ann"), Queues: map[string]store.QueueCheck{}}
+	for range 1 + p.IntN(4) {
+		s.Jobs = append(s.Jobs, p.newJob())
+	}
+	if p.one(6) {
+		s.Key = pick(p, "i1", "i2", "i3")
+	}
+	if p.one(10) {
+		s.Queues["gpu"] = store.QueueCheck{Document: p.one(2), Most: p.IntN(6)}
+	}
+	p.subs = append(p.subs, s)
+	return s
+}
+
+func (p *pair) claim() store.Claim {
+	if len(p.claims) > 0 && p.one(8) {
+		return pick(p, p.claims...) // again
+	}
+	c := store.Claim{ID: p.id(), Session: p.session(), Queues: []string{"gpu", "default"}, Kinds: []string{job.KindApp, "send", "mail"}[:1+p.IntN(3)], Machine: p.machine(), Slots: map[job.Lane]int{}}
+	for _, l := range job.Lanes {
+		c.Slots[l] = p.IntN(4)
+	}
+	if p.one(4) {
+		c.Tenants = []string{p.tenant()}
+	}
+	if p.one(5) {
+		c.Jobs = some(p, p.jobs, 5)
+		slices.SortFunc(c.Jobs, func(a, b job.ID) int { return bytes.Compare(a[:], b[:]) })
+		c.Jobs = slices.Compact(c.Jobs)
+		for _, l := range job.Lanes {
+			c.Slots[l] = 9 // for all of them
+		}
+	}
+	p.claims = append(p.claims, c)
+	return c
+}
+
+// change is one that may be made of a job, or was made before, or may not be made.
+func (p *pair) change(j *job.Job) job.Change {
+	if len(p.changes) > 0 && p.one(8) {
+		return pick(p, p.changes...)
+	}
+	f := job.Fence{Session: j.Session}
+	if j.Custody != job.Worker {
+		f = job.Fence{Duty: "watch", Term: p.term - p.Int64N(8)/7}
+	}
+	c := job.Change{Job: j.ID, From: j.Guard(f), Work: p.raw()}
+	if p.one(12) {
+		c.From.Epoch--
+	}
+	at := j.State
+	for range 1 + p.IntN(6) {
+		next := job.Edges(at)
+		if !p.one(4) { // most go on
+			next = slices.DeleteFunc(next, func(s job.State) bool { return s.Terminal() || !s.Working() })
+		}
+		if len(next) == 0 {
+			break
+		}
+		at = pick(p, next...)
+		c.Path = append(c.Path, job.Entry{State: at, Code: pick(p, job.NormalCompletion, job.TaskFailed), Message: p.text(), Data: p.raw()})
+	}
+	if len(c.Path) == 0 {
+		c.Path = []job.Entry{{State: at}}
+	}
+	c.To = pick(p, job.Places(at)...)
+	for _, likely := range []job.Custody{j.Custody, job.Monitor} {
+		if p.one(2) && slices.Contains(job.Places(at), likely) {
+			c.To = likely
+		}
+	}
+	c.Set = job.Patch{
+		Intent: p.one(6), Over: p.one(2), Retry: p.one(4), Recovery: p.one(8), Crash: p.one(8), Clear: p.one(6),
+		Resume: pick(p, job.Pending, job.Archiving, job.StagingJob), Resolved: p.raw(), Result: p.raw(),
+	}
+	if c.To == job.Worker {
+		c.Set.Session, c.Set.Claim = j.Session, j.Claim
+	}
+	if p.one(3) {
+		c.Set.Delay = pick(p, time.Second, time.Minute)
+	}
+	if c.Check() == nil && (c.To != job.Worker || j.Custody == job.Worker) || p.one(60) {
+		return c
+	}
+	return p.change(j)
+}
+
+// step makes one call.
+func (p *pair) step() {
+	ctx := p.Context()
+	if p.clock.Advance(pick(p, 0, 0, 0, time.Millisecond, time.Second, 20*time.Second)); p.one(100) {
+		p.clock.Advance(pick(p, time.Hour, 5*time.Hour, 50*time.Hour))
+	}
+	switch p.IntN(28) {
+	case 0, 1, 2:
+		sub := p.submission()
+		of(p, "submit", func(s store.Store) (with[[]store.Submitted], error) { return both(s.Submit(ctx, sub)) })
+	case 3, 4, 5, 6:
+		c := p.claim()
+		of(p, "demand", func(s store.Store) (map[job.Lane]store.Demand, error) { return s.Demand(ctx, c) })
+		of(p, "claim", func(s store.Store) ([]job.Job, error) { return s.Claim(ctx, c) })
+	case 7, 8, 9, 10, 11, 24, 25, 26, 27:
+		var changes []job.Change
+		for _, j := range of(p, "find", func(s store.Store) ([]job.Job, error) { return s.Find(ctx, p.jobs) }) {
+			moves := j.Custody == job.Worker || j.Custody == job.Monitor || j.Custody == job.Recovery
+			if moves && p.one(2) || p.one(30) {
+				changes = append(changes, p.change(&j))
+			}
+		}
+		made := of(p, fmt.Sprintf("apply %+v", changes), func(s store.Store) (with[[]store.Applied], error) { return both(s.Apply(ctx, changes)) })
+		for i, a := range made.Answer {
+			if a.Outcome == store.OK || a.Outcome == store.Turned {
+				p.changes = append(p.changes, changes[i])
+			}
+		}
+	case 12, 13:
+		w := store.Wish{Tenant: p.tenant(), By: pick(p, "", "ann"), Wish: pick(p, job.WishCancel, job.WishPause, job.WishResume, job.WishResume), Jobs: some(p, p.jobs, 4), Force: p.one(8)}
+		of(p, "wish", func(s store.Store) (with[[]store.Wished], error) { return both(s.Wish(ctx, w)) })
+	case 14:
+		a := store.Annotation{Tenant: p.tenant(), Jobs: some(p, p.jobs, 3), Replace: p.one(3)}
+		v := pick(p, "1", "2")
+		a.Labels, a.Notes = map[string]*string{"x": &v, pick(p, "y", "not a key"): nil}, p.raw()
+		if p.one(2) {
+			hidden := p.one(2)
+			a.Hidden = &hidden
+		}
+		of(p, "annotate", func(s store.Store) ([]error, error) { return s.Annotate(ctx, a) })
+	case 15:
+		if ids := some(p, p.jobs, 1); len(ids) > 0 {
+			n := store.NewEvent{Tenant: p.tenant(), Job: ids[0], By: "ann", Cause: pick(p, job.CauseUser, job.CauseJob), Launch: p.IntN(2), Epoch: int64(p.IntN(4)), Note: job.Note{Name: "x", Message: "m", Data: p.raw()}}
+			of(p, "add event", func(s store.Store) (with[store.Event], error) { return both(s.AddEvent(ctx, n)) })
+		}
+	case 16:
+		tenant, ids := p.tenant(), some(p, p.jobs, 3)
+		of(p, "remove", func(s store.Store) ([]error, error) { return s.Remove(ctx, tenant, ids) })
+	case 17:
+		limit := pick(p, 1, 2, 100)
+		of(p, "due", func(s store.Store) (with[int], error) { return both(s.Due(ctx, limit)) })
+	case 18: // how many rows are counted is a store's affair, and a look too many does no harm
+		of(p, "pay", func(s store.Store) ([]job.Line, error) {
+			_, eff, err := s.Pay(ctx, 1000)
+			return eff.Ready, err
+		})
+	case 19:
+		of(p, "expire", func(s store.Store) (with[int], error) { return both(s.Expire(ctx, 100)) })
+	case 20:
+		n := store.Session{ID: p.id(), Process: p.process(), Lease: pick(p, 0, time.Minute, time.Hour, time.Hour, time.Hour, time.Hour), Command: pick(p, store.Work, store.Work, store.Drain)}
+		p.sessions = append(p.sessions, n.ID)
+		if p.one(8) {
+			n.ID = p.session()
+		}
+		of(p, "begin", func(s store.Store) (bool, error) { return true, s.Begin(ctx, n) })
+	case 21, 22:
+		r := store.Renew{Session: p.session(), Lease: pick(p, 30*time.Second, time.Hour), Queues: []string{"default", "gpu"}, Kinds: []string{"send", job.KindApp}, Machine: p.machine()}
+		if p.one(2) {
+			r.Duties = []string{"watch", pick(p, "clock", "sweep", "watch", "")}
+		}
+		if p.one(3) {
+			process := p.process()
+			r.Process, r.Used = &process, map[job.Lane]int{job.LaneTask: p.IntN(3)}
+		}
+		if p.one(4) {
+			r.Tenants = []string{p.tenant()}
+		}
+		for _, d := range of(p, "renew", func(s store.Store) (store.Renewal, error) { return s.Renew(ctx, r) }).Duties {
+			if d.Name == "watch" {
+				p.term = d.Term
+			}
+		}
+	case 23:
+		id := p.session()
+		switch p.IntN(5) {
+		case 0:
+			of(p, "end", func(s store.Store) (store.Effects, error) { return alone(s.End(ctx, id)) })
+		case 1:
+			c := pick(p, store.Drain, store.Work, store.Stop, "dance")
+			of(p, "tell", func(s store.Store) (store.Effects, error) { return alone(s.Tell(ctx, id, c)) })
+		case 2:
+			lost := []store.Lost{{Job: pick(p, append(p.jobs, p.id())...), Epoch: int64(p.IntN(5))}}
+			of(p, "clear", func(s store.Store) (store.Effects, error) { return alone(s.Clear(ctx, lost)) })
+		case 3:
+			d := store.Resource{Tenant: p.tenant(), Kind: pick(p, "queue", "system"), Name: pick(p, "gpu", "x"), Version: int64(p.IntN(3)), Doc: json.RawMessage(`{}`)}
+			of(p, "put", func(s store.Store) (store.Resource, error) { return s.Put(ctx, d) })
+		case 4:
+			tenant, kind, name := p.tenant(), pick(p, "queue", "system"), pick(p, "gpu", "x")
+			of(p, "delete", func(s store.Store) (bool, error) { return true, s.Delete(ctx, tenant, kind, name) })
+		}
+	}
+	if p.one(10) {
+		p.look()
+	}
+}
+
+// look compares all that there is to read.
+func (p *pair) look() {
+	ctx := p.Context()
+	of(p, "jobs", func(s store.Store) ([]job.Job, error) { return s.Find(ctx, p.jobs) })
+	of(p, "sessions", func(s store.Store) ([]store.SessionInfo, error) { return s.Sessions(ctx) })
+	of(p, "unserved", func(s store.Store) ([]store.Unserved, error) { return s.Unserved(ctx) })
+	of(p, "unwatched", func(s store.Store) ([]store.Unwatched, error) { return s.Unwatched(ctx) })
+	of(p, "recount", func(s store.Store) (with[int], error) { return both(s.Recount(ctx, 10)) })
+	of(p, "queues", func(s store.Store) ([]store.Resource, error) { return s.AllResources(ctx, "queue") })
+	for _, id := range p.sessions {
+		of(p, "held", func(s store.Store) ([]job.Job, error) { return s.Held(ctx, id) })
+	}
+	since := p.clock.Now().Add(-10 * time.Second)
+	of(p, "watched", func(s store.Store) ([]job.Job, error) { return s.Watched(ctx, "m1", since) })
+	kept := []store.Kept{{Tenant: "other", State: job.Canceled, For: time.Minute}, {Tenant: "acme", State: job.Canceled, For: time.Minute}, {Tenant: "acme", State: job.Failed}}
+	of(p, "overdue", func(s store.Store) (all []store.Ended, err error) {
+		for q := (store.OverdueQuery{Kept: kept, Limit: 3}); ; {
+			o, err := s.Overdue(ctx, q)
+			if all = append(all, o.Jobs...); err != nil || o.Next == "" {
+				return all, err
+			}
+			q.Cursor = o.Next
+		}
+	})
+	for _, tenant := range []string{"acme", "other"} {
+		of(p, "events", func(s store.Store) (store.Events, error) {
+			return s.Events(ctx, store.EventQuery{Tenant: tenant, Limit: 10_000})
+		})
+		of(p, "waiting", func(s store.Store) (int, error) { return s.Waiting(ctx, tenant, "gpu", 4) })
+		of(p, "count", func(s store.Store) (store.Counts, error) { return s.Count(ctx, tenant, job.Where("name", "a")) })
+		for _, sort := range store.Sorts {
+			of(p, "list", func(s store.Store) (pages [][]job.ID, err error) {
+				for q := (store.Query{Tenant: tenant, Sort: sort, Limit: 7}); ; {
+					page, err := s.List(ctx, q)
+					var ids []job.ID
+					for _, j := range page.Jobs {
+						ids = append(ids, j.ID)
+					}
+					if pages = append(pages, ids); err != nil || page.Next == "" {
+						return pages, err
+					}
+					q.Cursor = page.Next
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,223 @@
+package fake
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Begin implements [store.Leases].
+func (s *Store) Begin(ctx context.Context, n store.Session) error {
+	_, err := s.do(ctx, func(t *tx) error {
+		if _, there := t.sessions[n.ID]; !there {
+			set(t, t.sessions, n.ID, session{
+				ID: n.ID, Process: processOf(n.Process), Command: n.Command, Started: t.now, Renewed: t.now, Until: micros(t.now.Add(max(n.Lease, store.MinLease))),
+			})
+		}
+		if !t.alive(n.ID) {
+			return store.NoSession(n.ID)
+		}
+		return nil
+	})
+	return err
+}
+
+// processOf returns a process of which the other one shares nothing.
+func processOf(p store.Process) store.Process {
+	p.Roles, p.Queues, p.Kinds, p.Tenants = slices.Clone(p.Roles), slices.Clone(p.Queues), slices.Clone(p.Kinds), slices.Clone(p.Tenants)
+	p.Slots = maps.Clone(p.Slots)
+	return p
+}
+
+// Renew implements [store.Leases].
+func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error) {
+	return ask(ctx, s, func(t *tx) (a store.Renewal, err error) {
+		if !t.alive(r.Session) {
+			return a, store.NoSession(r.Session)
+		}
+		i, lease := t.sessions[r.Session], max(r.Lease, store.MinLease)
+		a = store.Renewal{Now: t.now, HeldBefore: i.Renewed, Command: i.Command, Due: t.firstDue()}
+		i.Renewed, i.Until = t.now, micros(t.now.Add(lease))
+		if r.Process != nil {
+			i.Process = processOf(*r.Process)
+		}
+		if r.Used != nil {
+			i.Used = maps.Clone(r.Used)
+		}
+		set(t, t.sessions, i.ID, i)
+		for _, h := range t.held(i.ID) {
+			if h.Since.Before(a.HeldBefore) {
+				a.Held++
+			}
+			if h.Wish != "" {
+				a.Wishes = append(a.Wishes, store.Standing{Job: h.ID, Epoch: h.Epoch, Wish: h.Wish})
+			}
+		}
+		for _, o := range t.sessions {
+			if o.Ended.IsZero() && o.ID != i.ID && (a.NextExpiry.IsZero() || o.Until.Before(a.NextExpiry)) {
+				a.NextExpiry = o.Until
+			}
+		}
+		a.Ready = t.readyLines(&r)
+		a.Unpaid = len(t.owed) > 0 && t.owed[0].at.Before(t.now.Add(-lease/3))
+		a.Duties = t.takeDuties(i, r.Duties)
+		return a, nil
+	})
+}
+
+// readyLines returns the lines that a process serves which hold ready jobs for it.
+func (t *tx) readyLines(r *store.Renew) (ready []job.Line) {
+	c := store.Claim{Queues: r.Queues, Kinds: r.Kinds, Machine: r.Machine}
+	found := map[job.Line]bool{}
+	for _, lane := range job.Lanes {
+		for _, at := range lines(&c, lane) {
+			line := job.Line{Queue: at.queue, Kind: at.kind}
+			if !found[line] && slices.ContainsFunc(t.at[at], func(j *row) bool { return ofTenant(r.Tenants, j) }) {
+				found[line] = true
+				ready = append(ready, line)
+			}
+		}
+	}
+	return ready
+}
+
+// takeDuties keeps of the duties that a session holds those that are wanted, gives up the others, and takes those that are
+// free: that nobody alive holds, or only somebody who is to drain or to stop while this session is not.
+func (t *tx) takeDuties(i session, wanted []string) (duties []store.Duty) {
+	for name, d := range t.duties {
+		if d.holder == i.ID && !slices.Contains(wanted, name) {
+			set(t, t.duties, name, duty{term: d.term})
+		}
+	}
+	for k, name := range wanted {
+		if name == "" || slices.Contains(wanted[:k], name) {
+			continue
+		}
+		d := t.duties[name]
+		if d.holder != i.ID {
+			if t.alive(d.holder) && (t.sessions[d.holder].Command == store.Work || i.Command != store.Work) {
+				continue
+			}
+			d = duty{d.term + 1, i.ID}
+			set(t, t.duties, name, d)
+		}
+		duties = append(duties, store.Duty{Name: name, Term: d.term})
+	}
+	return duties
+}
+
+// Tell implements [store.Leases].
+func (s *Store) Tell(ctx context.Context, id job.ID, c store.Command) (store.Effects, error) {
+	if !slices.Contains(store.Commands, c) {
+		return store.Effects{}, job.Errorf(job.Invalid, "%q is no command for a session", c)
+	}
+	return s.do(ctx, func(t *tx) error {
+		i, known := t.sessions[id]
+		switch {
+		case !known:
+			return job.Errorf(job.NotFound, "there is no session %s", id)
+		case !t.alive(id):
+			return job.Errorf(job.Conflict, "session %s has ended", id)
+		case i.Command == store.Stop && c != store.Stop:
+			return job.Errorf(job.Conflict, "session %s was told to stop, which is not taken back", id)
+		}
+		i.Command = c
+		set(t, t.sessions, id, i)
+		t.eff.Held = []job.ID{id}
+		return nil
+	})
+}
+
+// End implements [store.Leases].
+func (s *Store) End(ctx context.Context, id job.ID) (store.Effects, error) {
+	return s.do(ctx, func(t *tx) error {
+		if i, known := t.sessions[id]; known && i.Ended.IsZero() {
+			i.Ended = t.now
+			set(t, t.sessions, id, i)
+		}
+		return t.take(t.held(id), false)
+	})
+}
+
+// take takes jobs from a session that has ended.
+func (t *tx) take(held []*row, crashed bool) error {
+	for _, r := range slices.Clone(held) {
+		c, _ := job.Turn(&r.Job, job.Expired(&r.Job, crashed))
+		if _, err := t.write(r, c, job.CauseExpired, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Expire implements [store.Jobs].
+func (s *Store) Expire(ctx context.Context, limit int) (int, store.Effects, error) {
+	return call(ctx, s, func(t *tx) (n int, err error) {
+		died := false
+		for id, i := range t.sessions {
+			if i.Ended.IsZero() && !t.alive(id) {
+				i.Ended, i.Crashed, died = t.now, true, true
+				set(t, t.sessions, id, i)
+			}
+		}
+		for _, at := range t.spots(job.Worker) {
+			i, known := t.sessions[at.session]
+			if known && i.Ended.IsZero() {
+				continue
+			}
+			held := t.held(at.session)
+			held = held[:max(0, min(limit-n, len(held)))]
+			n += len(held)
+			if err := t.take(held, !known || i.Crashed); err != nil {
+				return 0, err
+			}
+		}
+		if died {
+			t.left()
+		}
+		if n == limit {
+			return n, nil
+		}
+		for id, i := range t.sessions {
+			if !t.kept(i) {
+				drop(t, t.sessions, id)
+			}
+		}
+		return n, nil
+	})
+}
+
+// left notes what there is to be told of by somebody who may have died before.
+func (t *tx) left() {
+	for _, at := range t.spots(job.Ready) {
+		if len(t.eff.Ready) < store.MostUnserved {
+			t.eff.Announce(job.Line{Queue: at.queue, Kind: at.kind})
+		}
+	}
+	t.eff.Owed, t.eff.Due = len(t.owed) > 0, t.firstDue()
+}
+
+// Clear implements [store.Leases].
+func (s *Store) Clear(ctx context.Context, lost []store.Lost) (store.Effects, error) {
+	return s.do(ctx, func(t *tx) error {
+		for _, l := range lost {
+			r := t.jobs[l.Job]
+			if r == nil {
+				continue
+			}
+			next := *r
+			var cleared bool
+			if next.Job, cleared = r.Cleared(l.Epoch); !cleared {
+				continue
+			}
+			t.swap(r, &next)
+			if r.Custody == job.Ready && next.Lane != r.Lane {
+				t.eff.Announce(job.Line{Queue: r.Queue, Kind: r.Kind})
+			}
+		}
+		return nil
+	})
+}

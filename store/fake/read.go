@@ -1,0 +1,113 @@
+package fake
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Job implements [store.Reader].
+func (s *Store) Job(ctx context.Context, tenant string, id job.ID) (job.Job, error) {
+	return ask(ctx, s, func(t *tx) (job.Job, error) {
+		if r := t.jobs[id]; r != nil && r.Tenant == tenant {
+			return copyOf(r.Job), nil
+		}
+		return job.Job{}, store.NoJob(id)
+	})
+}
+
+// Find implements [store.Reader].
+func (s *Store) Find(ctx context.Context, ids []job.ID) ([]job.Job, error) {
+	return ask(ctx, s, func(t *tx) (jobs []job.Job, err error) {
+		found := make(map[job.ID]bool, len(ids))
+		for _, id := range ids {
+			if r := t.jobs[id]; r != nil && !found[id] {
+				found[id] = true
+				jobs = append(jobs, copyOf(r.Job))
+			}
+		}
+		return jobs, nil
+	})
+}
+
+// Held implements [store.Reader].
+func (s *Store) Held(ctx context.Context, session job.ID) ([]job.Job, error) {
+	return ask(ctx, s, func(t *tx) (jobs []job.Job, err error) {
+		for _, r := range t.held(session) {
+			jobs = append(jobs, copyOf(r.Job))
+		}
+		return jobs, nil
+	})
+}
+
+// Watched implements [store.Reader].
+func (s *Store) Watched(ctx context.Context, machine string, since time.Time) ([]job.Job, error) {
+	return ask(ctx, s, func(t *tx) (jobs []job.Job, err error) {
+		for _, r := range t.at[spot{custody: job.Monitor, machine: machine}] {
+			if !r.Since.Before(micros(since)) || r.Wish != "" {
+				j := r.Job
+				j.Request, j.Resolved, j.Labels, j.Notes, j.Result = nil, nil, nil, nil, nil
+				jobs = append(jobs, copyOf(j))
+			}
+		}
+		return jobs, nil
+	})
+}
+
+// Waiting implements [store.Reader].
+func (s *Store) Waiting(ctx context.Context, tenant, queue string, limit int) (int, error) {
+	return ask(ctx, s, func(t *tx) (int, error) { return min(t.waiting[name{tenant, queue}], limit), nil })
+}
+
+// Events implements [store.Reader]. One call writes at a time, so the order of numbers is the order of commits, and a cursor
+// is a number.
+func (s *Store) Events(ctx context.Context, q store.EventQuery) (es store.Events, err error) {
+	after := 0
+	if q.Cursor != "" && !q.End {
+		if after, err = strconv.Atoi(q.Cursor); err != nil || after < 0 {
+			return es, job.Errorf(job.Invalid, "%q is not a cursor: pass the one from the answer before, or none", q.Cursor)
+		}
+	}
+	limit := store.Within(q.Limit, 1000, 10_000)
+	return ask(ctx, s, func(t *tx) (es store.Events, err error) {
+		var found []int
+		switch r := t.jobs[q.Job]; {
+		case q.End:
+			after = len(t.events)
+		case !q.Job.IsZero():
+			if r == nil || r.Tenant != q.Tenant {
+				break
+			}
+			for n := range t.history(r) {
+				if n <= after {
+					break
+				}
+				found = append(found, n)
+			}
+			slices.Reverse(found)
+		default:
+			for n := min(after, len(t.events)); n < len(t.events) && len(found) < limit; n++ {
+				if e := t.events[n]; e != nil && e.tenant == q.Tenant {
+					found = append(found, n+1)
+				}
+			}
+		}
+		for _, n := range found[:min(limit, len(found))] {
+			es.Events = append(es.Events, answered(n, t.events[n-1]))
+			after = n
+		}
+		es.Cursor = strconv.Itoa(after)
+		return es, nil
+	})
+}
+
+// answered returns an event as it is answered.
+func answered(n int, e *event) store.Event {
+	a := store.Event{Event: e.Event, Cursor: strconv.Itoa(n)}
+	a.Data = slices.Clone(a.Data)
+	return a
+}

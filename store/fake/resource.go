@@ -1,0 +1,83 @@
+package fake
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Put implements [store.Resources].
+func (s *Store) Put(ctx context.Context, r store.Resource) (store.Resource, error) {
+	return ask(ctx, s, func(t *tx) (store.Resource, error) {
+		key := resource{r.Tenant, r.Kind, r.Name}
+		switch old, there := t.resources[key]; {
+		case r.Version == 0 && there:
+			return r, job.Errorf(job.Conflict, "%s %s exists: read it and send its version", r.Kind, r.Name)
+		case r.Version != old.Version:
+			return r, job.Errorf(job.Conflict, "%s %s is not at version %d: read it again", r.Kind, r.Name, r.Version)
+		}
+		r.Version, r.Updated, r.Doc = r.Version+1, t.now, slices.Clone(r.Doc)
+		set(t, t.resources, key, r)
+		r.Doc = slices.Clone(r.Doc)
+		return r, nil
+	})
+}
+
+// Resource implements [store.Resources].
+func (s *Store) Resource(ctx context.Context, tenant, kind, name string) (store.Resource, error) {
+	rs, err := s.list(ctx, func(r *store.Resource) bool { return r.Tenant == tenant && r.Kind == kind && r.Name == name })
+	if err == nil && len(rs) == 0 {
+		err = store.NoResource(kind, name)
+	}
+	if err != nil {
+		return store.Resource{}, err
+	}
+	return rs[0], nil
+}
+
+// Resources implements [store.Resources].
+func (s *Store) Resources(ctx context.Context, tenant, kind string) ([]store.Resource, error) {
+	return s.list(ctx, func(r *store.Resource) bool { return r.Tenant == tenant && r.Kind == kind })
+}
+
+// AllResources implements [store.Resources].
+func (s *Store) AllResources(ctx context.Context, kind string) ([]store.Resource, error) {
+	return s.list(ctx, func(r *store.Resource) bool { return r.Kind == kind })
+}
+
+func (s *Store) list(ctx context.Context, chosen func(*store.Resource) bool) ([]store.Resource, error) {
+	return ask(ctx, s, func(t *tx) (rs []store.Resource, err error) {
+		for _, r := range t.resources {
+			if chosen(&r) {
+				r.Doc = slices.Clone(r.Doc)
+				rs = append(rs, r)
+			}
+		}
+		slices.SortFunc(rs, func(a, b store.Resource) int {
+			return cmp.Or(strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Name, b.Name))
+		})
+		return rs, nil
+	})
+}
+
+// Delete implements [store.Resources].
+func (s *Store) Delete(ctx context.Context, tenant, kind, name string) error {
+	_, err := s.do(ctx, func(t *tx) error {
+		key := resource{tenant, kind, name}
+		if _, there := t.resources[key]; !there {
+			return store.NoResource(kind, name)
+		}
+		for _, list := range t.at {
+			if kind == job.KindQueue && slices.ContainsFunc(list, func(r *row) bool { return r.Tenant == tenant && r.Queue == name }) {
+				return job.Errorf(job.Conflict, "queue %s has jobs that have not ended: wait for them or cancel them, or disable the queue", name)
+			}
+		}
+		drop(t, t.resources, key)
+		return nil
+	})
+	return err
+}

@@ -1,0 +1,227 @@
+package fake
+
+import (
+	"bytes"
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// State is all that a store holds: see [Store.Snapshot]. It is safe for concurrent use.
+type State struct {
+	rows      []*row // by number, which is the order of submission; nil: it has been removed
+	events    []*event
+	jobs      map[job.ID]*row
+	external  map[name]job.ID    // by external id
+	unique    map[unique]job.ID  // who holds a key
+	calls     map[name]keyed     // by idempotency key
+	edges     map[job.ID][]edge  // who waits for a job's end, in the order of submission
+	owed      []debt             // oldest first
+	sessions  map[job.ID]session // as they were told, and begun
+	duties    map[string]duty
+	resources map[resource]store.Resource
+
+	// What follows is made from the rows.
+	at      map[spot][]*row // those that have not ended, each list in the order in which they are claimed
+	waiting map[name]int    // how many jobs of a queue are in custody gate or ready
+}
+
+// A row is a version of a job. It is never changed: another one takes its place.
+type row struct {
+	job.Job
+	fingerprint [32]byte
+	seq         int // its place in rows, from 1
+	newest      int // the place of its newest event in events, from 1
+	notes       int // events of users and its own
+	keys        []store.Unique
+	after       []job.ID // what it waited for when it was submitted
+}
+
+// An event is a row of history. It is never changed once its call is over.
+type event struct {
+	job.Event
+	tenant string
+	before int         // the place of the event before it of the same job; 0: it is the first
+	change *job.Change // of the last one of a change that a session or a duty made: as it was asked for
+}
+
+type (
+	session = store.SessionInfo // without Live, Held and Oldest
+
+	name     struct{ tenant, name string }
+	resource struct{ tenant, kind, name string }
+	unique   struct {
+		tenant, kind string
+		store.Unique
+	}
+	edge struct {
+		job  job.ID
+		need job.Need
+	}
+	keyed struct {
+		digest string
+		jobs   []job.ID
+		at     time.Time
+	}
+	debt struct {
+		job job.ID
+		at  time.Time
+	}
+	duty struct {
+		term   int64
+		holder job.ID
+	}
+)
+
+// A spot is where jobs are that are looked for together.
+type spot struct {
+	custody     job.Custody
+	queue, kind string   // of jobs in custody ready
+	machine     string   // of these, and of those in custody monitor
+	lane        job.Lane // of those in custody ready
+	session     job.ID   // of those in custody worker
+}
+
+func (r *row) spot() spot {
+	switch r.Custody {
+	case job.Ready:
+		return spot{custody: r.Custody, queue: r.Queue, kind: r.Kind, machine: r.Machine, lane: r.Lane}
+	case job.Monitor:
+		return spot{custody: r.Custody, machine: r.Machine}
+	case job.Worker:
+		return spot{custody: r.Custody, session: r.Session}
+	}
+	return spot{custody: r.Custody}
+}
+
+// compare orders lines by queue, kind and machine.
+func (a spot) compare(b spot) int {
+	return cmp.Or(strings.Compare(a.queue, b.queue), strings.Compare(a.kind, b.kind), strings.Compare(a.machine, b.machine),
+		cmp.Compare(a.lane, b.lane), bytes.Compare(a.session[:], b.session[:]))
+}
+
+// compare orders jobs as they are claimed.
+func (r *row) compare(o *row) int {
+	return cmp.Or(cmp.Compare(r.Priority, o.Priority), r.Created.Compare(o.Created), cmp.Compare(r.seq, o.seq))
+}
+
+func newState() *State {
+	return &State{
+		jobs: map[job.ID]*row{}, external: map[name]job.ID{}, unique: map[unique]job.ID{}, calls: map[name]keyed{}, edges: map[job.ID][]edge{},
+		sessions: map[job.ID]session{}, duties: map[string]duty{}, resources: map[resource]store.Resource{},
+		at: map[spot][]*row{}, waiting: map[name]int{},
+	}
+}
+
+func (s *State) clone() *State {
+	c := &State{
+		rows: slices.Clone(s.rows), events: slices.Clone(s.events), jobs: maps.Clone(s.jobs), external: maps.Clone(s.external),
+		unique: maps.Clone(s.unique), calls: maps.Clone(s.calls), edges: maps.Clone(s.edges), owed: slices.Clone(s.owed),
+		sessions: maps.Clone(s.sessions), duties: maps.Clone(s.duties), resources: maps.Clone(s.resources),
+		at: map[spot][]*row{}, waiting: map[name]int{},
+	}
+	for id, list := range c.edges { // they grow in place
+		c.edges[id] = slices.Clone(list)
+	}
+	for _, r := range c.rows {
+		c.enter(r)
+	}
+	return c
+}
+
+// swap puts a version of a job in the place of another, until the call fails. Nil stands for a job that is not there.
+func (t *tx) swap(old, next *row) {
+	t.replace(old, next)
+	t.undo = append(t.undo, func() { t.replace(next, old) })
+}
+
+func (s *State) replace(old, next *row) {
+	s.leave(old)
+	s.enter(next)
+	switch {
+	case next == nil:
+		s.rows[old.seq-1] = nil
+		delete(s.jobs, old.ID)
+	case next.seq > len(s.rows):
+		s.rows = append(s.rows, next)
+		s.jobs[next.ID] = next
+	default:
+		s.rows[next.seq-1] = next
+		s.jobs[next.ID] = next
+	}
+}
+
+// enter puts a row into the indexes of those that have not ended.
+func (s *State) enter(r *row) {
+	if r == nil || r.Custody == job.None {
+		return
+	}
+	at := r.spot()
+	list := s.at[at]
+	i, _ := slices.BinarySearchFunc(list, r, (*row).compare)
+	s.at[at] = slices.Insert(list, i, r)
+	s.waits(r, 1)
+}
+
+// leave takes a row out of these.
+func (s *State) leave(r *row) {
+	if r == nil || r.Custody == job.None {
+		return
+	}
+	at := r.spot()
+	list := s.at[at]
+	switch i, _ := slices.BinarySearchFunc(list, r, (*row).compare); {
+	case len(list) == 1:
+		delete(s.at, at)
+	case i == 0: // most are taken from the front
+		list[0] = nil
+		s.at[at] = list[1:]
+	default:
+		s.at[at] = slices.Delete(list, i, i+1)
+	}
+	s.waits(r, -1)
+}
+
+func (s *State) waits(r *row, n int) {
+	if r.Custody == job.Gate || r.Custody == job.Ready {
+		s.waiting[name{r.Tenant, r.Queue}] += n
+	}
+}
+
+// spots returns where there are jobs in a custody, in order.
+func (s *State) spots(c job.Custody) []spot {
+	var all []spot
+	for at := range s.at {
+		if at.custody == c {
+			all = append(all, at)
+		}
+	}
+	slices.SortFunc(all, spot.compare)
+	return all
+}
+
+// held returns the jobs of a session.
+func (s *State) held(session job.ID) []*row { return s.at[spot{custody: job.Worker, session: session}] }
+
+// firstDue returns when the first job behind a schedule gate is due; zero: there is none.
+func (s *State) firstDue() (due time.Time) {
+	for _, r := range s.at[spot{custody: job.Gate}] {
+		if !r.Due.IsZero() && (due.IsZero() || r.Due.Before(due)) {
+			due = r.Due
+		}
+	}
+	return due
+}
+
+// copyOf returns a job of which the other one shares nothing.
+func copyOf(j job.Job) job.Job {
+	j.Labels = maps.Clone(j.Labels)
+	j.Notes, j.Request, j.Resolved = slices.Clone(j.Notes), slices.Clone(j.Request), slices.Clone(j.Resolved)
+	j.Work, j.Result = slices.Clone(j.Work), slices.Clone(j.Result)
+	return j
+}

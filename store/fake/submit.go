@@ -1,0 +1,198 @@
+package fake
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Submit implements [store.Jobs].
+func (s *Store) Submit(ctx context.Context, sub store.Submission) ([]store.Submitted, store.Effects, error) {
+	return call(ctx, s, func(t *tx) ([]store.Submitted, error) {
+		if sub.Key != "" {
+			return t.submitOnce(&sub)
+		}
+		return t.submitAll(&sub)
+	})
+}
+
+// submitOnce answers a call under an idempotency key.
+func (t *tx) submitOnce(sub *store.Submission) (answers []store.Submitted, err error) {
+	key, digest := name{sub.Tenant, sub.Key}, string(sub.Digest())
+	if c, known := t.calls[key]; known && !c.at.Before(t.now.Add(-store.KeepKey)) {
+		if c.digest != digest {
+			return nil, job.Errorf(job.Conflict, "idempotency key %q was used for another request: use a new key", sub.Key)
+		}
+		for _, id := range c.jobs {
+			a := store.Submitted{ID: id, Existed: true}
+			if r := t.jobs[id]; r != nil {
+				a.Place = r.Place
+			}
+			answers = append(answers, a)
+		}
+		return answers, nil
+	}
+	if answers, err = t.submitAll(sub); err != nil {
+		return nil, err
+	}
+	ids := make([]job.ID, len(answers))
+	for i, a := range answers {
+		ids[i] = a.ID
+	}
+	set(t, t.calls, key, keyed{digest, ids, t.now})
+	return answers, nil
+}
+
+func (t *tx) submitAll(sub *store.Submission) ([]store.Submitted, error) {
+	answers := make([]store.Submitted, len(sub.Jobs))
+	for i := range sub.Jobs {
+		r, existed, err := t.submit(sub, &sub.Jobs[i])
+		if err != nil {
+			return nil, err
+		}
+		answers[i] = store.Submitted{ID: r.ID, Place: r.Place, Existed: existed}
+	}
+	return answers, nil
+}
+
+// submit inserts one job, or finds the one that is there already.
+func (t *tx) submit(sub *store.Submission, n *store.New) (r *row, existed bool, err error) {
+	external := name{sub.Tenant, n.Job.ExternalID}
+	if external.name != "" {
+		if r := t.jobs[t.external[external]]; r != nil {
+			if r.fingerprint != n.Fingerprint {
+				return nil, false, job.Errorf(job.Conflict, "external_id %q belongs to job %s, which was another request: use a new one", external.name, r.ID)
+			}
+			return r, true, nil
+		}
+	}
+	r = &row{Job: plain(&n.Job), fingerprint: n.Fingerprint, seq: len(t.rows) + 1, keys: uniques(n.Unique)}
+	for _, u := range r.keys {
+		if r := t.jobs[t.unique[unique{sub.Tenant, n.Job.Kind, u}]]; r != nil {
+			return r, true, nil
+		}
+		if u.Mode == job.UntilStart {
+			r.Ties |= job.TieUniqueStart
+		} else {
+			r.Ties |= job.TieUniqueDone
+		}
+	}
+	if r := t.jobs[n.Job.ID]; r != nil {
+		if r.Tenant != sub.Tenant {
+			return nil, false, job.Errorf(job.Conflict, "job id %s is taken", r.ID)
+		}
+		return r, true, nil
+	}
+	after := store.Strongest(n.After)
+	broken, err := t.prerequisites(sub.Tenant, r, after)
+	if err != nil {
+		return nil, false, err
+	}
+	if n.Refusal != nil {
+		return nil, false, n.Refusal
+	}
+	r.Tenant, r.Created, r.Since = sub.Tenant, t.now, t.now
+	if n.Delay > 0 {
+		r.Due = micros(t.now.Add(n.Delay))
+	}
+	r.Epoch, r.N, r.Attempt = 1, 1, 1
+	r.Place = job.Next(&r.Job, job.Pending, t.now)
+	if broken != nil {
+		r.Place = job.Place{State: job.Waiting, Custody: job.Gate}
+	}
+	if r.Custody == job.Ready {
+		r.Due = time.Time{}
+	}
+	r.Lane = job.LaneOf(r.State, r.Program(), 0)
+	t.record(r, job.Event{N: 1, State: r.State, Custody: r.Custody, Cause: job.CauseSubmit, Actor: sub.By})
+	t.swap(nil, r)
+	if external.name != "" {
+		set(t, t.external, external, r.ID)
+	}
+	for _, u := range r.keys {
+		set(t, t.unique, unique{r.Tenant, r.Kind, u}, r.ID)
+	}
+	t.wait(r, after)
+	t.eff.Note(&r.Job)
+	if broken != nil {
+		r, err = t.write(r, job.Unmet(&r.Job, &broken.Job), job.CausePaid, "")
+		return r, false, err
+	}
+	return r, false, t.admit(sub, r.Queue)
+}
+
+// plain returns a new job with what its maker says of it.
+func plain(n *job.Job) job.Job {
+	j := job.Job{
+		ID: n.ID, Owner: n.Owner, Kind: n.Kind, Name: n.Name, App: n.App, Queue: n.Queue, Machine: n.Machine, Priority: n.Priority,
+		MaxAttempts: n.MaxAttempts, Due: micros(n.Due), Parent: n.Parent, ExternalID: n.ExternalID, Trace: n.Trace, Request: n.Request, Notes: n.Notes,
+	}
+	if len(n.Labels) > 0 {
+		j.Labels = n.Labels
+	}
+	return copyOf(j)
+}
+
+// uniques returns each key once.
+func uniques(keys []store.Unique) []store.Unique {
+	keys = slices.Clone(keys)
+	slices.SortFunc(keys, func(a, b store.Unique) int { return strings.Compare(string(a.Mode)+a.Key, string(b.Mode)+b.Key) })
+	return slices.Compact(keys)
+}
+
+// prerequisites counts in r what it waits for. broken is a prerequisite that has ended otherwise than needed.
+func (t *tx) prerequisites(tenant string, r *row, after []store.After) (broken *row, err error) {
+	for _, a := range after {
+		switch p := t.jobs[a.Job]; {
+		case p == nil || p.Tenant != tenant:
+			return nil, job.Errorf(job.Invalid, "after: there is no job %s: name a job that was submitted before", a.Job)
+		case !p.State.Terminal():
+			r.Needs++
+			r.after = append(r.after, p.ID)
+		case !a.Need.Met(p.State):
+			broken = p
+		}
+	}
+	return broken, nil
+}
+
+// wait ties a new job to what it waits for.
+func (t *tx) wait(r *row, after []store.After) {
+	for _, a := range after {
+		p := t.jobs[a.Job]
+		if p.State.Terminal() {
+			continue
+		}
+		set(t, t.edges, p.ID, append(t.edges[p.ID], edge{r.ID, a.Need}))
+		if p.Ties&job.TieDependants == 0 {
+			tied := *p
+			tied.Ties |= job.TieDependants
+			t.swap(p, &tied)
+		}
+	}
+}
+
+// admit checks the queue of a job that has been inserted.
+func (t *tx) admit(sub *store.Submission, queue string) error {
+	check := sub.Queues[queue]
+	if _, there := t.resources[resource{sub.Tenant, job.KindQueue, queue}]; check.Document && !there {
+		return job.Errorf(job.Invalid, "queue %s is unknown: give one that pawl get queues lists, or make it", queue)
+	}
+	if check.Most == 0 || t.waiting[name{sub.Tenant, queue}] <= check.Most {
+		return nil
+	}
+	together := 0
+	for i := range sub.Jobs {
+		if sub.Jobs[i].Job.Queue == queue {
+			together++
+		}
+	}
+	if together > check.Most {
+		return job.Errorf(job.Invalid, "queue %s takes %d jobs that wait, and these are %d: submit fewer at once", queue, check.Most, together)
+	}
+	return job.Errorf(job.Exhausted, "queue %s has as many jobs that wait as it takes, %d: submit again when some have been started", queue, check.Most)
+}
