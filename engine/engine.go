@@ -214,7 +214,7 @@ type served struct {
 
 // Serve makes e serve these queues and no others, from its next claim on. It may be called at any time.
 func (e *Engine) Serve(queues ...string) {
-	sv := &served{queues: slices.Sorted(slices.Values(queues)), replaced: make(chan struct{})}
+	sv := &served{queues: slices.Compact(slices.Sorted(slices.Values(queues))), replaced: make(chan struct{})}
 	if old := e.served.Load(); old != nil && slices.Equal(old.queues, sv.queues) {
 		return
 	}

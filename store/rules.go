@@ -45,6 +45,22 @@ func once[T comparable](list []T, v T) []T {
 	return append(list, v)
 }
 
+// Once returns the claim with each queue, kind and job named once: a line that is read twice has its jobs twice.
+func (c Claim) Once() Claim {
+	c.Queues, c.Kinds, c.Jobs = distinct(c.Queues), distinct(c.Kinds), distinct(c.Jobs)
+	return c
+}
+
+// distinct returns list with the first of those that are equal.
+func distinct[T comparable](list []T) []T {
+	seen := make(map[T]bool, len(list))
+	return slices.DeleteFunc(slices.Clone(list), func(v T) bool {
+		was := seen[v]
+		seen[v] = true
+		return was
+	})
+}
+
 // NoJob is the error for a job that is not there.
 func NoJob(id job.ID) error { return job.Errorf(job.NotFound, "there is no job %s", id) }
 

@@ -295,9 +295,14 @@ func (l *surroundings) tie(n *store.New) (unmet *job.Job, err error) {
 // inserts notes that a job is made, for those of the call that follow.
 func (l *surroundings) inserts(n *store.New, canceled bool) {
 	st := standing{Job: n.Job, fingerprint: n.Fingerprint[:]}
-	st.Tenant, st.Place = l.sub.Tenant, job.Place{State: job.Waiting, Custody: job.Gate}
-	if canceled {
+	st.Tenant = l.sub.Tenant
+	switch {
+	case canceled:
 		st.Place = job.Place{State: job.Canceled, Custody: job.None}
+	case n.Job.Needs > 0 || n.Delay > 0 || n.Job.Due.After(l.now):
+		st.Place = job.Place{State: job.Waiting, Custody: job.Gate}
+	default:
+		st.Place = job.Place{State: job.Pending, Custody: job.Ready}
 	}
 	l.jobs[st.ID] = st
 	if st.ExternalID != "" {

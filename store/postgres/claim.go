@@ -13,6 +13,7 @@ import (
 
 // Claim implements [store.Jobs].
 func (s *Store) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) {
+	c = c.Once()
 	var jobs []job.Job
 	alive := false
 	var lanes []string

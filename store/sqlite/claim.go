@@ -16,6 +16,7 @@ func (s *Store) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) {
 	if s.write == nil {
 		return nil, s.do(ctx, nil)
 	}
+	c = c.Once()
 	var jobs []job.Job
 	err := s.write.do(ctx, s.write.claims, func(t *tx) error {
 		jobs = nil
@@ -117,11 +118,14 @@ func (t *tx) heads(c store.Claim, lane job.Lane) ([]row, error) {
 		}
 	}
 	if lines > 1 {
-		slices.SortStableFunc(found, func(a, b row) int {
-			return cmp.Or(cmp.Compare(a.Priority, b.Priority), a.Created.Compare(b.Created), cmp.Compare(a.seq, b.seq))
-		})
+		slices.SortFunc(found, byAge)
 	}
 	return found[:min(slots, len(found))], nil
+}
+
+// byAge orders the jobs of a lane: priority decides, then age.
+func byAge(a, b row) int {
+	return cmp.Or(cmp.Compare(a.Priority, b.Priority), a.Created.Compare(b.Created), cmp.Compare(a.seq, b.seq))
 }
 
 // named returns those of the jobs that c names which it may claim.
@@ -137,6 +141,7 @@ func (t *tx) named(c store.Claim, lane job.Lane) ([]row, error) {
 			}
 			return nil
 		}, idList(c.Jobs))
+	slices.SortFunc(found, byAge)
 	return found[:min(max(0, c.Slots[lane]), len(found))], err
 }
 

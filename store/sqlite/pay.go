@@ -18,6 +18,7 @@ func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) 
 		for n < limit {
 			seq, debtor, err := t.oldestDebt()
 			if err != nil || seq == 0 {
+				eff.Owed = false
 				return err
 			}
 			paid, err := t.payDependants(debtor, limit-n, &eff)

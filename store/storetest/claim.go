@@ -20,6 +20,8 @@ var claimTests = []test{
 	{"a retry keeps its age", claimAge},
 	{"only what was asked for", claimOnlyAsked},
 	{"only the jobs that were named", claimNamed},
+	{"queues, kinds and jobs that are named twice", claimNamedTwice},
+	{"of jobs that are named priority decides, then age", claimNamedOrder},
 	{"only jobs of some tenants", claimTenants},
 	{"many at once", claimMany},
 	{"a claim whose answer was lost is answered again", claimLost},
@@ -161,6 +163,37 @@ func claimNamed(w *world) {
 	sameSet(w, "nothing more", jobIDs(w.claim(c)), nil)
 	w.at(job.Pending, job.Ready, ids[0], apart)
 	Check(w, w.s, acme)
+}
+
+func claimNamedTwice(w *world) {
+	ids := w.addMany(4)
+	c := wanted(w.session(), 3)
+	c.Queues, c.Kinds = append(c.Queues, c.Queues...), append(c.Kinds, c.Kinds...)
+	if n := len(w.claim(c)); n != 3 {
+		w.Errorf("%d jobs claimed for 3 slots", n)
+	}
+	c = wanted(c.Session, 3)
+	c.Jobs = append(slices.Clone(ids), ids...)
+	if n := len(w.claim(c)); n != 1 {
+		w.Errorf("%d jobs claimed where 1 is left", n)
+	}
+	Check(w, w.s, acme)
+}
+
+func claimNamedOrder(w *world) {
+	var ids []job.ID
+	for _, priority := range []int{5, 1, 9, 1} {
+		ids = append(ids, w.add(newTask(withPriority(priority))))
+		w.clock.Advance(time.Second)
+	}
+	session := w.session()
+	for _, want := range []job.ID{ids[1], ids[3], ids[0], ids[2]} {
+		c := wanted(session, 1)
+		c.Jobs = ids
+		if got := w.claim(c); len(got) != 1 || got[0].ID != want {
+			w.Errorf("claimed %v, want %s", jobIDs(got), want)
+		}
+	}
 }
 
 func claimTenants(w *world) {

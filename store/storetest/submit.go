@@ -23,6 +23,7 @@ var submitTests = []test{
 	{"64 at once with one idempotency key make one job", submitKeyAtOnce},
 	{"64 at once with one external id make one job", submitExternalAtOnce},
 	{"an external id gives the same job again", submitExternal},
+	{"the same job twice in a call is answered with where it is", submitTwiceWithin},
 	{"all jobs of a call or none", submitAllOrNone},
 	{"64 at once with one unique key make one job", submitUniqueAtOnce},
 	{"a key that is unique until start is free after the claim", submitUntilStart},
@@ -315,6 +316,21 @@ func submitExternal(w *world) {
 	w.must(finish(w.claimOne(w.session()), by(w.job(first).Session)))
 	if got := w.submit(newTask(externally("x"), fingerprint(1)))[0]; got.ID != first || got.Place.State != job.Finished {
 		w.Errorf("answer after the end %+v, want job %s", got, first)
+	}
+}
+
+func submitTwiceWithin(w *world) {
+	first := w.add(newTask())
+	for name, gate := range map[string][]option{
+		"ready": nil, "delayed": {delayed(time.Hour)}, "behind another": {after(job.NeedEnded, first)},
+	} {
+		for what, key := range map[string]option{"external id": externally(name), "unique key": unique(job.UntilDone, name)} {
+			one := newTask(append(gate, key)...)
+			got := w.submit(one, newTask(key))
+			if got[1].ID != one.Job.ID || !got[1].Existed || got[1].Place != got[0].Place || got[1].Place != w.job(one.Job.ID).Place {
+				w.Errorf("%s, the same %s: answers %+v, the job is %s", name, what, got, w.job(one.Job.ID).Place)
+			}
+		}
 	}
 }
 
