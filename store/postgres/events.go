@@ -67,6 +67,9 @@ func readEventCursor(s string) (c eventCursor, err error) {
 //
 // A page ends below the oldest transaction that is still open and may write events: what that one writes gets an ord at or
 // above its own id. See [horizon].
+//
+// No cursor goes further than an event that was committed. A server that crashes forgets the ids of transactions that wrote
+// nothing, and gives them to others when it is back: a cursor as far as the newest id would be behind these.
 func (s *Store) Events(ctx context.Context, q store.EventQuery) (store.Events, error) {
 	var es store.Events
 	c, err := readEventCursor(q.Cursor)
@@ -75,12 +78,8 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (store.Events, e
 	}
 	limit := store.Within(q.Limit, 1000, 10_000)
 	err = s.call(ctx, q.Tenant, func(t *tx) error {
-		es = store.Events{}
-		var end int64
-		open := read(horizon, func(r *reader) error {
-			end = r.int64()
-			return nil
-		}, t.s.writers())
+		es = store.Events{Cursor: q.Cursor}
+		open := read(horizon, func(*reader) error { return nil }, t.s.writers())
 		each := func(r *reader) error {
 			es.Events = append(es.Events, r.event())
 			return nil
@@ -88,6 +87,11 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (store.Events, e
 		qs := []*query{open}
 		switch {
 		case q.End:
+			es.Cursor = eventCursor{}.String()
+			qs = append(qs, read(newestEvent, func(r *reader) error {
+				es.Cursor = eventCursor{ord: r.int64() + 1}.String()
+				return nil
+			}, q.Tenant))
 		case q.Job.IsZero():
 			qs = append(qs, read(eventsOfAll, each, q.Tenant, c.ord, [16]byte(c.job), c.n, c.sub, limit))
 		default:
@@ -100,13 +104,9 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (store.Events, e
 		if err := t.commit(qs...); err != nil {
 			return err
 		}
-		es.Cursor = q.Cursor
-		switch n := len(es.Events); {
-		case n > 0:
+		if n := len(es.Events); n > 0 {
 			es.Cursor = es.Events[n-1].Cursor
-		case end > c.ord: // everything below it has been read
-			es.Cursor = eventCursor{ord: end}.String()
-		case es.Cursor == "":
+		} else if es.Cursor == "" {
 			es.Cursor = c.String()
 		}
 		return nil
@@ -167,6 +167,8 @@ WITH last AS MATERIALIZED (
 SELECT ` + eventColumns + ` FROM pawl.events v
 WHERE ` + eventsBehind + ` AND v.ord <= (SELECT l.ord FROM last l)
 ORDER BY v.ord, v.job, v.n, v.sub LIMIT $6`
+
+	newestEvent = `SELECT v.ord FROM pawl.events v WHERE v.tenant = $1 AND ` + committed + ` ORDER BY v.ord DESC LIMIT 1`
 
 	eventsBehind = `v.tenant = $1 AND v.ord >= $2 AND (v.ord, v.job, v.n, v.sub) > ($2, $3, $4, $5) AND ` + committed
 

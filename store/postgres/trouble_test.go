@@ -79,6 +79,47 @@ func TestRestart(t *testing.T) {
 }
 
 // TestNothingExpiresAfterTrouble has sessions run out while nobody could renew them.
+// TestCursorsOutliveACrash has a server crash that had given ids to transactions which wrote nothing. It forgets those, and gives
+// them to whoever writes next: that must be behind the cursors of before.
+func TestCursorsOutliveACrash(t *testing.T) {
+	t.Parallel()
+	testenv.Postgres(t) // skips where there is none
+	server, err := testenv.StartPostgres(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Stop()
+	server.Psql(t, "postgres", "-c", "create database jobs")
+	dsn := server.DSN("jobs")
+	migrate(t, dsn, "")
+	s := open(t, dsn, postgres.Options{})
+	submit(t, s, newTasks(1)...)
+	server.Psql(t, "postgres", "-c", "alter system set wal_writer_delay = '10s'", "-c", "select pg_reload_conf()")
+	submit(t, s, newTasks(1)...)
+	server.Psql(t, "jobs", "-c", "do 'begin for i in 1..50 loop perform pg_current_xact_id(); rollback; end loop; end'")
+	events := func(q store.EventQuery) store.Events {
+		t.Helper()
+		q.Tenant = acme
+		es, err := s.Events(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return es
+	}
+	end, read := events(store.EventQuery{End: true}), events(store.EventQuery{})
+	read = events(store.EventQuery{Cursor: read.Cursor}) // there is nothing more
+	server.Kill()
+	if err := server.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	id := submit(t, s, newTasks(1)...)[0]
+	for what, cursor := range map[string]string{"of the end": end.Cursor, "of a page without events": read.Cursor} {
+		if got := events(store.EventQuery{Cursor: cursor}).Events; len(got) != 1 || got[0].Job != id {
+			t.Errorf("behind the cursor %s are %d events, and one was written since", what, len(got))
+		}
+	}
+}
+
 func TestNothingExpiresAfterTrouble(t *testing.T) {
 	t.Parallel()
 	t.Run("of a process that could not reach the database", func(t *testing.T) {
