@@ -79,7 +79,10 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (store.Events, e
 	limit := store.Within(q.Limit, 1000, 10_000)
 	err = s.call(ctx, q.Tenant, func(t *tx) error {
 		es = store.Events{Cursor: q.Cursor}
-		open := read(horizon, func(*reader) error { return nil }, t.s.writers())
+		open := read(horizon, func(r *reader) error {
+			es.Unsettled = r.bool()
+			return nil
+		}, t.s.writers())
 		each := func(r *reader) error {
 			es.Events = append(es.Events, r.event())
 			return nil
@@ -141,22 +144,29 @@ var (
 	// The oldest of all open transactions of the cluster would do, but anybody's long one would hold up the events. So who
 	// writes events takes a lock first, shared with all others who do, before it has a transaction id: those that hold
 	// it now are the ones to wait for, and who takes it later gets an id that is not below xmax. Ids in pg_locks have 32
-	// bits; they are near xmax.
+	// bits; they are near xmax. A transaction has its id for a moment before the lock on that is to be seen, and longer
+	// where it waits for those who look at the locks: while somebody has the first lock alone, his id may be any that is open.
+	//
+	// The answer is whether somebody is to be waited for.
 	horizon = `
 WITH s AS MATERIALIZED (
 	SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin, pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS xmax
 ), l AS MATERIALIZED (
-	SELECT locktype, virtualtransaction, transactionid, classid, objid, objsubid, database FROM pg_locks, s WHERE s.xmin < s.xmax AND granted
+	SELECT locktype, virtualtransaction, transactionid, classid, objid, objsubid, database FROM pg_locks, s
+	WHERE s.xmin < s.xmax AND granted AND (locktype = 'advisory' OR locktype = 'transactionid' AND mode = 'ExclusiveLock')
+), writers AS (
+	SELECT w.virtualtransaction, min(s.xmax - ((s.xmax - t.transactionid::text::bigint) & 4294967295))
+			FILTER (WHERE (s.xmax - t.transactionid::text::bigint) & 4294967295 < 2147483648) AS below, -- others are above xmax
+		count(t.transactionid) > 0 AS known
+	FROM s, l w LEFT JOIN l t ON t.locktype = 'transactionid' AND t.virtualtransaction = w.virtualtransaction
+	WHERE w.locktype = 'advisory' AND w.classid = 0 AND w.objid = $1::bigint AND w.objsubid = 1
+		AND w.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+	GROUP BY w.virtualtransaction
 ), oldest AS (
-	SELECT min(s.xmax - ((s.xmax - t.transactionid::text::bigint) & 4294967295))
-		FILTER (WHERE (s.xmax - t.transactionid::text::bigint) & 4294967295 < 2147483648) AS xid -- others are above xmax
-	FROM s, l t
-	WHERE t.locktype = 'transactionid' AND t.virtualtransaction IN (
-		SELECT w.virtualtransaction FROM l w
-		WHERE w.locktype = 'advisory' AND w.classid = 0 AND w.objid = $1::bigint AND w.objsubid = 1
-			AND w.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
+	SELECT least(s.xmax, min(CASE WHEN w.known THEN w.below ELSE s.xmin END) FILTER (WHERE w.known IS NOT NULL)) AS xid
+	FROM s LEFT JOIN writers w ON true GROUP BY s.xmax
 )
-SELECT set_config('job.horizon', (e.base + least(o.xid, s.xmax))::text, true)::bigint FROM pawl.era e, s, oldest o`
+SELECT o.xid < s.xmax FROM pawl.era e, s, oldest o, LATERAL set_config('job.horizon', (e.base + o.xid)::text, true)`
 
 	// eventsOfAll finds the ord of the last event of a page by the index alone, and then reads up to that: the events of one
 	// ord have no order in the index, and a plan made while there were few would sort all that follow.

@@ -25,6 +25,9 @@ var (
 // Finishes reports whether a change has the statement of tasks that finish.
 func Finishes(c job.Change) bool { return finishes(&c) }
 
+// Writers is the key of the lock of those who write events.
+func (s *Store) Writers() int64 { return s.writers() }
+
 // LockTimeout is for how long the next step of a migrator waits for a lock.
 func (m *Migrator) LockTimeout(ctx context.Context) (set string, err error) {
 	err = m.db.QueryRowContext(ctx, "SHOW lock_timeout").Scan(&set)

@@ -120,6 +120,39 @@ func TestCursorsOutliveACrash(t *testing.T) {
 	}
 }
 
+// TestUnsettled has somebody who may write events and cannot be seen to have a transaction id yet: he may have any that is open.
+func TestUnsettled(t *testing.T) {
+	t.Parallel()
+	dsn := clocked(t)
+	s, foreign, writer := open(t, dsn, postgres.Options{}), connect(t, dsn), connect(t, dsn)
+	cursor := ""
+	seen := func(what string, jobs int, unsettled bool) {
+		t.Helper()
+		es, err := s.Events(t.Context(), store.EventQuery{Tenant: acme, Cursor: cursor})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(es.Events) != jobs || es.Unsettled != unsettled {
+			t.Errorf("%s: %d events, unsettled: %t; want %d, %t", what, len(es.Events), es.Unsettled, jobs, unsettled)
+		}
+		cursor = es.Cursor
+	}
+	must(t, foreign, "BEGIN")
+	must(t, foreign, "SELECT pg_current_xact_id()")
+	submit(t, s, newTask())
+	seen("beside a transaction of somebody else", 1, false)
+	must(t, writer, "BEGIN")
+	must(t, writer, "SELECT pg_advisory_xact_lock_shared($1)", s.Writers())
+	submit(t, s, newTask())
+	seen("beside one who may write", 0, true)
+	must(t, writer, "SELECT pg_current_xact_id()")
+	seen("beside one who is known to write later", 1, false)
+	submit(t, s, newTask())
+	seen("beside one who writes", 0, true)
+	must(t, writer, "ROLLBACK")
+	seen("after him", 1, false)
+}
+
 func TestNothingExpiresAfterTrouble(t *testing.T) {
 	t.Parallel()
 	t.Run("of a process that could not reach the database", func(t *testing.T) {
