@@ -7,6 +7,7 @@ GOLANGCI ?= CGO_ENABLED=0 $(GO) run github.com/golangci/golangci-lint/v2/cmd/gol
 SECONDS  ?= 60
 DB       ?= sqlite
 SEED     ?=
+STORM    ?=
 FUZZTIME ?= 30s
 
 # SQLite in Go is a machine translation; under the race detector it would be ten times as slow and find nothing.
@@ -48,7 +49,11 @@ fuzz: ## Run each fuzz target for FUZZTIME (30s)
 	done
 
 .PHONY: chaos
-chaos: ## Run a crash storm for SECONDS (60); DB=postgres: on three processes; SEED repeats an earlier one
+chaos: deps ## Raise a storm of faults for SECONDS (60) over processes on DB (sqlite, postgres); SEED repeats load and faults
+	$(GO) run ./internal/storm -db '$(DB)' -seconds $(SECONDS) $(if $(SEED),-seed $(SEED)) $(STORM)
+
+.PHONY: crashes
+crashes: deps ## Let processes die at each named point and at random moments for SECONDS; DB and SEED as for chaos
 	$(GO) run ./internal/chaos -db '$(DB)' -seconds $(SECONDS) $(if $(SEED),-seed $(SEED))
 
 .PHONY: chaos-mutants

@@ -3,10 +3,10 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,20 +22,17 @@ import (
 	"github.com/pawl-jobs/pawl/store/storetest"
 )
 
-// before is the commit of the version before this one, which works beside it while processes are replaced. CONTRIBUTING.md
-// says when it is moved.
-const before = "af75870e4c2c4a1d1f71d13219408984a54729f6"
-
 // TestUpgrade lets processes of the version before and of this one work side by side; see testdata/upgrade. They are
 // called "before" and "dev", in the list of workers as well.
 func TestUpgrade(t *testing.T) {
 	server := testenv.Postgres(t)
-	source := sourceBefore(t)
-	binary := filepath.Join(source, "bin", "pawl")
-	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-X main.version=before", "-o", binary, "./cmd/pawl")
-	build.Dir, build.Env = source, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the version before: %v\n%s", err, out)
+	source := t.TempDir()
+	binary, err := testenv.BuildBefore(t.Context(), filepath.Join("..", ".."), source)
+	if errors.Is(err, testenv.ErrNoHistory) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 	t.Run("its migrations are as they were", func(t *testing.T) {
 		root := os.DirFS(source)
@@ -57,43 +54,6 @@ func TestUpgrade(t *testing.T) {
 		env.Setenv("BEFORE", binary)
 		env.Setenv("PAWL_DB", server.Database(env.T().(testing.TB)))
 	})
-}
-
-// sourceBefore returns a folder with the source of the version before. A source without that history, such as an archive
-// or a shallow clone, cannot be tested so.
-func sourceBefore(t *testing.T) string {
-	t.Helper()
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(filepath.Join(root, ".git")); err != nil {
-		t.Skipf("the version before is taken from git, and this is no clone: %v", err)
-	}
-	git := func(args ...string) ([]byte, error) {
-		cmd := exec.Command("git", append([]string{"-C", root}, args...)...)
-		var stderr strings.Builder
-		cmd.Stderr = &stderr
-		out, err := cmd.Output()
-		if err != nil {
-			err = fmt.Errorf("git %s: %w: %s", strings.Join(args, " "), err, &stderr)
-		}
-		return out, err
-	}
-	archive, err := git("archive", before)
-	if err != nil {
-		if shallow, _ := git("rev-parse", "--is-shallow-repository"); strings.TrimSpace(string(shallow)) == "true" {
-			t.Skipf("a shallow clone has no history: %v", err)
-		}
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	unpack := exec.Command("tar", "-x", "-C", dir)
-	unpack.Stdin = bytes.NewReader(archive)
-	if out, err := unpack.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	return dir
 }
 
 // tenant is whose jobs the scripts are about.

@@ -3,27 +3,49 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
+
+	"github.com/pawl-jobs/pawl/internal/testenv"
 )
 
-// build builds the binaries of this version and of the one before. In both [time.Now] is wrong by as many seconds as
-// STORM_AWRY says, which no part of the service can tell from a clock that was set wrong.
+// build builds the binary of this version, and of the one before where processes are replaced by it. In that of this version
+// [time.Now] is wrong by as many seconds as STORM_AWRY says, which no part of the service can tell from a clock that was set wrong.
 func (s *storm) build(ctx context.Context) error {
 	overlay, err := s.awry(ctx)
 	if err != nil {
 		return err
 	}
 	args := []string{"build", "-overlay", overlay, "-tags", "storm"}
-	if s.race {
-		args = append(args, "-race", "-gcflags=modernc.org/...=-race=false")
+	if s.without != "" {
+		args[len(args)-1] += ",mutants"
 	}
 	s.bin = filepath.Join(s.dir, "bin", "pawl")
-	return command(ctx, "", "go", append(args, "-o", s.bin, "github.com/pawl-jobs/pawl/cmd/pawl")...)
+	if err := command(ctx, "", "go", append(args, "-o", s.bin, "github.com/pawl-jobs/pawl/cmd/pawl")...); err != nil {
+		return err
+	}
+	if s.db == "sqlite" || !s.faults {
+		return nil // nobody is replaced
+	}
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return fmt.Errorf("go list -m: %w", err)
+	}
+	source := filepath.Join(s.dir, "before")
+	if err := os.Mkdir(source, 0o700); err != nil {
+		return err
+	}
+	s.before, err = testenv.BuildBefore(ctx, strings.TrimSpace(string(root)), source)
+	if errors.Is(err, testenv.ErrNoHistory) {
+		s.sum.LeftOut = append(s.sum.LeftOut, fmt.Sprintf("version_before: %v", err))
+		return nil
+	}
+	return err
 }
 
 // awry writes what the go command is to take in place of the file in which Now stands.

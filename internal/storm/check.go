@@ -151,6 +151,7 @@ func (s *storm) idle(ctx context.Context) error {
 		pause(ctx, 1500*time.Millisecond) // until the server has counted
 		return n, db.QueryRowContext(ctx, `SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`).Scan(&n)
 	}
+	pause(ctx, 3*lease) // what the last jobs leave to do is done then
 	before, err := commits()
 	if err != nil {
 		return err
@@ -297,7 +298,7 @@ func (c *checker) job(ctx context.Context, j *job.Job, p *promise) {
 	case p.granted && j.State != job.Canceled:
 		c.broken(j.ID, "cancel_forgotten: job %s (%s) was canceled and ended %s", j.ID, p.name, j.State)
 	case j.State == job.Canceled && p.asked:
-	case c.noSpace(ctx, j): // its machine's disk was full
+	case c.noSpace(j, p):
 	case j.State != p.state:
 		c.broken(j.ID, "wrong_end: job %s (%s) ended %s (%s: %s), want %s", j.ID, p.name, j.State, j.Code, j.Message, p.state)
 	case j.Attempt != p.attempts:
@@ -336,18 +337,13 @@ func (c *checker) output(j *job.Job, p *promise) {
 	}
 }
 
-// noSpace reports whether something of a job was written to a disk that was full.
-func (c *checker) noSpace(ctx context.Context, j *job.Job) bool {
-	if c.sum.Faults["disk_full"] == 0 {
-		return false
-	}
-	for _, e := range c.history(ctx, j.ID) {
-		if strings.Contains(strings.ToLower(e.Message+string(e.Data)), "no space left") {
-			return true
-		}
-	}
-	return false
+// noSpace reports whether a disk may have been full while a program was at work, which does not look whether it could write.
+func (c *checker) noSpace(j *job.Job, p *promise) bool {
+	return p.program && (c.wrongTimes() || c.disks.wasFull(j.Created, j.Ended))
 }
+
+// wrongTimes reports whether times in the database may be wrong: that of a folder has the clock of the process.
+func (s *storm) wrongTimes() bool { return s.server == nil && s.sum.Faults["clock_wrong"] > 0 }
 
 func (c *checker) history(ctx context.Context, id job.ID) []store.Event {
 	page, err := c.store.Events(ctx, store.EventQuery{Tenant: tenant, Job: id, Limit: 10_000})
@@ -423,7 +419,15 @@ func (c *checker) broken(id job.ID, format string, args ...any) {
 // asTest takes in what the check says that every store passes.
 type asTest struct{ s *storm }
 
-func (asTest) Helper()                             {}
-func (asTest) Logf(string, ...any)                 {}
-func (t asTest) Errorf(format string, args ...any) { t.s.breaks("history: "+format, args...) }
-func (t asTest) Fatalf(format string, args ...any) { t.s.breaks("history: "+format, args...) }
+func (asTest) Helper()             {}
+func (asTest) Logf(string, ...any) {}
+
+func (t asTest) Errorf(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if t.s.wrongTimes() && strings.Contains(text, "before its predecessor") {
+		return
+	}
+	t.s.breaks("history: %s", text)
+}
+
+func (t asTest) Fatalf(format string, args ...any) { t.Errorf(format, args...) }

@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
+	"sync"
 	"syscall"
+	"time"
 )
 
 // disks are the file systems of the machines: each data folder is one of its own in memory, so that it can be full.
@@ -12,6 +15,19 @@ type disks struct {
 	*storm
 	mounted []string
 	refused error // why there is none
+
+	mu     sync.Mutex
+	filled []spell // guarded by mu
+}
+
+// A spell is a time.
+type spell struct{ from, to time.Time }
+
+// wasFull reports whether a disk was full at some time in a spell.
+func (d *disks) wasFull(from, to time.Time) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.ContainsFunc(d.filled, func(f spell) bool { return f.from.Before(to) && from.Before(f.to) })
 }
 
 const diskSize = "2g"
@@ -43,7 +59,11 @@ func (d *disks) full(ctx context.Context, machine string) error {
 	if err := syscall.Mount("storm", dir, "tmpfs", syscall.MS_REMOUNT, fmt.Sprintf("size=%d", used)); err != nil {
 		return fmt.Errorf("fill the disk of %s: %w", machine, err)
 	}
+	from := time.Now()
 	<-ctx.Done()
+	d.mu.Lock()
+	d.filled = append(d.filled, spell{from, time.Now()})
+	d.mu.Unlock()
 	return syscall.Mount("storm", dir, "tmpfs", syscall.MS_REMOUNT, "size="+diskSize)
 }
 

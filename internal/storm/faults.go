@@ -119,8 +119,11 @@ func stop(_ context.Context, s *storm, rnd *rand.Rand) error {
 }
 
 // versionBefore replaces a worker by one of the version before, in good order, and the next time by one of this version.
-func versionBefore(ctx context.Context, s *storm, rnd *rand.Rand) error {
+func versionBefore(_ context.Context, s *storm, rnd *rand.Rand) error {
 	n := s.anyNode(rnd)
+	for n.role != "worker" {
+		n = s.anyNode(rnd)
+	}
 	n.mu.Lock()
 	n.earlier = !n.earlier
 	n.mu.Unlock()
@@ -224,21 +227,15 @@ func connectionsExhausted(ctx context.Context, s *storm, _ *rand.Rand) error {
 	return nil
 }
 
-// readOnly has the server refuse all writes until ctx ends.
+// readOnly has the server be a standby, which takes no writes, until ctx ends.
 func readOnly(ctx context.Context, s *storm, _ *rand.Rand) error {
-	set := func(on string) error {
-		return s.asAdmin(func(ctx context.Context) error {
-			if err := s.admin(ctx, "postgres", "ALTER SYSTEM SET default_transaction_read_only = "+on); err != nil {
-				return err
-			}
-			return s.admin(ctx, "postgres", "SELECT pg_reload_conf()")
-		})
-	}
-	if err := set("on"); err != nil {
+	s.databases.Lock()
+	defer s.databases.Unlock()
+	if err := s.server.Demote(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
 	<-ctx.Done()
-	return set("off")
+	return s.admin(context.WithoutCancel(ctx), "postgres", "SELECT pg_promote()")
 }
 
 // asAdmin does something with the server while it is up. Faults of the server come one at a time there.
@@ -250,11 +247,16 @@ func (s *storm) asAdmin(do func(context.Context) error) error {
 	return do(ctx)
 }
 
-// clear has everything right again, for the time after the storm.
+// clear has everything right again, for the time after the storm. Where the database has the clock of its process, that is put
+// forward: what was to wait until some time by a clock that was fast would else wait for an hour.
 func (s *storm) clear() {
 	for _, n := range s.nodes {
 		n.mu.Lock()
 		n.awry, n.earlier = 0, false
+		if s.wrongTimes() {
+			n.awry = 2 * 3600
+			n.proc.signal(syscall.SIGKILL)
+		}
 		n.mu.Unlock()
 	}
 }

@@ -34,6 +34,7 @@ func main() {
 	flag.IntVar(&o.jobs, "jobs", 0, "jobs that are submitted; 0: 70 for each second")
 	noSweep := flag.Bool("no-sweep", false, "nobody looks for what was forgotten")
 	calm := flag.Bool("calm", false, "without any fault: then nothing may have to be repaired")
+	flag.StringVar(&o.without, "without", "", "go without a guard of package guard: the storm must notice")
 	flag.BoolVar(&o.keep, "keep", false, "keep the folder if nothing was broken, too")
 	flag.Parse()
 	o.duration, o.sweep, o.faults = time.Duration(*seconds)*time.Second, !*noSweep, !*calm
@@ -77,5 +78,6 @@ type summary struct {
 	Poison        int            `json:"poison"`         // innocent jobs that were at work in too many kills
 	Events        int            `json:"events"`         // that followers saw
 	Repaired      map[string]int `json:"repaired"`       // by the sweep, by class
-	Broken        []string       `json:"broken"`         // what does not hold, as "name: what was seen"
+	Without       string         `json:"without,omitempty"`
+	Broken        []string       `json:"broken"` // what does not hold, as "name: what was seen"
 }

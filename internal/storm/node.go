@@ -106,7 +106,7 @@ func (n *node) start() (*proc, error) {
 	p.cmd = exec.Command(bin, args...)
 	p.cmd.Dir = n.s.dir
 	p.cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + n.s.dir, "GORACE=atexit_sleep_ms=10", "STORM_LEDGER=" + n.s.jobsLedger(),
+		"PATH=" + os.Getenv("PATH"), "HOME=" + n.s.dir, "STORM_LEDGER=" + n.s.jobsLedger(), "STORM_WITHOUT=" + n.s.without,
 	}
 	if n.db != nil {
 		dsn, err := n.s.through(n.db)
@@ -213,9 +213,6 @@ func (n *node) judge(p *proc) {
 	if err != nil {
 		n.s.breaks("harness: %v", err)
 		return
-	}
-	if bytes.Contains(said, []byte("WARNING: DATA RACE")) {
-		n.s.breaks("data_race: see %s", p.said)
 	}
 	for line := range bytes.Lines(said) {
 		if _, what, found := bytes.Cut(line, []byte("found what no wake-up told of")); found {

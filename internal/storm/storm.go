@@ -26,7 +26,7 @@ type options struct {
 	sweep    bool
 	faults   bool
 	keep     bool
-	race     bool // build the binaries with the race detector
+	without  string // a guard; empty: none is missing
 	out      io.Writer
 }
 
@@ -66,7 +66,7 @@ func run(ctx context.Context, o options) (summary, error) {
 		return summary{}, err
 	}
 	s := &storm{options: o, dir: dir, said: map[string]int{}, sum: summary{
-		Seed: o.seed, DB: o.db, Faults: map[string]int{}, States: map[string]int{}, Repaired: map[string]int{}, Broken: []string{},
+		Seed: o.seed, DB: o.db, Without: o.without, Faults: map[string]int{}, States: map[string]int{}, Repaired: map[string]int{}, Broken: []string{},
 	}}
 	s.printf("%s, seed %d, %d jobs in %s, folder %s", o.db, o.seed, o.jobs, o.duration, dir)
 	err = s.weather(ctx)
