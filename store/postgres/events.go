@@ -146,6 +146,7 @@ var (
 	// it now are the ones to wait for, and who takes it later gets an id that is not below xmax. Ids in pg_locks have 32
 	// bits; they are near xmax. A transaction has its id for a moment before the lock on that is to be seen, and longer
 	// where it waits for those who look at the locks: while somebody has the first lock alone, his id may be any that is open.
+	// A standby, or a server that is about to be the primary, replays commits in their order and has no locks to look at.
 	//
 	// The answer is whether somebody is to be waited for.
 	horizon = `
@@ -163,8 +164,8 @@ WITH s AS MATERIALIZED (
 		AND w.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
 	GROUP BY w.virtualtransaction
 ), oldest AS (
-	SELECT least(s.xmax, min(CASE WHEN w.known THEN w.below ELSE s.xmin END) FILTER (WHERE w.known IS NOT NULL)) AS xid
-	FROM s LEFT JOIN writers w ON true GROUP BY s.xmax
+	SELECT least(s.xmax, CASE WHEN pg_is_in_recovery() THEN s.xmin END, min(CASE WHEN w.known THEN w.below ELSE s.xmin END) FILTER (WHERE w.known IS NOT NULL)) AS xid
+	FROM s LEFT JOIN writers w ON true GROUP BY s.xmin, s.xmax
 )
 SELECT o.xid < s.xmax FROM pawl.era e, s, oldest o, LATERAL set_config('job.horizon', (e.base + o.xid)::text, true)`
 

@@ -153,6 +153,37 @@ func TestUnsettled(t *testing.T) {
 	seen("after him", 1, false)
 }
 
+// TestEventsOfAStandby: it replays commits in their order, and nobody can see there who is about to write.
+func TestEventsOfAStandby(t *testing.T) {
+	t.Parallel()
+	testenv.Postgres(t) // skips where there is none
+	server, err := testenv.StartPostgres(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Stop()
+	server.Psql(t, "postgres", "-c", "create database jobs")
+	dsn := server.DSN("jobs")
+	migrate(t, dsn, "")
+	s, other := open(t, dsn, postgres.Options{}), connect(t, dsn)
+	must(t, other, "BEGIN")
+	must(t, other, "CREATE TABLE t ()") // it has an id, and has written
+	submit(t, s, newTask())
+	if err := server.Demote(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	q := store.EventQuery{Tenant: acme}
+	es, err := s.Events(t.Context(), q)
+	if err != nil || len(es.Events) > 0 || !es.Unsettled {
+		t.Errorf("%+v, %v: there may be another event before", es, err)
+	}
+	server.Psql(t, "postgres", "-c", "select pg_promote()")
+	q.Cursor = es.Cursor
+	if es, err = s.Events(t.Context(), q); err != nil || len(es.Events) != 1 || es.Unsettled {
+		t.Errorf("%+v, %v: nothing is open any more", es, err)
+	}
+}
+
 func TestNothingExpiresAfterTrouble(t *testing.T) {
 	t.Parallel()
 	t.Run("of a process that could not reach the database", func(t *testing.T) {
