@@ -110,7 +110,7 @@ func (d *duties) hold(ctx context.Context, held []store.Duty) {
 		go func() {
 			defer d.wg.Done()
 			err := x.Run(ctx, &Held{fence: job.Fence{Duty: x.Name, Term: term}, s: d.s})
-			if ctx.Err() == nil && err != nil {
+			if ctx.Err() == nil && err != nil && !d.s.lapse() { // of a lease that is over the loop that renews tells
 				select {
 				case d.failed <- err:
 				default:
