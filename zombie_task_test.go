@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -92,11 +93,11 @@ func output(context.Context, *wire, *pawl.Task[string]) (string, error) {
 // A stepper is a kind that keeps notes of its own.
 type stepper struct {
 	w     *wire
-	calls *int
+	calls *atomic.Int64
 }
 
 func (k stepper) Step(ctx context.Context, r *engine.Run) engine.Outcome {
-	if *k.calls++; *k.calls > 1 {
+	if k.calls.Add(1) > 1 {
 		k.w.tell("again")
 		return engine.Done(json.RawMessage(`"result of the second run"`))
 	}
@@ -112,9 +113,9 @@ func play(p *process, w *wire, s seat) {
 	if scene == nil {
 		return
 	}
-	calls := 0
+	var calls atomic.Int64 // the second one may begin before the first has returned
 	pawl.Handle(p.Service, "zombie", func(ctx context.Context, task *pawl.Task[string]) (string, error) {
-		if calls++; calls > 1 { // it has got its job back
+		if calls.Add(1) > 1 { // it has got its job back
 			w.tell("again")
 			return "result of the second run", nil
 		}

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -429,7 +430,7 @@ func beZombie(t *testing.T, asked string) {
 			cfg.Kinds[job.KindApp] = deaf{cfg.Kinds[job.KindApp]}
 		}
 	case scene.kind == "steps":
-		cfg.Kinds = map[string]engine.Kind{scene.kind: stepper{w, new(int)}}
+		cfg.Kinds = map[string]engine.Kind{scene.kind: stepper{w, new(atomic.Int64)}}
 	case scene.run == nil:
 		w.freezeNext(scene.call)
 	}
