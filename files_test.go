@@ -22,7 +22,7 @@ type keeper struct{ where engine.Files }
 
 func (keeper) Step(context.Context, *engine.Run) engine.Outcome { return engine.Back() }
 func (k keeper) Files(*job.Job) (engine.Files, error)           { return k.where, nil }
-func (keeper) Progress(job.ID) (job.Progress, bool)             { return job.Progress{}, false }
+func (keeper) Progress(*job.Job) (job.Progress, bool)           { return job.Progress{}, false }
 
 // blind is a file system that does not tell where links lead.
 type blind struct{ files.FS }

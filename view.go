@@ -95,5 +95,5 @@ func (s *Service) Progress(j *job.Job) (job.Progress, bool) {
 	if !ok || j.Custody != job.Worker {
 		return job.Progress{}, false
 	}
-	return k.Progress(j.ID)
+	return k.Progress(j)
 }

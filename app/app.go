@@ -59,7 +59,7 @@ type Kind struct {
 	cfg Config
 
 	mu       sync.Mutex
-	progress map[job.ID]job.Progress // guarded by mu: of the long steps under way
+	progress map[hold]job.Progress // guarded by mu: of the long steps under way
 }
 
 // New returns the kind. It does no I/O. For a process that only reads, Config.Files is enough.
@@ -76,7 +76,7 @@ func New(cfg Config) *Kind {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	return &Kind{cfg: cfg, progress: map[job.ID]job.Progress{}}
+	return &Kind{cfg: cfg, progress: map[hold]job.Progress{}}
 }
 
 // Check implements [engine.Checker].
@@ -130,27 +130,35 @@ func (k *Kind) Files(j *job.Job) (engine.Files, error) {
 }
 
 // Progress implements [engine.Keeper].
-func (k *Kind) Progress(id job.ID) (job.Progress, bool) {
+func (k *Kind) Progress(j *job.Job) (job.Progress, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	p, ok := k.progress[id]
+	p, ok := k.progress[hold{j.ID, j.Epoch}]
 	return p, ok
 }
 
+// A hold is a job in the hands of this process. The same job may be held anew while a step of an earlier hold, which was
+// lost, still goes on.
+type hold struct {
+	id    job.ID
+	epoch int64
+}
+
 // track begins to tell the progress of a step. move adds bytes; done ends it.
-func (k *Kind) track(id job.ID, what string, total int64) (move func(n int), done func()) {
+func (k *Kind) track(j *job.Job, what string, total int64) (move func(n int), done func()) {
+	h := hold{j.ID, j.Epoch}
 	set := func(change func(p *job.Progress)) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		p := k.progress[id]
+		p := k.progress[h]
 		change(&p)
-		k.progress[id] = p
+		k.progress[h] = p
 	}
 	set(func(p *job.Progress) { *p = job.Progress{What: what, Total: total} })
 	return func(n int) { set(func(p *job.Progress) { p.Done += int64(n) }) }, func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		delete(k.progress, id)
+		delete(k.progress, h)
 	}
 }
 

@@ -319,6 +319,11 @@ func TestProgress(t *testing.T) {
 	if want := (job.Progress{What: "staging inputs", Done: 500, Total: 1000}); err != nil || v.Progress == nil || *v.Progress != want {
 		t.Errorf("progress %+v, %v; want %+v", v.Progress, err, want)
 	}
+	later := v.Job
+	later.Epoch += 2 // this process was frozen meanwhile, and another has the job
+	if p, told := h.kind.Progress(&later); told {
+		t.Errorf("of a job that it has lost: %+v", p)
+	}
 	close(f.goOn)
 	if j := h.end(id); j.State != job.Finished {
 		t.Fatalf("%s %s", j.State, j.Message)

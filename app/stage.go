@@ -77,7 +77,7 @@ func (k *Kind) stageInputs(ctx context.Context, s *sheet) engine.Outcome {
 	if err := json.Unmarshal(s.job.Resolved, &r); err != nil {
 		return engine.Fail(job.Entry{Code: job.InternalError, Message: err.Error()})
 	}
-	move, done := k.track(s.job.ID, "staging inputs", r.Staged.Bytes)
+	move, done := k.track(s.job, "staging inputs", r.Staged.Bytes)
 	defer done()
 	g := &stager{Kind: k, sheet: s, list: stock{}, move: move}
 	for i, in := range s.spec.Inputs {

@@ -150,7 +150,7 @@ func (k *Kind) upload(ctx context.Context, s *sheet, left *leavings) (*manifest,
 	if err := k.cfg.Files.Mkdir(ctx, staged); err != nil {
 		return nil, err
 	}
-	move, done := k.track(s.job.ID, "archiving", left.bytes)
+	move, done := k.track(s.job, "archiving", left.bytes)
 	defer done()
 	made := map[string]bool{}
 	for _, e := range left.files {

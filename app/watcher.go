@@ -111,7 +111,7 @@ func (w *Watcher) run(ctx context.Context, held *engine.Held) error {
 	}
 	defer x.soon.Stop()
 	defer x.late.Stop()
-	ctx, stop := context.WithCancel(ctx)
+	ctx, stop := held.Context(ctx)
 	x.ctx = ctx
 	defer x.wg.Wait()
 	defer stop()
@@ -137,7 +137,7 @@ func (w *Watcher) run(ctx context.Context, held *engine.Held) error {
 // watch looks on until ctx ends or the watch on the spool is lost. It first watches, then lists.
 func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 	cfg := &x.kind.cfg
-	ctx, stop := context.WithCancel(ctx)
+	ctx, stop := x.held.Context(ctx)
 	defer stop()
 	events, err := cfg.Host.Watch(ctx, cfg.Spool)
 	if err != nil {

@@ -24,6 +24,13 @@ type Held struct {
 // Fence returns the fence under which the holder writes.
 func (h *Held) Fence() job.Fence { return h.fence }
 
+// Context returns a context that ends with ctx and with the lease: asked whether it has ended, it says so as soon as the lease is
+// over, however fast who asks has woken up. It is for what a duty does to its host, where no fence refuses what comes late.
+func (h *Held) Context(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	return leased{ctx, h.s, cancel}, func() { cancel(nil) }
+}
+
 // Apply makes the changes that the duty decided, and answers each. Their guards carry the duty's fence. A change that
 // is refused for good is found by halving, and answered as a conflict. An error means that nothing more can be written.
 func (h *Held) Apply(ctx context.Context, changes []job.Change) ([]store.Applied, error) {
@@ -103,7 +110,7 @@ func (d *duties) hold(ctx context.Context, held []store.Duty) {
 		go func() {
 			defer d.wg.Done()
 			err := x.Run(ctx, &Held{fence: job.Fence{Duty: x.Name, Term: term}, s: d.s})
-			if ctx.Err() == nil && err != nil {
+			if ctx.Err() == nil && err != nil && !d.s.lapse() { // of a lease that is over the loop that renews tells
 				select {
 				case d.failed <- err:
 				default:

@@ -109,8 +109,9 @@ type Checker interface {
 type Keeper interface {
 	// Files tells where a job's files are. The error is NotFound while it has none, or keeps none.
 	Files(j *job.Job) (Files, error)
-	// Progress tells how far a step of this process has come; false where there is nothing to tell.
-	Progress(id job.ID) (job.Progress, bool)
+	// Progress tells how far the step has come that this process does of j, as j stands; false where there is nothing to tell.
+	// A step of an epoch that has passed tells nothing, though it may go on.
+	Progress(j *job.Job) (job.Progress, bool)
 }
 
 // A Remover is a kind that keeps files of jobs which go when the job is deleted.

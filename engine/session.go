@@ -36,6 +36,7 @@ type session struct {
 	left   []store.Lost     // guarded by mu: what was taken from this session, perhaps because it is not alive
 	moot   int              // guarded by mu: how many of left there were when the newest renewal was sent
 	fence  time.Time        // guarded by mu, monotonic: nothing may be written after this
+	lapsed bool             // guarded by mu: a step was told that this moment has passed
 }
 
 func newSession(ctx context.Context, e *Engine, steps *sync.WaitGroup) *session {
@@ -73,6 +74,9 @@ func (s *session) begin(ctx context.Context) error {
 func (s *session) extend(sent time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.lapsed {
+		return // no answer takes back what the steps were told
+	}
 	s.fence = sent.Add(s.e.cfg.Lease - margin(s.e.cfg.Lease))
 }
 
@@ -175,6 +179,14 @@ func (s *session) remaining() time.Duration {
 		return time.Hour
 	}
 	return time.Until(s.deadline())
+}
+
+// lapse reports whether this process must have stopped by now. When it has said so once there is no way back.
+func (s *session) lapse() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lapsed = s.lapsed || !guard.Fence.Off() && !guard.Lapse.Off() && !time.Now().Before(s.fence)
+	return s.lapsed
 }
 
 // inTime returns a context for one call, which ends when the next renewal would be due: a call that hangs must not

@@ -95,7 +95,7 @@ func (r *Run) work() {
 		if r.ctx.Err() == nil {
 			var in context.Context
 			in, stepped = r.s.e.cfg.Tracer.Step(ctx, &r.Job)
-			o = r.step(in, kind)
+			o = r.step(leased{in, r.s, r.cancel}, kind)
 		}
 		if cause := context.Cause(r.ctx); cause != nil && o.failed() {
 			if errors.Is(cause, ErrLeaseLost) {
@@ -117,6 +117,21 @@ func (r *Run) work() {
 		stepped = func(job.Entry) {}
 		r.send(c, func(error) {})
 	}
+}
+
+// A leased context is that of a step, or of a duty. When this process was frozen beyond its lease, all of it wakes up at once,
+// and a step may be faster than the loop that renews: so whoever asks whether the context has ended asks the lease, too.
+type leased struct {
+	context.Context
+	s      *session
+	cancel context.CancelCauseFunc // of this context, or one above it; not that of the session, under which loops still claim
+}
+
+func (c leased) Err() error {
+	if c.s.lapse() {
+		c.cancel(ErrLeaseLost)
+	}
+	return c.Context.Err()
 }
 
 // step runs one step. A panic fails the attempt and nothing else.

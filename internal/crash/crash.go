@@ -1,13 +1,15 @@
-// Package crash names the places where a test kills the process, between any two steps that must survive it.
+// Package crash names the places where a test kills or freezes the process, between any two steps that must survive it.
 //
 // A test sets PAWL_CRASH=name, or PAWL_CRASH=name:3 for the third time that the point is passed, in the environment
-// of a process that it starts. The process then dies by SIGKILL: nothing is flushed and nothing deferred runs.
+// of a process that it starts. The process then dies by SIGKILL: nothing is flushed and nothing deferred runs. With
+// "freeze name" it is stopped there by SIGSTOP, and goes on when somebody sends SIGCONT.
 // Without the variable [At] costs the load of a pointer.
 package crash
 
 import (
 	"fmt"
 	"os"
+	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
@@ -75,19 +77,32 @@ var points = []string{
 // Points returns the names of all points, sorted.
 func Points() []string { return slices.Clone(points) }
 
-// At dies by SIGKILL if the environment says so. It panics on an unknown name, in tests only; and on the first call
+// At dies by SIGKILL, or freezes, if the environment says so. It panics on an unknown name, in tests only; and on the first call
 // if PAWL_CRASH is set but names no point.
 func At(name string) {
 	if testing.Testing() && !slices.Contains(points, name) {
 		panic(fmt.Sprintf("crash: %q is not in the table of points", name))
 	}
 	if s := chosen(); s != nil && s.name == name && s.left.Add(-1) == 0 {
+		if s.freeze {
+			Freeze()
+			return
+		}
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL) // cannot fail
 		select {}                                      // the signal may take a moment; nothing more is done by this goroutine
 	}
 }
 
-// Chosen returns the name of the point to die at; "" if there is none.
+// Freeze stops this process, all of it, and returns when it goes on by SIGCONT.
+func Freeze() {
+	woken := make(chan os.Signal, 1) // the caller might go on for a moment before the process stands still
+	signal.Notify(woken, syscall.SIGCONT)
+	defer signal.Stop(woken)
+	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) // cannot fail
+	<-woken
+}
+
+// Chosen returns the name of the point to die or freeze at; "" if there is none.
 func Chosen() string {
 	if s := chosen(); s != nil {
 		return s.name
@@ -96,8 +111,9 @@ func Chosen() string {
 }
 
 type spot struct {
-	name string
-	left atomic.Int64 // passes until the end
+	name   string
+	freeze bool
+	left   atomic.Int64 // passes until then
 }
 
 var chosen = sync.OnceValue(func() *spot {
@@ -108,12 +124,13 @@ var chosen = sync.OnceValue(func() *spot {
 	return s
 })
 
-// parse reads "name" or "name:count"; nil for "".
+// parse reads "name" or "name:count", with "freeze " before it or not; nil for "".
 func parse(v string) (*spot, error) {
 	if v == "" {
 		return nil, nil
 	}
-	name, count, counted := strings.Cut(v, ":")
+	point, freeze := strings.CutPrefix(v, "freeze ")
+	name, count, counted := strings.Cut(point, ":")
 	n := 1
 	if counted {
 		var err error
@@ -124,7 +141,7 @@ func parse(v string) (*spot, error) {
 	if !slices.Contains(points, name) {
 		return nil, fmt.Errorf("PAWL_CRASH=%s: no such point; the points are %s", v, strings.Join(points, ", "))
 	}
-	s := &spot{name: name}
+	s := &spot{name: name, freeze: freeze}
 	s.left.Store(int64(n))
 	return s, nil
 }

@@ -56,7 +56,10 @@ func TestUnknownNamesPanic(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	for _, v := range []string{"no.such.point", "launch.armed:", "launch.armed:0", "launch.armed:x", ":1"} {
+	if s, err := parse("freeze launch.armed:2"); err != nil || s.name != "launch.armed" || !s.freeze || s.left.Load() != 2 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	for _, v := range []string{"no.such.point", "launch.armed:", "launch.armed:0", "launch.armed:x", ":1", "freeze", "freeze ", "freeze no.such.point"} {
 		if _, err := parse(v); err == nil {
 			t.Errorf("PAWL_CRASH=%s was accepted", v)
 		}

@@ -32,6 +32,7 @@ const (
 // The guards of a process.
 const (
 	Fence     Guard = "fence"
+	Lapse     Guard = "lapse"
 	Stuck     Guard = "stuck"
 	Stranger  Guard = "stranger"
 	Durable   Guard = "durable"
@@ -66,8 +67,8 @@ type Info struct {
 
 // All are the guards.
 var All = []Info{
-	{Epoch, "a change whose epoch is not the row's is refused"},
-	{Session, "a change of a session that is not alive is refused"},
+	{Epoch, "what is written for an epoch that is not the row's is refused"},
+	{Session, "a session that is not alive changes nothing, claims nothing and is not renewed"},
 	{Holder, "a session decides on the jobs that it holds, and on no others"},
 	{Term, "a change of a duty that has gone to another is refused"},
 	{Place, "a change that goes out from elsewhere than where the job stands is refused"},
@@ -83,6 +84,7 @@ var All = []Info{
 	{Tenant, "what is read is of the tenant that asks"},
 	{Countdown, "a job goes when the last of its prerequisites is met, and not before"},
 	{Fence, "a process that cannot renew its lease stops before it runs out"},
+	{Lapse, "a step that wakes up after its lease finds its context ended, however fast it looks"},
 	{Stuck, "a process that cannot commit gives its lease up"},
 	{Stranger, "a job that the process holds and does not know of is given back"},
 	{Durable, "a slot is free when the end of its job is durable, and not before"},

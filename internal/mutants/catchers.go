@@ -8,10 +8,13 @@ type tests struct{ pkg, run string }
 // both are tests of both databases, which have the guard each in its own way.
 func both(run string) []tests { return []tests{{"store/sqlite", run}, {"store/postgres", run}} }
 
+// zombie are those that freeze a worker.
+func zombie(scene string) tests { return tests{".", "TestZombie/" + scene} }
+
 // noticedBy are the tests that must notice when a guard is gone, all of them.
 var noticedBy = map[guard.Guard][]tests{
-	guard.Epoch:     both("TestStore/Apply"),
-	guard.Session:   both("TestStore/Apply"),
+	guard.Epoch:     append(both("TestStore/Apply"), zombie("task/log")),
+	guard.Session:   append(both("TestStore/Apply"), zombie("task/heartbeat"), zombie("task/claim"), zombie("task/finish_of")),
 	guard.Holder:    both("TestStore/Apply"),
 	guard.Term:      both("TestStore/Apply"),
 	guard.Place:     both("TestStore/Apply"),
@@ -26,7 +29,8 @@ var noticedBy = map[guard.Guard][]tests{
 	guard.Horizon:   {{"store/postgres", "TestStore/Read"}},
 	guard.Tenant:    {{"store/sqlite", "TestStore/Read"}, {"store/postgres", "TestTenants"}},
 	guard.Countdown: both("TestStore/(Gate|FollowUp)"),
-	guard.Fence:     {{"engine", "TestLeaseLost"}},
+	guard.Fence:     {{"engine", "TestLeaseLost"}, zombie("watcher")},
+	guard.Lapse:     {{"engine", "TestLapse"}},
 	guard.Stuck:     {{"engine", "TestLeaseLost"}},
 	guard.Stranger:  {{"engine", "TestLostAnswers"}},
 	guard.Durable:   {{"engine", "TestCommands|TestSlots"}},
@@ -35,12 +39,12 @@ var noticedBy = map[guard.Guard][]tests{
 	guard.Hint:      {{"engine", "TestHints"}},
 	guard.Renewal:   {{"engine", "TestForgotten|TestDuties"}},
 	guard.Alone:     {{"engine", "TestSuspects"}},
-	guard.Comeback:  {{"engine", "TestComeBack"}},
+	guard.Comeback:  {{"engine", "TestComeBack"}, zombie("task/return")},
 	guard.Reconnect: {{"broker/pgnotify", "TestServerGone|TestLostConnection"}},
 	guard.Intent:    {{"app", "TestIntent"}},
-	guard.Settle:    {{"app", "TestLaunchOfADeadWorker"}},
-	guard.Armed:     {{"runner/process", "^Test$"}},
-	guard.Taken:     {{"runner/process", "^Test$"}},
+	guard.Settle:    {{"app", "TestLaunchOfADeadWorker"}, zombie("program/launch.started")},
+	guard.Armed:     {{"runner/process", "^Test$"}, zombie("program/launch.armfile")},
+	guard.Taken:     {{"runner/process", "^Test$"}, zombie("program/launch.armed")},
 	guard.Whole:     {{"runner/process", "^Test$"}},
 	guard.Spool:     {{"app", "TestAnEndThatIsRefused"}},
 	guard.List:      {{"app", "TestNewWatcher"}},

@@ -2,11 +2,11 @@
 //
 // It builds the tests with the tag "mutants" and runs those that should notice, once with all guards, where they must pass,
 // and then without one guard after the other, where one of them must fail. A guard that nobody misses is a hole in the
-// tests. The table tells what noticed, and after how long; the exit code is 1 if there is a hole.
+// tests. The table tells what noticed, and after how long; the exit code is 1 if there is a hole. Tests that break down while
+// none of them fails have noticed nothing: the exit code is 2, and what they said is shown.
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -66,15 +67,19 @@ func run(ctx context.Context, out io.Writer, only []string) (holes int, err erro
 	}
 	fmt.Fprintln(out, "| without | so this does not hold | noticed by | after |")
 	fmt.Fprintln(out, "|---|---|---|---|")
+	var broken []error
 	for _, g := range chosen {
 		for _, t := range noticedBy[g.Guard] {
 			began := time.Now()
 			failed, _, err := b.test(ctx, t, g.Guard)
-			if err != nil {
-				return holes, err
-			}
 			who := "`" + failed + "` of " + t.pkg
-			if failed == "" {
+			switch {
+			case errors.Is(err, errBroken):
+				broken = append(broken, fmt.Errorf("without %s: %w", g.Guard, err))
+				who = "**broken**: " + t.pkg
+			case err != nil:
+				return holes, err
+			case failed == "":
 				holes++
 				who = "**nobody** of " + t.pkg
 			}
@@ -82,7 +87,7 @@ func run(ctx context.Context, out io.Writer, only []string) (holes int, err erro
 		}
 	}
 	fmt.Fprintf(out, "%d guards, %d missed by nobody\n", len(chosen), holes)
-	return holes, nil
+	return holes, errors.Join(broken...)
 }
 
 // A bench has the test binaries.
@@ -115,6 +120,10 @@ func (b *bench) sound(ctx context.Context, chosen []guard.Info) error {
 	return nil
 }
 
+// errBroken says that tests ended badly, and that none of them failed: a panic beside them, a leak, a signal. That may have any
+// reason, so nobody has noticed anything.
+var errBroken = errors.New("the tests broke down, and none of them failed")
+
 // test runs tests of a package, and returns the first that failed.
 func (b *bench) test(ctx context.Context, t tests, without guard.Guard) (failed string, output []byte, err error) {
 	bin, err := b.build(ctx, t.pkg)
@@ -134,7 +143,11 @@ func (b *bench) test(ctx context.Context, t tests, without guard.Guard) (failed 
 	case ctx.Err() != nil || !errors.As(err, &exit):
 		return "", output, errors.Join(err, ctx.Err())
 	}
-	return blamed(output), output, nil
+	if failed = blamed(output); failed == "" {
+		err = fmt.Errorf("%s of %s: %w: %w\n%s", t.run, t.pkg, errBroken, exit, output)
+		return "", output, err
+	}
+	return failed, output, nil
 }
 
 var (
@@ -142,7 +155,7 @@ var (
 	running = regexp.MustCompile(`(?m)^panic: test timed out[^\n]*\n\s*running tests:\n\s*(\S+)`)
 )
 
-// blamed returns the name of the test that failed: of those that are nested the innermost.
+// blamed returns the name of the test that failed: of those that are nested the innermost. It is empty where none did.
 func blamed(output []byte) string {
 	if m := running.FindSubmatch(output); m != nil {
 		return string(m[1]) + " (hangs)"
@@ -153,10 +166,6 @@ func blamed(output []byte) string {
 			name = next
 		}
 	}
-	if name == "" {
-		line, _, _ := bytes.Cut(output, []byte("\n"))
-		return string(line)
-	}
 	return name
 }
 
@@ -165,8 +174,8 @@ func (b *bench) build(ctx context.Context, pkg string) (string, error) {
 	if bin, done := b.built[pkg]; done {
 		return bin, nil
 	}
-	bin := filepath.Join(b.dir, strings.ReplaceAll(pkg, "/", "_")+".test")
-	text, err := exec.CommandContext(ctx, "go", "test", "-c", "-tags", "mutants", "-o", bin, module+"/"+pkg).CombinedOutput()
+	bin := filepath.Join(b.dir, strings.ReplaceAll(path.Join(module, pkg), "/", "_")+".test")
+	text, err := exec.CommandContext(ctx, "go", "test", "-c", "-tags", "mutants", "-o", bin, path.Join(module, pkg)).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build the tests of %s: %w\n%s", pkg, err, text)
 	}

@@ -351,6 +351,9 @@ func (r *Runner) signal(ctx context.Context, what string, h runner.Handle, sig s
 	if err := r.ours(h); err != nil {
 		return err
 	}
+	if err := ctx.Err(); err != nil { // whoever lost the program while it was frozen does nothing to it any more
+		return fmt.Errorf("%s %s: %w", what, h.Key, err)
+	}
 	if err := r.host.Signal(ctx, h.Process, sig); err != nil {
 		return fmt.Errorf("%s %s: %w", what, h.Key, err)
 	}

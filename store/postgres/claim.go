@@ -81,7 +81,7 @@ var (
 WITH x AS MATERIALIZED (
 	SELECT ` + ord + ` AS ord
 ), alive AS MATERIALIZED (
-	SELECT s.id, s.command = '' AS works FROM pawl.sessions s WHERE s.id = $2 AND s.ended IS NULL AND s.lease_until > pawl.clock() ` + guard.Lock.SQL(`FOR KEY SHARE`, ``) + `
+	SELECT s.id, s.command = '' AS works FROM pawl.sessions s WHERE s.id = $2 AND ` + guard.Session.SQL(`s.ended IS NULL AND s.lease_until > pawl.clock()`, `true`) + ` ` + guard.Lock.SQL(`FOR KEY SHARE`, ``) + `
 ), repeated AS MATERIALIZED (
 	SELECT j.id FROM alive a CROSS JOIN LATERAL (SELECT j.id FROM pawl.jobs j WHERE j.session = a.id AND j.claim = $1 ` + guard.Answered.SQL(``, `AND false`) + ` OFFSET 0) j
 ), `

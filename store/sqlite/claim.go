@@ -57,7 +57,7 @@ func (s *Store) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) {
 // command returns what a session was told to do. It is Fenced unless the session may work.
 func (t *tx) command(session job.ID) (c store.Command, err error) {
 	alive := false
-	err = t.query(`SELECT command FROM sessions WHERE id = ? AND ended IS NULL AND lease_until > ?`, func(v []driver.Value) error {
+	err = t.query(`SELECT command FROM sessions WHERE id = ? AND `+guard.Session.SQL(`ended IS NULL AND lease_until > ?`, `? > 0`), func(v []driver.Value) error {
 		alive, c = true, store.Command(text(v[0]))
 		return nil
 	}, blob(session), micros(t.lease))

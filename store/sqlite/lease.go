@@ -59,7 +59,7 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error)
 		var free []string // duties that are wanted and that this session can take
 		err := t.query(`UPDATE sessions SET renewed_ago = renewed, renewed = ?, lease_until = ?,
 				process = coalesce(?, process), used = coalesce(?, used)
-			WHERE id = ? AND ended IS NULL AND lease_until > ?
+			WHERE id = ? AND `+guard.Session.SQL(`ended IS NULL AND lease_until > ?`, `? > 0`)+`
 			RETURNING renewed_ago,
 				(SELECT count(*) FROM jobs j WHERE j.session = sessions.id AND j.since < sessions.renewed_ago),
 				(SELECT json_group_array(json_object('job', hex(j.id), 'epoch', j.epoch, 'wish', j.wish)) FROM jobs j WHERE j.session = sessions.id AND j.wish <> ''),
