@@ -167,6 +167,9 @@ func (k *Kind) Step(ctx context.Context, r *engine.Run) engine.Outcome {
 		}
 		return engine.Fail(job.Entry{Code: code, Message: err.Error()})
 	}
+	if o, behind := k.behind(ctx, r, s); behind {
+		return o
+	}
 	switch r.Job.State {
 	case job.ProcessingInputs:
 		return k.processInputs(ctx, s)
@@ -190,6 +193,7 @@ type notes struct {
 	Said     string         `json:"said,omitempty"`     // by what launched it, where it is lost
 	Missing  []string       `json:"missing,omitempty"`  // patterns of archive.required that nothing fits
 	Manifest *manifest      `json:"manifest,omitempty"` // of what is to be published in the archive
+	Before   *runner.Handle `json:"before,omitempty"`   // of a launch that the host knows and the row does not: it is taken over
 
 	// Of the program while it runs, in nanoseconds of its host's boot clock.
 	Limit       time.Duration `json:"limit,omitempty"`        // for how long it may run; 0: for as long as it takes

@@ -47,6 +47,9 @@ func (k *Kind) submit(ctx context.Context, r *engine.Run, s *sheet) engine.Outco
 		if err == nil {
 			return k.launched(ctx, r, s, h)
 		}
+		if errors.Is(err, runner.ErrRan) {
+			return k.ranBefore(ctx, r, s)
+		}
 		if job.KindOf(err) == job.Invalid {
 			return engine.Fail(job.Entry{Code: job.LaunchFailed, Message: err.Error()}).Set(job.Patch{Over: true})
 		}
@@ -58,6 +61,8 @@ func (k *Kind) submit(ctx context.Context, r *engine.Run, s *sheet) engine.Outco
 			return k.launched(ctx, r, s, fate.Handle)
 		case ctx.Err() != nil:
 			return engine.Back().Set(job.Patch{Over: true})
+		case errors.Is(err, runner.ErrArmed):
+			try-- // revoked by somebody whom the row has forgotten: the next number may be free
 		case job.KindOf(err) != job.Unavailable || try == launchTries:
 			return engine.Retry(job.Entry{Code: job.LaunchFailed, Message: "launch: " + err.Error()}).Set(job.Patch{Over: true})
 		}
