@@ -42,6 +42,8 @@ type Config struct {
 	Spool string
 	// Reconcile is how often all programs are looked at, for ends that nobody told of; a minute by default.
 	Reconcile time.Duration
+	// Remember is for how long the host remembers jobs whose folder was cleaned; 30 days by default.
+	Remember time.Duration
 	// Grace is what a program gets between SIGTERM and SIGKILL; 10 s by default.
 	Grace time.Duration
 	// Log receives what operators should know; [slog.Default] by default.
@@ -66,6 +68,9 @@ type Kind struct {
 func New(cfg Config) *Kind {
 	if cfg.Grace == 0 {
 		cfg.Grace = 10 * time.Second
+	}
+	if cfg.Remember == 0 {
+		cfg.Remember = 30 * 24 * time.Hour
 	}
 	if cfg.Reconcile == 0 {
 		cfg.Reconcile = time.Minute

@@ -25,10 +25,14 @@ func (k *Kind) behind(ctx context.Context, r *engine.Run, s *sheet) (engine.Outc
 		return engine.Outcome{}, false
 	}
 	past, err := k.cfg.Runner.Past(ctx, key(&r.Job), s.dir)
-	if err != nil {
+	switch {
+	case err != nil && (r.Job.Live || job.KindOf(err) == job.Unavailable):
 		return k.unsettled(ctx, r, err), true
-	}
-	if past.Mark != nil && s.notes.Manifest == nil { // with a manifest in the row the archive proves itself
+	case err != nil && r.Job.State == job.Archiving: // it launches nothing, and tells what is wrong
+		return engine.Outcome{}, false
+	case err != nil:
+		return trouble(ctx, job.StagingFailed, "look for launches in the job's folder", err), true
+	case past.Mark != nil && s.notes.Manifest == nil: // with a manifest in the row the archive proves itself
 		return k.ended(ctx, s, past.Mark), true
 	}
 	last, err := k.newest(ctx, past, s.dir)

@@ -39,6 +39,8 @@ var noticedBy = map[guard.Guard][]tests{
 	guard.Reconnect: {{"broker/pgnotify", "TestServerGone|TestLostConnection"}},
 	guard.Intent:    {{"app", "TestIntent"}},
 	guard.Settle:    {{"app", "TestLaunchOfADeadWorker"}},
+	guard.Asked:     {{"app", "TestRestore/sqlite"}},
+	guard.Marked:    {{"runner/process", "^Test$"}, {"app", "TestRestore/sqlite"}},
 	guard.Armed:     {{"runner/process", "^Test$"}},
 	guard.Taken:     {{"runner/process", "^Test$"}},
 	guard.Whole:     {{"runner/process", "^Test$"}},

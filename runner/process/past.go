@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/pawl-jobs/pawl/files"
@@ -31,7 +32,7 @@ func (r *Runner) pastOf(ctx context.Context, k runner.Key, dir string) (p runner
 	}
 	folder := path.Join(dir, runner.Folder)
 	infos, err := r.fs.List(ctx, folder)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
 		return p, err
 	}
 	for _, f := range infos {
