@@ -42,6 +42,7 @@ type house struct {
 	*testing.T
 	svc  *pawl.Service
 	kind *app.Kind
+	eyes *app.Watcher
 	dir  string
 	ctx  context.Context
 
@@ -132,6 +133,7 @@ func (h *house) start(change ...func(*parts)) {
 	h.kind = app.New(p.Config)
 	bus := &local.Broker{}
 	watcher := app.NewWatcher(h.kind, p.rows, bus)
+	h.eyes = watcher
 	tell := watcher.Exited
 	if p.deaf {
 		tell = func(host.Process) {}

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/testenv"
@@ -159,7 +161,7 @@ case $0 in *runs) read line < "$1";; failed) exit 3;; esac`
 // After a restore of the database no program is launched that has been launched before, wherever its job stood when the
 // database was saved and whatever became of it since; what runs is taken over, and what has ended is told of.
 func TestRestore(t *testing.T) {
-	t.Run("sqlite", func(t *testing.T) { testRestore(t, sqliteFolder{}, nil) })
+	t.Run("sqlite", func(t *testing.T) { testRestore(t, sqliteFolder{}) })
 	t.Run("postgres", func(t *testing.T) {
 		server := testenv.Postgres(t)
 		d := postgresDatabase{server, "restored"}
@@ -168,7 +170,7 @@ func TestRestore(t *testing.T) {
 			server.Psql(t, "postgres", "-c", "drop database if exists restored with (force)")
 			server.Psql(t, "postgres", "-c", "drop database if exists restored_saved with (force)")
 		})
-		testRestore(t, d, nil)
+		testRestore(t, d)
 	})
 }
 
@@ -193,7 +195,7 @@ func losses() (jobs []*lost) {
 	return jobs
 }
 
-func testRestore(t *testing.T, db database, check func(*house, []*lost)) {
+func testRestore(t *testing.T, db database) {
 	ledger := filepath.Join(t.TempDir(), "ledger")
 	lines := func() []string {
 		b, err := os.ReadFile(ledger)
@@ -314,9 +316,7 @@ func testRestore(t *testing.T, db database, check func(*house, []*lost)) {
 	}
 	h.stop()
 	h.closed(func() { db.restore(h) })
-	if check != nil {
-		check(h, jobs)
-	}
+	compared(h, jobs)
 
 	// Nothing of it runs again.
 	before := lines()
@@ -344,6 +344,13 @@ func testRestore(t *testing.T, db database, check func(*house, []*lost)) {
 			}
 		}
 	}
+	h.poll("the watcher has noticed what runs and is unknown", func() bool {
+		_, unknown := h.eyes.Differ()
+		return unknown == 1
+	})
+	for range 2 {
+		endUnknown(h)
+	}
 	if after := lines(); !slices.Equal(after, before) {
 		t.Errorf("programs ran again: %q", after[len(before)-1:])
 	}
@@ -368,3 +375,60 @@ func (l *lost) attempt() int {
 
 // line is what the job's program writes to the ledger.
 func (l *lost) line(attempt int) string { return fmt.Sprintf("%s, attempt %d", l.name(), attempt) }
+
+// compared holds what the host is found to know beyond the database against testdata/restore.txt.
+func compared(h *house, jobs []*lost) {
+	h.Helper()
+	rep, err := h.kind.Compare(h.ctx, h.store, 0)
+	if err != nil {
+		h.Fatal(err)
+	}
+	got := []string{fmt.Sprintf("%d agree", rep.Agree)}
+	add := func(list string, all []app.Found) {
+		for _, f := range all {
+			i := slices.IndexFunc(jobs, func(l *lost) bool { return l.id == f.Job })
+			line := fmt.Sprintf("%s: %s: %s, attempt %d, launch %d", list, jobs[i].name(), f.Program, f.Attempt, f.Launch)
+			if f.ExitCode != nil {
+				line += fmt.Sprintf(", exit code %d", *f.ExitCode)
+			}
+			if (f.Folder != "") != exists(f.Folder) || (f.Results != "") != exists(f.Results) {
+				h.Errorf("%s: folder %q, results %q", line, f.Folder, f.Results)
+			}
+			if since := time.Since(f.Since); since < 0 || since > 2*time.Minute {
+				h.Errorf("%s: since %v", line, f.Since)
+			}
+			got = append(got, line)
+		}
+	}
+	add("behind", rep.Behind)
+	add("unknown", rep.Unknown)
+	slices.Sort(got)
+	want := strings.Split(strings.TrimSpace(h.read("testdata", "restore.txt")), "\n")
+	if diff := cmp.Diff(want, got); diff != "" {
+		h.Errorf("what the host knows (-want +got):\n%s", diff)
+	}
+}
+
+// endUnknown ends what the database does not know. Results stay.
+func endUnknown(h *house) {
+	h.Helper()
+	rep, err := h.kind.Compare(h.ctx, h.store, 0)
+	if err != nil {
+		h.Fatal(err)
+	}
+	if len(rep.Behind) > 0 {
+		h.Errorf("still behind: %+v", rep.Behind)
+	}
+	for _, f := range rep.Unknown {
+		if err := h.kind.EndUnknown(h.ctx, &f); err != nil {
+			h.Error(err)
+		}
+		if f.Removed != (f.Folder != "") || f.Folder != "" && exists(f.Folder) || f.Results != "" && !exists(f.Results) {
+			h.Errorf("%+v; its folder is there: %t, its results: %t", f, exists(f.Folder), exists(f.Results))
+		}
+	}
+	rep, err = h.kind.Compare(h.ctx, h.store, 0)
+	if err != nil || len(rep.Unknown) != 1 || rep.Unknown[0].Results == "" || rep.Unknown[0].Program != app.Cleaned {
+		h.Errorf("unknown after that: %+v, %v", rep.Unknown, err)
+	}
+}
