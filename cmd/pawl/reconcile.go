@@ -210,7 +210,7 @@ func (r *reconciliation) print(rep *app.Report) error {
 	if r.format != asTable {
 		return r.format.document(r.out, rep)
 	}
-	fmt.Fprintf(r.out, "machine %s: of %s nothing is known that the database does not know\n", rep.Machine, plural(rep.Agree, "job"))
+	fmt.Fprintf(r.out, "machine %s agrees with the database on %s\n", rep.Machine, plural(rep.Agree, "job"))
 	table := func(head, columns string, all []app.Found, cells func(*app.Found) string) {
 		if len(all) == 0 {
 			return
@@ -228,8 +228,11 @@ func (r *reconciliation) print(rep *app.Report) error {
 	})
 	table("the database does not know "+plural(len(rep.Unknown), "job"), "ID\tNAME\tPROGRAM\tSINCE\tWHERE\tIS", rep.Unknown, func(f *app.Found) string {
 		is := "left alone"
-		if f.Removed {
+		switch {
+		case f.Removed:
 			is = "ended"
+		case f.Program == app.Cleaned:
+			is = "over"
 		}
 		return strings.Join([]string{f.Job.String(), orDash(f.Name), trail(f), since(f), orDash(cmp.Or(f.Folder, f.Results)), is}, "\t")
 	})

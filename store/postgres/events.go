@@ -100,6 +100,9 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (store.Events, e
 		if err := t.commit(qs...); err != nil {
 			return err
 		}
+		if !q.End && c.ord > end {
+			return store.NewerCursor()
+		}
 		es.Cursor = q.Cursor
 		switch n := len(es.Events); {
 		case n > 0:

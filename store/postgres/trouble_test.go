@@ -371,6 +371,11 @@ func TestEra(t *testing.T) {
 	if err != nil || len(before.Events) != 2 {
 		t.Fatalf("%d events, %v", len(before.Events), err)
 	}
+	must(t, admin, "UPDATE pawl.era SET base = base + 1000000") // a million transactions that are lost
+	lost, err := s.Events(t.Context(), store.EventQuery{Tenant: acme, End: true})
+	if err != nil {
+		t.Fatal(err)
+	}
 	must(t, admin, "UPDATE pawl.era SET base = 0") // what the cluster counts is a billion less now
 	t.Cleanup(func() { execute(t, dsn, "UPDATE pawl.era SET base = 0") })
 	restored := open(t, dsn, postgres.Options{})
@@ -378,6 +383,10 @@ func TestEra(t *testing.T) {
 	after, err := restored.Events(t.Context(), store.EventQuery{Tenant: acme, Cursor: before.Cursor})
 	if err != nil || len(after.Events) != 1 || after.Events[0].Job != id {
 		t.Errorf("%d events, %v", len(after.Events), err)
+	}
+	// Who has read what is lost would miss what comes.
+	if es, err := restored.Events(t.Context(), store.EventQuery{Tenant: acme, Cursor: lost.Cursor}); job.KindOf(err) != job.Invalid || len(es.Events) > 0 {
+		t.Errorf("from a cursor that is newer than the database: %d events, %v", len(es.Events), err)
 	}
 }
 
