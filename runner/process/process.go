@@ -390,6 +390,7 @@ func (r *Runner) Clean(ctx context.Context, k runner.Key, dir string) error {
 	if err == nil {
 		err = r.remember(ctx, k, dir)
 	}
+	crash.At("archive.marked")
 	if err == nil {
 		err = errors.Join(
 			r.fs.Remove(ctx, path.Join(r.spool, runner.EndName(k, 0))),
