@@ -62,7 +62,7 @@ type parts struct {
 	main store.Store  // that the service works on
 	deaf bool         // it is not told of children that died
 
-	step  func(engine.Kind) engine.Kind // stands before the kind; nil: nothing does
+	step  func(mortal) engine.Kind // stands before the kind; nil: nothing does
 	slots map[job.Lane]int
 	grace time.Duration // of the service
 }
@@ -141,7 +141,7 @@ func (h *house) start(change ...func(*parts)) {
 	h.exited.Store(&tell)
 	var kind engine.Kind = mortal{h.kind}
 	if p.step != nil {
-		kind = p.step(kind)
+		kind = p.step(mortal{h.kind})
 	}
 	svc := pawl.New(pawl.Config{
 		Store: p.main, Broker: bus, Principal: "ada", Machine: "m1", Slots: p.slots, Grace: p.grace,
