@@ -248,10 +248,15 @@ func (k *Kind) differs(ctx context.Context, f *Found) (bool, error) {
 	case row.State.Terminal():
 		return f.handle != nil, nil // probe tells whether it is alive
 	case past.Mark != nil:
-		var n notes
-		return json.Unmarshal(row.Work, &n) != nil || n.Manifest == nil, nil
+		return !proves(row), nil
 	}
 	return f.handle != nil, nil
+}
+
+// proves reports whether a row has the manifest of its job's results.
+func proves(j *job.Job) bool {
+	var n notes
+	return json.Unmarshal(j.Work, &n) == nil && n.Manifest != nil
 }
 
 // probe finds out which of the programs run.

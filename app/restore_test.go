@@ -447,3 +447,24 @@ func endUnknown(h *house) {
 		h.Errorf("unknown after that: %+v, %v", rep.Unknown, err)
 	}
 }
+
+// A launch that was armed in the time that is lost, by a process that died with it, is revoked before there is another.
+func TestLaunchArmedBeforeARestore(t *testing.T) {
+	h := open(t)
+	h.stop()
+	id := h.submit(shell("echo it ran"))
+	boot, err := h.machine.Boot(h.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.write("armed token "+boot+"\n", h.dir, "work", "default", id.String(), runner.Folder, "launch.1.1")
+	h.start()
+	j := h.end(id)
+	if j.State != job.Finished || j.Attempt != 1 || j.Launch != 2 {
+		t.Fatalf("%s in attempt %d, launch %d: %s", j.State, j.Attempt, j.Launch, j.Message)
+	}
+	_, results := app.Places(&j)
+	if got := h.read(results, "stdout"); got != "it ran\n" {
+		t.Errorf("stdout %q", got)
+	}
+}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -70,6 +72,11 @@ Exit codes: 0 nothing is left that differs, 4 something is.`,
 			r.db = nodeOptions{db: string(cfg.DB), schema: cfg.DBSchema, listen: string(cfg.DBListen), pooled: cfg.DBPooled, memory: cfg.Remember, lease: cfg.Lease}
 			if r.db.db == "" && folder.Shared(r.dir) {
 				return job.Errorf(job.Invalid, "the jobs of folder %s are in a database that many processes share: name it with --db or PAWL_DB", r.dir)
+			}
+			if own := filepath.Join(r.dir, "pawl.db"); r.db.db != "" && r.endUnknown {
+				if _, err := os.Stat(own); err == nil {
+					return &usageError{fmt.Errorf("the folder had a database of its own, whose jobs would count as unknown, and their files be removed: move %s away if they are not wanted any more", own)}
+				}
 			}
 			r.out, r.log = cmd.OutOrStdout(), cmd.ErrOrStderr()
 			return r.run(cmd.Context())
