@@ -3,17 +3,22 @@ package pawl_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
+	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
 // all returns the events that a query yields by now.
@@ -29,6 +34,56 @@ func all(t *testing.T, svc *pawl.Service, q pawl.NewsQuery) (events []store.Even
 		events = append(events, e)
 	}
 	return events
+}
+
+// unsettling is a store that keeps the newest events back for a while, as if a change before them were under way.
+type unsettling struct {
+	store.Store
+	until atomic.Pointer[time.Time]
+}
+
+func (u *unsettling) Events(ctx context.Context, q store.EventQuery) (store.Events, error) {
+	if t := u.until.Load(); t != nil && time.Now().Before(*t) {
+		return store.Events{Cursor: q.Cursor, Unsettled: true}, nil
+	}
+	return u.Store.Events(ctx, q)
+}
+
+// TestNewsUnsettled: where nothing comes of what held events up, they come all the same, and soon.
+func TestNewsUnsettled(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		db, err := sqlite.Open(t.Context(), dir, sqlite.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		u := &unsettling{Store: db}
+		svc := pawl.New(pawl.Config{Store: u, Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler)})
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		came := make(chan store.Event)
+		go func() {
+			for e, err := range svc.News(ctx, pawl.NewsQuery{}) {
+				if err == nil {
+					came <- e
+				}
+			}
+			close(came)
+		}()
+		synctest.Wait() // it follows
+		settled := time.Now().Add(100 * time.Millisecond)
+		u.until.Store(&settled)
+		if _, err := svc.Submit(ctx, pawl.Request{Spec: pawl.NewTask("far", 0)}); err != nil {
+			t.Fatal(err)
+		}
+		<-came
+		if late := time.Since(settled); late < 0 || late > time.Second {
+			t.Errorf("it came %s after it was settled", late)
+		}
+		stop()
+		<-came
+	})
 }
 
 // TestNews lets many follow at once, who come at any time and with any cursor, some of them too slow for what the feed

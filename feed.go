@@ -27,8 +27,9 @@ type feed struct {
 	followers int        // guarded by joining
 	stop      func()     // guarded by joining: ends the goroutine and waits for it
 
-	reading sync.Mutex // held by who reads
-	cursor  string     // guarded by reading: of the newest event that was read; empty: none was
+	reading   sync.Mutex // held by who reads
+	cursor    string     // guarded by reading: of the newest event that was read; empty: none was
+	unsettled bool       // guarded by reading: see [store.Events]
 
 	mu      sync.Mutex
 	batches []*batch      // guarded by mu: the newest ones
@@ -132,13 +133,28 @@ func (f *feed) run(ctx context.Context) {
 	}
 }
 
+// While something is unsettled, it is read again after soonAgain, and later and later.
+const (
+	soonAgain = 5 * time.Millisecond
+	lateAgain = time.Second
+)
+
 // listen reads whenever there is news, until the subscription is lost.
 func (f *feed) listen(ctx context.Context, news broker.Subscription) error {
+	wait := soonAgain
 	for {
 		if _, err := f.read(ctx); err != nil {
 			return err
 		}
+		var again <-chan time.Time
+		if f.open() {
+			again = time.After(wait)
+			wait = min(2*wait, lateAgain)
+		} else {
+			wait = soonAgain
+		}
 		select {
+		case <-again:
 		case <-news.Messages():
 			for len(news.Messages()) > 0 { // one read sees to many messages
 				<-news.Messages()
@@ -160,7 +176,7 @@ func (f *feed) read(ctx context.Context) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		f.cursor = es.Cursor
+		f.cursor, f.unsettled = es.Cursor, es.Unsettled
 		if len(es.Events) == 0 {
 			f.mu.Lock()
 			defer f.mu.Unlock()
@@ -168,6 +184,13 @@ func (f *feed) read(ctx context.Context) (int64, error) {
 		}
 		f.add(&batch{events: es.Events})
 	}
+}
+
+// open reports whether something was unsettled when somebody read last.
+func (f *feed) open() bool {
+	f.reading.Lock()
+	defer f.reading.Unlock()
+	return f.unsettled
 }
 
 func (f *feed) add(b *batch) {

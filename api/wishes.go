@@ -106,11 +106,12 @@ func (h *handler) asked(ctx context.Context, id job.ID, w job.Wish, ask ask, wai
 	return serviceOf(ctx).Obeyed(waiting, id, w)
 }
 
-// wished answers a job as it stands after a wish. The wish stands where this process is stopping meanwhile.
+// wished answers a job as it stands after a wish. The wish stands where this process is stopping meanwhile; but a process
+// may stop because the job has ended, and be faster than who waits to hear of that.
 func (h *handler) wished(ctx context.Context, id job.ID, done bool) (*jobOutput, error) {
 	v, err := serviceOf(ctx).View(context.WithoutCancel(ctx), id)
 	out := &jobOutput{http.StatusAccepted, v}
-	if done {
+	if done || v.State.Terminal() {
 		out.Status = http.StatusOK
 	}
 	return out, err

@@ -31,16 +31,18 @@ func TestCancelWithForce(t *testing.T) {
 	for _, c := range []struct {
 		query string
 		stops bool // the service stops meanwhile
+		ends  bool // and so does the job, which it stopped for
 		code  job.Code
 		wait  time.Duration
 	}{
-		{"?force=true", false, job.Abandoned, 10 * time.Second},
-		{"?force=true&wait=1m", false, job.Abandoned, time.Minute},
-		{"?force=true&wait=1h", false, job.Abandoned, 5 * time.Minute}, // the most
-		{"?force=true&wait=0s", false, job.Abandoned, 0},
-		{"?wait=1m", false, "", time.Minute},
-		{"", false, "", 0},
-		{"?force=true", true, "", 3 * time.Second},
+		{"?force=true", false, false, job.Abandoned, 10 * time.Second},
+		{"?force=true&wait=1m", false, false, job.Abandoned, time.Minute},
+		{"?force=true&wait=1h", false, false, job.Abandoned, 5 * time.Minute}, // the most
+		{"?force=true&wait=0s", false, false, job.Abandoned, 0},
+		{"?wait=1m", false, false, "", time.Minute},
+		{"", false, false, "", 0},
+		{"?force=true", true, false, "", 3 * time.Second},
+		{"?wait=1m", true, true, job.Abandoned, 3 * time.Second},
 	} {
 		dir := t.TempDir()
 		synctest.Test(t, func(t *testing.T) {
@@ -68,7 +70,14 @@ func TestCancelWithForce(t *testing.T) {
 			synctest.Wait()
 			stopping := make(chan struct{})
 			if c.stops {
-				time.AfterFunc(c.wait, func() { close(stopping) })
+				time.AfterFunc(c.wait, func() {
+					if c.ends {
+						if _, err := svc.Abandon(ctx, a[0].ID); err != nil {
+							t.Error(err)
+						}
+					}
+					close(stopping)
+				})
 			}
 			begun := time.Now()
 			w := httptest.NewRecorder()

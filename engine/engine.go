@@ -71,7 +71,8 @@ type Config struct {
 	Lease time.Duration
 	// Grace is how long running steps may go on after Run's context has ended; 10 s by default, negative: none.
 	Grace time.Duration
-	// Sweep is how often the store is searched for jobs that were forgotten, by one process for all; a minute by default.
+	// Sweep is how often the store is searched for jobs that were forgotten, by one process for all; a minute by default,
+	// and never if it is negative.
 	Sweep time.Duration
 	// Version of the build, for people.
 	Version string
@@ -190,7 +191,7 @@ func New(cfg Config) *Engine {
 		}
 	}
 	e := &Engine{hint: newFlag(), ordered: newFlag(), owed: newFlag(), dead: newFlag(), alarm: newAlarm(), removed: newRemoved()}
-	if slices.Contains(cfg.Roles, store.RoleRecovery) {
+	if slices.Contains(cfg.Roles, store.RoleRecovery) && cfg.Sweep > 0 {
 		cfg.Duties = append(slices.Clone(cfg.Duties), Duty{Name: sweepDuty, Run: e.sweep})
 	}
 	cfg.Duties = append(cfg.Duties, e.retainers(&cfg)...)

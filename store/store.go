@@ -427,6 +427,9 @@ type EventQuery struct {
 type Events struct {
 	Events []Event
 	Cursor string // to go on from; never empty, and that of the last event when there is one
+	// Unsettled says that more may have been committed, behind a change that is still under way. Whoever waits for events
+	// asks again soon: if nothing comes of that change, nobody announces anything.
+	Unsettled bool
 }
 
 // An Event is one with its cursor: from there those after it are had. Two cursors of one event are the same text.

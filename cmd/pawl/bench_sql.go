@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/url"
 	"path/filepath"
 	"time"
@@ -31,8 +32,8 @@ const (
 		SELECT seq, n, epoch - 1, state, custody, since, 'claim', session FROM jobs WHERE session = ? AND claim = ?`
 	sqlFinish = `UPDATE jobs SET state = 'FINISHED', custody = 'none', epoch = epoch + 1, n = n + 1, session = NULL, claim = NULL,
 		since = ?, ended = ?, code = 'NORMAL_COMPLETION', result = ? WHERE seq IN (SELECT value FROM json_each(?)) AND epoch = 2 AND session = ?`
-	sqlFinishEvents = `INSERT INTO events (job, n, epoch, state, custody, at, cause, actor, code)
-		SELECT value, 3, 2, 'FINISHED', 'none', ?, 'work', ?, 'NORMAL_COMPLETION' FROM json_each(?)`
+	sqlFinishEvents = `INSERT INTO events (job, n, epoch, state, custody, at, cause, actor, code, change)
+		SELECT value, 3, 2, 'FINISHED', 'none', ?, 'work', ?, 'NORMAL_COMPLETION', ? FROM json_each(?)`
 )
 
 // sql measures bare SQL on a fresh database in dir.
@@ -223,7 +224,7 @@ func (q *bareSQL) finish(ctx context.Context, session job.ID, claimed []int64) e
 		if _, err := end.Exec(now, now, nil, string(list), session[:]); err != nil {
 			return err
 		}
-		_, err = endEvents.Exec(now, session[:], string(list))
+		_, err = endEvents.Exec(now, session[:], rand.Int64(), string(list))
 		return err
 	})
 }

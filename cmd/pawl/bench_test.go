@@ -186,7 +186,7 @@ func TestBareSQLWritesWhatPawlWrites(t *testing.T) {
 	}{
 		{"jobs", "seq IN " + noops, []string{"seq", "id", "name", "created", "since", "ended"}},
 		{"specs", "seq IN " + noops, []string{"seq"}},
-		{"events", "job IN " + noops, []string{"seq", "job", "at", "actor"}},
+		{"events", "job IN " + noops, []string{"seq", "job", "at", "actor", "change"}},
 	} {
 		want := tableOf(t, ours, table.name, table.where, table.own)
 		if len(want) == 0 {

@@ -74,6 +74,12 @@ type nodeOptions struct {
 	environ func(context.Context, *job.Job) map[string]string // what programs get beside what their jobs say
 }
 
+// addition is what a build for tests adds to every node; see storm.go.
+var addition struct {
+	configure func(*pawl.Config)
+	handle    func(*pawl.Service)
+}
+
 // dataDir returns the folder of --dir, of PAWL_DIR, or the default one, as an absolute path.
 func dataDir(cmd *cobra.Command) (string, error) {
 	dir, err := cmd.Flags().GetString("dir")
@@ -164,7 +170,13 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 			return nil, err
 		}
 	}
+	if addition.configure != nil {
+		addition.configure(&service)
+	}
 	n.Service = pawl.New(service)
+	if addition.handle != nil {
+		addition.handle(n.Service)
+	}
 	if n.peers != nil {
 		n.peers.Tenant = n.Tenant()
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/internal/aftermath"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/storetest"
@@ -93,7 +94,7 @@ func (c *checker) nothingRuns(ctx context.Context) {
 	look := time.NewTicker(5 * time.Millisecond)
 	defer look.Stop()
 	for {
-		left, err := processesIn(c.dir)
+		left, err := aftermath.Processes(c.dir)
 		if err != nil {
 			c.breaks("process_left: %v", err)
 			return
@@ -110,6 +111,29 @@ func (c *checker) nothingRuns(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// tables looks into the database, past the store.
+func (c *checker) tables(ctx context.Context) error {
+	db, err := c.query("ro")
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if c.dsn != "" {
+		connected, err := aftermath.Connections(ctx, db, c.patience)
+		if err != nil {
+			return err
+		}
+		if len(connected) > 0 {
+			c.breaks("connection_left: %v", connected)
+		}
+	}
+	left, err := aftermath.Left(ctx, db, c.dsn != "")
+	for _, what := range left {
+		c.breaks("%s", what)
+	}
+	return err
 }
 
 // read reads all jobs, with everything about them.
@@ -179,7 +203,7 @@ func (c *checker) job(ctx context.Context, j *job.Job, p *promise) {
 	case !j.State.Terminal():
 		return
 	case j.Code == job.Poison:
-		if c.poison++; !c.poisoned(ctx, j) {
+		if c.poison++; !aftermath.Poisoned(c.history(ctx, j.ID)) {
 			c.breaks("poison: job %s (%s) ended %s (%s), and few of its processes had died", j.ID, p.external, j.State, j.Code)
 		}
 		return
@@ -241,14 +265,19 @@ func (c *checker) launches(ctx context.Context, j *job.Job, p *promise) {
 
 // timedOut reports whether an attempt of a job was ended because its time was over.
 func (c *checker) timedOut(ctx context.Context, j *job.Job, attempt int) bool {
-	history, err := c.store.Events(ctx, store.EventQuery{Tenant: tenant, Job: j.ID, Limit: 10_000})
-	if err != nil {
-		c.breaks("database: %v", err)
-	}
-	return slices.ContainsFunc(history.Events, func(e store.Event) bool {
+	return slices.ContainsFunc(c.history(ctx, j.ID), func(e store.Event) bool {
 		var failure struct{ Attempt int }
 		return e.Code == job.TimeLimit && json.Unmarshal(e.Data, &failure) == nil && failure.Attempt == attempt
 	})
+}
+
+// history returns the events of a job.
+func (c *checker) history(ctx context.Context, id job.ID) []store.Event {
+	page, err := c.store.Events(ctx, store.EventQuery{Tenant: tenant, Job: id, Limit: 10_000})
+	if err != nil {
+		c.breaks("database: %v", err)
+	}
+	return page.Events
 }
 
 // histories hands rows and histories to the check that every store passes.

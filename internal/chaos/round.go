@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pawl-jobs/pawl/internal/aftermath"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/postgres"
@@ -154,7 +156,7 @@ func (r *round) finish(ctx context.Context) {
 		c.check(ctx)
 	}
 	if r.over(ctx) {
-		if err := end(r.dir); err != nil {
+		if err := aftermath.End(r.dir); err != nil {
 			r.h.printf("round %s: %v", r.name, err)
 		}
 	}
@@ -228,6 +230,25 @@ func (r *round) bury(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// query opens the database for statements; mode is that of a file: ro or rw.
+func (r *round) query(mode string) (*sql.DB, error) {
+	return aftermath.Open(r.dsn, r.folder(r.h.folders[0]), mode)
+}
+
+// keepTables writes the tables of a database on the server into the folder of the round, for the server goes when this program
+// ends.
+func (r *round) keepTables(ctx context.Context) error {
+	if r.dsn == "" {
+		return nil
+	}
+	db, err := r.query("ro")
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return aftermath.Keep(ctx, db, r.dir)
 }
 
 // report says what became of the round, and adds it to the summary.

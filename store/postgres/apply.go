@@ -2,10 +2,7 @@ package postgres
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
-	"hash/fnv"
-	"io"
 	"time"
 
 	"github.com/pawl-jobs/pawl/internal/guard"
@@ -27,7 +24,7 @@ func (s *Store) Apply(ctx context.Context, cs []job.Change) ([]store.Applied, st
 			return nil, eff, err
 		}
 		seen[c.Job] = true
-		asked[i] = asking{Change: c, asked: c, at: i, digest: digest(&c), cause: job.CauseWork}
+		asked[i] = asking{Change: c, asked: c, at: i, digest: c.Digest(), cause: job.CauseWork}
 	}
 	answers := make([]store.Applied, len(cs))
 	for len(asked) > 0 {
@@ -72,43 +69,6 @@ type asking struct {
 	wish       job.Wish   // that it has met
 	cause      job.Cause
 	tried      bool // as one that finishes a task, and no more
-}
-
-// digest tells changes apart: a change that is repeated to the letter has the same one.
-func digest(c *job.Change) int64 {
-	h := fnv.New64a()
-	var b [8]byte
-	number := func(n int64) {
-		binary.LittleEndian.PutUint64(b[:], uint64(n))
-		h.Write(b[:])
-	}
-	text := func(s string) {
-		number(int64(len(s)))
-		io.WriteString(h, s) //nolint:errcheck // a hash takes everything
-	}
-	h.Write(c.Job[:])
-	text(string(c.From.Place.State))
-	text(string(c.From.Place.Custody))
-	number(c.From.Epoch)
-	number(c.From.N)
-	h.Write(c.From.Fence.Session[:])
-	text(c.From.Fence.Duty)
-	number(c.From.Fence.Term)
-	for i := range c.Path {
-		e := &c.Path[i]
-		text(string(e.State))
-		text(string(e.Code))
-		text(e.Message)
-		text(string(e.Data))
-	}
-	text(string(c.To))
-	number(int64(flags(&c.Set)))
-	number(int64(c.Set.Delay))
-	text(string(c.Set.Resume))
-	text(string(c.Set.Resolved))
-	text(string(c.Set.Result))
-	text(string(c.Work))
-	return int64(h.Sum64())
 }
 
 func flags(p *job.Patch) (n int) {

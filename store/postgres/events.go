@@ -67,6 +67,9 @@ func readEventCursor(s string) (c eventCursor, err error) {
 //
 // A page ends below the oldest transaction that is still open and may write events: what that one writes gets an ord at or
 // above its own id. See [horizon].
+//
+// No cursor goes further than an event that was committed. A server that crashes forgets the ids of transactions that wrote
+// nothing, and gives them to others when it is back: a cursor as far as the newest id would be behind these.
 func (s *Store) Events(ctx context.Context, q store.EventQuery) (store.Events, error) {
 	var es store.Events
 	c, err := readEventCursor(q.Cursor)
@@ -75,10 +78,10 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (store.Events, e
 	}
 	limit := store.Within(q.Limit, 1000, 10_000)
 	err = s.call(ctx, q.Tenant, func(t *tx) error {
-		es = store.Events{}
-		var end int64
+		es = store.Events{Cursor: q.Cursor}
+		var next int64 // above all that was ever written
 		open := read(horizon, func(r *reader) error {
-			end = r.int64()
+			es.Unsettled, next = r.bool(), r.int64()
 			return nil
 		}, t.s.writers())
 		each := func(r *reader) error {
@@ -88,6 +91,11 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (store.Events, e
 		qs := []*query{open}
 		switch {
 		case q.End:
+			es.Cursor = eventCursor{}.String()
+			qs = append(qs, read(newestEvent, func(r *reader) error {
+				es.Cursor = eventCursor{ord: r.int64() + 1}.String()
+				return nil
+			}, q.Tenant))
 		case q.Job.IsZero():
 			qs = append(qs, read(eventsOfAll, each, q.Tenant, c.ord, [16]byte(c.job), c.n, c.sub, limit))
 		default:
@@ -100,16 +108,12 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (store.Events, e
 		if err := t.commit(qs...); err != nil {
 			return err
 		}
-		if !q.End && c.ord > end {
+		if !q.End && c.ord > next {
 			return store.NewerCursor()
 		}
-		es.Cursor = q.Cursor
-		switch n := len(es.Events); {
-		case n > 0:
+		if n := len(es.Events); n > 0 {
 			es.Cursor = es.Events[n-1].Cursor
-		case end > c.ord: // everything below it has been read
-			es.Cursor = eventCursor{ord: end}.String()
-		case es.Cursor == "":
+		} else if es.Cursor == "" {
 			es.Cursor = c.String()
 		}
 		return nil
@@ -144,22 +148,29 @@ var (
 	// The oldest of all open transactions of the cluster would do, but anybody's long one would hold up the events. So who
 	// writes events takes a lock first, shared with all others who do, before it has a transaction id: those that hold
 	// it now are the ones to wait for, and who takes it later gets an id that is not below xmax. Ids in pg_locks have 32
-	// bits; they are near xmax.
+	// bits; they are near xmax. A transaction has its id for a moment before the lock on that is to be seen, and longer
+	// where it waits for those who look at the locks: while somebody has the first lock alone, his id may be any that is open.
+	//
+	// The answer is whether somebody is to be waited for, and the ord that no event has reached.
 	horizon = `
 WITH s AS MATERIALIZED (
 	SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin, pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS xmax
 ), l AS MATERIALIZED (
-	SELECT locktype, virtualtransaction, transactionid, classid, objid, objsubid, database FROM pg_locks, s WHERE s.xmin < s.xmax AND granted
+	SELECT locktype, virtualtransaction, transactionid, classid, objid, objsubid, database FROM pg_locks, s
+	WHERE s.xmin < s.xmax AND granted AND (locktype = 'advisory' OR locktype = 'transactionid' AND mode = 'ExclusiveLock')
+), writers AS (
+	SELECT w.virtualtransaction, min(s.xmax - ((s.xmax - t.transactionid::text::bigint) & 4294967295))
+			FILTER (WHERE (s.xmax - t.transactionid::text::bigint) & 4294967295 < 2147483648) AS below, -- others are above xmax
+		count(t.transactionid) > 0 AS known
+	FROM s, l w LEFT JOIN l t ON t.locktype = 'transactionid' AND t.virtualtransaction = w.virtualtransaction
+	WHERE w.locktype = 'advisory' AND w.classid = 0 AND w.objid = $1::bigint AND w.objsubid = 1
+		AND w.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+	GROUP BY w.virtualtransaction
 ), oldest AS (
-	SELECT min(s.xmax - ((s.xmax - t.transactionid::text::bigint) & 4294967295))
-		FILTER (WHERE (s.xmax - t.transactionid::text::bigint) & 4294967295 < 2147483648) AS xid -- others are above xmax
-	FROM s, l t
-	WHERE t.locktype = 'transactionid' AND t.virtualtransaction IN (
-		SELECT w.virtualtransaction FROM l w
-		WHERE w.locktype = 'advisory' AND w.classid = 0 AND w.objid = $1::bigint AND w.objsubid = 1
-			AND w.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
+	SELECT least(s.xmax, min(CASE WHEN w.known THEN w.below ELSE s.xmin END) FILTER (WHERE w.known IS NOT NULL)) AS xid
+	FROM s LEFT JOIN writers w ON true GROUP BY s.xmax
 )
-SELECT set_config('job.horizon', (e.base + least(o.xid, s.xmax))::text, true)::bigint FROM pawl.era e, s, oldest o`
+SELECT o.xid < s.xmax, e.base + s.xmax FROM pawl.era e, s, oldest o, LATERAL set_config('job.horizon', (e.base + o.xid)::text, true)`
 
 	// eventsOfAll finds the ord of the last event of a page by the index alone, and then reads up to that: the events of one
 	// ord have no order in the index, and a plan made while there were few would sort all that follow.
@@ -170,6 +181,8 @@ WITH last AS MATERIALIZED (
 SELECT ` + eventColumns + ` FROM pawl.events v
 WHERE ` + eventsBehind + ` AND v.ord <= (SELECT l.ord FROM last l)
 ORDER BY v.ord, v.job, v.n, v.sub LIMIT $6`
+
+	newestEvent = `SELECT v.ord FROM pawl.events v WHERE v.tenant = $1 AND ` + committed + ` ORDER BY v.ord DESC LIMIT 1`
 
 	eventsBehind = `v.tenant = $1 AND v.ord >= $2 AND (v.ord, v.job, v.n, v.sub) > ($2, $3, $4, $5) AND ` + committed
 

@@ -13,7 +13,7 @@ var (
 	Statements = map[string]string{
 		"submit": insertJobs, "claim": claimHeads, "claim named": claimNamed, "apply fences": applyFences, "apply lock": applyLock,
 		"apply": applyChanges, "finish": finishTasks, "write": writeRows, "due": dueJobs, "pay": payDebts, "expire close": expireClose, "expire": expireTake, "lines ready": linesReady,
-		"renew": renew, "events": eventsOfAll, "events of one": eventsOfOne, "recount": recount, "recount look": miscounted, "note": addEvent,
+		"renew": renew, "events": eventsOfAll, "newest event": newestEvent, "events of one": eventsOfOne, "recount": recount, "recount look": miscounted, "note": addEvent,
 		"overdue": overdue, "lock needs": lockNeeds, "tie needs": tieNeeds,
 		"apply specs":     applySpecs,
 		"forget keys":     forgetKeys,
@@ -24,6 +24,9 @@ var (
 
 // Finishes reports whether a change has the statement of tasks that finish.
 func Finishes(c job.Change) bool { return finishes(&c) }
+
+// Writers is the key of the lock of those who write events.
+func (s *Store) Writers() int64 { return s.writers() }
 
 // LockTimeout is for how long the next step of a migrator waits for a lock.
 func (m *Migrator) LockTimeout(ctx context.Context) (set string, err error) {

@@ -39,6 +39,7 @@ var uses = map[string][]string{
 	"lines ready":   {"jobs_ready"},
 	"renew":         {"jobs_ready", "jobs_session", "jobs_due", "followups_pkey"},
 	"events":        {"events_ord"},
+	"newest event":  {"events_ord"},
 	"events of one": {"events_pkey"},
 	"recount":       {"jobs_pkey", "jobs_needs", "prerequisites_job", "specs_pkey"},
 	"recount look":  {"jobs_needs", "prerequisites_job"},
@@ -162,6 +163,7 @@ func everySent(t *testing.T) map[string]string {
 	for call, f := range map[string]func() error{
 		"job":       func() error { _, err := s.Job(ctx, acme, one); return noError(err) },
 		"events":    func() error { _, err := s.Events(ctx, store.EventQuery{Tenant: acme}); return err },
+		"end":       func() error { _, err := s.Events(ctx, store.EventQuery{Tenant: acme, End: true}); return err },
 		"history":   func() error { _, err := s.Events(ctx, store.EventQuery{Tenant: acme, Job: one}); return err },
 		"held":      func() error { _, err := s.Held(ctx, m.session); return err },
 		"watched":   func() error { _, err := s.Watched(ctx, "m", time.Time{}); return err },

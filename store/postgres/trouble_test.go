@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -79,6 +80,80 @@ func TestRestart(t *testing.T) {
 }
 
 // TestNothingExpiresAfterTrouble has sessions run out while nobody could renew them.
+// TestCursorsOutliveACrash has a server crash that had given ids to transactions which wrote nothing. It forgets those, and gives
+// them to whoever writes next: that must be behind the cursors of before.
+func TestCursorsOutliveACrash(t *testing.T) {
+	t.Parallel()
+	testenv.Postgres(t) // skips where there is none
+	server, err := testenv.StartPostgres(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Stop()
+	server.Psql(t, "postgres", "-c", "create database jobs")
+	dsn := server.DSN("jobs")
+	migrate(t, dsn, "")
+	s := open(t, dsn, postgres.Options{})
+	submit(t, s, newTasks(1)...)
+	server.Psql(t, "postgres", "-c", "alter system set wal_writer_delay = '10s'", "-c", "select pg_reload_conf()")
+	submit(t, s, newTasks(1)...)
+	server.Psql(t, "jobs", "-c", "do 'begin for i in 1..50 loop perform pg_current_xact_id(); rollback; end loop; end'")
+	events := func(q store.EventQuery) store.Events {
+		t.Helper()
+		q.Tenant = acme
+		es, err := s.Events(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return es
+	}
+	end, read := events(store.EventQuery{End: true}), events(store.EventQuery{})
+	read = events(store.EventQuery{Cursor: read.Cursor}) // there is nothing more
+	server.Kill()
+	if err := server.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	id := submit(t, s, newTasks(1)...)[0]
+	for what, cursor := range map[string]string{"of the end": end.Cursor, "of a page without events": read.Cursor} {
+		if got := events(store.EventQuery{Cursor: cursor}).Events; len(got) != 1 || got[0].Job != id {
+			t.Errorf("behind the cursor %s are %d events, and one was written since", what, len(got))
+		}
+	}
+}
+
+// TestUnsettled has somebody who may write events and cannot be seen to have a transaction id yet: he may have any that is open.
+func TestUnsettled(t *testing.T) {
+	t.Parallel()
+	dsn := clocked(t)
+	s, foreign, writer := open(t, dsn, postgres.Options{}), connect(t, dsn), connect(t, dsn)
+	cursor := ""
+	seen := func(what string, jobs int, unsettled bool) {
+		t.Helper()
+		es, err := s.Events(t.Context(), store.EventQuery{Tenant: acme, Cursor: cursor})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(es.Events) != jobs || es.Unsettled != unsettled {
+			t.Errorf("%s: %d events, unsettled: %t; want %d, %t", what, len(es.Events), es.Unsettled, jobs, unsettled)
+		}
+		cursor = es.Cursor
+	}
+	must(t, foreign, "BEGIN")
+	must(t, foreign, "SELECT pg_current_xact_id()")
+	submit(t, s, newTask())
+	seen("beside a transaction of somebody else", 1, false)
+	must(t, writer, "BEGIN")
+	must(t, writer, "SELECT pg_advisory_xact_lock_shared($1)", s.Writers())
+	submit(t, s, newTask())
+	seen("beside one who may write", 0, true)
+	must(t, writer, "SELECT pg_current_xact_id()")
+	seen("beside one who is known to write later", 1, false)
+	submit(t, s, newTask())
+	seen("beside one who writes", 0, true)
+	must(t, writer, "ROLLBACK")
+	seen("after him", 1, false)
+}
+
 func TestNothingExpiresAfterTrouble(t *testing.T) {
 	t.Parallel()
 	t.Run("of a process that could not reach the database", func(t *testing.T) {
@@ -371,11 +446,14 @@ func TestEra(t *testing.T) {
 	if err != nil || len(before.Events) != 2 {
 		t.Fatalf("%d events, %v", len(before.Events), err)
 	}
-	must(t, admin, "UPDATE pawl.era SET base = base + 1000000") // a million transactions that are lost
+	// A reader has read on for a million transactions, which are lost.
+	const shift = "UPDATE pawl.events SET ord = ord + %[1]d; UPDATE pawl.jobs SET ord = ord + %[1]d; UPDATE pawl.era SET base = base + %[1]d"
+	must(t, admin, fmt.Sprintf(shift, 1_000_000))
 	lost, err := s.Events(t.Context(), store.EventQuery{Tenant: acme, End: true})
 	if err != nil {
 		t.Fatal(err)
 	}
+	must(t, admin, fmt.Sprintf(shift, -1_000_000))
 	must(t, admin, "UPDATE pawl.era SET base = 0") // what the cluster counts is a billion less now
 	t.Cleanup(func() { execute(t, dsn, "UPDATE pawl.era SET base = 0") })
 	restored := open(t, dsn, postgres.Options{})

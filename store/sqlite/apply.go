@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql/driver"
+	"strings"
 
 	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
@@ -58,7 +59,7 @@ func (t *tx) apply(r *row, c job.Change, live bool, eff *store.Effects) (store.A
 	}
 	g := c.From
 	if (r.Epoch != g.Epoch || r.N != g.N) && !guard.Replay.Off() {
-		if a, ok, err := t.replayed(r, c); ok || err != nil {
+		if a, ok, err := t.replayed(r, &c); ok || err != nil {
 			return a, err
 		}
 	}
@@ -82,7 +83,7 @@ func (t *tx) apply(r *row, c job.Change, live bool, eff *store.Effects) (store.A
 	if bent {
 		cause, outcome = job.CauseTurned, store.Turned
 	}
-	if err := t.write(r, turned, cause, actorOf(g.Fence), eff); err != nil {
+	if err := t.change(r, turned, cause, actorOf(g.Fence), c.Digest(), eff); err != nil {
 		return store.Applied{}, err
 	}
 	a := stands(outcome)
@@ -90,47 +91,28 @@ func (t *tx) apply(r *row, c job.Change, live bool, eff *store.Effects) (store.A
 	return a, nil
 }
 
-// replayed answers a change that was made before as it was answered then; its first history row tells.
-func (t *tx) replayed(r *row, c job.Change) (a store.Applied, ok bool, err error) {
-	first, last := c.From.N+1, c.From.N+int64(len(c.Path))
+// replayed answers a change that was made before, the same to the letter, as it was answered then.
+func (t *tx) replayed(r *row, c *job.Change) (a store.Applied, ok bool, err error) {
+	last := c.From.N + int64(len(c.Path))
 	if r.N < last {
 		return a, false, nil
 	}
-	var made int
-	err = t.query(`SELECT n, epoch, state, custody, cause, actor FROM events WHERE job = ? AND n BETWEEN ? AND ?`, func(v []driver.Value) error {
-		cause := job.Cause(text(v[4]))
-		if v[1].(int64) != c.From.Epoch || (cause != job.CauseWork && cause != job.CauseTurned) || actor(v[5]) != c.From.Fence.Actor() {
-			return nil
+	err = t.query(`SELECT state, custody, cause FROM events WHERE job = ? AND n = ? AND epoch = ? AND change = ?`, func(v []driver.Value) error {
+		ok = true
+		a = store.Applied{Outcome: store.OK, Wish: r.Wish}
+		if job.Cause(text(v[2])) == job.CauseTurned {
+			a.Outcome = store.Turned
 		}
-		n, state := v[0].(int64), job.State(text(v[2]))
-		if !asked(c.Path[n-first].State, state) && (n < last || cause != job.CauseTurned) {
-			return nil // another change that went out from the same place
+		a.Now = job.Guard{
+			Place: job.Place{State: job.State(strings.Clone(text(v[0]))), Custody: job.Custody(strings.Clone(text(v[1])))},
+			Epoch: c.From.Epoch, N: last, Fence: c.From.Fence,
 		}
-		made++
-		if n == last {
-			a.Outcome = store.OK
-			if cause == job.CauseTurned {
-				a.Outcome = store.Turned
-			}
-			a.Now = job.Guard{
-				Place: job.Place{State: state, Custody: job.Custody(text(v[3]))},
-				Epoch: c.From.Epoch, N: last, Fence: c.From.Fence,
-			}
-			if a.Now.Place.Custody != c.From.Place.Custody {
-				a.Now.Epoch++
-			}
+		if a.Now.Place.Custody != c.From.Place.Custody {
+			a.Now.Epoch++
 		}
 		return nil
-	}, r.seq, first, last)
-	a.Wish = r.Wish
-	return a, made == len(c.Path), err
-}
-
-// asked reports whether a change that asked for state want is in the history as state got: the gate may have chosen
-// between the two states in which a job waits.
-func asked(want, got job.State) bool {
-	waits := func(s job.State) bool { return s == job.Waiting || s == job.Pending }
-	return want == got || waits(want) && waits(got)
+	}, r.seq, last, c.From.Epoch, c.Digest())
+	return a, ok, err
 }
 
 // fence reports whether the holder of a fence is alive. The zero fence is no holder: only the store itself decides

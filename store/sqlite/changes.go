@@ -24,12 +24,13 @@ type changes struct {
 	path     []job.Entry
 	cause    job.Cause
 	actor    any
+	asked    any // see [tx.change]
 }
 
 // alike reports whether the change b can be written together with those of a.
 func (a *changes) alike(b *changes) bool {
 	return a.columns == b.columns && a.epoch == b.epoch && a.n == b.n && a.from == b.from && a.to == b.to && a.cause == b.cause &&
-		same(a.actor, b.actor) && slices.EqualFunc(a.values, b.values, same) &&
+		same(a.actor, b.actor) && a.asked == b.asked && slices.EqualFunc(a.values, b.values, same) &&
 		slices.EqualFunc(a.path, b.path, func(a, b job.Entry) bool {
 			return a.State == b.State && a.Code == b.Code && a.Message == b.Message && bytes.Equal(a.Data, b.Data)
 		})
@@ -79,19 +80,19 @@ func (t *tx) flush() error {
 			return job.Errorf(job.Internal, "%d of %d jobs moved under the lock", int64(len(c.jobs))-n, len(c.jobs))
 		}
 	}
-	insert := `INSERT INTO events (n, epoch, state, custody, at, cause, actor, code, message, data, job) `
+	insert := `INSERT INTO events (n, epoch, state, custody, at, cause, actor, code, message, data, change, job) `
 	if many {
-		insert += `SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, value FROM json_each(?)`
+		insert += `SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, value FROM json_each(?)`
 	} else {
-		insert += `VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+		insert += `VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 	}
 	for i, e := range c.path {
-		custody := c.from
+		custody, asked := c.from, any(nil)
 		if i == len(c.path)-1 {
-			custody = c.to
+			custody, asked = c.to, c.asked
 		}
 		_, err := t.run(insert, c.n+1+int64(i), c.epoch, string(e.State), string(custody), micros(t.now), string(c.cause), c.actor,
-			optional(string(e.Code)), optional(e.Message), document(e.Data), jobs)
+			optional(string(e.Code)), optional(e.Message), document(e.Data), asked, jobs)
 		if err != nil {
 			return err
 		}

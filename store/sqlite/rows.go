@@ -107,9 +107,15 @@ func idList(ids []job.ID) string {
 	return string(append(b, ']'))
 }
 
-// write is the one function that changes a job: it writes the row that c makes of r and its history, gives up its
-// keys, and notes what it owes. c has been guarded, fenced and turned. r becomes the new row.
+// write makes a change that nobody repeats.
 func (t *tx) write(r *row, c job.Change, cause job.Cause, actor any, eff *store.Effects) error {
+	return t.change(r, c, cause, actor, nil, eff)
+}
+
+// change is the one function that changes a job: it writes the row that c makes of r and its history, gives up its
+// keys, and notes what it owes. c has been guarded, fenced and turned; asked is the digest of what was asked for. r becomes
+// the new row.
+func (t *tx) change(r *row, c job.Change, cause job.Cause, actor, asked any, eff *store.Effects) error {
 	if err := c.Check(); err != nil {
 		return err
 	}
@@ -118,7 +124,7 @@ func (t *tx) write(r *row, c job.Change, cause job.Cause, actor any, eff *store.
 	if after.Live && (after.State.Terminal() || after.Custody == job.User) {
 		return job.Errorf(job.Internal, "change of job %s: %s with a launch whose end is not known", c.Job, after.Place)
 	}
-	w := changes{epoch: before.Epoch, n: before.N, from: before.Custody, to: after.Custody, path: path, cause: cause, actor: actor}
+	w := changes{epoch: before.Epoch, n: before.N, from: before.Custody, to: after.Custody, path: path, cause: cause, actor: actor, asked: asked}
 	w.columns, w.values = changed(&before, &after)
 	if err := t.add(r.seq, w); err != nil {
 		return err

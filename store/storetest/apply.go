@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"encoding/json"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +21,7 @@ var applyTests = []test{
 	{"a job that is not there", applyUnknown},
 	{"a claim is no change of its session", applyClaimIsNoChange},
 	{"a repeated change is answered as before", applyRepeated},
+	{"a change under the number of another one is refused", applyOther},
 	{"a repeated change is answered as before when it was turned", applyRepeatedTurned},
 	{"what a claim or an expiry did is no answer to a change", applyPassedByOthers},
 	{"of two changes at once by one session one is applied", applyTwoAtOnce},
@@ -286,6 +288,37 @@ func applyRepeated(w *world) {
 		same("the end itself", last, third)
 		w.end(other)
 		w.end(session)
+	}
+	Check(w, w.s, acme)
+}
+
+func applyOther(w *world) {
+	session := w.session()
+	for name, other := range map[string]func(*job.Change){
+		"result":   func(c *job.Change) { c.Set.Result = json.RawMessage(`{"x":2}`) },
+		"notes":    func(c *job.Change) { c.Work = json.RawMessage(`{"x":2}`) },
+		"message":  func(c *job.Change) { c.Path[0].Message = "two" },
+		"evidence": func(c *job.Change) { c.Path[0].Data = json.RawMessage(`{"x":2}`) },
+		"patch":    func(c *job.Change) { c.Set.Clear = true },
+	} {
+		for to, state := range map[job.Custody]job.State{job.None: job.Finished, job.Ready: job.Pending, job.Worker: job.Running} {
+			id := w.add(newTask(inQueue(name + string(state))))
+			c := wanted(session, 1)
+			c.Queues = []string{name + string(state)}
+			first := setting(move(w.claim(c)[0], by(session), to, state), job.Patch{Result: json.RawMessage(`{"x":1}`)})
+			w.must(first)
+			after := w.job(id)
+			second := first
+			second.Path = slices.Clone(first.Path)
+			other(&second)
+			if got := w.apply(second); got.Outcome != store.Fenced && got.Outcome != store.Conflict {
+				w.Errorf("another %s, %s: %s", name, state, got.Outcome)
+			}
+			w.untouched(after)
+			if got := w.apply(first); got.Outcome != store.OK {
+				w.Errorf("the first change once more: %s", got.Outcome)
+			}
+		}
 	}
 	Check(w, w.s, acme)
 }

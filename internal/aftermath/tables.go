@@ -1,7 +1,6 @@
-package main
+package aftermath
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -20,7 +19,7 @@ import (
 // A leftover is a query for rows that must be gone when all jobs have ended.
 type leftover struct{ name, query string }
 
-var onlySQLite = []leftover{
+var inSQLite = []leftover{
 	{"session_left", `SELECT process FROM sessions WHERE ended IS NULL`},
 	{"session_left", `SELECT hex(id) FROM jobs WHERE session IS NOT NULL OR claim IS NOT NULL`},
 	{"duty_left", `SELECT d.name FROM duties d JOIN sessions s ON s.id = d.session WHERE s.ended IS NULL`},
@@ -29,7 +28,7 @@ var onlySQLite = []leftover{
 	{"prerequisite_left", `SELECT hex(id) FROM jobs WHERE needs <> 0 AND state <> 'CANCELED'`},
 	{"unique_key_left", `SELECT mode || ' ' || key FROM unique_keys`},
 	{"live_left", `SELECT hex(id) FROM jobs WHERE live <> 0 OR wish <> ''`},
-	{"twice", `SELECT external_id FROM jobs GROUP BY external_id HAVING count(*) > 1`},
+	{"twice", `SELECT external_id FROM jobs WHERE external_id IS NOT NULL GROUP BY external_id HAVING count(*) > 1`},
 	{"stranger", `SELECT job || '.' || n FROM events WHERE job NOT IN (SELECT seq FROM jobs)`},
 	{"stranger", `SELECT hex(id) FROM jobs WHERE seq NOT IN (SELECT seq FROM specs)`},
 	{"stranger", `SELECT seq FROM specs WHERE seq NOT IN (SELECT seq FROM jobs)`},
@@ -37,7 +36,7 @@ var onlySQLite = []leftover{
 }
 
 // On PostgreSQL jobs holds only those that have not ended.
-var onlyPostgres = []leftover{
+var inPostgres = []leftover{
 	{"session_left", `SELECT process::text FROM pawl.sessions WHERE ended IS NULL`},
 	{"session_left", `SELECT id::text FROM pawl.jobs WHERE session IS NOT NULL OR claim IS NOT NULL`},
 	{"duty_left", `SELECT d.name FROM pawl.duties d JOIN pawl.sessions s ON s.id = d.session WHERE s.ended IS NULL`},
@@ -46,7 +45,7 @@ var onlyPostgres = []leftover{
 	{"prerequisite_left", `SELECT id::text FROM pawl.ended WHERE needs <> 0 AND state <> 'CANCELED'`},
 	{"unique_key_left", `SELECT mode || ' ' || key FROM pawl.unique_keys`},
 	{"live_left", `SELECT id::text FROM pawl.jobs`},
-	{"twice", `SELECT external_id FROM pawl.specs GROUP BY external_id HAVING count(*) > 1`},
+	{"twice", `SELECT external_id FROM pawl.specs WHERE external_id IS NOT NULL GROUP BY external_id HAVING count(*) > 1`},
 	{"twice", `SELECT id::text FROM pawl.jobs JOIN pawl.ended USING (id)`},
 	{"stranger", `SELECT job || '.' || n FROM pawl.events WHERE job NOT IN (SELECT id FROM pawl.specs)`},
 	{"stranger", `SELECT id::text FROM (SELECT id FROM pawl.jobs UNION SELECT id FROM pawl.ended) j WHERE id NOT IN (SELECT id FROM pawl.specs)`},
@@ -54,42 +53,14 @@ var onlyPostgres = []leftover{
 	{"deadlock", `SELECT deadlocks || ' of them' FROM pg_stat_database WHERE datname = current_database() AND deadlocks <> 0`},
 }
 
-// connections are those of others. A server notices soon that a client is gone.
-const connections = `SELECT state || ': ' || query FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'`
-
-// tables looks into the database, past the store.
-func (c *checker) tables(ctx context.Context) error {
-	db, err := c.query("ro")
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	left := onlySQLite
-	if c.dsn != "" {
-		left = onlyPostgres
-		if err := c.disconnected(ctx, db); err != nil {
-			return err
-		}
-	}
-	for _, l := range left {
-		rows, err := column(ctx, db, l.query)
-		if err != nil {
-			return fmt.Errorf("%s: %w", l.query, err)
-		}
-		for _, what := range rows {
-			c.breaks("%s: %s", l.name, what)
-		}
-	}
-	return nil
-}
-
-// query opens the database for statements; mode is that of a file: ro or rw.
-func (r *round) query(mode string) (*sql.DB, error) {
-	if r.dsn == "" {
-		file := url.URL{Path: filepath.Join(r.folder(r.h.folders[0]), sqlite.File)}
+// Open opens a database for statements of the caller: that of a folder, with mode ro or rw, or that of a server, where dsn is
+// not empty, on one connection.
+func Open(dsn, folder, mode string) (*sql.DB, error) {
+	if dsn == "" {
+		file := url.URL{Path: filepath.Join(folder, sqlite.File)}
 		return sql.Open("sqlite", "file:"+file.EscapedPath()+"?mode="+mode)
 	}
-	config, err := pgx.ParseConfig(r.dsn)
+	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		return nil, err
 	}
@@ -98,28 +69,48 @@ func (r *round) query(mode string) (*sql.DB, error) {
 	return db, nil
 }
 
-// disconnected: no process has left a connection.
-func (c *checker) disconnected(ctx context.Context, db *sql.DB) error {
-	ctx, stop := context.WithTimeout(ctx, cmp.Or(c.patience, 20*time.Second))
+// Left returns what is left in a database when all jobs have ended, as "name: what". With many processes it is on a server.
+func Left(ctx context.Context, db *sql.DB, server bool) (all []string, err error) {
+	queries := inSQLite
+	if server {
+		queries = inPostgres
+	}
+	for _, l := range queries {
+		rows, err := Column(ctx, db, l.query)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", l.query, err)
+		}
+		for _, what := range rows {
+			all = append(all, l.name+": "+what)
+		}
+	}
+	return all, nil
+}
+
+// connections are those of others. A server notices soon that a client is gone.
+const connections = `SELECT state || ': ' || query FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'`
+
+// Connections waits until nobody else is connected to the database of a server, and returns who still is when patience is over.
+func Connections(ctx context.Context, db *sql.DB, patience time.Duration) ([]string, error) {
+	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
 	for {
-		left, err := column(context.WithoutCancel(ctx), db, connections)
+		left, err := Column(context.WithoutCancel(ctx), db, connections)
 		if err != nil || len(left) == 0 {
-			return err
+			return nil, err
 		}
 		select {
 		case <-look.C:
 		case <-ctx.Done():
-			c.breaks("connection_left: %v", left)
-			return nil
+			return left, nil
 		}
 	}
 }
 
-// column returns the answer to a query for one text a row.
-func column(ctx context.Context, db *sql.DB, query string) (all []string, err error) {
+// Column returns the answer to a query for one text a row.
+func Column(ctx context.Context, db *sql.DB, query string) (all []string, err error) {
 	rows, err := db.QueryContext(ctx, query)
 	if err != nil {
 		return nil, err
@@ -135,25 +126,16 @@ func column(ctx context.Context, db *sql.DB, query string) (all []string, err er
 	return all, rows.Err()
 }
 
-// keepTables writes the tables of a database on the server into the folder of the round, a row a line, for the server goes
-// when this program ends.
-func (r *round) keepTables(ctx context.Context) error {
-	if r.dsn == "" {
-		return nil
-	}
-	db, err := r.query("ro")
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	tables, err := column(ctx, db, `SELECT tablename FROM pg_tables WHERE schemaname = 'pawl'`)
+// Keep writes the tables of a database on a server into a folder, a row a line.
+func Keep(ctx context.Context, db *sql.DB, dir string) error {
+	tables, err := Column(ctx, db, `SELECT tablename FROM pg_tables WHERE schemaname = 'pawl'`)
 	if err != nil {
 		return err
 	}
 	for _, name := range tables {
-		rows, err := column(ctx, db, "SELECT row_to_json(t)::text FROM pawl."+name+" t")
+		rows, err := Column(ctx, db, "SELECT row_to_json(t)::text FROM pawl."+name+" t")
 		if err == nil {
-			err = os.WriteFile(filepath.Join(r.dir, "table."+name), []byte(strings.Join(rows, "\n")+"\n"), 0o600)
+			err = os.WriteFile(filepath.Join(dir, "table."+name), []byte(strings.Join(rows, "\n")+"\n"), 0o600)
 		}
 		if err != nil {
 			return fmt.Errorf("table %s: %w", name, err)

@@ -1,0 +1,69 @@
+//go:build storm
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/pawl-jobs/pawl"
+)
+
+// In a build for storms (internal/storm) every process of pawl serve and pawl worker also runs tasks of the kind "storm", which
+// append what they do to the file that STORM_LEDGER names. With STORM_SWEEP=never nobody sweeps.
+func init() {
+	addition.handle = func(s *pawl.Service) { pawl.Handle(s, "storm", stormTask) }
+	addition.configure = func(c *pawl.Config) {
+		if os.Getenv("STORM_SWEEP") == "never" {
+			c.Sweep = -1
+		}
+	}
+}
+
+// stormArgs are the arguments of a task.
+type stormArgs struct {
+	Millis int  `json:"millis"` // how long it takes
+	Fails  int  `json:"fails"`  // how many attempts fail
+	Deaf   bool `json:"deaf"`   // it does not look at its context
+}
+
+// A stormResult says which run of a task its result is of.
+type stormResult struct {
+	Epoch   int64 `json:"epoch"`
+	Attempt int   `json:"attempt"`
+}
+
+func stormTask(ctx context.Context, t *pawl.Task[stormArgs]) (stormResult, error) {
+	r := stormResult{t.Job.Epoch, t.Job.Attempt}
+	if err := stormNote("task %s %d %d", t.Job.ID, r.Attempt, r.Epoch); err != nil {
+		return r, err
+	}
+	over := ctx.Done()
+	if t.Args.Deaf {
+		over = nil
+	}
+	wait := time.NewTimer(time.Duration(t.Args.Millis) * time.Millisecond)
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+	case <-over:
+		return r, context.Cause(ctx)
+	}
+	if t.Job.Attempt <= t.Args.Fails {
+		return r, fmt.Errorf("attempt %d fails on purpose", t.Job.Attempt)
+	}
+	return r, nil
+}
+
+// stormNote appends a line to the ledger.
+func stormNote(format string, args ...any) error {
+	f, err := os.OpenFile(os.Getenv("STORM_LEDGER"), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return pawl.Permanent(fmt.Errorf("ledger: %w", err))
+	}
+	defer f.Close()
+	_, err = fmt.Fprintf(f, format+"\n", args...)
+	return err
+}

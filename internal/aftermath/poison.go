@@ -1,0 +1,25 @@
+package aftermath
+
+import (
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Poisoned reports whether a job, by its history, was rightly found to be what kills its processes. Nothing tells a job that
+// does from one that is at work whenever a process is killed, so here it is enough that the rule was kept: its process died as
+// often as it takes, and no step of it came to its end in between.
+func Poisoned(history []store.Event) bool {
+	died := job.Expired(&job.Job{}, true)
+	crashes := 0
+	var before job.Event
+	for _, e := range history {
+		switch stepped := e.State != before.State || e.Custody != before.Custody; {
+		case e.Code == job.Poison, e.Cause == job.CauseExpired && e.Message == died.Last().Message:
+			crashes++
+		case e.Cause == job.CauseWork && stepped, e.Cause == job.CauseTurned:
+			crashes = 0
+		}
+		before = e.Event
+	}
+	return crashes >= job.PoisonAt
+}

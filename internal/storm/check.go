@@ -1,0 +1,429 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/pawl-jobs/pawl/app"
+	"github.com/pawl-jobs/pawl/internal/aftermath"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+	"github.com/pawl-jobs/pawl/store/postgres"
+	"github.com/pawl-jobs/pawl/store/sqlite"
+	"github.com/pawl-jobs/pawl/store/storetest"
+)
+
+const tenant = "default"
+
+// open opens the database to read it.
+func (s *storm) open(ctx context.Context) (store.Store, error) {
+	if s.server != nil {
+		return postgres.Open(ctx, s.dsn, postgres.Options{})
+	}
+	return sqlite.Open(ctx, s.folder(s.nodes[0].machine), sqlite.Options{ReadOnly: true})
+}
+
+func (s *storm) query() (*sql.DB, error) {
+	return aftermath.Open(s.dsn, s.folder(s.nodes[0].machine), "ro")
+}
+
+// mostStill is for how long nothing may come to its end while jobs are left, once the weather is clear. It is less than the
+// minute after which a sweep comes by: what only that finds was forgotten.
+const mostStill = 50 * time.Second
+
+// drain has all jobs come to their ends, once nothing goes wrong any more.
+func (s *storm) drain(ctx context.Context) error {
+	s.clear()
+	st, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	rnd := s.random("drain")
+	least, since, said := -1, time.Now(), time.Now()
+	for {
+		page, err := st.List(ctx, store.Query{Tenant: tenant, Filter: job.Unended(), Limit: 1000})
+		if err != nil {
+			return fmt.Errorf("read what is left: %w", err)
+		}
+		left := page.Jobs
+		s.letGo(ctx, rnd, left)
+		switch {
+		case len(left) == 0:
+			s.printf("all jobs have ended")
+			return nil
+		case least < 0 || len(left) < least:
+			least, since = len(left), time.Now()
+			if time.Since(said) > 10*time.Second {
+				said = time.Now()
+				s.printf("%d jobs have not ended", least)
+			}
+		case time.Since(since) > mostStill:
+			for _, j := range left {
+				s.breaks("stuck: job %s is %s since %s and nothing moves it", j.ID, j.Place, j.Since.Format(time.TimeOnly))
+				s.tell(j.ID)
+			}
+			s.interrogate(ctx)
+			return nil
+		}
+		if !pause(ctx, 200*time.Millisecond) {
+			return ctx.Err()
+		}
+	}
+}
+
+// interrogate makes all processes tell what they are doing.
+func (s *storm) interrogate(ctx context.Context) {
+	s.mu.Lock()
+	s.stopped = true
+	s.mu.Unlock()
+	for _, n := range s.nodes {
+		if p := n.now(); p != nil {
+			p.killed.Store(true)
+			command(ctx, "", "kill", "-QUIT", fmt.Sprint(p.cmd.Process.Pid)) //nolint:errcheck // it has ended
+			s.printf("what %s was doing is in %s", n.name, p.said)
+		}
+	}
+	s.living.Wait()
+}
+
+// check looks at everything that is left.
+func (s *storm) check(ctx context.Context) error {
+	if err := s.idle(ctx); err != nil {
+		return err
+	}
+	for _, e := range s.ears {
+		if err := e.rest(ctx); err != nil {
+			s.breaks("events: %s: %v", e.name, err)
+		}
+		s.sum.Events += e.events
+	}
+	if err := s.end(ctx); err != nil {
+		return err
+	}
+	did, err := s.deeds()
+	if err != nil {
+		return err
+	}
+	if err := s.left(ctx); err != nil {
+		return err
+	}
+	st, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	c := &checker{s, st, did, map[job.ID]*job.Job{}, map[string]int{}}
+	if err := c.read(ctx); err != nil {
+		return err
+	}
+	c.accepted()
+	for _, p := range s.book.where(func(*promise) bool { return true }) {
+		if j := c.rows[p.id]; j != nil {
+			c.job(ctx, j, p)
+		}
+	}
+	storetest.Check(asTest{s}, st, tenant)
+	c.heard(ctx)
+	c.folders()
+	return nil
+}
+
+// idle: with nothing to do, processes ask the database for nothing but their renewals, three in a lease, and what a sweep asks.
+func (s *storm) idle(ctx context.Context) error {
+	if s.server == nil || len(s.sum.Broken) > 0 {
+		return nil
+	}
+	const look = 10 * time.Second
+	commits := func() (n int64, err error) {
+		db, err := s.query()
+		if err != nil {
+			return 0, err
+		}
+		defer db.Close()
+		pause(ctx, 1500*time.Millisecond) // until the server has counted
+		return n, db.QueryRowContext(ctx, `SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`).Scan(&n)
+	}
+	before, err := commits()
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	pause(ctx, look)
+	after, err := commits()
+	if err != nil {
+		return err
+	}
+	renewals := float64(len(s.nodes)) * float64(time.Since(begun)) / float64(lease/3)
+	s.printf("idle: %d transactions in %s, %.0f renewals are due", after-before, time.Since(begun).Round(time.Second), renewals)
+	if most := renewals*1.2 + 20; float64(after-before) > most {
+		s.breaks("idle: %d transactions of %d idle processes in %s, at most %.0f are expected", after-before, len(s.nodes), time.Since(begun), most)
+	}
+	return nil
+}
+
+// left: nothing is left in the database, nor connected to it.
+func (s *storm) left(ctx context.Context) error {
+	db, err := s.query()
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if s.server != nil {
+		connected, err := aftermath.Connections(ctx, db, 20*time.Second)
+		if err != nil {
+			return err
+		}
+		if len(connected) > 0 {
+			s.breaks("connection_left: %v", connected)
+		}
+	}
+	rows, err := aftermath.Left(ctx, db, s.server != nil)
+	for _, what := range rows {
+		s.breaks("%s", what)
+	}
+	return err
+}
+
+// A checker compares promises and deeds with the database.
+type checker struct {
+	*storm
+	store  store.Store
+	did    *deeds
+	rows   map[job.ID]*job.Job
+	byName map[string]int
+}
+
+func (c *checker) read(ctx context.Context) error {
+	q := store.Query{Tenant: tenant, Limit: 1000}
+	for {
+		page, err := c.store.List(ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, listed := range page.Jobs {
+			j, err := c.store.Job(ctx, tenant, listed.ID)
+			if err != nil {
+				return err
+			}
+			if c.rows[j.ID] != nil {
+				c.breaks("twice: job %s is listed twice", j.ID)
+			}
+			c.rows[j.ID] = &j
+			c.byName[j.Name]++
+			c.sum.States[string(j.State)]++
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return nil
+		}
+	}
+}
+
+// accepted: what was accepted is exactly one job, unless it was deleted, nothing else is there, and all have ended.
+func (c *checker) accepted() {
+	most, names := map[string]int{}, map[string]bool{}
+	for _, p := range c.book.where(func(*promise) bool { return true }) {
+		c.sum.Jobs++
+		most[p.name] += p.again
+		names[p.name] = true
+		j := c.rows[p.id]
+		switch {
+		case p.deleted && j != nil:
+			c.broken(p.id, "deleted: job %s (%s) was deleted, and is there", p.id, p.name)
+		case p.deleted:
+			c.sum.Deleted++
+		case j == nil && !p.deleting:
+			c.sum.Lost++
+			c.broken(p.id, "lost: job %s (%s) is not there", p.id, p.name)
+		case j != nil && j.Name != p.name:
+			c.broken(p.id, "stranger: job %s is %s, and was accepted as %s", p.id, j.Name, p.name)
+		case j != nil && !j.State.Terminal():
+			c.sum.Lost++
+			c.broken(p.id, "lost: job %s (%s) was left %s", p.id, p.name, j.Place)
+		}
+	}
+	if len(names) != c.jobs {
+		c.breaks("accepted: %d jobs of %d", len(names), c.jobs)
+	}
+	for name, n := range c.byName {
+		if n > 1+most[name] {
+			c.breaks("twice: %d jobs are %s, which was submitted once and resubmitted %d times at most", n, name, most[name])
+		}
+	}
+	for id, j := range c.rows {
+		if !strings.HasPrefix(j.Name, "storm-") {
+			c.broken(id, "stranger: job %s (%s) was never submitted", id, j.Name)
+		}
+	}
+}
+
+// job: it ended as it should, and ran as often as it says.
+func (c *checker) job(ctx context.Context, j *job.Job, p *promise) {
+	if !j.State.Terminal() {
+		return
+	}
+	started := c.did.launches[j.ID]
+	for attempt, n := range started {
+		if n > 1 {
+			c.sum.LaunchedTwice++
+			c.broken(j.ID, "launched_twice: attempt %d of job %s (%s) was started %d times", attempt, j.ID, p.name, n)
+		}
+		if attempt > j.Attempt {
+			c.broken(j.ID, "stranger: attempt %d of job %s (%s) was started, and it has %d", attempt, j.ID, p.name, j.Attempt)
+		}
+	}
+	for r, n := range c.did.tasks[j.ID] {
+		if n > 1 {
+			c.broken(j.ID, "ran_twice: task %s (%s) ran %d times in epoch %d", j.ID, p.name, n, r.epoch)
+		}
+	}
+	if j.State == job.Finished && !p.program {
+		c.result(j, p)
+	}
+	if j.Code == job.Poison {
+		if c.sum.Poison++; !aftermath.Poisoned(c.history(ctx, j.ID)) {
+			c.broken(j.ID, "poison: job %s (%s) ended as POISON, and few of its processes had died", j.ID, p.name)
+		}
+		return
+	}
+	switch {
+	case p.granted && j.State != job.Canceled:
+		c.broken(j.ID, "cancel_forgotten: job %s (%s) was canceled and ended %s", j.ID, p.name, j.State)
+	case j.State == job.Canceled && p.asked:
+	case c.noSpace(ctx, j): // its machine's disk was full
+	case j.State != p.state:
+		c.broken(j.ID, "wrong_end: job %s (%s) ended %s (%s: %s), want %s", j.ID, p.name, j.State, j.Code, j.Message, p.state)
+	case j.Attempt != p.attempts:
+		c.broken(j.ID, "wrong_attempts: job %s (%s) ended %s (%s) at attempt %d, want %d", j.ID, p.name, j.State, j.Code, j.Attempt, p.attempts)
+	case p.program:
+		for a := 1; a <= j.Attempt; a++ {
+			if started[a] == 0 {
+				c.broken(j.ID, "not_run: attempt %d of job %s (%s, %s) was never started", a, j.ID, p.name, j.State)
+			}
+		}
+		c.output(j, p)
+	}
+}
+
+// result: it is that of the last run. What an earlier one returned, which others took the job from, counts for nothing.
+func (c *checker) result(j *job.Job, p *promise) {
+	var r struct{ Epoch int64 }
+	if err := json.Unmarshal(j.Result, &r); err != nil {
+		c.broken(j.ID, "result: task %s (%s): %q: %v", j.ID, p.name, j.Result, err)
+		return
+	}
+	if newest := c.did.newest(j.ID); r.Epoch != newest || r.Epoch != j.Epoch-1 {
+		c.broken(j.ID, "result: task %s (%s) has the result of epoch %d; it ran in epoch %d last, and its end made epoch %d", j.ID, p.name, r.Epoch, newest, j.Epoch)
+	}
+}
+
+// output: results are what the last attempt wrote.
+func (c *checker) output(j *job.Job, p *promise) {
+	if j.State != job.Finished {
+		return
+	}
+	_, results := app.Places(j)
+	got, err := os.ReadFile(filepath.Join(results, "stdout"))
+	if want := fmt.Sprintf("%s %d\n", j.ID, j.Attempt); err != nil || string(got) != want {
+		c.broken(j.ID, "archive: job %s (%s): its stdout holds %q (%v), want %q", j.ID, p.name, got, err, want)
+	}
+}
+
+// noSpace reports whether something of a job was written to a disk that was full.
+func (c *checker) noSpace(ctx context.Context, j *job.Job) bool {
+	if c.sum.Faults["disk_full"] == 0 {
+		return false
+	}
+	for _, e := range c.history(ctx, j.ID) {
+		if strings.Contains(strings.ToLower(e.Message+string(e.Data)), "no space left") {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *checker) history(ctx context.Context, id job.ID) []store.Event {
+	page, err := c.store.Events(ctx, store.EventQuery{Tenant: tenant, Job: id, Limit: 10_000})
+	if err != nil {
+		c.breaks("database: %v", err)
+	}
+	return page.Events
+}
+
+// heard: who followed the events heard all of them, those of a job in their order, and none that was not committed.
+func (c *checker) heard(ctx context.Context) {
+	for id := range c.rows {
+		history := c.history(ctx, id)
+		for _, e := range c.ears {
+			h := e.jobs[id]
+			if h == nil || len(h.events) != len(history) {
+				c.broken(id, "events: %s heard %d events of job %s, which has %d", e.name, e.heardOf(id), id, len(history))
+				continue
+			}
+			for i, was := range history {
+				if is := h.events[i]; is.N != was.N || is.Sub != was.Sub || is.State != was.State || is.Custody != was.Custody || is.Epoch != was.Epoch {
+					c.broken(id, "events: %s heard %d.%d %s of job %s, and the history says %d.%d %s", e.name, is.N, is.Sub, is.State, id, was.N, was.Sub, was.State)
+					break
+				}
+			}
+		}
+	}
+}
+
+func (e *ear) heardOf(id job.ID) int {
+	if h := e.jobs[id]; h != nil {
+		return len(h.events)
+	}
+	return 0
+}
+
+// folders: nothing is left that should be gone.
+func (c *checker) folders() {
+	for _, m := range c.machines() {
+		for _, name := range []string{"ends", "work/.archiving"} {
+			list, err := os.ReadDir(filepath.Join(c.folder(m), name))
+			if err != nil && !errors.Is(err, os.ErrNotExist) {
+				c.breaks("folder: %v", err)
+			}
+			for _, e := range list {
+				c.breaks("file_left: %s/%s/%s", m, name, e.Name())
+			}
+		}
+		list, err := os.ReadDir(filepath.Join(c.folder(m), "work", tenant))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			c.breaks("folder: %v", err)
+		}
+		for _, e := range list {
+			id, err := job.ParseID(e.Name())
+			switch j := c.rows[id]; {
+			case err != nil:
+				c.breaks("file_left: %s/work/%s/%s", m, tenant, e.Name())
+			case j == nil:
+				c.broken(id, "work_left: job %s is not there, and %s/work/%s/%s is", id, m, tenant, e.Name())
+			case j.State == job.Finished:
+				c.broken(id, "work_left: job %s is FINISHED, and %s/work/%s/%s is there", id, m, tenant, e.Name())
+			}
+		}
+	}
+}
+
+// broken notes what does not hold of a job, and tells its story.
+func (c *checker) broken(id job.ID, format string, args ...any) {
+	c.breaks(format, args...)
+	c.tell(id)
+}
+
+// asTest takes in what the check says that every store passes.
+type asTest struct{ s *storm }
+
+func (asTest) Helper()                             {}
+func (asTest) Logf(string, ...any)                 {}
+func (t asTest) Errorf(format string, args ...any) { t.s.breaks("history: "+format, args...) }
+func (t asTest) Fatalf(format string, args ...any) { t.s.breaks("history: "+format, args...) }

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// disks are the file systems of the machines: each data folder is one of its own in memory, so that it can be full.
+type disks struct {
+	*storm
+	mounted []string
+	refused error // why there is none
+}
+
+const diskSize = "2g"
+
+func (d *disks) mount(ctx context.Context, machine string) error {
+	dir := d.folder(machine)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	if d.refused != nil {
+		return nil
+	}
+	if d.refused = syscall.Mount("storm", dir, "tmpfs", 0, "mode=0700,size="+diskSize); d.refused != nil {
+		d.sum.LeftOut = append(d.sum.LeftOut, fmt.Sprintf("disk_full: mount a file system: %v", d.refused))
+		return nil
+	}
+	d.mounted = append(d.mounted, dir)
+	return nil
+}
+
+// full leaves no space on the disk of a machine until ctx ends.
+func (d *disks) full(ctx context.Context, machine string) error {
+	dir := d.folder(machine)
+	var now syscall.Statfs_t
+	if err := syscall.Statfs(dir, &now); err != nil {
+		return err
+	}
+	used := (now.Blocks - now.Bfree) * uint64(now.Bsize)
+	if err := syscall.Mount("storm", dir, "tmpfs", syscall.MS_REMOUNT, fmt.Sprintf("size=%d", used)); err != nil {
+		return fmt.Errorf("fill the disk of %s: %w", machine, err)
+	}
+	<-ctx.Done()
+	return syscall.Mount("storm", dir, "tmpfs", syscall.MS_REMOUNT, "size="+diskSize)
+}
+
+// close removes the file systems. What is in them is copied first where it is to be looked at.
+func (d *disks) close() {
+	for _, dir := range d.mounted {
+		if len(d.sum.Broken) > 0 || d.keep {
+			if err := command(context.Background(), "", "cp", "-a", dir, dir+".kept"); err != nil {
+				d.printf("%v", err)
+			}
+		}
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			d.printf("unmount %s: %v", dir, err)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/pawl-jobs/pawl/client"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// An ear follows all events, goes away, and comes back behind the last one that it heard, at another server perhaps.
+type ear struct {
+	s      *storm
+	name   string
+	rnd    *rand.Rand
+	cursor string
+	jobs   map[job.ID]*heard
+	events int
+	quiet  chan struct{} // closed when it follows no more
+	leave  context.CancelFunc
+}
+
+// heard is what an ear has heard of a job.
+type heard struct {
+	n      int64 // the newest
+	events []job.Event
+}
+
+func newEar(s *storm, i int) *ear {
+	name := fmt.Sprintf("ear %d", i)
+	return &ear{s: s, name: name, rnd: s.random(name), jobs: map[job.ID]*heard{}, quiet: make(chan struct{})}
+}
+
+// follow listens until it is told to leave.
+func (e *ear) follow(ctx context.Context) {
+	defer close(e.quiet)
+	ctx, e.leave = context.WithCancel(ctx)
+	for ctx.Err() == nil {
+		stay, stop := context.WithTimeout(ctx, between(e.rnd, time.Second, 20*time.Second))
+		err := e.listen(stay, true)
+		stop()
+		if answered(err) {
+			e.s.breaks("events: %s after %q: %v", e.name, e.cursor, err)
+			return
+		}
+		pause(ctx, between(e.rnd, 0, time.Second))
+	}
+}
+
+// rest hears what there is.
+func (e *ear) rest(ctx context.Context) error {
+	e.leave()
+	<-e.quiet
+	return e.listen(ctx, false)
+}
+
+func (e *ear) listen(ctx context.Context, follow bool) error {
+	servers := e.s.servers()
+	c, err := servers[e.rnd.IntN(len(servers))].client(1 + e.rnd.IntN(3))
+	if err != nil {
+		return err
+	}
+	for event, err := range c.Events(ctx, client.EventQuery{After: e.cursor, Follow: follow}) {
+		if err != nil {
+			return err
+		}
+		e.hear(event)
+	}
+	return nil
+}
+
+func (e *ear) hear(event store.Event) {
+	e.events++
+	e.cursor = event.Cursor
+	h := e.jobs[event.Job]
+	if h == nil {
+		h = &heard{}
+		e.jobs[event.Job] = h
+	}
+	if event.N <= h.n && event.Sub == 0 {
+		return // once more, as is allowed
+	}
+	if event.N > h.n+1 {
+		e.s.breaks("events: %s heard event %d of job %s after event %d", e.name, event.N, event.Job, h.n)
+		e.s.tell(event.Job)
+	}
+	h.n = max(h.n, event.N)
+	h.events = append(h.events, event.Event)
+}

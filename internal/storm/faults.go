@@ -1,0 +1,274 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// strikes kills a process each second, or every other where there is only one, which would else come to nothing.
+func (s *storm) strikes(ctx context.Context) {
+	rnd := s.random("strikes")
+	every := time.Second
+	if len(s.nodes) == 1 {
+		every = 2 * time.Second
+	}
+	for pause(ctx, between(rnd, every/2, every*3/2)) {
+		n := s.nodes[rnd.IntN(len(s.nodes))]
+		// One in three dies while it is about to begin.
+		if p := n.now(); p != nil && (p.began() || rnd.IntN(3) == 0) && p.signal(syscall.SIGKILL) {
+			s.mu.Lock()
+			s.sum.Kills++
+			s.mu.Unlock()
+		}
+	}
+}
+
+// A fault is something that goes wrong until ctx ends, or at once.
+type fault struct {
+	name        string
+	least, most time.Duration
+	server      bool // it is one of the database's server
+	strike      func(ctx context.Context, s *storm, rnd *rand.Rand) error
+}
+
+var faults = []fault{
+	{"freeze", lease * 5 / 4, lease * 2, false, freeze},
+	{"stop", 0, time.Second, false, stop},
+	{"version_before", 0, time.Second, true, versionBefore},
+	{"clock_wrong", 0, time.Second, false, clockWrong},
+	{"disk_full", time.Second, 4 * time.Second, false, diskFull},
+	{"people_cut_off", time.Second, 5 * time.Second, false, peopleCutOff},
+
+	{"network_slow", 2 * time.Second, 8 * time.Second, true, onWay("slow")},
+	{"network_reset", 0, time.Second, true, onWay("reset")},
+	{"network_deaf", time.Second, lease * 2, true, onWay("deaf")},
+	{"network_mute", time.Second, lease * 2, true, onWay("mute")},
+	{"network_black_hole", time.Second, lease * 2, true, onWay("black_hole")},
+	{"network_cut", 100 * time.Millisecond, lease * 3 / 2, true, networkCut},
+
+	{"database_killed", 0, time.Second, true, databaseKilled},
+	{"database_down", time.Second, lease * 3 / 2, true, databaseKilled},
+	{"backends_ended", 0, time.Second, true, backendsEnded},
+	{"connections_exhausted", time.Second, 5 * time.Second, true, connectionsExhausted},
+	{"read_only", time.Second, 4 * time.Second, true, readOnly},
+}
+
+// faultsOf has faults come and go, two at once at most. Each kind comes about as often as the others.
+func (s *storm) faultsOf(ctx context.Context) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	for i := range 2 {
+		all.Go(func() {
+			rnd := s.random(fmt.Sprint("faults ", i))
+			var left []fault
+			for ctx.Err() == nil {
+				if len(left) == 0 {
+					left = s.possible()
+					rnd.Shuffle(len(left), func(i, j int) { left[i], left[j] = left[j], left[i] })
+				}
+				f := left[0]
+				left = left[1:]
+				s.count(f.name)
+				strike, over := context.WithTimeout(ctx, between(rnd, f.least, f.most))
+				if err := f.strike(strike, s, rnd); err != nil && ctx.Err() == nil {
+					s.breaks("harness: %s: %v", f.name, err)
+				}
+				over()
+				pause(ctx, between(rnd, 0, time.Second))
+			}
+		})
+	}
+}
+
+// possible returns the faults that there can be here.
+func (s *storm) possible() []fault {
+	return slices.DeleteFunc(slices.Clone(faults), func(f fault) bool {
+		return f.server && s.server == nil || f.name == "disk_full" && s.disks.refused != nil || f.name == "version_before" && s.before == ""
+	})
+}
+
+func (s *storm) anyNode(rnd *rand.Rand) *node { return s.nodes[rnd.IntN(len(s.nodes))] }
+
+// freeze stops a process for longer than its lease, and lets it go on.
+func freeze(ctx context.Context, s *storm, rnd *rand.Rand) error {
+	p := s.anyNode(rnd).now()
+	if p == nil || !p.began() || !p.signal(syscall.SIGSTOP) {
+		return nil
+	}
+	<-ctx.Done()
+	p.signal(syscall.SIGCONT)
+	return nil
+}
+
+// stop ends a process in good order.
+func stop(_ context.Context, s *storm, rnd *rand.Rand) error {
+	n := s.anyNode(rnd)
+	if p := n.now(); p != nil && p.began() {
+		n.stop(context.Background(), p)
+	}
+	return nil
+}
+
+// versionBefore replaces a worker by one of the version before, in good order, and the next time by one of this version.
+func versionBefore(ctx context.Context, s *storm, rnd *rand.Rand) error {
+	n := s.anyNode(rnd)
+	n.mu.Lock()
+	n.earlier = !n.earlier
+	n.mu.Unlock()
+	if p := n.now(); p != nil && p.began() {
+		n.stop(context.Background(), p)
+	}
+	return nil
+}
+
+// clockWrong starts a process anew with a clock that is wrong by an hour, or is right again.
+func clockWrong(_ context.Context, s *storm, rnd *rand.Rand) error {
+	n := s.anyNode(rnd)
+	n.mu.Lock()
+	if n.awry != 0 {
+		n.awry = 0
+	} else {
+		n.awry = []int{-3600, 3600}[rnd.IntN(2)]
+	}
+	n.mu.Unlock()
+	if p := n.now(); p != nil {
+		p.signal(syscall.SIGKILL)
+	}
+	return nil
+}
+
+func diskFull(ctx context.Context, s *storm, rnd *rand.Rand) error {
+	all := s.machines()
+	return s.disks.full(ctx, all[rnd.IntN(len(all))])
+}
+
+// peopleCutOff has something wrong between people and what serves them.
+func peopleCutOff(ctx context.Context, s *storm, rnd *rand.Rand) error {
+	servers := s.servers()
+	return something(ctx, rnd, servers[rnd.IntN(len(servers))].api)
+}
+
+func something(ctx context.Context, rnd *rand.Rand, w *way) error {
+	switch rnd.IntN(4) {
+	case 0:
+		return w.cut(ctx)
+	case 1:
+		return w.trouble(ctx, "mute")
+	case 2:
+		return w.trouble(ctx, "reset")
+	default:
+		return w.trouble(ctx, "slow")
+	}
+}
+
+// onWay has something wrong between a process and the database.
+func onWay(what string) func(context.Context, *storm, *rand.Rand) error {
+	return func(ctx context.Context, s *storm, rnd *rand.Rand) error {
+		return s.anyNode(rnd).db.trouble(ctx, what)
+	}
+}
+
+func networkCut(ctx context.Context, s *storm, rnd *rand.Rand) error {
+	return s.anyNode(rnd).db.cut(ctx)
+}
+
+// databaseKilled kills the server, and starts it again when ctx ends.
+func databaseKilled(ctx context.Context, s *storm, _ *rand.Rand) error {
+	s.databases.Lock()
+	defer s.databases.Unlock()
+	s.server.Kill()
+	<-ctx.Done()
+	return s.server.Start(context.WithoutCancel(ctx))
+}
+
+// backendsEnded ends the connections of others, of all or of about half.
+func backendsEnded(ctx context.Context, s *storm, rnd *rand.Rand) error {
+	return s.asAdmin(func(ctx context.Context) error {
+		return s.admin(ctx, "postgres", `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE datname = 'storm' AND pid <> pg_backend_pid() AND random() < $1`, []float64{0.5, 1}[rnd.IntN(2)])
+	})
+}
+
+// connectionsExhausted takes all connections that the server still has.
+func connectionsExhausted(ctx context.Context, s *storm, _ *rand.Rand) error {
+	s.databases.Lock()
+	defer s.databases.Unlock()
+	var taken []*pgx.Conn
+	defer func() {
+		for _, c := range taken {
+			c.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it is not used
+		}
+	}()
+	for ctx.Err() == nil {
+		c, err := pgx.Connect(ctx, s.dsn)
+		if err != nil {
+			break
+		}
+		taken = append(taken, c)
+	}
+	// What ends meanwhile is taken as well: processes that come back find no place.
+	for pause(ctx, 100*time.Millisecond) {
+		if c, err := pgx.Connect(ctx, s.dsn); err == nil {
+			taken = append(taken, c)
+		}
+	}
+	return nil
+}
+
+// readOnly has the server refuse all writes until ctx ends.
+func readOnly(ctx context.Context, s *storm, _ *rand.Rand) error {
+	set := func(on string) error {
+		return s.asAdmin(func(ctx context.Context) error {
+			if err := s.admin(ctx, "postgres", "ALTER SYSTEM SET default_transaction_read_only = "+on); err != nil {
+				return err
+			}
+			return s.admin(ctx, "postgres", "SELECT pg_reload_conf()")
+		})
+	}
+	if err := set("on"); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return set("off")
+}
+
+// asAdmin does something with the server while it is up. Faults of the server come one at a time there.
+func (s *storm) asAdmin(do func(context.Context) error) error {
+	s.databases.Lock()
+	defer s.databases.Unlock()
+	ctx, stop := context.WithTimeout(context.Background(), 30*time.Second)
+	defer stop()
+	return do(ctx)
+}
+
+// clear has everything right again, for the time after the storm.
+func (s *storm) clear() {
+	for _, n := range s.nodes {
+		n.mu.Lock()
+		n.awry, n.earlier = 0, false
+		n.mu.Unlock()
+	}
+}
+
+// logs returns what all processes wrote.
+func (s *storm) logs() []string {
+	names, _ := filepath.Glob(filepath.Join(s.dir, "said.*")) //nolint:errcheck // the pattern is right
+	slices.SortFunc(names, func(a, b string) int {
+		x, errX := os.Stat(a)
+		y, errY := os.Stat(b)
+		if errX != nil || errY != nil {
+			return 0
+		}
+		return x.ModTime().Compare(y.ModTime())
+	})
+	return names
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-jobs/pawl/internal/testenv"
+)
+
+// ground makes what the storm goes over: the database, the folders, the network, and the processes, which do not run yet.
+func (s *storm) ground(ctx context.Context) (release func(), err error) {
+	s.net, s.disks = newNetwork(), &disks{storm: s}
+	release = func() {
+		s.net.close()
+		if s.server != nil {
+			s.server.Stop()
+		}
+		s.disks.close()
+	}
+	defer func() {
+		if err != nil {
+			release()
+		}
+	}()
+	if err := os.WriteFile(filepath.Join(s.dir, "input"), []byte("an input\n"), 0o600); err != nil {
+		return nil, err
+	}
+	machines := 1
+	switch s.db {
+	case "sqlite":
+	case "postgres":
+		machines = 3
+		if s.server, err = testenv.StartPostgres(ctx); err != nil {
+			return nil, err
+		}
+		s.dsn = s.server.DSN("storm")
+		if err := s.admin(ctx, "postgres", "CREATE DATABASE storm"); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, fmt.Errorf("there is no storm over %q: let -db, or DB of make chaos, be sqlite or postgres", s.db)
+	}
+	for i := range machines {
+		m := fmt.Sprintf("m%d", i)
+		if err := s.disks.mount(ctx, m); err != nil {
+			return nil, err
+		}
+		roles := []string{"serve"}
+		if s.server != nil {
+			roles = append(roles, "worker", "worker")
+		}
+		for j, role := range roles {
+			n, err := s.newNode(fmt.Sprintf("%s.%d", m, j), m, role)
+			if err != nil {
+				return nil, err
+			}
+			s.nodes = append(s.nodes, n)
+		}
+	}
+	return release, nil
+}
+
+// admin runs a statement on the server, past the proxies.
+func (s *storm) admin(ctx context.Context, database, statement string, args ...any) error {
+	conn, err := pgx.Connect(ctx, s.server.DSN(database))
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	_, err = conn.Exec(ctx, statement, args...)
+	return err
+}
+
+// through returns the URL of the database by way of a proxy.
+func (s *storm) through(w *way) (string, error) {
+	u, err := url.Parse(s.dsn)
+	if err != nil {
+		return "", err
+	}
+	u.Host = w.addr()
+	return u.String(), nil
+}

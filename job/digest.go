@@ -1,0 +1,50 @@
+package job
+
+import (
+	"encoding/binary"
+	"hash/fnv"
+	"io"
+)
+
+// Digest tells changes of a job apart: a change that is repeated to the letter has the same one. Changes of different jobs
+// that say the same have the same one, too.
+func (c *Change) Digest() int64 {
+	h := fnv.New64a()
+	var b [8]byte
+	number := func(n int64) {
+		binary.LittleEndian.PutUint64(b[:], uint64(n))
+		h.Write(b[:])
+	}
+	text := func(s string) {
+		number(int64(len(s)))
+		io.WriteString(h, s) //nolint:errcheck // a hash takes everything
+	}
+	text(string(c.From.Place.State))
+	text(string(c.From.Place.Custody))
+	number(c.From.Epoch)
+	number(c.From.N)
+	h.Write(c.From.Fence.Session[:])
+	text(c.From.Fence.Duty)
+	number(c.From.Fence.Term)
+	for i := range c.Path {
+		e := &c.Path[i]
+		text(string(e.State))
+		text(string(e.Code))
+		text(e.Message)
+		text(string(e.Data))
+	}
+	text(string(c.To))
+	var flags int64
+	for i, set := range [...]bool{c.Set.Intent, c.Set.Over, c.Set.Retry, c.Set.Recovery, c.Set.Crash, c.Set.Clear} {
+		if set {
+			flags |= 1 << i
+		}
+	}
+	number(flags)
+	number(int64(c.Set.Delay))
+	text(string(c.Set.Resume))
+	text(string(c.Set.Resolved))
+	text(string(c.Set.Result))
+	text(string(c.Work))
+	return int64(h.Sum64())
+}
