@@ -42,6 +42,8 @@ type Config struct {
 	Spool string
 	// Reconcile is how often all programs are looked at, for ends that nobody told of; a minute by default.
 	Reconcile time.Duration
+	// Remember is for how long the host remembers jobs whose folder was cleaned; 30 days by default.
+	Remember time.Duration
 	// Grace is what a program gets between SIGTERM and SIGKILL; 10 s by default.
 	Grace time.Duration
 	// Log receives what operators should know; [slog.Default] by default.
@@ -66,6 +68,9 @@ type Kind struct {
 func New(cfg Config) *Kind {
 	if cfg.Grace == 0 {
 		cfg.Grace = 10 * time.Second
+	}
+	if cfg.Remember == 0 {
+		cfg.Remember = 30 * 24 * time.Hour
 	}
 	if cfg.Reconcile == 0 {
 		cfg.Reconcile = time.Minute
@@ -175,6 +180,9 @@ func (k *Kind) Step(ctx context.Context, r *engine.Run) engine.Outcome {
 		}
 		return engine.Fail(job.Entry{Code: code, Message: err.Error()})
 	}
+	if o, behind := k.behind(ctx, r, s); behind {
+		return o
+	}
 	switch r.Job.State {
 	case job.ProcessingInputs:
 		return k.processInputs(ctx, s)
@@ -198,6 +206,7 @@ type notes struct {
 	Said     string         `json:"said,omitempty"`     // by what launched it, where it is lost
 	Missing  []string       `json:"missing,omitempty"`  // patterns of archive.required that nothing fits
 	Manifest *manifest      `json:"manifest,omitempty"` // of what is to be published in the archive
+	Before   *runner.Handle `json:"before,omitempty"`   // of a launch that the host knows and the row does not: it is taken over
 
 	// Of the program while it runs, in nanoseconds of its host's boot clock.
 	Limit       time.Duration `json:"limit,omitempty"`        // for how long it may run; 0: for as long as it takes

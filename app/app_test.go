@@ -27,6 +27,7 @@ import (
 	fileslocal "github.com/pawl-jobs/pawl/files/local"
 	"github.com/pawl-jobs/pawl/host"
 	hostlocal "github.com/pawl-jobs/pawl/host/local"
+	"github.com/pawl-jobs/pawl/internal/testenv"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/process"
@@ -34,17 +35,19 @@ import (
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.Stopping(m)) }
 
 // A house is a service that runs programs, on a fresh folder. It can be stopped and started anew, as a process is.
 type house struct {
 	*testing.T
 	svc  *pawl.Service
 	kind *app.Kind
+	eyes *app.Watcher
 	dir  string
 	ctx  context.Context
 
-	store   *sqlite.Store
+	db      database
+	store   store.Store
 	ahead   atomic.Int64 // by how many nanoseconds the clock of the store is ahead
 	machine *hostlocal.Host
 	runner  *process.Runner
@@ -58,19 +61,39 @@ type parts struct {
 	rows store.Reader // that the watcher reads
 	main store.Store  // that the service works on
 	deaf bool         // it is not told of children that died
+
+	step  func(mortal) engine.Kind // stands before the kind; nil: nothing does
+	slots map[job.Lane]int
+	grace time.Duration // of the service
+}
+
+// A database is where a house keeps its jobs.
+type database interface {
+	open(h *house) (store.Store, error)
+	save(h *house)    // keeps it as it is, while nobody has it open
+	restore(h *house) // brings it back to what it was when it was saved
+}
+
+// sqliteFolder is a folder of the house.
+type sqliteFolder struct{}
+
+func (sqliteFolder) open(h *house) (store.Store, error) {
+	return sqlite.Open(h.ctx, filepath.Join(h.dir, "db"), sqlite.Options{
+		Now: func() time.Time { return time.Now().Add(time.Duration(h.ahead.Load())) },
+	})
 }
 
 // open returns a house with a service that runs.
-func open(t *testing.T, change ...func(*parts)) *house {
+func open(t *testing.T, change ...func(*parts)) *house { return openOn(t, sqliteFolder{}, change...) }
+
+func openOn(t *testing.T, db database, change ...func(*parts)) *house {
 	t.Helper()
 	// What never comes is to fail its test, and not all of them.
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	t.Cleanup(cancel)
-	h := &house{T: t, dir: t.TempDir(), ctx: ctx}
+	h := &house{T: t, dir: t.TempDir(), ctx: ctx, db: db}
 	var err error
-	if h.store, err = sqlite.Open(h.ctx, filepath.Join(h.dir, "db"), sqlite.Options{
-		Now: func() time.Time { return time.Now().Add(time.Duration(h.ahead.Load())) },
-	}); err != nil {
+	if h.store, err = db.open(h); err != nil {
 		t.Fatal(err)
 	}
 	h.machine, err = hostlocal.Open(hostlocal.Config{ID: "m1", OnExit: func(e hostlocal.Exit) {
@@ -110,14 +133,19 @@ func (h *house) start(change ...func(*parts)) {
 	h.kind = app.New(p.Config)
 	bus := &local.Broker{}
 	watcher := app.NewWatcher(h.kind, p.rows, bus)
+	h.eyes = watcher
 	tell := watcher.Exited
 	if p.deaf {
 		tell = func(host.Process) {}
 	}
 	h.exited.Store(&tell)
+	var kind engine.Kind = mortal{h.kind}
+	if p.step != nil {
+		kind = p.step(mortal{h.kind})
+	}
 	svc := pawl.New(pawl.Config{
-		Store: p.main, Broker: bus, Principal: "ada", Machine: "m1",
-		Kinds: map[string]engine.Kind{job.KindApp: mortal{h.kind}}, Duties: []engine.Duty{watcher.Duty()},
+		Store: p.main, Broker: bus, Principal: "ada", Machine: "m1", Slots: p.slots, Grace: p.grace,
+		Kinds: map[string]engine.Kind{job.KindApp: kind}, Duties: []engine.Duty{watcher.Duty()},
 	})
 	h.svc = svc
 	ctx, stop := context.WithCancel(context.Background())

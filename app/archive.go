@@ -310,6 +310,13 @@ func (k *Kind) publishWhole(ctx context.Context, s *sheet) error {
 			err = nil // published before a crash
 		}
 	}
+	if errors.Is(err, fs.ErrExist) {
+		list, listErr := s.list(s.notes.Manifest)
+		was, readErr := files.ReadFile(ctx, k.cfg.Files, path.Join(s.to, ManifestFile))
+		if listErr == nil && readErr == nil && bytes.Equal(was, list) {
+			err = nil // published before the database was restored to an earlier point in time
+		}
+	}
 	if err != nil {
 		return err
 	}

@@ -43,16 +43,21 @@ func (k *Kind) processInputs(ctx context.Context, s *sheet) engine.Outcome {
 		return trouble(ctx, job.StagingFailed, "make the job's folder", err)
 	}
 	crash.At("stage.folder")
-	s.given.System = cmp.Or(s.given.System, job.SystemLocal) + "@" + k.cfg.Host.ID()
-	resolved, err := json.Marshal(Resolved{s.given, s.dir, s.to, s.environ, all})
-	if err != nil {
-		return engine.Fail(job.Entry{Code: job.InternalError, Message: err.Error()})
-	}
-	o := engine.Next(job.StagingInputs).Set(job.Patch{Resolved: resolved})
+	o := k.resolved(s, all)
 	if len(absent) > 0 {
 		o = o.Note("optional and not there: "+strings.Join(absent, ", "), nil)
 	}
 	return o
+}
+
+// resolved is the outcome of PROCESSING_INPUTS.
+func (k *Kind) resolved(s *sheet, staged Size) engine.Outcome {
+	s.given.System = cmp.Or(s.given.System, job.SystemLocal) + "@" + k.cfg.Host.ID()
+	resolved, err := json.Marshal(Resolved{s.given, s.dir, s.to, s.environ, staged})
+	if err != nil {
+		return engine.Fail(job.Entry{Code: job.InternalError, Message: err.Error()})
+	}
+	return engine.Next(job.StagingInputs).Set(job.Patch{Resolved: resolved})
 }
 
 // check is what can be said of a spec once its macros are replaced.

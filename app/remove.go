@@ -13,6 +13,11 @@ import (
 // archive. Those in a folder of the user's stay.
 func (k *Kind) Remove(ctx context.Context, j *job.Job) error {
 	folder, results := Places(j)
+	if j.Launch > 0 && k.cfg.Runner != nil && k.inWork(folder) {
+		if err := k.cfg.Runner.Clean(ctx, key(j), folder); err != nil {
+			return job.Errorf(job.Unavailable, "clean up behind job %s: %w", j.ID, err)
+		}
+	}
 	for _, at := range []struct {
 		fs         files.FS
 		name, root string

@@ -24,6 +24,9 @@ func (k *Kind) submit(ctx context.Context, r *engine.Run, s *sheet) engine.Outco
 			fate, err = runner.Fate{}, nil
 		}
 		switch {
+		case errors.Is(err, fs.ErrNotExist) && k.removed(ctx, s):
+			msg := "the job's folder is gone, and with it what was known of its launch"
+			return engine.Retry(job.Entry{Code: job.ProgramLost, Message: msg}).Set(job.Patch{Over: true})
 		case err != nil:
 			// The launch may run: the job stays where somebody looks after it.
 			return k.unsettled(ctx, r, err)
@@ -47,6 +50,9 @@ func (k *Kind) submit(ctx context.Context, r *engine.Run, s *sheet) engine.Outco
 		if err == nil {
 			return k.launched(ctx, r, s, h)
 		}
+		if errors.Is(err, runner.ErrRan) {
+			return k.ranBefore(ctx, r, s)
+		}
 		if job.KindOf(err) == job.Invalid {
 			return engine.Fail(job.Entry{Code: job.LaunchFailed, Message: err.Error()}).Set(job.Patch{Over: true})
 		}
@@ -58,6 +64,8 @@ func (k *Kind) submit(ctx context.Context, r *engine.Run, s *sheet) engine.Outco
 			return k.launched(ctx, r, s, fate.Handle)
 		case ctx.Err() != nil:
 			return engine.Back().Set(job.Patch{Over: true})
+		case errors.Is(err, runner.ErrArmed):
+			try-- // revoked by somebody whom the row has forgotten: the next number may be free
 		case job.KindOf(err) != job.Unavailable || try == launchTries:
 			return engine.Retry(job.Entry{Code: job.LaunchFailed, Message: "launch: " + err.Error()}).Set(job.Patch{Over: true})
 		}
@@ -94,6 +102,15 @@ func (k *Kind) unsettled(ctx context.Context, r *engine.Run, err error) engine.O
 	case <-time.After(k.cfg.Grace):
 	}
 	return engine.Back().Note("it is not known whether the program was started: "+err.Error(), nil)
+}
+
+// removed reports whether the job's folder was removed, and nothing of it can start any more. Where not even the one above it
+// is there, the file system may just not be mounted.
+func (k *Kind) removed(ctx context.Context, s *sheet) bool {
+	fsys := k.cfg.Host.Files()
+	_, above := fsys.Stat(ctx, path.Dir(s.dir))
+	_, own := fsys.Stat(ctx, path.Join(s.dir, runner.Folder))
+	return above == nil && errors.Is(own, fs.ErrNotExist)
 }
 
 func key(j *job.Job) runner.Key {

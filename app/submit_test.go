@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -96,6 +97,19 @@ func TestLaunchOfADeadWorker(t *testing.T) {
 		_, results := app.Places(&j)
 		if got := h.read(results, "stdout"); got != "it ran\n" {
 			t.Errorf("stdout %q", got)
+		}
+	})
+	t.Run("one whose folder is gone is lost", func(t *testing.T) {
+		l := &launcher{launch: func(_ context.Context, _ runner.Key, p runner.Plan) (runner.Handle, error) {
+			if err := os.RemoveAll(p.Dir); err != nil {
+				t.Error(err)
+			}
+			panic(death{})
+		}}
+		h := open(t, launching(l))
+		j := h.end(h.submit(shell(`true`)))
+		if j.State != job.Failed || j.Code != job.ProgramLost || len(l.asked) != 1 {
+			t.Errorf("%s %s after %v: %s", j.State, j.Code, l.asked, j.Message)
 		}
 	})
 	t.Run("one that was started is ended when the job was canceled meanwhile", func(t *testing.T) {

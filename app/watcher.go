@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawl-jobs/pawl/broker"
@@ -27,6 +28,7 @@ type Watcher struct {
 	broker broker.Broker
 
 	exited chan struct{} // there are exits
+	differ atomic.Pointer[Report]
 	mu     sync.Mutex
 	exits  []host.Process // guarded by mu: children that have died since the watcher looked
 }
@@ -158,6 +160,7 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 		return err
 	}
 	x.sweep(ctx)
+	x.compare(ctx)
 	tick := time.NewTicker(cfg.Reconcile)
 	defer tick.Stop()
 	for {
@@ -209,6 +212,9 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 				return err
 			}
 			x.sweep(ctx)
+			if behind, unknown := x.Differ(); behind+unknown > 0 {
+				x.compare(ctx)
+			}
 		case <-ctx.Done():
 			return nil
 		}
@@ -424,10 +430,42 @@ func (x *watch) probe(ctx context.Context, list []*watched) error {
 	return x.finish(ctx, over)
 }
 
+// mostCompared is how many jobs of the host are compared with their rows when a watch begins: the newest, which a database
+// knows least of after a restore.
+const mostCompared = 1000
+
+// compare sees whether the host knows of jobs that the database does not, and says so once.
+func (x *watch) compare(ctx context.Context) {
+	rep, err := x.kind.Compare(ctx, x.store, mostCompared)
+	if err != nil {
+		if ctx.Err() == nil {
+			x.kind.cfg.Log.Warn("the database was not compared with what this machine knows of jobs", "error", err)
+		}
+		return
+	}
+	was := x.differ.Swap(&rep)
+	if len(rep.Behind)+len(rep.Unknown) > 0 && (was == nil || len(was.Behind) != len(rep.Behind) || len(was.Unknown) != len(rep.Unknown)) {
+		x.kind.cfg.Log.Warn("this machine knows of jobs that the database does not, as after a restore to an earlier point in time: pawl reconcile tells which",
+			"behind", len(rep.Behind), "unknown", len(rep.Unknown))
+	}
+}
+
+// Differ tells how many jobs there are whose rows are behind what the machine knows, and how many that it knows and the
+// database does not. Of a process that watches; others know nothing.
+func (w *Watcher) Differ() (behind, unknown int) {
+	if rep := w.differ.Load(); rep != nil {
+		return len(rep.Behind), len(rep.Unknown)
+	}
+	return 0, 0
+}
+
 // sweep tidies up; what it cannot do now it does the next time.
 func (x *watch) sweep(ctx context.Context) {
 	if err := x.kind.Sweep(ctx, x.store); err != nil && ctx.Err() == nil {
 		x.kind.cfg.Log.Warn("copies of results are left in archives", "error", err)
+	}
+	if err := x.kind.cfg.Runner.Forget(ctx, x.kind.cfg.Remember); err != nil && ctx.Err() == nil {
+		x.kind.cfg.Log.Warn("marks of jobs that were cleaned are kept for longer", "error", err)
 	}
 }
 

@@ -24,6 +24,7 @@ type Run struct {
 	lane    job.Lane // whose slot it has
 	epoch   int64
 	claimed time.Time
+	stepped bool     // a step has come to its end
 	wish    job.Wish // that it was claimed with
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
@@ -37,6 +38,9 @@ func newRun(s *session, j job.Job) *Run {
 
 // Fence returns the fence under which this run writes.
 func (r *Run) Fence() job.Fence { return job.Fence{Session: r.s.id} }
+
+// First reports whether this is the first step since the job was claimed.
+func (r *Run) First() bool { return !r.stepped }
 
 // Record commits something while the job stays where it is, and returns once it is durable: a launch intent, a
 // manifest. An error means that the step must stop and return [Back].
@@ -115,6 +119,7 @@ func (r *Run) work() {
 		}
 		stepped(*c.Last())
 		stepped = func(job.Entry) {}
+		r.stepped = true
 		r.send(c, func(error) {})
 	}
 }

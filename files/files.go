@@ -6,7 +6,7 @@
 // reader never meets half a file, and a crash leaves at most a temporary name, which [FS.List] hides.
 //
 // Above that seam stands, once for all backends, what is done with whole files and folders: [Copy], [Digest], [Tree]. What
-// only some file systems can do is an interface of its own, [Linker].
+// only some file systems can do is an interface of its own, [Linker] and [Mover].
 //
 // The package imports the standard library and package job. Backends stand in packages of their own (files/local;
 // an SFTP file system lives with its host) and pass the suite in files/filestest. files/fake is one that
@@ -67,6 +67,20 @@ type FS interface {
 	// Remove removes a name and, if it is a folder, all below it. Symbolic links are not followed. A name that is not
 	// there is no error.
 	Remove(ctx context.Context, name string) error
+}
+
+// Mover is a file system that can rename as [FS.Rename] does, and leave it to the system when that reaches the disk. It is
+// for what may also be under its old name after a power failure, and costs no wait. Not each backend has it.
+type Mover interface {
+	Move(ctx context.Context, from, to string) error
+}
+
+// Move renames, without a wait for the disk where the file system can.
+func Move(ctx context.Context, fsys FS, from, to string) error {
+	if m, ok := fsys.(Mover); ok {
+		return m.Move(ctx, from, to)
+	}
+	return fsys.Rename(ctx, from, to)
 }
 
 // PutOptions are the extras of [FS.Put]. The zero value writes a durable file of mode 0644.

@@ -18,6 +18,7 @@ const (
 	ProgramFailed      Code = "PROGRAM_FAILED"
 	ProgramKilled      Code = "PROGRAM_KILLED"
 	ProgramLost        Code = "PROGRAM_LOST"
+	RanBefore          Code = "RAN_BEFORE"
 	TimeLimit          Code = "TIME_LIMIT"
 	OutputMissing      Code = "OUTPUT_MISSING"
 	ArchiveExists      Code = "ARCHIVE_EXISTS"
@@ -54,6 +55,7 @@ var Codes = []CodeInfo{
 	{ProgramFailed, "the program ended with an exit code other than 0", false, "read what it wrote: pawl logs JOB, pawl logs --stderr JOB"},
 	{ProgramKilled, "the program was ended by a signal", false, "look for memory or time limits of the machine and for who sent the signal, then run it again"},
 	{ProgramLost, "the program is gone and left no exit code: its process was killed with its wrapper, or the machine restarted", false, "run it again; retry.max_attempts in the job file allows more attempts"},
+	{RanBefore, "the machine knows that the job's program ran and that its folder was cleaned, and the database does not: it was restored to an earlier point in time", false, "look at the results where the message says that they are; if they are not what you need, run it again"},
 	{TimeLimit, "the program ran longer than resources.minutes, and was ended; what there was is archived; or the handler of a task took longer than it may at its last attempt", false, "give it more time (a program in the job file, resources.minutes, 10 by default; a task where its handler is registered), or let it go on from where it was"},
 	{OutputMissing, "ARCHIVING: a pattern of archive.required fits nothing that the program left", false, "read what the program wrote: pawl logs JOB; then correct the program, or the pattern"},
 	{ArchiveExists, "PROCESSING_INPUTS or ARCHIVING: a file of the archive is there already", false, "archive to another folder, move away what is there, or set archive.overwrite; then run it again"},

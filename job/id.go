@@ -71,6 +71,11 @@ func (id ID) String() string {
 // Short returns the last eight characters: enough to tell jobs apart by eye, and random, unlike the first ones.
 func (id ID) Short() string { return hex.EncodeToString(id[12:]) }
 
+// Made returns when the id was made, by its maker's clock, to the millisecond.
+func (id ID) Made() time.Time {
+	return time.UnixMilli(int64(binary.BigEndian.Uint64(id[:8]) >> 16)).UTC()
+}
+
 // IsZero reports whether id is unset.
 func (id ID) IsZero() bool { return id == ID{} }
 

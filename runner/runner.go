@@ -9,6 +9,10 @@
 // appears whole, and is deleted by the caller once it has been taken in. What leaves no message (a kill takes the
 // messenger too) is found by [Runner.Probe].
 //
+// A host remembers more than a caller may know, whose database may have been restored to an earlier point in time. While
+// a job's folder is there, [Runner.Past] tells of the launches in it; when it is cleaned a [Mark] stays, and nothing of
+// that job is launched any more.
+//
 // The package imports package job, package host and the standard library. Backends stand in packages of their own
 // (runner/process) and pass the suite in runner/runnertest.
 package runner
@@ -31,17 +35,21 @@ const Folder = ".pawl"
 // ErrArmed says that another Launch, or a Settle, of the same key came first. It comes with kind [job.Conflict].
 var ErrArmed = errors.New("the launch was armed or revoked before")
 
+// ErrRan says that the job was cleaned on this host: its program ran, and is over. It comes with kind [job.Conflict].
+var ErrRan = errors.New("the job's program ran before, and its folder was cleaned")
+
 // Runner launches programs on one host.
 //
-// Workers call Launch, Settle and Clean; watchers call Probe; both call Kill. Every method is safe for concurrent
+// Workers call Launch, Settle, Past and Clean; watchers call Probe and Forget; both call Kill. Every method is safe for concurrent
 // use, by several processes too, and can be repeated.
 //
 // Errors: a request that cannot be right, such as a handle of another host, is of kind [job.Invalid], and nothing was
 // touched. A job whose folder or its [Folder] is not there gives [fs.ErrNotExist]. Errors of the host and its files
 // are passed on.
 type Runner interface {
-	// Launch starts the plan's program, unless the key was launched or revoked before: then the error is [ErrArmed].
-	// After that error, and after any other than Invalid, the outcome is open and Settle tells it.
+	// Launch starts the plan's program, unless the key was launched or revoked before: then the error is [ErrArmed]. Of a
+	// job that has a [Mark] nothing is launched: the error is [ErrRan], and nothing was touched.
+	// After any other error than Invalid and ErrRan the outcome is open, and Settle tells it.
 	//
 	// A handle says that the launch is under way. The program still does not run if a Settle that goes on at the same
 	// time revokes it.
@@ -65,9 +73,45 @@ type Runner interface {
 	// It leaves no message in the spool; one that was already there stands.
 	Kill(ctx context.Context, h Handle, grace time.Duration) error
 
-	// Clean removes what the runner keeps for a job: its Folder and this launch's message in the spool. Called once the
-	// job's launches are settled and nothing of them is alive.
+	// Past tells what the host knows of a job beyond its launch k, whose number may be 0. A job whose folder is not there
+	// has no launches. It revokes nothing.
+	Past(ctx context.Context, k Key, dir string) (Past, error)
+
+	// Clean removes what the runner keeps for a job: its Folder and this launch's message in the spool. If anything of the
+	// job was started, it leaves a [Mark] first. Called once the job's launches are settled and nothing of them is alive,
+	// and only when there will be no other.
 	Clean(ctx context.Context, k Key, dir string) error
+
+	// Marked returns the jobs that have a mark, in the order in which they were made: at least the newest, so many, or all
+	// for 0.
+	Marked(ctx context.Context, newest int) ([]job.ID, error)
+
+	// Forget removes marks that are older than age; many stay for up to a day more.
+	Forget(ctx context.Context, age time.Duration) error
+}
+
+// A Past is what a host knows of a job.
+type Past struct {
+	Started []Handle // launches that were started, in the order of their numbers
+	Open    []Key    // launches that were armed and that nobody has settled: Settle tells
+	Mark    *Mark    // nil: the job was not cleaned, or that is forgotten
+}
+
+// A Mark is what stays of a job when its Folder is cleaned.
+type Mark struct {
+	At  time.Time // about when the program ended
+	End *End      // of the launch it was cleaned with; nil: it left no exit code. The key's numbers are not known
+}
+
+// String says for people what is known.
+func (m *Mark) String() string {
+	switch {
+	case m == nil:
+		return "nothing is known of its end"
+	case m.End == nil:
+		return "it was over by " + m.At.Format(time.RFC3339) + ", without an exit code"
+	}
+	return fmt.Sprintf("it ended at %s with exit code %d", m.End.Ended.Format(time.RFC3339), m.End.Code)
 }
 
 // Suspender is the ability of a runner to stop a program and let it go on. Both calls can be repeated; a launch of

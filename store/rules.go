@@ -25,6 +25,12 @@ func (e *Effects) Note(j *job.Job) {
 	}
 }
 
+// NewerCursor is the error of a reader of events who has read further than the database goes.
+func NewerCursor() error {
+	return job.Errorf(job.Invalid, "this cursor is newer than the database, which was restored to an earlier point in time: "+
+		"read from the first event, or only those to come (end)")
+}
+
 // Announce adds a line that has ready jobs.
 func (e *Effects) Announce(l job.Line) { e.Ready = once(e.Ready, l) }
 

@@ -128,7 +128,8 @@ type Reader interface {
 	// Waiting counts the jobs of a queue in custody gate or ready, up to limit.
 	Waiting(ctx context.Context, tenant, queue string, limit int) (int, error)
 	// Events returns events in the order in which they were committed. A cursor never passes a transaction that is
-	// still open, so that following cursors misses nothing.
+	// still open, so that following cursors misses nothing. One that is newer than the database is Invalid: whoever has it
+	// would miss what comes until the database has caught up.
 	Events(ctx context.Context, q EventQuery) (Events, error)
 	// Held returns the jobs in custody of a session.
 	Held(ctx context.Context, session job.ID) ([]job.Job, error)

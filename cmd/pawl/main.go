@@ -65,7 +65,7 @@ pawl help exit-codes says what the exit codes mean.`,
 		hideCommand(), unhideCommand(), annotateCommand(), eventCommand(),
 		applyCommand(), getCommand(), deleteCommand(), enableCommand(), disableCommand(), explainCommand(),
 		workersCommand(),
-		migrateCommand(), benchCommand(), chaosCommand(), versionCommand(), exitTopic(),
+		migrateCommand(), reconcileCommand(), benchCommand(), chaosCommand(), versionCommand(), exitTopic(),
 	} {
 		checkArgs(c)
 		if c.Name() != "run" { // it asks first

@@ -45,6 +45,7 @@ type node struct {
 	shared bool // the database is one of many processes, which may share the folder too
 	host   *hostlocal.Host
 	app    *app.Kind
+	eyes   *app.Watcher   // of this machine; it looks while this process watches
 	peers  *auth.Peers    // knows processes of other machines; nil: the database has one process
 	free   []func() error // what close calls, the last one first
 }
@@ -66,6 +67,7 @@ type nodeOptions struct {
 	peerCA  string        // file with the authorities of the certificates of other processes; empty: those of the system
 	lease   time.Duration
 	grace   time.Duration
+	memory  time.Duration                                     // for how long jobs that were cleaned are remembered; 0: as is usual
 	log     io.Writer                                         // for what operators should know; stderr by default
 	observe *observe.Observer                                 // looks on, and has a log of its own; nil: nobody
 	logger  *slog.Logger                                      // in place of log
@@ -131,20 +133,15 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 	if err != nil {
 		return nil, err
 	}
-	spool := filepath.Join(dir, "ends")
-	var watcher *app.Watcher
-	n.host, err = hostlocal.Open(hostlocal.Config{ID: machine, OnExit: func(e hostlocal.Exit) { watcher.Exited(e.Process) }})
+	n.host, err = hostlocal.Open(hostlocal.Config{ID: machine, OnExit: func(e hostlocal.Exit) { n.eyes.Exited(e.Process) }})
 	if err != nil {
 		return nil, err
 	}
-	launcher, err := process.Open(ctx, process.Config{Host: n.host, Spool: spool})
+	kind, err := programs(ctx, dir, n.host)
 	if err != nil {
 		return nil, err
 	}
-	kind := app.Config{
-		Host: n.host, Runner: launcher, Files: fileslocal.FS{}, Log: log, Environ: o.environ,
-		Work: filepath.Join(dir, "work"), Archive: filepath.Join(dir, "archive"), Spool: spool,
-	}
+	kind.Log, kind.Environ, kind.Remember = log, o.environ, o.memory
 	service := pawl.Config{
 		Store: n.store, Broker: n.bus, Principal: userName(), Machine: machine,
 		Roles: o.roles, Slots: o.slots, Only: o.only, Queues: o.queues, Claims: o.kinds, Tenants: o.tenants,
@@ -158,7 +155,7 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 		kind.Ran = func(ctx context.Context, j *job.Job, e runner.End) { o.observe.Ran(ctx, j, e.Began(), e.Ended, e.Code) }
 	}
 	n.app = app.New(kind)
-	watcher = app.NewWatcher(n.app, service.Store, service.Broker)
+	n.eyes = app.NewWatcher(n.app, service.Store, service.Broker)
 	service.Kinds = map[string]engine.Kind{job.KindApp: n.app}
 	for _, k := range o.kinds {
 		if service.Kinds[k] == nil {
@@ -166,7 +163,7 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 		}
 	}
 	if slices.Contains(o.roles, store.RoleWatcher) {
-		service.Duties = []engine.Duty{watcher.Duty()}
+		service.Duties = []engine.Duty{n.eyes.Duty()}
 	}
 	if n.shared {
 		if n.peers, err = n.askPeers(&service, o.peerCA); err != nil {
@@ -189,6 +186,17 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 		o.observe.Jobs(service.Store, n.Tenant())
 	}
 	return n, nil
+}
+
+// programs is how programs run on this machine, with their files in a data folder.
+func programs(ctx context.Context, dir string, h *hostlocal.Host) (app.Config, error) {
+	c := app.Config{
+		Host: h, Files: fileslocal.FS{},
+		Work: filepath.Join(dir, "work"), Archive: filepath.Join(dir, "archive"), Spool: filepath.Join(dir, "ends"),
+	}
+	var err error
+	c.Runner, err = process.Open(ctx, process.Config{Host: h, Spool: c.Spool, Past: filepath.Join(dir, "past")})
+	return c, err
 }
 
 // openDatabase opens the database and what carries wake-ups: those of the folder, which this process has alone then, or those

@@ -21,6 +21,9 @@ func (s *serving) ready(names bool) func(context.Context) []api.Check {
 		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 		defer cancel()
 		checks := []api.Check{s.database(ctx, names), {Name: "session", Err: s.observe.Session()}, s.unserved(ctx, names), s.unwatched(ctx, names), s.disk()}
+		if c := s.reconciled(names); c != nil {
+			checks = append(checks, *c)
+		}
 		if s.pair != nil {
 			c := api.Check{Name: "certificate", Degraded: true, Detail: "valid until " + s.pair.Expires().UTC().Format(time.RFC3339)}
 			if s.pair.Check() != nil {
@@ -119,6 +122,20 @@ func (s *serving) unwatched(ctx context.Context, names bool) api.Check {
 	default:
 		c.Err = fmt.Errorf("no live process watches the programs of %s: /metrics names them to whoever has a token (pawl_jobs_unwatched), "+
 			"and so does this path on the socket of the data folder", plural(len(machines), "machine"))
+	}
+	return c
+}
+
+// reconciled tells of jobs that this machine knows and the database does not; nil: there are none that it has noticed.
+func (s *serving) reconciled(names bool) *api.Check {
+	behind, unknown := s.node.eyes.Differ()
+	if behind+unknown == 0 {
+		return nil
+	}
+	c := &api.Check{Name: "restored", Degraded: true, Err: errors.New("the machine knows of jobs that the database does not: pawl reconcile tells which")}
+	if names {
+		c.Err = fmt.Errorf("the machine knows more than the rows of %s do, and %s that the database does not know, as after a restore to an earlier point in time: "+
+			"pawl reconcile tells which", plural(behind, "job"), plural(unknown, "job"))
 	}
 	return c
 }

@@ -159,4 +159,4 @@ func typed(cmd *cobra.Command, advice string) string {
 }
 
 // command matches a command of pawl that is for a folder or a server, within advice.
-var command = regexp.MustCompile(`\bpawl (run|submit|wait|watch|list|show|history|events|logs|output|cancel|pause|resume|resubmit|hide|unhide|annotate|event|apply|get|delete|enable|disable|workers)\b`)
+var command = regexp.MustCompile(`\bpawl (run|submit|wait|watch|list|show|history|events|logs|output|cancel|pause|resume|resubmit|hide|unhide|annotate|event|apply|get|delete|enable|disable|workers|reconcile)\b`)

@@ -25,6 +25,7 @@ type FS struct{}
 var (
 	_ files.FS     = FS{}
 	_ files.Linker = FS{}
+	_ files.Mover  = FS{}
 )
 
 // Open opens a regular file.
@@ -149,17 +150,22 @@ func (FS) Mkdir(ctx context.Context, dir string) error {
 }
 
 // Rename moves a file or a folder.
-func (FS) Rename(ctx context.Context, from, to string) error {
-	if err := errors.Join(check(ctx, from), check(ctx, to)); err != nil {
-		return err
-	}
-	if err := os.Rename(from, to); err != nil {
+func (f FS) Rename(ctx context.Context, from, to string) error {
+	if err := f.Move(ctx, from, to); err != nil {
 		return err
 	}
 	if path.Dir(from) == path.Dir(to) {
 		return syncFolder(to)
 	}
 	return errors.Join(syncFolder(to), syncFolder(from))
+}
+
+// Move is Rename without a wait for the disk.
+func (FS) Move(ctx context.Context, from, to string) error {
+	if err := errors.Join(check(ctx, from), check(ctx, to)); err != nil {
+		return err
+	}
+	return os.Rename(from, to)
 }
 
 // Link gives a file a second name.

@@ -60,6 +60,8 @@ type Config struct {
 	Lease time.Duration `key:"lease" default:"15s" min:"1s" max:"10m" doc:"how long the jobs of this process stay its own when it is not heard of"`
 	Grace time.Duration `key:"grace" default:"10s" min:"0s" max:"1h" doc:"how long running steps and requests may go on after SIGTERM"`
 
+	Remember time.Duration `key:"remember" default:"720h" min:"1h" max:"87600h" doc:"how long the machine remembers of which jobs it ran the program, after their folders are gone; longer than the oldest backup of the database is old that may be restored"`
+
 	Limits struct {
 		Body    Size          `key:"body" default:"64MiB" min:"1KiB" max:"1GiB" reload:"true" doc:"largest body of a request"`
 		Jobs    int           `key:"jobs" default:"10000" min:"1" max:"100000" reload:"true" doc:"jobs of one submission"`

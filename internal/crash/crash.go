@@ -31,6 +31,7 @@ var points = []string{
 	"archive.forgotten", // what the runner kept is removed; the job's folder is still there
 	"archive.linked",    // a file has its name
 	"archive.listed",    // the manifest has its name; the copies are still there
+	"archive.marked",    // the job has its mark; what the runner kept is still there
 	"archive.noted",     // it is noted that copies will be made
 	"archive.published", // the files have their names, and nothing else is left in the archive
 	"archive.renamed",   // the folder of the copies has its name in the archive

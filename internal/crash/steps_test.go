@@ -17,10 +17,10 @@ import (
 // effects are the names of methods that change something outside the process. The operations of the store have points
 // of their own, held by package crashstore.
 var effects = []string{
-	"Put", "Link", "Rename", "Mkdir", "Remove", "write", "Copy", "Symlink", // files
+	"Put", "Link", "Rename", "Move", "Mkdir", "Remove", "write", "Copy", "Symlink", // files
 	"Start", "Signal", // the host
 	"Launch", "Kill", "Clean", "Suspend", "Resume", // the runner
-	"upload", "publish", "clean", "tidy", "give", // steps that consist of others
+	"remember", "upload", "publish", "clean", "tidy", "give", // steps that consist of others
 }
 
 // unpointed lists the effects that no point follows, and why none needs to.
@@ -51,6 +51,15 @@ var unpointed = map[string]string{
 	"Kill Signal":        "a signal to what is dead does nothing",
 	"signal Signal":      "it is sent again by the next watcher",
 	"Clean Remove":       "archive.forgotten follows in the caller",
+	"remember Put":       "archive.marked follows in the caller",
+	"keep Move":          "archive.marked follows in the caller",
+	"keep Mkdir":         "a folder that is made again without harm",
+	"keep Put":           "archive.marked follows in the caller",
+	"Forget Remove":      "it is done again at the next sweep",
+	"Remove Clean":       "the job has ended, and its rows are still there: whoever deletes it does it again",
+	"EndUnknown Kill":    "a person does it, and does it again",
+	"EndUnknown Clean":   "a person does it, and does it again",
+	"EndUnknown Remove":  "a person does it, and does it again",
 	"write Put":          "the point follows in the caller",
 }
 

@@ -49,6 +49,8 @@ const (
 const (
 	Intent    Guard = "intent"
 	Settle    Guard = "settle"
+	Asked     Guard = "asked"
+	Marked    Guard = "marked"
 	Armed     Guard = "armed"
 	Taken     Guard = "taken"
 	Whole     Guard = "whole"
@@ -97,6 +99,8 @@ var All = []Info{
 	{Reconnect, "a listener that has lost its connection takes everything for announced"},
 	{Intent, "a launch is written down before its host is touched"},
 	{Settle, "a launch of which nobody has heard is settled before there is another"},
+	{Asked, "a host is asked what it knows of a job before anything of it is staged or launched"},
+	{Marked, "a host remembers jobs whose folder is gone, and launches nothing of them"},
 	{Armed, "a launch is armed once, and never after it was revoked"},
 	{Taken, "a launch is taken once"},
 	{Whole, "the message of an end is there as a whole, or not at all"},

@@ -43,6 +43,8 @@ var noticedBy = map[guard.Guard][]tests{
 	guard.Reconnect: {{"broker/pgnotify", "TestServerGone|TestLostConnection"}},
 	guard.Intent:    {{"app", "TestIntent"}},
 	guard.Settle:    {{"app", "TestLaunchOfADeadWorker"}, zombie("program/launch.started")},
+	guard.Asked:     {{"app", "TestRestore/sqlite"}},
+	guard.Marked:    {{"runner/process", "^Test$"}, {"app", "TestRestore/sqlite"}},
 	guard.Armed:     {{"runner/process", "^Test$"}, zombie("program/launch.armfile")},
 	guard.Taken:     {{"runner/process", "^Test$"}, zombie("program/launch.armed")},
 	guard.Whole:     {{"runner/process", "^Test$"}},

@@ -33,7 +33,7 @@ var (
 // New returns a fake before the runner under.
 func New(under runner.Runner) *Runner {
 	return &Runner{
-		Faults: fault.New("Launch", "Settle", "Probe", "Kill", "Clean", "Suspend", "Resume"),
+		Faults: fault.New("Launch", "Settle", "Probe", "Kill", "Past", "Clean", "Marked", "Forget", "Suspend", "Resume"),
 		under:  under, lies: map[runner.Key]runner.Status{},
 	}
 }
@@ -80,9 +80,24 @@ func (r *Runner) Kill(ctx context.Context, h runner.Handle, grace time.Duration)
 	return fault.Run(ctx, r.Faults, "Kill", func() error { return r.under.Kill(ctx, h, grace) })
 }
 
+// Past implements [runner.Runner].
+func (r *Runner) Past(ctx context.Context, k runner.Key, dir string) (runner.Past, error) {
+	return fault.Do(ctx, r.Faults, "Past", func() (runner.Past, error) { return r.under.Past(ctx, k, dir) })
+}
+
 // Clean implements [runner.Runner].
 func (r *Runner) Clean(ctx context.Context, k runner.Key, dir string) error {
 	return fault.Run(ctx, r.Faults, "Clean", func() error { return r.under.Clean(ctx, k, dir) })
+}
+
+// Marked implements [runner.Runner].
+func (r *Runner) Marked(ctx context.Context, newest int) ([]job.ID, error) {
+	return fault.Do(ctx, r.Faults, "Marked", func() ([]job.ID, error) { return r.under.Marked(ctx, newest) })
+}
+
+// Forget implements [runner.Runner].
+func (r *Runner) Forget(ctx context.Context, age time.Duration) error {
+	return fault.Run(ctx, r.Faults, "Forget", func() error { return r.under.Forget(ctx, age) })
 }
 
 // Suspend implements [runner.Suspender]. Its error is of kind [job.Invalid] if the runner below is none.

@@ -23,9 +23,17 @@
 // The launcher's link is durable before the wrapper is started; the wrapper's is not, for a shell cannot make it so. After a power failure the
 // second name may be missing although the program ran. Therefore a settler that finds a launcher of an earlier boot
 // links "lost", which counts as started, instead of a revocation.
+//
+// # What stays
+//
+// When a job's folder is cleaned, the file with its program's exit code is renamed to the job's mark,
+// <past>/<day>/<job>, where day is that on which the job was made: so the marks of a day are forgotten together, and no
+// folder becomes very large. A launcher looks for the mark first. One that did so before the job was cleaned, and was
+// frozen since, finds no folder to arm in.
 package process
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -51,6 +59,9 @@ type Config struct {
 	Host host.Host
 	// Spool is the folder for the messages of ended programs, absolute on the host: one per account. Required.
 	Spool string
+	// Past is the folder for the marks of jobs that were cleaned, absolute on the host, best on the file system of the jobs'
+	// folders. By default it has the spool's name and ".past".
+	Past string
 }
 
 // Runner launches plain processes on one host.
@@ -58,6 +69,7 @@ type Runner struct {
 	host  host.Host
 	fs    files.FS
 	spool string
+	past  string
 }
 
 var (
@@ -67,7 +79,7 @@ var (
 
 // Open returns a runner and makes its spool folder.
 func Open(ctx context.Context, c Config) (*Runner, error) {
-	r := &Runner{host: c.Host, fs: c.Host.Files(), spool: c.Spool}
+	r := &Runner{host: c.Host, fs: c.Host.Files(), spool: c.Spool, past: cmp.Or(c.Past, c.Spool+".past")}
 	if err := r.fs.Mkdir(ctx, c.Spool); err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
 	}
@@ -87,6 +99,9 @@ func (r *Runner) launch(ctx context.Context, k runner.Key, p runner.Plan) (runne
 	m, err := markers(k, p.Dir)
 	if err != nil {
 		return runner.Handle{}, err
+	}
+	if marked, err := r.marked(ctx, k.Job); err != nil || marked {
+		return runner.Handle{}, cmp.Or(err, job.Errorf(job.Conflict, "%w", runner.ErrRan))
 	}
 	booted, err := r.booted(ctx)
 	if err != nil {
@@ -253,6 +268,11 @@ func (r *Runner) Probe(ctx context.Context, hs []runner.Handle) ([]runner.Status
 func (r *Runner) evidence(ctx context.Context, h runner.Handle, l host.Life) (runner.Status, error) {
 	name := path.Join(h.Dir, runner.Folder, "exit."+number(h.Key))
 	content, err := files.ReadFile(ctx, r.fs, name)
+	if errors.Is(err, fs.ErrNotExist) { // it may be what became the job's mark
+		if mark, markErr := files.ReadFile(ctx, r.fs, r.markName(h.Key.Job)); markErr == nil {
+			content, err = mark, nil
+		}
+	}
 	if err == nil {
 		e, bad := runner.ParseEnd(runner.EndName(h.Key, 0), content)
 		if bad == nil && e.Token == h.Token {
@@ -367,9 +387,13 @@ func (r *Runner) ours(h runner.Handle) error {
 	return nil
 }
 
-// Clean removes the runner's folder and the launch's message.
+// Clean leaves a mark, and removes the runner's folder and the launch's message.
 func (r *Runner) Clean(ctx context.Context, k runner.Key, dir string) error {
 	err := k.Check()
+	if err == nil {
+		err = r.remember(ctx, k, dir)
+	}
+	crash.At("archive.marked")
 	if err == nil {
 		err = errors.Join(
 			r.fs.Remove(ctx, path.Join(r.spool, runner.EndName(k, 0))),

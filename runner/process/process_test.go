@@ -306,6 +306,27 @@ func TestAPowerFailure(t *testing.T) {
 	}
 }
 
+// A launcher that died leaves a launch that may still start: it is told of, and not revoked.
+func TestALaunchThatIsOpen(t *testing.T) {
+	b := newBench(t)
+	k, p := b.newJob(t, "echo ran >>ran")
+	b.dies(t, "launch.armed", task{Key: k, Plan: p})
+	past := func(want runner.Past) {
+		t.Helper()
+		got, err := b.runner.Past(t.Context(), runner.Key{Job: k.Job}, p.Dir)
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%v; (-want +got):\n%s", err, diff)
+		}
+	}
+	for range 2 {
+		past(runner.Past{Open: []runner.Key{k}})
+	}
+	if f := b.settle(t, k, p); f.Started {
+		t.Errorf("%+v", f)
+	}
+	past(runner.Past{})
+}
+
 func TestDamagedMarks(t *testing.T) {
 	b := newBench(t)
 	for name, content := range map[string]string{

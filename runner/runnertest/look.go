@@ -87,7 +87,7 @@ func clean(t *testing.T, b Bench) {
 		}
 	}
 	k.Launch++
-	if _, err := b.Runner.Launch(t.Context(), k, p); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := b.Runner.Launch(t.Context(), k, p); !errors.Is(err, runner.ErrRan) {
 		t.Errorf("launched in a cleaned folder: %v", err)
 	}
 }

@@ -49,9 +49,13 @@ func Run(t *testing.T, open func(t *testing.T) Bench) {
 		"suspend and resume":                               suspend,
 		"many are probed in order":                         probe,
 		"without its folder a program is lost, or unknown": away,
-		"clean":                    clean,
-		"nothing without a folder": noFolder,
-		"what is invalid":          invalid,
+		"clean": clean,
+		"a cleaned job is remembered, and not launched": remembered,
+		"one that left no exit code is remembered":      rememberedKilled,
+		"one that was never started is not":             notRemembered,
+		"what is known beyond a launch":                 beyond,
+		"nothing without a folder":                      noFolder,
+		"what is invalid":                               invalid,
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })

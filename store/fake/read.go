@@ -74,6 +74,9 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (es store.Events
 	}
 	limit := store.Within(q.Limit, 1000, 10_000)
 	return ask(ctx, s, func(t *tx) (es store.Events, err error) {
+		if after > len(t.events) {
+			return es, store.NewerCursor()
+		}
 		var found []int
 		switch r := t.jobs[q.Job]; {
 		case q.End:

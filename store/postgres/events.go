@@ -79,8 +79,9 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (store.Events, e
 	limit := store.Within(q.Limit, 1000, 10_000)
 	err = s.call(ctx, q.Tenant, func(t *tx) error {
 		es = store.Events{Cursor: q.Cursor}
+		var next int64 // above all that was ever written
 		open := read(horizon, func(r *reader) error {
-			es.Unsettled = r.bool()
+			es.Unsettled, next = r.bool(), r.int64()
 			return nil
 		}, t.s.writers())
 		each := func(r *reader) error {
@@ -106,6 +107,9 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (store.Events, e
 		}
 		if err := t.commit(qs...); err != nil {
 			return err
+		}
+		if !q.End && c.ord > next {
+			return store.NewerCursor()
 		}
 		if n := len(es.Events); n > 0 {
 			es.Cursor = es.Events[n-1].Cursor
@@ -148,7 +152,7 @@ var (
 	// where it waits for those who look at the locks: while somebody has the first lock alone, his id may be any that is open.
 	// A standby, or a server that is about to be the primary, replays commits in their order and has no locks to look at.
 	//
-	// The answer is whether somebody is to be waited for.
+	// The answer is whether somebody is to be waited for, and the ord that no event has reached.
 	horizon = `
 WITH s AS MATERIALIZED (
 	SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin, pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS xmax
@@ -167,7 +171,7 @@ WITH s AS MATERIALIZED (
 	SELECT least(s.xmax, CASE WHEN pg_is_in_recovery() THEN s.xmin END, min(CASE WHEN w.known THEN w.below ELSE s.xmin END) FILTER (WHERE w.known IS NOT NULL)) AS xid
 	FROM s LEFT JOIN writers w ON true GROUP BY s.xmin, s.xmax
 )
-SELECT o.xid < s.xmax FROM pawl.era e, s, oldest o, LATERAL set_config('job.horizon', (e.base + o.xid)::text, true)`
+SELECT o.xid < s.xmax, e.base + s.xmax FROM pawl.era e, s, oldest o, LATERAL set_config('job.horizon', (e.base + o.xid)::text, true)`
 
 	// eventsOfAll finds the ord of the last event of a page by the index alone, and then reads up to that: the events of one
 	// ord have no order in the index, and a plan made while there were few would sort all that follow.

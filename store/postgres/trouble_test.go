@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -476,6 +477,14 @@ func TestEra(t *testing.T) {
 	if err != nil || len(before.Events) != 2 {
 		t.Fatalf("%d events, %v", len(before.Events), err)
 	}
+	// A reader has read on for a million transactions, which are lost.
+	const shift = "UPDATE pawl.events SET ord = ord + %[1]d; UPDATE pawl.jobs SET ord = ord + %[1]d; UPDATE pawl.era SET base = base + %[1]d"
+	must(t, admin, fmt.Sprintf(shift, 1_000_000))
+	lost, err := s.Events(t.Context(), store.EventQuery{Tenant: acme, End: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	must(t, admin, fmt.Sprintf(shift, -1_000_000))
 	must(t, admin, "UPDATE pawl.era SET base = 0") // what the cluster counts is a billion less now
 	t.Cleanup(func() { execute(t, dsn, "UPDATE pawl.era SET base = 0") })
 	restored := open(t, dsn, postgres.Options{})
@@ -483,6 +492,10 @@ func TestEra(t *testing.T) {
 	after, err := restored.Events(t.Context(), store.EventQuery{Tenant: acme, Cursor: before.Cursor})
 	if err != nil || len(after.Events) != 1 || after.Events[0].Job != id {
 		t.Errorf("%d events, %v", len(after.Events), err)
+	}
+	// Who has read what is lost would miss what comes.
+	if es, err := restored.Events(t.Context(), store.EventQuery{Tenant: acme, Cursor: lost.Cursor}); job.KindOf(err) != job.Invalid || len(es.Events) > 0 {
+		t.Errorf("from a cursor that is newer than the database: %d events, %v", len(es.Events), err)
 	}
 }
 

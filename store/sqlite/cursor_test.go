@@ -1,11 +1,40 @@
 package sqlite
 
 import (
+	"strconv"
 	"testing"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
+
+// A cursor of a database that was restored to an earlier point in time is known where it is newer than that.
+func TestNewerCursor(t *testing.T) {
+	s, err := Open(t.Context(), t.TempDir(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	fill(t, s, 3)
+	end, err := s.Events(t.Context(), store.EventQuery{Tenant: "t", End: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, err := cursor(end.Cursor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(after int64) error {
+		_, err := s.Events(t.Context(), store.EventQuery{Tenant: "t", Cursor: strconv.FormatInt(after, 36)})
+		return err
+	}
+	if err := read(last); err != nil {
+		t.Errorf("behind the newest event: %v", err)
+	}
+	if err := read(last + 1); job.KindOf(err) != job.Invalid {
+		t.Errorf("one further: %v", err)
+	}
+}
 
 // Whatever somebody passes for a cursor is refused, or leads to a page.
 func FuzzCursor(f *testing.F) {

@@ -29,7 +29,7 @@ func (s *Store) Job(ctx context.Context, tenant string, id job.ID) (j job.Job, e
 func (s *Store) Events(ctx context.Context, q store.EventQuery) (es store.Events, err error) {
 	after := int64(0)
 	if q.End {
-		err := s.query(ctx, `SELECT coalesce(max(seq), 0) FROM events`, 1, func(v []driver.Value) { after = v[0].(int64) })
+		err := s.query(ctx, newestEvent, 1, func(v []driver.Value) { after = v[0].(int64) })
 		return store.Events{Cursor: strconv.FormatInt(after, 36)}, err
 	}
 	if q.Cursor != "" {
@@ -51,11 +51,20 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (es store.Events
 		}})
 	}, args...)
 	es.Cursor = strconv.FormatInt(after, 36)
+	if err == nil && len(es.Events) == 0 && after > 0 {
+		newest := int64(0)
+		err = s.query(ctx, newestEvent, 1, func(v []driver.Value) { newest = v[0].(int64) })
+		if err == nil && after > newest {
+			return store.Events{}, store.NewerCursor()
+		}
+	}
 	return es, err
 }
 
 const (
 	eventColumns = `e.seq, j.id, e.n, e.sub, e.epoch, e.state, e.custody, e.at, e.cause, e.actor, e.code, e.message, e.data, e.name`
+
+	newestEvent = `SELECT coalesce(max(seq), 0) FROM events`
 
 	eventsOfAll = `SELECT ` + eventColumns + ` FROM events e JOIN jobs j ON j.seq = e.job WHERE j.tenant = ? AND e.seq > ? ORDER BY e.seq LIMIT ?`
 

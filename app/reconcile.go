@@ -1,0 +1,351 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// A Report compares what a host knows of jobs with the rows of the database, which may have been restored to an earlier
+// point in time.
+type Report struct {
+	Machine string  `json:"machine"`
+	Agree   int     `json:"agree"`   // jobs of which the host knows nothing that their rows do not
+	Behind  []Found `json:"behind"`  // jobs whose rows know less than the host
+	Unknown []Found `json:"unknown"` // what belongs to no job of the database, or runs for one that has ended there
+}
+
+// Found is what a host knows, and the database does not.
+type Found struct {
+	Job      job.ID    `json:"job"`
+	Name     string    `json:"name,omitempty"`  // by the row; empty: there is none
+	State    job.State `json:"state,omitempty"` // the same
+	Program  Trail     `json:"program"`
+	Attempt  int       `json:"attempt,omitempty"` // of the newest launch, where the folder is there
+	Launch   int       `json:"launch,omitempty"`
+	ExitCode *int      `json:"exit_code,omitempty"`
+	Since    time.Time `json:"since,omitzero"`    // when it ended; of one that runs, when it began
+	Folder   string    `json:"folder,omitempty"`  // where it is there
+	Results  string    `json:"results,omitempty"` // the same, in the service's own archive
+	Became   job.State `json:"became,omitempty"`  // of a row that was brought up to date meanwhile
+	Removed  bool      `json:"removed,omitempty"` // what was unknown was ended, and its folder removed
+
+	row    *job.Job
+	handle *runner.Handle
+	open   []runner.Key
+	spool  []string // names of its messages
+}
+
+// A Trail is what a host knows of a program.
+type Trail string
+
+// The trails.
+const (
+	Runs        Trail = "runs"
+	Over        Trail = "ended"        // and its folder is there
+	Cleaned     Trail = "cleaned"      // it ended, and its folder was removed
+	NotLaunched Trail = "not launched" // there is a folder of the job
+)
+
+// looked is how many rows are looked up at once.
+const looked = 500
+
+// Compare asks the host what it knows, of the newest jobs, about so many, or of all for 0, and compares it with the rows. It
+// changes nothing. A job that moves meanwhile counts as agreed: whoever has it in hand asks for itself.
+func (k *Kind) Compare(ctx context.Context, rows store.Reader, newest int) (Report, error) {
+	rep := Report{Machine: k.cfg.Host.ID(), Behind: []Found{}, Unknown: []Found{}}
+	known, err := k.known(ctx, newest)
+	if err != nil {
+		return rep, fmt.Errorf("ask the host: %w", err)
+	}
+	for part := range slices.Chunk(known, looked) {
+		if err := k.compare(ctx, rows, part, &rep); err != nil {
+			return rep, fmt.Errorf("compare with the host: %w", err)
+		}
+	}
+	for _, list := range [][]Found{rep.Behind, rep.Unknown} {
+		if err := k.probe(ctx, list); err != nil {
+			return rep, fmt.Errorf("look at programs: %w", err)
+		}
+	}
+	rep.Unknown = slices.DeleteFunc(rep.Unknown, func(f Found) bool {
+		agrees := f.row != nil && f.Program != Runs
+		if agrees {
+			rep.Agree++
+		}
+		return agrees
+	})
+	return rep, nil
+}
+
+// known lists the jobs that the host knows, by their folders, results, messages and marks, in the order in which they
+// were made. What is only archived counts when all are asked for.
+func (k *Kind) known(ctx context.Context, newest int) ([]Found, error) {
+	all := map[job.ID]*Found{}
+	of := func(id job.ID) *Found {
+		if all[id] == nil {
+			all[id] = &Found{Job: id}
+		}
+		return all[id]
+	}
+	fsys := k.cfg.Host.Files()
+	if err := tenants(ctx, fsys.List, k.cfg.Work, func(id job.ID, at string) { of(id).Folder = at }); err != nil {
+		return nil, err
+	}
+	if newest == 0 {
+		if err := tenants(ctx, k.cfg.Files.List, k.cfg.Archive, func(id job.ID, at string) { of(id).Results = at }); err != nil {
+			return nil, err
+		}
+	}
+	messages, err := fsys.List(ctx, k.cfg.Spool)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, m := range messages {
+		if key, _, err := runner.ParseEndName(m.Name()); err == nil {
+			of(key.Job).spool = append(of(key.Job).spool, m.Name())
+		}
+	}
+	marked, err := k.cfg.Runner.Marked(ctx, newest)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range marked {
+		of(id).Program = Cleaned
+	}
+	list := make([]Found, 0, len(all))
+	for _, f := range all {
+		list = append(list, *f)
+	}
+	slices.SortFunc(list, func(a, b Found) int { return slices.Compare(a.Job[:], b.Job[:]) })
+	if newest > 0 && len(list) > newest {
+		list = list[len(list)-newest:]
+	}
+	return list, nil
+}
+
+// tenants calls each for the folders <root>/<tenant>/<job>.
+func tenants(ctx context.Context, list func(context.Context, string) ([]fs.FileInfo, error), root string, each func(job.ID, string)) error {
+	all, err := list(ctx, root)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, tenant := range all {
+		if !tenant.IsDir() || strings.HasPrefix(tenant.Name(), ".") {
+			continue
+		}
+		jobs, err := list(ctx, path.Join(root, tenant.Name()))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		for _, j := range jobs {
+			if id, err := job.ParseID(j.Name()); err == nil {
+				each(id, path.Join(root, tenant.Name(), j.Name()))
+			}
+		}
+	}
+	return nil
+}
+
+// compare sorts jobs that the host knows by what their rows know of them.
+func (k *Kind) compare(ctx context.Context, rows store.Reader, known []Found, rep *Report) error {
+	find := func(known []Found) (map[job.ID]*job.Job, error) {
+		ids := make([]job.ID, len(known))
+		for i, f := range known {
+			ids[i] = f.Job
+		}
+		found, err := rows.Find(ctx, ids)
+		byID := map[job.ID]*job.Job{}
+		for i := range found {
+			byID[found[i].ID] = &found[i]
+		}
+		return byID, err
+	}
+	before, err := find(known)
+	if err != nil {
+		return err
+	}
+	var differ []Found
+	for _, f := range known {
+		f.row = before[f.Job]
+		differs, err := k.differs(ctx, &f)
+		switch {
+		case err != nil:
+			return err
+		case differs:
+			differ = append(differ, f)
+		case f.row != nil:
+			rep.Agree++
+		}
+	}
+	if len(differ) == 0 {
+		return nil
+	}
+	after, err := find(differ)
+	if err != nil {
+		return err
+	}
+	for _, f := range differ {
+		switch now := after[f.Job]; {
+		case f.row == nil && now == nil || f.row != nil && f.row.State.Terminal():
+			rep.Unknown = append(rep.Unknown, f)
+		case f.row != nil && now != nil && now.Epoch == f.row.Epoch && now.N == f.row.N:
+			rep.Behind = append(rep.Behind, f)
+		case now != nil:
+			rep.Agree++
+		}
+	}
+	return nil
+}
+
+// differs asks the host for what it knows of a job beyond its row, and reports whether that is anything.
+func (k *Kind) differs(ctx context.Context, f *Found) (bool, error) {
+	row, marked := f.row, f.Program == Cleaned
+	key := runner.Key{Job: f.Job}
+	if row != nil {
+		if row.Machine != k.cfg.Host.ID() || row.Custody == job.Worker {
+			return false, nil
+		}
+		f.Name, f.State = row.Name, row.State
+		key.Launch = row.Launch
+	}
+	if row == nil && f.Folder == "" && f.Results == "" && f.spool == nil || row != nil && row.State.Terminal() && f.Folder == "" {
+		return false, nil // its mark alone: it was deleted, or all is well
+	}
+	past, err := k.cfg.Runner.Past(ctx, key, cmp.Or(f.Folder, path.Join(k.cfg.Work, f.Job.String()))) // else the mark alone
+	if err != nil {
+		return false, err
+	}
+	if m := past.Mark; m != nil {
+		f.Since = m.At
+		if m.End != nil {
+			f.Since, f.ExitCode = m.End.Ended, &m.End.Code
+		}
+	}
+	f.open, f.Program = past.Open, NotLaunched
+	if marked && past.Mark != nil || f.Folder == "" && row == nil {
+		f.Program = Cleaned
+	}
+	if n := len(past.Started); n > 0 {
+		f.handle = &past.Started[n-1]
+		f.Attempt, f.Launch = f.handle.Key.Attempt, f.handle.Key.Launch
+		f.Program = Over
+	}
+	switch {
+	case row == nil:
+		return true, nil
+	case row.State.Terminal():
+		return f.handle != nil, nil // probe tells whether it is alive
+	case past.Mark != nil:
+		return !proves(row), nil
+	}
+	return f.handle != nil, nil
+}
+
+// proves reports whether a row has the manifest of its job's results.
+func proves(j *job.Job) bool {
+	var n notes
+	return json.Unmarshal(j.Work, &n) == nil && n.Manifest != nil
+}
+
+// probe finds out which of the programs run.
+func (k *Kind) probe(ctx context.Context, list []Found) error {
+	var at []*Found
+	var handles []runner.Handle
+	for i := range list {
+		if f := &list[i]; f.handle != nil {
+			at, handles = append(at, f), append(handles, *f.handle)
+		}
+	}
+	if len(handles) == 0 {
+		return nil
+	}
+	states, err := k.cfg.Runner.Probe(ctx, handles)
+	if err != nil {
+		return err
+	}
+	uptime, err := k.cfg.Host.Uptime(ctx)
+	if err != nil {
+		return err
+	}
+	for i, s := range states {
+		f := at[i]
+		switch {
+		case s.State == runner.Active || s.State == runner.Orphaned || s.Left:
+			f.Program = Runs
+			f.Since = time.Now().Add(f.handle.Process.Started() - uptime).UTC().Truncate(time.Second)
+		case s.End != nil:
+			f.Since, f.ExitCode = s.End.Ended, &s.End.Code
+		}
+	}
+	return nil
+}
+
+// EndUnknown ends what is left of a program that no job of the database stands for, and removes its folder and messages; of
+// a job that has ended there, its program alone. Results in an archive stay.
+func (k *Kind) EndUnknown(ctx context.Context, f *Found) error {
+	for _, open := range f.open {
+		fate, err := k.cfg.Runner.Settle(ctx, open, f.Folder)
+		if err != nil {
+			return err
+		}
+		if fate.Started {
+			f.handle = &fate.Handle
+		}
+	}
+	if f.handle != nil {
+		if err := k.cfg.Runner.Kill(ctx, *f.handle, k.cfg.Grace); err != nil {
+			return err
+		}
+	}
+	if f.row != nil {
+		f.Removed = true
+		return nil
+	}
+	if f.Folder != "" {
+		key := runner.Key{Job: f.Job, Attempt: max(1, f.Attempt), Launch: max(1, f.Launch)}
+		if err := k.cfg.Runner.Clean(ctx, key, f.Folder); err != nil {
+			return err
+		}
+		if err := k.cfg.Host.Files().Remove(ctx, f.Folder); err != nil {
+			return err
+		}
+	}
+	for _, name := range f.spool {
+		if err := k.cfg.Host.Files().Remove(ctx, path.Join(k.cfg.Spool, name)); err != nil {
+			return err
+		}
+	}
+	f.Removed = f.Folder != "" || f.spool != nil
+	return nil
+}
+
+// UpToDate reports whether a row has caught up with what was found: the machine's watcher has a program that runs, and what
+// was over has been taken in.
+func (f *Found) UpToDate(j *job.Job) bool {
+	switch {
+	case j.State.Terminal() || f.Program != Cleaned && j.Attempt > f.Attempt:
+		return true
+	case f.Program == Runs:
+		return j.Launch >= f.Launch && j.Custody == job.Monitor
+	case f.Program == Over:
+		return j.Launch >= f.Launch && !j.Live
+	}
+	return false
+}
+
+// CanMove reports whether a worker can take the job in hand now, or a watcher has it.
+func (f *Found) CanMove() bool {
+	return f.row.Custody == job.Ready || f.row.Custody == job.Monitor
+}

@@ -1,0 +1,191 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/internal/guard"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
+)
+
+// Past tells what the host knows of a job: one list of its folder, and what the launches behind k were taken by.
+func (r *Runner) Past(ctx context.Context, k runner.Key, dir string) (runner.Past, error) {
+	p, err := r.pastOf(ctx, k, dir)
+	if err != nil {
+		return runner.Past{}, fmt.Errorf("past of job %s: %w", k.Job, err)
+	}
+	return p, nil
+}
+
+func (r *Runner) pastOf(ctx context.Context, k runner.Key, dir string) (p runner.Past, err error) {
+	if p.Mark, err = r.mark(ctx, k.Job); err != nil {
+		return p, err
+	}
+	folder := path.Join(dir, runner.Folder)
+	infos, err := r.fs.List(ctx, folder)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+		return p, err
+	}
+	for _, f := range infos {
+		key := runner.Key{Job: k.Job}
+		if n, _ := fmt.Sscanf(f.Name(), "launch.%d.%d", &key.Attempt, &key.Launch); n != 2 || key.Launch <= k.Launch {
+			continue
+		}
+		n := names{folder: folder, number: number(key)}
+		taken, err := r.read(ctx, n.taken())
+		if err != nil {
+			return p, err
+		}
+		if taken == nil {
+			armed, err := r.read(ctx, n.launch())
+			if err != nil {
+				return p, err
+			}
+			if !armed.is("revoked", 1) {
+				p.Open = append(p.Open, key)
+			}
+			continue
+		}
+		fate, err := r.fate(key, dir, taken, nil)
+		if err != nil {
+			return p, err
+		}
+		if fate.Started {
+			p.Started = append(p.Started, fate.Handle)
+		}
+	}
+	slices.SortFunc(p.Started, func(a, b runner.Handle) int { return a.Key.Launch - b.Key.Launch })
+	slices.SortFunc(p.Open, func(a, b runner.Key) int { return a.Launch - b.Launch })
+	return p, nil
+}
+
+// days is how the folders of marks are named, by the day on which the jobs in them were made.
+const days = time.DateOnly
+
+func (r *Runner) markName(id job.ID) string {
+	return path.Join(r.past, id.Made().Format(days), id.String())
+}
+
+// marked reports whether a job was cleaned here: one look at one name.
+func (r *Runner) marked(ctx context.Context, id job.ID) (bool, error) {
+	if guard.Marked.Off() {
+		return false, nil
+	}
+	_, err := r.fs.Stat(ctx, r.markName(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// mark returns a job's mark, nil if it has none.
+func (r *Runner) mark(ctx context.Context, id job.ID) (*runner.Mark, error) {
+	if marked, err := r.marked(ctx, id); !marked {
+		return nil, err
+	}
+	info, err := r.fs.Stat(ctx, r.markName(id))
+	if err != nil {
+		return nil, err
+	}
+	content, err := files.ReadFile(ctx, r.fs, r.markName(id))
+	if err != nil {
+		return nil, err
+	}
+	m := &runner.Mark{At: info.ModTime().UTC()}
+	if e, bad := runner.ParseEnd(runner.EndName(runner.Key{Job: id, Attempt: 1, Launch: 1}, 0), content); bad == nil {
+		e.Key = runner.Key{Job: id}
+		m.End = &e
+	}
+	return m, nil
+}
+
+// remember leaves the mark of a job of which anything was started. It is the file with the exit code, where there is one: a
+// rename, and no file more. It need not be durable: while it is not, neither is the removal of the folder that follows.
+func (r *Runner) remember(ctx context.Context, k runner.Key, dir string) error {
+	err := r.keep(ctx, k, dir)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	p, err := r.pastOf(ctx, runner.Key{Job: k.Job}, dir)
+	if err != nil || p.Mark != nil || len(p.Started) == 0 {
+		return err
+	}
+	for _, h := range slices.Backward(p.Started) {
+		if err := r.keep(ctx, h.Key, dir); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return r.fs.Put(ctx, r.markName(k.Job), strings.NewReader("ran\n"), files.PutOptions{NoSync: true})
+}
+
+// keep makes the exit code of a launch the mark of its job. The error is fs.ErrNotExist if it left none.
+func (r *Runner) keep(ctx context.Context, k runner.Key, dir string) error {
+	from, to := path.Join(dir, runner.Folder, "exit."+number(k)), r.markName(k.Job)
+	err := files.Move(ctx, r.fs, from, to)
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, fs.ErrNotExist) { // it may be the first of its day
+		if err := r.fs.Mkdir(ctx, path.Dir(to)); err != nil {
+			return err
+		}
+		if err = files.Move(ctx, r.fs, from, to); err == nil || errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	content, readErr := files.ReadFile(ctx, r.fs, from) // the marks may be on another file system
+	if readErr != nil {
+		return err
+	}
+	return r.fs.Put(ctx, to, strings.NewReader(string(content)), files.PutOptions{NoSync: true})
+}
+
+// Marked returns the jobs that have a mark.
+func (r *Runner) Marked(ctx context.Context, newest int) (ids []job.ID, err error) {
+	all, err := r.fs.List(ctx, r.past)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("marks: %w", err)
+	}
+	for _, day := range slices.Backward(all) {
+		marks, err := r.fs.List(ctx, path.Join(r.past, day.Name()))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("marks: %w", err)
+		}
+		for _, m := range marks {
+			if id, err := job.ParseID(m.Name()); err == nil {
+				ids = append(ids, id)
+			}
+		}
+		if newest > 0 && len(ids) >= newest {
+			break
+		}
+	}
+	slices.SortFunc(ids, func(a, b job.ID) int { return slices.Compare(a[:], b[:]) })
+	return ids, nil
+}
+
+// Forget removes the marks of each day to which none was added for so long.
+func (r *Runner) Forget(ctx context.Context, age time.Duration) error {
+	all, err := r.fs.List(ctx, r.past)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("forget marks: %w", err)
+	}
+	for _, day := range all {
+		if time.Since(day.ModTime()) < age {
+			continue
+		}
+		if err := r.fs.Remove(ctx, path.Join(r.past, day.Name())); err != nil {
+			return fmt.Errorf("forget marks: %w", err)
+		}
+	}
+	return nil
+}
