@@ -79,9 +79,10 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (store.Events, e
 	limit := store.Within(q.Limit, 1000, 10_000)
 	err = s.call(ctx, q.Tenant, func(t *tx) error {
 		es = store.Events{Cursor: q.Cursor}
-		var next int64 // above all that was ever written
+		var next int64  // above all that was ever written
+		var replay bool // it may be behind the server that the cursor is from
 		open := read(horizon, func(r *reader) error {
-			es.Unsettled, next = r.bool(), r.int64()
+			es.Unsettled, next, replay = r.bool(), r.int64(), r.bool()
 			return nil
 		}, t.s.writers())
 		each := func(r *reader) error {
@@ -108,8 +109,11 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (store.Events, e
 		if err := t.commit(qs...); err != nil {
 			return err
 		}
-		if !q.End && c.ord > next {
+		switch newer := !q.End && c.ord > next; {
+		case newer && !replay:
 			return store.NewerCursor()
+		case newer:
+			es.Unsettled = true
 		}
 		if n := len(es.Events); n > 0 {
 			es.Cursor = es.Events[n-1].Cursor
@@ -171,7 +175,7 @@ WITH s AS MATERIALIZED (
 	SELECT least(s.xmax, CASE WHEN pg_is_in_recovery() THEN s.xmin END, min(CASE WHEN w.known THEN w.below ELSE s.xmin END) FILTER (WHERE w.known IS NOT NULL)) AS xid
 	FROM s LEFT JOIN writers w ON true GROUP BY s.xmin, s.xmax
 )
-SELECT o.xid < s.xmax, e.base + s.xmax FROM pawl.era e, s, oldest o, LATERAL set_config('job.horizon', (e.base + o.xid)::text, true)`
+SELECT o.xid < s.xmax, e.base + s.xmax, pg_is_in_recovery() FROM pawl.era e, s, oldest o, LATERAL set_config('job.horizon', (e.base + o.xid)::text, true)`
 
 	// eventsOfAll finds the ord of the last event of a page by the index alone, and then reads up to that: the events of one
 	// ord have no order in the index, and a plan made while there were few would sort all that follow.
