@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -30,10 +31,11 @@ type book struct {
 type promise struct {
 	order
 	id       job.ID
-	asked    bool // to cancel it
-	granted  bool // to cancel it, and it had not ended
-	deleting bool // somebody may have deleted it
-	deleted  bool // and was told so
+	at       time.Time // when it was accepted
+	asked    bool      // to cancel it
+	granted  bool      // to cancel it, and it had not ended
+	deleting bool      // somebody may have deleted it
+	deleted  bool      // and was told so
 	paused   bool
 }
 
@@ -54,7 +56,7 @@ func (b *book) accept(o order, id job.ID) {
 		}
 		return
 	}
-	p := &promise{order: o, id: id}
+	p := &promise{order: o, id: id, at: time.Now()}
 	b.all, b.byID[id] = append(b.all, p), p
 	fmt.Fprintf(b.file, "accepted %s %s %s %d\n", id, o.name, o.state, o.attempts)
 }

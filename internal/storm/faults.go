@@ -92,7 +92,7 @@ func (s *storm) faultsOf(ctx context.Context) {
 // possible returns the faults that there can be here.
 func (s *storm) possible() []fault {
 	return slices.DeleteFunc(slices.Clone(faults), func(f fault) bool {
-		return f.server && s.server == nil || f.name == "disk_full" && s.disks.refused != nil || f.name == "version_before" && s.before == ""
+		return f.server && s.server == nil || f.name == "disk_full" && s.disks.refused || f.name == "version_before" && s.before == ""
 	})
 }
 
@@ -208,7 +208,7 @@ func connectionsExhausted(ctx context.Context, s *storm, _ *rand.Rand) error {
 	var taken []*pgx.Conn
 	defer func() {
 		for _, c := range taken {
-			c.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it is not used
+			c.Close(context.WithoutCancel(ctx))
 		}
 	}()
 	for ctx.Err() == nil {
@@ -263,7 +263,7 @@ func (s *storm) clear() {
 
 // logs returns what all processes wrote.
 func (s *storm) logs() []string {
-	names, _ := filepath.Glob(filepath.Join(s.dir, "said.*")) //nolint:errcheck // the pattern is right
+	names, _ := filepath.Glob(filepath.Join(s.dir, "said.*"))
 	slices.SortFunc(names, func(a, b string) int {
 		x, errX := os.Stat(a)
 		y, errY := os.Stat(b)

@@ -6,6 +6,8 @@
 // Meanwhile processes are killed, frozen, stopped and replaced by the version before, the network is slow, cut or swallows what
 // is sent, the database dies, refuses connections or writes, clocks are wrong and disks are full.
 //
+// With -restore the database is put back in the end to what it was before, and the machines are asked what they know better.
+//
 // Then the weather clears, and every job must come to its end. What clients were promised (clients.ledger) and what jobs did
 // (jobs.ledger, which they write themselves) is compared with the database, the folders, the processes of this machine and what
 // the followers of events saw. Some of it is compared while the storm goes on.
@@ -34,6 +36,7 @@ func main() {
 	flag.IntVar(&o.jobs, "jobs", 0, "jobs that are submitted; 0: 70 for each second")
 	noSweep := flag.Bool("no-sweep", false, "nobody looks for what was forgotten")
 	calm := flag.Bool("calm", false, "without any fault: then nothing may have to be repaired")
+	flag.BoolVar(&o.restore, "restore", false, "put the database back to an earlier time when the storm is over")
 	flag.StringVar(&o.without, "without", "", "go without a guard of package guard: the storm must notice")
 	flag.BoolVar(&o.keep, "keep", false, "keep the folder if nothing was broken, too")
 	flag.Parse()
@@ -78,6 +81,7 @@ type summary struct {
 	Poison        int            `json:"poison"`         // innocent jobs that were at work in too many kills
 	Events        int            `json:"events"`         // that followers saw
 	Repaired      map[string]int `json:"repaired"`       // by the sweep, by class
+	Restored      bool           `json:"restored,omitempty"`
 	Without       string         `json:"without,omitempty"`
 	Broken        []string       `json:"broken"` // what does not hold, as "name: what was seen"
 }

@@ -43,7 +43,6 @@ type proc struct {
 	ended  chan struct{}
 	killed atomic.Bool
 	told   atomic.Bool // to stop
-	frozen atomic.Bool
 }
 
 func (s *storm) newNode(name, machine, role string) (n *node, err error) {

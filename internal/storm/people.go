@@ -110,7 +110,7 @@ func (s *storm) remove(ctx context.Context, c *client.Client, p *promise) {
 // programs returns the processes of a job that are alive.
 func programs(id job.ID) (pids []string) {
 	mark := []byte("PAWL_JOB_ID=" + id.String())
-	all, _ := filepath.Glob("/proc/[0-9]*/environ") //nolint:errcheck // the pattern is right
+	all, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, name := range all {
 		env, err := os.ReadFile(name)
 		if err == nil && bytes.Contains(env, mark) && alive(filepath.Dir(name)) {

@@ -23,7 +23,7 @@ func (s *storm) sample(ctx context.Context) {
 // attempts: of no job two attempts run at the same time.
 func (s *storm) attempts() {
 	running := map[string][]string{}
-	all, _ := filepath.Glob("/proc/[0-9]*/environ") //nolint:errcheck // the pattern is right
+	all, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, name := range all {
 		env, err := os.ReadFile(name)
 		if err != nil || !bytes.Contains(env, []byte(s.dir+"/")) || !alive(filepath.Dir(name)) {
@@ -67,7 +67,7 @@ func (s *storm) places(ctx context.Context) {
 		table = "pawl.jobs"
 	}
 	// An error is the database's, which is down perhaps.
-	found, _ := aftermath.Column(ctx, db, "SELECT DISTINCT state || ' ' || custody FROM "+table) //nolint:errcheck // see above
+	found, _ := aftermath.Column(ctx, db, "SELECT DISTINCT state || ' ' || custody FROM "+table)
 	for _, f := range found {
 		state, custody, _ := bytes.Cut([]byte(f), []byte(" "))
 		p := job.Place{State: job.State(state), Custody: job.Custody(custody)}

@@ -26,6 +26,7 @@ type options struct {
 	sweep    bool
 	faults   bool
 	keep     bool
+	restore  bool   // put the database back to an earlier time when the storm is over
 	without  string // a guard; empty: none is missing
 	out      io.Writer
 }
@@ -43,6 +44,7 @@ type storm struct {
 	nodes     []*node
 	book      *book
 	ears      []*ear
+	saved     *saved
 	living    sync.WaitGroup // of the nodes
 	databases sync.Mutex     // held by what is wrong with the server
 	began     time.Time
@@ -101,6 +103,11 @@ func (s *storm) weather(ctx context.Context) error {
 	if err := s.storm(ctx); err != nil {
 		return err
 	}
+	if s.restore {
+		if err := s.putBack(ctx); err != nil {
+			return fmt.Errorf("restore the database: %w", err)
+		}
+	}
 	if err := s.drain(ctx); err != nil {
 		return err
 	}
@@ -129,6 +136,9 @@ func (s *storm) storm(ctx context.Context) error {
 	all.Go(func() { s.people(raging) })
 	all.Go(func() { s.sample(raging) })
 	all.Go(func() { s.report(raging) })
+	if s.restore {
+		all.Go(func() { s.save(raging) })
+	}
 	if s.faults {
 		all.Go(func() { s.strikes(raging) })
 		all.Go(func() { s.faultsOf(raging) })

@@ -26,7 +26,7 @@ func BuildBefore(ctx context.Context, root, dir string) (binary string, err erro
 	}
 	archive, err := exec.CommandContext(ctx, "git", "-C", root, "archive", Before).Output()
 	if err != nil {
-		shallow, _ := exec.CommandContext(ctx, "git", "-C", root, "rev-parse", "--is-shallow-repository").Output() //nolint:errcheck // then it is none
+		shallow, _ := exec.CommandContext(ctx, "git", "-C", root, "rev-parse", "--is-shallow-repository").Output()
 		if strings.TrimSpace(string(shallow)) == "true" {
 			return "", fmt.Errorf("%w: %w", ErrNoHistory, err)
 		}

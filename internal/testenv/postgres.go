@@ -191,14 +191,18 @@ func (s *Server) Psql(tb testing.TB, database string, args ...string) string {
 func (s *Server) psql(ctx context.Context, database string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, psqlTimeout)
 	defer cancel()
-	args = append([]string{"-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", database}, args...)
-	cmd := exec.CommandContext(ctx, filepath.Join(s.bin, "psql"), args...)
+	return s.Client(ctx, "psql", append([]string{"-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", database}, args...)...)
+}
+
+// Client runs a client program of PostgreSQL, such as pg_dump, as the server's superuser, and returns what it printed.
+func (s *Server) Client(ctx context.Context, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(s.bin, name), args...)
 	cmd.Env = environ("PG",
 		"PGHOST="+s.dir, "PGPORT="+strconv.Itoa(s.port), "PGUSER=postgres", "PGPASSWORD="+s.password)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("psql %s: %w: %s", strings.Join(args, " "), err, stderr.Bytes())
+		return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, stderr.Bytes())
 	}
 	return strings.TrimRight(stdout.String(), "\n"), nil
 }
