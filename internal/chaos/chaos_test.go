@@ -56,7 +56,7 @@ func seedOf(t *testing.T) uint64 {
 	return seed
 }
 
-// TestCrashes is a short form of what "make chaos" does.
+// TestCrashes is a short form of what "make crashes" does.
 func TestCrashes(t *testing.T) {
 	seed := seedOf(t)
 	h := open(t, onSQLite())
@@ -85,7 +85,7 @@ func TestCrashes(t *testing.T) {
 	t.Logf("%+v", h.sum)
 }
 
-// TestCrashesOfThree is a short form of what "make chaos DB=postgres" does.
+// TestCrashesOfThree is a short form of what "make crashes DB=postgres" does.
 func TestCrashesOfThree(t *testing.T) {
 	seed := seedOf(t)
 	h := open(t, onPostgres(testenv.Postgres(t)))
