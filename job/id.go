@@ -1,6 +1,7 @@
 package job
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
@@ -70,6 +71,9 @@ func (id ID) String() string {
 
 // Short returns the last eight characters: enough to tell jobs apart by eye, and random, unlike the first ones.
 func (id ID) Short() string { return hex.EncodeToString(id[12:]) }
+
+// Compare orders ids by when they were made, as far as one process made them.
+func (id ID) Compare(other ID) int { return bytes.Compare(id[:], other[:]) }
 
 // IsZero reports whether id is unset.
 func (id ID) IsZero() bool { return id == ID{} }
