@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -119,6 +120,56 @@ func (h *house) ended(id job.ID) <-chan struct{} {
 		h.svc.Wait(h.ctx, id) // the test asks again
 	}()
 	return over
+}
+
+// A program was ended, and then its runner cannot be asked what is left of it. It is asked again.
+func TestKillWhoseEndIsNotSeen(t *testing.T) {
+	h := open(t, func(p *parts) {
+		var killed atomic.Bool
+		f := runnerfake.New(p.Runner)
+		f.Through(func(_ context.Context, name string, call func() error) error {
+			if name == "Probe" && killed.CompareAndSwap(true, false) {
+				return job.Errorf(job.Unavailable, "unwell")
+			}
+			err := call()
+			if name == "Kill" {
+				killed.Store(true)
+			}
+			return err
+		})
+		p.Runner = f
+	})
+	id := h.submit(shell("exec sleep 1000"))
+	h.until(id, state(job.Running))
+	if _, err := h.svc.Cancel(h.ctx, id); err != nil {
+		t.Fatal(err)
+	}
+	if j := h.end(id); j.State != job.Canceled {
+		t.Errorf("%s %s\n%s", j.State, j.Message, h.history(id))
+	}
+}
+
+// A program comes to the watcher while its host cannot be asked how late it is. It is looked after all the same.
+func TestHostWithoutTime(t *testing.T) {
+	h := open(t, func(p *parts) {
+		var asked atomic.Int32
+		f := hostfake.New(p.Host)
+		f.Through(func(_ context.Context, name string, call func() error) error {
+			if name == "Uptime" && asked.Add(1) == 2 { // the first was for the launch
+				return job.Errorf(job.Unavailable, "unwell")
+			}
+			return call()
+		})
+		r, err := process.Open(context.Background(), process.Config{Host: f, Spool: p.Spool})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Host, p.Runner = f, r
+	})
+	s, lines := h.noting()
+	if j := h.end(h.submit(s)); j.State != job.Finished || h.once(lines) != 1 {
+		t.Errorf("%s %s\n%s", j.State, j.Message, h.history(j.ID))
+	}
 }
 
 // A watch that keeps silent is made up for by the deaths of children, and one that overflows by a look at the folder.
