@@ -60,7 +60,7 @@ var (
 	programs = []string{"cmd/pawl", "examples"}
 
 	// forTests are packages that only tests and test programs need. They may import anything.
-	forTests = []string{"internal/arch", "internal/chaos", "internal/testenv"}
+	forTests = []string{"internal/arch", "internal/chaos", "internal/sim", "internal/testenv"}
 
 	// badNames say nothing about what a package is for.
 	badNames = []string{
