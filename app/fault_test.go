@@ -220,3 +220,40 @@ func TestArchiveThatMisbehaves(t *testing.T) {
 		})
 	}
 }
+
+// An archive of which nobody hears that it was published, and a worker that dies when it has found that in the next attempt:
+// the results of the one attempt are not taken for those of the other.
+func TestArchiveOfAnEarlierAttempt(t *testing.T) {
+	f := &oblivious{FS: filesfake.New()}
+	h := open(t, func(p *parts) { p.Files = f })
+	s := shell(`echo "$PAWL_ATTEMPT"`)
+	s.Retry = &job.RetryPolicy{MaxAttempts: 2, Backoff: job.Backoff{Base: 1}}
+	if j := h.end(h.submit(s)); j.State != job.Failed || j.Code != job.ArchiveFailed && j.Code != job.ArchiveExists || !f.died {
+		t.Errorf("%s in attempt %d, and a worker has died: %t\n%s", j.State, j.Attempt, f.died, h.history(j.ID))
+	}
+}
+
+// An oblivious file system loses the answer to the first rename of a folder. Once another one has failed, who removes copies dies.
+type oblivious struct {
+	*filesfake.FS
+	renamed, refused, died bool
+}
+
+func (f *oblivious) Rename(ctx context.Context, from, to string) error {
+	err := f.FS.Rename(ctx, from, to)
+	if err == nil && !f.renamed {
+		f.renamed = true
+		return job.Errorf(job.Unavailable, "the answer is lost")
+	}
+	f.refused = f.refused || err != nil
+	return err
+}
+
+func (f *oblivious) Remove(ctx context.Context, name string) error {
+	err := f.FS.Remove(ctx, name)
+	if f.refused && !f.died && strings.Contains(name, ".staging/") {
+		f.died = true
+		panic(death{})
+	}
+	return err
+}
