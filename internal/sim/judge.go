@@ -93,6 +93,7 @@ func (g *judge) claim(ctx context.Context, l *link, c store.Claim) ([]job.Job, e
 		return jobs, err
 	}
 	if g.claims[c.ID] {
+		repeated := len(again) > 0
 		g.loose[c.Session] = g.loose[c.Session] || len(again) == 0 && len(jobs) > 0 // it claims anew, and may not be heard
 		for i := range jobs {
 			if len(again) > 0 && !again[jobs[i].ID] {
@@ -102,6 +103,9 @@ func (g *judge) claim(ctx context.Context, l *link, c store.Claim) ([]job.Job, e
 		}
 		for id := range again {
 			g.w.breaks(id, "claim %s is repeated, and its job %s is left out", c.ID, id)
+		}
+		if repeated {
+			return jobs, nil
 		}
 	}
 	g.claims[c.ID] = true

@@ -21,13 +21,14 @@ type people struct {
 	jobs int // to be submitted
 
 	mu        sync.Mutex
-	clients   int                // guarded by mu: so far
-	orders    map[job.ID]order   // guarded by mu
-	promised  []promise          // guarded by mu: what was accepted, in order
-	asked     map[job.ID]bool    // guarded by mu: jobs that somebody tried to cancel
-	abandoned map[job.ID]bool    // guarded by mu: jobs that somebody gave up, with whatever runs of them
-	canceled  map[job.ID]bool    // guarded by mu: jobs whose cancel was accepted before they had ended
-	heard     map[job.ID][]heard // guarded by mu: what each listener heard
+	clients   int                  // guarded by mu: so far
+	orders    map[job.ID]order     // guarded by mu
+	promised  []promise            // guarded by mu: what was accepted, in order
+	accepted  map[job.ID]time.Time // guarded by mu: when that was
+	asked     map[job.ID]bool      // guarded by mu: jobs that somebody tried to cancel
+	abandoned map[job.ID]bool      // guarded by mu: jobs that somebody gave up, with whatever runs of them
+	canceled  map[job.ID]bool      // guarded by mu: jobs whose cancel was accepted before they had ended
+	heard     map[job.ID][]heard   // guarded by mu: what each listener heard
 }
 
 // A promise is a job that was accepted.
@@ -44,7 +45,7 @@ type heard struct {
 }
 
 func newPeople(w *world, jobs int) *people {
-	return &people{w: w, jobs: jobs, orders: map[job.ID]order{}, asked: map[job.ID]bool{}, abandoned: map[job.ID]bool{}, canceled: map[job.ID]bool{}, heard: map[job.ID][]heard{}}
+	return &people{w: w, jobs: jobs, orders: map[job.ID]order{}, accepted: map[job.ID]time.Time{}, asked: map[job.ID]bool{}, abandoned: map[job.ID]bool{}, canceled: map[job.ID]bool{}, heard: map[job.ID][]heard{}}
 }
 
 func (q *people) order(id job.ID) order {
@@ -144,6 +145,7 @@ func (q *people) submit(r *rand.Rand, n, count int) {
 	for i, id := range ids {
 		if made[i].id == id {
 			q.promised = append(q.promised, made[i])
+			q.accepted[id] = time.Now()
 		} else if !made[i].unique {
 			q.w.breaks(id, "job %s was submitted, and the answer is %s", made[i].id, id)
 		}
@@ -255,7 +257,21 @@ func (q *people) wish(r *rand.Rand) {
 	case 3:
 		_ = q.ask(r, "resume", func(ctx context.Context, s *pawl.Service) error { _, err := s.Resume(ctx, id); return err })
 	case 4:
-		_ = q.ask(r, "delete", func(ctx context.Context, s *pawl.Service) error { _, err := s.Delete(ctx, id); return err })
+		// Not one that was just submitted: a call that is repeated, or late, would make it once more.
+		q.mu.Lock()
+		id = q.promised[r.IntN(len(q.promised))].id
+		young := time.Since(q.accepted[id]) < 3*time.Minute
+		q.mu.Unlock()
+		if young {
+			return
+		}
+		_ = q.ask(r, "delete", func(ctx context.Context, s *pawl.Service) error {
+			errs, err := s.Delete(ctx, id)
+			if err == nil {
+				err = errs[0]
+			}
+			return err
+		})
 	case 5:
 		_ = q.ask(r, "note", func(ctx context.Context, s *pawl.Service) error {
 			_, err := s.AddEvent(ctx, id, job.Note{Name: "note", Message: "look at this"})
