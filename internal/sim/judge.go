@@ -133,6 +133,8 @@ func (g *judge) claim(ctx context.Context, l *link, c store.Claim) ([]job.Job, e
 
 // suspicion: who comes back from a lost lease takes the suspicion from the jobs that it had, unless they have moved on.
 func (g *judge) suspicion(j *job.Job) {
+	g.w.commit.Lock()
+	defer g.w.commit.Unlock()
 	const soon = 2 * time.Minute
 	var taken job.Event // from its holder, when it was taken last
 	var holder, last job.ID
