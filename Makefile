@@ -8,6 +8,7 @@ SECONDS  ?= 60
 DB       ?= sqlite
 SEED     ?=
 STORM    ?=
+SEEDS    ?= 2000
 FUZZTIME ?= 30s
 
 # SQLite in Go is a machine translation; under the race detector it would be ten times as slow and find nothing.
@@ -59,6 +60,13 @@ crashes: deps ## Let processes die at each named point and at random moments for
 .PHONY: chaos-mutants
 chaos-mutants: deps ## Go without one guard after the other; somebody must notice (about ten minutes)
 	CGO_ENABLED=0 $(GO) run ./internal/mutants
+
+SIMBUILD := $(or $(TMPDIR),/tmp)/pawl-sim
+
+.PHONY: sim
+sim: ## Live SEEDS (2000) simulated worlds in virtual time; SEED replays one, and tells all that happens in it
+	@CGO_ENABLED=0 $(GO) test -c -tags exact -overlay "$$($(GO) run ./internal/sim/overlay $(SIMBUILD))" -o $(SIMBUILD)/sim.test ./internal/sim
+	@$(if $(SEED),GOMAXPROCS=1 GOGC=off $(SIMBUILD)/sim.test -test.v -test.run '^TestSeed$$' -seed $(SEED),$(SIMBUILD)/sim.test -test.timeout 0 -test.run '^(TestSeeds|TestReplay)$$' -seeds $(SEEDS))
 
 .PHONY: bench
 bench: build ## Measure throughput, latency, idle cost and programs with this build

@@ -306,8 +306,10 @@ func (k *Kind) publishWhole(ctx context.Context, s *sheet) error {
 		err = k.cfg.Files.Rename(ctx, s.notes.Manifest.folder(s.to), s.to)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		if _, lookErr := k.cfg.Files.Stat(ctx, path.Join(s.to, ManifestFile)); lookErr == nil {
-			err = nil // published before a crash
+		// It was published before a crash, unless what is there is of an earlier attempt, of which nobody heard that it was.
+		was, lookErr := files.ReadFile(ctx, k.cfg.Files, path.Join(s.to, ManifestFile))
+		if list, listErr := s.list(s.notes.Manifest); lookErr == nil && listErr == nil && bytes.Equal(was, list) {
+			err = nil
 		}
 	}
 	if errors.Is(err, fs.ErrExist) {

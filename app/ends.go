@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"time"
@@ -28,7 +29,7 @@ func (x *watch) takeIn(ctx context.Context) error {
 	}
 	strangers := map[string]runner.Key{}
 	fsys := x.kind.cfg.Host.Files()
-	for name := range x.ends {
+	for _, name := range slices.Sorted(maps.Keys(x.ends)) {
 		key, _, err := runner.ParseEndName(name)
 		if err != nil {
 			delete(x.ends, name) // not a message
@@ -77,6 +78,7 @@ func (x *watch) sort(ctx context.Context, strangers map[string]runner.Key) error
 	for _, k := range strangers {
 		ids = append(ids, k.Job)
 	}
+	slices.SortFunc(ids, job.ID.Compare)
 	found, err := x.store.Find(ctx, ids)
 	if err != nil {
 		return x.unreachable(ctx, err)
@@ -86,7 +88,8 @@ func (x *watch) sort(ctx context.Context, strangers map[string]runner.Key) error
 		rows[j.ID] = j
 	}
 	again := false
-	for name, k := range strangers {
+	for _, name := range slices.Sorted(maps.Keys(strangers)) {
+		k := strangers[name]
 		j, there := rows[k.Job]
 		if !there || !j.Live || k.Launch < j.Launch {
 			x.discard(ctx, name) // the job is past this launch
@@ -163,7 +166,11 @@ func (x *watch) finish(ctx context.Context, over []ending) error {
 			// The row moved meanwhile, or the duty has gone to another. The row tells which.
 			rows, err := x.store.Find(ctx, []job.ID{o.w.row.ID})
 			if err != nil {
-				return x.unreachable(ctx, err)
+				x.again(o.w)
+				if err := x.unreachable(ctx, err); err != nil {
+					return err
+				}
+				continue
 			}
 			for _, j := range rows {
 				if err := x.see(ctx, j); err != nil {
@@ -172,14 +179,19 @@ func (x *watch) finish(ctx context.Context, over []ending) error {
 			}
 			switch {
 			case x.jobs[o.w.row.ID] == o.w: // it stands as it stood: not at once again
-				o.w.looked, o.w.killing, x.open[o.w] = false, false, true
-				x.soon.Reset(time.Second)
+				x.again(o.w)
 			case o.name != "":
 				x.ends[o.name] = true
 			}
 		}
 	}
 	return nil
+}
+
+// again has a program looked at in a moment as if nothing were known of its end.
+func (x *watch) again(w *watched) {
+	w.looked, w.killing, x.open[w] = false, false, true
+	x.soon.Reset(time.Second)
 }
 
 // change is what an end makes of the job: its results are to be archived, whatever the end.

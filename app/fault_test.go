@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -121,6 +122,56 @@ func (h *house) ended(id job.ID) <-chan struct{} {
 	return over
 }
 
+// A program was ended, and then its runner cannot be asked what is left of it. It is asked again.
+func TestKillWhoseEndIsNotSeen(t *testing.T) {
+	h := open(t, func(p *parts) {
+		var killed atomic.Bool
+		f := runnerfake.New(p.Runner)
+		f.Through(func(_ context.Context, name string, call func() error) error {
+			if name == "Probe" && killed.CompareAndSwap(true, false) {
+				return job.Errorf(job.Unavailable, "unwell")
+			}
+			err := call()
+			if name == "Kill" {
+				killed.Store(true)
+			}
+			return err
+		})
+		p.Runner = f
+	})
+	id := h.submit(shell("exec sleep 1000"))
+	h.until(id, state(job.Running))
+	if _, err := h.svc.Cancel(h.ctx, id); err != nil {
+		t.Fatal(err)
+	}
+	if j := h.end(id); j.State != job.Canceled {
+		t.Errorf("%s %s\n%s", j.State, j.Message, h.history(id))
+	}
+}
+
+// A program comes to the watcher while its host cannot be asked how late it is. It is looked after all the same.
+func TestHostWithoutTime(t *testing.T) {
+	h := open(t, func(p *parts) {
+		var asked atomic.Int32
+		f := hostfake.New(p.Host)
+		f.Through(func(_ context.Context, name string, call func() error) error {
+			if name == "Uptime" && asked.Add(1) == 2 { // the first was for the launch
+				return job.Errorf(job.Unavailable, "unwell")
+			}
+			return call()
+		})
+		r, err := process.Open(context.Background(), process.Config{Host: f, Spool: p.Spool})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Host, p.Runner = f, r
+	})
+	s, lines := h.noting()
+	if j := h.end(h.submit(s)); j.State != job.Finished || h.once(lines) != 1 {
+		t.Errorf("%s %s\n%s", j.State, j.Message, h.history(j.ID))
+	}
+}
+
 // A watch that keeps silent is made up for by the deaths of children, and one that overflows by a look at the folder.
 func TestWatchThatKeepsSilent(t *testing.T) {
 	var f *hostfake.Host
@@ -168,4 +219,41 @@ func TestArchiveThatMisbehaves(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An archive of which nobody hears that it was published, and a worker that dies when it has found that in the next attempt:
+// the results of the one attempt are not taken for those of the other.
+func TestArchiveOfAnEarlierAttempt(t *testing.T) {
+	f := &oblivious{FS: filesfake.New()}
+	h := open(t, func(p *parts) { p.Files = f })
+	s := shell(`echo "$PAWL_ATTEMPT"`)
+	s.Retry = &job.RetryPolicy{MaxAttempts: 2, Backoff: job.Backoff{Base: 1}}
+	if j := h.end(h.submit(s)); j.State != job.Failed || j.Code != job.ArchiveFailed && j.Code != job.ArchiveExists || !f.died {
+		t.Errorf("%s in attempt %d, and a worker has died: %t\n%s", j.State, j.Attempt, f.died, h.history(j.ID))
+	}
+}
+
+// An oblivious file system loses the answer to the first rename of a folder. Once another one has failed, who removes copies dies.
+type oblivious struct {
+	*filesfake.FS
+	renamed, refused, died bool
+}
+
+func (f *oblivious) Rename(ctx context.Context, from, to string) error {
+	err := f.FS.Rename(ctx, from, to)
+	if err == nil && !f.renamed {
+		f.renamed = true
+		return job.Errorf(job.Unavailable, "the answer is lost")
+	}
+	f.refused = f.refused || err != nil
+	return err
+}
+
+func (f *oblivious) Remove(ctx context.Context, name string) error {
+	err := f.FS.Remove(ctx, name)
+	if f.refused && !f.died && strings.Contains(name, ".staging/") {
+		f.died = true
+		panic(death{})
+	}
+	return err
 }

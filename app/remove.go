@@ -13,6 +13,17 @@ import (
 // archive. Those in a folder of the user's stay.
 func (k *Kind) Remove(ctx context.Context, j *job.Job) error {
 	folder, results := Places(j)
+	switch s, err := k.open(ctx, j); {
+	case job.KindOf(err) == job.Unavailable:
+		return err
+	case err == nil:
+		// It may have ended while it was prepared or archived: then there is a folder of which the row does not tell, or there
+		// are copies that no sweep finds once the row is gone.
+		folder, results = s.dir, s.to
+		if err := k.tidy(ctx, j.ID, s.to); err != nil {
+			return job.Errorf(job.Unavailable, "remove the copies of results of job %s: %w", j.ID, err)
+		}
+	}
 	if j.Launch > 0 && k.cfg.Runner != nil && k.inWork(folder) {
 		if err := k.cfg.Runner.Clean(ctx, key(j), folder); err != nil {
 			return job.Errorf(job.Unavailable, "clean up behind job %s: %w", j.ID, err)

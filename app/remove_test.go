@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
@@ -57,6 +58,28 @@ func TestRetention(t *testing.T) {
 	for _, j := range []*job.Job{finished, named, failed} {
 		if _, err := h.svc.Job(h.ctx, j.ID); job.KindOf(err) != job.NotFound {
 			t.Errorf("job %s: %v", j.ID, err)
+		}
+	}
+}
+
+// TestRemoveWhatTheRowDoesNotTell: a job was canceled after its folder was made and before its row told of it, or while its
+// results were copied.
+func TestRemoveWhatTheRowDoesNotTell(t *testing.T) {
+	h := open(t)
+	j := job.Job{ID: job.NewID(), Tenant: "default", Request: json.RawMessage(`{"command":["true"]}`)}
+	id := j.ID.String()
+	left := []string{"work/default/" + id, "work/.archiving/" + id, "archive/.staging/.pawl-" + id + "-5"}
+	for _, name := range left {
+		if err := os.MkdirAll(filepath.Join(h.dir, name, "x"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := h.kind.Remove(h.ctx, &j); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range left {
+		if exists(h.dir, name) {
+			t.Errorf("%s is left", name)
 		}
 	}
 }

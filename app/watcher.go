@@ -290,6 +290,7 @@ func (x *watch) refresh(ctx context.Context) error {
 			back = append(back, id)
 		}
 	}
+	slices.SortFunc(back, job.ID.Compare)
 	for ids := range slices.Chunk(back, 500) { // a row has documents, and there may be very many
 		rows, err := x.store.Find(ctx, ids)
 		if err != nil {
@@ -311,7 +312,8 @@ func (x *watch) see(ctx context.Context, j job.Job) error {
 		return nil
 	}
 	w := x.jobs[j.ID]
-	if w == nil || w.row.Epoch != j.Epoch {
+	fresh := w == nil || w.row.Epoch != j.Epoch
+	if fresh {
 		var n notes
 		if err := json.Unmarshal(j.Work, &n); err != nil || n.Handle == nil {
 			x.kind.cfg.Log.Error("a running job has no handle", "job", j.ID, "error", err)
@@ -321,14 +323,18 @@ func (x *watch) see(ctx context.Context, j job.Job) error {
 		w = &watched{notes: n, handle: *n.Handle}
 		x.jobs[j.ID], x.runs[w.handle.Process], x.open[w] = w, w, true
 		x.soon.Reset(0) // it may have died before it came here
-		if err := x.time(ctx, w); err != nil {
-			return x.unreachable(ctx, err)
-		}
 	}
 	j.Request, j.Resolved, j.Work = nil, nil, nil // there may be very many
 	w.row = j
 	if j.Wish != "" {
 		x.wishes[j.ID] = true
+	}
+	if fresh { // behind all else: what cannot be timed now is timed when all programs are looked at
+		if err := x.time(ctx, w); err != nil {
+			if err := x.unreachable(ctx, err); err != nil {
+				return err
+			}
+		}
 	}
 	return x.obey(ctx, w)
 }
@@ -366,7 +372,10 @@ func (x *watch) note(ctx context.Context, w *watched, n notes, message string) (
 	return true, nil
 }
 
-func (x *watch) all() []*watched { return slices.Collect(maps.Values(x.jobs)) }
+// all returns all programs in the order of their jobs: what is done to them one after the other is done in no random order.
+func (x *watch) all() []*watched {
+	return slices.SortedFunc(maps.Values(x.jobs), func(a, b *watched) int { return a.handle.Key.Job.Compare(b.handle.Key.Job) })
+}
 
 // dead returns the programs whose process has died.
 func (x *watch) dead() (list []*watched) {
@@ -391,6 +400,7 @@ func (x *watch) unsure() (list []*watched) {
 		}
 		list = append(list, w)
 	}
+	slices.SortFunc(list, func(a, b *watched) int { return a.handle.Key.Job.Compare(b.handle.Key.Job) })
 	return list
 }
 

@@ -255,7 +255,10 @@ func (x *watch) ended(ctx context.Context, k kill) error {
 		handles[i] = w.handle
 	}
 	states, err := x.kind.cfg.Runner.Probe(ctx, handles)
-	if err != nil {
+	if err != nil { // nobody tells of these kills once more
+		for _, w := range gone {
+			x.again(w)
+		}
 		return x.unreachable(ctx, err)
 	}
 	over := make([]ending, len(gone))

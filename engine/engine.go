@@ -22,11 +22,12 @@ package engine
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -432,9 +433,16 @@ func retry[T any](ctx context.Context, e *Engine, what string, f func() (T, erro
 		select {
 		case <-ctx.Done():
 			return v, context.Cause(ctx)
-		case <-time.After(wait/2 + rand.N(wait/2)):
+		case <-time.After(wait/2 + time.Duration(chance()*float64(wait/2))):
 		}
 	}
+}
+
+// chance returns a number in [0, 1). It is drawn from crypto/rand, for that is what a simulation can seed.
+func chance() float64 {
+	var b [8]byte
+	rand.Read(b[:]) // never fails, see crypto/rand
+	return float64(binary.LittleEndian.Uint64(b[:])>>11) / (1 << 53)
 }
 
 // A flag is set by many and taken by one: setting it twice before it is taken counts once.

@@ -54,6 +54,7 @@ func (s *session) lost() []store.Lost {
 	for _, r := range s.runs {
 		lost = append(lost, r.lost())
 	}
+	slices.SortFunc(lost, func(a, b store.Lost) int { return a.Job.Compare(b.Job) })
 	return lost
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"runtime/debug"
 	"time"
 
@@ -298,7 +297,7 @@ func (o Outcome) change(r *Run) job.Change {
 			spec = job.Spec{}
 		}
 		spec.Kind = r.Job.Kind
-		c = job.Retry(&r.Job, r.Fence(), spec.RetryPolicy(), o.entry, rand.Float64())
+		c = job.Retry(&r.Job, r.Fence(), spec.RetryPolicy(), o.entry, chance())
 	case verbFail, verbDone:
 		c.To = job.None
 	}

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
@@ -75,6 +76,9 @@ func (id ID) Short() string { return hex.EncodeToString(id[12:]) }
 func (id ID) Made() time.Time {
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(id[:8]) >> 16)).UTC()
 }
+
+// Compare orders ids by when they were made, as far as one process made them.
+func (id ID) Compare(other ID) int { return bytes.Compare(id[:], other[:]) }
 
 // IsZero reports whether id is unset.
 func (id ID) IsZero() bool { return id == ID{} }

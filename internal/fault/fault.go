@@ -24,7 +24,11 @@ type Faults struct {
 	left  int           // calls until death, if dying
 	dying bool          // left counts
 	death chan struct{} // closed while it is dead
+	way   Way
 }
+
+// A Way is how calls of a fake come about: it makes the call with its name, or fails in its place, before or after.
+type Way func(ctx context.Context, name string, call func() error) error
 
 // fate is what becomes of one call.
 type fate struct {
@@ -73,6 +77,14 @@ func (f *Faults) Hold(name string) (waiting <-chan struct{}, release func()) {
 			delete(f.gates, name)
 		}
 	})
+}
+
+// Through has each call go a way, behind everything else that is commanded. That is for who decides by itself what goes
+// wrong. Nil ends it.
+func (f *Faults) Through(w Way) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.way = w
 }
 
 // DieAfter lets n more calls happen, whatever their names. From then on all are refused with an error of kind
@@ -129,6 +141,12 @@ func Run(ctx context.Context, f *Faults, name string, call func() error) error {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	x, meddle, err := f.take(name)
+	f.mu.Lock()
+	way := f.way
+	f.mu.Unlock()
+	if under := call; way != nil {
+		call = func() error { return way(ctx, name, under) }
+	}
 	switch {
 	case err != nil:
 		return err

@@ -33,6 +33,21 @@ func (f *fake) check(t *testing.T, wantDone int64, wantKind job.ErrorKind) {
 
 func TestNothingSet(t *testing.T) { newFake().check(t, 1, "") }
 
+func TestThrough(t *testing.T) {
+	f := newFake()
+	f.Through(func(_ context.Context, name string, call func() error) error {
+		if name != "Add" {
+			t.Errorf("asked about %s", name)
+		}
+		return errors.Join(call(), job.Errorf(job.Unavailable, "the answer is lost"))
+	})
+	f.check(t, 1, job.Unavailable)
+	f.Fail("Add", job.Errorf(job.Conflict, "before the way"))
+	f.check(t, 1, job.Conflict)
+	f.Through(nil)
+	f.check(t, 2, "")
+}
+
 func TestFail(t *testing.T) {
 	f, own := newFake(), errors.New("own")
 	f.Fail("Add", own)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -15,7 +16,7 @@ func (s *Store) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) {
 			return nil, store.NoSession(c.Session)
 		}
 		for _, r := range t.held(c.Session) {
-			if r.Claim == c.ID {
+			if r.Claim == c.ID && !guard.Answered.Off() {
 				jobs = append(jobs, copyOf(r.Job))
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -165,7 +166,7 @@ func (s *Store) Expire(ctx context.Context, limit int) (int, store.Effects, erro
 		}
 		for _, at := range t.spots(job.Worker) {
 			i, known := t.sessions[at.session]
-			if known && i.Ended.IsZero() {
+			if known && (i.Ended.IsZero() || !i.Ended.Equal(t.now) && guard.Everyone.Off()) {
 				continue
 			}
 			held := t.held(at.session)

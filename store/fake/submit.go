@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -13,7 +14,7 @@ import (
 // Submit implements [store.Jobs].
 func (s *Store) Submit(ctx context.Context, sub store.Submission) ([]store.Submitted, store.Effects, error) {
 	return call(ctx, s, func(t *tx) ([]store.Submitted, error) {
-		if sub.Key != "" {
+		if sub.Key != "" && !guard.Key.Off() {
 			return t.submitOnce(&sub)
 		}
 		return t.submitAll(&sub)

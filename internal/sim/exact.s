@@ -1,0 +1,3 @@
+//go:build exact
+
+// simulate is in the runtime.
