@@ -305,19 +305,8 @@ func (k *Kind) publishWhole(ctx context.Context, s *sheet) error {
 	if err == nil {
 		err = k.cfg.Files.Rename(ctx, s.notes.Manifest.folder(s.to), s.to)
 	}
-	if errors.Is(err, fs.ErrNotExist) {
-		// It was published before a crash, unless what is there is of an earlier attempt, of which nobody heard that it was.
-		was, lookErr := files.ReadFile(ctx, k.cfg.Files, path.Join(s.to, ManifestFile))
-		if list, listErr := s.list(s.notes.Manifest); lookErr == nil && listErr == nil && bytes.Equal(was, list) {
-			err = nil
-		}
-	}
-	if errors.Is(err, fs.ErrExist) {
-		list, listErr := s.list(s.notes.Manifest)
-		was, readErr := files.ReadFile(ctx, k.cfg.Files, path.Join(s.to, ManifestFile))
-		if listErr == nil && readErr == nil && bytes.Equal(was, list) {
-			err = nil // published before the database was restored to an earlier point in time
-		}
+	if (errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist)) && k.published(ctx, s) {
+		err = nil // before a crash, or before the database was restored to an earlier point in time
 	}
 	if err != nil {
 		return err
@@ -325,6 +314,16 @@ func (k *Kind) publishWhole(ctx context.Context, s *sheet) error {
 	crash.At("archive.renamed")
 	k.leaveNothing(ctx, s)
 	return ctx.Err()
+}
+
+// published reports whether the archive that is there is the one of the manifest, and not of an earlier attempt, say.
+func (k *Kind) published(ctx context.Context, s *sheet) bool {
+	list, err := s.list(s.notes.Manifest)
+	if err != nil {
+		return false
+	}
+	was, err := files.ReadFile(ctx, k.cfg.Files, path.Join(s.to, ManifestFile))
+	return err == nil && bytes.Equal(was, list)
 }
 
 // give gives a file that was uploaded its name in the archive, and reports whether it did.
