@@ -336,7 +336,7 @@ func (c *checker) result(j *job.Job, p *promise) {
 
 // output: results are what the last attempt wrote.
 func (c *checker) output(j *job.Job, p *promise) {
-	if j.State != job.Finished {
+	if j.State != job.Finished || p.deleting { // files go before the row does
 		return
 	}
 	_, results := app.Places(j)
