@@ -65,6 +65,9 @@ func (s *storm) newNode(name, machine, role string) (n *node, err error) {
 func (n *node) live(ctx context.Context) {
 	for ctx.Err() == nil {
 		p, err := n.start()
+		if err == nil && p == nil {
+			return
+		}
 		if err != nil {
 			n.s.breaks("harness: start %s: %v", n.name, err)
 			return
@@ -77,9 +80,7 @@ func (n *node) live(ctx context.Context) {
 			return
 		}
 		n.judge(p)
-		if n.s.over() || !pause(ctx, between(n.rnd, 0, 1500*time.Millisecond)) {
-			return
-		}
+		pause(ctx, between(n.rnd, 0, 1500*time.Millisecond))
 	}
 }
 
@@ -89,9 +90,13 @@ func (s *storm) over() bool {
 	return s.stopped
 }
 
+// start starts the process, unless all are to have ended: then it is nil.
 func (n *node) start() (*proc, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.s.over() {
+		return nil, nil
+	}
 	n.starts++
 	p := &proc{ended: make(chan struct{}), said: filepath.Join(n.s.dir, fmt.Sprintf("said.%s.%03d", n.name, n.starts))}
 	bin := n.s.bin
