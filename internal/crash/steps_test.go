@@ -56,6 +56,7 @@ var unpointed = map[string]string{
 	"keep Mkdir":         "a folder that is made again without harm",
 	"keep Put":           "archive.marked follows in the caller",
 	"Forget Remove":      "it is done again at the next sweep",
+	"Remove tidy":        "the job has ended, and its rows are still there: whoever deletes it does it again",
 	"Remove Clean":       "the job has ended, and its rows are still there: whoever deletes it does it again",
 	"EndUnknown Kill":    "a person does it, and does it again",
 	"EndUnknown Clean":   "a person does it, and does it again",
