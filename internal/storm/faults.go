@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"syscall"
@@ -259,18 +257,4 @@ func (s *storm) clear() {
 		}
 		n.mu.Unlock()
 	}
-}
-
-// logs returns what all processes wrote.
-func (s *storm) logs() []string {
-	names, _ := filepath.Glob(filepath.Join(s.dir, "said.*"))
-	slices.SortFunc(names, func(a, b string) int {
-		x, errX := os.Stat(a)
-		y, errY := os.Stat(b)
-		if errX != nil || errY != nil {
-			return 0
-		}
-		return x.ModTime().Compare(y.ModTime())
-	})
-	return names
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -65,4 +66,18 @@ func (s *storm) row(b *strings.Builder, id job.ID) error {
 		fmt.Fprintf(b, "    %s %d.%d from epoch %d: %s %s by %s %s %s %s %s\n", e.At.Format("15:04:05.000000"), e.N, e.Sub, e.Epoch, e.State, e.Custody, e.Cause, e.Actor, e.Code, e.Message, e.Data)
 	}
 	return err
+}
+
+// logs returns what all processes wrote.
+func (s *storm) logs() []string {
+	names, _ := filepath.Glob(filepath.Join(s.dir, "said.*"))
+	slices.SortFunc(names, func(a, b string) int {
+		x, errX := os.Stat(a)
+		y, errY := os.Stat(b)
+		if errX != nil || errY != nil {
+			return 0
+		}
+		return x.ModTime().Compare(y.ModTime())
+	})
+	return names
 }

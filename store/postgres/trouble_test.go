@@ -35,17 +35,24 @@ func TestPooler(t *testing.T) {
 	}
 }
 
-func TestRestart(t *testing.T) {
-	t.Parallel()
+// ownServer starts a server for what happens to one, and returns the name of a migrated database there.
+func ownServer(t *testing.T) (server *testenv.Server, dsn string) {
+	t.Helper()
 	testenv.Postgres(t) // skips where there is none
 	server, err := testenv.StartPostgres(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer server.Stop()
+	t.Cleanup(server.Stop)
 	server.Psql(t, "postgres", "-c", "create database jobs")
-	dsn := server.DSN("jobs")
+	dsn = server.DSN("jobs")
 	migrate(t, dsn, "")
+	return server, dsn
+}
+
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	server, dsn := ownServer(t)
 	s := open(t, dsn, postgres.Options{})
 	const lease = time.Hour
 	alive, dead := begin(t, s, lease), begin(t, s, store.MinLease)
@@ -84,15 +91,7 @@ func TestRestart(t *testing.T) {
 // them to whoever writes next: that must be behind the cursors of before.
 func TestCursorsOutliveACrash(t *testing.T) {
 	t.Parallel()
-	testenv.Postgres(t) // skips where there is none
-	server, err := testenv.StartPostgres(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Stop()
-	server.Psql(t, "postgres", "-c", "create database jobs")
-	dsn := server.DSN("jobs")
-	migrate(t, dsn, "")
+	server, dsn := ownServer(t)
 	s := open(t, dsn, postgres.Options{})
 	submit(t, s, newTasks(1)...)
 	server.Psql(t, "postgres", "-c", "alter system set wal_writer_delay = '10s'", "-c", "select pg_reload_conf()")
@@ -157,15 +156,7 @@ func TestUnsettled(t *testing.T) {
 // TestEventsOfAStandby: it replays commits in their order, and nobody can see there who is about to write.
 func TestEventsOfAStandby(t *testing.T) {
 	t.Parallel()
-	testenv.Postgres(t) // skips where there is none
-	server, err := testenv.StartPostgres(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Stop()
-	server.Psql(t, "postgres", "-c", "create database jobs")
-	dsn := server.DSN("jobs")
-	migrate(t, dsn, "")
+	server, dsn := ownServer(t)
 	s, other := open(t, dsn, postgres.Options{}), connect(t, dsn)
 	must(t, other, "BEGIN")
 	must(t, other, "CREATE TABLE t ()") // it has an id, and has written
