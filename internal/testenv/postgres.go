@@ -166,6 +166,13 @@ func (s *Server) DSN(database string) string {
 	return u.String()
 }
 
+// Socket is the connection URL of a database of this server, as its superuser, over the socket in its folder: for whoever
+// runs beside it, and wants to measure the database and not the network.
+func (s *Server) Socket(database string) string {
+	at := url.Values{"host": {s.dir}, "port": {strconv.Itoa(s.port)}}
+	return (&url.URL{Scheme: "postgres", User: url.User("postgres"), Path: "/" + database, RawQuery: at.Encode()}).String()
+}
+
 // Database makes an empty database for one test and returns its DSN. The database is dropped when the test ends,
 // together with the connections that are still open on it.
 func (s *Server) Database(tb testing.TB) string {

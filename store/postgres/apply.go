@@ -33,7 +33,7 @@ func (s *Store) Apply(ctx context.Context, cs []job.Change) ([]store.Applied, st
 		var done []bool
 		err := s.write(ctx, everyone, func(t *tx) error {
 			again, done = nil, make([]bool, len(tasks))
-			qs := hold(asked)
+			qs := hold(asked, len(others) > 0)
 			if len(tasks) > 0 {
 				qs = append(qs, finish(tasks, func(i int) { done[i], answers[tasks[i].at] = true, tasks[i].finished() }))
 			}
@@ -80,8 +80,8 @@ func flags(p *job.Patch) (n int) {
 	return n
 }
 
-// hold returns the queries that lock what changes look at.
-func hold(cs []asking) []*query {
+// hold returns the queries that lock what changes look at: the jobs, too, unless the only statement that follows does it.
+func hold(cs []asking, jobs bool) []*query {
 	sessions, duties := map[job.ID]bool{}, map[string]bool{}
 	var resolves [][16]byte
 	for i := range cs {
@@ -94,7 +94,10 @@ func hold(cs []asking) []*query {
 			duties[f.Duty] = true
 		}
 	}
-	qs := []*query{do(applyFences, uuids(keysIn(sessions)), keysIn(duties)), do(applyLock, values(cs, func(c *asking) [16]byte { return c.Job }))}
+	qs := []*query{do(applyFences, uuids(keysIn(sessions)), keysIn(duties))}
+	if jobs {
+		qs = append(qs, do(applyLock, values(cs, func(c *asking) [16]byte { return c.Job })))
+	}
 	if len(resolves) > 0 {
 		qs = append(qs, do(applySpecs, resolves))
 	}

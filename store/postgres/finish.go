@@ -50,20 +50,25 @@ func (a *asking) finished() store.Applied {
 	return store.Applied{Outcome: store.OK, Now: g}
 }
 
-// finishTasks comes after applyFences and applyLock.
+// finishTasks comes after applyFences. It locks the jobs while it looks at them, in the order of locks: one that it has waited
+// for is judged as it stands by then. What the time is, it asks after that.
 //
 //	1 jobs  2 session  3 epochs  4 ns  5 results  6 digests  7 whether suspicion is cleared
 var finishTasks = `
 WITH x AS MATERIALIZED (
-	SELECT s.id AS session, pawl.clock() AS now, ` + ord + ` AS ord FROM pawl.sessions s
+	SELECT s.id AS session, ` + ord + ` AS ord FROM pawl.sessions s
 	WHERE s.id = $2 AND ` + guard.Session.SQL(`s.ended IS NULL AND s.lease_until > pawl.clock()`, `true`) + `
-), done AS MATERIALIZED (
-	SELECT c.i, c.digest, x.now, x.session, greatest(j.ord, x.ord) AS ord, j.id, j.tenant, j.epoch, j.n, j.attempt, j.recoveries,
+), held AS MATERIALIZED (
+	SELECT c.i, c.digest, x.session, greatest(j.ord, x.ord) AS ord, j.id, j.tenant, j.epoch, j.n, j.attempt, j.recoveries,
 		CASE WHEN $7 THEN 0 ELSE j.suspect END AS suspect, j.launch, j.created, j.needs, j.told, j.wished_by, j.work, coalesce(c.result, j.result) AS result
-	FROM x CROSS JOIN unnest($1::uuid[], $3::bigint[], $4::bigint[], $5::json[], $6::bigint[]) WITH ORDINALITY c(job, epoch, n, result, digest, i)
-	CROSS JOIN LATERAL (SELECT * FROM pawl.jobs j WHERE j.id = c.job OFFSET 0) j
+	FROM x CROSS JOIN (
+		SELECT * FROM unnest($1::uuid[], $3::bigint[], $4::bigint[], $5::json[], $6::bigint[]) WITH ORDINALITY u(job, epoch, n, result, digest, i)
+		ORDER BY u.job
+	) c CROSS JOIN LATERAL (SELECT * FROM pawl.jobs j WHERE j.id = c.job OFFSET 0 FOR UPDATE) j
 	WHERE ` + guard.Epoch.SQL(`j.epoch = c.epoch`, `true`) + ` AND ` + guard.Place.SQL(`j.n = c.n AND j.custody = 'worker' AND j.state = 'RUNNING'`, `true`) + `
 		AND ` + guard.Holder.SQL(`j.session = x.session`, `true`) + ` AND ` + guard.Turn.SQL(`j.wish = ''`, `true`) + ` AND j.ties = 0 AND NOT j.live
+), done AS MATERIALIZED (
+	SELECT h.*, t.now FROM held h, (SELECT pawl.clock() AS now FROM (SELECT count(*) FROM held) all_of_them) t
 ), gone AS (
 	DELETE FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT d.id FROM done d))
 ), kept AS (

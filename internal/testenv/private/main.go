@@ -2,7 +2,7 @@
 //
 //	go run ./internal/testenv/private sh -c 'pawl bench tasks --slots 2000 --db "$PAWL_DB"'
 //
-// The server commits as production does, and is gone with its data when the command has ended.
+// It is that of the server's socket. The server commits as production does, and is gone with its data when the command has ended.
 package main
 
 import (
@@ -40,7 +40,7 @@ func run(command []string) (int, error) {
 	defer server.Stop()
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.Env = append(os.Environ(), "PAWL_DB="+server.DSN("postgres"))
+	cmd.Env = append(os.Environ(), "PAWL_DB="+server.Socket("postgres"))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	err = cmd.Run()
 	var exit *exec.ExitError
