@@ -91,21 +91,21 @@ type follower struct {
 // follow yields events until there are no more, yield returns false, or ctx ends with an error.
 func (f *follower) follow(ctx context.Context, yield func(store.Event) bool) error {
 	if isClosed(f.q.Until) {
-		_, err := f.past(ctx, yield)
+		_, err := f.past(ctx, "", yield)
 		return err
 	}
 	feed := &f.s.feed
 	feed.join()
 	defer feed.leave()
 	for {
-		// All that was committed before this read of the feed is in the past; what the past yields beyond that is looked
-		// for again. So the past ends where the feed goes on, with nothing left out and nothing twice.
-		at, err := feed.read(ctx)
+		// What this read of the feed has reached is in the past; what the past yields beyond that is looked for again. So
+		// the past ends where the feed goes on, with nothing left out and nothing twice.
+		at, known, err := feed.read(ctx)
 		if err != nil {
 			return err
 		}
 		before := f.cursor
-		if over, err := f.past(ctx, yield); over || err != nil {
+		if over, err := f.past(ctx, known, yield); over || err != nil {
 			return err
 		}
 		if f.cursor != before {
@@ -117,9 +117,9 @@ func (f *follower) follow(ctx context.Context, yield func(store.Event) bool) err
 	}
 }
 
-// past yields what the store has now. over says that nothing more is wanted.
-func (f *follower) past(ctx context.Context, yield func(store.Event) bool) (over bool, err error) {
-	q := store.EventQuery{Tenant: f.s.cfg.Tenant, Job: f.q.Job, Cursor: f.cursor}
+// past yields what the store has now, of which known has been read. over says that nothing more is wanted.
+func (f *follower) past(ctx context.Context, known string, yield func(store.Event) bool) (over bool, err error) {
+	q := store.EventQuery{Tenant: f.s.cfg.Tenant, Job: f.q.Job, Cursor: f.cursor, Known: known}
 	for {
 		es, err := f.s.cfg.Store.Events(ctx, q)
 		if err != nil || len(es.Events) == 0 {
@@ -166,7 +166,7 @@ func (f *follower) present(ctx context.Context, at int64, yield func(store.Event
 				return false, err
 			}
 		case <-f.q.Until:
-			_, err := f.past(ctx, yield) // the feed may be behind
+			_, err := f.past(ctx, "", yield) // the feed may be behind
 			return true, err
 		case <-ctx.Done():
 			return false, context.Cause(ctx)

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -83,6 +84,71 @@ func TestNewsUnsettled(t *testing.T) {
 		}
 		stop()
 		<-came
+	})
+}
+
+// wavering is a store that holds back what it has told already, from whoever does not say that it is known.
+type wavering struct {
+	store.Store
+	wavers atomic.Bool
+}
+
+func (w *wavering) Events(ctx context.Context, q store.EventQuery) (store.Events, error) {
+	if w.wavers.Load() && q.Cursor == "" && q.Known == "" && !q.End {
+		return store.Events{Cursor: "0", Unsettled: true}, nil
+	}
+	return w.Store.Events(ctx, q)
+}
+
+// TestNewsHeldBack: who comes when the store holds back what it has told the others misses nothing of it.
+func TestNewsHeldBack(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		db, err := sqlite.Open(t.Context(), dir, sqlite.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		w := &wavering{Store: db}
+		svc := pawl.New(pawl.Config{Store: w, Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler)})
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		follow := func() <-chan job.ID {
+			came := make(chan job.ID)
+			go func() {
+				defer close(came)
+				for e, err := range svc.News(ctx, pawl.NewsQuery{}) {
+					if err == nil {
+						came <- e.Job
+					}
+				}
+			}()
+			synctest.Wait() // it follows
+			return came
+		}
+		submit := func() job.ID {
+			t.Helper()
+			answers, err := svc.Submit(ctx, pawl.Request{Spec: pawl.NewTask("far", 0)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return answers[0].ID
+		}
+		early := follow()
+		first := submit()
+		<-early
+		w.wavers.Store(true)
+		late := follow()
+		second := submit()
+		<-early
+		if got, want := []job.ID{<-late, <-late}, []job.ID{first, second}; !slices.Equal(got, want) {
+			t.Errorf("it heard of %s, want %s", got, want)
+		}
+		stop()
+		for range late {
+		}
+		for range early {
+		}
 	})
 }
 

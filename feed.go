@@ -143,7 +143,7 @@ const (
 func (f *feed) listen(ctx context.Context, news broker.Subscription) error {
 	wait := soonAgain
 	for {
-		if _, err := f.read(ctx); err != nil {
+		if _, _, err := f.read(ctx); err != nil {
 			return err
 		}
 		var again <-chan time.Time
@@ -167,20 +167,20 @@ func (f *feed) listen(ctx context.Context, news broker.Subscription) error {
 	}
 }
 
-// read reads all that has been committed by now, and returns how many batches have been read in all.
-func (f *feed) read(ctx context.Context) (int64, error) {
+// read reads all that has been committed by now, and returns how many batches have been read in all, and up to where.
+func (f *feed) read(ctx context.Context) (at int64, cursor string, err error) {
 	f.reading.Lock()
 	defer f.reading.Unlock()
 	for {
 		es, err := f.store.Events(ctx, store.EventQuery{Tenant: f.tenant, Cursor: f.cursor, End: f.cursor == ""})
 		if err != nil {
-			return 0, err
+			return 0, "", err
 		}
 		f.cursor, f.unsettled = es.Cursor, es.Unsettled
 		if len(es.Events) == 0 {
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			return f.count, nil
+			return f.count, f.cursor, nil
 		}
 		f.add(&batch{events: es.Events})
 	}

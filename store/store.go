@@ -421,6 +421,9 @@ type EventQuery struct {
 	Cursor string // from the answer before; empty: from the first
 	Limit  int    // 1 to 10000; 1000 by default
 	End    bool   // no events, but the cursor from which those are had that are committed from now on
+	// Known is a cursor that was answered before, for all jobs: what is there up to it is read. Without it, the newest may be
+	// held back once more, behind a change that is under way by now; see Unsettled.
+	Known string
 }
 
 // Events is a run of events.

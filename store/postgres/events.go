@@ -76,6 +76,14 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (store.Events, e
 	if err != nil {
 		return es, err
 	}
+	known, err := readEventCursor(q.Known)
+	if err != nil {
+		return es, err
+	}
+	settled := known.ord // below it everything has been committed
+	if !known.job.IsZero() {
+		settled++
+	}
 	limit := store.Within(q.Limit, 1000, 10_000)
 	err = s.call(ctx, q.Tenant, func(t *tx) error {
 		es = store.Events{Cursor: q.Cursor}
@@ -84,7 +92,7 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (store.Events, e
 		open := read(horizon, func(r *reader) error {
 			es.Unsettled, next, replay = r.bool(), r.int64(), r.bool()
 			return nil
-		}, t.s.writers())
+		}, t.s.writers(), settled)
 		each := func(r *reader) error {
 			es.Events = append(es.Events, r.event())
 			return nil
@@ -109,9 +117,11 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (store.Events, e
 		if err := t.commit(qs...); err != nil {
 			return err
 		}
-		switch newer := !q.End && c.ord > next; {
+		switch newer := !q.End && max(c.ord, settled) > next; {
 		case newer && !replay:
 			return store.NewerCursor()
+		case newer && settled > next:
+			return job.Errorf(job.Unavailable, "this server has not replayed yet what was read from another one")
 		case newer:
 			es.Unsettled = true
 		}
@@ -156,6 +166,8 @@ var (
 	// where it waits for those who look at the locks: while somebody has the first lock alone, his id may be any that is open.
 	// A standby, or a server that is about to be the primary, replays commits in their order and has no locks to look at.
 	//
+	// So it may fall, when somebody comes of whom less is known: what has been read by then is settled all the same ($2).
+	//
 	// The answer is whether somebody is to be waited for, and the ord that no event has reached.
 	horizon = `
 WITH s AS MATERIALIZED (
@@ -175,7 +187,7 @@ WITH s AS MATERIALIZED (
 	SELECT least(s.xmax, CASE WHEN pg_is_in_recovery() THEN s.xmin END, min(CASE WHEN w.known THEN w.below ELSE s.xmin END) FILTER (WHERE w.known IS NOT NULL)) AS xid
 	FROM s LEFT JOIN writers w ON true GROUP BY s.xmin, s.xmax
 )
-SELECT o.xid < s.xmax, e.base + s.xmax, pg_is_in_recovery() FROM pawl.era e, s, oldest o, LATERAL set_config('job.horizon', (e.base + o.xid)::text, true)`
+SELECT o.xid < s.xmax, e.base + s.xmax, pg_is_in_recovery() FROM pawl.era e, s, oldest o, LATERAL set_config('job.horizon', greatest(e.base + o.xid, $2::bigint)::text, true)`
 
 	// eventsOfAll finds the ord of the last event of a page by the index alone, and then reads up to that: the events of one
 	// ord have no order in the index, and a plan made while there were few would sort all that follow.

@@ -143,6 +143,12 @@ func TestUnsettled(t *testing.T) {
 	seen("beside a transaction of somebody else", 1, false)
 	must(t, writer, "BEGIN")
 	must(t, writer, "SELECT pg_advisory_xact_lock_shared($1)", s.Writers())
+	for known, jobs := range map[string]int{"": 0, cursor: 1} {
+		es, err := s.Events(t.Context(), store.EventQuery{Tenant: acme, Known: known})
+		if err != nil || len(es.Events) != jobs || !es.Unsettled {
+			t.Errorf("from the first event, with %q known: %d events, unsettled: %t, %v; want %d", known, len(es.Events), es.Unsettled, err, jobs)
+		}
+	}
 	submit(t, s, newTask())
 	seen("beside one who may write", 0, true)
 	must(t, writer, "SELECT pg_current_xact_id()")
