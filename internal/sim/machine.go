@@ -33,13 +33,19 @@ type machine struct {
 	fs *filesfake.FS
 
 	mu      sync.Mutex
-	boot    int                        // guarded by mu: how often it was booted
-	booted  time.Time                  // guarded by mu
-	pid     int                        // guarded by mu: the newest
-	procs   map[host.Process]*proc     // guarded by mu: those that are alive
-	watches map[chan host.Event]string // guarded by mu
-	here    []*process                 // guarded by mu: of the service
-	doubt   map[job.ID]bool            // guarded by mu: nobody can tell what has become of their programs
+	boot    int                    // guarded by mu: how often it was booted
+	booted  time.Time              // guarded by mu
+	pid     int                    // guarded by mu: the newest
+	procs   map[host.Process]*proc // guarded by mu: those that are alive
+	watches []watch                // guarded by mu: in the order in which they began
+	here    []*process             // guarded by mu: of the service
+	doubt   map[job.ID]bool        // guarded by mu: nobody can tell what has become of their programs
+}
+
+// A watch is one that the machine keeps for somebody.
+type watch struct {
+	dir    string
+	events chan host.Event
 }
 
 // A proc is a wrapper with its program.
@@ -55,7 +61,7 @@ var _ host.Host = (*machine)(nil)
 func (w *world) newMachine(n int) *machine {
 	m := &machine{
 		w: w, id: fmt.Sprintf("m%d", n), fs: filesfake.New(), booted: time.Now(), procs: map[host.Process]*proc{},
-		watches: map[chan host.Event]string{}, doubt: map[job.ID]bool{},
+		doubt: map[job.ID]bool{},
 	}
 	for _, dir := range []string{"/work", "/archive", spool} {
 		if err := m.fs.Mkdir(context.Background(), dir); err != nil {
@@ -101,9 +107,9 @@ func (m *machine) mischief(r *rand.Rand) {
 	defer m.mu.Unlock()
 	switch r.IntN(2) {
 	case 0:
-		for w := range m.watches {
+		for _, w := range m.watches {
 			select {
-			case w <- host.Event{Overflow: true}:
+			case w.events <- host.Event{Overflow: true}:
 			default:
 			}
 		}
@@ -207,27 +213,27 @@ func (m *machine) Signal(_ context.Context, p host.Process, sig syscall.Signal) 
 
 // Watch implements [host.Host].
 func (m *machine) Watch(ctx context.Context, dir string) (<-chan host.Event, error) {
-	c := make(chan host.Event, 1000)
+	w := watch{dir, make(chan host.Event, 1000)}
 	m.mu.Lock()
-	m.watches[c] = dir
+	m.watches = append(m.watches, w)
 	m.mu.Unlock()
 	context.AfterFunc(ctx, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		delete(m.watches, c)
-		close(c)
+		m.watches = slices.DeleteFunc(m.watches, func(o watch) bool { return o == w })
+		close(w.events)
 	})
-	return c, nil
+	return w.events, nil
 }
 
 // appeared tells the watches of a name, twice.
 func (m *machine) appeared(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for c, dir := range m.watches {
-		if dir == path.Dir(name) {
-			c <- host.Event{Name: path.Base(name)}
-			c <- host.Event{Name: path.Base(name)}
+	for _, w := range m.watches {
+		if w.dir == path.Dir(name) {
+			w.events <- host.Event{Name: path.Base(name)}
+			w.events <- host.Event{Name: path.Base(name)}
 		}
 	}
 }
