@@ -1,0 +1,7 @@
+package main
+
+import "testing"
+
+func TestTheCheckSeesWhatIsBroken(t *testing.T) {
+	live(t, t.TempDir())
+}
