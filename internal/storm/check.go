@@ -230,6 +230,10 @@ func (c *checker) read(ctx context.Context) error {
 		}
 		for _, listed := range page.Jobs {
 			j, err := c.store.Job(ctx, tenant, listed.ID)
+			if job.KindOf(err) == job.NotFound {
+				c.broken(listed.ID, "stranger: job %s is listed, and is not there", listed.ID)
+				continue
+			}
 			if err != nil {
 				return err
 			}

@@ -51,10 +51,10 @@ func (c *checker) inTime(j *job.Job, history []store.Event) {
 		}
 	}
 	for r := range c.did.tasks[j.ID] {
-		switch {
-		case !held[r.epoch]:
+		if !held[r.epoch] {
 			c.broken(j.ID, "ran_on: task %s (%s) ran in epoch %d, in which no worker had it; it ended %s in epoch %d", j.ID, j.Name, r.epoch, j.State, j.Epoch)
-		case r.attempt > j.Attempt:
+		}
+		if r.attempt > j.Attempt {
 			c.broken(j.ID, "stranger: attempt %d of job %s (%s) was started, and it has %d", r.attempt, j.ID, j.Name, j.Attempt)
 		}
 	}
