@@ -358,8 +358,11 @@ func (c *checker) noSpace(j *job.Job, p *promise) bool {
 	return p.program && (c.wrongTimes() || c.disks.wasFull(j.Created, j.Ended))
 }
 
-// wrongTimes reports whether times in the database may be wrong: that of a folder has the clock of the process.
-func (s *storm) wrongTimes() bool { return s.server == nil && s.sum.Faults["clock_wrong"] > 0 }
+// wrongTimes reports whether times in the database may be wrong: that of a folder has the clock of the process, and a server has
+// that of its machine.
+func (s *storm) wrongTimes() bool {
+	return s.server == nil && s.sum.Faults["clock_wrong"] > 0 || s.sum.Faults["clock_steps"] > 0
+}
 
 func (c *checker) history(ctx context.Context, id job.ID) []store.Event {
 	page, err := c.store.Events(ctx, store.EventQuery{Tenant: tenant, Job: id, Limit: 10_000})

@@ -122,6 +122,9 @@ func (n *node) start() (*proc, error) {
 	if n.awry != 0 {
 		p.cmd.Env = append(p.cmd.Env, fmt.Sprintf("STORM_AWRY=%d", n.awry))
 	}
+	if n.s.clock != nil {
+		p.cmd.Env = append(p.cmd.Env, "STORM_CLOCK="+n.s.clock.file.Name())
+	}
 	if !n.s.sweep {
 		p.cmd.Env = append(p.cmd.Env, "STORM_SWEEP=never")
 	}

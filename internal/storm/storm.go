@@ -28,6 +28,7 @@ type options struct {
 	keep     bool
 	restore  bool   // put the database back to an earlier time when the storm is over
 	without  string // a guard; empty: none is missing
+	only     string // the one fault that there is; empty: all, and processes are killed
 	out      io.Writer
 }
 
@@ -40,6 +41,7 @@ type storm struct {
 	before    string // the version before it; empty: its source is not there
 	net       *network
 	server    *testenv.Server // nil: the database is that of the folder
+	clock     *clock          // of the machine; nil: it cannot be wrong
 	dsn       string          // of the database on the server, past the proxies
 	disks     *disks
 	nodes     []*node
@@ -145,7 +147,9 @@ func (s *storm) storm(ctx context.Context) error {
 		all.Go(func() { s.save(raging) })
 	}
 	if s.faults {
-		all.Go(func() { s.strikes(raging) })
+		if s.only == "" {
+			all.Go(func() { s.strikes(raging) })
+		}
 		all.Go(func() { s.faultsOf(raging) })
 	}
 	all.Wait()
