@@ -431,8 +431,8 @@ func sleeper(t *testing.T, w *world, env ...string) {
 	c.Dir, c.Env = w.dir, append(env, "OF="+w.dir+"/")
 	must(t, c.Start())
 	t.Cleanup(func() {
-		c.Process.Kill() //nolint:errcheck // it may be gone
-		c.Wait()         //nolint:errcheck // it was killed
+		c.Process.Kill() // it may be gone
+		c.Wait()         // it was killed
 	})
 }
 
@@ -446,7 +446,7 @@ func process(t *testing.T, w *world, script string) *proc {
 	must(t, p.cmd.Start())
 	go func() {
 		defer close(p.ended)
-		p.cmd.Wait() //nolint:errcheck // its state tells
+		p.cmd.Wait() // its state tells
 	}()
 	return p
 }
