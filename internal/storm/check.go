@@ -355,7 +355,12 @@ func (c *checker) output(j *job.Job, p *promise) {
 
 // noSpace reports whether a disk may have been full while a program was at work, which does not look whether it could write.
 func (c *checker) noSpace(j *job.Job, p *promise) bool {
-	return p.program && (c.wrongTimes() || c.disks.wasFull(j.Created, j.Ended))
+	return p.program && (c.wrongTimes() && (c.wrong(j.Created) || c.wrong(j.Ended)) || c.disks.wasFull(j.Created, j.Ended))
+}
+
+// wrong reports whether a time is not one of the storm: a clock told it that was wrong by an hour.
+func (s *storm) wrong(t time.Time) bool {
+	return t.Before(s.began.Add(-time.Minute)) || t.After(time.Now().Add(time.Minute))
 }
 
 // wrongTimes reports whether times in the database may be wrong: that of a folder has the clock of the process, and a server has
