@@ -90,6 +90,13 @@ func (b *book) pick(rnd *rand.Rand) *promise {
 	return b.all[rnd.IntN(n)]
 }
 
+// promised returns what is known of a job, or nil.
+func (s *storm) promised(id job.ID) *promise {
+	s.book.mu.Lock()
+	defer s.book.mu.Unlock()
+	return s.book.byID[id]
+}
+
 // knows reports whether jobs were accepted.
 func (b *book) knows(orders []order) bool {
 	return len(b.where(func(p *promise) bool { return p.name == orders[0].name })) > 0
@@ -127,6 +134,16 @@ func (d *deeds) newest(id job.ID) (epoch int64) {
 		epoch = max(epoch, r.epoch)
 	}
 	return epoch
+}
+
+// attempt reports whether an attempt of a job began.
+func (d *deeds) attempt(id job.ID, attempt int) bool {
+	for r := range d.tasks[id] {
+		if r.attempt == attempt {
+			return true
+		}
+	}
+	return d.launches[id][attempt] > 0
 }
 
 func (s *storm) deeds() (*deeds, error) {

@@ -15,7 +15,8 @@ import (
 )
 
 // build builds the binary of this version, and of the one before where processes are replaced by it. In that of this version
-// [time.Now] is wrong by as many seconds as STORM_AWRY says, which no part of the service can tell from a clock that was set wrong.
+// [time.Now] is wrong by as many seconds as STORM_AWRY says and the file that STORM_CLOCK names, at any time: no part of the
+// service can tell that from a clock that was set wrong.
 func (s *storm) build(ctx context.Context) error {
 	overlay, err := s.awry(ctx)
 	if err != nil {
@@ -68,7 +69,7 @@ func (s *storm) awry(ctx context.Context) (overlay string, err error) {
 		return "", err
 	}
 	changed := filepath.Join(dir, "time.go")
-	if err := os.WriteFile(changed, []byte(strings.Replace(string(text), begins, begins+"\tsec += awry\n", 1)), 0o600); err != nil {
+	if err := os.WriteFile(changed, []byte(strings.Replace(string(text), begins, begins+"\tsec += awry + *clock\n", 1)), 0o600); err != nil {
 		return "", err
 	}
 	added := filepath.Join(dir, "awry.go")
@@ -85,9 +86,31 @@ func (s *storm) awry(ctx context.Context) (overlay string, err error) {
 
 const awrySource = `package time
 
-import "syscall"
+import (
+	"syscall"
+	"unsafe"
+)
 
-var awry = awrySeconds()
+var (
+	awry  = awrySeconds()
+	clock = shared()
+)
+
+func shared() *int64 {
+	name, found := syscall.Getenv("STORM_CLOCK")
+	if !found {
+		return new(int64)
+	}
+	fd, err := syscall.Open(name, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		panic(err)
+	}
+	m, err := syscall.Mmap(fd, 0, 8, syscall.PROT_READ, syscall.MAP_SHARED)
+	if err != nil {
+		panic(err)
+	}
+	return (*int64)(unsafe.Pointer(&m[0]))
+}
 
 func awrySeconds() (n int64) {
 	text, _ := syscall.Getenv("STORM_AWRY")

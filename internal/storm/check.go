@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,7 +16,6 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/postgres"
 	"github.com/pawl-jobs/pawl/store/sqlite"
-	"github.com/pawl-jobs/pawl/store/storetest"
 )
 
 const tenant = "default"
@@ -34,9 +32,17 @@ func (s *storm) query() (*sql.DB, error) {
 	return aftermath.Open(s.dsn, s.folder(s.nodes[0].machine), "ro")
 }
 
-// mostStill is for how long nothing may come to its end while jobs are left, once the weather is clear. It is less than the
-// minute after which a sweep comes by: what only that finds was forgotten.
-const mostStill = 50 * time.Second
+// A patience is how long is waited for what must come.
+type patience struct {
+	still    time.Duration // for the end of a job while some are left, once the weather is clear
+	stop     time.Duration // for a process that was told to stop
+	gone     time.Duration // for processes and connections to be gone, when all were stopped
+	settling time.Duration // for what the last jobs leave to do
+	idling   time.Duration // how long to look on while nothing is to be done
+}
+
+// usual has less time for a job than the minute after which a sweep comes by: what only that finds was forgotten.
+var usual = patience{still: 50 * time.Second, stop: time.Minute, gone: 20 * time.Second, settling: 3 * lease, idling: 10 * time.Second}
 
 // drain has all jobs come to their ends, once nothing goes wrong any more.
 func (s *storm) drain(ctx context.Context) error {
@@ -65,7 +71,7 @@ func (s *storm) drain(ctx context.Context) error {
 				said = time.Now()
 				s.printf("%d jobs have not ended", least)
 			}
-		case time.Since(since) > mostStill:
+		case time.Since(since) > s.still:
 			for _, j := range left {
 				s.breaks("stuck: job %s is %s since %s and nothing moves it", j.ID, j.Place, j.Since.Format(time.TimeOnly))
 				s.tell(j.ID)
@@ -111,6 +117,11 @@ func (s *storm) check(ctx context.Context) error {
 	if err := s.end(ctx); err != nil {
 		return err
 	}
+	return s.judge(ctx)
+}
+
+// judge looks at what is left when nothing runs any more.
+func (s *storm) judge(ctx context.Context) error {
 	did, err := s.deeds()
 	if err != nil {
 		return err
@@ -128,12 +139,13 @@ func (s *storm) check(ctx context.Context) error {
 		return err
 	}
 	c.accepted()
+	c.ran()
 	for _, p := range s.book.where(func(*promise) bool { return true }) {
 		if j := c.rows[p.id]; j != nil {
 			c.job(ctx, j, p)
 		}
 	}
-	storetest.Check(asTest{s}, st, tenant)
+	c.histories(ctx)
 	if !c.restored() {
 		c.heard(ctx)
 	}
@@ -146,7 +158,6 @@ func (s *storm) idle(ctx context.Context) error {
 	if s.server == nil || len(s.sum.Broken) > 0 {
 		return nil
 	}
-	const look = 10 * time.Second
 	commits := func() (n int64, err error) {
 		db, err := s.query()
 		if err != nil {
@@ -156,13 +167,13 @@ func (s *storm) idle(ctx context.Context) error {
 		pause(ctx, 1500*time.Millisecond) // until the server has counted
 		return n, db.QueryRowContext(ctx, `SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`).Scan(&n)
 	}
-	pause(ctx, 3*lease) // what the last jobs leave to do is done then
+	pause(ctx, s.settling)
 	before, err := commits()
 	if err != nil {
 		return err
 	}
 	begun := time.Now()
-	pause(ctx, look)
+	pause(ctx, s.idling)
 	after, err := commits()
 	if err != nil {
 		return err
@@ -183,7 +194,7 @@ func (s *storm) left(ctx context.Context) error {
 	}
 	defer db.Close()
 	if s.server != nil {
-		connected, err := aftermath.Connections(ctx, db, 20*time.Second)
+		connected, err := aftermath.Connections(ctx, db, s.gone)
 		if err != nil {
 			return err
 		}
@@ -194,6 +205,9 @@ func (s *storm) left(ctx context.Context) error {
 	rows, err := aftermath.Left(ctx, db, s.server != nil)
 	for _, what := range rows {
 		s.breaks("%s", what)
+		if id, found := idIn(what); found {
+			s.tell(id)
+		}
 	}
 	return err
 }
@@ -216,6 +230,10 @@ func (c *checker) read(ctx context.Context) error {
 		}
 		for _, listed := range page.Jobs {
 			j, err := c.store.Job(ctx, tenant, listed.ID)
+			if job.KindOf(err) == job.NotFound {
+				c.broken(listed.ID, "stranger: job %s is listed, and is not there", listed.ID)
+				continue
+			}
 			if err != nil {
 				return err
 			}
@@ -276,29 +294,16 @@ func (c *checker) job(ctx context.Context, j *job.Job, p *promise) {
 	if !j.State.Terminal() {
 		return
 	}
-	started := c.did.launches[j.ID]
-	for attempt, n := range started {
-		if n > 1 {
-			c.sum.LaunchedTwice++
-			c.broken(j.ID, "launched_twice: attempt %d of job %s (%s) was started %d times", attempt, j.ID, p.name, n)
-		}
-		if attempt > j.Attempt && !c.restored() {
-			c.broken(j.ID, "stranger: attempt %d of job %s (%s) was started, and it has %d", attempt, j.ID, p.name, j.Attempt)
-		}
-	}
 	if c.restored() {
 		return // its history is another one than what people saw
 	}
-	for r, n := range c.did.tasks[j.ID] {
-		if n > 1 {
-			c.broken(j.ID, "ran_twice: task %s (%s) ran %d times in epoch %d", j.ID, p.name, n, r.epoch)
-		}
-	}
+	history := c.history(ctx, j.ID)
+	c.inTime(j, history)
 	if j.State == job.Finished && !p.program {
 		c.result(j, p)
 	}
 	if j.Code == job.Poison {
-		if c.sum.Poison++; !aftermath.Poisoned(c.history(ctx, j.ID)) {
+		if c.sum.Poison++; !aftermath.Poisoned(history) {
 			c.broken(j.ID, "poison: job %s (%s) ended as POISON, and few of its processes had died", j.ID, p.name)
 		}
 		return
@@ -312,13 +317,15 @@ func (c *checker) job(ctx context.Context, j *job.Job, p *promise) {
 		c.broken(j.ID, "wrong_end: job %s (%s) ended %s (%s: %s), want %s", j.ID, p.name, j.State, j.Code, j.Message, p.state)
 	case j.Attempt != p.attempts:
 		c.broken(j.ID, "wrong_attempts: job %s (%s) ended %s (%s) at attempt %d, want %d", j.ID, p.name, j.State, j.Code, j.Attempt, p.attempts)
-	case p.program:
+	default:
 		for a := 1; a <= j.Attempt; a++ {
-			if started[a] == 0 {
+			if !c.did.attempt(j.ID, a) {
 				c.broken(j.ID, "not_run: attempt %d of job %s (%s, %s) was never started", a, j.ID, p.name, j.State)
 			}
 		}
-		c.output(j, p)
+		if p.program {
+			c.output(j, p)
+		}
 	}
 }
 
@@ -348,11 +355,19 @@ func (c *checker) output(j *job.Job, p *promise) {
 
 // noSpace reports whether a disk may have been full while a program was at work, which does not look whether it could write.
 func (c *checker) noSpace(j *job.Job, p *promise) bool {
-	return p.program && (c.wrongTimes() || c.disks.wasFull(j.Created, j.Ended))
+	return p.program && (c.wrongTimes() && (c.wrong(j.Created) || c.wrong(j.Ended)) || c.disks.wasFull(j.Created, j.Ended))
 }
 
-// wrongTimes reports whether times in the database may be wrong: that of a folder has the clock of the process.
-func (s *storm) wrongTimes() bool { return s.server == nil && s.sum.Faults["clock_wrong"] > 0 }
+// wrong reports whether a time is not one of the storm: a clock told it that was wrong by an hour.
+func (s *storm) wrong(t time.Time) bool {
+	return t.Before(s.began.Add(-time.Minute)) || t.After(time.Now().Add(time.Minute))
+}
+
+// wrongTimes reports whether times in the database may be wrong: that of a folder has the clock of the process, and a server has
+// that of its machine.
+func (s *storm) wrongTimes() bool {
+	return s.server == nil && s.sum.Faults["clock_wrong"] > 0 || s.sum.Faults["clock_steps"] > 0
+}
 
 func (c *checker) history(ctx context.Context, id job.ID) []store.Event {
 	page, err := c.store.Events(ctx, store.EventQuery{Tenant: tenant, Job: id, Limit: 10_000})
@@ -362,81 +377,8 @@ func (c *checker) history(ctx context.Context, id job.ID) []store.Event {
 	return page.Events
 }
 
-// heard: who followed the events heard all of them, those of a job in their order, and none that was not committed.
-func (c *checker) heard(ctx context.Context) {
-	for id := range c.rows {
-		history := c.history(ctx, id)
-		for _, e := range c.ears {
-			h := e.jobs[id]
-			if h == nil || len(h.events) != len(history) {
-				c.broken(id, "events: %s heard %d events of job %s, which has %d", e.name, e.heardOf(id), id, len(history))
-				continue
-			}
-			for i, was := range history {
-				if is := h.events[i]; is.N != was.N || is.Sub != was.Sub || is.State != was.State || is.Custody != was.Custody || is.Epoch != was.Epoch {
-					c.broken(id, "events: %s heard %d.%d %s of job %s, and the history says %d.%d %s", e.name, is.N, is.Sub, is.State, id, was.N, was.Sub, was.State)
-					break
-				}
-			}
-		}
-	}
-}
-
-func (e *ear) heardOf(id job.ID) int {
-	if h := e.jobs[id]; h != nil {
-		return len(h.events)
-	}
-	return 0
-}
-
-// folders: nothing is left that should be gone.
-func (c *checker) folders() {
-	for _, m := range c.machines() {
-		for _, name := range []string{"ends", "work/.archiving"} {
-			list, err := os.ReadDir(filepath.Join(c.folder(m), name))
-			if err != nil && !errors.Is(err, os.ErrNotExist) {
-				c.breaks("folder: %v", err)
-			}
-			for _, e := range list {
-				c.breaks("file_left: %s/%s/%s", m, name, e.Name())
-			}
-		}
-		list, err := os.ReadDir(filepath.Join(c.folder(m), "work", tenant))
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			c.breaks("folder: %v", err)
-		}
-		for _, e := range list {
-			id, err := job.ParseID(e.Name())
-			switch j := c.rows[id]; {
-			case err != nil:
-				c.breaks("file_left: %s/work/%s/%s", m, tenant, e.Name())
-			case j == nil:
-				c.broken(id, "work_left: job %s is not there, and %s/work/%s/%s is", id, m, tenant, e.Name())
-			case j.State == job.Finished:
-				c.broken(id, "work_left: job %s is FINISHED, and %s/work/%s/%s is there", id, m, tenant, e.Name())
-			}
-		}
-	}
-}
-
 // broken notes what does not hold of a job, and tells its story.
 func (c *checker) broken(id job.ID, format string, args ...any) {
 	c.breaks(format, args...)
 	c.tell(id)
 }
-
-// asTest takes in what the check says that every store passes.
-type asTest struct{ s *storm }
-
-func (asTest) Helper()             {}
-func (asTest) Logf(string, ...any) {}
-
-func (t asTest) Errorf(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	if t.s.wrongTimes() && (strings.Contains(text, "before its predecessor") || strings.Contains(text, "before it came to its place")) {
-		return
-	}
-	t.s.breaks("history: %s", text)
-}
-
-func (t asTest) Fatalf(format string, args ...any) { t.Errorf(format, args...) }

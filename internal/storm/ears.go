@@ -17,21 +17,15 @@ type ear struct {
 	name   string
 	rnd    *rand.Rand
 	cursor string
-	jobs   map[job.ID]*heard
+	jobs   map[job.ID][]job.Event // that it heard
 	events int
 	quiet  chan struct{} // closed when it follows no more
 	leave  context.CancelFunc
 }
 
-// heard is what an ear has heard of a job.
-type heard struct {
-	n      int64 // the newest
-	events []job.Event
-}
-
 func newEar(s *storm, i int) *ear {
 	name := fmt.Sprintf("ear %d", i)
-	return &ear{s: s, name: name, rnd: s.random(name), jobs: map[job.ID]*heard{}, quiet: make(chan struct{})}
+	return &ear{s: s, name: name, rnd: s.random(name), jobs: map[job.ID][]job.Event{}, quiet: make(chan struct{})}
 }
 
 // follow listens until it is told to leave.
@@ -75,18 +69,13 @@ func (e *ear) listen(ctx context.Context, follow bool) error {
 func (e *ear) hear(event store.Event) {
 	e.events++
 	e.cursor = event.Cursor
-	h := e.jobs[event.Job]
-	if h == nil {
-		h = &heard{}
-		e.jobs[event.Job] = h
+	before := job.Event{}
+	if n := len(e.jobs[event.Job]); n > 0 {
+		before = e.jobs[event.Job][n-1]
 	}
-	if event.N <= h.n && event.Sub == 0 {
-		return // once more, as is allowed
-	}
-	if event.N > h.n+1 {
-		e.s.breaks("events: %s heard event %d of job %s after event %d", e.name, event.N, event.Job, h.n)
+	if next := event.N == before.N+1 && event.Sub == 0 || event.N == before.N && event.Sub == before.Sub+1; !next {
+		e.s.breaks("events: %s heard event %d.%d of job %s after event %d.%d", e.name, event.N, event.Sub, event.Job, before.N, before.Sub)
 		e.s.tell(event.Job)
 	}
-	h.n = max(h.n, event.N)
-	h.events = append(h.events, event.Event)
+	e.jobs[event.Job] = append(e.jobs[event.Job], event.Event)
 }

@@ -43,6 +43,7 @@ var faults = []fault{
 	{"stop", 0, time.Second, false, stop},
 	{"version_before", 0, time.Second, true, versionBefore},
 	{"clock_wrong", 0, time.Second, false, clockWrong},
+	{"clock_steps", time.Second, lease * 3, true, clockSteps},
 	{"disk_full", time.Second, 4 * time.Second, false, diskFull},
 	{"people_cut_off", time.Second, 5 * time.Second, false, peopleCutOff},
 
@@ -70,7 +71,9 @@ func (s *storm) faultsOf(ctx context.Context) {
 			var left []fault
 			for ctx.Err() == nil {
 				if len(left) == 0 {
-					left = s.possible()
+					if left = s.possible(); len(left) == 0 {
+						return
+					}
 					rnd.Shuffle(len(left), func(i, j int) { left[i], left[j] = left[j], left[i] })
 				}
 				f := left[0]
@@ -90,7 +93,8 @@ func (s *storm) faultsOf(ctx context.Context) {
 // possible returns the faults that there can be here.
 func (s *storm) possible() []fault {
 	return slices.DeleteFunc(slices.Clone(faults), func(f fault) bool {
-		return f.server && s.server == nil || f.name == "disk_full" && s.disks.refused || f.name == "version_before" && s.before == ""
+		return f.server && s.server == nil || f.name == "disk_full" && s.disks.refused || f.name == "version_before" && s.before == "" ||
+			f.name == "clock_steps" && s.clock == nil || s.only != "" && f.name != s.only
 	})
 }
 
@@ -245,14 +249,21 @@ func (s *storm) asAdmin(do func(context.Context) error) error {
 	return do(ctx)
 }
 
-// clear has everything right again, for the time after the storm. Where the database has the clock of its process, that is put
-// forward: what was to wait until some time by a clock that was fast would else wait for an hour.
+// clear has everything right again, for the time after the storm. Where the database had a wrong clock, that of its process or of
+// its machine, this is put forward: what was to wait until some time by a clock that was fast would else wait for an hour.
 func (s *storm) clear() {
+	const forward = 2 * time.Hour
+	if s.wrongTimes() && s.clock != nil {
+		s.printf("the clock steps by %s", forward)
+		if err := s.clock.set(forward); err != nil {
+			s.breaks("harness: %v", err)
+		}
+	}
 	for _, n := range s.nodes {
 		n.mu.Lock()
 		n.awry, n.earlier = 0, false
-		if s.wrongTimes() {
-			n.awry = 2 * 3600
+		if s.wrongTimes() && s.server == nil {
+			n.awry = int(forward / time.Second)
 			n.proc.signal(syscall.SIGKILL)
 		}
 		n.mu.Unlock()

@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/pawl-jobs/pawl/internal/testenv"
 )
 
 // ground makes what the storm goes over: the database, the folders, the network, and the processes, which do not run yet.
@@ -35,7 +33,7 @@ func (s *storm) ground(ctx context.Context) (release func(), err error) {
 	case "sqlite":
 	case "postgres":
 		machines = 3
-		if s.server, err = testenv.StartPostgres(ctx); err != nil {
+		if err := s.startServer(ctx); err != nil {
 			return nil, err
 		}
 		s.dsn = s.server.DSN("storm")

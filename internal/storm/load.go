@@ -80,8 +80,7 @@ func (s *storm) program(rnd *rand.Rand, o *order, spec *job.Spec) {
 	case n < 9:
 		o.endless, millis = true, 1_000_000
 	}
-	script := fmt.Sprintf("echo launch $PAWL_JOB_ID $PAWL_ATTEMPT $$ >> %q; sleep %d.%03d; echo $PAWL_JOB_ID $PAWL_ATTEMPT; exit %s",
-		s.jobsLedger(), millis/1000, millis%1000, end)
+	script := s.script(millis, end)
 	if rnd.IntN(2) == 0 {
 		spec.Script = script
 	} else {
@@ -90,6 +89,12 @@ func (s *storm) program(rnd *rand.Rand, o *order, spec *job.Spec) {
 	if rnd.IntN(3) == 0 {
 		spec.Inputs = []job.Input{{From: s.dir + "/input", To: "in"}}
 	}
+}
+
+// script notes that it was started, takes a while, and ends.
+func (s *storm) script(millis int, end string) string {
+	return fmt.Sprintf("echo launch $PAWL_JOB_ID $PAWL_ATTEMPT $$ >> %q; sleep %d.%03d; echo $PAWL_JOB_ID $PAWL_ATTEMPT; exit %s",
+		s.jobsLedger(), millis/1000, millis%1000, end)
 }
 
 // people is what those who use the service send their calls by: they do not wait for ever.

@@ -122,6 +122,9 @@ func (n *node) start() (*proc, error) {
 	if n.awry != 0 {
 		p.cmd.Env = append(p.cmd.Env, fmt.Sprintf("STORM_AWRY=%d", n.awry))
 	}
+	if n.s.clock != nil {
+		p.cmd.Env = append(p.cmd.Env, "STORM_CLOCK="+n.s.clock.file.Name())
+	}
 	if !n.s.sweep {
 		p.cmd.Env = append(p.cmd.Env, "STORM_SWEEP=never")
 	}
@@ -174,13 +177,13 @@ func (n *node) stop(ctx context.Context, p *proc) {
 	if !p.told.Swap(true) { // told twice it would not be in good order
 		p.signal(syscall.SIGTERM)
 	}
-	over := time.NewTimer(time.Minute)
+	over := time.NewTimer(n.s.patience.stop)
 	defer over.Stop()
 	select {
 	case <-p.ended:
 	case <-ctx.Done():
 	case <-over.C:
-		n.s.breaks("stuck: %s did not stop within a minute, see %s", n.name, p.said)
+		n.s.breaks("stuck: %s did not stop within %s, see %s", n.name, n.s.patience.stop, p.said)
 		p.signal(syscall.SIGQUIT)
 		pause(ctx, 5*time.Second)
 		p.signal(syscall.SIGKILL)
@@ -292,7 +295,7 @@ func (s *storm) end(ctx context.Context) error {
 		if err != nil || len(left) == 0 {
 			return err
 		}
-		if time.Since(begun) > 20*time.Second {
+		if time.Since(begun) > s.gone {
 			s.breaks("process_left: %v", left)
 			return nil
 		}

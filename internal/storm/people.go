@@ -69,12 +69,17 @@ func (s *storm) cancel(ctx context.Context, c *client.Client, p *promise, wait t
 		s.book.update(p, "canceled", func(p *promise) { p.granted = true })
 	}
 	if obeyed && p.program {
-		if left := programs(p.id); len(left) > 0 {
-			s.breaks("cancel_unconfirmed: job %s is %s, and processes %v of it run", p.id, v.State, left)
-			s.tell(p.id)
-		}
+		s.confirmed(p.id, v.State)
 	}
 	return true
+}
+
+// confirmed: nothing runs of a program whose end was confirmed to whoever canceled it.
+func (s *storm) confirmed(id job.ID, state job.State) {
+	if left := programs(id); len(left) > 0 {
+		s.breaks("cancel_unconfirmed: job %s is %s, and processes %v of it run", id, state, left)
+		s.tell(id)
+	}
 }
 
 func (s *storm) resume(ctx context.Context, c *client.Client, p *promise) bool {

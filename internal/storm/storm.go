@@ -28,17 +28,20 @@ type options struct {
 	keep     bool
 	restore  bool   // put the database back to an earlier time when the storm is over
 	without  string // a guard; empty: none is missing
+	only     string // the one fault that there is; empty: all, and processes are killed
 	out      io.Writer
 }
 
 // A storm is one run of the program.
 type storm struct {
 	options
+	patience
 	dir       string
 	bin       string // this version
 	before    string // the version before it; empty: its source is not there
 	net       *network
 	server    *testenv.Server // nil: the database is that of the folder
+	clock     *clock          // of the machine; nil: it cannot be wrong
 	dsn       string          // of the database on the server, past the proxies
 	disks     *disks
 	nodes     []*node
@@ -67,9 +70,7 @@ func run(ctx context.Context, o options) (summary, error) {
 	if dir, err = filepath.EvalSymlinks(dir); err != nil { // as /proc shows it
 		return summary{}, err
 	}
-	s := &storm{options: o, dir: dir, said: map[string]int{}, sum: summary{
-		Seed: o.seed, DB: o.db, Without: o.without, Faults: map[string]int{}, States: map[string]int{}, Repaired: map[string]int{}, Broken: []string{},
-	}}
+	s := newStorm(o, dir)
 	s.printf("%s, seed %d, %d jobs in %s, folder %s", o.db, o.seed, o.jobs, o.duration, dir)
 	err = s.weather(ctx)
 	s.sum.Seconds = float64(time.Since(s.began).Round(time.Millisecond)) / float64(time.Second)
@@ -78,6 +79,12 @@ func run(ctx context.Context, o options) (summary, error) {
 	}
 	s.printf("left for you to look at: %s", dir)
 	return s.sum, err
+}
+
+func newStorm(o options, dir string) *storm {
+	return &storm{options: o, patience: usual, dir: dir, said: map[string]int{}, sum: summary{
+		Seed: o.seed, DB: o.db, Without: o.without, Faults: map[string]int{}, States: map[string]int{}, Repaired: map[string]int{}, Broken: []string{},
+	}}
 }
 
 // weather does all that belongs to a storm, and leaves nothing running.
@@ -140,7 +147,9 @@ func (s *storm) storm(ctx context.Context) error {
 		all.Go(func() { s.save(raging) })
 	}
 	if s.faults {
-		all.Go(func() { s.strikes(raging) })
+		if s.only == "" {
+			all.Go(func() { s.strikes(raging) })
+		}
 		all.Go(func() { s.faultsOf(raging) })
 	}
 	all.Wait()

@@ -73,3 +73,15 @@ func TestStorm(t *testing.T) {
 		})
 	}
 }
+
+// TestClockSteps has the clock of the machine jump by an hour and back, and nothing else go wrong.
+func TestClockSteps(t *testing.T) {
+	testenv.Faketime(t) // skips where there is none
+	sum := raise(t, options{db: "postgres", duration: 15 * time.Second, jobs: 500, sweep: true, faults: true, only: "clock_steps"})
+	for _, b := range sum.Broken {
+		t.Error(b)
+	}
+	if sum.Faults["clock_steps"] == 0 {
+		t.Errorf("the faults were %v: no clock stepped", sum.Faults)
+	}
+}

@@ -66,6 +66,7 @@ type Server struct {
 	port     int
 	password string
 	made     atomic.Int64 // databases made so far
+	faketime string       // a library that the server is started with; empty: it has the clock of the machine
 
 	child *child
 }
@@ -73,12 +74,14 @@ type Server struct {
 // StartPostgres starts a server of the caller's own, who must call [Server.Stop]. The error has [ErrMissing] in its
 // chain when PostgreSQL is not installed: its programs are looked for in the folder that $PAWL_TEST_POSTGRES names, then
 // in /usr/lib/postgresql/*/bin, the newest first, then in the PATH.
-func StartPostgres(ctx context.Context) (*Server, error) {
+func StartPostgres(ctx context.Context) (*Server, error) { return startPostgres(ctx, "") }
+
+func startPostgres(ctx context.Context, faketime string) (*Server, error) {
 	bin, err := postgresBin()
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{bin: bin, password: rand.Text()}
+	s := &Server{bin: bin, password: rand.Text(), faketime: faketime}
 	if s.as, err = postgresUser(); err != nil {
 		return nil, err
 	}
@@ -109,6 +112,7 @@ func (s *Server) Start(ctx context.Context) error {
 	defer cancel()
 	for {
 		cmd := s.command(context.Background(), "postgres", "-D", s.data(), "-p", strconv.Itoa(s.port))
+		cmd.Env = append(cmd.Env, s.faked()...)
 		c, err := startChild(ctx, cmd, postgresReady)
 		if err == nil {
 			s.child = c
@@ -238,6 +242,11 @@ func (s *Server) initialize(ctx context.Context) error {
 	}
 	if s.lock, err = lockDir(s.dir); err != nil {
 		return err
+	}
+	if s.faketime != "" {
+		if err := s.SetClock(0); err != nil {
+			return err
+		}
 	}
 	pwfile := filepath.Join(s.dir, "password")
 	if err := os.WriteFile(pwfile, []byte(s.password+"\n"), 0o600); err != nil {

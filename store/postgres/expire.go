@@ -29,6 +29,7 @@ func (s *Store) Expire(ctx context.Context, limit int) (int, store.Effects, erro
 		closed := false
 		c := changes{cause: job.CauseExpired}
 		err := t.send(
+			do(expireAhead),
 			read(expireClose, func(*reader) error { closed = true; return nil }, quiet, s.since),
 			read(expireTake, func(r *reader) error { return c.expire(r, &n) }, limit))
 		if err != nil {
@@ -102,6 +103,12 @@ func (s *Store) End(ctx context.Context, session job.ID) (store.Effects, error) 
 }
 
 var (
+	// expireAhead has leases end that are longer than they can be: the clock of the database was put back since. Whoever lives
+	// renews soon; of the dead nobody would else hear until the clock is where it was.
+	expireAhead = `
+UPDATE pawl.sessions s SET lease_until = pawl.clock() + s.lease
+WHERE s.id = ANY (ARRAY(SELECT a.id FROM pawl.sessions a WHERE a.ended IS NULL AND a.lease_until > pawl.clock() + a.lease ORDER BY a.id FOR UPDATE SKIP LOCKED))`
+
 	// expireClose ends the sessions whose lease is over; $1 is for how long this process has reached the database since it last
 	// did not, and $2 when it first did. A claim or an apply that holds one is waited for, and what it did is seen by the next
 	// statement.

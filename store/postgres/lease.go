@@ -103,6 +103,8 @@ func list[T any](v *reader, into *[]T) error {
 // is locked, and passed over when it is locked by another: it may be in the middle of a renewal that this statement's
 // snapshot does not show.
 //
+// A lease that is longer than it can be, for the clock was put back, is one for expiry to look at: see expireAhead.
+//
 // A line of other tenants is not read to its end, however long it is, for the lease depends on the answer: whether there is
 // work behind its first thousand is for a claim to find out.
 var renew = `
@@ -134,7 +136,7 @@ WITH me AS MATERIALIZED (
 SELECT me.renewed, me.renewed_ago,
 	(SELECT count(*) FROM pawl.jobs j WHERE j.session = $1 AND j.since < me.renewed_ago),
 	(SELECT json_agg(json_build_object('job', j.id, 'epoch', j.epoch, 'wish', j.wish)) FROM pawl.jobs j WHERE j.session = $1 AND j.wish <> ''),
-	(SELECT min(s.lease_until) FROM pawl.sessions s WHERE s.ended IS NULL AND s.id <> $1),
+	(SELECT min(CASE WHEN s.lease_until <= me.renewed + s.lease THEN s.lease_until ELSE me.renewed END) FROM pawl.sessions s WHERE s.ended IS NULL AND s.id <> $1),
 	(SELECT json_agg(json_build_object('queue', q.queue, 'kind', k.kind)) FROM unnest($3::text[]) q(queue), unnest($4::text[]) k(kind)
 		WHERE EXISTS (SELECT FROM (VALUES (''), ($5::text)) m(machine) CROSS JOIN LATERAL (
 			SELECT bool_or($7::text[] IS NULL OR head.tenant = ANY ($7::text[])) OR count(*) = 1000 AS ready FROM (

@@ -261,6 +261,47 @@ func TestNothingExpiresAfterTrouble(t *testing.T) {
 	})
 }
 
+// A clock that was an hour fast is put right. What a dead process has is not forgotten for that hour.
+func TestClockIsPutBack(t *testing.T) {
+	t.Parallel()
+	dsn := clocked(t)
+	s, clock := open(t, dsn, postgres.Options{}), newClock(t, dsn)
+	renewed := func(session job.ID) store.Renewal {
+		t.Helper()
+		a, err := s.Renew(t.Context(), store.Renew{Session: session, Lease: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	expired := func(want int) {
+		t.Helper()
+		if n, _, err := s.Expire(t.Context(), 10); err != nil || n != want {
+			t.Errorf("%d jobs were taken, %v; want %d", n, err, want)
+		}
+	}
+	clock.Advance(5 * time.Minute) // since the process reached the database
+	submit(t, s, newTasks(2)...)
+	clock.Advance(time.Hour)
+	alive, dead := begin(t, s, time.Minute), begin(t, s, time.Minute)
+	claim(t, s, alive, 1)
+	claim(t, s, dead, 1)
+	clock.Advance(-time.Hour)
+	if a := renewed(alive); a.NextExpiry.IsZero() || a.NextExpiry.After(a.Now) {
+		t.Errorf("at %s the next expiry is expected at %s: it is to be looked at now", a.Now, a.NextExpiry)
+	}
+	expired(0)
+	if a := renewed(alive); !a.NextExpiry.After(a.Now) || a.NextExpiry.After(a.Now.Add(time.Minute)) {
+		t.Errorf("at %s the next expiry is expected at %s: it comes within a lease", a.Now, a.NextExpiry)
+	}
+	clock.Advance(40 * time.Second)
+	renewed(alive)
+	expired(0)
+	clock.Advance(30 * time.Second)
+	expired(1)
+	renewed(alive)
+}
+
 func TestServerThatIsSilent(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/internal/folder"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// folders: nothing is left that should be gone.
+func (c *checker) folders() {
+	for _, m := range c.machines() {
+		for _, name := range []string{"ends", "work/.archiving"} {
+			for _, e := range c.list(m, name) {
+				c.breaks("file_left: %s/%s/%s", m, name, e.Name())
+			}
+		}
+		c.work(m)
+		c.archives(m)
+		c.strays(c.folder(m))
+		lock, err := folder.Take(c.folder(m))
+		if err != nil {
+			c.breaks("lock_left: %s: %v", m, err)
+			continue
+		}
+		lock.Close()
+	}
+}
+
+// work: programs that did not finish leave their folders to whoever wants to know why.
+func (c *checker) work(machine string) {
+	for _, e := range c.list(machine, "work/"+tenant) {
+		id, err := job.ParseID(e.Name())
+		switch j := c.rows[id]; {
+		case err != nil:
+			c.breaks("file_left: %s/work/%s/%s", machine, tenant, e.Name())
+		case j == nil:
+			c.broken(id, "work_left: job %s is not there, and %s/work/%s/%s is", id, machine, tenant, e.Name())
+		case j.State == job.Finished:
+			c.broken(id, "work_left: job %s is FINISHED, and %s/work/%s/%s is there", id, machine, tenant, e.Name())
+		}
+	}
+}
+
+// archives: results go with their job. Of one that was accepted after the database was saved nobody knows any more.
+func (c *checker) archives(machine string) {
+	for _, e := range c.list(machine, "archive/"+tenant) {
+		if id, err := job.ParseID(e.Name()); err == nil && c.rows[id] == nil && !c.restored() {
+			c.broken(id, "archive_left: job %s is not there, and %s/archive/%s/%s is", id, machine, tenant, e.Name())
+		}
+	}
+}
+
+// strays looks for what is only there while something is written. The folder of a job that did not finish may have some.
+func (c *checker) strays(dir string) {
+	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case name == filepath.Join(dir, "work", tenant):
+			return fs.SkipDir
+		case files.Temporary(name), strings.HasSuffix(name, ".new"), strings.HasPrefix(d.Name(), ".pawl-"):
+			c.breaks("file_left: %s", strings.TrimPrefix(name, c.dir+"/"))
+			if id, found := idIn(name); found {
+				c.tell(id)
+			}
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		c.breaks("folder: %v", err)
+	}
+}
+
+func (c *checker) list(machine, name string) []fs.DirEntry {
+	list, err := os.ReadDir(filepath.Join(c.folder(machine), name))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		c.breaks("folder: %v", err)
+	}
+	return list
+}
