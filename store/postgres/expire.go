@@ -110,12 +110,14 @@ UPDATE pawl.sessions s SET lease_until = pawl.clock() + s.lease
 WHERE s.id = ANY (ARRAY(SELECT a.id FROM pawl.sessions a WHERE a.ended IS NULL AND a.lease_until > pawl.clock() + a.lease ORDER BY a.id FOR UPDATE SKIP LOCKED))`
 
 	// expireClose ends the sessions whose lease is over; $1 is for how long this process has reached the database since it last
-	// did not, and $2 when it first did. A claim or an apply that holds one is waited for, and what it did is seen by the next
-	// statement.
+	// did not, and $2 when it first did. What is to come by now was long ago: the clock was put back. A claim or an apply that
+	// holds one is waited for, and what it did is seen by the next statement.
 	expireClose = `
-WITH over AS MATERIALIZED (
+WITH began AS MATERIALIZED (
+	SELECT max(b.at) AS at FROM (VALUES (pg_postmaster_start_time()), ($2::timestamptz)) b(at) WHERE b.at <= pawl.clock()
+), over AS MATERIALIZED (
 	SELECT s.id, s.lease_until FROM pawl.sessions s
-	WHERE s.ended IS NULL AND s.lease_until <= pawl.clock() AND ` + guard.Quiet.SQL(`s.lease <= $1::interval AND greatest(pg_postmaster_start_time(), $2::timestamptz) + s.lease <= pawl.clock()`, `($1::interval, $2::timestamptz) IS NOT NULL`) + `
+	WHERE s.ended IS NULL AND s.lease_until <= pawl.clock() AND ` + guard.Quiet.SQL(`s.lease <= $1::interval AND coalesce((SELECT b.at FROM began b) + s.lease <= pawl.clock(), true)`, `($1::interval, $2::timestamptz) IS NOT NULL`) + `
 ), dead AS MATERIALIZED (
 	SELECT s.id FROM pawl.sessions s
 	WHERE s.id = ANY (ARRAY(SELECT o.id FROM over o)) AND s.ended IS NULL AND s.lease_until <= pawl.clock()

@@ -302,6 +302,33 @@ func TestClockIsPutBack(t *testing.T) {
 	renewed(alive)
 }
 
+// A process that came while the clock was fast has been there for long when the clock is put right.
+func TestClockWasFastAtFirst(t *testing.T) {
+	t.Parallel()
+	dsn := clocked(t)
+	clock := newClock(t, dsn)
+	clock.Advance(time.Hour)
+	s := open(t, dsn, postgres.Options{})
+	alive, dead := begin(t, s, time.Minute), begin(t, s, time.Minute)
+	submit(t, s, newTask())
+	claim(t, s, dead, 1)
+	clock.Advance(-time.Hour)
+	for range 3 {
+		if _, err := s.Renew(t.Context(), store.Renew{Session: alive, Lease: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		n, _, err := s.Expire(t.Context(), 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n == 1 {
+			return
+		}
+		clock.Advance(40 * time.Second)
+	}
+	t.Error("what a dead process has is not taken")
+}
+
 func TestServerThatIsSilent(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts
