@@ -80,6 +80,6 @@ func (s *storm) through(w *way) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	u.Host = w.addr()
+	u.Host = w.addr
 	return u.String(), nil
 }

@@ -28,6 +28,7 @@ func newNetwork() *network {
 // A way leads from an address of its own to another one.
 type way struct {
 	name   string
+	addr   string // where it begins; the proxy writes its own each time that it starts
 	proxy  *toxiproxy.Proxy
 	toxics atomic.Int64 // how many there were
 }
@@ -38,6 +39,7 @@ func (n *network) open(name, to string) (*way, error) {
 	if err := w.proxy.Start(); err != nil {
 		return nil, fmt.Errorf("proxy %s: %w", name, err)
 	}
+	w.addr = w.proxy.Listen
 	n.ways = append(n.ways, w)
 	return w, nil
 }
@@ -47,9 +49,6 @@ func (n *network) close() {
 		w.proxy.Stop()
 	}
 }
-
-// addr is where the way begins.
-func (w *way) addr() string { return w.proxy.Listen }
 
 // A toxic is something that is wrong with a way, in one direction.
 type toxic struct {

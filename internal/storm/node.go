@@ -263,7 +263,7 @@ func (n *node) client(tries int) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return client.Dial("http://"+n.api.addr(), client.Options{Token: strings.TrimSpace(string(token)), Tries: tries, HTTP: people})
+	return client.Dial("http://"+n.api.addr, client.Options{Token: strings.TrimSpace(string(token)), Tries: tries, HTTP: people})
 }
 
 // servers returns the nodes that serve.

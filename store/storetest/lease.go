@@ -152,6 +152,9 @@ func leaseLimit(w *world) {
 			w.Fatalf("apply: %+v", got)
 		}
 		j.Recoveries, j.N = j.Recoveries+1, got.Now.N
+		if j.Recoveries%100 == 0 {
+			w.renew(session) // all of them may take longer than a lease
+		}
 	}
 	waits := w.add(newTask(after(job.NeedEnded, id)))
 	w.clock.Advance(lease + time.Second)
