@@ -62,7 +62,7 @@ func (s *storm) places(ctx context.Context) {
 		return
 	}
 	defer db.Close()
-	table := "jobs"
+	table := "jobs WHERE hidden < 2" // the other keeps the number of the newest job, which was deleted
 	if s.server != nil {
 		table = "pawl.jobs"
 	}
