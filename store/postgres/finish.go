@@ -67,8 +67,10 @@ WITH x AS MATERIALIZED (
 	) c CROSS JOIN LATERAL (SELECT * FROM pawl.jobs j WHERE j.id = c.job OFFSET 0 FOR UPDATE) j
 	WHERE ` + guard.Epoch.SQL(`j.epoch = c.epoch`, `true`) + ` AND ` + guard.Place.SQL(`j.n = c.n AND j.custody = 'worker' AND j.state = 'RUNNING'`, `true`) + `
 		AND ` + guard.Holder.SQL(`j.session = x.session`, `true`) + ` AND ` + guard.Turn.SQL(`j.wish = ''`, `true`) + ` AND j.ties = 0 AND NOT j.live
+), t AS MATERIALIZED (
+	SELECT pawl.clock() AS now FROM (SELECT count(*) FROM held) all_of_them
 ), done AS MATERIALIZED (
-	SELECT h.*, t.now FROM held h, (SELECT pawl.clock() AS now FROM (SELECT count(*) FROM held) all_of_them) t
+	SELECT h.*, t.now FROM held h, t
 ), gone AS (
 	DELETE FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT d.id FROM done d))
 ), kept AS (

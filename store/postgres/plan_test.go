@@ -249,6 +249,7 @@ var (
 	sorts   = regexp.MustCompile(`^\s*(->  )?Sort  \(`)
 	reads   = regexp.MustCompile(`(Index Scan|Index Only Scan|Index Scan Backward|Bitmap Index Scan)(?: using| on) (\w+)`)
 	ordinal = regexp.MustCompile(`\$\d+`) // of a parameter or of a subquery
+	nodes   = regexp.MustCompile(`^\s*(->  )?\w.*\(cost=`)
 	readAll = regexp.MustCompile(`Seq Scan on (specs|jobs|ended|events|prerequisites|followups|unique_keys|idempotency|labels)\b`)
 )
 
@@ -274,6 +275,9 @@ func (p *planner) check(when string) map[string][]string {
 			p.t.Fatal(err)
 		}
 		wrong := func(what string) { p.t.Errorf("%s: %s: %s\n%s", when, name, what, strings.Join(plan, "\n")) }
+		if line := again(plan); line != "" {
+			wrong("does anew for each row what does not depend on it: " + line)
+		}
 		for i, line := range plan {
 			if _, cond, ok := strings.Cut(line, "Index Cond: "); ok {
 				conds[name] = append(conds[name], ordinal.ReplaceAllString(cond, "$"))
@@ -303,4 +307,36 @@ func (p *planner) check(when string) map[string][]string {
 		slices.Sort(conds[name])
 	}
 	return conds
+}
+
+// again returns the line of a plan that counts what a part of the statement made, anew for each row of a nested loop: as many
+// steps as the square of the rows, which no plan for a few rows is afraid of.
+func again(plan []string) string {
+	type node struct {
+		line             string
+		indent, children int
+		repeated         bool // it is, or is below, the inner side of a nested loop, with nothing between that keeps its rows
+	}
+	path := []node{{indent: -1}}
+	for _, line := range plan {
+		m := nodes.FindStringSubmatchIndex(line)
+		if m == nil && !strings.HasPrefix(strings.TrimSpace(line), "CTE ") && !strings.Contains(line, "Plan ") {
+			continue
+		}
+		n := node{line: strings.TrimSpace(line), indent: len(line) - len(strings.TrimLeft(line, " "))}
+		for n.indent <= path[len(path)-1].indent {
+			path = path[:len(path)-1]
+		}
+		above := &path[len(path)-1]
+		if m != nil { // what has a name of its own is run once, or is no child
+			above.children++
+			inner := strings.Contains(above.line, "Nested Loop") && above.children == 2
+			n.repeated = (above.repeated || inner) && !strings.Contains(n.line, "Materialize") && !strings.Contains(n.line, "Memoize")
+		}
+		if n.repeated && strings.Contains(n.line, "CTE Scan") && strings.Contains(above.line, "Aggregate") {
+			return above.line
+		}
+		path = append(path, n)
+	}
+	return ""
 }
