@@ -153,7 +153,8 @@ func (s *storm) judge(ctx context.Context) error {
 	return nil
 }
 
-// idle: with nothing to do, processes ask the database for nothing but their renewals, three in a lease, and what a sweep asks.
+// idle: with nothing to do, processes ask the database for nothing but their renewals, three in a lease, and what a sweep asks. Who
+// follows events meanwhile costs nothing.
 func (s *storm) idle(ctx context.Context) error {
 	if s.server == nil || len(s.sum.Broken) > 0 {
 		return nil
@@ -167,6 +168,7 @@ func (s *storm) idle(ctx context.Context) error {
 		pause(ctx, 1500*time.Millisecond) // until the server has counted
 		return n, db.QueryRowContext(ctx, `SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`).Scan(&n)
 	}
+	s.settled.Store(true)
 	pause(ctx, s.settling)
 	before, err := commits()
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// An ear follows all events, goes away, and comes back behind the last one that it heard, at another server perhaps.
+// An ear follows all events, goes away, and comes back behind the last one that it heard, at another server perhaps. Once the storm
+// has settled it stays where it is.
 type ear struct {
 	s      *storm
 	name   string
@@ -33,8 +34,14 @@ func (e *ear) follow(ctx context.Context) {
 	defer close(e.quiet)
 	ctx, e.leave = context.WithCancel(ctx)
 	for ctx.Err() == nil {
-		stay, stop := context.WithTimeout(ctx, between(e.rnd, time.Second, 20*time.Second))
+		stay, stop := context.WithCancel(ctx)
+		goes := time.AfterFunc(between(e.rnd, time.Second, 20*time.Second), func() {
+			if !e.s.settled.Load() {
+				stop()
+			}
+		})
 		err := e.listen(stay, true)
+		goes.Stop()
 		stop()
 		if answered(err) {
 			e.s.breaks("events: %s after %q: %v", e.name, e.cursor, err)

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawl-jobs/pawl/internal/aftermath"
@@ -47,6 +48,7 @@ type storm struct {
 	nodes     []*node
 	book      *book
 	ears      []*ear
+	settled   atomic.Bool // all jobs have ended: who follows events stays
 	saved     *saved
 	living    sync.WaitGroup // of the nodes
 	databases sync.Mutex     // held by what is wrong with the server
