@@ -52,38 +52,16 @@ func (u *unsettling) Events(ctx context.Context, q store.EventQuery) (store.Even
 
 // TestNewsUnsettled: where nothing comes of what held events up, they come all the same, and soon.
 func TestNewsUnsettled(t *testing.T) {
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		db, err := sqlite.Open(t.Context(), dir, sqlite.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer db.Close()
-		u := &unsettling{Store: db}
-		svc := pawl.New(pawl.Config{Store: u, Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler)})
-		ctx, stop := context.WithCancel(t.Context())
-		defer stop()
-		came := make(chan store.Event)
-		go func() {
-			for e, err := range svc.News(ctx, pawl.NewsQuery{}) {
-				if err == nil {
-					came <- e
-				}
-			}
-			close(came)
-		}()
-		synctest.Wait() // it follows
+	u := &unsettling{}
+	inBubble(t, func(db store.Store) store.Store { u.Store = db; return u }, func(n *newsroom) {
+		came := n.follow()
 		settled := time.Now().Add(100 * time.Millisecond)
 		u.until.Store(&settled)
-		if _, err := svc.Submit(ctx, pawl.Request{Spec: pawl.NewTask("far", 0)}); err != nil {
-			t.Fatal(err)
-		}
+		n.submit()
 		<-came
 		if late := time.Since(settled); late < 0 || late > time.Second {
 			t.Errorf("it came %s after it was settled", late)
 		}
-		stop()
-		<-came
 	})
 }
 
@@ -102,6 +80,31 @@ func (w *wavering) Events(ctx context.Context, q store.EventQuery) (store.Events
 
 // TestNewsHeldBack: who comes when the store holds back what it has told the others misses nothing of it.
 func TestNewsHeldBack(t *testing.T) {
+	w := &wavering{}
+	inBubble(t, func(db store.Store) store.Store { w.Store = db; return w }, func(n *newsroom) {
+		early := n.follow()
+		first := n.submit()
+		<-early
+		w.wavers.Store(true)
+		late := n.follow()
+		second := n.submit()
+		<-early
+		if got, want := []job.ID{<-late, <-late}, []job.ID{first, second}; !slices.Equal(got, want) {
+			t.Errorf("it heard of %s, want %s", got, want)
+		}
+	})
+}
+
+// A newsroom is a service in a bubble whose news somebody follows.
+type newsroom struct {
+	t     *testing.T
+	ctx   context.Context
+	svc   *pawl.Service
+	heard sync.WaitGroup
+}
+
+// inBubble has f see a service whose store is made by wrapping one.
+func inBubble(t *testing.T, wrap func(store.Store) store.Store, f func(*newsroom)) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		db, err := sqlite.Open(t.Context(), dir, sqlite.Options{})
@@ -109,47 +112,40 @@ func TestNewsHeldBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer db.Close()
-		w := &wavering{Store: db}
-		svc := pawl.New(pawl.Config{Store: w, Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler)})
+		svc := pawl.New(pawl.Config{Store: wrap(db), Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler)})
 		ctx, stop := context.WithCancel(t.Context())
+		n := &newsroom{t: t, ctx: ctx, svc: svc}
+		defer n.heard.Wait()
 		defer stop()
-		follow := func() <-chan job.ID {
-			came := make(chan job.ID)
-			go func() {
-				defer close(came)
-				for e, err := range svc.News(ctx, pawl.NewsQuery{}) {
-					if err == nil {
-						came <- e.Job
-					}
-				}
-			}()
-			synctest.Wait() // it follows
-			return came
-		}
-		submit := func() job.ID {
-			t.Helper()
-			answers, err := svc.Submit(ctx, pawl.Request{Spec: pawl.NewTask("far", 0)})
+		f(n)
+	})
+}
+
+// follow returns the jobs that each event is of, one after the other, from now on.
+func (n *newsroom) follow() <-chan job.ID {
+	came := make(chan job.ID)
+	n.heard.Go(func() {
+		for e, err := range n.svc.News(n.ctx, pawl.NewsQuery{}) {
 			if err != nil {
-				t.Fatal(err)
+				continue
 			}
-			return answers[0].ID
-		}
-		early := follow()
-		first := submit()
-		<-early
-		w.wavers.Store(true)
-		late := follow()
-		second := submit()
-		<-early
-		if got, want := []job.ID{<-late, <-late}, []job.ID{first, second}; !slices.Equal(got, want) {
-			t.Errorf("it heard of %s, want %s", got, want)
-		}
-		stop()
-		for range late {
-		}
-		for range early {
+			select {
+			case came <- e.Job:
+			case <-n.ctx.Done():
+			}
 		}
 	})
+	synctest.Wait() // it follows
+	return came
+}
+
+func (n *newsroom) submit() job.ID {
+	n.t.Helper()
+	answers, err := n.svc.Submit(n.ctx, pawl.Request{Spec: pawl.NewTask("far", 0)})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return answers[0].ID
 }
 
 // TestNews lets many follow at once, who come at any time and with any cursor, some of them too slow for what the feed
