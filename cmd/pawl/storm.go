@@ -5,21 +5,38 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"time"
 
 	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/api"
 )
 
 // In a build for storms (internal/storm) every process of pawl serve and pawl worker also runs tasks of the kind "storm", which
-// append what they do to the file that STORM_LEDGER names. With STORM_SWEEP=never nobody sweeps.
+// append what they do to the file that STORM_LEDGER names. With STORM_SWEEP=never nobody sweeps. At the socket that STORM_STRANGERS
+// names, people of another tenant are served.
 func init() {
 	addition.handle = func(s *pawl.Service) { pawl.Handle(s, "storm", stormTask) }
 	addition.configure = func(c *pawl.Config) {
 		if os.Getenv("STORM_SWEEP") == "never" {
 			c.Sweep = -1
 		}
+		if at := os.Getenv("STORM_STRANGERS"); at != "" {
+			theirs := *c
+			theirs.Tenant = "strangers"
+			go stormServe(at, api.New(api.Config{Service: pawl.New(theirs), Log: quiet}))
+		}
 	}
+}
+
+func stormServe(at string, h http.Handler) {
+	l, err := net.Listen("unix", at)
+	if err == nil {
+		err = http.Serve(l, h)
+	}
+	fmt.Fprintln(os.Stderr, "storm: strangers:", err)
 }
 
 // stormArgs are the arguments of a task.

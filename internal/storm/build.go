@@ -14,43 +14,53 @@ import (
 	"github.com/pawl-jobs/pawl/internal/testenv"
 )
 
-// build builds the binary of this version, and of the one before where processes are replaced by it. In that of this version
-// [time.Now] is wrong by as many seconds as STORM_AWRY says and the file that STORM_CLOCK names, at any time: no part of the
-// service can tell that from a clock that was set wrong.
-func (s *storm) build(ctx context.Context) error {
-	overlay, err := s.awry(ctx)
+// The binaries are those that a storm's processes run.
+type binaries struct {
+	this   string
+	proxy  string // toxiproxy
+	before string // the version before; empty: nobody is replaced by it
+	none   error  // why there is no version before, though one was asked for
+}
+
+// proxySource is what toxiproxy is built from.
+const proxySource = "github.com/Shopify/toxiproxy/v2/cmd/server"
+
+// build builds the binary of this version into a folder, and that of the one before if processes are to be replaced by it. In that of
+// this version [time.Now] is wrong by as many seconds as STORM_AWRY says and the file that STORM_CLOCK names, at any time: no part
+// of the service can tell that from a clock that was set wrong.
+func build(ctx context.Context, dir string, mutants, before bool) (*binaries, error) {
+	overlay, err := awry(ctx, dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	args := []string{"build", "-overlay", overlay, "-tags", "storm"}
-	if s.without != "" {
+	if mutants {
 		args[len(args)-1] += ",mutants"
 	}
-	s.bin = filepath.Join(s.dir, "bin", "pawl")
-	if err := command(ctx, "", "go", append(args, "-o", s.bin, "github.com/pawl-jobs/pawl/cmd/pawl")...); err != nil {
-		return err
+	b := &binaries{this: filepath.Join(dir, "bin", "pawl"), proxy: filepath.Join(dir, "bin", "toxiproxy")}
+	if err := command(ctx, "", "go", append(args, "-o", b.this, "github.com/pawl-jobs/pawl/cmd/pawl")...); err != nil {
+		return nil, err
 	}
-	if s.db == "sqlite" || !s.faults {
-		return nil // nobody is replaced
+	if err := command(ctx, "", "go", "build", "-o", b.proxy, proxySource); err != nil || !before {
+		return b, err
 	}
 	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
-		return fmt.Errorf("go list -m: %w", err)
+		return nil, fmt.Errorf("go list -m: %w", err)
 	}
-	source := filepath.Join(s.dir, "before")
+	source := filepath.Join(dir, "before")
 	if err := os.Mkdir(source, 0o700); err != nil {
-		return err
+		return nil, err
 	}
-	s.before, err = testenv.BuildBefore(ctx, strings.TrimSpace(string(root)), source)
+	b.before, err = testenv.BuildBefore(ctx, strings.TrimSpace(string(root)), source)
 	if errors.Is(err, testenv.ErrNoHistory) {
-		s.sum.LeftOut = append(s.sum.LeftOut, fmt.Sprintf("version_before: %v", err))
-		return nil
+		b.none, err = err, nil
 	}
-	return err
+	return b, err
 }
 
-// awry writes what the go command is to take in place of the file in which Now stands.
-func (s *storm) awry(ctx context.Context) (overlay string, err error) {
+// awry writes into the folder what the go command is to take in place of the file in which Now stands.
+func awry(ctx context.Context, dir string) (overlay string, err error) {
 	root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 	if err != nil {
 		return "", fmt.Errorf("go env GOROOT: %w", err)
@@ -64,7 +74,7 @@ func (s *storm) awry(ctx context.Context) (overlay string, err error) {
 	if strings.Count(string(text), begins) != 1 {
 		return "", fmt.Errorf("package time of %s is not the one that is known: its Now does not begin as expected", runtime.Version())
 	}
-	dir := filepath.Join(s.dir, "bin")
+	dir = filepath.Join(dir, "bin")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return "", err
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/internal/folder"
 	"github.com/pawl-jobs/pawl/internal/testenv"
 	"github.com/pawl-jobs/pawl/job"
@@ -102,6 +105,14 @@ var spoils = []spoil{
 	{name: "events", job: task, do: hears(1, 2, 2)},
 	{name: "events", job: task, do: hears(1, 3, 2)},
 
+	{name: "tenant", sql: `UPDATE jobs SET name = 'storm-9' WHERE tenant = 'strangers'`},
+	{name: "tenant", sql: `UPDATE jobs SET state = 'CANCELED' WHERE tenant = 'strangers'`},
+	{name: "stranger", sql: `UPDATE jobs SET tenant = 'default' WHERE tenant = 'strangers'`},
+	{name: "lost", sql: `DELETE FROM jobs WHERE tenant = 'strangers'`},
+	{name: "tenant", do: func(_ *testing.T, w *world, _ *promise) {
+		w.ears[0].jobs[w.strangers.accepted[0]] = []job.Event{{}}
+	}},
+
 	{name: "session_left", sql: `UPDATE sessions SET ended = NULL`},
 	{name: "session_left", job: task, sql: `UPDATE jobs SET session = randomblob(16) WHERE id = ?1`},
 	{name: "duty_left", sql: `UPDATE sessions SET ended = NULL`},
@@ -180,6 +191,20 @@ func (w *world) says(t *testing.T, name string, p *promise) {
 
 // looks are those that are taken while processes run, or in the moment when they have ended.
 var looks = map[string]func(*testing.T, *world){
+	"a tenant that sees others": func(t *testing.T, w *world) {
+		p := w.promise(task)
+		open := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+			rw.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(rw, `{"id": %q, "jobs": [{"id": %[1]q, "name": %q}]}`, p.id, p.name)
+		}))
+		defer open.Close()
+		c, err := client.Dial(open.URL, client.Options{Tries: 1})
+		must(t, err)
+		w.strangers.lists(t.Context(), c, "a stranger", func(name string) bool { return name != p.name })
+		w.says(t, "tenant", nil)
+		w.strangers.keepsOut(t.Context(), "see", c, "a stranger", p.id)
+		w.says(t, "tenant", p)
+	},
 	"stuck": func(t *testing.T, w *world) {
 		p := w.promise(task)
 		w.execute(t, `UPDATE jobs SET state = 'PENDING', custody = 'ready' WHERE id = ?1`, p.id[:])

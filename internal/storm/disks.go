@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -51,12 +52,11 @@ func (d *disks) mount(ctx context.Context, machine string) error {
 // full leaves no space on the disk of a machine until ctx ends.
 func (d *disks) full(ctx context.Context, machine string) error {
 	dir := d.folder(machine)
-	var now syscall.Statfs_t
-	if err := syscall.Statfs(dir, &now); err != nil {
-		return err
+	err := fill(dir)
+	for errors.Is(err, syscall.EINVAL) && ctx.Err() == nil { // somebody has written since it was asked how much is used
+		err = fill(dir)
 	}
-	used := (now.Blocks - now.Bfree) * uint64(now.Bsize)
-	if err := syscall.Mount("storm", dir, "tmpfs", syscall.MS_REMOUNT, fmt.Sprintf("size=%d", used)); err != nil {
+	if err != nil {
 		return fmt.Errorf("fill the disk of %s: %w", machine, err)
 	}
 	from := time.Now()
@@ -65,6 +65,15 @@ func (d *disks) full(ctx context.Context, machine string) error {
 	d.filled = append(d.filled, spell{from, time.Now()})
 	d.mu.Unlock()
 	return syscall.Mount("storm", dir, "tmpfs", syscall.MS_REMOUNT, "size="+diskSize)
+}
+
+func fill(dir string) error {
+	var now syscall.Statfs_t
+	if err := syscall.Statfs(dir, &now); err != nil {
+		return err
+	}
+	used := (now.Blocks - now.Bfree) * uint64(now.Bsize)
+	return syscall.Mount("storm", dir, "tmpfs", syscall.MS_REMOUNT, fmt.Sprintf("size=%d", used))
 }
 
 // close removes the file systems. What is in them is copied first where it is to be looked at.

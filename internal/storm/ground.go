@@ -12,7 +12,10 @@ import (
 
 // ground makes what the storm goes over: the database, the folders, the network, and the processes, which do not run yet.
 func (s *storm) ground(ctx context.Context) (release func(), err error) {
-	s.net, s.disks = newNetwork(), &disks{storm: s}
+	if s.net, err = newNetwork(s.binaries.proxy, s.printf); err != nil {
+		return nil, err
+	}
+	s.disks = &disks{storm: s}
 	release = func() {
 		s.net.close()
 		if s.server != nil {

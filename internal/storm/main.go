@@ -81,6 +81,7 @@ type summary struct {
 	LaunchedTwice int            `json:"launched_twice"` // attempts whose program was started twice
 	Poison        int            `json:"poison"`         // innocent jobs that were at work in too many kills
 	Events        int            `json:"events"`         // that followers saw
+	Strangers     int            `json:"strangers"`      // calls for jobs of another tenant that were answered: with nothing
 	Repaired      map[string]int `json:"repaired"`       // by the sweep, by class
 	Restored      bool           `json:"restored,omitempty"`
 	Without       string         `json:"without,omitempty"`

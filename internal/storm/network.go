@@ -2,86 +2,164 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
+	"io"
 	"net"
-	"strings"
+	"net/http"
+	"os/exec"
+	"sync"
 	"sync/atomic"
 	"time"
 
-	toxiproxy "github.com/Shopify/toxiproxy/v2"
-	"github.com/rs/zerolog"
+	toxiproxy "github.com/Shopify/toxiproxy/v2/client"
 )
 
-// A network is the proxies between processes, people and the database.
+// A network is the proxies between processes, people and the database. They are those of a process of toxiproxy, which hangs at times
+// when something becomes right or wrong with a way in the moment that its connections end: then it is killed, and started anew.
 type network struct {
-	api  *toxiproxy.ApiServer
-	ways []*way
+	bin   string
+	hangs time.Duration // how long the process may take to answer
+	said  func(format string, args ...any)
+
+	mu      sync.Mutex // held while the process is asked for something
+	api     string
+	process *exec.Cmd
+	ways    []*way
 }
 
-func newNetwork() *network {
-	zerolog.SetGlobalLevel(zerolog.Disabled) // toxics write to a log of their own
-	return &network{api: toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())}
+// newNetwork starts the process. By itself it waits for 5 s at times, for a connection that does not take what is sent.
+func newNetwork(bin string, said func(string, ...any)) (*network, error) {
+	n := &network{bin: bin, hangs: 15 * time.Second, said: said}
+	return n, n.start()
+}
+
+// start starts the process, with the ways that there are.
+func (n *network) start() (err error) {
+	if n.api, err = freeAddr(); err != nil {
+		return err
+	}
+	host, port, err := net.SplitHostPort(n.api)
+	if err != nil {
+		return err
+	}
+	n.process = exec.Command(n.bin, "-host", host, "-port", port)
+	n.process.Env = []string{"LOG_LEVEL=disabled"}
+	said, err := n.process.StdoutPipe() // it ends with the process
+	if err != nil {
+		return err
+	}
+	if err := n.process.Start(); err != nil {
+		return err
+	}
+	go io.Copy(io.Discard, said) //nolint:errcheck // as above
+	if err := n.answers(); err != nil {
+		return err
+	}
+	for _, w := range n.ways {
+		if err := n.make(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// answers waits until the process does.
+func (n *network) answers() error {
+	ctx, stop := context.WithTimeout(context.Background(), 30*time.Second)
+	defer stop()
+	for {
+		r, err := http.Get("http://" + n.api + "/version")
+		if err == nil {
+			return r.Body.Close()
+		}
+		if !pause(ctx, 10*time.Millisecond) {
+			return fmt.Errorf("toxiproxy does not answer: %w", err)
+		}
+	}
+}
+
+func (n *network) close() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.end()
+}
+
+func (n *network) end() {
+	n.process.Process.Kill() //nolint:errcheck // it has ended by itself, perhaps
+	n.process.Wait()         //nolint:errcheck // as above
+}
+
+// ask has the process do something. If it hangs, all ways are made anew, and nothing is wrong with them.
+func (n *network) ask(what func() error) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	hung := time.AfterFunc(n.hangs, n.end)
+	err := what()
+	if hung.Stop() {
+		return err
+	}
+	n.said("toxiproxy hung: its connections are cut")
+	return n.start()
 }
 
 // A way leads from an address of its own to another one.
 type way struct {
-	name   string
-	addr   string // where it begins; the proxy writes its own each time that it starts
-	proxy  *toxiproxy.Proxy
-	toxics atomic.Int64 // how many there were
+	network  *network
+	name     string
+	addr, to string
+	proxy    *toxiproxy.Proxy
+	toxics   atomic.Int64 // how many there were
 }
 
 // open opens a way to an address.
 func (n *network) open(name, to string) (*way, error) {
-	w := &way{name: name, proxy: toxiproxy.NewProxy(n.api, name, "127.0.0.1:0", to)}
-	if err := w.proxy.Start(); err != nil {
-		return nil, fmt.Errorf("proxy %s: %w", name, err)
-	}
-	w.addr = w.proxy.Listen
-	n.ways = append(n.ways, w)
-	return w, nil
+	w := &way{network: n, name: name, addr: "127.0.0.1:0", to: to}
+	err := n.ask(func() error {
+		if err := n.make(w); err != nil {
+			return err
+		}
+		n.ways = append(n.ways, w)
+		return nil
+	})
+	return w, err
 }
 
-func (n *network) close() {
-	for _, w := range n.ways {
-		w.proxy.Stop()
+func (n *network) make(w *way) (err error) {
+	if w.proxy, err = toxiproxy.NewClient(n.api).CreateProxy(w.name, w.addr, w.to); err != nil {
+		return fmt.Errorf("proxy %s: %w", w.name, err)
 	}
+	w.addr = w.proxy.Listen
+	return nil
 }
 
 // A toxic is something that is wrong with a way, in one direction.
 type toxic struct {
 	kind, stream string
-	attributes   map[string]int
+	attributes   toxiproxy.Attributes
 }
 
 // troubles are what can be wrong with a way.
 var troubles = map[string][]toxic{
-	"slow":  {{"latency", "downstream", map[string]int{"latency": 150, "jitter": 100}}, {"bandwidth", "upstream", map[string]int{"rate": 40}}},
-	"reset": {{"reset_peer", "downstream", map[string]int{"timeout": 20}}},
+	"slow":  {{"latency", "downstream", toxiproxy.Attributes{"latency": 150, "jitter": 100}}, {"bandwidth", "upstream", toxiproxy.Attributes{"rate": 40}}},
+	"reset": {{"reset_peer", "downstream", toxiproxy.Attributes{"timeout": 20}}},
 	// What is sent is swallowed, and connections stay open.
-	"deaf":       {{"timeout", "upstream", map[string]int{"timeout": 0}}},   // requests do not arrive
-	"mute":       {{"timeout", "downstream", map[string]int{"timeout": 0}}}, // answers do not: what they tell of is done
-	"black_hole": {{"timeout", "upstream", map[string]int{"timeout": 0}}, {"timeout", "downstream", map[string]int{"timeout": 0}}},
+	"deaf":       {{"timeout", "upstream", toxiproxy.Attributes{"timeout": 0}}},   // requests do not arrive
+	"mute":       {{"timeout", "downstream", toxiproxy.Attributes{"timeout": 0}}}, // answers do not: what they tell of is done
+	"black_hole": {{"timeout", "upstream", toxiproxy.Attributes{"timeout": 0}}, {"timeout", "downstream", toxiproxy.Attributes{"timeout": 0}}},
 }
 
 // trouble makes something wrong with a way until ctx ends.
 func (w *way) trouble(ctx context.Context, what string) error {
 	for _, t := range troubles[what] {
-		name := fmt.Sprintf("%s %s %d", what, t.stream, w.toxics.Add(1)) // the same may come twice at once
-		b, err := json.Marshal(map[string]any{"name": name, "type": t.kind, "stream": t.stream, "attributes": t.attributes})
-		if err != nil {
+		name := fmt.Sprintf("%s-%s-%d", what, t.stream, w.toxics.Add(1)) // the same may come twice at once
+		err := w.network.ask(func() error {
+			_, err := w.proxy.AddToxic(name, t.kind, t.stream, 1, t.attributes)
 			return err
-		}
-		if _, err := w.proxy.Toxics.AddToxicJson(strings.NewReader(string(b))); err != nil {
+		})
+		if err != nil {
 			return fmt.Errorf("%s on the way %s: %w", what, w.name, err)
 		}
-		defer func() {
-			undo, stop := context.WithTimeout(context.Background(), 10*time.Second)
-			defer stop()
-			w.proxy.Toxics.RemoveToxic(undo, name) //nolint:errcheck // it is gone with its connection
-		}()
+		defer w.network.ask(func() error { return w.proxy.RemoveToxic(name) }) //nolint:errcheck // it is gone with its proxy, perhaps
 	}
 	<-ctx.Done()
 	return nil
@@ -89,12 +167,11 @@ func (w *way) trouble(ctx context.Context, what string) error {
 
 // cut closes all connections of a way, and takes no new ones until ctx ends.
 func (w *way) cut(ctx context.Context) error {
-	w.proxy.Stop()
-	<-ctx.Done()
-	if err := w.proxy.Start(); !errors.Is(err, toxiproxy.ErrProxyAlreadyStarted) { // by another cut, which was shorter
-		return err
+	if err := w.network.ask(func() error { return w.proxy.Disable() }); err != nil {
+		return fmt.Errorf("cut the way %s: %w", w.name, err)
 	}
-	return nil
+	<-ctx.Done()
+	return w.network.ask(func() error { return w.proxy.Enable() })
 }
 
 // freeAddr returns an address that nobody listens at.

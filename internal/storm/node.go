@@ -51,12 +51,12 @@ func (s *storm) newNode(name, machine, role string) (n *node, err error) {
 		if n.listen, err = freeAddr(); err != nil {
 			return nil, err
 		}
-		if n.api, err = s.net.open(name+" api", n.listen); err != nil {
+		if n.api, err = s.net.open(name+".api", n.listen); err != nil {
 			return nil, err
 		}
 	}
 	if s.server != nil {
-		n.db, err = s.net.open(name+" database", s.server.Addr())
+		n.db, err = s.net.open(name+".database", s.server.Addr())
 	}
 	return n, err
 }
@@ -99,9 +99,9 @@ func (n *node) start() (*proc, error) {
 	}
 	n.starts++
 	p := &proc{ended: make(chan struct{}), said: filepath.Join(n.s.dir, fmt.Sprintf("said.%s.%03d", n.name, n.starts))}
-	bin := n.s.bin
-	if n.earlier && n.s.before != "" {
-		bin = n.s.before
+	bin := n.s.binaries.this
+	if n.earlier && n.s.binaries.before != "" {
+		bin = n.s.binaries.before
 	}
 	args := []string{n.role, "--dir", n.s.folder(n.machine), "--lease", lease.String()}
 	if n.role == "serve" {
@@ -111,6 +111,9 @@ func (n *node) start() (*proc, error) {
 	p.cmd.Dir = n.s.dir
 	p.cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + n.s.dir, "STORM_LEDGER=" + n.s.jobsLedger(), "STORM_WITHOUT=" + n.s.without,
+	}
+	if n.role == "serve" {
+		p.cmd.Env = append(p.cmd.Env, "STORM_STRANGERS="+n.stranger())
 	}
 	if n.db != nil {
 		dsn, err := n.s.through(n.db)

@@ -36,7 +36,7 @@ func (c *checker) ran() {
 
 // known: what did something is there, or somebody was told of it.
 func (c *checker) known(id job.ID) {
-	if c.rows[id] == nil && c.promised(id) == nil && !c.restored() {
+	if _, theirs := c.theirs[id]; c.rows[id] == nil && c.promised(id) == nil && !theirs && !c.restored() {
 		c.broken(id, "stranger: job %s did something, and it is not there, and was never accepted", id)
 	}
 }
@@ -93,7 +93,9 @@ func (c *checker) histories(ctx context.Context) {
 			}
 		}
 	}()
-	storetest.Check(asTest{c.storm}, c.store, tenant)
+	for _, tenant := range []string{tenant, strangerTenant} {
+		storetest.Check(asTest{c.storm}, c.store, tenant)
+	}
 }
 
 // asTest takes in what the check says that every store passes.

@@ -74,7 +74,7 @@ func (s *storm) putBack(ctx context.Context) error {
 	}
 	s.saved.back = true
 	for _, m := range s.machines() {
-		cmd := exec.CommandContext(ctx, s.bin, "reconcile", "--end-unknown", "--dir", s.folder(m))
+		cmd := exec.CommandContext(ctx, s.binaries.this, "reconcile", "--end-unknown", "--dir", s.folder(m))
 		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.dir}
 		if s.server != nil {
 			cmd.Env = append(cmd.Env, "PAWL_DB="+s.dsn)

@@ -27,9 +27,10 @@ type options struct {
 	sweep    bool
 	faults   bool
 	keep     bool
-	restore  bool   // put the database back to an earlier time when the storm is over
-	without  string // a guard; empty: none is missing
-	only     string // the one fault that there is; empty: all, and processes are killed
+	restore  bool      // put the database back to an earlier time when the storm is over
+	without  string    // a guard; empty: none is missing
+	only     string    // the one fault that there is; empty: all, and processes are killed
+	binaries *binaries // nil: they are built
 	out      io.Writer
 }
 
@@ -38,8 +39,6 @@ type storm struct {
 	options
 	patience
 	dir       string
-	bin       string // this version
-	before    string // the version before it; empty: its source is not there
 	net       *network
 	server    *testenv.Server // nil: the database is that of the folder
 	clock     *clock          // of the machine; nil: it cannot be wrong
@@ -47,6 +46,7 @@ type storm struct {
 	disks     *disks
 	nodes     []*node
 	book      *book
+	strangers *strangers
 	ears      []*ear
 	settled   atomic.Bool // all jobs have ended: who follows events stays
 	saved     *saved
@@ -84,9 +84,11 @@ func run(ctx context.Context, o options) (summary, error) {
 }
 
 func newStorm(o options, dir string) *storm {
-	return &storm{options: o, patience: usual, dir: dir, said: map[string]int{}, sum: summary{
+	s := &storm{options: o, patience: usual, dir: dir, said: map[string]int{}, sum: summary{
 		Seed: o.seed, DB: o.db, Without: o.without, Faults: map[string]int{}, States: map[string]int{}, Repaired: map[string]int{}, Broken: []string{},
 	}}
+	s.strangers = &strangers{s: s}
+	return s
 }
 
 // weather does all that belongs to a storm, and leaves nothing running.
@@ -96,8 +98,18 @@ func (s *storm) weather(ctx context.Context) error {
 			s.printf("%v", err)
 		}
 	}()
-	if err := s.build(ctx); err != nil {
-		return err
+	if s.binaries == nil {
+		dir, err := os.MkdirTemp("", "storm-binaries-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		if s.binaries, err = build(ctx, dir, s.without != "", s.db == "postgres" && s.faults); err != nil {
+			return err
+		}
+	}
+	if s.binaries.none != nil {
+		s.sum.LeftOut = append(s.sum.LeftOut, fmt.Sprintf("version_before: %v", s.binaries.none))
 	}
 	release, err := s.ground(ctx)
 	if err != nil {
@@ -143,6 +155,7 @@ func (s *storm) storm(ctx context.Context) error {
 	var all sync.WaitGroup
 	all.Go(func() { s.submit(raging) })
 	all.Go(func() { s.people(raging) })
+	all.Go(func() { s.strangers.come(raging) })
 	all.Go(func() { s.sample(raging) })
 	all.Go(func() { s.report(raging) })
 	if s.restore {

@@ -41,10 +41,13 @@ func live(t *testing.T, dir string) *world {
 	w := &world{said: &bytes.Buffer{}}
 	s := newStorm(options{db: "sqlite", jobs: 7, sweep: true, out: w.said}, dir)
 	w.storm = s
-	must(t, s.build(ctx))
-	s.net, s.disks = newNetwork(), &disks{storm: s}
-	t.Cleanup(s.net.close)
 	var err error
+	s.binaries, err = build(ctx, t.TempDir(), false, false)
+	must(t, err)
+	s.net, err = newNetwork(s.binaries.proxy, s.printf)
+	must(t, err)
+	s.disks = &disks{storm: s}
+	t.Cleanup(s.net.close)
 	s.book, err = newBook(s)
 	must(t, err)
 	t.Cleanup(s.book.close)
@@ -89,12 +92,22 @@ func live(t *testing.T, dir string) *world {
 		return err == nil && did.launches[w.promise(lasting).id] != nil
 	})
 	s.cancel(ctx, c, w.promise(lasting), 10*time.Second)
+	theirs, err := n.strangerClient()
+	must(t, err)
+	s.strangers.submit(ctx, theirs, 0)
+	stranger, _ := s.strangers.pick(rnd)
+	for what := range touches {
+		s.strangers.keepsOut(ctx, what, theirs, "a stranger", w.promise(task).id)
+		s.strangers.keepsOut(ctx, what, c, "somebody", stranger)
+	}
+	if want := 2 * len(touches); s.sum.Strangers != want {
+		t.Errorf("%d calls of strangers were answered, want %d", s.sum.Strangers, want)
+	}
 	must(t, s.drain(ctx))
 	must(t, s.check(ctx))
 	if len(s.sum.Broken) > 0 {
 		t.Fatalf("a sound world is found broken: %q\n%s", s.sum.Broken, w.said)
 	}
-	must(t, os.RemoveAll(filepath.Join(s.dir, "bin")))
 	return w
 }
 
@@ -110,6 +123,7 @@ func (w *world) copied(t *testing.T) *world {
 	s.patience = patience{still: 50 * time.Millisecond, stop: 50 * time.Millisecond, gone: 50 * time.Millisecond, idling: time.Second}
 	must(t, os.CopyFS(s.dir, os.DirFS(w.dir)))
 	s.net, s.disks = w.net, &disks{storm: s}
+	s.strangers.accepted = w.strangers.accepted
 	was := w.nodes[0]
 	s.nodes = []*node{{s: s, name: was.name, machine: was.machine, role: was.role, api: was.api, rnd: s.random("copy")}}
 	s.book, err = newBook(s)
