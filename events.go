@@ -144,6 +144,7 @@ func (f *follower) present(ctx context.Context, at int64, yield func(store.Event
 		defer t.Stop()
 		gone = t.C
 	}
+	fresh := false // what comes from the feed comes after the cursor
 	for {
 		b, grown, err := f.s.feed.after(at)
 		if err != nil {
@@ -153,6 +154,12 @@ func (f *follower) present(ctx context.Context, at int64, yield func(store.Event
 		case b == nil && grown == nil:
 			return false, nil
 		case b != nil:
+			if !fresh {
+				if b, err = f.unseen(b); err != nil {
+					return false, err
+				}
+				fresh = len(b.events) > 0
+			}
 			if over, err := f.take(ctx, b, yield); over || err != nil {
 				return over, err
 			}
@@ -172,6 +179,22 @@ func (f *follower) present(ctx context.Context, at int64, yield func(store.Event
 			return false, context.Cause(ctx)
 		}
 	}
+}
+
+// unseen returns those events of b that come after the cursor. The cursor may be of another process, which could tell earlier
+// than the feed of this one that nothing is missing before it.
+func (f *follower) unseen(b *batch) (*batch, error) {
+	for i := range b.events {
+		switch after, err := f.s.cfg.Store.After(b.events[i].Cursor, f.cursor); {
+		case err != nil:
+			return nil, err
+		case after && i == 0:
+			return b, nil
+		case after:
+			return &batch{events: b.events[i:]}, nil
+		}
+	}
+	return &batch{}, nil
 }
 
 // take yields those of some events that are wanted. over says that no more are.

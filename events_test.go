@@ -54,7 +54,7 @@ func (u *unsettling) Events(ctx context.Context, q store.EventQuery) (store.Even
 func TestNewsUnsettled(t *testing.T) {
 	u := &unsettling{}
 	inBubble(t, func(db store.Store) store.Store { u.Store = db; return u }, func(n *newsroom) {
-		came := n.follow()
+		came := n.follow("")
 		settled := time.Now().Add(100 * time.Millisecond)
 		u.until.Store(&settled)
 		n.submit()
@@ -82,14 +82,37 @@ func (w *wavering) Events(ctx context.Context, q store.EventQuery) (store.Events
 func TestNewsHeldBack(t *testing.T) {
 	w := &wavering{}
 	inBubble(t, func(db store.Store) store.Store { w.Store = db; return w }, func(n *newsroom) {
-		early := n.follow()
+		early := n.follow("")
 		first := n.submit()
 		<-early
 		w.wavers.Store(true)
-		late := n.follow()
+		late := n.follow("")
 		second := n.submit()
 		<-early
 		if got, want := []job.ID{<-late, <-late}, []job.ID{first, second}; !slices.Equal(got, want) {
+			t.Errorf("it heard of %s, want %s", got, want)
+		}
+	})
+}
+
+// late is a store that says that nothing was committed yet when it is asked for the end, as if a change before all others were
+// under way.
+type late struct{ store.Store }
+
+func (l late) Events(ctx context.Context, q store.EventQuery) (store.Events, error) {
+	if q.End {
+		return store.Events{Cursor: "0", Unsettled: true}, nil
+	}
+	return l.Store.Events(ctx, q)
+}
+
+// TestNewsOfAnotherProcess: who comes with a cursor from elsewhere hears nothing again that it has heard there.
+func TestNewsOfAnotherProcess(t *testing.T) {
+	inBubble(t, func(db store.Store) store.Store { return late{db} }, func(n *newsroom) {
+		n.submit()
+		was := all(n.t, n.svc, pawl.NewsQuery{})
+		came := n.follow(was[len(was)-1].Cursor)
+		if want, got := n.submit(), <-came; got != want {
 			t.Errorf("it heard of %s, want %s", got, want)
 		}
 	})
@@ -121,11 +144,11 @@ func inBubble(t *testing.T, wrap func(store.Store) store.Store, f func(*newsroom
 	})
 }
 
-// follow returns the jobs that each event is of, one after the other, from now on.
-func (n *newsroom) follow() <-chan job.ID {
+// follow returns the jobs that each event behind a cursor is of, one after the other.
+func (n *newsroom) follow(cursor string) <-chan job.ID {
 	came := make(chan job.ID)
 	n.heard.Go(func() {
-		for e, err := range n.svc.News(n.ctx, pawl.NewsQuery{}) {
+		for e, err := range n.svc.News(n.ctx, pawl.NewsQuery{Cursor: cursor}) {
 			if err != nil {
 				continue
 			}

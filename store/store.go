@@ -131,6 +131,9 @@ type Reader interface {
 	// still open, so that following cursors misses nothing. One that is newer than the database is Invalid: whoever has it
 	// would miss what comes until the database has caught up.
 	Events(ctx context.Context, q EventQuery) (Events, error)
+	// After reports whether a cursor of events comes after another one: "" is before all. It asks nobody. [job.Invalid]: one of
+	// them is no cursor.
+	After(cursor, other string) (bool, error)
 	// Held returns the jobs in custody of a session.
 	Held(ctx context.Context, session job.ID) ([]job.Job, error)
 	// Watched returns the jobs in custody monitor on a machine that came there at since or later, or have a wish. There

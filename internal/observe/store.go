@@ -195,6 +195,8 @@ func (m *measured) Events(ctx context.Context, q store.EventQuery) (store.Events
 	return call(ctx, m, "events", func() (store.Events, error) { return m.next.Events(ctx, q) }, func(e store.Events) int { return len(e.Events) })
 }
 
+func (m *measured) After(cursor, other string) (bool, error) { return m.next.After(cursor, other) }
+
 func (m *measured) Held(ctx context.Context, session job.ID) ([]job.Job, error) {
 	return call(ctx, m, "held", func() ([]job.Job, error) { return m.next.Held(ctx, session) }, length)
 }

@@ -68,9 +68,9 @@ func (s *Store) Waiting(ctx context.Context, tenant, queue string, limit int) (i
 // is a number.
 func (s *Store) Events(ctx context.Context, q store.EventQuery) (es store.Events, err error) {
 	after := 0
-	if q.Cursor != "" && !q.End {
-		if after, err = strconv.Atoi(q.Cursor); err != nil || after < 0 {
-			return es, job.Errorf(job.Invalid, "%q is not a cursor: pass the one from the answer before, or none", q.Cursor)
+	if !q.End {
+		if after, err = readEventCursor(q.Cursor); err != nil {
+			return es, err
 		}
 	}
 	limit := store.Within(q.Limit, 1000, 10_000)
@@ -107,6 +107,26 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (es store.Events
 		es.Cursor = strconv.Itoa(after)
 		return es, nil
 	})
+}
+
+// After implements [store.Reader].
+func (s *Store) After(cursor, other string) (bool, error) {
+	a, err := readEventCursor(cursor)
+	if err != nil {
+		return false, err
+	}
+	b, err := readEventCursor(other)
+	return a > b, err
+}
+
+func readEventCursor(s string) (n int, err error) {
+	if s == "" {
+		return 0, nil
+	}
+	if n, err = strconv.Atoi(s); err != nil || n < 0 {
+		return 0, job.Errorf(job.Invalid, "%q is not a cursor: pass the one from the answer before, or none", s)
+	}
+	return n, nil
 }
 
 // answered returns an event as it is answered.

@@ -1,6 +1,8 @@
 package postgres
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/binary"
@@ -61,6 +63,16 @@ func readEventCursor(s string) (c eventCursor, err error) {
 		return eventCursor{}, err
 	}
 	return c, nil
+}
+
+// After implements [store.Reader].
+func (s *Store) After(cursor, other string) (bool, error) {
+	a, err := readEventCursor(cursor)
+	if err != nil {
+		return false, err
+	}
+	b, err := readEventCursor(other)
+	return cmp.Or(cmp.Compare(a.ord, b.ord), bytes.Compare(a.job[:], b.job[:]), cmp.Compare(a.n, b.n), cmp.Compare(a.sub, b.sub)) > 0, err
 }
 
 // Events implements [store.Reader].

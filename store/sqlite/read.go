@@ -32,10 +32,8 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (es store.Events
 		err := s.query(ctx, newestEvent, 1, func(v []driver.Value) { after = v[0].(int64) })
 		return store.Events{Cursor: strconv.FormatInt(after, 36)}, err
 	}
-	if q.Cursor != "" {
-		if after, err = cursor(q.Cursor); err != nil {
-			return es, err
-		}
+	if after, err = cursor(q.Cursor); err != nil {
+		return es, err
 	}
 	limit := int64(store.Within(q.Limit, 1000, 10_000))
 	sql, args := eventsOfAll, []any{q.Tenant, after, limit}
@@ -59,6 +57,16 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (es store.Events
 		}
 	}
 	return es, err
+}
+
+// After implements [store.Reader].
+func (s *Store) After(c, other string) (bool, error) {
+	a, err := cursor(c)
+	if err != nil {
+		return false, err
+	}
+	b, err := cursor(other)
+	return a > b, err
 }
 
 const (
@@ -136,6 +144,9 @@ func (s *Store) query(ctx context.Context, sql string, columns int, each func(ro
 }
 
 func cursor(s string) (int64, error) {
+	if s == "" {
+		return 0, nil
+	}
 	n, err := strconv.ParseInt(s, 36, 64)
 	if err != nil || n < 0 {
 		return 0, job.Errorf(job.Invalid, "%q is not a cursor: pass the one from the answer before, or none", s)

@@ -17,6 +17,7 @@ var readTests = []test{
 	{"cursors that nobody gave", readBadCursor},
 	{"held, watched and found", readHeld},
 	{"events page by page", readEvents},
+	{"cursors stand in the order of their events", readOrder},
 	{"a follower misses nothing beside writers", readFollower},
 	{"tenants cannot see each other", readTenants},
 	{"a job that is not there", readUnknown},
@@ -161,6 +162,45 @@ func readEvents(w *world) {
 	empty, err := w.s.Events(w.ctx, store.EventQuery{Tenant: "new"})
 	if err != nil || len(empty.Events) != 0 || empty.Cursor == "" {
 		w.Errorf("nobody's events: %d, cursor %q, %v", len(empty.Events), empty.Cursor, err)
+	}
+}
+
+func readOrder(w *world) {
+	w.addMany(3)
+	w.claim(wanted(w.session(), 3))
+	cursors := []string{""}
+	got, err := w.s.Events(w.ctx, store.EventQuery{Tenant: acme})
+	if err != nil {
+		w.Fatalf("events: %v", err)
+	}
+	for _, e := range got.Events {
+		cursors = append(cursors, e.Cursor)
+	}
+	for i, a := range cursors {
+		for j, b := range cursors {
+			if after, err := w.s.After(a, b); err != nil || after != (i > j) {
+				w.Errorf("that of event %d comes after that of event %d: %t, %v", i, j, after, err)
+			}
+		}
+	}
+	end, err := w.s.Events(w.ctx, store.EventQuery{Tenant: acme, End: true})
+	if err != nil {
+		w.Fatalf("the end: %v", err)
+	}
+	w.addMany(1)
+	next, err := w.s.Events(w.ctx, store.EventQuery{Tenant: acme, Cursor: end.Cursor})
+	if err != nil || len(next.Events) != 1 {
+		w.Fatalf("behind the end: %d events, %v", len(next.Events), err)
+	}
+	if after, err := w.s.After(next.Cursor, end.Cursor); err != nil || !after {
+		w.Errorf("the next event comes after the end: %t, %v", after, err)
+	}
+	if after, err := w.s.After(got.Cursor, end.Cursor); err != nil || after {
+		w.Errorf("the last event comes after the end: %t, %v", after, err)
+	}
+	for _, pair := range [][2]string{{"x y", ""}, {"", "x y"}} {
+		_, err := w.s.After(pair[0], pair[1])
+		w.kind(err, job.Invalid)
 	}
 }
 
