@@ -93,11 +93,16 @@ func (n *network) end() {
 func (n *network) ask(what func() error) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	hung := time.AfterFunc(n.hangs, n.end)
+	killed := make(chan struct{})
+	hung := time.AfterFunc(n.hangs, func() {
+		defer close(killed)
+		n.end()
+	})
 	err := what()
 	if hung.Stop() {
 		return err
 	}
+	<-killed
 	n.said("toxiproxy hung: its connections are cut")
 	return n.start()
 }

@@ -1,9 +1,11 @@
 package main
 
 import (
-	"context"
+	"bytes"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -34,15 +36,16 @@ func TestNetworkThatHangs(t *testing.T) {
 		return err
 	}
 	must(t, get())
-	ctx, stop := context.WithCancel(t.Context())
-	cut := make(chan error)
-	go func() { cut <- w.cut(ctx) }()
-	until(t, "the way is cut", func() bool { return get() != nil })
+	must(t, n.ask(func() error { return w.proxy.Disable() }))
+	if get() == nil {
+		t.Error("a way that was cut leads somewhere")
+	}
 	must(t, n.process.Process.Signal(syscall.SIGSTOP))
-	n.mu.Lock()
+	until(t, "it stands still", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", n.process.Process.Pid))
+		return err == nil && bytes.Contains(stat, []byte(") T "))
+	})
 	n.hangs = 100 * time.Millisecond
-	n.mu.Unlock()
-	stop()
-	must(t, <-cut)
+	must(t, n.ask(func() error { return w.proxy.Enable() }))
 	must(t, get())
 }

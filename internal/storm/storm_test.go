@@ -50,6 +50,7 @@ func TestStorm(t *testing.T) {
 		"clock steps": {db: "postgres", duration: 15 * time.Second, jobs: 500, only: "clock_steps"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // they wait, most of the time
 			if o.db == "postgres" {
 				testenv.Postgres(t) // skips where there is none
 			}
