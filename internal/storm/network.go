@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os/exec"
@@ -44,14 +43,14 @@ func (n *network) start() (err error) {
 	}
 	n.process = exec.Command(n.bin, "-host", host, "-port", port)
 	n.process.Env = []string{"LOG_LEVEL=disabled"}
-	said, err := n.process.StdoutPipe() // it ends with the process
-	if err != nil {
-		return err
-	}
 	if err := n.process.Start(); err != nil {
 		return err
 	}
-	go io.Copy(io.Discard, said) //nolint:errcheck // as above
+	defer func() {
+		if err != nil {
+			n.end()
+		}
+	}()
 	if err := n.answers(); err != nil {
 		return err
 	}
