@@ -64,6 +64,8 @@ func classify(err error) error {
 	code := codeOf(err)
 	var connect *pgconn.ConnectError
 	switch {
+	case errors.Is(err, pgconn.ErrStandbyConnection):
+		return job.Errorf(job.Unavailable, "database: name the primary, or all servers: %w", err)
 	case code == "" && job.KindOf(err) == job.Internal && errors.As(err, &connect): // its deadline is that of connect_timeout
 		return job.Errorf(job.Unavailable, "database: %w", err)
 	case err == nil || job.KindOf(err) != job.Internal || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):

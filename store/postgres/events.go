@@ -99,10 +99,9 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (store.Events, e
 	limit := store.Within(q.Limit, 1000, 10_000)
 	err = s.call(ctx, q.Tenant, func(t *tx) error {
 		es = store.Events{Cursor: q.Cursor}
-		var next int64  // above all that was ever written
-		var replay bool // it may be behind the server that the cursor is from
+		var next int64 // above all that was ever written
 		open := read(horizon, func(r *reader) error {
-			es.Unsettled, next, replay = r.bool(), r.int64(), r.bool()
+			es.Unsettled, next = r.bool(), r.int64()
 			return nil
 		}, t.s.writers(), settled)
 		each := func(r *reader) error {
@@ -129,13 +128,8 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (store.Events, e
 		if err := t.commit(qs...); err != nil {
 			return err
 		}
-		switch newer := !q.End && max(c.ord, settled) > next; {
-		case newer && !replay:
+		if !q.End && max(c.ord, settled) > next {
 			return store.NewerCursor()
-		case newer && settled > next:
-			return job.Errorf(job.Unavailable, "this server has not replayed yet what was read from another one")
-		case newer:
-			es.Unsettled = true
 		}
 		if n := len(es.Events); n > 0 {
 			es.Cursor = es.Events[n-1].Cursor
@@ -176,7 +170,6 @@ var (
 	// it now are the ones to wait for, and who takes it later gets an id that is not below xmax. Ids in pg_locks have 32
 	// bits; they are near xmax. A transaction has its id for a moment before the lock on that is to be seen, and longer
 	// where it waits for those who look at the locks: while somebody has the first lock alone, his id may be any that is open.
-	// A standby, or a server that is about to be the primary, replays commits in their order and has no locks to look at.
 	//
 	// So it may fall, when somebody comes of whom less is known: what has been read by then is settled all the same ($2).
 	//
@@ -196,10 +189,10 @@ WITH s AS MATERIALIZED (
 		AND w.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
 	GROUP BY w.virtualtransaction
 ), oldest AS (
-	SELECT least(s.xmax, CASE WHEN pg_is_in_recovery() THEN s.xmin END, min(CASE WHEN w.known THEN w.below ELSE s.xmin END) FILTER (WHERE w.known IS NOT NULL)) AS xid
+	SELECT least(s.xmax, min(CASE WHEN w.known THEN w.below ELSE s.xmin END) FILTER (WHERE w.known IS NOT NULL)) AS xid
 	FROM s LEFT JOIN writers w ON true GROUP BY s.xmin, s.xmax
 )
-SELECT o.xid < s.xmax, e.base + s.xmax, pg_is_in_recovery() FROM pawl.era e, s, oldest o, LATERAL set_config('job.horizon', greatest(e.base + o.xid, $2::bigint)::text, true)`
+SELECT o.xid < s.xmax, e.base + s.xmax FROM pawl.era e, s, oldest o, LATERAL set_config('job.horizon', greatest(e.base + o.xid, $2::bigint)::text, true)`
 
 	// eventsOfAll finds the ord of the last event of a page by the index alone, and then reads up to that: the events of one
 	// ord have no order in the index, and a plan made while there were few would sort all that follow.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
@@ -34,6 +35,10 @@ func parse(dsn string) (*pgxpool.Config, error) {
 	}
 	if _, set := c.ConnConfig.RuntimeParams["application_name"]; !set {
 		c.ConnConfig.RuntimeParams["application_name"] = "pawl"
+	}
+	if c.ConnConfig.ValidateConnect == nil {
+		// A standby may not know yet what the primary has answered: what it says is not there may have been accepted.
+		c.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
 	}
 	return c, nil
 }
