@@ -163,7 +163,8 @@ func (s *storm) judge(ctx context.Context) error {
 // idle: with nothing to do, processes ask the database for nothing but their renewals, three in a lease, and what a sweep asks. Who
 // follows events meanwhile costs nothing.
 func (s *storm) idle(ctx context.Context) error {
-	if s.server == nil || len(s.sum.Broken) > 0 {
+	s.settled.Store(true)
+	if s.server == nil {
 		return nil
 	}
 	commits := func() (n int64, err error) {
@@ -175,7 +176,6 @@ func (s *storm) idle(ctx context.Context) error {
 		pause(ctx, 1500*time.Millisecond) // until the server has counted
 		return n, db.QueryRowContext(ctx, `SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`).Scan(&n)
 	}
-	s.settled.Store(true)
 	// What the server does on its own counts as transactions, too; and so does, much later, what it did while its clock was wrong,
 	// unless the connection has ended.
 	for _, stmt := range []string{

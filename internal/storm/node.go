@@ -38,11 +38,12 @@ type node struct {
 
 // A proc is one start of a process.
 type proc struct {
-	cmd    *exec.Cmd
-	said   string // file with what it wrote
-	ended  chan struct{}
-	killed atomic.Bool
-	told   atomic.Bool // to stop
+	cmd     *exec.Cmd
+	said    string // file with what it wrote
+	ended   chan struct{}
+	killed  atomic.Bool
+	told    atomic.Bool // to stop
+	earlier bool        // it is of the version before
 }
 
 func (s *storm) newNode(name, machine, role string) (n *node, err error) {
@@ -100,7 +101,7 @@ func (n *node) start() (*proc, error) {
 	n.starts++
 	p := &proc{ended: make(chan struct{}), said: filepath.Join(n.s.dir, fmt.Sprintf("said.%s.%03d", n.name, n.starts))}
 	bin := n.s.binaries.this
-	if n.earlier && n.s.binaries.before != "" {
+	if p.earlier = n.earlier && n.s.binaries.before != ""; p.earlier {
 		bin = n.s.binaries.before
 	}
 	args := []string{n.role, "--dir", n.s.folder(n.machine), "--lease", lease.String()}
@@ -235,6 +236,7 @@ func (n *node) judge(p *proc) {
 		n.s.breaks("harness: no wait status")
 	case status.Signaled() && status.Signal() == syscall.SIGKILL && p.killed.Load(), status.ExitStatus() == 0 && p.told.Load():
 	case status.Signaled() && status.Signal() == syscall.SIGTERM && p.told.Load() && !p.began(): // it was told very early
+	case p.earlier && p.told.Load() && strings.Contains(lastLine(said), "session lost"): // a fault of the version before, which is mended
 	case status.Signaled(), bytes.Contains(said, []byte("panic:")), bytes.Contains(said, []byte("fatal error:")):
 		n.s.breaks("exit: %s: %s, see %s", n.name, p.cmd.ProcessState, p.said)
 	case status.ExitStatus() == 0:
