@@ -167,12 +167,12 @@ func (s *storm) idle(ctx context.Context) error {
 	if s.server == nil {
 		return nil
 	}
+	db, err := s.query()
+	if err != nil {
+		return err
+	}
+	defer db.Close()
 	commits := func() (n int64, err error) {
-		db, err := s.query()
-		if err != nil {
-			return 0, err
-		}
-		defer db.Close()
 		pause(ctx, 1500*time.Millisecond) // until the server has counted
 		return n, db.QueryRowContext(ctx, `SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`).Scan(&n)
 	}
@@ -180,9 +180,9 @@ func (s *storm) idle(ctx context.Context) error {
 	// unless the connection has ended.
 	for _, stmt := range []string{
 		"ALTER SYSTEM SET autovacuum = off", "SELECT pg_reload_conf()",
-		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()",
+		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
 	} {
-		if err := s.admin(ctx, "postgres", stmt); err != nil {
+		if _, err := db.ExecContext(ctx, stmt); err != nil {
 			return err
 		}
 	}
