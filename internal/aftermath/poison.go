@@ -16,7 +16,7 @@ func Poisoned(history []store.Event) bool {
 		switch stepped := e.State != before.State || e.Custody != before.Custody; {
 		case e.Code == job.Poison, e.Cause == job.CauseExpired && e.Message == died.Last().Message:
 			crashes++
-		case e.Cause == job.CauseWork && stepped, e.Cause == job.CauseTurned:
+		case e.Cause == job.CauseWork && stepped: // one that a wish turned may have been broken off, which proves nothing
 			crashes = 0
 		}
 		before = e.Event
