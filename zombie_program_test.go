@@ -345,9 +345,9 @@ func zombiePrograms(t *testing.T) {
 				}
 				return len(left) == 0, nil
 			})
+			storetest.Check(t, second.Store(), "default", p.id)
 		})
 	}
-	storetest.Check(t, second.Store(), "default")
 }
 
 // zombieWatcher: a watcher is frozen when it is about to suspend a program. Another one suspends it, and lets it go on. Then

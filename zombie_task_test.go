@@ -218,9 +218,9 @@ func zombieTasks(t *testing.T) {
 			if most := yes(s.call == "renew"); renewed > most {
 				t.Errorf("it sent %d heartbeats for the session that was lost, want %d: it knows that its lease is over", renewed, most)
 			}
+			storetest.Check(t, desk.Store(), "default", z.Job)
 		})
 	}
-	storetest.Check(t, desk.Store(), "default")
 }
 
 func yes(b bool) int {
