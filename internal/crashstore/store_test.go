@@ -17,7 +17,7 @@ import (
 // after. Documents, annotations, events of users, removals and commands to sessions are written by people, each in one call
 // that can be repeated, and no loop depends on what comes after. (A removal that retention began goes on with its next look.)
 var reads = map[string]bool{
-	"Job": true, "List": true, "Count": true, "Waiting": true, "Events": true, "Find": true, "Overdue": true, "Sessions": true, "Unserved": true, "Unwatched": true, "Demand": true,
+	"Job": true, "List": true, "Count": true, "Waiting": true, "Events": true, "After": true, "Find": true, "Overdue": true, "Sessions": true, "Unserved": true, "Unwatched": true, "Demand": true,
 	"Put": true, "Resource": true, "Resources": true, "AllResources": true, "Delete": true,
 	"Annotate": true, "AddEvent": true, "Remove": true, "Tell": true,
 }
