@@ -78,7 +78,8 @@ func noError(err error) error {
 	return err
 }
 
-// A counter counts what a server was sent for one database, but by itself.
+// A counter counts what a server was sent for one database, but by itself, and but the question whether it is a standby, which each new
+// connection begins with.
 type counter struct {
 	t    *testing.T
 	conn *pgx.Conn
@@ -99,5 +100,5 @@ func (c *counter) reset() {
 
 func (c *counter) all() int64 {
 	return value[int64](c.t, c.conn, `SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_statements
-		WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database()) AND query NOT LIKE '%pg_stat_statements%'`)
+		WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database()) AND query NOT LIKE '%pg_stat_statements%' AND query <> 'select pg_is_in_recovery()'`)
 }
