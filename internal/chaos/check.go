@@ -138,27 +138,21 @@ func (c *checker) tables(ctx context.Context) error {
 
 // read reads all jobs, with everything about them.
 func (c *checker) read(ctx context.Context) error {
-	q := store.Query{Tenant: tenant, Limit: 1000}
-	for {
-		page, err := c.store.List(ctx, q)
+	for listed, err := range aftermath.Jobs(ctx, c.store, tenant) {
 		if err != nil {
 			return err
 		}
-		for _, listed := range page.Jobs {
-			j, err := c.store.Job(ctx, tenant, listed.ID)
-			if err != nil {
-				return err
-			}
-			if c.rows[j.ID] != nil {
-				c.breaks("twice: job %s is listed twice", j.ID)
-			}
-			c.rows[j.ID] = &j
-			c.states[j.State]++
+		j, err := c.store.Job(ctx, tenant, listed.ID)
+		if err != nil {
+			return err
 		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return nil
+		if c.rows[j.ID] != nil {
+			c.breaks("twice: job %s is listed twice", j.ID)
 		}
+		c.rows[j.ID] = &j
+		c.states[j.State]++
 	}
+	return nil
 }
 
 // accepted: what was accepted is exactly one job, nothing else is there, and all have ended.

@@ -163,22 +163,6 @@ func (a *strangers) lists(ctx context.Context, c *client.Client, who string, may
 	}
 }
 
-func (c *checker) readTheirs(ctx context.Context) error {
-	q := store.Query{Tenant: strangerTenant, Limit: 1000}
-	for {
-		page, err := c.store.List(ctx, q)
-		if err != nil {
-			return err
-		}
-		for _, j := range page.Jobs {
-			c.theirs[j.ID] = j
-		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return nil
-		}
-	}
-}
-
 // apart: the jobs of the other tenant are those that it submitted, all have run, for nobody could touch them, and nobody heard of them.
 func (c *checker) apart() {
 	for id, j := range c.theirs {
