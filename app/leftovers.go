@@ -27,9 +27,13 @@ func (k *Kind) note(id job.ID) string { return path.Join(k.cfg.Work, notesFolder
 // stagingFolder is where copies lie that are to be an archive of the service's own.
 func (k *Kind) stagingFolder() string { return path.Join(k.cfg.Archive, ".staging") }
 
-// tidy removes what is left of copying results to an archive, of all runs of the job, and then the note.
+// tidy removes what is left of copying results to an archive, of all runs of the job, and then the note. to is the folder of
+// the results; "": it is not known.
 func (k *Kind) tidy(ctx context.Context, id job.ID, to string) error {
 	for _, dir := range []string{k.stagingFolder(), to} {
+		if dir == "" {
+			continue
+		}
 		names, err := k.cfg.Files.List(ctx, dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err

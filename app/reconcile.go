@@ -292,8 +292,8 @@ func (k *Kind) probe(ctx context.Context, list []Found) error {
 	return nil
 }
 
-// EndUnknown ends what is left of a program that no job of the database stands for, and removes its folder and messages; of
-// a job that has ended there, its program alone. Results in an archive stay.
+// EndUnknown ends what is left of a program that no job of the database stands for, and removes its folder and messages, and
+// copies that were not published; of a job that has ended there, its program alone. Results in an archive stay.
 func (k *Kind) EndUnknown(ctx context.Context, f *Found) error {
 	for _, open := range f.open {
 		fate, err := k.cfg.Runner.Settle(ctx, open, f.Folder)
@@ -326,6 +326,9 @@ func (k *Kind) EndUnknown(ctx context.Context, f *Found) error {
 		if err := k.cfg.Host.Files().Remove(ctx, path.Join(k.cfg.Spool, name)); err != nil {
 			return err
 		}
+	}
+	if err := k.tidy(ctx, f.Job, ""); err != nil {
+		return err
 	}
 	f.Removed = f.Folder != "" || f.spool != nil
 	return nil

@@ -435,8 +435,13 @@ func endUnknown(h *house) {
 		h.Errorf("still behind: %+v", rep.Behind)
 	}
 	for _, f := range rep.Unknown {
+		copies := filepath.Join(h.dir, "archive", ".staging", ".pawl-"+f.Job.String()+"-5")
+		h.write("a result", copies, "file")
 		if err := h.kind.EndUnknown(h.ctx, &f); err != nil {
 			h.Error(err)
+		}
+		if exists(copies) {
+			h.Errorf("%+v; copies that were not published are there", f)
 		}
 		if f.Removed != (f.Folder != "") || f.Folder != "" && exists(f.Folder) || f.Results != "" && !exists(f.Results) {
 			h.Errorf("%+v; its folder is there: %t, its results: %t", f, exists(f.Folder), exists(f.Results))

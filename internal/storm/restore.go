@@ -91,7 +91,6 @@ func (s *storm) putBack(ctx context.Context) error {
 	s.printf("the database is restored, and all machines were asked")
 	s.hold(false)
 	for _, n := range s.nodes {
-		n.earlier = false // the version before does not ask the machines
 		s.living.Go(func() { n.live(ctx) })
 	}
 	for _, n := range s.nodes {

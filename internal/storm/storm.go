@@ -104,7 +104,8 @@ func (s *storm) weather(ctx context.Context) error {
 			return err
 		}
 		defer os.RemoveAll(dir)
-		if s.binaries, err = build(ctx, dir, s.without != "", s.db == "postgres" && s.faults); err != nil {
+		before := s.db == "postgres" && s.faults && !s.restore // machines remember nothing of what the version before has launched
+		if s.binaries, err = build(ctx, dir, s.without != "", before); err != nil {
 			return err
 		}
 	}
