@@ -61,6 +61,7 @@ var unpointed = map[string]string{
 	"EndUnknown Kill":    "a person does it, and does it again",
 	"EndUnknown Clean":   "a person does it, and does it again",
 	"EndUnknown Remove":  "a person does it, and does it again",
+	"EndUnknown tidy":    "a person does it, and does it again",
 	"write Put":          "the point follows in the caller",
 }
 
