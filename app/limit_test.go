@@ -180,9 +180,7 @@ func TestSuspended(t *testing.T) {
 		pid := h.pid(id)
 		pause(h, id)
 		h.until(id, says("suspended by ada"))
-		if !stopped(pid) {
-			t.Error("it was not stopped")
-		}
+		h.poll("the program to be stopped", func() bool { return stopped(pid) })
 		c.ahead.Store(int64(61 * time.Minute))
 		resume(h, id)
 		h.until(id, says("goes on after 1h1m"))
@@ -200,6 +198,7 @@ func TestSuspended(t *testing.T) {
 		pid := h.pid(id)
 		pause(h, id)
 		h.until(id, says("suspended by ada"))
+		h.poll("the program to be stopped", func() bool { return stopped(pid) })
 		h.stop()
 		resume(h, id)
 		if !stopped(pid) {
@@ -220,9 +219,7 @@ func TestSuspended(t *testing.T) {
 		pause(h, id)
 		h.start()
 		h.until(id, says("suspended by ada"))
-		if !stopped(pid) {
-			t.Error("it was not stopped")
-		}
+		h.poll("the program to be stopped", func() bool { return stopped(pid) })
 		resume(h, id)
 		h.pass(gate)
 		if j := h.end(id); j.State != job.Finished {

@@ -69,6 +69,7 @@ func (s *storm) drain(ctx context.Context) error {
 		switch {
 		case len(left) == 0:
 			s.printf("all jobs have ended")
+			s.strangers.leave(ctx)
 			return nil
 		case least < 0 || len(left) < least:
 			least, since = len(left), time.Now()

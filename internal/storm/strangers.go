@@ -49,25 +49,40 @@ func (a *strangers) come(ctx context.Context) {
 	servers := a.s.servers()
 	for i := 0; pause(ctx, between(rnd, 50*time.Millisecond, 300*time.Millisecond)); i++ {
 		n := servers[rnd.IntN(len(servers))]
-		ours, err := n.client(1)
-		if err != nil {
-			continue // it has never served
+		if theirs, err := n.strangerClient(); err == nil {
+			a.submit(ctx, theirs, i)
 		}
-		theirs, err := n.strangerClient()
-		if err != nil {
-			a.s.breaks("harness: %v", err)
-			return
-		}
-		a.submit(ctx, theirs, i)
-		if p := a.s.book.pick(rnd); p != nil {
-			a.keepsOut(ctx, anyTouch(rnd), theirs, "a stranger", p.id)
-		}
-		if id, found := a.pick(rnd); found {
-			a.keepsOut(ctx, anyTouch(rnd), ours, "somebody", id)
-		}
-		a.lists(ctx, theirs, "a stranger", func(name string) bool { return strings.HasPrefix(name, strangerName) })
-		a.lists(ctx, ours, "somebody", func(name string) bool { return !strings.HasPrefix(name, strangerName) })
+		a.visit(ctx, n, rnd, anyTouch(rnd))
 	}
+}
+
+// leave has them try everything once more, when nothing goes wrong any more.
+func (a *strangers) leave(ctx context.Context) {
+	rnd := a.s.random("strangers leave")
+	for _, what := range slices.Sorted(maps.Keys(touches)) {
+		a.visit(ctx, a.s.servers()[0], rnd, what)
+	}
+}
+
+// visit has each side try to do something with a job of the other.
+func (a *strangers) visit(ctx context.Context, n *node, rnd *rand.Rand, what string) {
+	ours, err := n.client(1)
+	if err != nil {
+		return // it has never served
+	}
+	theirs, err := n.strangerClient()
+	if err != nil {
+		a.s.breaks("harness: %v", err)
+		return
+	}
+	if p := a.s.book.pick(rnd); p != nil {
+		a.keepsOut(ctx, what, theirs, "a stranger", p.id)
+	}
+	if id, found := a.pick(rnd); found {
+		a.keepsOut(ctx, what, ours, "somebody", id)
+	}
+	a.lists(ctx, theirs, "a stranger", func(name string) bool { return strings.HasPrefix(name, strangerName) })
+	a.lists(ctx, ours, "somebody", func(name string) bool { return !strings.HasPrefix(name, strangerName) })
 }
 
 func (a *strangers) submit(ctx context.Context, theirs *client.Client, i int) {
