@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -172,35 +173,35 @@ func (s *storm) idle(ctx context.Context) error {
 		return err
 	}
 	defer db.Close()
-	commits := func() (n int64, err error) {
-		pause(ctx, 1500*time.Millisecond) // until the server has counted
-		return n, db.QueryRowContext(ctx, `SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`).Scan(&n)
-	}
-	// What the server does on its own counts as transactions, too; and so does, much later, what it did while its clock was wrong,
-	// unless the connection has ended.
-	for _, stmt := range []string{
-		"ALTER SYSTEM SET autovacuum = off", "SELECT pg_reload_conf()",
-		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
-	} {
-		if _, err := db.ExecContext(ctx, stmt); err != nil {
-			return err
-		}
+	if _, err := db.ExecContext(ctx, `CREATE EXTENSION IF NOT EXISTS pg_stat_statements`); err != nil {
+		s.sum.LeftOut = append(s.sum.LeftOut, fmt.Sprintf("idle: %v", err))
+		return nil
 	}
 	pause(ctx, s.settling)
-	before, err := commits()
-	if err != nil {
+	if _, err := db.ExecContext(ctx, `SELECT pg_stat_statements_reset()`); err != nil {
 		return err
 	}
 	begun := time.Now()
 	pause(ctx, s.idling)
-	after, err := commits()
+	all, err := aftermath.Column(ctx, db, `SELECT calls || ' ' || substr(query, 1, 100) FROM pg_stat_statements
+		WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database()) AND query NOT LIKE '%pg_stat_statements%' ORDER BY calls DESC`)
 	if err != nil {
 		return err
 	}
-	renewals := float64(len(s.nodes)) * float64(time.Since(begun)) / float64(lease/3)
-	s.printf("idle: %d transactions in %s, %.0f renewals are due", after-before, time.Since(begun).Round(time.Second), renewals)
-	if most := renewals*1.2 + 20; float64(after-before) > most {
-		s.breaks("idle: %d transactions of %d idle processes in %s, at most %.0f are expected", after-before, len(s.nodes), time.Since(begun), most)
+	asked := 0
+	for _, line := range all {
+		n, _, _ := strings.Cut(line, " ")
+		calls, err := strconv.Atoi(n)
+		if err != nil {
+			return err
+		}
+		asked += calls
+	}
+	took := time.Since(begun)
+	renewals := float64(len(s.nodes)) * float64(took) / float64(lease/3)
+	s.printf("idle: %d statements in %s, %.0f renewals are due", asked, took.Round(time.Second), renewals)
+	if most := renewals*1.2 + 20; float64(asked) > most {
+		s.breaks("idle: %d statements of %d idle processes in %s, at most %.0f are expected: %q", asked, len(s.nodes), took, most, all)
 	}
 	return nil
 }
