@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os/exec"
@@ -178,12 +179,15 @@ func (w *way) cut(ctx context.Context) error {
 	return w.network.ask(func() error { return w.proxy.Enable() })
 }
 
-// freeAddr returns an address that nobody listens at.
-func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+// freeAddr returns an address that nobody listens at. Its port is none that the system gives to connections, for who is to listen
+// there may not be up for a while.
+func freeAddr() (addr string, err error) {
+	for range 100 {
+		addr = fmt.Sprintf("127.0.0.1:%d", 15_000+rand.IntN(15_000))
+		var l net.Listener
+		if l, err = net.Listen("tcp", addr); err == nil {
+			return addr, l.Close()
+		}
 	}
-	defer l.Close()
-	return l.Addr().String(), nil
+	return "", err
 }
