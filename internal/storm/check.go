@@ -176,8 +176,7 @@ func (s *storm) idle(ctx context.Context) error {
 	}
 	defer db.Close()
 	if _, err := db.ExecContext(ctx, `CREATE EXTENSION IF NOT EXISTS pg_stat_statements`); err != nil {
-		s.sum.LeftOut = append(s.sum.LeftOut, fmt.Sprintf("idle: %v", err))
-		return nil
+		return fmt.Errorf("count what idle processes ask (install the server's contrib package): %w", err)
 	}
 	pause(ctx, s.settling)
 	if _, err := db.ExecContext(ctx, `SELECT pg_stat_statements_reset()`); err != nil {

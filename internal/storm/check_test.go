@@ -304,7 +304,7 @@ func TestTheCheckSeesWhatIsBrokenOnAServer(t *testing.T) {
 		go func() {
 			defer close(busy)
 			for ctx.Err() == nil {
-				db.ExecContext(ctx, "SELECT FROM pawl.jobs") // an error is that of a connection which was ended
+				db.ExecContext(ctx, "SELECT FROM pawl.jobs") // an error is that of the last one, which ctx ends
 			}
 		}()
 		must(t, w.idle(t.Context()))
