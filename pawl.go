@@ -302,7 +302,28 @@ func (s *Service) prepare(r *Request, keyed bool) (store.New, error) {
 		}
 		n.Job.Machine = s.cfg.Machine
 	}
-	return n, nil
+	return n, s.gate(&spec, &n)
+}
+
+// gate says of a new job which keys it takes, and of which it needs turns.
+func (s *Service) gate(spec *job.Spec, n *store.New) error {
+	partition := ""
+	if spec.Resources != nil {
+		partition = spec.Resources.Partition
+	}
+	n.Job.Limits, n.Optional = slices.Clone(spec.Limits), n.Job.Keys(spec.System, partition)
+	u := spec.Unique
+	if u == nil {
+		return nil
+	}
+	if u.Until == job.WhileRunning {
+		key, err := spec.RunningKey()
+		n.Job.Limits = append(n.Job.Limits, key)
+		return err
+	}
+	key, err := spec.UniqueKey()
+	n.Unique = append(slices.Clone(n.Unique), store.Unique{Mode: cmp.Or(u.Until, job.UntilDone), Key: key})
+	return err
 }
 
 // Job returns one job with everything about it.

@@ -2,6 +2,7 @@ package pawl
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/pawl-jobs/pawl/engine"
@@ -41,6 +42,9 @@ func (s *Service) View(ctx context.Context, id job.ID) (View, error) {
 		return View{}, err
 	}
 	v := s.view(&j, l)
+	if err := s.inLine(ctx, &v); err != nil {
+		return View{}, err
+	}
 	k, ok := s.cfg.Kinds[j.Kind].(engine.Keeper)
 	if !ok {
 		return v, nil
@@ -77,6 +81,23 @@ func (s *Service) Views(ctx context.Context, q store.Query) (Views, error) {
 		vs.Jobs[i] = s.view(&page.Jobs[i], l)
 	}
 	return vs, nil
+}
+
+// inLine says of a job that waits for its turn who else does, and how many have one.
+func (s *Service) inLine(ctx context.Context, v *View) error {
+	if v.Line == "" {
+		return nil
+	}
+	turns, err := s.cfg.Store.Turns(ctx, store.TurnQuery{Tenant: v.Tenant, Key: v.Line})
+	if err != nil || len(turns) == 0 {
+		return err
+	}
+	held, waiting := 0, 0
+	for _, o := range turns[0].Owners {
+		held, waiting = held+o.Held, waiting+o.Waiting
+	}
+	v.Why += fmt.Sprintf("; %d have one, and %d wait", held, waiting)
+	return nil
 }
 
 func (s *Service) view(j *job.Job, l look) View {

@@ -139,6 +139,7 @@ func New(c Config) http.Handler {
 	h.registerEvents()
 	h.registerBulk()
 	h.registerResources()
+	h.registerLimits()
 	h.registerWorkers()
 	h.registerSchemas()
 	h.registerHealth()

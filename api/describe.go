@@ -45,7 +45,7 @@ var says = map[string]map[string]string{
 		"live":   "It is about to be launched, or runs, or its end is not known yet.", "created": "When it was submitted.",
 		"since": "Since when it has been in its custody.", "due": "When its gate opens.", "ended": "When it ended.",
 		"code": "Why it ended, or what blocks it.", "message": "The same in words, with what to do next.",
-		"parent": "The job of which it is a part.", "needs": "How many jobs must end first.", "limits": "The limits under which it runs.",
+		"parent": "The job of which it is a part.", "needs": "How many jobs must end first.", "limits": "The keys of which it takes turns.", "line": "The key for whose turn it waits.",
 		"external_id": "The submitter's own name for it.", "labels": "For filters.", "notes": "What was noted of it: any JSON.",
 		"hidden": "Lists leave it out.", "trace": "The trace in which it was submitted, as a W3C traceparent.",
 		"request": "Its spec as it was given. Lists leave it out.", "resolved": "Its spec with everything filled in, once that is known. Lists leave it out.",
@@ -61,8 +61,17 @@ var says = map[string]map[string]string{
 	},
 	"Worker":     worker,
 	"WorkerView": also(worker, "jobs", "The jobs of the caller's tenant in its hands, 100 at most, as in lists; the one that it has had for longest is first."),
-	"Slots":      {"used": "Those in use, as it told last.", "all": "How many there are."},
-	"OldestJob":  {"id": "Its id; missing: it is another tenant's.", "since": "Since when it has been in its hands."},
+	"LimitUse": {
+		"key": "The key of the turns.", "set": "The limit that decides: its own, or that of its family; missing: any number of jobs may have a turn.",
+		"in_use": "How many jobs have a turn.", "waiting": "How many wait for one.", "ahead": "How many programs are made ready ahead of their turn.",
+		"owners": "What each owner has of it. Lists leave it out.",
+	},
+	"LimitShare": {
+		"owner": "The user.", "weight": "The user's share beside others.", "in_use": "How many of the user's jobs have a turn.",
+		"waiting": "How many of them wait for one.",
+	},
+	"Slots":     {"used": "Those in use, as it told last.", "all": "How many there are."},
+	"OldestJob": {"id": "Its id; missing: it is another tenant's.", "since": "Since when it has been in its hands."},
 	"Views": {
 		"jobs": "The jobs of this page.", "next": "The cursor of the next page; missing: this is the last.",
 		"since": "Only jobs submitted since then were looked at; missing: all.",

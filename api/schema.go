@@ -50,7 +50,7 @@ const idPattern = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}
 
 var causes = []job.Cause{
 	job.CauseSubmit, job.CauseClaim, job.CauseWork, job.CauseTurned, job.CauseDue, job.CauseExpired, job.CauseWish,
-	job.CausePaid, job.CauseUser, job.CauseJob,
+	job.CausePaid, job.CauseTurn, job.CauseUser, job.CauseJob,
 }
 
 var kinds = []job.ErrorKind{

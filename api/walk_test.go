@@ -267,8 +267,17 @@ var tries = map[string][]try{
 	"enable-retention":  {{path: "/v1/retentions/default/enable", status: 200}, {path: "/v1/retentions/none/enable", status: 404}},
 	"disable-retention": {{path: "/v1/retentions/default/disable", status: 200}, {path: "/v1/retentions/none/disable", status: 404}},
 	"delete-retention":  {{path: "/v1/retentions/default", status: 204}, {path: "/v1/retentions/default", status: 404}},
-	"list-workers":      {{status: 200}, {path: "/v1/workers?x=1", status: 422}},
-	"get-worker":        {{path: "/v1/workers/{worker}", status: 200}, {path: "/v1/workers/{none}", status: 404}, {path: "/v1/workers/x", status: 422}},
+	"list-limits":       {{status: 200}, {path: "/v1/limits?x=1", status: 422}},
+	"set-limit": {
+		{path: "/v1/limits/user%2F*", body: `{"most": 3}`, status: 200},
+		{path: "/v1/limits/gpu", body: `{"most": -1}`, status: 422},
+		{path: "/v1/limits/gpu", body: `{"key": "cpu", "most": 1}`, status: 422},
+		{path: "/v1/limits/ahead%2Fgpu", body: `{"most": 1}`, status: 422},
+	},
+	"get-limit":    {{path: "/v1/limits/user%2F*", status: 200}, {path: "/v1/limits/none", status: 404}},
+	"remove-limit": {{path: "/v1/limits/user%2F*", status: 204}, {path: "/v1/limits/user%2F*", status: 404}},
+	"list-workers": {{status: 200}, {path: "/v1/workers?x=1", status: 422}},
+	"get-worker":   {{path: "/v1/workers/{worker}", status: 200}, {path: "/v1/workers/{none}", status: 404}, {path: "/v1/workers/x", status: 422}},
 	"drain-worker": {
 		{path: "/v1/workers/{worker}/drain", status: 200},
 		{path: "/v1/workers/{worker}/drain", header: []string{"Authorization", "Bearer bob-token"}, status: 403},
@@ -293,7 +302,7 @@ var tries = map[string][]try{
 // order is that in which operations are tried whose tries build on each other.
 var order = []string{
 	"apply-queue", "enable-queue", "disable-queue", "delete-queue", "apply-system", "enable-system", "disable-system", "delete-system",
-	"apply-retention", "enable-retention", "disable-retention", "delete-retention", "drain-worker", "undrain-worker", "stop-worker",
+	"apply-retention", "enable-retention", "disable-retention", "delete-retention", "set-limit", "get-limit", "remove-limit", "drain-worker", "undrain-worker", "stop-worker",
 }
 
 // TestOperations walks the OpenAPI document: each operation has tries of both kinds, and is answered as it is documented.

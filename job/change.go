@@ -61,6 +61,7 @@ type Patch struct {
 	Recovery bool // Recoveries + 1
 	Crash    bool // Suspect + 1: the session died while it held the job
 	Clear    bool // Suspect = 0: its process has outlived a step of it
+	Turns    Ties // it gets the turns that this tie stands for
 
 	// Session and Claim take the job into custody worker.
 	Session ID
@@ -159,6 +160,7 @@ const (
 	CauseExpired Cause = "expired" // its session died
 	CauseWish    Cause = "wish"    // a person
 	CausePaid    Cause = "paid"    // a follow-up of another job
+	CauseTurn    Cause = "turn"    // its turn came
 	CauseUser    Cause = "user"    // no change: an event that a user wrote
 	CauseJob     Cause = "job"     // no change: an event that the running job itself wrote
 )

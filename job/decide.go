@@ -12,16 +12,18 @@ import (
 // Next is the gate: where a job that wants to go on in state s stands at the time now. Gates open in this order:
 // schedule, prerequisites, turn. Submit, release, resume, retry and requeue all go through it.
 func Next(j *Job, s State, now time.Time) Place {
-	if s == Waiting || s == Pending {
-		if j.Due.After(now) || j.Needs > 0 {
-			return Place{Waiting, Gate}
-		}
-		return Place{Pending, Ready}
-	}
-	if s == Blocked {
+	switch {
+	case s == Blocked:
 		return Place{Blocked, Recovery}
+	case s != Waiting && s != Pending:
+		if j.Lacks(s) != 0 {
+			return Place{s, Gate}
+		}
+		return Place{s, Ready}
+	case j.Due.After(now) || j.Needs > 0 || j.Lacks(s) != 0:
+		return Place{Waiting, Gate}
 	}
-	return Place{s, Ready}
+	return Place{Pending, Ready}
 }
 
 // Turn bends a change that leaves custody worker or monitor by the wish that stands on the row, and reports whether
@@ -242,17 +244,32 @@ func (b Backoff) Delay(attempt int, rnd float64) time.Duration {
 // A Debt is what a change owes to other jobs: it is written with the change and paid right after it.
 type Debt string
 
-// DebtDependants: the jobs that wait for this one's end are to be told of it.
-const DebtDependants Debt = "dependants"
+// The debts.
+const (
+	DebtDependants Debt = "dependants" // the jobs that wait for this one's end are to be told of it
+	DebtTurns      Debt = "turns"      // who waits for turns of a key is to get those that are free
+)
+
+// Owed is one debt.
+type Owed struct {
+	Debt Debt
+	Key  string // of DebtTurns
+}
 
 // Owes returns what the change from before to after owes to other jobs; nil for a plain task.
-func Owes(before, after *Job) []Debt {
-	if after.Ties == 0 {
+func Owes(before, after *Job) []Owed {
+	if before.Ties|after.Ties == 0 && after.Line == "" {
 		return nil
 	}
-	var owed []Debt
+	var owed []Owed
 	if after.Ties&TieDependants != 0 && after.State.Terminal() && !before.State.Terminal() {
-		owed = append(owed, DebtDependants)
+		owed = append(owed, Owed{Debt: DebtDependants})
+	}
+	for _, key := range Returned(before, after) {
+		owed = append(owed, Owed{DebtTurns, key})
+	}
+	if after.Line != "" && after.Line != before.Line {
+		owed = append(owed, Owed{DebtTurns, after.Line})
 	}
 	return owed
 }
@@ -274,8 +291,9 @@ type UniqueMode string
 
 // The modes.
 const (
-	UntilStart UniqueMode = "start"
-	UntilDone  UniqueMode = "done"
+	UntilStart   UniqueMode = "start"
+	UntilDone    UniqueMode = "done"
+	WhileRunning UniqueMode = "running" // in a spec: it is a limit of 1
 )
 
 // Releases returns the modes whose unique keys the change from before to after gives up.
@@ -299,6 +317,23 @@ func (j Job) Apply(c Change, now time.Time) (Job, []Entry) {
 	if c.Set.Delay > 0 {
 		j.Due = now.Add(c.Set.Delay)
 	}
+	if c.Set.Retry {
+		j.Ties &^= tieTurns // a new attempt takes its place in line like others
+	}
+	if c.Set.Turns != 0 {
+		j.Ties = j.Ties&^(tieTurns|TieKept) | c.Set.Turns
+	}
+	if c.Set.Intent {
+		j.Launch++
+		j.Live = true
+	}
+	if c.Set.Over {
+		j.Live = false
+	}
+	limited := j.Ties&TieLimited != 0
+	if limited {
+		j.keep(c.Last().State)
+	}
 	if c.To == Gate || c.To == Ready {
 		// The gate has the last word on where a job waits.
 		p := Next(&j, c.Last().State, now)
@@ -320,13 +355,6 @@ func (j Job) Apply(c Change, now time.Time) (Job, []Entry) {
 	j.Resume = ""
 	if j.State == Blocked || j.State == Paused {
 		j.Resume = c.Set.Resume
-	}
-	if c.Set.Intent {
-		j.Launch++
-		j.Live = true
-	}
-	if c.Set.Over {
-		j.Live = false
 	}
 	if c.Set.Retry {
 		j.Attempt++
@@ -357,6 +385,15 @@ func (j Job) Apply(c Change, now time.Time) (Job, []Entry) {
 		j.Wish = ""
 	case j.Custody != Gate:
 		j.Due = time.Time{}
+	}
+	if limited {
+		if !j.Due.After(now) {
+			j.Due = time.Time{}
+		}
+		j.keep(j.State)
+		if j.enter(j.Lacks(j.State)); j.Line == "" {
+			j.Ties &^= TieKept
+		}
 	}
 	return j, c.Path
 }

@@ -332,7 +332,7 @@ func TestBackoffDelay(t *testing.T) {
 
 func TestOwesAndReleases(t *testing.T) {
 	const all = job.TieDependants | job.TieUniqueStart | job.TieUniqueDone
-	dependants := []job.Debt{job.DebtDependants}
+	dependants := []job.Owed{{Debt: job.DebtDependants}}
 	start, done := []job.UniqueMode{job.UntilStart}, []job.UniqueMode{job.UntilDone}
 	both := append(start[:1:1], done...)
 	ready, running := at(job.Pending, job.Ready), at(job.Running, job.Worker)
@@ -342,7 +342,7 @@ func TestOwesAndReleases(t *testing.T) {
 		before       job.Place
 		after        job.Place
 		ties         job.Ties
-		wantDebts    []job.Debt
+		wantDebts    []job.Owed
 		wantReleases []job.UniqueMode
 	}{
 		{"a plain task", running, at(job.Finished, job.None), 0, nil, nil},

@@ -55,7 +55,9 @@ type Job struct {
 	Parent     ID                `json:"parent,omitzero"`
 	Needs      int               `json:"needs,omitempty"` // prerequisites that have not ended
 	Ties       Ties              `json:"-"`
-	Limits     []string          `json:"limits,omitempty"` // keys under a limit
+	Limits     []string          `json:"limits,omitempty"` // keys under a limit, in their order
+	Line       string            `json:"line,omitempty"`   // the key in whose line it waits for its turn
+	Passed     int               `json:"-"`                // how often it stood at the head of a line and met another key that was full
 	ExternalID string            `json:"external_id,omitempty"`
 	Labels     map[string]string `json:"labels,omitempty"`
 	Notes      json.RawMessage   `json:"notes,omitempty"`

@@ -20,6 +20,8 @@ type Spec struct {
 	Priority   *int              `json:"priority,omitempty" doc:"0 goes first, 9 last; among equals the oldest." minimum:"0" maximum:"9" default:"5"`
 	NotBefore  time.Time         `json:"not_before,omitzero" doc:"It does not start before this time." example:"2026-01-31T08:00:00Z"`
 	Delay      Duration          `json:"delay,omitempty" doc:"It does not start before its submission and this; instead of not_before." example:"90s"`
+	Limits     []string          `json:"limits,omitempty" doc:"Keys of turns that it takes before it runs, beside those of its tenant, user, kind and system. How many jobs may have a turn of a key at once says pawl limits set." maxItems:"16" example:"[\"license/matlab\"]"`
+	Unique     *Unique           `json:"unique,omitempty" doc:"While there is another job of the kind that is equal in this, it is answered with that one; or does not run beside it."`
 	Labels     map[string]string `json:"labels,omitempty" doc:"For filters: keys of 1 to 63 characters A-Z a-z 0-9 . _ / -, values of up to 255." maxProperties:"64" example:"{\"project\":\"tides\"}"`
 	Notes      json.RawMessage   `json:"notes,omitempty" doc:"Kept with the job: any JSON, up to 64 KiB."`
 	Retry      *RetryPolicy      `json:"retry,omitempty" doc:"Whether a failed attempt is tried again. By default a program has one attempt; a task has ten, with exponential backoff from 1s to 1h, each wait a random part of it."` // see [Spec.RetryPolicy]
@@ -39,6 +41,13 @@ type Spec struct {
 	Stdout    string            `json:"stdout,omitempty" doc:"The file in the job's folder that takes its standard output." default:"stdout"`
 	Stderr    string            `json:"stderr,omitempty" doc:"The file in the job's folder that takes its standard error; it may be that of stdout." default:"stderr"`
 	Archive   *Archive          `json:"archive,omitempty" doc:"What comes back, and where to: everything but staged inputs, unless it says otherwise."`
+}
+
+// Unique says what makes a job equal to others of its kind, and what becomes of it where there is one.
+type Unique struct {
+	Key   string     `json:"key,omitempty" doc:"Jobs with the same key are equal." maxLength:"255" example:"invoice-4711"`
+	Args  []string   `json:"args,omitempty" doc:"Jobs are equal whose args are, in these fields; a dot leads into a field. With neither key nor args: in all of them." maxItems:"16" example:"[\"account\"]"`
+	Until UniqueMode `json:"until,omitempty" doc:"start: until that one runs for the first time, and done: until it has ended, the submission is answered with it. running: they wait for each other, and never run at once." enum:"start,done,running" default:"done"`
 }
 
 // An Input is a file or folder that is put into the job's folder.

@@ -99,13 +99,11 @@ func TestParseSpecRefuses(t *testing.T) {
 		}},
 		{"a size that is none", `{"resources": {"memory": "much"}}`, []job.Problem{{"resources.memory", `"much"`, "is not a size such as 512M or 4GiB", "give a size such as 512M or 4GiB"}}},
 		{"a reserved field where it is not", `{"archive": {"items": []}}`, []job.Problem{{"archive.items", "", "is not a field of a spec", "remove it"}}},
-		{"all of them", `{"unique": 1, "limits": 1, "order": 1, "items": 1, "schedule": 1, "nme": "x"}`, []job.Problem{
+		{"all of them", `{"order": 1, "items": 1, "schedule": 1, "nme": "x"}`, []job.Problem{
 			{"items", "", "is reserved for a later version", "remove it"},
-			{"limits", "", "is reserved for a later version", "remove it"},
 			{"nme", "", "is not a field of a spec", "did you mean name?"},
 			{"order", "", "is reserved for a later version", "remove it"},
 			{"schedule", "", "is reserved for a later version", "remove it"},
-			{"unique", "", "is reserved for a later version", "remove it"},
 		}},
 
 		{"text for a number", `{"priority": "high"}`, []job.Problem{{"priority", `"high"`, "is not a whole number", "give a whole number"}}},

@@ -55,6 +55,8 @@ func (s *Spec) Validate() error {
 	if s.Delay > 0 && !s.NotBefore.IsZero() {
 		v.add("delay", s.Delay.String(), "stands beside not_before", "give one of them")
 	}
+	v.limits(s.Limits)
+	v.unique(s)
 	v.labels(s.Labels)
 	v.json("notes", s.Notes, MaxNotes)
 	v.retry(s.Retry)

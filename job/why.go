@@ -35,7 +35,14 @@ func (j *Job) reason(now time.Time, served bool) string {
 		case j.Needs > 0:
 			return "waits for the end of " + strconv.Itoa(j.Needs) + " other jobs"
 		}
-		return "waits for its turn"
+		switch key := LimitOf(j.Line); {
+		case key == "":
+			return "waits for its turn"
+		case key != j.Line:
+			return "waits to be made ready for its turn of " + key
+		default:
+			return "waits for its turn of " + key
+		}
 	case Ready:
 		if j.Lane == LaneAlone {
 			return "waits to run alone: the last " + strconv.Itoa(j.Suspect) + " processes that ran it died, and each process runs one such job at a time"

@@ -80,6 +80,9 @@ func NoResource(kind, name string) error {
 	return job.Errorf(job.NotFound, "there is no %s %s", kind, name)
 }
 
+// NoLimit is the error for a limit that is not there.
+func NoLimit(key string) error { return job.Errorf(job.NotFound, "no limit is set for %s", key) }
+
 // Digest tells a call from another one under the same idempotency key.
 func (s *Submission) Digest() []byte {
 	h := sha256.New()

@@ -25,6 +25,7 @@ type Store interface {
 	Leases
 	Reader
 	Resources
+	Limits
 
 	// Close waits for calls under way and releases the database. It is safe to call twice.
 	Close() error
@@ -74,7 +75,8 @@ type Jobs interface {
 	Due(ctx context.Context, limit int) (int, Effects, error)
 
 	// Pay pays up to limit rows of follow-ups, oldest first, and returns how many; of those that owe nobody any more one at
-	// least is counted. Effects.Owed says whether more is left to pay. None, and more is left: others are paying it now.
+	// least is counted. Effects.Owed says whether more is left to pay. None, and more is left: others are paying it now. Who
+	// waits for turns that are free gets them here and nowhere else, one payer of a tenant at a time, as [Gate.Hand] says.
 	Pay(ctx context.Context, limit int) (int, Effects, error)
 
 	// Expire closes sessions whose lease is over, and takes up to limit jobs from sessions that are not alive. It returns
@@ -160,6 +162,41 @@ type Reader interface {
 	Demand(ctx context.Context, c Claim) (map[job.Lane]Demand, error)
 }
 
+// Limits holds jobs back until it is their turn. A job that is under limits waits in custody gate until it has a turn of each
+// of its keys, and the change with which it needs them no longer gives them back. Turns are rows: there is nothing to count wrong.
+type Limits interface {
+	// SetLimit sets the limit of a key or of a family of keys. It holds from the next turn on: what runs is not thrown out.
+	SetLimit(ctx context.Context, tenant string, l job.Limit) (Effects, error)
+	// RemoveLimit takes a limit away: NotFound where there is none.
+	RemoveLimit(ctx context.Context, tenant, key string) (Effects, error)
+	// Limits returns the limits of a tenant, by key.
+	Limits(ctx context.Context, tenant string) ([]job.Limit, error)
+	// Turns returns who has turns, and who waits for them, key by key.
+	Turns(ctx context.Context, q TurnQuery) ([]Turns, error)
+}
+
+// A TurnQuery asks for the use of keys.
+type TurnQuery struct {
+	Tenant string
+	Key    string // empty: all that are in use or waited for
+	Limit  int    // 1 to 1000 keys; 100 by default
+	After  string // only keys after this one
+}
+
+// Turns is the use of a key.
+type Turns struct {
+	Key    string
+	Limit  *job.Limit // that decides: its own, or that of its family; nil: none
+	Owners []Share
+}
+
+// A Share is what an owner has of the turns of a key.
+type Share struct {
+	Owner   string
+	Held    int // turns, those included that jobs keep while they wait for others
+	Waiting int // jobs that stand in its line
+}
+
 // Resources holds typed documents: systems, queues, and what else is configured and not run.
 type Resources interface {
 	// Put writes a document. Version must be the stored one (0: it must be new), else Conflict.
@@ -213,13 +250,15 @@ const KeepKey = 24 * time.Hour
 
 // New is one job to be made. The spec in Job.Request is complete and valid; the store fills in place, epoch and times.
 type New struct {
-	// Job needs ID, Owner, Kind, Name, Queue, Machine, Priority, MaxAttempts, ExternalID, Labels, Request; and Due
+	// Job needs ID, Owner, Kind, Name, Queue, Machine, Priority, MaxAttempts, ExternalID, Labels, Limits, Request; and Due
 	// when a time gates it.
 	Job job.Job
 	// Delay gates the job until the database's now + Delay.
 	Delay  time.Duration
 	After  []After
 	Unique []Unique
+	// Optional are more keys of turns, beside those of Job.Limits: the job is under those of them for which a limit is set by then.
+	Optional []string
 	// Refusal is what speaks against the job. The call fails with it, unless the job is there already.
 	Refusal error
 	// Fingerprint of the request, for ExternalID and Submission.Key.

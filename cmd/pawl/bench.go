@@ -45,7 +45,7 @@ yours, in a fresh schema, which is removed too.`,
 	cmd.PersistentFlags().StringVar(&o.dir, "dir", "", "folder, on the disk to be measured, to make the temporary one in (default: that of the system)")
 	cmd.PersistentFlags().StringVar(&o.db, "db", "", "measure on this PostgreSQL instead of an embedded database, as postgres://user:password@host/database; in a schema of its own, which is removed")
 	cmd.PersistentFlags().StringVarP(&o.output, "output", "o", "text", "text, or json: one object whose keys name figure and unit")
-	cmd.AddCommand(benchTasksCommand(o), benchLatencyCommand(o), benchIdleCommand(o), benchLocalCommand(o), benchAPICommand(o))
+	cmd.AddCommand(benchTasksCommand(o), benchGateCommand(o), benchLatencyCommand(o), benchIdleCommand(o), benchLocalCommand(o), benchAPICommand(o))
 	return cmd
 }
 

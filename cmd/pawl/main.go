@@ -64,6 +64,7 @@ pawl help exit-codes says what the exit codes mean.`,
 		cancelCommand(), pauseCommand(), resumeCommand(), resubmitCommand(),
 		hideCommand(), unhideCommand(), annotateCommand(), eventCommand(),
 		applyCommand(), getCommand(), deleteCommand(), enableCommand(), disableCommand(), explainCommand(),
+		limitsCommand(),
 		workersCommand(),
 		migrateCommand(), reconcileCommand(), benchCommand(), chaosCommand(), versionCommand(), exitTopic(),
 	} {

@@ -14,18 +14,19 @@ import (
 )
 
 // reads have no points, for nothing follows from them but an answer to a person: a crash there is a crash before or
-// after. Documents, annotations, events of users, removals and commands to sessions are written by people, each in one call
+// after. Documents, limits, annotations, events of users, removals and commands to sessions are written by people, each in one call
 // that can be repeated, and no loop depends on what comes after. (A removal that retention began goes on with its next look.)
 var reads = map[string]bool{
 	"Job": true, "List": true, "Count": true, "Waiting": true, "Events": true, "After": true, "Find": true, "Overdue": true, "Sessions": true, "Unserved": true, "Unwatched": true, "Demand": true,
 	"Put": true, "Resource": true, "Resources": true, "AllResources": true, "Delete": true,
-	"Annotate": true, "AddEvent": true, "Remove": true, "Tell": true,
+	"Annotate": true, "AddEvent": true, "Remove": true, "Tell": true, "SetLimit": true, "RemoveLimit": true, "Limits": true, "Turns": true,
 }
 
 // operations returns the names of the methods that have points.
 func operations() (names []string) {
 	for _, i := range []reflect.Type{
 		reflect.TypeFor[store.Jobs](), reflect.TypeFor[store.Leases](), reflect.TypeFor[store.Reader](), reflect.TypeFor[store.Resources](),
+		reflect.TypeFor[store.Limits](),
 	} {
 		for n := range i.NumMethod() {
 			if name := i.Method(n).Name; !reads[name] {

@@ -234,4 +234,20 @@ func (m *measured) Delete(ctx context.Context, tenant, kind, name string) error 
 	return err
 }
 
+func (m *measured) SetLimit(ctx context.Context, tenant string, l job.Limit) (store.Effects, error) {
+	return call(ctx, m, "set_limit", func() (store.Effects, error) { return m.next.SetLimit(ctx, tenant, l) }, fixed[store.Effects](1))
+}
+
+func (m *measured) RemoveLimit(ctx context.Context, tenant, key string) (store.Effects, error) {
+	return call(ctx, m, "remove_limit", func() (store.Effects, error) { return m.next.RemoveLimit(ctx, tenant, key) }, fixed[store.Effects](1))
+}
+
+func (m *measured) Limits(ctx context.Context, tenant string) ([]job.Limit, error) {
+	return call(ctx, m, "limits", func() ([]job.Limit, error) { return m.next.Limits(ctx, tenant) }, fixed[[]job.Limit](0))
+}
+
+func (m *measured) Turns(ctx context.Context, q store.TurnQuery) ([]store.Turns, error) {
+	return call(ctx, m, "turns", func() ([]store.Turns, error) { return m.next.Turns(ctx, q) }, fixed[[]store.Turns](0))
+}
+
 func (m *measured) Close() error { return m.next.Close() }

@@ -42,6 +42,33 @@ func TestAlike(t *testing.T) {
 	}
 }
 
+// TestAlikeInLine makes calls of which most jobs are under limits and on the move: it comes to lines of jobs that need several
+// keys, and to launches under limits.
+func TestAlikeInLine(t *testing.T) {
+	seeds, calls := uint64(2), 120
+	if testing.Short() {
+		seeds = 1
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			p := newPair(t, seed)
+			db, err := sqlite.Open(t.Context(), t.TempDir(), sqlite.Options{Now: p.clock.Now})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer db.Close()
+			p.other, p.inLine = db, true
+			for _, key := range []string{"disk", "gpu"} { // hardly ever both are free
+				of(p, "set limit", func(s store.Store) (store.Effects, error) {
+					return alone(s.SetLimit(p.Context(), "acme", job.Limit{Key: key, Most: 1}))
+				})
+			}
+			p.steps(calls)
+		})
+	}
+}
+
 // TestDeterministic compares two fakes, to the order of each list.
 func TestDeterministic(t *testing.T) {
 	for seed := range uint64(20) {
@@ -55,7 +82,7 @@ func TestDeterministic(t *testing.T) {
 }
 
 func newPair(t *testing.T, seed uint64) *pair {
-	p := &pair{T: t, Rand: rand.New(rand.NewPCG(seed, 0)), clock: &clock{}}
+	p := &pair{T: t, Rand: rand.New(rand.NewPCG(seed, 0)), clock: &clock{}, seen: map[string]int{}}
 	p.fake = fake.New(p.clock.Now)
 	return p
 }
@@ -65,6 +92,7 @@ func (p *pair) steps(n int) {
 		p.step()
 	}
 	p.look()
+	p.Log(p.seen)
 }
 
 // A pair is a fake and another store that are told the same.
@@ -75,6 +103,9 @@ type pair struct {
 	fake   *fake.Store
 	other  store.Store
 	strict bool // lists have an order
+	inLine bool // most jobs are under limits
+
+	streaming job.ID // the session of rounds
 
 	made     int // ids
 	jobs     []job.ID
@@ -83,6 +114,19 @@ type pair struct {
 	changes  []job.Change // that were made
 	subs     []store.Submission
 	term     int64 // of the duty watch
+	seen     map[string]int
+}
+
+// see counts what only a walk that is long and mixed enough comes to.
+func (p *pair) see(j *job.Job) {
+	for what, is := range map[string]bool{
+		"a turn": j.Ties&job.TieTurn != 0, "a place ahead": j.Ties&job.TieAhead != 0, "kept turns": j.Ties&job.TieKept != 0, "a line": j.Line != "",
+		"a launch with a turn": j.Live && j.Ties&job.TieTurn != 0, "a launch in line": j.State == job.SubmittingJob && j.Line != "", "passed": j.Passed > 0,
+	} {
+		if is {
+			p.seen[what]++
+		}
+	}
 }
 
 // of makes a call of both stores and compares the answers. One that fails leaves the fake as it was.
@@ -190,7 +234,7 @@ func (p *pair) newJob() store.New {
 	id := p.id()
 	p.jobs = append(p.jobs, id)
 	n := store.New{Job: job.Job{
-		ID: id, Owner: "ann", Kind: p.kind(), Name: pick(p, "a", "b", "a-"+id.Short()), Queue: p.queue(), Machine: p.machine(), App: pick(p, "", "gmx"),
+		ID: id, Owner: pick(p, "ann", "ann", "bob", "cid"), Kind: p.kind(), Name: pick(p, "a", "b", "a-"+id.Short()), Queue: p.queue(), Machine: p.machine(), App: pick(p, "", "gmx"),
 		Priority: p.IntN(3), MaxAttempts: 2, Request: json.RawMessage(`{}`), Notes: p.raw(), Trace: pick(p, "", "t"),
 	}, Fingerprint: [32]byte{byte(p.IntN(2))}}
 	if p.one(3) {
@@ -198,6 +242,11 @@ func (p *pair) newJob() store.New {
 	}
 	if p.one(6) {
 		n.Job.ExternalID = pick(p, "e1", "e2", "e3", "e4")
+	}
+	if p.inLine && !p.one(8) {
+		n.Job.Machine, n.Job.Kind = "m1", pick(p, "send", job.KindApp)
+		n.Job.Limits = pick(p, []string{"disk"}, []string{"gpu"}, []string{"disk", "gpu"}, []string{"disk", "gpu", "user/" + n.Job.Owner})
+		return n
 	}
 	if p.one(4) {
 		n.Delay = pick(p, time.Second, time.Minute)
@@ -213,10 +262,36 @@ func (p *pair) newJob() store.New {
 	if p.one(4) {
 		n.Unique = append(n.Unique, store.Unique{Mode: pick(p, job.UntilStart, job.UntilDone), Key: pick(p, "k1", "k2")}, store.Unique{Mode: job.UntilDone, Key: pick(p, "k2", "k3", "k4")})
 	}
+	if p.one(2) {
+		n.Job.Limits, n.Optional = p.keys(), p.keys()
+	}
 	if p.one(40) {
 		n.Refusal = job.Errorf(job.Invalid, "refused")
 	}
 	return n
+}
+
+// keys are those under which a job stands. They are few, so that lines are long.
+func (p *pair) keys() (keys []string) {
+	for range p.IntN(3) {
+		keys = append(keys, pick(p, "gpu", "gpu", "disk", "user/ann", "user/bob"))
+	}
+	return keys
+}
+
+func (p *pair) limitKey() string {
+	return pick(p, "gpu", "gpu", "disk", "user/*", "user/*", "user/bob")
+}
+
+func (p *pair) limit() job.Limit {
+	l := job.Limit{Key: p.limitKey(), Most: pick(p, 0, 1, 1, 1, 2, 2, 3, 5)}
+	if p.one(3) {
+		l.Ahead = 1 + p.IntN(3)
+	}
+	if p.one(3) {
+		l.Weights = map[string]int{pick(p, "ann", "bob"): p.IntN(4)}
+	}
+	return l
 }
 
 func (p *pair) submission() store.Submission {
@@ -310,13 +385,85 @@ func (p *pair) change(j *job.Job) job.Change {
 	return p.change(j)
 }
 
+// forward is what a worker or a watcher does when all goes well.
+func (p *pair) forward(j *job.Job) (c job.Change, moves bool) {
+	c = job.Change{Job: j.ID, From: j.Guard(job.Fence{Session: j.Session})}
+	to := func(custody job.Custody, path ...job.State) (job.Change, bool) {
+		for _, s := range path {
+			c.Path = append(c.Path, job.Entry{State: s})
+		}
+		c.Path[len(c.Path)-1].Code = map[bool]job.Code{true: job.NormalCompletion}[custody == job.None]
+		if c.To = custody; custody == job.Worker {
+			c.Set.Session, c.Set.Claim = j.Session, j.Claim
+		}
+		return c, true
+	}
+	switch {
+	case j.Custody == job.Monitor:
+		c.From.Fence, c.Set.Over = job.Fence{Duty: "watch", Term: p.term}, true
+		return to(job.Ready, job.Archiving)
+	case j.Custody != job.Worker:
+		return c, false
+	case !j.Program(), j.State == job.Archiving:
+		return to(job.None, job.Finished)
+	case j.State != job.SubmittingJob:
+		return to(job.Ready, job.StagingInputs, job.StagingJob, job.SubmittingJob)
+	case j.Live:
+		return to(job.Monitor, job.Running)
+	}
+	c.Set.Intent = true
+	return to(job.Worker, job.SubmittingJob)
+}
+
+// round is a stream of tasks that want one key, beside those that want both: hardly ever both are free.
+func (p *pair) round() {
+	ctx := p.Context()
+	if p.streaming.IsZero() {
+		p.streaming = p.id()
+		session := store.Session{ID: p.streaming, Process: p.process(), Lease: 10_000 * time.Hour}
+		of(p, "begin", func(s store.Store) (bool, error) { return true, s.Begin(ctx, session) })
+		for _, key := range []string{"tape", "robot"} {
+			of(p, "set limit", func(s store.Store) (store.Effects, error) {
+				return alone(s.SetLimit(ctx, "acme", job.Limit{Key: key, Most: 1}))
+			})
+		}
+	}
+	sub := store.Submission{Tenant: "acme"}
+	for range 1 + p.IntN(2) {
+		n := store.New{Job: job.Job{ID: p.id(), Owner: pick(p, "ann", "bob"), Kind: "stream", Name: "s", Queue: "stream", MaxAttempts: 2, Request: json.RawMessage(`{}`)}}
+		n.Job.Limits = pick(p, []string{"tape"}, []string{"robot"}, []string{"tape"}, []string{"robot"}, []string{"tape", "robot"})
+		sub.Jobs = append(sub.Jobs, n)
+		p.jobs = append(p.jobs, n.Job.ID)
+	}
+	of(p, "submit", func(s store.Store) (with[[]store.Submitted], error) { return both(s.Submit(ctx, sub)) })
+	limit := pick(p, 1, 1000)
+	of(p, "pay", func(s store.Store) (with[int], error) { return both(s.Pay(ctx, limit)) })
+	c := store.Claim{ID: p.id(), Session: p.streaming, Queues: []string{"stream"}, Kinds: []string{"stream"}, Slots: map[job.Lane]int{job.LaneTask: 10, job.LaneAlone: 1}}
+	of(p, "claim", func(s store.Store) ([]job.Job, error) { return s.Claim(ctx, c) })
+	held := of(p, "held", func(s store.Store) ([]job.Job, error) { return s.Held(ctx, p.streaming) })
+	if len(held) > 0 {
+		j := &held[p.IntN(len(held))]
+		end, _ := p.forward(j)
+		of(p, "apply", func(s store.Store) (with[[]store.Applied], error) { return both(s.Apply(ctx, []job.Change{end})) })
+		of(p, "pay", func(s store.Store) (with[int], error) { return both(s.Pay(ctx, 1000)) })
+	}
+}
+
 // step makes one call.
 func (p *pair) step() {
 	ctx := p.Context()
 	if p.clock.Advance(pick(p, 0, 0, 0, time.Millisecond, time.Second, 20*time.Second)); p.one(100) {
 		p.clock.Advance(pick(p, time.Hour, 5*time.Hour, 50*time.Hour))
 	}
-	switch p.IntN(28) {
+	what := p.IntN(33)
+	switch {
+	case p.inLine && p.one(2):
+		p.round()
+		return
+	case p.inLine && !p.one(5):
+		what = pick(p, 0, 3, 3, 3, 7, 7, 7, 18, 18, 18)
+	}
+	switch what {
 	case 0, 1, 2:
 		sub := p.submission()
 		of(p, "submit", func(s store.Store) (with[[]store.Submitted], error) { return both(s.Submit(ctx, sub)) })
@@ -327,8 +474,11 @@ func (p *pair) step() {
 	case 7, 8, 9, 10, 11, 24, 25, 26, 27:
 		var changes []job.Change
 		for _, j := range of(p, "find", func(s store.Store) ([]job.Job, error) { return s.Find(ctx, p.jobs) }) {
+			p.see(&j)
 			moves := j.Custody == job.Worker || j.Custody == job.Monitor || j.Custody == job.Recovery
-			if moves && p.one(2) || p.one(30) {
+			if c, ok := p.forward(&j); p.inLine && ok && p.one(2) {
+				changes = append(changes, c)
+			} else if moves && p.one(2) || p.one(30) {
 				changes = append(changes, p.change(&j))
 			}
 		}
@@ -361,11 +511,22 @@ func (p *pair) step() {
 	case 17:
 		limit := pick(p, 1, 2, 100)
 		of(p, "due", func(s store.Store) (with[int], error) { return both(s.Due(ctx, limit)) })
-	case 18: // how many rows are counted is a store's affair, and a look too many does no harm
-		of(p, "pay", func(s store.Store) ([]job.Line, error) {
-			_, eff, err := s.Pay(ctx, 1000)
-			return eff.Ready, err
-		})
+	case 18, 28, 29, 30:
+		limit := pick(p, 1, 3, 10, 1000)
+		of(p, "pay", func(s store.Store) (with[int], error) { return both(s.Pay(ctx, limit)) })
+	case 31:
+		if p.inLine && !p.one(4) {
+			return
+		}
+		tenant, l, key := p.tenant(), p.limit(), p.limitKey()
+		if p.one(4) {
+			of(p, "remove limit "+key, func(s store.Store) (store.Effects, error) { return alone(s.RemoveLimit(ctx, tenant, key)) })
+		} else {
+			of(p, fmt.Sprintf("set limit %+v", l), func(s store.Store) (store.Effects, error) { return alone(s.SetLimit(ctx, tenant, l)) })
+		}
+	case 32:
+		q := store.TurnQuery{Tenant: p.tenant(), Key: pick(p, "", "", "gpu", "ahead/gpu", "tape"), Limit: p.IntN(4), After: pick(p, "", "", "disk", "gpu")}
+		of(p, fmt.Sprintf("turns %+v", q), func(s store.Store) ([]store.Turns, error) { return s.Turns(ctx, q) })
 	case 19:
 		of(p, "expire", func(s store.Store) (with[int], error) { return both(s.Expire(ctx, 100)) })
 	case 20:
@@ -444,6 +605,8 @@ func (p *pair) look() {
 		of(p, "events", func(s store.Store) (store.Events, error) {
 			return s.Events(ctx, store.EventQuery{Tenant: tenant, Limit: 10_000})
 		})
+		of(p, "limits", func(s store.Store) ([]job.Limit, error) { return s.Limits(ctx, tenant) })
+		of(p, "turns", func(s store.Store) ([]store.Turns, error) { return s.Turns(ctx, store.TurnQuery{Tenant: tenant}) })
 		of(p, "waiting", func(s store.Store) (int, error) { return s.Waiting(ctx, tenant, "gpu", 4) })
 		of(p, "count", func(s store.Store) (store.Counts, error) { return s.Count(ctx, tenant, job.Where("name", "a")) })
 		for _, sort := range store.Sorts {

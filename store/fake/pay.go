@@ -16,6 +16,14 @@ func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) 
 	return call(ctx, s, func(t *tx) (n int, err error) {
 		for n < limit && len(t.owed) > 0 {
 			debtor := t.owed[0].job
+			if debtor.IsZero() {
+				paid, err := t.handOn(t.owed[0].key, limit-n)
+				if err != nil {
+					return 0, err
+				}
+				n += max(1, paid)
+				continue
+			}
 			edges := t.edges[debtor]
 			paid := min(limit-n, len(edges))
 			for _, e := range edges[:paid] {
@@ -55,10 +63,17 @@ func (t *tx) open(e edge, ended job.ID) error {
 	return t.goOn(&next, job.CausePaid)
 }
 
-// goOn moves a job on that waits at a gate which has opened.
+// goOn moves a job on that waits at a gate which has opened: the next one may be that it gets its turn.
 func (t *tx) goOn(r *row, cause job.Cause) error {
+	if r.State != job.Waiting {
+		return nil // paused: the gate is asked again when it is resumed
+	}
 	p := job.Next(&r.Job, job.Pending, t.now)
-	if r.State != job.Waiting || p == r.Place { // paused: the gate is asked again when it is resumed
+	if p == r.Place {
+		next := *r
+		next.Job = r.InLine()
+		t.swap(r, &next)
+		t.owe(&next, job.Owes(&r.Job, &next.Job))
 		return nil
 	}
 	_, err := t.write(r, job.Change{Job: r.ID, From: r.Guard(job.Fence{}), To: p.Custody, Path: []job.Entry{{State: p.State}}}, cause, "")

@@ -22,6 +22,9 @@ type State struct {
 	calls     map[name]keyed     // by idempotency key
 	edges     map[job.ID][]edge  // who waits for a job's end, in the order of submission
 	owed      []debt             // oldest first
+	limits    map[name]job.Limit // by key
+	turns     map[name][]turn    // by key; a list is never changed
+	served    map[name]map[string]float64
 	sessions  map[job.ID]session // as they were told, and begun
 	duties    map[string]duty
 	resources map[resource]store.Resource
@@ -69,8 +72,13 @@ type (
 		at     time.Time
 	}
 	debt struct {
-		job job.ID
+		job job.ID // that owes it to its dependants; zero: it is owed to who waits for turns of a key
+		key name
 		at  time.Time
+	}
+	turn struct {
+		job   job.ID
+		owner string
 	}
 	duty struct {
 		term   int64
@@ -85,6 +93,7 @@ type spot struct {
 	machine     string   // of these, and of those in custody monitor
 	lane        job.Lane // of those in custody ready
 	session     job.ID   // of those in custody worker
+	line        name     // of those in custody gate: the key for whose turn they wait
 }
 
 func (r *row) spot() spot {
@@ -95,14 +104,24 @@ func (r *row) spot() spot {
 		return spot{custody: r.Custody, machine: r.Machine}
 	case job.Worker:
 		return spot{custody: r.Custody, session: r.Session}
+	case job.Gate:
+		return spot{custody: r.Custody, line: r.line()}
 	}
 	return spot{custody: r.Custody}
+}
+
+// line is where a job waits for its turn.
+func (r *row) line() name {
+	if r.Line == "" {
+		return name{}
+	}
+	return name{r.Tenant, r.Line}
 }
 
 // compare orders lines by queue, kind and machine.
 func (a spot) compare(b spot) int {
 	return cmp.Or(strings.Compare(a.queue, b.queue), strings.Compare(a.kind, b.kind), strings.Compare(a.machine, b.machine),
-		cmp.Compare(a.lane, b.lane), bytes.Compare(a.session[:], b.session[:]))
+		cmp.Compare(a.lane, b.lane), bytes.Compare(a.session[:], b.session[:]), a.line.compare(b.line))
 }
 
 // compare orders jobs as they are claimed.
@@ -114,6 +133,7 @@ func newState() *State {
 	return &State{
 		jobs: map[job.ID]*row{}, external: map[name]job.ID{}, unique: map[unique]job.ID{}, calls: map[name]keyed{}, edges: map[job.ID][]edge{},
 		sessions: map[job.ID]session{}, duties: map[string]duty{}, resources: map[resource]store.Resource{},
+		limits: map[name]job.Limit{}, turns: map[name][]turn{}, served: map[name]map[string]float64{},
 		at: map[spot][]*row{}, waiting: map[name]int{},
 	}
 }
@@ -123,6 +143,7 @@ func (s *State) clone() *State {
 		rows: slices.Clone(s.rows), events: slices.Clone(s.events), jobs: maps.Clone(s.jobs), external: maps.Clone(s.external),
 		unique: maps.Clone(s.unique), calls: maps.Clone(s.calls), edges: maps.Clone(s.edges), owed: slices.Clone(s.owed),
 		sessions: maps.Clone(s.sessions), duties: maps.Clone(s.duties), resources: maps.Clone(s.resources),
+		limits: maps.Clone(s.limits), turns: maps.Clone(s.turns), served: maps.Clone(s.served),
 		at: map[spot][]*row{}, waiting: map[name]int{},
 	}
 	for id, list := range c.edges { // they grow in place
@@ -220,6 +241,7 @@ func (s *State) firstDue() (due time.Time) {
 
 // copyOf returns a job of which the other one shares nothing.
 func copyOf(j job.Job) job.Job {
+	j.Limits = slices.Clone(j.Limits)
 	j.Labels = maps.Clone(j.Labels)
 	j.Notes, j.Request, j.Resolved = slices.Clone(j.Notes), slices.Clone(j.Request), slices.Clone(j.Resolved)
 	j.Work, j.Result = slices.Clone(j.Work), slices.Clone(j.Result)

@@ -101,12 +101,19 @@ func (t *tx) submit(sub *store.Submission, n *store.New) (r *row, existed bool, 
 		r.Due = micros(t.now.Add(n.Delay))
 	}
 	r.Epoch, r.N, r.Attempt = 1, 1, 1
+	r.Limits = t.under(sub.Tenant, n)
+	if len(r.Limits) > 0 {
+		r.Ties |= job.TieLimited
+	}
 	r.Place = job.Next(&r.Job, job.Pending, t.now)
 	if broken != nil {
 		r.Place = job.Place{State: job.Waiting, Custody: job.Gate}
 	}
-	if r.Custody == job.Ready {
+	if r.Custody == job.Ready || !r.Due.After(t.now) {
 		r.Due = time.Time{}
+	}
+	if broken == nil {
+		r.Job = r.InLine()
 	}
 	r.Lane = job.LaneOf(r.State, r.Program(), 0)
 	t.record(r, job.Event{N: 1, State: r.State, Custody: r.Custody, Cause: job.CauseSubmit, Actor: sub.By})
@@ -118,6 +125,7 @@ func (t *tx) submit(sub *store.Submission, n *store.New) (r *row, existed bool, 
 		set(t, t.unique, unique{r.Tenant, r.Kind, u}, r.ID)
 	}
 	t.wait(r, after)
+	t.owe(r, job.Owes(&job.Job{}, &r.Job))
 	t.eff.Note(&r.Job)
 	if broken != nil {
 		r, err = t.write(r, job.Unmet(&r.Job, &broken.Job), job.CausePaid, "")

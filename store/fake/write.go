@@ -34,15 +34,25 @@ func (t *tx) write(r *row, c job.Change, cause job.Cause, actor string) (*row, e
 	for _, mode := range job.Releases(&r.Job, &next.Job) {
 		t.release(&next, mode)
 	}
-	for range job.Owes(&r.Job, &next.Job) { // there is one debt, to dependants
+	t.giveBack(&next, job.Returned(&r.Job, &next.Job))
+	t.owe(&next, job.Owes(&r.Job, &next.Job))
+	t.eff.Note(&next.Job)
+	return &next, nil
+}
+
+// owe writes down what a change of a job owes to others.
+func (t *tx) owe(r *row, owed []job.Owed) {
+	for _, o := range owed {
 		if guard.Owed.Off() {
 			break
 		}
-		t.owed = append(t.owed, debt{r.ID, t.now})
+		d := debt{job: r.ID, at: t.now}
+		if o.Debt == job.DebtTurns {
+			d = debt{key: name{r.Tenant, o.Key}, at: t.now}
+		}
+		t.owed = append(t.owed, d)
 		t.eff.Owed = true
 	}
-	t.eff.Note(&next.Job)
-	return &next, nil
 }
 
 // record writes an event of a job whose row is about to be put in place.

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/pawl-jobs/pawl/internal/guard"
@@ -33,18 +34,34 @@ func (s *Store) Apply(ctx context.Context, cs []job.Change) ([]store.Applied, st
 		var done []bool
 		err := s.write(ctx, everyone, func(t *tx) error {
 			again, done = nil, make([]bool, len(tasks))
+			var turning []*asking
 			qs := hold(asked, len(others) > 0)
 			if len(tasks) > 0 {
-				qs = append(qs, finish(tasks, func(i int) { done[i], answers[tasks[i].at] = true, tasks[i].finished() }))
+				qs = append(qs, finish(tasks, func(i int, owed bool) {
+					done[i], answers[tasks[i].at] = true, tasks[i].finished()
+					eff.Owed = eff.Owed || owed
+				}))
 			}
+			known := slices.ContainsFunc(others, func(a asking) bool { return a.limited })
 			if len(others) > 0 {
 				qs = append(qs, apply(others, func(a *asking, r *reader) {
-					if !a.answer(r, &answers[a.at], &eff) {
+					switch a.answer(r, &answers[a.at], &eff) {
+					case "turns":
+						if a.limited {
+							turning = append(turning, a)
+							break
+						}
+						a.limited = true
+						again = append(again, *a)
+					case "wish":
 						again = append(again, *a)
 					}
 				}))
 			}
-			return t.commit(qs...)
+			if !known {
+				return t.commit(qs...)
+			}
+			return t.applyLimited(qs, others, &turning, answers, &eff)
 		})
 		if err != nil {
 			return nil, store.Effects{}, err
@@ -69,6 +86,7 @@ type asking struct {
 	wish       job.Wish   // that it has met
 	cause      job.Cause
 	tried      bool // as one that finishes a task, and no more
+	limited    bool // its job is under limits
 }
 
 func flags(p *job.Patch) (n int) {
@@ -154,8 +172,9 @@ func keysIn[K comparable](m map[K]bool) []K {
 	return list
 }
 
-// answer reads what became of a change. It is false when the change has met a wish, by which it is turned then.
-func (a *asking) answer(r *reader, out *store.Applied, eff *store.Effects) bool {
+// answer reads what became of a change, and returns the verdict on it. Of those that are not made yet one has met a wish, by which
+// it is turned then.
+func (a *asking) answer(r *reader, out *store.Applied, eff *store.Effects) string {
 	outcome := r.text()
 	var j job.Job
 	j.State, j.Custody, j.Epoch, j.N = job.State(r.text()), job.Custody(r.text()), r.int64(), r.int64()
@@ -169,7 +188,10 @@ func (a *asking) answer(r *reader, out *store.Applied, eff *store.Effects) bool 
 		if bent {
 			a.cause = job.CauseTurned
 		}
-		return false
+		return outcome
+	}
+	if outcome == "turns" {
+		return outcome
 	}
 	*out = store.Applied{Outcome: store.Outcome(outcome), Wish: j.Wish}
 	if j.State != "" {
@@ -179,8 +201,48 @@ func (a *asking) answer(r *reader, out *store.Applied, eff *store.Effects) bool 
 		eff.Note(&j)
 		eff.Owed = eff.Owed || owed
 	}
-	return true
+	return outcome
 }
+
+// applyLimited sends queries, and makes the changes of jobs under limits on which they have decided that they are made. What
+// becomes of turns package job says, as it does for all that is not an apply.
+func (t *tx) applyLimited(qs []*query, cs []asking, turning *[]*asking, answers []store.Applied, eff *store.Effects) error {
+	var ids [][16]byte
+	for i := range cs {
+		if cs[i].limited {
+			ids = append(ids, cs[i].Job)
+		}
+	}
+	c := changes{cause: job.CauseWork}
+	rows := map[job.ID]*job.Job{}
+	err := t.send(append(qs, read(lockedJobs, func(r *reader) error {
+		c.now = r.time()
+		j := r.row()
+		rows[j.ID] = &j
+		return nil
+	}, ids))...)
+	if err != nil {
+		return err
+	}
+	for _, a := range *turning {
+		before := rows[a.Job]
+		after, err := c.add(before, a.Change)
+		if err != nil {
+			return err
+		}
+		c.makers[len(c.makers)-1] = maker{a.From.Fence.Session, a.From.Fence.Duty, a.cause, a.digest}
+		answer := store.Applied{Outcome: store.OK, Now: after.Guard(a.From.Fence), Wish: before.Wish}
+		if a.cause == job.CauseTurned {
+			answer.Outcome = store.Turned
+		}
+		answers[a.at] = answer
+	}
+	c.effects(eff)
+	return t.commit(c.queries()...)
+}
+
+// lockedJobs are jobs that this transaction has locked.
+var lockedJobs = `SELECT pawl.clock(), ` + columns + ` FROM (` + living + ` WHERE j.id = ANY ($1::uuid[])) j ` + itsSpec
 
 // applyFences keeps the holders from being ended until the commit, and so the duties from changing hands. Expiry and who
 // takes over a duty lock the session FOR UPDATE; a renewal, which changes no key, passes. One that has ended is not held:
@@ -201,6 +263,7 @@ const applySpecs = `SELECT count(*) FROM (SELECT FROM pawl.specs s WHERE s.id = 
 //	applied, turned   made now, or made before (its last history row has its digest)
 //	fenced, conflict  refused; the row stands as answered
 //	wish              not made: a wish stands on the row that the change had not met
+//	turns             not made: the job is under limits, and turns may come of it
 //
 //	1 job    5 custody  9 wish    13 lane     17 resume    21 result    25 digest
 //	2 epoch  6 session  10 steps  14 code     18 flags     22 work
@@ -234,6 +297,7 @@ WITH x AS MATERIALIZED (
 		WHEN j.custody <> 'worker' AND (c.duty IS NULL OR j.custody NOT IN ('monitor', 'recovery')) THEN 'fenced'
 		WHEN ` + guard.Place.SQL(`j.n <> c.n OR j.state <> c.from_state OR j.custody <> c.from_custody`, `false`) + ` THEN 'conflict'
 		WHEN j.custody IN ('worker', 'monitor') AND c.custody <> j.custody AND ` + guard.Turn.SQL(`j.wish <> coalesce(c.met, '')`, `false`) + ` THEN 'wish'
+		WHEN j.ties & 8 <> 0 AND (j.kind = 'app' OR c.custody <> 'worker' OR coalesce(c.set_flags, 0) & 4 <> 0) THEN 'turns'
 		ELSE 'go'
 		END AS verdict, x.now, x.ord AS tx_ord
 	FROM x CROSS JOIN unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::uuid[], $7::text[], $8::bigint[], $9::text[],

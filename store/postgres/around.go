@@ -299,7 +299,7 @@ func (l *surroundings) inserts(n *store.New, canceled bool) {
 	switch {
 	case canceled:
 		st.Place = job.Place{State: job.Canceled, Custody: job.None}
-	case n.Job.Needs > 0 || n.Delay > 0 || n.Job.Due.After(l.now):
+	case n.Job.Needs > 0 || n.Delay > 0 || n.Job.Due.After(l.now) || n.Job.Ties&job.TieLimited != 0:
 		st.Place = job.Place{State: job.Waiting, Custody: job.Gate}
 	default:
 		st.Place = job.Place{State: job.Pending, Custody: job.Ready}

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 
+	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -21,9 +22,11 @@ func (s *Store) Due(ctx context.Context, limit int) (int, store.Effects, error) 
 		if limit > 0 {
 			qs = append(qs, read(dueJobs, func(r *reader) error {
 				n++
-				if ready := r.bool(); ready {
-					eff.Announce(job.Line{Queue: r.text(), Kind: r.text()})
+				ready, line := r.bool(), job.Line{Queue: r.text(), Kind: r.text()}
+				if ready {
+					eff.Announce(line)
 				}
+				eff.Owed = r.bool() || eff.Owed
 				return nil
 			}, limit))
 		}
@@ -39,22 +42,30 @@ func (s *Store) Due(ctx context.Context, limit int) (int, store.Effects, error) 
 }
 
 // dueJobs moves jobs whose time has come out of their gate, as [job.Next] says. Where another gate still holds one, the
-// schedule does not any more.
-const dueJobs = `
+// schedule does not any more. A job under limits, which has no turns while it waits for a time, takes its place in line: no
+// history tells of that.
+var dueJobs = `
 WITH x AS MATERIALIZED (
 	SELECT pawl.clock() AS now, ` + ord + ` AS ord
 ), due AS MATERIALIZED (
 	SELECT j.id FROM pawl.jobs j WHERE j.custody = 'gate' AND j.due <= (SELECT now FROM x) ORDER BY j.due LIMIT $1 FOR UPDATE SKIP LOCKED
 ), moved AS (
 	UPDATE pawl.jobs j SET due = NULL,
-		state = CASE WHEN j.needs = 0 THEN 'PENDING' ELSE j.state END, custody = CASE WHEN j.needs = 0 THEN 'ready' ELSE j.custody END,
-		epoch = j.epoch + (j.needs = 0)::int, n = j.n + (j.needs = 0)::int, since = CASE WHEN j.needs = 0 THEN x.now ELSE j.since END,
-		ord = CASE WHEN j.needs = 0 THEN greatest(j.ord, x.ord) ELSE j.ord END,
-		code = CASE WHEN j.needs = 0 THEN '' ELSE j.code END, message = CASE WHEN j.needs = 0 THEN '' ELSE j.message END
+		line = CASE WHEN j.needs = 0 AND j.ties & 8 <> 0 THEN (SELECT CASE WHEN j.kind = 'app' THEN 'ahead/' ELSE '' END || s.limits[1] FROM pawl.specs s WHERE s.id = j.id) END,
+		state = CASE WHEN ` + goes + ` THEN 'PENDING' ELSE j.state END, custody = CASE WHEN ` + goes + ` THEN 'ready' ELSE j.custody END,
+		epoch = j.epoch + (` + goes + `)::int, n = j.n + (` + goes + `)::int, since = CASE WHEN ` + goes + ` THEN x.now ELSE j.since END,
+		ord = CASE WHEN ` + goes + ` THEN greatest(j.ord, x.ord) ELSE j.ord END,
+		code = CASE WHEN ` + goes + ` THEN '' ELSE j.code END, message = CASE WHEN ` + goes + ` THEN '' ELSE j.message END
 	FROM x WHERE j.id = ANY (ARRAY(SELECT d.id FROM due d))
-	RETURNING j.id, j.tenant, j.queue, j.kind, j.state, j.custody, j.epoch, j.n, j.ord, j.since, j.needs
+	RETURNING j.id, j.tenant, j.queue, j.kind, j.state, j.custody, j.epoch, j.n, j.ord, j.since, j.line, ` + goes + ` AS goes
 ), history AS (
 	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause)
-	SELECT m.id, m.n, m.tenant, m.ord, m.epoch - 1, m.state, m.custody, m.since, 'due' FROM moved m WHERE m.needs = 0
+	SELECT m.id, m.n, m.tenant, m.ord, m.epoch - 1, m.state, m.custody, m.since, 'due' FROM moved m WHERE m.goes
+), owed AS (
+	INSERT INTO pawl.turns_owed (tenant, key, at)
+	SELECT DISTINCT m.tenant, m.line, x.now FROM x, moved m WHERE ` + guard.Owed.SQL(`m.line IS NOT NULL`, `false`) + `
 )
-SELECT m.needs = 0, m.queue, m.kind FROM moved m`
+SELECT m.goes, m.queue, m.kind, ` + guard.Owed.SQL(`m.line IS NOT NULL`, `false`) + ` FROM moved m`
+
+// goes says of a job in custody gate whose time has come that it is ready.
+const goes = `j.needs = 0 AND j.ties & 8 = 0`

@@ -14,6 +14,7 @@ import (
 // Codes of PostgreSQL (SQLSTATE) and of our own function refuse.
 const (
 	codeRefused        = "PW001"
+	codeLimits         = "PW002" // of a submission: the limits have changed
 	codeSerialization  = "40001"
 	codeDeadlock       = "40P01"
 	codeUnique         = "23505"

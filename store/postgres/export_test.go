@@ -15,7 +15,10 @@ var (
 		"apply": applyChanges, "finish": finishTasks, "write": writeRows, "due": dueJobs, "pay": payDebts, "expire close": expireClose, "expire": expireTake, "lines ready": linesReady,
 		"renew": renew, "events": eventsOfAll, "newest event": newestEvent, "events of one": eventsOfOne, "recount": recount, "recount look": miscounted, "note": addEvent,
 		"overdue": overdue, "lock needs": lockNeeds, "tie needs": tieNeeds,
-		"apply specs":     applySpecs,
+		"apply specs":   applySpecs,
+		"apply limited": lockedJobs,
+		"hand on pick":  pickGate, "hand on owed": takeOwed, "hand on limits": gateLimits, "hand on held": gateHeld, "hand on heads": lineHeads,
+		"turns enter": enterLines, "turns return": giveBack, "turns take": takeTurns, "turns owe": oweTurns, "lines of": linesOf,
 		"forget keys":     forgetKeys,
 		"demand sessions": claimantsThere, "demand lines": readyLines, "unwatched": unwatched,
 	}

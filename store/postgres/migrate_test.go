@@ -424,7 +424,7 @@ func objects(t *testing.T, dsn, schema string) []string {
 			|| coalesce(' ' || pg_get_indexdef(c.oid), '')
 		FROM pg_class c LEFT JOIN pg_index i ON i.indexrelid = c.oid WHERE c.relnamespace = to_regnamespace(quote_ident($1))
 		UNION ALL SELECT 'column ' || a.attrelid::regclass::text || ' ' || a.attname || ' ' || format_type(a.atttypid, a.atttypmod) || ' ' || a.attnotnull
-		FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid WHERE c.relnamespace = to_regnamespace(quote_ident($1)) AND c.relkind = 'r' AND a.attnum > 0
+		FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid WHERE c.relnamespace = to_regnamespace(quote_ident($1)) AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped
 		UNION ALL SELECT 'function ' || p.proname FROM pg_proc p WHERE p.pronamespace = to_regnamespace(quote_ident($1))
 		ORDER BY 1`, schema)
 	if err != nil {

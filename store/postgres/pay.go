@@ -12,6 +12,7 @@ import (
 func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) {
 	var paid int
 	var eff store.Effects
+	turns := false // are owed
 	err := s.write(ctx, everyone, func(t *tx) error {
 		paid, eff = 0, store.Effects{}
 		c := changes{cause: job.CausePaid}
@@ -33,15 +34,30 @@ func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) 
 			return err
 		}
 		c.effects(&eff)
-		return t.commit(append(c.queries(), read(`SELECT EXISTS (SELECT FROM pawl.followups)`, func(r *reader) error {
-			eff.Owed = r.bool()
+		return t.commit(append(c.queries(), read(`SELECT EXISTS (SELECT FROM pawl.followups), EXISTS (SELECT FROM pawl.turns_owed)`, func(r *reader) error {
+			eff.Owed, turns = r.bool(), r.bool()
 			return nil
 		}))...)
 	})
 	if err != nil {
 		return 0, store.Effects{}, err
 	}
-	return paid, eff, nil
+	if !turns || paid >= limit {
+		eff.Owed = eff.Owed || turns
+		return paid, eff, nil
+	}
+	n, more, err := s.handOn(ctx, limit-paid)
+	if err != nil {
+		if paid == 0 {
+			return 0, store.Effects{}, err
+		}
+		more.Owed = true
+	}
+	for _, line := range more.Ready {
+		eff.Announce(line)
+	}
+	eff.Owed = more.Owed
+	return paid + n, eff, nil
 }
 
 // payDebts takes edges from the oldest follow-ups that nobody else is paying, counts them off from the jobs that wait, and

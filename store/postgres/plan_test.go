@@ -30,14 +30,22 @@ var uses = map[string][]string{
 	"apply lock":    {"jobs_pkey"},
 	"apply specs":   {"specs_pkey"},
 	"apply":         {"jobs_pkey", "ended_pkey", "events_pkey", "specs_pkey", "unique_keys_job"},
-	"finish":        {"jobs_pkey"},
+	"finish":        {"jobs_pkey", "turns_pkey"},
 	"write":         {"jobs_pkey", "unique_keys_job"},
-	"due":           {"jobs_pkey", "jobs_due"},
+	"due":           {"jobs_pkey", "jobs_due", "specs_pkey"},
 	"pay":           {"jobs_pkey", "ended_pkey", "specs_pkey", "prerequisites_pkey", "followups_pkey"},
+	"apply limited": {"jobs_pkey", "specs_pkey"},
+	"lines of":      {"jobs_line"},
+	"hand on pick":  {"turns_owed_tenant"},
+	"hand on owed":  {"turns_owed_tenant"},
+	"hand on held":  {"turns_key"},
+	"hand on heads": {"jobs_pkey", "jobs_line", "specs_pkey"},
+	"turns enter":   {"jobs_pkey"},
+	"turns return":  {"turns_pkey"},
 	"expire close":  {},
 	"expire":        {"jobs_pkey", "jobs_session", "specs_pkey"},
 	"lines ready":   {"jobs_ready"},
-	"renew":         {"jobs_ready", "jobs_session", "jobs_due", "followups_pkey"},
+	"renew":         {"jobs_ready", "jobs_session", "jobs_due", "followups_pkey", "turns_owed_pkey"},
 	"events":        {"events_ord"},
 	"newest event":  {"events_ord"},
 	"events of one": {"events_pkey"},
@@ -62,7 +70,7 @@ func TestPlans(t *testing.T) {
 	dsn := testenv.Postgres(t).Database(t)
 	migrate(t, dsn, "")
 	admin := connect(t, dsn)
-	for _, table := range []string{"specs", "jobs", "ended", "events", "prerequisites", "followups", "unique_keys", "idempotency"} {
+	for _, table := range []string{"specs", "jobs", "ended", "events", "prerequisites", "followups", "unique_keys", "idempotency", "turns", "turns_owed"} {
 		must(t, admin, "ALTER TABLE pawl."+table+" SET (autovacuum_enabled = false)")
 	}
 	grant(t, dsn)
@@ -127,6 +135,10 @@ func fill(t *testing.T, admin *pgx.Conn, ended, ready, held, waiting int) {
 			SELECT id, 'acme', 'send', 'default', '', 5, now() - i * interval '1 s', '%s', '%s', 1, 1, 3, 'task', 1, now(), %s, %[3]s, %s, 0 FROM new`,
 			some.state, some.custody, some.session, some.due), some.n)
 	}
+	// Half of those who wait stand in a line for those who are held.
+	must(t, admin, `UPDATE pawl.jobs SET line = 'gpu', owner = 'owner ' || hashtext(id::text) % 10, due = NULL WHERE custody = 'gate' AND hashtext(id::text) % 2 = 0`)
+	must(t, admin, `INSERT INTO pawl.turns (job, key, tenant, owner) SELECT id, 'gpu', 'acme', 'ann' FROM pawl.jobs WHERE custody = 'worker' ON CONFLICT DO NOTHING`)
+	must(t, admin, `INSERT INTO pawl.turns_owed (tenant, key, at) SELECT 'acme', 'gpu', now() FROM generate_series(1, $1::int / 10)`, held)
 }
 
 // everySent returns the statements that calls of all kinds send, by how they begin. They are found by what is sent, so that none
@@ -176,6 +188,17 @@ func everySent(t *testing.T) map[string]string {
 			_, err := s.Overdue(ctx, store.OverdueQuery{Kept: []store.Kept{{Tenant: acme, State: job.Finished, For: hour}}})
 			return err
 		},
+		"another line": func() error {
+			n := newTask()
+			n.Job.Limits = []string{"full", "free"}
+			submit(t, s, n)
+			if _, err := s.SetLimit(ctx, acme, job.Limit{Key: "full"}); err != nil {
+				return err
+			}
+			_, _, err := s.Pay(ctx, 1000)
+			return err
+		},
+		"limits": func() error { _, err := s.Limits(ctx, acme); return err },
 		"force": func() error {
 			_, _, err := s.Wish(ctx, store.Wish{Tenant: acme, By: "ann", Wish: job.WishCancel, Force: true, Jobs: m.some(5)})
 			return err
@@ -245,19 +268,19 @@ func newPlanner(t *testing.T, dsn, role string, statements map[string]string) *p
 }
 
 var (
-	grows   = regexp.MustCompile(`^(specs|jobs|ended|events|prerequisites|followups|unique_keys|idempotency|labels)_`)
+	grows   = regexp.MustCompile(`^(specs|jobs|ended|events|prerequisites|followups|unique_keys|idempotency|labels|turns|turns_owed)_`)
 	sorts   = regexp.MustCompile(`^\s*(->  )?Sort  \(`)
 	reads   = regexp.MustCompile(`(Index Scan|Index Only Scan|Index Scan Backward|Bitmap Index Scan)(?: using| on) (\w+)`)
 	ordinal = regexp.MustCompile(`\$\d+`) // of a parameter or of a subquery
 	nodes   = regexp.MustCompile(`^\s*(->  )?\w.*\(cost=`)
-	readAll = regexp.MustCompile(`Seq Scan on (specs|jobs|ended|events|prerequisites|followups|unique_keys|idempotency|labels)\b`)
+	readAll = regexp.MustCompile(`Seq Scan on (specs|jobs|ended|events|prerequisites|followups|unique_keys|idempotency|labels|turns|turns_owed)\b`)
 )
 
 var (
 	// whole are reads that need no condition: they take the first entries of an index.
-	whole = []string{"jobs_session", "jobs_due", "jobs_needs", "followups_pkey", "followups_job"}
+	whole = []string{"jobs_session", "jobs_due", "jobs_needs", "followups_pkey", "followups_job", "turns_owed_pkey", "turns_owed_tenant"}
 	// lines are read from one end, and no further than needed: what sorts them has read all of them.
-	lines = []string{"jobs_ready", "jobs_due", "ended_ended", "ended_hidden", "events_ord", "followups_pkey", "idempotency_at"}
+	lines = []string{"jobs_ready", "jobs_due", "ended_ended", "ended_hidden", "events_ord", "followups_pkey", "idempotency_at", "jobs_line", "turns_owed_pkey"}
 )
 
 // check looks at every plan, and returns the conditions by which each looks into indexes.

@@ -6,7 +6,7 @@
 // prerequisites) it is two pieces. Either way the number of round trips does not depend on the number of jobs, which
 // travel as arrays.
 //
-// Locks are taken in one order everywhere: the session or the idempotency key, queues, jobs by id, specs by id, unique
+// Locks are taken in one order everywhere: the session or the idempotency key, queues, the gate of a tenant, jobs by id, specs by id, unique
 // keys, external ids. So calls do not deadlock; where PostgreSQL says that they did, or that it could not serialize them,
 // the call is made again, a few times.
 //
@@ -56,6 +56,7 @@ type Store struct {
 	readers *pgxpool.Pool
 	texts   sync.Map // SQL with the schema's name by SQL without
 	opened  time.Time
+	limited sync.Map     // limitKeys by tenant, as they were
 	since   time.Time    // the database's clock when it was first reached
 	failed  atomic.Int64 // when a call had last no answer of a database that serves, in microseconds since opened; 0: never
 

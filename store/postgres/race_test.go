@@ -378,6 +378,7 @@ var stirs = []struct {
 		_, err := m.s.Clear(ctx, m.lost)
 		return err
 	}},
+	{"limit", (*mixer).limit},
 	{"delete", func(m *mixer, ctx context.Context) error {
 		if err := m.s.Delete(ctx, acme, job.KindQueue, job.DefaultQueue); job.KindOf(err) != job.Conflict {
 			return fmt.Errorf("a queue that is in use was deleted: %w", err)
@@ -422,6 +423,7 @@ func (m *mixer) submit(ctx context.Context) error {
 	for i := range sub.Jobs {
 		n := &sub.Jobs[i]
 		n.Delay = time.Duration(m.r.IntN(100)) * time.Millisecond
+		n.Job.Limits, n.Job.Owner = limited[:m.r.IntN(len(limited)+1)], []string{"ann", "bob"}[m.r.IntN(2)]
 		if !unique {
 			n.Job.ExternalID = fmt.Sprint(fresh, externals[i])
 			continue
@@ -443,6 +445,20 @@ func (m *mixer) submit(ctx context.Context) error {
 	for _, a := range answers {
 		m.ids = append(m.ids, a.ID)
 	}
+	return err
+}
+
+// limited are keys of turns.
+var limited = []string{"a", "b", "c"}
+
+// limit sets limits, and takes them away.
+func (m *mixer) limit(ctx context.Context) error {
+	for _, i := range m.r.Perm(len(limited)) {
+		if _, err := m.s.SetLimit(ctx, acme, job.Limit{Key: limited[i], Most: 1 + m.r.IntN(10)}); err != nil {
+			return err
+		}
+	}
+	_, err := m.s.RemoveLimit(ctx, acme, limited[m.r.IntN(len(limited))])
 	return err
 }
 

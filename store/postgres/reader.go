@@ -56,6 +56,18 @@ func (r *reader) ids() []job.ID {
 	return ids
 }
 
+// texts reads an array of texts.
+func (r *reader) texts() (texts []string) {
+	const header = 20
+	v := r.next()
+	for at := header; at+4 <= len(v); {
+		end := at + 4 + int(binary.BigEndian.Uint32(v[at:]))
+		texts = append(texts, string(v[at+4:end]))
+		at = end
+	}
+	return texts
+}
+
 // epoch is the beginning of PostgreSQL's time.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 

@@ -16,15 +16,31 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Submit implements [store.Jobs]. Jobs that nothing ties to others are inserted in one piece, in the hope that none is
-// there already.
+// Submit implements [store.Jobs]. Under which keys a job stands depends on the limits that are set. They are taken as they were when
+// this process asked last, and the statement that inserts the jobs refuses where that is not so any more.
 func (s *Store) Submit(ctx context.Context, sub store.Submission) ([]store.Submitted, store.Effects, error) {
 	if guard.Key.Off() {
 		sub.Key = ""
 	}
+	given, asked := sub.Jobs, askedOf(sub.Jobs)
+	for try := 1; ; try++ {
+		known := s.limitKeys(sub.Tenant)
+		sub.Jobs = known.under(given)
+		answers, eff, err := s.submit(ctx, sub, checks{asked, known.set(asked)})
+		if codeOf(err) != codeLimits || try == mostTries {
+			return answers, eff, err
+		}
+		if err := s.learnLimits(ctx, sub.Tenant); err != nil {
+			return nil, store.Effects{}, err
+		}
+	}
+}
+
+// submit submits jobs. Those that nothing ties to others are inserted in one piece, in the hope that none is there already.
+func (s *Store) submit(ctx context.Context, sub store.Submission, limits checks) ([]store.Submitted, store.Effects, error) {
 	var in *insertion
 	if plain(&sub) {
-		in = newInsertion(&sub)
+		in = newInsertion(&sub, limits)
 		for i := range sub.Jobs {
 			in.add(&sub.Jobs[i])
 		}
@@ -46,7 +62,7 @@ func (s *Store) Submit(ctx context.Context, sub store.Submission) ([]store.Submi
 				return err
 			}
 		}
-		answers, eff, err = t.submit(&sub)
+		answers, eff, err = t.submit(&sub, limits)
 		if exists(err) { // it was not there when we looked, or not to be seen
 			met, err = true, errAgain
 		}
@@ -106,10 +122,15 @@ type insertion struct {
 	jobs   []*store.New
 	broken map[job.ID]bool // jobs that a prerequisite has failed already: they wait until that is written
 	due    map[job.ID]time.Time
+	limits checks
+	owed   bool // turns are owed
 }
 
-func newInsertion(sub *store.Submission) *insertion {
-	return &insertion{sub: sub, broken: map[job.ID]bool{}, due: map[job.ID]time.Time{}}
+// checks are keys of limits, and those of them that are set, in their order.
+type checks struct{ asked, set []string }
+
+func newInsertion(sub *store.Submission, limits checks) *insertion {
+	return &insertion{sub: sub, limits: limits, broken: map[job.ID]bool{}, due: map[job.ID]time.Time{}}
 }
 
 func (in *insertion) add(n *store.New) { in.jobs = append(in.jobs, n) }
@@ -120,6 +141,7 @@ func (in *insertion) made(n int) ([]store.Submitted, store.Effects) {
 	for i, n := range in.jobs {
 		answers[i] = in.answer(n, &eff)
 	}
+	eff.Owed = in.owed
 	return answers, eff
 }
 
@@ -148,6 +170,7 @@ func (in *insertion) insert() *query {
 	labels := in.labels()
 	return read(insertJobs, func(r *reader) error {
 		in.due[r.id()] = r.time()
+		in.owed = r.bool() || in.owed
 		return nil
 	},
 		in.sub.Tenant, in.sub.By, values(js, func(n **store.New) [16]byte { return (*n).Job.ID }),
@@ -171,7 +194,12 @@ func (in *insertion) insert() *query {
 		column(js, func(n **store.New) *time.Time { return instant((*n).Job.Due) }),
 		number(func(n *store.New) int { return n.Job.Needs }), number(func(n *store.New) int { return int(n.Job.Ties) }),
 		column(js, func(n **store.New) *bool { return nonzero(in.broken[(*n).Job.ID]) }),
-		labels.keys, labels.values, labels.jobs, instant(in.now))
+		labels.keys, labels.values, labels.jobs, instant(in.now),
+		column(js, func(n **store.New) *string { return arrayText((*n).Job.Limits) }),
+		column(js, func(n **store.New) *string {
+			j := job.Job{Kind: (*n).Job.Kind, Place: job.Place{State: job.Waiting, Custody: job.Gate}, Ties: (*n).Job.Ties, Limits: (*n).Job.Limits}
+			return nonzero(j.InLine().Line)
+		}), in.limits.asked, nonNil(in.limits.set))
 }
 
 // labelRows are rows of the table of labels.
@@ -198,33 +226,40 @@ func (in *insertion) labels() (l labelRows) {
 //	1 tenant  4 owner  7 stem   10 machine   13 external id  16 trace   19 request  22 needs   25 keys    of labels
 //	2 by      5 kind   8 app    11 priority  14 fingerprint  17 labels  20 delay    23 ties    26 values
 //	3 ids     6 name   9 queue  12 attempts  15 parent       18 notes   21 due      24 broken  27 their jobs
-//	28 now, if it has been read already
-const insertJobs = `
+//	28 now, if it has been read already  29 keys of turns  30 that for which it waits first  31 keys of limits  32 those of them that are set
+//
+// The limits are as they are believed to be in the snapshot of this statement, and so in the order of transactions: a job that
+// does not know of a limit stands before it.
+var insertJobs = `
 WITH x AS MATERIALIZED (
 	SELECT coalesce($28::timestamptz, pawl.clock()) AS now, ` + ord + ` AS ord
+	WHERE CASE WHEN $31::text[] IS NULL THEN true
+		WHEN ARRAY(SELECT l.key FROM pawl.limits l WHERE l.tenant = $1 AND l.key = ANY ($31::text[]) ORDER BY l.key) = $32::text[] COLLATE "C" THEN true
+		ELSE pawl.refuse('the limits have changed', 'PW002') END
 ), new AS MATERIALIZED (
-	SELECT n.*, x.now, x.ord, coalesce(n.due > x.now, false) OR coalesce(n.needs > 0, false) OR n.broken IS TRUE AS gated
+	SELECT n.*, x.now, x.ord, n.shut OR n.first IS NOT NULL AS gated, CASE WHEN NOT n.shut THEN n.first END AS line
 	FROM x CROSS JOIN LATERAL (
-		SELECT u.*, CASE WHEN u.delay IS NOT NULL THEN x.now + u.delay ELSE u.given END AS due
+		SELECT u.*, CASE WHEN d.due > x.now THEN d.due END AS due, coalesce(d.due > x.now, false) OR coalesce(u.needs > 0, false) OR u.broken IS TRUE AS shut
 		FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::int[], $12::int[],
 			$13::text[], $14::bytea[], $15::uuid[], $16::text[], $17::json[], $18::json[], $19::json[], $20::interval[], $21::timestamptz[],
-			$22::int[], $23::int[], $24::bool[])
+			$22::int[], $23::int[], $24::bool[], $29::text[], $30::text[])
 			u(id, owner, kind, name, stem, app, queue, machine, priority, max_attempts, external_id, fingerprint, parent, trace, labels, notes,
-				request, delay, given, needs, ties, broken)
+				request, delay, given, needs, ties, broken, limits, first)
+		CROSS JOIN LATERAL (SELECT CASE WHEN u.delay IS NOT NULL THEN x.now + u.delay ELSE u.given END AS due) d
 	) n
 ), spec AS (
 	INSERT INTO pawl.specs (id, tenant, owner, kind, name, stem, app, queue, machine, priority, max_attempts, created, external_id,
-		fingerprint, parent, trace, labels, notes, request)
+		fingerprint, parent, trace, labels, notes, request, limits)
 	SELECT n.id, $1, n.owner, n.kind, n.name, n.stem, coalesce(n.app, ''), n.queue, coalesce(n.machine, ''), n.priority, n.max_attempts, n.now,
-		n.external_id, n.fingerprint, n.parent, coalesce(n.trace, ''), n.labels, n.notes, n.request
+		n.external_id, n.fingerprint, n.parent, coalesce(n.trace, ''), n.labels, n.notes, n.request, n.limits::text[]
 	FROM new n
 ), job AS (
 	INSERT INTO pawl.jobs (id, tenant, kind, queue, machine, priority, created, state, custody, epoch, n, ord, lane, attempt, since,
-		due, needs, ties)
+		due, needs, ties, line, owner)
 	SELECT n.id, $1, n.kind, n.queue, coalesce(n.machine, ''), n.priority, n.now,
 		CASE WHEN n.gated THEN 'WAITING' ELSE 'PENDING' END, CASE WHEN n.gated THEN 'gate' ELSE 'ready' END,
 		1, 1, n.ord, CASE WHEN n.kind = 'app' THEN 'prepare' ELSE 'task' END, 1, n.now,
-		CASE WHEN n.gated THEN n.due END, coalesce(n.needs, 0), coalesce(n.ties, 0)
+		n.due, coalesce(n.needs, 0), coalesce(n.ties, 0), n.line, CASE WHEN n.limits IS NOT NULL THEN n.owner END
 	FROM new n
 ), history AS (
 	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, actor)
@@ -234,11 +269,13 @@ WITH x AS MATERIALIZED (
 ), label AS (
 	INSERT INTO pawl.labels (tenant, key, value, created, job)
 	SELECT $1, l.key, l.value, x.now, l.job FROM x, unnest($25::text[], $26::text[], $27::uuid[]) l(key, value, job)
+), owed AS (
+	INSERT INTO pawl.turns_owed (tenant, key, at) SELECT DISTINCT $1, n.line, n.now FROM new n WHERE ` + guard.Owed.SQL(`n.line IS NOT NULL`, `false`) + `
 )
-SELECT n.id, n.due FROM new n WHERE n.gated`
+SELECT n.id, n.due, ` + guard.Owed.SQL(`n.line IS NOT NULL`, `false`) + ` FROM new n WHERE n.gated`
 
 // submit looks at what is there, decides which jobs are made, and makes them.
-func (t *tx) submit(sub *store.Submission) (answers []store.Submitted, eff store.Effects, err error) {
+func (t *tx) submit(sub *store.Submission, limits checks) (answers []store.Submitted, eff store.Effects, err error) {
 	l, err := t.lookAround(sub)
 	if err != nil {
 		return nil, eff, err
@@ -246,7 +283,7 @@ func (t *tx) submit(sub *store.Submission) (answers []store.Submitted, eff store
 	if l.answered != nil {
 		return l.answered, eff, nil // undone, and so are the keys that it has reserved for jobs which are not made
 	}
-	in := newInsertion(sub)
+	in := newInsertion(sub, limits)
 	in.now = l.now
 	ends := changes{cause: job.CausePaid, now: l.now}
 	answers = make([]store.Submitted, len(sub.Jobs))
@@ -319,6 +356,7 @@ func (t *tx) submit(sub *store.Submission) (answers []store.Submitted, eff store
 			answers[i] = in.answer(n, &eff)
 		}
 	}
+	eff.Owed = in.owed
 	ends.effects(&eff)
 	for _, line := range l.lines { // a claim that came by meanwhile passed over them
 		eff.Announce(line)

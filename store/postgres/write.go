@@ -18,8 +18,23 @@ type changes struct {
 
 	before, after []job.Job
 	paths         [][]step
+	makers        []maker
+	resolves      bool
 	freed         []key
 	owed          []debt
+
+	inLine   []job.Job // that stand in another line: no change, and no history
+	returned []turn
+	taken    []turn
+	handOn   []spot // keys that are owed to those who wait for them
+}
+
+// A maker is who makes a change, where that is not the same for all.
+type maker struct {
+	session job.ID
+	duty    string
+	cause   job.Cause
+	digest  int64
 }
 
 // A step is an entry of a path with its custody.
@@ -53,16 +68,29 @@ func (c *changes) add(before *job.Job, ch job.Change) (after job.Job, err error)
 	}
 	steps[len(path)-1].Custody = after.Custody
 	c.before, c.after, c.paths = append(c.before, *before), append(c.after, after), append(c.paths, steps)
+	c.makers = append(c.makers, maker{})
+	c.resolves = c.resolves || after.Resolved != nil
 	for _, m := range job.Releases(before, &after) {
 		c.freed = append(c.freed, key{after.ID, m})
 	}
-	for _, d := range job.Owes(before, &after) {
-		if guard.Owed.Off() {
-			break
-		}
-		c.owed = append(c.owed, debt{after.ID, d})
+	for _, key := range job.Returned(before, &after) {
+		c.returned = append(c.returned, turn{after.ID, key, after.Tenant, after.Owner})
 	}
+	c.owe(&after, job.Owes(before, &after))
 	return after, nil
+}
+
+// owe writes down what a change of a job owes to others.
+func (c *changes) owe(j *job.Job, owed []job.Owed) {
+	for _, o := range owed {
+		switch {
+		case guard.Owed.Off():
+		case o.Debt == job.DebtTurns:
+			c.handOn = append(c.handOn, spot{j.Tenant, o.Key})
+		default:
+			c.owed = append(c.owed, debt{j.ID, o.Debt})
+		}
+	}
 }
 
 // open moves a job on that waits at a gate which has opened.
@@ -72,6 +100,10 @@ func (c *changes) open(j *job.Job) error {
 	}
 	p := job.Next(j, job.Pending, c.now)
 	if p == j.Place {
+		if next := j.InLine(); next.Line != j.Line {
+			c.inLine = append(c.inLine, next)
+			c.owe(&next, job.Owes(j, &next))
+		}
 		return nil
 	}
 	_, err := c.add(j, job.Change{Job: j.ID, From: j.Guard(job.Fence{}), To: p.Custody, Path: []job.Entry{{State: p.State}}})
@@ -83,13 +115,13 @@ func (c *changes) effects(eff *store.Effects) {
 	for i := range c.after {
 		eff.Note(&c.after[i])
 	}
-	eff.Owed = eff.Owed || len(c.owed) > 0
+	eff.Owed = eff.Owed || len(c.owed)+len(c.handOn) > 0
 }
 
 // queries returns what writes the changes.
 func (c *changes) queries() []*query {
 	if len(c.after) == 0 {
-		return nil
+		return c.turns()
 	}
 	number := func(f func(j *job.Job) int) []int { return values(c.after, f) }
 	text := func(f func(j *job.Job) string) []*string {
@@ -101,7 +133,7 @@ func (c *changes) queries() []*query {
 	ids := func(f func(j *job.Job) job.ID) []*[16]byte {
 		return column(c.after, func(j *job.Job) *[16]byte { return nonzero([16]byte(f(j))) })
 	}
-	return []*query{do(writeRows, c.now, string(c.cause), nonzero(c.actor),
+	qs := []*query{do(writeRows, c.now, string(c.cause), nonzero(c.actor),
 		values(c.before, func(j *job.Job) [16]byte { return j.ID }),
 		values(c.before, func(j *job.Job) int64 { return j.Epoch }), values(c.before, func(j *job.Job) int64 { return j.N }),
 		values(c.after, func(j *job.Job) string { return string(j.State) }), values(c.after, func(j *job.Job) string { return string(j.Custody) }),
@@ -119,7 +151,17 @@ func (c *changes) queries() []*query {
 		column(c.after, func(j *job.Job) *string { return document(j.Work) }), column(c.after, func(j *job.Job) *string { return document(j.Result) }),
 		values(c.paths, func(p *[]step) string { return encode(*p) }),
 		values(c.freed, func(k *key) [16]byte { return k.job }), values(c.freed, func(k *key) string { return string(k.mode) }),
-		values(c.owed, func(d *debt) [16]byte { return d.job }), values(c.owed, func(d *debt) string { return string(d.debt) }))}
+		values(c.owed, func(d *debt) [16]byte { return d.job }), values(c.owed, func(d *debt) string { return string(d.debt) }),
+		number(func(j *job.Job) int { return int(j.Ties) }), text(func(j *job.Job) string { return j.Line }),
+		column(c.after, func(j *job.Job) *int { return nonzero(j.Passed) }),
+		column(c.makers, func(m *maker) *[16]byte { return nonzero([16]byte(m.session)) }),
+		column(c.makers, func(m *maker) *string { return nonzero(m.duty) }), column(c.makers, func(m *maker) *string { return nonzero(string(m.cause)) }),
+		column(c.makers, func(m *maker) *int64 { return nonzero(m.digest) }))}
+	if c.resolves {
+		qs = append(qs, do(`UPDATE pawl.specs s SET resolved = coalesce(s.resolved, ($2::json[])[array_position($1::uuid[], s.id)]) WHERE s.id = ANY ($1::uuid[])`,
+			values(c.after, func(j *job.Job) [16]byte { return j.ID }), column(c.after, func(j *job.Job) *string { return document(j.Resolved) })))
+	}
+	return append(qs, c.turns()...)
 }
 
 // encode writes v as JSON. What cannot be written is for the database to refuse.
@@ -136,6 +178,7 @@ func encode(v any) string {
 //	1 now     4 ids    7 state    10 n        13 claim       16 suspect  19 since  22 wish       25 code     28 result  31 the mode of those
 //	2 cause   5 epoch  8 custody  11 lane     14 attempt     17 launch   20 due    23 wished by  26 message  29 paths   32 debtors
 //	3 actor   6 n      9 epoch    12 session  15 recoveries  18 live     21 ended  24 resume     27 work     30 jobs    33 debts
+//	34 ties   35 line  36 passed  37 session, 38 duty, 39 cause and 40 digest of the events
 //
 // 5 and 6 are those of the row before; a path is a JSON list of {state, custody, code, message, data}; 30 are jobs that
 // give up unique keys.
@@ -143,26 +186,27 @@ const writeRows = `
 WITH x AS MATERIALIZED (
 	SELECT ` + ord + ` AS ord
 ), a AS MATERIALIZED (
-	SELECT a.*, greatest(j.ord, x.ord) AS ord, j.tenant, j.kind, j.queue, j.machine, j.priority, j.created, j.needs, j.ties, j.told,
+	SELECT a.*, greatest(j.ord, x.ord) AS ord, j.tenant, j.kind, j.queue, j.machine, j.priority, j.created, j.needs, j.told,
 		a.custody = 'none' AS over
 	FROM x CROSS JOIN unnest($4::uuid[], $5::bigint[], $6::bigint[], $7::text[], $8::text[], $9::bigint[], $10::bigint[], $11::text[], $12::uuid[],
 		$13::uuid[], $14::int[], $15::int[], $16::int[], $17::int[], $18::bool[], $19::timestamptz[], $20::timestamptz[], $21::timestamptz[],
-		$22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::json[], $28::json[], $29::json[])
+		$22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::json[], $28::json[], $29::json[],
+		$34::int[], $35::text[], $36::int[], $37::uuid[], $38::text[], $39::text[], $40::bigint[])
 		a(id, was_epoch, was_n, state, custody, epoch, n, lane, session, claim, attempt, recoveries, suspect, launch, live, since, due, ended,
-		wish, wished_by, resume, code, message, work, result, path)
+		wish, wished_by, resume, code, message, work, result, path, ties, line, passed, maker, duty, made, digest)
 	CROSS JOIN LATERAL (SELECT * FROM pawl.jobs j WHERE j.id = a.id AND j.epoch = a.was_epoch AND j.n = a.was_n OFFSET 0) j
 ), written AS (
 	INSERT INTO pawl.jobs AS j (id, tenant, kind, queue, machine, priority, created, state, custody, epoch, n, ord, lane, session, claim,
-		attempt, recoveries, suspect, launch, live, since, due, needs, ties, told, wish, wished_by, resume, code, message, work, result)
+		attempt, recoveries, suspect, launch, live, since, due, needs, ties, line, passed, told, wish, wished_by, resume, code, message, work, result)
 	SELECT a.id, a.tenant, a.kind, a.queue, a.machine, a.priority, a.created, a.state, a.custody, a.epoch, a.n, a.ord, a.lane, a.session, a.claim,
-		a.attempt, a.recoveries, a.suspect, a.launch, a.live, a.since, a.due, a.needs, a.ties, a.told, coalesce(a.wish, ''),
+		a.attempt, a.recoveries, a.suspect, a.launch, a.live, a.since, a.due, a.needs, a.ties, a.line, coalesce(a.passed, 0), a.told, coalesce(a.wish, ''),
 		coalesce(a.wished_by, ''), coalesce(a.resume, ''), coalesce(a.code, ''), coalesce(a.message, ''), a.work, a.result
 	FROM a WHERE NOT a.over
 	ON CONFLICT (id) DO UPDATE SET
 		state = excluded.state, custody = excluded.custody, epoch = excluded.epoch, n = excluded.n, ord = excluded.ord, lane = excluded.lane,
 		session = excluded.session, claim = excluded.claim, attempt = excluded.attempt, recoveries = excluded.recoveries,
 		suspect = excluded.suspect, launch = excluded.launch, live = excluded.live, since = excluded.since, due = excluded.due,
-		wish = excluded.wish, wished_by = excluded.wished_by, resume = excluded.resume, code = excluded.code, message = excluded.message,
+		ties = excluded.ties, line = excluded.line, passed = excluded.passed, wish = excluded.wish, wished_by = excluded.wished_by, resume = excluded.resume, code = excluded.code, message = excluded.message,
 		work = excluded.work, result = excluded.result
 ), gone AS (
 	DELETE FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT a.id FROM a WHERE a.over))
@@ -173,8 +217,9 @@ WITH x AS MATERIALIZED (
 		coalesce(a.wished_by, ''), coalesce(a.code, ''), coalesce(a.message, ''), a.work, a.result
 	FROM a WHERE a.over
 ), history AS (
-	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, actor, code, message, data)
-	SELECT a.id, a.was_n + p.position, a.tenant, a.ord, a.was_epoch, p.state, p.custody, $1, $2, $3, p.code, p.message, p.data
+	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, session, actor, code, message, data, change)
+	SELECT a.id, a.was_n + p.position, a.tenant, a.ord, a.was_epoch, p.state, p.custody, $1, coalesce(a.made, $2), a.maker, coalesce(a.duty, $3),
+		p.code, p.message, p.data, CASE WHEN a.was_n + p.position = a.n THEN a.digest END
 	FROM a CROSS JOIN LATERAL ROWS FROM (json_to_recordset(a.path) AS (state text, custody text, code text, message text, data json))
 		WITH ORDINALITY p(state, custody, code, message, data, position)
 ), freed AS (

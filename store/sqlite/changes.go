@@ -117,6 +117,7 @@ func seqList(seqs []int64) string {
 var mutable = [...]string{
 	"state", "custody", "epoch", "n", "lane", "session", "claim", "attempt", "recoveries", "suspect", "launch", "live",
 	"since", "due", "ended", "wish", "resume", "code", "message", "work", "result",
+	"ties", "line",
 }
 
 // An update is a statement that sets some of the [mutable] columns, of one job or of many.
@@ -198,6 +199,12 @@ func changed(before, after *job.Job) (columns uint32, values []any) {
 	}
 	if !bytes.Equal(after.Result, before.Result) {
 		set(20, document(after.Result))
+	}
+	if after.Ties != before.Ties {
+		set(21, int64(after.Ties))
+	}
+	if after.Line != before.Line {
+		set(22, after.Line)
 	}
 	return columns, values
 }

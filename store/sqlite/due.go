@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql/driver"
+	"time"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -29,7 +30,11 @@ func (s *Store) Due(ctx context.Context, limit int) (int, store.Effects, error) 
 				c := job.Change{Job: r.ID, From: r.Guard(job.Fence{}), To: p.Custody, Path: []job.Entry{{State: p.State}}}
 				err = t.write(r, c, job.CauseDue, nil, &eff)
 			} else { // another gate still holds it; the schedule does not any more
-				_, err = t.exec(`UPDATE jobs SET due = NULL WHERE seq = ?`, r.seq)
+				if _, err = t.exec(`UPDATE jobs SET due = NULL WHERE seq = ?`, r.seq); err != nil {
+					return err
+				}
+				r.Due = time.Time{}
+				err = t.inLine(r, &eff)
 			}
 			if err != nil {
 				return err

@@ -16,18 +16,26 @@ func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) 
 	err := s.do(ctx, func(t *tx) error {
 		n, eff = 0, store.Effects{}
 		for n < limit {
-			seq, debtor, err := t.oldestDebt()
-			if err != nil || seq == 0 {
+			d, err := t.oldestDebt()
+			if err != nil || d.seq == 0 {
 				eff.Owed = false
 				return err
 			}
-			paid, err := t.payDependants(debtor, limit-n, &eff)
+			if d.debt == job.DebtTurns {
+				paid, err := t.handOn(d, limit-n, &eff)
+				if err != nil {
+					return err
+				}
+				n += max(1, paid)
+				continue
+			}
+			paid, more, err := t.payDependants(d.job, limit-n, &eff)
 			if err != nil {
 				return err
 			}
-			n += paid
-			if n < limit {
-				if _, err := t.exec(`DELETE FROM followups WHERE seq = ?`, seq); err != nil {
+			n += max(1, paid)
+			if !more {
+				if _, err := t.exec(`DELETE FROM followups WHERE seq = ?`, d.seq); err != nil {
 					return err
 				}
 			}
@@ -42,21 +50,29 @@ func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) 
 	return n, eff, nil
 }
 
-// oldestDebt returns the follow-up to pay next and the job that owes it; 0: there is none.
-func (t *tx) oldestDebt() (seq, debtor int64, err error) {
-	err = t.query(`SELECT seq, job FROM followups ORDER BY seq LIMIT 1`, func(v []driver.Value) error {
-		seq, debtor = v[0].(int64), v[1].(int64)
-		return nil
-	})
-	return seq, debtor, err
+// An owed is a follow-up.
+type owed struct {
+	seq         int64
+	debt        job.Debt
+	job         int64  // that owes it; 0: it is owed to those who wait for turns of a key
+	tenant, key string // that key
 }
 
-// payDependants tells up to limit jobs that wait for debtor of its end. The edges that are left are the cursor from
-// which the next call goes on.
-func (t *tx) payDependants(debtor int64, limit int, eff *store.Effects) (int, error) {
+// oldestDebt returns the follow-up to pay next; its zero: there is none.
+func (t *tx) oldestDebt() (d owed, err error) {
+	err = t.query(`SELECT seq, debt, job, tenant, key FROM followups ORDER BY seq LIMIT 1`, func(v []driver.Value) error {
+		d = owed{v[0].(int64), job.Debt(text(v[1])), v[2].(int64), text(v[3]), text(v[4])}
+		return nil
+	})
+	return d, err
+}
+
+// payDependants tells up to limit jobs that wait for debtor of its end, and says whether there are more. The edges that are
+// left are the cursor from which the next call goes on.
+func (t *tx) payDependants(debtor int64, limit int, eff *store.Effects) (paid int, more bool, err error) {
 	ended, err := t.rows(`SELECT `+columns+` FROM jobs j WHERE seq = ?`, debtor)
 	if err != nil || len(ended) == 0 {
-		return 0, err
+		return 0, false, err
 	}
 	type edge struct {
 		job  int64
@@ -66,19 +82,22 @@ func (t *tx) payDependants(debtor int64, limit int, eff *store.Effects) (int, er
 	err = t.query(`SELECT job, need FROM prerequisites WHERE needs = ? ORDER BY job LIMIT ?`, func(v []driver.Value) error {
 		edges = append(edges, edge{v[0].(int64), job.Need(text(v[1]))})
 		return nil
-	}, debtor, int64(limit))
+	}, debtor, int64(limit)+1)
 	if err != nil {
-		return 0, err
+		return 0, false, err
+	}
+	if more = len(edges) > limit; more {
+		edges = edges[:limit]
 	}
 	for _, e := range edges {
 		if _, err := t.exec(`DELETE FROM prerequisites WHERE needs = ? AND job = ?`, debtor, e.job); err != nil {
-			return 0, err
+			return 0, false, err
 		}
 		if err := t.release(e.job, &ended[0].Job, e.need, eff); err != nil {
-			return 0, err
+			return 0, false, err
 		}
 	}
-	return len(edges), nil
+	return len(edges), more, nil
 }
 
 // release takes one prerequisite from a job, and moves it on if that was the last gate.
@@ -97,14 +116,14 @@ func (t *tx) release(seq int64, prerequisite *job.Job, need job.Need, eff *store
 	return t.open(r, job.CausePaid, eff)
 }
 
-// open moves a job on that waits at a gate which has opened.
+// open moves a job on that waits at a gate which has opened: the next one may be that it gets its turn.
 func (t *tx) open(r *row, cause job.Cause, eff *store.Effects) error {
 	if r.State != job.Waiting {
 		return nil // paused: the gate is asked again when it is resumed
 	}
 	p := job.Next(&r.Job, job.Pending, t.now)
 	if p == r.Place {
-		return nil
+		return t.inLine(r, eff)
 	}
 	c := job.Change{Job: r.ID, From: r.Guard(job.Fence{}), To: p.Custody, Path: []job.Entry{{State: p.State}}}
 	return t.write(r, c, cause, nil, eff)

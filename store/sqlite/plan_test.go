@@ -4,6 +4,7 @@ import (
 	"database/sql/driver"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -87,7 +88,7 @@ func check(t *testing.T, s *Store, statements []string) {
 	t.Helper()
 	tried := 0
 	for _, q := range statements {
-		if word, _, _ := strings.Cut(q, " "); !slices.Contains([]string{"SELECT", "UPDATE", "DELETE", "INSERT"}, word) {
+		if word, _, _ := strings.Cut(q, " "); !slices.Contains([]string{"SELECT", "UPDATE", "DELETE", "INSERT", "WITH"}, word) {
 			continue
 		}
 		tried++
@@ -98,7 +99,7 @@ func check(t *testing.T, s *Store, statements []string) {
 					t.Errorf("%s\n%s", step, q)
 				}
 				return nil
-			}, make([]any, strings.Count(q, "?"))...)
+			}, make([]any, parameters(q))...)
 		})
 		if err != nil {
 			t.Errorf("%v\n%s", err, q)
@@ -107,6 +108,16 @@ func check(t *testing.T, s *Store, statements []string) {
 	if tried < 25 {
 		t.Errorf("only %d statements were tried", tried)
 	}
+}
+
+// parameters counts those of a statement, which have numbers or none.
+func parameters(q string) int {
+	for n := 9; n > 0; n-- {
+		if strings.Contains(q, "?"+strconv.Itoa(n)) {
+			return n
+		}
+	}
+	return strings.Count(q, "?")
 }
 
 // whole reports whether a step of a plan reads a whole table that may be large. Sessions and duties are few, the
@@ -190,6 +201,90 @@ func exercise(t *testing.T, s *Store, sleep func(time.Duration)) {
 	must(err)
 	_, err = s.Clear(ctx, []store.Lost{{Job: lost.ID, Epoch: lost.Epoch}})
 	must(err)
+	limited(t, s, begin())
+}
+
+// limited makes the writer prepare what it has for jobs under limits, those included that move to another line.
+func limited(t *testing.T, s *Store, session job.ID) {
+	t.Helper()
+	ctx := t.Context()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	pay := func() {
+		t.Helper()
+		_, _, err := s.Pay(ctx, 1000)
+		must(err)
+	}
+	for _, key := range []string{"a", "b", "c"} {
+		_, err := s.SetLimit(ctx, "t", job.Limit{Key: key, Most: 1})
+		must(err)
+	}
+	_, err := s.RemoveLimit(ctx, "t", "c")
+	must(err)
+	var jobs []store.New
+	for _, keys := range [][]string{{"a"}, {"b"}, {"a", "b"}, {"a"}} {
+		n := newTask(1)
+		n.Job.Owner, n.Job.Limits = keys[0], keys
+		n.Job.Queue, n.Job.Kind, n.Optional = "limited", "limited", []string{"c"}
+		jobs = append(jobs, n)
+	}
+	jobs[2].Job.Owner = "third" // the one that needs both: it is looked at first when a is free
+	jobs[3].Job.Owner, jobs[3].Job.Priority = "other", 5
+	must(submit(ctx, s, jobs...))
+	pay()
+	late := newTask(1)
+	late.Job.Limits, late.After = []string{"a"}, []store.After{{Job: jobs[0].Job.ID, Need: job.NeedEnded}}
+	late.Job.Queue, late.Job.Kind, late.Job.Priority = "limited", "limited", 5
+	must(submit(ctx, s, late))
+	for range jobs {
+		held, err := s.Claim(ctx, store.Claim{ID: job.NewID(), Session: session, Queues: []string{"limited"}, Kinds: []string{"limited"}, Slots: map[job.Lane]int{job.LaneTask: 1}})
+		must(err)
+		for _, j := range held {
+			_, _, err = s.Apply(ctx, []job.Change{{
+				Job: j.ID, From: j.Guard(job.Fence{Session: session}), To: job.None, Path: []job.Entry{{State: job.Finished, Code: job.NormalCompletion}},
+			}})
+			must(err)
+		}
+		pay()
+	}
+	for _, part := range []string{"UPDATE jobs SET line = ?, passed", "UPDATE jobs SET line = ? WHERE", "INSERT INTO turns", "DELETE FROM turns", "INSERT INTO served", "DELETE FROM served"} {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(s.write.stmts)), func(q string) bool { return strings.HasPrefix(q, part) }) {
+			t.Errorf("nothing was prepared that begins with %q", part)
+		}
+	}
+}
+
+// What turns are in use is read along the turns and along the lines, a step for each key.
+func TestPlanOfTurns(t *testing.T) {
+	s := openAt(t, t.TempDir())
+	for _, q := range []string{keysInUse + usesOf, keyInUse + usesOf} {
+		var plan string
+		err := s.do(t.Context(), func(tx *tx) error {
+			return tx.query("EXPLAIN QUERY PLAN "+q, func(v []driver.Value) error {
+				if step := text(v[3]); whole(step) {
+					t.Errorf("%s\n%s", step, q)
+				}
+				plan += text(v[3]) + "\n"
+				return nil
+			}, make([]any, parameters(q))...)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wants := []string{"t USING PRIMARY KEY (tenant=? AND key=?)", "j USING COVERING INDEX jobs_line (tenant=? AND line=?)"}
+		if strings.HasPrefix(q, keysInUse) {
+			wants = append(wants, "turns USING PRIMARY KEY (tenant=? AND key>?)", "t USING PRIMARY KEY (tenant=? AND key>?)", "j USING COVERING INDEX jobs_line (tenant=? AND line>?)")
+		}
+		for _, want := range wants {
+			if !strings.Contains(plan, want) {
+				t.Errorf("no %s in\n%s", want, plan)
+			}
+		}
+	}
 }
 
 // Jobs that are kept no longer are read in the order of their ends, up to the limit, and no others.

@@ -20,9 +20,10 @@ type row struct {
 const columns = `j.seq, j.id, j.tenant, j.owner, j.kind, j.name, j.queue, j.machine, j.priority, j.max_attempts,
 	j.created, j.external_id, j.parent, j.state, j.custody, j.epoch, j.n, j.lane, j.session, j.claim, j.attempt,
 	j.recoveries, j.suspect, j.launch, j.live, j.since, j.due, j.ended, j.needs, j.ties, j.wish, j.wished_by,
-	j.resume, j.code, j.message, j.work, j.result, j.app, j.hidden, j.trace`
+	j.resume, j.code, j.message, j.work, j.result, j.app, j.hidden, j.trace,
+	j.limit_keys, j.line, j.passed`
 
-const nColumns = 40
+const nColumns = 43
 
 func scan(v []driver.Value) row {
 	r := row{seq: v[0].(int64)}
@@ -43,6 +44,7 @@ func scan(v []driver.Value) row {
 	j.Resume, j.Code, j.Message = job.State(text(v[32])), job.Code(text(v[33])), text(v[34])
 	j.Work, j.Result = raw(v[35]), raw(v[36])
 	j.App, j.Hidden, j.Trace = text(v[37]), integer(v[38]) != 0, text(v[39])
+	j.Limits, j.Line, j.Passed = keysOf(v[40]), text(v[41]), integer(v[42])
 	return r
 }
 
@@ -139,20 +141,37 @@ func (t *tx) change(r *row, c job.Change, cause job.Cause, actor, asked any, eff
 			return err
 		}
 	}
-	for _, d := range job.Owes(&before, &after) {
-		if guard.Owed.Off() {
-			break
-		}
-		if _, err := t.exec(`INSERT INTO followups (debt, job, at) VALUES (?, ?, ?)`, string(d), r.seq, micros(t.now)); err != nil {
-			return err
-		}
-		eff.Owed = true
+	if err := t.giveBack(r, job.Returned(&before, &after)); err != nil {
+		return err
+	}
+	if err := t.owe(r, job.Owes(&before, &after), eff); err != nil {
+		return err
 	}
 	t.waits(r, -1)
 	r.Job = after
 	t.waits(r, 1)
 	t.w.remember(r)
 	eff.Note(&after)
+	return nil
+}
+
+// owe writes down what a change of a job owes to others.
+func (t *tx) owe(r *row, owed []job.Owed, eff *store.Effects) error {
+	for _, o := range owed {
+		if guard.Owed.Off() {
+			break
+		}
+		var err error
+		if o.Debt == job.DebtTurns {
+			err = t.oweTurns(r.Tenant, o.Key)
+		} else {
+			_, err = t.run(`INSERT INTO followups (debt, job, at) VALUES (?, ?, ?)`, string(o.Debt), r.seq, micros(t.now))
+		}
+		if err != nil {
+			return err
+		}
+		eff.Owed = true
+	}
 	return nil
 }
 
@@ -192,6 +211,15 @@ func document(d json.RawMessage) any {
 		return nil
 	}
 	return string(d)
+}
+
+// keysDocument writes the keys under which a job stands.
+func keysDocument(keys []string) any {
+	if len(keys) == 0 {
+		return nil
+	}
+	b, _ := json.Marshal(keys) // text is always JSON
+	return string(b)
 }
 
 // labelsDocument writes labels for specs.
@@ -235,6 +263,14 @@ func id(v driver.Value) job.ID {
 	b, _ := v.([]byte)
 	copy(id[:], b)
 	return id
+}
+
+func keysOf(v driver.Value) []string {
+	var keys []string
+	if s, ok := v.(string); ok {
+		json.Unmarshal([]byte(s), &keys) //nolint:errcheck // written from such a list
+	}
+	return keys
 }
 
 func labelsOf(v driver.Value) map[string]string {

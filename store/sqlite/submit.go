@@ -129,21 +129,30 @@ func (t *tx) submit(sub *store.Submission, n *store.New, eff *store.Effects) (st
 		return store.Submitted{}, err
 	}
 	j.Epoch, j.N, j.Attempt = 1, 1, 1
+	if j.Limits, err = t.under(sub.Tenant, n); err != nil {
+		return store.Submitted{}, err
+	}
+	if len(j.Limits) > 0 {
+		j.Ties |= job.TieLimited
+	}
 	j.Place = job.Next(&j, job.Pending, t.now)
 	if broken != nil {
 		j.Place = job.Place{State: job.Waiting, Custody: job.Gate}
 	}
-	if j.Custody == job.Ready {
+	if j.Custody == job.Ready || !j.Due.After(t.now) {
 		j.Due = time.Time{}
+	}
+	if broken == nil {
+		j = j.InLine()
 	}
 	j.Lane = job.LaneOf(j.State, j.Program(), 0)
 
 	seq, inserted, err := t.insert(`INSERT INTO jobs (id, tenant, owner, kind, name, queue, machine, priority, max_attempts, created,
-		external_id, parent, state, custody, epoch, n, lane, attempt, since, due, needs, ties, app, trace, stem)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
+		external_id, parent, state, custody, epoch, n, lane, attempt, since, due, needs, ties, app, trace, stem, limit_keys, line)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
 		blob(j.ID), j.Tenant, j.Owner, j.Kind, j.Name, j.Queue, j.Machine, int64(j.Priority), int64(j.MaxAttempts), micros(j.Created),
 		optional(j.ExternalID), blob(j.Parent), string(j.State), string(j.Custody), j.Epoch, j.N, string(j.Lane), int64(j.Attempt),
-		micros(j.Since), micros(j.Due), int64(j.Needs), int64(j.Ties), j.App, j.Trace, j.Stem())
+		micros(j.Since), micros(j.Due), int64(j.Needs), int64(j.Ties), j.App, j.Trace, j.Stem(), keysDocument(j.Limits), j.Line)
 	if err != nil {
 		return store.Submitted{}, err
 	}
@@ -194,6 +203,9 @@ func (t *tx) submit(sub *store.Submission, n *store.New, eff *store.Effects) (st
 		if _, err := t.exec(`UPDATE jobs SET ties = ties | ? WHERE id = ? AND custody <> 'none'`, int64(job.TieDependants), blob(a.Job)); err != nil {
 			return store.Submitted{}, err
 		}
+	}
+	if err := t.owe(r, job.Owes(&job.Job{}, &r.Job), eff); err != nil {
+		return store.Submitted{}, err
 	}
 	eff.Note(&r.Job)
 	if broken != nil {

@@ -36,6 +36,8 @@ type writer struct {
 	held map[job.ID]*row
 	// waiting is how many jobs wait in queues: in those of which somebody has asked for it.
 	waiting map[place]int
+	// limits are those of tenants of which somebody has asked for them, by key.
+	limits map[string]map[string]*job.Limit
 
 	err error // of closing; valid after done
 }
@@ -57,7 +59,7 @@ func startWriter(ctx context.Context, db *sql.DB, s *Store) (*writer, error) {
 		db: db, conn: conn, store: s,
 		calls: make(chan *call, maxBatch), claims: make(chan *call, maxBatch),
 		quit: make(chan struct{}), done: make(chan struct{}), stmts: map[string]*stmt{}, updates: map[update]string{}, held: map[job.ID]*row{},
-		waiting: map[place]int{},
+		waiting: map[place]int{}, limits: map[string]map[string]*job.Limit{},
 	}
 	go func() {
 		defer close(w.done)
@@ -177,6 +179,7 @@ func (w *writer) transact(calls []*call) {
 		if err != nil {
 			clear(w.held)
 			clear(w.waiting)
+			clear(w.limits)
 			w.control("ROLLBACK") //nolint:errcheck // the transaction may have been rolled back by SQLite already
 		}
 	}
@@ -199,6 +202,7 @@ func (w *writer) savepoint(t *tx, f func(*tx) error) (failed, fatal error) {
 		return nil, w.control("RELEASE call")
 	}
 	clear(w.held)
+	clear(w.limits)
 	if err := w.control("ROLLBACK TO call"); err != nil {
 		// An error of the disk ends the whole transaction by itself, and is what all its calls hear of.
 		if _, ofDriver := driverError(failed); ofDriver {

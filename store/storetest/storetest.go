@@ -44,6 +44,7 @@ func Run(t *testing.T, open func(t *testing.T) (store.Store, Clock)) {
 		{"Force", forceTests},
 		{"Gate", gateTests},
 		{"FollowUp", followUpTests},
+		{"Limit", limitTests},
 		{"Read", readTests},
 		{"List", listTests},
 		{"Annotate", annotateTests},

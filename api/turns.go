@@ -1,0 +1,78 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+func (h *handler) registerLimits() {
+	op := func(id, method, path, summary, about string) operation {
+		return operation{id: id, tag: "limits", method: method, path: "/v1/limits" + path, summary: summary, about: about}
+	}
+	register(h, op("list-limits", http.MethodGet, "", "List the limits",
+		"Those that are set, and all keys that jobs have turns of or wait for, by key."), h.limits)
+	register(h, op("get-limit", http.MethodGet, "/{key}", "Get a limit, with the owners who share it", ""), h.limit)
+	set := op("set-limit", http.MethodPut, "/{key}", "Set how many jobs may have turns of a key at once",
+		"It holds at once: who waits goes as far as it allows, and what runs is not thrown out. The key in the document may be left out. "+
+			"In the path a slash of the key is written as %2F.")
+	set.body = &body{schema: keyless, examples: map[string]example{"limit": {"a limit", `{"most": 50, "weights": {"ada": 2}}`}}}
+	register(h, set, h.setLimit)
+	remove := op("remove-limit", http.MethodDelete, "/{key}", "Take a limit away", "Any number of jobs may have turns of the key then.")
+	remove.status = http.StatusNoContent
+	register(h, remove, h.removeLimit)
+}
+
+// keyless is the schema of a limit in which the key may be left out, because the path has it.
+func keyless(r huma.Registry) *huma.Schema {
+	s := *r.SchemaFromRef(of[job.Limit](r).Ref)
+	s.Required = []string{"most"}
+	return &s
+}
+
+type limitList struct {
+	Items []pawl.LimitUse `json:"items" doc:"The limits, by key."`
+}
+
+type limitsOutput struct{ Body limitList }
+
+func (h *handler) limits(ctx context.Context, _ *struct{}) (*limitsOutput, error) {
+	items, err := serviceOf(ctx).Limits(ctx)
+	return &limitsOutput{limitList{items}}, err
+}
+
+type limitInput struct {
+	Key string `path:"key" doc:"The key of the turns." example:"license"`
+}
+
+type limitOutput struct{ Body pawl.LimitUse }
+
+func (h *handler) limit(ctx context.Context, in *limitInput) (*limitOutput, error) {
+	l, err := serviceOf(ctx).Limit(ctx, in.Key)
+	return &limitOutput{l}, err
+}
+
+func (h *handler) setLimit(ctx context.Context, in *limitInput) (*limitOutput, error) {
+	var l job.Limit
+	if err := strict(callOf(ctx).body, &l, `"most": 50`); err != nil {
+		return nil, err
+	}
+	if l.Key != "" && l.Key != in.Key {
+		return nil, invalid("key", l.Key, "is not the key in the path", "give "+in.Key+", or leave it out")
+	}
+	l.Key = in.Key
+	svc := serviceOf(ctx)
+	if err := svc.SetLimit(ctx, l); err != nil {
+		return nil, err
+	}
+	set, err := svc.Limit(ctx, l.Key)
+	return &limitOutput{set}, err
+}
+
+func (h *handler) removeLimit(ctx context.Context, in *limitInput) (*struct{}, error) {
+	return &struct{}{}, serviceOf(ctx).RemoveLimit(ctx, in.Key)
+}

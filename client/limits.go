@@ -1,0 +1,37 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// Limits returns the limits that are set, and the keys that are in use; see [pawl.Service.Limits].
+func (c *Client) Limits(ctx context.Context) ([]pawl.LimitUse, error) {
+	answer, err := fetch[struct {
+		Items []pawl.LimitUse `json:"items"`
+	}](ctx, c, "/v1/limits", nil)
+	return answer.Items, err
+}
+
+// Limit returns one key, with its owners.
+func (c *Client) Limit(ctx context.Context, key string) (pawl.LimitUse, error) {
+	return fetch[pawl.LimitUse](ctx, c, ofLimit(key), nil)
+}
+
+// SetLimit sets how many jobs may have turns of a key; see [pawl.Service.SetLimit].
+func (c *Client) SetLimit(ctx context.Context, l job.Limit) (set pawl.LimitUse, err error) {
+	_, err = c.call(ctx, request{method: http.MethodPut, path: ofLimit(l.Key), body: l}, &set)
+	return set, err
+}
+
+// RemoveLimit takes a limit away.
+func (c *Client) RemoveLimit(ctx context.Context, key string) error {
+	_, err := c.call(ctx, request{method: http.MethodDelete, path: ofLimit(key)}, nil)
+	return err
+}
+
+func ofLimit(key string) string { return "/v1/limits/" + url.PathEscape(key) }

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/internal/live"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// keyRule says what keys there are.
+const keyRule = `KEY is what jobs take turns of. Each job is under these by itself, where a limit is set for them:
+
+  tenant                              all jobs
+  user/NAME                           those of a user
+  kind/NAME                           those of a kind; programs are of the kind app
+  system/NAME                         programs on a system, such as local
+  system/NAME/user/NAME               programs of a user there
+  system/NAME/partition/NAME          programs in a partition there
+  system/NAME/partition/NAME/user/NAME
+
+A job file names more in limits, such as license/matlab. A * as the last part stands for each key of that family: user/* sets the same
+limit for each user, one by one, who has none set for the very name.`
+
+func limitsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "limits",
+		Short: "Show and set how many jobs may run at once",
+		Long: `Limits lists how many jobs may run at once under each key, how many do, and how many wait; see pawl limits list. With one of the
+commands below it shows one key, or sets its limit.
+
+` + keyRule,
+		Example: "  pawl limits",
+		Args:    noSubject,
+	}
+	listLimits(cmd)
+	cmd.AddCommand(limitsListCommand(), limitsShowCommand(), limitsSetCommand(), limitsRemoveCommand())
+	return cmd
+}
+
+func limitsListCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the limits",
+		Long: `List prints one line for each limit that is set and each key in use: how many jobs may have a turn, how many have one, how many
+wait for one, and how many of these are programs that are made ready ahead of their turn.`,
+		Example: "  pawl limits list\n  pawl limits list -o json",
+		Args:    cobra.NoArgs,
+	}
+	listLimits(cmd)
+	return cmd
+}
+
+func listLimits(cmd *cobra.Command) {
+	var f format
+	cmd.RunE = withDesk(openDesk, func(ctx context.Context, cmd *cobra.Command, d *desk) error {
+		all, err := d.Limits(ctx)
+		if err != nil {
+			return err
+		}
+		out := cmd.OutOrStdout()
+		switch f {
+		case asName:
+			for i := range all {
+				fmt.Fprintln(out, all[i].Key)
+			}
+			return nil
+		case asJSON, asYAML:
+			return f.document(out, map[string]any{"items": all})
+		}
+		if len(all) == 0 {
+			fmt.Fprintln(out, "no limit is set: pawl limits set KEY MOST sets one")
+			return nil
+		}
+		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(w, "KEY\tMOST\tIN USE\tWAITING\tAHEAD")
+		for i := range all {
+			l := &all[i]
+			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\n", live.Clean(l.Key), mostOf(l), l.InUse, l.Waiting, l.Ahead)
+		}
+		return w.Flush()
+	})
+	formatFlag(cmd, &f, asTable, asJSON, asYAML, asName)
+}
+
+// mostOf says how many jobs may have a turn.
+func mostOf(l *pawl.LimitUse) string {
+	if l.Set == nil {
+		return "-"
+	}
+	return strconv.Itoa(l.Set.Most)
+}
+
+func limitsShowCommand() *cobra.Command {
+	var f format
+	cmd := &cobra.Command{
+		Use:     "show KEY",
+		Short:   "Show a limit, and the owners who share it",
+		Long:    "Show prints a limit, and of each owner how many jobs have a turn and how many wait.\n\n" + keyRule,
+		Example: "  pawl limits show system/local\n  pawl limits show system/local -o yaml",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withDesk(openDesk, func(ctx context.Context, cmd *cobra.Command, d *desk) error {
+				l, err := d.Limit(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				switch f {
+				case asName:
+					fmt.Fprintln(cmd.OutOrStdout(), l.Key)
+					return nil
+				case asJSON, asYAML:
+					return f.document(cmd.OutOrStdout(), l)
+				}
+				return printLimit(cmd.OutOrStdout(), &l)
+			})(cmd, args)
+		},
+	}
+	formatFlag(cmd, &f, asTable, asJSON, asYAML, asName)
+	return cmd
+}
+
+func printLimit(out io.Writer, l *pawl.LimitUse) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "key\t%s\n", live.Clean(l.Key))
+	most := "any number of jobs"
+	if l.Set != nil {
+		most = plural(l.Set.Most, "job")
+		if l.Set.Key != l.Key {
+			most += ", as " + l.Set.Key + " says"
+		}
+	}
+	fmt.Fprintf(w, "most\t%s\nin use\t%d\nwaiting\t%d\n", most, l.InUse, l.Waiting)
+	if l.Ahead > 0 {
+		fmt.Fprintf(w, "made ready\t%s ahead of their turn\n", plural(l.Ahead, "program"))
+	}
+	if err := w.Flush(); err != nil || len(l.Owners) == 0 {
+		return err
+	}
+	w = tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\nOWNER\tWEIGHT\tIN USE\tWAITING")
+	for _, o := range l.Owners {
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\n", live.Clean(o.Owner), o.Weight, o.InUse, o.Waiting)
+	}
+	return w.Flush()
+}
+
+func limitsSetCommand() *cobra.Command {
+	var l job.Limit
+	cmd := &cobra.Command{
+		Use:   "set KEY MOST",
+		Short: "Set how many jobs may run at once",
+		Long: `Set sets how many jobs may have turns of a key at once. It holds at once: who waits goes as far as it allows, and what runs is not
+thrown out. With 0 nothing goes. Programs are made ready ahead of their turn, twice as many as may run unless --ahead says otherwise.
+Owners who wait side by side get equal shares, or as --weight says.
+
+` + keyRule,
+		Example: "  pawl limits set system/local 50\n  pawl limits set 'user/*' 10\n  pawl limits set license/matlab 2 --weight ada=2",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			most, err := strconv.Atoi(args[1])
+			if err != nil {
+				return job.Errorf(job.Invalid, "%q is no number of jobs: give 0 to %d", args[1], job.MaxTurns)
+			}
+			l.Key, l.Most = args[0], most
+			return withDesk(openWriting, func(ctx context.Context, cmd *cobra.Command, d *desk) error {
+				set, err := d.SetLimit(ctx, l)
+				if err != nil {
+					return err
+				}
+				return printLimit(cmd.OutOrStdout(), &set)
+			})(cmd, args)
+		},
+	}
+	cmd.Flags().IntVar(&l.Ahead, "ahead", 0, "how many programs are made ready before their turn comes; 0: twice MOST")
+	cmd.Flags().StringToIntVar(&l.Weights, "weight", nil, "the shares of owners, such as ada=2,bob=1")
+	return cmd
+}
+
+func limitsRemoveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "remove KEY",
+		Short:   "Take a limit away",
+		Long:    "Remove takes a limit away: any number of jobs may have turns of the key then.\n\n" + keyRule,
+		Example: "  pawl limits remove system/local",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withDesk(openWriting, func(ctx context.Context, cmd *cobra.Command, d *desk) error {
+				if err := d.RemoveLimit(ctx, args[0]); err != nil {
+					return err
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "limit %s: removed\n", live.Clean(args[0]))
+				return nil
+			})(cmd, args)
+		},
+	}
+}

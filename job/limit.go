@@ -1,0 +1,160 @@
+package job
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A Limit says how many jobs of a tenant may hold turns of a key at once. What holds a turn is what runs: a task in the hands of
+// a worker, or a program from its launch until its end is known.
+//
+// The key "system/lab" is that of one limit. "system/lab/user/*" stands for a family: each key that has another last part is under
+// a limit of its own, unless one is set for that very key.
+type Limit struct {
+	Key     string         `json:"key" doc:"The key of the turns; with * as its last part that of a family." example:"system/local"`
+	Most    int            `json:"most" doc:"How many jobs may have a turn at once; 0 lets none go." minimum:"0" maximum:"1000000" example:"50"`
+	Ahead   int            `json:"ahead,omitempty" doc:"How many programs are made ready before their turn comes; twice most by default." minimum:"0" maximum:"1000000"`
+	Weights map[string]int `json:"weights,omitempty" doc:"The shares of owners who wait side by side; 1 by default." example:"{\"ada\":2}"`
+}
+
+// Bounds of limits.
+const (
+	MaxTurns     = 1_000_000 // of Most and Ahead
+	MaxWeight    = 1000
+	MaxWeights   = 1000
+	MaxLimitKey  = 400 // bytes of a key
+	MaxJobLimits = 16  // that a spec names
+)
+
+// The first parts of keys that every job has where a limit is set for them.
+const (
+	limitTenant = "tenant"
+	limitUser   = "user"
+	limitKind   = "kind"
+	limitSystem = "system"
+)
+
+// The first parts of keys that Pawl makes.
+const (
+	aheadOf      = "ahead/"  // programs are made ready before their turn comes
+	whileRunning = "unique/" // no two jobs run at once
+)
+
+// Keys returns the keys under which j stands where limits are set for them: those of its tenant, its owner, its kind, and of a
+// program those of its system, and of the owner and the partition there.
+func (j *Job) Keys(system, partition string) []string {
+	owner := "/" + limitUser + "/" + part(j.Owner)
+	keys := []string{limitTenant, owner[1:], limitKind + "/" + j.Kind}
+	if !j.Program() {
+		return keys
+	}
+	on := limitSystem + "/" + system
+	keys = append(keys, on, on+owner)
+	if partition != "" {
+		in := on + "/partition/" + part(partition)
+		keys = append(keys, in, in+owner)
+	}
+	return keys
+}
+
+var parts = strings.NewReplacer("%", "%25", "/", "%2F", "*", "%2A")
+
+// part returns a name as a part of a key.
+func part(name string) string { return parts.Replace(name) }
+
+// Family returns the key of the family to which a key belongs; "" for one without parts.
+func Family(key string) string {
+	i := strings.LastIndexByte(key, '/')
+	if i < 0 {
+		return ""
+	}
+	return key[:i] + "/*"
+}
+
+// LimitOf returns the key whose limit, or that of whose family, decides on the turns of a key.
+func LimitOf(key string) string { return strings.TrimPrefix(key, aheadOf) }
+
+// AheadOf returns the key under which programs are made ready before their turn of a key comes.
+func AheadOf(key string) string { return aheadOf + key }
+
+// Implied returns the limit of a key for which none can be set; nil: there is none.
+func Implied(key string) *Limit {
+	if key = LimitOf(key); strings.HasPrefix(key, whileRunning) {
+		return &Limit{Key: key, Most: 1}
+	}
+	return nil
+}
+
+// Places returns how many jobs may hold turns of a key that is under the limit.
+func (l *Limit) Places(key string) int {
+	switch {
+	case !strings.HasPrefix(key, aheadOf):
+		return l.Most
+	case l.Ahead > 0:
+		return l.Ahead
+	}
+	return 2 * l.Most
+}
+
+// Weight returns the share of an owner.
+func (l *Limit) Weight(owner string) int { return max(1, l.Weights[owner]) }
+
+var limitKeyRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:@%+-]*(/[A-Za-z0-9._:@%+-][A-Za-z0-9._:@%+ -]*)*$`)
+
+// Validate reports everything that is wrong with l; its error is a [SpecError].
+func (l *Limit) Validate() error {
+	var v validation
+	key := l.Key
+	if f := strings.TrimSuffix(key, "/*"); f != key && f != "" {
+		key = f
+	}
+	v.limitKey("key", key)
+	if first, _, _ := strings.Cut(key, "/"); first+"/" == aheadOf || first+"/" == whileRunning {
+		v.add("key", l.Key, "begins with "+first, "set a limit for another key: those of this kind are Pawl's own")
+	}
+	for field, n := range map[string]int{"most": l.Most, "ahead": l.Ahead} {
+		if n < 0 || n > MaxTurns {
+			v.add(field, fmt.Sprint(n), "is out of range", fmt.Sprintf("give 0 to %d", MaxTurns))
+		}
+	}
+	if len(l.Weights) > MaxWeights {
+		v.add("weights", fmt.Sprintf("%d weights", len(l.Weights)), "are too many", fmt.Sprintf("keep to %d", MaxWeights))
+	}
+	for _, owner := range sortedKeys(l.Weights) {
+		if w := l.Weights[owner]; w < 1 || w > MaxWeight {
+			v.add(member("weights", owner), fmt.Sprint(w), "is out of range", fmt.Sprintf("give 1 to %d", MaxWeight))
+		}
+	}
+	return v.err()
+}
+
+func (v *validation) limitKey(path, key string) {
+	switch {
+	case key == "":
+		v.add(path, "", "is missing", "give a key")
+	case len(key) > MaxLimitKey:
+		v.add(path, key, "is too long", fmt.Sprintf("keep it to %d bytes", MaxLimitKey))
+	case !limitKeyRE.MatchString(key):
+		v.add(path, key, "is not a key", "use letters, digits and . _ : @ % + -, in parts that are separated by slashes")
+	}
+}
+
+// limits checks the keys that a spec names.
+func (v *validation) limits(keys []string) {
+	if len(keys) > MaxJobLimits {
+		v.add("limits", fmt.Sprintf("%d keys", len(keys)), "are too many", fmt.Sprintf("keep to %d", MaxJobLimits))
+	}
+	for i, key := range keys {
+		path := fmt.Sprintf("limits[%d]", i)
+		v.limitKey(path, key)
+		first, _, _ := strings.Cut(key, "/")
+		if slices.Contains([]string{limitTenant, limitUser, limitKind, limitSystem, strings.TrimSuffix(aheadOf, "/"), strings.TrimSuffix(whileRunning, "/")}, first) {
+			v.add(path, key, "begins with "+first, "name another key: each job is under those of its tenant, user, kind and system by itself")
+		}
+		if slices.Contains(keys[:i], key) {
+			v.add(path, key, "stands twice", "name it once")
+		}
+	}
+}

@@ -1,0 +1,135 @@
+package job_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+func TestLimitValidate(t *testing.T) {
+	for _, tt := range []struct {
+		limit job.Limit
+		want  string // in the error; empty: there is none
+	}{
+		{job.Limit{Key: "tenant", Most: 1}, ""},
+		{job.Limit{Key: "user/*"}, ""},
+		{job.Limit{Key: "system/local/user/ada lovelace%2F2", Most: job.MaxTurns, Ahead: 3, Weights: map[string]int{"ada": 7}}, ""},
+		{job.Limit{}, "key: is missing"},
+		{job.Limit{Key: "*"}, "key (*): is not a key"},
+		{job.Limit{Key: "/*"}, "key (/*): is not a key"},
+		{job.Limit{Key: "a/*/b"}, "is not a key"},
+		{job.Limit{Key: "a//b"}, "is not a key"},
+		{job.Limit{Key: strings.Repeat("k", job.MaxLimitKey+1)}, "is too long"},
+		{job.Limit{Key: "ahead/gpu"}, "begins with ahead"},
+		{job.Limit{Key: "unique/*"}, "begins with unique"},
+		{job.Limit{Key: "gpu", Most: -1}, "most (-1): is out of range"},
+		{job.Limit{Key: "gpu", Ahead: job.MaxTurns + 1}, "ahead"},
+		{job.Limit{Key: "gpu", Weights: map[string]int{"ada": 0}}, "weights.ada"},
+	} {
+		err := tt.limit.Validate()
+		switch {
+		case tt.want == "" && err != nil:
+			t.Errorf("%+v: %v", tt.limit, err)
+		case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
+			t.Errorf("%+v: %v, want %q", tt.limit, err, tt.want)
+		}
+	}
+}
+
+func TestLimitsOfASpec(t *testing.T) {
+	for keys, want := range map[string]string{
+		`["gpu", "license/matlab"]`: "",
+		`["gpu", "gpu"]`:            "stands twice",
+		`["user/ada"]`:              "each job is under those of its tenant, user, kind and system by itself",
+		`["unique/send/x"]`:         "begins with unique",
+		`["gpu/*"]`:                 "is not a key",
+		`[""]`:                      "limits[0]: is missing",
+	} {
+		err := valid(`{"kind": "send", "limits": ` + keys + `}`)
+		switch {
+		case want == "" && err != nil:
+			t.Errorf("%s: %v", keys, err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: %v, want %q", keys, err, want)
+		}
+	}
+}
+
+func TestKeys(t *testing.T) {
+	task := job.Job{Owner: "ada", Kind: "send"}
+	if got := task.Keys("", ""); !slices.Equal(got, []string{"tenant", "user/ada", "kind/send"}) {
+		t.Errorf("a task: %q", got)
+	}
+	program := job.Job{Owner: "a/b*", Kind: job.KindApp}
+	want := []string{
+		"tenant", "user/a%2Fb%2A", "kind/app", "system/lab", "system/lab/user/a%2Fb%2A",
+		"system/lab/partition/long", "system/lab/partition/long/user/a%2Fb%2A",
+	}
+	if got := program.Keys("lab", "long"); !slices.Equal(got, want) {
+		t.Errorf("a program: %q", got)
+	}
+	for key, family := range map[string]string{"tenant": "", "user/ada": "user/*", "system/lab/user/ada": "system/lab/user/*"} {
+		if got := job.Family(key); got != family {
+			t.Errorf("family of %s: %q", key, got)
+		}
+	}
+}
+
+func TestUniqueKey(t *testing.T) {
+	key := func(spec string) string {
+		t.Helper()
+		s, err := job.ParseSpec([]byte(spec))
+		if err != nil {
+			t.Fatalf("%s: %v", spec, err)
+		}
+		k, err := s.UniqueKey()
+		if err != nil {
+			t.Fatalf("%s: %v", spec, err)
+		}
+		return k
+	}
+	same := func(a, b string, want bool) {
+		t.Helper()
+		if got := key(a) == key(b); got != want {
+			t.Errorf("%s and %s are equal: %t", a, b, got)
+		}
+	}
+	same(`{"kind": "send", "args": {"a": 1, "b": 2}, "unique": {}}`, `{"kind": "send", "args": {"b": 2, "a": 1}, "unique": {}}`, true)
+	same(`{"kind": "send", "args": {"a": 1, "b": 2}, "unique": {}}`, `{"kind": "send", "args": {"a": 1}, "unique": {}}`, false)
+	same(`{"kind": "send", "args": {"a": {"c": 1}, "b": 2}, "unique": {"args": ["a.c"]}}`, `{"kind": "send", "args": {"a": {"c": 1}, "b": 3}, "unique": {"args": ["a.c"]}}`, true)
+	same(`{"kind": "send", "args": {"a": 1}, "unique": {"args": ["a"]}}`, `{"kind": "send", "args": {"a": "1"}, "unique": {"args": ["a"]}}`, false)
+	same(`{"kind": "send", "args": {"a": 1}, "unique": {"args": ["b"]}}`, `{"kind": "send", "unique": {"args": ["b"]}}`, true)
+	if got := key(`{"command": ["true"], "unique": {"key": "x/y"}}`); got != "x/y" {
+		t.Errorf("the key that was given: %q", got)
+	}
+	s, err := job.ParseSpec([]byte(`{"command": ["true"], "unique": {"key": "x/y", "until": "running"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	running, err := s.RunningKey()
+	if l := job.Implied(running); err != nil || running != "unique/app/x%2Fy" || l == nil || l.Most != 1 {
+		t.Errorf("while running: %q, %+v, %v", running, l, err)
+	}
+	for spec, want := range map[string]string{
+		`{"command": ["true"], "unique": {}}`:                                     "a program has no args",
+		`{"kind": "send", "unique": {"until": "noon"}}`:                           "give start, done or running",
+		`{"kind": "send", "unique": {"key": "a", "args": ["b"]}}`:                 "give one of them",
+		`{"kind": "send", "args": {}, "unique": {"args": [""]}}`:                  "name a field of args",
+		`{"kind": "send", "unique": {"key": "` + strings.Repeat("k", 256) + `"}}`: "keep it to 255 characters",
+	} {
+		if err := valid(spec); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", spec, err, want)
+		}
+	}
+}
+
+// valid says what is wrong with a spec.
+func valid(spec string) error {
+	s, err := job.ParseSpec([]byte(spec))
+	if err != nil {
+		return err
+	}
+	return s.Validate()
+}

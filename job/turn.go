@@ -1,0 +1,115 @@
+package job
+
+import "slices"
+
+// The ties of a job that is under limits. It has all turns of a group or none; with a place among those that are made ready
+// ahead it waits for its turn.
+const (
+	TieLimited Ties = 8 << iota // it is under limits
+	TieAhead                    // it has its places among those that are made ready
+	TieTurn                     // it has its turns
+	TieKept                     // it waits in a line, and has the turns that come before that one
+
+	tieTurns = TieAhead | TieTurn
+)
+
+// TurnKeys returns the keys of the turns that a tie stands for, in their order.
+func (j *Job) TurnKeys(tie Ties) []string {
+	if tie != TieAhead {
+		return j.Limits
+	}
+	keys := make([]string, len(j.Limits))
+	for i, k := range j.Limits {
+		keys[i] = AheadOf(k)
+	}
+	return keys
+}
+
+// Lacks returns the tie that j must have before it goes on in state s; 0: it has it, or needs none. A task needs its turns
+// before it runs. A program needs a place before it is made ready, and its turns before it is launched.
+func (j *Job) Lacks(s State) Ties {
+	switch {
+	case j.Ties&TieLimited == 0, j.Live:
+	case s == SubmittingJob, !j.Program() && (s == Waiting || s == Pending):
+		return TieTurn &^ j.Ties
+	case (s == Waiting || s == Pending) && j.Ties&TieTurn == 0:
+		return TieAhead &^ j.Ties
+	}
+	return 0
+}
+
+// keep lets go of the turns that j has no use for in state s.
+func (j *Job) keep(s State) {
+	use := tieTurns
+	switch {
+	case j.Live:
+	case s.Terminal(), s == Paused, s == Waiting, s == Archiving:
+		use = 0
+	case s == Blocked, j.Program() && s != SubmittingJob && s != Queued && s != Running:
+		use = TieAhead
+	}
+	j.Ties &^= tieTurns &^ use
+}
+
+// enter sets the line in which j waits for its turn: none, unless a turn is all that it lacks. It stays in one where it is.
+func (j *Job) enter(lacks Ties) {
+	was := j.Line
+	j.Line = ""
+	if lacks == 0 || j.Custody != Gate || j.State == Waiting && (!j.Due.IsZero() || j.Needs > 0) {
+		return
+	}
+	keys := j.TurnKeys(lacks)
+	if j.Line = keys[0]; slices.Contains(keys, was) {
+		j.Line = was
+	}
+}
+
+// InLine returns j as it stands in line when it is new, when a time that it waited for has come, or when its last prerequisite
+// has ended.
+func (j Job) InLine() Job {
+	j.enter(j.Lacks(j.State))
+	return j
+}
+
+// Granted returns the change by which a job that waits in a line gets all turns that it lacks.
+func Granted(j *Job) Change {
+	s := j.State
+	if s == Waiting {
+		s = Pending
+	}
+	c := Change{Job: j.ID, From: j.Guard(Fence{}), To: Ready, Path: []Entry{{State: s}}}
+	c.Set.Turns = j.Lacks(j.State)
+	return c
+}
+
+// Moved returns j as it stands in another line. With kept it has the turns of its group that come before that one.
+func (j Job) Moved(line string, kept bool) Job {
+	j.Line, j.Passed = line, j.Passed+1
+	if kept {
+		j.Ties |= TieKept
+	}
+	return j
+}
+
+// Returned returns the keys of the turns that the change from before to after gives back.
+func Returned(before, after *Job) []string {
+	var keys []string
+	for _, tie := range [...]Ties{TieAhead, TieTurn} {
+		if before.Ties&tie != 0 && after.Ties&tie == 0 {
+			keys = append(keys, before.TurnKeys(tie)...)
+		}
+	}
+	if before.Ties&TieKept != 0 && after.Ties&(TieKept|before.Lacks(before.State)) == 0 {
+		keys = append(keys, before.Kept()...)
+	}
+	return keys
+}
+
+// Kept returns the keys of the turns that a job has while it waits in a line for the others of their group.
+func (j *Job) Kept() []string {
+	if j.Ties&TieKept == 0 {
+		return nil
+	}
+	keys := j.TurnKeys(j.Lacks(j.State))
+	return keys[:slices.Index(keys, j.Line)]
+}

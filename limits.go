@@ -1,0 +1,142 @@
+package pawl
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// A LimitUse is a key of turns as people look at it: how many jobs may have one, who has, and who waits.
+type LimitUse struct {
+	Key     string       `json:"key"`
+	Set     *job.Limit   `json:"set,omitempty"` // that decides: its own, or that of its family; nil: any number may have a turn
+	InUse   int          `json:"in_use"`        // turns
+	Waiting int          `json:"waiting"`       // jobs that wait for one
+	Ahead   int          `json:"ahead"`         // of the programs among these, those that are made ready
+	Owners  []LimitShare `json:"owners,omitempty"`
+}
+
+// A LimitShare is what an owner has of a [LimitUse].
+type LimitShare struct {
+	Owner   string `json:"owner"`
+	Weight  int    `json:"weight"`
+	InUse   int    `json:"in_use"`
+	Waiting int    `json:"waiting"`
+}
+
+// SetLimit sets how many jobs may have turns of a key, or of each key of a family. It holds at once: who waits goes as far as it
+// allows, and what runs is not thrown out.
+func (s *Service) SetLimit(ctx context.Context, l job.Limit) error {
+	if err := l.Validate(); err != nil {
+		return err
+	}
+	eff, err := s.cfg.Store.SetLimit(ctx, s.cfg.Tenant, l)
+	if err == nil {
+		s.engine.Follow(ctx, eff)
+	}
+	return err
+}
+
+// RemoveLimit takes a limit away: any number of jobs may have turns of its key. NotFound where none is set.
+func (s *Service) RemoveLimit(ctx context.Context, key string) error {
+	eff, err := s.cfg.Store.RemoveLimit(ctx, s.cfg.Tenant, key)
+	if err == nil {
+		s.engine.Follow(ctx, eff)
+	}
+	return err
+}
+
+// Limits returns the limits that are set, and the keys that are in use or waited for, by key.
+func (s *Service) Limits(ctx context.Context) ([]LimitUse, error) {
+	set, err := s.cfg.Store.Limits(ctx, s.cfg.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]*LimitUse{}
+	for i := range set {
+		all[set[i].Key] = &LimitUse{Key: set[i].Key, Set: &set[i]}
+	}
+	q := store.TurnQuery{Tenant: s.cfg.Tenant, Limit: 1000}
+	for more := true; more; {
+		turns, err := s.cfg.Store.Turns(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for i := range turns {
+			use(all, &turns[i])
+		}
+		if more = len(turns) == q.Limit; more {
+			q.After = turns[len(turns)-1].Key
+		}
+	}
+	list := make([]LimitUse, 0, len(all))
+	for _, l := range all {
+		l.Owners = nil
+		list = append(list, *l)
+	}
+	slices.SortFunc(list, func(a, b LimitUse) int { return strings.Compare(a.Key, b.Key) })
+	return list, nil
+}
+
+// Limit returns one key, with its owners. NotFound where no limit decides on it and nobody uses it.
+func (s *Service) Limit(ctx context.Context, key string) (LimitUse, error) {
+	set, err := s.cfg.Store.Limits(ctx, s.cfg.Tenant)
+	if err != nil {
+		return LimitUse{}, err
+	}
+	all := map[string]*LimitUse{}
+	for _, of := range []string{job.Family(key), key} {
+		if i := slices.IndexFunc(set, func(l job.Limit) bool { return l.Key == of }); i >= 0 {
+			all[key] = &LimitUse{Key: key, Set: &set[i]}
+		}
+	}
+	for _, k := range []string{job.AheadOf(key), key} {
+		turns, err := s.cfg.Store.Turns(ctx, store.TurnQuery{Tenant: s.cfg.Tenant, Key: k})
+		if err != nil {
+			return LimitUse{}, err
+		}
+		for i := range turns {
+			use(all, &turns[i])
+		}
+	}
+	if all[key] == nil {
+		return LimitUse{}, store.NoLimit(key)
+	}
+	return *all[key], nil
+}
+
+// use adds the turns of a key, or those of the programs that are made ready for it.
+func use(all map[string]*LimitUse, t *store.Turns) {
+	key := job.LimitOf(t.Key)
+	l := all[key]
+	if l == nil {
+		l = &LimitUse{Key: key, Set: t.Limit}
+		if l.Set == nil {
+			l.Set = job.Implied(key)
+		}
+		all[key] = l
+	}
+	for _, o := range t.Owners {
+		i := slices.IndexFunc(l.Owners, func(s LimitShare) bool { return s.Owner == o.Owner })
+		if i < 0 {
+			i = len(l.Owners)
+			share := LimitShare{Owner: o.Owner, Weight: 1}
+			if l.Set != nil {
+				share.Weight = l.Set.Weight(o.Owner)
+			}
+			l.Owners = append(l.Owners, share)
+		}
+		l.Waiting += o.Waiting
+		l.Owners[i].Waiting += o.Waiting
+		if key == t.Key {
+			l.InUse += o.Held
+			l.Owners[i].InUse += o.Held
+		} else {
+			l.Ahead += o.Held
+		}
+	}
+	slices.SortFunc(l.Owners, func(a, b LimitShare) int { return strings.Compare(a.Owner, b.Owner) })
+}

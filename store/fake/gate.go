@@ -1,0 +1,200 @@
+package fake
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+func (n name) compare(o name) int {
+	return cmp.Or(strings.Compare(n.tenant, o.tenant), strings.Compare(n.name, o.name))
+}
+
+// limit returns the limit that decides on the turns of a key; nil: there is none.
+func (s *State) limit(at name) *job.Limit {
+	key := job.LimitOf(at.name)
+	for _, key := range []string{key, job.Family(key)} {
+		if l, set := s.limits[name{at.tenant, key}]; set {
+			return &l
+		}
+	}
+	return job.Implied(key)
+}
+
+// under returns the keys under which a new job stands.
+func (t *tx) under(tenant string, n *store.New) []string {
+	keys := slices.Clone(n.Job.Limits)
+	for _, key := range n.Optional {
+		if t.limit(name{tenant, key}) != nil {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// SetLimit implements [store.Limits].
+func (s *Store) SetLimit(ctx context.Context, tenant string, l job.Limit) (store.Effects, error) {
+	return s.do(ctx, func(t *tx) error {
+		l.Weights = maps.Clone(l.Weights)
+		set(t, t.limits, name{tenant, l.Key}, l)
+		t.changed(tenant, l.Key)
+		return nil
+	})
+}
+
+// RemoveLimit implements [store.Limits].
+func (s *Store) RemoveLimit(ctx context.Context, tenant, key string) (store.Effects, error) {
+	return s.do(ctx, func(t *tx) error {
+		if _, there := t.limits[name{tenant, key}]; !there {
+			return store.NoLimit(key)
+		}
+		drop(t, t.limits, name{tenant, key})
+		t.changed(tenant, key)
+		return nil
+	})
+}
+
+// changed owes those who wait in the lines of a limit what it gives them now.
+func (t *tx) changed(tenant, key string) {
+	for _, at := range t.spots(job.Gate) {
+		of := job.LimitOf(at.line.name)
+		if at.line.tenant == tenant && at.line.name != "" && (of == key || job.Family(of) == key) {
+			t.owed = append(t.owed, debt{key: at.line, at: t.now})
+			t.eff.Owed = true
+		}
+	}
+}
+
+// Limits implements [store.Limits].
+func (s *Store) Limits(ctx context.Context, tenant string) ([]job.Limit, error) {
+	return ask(ctx, s, func(t *tx) (all []job.Limit, err error) {
+		for at, l := range t.limits {
+			if at.tenant == tenant {
+				l.Weights = maps.Clone(l.Weights)
+				all = append(all, l)
+			}
+		}
+		slices.SortFunc(all, func(a, b job.Limit) int { return strings.Compare(a.Key, b.Key) })
+		return all, nil
+	})
+}
+
+// Turns implements [store.Limits].
+func (s *Store) Turns(ctx context.Context, q store.TurnQuery) ([]store.Turns, error) {
+	return ask(ctx, s, func(t *tx) (all []store.Turns, err error) {
+		keys := map[name]bool{}
+		for at := range t.turns {
+			keys[at] = true
+		}
+		for _, at := range t.spots(job.Gate) {
+			keys[at.line] = at.line.name != ""
+		}
+		for _, at := range slices.SortedFunc(maps.Keys(keys), name.compare) {
+			if keys[at] && at.tenant == q.Tenant && at.name > q.After && (q.Key == "" || q.Key == at.name) && len(all) < store.Within(q.Limit, 100, 1000) {
+				all = append(all, store.Turns{Key: at.name, Limit: t.limit(at), Owners: t.shares(at)})
+			}
+		}
+		return all, nil
+	})
+}
+
+func (s *State) shares(at name) []store.Share {
+	of := map[string]store.Share{}
+	for owner, n := range s.holders(at) {
+		of[owner] = store.Share{Owner: owner, Held: n}
+	}
+	for _, r := range s.at[spot{custody: job.Gate, line: at}] {
+		share := of[r.Owner]
+		share.Owner, share.Waiting = r.Owner, share.Waiting+1
+		of[r.Owner] = share
+	}
+	return slices.SortedFunc(maps.Values(of), func(a, b store.Share) int { return strings.Compare(a.Owner, b.Owner) })
+}
+
+// holders returns how many turns of a key owners have.
+func (s *State) holders(at name) map[string]int {
+	held := map[string]int{}
+	for _, x := range s.turns[at] {
+		held[x.owner]++
+	}
+	return held
+}
+
+// takeTurns gives a job turns of keys.
+func (t *tx) takeTurns(r *row, keys []string) {
+	for _, key := range keys {
+		at := name{r.Tenant, key}
+		set(t, t.turns, at, append(slices.Clip(t.turns[at]), turn{r.ID, r.Owner}))
+	}
+}
+
+// giveBack takes the turns of keys from a job.
+func (t *tx) giveBack(r *row, keys []string) {
+	for _, key := range keys {
+		at := name{r.Tenant, key}
+		left := slices.DeleteFunc(slices.Clone(t.turns[at]), func(x turn) bool { return x.job == r.ID })
+		if len(left) == 0 {
+			drop(t, t.turns, at)
+		} else {
+			set(t, t.turns, at, left)
+		}
+	}
+}
+
+// handOn pays the oldest debt, which is owed to those who wait for turns of a key, and returns how many got theirs.
+func (t *tx) handOn(at name, limit int) (int, error) {
+	owed := len(t.owed)
+	t.owed = slices.DeleteFunc(slices.Clone(t.owed), func(d debt) bool { return d.key == at })
+	if owed-len(t.owed) == 0 {
+		return 0, job.Errorf(job.Internal, "a debt to nobody")
+	}
+	waiting := slices.Clone(t.at[spot{custody: job.Gate, line: at}])
+	g := store.Gate{Keys: map[string]*store.GateKey{}}
+	know := func(key string) {
+		if at := (name{at.tenant, key}); g.Keys[key] == nil {
+			g.Keys[key] = &store.GateKey{Limit: t.limit(at), Held: t.holders(at)}
+		}
+	}
+	know(at.name)
+	k := g.Keys[at.name]
+	k.Served = maps.Clone(t.served[at])
+	for _, r := range waiting {
+		w := store.WaiterOf(&r.Job)
+		for _, key := range w.Keys {
+			know(key)
+		}
+		k.Line = append(k.Line, w)
+	}
+	h := g.Hand([]string{at.name}, limit)
+	for _, id := range h.Grant {
+		r := t.jobs[id]
+		lacks := store.WaiterOf(&r.Job)
+		next, err := t.write(r, job.Granted(&r.Job), job.CauseTurn, "")
+		if err != nil {
+			return 0, err
+		}
+		t.takeTurns(next, lacks.Lacks())
+	}
+	for _, m := range h.Move {
+		r := t.jobs[m.Job]
+		next := *r
+		next.Job = r.Moved(m.Line, len(m.Keep) > 0)
+		t.swap(r, &next)
+		t.takeTurns(&next, m.Keep)
+	}
+	if k.Served != nil {
+		set(t, t.served, at, k.Served)
+	} else {
+		drop(t, t.served, at)
+	}
+	for _, key := range h.Left {
+		t.owed = append(t.owed, debt{key: name{at.tenant, key}, at: t.now})
+	}
+	return len(h.Grant), nil
+}

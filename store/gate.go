@@ -1,0 +1,217 @@
+package store
+
+import (
+	"bytes"
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// A Gate is what who pays has read of some keys of a tenant, while nobody else pays there. [Gate.Hand] decides who goes.
+//
+// Between owners who wait in one line the place goes to whoever has the fewest turns of the key, measured by weight; where that is
+// equal, to whoever was served least, by weight again. Among the jobs of an owner priority decides, then age.
+//
+// A job has all its turns or none. It waits in the line of the first of its keys that was full, and moves on where it meets another
+// one. So two keys that are never free at the same moment would keep a job for ever that needs both: one that was passed over too
+// often takes the turns that are free, in the order of the keys, and waits for the others with them. Since all do that in the
+// same order, they never wait for each other in a circle.
+type Gate struct {
+	Keys map[string]*GateKey // those that are handed on, and all others of those who wait for them
+}
+
+// A GateKey is a key with who has turns of it and who waits for one.
+type GateKey struct {
+	Limit  *job.Limit         // that decides, [job.Implied] where none is set; nil: there is none
+	Held   map[string]int     // turns by owner, those included that are kept; not looked at where there is no limit
+	Served map[string]float64 // by owner, where several wait: how much was given to each, by weight
+	Line   []Waiter           // who stands in its line: of each owner the first ones
+	More   map[string]bool    // owners of whom more stand there
+}
+
+// A Waiter is a job that waits for its turn.
+type Waiter struct {
+	Job      job.ID
+	Owner    string
+	Priority int
+	Created  int64    // time of submission, microseconds of Unix time
+	Keys     []string // of all turns that it lacks, in their order
+	Kept     []string // those that it has of them
+	Passed   int
+}
+
+// WaiterOf returns a job as it stands in its line.
+func WaiterOf(j *job.Job) Waiter {
+	return Waiter{
+		Job: j.ID, Owner: j.Owner, Priority: j.Priority, Created: j.Created.UnixMicro(),
+		Keys: j.TurnKeys(j.Lacks(j.State)), Kept: j.Kept(), Passed: j.Passed,
+	}
+}
+
+// Lacks returns the keys of the turns that w has not.
+func (w Waiter) Lacks() []string { return without(w.Keys, w.Kept) }
+
+// A Handing is what becomes of those who waited.
+type Handing struct {
+	Grant []job.ID
+	Move  []Moving // to another line
+	Left  []string // keys that are to be handed on again: not all of those who wait were looked at
+}
+
+// Moving is a job that goes to the line of another key.
+type Moving struct {
+	Job  job.ID
+	Line string
+	Keep []string // turns that it takes with it
+}
+
+const (
+	// MostPassed is how often a job is passed over before it keeps what it gets.
+	MostPassed = 8
+	// MostLooked is how many jobs of a line are looked at that cannot go.
+	MostLooked = 100
+)
+
+// Hand hands free places of keys on, in their order, to no more than limit jobs.
+func (g *Gate) Hand(keys []string, limit int) (h Handing) {
+	for _, key := range keys {
+		k := g.Keys[key]
+		if !k.free(key) {
+			continue // what was served stands until somebody goes
+		}
+		line := newLine(k)
+		for looked := 0; k.free(key); {
+			w, found := line.next()
+			if found && (w.Job.IsZero() || len(h.Grant) == limit || looked == MostLooked) {
+				h.Left = append(h.Left, key)
+				found = false
+			}
+			if !found {
+				break
+			}
+			line.take(w)
+			full := slices.IndexFunc(w.Keys, func(other string) bool { return !slices.Contains(w.Kept, other) && !g.Keys[other].free(other) })
+			if full >= 0 {
+				m := Moving{Job: w.Job, Line: w.Keys[full]}
+				if w.Passed >= MostPassed {
+					m.Keep = without(w.Keys[:full], w.Kept)
+				}
+				g.hold(w.Owner, m.Keep)
+				h.Move = append(h.Move, m)
+				looked++
+				continue
+			}
+			g.hold(w.Owner, w.Lacks())
+			line.serve(w.Owner)
+			h.Grant = append(h.Grant, w.Job)
+		}
+	}
+	return h
+}
+
+func without(list, some []string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(some, s) })
+}
+
+func (g *Gate) hold(owner string, keys []string) {
+	for _, key := range keys {
+		if k := g.Keys[key]; k.Limit != nil {
+			k.Held[owner]++
+		}
+	}
+}
+
+// Free returns how many more jobs may have turns of a key.
+func (k *GateKey) Free(key string) int {
+	if k.Limit == nil {
+		return math.MaxInt
+	}
+	n := k.Limit.Places(key)
+	for _, held := range k.Held {
+		n -= held
+	}
+	return max(0, n)
+}
+
+func (k *GateKey) free(key string) bool { return k.Free(key) > 0 }
+
+func (k *GateKey) weight(owner string) float64 {
+	if k.Limit == nil {
+		return 1
+	}
+	return float64(k.Limit.Weight(owner))
+}
+
+// share is how much of the turns an owner has, by weight.
+func (k *GateKey) share(owner string) float64 {
+	if k.Limit == nil {
+		return 0
+	}
+	return float64(k.Held[owner]) / k.weight(owner)
+}
+
+// A line is who waits, by owner.
+type line struct {
+	*GateKey
+	waiting map[string][]Waiter
+}
+
+func newLine(k *GateKey) line {
+	l := line{k, map[string][]Waiter{}}
+	for _, w := range k.Line {
+		l.waiting[w.Owner] = append(l.waiting[w.Owner], w)
+	}
+	for owner := range k.More { // whose turn it is when this one comes first is not known here
+		l.waiting[owner] = append(l.waiting[owner], Waiter{Owner: owner})
+	}
+	if len(l.waiting) < 2 {
+		k.Served = nil
+		return l
+	}
+	// Who comes back has no claim to what was given to others meanwhile.
+	least := 0.0
+	if len(k.Served) > 0 {
+		least = slices.Min(slices.Collect(maps.Values(k.Served)))
+	}
+	served := map[string]float64{}
+	for owner := range l.waiting {
+		served[owner] = max(least, k.Served[owner])
+	}
+	k.Served = served
+	return l
+}
+
+// next returns who is first.
+func (l line) next() (first Waiter, found bool) {
+	for _, ws := range l.waiting {
+		if len(ws) > 0 && (!found || l.before(ws[0], first)) {
+			first, found = ws[0], true
+		}
+	}
+	return first, found
+}
+
+func (l line) before(a, b Waiter) bool {
+	x, y := a.Owner, b.Owner
+	return cmp.Or(
+		cmp.Compare(l.share(x), l.share(y)),
+		cmp.Compare(l.Served[x], l.Served[y]),
+		a.Compare(b),
+	) < 0
+}
+
+// Compare orders the jobs of an owner.
+func (w Waiter) Compare(o Waiter) int {
+	return cmp.Or(cmp.Compare(w.Priority, o.Priority), cmp.Compare(w.Created, o.Created), bytes.Compare(w.Job[:], o.Job[:]))
+}
+
+func (l line) take(w Waiter) { l.waiting[w.Owner] = l.waiting[w.Owner][1:] }
+
+func (l line) serve(owner string) {
+	if l.Served != nil {
+		l.Served[owner] += 1 / l.weight(owner)
+	}
+}

@@ -1,0 +1,192 @@
+package store_test
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// TestHand draws what a payer may have read, and checks what [store.Gate.Hand] makes of it.
+func TestHand(t *testing.T) { rapid.Check(t, checkHand) }
+
+func checkHand(t *rapid.T) {
+	g, keys := drawGate(t)
+	limit := rapid.IntRange(1, 12).Draw(t, "limit")
+	free := map[string]int{} // as it was
+	for key, k := range g.Keys {
+		free[key] = k.Free(key)
+	}
+	first := clone(g)
+	h := first.Hand(keys, limit)
+	for range 5 { // maps are gone through in another order each time
+		again := clone(g)
+		if other := again.Hand(keys, limit); !reflect.DeepEqual(h, other) {
+			t.Fatalf("decided first\n%+v\nand then\n%+v", h, other)
+		} else if !reflect.DeepEqual(first, again) {
+			t.Fatalf("left first\n%+v\nand then\n%+v", first, again)
+		}
+	}
+
+	waiters := map[job.ID]store.Waiter{}
+	for _, key := range keys {
+		for _, w := range g.Keys[key].Line {
+			waiters[w.Job] = w
+		}
+	}
+	if len(h.Grant) > limit {
+		t.Fatalf("%d go, and %d may", len(h.Grant), limit)
+	}
+	decided := map[job.ID]bool{}
+	once := func(id job.ID) store.Waiter {
+		w, waits := waiters[id]
+		if !waits || decided[id] {
+			t.Fatalf("%s, who waits: %t, is decided on twice: %t", id, waits, decided[id])
+		}
+		decided[id] = true
+		return w
+	}
+	taken := map[string]int{}
+	for _, id := range h.Grant {
+		for _, key := range once(id).Lacks() {
+			taken[key]++
+		}
+	}
+	for _, m := range h.Move {
+		w := once(m.Job)
+		has := slices.Concat(w.Kept, m.Keep)
+		slices.Sort(has)
+		full := slices.Index(w.Keys, m.Line)
+		switch {
+		case full < 0 || m.Line == lineOf(w, keys, g):
+			t.Fatalf("%+v moves to the line of %s", w, m.Line)
+		case len(m.Keep) > 0 && w.Passed < store.MostPassed:
+			t.Fatalf("%+v keeps %q", w, m.Keep)
+		case len(has) > 0 && !slices.Equal(has, w.Keys[:full]):
+			t.Fatalf("%+v waits for %s and has %q", w, m.Line, has)
+		}
+		for _, key := range m.Keep {
+			taken[key]++
+		}
+	}
+	for key, n := range taken {
+		if n > free[key] {
+			t.Fatalf("%d got turns of %s, of which %d were free", n, key, free[key])
+		}
+	}
+	for _, key := range keys {
+		left := free[key] - taken[key]
+		if free[key] == math.MaxInt {
+			left = free[key]
+		}
+		for _, w := range g.Keys[key].Line {
+			if left > 0 && !decided[w.Job] && !slices.Contains(h.Left, key) {
+				t.Fatalf("%d places of %s are free, and %+v waits", left, key, w)
+			}
+		}
+		if left > 0 && len(g.Keys[key].More) > 0 && !slices.Contains(h.Left, key) {
+			t.Fatalf("%d places of %s are free, and those that were not read wait", left, key)
+		}
+	}
+	for _, key := range h.Left {
+		if free[key]-taken[key] <= 0 {
+			t.Fatalf("%s is full, and is to be looked at again", key)
+		}
+	}
+}
+
+// lineOf returns the line in which a waiter stands.
+func lineOf(w store.Waiter, keys []string, g *store.Gate) string {
+	for _, key := range keys {
+		if slices.ContainsFunc(g.Keys[key].Line, func(x store.Waiter) bool { return x.Job == w.Job }) {
+			return key
+		}
+	}
+	return ""
+}
+
+// drawGate draws keys under limits with who has turns of them and who waits, as a store may find them.
+func drawGate(t *rapid.T) (*store.Gate, []string) {
+	names := []string{"a", "b", "c", "d"}
+	owners := []string{"ann", "bob", "cid"}
+	g := &store.Gate{Keys: map[string]*store.GateKey{}}
+	for _, name := range names {
+		k := &store.GateKey{Held: map[string]int{}, More: map[string]bool{}}
+		if rapid.IntRange(0, 5).Draw(t, "limited") > 0 {
+			k.Limit = &job.Limit{Key: name, Most: rapid.IntRange(0, 6).Draw(t, "most"), Weights: map[string]int{"ann": rapid.IntRange(0, 3).Draw(t, "weight")}}
+		}
+		for _, owner := range owners { // more than the limit may have them: it was lowered
+			if n := rapid.IntRange(0, 3).Draw(t, "held"); n > 0 {
+				k.Held[owner] = n
+			}
+			if rapid.IntRange(0, 3).Draw(t, "waited") == 0 {
+				if k.Served == nil {
+					k.Served = map[string]float64{}
+				}
+				k.Served[owner] = float64(rapid.IntRange(0, 3).Draw(t, "served"))
+			}
+		}
+		g.Keys[name] = k
+	}
+	keys := names[:rapid.IntRange(1, 2).Draw(t, "keys")]
+	for i, key := range keys {
+		k := g.Keys[key]
+		for n := range rapid.IntRange(0, 8).Draw(t, "waiting") {
+			w := store.Waiter{
+				Job: job.ID{1, byte(i), byte(n)}, Owner: rapid.SampledFrom(owners).Draw(t, "owner"), Passed: rapid.IntRange(0, 10).Draw(t, "passed"),
+				Priority: rapid.IntRange(0, 1).Draw(t, "priority"), Created: int64(rapid.IntRange(0, 2).Draw(t, "created")),
+			}
+			for j, other := range names {
+				if j == i || rapid.Bool().Draw(t, "needs") {
+					w.Keys = append(w.Keys, other)
+				}
+			}
+			if at := slices.Index(w.Keys, key); w.Passed > store.MostPassed && at > 0 && rapid.Bool().Draw(t, "kept") {
+				w.Kept = w.Keys[:at]
+				for _, has := range w.Kept {
+					g.Keys[has].Held[w.Owner]++
+				}
+			}
+			k.Line = append(k.Line, w)
+		}
+		slices.SortFunc(k.Line, store.Waiter.Compare)
+		if rapid.IntRange(0, 3).Draw(t, "more") == 0 {
+			for _, w := range k.Line[:min(1, len(k.Line))] { // of whom none is read there are no more
+				k.More[w.Owner] = true
+			}
+		}
+	}
+	return g, keys
+}
+
+func clone(g *store.Gate) *store.Gate {
+	c := &store.Gate{Keys: map[string]*store.GateKey{}}
+	for name, k := range g.Keys {
+		d := *k
+		d.Held, d.Served, d.More, d.Line = maps.Clone(k.Held), maps.Clone(k.Served), maps.Clone(k.More), slices.Clone(k.Line)
+		c.Keys[name] = &d
+	}
+	return c
+}
+
+// TestHandLooksAtFew: of a line of jobs that cannot go no more than MostLooked are looked at.
+func TestHandLooksAtFew(t *testing.T) {
+	g := &store.Gate{Keys: map[string]*store.GateKey{
+		"a": {Limit: &job.Limit{Key: "a", Most: 1}, Held: map[string]int{}},
+		"b": {Limit: &job.Limit{Key: "b", Most: 0}, Held: map[string]int{}},
+	}}
+	for i := range 3 * store.MostLooked {
+		g.Keys["a"].Line = append(g.Keys["a"].Line, store.Waiter{Job: job.ID{1, byte(i >> 8), byte(i)}, Owner: fmt.Sprint(i % 7), Keys: []string{"a", "b"}})
+	}
+	h := g.Hand([]string{"a"}, 10)
+	if len(h.Move) != store.MostLooked || !slices.Equal(h.Left, []string{"a"}) {
+		t.Errorf("%d moved, left %q", len(h.Move), h.Left)
+	}
+}

@@ -1,0 +1,286 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// A spot is a key of a tenant.
+type spot struct{ tenant, key string }
+
+// A turn is what a job has of a key.
+type turn struct {
+	job                job.ID
+	key, tenant, owner string
+}
+
+// turns returns the queries that write what changes mean for turns and lines: none, where no job is under limits.
+func (c *changes) turns() (qs []*query) {
+	jobs := func(ts []turn) [][16]byte { return values(ts, func(t *turn) [16]byte { return t.job }) }
+	keys := func(ts []turn) []string { return values(ts, func(t *turn) string { return t.key }) }
+	if len(c.inLine) > 0 {
+		qs = append(qs, do(enterLines, values(c.inLine, func(j *job.Job) [16]byte { return j.ID }),
+			values(c.inLine, func(j *job.Job) string { return j.Line }),
+			values(c.inLine, func(j *job.Job) int { return j.Passed }), values(c.inLine, func(j *job.Job) int { return int(j.Ties) })))
+	}
+	if len(c.returned) > 0 {
+		qs = append(qs, do(giveBack, jobs(c.returned), keys(c.returned)))
+	}
+	if len(c.taken) > 0 {
+		qs = append(qs, do(takeTurns, jobs(c.taken), keys(c.taken),
+			values(c.taken, func(t *turn) string { return t.tenant }), values(c.taken, func(t *turn) string { return t.owner })))
+	}
+	if len(c.handOn) > 0 {
+		qs = append(qs, do(oweTurns, values(c.handOn, func(s *spot) string { return s.tenant }), values(c.handOn, func(s *spot) string { return s.key })))
+	}
+	return qs
+}
+
+const (
+	enterLines = `UPDATE pawl.jobs j SET line = ($2::text[])[array_position($1::uuid[], j.id)], passed = ($3::int[])[array_position($1::uuid[], j.id)],
+	ties = ($4::int[])[array_position($1::uuid[], j.id)] WHERE j.id = ANY ($1::uuid[])`
+
+	giveBack = `DELETE FROM pawl.turns t WHERE t.job = ANY ($1::uuid[]) AND (t.job, t.key || '') IN (SELECT r.job, r.key FROM unnest($1::uuid[], $2::text[]) r(job, key))`
+
+	takeTurns = `INSERT INTO pawl.turns (job, key, tenant, owner) SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[])`
+
+	oweTurns = `INSERT INTO pawl.turns_owed (tenant, key, at) SELECT DISTINCT o.tenant, o.key, pawl.clock() FROM unnest($1::text[], $2::text[]) o(tenant, key)`
+
+	// lockGate has one at a time hand on turns of a tenant, or change what decides on them. What it looks at then it reads in later
+	// statements: one that began before does not see what the one before it did. It comes before the locks of jobs.
+	lockGate = `SELECT pg_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0))`
+
+	limitColumns = `l.key, l.most, l.ahead, l.weights`
+)
+
+// limit reads the limitColumns; without one, the key is empty.
+func (r *reader) limit() (l job.Limit) {
+	l.Key, l.Most, l.Ahead = r.text(), r.int(), r.int()
+	if weights := r.next(); weights != nil {
+		json.Unmarshal(weights, &l.Weights) //nolint:errcheck // written from such a map
+	}
+	return l
+}
+
+// SetLimit implements [store.Limits].
+func (s *Store) SetLimit(ctx context.Context, tenant string, l job.Limit) (store.Effects, error) {
+	var weights *string
+	if len(l.Weights) > 0 {
+		text := encode(l.Weights)
+		weights = &text
+	}
+	return s.changeLimit(ctx, tenant, l.Key, func(*bool) *query {
+		return do(`INSERT INTO pawl.limits (tenant, key, most, ahead, weights) VALUES ($1, $2, $3, $4, $5::json)
+			ON CONFLICT (tenant, key) DO UPDATE SET most = excluded.most, ahead = excluded.ahead, weights = excluded.weights`,
+			tenant, l.Key, l.Most, l.Ahead, weights)
+	})
+}
+
+// RemoveLimit implements [store.Limits].
+func (s *Store) RemoveLimit(ctx context.Context, tenant, key string) (store.Effects, error) {
+	return s.changeLimit(ctx, tenant, key, func(missing *bool) *query {
+		*missing = true
+		return read(`DELETE FROM pawl.limits WHERE tenant = $1 AND key = $2 RETURNING key`, func(*reader) error { *missing = false; return nil }, tenant, key)
+	})
+}
+
+// changeLimit changes a limit, and owes those who wait in its lines what it gives them now. Who enters one meanwhile owes that itself.
+func (s *Store) changeLimit(ctx context.Context, tenant, key string, change func(missing *bool) *query) (eff store.Effects, err error) {
+	err = s.call(ctx, tenant, func(t *tx) error {
+		eff = store.Effects{}
+		missing := false
+		c := changes{}
+		err := t.send(do(lockGate, tenant), change(&missing), read(linesOf, func(r *reader) error {
+			line := r.text()
+			if of := job.LimitOf(line); of == key || job.Family(of) == key {
+				c.handOn = append(c.handOn, spot{tenant, line})
+			}
+			return nil
+		}, tenant))
+		if err == nil && missing {
+			err = store.NoLimit(key)
+		}
+		if err != nil {
+			return err
+		}
+		c.effects(&eff)
+		return t.commit(c.turns()...)
+	})
+	if err != nil {
+		return store.Effects{}, err
+	}
+	s.limited.Delete(tenant)
+	return eff, nil
+}
+
+// linesOf goes from line to line of a tenant.
+const linesOf = `
+WITH RECURSIVE lines AS (
+	(SELECT j.line FROM pawl.jobs j WHERE j.tenant = $1 AND j.line IS NOT NULL ORDER BY j.line LIMIT 1)
+	UNION ALL
+	SELECT (SELECT j.line FROM pawl.jobs j WHERE j.tenant = $1 AND j.line > l.line ORDER BY j.line LIMIT 1) FROM lines l WHERE l.line IS NOT NULL
+)
+SELECT l.line FROM lines l WHERE l.line IS NOT NULL`
+
+// Limits implements [store.Limits].
+func (s *Store) Limits(ctx context.Context, tenant string) (all []job.Limit, err error) {
+	err = s.call(ctx, tenant, func(t *tx) error {
+		all = nil
+		return t.commit(readLimits(tenant, func(l job.Limit) { all = append(all, l) }))
+	})
+	return all, err
+}
+
+func readLimits(tenant string, each func(l job.Limit)) *query {
+	return read(`SELECT `+limitColumns+` FROM pawl.limits l WHERE l.tenant = $1 ORDER BY l.key`, func(r *reader) error {
+		each(r.limit())
+		return nil
+	}, tenant)
+}
+
+// Turns implements [store.Limits].
+func (s *Store) Turns(ctx context.Context, q store.TurnQuery) (all []store.Turns, err error) {
+	if q.Key != "" && q.Key <= q.After {
+		return nil, nil
+	}
+	err = s.look(ctx, q.Tenant, func(t *tx) error {
+		all = nil
+		set := map[string]job.Limit{}
+		err := t.commit(readLimits(q.Tenant, func(l job.Limit) { set[l.Key] = l }), read(turnsUsed, func(r *reader) error {
+			key := r.text()
+			if len(all) == 0 || all[len(all)-1].Key != key {
+				all = append(all, store.Turns{Key: key})
+			}
+			last := &all[len(all)-1]
+			last.Owners = append(last.Owners, store.Share{Owner: r.text(), Held: r.int(), Waiting: r.int()})
+			return nil
+		}, q.Tenant, q.After, store.Within(q.Limit, 100, 1000), nonzero(q.Key)))
+		for i := range all {
+			all[i].Limit = decides(set, all[i].Key)
+		}
+		return err
+	})
+	return all, err
+}
+
+// decides returns the limit that decides on the turns of a key; nil: there is none.
+func decides(set map[string]job.Limit, key string) *job.Limit {
+	of := job.LimitOf(key)
+	for _, key := range []string{of, job.Family(of)} {
+		if l, there := set[key]; there {
+			l.Weights = maps.Clone(l.Weights)
+			return &l
+		}
+	}
+	return job.Implied(key)
+}
+
+// turnsUsed goes from key to key that is in use or waited for, and counts the turns and the jobs in line by owner.
+//
+//	1 tenant  2 the key before the first  3 how many keys  4 the only key; NULL: all
+const turnsUsed = `
+WITH RECURSIVE keys AS (
+	SELECT coalesce($4::text, $2::text) COLLATE "C" AS key, CASE WHEN $4::text IS NULL THEN 0 ELSE $3::int END AS i
+	UNION ALL
+	SELECT least(
+		(SELECT t.key FROM pawl.turns t WHERE t.tenant = $1 AND t.key > k.key ORDER BY t.key LIMIT 1),
+		(SELECT j.line FROM pawl.jobs j WHERE j.tenant = $1 AND j.line > k.key ORDER BY j.line LIMIT 1)), k.i + 1
+	FROM keys k WHERE k.key IS NOT NULL AND k.i < $3::int
+)
+SELECT k.key, u.owner, u.held, u.waiting FROM keys k CROSS JOIN LATERAL (
+	SELECT x.owner, sum(x.held)::bigint AS held, sum(x.waiting)::bigint AS waiting FROM (
+		SELECT t.owner, count(*) AS held, 0 AS waiting FROM pawl.turns t WHERE t.tenant = $1 AND t.key = k.key GROUP BY t.owner
+		UNION ALL
+		SELECT j.owner, 0, count(*) FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = k.key GROUP BY j.owner
+	) x GROUP BY x.owner
+) u WHERE k.i > 0 ORDER BY k.key, u.owner`
+
+// limitKeys are the keys of a tenant's limits as this process knows them. They may have changed since: the statement that inserts
+// jobs by what they say checks it, in its own snapshot, and refuses where it is not so any more.
+type limitKeys map[string]bool
+
+func (ks limitKeys) decide(key string) bool {
+	of := job.LimitOf(key)
+	return ks[of] || ks[job.Family(of)]
+}
+
+// under returns the jobs with the keys under which each stands. They are not those that were given: a call that is made again
+// begins with these.
+func (ks limitKeys) under(jobs []store.New) []store.New {
+	if !slices.ContainsFunc(jobs, func(n store.New) bool { return len(n.Job.Limits) > 0 || len(ks) > 0 && len(n.Optional) > 0 }) {
+		return jobs
+	}
+	jobs = slices.Clone(jobs)
+	for i := range jobs {
+		n := &jobs[i]
+		keys := slices.Clone(n.Job.Limits)
+		for _, key := range n.Optional {
+			if ks.decide(key) {
+				keys = append(keys, key)
+			}
+		}
+		slices.Sort(keys)
+		if n.Job.Limits = slices.Compact(keys); len(keys) > 0 {
+			n.Job.Ties |= job.TieLimited
+		}
+	}
+	return jobs
+}
+
+// askedOf returns the keys of the limits that decide which optional keys count; nil: none does.
+func askedOf(jobs []store.New) (asked []string) {
+	seen := map[string]bool{"": true}
+	for i := range jobs {
+		if i > 0 && slices.Equal(jobs[i].Optional, jobs[i-1].Optional) {
+			continue // most jobs of a call are alike
+		}
+		for _, key := range jobs[i].Optional {
+			of := job.LimitOf(key)
+			for _, key := range [...]string{of, job.Family(of)} {
+				if !seen[key] {
+					seen[key] = true
+					asked = append(asked, key)
+				}
+			}
+		}
+	}
+	return asked
+}
+
+// limitKeys returns what is known of a tenant's limits.
+func (s *Store) limitKeys(tenant string) limitKeys {
+	if known, ok := s.limited.Load(tenant); ok {
+		return known.(limitKeys)
+	}
+	return nil
+}
+
+// learnLimits reads the keys of a tenant's limits anew.
+func (s *Store) learnLimits(ctx context.Context, tenant string) error {
+	all, err := s.Limits(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	known := limitKeys{}
+	for _, l := range all {
+		known[l.Key] = true
+	}
+	s.limited.Store(tenant, known)
+	return nil
+}
+
+// set returns those of some keys that are there, in their order.
+func (ks limitKeys) set(some []string) (set []string) {
+	for _, key := range some {
+		if ks[key] {
+			set = append(set, key)
+		}
+	}
+	slices.Sort(set)
+	return set
+}

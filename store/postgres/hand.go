@@ -1,0 +1,273 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// mostHanded bounds the keys that one transaction hands on.
+const mostHanded = 200
+
+// mostHeads bounds the jobs that one transaction looks at: it is shared among the owners, of whom each has one at least.
+const mostHeads = 2000
+
+// lookAhead is how many more jobs of an owner are looked at than there are free places: some may have to go to another line.
+const lookAhead = 8
+
+// handOn hands turns on that are owed to those who wait for them, of one tenant and up to limit. It is a transaction of its own, for
+// it locks the tenant's gate before jobs.
+func (s *Store) handOn(ctx context.Context, limit int) (paid int, eff store.Effects, err error) {
+	err = s.write(ctx, everyone, func(t *tx) error {
+		paid, eff = 0, store.Effects{}
+		h := handing{limit: limit, gate: store.Gate{Keys: map[string]*store.GateKey{}}, rows: map[job.ID]*job.Job{}}
+		h.cause = job.CauseTurn
+		err := t.send(do(pickGate), read(takeOwed, func(r *reader) error {
+			h.tenant, h.now = r.text(), r.time()
+			h.keys = append(h.keys, r.text())
+			return nil
+		}, min(limit, mostHanded)))
+		if err == nil && len(h.keys) > 0 {
+			err = h.hand(t)
+		}
+		if err != nil {
+			return err
+		}
+		paid = max(len(h.keys), len(h.after))
+		h.effects(&eff)
+		return t.commit(append(append(h.queries(), h.served...), read(anyOwed, func(r *reader) error {
+			eff.Owed = r.bool()
+			return nil
+		}))...)
+	})
+	if err != nil {
+		return 0, store.Effects{}, err
+	}
+	return paid, eff, nil
+}
+
+// A handing hands on keys of a tenant.
+type handing struct {
+	changes
+	tenant string
+	limit  int
+	keys   []string // that are owed
+	gate   store.Gate
+	rows   map[job.ID]*job.Job
+	served []*query
+}
+
+// hand reads what the gate must know, decides, and notes what becomes of it.
+func (h *handing) hand(t *tx) error {
+	slices.Sort(h.keys)
+	if err := t.send(h.know(h.keys)...); err != nil {
+		return err
+	}
+	var free []string
+	var most []int
+	for _, key := range h.keys {
+		if n := h.gate.Keys[key].Free(key); n > 0 {
+			free, most = append(free, key), append(most, min(n, h.limit)+lookAhead)
+		}
+	}
+	if len(free) == 0 {
+		return nil
+	}
+	found, heads, owners := 0, 0, 0
+	err := t.send(read(lineHeads, func(r *reader) error {
+		heads, owners = r.int(), r.int()
+		if r.values[0] == nil {
+			return nil
+		}
+		j := r.row()
+		h.rows[j.ID] = &j
+		k := h.gate.Keys[j.Line]
+		k.Line = append(k.Line, store.WaiterOf(&j))
+		found++
+		return nil
+	}, h.tenant, free, most, mostHeads))
+	if err != nil {
+		return err
+	}
+	for i, key := range free {
+		cutLine(h.gate.Keys[key], min(most[i], mostHeads/owners))
+	}
+	if others := h.others(); len(others) > 0 {
+		if err := t.send(h.know(others)...); err != nil {
+			return err
+		}
+	}
+	was := map[string]map[string]float64{}
+	for _, key := range free {
+		was[key] = maps.Clone(h.gate.Keys[key].Served)
+	}
+	done := h.gate.Hand(free, h.limit)
+	if found < heads { // some left the line before they were locked, and who stands behind them was not looked at
+		done.Left = free
+	}
+	return h.note(free, was, done)
+}
+
+// cutLine puts a line in order, and leaves of each owner no more than most.
+func cutLine(k *store.GateKey, most int) {
+	slices.SortFunc(k.Line, store.Waiter.Compare)
+	most = max(1, most)
+	seen := map[string]int{}
+	k.More = map[string]bool{}
+	k.Line = slices.DeleteFunc(k.Line, func(w store.Waiter) bool {
+		seen[w.Owner]++
+		if seen[w.Owner] > most {
+			k.More[w.Owner] = true
+		}
+		return seen[w.Owner] > most
+	})
+}
+
+// know returns the queries that read limits and turns of keys, and what was served in their lines.
+func (h *handing) know(keys []string) []*query {
+	of, families := make([]string, len(keys)), make([]string, len(keys))
+	implied := []string{}
+	for i, key := range keys {
+		of[i] = job.LimitOf(key)
+		families[i] = job.Family(of[i])
+		k := &store.GateKey{Held: map[string]int{}, Limit: job.Implied(key)}
+		if h.gate.Keys[key] = k; k.Limit != nil {
+			implied = append(implied, key)
+		}
+	}
+	return []*query{
+		read(gateLimits, func(r *reader) error {
+			k, l := h.gate.Keys[r.text()], r.limit()
+			k.Limit = &l
+			return nil
+		}, h.tenant, keys, of, families),
+		read(gateHeld, func(r *reader) error {
+			k, owner := h.gate.Keys[r.text()], r.text()
+			k.Held[owner] = r.int()
+			return nil
+		}, h.tenant, keys, of, families, implied),
+		read(`SELECT v.key, v.served FROM pawl.served v WHERE v.tenant = $1 AND v.key = ANY ($2::text[])`, func(r *reader) error {
+			k := h.gate.Keys[r.text()]
+			return json.Unmarshal(r.next(), &k.Served)
+		}, h.tenant, keys),
+	}
+}
+
+// others returns the keys that are not known yet of those who wait.
+func (h *handing) others() (keys []string) {
+	seen := map[string]bool{}
+	for _, j := range h.rows {
+		for _, key := range store.WaiterOf(j).Keys {
+			if h.gate.Keys[key] == nil && !seen[key] {
+				seen[key] = true
+				keys = append(keys, key)
+			}
+		}
+	}
+	return keys
+}
+
+// note notes what becomes of those who waited in the lines of keys, and of what was served there before.
+func (h *handing) note(keys []string, was map[string]map[string]float64, done store.Handing) error {
+	for _, id := range done.Grant {
+		j := h.rows[id]
+		if _, err := h.add(j, job.Granted(j)); err != nil {
+			return err
+		}
+		h.take(j, store.WaiterOf(j).Lacks())
+	}
+	for _, m := range done.Move {
+		j := h.rows[m.Job]
+		h.inLine = append(h.inLine, j.Moved(m.Line, len(m.Keep) > 0))
+		h.take(j, m.Keep)
+	}
+	for _, key := range done.Left {
+		h.changes.handOn = append(h.changes.handOn, spot{h.tenant, key})
+	}
+	for _, key := range keys {
+		switch now := h.gate.Keys[key].Served; {
+		case maps.Equal(now, was[key]):
+		case now == nil:
+			h.served = append(h.served, do(`DELETE FROM pawl.served v WHERE v.tenant = $1 AND v.key = $2`, h.tenant, key))
+		default:
+			h.served = append(h.served, do(`INSERT INTO pawl.served (tenant, key, served) VALUES ($1, $2, $3::json)
+				ON CONFLICT (tenant, key) DO UPDATE SET served = excluded.served`, h.tenant, key, encode(now)))
+		}
+	}
+	return nil
+}
+
+func (h *handing) take(j *job.Job, keys []string) {
+	for _, key := range keys {
+		h.taken = append(h.taken, turn{j.ID, key, j.Tenant, j.Owner})
+	}
+}
+
+const (
+	// pickGate locks the gate of the tenant to whom turns are owed for the longest, of those whose gate nobody holds, and says to
+	// the statements that follow which one it is. They begin after that: see lockGate.
+	pickGate = `
+SELECT set_config('job.payer', d.tenant, true) FROM (
+	WITH RECURSIVE tenants AS (
+		(SELECT o.tenant, o.seq FROM pawl.turns_owed o ORDER BY o.tenant, o.seq LIMIT 1)
+		UNION ALL
+		SELECT n.tenant, n.seq FROM tenants t CROSS JOIN LATERAL (
+			SELECT o.tenant, o.seq FROM pawl.turns_owed o WHERE o.tenant > t.tenant ORDER BY o.tenant, o.seq LIMIT 1) n
+	)
+	SELECT t.tenant FROM tenants t ORDER BY t.seq OFFSET 0
+) d WHERE pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||d.tenant, 0)) LIMIT 1`
+
+	// takeOwed takes what is owed of up to $1 keys, those that are owed for the longest. A debt that it sees was committed with what
+	// it is owed for, so whoever looks from now on sees that.
+	takeOwed = `
+WITH keys AS MATERIALIZED (
+	SELECT o.key FROM (
+		SELECT o.key, o.seq FROM pawl.turns_owed o WHERE o.tenant = (SELECT current_setting('job.payer', true)) ORDER BY o.tenant, o.seq LIMIT 1000
+	) o GROUP BY o.key ORDER BY min(o.seq) LIMIT $1
+), gone AS (
+	DELETE FROM pawl.turns_owed o WHERE o.tenant = (SELECT current_setting('job.payer', true)) AND o.key || '' = ANY (ARRAY(SELECT k.key FROM keys k))
+)
+SELECT current_setting('job.payer', true), pawl.clock(), k.key FROM keys k`
+
+	// A key is under its own limit, or under that of its family: 2 are keys, 3 those of their limits, 4 those of the families.
+	gateLimits = `
+SELECT k.key, ` + limitColumns + ` FROM unnest($2::text[], $3::text[], $4::text[]) k(key, own, family) CROSS JOIN LATERAL (
+	SELECT l.* FROM pawl.limits l WHERE l.tenant = $1 AND l.key = ANY (ARRAY[k.own, k.family]) ORDER BY l.key = k.own DESC LIMIT 1) l`
+
+	// gateHeld counts the turns of keys that are under a limit, which is set or, of those in $5, implied.
+	gateHeld = `
+SELECT k.key, t.owner, t.n FROM (
+	SELECT k.key FROM unnest($2::text[], $3::text[], $4::text[]) k(key, own, family)
+	WHERE k.key = ANY ($5::text[]) OR EXISTS (SELECT FROM pawl.limits l WHERE l.tenant = $1 AND l.key = ANY (ARRAY[k.own, k.family])) OFFSET 0
+) k CROSS JOIN LATERAL (SELECT t.owner, count(*) AS n FROM pawl.turns t WHERE t.tenant = $1 AND t.key = k.key GROUP BY t.owner OFFSET 0) t`
+
+	anyOwed = `SELECT EXISTS (SELECT FROM pawl.followups) OR EXISTS (SELECT FROM pawl.turns_owed)`
+)
+
+// lineHeads locks and answers the first jobs in line for keys, of each owner as many as may go and one more. It goes from owner to
+// owner, and never along a line. Each row says how many jobs it has found, of whom some may have left the line before they were
+// locked, and how many owners.
+//
+//	1 tenant  2 keys  3 how many may go  4 how many are looked at
+var lineHeads = `
+WITH RECURSIVE owners AS (
+	SELECT k.key, k.most, (SELECT j.owner FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = k.key ORDER BY j.owner LIMIT 1) AS owner
+	FROM unnest($2::text[], $3::int[]) k(key, most)
+	UNION ALL
+	SELECT o.key, o.most, (SELECT j.owner FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = o.key AND j.owner > o.owner ORDER BY j.owner LIMIT 1)
+	FROM owners o WHERE o.owner IS NOT NULL
+), heads AS MATERIALIZED (
+	SELECT h.id FROM owners o CROSS JOIN LATERAL (
+		SELECT j.id FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = o.key AND j.owner = o.owner ORDER BY j.priority, j.created, j.id
+		LIMIT greatest(1, least(o.most, $4::int / (SELECT count(*) FROM owners))) + 1
+	) h WHERE o.owner IS NOT NULL
+), taken AS MATERIALIZED (
+	SELECT ` + livingRow + ` FROM pawl.jobs j
+	WHERE j.id = ANY (ARRAY(SELECT h.id FROM heads h)) AND coalesce(j.line, '') = ANY ($2::text[]) -- asked again of a row that was waited for, and not of the index
+	ORDER BY j.id FOR UPDATE
+)
+SELECT (SELECT count(*) FROM heads), (SELECT count(*) FROM owners), ` + columns + ` FROM (SELECT) one LEFT JOIN (taken j ` + itsSpec + `) ON true`

@@ -1,0 +1,259 @@
+package sqlite
+
+import (
+	"database/sql/driver"
+	"encoding/json"
+	"slices"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// limitsOf returns the limits of a tenant by key. They are read once; from then on they are known, for nobody else writes.
+func (t *tx) limitsOf(tenant string) (map[string]*job.Limit, error) {
+	if all, known := t.w.limits[tenant]; known {
+		return all, nil
+	}
+	all := map[string]*job.Limit{}
+	err := t.query(`SELECT doc FROM limits WHERE tenant = ?`, func(v []driver.Value) error {
+		l, err := limit(v[0])
+		all[l.Key] = &l
+		return err
+	}, tenant)
+	if err == nil {
+		t.w.limits[tenant] = all
+	}
+	return all, err
+}
+
+func limit(v driver.Value) (l job.Limit, err error) {
+	err = json.Unmarshal([]byte(text(v)), &l)
+	return l, err
+}
+
+// deciding returns the limit that decides on the turns of a key; nil: there is none.
+func deciding(all map[string]*job.Limit, key string) *job.Limit {
+	key = job.LimitOf(key)
+	if l := all[key]; l != nil {
+		return l
+	}
+	if l := all[job.Family(key)]; l != nil {
+		return l
+	}
+	return job.Implied(key)
+}
+
+// under returns the keys under which a new job stands.
+func (t *tx) under(tenant string, n *store.New) ([]string, error) {
+	if len(n.Job.Limits)+len(n.Optional) == 0 {
+		return nil, nil
+	}
+	keys := slices.Clone(n.Job.Limits)
+	if len(n.Optional) > 0 {
+		all, err := t.limitsOf(tenant)
+		if err != nil {
+			return nil, err
+		}
+		for _, key := range n.Optional {
+			if deciding(all, key) != nil {
+				keys = append(keys, key)
+			}
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys), nil
+}
+
+// oweTurns writes down that those who wait for turns of a key are to get what is free. One row is enough for all who owe it.
+// No change that waits to be written touches these rows, nor those of turns: it need not be written before.
+func (t *tx) oweTurns(tenant, key string) error {
+	_, err := t.run(`INSERT INTO followups (debt, job, at, tenant, key) VALUES (?, 0, ?, ?, ?) ON CONFLICT (tenant, key) WHERE key IS NOT NULL DO NOTHING`,
+		string(job.DebtTurns), micros(t.now), tenant, key)
+	return err
+}
+
+// takeTurns gives a job turns of keys.
+func (t *tx) takeTurns(r *row, keys []string) error {
+	for _, key := range keys {
+		if _, err := t.run(`INSERT INTO turns (tenant, key, owner, job) VALUES (?, ?, ?, ?)`, r.Tenant, key, r.Owner, r.seq); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// giveBack takes the turns of keys from a job.
+func (t *tx) giveBack(r *row, keys []string) error {
+	for _, key := range keys {
+		if _, err := t.run(`DELETE FROM turns WHERE tenant = ? AND key = ? AND owner = ? AND job = ?`, r.Tenant, key, r.Owner, r.seq); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inLine lets a job, all of whose other gates are open, enter the line for its turn if it is to wait for one.
+func (t *tx) inLine(r *row, eff *store.Effects) error {
+	before := r.Job
+	after := before.InLine()
+	if after.Line == before.Line {
+		return nil
+	}
+	if _, err := t.exec(`UPDATE jobs SET line = ? WHERE seq = ?`, after.Line, r.seq); err != nil {
+		return err
+	}
+	r.Job = after
+	return t.owe(r, job.Owes(&before, &after), eff)
+}
+
+// handOn pays a debt to those who wait for turns of a key, and returns how many got theirs. There is one writer, so nobody else
+// pays at the same time.
+func (t *tx) handOn(d owed, most int, eff *store.Effects) (int, error) {
+	if _, err := t.exec(`DELETE FROM followups WHERE seq = ?`, d.seq); err != nil {
+		return 0, err
+	}
+	g := store.Gate{Keys: map[string]*store.GateKey{}}
+	if err := t.know(&g, d.tenant, d.key); err != nil {
+		return 0, err
+	}
+	k := g.Keys[d.key]
+	free := k.Free(d.key)
+	if free == 0 {
+		return 0, nil
+	}
+	rs, err := t.firsts(k, d, min(free, most)+store.MostLooked)
+	if err != nil {
+		return 0, err
+	}
+	waiting := make(map[job.ID]*row, len(rs))
+	for i := range rs {
+		r := &rs[i]
+		waiting[r.ID] = r
+		w := store.WaiterOf(&r.Job)
+		k.Line = append(k.Line, w)
+		for _, key := range w.Keys {
+			if err := t.know(&g, d.tenant, key); err != nil {
+				return 0, err
+			}
+		}
+	}
+	was, err := t.served(k, d)
+	if err != nil {
+		return 0, err
+	}
+	h := g.Hand([]string{d.key}, most)
+	for _, id := range h.Grant {
+		r := waiting[id]
+		lacks := store.WaiterOf(&r.Job).Lacks()
+		if err := t.write(r, job.Granted(&r.Job), job.CauseTurn, nil, eff); err != nil {
+			return 0, err
+		}
+		if err := t.takeTurns(r, lacks); err != nil {
+			return 0, err
+		}
+	}
+	for _, m := range h.Move {
+		r := waiting[m.Job]
+		r.Job = r.Moved(m.Line, len(m.Keep) > 0)
+		if _, err := t.run(`UPDATE jobs SET line = ?, passed = ?, ties = ? WHERE seq = ?`, r.Line, int64(r.Passed), int64(r.Ties), r.seq); err != nil {
+			return 0, err
+		}
+		if err := t.takeTurns(r, m.Keep); err != nil {
+			return 0, err
+		}
+	}
+	for _, key := range h.Left {
+		if err := t.oweTurns(d.tenant, key); err != nil {
+			return 0, err
+		}
+	}
+	return len(h.Grant), t.serve(k, d, was)
+}
+
+// know reads the limit of a key, and who has turns of it, into g. Where there is no limit nobody asks who has.
+func (t *tx) know(g *store.Gate, tenant, key string) error {
+	if g.Keys[key] != nil {
+		return nil
+	}
+	all, err := t.limitsOf(tenant)
+	if err != nil {
+		return err
+	}
+	k := &store.GateKey{Limit: deciding(all, key), Held: map[string]int{}}
+	g.Keys[key] = k
+	if k.Limit == nil {
+		return nil
+	}
+	return t.query(`SELECT owner, count(*) FROM turns WHERE tenant = ? AND key = ? GROUP BY owner`, func(v []driver.Value) error {
+		k.Held[text(v[0])] = integer(v[1])
+		return nil
+	}, tenant, key)
+}
+
+// mostFirsts is about how many jobs of a line are read at once.
+const mostFirsts = 5000
+
+// ownersInLine goes along the line of a key, a step for each owner.
+const ownersInLine = `WITH RECURSIVE o (owner) AS (
+		SELECT min(owner) FROM jobs INDEXED BY jobs_line WHERE line <> '' AND tenant = ?1 AND line = ?2
+		UNION ALL
+		SELECT (SELECT min(j.owner) FROM jobs j INDEXED BY jobs_line WHERE j.line <> '' AND j.tenant = ?1 AND j.line = ?2 AND j.owner > o.owner)
+			FROM o WHERE o.owner IS NOT NULL
+	)
+	SELECT owner FROM o WHERE owner IS NOT NULL`
+
+// firsts reads the first jobs of each owner who waits in the line of a key, no more than most, and notes in k of whom there are more.
+func (t *tx) firsts(k *store.GateKey, d owed, most int) (firsts []row, err error) {
+	var owners []string
+	err = t.query(ownersInLine, func(v []driver.Value) error {
+		owners = append(owners, text(v[0]))
+		return nil
+	}, d.tenant, d.key)
+	if err != nil {
+		return nil, err
+	}
+	most = min(most, 1+mostFirsts/max(1, len(owners)))
+	k.More = map[string]bool{}
+	for _, owner := range owners {
+		rs, err := t.rows(`SELECT `+columns+` FROM jobs j INDEXED BY jobs_line WHERE j.line <> '' AND j.tenant = ? AND j.line = ? AND j.owner = ?
+			ORDER BY j.priority, j.created, j.seq LIMIT ?`, d.tenant, d.key, owner, int64(most+1))
+		if err != nil {
+			return nil, err
+		}
+		if len(rs) > most {
+			rs, k.More[owner] = rs[:most], true
+		}
+		firsts = append(firsts, rs...)
+	}
+	return firsts, nil
+}
+
+// served reads into k what was given to each owner of its line, and returns it as it stands in the database.
+func (t *tx) served(k *store.GateKey, d owed) (doc string, err error) {
+	err = t.query(`SELECT doc FROM served WHERE tenant = ? AND key = ?`, func(v []driver.Value) error {
+		doc = text(v[0])
+		return json.Unmarshal([]byte(doc), &k.Served)
+	}, d.tenant, d.key)
+	return doc, err
+}
+
+// serve writes what has been given by now.
+func (t *tx) serve(k *store.GateKey, d owed, was string) error {
+	doc := ""
+	if k.Served != nil {
+		b, err := json.Marshal(k.Served)
+		if err != nil {
+			return err
+		}
+		doc = string(b)
+	}
+	var err error
+	switch doc {
+	case was:
+	case "":
+		_, err = t.run(`DELETE FROM served WHERE tenant = ? AND key = ?`, d.tenant, d.key)
+	default:
+		_, err = t.run(`INSERT INTO served (tenant, key, doc) VALUES (?, ?, ?) ON CONFLICT (tenant, key) DO UPDATE SET doc = excluded.doc`, d.tenant, d.key, doc)
+	}
+	return err
+}

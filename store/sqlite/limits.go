@@ -1,0 +1,153 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"database/sql/driver"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// SetLimit implements [store.Limits].
+func (s *Store) SetLimit(ctx context.Context, tenant string, l job.Limit) (store.Effects, error) {
+	doc, err := json.Marshal(l)
+	if err != nil {
+		return store.Effects{}, err
+	}
+	return s.limit(ctx, tenant, l.Key, func(t *tx) error {
+		_, err := t.exec(`INSERT INTO limits (tenant, key, doc) VALUES (?, ?, ?) ON CONFLICT (tenant, key) DO UPDATE SET doc = excluded.doc`, tenant, l.Key, string(doc))
+		return err
+	})
+}
+
+// RemoveLimit implements [store.Limits].
+func (s *Store) RemoveLimit(ctx context.Context, tenant, key string) (store.Effects, error) {
+	return s.limit(ctx, tenant, key, func(t *tx) error {
+		n, err := t.exec(`DELETE FROM limits WHERE tenant = ? AND key = ?`, tenant, key)
+		if err == nil && n == 0 {
+			err = store.NoLimit(key)
+		}
+		return err
+	})
+}
+
+// linesOf goes along the lines of a tenant, a step for each key.
+const linesOf = `WITH RECURSIVE k (key) AS (
+		SELECT min(line) FROM jobs INDEXED BY jobs_line WHERE line <> '' AND tenant = ?1
+		UNION ALL
+		SELECT (SELECT min(j.line) FROM jobs j INDEXED BY jobs_line WHERE j.line <> '' AND j.tenant = ?1 AND j.line > k.key) FROM k WHERE k.key IS NOT NULL
+	)
+	SELECT key FROM k WHERE key IS NOT NULL`
+
+// limit changes a limit, and owes those who wait in its lines what it gives them now.
+func (s *Store) limit(ctx context.Context, tenant, of string, change func(*tx) error) (store.Effects, error) {
+	var eff store.Effects
+	err := s.do(ctx, func(t *tx) error {
+		eff = store.Effects{}
+		if err := change(t); err != nil {
+			return err
+		}
+		delete(t.w.limits, tenant)
+		var lines []string
+		err := t.query(linesOf, func(v []driver.Value) error {
+			if line := text(v[0]); job.LimitOf(line) == of || job.Family(job.LimitOf(line)) == of {
+				lines = append(lines, line)
+			}
+			return nil
+		}, tenant)
+		if err != nil {
+			return err
+		}
+		for _, line := range lines {
+			if err := t.oweTurns(tenant, line); err != nil {
+				return err
+			}
+			eff.Owed = true
+		}
+		return nil
+	})
+	if err != nil {
+		return store.Effects{}, err
+	}
+	return eff, nil
+}
+
+// Limits implements [store.Limits].
+func (s *Store) Limits(ctx context.Context, tenant string) (all []job.Limit, err error) {
+	var broken []error
+	err = s.query(ctx, `SELECT doc FROM limits WHERE tenant = ? ORDER BY key`, 1, func(v []driver.Value) {
+		l, err := limit(v[0])
+		all, broken = append(all, l), append(broken, err)
+	}, tenant)
+	return all, errors.Join(append(broken, err)...)
+}
+
+// keysInUse goes along turns and lines, a step for each key.
+const keysInUse = `WITH RECURSIVE
+	e (key) AS (
+		SELECT min(key) FROM turns WHERE tenant = ?1 AND key > ?2
+		UNION ALL
+		SELECT (SELECT min(t.key) FROM turns t WHERE t.tenant = ?1 AND t.key > e.key) FROM e WHERE e.key IS NOT NULL LIMIT ?3
+	),
+	q (key) AS (
+		SELECT min(line) FROM jobs INDEXED BY jobs_line WHERE line <> '' AND tenant = ?1 AND line > ?2
+		UNION ALL
+		SELECT (SELECT min(j.line) FROM jobs j INDEXED BY jobs_line WHERE j.line <> '' AND j.tenant = ?1 AND j.line > q.key) FROM q WHERE q.key IS NOT NULL LIMIT ?3
+	),
+	k (key) AS (SELECT key FROM e WHERE key IS NOT NULL UNION SELECT key FROM q WHERE key IS NOT NULL ORDER BY 1 LIMIT ?3)`
+
+// keyInUse is one key, if it comes after another one.
+const keyInUse = `WITH k (key) AS (SELECT ?4 WHERE ?4 > ?2 AND ?3 > 0)`
+
+// usesOf reads who has turns of keys k and who waits for them, together with all limits.
+const usesOf = `
+	SELECT 'held', k.key, t.owner, count(*) FROM k CROSS JOIN turns t ON t.tenant = ?1 AND t.key = k.key GROUP BY 2, 3
+	UNION ALL
+	SELECT 'waiting', k.key, j.owner, count(*) FROM k CROSS JOIN jobs j INDEXED BY jobs_line ON j.line <> '' AND j.tenant = ?1 AND j.line = k.key GROUP BY 2, 3
+	UNION ALL
+	SELECT 'limit', '', doc, 0 FROM limits WHERE tenant = ?1`
+
+// Turns implements [store.Limits].
+func (s *Store) Turns(ctx context.Context, q store.TurnQuery) (all []store.Turns, err error) {
+	keys, args := keysInUse, []any{q.Tenant, q.After, int64(store.Within(q.Limit, 100, 1000))}
+	if q.Key != "" {
+		keys, args = keyInUse, append(args, q.Key)
+	}
+	limits := map[string]*job.Limit{}
+	uses := map[string]map[string]store.Share{}
+	var broken []error
+	err = s.query(ctx, keys+usesOf, 4, func(v []driver.Value) {
+		what, key := text(v[0]), text(v[1])
+		if what == "limit" {
+			l, err := limit(v[2])
+			limits[l.Key], broken = &l, append(broken, err)
+			return
+		}
+		if uses[key] == nil {
+			uses[key] = map[string]store.Share{}
+		}
+		share := uses[key][text(v[2])]
+		share.Owner = text(v[2])
+		if what == "held" {
+			share.Held = integer(v[3])
+		} else {
+			share.Waiting = integer(v[3])
+		}
+		uses[key][share.Owner] = share
+	}, args...)
+	if err := errors.Join(append(broken, err)...); err != nil {
+		return nil, err
+	}
+	for _, key := range slices.Sorted(maps.Keys(uses)) {
+		all = append(all, store.Turns{
+			Key: key, Limit: deciding(limits, key),
+			Owners: slices.SortedFunc(maps.Values(uses[key]), func(a, b store.Share) int { return cmp.Compare(a.Owner, b.Owner) }),
+		})
+	}
+	return all, nil
+}

@@ -1,0 +1,646 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+var limitTests = []test{
+	{"no more run than the limit says, and who waits goes by priority and age", limitHolds},
+	{"a key without a limit holds nobody", limitNone},
+	{"jobs that are equal while they run", limitImplied},
+	{"a limit that is changed holds at once, and nobody is thrown out", limitChanged},
+	{"a family of keys", limitFamily},
+	{"keys for which no limit is set are left out", limitOptional},
+	{"a job has all its turns or none", limitSeveral},
+	{"a job that needs several keys gets them some day", limitStarved},
+	{"owners share a line by weight", limitFair},
+	{"an owner who comes late has no claim to what others got", limitLate},
+	{"who must wait for a time or for others is in no line", limitLater},
+	{"a turn outlives crashes and drains", limitCrash},
+	{"a turn is given back by whoever does not use it", limitReturns},
+	{"programs are made ready ahead of their turn", limitAhead},
+	{"a program keeps its turn until its end is known", limitLive},
+	{"turns are handed on in bounded steps", limitBounded},
+	{"by many at once", limitAtOnce},
+}
+
+func under(keys ...string) option      { return func(n *store.New) { n.Job.Limits = keys } }
+func perhaps(keys ...string) option    { return func(n *store.New) { n.Optional = keys } }
+func ownedBy(owner string) option      { return func(n *store.New) { n.Job.Owner = owner } }
+func most(key string, n int) job.Limit { return job.Limit{Key: key, Most: n} }
+
+// limit sets limits and pays what that owes.
+func (w *world) limit(limits ...job.Limit) {
+	w.Helper()
+	for _, l := range limits {
+		if _, err := w.s.SetLimit(w.ctx, acme, l); err != nil {
+			w.Fatalf("limit %+v: %v", l, err)
+		}
+	}
+	w.pay()
+}
+
+// turns returns the use of a key: turns, and jobs that wait.
+func (w *world) turns(key string) (held, waiting int) {
+	w.Helper()
+	all, err := w.s.Turns(w.ctx, store.TurnQuery{Tenant: acme, Key: key})
+	if err != nil || len(all) > 1 {
+		w.Fatalf("turns of %s: %+v, %v", key, all, err)
+	}
+	for _, t := range all {
+		for _, s := range t.Owners {
+			held, waiting = held+s.Held, waiting+s.Waiting
+		}
+	}
+	return held, waiting
+}
+
+// uses fails the test unless a key is used so.
+func (w *world) uses(key string, held, waiting int) {
+	w.Helper()
+	if h, n := w.turns(key); h != held || n != waiting {
+		w.Errorf("%s: %d turns, %d wait; want %d and %d", key, h, n, held, waiting)
+	}
+}
+
+// checkTurns verifies, where nothing is owed, that turns are those of the jobs that have them, and that nobody waits beside free
+// places.
+func checkTurns(w *world) {
+	w.Helper()
+	held, waiting := map[string]int{}, map[string][]job.Job{}
+	for _, listed := range listAll(w, w.s, store.Query{Tenant: acme, Limit: 1000}) {
+		if listed.State.Terminal() {
+			continue
+		}
+		j := w.job(listed.ID)
+		for _, tie := range []job.Ties{job.TieAhead, job.TieTurn} {
+			if j.Ties&tie != 0 {
+				for _, key := range j.TurnKeys(tie) {
+					held[key]++
+				}
+			}
+		}
+		for _, key := range j.Kept() {
+			held[key]++
+		}
+		if j.Line != "" {
+			waiting[j.Line] = append(waiting[j.Line], j)
+		}
+	}
+	all, err := w.s.Turns(w.ctx, store.TurnQuery{Tenant: acme, Limit: 1000})
+	if err != nil {
+		w.Fatalf("turns: %v", err)
+	}
+	full := map[string]bool{}
+	for _, t := range all {
+		h, n := 0, 0
+		for _, s := range t.Owners {
+			h, n = h+s.Held, n+s.Waiting
+		}
+		if h != held[t.Key] || n != len(waiting[t.Key]) {
+			w.Errorf("%s: %d turns, %d wait; of the jobs %d have one and %d wait", t.Key, h, n, held[t.Key], len(waiting[t.Key]))
+		}
+		delete(held, t.Key)
+		full[t.Key] = t.Limit != nil && h >= t.Limit.Places(t.Key)
+	}
+	if len(held) > 0 {
+		w.Errorf("nobody knows of the turns %v", held)
+	}
+	for key, jobs := range waiting {
+		if !full[key] {
+			w.Errorf("%s has a free place, and %d jobs wait for it, the first is %s", key, len(jobs), jobs[0].ID)
+		}
+	}
+	Check(w, w.s, acme)
+}
+
+func limitHolds(w *world) {
+	w.limit(most("gpu", 2))
+	late := w.addMany(3, under("gpu"))
+	first := w.add(newTask(under("gpu"), withPriority(0)))
+	free := w.add(newTask())
+	w.at(job.Pending, job.Ready, free)
+	w.at(job.Waiting, job.Gate, append(late, first)...)
+	_, effects, err := w.s.Pay(w.ctx, 1000)
+	if err != nil {
+		w.Fatalf("pay: %v", err)
+	}
+	sameLines(w, effects.Ready, job.Line{Queue: job.DefaultQueue, Kind: task})
+	w.at(job.Pending, job.Ready, first, late[0])
+	w.at(job.Waiting, job.Gate, late[1], late[2])
+	w.uses("gpu", 2, 2)
+	if e := w.event(first, 2); e.Cause != job.CauseTurn {
+		w.Errorf("the event is %+v", e)
+	}
+	session := w.session()
+	jobs := w.claim(wanted(session, 10))
+	if len(jobs) != 3 {
+		w.Errorf("claimed %d jobs, want 3", len(jobs))
+	}
+	i := slices.IndexFunc(jobs, func(j job.Job) bool { return j.ID == late[0] })
+	_, effects, err = w.s.Apply(w.ctx, []job.Change{finish(jobs[i], by(session))})
+	if err != nil || !effects.Owed {
+		w.Errorf("the end of a job with a turn: owed: %t, %v", effects.Owed, err)
+	}
+	w.pay()
+	w.at(job.Pending, job.Ready, late[1])
+	w.at(job.Waiting, job.Gate, late[2])
+	checkTurns(w)
+}
+
+func limitNone(w *world) {
+	ids := w.addMany(5, under("disk", "gpu"))
+	w.pay()
+	w.at(job.Pending, job.Ready, ids...)
+	w.uses("gpu", 5, 0)
+	if _, err := w.s.RemoveLimit(w.ctx, acme, "gpu"); job.KindOf(err) != job.NotFound {
+		w.Errorf("a limit that is not there is removed: %v", err)
+	}
+	w.limit(most("gpu", 1)) // five have a turn
+	late := w.add(newTask(under("gpu")))
+	w.pay()
+	w.at(job.Waiting, job.Gate, late)
+	checkTurns(w)
+}
+
+func limitImplied(w *world) {
+	w.addMany(3, under("unique/send/x", "gpu"))
+	w.addMany(2, under("unique/send/y"))
+	w.pay()
+	w.uses("unique/send/x", 1, 2)
+	w.uses("unique/send/y", 1, 1)
+	w.uses("gpu", 1, 0)
+	all, err := w.s.Turns(w.ctx, store.TurnQuery{Tenant: acme, Key: "unique/send/x"})
+	if err != nil || len(all) != 1 || all[0].Limit == nil || all[0].Limit.Most != 1 {
+		w.Errorf("turns: %+v, %v", all, err)
+	}
+	checkTurns(w)
+}
+
+func limitChanged(w *world) {
+	w.limit(most("gpu", 4))
+	ids := w.addMany(10, under("gpu"))
+	w.pay()
+	w.limit(most("gpu", 2))
+	w.at(job.Pending, job.Ready, ids[:4]...)
+	session := w.session()
+	jobs := w.claim(wanted(session, 10))
+	for i, j := range jobs {
+		w.must(finish(j, by(session)))
+		w.pay()
+		if held, _ := w.turns("gpu"); held != max(2, 3-i) {
+			w.Errorf("%d turns after %d ends", held, i+1)
+		}
+	}
+	w.limit(most("gpu", 5))
+	w.uses("gpu", 5, 1)
+	w.limit(most("gpu", 0))
+	w.uses("gpu", 5, 1)
+	effects, err := w.s.RemoveLimit(w.ctx, acme, "gpu")
+	if err != nil || !effects.Owed {
+		w.Errorf("remove: owed: %t, %v", effects.Owed, err)
+	}
+	w.pay()
+	w.uses("gpu", 6, 0)
+	if all, err := w.s.Limits(w.ctx, acme); err != nil || len(all) > 0 {
+		w.Errorf("limits: %+v, %v", all, err)
+	}
+	checkTurns(w)
+}
+
+func limitFamily(w *world) {
+	w.limit(most("user/*", 1), most("user/bob", 2))
+	w.addMany(3, under("user/ann"))
+	w.addMany(3, under("user/bob"))
+	w.addMany(3, under("user"))
+	w.pay()
+	w.uses("user/ann", 1, 2)
+	w.uses("user/bob", 2, 1)
+	w.uses("user", 3, 0)
+	w.limit(most("user/*", 2))
+	w.uses("user/ann", 2, 1)
+	w.uses("user/bob", 2, 1)
+	if _, err := w.s.RemoveLimit(w.ctx, acme, "user/bob"); err != nil {
+		w.Errorf("remove: %v", err)
+	}
+	w.limit(most("user/*", 3))
+	w.uses("user/bob", 3, 0)
+	all, err := w.s.Limits(w.ctx, acme)
+	if err != nil || len(all) != 1 || all[0].Key != "user/*" || all[0].Most != 3 {
+		w.Errorf("limits: %+v, %v", all, err)
+	}
+	checkTurns(w)
+}
+
+func limitOptional(w *world) {
+	free := w.add(newTask(perhaps("kind/send", "user/ann")))
+	w.at(job.Pending, job.Ready, free)
+	w.limit(job.Limit{Key: "user/*", Most: 1, Weights: map[string]int{"ann": 3}})
+	held := w.add(newTask(perhaps("kind/send", "user/ann"), under("gpu")))
+	w.pay()
+	if j := w.job(held); !slices.Equal(j.Limits, []string{"gpu", "user/ann"}) {
+		w.Errorf("the job is under %q", j.Limits)
+	}
+	w.uses("user/ann", 1, 0)
+	if all, err := w.s.Limits(w.ctx, acme); err != nil || len(all) != 1 || all[0].Weights["ann"] != 3 {
+		w.Errorf("limits: %+v, %v", all, err)
+	}
+	if all, err := w.s.Limits(w.ctx, "other"); err != nil || len(all) > 0 {
+		w.Errorf("limits of another tenant: %+v, %v", all, err)
+	}
+	if all, err := w.s.Turns(w.ctx, store.TurnQuery{Tenant: "other"}); err != nil || len(all) > 0 {
+		w.Errorf("turns of another tenant: %+v, %v", all, err)
+	}
+	checkTurns(w)
+}
+
+func limitSeveral(w *world) {
+	w.limit(most("a", 1), most("b", 1))
+	a := w.add(newTask(under("a")))
+	w.pay()
+	both := w.add(newTask(under("b", "a")))
+	w.pay()
+	b := w.add(newTask(under("b")))
+	w.pay()
+	w.at(job.Pending, job.Ready, a, b)
+	w.at(job.Waiting, job.Gate, both)
+	w.uses("a", 1, 1)
+	session := w.session()
+	jobs := w.claim(wanted(session, 10))
+	w.must(finish(jobs[0], by(session)))
+	w.pay() // a is free, and b is not
+	w.uses("a", 0, 0)
+	w.uses("b", 1, 1)
+	next := w.add(newTask(under("a")))
+	w.pay()
+	w.at(job.Pending, job.Ready, next)
+	w.wish(job.WishCancel, next)
+	w.must(finish(jobs[1], by(session)))
+	w.pay()
+	w.at(job.Pending, job.Ready, both)
+	w.uses("a", 1, 0)
+	w.uses("b", 1, 0)
+	checkTurns(w)
+}
+
+// limitStarved: beside a stream of jobs for each key, never both keys are free.
+func limitStarved(w *world) {
+	w.limit(most("a", 1), most("b", 1))
+	session := w.session()
+	w.addMany(2, under("a"))
+	w.addMany(2, under("b"))
+	w.pay()
+	both := w.add(newTask(under("a", "b")))
+	w.pay()
+	running := w.claim(wanted(session, 10))
+	for round := 0; round < 100; round++ {
+		if round > 0 && w.job(both).Custody == job.Ready {
+			checkTurns(w)
+			return
+		}
+		j := running[0]
+		w.submit(newTask(under(j.Limits...)))
+		w.must(finish(j, by(session)))
+		w.pay()
+		c := wanted(session, 10)
+		running = append(running[1:], w.claim(c)...)
+		if slices.ContainsFunc(running, func(j job.Job) bool { return j.ID == both }) {
+			checkTurns(w)
+			return
+		}
+		if len(running) == 0 {
+			w.Fatalf("nobody goes on")
+		}
+		checkTurns(w)
+	}
+	w.Errorf("it never gets both: %+v", w.job(both))
+}
+
+func limitFair(w *world) {
+	for _, places := range []int{1, 8} {
+		w.fresh(fmt.Sprintf("%d places", places), func(w *world) {
+			w.limit(job.Limit{Key: "gpu", Most: places, Weights: map[string]int{"bob": 3}})
+			w.addMany(100, under("gpu"), ownedBy("ann"))
+			w.addMany(100, under("gpu"), ownedBy("bob"))
+			w.pay()
+			session := w.session()
+			ran := map[string]int{}
+			for range 80 / places {
+				jobs := w.claim(wanted(session, 100))
+				if len(jobs) != places {
+					w.Fatalf("%d run, want %d", len(jobs), places)
+				}
+				changes := make([]job.Change, len(jobs))
+				for i, j := range jobs {
+					ran[j.Owner]++
+					changes[i] = finish(j, by(session))
+				}
+				w.applyAll(changes...)
+				w.pay()
+			}
+			if ran["ann"] != 20 || ran["bob"] != 60 {
+				w.Errorf("%v of 80 ran, want a quarter of ann's", ran)
+			}
+			checkTurns(w)
+		})
+	}
+}
+
+func limitLate(w *world) {
+	w.limit(most("gpu", 1))
+	session := w.session()
+	w.addMany(30, under("gpu"), ownedBy("ann"))
+	w.addMany(3, under("gpu"), ownedBy("bob"))
+	w.pay()
+	order := func(n int) (owners string) {
+		for range n {
+			j := w.claimOne(session)
+			owners += j.Owner[:1]
+			w.must(finish(j, by(session)))
+			w.pay()
+		}
+		return owners
+	}
+	if got := order(10); got != "abababaaaa" {
+		w.Errorf("they went as %s", got)
+	}
+	w.addMany(3, under("gpu"), ownedBy("cid"))
+	w.pay()
+	if got := order(7); got != "acacaca" && got != "aacacac" {
+		w.Errorf("they went as %s", got)
+	}
+	checkTurns(w)
+}
+
+func limitLater(w *world) {
+	w.limit(most("gpu", 1))
+	first := w.add(newTask(under("gpu")))
+	delayed := w.add(newTask(under("gpu"), delayed(time.Minute)))
+	waits := w.add(newTask(under("gpu"), after(job.NeedEnded, first)))
+	w.pay()
+	w.uses("gpu", 1, 0)
+	w.clock.Advance(2 * time.Minute)
+	if n, effects, err := w.s.Due(w.ctx, 100); n != 1 || err != nil || !effects.Owed {
+		w.Errorf("%d were due, owed: %t, %v", n, effects.Owed, err)
+	}
+	w.pay()
+	w.at(job.Waiting, job.Gate, delayed, waits)
+	w.uses("gpu", 1, 1)
+	if due := w.job(delayed).Due; !due.IsZero() {
+		w.Errorf("it is due at %v", due)
+	}
+	session := w.session()
+	w.must(finish(w.claimOne(session), by(session)))
+	w.pay()
+	w.at(job.Pending, job.Ready, delayed)
+	w.at(job.Waiting, job.Gate, waits)
+	w.uses("gpu", 1, 1)
+	checkTurns(w)
+}
+
+func limitCrash(w *world) {
+	w.limit(most("gpu", 1))
+	session := w.session()
+	id := w.add(newTask(under("gpu")))
+	other := w.add(newTask(under("gpu")))
+	w.pay()
+	w.claimOne(session)
+	w.clock.Advance(lease + time.Second)
+	if n := w.expire(); n != 1 {
+		w.Errorf("%d jobs expired", n)
+	}
+	w.pay()
+	w.at(job.Pending, job.Ready, id)
+	w.at(job.Waiting, job.Gate, other)
+	session = w.session()
+	w.claimOne(session)
+	w.end(session)
+	w.pay()
+	w.at(job.Pending, job.Ready, id)
+	w.uses("gpu", 1, 1)
+	checkTurns(w)
+}
+
+func limitReturns(w *world) {
+	w.limit(most("gpu", 1))
+	session := w.session()
+	next := func() job.Job {
+		w.pay()
+		return w.claimOne(session)
+	}
+	w.addMany(12, under("gpu"))
+	for what, change := range map[string]func(j job.Job) job.Change{
+		"a retry later": func(j job.Job) job.Change {
+			return setting(move(j, by(session), job.Gate, job.Waiting), job.Patch{Retry: true, Delay: time.Hour})
+		},
+		"a snooze": func(j job.Job) job.Change {
+			return setting(move(j, by(session), job.Gate, job.Waiting), job.Patch{Delay: time.Hour})
+		},
+		"a block":   func(j job.Job) job.Change { return move(j, by(session), job.Recovery, job.Blocked) },
+		"a failure": func(j job.Job) job.Change { return move(j, by(session), job.None, job.Failed) },
+	} {
+		j := next()
+		w.must(change(j))
+		if after := w.job(j.ID); after.Ties&job.TieTurn != 0 || after.Line != "" {
+			w.Errorf("%s: %+v", what, after)
+		}
+		if held, _ := w.turns("gpu"); held != 0 {
+			w.Errorf("%s: %d turns", what, held)
+		}
+	}
+	// A retry at once takes its place in line: it is the oldest.
+	j := next()
+	w.must(setting(move(j, by(session), job.Ready, job.Pending), job.Patch{Retry: true}))
+	w.at(job.Waiting, job.Gate, j.ID)
+	if again := next(); again.ID != j.ID || again.Attempt != 2 {
+		w.Errorf("after the retry of %s comes %s, attempt %d", j.ID, again.ID, again.Attempt)
+	}
+	w.must(finish(w.job(j.ID), by(session)))
+	// By wishes: while it is ready, while it waits in line, and while it runs.
+	w.pay()
+	ready := w.inState(job.Pending)[0]
+	w.wish(job.WishPause, ready)
+	w.uses("gpu", 0, 6)
+	w.pay()
+	w.wish(job.WishResume, ready)
+	w.at(job.Waiting, job.Gate, ready)
+	line := w.inState(job.Waiting)
+	w.wish(job.WishCancel, line[0])
+	j = w.claimOne(session)
+	w.wish(job.WishCancel, j.ID)
+	if got := w.apply(move(j, by(session), job.Ready, job.Pending)); got.Outcome != store.Turned {
+		w.Errorf("a canceled job that is given back: %+v", got)
+	}
+	w.pay()
+	checkTurns(w)
+}
+
+// inState returns the jobs in a state, oldest first.
+func (w *world) inState(s job.State) []job.ID {
+	w.Helper()
+	var ids []job.ID
+	for _, j := range listAll(w, w.s, store.Query{Tenant: acme, Limit: 1000, Sort: store.Oldest}) {
+		if j.State == s {
+			ids = append(ids, j.ID)
+		}
+	}
+	return ids
+}
+
+// staged is the change of a program that is made ready and asks for its launch.
+func staged(j job.Job, f job.Fence) job.Change {
+	return move(j, f, job.Ready, job.StagingInputs, job.StagingJob, job.SubmittingJob)
+}
+
+func limitAhead(w *world) {
+	w.limit(most("system/lab", 2))
+	session := w.session()
+	jobs := make([]store.New, 10)
+	for i := range jobs {
+		jobs[i] = newProgram(under("system/lab"))
+	}
+	w.submit(jobs...)
+	w.pay()
+	made := w.claim(wanted(session, 100))
+	if len(made) != 4 {
+		w.Fatalf("%d are made ready, want twice as many as may run", len(made))
+	}
+	for _, j := range made {
+		j = w.must(staged(j, by(session)))
+		if j.Place != (job.Place{State: job.SubmittingJob, Custody: job.Gate}) {
+			w.Errorf("it stands at %s", j.Place)
+		}
+	}
+	w.pay()
+	w.uses("system/lab", 2, 2)
+	if held, waiting := w.turns("ahead/system/lab"); held != 4 || waiting != 4 {
+		w.Errorf("ahead: %d, %d wait", held, waiting)
+	}
+	checkTurns(w)
+	l := most("system/lab", 2)
+	l.Ahead = 7
+	w.limit(l)
+	w.uses("ahead/system/lab", 7, 1)
+	for _, j := range w.claim(wanted(session, 100)) {
+		if j.State == job.SubmittingJob {
+			w.must(move(j, by(session), job.Gate, job.Waiting)) // it is not launched
+		}
+	}
+	w.pay()
+	w.uses("system/lab", 2, 0)
+	checkTurns(w)
+}
+
+func limitLive(w *world) {
+	w.limit(most("system/lab", 1))
+	session := w.session()
+	id := w.add(newProgram(under("system/lab"), on(machine)))
+	other := w.add(newProgram(under("system/lab"), on(machine)))
+	w.pay()
+	for _, j := range w.claim(wanted(session, 100)) {
+		w.must(staged(j, by(session)))
+	}
+	w.pay()
+	j := w.claimOne(session)
+	if j.ID != id {
+		w.Fatalf("%s comes first", j.ID)
+	}
+	j = w.must(setting(move(j, by(session), job.Worker, job.SubmittingJob), job.Patch{Intent: true}))
+	// Its process dies: the launch may run.
+	w.clock.Advance(lease + time.Second)
+	w.expire()
+	w.pay()
+	w.at(job.SubmittingJob, job.Ready, id)
+	w.at(job.SubmittingJob, job.Gate, other)
+	session = w.session()
+	duty := w.duty(session, watch)
+	j = w.must(move(w.claimOne(session), by(session), job.Monitor, job.Running))
+	w.uses("system/lab", 1, 1)
+	j = w.must(setting(move(j, duty, job.Ready, job.Archiving), job.Patch{Over: true}))
+	if j.Place != (job.Place{State: job.Archiving, Custody: job.Ready}) {
+		w.Errorf("it stands at %s", j.Place)
+	}
+	w.pay()
+	w.at(job.SubmittingJob, job.Ready, other)
+	w.uses("system/lab", 1, 0)
+	checkTurns(w)
+}
+
+func limitBounded(w *world) {
+	w.limit(most("gpu", 20))
+	w.addMany(60, under("gpu"))
+	if steps := w.payBy(7); steps < 3 {
+		w.Errorf("20 turns in %d steps of 7", steps)
+	}
+	w.uses("gpu", 20, 40)
+	w.limit(most("gpu", 50))
+	w.uses("gpu", 50, 10)
+	checkTurns(w)
+}
+
+func limitAtOnce(w *world) {
+	const places, workers, jobs = 3, 6, 120
+	w.limit(most("a", places), most("b/*", 2))
+	batch := make([]store.New, jobs)
+	for i := range batch {
+		keys := []string{"a", fmt.Sprintf("b/%d", i%3)}
+		batch[i] = newTask(under(keys[i%2:]...), ownedBy([]string{"ann", "bob"}[i%2]))
+	}
+	w.submit(batch...)
+	sessions := make([]job.ID, workers)
+	for i := range sessions {
+		sessions[i] = w.session()
+	}
+	w.together(workers, func(i int) error {
+		for idle := 0; idle < 200; {
+			if _, _, err := w.s.Pay(w.ctx, 5); err != nil {
+				return err
+			}
+			got, err := w.s.Claim(w.ctx, wanted(sessions[i], 2))
+			if err != nil {
+				return err
+			}
+			if len(got) == 0 {
+				idle++
+				continue
+			}
+			idle = 0
+			all, err := w.s.Turns(w.ctx, store.TurnQuery{Tenant: acme})
+			if err != nil {
+				return err
+			}
+			for _, t := range all {
+				held := 0
+				for _, s := range t.Owners {
+					held += s.Held
+				}
+				if held > t.Limit.Most {
+					return fmt.Errorf("%s: %d turns", t.Key, held)
+				}
+			}
+			for _, j := range got {
+				if _, _, err := w.s.Apply(w.ctx, []job.Change{finish(j, by(sessions[i]))}); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	w.pay()
+	for range jobs {
+		for _, j := range w.claim(wanted(sessions[0], 100)) {
+			w.must(finish(j, by(sessions[0])))
+		}
+		w.pay()
+	}
+	if n, err := w.s.Count(w.ctx, acme, nil); err != nil || n.States[job.Finished] != jobs {
+		w.Errorf("counted %v, %v", n.States, err)
+	}
+	w.uses("a", 0, 0)
+	checkTurns(w)
+}
