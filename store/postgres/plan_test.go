@@ -198,6 +198,28 @@ func everySent(t *testing.T) map[string]string {
 			_, _, err := s.Pay(ctx, 1000)
 			return err
 		},
+		"a turn given back": func() error {
+			n := newTask()
+			n.Job.Limits = []string{"own"}
+			submit(t, s, n)
+			for more := true; more; {
+				_, eff, err := s.Pay(ctx, 1000)
+				if err != nil {
+					return err
+				}
+				more = eff.Owed
+			}
+			c := asking(begin(t, s, hour), 1)
+			c.Jobs = []job.ID{n.Job.ID}
+			held, err := s.Claim(ctx, c)
+			if err != nil || len(held) != 1 {
+				return fmt.Errorf("%d jobs, %w", len(held), err)
+			}
+			again := finish(&held[0], c.Session)
+			again.To, again.Path, again.Set.Retry = job.Ready, []job.Entry{{State: job.Pending}}, true
+			_, _, err = s.Apply(ctx, []job.Change{again})
+			return err
+		},
 		"limits": func() error { _, err := s.Limits(ctx, acme); return err },
 		"force": func() error {
 			_, _, err := s.Wish(ctx, store.Wish{Tenant: acme, By: "ann", Wish: job.WishCancel, Force: true, Jobs: m.some(5)})
