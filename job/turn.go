@@ -1,6 +1,9 @@
 package job
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // The ties of a job that is under limits. It has all turns of a group or none; with a place among those that are made ready
 // ahead it waits for its turn.
@@ -69,6 +72,41 @@ func (j *Job) enter(lacks Ties) {
 func (j Job) InLine() Job {
 	j.enter(j.Lacks(j.State))
 	return j
+}
+
+// First returns the keys of the turns that a new job needs before it goes anywhere.
+func (j Job) First() []string {
+	if len(j.Limits) == 0 {
+		return nil
+	}
+	j.Ties = TieLimited
+	return j.TurnKeys(j.Lacks(Pending))
+}
+
+// Entering returns a new job with the turns that it needs first, where all of them are among those that are free and it waits for
+// nothing else.
+func (j Job) Entering(free map[string]bool, now time.Time) Job {
+	lacks := j.Lacks(Pending)
+	if lacks == 0 || j.Due.After(now) || j.Needs > 0 {
+		return j
+	}
+	for _, key := range j.TurnKeys(lacks) {
+		if !free[key] {
+			return j
+		}
+	}
+	j.Ties |= lacks
+	return j
+}
+
+// Turns returns the keys of the turns that j has, but for those that it keeps in a line.
+func (j *Job) Turns() (keys []string) {
+	for _, tie := range [...]Ties{TieAhead, TieTurn} {
+		if j.Ties&tie != 0 {
+			keys = append(keys, j.TurnKeys(tie)...)
+		}
+	}
+	return keys
 }
 
 // Granted returns the change by which a job that waits in a line gets all turns that it lacks.

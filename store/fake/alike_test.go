@@ -36,7 +36,7 @@ func TestAlike(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer db.Close()
-			p.other = db
+			p.other, p.fake.PassOn = db, true
 			p.steps(calls)
 		})
 	}

@@ -24,13 +24,16 @@ func (s *Store) Apply(ctx context.Context, changes []job.Change) ([]store.Applie
 		seen[c.Job] = true
 	}
 	return call(ctx, s, func(t *tx) (_ []store.Applied, err error) {
+		if s.PassOn {
+			t.returned = map[name]bool{}
+		}
 		answers := make([]store.Applied, len(changes))
 		for i, c := range changes {
 			if answers[i], err = t.apply(c); err != nil {
 				return nil, err
 			}
 		}
-		return answers, nil
+		return answers, t.passOn()
 	})
 }
 

@@ -22,6 +22,9 @@ import (
 
 // Store implements [store.Store]. What it is given and what it answers is nobody else's: it keeps and hands out copies.
 type Store struct {
+	// PassOn says that an apply hands on what its changes give back, as other stores do where they can. Else it owes that.
+	PassOn bool
+
 	now func() time.Time
 
 	mu     sync.Mutex // guards what follows
@@ -67,9 +70,10 @@ func (s *Store) Restore(to *State) {
 // A tx is one call.
 type tx struct {
 	*State
-	now  time.Time
-	eff  store.Effects
-	undo []func() // what puts back what the call has changed, in the order of its changes
+	now      time.Time
+	eff      store.Effects
+	returned map[name]bool // keys of turns that an apply hands on when it is through; nil: they are owed
+	undo     []func()      // what puts back what the call has changed, in the order of its changes
 }
 
 // call runs one call, all of it or nothing.

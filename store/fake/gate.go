@@ -38,6 +38,25 @@ func (t *tx) under(tenant string, n *store.New) []string {
 	return slices.Compact(keys)
 }
 
+// fitting returns the keys of which there are turns for all jobs of a submission that want one, and for which nobody waits.
+func (t *tx) fitting(sub *store.Submission) map[string]bool {
+	wanted := map[string]int{}
+	for i := range sub.Jobs {
+		j := sub.Jobs[i].Job
+		j.Limits = t.under(sub.Tenant, &sub.Jobs[i])
+		for _, key := range j.First() {
+			wanted[key]++
+		}
+	}
+	fits := map[string]bool{}
+	for key, n := range wanted {
+		at := name{sub.Tenant, key}
+		k := store.GateKey{Limit: t.limit(at), Held: t.holders(at)}
+		fits[key] = len(t.at[spot{custody: job.Gate, line: at}]) == 0 && n <= k.Free(key)
+	}
+	return fits
+}
+
 // SetLimit implements [store.Limits].
 func (s *Store) SetLimit(ctx context.Context, tenant string, l job.Limit) (store.Effects, error) {
 	return s.do(ctx, func(t *tx) error {
@@ -147,13 +166,30 @@ func (t *tx) giveBack(r *row, keys []string) {
 	}
 }
 
-// handOn pays the oldest debt, which is owed to those who wait for turns of a key, and returns how many got theirs.
-func (t *tx) handOn(at name, limit int) (int, error) {
-	owed := len(t.owed)
-	t.owed = slices.DeleteFunc(slices.Clone(t.owed), func(d debt) bool { return d.key == at })
-	if owed-len(t.owed) == 0 {
-		return 0, job.Errorf(job.Internal, "a debt to nobody")
+// mostPassedOn bounds the turns that an apply hands on.
+const mostPassedOn = 1000
+
+// passOn hands on what the changes of an apply have given back, and owes what is more than it may.
+func (t *tx) passOn() error {
+	left := mostPassedOn
+	for _, at := range slices.SortedFunc(maps.Keys(t.returned), name.compare) {
+		switch {
+		case len(t.at[spot{custody: job.Gate, line: at}]) == 0:
+		case left <= 0:
+			t.owed, t.eff.Owed = append(t.owed, debt{key: at, at: t.now}), true
+		default:
+			n, err := t.handOn(at, left)
+			if err != nil {
+				return err
+			}
+			left -= n
+		}
 	}
+	return nil
+}
+
+// handOn hands the free turns of a key on to those who wait for them, and returns how many got theirs.
+func (t *tx) handOn(at name, limit int) (int, error) {
 	waiting := slices.Clone(t.at[spot{custody: job.Gate, line: at}])
 	g := store.Gate{Keys: map[string]*store.GateKey{}}
 	know := func(key string) {
@@ -194,6 +230,7 @@ func (t *tx) handOn(at name, limit int) (int, error) {
 		drop(t, t.served, at)
 	}
 	for _, key := range h.Left {
+		t.eff.Owed = true
 		t.owed = append(t.owed, debt{key: name{at.tenant, key}, at: t.now})
 	}
 	return len(h.Grant), nil

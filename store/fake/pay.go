@@ -17,7 +17,9 @@ func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) 
 		for n < limit && len(t.owed) > 0 {
 			debtor := t.owed[0].job
 			if debtor.IsZero() {
-				paid, err := t.handOn(t.owed[0].key, limit-n)
+				at := t.owed[0].key
+				t.owed = slices.DeleteFunc(slices.Clone(t.owed), func(d debt) bool { return d.key == at })
+				paid, err := t.handOn(at, limit-n)
 				if err != nil {
 					return 0, err
 				}

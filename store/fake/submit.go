@@ -49,9 +49,9 @@ func (t *tx) submitOnce(sub *store.Submission) (answers []store.Submitted, err e
 }
 
 func (t *tx) submitAll(sub *store.Submission) ([]store.Submitted, error) {
-	answers := make([]store.Submitted, len(sub.Jobs))
+	answers, fits := make([]store.Submitted, len(sub.Jobs)), t.fitting(sub)
 	for i := range sub.Jobs {
-		r, existed, err := t.submit(sub, &sub.Jobs[i])
+		r, existed, err := t.submit(sub, &sub.Jobs[i], fits)
 		if err != nil {
 			return nil, err
 		}
@@ -61,7 +61,7 @@ func (t *tx) submitAll(sub *store.Submission) ([]store.Submitted, error) {
 }
 
 // submit inserts one job, or finds the one that is there already.
-func (t *tx) submit(sub *store.Submission, n *store.New) (r *row, existed bool, err error) {
+func (t *tx) submit(sub *store.Submission, n *store.New, fits map[string]bool) (r *row, existed bool, err error) {
 	external := name{sub.Tenant, n.Job.ExternalID}
 	if external.name != "" {
 		if r := t.jobs[t.external[external]]; r != nil {
@@ -105,6 +105,9 @@ func (t *tx) submit(sub *store.Submission, n *store.New) (r *row, existed bool, 
 	if len(r.Limits) > 0 {
 		r.Ties |= job.TieLimited
 	}
+	if broken == nil {
+		r.Job = r.Entering(fits, t.now)
+	}
 	r.Place = job.Next(&r.Job, job.Pending, t.now)
 	if broken != nil {
 		r.Place = job.Place{State: job.Waiting, Custody: job.Gate}
@@ -118,6 +121,7 @@ func (t *tx) submit(sub *store.Submission, n *store.New) (r *row, existed bool, 
 	r.Lane = job.LaneOf(r.State, r.Program(), 0)
 	t.record(r, job.Event{N: 1, State: r.State, Custody: r.Custody, Cause: job.CauseSubmit, Actor: sub.By})
 	t.swap(nil, r)
+	t.takeTurns(r, r.Turns())
 	if external.name != "" {
 		set(t, t.external, external, r.ID)
 	}

@@ -48,6 +48,10 @@ func (t *tx) owe(r *row, owed []job.Owed) {
 		}
 		d := debt{job: r.ID, at: t.now}
 		if o.Debt == job.DebtTurns {
+			if t.returned != nil && o.Key != r.Line {
+				t.returned[name{r.Tenant, o.Key}] = true
+				continue
+			}
 			d = debt{key: name{r.Tenant, o.Key}, at: t.now}
 		}
 		t.owed = append(t.owed, d)

@@ -37,10 +37,18 @@ func (s *Store) Apply(ctx context.Context, cs []job.Change) ([]store.Applied, st
 			var turning []*asking
 			qs := hold(asked, len(others) > 0)
 			if len(tasks) > 0 {
-				qs = append(qs, finish(tasks, func(i int, owed bool) {
+				turns := false
+				finished := finish(tasks, func(i int, limited, owed bool) {
 					done[i], answers[tasks[i].at] = true, tasks[i].finished()
+					turns = turns || limited
 					eff.Owed = eff.Owed || owed
-				}))
+				})
+				if s.turning.Load() {
+					qs = append(qs, do(tryGate, finished.args[0]), finished, passing(&eff))
+				} else {
+					qs = append(qs, finished)
+				}
+				defer func() { s.turning.Store(turns) }()
 			}
 			known := slices.ContainsFunc(others, func(a asking) bool { return a.limited })
 			if len(others) > 0 {

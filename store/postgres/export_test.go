@@ -11,13 +11,13 @@ import (
 // Statements are the texts whose plans a test pins, and Settings those of the connections that run them.
 var (
 	Statements = map[string]string{
-		"submit": insertJobs, "claim": claimHeads, "claim named": claimNamed, "apply fences": applyFences, "apply lock": applyLock,
-		"apply": applyChanges, "finish": finishTasks, "write": writeRows, "due": dueJobs, "pay": payDebts, "expire close": expireClose, "expire": expireTake, "lines ready": linesReady,
+		"submit": insertJobs, "submit limited": insertLimited, "try gate of": tryGateOf, "claim": claimHeads, "claim named": claimNamed, "apply fences": applyFences, "apply lock": applyLock,
+		"apply": applyChanges, "finish": finishTasks, "try gate": tryGate, "pass on": passOn, "write": writeRows, "due": dueJobs, "pay": payDebts, "expire close": expireClose, "expire": expireTake, "lines ready": linesReady,
 		"renew": renew, "events": eventsOfAll, "newest event": newestEvent, "events of one": eventsOfOne, "recount": recount, "recount look": miscounted, "note": addEvent,
 		"overdue": overdue, "lock needs": lockNeeds, "tie needs": tieNeeds,
 		"apply specs":   applySpecs,
 		"apply limited": lockedJobs,
-		"hand on pick":  pickGate, "hand on owed": takeOwed, "hand on limits": gateLimits, "hand on held": gateHeld, "hand on heads": lineHeads,
+		"hand on pick":  pickGate, "hand on await": awaitGate, "hand on owed": takeOwed, "hand on limits": gateLimits, "hand on held": gateHeld, "hand on heads": lineHeads,
 		"turns enter": enterLines, "turns return": giveBack, "turns take": takeTurns, "turns owe": oweTurns, "lines of": linesOf,
 		"forget keys":     forgetKeys,
 		"demand sessions": claimantsThere, "demand lines": readyLines, "unwatched": unwatched,

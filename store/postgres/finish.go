@@ -35,9 +35,9 @@ func finishing(cs []asking) (tasks, others []asking) {
 }
 
 // finish is the query that finishes tasks, all of one session. Those that it does not answer are as they were.
-func finish(tasks []asking, answered func(i int, owed bool)) *query {
+func finish(tasks []asking, answered func(i int, limited, owed bool)) *query {
 	numbers := func(f func(c *asking) int64) []int64 { return values(tasks, f) }
-	return read(finishTasks, func(r *reader) error { answered(r.int()-1, r.bool()); return nil },
+	return read(finishTasks, func(r *reader) error { answered(r.int()-1, r.bool(), r.bool()); return nil },
 		values(tasks, func(c *asking) [16]byte { return c.Job }), [16]byte(tasks[0].From.Fence.Session),
 		numbers(func(c *asking) int64 { return c.From.Epoch }), numbers(func(c *asking) int64 { return c.From.N }),
 		column(tasks, func(c *asking) *string { return document(c.Set.Result) }), numbers(func(c *asking) int64 { return c.digest }), tasks[0].Set.Clear)
@@ -55,7 +55,8 @@ func (a *asking) finished() store.Applied {
 //
 //	1 jobs  2 session  3 epochs  4 ns  5 results  6 digests  7 whether suspicion is cleared
 //
-// A task under limits that has its turns, and nothing else that ties it, is as common as one without: it gives them back.
+// A task under limits that has its turns, and nothing else that ties it, is as common as one without: it gives them back. Where this
+// transaction has the gate of their tenant, passOn hands them on.
 var finishTasks = `
 WITH x AS MATERIALIZED (
 	SELECT s.id AS session, ` + ord + ` AS ord FROM pawl.sessions s
@@ -89,6 +90,93 @@ WITH x AS MATERIALIZED (
 	DELETE FROM pawl.turns t WHERE t.job = ANY (ARRAY(SELECT d.id FROM done d WHERE d.ties <> 0)) RETURNING t.tenant, t.key
 ), owed AS (
 	INSERT INTO pawl.turns_owed (tenant, key, at)
-	SELECT DISTINCT r.tenant, r.key, t.now FROM returned r, t WHERE ` + guard.Owed.SQL(`true`, `false`) + `
+	SELECT DISTINCT r.tenant, r.key, t.now FROM returned r, t WHERE ` + guard.Owed.SQL(`r.tenant IS DISTINCT FROM `+payer, `false`) + `
+), told AS MATERIALIZED (
+	SELECT set_config('job.returned', coalesce(json_agg(DISTINCT r.key)::text, '[]'), true) FROM returned r WHERE r.tenant = ` + payer + `
 )
-SELECT d.i, ` + guard.Owed.SQL(`d.ties <> 0`, `false`) + ` FROM done d`
+SELECT d.i, d.ties <> 0, ` + guard.Owed.SQL(`d.ties <> 0 AND d.tenant IS DISTINCT FROM `+payer, `false`) + ` FROM told, done d`
+
+const (
+	// payer is the tenant whose gate this transaction has.
+	payer = `(SELECT nullif(current_setting('job.payer', true), ''))`
+
+	// tryGate takes the gate of a tenant some of whose jobs $1 are under limits, if it can be had at once: see lockGate.
+	tryGate = `
+SELECT set_config('job.payer', l.tenant, true) FROM (
+	SELECT j.tenant FROM pawl.jobs j WHERE j.id = ANY ($1::uuid[]) AND j.ties & 8 <> 0 LIMIT 1
+) l WHERE pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||l.tenant, 0))`
+
+	// tryGateOf is tryGate for a tenant.
+	tryGateOf = `SELECT set_config('job.payer', $1::text, true) WHERE pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0))`
+)
+
+// passing is the query that hands on what the tasks have given back that finished before it.
+func passing(eff *store.Effects) *query {
+	return read(passOn, func(r *reader) error {
+		eff.Owed = r.bool() || eff.Owed
+		if queue := r.text(); queue != "" {
+			eff.Announce(job.Line{Queue: queue, Kind: r.text()})
+		}
+		return nil
+	})
+}
+
+// mostPassedOn bounds the jobs of a key to which passOn hands turns.
+const mostPassedOn = "200"
+
+// freeOf is how many more jobs may have turns of a key of the payer's: see [store.GateKey.Free].
+func freeOf(key string) string {
+	of := `regexp_replace(` + key + `, '^ahead/', '')`
+	limit := func(of string) string {
+		return `(SELECT CASE WHEN NOT starts_with(` + key + `, 'ahead/') THEN m.most WHEN m.ahead > 0 THEN m.ahead ELSE 2 * m.most END
+			FROM pawl.limits m WHERE m.tenant = ` + payer + ` AND m.key = ` + of + `)`
+	}
+	return `coalesce(` + limit(of) + `, ` + limit(`regexp_replace(`+of+`, '[^/]*$', '*')`) + `,
+		CASE WHEN starts_with(` + of + `, 'unique/') THEN CASE WHEN starts_with(` + key + `, 'ahead/') THEN 2 ELSE 1 END ELSE 1000000000 END)
+		- (SELECT count(*)::int FROM pawl.turns t WHERE t.tenant = ` + payer + ` AND t.key = ` + key + `)`
+}
+
+// passOn hands the turns that finishTasks took back to those who wait for them, in the same transaction: what [store.Gate.Hand] says
+// of tasks of one owner who are under one limit each, and so need to be compared with nobody. The keys for which others wait it
+// leaves owed, and those where it meets a job that somebody else has locked: it waits for none, for it has locked jobs itself.
+var passOn = `
+WITH x AS MATERIALIZED (
+	SELECT ` + payer + ` AS tenant, pawl.clock() AS now, ` + ord + ` AS ord
+), line AS MATERIALIZED (
+	SELECT * FROM (
+		SELECT k.key, (SELECT j.owner FROM pawl.jobs j WHERE j.tenant = ` + payer + ` AND j.line = k.key ORDER BY j.owner DESC LIMIT 1) AS last
+		FROM json_array_elements_text(current_setting('job.returned', true)::json) k(key) OFFSET 0
+	) l WHERE l.last IS NOT NULL
+), free AS MATERIALIZED (
+	SELECT l.key, l.last, ` + freeOf("l.key") + ` AS n FROM line l
+), heads AS MATERIALIZED (
+	SELECT f.key, h.id, h.owner = f.last AS alone FROM free f CROSS JOIN LATERAL (
+		SELECT j.id, j.owner FROM pawl.jobs j WHERE j.tenant = ` + payer + ` AND j.line = f.key
+		ORDER BY j.owner, j.priority, j.created, j.id LIMIT least(f.n, ` + mostPassedOn + `)
+	) h WHERE f.n > 0
+), locked AS MATERIALIZED (
+	SELECT j.id, j.line AS key, j.owner FROM pawl.jobs j
+	WHERE j.id = ANY (ARRAY(SELECT h.id FROM heads h)) AND coalesce(j.line, '') <> '' AND j.state = 'WAITING' AND j.kind <> 'app' AND j.ties & ~7 = 8 AND cardinality(j.limits) = 1
+	ORDER BY j.id FOR UPDATE SKIP LOCKED
+), passed AS MATERIALIZED (
+	SELECT h.key FROM heads h LEFT JOIN locked l ON l.id = h.id AND l.key = h.key GROUP BY h.key HAVING bool_and(h.alone AND l.id IS NOT NULL)
+), granted AS MATERIALIZED (
+	SELECT l.* FROM locked l WHERE l.key IN (SELECT p.key FROM passed p)
+), moved AS (
+	UPDATE pawl.jobs j SET state = 'PENDING', custody = 'ready', epoch = j.epoch + 1, n = j.n + 1, ord = greatest(j.ord, x.ord), since = x.now,
+		ties = j.ties | 32, line = NULL, code = '', message = ''
+	FROM x WHERE j.id = ANY (ARRAY(SELECT g.id FROM granted g))
+	RETURNING j.id, j.tenant, j.queue, j.kind, j.epoch, j.n, j.ord, j.since
+), history AS (
+	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause)
+	SELECT m.id, m.n, m.tenant, m.ord, m.epoch - 1, 'PENDING', 'ready', m.since, 'turn' FROM moved m
+), turns AS (
+	INSERT INTO pawl.turns (job, key, tenant, owner) SELECT g.id, g.key, x.tenant, g.owner FROM x, granted g
+), unserved AS (
+	DELETE FROM pawl.served v WHERE v.tenant = (SELECT x.tenant FROM x) AND v.key = ANY (ARRAY(SELECT p.key FROM passed p))
+), owed AS (
+	INSERT INTO pawl.turns_owed (tenant, key, at) SELECT x.tenant, f.key, x.now FROM x, free f
+	WHERE ` + guard.Owed.SQL(`(f.n > `+mostPassedOn+` OR f.n > 0 AND f.key NOT IN (SELECT p.key FROM passed p))`, `false`) + `
+	RETURNING key
+)
+SELECT (SELECT count(*) FROM owed) > 0, m.queue, m.kind FROM (SELECT) one LEFT JOIN moved m ON true GROUP BY m.queue, m.kind`

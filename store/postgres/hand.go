@@ -26,11 +26,15 @@ func (s *Store) handOn(ctx context.Context, limit int) (paid int, eff store.Effe
 		paid, eff = 0, store.Effects{}
 		h := handing{limit: limit, gate: store.Gate{Keys: map[string]*store.GateKey{}}, rows: map[job.ID]*job.Job{}}
 		h.cause = job.CauseTurn
-		err := t.send(do(pickGate), read(takeOwed, func(r *reader) error {
+		owed := read(takeOwed, func(r *reader) error {
 			h.tenant, h.now = r.text(), r.time()
 			h.keys = append(h.keys, r.text())
 			return nil
-		}, min(limit, mostHanded)))
+		}, min(limit, mostHanded))
+		err := t.send(do(pickGate), owed)
+		if err == nil && len(h.keys) == 0 {
+			err = t.send(do(awaitGate), owed)
+		}
 		if err == nil && len(h.keys) > 0 {
 			err = h.hand(t)
 		}
@@ -220,6 +224,12 @@ SELECT set_config('job.payer', d.tenant, true) FROM (
 	)
 	SELECT t.tenant FROM tenants t ORDER BY t.seq OFFSET 0
 ) d WHERE pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||d.tenant, 0)) LIMIT 1`
+
+	// awaitGate waits for a gate that others have: they hold it for no longer than a transaction.
+	awaitGate = `
+SELECT set_config('job.payer', o.tenant, true), pg_advisory_xact_lock(hashtextextended('pawl.turns/'||o.tenant, 0)) FROM (
+	SELECT o.tenant FROM pawl.turns_owed o ORDER BY o.seq LIMIT 1
+) o`
 
 	// takeOwed takes what is owed of up to $1 keys, those that are owed for the longest. A debt that it sees was committed with what
 	// it is owed for, so whoever looks from now on sees that.

@@ -44,7 +44,7 @@ func (s *Store) submit(ctx context.Context, sub store.Submission, limits checks)
 		for i := range sub.Jobs {
 			in.add(&sub.Jobs[i])
 		}
-		err := s.write(ctx, sub.Tenant, func(t *tx) error { return t.commit(in.insert()) })
+		err := s.write(ctx, sub.Tenant, func(t *tx) error { return t.commit(in.insert()...) })
 		if err == nil {
 			answers, eff := in.made(len(sub.Jobs))
 			return answers, eff, nil
@@ -155,9 +155,12 @@ func (in *insertion) answer(n *store.New, eff *store.Effects) store.Submitted {
 	return store.Submitted{ID: n.Job.ID, Place: j.Place}
 }
 
-// insert returns the query that inserts the jobs. It answers those that are not ready.
-func (in *insertion) insert() *query {
-	js := in.jobs
+// insert returns the queries that insert the jobs. The last one answers those that are not ready.
+func (in *insertion) insert() (qs []*query) {
+	js, statement := in.jobs, insertJobs
+	if slices.ContainsFunc(js, func(n *store.New) bool { return n.Job.Ties&job.TieLimited != 0 }) {
+		qs, statement = append(qs, do(tryGateOf, in.sub.Tenant)), insertLimited
+	}
 	text := func(f func(j *job.Job) string) []string {
 		return values(js, func(n **store.New) string { return f(&(*n).Job) })
 	}
@@ -168,7 +171,7 @@ func (in *insertion) insert() *query {
 		return column(js, func(n **store.New) *int { return nonzero(f(*n)) })
 	}
 	labels := in.labels()
-	return read(insertJobs, func(r *reader) error {
+	return append(qs, read(statement, func(r *reader) error {
 		in.due[r.id()] = r.time()
 		in.owed = r.bool() || in.owed
 		return nil
@@ -197,9 +200,12 @@ func (in *insertion) insert() *query {
 		labels.keys, labels.values, labels.jobs, instant(in.now),
 		column(js, func(n **store.New) *string { return arrayText((*n).Job.Limits) }),
 		column(js, func(n **store.New) *string {
+			if (*n).Job.Ties&job.TieLimited == 0 {
+				return nil
+			}
 			j := job.Job{Kind: (*n).Job.Kind, Place: job.Place{State: job.Waiting, Custody: job.Gate}, Ties: (*n).Job.Ties, Limits: (*n).Job.Limits}
 			return nonzero(j.InLine().Line)
-		}), in.limits.asked, nonNil(in.limits.set))
+		}), in.limits.asked, nonNil(in.limits.set)))
 }
 
 // labelRows are rows of the table of labels.
@@ -230,36 +236,62 @@ func (in *insertion) labels() (l labelRows) {
 //
 // The limits are as they are believed to be in the snapshot of this statement, and so in the order of transactions: a job that
 // does not know of a limit stands before it.
-var insertJobs = `
+var insertJobs = inserting(false)
+
+// insertLimited is insertJobs for jobs some of whom are under limits. Where this transaction has the gate, and nobody waits for turns
+// of a key of which there are as many as its jobs want, these have them at once.
+var insertLimited = inserting(true)
+
+func inserting(limited bool) string {
+	where := func(text string) string { return "" }
+	owes := `false`
+	if limited {
+		where = func(text string) string { return text }
+		owes = guard.Owed.SQL(`n.line IN (SELECT o.key FROM owed o)`, `false`)
+	}
+	return `
 WITH x AS MATERIALIZED (
 	SELECT coalesce($28::timestamptz, pawl.clock()) AS now, ` + ord + ` AS ord
 	WHERE CASE WHEN $31::text[] IS NULL THEN true
 		WHEN ARRAY(SELECT l.key FROM pawl.limits l WHERE l.tenant = $1 AND l.key = ANY ($31::text[]) ORDER BY l.key) = $32::text[] COLLATE "C" THEN true
 		ELSE pawl.refuse('the limits have changed', 'PW002') END
-), new AS MATERIALIZED (
-	SELECT n.*, x.now, x.ord, n.shut OR n.first IS NOT NULL AS gated, CASE WHEN NOT n.shut THEN n.first END AS line
-	FROM x CROSS JOIN LATERAL (
-		SELECT u.*, CASE WHEN d.due > x.now THEN d.due END AS due, coalesce(d.due > x.now, false) OR coalesce(u.needs > 0, false) OR u.broken IS TRUE AS shut
-		FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::int[], $12::int[],
-			$13::text[], $14::bytea[], $15::uuid[], $16::text[], $17::json[], $18::json[], $19::json[], $20::interval[], $21::timestamptz[],
-			$22::int[], $23::int[], $24::bool[], $29::text[], $30::text[])
-			u(id, owner, kind, name, stem, app, queue, machine, priority, max_attempts, external_id, fingerprint, parent, trace, labels, notes,
-				request, delay, given, needs, ties, broken, limits, first)
-		CROSS JOIN LATERAL (SELECT CASE WHEN u.delay IS NOT NULL THEN x.now + u.delay ELSE u.given END AS due) d
-	) n
+), given AS MATERIALIZED (
+	SELECT u.*, x.now, x.ord, CASE WHEN d.due > x.now THEN d.due END AS due, coalesce(d.due > x.now, false) OR coalesce(u.needs > 0, false) OR u.broken IS TRUE AS shut
+	FROM x CROSS JOIN unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::int[], $12::int[],
+		$13::text[], $14::bytea[], $15::uuid[], $16::text[], $17::json[], $18::json[], $19::json[], $20::interval[], $21::timestamptz[],
+		$22::int[], $23::int[], $24::bool[], $29::text[], $30::text[])
+		u(id, owner, kind, name, stem, app, queue, machine, priority, max_attempts, external_id, fingerprint, parent, trace, labels, notes,
+			request, delay, given, needs, ties, broken, limits, first)
+	CROSS JOIN LATERAL (SELECT CASE WHEN u.delay IS NOT NULL THEN x.now + u.delay ELSE u.given END AS due) d
+` + where(`), wants AS MATERIALIZED (
+	SELECT g.id, g.owner, CASE WHEN g.kind = 'app' THEN 'ahead/' ELSE '' END || l.key AS key
+	FROM given g CROSS JOIN LATERAL unnest(g.limits::text[]) l(key) WHERE NOT g.shut
+), keys AS MATERIALIZED (
+	SELECT k.key, k.n <= k.free AND NOT k.waited AS fits, k.free <= 0 AS full FROM (
+		SELECT w.key, count(*) AS n, `+freeOf("w.key")+` AS free,
+			EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = w.key) AS waited
+		FROM wants w WHERE `+payer+` = $1 GROUP BY w.key OFFSET 0
+	) k
+), going AS MATERIALIZED (
+	SELECT w.id FROM wants w LEFT JOIN keys k ON k.key = w.key GROUP BY w.id HAVING bool_and(k.fits IS TRUE)
+`) + `), new AS MATERIALIZED (
+	SELECT g.*, g.shut OR g.first IS NOT NULL` + where(` AND o.id IS NULL`) + ` AS gated,
+		CASE WHEN NOT g.shut` + where(` AND o.id IS NULL`) + ` THEN g.first END AS line,
+		coalesce(g.ties, 0)` + where(` | CASE WHEN o.id IS NULL THEN 0 WHEN g.kind = 'app' THEN 16 ELSE 32 END`) + ` AS tied
+	FROM given g` + where(` LEFT JOIN going o ON o.id = g.id`) + `
 ), spec AS (
 	INSERT INTO pawl.specs (id, tenant, owner, kind, name, stem, app, queue, machine, priority, max_attempts, created, external_id,
-		fingerprint, parent, trace, labels, notes, request, limits)
+		fingerprint, parent, trace, labels, notes, request)
 	SELECT n.id, $1, n.owner, n.kind, n.name, n.stem, coalesce(n.app, ''), n.queue, coalesce(n.machine, ''), n.priority, n.max_attempts, n.now,
-		n.external_id, n.fingerprint, n.parent, coalesce(n.trace, ''), n.labels, n.notes, n.request, n.limits::text[]
+		n.external_id, n.fingerprint, n.parent, coalesce(n.trace, ''), n.labels, n.notes, n.request
 	FROM new n
 ), job AS (
 	INSERT INTO pawl.jobs (id, tenant, kind, queue, machine, priority, created, state, custody, epoch, n, ord, lane, attempt, since,
-		due, needs, ties, line, owner)
+		due, needs, ties, limits, line, owner)
 	SELECT n.id, $1, n.kind, n.queue, coalesce(n.machine, ''), n.priority, n.now,
 		CASE WHEN n.gated THEN 'WAITING' ELSE 'PENDING' END, CASE WHEN n.gated THEN 'gate' ELSE 'ready' END,
 		1, 1, n.ord, CASE WHEN n.kind = 'app' THEN 'prepare' ELSE 'task' END, 1, n.now,
-		n.due, coalesce(n.needs, 0), coalesce(n.ties, 0), n.line, CASE WHEN n.limits IS NOT NULL THEN n.owner END
+		n.due, coalesce(n.needs, 0), n.tied, n.limits::text[], n.line, CASE WHEN n.limits IS NOT NULL THEN n.owner END
 	FROM new n
 ), history AS (
 	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, actor)
@@ -269,10 +301,15 @@ WITH x AS MATERIALIZED (
 ), label AS (
 	INSERT INTO pawl.labels (tenant, key, value, created, job)
 	SELECT $1, l.key, l.value, x.now, l.job FROM x, unnest($25::text[], $26::text[], $27::uuid[]) l(key, value, job)
+` + where(`), turns AS (
+	INSERT INTO pawl.turns (job, key, tenant, owner) SELECT w.id, w.key, $1, w.owner FROM wants w WHERE w.id IN (SELECT o.id FROM going o)
 ), owed AS (
-	INSERT INTO pawl.turns_owed (tenant, key, at) SELECT DISTINCT $1, n.line, n.now FROM new n WHERE ` + guard.Owed.SQL(`n.line IS NOT NULL`, `false`) + `
-)
-SELECT n.id, n.due, ` + guard.Owed.SQL(`n.line IS NOT NULL`, `false`) + ` FROM new n WHERE n.gated`
+	INSERT INTO pawl.turns_owed (tenant, key, at) SELECT DISTINCT $1, n.line, n.now FROM new n
+	WHERE `+guard.Owed.SQL(`n.line IS NOT NULL AND n.line NOT IN (SELECT k.key FROM keys k WHERE k.full)`, `false`)+`
+	RETURNING key
+`) + `)
+SELECT n.id, n.due, ` + owes + ` FROM new n WHERE n.gated`
+}
 
 // submit looks at what is there, decides which jobs are made, and makes them.
 func (t *tx) submit(sub *store.Submission, limits checks) (answers []store.Submitted, eff store.Effects, err error) {
@@ -328,7 +365,7 @@ func (t *tx) submit(sub *store.Submission, limits checks) (answers []store.Submi
 	})
 	var qs []*query
 	if len(in.jobs) > 0 {
-		qs = append(qs, in.insert())
+		qs = append(qs, in.insert()...)
 	}
 	qs = append(qs, l.ties()...)
 	qs = append(qs, ends.queries()...)

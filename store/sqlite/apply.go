@@ -27,6 +27,8 @@ func (s *Store) Apply(ctx context.Context, changes []job.Change) ([]store.Applie
 	}
 	err := s.do(ctx, func(t *tx) error {
 		answers, eff = make([]store.Applied, len(changes)), store.Effects{}
+		t.returned = map[spot]bool{}
+		defer func() { t.returned = nil }()
 		rows, err := t.find(ids)
 		if err != nil {
 			return err
@@ -44,7 +46,7 @@ func (s *Store) Apply(ctx context.Context, changes []job.Change) ([]store.Applie
 				return err
 			}
 		}
-		return nil
+		return t.passOn(&eff)
 	})
 	if err != nil {
 		return nil, store.Effects{}, err

@@ -1,9 +1,12 @@
 package sqlite
 
 import (
+	"cmp"
 	"database/sql/driver"
 	"encoding/json"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -103,15 +106,83 @@ func (t *tx) inLine(r *row, eff *store.Effects) error {
 		return err
 	}
 	r.Job = after
-	return t.owe(r, job.Owes(&before, &after), eff)
+	return t.owe(r, after.Line, job.Owes(&before, &after), eff)
 }
 
-// handOn pays a debt to those who wait for turns of a key, and returns how many got theirs. There is one writer, so nobody else
-// pays at the same time.
-func (t *tx) handOn(d owed, most int, eff *store.Effects) (int, error) {
-	if _, err := t.exec(`DELETE FROM followups WHERE seq = ?`, d.seq); err != nil {
-		return 0, err
+// A spot is a key of a tenant.
+type spot struct{ tenant, key string }
+
+// mostPassedOn bounds the turns that an apply hands on.
+const mostPassedOn = 1000
+
+// passOn hands on at once what the changes of an apply have given back, and owes what is more than it may.
+func (t *tx) passOn(eff *store.Effects) error {
+	left := mostPassedOn
+	for _, at := range slices.SortedFunc(maps.Keys(t.returned), spot.compare) {
+		waits, err := t.waited(at)
+		if err != nil {
+			return err
+		}
+		if !waits {
+			continue // who comes from now on sees that it is free
+		}
+		if left <= 0 {
+			eff.Owed = true
+			if err := t.oweTurns(at.tenant, at.key); err != nil {
+				return err
+			}
+			continue
+		}
+		n, err := t.handOn(at, left, eff)
+		if err != nil {
+			return err
+		}
+		left -= n
 	}
+	return nil
+}
+
+func (s spot) compare(o spot) int {
+	return cmp.Or(strings.Compare(s.tenant, o.tenant), strings.Compare(s.key, o.key))
+}
+
+// waited reports whether anybody waits in the line of a key.
+func (t *tx) waited(at spot) (bool, error) {
+	return t.exists(`SELECT 1 FROM jobs INDEXED BY jobs_line WHERE line <> '' AND tenant = ? AND line = ? LIMIT 1`, at.tenant, at.key)
+}
+
+// fitting returns the keys of which there are turns for all jobs of a submission that want one, and for which nobody waits.
+func (t *tx) fitting(sub *store.Submission) (fits map[string]bool, err error) {
+	var wanted map[string]int
+	for i := range sub.Jobs {
+		j := sub.Jobs[i].Job
+		if j.Limits, err = t.under(sub.Tenant, &sub.Jobs[i]); err != nil {
+			return nil, err
+		}
+		for _, key := range j.First() {
+			if wanted == nil {
+				wanted, fits = map[string]int{}, map[string]bool{}
+			}
+			wanted[key]++
+		}
+	}
+	for key, n := range wanted {
+		g := store.Gate{Keys: map[string]*store.GateKey{}}
+		if err := t.know(&g, sub.Tenant, key); err != nil {
+			return nil, err
+		}
+		waits, err := t.waited(spot{sub.Tenant, key})
+		if err != nil {
+			return nil, err
+		}
+		fits[key] = !waits && n <= g.Keys[key].Free(key)
+	}
+	return fits, nil
+}
+
+// handOn hands the free turns of a key on to those who wait for them, and returns how many got theirs. There is one writer, so
+// nobody else does at the same time.
+func (t *tx) handOn(d spot, most int, eff *store.Effects) (int, error) {
 	g := store.Gate{Keys: map[string]*store.GateKey{}}
 	if err := t.know(&g, d.tenant, d.key); err != nil {
 		return 0, err
@@ -163,6 +234,7 @@ func (t *tx) handOn(d owed, most int, eff *store.Effects) (int, error) {
 		}
 	}
 	for _, key := range h.Left {
+		eff.Owed = true
 		if err := t.oweTurns(d.tenant, key); err != nil {
 			return 0, err
 		}
@@ -203,7 +275,7 @@ const ownersInLine = `WITH RECURSIVE o (owner) AS (
 	SELECT owner FROM o WHERE owner IS NOT NULL`
 
 // firsts reads the first jobs of each owner who waits in the line of a key, no more than most, and notes in k of whom there are more.
-func (t *tx) firsts(k *store.GateKey, d owed, most int) (firsts []row, err error) {
+func (t *tx) firsts(k *store.GateKey, d spot, most int) (firsts []row, err error) {
 	var owners []string
 	err = t.query(ownersInLine, func(v []driver.Value) error {
 		owners = append(owners, text(v[0]))
@@ -229,7 +301,7 @@ func (t *tx) firsts(k *store.GateKey, d owed, most int) (firsts []row, err error
 }
 
 // served reads into k what was given to each owner of its line, and returns it as it stands in the database.
-func (t *tx) served(k *store.GateKey, d owed) (doc string, err error) {
+func (t *tx) served(k *store.GateKey, d spot) (doc string, err error) {
 	err = t.query(`SELECT doc FROM served WHERE tenant = ? AND key = ?`, func(v []driver.Value) error {
 		doc = text(v[0])
 		return json.Unmarshal([]byte(doc), &k.Served)
@@ -238,7 +310,7 @@ func (t *tx) served(k *store.GateKey, d owed) (doc string, err error) {
 }
 
 // serve writes what has been given by now.
-func (t *tx) serve(k *store.GateKey, d owed, was string) error {
+func (t *tx) serve(k *store.GateKey, d spot, was string) error {
 	doc := ""
 	if k.Served != nil {
 		b, err := json.Marshal(k.Served)

@@ -22,7 +22,10 @@ func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) 
 				return err
 			}
 			if d.debt == job.DebtTurns {
-				paid, err := t.handOn(d, limit-n, &eff)
+				if _, err := t.exec(`DELETE FROM followups WHERE seq = ?`, d.seq); err != nil {
+					return err
+				}
+				paid, err := t.handOn(spot{d.tenant, d.key}, limit-n, &eff)
 				if err != nil {
 					return err
 				}

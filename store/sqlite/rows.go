@@ -144,7 +144,7 @@ func (t *tx) change(r *row, c job.Change, cause job.Cause, actor, asked any, eff
 	if err := t.giveBack(r, job.Returned(&before, &after)); err != nil {
 		return err
 	}
-	if err := t.owe(r, job.Owes(&before, &after), eff); err != nil {
+	if err := t.owe(r, after.Line, job.Owes(&before, &after), eff); err != nil {
 		return err
 	}
 	t.waits(r, -1)
@@ -156,15 +156,19 @@ func (t *tx) change(r *row, c job.Change, cause job.Cause, actor, asked any, eff
 }
 
 // owe writes down what a change of a job owes to others.
-func (t *tx) owe(r *row, owed []job.Owed, eff *store.Effects) error {
+func (t *tx) owe(r *row, line string, owed []job.Owed, eff *store.Effects) error {
 	for _, o := range owed {
 		if guard.Owed.Off() {
 			break
 		}
 		var err error
-		if o.Debt == job.DebtTurns {
+		switch {
+		case o.Debt == job.DebtTurns && t.returned != nil && o.Key != line:
+			t.returned[spot{r.Tenant, o.Key}] = true
+			continue
+		case o.Debt == job.DebtTurns:
 			err = t.oweTurns(r.Tenant, o.Key)
-		} else {
+		default:
 			_, err = t.run(`INSERT INTO followups (debt, job, at) VALUES (?, ?, ?)`, string(o.Debt), r.seq, micros(t.now))
 		}
 		if err != nil {

@@ -31,8 +31,12 @@ func (s *Store) Submit(ctx context.Context, sub store.Submission) ([]store.Submi
 				return err
 			}
 		}
+		fits, err := t.fitting(&sub)
+		if err != nil {
+			return err
+		}
 		for i := range sub.Jobs {
-			a, err := t.submit(&sub, &sub.Jobs[i], &eff)
+			a, err := t.submit(&sub, &sub.Jobs[i], fits, &eff)
 			if err != nil {
 				return err
 			}
@@ -45,7 +49,7 @@ func (s *Store) Submit(ctx context.Context, sub store.Submission) ([]store.Submi
 		for _, a := range answers {
 			ids = append(ids, a.ID[:]...)
 		}
-		_, err := t.exec(`INSERT INTO idempotency (tenant, key, fingerprint, jobs, at) VALUES (?, ?, ?, ?, ?)`,
+		_, err = t.exec(`INSERT INTO idempotency (tenant, key, fingerprint, jobs, at) VALUES (?, ?, ?, ?, ?)`,
 			sub.Tenant, sub.Key, digest, ids, micros(t.now))
 		return err
 	})
@@ -85,7 +89,7 @@ func (t *tx) byKey(sub store.Submission, digest []byte) (answers []store.Submitt
 }
 
 // submit inserts one job, or finds the one that is there already.
-func (t *tx) submit(sub *store.Submission, n *store.New, eff *store.Effects) (store.Submitted, error) {
+func (t *tx) submit(sub *store.Submission, n *store.New, fits map[string]bool, eff *store.Effects) (store.Submitted, error) {
 	j := n.Job
 	if j.ExternalID != "" {
 		a, known, err := t.byExternalID(sub.Tenant, &j, n.Fingerprint)
@@ -134,6 +138,9 @@ func (t *tx) submit(sub *store.Submission, n *store.New, eff *store.Effects) (st
 	}
 	if len(j.Limits) > 0 {
 		j.Ties |= job.TieLimited
+	}
+	if broken == nil {
+		j = j.Entering(fits, t.now)
 	}
 	j.Place = job.Next(&j, job.Pending, t.now)
 	if broken != nil {
@@ -204,7 +211,10 @@ func (t *tx) submit(sub *store.Submission, n *store.New, eff *store.Effects) (st
 			return store.Submitted{}, err
 		}
 	}
-	if err := t.owe(r, job.Owes(&job.Job{}, &r.Job), eff); err != nil {
+	if err := t.takeTurns(r, j.Turns()); err != nil {
+		return store.Submitted{}, err
+	}
+	if err := t.owe(r, r.Line, job.Owes(&job.Job{}, &r.Job), eff); err != nil {
 		return store.Submitted{}, err
 	}
 	eff.Note(&r.Job)

@@ -284,8 +284,9 @@ type tx struct {
 	now   time.Time // the database's time
 	lease time.Time // the clock of leases
 
-	waiting changes       // written by flush
-	moved   map[place]int // how many more jobs wait in queues since the call began
+	waiting  changes       // written by flush
+	moved    map[place]int // how many more jobs wait in queues since the call began
+	returned map[spot]bool // turns that an apply hands on when it is through; nil: they are owed
 }
 
 // call runs f, and writes what it leaves waiting.
