@@ -58,7 +58,7 @@ func TestAlikeInLine(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer db.Close()
-			p.other, p.inLine = db, true
+			p.other, p.inLine, p.fake.PassOn = db, true, true
 			for _, key := range []string{"disk", "gpu"} { // hardly ever both are free
 				of(p, "set limit", func(s store.Store) (store.Effects, error) {
 					return alone(s.SetLimit(p.Context(), "acme", job.Limit{Key: key, Most: 1}))

@@ -198,27 +198,41 @@ func everySent(t *testing.T) map[string]string {
 			_, _, err := s.Pay(ctx, 1000)
 			return err
 		},
-		"a turn given back": func() error {
+		"turns given back": func() error {
+			c := asking(begin(t, s, hour), 1)
+			for i := range 3 {
+				n := newTask()
+				n.Job.Limits = []string{"own"}
+				c.ID, c.Jobs = job.NewID(), submit(t, s, n)
+				held, err := s.Claim(ctx, c)
+				if err != nil || len(held) != 1 {
+					return fmt.Errorf("%d jobs, %w", len(held), err)
+				}
+				change := finish(&held[0], c.Session)
+				if i == 2 {
+					change.To, change.Path, change.Set.Retry = job.Ready, []job.Entry{{State: job.Pending}}, true
+				}
+				if _, _, err := s.Apply(ctx, []job.Change{change}); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		"a gate that another one has": func() error {
+			conn := connect(t, dsn)
+			must(t, conn, "BEGIN")
+			must(t, conn, "SELECT pg_advisory_xact_lock(hashtextextended('pawl.turns/acme', 0))")
 			n := newTask()
 			n.Job.Limits = []string{"own"}
 			submit(t, s, n)
-			for more := true; more; {
-				_, eff, err := s.Pay(ctx, 1000)
-				if err != nil {
-					return err
-				}
-				more = eff.Owed
-			}
-			c := asking(begin(t, s, hour), 1)
-			c.Jobs = []job.ID{n.Job.ID}
-			held, err := s.Claim(ctx, c)
-			if err != nil || len(held) != 1 {
-				return fmt.Errorf("%d jobs, %w", len(held), err)
-			}
-			again := finish(&held[0], c.Session)
-			again.To, again.Path, again.Set.Retry = job.Ready, []job.Entry{{State: job.Pending}}, true
-			_, _, err = s.Apply(ctx, []job.Change{again})
-			return err
+			paid := make(chan error)
+			go func() {
+				_, _, err := s.Pay(ctx, 1000)
+				paid <- err
+			}()
+			untilWaiting(t, connect(t, dsn), 1)
+			must(t, conn, "COMMIT")
+			return <-paid
 		},
 		"limits": func() error { _, err := s.Limits(ctx, acme); return err },
 		"force": func() error {
