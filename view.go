@@ -83,7 +83,10 @@ func (s *Service) Views(ctx context.Context, q store.Query) (Views, error) {
 	return vs, nil
 }
 
-// inLine says of a job that waits for its turn who else does, and how many have one.
+// mostBehind is up to where the jobs are counted that stand before one.
+const mostBehind = 10_000
+
+// inLine says of a job that waits for its turn since when, who goes before it, and how many have one.
 func (s *Service) inLine(ctx context.Context, v *View) error {
 	if v.Line == "" {
 		return nil
@@ -96,7 +99,18 @@ func (s *Service) inLine(ctx context.Context, v *View) error {
 	for _, o := range turns[0].Owners {
 		held, waiting = held+o.Held, waiting+o.Waiting
 	}
-	v.Why += fmt.Sprintf("; %d have one, and %d wait", held, waiting)
+	behind, err := s.cfg.Store.Behind(ctx, &v.Job, mostBehind)
+	if err != nil {
+		return err
+	}
+	before := "first of its owner's jobs"
+	switch {
+	case behind == mostBehind:
+		before = fmt.Sprintf("behind %d of its owner's jobs or more", behind)
+	case behind > 0:
+		before = fmt.Sprintf("behind %d of its owner's jobs", behind)
+	}
+	v.Why += fmt.Sprintf("; since %s, %s; %d have one, and %d wait", v.Since.Local().Format(time.RFC3339), before, held, waiting)
 	return nil
 }
 

@@ -173,6 +173,8 @@ type Limits interface {
 	Limits(ctx context.Context, tenant string) ([]job.Limit, error)
 	// Turns returns who has turns, and who waits for them, key by key.
 	Turns(ctx context.Context, q TurnQuery) ([]Turns, error)
+	// Behind counts the jobs of its owner that stand before a job in its line, up to limit.
+	Behind(ctx context.Context, j *job.Job, limit int) (int, error)
 }
 
 // A TurnQuery asks for the use of keys.

@@ -19,6 +19,8 @@ const (
 	fresh      = 10 * time.Second
 	mostQueues = 100
 	patience   = 5 * time.Second
+	mostLimits = 100  // that are told of
+	mostKeys   = 1000 // whose turns are counted
 )
 
 // Jobs adds what the rows of a tenant say to the metrics. It reads when it is scraped, and no more than every ten seconds.
@@ -45,6 +47,11 @@ var (
 	unwatchedDesc = prometheus.NewDesc("pawl_jobs_unwatched",
 		"Jobs of all tenants with a program on a machine where no live process is there that watches, by machine; of a machine up to 1000.",
 		[]string{"machine"}, nil)
+	turnsDesc   = prometheus.NewDesc("pawl_limit_turns", "Turns that jobs have, by the limit that decides on their keys.", []string{"limit"}, nil)
+	waitingDesc = prometheus.NewDesc("pawl_limit_waiting", "Jobs that wait for their turn, by the limit that decides.", []string{"limit"}, nil)
+	idleDesc    = prometheus.NewDesc("pawl_limit_idle",
+		"Turns that are free while jobs wait in line for them, by the limit that decides: 0, but for the milliseconds in which they are handed on.",
+		[]string{"limit"}, nil)
 	ageDesc = prometheus.NewDesc("pawl_queue_oldest_ready_seconds",
 		"For how long the ready job of the queue that was submitted first has been ready; 0 when none is.", []string{"queue"}, nil)
 )
@@ -55,6 +62,9 @@ func (c *jobs) Describe(to chan<- *prometheus.Desc) {
 	to <- ageDesc
 	to <- unservedDesc
 	to <- unwatchedDesc
+	to <- turnsDesc
+	to <- waitingDesc
+	to <- idleDesc
 }
 
 // Collect implements [prometheus.Collector]. What cannot be read is left out, and logged.
@@ -138,5 +148,49 @@ func (c *jobs) look(ctx context.Context) (all []prometheus.Metric, err error) {
 	for _, u := range machines[:min(len(machines), mostQueues)] {
 		gauge(unwatchedDesc, float64(u.Jobs), u.Machine)
 	}
-	return all, nil
+	uses, err := c.limits(ctx)
+	for key, use := range uses {
+		gauge(turnsDesc, float64(use.held), key)
+		gauge(waitingDesc, float64(use.waiting), key)
+		gauge(idleDesc, float64(use.idle), key)
+	}
+	return all, err
+}
+
+// A use is what becomes of the turns of a limit: of all keys together on which it decides.
+type use struct{ held, waiting, idle int }
+
+// limits returns the use of the limits that are set.
+func (c *jobs) limits(ctx context.Context) (map[string]*use, error) {
+	set, err := c.store.Limits(ctx, c.tenant)
+	if err != nil {
+		return nil, fmt.Errorf("list limits: %w", err)
+	}
+	if len(set) == 0 {
+		return nil, nil
+	}
+	uses := map[string]*use{}
+	for _, l := range set[:min(len(set), mostLimits)] {
+		uses[l.Key] = &use{}
+	}
+	turns, err := c.store.Turns(ctx, store.TurnQuery{Tenant: c.tenant, Limit: mostKeys})
+	if err != nil {
+		return nil, fmt.Errorf("count turns: %w", err)
+	}
+	for _, t := range turns {
+		if t.Limit == nil || uses[t.Limit.Key] == nil {
+			continue
+		}
+		of := uses[t.Limit.Key]
+		held, waiting := 0, 0
+		for _, o := range t.Owners {
+			held, waiting = held+o.Held, waiting+o.Waiting
+		}
+		if t.Key == job.LimitOf(t.Key) { // not places ahead
+			of.held += held
+		}
+		of.waiting += waiting
+		of.idle += min(waiting, max(0, t.Limit.Places(t.Key)-held))
+	}
+	return uses, nil
 }

@@ -282,10 +282,44 @@ func TestUnwatchedPrograms(t *testing.T) {
 	}
 }
 
+func TestLimits(t *testing.T) {
+	w := open(t, observe.Config{})
+	for key, most := range map[string]int{"gpu/*": 1, "unused": 3} {
+		if err := w.SetLimit(t.Context(), job.Limit{Key: key, Most: most}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spec := pawl.NewTask("noop", 1)
+	spec.Limits = []string{"gpu/a"}
+	w.submit(t.Context(), pawl.Request{Spec: spec})
+	w.submit(t.Context(), pawl.Request{Spec: spec})
+	for {
+		_, eff, err := w.store.Pay(t.Context(), 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !eff.Owed {
+			break
+		}
+	}
+	page := w.scrape()
+	for metric, want := range map[string]string{
+		`pawl_limit_turns{limit="gpu/*"}`: "1", `pawl_limit_waiting{limit="gpu/*"}`: "1", `pawl_limit_idle{limit="gpu/*"}`: "0",
+		`pawl_limit_turns{limit="unused"}`: "0",
+	} {
+		if got := sample(page, metric); got != want {
+			t.Errorf("%s is %q, want %s", metric, got, want)
+		}
+	}
+}
+
 // TestNames holds the table of the documentation to what is scraped, and the names to the rules of Prometheus.
 func TestNames(t *testing.T) {
 	w := open(t, observe.Config{})
 	w.Handle("noop")
+	if err := w.SetLimit(t.Context(), job.Limit{Key: "gpu", Most: 1}); err != nil {
+		t.Fatal(err)
+	}
 	w.start()
 	w.end(w.submit(t.Context(), pawl.Request{Spec: pawl.NewTask("noop", 1)})[0].ID)
 	w.submit(t.Context(), pawl.Request{Spec: pawl.NewTask("nobody", 1)}) // has a line that is told of

@@ -246,6 +246,10 @@ func (m *measured) Limits(ctx context.Context, tenant string) ([]job.Limit, erro
 	return call(ctx, m, "limits", func() ([]job.Limit, error) { return m.next.Limits(ctx, tenant) }, fixed[[]job.Limit](0))
 }
 
+func (m *measured) Behind(ctx context.Context, j *job.Job, limit int) (int, error) {
+	return call(ctx, m, "behind", func() (int, error) { return m.next.Behind(ctx, j, limit) }, fixed[int](1))
+}
+
 func (m *measured) Turns(ctx context.Context, q store.TurnQuery) ([]store.Turns, error) {
 	return call(ctx, m, "turns", func() ([]store.Turns, error) { return m.next.Turns(ctx, q) }, fixed[[]store.Turns](0))
 }

@@ -1,6 +1,7 @@
 package fake
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"maps"
@@ -120,6 +121,18 @@ func (s *Store) Turns(ctx context.Context, q store.TurnQuery) ([]store.Turns, er
 			}
 		}
 		return all, nil
+	})
+}
+
+// Behind implements [store.Limits].
+func (s *Store) Behind(ctx context.Context, j *job.Job, limit int) (int, error) {
+	return ask(ctx, s, func(t *tx) (n int, _ error) {
+		for _, r := range t.at[spot{custody: job.Gate, line: name{j.Tenant, j.Line}}] {
+			if r.Owner == j.Owner && n < limit && cmp.Or(cmp.Compare(r.Priority, j.Priority), r.Created.Compare(j.Created), bytes.Compare(r.ID[:], j.ID[:])) < 0 {
+				n++
+			}
+		}
+		return n, nil
 	})
 }
 

@@ -168,6 +168,16 @@ func (s *Store) Turns(ctx context.Context, q store.TurnQuery) (all []store.Turns
 	return all, err
 }
 
+// Behind implements [store.Limits].
+func (s *Store) Behind(ctx context.Context, j *job.Job, limit int) (n int, err error) {
+	err = s.look(ctx, j.Tenant, func(t *tx) error {
+		return t.commit(read(`SELECT count(*) FROM (
+			SELECT FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = $2 AND j.owner = $3 AND (j.priority, j.created, j.id) < ($4, $5, $6) LIMIT $7
+		) before`, func(r *reader) error { n = r.int(); return nil }, j.Tenant, j.Line, j.Owner, j.Priority, j.Created, [16]byte(j.ID), limit))
+	})
+	return n, err
+}
+
 // decides returns the limit that decides on the turns of a key; nil: there is none.
 func decides(set map[string]job.Limit, key string) *job.Limit {
 	of := job.LimitOf(key)

@@ -234,6 +234,7 @@ func everySent(t *testing.T) map[string]string {
 			must(t, conn, "COMMIT")
 			return <-paid
 		},
+		"behind": func() error { _, err := s.Behind(ctx, &job.Job{Tenant: acme, Line: "gpu"}, 10); return err },
 		"limits": func() error { _, err := s.Limits(ctx, acme); return err },
 		"force": func() error {
 			_, _, err := s.Wish(ctx, store.Wish{Tenant: acme, By: "ann", Wish: job.WishCancel, Force: true, Jobs: m.some(5)})

@@ -112,6 +112,14 @@ const usesOf = `
 	UNION ALL
 	SELECT 'limit', '', doc, 0 FROM limits WHERE tenant = ?1`
 
+// Behind implements [store.Limits].
+func (s *Store) Behind(ctx context.Context, j *job.Job, limit int) (n int, err error) {
+	err = s.query(ctx, `SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_line WHERE line <> '' AND tenant = ? AND line = ? AND owner = ?
+		AND (priority, created, seq) < (?, ?, (SELECT seq FROM jobs WHERE id = ?)) LIMIT ? + 0)`, 1, func(v []driver.Value) { n = integer(v[0]) },
+		j.Tenant, j.Line, j.Owner, int64(j.Priority), micros(j.Created), blob(j.ID), int64(limit))
+	return n, err
+}
+
 // Turns implements [store.Limits].
 func (s *Store) Turns(ctx context.Context, q store.TurnQuery) (all []store.Turns, err error) {
 	keys, args := keysInUse, []any{q.Tenant, q.After, int64(store.Within(q.Limit, 100, 1000))}

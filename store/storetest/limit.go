@@ -11,6 +11,7 @@ import (
 
 var limitTests = []test{
 	{"no more run than the limit says, and who waits goes by priority and age", limitHolds},
+	{"who finds all turns free goes at once", limitFree},
 	{"a key without a limit holds nobody", limitNone},
 	{"jobs that are equal while they run", limitImplied},
 	{"a limit that is changed holds at once, and nobody is thrown out", limitChanged},
@@ -134,6 +135,16 @@ func limitHolds(w *world) {
 	w.at(job.Pending, job.Ready, first, late[0])
 	w.at(job.Waiting, job.Gate, late[1], late[2])
 	w.uses("gpu", 2, 2)
+	for i, id := range late[1:] {
+		j := w.job(id)
+		if n, err := w.s.Behind(w.ctx, &j, 10); n != i || err != nil {
+			w.Errorf("a job is behind %d, want %d, %v", n, i, err)
+		}
+	}
+	last := w.job(late[2])
+	if n, err := w.s.Behind(w.ctx, &last, 0); n != 0 || err != nil {
+		w.Errorf("a job is behind %d, want up to 0, %v", n, err)
+	}
 	if e := w.event(first, 2); e.Cause != job.CauseTurn {
 		w.Errorf("the event is %+v", e)
 	}
@@ -150,6 +161,32 @@ func limitHolds(w *world) {
 	w.pay()
 	w.at(job.Pending, job.Ready, late[1])
 	w.at(job.Waiting, job.Gate, late[2])
+	checkTurns(w)
+}
+
+func limitFree(w *world) {
+	w.limit(most("gpu", 2), most("disk", 1), most("system/lab", 1))
+	both := w.add(newTask(under("gpu", "disk")))
+	program := w.add(newProgram(under("system/lab")))
+	w.at(job.Pending, job.Ready, both, program)
+	if e := w.event(both, 1); e.State != job.Pending || e.Custody != job.Ready {
+		w.Errorf("the event is %+v", e)
+	}
+	w.uses("gpu", 1, 0)
+	w.uses("disk", 1, 0)
+	w.uses("ahead/system/lab", 1, 0)
+	// One is free, and two want it: who goes is decided by priority and age, not by their place in the call.
+	late := w.addMany(2, under("gpu"))
+	w.at(job.Waiting, job.Gate, late...)
+	urgent := w.add(newTask(under("gpu"), withPriority(0)))
+	w.at(job.Waiting, job.Gate, urgent)
+	w.pay()
+	w.at(job.Pending, job.Ready, urgent)
+	w.at(job.Waiting, job.Gate, late...)
+	w.uses("gpu", 2, 2)
+	waits := w.add(newTask(under("disk"), delayed(time.Hour)))
+	w.at(job.Waiting, job.Gate, waits)
+	w.uses("disk", 1, 0)
 	checkTurns(w)
 }
 
