@@ -191,10 +191,10 @@ func everySent(t *testing.T) map[string]string {
 		"another line": func() error {
 			n := newTask()
 			n.Job.Limits = []string{"full", "free"}
-			submit(t, s, n)
 			if _, err := s.SetLimit(ctx, acme, job.Limit{Key: "full"}); err != nil {
 				return err
 			}
+			submit(t, s, n)
 			_, _, err := s.Pay(ctx, 1000)
 			return err
 		},
