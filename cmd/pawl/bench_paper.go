@@ -45,6 +45,7 @@ peak_mb is VmHWM: the most memory that this process had in RAM from the submit t
 				checkRange("jobs", b.jobs, 1, 1_000_000),
 				checkRange("speedup", b.speedup, 1, 10_000),
 				checkRange("limit", b.most, 1, 10_000),
+				checkRange("slots", b.slots, 0, 1000),
 			); err != nil {
 				return err
 			}
@@ -57,6 +58,7 @@ peak_mb is VmHWM: the most memory that this process had in RAM from the submit t
 	cmd.Flags().IntVar(&b.jobs, "jobs", 10_000, "programs")
 	cmd.Flags().IntVar(&b.speedup, "speedup", 50, "by how much faster than the paper's programs these are")
 	cmd.Flags().IntVar(&b.most, "limit", 50, "programs that may run at once")
+	cmd.Flags().IntVar(&b.slots, "slots", 0, "slots in each lane (default: those of pawl run)")
 	cmd.Flags().Uint64Var(&b.seed, "seed", 1, "of the times for which programs sleep")
 	cmd.Flags().DurationVar(&b.limit, "timeout", 30*time.Minute, "give up after this time")
 	cmd.Flags().StringVar(&b.profile, "cpuprofile", "", "write a CPU profile to this file, for go tool pprof")
@@ -64,10 +66,10 @@ peak_mb is VmHWM: the most memory that this process had in RAM from the submit t
 }
 
 type paperBench struct {
-	jobs, speedup, most int
-	seed                uint64
-	limit               time.Duration
-	profile             string
+	jobs, speedup, most, slots int
+	seed                       uint64
+	limit                      time.Duration
+	profile                    string
 }
 
 type paperFigures struct {
@@ -126,7 +128,7 @@ func (b *paperBench) measure(ctx context.Context, m *measurement) (_ figures, er
 	f := &paperFigures{Jobs: b.jobs, Limit: b.most, Speedup: b.speedup, Seed: b.seed, Database: "SQLite", machine: m.machine}
 	ideal, list := sum/time.Duration(b.most), listScheduled(sleeps, b.most)
 
-	o := nodeOptions{logger: m.log}
+	o := nodeOptions{logger: m.log, slots: laneSlots(b.slots)}
 	if m.db != "" {
 		f.Database, o.db = "PostgreSQL", m.db
 		var remove func() error
