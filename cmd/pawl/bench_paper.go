@@ -173,6 +173,9 @@ func (b *paperBench) measure(ctx context.Context, m *measurement) (_ figures, er
 	}
 	f.Submit = rounded(time.Since(begin).Seconds(), 2)
 	fmt.Fprintf(m.progress, "%d programs are submitted after %.1f s; they need %.1f s\n", b.jobs, f.Submit, ideal.Seconds())
+	if err := pass(p.ctx, ideal-time.Since(begin)); err != nil { // before that they cannot have ended
+		return nil, err
+	}
 	end, counts, err := p.allEnded(begin.Add(3*ideal + time.Minute))
 	if err != nil {
 		return nil, err

@@ -12,8 +12,12 @@ type image struct {
 	ViewBox string   `xml:"viewBox,attr"`
 	Role    string   `xml:"role,attr"`
 	Title   string   `xml:"title"`
-	Style   string   `xml:"style"`
+	Style   styles   `xml:"style"`
 	Panels  []panel  `xml:"g"`
+}
+
+type styles struct {
+	Rules string `xml:",innerxml"` // line by line, as they are
 }
 
 type panel struct {
@@ -66,7 +70,7 @@ func draw(list []*run) ([]byte, error) {
 	const every = above + high + nether
 	img := image{
 		ViewBox: fmt.Sprintf("0 0 %d %d", left+wide+right, every*len(list)), Role: "img",
-		Title: "How many programs run at once, over time", Style: style,
+		Title: "How many programs run at once, over time", Style: styles{style},
 	}
 	for i, r := range list {
 		p := r.panel()

@@ -60,17 +60,15 @@ type run struct {
 	postgresql bool
 	speedup    int
 	least      float64 // efficiency; the same loss weighs more where programs are shorter
-	rest
+	more       `json:"-"`
 }
 
-// The rest of what pawl bench local-paper tells.
-type rest struct {
+// more is what else pawl bench local-paper tells and is looked at here.
+type more struct {
 	Limit      int       `json:"limit"`
 	Makespan   float64   `json:"makespan_seconds"`
 	Curve      []float64 `json:"running"`
 	CurveEvery float64   `json:"running_every_seconds"`
-	CPU        string    `json:"cpu"`
-	Cores      int       `json:"cores"`
 }
 
 func runs() []*run {
@@ -109,10 +107,11 @@ func (o *options) run(ctx context.Context) error {
 			return err
 		}
 	}
+	var broken error
 	for _, r := range list {
-		err = errors.Join(err, r.check(o.jobs))
+		broken = errors.Join(broken, r.check(o.jobs))
 	}
-	return err
+	return broken
 }
 
 // measure makes one run.
@@ -133,7 +132,7 @@ func (o *options) measure(ctx context.Context, r *run, db string) error {
 
 // read takes in what the benchmark has printed.
 func (r *run) read(out []byte) error {
-	return errors.Join(json.Unmarshal(out, r), json.Unmarshal(out, &r.rest))
+	return errors.Join(json.Unmarshal(out, r), json.Unmarshal(out, &r.more))
 }
 
 // check returns what is not as it must be.
