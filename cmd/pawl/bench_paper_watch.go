@@ -43,7 +43,7 @@ type lookout struct {
 }
 
 // lookEvery is how often processes are counted.
-const lookEvery = 20 * time.Millisecond
+const lookEvery = 25 * time.Millisecond
 
 // watchPrograms counts the processes of program until ctx ends, or the lookout's own end.
 func watchPrograms(ctx context.Context, program string, begin time.Time) *lookout {
