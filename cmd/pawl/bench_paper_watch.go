@@ -37,24 +37,30 @@ type samples []sample
 
 // A lookout counts the processes of a program. It asks the system, and knows nothing of Pawl.
 type lookout struct {
-	cancel context.CancelFunc
-	done   chan struct{}
-	seen   samples
+	program string
+	others  map[string]int // processes that were something else, by their number, and how often they were looked at
+	cancel  context.CancelFunc
+	done    chan struct{}
+	seen    samples
 }
 
-// lookEvery is how often processes are counted.
-const lookEvery = 25 * time.Millisecond
+const (
+	// lookEvery is how often processes are counted.
+	lookEvery = 25 * time.Millisecond
+	// oftenEnough is how often a process is looked at that is something else: one that was just started may become the program.
+	oftenEnough = 40
+)
 
 // watchPrograms counts the processes of program until ctx ends, or the lookout's own end.
 func watchPrograms(ctx context.Context, program string, begin time.Time) *lookout {
 	ctx, cancel := context.WithCancel(ctx)
-	l := &lookout{cancel: cancel, done: make(chan struct{})}
+	l := &lookout{program: program, cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(l.done)
 		tick := time.NewTicker(lookEvery)
 		defer tick.Stop()
 		for {
-			n := countProcesses(program)
+			n := l.count()
 			l.seen = append(l.seen, sample{time.Since(begin), n})
 			select {
 			case <-tick.C:
@@ -73,34 +79,45 @@ func (l *lookout) end() samples {
 	return l.seen
 }
 
-// countProcesses counts the processes of a program that are there at one moment: to look at all takes a while, in which one may end
-// and the next begin, and those that are still there afterwards were there together.
-func countProcesses(program string) (n int) {
+// count counts the processes of the program that are there at one moment: to look at all takes a while, in which one may end and the
+// next begin, and those that are still there afterwards were there together.
+func (l *lookout) count() (n int) {
 	proc, err := os.Open("/proc")
 	if err != nil {
 		return 0
 	}
 	defer proc.Close()
-	var found []string
-	runs := func(pid string) bool {
-		exe, err := os.Readlink("/proc/" + pid + "/exe")
-		return err == nil && exe == program
-	}
 	names, err := proc.Readdirnames(-1)
 	if err != nil {
 		return 0
 	}
+	var found []string
+	others := make(map[string]int, len(names))
 	for _, name := range names {
-		if name[0] >= '0' && name[0] <= '9' && runs(name) {
+		looked := l.others[name]
+		switch {
+		case name[0] < '0' || name[0] > '9':
+		case looked == oftenEnough:
+			others[name] = looked
+		case l.runs(name):
 			found = append(found, name)
+		default:
+			others[name] = looked + 1
 		}
 	}
-	for _, pid := range found {
-		if runs(pid) {
+	l.others = others
+	for _, name := range found {
+		if l.runs(name) {
 			n++
 		}
 	}
 	return n
+}
+
+// runs reports whether a process is one of the program.
+func (l *lookout) runs(name string) bool {
+	exe, err := os.Readlink("/proc/" + name + "/exe")
+	return err == nil && exe == l.program
 }
 
 // most returns the highest number.
