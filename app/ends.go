@@ -35,6 +35,11 @@ func (x *watch) takeIn(ctx context.Context) error {
 			delete(x.ends, name) // not a message
 			continue
 		}
+		if x.past[name] {
+			delete(x.past, name)
+			x.discard(ctx, name)
+			continue
+		}
 		w := x.jobs[key.Job]
 		if w == nil || w.handle.Key != key {
 			strangers[name] = key
@@ -161,6 +166,9 @@ func (x *watch) finish(ctx context.Context, over []ending) error {
 		switch answers[i].Outcome {
 		case store.OK, store.Turned:
 			x.forget(o.w.row.ID)
+			if o.name == "" {
+				x.past[runner.EndName(o.w.handle.Key, 0)] = true
+			}
 			x.discard(ctx, o.name)
 		default:
 			// The row moved meanwhile, or the duty has gone to another. The row tells which.

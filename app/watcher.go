@@ -43,6 +43,10 @@ const (
 // takes longer is found by the look at all programs.
 const overlap = time.Second
 
+// gather is how far apart refresh is called for hints at least: where many programs are launched, those of a moment are read together,
+// and ends do not wait for it as often.
+const gather = 25 * time.Millisecond
+
 // mostExits is how many children that died are kept for a watcher that does not look. What it misses it finds when it
 // begins, or when it looks at all programs.
 const mostExits = 100_000
@@ -83,6 +87,9 @@ type watch struct {
 	late   *time.Timer               // when the first program will have run for as long as it may
 	due    time.Time                 // to when late is set; zero: to no moment
 	ends   map[string]bool           // names in the spool that are to be taken in
+	past   map[string]bool           // names of messages that have not come yet: that the program is over was seen without
+	news   *time.Timer               // when to read what hints have told of
+	read   time.Time                 // when refresh was called last
 
 	ctx   context.Context // of the holding: kills outlast a watch that is lost
 	wg    sync.WaitGroup
@@ -108,11 +115,12 @@ type watched struct {
 func (w *Watcher) run(ctx context.Context, held *engine.Held) error {
 	x := &watch{
 		Watcher: w, held: held, jobs: map[job.ID]*watched{},
-		runs: map[host.Process]*watched{}, open: map[*watched]bool{}, wishes: map[job.ID]bool{}, ends: map[string]bool{}, kills: make(chan kill, mostKills),
-		soon: time.NewTimer(time.Hour), late: time.NewTimer(time.Hour),
+		runs: map[host.Process]*watched{}, open: map[*watched]bool{}, wishes: map[job.ID]bool{}, ends: map[string]bool{}, past: map[string]bool{}, kills: make(chan kill, mostKills),
+		soon: time.NewTimer(time.Hour), late: time.NewTimer(time.Hour), news: time.NewTimer(time.Hour),
 	}
 	defer x.soon.Stop()
 	defer x.late.Stop()
+	defer x.news.Stop()
 	ctx, stop := held.Context(ctx)
 	x.ctx = ctx
 	defer x.wg.Wait()
@@ -177,6 +185,8 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 			}
 		case <-told.Messages():
 			drainHints(told)
+			x.news.Reset(max(0, gather-time.Since(x.read)))
+		case <-x.news.C:
 			if err := x.refresh(ctx); err != nil {
 				return err
 			}
@@ -201,6 +211,7 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 				return err
 			}
 		case <-tick.C:
+			clear(x.past)
 			x.mark = time.Time{} // all of them, also those that no hint told of
 			if err := x.refresh(ctx); err != nil {
 				return err
@@ -264,6 +275,7 @@ func (x *watch) list(ctx context.Context) error {
 
 // refresh reads the jobs that came into monitor, those with a wish, and those whose wish is being carried out.
 func (x *watch) refresh(ctx context.Context) error {
+	x.read = time.Now()
 	since := x.mark
 	if !since.IsZero() {
 		since = since.Add(-overlap)

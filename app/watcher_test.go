@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -195,6 +196,28 @@ func TestSpool(t *testing.T) {
 		j := h.end(h.submit(shell(`true`)))
 		if j.State != job.Finished || j.Launch != 1 {
 			t.Fatalf("%s after %d launches: %s", j.State, j.Launch, j.Message)
+		}
+		h.emptied()
+	})
+	t.Run("one that comes when the end is known already is not looked up", func(t *testing.T) {
+		events := make(chan host.Event)
+		var lookups atomic.Int64
+		h := open(t, func(p *parts) {
+			p.Host = blind{p.Host, events}
+			p.rows = noticed{Reader: p.rows, found: func([]job.Job) { lookups.Add(1) }}
+		})
+		j := h.end(h.submit(shell(`true`))) // of which the death of its wrapper tells
+		name, before := runner.EndName(runner.Key{Job: j.ID, Attempt: 1, Launch: 1}, 0), lookups.Load()
+		for range 2 { // the second one is taken when the first one is done
+			select {
+			case events <- host.Event{Name: name}:
+			case <-h.ctx.Done():
+				t.Fatal("nobody listens")
+			}
+			name = "nothing"
+		}
+		if n := lookups.Load() - before; j.State != job.Finished || n != 0 {
+			t.Errorf("%s after %d lookups", j.State, n)
 		}
 		h.emptied()
 	})

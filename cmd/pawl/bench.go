@@ -36,8 +36,8 @@ func benchCommand() *cobra.Command {
 programs as pawl run does it, on a fresh folder that is removed at the end, and nothing is turned off for the
 measurement. Each command prints its figures and the machine they were taken on.
 
-The jobs are in the folder's own database. With --db those of tasks, latency, idle and api are in a PostgreSQL database of
-yours, in a fresh schema, which is removed too.`,
+The jobs are in the folder's own database. With --db those of all but local are in a PostgreSQL database of yours, in a fresh
+schema, which is removed too.`,
 		Example: "  pawl bench tasks\n  pawl bench tasks --dir /mnt/disk -o json",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -45,7 +45,7 @@ yours, in a fresh schema, which is removed too.`,
 	cmd.PersistentFlags().StringVar(&o.dir, "dir", "", "folder, on the disk to be measured, to make the temporary one in (default: that of the system)")
 	cmd.PersistentFlags().StringVar(&o.db, "db", "", "measure on this PostgreSQL instead of an embedded database, as postgres://user:password@host/database; in a schema of its own, which is removed")
 	cmd.PersistentFlags().StringVarP(&o.output, "output", "o", "text", "text, or json: one object whose keys name figure and unit")
-	cmd.AddCommand(benchTasksCommand(o), benchGateCommand(o), benchLatencyCommand(o), benchIdleCommand(o), benchLocalCommand(o), benchAPICommand(o))
+	cmd.AddCommand(benchTasksCommand(o), benchGateCommand(o), benchLatencyCommand(o), benchIdleCommand(o), benchLocalCommand(o), benchPaperCommand(o), benchAPICommand(o))
 	return cmd
 }
 
@@ -190,16 +190,9 @@ func (b *bed) open(ctx context.Context, m *measurement, dir string) error {
 		b.store, b.bus, b.remove = st, &local.Broker{}, func() error { return nil }
 		return err
 	}
-	b.schema = "pawl_bench_" + job.NewID().Short()
-	migrator, err := postgres.NewMigrator(m.db, b.schema)
-	if err != nil {
+	var err error
+	if b.schema, b.remove, err = m.schema(ctx); err != nil {
 		return err
-	}
-	b.remove = func() error {
-		return errors.Join(migrator.Drop(context.WithoutCancel(ctx)), migrator.Close())
-	}
-	if err := migrator.Up(ctx); err != nil {
-		return errors.Join(err, b.remove())
 	}
 	bus, err := pgnotify.Open(ctx, pgnotify.Config{DSN: m.db, Schema: b.schema, Log: m.log, Params: postgres.Params()})
 	if err != nil {
@@ -216,6 +209,22 @@ func (b *bed) open(ctx context.Context, m *measurement, dir string) error {
 	}
 	b.store, b.bus = st, bus
 	return nil
+}
+
+// schema makes a schema of its own in the database that is measured. remove takes it away, also after ctx has ended.
+func (m *measurement) schema(ctx context.Context) (name string, remove func() error, err error) {
+	name = "pawl_bench_" + job.NewID().Short()
+	migrator, err := postgres.NewMigrator(m.db, name)
+	if err != nil {
+		return "", nil, err
+	}
+	remove = func() error {
+		return errors.Join(migrator.Drop(context.WithoutCancel(ctx)), migrator.Close())
+	}
+	if err := migrator.Up(ctx); err != nil {
+		return "", nil, errors.Join(err, remove())
+	}
+	return name, remove, nil
 }
 
 // start runs the service.

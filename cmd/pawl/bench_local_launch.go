@@ -49,12 +49,10 @@ func (b *localBench) launch(ctx context.Context, m *measurement, dir string) (_ 
 		return nil, err
 	}
 	f := &launchFigures{Jobs: b.jobs, Slots: engine.DefaultSlots[job.LaneLaunch], Target: 150}
-	var o nodeOptions
 	if b.slots > 0 {
 		f.Slots = b.slots
-		o.slots = map[job.Lane]int{job.LanePrepare: b.slots, job.LaneLaunch: b.slots, job.LaneFinish: b.slots}
 	}
-	ours, err := b.launchPawl(ctx, filepath.Join(dir, "pawl"), input, o, f)
+	ours, err := b.launchPawl(ctx, filepath.Join(dir, "pawl"), input, nodeOptions{slots: laneSlots(b.slots)}, f)
 	if err != nil {
 		return nil, err
 	}
@@ -66,6 +64,14 @@ func (b *localBench) launch(ctx context.Context, m *measurement, dir string) (_ 
 	f.JobsPerSecond, f.BarePerSecond = rounded(float64(b.jobs)/ours.Seconds(), 1), rounded(float64(b.jobs)/theirs.Seconds(), 1)
 	f.Ratio = rounded(theirs.Seconds()/ours.Seconds(), 3)
 	return f, nil
+}
+
+// laneSlots gives each lane of programs n slots; 0: those that it has by default.
+func laneSlots(n int) map[job.Lane]int {
+	if n == 0 {
+		return nil
+	}
+	return map[job.Lane]int{job.LanePrepare: n, job.LaneLaunch: n, job.LaneFinish: n}
 }
 
 func (b *localBench) launchPawl(ctx context.Context, dir, input string, o nodeOptions, f *launchFigures) (_ time.Duration, err error) {

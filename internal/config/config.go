@@ -52,9 +52,9 @@ type Config struct {
 	Kinds   []string `key:"kinds" doc:"the only kinds of job that this process runs; by default all that it knows"`
 	Tenants []string `key:"tenants" doc:"the only tenants whose jobs this process runs; by default all; to part work, queues cost less"`
 	Slots   struct {
-		Finish  int `key:"finish" default:"4" min:"1" max:"10000" doc:"jobs whose results are archived at once"`
-		Launch  int `key:"launch" default:"4" min:"1" max:"10000" doc:"jobs that are launched at once"`
-		Prepare int `key:"prepare" default:"4" min:"1" max:"10000" doc:"jobs whose inputs are staged at once"`
+		Finish  int `key:"finish" default:"16" min:"1" max:"10000" doc:"jobs whose results are archived at once"`
+		Launch  int `key:"launch" default:"16" min:"1" max:"10000" doc:"jobs that are launched at once"`
+		Prepare int `key:"prepare" default:"16" min:"1" max:"10000" doc:"jobs whose inputs are staged at once"`
 		Task    int `key:"task" default:"50" min:"1" max:"10000" doc:"tasks that run at once; pawl serve and pawl worker run programs only, so it is of no use there"`
 	} `key:"slots"`
 	Lease time.Duration `key:"lease" default:"15s" min:"1s" max:"10m" doc:"how long the jobs of this process stay its own when it is not heard of"`

@@ -192,7 +192,7 @@ func (t *tx) handOn(d spot, most int, eff *store.Effects) (int, error) {
 	if free == 0 {
 		return 0, nil
 	}
-	rs, err := t.firsts(k, d, min(free, most)+store.MostLooked)
+	rs, err := t.firsts(k, d, min(free, most)+lookAhead)
 	if err != nil {
 		return 0, err
 	}
@@ -261,6 +261,10 @@ func (t *tx) know(g *store.Gate, tenant, key string) error {
 		return nil
 	}, tenant, key)
 }
+
+// lookAhead is how many more jobs of an owner are looked at than there are free places: some may have to go to another line. Where
+// that is not enough the key is owed again.
+const lookAhead = 8
 
 // mostFirsts is about how many jobs of a line are read at once.
 const mostFirsts = 5000

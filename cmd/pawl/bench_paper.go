@@ -1,0 +1,272 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+func benchPaperCommand(o *benchOptions) *cobra.Command {
+	b := &paperBench{}
+	cmd := &cobra.Command{
+		Use:   "local-paper",
+		Short: "Measure how full a system with a limit is kept by programs on this machine",
+		Long: `Local-paper submits --jobs programs to the system local, of which --limit may run at once. Each sleeps for a time between 15
+and 90 s, drawn evenly from --seed, divided by --speedup. It wires the service as pawl run does, and sets the limit before.
+
+makespan_seconds counts from the first call of submit until the last job is FINISHED in the database, its results archived: so the
+time until the first programs run is in it, and the time at the end when fewer are left than may run.
+
+  efficiency       the sum of all times, divided by the limit, divided by the makespan: 1 if --limit programs slept at every moment.
+  efficiency_list  the makespan of list scheduling, divided by that of Pawl: it starts the same programs in the order of their
+                   submission, each the moment that a place is free, and knows of no other cost.
+
+Each program writes its number to a file before it sleeps: launched_twice is how many numbers stand there more than once, and lost how
+many jobs did not end, or are FINISHED without having run. max_running is the most programs that slept at once, and the curve how
+many did on average, in parts of the makespan: every 25 ms the processes of this machine are looked at, and those are counted that
+are still there at a second look.
+
+peak_mb is VmHWM: the most memory that this process had in RAM from the submit to the end, the benchmark included.`,
+		Example: "  pawl bench local-paper --jobs 500\n  pawl bench local-paper --speedup 100 --db postgres://localhost/pawl -o json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := errors.Join(
+				checkRange("jobs", b.jobs, 1, 1_000_000),
+				checkRange("speedup", b.speedup, 1, 10_000),
+				checkRange("limit", b.most, 1, 10_000),
+				checkRange("slots", b.slots, 0, 1000),
+			); err != nil {
+				return err
+			}
+			if b.limit <= 0 {
+				return &usageError{fmt.Errorf("--timeout %s is out of range: give a time such as 10m", b.limit)}
+			}
+			return o.measure(cmd, b.limit, b.measure)
+		},
+	}
+	cmd.Flags().IntVar(&b.jobs, "jobs", 10_000, "programs")
+	cmd.Flags().IntVar(&b.speedup, "speedup", 50, "by how much faster than the paper's programs these are")
+	cmd.Flags().IntVar(&b.most, "limit", 50, "programs that may run at once")
+	cmd.Flags().IntVar(&b.slots, "slots", 0, "slots in each lane (default: those of pawl run)")
+	cmd.Flags().Uint64Var(&b.seed, "seed", 1, "of the times for which programs sleep")
+	cmd.Flags().DurationVar(&b.limit, "timeout", 30*time.Minute, "give up after this time")
+	cmd.Flags().StringVar(&b.profile, "cpuprofile", "", "write a CPU profile to this file, for go tool pprof")
+	return cmd
+}
+
+type paperBench struct {
+	jobs, speedup, most, slots int
+	seed                       uint64
+	limit                      time.Duration
+	profile                    string
+}
+
+type paperFigures struct {
+	Jobs     int    `json:"jobs"`
+	Limit    int    `json:"limit"`
+	Speedup  int    `json:"speedup"`
+	Seed     uint64 `json:"seed"`
+	Database string `json:"database"`
+
+	Efficiency     float64 `json:"efficiency"`
+	EfficiencyList float64 `json:"efficiency_list"`
+	Makespan       float64 `json:"makespan_seconds"`
+	Ideal          float64 `json:"ideal_seconds"`
+	List           float64 `json:"list_seconds"`
+
+	Lost          int `json:"lost"`
+	Failed        int `json:"failed"`
+	LaunchedTwice int `json:"launched_twice"`
+	MaxRunning    int `json:"max_running"`
+
+	Submit     float64 `json:"submit_seconds"` // until the last submit was answered
+	Full       float64 `json:"full_seconds"`   // until as many programs ran as may
+	Peak       float64 `json:"peak_mb"`        // VmHWM
+	CPUPerJob  float64 `json:"cpu_us_per_job"` // of this process
+	Programs   float64 `json:"programs_cpu_us_per_job"`
+	Statements float64 `json:"statements_per_job"`
+
+	Curve      []float64 `json:"running"` // on average, in each part
+	CurveEvery float64   `json:"running_every_seconds"`
+	machine
+}
+
+func (f *paperFigures) rows(row func(name, format string, args ...any)) {
+	row("efficiency", "%.3f: %.1f s, and %.1f s if %d programs slept at every moment", f.Efficiency, f.Makespan, f.Ideal, f.Limit)
+	row("list scheduling", "%.3f: %.1f s without any cost", f.EfficiencyList, f.List)
+	row("jobs", "%d lost, %d failed, %d launched twice", f.Lost, f.Failed, f.LaunchedTwice)
+	row("running", "%d at most, limit %d; all places taken after %.2f s", f.MaxRunning, f.Limit, f.Full)
+	row("cost", "%.0f µs of CPU per job and %.0f µs of its programs; %.1f statements per job; %.1f MB at most", f.CPUPerJob, f.Programs, f.Statements, f.Peak)
+	row("load", "%d programs on %s, 15-90 s divided by %d, seed %d, submitted within %.2f s", f.Jobs, f.Database, f.Speedup, f.Seed, f.Submit)
+}
+
+// paperSystem is the limit of the system that programs run on which name none.
+const paperSystem = "system/local"
+
+// A paperProgram tells that it runs, and becomes one that sleeps. It is one process, as any program, and a cheap one.
+const paperProgram = `echo "$1" >>"$2" && exec "$3" "$4"`
+
+func (b *paperBench) measure(ctx context.Context, m *measurement) (_ figures, err error) {
+	// Programs outlive their service; those of a benchmark must not.
+	defer func() { err = errors.Join(err, endPrograms(m.dir)) }()
+	sleeps := b.sleeps()
+	var sum time.Duration
+	for _, d := range sleeps {
+		sum += d
+	}
+	f := &paperFigures{Jobs: b.jobs, Limit: b.most, Speedup: b.speedup, Seed: b.seed, Database: "SQLite", machine: m.machine}
+	ideal, list := sum/time.Duration(b.most), listScheduled(sleeps, b.most)
+
+	o := nodeOptions{logger: m.log, slots: laneSlots(b.slots)}
+	if m.db != "" {
+		f.Database, o.db = "PostgreSQL", m.db
+		var remove func() error
+		if o.schema, remove, err = m.schema(ctx); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, remove()) }()
+	}
+	p, err := openPrograms(ctx, filepath.Join(m.dir, "pawl"), o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, p.close()) }()
+	if err := p.SetLimit(p.ctx, job.Limit{Key: paperSystem, Most: b.most}); err != nil {
+		return nil, err
+	}
+	program, err := newSleeper(m.dir)
+	if err != nil {
+		return nil, err
+	}
+	ledger := filepath.Join(m.dir, "ledger")
+	if err := forgetPeak(); err != nil {
+		return nil, err
+	}
+	if b.profile != "" {
+		stop, err := startProfile(b.profile)
+		if err != nil {
+			return nil, err
+		}
+		defer stop()
+	}
+
+	statements := p.store.Statements()
+	begin, used, usedByPrograms := time.Now(), usedCPU(), usedByChildren()
+	look := watchPrograms(p.ctx, program, begin)
+	defer look.end()
+	if _, err := p.submit(b.jobs, func(i int) job.Spec {
+		seconds := strconv.FormatFloat(sleeps[i].Seconds(), 'f', 6, 64)
+		return job.Spec{Command: []string{"/bin/sh", "-c", paperProgram, "sleeper", strconv.Itoa(i), ledger, program, seconds}}
+	}); err != nil {
+		return nil, err
+	}
+	f.Submit = rounded(time.Since(begin).Seconds(), 2)
+	fmt.Fprintf(m.progress, "%d programs are submitted after %.1f s; they need %.1f s\n", b.jobs, f.Submit, ideal.Seconds())
+	if err := pass(p.ctx, ideal-time.Since(begin)); err != nil { // before that they cannot have ended
+		return nil, err
+	}
+	end, counts, err := p.allEnded(begin.Add(3*ideal + time.Minute))
+	if err != nil {
+		return nil, err
+	}
+	makespan := end.Sub(begin)
+	each := func(d time.Duration) float64 { return rounded(float64(d.Microseconds())/float64(b.jobs), 1) }
+	f.CPUPerJob, f.Programs = each(usedCPU()-used), each(usedByChildren()-usedByPrograms)
+	f.Statements = rounded(float64(p.store.Statements()-statements)/float64(b.jobs), 2)
+	if kb, ok := kilobytes("/proc/self/status", "VmHWM"); ok {
+		f.Peak = rounded(kb/1024, 1)
+	}
+	seen := look.end()
+	f.MaxRunning, f.Full = seen.most(), rounded(seen.reached(b.most).Seconds(), 2)
+	f.Curve, f.CurveEvery = seen.curve(makespan)
+
+	f.Makespan, f.Ideal, f.List = rounded(makespan.Seconds(), 3), rounded(ideal.Seconds(), 3), rounded(list.Seconds(), 3)
+	f.Efficiency, f.EfficiencyList = rounded(ideal.Seconds()/makespan.Seconds(), 4), rounded(list.Seconds()/makespan.Seconds(), 4)
+	finished := counts[job.Finished] - warmJobs
+	f.Failed = counts[job.Failed] + counts[job.Canceled]
+	ran, err := launches(ledger)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range ran {
+		if n > 1 {
+			f.LaunchedTwice++
+		}
+	}
+	f.Lost = b.jobs - finished - f.Failed + max(0, finished-len(ran))
+	return f, nil
+}
+
+// sleeps returns for how long each program sleeps.
+func (b *paperBench) sleeps() []time.Duration {
+	const shortest, longest = 15 * time.Second, 90 * time.Second
+	rnd := rand.New(rand.NewPCG(b.seed, 0))
+	all := make([]time.Duration, b.jobs)
+	for i := range all {
+		all[i] = (shortest + time.Duration(rnd.Int64N(int64(longest-shortest)))) / time.Duration(b.speedup)
+	}
+	return all
+}
+
+// listScheduled returns when the last job ends if each begins, in their order, the moment that one of the places is free.
+func listScheduled(jobs []time.Duration, places int) time.Duration {
+	free := make([]time.Duration, places) // from when on
+	for _, d := range jobs {
+		first := 0
+		for i, at := range free {
+			if at < free[first] {
+				first = i
+			}
+		}
+		free[first] += d
+	}
+	return slices.Max(free)
+}
+
+// allEnded waits until all jobs have ended, and returns how many are in each state and when that was asked; at the latest when
+// patience ends. It asks so rarely that this takes a twentieth of a core at the most.
+func (p *programBed) allEnded(patience time.Time) (time.Time, map[job.State]int, error) {
+	for {
+		asked := time.Now()
+		count, err := p.Count(p.ctx, nil)
+		if err != nil {
+			return asked, nil, err
+		}
+		open := 0
+		for s, n := range count.States {
+			if !s.Terminal() {
+				open += n
+			}
+		}
+		if open == 0 || asked.After(patience) {
+			return asked, count.States, nil
+		}
+		if err := pass(p.ctx, max(20*time.Millisecond, 20*time.Since(asked))); err != nil {
+			return asked, nil, err
+		}
+	}
+}
+
+// launches returns how often each program was launched, by what the programs themselves have written.
+func launches(ledger string) (map[string]int, error) {
+	b, err := os.ReadFile(ledger)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	ran := map[string]int{}
+	for line := range strings.Lines(string(b)) {
+		ran[strings.TrimSpace(line)]++
+	}
+	return ran, nil
+}

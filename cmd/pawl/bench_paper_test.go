@@ -1,0 +1,183 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/pawl-jobs/pawl/internal/testenv"
+)
+
+func TestBenchPaper(t *testing.T) {
+	keys := append([]string{
+		"jobs", "limit", "speedup", "seed", "database", "efficiency", "efficiency_list", "makespan_seconds", "ideal_seconds", "list_seconds", "lost", "failed",
+		"launched_twice", "max_running", "submit_seconds", "full_seconds", "peak_mb", "cpu_us_per_job", "programs_cpu_us_per_job", "statements_per_job",
+		"running", "running_every_seconds",
+	}, machineKeys...)
+	for _, database := range []string{"SQLite", "PostgreSQL"} {
+		t.Run(database, func(t *testing.T) {
+			dir := t.TempDir()
+			args := strings.Fields("local-paper --jobs 12 --speedup 200 --limit 3 --seed 7 -o json --dir " + dir)
+			if database == "PostgreSQL" {
+				args = append(args, "--db", testenv.Postgres(t).Database(t))
+			}
+			got := map[string]any{}
+			if err := json.Unmarshal(bench(t, t.Context(), args...).Bytes(), &got); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(slices.Sorted(slices.Values(keys)), slices.Sorted(maps.Keys(got))); diff != "" {
+				t.Errorf("keys, want - got +:\n%s", diff)
+			}
+			for key, want := range map[string]any{
+				"jobs": 12.0, "limit": 3.0, "speedup": 200.0, "seed": 7.0, "database": database, "lost": 0.0, "failed": 0.0, "launched_twice": 0.0,
+			} {
+				if got[key] != want {
+					t.Errorf("%s is %v, want %v", key, got[key], want)
+				}
+			}
+			number := func(key string) float64 { v, _ := got[key].(float64); return v }
+			for _, key := range []string{"efficiency", "max_running", "peak_mb", "cpu_us_per_job", "statements_per_job"} {
+				if number(key) <= 0 {
+					t.Errorf("%s is %v, want more than 0", key, got[key])
+				}
+			}
+			for _, key := range []string{"efficiency", "efficiency_list"} {
+				if number(key) >= 1 {
+					t.Errorf("%s is %v: that is faster than can be", key, got[key])
+				}
+			}
+			if most := number("max_running"); most > 3 {
+				t.Errorf("%v programs ran at once, and 3 may", most)
+			}
+			wantEmpty(t, dir)
+			if left := programsIn(dir); left != nil {
+				t.Errorf("processes are left: %v", left)
+			}
+		})
+	}
+	t.Run("for people", func(t *testing.T) {
+		dir := t.TempDir()
+		out := bench(t, t.Context(), strings.Fields("local-paper --jobs 3 --speedup 1000 --slots 2 --dir "+dir)...).String()
+		for _, want := range []string{"efficiency:", "list scheduling:", "0 lost, 0 failed, 0 launched twice", "limit 50", "3 programs on SQLite", "file system:"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("%q is missing in:\n%s", want, out)
+			}
+		}
+		wantEmpty(t, dir)
+	})
+	t.Run("flags that cannot be are refused", func(t *testing.T) {
+		for args, want := range map[string]string{
+			"--jobs 0":     "--jobs 0 is out of range",
+			"--speedup 0":  "--speedup 0 is out of range",
+			"--limit 0":    "--limit 0 is out of range",
+			"--slots -1":   "--slots -1 is out of range",
+			"--timeout 0s": "--timeout 0s is out of range",
+			"--seed x":     "invalid argument",
+		} {
+			_, err := tryBench(t.Context(), strings.Fields("local-paper "+args)...)
+			var usage *usageError
+			if !errors.As(err, &usage) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: got %v, want %q", args, err, want)
+			}
+		}
+	})
+}
+
+func TestSleepsOfASeed(t *testing.T) {
+	b := &paperBench{jobs: 1000, speedup: 50, seed: 3}
+	all := b.sleeps()
+	if !slices.Equal(all, b.sleeps()) {
+		t.Error("the same seed draws other times")
+	}
+	if least, most := slices.Min(all), slices.Max(all); least < 300*time.Millisecond || least > 310*time.Millisecond || most < 1790*time.Millisecond || most > 1800*time.Millisecond {
+		t.Errorf("times from %v to %v, want 300 ms to 1.8 s", least, most)
+	}
+	b.seed = 4
+	if slices.Equal(all, b.sleeps()) {
+		t.Error("another seed draws the same times")
+	}
+}
+
+func TestListScheduled(t *testing.T) {
+	for _, tt := range []struct {
+		jobs   []time.Duration
+		places int
+		want   time.Duration
+	}{
+		{[]time.Duration{5}, 3, 5},
+		{[]time.Duration{5, 1, 1, 1}, 1, 8},
+		{[]time.Duration{5, 1, 1, 1}, 2, 5},
+		{[]time.Duration{1, 1, 1, 5}, 2, 6}, // in their order, though another one were shorter
+	} {
+		if got := listScheduled(tt.jobs, tt.places); got != tt.want {
+			t.Errorf("%v in %d places: %d, want %d", tt.jobs, tt.places, got, tt.want)
+		}
+	}
+}
+
+func TestProcessesAreCounted(t *testing.T) {
+	dir := t.TempDir()
+	program, err := newSleeper(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lookout{program: program}
+	for range oftenEnough + 1 { // whoever is something else is known by then
+		if n := l.count(); n != 0 {
+			t.Fatalf("%d before there is one", n)
+		}
+	}
+	var cmds []*exec.Cmd
+	for range 3 {
+		cmd := exec.CommandContext(t.Context(), program, "1000")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		cmds = append(cmds, cmd)
+	}
+	if n := l.count(); n != 3 { // Start returns when the program is there
+		t.Errorf("%d, want 3", n)
+	}
+	for _, cmd := range cmds {
+		cmd.Process.Kill()
+		cmd.Wait()
+	}
+	if n := l.count(); n != 0 {
+		t.Errorf("%d after their end", n)
+	}
+}
+
+func TestLaunchesAreRead(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "ledger")
+	if got, err := launches(name); err != nil || len(got) != 0 {
+		t.Errorf("without a file: %v, %v", got, err)
+	}
+	if err := os.WriteFile(name, []byte("2\n0\n2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := launches(name)
+	if diff := cmp.Diff(map[string]int{"0": 1, "2": 2}, got); err != nil || diff != "" {
+		t.Errorf("%v, want - got +:\n%s", err, diff)
+	}
+}
+
+func TestCurve(t *testing.T) {
+	const ms = time.Millisecond
+	s := samples{{0, 0}, {25 * ms, 4}, {50 * ms, 6}, {75 * ms, 9}, {160 * ms, 2}}
+	if s.most() != 9 || s.reached(5) != 50*ms || s.reached(10) != 0 {
+		t.Errorf("most %d, reached %v and %v", s.most(), s.reached(5), s.reached(10))
+	}
+	running, every := s.curve(200 * ms)
+	if diff := cmp.Diff([]float64{2, 7.5, 7.5, 2}, running); diff != "" || every != 0.05 {
+		t.Errorf("every %v s, want - got +:\n%s", every, diff)
+	}
+}

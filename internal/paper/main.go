@@ -1,0 +1,173 @@
+// Command paper runs the benchmark pawl bench local-paper as docs/performance.md tells it: on SQLite and on PostgreSQL, of which it
+// starts a private server. It ends with an error where a run is not as it must be.
+//
+//	go run ./internal/paper -pawl ./pawl -out runs.json -svg docs/paper.svg
+//
+// It wants the machine for itself, and takes eleven minutes.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/pawl-jobs/pawl/internal/testenv"
+)
+
+func main() {
+	var o options
+	flag.StringVar(&o.pawl, "pawl", "./pawl", "the program to measure")
+	flag.IntVar(&o.jobs, "jobs", 10_000, "programs in each run")
+	flag.StringVar(&o.out, "out", "", "write the runs to this file, as JSON")
+	flag.StringVar(&o.svg, "svg", "", "draw into this file how many programs ran, over time")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := o.run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "paper:", err)
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	pawl, out, svg string
+	jobs           int
+}
+
+// A run is one run of the benchmark, and what it has found.
+type run struct {
+	Name           string  `json:"name"`
+	Efficiency     float64 `json:"efficiency"`
+	EfficiencyList float64 `json:"efficiency_list"`
+	Lost           int     `json:"lost"`
+	Failed         int     `json:"failed"`
+	LaunchedTwice  int     `json:"launched_twice"`
+	MaxRunning     int     `json:"max_running"`
+	Peak           float64 `json:"peak_mb"`
+
+	title      string
+	postgresql bool
+	speedup    int
+	least      float64 // efficiency; the same loss weighs more where programs are shorter
+	more       `json:"-"`
+}
+
+// more is what else pawl bench local-paper tells and is looked at here.
+type more struct {
+	Limit      int       `json:"limit"`
+	Makespan   float64   `json:"makespan_seconds"`
+	Curve      []float64 `json:"running"`
+	CurveEvery float64   `json:"running_every_seconds"`
+}
+
+func runs() []*run {
+	return []*run{
+		{Name: "sqlite-50", title: "SQLite, speedup 50", speedup: 50, least: 0.95},
+		{Name: "postgresql-50", title: "PostgreSQL, speedup 50", postgresql: true, speedup: 50, least: 0.95},
+		{Name: "postgresql-100", title: "PostgreSQL, speedup 100", postgresql: true, speedup: 100, least: 0.93},
+	}
+}
+
+func (o *options) run(ctx context.Context) error {
+	server, err := testenv.StartPostgres(ctx)
+	if err != nil {
+		return err
+	}
+	defer server.Stop()
+	list := runs()
+	for _, r := range list {
+		fmt.Fprintf(os.Stderr, "%s %s\n", time.Now().Format(time.TimeOnly), r.title)
+		if err := o.measure(ctx, r, server.Socket("postgres")); err != nil {
+			return fmt.Errorf("%s: %w", r.Name, err)
+		}
+	}
+	if err := table(os.Stdout, list); err != nil {
+		return err
+	}
+	if o.out != "" {
+		b, err := encode(list)
+		if err = errors.Join(err, os.WriteFile(o.out, b, 0o644)); err != nil {
+			return err
+		}
+	}
+	if o.svg != "" {
+		b, err := draw(list)
+		if err = errors.Join(err, os.WriteFile(o.svg, b, 0o644)); err != nil {
+			return err
+		}
+	}
+	var broken error
+	for _, r := range list {
+		broken = errors.Join(broken, r.check(o.jobs))
+	}
+	return broken
+}
+
+// measure makes one run.
+func (o *options) measure(ctx context.Context, r *run, db string) error {
+	args := []string{"bench", "local-paper", "-o", "json", "--jobs", strconv.Itoa(o.jobs), "--speedup", strconv.Itoa(r.speedup)}
+	if r.postgresql {
+		args = append(args, "--db", db)
+	}
+	cmd := exec.CommandContext(ctx, o.pawl, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it ends its programs
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return err
+	}
+	return r.read(out)
+}
+
+// read takes in what the benchmark has printed.
+func (r *run) read(out []byte) error {
+	return errors.Join(json.Unmarshal(out, r), json.Unmarshal(out, &r.more))
+}
+
+// check returns what is not as it must be.
+func (r *run) check(jobs int) error {
+	var err error
+	wrong := func(bad bool, format string, args ...any) {
+		if bad {
+			err = errors.Join(err, fmt.Errorf("%s: "+format, append([]any{r.Name}, args...)...))
+		}
+	}
+	wrong(r.Efficiency < r.least, "the efficiency is %.4f, and is to be %.2f", r.Efficiency, r.least)
+	wrong(r.Lost > 0, "%d of %d jobs were lost", r.Lost, jobs)
+	wrong(r.Failed > 0, "%d of %d jobs failed", r.Failed, jobs)
+	wrong(r.LaunchedTwice > 0, "%d programs were launched twice", r.LaunchedTwice)
+	wrong(r.MaxRunning > r.Limit, "%d programs ran at once, and %d may", r.MaxRunning, r.Limit)
+	return err
+}
+
+// encode writes runs as JSON.
+func encode(list []*run) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetIndent("", "  ")
+	err := enc.Encode(list)
+	return b.Bytes(), err
+}
+
+// table prints runs as a table of Markdown.
+func table(out io.Writer, list []*run) error {
+	w := tabwriter.NewWriter(out, 0, 0, 1, ' ', 0)
+	fmt.Fprintln(w, "|\t| efficiency\t| to be\t| beside list scheduling\t| makespan\t| lost\t| failed\t| launched twice\t| running at most\t| memory\t|")
+	fmt.Fprintln(w, "|---\t|---\t|---\t|---\t|---\t|---\t|---\t|---\t|---\t|---\t|")
+	for _, r := range list {
+		fmt.Fprintf(w, "| %s\t| %.3f\t| %.2f\t| %.3f\t| %.1f s\t| %d\t| %d\t| %d\t| %d\t| %.0f MB\t|\n",
+			r.title, r.Efficiency, r.least, r.EfficiencyList, r.Makespan, r.Lost, r.Failed, r.LaunchedTwice, r.MaxRunning, r.Peak)
+	}
+	return w.Flush()
+}
