@@ -51,7 +51,7 @@ WITH x AS MATERIALIZED (
 	SELECT j.id FROM pawl.jobs j WHERE j.custody = 'gate' AND j.due <= (SELECT now FROM x) ORDER BY j.due LIMIT $1 FOR UPDATE SKIP LOCKED
 ), moved AS (
 	UPDATE pawl.jobs j SET due = NULL,
-		line = CASE WHEN j.needs = 0 AND j.ties & 8 <> 0 THEN (SELECT CASE WHEN j.kind = 'app' THEN 'ahead/' ELSE '' END || s.limits[1] FROM pawl.specs s WHERE s.id = j.id) END,
+		line = CASE WHEN j.needs = 0 AND j.ties & 8 <> 0 THEN CASE WHEN j.kind = 'app' THEN 'ahead/' ELSE '' END || j.limits[1] END,
 		state = CASE WHEN ` + goes + ` THEN 'PENDING' ELSE j.state END, custody = CASE WHEN ` + goes + ` THEN 'ready' ELSE j.custody END,
 		epoch = j.epoch + (` + goes + `)::int, n = j.n + (` + goes + `)::int, since = CASE WHEN ` + goes + ` THEN x.now ELSE j.since END,
 		ord = CASE WHEN ` + goes + ` THEN greatest(j.ord, x.ord) ELSE j.ord END,

@@ -11,9 +11,9 @@ import (
 // The columns of a job, in the order in which row reads them: those of specs s, and those of jobs j.
 const (
 	ofSpec = `s.id, s.tenant, s.owner, s.kind, s.name, s.app, s.queue, s.machine, s.priority, s.max_attempts, s.created, s.external_id,
-		s.parent, s.trace, s.hidden, s.labels, s.limits`
+		s.parent, s.trace, s.hidden, s.labels`
 	ofJob = `j.state, j.custody, j.epoch, j.n, j.lane, j.session, j.claim, j.attempt, j.recoveries, j.suspect, j.launch, j.live, j.since,
-		j.due, j.ended, j.needs, j.ties, j.line, j.passed, j.wish, j.wished_by, j.resume, j.code, j.message, j.work, j.result`
+		j.due, j.ended, j.needs, j.ties, j.limits, j.line, j.passed, j.wish, j.wished_by, j.resume, j.code, j.message, j.work, j.result`
 	columns = ofSpec + `, ` + ofJob
 	// documents are those of specs that may be large.
 	documents = `s.request, s.resolved, s.notes`
@@ -24,10 +24,11 @@ const (
 const (
 	// livingRow is a row j of jobs.
 	livingRow = `j.id, j.state, j.custody, j.epoch, j.n, j.ord, j.lane, j.session, j.claim, j.attempt, j.recoveries, j.suspect, j.launch, j.live,
-		j.since, j.due, NULL::timestamptz AS ended, j.needs, j.ties, j.line, j.passed, j.told, j.wish, j.wished_by, j.resume, j.code, j.message, j.work, j.result`
+		j.since, j.due, NULL::timestamptz AS ended, j.needs, j.ties, j.limits, j.line, j.passed, j.told, j.wish, j.wished_by, j.resume, j.code, j.message, j.work, j.result`
 	living = `SELECT ` + livingRow + ` FROM pawl.jobs j`
 	over   = `SELECT id, state, 'none'::text AS custody, epoch, n, ord, ''::text AS lane, NULL::uuid AS session, NULL::uuid AS claim, attempt,
-		recoveries, suspect, launch, false AS live, since, NULL::timestamptz AS due, ended, needs, ties, NULL::text AS line, 0 AS passed, told, ''::text AS wish, wished_by,
+		recoveries, suspect, launch, false AS live, since, NULL::timestamptz AS due, ended, needs, ties, NULL::text[] AS limits, NULL::text AS line,
+		0 AS passed, told, ''::text AS wish, wished_by,
 		''::text AS resume, code, message, work, result FROM pawl.ended`
 	anyJob = `(` + living + ` UNION ALL ` + over + `)`
 	// itsJob and itsSpec join what belongs to a spec s or a job j. OFFSET keeps the planner from turning the join around:
@@ -44,12 +45,12 @@ func (r *reader) row() job.Job {
 	var j job.Job
 	j.ID, j.Tenant, j.Owner, j.Kind, j.Name, j.App = r.id(), r.text(), r.text(), r.text(), r.text(), r.text()
 	j.Queue, j.Machine, j.Priority, j.MaxAttempts = r.text(), r.text(), r.int(), r.int()
-	j.Created, j.ExternalID, j.Parent, j.Trace, j.Hidden, j.Labels, j.Limits = r.time(), r.text(), r.id(), r.text(), r.bool(), r.labels(), r.texts()
+	j.Created, j.ExternalID, j.Parent, j.Trace, j.Hidden, j.Labels = r.time(), r.text(), r.id(), r.text(), r.bool(), r.labels()
 	j.State, j.Custody, j.Epoch, j.N = job.State(r.text()), job.Custody(r.text()), r.int64(), r.int64()
 	j.Lane, j.Session, j.Claim = job.Lane(r.text()), r.id(), r.id()
 	j.Attempt, j.Recoveries, j.Suspect, j.Launch, j.Live = r.int(), r.int(), r.int(), r.int(), r.bool()
 	j.Since, j.Due, j.Ended, j.Needs, j.Ties = r.time(), r.time(), r.time(), r.int(), job.Ties(r.int())
-	j.Line, j.Passed = r.text(), r.int()
+	j.Limits, j.Line, j.Passed = r.texts(), r.text(), r.int()
 	j.Wish, j.WishedBy, j.Resume = job.Wish(r.text()), r.text(), job.State(r.text())
 	j.Code, j.Message, j.Work, j.Result = job.Code(r.text()), r.text(), r.json(), r.json()
 	if j.Custody == job.None {

@@ -249,17 +249,17 @@ WITH x AS MATERIALIZED (
 	) n
 ), spec AS (
 	INSERT INTO pawl.specs (id, tenant, owner, kind, name, stem, app, queue, machine, priority, max_attempts, created, external_id,
-		fingerprint, parent, trace, labels, notes, request, limits)
+		fingerprint, parent, trace, labels, notes, request)
 	SELECT n.id, $1, n.owner, n.kind, n.name, n.stem, coalesce(n.app, ''), n.queue, coalesce(n.machine, ''), n.priority, n.max_attempts, n.now,
-		n.external_id, n.fingerprint, n.parent, coalesce(n.trace, ''), n.labels, n.notes, n.request, n.limits::text[]
+		n.external_id, n.fingerprint, n.parent, coalesce(n.trace, ''), n.labels, n.notes, n.request
 	FROM new n
 ), job AS (
 	INSERT INTO pawl.jobs (id, tenant, kind, queue, machine, priority, created, state, custody, epoch, n, ord, lane, attempt, since,
-		due, needs, ties, line, owner)
+		due, needs, ties, limits, line, owner)
 	SELECT n.id, $1, n.kind, n.queue, coalesce(n.machine, ''), n.priority, n.now,
 		CASE WHEN n.gated THEN 'WAITING' ELSE 'PENDING' END, CASE WHEN n.gated THEN 'gate' ELSE 'ready' END,
 		1, 1, n.ord, CASE WHEN n.kind = 'app' THEN 'prepare' ELSE 'task' END, 1, n.now,
-		n.due, coalesce(n.needs, 0), coalesce(n.ties, 0), n.line, CASE WHEN n.limits IS NOT NULL THEN n.owner END
+		n.due, coalesce(n.needs, 0), coalesce(n.ties, 0), n.limits::text[], n.line, CASE WHEN n.limits IS NOT NULL THEN n.owner END
 	FROM new n
 ), history AS (
 	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, actor)

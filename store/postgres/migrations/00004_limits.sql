@@ -39,9 +39,9 @@ CREATE TABLE pawl.served (
     CONSTRAINT served_pkey PRIMARY KEY (tenant, key)
 ) WITH (fillfactor = 50);
 
-ALTER TABLE pawl.specs ADD COLUMN limits text[];        -- the keys of its turns
 ALTER TABLE pawl.jobs
-    ADD COLUMN line   text COLLATE "C",                 -- the key for a turn of which it waits,
+    ADD COLUMN limits text[],                           -- the keys of its turns,
+    ADD COLUMN line   text COLLATE "C",                 -- that for a turn of which it waits,
     ADD COLUMN owner  text COLLATE "C",                 -- that of specs, where it is under limits,
     ADD COLUMN passed int NOT NULL DEFAULT 0;           -- and how often it was sent to another line
 
@@ -83,5 +83,4 @@ END $$;
 -- +goose Down
 DROP TABLE pawl.served, pawl.turns_owed, pawl.turns, pawl.limits;
 DROP FUNCTION pawl.refuse(text, text);
-ALTER TABLE pawl.specs DROP COLUMN limits;
-ALTER TABLE pawl.jobs DROP COLUMN line, DROP COLUMN owner, DROP COLUMN passed;
+ALTER TABLE pawl.jobs DROP COLUMN limits, DROP COLUMN line, DROP COLUMN owner, DROP COLUMN passed;
