@@ -51,7 +51,11 @@ func (j Job) Under(keys []string) (under Job, turns []string, back *Change) {
 		return j, nil, back
 	}
 	j = j.InLine()
-	return j, slices.DeleteFunc(j.held(), func(key string) bool { return slices.Contains(had, key) }), nil
+	turns = slices.DeleteFunc(j.held(), func(key string) bool { return slices.Contains(had, key) })
+	if j.Custody == Worker && len(turns) > 0 {
+		j.Ties |= TieMet
+	}
+	return j, turns, nil
 }
 
 // underWay returns the ties that a job which knew no limits would have, had it come by its turns as others do. Of a program that

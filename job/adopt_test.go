@@ -37,7 +37,7 @@ func TestOwnKeys(t *testing.T) {
 
 func TestUnder(t *testing.T) {
 	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
-	const limited, ahead, turn, kept = job.TieLimited, job.TieAhead, job.TieTurn, job.TieKept
+	const limited, ahead, turn, kept, met = job.TieLimited, job.TieAhead, job.TieTurn, job.TieKept, job.TieMet
 	for name, tt := range map[string]struct {
 		j     job.Job
 		ties  job.Ties
@@ -54,11 +54,11 @@ func TestUnder(t *testing.T) {
 			ties: limited, line: "a", back: job.Place{State: job.Waiting, Custody: job.Gate},
 		},
 		"a task that runs": {
-			j: job.Job{Kind: "send", Place: job.Place{State: job.Running, Custody: job.Worker}}, ties: limited | turn, turns: []string{"m"},
+			j: job.Job{Kind: "send", Place: job.Place{State: job.Running, Custody: job.Worker}}, ties: limited | turn | met, turns: []string{"m"},
 		},
 		"a task that has other turns, and runs": {
 			j:    job.Job{Kind: "send", Place: job.Place{State: job.Running, Custody: job.Worker}, Limits: []string{"a", "z"}, Ties: limited | turn},
-			ties: limited | turn, turns: []string{"m"},
+			ties: limited | turn | met, turns: []string{"m"},
 		},
 		"a task that waits for a time": {
 			j: job.Job{Kind: "send", Place: job.Place{State: job.Waiting, Custody: job.Gate}, Due: now}, ties: limited,
@@ -83,21 +83,21 @@ func TestUnder(t *testing.T) {
 		},
 		"a program that is made ready": {
 			j:    job.Job{Kind: job.KindApp, Place: job.Place{State: job.StagingInputs, Custody: job.Worker}},
-			ties: limited | ahead | turn, turns: []string{"ahead/m", "m"},
+			ties: limited | ahead | turn | met, turns: []string{"ahead/m", "m"},
 		},
 		"a program that is given back while it is made ready": {
 			j: job.Job{Kind: job.KindApp, Place: job.Place{State: job.StagingInputs, Custody: job.Ready}}, ties: limited,
 		},
 		"a program that has a place of another limit, and is made ready": {
 			j:    job.Job{Kind: job.KindApp, Place: job.Place{State: job.StagingInputs, Custody: job.Worker}, Limits: []string{"a"}, Ties: limited | ahead},
-			ties: limited | ahead, turns: []string{"ahead/m"},
+			ties: limited | ahead | met, turns: []string{"ahead/m"},
 		},
 		"a program that may be launched": {
 			j: job.Job{Kind: job.KindApp, Place: job.Place{State: job.SubmittingJob, Custody: job.Ready}}, ties: limited, line: "m",
 			back: job.Place{State: job.SubmittingJob, Custody: job.Gate},
 		},
 		"a program that is about to be launched": {
-			j: job.Job{Kind: job.KindApp, Place: job.Place{State: job.SubmittingJob, Custody: job.Worker}}, ties: limited | turn, turns: []string{"m"},
+			j: job.Job{Kind: job.KindApp, Place: job.Place{State: job.SubmittingJob, Custody: job.Worker}}, ties: limited | turn | met, turns: []string{"m"},
 		},
 		"a launch that nobody holds": {
 			j: job.Job{Kind: job.KindApp, Place: job.Place{State: job.SubmittingJob, Custody: job.Ready}, Live: true}, ties: limited | turn, turns: []string{"m"},

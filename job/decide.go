@@ -332,6 +332,7 @@ func (j Job) Apply(c Change, now time.Time) (Job, []Entry) {
 	}
 	limited := j.Ties&TieLimited != 0
 	if limited {
+		j.Ties &^= TieMet
 		j.keep(c.Last().State, c.To)
 	}
 	if c.To == Gate || c.To == Ready {

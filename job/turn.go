@@ -9,6 +9,7 @@ const (
 	TieAhead                    // it has its places among those that are made ready
 	TieTurn                     // it has its turns
 	TieKept                     // it waits in a line, and has the turns that come before that one
+	TieMet                      // it met a limit in the hands of a worker, and has not been changed since
 
 	tieTurns = TieAhead | TieTurn
 )

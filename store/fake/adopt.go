@@ -24,12 +24,14 @@ func (t *tx) startWalk(at name) {
 
 func (t *tx) owesWalk(at name, after int) { set(t, t.walks, at, walk{after, t.now}) }
 
-// takesIn reports whether a limit of a key, or of its family, is still taking in the jobs that are there.
+// takesIn reports whether the limit that decides on a key is still taking in the jobs that are there.
 func (s *State) takesIn(at name) bool {
-	key := job.LimitOf(at.name)
-	_, own := s.walks[name{at.tenant, key}]
-	_, family := s.walks[name{at.tenant, job.Family(key)}]
-	return own || family
+	l := s.limit(at)
+	if l == nil {
+		return false
+	}
+	_, walks := s.walks[name{at.tenant, l.Key}]
+	return walks
 }
 
 // walk makes a step of the walk that waits for the longest, and returns how many jobs it looked at: one at least, where there is

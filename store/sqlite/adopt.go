@@ -26,12 +26,14 @@ func (t *tx) setLimit(tenant string, l *job.Limit, doc string, eff *store.Effect
 	return err
 }
 
-// takesIn reports whether a limit of a key, or of its family, is still taking in the jobs that are there.
+// takesIn reports whether the limit that decides on a key is still taking in the jobs that are there.
 func (l limits) takesIn(key string) bool {
-	key = job.LimitOf(key)
-	_, own := l.walks[key]
-	_, family := l.walks[job.Family(key)]
-	return own || family
+	limit := deciding(l.set, key)
+	if limit == nil {
+		return false
+	}
+	_, walks := l.walks[limit.Key]
+	return walks
 }
 
 // walk makes a step of the walk that waits for the longest, and returns how many jobs it looked at: one at least, where there is
