@@ -41,6 +41,8 @@ var uses = map[string][]string{
 	"hand on held":  {"turns_key"},
 	"hand on heads": {"jobs_pkey", "jobs_line", "specs_pkey"},
 	"turns enter":   {"jobs_pkey"},
+	"walk page":     {"jobs_pkey", "specs_pkey"},
+	"walk take in":  {"jobs_pkey"},
 	"turns return":  {"turns_pkey"},
 	"expire close":  {},
 	"expire":        {"jobs_pkey", "jobs_session", "specs_pkey"},
