@@ -222,6 +222,18 @@ func everySent(t *testing.T) map[string]string {
 			_, _, err = s.Apply(ctx, []job.Change{again})
 			return err
 		},
+		"taken in": func() error {
+			if _, _, err := s.Submit(ctx, store.Submission{Tenant: "taken in", Jobs: newTasks(4)}); err != nil {
+				return err
+			}
+			_, err := s.SetLimit(ctx, "taken in", job.Limit{Key: "tenant", Most: 1})
+			for more := true; more && err == nil; {
+				var eff store.Effects
+				_, eff, err = s.Pay(ctx, 3)
+				more = eff.Owed
+			}
+			return err
+		},
 		"limits": func() error { _, err := s.Limits(ctx, acme); return err },
 		"force": func() error {
 			_, _, err := s.Wish(ctx, store.Wish{Tenant: acme, By: "ann", Wish: job.WishCancel, Force: true, Jobs: m.some(5)})

@@ -7,9 +7,7 @@ ALTER TABLE pawl.limits
     ADD COLUMN walked_at  timestamptz,
     ADD COLUMN then_most  int,                          -- from then on
     ADD COLUMN then_ahead int;
-CREATE INDEX limits_walked ON pawl.limits (walked_at) WHERE walked IS NOT NULL;
 
 -- +goose Down
 UPDATE pawl.limits SET most = then_most, ahead = then_ahead WHERE walked IS NOT NULL;
-DROP INDEX pawl.limits_walked;
 ALTER TABLE pawl.limits DROP COLUMN walked, DROP COLUMN walked_at, DROP COLUMN then_most, DROP COLUMN then_ahead;
