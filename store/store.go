@@ -165,7 +165,9 @@ type Reader interface {
 // Limits holds jobs back until it is their turn. A job that is under limits waits in custody gate until it has a turn of each
 // of its keys, and the change with which it needs them no longer gives them back. Turns are rows: there is nothing to count wrong.
 type Limits interface {
-	// SetLimit sets the limit of a key or of a family of keys. It holds from the next turn on: what runs is not thrown out.
+	// SetLimit sets the limit of a key or of a family of keys. It holds from the next turn on: what runs is not thrown out. Where no
+	// limit decided on the keys, it takes in the jobs that stand under them by themselves, as [Uncounted] says, and lets nobody go
+	// before Pay has come to the end of that: Effects.Owed.
 	SetLimit(ctx context.Context, tenant string, l job.Limit) (Effects, error)
 	// RemoveLimit takes a limit away: NotFound where there is none.
 	RemoveLimit(ctx context.Context, tenant, key string) (Effects, error)
@@ -258,6 +260,7 @@ type New struct {
 	After  []After
 	Unique []Unique
 	// Optional are more keys of turns, beside those of Job.Limits: the job is under those of them for which a limit is set by then.
+	// They are [job.Job.OwnKeys]: a limit that is set later finds the job by these.
 	Optional []string
 	// Refusal is what speaks against the job. The call fails with it, unless the job is there already.
 	Refusal error
