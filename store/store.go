@@ -76,7 +76,8 @@ type Jobs interface {
 
 	// Pay pays up to limit rows of follow-ups, oldest first, and returns how many; of those that owe nobody any more one at
 	// least is counted. Effects.Owed says whether more is left to pay. None, and more is left: others are paying it now. Who
-	// waits for turns that are free gets them here and nowhere else, one payer of a tenant at a time, as [Gate.Hand] says.
+	// waits for turns that are free gets them here and nowhere else, one payer of a tenant at a time, as [Gate.Hand] says. Limits that
+	// take in jobs which are there go on with it by a step.
 	Pay(ctx context.Context, limit int) (int, Effects, error)
 
 	// Expire closes sessions whose lease is over, and takes up to limit jobs from sessions that are not alive. It returns
