@@ -174,11 +174,12 @@ func (w *walking) queries() (qs []*query) {
 }
 
 const (
-	// pickWalk locks the gate of the tenant whose walk waits for the longest, of those whose gate nobody holds: see pickGate.
+	// pickWalk locks the gate of the tenant whose walk waits for the longest, and says to the statement that follows which one it is:
+	// see lockGate. It waits for who has it, for a walk that only goes on where nobody is at work might never do so.
 	pickWalk = `
-SELECT set_config('job.payer', w.tenant, true) FROM (
-	SELECT l.tenant FROM pawl.limits l WHERE l.walked IS NOT NULL ORDER BY l.walked_at LIMIT 100 OFFSET 0
-) w WHERE pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||w.tenant, 0)) LIMIT 1`
+SELECT set_config('job.payer', w.tenant, true), pg_advisory_xact_lock(hashtextextended('pawl.turns/'||w.tenant, 0)) FROM (
+	SELECT l.tenant FROM pawl.limits l WHERE l.walked IS NOT NULL ORDER BY l.walked_at LIMIT 1
+) w`
 
 	walksOf = `SELECT l.tenant, l.key, l.walked, l.walked IS NOT NULL FROM pawl.limits l WHERE l.tenant = (SELECT current_setting('job.payer', true))`
 
