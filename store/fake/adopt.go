@@ -24,14 +24,15 @@ func (t *tx) startWalk(at name) {
 
 func (t *tx) owesWalk(at name, after int) { set(t, t.walks, at, walk{after, t.now}) }
 
-// takesIn reports whether the limit that decides on a key is still taking in the jobs that are there.
-func (s *State) takesIn(at name) bool {
-	l := s.limit(at)
-	if l == nil {
-		return false
+// gateKey returns a key with who has turns of it. A limit that is still taking in the jobs that are there lets nobody go.
+func (s *State) gateKey(at name) *store.GateKey {
+	k := &store.GateKey{Limit: s.limit(at), Held: s.holders(at)}
+	if k.Limit != nil {
+		if _, walks := s.walks[name{at.tenant, k.Limit.Key}]; walks {
+			k.Limit = &job.Limit{}
+		}
 	}
-	_, walks := s.walks[name{at.tenant, l.Key}]
-	return walks
+	return k
 }
 
 // walk makes a step of the walk that waits for the longest, and returns how many jobs it looked at: one at least, where there is

@@ -160,10 +160,7 @@ func (t *tx) handOn(at name, limit int) (int, error) {
 	g := store.Gate{Keys: map[string]*store.GateKey{}}
 	know := func(key string) {
 		if at := (name{at.tenant, key}); g.Keys[key] == nil {
-			g.Keys[key] = &store.GateKey{Limit: t.limit(at), Held: t.holders(at)}
-			if t.takesIn(at) {
-				g.Keys[key].Limit = &job.Limit{}
-			}
+			g.Keys[key] = t.gateKey(at)
 		}
 	}
 	know(at.name)
