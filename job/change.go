@@ -61,7 +61,7 @@ type Patch struct {
 	Recovery bool // Recoveries + 1
 	Crash    bool // Suspect + 1: the session died while it held the job
 	Clear    bool // Suspect = 0: its process has outlived a step of it
-	Turns    Ties // it gets the turns that this tie stands for
+	Turns    Ties // it gets the turns that this tie stands for, in place of those that it has
 
 	// Session and Claim take the job into custody worker.
 	Session ID

@@ -332,7 +332,8 @@ func (j Job) Apply(c Change, now time.Time) (Job, []Entry) {
 	}
 	limited := j.Ties&TieLimited != 0
 	if limited {
-		j.keep(c.Last().State)
+		j.Ties &^= TieMet
+		j.keep(c.Last().State, c.To)
 	}
 	if c.To == Gate || c.To == Ready {
 		// The gate has the last word on where a job waits.
@@ -390,7 +391,7 @@ func (j Job) Apply(c Change, now time.Time) (Job, []Entry) {
 		if !j.Due.After(now) {
 			j.Due = time.Time{}
 		}
-		j.keep(j.State)
+		j.keep(j.State, j.Custody)
 		if j.enter(j.Lacks(j.State)); j.Line == "" {
 			j.Ties &^= TieKept
 		}

@@ -196,6 +196,7 @@ func lifeLines(t *testing.T) string {
 func diagram(t *testing.T) string {
 	why := map[[2]job.State]string{
 		{job.Pending, job.Running}:         "a task",
+		{job.Pending, job.Waiting}:         "a limit was set",
 		{job.SubmittingJob, job.Running}:   "started at once",
 		{job.SubmittingJob, job.Archiving}: "ended before its start was seen",
 		{job.Queued, job.Archiving}:        "ended before its start was seen",

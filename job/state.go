@@ -97,7 +97,7 @@ func Places(s State) []Custody { return slices.Clone(places[s]) }
 // something recorded on the way, such as a launch intent or a manifest.
 var edges = map[State][]State{
 	Waiting:          {Pending, Paused, Failed, Canceled},
-	Pending:          {ProcessingInputs, Running, Paused, Failed, Canceled},
+	Pending:          {ProcessingInputs, Running, Waiting, Paused, Failed, Canceled},
 	ProcessingInputs: {ProcessingInputs, StagingInputs, Waiting, Pending, Blocked, Paused, Failed, Canceled},
 	StagingInputs:    {StagingInputs, StagingJob, Waiting, Pending, Blocked, Paused, Failed, Canceled},
 	StagingJob:       {StagingJob, SubmittingJob, Waiting, Pending, Blocked, Paused, Failed, Canceled},

@@ -12,6 +12,7 @@ const (
 	TieAhead                    // it has its places among those that are made ready
 	TieTurn                     // it has its turns
 	TieKept                     // it waits in a line, and has the turns that come before that one
+	TieMet                      // it met a limit in the hands of a worker, and has not been changed since
 
 	tieTurns = TieAhead | TieTurn
 )
@@ -41,15 +42,24 @@ func (j *Job) Lacks(s State) Ties {
 	return 0
 }
 
-// keep lets go of the turns that j has no use for in state s.
-func (j *Job) keep(s State) {
+// keep lets go of the turns that j has no use for in state s of a custody. Only a program that met a limit in the hands of its
+// worker has both, and only as long as it is made ready there: see [Job.Under].
+func (j *Job) keep(s State, custody Custody) {
 	use := tieTurns
+	both := j.Ties&tieTurns == tieTurns
 	switch {
 	case j.Live:
+		if both {
+			use = TieTurn
+		}
 	case s.Terminal(), s == Paused, s == Waiting, s == Archiving:
 		use = 0
 	case s == Blocked, j.Program() && s != SubmittingJob && s != Queued && s != Running:
-		use = TieAhead
+		if !both || custody != Worker {
+			use = TieAhead
+		}
+	case both:
+		use = TieTurn
 	}
 	j.Ties &^= tieTurns &^ use
 }

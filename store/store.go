@@ -76,7 +76,8 @@ type Jobs interface {
 
 	// Pay pays up to limit rows of follow-ups, oldest first, and returns how many; of those that owe nobody any more one at
 	// least is counted. Effects.Owed says whether more is left to pay. None, and more is left: others are paying it now. Who
-	// waits for turns that are free gets them here and nowhere else, one payer of a tenant at a time, as [Gate.Hand] says.
+	// waits for turns that are free gets them here and nowhere else, one payer of a tenant at a time, as [Gate.Hand] says. Limits that
+	// take in jobs which are there go on with it by a step.
 	Pay(ctx context.Context, limit int) (int, Effects, error)
 
 	// Expire closes sessions whose lease is over, and takes up to limit jobs from sessions that are not alive. It returns
@@ -165,7 +166,9 @@ type Reader interface {
 // Limits holds jobs back until it is their turn. A job that is under limits waits in custody gate until it has a turn of each
 // of its keys, and the change with which it needs them no longer gives them back. Turns are rows: there is nothing to count wrong.
 type Limits interface {
-	// SetLimit sets the limit of a key or of a family of keys. It holds from the next turn on: what runs is not thrown out.
+	// SetLimit sets the limit of a key or of a family of keys. It holds from the next turn on: what runs is not thrown out. Where no
+	// limit decided on the keys, it takes in the jobs that stand under them by themselves, as [Uncounted] says, and lets nobody go
+	// before Pay has come to the end of that: Effects.Owed.
 	SetLimit(ctx context.Context, tenant string, l job.Limit) (Effects, error)
 	// RemoveLimit takes a limit away: NotFound where there is none.
 	RemoveLimit(ctx context.Context, tenant, key string) (Effects, error)
@@ -260,6 +263,7 @@ type New struct {
 	After  []After
 	Unique []Unique
 	// Optional are more keys of turns, beside those of Job.Limits: the job is under those of them for which a limit is set by then.
+	// They are [job.Job.OwnKeys]: a limit that is set later finds the job by these.
 	Optional []string
 	// Refusal is what speaks against the job. The call fails with it, unless the job is there already.
 	Refusal error

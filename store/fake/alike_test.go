@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -69,6 +70,28 @@ func TestAlikeInLine(t *testing.T) {
 	}
 }
 
+// TestAlikeTakenIn makes calls of which many set limits first, for keys under which jobs stand that are there and on the move.
+func TestAlikeTakenIn(t *testing.T) {
+	seeds, calls := uint64(4), 200
+	if testing.Short() {
+		seeds = 1
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			p := newPair(t, seed)
+			db, err := sqlite.Open(t.Context(), t.TempDir(), sqlite.Options{Now: p.clock.Now})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer db.Close()
+			p.other, p.takenIn = db, true
+			p.begin()
+			p.steps(calls)
+		})
+	}
+}
+
 // TestDeterministic compares two fakes, to the order of each list.
 func TestDeterministic(t *testing.T) {
 	for seed := range uint64(20) {
@@ -103,9 +126,11 @@ type pair struct {
 	fake   *fake.Store
 	other  store.Store
 	strict bool // lists have an order
-	inLine bool // most jobs are under limits
 
-	streaming job.ID // the session of rounds
+	inLine  bool // most jobs are under limits
+	takenIn bool // limits are set where none was
+
+	streaming job.ID // a session that lasts
 
 	made     int // ids
 	jobs     []job.ID
@@ -121,6 +146,7 @@ type pair struct {
 func (p *pair) see(j *job.Job) {
 	for what, is := range map[string]bool{
 		"a turn": j.Ties&job.TieTurn != 0, "a place ahead": j.Ties&job.TieAhead != 0, "kept turns": j.Ties&job.TieKept != 0, "a line": j.Line != "",
+		"sent back": j.Custody == job.Gate && strings.HasPrefix(j.Message, "a limit was set"), "both": j.Ties&(job.TieAhead|job.TieTurn) == job.TieAhead|job.TieTurn,
 		"a launch with a turn": j.Live && j.Ties&job.TieTurn != 0, "a launch in line": j.State == job.SubmittingJob && j.Line != "", "passed": j.Passed > 0,
 	} {
 		if is {
@@ -210,6 +236,9 @@ func (p *pair) raw() json.RawMessage {
 }
 
 func (p *pair) session() job.ID {
+	if p.takenIn && !p.one(8) {
+		return p.streaming
+	}
 	if len(p.sessions) == 0 || p.one(30) {
 		return p.id()
 	}
@@ -237,6 +266,12 @@ func (p *pair) newJob() store.New {
 		ID: id, Owner: pick(p, "ann", "ann", "bob", "cid"), Kind: p.kind(), Name: pick(p, "a", "b", "a-"+id.Short()), Queue: p.queue(), Machine: p.machine(), App: pick(p, "", "gmx"),
 		Priority: p.IntN(3), MaxAttempts: 2, Request: json.RawMessage(`{}`), Notes: p.raw(), Trace: pick(p, "", "t"),
 	}, Fingerprint: [32]byte{byte(p.IntN(2))}}
+	if n.Job.Program() {
+		n.Job.Request = pick(p, n.Job.Request, json.RawMessage(`{"system":"lab"}`), json.RawMessage(`{"resources":{"partition":"short"}}`))
+	}
+	if !p.one(4) { // as a service submits jobs
+		n.Optional = n.Job.OwnKeys()
+	}
 	if p.one(3) {
 		n.Job.Labels = map[string]string{"x": pick(p, "1", "2")}
 	}
@@ -246,6 +281,12 @@ func (p *pair) newJob() store.New {
 	if p.inLine && !p.one(8) {
 		n.Job.Machine, n.Job.Kind = "m1", pick(p, "send", job.KindApp)
 		n.Job.Limits = pick(p, []string{"disk"}, []string{"gpu"}, []string{"disk", "gpu"}, []string{"disk", "gpu", "user/" + n.Job.Owner})
+		return n
+	}
+	if p.takenIn && !p.one(8) {
+		n.Job.Machine, n.Job.Kind, n.Optional = "m1", pick(p, "send", job.KindApp), nil
+		n.Job.Limits = pick(p, nil, nil, []string{"disk"}, []string{"tape"})
+		n.Optional = n.Job.OwnKeys()
 		return n
 	}
 	if p.one(4) {
@@ -263,7 +304,10 @@ func (p *pair) newJob() store.New {
 		n.Unique = append(n.Unique, store.Unique{Mode: pick(p, job.UntilStart, job.UntilDone), Key: pick(p, "k1", "k2")}, store.Unique{Mode: job.UntilDone, Key: pick(p, "k2", "k3", "k4")})
 	}
 	if p.one(2) {
-		n.Job.Limits, n.Optional = p.keys(), p.keys()
+		n.Job.Limits = p.keys()
+	}
+	if p.one(8) {
+		n.Optional = p.keys()
 	}
 	if p.one(40) {
 		n.Refusal = job.Errorf(job.Invalid, "refused")
@@ -280,7 +324,10 @@ func (p *pair) keys() (keys []string) {
 }
 
 func (p *pair) limitKey() string {
-	return pick(p, "gpu", "gpu", "disk", "user/*", "user/*", "user/bob")
+	if p.inLine {
+		return pick(p, "gpu", "gpu", "disk", "user/*", "user/*", "user/bob")
+	}
+	return pick(p, "gpu", "gpu", "disk", "user/*", "user/*", "user/bob", "kind/send", "kind/*", "tenant", "system/local", "system/*", "system/local/partition/*")
 }
 
 func (p *pair) limit() job.Limit {
@@ -319,6 +366,9 @@ func (p *pair) claim() store.Claim {
 	c := store.Claim{ID: p.id(), Session: p.session(), Queues: []string{"gpu", "default"}, Kinds: []string{job.KindApp, "send", "mail"}[:1+p.IntN(3)], Machine: p.machine(), Slots: map[job.Lane]int{}}
 	for _, l := range job.Lanes {
 		c.Slots[l] = p.IntN(4)
+	}
+	if p.takenIn {
+		c.Machine = "m1"
 	}
 	if p.one(4) {
 		c.Tenants = []string{p.tenant()}
@@ -406,6 +456,9 @@ func (p *pair) forward(j *job.Job) (c job.Change, moves bool) {
 		return c, false
 	case !j.Program(), j.State == job.Archiving:
 		return to(job.None, job.Finished)
+	case j.State != job.SubmittingJob && p.takenIn: // by a worker who does not look at limits
+		next := map[job.State]job.State{job.ProcessingInputs: job.StagingInputs, job.StagingInputs: job.StagingJob, job.StagingJob: job.SubmittingJob}
+		return to(job.Worker, next[j.State])
 	case j.State != job.SubmittingJob:
 		return to(job.Ready, job.StagingInputs, job.StagingJob, job.SubmittingJob)
 	case j.Live:
@@ -415,13 +468,18 @@ func (p *pair) forward(j *job.Job) (c job.Change, moves bool) {
 	return to(job.Worker, job.SubmittingJob)
 }
 
+// begin begins a session that lasts.
+func (p *pair) begin() {
+	p.streaming = p.id()
+	session := store.Session{ID: p.streaming, Process: p.process(), Lease: 10_000 * time.Hour}
+	of(p, "begin", func(s store.Store) (bool, error) { return true, s.Begin(p.Context(), session) })
+}
+
 // round is a stream of tasks that want one key, beside those that want both: hardly ever both are free.
 func (p *pair) round() {
 	ctx := p.Context()
 	if p.streaming.IsZero() {
-		p.streaming = p.id()
-		session := store.Session{ID: p.streaming, Process: p.process(), Lease: 10_000 * time.Hour}
-		of(p, "begin", func(s store.Store) (bool, error) { return true, s.Begin(ctx, session) })
+		p.begin()
 		for _, key := range []string{"tape", "robot"} {
 			of(p, "set limit", func(s store.Store) (store.Effects, error) {
 				return alone(s.SetLimit(ctx, "acme", job.Limit{Key: key, Most: 1}))
@@ -455,13 +513,15 @@ func (p *pair) step() {
 	if p.clock.Advance(pick(p, 0, 0, 0, time.Millisecond, time.Second, 20*time.Second)); p.one(100) {
 		p.clock.Advance(pick(p, time.Hour, 5*time.Hour, 50*time.Hour))
 	}
-	what := p.IntN(33)
+	what := p.IntN(34)
 	switch {
 	case p.inLine && p.one(2):
 		p.round()
 		return
 	case p.inLine && !p.one(5):
 		what = pick(p, 0, 3, 3, 3, 7, 7, 7, 18, 18, 18)
+	case p.takenIn && !p.one(5):
+		what = pick(p, 0, 0, 3, 3, 7, 7, 7, 18, 31)
 	}
 	switch what {
 	case 0, 1, 2:
@@ -476,9 +536,9 @@ func (p *pair) step() {
 		for _, j := range of(p, "find", func(s store.Store) ([]job.Job, error) { return s.Find(ctx, p.jobs) }) {
 			p.see(&j)
 			moves := j.Custody == job.Worker || j.Custody == job.Monitor || j.Custody == job.Recovery
-			if c, ok := p.forward(&j); p.inLine && ok && p.one(2) {
+			if c, ok := p.forward(&j); (p.inLine || p.takenIn) && ok && p.one(2) {
 				changes = append(changes, c)
-			} else if moves && p.one(2) || p.one(30) {
+			} else if moves && p.one(2) && (!p.takenIn || p.one(8)) || p.one(30) {
 				changes = append(changes, p.change(&j))
 			}
 		}
@@ -514,15 +574,24 @@ func (p *pair) step() {
 	case 18, 28, 29, 30:
 		limit := pick(p, 1, 3, 10, 1000)
 		of(p, "pay", func(s store.Store) (with[int], error) { return both(s.Pay(ctx, limit)) })
-	case 31:
+	case 31, 33:
 		if p.inLine && !p.one(4) {
 			return
 		}
 		tenant, l, key := p.tenant(), p.limit(), p.limitKey()
+		if p.takenIn && !p.one(4) {
+			for _, l := range of(p, "limits", func(s store.Store) ([]job.Limit, error) { return s.Limits(ctx, tenant) }) {
+				of(p, "remove limit "+l.Key, func(s store.Store) (store.Effects, error) { return alone(s.RemoveLimit(ctx, tenant, l.Key)) })
+			}
+			return
+		}
 		if p.one(4) {
 			of(p, "remove limit "+key, func(s store.Store) (store.Effects, error) { return alone(s.RemoveLimit(ctx, tenant, key)) })
 		} else {
 			of(p, fmt.Sprintf("set limit %+v", l), func(s store.Store) (store.Effects, error) { return alone(s.SetLimit(ctx, tenant, l)) })
+			if p.takenIn && p.one(2) {
+				of(p, "pay", func(s store.Store) (with[int], error) { return both(s.Pay(ctx, 1000)) })
+			}
 		}
 	case 32:
 		q := store.TurnQuery{Tenant: p.tenant(), Key: pick(p, "", "", "gpu", "ahead/gpu", "tape"), Limit: p.IntN(4), After: pick(p, "", "", "disk", "gpu")}

@@ -93,6 +93,7 @@ func call[T any](ctx context.Context, s *Store, f func(*tx) (T, error)) (answer 
 		for _, undo := range slices.Backward(t.undo) {
 			undo()
 		}
+		copy(rows, t.rows) // they may have moved to where there is more room, and were put back there
 		t.rows, t.events, t.owed = rows, events, owed
 		return answer, eff, err
 	}

@@ -62,6 +62,7 @@ func (t *tx) fitting(sub *store.Submission) map[string]bool {
 func (s *Store) SetLimit(ctx context.Context, tenant string, l job.Limit) (store.Effects, error) {
 	return s.do(ctx, func(t *tx) error {
 		l.Weights = maps.Clone(l.Weights)
+		t.startWalk(name{tenant, l.Key})
 		set(t, t.limits, name{tenant, l.Key}, l)
 		t.changed(tenant, l.Key)
 		return nil
@@ -75,6 +76,7 @@ func (s *Store) RemoveLimit(ctx context.Context, tenant, key string) (store.Effe
 			return store.NoLimit(key)
 		}
 		drop(t, t.limits, name{tenant, key})
+		drop(t, t.walks, name{tenant, key})
 		t.changed(tenant, key)
 		return nil
 	})
@@ -207,7 +209,7 @@ func (t *tx) handOn(at name, limit int) (int, error) {
 	g := store.Gate{Keys: map[string]*store.GateKey{}}
 	know := func(key string) {
 		if at := (name{at.tenant, key}); g.Keys[key] == nil {
-			g.Keys[key] = &store.GateKey{Limit: t.limit(at), Held: t.holders(at)}
+			g.Keys[key] = t.gateKey(at)
 		}
 	}
 	know(at.name)

@@ -64,6 +64,9 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error)
 		}
 		a.Ready = t.readyLines(&r)
 		a.Unpaid = len(t.owed) > 0 && t.owed[0].at.Before(t.now.Add(-lease/3))
+		for _, w := range t.walks {
+			a.Unpaid = a.Unpaid || w.at.Before(t.now.Add(-lease/3))
+		}
 		a.Duties = t.takeDuties(i, r.Duties)
 		return a, nil
 	})
@@ -198,7 +201,7 @@ func (t *tx) left() {
 			t.eff.Announce(job.Line{Queue: at.queue, Kind: at.kind})
 		}
 	}
-	t.eff.Owed, t.eff.Due = len(t.owed) > 0, t.firstDue()
+	t.eff.Owed, t.eff.Due = t.unpaid(), t.firstDue()
 }
 
 // Clear implements [store.Leases].

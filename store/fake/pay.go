@@ -14,6 +14,9 @@ import (
 // Pay implements [store.Jobs].
 func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) {
 	return call(ctx, s, func(t *tx) (n int, err error) {
+		if n, err = t.walk(store.Walked(limit)); err != nil {
+			return 0, err
+		}
 		for n < limit && len(t.owed) > 0 {
 			debtor := t.owed[0].job
 			if debtor.IsZero() {
@@ -41,10 +44,13 @@ func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) 
 			}
 			n += max(1, paid)
 		}
-		t.eff.Owed = len(t.owed) > 0
+		t.eff.Owed = t.unpaid()
 		return n, nil
 	})
 }
+
+// unpaid reports whether there is something to pay.
+func (s *State) unpaid() bool { return len(s.owed)+len(s.walks) > 0 }
 
 // open takes one prerequisite, which has ended, from a job, and moves it on if that was the last gate.
 func (t *tx) open(e edge, ended job.ID) error {

@@ -23,6 +23,7 @@ type State struct {
 	edges     map[job.ID][]edge  // who waits for a job's end, in the order of submission
 	owed      []debt             // oldest first
 	limits    map[name]job.Limit // by key
+	walks     map[name]walk      // of those that take in the jobs which are there
 	turns     map[name][]turn    // by key; a list is never changed
 	served    map[name]map[string]float64
 	sessions  map[job.ID]session // as they were told, and begun
@@ -80,6 +81,10 @@ type (
 		job   job.ID
 		owner string
 	}
+	walk struct {
+		after int // the number of the last job that was looked at
+		at    time.Time
+	}
 	duty struct {
 		term   int64
 		holder job.ID
@@ -133,7 +138,7 @@ func newState() *State {
 	return &State{
 		jobs: map[job.ID]*row{}, external: map[name]job.ID{}, unique: map[unique]job.ID{}, calls: map[name]keyed{}, edges: map[job.ID][]edge{},
 		sessions: map[job.ID]session{}, duties: map[string]duty{}, resources: map[resource]store.Resource{},
-		limits: map[name]job.Limit{}, turns: map[name][]turn{}, served: map[name]map[string]float64{},
+		limits: map[name]job.Limit{}, walks: map[name]walk{}, turns: map[name][]turn{}, served: map[name]map[string]float64{},
 		at: map[spot][]*row{}, waiting: map[name]int{},
 	}
 }
@@ -143,7 +148,7 @@ func (s *State) clone() *State {
 		rows: slices.Clone(s.rows), events: slices.Clone(s.events), jobs: maps.Clone(s.jobs), external: maps.Clone(s.external),
 		unique: maps.Clone(s.unique), calls: maps.Clone(s.calls), edges: maps.Clone(s.edges), owed: slices.Clone(s.owed),
 		sessions: maps.Clone(s.sessions), duties: maps.Clone(s.duties), resources: maps.Clone(s.resources),
-		limits: maps.Clone(s.limits), turns: maps.Clone(s.turns), served: maps.Clone(s.served),
+		limits: maps.Clone(s.limits), walks: maps.Clone(s.walks), turns: maps.Clone(s.turns), served: maps.Clone(s.served),
 		at: map[spot][]*row{}, waiting: map[name]int{},
 	}
 	for id, list := range c.edges { // they grow in place

@@ -19,6 +19,8 @@ var (
 		"apply limited": lockedJobs,
 		"hand on pick":  pickGate, "hand on await": awaitGate, "hand on owed": takeOwed, "hand on limits": gateLimits, "hand on held": gateHeld, "hand on heads": lineHeads,
 		"turns enter": enterLines, "turns return": giveBack, "turns take": takeTurns, "turns owe": oweTurns, "lines of": linesOf,
+		"limit set": setLimit, "walk pick": pickWalk, "walks of": walksOf, "walk page": walkPage, "walk take in": takeIn, "walk on": walkOn, "walk end": endWalk,
+		"owed":            whatIsOwed,
 		"forget keys":     forgetKeys,
 		"demand sessions": claimantsThere, "demand lines": readyLines, "unwatched": unwatched,
 	}

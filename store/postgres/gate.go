@@ -55,6 +55,7 @@ const (
 	// statements: one that began before does not see what the one before it did. It comes before the locks of jobs.
 	lockGate = `SELECT pg_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0))`
 
+	// limitColumns are those of a limit as it is now: one that takes in jobs lets nobody go.
 	limitColumns = `l.key, l.most, l.ahead, l.weights`
 )
 
@@ -74,11 +75,13 @@ func (s *Store) SetLimit(ctx context.Context, tenant string, l job.Limit) (store
 		text := encode(l.Weights)
 		weights = &text
 	}
-	return s.changeLimit(ctx, tenant, l.Key, func(*bool) *query {
-		return do(`INSERT INTO pawl.limits (tenant, key, most, ahead, weights) VALUES ($1, $2, $3, $4, $5::json)
-			ON CONFLICT (tenant, key) DO UPDATE SET most = excluded.most, ahead = excluded.ahead, weights = excluded.weights`,
-			tenant, l.Key, l.Most, l.Ahead, weights)
+	walks := false
+	eff, err := s.changeLimit(ctx, tenant, l.Key, func(*bool) *query {
+		return read(setLimit, func(r *reader) error { walks = r.bool(); return nil },
+			tenant, l.Key, l.Most, l.Ahead, weights, job.BuiltIn(l.Key), job.Family(l.Key))
 	})
+	eff.Owed = eff.Owed || walks && err == nil
+	return eff, err
 }
 
 // RemoveLimit implements [store.Limits].
@@ -137,7 +140,7 @@ func (s *Store) Limits(ctx context.Context, tenant string) (all []job.Limit, err
 }
 
 func readLimits(tenant string, each func(l job.Limit)) *query {
-	return read(`SELECT `+limitColumns+` FROM pawl.limits l WHERE l.tenant = $1 ORDER BY l.key`, func(r *reader) error {
+	return read(`SELECT l.key, coalesce(l.then_most, l.most), coalesce(l.then_ahead, l.ahead), l.weights FROM pawl.limits l WHERE l.tenant = $1 ORDER BY l.key`, func(r *reader) error {
 		each(r.limit())
 		return nil
 	}, tenant)

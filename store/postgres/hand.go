@@ -255,7 +255,7 @@ SELECT k.key, t.owner, t.n FROM (
 	WHERE k.key = ANY ($5::text[]) OR EXISTS (SELECT FROM pawl.limits l WHERE l.tenant = $1 AND l.key = ANY (ARRAY[k.own, k.family])) OFFSET 0
 ) k CROSS JOIN LATERAL (SELECT t.owner, count(*) AS n FROM pawl.turns t WHERE t.tenant = $1 AND t.key = k.key GROUP BY t.owner OFFSET 0) t`
 
-	anyOwed = `SELECT EXISTS (SELECT FROM pawl.followups) OR EXISTS (SELECT FROM pawl.turns_owed)`
+	anyOwed = `SELECT EXISTS (SELECT FROM pawl.followups) OR EXISTS (SELECT FROM pawl.turns_owed) OR ` + anyWalk
 )
 
 // lineHeads locks and answers the first jobs in line for keys, of each owner as many as may go and one more. It goes from owner to

@@ -12,7 +12,7 @@ import (
 func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) {
 	var paid int
 	var eff store.Effects
-	turns := false // are owed
+	turns, walks := false, false // are owed
 	err := s.write(ctx, everyone, func(t *tx) error {
 		paid, eff = 0, store.Effects{}
 		c := changes{cause: job.CausePaid}
@@ -34,30 +34,41 @@ func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) 
 			return err
 		}
 		c.effects(&eff)
-		return t.commit(append(c.queries(), read(`SELECT EXISTS (SELECT FROM pawl.followups), EXISTS (SELECT FROM pawl.turns_owed)`, func(r *reader) error {
-			eff.Owed, turns = r.bool(), r.bool()
+		return t.commit(append(c.queries(), read(whatIsOwed, func(r *reader) error {
+			eff.Owed, turns, walks = r.bool(), r.bool(), r.bool()
 			return nil
 		}))...)
 	})
 	if err != nil {
 		return 0, store.Effects{}, err
 	}
-	if !turns || paid >= limit {
-		eff.Owed = eff.Owed || turns
-		return paid, eff, nil
+	eff.Owed = eff.Owed || turns || walks
+	pay := func(n int, more store.Effects, err error) error {
+		if err != nil {
+			if eff.Owed = true; paid > 0 {
+				return nil
+			}
+			return err
+		}
+		for _, line := range more.Ready {
+			eff.Announce(line)
+		}
+		paid, eff.Owed = paid+n, more.Owed
+		return nil
 	}
-	n, more, err := s.handOn(ctx, limit-paid)
-	if err != nil {
-		if paid == 0 {
+	if walks && paid < limit {
+		n, owes, more, err := s.walk(ctx, store.Walked(limit-paid))
+		if err := pay(n, more, err); err != nil {
 			return 0, store.Effects{}, err
 		}
-		more.Owed = true
+		turns = turns || owes
 	}
-	for _, line := range more.Ready {
-		eff.Announce(line)
+	if turns && paid < limit {
+		if err := pay(s.handOn(ctx, limit-paid)); err != nil {
+			return 0, store.Effects{}, err
+		}
 	}
-	eff.Owed = more.Owed
-	return paid + n, eff, nil
+	return paid, eff, nil
 }
 
 // payDebts takes edges from the oldest follow-ups that nobody else is paying, counts them off from the jobs that wait, and

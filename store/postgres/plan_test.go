@@ -41,6 +41,8 @@ var uses = map[string][]string{
 	"hand on held":  {"turns_key"},
 	"hand on heads": {"jobs_pkey", "jobs_line", "specs_pkey"},
 	"turns enter":   {"jobs_pkey"},
+	"walk page":     {"jobs_pkey", "specs_pkey"},
+	"walk take in":  {"jobs_pkey"},
 	"turns return":  {"turns_pkey"},
 	"expire close":  {},
 	"expire":        {"jobs_pkey", "jobs_session", "specs_pkey"},
@@ -235,6 +237,18 @@ func everySent(t *testing.T) map[string]string {
 			return <-paid
 		},
 		"behind": func() error { _, err := s.Behind(ctx, &job.Job{Tenant: acme, Line: "gpu"}, 10); return err },
+		"taken in": func() error {
+			if _, _, err := s.Submit(ctx, store.Submission{Tenant: "taken in", Jobs: newTasks(4)}); err != nil {
+				return err
+			}
+			_, err := s.SetLimit(ctx, "taken in", job.Limit{Key: "tenant", Most: 1})
+			for more := true; more && err == nil; {
+				var eff store.Effects
+				_, eff, err = s.Pay(ctx, 3)
+				more = eff.Owed
+			}
+			return err
+		},
 		"limits": func() error { _, err := s.Limits(ctx, acme); return err },
 		"force": func() error {
 			_, _, err := s.Wish(ctx, store.Wish{Tenant: acme, By: "ann", Wish: job.WishCancel, Force: true, Jobs: m.some(5)})

@@ -188,8 +188,12 @@ func (s *Store) prelude(t *tx) (qs []*query) {
 	case t.tenant != everyone:
 		qs = append(qs, as(t.tenant))
 	}
-	if t.writes {
+	switch {
+	case !t.writes:
+	case t.tenant == everyone:
 		qs = append(qs, do("SELECT pg_advisory_xact_lock_shared($1)", s.writers()))
+	default:
+		qs = append(qs, do(s.sql(shareSubmissions), t.tenant, s.writers()))
 	}
 	return qs
 }

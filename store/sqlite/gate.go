@@ -12,15 +12,24 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// limitsOf returns the limits of a tenant by key. They are read once; from then on they are known, for nobody else writes.
-func (t *tx) limitsOf(tenant string) (map[string]*job.Limit, error) {
+// Limits are those of a tenant by key.
+type limits struct {
+	set   map[string]*job.Limit
+	walks map[string]int64 // how far those have come that take in jobs: to the job that was looked at last
+}
+
+// limitsOf returns the limits of a tenant. They are read once; from then on they are known, for nobody else writes.
+func (t *tx) limitsOf(tenant string) (limits, error) {
 	if all, known := t.w.limits[tenant]; known {
 		return all, nil
 	}
-	all := map[string]*job.Limit{}
-	err := t.query(`SELECT doc FROM limits WHERE tenant = ?`, func(v []driver.Value) error {
+	all := limits{map[string]*job.Limit{}, map[string]int64{}}
+	err := t.query(`SELECT doc, walked FROM limits WHERE tenant = ?`, func(v []driver.Value) error {
 		l, err := limit(v[0])
-		all[l.Key] = &l
+		all.set[l.Key] = &l
+		if walked, walks := v[1].(int64); walks {
+			all.walks[l.Key] = walked
+		}
 		return err
 	}, tenant)
 	if err == nil {
@@ -58,7 +67,7 @@ func (t *tx) under(tenant string, n *store.New) ([]string, error) {
 			return nil, err
 		}
 		for _, key := range n.Optional {
-			if deciding(all, key) != nil {
+			if deciding(all.set, key) != nil {
 				keys = append(keys, key)
 			}
 		}
@@ -251,7 +260,10 @@ func (t *tx) know(g *store.Gate, tenant, key string) error {
 	if err != nil {
 		return err
 	}
-	k := &store.GateKey{Limit: deciding(all, key), Held: map[string]int{}}
+	k := &store.GateKey{Limit: deciding(all.set, key), Held: map[string]int{}}
+	if all.takesIn(key) {
+		k.Limit = &job.Limit{}
+	}
 	g.Keys[key] = k
 	if k.Limit == nil {
 		return nil

@@ -19,15 +19,12 @@ func (s *Store) SetLimit(ctx context.Context, tenant string, l job.Limit) (store
 	if err != nil {
 		return store.Effects{}, err
 	}
-	return s.limit(ctx, tenant, l.Key, func(t *tx) error {
-		_, err := t.exec(`INSERT INTO limits (tenant, key, doc) VALUES (?, ?, ?) ON CONFLICT (tenant, key) DO UPDATE SET doc = excluded.doc`, tenant, l.Key, string(doc))
-		return err
-	})
+	return s.limit(ctx, tenant, l.Key, func(t *tx, eff *store.Effects) error { return t.setLimit(tenant, &l, string(doc), eff) })
 }
 
 // RemoveLimit implements [store.Limits].
 func (s *Store) RemoveLimit(ctx context.Context, tenant, key string) (store.Effects, error) {
-	return s.limit(ctx, tenant, key, func(t *tx) error {
+	return s.limit(ctx, tenant, key, func(t *tx, _ *store.Effects) error {
 		n, err := t.exec(`DELETE FROM limits WHERE tenant = ? AND key = ?`, tenant, key)
 		if err == nil && n == 0 {
 			err = store.NoLimit(key)
@@ -45,36 +42,41 @@ const linesOf = `WITH RECURSIVE k (key) AS (
 	SELECT key FROM k WHERE key IS NOT NULL`
 
 // limit changes a limit, and owes those who wait in its lines what it gives them now.
-func (s *Store) limit(ctx context.Context, tenant, of string, change func(*tx) error) (store.Effects, error) {
+func (s *Store) limit(ctx context.Context, tenant, of string, change func(*tx, *store.Effects) error) (store.Effects, error) {
 	var eff store.Effects
 	err := s.do(ctx, func(t *tx) error {
 		eff = store.Effects{}
-		if err := change(t); err != nil {
+		if err := change(t, &eff); err != nil {
 			return err
 		}
 		delete(t.w.limits, tenant)
-		var lines []string
-		err := t.query(linesOf, func(v []driver.Value) error {
-			if line := text(v[0]); job.LimitOf(line) == of || job.Family(job.LimitOf(line)) == of {
-				lines = append(lines, line)
-			}
-			return nil
-		}, tenant)
-		if err != nil {
-			return err
-		}
-		for _, line := range lines {
-			if err := t.oweTurns(tenant, line); err != nil {
-				return err
-			}
-			eff.Owed = true
-		}
-		return nil
+		return t.oweLines(tenant, func(line string) bool { return job.LimitOf(line) == of || job.Family(job.LimitOf(line)) == of }, &eff)
 	})
 	if err != nil {
 		return store.Effects{}, err
 	}
 	return eff, nil
+}
+
+// oweLines owes a look at the lines of a tenant that are chosen.
+func (t *tx) oweLines(tenant string, chosen func(line string) bool, eff *store.Effects) error {
+	var lines []string
+	err := t.query(linesOf, func(v []driver.Value) error {
+		if line := text(v[0]); chosen(line) {
+			lines = append(lines, line)
+		}
+		return nil
+	}, tenant)
+	if err != nil {
+		return err
+	}
+	for _, line := range lines {
+		if err := t.oweTurns(tenant, line); err != nil {
+			return err
+		}
+		eff.Owed = true
+	}
+	return nil
 }
 
 // Limits implements [store.Limits].

@@ -14,12 +14,18 @@ func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) 
 	var n int
 	var eff store.Effects
 	err := s.do(ctx, func(t *tx) error {
-		n, eff = 0, store.Effects{}
+		eff = store.Effects{}
+		var err error
+		if n, err = t.walk(store.Walked(limit), &eff); err != nil {
+			return err
+		}
 		for n < limit {
 			d, err := t.oldestDebt()
-			if err != nil || d.seq == 0 {
-				eff.Owed = false
+			if err != nil {
 				return err
+			}
+			if d.seq == 0 {
+				break
 			}
 			if d.debt == job.DebtTurns {
 				if _, err := t.exec(`DELETE FROM followups WHERE seq = ?`, d.seq); err != nil {
@@ -43,8 +49,7 @@ func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) 
 				}
 			}
 		}
-		more, err := t.exists(`SELECT 1 FROM followups LIMIT 1`)
-		eff.Owed = more
+		eff.Owed, err = t.exists(`SELECT 1 WHERE ` + unpaid)
 		return err
 	})
 	if err != nil {
@@ -52,6 +57,9 @@ func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) 
 	}
 	return n, eff, nil
 }
+
+// unpaid says that there is something to pay.
+const unpaid = `EXISTS (SELECT 1 FROM followups) OR EXISTS (SELECT 1 FROM limits WHERE walked IS NOT NULL)`
 
 // An owed is a follow-up.
 type owed struct {

@@ -120,12 +120,12 @@ func parameters(q string) int {
 	return strings.Count(q, "?")
 }
 
-// whole reports whether a step of a plan reads a whole table that may be large. Sessions and duties are few, the
-// others in this list are read up to a LIMIT or are arguments.
+// whole reports whether a step of a plan reads a whole table that may be large. Sessions and duties are few, as are limits that
+// take in jobs; the others in this list are read up to a LIMIT or are arguments.
 func whole(step string) bool {
 	table, ok := strings.CutPrefix(step, "SCAN ")
 	small := []string{"sessions", "o", "duties", "d", "followups", "CONSTANT ROW", "json_each", "e", "q", "k"}
-	return ok && !strings.Contains(table, " USING INDEX jobs_session") &&
+	return ok && !strings.Contains(table, " USING INDEX jobs_session") && !strings.Contains(table, " USING INDEX limits_walked") &&
 		!slices.ContainsFunc(small, func(s string) bool { return strings.HasPrefix(table+" ", s+" ") })
 }
 
@@ -225,6 +225,11 @@ func limited(t *testing.T, s *Store, session job.ID) {
 	}
 	_, err := s.RemoveLimit(ctx, "t", "c")
 	must(err)
+	must(submit(ctx, s, newTask(1)))
+	_, err = s.SetLimit(ctx, "t", job.Limit{Key: "tenant", Most: 100}) // which takes in those that are there
+	must(err)
+	_, _, err = s.Pay(ctx, 2)
+	must(err)
 	var jobs []store.New
 	for _, keys := range [][]string{{"a"}, {"b"}, {"a", "b"}, {"a"}} {
 		n := newTask(1)
@@ -251,7 +256,7 @@ func limited(t *testing.T, s *Store, session job.ID) {
 		}
 		pay()
 	}
-	for _, part := range []string{"UPDATE jobs SET line = ?, passed", "UPDATE jobs SET line = ? WHERE", "INSERT INTO turns", "DELETE FROM turns", "INSERT INTO served", "DELETE FROM served"} {
+	for _, part := range []string{"UPDATE jobs SET line = ?, passed", "UPDATE jobs SET line = ? WHERE", "INSERT INTO turns", "DELETE FROM turns", "INSERT INTO served", "DELETE FROM served", "UPDATE jobs SET limit_keys", "UPDATE limits SET walked = max"} {
 		if !slices.ContainsFunc(slices.Collect(maps.Keys(s.write.stmts)), func(q string) bool { return strings.HasPrefix(q, part) }) {
 			t.Errorf("nothing was prepared that begins with %q", part)
 		}

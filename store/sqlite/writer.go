@@ -36,8 +36,8 @@ type writer struct {
 	held map[job.ID]*row
 	// waiting is how many jobs wait in queues: in those of which somebody has asked for it.
 	waiting map[place]int
-	// limits are those of tenants of which somebody has asked for them, by key.
-	limits map[string]map[string]*job.Limit
+	// limits are those of tenants of which somebody has asked for them.
+	limits map[string]limits
 
 	err error // of closing; valid after done
 }
@@ -59,7 +59,7 @@ func startWriter(ctx context.Context, db *sql.DB, s *Store) (*writer, error) {
 		db: db, conn: conn, store: s,
 		calls: make(chan *call, maxBatch), claims: make(chan *call, maxBatch),
 		quit: make(chan struct{}), done: make(chan struct{}), stmts: map[string]*stmt{}, updates: map[update]string{}, held: map[job.ID]*row{},
-		waiting: map[place]int{}, limits: map[string]map[string]*job.Limit{},
+		waiting: map[place]int{}, limits: map[string]limits{},
 	}
 	go func() {
 		defer close(w.done)

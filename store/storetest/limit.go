@@ -275,7 +275,7 @@ func limitFamily(w *world) {
 }
 
 func limitOptional(w *world) {
-	free := w.add(newTask(perhaps("kind/send", "user/ann")))
+	free := w.add(newTask(ownedBy("bob"), perhaps("kind/send", "user/bob")))
 	w.at(job.Pending, job.Ready, free)
 	w.limit(job.Limit{Key: "user/*", Most: 1, Weights: map[string]int{"ann": 3}})
 	held := w.add(newTask(perhaps("kind/send", "user/ann"), under("gpu")))

@@ -1,0 +1,212 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"slices"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// setLimit writes a limit. It owes the walk by which it takes in the jobs that are there, unless one decided on its keys before, and
+// has taken in its own.
+//
+//	1 tenant  2 key  3 most  4 ahead  5 weights  6 whether jobs are under the key by themselves  7 the key of its family
+const setLimit = `
+INSERT INTO pawl.limits AS l (tenant, key, most, ahead, weights, walked, walked_at, then_most, then_ahead)
+SELECT $1, $2, CASE WHEN w.walks THEN 0 ELSE $3::int END, CASE WHEN w.walks THEN 0 ELSE $4::int END, $5::json,
+	CASE WHEN w.walks THEN '00000000-0000-0000-0000-000000000000'::uuid END, CASE WHEN w.walks THEN pawl.clock() END,
+	CASE WHEN w.walks THEN $3::int END, CASE WHEN w.walks THEN $4::int END
+FROM (SELECT $6::bool AND NOT EXISTS (SELECT FROM pawl.limits f WHERE f.tenant = $1 AND f.key = $7 AND f.walked IS NULL) AS walks) w
+ON CONFLICT (tenant, key) DO UPDATE SET weights = excluded.weights,
+	most = CASE WHEN l.walked IS NULL THEN $3::int ELSE 0 END, ahead = CASE WHEN l.walked IS NULL THEN $4::int ELSE 0 END,
+	then_most = CASE WHEN l.walked IS NOT NULL THEN $3::int END, then_ahead = CASE WHEN l.walked IS NOT NULL THEN $4::int END
+RETURNING l.walked IS NOT NULL`
+
+// walk makes a step of a walk by which limits of a tenant take in the jobs that are there: it looks at up to most jobs. It is a
+// transaction of its own, which locks the tenant's gate before jobs.
+func (s *Store) walk(ctx context.Context, most int) (n int, turns bool, eff store.Effects, err error) {
+	err = s.write(ctx, everyone, func(t *tx) error {
+		n, turns, eff = 0, false, store.Effects{}
+		w := walking{set: map[string]bool{}}
+		w.cause = job.CauseTurn
+		err := t.send(do(pickWalk), read(walksOf, func(r *reader) error {
+			w.tenant = r.text()
+			key, walked := r.text(), r.id()
+			w.set[key] = true
+			if r.bool() {
+				w.walks(key, walked)
+			}
+			return nil
+		}))
+		if err == nil && len(w.keys) > 0 {
+			n, err = w.step(t, most)
+		}
+		if err != nil {
+			return err
+		}
+		w.effects(&eff)
+		return t.commit(append(w.queries(), read(whatIsOwed, func(r *reader) error {
+			eff.Owed = r.bool()
+			turns = r.bool()
+			walks := r.bool()
+			eff.Owed = eff.Owed || turns || walks
+			return nil
+		}))...)
+	})
+	if err != nil {
+		return 0, false, store.Effects{}, err
+	}
+	return n, turns, eff, nil
+}
+
+// A walking is a step of the walk of a tenant's limits.
+type walking struct {
+	changes
+	tenant string
+	set    map[string]bool // keys of its limits
+	keys   []string        // of those that walk,
+	last   job.ID          // and the job that was looked at last by the one that is behind
+	done   bool
+
+	jobs  []asked
+	found []job.Job // that are under more keys from now on
+}
+
+// An asked is a job as it was submitted, with the keys under which it is.
+type asked struct {
+	job.Job
+	missing []string // keys
+}
+
+func (w *walking) walks(key string, walked job.ID) {
+	if len(w.keys) == 0 || bytes.Compare(walked[:], w.last[:]) < 0 {
+		w.last = walked
+	}
+	w.keys = append(w.keys, key)
+}
+
+// decides reports whether there is a limit that decides on the turns of a key.
+func (w *walking) decides(key string) bool { return w.set[key] || w.set[job.Family(key)] }
+
+// step looks at jobs, and returns how many.
+func (w *walking) step(t *tx, most int) (n int, err error) {
+	looked := 0
+	var qs []*query
+	if w.last.IsZero() {
+		qs = append(qs, do(awaitSubmissions, w.tenant))
+	}
+	err = t.send(append(qs, read(walkPage, func(r *reader) error {
+		looked++
+		w.last = r.id()
+		if !r.bool() {
+			return nil // of another tenant
+		}
+		n++
+		a := asked{Job: job.Job{ID: w.last, Owner: r.text(), Kind: r.text(), Limits: r.texts(), Request: r.json()}}
+		if a.missing = store.Uncounted(&a.Job, w.decides); len(a.missing) > 0 {
+			w.jobs = append(w.jobs, a)
+		}
+		return nil
+	}, w.tenant, [16]byte(w.last), most))...)
+	if err == nil && len(w.jobs) > 0 {
+		err = w.take(t)
+	}
+	if w.done = looked < most; err == nil && w.done {
+		err = t.send(read(linesOf, func(r *reader) error {
+			line := r.text()
+			if of := job.LimitOf(line); slices.Contains(w.keys, of) || slices.Contains(w.keys, job.Family(of)) {
+				w.handOn = append(w.handOn, spot{w.tenant, line})
+			}
+			return nil
+		}, w.tenant))
+	}
+	return max(1, n), err
+}
+
+// take puts jobs under the keys that they miss.
+func (w *walking) take(t *tx) error {
+	l, err := t.lock(values(w.jobs, func(a *asked) job.ID { return a.ID }))
+	if err != nil {
+		return err
+	}
+	w.now = l.now
+	for _, a := range w.jobs {
+		j := l.jobs[a.ID]
+		if j == nil || j.State.Terminal() {
+			continue
+		}
+		under, turns, back := j.Under(a.missing)
+		for _, key := range turns {
+			w.taken = append(w.taken, turn{under.ID, key, under.Tenant, under.Owner})
+		}
+		w.owe(&under, job.Owes(j, &under))
+		if under.Line != j.Line {
+			w.inLine = append(w.inLine, under)
+		}
+		if back != nil {
+			if _, err := w.add(&under, *back); err != nil {
+				return err
+			}
+		}
+		w.found = append(w.found, under)
+	}
+	return nil
+}
+
+// queries returns what writes the step.
+func (w *walking) queries() (qs []*query) {
+	if len(w.found) > 0 {
+		qs = append(qs, do(takeIn, values(w.found, func(j *job.Job) [16]byte { return j.ID }),
+			values(w.found, func(j *job.Job) int { return int(j.Ties) }), values(w.found, func(j *job.Job) string { return j.Owner }),
+			column(w.found, func(j *job.Job) *string { return arrayText(j.Limits) })))
+	}
+	qs = append(qs, w.changes.queries()...)
+	switch {
+	case len(w.keys) == 0:
+	case w.done:
+		qs = append(qs, do(endWalk, w.tenant))
+	default:
+		qs = append(qs, do(walkOn, w.tenant, [16]byte(w.last)))
+	}
+	return qs
+}
+
+const (
+	// pickWalk locks the gate of the tenant whose walk waits for the longest, and says to the statement that follows which one it is:
+	// see lockGate. It waits for who has it, for a walk that only goes on where nobody is at work might never do so.
+	pickWalk = `
+SELECT set_config('job.payer', w.tenant, true), pg_advisory_xact_lock(hashtextextended('pawl.turns/'||w.tenant, 0)) FROM (
+	SELECT l.tenant FROM pawl.limits l WHERE l.walked IS NOT NULL ORDER BY l.walked_at LIMIT 1
+) w`
+
+	walksOf = `SELECT l.tenant, l.key, l.walked, l.walked IS NOT NULL FROM pawl.limits l WHERE l.tenant = (SELECT current_setting('job.payer', true))`
+
+	// awaitSubmissions waits for those who write for a tenant: jobs may be among what they have not committed yet, which were submitted
+	// when no limit was set. Who comes later waits for this transaction, and sees the limit. See [Store.prelude].
+	awaitSubmissions = `SELECT pg_advisory_xact_lock(` + submissionsOf + `)`
+	shareSubmissions = `SELECT pg_advisory_xact_lock_shared($2), pg_advisory_xact_lock_shared(` + submissionsOf + `)`
+	submissionsOf    = `hashtextextended('pawl.submissions/'||$1::text, 0)`
+
+	// walkPage reads the $3 jobs that come after $2. Those of other tenants are passed over: the walk goes along the only index that has
+	// all jobs in an order which does not change.
+	walkPage = `
+SELECT p.id, p.mine, s.owner, s.kind, p.limits, CASE WHEN s.kind = 'app' THEN
+	json_build_object('system', s.request -> 'system', 'resources', json_build_object('partition', s.request #> '{resources,partition}')) END
+FROM (SELECT j.id, j.tenant = $1 AS mine, j.limits FROM pawl.jobs j WHERE j.id > $2 ORDER BY j.id LIMIT $3) p
+LEFT JOIN LATERAL (SELECT s.owner, s.kind, s.request FROM pawl.specs s WHERE p.mine AND s.id = p.id OFFSET 0) s ON true
+ORDER BY p.id`
+
+	takeIn = `UPDATE pawl.jobs j SET ties = ($2::int[])[array_position($1::uuid[], j.id)], owner = ($3::text[])[array_position($1::uuid[], j.id)],
+	limits = ($4::text[])[array_position($1::uuid[], j.id)]::text[] WHERE j.id = ANY ($1::uuid[])`
+
+	walkOn = `UPDATE pawl.limits l SET walked = greatest(l.walked, $2::uuid), walked_at = pawl.clock() WHERE l.tenant = $1 AND l.walked IS NOT NULL`
+
+	endWalk = `UPDATE pawl.limits l SET walked = NULL, walked_at = NULL, most = l.then_most, ahead = l.then_ahead, then_most = NULL, then_ahead = NULL
+	WHERE l.tenant = $1 AND l.walked IS NOT NULL`
+
+	// whatIsOwed says of debts of each class whether there are some.
+	whatIsOwed = `SELECT EXISTS (SELECT FROM pawl.followups), EXISTS (SELECT FROM pawl.turns_owed), ` + anyWalk
+	anyWalk    = `EXISTS (SELECT FROM pawl.limits l WHERE l.walked IS NOT NULL)`
+)

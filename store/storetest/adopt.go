@@ -1,0 +1,644 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// adoptTests set limits for keys under which jobs stand that are there already.
+var adoptTests = []test{
+	{"who is ready goes back to the gate, and no more run than the limit says", adoptReady},
+	{"who runs goes on and counts", adoptRunning},
+	{"who waits for a time or for others is under it later", adoptLater},
+	{"who waits for another turn stays in its line", adoptInLine},
+	{"who is ready with another turn gives it back", adoptTurn},
+	{"who is paused or blocked is under it when it goes on", adoptStopped},
+	{"who is about to be told so by its claim runs", adoptClaimed},
+	{"programs are made ready and launched by workers who know nothing of it", adoptProgram},
+	{"launches go on and count", adoptLive},
+	{"a family of keys", adoptFamily},
+	{"limits that are set one after the other", adoptSeveral},
+	{"a limit that is set again takes in who is not under it", adoptAgain},
+	{"a limit that is removed meanwhile takes in nobody", adoptRemoved},
+	{"an own limit that is set while its family takes in jobs", adoptOwn},
+	{"nobody goes before all are taken in", adoptBounded},
+	{"a backlog", adoptBacklog},
+	{"jobs that are submitted meanwhile", adoptMeanwhile},
+	{"what is owed is told to those who come later", adoptOwed},
+	{"other tenants and keys of specs are left alone", adoptOthers},
+	{"by many at once", adoptAtOnce},
+}
+
+// asItIs puts a job under the keys under which it stands by itself, as whoever submits jobs does. It comes last.
+func asItIs(n *store.New) { n.Optional = n.Job.OwnKeys() }
+
+func spec(text string) option { return func(n *store.New) { n.Job.Request = []byte(text) } }
+
+const ofTask = "kind/" + task
+
+// set sets limits, and pays nothing.
+func (w *world) set(limits ...job.Limit) {
+	w.Helper()
+	for _, l := range limits {
+		if _, err := w.s.SetLimit(w.ctx, acme, l); err != nil {
+			w.Fatalf("limit %+v: %v", l, err)
+		}
+	}
+}
+
+// isUnder fails the test unless jobs are under these keys and no others.
+func (w *world) isUnder(id job.ID, keys ...string) {
+	w.Helper()
+	if j := w.job(id); !slices.Equal(j.Limits, keys) {
+		w.Errorf("job %s is under %q, want %q", id, j.Limits, keys)
+	}
+}
+
+// finishAll finishes tasks.
+func (w *world) finishAll(session job.ID, jobs []job.Job) {
+	w.Helper()
+	changes := make([]job.Change, len(jobs))
+	for i, j := range jobs {
+		changes[i] = finish(j, by(session))
+	}
+	for i, a := range w.applyAll(changes...) {
+		if a.Outcome != store.OK {
+			w.Errorf("the end of %s: %+v", jobs[i].ID, a)
+		}
+	}
+}
+
+// drain runs all tasks to their ends, never more than most at once.
+func (w *world) drain(session job.ID, most, want int) {
+	w.Helper()
+	for ran := 0; ran < want; {
+		jobs := w.claim(wanted(session, 1000))
+		if len(jobs) == 0 || len(jobs) > most {
+			w.Fatalf("%d run after %d of %d, want no more than %d", len(jobs), ran, want, most)
+		}
+		ran += len(jobs)
+		w.finishAll(session, jobs)
+		w.pay()
+	}
+}
+
+func adoptReady(w *world) {
+	ids := w.addMany(10, asItIs)
+	w.at(job.Pending, job.Ready, ids...)
+	effects, err := w.s.SetLimit(w.ctx, acme, most(ofTask, 3))
+	if err != nil || !effects.Owed {
+		w.Errorf("owed: %t, %v", effects.Owed, err)
+	}
+	w.pay()
+	for _, id := range ids {
+		w.isUnder(id, ofTask)
+	}
+	w.at(job.Pending, job.Ready, ids[:3]...)
+	w.at(job.Waiting, job.Gate, ids[3:]...)
+	w.uses(ofTask, 3, 7)
+	if e := w.event(ids[9], 2); e.Cause != job.CauseTurn || e.State != job.Waiting || e.Custody != job.Gate || e.Message == "" {
+		w.Errorf("the event is %+v", e)
+	}
+	checkTurns(w)
+	w.drain(w.session(), 3, 10)
+	w.uses(ofTask, 0, 0)
+}
+
+func adoptRunning(w *world) {
+	session := w.session()
+	ids := w.addMany(4, asItIs)
+	running := w.claim(wanted(session, 3))
+	w.limit(most(ofTask, 2))
+	w.at(job.Running, job.Worker, ids[:3]...)
+	w.at(job.Waiting, job.Gate, ids[3])
+	w.uses(ofTask, 3, 1)
+	checkTurns(w)
+	// They are as their worker knows them: it finishes one, retries one and gives one back.
+	w.must(finish(running[0], by(session)))
+	w.pay()
+	w.uses(ofTask, 2, 1)
+	w.must(setting(move(running[1], by(session), job.Gate, job.Waiting), job.Patch{Retry: true, Delay: time.Hour}))
+	w.pay()
+	w.uses(ofTask, 2, 0)
+	w.must(move(running[2], by(session), job.Ready, job.Pending))
+	w.uses(ofTask, 2, 0)
+	w.drain(session, 2, 2)
+	w.clock.Advance(2 * time.Hour)
+	w.uses(ofTask, 0, 0)
+	checkTurns(w)
+}
+
+func adoptLater(w *world) {
+	session := w.session()
+	first := w.add(newTask(asItIs))
+	w.claimOne(session)
+	timed := w.add(newTask(delayed(time.Minute), asItIs))
+	waits := w.add(newTask(after(job.NeedEnded, first), asItIs))
+	n := w.job(waits).N
+	w.limit(most(ofTask, 1))
+	for _, id := range []job.ID{timed, waits} {
+		w.isUnder(id, ofTask)
+		if j := w.job(id); j.N != n || j.Line != "" {
+			w.Errorf("it has %d events and stands in the line %q", j.N, j.Line)
+		}
+	}
+	w.uses(ofTask, 1, 0)
+	w.clock.Advance(2 * time.Minute)
+	if n, effects, err := w.s.Due(w.ctx, 100); n != 1 || err != nil || !effects.Owed {
+		w.Errorf("%d were due, owed: %t, %v", n, effects.Owed, err)
+	}
+	w.pay()
+	w.at(job.Waiting, job.Gate, timed, waits)
+	w.uses(ofTask, 1, 1)
+	session = w.session()
+	w.expire()
+	w.pay()
+	w.at(job.Pending, job.Ready, first)
+	w.drain(session, 1, 3)
+	checkTurns(w)
+}
+
+func adoptInLine(w *world) {
+	w.limit(most("gpu", 1))
+	session := w.session()
+	ids := w.addMany(3, under("gpu"), asItIs)
+	w.pay()
+	w.claimOne(session)
+	n := w.job(ids[1]).N
+	w.limit(most(ofTask, 1))
+	w.isUnder(ids[0], "gpu", ofTask)
+	w.isUnder(ids[1], "gpu", ofTask)
+	w.uses(ofTask, 1, 0)
+	w.uses("gpu", 1, 2)
+	if j := w.job(ids[1]); j.N != n {
+		w.Errorf("it has %d events, want %d", j.N, n)
+	}
+	checkTurns(w)
+	w.must(finish(w.job(ids[0]), by(session)))
+	w.pay()
+	w.uses(ofTask, 1, 0)
+	w.drain(session, 1, 2)
+	checkTurns(w)
+}
+
+func adoptTurn(w *world) {
+	w.limit(most("gpu", 5))
+	ids := w.addMany(6, under("gpu"), asItIs)
+	w.pay()
+	w.uses("gpu", 5, 1)
+	w.limit(most(ofTask, 2))
+	w.at(job.Pending, job.Ready, ids[:2]...)
+	w.at(job.Waiting, job.Gate, ids[2:]...)
+	w.uses("gpu", 2, 0)
+	w.uses(ofTask, 2, 4)
+	checkTurns(w)
+	w.drain(w.session(), 2, 6)
+}
+
+func adoptStopped(w *world) {
+	session := w.session()
+	ids := w.addMany(3, asItIs)
+	w.wish(job.WishPause, ids[0])
+	for _, j := range w.claim(wanted(session, 2)) {
+		w.must(move(j, by(session), job.Recovery, job.Blocked))
+	}
+	w.limit(most(ofTask, 1))
+	w.uses(ofTask, 0, 0)
+	for _, id := range ids {
+		w.isUnder(id, ofTask)
+	}
+	w.wish(job.WishResume, ids[0])
+	w.wish(job.WishPause, ids[1])
+	w.wish(job.WishResume, ids[1])
+	w.pay()
+	w.uses(ofTask, 1, 1)
+	w.wish(job.WishCancel, ids[2])
+	w.drain(session, 1, 2)
+	checkTurns(w)
+}
+
+// adoptClaimed: between the limit and the walk a job is claimed.
+func adoptClaimed(w *world) {
+	session := w.session()
+	w.addMany(3, asItIs)
+	w.set(most(ofTask, 1))
+	jobs := w.claim(wanted(session, 2))
+	w.must(finish(jobs[0], by(session)))
+	w.pay()
+	w.uses(ofTask, 1, 1)
+	w.must(finish(jobs[1], by(session)))
+	w.pay()
+	w.uses(ofTask, 1, 0)
+	w.drain(session, 1, 1)
+	checkTurns(w)
+}
+
+func adoptProgram(w *world) {
+	const key = "system/lab/partition/short"
+	session := w.session()
+	lab := spec(`{"system":"lab","resources":{"partition":"short"}}`)
+	batch := make([]store.New, 6)
+	for i := range batch {
+		batch[i] = newProgram(lab, on(machine), asItIs)
+	}
+	elsewhere := newProgram(spec(`{"system":"lab","resources":{"partition":"long"}}`), on(machine), asItIs)
+	ids := idsOf(w.submit(append(batch, elsewhere)...))
+	jobs := w.claim(wanted(session, 3))
+	staged := w.must(move(jobs[1], by(session), job.Worker, job.StagingInputs))
+	given := w.must(move(jobs[2], by(session), job.Ready, job.StagingInputs))
+	w.limit(job.Limit{Key: key, Most: 1, Ahead: 3})
+	w.isUnder(ids[6])
+	w.at(job.Pending, job.Ready, ids[6])
+	w.wish(job.WishCancel, ids[6])
+	for _, id := range ids[:6] {
+		w.isUnder(id, key)
+	}
+	w.uses(key, 2, 0)
+	w.uses(job.AheadOf(key), 3, 2)
+	checkTurns(w)
+	// Their worker goes on to the launch, as it would have done.
+	launched := w.must(setting(move(jobs[0], by(session), job.Worker, job.StagingInputs, job.StagingJob, job.SubmittingJob), job.Patch{Intent: true}))
+	w.uses(key, 2, 0)
+	w.pay()
+	w.uses(job.AheadOf(key), 3, 1)
+	launched = w.must(move(launched, by(session), job.Monitor, job.Running))
+	staged = w.must(move(staged, by(session), job.Worker, job.StagingJob))
+	// Who is given back needs its turn for the launch.
+	w.must(move(staged, by(session), job.Ready, job.StagingJob))
+	w.uses(key, 1, 0)
+	w.pay()
+	for _, j := range w.claim(wanted(session, 10)) {
+		path := []job.State{job.StagingInputs, job.StagingJob, job.SubmittingJob}
+		if j.ID == given.ID {
+			path = path[1:]
+		} else if j.ID == staged.ID {
+			path = path[2:]
+		}
+		w.must(move(j, by(session), job.Ready, path...))
+		w.at(job.SubmittingJob, job.Gate, j.ID)
+	}
+	w.pay()
+	if held, waiting := w.turns(key); held != 1 || waiting != 4 {
+		w.Errorf("%d turns, %d wait", held, waiting)
+	}
+	checkTurns(w)
+	duty := w.duty(session, watch)
+	j := w.must(setting(move(launched, duty, job.Ready, job.Archiving), job.Patch{Over: true}))
+	w.at(job.Archiving, job.Ready, j.ID)
+	w.pay()
+	w.uses(key, 1, 3)
+	checkTurns(w)
+}
+
+func adoptLive(w *world) {
+	const key = "system/local"
+	session := w.session()
+	duty := w.duty(session, watch)
+	ids := make([]job.ID, 5)
+	for i := range ids {
+		ids[i] = w.add(newProgram(on(machine), asItIs))
+	}
+	jobs := w.claim(wanted(session, 10))
+	launch := func(j job.Job) job.Job {
+		w.Helper()
+		return w.must(setting(move(j, by(session), job.Worker, job.StagingInputs, job.StagingJob, job.SubmittingJob), job.Patch{Intent: true}))
+	}
+	runs := w.must(move(launch(jobs[0]), by(session), job.Monitor, job.Running))
+	blocked := w.must(move(launch(jobs[1]), by(session), job.Recovery, job.Blocked))
+	w.must(move(launch(jobs[2]), by(session), job.Ready, job.SubmittingJob)) // nobody knows whether it was launched
+	archives := w.must(setting(move(launch(jobs[3]), by(session), job.Worker, job.Archiving), job.Patch{Over: true}))
+	ready := w.must(move(jobs[4], by(session), job.Ready, job.StagingInputs, job.StagingJob, job.SubmittingJob))
+	w.limit(most(key, 1))
+	w.uses(key, 3, 1)
+	w.at(job.SubmittingJob, job.Gate, ready.ID)
+	checkTurns(w)
+	w.must(setting(move(runs, duty, job.Ready, job.Archiving), job.Patch{Over: true}))
+	w.must(finish(archives, by(session)))
+	w.wish(job.WishCancel, blocked.ID)
+	w.pay()
+	w.uses(key, 2, 1)
+	checkTurns(w)
+	for _, j := range w.claim(wanted(session, 10)) {
+		if j.State == job.Archiving {
+			w.must(finish(j, by(session)))
+			continue
+		}
+		if got := w.apply(setting(move(j, by(session), job.Ready, job.Archiving), job.Patch{Over: true})); got.Outcome != store.OK && j.ID != blocked.ID {
+			w.Errorf("the end of the launch of %s: %+v", j.ID, got)
+		}
+	}
+	w.pay()
+	w.at(job.SubmittingJob, job.Ready, ready.ID)
+	w.uses(key, 1, 0)
+	checkTurns(w)
+}
+
+func adoptFamily(w *world) {
+	w.limit(most("user/bob", 2))
+	var ids []job.ID
+	for _, owner := range []string{ann, "bob", "cid"} {
+		ids = append(ids, w.addMany(4, ownedBy(owner), asItIs)...)
+	}
+	w.pay()
+	w.uses("user/bob", 2, 2)
+	w.limit(most("user/*", 1))
+	for i, owner := range []string{ann, "bob", "cid"} {
+		for _, id := range ids[4*i : 4*i+4] {
+			w.isUnder(id, "user/"+owner)
+		}
+	}
+	w.uses("user/"+ann, 1, 3)
+	w.uses("user/bob", 2, 2)
+	w.uses("user/cid", 1, 3)
+	checkTurns(w)
+	effects, err := w.s.SetLimit(w.ctx, acme, most("user/cid", 1)) // all of cid's are under the key
+	if err != nil || !effects.Owed {                               // to those who wait
+		w.Errorf("owed: %t, %v", effects.Owed, err)
+	}
+	if n, effects, err := w.s.Pay(w.ctx, 1000); n != 1 || effects.Owed || err != nil {
+		w.Errorf("paid %d, owed: %t, %v", n, effects.Owed, err)
+	}
+	w.drain(w.session(), 4, 12)
+}
+
+func adoptSeveral(w *world) {
+	session := w.session()
+	ids := w.addMany(8, asItIs)
+	w.claim(wanted(session, 1))
+	for i, key := range []string{"tenant", ofTask, "user/" + ann} {
+		w.set(most(key, 4-i))
+		if i == 1 {
+			w.payOnce(4)
+		}
+	}
+	w.pay()
+	for _, id := range ids {
+		w.isUnder(id, ofTask, "tenant", "user/"+ann)
+	}
+	if held, _ := w.turns("tenant"); held != 2 {
+		w.Errorf("%d have their turns", held)
+	}
+	checkTurns(w)
+	w.must(finish(w.job(ids[0]), by(session)))
+	w.pay()
+	w.drain(session, 2, 7)
+	checkTurns(w)
+}
+
+func (w *world) payOnce(limit int) store.Effects {
+	w.Helper()
+	_, effects, err := w.s.Pay(w.ctx, limit)
+	if err != nil {
+		w.Fatalf("pay: %v", err)
+	}
+	return effects
+}
+
+func adoptAgain(w *world) {
+	w.limit(most(ofTask, 1))
+	old := w.addMany(2, asItIs)
+	w.pay()
+	if _, err := w.s.RemoveLimit(w.ctx, acme, ofTask); err != nil {
+		w.Fatalf("remove: %v", err)
+	}
+	w.pay()
+	w.at(job.Pending, job.Ready, old...) // they are under the key, and nobody decides on it
+	w.uses(ofTask, 2, 0)
+	later := w.addMany(2, asItIs)
+	w.isUnder(later[0])
+	w.limit(most(ofTask, 1))
+	w.uses(ofTask, 2, 2)
+	w.at(job.Pending, job.Ready, old...)
+	w.at(job.Waiting, job.Gate, later...)
+	checkTurns(w)
+}
+
+func adoptRemoved(w *world) {
+	ids := w.addMany(30, asItIs)
+	w.set(most(ofTask, 1))
+	w.payOnce(20)
+	w.isUnder(ids[0], ofTask)
+	w.isUnder(ids[29])
+	if _, err := w.s.RemoveLimit(w.ctx, acme, ofTask); err != nil {
+		w.Fatalf("remove: %v", err)
+	}
+	w.pay()
+	w.isUnder(ids[29])
+	w.at(job.Pending, job.Ready, ids...)
+	checkTurns(w)
+	w.set(most(ofTask, 1))
+	w.payOnce(20)
+	w.set(most(ofTask, 4))
+	w.pay()
+	for _, id := range ids {
+		w.isUnder(id, ofTask)
+	}
+	// Those that got a turn while nobody decided have it.
+	held, waiting := w.turns(ofTask)
+	if held < 4 || held+waiting != 30 || held > 20 {
+		w.Errorf("%d turns, %d wait", held, waiting)
+	}
+	checkTurns(w)
+}
+
+func adoptOwn(w *world) {
+	ids := w.addMany(30, asItIs)
+	w.set(most("user/*", 1))
+	w.payOnce(20)
+	w.set(most("user/"+ann, 2))
+	if _, err := w.s.RemoveLimit(w.ctx, acme, "user/*"); err != nil {
+		w.Fatalf("remove: %v", err)
+	}
+	w.pay()
+	for _, id := range ids {
+		w.isUnder(id, "user/"+ann)
+	}
+	w.uses("user/"+ann, 2, 28)
+	checkTurns(w)
+}
+
+func adoptBounded(w *world) {
+	w.addMany(50, asItIs)
+	w.set(most(ofTask, 5))
+	session := w.session()
+	for steps := 1; ; steps++ {
+		n, effects, err := w.s.Pay(w.ctx, 14)
+		if err != nil || n < 1 || n > 14 {
+			w.Fatalf("paid %d, %v", n, err)
+		}
+		if held, _ := w.turns(ofTask); held > 0 {
+			if steps < 8 {
+				w.Errorf("%d have turns after %d steps", held, steps)
+			}
+			break
+		}
+		if !effects.Owed {
+			w.Fatalf("nobody has a turn after %d steps", steps)
+		}
+	}
+	w.pay()
+	w.uses(ofTask, 5, 45)
+	checkTurns(w)
+	w.drain(session, 5, 50)
+}
+
+func adoptBacklog(w *world) {
+	const jobs = 2300
+	running := w.addMany(1, asItIs)
+	session := w.session()
+	w.claimOne(session)
+	w.addMany(jobs, asItIs)
+	w.set(most(ofTask, 20))
+	w.pay()
+	w.uses(ofTask, 20, jobs+1-20)
+	w.at(job.Running, job.Worker, running...)
+	if n, err := w.s.Count(w.ctx, acme, nil); err != nil || n.States[job.Waiting] != jobs+1-20 || n.States[job.Pending] != 19 {
+		w.Errorf("counted %v, %v", n.States, err)
+	}
+}
+
+func adoptMeanwhile(w *world) {
+	old := w.addMany(20, asItIs)
+	w.set(most(ofTask, 2))
+	w.payOnce(6)
+	first := job.ID{6: 0x70, 8: 0x80} // it comes before all others
+	late := append(w.addMany(3, asItIs), w.add(newTask(withID(first), withPriority(0), asItIs)))
+	w.at(job.Waiting, job.Gate, late...)
+	w.payOnce(6)
+	w.at(job.Waiting, job.Gate, late...)
+	w.pay()
+	for _, id := range append(slices.Clone(old), late...) {
+		w.isUnder(id, ofTask)
+	}
+	w.at(job.Pending, job.Ready, first, old[0])
+	w.uses(ofTask, 2, 22)
+	checkTurns(w)
+	w.drain(w.session(), 2, 24)
+}
+
+func adoptOwed(w *world) {
+	w.addMany(10, asItIs)
+	dead, session := w.session(), w.session()
+	w.set(most(ofTask, 2))
+	w.payOnce(6)
+	w.clock.Advance(lease * 2 / 3)
+	if r := w.renew(session); !r.Unpaid {
+		w.Errorf("what is owed for long is not told: %+v", r)
+	}
+	w.clock.Advance(lease * 2 / 3)
+	w.renew(session)
+	w.clock.Advance(lease)
+	session = w.session()
+	if _, effects, err := w.s.Expire(w.ctx, 100); err != nil || !effects.Owed {
+		w.Errorf("after the end of %s: owed: %t, %v", dead, effects.Owed, err)
+	}
+	w.pay()
+	if r := w.renew(session); r.Unpaid {
+		w.Errorf("nothing is owed: %+v", r)
+	}
+	w.uses(ofTask, 2, 8)
+	checkTurns(w)
+}
+
+func adoptOthers(w *world) {
+	sub := submission(newTask(asItIs), newTask(asItIs))
+	sub.Tenant = "other"
+	got, _, err := w.s.Submit(w.ctx, sub)
+	if err != nil {
+		w.Fatalf("submit: %v", err)
+	}
+	mine := w.addMany(2, asItIs)
+	w.limit(most("gpu", 1), most("kind/other", 1), most("user/bob", 1), most("system/local", 1))
+	w.isUnder(mine[0])
+	w.limit(most(ofTask, 1))
+	w.isUnder(mine[0], ofTask)
+	for _, a := range got {
+		if j, err := w.s.Job(w.ctx, "other", a.ID); err != nil || len(j.Limits) > 0 || j.Custody != job.Ready {
+			w.Errorf("the job of another tenant: %+v, %v", j, err)
+		}
+	}
+	if effects, err := w.s.SetLimit(w.ctx, "other", most("gpu", 1)); err != nil || effects.Owed {
+		w.Errorf("a key that only specs name: owed: %t, %v", effects.Owed, err)
+	}
+	checkTurns(w)
+}
+
+// adoptAtOnce sets and removes limits while others submit and run jobs. Who runs when a limit is there and has taken in all is
+// never more than it says.
+func adoptAtOnce(w *world) {
+	const workers, jobs, places = 4, 120, 3
+	sessions := make([]job.ID, workers)
+	for i := range sessions {
+		sessions[i] = w.session()
+	}
+	w.addMany(jobs/2, asItIs)
+	var submitted, done atomic.Int64
+	submitted.Store(jobs / 2)
+	w.together(workers+2, func(i int) error {
+		switch i {
+		case workers: // submits
+			for range jobs / 2 {
+				if _, _, err := w.s.Submit(w.ctx, submission(newTask(asItIs))); err != nil {
+					return err
+				}
+				submitted.Add(1)
+			}
+			return nil
+		case workers + 1: // sets limits
+			for round := range 6 {
+				for _, l := range []job.Limit{most(ofTask, places), most("user/*", places+1), most("tenant", 1+places)} {
+					if _, err := w.s.SetLimit(w.ctx, acme, l); err != nil {
+						return err
+					}
+				}
+				if round == 5 {
+					return nil
+				}
+				for _, key := range []string{"user/*", ofTask} {
+					if _, err := w.s.RemoveLimit(w.ctx, acme, key); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		}
+		for idle := 0; idle < 200 && done.Load() < jobs; {
+			if _, _, err := w.s.Pay(w.ctx, 6); err != nil {
+				return err
+			}
+			got, err := w.s.Claim(w.ctx, wanted(sessions[i], 2))
+			if err != nil {
+				return err
+			}
+			if len(got) == 0 {
+				idle++
+			}
+			for _, j := range got {
+				idle = 0
+				as, _, err := w.s.Apply(w.ctx, []job.Change{finish(j, by(sessions[i]))})
+				if err != nil {
+					return err
+				}
+				if as[0].Outcome != store.OK {
+					return fmt.Errorf("the end of %s: %+v", j.ID, as[0])
+				}
+				done.Add(1)
+			}
+		}
+		return nil
+	})
+	w.pay()
+	checkTurns(w)
+	for _, id := range w.inState(job.Waiting) {
+		w.isUnder(id, ofTask, "tenant", "user/"+ann)
+	}
+	w.drain(sessions[0], 2*places, jobs-int(done.Load()))
+	w.uses(ofTask, 0, 0)
+	w.uses("tenant", 0, 0)
+	checkTurns(w)
+}
