@@ -1,10 +1,12 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -55,7 +57,7 @@ const (
 	// statements: one that began before does not see what the one before it did. It comes before the locks of jobs.
 	lockGate = `SELECT pg_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0))`
 
-	limitColumns = `l.key, l.most, l.ahead, l.weights`
+	limitColumns = `l.key, l.most, l.ahead, l.weights, l.per`
 )
 
 // limit reads the limitColumns; without one, the key is empty.
@@ -64,6 +66,7 @@ func (r *reader) limit() (l job.Limit) {
 	if weights := r.next(); weights != nil {
 		json.Unmarshal(weights, &l.Weights) //nolint:errcheck // written from such a map
 	}
+	l.Per = job.Duration(time.Duration(r.int64()) * time.Microsecond)
 	return l
 }
 
@@ -74,10 +77,17 @@ func (s *Store) SetLimit(ctx context.Context, tenant string, l job.Limit) (store
 		text := encode(l.Weights)
 		weights = &text
 	}
+	var every int64
+	var rate *[16]byte
+	if job.Rated(l.Key) {
+		id := [16]byte(job.NewID())
+		every, rate = l.Every().Microseconds(), &id
+	}
 	return s.changeLimit(ctx, tenant, l.Key, func(*bool) *query {
-		return do(`INSERT INTO pawl.limits (tenant, key, most, ahead, weights) VALUES ($1, $2, $3, $4, $5::json)
-			ON CONFLICT (tenant, key) DO UPDATE SET most = excluded.most, ahead = excluded.ahead, weights = excluded.weights`,
-			tenant, l.Key, l.Most, l.Ahead, weights)
+		return do(`INSERT INTO pawl.limits (tenant, key, most, ahead, weights, per, every, rate) VALUES ($1, $2, $3, $4, $5::json, $6, $7, $8)
+			ON CONFLICT (tenant, key) DO UPDATE SET most = excluded.most, ahead = excluded.ahead, weights = excluded.weights,
+				per = excluded.per, every = excluded.every, rate = excluded.rate`,
+			tenant, l.Key, l.Most, l.Ahead, weights, time.Duration(l.Per).Microseconds(), every, rate)
 	})
 }
 
@@ -95,6 +105,12 @@ func (s *Store) changeLimit(ctx context.Context, tenant, key string, change func
 		eff = store.Effects{}
 		missing := false
 		c := changes{}
+		if job.Rated(key) {
+			if err := t.send(do(setRates, tenant), change(&missing)); err != nil || missing {
+				return cmp.Or(err, store.NoLimit(key))
+			}
+			return t.commit(read(wakeJobs, func(r *reader) error { eff.Due = r.time(); return nil }, tenant))
+		}
 		err := t.send(do(lockGate, tenant), change(&missing), read(linesOf, func(r *reader) error {
 			line := r.text()
 			if of := job.LimitOf(line); of == key || job.Family(of) == key {

@@ -19,8 +19,13 @@ func (s *Store) SetLimit(ctx context.Context, tenant string, l job.Limit) (store
 	if err != nil {
 		return store.Effects{}, err
 	}
+	var rate job.ID
+	if job.Rated(l.Key) {
+		rate = job.NewID()
+	}
 	return s.limit(ctx, tenant, l.Key, func(t *tx) error {
-		_, err := t.exec(`INSERT INTO limits (tenant, key, doc) VALUES (?, ?, ?) ON CONFLICT (tenant, key) DO UPDATE SET doc = excluded.doc`, tenant, l.Key, string(doc))
+		_, err := t.exec(`INSERT INTO limits (tenant, key, doc, rate) VALUES (?, ?, ?, ?) ON CONFLICT (tenant, key) DO UPDATE SET doc = excluded.doc, rate = excluded.rate`,
+			tenant, l.Key, string(doc), blob(rate))
 		return err
 	})
 }
@@ -53,6 +58,9 @@ func (s *Store) limit(ctx context.Context, tenant, of string, change func(*tx) e
 			return err
 		}
 		delete(t.w.limits, tenant)
+		if job.Rated(of) {
+			return t.wake(tenant, &eff)
+		}
 		var lines []string
 		err := t.query(linesOf, func(v []driver.Value) error {
 			if line := text(v[0]); job.LimitOf(line) == of || job.Family(job.LimitOf(line)) == of {

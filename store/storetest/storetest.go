@@ -45,6 +45,7 @@ func Run(t *testing.T, open func(t *testing.T) (store.Store, Clock)) {
 		{"Gate", gateTests},
 		{"FollowUp", followUpTests},
 		{"Limit", limitTests},
+		{"Moment", momentTests},
 		{"Read", readTests},
 		{"List", listTests},
 		{"Annotate", annotateTests},
