@@ -19,6 +19,7 @@ var (
 		"apply limited": lockedJobs,
 		"hand on pick":  pickGate, "hand on owed": takeOwed, "hand on limits": gateLimits, "hand on held": gateHeld, "hand on heads": lineHeads,
 		"turns enter": enterLines, "turns return": giveBack, "turns take": takeTurns, "turns owe": oweTurns, "lines of": linesOf,
+		"moments of whom": ratesOf, "moments lock": lockMoments, "moments take": takeMoments, "moments first": firstMoments, "moments wake": wakeJobs,
 		"forget keys":     forgetKeys,
 		"demand sessions": claimantsThere, "demand lines": readyLines, "unwatched": unwatched,
 	}

@@ -121,7 +121,8 @@ const (
 
 	// wakeJobs has the jobs of a tenant that wait for their moments ask for them again.
 	wakeJobs = `UPDATE pawl.jobs j SET due = x.now FROM (SELECT pawl.clock() AS now) x WHERE j.id = ANY (ARRAY(
-		SELECT w.id FROM pawl.jobs w WHERE w.custody = 'gate' AND w.due > pawl.clock() AND w.tenant = $1 AND w.state <> 'WAITING' ORDER BY w.id FOR UPDATE
+		SELECT w.id FROM pawl.jobs w WHERE w.custody = 'gate' AND w.due > (SELECT pawl.clock()) AND w.tenant = $1 AND w.state <> 'WAITING'
+		ORDER BY w.due FOR UPDATE SKIP LOCKED -- one that is locked is on its way
 	)) RETURNING x.now`
 
 	//	1 tenant  2 the key before the first  3 how many keys  4 the only key; NULL: all
