@@ -1,7 +1,11 @@
 package engine_test
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -9,8 +13,11 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store/fake"
+	"github.com/pawl-jobs/pawl/store/storetest"
 )
 
 // launching is a kind whose programs end as soon as they are launched.
@@ -289,4 +296,57 @@ func slow(d time.Duration, calls ...string) fault {
 		}
 		return nil
 	}
+}
+
+// TestAnyPace: whatever the rates, the turns and the trouble, no program begins or is launched before its time, and all of them go.
+func TestAnyPace(t *testing.T) {
+	seeds := uint64(40)
+	if testing.Short() {
+		seeds = 5
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { anyPace(t, rand.New(rand.NewPCG(seed, 0))) })
+		})
+	}
+}
+
+func anyPace(t *testing.T, r *rand.Rand) {
+	w := &world{T: t, store: &faulty{Store: fake.New(nil), calls: map[string]int{}}, broker: &local.Broker{}, cfg: paced()}
+	w.cfg.Store, w.cfg.Broker, w.cfg.Log = w.store, w.broker, slog.New(slog.DiscardHandler)
+	w.svc = pawl.New(w.cfg)
+	reserve, apply := time.Duration(r.IntN(40))*time.Millisecond, time.Duration(r.IntN(30))*time.Millisecond
+	lose := lossy(r.IntN(5), "reserve")
+	w.store.fail(func(ctx context.Context, call string, arg any) error {
+		return cmp.Or(slow(reserve, "reserve")(ctx, call, arg), slow(apply, "apply")(ctx, call, arg))
+	}, lose)
+	any := func(key string) *job.Limit {
+		return w.rate(key, 1+r.IntN(20), time.Duration(1+r.IntN(5000))*time.Millisecond)
+	}
+	l, s := any(launches), any(starts)
+	if turns := r.IntN(5); turns > 0 {
+		if err := w.svc.SetLimit(t.Context(), job.Limit{Key: "system/local", Most: turns}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.start()
+	defer w.stop()
+	ids := w.programs(1 + r.IntN(30))
+	for range r.IntN(4) {
+		id := ids[r.IntN(len(ids))]
+		time.Sleep(time.Duration(r.IntN(3000)) * time.Millisecond)
+		w.svc.Pause(t.Context(), id) //nolint:errcheck // it may have ended
+		time.Sleep(time.Second)
+		w.svc.Resume(t.Context(), id) //nolint:errcheck // the same
+	}
+	w.finish(job.Finished, ids...)
+	within(t, l, w.launched(ids...))
+	within(t, s, w.begun(ids...))
+	for _, id := range ids {
+		if j := w.job(id); j.Launch > 1 {
+			t.Errorf("%d launches, and none can be late", j.Launch)
+		}
+	}
+	storetest.Check(t, w.store, "default")
 }
