@@ -321,10 +321,10 @@ func anyPace(t *testing.T, r *rand.Rand) {
 	w.store.fail(func(ctx context.Context, call string, arg any) error {
 		return cmp.Or(slow(reserve, "reserve")(ctx, call, arg), slow(apply, "apply")(ctx, call, arg))
 	}, lose)
-	any := func(key string) *job.Limit {
+	draw := func(key string) *job.Limit {
 		return w.rate(key, 1+r.IntN(20), time.Duration(1+r.IntN(5000))*time.Millisecond)
 	}
-	l, s := any(launches), any(starts)
+	l, s := draw(launches), draw(starts)
 	if turns := r.IntN(5); turns > 0 {
 		if err := w.svc.SetLimit(t.Context(), job.Limit{Key: "system/local", Most: turns}); err != nil {
 			t.Fatal(err)
@@ -336,9 +336,9 @@ func anyPace(t *testing.T, r *rand.Rand) {
 	for range r.IntN(4) {
 		id := ids[r.IntN(len(ids))]
 		time.Sleep(time.Duration(r.IntN(3000)) * time.Millisecond)
-		w.svc.Pause(t.Context(), id) //nolint:errcheck // it may have ended
+		w.svc.Pause(t.Context(), id) // it may have ended; the same below
 		time.Sleep(time.Second)
-		w.svc.Resume(t.Context(), id) //nolint:errcheck // the same
+		w.svc.Resume(t.Context(), id)
 	}
 	w.finish(job.Finished, ids...)
 	within(t, l, w.launched(ids...))

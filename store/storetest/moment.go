@@ -211,8 +211,11 @@ func momentsChanged(w *world) {
 
 func momentsBounded(w *world) {
 	for _, asks := range [][]store.Ask{
-		{{Key: launches}}, {{Key: launches, N: -1}}, {{Key: launches, N: store.MostAsked + 1}},
-		{{Key: launches, N: 2, Held: job.Moment{Key: launches}}}, make([]store.Ask, store.MostAsked+1),
+		{{Key: launches}},
+		{{Key: launches, N: -1}},
+		{{Key: launches, N: store.MostAsked + 1}},
+		{{Key: launches, N: 2, Held: job.Moment{Key: launches}}},
+		make([]store.Ask, store.MostAsked+1),
 	} {
 		_, err := w.s.Reserve(w.ctx, acme, asks)
 		w.kind(err, job.Invalid)
