@@ -20,7 +20,7 @@ const (
 	early = store.Near / 2
 	// mostLate is how often a moment is asked for anew because it was missed. A database that takes too long to answer would keep
 	// every job for ever: then a moment is as good as it can be told.
-	mostLate = 5
+	mostLate = 3
 )
 
 // An appointment is a moment as this process's clock shows it.

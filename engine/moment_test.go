@@ -233,8 +233,8 @@ func TestMoments(t *testing.T) {
 			w.start()
 			id := w.programs(1)[0]
 			w.finish(job.Finished, id)
-			if n := w.job(id).Launch; n != 5 {
-				t.Errorf("%d launches were recorded, want 4 that were too late, and the last", n)
+			if n := w.job(id).Launch; n != 3 {
+				t.Errorf("%d launches were recorded, want 2 that were too late, and the last", n)
 			}
 			w.store.fail(slow(30*time.Millisecond, "reserve", "apply"), nil)
 			ids := w.programs(20)
