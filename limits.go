@@ -4,18 +4,21 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A LimitUse is a key of turns as people look at it: how many jobs may have one, who has, and who waits.
+// A LimitUse is a key of turns as people look at it: how many jobs may have one, who has, and who waits. Of a rate it says when the
+// next moment is free, and nobody has turns.
 type LimitUse struct {
 	Key     string       `json:"key"`
-	Set     *job.Limit   `json:"set,omitempty"` // that decides: its own, or that of its family; nil: any number may have a turn
-	InUse   int          `json:"in_use"`        // turns
-	Waiting int          `json:"waiting"`       // jobs that wait for one
-	Ahead   int          `json:"ahead"`         // of the programs among these, those that are made ready
+	Set     *job.Limit   `json:"set,omitempty"`        // that decides: its own, or that of its family; nil: any number may have a turn
+	InUse   int          `json:"in_use"`               // turns
+	Waiting int          `json:"waiting"`              // jobs that wait for one
+	Ahead   int          `json:"ahead"`                // of the programs among these, those that are made ready
+	FreeIn  *int64       `json:"free_in_ms,omitempty"` // of a rate: in how many milliseconds the next moment is free, rounded up
 	Owners  []LimitShare `json:"owners,omitempty"`
 }
 
@@ -28,7 +31,7 @@ type LimitShare struct {
 }
 
 // SetLimit sets how many jobs may have turns of a key, or of each key of a family. It holds at once: who waits goes as far as it
-// allows, and what runs is not thrown out.
+// allows, and what runs is not thrown out. With Per it sets a rate: who waits for a moment asks for another one.
 func (s *Service) SetLimit(ctx context.Context, l job.Limit) error {
 	if err := l.Validate(); err != nil {
 		return err
@@ -57,7 +60,10 @@ func (s *Service) Limits(ctx context.Context) ([]LimitUse, error) {
 	}
 	all := map[string]*LimitUse{}
 	for i := range set {
-		all[set[i].Key] = &LimitUse{Key: set[i].Key, Set: &set[i]}
+		all[set[i].Key] = unused(set[i].Key, &set[i])
+	}
+	if err := s.moments(ctx, all, store.TurnQuery{Limit: 1000}); err != nil {
+		return nil, err
 	}
 	q := store.TurnQuery{Tenant: s.cfg.Tenant, Limit: 1000}
 	for more := true; more; {
@@ -90,8 +96,17 @@ func (s *Service) Limit(ctx context.Context, key string) (LimitUse, error) {
 	all := map[string]*LimitUse{}
 	for _, of := range []string{job.Family(key), key} {
 		if i := slices.IndexFunc(set, func(l job.Limit) bool { return l.Key == of }); i >= 0 {
-			all[key] = &LimitUse{Key: key, Set: &set[i]}
+			all[key] = unused(key, &set[i])
 		}
+	}
+	if job.Rated(key) {
+		if err := s.moments(ctx, all, store.TurnQuery{Key: key}); err != nil {
+			return LimitUse{}, err
+		}
+		if all[key] == nil {
+			return LimitUse{}, store.NoLimit(key)
+		}
+		return *all[key], nil
 	}
 	for _, k := range []string{job.AheadOf(key), key} {
 		turns, err := s.cfg.Store.Turns(ctx, store.TurnQuery{Tenant: s.cfg.Tenant, Key: k})
@@ -106,6 +121,35 @@ func (s *Service) Limit(ctx context.Context, key string) (LimitUse, error) {
 		return LimitUse{}, store.NoLimit(key)
 	}
 	return *all[key], nil
+}
+
+// unused is a key of which nobody has anything.
+func unused(key string, set *job.Limit) *LimitUse {
+	l := &LimitUse{Key: key, Set: set}
+	if job.Rated(key) && !strings.HasSuffix(key, "/*") {
+		l.FreeIn = new(int64)
+	}
+	return l
+}
+
+// moments adds when moments are free of keys under a rate.
+func (s *Service) moments(ctx context.Context, all map[string]*LimitUse, q store.TurnQuery) error {
+	q.Tenant = s.cfg.Tenant
+	for {
+		some, err := s.cfg.Store.Moments(ctx, q)
+		if err != nil {
+			return err
+		}
+		for i := range some {
+			m := &some[i]
+			in := (m.In + time.Millisecond - 1).Milliseconds()
+			all[m.Key] = &LimitUse{Key: m.Key, Set: &m.Limit, FreeIn: &in}
+		}
+		if q.Key != "" || len(some) < q.Limit {
+			return nil
+		}
+		q.After = some[len(some)-1].Key
+	}
 }
 
 // use adds the turns of a key, or those of the programs that are made ready for it.

@@ -64,7 +64,8 @@ var says = map[string]map[string]string{
 	"LimitUse": {
 		"key": "The key of the turns.", "set": "The limit that decides: its own, or that of its family; missing: any number of jobs may have a turn.",
 		"in_use": "How many jobs have a turn.", "waiting": "How many wait for one.", "ahead": "How many programs are made ready ahead of their turn.",
-		"owners": "What each owner has of it. Lists leave it out.",
+		"free_in_ms": "Of a rate: in how many milliseconds the next moment is free.",
+		"owners":     "What each owner has of it. Lists leave it out.",
 	},
 	"LimitShare": {
 		"owner": "The user.", "weight": "The user's share beside others.", "in_use": "How many of the user's jobs have a turn.",

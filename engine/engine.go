@@ -5,6 +5,7 @@
 //   - claim: takes as many ready jobs as there are free slots
 //   - share: leaves to other processes their part, where there are fewer ready jobs than free slots
 //   - step: runs the steps of one job
+//   - moment: asks for the moments at which programs begin and are launched, where that is under a rate, and waits for them
 //   - commit: hands the changes of all of them to the store, many at a time
 //   - clock: sleeps until the earliest due time; pays what changes owe to other jobs; takes the jobs of sessions that
 //     died; sweeps

@@ -18,6 +18,7 @@ type session struct {
 	e      *Engine
 	id     job.ID
 	commit *committer
+	asks   *asks
 	duties *duties
 	steps  *sync.WaitGroup // one for each run, of sessions that were lost too
 	freed  flag            // a slot was freed
@@ -40,7 +41,7 @@ type session struct {
 }
 
 func newSession(ctx context.Context, e *Engine, steps *sync.WaitGroup) *session {
-	s := &session{e: e, steps: steps, runs: map[job.ID]*Run{}, used: map[job.Lane]int{}, freed: newFlag()}
+	s := &session{e: e, steps: steps, runs: map[job.ID]*Run{}, used: map[job.Lane]int{}, freed: newFlag(), asks: newAsks()}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.commit = newCommitter(s)
 	s.duties = newDuties(s)

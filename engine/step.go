@@ -23,8 +23,9 @@ type Run struct {
 	lane    job.Lane // whose slot it has
 	epoch   int64
 	claimed time.Time
-	stepped bool     // a step has come to its end
-	wish    job.Wish // that it was claimed with
+	stepped bool        // a step has come to its end
+	later   *job.Change // what has the job wait for its moment, where the step has to stop for that
+	wish    job.Wish    // that it was claimed with
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 }
@@ -112,6 +113,9 @@ func (r *Run) work() {
 			o = Back().Set(o.set)
 		}
 		c := o.change(r)
+		if r.later != nil && o.verb == verbBack && r.ctx.Err() == nil {
+			c = *r.later
+		}
 		if c.To != job.Worker {
 			hand(c)
 			return
@@ -149,6 +153,11 @@ func (r *Run) step(ctx context.Context, kind Kind) (o Outcome) {
 			o = Retry(job.Entry{Code: job.TaskPanicked, Message: fmt.Sprintf("panic: %v", p), Data: data})
 		}
 	}()
+	if r.Job.Program() && r.Job.State == job.ProcessingInputs && r.First() {
+		if _, err := r.moment(ctx, job.RateStarts, r.Job.Attempt); err != nil {
+			return Back()
+		}
+	}
 	return kind.Step(ctx, r)
 }
 

@@ -417,6 +417,11 @@ func (f *faulty) Apply(ctx context.Context, changes []job.Change) (a []store.App
 	return a, eff, err
 }
 
+func (f *faulty) Reserve(ctx context.Context, tenant string, asks []store.Ask) (a []store.Reserved, err error) {
+	err = f.call(ctx, "reserve", asks, func() (err error) { a, err = f.Store.Reserve(ctx, tenant, asks); return err })
+	return a, err
+}
+
 func (f *faulty) Begin(ctx context.Context, s store.Session) error {
 	return f.call(ctx, "begin", s, func() error { return f.Store.Begin(ctx, s) })
 }

@@ -16,7 +16,7 @@ func Next(j *Job, s State, now time.Time) Place {
 	case s == Blocked:
 		return Place{Blocked, Recovery}
 	case s != Waiting && s != Pending:
-		if j.Lacks(s) != 0 {
+		if j.Lacks(s) != 0 || waitsForMoment(s) && !j.Live && j.Due.After(now) {
 			return Place{s, Gate}
 		}
 		return Place{s, Ready}
@@ -384,6 +384,9 @@ func (j Job) Apply(c Change, now time.Time) (Job, []Entry) {
 		j.Ended, j.Wish, j.Due = now, "", time.Time{}
 	case j.State == Paused:
 		j.Wish = ""
+		if j.Resume != Waiting { // it asks for its moment again
+			j.Due = time.Time{}
+		}
 	case j.Custody != Gate:
 		j.Due = time.Time{}
 	}

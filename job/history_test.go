@@ -26,7 +26,7 @@ func TestEveryHistory(t *testing.T) {
 	for _, s := range job.States {
 		for _, c := range job.Places(s) {
 			p := job.Place{State: s, Custody: c}
-			if p != (job.Place{State: job.SubmittingJob, Custody: job.Gate}) && !seen[p.String()] {
+			if !seen[p.String()] {
 				t.Errorf("no walk came to %s", p)
 			}
 		}
@@ -185,6 +185,7 @@ func (h *history) rest(t *rapid.T) {
 		{!j.State.Terminal() || j.Code.Known(), "a terminal job says why"},
 		{j.Due.IsZero() || j.Custody == job.Gate || j.Custody == job.User, "only a gate needs a time"},
 		{j.State != job.Waiting || j.Needs > 0 || !j.Due.IsZero(), "a job waits for something"},
+		{j.Custody != job.Gate || j.State == job.Waiting || !j.Due.IsZero() && !j.Live, "a job waits for its moment until that comes, and nothing of it runs"},
 		{j.State != job.Pending || j.Needs == 0, "a job whose prerequisites have not ended does not go on"},
 		{j.Lane == job.LaneOf(j.State, j.Program(), j.Suspect), "the lane follows from the state and from suspicion"},
 		{j.Program() || !j.Live && j.Custody != job.Monitor, "a task launches nothing"},
@@ -226,7 +227,7 @@ func (h *history) move(t *rapid.T) {
 
 // open opens the gate, if nothing closes it any more.
 func (h *history) open(t *rapid.T) {
-	if p := job.Next(&h.job, h.job.State, h.now); h.job.State == job.Waiting && p != h.job.Place {
+	if p := job.Next(&h.job, h.job.Opened(), h.now); h.job.Custody == job.Gate && p != h.job.Place {
 		h.apply(t, job.Change{Path: path(p.State), To: p.Custody})
 	}
 }
@@ -309,6 +310,9 @@ func (h *history) step(t *rapid.T) {
 		}
 	case job.Waiting:
 		c.Set.Delay = time.Duration(oneOf(t, "hours", 0, 1, 2)) * time.Hour
+	}
+	if end.Custody == job.Gate && end.State != job.Waiting {
+		c.Set.Delay = time.Minute // until its moment comes
 	}
 	c.Path = append(c.Path, last)
 	c.Set.Clear = oneOf(t, "clear", true, false)

@@ -10,6 +10,8 @@ import (
 // A Limit says how many jobs of a tenant may hold turns of a key at once. What holds a turn is what runs: a task in the hands of
 // a worker, or a program from its launch until its end is known.
 //
+// A limit with a time, Per, is a rate: it says how often something happens, and not how many jobs do it at once.
+//
 // The key "system/lab" is that of one limit. "system/lab/user/*" stands for a family: each key that has another last part is under
 // a limit of its own, unless one is set for that very key.
 type Limit struct {
@@ -17,6 +19,9 @@ type Limit struct {
 	Most    int            `json:"most" doc:"How many jobs may have a turn at once; 0 lets none go." minimum:"0" maximum:"1000000" example:"50"`
 	Ahead   int            `json:"ahead,omitempty" doc:"How many programs are made ready before their turn comes; twice most by default." minimum:"0" maximum:"1000000"`
 	Weights map[string]int `json:"weights,omitempty" doc:"The shares of owners who wait side by side; 1 by default." example:"{\"ada\":2}"`
+
+	// Per makes the limit a rate, of what [Rated] keys stand for.
+	Per Duration `json:"per,omitempty" doc:"Of a rate: no time of this length holds more than most." example:"2s"`
 }
 
 // Bounds of limits.
@@ -114,6 +119,7 @@ func (l *Limit) Validate() error {
 	if first, _, _ := strings.Cut(key, "/"); first+"/" == aheadOf || first+"/" == whileRunning {
 		v.add("key", l.Key, "begins with "+first, "set a limit for another key: those of this kind are Pawl's own")
 	}
+	v.rate(l, key)
 	for field, n := range map[string]int{"most": l.Most, "ahead": l.Ahead} {
 		if n < 0 || n > MaxTurns {
 			v.add(field, fmt.Sprint(n), "is out of range", fmt.Sprintf("give 0 to %d", MaxTurns))
@@ -152,6 +158,9 @@ func (v *validation) limits(keys []string) {
 		first, _, _ := strings.Cut(key, "/")
 		if slices.Contains([]string{limitTenant, limitUser, limitKind, limitSystem, strings.TrimSuffix(aheadOf, "/"), strings.TrimSuffix(whileRunning, "/")}, first) {
 			v.add(path, key, "begins with "+first, "name another key: each job is under those of its tenant, user, kind and system by itself")
+		}
+		if Rated(key) {
+			v.add(path, key, "begins with "+first, "name another key: each program is under the rates of its system by itself")
 		}
 		if slices.Contains(keys[:i], key) {
 			v.add(path, key, "stands twice", "name it once")

@@ -9,10 +9,10 @@ type State string
 const (
 	Waiting          State = "WAITING"           // a gate holds it: a time, or prerequisites. The clock, or a prerequisite's end.
 	Pending          State = "PENDING"           // nothing holds it. A worker's claim.
-	ProcessingInputs State = "PROCESSING_INPUTS" // the spec is resolved, inputs are checked, the folder is made. A worker.
+	ProcessingInputs State = "PROCESSING_INPUTS" // it waits for its moment to begin; the spec is resolved, inputs are checked, the folder is made. The clock, then a worker.
 	StagingInputs    State = "STAGING_INPUTS"    // inputs are copied into the folder. A worker.
 	StagingJob       State = "STAGING_JOB"       // the program's own files, environment and launch script are put in place. A worker.
-	SubmittingJob    State = "SUBMITTING_JOB"    // it waits for its turn and is launched. A turn that frees, then a worker.
+	SubmittingJob    State = "SUBMITTING_JOB"    // it waits for its turn and its moment, and is launched. A turn that frees or the clock, then a worker.
 	Queued           State = "QUEUED"            // the scheduler of the execution system has it. The watcher.
 	Running          State = "RUNNING"           // the program runs, or the task's handler does. The watcher of a program, the worker of a task.
 	Archiving        State = "ARCHIVING"         // the program has ended; results are copied and verified. A worker.
@@ -49,7 +49,7 @@ type Custody string
 
 // The custodies. Each comment says who holds the job, and then what moves it on.
 const (
-	Gate     Custody = "gate"     // nobody: it waits for a time, for prerequisites or for its turn. The clock, a prerequisite's end, or a turn that frees.
+	Gate     Custody = "gate"     // nobody: it waits for a time, for prerequisites, for its turn or for its moment. The clock, a prerequisite's end, or a turn that frees.
 	Ready    Custody = "ready"    // its queue, unclaimed. A worker's claim.
 	Worker   Custody = "worker"   // one session, under an epoch. The worker's next change, or the session's death.
 	Monitor  Custody = "monitor"  // the execution system runs it; the watcher looks on. The watcher's news.
@@ -76,7 +76,7 @@ func (p Place) Legal() bool { return slices.Contains(places[p.State], p.Custody)
 var places = map[State][]Custody{
 	Waiting:          {Gate},
 	Pending:          {Ready},
-	ProcessingInputs: {Ready, Worker},
+	ProcessingInputs: {Gate, Ready, Worker},
 	StagingInputs:    {Ready, Worker},
 	StagingJob:       {Ready, Worker},
 	SubmittingJob:    {Gate, Ready, Worker},

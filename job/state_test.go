@@ -31,7 +31,7 @@ var (
 	standings = `
 		WAITING gate
 		PENDING ready
-		PROCESSING_INPUTS ready worker
+		PROCESSING_INPUTS gate ready worker
 		STAGING_INPUTS ready worker
 		STAGING_JOB ready worker
 		ARCHIVING ready worker

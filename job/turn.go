@@ -68,7 +68,7 @@ func (j *Job) keep(s State, custody Custody) {
 func (j *Job) enter(lacks Ties) {
 	was := j.Line
 	j.Line = ""
-	if lacks == 0 || j.Custody != Gate || j.State == Waiting && (!j.Due.IsZero() || j.Needs > 0) {
+	if lacks == 0 || j.Custody != Gate || !j.Due.IsZero() || j.State == Waiting && j.Needs > 0 {
 		return
 	}
 	keys := j.TurnKeys(lacks)

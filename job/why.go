@@ -26,6 +26,8 @@ func (j *Job) reason(now time.Time, served bool) string {
 		return string(j.Code)
 	case Gate:
 		switch {
+		case !j.Due.IsZero() && j.State != Waiting:
+			return j.Message + ", due in " + max(0, j.Due.Sub(now)).Round(time.Second).String()
 		case !j.Due.IsZero() && j.Due.Before(now):
 			return "was due at " + j.Due.Local().Format(time.RFC3339)
 		case !j.Due.IsZero():

@@ -178,6 +178,14 @@ type Limits interface {
 	Turns(ctx context.Context, q TurnQuery) ([]Turns, error)
 	// Behind counts the jobs of its owner that stand before a job in its line, up to limit.
 	Behind(ctx context.Context, j *job.Job, limit int) (int, error)
+
+	// Reserve gives moments of keys that are under a rate, [job.Limit.Every] apart, in the order of the asks, and answers each by its
+	// index. Each is given once, to whichever process asks: one that nobody uses is lost, and there is nothing to repair. A rate that is
+	// set or removed holds at once. Who was given a moment that was not [Near] asks for it again before using it, and is given
+	// another one then; the jobs that wait in custody gate for theirs come out of it when any rate of the tenant changes.
+	Reserve(ctx context.Context, tenant string, asks []Ask) ([]Reserved, error)
+	// Moments returns when moments are free of keys of which some were given, key by key; those without a rate are left out.
+	Moments(ctx context.Context, q TurnQuery) ([]Moments, error)
 }
 
 // A TurnQuery asks for the use of keys.

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -26,12 +28,19 @@ const keyRule = `KEY is what jobs take turns of. Each job is under these by itse
   system/NAME/partition/NAME/user/NAME
 
 A job file names more in limits, such as license/matlab. A * as the last part stands for each key of that family: user/* sets the same
-limit for each user, one by one, who has none set for the very name.`
+limit for each user, one by one, who has none set for the very name.
+
+Other keys stand for what happens at a moment. Their limits are rates, at most MOST within any time of the length of --per:
+
+  starts/system/NAME                  programs that begin on a system
+  launches/system/NAME                programs that are launched there
+  dials/NAME                          connections to a host; nothing asks for these yet
+  releases/NAME                       jobs that go on after trouble; nothing asks for these yet`
 
 func limitsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "limits",
-		Short: "Show and set how many jobs may run at once",
+		Short: "Show and set how many jobs may run at once, and how often they are launched",
 		Long: `Limits lists how many jobs may run at once under each key, how many do, and how many wait; see pawl limits list. With one of the
 commands below it shows one key, or sets its limit.
 
@@ -49,7 +58,8 @@ func limitsListCommand() *cobra.Command {
 		Use:   "list",
 		Short: "List the limits",
 		Long: `List prints one line for each limit that is set and each key in use: how many jobs may have a turn, how many have one, how many
-wait for one, and how many of these are programs that are made ready ahead of their turn.`,
+wait for one, and how many of these are programs that are made ready ahead of their turn. Below these it prints one line for each rate:
+when the next moment is free, and of a family that of each key in use.`,
 		Example: "  pawl limits list\n  pawl limits list -o json",
 		Args:    cobra.NoArgs,
 	}
@@ -78,15 +88,43 @@ func listLimits(cmd *cobra.Command) {
 			fmt.Fprintln(out, "no limit is set: pawl limits set KEY MOST sets one")
 			return nil
 		}
-		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "KEY\tMOST\tIN USE\tWAITING\tAHEAD")
-		for i := range all {
-			l := &all[i]
-			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\n", live.Clean(l.Key), mostOf(l), l.InUse, l.Waiting, l.Ahead)
-		}
-		return w.Flush()
+		return printLimits(out, all)
 	})
 	formatFlag(cmd, &f, asTable, asJSON, asYAML, asName)
+}
+
+func printLimits(out io.Writer, all []pawl.LimitUse) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	head := "KEY\tMOST\tIN USE\tWAITING\tAHEAD\n"
+	for i := range all {
+		if l := &all[i]; !job.Rated(l.Key) {
+			fmt.Fprintf(w, head+"%s\t%s\t%d\t%d\t%d\n", live.Clean(l.Key), mostOf(l), l.InUse, l.Waiting, l.Ahead)
+			head = ""
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	between := "\n"
+	if head != "" {
+		between = ""
+	}
+	head = between + "RATE\tMOST\tWITHIN\tFREE IN\n"
+	for i := range all {
+		if l := &all[i]; job.Rated(l.Key) {
+			fmt.Fprintf(w, head+"%s\t%d\t%s\t%s\n", live.Clean(l.Key), l.Set.Most, l.Set.Per, freeIn(l))
+			head = ""
+		}
+	}
+	return w.Flush()
+}
+
+// freeIn says when the next moment of a key is free.
+func freeIn(l *pawl.LimitUse) string {
+	if l.FreeIn == nil {
+		return "-"
+	}
+	return strconv.FormatInt(*l.FreeIn, 10) + " ms"
 }
 
 // mostOf says how many jobs may have a turn.
@@ -129,6 +167,14 @@ func limitsShowCommand() *cobra.Command {
 func printLimit(out io.Writer, l *pawl.LimitUse) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "key\t%s\n", live.Clean(l.Key))
+	if job.Rated(l.Key) {
+		of := ""
+		if l.Set.Key != l.Key {
+			of = ", as " + l.Set.Key + " says"
+		}
+		fmt.Fprintf(w, "most\t%d within %s: one every %s%s\nfree in\t%s\n", l.Set.Most, l.Set.Per, l.Set.Every(), of, freeIn(l))
+		return w.Flush()
+	}
 	most := "any number of jobs"
 	if l.Set != nil {
 		most = plural(l.Set.Most, "job")
@@ -153,34 +199,73 @@ func printLimit(out io.Writer, l *pawl.LimitUse) error {
 
 func limitsSetCommand() *cobra.Command {
 	var l job.Limit
+	var per time.Duration
+	var preset string
 	cmd := &cobra.Command{
-		Use:   "set KEY MOST",
-		Short: "Set how many jobs may run at once",
+		Use:   "set KEY [MOST]",
+		Short: "Set how many jobs may run at once, or how often something happens",
 		Long: `Set sets how many jobs may have turns of a key at once. It holds at once: who waits goes as far as it allows, and what runs is not
 thrown out. With 0 nothing goes. Programs are made ready ahead of their turn, twice as many as may run unless --ahead says otherwise.
 Owners who wait side by side get equal shares, or as --weight says.
 
+With --per it sets a rate: no time of that length holds more than MOST. Moments are handed out evenly, one after the other, to all
+processes; they are a little farther apart than that, so that one may be used 100 ms late. With --preset tapis it sets the rates that
+Tapis Jobs has for a system, of which KEY is system/NAME: 10 starts and 8 launches within 2s, and 8 connections within 4s.
+
 ` + keyRule,
-		Example: "  pawl limits set system/local 50\n  pawl limits set 'user/*' 10\n  pawl limits set license/matlab 2 --weight ada=2",
-		Args:    cobra.ExactArgs(2),
+		Example: "  pawl limits set system/local 50\n  pawl limits set 'user/*' 10\n  pawl limits set license/matlab 2 --weight ada=2\n" +
+			"  pawl limits set launches/system/local 8 --per 2s\n  pawl limits set system/lab --preset tapis",
+		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			most, err := strconv.Atoi(args[1])
+			l.Per = job.Duration(per)
+			limits, err := limitsOf(l, preset, args)
 			if err != nil {
-				return job.Errorf(job.Invalid, "%q is no number of jobs: give 0 to %d", args[1], job.MaxTurns)
+				return err
 			}
-			l.Key, l.Most = args[0], most
 			return withDesk(openWriting, func(ctx context.Context, cmd *cobra.Command, d *desk) error {
-				set, err := d.SetLimit(ctx, l)
-				if err != nil {
-					return err
+				for _, l := range limits {
+					set, err := d.SetLimit(ctx, l)
+					if err != nil {
+						return err
+					}
+					if err := printLimit(cmd.OutOrStdout(), &set); err != nil {
+						return err
+					}
 				}
-				return printLimit(cmd.OutOrStdout(), &set)
+				return nil
 			})(cmd, args)
 		},
 	}
+	cmd.Flags().DurationVar(&per, "per", 0, "of a rate: within which time at most MOST happen, such as 2s")
+	cmd.Flags().StringVar(&preset, "preset", "", "the rates of another service, and no MOST: tapis")
 	cmd.Flags().IntVar(&l.Ahead, "ahead", 0, "how many programs are made ready before their turn comes; 0: twice MOST")
 	cmd.Flags().StringToIntVar(&l.Weights, "weight", nil, "the shares of owners, such as ada=2,bob=1")
 	return cmd
+}
+
+// limitsOf returns the limits that set is asked for.
+func limitsOf(l job.Limit, preset string, args []string) ([]job.Limit, error) {
+	if preset == "" {
+		if len(args) < 2 {
+			return nil, job.Errorf(job.Invalid, "how many is missing: give MOST after the key, or --preset")
+		}
+		most, err := strconv.Atoi(args[1])
+		if err != nil {
+			return nil, job.Errorf(job.Invalid, "%q is no number of jobs: give 0 to %d", args[1], job.MaxTurns)
+		}
+		l.Key, l.Most = args[0], most
+		return []job.Limit{l}, nil
+	}
+	system, is := strings.CutPrefix(args[0], "system/")
+	switch {
+	case preset != "tapis":
+		return nil, job.Errorf(job.Invalid, "there is no preset %q: there is tapis", preset)
+	case !is || strings.Contains(system, "/"):
+		return nil, job.Errorf(job.Invalid, "%q is no system: give a key such as system/local", args[0])
+	case len(args) > 1 || l.Per != 0 || l.Ahead != 0 || l.Weights != nil:
+		return nil, job.Errorf(job.Invalid, "a preset says all: give nothing but the key with --preset")
+	}
+	return job.Tapis(system), nil
 }
 
 func limitsRemoveCommand() *cobra.Command {

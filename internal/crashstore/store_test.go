@@ -16,10 +16,11 @@ import (
 // reads have no points, for nothing follows from them but an answer to a person: a crash there is a crash before or
 // after. Documents, limits, annotations, events of users, removals and commands to sessions are written by people, each in one call
 // that can be repeated, and no loop depends on what comes after. (A removal that retention began goes on with its next look.)
+// Moments that a crash keeps from whoever asked for them are lost, and nothing follows from that.
 var reads = map[string]bool{
 	"Job": true, "List": true, "Count": true, "Waiting": true, "Events": true, "After": true, "Find": true, "Overdue": true, "Sessions": true, "Unserved": true, "Unwatched": true, "Demand": true,
 	"Put": true, "Resource": true, "Resources": true, "AllResources": true, "Delete": true,
-	"Annotate": true, "AddEvent": true, "Remove": true, "Tell": true, "SetLimit": true, "RemoveLimit": true, "Limits": true, "Turns": true,
+	"Annotate": true, "AddEvent": true, "Remove": true, "Tell": true, "SetLimit": true, "RemoveLimit": true, "Limits": true, "Turns": true, "Reserve": true, "Moments": true,
 }
 
 // operations returns the names of the methods that have points.

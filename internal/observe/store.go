@@ -254,4 +254,12 @@ func (m *measured) Turns(ctx context.Context, q store.TurnQuery) ([]store.Turns,
 	return call(ctx, m, "turns", func() ([]store.Turns, error) { return m.next.Turns(ctx, q) }, fixed[[]store.Turns](0))
 }
 
+func (m *measured) Reserve(ctx context.Context, tenant string, asks []store.Ask) ([]store.Reserved, error) {
+	return call(ctx, m, "reserve", func() ([]store.Reserved, error) { return m.next.Reserve(ctx, tenant, asks) }, length)
+}
+
+func (m *measured) Moments(ctx context.Context, q store.TurnQuery) ([]store.Moments, error) {
+	return call(ctx, m, "moments", func() ([]store.Moments, error) { return m.next.Moments(ctx, q) }, fixed[[]store.Moments](0))
+}
+
 func (m *measured) Close() error { return m.next.Close() }

@@ -105,7 +105,7 @@ func TestDeterministic(t *testing.T) {
 }
 
 func newPair(t *testing.T, seed uint64) *pair {
-	p := &pair{T: t, Rand: rand.New(rand.NewPCG(seed, 0)), clock: &clock{}, seen: map[string]int{}}
+	p := &pair{T: t, Rand: rand.New(rand.NewPCG(seed, 0)), clock: &clock{}, seen: map[string]int{}, given: map[store.Store]map[string]store.Reserved{}}
 	p.fake = fake.New(p.clock.Now)
 	return p
 }
@@ -125,7 +125,8 @@ type pair struct {
 	clock  *clock
 	fake   *fake.Store
 	other  store.Store
-	strict bool // lists have an order
+	strict bool                                      // lists have an order
+	given  map[store.Store]map[string]store.Reserved // the last moments of a key
 
 	inLine  bool // most jobs are under limits
 	takenIn bool // limits are set where none was
@@ -200,6 +201,7 @@ var same = gocmp.Options{
 	cmpopts.SortSlices(func(a, b store.Standing) bool { return bytes.Compare(a.Job[:], b.Job[:]) < 0 }),
 	cmpopts.SortSlices(func(a, b store.Duty) bool { return a.Name < b.Name }),
 	cmpopts.SortSlices(func(a, b store.Serving) bool { return bytes.Compare(a.ID[:], b.ID[:]) < 0 }),
+	cmpopts.IgnoreFields(store.Reserved{}, "Rate"),
 	cmpopts.IgnoreFields(store.HeldJob{}, "Job", "Tenant"), // of those that it claimed at once it is any
 	cmpopts.IgnoreFields(store.Event{}, "Cursor"), cmpopts.IgnoreFields(store.Events{}, "Cursor"),
 	cmpopts.IgnoreFields(store.Page{}, "Next"), cmpopts.IgnoreFields(store.Overdue{}, "Next"),
@@ -328,6 +330,39 @@ func (p *pair) limitKey() string {
 		return pick(p, "gpu", "gpu", "disk", "user/*", "user/*", "user/bob")
 	}
 	return pick(p, "gpu", "gpu", "disk", "user/*", "user/*", "user/bob", "kind/send", "kind/*", "tenant", "system/local", "system/*", "system/local/partition/*")
+}
+
+func (p *pair) rateKey(family bool) string {
+	if family && p.one(2) {
+		return "launches/system/*"
+	}
+	return pick(p, "launches/system/lab", "launches/system/den", "dials/lab")
+}
+
+// reserve asks for moments, and for one again that was given before: a rate has another id in each store.
+func (p *pair) reserve() {
+	tenant := p.tenant()
+	asks := make([]store.Ask, p.IntN(4))
+	for i := range asks {
+		asks[i] = store.Ask{Key: p.rateKey(false), N: pick(p, 0, 1, 1, 2, 2, 7, 7, 40, 40, 1001)}
+	}
+	key, i := p.rateKey(false), p.IntN(9)
+	of(p, "reserve", func(s store.Store) ([]store.Reserved, error) {
+		last, asks := p.given[s][key], slices.Clone(asks)
+		if !last.Rate.IsZero() {
+			asks = append(asks, store.Ask{Key: key, N: 1, Held: job.Moment{Key: key, At: last.Moment(i), Rate: last.Rate}})
+		}
+		all, err := s.Reserve(p.Context(), tenant, asks)
+		for i, r := range all {
+			if p.given[s] == nil {
+				p.given[s] = map[string]store.Reserved{}
+			}
+			p.given[s][asks[i].Key] = r
+		}
+		return all, err
+	})
+	q := store.TurnQuery{Tenant: tenant, Key: pick(p, "", "", "dials/lab"), Limit: p.IntN(3), After: pick(p, "", "dials/lab")}
+	of(p, fmt.Sprintf("moments %+v", q), func(s store.Store) ([]store.Moments, error) { return s.Moments(p.Context(), q) })
 }
 
 func (p *pair) limit() job.Limit {
@@ -513,7 +548,7 @@ func (p *pair) step() {
 	if p.clock.Advance(pick(p, 0, 0, 0, time.Millisecond, time.Second, 20*time.Second)); p.one(100) {
 		p.clock.Advance(pick(p, time.Hour, 5*time.Hour, 50*time.Hour))
 	}
-	what := p.IntN(34)
+	what := p.IntN(35)
 	switch {
 	case p.inLine && p.one(2):
 		p.round()
@@ -579,11 +614,9 @@ func (p *pair) step() {
 			return
 		}
 		tenant, l, key := p.tenant(), p.limit(), p.limitKey()
-		if p.takenIn && !p.one(4) {
-			for _, l := range of(p, "limits", func(s store.Store) ([]job.Limit, error) { return s.Limits(ctx, tenant) }) {
-				of(p, "remove limit "+l.Key, func(s store.Store) (store.Effects, error) { return alone(s.RemoveLimit(ctx, tenant, l.Key)) })
-			}
-			return
+		if p.one(3) {
+			key = p.rateKey(true)
+			l = job.Limit{Key: key, Most: 1 + p.IntN(9), Per: job.Duration(pick(p, time.Second, time.Minute))}
 		}
 		if p.one(4) {
 			of(p, "remove limit "+key, func(s store.Store) (store.Effects, error) { return alone(s.RemoveLimit(ctx, tenant, key)) })
@@ -596,6 +629,8 @@ func (p *pair) step() {
 	case 32:
 		q := store.TurnQuery{Tenant: p.tenant(), Key: pick(p, "", "", "gpu", "ahead/gpu", "tape"), Limit: p.IntN(4), After: pick(p, "", "", "disk", "gpu")}
 		of(p, fmt.Sprintf("turns %+v", q), func(s store.Store) ([]store.Turns, error) { return s.Turns(ctx, q) })
+	case 34:
+		p.reserve()
 	case 19:
 		of(p, "expire", func(s store.Store) (with[int], error) { return both(s.Expire(ctx, 100)) })
 	case 20:

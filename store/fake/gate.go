@@ -64,6 +64,10 @@ func (s *Store) SetLimit(ctx context.Context, tenant string, l job.Limit) (store
 		l.Weights = maps.Clone(l.Weights)
 		t.startWalk(name{tenant, l.Key})
 		set(t, t.limits, name{tenant, l.Key}, l)
+		if job.Rated(l.Key) {
+			t.anew++
+			set(t, t.rates, name{tenant, l.Key}, job.ID{15: byte(t.anew), 14: byte(t.anew >> 8), 13: byte(t.anew >> 16)})
+		}
 		t.changed(tenant, l.Key)
 		return nil
 	})
@@ -77,6 +81,7 @@ func (s *Store) RemoveLimit(ctx context.Context, tenant, key string) (store.Effe
 		}
 		drop(t, t.limits, name{tenant, key})
 		drop(t, t.walks, name{tenant, key})
+		drop(t, t.rates, name{tenant, key})
 		t.changed(tenant, key)
 		return nil
 	})
@@ -84,6 +89,10 @@ func (s *Store) RemoveLimit(ctx context.Context, tenant, key string) (store.Effe
 
 // changed owes those who wait in the lines of a limit what it gives them now.
 func (t *tx) changed(tenant, key string) {
+	if job.Rated(key) {
+		t.wake(tenant)
+		return
+	}
 	for _, at := range t.spots(job.Gate) {
 		of := job.LimitOf(at.line.name)
 		if at.line.tenant == tenant && at.line.name != "" && (of == key || job.Family(of) == key) {

@@ -73,10 +73,10 @@ func (t *tx) open(e edge, ended job.ID) error {
 
 // goOn moves a job on that waits at a gate which has opened: the next one may be that it gets its turn.
 func (t *tx) goOn(r *row, cause job.Cause) error {
-	if r.State != job.Waiting {
+	if r.Custody != job.Gate {
 		return nil // paused: the gate is asked again when it is resumed
 	}
-	p := job.Next(&r.Job, job.Pending, t.now)
+	p := job.Next(&r.Job, r.Opened(), t.now)
 	if p == r.Place {
 		next := *r
 		next.Job = r.InLine()

@@ -26,6 +26,9 @@ type State struct {
 	walks     map[name]walk      // of those that take in the jobs which are there
 	turns     map[name][]turn    // by key; a list is never changed
 	served    map[name]map[string]float64
+	rates     map[name]job.ID // of limits that are rates: see [store.Reserved]
+	anew      int             // how often a rate was set
+	moments   map[name]moments
 	sessions  map[job.ID]session // as they were told, and begun
 	duties    map[string]duty
 	resources map[resource]store.Resource
@@ -85,6 +88,10 @@ type (
 		after int // the number of the last job that was looked at
 		at    time.Time
 	}
+	moments struct {
+		next time.Time // the one after those that were given
+		rate job.ID
+	}
 	duty struct {
 		term   int64
 		holder job.ID
@@ -139,6 +146,7 @@ func newState() *State {
 		jobs: map[job.ID]*row{}, external: map[name]job.ID{}, unique: map[unique]job.ID{}, calls: map[name]keyed{}, edges: map[job.ID][]edge{},
 		sessions: map[job.ID]session{}, duties: map[string]duty{}, resources: map[resource]store.Resource{},
 		limits: map[name]job.Limit{}, walks: map[name]walk{}, turns: map[name][]turn{}, served: map[name]map[string]float64{},
+		rates: map[name]job.ID{}, moments: map[name]moments{},
 		at: map[spot][]*row{}, waiting: map[name]int{},
 	}
 }
@@ -149,6 +157,7 @@ func (s *State) clone() *State {
 		unique: maps.Clone(s.unique), calls: maps.Clone(s.calls), edges: maps.Clone(s.edges), owed: slices.Clone(s.owed),
 		sessions: maps.Clone(s.sessions), duties: maps.Clone(s.duties), resources: maps.Clone(s.resources),
 		limits: maps.Clone(s.limits), walks: maps.Clone(s.walks), turns: maps.Clone(s.turns), served: maps.Clone(s.served),
+		rates: maps.Clone(s.rates), anew: s.anew, moments: maps.Clone(s.moments),
 		at: map[spot][]*row{}, waiting: map[name]int{},
 	}
 	for id, list := range c.edges { // they grow in place

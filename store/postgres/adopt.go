@@ -9,6 +9,11 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
+// setRate writes a limit that is a rate: nothing is counted for it, and it takes in no jobs.
+const setRate = `
+INSERT INTO pawl.limits (tenant, key, most, per, every, rate) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (tenant, key) DO UPDATE SET most = excluded.most, per = excluded.per, every = excluded.every, rate = excluded.rate`
+
 // setLimit writes a limit. It owes the walk by which it takes in the jobs that are there, unless one decided on its keys before, and
 // has taken in its own.
 //

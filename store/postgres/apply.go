@@ -323,14 +323,16 @@ WITH x AS MATERIALIZED (
 	OFFSET 0 -- what is computed once is not computed again by everyone who asks for it; the same below
 ), gated AS (
 	SELECT g.*, g.custody IN ('gate', 'ready') AND g.state IN ('WAITING', 'PENDING') AS asks,
-		coalesce(g.new_due > g.now, false) OR g.needs > 0 AS shut
+		coalesce(g.new_due > g.now, false) OR g.needs > 0 AS shut,
+		g.flags & 2 = 0 AND (g.live OR g.flags & 1 <> 0) AS new_live
 	FROM judged g OFFSET 0
 ), placed AS (
 	-- The gate has the last word on where a job waits.
 	SELECT g.*, g.verdict = 'go' AS go,
 		CASE WHEN NOT g.asks THEN g.state WHEN g.shut THEN 'WAITING' ELSE 'PENDING' END AS new_state,
-		CASE WHEN g.asks AND g.shut THEN 'gate' WHEN g.custody IN ('gate', 'ready') THEN 'ready' ELSE g.custody END AS new_custody,
-		g.flags & 2 = 0 AND (g.live OR g.flags & 1 <> 0) AS new_live
+		CASE WHEN g.custody NOT IN ('gate', 'ready') THEN g.custody WHEN g.asks AND g.shut THEN 'gate'
+			WHEN g.new_due > g.now AND g.state IN ('PROCESSING_INPUTS', 'SUBMITTING_JOB') AND NOT g.new_live THEN 'gate' -- it waits for its moment
+			ELSE 'ready' END AS new_custody
 	FROM gated g OFFSET 0
 ), made AS MATERIALIZED (
 	-- It is read many times. To take a column from a row, those before it have to be walked through: what is asked of every
@@ -343,7 +345,7 @@ WITH x AS MATERIALIZED (
 		p.attempt + (p.flags >> 2 & 1) AS new_attempt, p.recoveries + (p.flags >> 3 & 1) AS new_recoveries,
 		CASE WHEN p.flags & 32 <> 0 THEN 0 ELSE p.suspect + (p.flags >> 4 & 1) END AS new_suspect, p.launch + (p.flags & 1) AS new_launch,
 		p.created, p.needs, p.told, p.wished_by, coalesce(p.work, p.at_work) AS new_work, coalesce(p.result, p.at_result) AS new_result,
-		p.i, p.verdict, p.at_wish, p.live, p.kind, p.queue, p.machine, CASE WHEN p.new_custody = 'gate' OR p.new_state = 'PAUSED' THEN p.new_due END AS new_due,
+		p.i, p.verdict, p.at_wish, p.live, p.kind, p.queue, p.machine, CASE WHEN p.new_custody = 'gate' OR p.new_state = 'PAUSED' AND p.resume = 'WAITING' THEN p.new_due END AS new_due,
 		p.new_live, p.priority, p.lane, p.claim, p.since, p.resume, p.path, p.at_custody,
 		p.at_state, p.at_epoch, p.at_n, p.from_custody, p.made_state, p.made_custody, p.made_cause, p.ended_state, p.ended_epoch, p.ended_n
 	FROM placed p

@@ -51,13 +51,13 @@ WITH x AS MATERIALIZED (
 	SELECT j.id FROM pawl.jobs j WHERE j.custody = 'gate' AND j.due <= (SELECT now FROM x) ORDER BY j.due LIMIT $1 FOR UPDATE SKIP LOCKED
 ), moved AS (
 	UPDATE pawl.jobs j SET due = NULL,
-		line = CASE WHEN j.needs = 0 AND j.ties & 8 <> 0 THEN CASE WHEN j.kind = 'app' THEN 'ahead/' ELSE '' END || j.limits[1] END,
-		state = CASE WHEN ` + goes + ` THEN 'PENDING' ELSE j.state END, custody = CASE WHEN ` + goes + ` THEN 'ready' ELSE j.custody END,
+		line = CASE WHEN j.state = 'WAITING' AND j.needs = 0 AND j.ties & 8 <> 0 THEN CASE WHEN j.kind = 'app' THEN 'ahead/' ELSE '' END || j.limits[1] END,
+		state = CASE WHEN ` + goes + ` AND j.state = 'WAITING' THEN 'PENDING' ELSE j.state END, custody = CASE WHEN ` + goes + ` THEN 'ready' ELSE j.custody END,
 		epoch = j.epoch + (` + goes + `)::int, n = j.n + (` + goes + `)::int, since = CASE WHEN ` + goes + ` THEN x.now ELSE j.since END,
 		ord = CASE WHEN ` + goes + ` THEN greatest(j.ord, x.ord) ELSE j.ord END,
 		code = CASE WHEN ` + goes + ` THEN '' ELSE j.code END, message = CASE WHEN ` + goes + ` THEN '' ELSE j.message END
 	FROM x WHERE j.id = ANY (ARRAY(SELECT d.id FROM due d))
-	RETURNING j.id, j.tenant, j.queue, j.kind, j.state, j.custody, j.epoch, j.n, j.ord, j.since, j.line, ` + goes + ` AS goes
+	RETURNING j.id, j.tenant, j.queue, j.kind, j.state, j.custody, j.epoch, j.n, j.ord, j.since, j.line, j.custody = 'ready' AS goes
 ), history AS (
 	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause)
 	SELECT m.id, m.n, m.tenant, m.ord, m.epoch - 1, m.state, m.custody, m.since, 'due' FROM moved m WHERE m.goes
@@ -67,5 +67,5 @@ WITH x AS MATERIALIZED (
 )
 SELECT m.goes, m.queue, m.kind, ` + guard.Owed.SQL(`m.line IS NOT NULL`, `false`) + ` FROM moved m`
 
-// goes says of a job in custody gate whose time has come that it is ready.
-const goes = `j.needs = 0 AND j.ties & 8 = 0`
+// goes says of a job in custody gate whose time has come that it is ready. One that waited for its moment has all else that it needs.
+const goes = `(j.state <> 'WAITING' OR j.needs = 0 AND j.ties & 8 = 0)`

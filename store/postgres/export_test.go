@@ -21,6 +21,7 @@ var (
 		"turns enter": enterLines, "turns return": giveBack, "turns take": takeTurns, "turns owe": oweTurns, "lines of": linesOf,
 		"limit set": setLimit, "walk pick": pickWalk, "walks of": walksOf, "walk page": walkPage, "walk take in": takeIn, "walk on": walkOn, "walk end": endWalk,
 		"owed":            whatIsOwed,
+		"moments of whom": ratesOf, "moments lock": lockMoments, "moments take": takeMoments, "moments first": firstMoments, "moments wake": wakeJobs,
 		"forget keys":     forgetKeys,
 		"demand sessions": claimantsThere, "demand lines": readyLines, "unwatched": unwatched,
 	}

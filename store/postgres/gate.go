@@ -1,10 +1,12 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -56,7 +58,7 @@ const (
 	lockGate = `SELECT pg_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0))`
 
 	// limitColumns are those of a limit as it is now: one that takes in jobs lets nobody go.
-	limitColumns = `l.key, l.most, l.ahead, l.weights`
+	limitColumns = `l.key, l.most, l.ahead, l.weights, l.per`
 )
 
 // limit reads the limitColumns; without one, the key is empty.
@@ -65,6 +67,7 @@ func (r *reader) limit() (l job.Limit) {
 	if weights := r.next(); weights != nil {
 		json.Unmarshal(weights, &l.Weights) //nolint:errcheck // written from such a map
 	}
+	l.Per = job.Duration(time.Duration(r.int64()) * time.Microsecond)
 	return l
 }
 
@@ -77,6 +80,9 @@ func (s *Store) SetLimit(ctx context.Context, tenant string, l job.Limit) (store
 	}
 	walks := false
 	eff, err := s.changeLimit(ctx, tenant, l.Key, func(*bool) *query {
+		if job.Rated(l.Key) {
+			return do(setRate, tenant, l.Key, l.Most, time.Duration(l.Per).Microseconds(), l.Every().Microseconds(), [16]byte(job.NewID()))
+		}
 		return read(setLimit, func(r *reader) error { walks = r.bool(); return nil },
 			tenant, l.Key, l.Most, l.Ahead, weights, job.BuiltIn(l.Key), job.Family(l.Key))
 	})
@@ -98,6 +104,12 @@ func (s *Store) changeLimit(ctx context.Context, tenant, key string, change func
 		eff = store.Effects{}
 		missing := false
 		c := changes{}
+		if job.Rated(key) {
+			if err := t.send(do(setRates, tenant), change(&missing)); err != nil || missing {
+				return cmp.Or(err, store.NoLimit(key))
+			}
+			return t.commit(read(wakeJobs, func(r *reader) error { eff.Due = r.time(); return nil }, tenant))
+		}
 		err := t.send(do(lockGate, tenant), change(&missing), read(linesOf, func(r *reader) error {
 			line := r.text()
 			if of := job.LimitOf(line); of == key || job.Family(of) == key {
@@ -140,7 +152,7 @@ func (s *Store) Limits(ctx context.Context, tenant string) (all []job.Limit, err
 }
 
 func readLimits(tenant string, each func(l job.Limit)) *query {
-	return read(`SELECT l.key, coalesce(l.then_most, l.most), coalesce(l.then_ahead, l.ahead), l.weights FROM pawl.limits l WHERE l.tenant = $1 ORDER BY l.key`, func(r *reader) error {
+	return read(`SELECT l.key, coalesce(l.then_most, l.most), coalesce(l.then_ahead, l.ahead), l.weights, l.per FROM pawl.limits l WHERE l.tenant = $1 ORDER BY l.key`, func(r *reader) error {
 		each(r.limit())
 		return nil
 	}, tenant)

@@ -36,6 +36,7 @@ var uses = map[string][]string{
 	"pay":           {"jobs_pkey", "ended_pkey", "specs_pkey", "prerequisites_pkey", "followups_pkey"},
 	"apply limited": {"jobs_pkey", "specs_pkey"},
 	"lines of":      {"jobs_line"},
+	"moments wake":  {"jobs_pkey", "jobs_due"},
 	"hand on pick":  {"turns_owed_tenant"},
 	"hand on owed":  {"turns_owed_tenant"},
 	"hand on held":  {"turns_key"},
@@ -72,7 +73,7 @@ func TestPlans(t *testing.T) {
 	dsn := testenv.Postgres(t).Database(t)
 	migrate(t, dsn, "")
 	admin := connect(t, dsn)
-	for _, table := range []string{"specs", "jobs", "ended", "events", "prerequisites", "followups", "unique_keys", "idempotency", "turns", "turns_owed"} {
+	for _, table := range []string{"specs", "jobs", "ended", "events", "prerequisites", "followups", "unique_keys", "idempotency", "turns", "turns_owed", "moments"} {
 		must(t, admin, "ALTER TABLE pawl."+table+" SET (autovacuum_enabled = false)")
 	}
 	grant(t, dsn)
@@ -250,6 +251,16 @@ func everySent(t *testing.T) map[string]string {
 			return err
 		},
 		"limits": func() error { _, err := s.Limits(ctx, acme); return err },
+		"moments": func() error {
+			if _, err := s.SetLimit(ctx, acme, job.Limit{Key: "dials/lab", Most: 1, Per: job.Duration(time.Second)}); err != nil {
+				return err
+			}
+			if _, err := s.Reserve(ctx, acme, []store.Ask{{Key: "dials/lab", N: 1}}); err != nil {
+				return err
+			}
+			_, err := s.Moments(ctx, store.TurnQuery{Tenant: acme})
+			return err
+		},
 		"force": func() error {
 			_, _, err := s.Wish(ctx, store.Wish{Tenant: acme, By: "ann", Wish: job.WishCancel, Force: true, Jobs: m.some(5)})
 			return err

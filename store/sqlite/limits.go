@@ -19,7 +19,14 @@ func (s *Store) SetLimit(ctx context.Context, tenant string, l job.Limit) (store
 	if err != nil {
 		return store.Effects{}, err
 	}
-	return s.limit(ctx, tenant, l.Key, func(t *tx, eff *store.Effects) error { return t.setLimit(tenant, &l, string(doc), eff) })
+	return s.limit(ctx, tenant, l.Key, func(t *tx, eff *store.Effects) error {
+		if job.Rated(l.Key) {
+			_, err := t.exec(`INSERT INTO limits (tenant, key, doc, rate) VALUES (?, ?, ?, ?) ON CONFLICT (tenant, key) DO UPDATE SET doc = excluded.doc, rate = excluded.rate`,
+				tenant, l.Key, string(doc), blob(job.NewID()))
+			return err
+		}
+		return t.setLimit(tenant, &l, string(doc), eff)
+	})
 }
 
 // RemoveLimit implements [store.Limits].
@@ -50,6 +57,9 @@ func (s *Store) limit(ctx context.Context, tenant, of string, change func(*tx, *
 			return err
 		}
 		delete(t.w.limits, tenant)
+		if job.Rated(of) {
+			return t.wake(tenant, &eff)
+		}
 		return t.oweLines(tenant, func(line string) bool { return job.LimitOf(line) == of || job.Family(job.LimitOf(line)) == of }, &eff)
 	})
 	if err != nil {

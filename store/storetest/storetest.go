@@ -46,6 +46,7 @@ func Run(t *testing.T, open func(t *testing.T) (store.Store, Clock)) {
 		{"FollowUp", followUpTests},
 		{"Limit", limitTests},
 		{"Adopt", adoptTests},
+		{"Moment", momentTests},
 		{"Read", readTests},
 		{"List", listTests},
 		{"Annotate", annotateTests},
