@@ -75,6 +75,10 @@ func brief(v any) string {
 	var b strings.Builder
 	switch v := v.(type) {
 	case nil, struct{}, store.Renewal, map[job.Lane]store.Demand:
+	case effects[store.Recounted]:
+		if v.answer != (store.Recounted{}) {
+			fmt.Fprintf(&b, "%+v", v.answer)
+		}
 	case effects[int]:
 		if v.answer > 0 {
 			fmt.Fprintf(&b, "%d", v.answer)
@@ -162,8 +166,8 @@ func (l *link) Expire(ctx context.Context, limit int) (int, store.Effects, error
 }
 
 // Recount implements [store.Jobs].
-func (l *link) Recount(ctx context.Context, limit int) (int, store.Effects, error) {
-	return with(ctx, l, "recount", nil, func(ctx context.Context) (int, store.Effects, error) { return l.Store.Recount(ctx, limit) })
+func (l *link) Recount(ctx context.Context, limit int) (store.Recounted, store.Effects, error) {
+	return with(ctx, l, "recount", nil, func(ctx context.Context) (store.Recounted, store.Effects, error) { return l.Store.Recount(ctx, limit) })
 }
 
 // Begin implements [store.Leases].
