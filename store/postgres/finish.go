@@ -89,6 +89,6 @@ WITH x AS MATERIALIZED (
 	DELETE FROM pawl.turns t WHERE t.job = ANY (ARRAY(SELECT d.id FROM done d WHERE d.ties <> 0)) RETURNING t.tenant, t.key
 ), owed AS (
 	INSERT INTO pawl.turns_owed (tenant, key, at)
-	SELECT DISTINCT r.tenant, r.key, t.now FROM returned r, t WHERE ` + guard.Owed.SQL(`true`, `false`) + `
+	SELECT DISTINCT r.tenant, r.key, t.now FROM returned r, t WHERE ` + guard.Owed.SQL(guard.HandOn.SQL(`true`, `false`), `false`) + `
 )
 SELECT d.i, ` + guard.Owed.SQL(`d.ties <> 0`, `false`) + ` FROM done d`

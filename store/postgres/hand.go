@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -86,7 +87,11 @@ func (h *handing) hand(t *tx) error {
 		j := r.row()
 		h.rows[j.ID] = &j
 		k := h.gate.Keys[j.Line]
-		k.Line = append(k.Line, store.WaiterOf(&j))
+		w := store.WaiterOf(&j)
+		if guard.Together.Off() {
+			w.Keys = []string{j.Line}
+		}
+		k.Line = append(k.Line, w)
 		found++
 		return nil
 	}, h.tenant, free, most, mostHeads))
@@ -147,7 +152,9 @@ func (h *handing) know(keys []string) []*query {
 		}, h.tenant, keys, of, families),
 		read(gateHeld, func(r *reader) error {
 			k, owner := h.gate.Keys[r.text()], r.text()
-			k.Held[owner] = r.int()
+			if !guard.Held.Off() {
+				k.Held[owner] = r.int()
+			}
 			return nil
 		}, h.tenant, keys, of, families, implied),
 		read(`SELECT v.key, v.served FROM pawl.served v WHERE v.tenant = $1 AND v.key = ANY ($2::text[])`, func(r *reader) error {
@@ -207,10 +214,9 @@ func (h *handing) take(j *job.Job, keys []string) {
 	}
 }
 
-const (
-	// pickGate locks the gate of the tenant to whom turns are owed for the longest, of those whose gate nobody holds, and says to
-	// the statements that follow which one it is. They begin after that: see lockGate.
-	pickGate = `
+// pickGate locks the gate of the tenant to whom turns are owed for the longest, of those whose gate nobody holds, and says to
+// the statements that follow which one it is. They begin after that: see lockGate.
+var pickGate = `
 SELECT set_config('job.payer', d.tenant, true) FROM (
 	WITH RECURSIVE tenants AS (
 		(SELECT o.tenant, o.seq FROM pawl.turns_owed o ORDER BY o.tenant, o.seq LIMIT 1)
@@ -219,8 +225,9 @@ SELECT set_config('job.payer', d.tenant, true) FROM (
 			SELECT o.tenant, o.seq FROM pawl.turns_owed o WHERE o.tenant > t.tenant ORDER BY o.tenant, o.seq LIMIT 1) n
 	)
 	SELECT t.tenant FROM tenants t ORDER BY t.seq OFFSET 0
-) d WHERE pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||d.tenant, 0)) LIMIT 1`
+) d WHERE ` + guard.Gate.SQL(`pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||d.tenant, 0))`, `true`) + ` LIMIT 1`
 
+const (
 	// takeOwed takes what is owed of up to $1 keys, those that are owed for the longest. A debt that it sees was committed with what
 	// it is owed for, so whoever looks from now on sees that.
 	takeOwed = `

@@ -234,7 +234,8 @@ var insertJobs = `
 WITH x AS MATERIALIZED (
 	SELECT coalesce($28::timestamptz, pawl.clock()) AS now, ` + ord + ` AS ord
 	WHERE CASE WHEN $31::text[] IS NULL THEN true
-		WHEN ARRAY(SELECT l.key FROM pawl.limits l WHERE l.tenant = $1 AND l.key = ANY ($31::text[]) ORDER BY l.key) = $32::text[] COLLATE "C" THEN true
+		WHEN ` + guard.Known.SQL(`ARRAY(SELECT l.key FROM pawl.limits l WHERE l.tenant = $1 AND l.key = ANY ($31::text[]) ORDER BY l.key) = $32::text[] COLLATE "C"`,
+	`cardinality($32::text[]) >= 0`) + ` THEN true
 		ELSE pawl.refuse('the limits have changed', 'PW002') END
 ), new AS MATERIALIZED (
 	SELECT n.*, x.now, x.ord, n.shut OR n.first IS NOT NULL AS gated, CASE WHEN NOT n.shut THEN n.first END AS line

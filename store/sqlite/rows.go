@@ -161,6 +161,9 @@ func (t *tx) owe(r *row, owed []job.Owed, eff *store.Effects) error {
 		if guard.Owed.Off() {
 			break
 		}
+		if guard.HandOn.Off() && o.Debt == job.DebtTurns && o.Key != r.Line {
+			continue
+		}
 		var err error
 		if o.Debt == job.DebtTurns {
 			err = t.oweTurns(r.Tenant, o.Key)
