@@ -80,6 +80,7 @@ func (h *handing) hand(t *tx) error {
 	}
 	found, heads, owners := 0, 0, 0
 	err := t.send(read(lineHeads, func(r *reader) error {
+		h.now = r.time() // what it finds may be newer than what is owed
 		heads, owners = r.int(), r.int()
 		if r.values[0] == nil {
 			return nil
@@ -257,7 +258,7 @@ SELECT k.key, t.owner, t.n FROM (
 
 // lineHeads locks and answers the first jobs in line for keys, of each owner as many as may go and one more. It goes from owner to
 // owner, and never along a line. Each row says how many jobs it has found, of whom some may have left the line before they were
-// locked, and how many owners.
+// locked, and how many owners; and what the time is by then.
 //
 //	1 tenant  2 keys  3 how many may go  4 how many are looked at
 var lineHeads = `
@@ -277,4 +278,4 @@ WITH RECURSIVE owners AS (
 	WHERE j.id = ANY (ARRAY(SELECT h.id FROM heads h)) AND coalesce(j.line, '') = ANY ($2::text[]) -- asked again of a row that was waited for, and not of the index
 	ORDER BY j.id FOR UPDATE
 )
-SELECT (SELECT count(*) FROM heads), (SELECT count(*) FROM owners), ` + columns + ` FROM (SELECT) one LEFT JOIN (taken j ` + itsSpec + `) ON true`
+SELECT pawl.clock(), (SELECT count(*) FROM heads), (SELECT count(*) FROM owners), ` + columns + ` FROM (SELECT) one LEFT JOIN (taken j ` + itsSpec + `) ON true`
