@@ -126,6 +126,18 @@ func (e *Engine) pay(ctx context.Context) error {
 	}
 }
 
+// payOnce pays what a process owes that only submits and wishes: it has no payer, and others would find it with a renewal only. What
+// is left then is in the hands of others.
+func (e *Engine) payOnce(ctx context.Context) {
+	_, eff, err := e.cfg.Store.Pay(ctx, batch)
+	if err != nil {
+		e.cfg.Log.Info("what is owed is left to others", "error", err)
+		return
+	}
+	eff.Owed = false
+	e.Follow(ctx, eff)
+}
+
 // payLast pays what this process still owes when it stops, so that nobody has to find it.
 func (e *Engine) payLast(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.every())

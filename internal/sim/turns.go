@@ -298,7 +298,7 @@ func (w *world) decides(key string) *job.Limit {
 // inspect: turns are those of the jobs that have them, nothing is to be repaired, and once what is owed is paid nobody waits beside
 // a free place. That holds at every moment, whatever goes wrong.
 func (t *turns) inspect() {
-	if t == nil {
+	if t == nil || len(t.w.left()) == 0 {
 		return
 	}
 	ctx := context.Background()
