@@ -407,6 +407,7 @@ func sideBySide(key string) func(*testing.T, *world, *promise) {
 		w.limits.said = []saying{{"lab/*", 5, 0, 1, true, false}, {"lab/x", 1, 1, 2, true, false}}
 		for _, name := range []string{task, twice} {
 			p := w.promise(name)
+			p.since = 3
 			w.execute(t, `UPDATE jobs SET limit_keys = ?2 WHERE id = ?1`, p.id[:], `["`+key+`"]`)
 			edit("span", func(line string) string {
 				words := strings.Fields(line)

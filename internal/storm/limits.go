@@ -130,9 +130,12 @@ func (l *limits) change(ctx context.Context) {
 	}
 }
 
-// settle leaves limits with which all jobs come to their ends.
+// settle leaves limits with which all jobs come to their ends, where there are any.
 func (l *limits) settle(ctx context.Context) error {
-	if !l.s.options.limited() {
+	l.mu.Lock()
+	none := len(l.said) == 0
+	l.mu.Unlock()
+	if none {
 		return nil
 	}
 	rnd := l.s.random("last limits")
