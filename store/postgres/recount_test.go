@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/pawl-jobs/pawl/job"
@@ -66,4 +67,36 @@ func TestRecountTurns(t *testing.T) {
 	recount(store.Recounted{Lines: 1})
 	at(third, job.Ready)
 	noDeadlock(t, admin)
+}
+
+// TestTurnIsGivenNow: who hands on may have to wait for a job in line, and what it looks at may have come since it saw what is owed. The
+// history says when the job got its turn, and never that this was before it was submitted.
+func TestTurnIsGivenNow(t *testing.T) {
+	t.Parallel()
+	dsn := clocked(t)
+	s, clock, admin := open(t, dsn, postgres.Options{}), newClock(t, dsn), connect(t, dsn)
+	n := newTask()
+	n.Job.Limits = []string{"gpu"}
+	id := submit(t, s, n)[0]
+	tx, err := connect(t, dsn).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `SELECT FROM pawl.jobs WHERE id = $1 FOR UPDATE`, [16]byte(id)); err != nil {
+		t.Fatal(err)
+	}
+	paid := make(chan error, 1)
+	go func() {
+		_, _, err := s.Pay(t.Context(), 100)
+		paid <- err
+	}()
+	untilWaiting(t, admin, 1)
+	clock.Advance(hour)
+	if err := errors.Join(tx.Rollback(t.Context()), <-paid); err != nil {
+		t.Fatal(err)
+	}
+	j, err := s.Job(t.Context(), acme, id)
+	if err != nil || j.Custody != job.Ready || j.Since.Sub(j.Created) < hour {
+		t.Errorf("it is %s since %v after it was submitted, %v", j.Place, j.Since.Sub(j.Created), err)
+	}
 }
