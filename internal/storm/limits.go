@@ -50,8 +50,11 @@ type saying struct {
 // The limits with which a storm begins. Those of the keys of places are changed.
 var (
 	first = []job.Limit{
-		{Key: "lab/*", Most: 3, Weights: map[string]int{"ada": 3}}, {Key: "pool", Most: 20, Weights: map[string]int{"ada": 3}},
-		{Key: "kind/storm", Most: 60}, {Key: "system/local", Most: 16}, {Key: "system/local/user/*", Most: 10},
+		{Key: "lab/*", Most: 3, Weights: map[string]int{"ada": 3}},
+		{Key: "pool", Most: 20, Weights: map[string]int{"ada": 3}},
+		{Key: "kind/storm", Most: 60},
+		{Key: "system/local", Most: 16},
+		{Key: "system/local/user/*", Most: 10},
 	}
 	places = map[string][]int{
 		"lab/a": {0, 1, 2, math.MaxInt}, "lab/b": {1, 0}, "pool": {20, 2}, "kind/storm": {60, 20}, "system/local": {16, 0, 4, 8},
