@@ -126,6 +126,18 @@ func (e *Engine) pay(ctx context.Context) error {
 	}
 }
 
+// payOnce pays what a process owes that only submits and wishes: it has no payer, and others would find it with a renewal only. What
+// is left then is in the hands of others.
+func (e *Engine) payOnce(ctx context.Context) {
+	_, eff, err := e.cfg.Store.Pay(ctx, batch)
+	if err != nil {
+		e.cfg.Log.Info("what is owed is left to others", "error", err)
+		return
+	}
+	eff.Owed = false
+	e.Follow(ctx, eff)
+}
+
 // payLast pays what this process still owes when it stops, so that nobody has to find it.
 func (e *Engine) payLast(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.every())
@@ -179,10 +191,14 @@ func (e *Engine) sweep(ctx context.Context, _ *Held) error {
 		if err != nil {
 			return err
 		}
-		for range n {
-			e.repaired("a number of prerequisites that was wrong")
+		for what, times := range map[string]int{
+			"a number of prerequisites that was wrong": n.Needs, "a turn that nobody had a use for": n.Turns, "a free place beside a line": n.Lines,
+		} {
+			for range times {
+				e.repaired(what)
+			}
 		}
-		if n > 0 { // else there is nothing to tell anybody
+		if n != (store.Recounted{}) { // else there is nothing to tell anybody
 			e.Follow(ctx, eff)
 		}
 		select {
@@ -206,9 +222,9 @@ func (e *Engine) sweep(ctx context.Context, _ *Held) error {
 }
 
 // call makes one bounded call of the store, again while the store cannot be reached.
-func call(ctx context.Context, e *Engine, what string, f func(context.Context, int) (int, store.Effects, error)) (int, store.Effects, error) {
+func call[T any](ctx context.Context, e *Engine, what string, f func(context.Context, int) (T, store.Effects, error)) (T, store.Effects, error) {
 	var eff store.Effects
-	n, err := retry(ctx, e, what, func() (n int, err error) {
+	n, err := retry(ctx, e, what, func() (n T, err error) {
 		n, eff, err = f(ctx, batch)
 		return n, err
 	})

@@ -159,6 +159,7 @@ type Engine struct {
 	ahead   atomic.Int64                  // by how many nanoseconds the database's clock is ahead of this process's
 
 	dueing, paying atomic.Bool // clock and payer are at work, not asleep
+	pays           atomic.Bool // there is a payer
 }
 
 // New returns an engine; Run starts it.
@@ -277,6 +278,8 @@ func (e *Engine) live(ctx context.Context, s *session) error {
 	}
 	e.dueing.Store(true)
 	e.paying.Store(true)
+	e.pays.Store(true)
+	defer e.pays.Store(false)
 	// The loops outlast ctx: it stops the claims, and the rest once all work is done or given back.
 	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
@@ -341,6 +344,9 @@ func (e *Engine) Follow(ctx context.Context, eff store.Effects) {
 	}
 	if eff.Owed {
 		e.owed.set()
+		if !e.pays.Load() {
+			e.payOnce(ctx)
+		}
 	}
 	if !eff.Due.IsZero() {
 		e.alarm.set(e.local(eff.Due))

@@ -265,11 +265,39 @@ func (w *world) silently(edit ...func(*pawl.Request)) job.ID {
 	return answers[0].ID
 }
 
-// mute returns a service on the same store whose wake-ups reach nobody.
+// mute returns a service on the same store whose wake-ups reach nobody and that pays nothing, as if it died once it has committed.
 func (w *world) mute() *pawl.Service {
 	cfg := w.cfg
-	cfg.Broker = &local.Broker{}
+	cfg.Broker, cfg.Store = &local.Broker{}, unable{cfg.Store}
 	return pawl.New(cfg)
+}
+
+// unable is a store of which nobody pays what is owed.
+type unable struct{ store.Store }
+
+func (unable) Pay(context.Context, int) (int, store.Effects, error) {
+	return 0, store.Effects{}, job.Errorf(job.Unavailable, "who would pay has died")
+}
+
+// TestPaidAtOnce: a process that runs nothing pays what it owes by itself, and nobody waits for a renewal.
+func TestPaidAtOnce(t *testing.T) {
+	bubble(t, pawl.Config{}, func(w *world) {
+		_, letGo := w.hold()
+		close(letGo)
+		w.start()
+		synctest.Wait()
+		owed := time.Now()
+		spec := pawl.NewTask("hold", 1)
+		spec.Limits = []string{"gpu"}
+		first, err := pawl.New(w.cfg).Submit(context.Background(), pawl.Request{Spec: spec})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.finish(job.Finished, first[0].ID)
+		if took := time.Since(owed); took > time.Second {
+			t.Errorf("a job under limits that nobody uses waited for %v", took)
+		}
+	})
 }
 
 // TestClocks: the clock of the database is another one than that of the process.

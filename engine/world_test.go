@@ -470,7 +470,7 @@ func (f *faulty) Expire(ctx context.Context, limit int) (n int, eff store.Effect
 	return n, eff, err
 }
 
-func (f *faulty) Recount(ctx context.Context, limit int) (n int, eff store.Effects, err error) {
+func (f *faulty) Recount(ctx context.Context, limit int) (n store.Recounted, eff store.Effects, err error) {
 	err = f.call(ctx, "recount", limit, func() (err error) { n, eff, err = f.Store.Recount(ctx, limit); return err })
 	return n, eff, err
 }

@@ -161,3 +161,13 @@ func (j *Job) Kept() []string {
 	keys := j.TurnKeys(j.Lacks(j.State))
 	return keys[:slices.Index(keys, j.Line)]
 }
+
+// HasTurn reports whether j has a turn of a key, or keeps one.
+func (j *Job) HasTurn(key string) bool {
+	for _, tie := range [...]Ties{TieAhead, TieTurn} {
+		if j.Ties&tie != 0 && slices.Contains(j.TurnKeys(tie), key) {
+			return true
+		}
+	}
+	return slices.Contains(j.Kept(), key)
+}

@@ -86,9 +86,16 @@ type Jobs interface {
 	// ready ones, MostUnserved of them at most, whether something is owed, and when the first is due.
 	Expire(ctx context.Context, limit int) (int, Effects, error)
 
-	// Recount compares counters with the rows that they count, and corrects up to limit of them: the prerequisites that
-	// a job waits for. It returns how many were wrong, which is none unless something is broken.
-	Recount(ctx context.Context, limit int) (int, Effects, error)
+	// Recount looks for what is wrong only where something is broken, and corrects up to limit of each: numbers of prerequisites
+	// are compared with the rows that they count, turns with the jobs that have them, and lines with what is owed to them.
+	Recount(ctx context.Context, limit int) (Recounted, Effects, error)
+}
+
+// Recounted says how much was wrong.
+type Recounted struct {
+	Needs int // numbers of prerequisites that jobs wait for
+	Turns int // turns of jobs that are not there, or have no use for them
+	Lines int // lines in which somebody waits beside a free place, and nobody owes it to them
 }
 
 // Leases holds sessions and duties. A process that works has one session for all its jobs.

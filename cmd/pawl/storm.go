@@ -10,6 +10,8 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/api"
 )
@@ -57,6 +59,15 @@ func stormTask(ctx context.Context, t *pawl.Task[stormArgs]) (stormResult, error
 	if err := stormNote("task %s %d %d", t.Job.ID, r.Attempt, r.Epoch); err != nil {
 		return r, err
 	}
+	begin := sinceBoot()
+	err := stormWork(ctx, t)
+	if noted := stormNote("span %s %d %d %.9f %.9f", t.Job.ID, r.Attempt, r.Epoch, begin, sinceBoot()); noted != nil {
+		return r, noted
+	}
+	return r, err
+}
+
+func stormWork(ctx context.Context, t *pawl.Task[stormArgs]) error {
 	over := ctx.Done()
 	if t.Args.Deaf {
 		over = nil
@@ -66,12 +77,21 @@ func stormTask(ctx context.Context, t *pawl.Task[stormArgs]) (stormResult, error
 	select {
 	case <-wait.C:
 	case <-over:
-		return r, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
 	if t.Job.Attempt <= t.Args.Fails {
-		return r, fmt.Errorf("attempt %d fails on purpose", t.Job.Attempt)
+		return fmt.Errorf("attempt %d fails on purpose", t.Job.Attempt)
 	}
-	return r, nil
+	return nil
+}
+
+// sinceBoot is the time in seconds since this machine was started, which is right where [time.Now] is wrong.
+func sinceBoot() float64 {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
+		panic(err) // every Linux has that clock
+	}
+	return float64(t.Nano()) / 1e9
 }
 
 // stormNote appends a line to the ledger.

@@ -82,8 +82,8 @@ func (c *crashing) Expire(ctx context.Context, limit int) (n int, eff store.Effe
 	return n, eff, err
 }
 
-func (c *crashing) Recount(ctx context.Context, limit int) (n int, eff store.Effects, err error) {
-	n, err = around("recount", func() (int, error) { n, eff, err = c.Store.Recount(ctx, limit); return n, err })
+func (c *crashing) Recount(ctx context.Context, limit int) (n store.Recounted, eff store.Effects, err error) {
+	n, err = around("recount", func() (store.Recounted, error) { n, eff, err = c.Store.Recount(ctx, limit); return n, err })
 	return n, eff, err
 }
 

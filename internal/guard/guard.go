@@ -27,6 +27,12 @@ const (
 	Horizon   Guard = "horizon"
 	Tenant    Guard = "tenant"
 	Countdown Guard = "countdown"
+	Gate      Guard = "gate"
+	Held      Guard = "held"
+	Together  Guard = "together"
+	HandOn    Guard = "handon"
+	Kept      Guard = "kept"
+	Known     Guard = "known"
 )
 
 // The guards of a process.
@@ -85,6 +91,12 @@ var All = []Info{
 	{Horizon, "a cursor of events does not pass a transaction that is still open"},
 	{Tenant, "what is read is of the tenant that asks"},
 	{Countdown, "a job goes when the last of its prerequisites is met, and not before"},
+	{Gate, "one at a time hands on turns of a tenant"},
+	{Held, "no more get turns of a key than are left by those who have one"},
+	{Together, "a job that needs several turns gets all of them or none"},
+	{HandOn, "who gives a turn back writes down that it is to be handed on"},
+	{Kept, "a job keeps its turns when its process dies: what it began may run"},
+	{Known, "a submission that goes by limits which were changed is refused"},
 	{Fence, "a process that cannot renew its lease stops before it runs out"},
 	{Lapse, "a step that wakes up after its lease finds its context ended, however fast it looks"},
 	{Stuck, "a process that cannot commit gives its lease up"},

@@ -121,8 +121,10 @@ func (m *measured) Expire(ctx context.Context, limit int) (int, store.Effects, e
 	return n, eff, err
 }
 
-func (m *measured) Recount(ctx context.Context, limit int) (int, store.Effects, error) {
-	return m.bounded(ctx, "recount", m.next.Recount, limit)
+func (m *measured) Recount(ctx context.Context, limit int) (n store.Recounted, eff store.Effects, err error) {
+	n, err = call(ctx, m, "recount", func() (store.Recounted, error) { n, eff, err = m.next.Recount(ctx, limit); return n, err },
+		func(n store.Recounted) int { return n.Needs + n.Turns + n.Lines })
+	return n, eff, err
 }
 
 func (m *measured) Begin(ctx context.Context, s store.Session) error {

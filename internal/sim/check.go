@@ -61,6 +61,7 @@ func (l *ledger) begin(id job.ID, epoch int64, p *process) *taskRun {
 	}
 	r := &taskRun{id: id, epoch: epoch, p: p, last: time.Now()}
 	l.runs[id] = append(l.runs[id], r)
+	l.turns(id)
 	return r
 }
 
@@ -105,6 +106,7 @@ func (l *ledger) launched(k runner.Key, m *machine) {
 		}
 	}
 	l.launches[k.Job] = append(l.launches[k.Job], &launch{Key: k, at: time.Now(), last: time.Now()})
+	l.turns(k.Job)
 }
 
 func (l *ledger) ran(k runner.Key) {
@@ -135,6 +137,7 @@ func (w *world) inspect(ctx context.Context) {
 	var waits time.Time // since when the store is there
 	for ctx.Err() == nil {
 		time.Sleep(time.Second + 137*time.Microsecond)
+		w.turns.inspect()
 		if w.is(&w.away) {
 			waits = time.Now()
 		}
@@ -332,11 +335,14 @@ func (w *world) checkLeft(there map[job.ID]job.Job) {
 			w.breaks(sessions[i].Oldest.Job, "session %s is left, with %d jobs", sessions[i].ID, sessions[i].Held)
 		}
 	}
+	if all, err := w.store.Turns(ctx, store.TurnQuery{Tenant: tenant}); err != nil || len(all) > 0 {
+		w.breaks(job.ID{}, "turns are left: %+v, %v", all, err)
+	}
 	if n, _, _ := w.store.Pay(ctx, 1000); n > 0 {
 		w.breaks(job.ID{}, "%d follow-ups were not paid", n)
 	}
-	if n, _, _ := w.store.Recount(ctx, 1000); n > 0 {
-		w.breaks(job.ID{}, "%d numbers of prerequisites are wrong", n)
+	if n, _, _ := w.store.Recount(ctx, 1000); n != (store.Recounted{}) {
+		w.breaks(job.ID{}, "what is counted is wrong: %+v", n)
 	}
 	for _, m := range w.machines {
 		for _, p := range m.procs {

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -75,6 +76,10 @@ func brief(v any) string {
 	var b strings.Builder
 	switch v := v.(type) {
 	case nil, struct{}, store.Renewal, map[job.Lane]store.Demand:
+	case effects[store.Recounted]:
+		if v.answer != (store.Recounted{}) {
+			fmt.Fprintf(&b, "%+v", v.answer)
+		}
 	case effects[int]:
 		if v.answer > 0 {
 			fmt.Fprintf(&b, "%d", v.answer)
@@ -153,7 +158,7 @@ func (l *link) Due(ctx context.Context, limit int) (int, store.Effects, error) {
 
 // Pay implements [store.Jobs].
 func (l *link) Pay(ctx context.Context, limit int) (int, store.Effects, error) {
-	return with(ctx, l, "pay", nil, func(ctx context.Context) (int, store.Effects, error) { return l.Store.Pay(ctx, limit) })
+	return with(ctx, l, "pay", nil, func(ctx context.Context) (int, store.Effects, error) { return l.p.w.judge.pay(ctx, l, limit) })
 }
 
 // Expire implements [store.Jobs].
@@ -162,8 +167,26 @@ func (l *link) Expire(ctx context.Context, limit int) (int, store.Effects, error
 }
 
 // Recount implements [store.Jobs].
-func (l *link) Recount(ctx context.Context, limit int) (int, store.Effects, error) {
-	return with(ctx, l, "recount", nil, func(ctx context.Context) (int, store.Effects, error) { return l.Store.Recount(ctx, limit) })
+func (l *link) Recount(ctx context.Context, limit int) (store.Recounted, store.Effects, error) {
+	return with(ctx, l, "recount", nil, func(ctx context.Context) (store.Recounted, store.Effects, error) { return l.Store.Recount(ctx, limit) })
+}
+
+// SetLimit implements [store.Limits].
+func (l *link) SetLimit(ctx context.Context, tenant string, limit job.Limit) (store.Effects, error) {
+	_, eff, err := with(ctx, l, "limit", limit, func(ctx context.Context) (struct{}, store.Effects, error) {
+		eff, err := l.p.w.judge.limit(limit.Key, limit.Most, func() (store.Effects, error) { return l.Store.SetLimit(ctx, tenant, limit) })
+		return struct{}{}, eff, err
+	})
+	return eff, err
+}
+
+// RemoveLimit implements [store.Limits].
+func (l *link) RemoveLimit(ctx context.Context, tenant, key string) (store.Effects, error) {
+	_, eff, err := with(ctx, l, "unlimit", key, func(ctx context.Context) (struct{}, store.Effects, error) {
+		eff, err := l.p.w.judge.limit(key, math.MaxInt, func() (store.Effects, error) { return l.Store.RemoveLimit(ctx, tenant, key) })
+		return struct{}{}, eff, err
+	})
+	return eff, err
 }
 
 // Begin implements [store.Leases].

@@ -14,6 +14,7 @@
 //   - broker, machine: what carries wake-ups, and where programs run
 //   - ghosts: what only the store refuses
 //   - people: who submits, wishes and listens
+//   - turns: limits that people set, and who may go by them
 //   - ledger, check: what jobs did, and whether all promises were kept
 //   - trace: what happened
 package sim
@@ -62,6 +63,7 @@ type world struct {
 	machines []*machine
 	slots    []*slot
 	people   *people
+	turns    *turns // nil: there are no limits
 
 	// How it is.
 	calm   bool          // nothing goes wrong
@@ -133,8 +135,9 @@ func newWorld(t *testing.T, seed uint64) *world {
 		w.slots = append(w.slots, &slot{w: w, machine: w.machines[i%len(w.machines)], n: i + 1})
 	}
 	w.people = newPeople(w, 20+r.IntN(40))
-	w.note("world", "calm %t, wild %d, length %v, lull %v, lease %v, slots %v, %d machines, %d processes, database ahead %v",
-		w.calm, w.wild, w.length, w.lull, w.lease, w.lanes, len(w.machines), len(w.slots), ahead)
+	w.turns = newTurns(w)
+	w.note("world", "calm %t, wild %d, length %v, lull %v, lease %v, slots %v, %d machines, %d processes, database ahead %v, limits %t",
+		w.calm, w.wild, w.length, w.lull, w.lease, w.lanes, len(w.machines), len(w.slots), ahead, w.turns != nil)
 	return w
 }
 
@@ -167,6 +170,7 @@ func (w *world) live() {
 	all.Go(func() { w.inspect(inspecting) })
 	var busy sync.WaitGroup
 	busy.Go(w.people.act)
+	busy.Go(w.turns.act)
 	if !w.calm {
 		busy.Go(w.storm)
 		busy.Go(w.ghosts)
@@ -177,6 +181,7 @@ func (w *world) live() {
 	w.put(&w.healed, true)
 	w.put(&w.away, false)
 	w.note("world", "all is well from now on")
+	w.turns.settle()
 	w.people.settle()
 	w.drain()
 	for _, s := range w.slots { // some things are left until the next start

@@ -97,6 +97,16 @@ func (s *storm) promised(id job.ID) *promise {
 	return s.book.byID[id]
 }
 
+// since returns a time at which a job was not submitted yet.
+func (b *book) since(id job.ID) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p := b.byID[id]; p != nil {
+		return p.order.since
+	}
+	return 0 // nobody was told of it
+}
+
 // knows reports whether jobs were accepted.
 func (b *book) knows(orders []order) bool {
 	return len(b.where(func(p *promise) bool { return p.name == orders[0].name })) > 0
@@ -120,6 +130,7 @@ func (s *storm) jobsLedger() string { return filepath.Join(s.dir, "jobs.ledger")
 type deeds struct {
 	launches map[job.ID]map[int]int // by attempt
 	tasks    map[job.ID]map[taskRun]int
+	spans    []span
 }
 
 // A taskRun is one run of a task.
@@ -151,7 +162,7 @@ func (s *storm) deeds() (*deeds, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	d := &deeds{map[job.ID]map[int]int{}, map[job.ID]map[taskRun]int{}}
+	d := &deeds{launches: map[job.ID]map[int]int{}, tasks: map[job.ID]map[taskRun]int{}}
 	for line := range bytes.Lines(b) {
 		if err := d.read(strings.Fields(string(line))); err != nil {
 			s.breaks("ledger: %q: %v", strings.TrimSpace(string(line)), err)
@@ -187,6 +198,12 @@ func (d *deeds) read(w []string) error {
 			d.tasks[id] = map[taskRun]int{}
 		}
 		d.tasks[id][taskRun{attempt, epoch}]++
+	case w[0] == "span" && len(w) == 6:
+		s, err := readSpan(w, id, attempt)
+		if err != nil {
+			return err
+		}
+		d.spans = append(d.spans, s)
 	default:
 		return errors.New("it is no line of a ledger")
 	}

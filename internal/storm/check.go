@@ -55,12 +55,16 @@ func (s *storm) drain(ctx context.Context) error {
 		return err
 	}
 	defer st.Close()
+	if err := s.limits.settle(ctx); err != nil {
+		return fmt.Errorf("set the last limits: %w", err)
+	}
+	idle := &idler{s: s}
 	rnd := s.random("drain")
 	least, since, said := -1, time.Now(), time.Now()
 	for {
 		page, err := st.List(ctx, store.Query{Tenant: tenant, Filter: job.Unended(), Limit: 1000})
 		theirs, err2 := st.List(ctx, store.Query{Tenant: strangerTenant, Filter: job.Unended(), Limit: 1000})
-		if err := errors.Join(err, err2); err != nil {
+		if err := errors.Join(err, err2, idle.look(ctx, st)); err != nil {
 			// A server may die once more of its clock, which steps now, and come back by itself.
 			if time.Since(since) < s.still && pause(ctx, 200*time.Millisecond) {
 				continue
@@ -150,6 +154,7 @@ func (s *storm) judge(ctx context.Context) error {
 	c.accepted()
 	c.apart()
 	c.ran()
+	c.turns(ctx)
 	for _, p := range s.book.where(func(*promise) bool { return true }) {
 		if j := c.rows[p.id]; j != nil {
 			c.job(ctx, j, p)

@@ -120,6 +120,16 @@ var spoils = []spoil{
 	{name: "prerequisite_left", job: task, sql: `INSERT INTO prerequisites (needs, job, need) VALUES (1, ` + seq + `, 'ended')`},
 	{name: "prerequisite_left", job: task, sql: `UPDATE jobs SET needs = 1 WHERE id = ?1`},
 	{name: "unique_key_left", job: task, sql: `INSERT INTO unique_keys (tenant, kind, mode, key, job) VALUES ('default', 'storm', 'done', 'k', ` + seq + `)`},
+	{name: "turn_left", job: task, sql: `INSERT INTO turns (tenant, key, owner, job) VALUES ('default', 'gpu', 'ada', ` + seq + `)`},
+	{name: "line_left", job: task, sql: `UPDATE jobs SET line = 'gpu' WHERE id = ?1`},
+	{name: "line_left", sql: `INSERT INTO served (tenant, key, doc) VALUES ('default', 'gpu', '{}')`},
+	{name: "followup_left", sql: `INSERT INTO followups (debt, job, at, tenant, key) VALUES ('turns', 0, 1, 'default', 'gpu')`},
+	{name: "unlimited", job: task, do: func(_ *testing.T, _ *world, p *promise) { p.keys = []string{"gpu"} }},
+	{name: "limit", do: sideBySide("unique/storm/x")},
+	{name: "limit", do: sideBySide("lab/x")},
+	{name: "ledger", do: func(t *testing.T, w *world, p *promise) {
+		write(t, w.jobsLedger(), "span "+w.book.all[0].id.String()+" 1 1 x 2\n")
+	}},
 	{name: "live_left", job: task, sql: `UPDATE jobs SET live = 1 WHERE id = ?1`},
 	{name: "live_left", job: task, sql: `UPDATE jobs SET wish = 'cancel' WHERE id = ?1`},
 	{name: "database", do: corrupt},
@@ -205,6 +215,20 @@ var looks = map[string]func(*testing.T, *world){
 		w.strangers.keepsOut(t.Context(), "see", c, "a stranger", p.id)
 		w.says(t, "tenant", p)
 	},
+	"idle_place": func(t *testing.T, w *world) {
+		w.execute(t, `INSERT INTO limits (tenant, key, doc) VALUES ('default', 'gpu', '{"key": "gpu", "most": 1}')`)
+		w.execute(t, `UPDATE jobs SET state = 'WAITING', custody = 'gate', line = 'gpu' WHERE name = '`+task+`'`)
+		st, err := w.open(t.Context())
+		must(t, err)
+		defer st.Close()
+		i := &idler{s: w.storm}
+		if must(t, i.look(t.Context(), st)); len(w.sum.Broken) > 0 {
+			t.Errorf("a place that has just become free is found broken: %q", w.sum.Broken)
+		}
+		i.since["gpu"] = i.since["gpu"].Add(-2 * mostIdle)
+		must(t, i.look(t.Context(), st))
+		w.says(t, "idle_place", nil)
+	},
 	"stuck": func(t *testing.T, w *world) {
 		p := w.promise(task)
 		w.execute(t, `UPDATE jobs SET state = 'PENDING', custody = 'ready' WHERE id = ?1`, p.id[:])
@@ -252,6 +276,7 @@ var looks = map[string]func(*testing.T, *world){
 	"exit in a panic":           ends("exit", "echo panic: no; exit 2", false, nil),
 	"exit in a fatal error":     ends("exit", "echo fatal error: no; exit 2", false, nil),
 	"exit of one that was told": ends("exit", "exit 3", true, func(p *proc) { p.told.Store(true) }),
+	"a sweep that finds turns":  ends("repaired", `echo 'found what no wake-up told of what="a free place beside a line"'; exit 0`, true, func(p *proc) { p.told.Store(true) }),
 	"a sound exit":              ends("", "exit 0", true, func(p *proc) { p.told.Store(true) }),
 	"a sound kill":              ends("", "kill -KILL $$", true, func(p *proc) { p.killed.Store(true) }),
 	"a kill by somebody else":   ends("exit", "kill -KILL $$", true, nil),
@@ -376,6 +401,22 @@ func forget(name string) func(*testing.T, *world, *promise) {
 	}
 }
 
+// sideBySide has two tasks have run at the same time, under a key of which one may.
+func sideBySide(key string) func(*testing.T, *world, *promise) {
+	return func(t *testing.T, w *world, _ *promise) {
+		w.limits.said = []saying{{"lab/*", 5, 0, 1, true, false}, {"lab/x", 1, 1, 2, true, false}}
+		for _, name := range []string{task, twice} {
+			p := w.promise(name)
+			p.since = 3
+			w.execute(t, `UPDATE jobs SET limit_keys = ?2 WHERE id = ?1`, p.id[:], `["`+key+`"]`)
+			edit("span", func(line string) string {
+				words := strings.Fields(line)
+				return strings.Join(append(words[:4], "1000", "2000\n"), " ")
+			})(t, w, p)
+		}
+	}
+}
+
 // note adds a line to what jobs wrote, as of a job.
 func note(word, rest string) func(*testing.T, *world, *promise) {
 	return func(t *testing.T, w *world, p *promise) {
@@ -411,7 +452,7 @@ func edit(word string, change func(line string) string) func(*testing.T, *world,
 			}
 			b.WriteString(line)
 		}
-		if b.Len() == len(text) {
+		if b.String() == string(text) {
 			t.Fatalf("the ledger has no %s of %s", word, p.name)
 		}
 		must(t, os.WriteFile(w.jobsLedger(), []byte(b.String()), 0o600))

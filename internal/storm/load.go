@@ -23,8 +23,10 @@ type order struct {
 	state    job.State
 	attempts int
 	program  bool
-	endless  bool // a program that ends only when somebody ends it
-	again    int  // how often it may have been submitted once more
+	endless  bool          // a program that ends only when somebody ends it
+	again    int           // how often it may have been submitted once more
+	keys     []string      // of turns that it takes
+	since    time.Duration // when it was about to be submitted
 }
 
 // order makes job number i.
@@ -60,6 +62,7 @@ func (s *storm) order(i int) order {
 		spec.Kind, spec.Args = "storm", text
 	}
 	spec.Retry = &retry
+	o.keys = s.under(i, &spec)
 	var err error
 	if o.spec, err = json.Marshal(spec); err != nil {
 		panic(err)
@@ -91,9 +94,10 @@ func (s *storm) program(rnd *rand.Rand, o *order, spec *job.Spec) {
 	}
 }
 
-// script notes that it was started, takes a while, and ends.
+// script notes that it was started, takes a while, notes when that was, and ends.
 func (s *storm) script(millis int, end string) string {
-	return fmt.Sprintf("echo launch $PAWL_JOB_ID $PAWL_ATTEMPT $$ >> %q; sleep %d.%03d; echo $PAWL_JOB_ID $PAWL_ATTEMPT; exit %s",
+	return fmt.Sprintf(`read begin _ < /proc/uptime; echo launch $PAWL_JOB_ID $PAWL_ATTEMPT $$ >> %[1]q; sleep %[2]d.%03[3]d
+read end _ < /proc/uptime; echo span $PAWL_JOB_ID $PAWL_ATTEMPT 0 $begin $end >> %[1]q; echo $PAWL_JOB_ID $PAWL_ATTEMPT; exit %[4]s`,
 		s.jobsLedger(), millis/1000, millis%1000, end)
 }
 
@@ -114,6 +118,7 @@ func (s *storm) submit(ctx context.Context) {
 		orders := make([]order, n)
 		for i := range orders {
 			orders[i] = s.order(from + i)
+			orders[i].since = now()
 		}
 		key, twice, seed := job.NewID().String(), rnd.IntN(5) == 0, rnd.Uint64()
 		open <- struct{}{}

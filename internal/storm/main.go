@@ -84,6 +84,9 @@ type summary struct {
 	Strangers     int            `json:"strangers"`      // calls for jobs of another tenant that were answered: with nothing
 	Repaired      map[string]int `json:"repaired"`       // by the sweep, by class
 	Restored      bool           `json:"restored,omitempty"`
+	Limits        int            `json:"limits"`       // changes of limits
+	Spans         int            `json:"spans"`        // runs of jobs that told when they began and ended
+	SideBySide    int            `json:"side_by_side"` // of one key, at most
 	Without       string         `json:"without,omitempty"`
 	Broken        []string       `json:"broken"` // what does not hold, as "name: what was seen"
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -227,7 +228,7 @@ func (n *node) judge(p *proc) {
 	}
 	for line := range bytes.Lines(said) {
 		if _, what, found := bytes.Cut(line, []byte("found what no wake-up told of")); found {
-			n.s.repaired(strings.TrimSpace(string(what)))
+			n.s.repaired(n, strings.TrimSpace(string(what)))
 		}
 	}
 	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
@@ -256,10 +257,16 @@ func lastLine(b []byte) string {
 	return lines[len(lines)-1]
 }
 
-func (s *storm) repaired(what string) {
+// ofTurns are what a sweep says where it finds turns or lines wrong. Nothing that goes wrong around the service may bring that about.
+var ofTurns = []string{"a turn that nobody had a use for", "a free place beside a line"}
+
+func (s *storm) repaired(by *node, what string) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.sum.Repaired[what]++
+	s.mu.Unlock()
+	if slices.ContainsFunc(ofTurns, func(turns string) bool { return strings.Contains(what, turns) }) {
+		s.breaks("repaired: %s found %s", by.name, what)
+	}
 }
 
 // client returns a client of what the node serves. It asks once.

@@ -47,6 +47,7 @@ type storm struct {
 	nodes     []*node
 	book      *book
 	strangers *strangers
+	limits    *limits
 	ears      []*ear
 	settled   atomic.Bool // all jobs have ended: who follows events stays
 	saved     *saved
@@ -87,7 +88,7 @@ func newStorm(o options, dir string) *storm {
 	s := &storm{options: o, patience: usual, dir: dir, said: map[string]int{}, sum: summary{
 		Seed: o.seed, DB: o.db, Without: o.without, Faults: map[string]int{}, States: map[string]int{}, Repaired: map[string]int{}, Broken: []string{},
 	}}
-	s.strangers = &strangers{s: s}
+	s.strangers, s.limits = &strangers{s: s}, &limits{s: s}
 	return s
 }
 
@@ -104,7 +105,7 @@ func (s *storm) weather(ctx context.Context) error {
 			return err
 		}
 		defer os.RemoveAll(dir)
-		before := s.db == "postgres" && s.faults && !s.restore // machines remember nothing of what the version before has launched
+		before := s.db == "postgres" && s.faults && !s.restore && (beforeKnowsLimits || !s.limited()) // machines remember nothing of what the version before has launched
 		if s.binaries, err = build(ctx, dir, s.without != "", before); err != nil {
 			return err
 		}
@@ -151,11 +152,15 @@ func (s *storm) storm(ctx context.Context) error {
 		s.ears = append(s.ears, e)
 		go e.follow(ctx)
 	}
+	if err := s.limits.begin(ctx); err != nil {
+		return err
+	}
 	raging, calm := context.WithTimeout(ctx, s.duration)
 	defer calm()
 	var all sync.WaitGroup
 	all.Go(func() { s.submit(raging) })
 	all.Go(func() { s.people(raging) })
+	all.Go(func() { s.limits.change(raging) })
 	all.Go(func() { s.strangers.come(raging) })
 	all.Go(func() { s.sample(raging) })
 	all.Go(func() { s.report(raging) })

@@ -688,7 +688,7 @@ func (p *pair) look() {
 	of(p, "sessions", func(s store.Store) ([]store.SessionInfo, error) { return s.Sessions(ctx) })
 	of(p, "unserved", func(s store.Store) ([]store.Unserved, error) { return s.Unserved(ctx) })
 	of(p, "unwatched", func(s store.Store) ([]store.Unwatched, error) { return s.Unwatched(ctx) })
-	of(p, "recount", func(s store.Store) (with[int], error) { return both(s.Recount(ctx, 10)) })
+	of(p, "recount", func(s store.Store) (with[store.Recounted], error) { return both(s.Recount(ctx, 10)) })
 	of(p, "queues", func(s store.Store) ([]store.Resource, error) { return s.AllResources(ctx, "queue") })
 	for _, id := range p.sessions {
 		of(p, "held", func(s store.Store) ([]job.Job, error) { return s.Held(ctx, id) })

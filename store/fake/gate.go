@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -219,6 +220,9 @@ func (t *tx) handOn(at name, limit int) (int, error) {
 	know := func(key string) {
 		if at := (name{at.tenant, key}); g.Keys[key] == nil {
 			g.Keys[key] = t.gateKey(at)
+			if guard.Held.Off() {
+				g.Keys[key].Held = map[string]int{}
+			}
 		}
 	}
 	know(at.name)
@@ -226,6 +230,9 @@ func (t *tx) handOn(at name, limit int) (int, error) {
 	k.Served = maps.Clone(t.served[at])
 	for _, r := range waiting {
 		w := store.WaiterOf(&r.Job)
+		if guard.Together.Off() {
+			w.Keys = []string{r.Line}
+		}
 		for _, key := range w.Keys {
 			know(key)
 		}

@@ -149,7 +149,11 @@ func (s *Store) End(ctx context.Context, id job.ID) (store.Effects, error) {
 // take takes jobs from a session that has ended.
 func (t *tx) take(held []*row, crashed bool) error {
 	for _, r := range slices.Clone(held) {
-		c, _ := job.Turn(&r.Job, job.Expired(&r.Job, crashed))
+		expired := job.Expired(&r.Job, crashed)
+		if guard.Kept.Off() {
+			expired.Set.Turns = r.Ties & job.TieLimited
+		}
+		c, _ := job.Turn(&r.Job, expired)
 		if _, err := t.write(r, c, job.CauseExpired, ""); err != nil {
 			return err
 		}

@@ -112,28 +112,3 @@ func (s *Store) Due(ctx context.Context, limit int) (int, store.Effects, error) 
 		return n, nil
 	})
 }
-
-// Recount implements [store.Jobs].
-func (s *Store) Recount(ctx context.Context, limit int) (int, store.Effects, error) {
-	return call(ctx, s, func(t *tx) (n int, err error) {
-		needs := map[job.ID]int{}
-		for _, edges := range t.edges {
-			for _, e := range edges {
-				needs[e.job]++
-			}
-		}
-		for _, r := range slices.Clone(t.at[spot{custody: job.Gate}]) {
-			if r.Needs == needs[r.ID] || n >= limit {
-				continue
-			}
-			n++
-			next := *r
-			next.Needs = needs[r.ID]
-			t.swap(r, &next)
-			if err := t.goOn(&next, job.CausePaid); err != nil {
-				return 0, err
-			}
-		}
-		return n, nil
-	})
-}

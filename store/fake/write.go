@@ -46,6 +46,9 @@ func (t *tx) owe(r *row, owed []job.Owed) {
 		if guard.Owed.Off() {
 			break
 		}
+		if guard.HandOn.Off() && o.Debt == job.DebtTurns && o.Key != r.Line {
+			continue
+		}
 		d := debt{job: r.ID, at: t.now}
 		if o.Debt == job.DebtTurns {
 			if t.returned != nil && o.Key != r.Line {

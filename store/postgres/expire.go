@@ -58,7 +58,11 @@ func (c *changes) expire(r *reader, n *int) error {
 	crashed := r.bool()
 	j := r.row()
 	*n++
-	ch, _ := job.Turn(&j, job.Expired(&j, crashed))
+	expired := job.Expired(&j, crashed)
+	if guard.Kept.Off() {
+		expired.Set.Turns = j.Ties & job.TieLimited
+	}
+	ch, _ := job.Turn(&j, expired)
 	_, err := c.add(&j, ch)
 	return err
 }

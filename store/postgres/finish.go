@@ -90,24 +90,24 @@ WITH x AS MATERIALIZED (
 	DELETE FROM pawl.turns t WHERE t.job = ANY (ARRAY(SELECT d.id FROM done d WHERE d.ties <> 0)) RETURNING t.tenant, t.key
 ), owed AS (
 	INSERT INTO pawl.turns_owed (tenant, key, at)
-	SELECT DISTINCT r.tenant, r.key, t.now FROM returned r, t WHERE ` + guard.Owed.SQL(`r.tenant IS DISTINCT FROM `+payer, `false`) + `
+	SELECT DISTINCT r.tenant, r.key, t.now FROM returned r, t WHERE ` + guard.Owed.SQL(guard.HandOn.SQL(`r.tenant IS DISTINCT FROM `+payer, `false`), `false`) + `
 ), told AS MATERIALIZED (
 	SELECT set_config('job.returned', coalesce(json_agg(DISTINCT r.key)::text, '[]'), true) FROM returned r WHERE r.tenant = ` + payer + `
 )
 SELECT d.i, d.ties <> 0, ` + guard.Owed.SQL(`d.ties <> 0 AND d.tenant IS DISTINCT FROM `+payer, `false`) + ` FROM told, done d`
 
-const (
-	// payer is the tenant whose gate this transaction has.
-	payer = `(SELECT nullif(current_setting('job.payer', true), ''))`
+// payer is the tenant whose gate this transaction has.
+const payer = `(SELECT nullif(current_setting('job.payer', true), ''))`
 
+var (
 	// tryGate takes the gate of a tenant some of whose jobs $1 are under limits, if it can be had at once: see lockGate.
 	tryGate = `
 SELECT set_config('job.payer', l.tenant, true) FROM (
 	SELECT j.tenant FROM pawl.jobs j WHERE j.id = ANY ($1::uuid[]) AND j.ties & 8 <> 0 LIMIT 1
-) l WHERE pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||l.tenant, 0))`
+) l WHERE ` + guard.Gate.SQL(`pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||l.tenant, 0))`, `true`)
 
 	// tryGateOf is tryGate for a tenant.
-	tryGateOf = `SELECT set_config('job.payer', $1::text, true) WHERE pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0))`
+	tryGateOf = `SELECT set_config('job.payer', $1::text, true) WHERE ` + guard.Gate.SQL(`pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0))`, `true`)
 )
 
 // passing is the query that hands on what the tasks have given back that finished before it.
@@ -133,7 +133,7 @@ func freeOf(key string) string {
 	}
 	return `coalesce(` + limit(of) + `, ` + limit(`regexp_replace(`+of+`, '[^/]*$', '*')`) + `,
 		CASE WHEN starts_with(` + of + `, 'unique/') THEN CASE WHEN starts_with(` + key + `, 'ahead/') THEN 2 ELSE 1 END ELSE 1000000000 END)
-		- (SELECT count(*)::int FROM pawl.turns t WHERE t.tenant = ` + payer + ` AND t.key = ` + key + `)`
+		- ` + guard.Held.SQL(`(SELECT count(*)::int FROM pawl.turns t WHERE t.tenant = `+payer+` AND t.key = `+key+`)`, `0`)
 }
 
 // passOn hands the turns that finishTasks took back to those who wait for them, in the same transaction: what [store.Gate.Hand] says

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -83,6 +84,7 @@ func (h *handing) hand(t *tx) error {
 	}
 	found, heads, owners := 0, 0, 0
 	err := t.send(read(lineHeads, func(r *reader) error {
+		h.now = r.time() // what it finds may be newer than what is owed
 		heads, owners = r.int(), r.int()
 		if r.values[0] == nil {
 			return nil
@@ -90,7 +92,11 @@ func (h *handing) hand(t *tx) error {
 		j := r.row()
 		h.rows[j.ID] = &j
 		k := h.gate.Keys[j.Line]
-		k.Line = append(k.Line, store.WaiterOf(&j))
+		w := store.WaiterOf(&j)
+		if guard.Together.Off() {
+			w.Keys = []string{j.Line}
+		}
+		k.Line = append(k.Line, w)
 		found++
 		return nil
 	}, h.tenant, free, most, mostHeads))
@@ -151,7 +157,9 @@ func (h *handing) know(keys []string) []*query {
 		}, h.tenant, keys, of, families),
 		read(gateHeld, func(r *reader) error {
 			k, owner := h.gate.Keys[r.text()], r.text()
-			k.Held[owner] = r.int()
+			if !guard.Held.Off() {
+				k.Held[owner] = r.int()
+			}
 			return nil
 		}, h.tenant, keys, of, families, implied),
 		read(`SELECT v.key, v.served FROM pawl.served v WHERE v.tenant = $1 AND v.key = ANY ($2::text[])`, func(r *reader) error {
@@ -211,10 +219,9 @@ func (h *handing) take(j *job.Job, keys []string) {
 	}
 }
 
-const (
-	// pickGate locks the gate of the tenant to whom turns are owed for the longest, of those whose gate nobody holds, and says to
-	// the statements that follow which one it is. They begin after that: see lockGate.
-	pickGate = `
+// pickGate locks the gate of the tenant to whom turns are owed for the longest, of those whose gate nobody holds, and says to
+// the statements that follow which one it is. They begin after that: see lockGate.
+var pickGate = `
 SELECT set_config('job.payer', d.tenant, true) FROM (
 	WITH RECURSIVE tenants AS (
 		(SELECT o.tenant, o.seq FROM pawl.turns_owed o ORDER BY o.tenant, o.seq LIMIT 1)
@@ -223,14 +230,15 @@ SELECT set_config('job.payer', d.tenant, true) FROM (
 			SELECT o.tenant, o.seq FROM pawl.turns_owed o WHERE o.tenant > t.tenant ORDER BY o.tenant, o.seq LIMIT 1) n
 	)
 	SELECT t.tenant FROM tenants t ORDER BY t.seq OFFSET 0
-) d WHERE pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||d.tenant, 0)) LIMIT 1`
+) d WHERE ` + guard.Gate.SQL(`pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||d.tenant, 0))`, `true`) + ` LIMIT 1`
 
-	// awaitGate waits for a gate that others have: they hold it for no longer than a transaction.
-	awaitGate = `
+// awaitGate waits for a gate that others have: they hold it for no longer than a transaction.
+const awaitGate = `
 SELECT set_config('job.payer', o.tenant, true), pg_advisory_xact_lock(hashtextextended('pawl.turns/'||o.tenant, 0)) FROM (
 	SELECT o.tenant FROM pawl.turns_owed o ORDER BY o.seq LIMIT 1
 ) o`
 
+const (
 	// takeOwed takes what is owed of up to $1 keys, those that are owed for the longest. A debt that it sees was committed with what
 	// it is owed for, so whoever looks from now on sees that.
 	takeOwed = `
@@ -260,7 +268,7 @@ SELECT k.key, t.owner, t.n FROM (
 
 // lineHeads locks and answers the first jobs in line for keys, of each owner as many as may go and one more. It goes from owner to
 // owner, and never along a line. Each row says how many jobs it has found, of whom some may have left the line before they were
-// locked, and how many owners.
+// locked, and how many owners; and what the time is by then.
 //
 //	1 tenant  2 keys  3 how many may go  4 how many are looked at
 var lineHeads = `
@@ -280,4 +288,4 @@ WITH RECURSIVE owners AS (
 	WHERE j.id = ANY (ARRAY(SELECT h.id FROM heads h)) AND coalesce(j.line, '') = ANY ($2::text[]) -- asked again of a row that was waited for, and not of the index
 	ORDER BY j.id FOR UPDATE
 )
-SELECT (SELECT count(*) FROM heads), (SELECT count(*) FROM owners), ` + columns + ` FROM (SELECT) one LEFT JOIN (taken j ` + itsSpec + `) ON true`
+SELECT pawl.clock(), (SELECT count(*) FROM heads), (SELECT count(*) FROM owners), ` + columns + ` FROM (SELECT) one LEFT JOIN (taken j ` + itsSpec + `) ON true`

@@ -53,7 +53,9 @@ var uses = map[string][]string{
 	"newest event":  {"events_ord"},
 	"events of one": {"events_pkey"},
 	"recount":       {"jobs_pkey", "jobs_needs", "prerequisites_job", "specs_pkey"},
-	"recount look":  {"jobs_needs", "prerequisites_job"},
+	"recount look":  {"jobs_pkey", "jobs_needs", "prerequisites_job", "jobs_line", "turns_pkey", "turns_key", "turns_owed_tenant"},
+	"recount turns": {"jobs_pkey", "turns_pkey", "turns_key"},
+	"recount lines": {"jobs_line", "turns_owed_tenant"},
 	"note":          {"jobs_pkey", "events_pkey"},
 	"forget keys":   {"idempotency_at"},
 	"overdue":       {"ended_ended", "ended_hidden", "specs_pkey", "followups_job"},
@@ -198,8 +200,10 @@ func everySent(t *testing.T) map[string]string {
 				return err
 			}
 			submit(t, s, n)
-			_, _, err := s.Pay(ctx, 1000)
-			return err
+			if _, _, err := s.Pay(ctx, 1000); err != nil {
+				return err
+			}
+			return m.recount(ctx)
 		},
 		"turns given back": func() error {
 			c := asking(begin(t, s, hour), 1)
@@ -340,7 +344,7 @@ var (
 
 var (
 	// whole are reads that need no condition: they take the first entries of an index.
-	whole = []string{"jobs_session", "jobs_due", "jobs_needs", "followups_pkey", "followups_job", "turns_owed_pkey", "turns_owed_tenant"}
+	whole = []string{"jobs_session", "jobs_due", "jobs_needs", "followups_pkey", "followups_job", "turns_pkey", "turns_owed_pkey", "turns_owed_tenant"}
 	// lines are read from one end, and no further than needed: what sorts them has read all of them.
 	lines = []string{"jobs_ready", "jobs_due", "ended_ended", "ended_hidden", "events_ord", "followups_pkey", "idempotency_at", "jobs_line", "turns_owed_pkey"}
 )

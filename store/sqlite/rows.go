@@ -161,6 +161,9 @@ func (t *tx) owe(r *row, line string, owed []job.Owed, eff *store.Effects) error
 		if guard.Owed.Off() {
 			break
 		}
+		if guard.HandOn.Off() && o.Debt == job.DebtTurns && o.Key != line {
+			continue
+		}
 		var err error
 		switch {
 		case o.Debt == job.DebtTurns && t.returned != nil && o.Key != line:

@@ -124,8 +124,8 @@ func TestRecount(t *testing.T) {
 	recount := func(want int, at job.Place) {
 		t.Helper()
 		n, _, err := s.Recount(t.Context(), 100)
-		if n != want || err != nil {
-			t.Errorf("%d corrected, %v; want %d", n, err, want)
+		if n != (store.Recounted{Needs: want}) || err != nil {
+			t.Errorf("%+v corrected, %v; want %d", n, err, want)
 		}
 		if j, err := s.Job(t.Context(), "t", waits.Job.ID); j.Place != at || err != nil {
 			t.Errorf("the job stands at %s, %v; want %s", j.Place, err, at)
@@ -149,6 +149,71 @@ func TestRecount(t *testing.T) {
 	breaks(`DELETE FROM prerequisites WHERE job = (SELECT seq FROM jobs WHERE id = ?)`)
 	recount(1, job.Place{State: job.Pending, Custody: job.Ready})
 	recount(0, job.Place{State: job.Pending, Custody: job.Ready})
+}
+
+// TestRecountTurns: turns that nobody has a use for are taken away, and a line whose debt was lost gets what is free.
+func TestRecountTurns(t *testing.T) {
+	s, ctx := openAt(t, t.TempDir()), t.Context()
+	if _, err := s.SetLimit(ctx, "t", job.Limit{Key: "gpu/*", Most: 1}); err != nil {
+		t.Fatal(err)
+	}
+	pay := func() {
+		t.Helper()
+		if _, _, err := s.Pay(ctx, 100); err != nil {
+			t.Fatal(err)
+		}
+	}
+	jobs := []store.New{newTask(0), newTask(0), newTask(0)}
+	for i, keys := range [][]string{{"gpu/a"}, {"gpu/a"}, {"disk", "gpu/a"}} {
+		jobs[i].Job.Limits = keys
+		if err := submit(ctx, s, jobs[i]); err != nil {
+			t.Fatal(err)
+		}
+		pay()
+	}
+	breaks := func(q string, args ...any) {
+		t.Helper()
+		err := s.do(ctx, func(tx *tx) error { _, err := tx.exec(q, args...); return err })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	recount := func(want store.Recounted) {
+		t.Helper()
+		n, eff, err := s.Recount(ctx, 100)
+		if n != want || err != nil || eff.Owed != (want.Turns+want.Lines > 0) {
+			t.Errorf("%+v corrected, owed %t, %v; want %+v", n, eff.Owed, err, want)
+		}
+		pay()
+		if n, _, err := s.Recount(ctx, 100); n != (store.Recounted{}) || err != nil {
+			t.Errorf("once more: %+v, %v", n, err)
+		}
+	}
+	at := func(want ...job.Custody) {
+		t.Helper()
+		for i := range jobs {
+			if j, err := s.Job(ctx, "t", jobs[i].Job.ID); j.Custody != want[i] || err != nil {
+				t.Errorf("job %d stands at %s, %v; want %s", i, j.Place, err, want[i])
+			}
+		}
+	}
+	recount(store.Recounted{})
+	breaks(`INSERT INTO turns (tenant, key, owner, job) SELECT j.tenant, k.value, 'other', j.seq FROM jobs j, json_each('["gpu/a", "ahead/gpu/a"]') k WHERE j.line <> ''`)
+	breaks(`INSERT INTO turns (tenant, key, owner, job) VALUES ('t', 'gpu/a', 'ann', 77)`)
+	recount(store.Recounted{Turns: 5})
+	at(job.Ready, job.Gate, job.Gate)
+	breaks(`DELETE FROM turns`)
+	breaks(`UPDATE jobs SET ties = 8 WHERE id = ?`, blob(jobs[0].Job.ID))
+	recount(store.Recounted{Lines: 1})
+	at(job.Ready, job.Ready, job.Gate)
+	breaks(`DELETE FROM turns`)
+	breaks(`UPDATE jobs SET ties = 8 WHERE id = ?`, blob(jobs[1].Job.ID))
+	breaks(`INSERT INTO followups (debt, job, at, tenant, key) VALUES ('turns', 0, 0, 't', 'gpu/a')`)
+	if n, _, err := s.Recount(ctx, 100); n != (store.Recounted{}) || err != nil {
+		t.Errorf("what is owed is on its way: %+v, %v", n, err)
+	}
+	pay()
+	at(job.Ready, job.Ready, job.Ready)
 }
 
 // What cannot be opened says why, and what to do.

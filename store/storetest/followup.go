@@ -123,8 +123,8 @@ func followSeveral(w *world) {
 	w.pay()
 	w.at(job.Canceled, job.None, waits)
 
-	if n, _, err := w.s.Recount(w.ctx, 100); n != 0 || err != nil {
-		w.Errorf("recount corrects %d numbers, %v", n, err)
+	if n, _, err := w.s.Recount(w.ctx, 100); n != (store.Recounted{}) || err != nil {
+		w.Errorf("recount corrects %+v, %v", n, err)
 	}
 
 	// Named twice, the stronger need counts, whatever comes first; or it is refused.

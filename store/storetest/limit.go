@@ -117,6 +117,9 @@ func checkTurns(w *world) {
 			w.Errorf("%s has a free place, and %d jobs wait for it, the first is %s", key, len(jobs), jobs[0].ID)
 		}
 	}
+	if n, _, err := w.s.Recount(w.ctx, 100); n != (store.Recounted{}) || err != nil {
+		w.Errorf("recounted %+v, %v", n, err)
+	}
 	Check(w, w.s, acme)
 }
 

@@ -78,8 +78,8 @@ func removeAll(w *world) {
 		w.gone(other)
 	}
 	w.kind(w.remove(job.NewID())[0], job.NotFound)
-	if n, _, err := w.s.Recount(w.ctx, 100); n != 0 || err != nil {
-		w.Errorf("recounted %d, %v", n, err)
+	if n, _, err := w.s.Recount(w.ctx, 100); n != (store.Recounted{}) || err != nil {
+		w.Errorf("recounted %+v, %v", n, err)
 	}
 	Check(w, w.s, acme)
 }

@@ -1,0 +1,239 @@
+package pawl_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+	"github.com/pawl-jobs/pawl/store/storetest"
+)
+
+// limitedVariable names the database in the environment of a process that [TestLimitsSideBySide] starts.
+const limitedVariable = "PAWL_TEST_LIMITED"
+
+// A limited task says under which keys it runs.
+type limited struct{ Keys []string }
+
+// The ledger of who runs is a table that handlers write when they begin and when they end. Who begins looks who runs beside it: of
+// two that overlap the later one sees both.
+const (
+	ledgerTables = `CREATE UNLOGGED TABLE running (job uuid, key text); CREATE INDEX ON running (key); CREATE UNLOGGED TABLE beside (key text, n int)`
+	ledgerBegin  = `INSERT INTO running (job, key) SELECT $1, unnest($2::text[])`
+	ledgerBeside = `INSERT INTO beside SELECT k, (SELECT count(*) FROM running r WHERE r.key = k) FROM unnest($1::text[]) k, pg_sleep($2)`
+	ledgerEnd    = `DELETE FROM running WHERE job = $1`
+)
+
+// TestLimitsSideBySide: 16 processes run tasks under a thousand keys, while limits are changed. No key ever has more of them than it
+// may, by their own account; nobody ever waits beside a free place of which nobody knows; and no two wait for each other.
+func TestLimitsSideBySide(t *testing.T) {
+	if dsn := os.Getenv(limitedVariable); dsn != "" {
+		beLimited(t, dsn)
+		return
+	}
+	t.Parallel()
+	const processes, keys, jobs, places, whole, most = 16, 1000, 4000, 2, 40, 5
+	dsn := shared(t)
+	admin, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { admin.Close(context.Background()) })
+	if _, err := admin.Exec(t.Context(), ledgerTables); err != nil {
+		t.Fatal(err)
+	}
+	var desks []*process // submit, and run nothing
+	for _, owner := range []string{"ann", "bob"} {
+		desks = append(desks, join(t, dsn, pawl.Config{Principal: owner}, nil))
+	}
+	desk := desks[0]
+	limit := func(l job.Limit) {
+		t.Helper()
+		if err := desk.SetLimit(t.Context(), l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit(job.Limit{Key: "lab/*", Most: places})
+	limit(job.Limit{Key: "whole", Most: whole, Weights: map[string]int{"bob": 2}})
+	leave := seats(t, processes, "^TestLimitsSideBySide$", limitedVariable+"="+dsn)
+	until(t, "all processes", func() (bool, error) {
+		all, err := desk.Workers(t.Context())
+		return len(all) == processes, err
+	})
+
+	r := rand.New(rand.NewPCG(1, 1))
+	answers := make([][]store.Submitted, len(desks))
+	var submitting sync.WaitGroup
+	for i, d := range desks {
+		reqs := make([]pawl.Request, jobs/len(desks))
+		for n := range reqs {
+			// Few keys have many jobs, and many have few.
+			under := []string{fmt.Sprintf("lab/%d", r.IntN(1+r.IntN(keys)))}
+			if other := fmt.Sprintf("lab/%d", r.IntN(keys)); r.IntN(4) == 0 && other != under[0] {
+				under = append(under, other)
+			}
+			if r.IntN(3) == 0 {
+				under = append(under, "whole")
+			}
+			reqs[n] = task("limited", limited{under})
+			reqs[n].Spec.Limits = under
+		}
+		submitting.Go(func() {
+			for len(reqs) > 0 {
+				n := min(len(reqs), 100)
+				got, err := d.Submit(context.Background(), reqs[:n]...)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				answers[i], reqs = append(answers[i], got...), reqs[n:]
+			}
+		})
+	}
+	changing, enough := context.WithCancel(t.Context())
+	defer enough()
+	var around sync.WaitGroup
+	around.Go(func() {
+		for n := 0; changing.Err() == nil; n++ {
+			key := fmt.Sprintf("lab/%d", n%10)
+			err := desk.SetLimit(changing, job.Limit{Key: key, Most: []int{0, 1, most}[n/10%3]})
+			if n/10%4 == 3 {
+				err = desk.RemoveLimit(changing, key)
+			}
+			if err != nil && changing.Err() == nil {
+				t.Errorf("change %d: %v", n, err)
+			}
+		}
+		for n := range 10 {
+			if err := desk.RemoveLimit(t.Context(), fmt.Sprintf("lab/%d", n)); err != nil && job.KindOf(err) != job.NotFound {
+				t.Error(err)
+			}
+		}
+	})
+	looks, last := 0, make(chan none)
+	around.Go(func() {
+		for more := true; more; looks++ {
+			select {
+			case <-last:
+				more = false
+			default:
+			}
+			if n, _, err := desk.Store().Recount(t.Context(), 100); err != nil || n != (store.Recounted{}) {
+				t.Errorf("look %d: %+v, %v", looks, n, err)
+			}
+		}
+	})
+	submitting.Wait()
+	until(t, "half of the jobs have ended", func() (bool, error) {
+		n, err := desk.Store().Count(t.Context(), "default", nil)
+		return n.States[job.Finished] >= jobs/2, err
+	})
+	enough()
+	for i, d := range desks {
+		d.finished(t, answers[i])
+	}
+	close(last)
+	around.Wait()
+	until(t, "all is paid", func() (bool, error) {
+		var owed bool
+		err := admin.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pawl.turns_owed) OR EXISTS (SELECT FROM pawl.turns)`).Scan(&owed)
+		return !owed, err
+	})
+	leave()
+
+	rows, err := admin.Query(t.Context(), `SELECT key, max(n) FROM beside GROUP BY key`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var key string
+	var n, seen int
+	_, err = pgx.ForEachRow(rows, []any{&key, &n}, func() error {
+		may := places
+		switch {
+		case key == "whole":
+			may = whole
+		case len(key) == len("lab/0"): // of which the limit was changed
+			may = most
+		}
+		if n > may {
+			t.Errorf("%s: %d ran side by side, and %d may", key, n, may)
+		}
+		seen = max(seen, n)
+		return nil
+	})
+	var ran, deadlocks int
+	err = errors.Join(err, admin.QueryRow(t.Context(), `SELECT count(*) FROM beside`).Scan(&ran),
+		admin.QueryRow(t.Context(), `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`).Scan(&deadlocks))
+	if err != nil || ran < jobs || seen < places || deadlocks != 0 {
+		t.Errorf("%d ran, %d of a key side by side, %d deadlocks, %v", ran, seen, deadlocks, err)
+	}
+	t.Logf("%d of a key ran side by side at most; looked %d times", seen, looks)
+	storetest.Check(t, desk.Store(), "default")
+}
+
+// beLimited is a process that runs limited tasks until its input ends.
+func beLimited(t *testing.T, dsn string) {
+	const slots = 6
+	cfg, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.MaxConns, cfg.ConnConfig.RuntimeParams["synchronous_commit"] = slots, "off"
+	ledger, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(ledger.Close)
+	p := join(t, dsn, pawl.Config{Lease: time.Minute, Slots: map[job.Lane]int{job.LaneTask: slots}}, nil)
+	pawl.Handle(p.Service, "limited", func(ctx context.Context, t *pawl.Task[limited]) (none, error) {
+		ctx = context.WithoutCancel(ctx)
+		_, err := ledger.Exec(ctx, ledgerBegin, [16]byte(t.Job.ID), t.Args.Keys)
+		if err == nil {
+			_, err = ledger.Exec(ctx, ledgerBeside, t.Args.Keys, rand.Float64()/200)
+		}
+		_, end := ledger.Exec(ctx, ledgerEnd, [16]byte(t.Job.ID))
+		return none{}, errors.Join(err, end)
+	})
+	p.start(t)
+	if _, err := io.Copy(io.Discard, os.Stdin); err != nil { // it ends with whoever started it
+		t.Error(err)
+	}
+}
+
+// seats starts this test binary so many times for one test, and returns what ends these processes in good order.
+func seats(t *testing.T, n int, run, variable string) (leave func()) {
+	t.Helper()
+	stdin, end, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			c := exec.Command(os.Args[0], "-test.run="+run)
+			c.Env, c.Stdin = append(os.Environ(), variable), stdin
+			if out, err := c.CombinedOutput(); err != nil {
+				t.Errorf("a process: %v\n%s", err, out)
+			}
+		})
+	}
+	leave = sync.OnceFunc(func() {
+		end.Close()
+		all.Wait()
+		stdin.Close()
+	})
+	t.Cleanup(leave)
+	return leave
+}
