@@ -196,8 +196,9 @@ const mostPassedOn = 1000
 
 // passOn hands on what the changes of an apply have given back, and owes what is more than it may.
 func (t *tx) passOn() error {
-	left := mostPassedOn
-	for _, at := range slices.SortedFunc(maps.Keys(t.returned), name.compare) {
+	left, returned := mostPassedOn, slices.SortedFunc(maps.Keys(t.returned), name.compare)
+	t.returned = nil // what those give back who get a turn is owed
+	for _, at := range returned {
 		switch {
 		case len(t.at[spot{custody: job.Gate, line: at}]) == 0:
 		case left <= 0:

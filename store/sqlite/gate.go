@@ -127,8 +127,9 @@ const mostPassedOn = 1000
 
 // passOn hands on at once what the changes of an apply have given back, and owes what is more than it may.
 func (t *tx) passOn(eff *store.Effects) error {
-	left := mostPassedOn
-	for _, at := range slices.SortedFunc(maps.Keys(t.returned), spot.compare) {
+	left, returned := mostPassedOn, slices.SortedFunc(maps.Keys(t.returned), spot.compare)
+	t.returned = nil // what those give back who get a turn is owed
+	for _, at := range returned {
 		waits, err := t.waited(at)
 		if err != nil {
 			return err
