@@ -73,6 +73,8 @@ func classify(err error) error {
 		return err
 	case again(err):
 		return job.Errorf(job.Unavailable, "database: it was refused %d times to avoid a deadlock or a conflict: %w", mostTries, err)
+	case code == codeLimits:
+		return job.Errorf(job.Unavailable, "limits are being changed while jobs are submitted: %w", err)
 	case code == codeReadOnly:
 		return job.Errorf(job.Unavailable, "database: this server takes no writes, as a standby does: name the primary, or all servers with target_session_attrs=read-write: %w", err)
 	case code == codeUnsupported:

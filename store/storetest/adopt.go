@@ -571,7 +571,7 @@ func adoptOthers(w *world) {
 // adoptAtOnce sets and removes limits while others submit and run jobs. Who runs when a limit is there and has taken in all is
 // never more than it says.
 func adoptAtOnce(w *world) {
-	const workers, jobs, places = 4, 120, 3
+	const workers, jobs, places = 4, 80, 3
 	sessions := make([]job.ID, workers)
 	for i := range sessions {
 		sessions[i] = w.session()
@@ -583,20 +583,24 @@ func adoptAtOnce(w *world) {
 		switch i {
 		case workers: // submits
 			for range jobs / 2 {
-				if _, _, err := w.s.Submit(w.ctx, submission(newTask(asItIs))); err != nil {
+				sub, err := submission(newTask(asItIs)), error(nil)
+				for again := true; again; again = job.KindOf(err) == job.Unavailable { // limits have changed too often
+					_, _, err = w.s.Submit(w.ctx, sub)
+				}
+				if err != nil {
 					return err
 				}
 				submitted.Add(1)
 			}
 			return nil
 		case workers + 1: // sets limits
-			for round := range 6 {
+			for round := range 4 {
 				for _, l := range []job.Limit{most(ofTask, places), most("user/*", places+1), most("tenant", 1+places)} {
 					if _, err := w.s.SetLimit(w.ctx, acme, l); err != nil {
 						return err
 					}
 				}
-				if round == 5 {
+				if round == 3 {
 					return nil
 				}
 				for _, key := range []string{"user/*", ofTask} {
