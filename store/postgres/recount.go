@@ -20,7 +20,7 @@ func (s *Store) Recount(ctx context.Context, limit int) (n store.Recounted, eff 
 				needs = true
 			case !slices.Contains(tenants, tenant):
 				held, l := r.int(), r.limit()
-				if free(line, held, l) {
+				if hasFree(line, held, l) {
 					tenants = append(tenants, tenant)
 				}
 			}
@@ -46,8 +46,8 @@ func (s *Store) Recount(ctx context.Context, limit int) (n store.Recounted, eff 
 	return n, eff, nil
 }
 
-// free reports whether one more could have a turn of the key of a line; without a line, it is said of a turn that is wrong.
-func free(line string, held int, l job.Limit) bool {
+// hasFree reports whether one more could have a turn of the key of a line; without a line, it is said of a turn that is wrong.
+func hasFree(line string, held int, l job.Limit) bool {
 	if line == "" {
 		return true
 	}

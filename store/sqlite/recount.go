@@ -33,7 +33,7 @@ func (s *Store) Recount(ctx context.Context, limit int) (n store.Recounted, eff 
 		if n.Turns, err = t.takeAway(w.turns); err != nil {
 			return err
 		}
-		n.Lines, err = t.oweLines(w.lines, limit)
+		n.Lines, err = t.oweUnowed(w.lines, limit)
 		eff.Owed = eff.Owed || n.Turns+n.Lines > 0
 		return err
 	})
@@ -123,8 +123,8 @@ func (t *tx) takeAway(wrong []heldTurn) (n int, err error) {
 	return n, nil
 }
 
-// oweLines owes free places to those who wait beside them.
-func (t *tx) oweLines(lines []owed, limit int) (n int, err error) {
+// oweUnowed owes free places to those who wait beside them.
+func (t *tx) oweUnowed(lines []owed, limit int) (n int, err error) {
 	for _, l := range lines {
 		g := store.Gate{Keys: map[string]*store.GateKey{}}
 		if err := t.know(&g, l.tenant, l.key); err != nil {
