@@ -245,7 +245,7 @@ func (g *judge) handed(before []job.Job, after map[job.ID]job.Job) {
 		for _, key := range slices.Concat(is.Limits, is.TurnKeys(job.TieAhead)) {
 			if is.HasTurn(key) {
 				held[key]++
-				if !was.HasTurn(key) {
+				if !was.HasTurn(key) && slices.Contains(was.Limits, job.LimitOf(key)) { // a limit that takes a job in grants nothing
 					more[key] = is.ID
 				}
 			}

@@ -85,7 +85,7 @@ func TestAlikeTakenIn(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer db.Close()
-			p.other, p.takenIn = db, true
+			p.other, p.takenIn, p.fake.PassOn = db, true, true
 			p.begin()
 			p.steps(calls)
 		})

@@ -53,7 +53,7 @@ func (t *tx) fitting(sub *store.Submission) map[string]bool {
 	fits := map[string]bool{}
 	for key, n := range wanted {
 		at := name{sub.Tenant, key}
-		k := store.GateKey{Limit: t.limit(at), Held: t.holders(at)}
+		k := t.gateKey(at)
 		fits[key] = len(t.at[spot{custody: job.Gate, line: at}]) == 0 && n <= k.Free(key)
 	}
 	return fits
