@@ -148,9 +148,9 @@ WITH RECURSIVE lines AS (
 	SELECT l.tenant, l.line, CASE WHEN l.line LIKE 'ahead/%' THEN substr(l.line, 7) ELSE l.line END AS of FROM lines l
 	WHERE l.i > 0 AND NOT EXISTS (SELECT FROM pawl.turns_owed o WHERE o.tenant = l.tenant AND o.key = l.line OFFSET 0)
 )
-SELECT '' AS tenant, '' AS line, 0::bigint AS held, NULL::text AS key, NULL::int AS most, NULL::int AS ahead, NULL::json AS weights FROM (` + miscountedOnce + `) wrong
+SELECT '' AS tenant, '' AS line, 0::bigint AS held, NULL::text AS key, NULL::int AS most, NULL::int AS ahead, NULL::json AS weights, NULL::bigint AS per FROM (` + miscountedOnce + `) wrong
 UNION ALL
-SELECT w.tenant, '', 0::bigint, NULL::text, NULL::int, NULL::int, NULL::json FROM (
+SELECT w.tenant, '', 0::bigint, NULL::text, NULL::int, NULL::int, NULL::json, NULL::bigint FROM (
 	SELECT t.tenant FROM (SELECT t.job, t.key, t.tenant FROM pawl.turns t ORDER BY t.job, t.key OFFSET 0) t WHERE ` + useless + ` LIMIT 1) w
 UNION ALL
 SELECT u.tenant, u.line, held.n, ` + limitColumns + ` FROM unowed u
