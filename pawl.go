@@ -218,8 +218,9 @@ func (s *Service) Check(spec *job.Spec) error {
 // prepareAll checks requests and makes the rows that Submit inserts.
 func (s *Service) prepareAll(reqs []Request, keyed bool) ([]store.New, error) {
 	jobs, errs := make([]store.New, len(reqs)), make([]error, len(reqs))
+	var keys ownKeys
 	for i := range reqs {
-		n, err := s.prepare(&reqs[i], keyed)
+		n, err := s.prepare(&reqs[i], keyed, &keys)
 		errs[i], jobs[i] = err, n
 	}
 	first := map[string]int{} // of the jobs with an external id
@@ -267,7 +268,7 @@ func allProblems(errs []error) error {
 }
 
 // prepare checks a request and makes the row that Submit inserts.
-func (s *Service) prepare(r *Request, keyed bool) (store.New, error) {
+func (s *Service) prepare(r *Request, keyed bool, keys *ownKeys) (store.New, error) {
 	spec := r.Spec
 	if err := s.Check(&spec); err != nil {
 		return store.New{}, err
@@ -302,16 +303,16 @@ func (s *Service) prepare(r *Request, keyed bool) (store.New, error) {
 		}
 		n.Job.Machine = s.cfg.Machine
 	}
-	return n, s.gate(&spec, &n)
+	return n, s.gate(&spec, &n, keys)
 }
 
 // gate says of a new job which keys it takes, and of which it needs turns.
-func (s *Service) gate(spec *job.Spec, n *store.New) error {
+func (s *Service) gate(spec *job.Spec, n *store.New, keys *ownKeys) error {
 	partition := ""
 	if spec.Resources != nil {
 		partition = spec.Resources.Partition
 	}
-	n.Job.Limits, n.Optional = slices.Clone(spec.Limits), n.Job.Keys(spec.System, partition)
+	n.Job.Limits, n.Optional = slices.Clone(spec.Limits), keys.of(&n.Job, spec.System, partition)
 	u := spec.Unique
 	if u == nil {
 		return nil
@@ -350,3 +351,16 @@ func (s *Service) Repaired() int64 { return s.engine.Repaired() }
 
 // Removed returns how many jobs that ended in a state this process has removed because they were kept no longer.
 func (s *Service) Removed(state job.State) int64 { return s.engine.Removed(state) }
+
+// ownKeys are the keys under which the last job stands by itself: those of a call are mostly alike.
+type ownKeys struct {
+	last [4]string // what they come of
+	keys []string
+}
+
+func (o *ownKeys) of(j *job.Job, system, partition string) []string {
+	if last := [...]string{j.Owner, j.Kind, system, partition}; o.keys == nil || o.last != last {
+		o.last, o.keys = last, j.Keys(system, partition)
+	}
+	return o.keys
+}

@@ -3,6 +3,7 @@ package pawl
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/pawl-jobs/pawl/engine"
@@ -110,7 +111,8 @@ func (s *Service) inLine(ctx context.Context, v *View) error {
 	case behind > 0:
 		before = fmt.Sprintf("behind %d of its owner's jobs", behind)
 	}
-	v.Why += fmt.Sprintf("; since %s, %s; %d have one, and %d wait", v.Since.Local().Format(time.RFC3339), before, held, waiting)
+	stands := v.Job.Why(time.Now(), true)
+	v.Why = stands + fmt.Sprintf(" since %s, %s; %d have one, and %d wait", v.Since.Local().Format(time.RFC3339), before, held, waiting) + strings.TrimPrefix(v.Why, stands)
 	return nil
 }
 

@@ -161,8 +161,8 @@ func (p *proc) wait() outcome {
 	if err != nil {
 		r.breaks("harness: %v", err)
 	}
-	if bytes.Contains(said, []byte("WARNING: DATA RACE")) {
-		r.breaks("data_race: see %s", p.said)
+	if _, race, found := bytes.Cut(said, []byte("WARNING: DATA RACE")); found {
+		r.breaks("data_race: see %s:%.4000s", p.said, race)
 	}
 	if bytes.Contains(said, []byte("found what no wake-up told of")) { // also by one that was killed then
 		r.breaks("repaired: the sweep had something to repair, see %s", p.said)

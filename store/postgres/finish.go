@@ -106,8 +106,11 @@ SELECT set_config('job.payer', l.tenant, true) FROM (
 	SELECT j.tenant FROM pawl.jobs j WHERE j.id = ANY ($1::uuid[]) AND j.ties & 8 <> 0 LIMIT 1
 ) l WHERE ` + guard.Gate.SQL(`pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||l.tenant, 0))`, `true`)
 
-	// tryGateOf is tryGate for a tenant.
-	tryGateOf = `SELECT set_config('job.payer', $1::text, true) WHERE ` + guard.Gate.SQL(`pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0))`, `true`)
+	// tryGateOf is tryGate for a tenant, where of some keys there is one for which nobody waits.
+	tryGateOf = `
+SELECT set_config('job.payer', $1::text, true) WHERE CASE
+	WHEN EXISTS (SELECT FROM unnest($2::text[]) k(key) WHERE NOT EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = k.key OFFSET 0))
+	THEN ` + guard.Gate.SQL(`pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0))`, `true`) + ` ELSE false END`
 )
 
 // passing is the query that hands on what the tasks have given back that finished before it.

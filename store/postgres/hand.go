@@ -29,11 +29,14 @@ func (s *Store) handOn(ctx context.Context, limit int) (paid int, eff store.Effe
 		h.cause = job.CauseTurn
 		owed := read(takeOwed, func(r *reader) error {
 			h.tenant, h.now = r.text(), r.time()
-			h.keys = append(h.keys, r.text())
+			paid++
+			if key := r.text(); r.bool() {
+				h.keys = append(h.keys, key)
+			}
 			return nil
 		}, min(limit, mostHanded))
 		err := t.send(do(pickGate), owed)
-		if err == nil && len(h.keys) == 0 {
+		if err == nil && paid == 0 {
 			err = t.send(do(awaitGate), owed)
 		}
 		if err == nil && len(h.keys) > 0 {
@@ -42,7 +45,7 @@ func (s *Store) handOn(ctx context.Context, limit int) (paid int, eff store.Effe
 		if err != nil {
 			return err
 		}
-		paid = max(len(h.keys), len(h.after))
+		paid = max(paid, len(h.after))
 		h.effects(&eff)
 		return t.commit(append(append(h.queries(), h.served...), read(anyOwed, func(r *reader) error {
 			eff.Owed = r.bool()
@@ -239,8 +242,8 @@ SELECT set_config('job.payer', o.tenant, true), pg_advisory_xact_lock(hashtextex
 ) o`
 
 const (
-	// takeOwed takes what is owed of up to $1 keys, those that are owed for the longest. A debt that it sees was committed with what
-	// it is owed for, so whoever looks from now on sees that.
+	// takeOwed takes what is owed of up to $1 keys, those that are owed for the longest, and says whether anybody waits for them. A
+	// debt that it sees was committed with what it is owed for, so it sees that, too, and so does whoever looks from now on.
 	takeOwed = `
 WITH keys AS MATERIALIZED (
 	SELECT o.key FROM (
@@ -249,7 +252,9 @@ WITH keys AS MATERIALIZED (
 ), gone AS (
 	DELETE FROM pawl.turns_owed o WHERE o.tenant = (SELECT current_setting('job.payer', true)) AND o.key || '' = ANY (ARRAY(SELECT k.key FROM keys k))
 )
-SELECT current_setting('job.payer', true), pawl.clock(), k.key FROM keys k`
+SELECT current_setting('job.payer', true), pawl.clock(), k.key,
+	EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = (SELECT current_setting('job.payer', true)) AND j.line = k.key)
+FROM keys k`
 
 	// A key is under its own limit, or under that of its family: 2 are keys, 3 those of their limits, 4 those of the families.
 	gateLimits = `

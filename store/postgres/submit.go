@@ -158,8 +158,11 @@ func (in *insertion) answer(n *store.New, eff *store.Effects) store.Submitted {
 // insert returns the queries that insert the jobs. The last one answers those that are not ready.
 func (in *insertion) insert() (qs []*query) {
 	js, statement := in.jobs, insertJobs
-	if slices.ContainsFunc(js, func(n *store.New) bool { return n.Job.Ties&job.TieLimited != 0 }) {
-		qs, statement = append(qs, do(tryGateOf, in.sub.Tenant)), insertLimited
+	if first := in.firstTurns(); len(first) > 0 {
+		statement = insertLimited
+		if len(js) <= mostAtOnce {
+			qs = append(qs, do(tryGateOf, in.sub.Tenant, first))
+		}
 	}
 	text := func(f func(j *job.Job) string) []string {
 		return values(js, func(n **store.New) string { return f(&(*n).Job) })
@@ -206,6 +209,22 @@ func (in *insertion) insert() (qs []*query) {
 			j := job.Job{Kind: (*n).Job.Kind, Place: job.Place{State: job.Waiting, Custody: job.Gate}, Ties: (*n).Job.Ties, Limits: (*n).Job.Limits}
 			return nonzero(j.InLine().Line)
 		}), in.limits.asked, nonNil(in.limits.set)))
+}
+
+// mostAtOnce bounds the jobs of a submission that may have their turns at once: while they are inserted nobody else hands turns on.
+const mostAtOnce = 1000
+
+// firstTurns returns the keys of the turns that the jobs need before they go anywhere.
+func (in *insertion) firstTurns() (keys []string) {
+	seen := map[string]bool{}
+	for _, n := range in.jobs {
+		for _, key := range n.Job.First() {
+			if !seen[key] {
+				seen[key], keys = true, append(keys, key)
+			}
+		}
+	}
+	return keys
 }
 
 // labelRows are rows of the table of labels.

@@ -11,11 +11,12 @@ import (
 )
 
 // Reserve implements [store.Limits].
-func (s *Store) Reserve(ctx context.Context, tenant string, asks []store.Ask) (all []store.Reserved, err error) {
+func (s *Store) Reserve(ctx context.Context, tenant string, asks []store.Ask) ([]store.Reserved, error) {
 	if err := store.Askable(asks); err != nil {
 		return nil, err
 	}
-	err = s.do(ctx, func(t *tx) error {
+	var all []store.Reserved
+	err := s.do(ctx, func(t *tx) error {
 		all = make([]store.Reserved, len(asks))
 		limits, err := t.limitsOf(tenant)
 		for i := range asks {

@@ -10,9 +10,11 @@ import (
 
 // Recount implements [store.Jobs]. It looks on a connection that reads, so that a million jobs that wait hold up nobody, and again
 // where it writes.
-func (s *Store) Recount(ctx context.Context, limit int) (n store.Recounted, eff store.Effects, err error) {
+func (s *Store) Recount(ctx context.Context, limit int) (store.Recounted, store.Effects, error) {
 	var w wrongs
-	err = s.query(ctx, lookForWrong, 6, func(v []driver.Value) {
+	var n store.Recounted
+	var eff store.Effects
+	err := s.query(ctx, lookForWrong, 6, func(v []driver.Value) {
 		switch text(v[0]) {
 		case "needs":
 			w.needs = append(w.needs, id(v[1]))
