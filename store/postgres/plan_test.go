@@ -38,7 +38,7 @@ var uses = map[string][]string{
 	"lines of":      {"jobs_line"},
 	"moments wake":  {"jobs_pkey", "jobs_due"},
 	"hand on pick":  {"turns_owed_tenant"},
-	"hand on owed":  {"turns_owed_tenant"},
+	"hand on owed":  {"turns_owed_tenant", "jobs_line"},
 	"hand on held":  {"turns_key"},
 	"hand on heads": {"jobs_pkey", "jobs_line", "specs_pkey"},
 	"turns enter":   {"jobs_pkey"},

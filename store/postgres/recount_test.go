@@ -75,9 +75,11 @@ func TestTurnIsGivenNow(t *testing.T) {
 	t.Parallel()
 	dsn := clocked(t)
 	s, clock, admin := open(t, dsn, postgres.Options{}), newClock(t, dsn), connect(t, dsn)
+	setLimit(t, s, job.Limit{Key: "gpu", Most: 0})
 	n := newTask()
 	n.Job.Limits = []string{"gpu"}
 	id := submit(t, s, n)[0]
+	setLimit(t, s, job.Limit{Key: "gpu", Most: 1})
 	tx, err := connect(t, dsn).Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
