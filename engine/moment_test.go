@@ -180,9 +180,12 @@ func TestMoments(t *testing.T) {
 		bubble(t, paced(), func(w *world) {
 			l := w.rate(launches, 1, time.Minute)
 			w.start()
-			ids := w.programs(4)
+			ids := w.programs(1)
 			w.finish(job.Finished, ids[0])
-			w.at(ids[1], job.SubmittingJob, job.Gate)
+			for i := range 3 { // one after the other, so that they ask in this order
+				ids = append(ids, w.programs(1)...)
+				w.at(ids[i+1], job.SubmittingJob, job.Gate)
+			}
 			v, err := w.svc.View(context.Background(), ids[1])
 			if want := "waits for its moment to be launched on system local (at most 1 within 1m0s), due in 1m0s"; err != nil || v.Why != want {
 				t.Errorf("%q, %v; want %q", v.Why, err, want)
@@ -205,9 +208,12 @@ func TestMoments(t *testing.T) {
 		bubble(t, paced(), func(w *world) {
 			w.rate(launches, 1, time.Hour)
 			w.start()
-			ids := w.programs(12)
+			ids := w.programs(1)
 			w.finish(job.Finished, ids[0])
-			w.at(ids[1], job.SubmittingJob, job.Gate)
+			ids = append(ids, w.programs(11)...)
+			for _, id := range ids[1:] {
+				w.at(id, job.SubmittingJob, job.Gate)
+			}
 			l := w.rate(launches, 2, 10*time.Second)
 			w.finish(job.Finished, ids[:6]...)
 			at := w.launched(ids...)
