@@ -201,6 +201,7 @@ func (t *tx) passOn() error {
 	for _, at := range returned {
 		switch {
 		case len(t.at[spot{custody: job.Gate, line: at}]) == 0:
+			drop(t, t.served, at)
 		case left <= 0:
 			t.owed, t.eff.Owed = append(t.owed, debt{key: at, at: t.now}), true
 		default:

@@ -290,7 +290,7 @@ WITH x AS MATERIALIZED (
 	WHERE d.name = ANY ($7::text[]) AND s.ended IS NULL AND s.lease_until > pawl.clock()
 ), judged AS (
 	SELECT c.*, coalesce(c.set_flags, 0) AS flags, coalesce(c.met, '') AS wish, j.id, j.tenant, j.state AS at_state, j.custody AS at_custody,
-		j.epoch AS at_epoch, j.n AS at_n, j.ord, j.wish AS at_wish, j.wished_by, j.live, j.needs, j.ties, j.told, j.queue, j.kind, j.machine,
+		j.epoch AS at_epoch, j.n AS at_n, j.ord, j.wish AS at_wish, j.wished_by, j.live, j.needs, j.ties, j.limits, j.told, j.queue, j.kind, j.machine,
 		j.priority, j.created, j.claim, j.attempt, j.recoveries, j.suspect, j.launch, j.since, j.work AS at_work, j.result AS at_result,
 		e.id AS ended, e.state AS ended_state, e.epoch AS ended_epoch, e.n AS ended_n,
 		m.state AS made_state, m.custody AS made_custody, m.cause AS made_cause,
@@ -347,7 +347,7 @@ WITH x AS MATERIALIZED (
 		p.created, p.needs, p.told, p.wished_by, coalesce(p.work, p.at_work) AS new_work, coalesce(p.result, p.at_result) AS new_result,
 		p.i, p.verdict, p.at_wish, p.live, p.kind, p.queue, p.machine, CASE WHEN p.new_custody = 'gate' OR p.new_state = 'PAUSED' AND p.resume = 'WAITING' THEN p.new_due END AS new_due,
 		p.new_live, p.priority, p.lane, p.claim, p.since, p.resume, p.path, p.at_custody,
-		p.at_state, p.at_epoch, p.at_n, p.from_custody, p.made_state, p.made_custody, p.made_cause, p.ended_state, p.ended_epoch, p.ended_n
+		p.at_state, p.at_epoch, p.at_n, p.from_custody, p.made_state, p.made_custody, p.made_cause, p.ended_state, p.ended_epoch, p.ended_n, p.limits
 	FROM placed p
 ), checked AS MATERIALIZED (
 	SELECT count(*) AS n FROM made m WHERE m.astray
@@ -372,10 +372,10 @@ WITH x AS MATERIALIZED (
 ), gone AS (
 	DELETE FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT m.id FROM made m WHERE m.ends))
 ), kept AS (
-	INSERT INTO pawl.ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, created, since, ended, needs, ties, told, wished_by,
+	INSERT INTO pawl.ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, created, since, ended, needs, ties, limits, told, wished_by,
 		code, message, work, result)
 	SELECT m.id, m.tenant, m.new_state, m.epoch + 1, m.n + m.steps, m.new_ord, m.new_attempt, m.new_recoveries, m.new_suspect, m.new_launch, m.created, m.now, m.now,
-		m.needs, m.ties, m.told, m.wished_by, coalesce(m.code, ''), coalesce(m.message, ''), m.new_work, m.new_result
+		m.needs, m.ties, m.limits, m.told, m.wished_by, coalesce(m.code, ''), coalesce(m.message, ''), m.new_work, m.new_result
 	FROM made m WHERE m.ends
 ), resolved AS (
 	UPDATE pawl.specs s SET resolved = coalesce(s.resolved, ($20::json[])[array_position($1::uuid[], s.id)])

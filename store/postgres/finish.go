@@ -63,7 +63,7 @@ WITH x AS MATERIALIZED (
 	WHERE s.id = $2 AND ` + guard.Session.SQL(`s.ended IS NULL AND s.lease_until > pawl.clock()`, `true`) + `
 ), held AS MATERIALIZED (
 	SELECT c.i, c.digest, x.session, greatest(j.ord, x.ord) AS ord, j.id, j.tenant, j.epoch, j.n, j.attempt, j.recoveries,
-		CASE WHEN $7 THEN 0 ELSE j.suspect END AS suspect, j.launch, j.created, j.needs, j.ties, j.told, j.wished_by, j.work, coalesce(c.result, j.result) AS result
+		CASE WHEN $7 THEN 0 ELSE j.suspect END AS suspect, j.launch, j.created, j.needs, j.ties, j.limits, j.told, j.wished_by, j.work, coalesce(c.result, j.result) AS result
 	FROM x CROSS JOIN (
 		SELECT * FROM unnest($1::uuid[], $3::bigint[], $4::bigint[], $5::json[], $6::bigint[]) WITH ORDINALITY u(job, epoch, n, result, digest, i)
 		ORDER BY u.job
@@ -77,9 +77,9 @@ WITH x AS MATERIALIZED (
 ), gone AS (
 	DELETE FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT d.id FROM done d))
 ), kept AS (
-	INSERT INTO pawl.ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, created, since, ended, needs, ties, told, wished_by,
+	INSERT INTO pawl.ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, created, since, ended, needs, ties, limits, told, wished_by,
 		code, message, work, result)
-	SELECT d.id, d.tenant, 'FINISHED', d.epoch + 1, d.n + 1, d.ord, d.attempt, d.recoveries, d.suspect, d.launch, d.created, d.now, d.now, d.needs, d.ties & 8,
+	SELECT d.id, d.tenant, 'FINISHED', d.epoch + 1, d.n + 1, d.ord, d.attempt, d.recoveries, d.suspect, d.launch, d.created, d.now, d.now, d.needs, d.ties & 8, d.limits,
 		d.told, d.wished_by, 'NORMAL_COMPLETION', '', d.work, d.result
 	FROM done d
 ), history AS (
@@ -146,12 +146,10 @@ var passOn = `
 WITH x AS MATERIALIZED (
 	SELECT ` + payer + ` AS tenant, pawl.clock() AS now, ` + ord + ` AS ord
 ), line AS MATERIALIZED (
-	SELECT * FROM (
-		SELECT k.key, (SELECT j.owner FROM pawl.jobs j WHERE j.tenant = ` + payer + ` AND j.line = k.key ORDER BY j.owner DESC LIMIT 1) AS last
-		FROM json_array_elements_text(current_setting('job.returned', true)::json) k(key) OFFSET 0
-	) l WHERE l.last IS NOT NULL
+	SELECT k.key, (SELECT j.owner FROM pawl.jobs j WHERE j.tenant = ` + payer + ` AND j.line = k.key ORDER BY j.owner DESC LIMIT 1) AS last
+	FROM json_array_elements_text(current_setting('job.returned', true)::json) k(key)
 ), free AS MATERIALIZED (
-	SELECT l.key, l.last, ` + freeOf("l.key") + ` AS n FROM line l
+	SELECT l.key, l.last, ` + freeOf("l.key") + ` AS n FROM (SELECT * FROM line w WHERE w.last IS NOT NULL OFFSET 0) l
 ), heads AS MATERIALIZED (
 	SELECT f.key, h.id, h.owner = f.last AS alone FROM free f CROSS JOIN LATERAL (
 		SELECT j.id, j.owner FROM pawl.jobs j WHERE j.tenant = ` + payer + ` AND j.line = f.key
@@ -176,7 +174,7 @@ WITH x AS MATERIALIZED (
 ), turns AS (
 	INSERT INTO pawl.turns (job, key, tenant, owner) SELECT g.id, g.key, x.tenant, g.owner FROM x, granted g
 ), unserved AS (
-	DELETE FROM pawl.served v WHERE v.tenant = (SELECT x.tenant FROM x) AND v.key = ANY (ARRAY(SELECT p.key FROM passed p))
+	DELETE FROM pawl.served v WHERE v.tenant = (SELECT x.tenant FROM x) AND v.key = ANY (ARRAY(SELECT p.key FROM passed p UNION ALL SELECT l.key FROM line l WHERE l.last IS NULL))
 ), owed AS (
 	INSERT INTO pawl.turns_owed (tenant, key, at) SELECT x.tenant, f.key, x.now FROM x, free f
 	WHERE ` + guard.Owed.SQL(`(f.n > `+mostPassedOn+` OR f.n > 0 AND f.key NOT IN (SELECT p.key FROM passed p))`, `false`) + `

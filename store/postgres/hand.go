@@ -251,10 +251,12 @@ WITH keys AS MATERIALIZED (
 	) o GROUP BY o.key ORDER BY min(o.seq) LIMIT $1
 ), gone AS (
 	DELETE FROM pawl.turns_owed o WHERE o.tenant = (SELECT current_setting('job.payer', true)) AND o.key || '' = ANY (ARRAY(SELECT k.key FROM keys k))
+), waited AS MATERIALIZED (
+	SELECT k.key, EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = (SELECT current_setting('job.payer', true)) AND j.line = k.key) AS waits FROM keys k
+), unserved AS (
+	DELETE FROM pawl.served v WHERE v.tenant = (SELECT current_setting('job.payer', true)) AND v.key = ANY (ARRAY(SELECT w.key FROM waited w WHERE NOT w.waits))
 )
-SELECT current_setting('job.payer', true), pawl.clock(), k.key,
-	EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = (SELECT current_setting('job.payer', true)) AND j.line = k.key)
-FROM keys k`
+SELECT current_setting('job.payer', true), pawl.clock(), w.key, w.waits FROM waited w`
 
 	// A key is under its own limit, or under that of its family: 2 are keys, 3 those of their limits, 4 those of the families.
 	gateLimits = `

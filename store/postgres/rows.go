@@ -27,7 +27,7 @@ const (
 		j.since, j.due, NULL::timestamptz AS ended, j.needs, j.ties, j.limits, j.line, j.passed, j.told, j.wish, j.wished_by, j.resume, j.code, j.message, j.work, j.result`
 	living = `SELECT ` + livingRow + ` FROM pawl.jobs j`
 	over   = `SELECT id, state, 'none'::text AS custody, epoch, n, ord, ''::text AS lane, NULL::uuid AS session, NULL::uuid AS claim, attempt,
-		recoveries, suspect, launch, false AS live, since, NULL::timestamptz AS due, ended, needs, ties, NULL::text[] AS limits, NULL::text AS line,
+		recoveries, suspect, launch, false AS live, since, NULL::timestamptz AS due, ended, needs, ties, limits, NULL::text AS line,
 		0 AS passed, told, ''::text AS wish, wished_by,
 		''::text AS resume, code, message, work, result FROM pawl.ended`
 	anyJob = `(` + living + ` UNION ALL ` + over + `)`

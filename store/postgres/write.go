@@ -187,7 +187,7 @@ const writeRows = `
 WITH x AS MATERIALIZED (
 	SELECT ` + ord + ` AS ord
 ), a AS MATERIALIZED (
-	SELECT a.*, greatest(j.ord, x.ord) AS ord, j.tenant, j.kind, j.queue, j.machine, j.priority, j.created, j.needs, j.told,
+	SELECT a.*, greatest(j.ord, x.ord) AS ord, j.tenant, j.kind, j.queue, j.machine, j.priority, j.created, j.needs, j.told, j.limits,
 		a.custody = 'none' AS over
 	FROM x CROSS JOIN unnest($4::uuid[], $5::bigint[], $6::bigint[], $7::text[], $8::text[], $9::bigint[], $10::bigint[], $11::text[], $12::uuid[],
 		$13::uuid[], $14::int[], $15::int[], $16::int[], $17::int[], $18::bool[], $19::timestamptz[], $20::timestamptz[], $21::timestamptz[],
@@ -212,9 +212,9 @@ WITH x AS MATERIALIZED (
 ), gone AS (
 	DELETE FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT a.id FROM a WHERE a.over))
 ), kept AS (
-	INSERT INTO pawl.ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, created, since, ended, needs, ties, told, wished_by,
+	INSERT INTO pawl.ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, created, since, ended, needs, ties, limits, told, wished_by,
 		code, message, work, result)
-	SELECT a.id, a.tenant, a.state, a.epoch, a.n, a.ord, a.attempt, a.recoveries, a.suspect, a.launch, a.created, a.since, a.ended, a.needs, a.ties, a.told,
+	SELECT a.id, a.tenant, a.state, a.epoch, a.n, a.ord, a.attempt, a.recoveries, a.suspect, a.launch, a.created, a.since, a.ended, a.needs, a.ties, a.limits, a.told,
 		coalesce(a.wished_by, ''), coalesce(a.code, ''), coalesce(a.message, ''), a.work, a.result
 	FROM a WHERE a.over
 ), history AS (

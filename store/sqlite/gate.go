@@ -134,8 +134,11 @@ func (t *tx) passOn(eff *store.Effects) error {
 		if err != nil {
 			return err
 		}
-		if !waits {
-			continue // who comes from now on sees that it is free
+		if !waits { // who comes from now on sees that it is free
+			if _, err := t.run(`DELETE FROM served WHERE tenant = ? AND key = ?`, at.tenant, at.key); err != nil {
+				return err
+			}
+			continue
 		}
 		if left <= 0 {
 			eff.Owed = true

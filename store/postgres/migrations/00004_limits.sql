@@ -44,6 +44,7 @@ ALTER TABLE pawl.jobs
     ADD COLUMN line   text COLLATE "C",                 -- that for a turn of which it waits,
     ADD COLUMN owner  text COLLATE "C",                 -- that of specs, where it is under limits,
     ADD COLUMN passed int NOT NULL DEFAULT 0;           -- and how often it was sent to another line
+ALTER TABLE pawl.ended ADD COLUMN limits text[];
 
 -- As refuse, with a code of its own.
 -- +goose StatementBegin
@@ -83,4 +84,5 @@ END $$;
 -- +goose Down
 DROP TABLE pawl.served, pawl.turns_owed, pawl.turns, pawl.limits;
 DROP FUNCTION pawl.refuse(text, text);
+ALTER TABLE pawl.ended DROP COLUMN limits;
 ALTER TABLE pawl.jobs DROP COLUMN limits, DROP COLUMN line, DROP COLUMN owner, DROP COLUMN passed;
