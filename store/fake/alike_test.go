@@ -31,13 +31,7 @@ func TestAlike(t *testing.T) {
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			p := newPair(t, seed)
-			db, err := sqlite.Open(t.Context(), t.TempDir(), sqlite.Options{Now: p.clock.Now})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer db.Close()
-			p.other, p.fake.PassOn = db, true
+			p := besideSQLite(t, seed)
 			p.steps(calls)
 		})
 	}
@@ -53,13 +47,8 @@ func TestAlikeInLine(t *testing.T) {
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			p := newPair(t, seed)
-			db, err := sqlite.Open(t.Context(), t.TempDir(), sqlite.Options{Now: p.clock.Now})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer db.Close()
-			p.other, p.inLine, p.fake.PassOn = db, true, true
+			p := besideSQLite(t, seed)
+			p.inLine = true
 			for _, key := range []string{"disk", "gpu"} { // hardly ever both are free
 				of(p, "set limit", func(s store.Store) (store.Effects, error) {
 					return alone(s.SetLimit(p.Context(), "acme", job.Limit{Key: key, Most: 1}))
@@ -79,13 +68,8 @@ func TestAlikeTakenIn(t *testing.T) {
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			p := newPair(t, seed)
-			db, err := sqlite.Open(t.Context(), t.TempDir(), sqlite.Options{Now: p.clock.Now})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer db.Close()
-			p.other, p.takenIn, p.fake.PassOn = db, true, true
+			p := besideSQLite(t, seed)
+			p.takenIn = true
 			p.begin()
 			p.steps(calls)
 		})
@@ -102,6 +86,18 @@ func TestDeterministic(t *testing.T) {
 			p.steps(300)
 		})
 	}
+}
+
+// besideSQLite compares a fake with a database, which hands turns on as soon as it can.
+func besideSQLite(t *testing.T, seed uint64) *pair {
+	p := newPair(t, seed)
+	db, err := sqlite.Open(t.Context(), t.TempDir(), sqlite.Options{Now: p.clock.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	p.other, p.fake.PassOn = db, true
+	return p
 }
 
 func newPair(t *testing.T, seed uint64) *pair {
