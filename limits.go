@@ -20,6 +20,7 @@ type LimitUse struct {
 	Ahead   int          `json:"ahead"`                // of the programs among these, those that are made ready
 	FreeIn  *int64       `json:"free_in_ms,omitempty"` // of a rate: in how many milliseconds the next moment is free, rounded up
 	Owners  []LimitShare `json:"owners,omitempty"`
+	Jobs    []job.ID     `json:"jobs,omitempty"` // some of those that have a turn
 }
 
 // A LimitShare is what an owner has of a [LimitUse].
@@ -117,11 +118,22 @@ func (s *Service) Limit(ctx context.Context, key string) (LimitUse, error) {
 			use(all, &turns[i])
 		}
 	}
+	if l := all[key]; l != nil && l.InUse > 0 {
+		if l.Jobs, err = s.cfg.Store.Holders(ctx, s.cfg.Tenant, key, mostHolders); err != nil {
+			return LimitUse{}, err
+		}
+	}
+	if set := job.Implied(key); all[key] == nil && set != nil && set.Key == key {
+		return *unused(key, set), nil
+	}
 	if all[key] == nil {
 		return LimitUse{}, store.NoLimit(key)
 	}
 	return *all[key], nil
 }
+
+// mostHolders is how many jobs are named that have a turn of a key.
+const mostHolders = 20
 
 // unused is a key of which nobody has anything.
 func unused(key string, set *job.Limit) *LimitUse {

@@ -313,6 +313,16 @@ func (s *Service) gate(spec *job.Spec, n *store.New, keys *ownKeys) error {
 		partition = spec.Resources.Partition
 	}
 	n.Job.Limits, n.Optional = slices.Clone(spec.Limits), keys.of(&n.Job, spec.System, partition)
+	if o := spec.Order; o != nil {
+		rank, err := spec.Rank()
+		if err != nil {
+			return err
+		}
+		n.Job.Order, n.Job.Rank = spec.OrderKey(), rank
+		if n.Job.Ties |= job.TieLimited; o.Failing == job.OrderPass {
+			n.Job.Ties |= job.TiePass
+		}
+	}
 	u := spec.Unique
 	if u == nil {
 		return nil

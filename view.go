@@ -104,16 +104,42 @@ func (s *Service) inLine(ctx context.Context, v *View) error {
 	if err != nil {
 		return err
 	}
-	before := "first of its owner's jobs"
-	switch {
-	case behind == mostBehind:
-		before = fmt.Sprintf("behind %d of its owner's jobs or more", behind)
-	case behind > 0:
-		before = fmt.Sprintf("behind %d of its owner's jobs", behind)
+	holds := many(held, "has one", "have one")
+	if job.Ordered(v.Line) {
+		ids, err := s.cfg.Store.Holders(ctx, v.Tenant, v.Line, 1)
+		if err != nil {
+			return err
+		}
+		if holds = "nobody has it"; len(ids) > 0 {
+			holds = "job " + ids[0].String() + " has it"
+		}
 	}
 	stands := v.Job.Why(time.Now(), true)
-	v.Why = stands + fmt.Sprintf(" since %s, %s; %d have one, and %d wait", v.Since.Local().Format(time.RFC3339), before, held, waiting) + strings.TrimPrefix(v.Why, stands)
+	v.Why = stands + " since " + v.Since.Local().Format(time.RFC3339) + standing(v.Line, behind) + "; " + holds + ", and " + many(waiting, "waits", "wait") + strings.TrimPrefix(v.Why, stands)
 	return nil
+}
+
+// standing says where a job stands in a line: among the jobs of its owner, or in an order among all.
+func standing(line string, behind int) string {
+	first, one, more := "first of its owner's jobs", "of its owner's jobs", "of its owner's jobs"
+	if job.Ordered(line) {
+		first, one, more = "the next one", "job", "jobs"
+	}
+	switch behind {
+	case 0:
+		return ", " + first
+	case mostBehind:
+		return ", behind " + many(behind, one, more) + " or more"
+	}
+	return ", behind " + many(behind, one, more)
+}
+
+// many returns a number with the words for it.
+func many(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
 }
 
 func (s *Service) view(j *job.Job, l look) View {

@@ -45,7 +45,8 @@ var says = map[string]map[string]string{
 		"live":   "It is about to be launched, or runs, or its end is not known yet.", "created": "When it was submitted.",
 		"since": "Since when it has been in its custody.", "due": "When its gate opens.", "ended": "When it ended.",
 		"code": "Why it ended, or what blocks it.", "message": "The same in words, with what to do next.",
-		"parent": "The job of which it is a part.", "needs": "How many jobs must end first.", "limits": "The keys of which it takes turns.", "line": "The key for whose turn it waits.",
+		"parent": "The job of which it is a part.", "needs": "How many jobs must end first.", "limits": "The keys of which it takes turns.",
+		"order": "The key in whose order it stands: order/ and that of its spec.", "line": "The key for whose turn it waits.",
 		"external_id": "The submitter's own name for it.", "labels": "For filters.", "notes": "What was noted of it: any JSON.",
 		"hidden": "Lists leave it out.", "trace": "The trace in which it was submitted, as a W3C traceparent.",
 		"request": "Its spec as it was given. Lists leave it out.", "resolved": "Its spec with everything filled in, once that is known. Lists leave it out.",
@@ -66,6 +67,7 @@ var says = map[string]map[string]string{
 		"in_use": "How many jobs have a turn.", "waiting": "How many wait for one.", "ahead": "How many programs are made ready ahead of their turn.",
 		"free_in_ms": "Of a rate: in how many milliseconds the next moment is free.",
 		"owners":     "What each owner has of it. Lists leave it out.",
+		"jobs":       "Some of the jobs that have a turn, 20 at most. Lists leave it out.",
 	},
 	"LimitShare": {
 		"owner": "The user.", "weight": "The user's share beside others.", "in_use": "How many of the user's jobs have a turn.",

@@ -15,7 +15,7 @@ func (h *handler) registerLimits() {
 		return operation{id: id, tag: "limits", method: method, path: "/v1/limits" + path, summary: summary, about: about}
 	}
 	register(h, op("list-limits", http.MethodGet, "", "List the limits",
-		"Those that are set, and all keys that jobs have turns of or wait for, by key; with rates, and the keys under one of which moments were given."), h.limits)
+		"Those that are set, and all keys that jobs have turns of or wait for, orders among them, by key; with rates, and the keys under one of which moments were given."), h.limits)
 	register(h, op("get-limit", http.MethodGet, "/{key}", "Get a limit, with the owners who share it", ""), h.limit)
 	set := op("set-limit", http.MethodPut, "/{key}", "Set how many jobs may have turns of a key at once",
 		"It holds at once: who waits goes as far as it allows, and what runs is not thrown out. Keys that begin with starts, launches, dials or "+

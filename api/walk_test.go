@@ -273,9 +273,19 @@ var tries = map[string][]try{
 		{path: "/v1/limits/gpu", body: `{"most": -1}`, status: 422},
 		{path: "/v1/limits/gpu", body: `{"key": "cpu", "most": 1}`, status: 422},
 		{path: "/v1/limits/ahead%2Fgpu", body: `{"most": 1}`, status: 422},
+		{path: "/v1/limits/order%2Fledger", body: `{"most": 2}`, status: 422},
 	},
-	"get-limit":    {{path: "/v1/limits/user%2F*", status: 200}, {path: "/v1/limits/none", status: 404}},
-	"remove-limit": {{path: "/v1/limits/user%2F*", status: 204}, {path: "/v1/limits/user%2F*", status: 404}},
+	"get-limit": {
+		{path: "/v1/limits/user%2F*", status: 200},
+		{path: "/v1/limits/none", status: 404},
+		{path: "/v1/limits/order%2Fledger", status: 200},
+		{path: "/v1/limits/ahead%2Forder%2Fledger", status: 404},
+	},
+	"remove-limit": {
+		{path: "/v1/limits/user%2F*", status: 204},
+		{path: "/v1/limits/user%2F*", status: 404},
+		{path: "/v1/limits/order%2Fledger", status: 404},
+	},
 	"list-workers": {{status: 200}, {path: "/v1/workers?x=1", status: 422}},
 	"get-worker":   {{path: "/v1/workers/{worker}", status: 200}, {path: "/v1/workers/{none}", status: 404}, {path: "/v1/workers/x", status: 422}},
 	"drain-worker": {

@@ -90,7 +90,11 @@ func (k *Kind) archive(ctx context.Context, r *engine.Run, s *sheet) engine.Outc
 
 // leaveNothing removes copies of results that are not part of the archive. What it cannot remove the next sweep removes.
 func (k *Kind) leaveNothing(ctx context.Context, s *sheet) {
-	if err := k.tidy(ctx, s.job.ID, s.to); err != nil && ctx.Err() == nil {
+	to := s.to
+	if s.own() {
+		to = "" // it is published as a whole: no copies lie in it
+	}
+	if err := k.tidy(ctx, s.job.ID, to); err != nil && ctx.Err() == nil {
 		k.cfg.Log.Warn("copies of results stay in an archive until the next sweep", "job", s.job.ID, "folder", s.to, "error", err)
 	}
 }

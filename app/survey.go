@@ -161,7 +161,9 @@ func (k *Kind) upload(ctx context.Context, s *sheet, left *leavings) (*manifest,
 			}
 			made[dir] = true
 		}
-		c, err := files.Copy(ctx, k.cfg.Files, to, k.cfg.Host.Files(), e.Path, files.CopyOptions{Progress: move})
+		o := files.CopyOptions{Progress: move}
+		o.Passing = m.whole() && path.Dir(to) == staged // its name is durable with that of the manifest, which comes last
+		c, err := files.Copy(ctx, k.cfg.Files, to, k.cfg.Host.Files(), e.Path, o)
 		if err != nil {
 			return nil, err
 		}

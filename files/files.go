@@ -91,7 +91,7 @@ type PutOptions struct {
 	// failure the file may be absent or empty.
 	NoSync bool
 	// Passing leaves it to the system when the name reaches the disk; the content is durable. For a name that only
-	// serves to give the file another one, by [FS.Link] or [FS.Rename].
+	// serves to give the file another one, by [FS.Link] or [FS.Rename], or one beside which another file is put after it.
 	Passing bool
 }
 

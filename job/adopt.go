@@ -34,8 +34,8 @@ func (j *Job) OwnKeys() []string {
 // Nothing has begun of a job that is ready to run, to be made ready or to be launched. For it back is the change, of the job that
 // is answered, by which it goes to the line for its turn; turns of other keys it gives back.
 func (j Job) Under(keys []string) (under Job, turns []string, back *Change) {
-	had := j.held()
-	if j.Ties&TieLimited == 0 {
+	had := j.Turns()
+	if len(j.Limits) == 0 {
 		j.Ties |= TieLimited | j.underWay()
 	}
 	j.Limits = slices.Compact(slices.Sorted(slices.Values(slices.Concat(j.Limits, keys))))
@@ -51,7 +51,7 @@ func (j Job) Under(keys []string) (under Job, turns []string, back *Change) {
 		return j, nil, back
 	}
 	j = j.InLine()
-	turns = slices.DeleteFunc(j.held(), func(key string) bool { return slices.Contains(had, key) })
+	turns = slices.DeleteFunc(j.Turns(), func(key string) bool { return slices.Contains(had, key) })
 	if j.Custody == Worker && len(turns) > 0 {
 		j.Ties |= TieMet
 	}
@@ -70,14 +70,4 @@ func (j *Job) underWay() Ties {
 		return TieAhead | TieTurn
 	}
 	return TieTurn
-}
-
-// held returns the keys of all turns that j has.
-func (j *Job) held() (keys []string) {
-	for _, tie := range [...]Ties{TieAhead, TieTurn} {
-		if j.Ties&tie != 0 {
-			keys = append(keys, j.TurnKeys(tie)...)
-		}
-	}
-	return append(keys, j.Kept()...)
 }

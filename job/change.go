@@ -43,6 +43,9 @@ type Guard struct {
 	Epoch int64
 	N     int64
 	Fence Fence
+
+	// Limited is no condition, but news for a store: the job was under limits when it stood there.
+	Limited bool
 }
 
 // An Entry is one step of a path: one history row.
@@ -61,7 +64,7 @@ type Patch struct {
 	Recovery bool // Recoveries + 1
 	Crash    bool // Suspect + 1: the session died while it held the job
 	Clear    bool // Suspect = 0: its process has outlived a step of it
-	Turns    Ties // it gets the turns that this tie stands for, in place of those that it has
+	Turns    Ties // it gets the turns that this tie stands for, in place of those that it has; that of its order beside them
 
 	// Session and Claim take the job into custody worker.
 	Session ID
@@ -141,7 +144,9 @@ func (c *Change) Check() error {
 	if c.To == None && c.Last().Code == "" {
 		return Errorf(Internal, "change of job %s: %s without a code", c.Job, at.State)
 	}
-	if r := c.Set.Resume; (at.State == Blocked || at.State == Paused) && !(Resumable(r) && Edge(at.State, r)) {
+	r := c.Set.Resume
+	resumes := Resumable(r) && Edge(at.State, r) && (at.State == Paused || r != Waiting) // there the gate sends it, where it lacks a turn
+	if (at.State == Blocked || at.State == Paused) && !resumes {
 		return Errorf(Internal, "change of job %s: work cannot go on in %q after %s", c.Job, r, at.State)
 	}
 	return nil

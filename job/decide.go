@@ -15,6 +15,8 @@ func Next(j *Job, s State, now time.Time) Place {
 	switch {
 	case s == Blocked:
 		return Place{Blocked, Recovery}
+	case preparing(s) && j.Lacks(s) != 0: // others passed it: it is made ready anew when it is its turn
+		return Place{Waiting, Gate}
 	case s != Waiting && s != Pending:
 		if j.Lacks(s) != 0 || waitsForMoment(s) && !j.Live && j.Due.After(now) {
 			return Place{s, Gate}
@@ -320,7 +322,11 @@ func (j Job) Apply(c Change, now time.Time) (Job, []Entry) {
 	if c.Set.Retry {
 		j.Ties &^= tieTurns // a new attempt takes its place in line like others
 	}
-	if c.Set.Turns != 0 {
+	switch c.Set.Turns {
+	case 0:
+	case TieOrder: // beside its other turns
+		j.Ties |= TieOrder
+	default:
 		j.Ties = j.Ties&^(tieTurns|TieKept) | c.Set.Turns
 	}
 	if c.Set.Intent {
@@ -395,6 +401,7 @@ func (j Job) Apply(c Change, now time.Time) (Job, []Entry) {
 			j.Due = time.Time{}
 		}
 		j.keep(j.State, j.Custody)
+		j.pass()
 		if j.enter(j.Lacks(j.State)); j.Line == "" {
 			j.Ties &^= TieKept
 		}

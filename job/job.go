@@ -56,6 +56,8 @@ type Job struct {
 	Needs      int               `json:"needs,omitempty"` // prerequisites that have not ended
 	Ties       Ties              `json:"-"`
 	Limits     []string          `json:"limits,omitempty"` // keys under a limit, in their order
+	Order      string            `json:"order,omitempty"`  // the key in whose order it stands
+	Rank       string            `json:"-"`                // where; see [Spec.Rank]
 	Line       string            `json:"line,omitempty"`   // the key in whose line it waits for its turn
 	Passed     int               `json:"-"`                // how often it stood at the head of a line and met another key that was full
 	ExternalID string            `json:"external_id,omitempty"`
@@ -83,7 +85,7 @@ func (j *Job) Stem() string {
 
 // Guard returns the guard of a change that goes out from j as it is.
 func (j *Job) Guard(f Fence) Guard {
-	return Guard{Place: j.Place, Epoch: j.Epoch, N: j.N, Fence: f}
+	return Guard{Place: j.Place, Epoch: j.Epoch, N: j.N, Fence: f, Limited: j.Ties&TieLimited != 0}
 }
 
 // Progress is how far a long step has come. It is told while it lasts and kept nowhere.

@@ -45,7 +45,11 @@ const (
 const (
 	aheadOf      = "ahead/"  // programs are made ready before their turn comes
 	whileRunning = "unique/" // no two jobs run at once
+	inOrder      = "order/"  // one job goes after the other
 )
+
+// ownKeys are the first parts of keys for which no limit can be set, and that no spec names.
+var ownKeys = []string{aheadOf, whileRunning, inOrder}
 
 // Keys returns the keys under which j stands where limits are set for them: those of its tenant, its owner, its kind, and of a
 // program those of its system, and of the owner and the partition there.
@@ -64,7 +68,10 @@ func (j *Job) Keys(system, partition string) []string {
 	return keys
 }
 
-var parts = strings.NewReplacer("%", "%25", "/", "%2F", "*", "%2A")
+var (
+	parts = strings.NewReplacer("%", "%25", "/", "%2F", "*", "%2A")
+	names = strings.NewReplacer("%25", "%", "%2F", "/", "%2A", "*")
+)
 
 // part returns a name as a part of a key.
 func part(name string) string { return parts.Replace(name) }
@@ -84,9 +91,12 @@ func LimitOf(key string) string { return strings.TrimPrefix(key, aheadOf) }
 // AheadOf returns the key under which programs are made ready before their turn of a key comes.
 func AheadOf(key string) string { return aheadOf + key }
 
+// Ordered reports whether those who wait in the line of a key stand in an order, whoever their owners are.
+func Ordered(key string) bool { return strings.HasPrefix(key, inOrder) }
+
 // Implied returns the limit of a key for which none can be set; nil: there is none.
 func Implied(key string) *Limit {
-	if key = LimitOf(key); strings.HasPrefix(key, whileRunning) {
+	if key = LimitOf(key); strings.HasPrefix(key, whileRunning) || Ordered(key) {
 		return &Limit{Key: key, Most: 1}
 	}
 	return nil
@@ -116,7 +126,7 @@ func (l *Limit) Validate() error {
 		key = f
 	}
 	v.limitKey("key", key)
-	if first, _, _ := strings.Cut(key, "/"); first+"/" == aheadOf || first+"/" == whileRunning {
+	if first, _, _ := strings.Cut(key, "/"); slices.Contains(ownKeys, first+"/") {
 		v.add("key", l.Key, "begins with "+first, "set a limit for another key: those of this kind are Pawl's own")
 	}
 	v.rate(l, key)
@@ -156,10 +166,12 @@ func (v *validation) limits(keys []string) {
 		path := fmt.Sprintf("limits[%d]", i)
 		v.limitKey(path, key)
 		first, _, _ := strings.Cut(key, "/")
-		if slices.Contains([]string{limitTenant, limitUser, limitKind, limitSystem, strings.TrimSuffix(aheadOf, "/"), strings.TrimSuffix(whileRunning, "/")}, first) {
+		switch {
+		case BuiltIn(key):
 			v.add(path, key, "begins with "+first, "name another key: each job is under those of its tenant, user, kind and system by itself")
-		}
-		if Rated(key) {
+		case slices.Contains(ownKeys, first+"/"):
+			v.add(path, key, "begins with "+first, "name another key: those of this kind are Pawl's own")
+		case Rated(key):
 			v.add(path, key, "begins with "+first, "name another key: each program is under the rates of its system by itself")
 		}
 		if slices.Contains(keys[:i], key) {

@@ -24,6 +24,9 @@ func TestLimitValidate(t *testing.T) {
 		{job.Limit{Key: strings.Repeat("k", job.MaxLimitKey+1)}, "is too long"},
 		{job.Limit{Key: "ahead/gpu"}, "begins with ahead"},
 		{job.Limit{Key: "unique/*"}, "begins with unique"},
+		{job.Limit{Key: "order/account-4711", Most: 2}, "begins with order: set a limit for another key: those of this kind are Pawl's own"},
+		{job.Limit{Key: "order/*"}, "begins with order"},
+		{job.Limit{Key: "orders/x"}, ""},
 		{job.Limit{Key: "gpu", Most: -1}, "most (-1): is out of range"},
 		{job.Limit{Key: "gpu", Ahead: job.MaxTurns + 1}, "ahead"},
 		{job.Limit{Key: "gpu", Weights: map[string]int{"ada": 0}}, "weights.ada"},
@@ -44,6 +47,7 @@ func TestLimitsOfASpec(t *testing.T) {
 		`["gpu", "gpu"]`:            "stands twice",
 		`["user/ada"]`:              "each job is under those of its tenant, user, kind and system by itself",
 		`["unique/send/x"]`:         "begins with unique",
+		`["order/x"]`:               "limits[0] (order/x): begins with order: name another key: those of this kind are Pawl's own",
 		`["gpu/*"]`:                 "is not a key",
 		`[""]`:                      "limits[0]: is missing",
 	} {

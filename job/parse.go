@@ -64,7 +64,7 @@ func decode(data []byte) (v any, err error) {
 // reserved fields, by where they stand, will get a meaning; nobody may use them for something else until then.
 var reserved = map[string][]string{
 	"": {
-		"after", "order", "items", "schedule", "recovery", "keep",
+		"after", "items", "schedule", "recovery", "keep",
 		"app", "secrets", "package", "container", "rerun",
 	},
 	"inputs":    {"extract"},

@@ -21,6 +21,7 @@ type Spec struct {
 	NotBefore  time.Time         `json:"not_before,omitzero" doc:"It does not start before this time." example:"2026-01-31T08:00:00Z"`
 	Delay      Duration          `json:"delay,omitempty" doc:"It does not start before its submission and this; instead of not_before." example:"90s"`
 	Limits     []string          `json:"limits,omitempty" doc:"Keys of turns that it takes before it runs, beside those of its tenant, user, kind and system. How many jobs may have a turn of a key at once says pawl limits set." maxItems:"16" example:"[\"license/matlab\"]"`
+	Order      *Order            `json:"order,omitempty" doc:"Puts it in order with others: of those with the same key one goes after the other."`
 	Unique     *Unique           `json:"unique,omitempty" doc:"While there is another job of the kind that is equal in this, it is answered with that one; or does not run beside it."`
 	Labels     map[string]string `json:"labels,omitempty" doc:"For filters: keys of 1 to 63 characters A-Z a-z 0-9 . _ / -, values of up to 255." maxProperties:"64" example:"{\"project\":\"tides\"}"`
 	Notes      json.RawMessage   `json:"notes,omitempty" doc:"Kept with the job: any JSON, up to 64 KiB."`

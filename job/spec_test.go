@@ -99,10 +99,10 @@ func TestParseSpecRefuses(t *testing.T) {
 		}},
 		{"a size that is none", `{"resources": {"memory": "much"}}`, []job.Problem{{"resources.memory", `"much"`, "is not a size such as 512M or 4GiB", "give a size such as 512M or 4GiB"}}},
 		{"a reserved field where it is not", `{"archive": {"items": []}}`, []job.Problem{{"archive.items", "", "is not a field of a spec", "remove it"}}},
-		{"all of them", `{"order": 1, "items": 1, "schedule": 1, "nme": "x"}`, []job.Problem{
+		{"all of them", `{"keep": 1, "items": 1, "schedule": 1, "nme": "x"}`, []job.Problem{
 			{"items", "", "is reserved for a later version", "remove it"},
+			{"keep", "", "is reserved for a later version", "remove it"},
 			{"nme", "", "is not a field of a spec", "did you mean name?"},
-			{"order", "", "is reserved for a later version", "remove it"},
 			{"schedule", "", "is reserved for a later version", "remove it"},
 		}},
 

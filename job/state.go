@@ -96,7 +96,7 @@ func Places(s State) []Custody { return slices.Clone(places[s]) }
 // edges is the table of legal edges between states. An edge from a state to itself is a change of custody, or
 // something recorded on the way, such as a launch intent or a manifest.
 var edges = map[State][]State{
-	Waiting:          {Pending, Paused, Failed, Canceled},
+	Waiting:          {Waiting, Pending, Paused, Failed, Canceled},
 	Pending:          {ProcessingInputs, Running, Waiting, Paused, Failed, Canceled},
 	ProcessingInputs: {ProcessingInputs, StagingInputs, Waiting, Pending, Blocked, Paused, Failed, Canceled},
 	StagingInputs:    {StagingInputs, StagingJob, Waiting, Pending, Blocked, Paused, Failed, Canceled},
@@ -105,7 +105,7 @@ var edges = map[State][]State{
 	Queued:           {Running, Archiving, Waiting, Pending, Blocked, Paused, Failed, Canceled},
 	Running:          {Running, Queued, Archiving, Finished, Waiting, Pending, Blocked, Paused, Failed, Canceled},
 	Archiving:        {Archiving, Finished, Waiting, Pending, Blocked, Paused, Failed, Canceled},
-	Blocked:          {Pending, ProcessingInputs, StagingInputs, StagingJob, SubmittingJob, Archiving, Paused, Failed, Canceled},
+	Blocked:          {Waiting, Pending, ProcessingInputs, StagingInputs, StagingJob, SubmittingJob, Archiving, Paused, Failed, Canceled},
 	Paused:           {Waiting, Pending, ProcessingInputs, StagingInputs, StagingJob, SubmittingJob, Archiving, Blocked, Failed, Canceled},
 }
 

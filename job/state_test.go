@@ -65,8 +65,10 @@ func legalEdges() map[[2]job.State]bool {
 	}
 	legal[[2]job.State{job.Running, job.Running}] = true // from a worker to a monitor
 	legal[[2]job.State{job.Blocked, job.Pending}] = true // a task goes on there
+	legal[[2]job.State{job.Blocked, job.Waiting}] = true // or waits for its turn
 	legal[[2]job.State{job.Paused, job.Pending}] = true
 	legal[[2]job.State{job.Pending, job.Waiting}] = true // for a limit that was set
+	legal[[2]job.State{job.Waiting, job.Waiting}] = true // it is the one that goes of its order, and waits for another turn
 	legal[[2]job.State{job.Paused, job.Waiting}] = true
 	legal[[2]job.State{job.Paused, job.Blocked}] = true
 	for _, s := range job.States {

@@ -14,12 +14,19 @@ const (
 	TieKept                     // it waits in a line, and has the turns that come before that one
 	TieMet                      // it met a limit in the hands of a worker, and has not been changed since
 
+	TieOrder // it is the one that goes, of those in its order
+	TiePass  // it lets those behind it go while it is in trouble
+
 	tieTurns = TieAhead | TieTurn
 )
 
 // TurnKeys returns the keys of the turns that a tie stands for, in their order.
 func (j *Job) TurnKeys(tie Ties) []string {
-	if tie != TieAhead {
+	switch tie {
+	case TieOrder:
+		return []string{j.Order}
+	case TieAhead:
+	default:
 		return j.Limits
 	}
 	keys := make([]string, len(j.Limits))
@@ -30,10 +37,15 @@ func (j *Job) TurnKeys(tie Ties) []string {
 }
 
 // Lacks returns the tie that j must have before it goes on in state s; 0: it has it, or needs none. A task needs its turns
-// before it runs. A program needs a place before it is made ready, and its turns before it is launched.
+// before it runs. A program needs a place before it is made ready, and its turns before it is launched. Before all that it must be
+// the one that goes, of those in its order.
 func (j *Job) Lacks(s State) Ties {
 	switch {
 	case j.Ties&TieLimited == 0, j.Live:
+	case s != Waiting && s != Pending && s != SubmittingJob && !preparing(s):
+	case j.Order != "" && j.Ties&TieOrder == 0:
+		return TieOrder
+	case len(j.Limits) == 0, preparing(s):
 	case s == SubmittingJob, !j.Program() && (s == Waiting || s == Pending):
 		return TieTurn &^ j.Ties
 	case (s == Waiting || s == Pending) && j.Ties&TieTurn == 0:
@@ -62,6 +74,30 @@ func (j *Job) keep(s State, custody Custody) {
 		use = TieTurn
 	}
 	j.Ties &^= tieTurns &^ use
+	if s.Terminal() {
+		j.Ties &^= TieOrder
+	}
+}
+
+// preparing reports whether a program is made ready in s.
+func preparing(s State) bool { return s == ProcessingInputs || s == StagingInputs || s == StagingJob }
+
+// pass lets those behind j go while it is in trouble, and keeps nothing then that they may need. Where its results are archived it
+// stays the one that goes: there it asks for no turn when it goes on.
+func (j *Job) pass() {
+	next := j.State
+	switch {
+	case j.Ties&TiePass == 0, j.Live:
+		return
+	case next == Paused, next == Blocked:
+		next = j.Resume
+	case next != Waiting || j.Due.IsZero():
+		return
+	}
+	passed := *j
+	if passed.Ties &^= TieOrder | tieTurns; passed.Lacks(next) == TieOrder {
+		j.Ties = passed.Ties
+	}
 }
 
 // enter sets the line in which j waits for its turn: none, unless a turn is all that it lacks. It stays in one where it is.
@@ -86,7 +122,7 @@ func (j Job) InLine() Job {
 
 // First returns the keys of the turns that a new job needs before it goes anywhere.
 func (j Job) First() []string {
-	if len(j.Limits) == 0 {
+	if len(j.Limits) == 0 && j.Order == "" {
 		return nil
 	}
 	j.Ties = TieLimited
@@ -97,7 +133,7 @@ func (j Job) First() []string {
 // nothing else.
 func (j Job) Entering(free map[string]bool, now time.Time) Job {
 	lacks := j.Lacks(Pending)
-	if lacks == 0 || j.Due.After(now) || j.Needs > 0 {
+	if lacks == 0 || lacks == TieOrder && len(j.Limits) > 0 || j.Due.After(now) || j.Needs > 0 {
 		return j
 	}
 	for _, key := range j.TurnKeys(lacks) {
@@ -109,14 +145,17 @@ func (j Job) Entering(free map[string]bool, now time.Time) Job {
 	return j
 }
 
-// Turns returns the keys of the turns that j has, but for those that it keeps in a line.
+// groups are the ties that stand for turns.
+var groups = [...]Ties{TieOrder, TieAhead, TieTurn}
+
+// Turns returns the keys of all turns that j has.
 func (j *Job) Turns() (keys []string) {
-	for _, tie := range [...]Ties{TieAhead, TieTurn} {
+	for _, tie := range groups {
 		if j.Ties&tie != 0 {
 			keys = append(keys, j.TurnKeys(tie)...)
 		}
 	}
-	return keys
+	return append(keys, j.Kept()...)
 }
 
 // Granted returns the change by which a job that waits in a line gets all turns that it lacks.
@@ -142,7 +181,7 @@ func (j Job) Moved(line string, kept bool) Job {
 // Returned returns the keys of the turns that the change from before to after gives back.
 func Returned(before, after *Job) []string {
 	var keys []string
-	for _, tie := range [...]Ties{TieAhead, TieTurn} {
+	for _, tie := range groups {
 		if before.Ties&tie != 0 && after.Ties&tie == 0 {
 			keys = append(keys, before.TurnKeys(tie)...)
 		}
@@ -164,7 +203,7 @@ func (j *Job) Kept() []string {
 
 // HasTurn reports whether j has a turn of a key, or keeps one.
 func (j *Job) HasTurn(key string) bool {
-	for _, tie := range [...]Ties{TieAhead, TieTurn} {
+	for _, tie := range groups {
 		if j.Ties&tie != 0 && slices.Contains(j.TurnKeys(tie), key) {
 			return true
 		}

@@ -57,6 +57,7 @@ func (s *Spec) Validate() error {
 	}
 	v.limits(s.Limits)
 	v.unique(s)
+	v.order(s)
 	v.labels(s.Labels)
 	v.json("notes", s.Notes, MaxNotes)
 	v.retry(s.Retry)

@@ -40,6 +40,8 @@ func (j *Job) reason(now time.Time, served bool) string {
 		switch key := LimitOf(j.Line); {
 		case key == "":
 			return "waits for its turn"
+		case Ordered(key):
+			return "waits for its turn in the order of " + OrderOf(key)
 		case key != j.Line:
 			return "waits to be made ready for its turn of " + key
 		default:

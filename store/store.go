@@ -183,8 +183,10 @@ type Limits interface {
 	Limits(ctx context.Context, tenant string) ([]job.Limit, error)
 	// Turns returns who has turns, and who waits for them, key by key.
 	Turns(ctx context.Context, q TurnQuery) ([]Turns, error)
-	// Behind counts the jobs of its owner that stand before a job in its line, up to limit.
+	// Behind counts the jobs that stand before a job in its line, up to limit: those of its owner, and in the line of an order all.
 	Behind(ctx context.Context, j *job.Job, limit int) (int, error)
+	// Holders returns jobs that have turns of a key, up to limit, those of an owner together.
+	Holders(ctx context.Context, tenant, key string, limit int) ([]job.ID, error)
 
 	// Reserve gives moments of keys that are under a rate, [job.Limit.Every] apart, in the order of the asks, and answers each by its
 	// index. Each is given once, to whichever process asks: one that nobody uses is lost, and there is nothing to repair. A rate that is
@@ -270,8 +272,9 @@ const KeepKey = 24 * time.Hour
 
 // New is one job to be made. The spec in Job.Request is complete and valid; the store fills in place, epoch and times.
 type New struct {
-	// Job needs ID, Owner, Kind, Name, Queue, Machine, Priority, MaxAttempts, ExternalID, Labels, Limits, Request; and Due
-	// when a time gates it.
+	// Job needs ID, Owner, Kind, Name, Queue, Machine, Priority, MaxAttempts, ExternalID, Labels, Limits, Request; Due when a time
+	// gates it; and in an order Order, Rank as [job.Spec.Rank] says, which the store makes one by [job.Job.RankAt], and the ties
+	// [job.TieLimited] and, where it lets others pass, [job.TiePass].
 	Job job.Job
 	// Delay gates the job until the database's now + Delay.
 	Delay  time.Duration

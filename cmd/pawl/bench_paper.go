@@ -34,7 +34,7 @@ time until the first programs run is in it, and the time at the end when fewer a
 
 Each program writes its number to a file before it sleeps: launched_twice is how many numbers stand there more than once, and lost how
 many jobs did not end, or are FINISHED without having run. max_running is the most programs that slept at once, and the curve how
-many did on average, in parts of the makespan: every 25 ms the processes of this machine are looked at, and those are counted that
+many did on average, in parts of the makespan: every 50 ms the processes of this machine are looked at, and those are counted that
 are still there at a second look.
 
 peak_mb is VmHWM: the most memory that this process had in RAM from the submit to the end, the benchmark included.`,

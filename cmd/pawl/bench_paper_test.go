@@ -172,12 +172,12 @@ func TestLaunchesAreRead(t *testing.T) {
 
 func TestCurve(t *testing.T) {
 	const ms = time.Millisecond
-	s := samples{{0, 0}, {25 * ms, 4}, {50 * ms, 6}, {75 * ms, 9}, {160 * ms, 2}}
-	if s.most() != 9 || s.reached(5) != 50*ms || s.reached(10) != 0 {
+	s := samples{{0, 0}, {50 * ms, 4}, {100 * ms, 6}, {150 * ms, 9}, {320 * ms, 2}}
+	if s.most() != 9 || s.reached(5) != 100*ms || s.reached(10) != 0 {
 		t.Errorf("most %d, reached %v and %v", s.most(), s.reached(5), s.reached(10))
 	}
-	running, every := s.curve(200 * ms)
-	if diff := cmp.Diff([]float64{2, 7.5, 7.5, 2}, running); diff != "" || every != 0.05 {
+	running, every := s.curve(400 * ms)
+	if diff := cmp.Diff([]float64{2, 7.5, 7.5, 2}, running); diff != "" || every != 0.1 {
 		t.Errorf("every %v s, want - got +:\n%s", every, diff)
 	}
 }

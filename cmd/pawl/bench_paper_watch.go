@@ -46,9 +46,9 @@ type lookout struct {
 
 const (
 	// lookEvery is how often processes are counted.
-	lookEvery = 25 * time.Millisecond
+	lookEvery = 50 * time.Millisecond
 	// oftenEnough is how often a process is looked at that is something else: one that was just started may become the program.
-	oftenEnough = 40
+	oftenEnough = 20
 )
 
 // watchPrograms counts the processes of program until ctx ends, or the lookout's own end.

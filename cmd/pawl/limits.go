@@ -35,7 +35,12 @@ Other keys stand for what happens at a moment. Their limits are rates, at most M
   starts/system/NAME                  programs that begin on a system
   launches/system/NAME                programs that are launched there
   dials/NAME                          connections to a host; nothing asks for these yet
-  releases/NAME                       jobs that go on after trouble; nothing asks for these yet`
+  releases/NAME                       jobs that go on after trouble; nothing asks for these yet
+
+Two kinds of key are Pawl's own. One job has a turn of them at a time, they are listed while they are in use, and none is set:
+
+  order/KEY                           jobs that go in order
+  unique/KIND/KEY                     equal jobs that never run at once`
 
 func limitsCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -181,10 +186,23 @@ func printLimit(out io.Writer, l *pawl.LimitUse) error {
 		if l.Set.Key != l.Key {
 			most += ", as " + l.Set.Key + " says"
 		}
+		if job.Ordered(l.Key) {
+			most += ", whoever its owner is"
+		}
 	}
 	fmt.Fprintf(w, "most\t%s\nin use\t%d\nwaiting\t%d\n", most, l.InUse, l.Waiting)
 	if l.Ahead > 0 {
 		fmt.Fprintf(w, "made ready\t%s ahead of their turn\n", plural(l.Ahead, "program"))
+	}
+	for i, id := range l.Jobs {
+		of := ""
+		if i == 0 {
+			of = "jobs"
+		}
+		fmt.Fprintf(w, "%s\t%s\n", of, id)
+	}
+	if more := l.InUse - len(l.Jobs); more > 0 && len(l.Jobs) > 0 {
+		fmt.Fprintf(w, "\tand %d more\n", more)
 	}
 	if err := w.Flush(); err != nil || len(l.Owners) == 0 {
 		return err

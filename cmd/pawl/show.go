@@ -54,11 +54,11 @@ func printJob(out io.Writer, v *pawl.View, remedy string) error {
 		}
 	}
 	row("id", v.ID.String())
-	row("name", v.Name)
+	row("name", live.Clean(v.Name))
 	row("kind", v.Kind)
-	row("owner", v.Owner)
+	row("owner", live.Clean(v.Owner))
 	row("state", colours(out).state(v.State))
-	row("why", v.Why)
+	row("why", cleanLines(v.Why))
 	row("what to do", remedy)
 	if p := v.Progress; p != nil && p.Total > 0 {
 		row("progress", fmt.Sprintf("%s, %d of %d bytes", p.What, p.Done, p.Total))
@@ -87,4 +87,13 @@ func printJob(out io.Writer, v *pawl.View, remedy string) error {
 	row("result", string(v.Result))
 	row("request", string(v.Request))
 	return w.Flush()
+}
+
+// cleanLines returns each line of a text as it can be shown on a terminal.
+func cleanLines(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = live.Clean(line)
+	}
+	return strings.Join(lines, "\n")
 }

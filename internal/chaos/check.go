@@ -197,8 +197,13 @@ func (c *checker) job(ctx context.Context, j *job.Job, p *promise) {
 	case !j.State.Terminal():
 		return
 	case j.Code == job.Poison:
-		if c.poison++; !aftermath.Poisoned(c.history(ctx, j.ID)) {
-			c.breaks("poison: job %s (%s) ended %s (%s), and few of its processes had died", j.ID, p.external, j.State, j.Code)
+		history := c.history(ctx, j.ID)
+		if c.poison++; !aftermath.Poisoned(history) {
+			story := ""
+			for _, e := range history {
+				story += fmt.Sprintf("\n  %d %s/%s %s %s %s %s", e.N, e.State, e.Custody, e.Cause, e.Actor, e.Code, e.Message)
+			}
+			c.breaks("poison: job %s (%s) ended %s (%s), and few of its processes had died%s", j.ID, p.external, j.State, j.Code, story)
 		}
 		return
 	case l.canceled[j.ID] && j.State != job.Canceled:

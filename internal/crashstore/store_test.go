@@ -20,7 +20,7 @@ import (
 var reads = map[string]bool{
 	"Job": true, "List": true, "Count": true, "Waiting": true, "Events": true, "After": true, "Find": true, "Overdue": true, "Sessions": true, "Unserved": true, "Unwatched": true, "Demand": true,
 	"Put": true, "Resource": true, "Resources": true, "AllResources": true, "Delete": true,
-	"Annotate": true, "AddEvent": true, "Remove": true, "Tell": true, "SetLimit": true, "RemoveLimit": true, "Limits": true, "Turns": true, "Behind": true, "Reserve": true, "Moments": true,
+	"Annotate": true, "AddEvent": true, "Remove": true, "Tell": true, "SetLimit": true, "RemoveLimit": true, "Limits": true, "Turns": true, "Behind": true, "Holders": true, "Reserve": true, "Moments": true,
 }
 
 // operations returns the names of the methods that have points.

@@ -33,6 +33,8 @@ const (
 	HandOn    Guard = "handon"
 	Kept      Guard = "kept"
 	Known     Guard = "known"
+	Rank      Guard = "rank"
+	Block     Guard = "block"
 )
 
 // The guards of a process.
@@ -97,6 +99,8 @@ var All = []Info{
 	{HandOn, "who gives a turn back writes down that it is to be handed on"},
 	{Kept, "a job keeps its turns when its process dies: what it began may run"},
 	{Known, "a submission that goes by limits which were changed is refused"},
+	{Rank, "in an order that job goes next which is the first by its rank"},
+	{Block, "a job in trouble keeps its place in its order"},
 	{Fence, "a process that cannot renew its lease stops before it runs out"},
 	{Lapse, "a step that wakes up after its lease finds its context ended, however fast it looks"},
 	{Stuck, "a process that cannot commit gives its lease up"},

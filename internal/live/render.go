@@ -200,7 +200,7 @@ func (s *Job) stand(now time.Time) line {
 	}
 	l = l.with("  "+in, "").with("  elapsed "+ticking(s.elapsed(now)), faint)
 	if m := s.reason(now); m != "" {
-		l = l.with("  "+Clean(FirstLine(m)), "")
+		l = l.with("  "+FirstLine(m), "")
 	}
 	return l
 }

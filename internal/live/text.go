@@ -208,10 +208,10 @@ func plural(n int, thing string) string {
 	return fmt.Sprintf("%d %s", n, thing)
 }
 
-// FirstLine is the first line of s, with a sign if there are more.
+// FirstLine is the first line of s as it can be shown on a terminal, with a sign if there are more.
 func FirstLine(s string) string {
 	line, _, more := strings.Cut(s, "\n")
-	if more {
+	if line = Clean(line); more {
 		line += " …"
 	}
 	return line

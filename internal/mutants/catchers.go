@@ -35,6 +35,8 @@ var noticedBy = map[guard.Guard][]tests{
 	guard.HandOn:    both("TestStore/Limit"),
 	guard.Kept:      both("TestStore/Limit"),
 	guard.Known:     {{"store/postgres", "TestLimitTrips"}},
+	guard.Rank:      both("TestStore/Order"),
+	guard.Block:     both("TestStore/Order"),
 	guard.Fence:     {{"engine", "TestLeaseLost"}, zombie("watcher")},
 	guard.Lapse:     {{"engine", "TestLapse"}},
 	guard.Stuck:     {{"engine", "TestLeaseLost"}},

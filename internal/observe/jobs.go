@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -173,24 +174,37 @@ func (c *jobs) limits(ctx context.Context) (map[string]*use, error) {
 	for _, l := range set[:min(len(set), mostLimits)] {
 		uses[l.Key] = &use{}
 	}
-	turns, err := c.store.Turns(ctx, store.TurnQuery{Tenant: c.tenant, Limit: mostKeys})
-	if err != nil {
-		return nil, fmt.Errorf("count turns: %w", err)
+	for q := (store.TurnQuery{Tenant: c.tenant, Limit: mostKeys}); ; {
+		turns, err := c.store.Turns(ctx, q)
+		if err != nil {
+			return nil, fmt.Errorf("count turns: %w", err)
+		}
+		for i := range turns {
+			if t := &turns[i]; t.Limit != nil && uses[t.Limit.Key] != nil {
+				uses[t.Limit.Key].add(t)
+			}
+		}
+		if len(turns) < mostKeys || job.Implied(turns[mostKeys-1].Key) == nil {
+			return uses, nil
+		}
+		q.After = past(turns[mostKeys-1].Key)
 	}
-	for _, t := range turns {
-		if t.Limit == nil || uses[t.Limit.Key] == nil {
-			continue
-		}
-		of := uses[t.Limit.Key]
-		held, waiting := 0, 0
-		for _, o := range t.Owners {
-			held, waiting = held+o.Held, waiting+o.Waiting
-		}
-		if t.Key == job.LimitOf(t.Key) { // not places ahead
-			of.held += held
-		}
-		of.waiting += waiting
-		of.idle += min(waiting, max(0, t.Limit.Places(t.Key)-held))
+}
+
+func (u *use) add(t *store.Turns) {
+	held, waiting := 0, 0
+	for _, o := range t.Owners {
+		held, waiting = held+o.Held, waiting+o.Waiting
 	}
-	return uses, nil
+	if t.Key == job.LimitOf(t.Key) { // not places ahead
+		u.held += held
+	}
+	u.waiting += waiting
+	u.idle += min(waiting, max(0, t.Limit.Places(t.Key)-held))
+}
+
+// past returns what comes after all keys of the kind of one for which no limit can be set, of which there may be one for each job.
+func past(key string) string {
+	kind, _, _ := strings.Cut(job.LimitOf(key), "/")
+	return strings.TrimSuffix(key, job.LimitOf(key)) + kind + string(rune('/'+1))
 }

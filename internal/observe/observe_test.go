@@ -11,6 +11,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -165,9 +166,16 @@ func TestMetricsOfJobs(t *testing.T) {
 		t.Error(err)
 	}
 	w.expect(w.scrape(), map[string]string{
-		`pawl_session_live`:                         "1",
-		`pawl_sessions_begun_total`:                 "1",
-		`pawl_jobs_claimed_total`:                   "2",
+		`pawl_session_live`:          "1",
+		`pawl_sessions_begun_total`:  "1",
+		`pawl_jobs_claimed_total`:    "2",
+		`pawl_jobs{state="PENDING"}`: "2", // read a moment ago
+	})
+	w.stop()
+	if w.o.Session() == nil {
+		t.Error("a process whose session has ended counts as live")
+	}
+	w.expect(w.scrape(), map[string]string{ // an end can be seen before it has been counted
 		`pawl_jobs_ended_total{state="FINISHED"}`:   "1",
 		`pawl_jobs_ended_total{state="FAILED"}`:     "1",
 		`pawl_changes_total{outcome="applied"}`:     "2",
@@ -177,12 +185,7 @@ func TestMetricsOfJobs(t *testing.T) {
 		`pawl_repairs_total`:                        "0",
 		`pawl_jobs_removed_total{state="FAILED"}`:   "6",
 		`pawl_jobs_removed_total{state="CANCELED"}`: "8",
-		`pawl_jobs{state="PENDING"}`:                "2", // read a moment ago
 	})
-	w.stop()
-	if w.o.Session() == nil {
-		t.Error("a process whose session has ended counts as live")
-	}
 }
 
 // A process that lost its lease ends its old session when it has a new one.
@@ -310,6 +313,34 @@ func TestLimits(t *testing.T) {
 		if got := sample(page, metric); got != want {
 			t.Errorf("%s is %q, want %s", metric, got, want)
 		}
+	}
+}
+
+// TestManyKeys counts what stands behind more keys of Pawl's own than are looked at.
+func TestManyKeys(t *testing.T) {
+	w := open(t, observe.Config{})
+	if err := w.SetLimit(t.Context(), job.Limit{Key: "user/*", Most: 2000}); err != nil {
+		t.Fatal(err)
+	}
+	reqs := make([]pawl.Request, 1001)
+	for i := range reqs {
+		reqs[i].Spec = pawl.NewTask("noop", i)
+		reqs[i].Spec.Unique = &job.Unique{Key: strconv.Itoa(i), Until: job.WhileRunning}
+	}
+	w.submit(t.Context(), reqs...)
+	for {
+		_, eff, err := w.store.Pay(t.Context(), 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !eff.Owed {
+			break
+		}
+	}
+	page := w.scrape()
+	held, waiting := sample(page, `pawl_limit_turns{limit="user/*"}`), sample(page, `pawl_limit_waiting{limit="user/*"}`)
+	if held != "1001" || waiting != "0" {
+		t.Errorf("%s jobs have a turn, and %s wait", held, waiting)
 	}
 }
 

@@ -26,6 +26,7 @@ type ledger struct {
 	mu       sync.Mutex
 	runs     map[job.ID][]*taskRun // guarded by mu: of tasks
 	launches map[job.ID][]*launch  // guarded by mu: of programs
+	newest   map[string]job.ID     // guarded by mu: who began last, by order
 }
 
 // A taskRun is one call of a handler.
@@ -45,7 +46,7 @@ type launch struct {
 }
 
 func newLedger(w *world) *ledger {
-	return &ledger{w: w, runs: map[job.ID][]*taskRun{}, launches: map[job.ID][]*launch{}}
+	return &ledger{w: w, runs: map[job.ID][]*taskRun{}, launches: map[job.ID][]*launch{}, newest: map[string]job.ID{}}
 }
 
 func (l *ledger) jobs() int { return len(l.w.people.promised) }
@@ -170,7 +171,11 @@ const patience = 40 * time.Minute
 
 // drain waits until all jobs have ended.
 func (w *world) drain() {
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Second) {
+	long := patience
+	if w.turns != nil && w.turns.ordered {
+		long *= 2 // one goes after the other
+	}
+	for deadline := time.Now().Add(long); ; time.Sleep(5 * time.Second) {
 		left := w.left()
 		if len(left) == 0 {
 			return
@@ -219,6 +224,7 @@ func (w *world) check() {
 		}
 	}
 	w.checkLeft(there)
+	w.checkOrders(there)
 	for id := range there {
 		if _, ordered := w.people.orders[id]; !ordered {
 			w.breaks(id, "nobody has submitted job %s", id)

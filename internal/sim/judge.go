@@ -24,6 +24,7 @@ type judge struct {
 	past     []job.Job                 // as they were claimed
 	removed  map[job.ID]bool           // jobs
 	bad      map[job.ID]bool           // jobs of which a change is refused for good
+	heads    map[string]job.ID         // who goes, by order
 }
 
 type changed struct {
@@ -35,6 +36,7 @@ func newJudge(w *world) *judge {
 	return &judge{
 		w: w, sessions: map[job.ID]*process{}, made: map[changed]job.Change{}, answers: map[changed]store.Outcome{}, claims: map[job.ID]bool{}, terms: map[string]store.Duty{},
 		holders: map[string]job.ID{}, loose: map[job.ID]bool{}, lanes: map[job.ID]job.Lane{}, removed: map[job.ID]bool{}, bad: map[job.ID]bool{},
+		heads: map[string]job.ID{},
 	}
 }
 
@@ -166,7 +168,7 @@ func (g *judge) apply(ctx context.Context, l *link, cs []job.Change) ([]store.Ap
 		}
 	}
 	before, live := g.rows(ids...), g.live()
-	answers, eff, err := l.Store.Apply(ctx, cs)
+	answers, eff, err := handing(g, func() ([]store.Applied, store.Effects, error) { return l.Store.Apply(ctx, cs) })
 	if err != nil {
 		return answers, eff, err
 	}

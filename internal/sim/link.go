@@ -121,7 +121,9 @@ func brief(v any) string {
 
 // Submit implements [store.Jobs].
 func (l *link) Submit(ctx context.Context, s store.Submission) ([]store.Submitted, store.Effects, error) {
-	return with(ctx, l, "submit", s, func(ctx context.Context) ([]store.Submitted, store.Effects, error) { return l.Store.Submit(ctx, s) })
+	return with(ctx, l, "submit", s, func(ctx context.Context) ([]store.Submitted, store.Effects, error) {
+		return commit(l.p.w.judge, func() ([]store.Submitted, store.Effects, error) { return l.Store.Submit(ctx, s) })
+	})
 }
 
 // Claim implements [store.Jobs].
@@ -138,7 +140,9 @@ func (l *link) Apply(ctx context.Context, cs []job.Change) ([]store.Applied, sto
 
 // Wish implements [store.Jobs].
 func (l *link) Wish(ctx context.Context, w store.Wish) ([]store.Wished, store.Effects, error) {
-	return with(ctx, l, "wish", w, func(ctx context.Context) ([]store.Wished, store.Effects, error) { return l.Store.Wish(ctx, w) })
+	return with(ctx, l, "wish", w, func(ctx context.Context) ([]store.Wished, store.Effects, error) {
+		return commit(l.p.w.judge, func() ([]store.Wished, store.Effects, error) { return l.Store.Wish(ctx, w) })
+	})
 }
 
 // AddEvent implements [store.Jobs].
@@ -153,7 +157,9 @@ func (l *link) Remove(ctx context.Context, tenant string, ids []job.ID) ([]error
 
 // Due implements [store.Jobs].
 func (l *link) Due(ctx context.Context, limit int) (int, store.Effects, error) {
-	return with(ctx, l, "due", nil, func(ctx context.Context) (int, store.Effects, error) { return l.Store.Due(ctx, limit) })
+	return with(ctx, l, "due", nil, func(ctx context.Context) (int, store.Effects, error) {
+		return commit(l.p.w.judge, func() (int, store.Effects, error) { return l.Store.Due(ctx, limit) })
+	})
 }
 
 // Pay implements [store.Jobs].
@@ -163,12 +169,16 @@ func (l *link) Pay(ctx context.Context, limit int) (int, store.Effects, error) {
 
 // Expire implements [store.Jobs].
 func (l *link) Expire(ctx context.Context, limit int) (int, store.Effects, error) {
-	return with(ctx, l, "expire", nil, func(ctx context.Context) (int, store.Effects, error) { return l.Store.Expire(ctx, limit) })
+	return with(ctx, l, "expire", nil, func(ctx context.Context) (int, store.Effects, error) {
+		return commit(l.p.w.judge, func() (int, store.Effects, error) { return l.Store.Expire(ctx, limit) })
+	})
 }
 
 // Recount implements [store.Jobs].
 func (l *link) Recount(ctx context.Context, limit int) (store.Recounted, store.Effects, error) {
-	return with(ctx, l, "recount", nil, func(ctx context.Context) (store.Recounted, store.Effects, error) { return l.Store.Recount(ctx, limit) })
+	return with(ctx, l, "recount", nil, func(ctx context.Context) (store.Recounted, store.Effects, error) {
+		return commit(l.p.w.judge, func() (store.Recounted, store.Effects, error) { return l.Store.Recount(ctx, limit) })
+	})
 }
 
 // SetLimit implements [store.Limits].

@@ -206,7 +206,8 @@ func (q *people) request(r *rand.Rand, n int) (promise, pawl.Request) {
 		p.unique = true
 		req.Unique = []store.Unique{{Mode: []job.UniqueMode{job.UntilStart, job.UntilDone}[r.IntN(2)], Key: fmt.Sprint("unique", r.IntN(2))}}
 	}
-	q.w.turns.order(n, &req.Spec)
+	q.w.turns.under(n, &req.Spec)
+	q.w.turns.put(n, p.id, &req.Spec)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(q.promised) > 0 && oneIn(r, 3) {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,12 +16,15 @@ import (
 	"github.com/pawl-jobs/pawl/store/fake"
 )
 
-// Turns are what people say of limits in a world that has some, and what is looked at there.
+// Turns are what people say of limits in a world that has some, the orders in which jobs go, and what is looked at there.
 type turns struct {
-	w *world
+	w       *world
+	limited bool // there are limits
+	ordered bool // there are orders
 
 	mu   sync.Mutex
 	said []rule               // guarded by mu: what was set, in order
+	pass map[job.ID]bool      // guarded by mu: jobs that let others of their order pass
 	idle map[string]time.Time // used by inspect: since when somebody waits beside a free place, by key
 }
 
@@ -37,17 +41,19 @@ var (
 	built = []string{"net/*", "kind/" + taskKind, "system/local", "user/*", "user/ann", "system/local/user/*", "tenant"}
 )
 
-// newTurns returns those of a world; nil: one world of two has no limits. They are drawn apart from all else.
+// newTurns returns those of a world: one of two has limits, one of two orders; nil: it has neither. They are drawn apart from all
+// else.
 func newTurns(w *world) *turns {
-	if oneIn(w.dice("turns", 0), 2) {
+	t := &turns{w: w, limited: !oneIn(w.dice("turns", 0), 2), ordered: oneIn(w.dice("orders", 0), 2), pass: map[job.ID]bool{}, idle: map[string]time.Time{}}
+	if !t.limited && !t.ordered {
 		return nil
 	}
-	return &turns{w: w, idle: map[string]time.Time{}}
+	return t
 }
 
-// order puts a job under limits.
-func (t *turns) order(n int, s *job.Spec) {
-	if t == nil {
+// under puts a job under limits.
+func (t *turns) under(n int, s *job.Spec) {
+	if t == nil || !t.limited {
 		return
 	}
 	r := t.w.dice("turns of", n)
@@ -84,7 +90,7 @@ func (t *turns) change(r *rand.Rand, least int) {
 
 // act changes limits as long as the storm lasts.
 func (t *turns) act() {
-	for n := 1; t != nil; n++ {
+	for n := 1; t != nil && t.limited; n++ {
 		r := t.w.dice("change", n)
 		t.change(r, 0)
 		time.Sleep(between(r, time.Millisecond, 20*time.Second))
@@ -159,11 +165,12 @@ func (l *ledger) turns(id job.ID) {
 	if t == nil {
 		return
 	}
+	l.follows(id)
 	under := map[string]int{}
 	oldest := map[string]time.Time{}
 	count := func(j *job.Job) {
-		granted := l.w.granted(j.ID)
-		for _, key := range j.Limits {
+		granted := l.w.granted(j)
+		for _, key := range keysOf(j) {
 			if under[key]++; oldest[key].IsZero() || granted.Before(oldest[key]) {
 				oldest[key] = granted
 			}
@@ -194,12 +201,26 @@ func (l *ledger) turns(id job.ID) {
 	}
 }
 
-// granted returns when a job got its turns last.
-func (w *world) granted(id job.ID) (at time.Time) {
-	for _, e := range w.history(id) {
-		if e.Cause == job.CauseTurn || at.IsZero() {
+// keysOf returns the keys of the turns that a job has while it runs.
+func keysOf(j *job.Job) []string {
+	if j.Order == "" {
+		return j.Limits
+	}
+	return append([]string{j.Order}, j.Limits...)
+}
+
+// granted returns since when a job has its turns at the earliest. One that was passed over too often may have kept some of them while
+// it stood in line for others.
+func (w *world) granted(j *job.Job) (at time.Time) {
+	var before time.Time
+	for _, e := range w.history(j.ID) {
+		switch {
+		case e.Cause == job.CauseTurn && j.Passed > store.MostPassed:
+			at = before
+		case e.Cause == job.CauseTurn, at.IsZero():
 			at = e.At
 		}
+		before = e.At
 	}
 	return at
 }
@@ -215,7 +236,7 @@ func (g *judge) limit(key string, most int, call func() (store.Effects, error)) 
 	return eff, err
 }
 
-// pay: turns go to as many as may have one, and within a line, of an owner, to who comes first.
+// pay: turns go to as many as may have one, and within a line, of an owner, to who comes first; in that of an order to the first of all.
 func (g *judge) pay(ctx context.Context, l *link, limit int) (int, store.Effects, error) {
 	g.w.commit.Lock()
 	defer g.w.commit.Unlock()
@@ -223,7 +244,7 @@ func (g *judge) pay(ctx context.Context, l *link, limit int) (int, store.Effects
 		return l.Store.Pay(ctx, limit)
 	}
 	before := g.w.left()
-	n, eff, err := l.Store.Pay(ctx, limit)
+	n, eff, err := handing(g, func() (int, store.Effects, error) { return l.Store.Pay(ctx, limit) })
 	if err == nil {
 		g.handed(before, g.rows(ids(before)...))
 	}
@@ -239,19 +260,22 @@ func ids(jobs []job.Job) (all []job.ID) {
 
 func (g *judge) handed(before []job.Job, after map[job.ID]job.Job) {
 	held, more := map[string]int{}, map[string]job.ID{}
-	lines := map[string][]job.Job{} // as they were, by key and owner
+	lines := map[string][]job.Job{} // as they were, by key and owner; those of orders by key
 	for i := range before {
 		was, is := &before[i], after[before[i].ID]
-		for _, key := range slices.Concat(is.Limits, is.TurnKeys(job.TieAhead)) {
+		for _, key := range slices.Concat(keysOf(&is), is.TurnKeys(job.TieAhead)) {
 			if is.HasTurn(key) {
 				held[key]++
-				if !was.HasTurn(key) && slices.Contains(was.Limits, job.LimitOf(key)) { // a limit that takes a job in grants nothing
+				if !was.HasTurn(key) && slices.Contains(keysOf(was), job.LimitOf(key)) { // a limit that takes a job in grants nothing
 					more[key] = is.ID
 				}
 			}
 		}
-		if was.Line != "" {
-			lines[was.Line+" "+was.Owner] = append(lines[was.Line+" "+was.Owner], *was)
+		if line := was.Line; line != "" {
+			if !job.Ordered(line) {
+				line += " " + was.Owner
+			}
+			lines[line] = append(lines[line], *was)
 		}
 	}
 	for key, id := range more {
@@ -261,7 +285,12 @@ func (g *judge) handed(before []job.Job, after map[job.ID]job.Job) {
 		}
 	}
 	for _, line := range lines {
-		slices.SortFunc(line, func(a, b job.Job) int { return store.WaiterOf(&a).Compare(store.WaiterOf(&b)) })
+		slices.SortFunc(line, func(a, b job.Job) int {
+			if job.Ordered(a.Line) && a.Rank != b.Rank {
+				return strings.Compare(a.Rank, b.Rank)
+			}
+			return store.WaiterOf(&a).Compare(store.WaiterOf(&b))
+		})
 		for i := range line {
 			first := after[line[i].ID]
 			if first.Line != line[i].Line { // it has gone, or met another key that is full
@@ -269,7 +298,11 @@ func (g *judge) handed(before []job.Job, after map[job.ID]job.Job) {
 			}
 			for j := range line[i+1:] {
 				next := after[line[i+1+j].ID]
-				if next.Custody == job.Ready && slices.Equal(next.Limits, first.Limits) {
+				went := next.Custody == job.Ready && slices.Equal(next.Limits, first.Limits)
+				if job.Ordered(first.Line) {
+					went = next.HasTurn(first.Line)
+				}
+				if went {
 					g.w.breaks(first.ID, "job %s got a turn of %s before job %s, which stands before it", next.ID, first.Line, first.ID)
 				}
 			}

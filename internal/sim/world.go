@@ -15,6 +15,7 @@
 //   - ghosts: what only the store refuses
 //   - people: who submits, wishes and listens
 //   - turns: limits that people set, and who may go by them
+//   - orders: jobs that go one after the other
 //   - ledger, check: what jobs did, and whether all promises were kept
 //   - trace: what happened
 package sim
@@ -63,7 +64,7 @@ type world struct {
 	machines []*machine
 	slots    []*slot
 	people   *people
-	turns    *turns // nil: there are no limits
+	turns    *turns // nil: there are neither limits nor orders
 
 	// How it is.
 	calm   bool          // nothing goes wrong
@@ -136,8 +137,8 @@ func newWorld(t *testing.T, seed uint64) *world {
 	}
 	w.people = newPeople(w, 20+r.IntN(40))
 	w.turns = newTurns(w)
-	w.note("world", "calm %t, wild %d, length %v, lull %v, lease %v, slots %v, %d machines, %d processes, database ahead %v, limits %t",
-		w.calm, w.wild, w.length, w.lull, w.lease, w.lanes, len(w.machines), len(w.slots), ahead, w.turns != nil)
+	w.note("world", "calm %t, wild %d, length %v, lull %v, lease %v, slots %v, %d machines, %d processes, database ahead %v, limits %t, orders %t",
+		w.calm, w.wild, w.length, w.lull, w.lease, w.lanes, len(w.machines), len(w.slots), ahead, w.turns != nil && w.turns.limited, w.turns != nil && w.turns.ordered)
 	return w
 }
 

@@ -31,11 +31,12 @@ type book struct {
 type promise struct {
 	order
 	id       job.ID
-	at       time.Time // when it was accepted
-	asked    bool      // to cancel it
-	granted  bool      // to cancel it, and it had not ended
-	deleting bool      // somebody may have deleted it
-	deleted  bool      // and was told so
+	at       time.Time     // when it was accepted
+	answered time.Duration // the same by a clock that nothing makes wrong
+	asked    bool          // to cancel it
+	granted  bool          // to cancel it, and it had not ended
+	deleting bool          // somebody may have deleted it
+	deleted  bool          // and was told so
 	paused   bool
 }
 
@@ -56,7 +57,7 @@ func (b *book) accept(o order, id job.ID) {
 		}
 		return
 	}
-	p := &promise{order: o, id: id, at: time.Now()}
+	p := &promise{order: o, id: id, at: time.Now(), answered: now()}
 	b.all, b.byID[id] = append(b.all, p), p
 	fmt.Fprintf(b.file, "accepted %s %s %s %d\n", id, o.name, o.state, o.attempts)
 }
@@ -131,6 +132,7 @@ type deeds struct {
 	launches map[job.ID]map[int]int // by attempt
 	tasks    map[job.ID]map[taskRun]int
 	spans    []span
+	began    map[job.ID]time.Duration // when jobs ran first; see [checker.turns]
 }
 
 // A taskRun is one run of a task.
@@ -162,7 +164,7 @@ func (s *storm) deeds() (*deeds, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	d := &deeds{launches: map[job.ID]map[int]int{}, tasks: map[job.ID]map[taskRun]int{}}
+	d := &deeds{launches: map[job.ID]map[int]int{}, tasks: map[job.ID]map[taskRun]int{}, began: map[job.ID]time.Duration{}}
 	for line := range bytes.Lines(b) {
 		if err := d.read(strings.Fields(string(line))); err != nil {
 			s.breaks("ledger: %q: %v", strings.TrimSpace(string(line)), err)

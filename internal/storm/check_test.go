@@ -127,6 +127,18 @@ var spoils = []spoil{
 	{name: "unlimited", job: task, do: func(_ *testing.T, _ *world, p *promise) { p.keys = []string{"gpu"} }},
 	{name: "limit", do: sideBySide("unique/storm/x")},
 	{name: "limit", do: sideBySide("lab/x")},
+	{name: "order", job: behind, sql: `UPDATE jobs SET ordered = 'order/x' WHERE id = ?1`},
+	{name: "order", job: behind, sql: `UPDATE events SET at = (SELECT e.at FROM events e JOIN jobs j ON j.seq = e.job WHERE j.name = '` + ahead + `' AND e.n = 2) WHERE job = ` + seq},
+	{name: "order", job: ahead, sql: `UPDATE events SET state = 'WAITING', custody = 'gate' WHERE n = 1 AND job = ` + seq},
+	{name: "order", job: ahead, do: func(_ *testing.T, w *world, p *promise) { p.since = w.promise(behind).answered + 1 }},
+	{name: "order", job: ahead, do: edit("span", func(line string) string {
+		return line + strings.Join(append(strings.Fields(line)[:4], "1000000000", "1000000001\n"), " ")
+	})},
+	{name: "limit", job: ahead, do: func(t *testing.T, w *world, _ *promise) {
+		edit("span", func(line string) string {
+			return strings.Join(append(strings.Fields(line)[:4], "1", "1000000001\n"), " ")
+		})(t, w, w.promise(behind))
+	}},
 	{name: "ledger", do: func(t *testing.T, w *world, p *promise) {
 		write(t, w.jobsLedger(), "span "+w.book.all[0].id.String()+" 1 1 x 2\n")
 	}},

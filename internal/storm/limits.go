@@ -253,10 +253,19 @@ func (c *checker) turns(ctx context.Context) {
 		for _, key := range j.Limits {
 			running[key] = append(running[key], s)
 		}
+		if j.Order != "" {
+			running[j.Order] = append(running[j.Order], s)
+			if first, ran := c.did.began[j.ID]; !ran || s.begin < first {
+				c.did.began[j.ID] = s.begin
+			}
+		}
 		c.sum.Spans++
 	}
 	for key, spans := range running {
 		c.side(key, spans)
+		if job.Ordered(key) {
+			c.apiece(spans)
+		}
 	}
 	for _, p := range c.book.where(func(p *promise) bool { return len(p.keys) > 0 }) {
 		if j := c.rows[p.id]; j != nil {

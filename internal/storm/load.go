@@ -26,6 +26,7 @@ type order struct {
 	endless  bool          // a program that ends only when somebody ends it
 	again    int           // how often it may have been submitted once more
 	keys     []string      // of turns that it takes
+	ordered  string        // the key in whose order it stands
 	since    time.Duration // when it was about to be submitted
 }
 
@@ -63,6 +64,7 @@ func (s *storm) order(i int) order {
 	}
 	spec.Retry = &retry
 	o.keys = s.under(i, &spec)
+	o.ordered = s.inOrder(i, &spec)
 	var err error
 	if o.spec, err = json.Marshal(spec); err != nil {
 		panic(err)

@@ -30,6 +30,8 @@ const (
 	twice    = "storm-5" // one that was resubmitted
 	delayed  = "storm-6" // one that was canceled before it ran
 	notKnown = "storm-7" // one that nobody was told of: it is no promise
+	ahead    = "storm-8" // a task that has finished, in order before
+	behind   = "storm-9" // this one
 )
 
 // live lets the jobs of a world run, in the folder of dir, and has the world checked.
@@ -39,7 +41,7 @@ func live(t *testing.T, dir string) *world {
 	}
 	ctx := t.Context()
 	w := &world{said: &bytes.Buffer{}}
-	s := newStorm(options{db: "sqlite", jobs: 7, sweep: true, out: w.said}, dir)
+	s := newStorm(options{db: "sqlite", jobs: 9, sweep: true, out: w.said}, dir)
 	w.storm = s
 	var err error
 	s.binaries, err = build(ctx, t.TempDir(), false, false)
@@ -76,6 +78,10 @@ func live(t *testing.T, dir string) *world {
 		{name: delayed, spec: []byte(`{"name": "storm-6", "kind": "storm", "args": {}, "delay": "1h"}`), state: job.Finished, attempts: 1},
 	}
 	s.accepted(rnd, job.NewID().String(), orders)
+	for i, name := range []string{ahead, behind} {
+		spec := fmt.Appendf(nil, `{"name": %q, "kind": "storm", "args": {"millis": %d}, "order": {"key": "k"}}`, name, 500*(1-i))
+		s.accepted(rnd, job.NewID().String(), []order{{name: name, spec: spec, state: job.Finished, attempts: 1, ordered: "order/k", since: now()}})
+	}
 	c, err := n.client(1)
 	must(t, err)
 	for _, name := range []string{deleted, twice} {

@@ -76,6 +76,23 @@ func TestAlikeTakenIn(t *testing.T) {
 	}
 }
 
+// TestAlikeInOrder makes calls of which most jobs are in an order and on the move, some of them under limits.
+func TestAlikeInOrder(t *testing.T) {
+	seeds, calls := uint64(4), 250
+	if testing.Short() {
+		seeds = 1
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			p := besideSQLite(t, seed)
+			p.inOrder = true
+			p.begin()
+			p.steps(calls)
+		})
+	}
+}
+
 // TestDeterministic compares two fakes, to the order of each list.
 func TestDeterministic(t *testing.T) {
 	for seed := range uint64(20) {
@@ -126,6 +143,7 @@ type pair struct {
 
 	inLine  bool // most jobs are under limits
 	takenIn bool // limits are set where none was
+	inOrder bool // most jobs are in an order
 
 	streaming job.ID // a session that lasts
 
@@ -145,6 +163,9 @@ func (p *pair) see(j *job.Job) {
 		"a turn": j.Ties&job.TieTurn != 0, "a place ahead": j.Ties&job.TieAhead != 0, "kept turns": j.Ties&job.TieKept != 0, "a line": j.Line != "",
 		"sent back": j.Custody == job.Gate && strings.HasPrefix(j.Message, "a limit was set"), "both": j.Ties&(job.TieAhead|job.TieTurn) == job.TieAhead|job.TieTurn,
 		"a launch with a turn": j.Live && j.Ties&job.TieTurn != 0, "a launch in line": j.State == job.SubmittingJob && j.Line != "", "passed": j.Passed > 0,
+		"first of an order": j.Ties&job.TieOrder != 0, "ended in order": j.State == job.Finished && j.Order != "", "in an order": j.Line != "" && j.Line == j.Order, "first of an order in line": j.Ties&job.TieOrder != 0 && j.Line != "",
+		"lets others pass":  j.Ties&job.TiePass != 0 && j.Ties&job.TieOrder == 0 && (j.Attempt > 1 || j.Resume != "") && !j.State.Terminal(),
+		"a launch in order": j.State == job.SubmittingJob && j.Line != "" && j.Line == j.Order, "put off, first of an order": j.Ties&job.TieOrder != 0 && !j.Due.IsZero(),
 	} {
 		if is {
 			p.seen[what]++
@@ -234,7 +255,7 @@ func (p *pair) raw() json.RawMessage {
 }
 
 func (p *pair) session() job.ID {
-	if p.takenIn && !p.one(8) {
+	if (p.takenIn || p.inOrder) && !p.one(8) {
 		return p.streaming
 	}
 	if len(p.sessions) == 0 || p.one(30) {
@@ -276,6 +297,9 @@ func (p *pair) newJob() store.New {
 	if p.one(6) {
 		n.Job.ExternalID = pick(p, "e1", "e2", "e3", "e4")
 	}
+	if p.inOrder && !p.one(4) || p.one(6) {
+		p.order(&n.Job)
+	}
 	if p.inLine && !p.one(8) {
 		n.Job.Machine, n.Job.Kind = "m1", pick(p, "send", job.KindApp)
 		n.Job.Limits = pick(p, []string{"disk"}, []string{"gpu"}, []string{"disk", "gpu"}, []string{"disk", "gpu", "user/" + n.Job.Owner})
@@ -311,6 +335,17 @@ func (p *pair) newJob() store.New {
 		n.Refusal = job.Errorf(job.Invalid, "refused")
 	}
 	return n
+}
+
+// order puts a job in order.
+func (p *pair) order(j *job.Job) {
+	j.Order, j.Rank = pick(p, "order/a", "order/a", "order/b"), pick(p, "", "", job.RankDue, job.RankDue, "n1", "n2", "tx", "z")
+	if j.Ties = job.TieLimited; p.one(2) {
+		j.Ties |= job.TiePass
+	}
+	if p.inOrder {
+		j.Machine, j.Kind = "m1", pick(p, "send", "send", job.KindApp)
+	}
 }
 
 // keys are those under which a job stands. They are few, so that lines are long.
@@ -398,7 +433,7 @@ func (p *pair) claim() store.Claim {
 	for _, l := range job.Lanes {
 		c.Slots[l] = p.IntN(4)
 	}
-	if p.takenIn {
+	if p.takenIn || p.inOrder {
 		c.Machine = "m1"
 	}
 	if p.one(4) {
@@ -483,8 +518,19 @@ func (p *pair) forward(j *job.Job) (c job.Change, moves bool) {
 	case j.Custody == job.Monitor:
 		c.From.Fence, c.Set.Over = job.Fence{Duty: "watch", Term: p.term}, true
 		return to(job.Ready, job.Archiving)
+	case j.Custody == job.Recovery && p.inOrder:
+		c.From.Fence = job.Fence{Duty: "watch", Term: p.term}
+		return to(job.Ready, j.Resume)
 	case j.Custody != job.Worker:
 		return c, false
+	case p.inOrder && !j.Live && p.one(6): // it is put off
+		c.Set.Delay, c.Set.Retry = pick(p, time.Second, 10*time.Second), p.one(2)
+		return to(job.Gate, job.Waiting)
+	case p.inOrder && !j.Live && p.one(6):
+		if c.Set.Resume = job.Pending; j.Program() {
+			c.Set.Resume = j.State
+		}
+		return to(job.Recovery, job.Blocked)
 	case !j.Program(), j.State == job.Archiving:
 		return to(job.None, job.Finished)
 	case j.State != job.SubmittingJob && p.takenIn: // by a worker who does not look at limits
@@ -553,6 +599,11 @@ func (p *pair) step() {
 		what = pick(p, 0, 3, 3, 3, 7, 7, 7, 18, 18, 18)
 	case p.takenIn && !p.one(5):
 		what = pick(p, 0, 0, 3, 3, 7, 7, 7, 18, 31)
+	case p.inOrder && p.one(15): // the one before may have ended
+		p.begin()
+		return
+	case p.inOrder && !p.one(5):
+		what = pick(p, 0, 3, 3, 3, 7, 7, 7, 7, 12, 17, 18, 18, 18)
 	}
 	switch what {
 	case 0, 1, 2:
@@ -567,9 +618,9 @@ func (p *pair) step() {
 		for _, j := range of(p, "find", func(s store.Store) ([]job.Job, error) { return s.Find(ctx, p.jobs) }) {
 			p.see(&j)
 			moves := j.Custody == job.Worker || j.Custody == job.Monitor || j.Custody == job.Recovery
-			if c, ok := p.forward(&j); (p.inLine || p.takenIn) && ok && p.one(2) {
+			if c, ok := p.forward(&j); (p.inLine || p.takenIn || p.inOrder) && ok && p.one(2) {
 				changes = append(changes, c)
-			} else if moves && p.one(2) && (!p.takenIn || p.one(8)) || p.one(30) {
+			} else if moves && p.one(2) && (!p.takenIn && !p.inOrder || p.one(8)) || p.one(30) {
 				changes = append(changes, p.change(&j))
 			}
 		}
@@ -623,7 +674,7 @@ func (p *pair) step() {
 			}
 		}
 	case 32:
-		q := store.TurnQuery{Tenant: p.tenant(), Key: pick(p, "", "", "gpu", "ahead/gpu", "tape"), Limit: p.IntN(4), After: pick(p, "", "", "disk", "gpu")}
+		q := store.TurnQuery{Tenant: p.tenant(), Key: pick(p, "", "", "gpu", "ahead/gpu", "tape", "order/a"), Limit: p.IntN(4), After: pick(p, "", "", "disk", "gpu")}
 		of(p, fmt.Sprintf("turns %+v", q), func(s store.Store) ([]store.Turns, error) { return s.Turns(ctx, q) })
 	case 34:
 		p.reserve()
@@ -680,7 +731,11 @@ func (p *pair) step() {
 // look compares all that there is to read.
 func (p *pair) look() {
 	ctx := p.Context()
-	of(p, "jobs", func(s store.Store) ([]job.Job, error) { return s.Find(ctx, p.jobs) })
+	for _, j := range of(p, "jobs", func(s store.Store) ([]job.Job, error) { return s.Find(ctx, p.jobs) }) {
+		if j.Line != "" {
+			of(p, "behind", func(s store.Store) (int, error) { return s.Behind(ctx, &j, 3) })
+		}
+	}
 	of(p, "sessions", func(s store.Store) ([]store.SessionInfo, error) { return s.Sessions(ctx) })
 	of(p, "unserved", func(s store.Store) ([]store.Unserved, error) { return s.Unserved(ctx) })
 	of(p, "unwatched", func(s store.Store) ([]store.Unwatched, error) { return s.Unwatched(ctx) })

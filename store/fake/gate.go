@@ -1,7 +1,6 @@
 package fake
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"maps"
@@ -139,12 +138,29 @@ func (s *Store) Turns(ctx context.Context, q store.TurnQuery) ([]store.Turns, er
 // Behind implements [store.Limits].
 func (s *Store) Behind(ctx context.Context, j *job.Job, limit int) (int, error) {
 	return ask(ctx, s, func(t *tx) (n int, _ error) {
+		of := t.jobs[j.ID]
+		if of == nil {
+			return 0, nil
+		}
 		for _, r := range t.at[spot{custody: job.Gate, line: name{j.Tenant, j.Line}}] {
-			if r.Owner == j.Owner && n < limit && cmp.Or(cmp.Compare(r.Priority, j.Priority), r.Created.Compare(j.Created), bytes.Compare(r.ID[:], j.ID[:])) < 0 {
+			if n < limit && (r.Owner == of.Owner || job.Ordered(j.Line)) && r.compare(of) < 0 {
 				n++
 			}
 		}
 		return n, nil
+	})
+}
+
+// Holders implements [store.Limits].
+func (s *Store) Holders(ctx context.Context, tenant, key string, limit int) ([]job.ID, error) {
+	return ask(ctx, s, func(t *tx) (ids []job.ID, _ error) {
+		held := slices.SortedFunc(slices.Values(t.turns[name{tenant, key}]), func(a, b turn) int {
+			return cmp.Or(strings.Compare(a.owner, b.owner), a.job.Compare(b.job))
+		})
+		for _, x := range held[:min(limit, len(held))] {
+			ids = append(ids, x.job)
+		}
+		return ids, nil
 	})
 }
 
@@ -218,6 +234,9 @@ func (t *tx) passOn() error {
 // handOn hands the free turns of a key on to those who wait for them, and returns how many got theirs.
 func (t *tx) handOn(at name, limit int) (int, error) {
 	waiting := slices.Clone(t.at[spot{custody: job.Gate, line: at}])
+	if job.Ordered(at.name) {
+		waiting = waiting[:min(1, len(waiting))] // there is one place, and it is for the first
+	}
 	g := store.Gate{Keys: map[string]*store.GateKey{}}
 	know := func(key string) {
 		if at := (name{at.tenant, key}); g.Keys[key] == nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -136,9 +137,13 @@ func (a spot) compare(b spot) int {
 		cmp.Compare(a.lane, b.lane), bytes.Compare(a.session[:], b.session[:]), a.line.compare(b.line))
 }
 
-// compare orders jobs as they are claimed.
+// compare orders jobs as they are claimed, and in the line of an order as they go.
 func (r *row) compare(o *row) int {
-	return cmp.Or(cmp.Compare(r.Priority, o.Priority), r.Created.Compare(o.Created), cmp.Compare(r.seq, o.seq))
+	rank := 0
+	if job.Ordered(r.Line) && !guard.Rank.Off() {
+		rank = strings.Compare(r.Rank, o.Rank)
+	}
+	return cmp.Or(rank, cmp.Compare(r.Priority, o.Priority), r.Created.Compare(o.Created), cmp.Compare(r.seq, o.seq))
 }
 
 func newState() *State {

@@ -100,6 +100,7 @@ func (t *tx) submit(sub *store.Submission, n *store.New, fits map[string]bool) (
 	if n.Delay > 0 {
 		r.Due = micros(t.now.Add(n.Delay))
 	}
+	r.Rank = r.RankAt(t.now)
 	r.Epoch, r.N, r.Attempt = 1, 1, 1
 	r.Limits = t.under(sub.Tenant, n)
 	if len(r.Limits) > 0 {
@@ -143,6 +144,7 @@ func plain(n *job.Job) job.Job {
 	j := job.Job{
 		ID: n.ID, Owner: n.Owner, Kind: n.Kind, Name: n.Name, App: n.App, Queue: n.Queue, Machine: n.Machine, Priority: n.Priority,
 		MaxAttempts: n.MaxAttempts, Due: micros(n.Due), Parent: n.Parent, ExternalID: n.ExternalID, Trace: n.Trace, Request: n.Request, Notes: n.Notes,
+		Order: n.Order, Rank: n.Rank, Ties: n.Ties,
 	}
 	if len(n.Labels) > 0 {
 		j.Labels = n.Labels

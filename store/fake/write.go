@@ -15,7 +15,10 @@ func (t *tx) write(r *row, c job.Change, cause job.Cause, actor string) (*row, e
 	}
 	next := *r
 	var path []job.Entry
-	next.Job, path = r.Job.Apply(c, t.now)
+	if guard.Block.Off() {
+		next.Ties |= job.TiePass
+	}
+	next.Job, path = next.Apply(c, t.now)
 	if next.Live && (next.State.Terminal() || next.Custody == job.User) {
 		return nil, job.Errorf(job.Internal, "change of job %s: %s with a launch whose end is not known", c.Job, next.Place)
 	}
@@ -51,7 +54,7 @@ func (t *tx) owe(r *row, owed []job.Owed) {
 		}
 		d := debt{job: r.ID, at: t.now}
 		if o.Debt == job.DebtTurns {
-			if t.returned != nil && o.Key != r.Line {
+			if t.returned != nil {
 				t.returned[name{r.Tenant, o.Key}] = true
 				continue
 			}

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"encoding/json"
-	"slices"
 	"time"
 
 	"github.com/pawl-jobs/pawl/internal/guard"
@@ -25,7 +24,7 @@ func (s *Store) Apply(ctx context.Context, cs []job.Change) ([]store.Applied, st
 			return nil, eff, err
 		}
 		seen[c.Job] = true
-		asked[i] = asking{Change: c, asked: c, at: i, digest: c.Digest(), cause: job.CauseWork}
+		asked[i] = asking{Change: c, asked: c, at: i, digest: c.Digest(), cause: job.CauseWork, limited: c.From.Limited}
 	}
 	answers := make([]store.Applied, len(cs))
 	for len(asked) > 0 {
@@ -34,7 +33,6 @@ func (s *Store) Apply(ctx context.Context, cs []job.Change) ([]store.Applied, st
 		var done []bool
 		err := s.write(ctx, everyone, func(t *tx) error {
 			again, done = nil, make([]bool, len(tasks))
-			var turning []*asking
 			qs := hold(asked, len(others) > 0)
 			if len(tasks) > 0 {
 				turns := false
@@ -50,15 +48,11 @@ func (s *Store) Apply(ctx context.Context, cs []job.Change) ([]store.Applied, st
 				}
 				defer func() { s.turning.Store(turns) }()
 			}
-			known := slices.ContainsFunc(others, func(a asking) bool { return a.limited })
-			if len(others) > 0 {
-				qs = append(qs, apply(others, func(a *asking, r *reader) {
+			plain, limited := apart(others)
+			if len(plain) > 0 {
+				qs = append(qs, apply(plain, func(a *asking, r *reader) {
 					switch a.answer(r, &answers[a.at], &eff) {
 					case "turns":
-						if a.limited {
-							turning = append(turning, a)
-							break
-						}
 						a.limited = true
 						again = append(again, *a)
 					case "wish":
@@ -66,10 +60,19 @@ func (s *Store) Apply(ctx context.Context, cs []job.Change) ([]store.Applied, st
 					}
 				}))
 			}
-			if !known {
+			if len(limited) == 0 {
 				return t.commit(qs...)
 			}
-			return t.applyLimited(qs, others, &turning, answers, &eff)
+			var made []*asking
+			qs = append(qs, judge(limited, func(a *asking, r *reader) {
+				switch a.answer(r, &answers[a.at], &eff) {
+				case "turns":
+					made = append(made, a)
+				case "wish":
+					again = append(again, *a)
+				}
+			}))
+			return t.applyLimited(qs, limited, &made, answers, &eff)
 		})
 		if err != nil {
 			return nil, store.Effects{}, err
@@ -130,20 +133,31 @@ func hold(cs []asking, jobs bool) []*query {
 	return qs
 }
 
-// apply is the query that makes changes of all kinds; answered is called with each and its answer.
-func apply(cs []asking, answered func(a *asking, r *reader)) *query {
+// apart puts the changes of jobs first that are not known to be under limits.
+func apart(cs []asking) (plain, limited []asking) {
+	n := 0
 	for i := range cs {
-		cs[i].Path = job.Plain(cs[i].Path)
+		if !cs[i].limited {
+			cs[n], cs[i] = cs[i], cs[n]
+			n++
+		}
 	}
+	return cs[:n], cs[n:]
+}
+
+// judge is the query that says of changes of jobs under limits which of them are to be made; answered is called with each and its answer.
+func judge(cs []asking, answered func(a *asking, r *reader)) *query {
+	return read(judgeChanges, func(r *reader) error { answered(&cs[r.int()-1], r); return nil }, asks(cs)...)
+}
+
+// asks are the first parameters of applyChanges.
+func asks(cs []asking) []any {
 	numbers := func(f func(c *asking) int64) []int64 { return values(cs, f) }
 	texts := func(f func(c *asking) string) []string { return values(cs, f) }
 	some := func(f func(c *asking) string) []*string {
 		return column(cs, func(c *asking) *string { return nonzero(f(c)) })
 	}
-	docs := func(f func(c *asking) json.RawMessage) []*string {
-		return column(cs, func(c *asking) *string { return document(f(c)) })
-	}
-	return read(applyChanges, func(r *reader) error { answered(&cs[r.int()-1], r); return nil },
+	return []any{
 		values(cs, func(c *asking) [16]byte { return c.Job }),
 		numbers(func(c *asking) int64 { return c.From.Epoch }), numbers(func(c *asking) int64 { return c.From.N }),
 		texts(func(c *asking) string { return string(c.From.Place.State) }), texts(func(c *asking) string { return string(c.From.Place.Custody) }),
@@ -152,8 +166,25 @@ func apply(cs []asking, answered func(a *asking, r *reader)) *query {
 		column(cs, func(c *asking) *int64 { return nonzero(c.From.Fence.Term) }),
 		some(func(c *asking) string { return string(c.wish) }),
 		numbers(func(c *asking) int64 { return int64(len(c.Path)) }),
-		texts(func(c *asking) string { return string(c.Last().State) }), texts(func(c *asking) string { return string(c.To) }),
-		texts(func(c *asking) string { return string(job.LaneOf(c.Last().State, true, 0)) }),
+		texts(func(c *asking) string { return string(c.To) }),
+		numbers(func(c *asking) int64 { return c.digest }),
+	}
+}
+
+// apply is the query that makes changes of all kinds; answered is called with each and its answer.
+func apply(cs []asking, answered func(a *asking, r *reader)) *query {
+	for i := range cs {
+		cs[i].Path = job.Plain(cs[i].Path)
+	}
+	some := func(f func(c *asking) string) []*string {
+		return column(cs, func(c *asking) *string { return nonzero(f(c)) })
+	}
+	docs := func(f func(c *asking) json.RawMessage) []*string {
+		return column(cs, func(c *asking) *string { return document(f(c)) })
+	}
+	return read(applyChanges, func(r *reader) error { answered(&cs[r.int()-1], r); return nil }, append(asks(cs),
+		values(cs, func(c *asking) string { return string(c.Last().State) }),
+		values(cs, func(c *asking) string { return string(job.LaneOf(c.Last().State, true, 0)) }),
 		some(func(c *asking) string { return string(c.Last().Code) }), some(func(c *asking) string { return c.Last().Message }),
 		docs(func(c *asking) json.RawMessage { return c.Last().Data }),
 		some(func(c *asking) string { return string(c.Set.Resume) }),
@@ -161,15 +192,14 @@ func apply(cs []asking, answered func(a *asking, r *reader)) *query {
 		column(cs, func(c *asking) *time.Duration { return nonzero(max(0, c.Set.Delay)) }),
 		docs(func(c *asking) json.RawMessage { return c.Set.Resolved }), docs(func(c *asking) json.RawMessage { return c.Set.Result }),
 		docs(func(c *asking) json.RawMessage { return c.Work }),
-		texts(func(c *asking) string { return string(c.cause) }),
+		values(cs, func(c *asking) string { return string(c.cause) }),
 		column(cs, func(c *asking) *string { // what stands before the last entry
 			if len(c.Path) < 2 {
 				return nil
 			}
 			s := encode(c.Path[:len(c.Path)-1])
 			return &s
-		}),
-		numbers(func(c *asking) int64 { return c.digest }))
+		}))...)
 }
 
 func keysIn[K comparable](m map[K]bool) []K {
@@ -212,15 +242,9 @@ func (a *asking) answer(r *reader, out *store.Applied, eff *store.Effects) strin
 	return outcome
 }
 
-// applyLimited sends queries, and makes the changes of jobs under limits on which they have decided that they are made. What
+// applyLimited sends queries, and makes those of the changes of jobs under limits on which they have decided that they are made. What
 // becomes of turns package job says, as it does for all that is not an apply.
-func (t *tx) applyLimited(qs []*query, cs []asking, turning *[]*asking, answers []store.Applied, eff *store.Effects) error {
-	var ids [][16]byte
-	for i := range cs {
-		if cs[i].limited {
-			ids = append(ids, cs[i].Job)
-		}
-	}
+func (t *tx) applyLimited(qs []*query, cs []asking, made *[]*asking, answers []store.Applied, eff *store.Effects) error {
 	c := changes{cause: job.CauseWork}
 	rows := map[job.ID]*job.Job{}
 	err := t.send(append(qs, read(lockedJobs, func(r *reader) error {
@@ -228,11 +252,11 @@ func (t *tx) applyLimited(qs []*query, cs []asking, turning *[]*asking, answers 
 		j := r.row()
 		rows[j.ID] = &j
 		return nil
-	}, ids))...)
+	}, values(cs, func(a *asking) [16]byte { return a.Job })))...)
 	if err != nil {
 		return err
 	}
-	for _, a := range *turning {
+	for _, a := range *made {
 		before := rows[a.Job]
 		after, err := c.add(before, a.Change)
 		if err != nil {
@@ -245,8 +269,7 @@ func (t *tx) applyLimited(qs []*query, cs []asking, turning *[]*asking, answers 
 		}
 		answers[a.at] = answer
 	}
-	c.effects(eff)
-	return t.commit(c.queries()...)
+	return t.handOver(&c, eff)
 }
 
 // lockedJobs are jobs that this transaction has locked.
@@ -266,21 +289,10 @@ const applyLock = `SELECT count(*) FROM (SELECT FROM pawl.jobs j WHERE j.id = AN
 // applySpecs keeps those who annotate jobs from meeting an apply in the middle: they lock the same rows.
 const applySpecs = `SELECT count(*) FROM (SELECT FROM pawl.specs s WHERE s.id = ANY ($1::uuid[]) ORDER BY s.id FOR NO KEY UPDATE) held`
 
-// applyChanges makes each change whose guard holds, as [job.Job.Apply] says, and answers each:
-//
-//	applied, turned   made now, or made before (its last history row has its digest)
-//	fenced, conflict  refused; the row stands as answered
-//	wish              not made: a wish stands on the row that the change had not met
-//	turns             not made: the job is under limits, and turns may come of it
-//
-//	1 job    5 custody  9 wish    13 lane     17 resume    21 result    25 digest
-//	2 epoch  6 session  10 steps  14 code     18 flags     22 work
-//	3 n      7 duty     11 state  15 message  19 delay     23 cause
-//	4 state  8 term     12 custody 16 data    20 resolved  24 the entries before the last
-//
-// 2 to 5 are where the change goes out from, 10 to 22 what it makes. flags: 1 intent, 2 over, 4 retry, 8 recovery, 16 crash,
-// 32 clear. lane: that of a program which is no suspect.
-var applyChanges = `
+// judged is the beginning of a statement that judges changes, whose last verdict is that they are to be made. What it needs for that
+// are the parameters 1 to 12 of applyChanges.
+func judged(types, names, columns, verdict string) string {
+	return `
 WITH x AS MATERIALIZED (
 	SELECT pawl.clock() AS now, ` + ord + ` AS ord
 ), sessions_alive AS MATERIALIZED (
@@ -289,12 +301,10 @@ WITH x AS MATERIALIZED (
 	SELECT d.name, d.term FROM pawl.duties d JOIN pawl.sessions s ON s.id = d.session
 	WHERE d.name = ANY ($7::text[]) AND s.ended IS NULL AND s.lease_until > pawl.clock()
 ), judged AS (
-	SELECT c.*, coalesce(c.set_flags, 0) AS flags, coalesce(c.met, '') AS wish, j.id, j.tenant, j.state AS at_state, j.custody AS at_custody,
-		j.epoch AS at_epoch, j.n AS at_n, j.ord, j.wish AS at_wish, j.wished_by, j.live, j.needs, j.ties, j.limits, j.told, j.queue, j.kind, j.machine,
-		j.priority, j.created, j.claim, j.attempt, j.recoveries, j.suspect, j.launch, j.since, j.work AS at_work, j.result AS at_result,
+	SELECT c.*, ` + columns + `coalesce(c.met, '') AS wish, j.id, j.tenant, j.state AS at_state, j.custody AS at_custody,
+		j.epoch AS at_epoch, j.n AS at_n, j.wish AS at_wish, j.wished_by, j.live, j.queue, j.kind, j.machine,
 		e.id AS ended, e.state AS ended_state, e.epoch AS ended_epoch, e.n AS ended_n,
 		m.state AS made_state, m.custody AS made_custody, m.cause AS made_cause,
-		CASE WHEN c.delay IS NOT NULL THEN x.now + c.delay ELSE j.due END AS new_due,
 		CASE
 		` + guard.Replay.SQL(`WHEN m.change = c.digest THEN 'made'`, ``) + `
 		WHEN j.id IS NULL ` + guard.Epoch.SQL(`OR j.epoch <> c.epoch`, ``) + ` THEN 'fenced'
@@ -305,14 +315,11 @@ WITH x AS MATERIALIZED (
 		WHEN j.custody <> 'worker' AND (c.duty IS NULL OR j.custody NOT IN ('monitor', 'recovery')) THEN 'fenced'
 		WHEN ` + guard.Place.SQL(`j.n <> c.n OR j.state <> c.from_state OR j.custody <> c.from_custody`, `false`) + ` THEN 'conflict'
 		WHEN j.custody IN ('worker', 'monitor') AND c.custody <> j.custody AND ` + guard.Turn.SQL(`j.wish <> coalesce(c.met, '')`, `false`) + ` THEN 'wish'
-		WHEN j.ties & 8 <> 0 AND (j.kind = 'app' OR c.custody <> 'worker' OR coalesce(c.set_flags, 0) & 4 <> 0) THEN 'turns'
-		ELSE 'go'
+		` + verdict + `
 		END AS verdict, x.now, x.ord AS tx_ord
 	FROM x CROSS JOIN unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::uuid[], $7::text[], $8::bigint[], $9::text[],
-		$10::int[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::json[], $17::text[], $18::int[], $19::interval[],
-		$20::json[], $21::json[], $22::json[], $23::text[], $24::json[], $25::bigint[])
-		WITH ORDINALITY c(job, epoch, n, from_state, from_custody, session, duty, term, met, steps, state, custody, lane,
-			code, message, data, resume, set_flags, delay, resolved, result, work, cause, path, digest, i)
+		$10::int[], $11::text[], $12::bigint[]` + types + `)
+		WITH ORDINALITY c(job, epoch, n, from_state, from_custody, session, duty, term, met, steps, custody, digest` + names + `, i)
 	LEFT JOIN LATERAL (SELECT * FROM pawl.jobs j WHERE j.id = c.job OFFSET 0) j ON true
 	LEFT JOIN LATERAL (SELECT * FROM pawl.ended e WHERE e.id = CASE WHEN j.id IS NULL THEN c.job END OFFSET 0) e ON true
 	LEFT JOIN LATERAL (
@@ -321,7 +328,40 @@ WITH x AS MATERIALIZED (
 		OFFSET 0
 	) m ON true
 	OFFSET 0 -- what is computed once is not computed again by everyone who asks for it; the same below
-), gated AS (
+)`
+}
+
+// judgeChanges is applyChanges for jobs that are known to be under limits: of those whose guard holds it answers turns, and makes none.
+var judgeChanges = judged(``, ``, ``, `ELSE 'turns'`) + `
+SELECT m.i, CASE m.verdict WHEN 'made' THEN CASE m.made_cause WHEN 'turned' THEN 'turned' ELSE 'applied' END ELSE m.verdict END,
+	CASE m.verdict WHEN 'made' THEN m.made_state ELSE coalesce(m.at_state, m.ended_state) END,
+	CASE m.verdict WHEN 'made' THEN m.made_custody ELSE coalesce(m.at_custody, 'none') END,
+	CASE m.verdict WHEN 'made' THEN m.epoch + (m.made_custody <> m.from_custody)::int ELSE coalesce(m.at_epoch, m.ended_epoch) END,
+	CASE m.verdict WHEN 'made' THEN m.n + m.steps ELSE coalesce(m.at_n, m.ended_n) END,
+	m.at_wish, m.wished_by, m.live, m.kind, m.queue, m.machine, NULL::timestamptz, false
+FROM judged m`
+
+// applyChanges makes each change whose guard holds, as [job.Job.Apply] says, and answers each:
+//
+//	applied, turned   made now, or made before (its last history row has its digest)
+//	fenced, conflict  refused; the row stands as answered
+//	wish              not made: a wish stands on the row that the change had not met
+//	turns             not made: the job is under limits, and turns may come of it
+//
+//	1 job    4 state    7 duty  10 steps    13 state    17 data    21 resolved  25 the entries before the last
+//	2 epoch  5 custody  8 term  11 custody  14 lane     18 resume  22 result
+//	3 n      6 session  9 wish  12 digest   15 code     19 flags   23 work
+//	                                        16 message  20 delay   24 cause
+//
+// 2 to 5 are where the change goes out from, 10 to 23 what it makes. flags: 1 intent, 2 over, 4 retry, 8 recovery, 16 crash,
+// 32 clear. lane: that of a program which is no suspect.
+var applyChanges = judged(`, $13::text[], $14::text[], $15::text[], $16::text[], $17::json[], $18::text[], $19::int[], $20::interval[],
+		$21::json[], $22::json[], $23::json[], $24::text[], $25::json[]`,
+	`, state, lane, code, message, data, resume, set_flags, delay, resolved, result, work, cause, path`,
+	`coalesce(c.set_flags, 0) AS flags, CASE WHEN c.delay IS NOT NULL THEN x.now + c.delay ELSE j.due END AS new_due,
+		j.ord, j.needs, j.ties, j.limits, j.told, j.priority, j.created, j.claim, j.attempt, j.recoveries, j.suspect, j.launch, j.since, j.work AS at_work, j.result AS at_result, `,
+	`WHEN j.ties & 8 <> 0 AND (j.kind = 'app' OR c.custody <> 'worker' OR coalesce(c.set_flags, 0) & 4 <> 0) THEN 'turns'
+		ELSE 'go'`) + `, gated AS (
 	SELECT g.*, g.custody IN ('gate', 'ready') AND g.state IN ('WAITING', 'PENDING') AS asks,
 		coalesce(g.new_due > g.now, false) OR g.needs > 0 AS shut,
 		g.flags & 2 = 0 AND (g.live OR g.flags & 1 <> 0) AS new_live
@@ -378,7 +418,7 @@ WITH x AS MATERIALIZED (
 		m.needs, m.ties, m.limits, m.told, m.wished_by, coalesce(m.code, ''), coalesce(m.message, ''), m.new_work, m.new_result
 	FROM made m WHERE m.ends
 ), resolved AS (
-	UPDATE pawl.specs s SET resolved = coalesce(s.resolved, ($20::json[])[array_position($1::uuid[], s.id)])
+	UPDATE pawl.specs s SET resolved = coalesce(s.resolved, ($21::json[])[array_position($1::uuid[], s.id)])
 	WHERE s.id = ANY (ARRAY(SELECT m.id FROM made m WHERE m.resolves))
 ), history AS (
 	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, session, actor, code, message, data, change)

@@ -42,8 +42,8 @@ func (s *Store) Due(ctx context.Context, limit int) (int, store.Effects, error) 
 }
 
 // dueJobs moves jobs whose time has come out of their gate, as [job.Next] says. Where another gate still holds one, the
-// schedule does not any more. A job under limits, which has no turns while it waits for a time, takes its place in line: no
-// history tells of that.
+// schedule does not any more. A job under limits, which has no turns while it waits for a time, takes its place in line, and one in
+// order that has not kept its turn there: no history tells of that.
 var dueJobs = `
 WITH x AS MATERIALIZED (
 	SELECT pawl.clock() AS now, ` + ord + ` AS ord
@@ -51,7 +51,8 @@ WITH x AS MATERIALIZED (
 	SELECT j.id FROM pawl.jobs j WHERE j.custody = 'gate' AND j.due <= (SELECT now FROM x) ORDER BY j.due LIMIT $1 FOR UPDATE SKIP LOCKED
 ), moved AS (
 	UPDATE pawl.jobs j SET due = NULL,
-		line = CASE WHEN j.state = 'WAITING' AND j.needs = 0 AND j.ties & 8 <> 0 THEN CASE WHEN j.kind = 'app' THEN 'ahead/' ELSE '' END || j.limits[1] END,
+		line = CASE WHEN j.state <> 'WAITING' OR j.needs > 0 OR j.ties & 8 = 0 THEN NULL WHEN j.ties & 256 = 0 AND j.ordered IS NOT NULL THEN j.ordered
+			WHEN j.kind = 'app' THEN 'ahead/' || j.limits[1] ELSE j.limits[1] END,
 		state = CASE WHEN ` + goes + ` AND j.state = 'WAITING' THEN 'PENDING' ELSE j.state END, custody = CASE WHEN ` + goes + ` THEN 'ready' ELSE j.custody END,
 		epoch = j.epoch + (` + goes + `)::int, n = j.n + (` + goes + `)::int, since = CASE WHEN ` + goes + ` THEN x.now ELSE j.since END,
 		ord = CASE WHEN ` + goes + ` THEN greatest(j.ord, x.ord) ELSE j.ord END,
@@ -68,4 +69,4 @@ WITH x AS MATERIALIZED (
 SELECT m.goes, m.queue, m.kind, ` + guard.Owed.SQL(`m.line IS NOT NULL`, `false`) + ` FROM moved m`
 
 // goes says of a job in custody gate whose time has come that it is ready. One that waited for its moment has all else that it needs.
-const goes = `(j.state <> 'WAITING' OR j.needs = 0 AND j.ties & 8 = 0)`
+const goes = `(j.state <> 'WAITING' OR j.needs = 0 AND (j.ties & 8 = 0 OR j.ties & 256 <> 0 AND j.limits IS NULL))`

@@ -12,12 +12,12 @@ import (
 var (
 	Statements = map[string]string{
 		"submit": insertJobs, "submit limited": insertLimited, "try gate of": tryGateOf, "claim": claimHeads, "claim named": claimNamed, "apply fences": applyFences, "apply lock": applyLock,
-		"apply": applyChanges, "finish": finishTasks, "try gate": tryGate, "pass on": passOn, "write": writeRows, "due": dueJobs, "pay": payDebts, "expire close": expireClose, "expire": expireTake, "lines ready": linesReady,
+		"apply": applyChanges, "apply judge": judgeChanges, "finish": finishTasks, "try gate": tryGate, "pass on": passOn, "write": writeRows, "write ends": writeEnds, "write free": freeKeys, "due": dueJobs, "pay": payDebts, "expire close": expireClose, "expire": expireTake, "lines ready": linesReady,
 		"renew": renew, "events": eventsOfAll, "newest event": newestEvent, "events of one": eventsOfOne, "recount": recount, "recount look": lookForWrong, "recount turns": takeUseless, "recount lines": linesUnowed, "note": addEvent,
 		"overdue": overdue, "lock needs": lockNeeds, "tie needs": tieNeeds,
 		"apply specs":   applySpecs,
 		"apply limited": lockedJobs,
-		"hand on pick":  pickGate, "hand on await": awaitGate, "hand on owed": takeOwed, "hand on limits": gateLimits, "hand on held": gateHeld, "hand on heads": lineHeads,
+		"hand on pick":  pickGate, "hand on await": awaitGate, "hand on owed": takeOwed, "hand on limits": gateLimits, "hand on held": gateHeld, "hand on heads": lineHeads, "hand over heads": lineHeadsFree,
 		"turns enter": enterLines, "turns return": giveBack, "turns take": takeTurns, "turns owe": oweTurns, "lines of": linesOf,
 		"limit set": setLimit, "walk pick": pickWalk, "walks of": walksOf, "walk page": walkPage, "walk take in": takeIn, "walk on": walkOn, "walk end": endWalk,
 		"owed":            whatIsOwed,

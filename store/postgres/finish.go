@@ -106,6 +106,9 @@ SELECT set_config('job.payer', l.tenant, true) FROM (
 	SELECT j.tenant FROM pawl.jobs j WHERE j.id = ANY ($1::uuid[]) AND j.ties & 8 <> 0 LIMIT 1
 ) l WHERE ` + guard.Gate.SQL(`pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||l.tenant, 0))`, `true`)
 
+	// tryGateHeld is tryGate for a tenant.
+	tryGateHeld = `SELECT ` + guard.Gate.SQL(`pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0))`, `$1::text <> ''`)
+
 	// tryGateOf is tryGate for a tenant, where of some keys there is one for which nobody waits.
 	tryGateOf = `
 SELECT set_config('job.payer', $1::text, true) WHERE CASE
@@ -135,7 +138,7 @@ func freeOf(key string) string {
 			FROM pawl.limits m WHERE m.tenant = ` + payer + ` AND m.key = ` + of + `)`
 	}
 	return `coalesce(` + limit(of) + `, ` + limit(`regexp_replace(`+of+`, '[^/]*$', '*')`) + `,
-		CASE WHEN starts_with(` + of + `, 'unique/') THEN CASE WHEN starts_with(` + key + `, 'ahead/') THEN 2 ELSE 1 END ELSE 1000000000 END)
+		CASE WHEN starts_with(` + key + `, 'order/') THEN 1 WHEN starts_with(` + of + `, 'unique/') THEN CASE WHEN starts_with(` + key + `, 'ahead/') THEN 2 ELSE 1 END ELSE 1000000000 END)
 		- ` + guard.Held.SQL(`(SELECT count(*)::int FROM pawl.turns t WHERE t.tenant = `+payer+` AND t.key = `+key+`)`, `0`)
 }
 
@@ -160,9 +163,9 @@ WITH x AS MATERIALIZED (
 	WHERE j.id = ANY (ARRAY(SELECT h.id FROM heads h)) AND coalesce(j.line, '') <> '' AND j.state = 'WAITING' AND j.kind <> 'app' AND j.ties & ~7 = 8 AND cardinality(j.limits) = 1
 	ORDER BY j.id FOR UPDATE SKIP LOCKED
 ), passed AS MATERIALIZED (
-	SELECT h.key FROM heads h LEFT JOIN locked l ON l.id = h.id AND l.key = h.key GROUP BY h.key HAVING bool_and(h.alone AND l.id IS NOT NULL)
+	SELECT h.key FROM heads h GROUP BY h.key HAVING bool_and(h.alone AND (h.id, h.key) IN (SELECT l.id, l.key FROM locked l))
 ), granted AS MATERIALIZED (
-	SELECT l.* FROM locked l WHERE l.key IN (SELECT p.key FROM passed p)
+	SELECT l.* FROM locked l WHERE coalesce(l.key IN (SELECT p.key FROM passed p), false) -- looked up, and not joined
 ), moved AS (
 	UPDATE pawl.jobs j SET state = 'PENDING', custody = 'ready', epoch = j.epoch + 1, n = j.n + 1, ord = greatest(j.ord, x.ord), since = x.now,
 		ties = j.ties | 32, line = NULL, code = '', message = ''

@@ -13,7 +13,7 @@ import (
 // TestFinishes takes the change which says that a task has finished, and puts something else into each field that a change
 // has. Some fields the statement of such changes carries; a change that says anything else is not for it.
 func TestFinishes(t *testing.T) {
-	carried := []string{".Job", ".From.Epoch", ".From.N", ".From.Fence.Session", ".Set.Clear", ".Set.Result"}
+	carried := []string{".Job", ".From.Epoch", ".From.N", ".From.Fence.Session", ".From.Limited", ".Set.Clear", ".Set.Result"}
 	c := job.Change{
 		Job: job.NewID(), From: job.Guard{Place: job.Place{State: job.Running, Custody: job.Worker}, Epoch: 2, N: 2, Fence: job.Fence{Session: job.NewID()}},
 		Path: []job.Entry{{State: job.Finished, Code: job.NormalCompletion}}, To: job.None,

@@ -185,12 +185,35 @@ func (s *Store) Turns(ctx context.Context, q store.TurnQuery) (all []store.Turns
 
 // Behind implements [store.Limits].
 func (s *Store) Behind(ctx context.Context, j *job.Job, limit int) (n int, err error) {
+	statement := behind
+	if j.Line == j.Order {
+		statement = behindInOrder
+	}
 	err = s.look(ctx, j.Tenant, func(t *tx) error {
-		return t.commit(read(`SELECT count(*) FROM (
-			SELECT FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = $2 AND j.owner = $3 AND (j.priority, j.created, j.id) < ($4, $5, $6) LIMIT $7
-		) before`, func(r *reader) error { n = r.int(); return nil }, j.Tenant, j.Line, j.Owner, j.Priority, j.Created, [16]byte(j.ID), limit))
+		return t.commit(read(statement, func(r *reader) error { n = r.int(); return nil }, j.Tenant, j.Line, [16]byte(j.ID), limit))
 	})
 	return n, err
+}
+
+// behind counts the jobs of the owner of $3 that stand before it in a line, up to $4; behindInOrder counts those of all.
+const (
+	behind = `SELECT count(*) FROM (SELECT FROM (SELECT * FROM pawl.jobs o WHERE o.id = $3 OFFSET 0) o CROSS JOIN LATERAL (
+	SELECT FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = $2 AND j.owner = o.owner AND (j.priority, j.created, j.id) < (o.priority, o.created, o.id) LIMIT $4) j) before`
+
+	behindInOrder = `SELECT count(*) FROM (SELECT FROM (SELECT * FROM pawl.jobs o WHERE o.id = $3 OFFSET 0) o CROSS JOIN LATERAL (
+	SELECT FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = $2 AND starts_with(j.line, 'order/') AND (j.rank, j.priority, j.created, j.id) < (o.rank, o.priority, o.created, o.id) LIMIT $4) j) before`
+)
+
+// Holders implements [store.Limits].
+func (s *Store) Holders(ctx context.Context, tenant, key string, limit int) (ids []job.ID, err error) {
+	err = s.look(ctx, tenant, func(t *tx) error {
+		ids = nil
+		return t.commit(read(`SELECT t.job FROM pawl.turns t WHERE t.tenant = $1 AND t.key = $2 ORDER BY t.owner, t.job LIMIT $3`, func(r *reader) error {
+			ids = append(ids, r.id())
+			return nil
+		}, tenant, key, limit))
+	})
+	return ids, err
 }
 
 // decides returns the limit that decides on the turns of a key; nil: there is none.

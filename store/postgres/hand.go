@@ -17,8 +17,11 @@ const mostHanded = 200
 // mostHeads bounds the jobs that one transaction looks at: it is shared among the owners, of whom each has one at least.
 const mostHeads = 2000
 
+// mostHandedOver bounds the jobs to which the changes of a call hand turns on.
+const mostHandedOver = 200
+
 // lookAhead is how many more jobs of an owner are looked at than there are free places: some may have to go to another line.
-const lookAhead = 8
+const lookAhead = 2
 
 // handOn hands turns on that are owed to those who wait for them, of one tenant and up to limit. It is a transaction of its own, for
 // it locks the tenant's gate before jobs.
@@ -40,7 +43,7 @@ func (s *Store) handOn(ctx context.Context, limit int) (paid int, eff store.Effe
 			err = t.send(do(awaitGate), owed)
 		}
 		if err == nil && len(h.keys) > 0 {
-			err = h.hand(t)
+			err = h.hand(t, lineHeads)
 		}
 		if err != nil {
 			return err
@@ -69,26 +72,71 @@ type handing struct {
 	served []*query
 }
 
-// hand reads what the gate must know, decides, and notes what becomes of it.
-func (h *handing) hand(t *tx) error {
+// handOver writes changes, and in the same transaction hands on what they owe to those who wait for turns: the gate is only tried, for it comes after the
+// locks of jobs here. What is left it owes, as without the gate, or where a job that is next is locked by somebody else.
+func (t *tx) handOver(c *changes, eff *store.Effects) error {
+	h := handing{limit: mostHandedOver, gate: store.Gate{Keys: map[string]*store.GateKey{}}, rows: map[job.ID]*job.Job{}}
+	h.cause, h.now = job.CauseTurn, c.now
+	h.tenant, h.keys, c.handOn = c.toHandOn()
+	c.effects(eff)
+	if len(h.keys) == 0 {
+		return t.commit(c.queries()...)
+	}
+	has := false
+	if err := t.send(append(c.queries(), read(tryGateHeld, func(r *reader) error { has = r.bool(); return nil }, h.tenant))...); err != nil {
+		return err
+	}
+	if !has {
+		for _, key := range h.keys {
+			h.handOn = append(h.handOn, spot{h.tenant, key})
+		}
+	} else if err := h.hand(t, lineHeadsFree); err != nil {
+		return err
+	}
+	h.effects(eff)
+	return t.commit(append(h.queries(), h.served...)...)
+}
+
+// toHandOn returns the keys of a tenant that changes have given back, or in whose lines somebody has come to stand, and what else they
+// owe: keys of other tenants.
+func (c *changes) toHandOn() (tenant string, keys []string, others []spot) {
+	for _, s := range c.handOn {
+		switch {
+		case len(keys) > 0 && s.tenant != tenant, len(keys) == mostHanded:
+			others = append(others, s)
+		case !slices.Contains(keys, s.key):
+			tenant, keys = s.tenant, append(keys, s.key)
+		}
+	}
+	return tenant, keys, others
+}
+
+// hand reads what the gate must know and, with a statement, the heads of lines; it decides, and notes what becomes of them.
+func (h *handing) hand(t *tx, heads string) error {
 	slices.Sort(h.keys)
 	if err := t.send(h.know(h.keys)...); err != nil {
 		return err
 	}
-	var free []string
+	var free, shared, orders []string
 	var most []int
 	for _, key := range h.keys {
-		if n := h.gate.Keys[key].Free(key); n > 0 {
-			free, most = append(free, key), append(most, min(n, h.limit)+lookAhead)
+		switch n := h.gate.Keys[key].Free(key); {
+		case n == 0:
+			continue
+		case job.Ordered(key):
+			orders = append(orders, key)
+		default:
+			shared, most = append(shared, key), append(most, min(n, h.limit)+lookAhead)
 		}
+		free = append(free, key)
 	}
 	if len(free) == 0 {
 		return nil
 	}
-	found, heads, owners := 0, 0, 0
-	err := t.send(read(lineHeads, func(r *reader) error {
+	found, first, owners := 0, 0, 0
+	err := t.send(read(heads, func(r *reader) error {
 		h.now = r.time() // what it finds may be newer than what is owed
-		heads, owners = r.int(), r.int()
+		first, owners = r.int(), r.int()
 		if r.values[0] == nil {
 			return nil
 		}
@@ -102,12 +150,12 @@ func (h *handing) hand(t *tx) error {
 		k.Line = append(k.Line, w)
 		found++
 		return nil
-	}, h.tenant, free, most, mostHeads))
+	}, h.tenant, nonNil(shared), nonNil(most), mostHeads, nonNil(orders)))
 	if err != nil {
 		return err
 	}
-	for i, key := range free {
-		cutLine(h.gate.Keys[key], min(most[i], mostHeads/owners))
+	for i, key := range shared {
+		cutLine(h.gate.Keys[key], min(most[i], mostHeads/max(1, owners)))
 	}
 	if others := h.others(); len(others) > 0 {
 		if err := t.send(h.know(others)...); err != nil {
@@ -119,7 +167,7 @@ func (h *handing) hand(t *tx) error {
 		was[key] = maps.Clone(h.gate.Keys[key].Served)
 	}
 	done := h.gate.Hand(free, h.limit)
-	if found < heads { // some left the line before they were locked, and who stands behind them was not looked at
+	if found < first { // some left the line before they were locked, and who stands behind them was not looked at
 		done.Left = free
 	}
 	return h.note(free, was, done)
@@ -274,11 +322,17 @@ SELECT k.key, t.owner, t.n FROM (
 )
 
 // lineHeads locks and answers the first jobs in line for keys, of each owner as many as may go and one more. It goes from owner to
-// owner, and never along a line. Each row says how many jobs it has found, of whom some may have left the line before they were
-// locked, and how many owners; and what the time is by then.
+// owner, and never along a line. In an order, whose first job goes whoever its owner is, it looks at that one alone. Each row says how
+// many jobs it has found, of whom some may have left the line before they were locked, and how many owners; and what the time is by
+// then.
 //
-//	1 tenant  2 keys  3 how many may go  4 how many are looked at
-var lineHeads = `
+//	1 tenant  2 keys  3 how many may go  4 how many are looked at  5 keys of orders
+//
+// lineHeadsFree passes over those that somebody else has locked.
+var lineHeads, lineHeadsFree = headsOfLines(`FOR UPDATE`), headsOfLines(`FOR UPDATE SKIP LOCKED`)
+
+func headsOfLines(lock string) string {
+	return `
 WITH RECURSIVE owners AS (
 	SELECT k.key, k.most, (SELECT j.owner FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = k.key ORDER BY j.owner LIMIT 1) AS owner
 	FROM unnest($2::text[], $3::int[]) k(key, most)
@@ -290,9 +344,15 @@ WITH RECURSIVE owners AS (
 		SELECT j.id FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = o.key AND j.owner = o.owner ORDER BY j.priority, j.created, j.id
 		LIMIT greatest(1, least(o.most, $4::int / (SELECT count(*) FROM owners))) + 1
 	) h WHERE o.owner IS NOT NULL
+	UNION ALL
+	SELECT h.id FROM unnest($5::text[]) k(key) CROSS JOIN LATERAL (
+		SELECT j.id FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = k.key AND starts_with(j.line, 'order/')
+		ORDER BY ` + guard.Rank.SQL(`j.rank, j.priority, j.created, `, ``) + `j.id LIMIT 1
+	) h
 ), taken AS MATERIALIZED (
 	SELECT ` + livingRow + ` FROM pawl.jobs j
-	WHERE j.id = ANY (ARRAY(SELECT h.id FROM heads h)) AND coalesce(j.line, '') = ANY ($2::text[]) -- asked again of a row that was waited for, and not of the index
-	ORDER BY j.id FOR UPDATE
+	WHERE j.id = ANY (ARRAY(SELECT h.id FROM heads h)) AND coalesce(j.line, '') = ANY ($2::text[] || $5::text[]) -- asked again of a row that was waited for, and not of the index
+	ORDER BY j.id ` + lock + `
 )
 SELECT pawl.clock(), (SELECT count(*) FROM heads), (SELECT count(*) FROM owners), ` + columns + ` FROM (SELECT) one LEFT JOIN (taken j ` + itsSpec + `) ON true`
+}

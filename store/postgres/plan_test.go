@@ -23,42 +23,46 @@ import (
 
 // uses are the indexes of the tables that grow which each statement may use.
 var uses = map[string][]string{
-	"submit":        {},
-	"claim":         {"jobs_pkey", "jobs_ready", "jobs_session", "specs_pkey", "unique_keys_job"},
-	"claim named":   {"jobs_pkey", "jobs_session", "specs_pkey", "unique_keys_job"},
-	"apply fences":  {},
-	"apply lock":    {"jobs_pkey"},
-	"apply specs":   {"specs_pkey"},
-	"apply":         {"jobs_pkey", "ended_pkey", "events_pkey", "specs_pkey", "unique_keys_job"},
-	"finish":        {"jobs_pkey", "turns_pkey"},
-	"write":         {"jobs_pkey", "unique_keys_job"},
-	"due":           {"jobs_pkey", "jobs_due", "specs_pkey"},
-	"pay":           {"jobs_pkey", "ended_pkey", "specs_pkey", "prerequisites_pkey", "followups_pkey"},
-	"apply limited": {"jobs_pkey", "specs_pkey"},
-	"lines of":      {"jobs_line"},
-	"moments wake":  {"jobs_pkey", "jobs_due"},
-	"hand on pick":  {"turns_owed_tenant"},
-	"hand on owed":  {"turns_owed_tenant", "jobs_line"},
-	"hand on held":  {"turns_key"},
-	"hand on heads": {"jobs_pkey", "jobs_line", "specs_pkey"},
-	"turns enter":   {"jobs_pkey"},
-	"walk page":     {"jobs_pkey", "specs_pkey"},
-	"walk take in":  {"jobs_pkey"},
-	"turns return":  {"turns_pkey"},
-	"expire close":  {},
-	"expire":        {"jobs_pkey", "jobs_session", "specs_pkey"},
-	"lines ready":   {"jobs_ready"},
-	"renew":         {"jobs_ready", "jobs_session", "jobs_due", "followups_pkey", "turns_owed_pkey"},
-	"events":        {"events_ord"},
-	"newest event":  {"events_ord"},
-	"events of one": {"events_pkey"},
-	"recount":       {"jobs_pkey", "jobs_needs", "prerequisites_job", "specs_pkey"},
-	"recount look":  {"jobs_pkey", "jobs_needs", "prerequisites_job", "jobs_line", "turns_pkey", "turns_key", "turns_owed_tenant"},
-	"recount turns": {"jobs_pkey", "turns_pkey", "turns_key"},
-	"recount lines": {"jobs_line", "turns_owed_tenant"},
-	"note":          {"jobs_pkey", "events_pkey"},
-	"forget keys":   {"idempotency_at"},
-	"overdue":       {"ended_ended", "ended_hidden", "specs_pkey", "followups_job"},
+	"submit":          {},
+	"claim":           {"jobs_pkey", "jobs_ready", "jobs_session", "specs_pkey", "unique_keys_job"},
+	"claim named":     {"jobs_pkey", "jobs_session", "specs_pkey", "unique_keys_job"},
+	"apply fences":    {},
+	"apply lock":      {"jobs_pkey"},
+	"apply specs":     {"specs_pkey"},
+	"apply":           {"jobs_pkey", "ended_pkey", "events_pkey", "specs_pkey", "unique_keys_job"},
+	"finish":          {"jobs_pkey", "turns_pkey"},
+	"apply judge":     {"jobs_pkey", "ended_pkey", "events_pkey"},
+	"write":           {"jobs_pkey"},
+	"write ends":      {"jobs_pkey"},
+	"write free":      {"unique_keys_job"},
+	"due":             {"jobs_pkey", "jobs_due", "specs_pkey"},
+	"pay":             {"jobs_pkey", "ended_pkey", "specs_pkey", "prerequisites_pkey", "followups_pkey"},
+	"apply limited":   {"jobs_pkey", "specs_pkey"},
+	"lines of":        {"jobs_line"},
+	"moments wake":    {"jobs_pkey", "jobs_due"},
+	"hand on pick":    {"turns_owed_tenant"},
+	"hand on owed":    {"turns_owed_tenant", "jobs_line"},
+	"hand on held":    {"turns_key"},
+	"hand on heads":   {"jobs_pkey", "jobs_line", "jobs_order", "specs_pkey"},
+	"hand over heads": {"jobs_pkey", "jobs_line", "jobs_order", "specs_pkey"},
+	"turns enter":     {"jobs_pkey"},
+	"walk page":       {"jobs_pkey", "specs_pkey"},
+	"walk take in":    {"jobs_pkey"},
+	"turns return":    {"turns_pkey"},
+	"expire close":    {},
+	"expire":          {"jobs_pkey", "jobs_session", "specs_pkey"},
+	"lines ready":     {"jobs_ready"},
+	"renew":           {"jobs_ready", "jobs_session", "jobs_due", "followups_pkey", "turns_owed_pkey"},
+	"events":          {"events_ord"},
+	"newest event":    {"events_ord"},
+	"events of one":   {"events_pkey"},
+	"recount":         {"jobs_pkey", "jobs_needs", "prerequisites_job", "specs_pkey"},
+	"recount look":    {"jobs_pkey", "jobs_needs", "prerequisites_job", "jobs_line", "turns_pkey", "turns_key", "turns_owed_tenant"},
+	"recount turns":   {"jobs_pkey", "turns_pkey", "turns_key"},
+	"recount lines":   {"jobs_line", "turns_owed_tenant"},
+	"note":            {"jobs_pkey", "events_pkey"},
+	"forget keys":     {"idempotency_at"},
+	"overdue":         {"ended_ended", "ended_hidden", "specs_pkey", "followups_job"},
 
 	"demand sessions": {"jobs_session"},
 	"demand lines":    {"jobs_ready"},
@@ -142,6 +146,7 @@ func fill(t *testing.T, admin *pgx.Conn, ended, ready, held, waiting int) {
 	}
 	// Half of those who wait stand in a line for those who are held.
 	must(t, admin, `UPDATE pawl.jobs SET line = 'gpu', owner = 'owner ' || hashtext(id::text) % 10, due = NULL WHERE custody = 'gate' AND hashtext(id::text) % 2 = 0`)
+	must(t, admin, `UPDATE pawl.jobs SET line = 'order/k', ordered = 'order/k', rank = id::text, owner = 'ann' WHERE line = 'gpu' AND hashtext(id::text) % 3 = 0`)
 	must(t, admin, `INSERT INTO pawl.turns (job, key, tenant, owner) SELECT id, 'gpu', 'acme', 'ann' FROM pawl.jobs WHERE custody = 'worker' ON CONFLICT DO NOTHING`)
 	must(t, admin, `INSERT INTO pawl.turns_owed (tenant, key, at) SELECT 'acme', 'gpu', now() FROM generate_series(1, $1::int / 10)`, held)
 }
@@ -263,6 +268,12 @@ func everySent(t *testing.T) map[string]string {
 				return err
 			}
 			_, err := s.Moments(ctx, store.TurnQuery{Tenant: acme})
+			return err
+		},
+		"a key given up": func() error {
+			n := newTask()
+			n.Unique = []store.Unique{{Mode: job.UntilDone, Key: "k"}}
+			_, _, err := s.Wish(ctx, store.Wish{Tenant: acme, By: "ann", Wish: job.WishCancel, Jobs: submit(t, s, n)})
 			return err
 		},
 		"force": func() error {

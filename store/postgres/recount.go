@@ -132,8 +132,8 @@ WITH wrong AS MATERIALIZED (` + miscounted + ` FOR UPDATE SKIP LOCKED
 SELECT pawl.clock(), ` + columns + ` FROM corrected j ` + itsSpec
 
 	// useless holds of a turn t whose job is not there, or has not the tie that stands for it and keeps none before its place in line.
-	useless = `NOT EXISTS (SELECT FROM pawl.jobs j WHERE j.id = t.job AND (j.ties & CASE WHEN t.key LIKE 'ahead/%' THEN 16 ELSE 32 END <> 0
-		OR j.ties & 64 <> 0 AND (t.key LIKE 'ahead/%') = (j.line LIKE 'ahead/%') AND t.key < j.line) OFFSET 0)`
+	useless = `NOT EXISTS (SELECT FROM pawl.jobs j WHERE j.id = t.job AND (j.ties & CASE WHEN t.key LIKE 'order/%' THEN 256 WHEN t.key LIKE 'ahead/%' THEN 16 ELSE 32 END <> 0
+		OR j.ties & 64 <> 0 AND t.key NOT LIKE 'order/%' AND (t.key LIKE 'ahead/%') = (j.line LIKE 'ahead/%') AND t.key < j.line) OFFSET 0)`
 
 	// lookForWrong finds all that may be wrong, in one snapshot: with no tenant, that a job waits for another number of prerequisites
 	// than it has; with no line, turns that nobody has a use for; and, going from line to line, those to which nothing is owed, with

@@ -174,11 +174,7 @@ func (in *insertion) insert() (qs []*query) {
 		return column(js, func(n **store.New) *int { return nonzero(f(*n)) })
 	}
 	labels := in.labels()
-	return append(qs, read(statement, func(r *reader) error {
-		in.due[r.id()] = r.time()
-		in.owed = r.bool() || in.owed
-		return nil
-	},
+	args := []any{
 		in.sub.Tenant, in.sub.By, values(js, func(n **store.New) [16]byte { return (*n).Job.ID }),
 		text(func(j *job.Job) string { return j.Owner }), text(func(j *job.Job) string { return j.Kind }),
 		text(func(j *job.Job) string { return j.Name }), text((*job.Job).Stem), some(func(j *job.Job) string { return j.App }),
@@ -201,14 +197,24 @@ func (in *insertion) insert() (qs []*query) {
 		number(func(n *store.New) int { return n.Job.Needs }), number(func(n *store.New) int { return int(n.Job.Ties) }),
 		column(js, func(n **store.New) *bool { return nonzero(in.broken[(*n).Job.ID]) }),
 		labels.keys, labels.values, labels.jobs, instant(in.now),
-		column(js, func(n **store.New) *string { return arrayText((*n).Job.Limits) }),
-		column(js, func(n **store.New) *string {
-			if (*n).Job.Ties&job.TieLimited == 0 {
-				return nil
-			}
-			j := job.Job{Kind: (*n).Job.Kind, Place: job.Place{State: job.Waiting, Custody: job.Gate}, Ties: (*n).Job.Ties, Limits: (*n).Job.Limits}
-			return nonzero(j.InLine().Line)
-		}), in.limits.asked, nonNil(in.limits.set)))
+		in.limits.asked, nonNil(in.limits.set),
+	}
+	if statement == insertLimited {
+		args = append(args, column(js, func(n **store.New) *string { return arrayText((*n).Job.Limits) }),
+			column(js, func(n **store.New) *string {
+				if (*n).Job.Ties&job.TieLimited == 0 {
+					return nil
+				}
+				j := job.Job{Kind: (*n).Job.Kind, Place: job.Place{State: job.Waiting, Custody: job.Gate}, Ties: (*n).Job.Ties, Limits: (*n).Job.Limits, Order: (*n).Job.Order}
+				return nonzero(j.InLine().Line)
+			}),
+			some(func(j *job.Job) string { return j.Order }), some(func(j *job.Job) string { return j.Rank }))
+	}
+	return append(qs, read(statement, func(r *reader) error {
+		in.due[r.id()] = r.time()
+		in.owed = r.bool() || in.owed
+		return nil
+	}, args...))
 }
 
 // mostAtOnce bounds the jobs of a submission that may have their turns at once: while they are inserted nobody else hands turns on.
@@ -251,17 +257,23 @@ func (in *insertion) labels() (l labelRows) {
 //	1 tenant  4 owner  7 stem   10 machine   13 external id  16 trace   19 request  22 needs   25 keys    of labels
 //	2 by      5 kind   8 app    11 priority  14 fingerprint  17 labels  20 delay    23 ties    26 values
 //	3 ids     6 name   9 queue  12 attempts  15 parent       18 notes   21 due      24 broken  27 their jobs
-//	28 now, if it has been read already  29 keys of turns  30 that for which it waits first  31 keys of limits  32 those of them that are set
+//	28 now, if it has been read already  29 keys of limits  30 those of them that are set
 //
 // The limits are as they are believed to be in the snapshot of this statement, and so in the order of transactions: a job that
 // does not know of a limit stands before it.
 var insertJobs = inserting(false)
 
 // insertLimited is insertJobs for jobs some of whom are under limits. Where this transaction has the gate, and nobody waits for turns
-// of a key of which there are as many as its jobs want, these have them at once.
+// of a key of which there are as many as its jobs want, these have them at once. What is asked of each row with IN is looked up, where
+// a join might compare each with each.
+//
+//	31 keys of its turns  32 that for which it waits first  33 that of its order  34 its rank there, as [job.Job.RankAt] says
 var insertLimited = inserting(true)
 
 func inserting(limited bool) string {
+	microsOf := func(time string) string {
+		return `lpad(greatest(0, extract(epoch FROM ` + time + `) * 1000000)::bigint::text, 18, '0')`
+	}
 	where := func(text string) string { return "" }
 	owes := `false`
 	if limited {
@@ -271,21 +283,27 @@ func inserting(limited bool) string {
 	return `
 WITH x AS MATERIALIZED (
 	SELECT coalesce($28::timestamptz, pawl.clock()) AS now, ` + ord + ` AS ord
-	WHERE CASE WHEN $31::text[] IS NULL THEN true
-		WHEN ` + guard.Known.SQL(`ARRAY(SELECT l.key FROM pawl.limits l WHERE l.tenant = $1 AND l.key = ANY ($31::text[]) ORDER BY l.key) = $32::text[] COLLATE "C"`,
-		`cardinality($32::text[]) >= 0`) + ` THEN true
+	WHERE CASE WHEN $29::text[] IS NULL THEN true
+		WHEN ` + guard.Known.SQL(`ARRAY(SELECT l.key FROM pawl.limits l WHERE l.tenant = $1 AND l.key = ANY ($29::text[]) ORDER BY l.key) = $30::text[] COLLATE "C"`,
+		`cardinality($30::text[]) >= 0`) + ` THEN true
 		ELSE pawl.refuse('the limits have changed', 'PW002') END
 ), given AS MATERIALIZED (
-	SELECT u.*, x.now, x.ord, CASE WHEN d.due > x.now THEN d.due END AS due, coalesce(d.due > x.now, false) OR coalesce(u.needs > 0, false) OR u.broken IS TRUE AS shut
+	SELECT u.*, x.now, x.ord, ` + where("rank.at, ") + `CASE WHEN d.due > x.now THEN d.due END AS due, coalesce(d.due > x.now, false) OR coalesce(u.needs > 0, false) OR u.broken IS TRUE AS shut
 	FROM x CROSS JOIN unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::int[], $12::int[],
 		$13::text[], $14::bytea[], $15::uuid[], $16::text[], $17::json[], $18::json[], $19::json[], $20::interval[], $21::timestamptz[],
-		$22::int[], $23::int[], $24::bool[], $29::text[], $30::text[])
+		$22::int[], $23::int[], $24::bool[]` + where(`, $31::text[], $32::text[], $33::text[], $34::text[]`) + `)
 		u(id, owner, kind, name, stem, app, queue, machine, priority, max_attempts, external_id, fingerprint, parent, trace, labels, notes,
-			request, delay, given, needs, ties, broken, limits, first)
+			request, delay, given, needs, ties, broken` + where(`, limits, first, ordered, rank`) + `)
 	CROSS JOIN LATERAL (SELECT CASE WHEN u.delay IS NOT NULL THEN x.now + u.delay ELSE u.given END AS due) d
-` + where(`), wants AS MATERIALIZED (
+` + where(`	CROSS JOIN LATERAL (SELECT CASE
+		WHEN u.ordered IS NULL OR u.rank <> 'due' THEN u.rank
+		WHEN u.rank IS NULL THEN `+microsOf("x.now")+` || u.id::text
+		ELSE `+microsOf("coalesce(d.due, x.now)")+` END AS at) rank
+), wants AS MATERIALIZED (
 	SELECT g.id, g.owner, CASE WHEN g.kind = 'app' THEN 'ahead/' ELSE '' END || l.key AS key
-	FROM given g CROSS JOIN LATERAL unnest(g.limits::text[]) l(key) WHERE NOT g.shut
+	FROM given g CROSS JOIN LATERAL unnest(g.limits::text[]) l(key) WHERE NOT g.shut AND g.ordered IS NULL
+	UNION ALL
+	SELECT g.id, g.owner, g.ordered FROM given g WHERE NOT g.shut AND g.ordered IS NOT NULL AND g.limits IS NULL
 ), keys AS MATERIALIZED (
 	SELECT k.key, k.n <= k.free AND NOT k.waited AS fits, k.free <= 0 AS full FROM (
 		SELECT w.key, count(*) AS n, `+freeOf("w.key")+` AS free,
@@ -293,12 +311,12 @@ WITH x AS MATERIALIZED (
 		FROM wants w WHERE `+payer+` = $1 GROUP BY w.key OFFSET 0
 	) k
 ), going AS MATERIALIZED (
-	SELECT w.id FROM wants w LEFT JOIN keys k ON k.key = w.key GROUP BY w.id HAVING bool_and(k.fits IS TRUE)
+	SELECT w.id FROM wants w GROUP BY w.id HAVING bool_and(w.key IN (SELECT k.key FROM keys k WHERE k.fits))
 `) + `), new AS MATERIALIZED (
-	SELECT g.*, g.shut OR g.first IS NOT NULL` + where(` AND o.id IS NULL`) + ` AS gated,
-		CASE WHEN NOT g.shut` + where(` AND o.id IS NULL`) + ` THEN g.first END AS line,
-		coalesce(g.ties, 0)` + where(` | CASE WHEN o.id IS NULL THEN 0 WHEN g.kind = 'app' THEN 16 ELSE 32 END`) + ` AS tied
-	FROM given g` + where(` LEFT JOIN going o ON o.id = g.id`) + `
+	SELECT g.*, g.shut` + where(` OR g.first IS NOT NULL AND NOT g.goes`) + ` AS gated,
+		coalesce(g.ties, 0)` + where(` | CASE WHEN NOT g.goes THEN 0 WHEN g.ordered IS NOT NULL THEN 256 WHEN g.kind = 'app' THEN 16 ELSE 32 END`) + ` AS tied` + where(`,
+		CASE WHEN NOT g.shut AND NOT g.goes THEN g.first END AS line`) + `
+	FROM (SELECT g.*` + where(`, g.id IN (SELECT o.id FROM going o) AS goes`) + ` FROM given g OFFSET 0) g
 ), spec AS (
 	INSERT INTO pawl.specs (id, tenant, owner, kind, name, stem, app, queue, machine, priority, max_attempts, created, external_id,
 		fingerprint, parent, trace, labels, notes, request)
@@ -307,11 +325,11 @@ WITH x AS MATERIALIZED (
 	FROM new n
 ), job AS (
 	INSERT INTO pawl.jobs (id, tenant, kind, queue, machine, priority, created, state, custody, epoch, n, ord, lane, attempt, since,
-		due, needs, ties, limits, line, owner)
+		due, needs, ties` + where(`, limits, line, owner, ordered, rank`) + `)
 	SELECT n.id, $1, n.kind, n.queue, coalesce(n.machine, ''), n.priority, n.now,
 		CASE WHEN n.gated THEN 'WAITING' ELSE 'PENDING' END, CASE WHEN n.gated THEN 'gate' ELSE 'ready' END,
 		1, 1, n.ord, CASE WHEN n.kind = 'app' THEN 'prepare' ELSE 'task' END, 1, n.now,
-		n.due, coalesce(n.needs, 0), n.tied, n.limits::text[], n.line, CASE WHEN n.limits IS NOT NULL THEN n.owner END
+		n.due, coalesce(n.needs, 0), n.tied` + where(`, n.limits::text[], n.line, CASE WHEN n.limits IS NOT NULL OR n.ordered IS NOT NULL THEN n.owner END, n.ordered, n.at`) + `
 	FROM new n
 ), history AS (
 	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, actor)
@@ -322,7 +340,7 @@ WITH x AS MATERIALIZED (
 	INSERT INTO pawl.labels (tenant, key, value, created, job)
 	SELECT $1, l.key, l.value, x.now, l.job FROM x, unnest($25::text[], $26::text[], $27::uuid[]) l(key, value, job)
 ` + where(`), turns AS (
-	INSERT INTO pawl.turns (job, key, tenant, owner) SELECT w.id, w.key, $1, w.owner FROM wants w WHERE w.id IN (SELECT o.id FROM going o)
+	INSERT INTO pawl.turns (job, key, tenant, owner) SELECT w.id, w.key, $1, w.owner FROM wants w WHERE coalesce(w.id IN (SELECT o.id FROM going o), false)
 ), owed AS (
 	INSERT INTO pawl.turns_owed (tenant, key, at) SELECT DISTINCT $1, n.line, n.now FROM new n
 	WHERE `+guard.Owed.SQL(`n.line IS NOT NULL AND n.line NOT IN (SELECT k.key FROM keys k WHERE k.full)`, `false`)+`

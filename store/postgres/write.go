@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/pawl-jobs/pawl/internal/guard"
@@ -19,7 +20,6 @@ type changes struct {
 	before, after []job.Job
 	paths         [][]step
 	makers        []maker
-	resolves      bool
 	freed         []key
 	owed          []debt
 
@@ -58,7 +58,11 @@ func (c *changes) add(before *job.Job, ch job.Change) (after job.Job, err error)
 	if err := ch.Check(); err != nil {
 		return after, err
 	}
-	after, path := before.Apply(ch, c.now)
+	from := *before
+	if guard.Block.Off() {
+		from.Ties |= job.TiePass
+	}
+	after, path := from.Apply(ch, c.now)
 	if after.Live && (after.State.Terminal() || after.Custody == job.User) {
 		return after, job.Errorf(job.Internal, "change of job %s: %s with a launch whose end is not known", ch.Job, after.Place)
 	}
@@ -69,7 +73,6 @@ func (c *changes) add(before *job.Job, ch job.Change) (after job.Job, err error)
 	steps[len(path)-1].Custody = after.Custody
 	c.before, c.after, c.paths = append(c.before, *before), append(c.after, after), append(c.paths, steps)
 	c.makers = append(c.makers, maker{})
-	c.resolves = c.resolves || after.Resolved != nil
 	for _, m := range job.Releases(before, &after) {
 		c.freed = append(c.freed, key{after.ID, m})
 	}
@@ -134,7 +137,11 @@ func (c *changes) queries() []*query {
 	ids := func(f func(j *job.Job) job.ID) []*[16]byte {
 		return column(c.after, func(j *job.Job) *[16]byte { return nonzero([16]byte(f(j))) })
 	}
-	qs := []*query{do(writeRows, c.now, string(c.cause), nonzero(c.actor),
+	statement := writeRows
+	if slices.ContainsFunc(c.after, func(j job.Job) bool { return j.State.Terminal() }) {
+		statement = writeEnds
+	}
+	qs := []*query{do(statement, c.now, string(c.cause), nonzero(c.actor),
 		values(c.before, func(j *job.Job) [16]byte { return j.ID }),
 		values(c.before, func(j *job.Job) int64 { return j.Epoch }), values(c.before, func(j *job.Job) int64 { return j.N }),
 		values(c.after, func(j *job.Job) string { return string(j.State) }), values(c.after, func(j *job.Job) string { return string(j.Custody) }),
@@ -151,18 +158,33 @@ func (c *changes) queries() []*query {
 		text(func(j *job.Job) string { return j.Message }),
 		column(c.after, func(j *job.Job) *string { return document(j.Work) }), column(c.after, func(j *job.Job) *string { return document(j.Result) }),
 		values(c.paths, func(p *[]step) string { return encode(*p) }),
-		values(c.freed, func(k *key) [16]byte { return k.job }), values(c.freed, func(k *key) string { return string(k.mode) }),
-		values(c.owed, func(d *debt) [16]byte { return d.job }), values(c.owed, func(d *debt) string { return string(d.debt) }),
 		number(func(j *job.Job) int { return int(j.Ties) }), text(func(j *job.Job) string { return j.Line }),
 		column(c.after, func(j *job.Job) *int { return nonzero(j.Passed) }),
 		column(c.makers, func(m *maker) *[16]byte { return nonzero([16]byte(m.session)) }),
 		column(c.makers, func(m *maker) *string { return nonzero(m.duty) }), column(c.makers, func(m *maker) *string { return nonzero(string(m.cause)) }),
 		column(c.makers, func(m *maker) *int64 { return nonzero(m.digest) }))}
-	if c.resolves {
+	if len(c.freed) > 0 {
+		qs = append(qs, do(freeKeys, values(c.freed, func(k *key) [16]byte { return k.job }), values(c.freed, func(k *key) string { return string(k.mode) })))
+	}
+	if len(c.owed) > 0 {
+		qs = append(qs, do(`INSERT INTO pawl.followups (debt, job, at) SELECT o.debt, o.job, $3 FROM unnest($1::uuid[], $2::text[]) o(job, debt)`,
+			values(c.owed, func(d *debt) [16]byte { return d.job }), values(c.owed, func(d *debt) string { return string(d.debt) }), c.now))
+	}
+	if resolved := c.resolved(); len(resolved) > 0 {
 		qs = append(qs, do(`UPDATE pawl.specs s SET resolved = coalesce(s.resolved, ($2::json[])[array_position($1::uuid[], s.id)]) WHERE s.id = ANY ($1::uuid[])`,
-			values(c.after, func(j *job.Job) [16]byte { return j.ID }), column(c.after, func(j *job.Job) *string { return document(j.Resolved) })))
+			values(resolved, func(j **job.Job) [16]byte { return (*j).ID }), column(resolved, func(j **job.Job) *string { return document((*j).Resolved) })))
 	}
 	return append(qs, c.turns()...)
+}
+
+// resolved returns the jobs that say what they have chosen.
+func (c *changes) resolved() (jobs []*job.Job) {
+	for i := range c.after {
+		if c.after[i].Resolved != nil {
+			jobs = append(jobs, &c.after[i])
+		}
+	}
+	return jobs
 }
 
 // encode writes v as JSON. What cannot be written is for the database to refuse.
@@ -174,25 +196,41 @@ func encode(v any) string {
 	return string(text)
 }
 
-// writeRows writes rows as package job made them from those that are locked: the guard is for defects only.
+// writeRows writes rows as package job made them from those that are locked: the guard is for defects only. writeEnds is the same
+// where some of them have ended.
 //
-//	1 now     4 ids    7 state    10 n        13 claim       16 suspect  19 since  22 wish       25 code     28 result  31 the mode of those
-//	2 cause   5 epoch  8 custody  11 lane     14 attempt     17 launch   20 due    23 wished by  26 message  29 paths   32 debtors
-//	3 actor   6 n      9 epoch    12 session  15 recoveries  18 live     21 ended  24 resume     27 work     30 jobs    33 debts
-//	34 ties   35 line  36 passed  37 session, 38 duty, 39 cause and 40 digest of the events
+//	1 now     4 ids    7 state    10 n        13 claim       16 suspect  19 since  22 wish       25 code     28 result
+//	2 cause   5 epoch  8 custody  11 lane     14 attempt     17 launch   20 due    23 wished by  26 message  29 paths
+//	3 actor   6 n      9 epoch    12 session  15 recoveries  18 live     21 ended  24 resume     27 work
+//	30 ties   31 line  32 passed  33 session, 34 duty, 35 cause and 36 digest of the events
 //
-// 5 and 6 are those of the row before; a path is a JSON list of {state, custody, code, message, data}; 30 are jobs that
-// give up unique keys.
-const writeRows = `
+// 5 and 6 are those of the row before; a path is a JSON list of {state, custody, code, message, data}.
+var writeRows, writeEnds = writing(``), writing(`), gone AS (
+	DELETE FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT a.id FROM a WHERE a.over))
+), kept AS (
+	INSERT INTO pawl.ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, created, since, ended, needs, ties, limits, ordered, told, wished_by,
+		code, message, work, result)
+	SELECT a.id, a.tenant, a.state, a.epoch, a.n, a.ord, a.attempt, a.recoveries, a.suspect, a.launch, a.created, a.since, a.ended, a.needs, a.ties, a.limits, a.ordered, a.told,
+		coalesce(a.wished_by, ''), coalesce(a.code, ''), coalesce(a.message, ''), a.work, a.result
+	FROM a WHERE a.over
+`)
+
+// freeKeys takes from jobs $1 the unique keys of modes $2.
+const freeKeys = `
+DELETE FROM pawl.unique_keys u WHERE u.job = ANY ($1::uuid[])
+	AND (u.job, u.mode || '') IN (SELECT f.job, f.mode FROM unnest($1::uuid[], $2::text[]) f(job, mode))`
+
+func writing(ends string) string {
+	return `
 WITH x AS MATERIALIZED (
 	SELECT ` + ord + ` AS ord
 ), a AS MATERIALIZED (
-	SELECT a.*, greatest(j.ord, x.ord) AS ord, j.tenant, j.kind, j.queue, j.machine, j.priority, j.created, j.needs, j.told, j.limits,
+	SELECT a.*, greatest(j.ord, x.ord) AS ord, j.tenant, j.kind, j.queue, j.machine, j.priority, j.created, j.needs, j.told, j.limits, j.ordered,
 		a.custody = 'none' AS over
 	FROM x CROSS JOIN unnest($4::uuid[], $5::bigint[], $6::bigint[], $7::text[], $8::text[], $9::bigint[], $10::bigint[], $11::text[], $12::uuid[],
 		$13::uuid[], $14::int[], $15::int[], $16::int[], $17::int[], $18::bool[], $19::timestamptz[], $20::timestamptz[], $21::timestamptz[],
 		$22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::json[], $28::json[], $29::json[],
-		$34::int[], $35::text[], $36::int[], $37::uuid[], $38::text[], $39::text[], $40::bigint[])
+		$30::int[], $31::text[], $32::int[], $33::uuid[], $34::text[], $35::text[], $36::bigint[])
 		a(id, was_epoch, was_n, state, custody, epoch, n, lane, session, claim, attempt, recoveries, suspect, launch, live, since, due, ended,
 		wish, wished_by, resume, code, message, work, result, path, ties, line, passed, maker, duty, made, digest)
 	CROSS JOIN LATERAL (SELECT * FROM pawl.jobs j WHERE j.id = a.id AND j.epoch = a.was_epoch AND j.n = a.was_n OFFSET 0) j
@@ -209,24 +247,12 @@ WITH x AS MATERIALIZED (
 		suspect = excluded.suspect, launch = excluded.launch, live = excluded.live, since = excluded.since, due = excluded.due,
 		ties = excluded.ties, line = excluded.line, passed = excluded.passed, wish = excluded.wish, wished_by = excluded.wished_by, resume = excluded.resume, code = excluded.code, message = excluded.message,
 		work = excluded.work, result = excluded.result
-), gone AS (
-	DELETE FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT a.id FROM a WHERE a.over))
-), kept AS (
-	INSERT INTO pawl.ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, created, since, ended, needs, ties, limits, told, wished_by,
-		code, message, work, result)
-	SELECT a.id, a.tenant, a.state, a.epoch, a.n, a.ord, a.attempt, a.recoveries, a.suspect, a.launch, a.created, a.since, a.ended, a.needs, a.ties, a.limits, a.told,
-		coalesce(a.wished_by, ''), coalesce(a.code, ''), coalesce(a.message, ''), a.work, a.result
-	FROM a WHERE a.over
-), history AS (
+` + ends + `), history AS (
 	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, session, actor, code, message, data, change)
 	SELECT a.id, a.was_n + p.position, a.tenant, a.ord, a.was_epoch, p.state, p.custody, $1, coalesce(a.made, $2), a.maker, coalesce(a.duty, $3),
 		p.code, p.message, p.data, CASE WHEN a.was_n + p.position = a.n THEN a.digest END
 	FROM a CROSS JOIN LATERAL ROWS FROM (json_to_recordset(a.path) AS (state text, custody text, code text, message text, data json))
 		WITH ORDINALITY p(state, custody, code, message, data, position)
-), freed AS (
-	DELETE FROM pawl.unique_keys u WHERE u.job = ANY ($30::uuid[])
-		AND (u.job, u.mode || '') IN (SELECT f.job, f.mode FROM unnest($30::uuid[], $31::text[]) f(job, mode))
-), owed AS (
-	INSERT INTO pawl.followups (debt, job, at) SELECT o.debt, o.job, $1 FROM unnest($32::uuid[], $33::text[]) o(job, debt)
 )
 SELECT count(*) = cardinality($4::uuid[]) OR pawl.refuse('a job moved under the lock') FROM a`
+}

@@ -300,8 +300,16 @@ const ownersInLine = `WITH RECURSIVE o (owner) AS (
 	)
 	SELECT owner FROM o WHERE owner IS NOT NULL`
 
+// firstInOrder reads who is first in the line of an order, whoever the owners are.
+var firstInOrder = `SELECT ` + columns + ` FROM jobs j INDEXED BY jobs_order WHERE j.line <> '' AND j.line GLOB 'order/*' AND j.tenant = ? AND j.line = ?
+	ORDER BY ` + guard.Rank.SQL(`j.rank, j.priority, j.created, `, ``) + `j.seq LIMIT 1`
+
 // firsts reads the first jobs of each owner who waits in the line of a key, no more than most, and notes in k of whom there are more.
+// In the line of an order there is one place, and it is for the first of all.
 func (t *tx) firsts(k *store.GateKey, d spot, most int) (firsts []row, err error) {
+	if job.Ordered(d.key) {
+		return t.rows(firstInOrder, d.tenant, d.key)
+	}
 	var owners []string
 	err = t.query(ownersInLine, func(v []driver.Value) error {
 		owners = append(owners, text(v[0]))

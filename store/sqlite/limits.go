@@ -124,12 +124,30 @@ const usesOf = `
 	UNION ALL
 	SELECT 'limit', '', doc, 0 FROM limits WHERE tenant = ?1`
 
+// behind counts who stands before a job in its line, and behindInOrder in that of an order.
+const (
+	behind = `SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_line WHERE line <> '' AND tenant = ? AND line = ? AND owner = ?
+		AND (priority, created, seq) < (?, ?, (SELECT seq FROM jobs WHERE id = ?)) LIMIT ? + 0)`
+	behindInOrder = `SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_order WHERE line <> '' AND line GLOB 'order/*' AND tenant = ? AND line = ?
+		AND (rank, priority, created, seq) < (?, ?, ?, (SELECT seq FROM jobs WHERE id = ?)) LIMIT ? + 0)`
+)
+
 // Behind implements [store.Limits].
 func (s *Store) Behind(ctx context.Context, j *job.Job, limit int) (n int, err error) {
-	err = s.query(ctx, `SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_line WHERE line <> '' AND tenant = ? AND line = ? AND owner = ?
-		AND (priority, created, seq) < (?, ?, (SELECT seq FROM jobs WHERE id = ?)) LIMIT ? + 0)`, 1, func(v []driver.Value) { n = integer(v[0]) },
-		j.Tenant, j.Line, j.Owner, int64(j.Priority), micros(j.Created), blob(j.ID), int64(limit))
+	q, among := behind, j.Owner
+	if job.Ordered(j.Line) {
+		q, among = behindInOrder, j.Rank
+	}
+	err = s.query(ctx, q, 1, func(v []driver.Value) { n = integer(v[0]) },
+		j.Tenant, j.Line, among, int64(j.Priority), micros(j.Created), blob(j.ID), int64(limit))
 	return n, err
+}
+
+// Holders implements [store.Limits].
+func (s *Store) Holders(ctx context.Context, tenant, key string, limit int) (ids []job.ID, err error) {
+	err = s.query(ctx, `SELECT j.id FROM turns t CROSS JOIN jobs j ON j.seq = t.job WHERE t.tenant = ? AND t.key = ? ORDER BY t.owner, t.job LIMIT ?`, 1,
+		func(v []driver.Value) { ids = append(ids, id(v[0])) }, tenant, key, int64(limit))
+	return ids, err
 }
 
 // Turns implements [store.Limits].

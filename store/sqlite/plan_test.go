@@ -245,6 +245,18 @@ func limited(t *testing.T, s *Store, session job.ID) {
 	late.Job.Limits, late.After = []string{"a"}, []store.After{{Job: jobs[0].Job.ID, Need: job.NeedEnded}}
 	late.Job.Queue, late.Job.Kind, late.Job.Priority = "limited", "limited", 5
 	must(submit(ctx, s, late))
+	var first job.ID
+	for i := range 2 {
+		n := newTask(1)
+		n.Job.Order, n.Job.Ties = "order/k", job.TieLimited
+		must(submit(ctx, s, n))
+		if i == 1 {
+			_, _, err := s.Wish(ctx, store.Wish{Tenant: "t", Jobs: []job.ID{first}, Wish: job.WishCancel, By: "o"})
+			must(err)
+			pay() // this one goes
+		}
+		first = n.Job.ID
+	}
 	for range jobs {
 		held, err := s.Claim(ctx, store.Claim{ID: job.NewID(), Session: session, Queues: []string{"limited"}, Kinds: []string{"limited"}, Slots: map[job.Lane]int{job.LaneTask: 1}})
 		must(err)
@@ -288,6 +300,29 @@ func TestPlanOfTurns(t *testing.T) {
 			if !strings.Contains(plan, want) {
 				t.Errorf("no %s in\n%s", want, plan)
 			}
+		}
+	}
+}
+
+// Who goes next of an order, and who stands before a job there, is read along the index of orders, whatever the planner knows.
+func TestPlanOfOrders(t *testing.T) {
+	s := openAt(t, t.TempDir())
+	for q, want := range map[string]string{
+		firstInOrder:  "SEARCH j USING INDEX jobs_order (tenant=? AND line=?)",
+		behindInOrder: "SEARCH jobs USING COVERING INDEX jobs_order (tenant=? AND line=? AND (rank,priority,created)<(?,?,?))",
+	} {
+		var plan string
+		err := s.do(t.Context(), func(tx *tx) error {
+			return tx.query("EXPLAIN QUERY PLAN "+q, func(v []driver.Value) error {
+				plan += text(v[3]) + "\n"
+				return nil
+			}, make([]any, parameters(q))...)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(plan, want) || strings.Contains(plan, "TEMP B-TREE") {
+			t.Errorf("no %s in\n%s\nof %s", want, plan, q)
 		}
 	}
 }

@@ -60,11 +60,14 @@ type heldTurn struct {
 
 const (
 	// useless holds of a turn t whose job is not there, or has not the tie that stands for it and keeps none before its place in line.
-	useless = `NOT EXISTS (SELECT 1 FROM jobs j WHERE j.seq = t.job AND (j.ties & CASE WHEN t.key GLOB 'ahead/*' THEN 16 ELSE 32 END <> 0
-		OR j.ties & 64 <> 0 AND (t.key GLOB 'ahead/*') = (j.line GLOB 'ahead/*') AND t.key < j.line))`
+	// That of an order is kept in no line.
+	useless = `NOT EXISTS (SELECT 1 FROM jobs j WHERE j.seq = t.job AND (
+		j.ties & CASE WHEN t.key GLOB 'order/*' THEN 256 WHEN t.key GLOB 'ahead/*' THEN 16 ELSE 32 END <> 0
+		OR j.ties & 64 <> 0 AND t.key NOT GLOB 'order/*' AND (t.key GLOB 'ahead/*') = (j.line GLOB 'ahead/*') AND t.key < j.line))`
 
 	// lookForWrong finds jobs that wait for another number of prerequisites than they have, turns that nobody has a use for, and, a
-	// step for each key, lines to which nothing is owed. Most of these are of keys that are full.
+	// step for each key, lines to which nothing is owed. Most of these are of keys that are full; of orders, which may be as many as
+	// customers, those are left out whose one place is taken.
 	lookForWrong = `WITH RECURSIVE
 	e (tenant) AS (
 		SELECT min(tenant) FROM jobs INDEXED BY jobs_line WHERE line <> ''
@@ -81,7 +84,8 @@ const (
 	UNION ALL
 	SELECT * FROM (SELECT 'turn', x'', t.tenant, t.key, t.owner, t.job FROM turns t WHERE ` + useless + ` LIMIT ?1)
 	UNION ALL
-	SELECT 'line', x'', k.tenant, k.key, '', 0 FROM k WHERE k.key IS NOT NULL AND NOT EXISTS (SELECT 1 FROM followups f WHERE f.tenant = k.tenant AND f.key = k.key)`
+	SELECT 'line', x'', k.tenant, k.key, '', 0 FROM k WHERE k.key IS NOT NULL AND NOT EXISTS (SELECT 1 FROM followups f WHERE f.tenant = k.tenant AND f.key = k.key)
+		AND NOT (k.key GLOB 'order/*' AND EXISTS (SELECT 1 FROM turns o WHERE o.tenant = k.tenant AND o.key = k.key))`
 )
 
 // recount corrects numbers of prerequisites.

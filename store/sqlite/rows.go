@@ -21,9 +21,9 @@ const columns = `j.seq, j.id, j.tenant, j.owner, j.kind, j.name, j.queue, j.mach
 	j.created, j.external_id, j.parent, j.state, j.custody, j.epoch, j.n, j.lane, j.session, j.claim, j.attempt,
 	j.recoveries, j.suspect, j.launch, j.live, j.since, j.due, j.ended, j.needs, j.ties, j.wish, j.wished_by,
 	j.resume, j.code, j.message, j.work, j.result, j.app, j.hidden, j.trace,
-	j.limit_keys, j.line, j.passed`
+	j.limit_keys, j.line, j.passed, j.ordered, j.rank`
 
-const nColumns = 43
+const nColumns = 45
 
 func scan(v []driver.Value) row {
 	r := row{seq: v[0].(int64)}
@@ -45,6 +45,7 @@ func scan(v []driver.Value) row {
 	j.Work, j.Result = raw(v[35]), raw(v[36])
 	j.App, j.Hidden, j.Trace = text(v[37]), integer(v[38]) != 0, text(v[39])
 	j.Limits, j.Line, j.Passed = keysOf(v[40]), text(v[41]), integer(v[42])
+	j.Order, j.Rank = text(v[43]), text(v[44])
 	return r
 }
 
@@ -122,6 +123,9 @@ func (t *tx) change(r *row, c job.Change, cause job.Cause, actor, asked any, eff
 		return err
 	}
 	before := r.Job
+	if guard.Block.Off() {
+		before.Ties |= job.TiePass
+	}
 	after, path := before.Apply(c, t.now)
 	if after.Live && (after.State.Terminal() || after.Custody == job.User) {
 		return job.Errorf(job.Internal, "change of job %s: %s with a launch whose end is not known", c.Job, after.Place)
@@ -166,7 +170,7 @@ func (t *tx) owe(r *row, line string, owed []job.Owed, eff *store.Effects) error
 		}
 		var err error
 		switch {
-		case o.Debt == job.DebtTurns && t.returned != nil && o.Key != line:
+		case o.Debt == job.DebtTurns && t.returned != nil:
 			t.returned[spot{r.Tenant, o.Key}] = true
 			continue
 		case o.Debt == job.DebtTurns:

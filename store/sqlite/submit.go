@@ -122,6 +122,7 @@ func (t *tx) submit(sub *store.Submission, n *store.New, fits map[string]bool, e
 	if n.Delay > 0 {
 		j.Due = t.now.Add(n.Delay)
 	}
+	j.Rank = j.RankAt(t.now)
 	after := store.Strongest(n.After)
 	broken, err := t.prerequisites(sub.Tenant, &j, after)
 	if err != nil {
@@ -155,11 +156,12 @@ func (t *tx) submit(sub *store.Submission, n *store.New, fits map[string]bool, e
 	j.Lane = job.LaneOf(j.State, j.Program(), 0)
 
 	seq, inserted, err := t.insert(`INSERT INTO jobs (id, tenant, owner, kind, name, queue, machine, priority, max_attempts, created,
-		external_id, parent, state, custody, epoch, n, lane, attempt, since, due, needs, ties, app, trace, stem, limit_keys, line)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
+		external_id, parent, state, custody, epoch, n, lane, attempt, since, due, needs, ties, app, trace, stem, limit_keys, line, ordered, rank)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
 		blob(j.ID), j.Tenant, j.Owner, j.Kind, j.Name, j.Queue, j.Machine, int64(j.Priority), int64(j.MaxAttempts), micros(j.Created),
 		optional(j.ExternalID), blob(j.Parent), string(j.State), string(j.Custody), j.Epoch, j.N, string(j.Lane), int64(j.Attempt),
-		micros(j.Since), micros(j.Due), int64(j.Needs), int64(j.Ties), j.App, j.Trace, j.Stem(), keysDocument(j.Limits), j.Line)
+		micros(j.Since), micros(j.Due), int64(j.Needs), int64(j.Ties), j.App, j.Trace, j.Stem(), keysDocument(j.Limits), j.Line,
+		optional(j.Order), j.Rank)
 	if err != nil {
 		return store.Submitted{}, err
 	}

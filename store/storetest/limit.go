@@ -55,6 +55,11 @@ func limitHolds(w *world) {
 	if n, err := w.s.Behind(w.ctx, &last, 0); n != 0 || err != nil {
 		w.Errorf("a job is behind %d, want up to 0, %v", n, err)
 	}
+	for n, want := range [][]job.ID{{}, {late[0]}, {late[0], first}, {late[0], first}} {
+		if ids, err := w.s.Holders(w.ctx, acme, "gpu", n); !slices.Equal(ids, want) || err != nil {
+			w.Errorf("up to %d jobs that have a turn: %v, want %v, %v", n, ids, want, err)
+		}
+	}
 	if e := w.event(first, 2); e.Cause != job.CauseTurn {
 		w.Errorf("the event is %+v", e)
 	}
@@ -403,7 +408,6 @@ func limitReturns(w *world) {
 	// A retry at once takes its place in line: it is the oldest.
 	j := next()
 	w.must(setting(move(j, by(session), job.Ready, job.Pending), job.Patch{Retry: true}))
-	w.at(job.Waiting, job.Gate, j.ID)
 	if again := next(); again.ID != j.ID || again.Attempt != 2 {
 		w.Errorf("after the retry of %s comes %s, attempt %d", j.ID, again.ID, again.Attempt)
 	}
@@ -423,6 +427,8 @@ func limitReturns(w *world) {
 	if got := w.apply(move(j, by(session), job.Ready, job.Pending)); got.Outcome != store.Turned {
 		w.Errorf("a canceled job that is given back: %+v", got)
 	}
+	blocked := w.job(w.inState(job.Blocked)[0])
+	w.must(move(blocked, w.duty(session, watch), job.Ready, job.Pending)) // it takes its place in line, too
 	w.pay()
 	checkTurns(w)
 }
@@ -458,10 +464,7 @@ func limitAhead(w *world) {
 		w.Fatalf("%d are made ready, want twice as many as may run", len(made))
 	}
 	for _, j := range made {
-		j = w.must(staged(j, by(session)))
-		if j.Place != (job.Place{State: job.SubmittingJob, Custody: job.Gate}) {
-			w.Errorf("it stands at %s", j.Place)
-		}
+		w.must(staged(j, by(session)))
 	}
 	w.pay()
 	w.uses("system/lab", 2, 2)

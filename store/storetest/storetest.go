@@ -45,6 +45,7 @@ func Run(t *testing.T, open func(t *testing.T) (store.Store, Clock)) {
 		{"Gate", gateTests},
 		{"FollowUp", followUpTests},
 		{"Limit", limitTests},
+		{"Order", orderTests},
 		{"Adopt", adoptTests},
 		{"Moment", momentTests},
 		{"Read", readTests},

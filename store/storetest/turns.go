@@ -54,14 +54,7 @@ func checkTurns(w *world) {
 			continue
 		}
 		j := w.job(listed.ID)
-		for _, tie := range []job.Ties{job.TieAhead, job.TieTurn} {
-			if j.Ties&tie != 0 {
-				for _, key := range j.TurnKeys(tie) {
-					held[key]++
-				}
-			}
-		}
-		for _, key := range j.Kept() {
+		for _, key := range j.Turns() {
 			held[key]++
 		}
 		if j.Line != "" {
@@ -80,6 +73,9 @@ func checkTurns(w *world) {
 		}
 		if h != held[t.Key] || n != len(waiting[t.Key]) {
 			w.Errorf("%s: %d turns, %d wait; of the jobs %d have one and %d wait", t.Key, h, n, held[t.Key], len(waiting[t.Key]))
+		}
+		if job.Ordered(t.Key) && h > 1 {
+			w.Errorf("%s: %d go at once", t.Key, h)
 		}
 		delete(held, t.Key)
 		full[t.Key] = t.Limit != nil && h >= t.Limit.Places(t.Key)

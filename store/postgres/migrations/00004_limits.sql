@@ -82,6 +82,18 @@ END $$;
 -- +goose StatementEnd
 
 -- +goose Down
+-- A Pawl that knows no limits would never let those go that wait in line.
+WITH x AS MATERIALIZED (
+    SELECT (SELECT e.base FROM pawl.era e) + pg_current_xact_id()::text::bigint AS ord
+), going AS (
+    UPDATE pawl.jobs j SET state = CASE j.state WHEN 'WAITING' THEN 'PENDING' ELSE j.state END, custody = 'ready', epoch = j.epoch + 1, n = j.n + 1,
+        ord = greatest(j.ord, x.ord), since = pawl.clock(), line = NULL, code = '', message = ''
+    FROM x WHERE j.line IS NOT NULL
+    RETURNING j.id, j.n, j.tenant, j.ord, j.epoch, j.state, j.since
+)
+INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause)
+SELECT g.id, g.n, g.tenant, g.ord, g.epoch - 1, g.state, 'ready', g.since, 'turn' FROM going g;
+UPDATE pawl.jobs SET ties = ties & 7 WHERE ties > 7;
 DROP TABLE pawl.served, pawl.turns_owed, pawl.turns, pawl.limits;
 DROP FUNCTION pawl.refuse(text, text);
 ALTER TABLE pawl.ended DROP COLUMN limits;

@@ -1,0 +1,131 @@
+package job
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+)
+
+// Order puts a job in order with others: of those with the same key one goes after the other. What is next is decided among those
+// that may go, whose time has come and whose prerequisites have ended.
+type Order struct {
+	Key     string       `json:"key" doc:"Jobs with the same key go one after the other, of whatever kind they are." minLength:"1" maxLength:"255" example:"account-4711"`
+	By      string       `json:"by,omitempty" doc:"What decides who goes first: created; due, the time before which a job does not start, or else that of its submission; or a field of args, where the least goes first, numbers before texts, and last who lacks it." pattern:"^(created|due|args\\..+)$" default:"created" example:"args.version"`
+	Failing OrderFailing `json:"failing,omitempty" doc:"What those behind it do while a job waits to be tried again, is blocked or paused: block: they wait; pass: they go." enum:"block,pass" default:"block"`
+}
+
+// An OrderFailing says what becomes of those behind a job that is in trouble.
+type OrderFailing string
+
+// The ways to treat a job that is in trouble.
+const (
+	OrderBlock OrderFailing = "block"
+	OrderPass  OrderFailing = "pass"
+)
+
+const (
+	byCreated = "created"
+	byDue     = "due"
+	byArgs    = "args."
+)
+
+// RankDue stands for the rank of a job that goes by its due time, as an empty one does for that of its submission: see [Job.RankAt].
+const RankDue = "due"
+
+// order checks the order of a spec.
+func (v *validation) order(s *Spec) {
+	o := s.Order
+	if o == nil {
+		return
+	}
+	if o.Key == "" {
+		v.add("order.key", "", "is missing", "give a key")
+	}
+	v.text("order.key", o.Key, 255)
+	switch field, of := strings.CutPrefix(o.By, byArgs); {
+	case o.By == "", o.By == byCreated, o.By == byDue:
+	case of && field != "" && s.kind() == KindApp:
+		v.add("order.by", o.By, "is of args, which a program has not", "give created or due")
+	case of && field != "":
+		if _, err := s.Rank(); err != nil {
+			v.add("order.by", o.By, err.Error(), "give a field that has a number or a text")
+		}
+	default:
+		v.add("order.by", o.By, "is unknown", "give created, due, or a field such as args.version")
+	}
+	switch o.Failing {
+	case "", OrderBlock, OrderPass:
+	default:
+		v.add("order.failing", string(o.Failing), "is unknown", "give block or pass")
+	}
+}
+
+// OrderKey returns the key of the turn that a job in order takes.
+func (s *Spec) OrderKey() string { return inOrder + part(s.Order.Key) }
+
+// OrderOf returns the key of an order, as jobs name it, of that of its turns.
+func OrderOf(key string) string { return names.Replace(strings.TrimPrefix(key, inOrder)) }
+
+// Rank returns where a job stands in its order: a text that sorts by its bytes. It is empty where the time of submission decides.
+func (s *Spec) Rank() (string, error) {
+	switch s.Order.By {
+	case "", byCreated:
+		return "", nil
+	case byDue:
+		return RankDue, nil
+	}
+	all, err := decode(s.Args)
+	if err != nil && len(s.Args) > 0 {
+		return "", err
+	}
+	switch v := within(all, strings.Split(strings.TrimPrefix(s.Order.By, byArgs), ".")).(type) {
+	case nil:
+		return "z", nil
+	case string:
+		if len(v) > 255 || strings.Contains(v, "\x00") {
+			return "", Errorf(Invalid, "has a text of more than 255 bytes, or with a zero byte")
+		}
+		return "t" + v, nil
+	case json.Number:
+		return rankOf(v)
+	}
+	return "", Errorf(Invalid, "is neither a number nor a text")
+}
+
+// RankAt returns where j stands in its order that is submitted at the time now. Those that were submitted at once go as they were
+// numbered; those that are due at the same time by priority.
+func (j *Job) RankAt(now time.Time) string {
+	switch {
+	case j.Order == "":
+		return ""
+	case j.Rank == "":
+		return fmt.Sprintf("%018d%s", now.UnixMicro(), j.ID)
+	case j.Rank != RankDue:
+		return j.Rank
+	case j.Due.IsZero():
+		return fmt.Sprintf("%018d", now.UnixMicro())
+	}
+	return fmt.Sprintf("%018d", max(0, j.Due.UnixMicro()))
+}
+
+// rankOf returns a text for a number, so that texts sort as the numbers do: also large integers, of which many are the same as a
+// floating-point number.
+func rankOf(n json.Number) (string, error) {
+	f, err := n.Float64()
+	if err != nil {
+		return "", Errorf(Invalid, "has a number that is out of range")
+	}
+	i, err := n.Int64()
+	if err != nil {
+		i = int64(max(math.MinInt64, min(math.MaxInt64/2, f))) // of numbers that are as large the order is as far as they are exact
+	}
+	bits := math.Float64bits(f + 0) // and never that of a negative zero
+	if bits>>63 != 0 {
+		bits = ^bits
+	} else {
+		bits |= 1 << 63
+	}
+	return fmt.Sprintf("n%016x%016x", bits, uint64(i)^1<<63), nil
+}
