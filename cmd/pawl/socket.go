@@ -151,32 +151,42 @@ func (n *node) socket(ctx context.Context) (net.Listener, error) {
 		name += "-" + strconv.Itoa(os.Getpid())
 		d.sweep(ctx)
 	}
-	l, err := listenAt(ctx, d.socket(name))
+	l, err := d.listen(ctx, name)
 	if err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
-	return &heldListener{l, d.Close}, nil
+	return l, nil
 }
 
-// A heldListener releases its name when it is closed, not before: the name is removed with it.
-type heldListener struct {
-	net.Listener
-	release func() error
-}
-
-func (l *heldListener) Close() error { return errors.Join(l.Listener.Close(), l.release()) }
-
-// listenAt listens on a socket for its owner only. Nobody else uses the name, so a socket that is there is dead.
-func listenAt(ctx context.Context, name string) (net.Listener, error) {
-	if err := os.Remove(name); err != nil && !os.IsNotExist(err) {
+// listen listens on a socket for its owner only. Nobody else uses the name, so a socket that is there is dead. The name comes
+// last: who finds it is heard, and never takes it for the name of a process that died.
+func (d socketDir) listen(ctx context.Context, name string) (net.Listener, error) {
+	unnamed := d.socket("." + name)
+	if err := os.Remove(unnamed); err != nil && !os.IsNotExist(err) {
 		return nil, err
 	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", name)
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", unnamed)
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(name, 0o600); err != nil {
+	if err := errors.Join(os.Chmod(unnamed, 0o600), os.Rename(unnamed, d.socket(name))); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	return l, nil
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // it would remove the name that was
+	return &socketListener{l, d, name}, nil
+}
+
+// A socketListener removes its name when it is closed, and holds the folder open until then.
+type socketListener struct {
+	net.Listener
+	dir  socketDir
+	name string
+}
+
+func (l *socketListener) Close() error {
+	gone := os.Remove(l.dir.socket(l.name))
+	if os.IsNotExist(gone) {
+		gone = nil // swept, by who came while this one left
+	}
+	return errors.Join(gone, l.Listener.Close(), l.dir.Close())
 }

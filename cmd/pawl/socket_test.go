@@ -1,9 +1,12 @@
 package main
 
 import (
+	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -21,8 +24,7 @@ func TestSocket(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer d.Close()
-		l, err := listenAt(t.Context(), d.socket(socketName))
+		l, err := d.listen(t.Context(), socketName)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,5 +35,51 @@ func TestSocket(t *testing.T) {
 		if _, err := reach(t.Context(), dir); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Processes that begin at once on a folder leave each other's sockets alone, and remove those of the dead.
+func TestSocketsSwept(t *testing.T) {
+	dir := t.TempDir()
+	open := func() socketDir {
+		d, err := openSockets(dir)
+		if err != nil {
+			t.Error(err)
+		}
+		return d
+	}
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			for round := range 200 {
+				name := fmt.Sprintf("%s-%d", socketName, i)
+				l, err := open().listen(t.Context(), name)
+				if err != nil {
+					t.Errorf("process %d, start %d: %v", i, round, err)
+					return
+				}
+				d := open()
+				d.sweep(t.Context())
+				if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+					t.Errorf("process %d, start %d: %v", i, round, err)
+				}
+				d.Close()
+				l.Close()
+			}
+		})
+	}
+	wg.Wait()
+
+	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, socketName+"-7"), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.SetUnlinkOnClose(false)
+	dead.Close()
+	d := open()
+	defer d.Close()
+	d.sweep(t.Context())
+	if names, err := os.ReadDir(dir); err != nil || len(names) != 0 {
+		t.Errorf("%v, %v: want nothing left", names, err)
 	}
 }
