@@ -24,83 +24,64 @@ import (
 // TestAlike makes the same random calls of the fake and of store/sqlite, and compares every answer, to the words of errors:
 // what a simulation finds on the fake is true of a database, too.
 func TestAlike(t *testing.T) {
-	seeds, calls := uint64(6), 300
-	if testing.Short() {
-		seeds = 1
-	}
-	for seed := range seeds {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			p := besideSQLite(t, seed)
-			p.steps(calls)
-		})
-	}
+	walks(t, 6, func(t *testing.T, seed uint64) {
+		besideSQLite(t, seed).steps(300)
+	})
 }
 
 // TestAlikeInLine makes calls of which most jobs are under limits and on the move: it comes to lines of jobs that need several
 // keys, and to launches under limits.
 func TestAlikeInLine(t *testing.T) {
-	seeds, calls := uint64(2), 120
-	if testing.Short() {
-		seeds = 1
-	}
-	for seed := range seeds {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			p := besideSQLite(t, seed)
-			p.inLine = true
-			for _, key := range []string{"disk", "gpu"} { // hardly ever both are free
-				of(p, "set limit", func(s store.Store) (store.Effects, error) {
-					return alone(s.SetLimit(p.Context(), "acme", job.Limit{Key: key, Most: 1}))
-				})
-			}
-			p.steps(calls)
-		})
-	}
+	walks(t, 2, func(t *testing.T, seed uint64) {
+		p := besideSQLite(t, seed)
+		p.inLine = true
+		for _, key := range []string{"disk", "gpu"} { // hardly ever both are free
+			of(p, "set limit", func(s store.Store) (store.Effects, error) {
+				return alone(s.SetLimit(p.Context(), "acme", job.Limit{Key: key, Most: 1}))
+			})
+		}
+		p.steps(120)
+	})
 }
 
 // TestAlikeTakenIn makes calls of which many set limits first, for keys under which jobs stand that are there and on the move.
 func TestAlikeTakenIn(t *testing.T) {
-	seeds, calls := uint64(4), 200
-	if testing.Short() {
-		seeds = 1
-	}
-	for seed := range seeds {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			p := besideSQLite(t, seed)
-			p.takenIn = true
-			p.begin()
-			p.steps(calls)
-		})
-	}
+	walks(t, 4, func(t *testing.T, seed uint64) {
+		p := besideSQLite(t, seed)
+		p.takenIn = true
+		p.begin()
+		p.steps(200)
+	})
 }
 
 // TestAlikeInOrder makes calls of which most jobs are in an order and on the move, some of them under limits.
 func TestAlikeInOrder(t *testing.T) {
-	seeds, calls := uint64(4), 250
+	walks(t, 4, func(t *testing.T, seed uint64) {
+		p := besideSQLite(t, seed)
+		p.inOrder = true
+		p.begin()
+		p.steps(250)
+	})
+}
+
+// TestDeterministic compares two fakes, to the order of each list.
+func TestDeterministic(t *testing.T) {
+	walks(t, 20, func(t *testing.T, seed uint64) {
+		p := newPair(t, seed)
+		p.other, p.strict = fake.New(p.clock.Now), true
+		p.steps(300)
+	})
+}
+
+// walks makes a walk from each of the first seeds, or from one in a short run.
+func walks(t *testing.T, seeds uint64, walk func(*testing.T, uint64)) {
 	if testing.Short() {
 		seeds = 1
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			p := besideSQLite(t, seed)
-			p.inOrder = true
-			p.begin()
-			p.steps(calls)
-		})
-	}
-}
-
-// TestDeterministic compares two fakes, to the order of each list.
-func TestDeterministic(t *testing.T) {
-	for seed := range uint64(20) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			p := newPair(t, seed)
-			p.other, p.strict = fake.New(p.clock.Now), true
-			p.steps(300)
+			walk(t, seed)
 		})
 	}
 }

@@ -72,8 +72,9 @@ type handing struct {
 	served []*query
 }
 
-// handOver writes changes, and in the same transaction hands on what they owe to those who wait for turns: the gate is only tried, for it comes after the
-// locks of jobs here. What is left it owes, as without the gate, or where a job that is next is locked by somebody else.
+// handOver writes changes, and in the same transaction hands on what they owe to those who wait for turns: the gate is only tried,
+// for it comes after the locks of jobs here. What is left it owes, as without the gate, or where a job that is next is locked by
+// somebody else.
 func (t *tx) handOver(c *changes, eff *store.Effects) error {
 	h := handing{limit: mostHandedOver, gate: store.Gate{Keys: map[string]*store.GateKey{}}, rows: map[job.ID]*job.Job{}}
 	h.cause, h.now = job.CauseTurn, c.now

@@ -41,25 +41,7 @@ func TestMigrationOfMoments(t *testing.T) {
 	if j, err := s.Job(ctx, "t", n.Job.ID); err != nil || j.Custody != job.Gate {
 		t.Fatalf("it is in custody %s, %v", j.Custody, err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-
-	db, err := openWriter(s.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := migrationsOf(db)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.DownTo(ctx, 9); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
-
+	downTo(t, s, 9, none(t, "SELECT count(*) FROM jobs WHERE custody = 'gate'"))
 	s = openAt(t, dir)
 	if j, err := s.Job(ctx, "t", n.Job.ID); err != nil || j.Place != (job.Place{State: job.ProcessingInputs, Custody: job.Ready}) || !j.Due.IsZero() {
 		t.Errorf("it stands at %s, due %v, %v", j.Place, j.Due, err)

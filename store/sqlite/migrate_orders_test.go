@@ -50,35 +50,11 @@ func TestMigrationOfOrders(t *testing.T) {
 	at(job.Ready, "", 0, 5)
 	at(job.Gate, "order/k", 1, 2, 3)
 	at(job.Gate, "", 4)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-
-	db, err := openWriter(s.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := migrationsOf(db)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.DownTo(ctx, 11); err != nil {
-		t.Fatal(err)
-	}
-	for _, q := range []string{
+	downTo(t, s, 11, none(t,
 		`SELECT count(*) FROM followups WHERE key NOT IN ('gpu', 'ahead/gpu')`, `SELECT count(*) FROM turns WHERE key <> 'gpu'`,
 		`SELECT count(*) FROM jobs WHERE ties & ~56 <> 0 OR ties & 8 <> 0 AND limit_keys IS NULL`,
 		`SELECT count(*) FROM jobs WHERE custody = 'gate' AND due IS NULL AND line = ''`,
-	} {
-		var n int
-		if err := db.QueryRowContext(ctx, q).Scan(&n); err != nil || n != 0 {
-			t.Errorf("%s: %d, %v", q, n, err)
-		}
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
-
+	))
 	s = openAt(t, dir)
 	at(job.Ready, "", 0, 1, 5)
 	at(job.Gate, "gpu", 2)

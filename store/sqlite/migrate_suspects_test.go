@@ -1,7 +1,7 @@
 package sqlite
 
 import (
-	"path/filepath"
+	"database/sql"
 	"testing"
 	"time"
 
@@ -48,31 +48,14 @@ func TestMigrationOfSuspects(t *testing.T) {
 		}
 	}
 	lanes(job.LaneAlone, job.LaneAlone)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-
-	db, err := openWriter(filepath.Join(dir, File))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := migrationsOf(db)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.DownTo(ctx, 4); err != nil {
-		t.Fatal(err)
-	}
-	for lane, n := range map[job.Lane]int{job.LaneTask: 1, job.LanePrepare: 1, job.LaneAlone: 0} {
-		var got int
-		if err := db.QueryRowContext(ctx, "SELECT count(*) FROM jobs WHERE lane = ? AND suspect = ?", string(lane), job.AloneAt).Scan(&got); err != nil || got != n {
-			t.Errorf("%d jobs in lane %s, %v; want %d", got, lane, err, n)
+	downTo(t, s, 4, func(db *sql.DB) {
+		for lane, n := range map[job.Lane]int{job.LaneTask: 1, job.LanePrepare: 1, job.LaneAlone: 0} {
+			var got int
+			if err := db.QueryRowContext(ctx, "SELECT count(*) FROM jobs WHERE lane = ? AND suspect = ?", string(lane), job.AloneAt).Scan(&got); err != nil || got != n {
+				t.Errorf("%d jobs in lane %s, %v; want %d", got, lane, err, n)
+			}
 		}
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
-
+	})
 	s = openAt(t, dir)
 	lanes(job.LaneTask, job.LanePrepare)
 	storetest.Check(t, s, "t")

@@ -39,34 +39,10 @@ func TestMigrationOfTurns(t *testing.T) {
 	if _, err := s.SetLimit(ctx, "t", job.Limit{Key: "gpu", Most: 0}); err != nil { // which owes
 		t.Fatal(err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-
-	db, err := openWriter(s.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := migrationsOf(db)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.DownTo(ctx, 8); err != nil {
-		t.Fatal(err)
-	}
-	for _, q := range []string{
+	downTo(t, s, 8, none(t,
 		`SELECT count(*) FROM followups`, `SELECT count(*) FROM jobs WHERE ties <> 0 OR limit_keys IS NOT NULL`,
 		`SELECT count(*) FROM jobs WHERE custody = 'gate' AND due IS NULL`,
-	} {
-		var n int
-		if err := db.QueryRowContext(ctx, q).Scan(&n); err != nil || n != 0 {
-			t.Errorf("%s: %d, %v", q, n, err)
-		}
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
-
+	))
 	s = openAt(t, dir)
 	at(job.Ready, job.Ready, job.Gate, job.Ready)
 	if all, err := s.Turns(ctx, store.TurnQuery{Tenant: "t"}); err != nil || len(all) > 0 {
