@@ -62,6 +62,8 @@ type Kind struct {
 
 	mu       sync.Mutex
 	progress map[hold]job.Progress // guarded by mu: of the long steps under way
+
+	spreads sync.Map // of the names of folders of jobs' folders
 }
 
 // New returns the kind. It does no I/O. For a process that only reads, Config.Files is enough.

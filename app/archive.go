@@ -142,7 +142,7 @@ func (k *Kind) archiveParts(ctx context.Context, r *engine.Run, s *sheet) engine
 		crash.At("archive.noted")
 	}
 	if s.notes.Manifest == nil {
-		m, err := k.upload(ctx, s, left)
+		m, err := k.upload(ctx, s, left, verdict.Code == job.NormalCompletion)
 		if err != nil {
 			return fails("copy results to "+s.to, err)
 		}

@@ -39,6 +39,7 @@ func (k *Kind) processInputs(ctx context.Context, s *sheet) engine.Outcome {
 	if o := k.writable(ctx, s); o != nil {
 		return *o
 	}
+	k.spread(ctx, k.cfg.Host.Files(), path.Dir(s.dir))
 	if err := k.cfg.Host.Files().Mkdir(ctx, path.Join(s.dir, runner.Folder)); err != nil {
 		return trouble(ctx, job.StagingFailed, "make the job's folder", err)
 	}
@@ -48,6 +49,13 @@ func (k *Kind) processInputs(ctx context.Context, s *sheet) engine.Outcome {
 		o = o.Note("optional and not there: "+strings.Join(absent, ", "), nil)
 	}
 	return o
+}
+
+// spread makes a folder of jobs' folders, once in the life of the process. Whoever makes one in it makes it too.
+func (k *Kind) spread(ctx context.Context, fsys files.FS, dir string) {
+	if _, done := k.spreads.LoadOrStore(dir, true); !done {
+		files.Spread(ctx, fsys, dir) //nolint:errcheck // a hint
+	}
 }
 
 // resolved is the outcome of PROCESSING_INPUTS.

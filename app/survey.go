@@ -140,13 +140,17 @@ func whyNot(err error) string {
 	return "a link to " + l.Target + ", which " + l.Why
 }
 
-// upload copies what is to be archived into a folder whose name carries the epoch.
-func (k *Kind) upload(ctx context.Context, s *sheet, left *leavings) (*manifest, error) {
+// upload copies what is to be archived into a folder whose name carries the epoch. What is settled will not be written again: no
+// attempt follows, and the job's folder goes.
+func (k *Kind) upload(ctx context.Context, s *sheet, left *leavings, settled bool) (*manifest, error) {
 	m := &manifest{Staged: fmt.Sprintf("%s%d", staging(s.job.ID), s.job.Epoch), Skipped: left.skipped}
 	if s.own() {
 		m.Staged = path.Join(k.stagingFolder(), m.Staged)
 	}
 	staged := m.folder(s.to)
+	if s.own() {
+		k.spread(ctx, k.cfg.Files, path.Dir(staged))
+	}
 	if err := k.cfg.Files.Mkdir(ctx, staged); err != nil {
 		return nil, err
 	}
@@ -161,7 +165,7 @@ func (k *Kind) upload(ctx context.Context, s *sheet, left *leavings) (*manifest,
 			}
 			made[dir] = true
 		}
-		o := files.CopyOptions{Progress: move}
+		o := files.CopyOptions{Settled: settled, Progress: move}
 		o.Passing = m.whole() && path.Dir(to) == staged // its name is durable with that of the manifest, which comes last
 		c, err := files.Copy(ctx, k.cfg.Files, to, k.cfg.Host.Files(), e.Path, o)
 		if err != nil {

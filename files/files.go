@@ -6,7 +6,7 @@
 // reader never meets half a file, and a crash leaves at most a temporary name, which [FS.List] hides.
 //
 // Above that seam stands, once for all backends, what is done with whole files and folders: [Copy], [Digest], [Tree]. What
-// only some file systems can do is an interface of its own, [Linker] and [Mover].
+// only some file systems can do is an interface of its own: [Linker], [Mover], [Adopter], [Spreader].
 //
 // The package imports the standard library and package job. Backends stand in packages of their own (files/local;
 // an SFTP file system lives with its host) and pass the suite in files/filestest. files/fake is one that
@@ -81,6 +81,33 @@ func Move(ctx context.Context, fsys FS, from, to string) error {
 		return m.Move(ctx, from, to)
 	}
 	return fsys.Rename(ctx, from, to)
+}
+
+// Adopter is a file system that can tell whether a file may still change. Not each backend can. Two values of its type that are equal
+// are one file system.
+type Adopter interface {
+	// Adopt gives a regular file a second name, durably but for the name, if its content stands: nobody has it open for writing, it
+	// has one name, and it belongs to the account, with no mode but permissions. Else the error is [errors.ErrUnsupported], and so it
+	// is where the two names are not on one file system or the file system cannot tell. It never replaces, as [FS.Link].
+	Adopt(ctx context.Context, from, to string) error
+}
+
+// Spreader is a file system that takes a hint where to lay what is made. Not each backend does.
+type Spreader interface {
+	// Spread tells that the folders that will be made in a folder have nothing to do with one another.
+	Spread(ctx context.Context, dir string) error
+}
+
+// Spread makes a folder for folders that have nothing to do with one another, as those of many jobs, and tells the file system so,
+// where it takes the hint.
+func Spread(ctx context.Context, fsys FS, dir string) error {
+	if err := fsys.Mkdir(ctx, dir); err != nil {
+		return err
+	}
+	if s, ok := fsys.(Spreader); ok {
+		s.Spread(ctx, dir) //nolint:errcheck // a hint
+	}
+	return nil
 }
 
 // PutOptions are the extras of [FS.Put]. The zero value writes a durable file of mode 0644.

@@ -23,9 +23,11 @@ import (
 type FS struct{}
 
 var (
-	_ files.FS     = FS{}
-	_ files.Linker = FS{}
-	_ files.Mover  = FS{}
+	_ files.FS       = FS{}
+	_ files.Linker   = FS{}
+	_ files.Mover    = FS{}
+	_ files.Adopter  = FS{}
+	_ files.Spreader = FS{}
 )
 
 // Open opens a regular file.
@@ -79,7 +81,7 @@ func (FS) Put(ctx context.Context, name string, r io.Reader, o files.PutOptions)
 
 // awaitWriters waits until nobody has a file open for writing, for Linux executes none that is (ETXTBSY). A process that
 // is being started has copies of all descriptors of this one for a moment, also of one that was closed meanwhile. The
-// kernel grants a read lease on a file only when it has no writers; where there are no leases nobody waits.
+// kernel grants a lease on a file only when it has no writers; where there are no leases nobody waits.
 func awaitWriters(name string) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -87,11 +89,17 @@ func awaitWriters(name string) {
 	}
 	defer f.Close() // with the lease
 	for range 200 {
-		if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK); !errors.Is(err, unix.EAGAIN) {
+		if !errors.Is(lease(f), unix.EAGAIN) {
 			return
 		}
 		<-time.After(time.Millisecond)
 	}
+}
+
+// lease takes a read lease on a file: an error that is EAGAIN says that somebody has it open for writing. It ends with f.
+func lease(f *os.File) error {
+	_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
+	return err
 }
 
 func fill(ctx context.Context, f *os.File, r io.Reader, o files.PutOptions) error {
@@ -177,6 +185,59 @@ func (FS) Link(ctx context.Context, from, to string) error {
 		return err
 	}
 	return syncFolder(to)
+}
+
+// Adopt gives a file whose content stands a second name. That nobody writes it is told by the lease.
+func (FS) Adopt(ctx context.Context, from, to string) error {
+	if err := errors.Join(check(ctx, from), check(ctx, to)); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(from, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if own, ok := info.Sys().(*syscall.Stat_t); !ok || info.Mode() != info.Mode().Perm() || own.Nlink != 1 || int(own.Uid) != os.Geteuid() || lease(f) != nil {
+		return fmt.Errorf("adopt %s: %w", from, errors.ErrUnsupported)
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := os.Link(from, to); errors.Is(err, unix.EXDEV) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EMLINK) {
+		return fmt.Errorf("adopt %s: %w: %w", from, errors.ErrUnsupported, err)
+	} else if err != nil {
+		return err
+	}
+	if linked, err := os.Lstat(to); err != nil || !os.SameFile(info, linked) { // somebody put another file there meanwhile
+		return errors.Join(fmt.Errorf("adopt %s: %w", from, errors.ErrUnsupported), err, os.Remove(to))
+	}
+	return nil
+}
+
+// topFolder is the attribute T of a folder (chattr(1)), FS_TOPDIR_FL of Linux.
+const topFolder = 0x20000
+
+// Spread sets the attribute by which ext3 and ext4 lay the folders in dir apart from one another. Laid side by side, the files of many
+// short jobs come and go in one place of the disk: where ext4 has no journal it looks there, for each new file, at all that were
+// removed within the last minute.
+func (FS) Spread(ctx context.Context, dir string) error {
+	if err := check(ctx, dir); err != nil {
+		return err
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	attributes, err := unix.IoctlGetUint32(int(f.Fd()), unix.FS_IOC_GETFLAGS)
+	if err != nil || attributes&topFolder != 0 {
+		return err
+	}
+	return unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, int(attributes|topFolder))
 }
 
 // Symlink makes or replaces a symbolic link.
