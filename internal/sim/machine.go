@@ -279,9 +279,12 @@ func (m *machine) wrapper(p *proc, k runner.Key, dir string, said map[string]str
 	if m.put(take, me+"\n") != nil {
 		return
 	}
-	_ = m.fs.Link(context.Background(), take, taken) // what is there then tells who was first
-	b, err := files.ReadFile(context.Background(), m.fs, taken)
-	if err != nil || strings.TrimSpace(string(b)) != me && !guard.Taken.Off() {
+	// It creates the name, and could be frozen before it writes what the name holds: so that is not read.
+	empty := take + ".empty"
+	if m.put(empty, "") != nil {
+		return
+	}
+	if m.fs.Link(context.Background(), empty, taken) != nil && !guard.Taken.Off() {
 		return
 	}
 	began := m.uptime()

@@ -20,7 +20,7 @@ import (
 )
 
 // TestEveryInterleaving runs launchers (with their wrappers) and settlers against one launch in every order of their
-// steps. A step is what touches a name that others see: a link or a read. An order in which one actor does nothing
+// steps. A step is what touches a name that others see: a link, a write or a read. An order in which one actor does nothing
 // for long is among them, so whoever is frozen, or dead until all others are done, is covered.
 func TestEveryInterleaving(t *testing.T) {
 	for name, w := range map[string]world{
@@ -167,7 +167,7 @@ func (s *stage) play(t *testing.T, choose func() int, width func(int)) string {
 type model struct {
 	host.Host
 	stage *stage
-	disk  files.FS
+	disk  steps
 	boot  string
 }
 
@@ -179,15 +179,16 @@ func (m *model) Uptime(context.Context) (time.Duration, error) { return time.Hou
 // frozen after the start, with a wrapper that is not, is the order in which the launcher has nothing more to do.
 func (m *model) Start(ctx context.Context, c host.Command) (host.Process, error) {
 	_, token, _ := strings.Cut(path.Base(c.Argv[1]), "run.1.1.")
-	me := "taken " + token + " 4711 42 " + m.boot
-	own, taken := "/job/.pawl/take.1.1."+token, "/job/.pawl/taken.1.1"
-	if err := m.disk.Put(ctx, own, strings.NewReader(me+"\n"), files.PutOptions{}); err != nil {
-		return host.Process{}, err
+	me := "taken " + token + " 4711 42 " + m.boot + "\n"
+	m.stage.disk["/job/.pawl/take.1.1."+token] = me
+	for _, content := range []string{"", me} { // the name comes first, and then what it holds
+		m.disk.step()
+		if was, ok := m.stage.disk["/job/.pawl/taken.1.1"]; ok && content == "" || was != "" {
+			return host.Process{PID: 4711, Start: 42, Boot: m.boot}, nil
+		}
+		m.stage.disk["/job/.pawl/taken.1.1"] = content
 	}
-	_ = m.disk.Link(ctx, own, taken) // what is there then decides
-	if b, err := files.ReadFile(ctx, m.disk, taken); err == nil && string(b) == me+"\n" {
-		m.stage.ran = append(m.stage.ran, token)
-	}
+	m.stage.ran = append(m.stage.ran, token)
 	return host.Process{PID: 4711, Start: 42, Boot: m.boot}, nil
 }
 

@@ -55,7 +55,7 @@ func (r *Runner) pastOf(ctx context.Context, k runner.Key, dir string) (p runner
 			}
 			continue
 		}
-		fate, err := r.fate(key, dir, taken, nil)
+		fate, err := r.fate(ctx, key, dir, taken, nil)
 		if err != nil {
 			return p, err
 		}

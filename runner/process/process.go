@@ -3,25 +3,30 @@
 //
 // # How a launch is decided
 //
-// In the job's folder, [runner.Folder] holds two names for each launch that are written once, by a hard link, which
-// fails if the name is there, and are never moved or removed. Whoever wants one writes a file of its own, with a random token
-// in its name, and links it. So the content of the name tells who was first, to all and for ever, however long
-// anybody was frozen between two steps:
+// In the job's folder, [runner.Folder] holds two names for each launch that are made once and never moved or removed. Who makes
+// one first is told to all and for ever, however long anybody was frozen between two steps:
 //
 //	launch.<a>.<n>  who may start a wrapper for launch n of attempt a:
 //	                "armed <token> <boot>"    one launcher
 //	                "revoked <token>"         nobody
 //	taken.<a>.<n>   who may start the program:
-//	                "taken <token> <pid> <start> <boot>"  that one wrapper
-//	                "revoked <token>"                     nobody
-//	                "lost <token>"                        nobody any more: see below
+//	                "revoked <token>"         nobody
+//	                "lost <token>"            nobody any more: see below
+//	                anything else             the wrapper of that one launcher
+//
+// Launchers and settlers make a name by a hard link, which fails if the name is there, of a file of their own with a random token
+// in its name. So what a name holds is whole. A wrapper is a shell, which would need a process to link: it creates the name, as a
+// file that must not be there (O_EXCL). Which one that is, it wrote before under a name of its own, and that is read, for it may
+// be frozen before it writes what it has created:
+//
+//	take.<a>.<n>.<token>  "taken <token> <pid> <start> <boot>"
 //
 // A launcher writes the script and links launch.<a>.<n>; then it starts the wrapper, which is the script. The wrapper
-// links taken.<a>.<n> as its last act before the program, and reads it back. Settle tries to link a revocation to the
-// first name and, if a launcher is there, to the second; what it reads back is its answer.
+// creates taken.<a>.<n> as its last act before the program. Settle tries to link a revocation to the
+// first name and, if a launcher is there, to the second; what it reads there is its answer.
 //
-// The launcher's link is durable before the wrapper is started; the wrapper's is not, for a shell cannot make it so. After a power failure the
-// second name may be missing although the program ran. Therefore a settler that finds a launcher of an earlier boot
+// The launcher's link is durable before the wrapper is started; what the wrapper writes is not, for a shell cannot make it so.
+// After a power failure it may be missing although the program ran. Therefore a settler that finds a launcher of an earlier boot
 // links "lost", which counts as started, instead of a revocation.
 //
 // # What stays
@@ -168,7 +173,7 @@ func (r *Runner) settle(ctx context.Context, k runner.Key, dir string) (runner.F
 		return runner.Fate{}, err
 	}
 	if taken, err := r.read(ctx, m.taken()); err != nil || taken != nil {
-		return r.fate(k, dir, taken, err)
+		return r.fate(ctx, k, dir, taken, err)
 	}
 
 	revoked := "revoked " + m.token
@@ -212,30 +217,42 @@ func (r *Runner) settle(ctx context.Context, k runner.Key, dir string) (runner.F
 	if err == nil && taken == nil {
 		err = fmt.Errorf("%s: linked, and not there: %w", m.taken(), fs.ErrNotExist)
 	}
-	return r.fate(k, dir, taken, err)
+	return r.fate(ctx, k, dir, taken, err)
 }
 
 // fate judges what taken.<a>.<n> holds.
-func (r *Runner) fate(k runner.Key, dir string, taken mark, err error) (runner.Fate, error) {
-	if err != nil {
+func (r *Runner) fate(ctx context.Context, k runner.Key, dir string, taken mark, err error) (runner.Fate, error) {
+	if err != nil || taken.is("revoked", 1) {
 		return runner.Fate{}, err
-	}
-	if taken.is("revoked", 1) {
-		return runner.Fate{}, nil
 	}
 	h := runner.Handle{Key: k, Host: r.host.ID(), Dir: dir}
 	if taken.is("lost", 1) {
 		h.Token = taken[1]
 		return runner.Fate{Started: true, Handle: h}, nil
 	}
-	if taken.is("taken", 4) {
-		h.Token, h.Process.Boot = taken[1], taken[4]
-		_, err := fmt.Sscan(taken[2]+" "+taken[3], &h.Process.PID, &h.Process.Start)
-		if err == nil {
+	m := names{folder: path.Join(dir, runner.Folder), number: number(k)}
+	launch, err := r.read(ctx, m.launch())
+	if err != nil {
+		return runner.Fate{}, err
+	}
+	if !launch.is("armed", 2) {
+		return runner.Fate{}, job.Errorf(job.Corrupt, "%s holds %q, and %s %q", m.taken(), taken, m.launch(), launch)
+	}
+	h.Token, m.token = launch[1], launch[1]
+	take, err := r.read(ctx, m.own("take"))
+	if err != nil {
+		return runner.Fate{}, err
+	}
+	if take.is("taken", 4) && take[1] == h.Token {
+		h.Process.Boot = take[4]
+		if _, err := fmt.Sscan(take[2]+" "+take[3], &h.Process.PID, &h.Process.Start); err == nil {
 			return runner.Fate{Started: true, Handle: h}, nil
 		}
 	}
-	return runner.Fate{}, job.Errorf(job.Corrupt, "taken.%d.%d in %s holds %q", k.Attempt, k.Launch, dir, taken)
+	if boot, err := r.host.Boot(ctx); err != nil || launch[2] != boot { // it did not outlive a power failure
+		return runner.Fate{Started: err == nil, Handle: runner.Handle{Key: k, Host: r.host.ID(), Dir: dir, Token: h.Token}}, err
+	}
+	return runner.Fate{}, job.Errorf(job.Corrupt, "%s holds %q", m.own("take"), take)
 }
 
 // Probe tells what has become of launches: one look at the host's processes, and one file for each that is gone.

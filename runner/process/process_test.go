@@ -1,11 +1,14 @@
 package process
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -18,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/host/hosttest"
 	"github.com/pawl-jobs/pawl/host/local"
 	"github.com/pawl-jobs/pawl/job"
@@ -197,14 +201,15 @@ func TestAProgramWithoutItsWrapperIsOrphaned(t *testing.T) {
 }
 
 func TestAWrapperSaysWhyItGaveUp(t *testing.T) {
-	bin := t.TempDir()
-	write(t, bin+"/ln", "#!/bin/sh\necho no links today >&2\nexit 1\n", 0o755)
-	b := newBench(t, "PATH="+bin+":/usr/bin:/bin")
+	b := newBench(t)
 	k, p := b.newJob(t, "echo ran >>ran")
+	if err := os.Mkdir(p.Dir+"/.pawl/taken.1.1", 0o700); err != nil {
+		t.Fatal(err)
+	}
 	h := b.launch(t, k, p)
 	b.leaves(t, h, runner.Active)
 	all, err := b.runner.Probe(t.Context(), []runner.Handle{h})
-	if err != nil || all[0].State != runner.Lost || !strings.Contains(all[0].Said, "no links today") {
+	if err != nil || all[0].State != runner.Lost || !strings.Contains(all[0].Said, "not started") {
 		t.Errorf("%+v, %v", all, err)
 	}
 	if exists(p.Dir + "/ran") {
@@ -212,19 +217,42 @@ func TestAWrapperSaysWhyItGaveUp(t *testing.T) {
 	}
 }
 
-// A wrapper is frozen beside its decisive link, by an ln of the test's own.
+// An editor is a file system through which the script of a launch gets another text.
+type editor struct {
+	files.FS
+	text func(string) string
+}
+
+func (e editor) Put(ctx context.Context, name string, r io.Reader, o files.PutOptions) error {
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return err
+	}
+	if strings.HasPrefix(path.Base(name), "run.") {
+		text = []byte(e.text(string(text)))
+	}
+	return e.FS.Put(ctx, name, bytes.NewReader(text), o)
+}
+
+// A wrapper is frozen beside its decisive step.
 func TestAFrozenWrapper(t *testing.T) {
+	const take, frozen = `printf '%s\n' "$me" >.pawl/taken.$at || {`, `: >reached; read -r _ <go`
 	for name, test := range map[string]struct {
-		ln      string
+		instead string
 		started bool
 	}{
-		"before it takes the launch": {`: >reached; read -r _ <go; exec /bin/ln "$@"`, false},
-		"after it took the launch":   {`/bin/ln "$@"; : >reached; read -r _ <go`, true},
+		"before it takes the launch":           {frozen + "\n" + take, false},
+		"when it took it and has not said who": {`{ ` + frozen + `; printf '%s\n' "$me"; } >.pawl/taken.$at || {`, true},
+		"after it took the launch":             {`printf '%s\n' "$me" >.pawl/taken.$at && { ` + frozen + `; } || {`, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bin := t.TempDir()
-			write(t, bin+"/ln", "#!/bin/sh\ncase $2 in *taken*) "+test.ln+";; *) exec /bin/ln \"$@\";; esac\n", 0o755)
-			b := newBench(t, "PATH="+bin+":/usr/bin:/bin")
+			b := newBench(t)
+			b.runner.fs = editor{b.runner.fs, func(text string) string {
+				if strings.Count(text, take) != 1 {
+					t.Errorf("the script does not say once: %s", take)
+				}
+				return strings.Replace(text, take, test.instead, 1)
+			}}
 			k, p := b.newJob(t, "echo ran >>ran; exit 3")
 			if err := syscall.Mkfifo(p.Dir+"/go", 0o600); err != nil {
 				t.Fatal(err)
@@ -268,41 +296,52 @@ func (b bench) booted(t *testing.T) time.Time {
 	return at
 }
 
-// After a power failure taken.<a>.<n> may be missing although the program ran.
+// After a power failure taken.<a>.<n> may be missing although the program ran, or what it and others hold.
 func TestAPowerFailure(t *testing.T) {
-	b := newBench(t)
-	k, p := b.newJob(t, "echo ran >>ran")
-	m, err := markers(k, p.Dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := script(k, p, b.Spool, m.token, b.booted(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, m.launch(), "armed "+m.token+" 00000000-0000-0000-0000-000000000000\n", 0o600)
-	write(t, m.own("run"), text, 0o600)
+	for name, left := range map[string]map[string]string{
+		"it is missing":                     {},
+		"it is empty, and nobody said who":  {"taken": ""},
+		"it is empty, and so is who it was": {"taken": "", "take": ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			k, p := b.newJob(t, "echo ran >>ran")
+			m, err := markers(k, p.Dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := script(k, p, b.Spool, m.token, b.booted(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, m.launch(), "armed "+m.token+" 00000000-0000-0000-0000-000000000000\n", 0o600)
+			write(t, m.own("run"), text, 0o600)
+			for what, content := range left {
+				write(t, map[string]string{"taken": m.taken(), "take": m.own("take")}[what], content, 0o600)
+			}
 
-	want := runner.Fate{Started: true, Handle: runner.Handle{Key: k, Host: b.Host.ID(), Dir: p.Dir, Token: m.token}}
-	for range 3 {
-		if diff := cmp.Diff(want, b.settle(t, k, p)); diff != "" {
-			t.Errorf("Settle (-want +got):\n%s", diff)
-		}
-	}
-	if s := b.state(t, want.Handle); s != runner.Lost {
-		t.Errorf("state %s", s)
-	}
-	if err := b.runner.Kill(t.Context(), want.Handle, time.Hour); err != nil {
-		t.Error(err)
-	}
-	// A launcher on another machine, frozen all the while, starts its wrapper now.
-	c := exec.Command("/bin/sh", m.own("run"))
-	c.Dir = p.Dir
-	if out, err := c.CombinedOutput(); err != nil || !strings.Contains(string(out), "not started") {
-		t.Errorf("the late wrapper: %v, %s", err, out)
-	}
-	if exists(p.Dir + "/ran") {
-		t.Error("it ran")
+			want := runner.Fate{Started: true, Handle: runner.Handle{Key: k, Host: b.Host.ID(), Dir: p.Dir, Token: m.token}}
+			for range 3 {
+				if diff := cmp.Diff(want, b.settle(t, k, p)); diff != "" {
+					t.Errorf("Settle (-want +got):\n%s", diff)
+				}
+			}
+			if s := b.state(t, want.Handle); s != runner.Lost {
+				t.Errorf("state %s", s)
+			}
+			if err := b.runner.Kill(t.Context(), want.Handle, time.Hour); err != nil {
+				t.Error(err)
+			}
+			// A launcher on another machine, frozen all the while, starts its wrapper now.
+			c := exec.Command("/bin/sh", m.own("run"))
+			c.Dir = p.Dir
+			if out, _ := c.CombinedOutput(); !strings.Contains(string(out), "not started") && !strings.Contains(string(out), "take.1.1") {
+				t.Errorf("the late wrapper: %s", out)
+			}
+			if exists(p.Dir + "/ran") {
+				t.Error("it ran")
+			}
+		})
 	}
 }
 
@@ -329,13 +368,28 @@ func TestALaunchThatIsOpen(t *testing.T) {
 
 func TestDamagedMarks(t *testing.T) {
 	b := newBench(t)
-	for name, content := range map[string]string{
-		"taken.1.1": "", "taken.1.1 ": "taken", "taken.1.1  ": "taken t 1 2", "taken.1.1   ": "taken t x y boot", "launch.1.1": "", "launch.1.1 ": "what is this\n",
+	boot, err := b.Host.Boot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	armed := "armed t " + boot + "\n"
+	for name, marks := range map[string]map[string]string{
+		"taken, and not armed":           {"taken.1.1": "taken t 1 2 " + boot, "take.1.1.t": "taken t 1 2 " + boot},
+		"taken, and revoked":             {"taken.1.1": "", "launch.1.1": "revoked t"},
+		"nobody said who":                {"taken.1.1": "", "launch.1.1": armed},
+		"who it was is empty":            {"taken.1.1": "taken t 1 2 " + boot, "launch.1.1": armed, "take.1.1.t": ""},
+		"who it was is a part":           {"taken.1.1": "", "launch.1.1": armed, "take.1.1.t": "taken t 1 2"},
+		"who it was is no process":       {"taken.1.1": "", "launch.1.1": armed, "take.1.1.t": "taken t x y boot"},
+		"who it was is somebody else":    {"taken.1.1": "", "launch.1.1": armed, "take.1.1.t": "taken u 1 2 " + boot},
+		"a launch that says nothing":     {"launch.1.1": ""},
+		"a launch that says what is not": {"launch.1.1": "what is this\n"},
 	} {
 		k, p := b.newJob(t, "true")
-		write(t, p.Dir+"/"+runner.Folder+"/"+strings.TrimSpace(name), content, 0o600)
+		for mark, content := range marks {
+			write(t, p.Dir+"/"+runner.Folder+"/"+mark, content, 0o600)
+		}
 		if f, err := b.runner.Settle(t.Context(), k, p.Dir); job.KindOf(errors.Unwrap(err)) != job.Corrupt {
-			t.Errorf("%s with %q: %+v, %v", name, content, f, err)
+			t.Errorf("%s: %+v, %v", name, f, err)
 		}
 	}
 }

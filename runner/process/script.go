@@ -15,8 +15,8 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// wrapper is the script of a launch, for any POSIX shell. It starts few processes of its own (ln, dd for codes 126 and
-// 127, ln), none of them while the program runs: a job is two processes. The %s are: the key, its number, the token, the
+// wrapper is the script of a launch, for any POSIX shell. It starts few processes of its own (dd for codes 126 and 127, ln),
+// none of them while the program runs: a job is two processes. The %s are: the key, its number, the token, the
 // quoted spool folder and the message's name, when the host was booted in seconds since 1970, the program, the quoted
 // file for its stderr.
 const wrapper = `# Pawl: %s
@@ -33,17 +33,16 @@ set -- ${stat##*') '}
 shift 19
 me="taken $token $$ $1 $boot"
 
-# Take the launch: only the first link succeeds, and what is there then tells whose it is. A link is the same file, so
-# the file is never written again (-C), even if somebody runs this script again.
+# Take the launch. First say who takes it, under a name that is written once (-C), even if somebody runs this script again.
+# Then make the name that decides: with -C only one can. What it holds is for people.
 set -C
 printf '%%s\n' "$me" >.pawl/take.$at.$token || exit
-set +C
-ln .pawl/take.$at.$token .pawl/taken.$at
-read -r taken <.pawl/taken.$at || exit
-if [ "$taken" != "$me" ]; then
+printf '%%s\n' "$me" >.pawl/taken.$at || {
+	read -r taken <.pawl/taken.$at
 	echo "not started: taken.$at holds $taken"
 	exit
-fi
+}
+set +C
 
 # Room for the message, while there is some: the program may fill the disk.
 printf '%%1000s' ' ' >.pawl/exit.$at
@@ -100,7 +99,7 @@ func script(k runner.Key, p runner.Plan, spool, token string, booted time.Time) 
 	}
 	text := wrapper
 	if guard.Taken.Off() {
-		text = strings.Replace(text, `if [ "$taken" != "$me" ]`, `if false`, 1)
+		text = strings.Replace(text, `>.pawl/taken.$at`, `>|.pawl/taken.$at`, 1)
 	}
 	if guard.Whole.Off() {
 		text = strings.Replace(text, `until ln .pawl/exit.$at "$spool/$name"`, `until { : >"$spool/$name" && sleep 0.05 && cat .pawl/exit.$at >>"$spool/$name"; }`, 1)
