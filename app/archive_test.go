@@ -224,6 +224,24 @@ func TestArchive(t *testing.T) {
 			t.Errorf("there are files of both: %q", h.archived(to))
 		}
 	})
+	t.Run("results of a failed program are copies: its folder stays, for people and for another attempt", func(t *testing.T) {
+		h := open(t)
+		j := h.end(h.submit(shell(`echo theirs >result; exit 3`)))
+		dir, results := app.Places(&j)
+		h.write("mine", dir, "result")
+		if got := h.read(results, "result"); j.State != job.Failed || got != "theirs\n" {
+			t.Errorf("%s %s; the archive has %q", j.State, j.Message, got)
+		}
+	})
+	t.Run("results of a program that ended well are its own files", func(t *testing.T) {
+		h := open(t)
+		j := h.end(h.submit(shell(`echo it >result; touch -d @1000000000 result`)))
+		_, results := app.Places(&j)
+		info, err := os.Stat(filepath.Join(results, "result"))
+		if err != nil || info.ModTime().Unix() != 1e9 || h.read(results, "result") != "it\n" {
+			t.Errorf("%+v, %v", info, err)
+		}
+	})
 	t.Run("a failed program whose results cannot be archived is told with both", func(t *testing.T) {
 		h := open(t)
 		to := filepath.Join(h.dir, "to")

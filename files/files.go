@@ -83,8 +83,8 @@ func Move(ctx context.Context, fsys FS, from, to string) error {
 	return fsys.Rename(ctx, from, to)
 }
 
-// Adopter is a file system that can tell whether a file may still change. Not each backend can. Two values of its type that are equal
-// are one file system.
+// Adopter is a file system that can tell whether a file may still change. Not each backend can. Its values can be compared, and two
+// that are equal are one file system.
 type Adopter interface {
 	// Adopt gives a regular file a second name, durably but for the name, if its content stands: nobody has it open for writing, it
 	// has one name, and it belongs to the account, with no mode but permissions. Else the error is [errors.ErrUnsupported], and so it

@@ -43,6 +43,7 @@ func Run(t *testing.T, open func(t *testing.T) (files.FS, string)) {
 		"remove is recursive and can be repeated":  remove,
 		"strange names":                            strange,
 		"copy":                                     copies,
+		"copy of what is settled":                  copiesSettled,
 		"a symbolic link is followed":              symlink,
 		"a symbolic link replaces only a link":     symlinkReplaces,
 		"a symbolic link that leads nowhere":       symlinkDangles,
@@ -371,6 +372,38 @@ func copies(t *testing.T, f files.FS, dir string) {
 	}
 	if _, err := files.Copy(t.Context(), f, dst, f, path.Join(dir, "absent"), files.CopyOptions{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("Copy of nothing: %v", err)
+	}
+}
+
+// Whether it is a copy or a second name cannot be seen, but by what stays of it.
+func copiesSettled(t *testing.T, f files.FS, dir string) {
+	src, dst := path.Join(dir, "src"), path.Join(dir, "dst")
+	content := strings.Repeat("pawl\n", 50_000)
+	must(t, f.Put(t.Context(), src, strings.NewReader(content), files.PutOptions{Mode: 0o640}))
+	sum := sha256.Sum256([]byte(content))
+	want := files.Copied{Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:])}
+	for range 2 { // the second time the name is there
+		var told int64
+		got, err := files.Copy(t.Context(), f, dst, f, src, files.CopyOptions{Settled: true, Progress: func(n int) { told += int64(n) }})
+		must(t, err)
+		if diff := cmp.Diff(want, got); diff != "" || told != want.Size {
+			t.Errorf("progress of %d bytes; Copy (-want +got):\n%s", told, diff)
+		}
+	}
+	must(t, f.Remove(t.Context(), src))
+	info, err := f.Stat(t.Context(), dst)
+	must(t, err)
+	if info.Mode().Perm() != 0o640 || read(t, f, dst) != content {
+		t.Errorf("the copy differs: %s, %d bytes", info.Mode(), info.Size())
+	}
+	if _, err := files.Copy(t.Context(), f, dst, f, src, files.CopyOptions{Settled: true}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Copy of nothing: %v", err)
+	}
+	if a, ok := f.(files.Adopter); ok {
+		put(t, f, src, "another")
+		if err := a.Adopt(t.Context(), src, dst); !errors.Is(err, fs.ErrExist) || read(t, f, dst) != content {
+			t.Errorf("Adopt under a name that is there: %v", err)
+		}
 	}
 }
 

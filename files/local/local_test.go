@@ -1,11 +1,14 @@
 package local_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/files/filestest"
@@ -55,5 +58,104 @@ func TestModeIgnoresUmask(t *testing.T) {
 	}
 	if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o666 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+}
+
+// A file becomes another name's as well only while its content stands. What may change is copied.
+func TestAdopt(t *testing.T) {
+	for name, test := range map[string]struct {
+		spoil   func(t *testing.T, name string)
+		adopted bool
+	}{
+		"a file that nobody writes": {func(*testing.T, string) {}, true},
+		"one that is read":          {func(t *testing.T, name string) { held(t, name, os.O_RDONLY) }, true},
+		"one that is written":       {func(t *testing.T, name string) { held(t, name, os.O_WRONLY) }, false},
+		"one that is mapped": {func(t *testing.T, name string) {
+			f, err := os.OpenFile(name, os.O_RDWR, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := syscall.Mmap(int(f.Fd()), 0, 1, syscall.PROT_WRITE, syscall.MAP_SHARED)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.Close()
+			t.Cleanup(func() { syscall.Munmap(m) })
+		}, false},
+		"one of two names": {func(t *testing.T, name string) {
+			if err := os.Link(name, name+".other"); err != nil {
+				t.Fatal(err)
+			}
+		}, false},
+		"one that runs as its owner": {func(t *testing.T, name string) {
+			if err := os.Chmod(name, 0o700|os.ModeSetuid); err != nil {
+				t.Fatal(err)
+			}
+		}, false},
+		"a link": {func(t *testing.T, name string) {
+			if err := errors.Join(os.Rename(name, name+".file"), os.Symlink(name+".file", name)); err != nil {
+				t.Fatal(err)
+			}
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
+			if err := os.WriteFile(from, []byte("content"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			test.spoil(t, from)
+			c, err := files.Copy(t.Context(), local.FS{}, to, local.FS{}, from, files.CopyOptions{Settled: true})
+			if err != nil || c.Size != 7 {
+				t.Fatalf("%+v, %v", c, err)
+			}
+			was, err := os.Stat(from)
+			if err != nil {
+				t.Fatal(err)
+			}
+			is, err := os.Lstat(to)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if os.SameFile(was, is) != test.adopted {
+				t.Errorf("adopted: %t, want %t", !test.adopted, test.adopted)
+			}
+			if err := (local.FS{}).Adopt(t.Context(), from, to); err == nil {
+				t.Error("a name that is there was replaced")
+			}
+		})
+	}
+}
+
+// held keeps a file open until the test ends.
+func held(t *testing.T, name string, how int) {
+	f, err := os.OpenFile(name, how, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+}
+
+func TestSpread(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "jobs")
+	for range 2 {
+		if err := files.Spread(t.Context(), local.FS{}, dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var kind unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &kind); err != nil {
+		t.Fatal(err)
+	}
+	if kind.Type != unix.EXT4_SUPER_MAGIC {
+		t.Skip("the file system is not ext4, and takes no such hint")
+	}
+	if a, err := unix.IoctlGetUint32(int(f.Fd()), unix.FS_IOC_GETFLAGS); err != nil || a&0x20000 == 0 {
+		t.Errorf("attributes %x, %v: want T", a, err)
 	}
 }
