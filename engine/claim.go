@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"sync/atomic"
 
 	"github.com/pawl-jobs/pawl/internal/guard"
@@ -17,6 +18,7 @@ import (
 func (s *session) claims(ctx context.Context) error {
 	maybe := map[job.Lane]bool{}
 	sharing := sharing{s: s}
+	defer s.claimNoMore()
 	for {
 		if stands := s.e.command(); stands != store.Work || len(s.e.kinds) == 0 {
 			if stands == store.Stop && s.idle() {
@@ -38,8 +40,7 @@ func (s *session) claims(ctx context.Context) error {
 			}
 		default:
 		}
-		slots := s.free()
-		maps.DeleteFunc(slots, func(l job.Lane, n int) bool { return n <= 0 || !maybe[l] })
+		slots := s.take(func(l job.Lane) bool { return maybe[l] })
 		if len(slots) == 0 {
 			select {
 			case <-s.e.hint:
@@ -57,7 +58,8 @@ func (s *session) claims(ctx context.Context) error {
 			}
 			continue
 		}
-		got, err := s.claim(ctx, &sharing, slots)
+		got, err := s.claim(ctx, &sharing, maps.Clone(slots))
+		s.put(slots)
 		if err != nil {
 			return ended(ctx, err)
 		}
@@ -78,10 +80,7 @@ func (s *session) claims(ctx context.Context) error {
 // claim makes one claim for free slots, as far as this session's share reaches, and starts what it got. It returns how many
 // jobs of each lane that was.
 func (s *session) claim(ctx context.Context, sharing *sharing, slots map[job.Lane]int) (map[job.Lane]int, error) {
-	c := store.Claim{
-		ID: job.NewID(), Session: s.id, Queues: s.e.served.Load().queues, Kinds: s.e.kinds, Tenants: s.e.cfg.Tenants,
-		Machine: s.e.cfg.Machine, Slots: slots, Jobs: s.e.cfg.Only,
-	}
+	c := s.newClaim(slots)
 	var err error
 	if c.Slots, err = sharing.cut(ctx, c); err != nil {
 		return nil, err
@@ -91,8 +90,8 @@ func (s *session) claim(ctx context.Context, sharing *sharing, slots map[job.Lan
 	if len(c.Slots) == 0 {
 		return got, nil
 	}
-	s.claiming(c.ID)
-	defer s.claiming(job.ID{})
+	s.claiming(c.ID, true)
+	defer s.claiming(c.ID, false)
 	// It is made again under the same id until it is answered, and the answer comes after the commit. One under way is
 	// waited for even when the process is stopping: its jobs are run, not forgotten.
 	jobs, err := retry(ctx, s.e, "claim", func() ([]job.Job, error) { return s.e.cfg.Store.Claim(s.ctx, c) })
@@ -128,13 +127,102 @@ func start(runs []*Run) {
 	}
 }
 
-// free returns the free slots of each lane.
-func (s *session) free() map[job.Lane]int {
+func (s *session) newClaim(slots map[job.Lane]int) store.Claim {
+	return store.Claim{
+		ID: job.NewID(), Session: s.id, Queues: s.e.served.Load().queues, Kinds: s.e.kinds, Tenants: s.e.cfg.Tenants,
+		Machine: s.e.cfg.Machine, Slots: slots, Jobs: s.e.cfg.Only,
+	}
+}
+
+// take takes the free slots of some lanes for a claim. They are free again when they are put back; by then what was claimed has its own.
+func (s *session) take(of func(job.Lane) bool) map[job.Lane]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	free := maps.Clone(s.e.cfg.Slots)
-	for l, n := range s.used {
-		free[l] -= n
+	free := map[job.Lane]int{}
+	for l, n := range s.e.cfg.Slots {
+		if n -= s.used[l] + s.taken[l]; n > 0 && of(l) {
+			free[l] = n
+			s.taken[l] += n
+		}
 	}
 	return free
+}
+
+func (s *session) put(slots map[job.Lane]int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for l, n := range slots {
+		s.taken[l] -= n
+	}
+}
+
+// apply makes changes and follows what they mean. A turn that a job gives back comes to the next one in the same call: where this process
+// is the only one, it claims that job along, which makes one commit of two.
+func (s *session) apply(ctx context.Context, changes []job.Change) (answers []store.Applied, err error) {
+	var eff store.Effects
+	var jobs []job.Job
+	c, along := s.along(changes)
+	if along {
+		defer s.rides.Done()
+	}
+	_, err = retry(ctx, s.e, "apply", func() (_ struct{}, err error) {
+		if along {
+			answers, jobs, eff, err = s.e.cfg.Store.ApplyAndClaim(ctx, changes, c)
+		} else {
+			answers, eff, err = s.e.cfg.Store.Apply(ctx, changes)
+		}
+		return struct{}{}, err
+	})
+	if along {
+		if err == nil {
+			s.begun(c, jobs, &eff)
+		}
+		s.put(c.Slots)
+		s.claiming(c.ID, false)
+	}
+	if err == nil {
+		s.e.Follow(ctx, eff)
+	}
+	return answers, err
+}
+
+// along returns a claim to go with changes, and takes its slots.
+func (s *session) along(changes []job.Change) (c store.Claim, ok bool) {
+	hands := slices.ContainsFunc(changes, func(c job.Change) bool { return c.From.Limited && c.To != job.Worker })
+	if !hands || s.shares.Load() || s.e.command() != store.Work || len(s.e.kinds) == 0 || len(s.e.cfg.Only) > 0 {
+		return c, false
+	}
+	slots := s.take(func(job.Lane) bool { return true })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(slots) == 0 || s.last {
+		for l, n := range slots {
+			s.taken[l] -= n
+		}
+		return c, false
+	}
+	c = s.newClaim(slots)
+	s.asked[c.ID] = true
+	s.rides.Add(1)
+	return c, true
+}
+
+// begun starts what was claimed along with changes. Lines of which all was claimed are no news.
+func (s *session) begun(c store.Claim, jobs []job.Job, eff *store.Effects) {
+	left := maps.Clone(c.Slots)
+	for i := range jobs {
+		left[jobs[i].Lane]--
+	}
+	start(s.admit(jobs))
+	if !slices.Contains(slices.Collect(maps.Values(left)), 0) {
+		eff.Ready = slices.DeleteFunc(eff.Ready, func(l job.Line) bool { return slices.Contains(c.Queues, l.Queue) && slices.Contains(c.Kinds, l.Kind) })
+	}
+}
+
+// claimNoMore returns when no claim is under way any more. None follows.
+func (s *session) claimNoMore() {
+	s.mu.Lock()
+	s.last = true
+	s.mu.Unlock()
+	s.rides.Wait()
 }

@@ -127,11 +127,7 @@ func (m *committer) apply(ctx context.Context, batch []*pending) error {
 	for i, p := range batch {
 		changes[i] = p.change
 	}
-	var answers []store.Applied
-	eff, err := retry(ctx, m.s.e, "apply", func() (eff store.Effects, err error) {
-		answers, eff, err = m.s.e.cfg.Store.Apply(ctx, changes)
-		return eff, err
-	})
+	answers, err := m.s.apply(ctx, changes)
 	switch kind := job.KindOf(err); {
 	case err == nil:
 	case ctx.Err() != nil || kind == job.Closed || kind == job.Corrupt:
@@ -151,7 +147,6 @@ func (m *committer) apply(ctx context.Context, batch []*pending) error {
 		m.s.freed.set()
 		return nil
 	}
-	m.s.e.Follow(ctx, eff)
 	for i, p := range batch {
 		m.answer(p, answers[i], nil)
 	}

@@ -34,14 +34,9 @@ func (h *Held) Context(ctx context.Context) (context.Context, context.CancelFunc
 // Apply makes the changes that the duty decided, and answers each. Their guards carry the duty's fence. A change that
 // is refused for good is found by halving, and answered as a conflict. An error means that nothing more can be written.
 func (h *Held) Apply(ctx context.Context, changes []job.Change) ([]store.Applied, error) {
-	var answers []store.Applied
-	eff, err := retry(ctx, h.s.e, "apply", func() (eff store.Effects, err error) {
-		answers, eff, err = h.s.e.cfg.Store.Apply(ctx, changes)
-		return eff, err
-	})
+	answers, err := h.s.apply(ctx, changes)
 	switch kind := job.KindOf(err); {
 	case err == nil:
-		h.s.e.Follow(ctx, eff)
 		return answers, nil
 	case ctx.Err() != nil || kind == job.Closed || kind == job.Corrupt:
 		return nil, err

@@ -20,6 +20,7 @@ type session struct {
 	commit *committer
 	asks   *asks
 	duties *duties
+	rides  sync.WaitGroup  // one for each claim that goes along with changes
 	steps  *sync.WaitGroup // one for each run, of sessions that were lost too
 	freed  flag            // a slot was freed
 	known  report          // to the store; only used by the loop that renews
@@ -32,7 +33,9 @@ type session struct {
 	mu     sync.Mutex
 	runs   map[job.ID]*Run  // guarded by mu: those in this session's custody
 	used   map[job.Lane]int // guarded by mu: slots in use
-	asked  job.ID           // guarded by mu: the claim under way; zero: none
+	taken  map[job.Lane]int // guarded by mu: slots for which a claim is under way
+	asked  map[job.ID]bool  // guarded by mu: the claims under way
+	last   bool             // guarded by mu: nothing is claimed any more
 	wishes []store.Standing // guarded by mu: as the newest renewal told
 	left   []store.Lost     // guarded by mu: what was taken from this session, perhaps because it is not alive
 	moot   int              // guarded by mu: how many of left there were when the newest renewal was sent
@@ -41,7 +44,10 @@ type session struct {
 }
 
 func newSession(ctx context.Context, e *Engine, steps *sync.WaitGroup) *session {
-	s := &session{e: e, steps: steps, runs: map[job.ID]*Run{}, used: map[job.Lane]int{}, freed: newFlag(), asks: newAsks()}
+	s := &session{
+		e: e, steps: steps, runs: map[job.ID]*Run{}, used: map[job.Lane]int{}, taken: map[job.Lane]int{}, asked: map[job.ID]bool{},
+		freed: newFlag(), asks: newAsks(),
+	}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.commit = newCommitter(s)
 	s.duties = newDuties(s)
@@ -282,7 +288,7 @@ func (s *session) strangers(ctx context.Context) {
 	for i := range held {
 		j := &held[i]
 		s.mu.Lock()
-		known := s.runs[j.ID] != nil || j.Claim == s.asked
+		known := s.runs[j.ID] != nil || s.asked[j.Claim]
 		s.mu.Unlock()
 		if known || s.commit.busy(j.ID) {
 			continue
@@ -294,11 +300,15 @@ func (s *session) strangers(ctx context.Context) {
 	}
 }
 
-// claiming notes the claim under way.
-func (s *session) claiming(id job.ID) {
+// claiming notes whether a claim is under way.
+func (s *session) claiming(id job.ID, is bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.asked = id
+	if is {
+		s.asked[id] = true
+	} else {
+		delete(s.asked, id)
+	}
 }
 
 // admit enters claimed jobs and takes their slots. A job may come back before the answer that it went has arrived.

@@ -45,21 +45,37 @@ func (c *crashing) Submit(ctx context.Context, s store.Submission) (a []store.Su
 
 func (c *crashing) Claim(ctx context.Context, q store.Claim) ([]job.Job, error) {
 	jobs, err := around("claim", func() ([]job.Job, error) { return c.Store.Claim(ctx, q) })
+	return c.claimed(jobs), err
+}
+
+// claimed is told of jobs that were claimed, and returns those that are heard of.
+func (c *crashing) claimed(jobs []job.Job) []job.Job {
 	if len(jobs) > 0 && c.keep.CompareAndSwap(true, false) {
 		jobs = jobs[1:]
 	}
 	c.busy.Add(int64(len(jobs)))
-	return jobs, err
+	return jobs
 }
 
 func (c *crashing) Apply(ctx context.Context, cs []job.Change) (a []store.Applied, eff store.Effects, err error) {
 	a, err = around("apply", func() ([]store.Applied, error) { a, eff, err = c.Store.Apply(ctx, cs); return a, err })
+	c.applied(cs, a)
+	return a, eff, err
+}
+
+func (c *crashing) ApplyAndClaim(ctx context.Context, cs []job.Change, q store.Claim) (a []store.Applied, jobs []job.Job, eff store.Effects, err error) {
+	a, err = around("apply", func() ([]store.Applied, error) { a, jobs, eff, err = c.Store.ApplyAndClaim(ctx, cs, q); return a, err })
+	c.applied(cs, a)
+	return a, c.claimed(jobs), eff, err
+}
+
+// applied is told of changes that were answered.
+func (c *crashing) applied(cs []job.Change, a []store.Applied) {
 	for i, answer := range a {
 		if cs[i].From.Place.Custody == job.Worker && answer.Now.Place.Custody != job.Worker {
 			c.busy.Add(-1)
 		}
 	}
-	return a, eff, err
 }
 
 func (c *crashing) Wish(ctx context.Context, w store.Wish) (a []store.Wished, eff store.Effects, err error) {

@@ -67,6 +67,23 @@ func (m *measured) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) 
 func (m *measured) Apply(ctx context.Context, changes []job.Change) (a []store.Applied, eff store.Effects, err error) {
 	a, err = call(ctx, m, "apply", func() ([]store.Applied, error) { a, eff, err = m.next.Apply(ctx, changes); return a, err },
 		fixed[[]store.Applied](len(changes)))
+	m.applied(changes, a)
+	return a, eff, err
+}
+
+func (m *measured) ApplyAndClaim(ctx context.Context, changes []job.Change, c store.Claim) (a []store.Applied, jobs []job.Job, eff store.Effects, err error) {
+	a, err = call(ctx, m, "apply", func() ([]store.Applied, error) {
+		a, jobs, eff, err = m.next.ApplyAndClaim(ctx, changes, c)
+		return a, err
+	},
+		fixed[[]store.Applied](len(changes)))
+	m.applied(changes, a)
+	m.o.metrics.claimed.Add(float64(len(jobs)))
+	return a, jobs, eff, err
+}
+
+// applied counts what changes came to.
+func (m *measured) applied(changes []job.Change, a []store.Applied) {
 	for i, answer := range a {
 		m.o.metrics.changes.WithLabelValues(string(answer.Outcome)).Inc()
 		if answer.Outcome != store.OK && answer.Outcome != store.Turned {
@@ -79,7 +96,6 @@ func (m *measured) Apply(ctx context.Context, changes []job.Change) (a []store.A
 			m.o.metrics.ended.WithLabelValues(string(s)).Inc()
 		}
 	}
-	return a, eff, err
 }
 
 func (m *measured) Wish(ctx context.Context, w store.Wish) (a []store.Wished, eff store.Effects, err error) {

@@ -83,6 +83,25 @@ func (g *judge) renew(ctx context.Context, l *link, r store.Renew) (store.Renewa
 func (g *judge) claim(ctx context.Context, l *link, c store.Claim) ([]job.Job, error) {
 	g.w.commit.Lock()
 	defer g.w.commit.Unlock()
+	return g.claimed(ctx, l, c, func() ([]job.Job, error) { return l.Store.Claim(ctx, c) })
+}
+
+// applyAndClaim: what holds of each holds of both.
+func (g *judge) applyAndClaim(ctx context.Context, l *link, cs []job.Change, c store.Claim) (answers []store.Applied, jobs []job.Job, eff store.Effects, err error) {
+	g.w.commit.Lock()
+	defer g.w.commit.Unlock()
+	jobs, err = g.claimed(ctx, l, c, func() (jobs []job.Job, err error) {
+		answers, eff, err = g.applied(cs, func() (a []store.Applied, eff store.Effects, err error) {
+			a, jobs, eff, err = l.Store.ApplyAndClaim(ctx, cs, c)
+			return a, eff, err
+		})
+		return jobs, err
+	})
+	return answers, jobs, eff, err
+}
+
+// claimed makes a claim, and judges it.
+func (g *judge) claimed(ctx context.Context, l *link, c store.Claim, call func() ([]job.Job, error)) ([]job.Job, error) {
 	before, _ := l.Store.Held(ctx, c.Session)
 	again := map[job.ID]bool{}
 	for i := range before {
@@ -90,7 +109,7 @@ func (g *judge) claim(ctx context.Context, l *link, c store.Claim) ([]job.Job, e
 			again[before[i].ID] = true
 		}
 	}
-	jobs, err := l.Store.Claim(ctx, c)
+	jobs, err := call()
 	if err != nil {
 		return jobs, err
 	}
@@ -160,6 +179,11 @@ func (g *judge) suspicion(j *job.Job) {
 func (g *judge) apply(ctx context.Context, l *link, cs []job.Change) ([]store.Applied, store.Effects, error) {
 	g.w.commit.Lock()
 	defer g.w.commit.Unlock()
+	return g.applied(cs, func() ([]store.Applied, store.Effects, error) { return l.Store.Apply(ctx, cs) })
+}
+
+// applied makes changes, and judges what they came to.
+func (g *judge) applied(cs []job.Change, call func() ([]store.Applied, store.Effects, error)) ([]store.Applied, store.Effects, error) {
 	ids := make([]job.ID, len(cs))
 	for i, c := range cs {
 		ids[i] = c.Job
@@ -168,7 +192,7 @@ func (g *judge) apply(ctx context.Context, l *link, cs []job.Change) ([]store.Ap
 		}
 	}
 	before, live := g.rows(ids...), g.live()
-	answers, eff, err := handing(g, func() ([]store.Applied, store.Effects, error) { return l.Store.Apply(ctx, cs) })
+	answers, eff, err := handing(g, call)
 	if err != nil {
 		return answers, eff, err
 	}

@@ -138,6 +138,19 @@ func (l *link) Apply(ctx context.Context, cs []job.Change) ([]store.Applied, sto
 	})
 }
 
+// ApplyAndClaim implements [store.Jobs].
+func (l *link) ApplyAndClaim(ctx context.Context, cs []job.Change, c store.Claim) (answers []store.Applied, jobs []job.Job, eff store.Effects, err error) {
+	answers, eff, err = with(ctx, l, "apply", cs, func(ctx context.Context) ([]store.Applied, store.Effects, error) {
+		answers, claimed, eff, err := l.p.w.judge.applyAndClaim(ctx, l, cs, c)
+		jobs = claimed
+		return answers, eff, err
+	})
+	if err != nil {
+		return nil, nil, eff, err
+	}
+	return answers, jobs, eff, nil
+}
+
 // Wish implements [store.Jobs].
 func (l *link) Wish(ctx context.Context, w store.Wish) ([]store.Wished, store.Effects, error) {
 	return with(ctx, l, "wish", w, func(ctx context.Context) ([]store.Wished, store.Effects, error) {

@@ -12,6 +12,24 @@ import (
 
 // Apply implements [store.Jobs].
 func (s *Store) Apply(ctx context.Context, changes []job.Change) ([]store.Applied, store.Effects, error) {
+	return s.apply(ctx, changes, func(*tx) error { return nil })
+}
+
+// ApplyAndClaim implements [store.Jobs].
+func (s *Store) ApplyAndClaim(ctx context.Context, changes []job.Change, c store.Claim) ([]store.Applied, []job.Job, store.Effects, error) {
+	var jobs []job.Job
+	answers, eff, err := s.apply(ctx, changes, func(t *tx) (err error) {
+		jobs, err = t.claim(c)
+		if job.KindOf(err) == job.Fenced {
+			err = nil
+		}
+		return err
+	})
+	return answers, jobs, eff, err
+}
+
+// apply makes changes, and then what else is to be done in their transaction.
+func (s *Store) apply(ctx context.Context, changes []job.Change, then func(*tx) error) ([]store.Applied, store.Effects, error) {
 	seen := make(map[job.ID]bool, len(changes))
 	for i := range changes {
 		c := &changes[i]
@@ -33,7 +51,10 @@ func (s *Store) Apply(ctx context.Context, changes []job.Change) ([]store.Applie
 				return nil, err
 			}
 		}
-		return answers, t.passOn()
+		if err := t.passOn(); err != nil {
+			return nil, err
+		}
+		return answers, then(t)
 	})
 }
 

@@ -11,30 +11,33 @@ import (
 
 // Claim implements [store.Jobs].
 func (s *Store) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) {
-	return ask(ctx, s, func(t *tx) (jobs []job.Job, err error) {
-		if !t.alive(c.Session) {
-			return nil, store.NoSession(c.Session)
+	return ask(ctx, s, func(t *tx) ([]job.Job, error) { return t.claim(c) })
+}
+
+// claim makes a claim.
+func (t *tx) claim(c store.Claim) (jobs []job.Job, err error) {
+	if !t.alive(c.Session) {
+		return nil, store.NoSession(c.Session)
+	}
+	for _, r := range t.held(c.Session) {
+		if r.Claim == c.ID && !guard.Answered.Off() {
+			jobs = append(jobs, copyOf(r.Job))
 		}
-		for _, r := range t.held(c.Session) {
-			if r.Claim == c.ID && !guard.Answered.Off() {
-				jobs = append(jobs, copyOf(r.Job))
-			}
-		}
-		if len(jobs) > 0 || t.sessions[c.Session].Command != store.Work {
-			return jobs, nil
-		}
-		for _, lane := range job.Lanes {
-			for _, r := range t.ready(&c, lane) {
-				ch := job.Change{Job: r.ID, From: r.Guard(job.Fence{}), To: job.Worker, Path: []job.Entry{{State: job.Claimed(r.State, r.Program())}}}
-				ch.Set.Session, ch.Set.Claim = c.Session, c.ID
-				if r, err = t.write(r, ch, job.CauseClaim, c.Session.String()); err != nil {
-					return nil, err
-				}
-				jobs = append(jobs, copyOf(r.Job))
-			}
-		}
+	}
+	if len(jobs) > 0 || t.sessions[c.Session].Command != store.Work {
 		return jobs, nil
-	})
+	}
+	for _, lane := range job.Lanes {
+		for _, r := range t.ready(&c, lane) {
+			ch := job.Change{Job: r.ID, From: r.Guard(job.Fence{}), To: job.Worker, Path: []job.Entry{{State: job.Claimed(r.State, r.Program())}}}
+			ch.Set.Session, ch.Set.Claim = c.Session, c.ID
+			if r, err = t.write(r, ch, job.CauseClaim, c.Session.String()); err != nil {
+				return nil, err
+			}
+			jobs = append(jobs, copyOf(r.Job))
+		}
+	}
+	return jobs, nil
 }
 
 // ready returns the jobs that c takes of a lane, by priority and age: of those that it names, or else of those at the heads

@@ -13,6 +13,20 @@ import (
 // Apply implements [store.Jobs]. A change that meets a wish which it did not know of is turned by package job, and sent
 // again.
 func (s *Store) Apply(ctx context.Context, cs []job.Change) ([]store.Applied, store.Effects, error) {
+	return s.apply(ctx, cs, nil)
+}
+
+// ApplyAndClaim implements [store.Jobs]. Where changes take several transactions, the claim goes with the first.
+func (s *Store) ApplyAndClaim(ctx context.Context, cs []job.Change, c store.Claim) ([]store.Applied, []job.Job, store.Effects, error) {
+	claim := newClaiming(c)
+	answers, eff, err := s.apply(ctx, cs, claim)
+	if err != nil {
+		return nil, nil, eff, err
+	}
+	return answers, claim.sorted(), eff, nil
+}
+
+func (s *Store) apply(ctx context.Context, cs []job.Change, claim *claiming) ([]store.Applied, store.Effects, error) {
 	var eff store.Effects
 	asked := make([]asking, len(cs))
 	seen := make(map[job.ID]bool, len(cs))
@@ -33,6 +47,9 @@ func (s *Store) Apply(ctx context.Context, cs []job.Change) ([]store.Applied, st
 		var done []bool
 		err := s.write(ctx, everyone, func(t *tx) error {
 			again, done = nil, make([]bool, len(tasks))
+			if claim != nil {
+				t.last = claim.queries()
+			}
 			qs := hold(asked, len(others) > 0)
 			if len(tasks) > 0 {
 				turns := false
@@ -83,7 +100,7 @@ func (s *Store) Apply(ctx context.Context, cs []job.Change) ([]store.Applied, st
 				again = append(again, tasks[i])
 			}
 		}
-		asked = again
+		asked, claim = again, nil
 	}
 	return answers, eff, nil
 }

@@ -157,6 +157,7 @@ type tx struct {
 	writes bool // it may write events
 	bare   bool // the connection has not the settings of this store, so each transaction sets them
 	open   bool
+	last   []*query // that go with the last ones
 }
 
 // send sends queries that more will follow: it opens the transaction.
@@ -164,7 +165,7 @@ func (t *tx) send(qs ...*query) error { return t.run(false, qs) }
 
 // commit sends the last queries of the transaction and commits it. Those that were sent together are one transaction
 // without being told so, where the connection has the right defaults.
-func (t *tx) commit(qs ...*query) error { return t.run(true, qs) }
+func (t *tx) commit(qs ...*query) error { return t.run(true, append(qs, t.last...)) }
 
 func (t *tx) run(last bool, qs []*query) error {
 	b := &pgx.Batch{}

@@ -13,9 +13,27 @@ import (
 
 // Claim implements [store.Jobs].
 func (s *Store) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) {
-	c = c.Once()
-	var jobs []job.Job
-	alive := false
+	claim := newClaiming(c)
+	if err := s.write(ctx, everyone, func(t *tx) error { return t.commit(claim.queries()...) }); err != nil {
+		return nil, err
+	}
+	if !claim.alive {
+		return nil, store.NoSession(c.Session)
+	}
+	return claim.sorted(), nil
+}
+
+// A claiming is a claim on its way, and what it came to.
+type claiming struct {
+	store.Claim
+	alive bool // its session
+	jobs  []job.Job
+}
+
+func newClaiming(c store.Claim) *claiming { return &claiming{Claim: c.Once()} }
+
+// queries returns those that make the claim.
+func (c *claiming) queries() []*query {
 	var lanes []string
 	var slots []int
 	for lane, n := range c.Slots {
@@ -28,26 +46,22 @@ func (s *Store) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) {
 	if len(c.Jobs) > 0 {
 		text, args = claimNamed, append(args, uuids(c.Jobs))
 	}
-	err := s.write(ctx, everyone, func(t *tx) error {
-		jobs, alive = nil, false
-		return t.commit(do(claimOnce, [16]byte(c.ID)), read(text, func(r *reader) error {
-			alive = r.bool()
-			if r.values[0] != nil {
-				jobs = append(jobs, r.whole())
-			}
-			return nil
-		}, args...))
-	})
-	if err == nil && !alive {
-		err = store.NoSession(c.Session)
-	}
-	if err != nil {
-		return nil, err
-	}
-	slices.SortFunc(jobs, func(a, b job.Job) int {
+	c.jobs, c.alive = nil, false
+	return []*query{do(claimOnce, [16]byte(c.ID)), read(text, func(r *reader) error {
+		c.alive = r.bool()
+		if r.values[0] != nil {
+			c.jobs = append(c.jobs, r.whole())
+		}
+		return nil
+	}, args...)}
+}
+
+// sorted returns the jobs, those that come first before the others.
+func (c *claiming) sorted() []job.Job {
+	slices.SortFunc(c.jobs, func(a, b job.Job) int {
 		return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.Priority, b.Priority), a.Created.Compare(b.Created), bytes.Compare(a.ID[:], b.ID[:]))
 	})
-	return jobs, nil
+	return c.jobs
 }
 
 // nonNil makes an array of no values of a list of none: NULL is something else.

@@ -12,6 +12,28 @@ import (
 
 // Apply implements [store.Jobs].
 func (s *Store) Apply(ctx context.Context, changes []job.Change) ([]store.Applied, store.Effects, error) {
+	return s.apply(ctx, changes, func(*tx) error { return nil })
+}
+
+// ApplyAndClaim implements [store.Jobs].
+func (s *Store) ApplyAndClaim(ctx context.Context, changes []job.Change, c store.Claim) ([]store.Applied, []job.Job, store.Effects, error) {
+	c = c.Once()
+	var jobs []job.Job
+	answers, eff, err := s.apply(ctx, changes, func(t *tx) (err error) {
+		jobs, err = t.claim(c)
+		if job.KindOf(err) == job.Fenced {
+			jobs, err = nil, nil
+		}
+		return err
+	})
+	if err != nil {
+		return nil, nil, store.Effects{}, err
+	}
+	return answers, jobs, eff, nil
+}
+
+// apply makes changes, and then what else is to be done in their transaction.
+func (s *Store) apply(ctx context.Context, changes []job.Change, then func(*tx) error) ([]store.Applied, store.Effects, error) {
 	var answers []store.Applied
 	var eff store.Effects
 	ids := make([]job.ID, len(changes))
@@ -46,7 +68,10 @@ func (s *Store) Apply(ctx context.Context, changes []job.Change) ([]store.Applie
 				return err
 			}
 		}
-		return t.passOn(&eff)
+		if err := t.passOn(&eff); err != nil {
+			return err
+		}
+		return then(t)
 	})
 	if err != nil {
 		return nil, store.Effects{}, err

@@ -18,38 +18,43 @@ func (s *Store) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) {
 	}
 	c = c.Once()
 	var jobs []job.Job
-	err := s.write.do(ctx, s.write.claims, func(t *tx) error {
-		jobs = nil
-		stands, err := t.command(c.Session)
-		if err != nil {
-			return err
-		}
-		rs, err := t.claimed(c)
-		if err != nil || len(rs) > 0 || stands != store.Work {
-			jobs = rs
-			return err
-		}
-		for _, lane := range job.Lanes {
-			look := t.heads
-			if len(c.Jobs) > 0 {
-				look = t.named
-			}
-			found, err := look(c, lane)
-			if err != nil {
-				return err
-			}
-			for i := range found {
-				r := &found[i]
-				if err := t.claim(r, c); err != nil {
-					return err
-				}
-				jobs = append(jobs, r.Job)
-			}
-		}
-		return nil
+	err := s.write.do(ctx, s.write.claims, func(t *tx) (err error) {
+		claimed, err := t.claim(c)
+		jobs = claimed
+		return err
 	})
 	if err != nil {
 		return nil, err
+	}
+	return jobs, nil
+}
+
+// claim makes a claim.
+func (t *tx) claim(c store.Claim) ([]job.Job, error) {
+	stands, err := t.command(c.Session)
+	if err != nil {
+		return nil, err
+	}
+	jobs, err := t.claimed(c)
+	if err != nil || len(jobs) > 0 || stands != store.Work {
+		return jobs, err
+	}
+	for _, lane := range job.Lanes {
+		look := t.heads
+		if len(c.Jobs) > 0 {
+			look = t.named
+		}
+		found, err := look(c, lane)
+		if err != nil {
+			return nil, err
+		}
+		for i := range found {
+			r := &found[i]
+			if err := t.take(r, c); err != nil {
+				return nil, err
+			}
+			jobs = append(jobs, r.Job)
+		}
 	}
 	return jobs, nil
 }
@@ -146,7 +151,7 @@ func (t *tx) named(c store.Claim, lane job.Lane) ([]row, error) {
 }
 
 // claim moves a ready job into the session's custody.
-func (t *tx) claim(r *row, c store.Claim) error {
+func (t *tx) take(r *row, c store.Claim) error {
 	ch := job.Change{Job: r.ID, From: r.Guard(job.Fence{}), To: job.Worker, Path: []job.Entry{{State: job.Claimed(r.State, r.Program())}}}
 	ch.Set.Session, ch.Set.Claim = c.Session, c.ID
 	var none store.Effects
