@@ -151,6 +151,11 @@ func (s *session) take(of func(job.Lane) bool) map[job.Lane]int {
 func (s *session) put(slots map[job.Lane]int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.give(slots)
+}
+
+// give is put, under mu.
+func (s *session) give(slots map[job.Lane]int) {
 	for l, n := range slots {
 		s.taken[l] -= n
 	}
@@ -186,7 +191,7 @@ func (s *session) apply(ctx context.Context, changes []job.Change) (answers []st
 	return answers, err
 }
 
-// along returns a claim to go with changes, and takes its slots.
+// along returns a claim to go with changes, and takes its slots: those that are free, and those that the changes free.
 func (s *session) along(changes []job.Change) (c store.Claim, ok bool) {
 	hands := slices.ContainsFunc(changes, func(c job.Change) bool { return c.From.Limited && c.To != job.Worker })
 	if !hands || s.shares.Load() || s.e.command() != store.Work || len(s.e.kinds) == 0 || len(s.e.cfg.Only) > 0 {
@@ -195,10 +200,14 @@ func (s *session) along(changes []job.Change) (c store.Claim, ok bool) {
 	slots := s.take(func(job.Lane) bool { return true })
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(slots) == 0 || s.last {
-		for l, n := range slots {
-			s.taken[l] -= n
+	for i := range changes {
+		if r := s.runs[changes[i].Job]; r != nil && changes[i].To != job.Worker {
+			slots[r.lane]++
+			s.taken[r.lane]++
 		}
+	}
+	if len(slots) == 0 || s.last {
+		s.give(slots)
 		return c, false
 	}
 	c = s.newClaim(slots)

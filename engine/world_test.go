@@ -417,6 +417,17 @@ func (f *faulty) Apply(ctx context.Context, changes []job.Change) (a []store.App
 	return a, eff, err
 }
 
+func (f *faulty) ApplyAndClaim(ctx context.Context, changes []job.Change, c store.Claim) (a []store.Applied, jobs []job.Job, eff store.Effects, err error) {
+	err = f.call(ctx, "apply and claim", changes, func() (err error) {
+		a, jobs, eff, err = f.Store.ApplyAndClaim(ctx, changes, c)
+		return err
+	})
+	f.mu.Lock()
+	f.calls["claimed along"] += len(jobs)
+	f.mu.Unlock()
+	return a, jobs, eff, err
+}
+
 func (f *faulty) Reserve(ctx context.Context, tenant string, asks []store.Ask) (a []store.Reserved, err error) {
 	err = f.call(ctx, "reserve", asks, func() (err error) { a, err = f.Store.Reserve(ctx, tenant, asks); return err })
 	return a, err

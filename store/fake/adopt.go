@@ -69,7 +69,7 @@ func (t *tx) walk(most int) (int, error) {
 			t.owesWalk(at, max(last, t.walks[at].after))
 		default:
 			drop(t, t.walks, at)
-			t.changed(at.tenant, at.name)
+			t.oweLines(at.tenant, func(of string) bool { l := t.limit(name{at.tenant, of}); return l != nil && l.Key == at.name })
 		}
 	}
 	return max(1, n), nil

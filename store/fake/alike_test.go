@@ -112,6 +112,23 @@ func (p *pair) steps(n int) {
 	p.Log(p.seen)
 }
 
+// apply makes changes, now and then with a claim along.
+func (p *pair) apply(changes []job.Change) []store.Applied {
+	what := fmt.Sprintf("apply %+v", changes)
+	if !p.one(3) {
+		return of(p, what, func(s store.Store) (with[[]store.Applied], error) { return both(s.Apply(p.Context(), changes)) }).Answer
+	}
+	type answer struct {
+		Applied []store.Applied
+		Claimed []job.Job
+	}
+	c := p.claim()
+	return of(p, what+" and claim", func(s store.Store) (with[answer], error) {
+		a, jobs, eff, err := s.ApplyAndClaim(p.Context(), changes, c)
+		return both(answer{a, jobs}, eff, err)
+	}).Answer.Applied
+}
+
 // A pair is a fake and another store that are told the same.
 type pair struct {
 	*testing.T
@@ -605,8 +622,7 @@ func (p *pair) step() {
 				changes = append(changes, p.change(&j))
 			}
 		}
-		made := of(p, fmt.Sprintf("apply %+v", changes), func(s store.Store) (with[[]store.Applied], error) { return both(s.Apply(ctx, changes)) })
-		for i, a := range made.Answer {
+		for i, a := range p.apply(changes) {
 			if a.Outcome == store.OK || a.Outcome == store.Turned {
 				p.changes = append(p.changes, changes[i])
 			}

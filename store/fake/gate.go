@@ -93,9 +93,13 @@ func (t *tx) changed(tenant, key string) {
 		t.wake(tenant)
 		return
 	}
+	t.oweLines(tenant, func(of string) bool { return of == key || job.Family(of) == key })
+}
+
+// oweLines owes those who wait for turns of some limits what these have for them.
+func (t *tx) oweLines(tenant string, chosen func(of string) bool) {
 	for _, at := range t.spots(job.Gate) {
-		of := job.LimitOf(at.line.name)
-		if at.line.tenant == tenant && at.line.name != "" && (of == key || job.Family(of) == key) {
+		if at.line.tenant == tenant && at.line.name != "" && chosen(job.LimitOf(at.line.name)) {
 			t.owed = append(t.owed, debt{key: at.line, at: t.now})
 			t.eff.Owed = true
 		}

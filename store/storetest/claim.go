@@ -28,6 +28,11 @@ var claimTests = []test{
 	{"a job is claimed once by 16 sessions at once", claimOnce},
 	{"a session that is not alive claims nothing", claimDead},
 	{"no job stays with a session that expires meanwhile", claimAgainstExpiry},
+	{"a claim along with changes takes what they made ready", claimAlong},
+	{"a claim along with changes, whose answer was lost", claimAlongLost},
+	{"a claim along with changes takes up to its slots", claimAlongSlots},
+	{"a session that is not alive claims nothing along", claimAlongDead},
+	{"a claim along with changes takes who has the turn next", claimAlongTurn},
 }
 
 func claimMoves(w *world) {
@@ -271,6 +276,110 @@ func claimLost(w *world) {
 	// Claimed again by another call, a job belongs to that one.
 	w.claim(wanted(session, 10))
 	sameSet(w, "after a later claim", jobIDs(w.claim(c)), jobIDs(first[2:]))
+	Check(w, w.s, acme)
+}
+
+// along makes changes and a claim in one call.
+func (w *world) along(c store.Claim, changes ...job.Change) ([]store.Outcome, []job.Job) {
+	w.Helper()
+	answers, jobs, _, err := w.s.ApplyAndClaim(w.ctx, changes, c)
+	if err != nil || len(answers) != len(changes) {
+		w.Fatalf("%d changes and a claim: %d answers, %v", len(changes), len(answers), err)
+	}
+	var outcomes []store.Outcome
+	for _, a := range answers {
+		outcomes = append(outcomes, a.Outcome)
+	}
+	for _, j := range jobs {
+		if diff := cmp.Diff(w.job(j.ID), j, sameJob); diff != "" || j.Session != c.Session || j.Claim != c.ID {
+			w.Fatalf("claim %s by %s answered another job than is stored (-stored +answered):\n%s", c.ID, c.Session, diff)
+		}
+	}
+	return outcomes, jobs
+}
+
+func claimAlong(w *world) {
+	session := w.session()
+	ended, back := w.add(newTask()), w.add(newTask())
+	held := map[job.ID]job.Job{}
+	for _, j := range w.claim(wanted(session, 10)) {
+		held[j.ID] = j
+	}
+	waits := w.add(newTask())
+	before := w.job(back)
+	outcomes, jobs := w.along(wanted(session, 10), finish(held[ended], by(session)), move(held[back], by(session), job.Ready, job.Pending))
+	equal(w, "answers", outcomes, []store.Outcome{store.OK, store.OK})
+	sameSet(w, "claimed along", jobIDs(jobs), []job.ID{back, waits})
+	w.at(job.Finished, job.None, ended)
+	if j := w.job(back); j.Epoch != before.Epoch+2 || j.N != before.N+2 { // out of one hand and into the other
+		w.Errorf("epoch %d and n %d after epoch %d and n %d", j.Epoch, j.N, before.Epoch, before.N)
+	}
+	outcomes, jobs = w.along(wanted(session, 10), finish(held[ended], by(session)), finish(w.job(back), by(session)))
+	equal(w, "answers, one again", outcomes, []store.Outcome{store.OK, store.OK})
+	sameSet(w, "claimed along where nothing is ready", jobIDs(jobs), nil)
+	Check(w, w.s, acme)
+}
+
+func claimAlongLost(w *world) {
+	session := w.session()
+	w.add(newTask())
+	end := finish(w.claimOne(session), by(session))
+	ids := w.addMany(3)
+	c := wanted(session, 10)
+	w.along(c, end)
+	w.addMany(2) // new work does not join an old answer
+	outcomes, jobs := w.along(c, end)
+	equal(w, "the second answer", outcomes, []store.Outcome{store.OK})
+	sameSet(w, "the second answer", jobIDs(jobs), ids)
+	Check(w, w.s, acme)
+}
+
+func claimAlongSlots(w *world) {
+	session := w.session()
+	w.add(newTask())
+	end := finish(w.claimOne(session), by(session))
+	ids := w.addMany(3)
+	c := wanted(session, 0)
+	c.Slots[job.LaneTask] = 2
+	_, jobs := w.along(c, end)
+	sameSet(w, "two slots", jobIDs(jobs), ids[:2])
+	_, jobs = w.along(wanted(session, 0), finish(jobs[0], by(session)))
+	sameSet(w, "no slot", jobIDs(jobs), nil)
+	Check(w, w.s, acme)
+}
+
+func claimAlongDead(w *world) {
+	session := w.session()
+	id := w.add(newTask())
+	j := w.claimOne(session)
+	w.end(session)
+	outcomes, jobs := w.along(wanted(session, 10), finish(j, by(session)))
+	equal(w, "answers", outcomes, []store.Outcome{store.Fenced})
+	sameSet(w, "claimed along", jobIDs(jobs), nil)
+	w.at(job.Pending, job.Ready, id)
+	Check(w, w.s, acme)
+}
+
+// Who hands turns on in the call that gives them back has the next job in the same call; else it comes with a later claim.
+func claimAlongTurn(w *world) {
+	w.limit(most("gpu", 1))
+	session := w.session()
+	ids := w.addMany(3, under("gpu"))
+	w.pay()
+	j := w.claimOne(session)
+	for _, next := range ids[1:] {
+		_, jobs := w.along(wanted(session, 10), finish(j, by(session)))
+		if len(jobs) == 0 {
+			w.pay()
+			jobs = []job.Job{w.claimOne(session)}
+		}
+		sameSet(w, "who is next", jobIDs(jobs), []job.ID{next})
+		w.uses("gpu", 1, len(ids)-1-slices.Index(ids, next))
+		j = jobs[0]
+	}
+	w.must(finish(j, by(session)))
+	w.pay()
+	checkTurns(w)
 	Check(w, w.s, acme)
 }
 
