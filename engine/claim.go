@@ -178,10 +178,10 @@ func (s *session) apply(ctx context.Context, changes []job.Change) (answers []st
 		}
 		return struct{}{}, err
 	})
+	if along && err == nil {
+		s.begun(c, jobs, &eff)
+	}
 	if along {
-		if err == nil {
-			s.begun(c, jobs, &eff)
-		}
 		s.put(c.Slots)
 		s.claiming(c.ID, false)
 	}
@@ -216,16 +216,19 @@ func (s *session) along(changes []job.Change) (c store.Claim, ok bool) {
 	return c, true
 }
 
-// begun starts what was claimed along with changes. Lines of which all was claimed are no news.
+// begun starts what was claimed along with changes. Where slots of every lane are left, all that was ready is here, and no news.
 func (s *session) begun(c store.Claim, jobs []job.Job, eff *store.Effects) {
 	left := maps.Clone(c.Slots)
 	for i := range jobs {
 		left[jobs[i].Lane]--
 	}
 	start(s.admit(jobs))
-	if !slices.Contains(slices.Collect(maps.Values(left)), 0) {
-		eff.Ready = slices.DeleteFunc(eff.Ready, func(l job.Line) bool { return slices.Contains(c.Queues, l.Queue) && slices.Contains(c.Kinds, l.Kind) })
+	for lane := range s.e.cfg.Slots {
+		if left[lane] <= 0 {
+			return
+		}
 	}
+	eff.Ready = slices.DeleteFunc(eff.Ready, func(l job.Line) bool { return slices.Contains(c.Queues, l.Queue) && slices.Contains(c.Kinds, l.Kind) })
 }
 
 // claimNoMore returns when no claim is under way any more. None follows.

@@ -474,7 +474,7 @@ func adoptAtOnce(w *world) {
 	const workers, jobs, places = 4, 80, 3
 	sessions := make([]job.ID, workers)
 	for i := range sessions {
-		sessions[i] = w.session()
+		sessions[i] = w.sessionFor(time.Hour)
 	}
 	w.addMany(jobs/2, asItIs)
 	var submitted, done atomic.Int64

@@ -389,7 +389,7 @@ func claimOnce(w *world) {
 	got := map[job.ID]int{}
 	sessions := make([]job.ID, 16)
 	for i := range sessions {
-		sessions[i] = w.session()
+		sessions[i] = w.sessionFor(time.Hour)
 	}
 	w.together(len(sessions), func(i int) error {
 		for range 10_000 {

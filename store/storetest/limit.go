@@ -544,7 +544,7 @@ func limitAtOnce(w *world) {
 	w.submit(batch...)
 	sessions := make([]job.ID, workers)
 	for i := range sessions {
-		sessions[i] = w.session()
+		sessions[i] = w.sessionFor(time.Hour)
 	}
 	w.together(workers, func(i int) error {
 		for idle := 0; idle < 200; {

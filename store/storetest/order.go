@@ -537,7 +537,7 @@ func orderAtOnce(w *world) {
 	}
 	sessions := make([]job.ID, workers)
 	for i := range sessions {
-		sessions[i] = w.session()
+		sessions[i] = w.sessionFor(time.Hour)
 	}
 	ids := idsOf(w.submit(batch[:jobs/2]...))
 	w.together(workers, func(i int) error {
