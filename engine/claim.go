@@ -148,13 +148,14 @@ func (s *session) take(of func(job.Lane) bool) map[job.Lane]int {
 	return free
 }
 
+// put gives slots back that were taken.
 func (s *session) put(slots map[job.Lane]int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.give(slots)
 }
 
-// give is put, under mu.
+// give is put under mu.
 func (s *session) give(slots map[job.Lane]int) {
 	for l, n := range slots {
 		s.taken[l] -= n

@@ -75,8 +75,7 @@ func (m *measured) ApplyAndClaim(ctx context.Context, changes []job.Change, c st
 	a, err = call(ctx, m, "apply", func() ([]store.Applied, error) {
 		a, jobs, eff, err = m.next.ApplyAndClaim(ctx, changes, c)
 		return a, err
-	},
-		fixed[[]store.Applied](len(changes)))
+	}, fixed[[]store.Applied](len(changes)))
 	m.applied(changes, a)
 	m.o.metrics.claimed.Add(float64(len(jobs)))
 	return a, jobs, eff, err

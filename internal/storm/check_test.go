@@ -128,8 +128,8 @@ var spoils = []spoil{
 	{name: "limit", do: sideBySide("unique/storm/x")},
 	{name: "limit", do: sideBySide("lab/x")},
 	{name: "order", job: behind, sql: `UPDATE jobs SET ordered = 'order/x' WHERE id = ?1`},
-	{name: "order", job: behind, sql: `UPDATE events SET at = (SELECT e.at FROM events e JOIN jobs j ON j.seq = e.job WHERE j.name = '` + ahead + `' AND e.n = 2) WHERE job = ` + seq},
-	{name: "order", job: ahead, sql: `UPDATE events SET state = 'WAITING', custody = 'gate' WHERE n = 1 AND job = ` + seq},
+	{name: "order", job: behind, sql: `UPDATE events SET at = (SELECT max(e.at) - 1 FROM events e JOIN jobs j ON j.seq = e.job WHERE j.name = '` + ahead + `') WHERE job = ` + seq},
+	{name: "order", job: ahead, sql: `UPDATE events SET state = 'WAITING', custody = 'gate', cause = 'submit' WHERE (n = 1 OR cause = 'turn') AND job = ` + seq},
 	{name: "order", job: ahead, do: func(_ *testing.T, w *world, p *promise) { p.since = w.promise(behind).answered + 1 }},
 	{name: "order", job: ahead, do: edit("span", func(line string) string {
 		return line + strings.Join(append(strings.Fields(line)[:4], "1000000000", "1000000001\n"), " ")

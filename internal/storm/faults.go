@@ -12,7 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// strikes kills a process each second, or every other where there is only one, which would else come to nothing.
+// strikes kills a process each second, or every other where there is only one, which would else come to nothing. One that is not there
+// is waited for: on a slow machine it may not be for most of the time.
 func (s *storm) strikes(ctx context.Context) {
 	rnd := s.random("strikes")
 	every := time.Second
@@ -21,12 +22,18 @@ func (s *storm) strikes(ctx context.Context) {
 	}
 	for pause(ctx, between(rnd, every/2, every*3/2)) {
 		n := s.nodes[rnd.IntN(len(s.nodes))]
-		// One in three dies while it is about to begin.
-		if p := n.now(); p != nil && (p.began() || rnd.IntN(3) == 0) && p.signal(syscall.SIGKILL) {
-			s.mu.Lock()
-			s.sum.Kills++
-			s.mu.Unlock()
+		early := rnd.IntN(3) == 0 // it dies while it is about to begin
+		for {
+			if p := n.now(); p != nil && (p.began() || early) && p.signal(syscall.SIGKILL) {
+				break
+			}
+			if !pause(ctx, 50*time.Millisecond) {
+				return
+			}
 		}
+		s.mu.Lock()
+		s.sum.Kills++
+		s.mu.Unlock()
 	}
 }
 
