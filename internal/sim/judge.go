@@ -86,17 +86,25 @@ func (g *judge) claim(ctx context.Context, l *link, c store.Claim) ([]job.Job, e
 	return g.claimed(ctx, l, c, func() ([]job.Job, error) { return l.Store.Claim(ctx, c) })
 }
 
-// applyAndClaim: what holds of each holds of both.
+// applyAndClaim: what holds of each holds of both, but that a session that is not alive is answered, and claims nothing.
 func (g *judge) applyAndClaim(ctx context.Context, l *link, cs []job.Change, c store.Claim) (answers []store.Applied, jobs []job.Job, eff store.Effects, err error) {
 	g.w.commit.Lock()
 	defer g.w.commit.Unlock()
-	jobs, err = g.claimed(ctx, l, c, func() (jobs []job.Job, err error) {
+	both := func() (jobs []job.Job, err error) {
 		answers, eff, err = g.applied(cs, func() (a []store.Applied, eff store.Effects, err error) {
 			a, jobs, eff, err = l.Store.ApplyAndClaim(ctx, cs, c)
 			return a, eff, err
 		})
 		return jobs, err
-	})
+	}
+	if g.live()[c.Session] {
+		jobs, err = g.claimed(ctx, l, c, both)
+		return answers, jobs, eff, err
+	}
+	jobs, err = both()
+	for i := range jobs {
+		g.w.breaks(jobs[i].ID, "session %s is not alive, and claims job %s along", c.Session, jobs[i].ID)
+	}
 	return answers, jobs, eff, err
 }
 
