@@ -41,7 +41,7 @@ func (k *Kind) submit(ctx context.Context, r *engine.Run, s *sheet) engine.Outco
 		}
 	}
 	for try := 1; ; try++ {
-		if err := r.Launch(ctx, job.Entry{Message: "about to be launched"}); err != nil {
+		if err := r.Launch(ctx); err != nil {
 			return engine.Back()
 		}
 		crash.At("submit.intent")

@@ -33,14 +33,21 @@ type appointment struct {
 func (a appointment) passed() bool { return !a.till.IsZero() && time.Now().After(a.till) }
 
 // Launch records the intent to launch the program, as [Run.Record] does, at a moment at which it may be launched. The launch
-// follows at once.
-func (r *Run) Launch(ctx context.Context, e job.Entry) error {
+// follows at once. Where the claim was that intent, launches have no moments, and there is nothing to be recorded.
+func (r *Run) Launch(ctx context.Context) error {
+	if r.intent {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		r.made(job.Change{Set: job.Patch{Intent: true}})
+		return nil
+	}
 	for try := 1; ; try++ {
 		a, err := r.moment(ctx, job.RateLaunches, r.Job.Launch+1)
 		if err != nil {
 			return err
 		}
-		if err := r.Record(ctx, e, job.Patch{Intent: true}, nil); err != nil {
+		if err := r.Record(ctx, job.Entry{Message: job.Launching}, job.Patch{Intent: true}, nil); err != nil {
 			return err
 		}
 		if !a.passed() || try == mostLate {

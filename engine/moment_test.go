@@ -31,7 +31,7 @@ func launching() map[string]engine.Kind {
 		case job.StagingJob:
 			return engine.Next(job.SubmittingJob)
 		case job.SubmittingJob:
-			if err := r.Launch(ctx, job.Entry{Message: "about to be launched"}); err != nil {
+			if err := r.Launch(ctx); err != nil {
 				return engine.Back()
 			}
 			return engine.Requeue(job.Archiving).Set(job.Patch{Over: true})
@@ -61,7 +61,7 @@ func (w *world) rate(key string, most int, per time.Duration) *job.Limit {
 // launched returns when programs were launched, by the database's clock: those launches are left out whose moment had passed.
 func (w *world) launched(ids ...job.ID) []time.Time {
 	w.Helper()
-	return w.times(ids, func(e job.Event) bool { return e.Message == "about to be launched" })
+	return w.times(ids, func(e job.Event) bool { return e.Message == job.Launching })
 }
 
 // begun returns when jobs went on to the step that follows the first one.

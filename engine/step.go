@@ -15,7 +15,8 @@ import (
 
 // A Run is one job in the custody of this process.
 type Run struct {
-	// Job is the row as this process knows it. Steps read it.
+	// Job is the row as this process knows it. Steps read it. An intent to launch that came with the claim is not to be seen in it until
+	// [Run.Launch] asks for one.
 	Job job.Job
 
 	s       *session
@@ -26,14 +27,34 @@ type Run struct {
 	stepped bool        // a step has come to its end
 	later   *job.Change // what has the job wait for its moment, where the step has to stop for that
 	wish    job.Wish    // that it was claimed with
+	intent  bool        // the claim was the intent to launch it, and nothing has come of that yet
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 }
 
 func newRun(s *session, j job.Job) *Run {
 	r := &Run{Job: j, s: s, id: j.ID, lane: j.Lane, epoch: j.Epoch, claimed: j.Since, wish: j.Wish}
+	if r.intent = j.Intended(); r.intent {
+		r.Job.Launch, r.Job.Live = j.Launch-1, false
+	}
 	r.ctx, r.cancel = context.WithCancelCause(s.ctx)
 	return r
+}
+
+// made returns what is left of a change to be made where the claim was the intent to launch: either the intent has been asked for, or
+// that launch will never be.
+func (r *Run) made(c job.Change) job.Change {
+	if !r.intent {
+		return c
+	}
+	r.intent = false
+	r.Job.Launch++
+	if c.Set.Intent {
+		r.Job.Live, c.Set.Intent = true, false
+	} else {
+		c.Set.Over = true
+	}
+	return c
 }
 
 // Fence returns the fence under which this run writes.
@@ -164,6 +185,7 @@ func (r *Run) step(ctx context.Context, kind Kind) (o Outcome) {
 // send hands a change that stays in this custody to the committer and goes on from it. answered hears whether it was
 // applied; when not, the run is over.
 func (r *Run) send(c job.Change, answered func(error)) {
+	c = r.made(c)
 	c.Job, c.From = r.id, r.Job.Guard(r.Fence())
 	r.Job, _ = r.Job.Apply(c, time.Now())
 	r.s.commit.send(c, func(a store.Applied, err error) {
@@ -186,6 +208,7 @@ func (r *Run) hand(c job.Change) {
 		r.s.leave(r, false)
 		r.s.freed.set()
 	}
+	c = r.made(c)
 	r.handFrom(r.Job.Guard(r.Fence()), c)
 }
 

@@ -155,15 +155,3 @@ func LaneOf(s State, program bool, suspect int) Lane {
 func (l Lane) Takes(kind string) bool {
 	return l == LaneAlone || (l == LaneTask) == (kind != KindApp)
 }
-
-// Claimed returns the state that a claim moves a ready job to: a claim is itself the change to the first working
-// state, and leaves a job that is further on where it is. program tells a program from a task.
-func Claimed(s State, program bool) State {
-	switch {
-	case s != Pending:
-		return s
-	case program:
-		return ProcessingInputs
-	}
-	return Running
-}

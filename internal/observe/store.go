@@ -60,8 +60,18 @@ func (m *measured) Submit(ctx context.Context, s store.Submission) (a []store.Su
 
 func (m *measured) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) {
 	jobs, err := call(ctx, m, "claim", func() ([]job.Job, error) { return m.next.Claim(ctx, c) }, length)
-	m.o.metrics.claimed.Add(float64(len(jobs)))
+	m.claimed(jobs)
 	return jobs, err
+}
+
+// claimed counts what a claim answered.
+func (m *measured) claimed(jobs []job.Job) {
+	m.o.metrics.claimed.Add(float64(len(jobs)))
+	for i := range jobs {
+		if jobs[i].Intended() {
+			m.o.metrics.launches.Inc()
+		}
+	}
 }
 
 func (m *measured) Apply(ctx context.Context, changes []job.Change) (a []store.Applied, eff store.Effects, err error) {
@@ -77,7 +87,7 @@ func (m *measured) ApplyAndClaim(ctx context.Context, changes []job.Change, c st
 		return a, err
 	}, fixed[[]store.Applied](len(changes)))
 	m.applied(changes, a)
-	m.o.metrics.claimed.Add(float64(len(jobs)))
+	m.claimed(jobs)
 	return a, jobs, eff, err
 }
 

@@ -29,8 +29,7 @@ func (t *tx) claim(c store.Claim) (jobs []job.Job, err error) {
 	}
 	for _, lane := range job.Lanes {
 		for _, r := range t.ready(&c, lane) {
-			ch := job.Change{Job: r.ID, From: r.Guard(job.Fence{}), To: job.Worker, Path: []job.Entry{{State: job.Claimed(r.State, r.Program())}}}
-			ch.Set.Session, ch.Set.Claim = c.Session, c.ID
+			ch := job.Claim(&r.Job, c.Session, c.ID, t.launchesRated(r.Tenant) || guard.Intent.Off())
 			if r, err = t.write(r, ch, job.CauseClaim, c.Session.String()); err != nil {
 				return nil, err
 			}

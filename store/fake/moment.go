@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -53,6 +54,16 @@ func (s *Store) Moments(ctx context.Context, q store.TurnQuery) ([]store.Moments
 		}
 		return all, nil
 	})
+}
+
+// launchesRated reports whether a tenant's programs are launched at moments.
+func (t *tx) launchesRated(tenant string) bool {
+	for at := range t.rates {
+		if first, _, _ := strings.Cut(at.name, "/"); at.tenant == tenant && first == job.RateLaunches {
+			return true
+		}
+	}
+	return false
 }
 
 // wake has the jobs of a tenant that wait for their moments ask for them again.

@@ -80,6 +80,10 @@ func some(list []string) []string {
 	return list
 }
 
+// launches tells of a ready job whether its claim is the intent to launch its program, as [job.Claim] says.
+var launches = guard.Intent.SQL(`(j.state = 'SUBMITTING_JOB' AND j.lane = '`+string(job.LaneLaunch)+`' AND NOT j.live AND j.wish = '' AND NOT EXISTS (
+	SELECT FROM pawl.limits r WHERE r.tenant = j.tenant AND r.key >= '`+job.RateLaunches+`/' AND r.key < '`+job.RateLaunches+`0' AND r.rate IS NOT NULL))`, `false`)
+
 // claimOnce lets one copy of a call follow the other: the repeat need not wait for the end of the first. It is a statement
 // of its own, so that the next one sees what the first copy has claimed.
 const claimOnce = `SELECT pg_advisory_xact_lock(hashtextextended($1::uuid::text, 0))`
@@ -100,17 +104,19 @@ WITH x AS MATERIALIZED (
 	SELECT j.id FROM alive a CROSS JOIN LATERAL (SELECT j.id FROM pawl.jobs j WHERE j.session = a.id AND j.claim = $1 ` + guard.Answered.SQL(``, `AND false`) + ` OFFSET 0) j
 ), `
 	claimTake = `, locked AS MATERIALIZED (
-	SELECT pawl.clock() AS now FROM (SELECT count(*) FROM heads) h -- all of them first: what was waited for has moved meanwhile
+	SELECT pawl.clock() AS now, h.intended -- all of them first: what was waited for has moved meanwhile
+	FROM (SELECT coalesce(array_agg(h.id) FILTER (WHERE h.chosen AND h.launches), '{}') AS intended FROM heads h) h
 ), took AS (
 	UPDATE pawl.jobs j SET
 		state = CASE WHEN j.state <> 'PENDING' THEN j.state WHEN j.kind = 'app' THEN 'PROCESSING_INPUTS' ELSE 'RUNNING' END,
 		custody = 'worker', epoch = j.epoch + 1, n = j.n + 1, ord = greatest(j.ord, x.ord), session = $2, claim = $1, since = locked.now,
-		due = NULL, resume = '', code = '', message = ''
+		due = NULL, resume = '', code = '', message = CASE WHEN j.id = ANY (locked.intended) THEN '` + job.Launching + `' ELSE '' END,
+		launch = j.launch + (j.id = ANY (locked.intended))::int, live = j.live OR j.id = ANY (locked.intended)
 	FROM x, locked WHERE j.id = ANY (ARRAY(SELECT h.id FROM heads h WHERE h.chosen))
 	RETURNING ` + livingRow + `, j.tenant
 ), history AS (
-	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, session)
-	SELECT t.id, t.n, t.tenant, t.ord, t.epoch - 1, t.state, t.custody, t.since, 'claim', $2 FROM took t
+	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, session, message)
+	SELECT t.id, t.n, t.tenant, t.ord, t.epoch - 1, t.state, t.custody, t.since, 'claim', $2, nullif(t.message, '') FROM took t
 ), started AS (
 	-- Ties are few: only who has them is looked up.
 	DELETE FROM pawl.unique_keys u WHERE u.job = ANY (ARRAY(SELECT t.id FROM took t WHERE t.ties & 2 <> 0)) AND u.mode || '' = 'start'
@@ -129,9 +135,9 @@ FROM (SELECT) one LEFT JOIN (answer j ` + itsSpec + `) ON true`
 	WHERE a.works AND (l.lane = 'alone' OR (k.kind = 'app') <> (l.lane = 'task')) AND NOT EXISTS (SELECT FROM repeated)
 ), heads AS MATERIALIZED (
 	-- Each line is read from its head, and no further than the slots reach.
-	SELECT h.id, row_number() OVER (PARTITION BY l.lane ORDER BY h.priority, h.created, h.id) <= l.slots AS chosen
+	SELECT h.id, h.launches, row_number() OVER (PARTITION BY l.lane ORDER BY h.priority, h.created, h.id) <= l.slots AS chosen
 	FROM lines l CROSS JOIN LATERAL (
-		SELECT j.id, j.priority, j.created FROM pawl.jobs j
+		SELECT j.id, j.priority, j.created, ` + launches + ` AS launches FROM pawl.jobs j
 		WHERE j.custody = 'ready' AND j.queue = l.queue AND j.kind = l.kind AND j.machine = l.machine AND j.lane = l.lane
 			AND ($6::text[] IS NULL OR j.tenant = ANY ($6::text[]))
 		ORDER BY j.priority, j.created, j.id LIMIT l.slots
@@ -140,13 +146,13 @@ FROM (SELECT) one LEFT JOIN (answer j ` + itsSpec + `) ON true`
 )` + claimTake
 
 	claimNamed = claimAlive + `found AS MATERIALIZED (
-	SELECT j.id, j.lane, j.priority, j.created FROM pawl.jobs j
+	SELECT j.id, j.lane, j.priority, j.created, ` + launches + ` AS launches FROM pawl.jobs j
 	WHERE j.id = ANY ($9::uuid[]) AND j.custody || '' = 'ready' AND j.queue || '' = ANY ($3::text[]) AND j.kind || '' = ANY ($4::text[])
 		AND (j.machine = '' OR j.machine = $5::text) AND ($6::text[] IS NULL OR j.tenant = ANY ($6::text[]))
 		AND EXISTS (SELECT FROM alive a WHERE a.works) AND NOT EXISTS (SELECT FROM repeated)
 	ORDER BY j.id FOR NO KEY UPDATE
 ), heads AS MATERIALIZED (
-	SELECT f.id, row_number() OVER (PARTITION BY f.lane ORDER BY f.priority, f.created, f.id) <= l.slots AS chosen
+	SELECT f.id, f.launches, row_number() OVER (PARTITION BY f.lane ORDER BY f.priority, f.created, f.id) <= l.slots AS chosen
 	FROM found f JOIN unnest($7::text[], $8::int[]) l(lane, slots) ON l.lane = f.lane
 )` + claimTake
 )

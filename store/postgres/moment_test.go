@@ -40,7 +40,7 @@ type launching struct{}
 func (launching) Step(ctx context.Context, r *engine.Run) engine.Outcome {
 	switch r.Job.State {
 	case job.SubmittingJob:
-		if err := r.Launch(ctx, job.Entry{Message: "launched"}); err != nil {
+		if err := r.Launch(ctx); err != nil {
 			return engine.Back()
 		}
 		return engine.Requeue(job.Archiving).Set(job.Patch{Over: true})
@@ -98,7 +98,7 @@ func TestLaunchesOfManyProcesses(t *testing.T) {
 			hasty++
 		}
 	}
-	rows, err := connect(t, dsn).Query(ctx, "SELECT max(at) FROM pawl.events WHERE message = 'launched' GROUP BY job ORDER BY 1")
+	rows, err := connect(t, dsn).Query(ctx, "SELECT max(at) FROM pawl.events WHERE message = $1 GROUP BY job ORDER BY 1", job.Launching)
 	if err != nil {
 		t.Fatal(err)
 	}

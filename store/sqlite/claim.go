@@ -150,10 +150,18 @@ func (t *tx) named(c store.Claim, lane job.Lane) ([]row, error) {
 	return found[:min(max(0, c.Slots[lane]), len(found))], err
 }
 
-// claim moves a ready job into the session's custody.
+// launchesRated tells whether a tenant's programs are launched at moments.
+const launchesRated = `SELECT 1 FROM limits WHERE tenant = ? AND rate IS NOT NULL AND key >= '` + job.RateLaunches + `/' AND key < '` + job.RateLaunches + `0' LIMIT 1`
+
+// take moves a ready job into the session's custody.
 func (t *tx) take(r *row, c store.Claim) error {
-	ch := job.Change{Job: r.ID, From: r.Guard(job.Fence{}), To: job.Worker, Path: []job.Entry{{State: job.Claimed(r.State, r.Program())}}}
-	ch.Set.Session, ch.Set.Claim = c.Session, c.ID
+	rated := guard.Intent.Off()
+	if r.Launches() && !rated {
+		var err error
+		if rated, err = t.exists(launchesRated, r.Tenant); err != nil {
+			return err
+		}
+	}
 	var none store.Effects
-	return t.write(r, ch, job.CauseClaim, blob(c.Session), &none)
+	return t.write(r, job.Claim(&r.Job, c.Session, c.ID, rated), job.CauseClaim, blob(c.Session), &none)
 }

@@ -15,6 +15,8 @@ import (
 
 var claimTests = []test{
 	{"a claim is the change to the first working state", claimMoves},
+	{"a claim of a program that comes to its launch is the intent to launch it", claimIntends},
+	{"a claim intends no launch that is not to come next", claimIntendsNot},
 	{"lanes have slots of their own", claimLanes},
 	{"priority decides, then age", claimOrder},
 	{"a retry keeps its age", claimAge},
@@ -54,6 +56,70 @@ func claimMoves(w *world) {
 		w.Errorf("the claim's event is %+v", e)
 	}
 	Check(w, w.s, acme)
+}
+
+// comesToLaunch makes a program ready to be launched.
+func (w *world) comesToLaunch(session job.ID, options ...option) job.ID {
+	w.Helper()
+	id := w.add(newProgram(options...))
+	c := wanted(session, 1)
+	c.Jobs = []job.ID{id}
+	w.must(staged(w.claim(c)[0], by(session)))
+	return id
+}
+
+func claimIntends(w *world) {
+	session := w.session()
+	w.limit(rate("starts/system/local", 8, time.Second)) // of something else
+	if _, err := w.s.SetLimit(w.ctx, "other", rate(launches, 8, time.Second)); err != nil {
+		w.Fatalf("%v", err)
+	}
+	id := w.comesToLaunch(session)
+	c := wanted(session, 10)
+	j := w.claim(c)[0]
+	if !j.Intended() || j.Launch != 1 || j.State != job.SubmittingJob {
+		w.Fatalf("claimed at %s with launch %d, live %t: %q", j.State, j.Launch, j.Live, j.Message)
+	}
+	if diff := cmp.Diff(w.job(id), j, sameJob); diff != "" {
+		w.Errorf("the claim answers another job than is stored (-stored +answered):\n%s", diff)
+	}
+	if e := w.event(id, j.N); e.Cause != job.CauseClaim || e.Message != job.Launching {
+		w.Errorf("the claim's event is %+v", e)
+	}
+	if again := w.claim(c); len(again) != 1 || again[0].ID != id || !again[0].Intended() || again[0].Launch != 1 {
+		w.Errorf("repeated: %v", again)
+	}
+	// Given back, it is launched under the next number.
+	w.must(move(j, by(session), job.Ready, job.SubmittingJob))
+	if j = w.claimOne(session); !j.Intended() || j.Launch != 2 {
+		w.Errorf("claimed again: launch %d, live %t: %q", j.Launch, j.Live, j.Message)
+	}
+	Check(w, w.s, acme)
+}
+
+func claimIntendsNot(w *world) {
+	session := w.session()
+	not := func(why string, id job.ID, launch int, live bool) {
+		w.Helper()
+		c := wanted(session, 1)
+		c.Jobs = []job.ID{id}
+		got := w.claim(c)
+		if len(got) != 1 || got[0].Intended() || got[0].Launch != launch || got[0].Live != live || got[0].Message != "" {
+			w.Errorf("%s: %+v", why, got)
+		}
+	}
+	launched := w.comesToLaunch(session)
+	w.claimOne(session)
+	w.crash()
+	suspect := w.suspected(job.AloneAt, newProgram()).ID
+	session = w.session()
+	not("the launch before may run", launched, 1, true)
+	c := wanted(session, 1)
+	c.Jobs = []job.ID{suspect}
+	w.must(staged(w.claim(c)[0], by(session)))
+	not("it may be what kills its processes", suspect, 0, false)
+	w.limit(rate(launches, 8, time.Second))
+	not("launches have moments", w.comesToLaunch(session), 0, false)
 }
 
 func claimLanes(w *world) {

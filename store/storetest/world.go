@@ -242,9 +242,10 @@ func (w *world) claimOne(session job.ID) job.Job {
 func by(session job.ID) job.Fence { return job.Fence{Session: session} }
 
 // move is the change of j along states into a custody. Ends get the code that goes with them, and BLOCKED and PAUSED
-// resume where j stands or, when it has no such place, at the beginning.
+// resume where j stands or, when it has no such place, at the beginning. Of a job that was claimed with the intent to launch it,
+// nothing is launched.
 func move(j job.Job, f job.Fence, to job.Custody, states ...job.State) job.Change {
-	c := job.Change{Job: j.ID, From: j.Guard(f), To: to}
+	c := job.Change{Job: j.ID, From: j.Guard(f), To: to, Set: job.Patch{Over: j.Intended()}}
 	for _, s := range states {
 		e := job.Entry{State: s}
 		switch s {
@@ -273,6 +274,7 @@ func setting(c job.Change, set job.Patch) job.Change {
 	if set.Resume == "" {
 		set.Resume = c.Set.Resume
 	}
+	set.Over = set.Over || c.Set.Over && !set.Intent
 	c.Set = set
 	return c
 }
