@@ -16,7 +16,6 @@ import (
 // returns nil then. A lane is looked at while it may have ready jobs: hints say so, and a claim that got less than it asked
 // for says that there are none.
 func (s *session) claims(ctx context.Context) error {
-	maybe := map[job.Lane]bool{}
 	sharing := sharing{s: s}
 	defer s.claimNoMore()
 	for {
@@ -35,12 +34,14 @@ func (s *session) claims(ctx context.Context) error {
 		// The hint is taken before the claim: one that comes meanwhile counts for the next.
 		select {
 		case <-s.e.hint:
-			for _, l := range job.Lanes {
-				maybe[l] = true
-			}
+			s.mayHave(job.Lanes)
 		default:
 		}
-		slots := s.take(func(l job.Lane) bool { return maybe[l] })
+		slots := s.take(func(l job.Lane) bool {
+			may := s.maybe[l]
+			s.maybe[l] = false // unless that is said again while the claim is under way
+			return may
+		})
 		if len(slots) == 0 {
 			select {
 			case <-s.e.hint:
@@ -69,11 +70,22 @@ func (s *session) claims(ctx context.Context) error {
 			default:
 			}
 		}
+		var more []job.Lane
 		for l, n := range slots {
-			if got[l] < n {
-				maybe[l] = false
+			if got[l] >= n {
+				more = append(more, l)
 			}
 		}
+		s.mayHave(more)
+	}
+}
+
+// mayHave notes that lanes may have ready jobs.
+func (s *session) mayHave(lanes []job.Lane) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range lanes {
+		s.maybe[l] = true
 	}
 }
 
@@ -134,7 +146,7 @@ func (s *session) newClaim(slots map[job.Lane]int) store.Claim {
 	}
 }
 
-// take takes the free slots of some lanes for a claim. They are free again when they are put back; by then what was claimed has its own.
+// take takes the free slots of some lanes for a claim; of is asked under mu. They are free again when they are put back; by then what was claimed has its own.
 func (s *session) take(of func(job.Lane) bool) map[job.Lane]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,6 +197,7 @@ func (s *session) apply(ctx context.Context, changes []job.Change) (answers []st
 	if along {
 		s.put(c.Slots)
 		s.claiming(c.ID, false)
+		s.freed.set() // the loop that claims may have wanted these slots
 	}
 	if err == nil {
 		s.e.Follow(ctx, eff)
@@ -194,7 +207,7 @@ func (s *session) apply(ctx context.Context, changes []job.Change) (answers []st
 
 // along returns a claim to go with changes, and takes its slots: those that are free, and those that the changes free.
 func (s *session) along(changes []job.Change) (c store.Claim, ok bool) {
-	hands := slices.ContainsFunc(changes, func(c job.Change) bool { return c.From.Limited && c.To != job.Worker })
+	hands := slices.ContainsFunc(changes, func(c job.Change) bool { return c.GivesBack() })
 	if !hands || s.shares.Load() || s.e.command() != store.Work || len(s.e.kinds) == 0 || len(s.e.cfg.Only) > 0 {
 		return c, false
 	}
@@ -217,17 +230,24 @@ func (s *session) along(changes []job.Change) (c store.Claim, ok bool) {
 	return c, true
 }
 
-// begun starts what was claimed along with changes. Where slots of every lane are left, all that was ready is here, and no news.
+// begun starts what was claimed along with changes. Of a lane with slots left all that was ready is here; the others are looked at
+// when a slot is free. So what the changes made ready is no news for this process, and there is no other: one that begins meanwhile is
+// told by [session.share].
 func (s *session) begun(c store.Claim, jobs []job.Job, eff *store.Effects) {
 	left := maps.Clone(c.Slots)
 	for i := range jobs {
 		left[jobs[i].Lane]--
 	}
 	start(s.admit(jobs))
+	var full []job.Lane
 	for lane := range s.e.cfg.Slots {
 		if left[lane] <= 0 {
-			return
+			full = append(full, lane)
 		}
+	}
+	s.mayHave(full)
+	if s.shares.Load() {
+		return
 	}
 	eff.Ready = slices.DeleteFunc(eff.Ready, func(l job.Line) bool { return slices.Contains(c.Queues, l.Queue) && slices.Contains(c.Kinds, l.Kind) })
 }

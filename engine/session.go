@@ -31,21 +31,22 @@ type session struct {
 	cancel context.CancelCauseFunc
 
 	mu     sync.Mutex
-	runs   map[job.ID]*Run  // guarded by mu: those in this session's custody
-	used   map[job.Lane]int // guarded by mu: slots in use
-	taken  map[job.Lane]int // guarded by mu: slots for which a claim is under way
-	asked  map[job.ID]bool  // guarded by mu: the claims under way
-	last   bool             // guarded by mu: nothing is claimed any more
-	wishes []store.Standing // guarded by mu: as the newest renewal told
-	left   []store.Lost     // guarded by mu: what was taken from this session, perhaps because it is not alive
-	moot   int              // guarded by mu: how many of left there were when the newest renewal was sent
-	fence  time.Time        // guarded by mu, monotonic: nothing may be written after this
-	lapsed bool             // guarded by mu: a step was told that this moment has passed
+	runs   map[job.ID]*Run   // guarded by mu: those in this session's custody
+	used   map[job.Lane]int  // guarded by mu: slots in use
+	taken  map[job.Lane]int  // guarded by mu: slots for which a claim is under way
+	maybe  map[job.Lane]bool // guarded by mu: lanes that may have ready jobs
+	asked  map[job.ID]bool   // guarded by mu: the claims under way
+	last   bool              // guarded by mu: nothing is claimed any more
+	wishes []store.Standing  // guarded by mu: as the newest renewal told
+	left   []store.Lost      // guarded by mu: what was taken from this session, perhaps because it is not alive
+	moot   int               // guarded by mu: how many of left there were when the newest renewal was sent
+	fence  time.Time         // guarded by mu, monotonic: nothing may be written after this
+	lapsed bool              // guarded by mu: a step was told that this moment has passed
 }
 
 func newSession(ctx context.Context, e *Engine, steps *sync.WaitGroup) *session {
 	s := &session{
-		e: e, steps: steps, runs: map[job.ID]*Run{}, used: map[job.Lane]int{}, taken: map[job.Lane]int{}, asked: map[job.ID]bool{},
+		e: e, steps: steps, runs: map[job.ID]*Run{}, used: map[job.Lane]int{}, taken: map[job.Lane]int{}, maybe: map[job.Lane]bool{}, asked: map[job.ID]bool{},
 		freed: newFlag(), asks: newAsks(),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -237,7 +238,7 @@ func (s *session) heard(ctx context.Context, a store.Renewal) {
 		s.obey(w)
 	}
 	s.e.obey(a.Command)
-	s.shares.Store(!a.NextExpiry.IsZero())
+	s.share(ctx, !a.NextExpiry.IsZero())
 	if len(a.Ready) > 0 && !guard.Renewal.Off() {
 		s.e.hint.set()
 	}
@@ -249,6 +250,13 @@ func (s *session) heard(ctx context.Context, a store.Renewal) {
 	s.duties.hold(ctx, a.Duties)
 	if s.heldBefore(a.HeldBefore) != a.Held && !guard.Stranger.Off() {
 		s.strangers(ctx)
+	}
+}
+
+// share notes whether there are other sessions. One that was not known before may not have been told of all that is ready.
+func (s *session) share(ctx context.Context, others bool) {
+	if !s.shares.Swap(others) && others {
+		s.e.tell(s.e.cfg.Broker.Announce(ctx, s.e.served.Load().lines...))
 	}
 }
 

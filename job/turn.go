@@ -54,6 +54,11 @@ func (j *Job) Lacks(s State) Ties {
 	return 0
 }
 
+// GivesBack reports whether c may give back turns of a job: it was under limits, and does not go on to what it has them for.
+func (c *Change) GivesBack() bool {
+	return c.From.Limited && c.To != Worker && c.To != Monitor && c.From.Place.State != Archiving && c.Last().State != SubmittingJob
+}
+
 // keep lets go of the turns that j has no use for in state s of a custody. Only a program that met a limit in the hands of its
 // worker has both, and only as long as it is made ready there: see [Job.Under].
 func (j *Job) keep(s State, custody Custody) {
