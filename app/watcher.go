@@ -41,11 +41,11 @@ const (
 
 // overlap is by how much refresh goes back: where many write, an entry into monitor may be committed after a later one. What
 // takes longer is found by the look at all programs.
-const overlap = time.Second
+const overlap = 500 * time.Millisecond
 
 // gather is how far apart refresh is called for hints at least: where many programs are launched, those of a moment are read together,
 // and ends do not wait for it as often.
-const gather = 25 * time.Millisecond
+const gather = 50 * time.Millisecond
 
 // mostExits is how many children that died are kept for a watcher that does not look. What it misses it finds when it
 // begins, or when it looks at all programs.
