@@ -25,8 +25,9 @@ func randomCalls(w *world) {
 		defer s.Close()
 		m := &machineOfCalls{
 			world: &world{TB: t, s: s, clock: clock, ctx: parent.Context()},
-			t:     t, refs: map[job.ID]job.Change{}, answers: map[job.ID]store.Applied{},
+			t:     t, refs: map[job.ID]job.Change{}, answers: map[job.ID]store.Applied{}, stood: map[job.ID]job.Job{},
 		}
+		m.limit(most("gpu", 2))
 		m.begin()
 		t.Repeat(map[string]func(*rapid.T){
 			"":        m.held,
@@ -57,20 +58,70 @@ type machineOfCalls struct {
 	claims   []store.Claim
 	refs     map[job.ID]job.Change // the newest change of each job that was applied
 	answers  map[job.ID]store.Applied
+
+	created []job.ID           // those in order by their submission
+	stood   map[job.ID]job.Job // these, as they stood after the last call
 }
 
 func (m *machineOfCalls) begin() { m.sessions = append(m.sessions, m.session()) }
 
 func draw[T any](t *rapid.T, what string, from []T) T { return rapid.SampledFrom(from).Draw(t, what) }
 
-// held is the invariant after each call: every row agrees with itself.
+// held is the invariant after each call: every row agrees with itself, and orders are kept.
 func (m *machineOfCalls) held(*rapid.T) {
 	for _, j := range listAll(m, m.s, store.Query{Tenant: acme}) {
 		checkRow(m, &j)
 	}
+	m.ordered()
 }
 
+// ordered fails the test where a job has come to be the one that goes of its order, and one that was submitted before it stands in line
+// there as it did before the call, or came to it by the same call as a new one.
+func (m *machineOfCalls) ordered() {
+	first := map[string]job.ID{} // in line, by order
+	for _, id := range m.created {
+		was, known := m.stood[id]
+		if known && was.State.Terminal() {
+			continue
+		}
+		j := m.job(id)
+		m.stood[id] = j
+		before, waits := first[j.Order]
+		switch {
+		case j.Ties&job.TieOrder != 0:
+			if waits && was.Ties&job.TieOrder == 0 {
+				m.Fatalf("job %s goes before job %s, which stood before it in the line of %s", id, before, j.Order)
+			}
+		case j.Custody == job.Ready, j.Custody == job.Worker, j.Custody == job.Monitor:
+			m.Fatalf("job %s is at %s, and is not the one that goes of %s", id, j.Place, j.Order)
+		case !waits && j.Line == j.Order && (!known || was.Line == j.Line):
+			first[j.Order] = id
+		}
+	}
+}
+
+// submit submits up to three jobs at once.
 func (m *machineOfCalls) submit(t *rapid.T) {
+	jobs := make([]store.New, rapid.IntRange(1, 3).Draw(t, "jobs"))
+	for i := range jobs {
+		jobs[i] = m.drawn(t)
+	}
+	for i, got := range m.world.submit(jobs...) {
+		n := jobs[i].Job
+		if got.Existed != (got.ID != n.ID) {
+			m.Fatalf("answer %+v to the submission of job %s", got, n.ID)
+		}
+		if got.Existed {
+			continue
+		}
+		m.ids = append(m.ids, got.ID)
+		if n.Order != "" && n.Rank == "" {
+			m.created = append(m.created, got.ID)
+		}
+	}
+}
+
+func (m *machineOfCalls) drawn(t *rapid.T) store.New {
 	n := newTask(on(machine), withPriority(rapid.IntRange(0, 9).Draw(t, "priority")))
 	if rapid.Bool().Draw(t, "program") {
 		n = newProgram(on(machine))
@@ -91,13 +142,10 @@ func (m *machineOfCalls) submit(t *rapid.T) {
 		key, by := draw(t, "of", []string{"a", "b"}), draw(t, "by", []string{"created", "due"})
 		inOrder(job.Order{Key: key, By: by, Failing: draw(t, "failing", []job.OrderFailing{job.OrderBlock, job.OrderPass})}, "")(&n)
 	}
-	got := m.world.submit(n)[0]
-	if got.Existed != (got.ID != n.Job.ID) {
-		m.Fatalf("answer %+v to the submission of job %s", got, n.Job.ID)
+	if rapid.IntRange(0, 2).Draw(t, "limit") == 0 {
+		under("gpu")(&n)
 	}
-	if !got.Existed {
-		m.ids = append(m.ids, got.ID)
-	}
+	return n
 }
 
 func (m *machineOfCalls) claim(t *rapid.T) {
