@@ -143,7 +143,8 @@ func (s *Service) Run(ctx context.Context) error {
 
 // A Request is one job to be submitted.
 type Request struct {
-	// ID of the job, made by the caller: the call can be repeated then. Zero: it is made here.
+	// ID of the job, made by the caller: the call can be repeated then. Zero: it is made here. Of jobs in order that are submitted in one
+	// call those with lesser ids go first, as ids are that [job.NewID] made before others.
 	ID   job.ID
 	Spec job.Spec
 	// Given is the spec as its author wrote it, as JSON; made from Spec when nil.

@@ -118,8 +118,10 @@ func rankOf(n json.Number) (string, error) {
 		return "", Errorf(Invalid, "has a number that is out of range")
 	}
 	i, err := n.Int64()
-	if err != nil {
-		i = int64(max(math.MinInt64, min(math.MaxInt64/2, f))) // of numbers that are as large the order is as far as they are exact
+	if err != nil { // of numbers that are as large the order is as far as they are exact
+		if i = math.MaxInt64; f < 1<<63 {
+			i = int64(max(math.MinInt64, f))
+		}
 	}
 	bits := math.Float64bits(f + 0) // and never that of a negative zero
 	if bits>>63 != 0 {

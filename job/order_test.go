@@ -46,6 +46,9 @@ func TestRank(t *testing.T) {
 	same(`1`, `1.0`)
 	same(`0`, `-0`)
 	same(`0`, `-0.0`)
+	same(`5e18`, `5000000000000000000`)
+	same(`9223372036854775807`, `9223372036854775808`) // a double holds neither, and the greater one is no less
+	same(`-9223372036854775808`, `-9223372036854775809`)
 	for _, v := range []string{`[]`, `{}`, `true`, `1e999`} {
 		if rank, err := ordered("args.a", `{"a":`+v+`}`).Rank(); err == nil {
 			t.Errorf("%s has the rank %q", v, rank)

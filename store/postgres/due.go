@@ -51,8 +51,8 @@ WITH x AS MATERIALIZED (
 	SELECT j.id FROM pawl.jobs j WHERE j.custody = 'gate' AND j.due <= (SELECT now FROM x) ORDER BY j.due LIMIT $1 FOR UPDATE SKIP LOCKED
 ), moved AS (
 	UPDATE pawl.jobs j SET due = NULL,
-		line = CASE WHEN j.state <> 'WAITING' OR j.needs > 0 OR j.ties & 8 = 0 THEN NULL WHEN j.ties & 256 = 0 AND j.ordered IS NOT NULL THEN j.ordered
-			WHEN j.kind = 'app' THEN 'ahead/' || j.limits[1] ELSE j.limits[1] END,
+		line = CASE WHEN ` + goes + ` OR j.needs > 0 THEN NULL WHEN j.ties & 256 = 0 AND j.ordered IS NOT NULL THEN j.ordered
+			WHEN j.kind = 'app' AND j.state = 'WAITING' THEN 'ahead/' || j.limits[1] ELSE j.limits[1] END,
 		state = CASE WHEN ` + goes + ` AND j.state = 'WAITING' THEN 'PENDING' ELSE j.state END, custody = CASE WHEN ` + goes + ` THEN 'ready' ELSE j.custody END,
 		epoch = j.epoch + (` + goes + `)::int, n = j.n + (` + goes + `)::int, since = CASE WHEN ` + goes + ` THEN x.now ELSE j.since END,
 		ord = CASE WHEN ` + goes + ` THEN greatest(j.ord, x.ord) ELSE j.ord END,
@@ -68,5 +68,7 @@ WITH x AS MATERIALIZED (
 )
 SELECT m.goes, m.queue, m.kind, ` + guard.Owed.SQL(`m.line IS NOT NULL`, `false`) + ` FROM moved m`
 
-// goes says of a job in custody gate whose time has come that it is ready. One that waited for its moment has all else that it needs.
-const goes = `(j.state <> 'WAITING' OR j.needs = 0 AND (j.ties & 8 = 0 OR j.ties & 256 <> 0 AND j.limits IS NULL))`
+// goes says of a job in custody gate whose time has come that it is ready. One that waited for its moment has all else that it needs,
+// unless a limit has been set meanwhile: then it has no turn for its launch.
+const goes = `CASE j.state WHEN 'WAITING' THEN j.needs = 0 AND (j.ties & 8 = 0 OR j.ties & 256 <> 0 AND j.limits IS NULL)
+	WHEN 'SUBMITTING_JOB' THEN j.ties & 40 <> 8 OR j.limits IS NULL ELSE true END`

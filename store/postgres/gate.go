@@ -186,7 +186,7 @@ func (s *Store) Turns(ctx context.Context, q store.TurnQuery) (all []store.Turns
 // Behind implements [store.Limits].
 func (s *Store) Behind(ctx context.Context, j *job.Job, limit int) (n int, err error) {
 	statement := behind
-	if j.Line == j.Order {
+	if job.Ordered(j.Line) {
 		statement = behindInOrder
 	}
 	err = s.look(ctx, j.Tenant, func(t *tx) error {

@@ -264,8 +264,8 @@ func (in *insertion) labels() (l labelRows) {
 var insertJobs = inserting(false)
 
 // insertLimited is insertJobs for jobs some of whom are under limits. Where this transaction has the gate, and nobody waits for turns
-// of a key of which there are as many as its jobs want, these have them at once. What is asked of each row with IN is looked up, where
-// a join might compare each with each.
+// of a key of which there are as many as its jobs want, these have them at once: those of an order only where that is all they need. What
+// is asked of each row with IN is looked up, where a join might compare each with each.
 //
 //	31 keys of its turns  32 that for which it waits first  33 that of its order  34 its rank there, as [job.Job.RankAt] says
 var insertLimited = inserting(true)
@@ -300,10 +300,10 @@ WITH x AS MATERIALIZED (
 		WHEN u.rank IS NULL THEN `+microsOf("x.now")+` || u.id::text
 		ELSE `+microsOf("coalesce(d.due, x.now)")+` END AS at) rank
 ), wants AS MATERIALIZED (
-	SELECT g.id, g.owner, CASE WHEN g.kind = 'app' THEN 'ahead/' ELSE '' END || l.key AS key
+	SELECT g.id, g.owner, CASE WHEN g.kind = 'app' THEN 'ahead/' ELSE '' END || l.key AS key, true AS enough
 	FROM given g CROSS JOIN LATERAL unnest(g.limits::text[]) l(key) WHERE NOT g.shut AND g.ordered IS NULL
 	UNION ALL
-	SELECT g.id, g.owner, g.ordered FROM given g WHERE NOT g.shut AND g.ordered IS NOT NULL AND g.limits IS NULL
+	SELECT g.id, g.owner, g.ordered, g.limits IS NULL FROM given g WHERE NOT g.shut AND g.ordered IS NOT NULL
 ), keys AS MATERIALIZED (
 	SELECT k.key, k.n <= k.free AND NOT k.waited AS fits, k.free <= 0 AS full FROM (
 		SELECT w.key, count(*) AS n, `+freeOf("w.key")+` AS free,
@@ -311,7 +311,7 @@ WITH x AS MATERIALIZED (
 		FROM wants w WHERE `+payer+` = $1 GROUP BY w.key OFFSET 0
 	) k
 ), going AS MATERIALIZED (
-	SELECT w.id FROM wants w GROUP BY w.id HAVING bool_and(w.key IN (SELECT k.key FROM keys k WHERE k.fits))
+	SELECT w.id FROM wants w GROUP BY w.id HAVING bool_and(w.enough AND w.key IN (SELECT k.key FROM keys k WHERE k.fits))
 `) + `), new AS MATERIALIZED (
 	SELECT g.*, g.shut` + where(` OR g.first IS NOT NULL AND NOT g.goes`) + ` AS gated,
 		coalesce(g.ties, 0)` + where(` | CASE WHEN NOT g.goes THEN 0 WHEN g.ordered IS NOT NULL THEN 256 WHEN g.kind = 'app' THEN 16 ELSE 32 END`) + ` AS tied` + where(`,

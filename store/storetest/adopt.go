@@ -20,6 +20,7 @@ var adoptTests = []test{
 	{"who is paused or blocked is under it when it goes on", adoptStopped},
 	{"who is about to be told so by its claim runs", adoptClaimed},
 	{"programs are made ready and launched by workers who know nothing of it", adoptProgram},
+	{"a program that waits for its moment", adoptMoment},
 	{"launches go on and count", adoptLive},
 	{"a family of keys", adoptFamily},
 	{"limits that are set one after the other", adoptSeveral},
@@ -544,5 +545,22 @@ func adoptAtOnce(w *world) {
 	w.drain(sessions[0], 2*places, jobs-int(done.Load()))
 	w.uses(ofTask, 0, 0)
 	w.uses("tenant", 0, 0)
+	checkTurns(w)
+}
+
+// adoptMoment: who waits for the moment of its launch waits for its turn, too, when a limit has been set meanwhile.
+func adoptMoment(w *world) {
+	session := w.session()
+	j := w.add(newProgram(on(machine), asItIs))
+	w.must(staged(w.claimOne(session), by(session)))
+	w.must(setting(move(w.claimOne(session), by(session), job.Gate, job.SubmittingJob), job.Patch{Delay: time.Minute}))
+	w.limit(most("tenant", 0))
+	w.at(job.SubmittingJob, job.Gate, j)
+	w.clock.Advance(2 * time.Minute)
+	if n := w.due(); n != 1 {
+		w.Errorf("%d were due", n)
+	}
+	w.pay()
+	w.inLine("tenant", j)
 	checkTurns(w)
 }

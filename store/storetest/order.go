@@ -25,6 +25,7 @@ var orderTests = []test{
 	{"who is canceled makes room", orderCanceled},
 	{"who waits for another job holds up nobody", orderNeeds},
 	{"first the order, and then the limits", orderLimited},
+	{"of one call the first goes, though the second is under no limit", orderLimitedFirst},
 	{"who lets others pass takes its turns anew", orderLimitedPass},
 	{"limits that are set later", orderAdopted},
 	{"orders of other keys and tenants are left alone", orderApart},
@@ -264,6 +265,16 @@ func orderLimited(w *world) {
 	w.uses("order/b", 1, 1)
 	checkTurns(w)
 	w.drain(session, 1, 4)
+	checkTurns(w)
+}
+
+// orderLimitedFirst: who is under no limit does not go before those that are and stand before it.
+func orderLimitedFirst(w *world) {
+	w.limit(most("gpu", 1))
+	ids := idsOf(w.submit(newTask(ordered("k"), delayed(time.Hour)), newTask(ordered("k"), under("gpu")), newTask(ordered("k"))))
+	w.pay()
+	w.at(job.Pending, job.Ready, ids[1])
+	w.inLine("order/k", ids[2])
 	checkTurns(w)
 }
 

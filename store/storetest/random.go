@@ -25,8 +25,9 @@ func randomCalls(w *world) {
 		defer s.Close()
 		m := &machineOfCalls{
 			world: &world{TB: t, s: s, clock: clock, ctx: parent.Context()},
-			t:     t, refs: map[job.ID]job.Change{}, answers: map[job.ID]store.Applied{},
+			t:     t, refs: map[job.ID]job.Change{}, answers: map[job.ID]store.Applied{}, created: map[job.ID]bool{}, stood: map[job.ID]job.Job{},
 		}
+		m.limit(most("gpu", 2))
 		m.begin()
 		t.Repeat(map[string]func(*rapid.T){
 			"":        m.held,
@@ -42,7 +43,9 @@ func randomCalls(w *world) {
 			"clear":   m.clear,
 			"begin":   func(*rapid.T) { m.begin() },
 			"end":     m.endOne,
+			"limit":   m.setLimit,
 		})
+		m.world.limit(most("gpu", 2), most("tenant", 3), most(ofTask, 2), most("user/*", 3))
 		m.drain()
 		m.pay()
 		checkTurns(m.world)
@@ -57,20 +60,79 @@ type machineOfCalls struct {
 	claims   []store.Claim
 	refs     map[job.ID]job.Change // the newest change of each job that was applied
 	answers  map[job.ID]store.Applied
+
+	created map[job.ID]bool    // in order by their submission
+	stood   map[job.ID]job.Job // as they were after the last call
 }
 
 func (m *machineOfCalls) begin() { m.sessions = append(m.sessions, m.session()) }
 
 func draw[T any](t *rapid.T, what string, from []T) T { return rapid.SampledFrom(from).Draw(t, what) }
 
-// held is the invariant after each call: every row agrees with itself.
+// held is the invariant after each call: every row agrees with itself, who is ready lacks no turn, and of an order the first goes.
 func (m *machineOfCalls) held(*rapid.T) {
 	for _, j := range listAll(m, m.s, store.Query{Tenant: acme}) {
 		checkRow(m, &j)
 	}
+	first := map[string]job.ID{} // of those that go by their submission, in line by order
+	for _, id := range m.ids {
+		was, known := m.stood[id]
+		if known && was.State.Terminal() {
+			continue
+		}
+		j := m.job(id)
+		m.stood[id] = j
+		if j.Custody == job.Ready && j.Lacks(j.State) != 0 {
+			m.Fatalf("job %s is at %s, and lacks turns of %q", id, j.Place, j.TurnKeys(j.Lacks(j.State)))
+		}
+		if j.Order != "" && j.Ties&job.TieOrder == 0 && (j.Custody == job.Worker || j.Custody == job.Monitor) {
+			m.Fatalf("job %s is at %s, and is not the one that goes of %s", id, j.Place, j.Order)
+		}
+		if !m.created[id] {
+			continue
+		}
+		before, waits := first[j.Order]
+		switch {
+		case waits && j.Ties&job.TieOrder != 0 && was.Ties&job.TieOrder == 0:
+			m.Fatalf("job %s goes before job %s, which stands before it in the line of %s", id, before, j.Order)
+		case !waits && j.Line == j.Order && (!known || was.Line == j.Line): // it was in line already, or came there as a new job
+			first[j.Order] = id
+		}
+	}
 }
 
+// setLimit sets a limit, or takes one away.
+func (m *machineOfCalls) setLimit(t *rapid.T) {
+	key := draw(t, "key", []string{"gpu", "tenant", ofTask, "user/*"})
+	if rapid.IntRange(0, 3).Draw(t, "remove") == 0 {
+		if _, err := m.s.RemoveLimit(m.ctx, acme, key); err != nil {
+			m.kind(err, job.NotFound)
+		}
+		return
+	}
+	m.set(most(key, rapid.IntRange(0, 3).Draw(t, "most")))
+}
+
+// submit submits up to three jobs at once.
 func (m *machineOfCalls) submit(t *rapid.T) {
+	jobs := make([]store.New, rapid.IntRange(1, 3).Draw(t, "jobs"))
+	for i := range jobs {
+		jobs[i] = m.drawn(t)
+	}
+	for i, got := range m.world.submit(jobs...) {
+		n := jobs[i].Job
+		if got.Existed != (got.ID != n.ID) {
+			m.Fatalf("answer %+v to the submission of job %s", got, n.ID)
+		}
+		if got.Existed {
+			continue
+		}
+		m.ids = append(m.ids, got.ID)
+		m.created[got.ID] = n.Order != "" && n.Rank == ""
+	}
+}
+
+func (m *machineOfCalls) drawn(t *rapid.T) store.New {
 	n := newTask(on(machine), withPriority(rapid.IntRange(0, 9).Draw(t, "priority")))
 	if rapid.Bool().Draw(t, "program") {
 		n = newProgram(on(machine))
@@ -91,13 +153,13 @@ func (m *machineOfCalls) submit(t *rapid.T) {
 		key, by := draw(t, "of", []string{"a", "b"}), draw(t, "by", []string{"created", "due"})
 		inOrder(job.Order{Key: key, By: by, Failing: draw(t, "failing", []job.OrderFailing{job.OrderBlock, job.OrderPass})}, "")(&n)
 	}
-	got := m.world.submit(n)[0]
-	if got.Existed != (got.ID != n.Job.ID) {
-		m.Fatalf("answer %+v to the submission of job %s", got, n.Job.ID)
+	if rapid.IntRange(0, 2).Draw(t, "limit") == 0 {
+		under("gpu")(&n)
 	}
-	if !got.Existed {
-		m.ids = append(m.ids, got.ID)
+	if rapid.Bool().Draw(t, "as it is") {
+		asItIs(&n)
 	}
+	return n
 }
 
 func (m *machineOfCalls) claim(t *rapid.T) {
@@ -154,7 +216,7 @@ func steps(j job.Job) []job.Change {
 				return append(changes, move(j, f, job.Monitor, job.Queued), move(j, f, job.Monitor, job.Running),
 					set(move(j, f, job.Worker, job.SubmittingJob), job.Patch{Over: true}))
 			}
-			changes = append(changes, set(move(j, f, job.Worker, job.SubmittingJob), job.Patch{Intent: true}))
+			changes = append(changes, set(move(j, f, job.Worker, job.SubmittingJob), job.Patch{Intent: true}), set(move(j, f, job.Gate, job.SubmittingJob), job.Patch{Delay: time.Minute}))
 		case job.Archiving:
 			changes = append(changes, set(finish(j, f), job.Patch{Over: true}))
 		}
@@ -214,7 +276,7 @@ func (m *machineOfCalls) make(t *rapid.T, c job.Change) {
 	if bent != (got.Outcome == store.Turned) || !bent && got.Outcome != store.OK {
 		m.Fatalf("change %+v is answered %s; turned by %q: %t", c, got.Outcome, before.Wish, bent)
 	}
-	if diff := cmp.Diff(want, after, sameJob, ignoreTimes, ignoreTies); diff != "" {
+	if diff := cmp.Diff(want, after, sameJob, ignoreTimes, ignoreTies, ignoreLine); diff != "" {
 		m.Fatalf("change %+v, turned %t (-want +got):\n%s", c, bent, diff)
 	}
 	if !sameGuard(got.Now, at) {
@@ -231,6 +293,9 @@ func sameGuard(a, b job.Guard) bool {
 
 // ignoreTies leaves out what a store may clean up on its own account.
 var ignoreTies = cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Ties" }, cmp.Ignore())
+
+// ignoreLine leaves out in which line a job waits: it may have met another limit that is full.
+var ignoreLine = cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Line" || p.Last().String() == ".Passed" }, cmp.Ignore())
 
 func (m *machineOfCalls) repeat(t *rapid.T) {
 	if len(m.refs) == 0 {
