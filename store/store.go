@@ -44,7 +44,7 @@ type Jobs interface {
 	// by the database's clock in the same transaction: Fenced when it is not alive. Repeated with the same id it
 	// answers the same jobs, less those that have moved on; when all have, it claims anew. Without queues or kinds it
 	// claims nothing, nor does a session that was told to drain or to stop. A job may only be started once Claim has
-	// returned.
+	// returned. The claim of a program that comes to its launch is the intent to launch it: see [job.Claim].
 	Claim(context.Context, Claim) ([]job.Job, error)
 
 	// Apply makes changes and answers each by its index. A job appears at most once. A session decides on the jobs it
@@ -54,8 +54,8 @@ type Jobs interface {
 	// by halving.
 	Apply(context.Context, []job.Change) ([]Applied, Effects, error)
 	// ApplyAndClaim makes changes as Apply does and then a claim as Claim does, in one transaction: what the changes made ready can be
-	// claimed, also what they handed a turn to. A repeat with the same claim answers both as before. A session that is not alive claims
-	// nothing, which is no error here.
+	// claimed, also what they handed a turn to; where slots are few, what was ready before may come first. A repeat with the same claim
+	// answers both as before. A session that is not alive claims nothing, which is no error here.
 	ApplyAndClaim(context.Context, []job.Change, Claim) ([]Applied, []job.Job, Effects, error)
 
 	// Wish writes what a person wants of jobs, and carries it out at once on those that no worker and no watcher

@@ -50,6 +50,7 @@ func (s *Store) apply(ctx context.Context, cs []job.Change, claim *claiming) ([]
 			if claim != nil {
 				t.last = claim.queries()
 			}
+			plain, limited := apart(others)
 			qs := hold(asked, len(others) > 0)
 			if len(tasks) > 0 {
 				turns := false
@@ -58,14 +59,17 @@ func (s *Store) apply(ctx context.Context, cs []job.Change, claim *claiming) ([]
 					turns = turns || limited
 					eff.Owed = eff.Owed || owed
 				})
-				if s.turning.Load() {
-					qs = append(qs, do(tryGate, finished.args[0]), finished, passing(&eff))
-				} else {
+				switch {
+				case !s.turning.Load():
 					qs = append(qs, finished)
+				case claim == nil || len(limited) > 0: // whose turns are handed on later, and the claim comes after that
+					qs = append(qs, do(tryGate, finished.args[0]), finished, passing(&eff, nil))
+				default:
+					qs = append(qs, do(tryGate, finished.args[0]), finished)
+					t.last = append(t.last, passing(&eff, claim))
 				}
 				defer func() { s.turning.Store(turns) }()
 			}
-			plain, limited := apart(others)
 			if len(plain) > 0 {
 				qs = append(qs, apply(plain, func(a *asking, r *reader) {
 					switch a.answer(r, &answers[a.at], &eff) {

@@ -42,7 +42,7 @@ func (c *claiming) queries() []*query {
 		}
 	}
 	text := claimHeads
-	args := []any{[16]byte(c.ID), [16]byte(c.Session), nonNil(c.Queues), nonNil(c.Kinds), c.Machine, some(c.Tenants), nonNil(lanes), nonNil(slots)}
+	args := append(c.asks(), nonNil(lanes), nonNil(slots))
 	if len(c.Jobs) > 0 {
 		text, args = claimNamed, append(args, uuids(c.Jobs))
 	}
@@ -54,6 +54,11 @@ func (c *claiming) queries() []*query {
 		}
 		return nil
 	}, args...)}
+}
+
+// asks are the first parameters of a claim.
+func (c *claiming) asks() []any {
+	return []any{[16]byte(c.ID), [16]byte(c.Session), nonNil(c.Queues), nonNil(c.Kinds), c.Machine, some(c.Tenants)}
 }
 
 // sorted returns the jobs, those that come first before the others.
@@ -88,7 +93,14 @@ var launches = guard.Intent.SQL(`(j.state = 'SUBMITTING_JOB' AND j.lane = '`+str
 // of its own, so that the next one sees what the first copy has claimed.
 const claimOnce = `SELECT pg_advisory_xact_lock(hashtextextended($1::uuid::text, 0))`
 
-// A claim answers one row at least, which says whether the session lives.
+// slotsLeft is how many more jobs of a lane may be claimed in this transaction by a claim that it has made: none, where the session
+// was told to drain, or where the claim is a repeat.
+func slotsLeft(lane string) string {
+	return `coalesce((nullif(current_setting('job.slots', true), '')::json ->> ` + lane + `)::int, 0)`
+}
+
+// A claim answers one row at least, which says whether the session lives. How many slots are left it tells the statements that follow in
+// its transaction.
 //
 //	1 id  2 session  3 queues  4 kinds  5 machine  6 tenants, NULL: all  7 lanes  8 slots  9 the jobs that may be claimed, where some are named
 //
@@ -124,9 +136,13 @@ WITH x AS MATERIALIZED (
 	SELECT * FROM took
 	UNION ALL
 	SELECT ` + livingRow + `, j.tenant FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT r.id FROM repeated r))
+), told AS MATERIALIZED (
+	SELECT set_config('job.slots', coalesce((
+		SELECT json_object_agg(l.lane, l.slots - (SELECT count(*) FROM took t WHERE t.lane = l.lane)) FROM alive a, unnest($7::text[], $8::int[]) l(lane, slots)
+		WHERE a.works AND NOT EXISTS (SELECT FROM repeated))::text, '{}'), true)
 )
 SELECT EXISTS (SELECT FROM alive), ` + columns + `, ` + documents + `
-FROM (SELECT) one LEFT JOIN (answer j ` + itsSpec + `) ON true`
+FROM told LEFT JOIN (answer j ` + itsSpec + `) ON true`
 
 	claimHeads = claimAlive + `lines AS MATERIALIZED (
 	SELECT q.queue, k.kind, m.machine, l.lane, l.slots

@@ -116,15 +116,28 @@ SELECT set_config('job.payer', $1::text, true) WHERE CASE
 	THEN ` + guard.Gate.SQL(`pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0))`, `true`) + ` ELSE false END`
 )
 
-// passing is the query that hands on what the tasks have given back that finished before it.
-func passing(eff *store.Effects) *query {
-	return read(passOn, func(r *reader) error {
+// passing is the query that hands on what the tasks have given back that finished before it. With a claim, which has come before it, too,
+// those who get a turn are claimed at once as far as there are slots left.
+func passing(eff *store.Effects, claim *claiming) *query {
+	each := func(r *reader) {
 		eff.Owed = r.bool() || eff.Owed
-		if queue := r.text(); queue != "" {
-			eff.Announce(job.Line{Queue: queue, Kind: r.text()})
+		if queue, kind := r.text(), r.text(); queue != "" {
+			eff.Announce(job.Line{Queue: queue, Kind: kind})
+		}
+	}
+	if claim == nil {
+		return read(passOn, func(r *reader) error { each(r); return nil })
+	}
+	var named [][16]byte // NULL: all
+	if len(claim.Jobs) > 0 {
+		named = uuids(claim.Jobs)
+	}
+	return read(passOnClaimed, func(r *reader) error {
+		if each(r); r.values[0] != nil {
+			claim.jobs = append(claim.jobs, r.whole())
 		}
 		return nil
-	})
+	}, append(claim.asks(), named)...)
 }
 
 // mostPassedOn bounds the jobs of a key to which passOn hands turns.
@@ -145,7 +158,35 @@ func freeOf(key string) string {
 // passOn hands the turns that finishTasks took back to those who wait for them, in the same transaction: what [store.Gate.Hand] says
 // of tasks of one owner who are under one limit each, and so need to be compared with nobody. The keys for which others wait it
 // leaves owed, and those where it meets a job that somebody else has locked: it waits for none, for it has locked jobs itself.
-var passOn = `
+//
+// passOnClaimed comes after a claim, whose first parameters it has: it gives those who get a turn, and are what the claim asks for, to the
+// session of the claim as long as there are slots. That is one write of a row instead of two.
+var (
+	passOn = passingOn(``, `false`, ``, `
+SELECT (SELECT count(*) FROM owed) > 0, m.queue, m.kind FROM (SELECT) one LEFT JOIN moved m ON true GROUP BY m.queue, m.kind`)
+
+	passOnClaimed = passingOn(`, j.priority, j.created, j.lane, j.queue = ANY ($3::text[]) AND j.kind = ANY ($4::text[]) AND (j.machine = '' OR j.machine = $5::text)
+		AND ($6::text[] IS NULL OR j.tenant = ANY ($6::text[])) AND ($7::uuid[] IS NULL OR j.id = ANY ($7::uuid[])) AS fits`,
+		`l.fits AND row_number() OVER (PARTITION BY l.lane, l.fits ORDER BY l.priority, l.created, l.id) <= `+slotsLeft("l.lane"), `), took AS (
+	UPDATE pawl.jobs j SET state = 'RUNNING', custody = 'worker', epoch = j.epoch + 2, n = j.n + 2, ord = greatest(j.ord, x.ord), session = $2, claim = $1,
+		since = x.now, due = NULL, ties = j.ties | 32, line = NULL, resume = '', code = '', message = ''
+	FROM x WHERE j.id = ANY (ARRAY(SELECT g.id FROM granted g WHERE g.chosen))
+	RETURNING `+livingRow+`, j.tenant
+), claims AS (
+	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, session)
+	SELECT t.id, t.n - 1, t.tenant, t.ord, t.epoch - 2, 'PENDING', 'ready', t.since, 'turn', NULL FROM took t
+	UNION ALL
+	SELECT t.id, t.n, t.tenant, t.ord, t.epoch - 1, 'RUNNING', 'worker', t.since, 'claim', $2 FROM took t
+), started AS (
+	DELETE FROM pawl.unique_keys u WHERE u.job = ANY (ARRAY(SELECT t.id FROM took t WHERE t.ties & 2 <> 0)) AND u.mode || '' = 'start'
+`, `
+SELECT (SELECT count(*) FROM owed) > 0, r.queue, r.kind, `+columns+`, `+documents+`
+FROM (SELECT m.queue, m.kind, row_number() OVER () = 1 AS first FROM (SELECT) one LEFT JOIN moved m ON true GROUP BY m.queue, m.kind) r
+LEFT JOIN (took j `+itsSpec+`) ON r.first`)
+)
+
+func passingOn(fits, chosen, took, answer string) string {
+	return `
 WITH x AS MATERIALIZED (
 	SELECT ` + payer + ` AS tenant, pawl.clock() AS now, ` + ord + ` AS ord
 ), line AS MATERIALIZED (
@@ -159,22 +200,22 @@ WITH x AS MATERIALIZED (
 		ORDER BY j.owner, j.priority, j.created, j.id LIMIT least(f.n, ` + mostPassedOn + `)
 	) h WHERE f.n > 0
 ), locked AS MATERIALIZED (
-	SELECT j.id, j.line AS key, j.owner FROM pawl.jobs j
+	SELECT j.id, j.line AS key, j.owner` + fits + ` FROM pawl.jobs j
 	WHERE j.id = ANY (ARRAY(SELECT h.id FROM heads h)) AND coalesce(j.line, '') <> '' AND j.state = 'WAITING' AND j.kind <> 'app' AND j.ties & ~7 = 8 AND cardinality(j.limits) = 1
 	ORDER BY j.id FOR UPDATE SKIP LOCKED
 ), passed AS MATERIALIZED (
 	SELECT h.key FROM heads h GROUP BY h.key HAVING bool_and(h.alone AND (h.id, h.key) IN (SELECT l.id, l.key FROM locked l))
 ), granted AS MATERIALIZED (
-	SELECT l.* FROM locked l WHERE coalesce(l.key IN (SELECT p.key FROM passed p), false) -- looked up, and not joined
+	SELECT l.id, l.key, l.owner, ` + chosen + ` AS chosen FROM locked l WHERE coalesce(l.key IN (SELECT p.key FROM passed p), false) -- looked up, and not joined
 ), moved AS (
 	UPDATE pawl.jobs j SET state = 'PENDING', custody = 'ready', epoch = j.epoch + 1, n = j.n + 1, ord = greatest(j.ord, x.ord), since = x.now,
 		ties = j.ties | 32, line = NULL, code = '', message = ''
-	FROM x WHERE j.id = ANY (ARRAY(SELECT g.id FROM granted g))
+	FROM x WHERE j.id = ANY (ARRAY(SELECT g.id FROM granted g WHERE NOT g.chosen))
 	RETURNING j.id, j.tenant, j.queue, j.kind, j.epoch, j.n, j.ord, j.since
 ), history AS (
 	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause)
 	SELECT m.id, m.n, m.tenant, m.ord, m.epoch - 1, 'PENDING', 'ready', m.since, 'turn' FROM moved m
-), turns AS (
+` + took + `), turns AS (
 	INSERT INTO pawl.turns (job, key, tenant, owner) SELECT g.id, g.key, x.tenant, g.owner FROM x, granted g
 ), unserved AS (
 	DELETE FROM pawl.served v WHERE v.tenant = (SELECT x.tenant FROM x) AND v.key = ANY (ARRAY(SELECT p.key FROM passed p UNION ALL SELECT l.key FROM line l WHERE l.last IS NULL))
@@ -182,5 +223,5 @@ WITH x AS MATERIALIZED (
 	INSERT INTO pawl.turns_owed (tenant, key, at) SELECT x.tenant, f.key, x.now FROM x, free f
 	WHERE ` + guard.Owed.SQL(`(f.n > `+mostPassedOn+` OR f.n > 0 AND f.key NOT IN (SELECT p.key FROM passed p))`, `false`) + `
 	RETURNING key
-)
-SELECT (SELECT count(*) FROM owed) > 0, m.queue, m.kind FROM (SELECT) one LEFT JOIN moved m ON true GROUP BY m.queue, m.kind`
+)` + answer
+}

@@ -31,6 +31,7 @@ var uses = map[string][]string{
 	"apply specs":     {"specs_pkey"},
 	"apply":           {"jobs_pkey", "ended_pkey", "events_pkey", "specs_pkey", "unique_keys_job"},
 	"finish":          {"jobs_pkey", "turns_pkey"},
+	"pass on claimed": {"jobs_pkey", "jobs_line", "turns_key", "specs_pkey", "unique_keys_job"},
 	"apply judge":     {"jobs_pkey", "ended_pkey", "events_pkey"},
 	"write":           {"jobs_pkey"},
 	"write ends":      {"jobs_pkey"},
@@ -212,7 +213,7 @@ func everySent(t *testing.T) map[string]string {
 		},
 		"turns given back": func() error {
 			c := asking(begin(t, s, hour), 1)
-			for i := range 3 {
+			for i := range 4 {
 				n := newTask()
 				n.Job.Limits = []string{"own"}
 				c.ID, c.Jobs = job.NewID(), submit(t, s, n)
@@ -222,6 +223,12 @@ func everySent(t *testing.T) map[string]string {
 				}
 				change := finish(&held[0], c.Session)
 				if i == 2 {
+					if _, _, _, err := s.ApplyAndClaim(ctx, []job.Change{change}, asking(c.Session, 0)); err != nil {
+						return err
+					}
+					continue
+				}
+				if i == 3 {
 					change.To, change.Path, change.Set.Retry = job.Ready, []job.Entry{{State: job.Pending}}, true
 				}
 				if _, _, err := s.Apply(ctx, []job.Change{change}); err != nil {

@@ -35,6 +35,13 @@ var claimTests = []test{
 	{"a claim along with changes takes up to its slots", claimAlongSlots},
 	{"a session that is not alive claims nothing along", claimAlongDead},
 	{"a claim along with changes takes who has the turn next", claimAlongTurn},
+	{"who gets a turn along is claimed as by itself", claimAlongAlike},
+	{"who was ready before is claimed along before who gets a turn", claimAlongFew},
+	{"only what was asked for is claimed along", claimAlongAsked},
+	{"a suspect that gets a turn along", claimAlongSuspect},
+	{"a session that was told to drain claims nothing along", claimAlongDrain},
+	{"a repeat claims nobody along who gets a turn meanwhile", claimAlongAgain},
+	{"a key that is unique until start is free when its job is claimed along", claimAlongStart},
 }
 
 func claimMoves(w *world) {
