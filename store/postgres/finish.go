@@ -109,12 +109,20 @@ SELECT set_config('job.payer', l.tenant, true) FROM (
 	// tryGateHeld is tryGate for a tenant.
 	tryGateHeld = `SELECT ` + guard.Gate.SQL(`pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0))`, `$1::text <> ''`)
 
-	// tryGateOf is tryGate for a tenant, where of some keys there is one for which nobody waits.
-	tryGateOf = `
+	// tryGateOf is tryGate for a tenant, where of some keys there is one for which nobody waits. awaitGateOf waits for who has it.
+	tryGateOf   = gateOf(`pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0))`)
+	awaitGateOf = gateOf(`pg_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0)) IS NOT NULL`)
+
+	// gatePatience is for how long a submission waits for the gate. Who has it may be frozen.
+	gatePatience = `SET LOCAL lock_timeout = '1s'`
+)
+
+func gateOf(lock string) string {
+	return `
 SELECT set_config('job.payer', $1::text, true) WHERE CASE
 	WHEN EXISTS (SELECT FROM unnest($2::text[]) k(key) WHERE NOT EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = k.key OFFSET 0))
-	THEN ` + guard.Gate.SQL(`pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0))`, `true`) + ` ELSE false END`
-)
+	THEN ` + guard.Gate.SQL(lock, `true`) + ` ELSE false END`
+}
 
 // passing is the query that hands on what the tasks have given back that finished before it. With a claim, which has come before it, too,
 // those who get a turn are claimed at once as far as there are slots left.
@@ -190,13 +198,14 @@ func passingOn(fits, chosen, took, answer string) string {
 WITH x AS MATERIALIZED (
 	SELECT ` + payer + ` AS tenant, pawl.clock() AS now, ` + ord + ` AS ord
 ), line AS MATERIALIZED (
-	SELECT k.key, (SELECT j.owner FROM pawl.jobs j WHERE j.tenant = ` + payer + ` AND j.line = k.key ORDER BY j.owner DESC LIMIT 1) AS last
+	SELECT k.key, (SELECT j.owner FROM pawl.jobs j WHERE j.tenant = ` + payer + ` AND j.line = k.key ORDER BY j.owner, j.priority, j.created, j.id LIMIT 1) AS first
 	FROM json_array_elements_text(current_setting('job.returned', true)::json) k(key)
 ), free AS MATERIALIZED (
-	SELECT l.key, l.last, ` + freeOf("l.key") + ` AS n FROM (SELECT * FROM line w WHERE w.last IS NOT NULL OFFSET 0) l
+	SELECT l.key, ` + freeOf("l.key") + ` AS n, NOT EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = ` + payer + ` AND j.line = l.key AND j.owner > l.first OFFSET 0) AS alone
+	FROM (SELECT * FROM line w WHERE w.first IS NOT NULL OFFSET 0) l
 ), heads AS MATERIALIZED (
-	SELECT f.key, h.id, h.owner = f.last AS alone FROM free f CROSS JOIN LATERAL (
-		SELECT j.id, j.owner FROM pawl.jobs j WHERE j.tenant = ` + payer + ` AND j.line = f.key
+	SELECT f.key, h.id, f.alone FROM free f CROSS JOIN LATERAL (
+		SELECT j.id FROM pawl.jobs j WHERE j.tenant = ` + payer + ` AND j.line = f.key
 		ORDER BY j.owner, j.priority, j.created, j.id LIMIT least(f.n, ` + mostPassedOn + `)
 	) h WHERE f.n > 0
 ), locked AS MATERIALIZED (
@@ -218,7 +227,7 @@ WITH x AS MATERIALIZED (
 ` + took + `), turns AS (
 	INSERT INTO pawl.turns (job, key, tenant, owner) SELECT g.id, g.key, x.tenant, g.owner FROM x, granted g
 ), unserved AS (
-	DELETE FROM pawl.served v WHERE v.tenant = (SELECT x.tenant FROM x) AND v.key = ANY (ARRAY(SELECT p.key FROM passed p UNION ALL SELECT l.key FROM line l WHERE l.last IS NULL))
+	DELETE FROM pawl.served v WHERE v.tenant = (SELECT x.tenant FROM x) AND v.key = ANY (ARRAY(SELECT p.key FROM passed p UNION ALL SELECT l.key FROM line l WHERE l.first IS NULL))
 ), owed AS (
 	INSERT INTO pawl.turns_owed (tenant, key, at) SELECT x.tenant, f.key, x.now FROM x, free f
 	WHERE ` + guard.Owed.SQL(`(f.n > `+mostPassedOn+` OR f.n > 0 AND f.key NOT IN (SELECT p.key FROM passed p))`, `false`) + `

@@ -299,7 +299,7 @@ WITH keys AS MATERIALIZED (
 		SELECT o.key, o.seq FROM pawl.turns_owed o WHERE o.tenant = (SELECT current_setting('job.payer', true)) ORDER BY o.tenant, o.seq LIMIT 1000
 	) o GROUP BY o.key ORDER BY min(o.seq) LIMIT $1
 ), gone AS (
-	DELETE FROM pawl.turns_owed o WHERE o.tenant = (SELECT current_setting('job.payer', true)) AND o.key || '' = ANY (ARRAY(SELECT k.key FROM keys k))
+	DELETE FROM pawl.turns_owed o WHERE o.tenant = (SELECT current_setting('job.payer', true)) AND coalesce(o.key IN (SELECT k.key FROM keys k), false) -- looked up, and not joined
 ), waited AS MATERIALIZED (
 	SELECT k.key, EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = (SELECT current_setting('job.payer', true)) AND j.line = k.key) AS waits FROM keys k
 ), unserved AS (

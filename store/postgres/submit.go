@@ -44,7 +44,12 @@ func (s *Store) submit(ctx context.Context, sub store.Submission, limits checks)
 		for i := range sub.Jobs {
 			in.add(&sub.Jobs[i])
 		}
+		in.waits = len(in.jobs) >= fewestToWait
 		err := s.write(ctx, sub.Tenant, func(t *tx) error { return t.commit(in.insert()...) })
+		if in.waits && codeOf(err) == codeLockTimeout {
+			in.waits = false
+			err = s.write(ctx, sub.Tenant, func(t *tx) error { return t.commit(in.insert()...) })
+		}
 		if err == nil {
 			answers, eff := in.made(len(sub.Jobs))
 			return answers, eff, nil
@@ -123,6 +128,7 @@ type insertion struct {
 	broken map[job.ID]bool // jobs that a prerequisite has failed already: they wait until that is written
 	due    map[job.ID]time.Time
 	limits checks
+	waits  bool // for the gate: nothing is locked before
 	owed   bool // turns are owed
 }
 
@@ -160,7 +166,11 @@ func (in *insertion) insert() (qs []*query) {
 	js, statement := in.jobs, insertJobs
 	if first := in.firstTurns(); len(first) > 0 {
 		statement = insertLimited
-		if len(js) <= mostAtOnce {
+		switch {
+		case len(js) > mostAtOnce:
+		case in.waits:
+			qs = append(qs, do(gatePatience), do(awaitGateOf, in.sub.Tenant, first))
+		default:
 			qs = append(qs, do(tryGateOf, in.sub.Tenant, first))
 		}
 	}
@@ -219,6 +229,10 @@ func (in *insertion) insert() (qs []*query) {
 
 // mostAtOnce bounds the jobs of a submission that may have their turns at once: while they are inserted nobody else hands turns on.
 const mostAtOnce = 1000
+
+// fewestToWait is from how many jobs on a submission waits for the gate: to hand turns to so many afterwards takes longer, with each of
+// them written once more.
+const fewestToWait = 50
 
 // firstTurns returns the keys of the turns that the jobs need before they go anywhere.
 func (in *insertion) firstTurns() (keys []string) {
