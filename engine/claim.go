@@ -186,6 +186,7 @@ func (s *session) apply(ctx context.Context, changes []job.Change) (answers []st
 	_, err = retry(ctx, s.e, "apply", func() (_ struct{}, err error) {
 		if along {
 			answers, jobs, eff, err = s.e.cfg.Store.ApplyAndClaim(ctx, changes, c)
+			c.Handed = c.Handed && err == nil // a repeat asks for all: what was claimed is found by its claim alone
 		} else {
 			answers, eff, err = s.e.cfg.Store.Apply(ctx, changes)
 		}
@@ -225,6 +226,10 @@ func (s *session) along(changes []job.Change) (c store.Claim, ok bool) {
 		return c, false
 	}
 	c = s.newClaim(slots)
+	c.Handed = true
+	for l := range slots {
+		c.Handed = c.Handed && !s.maybe[l]
+	}
 	s.asked[c.ID] = true
 	s.rides.Add(1)
 	return c, true
@@ -246,7 +251,7 @@ func (s *session) begun(c store.Claim, jobs []job.Job, eff *store.Effects) {
 		}
 	}
 	s.mayHave(full)
-	if s.shares.Load() {
+	if s.shares.Load() || c.Handed {
 		return
 	}
 	eff.Ready = slices.DeleteFunc(eff.Ready, func(l job.Line) bool { return slices.Contains(c.Queues, l.Queue) && slices.Contains(c.Kinds, l.Kind) })

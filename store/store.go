@@ -328,6 +328,9 @@ type Claim struct {
 	Slots map[job.Lane]int
 	// Jobs, when there are any, are the only ones to claim.
 	Jobs []job.ID
+	// Handed says of a claim along with changes that nothing is ready as far as the caller knows, but for those to whom the changes hand
+	// turns. A store may claim these alone.
+	Handed bool
 }
 
 // Applied answers one change.

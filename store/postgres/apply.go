@@ -66,6 +66,9 @@ func (s *Store) apply(ctx context.Context, cs []job.Change, claim *claiming) ([]
 					qs = append(qs, do(tryGate, finished.args[0]), finished, passing(&eff, nil))
 				default:
 					qs = append(qs, do(tryGate, finished.args[0]), finished)
+					if claim.Handed {
+						t.last = claim.slots()
+					}
 					t.last = append(t.last, passing(&eff, claim))
 				}
 				defer func() { s.turning.Store(turns) }()

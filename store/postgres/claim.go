@@ -56,6 +56,12 @@ func (c *claiming) queries() []*query {
 	}, args...)}
 }
 
+// slots returns the query that only tells how many slots there are.
+func (c *claiming) slots() []*query {
+	c.jobs, c.alive = nil, false
+	return []*query{read(slotsFree, func(r *reader) error { c.alive = true; return nil }, [16]byte(c.Session), encode(c.Slots))}
+}
+
 // asks are the first parameters of a claim.
 func (c *claiming) asks() []any {
 	return []any{[16]byte(c.ID), [16]byte(c.Session), nonNil(c.Queues), nonNil(c.Kinds), c.Machine, some(c.Tenants)}
@@ -98,6 +104,10 @@ const claimOnce = `SELECT pg_advisory_xact_lock(hashtextextended($1::uuid::text,
 func slotsLeft(lane string) string {
 	return `coalesce((nullif(current_setting('job.slots', true), '')::json ->> ` + lane + `)::int, 0)`
 }
+
+// slotsFree makes all slots of a claim those that are left.
+const slotsFree = `SELECT set_config('job.slots', CASE WHEN s.command = '' THEN $2::text ELSE '' END, true) FROM pawl.sessions s
+	WHERE s.id = $1 AND s.ended IS NULL AND s.lease_until > pawl.clock() FOR KEY SHARE`
 
 // A claim answers one row at least, which says whether the session lives. How many slots are left it tells the statements that follow in
 // its transaction.

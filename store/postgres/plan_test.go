@@ -31,6 +31,7 @@ var uses = map[string][]string{
 	"apply specs":     {"specs_pkey"},
 	"apply":           {"jobs_pkey", "ended_pkey", "events_pkey", "specs_pkey", "unique_keys_job"},
 	"finish":          {"jobs_pkey", "turns_pkey"},
+	"slots free":      {"sessions_pkey"},
 	"pass on claimed": {"jobs_pkey", "jobs_line", "turns_key", "specs_pkey", "unique_keys_job"},
 	"apply judge":     {"jobs_pkey", "ended_pkey", "events_pkey"},
 	"write":           {"jobs_pkey"},
@@ -211,6 +212,15 @@ func everySent(t *testing.T) map[string]string {
 			}
 			return m.recount(ctx)
 		},
+		"many under a limit": func() error {
+			many := make([]store.New, 50)
+			for i := range many {
+				many[i] = newTask()
+				many[i].Job.Limits = []string{"many"}
+			}
+			submit(t, s, many...)
+			return nil
+		},
 		"turns given back": func() error {
 			c := asking(begin(t, s, hour), 1)
 			for i := range 4 {
@@ -223,7 +233,9 @@ func everySent(t *testing.T) map[string]string {
 				}
 				change := finish(&held[0], c.Session)
 				if i == 2 {
-					if _, _, _, err := s.ApplyAndClaim(ctx, []job.Change{change}, asking(c.Session, 0)); err != nil {
+					along := asking(c.Session, 0)
+					along.Handed = true
+					if _, _, _, err := s.ApplyAndClaim(ctx, []job.Change{change}, along); err != nil {
 						return err
 					}
 					continue

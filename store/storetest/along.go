@@ -3,6 +3,7 @@ package storetest
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -269,5 +270,49 @@ func claimAlongStart(w *world) {
 	if got := again(); got.ID == first.ID || got.Existed {
 		w.Errorf("%+v, and job %s has started", got, first.ID)
 	}
+	Check(w, w.s, acme)
+}
+
+// Whether others are claimed as well is for the store: nobody is lost, or claimed twice.
+func claimAlongHanded(w *world) {
+	session := w.session()
+	plain := w.add(newTask())
+	held := w.turning(session, 2)
+	ids := w.addMany(4, under("gpu"))
+	w.pay()
+	c := wanted(session, 10)
+	c.Handed = true
+	_, first := w.along(c, finish(held[0], by(session)))
+	for _, j := range first {
+		if j.ID != plain && j.ID != ids[0] {
+			w.Errorf("job %s is claimed", j.ID)
+		}
+	}
+	if len(first) > 0 {
+		c.Handed = false // as who was not answered repeats it
+		_, again := w.along(c, finish(held[0], by(session)))
+		sameSet(w, "claimed, by a repeat", jobIDs(again), jobIDs(first))
+	}
+	w.pay()
+	sameSet(w, "claimed along, and after that", append(jobIDs(first), jobIDs(w.claim(wanted(session, 10)))...), []job.ID{plain, ids[0]})
+
+	w.command(session, store.Drain)
+	c = wanted(session, 10)
+	c.Handed = true
+	claimed, told := w.handsOn(c, finish(held[1], by(session)))
+	sameSet(w, "claimed by a session that drains", claimed, nil)
+	w.left(told, ids[1])
+
+	session = w.session()
+	w.claim(wanted(session, 10))
+	j := w.job(ids[1])
+	w.clock.Advance(lease + time.Second)
+	c = wanted(session, 10)
+	c.Handed = true
+	outcomes, jobs := w.along(c, finish(j, by(session)))
+	if outcomes[0] != store.Fenced || len(jobs) > 0 {
+		w.Errorf("a session that is not alive is answered %s, and claims %d jobs", outcomes[0], len(jobs))
+	}
+	checkTurns(w)
 	Check(w, w.s, acme)
 }

@@ -42,6 +42,7 @@ var claimTests = []test{
 	{"a session that was told to drain claims nothing along", claimAlongDrain},
 	{"a repeat claims nobody along who gets a turn meanwhile", claimAlongAgain},
 	{"a key that is unique until start is free when its job is claimed along", claimAlongStart},
+	{"a claim along of those alone who get a turn", claimAlongHanded},
 }
 
 func claimMoves(w *world) {
