@@ -237,7 +237,7 @@ func (s *session) along(changes []job.Change) (c store.Claim, ok bool) {
 
 // begun starts what was claimed along with changes. Of a lane with slots left all that was ready is here; the others are looked at
 // when a slot is free. So what the changes made ready is no news for this process, and there is no other: one that begins meanwhile is
-// told by [session.share].
+// told by [session.share]. Where only those were asked for who get a turn, the others are news.
 func (s *session) begun(c store.Claim, jobs []job.Job, eff *store.Effects) {
 	left := maps.Clone(c.Slots)
 	for i := range jobs {

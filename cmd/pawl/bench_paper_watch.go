@@ -38,7 +38,8 @@ type samples []sample
 // A lookout counts the processes of a program. It asks the system, and knows nothing of Pawl.
 type lookout struct {
 	program string
-	others  map[string]int // processes that were something else, by their number, and how often they were looked at
+	known   map[string]bool // processes of the program that were there at the last look, by their number
+	others  map[string]int  // processes that were something else, and how often they were looked at
 	cancel  context.CancelFunc
 	done    chan struct{}
 	seen    samples
@@ -81,7 +82,7 @@ func (l *lookout) end() samples {
 
 // count counts the processes of the program that are there at one moment: to look at all takes a while, in which one may end and the
 // next begin, and those that are still there afterwards were there together.
-func (l *lookout) count() (n int) {
+func (l *lookout) count() int {
 	proc, err := os.Open("/proc")
 	if err != nil {
 		return 0
@@ -92,26 +93,26 @@ func (l *lookout) count() (n int) {
 		return 0
 	}
 	var found []string
-	others := make(map[string]int, len(names))
+	known, others := make(map[string]bool, len(l.known)), make(map[string]int, len(names))
 	for _, name := range names {
 		looked := l.others[name]
 		switch {
 		case name[0] < '0' || name[0] > '9':
 		case looked == oftenEnough:
 			others[name] = looked
-		case l.runs(name):
+		case l.known[name] || l.runs(name):
 			found = append(found, name)
 		default:
 			others[name] = looked + 1
 		}
 	}
-	l.others = others
 	for _, name := range found {
 		if l.runs(name) {
-			n++
+			known[name] = true
 		}
 	}
-	return n
+	l.known, l.others = known, others
+	return len(known)
 }
 
 // runs reports whether a process is one of the program.

@@ -138,7 +138,7 @@ func (c *checker) tables(ctx context.Context) error {
 
 // read reads all jobs, with everything about them.
 func (c *checker) read(ctx context.Context) error {
-	for listed, err := range aftermath.Jobs(ctx, c.store, tenant) {
+	for listed, err := range aftermath.Jobs(ctx, c.store, tenant, nil) {
 		if err != nil {
 			return err
 		}

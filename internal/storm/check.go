@@ -62,8 +62,8 @@ func (s *storm) drain(ctx context.Context) error {
 	rnd := s.random("drain")
 	least, since, said := -1, time.Now(), time.Now()
 	for {
-		page, err := st.List(ctx, store.Query{Tenant: tenant, Filter: job.Unended(), Limit: 1000})
-		theirs, err2 := st.List(ctx, store.Query{Tenant: strangerTenant, Filter: job.Unended(), Limit: 1000})
+		ours, err := unended(ctx, st, tenant)
+		theirs, err2 := unended(ctx, st, strangerTenant)
 		if err := errors.Join(err, err2, idle.look(ctx, st)); err != nil {
 			// A server may die once more of its clock, which steps now, and come back by itself.
 			if time.Since(since) < s.still && pause(ctx, 200*time.Millisecond) {
@@ -71,8 +71,8 @@ func (s *storm) drain(ctx context.Context) error {
 			}
 			return fmt.Errorf("read what is left: %w", err)
 		}
-		s.letGo(ctx, rnd, page.Jobs)
-		left := slices.Concat(page.Jobs, theirs.Jobs)
+		s.letGo(ctx, rnd, ours)
+		left := slices.Concat(ours, theirs)
 		switch {
 		case len(left) == 0:
 			s.printf("all jobs have ended")
@@ -96,6 +96,17 @@ func (s *storm) drain(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// unended returns the jobs of a tenant that have not ended.
+func unended(ctx context.Context, st store.Reader, tenant string) (left []job.Job, err error) {
+	for j, err := range aftermath.Jobs(ctx, st, tenant, job.Unended()) {
+		if err != nil {
+			return nil, err
+		}
+		left = append(left, j)
+	}
+	return left, nil
 }
 
 // interrogate makes all processes tell what they are doing.
@@ -250,7 +261,7 @@ type checker struct {
 }
 
 func (c *checker) read(ctx context.Context) error {
-	for listed, err := range aftermath.Jobs(ctx, c.store, tenant) {
+	for listed, err := range aftermath.Jobs(ctx, c.store, tenant, nil) {
 		if err != nil {
 			return err
 		}
@@ -269,7 +280,7 @@ func (c *checker) read(ctx context.Context) error {
 		c.byName[j.Name]++
 		c.sum.States[string(j.State)]++
 	}
-	for j, err := range aftermath.Jobs(ctx, c.store, strangerTenant) {
+	for j, err := range aftermath.Jobs(ctx, c.store, strangerTenant, nil) {
 		if err != nil {
 			return err
 		}
