@@ -23,10 +23,13 @@ import (
 
 const tenant = "default"
 
-// open opens the database to read it.
+// open opens the database to read it. A server that has died of its clock, when that was put right, is back in a moment.
 func (s *storm) open(ctx context.Context) (store.Store, error) {
-	if s.server != nil {
-		return postgres.Open(ctx, s.dsn, postgres.Options{})
+	for begin := time.Now(); s.server != nil; {
+		st, err := postgres.Open(ctx, s.dsn, postgres.Options{})
+		if job.KindOf(err) != job.Unavailable || time.Since(begin) > s.still || !pause(ctx, 200*time.Millisecond) {
+			return st, err
+		}
 	}
 	return sqlite.Open(ctx, s.folder(s.nodes[0].machine), sqlite.Options{ReadOnly: true})
 }
