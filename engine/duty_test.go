@@ -118,21 +118,11 @@ func TestDuties(t *testing.T) {
 	})
 
 	t.Run("its holder moves the jobs in monitor, and nobody else", func(t *testing.T) {
-		kind := kindFunc(func(ctx context.Context, r *engine.Run) engine.Outcome {
-			switch r.Job.State {
-			case job.ProcessingInputs:
-				return engine.Next(job.StagingInputs)
-			case job.StagingInputs:
-				return engine.Next(job.StagingJob)
-			case job.StagingJob:
-				return engine.Next(job.SubmittingJob)
-			case job.SubmittingJob:
-				if err := r.Record(ctx, job.Entry{}, job.Patch{Intent: true}, nil); err != nil {
-					return engine.Back()
-				}
-				return engine.Launched(job.Running)
+		kind := submitting(engine.Next(job.SubmittingJob), func(ctx context.Context, r *engine.Run) engine.Outcome {
+			if err := r.Record(ctx, job.Entry{}, job.Patch{Intent: true}, nil); err != nil {
+				return engine.Back()
 			}
-			return engine.Done(nil)
+			return engine.Launched(job.Running)
 		})
 		held := make(chan *engine.Held, 2)
 		duty := engine.Duty{Name: "watch", Run: func(ctx context.Context, h *engine.Held) error {

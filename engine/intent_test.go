@@ -18,19 +18,7 @@ import (
 func TestClaimIsIntent(t *testing.T) {
 	// staged is a kind whose programs come to their launch by a claim.
 	staged := func(submit func(context.Context, *engine.Run) engine.Outcome) pawl.Config {
-		return pawl.Config{Machine: "here", Kinds: map[string]engine.Kind{job.KindApp: kindFunc(func(ctx context.Context, r *engine.Run) engine.Outcome {
-			switch r.Job.State {
-			case job.ProcessingInputs:
-				return engine.Next(job.StagingInputs)
-			case job.StagingInputs:
-				return engine.Next(job.StagingJob)
-			case job.StagingJob:
-				return engine.Requeue(job.SubmittingJob)
-			case job.SubmittingJob:
-				return submit(ctx, r)
-			}
-			return engine.Done(nil)
-		})}}
+		return pawl.Config{Machine: "here", Kinds: map[string]engine.Kind{job.KindApp: submitting(engine.Requeue(job.SubmittingJob), submit)}}
 	}
 	before := []string{
 		"PENDING/ready", "PROCESSING_INPUTS/worker", "STAGING_INPUTS/worker", "STAGING_JOB/worker", "SUBMITTING_JOB/ready", "SUBMITTING_JOB/worker",

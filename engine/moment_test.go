@@ -22,21 +22,11 @@ import (
 
 // launching is a kind whose programs end as soon as they are launched.
 func launching() map[string]engine.Kind {
-	return map[string]engine.Kind{job.KindApp: kindFunc(func(ctx context.Context, r *engine.Run) engine.Outcome {
-		switch r.Job.State {
-		case job.ProcessingInputs:
-			return engine.Next(job.StagingInputs)
-		case job.StagingInputs:
-			return engine.Next(job.StagingJob)
-		case job.StagingJob:
-			return engine.Next(job.SubmittingJob)
-		case job.SubmittingJob:
-			if err := r.Launch(ctx); err != nil {
-				return engine.Back()
-			}
-			return engine.Requeue(job.Archiving).Set(job.Patch{Over: true})
+	return map[string]engine.Kind{job.KindApp: submitting(engine.Next(job.SubmittingJob), func(ctx context.Context, r *engine.Run) engine.Outcome {
+		if err := r.Launch(ctx); err != nil {
+			return engine.Back()
 		}
-		return engine.Done(nil)
+		return engine.Requeue(job.Archiving).Set(job.Patch{Over: true})
 	})}
 }
 

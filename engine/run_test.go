@@ -367,6 +367,23 @@ type kindFunc func(context.Context, *engine.Run) engine.Outcome
 
 func (f kindFunc) Step(ctx context.Context, r *engine.Run) engine.Outcome { return f(ctx, r) }
 
+// submitting is a kind whose programs need no preparation. staged is how they come to their launch, which is submit's.
+func submitting(staged engine.Outcome, submit func(context.Context, *engine.Run) engine.Outcome) engine.Kind {
+	return kindFunc(func(ctx context.Context, r *engine.Run) engine.Outcome {
+		switch r.Job.State {
+		case job.ProcessingInputs:
+			return engine.Next(job.StagingInputs)
+		case job.StagingInputs:
+			return engine.Next(job.StagingJob)
+		case job.StagingJob:
+			return staged
+		case job.SubmittingJob:
+			return submit(ctx, r)
+		}
+		return engine.Done(nil)
+	})
+}
+
 // programs submits jobs of kind app.
 func (w *world) programs(n int) []job.ID {
 	w.Helper()
