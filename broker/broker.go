@@ -29,7 +29,7 @@ type Broker interface {
 	// while it is on its way may receive it, too. It never blocks for long; an error says that others may not hear of it.
 	//
 	// An empty message says only that something has happened: several on one topic may be merged, but one arrives after
-	// the last of them was published. Messages with content are not merged.
+	// the last of them was published, and it may arrive after others that were published later. Messages with content are not merged.
 	Publish(ctx context.Context, topic string, message []byte) error
 
 	// Subscribe starts to receive what is published on topic. The subscription ends with Close.

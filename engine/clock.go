@@ -92,6 +92,13 @@ func (e *Engine) payer(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-e.owed:
+		case <-e.later:
+			select { // for more of it
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-e.owed:
+			case <-time.After(store.Lull):
+			}
 		}
 		e.paying.Store(true)
 	}
@@ -148,7 +155,7 @@ func (e *Engine) payLast(ctx context.Context) {
 			e.cfg.Log.Warn("what is owed is left to others", "error", err)
 			return
 		}
-		more := eff.Owed
+		more := eff.Owed || eff.Later
 		eff.Owed = false
 		e.Follow(ctx, eff)
 		if !more || n == 0 { // or others have it in their hands

@@ -152,6 +152,7 @@ type Engine struct {
 	hint    flag                          // there may be work to claim
 	ordered flag                          // told has changed
 	owed    flag                          // there is something to pay
+	later   flag                          // there is something to pay that may wait
 	dead    flag                          // the lease of another session may have run out
 	alarm   *alarm                        // when the next job is due
 	removed map[job.State]*atomic.Int64   // jobs that were kept no longer
@@ -196,7 +197,7 @@ func New(cfg Config) *Engine {
 			cfg.Roles = append(cfg.Roles, store.RoleWatcher)
 		}
 	}
-	e := &Engine{hint: newFlag(), ordered: newFlag(), owed: newFlag(), dead: newFlag(), alarm: newAlarm(), removed: newRemoved()}
+	e := &Engine{hint: newFlag(), ordered: newFlag(), owed: newFlag(), later: newFlag(), dead: newFlag(), alarm: newAlarm(), removed: newRemoved()}
 	if slices.Contains(cfg.Roles, store.RoleRecovery) && cfg.Sweep > 0 {
 		cfg.Duties = append(slices.Clone(cfg.Duties), Duty{Name: sweepDuty, Run: e.sweep})
 	}
@@ -344,9 +345,11 @@ func (e *Engine) Follow(ctx context.Context, eff store.Effects) {
 	}
 	if eff.Owed {
 		e.owed.set()
-		if !e.pays.Load() {
-			e.payOnce(ctx)
-		}
+	} else if eff.Later {
+		e.later.set()
+	}
+	if (eff.Owed || eff.Later) && !e.pays.Load() {
+		e.payOnce(ctx)
 	}
 	if !eff.Due.IsZero() {
 		e.alarm.set(e.local(eff.Due))

@@ -300,6 +300,43 @@ func TestPaidAtOnce(t *testing.T) {
 	})
 }
 
+// TestPaidTogether: what may wait is paid after a while, all at once, or with something that may not.
+func TestPaidTogether(t *testing.T) {
+	bubble(t, pawl.Config{}, func(w *world) {
+		_, letGo := w.hold()
+		first := w.submit("hold", 2)
+		w.start()
+		w.store.later = true
+		var waits []job.ID
+		for _, id := range first {
+			waits = append(waits, w.submit("hold", 1, after(id))[0])
+		}
+		due := w.submit("hold", 1, delay(time.Hour))[0]
+		urgent := w.submit("hold", 1, after(due))[0]
+		last := w.submit("hold", 1, after(urgent))[0]
+		synctest.Wait()
+		w.store.count()
+
+		close(letGo)
+		time.Sleep(store.Lull - time.Millisecond)
+		for i := range first {
+			w.at(first[i], job.Finished, job.None)
+			w.at(waits[i], job.Waiting, job.Gate)
+		}
+		time.Sleep(time.Millisecond)
+		w.at(waits[0], job.Finished, job.None)
+		w.at(waits[1], job.Finished, job.None)
+		if n := w.store.count()["pay"]; n != 1 {
+			t.Errorf("asked to pay %d times, want once", n)
+		}
+
+		w.at(last, job.Waiting, job.Gate)
+		w.wish(w.svc.Cancel, due)
+		w.at(urgent, job.Canceled, job.None)
+		w.at(last, job.Canceled, job.None)
+	})
+}
+
 // TestClocks: the clock of the database is another one than that of the process.
 func TestClocks(t *testing.T) {
 	for _, ahead := range []time.Duration{0, time.Hour, -time.Hour, 20 * time.Millisecond, -20 * time.Millisecond, time.Millisecond / 2, -time.Millisecond / 2} {

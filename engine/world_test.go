@@ -354,6 +354,7 @@ type faulty struct {
 	busy          func() bool               // another process is paying what is owed, and keeps it from this one
 	locked        func() bool               // another process keeps the ready jobs locked: claims pass over them
 	unpaid        bool                      // a renewal told of follow-ups
+	later         bool                      // what changes owe may wait
 }
 
 // A fault makes a call fail: before it reaches the store, or after it was committed. arg is the store's argument.
@@ -414,6 +415,9 @@ func (f *faulty) Demand(ctx context.Context, c store.Claim) (d map[job.Lane]stor
 
 func (f *faulty) Apply(ctx context.Context, changes []job.Change) (a []store.Applied, eff store.Effects, err error) {
 	err = f.call(ctx, "apply", changes, func() (err error) { a, eff, err = f.Store.Apply(ctx, changes); return err })
+	if f.later {
+		eff.Owed, eff.Later = false, eff.Owed
+	}
 	return a, eff, err
 }
 

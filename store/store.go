@@ -247,10 +247,14 @@ type SchemaVersion struct {
 type Effects struct {
 	Ready []job.Line // lines that got ready jobs
 	Owed  bool       // there are follow-ups to pay
+	Later bool       // there are some that may wait for [Lull]
 	Due   time.Time  // when the first job that this call put behind a schedule gate is due (of Due: the first of all); zero: none
 	Held  []job.ID   // sessions that must obey a command, or a wish for one of their jobs
 	Watch []string   // machines whose watcher must look: a job entered monitor, or has a wish there
 }
+
+// Lull is for how long follow-ups may wait that keep nobody from going on: what gathers meanwhile is paid together.
+const Lull = 50 * time.Millisecond
 
 // A Submission is one call's jobs.
 type Submission struct {

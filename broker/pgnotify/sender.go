@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -17,6 +18,7 @@ import (
 
 const (
 	pace       = 2 * time.Millisecond  // between two notifications of one process
+	repetition = 20 * time.Millisecond // between two empty messages on one topic
 	firstRetry = 10 * time.Millisecond // after that twice as long each time,
 	lastRetry  = 5 * time.Second       // up to this
 	patience   = 5 * time.Second       // for one statement
@@ -38,9 +40,10 @@ type sender struct {
 	told    uint64 // notes so far; of the loop
 
 	mu      sync.Mutex
-	waiting []note          // guarded by mu: in the order in which they came
-	texts   map[string]bool // guarded by mu: of those waiting that are merged
-	size    int             // guarded by mu: bytes waiting
+	waiting []note               // guarded by mu: in the order in which they came
+	texts   map[string]bool      // guarded by mu: of those waiting that are merged
+	size    int                  // guarded by mu: bytes waiting
+	recent  map[string]time.Time // guarded by mu: when those were told that may not be repeated yet
 }
 
 // lend runs a function with a connection.
@@ -65,7 +68,7 @@ func newSender(cfg Config, on lend) *sender {
 			SELECT * FROM unnest($1::text[]::uuid[], $2::bytea[]) ON CONFLICT DO NOTHING`,
 		notify: `SELECT pg_notify($1, payload) FROM unnest($2::text[]) AS payload`,
 		wake:   make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{}),
-		texts: map[string]bool{},
+		texts: map[string]bool{}, recent: map[string]time.Time{},
 	}
 }
 
@@ -118,19 +121,30 @@ func (s *sender) rouse() {
 	}
 }
 
-// take takes the notes for one statement. What is announced from now on has to be told again: who hears of these may
-// look before it was committed.
-func (s *sender) take() []note {
+// take takes the notes for one statement, of those that may be told by now, and returns from when on others may; zero: none is left. What
+// is announced from now on has to be told again: who hears of these may look before it was committed.
+func (s *sender) take(now time.Time) (notes []note, next time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	notes := slices.Clone(s.waiting[:min(portion, len(s.waiting))])
-	for _, n := range notes {
+	maps.DeleteFunc(s.recent, func(_ string, told time.Time) bool { return now.Sub(told) >= repetition })
+	s.waiting = slices.DeleteFunc(s.waiting, func(n note) bool {
+		told, again := s.recent[n.text]
+		from := now
+		if again {
+			from = told.Add(repetition)
+		}
+		if again || len(notes) == portion {
+			if next.IsZero() || from.Before(next) {
+				next = from
+			}
+			return false
+		}
+		notes = append(notes, n)
 		s.size -= len(n.text) + len(n.content)
 		delete(s.texts, n.text)
-	}
-	s.waiting = slices.Delete(s.waiting, 0, len(notes))
-	s.rouse()
-	return notes
+		return true
+	})
+	return notes, next
 }
 
 // putBack returns what was not told to the head of the line.
@@ -150,15 +164,21 @@ func (s *sender) putBack(notes []note) {
 func (s *sender) run(ctx context.Context) {
 	defer close(s.done)
 	retry := firstRetry
+	var later <-chan time.Time
 	for {
 		select {
 		case <-s.wake:
+		case <-later:
 		case <-s.closing:
 			s.last(ctx)
 			return
 		}
 		pause := pace
-		if err := s.flush(ctx); err != nil && ctx.Err() == nil {
+		next, err := s.flush(ctx, time.Now())
+		if later = nil; !next.IsZero() {
+			later = time.After(time.Until(next))
+		}
+		if err != nil && ctx.Err() == nil {
 			pause, retry = retry, min(2*retry, lastRetry)
 			s.log.Warn("wake-ups not sent; trying again", "in", pause, "error", err)
 		} else {
@@ -174,35 +194,40 @@ func (s *sender) run(ctx context.Context) {
 // last tells all that waits.
 func (s *sender) last(ctx context.Context) {
 	for {
-		err := s.flush(ctx)
+		next, err := s.flush(ctx, time.Now().Add(repetition))
 		if err != nil {
 			s.log.Warn("wake-ups not sent before the end", "error", err)
 			return
 		}
-		s.mu.Lock()
-		left := len(s.waiting)
-		s.mu.Unlock()
-		if left == 0 {
+		if next.IsZero() {
 			return
 		}
 	}
 }
 
-// flush tells a portion of what waits.
-func (s *sender) flush(ctx context.Context) error {
-	notes := s.take()
+// flush tells a portion of what may be told by now, and returns from when on there is more.
+func (s *sender) flush(ctx context.Context, now time.Time) (next time.Time, err error) {
+	notes, next := s.take(now)
 	if len(notes) == 0 {
-		return nil
+		return next, nil
 	}
-	err := s.lend(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+	err = s.lend(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		return s.tell(ctx, conn, notes)
 	})
 	if err != nil {
 		s.putBack(notes)
+		return next, err
 	}
-	return err
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, n := range notes {
+		if n.repeats {
+			s.recent[n.text] = time.Now()
+		}
+	}
+	return next, nil
 }
 
 // tell tells notes, those with rows once the rows are committed. It may be repeated.

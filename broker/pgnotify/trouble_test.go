@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -366,6 +367,7 @@ type statements struct {
 	sql      []string
 	at       []time.Time
 	payloads int
+	news     []time.Time // when a message was told
 }
 
 func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
@@ -374,6 +376,9 @@ func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.Tra
 	s.sql, s.at = append(s.sql, q.SQL), append(s.at, time.Now())
 	if payloads, ok := q.Args[len(q.Args)-1].([]string); ok {
 		s.payloads += len(payloads)
+		if slices.ContainsFunc(payloads, func(p string) bool { return strings.Contains(p, " message ") }) {
+			s.news = append(s.news, time.Now())
+		}
 	}
 	return ctx
 }
@@ -411,6 +416,14 @@ func TestMerged(t *testing.T) {
 		// No timer fires early.
 		if n > 0 && ran.at[n].Sub(ran.at[n-1]) < 2*time.Millisecond {
 			t.Errorf("a statement came %v after the one before it", ran.at[n].Sub(ran.at[n-1]))
+		}
+	}
+	if len(ran.news) < 2 {
+		t.Errorf("a topic was told of %d times", len(ran.news))
+	}
+	for n := range ran.news {
+		if n > 0 && ran.news[n].Sub(ran.news[n-1]) < 20*time.Millisecond {
+			t.Errorf("a topic was told of again after %v", ran.news[n].Sub(ran.news[n-1]))
 		}
 	}
 }

@@ -36,6 +36,7 @@ const (
 type note struct {
 	text    string // the notification behind its tag
 	merged  bool   // to be told twice is as good as once
+	repeats bool   // it is an empty message, and told less often
 	id      job.ID // of the row with content; zero: there is none
 	content []byte
 }
@@ -50,7 +51,8 @@ func messageNote(topic string, message []byte) note {
 		id := job.NewID()
 		return note{text: words(rowWord, topic, id.String()), id: id, content: append([]byte(nil), message...)}
 	}
-	return note{text: words(messageWord, topic, base64.RawStdEncoding.EncodeToString(message)), merged: len(message) == 0}
+	empty := len(message) == 0
+	return note{text: words(messageWord, topic, base64.RawStdEncoding.EncodeToString(message)), merged: empty, repeats: empty}
 }
 
 func (n note) fits() bool { return maxTag+1+len(n.text) <= maxPayload }

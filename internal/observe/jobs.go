@@ -196,11 +196,11 @@ func (u *use) add(t *store.Turns) {
 	for _, o := range t.Owners {
 		held, waiting = held+o.Held, waiting+o.Waiting
 	}
+	u.waiting += waiting
 	if t.Key == job.LimitOf(t.Key) { // not places ahead
 		u.held += held
+		u.idle += min(waiting, max(0, t.Limit.Places(t.Key)-held))
 	}
-	u.waiting += waiting
-	u.idle += min(waiting, max(0, t.Limit.Places(t.Key)-held))
 }
 
 // past returns what comes after all keys of the kind of one for which no limit can be set, of which there may be one for each job.

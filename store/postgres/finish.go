@@ -106,8 +106,13 @@ SELECT set_config('job.payer', l.tenant, true) FROM (
 	SELECT j.tenant FROM pawl.jobs j WHERE j.id = ANY ($1::uuid[]) AND j.ties & 8 <> 0 LIMIT 1
 ) l WHERE ` + guard.Gate.SQL(`pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||l.tenant, 0))`, `true`)
 
-	// tryGateHeld is tryGate for a tenant.
-	tryGateHeld = `SELECT ` + guard.Gate.SQL(`pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0))`, `$1::text <> ''`)
+	// tryGateFor is tryGate for a tenant. It does not try where jobs $3 have come to stand in lines $2 in which others stand already: who is
+	// to hand on free places there is not them. NULL: there is more to hand on.
+	tryGateFor = `
+SELECT o.crowded, CASE WHEN NOT o.crowded THEN ` + guard.Gate.SQL(`pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0))`, `true`) + ` ELSE false END FROM (
+	SELECT $3::uuid[] IS NOT NULL AND NOT EXISTS (SELECT FROM unnest($2::text[]) k(key) WHERE NOT EXISTS (
+		SELECT FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = k.key AND j.id <> ALL ($3::uuid[]) OFFSET 0)) AS crowded OFFSET 0
+) o`
 
 	// tryGateOf is tryGate for a tenant, where of some keys there is one for which nobody waits. awaitGateOf waits for who has it.
 	tryGateOf   = gateOf(`pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0))`)

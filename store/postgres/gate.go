@@ -37,9 +37,13 @@ func (c *changes) turns() (qs []*query) {
 		qs = append(qs, do(takeTurns, jobs(c.taken), keys(c.taken),
 			values(c.taken, func(t *turn) string { return t.tenant }), values(c.taken, func(t *turn) string { return t.owner })))
 	}
-	if len(c.handOn) > 0 {
-		qs = append(qs, do(oweTurns, values(c.handOn, func(s *spot) string { return s.tenant }), values(c.handOn, func(s *spot) string { return s.key })))
+	owe := func(spots []spot, after time.Duration) {
+		if len(spots) > 0 {
+			qs = append(qs, do(oweTurns, values(spots, func(s *spot) string { return s.tenant }), values(spots, func(s *spot) string { return s.key }), after))
+		}
 	}
+	owe(c.handOn, 0)
+	owe(c.later, store.Lull)
 	return qs
 }
 
@@ -51,7 +55,7 @@ const (
 
 	takeTurns = `INSERT INTO pawl.turns (job, key, tenant, owner) SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[])`
 
-	oweTurns = `INSERT INTO pawl.turns_owed (tenant, key, at) SELECT DISTINCT o.tenant, o.key, pawl.clock() FROM unnest($1::text[], $2::text[]) o(tenant, key)`
+	oweTurns = `INSERT INTO pawl.turns_owed (tenant, key, at) SELECT DISTINCT o.tenant, o.key, pawl.clock() + $3::interval FROM unnest($1::text[], $2::text[]) o(tenant, key)`
 
 	// lockGate has one at a time hand on turns of a tenant, or change what decides on them. What it looks at then it reads in later
 	// statements: one that began before does not see what the one before it did. It comes before the locks of jobs.

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -66,5 +67,89 @@ func TestSubmissionWaitsForTheGate(t *testing.T) {
 	}
 	if n := value[int](t, look, "SELECT count(*) FROM pawl.jobs WHERE custody = 'ready'"); n != 100 {
 		t.Errorf("%d jobs are ready, want all 100", n)
+	}
+}
+
+// TestPlacesAheadAreHandedOnTogether: who launches gives back a place ahead. Where there are plenty of these, that one may wait for others,
+// and a program that comes to stand in line behind others asks for nothing either.
+func TestPlacesAheadAreHandedOnTogether(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		most  int // so many run, and twice as many are made ready
+		later bool
+	}{{"plenty", 10, true}, {"few", 9, false}} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			dsn := clocked(t)
+			s := open(t, dsn, postgres.Options{})
+			if _, err := s.SetLimit(t.Context(), acme, job.Limit{Key: "gpu", Most: test.most}); err != nil {
+				t.Fatal(err)
+			}
+			programs := newTasks(4 * test.most)
+			for i := range programs {
+				j := &programs[i].Job
+				j.Kind, j.Limits = "app", []string{"gpu"}
+			}
+			submit(t, s, programs...)
+			session := begin(t, s, time.Minute)
+			pay := func(eff store.Effects) {
+				t.Helper()
+				for eff.Owed || eff.Later {
+					var err error
+					if _, eff, err = s.Pay(t.Context(), 1000); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			pay(store.Effects{Owed: true})
+			claim := func(lane job.Lane) []job.Job {
+				t.Helper()
+				c := asking(session, 0)
+				c.Kinds, c.Slots = []string{"app"}, map[job.Lane]int{lane: 1000}
+				jobs, err := s.Claim(t.Context(), c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return jobs
+			}
+			apply := func(jobs []job.Job) store.Effects {
+				t.Helper()
+				changes := make([]job.Change, len(jobs))
+				for i := range jobs {
+					changes[i] = job.Change{
+						Job: jobs[i].ID, From: jobs[i].Guard(job.Fence{Session: session}), To: job.Ready,
+						Path: []job.Entry{{State: job.StagingInputs}, {State: job.StagingJob}, {State: job.SubmittingJob}},
+					}
+				}
+				_, eff, err := s.Apply(t.Context(), changes)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return eff
+			}
+
+			ahead := claim(job.LanePrepare)
+			if len(ahead) != 2*test.most {
+				t.Fatalf("%d are made ready ahead, want %d", len(ahead), 2*test.most)
+			}
+			eff := apply(ahead[:test.most+1]) // all but one get their turns
+			if eff.Later != test.later || eff.Owed == test.later {
+				t.Errorf("places ahead are owed: %t, later: %t", eff.Owed, eff.Later)
+			}
+			if n := len(claim(job.LaneLaunch)); n != test.most {
+				t.Errorf("%d are launched, want %d", n, test.most)
+			}
+			pay(eff)
+			if n := len(claim(job.LanePrepare)); n != test.most {
+				t.Errorf("%d more are made ready ahead, want %d", n, test.most)
+			}
+			if eff := apply(ahead[test.most+1:]); eff.Owed || !eff.Later {
+				t.Errorf("behind others in line: owed: %t, later: %t", eff.Owed, eff.Later)
+			}
+			if paid, eff, err := s.Pay(t.Context(), 1000); err != nil || paid == 0 || eff.Owed || eff.Later {
+				t.Errorf("paid %d, %+v, %v", paid, eff, err)
+			}
+		})
 	}
 }

@@ -51,7 +51,7 @@ func (s *Store) handOn(ctx context.Context, limit int) (paid int, eff store.Effe
 		paid = max(paid, len(h.after))
 		h.effects(&eff)
 		return t.commit(append(append(h.queries(), h.served...), read(anyOwed, func(r *reader) error {
-			eff.Owed = r.bool()
+			eff.Owed = r.bool() || eff.Owed
 			return nil
 		}))...)
 	})
@@ -83,16 +83,21 @@ func (t *tx) handOver(c *changes, eff *store.Effects) error {
 	if len(h.keys) == 0 {
 		return t.commit(c.queries()...)
 	}
-	has := false
-	if err := t.send(append(c.queries(), read(tryGateHeld, func(r *reader) error { has = r.bool(); return nil }, h.tenant))...); err != nil {
+	crowded, has := false, false
+	try := read(tryGateFor, func(r *reader) error { crowded, has = r.bool(), r.bool(); return nil }, h.tenant, h.keys, c.entering())
+	if err := t.send(append(c.queries(), try)...); err != nil {
 		return err
 	}
-	if !has {
-		for _, key := range h.keys {
-			h.handOn = append(h.handOn, spot{h.tenant, key})
+	owed := values(h.keys, func(key *string) spot { return spot{h.tenant, *key} })
+	switch {
+	case crowded:
+		h.later = owed
+	case !has:
+		h.handOn = owed
+	default:
+		if err := h.hand(t, lineHeadsFree); err != nil {
+			return err
 		}
-	} else if err := h.hand(t, lineHeadsFree); err != nil {
-		return err
 	}
 	h.effects(eff)
 	return t.commit(append(h.queries(), h.served...)...)
@@ -110,6 +115,16 @@ func (c *changes) toHandOn() (tenant string, keys []string, others []spot) {
 		}
 	}
 	return tenant, keys, others
+}
+
+// entering returns the jobs of changes that give nothing back, and so owe only that some of these have come to stand in lines; nil: they
+// do give turns back.
+func (c *changes) entering() [][16]byte {
+	if len(c.returned) > 0 {
+		return nil
+	}
+	id := func(j *job.Job) [16]byte { return j.ID }
+	return append(values(c.after, id), values(c.inLine, id)...)
 }
 
 // hand reads what the gate must know and, with a statement, the heads of lines; it decides, and notes what becomes of them.
@@ -244,6 +259,7 @@ func (h *handing) note(keys []string, was map[string]map[string]float64, done st
 		}
 		h.take(j, store.WaiterOf(j).Lacks())
 	}
+	h.putOff()
 	for _, m := range done.Move {
 		j := h.rows[m.Job]
 		h.inLine = append(h.inLine, j.Moved(m.Line, len(m.Keep) > 0))
@@ -263,6 +279,23 @@ func (h *handing) note(keys []string, was map[string]map[string]float64, done st
 		}
 	}
 	return nil
+}
+
+// plenty is how many places ahead a key has where those that were given back are handed on some at a time: no program is so short that
+// the others would be used up meanwhile.
+const plenty = 20
+
+// putOff lets the places ahead wait that those who got their turns have given back. Jobs that are made ready some at a time take fewer
+// transactions, and nobody waits for them yet.
+func (h *handing) putOff() {
+	h.handOn = slices.DeleteFunc(h.handOn, func(s spot) bool {
+		k := h.gate.Keys[job.LimitOf(s.key)]
+		waits := k != nil && k.Limit != nil && s.key != job.LimitOf(s.key) && k.Limit.Places(s.key) >= plenty
+		if waits {
+			h.later = append(h.later, s)
+		}
+		return waits
+	})
 }
 
 func (h *handing) take(j *job.Job, keys []string) {
@@ -319,7 +352,8 @@ SELECT k.key, t.owner, t.n FROM (
 	WHERE k.key = ANY ($5::text[]) OR EXISTS (SELECT FROM pawl.limits l WHERE l.tenant = $1 AND l.key = ANY (ARRAY[k.own, k.family])) OFFSET 0
 ) k CROSS JOIN LATERAL (SELECT t.owner, count(*) AS n FROM pawl.turns t WHERE t.tenant = $1 AND t.key = k.key GROUP BY t.owner OFFSET 0) t`
 
-	anyOwed = `SELECT EXISTS (SELECT FROM pawl.followups) OR EXISTS (SELECT FROM pawl.turns_owed) OR ` + anyWalk
+	// anyOwed says whether debts are left. Where the oldest may wait, whoever owes others has said so.
+	anyOwed = `SELECT EXISTS (SELECT FROM pawl.followups) OR coalesce((SELECT o.at FROM pawl.turns_owed o ORDER BY o.seq LIMIT 1) <= pawl.clock(), false) OR ` + anyWalk
 )
 
 // lineHeads locks and answers the first jobs in line for keys, of each owner as many as may go and one more. It goes from owner to

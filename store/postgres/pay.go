@@ -53,7 +53,7 @@ func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) 
 		for _, line := range more.Ready {
 			eff.Announce(line)
 		}
-		paid, eff.Owed = paid+n, more.Owed
+		paid, eff.Owed, eff.Later = paid+n, more.Owed, eff.Later || more.Later
 		return nil
 	}
 	if walks && paid < limit {

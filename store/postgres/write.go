@@ -27,6 +27,7 @@ type changes struct {
 	returned []turn
 	taken    []turn
 	handOn   []spot // keys that are owed to those who wait for them
+	later    []spot // keys that are owed, too, and may wait for [store.Lull]
 }
 
 // A maker is who makes a change, where that is not the same for all.
@@ -119,7 +120,7 @@ func (c *changes) effects(eff *store.Effects) {
 	for i := range c.after {
 		eff.Note(&c.after[i])
 	}
-	eff.Owed = eff.Owed || len(c.owed)+len(c.handOn) > 0
+	eff.Owed, eff.Later = eff.Owed || len(c.owed)+len(c.handOn) > 0, eff.Later || len(c.later) > 0
 }
 
 // queries returns what writes the changes.
