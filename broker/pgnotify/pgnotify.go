@@ -2,8 +2,8 @@
 //
 // Whoever announces or publishes never waits for the database. What is to be told waits in memory, where announcements
 // of one line and empty messages on one topic are merged, until the sender has told it: the first at once, what comes
-// then at most every 2 ms, many in one statement, and an empty message on one topic at most every 20 ms. The receivers of this process do not wait for that; they are told at
-// once, and the echo of a process's own notifications is left out.
+// then at most every 2 ms, many in one statement, and an empty message on one topic again at most every 20 ms. The receivers of this
+// process do not wait for that; they are told at once, and the echo of a process's own notifications is left out.
 //
 // A NOTIFY is a transaction of its own and writes nothing, because all transactions of a cluster that notify commit one
 // after the other. Messages of up to 1 KiB travel in it. Larger ones lie in the table messages of the schema, from which

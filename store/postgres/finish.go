@@ -106,8 +106,8 @@ SELECT set_config('job.payer', l.tenant, true) FROM (
 	SELECT j.tenant FROM pawl.jobs j WHERE j.id = ANY ($1::uuid[]) AND j.ties & 8 <> 0 LIMIT 1
 ) l WHERE ` + guard.Gate.SQL(`pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||l.tenant, 0))`, `true`)
 
-	// tryGateFor is tryGate for a tenant. It does not try where jobs $3 have come to stand in lines $2 in which others stand already: who is
-	// to hand on free places there is not them. NULL: there is more to hand on.
+	// tryGateFor is tryGate for a tenant. It does not try where all there is to do is to look at lines $2 for jobs $3, which have come to
+	// stand behind others: what is free there is owed already. NULL: there is more to do.
 	tryGateFor = `
 SELECT o.crowded, CASE WHEN NOT o.crowded THEN ` + guard.Gate.SQL(`pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0))`, `true`) + ` ELSE false END FROM (
 	SELECT $3::uuid[] IS NOT NULL AND NOT EXISTS (SELECT FROM unnest($2::text[]) k(key) WHERE NOT EXISTS (

@@ -352,8 +352,9 @@ SELECT k.key, t.owner, t.n FROM (
 	WHERE k.key = ANY ($5::text[]) OR EXISTS (SELECT FROM pawl.limits l WHERE l.tenant = $1 AND l.key = ANY (ARRAY[k.own, k.family])) OFFSET 0
 ) k CROSS JOIN LATERAL (SELECT t.owner, count(*) AS n FROM pawl.turns t WHERE t.tenant = $1 AND t.key = k.key GROUP BY t.owner OFFSET 0) t`
 
-	// anyOwed says whether debts are left. Where the oldest may wait, whoever owes others has said so.
-	anyOwed = `SELECT EXISTS (SELECT FROM pawl.followups) OR coalesce((SELECT o.at FROM pawl.turns_owed o ORDER BY o.seq LIMIT 1) <= pawl.clock(), false) OR ` + anyWalk
+	// anyOwed says whether debts are left. Where the oldest ones may wait, whoever owes others has said so.
+	anyOwed = `SELECT EXISTS (SELECT FROM pawl.followups)
+	OR EXISTS (SELECT FROM (SELECT o.at FROM pawl.turns_owed o ORDER BY o.seq LIMIT 100) o WHERE o.at <= pawl.clock()) OR ` + anyWalk
 )
 
 // lineHeads locks and answers the first jobs in line for keys, of each owner as many as may go and one more. It goes from owner to
