@@ -70,15 +70,16 @@ func TestSubmissionWaitsForTheGate(t *testing.T) {
 	}
 }
 
-// TestPlacesAheadAreHandedOnTogether: who launches gives back a place ahead. Where there are plenty of these, that one may wait for others,
-// and a program that comes to stand in line behind others asks for nothing either.
+// TestPlacesAheadAreHandedOnTogether: who launches gives back a place ahead. Where there are plenty of these, and others stand in line for
+// their launch, that one may wait. A program that comes to stand behind others asks for nothing either.
 func TestPlacesAheadAreHandedOnTogether(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		name  string
-		most  int // so many run, and twice as many are made ready
-		later bool
-	}{{"plenty", 10, true}, {"few", 9, false}} {
+		name   string
+		most   int // so many run, and twice as many are made ready
+		behind int // so many more wait for their launch
+		later  bool
+	}{{"plenty", 10, 1, true}, {"few", 9, 1, false}, {"used up", 10, 0, false}} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			dsn := clocked(t)
@@ -133,7 +134,7 @@ func TestPlacesAheadAreHandedOnTogether(t *testing.T) {
 			if len(ahead) != 2*test.most {
 				t.Fatalf("%d are made ready ahead, want %d", len(ahead), 2*test.most)
 			}
-			eff := apply(ahead[:test.most+1]) // all but one get their turns
+			eff := apply(ahead[:test.most+test.behind])
 			if eff.Later != test.later || eff.Owed == test.later {
 				t.Errorf("places ahead are owed: %t, later: %t", eff.Owed, eff.Later)
 			}
@@ -144,10 +145,11 @@ func TestPlacesAheadAreHandedOnTogether(t *testing.T) {
 			if n := len(claim(job.LanePrepare)); n != test.most {
 				t.Errorf("%d more are made ready ahead, want %d", n, test.most)
 			}
-			if eff := apply(ahead[test.most+1:]); eff.Owed || !eff.Later {
-				t.Errorf("behind others in line: owed: %t, later: %t", eff.Owed, eff.Later)
+			crowded := test.behind > 0
+			if eff := apply(ahead[test.most+test.behind:]); eff.Owed || eff.Later != crowded {
+				t.Errorf("in line, behind others %t: owed: %t, later: %t", crowded, eff.Owed, eff.Later)
 			}
-			if paid, eff, err := s.Pay(t.Context(), 1000); err != nil || paid == 0 || eff.Owed || eff.Later {
+			if paid, eff, err := s.Pay(t.Context(), 1000); err != nil || paid > 0 != crowded || eff.Owed || eff.Later {
 				t.Errorf("paid %d, %+v, %v", paid, eff, err)
 			}
 		})

@@ -259,7 +259,7 @@ func (h *handing) note(keys []string, was map[string]map[string]float64, done st
 		}
 		h.take(j, store.WaiterOf(j).Lacks())
 	}
-	h.putOff()
+	h.putOff(done)
 	for _, m := range done.Move {
 		j := h.rows[m.Job]
 		h.inLine = append(h.inLine, j.Moved(m.Line, len(m.Keep) > 0))
@@ -281,16 +281,23 @@ func (h *handing) note(keys []string, was map[string]map[string]float64, done st
 	return nil
 }
 
-// plenty is how many places ahead a key has where those that were given back are handed on some at a time: no program is so short that
-// the others would be used up meanwhile.
+// plenty is how many places ahead a key has where those that were given back are handed on some at a time. Fewer are used up too soon.
 const plenty = 20
 
-// putOff lets the places ahead wait that those who got their turns have given back. Jobs that are made ready some at a time take fewer
-// transactions, and nobody waits for them yet.
-func (h *handing) putOff() {
+// putOff lets the places ahead wait that those who got their turns have given back, where others still stand in line who are ready for
+// theirs. Jobs that are made ready some at a time take fewer transactions, and nobody waits for them yet.
+func (h *handing) putOff(done store.Handing) {
+	gone := map[job.ID]bool{}
+	for _, id := range done.Grant {
+		gone[id] = true
+	}
+	for _, m := range done.Move {
+		gone[m.Job] = true
+	}
 	h.handOn = slices.DeleteFunc(h.handOn, func(s spot) bool {
 		k := h.gate.Keys[job.LimitOf(s.key)]
-		waits := k != nil && k.Limit != nil && s.key != job.LimitOf(s.key) && k.Limit.Places(s.key) >= plenty
+		waits := k != nil && k.Limit != nil && s.key != job.LimitOf(s.key) && k.Limit.Places(s.key) >= plenty &&
+			slices.ContainsFunc(k.Line, func(w store.Waiter) bool { return !gone[w.Job] })
 		if waits {
 			h.later = append(h.later, s)
 		}
