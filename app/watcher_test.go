@@ -206,16 +206,19 @@ func TestSpool(t *testing.T) {
 			p.Host = blind{p.Host, events}
 			p.rows = noticed{Reader: p.rows, found: func([]job.Job) { lookups.Add(1) }}
 		})
-		j := h.end(h.submit(shell(`true`))) // of which the death of its wrapper tells
-		name, before := runner.EndName(runner.Key{Job: j.ID, Attempt: 1, Launch: 1}, 0), lookups.Load()
-		for range 2 { // the second one is taken when the first one is done
-			select {
-			case events <- host.Event{Name: name}:
-			case <-h.ctx.Done():
-				t.Fatal("nobody listens")
+		tell := func(names ...string) {
+			for _, name := range names {
+				select {
+				case events <- host.Event{Name: name}:
+				case <-h.ctx.Done():
+					t.Fatal("nobody listens")
+				}
 			}
-			name = "nothing"
 		}
+		tell("nothing")                     // what is in the spool by now was listed
+		j := h.end(h.submit(shell(`true`))) // of which the death of its wrapper tells
+		before := lookups.Load()
+		tell(runner.EndName(runner.Key{Job: j.ID, Attempt: 1, Launch: 1}, 0), "nothing") // the second one is taken when the first one is done
 		if n := lookups.Load() - before; j.State != job.Finished || n != 0 {
 			t.Errorf("%s after %d lookups", j.State, n)
 		}

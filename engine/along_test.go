@@ -36,8 +36,9 @@ func TestClaimsAlong(t *testing.T) {
 		slots         int
 		before, after fault
 		along         int // jobs that come along at least
+		claims        int // on their own at most; 0: any number
 	}{
-		"with free slots":            {slots: 5, along: jobs - most},
+		"with free slots":            {slots: 5, along: jobs - most, claims: 4},
 		"with one slot":              {slots: 1, along: jobs - 1},
 		"with answers that are lost": {slots: 5, after: lossy(3, "apply and claim"), along: jobs - most},
 		"with calls that are lost":   {slots: 5, before: lossy(3, "apply and claim"), along: jobs - most},
@@ -54,8 +55,12 @@ func TestClaimsAlong(t *testing.T) {
 						t.Errorf("%d recoveries, attempt %d", j.Recoveries, j.Attempt)
 					}
 				}
-				if n := w.store.count()["claimed along"]; n < test.along {
+				calls := w.store.count()
+				if n := calls["claimed along"]; n < test.along {
 					t.Errorf("%d jobs came along, want %d", n, test.along)
+				}
+				if n := calls["claim"]; test.claims > 0 && n > test.claims {
+					t.Errorf("%d claims on their own, which find nobody: want %d", n, test.claims)
 				}
 			})
 		})

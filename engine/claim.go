@@ -193,7 +193,7 @@ func (s *session) apply(ctx context.Context, changes []job.Change) (answers []st
 		return struct{}{}, err
 	})
 	if along && err == nil {
-		s.begun(c, jobs, &eff)
+		start(s.admit(jobs))
 	}
 	if along {
 		s.put(c.Slots)
@@ -233,28 +233,6 @@ func (s *session) along(changes []job.Change) (c store.Claim, ok bool) {
 	s.asked[c.ID] = true
 	s.rides.Add(1)
 	return c, true
-}
-
-// begun starts what was claimed along with changes. Of a lane with slots left all that was ready is here; the others are looked at
-// when a slot is free. So what the changes made ready is no news for this process, and there is no other: one that begins meanwhile is
-// told by [session.share]. Where only those were asked for who get a turn, the others are news.
-func (s *session) begun(c store.Claim, jobs []job.Job, eff *store.Effects) {
-	left := maps.Clone(c.Slots)
-	for i := range jobs {
-		left[jobs[i].Lane]--
-	}
-	start(s.admit(jobs))
-	var full []job.Lane
-	for lane := range s.e.cfg.Slots {
-		if left[lane] <= 0 {
-			full = append(full, lane)
-		}
-	}
-	s.mayHave(full)
-	if s.shares.Load() || c.Handed {
-		return
-	}
-	eff.Ready = slices.DeleteFunc(eff.Ready, func(l job.Line) bool { return slices.Contains(c.Queues, l.Queue) && slices.Contains(c.Kinds, l.Kind) })
 }
 
 // claimNoMore returns when no claim is under way any more. None follows.

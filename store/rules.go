@@ -15,7 +15,11 @@ import (
 func (e *Effects) Note(j *job.Job) {
 	switch j.Custody {
 	case job.Ready:
-		e.Announce(job.Line{Queue: j.Queue, Kind: j.Kind})
+		if line := (job.Line{Queue: j.Queue, Kind: j.Kind}); e.Fresh != nil {
+			e.Fresh = append(e.Fresh, Fresh{j.ID, line})
+		} else {
+			e.Announce(line)
+		}
 	case job.Gate:
 		if !j.Due.IsZero() && (e.Due.IsZero() || j.Due.Before(e.Due)) {
 			e.Due = j.Due
@@ -23,6 +27,23 @@ func (e *Effects) Note(j *job.Job) {
 	case job.Monitor:
 		e.Watch = once(e.Watch, j.Machine)
 	}
+}
+
+// Claiming says that a claim follows in the same call: who gets ready until then may be claimed along, and is no news for others.
+func (e *Effects) Claiming() { e.Fresh = []Fresh{} }
+
+// Claimed names the lines of those who got ready and were not claimed.
+func (e *Effects) Claimed(jobs []job.Job) {
+	claimed := make(map[job.ID]bool, len(jobs))
+	for i := range jobs {
+		claimed[jobs[i].ID] = true
+	}
+	for _, f := range e.Fresh {
+		if !claimed[f.Job] {
+			e.Announce(f.Line)
+		}
+	}
+	e.Fresh = nil
 }
 
 // NewerCursor is the error of a reader of events who has read further than the database goes.

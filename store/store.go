@@ -54,8 +54,9 @@ type Jobs interface {
 	// by halving.
 	Apply(context.Context, []job.Change) ([]Applied, Effects, error)
 	// ApplyAndClaim makes changes as Apply does and then a claim as Claim does, in one transaction: what the changes made ready can be
-	// claimed, also what they handed a turn to; where slots are few, what was ready before may come first. A repeat with the same claim
-	// answers both as before. A session that is not alive claims nothing, which is no error here.
+	// claimed, also what they handed a turn to; where slots are few, what was ready before may come first. Of what the changes made ready,
+	// Effects name the lines of those who were not claimed. A repeat with the same claim answers both as before. A session that is not
+	// alive claims nothing, which is no error here.
 	ApplyAndClaim(context.Context, []job.Change, Claim) ([]Applied, []job.Job, Effects, error)
 
 	// Wish writes what a person wants of jobs, and carries it out at once on those that no worker and no watcher
@@ -251,6 +252,13 @@ type Effects struct {
 	Due   time.Time  // when the first job that this call put behind a schedule gate is due (of Due: the first of all); zero: none
 	Held  []job.ID   // sessions that must obey a command, or a wish for one of their jobs
 	Watch []string   // machines whose watcher must look: a job entered monitor, or has a wish there
+	Fresh []Fresh    // in place of Ready, until a claim has been made in the same call; nil: none is. See [Effects.Claimed]
+}
+
+// A Fresh is a job that got ready.
+type Fresh struct {
+	Job  job.ID
+	Line job.Line
 }
 
 // Lull is for how long follow-ups may wait that keep nobody from going on: what gathers meanwhile is paid together.

@@ -12,7 +12,9 @@ import (
 
 // Apply implements [store.Jobs].
 func (s *Store) Apply(ctx context.Context, changes []job.Change) ([]store.Applied, store.Effects, error) {
-	return s.apply(ctx, changes, func(*tx) error { return nil })
+	answers, eff, err := s.apply(ctx, changes, func(*tx) error { return nil })
+	eff.Claimed(nil)
+	return answers, eff, err
 }
 
 // ApplyAndClaim implements [store.Jobs].
@@ -25,6 +27,7 @@ func (s *Store) ApplyAndClaim(ctx context.Context, changes []job.Change, c store
 		}
 		return err
 	})
+	eff.Claimed(jobs)
 	return answers, jobs, eff, err
 }
 
@@ -45,6 +48,7 @@ func (s *Store) apply(ctx context.Context, changes []job.Change, then func(*tx) 
 		if s.PassOn {
 			t.returned = map[name]bool{}
 		}
+		t.eff.Claiming()
 		answers := make([]store.Applied, len(changes))
 		for i, c := range changes {
 			if answers[i], err = t.apply(c); err != nil {

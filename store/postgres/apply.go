@@ -13,7 +13,9 @@ import (
 // Apply implements [store.Jobs]. A change that meets a wish which it did not know of is turned by package job, and sent
 // again.
 func (s *Store) Apply(ctx context.Context, cs []job.Change) ([]store.Applied, store.Effects, error) {
-	return s.apply(ctx, cs, nil)
+	answers, eff, err := s.apply(ctx, cs, nil)
+	eff.Claimed(nil)
+	return answers, eff, err
 }
 
 // ApplyAndClaim implements [store.Jobs]. Where changes take several transactions, the claim goes with the first.
@@ -23,6 +25,7 @@ func (s *Store) ApplyAndClaim(ctx context.Context, cs []job.Change, c store.Clai
 	if err != nil {
 		return nil, nil, eff, err
 	}
+	eff.Claimed(claim.jobs)
 	return answers, claim.sorted(), eff, nil
 }
 
@@ -41,6 +44,7 @@ func (s *Store) apply(ctx context.Context, cs []job.Change, claim *claiming) ([]
 		asked[i] = asking{Change: c, asked: c, at: i, digest: c.Digest(), cause: job.CauseWork, limited: c.From.Limited}
 	}
 	answers := make([]store.Applied, len(cs))
+	eff.Claiming()
 	for len(asked) > 0 {
 		tasks, others := finishing(asked)
 		var again []asking
@@ -64,11 +68,13 @@ func (s *Store) apply(ctx context.Context, cs []job.Change, claim *claiming) ([]
 					qs = append(qs, finished)
 				case claim == nil || len(limited) > 0: // whose turns are handed on later, and the claim comes after that
 					qs = append(qs, do(tryGate, finished.args[0]), finished, passing(&eff, nil))
+				case claim.Handed:
+					if len(others) == 0 {
+						qs = nil // of the one session, it does that, too
+					}
+					qs, t.last = append(qs, claim.handed(finished.args[0]), finished), []*query{passing(&eff, claim)}
 				default:
 					qs = append(qs, do(tryGate, finished.args[0]), finished)
-					if claim.Handed {
-						t.last = claim.slots()
-					}
 					t.last = append(t.last, passing(&eff, claim))
 				}
 				defer func() { s.turning.Store(turns) }()
@@ -238,13 +244,13 @@ func keysIn[K comparable](m map[K]bool) []K {
 // it is turned then.
 func (a *asking) answer(r *reader, out *store.Applied, eff *store.Effects) string {
 	outcome := r.text()
-	var j job.Job
+	j := job.Job{ID: a.Job}
 	j.State, j.Custody, j.Epoch, j.N = job.State(r.text()), job.Custody(r.text()), r.int64(), r.int64()
 	j.Wish, j.WishedBy, j.Live, j.Kind, j.Queue, j.Machine = job.Wish(r.text()), r.text(), r.bool(), r.text(), r.text(), r.text()
 	j.Due = r.time()
 	owed := r.bool()
 	if outcome == "wish" {
-		j.ID, j.Session = a.Job, a.From.Fence.Session
+		j.Session = a.From.Fence.Session
 		turned, bent := job.Turn(&j, a.asked)
 		a.Change, a.wish, a.cause = turned, j.Wish, job.CauseWork
 		if bent {

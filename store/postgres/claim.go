@@ -56,10 +56,10 @@ func (c *claiming) queries() []*query {
 	}, args...)}
 }
 
-// slots returns the query that only tells how many slots there are.
-func (c *claiming) slots() []*query {
+// handed is the query that comes before tasks are finished whose turns go to whom the claim takes, and before nothing else.
+func (c *claiming) handed(tasks any) *query {
 	c.jobs, c.alive = nil, false
-	return []*query{read(slotsFree, func(r *reader) error { c.alive = true; return nil }, [16]byte(c.Session), encode(c.Slots))}
+	return read(claimHanded, func(r *reader) error { c.alive = true; return nil }, [16]byte(c.Session), encode(c.Slots), tasks)
 }
 
 // asks are the first parameters of a claim.
@@ -105,9 +105,12 @@ func slotsLeft(lane string) string {
 	return `coalesce((nullif(current_setting('job.slots', true), '')::json ->> ` + lane + `)::int, 0)`
 }
 
-// slotsFree makes all slots of a claim those that are left.
-const slotsFree = `SELECT set_config('job.slots', CASE WHEN s.command = '' THEN $2::text ELSE '' END, true) FROM pawl.sessions s
-	WHERE s.id = $1 AND s.ended IS NULL AND s.lease_until > pawl.clock() FOR KEY SHARE`
+// claimHanded holds the session as applyFences does, makes all slots $2 those that are left, and takes the gate of the jobs $3 as tryGate does.
+var claimHanded = `
+WITH held AS MATERIALIZED (
+	SELECT s.command = '' AND s.lease_until > pawl.clock() AS works FROM pawl.sessions s WHERE s.id = $1 AND s.ended IS NULL FOR KEY SHARE
+)
+SELECT set_config('job.slots', CASE WHEN h.works THEN $2::text ELSE '' END, true), set_config('job.payer', coalesce((` + gateToTry("$3") + `), ''), true) FROM held h`
 
 // A claim answers one row at least, which says whether the session lives. How many slots are left it tells the statements that follow in
 // its transaction.

@@ -92,7 +92,8 @@ WITH x AS MATERIALIZED (
 	INSERT INTO pawl.turns_owed (tenant, key, at)
 	SELECT DISTINCT r.tenant, r.key, t.now FROM returned r, t WHERE ` + guard.Owed.SQL(guard.HandOn.SQL(`r.tenant IS DISTINCT FROM `+payer, `false`), `false`) + `
 ), told AS MATERIALIZED (
-	SELECT set_config('job.returned', coalesce(json_agg(DISTINCT r.key)::text, '[]'), true) FROM returned r WHERE r.tenant = ` + payer + `
+	SELECT set_config('job.returned', coalesce(json_object_agg(k.key, k.n)::text, '{}'), true)
+	FROM (SELECT r.key, count(*) AS n FROM returned r WHERE r.tenant = ` + payer + ` GROUP BY r.key) k
 )
 SELECT d.i, d.ties <> 0, ` + guard.Owed.SQL(`d.ties <> 0 AND d.tenant IS DISTINCT FROM `+payer, `false`) + ` FROM told, done d`
 
@@ -101,10 +102,7 @@ const payer = `(SELECT nullif(current_setting('job.payer', true), ''))`
 
 var (
 	// tryGate takes the gate of a tenant some of whose jobs $1 are under limits, if it can be had at once: see lockGate.
-	tryGate = `
-SELECT set_config('job.payer', l.tenant, true) FROM (
-	SELECT j.tenant FROM pawl.jobs j WHERE j.id = ANY ($1::uuid[]) AND j.ties & 8 <> 0 LIMIT 1
-) l WHERE ` + guard.Gate.SQL(`pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||l.tenant, 0))`, `true`)
+	tryGate = `SELECT set_config('job.payer', g.tenant, true) FROM (` + gateToTry("$1") + `) g`
 
 	// tryGateFor is tryGate for a tenant. It does not try where all there is to do is to look at lines $2 for jobs $3, which have come to
 	// stand behind others: what is free there is owed already. NULL: there is more to do.
@@ -121,6 +119,12 @@ SELECT o.crowded, CASE WHEN NOT o.crowded THEN ` + guard.Gate.SQL(`pg_try_adviso
 	// gatePatience is for how long a submission waits for the gate. Who has it may be frozen.
 	gatePatience = `SET LOCAL lock_timeout = '1s'`
 )
+
+// gateToTry is the tenant, some of whose jobs are under limits, if its gate is had.
+func gateToTry(jobs string) string {
+	return `SELECT l.tenant FROM (SELECT j.tenant FROM pawl.jobs j WHERE j.id = ANY (` + jobs + `::uuid[]) AND j.ties & 8 <> 0 LIMIT 1) l
+		WHERE ` + guard.Gate.SQL(`pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||l.tenant, 0))`, `true`)
+}
 
 func gateOf(lock string) string {
 	return `
@@ -202,23 +206,25 @@ func passingOn(fits, chosen, took, answer string) string {
 	return `
 WITH x AS MATERIALIZED (
 	SELECT ` + payer + ` AS tenant, pawl.clock() AS now, ` + ord + ` AS ord
-), line AS MATERIALIZED (
-	SELECT k.key, (SELECT j.owner FROM pawl.jobs j WHERE j.tenant = ` + payer + ` AND j.line = k.key ORDER BY j.owner, j.priority, j.created, j.id LIMIT 1) AS first
-	FROM json_array_elements_text(current_setting('job.returned', true)::json) k(key)
-), free AS MATERIALIZED (
-	SELECT l.key, ` + freeOf("l.key") + ` AS n, NOT EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = ` + payer + ` AND j.line = l.key AND j.owner > l.first OFFSET 0) AS alone
-	FROM (SELECT * FROM line w WHERE w.first IS NOT NULL OFFSET 0) l
+), returned AS MATERIALIZED (
+	SELECT r.key, least(r.n::int, ` + mostPassedOn + `) AS n FROM json_each_text(current_setting('job.returned', true)::json) r(key, n)
 ), heads AS MATERIALIZED (
-	SELECT f.key, h.id, f.alone FROM free f CROSS JOIN LATERAL (
-		SELECT j.id FROM pawl.jobs j WHERE j.tenant = ` + payer + ` AND j.line = f.key
-		ORDER BY j.owner, j.priority, j.created, j.id LIMIT least(f.n, ` + mostPassedOn + `)
-	) h WHERE f.n > 0
+	SELECT r.key, h.id, h.owner, r.n FROM returned r CROSS JOIN LATERAL (
+		SELECT j.id, j.owner FROM pawl.jobs j WHERE j.tenant = ` + payer + ` AND j.line = r.key ORDER BY j.owner, j.priority, j.created, j.id LIMIT r.n
+	) h
 ), locked AS MATERIALIZED (
 	SELECT j.id, j.line AS key, j.owner` + fits + ` FROM pawl.jobs j
 	WHERE j.id = ANY (ARRAY(SELECT h.id FROM heads h)) AND coalesce(j.line, '') <> '' AND j.state = 'WAITING' AND j.kind <> 'app' AND j.ties & ~7 = 8 AND cardinality(j.limits) = 1
 	ORDER BY j.id FOR UPDATE SKIP LOCKED
+), lines AS MATERIALIZED (
+	SELECT l.key, l.found, l.all_of_them, ` + freeOf("l.key") + ` - l.found AS free,
+		l.locked AND NOT EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = ` + payer + ` AND j.line = l.key AND j.owner > l.owner OFFSET 0) AS easy
+	FROM (
+		SELECT h.key, count(*)::int AS found, count(*) < h.n AS all_of_them, min(h.owner) AS owner, bool_and((h.id, h.key) IN (SELECT l.id, l.key FROM locked l)) AS locked
+		FROM heads h GROUP BY h.key, h.n OFFSET 0
+	) l
 ), passed AS MATERIALIZED (
-	SELECT h.key FROM heads h GROUP BY h.key HAVING bool_and(h.alone AND (h.id, h.key) IN (SELECT l.id, l.key FROM locked l))
+	SELECT l.key FROM lines l WHERE l.easy AND l.free >= 0
 ), granted AS MATERIALIZED (
 	SELECT l.id, l.key, l.owner, ` + chosen + ` AS chosen FROM locked l WHERE coalesce(l.key IN (SELECT p.key FROM passed p), false) -- looked up, and not joined
 ), moved AS (
@@ -232,10 +238,13 @@ WITH x AS MATERIALIZED (
 ` + took + `), turns AS (
 	INSERT INTO pawl.turns (job, key, tenant, owner) SELECT g.id, g.key, x.tenant, g.owner FROM x, granted g
 ), unserved AS (
-	DELETE FROM pawl.served v WHERE v.tenant = (SELECT x.tenant FROM x) AND v.key = ANY (ARRAY(SELECT p.key FROM passed p UNION ALL SELECT l.key FROM line l WHERE l.first IS NULL))
+	DELETE FROM pawl.served v WHERE v.tenant = (SELECT x.tenant FROM x)
+		AND v.key = ANY (ARRAY(SELECT r.key FROM returned r WHERE r.key NOT IN (SELECT l.key FROM lines l) UNION ALL SELECT p.key FROM passed p))
+), paid AS (
+	DELETE FROM pawl.turns_owed o WHERE o.tenant = (SELECT x.tenant FROM x WHERE EXISTS (SELECT FROM passed)) AND o.key = ANY (ARRAY(SELECT p.key FROM passed p))
 ), owed AS (
-	INSERT INTO pawl.turns_owed (tenant, key, at) SELECT x.tenant, f.key, x.now FROM x, free f
-	WHERE ` + guard.Owed.SQL(`(f.n > `+mostPassedOn+` OR f.n > 0 AND f.key NOT IN (SELECT p.key FROM passed p))`, `false`) + `
+	INSERT INTO pawl.turns_owed (tenant, key, at) SELECT x.tenant, l.key, x.now FROM x, lines l
+	WHERE ` + guard.Owed.SQL(`CASE WHEN l.easy AND l.free >= 0 THEN l.free > 0 AND NOT l.all_of_them ELSE l.free + l.found > 0 END`, `false`) + `
 	RETURNING key
 )` + answer
 }

@@ -75,6 +75,9 @@ func (r *reader) limit() (l job.Limit) {
 	return l
 }
 
+// lull is [store.Lull] as an interval.
+var lull = store.Lull.String()
+
 // SetLimit implements [store.Limits].
 func (s *Store) SetLimit(ctx context.Context, tenant string, l job.Limit) (store.Effects, error) {
 	var weights *string

@@ -130,6 +130,7 @@ type insertion struct {
 	limits checks
 	waits  bool // for the gate: nothing is locked before
 	owed   bool // turns are owed
+	later  bool // some are that may wait
 }
 
 // checks are keys of limits, and those of them that are set, in their order.
@@ -147,7 +148,7 @@ func (in *insertion) made(n int) ([]store.Submitted, store.Effects) {
 	for i, n := range in.jobs {
 		answers[i] = in.answer(n, &eff)
 	}
-	eff.Owed = in.owed
+	eff.Owed, eff.Later = in.owed, in.later
 	return answers, eff
 }
 
@@ -222,7 +223,12 @@ func (in *insertion) insert() (qs []*query) {
 	}
 	return append(qs, read(statement, func(r *reader) error {
 		in.due[r.id()] = r.time()
-		in.owed = r.bool() || in.owed
+		switch owed, later := r.bool(), r.bool(); {
+		case owed && later:
+			in.later = true
+		case owed:
+			in.owed = true
+		}
 		return nil
 	}, args...))
 }
@@ -289,10 +295,11 @@ func inserting(limited bool) string {
 		return `lpad(greatest(0, extract(epoch FROM ` + time + `) * 1000000)::bigint::text, 18, '0')`
 	}
 	where := func(text string) string { return "" }
-	owes := `false`
+	owes, crowded := `false`, `false`
 	if limited {
 		where = func(text string) string { return text }
 		owes = guard.Owed.SQL(`n.line IN (SELECT o.key FROM owed o)`, `false`)
+		crowded = `n.line IN (SELECT l.line FROM lines l WHERE l.crowded)`
 	}
 	return `
 WITH x AS MATERIALIZED (
@@ -315,14 +322,14 @@ WITH x AS MATERIALIZED (
 		ELSE `+microsOf("coalesce(d.due, x.now)")+` END AS at) rank
 ), wants AS MATERIALIZED (
 	SELECT g.id, g.owner, CASE WHEN g.kind = 'app' THEN 'ahead/' ELSE '' END || l.key AS key, true AS enough
-	FROM given g CROSS JOIN LATERAL unnest(g.limits::text[]) l(key) WHERE NOT g.shut AND g.ordered IS NULL
+	FROM given g CROSS JOIN LATERAL unnest(g.limits::text[]) l(key) WHERE `+payer+` = $1 AND NOT g.shut AND g.ordered IS NULL
 	UNION ALL
-	SELECT g.id, g.owner, g.ordered, g.limits IS NULL FROM given g WHERE NOT g.shut AND g.ordered IS NOT NULL
+	SELECT g.id, g.owner, g.ordered, g.limits IS NULL FROM given g WHERE `+payer+` = $1 AND NOT g.shut AND g.ordered IS NOT NULL
 ), keys AS MATERIALIZED (
 	SELECT k.key, k.n <= k.free AND NOT k.waited AS fits, k.free <= 0 AS full FROM (
 		SELECT w.key, count(*) AS n, `+freeOf("w.key")+` AS free,
 			EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = w.key) AS waited
-		FROM wants w WHERE `+payer+` = $1 GROUP BY w.key OFFSET 0
+		FROM wants w GROUP BY w.key OFFSET 0
 	) k
 ), going AS MATERIALIZED (
 	SELECT w.id FROM wants w GROUP BY w.id HAVING bool_and(w.enough AND w.key IN (SELECT k.key FROM keys k WHERE k.fits))
@@ -355,12 +362,15 @@ WITH x AS MATERIALIZED (
 	SELECT $1, l.key, l.value, x.now, l.job FROM x, unnest($25::text[], $26::text[], $27::uuid[]) l(key, value, job)
 ` + where(`), turns AS (
 	INSERT INTO pawl.turns (job, key, tenant, owner) SELECT w.id, w.key, $1, w.owner FROM wants w WHERE coalesce(w.id IN (SELECT o.id FROM going o), false)
+), lines AS MATERIALIZED (
+	SELECT l.line, EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = l.line) AS crowded -- by others, who are owed what is free there
+	FROM (SELECT DISTINCT n.line FROM new n WHERE n.line IS NOT NULL OFFSET 0) l
 ), owed AS (
-	INSERT INTO pawl.turns_owed (tenant, key, at) SELECT DISTINCT $1, n.line, n.now FROM new n
-	WHERE `+guard.Owed.SQL(`n.line IS NOT NULL AND n.line NOT IN (SELECT k.key FROM keys k WHERE k.full)`, `false`)+`
+	INSERT INTO pawl.turns_owed (tenant, key, at) SELECT $1, l.line, x.now + CASE WHEN l.crowded THEN interval '`+lull+`' ELSE interval '0' END FROM x, lines l
+	WHERE `+guard.Owed.SQL(`l.line NOT IN (SELECT k.key FROM keys k WHERE k.full)`, `false`)+`
 	RETURNING key
 `) + `)
-SELECT n.id, n.due, ` + owes + ` FROM new n WHERE n.gated`
+SELECT n.id, n.due, ` + owes + `, ` + crowded + ` FROM new n WHERE n.gated`
 }
 
 // submit looks at what is there, decides which jobs are made, and makes them.
@@ -445,7 +455,7 @@ func (t *tx) submit(sub *store.Submission, limits checks) (answers []store.Submi
 			answers[i] = in.answer(n, &eff)
 		}
 	}
-	eff.Owed = in.owed
+	eff.Owed, eff.Later = in.owed, in.later
 	ends.effects(&eff)
 	for _, line := range l.lines { // a claim that came by meanwhile passed over them
 		eff.Announce(line)

@@ -12,7 +12,9 @@ import (
 
 // Apply implements [store.Jobs].
 func (s *Store) Apply(ctx context.Context, changes []job.Change) ([]store.Applied, store.Effects, error) {
-	return s.apply(ctx, changes, func(*tx) error { return nil })
+	answers, eff, err := s.apply(ctx, changes, func(*tx) error { return nil })
+	eff.Claimed(nil)
+	return answers, eff, err
 }
 
 // ApplyAndClaim implements [store.Jobs].
@@ -29,6 +31,7 @@ func (s *Store) ApplyAndClaim(ctx context.Context, changes []job.Change, c store
 	if err != nil {
 		return nil, nil, store.Effects{}, err
 	}
+	eff.Claimed(jobs)
 	return answers, jobs, eff, nil
 }
 
@@ -49,6 +52,7 @@ func (s *Store) apply(ctx context.Context, changes []job.Change, then func(*tx) 
 	}
 	err := s.do(ctx, func(t *tx) error {
 		answers, eff = make([]store.Applied, len(changes)), store.Effects{}
+		eff.Claiming()
 		t.returned = map[spot]bool{}
 		defer func() { t.returned = nil }()
 		rows, err := t.find(ids)

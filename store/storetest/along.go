@@ -316,3 +316,35 @@ func claimAlongHanded(w *world) {
 	checkTurns(w)
 	Check(w, w.s, acme)
 }
+
+// Of those whom changes make ready a call tells if it has not claimed them itself: one who gets a turn, and one who is tried again.
+func claimAlongNews(w *world) {
+	session := w.session()
+	held := w.turning(session, 3)
+	w.addMany(3, under("gpu"))
+	plain := w.add(newTask())
+	held = append(held, w.claimOne(session))
+	w.pay()
+	retry := setting(move(held[3], by(session), job.Ready, job.Pending), job.Patch{Retry: true})
+	for i, handed := range []bool{false, true, false} {
+		c := wanted(session, 10)
+		if c.Handed = handed; i == 2 {
+			c.Slots = map[job.Lane]int{}
+		}
+		changes := ends(held[i:i+1], session)
+		if i == 1 {
+			changes = append(changes, retry)
+		}
+		_, jobs, eff, err := w.s.ApplyAndClaim(w.ctx, changes, c)
+		if err != nil {
+			w.Fatalf("call %d: %v", i, err)
+		}
+		ready := i == 1 && !slices.Contains(jobIDs(jobs), plain) || i == 2 && !eff.Owed
+		if told := len(eff.Ready) > 0; told != ready {
+			w.Errorf("call %d: told of %+v, with %d jobs claimed along", i, eff.Ready, len(jobs))
+		}
+		w.pay()
+		w.claim(wanted(session, 10))
+	}
+	Check(w, w.s, acme)
+}

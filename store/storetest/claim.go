@@ -43,6 +43,7 @@ var claimTests = []test{
 	{"a repeat claims nobody along who gets a turn meanwhile", claimAlongAgain},
 	{"a key that is unique until start is free when its job is claimed along", claimAlongStart},
 	{"a claim along of those alone who get a turn", claimAlongHanded},
+	{"who is claimed along is no news", claimAlongNews},
 }
 
 func claimMoves(w *world) {
