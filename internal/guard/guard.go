@@ -33,6 +33,7 @@ const (
 	HandOn    Guard = "handon"
 	Kept      Guard = "kept"
 	Known     Guard = "known"
+	Mark      Guard = "mark"
 	Rank      Guard = "rank"
 	Block     Guard = "block"
 )
@@ -99,6 +100,7 @@ var All = []Info{
 	{HandOn, "who gives a turn back writes down that it is to be handed on"},
 	{Kept, "a job keeps its turns when its process dies: what it began may run"},
 	{Known, "a submission that goes by limits which were changed is refused"},
+	{Mark, "who comes to stand at the beginning of a line is not passed over by who remembers where it began"},
 	{Rank, "in an order that job goes next which is the first by its rank"},
 	{Block, "a job in trouble keeps its place in its order"},
 	{Fence, "a process that cannot renew its lease stops before it runs out"},

@@ -35,6 +35,7 @@ var noticedBy = map[guard.Guard][]tests{
 	guard.HandOn:    both("TestStore/Limit"),
 	guard.Kept:      both("TestStore/Limit"),
 	guard.Known:     {{"store/postgres", "TestLimitTrips"}},
+	guard.Mark:      {{"store/postgres", "TestWhereALineBegins"}},
 	guard.Rank:      both("TestStore/Order"),
 	guard.Block:     both("TestStore/Order"),
 	guard.Fence:     {{"engine", "TestLeaseLost"}, zombie("watcher")},

@@ -25,7 +25,9 @@ func (s *Store) ApplyAndClaim(ctx context.Context, cs []job.Change, c store.Clai
 	if err != nil {
 		return nil, nil, eff, err
 	}
-	eff.Claimed(claim.jobs)
+	if eff.Claimed(claim.jobs); claim.learns {
+		s.begins.learn(claim.mark, claim.jobs)
+	}
 	return answers, claim.sorted(), eff, nil
 }
 
@@ -69,6 +71,7 @@ func (s *Store) apply(ctx context.Context, cs []job.Change, claim *claiming) ([]
 				case claim == nil || len(limited) > 0: // whose turns are handed on later, and the claim comes after that
 					qs = append(qs, do(tryGate, finished.args[0]), finished, passing(&eff, nil))
 				case claim.Handed:
+					claim.begins = s.begins.known()
 					if len(others) == 0 {
 						qs = nil // of the one session, it does that, too
 					}

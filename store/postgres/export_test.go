@@ -66,3 +66,10 @@ func (recorder) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)
 func (r recorder) TraceBatchQuery(_ context.Context, _ *pgx.Conn, q pgx.TraceBatchQueryData) {
 	r.sent(q.SQL)
 }
+
+// Beginnings is of how many lines it is known where they begin.
+func (s *Store) Beginnings() int {
+	s.begins.mu.Lock()
+	defer s.begins.mu.Unlock()
+	return len(s.begins.of)
+}

@@ -136,8 +136,10 @@ SELECT set_config('job.payer', $1::text, true) WHERE CASE
 // passing is the query that hands on what the tasks have given back that finished before it. With a claim, which has come before it, too,
 // those who get a turn are claimed at once as far as there are slots left.
 func passing(eff *store.Effects, claim *claiming) *query {
+	var mark int64
 	each := func(r *reader) {
 		eff.Owed = r.bool() || eff.Owed
+		mark = r.int64()
 		if queue, kind := r.text(), r.text(); queue != "" {
 			eff.Announce(job.Line{Queue: queue, Kind: kind})
 		}
@@ -153,8 +155,9 @@ func passing(eff *store.Effects, claim *claiming) *query {
 		if each(r); r.values[0] != nil {
 			claim.jobs = append(claim.jobs, r.whole())
 		}
+		claim.mark = mark
 		return nil
-	}, append(claim.asks(), named)...)
+	}, append(claim.asks(), named, claim.begins)...)
 }
 
 // mostPassedOn bounds the jobs of a key to which passOn hands turns.
@@ -179,10 +182,10 @@ func freeOf(key string) string {
 // passOnClaimed comes after a claim, whose first parameters it has: it gives those who get a turn, and are what the claim asks for, to the
 // session of the claim as long as there are slots. That is one write of a row instead of two.
 var (
-	passOn = passingOn(``, `false`, ``, `
-SELECT (SELECT count(*) FROM owed) > 0, m.queue, m.kind FROM (SELECT) one LEFT JOIN moved m ON true GROUP BY m.queue, m.kind`)
+	passOn = passingOn(`NULL`, ``, `false`, ``, `
+SELECT (SELECT count(*) FROM owed) > 0, NULL, m.queue, m.kind FROM (SELECT) one LEFT JOIN moved m ON true GROUP BY m.queue, m.kind`)
 
-	passOnClaimed = passingOn(`, j.priority, j.created, j.lane, j.queue = ANY ($3::text[]) AND j.kind = ANY ($4::text[]) AND (j.machine = '' OR j.machine = $5::text)
+	passOnClaimed = passingOn(`$8`, `, j.priority, j.created, j.lane, j.queue = ANY ($3::text[]) AND j.kind = ANY ($4::text[]) AND (j.machine = '' OR j.machine = $5::text)
 		AND ($6::text[] IS NULL OR j.tenant = ANY ($6::text[])) AND ($7::uuid[] IS NULL OR j.id = ANY ($7::uuid[])) AS fits`,
 		`l.fits AND row_number() OVER (PARTITION BY l.lane, l.fits ORDER BY l.priority, l.created, l.id) <= `+slotsLeft("l.lane"), `), took AS (
 	UPDATE pawl.jobs j SET state = 'RUNNING', custody = 'worker', epoch = j.epoch + 2, n = j.n + 2, ord = greatest(j.ord, x.ord), session = $2, claim = $1,
@@ -197,20 +200,29 @@ SELECT (SELECT count(*) FROM owed) > 0, m.queue, m.kind FROM (SELECT) one LEFT J
 ), started AS (
 	DELETE FROM pawl.unique_keys u WHERE u.job = ANY (ARRAY(SELECT t.id FROM took t WHERE t.ties & 2 <> 0)) AND u.mode || '' = 'start'
 `, `
-SELECT (SELECT count(*) FROM owed) > 0, r.queue, r.kind, `+columns+`, `+documents+`
+SELECT (SELECT count(*) FROM owed) > 0, (SELECT b.mark FROM begins b WHERE NOT EXISTS (SELECT FROM ran_out)), r.queue, r.kind, `+columns+`, `+documents+`
 FROM (SELECT m.queue, m.kind, row_number() OVER () = 1 AS first FROM (SELECT) one LEFT JOIN moved m ON true GROUP BY m.queue, m.kind) r
 LEFT JOIN (took j `+itsSpec+`) ON r.first`)
 )
 
-func passingOn(fits, chosen, took, answer string) string {
+func passingOn(begins, fits, chosen, took, answer string) string {
 	return `
 WITH x AS MATERIALIZED (
 	SELECT ` + payer + ` AS tenant, pawl.clock() AS now, ` + ord + ` AS ord
+), begins AS MATERIALIZED (
+	SELECT s.last_value + s.is_called::int AS mark FROM pawl.turns_owed_seq_seq s WHERE NOT EXISTS (SELECT FROM pawl.turns_owed o WHERE o.tenant = ` + payer + ` OFFSET 0)
 ), returned AS MATERIALIZED (
-	SELECT r.key, least(r.n::int, ` + mostPassedOn + `) AS n FROM json_each_text(current_setting('job.returned', true)::json) r(key, n)
+	SELECT r.key, least(r.n::int, ` + mostPassedOn + `) AS n, b.id IS NOT NULL AS known,
+		coalesce(b.owner, '') AS owner, coalesce(b.priority, '-32768'::smallint) AS priority, coalesce(b.created, '-infinity') AS created, coalesce(b.id, '` + job.ID{}.String() + `') AS id
+	FROM json_each_text(current_setting('job.returned', true)::json) r(key, n) LEFT JOIN (
+		SELECT b.* FROM begins m, json_to_recordset(` + begins + `::json) b(tenant text, key text, mark bigint, owner text, priority smallint, created timestamptz, id uuid)
+		WHERE b.tenant = ` + payer + ` AND ` + guard.Mark.SQL(`b.mark = m.mark`, `true`) + `
+	) b ON b.key = r.key
 ), heads AS MATERIALIZED (
-	SELECT r.key, h.id, h.owner, r.n FROM returned r CROSS JOIN LATERAL (
-		SELECT j.id, j.owner FROM pawl.jobs j WHERE j.tenant = ` + payer + ` AND j.line = r.key ORDER BY j.owner, j.priority, j.created, j.id LIMIT r.n
+	SELECT r.key, h.id, h.owner, r.n, r.known FROM returned r CROSS JOIN LATERAL (
+		SELECT j.id, j.owner FROM pawl.jobs j
+		WHERE j.tenant = ` + payer + ` AND j.line = r.key AND (j.owner, j.priority, j.created, j.id) > (r.owner, r.priority, r.created, r.id)
+		ORDER BY j.owner, j.priority, j.created, j.id LIMIT r.n
 	) h
 ), locked AS MATERIALIZED (
 	SELECT j.id, j.line AS key, j.owner` + fits + ` FROM pawl.jobs j
@@ -220,9 +232,12 @@ WITH x AS MATERIALIZED (
 	SELECT l.key, l.found, l.all_of_them, ` + freeOf("l.key") + ` - l.found AS free,
 		l.locked AND NOT EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = ` + payer + ` AND j.line = l.key AND j.owner > l.owner OFFSET 0) AS easy
 	FROM (
-		SELECT h.key, count(*)::int AS found, count(*) < h.n AS all_of_them, min(h.owner) AS owner, bool_and((h.id, h.key) IN (SELECT l.id, l.key FROM locked l)) AS locked
-		FROM heads h GROUP BY h.key, h.n OFFSET 0
+		SELECT h.key, count(*)::int AS found, count(*) < h.n AND NOT h.known AS all_of_them, min(h.owner) AS owner, bool_and((h.id, h.key) IN (SELECT l.id, l.key FROM locked l)) AS locked
+		FROM heads h GROUP BY h.key, h.n, h.known OFFSET 0
 	) l
+), ran_out AS MATERIALIZED (
+	-- Who knew where the line began has come to its end: it is looked at from the beginning.
+	SELECT r.key FROM returned r WHERE r.known AND (SELECT count(*) FROM heads h WHERE h.key = r.key) < r.n
 ), passed AS MATERIALIZED (
 	SELECT l.key FROM lines l WHERE l.easy AND l.free >= 0
 ), granted AS MATERIALIZED (
@@ -239,12 +254,15 @@ WITH x AS MATERIALIZED (
 	INSERT INTO pawl.turns (job, key, tenant, owner) SELECT g.id, g.key, x.tenant, g.owner FROM x, granted g
 ), unserved AS (
 	DELETE FROM pawl.served v WHERE v.tenant = (SELECT x.tenant FROM x)
-		AND v.key = ANY (ARRAY(SELECT r.key FROM returned r WHERE r.key NOT IN (SELECT l.key FROM lines l) UNION ALL SELECT p.key FROM passed p))
+		AND v.key = ANY (ARRAY(SELECT r.key FROM returned r WHERE NOT r.known AND r.key NOT IN (SELECT l.key FROM lines l) UNION ALL SELECT p.key FROM passed p))
 ), paid AS (
 	DELETE FROM pawl.turns_owed o WHERE o.tenant = (SELECT x.tenant FROM x WHERE EXISTS (SELECT FROM passed)) AND o.key = ANY (ARRAY(SELECT p.key FROM passed p))
+	RETURNING nextval('pawl.turns_owed_seq_seq')
 ), owed AS (
-	INSERT INTO pawl.turns_owed (tenant, key, at) SELECT x.tenant, l.key, x.now FROM x, lines l
-	WHERE ` + guard.Owed.SQL(`CASE WHEN l.easy AND l.free >= 0 THEN l.free > 0 AND NOT l.all_of_them ELSE l.free + l.found > 0 END`, `false`) + `
+	INSERT INTO pawl.turns_owed (tenant, key, at) SELECT x.tenant, l.key, x.now FROM x, (
+		SELECT l.key FROM lines l WHERE CASE WHEN l.easy AND l.free >= 0 THEN l.free > 0 AND NOT l.all_of_them ELSE l.free + l.found > 0 END
+		UNION SELECT r.key FROM ran_out r
+	) l WHERE ` + guard.Owed.SQL(`true`, `false`) + `
 	RETURNING key
 )` + answer
 }

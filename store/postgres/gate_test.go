@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -151,6 +152,103 @@ func TestPlacesAheadAreHandedOnTogether(t *testing.T) {
 			}
 			if paid, eff, err := s.Pay(t.Context(), 1000); err != nil || paid > 0 != crowded || eff.Owed || eff.Later {
 				t.Errorf("paid %d, %+v, %v", paid, eff, err)
+			}
+		})
+	}
+}
+
+// TestWhereALineBegins: who hands turns on remembers how far a line was passed over, and passes over nobody who has come to stand there
+// since.
+func TestWhereALineBegins(t *testing.T) {
+	t.Parallel()
+	const most = 10
+	urgent := func() store.New {
+		n := newTask()
+		n.Job.Limits, n.Job.Priority = []string{"gpu"}, 1
+		return n
+	}
+	pay := func(t *testing.T, s *postgres.Store) {
+		t.Helper()
+		for eff := (store.Effects{Owed: true}); eff.Owed || eff.Later; {
+			var err error
+			if _, eff, err = s.Pay(t.Context(), 1000); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, come := range map[string]func(t *testing.T, s *postgres.Store, dsn string, cycle func()) (who job.ID){
+		"one who is owed that the line is looked at": func(t *testing.T, s *postgres.Store, _ string, _ func()) job.ID {
+			return submit(t, s, urgent())[0]
+		},
+		"one for whom another process has looked": func(t *testing.T, s *postgres.Store, dsn string, _ func()) job.ID {
+			id := submit(t, s, urgent())[0]
+			pay(t, open(t, dsn, postgres.Options{}))
+			return id
+		},
+		"one who was about to come": func(t *testing.T, _ *postgres.Store, dsn string, cycle func()) job.ID {
+			id, conn := job.NewID(), connect(t, dsn)
+			must(t, conn, "BEGIN")
+			for _, table := range []string{"specs", "jobs"} {
+				must(t, conn, `INSERT INTO pawl.`+table+` SELECT (jsonb_populate_record(o, jsonb_build_object('id', $1::uuid, 'priority', 1))).*
+					FROM pawl.`+table+` o WHERE o.id = (SELECT j.id FROM pawl.jobs j WHERE j.line = 'gpu' LIMIT 1)`, [16]byte(id))
+			}
+			must(t, conn, "INSERT INTO pawl.turns_owed (tenant, key, at) VALUES ($1, 'gpu', now())", acme)
+			cycle()
+			must(t, conn, "COMMIT")
+			pay(t, open(t, dsn, postgres.Options{}))
+			return id
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dsn := clocked(t)
+			s := open(t, dsn, postgres.Options{})
+			if _, err := s.SetLimit(t.Context(), acme, job.Limit{Key: "gpu", Most: most}); err != nil {
+				t.Fatal(err)
+			}
+			tasks := newTasks(6 * most)
+			for i := range tasks {
+				tasks[i].Job.Limits, tasks[i].Job.Priority = []string{"gpu"}, 5
+			}
+			submit(t, s, tasks...)
+			pay(t, s)
+			session := begin(t, s, time.Minute)
+			c := asking(session, most)
+			c.Slots = map[job.Lane]int{job.LaneTask: most}
+			held, err := s.Claim(t.Context(), c)
+			if err != nil || len(held) != most {
+				t.Fatalf("%d jobs, %v", len(held), err)
+			}
+			if _, _, err := s.Apply(t.Context(), []job.Change{finish(&held[0], session)}); err != nil { // it did not know that tasks have turns
+				t.Fatal(err)
+			}
+			pay(t, s)
+			c.ID = job.NewID()
+			next, err := s.Claim(t.Context(), c)
+			if err != nil || len(next) != 1 {
+				t.Fatalf("%d jobs, %v", len(next), err)
+			}
+			held[0] = next[0]
+			cycle := func() {
+				t.Helper()
+				c.ID, c.Handed = job.NewID(), true
+				changes := make([]job.Change, len(held))
+				for i := range held {
+					changes[i] = finish(&held[i], session)
+				}
+				var err error
+				if _, held, _, err = s.ApplyAndClaim(t.Context(), changes, c); err != nil || len(held) != most {
+					t.Fatalf("%d jobs, %v", len(held), err)
+				}
+			}
+			cycle()
+			if cycle(); s.Beginnings() != 1 {
+				t.Fatal("it is not known where the line begins")
+			}
+			who := come(t, s, dsn, cycle)
+			cycle()
+			if !slices.ContainsFunc(held, func(j job.Job) bool { return j.ID == who }) {
+				t.Error("who stands before all others did not go")
 			}
 		})
 	}

@@ -340,6 +340,7 @@ WITH keys AS MATERIALIZED (
 	) o GROUP BY o.key ORDER BY min(o.seq) LIMIT $1
 ), gone AS (
 	DELETE FROM pawl.turns_owed o WHERE o.tenant = (SELECT current_setting('job.payer', true)) AND coalesce(o.key IN (SELECT k.key FROM keys k), false) -- looked up, and not joined
+	RETURNING nextval('pawl.turns_owed_seq_seq') -- as makeMark does
 ), waited AS MATERIALIZED (
 	SELECT k.key, EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = (SELECT current_setting('job.payer', true)) AND j.line = k.key) AS waits FROM keys k
 ), unserved AS (

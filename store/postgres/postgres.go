@@ -56,8 +56,9 @@ type Store struct {
 	readers *pgxpool.Pool
 	texts   sync.Map // SQL with the schema's name by SQL without
 	opened  time.Time
-	turning atomic.Bool  // the tasks that finished last were under limits
-	limited sync.Map     // limitKeys by tenant, as they were
+	turning atomic.Bool // the tasks that finished last were under limits
+	limited sync.Map    // limitKeys by tenant, as they were
+	begins  beginnings
 	since   time.Time    // the database's clock when it was first reached
 	failed  atomic.Int64 // when a call had last no answer of a database that serves, in microseconds since opened; 0: never
 

@@ -295,11 +295,11 @@ func inserting(limited bool) string {
 		return `lpad(greatest(0, extract(epoch FROM ` + time + `) * 1000000)::bigint::text, 18, '0')`
 	}
 	where := func(text string) string { return "" }
-	owes, crowded := `false`, `false`
+	owes, later := `false`, `false`
 	if limited {
 		where = func(text string) string { return text }
 		owes = guard.Owed.SQL(`n.line IN (SELECT o.key FROM owed o)`, `false`)
-		crowded = `n.line IN (SELECT l.line FROM lines l WHERE l.crowded)`
+		later = `n.line IN (SELECT l.line FROM lines l WHERE l.later)`
 	}
 	return `
 WITH x AS MATERIALIZED (
@@ -363,14 +363,15 @@ WITH x AS MATERIALIZED (
 ` + where(`), turns AS (
 	INSERT INTO pawl.turns (job, key, tenant, owner) SELECT w.id, w.key, $1, w.owner FROM wants w WHERE coalesce(w.id IN (SELECT o.id FROM going o), false)
 ), lines AS MATERIALIZED (
-	SELECT l.line, EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = l.line) AS crowded -- by others, who are owed what is free there
+	-- Others stand there, who are owed what is free, or nothing is.
+	SELECT l.line, EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = l.line) OR l.line IN (SELECT k.key FROM keys k WHERE k.full) AS later
 	FROM (SELECT DISTINCT n.line FROM new n WHERE n.line IS NOT NULL OFFSET 0) l
 ), owed AS (
-	INSERT INTO pawl.turns_owed (tenant, key, at) SELECT $1, l.line, x.now + CASE WHEN l.crowded THEN interval '`+lull+`' ELSE interval '0' END FROM x, lines l
-	WHERE `+guard.Owed.SQL(`l.line NOT IN (SELECT k.key FROM keys k WHERE k.full)`, `false`)+`
+	INSERT INTO pawl.turns_owed (tenant, key, at) SELECT $1, l.line, x.now + CASE WHEN l.later THEN interval '`+lull+`' ELSE interval '0' END FROM x, lines l
+	WHERE `+guard.Owed.SQL(`true`, `false`)+`
 	RETURNING key
 `) + `)
-SELECT n.id, n.due, ` + owes + `, ` + crowded + ` FROM new n WHERE n.gated`
+SELECT n.id, n.due, ` + owes + `, ` + later + ` FROM new n WHERE n.gated`
 }
 
 // submit looks at what is there, decides which jobs are made, and makes them.
