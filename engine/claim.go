@@ -186,7 +186,10 @@ func (s *session) apply(ctx context.Context, changes []job.Change) (answers []st
 	_, err = retry(ctx, s.e, "apply", func() (_ struct{}, err error) {
 		if along {
 			answers, jobs, eff, err = s.e.cfg.Store.ApplyAndClaim(ctx, changes, c)
-			c.Handed = c.Handed && err == nil // a repeat asks for all: what was claimed is found by its claim alone
+			if err != nil { // a repeat asks for all: what was claimed is found by its claim alone, and nobody is told of others again
+				c.Handed = false
+				s.mayHave(job.Lanes)
+			}
 		} else {
 			answers, eff, err = s.e.cfg.Store.Apply(ctx, changes)
 		}

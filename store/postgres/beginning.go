@@ -15,11 +15,12 @@ import (
 //
 // It holds at a mark, which is how many debts there have been: nobody has come to stand before it since then who is not owed that his line
 // is looked at. Who comes into a line owes that, and who pays for it makes a mark (see [makeMark]), as who has a line changed without a
-// debt; each has the gate meanwhile. So where the mark is the same still, and nothing is owed, nobody has.
+// debt; each has the gate meanwhile. So where the mark is the same still, and nothing is owed, nobody has. A server that takes over, or begins
+// anew, has other marks.
 type beginning struct {
 	Tenant   string    `json:"tenant"`
 	Key      string    `json:"key"`
-	Mark     int64     `json:"mark"`
+	Mark     string    `json:"mark"`
 	Owner    string    `json:"owner"`
 	Priority int       `json:"priority"`
 	Created  time.Time `json:"created"`
@@ -49,11 +50,11 @@ func (b *beginnings) known() *string {
 }
 
 // learn notes that lines begin after jobs that have left them, which were the first ones there. Without a mark nothing is known any more.
-func (b *beginnings) learn(mark int64, left []job.Job) {
+func (b *beginnings) learn(mark string, left []job.Job) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	maps.DeleteFunc(b.of, func(_ spot, at beginning) bool { return at.Mark != mark })
-	if mark == 0 {
+	if mark == "" {
 		return
 	}
 	lines := map[spot][]*job.Job{}

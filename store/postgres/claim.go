@@ -30,7 +30,7 @@ type claiming struct {
 	jobs   []job.Job
 	begins *string // the beginnings of lines that are known; see [beginning]
 	learns bool    // those alone are claimed who get a turn: what follows for these lines
-	mark   int64   // holds at this mark
+	mark   string  // holds at this mark
 }
 
 func newClaiming(c store.Claim) *claiming { return &claiming{Claim: c.Once()} }
@@ -61,7 +61,7 @@ func (c *claiming) queries() []*query {
 
 // handed is the query that comes before tasks are finished whose turns go to whom the claim takes, and before nothing else.
 func (c *claiming) handed(tasks any) *query {
-	c.jobs, c.alive, c.learns, c.mark = nil, false, true, 0
+	c.jobs, c.alive, c.learns, c.mark = nil, false, true, ""
 	return read(claimHanded, func(r *reader) error { c.alive = true; return nil }, [16]byte(c.Session), encode(c.Slots), tasks)
 }
 

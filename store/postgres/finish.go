@@ -136,10 +136,10 @@ SELECT set_config('job.payer', $1::text, true) WHERE CASE
 // passing is the query that hands on what the tasks have given back that finished before it. With a claim, which has come before it, too,
 // those who get a turn are claimed at once as far as there are slots left.
 func passing(eff *store.Effects, claim *claiming) *query {
-	var mark int64
+	var mark string
 	each := func(r *reader) {
 		eff.Owed = r.bool() || eff.Owed
-		mark = r.int64()
+		mark = r.text()
 		if queue, kind := r.text(), r.text(); queue != "" {
 			eff.Announce(job.Line{Queue: queue, Kind: kind})
 		}
@@ -210,12 +210,12 @@ func passingOn(begins, fits, chosen, took, answer string) string {
 WITH x AS MATERIALIZED (
 	SELECT ` + payer + ` AS tenant, pawl.clock() AS now, ` + ord + ` AS ord
 ), begins AS MATERIALIZED (
-	SELECT s.last_value + s.is_called::int AS mark FROM pawl.turns_owed_seq_seq s WHERE NOT EXISTS (SELECT FROM pawl.turns_owed o WHERE o.tenant = ` + payer + ` OFFSET 0)
+	SELECT s.last_value + s.is_called::int || ' ' || extract(epoch FROM pg_postmaster_start_time()) AS mark FROM pawl.turns_owed_seq_seq s WHERE NOT EXISTS (SELECT FROM pawl.turns_owed o WHERE o.tenant = ` + payer + ` OFFSET 0)
 ), returned AS MATERIALIZED (
 	SELECT r.key, least(r.n::int, ` + mostPassedOn + `) AS n, b.id IS NOT NULL AS known,
 		coalesce(b.owner, '') AS owner, coalesce(b.priority, '-32768'::smallint) AS priority, coalesce(b.created, '-infinity') AS created, coalesce(b.id, '` + job.ID{}.String() + `') AS id
 	FROM json_each_text(current_setting('job.returned', true)::json) r(key, n) LEFT JOIN (
-		SELECT b.* FROM begins m, json_to_recordset(` + begins + `::json) b(tenant text, key text, mark bigint, owner text, priority smallint, created timestamptz, id uuid)
+		SELECT b.* FROM begins m, json_to_recordset(` + begins + `::json) b(tenant text, key text, mark text, owner text, priority smallint, created timestamptz, id uuid)
 		WHERE b.tenant = ` + payer + ` AND ` + guard.Mark.SQL(`b.mark = m.mark`, `true`) + `
 	) b ON b.key = r.key
 ), heads AS MATERIALIZED (

@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -176,7 +175,42 @@ func TestWhereALineBegins(t *testing.T) {
 			}
 		}
 	}
+	prepare := func(t *testing.T, s *postgres.Store, programs []store.New, cycle func()) (who job.ID) {
+		t.Helper()
+		for i := range programs {
+			j := &programs[i].Job
+			j.Kind, j.Limits, j.Priority = "app", []string{[]string{"gpu", "free"}[i]}, 1
+		}
+		ids := submit(t, s, programs...)
+		pay(t, s)
+		session := begin(t, s, time.Minute)
+		c := asking(session, 0)
+		c.Kinds, c.Slots = []string{"app"}, map[job.Lane]int{job.LanePrepare: 10}
+		held, err := s.Claim(t.Context(), c)
+		if err != nil || len(held) != len(programs) {
+			t.Fatalf("%d programs, %v", len(held), err)
+		}
+		changes := make([]job.Change, len(held))
+		for i := range held {
+			changes[i] = job.Change{
+				Job: held[i].ID, From: held[i].Guard(job.Fence{Session: session}), To: job.Ready,
+				Path: []job.Entry{{State: job.StagingInputs}, {State: job.StagingJob}, {State: job.SubmittingJob}},
+			}
+			if held[i].Limits[0] == "free" { // it gives its place ahead back, for which nobody waits
+				changes[i].To, changes[i].Path = job.None, []job.Entry{{State: job.Failed, Code: job.InvalidDefinition}}
+			}
+		}
+		cycle()
+		cycle()
+		if _, eff, err := s.Apply(t.Context(), changes); err != nil || eff.Owed {
+			t.Fatalf("%+v, %v", eff, err)
+		}
+		return ids[0]
+	}
 	for name, come := range map[string]func(t *testing.T, s *postgres.Store, dsn string, cycle func()) (who job.ID){
+		"one who comes with a call that hands other turns on": func(t *testing.T, s *postgres.Store, _ string, cycle func()) job.ID {
+			return prepare(t, s, newTasks(2), cycle)
+		},
 		"one who is owed that the line is looked at": func(t *testing.T, s *postgres.Store, _ string, _ func()) job.ID {
 			return submit(t, s, urgent())[0]
 		},
@@ -206,7 +240,10 @@ func TestWhereALineBegins(t *testing.T) {
 			if _, err := s.SetLimit(t.Context(), acme, job.Limit{Key: "gpu", Most: most}); err != nil {
 				t.Fatal(err)
 			}
-			tasks := newTasks(6 * most)
+			if _, err := s.SetLimit(t.Context(), acme, job.Limit{Key: "free", Most: most}); err != nil {
+				t.Fatal(err)
+			}
+			tasks := newTasks(10 * most)
 			for i := range tasks {
 				tasks[i].Job.Limits, tasks[i].Job.Priority = []string{"gpu"}, 5
 			}
@@ -229,7 +266,7 @@ func TestWhereALineBegins(t *testing.T) {
 				t.Fatalf("%d jobs, %v", len(next), err)
 			}
 			held[0] = next[0]
-			cycle := func() {
+			end := func() {
 				t.Helper()
 				c.ID, c.Handed = job.NewID(), true
 				changes := make([]job.Change, len(held))
@@ -237,8 +274,14 @@ func TestWhereALineBegins(t *testing.T) {
 					changes[i] = finish(&held[i], session)
 				}
 				var err error
-				if _, held, _, err = s.ApplyAndClaim(t.Context(), changes, c); err != nil || len(held) != most {
-					t.Fatalf("%d jobs, %v", len(held), err)
+				if _, held, _, err = s.ApplyAndClaim(t.Context(), changes, c); err != nil {
+					t.Fatal(err)
+				}
+			}
+			cycle := func() {
+				t.Helper()
+				if end(); len(held) != most {
+					t.Fatalf("%d jobs are claimed along", len(held))
 				}
 			}
 			cycle()
@@ -246,9 +289,10 @@ func TestWhereALineBegins(t *testing.T) {
 				t.Fatal("it is not known where the line begins")
 			}
 			who := come(t, s, dsn, cycle)
-			cycle()
-			if !slices.ContainsFunc(held, func(j job.Job) bool { return j.ID == who }) {
-				t.Error("who stands before all others did not go")
+			end()
+			pay(t, s)
+			if value[bool](t, connect(t, dsn), "SELECT line IS NOT NULL FROM pawl.jobs WHERE id = $1", [16]byte(who)) {
+				t.Error("who stood before all others did not go")
 			}
 		})
 	}

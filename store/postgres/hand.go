@@ -89,18 +89,22 @@ func (t *tx) handOver(c *changes, eff *store.Effects) error {
 		return err
 	}
 	owed := values(h.keys, func(key *string) spot { return spot{h.tenant, *key} })
+	var marks []*query
 	switch {
 	case crowded:
 		h.later = owed
 	case !has:
 		h.handOn = owed
 	default:
+		if slices.ContainsFunc(c.after, func(j job.Job) bool { return j.Line != "" }) { // it owes nothing that would tell of them
+			marks = append(marks, do(makeMark))
+		}
 		if err := h.hand(t, lineHeadsFree); err != nil {
 			return err
 		}
 	}
 	h.effects(eff)
-	return t.commit(append(h.queries(), h.served...)...)
+	return t.commit(append(append(marks, h.queries()...), h.served...)...)
 }
 
 // toHandOn returns the keys of a tenant that changes have given back, or in whose lines somebody has come to stand, and what else they
