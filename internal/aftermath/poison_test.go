@@ -18,6 +18,8 @@ func TestPoisoned(t *testing.T) {
 	drained := event(job.StagingInputs, job.Ready, job.CauseExpired, "the process that ran it gave it back")
 	back := event(job.StagingInputs, job.Ready, job.CauseWork, "")
 	staged := event(job.StagingJob, job.Worker, job.CauseWork, "")
+	paused := event(job.Paused, job.User, job.CauseExpired, "paused by ana: it goes on when it is resumed; before that: the process that ran it died")
+	resumed := event(job.StagingInputs, job.Ready, job.CauseWish, "")
 	for _, tt := range []struct {
 		what    string
 		between []store.Event
@@ -27,6 +29,7 @@ func TestPoisoned(t *testing.T) {
 		{"a drain", []store.Event{drained}, true},
 		{"a worker gives it back", []store.Event{back}, true},
 		{"a step comes to its end", []store.Event{staged, died}, false},
+		{"a death pauses it", []store.Event{staged, died, claimed, died, claimed, died, claimed, paused, resumed, claimed}, true},
 	} {
 		var history []store.Event
 		for range job.PoisonAt - 1 {
