@@ -26,6 +26,9 @@ func benchGateCommand(o *benchOptions) *cobra.Command {
 no limit; in one all under the same key, of which --most jobs may have a turn at once; and in one under --keys keys with the same
 limit each, in turn. Under a limit a job waits until it has its turn, and each end hands one on.
 
+What ends together is committed together, so with more slots than turns the part without a limit has the larger transactions: the ratio
+depends on --slots. With no more slots than --most it is they that hold jobs back, and hardly the limit.
+
 What is counted: from the first call of submit until the last job is FINISHED in the database. The three parts take turns, each on a
 fresh database, --rounds times; with --db there is one round before these that does not count. Figures are medians; a ratio is the
 median of the rounds' own ratios, since the parts of a round share the state of a busy machine. most_running is how many handlers of
@@ -50,7 +53,7 @@ one key were ever seen at once: more than --most ends the benchmark.`,
 		},
 	}
 	cmd.Flags().IntVar(&b.jobs, "jobs", 50_000, "tasks in each part of a round")
-	cmd.Flags().IntVar(&b.slots, "slots", 200, "tasks that run at once, if no limit holds them")
+	cmd.Flags().IntVar(&b.slots, "slots", 100, "tasks that run at once, if no limit holds them")
 	cmd.Flags().IntVar(&b.batch, "batch", 1000, "tasks in each call of submit")
 	cmd.Flags().IntVar(&b.rounds, "rounds", 3, "rounds, of all three parts each")
 	cmd.Flags().IntVar(&b.most, "most", 50, "jobs that may have a turn of a key at once")
