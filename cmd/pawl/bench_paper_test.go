@@ -45,15 +45,13 @@ func TestBenchPaper(t *testing.T) {
 				}
 			}
 			number := func(key string) float64 { v, _ := got[key].(float64); return v }
-			for _, key := range []string{"efficiency", "max_running", "peak_mb", "cpu_us_per_job", "statements_per_job"} {
+			for _, key := range []string{"efficiency", "efficiency_list", "max_running", "peak_mb", "cpu_us_per_job", "statements_per_job"} {
 				if number(key) <= 0 {
 					t.Errorf("%s is %v, want more than 0", key, got[key])
 				}
 			}
-			for _, key := range []string{"efficiency", "efficiency_list"} {
-				if number(key) >= 1 {
-					t.Errorf("%s is %v: that is faster than can be", key, got[key])
-				}
+			if number("efficiency") >= 1 { // efficiency_list may be: another order may be the shorter one
+				t.Errorf("efficiency is %v: that is faster than can be", got["efficiency"])
 			}
 			if most := number("max_running"); most > 3 {
 				t.Errorf("%v programs ran at once, and 3 may", most)
