@@ -196,6 +196,9 @@ func (s *session) apply(ctx context.Context, changes []job.Change) (answers []st
 		return struct{}{}, err
 	})
 	if along && err == nil {
+		if !c.Handed { // it may have held up what another claim then did not find, and left it
+			s.mayHave(slices.Collect(maps.Keys(c.Slots)))
+		}
 		start(s.admit(jobs))
 	}
 	if along {

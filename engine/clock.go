@@ -93,14 +93,18 @@ func (e *Engine) payer(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-e.owed:
 		case <-e.later:
-			select { // for more of it
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			case <-e.owed:
-			case <-time.After(store.Lull):
-			}
+			e.lull(ctx)
 		}
 		e.paying.Store(true)
+	}
+}
+
+// lull waits for more that may wait, or for what may not.
+func (e *Engine) lull(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-e.owed:
+	case <-time.After(store.Lull):
 	}
 }
 
@@ -127,6 +131,8 @@ func (e *Engine) pay(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-e.owed:
+		case <-e.later:
+			e.lull(ctx)
 		case <-time.After(wait):
 			wait = min(2*wait, e.every())
 		}

@@ -251,6 +251,31 @@ func TestPayers(t *testing.T) {
 	})
 }
 
+// TestPayersLull: what may wait is paid after a while also where a payer has waited long for somebody else.
+func TestPayersLull(t *testing.T) {
+	bubble(t, pawl.Config{}, func(w *world) {
+		_, letGo := w.hold()
+		first := w.submit("hold", 1)[0]
+		waits := w.submit("hold", 1, after(first))[0]
+		due := w.submit("hold", 1, delay(time.Hour))[0]
+		w.submit("hold", 1, after(due))
+		var free atomic.Bool
+		w.store.busy = func() bool { return !free.Load() }
+		w.store.later = true
+		w.start()
+		synctest.Wait()
+		w.wish(w.svc.Cancel, due)
+		time.Sleep(time.Minute)
+		w.unpaid = true
+		free.Store(true)
+		close(letGo)
+		time.Sleep(store.Lull)
+		synctest.Wait()
+		w.at(first, job.Finished, job.None)
+		w.at(waits, job.Finished, job.None)
+	})
+}
+
 // silently submits a task of the kind hold, and nobody is told.
 func (w *world) silently(edit ...func(*pawl.Request)) job.ID {
 	w.Helper()

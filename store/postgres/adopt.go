@@ -30,13 +30,13 @@ ON CONFLICT (tenant, key) DO UPDATE SET weights = excluded.weights,
 RETURNING l.walked IS NOT NULL`
 
 // walk makes a step of a walk by which limits of a tenant take in the jobs that are there: it looks at up to most jobs. It is a
-// transaction of its own, which locks the tenant's gate before jobs.
+// transaction of its own, which locks the tenant's gate before jobs, and before that waits for submissions, some of which wait for the gate.
 func (s *Store) walk(ctx context.Context, most int) (n int, turns bool, eff store.Effects, err error) {
 	err = s.write(ctx, everyone, func(t *tx) error {
 		n, turns, eff = 0, false, store.Effects{}
 		w := walking{set: map[string]bool{}}
 		w.cause = job.CauseTurn
-		err := t.send(do(pickWalk), read(walksOf, func(r *reader) error {
+		err := t.send(read(pickWalk, func(r *reader) error { w.awaited = r.bool(); return nil }), do(lockPayer), read(walksOf, func(r *reader) error {
 			w.tenant = r.text()
 			key, walked := r.text(), r.id()
 			w.set[key] = true
@@ -75,6 +75,8 @@ type walking struct {
 	last   job.ID          // and the job that was looked at last by the one that is behind
 	done   bool
 
+	awaited bool // submissions
+
 	jobs  []asked
 	found []job.Job // that are under more keys from now on
 }
@@ -97,12 +99,12 @@ func (w *walking) decides(key string) bool { return w.set[key] || w.set[job.Fami
 
 // step looks at jobs, and returns how many.
 func (w *walking) step(t *tx, most int) (n int, err error) {
-	looked := 0
-	var qs []*query
-	if w.last.IsZero() {
-		qs = append(qs, do(awaitSubmissions, w.tenant))
+	if w.last.IsZero() && !w.awaited { // a limit was set meanwhile
+		w.keys = nil
+		return 1, nil
 	}
-	err = t.send(append(qs, read(walkPage, func(r *reader) error {
+	looked := 0
+	err = t.send(read(walkPage, func(r *reader) error {
 		looked++
 		w.last = r.id()
 		if !r.bool() {
@@ -114,7 +116,7 @@ func (w *walking) step(t *tx, most int) (n int, err error) {
 			w.jobs = append(w.jobs, a)
 		}
 		return nil
-	}, w.tenant, [16]byte(w.last), most))...)
+	}, w.tenant, [16]byte(w.last), most))
 	if err == nil && len(w.jobs) > 0 {
 		err = w.take(t)
 	}
@@ -179,20 +181,23 @@ func (w *walking) queries() (qs []*query) {
 }
 
 const (
-	// pickWalk locks the gate of the tenant whose walk waits for the longest, and says to the statement that follows which one it is:
-	// see lockGate. It waits for who has it, for a walk that only goes on where nobody is at work might never do so.
+	// pickWalk says to the statements that follow which tenant's walk waits for the longest. Before its first step it waits for those who
+	// write for the tenant: jobs may be among what they have not committed yet, which were submitted when no limit was set. Who comes
+	// later waits for this transaction, and sees the limit. See [Store.prelude].
 	pickWalk = `
-SELECT set_config('job.payer', w.tenant, true), pg_advisory_xact_lock(hashtextextended('pawl.turns/'||w.tenant, 0)) FROM (
-	SELECT l.tenant FROM pawl.limits l WHERE l.walked IS NOT NULL ORDER BY l.walked_at LIMIT 1
+SELECT CASE WHEN w.first THEN pg_advisory_xact_lock(hashtextextended('pawl.submissions/'||w.tenant, 0)) IS NOT NULL ELSE false END, set_config('job.payer', w.tenant, true) FROM (
+	SELECT l.tenant, EXISTS (SELECT FROM pawl.limits f WHERE f.tenant = l.tenant AND f.walked = '00000000-0000-0000-0000-000000000000') AS first
+	FROM pawl.limits l WHERE l.walked IS NOT NULL ORDER BY l.walked_at LIMIT 1
 ) w`
+
+	// lockPayer locks the gate of the tenant: see lockGate. It waits for who has it, for a walk that only goes on where nobody is at work
+	// might never do so.
+	lockPayer = `SELECT pg_advisory_xact_lock(hashtextextended('pawl.turns/'||p.tenant, 0)) FROM (SELECT nullif(current_setting('job.payer', true), '') AS tenant) p WHERE p.tenant IS NOT NULL`
 
 	walksOf = `SELECT l.tenant, l.key, l.walked, l.walked IS NOT NULL FROM pawl.limits l WHERE l.tenant = (SELECT current_setting('job.payer', true))`
 
-	// awaitSubmissions waits for those who write for a tenant: jobs may be among what they have not committed yet, which were submitted
-	// when no limit was set. Who comes later waits for this transaction, and sees the limit. See [Store.prelude].
-	awaitSubmissions = `SELECT pg_advisory_xact_lock(` + submissionsOf + `)`
-	shareSubmissions = `SELECT pg_advisory_xact_lock_shared($2), pg_advisory_xact_lock_shared(` + submissionsOf + `)`
-	submissionsOf    = `hashtextextended('pawl.submissions/'||$1::text, 0)`
+	// shareSubmissions is what those hold who write for a tenant $1: see pickWalk.
+	shareSubmissions = `SELECT pg_advisory_xact_lock_shared($2), pg_advisory_xact_lock_shared(hashtextextended('pawl.submissions/'||$1::text, 0))`
 
 	// walkPage reads the $3 jobs that come after $2. Those of other tenants are passed over: the walk goes along the only index that has
 	// all jobs in an order which does not change.

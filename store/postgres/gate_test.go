@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"sync"
 	"testing"
 	"time"
 
@@ -67,6 +68,61 @@ func TestSubmissionWaitsForTheGate(t *testing.T) {
 	}
 	if n := value[int](t, look, "SELECT count(*) FROM pawl.jobs WHERE custody = 'ready'"); n != 100 {
 		t.Errorf("%d jobs are ready, want all 100", n)
+	}
+}
+
+// TestSubmissionBesideAWalk: a submission waits for the gate, and the first step of a walk for all submissions, neither for the other one.
+func TestSubmissionBesideAWalk(t *testing.T) {
+	t.Parallel()
+	dsn := clocked(t)
+	s := open(t, dsn, postgres.Options{})
+	for _, key := range []string{"gpu", "user/*"} { // the second takes in the jobs that are there
+		if _, err := s.SetLimit(t.Context(), acme, job.Limit{Key: key, Most: 1000}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look, holder := connect(t, dsn), connect(t, dsn)
+	must(t, holder, "BEGIN")
+	must(t, holder, `SELECT pg_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0))`, acme)
+	var all sync.WaitGroup
+	all.Go(func() {
+		if _, _, err := s.Pay(t.Context(), 1000); err != nil {
+			t.Error(err)
+		}
+	})
+	untilWaiting(t, look, 1)
+	all.Go(func() {
+		jobs := newTasks(50)
+		for i := range jobs {
+			jobs[i].Job.Limits, jobs[i].Optional = []string{"gpu"}, []string{"user/ann"}
+		}
+		if _, _, err := s.Submit(t.Context(), store.Submission{Tenant: acme, By: "ann", Jobs: jobs}); err != nil {
+			t.Error(err)
+		}
+	})
+	untilWaiting(t, look, 2)
+	must(t, holder, "COMMIT")
+	done := make(chan struct{})
+	go func() { all.Wait(); close(done) }()
+	for over := false; !over; {
+		select {
+		case <-done:
+			over = true
+		default:
+			if value[bool](t, look, `SELECT EXISTS (SELECT FROM pg_stat_activity a, pg_stat_activity b WHERE a.datname = current_database() AND b.datname = current_database()
+				AND a.pid = ANY (pg_blocking_pids(b.pid)) AND b.pid = ANY (pg_blocking_pids(a.pid)))`) {
+				t.Fatal("each waits for the other")
+			}
+		}
+	}
+	for eff := (store.Effects{Owed: true}); eff.Owed || eff.Later; {
+		var err error
+		if _, eff, err = s.Pay(t.Context(), 1000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := value[int](t, look, "SELECT count(*) FROM pawl.jobs j WHERE j.custody = 'ready' AND j.limits = '{gpu,user/ann}'"); n != 50 {
+		t.Errorf("%d jobs are ready under both limits, want all 50", n)
 	}
 }
 

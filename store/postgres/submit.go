@@ -128,7 +128,7 @@ type insertion struct {
 	broken map[job.ID]bool // jobs that a prerequisite has failed already: they wait until that is written
 	due    map[job.ID]time.Time
 	limits checks
-	waits  bool // for the gate: nothing is locked before
+	waits  bool // for the gate: no job is locked before
 	owed   bool // turns are owed
 	later  bool // some are that may wait
 }
