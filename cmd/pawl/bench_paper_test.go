@@ -53,6 +53,9 @@ func TestBenchPaper(t *testing.T) {
 			if number("efficiency") >= 1 { // efficiency_list may be: another order may be the shorter one
 				t.Errorf("efficiency is %v: that is faster than can be", got["efficiency"])
 			}
+			if number("efficiency_list") < number("efficiency") {
+				t.Errorf("efficiency_list is %v, and efficiency %v: list scheduling leaves no place unused but at the end", got["efficiency_list"], got["efficiency"])
+			}
 			if most := number("max_running"); most > 3 {
 				t.Errorf("%v programs ran at once, and 3 may", most)
 			}
