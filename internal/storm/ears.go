@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"time"
 
 	"github.com/pawl-jobs/pawl/client"
@@ -23,6 +24,9 @@ type ear struct {
 	quiet  chan struct{} // closed when it follows no more
 	leave  context.CancelFunc
 }
+
+// listener lets a stream last: what people ask with would end it after a while, and with it the idleness that a storm ends in.
+var listener = &http.Client{Transport: people.Transport}
 
 func newEar(s *storm, i int) *ear {
 	name := fmt.Sprintf("ear %d", i)
@@ -60,7 +64,11 @@ func (e *ear) rest(ctx context.Context) error {
 
 func (e *ear) listen(ctx context.Context, follow bool) error {
 	servers := e.s.servers()
-	c, err := servers[e.rnd.IntN(len(servers))].client(1 + e.rnd.IntN(3))
+	by := people
+	if follow {
+		by = listener
+	}
+	c, err := servers[e.rnd.IntN(len(servers))].dial(by, 1+e.rnd.IntN(3))
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -269,13 +270,15 @@ func (s *storm) repaired(by *node, what string) {
 	}
 }
 
-// client returns a client of what the node serves. It asks once.
-func (n *node) client(tries int) (*client.Client, error) {
+// client returns a client of what the node serves, for people: they do not wait for an answer for ever.
+func (n *node) client(tries int) (*client.Client, error) { return n.dial(people, tries) }
+
+func (n *node) dial(by *http.Client, tries int) (*client.Client, error) {
 	token, err := os.ReadFile(filepath.Join(n.s.folder(n.machine), auth.TokenFile))
 	if err != nil {
 		return nil, err
 	}
-	return client.Dial("http://"+n.api.addr, client.Options{Token: strings.TrimSpace(string(token)), Tries: tries, HTTP: people})
+	return client.Dial("http://"+n.api.addr, client.Options{Token: strings.TrimSpace(string(token)), Tries: tries, HTTP: by})
 }
 
 // servers returns the nodes that serve.
