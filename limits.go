@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -46,6 +47,9 @@ func (s *Service) SetLimit(ctx context.Context, l job.Limit) error {
 
 // RemoveLimit takes a limit away: any number of jobs may have turns of its key. NotFound where none is set.
 func (s *Service) RemoveLimit(ctx context.Context, key string) error {
+	if !isText(key) {
+		return store.NoLimit(key)
+	}
 	eff, err := s.cfg.Store.RemoveLimit(ctx, s.cfg.Tenant, key)
 	if err == nil {
 		s.engine.Follow(ctx, eff)
@@ -90,6 +94,9 @@ func (s *Service) Limits(ctx context.Context) ([]LimitUse, error) {
 
 // Limit returns one key, with its owners. NotFound where no limit decides on it and nobody uses it.
 func (s *Service) Limit(ctx context.Context, key string) (LimitUse, error) {
+	if !isText(key) {
+		return LimitUse{}, store.NoLimit(key)
+	}
 	set, err := s.cfg.Store.Limits(ctx, s.cfg.Tenant)
 	if err != nil {
 		return LimitUse{}, err
@@ -196,3 +203,6 @@ func use(all map[string]*LimitUse, t *store.Turns) {
 	}
 	slices.SortFunc(l.Owners, func(a, b LimitShare) int { return strings.Compare(a.Owner, b.Owner) })
 }
+
+// isText reports whether a database may have s.
+func isText(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, "\x00") }

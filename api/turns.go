@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -61,6 +62,10 @@ func (h *handler) setLimit(ctx context.Context, in *limitInput) (*limitOutput, e
 	var l job.Limit
 	if err := strict(callOf(ctx).body, &l, `"most": 50`); err != nil {
 		return nil, err
+	}
+	var said struct{ Most *int }
+	if err := json.Unmarshal(callOf(ctx).body, &said); err == nil && said.Most == nil {
+		return nil, invalid("most", "", "is missing", "say how many jobs may have a turn at once; 0 lets none go")
 	}
 	if l.Key != "" && l.Key != in.Key {
 		return nil, invalid("key", l.Key, "is not the key in the path", "give "+in.Key+", or leave it out")

@@ -271,6 +271,8 @@ var tries = map[string][]try{
 	"set-limit": {
 		{path: "/v1/limits/user%2F*", body: `{"most": 3}`, status: 200},
 		{path: "/v1/limits/gpu", body: `{"most": -1}`, status: 422},
+		{path: "/v1/limits/gpu", body: `{}`, status: 422},
+		{path: "/v1/limits/gpu", body: `{"most": null, "weights": {"ada": 2}}`, status: 422},
 		{path: "/v1/limits/gpu", body: `{"key": "cpu", "most": 1}`, status: 422},
 		{path: "/v1/limits/ahead%2Fgpu", body: `{"most": 1}`, status: 422},
 		{path: "/v1/limits/order%2Fledger", body: `{"most": 2}`, status: 422},
@@ -278,6 +280,7 @@ var tries = map[string][]try{
 	"get-limit": {
 		{path: "/v1/limits/user%2F*", status: 200},
 		{path: "/v1/limits/none", status: 404},
+		{path: "/v1/limits/no%00ne", status: 404},
 		{path: "/v1/limits/order%2Fledger", status: 200},
 		{path: "/v1/limits/ahead%2Forder%2Fledger", status: 404},
 	},

@@ -174,10 +174,12 @@ func Granted(j *Job) Change {
 	return c
 }
 
-// Moved returns j as it stands in another line. With kept it has the turns of its group that come before that one.
+// Moved returns j as it stands in a line. With kept it has the turns of its group that come before that one.
 func (j Job) Moved(line string, kept bool) Job {
-	j.Line, j.Passed = line, j.Passed+1
-	if kept {
+	if line != j.Line {
+		j.Line, j.Passed = line, j.Passed+1
+	}
+	if j.Ties &^= TieKept; kept {
 		j.Ties |= TieKept
 	}
 	return j

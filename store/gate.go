@@ -18,7 +18,9 @@ import (
 // A job has all its turns or none. It waits in the line of the first of its keys that was full, and moves on where it meets another
 // one. So two keys that are never free at the same moment would keep a job for ever that needs both: one that was passed over too
 // often takes the turns that are free, in the order of the keys, and waits for the others with them. Since all do that in the
-// same order, they never wait for each other in a circle.
+// same order, they never wait for each other in a circle. What it keeps nobody uses, so it goes first in the line where it stands,
+// whoever else is there: it waits for the end of one job there, and no longer. In a line that is closed, for the limit is 0, it keeps
+// nothing.
 type Gate struct {
 	Keys map[string]*GateKey // those that are handed on, and all others of those who wait for them
 }
@@ -28,7 +30,7 @@ type GateKey struct {
 	Limit  *job.Limit         // that decides, [job.Implied] where none is set; nil: there is none
 	Held   map[string]int     // turns by owner, those included that are kept; not looked at where there is no limit
 	Served map[string]float64 // by owner, where several wait: how much was given to each, by weight
-	Line   []Waiter           // who stands in its line: of each owner the first ones
+	Line   []Waiter           // who stands in its line: of each owner the first ones, and those who keep turns
 	More   map[string]bool    // owners of whom more stand there
 }
 
@@ -61,11 +63,12 @@ type Handing struct {
 	Left  []string // keys that are to be handed on again: not all of those who wait were looked at
 }
 
-// Moving is a job that goes to the line of another key.
+// Moving is a job that goes to the line of another key; or that stays, and keeps no turns there.
 type Moving struct {
 	Job  job.ID
 	Line string
-	Keep []string // turns that it takes with it
+	Keep []string // turns that it takes with it, beside those that it has
+	Drop []string // turns that it gives back
 }
 
 const (
@@ -79,6 +82,13 @@ const (
 func (g *Gate) Hand(keys []string, limit int) (h Handing) {
 	for _, key := range keys {
 		k := g.Keys[key]
+		if k.Closed(key) {
+			for _, w := range k.Line {
+				if len(w.Kept) > 0 {
+					h.Move = append(h.Move, Moving{Job: w.Job, Line: key, Drop: w.Kept})
+				}
+			}
+		}
 		if !k.free(key) {
 			continue // what was served stands until somebody goes
 		}
@@ -96,7 +106,10 @@ func (g *Gate) Hand(keys []string, limit int) (h Handing) {
 			full := slices.IndexFunc(w.Keys, func(other string) bool { return !slices.Contains(w.Kept, other) && !g.Keys[other].free(other) })
 			if full >= 0 {
 				m := Moving{Job: w.Job, Line: w.Keys[full]}
-				if w.Passed >= MostPassed {
+				switch {
+				case g.Keys[m.Line].Closed(m.Line):
+					m.Drop = w.Kept
+				case w.Passed >= MostPassed:
 					m.Keep = without(w.Keys[:full], w.Kept)
 				}
 				g.hold(w.Owner, m.Keep)
@@ -138,6 +151,9 @@ func (k *GateKey) Free(key string) int {
 
 func (k *GateKey) free(key string) bool { return k.Free(key) > 0 }
 
+// Closed reports whether nobody gets a turn of a key, however many are given back.
+func (k *GateKey) Closed(key string) bool { return k.Limit != nil && k.Limit.Places(key) == 0 }
+
 func (k *GateKey) weight(owner string) float64 {
 	if k.Limit == nil {
 		return 1
@@ -153,17 +169,25 @@ func (k *GateKey) share(owner string) float64 {
 	return float64(k.Held[owner]) / k.weight(owner)
 }
 
-// A line is who waits, by owner.
+// A line is who waits: those who keep turns, and the others by owner.
 type line struct {
 	*GateKey
+	keeping []Waiter
 	waiting map[string][]Waiter
 }
 
-func newLine(k *GateKey) line {
-	l := line{k, map[string][]Waiter{}}
+func newLine(k *GateKey) *line {
+	l := &line{GateKey: k, waiting: map[string][]Waiter{}}
 	for _, w := range k.Line {
-		l.waiting[w.Owner] = append(l.waiting[w.Owner], w)
+		ws := l.waiting[w.Owner]
+		if len(w.Kept) > 0 {
+			l.keeping = append(l.keeping, w)
+		} else {
+			ws = append(ws, w)
+		}
+		l.waiting[w.Owner] = ws
 	}
+	slices.SortFunc(l.keeping, Waiter.Compare)
 	for owner := range k.More { // whose turn it is when this one comes first is not known here
 		l.waiting[owner] = append(l.waiting[owner], Waiter{Owner: owner})
 	}
@@ -185,7 +209,10 @@ func newLine(k *GateKey) line {
 }
 
 // next returns who is first.
-func (l line) next() (first Waiter, found bool) {
+func (l *line) next() (first Waiter, found bool) {
+	if len(l.keeping) > 0 {
+		return l.keeping[0], true
+	}
 	for _, ws := range l.waiting {
 		if len(ws) > 0 && (!found || l.before(ws[0], first)) {
 			first, found = ws[0], true
@@ -194,7 +221,7 @@ func (l line) next() (first Waiter, found bool) {
 	return first, found
 }
 
-func (l line) before(a, b Waiter) bool {
+func (l *line) before(a, b Waiter) bool {
 	x, y := a.Owner, b.Owner
 	return cmp.Or(
 		cmp.Compare(l.share(x), l.share(y)),
@@ -208,9 +235,15 @@ func (w Waiter) Compare(o Waiter) int {
 	return cmp.Or(cmp.Compare(w.Priority, o.Priority), cmp.Compare(w.Created, o.Created), bytes.Compare(w.Job[:], o.Job[:]))
 }
 
-func (l line) take(w Waiter) { l.waiting[w.Owner] = l.waiting[w.Owner][1:] }
+func (l *line) take(w Waiter) {
+	if len(w.Kept) > 0 {
+		l.keeping = l.keeping[1:]
+		return
+	}
+	l.waiting[w.Owner] = l.waiting[w.Owner][1:]
+}
 
-func (l line) serve(owner string) {
+func (l *line) serve(owner string) {
 	if l.Served != nil {
 		l.Served[owner] += 1 / l.weight(owner)
 	}

@@ -63,8 +63,16 @@ func checkHand(t *rapid.T) {
 		w := once(m.Job)
 		has := slices.Concat(w.Kept, m.Keep)
 		slices.Sort(has)
-		full := slices.Index(w.Keys, m.Line)
+		full, closed := slices.Index(w.Keys, m.Line), g.Keys[m.Line].Closed(m.Line)
+		if len(m.Drop) > 0 {
+			if !closed || len(m.Keep) > 0 || !slices.Equal(m.Drop, w.Kept) {
+				t.Fatalf("%+v waits for %s, which is closed: %t, gives back %q and keeps %q", w, m.Line, closed, m.Drop, m.Keep)
+			}
+			continue
+		}
 		switch {
+		case closed && len(has) > 0:
+			t.Fatalf("%+v keeps %q while it waits for %s, which is closed", w, has, m.Line)
 		case full < 0 || m.Line == lineOf(w, keys, g):
 			t.Fatalf("%+v moves to the line of %s", w, m.Line)
 		case len(m.Keep) > 0 && w.Passed < store.MostPassed:
@@ -74,6 +82,19 @@ func checkHand(t *rapid.T) {
 		}
 		for _, key := range m.Keep {
 			taken[key]++
+		}
+	}
+	for _, key := range keys {
+		for _, w := range g.Keys[key].Line {
+			switch {
+			case len(w.Kept) == 0 || decided[w.Job]:
+			case g.Keys[key].Closed(key):
+				t.Fatalf("%+v keeps turns in the line of %s, which is closed", w, key)
+			case slices.ContainsFunc(h.Grant, func(id job.ID) bool {
+				return lineOf(waiters[id], keys, g) == key && len(waiters[id].Kept) == 0
+			}):
+				t.Fatalf("%+v keeps turns, and others of the line of %s go", w, key)
+			}
 		}
 	}
 	for key, n := range taken {

@@ -146,8 +146,8 @@ func (b *gateBench) service(ctx context.Context, m *measurement, dir string, key
 			if keys > 0 {
 				of := &running[t.Args.N%keys]
 				defer of.Add(-1)
-				for n := of.Add(1); n > most.Load(); {
-					most.CompareAndSwap(most.Load(), n)
+				n := of.Add(1)
+				for was := most.Load(); n > was && !most.CompareAndSwap(was, n); was = most.Load() {
 				}
 			}
 			if handled.Add(1) == int64(b.jobs) {

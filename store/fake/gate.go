@@ -279,6 +279,11 @@ func (t *tx) handOn(at name, limit int) (int, error) {
 		next.Job = r.Moved(m.Line, len(m.Keep) > 0)
 		t.swap(r, &next)
 		t.takeTurns(&next, m.Keep)
+		t.giveBack(&next, m.Drop)
+		for _, key := range m.Drop {
+			t.eff.Owed = true
+			t.owed = append(t.owed, debt{key: name{at.tenant, key}, at: t.now})
+		}
 	}
 	if k.Served != nil {
 		set(t, t.served, at, k.Served)

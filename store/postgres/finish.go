@@ -228,7 +228,8 @@ WITH x AS MATERIALIZED (
 	ORDER BY j.id FOR UPDATE SKIP LOCKED
 ), lines AS MATERIALIZED (
 	SELECT l.key, l.found, l.all_of_them, ` + freeOf("l.key") + ` - l.found AS free,
-		l.locked AND NOT EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = ` + payer + ` AND j.line = l.key AND j.owner > l.owner OFFSET 0) AS easy
+		l.locked AND NOT EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = ` + payer + ` AND j.line = l.key AND j.owner > l.owner OFFSET 0)
+			AND NOT EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = ` + payer + ` AND j.line = l.key AND ` + keeping + ` OFFSET 0) AS easy
 	FROM (
 		SELECT h.key, count(*)::int AS found, count(*) < h.n AND NOT h.known AS all_of_them, min(h.owner) AS owner, bool_and((h.id, h.key) IN (SELECT l.id, l.key FROM locked l)) AS locked
 		FROM heads h GROUP BY h.key, h.n, h.known OFFSET 0

@@ -137,11 +137,14 @@ func (h *handing) hand(t *tx, heads string) error {
 	if err := t.send(h.know(h.keys)...); err != nil {
 		return err
 	}
-	var free, shared, orders []string
+	var free, shared, orders, closed []string
 	var most []int
 	for _, key := range h.keys {
 		switch n := h.gate.Keys[key].Free(key); {
 		case n == 0:
+			if h.gate.Keys[key].Closed(key) {
+				closed = append(closed, key)
+			}
 			continue
 		case job.Ordered(key):
 			orders = append(orders, key)
@@ -150,7 +153,7 @@ func (h *handing) hand(t *tx, heads string) error {
 		}
 		free = append(free, key)
 	}
-	if len(free) == 0 {
+	if len(free)+len(closed) == 0 {
 		return nil
 	}
 	found, first, owners := 0, 0, 0
@@ -170,7 +173,7 @@ func (h *handing) hand(t *tx, heads string) error {
 		k.Line = append(k.Line, w)
 		found++
 		return nil
-	}, h.tenant, nonNil(shared), nonNil(most), mostHeads, nonNil(orders)))
+	}, h.tenant, nonNil(shared), nonNil(most), mostHeads, nonNil(orders), nonNil(closed)))
 	if err != nil {
 		return err
 	}
@@ -186,14 +189,16 @@ func (h *handing) hand(t *tx, heads string) error {
 	for _, key := range free {
 		was[key] = maps.Clone(h.gate.Keys[key].Served)
 	}
-	done := h.gate.Hand(free, h.limit)
+	all := slices.Concat(free, closed)
+	done := h.gate.Hand(all, h.limit)
 	if found < first { // some left the line before they were locked, and who stands behind them was not looked at
-		done.Left = free
+		done.Left = all
 	}
 	return h.note(free, was, done)
 }
 
-// cutLine puts a line in order, and leaves of each owner no more than most.
+// cutLine puts a line in order, and leaves of each owner no more than most, and those who keep turns: where these come after more than
+// that, most others were read, too.
 func cutLine(k *store.GateKey, most int) {
 	slices.SortFunc(k.Line, store.Waiter.Compare)
 	most = max(1, most)
@@ -201,10 +206,11 @@ func cutLine(k *store.GateKey, most int) {
 	k.More = map[string]bool{}
 	k.Line = slices.DeleteFunc(k.Line, func(w store.Waiter) bool {
 		seen[w.Owner]++
-		if seen[w.Owner] > most {
-			k.More[w.Owner] = true
+		if seen[w.Owner] <= most {
+			return false
 		}
-		return seen[w.Owner] > most
+		k.More[w.Owner] = true
+		return len(w.Kept) == 0
 	})
 }
 
@@ -268,6 +274,10 @@ func (h *handing) note(keys []string, was map[string]map[string]float64, done st
 		j := h.rows[m.Job]
 		h.inLine = append(h.inLine, j.Moved(m.Line, len(m.Keep) > 0))
 		h.take(j, m.Keep)
+		for _, key := range m.Drop {
+			h.returned = append(h.returned, turn{j.ID, key, j.Tenant, j.Owner})
+			h.changes.handOn = append(h.changes.handOn, spot{h.tenant, key})
+		}
 	}
 	for _, key := range done.Left {
 		h.changes.handOn = append(h.changes.handOn, spot{h.tenant, key})
@@ -369,15 +379,18 @@ SELECT k.key, t.owner, t.n FROM (
 	OR EXISTS (SELECT FROM (SELECT o.at FROM pawl.turns_owed o ORDER BY o.seq LIMIT 100) o WHERE o.at <= pawl.clock()) OR ` + anyWalk
 )
 
-// lineHeads locks and answers the first jobs in line for keys, of each owner as many as may go and one more. It goes from owner to
-// owner, and never along a line. In an order, whose first job goes whoever its owner is, it looks at that one alone. Each row says how
-// many jobs it has found, of whom some may have left the line before they were locked, and how many owners; and what the time is by
-// then.
+// lineHeads locks and answers the first jobs in line for keys, of each owner as many as may go and one more, and those who keep turns,
+// wherever they stand: they have an index of their own, which is nearly always empty. It goes from owner to owner, and never along a
+// line. In an order, whose first job goes whoever its owner is, it looks at that one alone. Each row says how many jobs it has found,
+// of whom some may have left the line before they were locked, and how many owners; and what the time is by then.
 //
-//	1 tenant  2 keys  3 how many may go  4 how many are looked at  5 keys of orders
+//	1 tenant  2 keys  3 how many may go  4 how many are looked at  5 keys of orders  6 keys of which only those are wanted who keep turns
 //
 // lineHeadsFree passes over those that somebody else has locked.
 var lineHeads, lineHeadsFree = headsOfLines(`FOR UPDATE`), headsOfLines(`FOR UPDATE SKIP LOCKED`)
+
+// keeping is said of a job that keeps turns while it waits in the line of another key.
+const keeping = `j.ties & 64 <> 0`
 
 func headsOfLines(lock string) string {
 	return `
@@ -392,14 +405,18 @@ WITH RECURSIVE owners AS (
 		SELECT j.id FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = o.key AND j.owner = o.owner ORDER BY j.priority, j.created, j.id
 		LIMIT greatest(1, least(o.most, $4::int / (SELECT count(*) FROM owners))) + 1
 	) h WHERE o.owner IS NOT NULL
-	UNION ALL
+	UNION
+	SELECT h.id FROM unnest($2::text[] || $6::text[]) k(key) CROSS JOIN LATERAL (
+		SELECT j.id FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = k.key AND ` + keeping + ` LIMIT $4::int
+	) h
+	UNION
 	SELECT h.id FROM unnest($5::text[]) k(key) CROSS JOIN LATERAL (
 		SELECT j.id FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = k.key AND starts_with(j.line, 'order/')
 		ORDER BY ` + guard.Rank.SQL(`j.rank, j.priority, j.created, `, ``) + `j.id LIMIT 1
 	) h
 ), taken AS MATERIALIZED (
 	SELECT ` + livingRow + ` FROM pawl.jobs j
-	WHERE j.id = ANY (ARRAY(SELECT h.id FROM heads h)) AND coalesce(j.line, '') = ANY ($2::text[] || $5::text[]) -- asked again of a row that was waited for, and not of the index
+	WHERE j.id = ANY (ARRAY(SELECT h.id FROM heads h)) AND coalesce(j.line, '') = ANY ($2::text[] || $5::text[] || $6::text[]) -- asked again of a row that was waited for, and not of the index
 	ORDER BY j.id ` + lock + `
 )
 SELECT pawl.clock(), (SELECT count(*) FROM heads), (SELECT count(*) FROM owners), ` + columns + ` FROM (SELECT) one LEFT JOIN (taken j ` + itsSpec + `) ON true`

@@ -32,7 +32,7 @@ var uses = map[string][]string{
 	"apply":           {"jobs_pkey", "ended_pkey", "events_pkey", "specs_pkey", "unique_keys_job"},
 	"finish":          {"jobs_pkey", "turns_pkey"},
 	"claim handed":    {"sessions_pkey", "jobs_pkey"},
-	"pass on claimed": {"jobs_pkey", "jobs_line", "turns_key", "turns_owed_tenant", "specs_pkey", "unique_keys_job"},
+	"pass on claimed": {"jobs_pkey", "jobs_line", "jobs_kept", "turns_key", "turns_owed_tenant", "specs_pkey", "unique_keys_job"},
 	"apply judge":     {"jobs_pkey", "ended_pkey", "events_pkey"},
 	"write":           {"jobs_pkey"},
 	"write ends":      {"jobs_pkey"},
@@ -45,8 +45,8 @@ var uses = map[string][]string{
 	"hand on pick":    {"turns_owed_tenant"},
 	"hand on owed":    {"turns_owed_tenant", "jobs_line"},
 	"hand on held":    {"turns_key"},
-	"hand on heads":   {"jobs_pkey", "jobs_line", "jobs_order", "specs_pkey"},
-	"hand over heads": {"jobs_pkey", "jobs_line", "jobs_order", "specs_pkey"},
+	"hand on heads":   {"jobs_pkey", "jobs_line", "jobs_kept", "jobs_order", "specs_pkey"},
+	"hand over heads": {"jobs_pkey", "jobs_line", "jobs_kept", "jobs_order", "specs_pkey"},
 	"turns enter":     {"jobs_pkey"},
 	"walk page":       {"jobs_pkey", "specs_pkey"},
 	"walk take in":    {"jobs_pkey"},
@@ -379,6 +379,9 @@ var (
 	lines = []string{"jobs_ready", "jobs_due", "ended_ended", "ended_hidden", "events_ord", "followups_pkey", "idempotency_at", "jobs_line", "turns_owed_pkey"}
 )
 
+// needs are indexes which another one that is allowed, too, must not stand in for: it would be read to its end.
+var needs = map[string]string{"pass on": "jobs_kept", "pass on claimed": "jobs_kept", "hand on heads": "jobs_kept", "hand over heads": "jobs_kept"}
+
 // check looks at every plan, and returns the conditions by which each looks into indexes.
 func (p *planner) check(when string) map[string][]string {
 	p.t.Helper()
@@ -422,6 +425,9 @@ func (p *planner) check(when string) map[string][]string {
 			if i > 1 && sorts.MatchString(plan[i-2]) && slices.Contains(lines, index) && !(name == "events" && strings.Contains(cond, "ord <= ")) {
 				wrong("sorts what it has read from " + index)
 			}
+		}
+		if index := needs[name]; !strings.Contains(strings.Join(plan, "\n"), index) {
+			wrong("does without " + index)
 		}
 		slices.Sort(conds[name])
 	}

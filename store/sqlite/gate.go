@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"database/sql/driver"
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -203,11 +204,14 @@ func (t *tx) handOn(d spot, most int, eff *store.Effects) (int, error) {
 	}
 	k := g.Keys[d.key]
 	free := k.Free(d.key)
-	if free == 0 {
+	if free == 0 && !k.Closed(d.key) {
 		return 0, nil
 	}
-	rs, err := t.firsts(k, d, min(free, most)+lookAhead)
-	if err != nil {
+	rs, err := t.keeping(d)
+	if err == nil && free > 0 {
+		rs, err = t.firsts(k, d, min(free, most)+lookAhead, rs)
+	}
+	if err != nil || len(rs) == 0 {
 		return 0, err
 	}
 	waiting := make(map[job.ID]*row, len(rs))
@@ -246,8 +250,14 @@ func (t *tx) handOn(d spot, most int, eff *store.Effects) (int, error) {
 		if _, err := t.run(`UPDATE jobs SET line = ?, passed = ?, ties = ? WHERE seq = ?`, r.Line, int64(r.Passed), int64(r.Ties), r.seq); err != nil {
 			return 0, err
 		}
-		if err := t.takeTurns(r, m.Keep); err != nil {
+		if err := errors.Join(t.takeTurns(r, m.Keep), t.giveBack(r, m.Drop)); err != nil {
 			return 0, err
+		}
+		for _, key := range m.Drop {
+			eff.Owed = true
+			if err := t.oweTurns(d.tenant, key); err != nil {
+				return 0, err
+			}
 		}
 	}
 	for _, key := range h.Left {
@@ -304,9 +314,15 @@ const ownersInLine = `WITH RECURSIVE o (owner) AS (
 var firstInOrder = `SELECT ` + columns + ` FROM jobs j INDEXED BY jobs_order WHERE j.line <> '' AND j.line GLOB 'order/*' AND j.tenant = ? AND j.line = ?
 	ORDER BY ` + guard.Rank.SQL(`j.rank, j.priority, j.created, `, ``) + `j.seq LIMIT 1`
 
+// keeping reads the jobs that keep turns of other keys in the line of one.
+func (t *tx) keeping(d spot) ([]row, error) {
+	return t.rows(`SELECT `+columns+` FROM jobs j INDEXED BY jobs_kept WHERE j.line <> '' AND j.ties & 64 <> 0 AND j.tenant = ? AND j.line = ? LIMIT ?`,
+		d.tenant, d.key, int64(mostFirsts))
+}
+
 // firsts reads the first jobs of each owner who waits in the line of a key, no more than most, and notes in k of whom there are more.
-// In the line of an order there is one place, and it is for the first of all.
-func (t *tx) firsts(k *store.GateKey, d spot, most int) (firsts []row, err error) {
+// Those who keep turns are among them, wherever they stand. In the line of an order there is one place, and it is for the first of all.
+func (t *tx) firsts(k *store.GateKey, d spot, most int, keeping []row) (firsts []row, err error) {
 	if job.Ordered(d.key) {
 		return t.rows(firstInOrder, d.tenant, d.key)
 	}
@@ -330,6 +346,11 @@ func (t *tx) firsts(k *store.GateKey, d spot, most int) (firsts []row, err error
 			rs, k.More[owner] = rs[:most], true
 		}
 		firsts = append(firsts, rs...)
+	}
+	for i := range keeping {
+		if !slices.ContainsFunc(firsts, func(r row) bool { return r.seq == keeping[i].seq }) {
+			firsts = append(firsts, keeping[i])
+		}
 	}
 	return firsts, nil
 }

@@ -19,6 +19,8 @@ var limitTests = []test{
 	{"keys for which no limit is set are left out", limitOptional},
 	{"a job has all its turns or none", limitSeveral},
 	{"a job that needs several keys gets them some day", limitStarved},
+	{"who keeps turns goes first, whoever else is there", limitKeeps},
+	{"nobody keeps turns while he waits for what is closed", limitClosed},
 	{"owners share a line by weight", limitFair},
 	{"an owner who comes late has no claim to what others got", limitLate},
 	{"who must wait for a time or for others is in no line", limitLater},
@@ -271,6 +273,82 @@ func limitStarved(w *world) {
 		checkTurns(w)
 	}
 	w.Errorf("it never gets both: %+v", w.job(both))
+}
+
+// keeping has a job of low priority keep its turn of key a in the line of key b, of which another one, which runs, has the turn. One
+// more waits for a.
+func keeping(w *world) (keeps, waits, session job.ID, runs job.Job) {
+	w.limit(most("a", 1), most("b", 1))
+	session = w.session()
+	runsA, runsB := w.add(newTask(under("a"))), w.add(newTask(under("b")))
+	w.pay()
+	running := map[job.ID]job.Job{}
+	for _, j := range w.claim(wanted(session, 10)) {
+		running[j.ID] = j
+	}
+	keeps = w.add(newTask(under("a", "b"), withPriority(9)))
+	w.pay()
+	for w.job(keeps).Ties&job.TieKept == 0 {
+		if w.job(keeps).Passed > 2*store.MostPassed {
+			w.Fatalf("it keeps nothing: %+v", w.job(keeps))
+		}
+		at, key := &runsA, "a"
+		if w.job(keeps).Line == "b" {
+			at, key = &runsB, "b"
+		}
+		w.must(finish(running[*at], by(session)))
+		w.pay() // it is passed over, for the other key is full
+		*at = w.add(newTask(under(key)))
+		w.pay()
+		for _, j := range w.claim(wanted(session, 10)) {
+			running[j.ID] = j
+		}
+	}
+	w.uses("a", 1, 1)
+	w.uses("b", 1, 1)
+	w.at(job.Waiting, job.Gate, keeps, runsA)
+	checkTurns(w)
+	return keeps, runsA, session, running[runsB]
+}
+
+// limitKeeps: of what a job keeps nobody has any use, so it waits for one end, and for nobody who comes.
+func limitKeeps(w *world) {
+	keeps, _, session, runs := keeping(w)
+	w.addMany(20, under("b"))
+	for range 20 {
+		w.add(newTask(under("b"), withPriority(0)))
+	}
+	w.add(newTask(under("b"), ownedBy("zoe"), withPriority(0)))
+	w.pay()
+	w.must(finish(runs, by(session)))
+	w.pay()
+	w.at(job.Pending, job.Ready, keeps)
+	checkTurns(w)
+}
+
+func limitClosed(w *world) {
+	keeps, waits, session, runs := keeping(w)
+	w.limit(most("b", 0))
+	w.at(job.Pending, job.Ready, waits)
+	bare := func() {
+		w.Helper()
+		if j := w.job(keeps); j.Ties&job.TieKept != 0 || j.Line != "b" || j.Place != (job.Place{State: job.Waiting, Custody: job.Gate}) {
+			w.Errorf("in the line of what is closed: %+v", j)
+		}
+		checkTurns(w)
+	}
+	bare()
+	// Nor does it keep anything when it is sent there.
+	w.must(finish(runs, by(session)))
+	w.limit(most("b", 1))
+	w.limit(most("b", 0))
+	if line := w.job(keeps).Line; line != "a" {
+		w.Errorf("it waits for %s, want a, whose turn another one has", line)
+	}
+	w.must(finish(w.claimOne(session), by(session)))
+	w.pay()
+	bare()
+	w.uses("a", 0, 0)
 }
 
 func limitFair(w *world) {
