@@ -76,7 +76,7 @@ func (m *machineOfCalls) held(*rapid.T) {
 		checkRow(m, &j)
 	}
 	have, got := map[string]int{}, map[string]job.ID{} // turns by key: all of them, and one that was got by the last call
-	first := map[string]job.ID{} // of those that go by their submission, in line by order
+	first := map[string]job.ID{}                       // of those that go by their submission, in line by order
 	for _, id := range m.ids {
 		was, known := m.stood[id]
 		if known && was.State.Terminal() {
