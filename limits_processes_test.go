@@ -30,9 +30,9 @@ type limited struct{ Keys []string }
 // The ledger of who runs is a table that handlers write when they begin and when they end. Who begins looks who runs beside it: of
 // two that overlap the later one sees both.
 const (
-	ledgerTables = `CREATE UNLOGGED TABLE running (job uuid, key text); CREATE INDEX ON running (key); CREATE UNLOGGED TABLE beside (key text, n int)`
+	ledgerTables = `CREATE UNLOGGED TABLE running (job uuid, key text); CREATE INDEX ON running (key); CREATE UNLOGGED TABLE beside (job uuid, key text, n int, at timestamptz)`
 	ledgerBegin  = `INSERT INTO running (job, key) SELECT $1, unnest($2::text[])`
-	ledgerBeside = `INSERT INTO beside SELECT k, (SELECT count(*) FROM running r WHERE r.key = k) FROM unnest($1::text[]) k, pg_sleep($2)`
+	ledgerBeside = `INSERT INTO beside SELECT $1, k, (SELECT count(*) FROM running r WHERE r.key = k), clock_timestamp() FROM unnest($2::text[]) k, pg_sleep($3)`
 	ledgerEnd    = `DELETE FROM running WHERE job = $1`
 )
 
@@ -105,15 +105,24 @@ func TestLimitsSideBySide(t *testing.T) {
 	changing, enough := context.WithCancel(t.Context())
 	defer enough()
 	var around sync.WaitGroup
+	said := map[string][]changedLimit{} // by key, in order; read when around has ended
+	say := func(key string, most int, call func() error) {
+		began := time.Now()
+		if err := call(); err != nil && changing.Err() == nil {
+			t.Errorf("limit of %s: %v", key, err)
+		} else if err != nil {
+			said[key] = append(said[key], changedLimit{most, began, time.Time{}})
+		} else {
+			said[key] = append(said[key], changedLimit{most, began, time.Now()})
+		}
+	}
 	around.Go(func() {
 		for n := 0; changing.Err() == nil; n++ {
 			key := fmt.Sprintf("lab/%d", n%10)
-			err := desk.SetLimit(changing, job.Limit{Key: key, Most: []int{0, 1, most}[n/10%3]})
+			l := job.Limit{Key: key, Most: []int{0, 1, most}[n/10%3]}
+			say(key, l.Most, func() error { return desk.SetLimit(changing, l) })
 			if n/10%4 == 3 {
-				err = desk.RemoveLimit(changing, key)
-			}
-			if err != nil && changing.Err() == nil {
-				t.Errorf("change %d: %v", n, err)
+				say(key, places, func() error { return desk.RemoveLimit(changing, key) })
 			}
 		}
 		for n := range 10 {
@@ -153,19 +162,28 @@ func TestLimitsSideBySide(t *testing.T) {
 	})
 	leave()
 
-	rows, err := admin.Query(t.Context(), `SELECT key, max(n) FROM beside GROUP BY key`)
+	granted := grants(t, desk.Store())
+	rows, err := admin.Query(t.Context(), `SELECT job, key, n, at, count(*) OVER (PARTITION BY job) FROM beside`)
 	if err != nil {
 		t.Fatal(err)
 	}
+	var id [16]byte
 	var key string
-	var n, seen int
-	_, err = pgx.ForEachRow(rows, []any{&key, &n}, func() error {
+	var at time.Time
+	var n, under, seen, lowered int
+	_, err = pgx.ForEachRow(rows, []any{&id, &key, &n, &at, &under}, func() error {
 		may := places
 		switch {
 		case key == "whole":
 			may = whole
 		case len(key) == len("lab/0"): // of which the limit was changed
-			may = most
+			since, got := granted[id]
+			if !got || under > 1 { // it had its turn at once, or may have kept this one while it stood in line for another
+				since = job.ID(id).Made()
+			}
+			if may = mostBetween(said[key], places, since, at); may < places {
+				lowered++
+			}
 		}
 		if n > may {
 			t.Errorf("%s: %d ran side by side, and %d may", key, n, may)
@@ -176,11 +194,55 @@ func TestLimitsSideBySide(t *testing.T) {
 	var ran, deadlocks int
 	err = errors.Join(err, admin.QueryRow(t.Context(), `SELECT count(*) FROM beside`).Scan(&ran),
 		admin.QueryRow(t.Context(), `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`).Scan(&deadlocks))
-	if err != nil || ran < jobs || seen < places || deadlocks != 0 {
-		t.Errorf("%d ran, %d of a key side by side, %d deadlocks, %v", ran, seen, deadlocks, err)
+	if err != nil || ran < jobs || seen < places || lowered == 0 || deadlocks != 0 {
+		t.Errorf("%d ran, %d of a key side by side, %d under a lowered limit, %d deadlocks, %v", ran, seen, lowered, deadlocks, err)
 	}
-	t.Logf("%d of a key ran side by side at most; looked %d times", seen, looks)
+	t.Logf("%d of a key ran side by side at most, and %d under a lowered limit; looked %d times", seen, lowered, looks)
 	storetest.Check(t, desk.Store(), "default")
+}
+
+// A changedLimit is how many may have turns of a key, from a moment between these on; with no end, it is not known whether it was set.
+type changedLimit struct {
+	most         int
+	began, ended time.Time
+}
+
+// mostBetween returns the highest of the limits of a key that may have been in force between two moments: one that was there before, or
+// any other up to the end of the change that took its place.
+func mostBetween(changes []changedLimit, before int, from, to time.Time) int {
+	most := before
+	for _, c := range changes {
+		switch {
+		case c.began.After(to):
+			return most
+		case !c.ended.IsZero() && c.ended.Before(from): // and all before it are past
+			most = c.most
+		default:
+			most = max(most, c.most)
+		}
+	}
+	return most
+}
+
+// grants returns since when jobs have their turns, at the earliest: a limit that was changed before has decided on them. Who ran beside
+// it later had a turn by then, or got it after that.
+func grants(t *testing.T, s store.Store) map[job.ID]time.Time {
+	t.Helper()
+	at := map[job.ID]time.Time{}
+	for q := (store.EventQuery{Tenant: "default", Limit: 10_000}); ; {
+		es, err := s.Events(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range es.Events {
+			if e.Cause == job.CauseTurn {
+				at[e.Job] = e.At
+			}
+		}
+		if q.Cursor = es.Cursor; len(es.Events) == 0 {
+			return at
+		}
+	}
 }
 
 // beLimited is a process that runs limited tasks until its input ends.
@@ -201,7 +263,7 @@ func beLimited(t *testing.T, dsn string) {
 		ctx = context.WithoutCancel(ctx)
 		_, err := ledger.Exec(ctx, ledgerBegin, [16]byte(t.Job.ID), t.Args.Keys)
 		if err == nil {
-			_, err = ledger.Exec(ctx, ledgerBeside, t.Args.Keys, rand.Float64()/200)
+			_, err = ledger.Exec(ctx, ledgerBeside, [16]byte(t.Job.ID), t.Args.Keys, rand.Float64()/200)
 		}
 		_, end := ledger.Exec(ctx, ledgerEnd, [16]byte(t.Job.ID))
 		return none{}, errors.Join(err, end)

@@ -316,6 +316,63 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// TestIdleTurns has free places stand beside jobs that wait: nobody has paid yet what whoever freed them owes.
+func TestIdleTurns(t *testing.T) {
+	w := open(t, observe.Config{})
+	for _, key := range []string{"gpu", "other"} {
+		if err := w.SetLimit(t.Context(), job.Limit{Key: key, Most: 2}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spec := pawl.NewTask("noop", 1)
+	spec.Limits = []string{"gpu"}
+	var ids []job.ID
+	for range 3 {
+		ids = append(ids, w.submit(t.Context(), pawl.Request{Spec: spec})[0].ID)
+	}
+	look := func(when, turns, waiting, idle string) {
+		t.Helper()
+		o := observe.New(observe.Config{Log: slog.New(slog.DiscardHandler)}) // one that has not read yet
+		o.Jobs(w.store, "default")
+		other := &world{TB: t, o: o}
+		other.expect(other.scrape(), map[string]string{
+			`pawl_limit_turns{limit="gpu"}`: turns, `pawl_limit_waiting{limit="gpu"}`: waiting, `pawl_limit_idle{limit="gpu"}`: idle,
+			`pawl_limit_idle{limit="other"}`: "0",
+		})
+		if t.Failed() {
+			t.Fatal(when)
+		}
+	}
+	pay := func() {
+		t.Helper()
+		for owed := true; owed; {
+			_, eff, err := w.store.Pay(t.Context(), 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			owed = eff.Owed
+		}
+	}
+	pay()
+	look("all is paid", "2", "1", "0")
+	wish := store.Wish{Tenant: "default", By: "ann", Wish: job.WishCancel, Jobs: ids[:2]}
+	if _, eff, err := w.store.Wish(t.Context(), wish); err != nil || !eff.Owed { // whoever asked for it dies before it pays
+		t.Fatal(eff.Owed, err)
+	}
+	look("two have ended, and one waits", "0", "1", "1")
+	pay()
+	look("it is paid", "1", "0", "0")
+	w.submit(t.Context(), pawl.Request{Spec: spec}, pawl.Request{Spec: spec}, pawl.Request{Spec: spec})
+	pay()
+	look("three wait or have come", "2", "2", "0")
+	if eff, err := w.store.SetLimit(t.Context(), "default", job.Limit{Key: "gpu", Most: 3}); err != nil || !eff.Owed {
+		t.Fatal(eff.Owed, err)
+	}
+	look("a place was made", "2", "2", "1")
+	pay()
+	look("it is paid", "3", "1", "0")
+}
+
 // TestManyKeys counts what stands behind more keys of Pawl's own than are looked at.
 func TestManyKeys(t *testing.T) {
 	w := open(t, observe.Config{})

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
@@ -25,6 +26,13 @@ type judge struct {
 	removed  map[job.ID]bool           // jobs
 	bad      map[job.ID]bool           // jobs of which a change is refused for good
 	heads    map[string]job.ID         // who goes, by order
+	equals   map[equal][]job.ID        // jobs that were made with a unique key
+}
+
+// equal is what jobs have in common of which there is one at a time.
+type equal struct {
+	kind string
+	store.Unique
 }
 
 type changed struct {
@@ -36,8 +44,48 @@ func newJudge(w *world) *judge {
 	return &judge{
 		w: w, sessions: map[job.ID]*process{}, made: map[changed]job.Change{}, answers: map[changed]store.Outcome{}, claims: map[job.ID]bool{}, terms: map[string]store.Duty{},
 		holders: map[string]job.ID{}, loose: map[job.ID]bool{}, lanes: map[job.ID]job.Lane{}, removed: map[job.ID]bool{}, bad: map[job.ID]bool{},
-		heads: map[string]job.ID{},
+		heads: map[string]job.ID{}, equals: map[equal][]job.ID{},
 	}
+}
+
+// submit: of a unique key there is one job that has not been started, or has not ended. Who submits another one is answered with it,
+// and with no other.
+func (g *judge) submit(ctx context.Context, l *link, sub store.Submission) ([]store.Submitted, store.Effects, error) {
+	g.w.commit.Lock()
+	defer g.w.commit.Unlock()
+	answers, eff, err := l.Store.Submit(ctx, sub)
+	if err != nil {
+		return answers, eff, err
+	}
+	for i, a := range answers {
+		n := &sub.Jobs[i]
+		for _, u := range n.Unique {
+			k := equal{n.Job.Kind, u}
+			switch {
+			case a.ID == n.Job.ID && !a.Existed:
+				g.equals[k] = append(g.equals[k], a.ID)
+				if hold := g.having(k); len(hold) > 1 {
+					g.w.breaks(a.ID, "jobs %v are there, and %s %s says that there is one until it is %s", hold, k.kind, k.Key, k.Mode)
+				}
+			case a.ID != n.Job.ID && sub.Key == "" && n.Job.ExternalID == "" && !slices.Contains(g.having(k), a.ID):
+				g.w.breaks(a.ID, "job %s is answered with job %s, which does not have %s", n.Job.ID, a.ID, k.Key)
+			}
+		}
+	}
+	return answers, eff, err
+}
+
+// having returns the jobs that have a unique key now.
+func (g *judge) having(k equal) (hold []job.ID) {
+	rows := g.rows(g.equals[k]...)
+	for _, id := range g.equals[k] {
+		j, there := rows[id]
+		started := slices.ContainsFunc(g.w.history(id), func(e store.Event) bool { return e.Custody == job.Worker })
+		if there && !j.State.Terminal() && (k.Mode == job.UntilDone || !started) {
+			hold = append(hold, id)
+		}
+	}
+	return hold
 }
 
 func (g *judge) begin(p *process, id job.ID) {

@@ -122,7 +122,7 @@ func brief(v any) string {
 // Submit implements [store.Jobs].
 func (l *link) Submit(ctx context.Context, s store.Submission) ([]store.Submitted, store.Effects, error) {
 	return with(ctx, l, "submit", s, func(ctx context.Context) ([]store.Submitted, store.Effects, error) {
-		return commit(l.p.w.judge, func() ([]store.Submitted, store.Effects, error) { return l.Store.Submit(ctx, s) })
+		return l.p.w.judge.submit(ctx, l, s)
 	})
 }
 

@@ -16,6 +16,7 @@ var limitTests = []test{
 	{"jobs that are equal while they run", limitImplied},
 	{"a limit that is changed holds at once, and nobody is thrown out", limitChanged},
 	{"a family of keys", limitFamily},
+	{"limits of a partition, and of a user there", limitPartition},
 	{"keys for which no limit is set are left out", limitOptional},
 	{"a job has all its turns or none", limitSeveral},
 	{"a job that needs several keys gets them some day", limitStarved},
@@ -187,6 +188,74 @@ func limitFamily(w *world) {
 	all, err := w.s.Limits(w.ctx, acme)
 	if err != nil || len(all) != 1 || all[0].Key != "user/*" || all[0].Most != 3 {
 		w.Errorf("limits: %+v, %v", all, err)
+	}
+	checkTurns(w)
+}
+
+// limitPartition: programs stand under the limits of where they run by themselves.
+func limitPartition(w *world) {
+	const normal, debug = "system/lab/partition/normal", "system/lab/partition/debug"
+	w.limit(most(normal, 3), most(normal+"/user/*", 2), most(debug+"/user/bob", 1), most("system/lab/partition/a%2Fb", 1))
+	programs := func(n int, owner, system, partition string) []job.ID {
+		jobs := make([]store.New, n)
+		for i := range jobs {
+			jobs[i] = newProgram(ownedBy(owner), spec(fmt.Sprintf(`{"system": %q, "resources": {"partition": %q}}`, system, partition)), asItIs)
+		}
+		return idsOf(w.submit(jobs...))
+	}
+	of := map[string][]job.ID{
+		"ann": programs(4, ann, "lab", "normal"), "bob": programs(4, "bob", "lab", "normal"), "debug": programs(3, "bob", "lab", "debug"),
+		"cid": programs(2, "cid", "lab", "debug"), "far": programs(4, ann, "far", "normal"), "none": programs(4, ann, "lab", ""), "a/b": programs(2, ann, "lab", "a/b"),
+	}
+	for who, keys := range map[string][]string{
+		"ann": {normal, normal + "/user/ann"}, "bob": {normal, normal + "/user/bob"}, "debug": {debug + "/user/bob"}, "cid": nil, "far": nil, "none": nil,
+		"a/b": {"system/lab/partition/a%2Fb"},
+	} {
+		for _, id := range of[who] {
+			w.isUnder(id, keys...)
+		}
+	}
+	session := w.session()
+	run := func() map[string]int { // makes ready what may be, and launches what may be
+		w.pay()
+		for _, j := range w.claim(wanted(session, 100)) {
+			if j.State != job.SubmittingJob {
+				w.must(staged(j, by(session)))
+			}
+		}
+		w.pay()
+		for _, j := range w.claim(wanted(session, 100)) {
+			if j.State == job.SubmittingJob {
+				j = w.must(setting(move(j, by(session), job.Worker, job.SubmittingJob), job.Patch{Intent: true}))
+				w.must(move(j, by(session), job.Monitor, job.Running))
+			}
+		}
+		running := map[string]int{}
+		for who, ids := range of {
+			for _, id := range ids {
+				if w.job(id).Live {
+					running[who]++
+				}
+			}
+		}
+		return running
+	}
+	alone := map[string]int{"debug": 1, "cid": 2, "far": 4, "none": 4, "a/b": 1}
+	got := run()
+	if n, m := got["ann"], got["bob"]; n > 2 || m > 2 || n+m != 3 {
+		w.Errorf("%d of ann's run in the partition, and %d of bob's", n, m)
+	}
+	delete(got, "ann")
+	delete(got, "bob")
+	equal(w, "those that run elsewhere", got, alone)
+	if held, _ := w.turns(normal); held != 3 {
+		w.Errorf("%d turns of the partition", held)
+	}
+	checkTurns(w)
+	w.limit(most(normal, 100))
+	got = run()
+	if n, m := got["ann"], got["bob"]; n != 2 || m != 2 {
+		w.Errorf("%d of ann's run in the partition, and %d of bob's, with a limit of their own", n, m)
 	}
 	checkTurns(w)
 }

@@ -45,7 +45,7 @@ func randomCalls(w *world) {
 			"end":     m.endOne,
 			"limit":   m.setLimit,
 		})
-		m.world.limit(most("gpu", 2), most("tenant", 3), most(ofTask, 2), most("user/*", 3))
+		m.world.limit(most("gpu", 2), most("disk", 1), most("tenant", 3), most(ofTask, 2), most("user/*", 3))
 		m.drain()
 		m.pay()
 		checkTurns(m.world)
@@ -69,12 +69,14 @@ func (m *machineOfCalls) begin() { m.sessions = append(m.sessions, m.session()) 
 
 func draw[T any](t *rapid.T, what string, from []T) T { return rapid.SampledFrom(from).Draw(t, what) }
 
-// held is the invariant after each call: every row agrees with itself, who is ready lacks no turn, and of an order the first goes.
+// held is the invariant after each call: every row agrees with itself, who is ready lacks no turn, nobody got one beyond a limit, and
+// of an order the first goes.
 func (m *machineOfCalls) held(*rapid.T) {
 	for _, j := range listAll(m, m.s, store.Query{Tenant: acme}) {
 		checkRow(m, &j)
 	}
-	first := map[string]job.ID{} // of those that go by their submission, in line by order
+	have, got := map[string]int{}, map[string]job.ID{} // turns by key: all of them, and one that was got by the last call
+	first := map[string]job.ID{}                       // of those that go by their submission, in line by order
 	for _, id := range m.ids {
 		was, known := m.stood[id]
 		if known && was.State.Terminal() {
@@ -82,6 +84,11 @@ func (m *machineOfCalls) held(*rapid.T) {
 		}
 		j := m.job(id)
 		m.stood[id] = j
+		for _, key := range j.Turns() {
+			if have[key]++; m.gotTurn(&was, &j, key) {
+				got[key] = id
+			}
+		}
 		if j.Custody == job.Ready && j.Lacks(j.State) != 0 {
 			m.Fatalf("job %s is at %s, and lacks turns of %q", id, j.Place, j.TurnKeys(j.Lacks(j.State)))
 		}
@@ -99,18 +106,57 @@ func (m *machineOfCalls) held(*rapid.T) {
 			first[j.Order] = id
 		}
 	}
+	all, err := m.s.Turns(m.ctx, store.TurnQuery{Tenant: acme, Limit: 1000})
+	if err != nil {
+		m.Fatalf("turns: %v", err)
+	}
+	for _, t := range all {
+		n := 0
+		for _, s := range t.Owners {
+			n += s.Held
+		}
+		if n != have[t.Key] {
+			m.Fatalf("%s: %d turns, and %d jobs have one", t.Key, n, have[t.Key])
+		}
+		if id, more := got[t.Key]; more && t.Limit != nil && n > t.Limit.Places(t.Key) {
+			m.Fatalf("job %s got a turn of %s, of which there are %d now, and may be %d", id, t.Key, n, t.Limit.Places(t.Key))
+		}
+		delete(have, t.Key)
+	}
+	if len(have) > 0 {
+		m.Fatalf("nobody knows of the turns %v", have)
+	}
+}
+
+// gotTurn reports whether a job got its turn of a key since it was seen last. Who comes under a limit later has one without getting it.
+func (m *machineOfCalls) gotTurn(was, is *job.Job, key string) bool {
+	switch {
+	case was.N == 0:
+		return true
+	case !was.HasTurn(key):
+		return key == is.Order || slices.Contains(was.Limits, job.LimitOf(key))
+	case is.N < was.N+2 || slices.Contains(was.Kept(), key):
+		return false
+	}
+	return slices.ContainsFunc(m.history(is.ID), func(e job.Event) bool { // it gave one back, and got another one
+		return e.N > was.N && e.Cause == job.CauseTurn && e.Custody == job.Ready
+	})
 }
 
 // setLimit sets a limit, or takes one away.
 func (m *machineOfCalls) setLimit(t *rapid.T) {
-	key := draw(t, "key", []string{"gpu", "tenant", ofTask, "user/*"})
+	key := draw(t, "key", []string{"gpu", "disk", "tenant", ofTask, "user/*"})
 	if rapid.IntRange(0, 3).Draw(t, "remove") == 0 {
 		if _, err := m.s.RemoveLimit(m.ctx, acme, key); err != nil {
 			m.kind(err, job.NotFound)
 		}
 		return
 	}
-	m.set(most(key, rapid.IntRange(0, 3).Draw(t, "most")))
+	l := most(key, rapid.IntRange(0, 3).Draw(t, "most"))
+	if rapid.Bool().Draw(t, "weighed") {
+		l.Weights = map[string]int{"bob": rapid.IntRange(1, 3).Draw(t, "weight")}
+	}
+	m.set(l)
 }
 
 // submit submits up to three jobs at once.
@@ -154,7 +200,10 @@ func (m *machineOfCalls) drawn(t *rapid.T) store.New {
 		inOrder(job.Order{Key: key, By: by, Failing: draw(t, "failing", []job.OrderFailing{job.OrderBlock, job.OrderPass})}, "")(&n)
 	}
 	if rapid.IntRange(0, 2).Draw(t, "limit") == 0 {
-		under("gpu")(&n)
+		under(draw(t, "under", [][]string{{"gpu"}, {"disk"}, {"disk", "gpu"}, {"disk", "gpu", "unique/send/a"}, {"unique/send/a"}})...)(&n)
+	}
+	if rapid.IntRange(0, 2).Draw(t, "owner") == 0 {
+		ownedBy("bob")(&n)
 	}
 	if rapid.Bool().Draw(t, "as it is") {
 		asItIs(&n)

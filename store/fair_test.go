@@ -1,0 +1,140 @@
+package store_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// A shared key has owners who always have jobs waiting.
+type shared struct {
+	*rapid.T
+	gate   *store.Gate
+	owners []string
+	weight map[string]int
+	whole  int            // of all weights
+	given  map[string]int // turns, so far
+	jobs   map[job.ID]string
+	held   []job.ID // jobs that have turns, oldest first
+	made   int
+}
+
+func newShared(t *rapid.T, places int) *shared {
+	s := &shared{T: t, weight: map[string]int{}, given: map[string]int{}, jobs: map[job.ID]string{}}
+	limit := &job.Limit{Key: "key", Most: places, Weights: map[string]int{}}
+	for i := range rapid.IntRange(2, 6).Draw(t, "owners") {
+		owner := fmt.Sprintf("owner %d", i)
+		s.owners = append(s.owners, owner)
+		s.weight[owner] = rapid.IntRange(1, 9).Draw(t, "weight")
+		s.whole += s.weight[owner]
+		if w := s.weight[owner]; w > 1 {
+			limit.Weights[owner] = w
+		}
+	}
+	s.gate = &store.Gate{Keys: map[string]*store.GateKey{"key": {Limit: limit, Held: map[string]int{}}}}
+	return s
+}
+
+// hand hands on all that is free.
+func (s *shared) hand() {
+	k := s.gate.Keys["key"]
+	for left := true; left; {
+		k.Line, k.More = nil, map[string]bool{}
+		for _, owner := range s.owners { // as they are read: the first ones of each
+			for range rapid.IntRange(1, 3).Draw(s.T, "read") {
+				s.made++
+				id := job.ID{1, byte(s.made >> 16), byte(s.made >> 8), byte(s.made)}
+				s.jobs[id] = owner
+				k.Line = append(k.Line, store.Waiter{Job: id, Owner: owner, Priority: rapid.IntRange(0, 9).Draw(s.T, "priority"), Created: int64(s.made), Keys: []string{"key"}})
+			}
+			k.More[owner] = true
+		}
+		slices.SortFunc(k.Line, store.Waiter.Compare)
+		h := s.gate.Hand([]string{"key"}, 1000)
+		for _, id := range h.Grant {
+			s.given[s.jobs[id]]++
+			s.held = append(s.held, id)
+		}
+		left = len(h.Left) > 0
+	}
+}
+
+// end ends a job that has a turn.
+func (s *shared) end(i int) {
+	k, owner := s.gate.Keys["key"], s.jobs[s.held[i]]
+	s.held = slices.Delete(s.held, i, i+1)
+	if k.Held[owner]--; k.Held[owner] == 0 {
+		delete(k.Held, owner)
+	}
+}
+
+// proportional fails the test unless n of each owner are its share of all of them. Whoever is next has the fewest, by weight: so after it
+// has got one more, each other one has at least as many by weight as it had before. Summed up over all others, it has less than one more
+// than its share; and an owner lacks of its own no more than what others have more.
+func (s *shared) proportional(what string, n map[string]int) {
+	s.Helper()
+	all := 0
+	for _, k := range n {
+		all += k
+	}
+	for owner, w := range s.weight {
+		// n <= all·w/whole + (whole-w)/whole, and n >= w·(all-(owners-1))/whole
+		if n[owner]*s.whole > all*w+s.whole-w || n[owner]*s.whole < w*(all-(len(s.owners)-1)) {
+			s.Fatalf("%s: %s has %d of %d, with a weight of %d of %d; all have %v by weights %v", what, owner, n[owner], all, w, s.whole, n, s.weight)
+		}
+	}
+}
+
+// TestTurnsByWeight: of one place, the turns that are given are those of owners by weight, at any time.
+func TestTurnsByWeight(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := newShared(t, 1)
+		for range 200 {
+			s.hand()
+			s.proportional("turns given", s.given)
+			s.end(0)
+		}
+	})
+}
+
+// TestPlacesByWeight: of several places each owner has its share by weight at any time, whoever ends first, and however the limit
+// changes: then as soon as those have ended who ran when it was lowered.
+func TestPlacesByWeight(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limit := rapid.IntRange(0, 30)
+		s := newShared(t, limit.Draw(t, "places"))
+		lowered := map[job.ID]bool{} // who ran then, and has not ended
+		for range 300 {
+			k := s.gate.Keys["key"]
+			if rapid.IntRange(0, 19).Draw(t, "change") == 0 {
+				was := k.Limit.Most
+				if k.Limit.Most = limit.Draw(t, "places"); k.Limit.Most < was {
+					for _, id := range s.held {
+						lowered[id] = true
+					}
+				}
+			}
+			had := len(s.held)
+			s.hand()
+			if most := max(had, k.Limit.Most); len(s.held) != most {
+				t.Fatalf("%d have turns, want %d", len(s.held), most)
+			}
+			if len(lowered) == 0 {
+				s.proportional("turns", k.Held)
+			}
+			if len(s.held) > 0 {
+				i := rapid.IntRange(0, len(s.held)-1).Draw(t, "ends")
+				if len(lowered) > 0 && rapid.Bool().Draw(t, "an old one") {
+					i = slices.IndexFunc(s.held, func(id job.ID) bool { return lowered[id] })
+				}
+				delete(lowered, s.held[i])
+				s.end(i)
+			}
+		}
+	})
+}
