@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -97,6 +98,14 @@ func (r *reader) reserved(a *store.Reserved) bool {
 	return true
 }
 
+// 1 tenant  2 keys  3 families  4 how many moments of each  5 how much later than usual they may be used, in all, in microseconds
+var (
+	taken       = guard.Moment.SQL(`(k.n * l.step + k.late * interval '1 microsecond')`, `interval '0'`)
+	takeMoments = `UPDATE pawl.moments m SET rate = l.rate, next = ` + free + ` + ` + taken + `
+	FROM (SELECT pawl.clock() AS now) x, unnest($2::text[], $3::text[], $4::int[], $5::bigint[]) k(key, family, n, late), ` + rateOf + `
+	WHERE m.tenant = $1 AND m.key = k.key RETURNING m.key, m.next - ` + taken + `, x.now, ` + rateColumns
+)
+
 const (
 	rateColumns = `l.key, l.most, l.per, l.every, l.rate`
 
@@ -121,11 +130,6 @@ const (
 	firstMoments = `INSERT INTO pawl.moments (tenant, key, next, rate) SELECT $1, k.key, pawl.clock(), '00000000-0000-0000-0000-000000000000'
 	FROM unnest($2::text[]) k(key) ON CONFLICT (tenant, key) DO NOTHING`
 	lockMoments = `SELECT FROM pawl.moments m WHERE m.tenant = $1 AND m.key = ANY ($2::text[]) ORDER BY m.key FOR UPDATE`
-
-	//	1 tenant  2 keys  3 families  4 how many moments of each  5 how much later than usual they may be used, in all, in microseconds
-	takeMoments = `UPDATE pawl.moments m SET rate = l.rate, next = ` + free + ` + k.n * l.step + k.late * interval '1 microsecond'
-	FROM (SELECT pawl.clock() AS now) x, unnest($2::text[], $3::text[], $4::int[], $5::bigint[]) k(key, family, n, late), ` + rateOf + `
-	WHERE m.tenant = $1 AND m.key = k.key RETURNING m.key, m.next - k.n * l.step - k.late * interval '1 microsecond', x.now, ` + rateColumns
 
 	// wakeJobs has the jobs of a tenant that wait for their moments ask for them again.
 	wakeJobs = `UPDATE pawl.jobs j SET due = x.now FROM (SELECT pawl.clock() AS now) x WHERE j.id = ANY (ARRAY(
