@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -250,12 +251,10 @@ func TestMoments(t *testing.T) {
 		bubble(t, cfg, func(w *world) {
 			l := w.rate(launches, 3, 2*time.Second)
 			w.rate(starts, 3, time.Second)
-			slow, n := rand.New(rand.NewPCG(1, 0)), 0
-			w.store.fail(func(_ context.Context, call string, _ any) error {
-				if call == "reserve" || call == "apply" {
-					time.Sleep(time.Duration(slow.IntN(3000)) * time.Millisecond)
-				}
-				return nil
+			n, calls := 0, atomic.Int64{}
+			w.store.fail(func(ctx context.Context, call string, arg any) error {
+				d := time.Duration(calls.Add(997)%3000) * time.Millisecond
+				return slow(d, "reserve", "apply")(ctx, call, arg)
 			}, nil)
 			w.start()
 			ids := w.programs(10)
