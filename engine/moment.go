@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -18,19 +19,27 @@ var errLater = errors.New("its moment is to come")
 const (
 	// early is how long before its moment a job comes out of the gate: time to claim it.
 	early = store.Near / 2
-	// mostLate is how often a moment is asked for anew because it was missed. A database that takes too long to answer would keep
-	// every job for ever: then a moment is as good as it can be told.
-	mostLate = 3
+	// more is by how much the room grows with each moment that was missed. However long a database takes to answer, after a few there
+	// is enough, and each moment that is used is used in time.
+	more = 4
 )
 
 // An appointment is a moment as this process's clock shows it.
 type appointment struct {
-	from time.Time // not before: by when the answer came
-	till time.Time // not after: by when the question was sent; zero: at any time
+	from time.Time     // not before: by when the answer came
+	till time.Time     // not after: by when the question was sent; zero: at any time
+	late time.Duration // how much later than usual that is
+}
+
+// wider returns with how much room to ask for a moment when one with so much was missed.
+func wider(room time.Duration) time.Duration {
+	return min(max(job.Lateness, more*room), store.MostLate)
 }
 
 // passed reports whether it is too late.
-func (a appointment) passed() bool { return !a.till.IsZero() && time.Now().After(a.till) }
+func (a appointment) passed() bool {
+	return !a.till.IsZero() && !guard.Missed.Off() && time.Now().After(a.till)
+}
 
 // Launch records the intent to launch the program, as [Run.Record] does, at a moment at which it may be launched. The launch
 // follows at once. Where the claim was that intent, launches have no moments, and there is nothing to be recorded.
@@ -42,31 +51,32 @@ func (r *Run) Launch(ctx context.Context) error {
 		r.made(job.Change{Set: job.Patch{Intent: true}})
 		return nil
 	}
-	for try := 1; ; try++ {
-		a, err := r.moment(ctx, job.RateLaunches, r.Job.Launch+1)
+	for late := time.Duration(0); ; {
+		a, err := r.moment(ctx, job.RateLaunches, r.Job.Launch+1, late)
 		if err != nil {
 			return err
 		}
 		if err := r.Record(ctx, job.Entry{Message: job.Launching}, job.Patch{Intent: true}, nil); err != nil {
 			return err
 		}
-		if !a.passed() || try == mostLate {
+		if !a.passed() {
 			return nil
 		}
 		if err := r.Record(ctx, job.Entry{Message: "not launched: its moment had passed"}, job.Patch{Over: true}, nil); err != nil {
 			return err
 		}
+		late = wider(a.late)
 	}
 }
 
-// moment waits for a moment at which the job may do something on its system, for the of-th time. An error means that the step must
-// stop and return [Back].
-func (r *Run) moment(ctx context.Context, what string, of int) (appointment, error) {
-	a := ask{Ask: store.Ask{Key: job.RateOf(what, r.system()), N: 1}}
+// moment waits for a moment at which the job may do something on its system, for the of-th time, with the room that it
+// needs by what is known. An error means that the step must stop and return [Back].
+func (r *Run) moment(ctx context.Context, what string, of int, late time.Duration) (appointment, error) {
+	a := ask{Ask: store.Ask{Key: job.RateOf(what, r.system()), N: 1, Late: late}}
 	if m := r.Job.Moment(); m.Key == a.Key && m.Of == of {
-		a.Held = m
+		a.Held, a.Late = m, max(late, time.Duration(m.Next))
 	}
-	for try := 1; ; try++ {
+	for {
 		g, err := r.s.asks.ask(ctx, r.s, r.Job.Tenant, &a)
 		if err != nil && ctx.Err() == nil {
 			r.s.e.cfg.Log.Error("a job was given no moment; asking again", "job", r.id, "error", err)
@@ -78,21 +88,31 @@ func (r *Run) moment(ctx context.Context, what string, of int) (appointment, err
 		if err != nil || g.Limit == nil {
 			return appointment{}, err
 		}
+		room, next := a.Late, a.Late
+		if a.Held.Rate == g.Rate {
+			if a.Held.At.Equal(g.at) {
+				room = time.Duration(a.Held.Late)
+			} else { // it came back too late: the same may happen to this one
+				next = wider(next)
+			}
+		}
 		in := g.at.Sub(g.Now)
 		if in > store.Near {
-			r.wait(what, of, a.Key, g)
+			r.wait(what, job.Moment{Key: a.Key, At: g.at, Rate: g.Rate, Of: of, Late: job.Duration(room), Next: job.Duration(next)}, g)
 			return appointment{}, errLater
 		}
-		at := appointment{from: g.came.Add(in), till: g.sent.Add(in + job.Lateness)}
-		select {
-		case <-time.After(time.Until(at.from)):
-		case <-ctx.Done():
-			return appointment{}, context.Cause(ctx)
+		at := appointment{from: g.came.Add(in), till: g.sent.Add(in + job.Lateness + room), late: room}
+		if !at.from.After(at.till) || guard.Missed.Off() {
+			select {
+			case <-time.After(time.Until(at.from)):
+			case <-ctx.Done():
+				return appointment{}, context.Cause(ctx)
+			}
+			if !at.passed() {
+				return at, nil
+			}
 		}
-		if !at.passed() || try == mostLate {
-			return at, nil
-		}
-		a.Held = job.Moment{}
+		a.Held, a.Late = job.Moment{}, max(next, wider(room))
 	}
 }
 
@@ -108,7 +128,7 @@ func (r *Run) system() string {
 }
 
 // wait has the job wait for its moment in the gate, with all that it has.
-func (r *Run) wait(what string, of int, key string, g given) {
+func (r *Run) wait(what string, m job.Moment, g given) {
 	doing := "to begin"
 	if what == job.RateLaunches {
 		doing = "to be launched"
@@ -117,7 +137,7 @@ func (r *Run) wait(what string, of int, key string, g given) {
 		State: r.Job.State, Message: "waits for its moment " + doing + " on system " + r.system() + " (" + g.Limit.Terms() + ")",
 	}}}
 	c.Set.Delay = g.at.Sub(g.Now) - time.Since(g.came) - early
-	c.Work = r.Job.Keeping(job.Moment{Key: key, At: g.at, Rate: g.Rate, Of: of})
+	c.Work = r.Job.Keeping(m)
 	r.later = &c
 }
 

@@ -175,7 +175,7 @@ func (r *Run) step(ctx context.Context, kind Kind) (o Outcome) {
 		}
 	}()
 	if r.Job.Program() && r.Job.State == job.ProcessingInputs && r.First() {
-		if _, err := r.moment(ctx, job.RateStarts, r.Job.Attempt); err != nil {
+		if _, err := r.moment(ctx, job.RateStarts, r.Job.Attempt, 0); err != nil {
 			return Back()
 		}
 	}

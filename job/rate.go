@@ -23,7 +23,7 @@ const (
 	MaxPer = 24 * time.Hour
 )
 
-// Lateness is by how much a moment may be missed: moments are so far apart that no time of the length of Per holds more than Most of
+// Lateness is by how much a moment may be missed where nobody asks for more: moments are so far apart that no time of the length of Per holds more than Most of
 // those that are used up to this late.
 const Lateness = 100 * time.Millisecond
 
@@ -95,6 +95,9 @@ type Moment struct {
 	At   time.Time `json:"at"`   // on the database's clock
 	Rate ID        `json:"rate"` // under which it was given: another one does not know it
 	Of   int       `json:"of"`   // the number of the attempt that begins then, or of the launch
+	// Late is how much later than [Lateness] it may be used, and Next with how much room to ask for another one: who missed some needs it.
+	Late Duration `json:"late,omitempty"`
+	Next Duration `json:"next,omitempty"`
 }
 
 // waitsForMoment reports whether a job in state s may wait in custody gate for a moment, with what it has.

@@ -36,6 +36,7 @@ const (
 	Mark      Guard = "mark"
 	Rank      Guard = "rank"
 	Block     Guard = "block"
+	Moment    Guard = "moment"
 )
 
 // The guards of a process.
@@ -52,6 +53,7 @@ const (
 	Alone     Guard = "alone"
 	Comeback  Guard = "comeback"
 	Reconnect Guard = "reconnect"
+	Missed    Guard = "missed"
 )
 
 // The guards of programs.
@@ -103,6 +105,7 @@ var All = []Info{
 	{Mark, "who comes to stand at the beginning of a line is not passed over by who remembers where it began"},
 	{Rank, "in an order that job goes next which is the first by its rank"},
 	{Block, "a job in trouble keeps its place in its order"},
+	{Moment, "a moment is given once"},
 	{Fence, "a process that cannot renew its lease stops before it runs out"},
 	{Lapse, "a step that wakes up after its lease finds its context ended, however fast it looks"},
 	{Stuck, "a process that cannot commit gives its lease up"},
@@ -115,6 +118,7 @@ var All = []Info{
 	{Alone, "a process has one suspect at a time"},
 	{Comeback, "who comes back from a lost lease clears the jobs that it held"},
 	{Reconnect, "a listener that has lost its connection takes everything for announced"},
+	{Missed, "a moment that was missed is not used"},
 	{Intent, "a launch is written down before its host is touched"},
 	{Settle, "a launch of which nobody has heard is settled before there is another"},
 	{Asked, "a host is asked what it knows of a job before anything of it is staged or launched"},

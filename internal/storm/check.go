@@ -169,6 +169,7 @@ func (s *storm) judge(ctx context.Context) error {
 	c.apart()
 	c.ran()
 	c.turns(ctx)
+	c.paced(ctx)
 	c.orders(ctx)
 	for _, p := range s.book.where(func(*promise) bool { return true }) {
 		if j := c.rows[p.id]; j != nil {

@@ -139,6 +139,10 @@ var spoils = []spoil{
 			return strings.Join(append(strings.Fields(line)[:4], "1", "1000000001\n"), " ")
 		})(t, w, w.promise(behind))
 	}},
+	{name: "pace", job: program, sql: `INSERT INTO events (job, n, epoch, state, custody, at, cause, message)
+		WITH RECURSIVE i (k) AS (SELECT 0 UNION ALL SELECT k + 1 FROM i WHERE k < 61)
+		SELECT j.seq, 1000 + k, 9, iif(k % 2, 'RUNNING', 'SUBMITTING_JOB'), iif(k % 2, 'monitor', 'worker'), 1e15 + k * 30000, 'work', iif(k % 2, '', 'about to be launched')
+		FROM i, jobs j WHERE j.id = ?1`},
 	{name: "ledger", do: func(t *testing.T, w *world, p *promise) {
 		write(t, w.jobsLedger(), "span "+w.book.all[0].id.String()+" 1 1 x 2\n")
 	}},

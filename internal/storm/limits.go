@@ -55,7 +55,11 @@ var (
 		{Key: "kind/storm", Most: 60},
 		{Key: "system/local", Most: 16},
 		{Key: "system/local/user/*", Most: 10},
+		pace,
+		{Key: job.RateOf(job.RateStarts, job.SystemLocal), Most: 60, Per: job.Duration(2 * time.Second)},
 	}
+	// pace is the rate of launches. It is set anew from time to time, as what it is: whoever waits for a moment is given another one then.
+	pace   = job.Limit{Key: job.RateOf(job.RateLaunches, job.SystemLocal), Most: 30, Per: job.Duration(2 * time.Second)}
 	places = map[string][]int{
 		"lab/a": {0, 1, 2, math.MaxInt}, "lab/b": {1, 0}, "pool": {20, 2}, "kind/storm": {60, 20}, "system/local": {16, 0, 4, 8},
 	}
@@ -117,12 +121,15 @@ func (l *limits) change(ctx context.Context) {
 		return
 	}
 	rnd := l.s.random("limits")
-	keys := []string{"kind/storm", "lab/a", "lab/b", "pool", "system/local"}
+	keys := []string{"kind/storm", "lab/a", "lab/b", "pool", "system/local", pace.Key}
 	for pause(ctx, between(rnd, 300*time.Millisecond, 2*time.Second)) {
 		key := keys[rnd.IntN(len(keys))]
-		most := places[key][rnd.IntN(len(places[key]))]
-		if err := l.say(ctx, rnd, job.Limit{Key: key, Most: most}); err != nil && ctx.Err() == nil {
-			l.s.breaks("limit: %s to %d: %v", key, most, err)
+		limit := pace
+		if key != pace.Key {
+			limit = job.Limit{Key: key, Most: places[key][rnd.IntN(len(places[key]))]}
+		}
+		if err := l.say(ctx, rnd, limit); err != nil && ctx.Err() == nil {
+			l.s.breaks("limit: %s to %d: %v", key, limit.Most, err)
 		}
 		for _, p := range l.s.book.where(func(p *promise) bool { return p.endless && !p.asked && time.Since(p.at) > 5*time.Second }) {
 			servers := l.s.servers()
@@ -314,6 +321,45 @@ func (c *checker) side(key string, spans []span) {
 		c.mu.Lock()
 		c.sum.SideBySide = max(c.sum.SideBySide, len(beside))
 		c.mu.Unlock()
+	}
+}
+
+// paced: by the database's clock no time of the length of the rate holds more launches than that lets go. A launch is the intent that the
+// change to RUNNING follows: who recorded it looked once more whether its moment had passed, and launched, whenever the program began
+// to write. One whose process died after it was recorded may be late, and was not launched.
+func (c *checker) paced(ctx context.Context) {
+	if !c.limited() || c.restored() || c.wrongTimes() {
+		return // times of a history are the database's
+	}
+	type launch struct {
+		job job.ID
+		at  time.Time
+	}
+	var all []launch
+	for _, j := range c.rows {
+		if !j.Program() {
+			continue
+		}
+		var intent time.Time
+		for _, e := range c.history(ctx, j.ID) {
+			if e.Sub > 0 {
+				continue
+			}
+			if e.State == job.Running && !intent.IsZero() {
+				all = append(all, launch{j.ID, intent})
+			}
+			if intent = (time.Time{}); e.Message == job.Launching {
+				intent = e.At
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b launch) int { return a.at.Compare(b.at) })
+	c.sum.Paced = len(all)
+	for i, l := range all {
+		if n := i - pace.Most; n >= 0 && l.at.Sub(all[n].at) < time.Duration(pace.Per) {
+			c.broken(l.job, "pace: job %s was launched at %s, and %d others within the %v before, %s", l.job, l.at, pace.Most, l.at.Sub(all[n].at), pace.Terms())
+			return
+		}
 	}
 }
 

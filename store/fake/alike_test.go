@@ -374,12 +374,15 @@ func (p *pair) reserve() {
 	asks := make([]store.Ask, p.IntN(4))
 	for i := range asks {
 		asks[i] = store.Ask{Key: p.rateKey(false), N: pick(p, 0, 1, 1, 2, 2, 7, 7, 40, 40, 1001)}
+		if p.one(3) {
+			asks[i].N, asks[i].Late = pick(p, 1, 1, 1, 1, 2), pick(p, time.Microsecond, 100*time.Millisecond, time.Minute, time.Hour, 2*time.Hour)
+		}
 	}
-	key, i := p.rateKey(false), p.IntN(9)
+	key, i, late := p.rateKey(false), p.IntN(9), pick(p, 0, 0, time.Second, time.Hour)
 	of(p, "reserve", func(s store.Store) ([]store.Reserved, error) {
 		last, asks := p.given[s][key], slices.Clone(asks)
 		if !last.Rate.IsZero() {
-			asks = append(asks, store.Ask{Key: key, N: 1, Held: job.Moment{Key: key, At: last.Moment(i), Rate: last.Rate}})
+			asks = append(asks, store.Ask{Key: key, N: 1, Held: job.Moment{Key: key, At: last.Moment(i), Rate: last.Rate, Late: job.Duration(late)}, Late: late})
 		}
 		all, err := s.Reserve(p.Context(), tenant, asks)
 		for i, r := range all {

@@ -36,7 +36,7 @@ func (t *tx) reserve(at name, a *store.Ask) store.Reserved {
 	}
 	m := t.moments[at]
 	r.First = store.Free(m.next, t.now, m.rate != rate, r.Every)
-	set(t, t.moments, at, moments{next: r.Moment(a.N), rate: rate})
+	set(t, t.moments, at, moments{next: r.Next(a), rate: rate})
 	return r
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -15,7 +16,7 @@ func (s *Store) Reserve(ctx context.Context, tenant string, asks []store.Ask) (a
 	if err := store.Askable(asks); err != nil {
 		return nil, err
 	}
-	wanted := map[string]int{} // moments by key
+	wanted := map[string]wants{}
 	missing := map[string]bool{}
 	keys := values(asks, func(a *store.Ask) string { return a.Key })
 	err = s.call(ctx, tenant, func(t *tx) error {
@@ -30,7 +31,8 @@ func (s *Store) Reserve(ctx context.Context, tenant string, asks []store.Ask) (a
 			}
 			if all[i].First = asks[i].Held.At; !asks[i].Holds(all[i].Rate, now) {
 				all[i].First = time.Time{}
-				wanted[keys[i]] += asks[i].N
+				w := wanted[keys[i]]
+				wanted[keys[i]] = wants{w.n + asks[i].N, w.late + asks[i].Late}
 				missing[keys[i]] = !there
 			}
 			return nil
@@ -45,8 +47,14 @@ func (s *Store) Reserve(ctx context.Context, tenant string, asks []store.Ask) (a
 	return all, nil
 }
 
+// wants are what is asked for of one key in a call.
+type wants struct {
+	n    int
+	late time.Duration // the room of all
+}
+
 // reserve gives moments to those who have none yet.
-func (t *tx) reserve(tenant string, asks []store.Ask, all []store.Reserved, wanted map[string]int, missing map[string]bool) error {
+func (t *tx) reserve(tenant string, asks []store.Ask, all []store.Reserved, wanted map[string]wants, missing map[string]bool) error {
 	keys := slices.Sorted(maps.Keys(wanted))
 	given := map[string]store.Reserved{}
 	qs := []*query{do(lockRates, tenant)}
@@ -59,7 +67,8 @@ func (t *tx) reserve(tenant string, asks []store.Ask, all []store.Reserved, want
 		r.reserved(&a)
 		given[key] = a
 		return nil
-	}, tenant, keys, values(keys, func(k *string) string { return job.Family(*k) }), values(keys, func(k *string) int { return wanted[*k] })))
+	}, tenant, keys, values(keys, func(k *string) string { return job.Family(*k) }),
+		values(keys, func(k *string) int { return wanted[*k].n }), values(keys, func(k *string) int64 { return wanted[*k].late.Microseconds() })))
 	if err := t.commit(qs...); err != nil {
 		return err
 	}
@@ -72,7 +81,7 @@ func (t *tx) reserve(tenant string, asks []store.Ask, all []store.Reserved, want
 			a = store.Reserved{First: all[i].Now, Now: all[i].Now}
 		}
 		all[i] = a
-		a.First = a.Moment(asks[i].N)
+		a.First = a.Next(&asks[i])
 		given[asks[i].Key] = a
 	}
 	return nil
@@ -88,6 +97,14 @@ func (r *reader) reserved(a *store.Reserved) bool {
 	a.Limit = &l
 	return true
 }
+
+// 1 tenant  2 keys  3 families  4 how many moments of each  5 how much later than usual they may be used, in all, in microseconds
+var (
+	taken       = guard.Moment.SQL(`(k.n * l.step + k.late * interval '1 microsecond')`, `interval '0'`)
+	takeMoments = `UPDATE pawl.moments m SET rate = l.rate, next = ` + free + ` + ` + taken + `
+	FROM (SELECT pawl.clock() AS now) x, unnest($2::text[], $3::text[], $4::int[], $5::bigint[]) k(key, family, n, late), ` + rateOf + `
+	WHERE m.tenant = $1 AND m.key = k.key RETURNING m.key, m.next - ` + taken + `, x.now, ` + rateColumns
+)
 
 const (
 	rateColumns = `l.key, l.most, l.per, l.every, l.rate`
@@ -113,11 +130,6 @@ const (
 	firstMoments = `INSERT INTO pawl.moments (tenant, key, next, rate) SELECT $1, k.key, pawl.clock(), '00000000-0000-0000-0000-000000000000'
 	FROM unnest($2::text[]) k(key) ON CONFLICT (tenant, key) DO NOTHING`
 	lockMoments = `SELECT FROM pawl.moments m WHERE m.tenant = $1 AND m.key = ANY ($2::text[]) ORDER BY m.key FOR UPDATE`
-
-	//	1 tenant  2 keys  3 families  4 how many moments of each
-	takeMoments = `UPDATE pawl.moments m SET rate = l.rate, next = ` + free + ` + k.n * l.step
-	FROM (SELECT pawl.clock() AS now) x, unnest($2::text[], $3::text[], $4::int[]) k(key, family, n), ` + rateOf + `
-	WHERE m.tenant = $1 AND m.key = k.key RETURNING m.key, m.next - k.n * l.step, x.now, ` + rateColumns
 
 	// wakeJobs has the jobs of a tenant that wait for their moments ask for them again.
 	wakeJobs = `UPDATE pawl.jobs j SET due = x.now FROM (SELECT pawl.clock() AS now) x WHERE j.id = ANY (ARRAY(

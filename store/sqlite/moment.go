@@ -53,7 +53,7 @@ func (t *tx) moments(tenant string, a *store.Ask, limits map[string]*job.Limit) 
 	}
 	r.First = store.Free(next, now, given != r.Rate, r.Every)
 	_, err = t.run(`INSERT INTO moments (tenant, key, next, rate) VALUES (?, ?, ?, ?) ON CONFLICT (tenant, key) DO UPDATE SET next = excluded.next, rate = excluded.rate`,
-		tenant, a.Key, r.Moment(a.N).UnixMicro(), blob(r.Rate))
+		tenant, a.Key, r.Next(a).UnixMicro(), blob(r.Rate))
 	return r, err
 }
 

@@ -15,6 +15,7 @@ var momentTests = []test{
 	{"each key of a family has moments of its own", momentsFamily},
 	{"a moment that was not used does not come back", momentsPassed},
 	{"a moment is asked for again", momentsHeld},
+	{"who may be late has the room behind its moment", momentsLate},
 	{"a rate that is changed holds at once", momentsChanged},
 	{"what is asked for is bounded", momentsBounded},
 	{"who waits for a moment does so in the gate, with all that it has", momentsGate},
@@ -179,6 +180,43 @@ func momentsHeld(w *world) {
 	}
 }
 
+func momentsLate(w *world) {
+	w.limit(rate(launches, 10, 2*time.Second), rate("dials/lab", 1, time.Second))
+	late := func(d time.Duration) store.Ask { return store.Ask{Key: launches, N: 1, Late: d} }
+	first := w.moments(launches, 100) // the clock does not come near any of those that follow
+	all := w.reserve(late(time.Second), store.Ask{Key: launches, N: 3}, store.Ask{Key: "dials/lab", N: 1}, late(store.MostLate), late(time.Microsecond), late(0))
+	at := first.Moment(100)
+	for i, room := range []time.Duration{0, time.Second, -1, 2 * first.Every, store.MostLate, time.Microsecond} {
+		if room < 0 {
+			continue // it is of another key
+		}
+		if at = at.Add(room); !all[i].First.Equal(at) {
+			w.Errorf("%d: %v was given, want %v", i, all[i].First, at)
+		}
+		at = at.Add(first.Every)
+	}
+	if next := w.moments(launches, 1); !next.First.Equal(at) {
+		w.Errorf("then %v was given, want %v", next.First, at)
+	}
+	// It may be asked for again as late as it may be used, and its room is not added once more.
+	held := job.Moment{Key: launches, At: all[3].First, Rate: all[3].Rate, Late: job.Duration(store.MostLate)}
+	again := store.Ask{Key: launches, N: 1, Held: held, Late: store.MostLate}
+	w.clock.Advance(held.At.Sub(all[3].Now) + store.MostLate - time.Minute)
+	if r := w.reserve(again)[0]; !r.First.Equal(held.At) {
+		w.Errorf("%v was held, and it is %v at %v", held.At, r.First, r.Now)
+	}
+	before := w.moments(launches, 1)
+	w.clock.Advance(time.Minute + time.Second)
+	if r := w.reserve(again)[0]; r.First.Before(r.Now) {
+		w.Errorf("%v has passed, and %v was given", held.At, r.First)
+	} else {
+		w.follows(r, before, 1)
+		if next := w.moments(launches, 1); next.First.Sub(r.First) < r.Every+store.MostLate {
+			w.Errorf("it has no room: the next is %v behind it", next.First.Sub(r.First))
+		}
+	}
+}
+
 func momentsChanged(w *world) {
 	w.limit(rate(launches, 1, time.Hour))
 	slow := w.moments(launches, 10)
@@ -215,6 +253,12 @@ func momentsBounded(w *world) {
 		{{Key: launches, N: -1}},
 		{{Key: launches, N: store.MostAsked + 1}},
 		{{Key: launches, N: 2, Held: job.Moment{Key: launches}}},
+		{{Key: launches, N: 2, Late: time.Second}},
+		{{Key: launches, N: 1, Late: -time.Second}},
+		{{Key: launches, N: 1, Late: store.MostLate + time.Microsecond}},
+		{{Key: launches, N: 1, Late: time.Nanosecond}},
+		{{Key: launches, N: 1, Held: job.Moment{Key: launches, Late: -1}}},
+		{{Key: launches, N: 1, Held: job.Moment{Key: launches, Late: job.Duration(2 * store.MostLate)}}},
 		make([]store.Ask, store.MostAsked+1),
 	} {
 		_, err := w.s.Reserve(w.ctx, acme, asks)
