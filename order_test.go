@@ -131,8 +131,11 @@ func TestOrderIsSeen(t *testing.T) {
 			reqs[i].Spec.Order = &job.Order{Key: "account/4711"}
 			reqs[i].Spec.Owner = []string{"ada", "bob"}[i%2]
 		}
+		reqs[3].Spec.Delay = job.Duration(time.Minute)
+		since := []time.Time{1: time.Now(), 2: time.Now(), 3: time.Now().Add(time.Minute)}
 		jobs := submit(t, svc, reqs...)
 		run()
+		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		for i, want := range []string{"a process works on it", ", the next one", ", behind 1 job", ", behind 2 jobs"} {
 			v, err := svc.View(t.Context(), jobs[i].ID)
@@ -140,7 +143,7 @@ func TestOrderIsSeen(t *testing.T) {
 				t.Fatal(err)
 			}
 			if i > 0 {
-				want = "waits for its turn in the order of account/4711 since " + v.Since.Local().Format(time.RFC3339) + want + "; job " + jobs[0].ID.String() + " has it, and 3 wait"
+				want = "waits for its turn in the order of account/4711 since " + since[i].Local().Format(time.RFC3339) + want + "; job " + jobs[0].ID.String() + " has it, and 3 wait"
 			}
 			if v.Why != want || v.Order != "order/account%2F4711" {
 				t.Errorf("%d, of the order %q: %q, want %q", i, v.Order, v.Why, want)

@@ -43,7 +43,7 @@ var says = map[string]map[string]string{
 		"recoveries": "Runs after a crash, of all attempts.", "suspect": "Crashes of processes that held the job, since one outlived a step of it. After 2 it runs alone, and after 5 it ends.",
 		"launch": "The number of the newest launch, of all attempts; 0: there was none.",
 		"live":   "It is about to be launched, or runs, or its end is not known yet.", "created": "When it was submitted.",
-		"since": "Since when it has been in its custody.", "due": "When its gate opens.", "ended": "When it ended.",
+		"since": "Since when it has been in its custody; of one that waits in a line: since when it has waited for its turns.", "due": "When its gate opens.", "ended": "When it ended.",
 		"code": "Why it ended, or what blocks it.", "message": "The same in words, with what to do next.",
 		"parent": "The job of which it is a part.", "needs": "How many jobs must end first.", "limits": "The keys of which it takes turns.",
 		"order": "The key in whose order it stands: order/ and that of its spec.", "line": "The key for whose turn it waits.",
