@@ -120,6 +120,36 @@ func TestOrder(t *testing.T) {
 	}
 }
 
+// TestEqualIsSeen looks at a job that waits while one that is equal runs.
+func TestEqualIsSeen(t *testing.T) {
+	bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
+		going := make(chan bool)
+		pawl.Handle(svc, "move", func(context.Context, *pawl.Task[move]) (struct{}, error) { <-going; return struct{}{}, nil })
+		reqs := make([]pawl.Request, 2)
+		for i := range reqs {
+			reqs[i].Spec = pawl.NewTask("move", move{})
+			reqs[i].Spec.Unique = &job.Unique{Key: "a/b", Until: job.WhileRunning}
+			reqs[i].Spec.Owner = "ada"
+		}
+		since := time.Now()
+		jobs := submit(t, svc, reqs...)
+		run()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		v, err := svc.View(t.Context(), jobs[1].ID)
+		want := "waits until no other job with its key runs, since " + since.Local().Format(time.RFC3339) + ", first of its owner's jobs; job " + jobs[0].ID.String() + " has it, and 1 waits"
+		if err != nil || v.Why != want {
+			t.Errorf("%q, want %q, %v", v.Why, want, err)
+		}
+		close(going)
+		for _, j := range jobs {
+			if _, err := svc.Wait(t.Context(), j.ID); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 // TestOrderIsSeen looks at jobs that wait in an order, and at the order.
 func TestOrderIsSeen(t *testing.T) {
 	bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {

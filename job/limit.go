@@ -94,9 +94,12 @@ func AheadOf(key string) string { return aheadOf + key }
 // Ordered reports whether those who wait in the line of a key stand in an order, whoever their owners are.
 func Ordered(key string) bool { return strings.HasPrefix(key, inOrder) }
 
+// Sole reports whether a key has one turn, whatever limits say.
+func Sole(key string) bool { return strings.HasPrefix(key, whileRunning) || Ordered(key) }
+
 // Implied returns the limit of a key for which none can be set; nil: there is none.
 func Implied(key string) *Limit {
-	if key = LimitOf(key); strings.HasPrefix(key, whileRunning) || Ordered(key) {
+	if key = LimitOf(key); Sole(key) {
 		return &Limit{Key: key, Most: 1}
 	}
 	return nil
