@@ -271,6 +271,7 @@ var tries = map[string][]try{
 	"set-limit": {
 		{path: "/v1/limits/user%2F*", body: `{"most": 3}`, status: 200},
 		{path: "/v1/limits/gpu", body: `{"most": -1}`, status: 422},
+		{path: "/v1/limits/system%2Flocal%2Fusers%2Fada", body: `{"most": 1}`, status: 422},
 		{path: "/v1/limits/gpu", body: `{"key": "cpu", "most": 1}`, status: 422},
 		{path: "/v1/limits/ahead%2Fgpu", body: `{"most": 1}`, status: 422},
 		{path: "/v1/limits/order%2Fledger", body: `{"most": 2}`, status: 422},
