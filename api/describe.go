@@ -64,7 +64,7 @@ var says = map[string]map[string]string{
 	"WorkerView": also(worker, "jobs", "The jobs of the caller's tenant in its hands, 100 at most, as in lists; the one that it has had for longest is first."),
 	"LimitUse": {
 		"key": "The key of the turns.", "set": "The limit that decides: its own, or that of its family; missing: any number of jobs may have a turn.",
-		"in_use": "How many jobs have a turn.", "waiting": "How many wait for one.", "ahead": "How many programs are made ready ahead of their turn.",
+		"in_use": "How many jobs have a turn.", "waiting": "How many wait for one.", "ahead": "How many programs have a place among those that are made ready ahead of their turn; those still being made ready are not among waiting.",
 		"free_in_ms": "Of a rate: in how many milliseconds the next moment is free.",
 		"owners":     "What each owner has of it. Lists leave it out.",
 		"jobs":       "Some of the jobs that have a turn, 20 at most. Lists leave it out.",
