@@ -18,7 +18,7 @@ type LimitUse struct {
 	Set     *job.Limit   `json:"set,omitempty"`        // that decides: its own, or that of its family; nil: any number may have a turn
 	InUse   int          `json:"in_use"`               // turns
 	Waiting int          `json:"waiting"`              // jobs that wait for one
-	Ahead   int          `json:"ahead"`                // of the programs among these, those that are made ready
+	Ahead   int          `json:"ahead"`                // programs that have a place among those that are made ready ahead of their turn
 	FreeIn  *int64       `json:"free_in_ms,omitempty"` // of a rate: in how many milliseconds the next moment is free, rounded up
 	Owners  []LimitShare `json:"owners,omitempty"`
 	Jobs    []job.ID     `json:"jobs,omitempty"` // some of those that have a turn

@@ -120,6 +120,36 @@ func TestOrder(t *testing.T) {
 	}
 }
 
+// TestEqualIsSeen looks at a job that waits while one that is equal runs.
+func TestEqualIsSeen(t *testing.T) {
+	bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
+		going := make(chan bool)
+		pawl.Handle(svc, "move", func(context.Context, *pawl.Task[move]) (struct{}, error) { <-going; return struct{}{}, nil })
+		reqs := make([]pawl.Request, 2)
+		for i := range reqs {
+			reqs[i].Spec = pawl.NewTask("move", move{})
+			reqs[i].Spec.Unique = &job.Unique{Key: "a/b", Until: job.WhileRunning}
+			reqs[i].Spec.Owner = "ada"
+		}
+		since := time.Now()
+		jobs := submit(t, svc, reqs...)
+		run()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		v, err := svc.View(t.Context(), jobs[1].ID)
+		want := "waits until no other job with its key runs, since " + since.Local().Format(time.RFC3339) + ", first of its owner's jobs; job " + jobs[0].ID.String() + " has it, and 1 waits"
+		if err != nil || v.Why != want {
+			t.Errorf("%q, want %q, %v", v.Why, want, err)
+		}
+		close(going)
+		for _, j := range jobs {
+			if _, err := svc.Wait(t.Context(), j.ID); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 // TestOrderIsSeen looks at jobs that wait in an order, and at the order.
 func TestOrderIsSeen(t *testing.T) {
 	bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
@@ -131,8 +161,11 @@ func TestOrderIsSeen(t *testing.T) {
 			reqs[i].Spec.Order = &job.Order{Key: "account/4711"}
 			reqs[i].Spec.Owner = []string{"ada", "bob"}[i%2]
 		}
+		reqs[3].Spec.Delay = job.Duration(time.Minute)
+		since := []time.Time{1: time.Now(), 2: time.Now(), 3: time.Now().Add(time.Minute)}
 		jobs := submit(t, svc, reqs...)
 		run()
+		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		for i, want := range []string{"a process works on it", ", the next one", ", behind 1 job", ", behind 2 jobs"} {
 			v, err := svc.View(t.Context(), jobs[i].ID)
@@ -140,7 +173,7 @@ func TestOrderIsSeen(t *testing.T) {
 				t.Fatal(err)
 			}
 			if i > 0 {
-				want = "waits for its turn in the order of account/4711 since " + v.Since.Local().Format(time.RFC3339) + want + "; job " + jobs[0].ID.String() + " has it, and 3 wait"
+				want = "waits for its turn in the order of account/4711 since " + since[i].Local().Format(time.RFC3339) + want + "; job " + jobs[0].ID.String() + " has it, and 3 wait"
 			}
 			if v.Why != want || v.Order != "order/account%2F4711" {
 				t.Errorf("%d, of the order %q: %q, want %q", i, v.Order, v.Why, want)

@@ -105,7 +105,7 @@ func (s *Service) inLine(ctx context.Context, v *View) error {
 		return err
 	}
 	holds := many(held, "has one", "have one")
-	if job.Ordered(v.Line) {
+	if job.Sole(v.Line) {
 		ids, err := s.cfg.Store.Holders(ctx, v.Tenant, v.Line, 1)
 		if err != nil {
 			return err
@@ -115,7 +115,11 @@ func (s *Service) inLine(ctx context.Context, v *View) error {
 		}
 	}
 	stands := v.Job.Why(time.Now(), true)
-	v.Why = stands + " since " + v.Since.Local().Format(time.RFC3339) + standing(v.Line, behind) + "; " + holds + ", and " + many(waiting, "waits", "wait") + strings.TrimPrefix(v.Why, stands)
+	since := " since "
+	if job.Sole(v.Line) && !job.Ordered(v.Line) {
+		since = ", since " // it is the wait that began then, and not what the other job does
+	}
+	v.Why = stands + since + v.Since.Local().Format(time.RFC3339) + standing(v.Line, behind) + "; " + holds + ", and " + many(waiting, "waits", "wait") + strings.TrimPrefix(v.Why, stands)
 	return nil
 }
 

@@ -141,7 +141,7 @@ func TestUnserved(t *testing.T) {
 			begin(t, svc, time.Hour, store.Process{Queues: []string{job.DefaultQueue}, Kinds: []string{"mail"}, Tenants: []string{"other"}})
 			says(true, nobody)
 			w := begin(t, svc, 10*time.Second, serves)
-			says(false, "waits for a program that handles mail")
+			says(false, "waits for a free slot of a program that handles mail")
 			if lines, err := svc.Unserved(context.Background()); err != nil || len(lines) != 0 {
 				t.Errorf("%+v, %v", lines, err)
 			}

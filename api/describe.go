@@ -43,7 +43,7 @@ var says = map[string]map[string]string{
 		"recoveries": "Runs after a crash, of all attempts.", "suspect": "Crashes of processes that held the job, since one outlived a step of it. After 2 it runs alone, and after 5 it ends.",
 		"launch": "The number of the newest launch, of all attempts; 0: there was none.",
 		"live":   "It is about to be launched, or runs, or its end is not known yet.", "created": "When it was submitted.",
-		"since": "Since when it has been in its custody.", "due": "When its gate opens.", "ended": "When it ended.",
+		"since": "Since when it has been in its custody; of one that waits in a line: since when it has waited for its turns.", "due": "When its gate opens.", "ended": "When it ended.",
 		"code": "Why it ended, or what blocks it.", "message": "The same in words, with what to do next.",
 		"parent": "The job of which it is a part.", "needs": "How many jobs must end first.", "limits": "The keys of which it takes turns.",
 		"order": "The key in whose order it stands: order/ and that of its spec.", "line": "The key for whose turn it waits.",
@@ -64,7 +64,7 @@ var says = map[string]map[string]string{
 	"WorkerView": also(worker, "jobs", "The jobs of the caller's tenant in its hands, 100 at most, as in lists; the one that it has had for longest is first."),
 	"LimitUse": {
 		"key": "The key of the turns.", "set": "The limit that decides: its own, or that of its family; missing: any number of jobs may have a turn.",
-		"in_use": "How many jobs have a turn.", "waiting": "How many wait for one.", "ahead": "How many programs are made ready ahead of their turn.",
+		"in_use": "How many jobs have a turn.", "waiting": "How many wait for one.", "ahead": "How many programs have a place among those that are made ready ahead of their turn; those still being made ready are not among waiting.",
 		"free_in_ms": "Of a rate: in how many milliseconds the next moment is free.",
 		"owners":     "What each owner has of it. Lists leave it out.",
 		"jobs":       "Some of the jobs that have a turn, 20 at most. Lists leave it out.",

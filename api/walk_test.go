@@ -273,6 +273,7 @@ var tries = map[string][]try{
 		{path: "/v1/limits/gpu", body: `{"most": -1}`, status: 422},
 		{path: "/v1/limits/gpu", body: `{}`, status: 422},
 		{path: "/v1/limits/gpu", body: `{"most": null, "weights": {"ada": 2}}`, status: 422},
+		{path: "/v1/limits/system%2Flocal%2Fusers%2Fada", body: `{"most": 1}`, status: 422},
 		{path: "/v1/limits/gpu", body: `{"key": "cpu", "most": 1}`, status: 422},
 		{path: "/v1/limits/ahead%2Fgpu", body: `{"most": 1}`, status: 422},
 		{path: "/v1/limits/order%2Fledger", body: `{"most": 2}`, status: 422},

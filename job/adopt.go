@@ -50,7 +50,7 @@ func (j Job) Under(keys []string) (under Job, turns []string, back *Change) {
 		back.Set.Turns = TieLimited // it is, and has none
 		return j, nil, back
 	}
-	j = j.InLine()
+	j.enter(j.Lacks(j.State)) // another line at most: nobody who was in none comes into one
 	turns = slices.DeleteFunc(j.Turns(), func(key string) bool { return slices.Contains(had, key) })
 	if j.Custody == Worker && len(turns) > 0 {
 		j.Ties |= TieMet

@@ -94,7 +94,7 @@ var FilterFields = []FilterField{
 	{"external_id", FieldWord, true, "the submitter's own name for it"},
 	{"created", FieldTime, true, "when it was submitted"},
 	{"ended", FieldTime, false, "when it ended; jobs that have not are not chosen"},
-	{"since", FieldTime, false, "since when it has been in its custody"},
+	{"since", FieldTime, false, "since when it has been in its custody; of one that waits in a line: since when it has waited for its turns"},
 	{"code", FieldWord, false, "why it ended, or what blocks it"},
 	{"message", FieldWord, false, "the same in words"},
 	{"machine", FieldWord, false, "the machine to which it belongs"},

@@ -45,7 +45,7 @@ type Job struct {
 	Live        bool `json:"live"`       // an intent stands and the end of that launch is not known
 
 	Created time.Time `json:"created"`
-	Since   time.Time `json:"since"` // when it entered its custody
+	Since   time.Time `json:"since"` // when it entered its custody; of one in custody gate that waits in a line: since when it has waited for its turns
 	Due     time.Time `json:"due,omitzero"`
 	Ended   time.Time `json:"ended,omitzero"`
 

@@ -94,9 +94,12 @@ func AheadOf(key string) string { return aheadOf + key }
 // Ordered reports whether those who wait in the line of a key stand in an order, whoever their owners are.
 func Ordered(key string) bool { return strings.HasPrefix(key, inOrder) }
 
+// Sole reports whether a key has one turn, whatever limits say.
+func Sole(key string) bool { return strings.HasPrefix(key, whileRunning) || Ordered(key) }
+
 // Implied returns the limit of a key for which none can be set; nil: there is none.
 func Implied(key string) *Limit {
-	if key = LimitOf(key); strings.HasPrefix(key, whileRunning) || Ordered(key) {
+	if key = LimitOf(key); Sole(key) {
 		return &Limit{Key: key, Most: 1}
 	}
 	return nil
@@ -125,7 +128,11 @@ func (l *Limit) Validate() error {
 	if f := strings.TrimSuffix(key, "/*"); f != key && f != "" {
 		key = f
 	}
-	v.limitKey("key", key)
+	if BuiltIn(key) {
+		v.builtIn(l.Key)
+	} else {
+		v.limitKey("key", key)
+	}
 	if first, _, _ := strings.Cut(key, "/"); slices.Contains(ownKeys, first+"/") {
 		v.add("key", l.Key, "begins with "+first, "set a limit for another key: those of this kind are Pawl's own")
 	}
@@ -144,6 +151,57 @@ func (l *Limit) Validate() error {
 		}
 	}
 	return v.err()
+}
+
+// builtInForms are the forms of the keys of [Job.Keys]. NAME is one of Pawl, and TEXT any text, as [part] writes it.
+var builtInForms = []string{
+	"tenant", "user/TEXT", "kind/NAME", "system/NAME", "system/NAME/user/TEXT", "system/NAME/partition/TEXT", "system/NAME/partition/TEXT/user/TEXT",
+}
+
+// builtIn checks a key that begins as those of [Job.Keys] do: no job stands under others.
+func (v *validation) builtIn(key string) {
+	given := strings.Split(key, "/")
+	var like []string
+	for _, f := range builtInForms {
+		form := strings.Split(f, "/")
+		if form[0] == given[0] {
+			like = append(like, strings.ReplaceAll(f, "TEXT", "NAME"))
+		}
+		if len(form) == len(given) && fits(form, given) {
+			return
+		}
+	}
+	remedy := "give " + strings.Join(like, " or ")
+	if given[0] != limitTenant {
+		remedy += "; the last NAME may be *, and % / * in a name are written %25 %2F %2A"
+	}
+	v.add("key", key, "is a key under which no job stands", remedy)
+}
+
+// fits reports whether the parts of a key are as a form says.
+func fits(form, given []string) bool {
+	for i, p := range given {
+		var of validation
+		switch form[i] {
+		default:
+			if p != form[i] {
+				return false
+			}
+			continue
+		case "NAME":
+			of.name("", p, 128)
+		case "TEXT":
+			name := names.Replace(p)
+			if of.text("", name, 128); part(name) != p {
+				of.add("", p, "is not written as a part", "")
+			}
+		}
+		family := p == "*" && i == len(given)-1
+		if !family && (p == "" || of.problems != nil) {
+			return false
+		}
+	}
+	return true
 }
 
 func (v *validation) limitKey(path, key string) {

@@ -97,10 +97,10 @@ func TestOrder(t *testing.T) {
 					t.Errorf("it needs %q first", first)
 				}
 				j.Place = Place{Waiting, Gate}
-				if j = j.InLine(); j.Line != "order/k" {
-					t.Errorf("it stands in the line of %q", j.Line)
-				}
 				now := time.Unix(1000, 0)
+				if j = j.InLine(now); j.Line != "order/k" || !j.Since.Equal(now) {
+					t.Errorf("it stands in the line of %q since %v", j.Line, j.Since)
+				}
 				granted := func() {
 					t.Helper()
 					for _, group := range [][]string{{"order/k"}, limits} {

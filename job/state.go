@@ -7,7 +7,7 @@ type State string
 
 // The states. Each comment says what is done in it, and then who moves the job on.
 const (
-	Waiting          State = "WAITING"           // a gate holds it: a time, or prerequisites. The clock, or a prerequisite's end.
+	Waiting          State = "WAITING"           // a gate holds it: a time, prerequisites, its place in an order, or its turn. The clock, a prerequisite's end, or a turn that frees.
 	Pending          State = "PENDING"           // nothing holds it. A worker's claim.
 	ProcessingInputs State = "PROCESSING_INPUTS" // it waits for its moment to begin; the spec is resolved, inputs are checked, the folder is made. The clock, then a worker.
 	StagingInputs    State = "STAGING_INPUTS"    // inputs are copied into the folder. A worker.

@@ -119,9 +119,12 @@ func (j *Job) enter(lacks Ties) {
 }
 
 // InLine returns j as it stands in line when it is new, when a time that it waited for has come, or when its last prerequisite
-// has ended.
-func (j Job) InLine() Job {
-	j.enter(j.Lacks(j.State))
+// has ended. If it comes into a line, it waits for its turns since now.
+func (j Job) InLine(now time.Time) Job {
+	was := j.Line
+	if j.enter(j.Lacks(j.State)); was == "" && j.Line != "" {
+		j.Since = now
+	}
 	return j
 }
 

@@ -44,7 +44,7 @@ func TestTurnsOfAProgram(t *testing.T) {
 	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 	j := job.Job{ID: job.NewID(), Kind: job.KindApp, Limits: []string{"a", "b"}, Ties: job.TieLimited, Attempt: 1, MaxAttempts: 3}
 	j.Place = job.Next(&j, job.Pending, now)
-	j = j.InLine()
+	j = j.InLine(now)
 	at := func(place job.Place, line string, ties job.Ties) {
 		t.Helper()
 		if j.Place != place || j.Line != line || j.Ties != job.TieLimited|ties {

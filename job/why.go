@@ -42,6 +42,10 @@ func (j *Job) reason(now time.Time, served bool) string {
 			return "waits for its turn"
 		case Ordered(key):
 			return "waits for its turn in the order of " + OrderOf(key)
+		case Sole(key) && key != j.Line:
+			return "waits to be made ready for its turn among the jobs with its key"
+		case Sole(key):
+			return "waits until no other job with its key runs"
 		case key != j.Line:
 			return "waits to be made ready for its turn of " + key
 		default:
@@ -51,10 +55,13 @@ func (j *Job) reason(now time.Time, served bool) string {
 		if j.Lane == LaneAlone {
 			return "waits to run alone: the last " + strconv.Itoa(j.Suspect) + " processes that ran it died, and each process runs one such job at a time"
 		}
-		if !j.Program() {
-			return "waits for a program that handles " + j.Kind
+		switch {
+		case j.Program():
+			return "waits for a process with a free slot"
+		case served:
+			return "waits for a free slot of a program that handles " + j.Kind
 		}
-		return "waits for a process with a free slot"
+		return "waits for a program that handles " + j.Kind
 	case Worker:
 		if !served {
 			return "the process that worked on it is gone"

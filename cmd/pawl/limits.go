@@ -63,7 +63,8 @@ func limitsListCommand() *cobra.Command {
 		Use:   "list",
 		Short: "List the limits",
 		Long: `List prints one line for each limit that is set and each key in use: how many jobs may have a turn, how many have one, how many
-wait for one, and how many of these are programs that are made ready ahead of their turn. Below these it prints one line for each rate:
+wait for one, and how many programs have a place among those that are made ready ahead of their turn, whether they wait already or are
+still being made ready. Below these it prints one line for each rate:
 when the next moment is free, and of a family that of each key in use.`,
 		Example: "  pawl limits list\n  pawl limits list -o json",
 		Args:    cobra.NoArgs,

@@ -79,7 +79,7 @@ func (t *tx) goOn(r *row, cause job.Cause) error {
 	p := job.Next(&r.Job, r.Opened(), t.now)
 	if p == r.Place {
 		next := *r
-		next.Job = r.InLine()
+		next.Job = r.InLine(t.now)
 		t.swap(r, &next)
 		t.owe(&next, job.Owes(&r.Job, &next.Job))
 		return nil

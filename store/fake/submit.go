@@ -117,7 +117,7 @@ func (t *tx) submit(sub *store.Submission, n *store.New, fits map[string]bool) (
 		r.Due = time.Time{}
 	}
 	if broken == nil {
-		r.Job = r.InLine()
+		r.Job = r.InLine(t.now)
 	}
 	r.Lane = job.LaneOf(r.State, r.Program(), 0)
 	t.record(r, job.Event{N: 1, State: r.State, Custody: r.Custody, Cause: job.CauseSubmit, Actor: sub.By})

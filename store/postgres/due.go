@@ -43,7 +43,7 @@ func (s *Store) Due(ctx context.Context, limit int) (int, store.Effects, error) 
 
 // dueJobs moves jobs whose time has come out of their gate, as [job.Next] says. Where another gate still holds one, the
 // schedule does not any more. A job under limits, which has no turns while it waits for a time, takes its place in line, and one in
-// order that has not kept its turn there: no history tells of that.
+// order that has not kept its turn there: it waits for its turn since now, and no history tells of that.
 var dueJobs = `
 WITH x AS MATERIALIZED (
 	SELECT pawl.clock() AS now, ` + ord + ` AS ord
@@ -54,7 +54,7 @@ WITH x AS MATERIALIZED (
 		line = CASE WHEN ` + goes + ` OR j.needs > 0 THEN NULL WHEN j.ties & 256 = 0 AND j.ordered IS NOT NULL THEN j.ordered
 			WHEN j.kind = 'app' AND j.state = 'WAITING' THEN 'ahead/' || j.limits[1] ELSE j.limits[1] END,
 		state = CASE WHEN ` + goes + ` AND j.state = 'WAITING' THEN 'PENDING' ELSE j.state END, custody = CASE WHEN ` + goes + ` THEN 'ready' ELSE j.custody END,
-		epoch = j.epoch + (` + goes + `)::int, n = j.n + (` + goes + `)::int, since = CASE WHEN ` + goes + ` THEN x.now ELSE j.since END,
+		epoch = j.epoch + (` + goes + `)::int, n = j.n + (` + goes + `)::int, since = CASE WHEN ` + goes + ` OR j.needs = 0 THEN x.now ELSE j.since END,
 		ord = CASE WHEN ` + goes + ` THEN greatest(j.ord, x.ord) ELSE j.ord END,
 		code = CASE WHEN ` + goes + ` THEN '' ELSE j.code END, message = CASE WHEN ` + goes + ` THEN '' ELSE j.message END
 	FROM x WHERE j.id = ANY (ARRAY(SELECT d.id FROM due d))

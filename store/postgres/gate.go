@@ -28,7 +28,8 @@ func (c *changes) turns() (qs []*query) {
 	if len(c.inLine) > 0 {
 		qs = append(qs, do(makeMark), do(enterLines, values(c.inLine, func(j *job.Job) [16]byte { return j.ID }),
 			values(c.inLine, func(j *job.Job) string { return j.Line }),
-			values(c.inLine, func(j *job.Job) int { return j.Passed }), values(c.inLine, func(j *job.Job) int { return int(j.Ties) })))
+			values(c.inLine, func(j *job.Job) int { return j.Passed }), values(c.inLine, func(j *job.Job) int { return int(j.Ties) }),
+			values(c.inLine, func(j *job.Job) time.Time { return j.Since })))
 	}
 	if len(c.returned) > 0 {
 		qs = append(qs, do(giveBack, jobs(c.returned), keys(c.returned)))
@@ -49,7 +50,7 @@ func (c *changes) turns() (qs []*query) {
 
 const (
 	enterLines = `UPDATE pawl.jobs j SET line = ($2::text[])[array_position($1::uuid[], j.id)], passed = ($3::int[])[array_position($1::uuid[], j.id)],
-	ties = ($4::int[])[array_position($1::uuid[], j.id)] WHERE j.id = ANY ($1::uuid[])`
+	ties = ($4::int[])[array_position($1::uuid[], j.id)], since = ($5::timestamptz[])[array_position($1::uuid[], j.id)] WHERE j.id = ANY ($1::uuid[])`
 
 	giveBack = `DELETE FROM pawl.turns t WHERE t.job = ANY ($1::uuid[]) AND (t.job, t.key || '') IN (SELECT r.job, r.key FROM unnest($1::uuid[], $2::text[]) r(job, key))`
 

@@ -217,7 +217,7 @@ func (in *insertion) insert() (qs []*query) {
 					return nil
 				}
 				j := job.Job{Kind: (*n).Job.Kind, Place: job.Place{State: job.Waiting, Custody: job.Gate}, Ties: (*n).Job.Ties, Limits: (*n).Job.Limits, Order: (*n).Job.Order}
-				return nonzero(j.InLine().Line)
+				return nonzero(j.InLine(j.Since).Line)
 			}),
 			some(func(j *job.Job) string { return j.Order }), some(func(j *job.Job) string { return j.Rank }))
 	}

@@ -105,7 +105,7 @@ func (c *changes) open(j *job.Job) error {
 	}
 	p := job.Next(j, job.Pending, c.now)
 	if p == j.Place {
-		if next := j.InLine(); next.Line != j.Line {
+		if next := j.InLine(c.now); next.Line != j.Line {
 			c.inLine = append(c.inLine, next)
 			c.owe(&next, job.Owes(j, &next))
 		}

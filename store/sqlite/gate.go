@@ -109,11 +109,11 @@ func (t *tx) giveBack(r *row, keys []string) error {
 // inLine lets a job, all of whose other gates are open, enter the line for its turn if it is to wait for one.
 func (t *tx) inLine(r *row, eff *store.Effects) error {
 	before := r.Job
-	after := before.InLine()
+	after := before.InLine(t.now)
 	if after.Line == before.Line {
 		return nil
 	}
-	if _, err := t.exec(`UPDATE jobs SET line = ? WHERE seq = ?`, after.Line, r.seq); err != nil {
+	if _, err := t.exec(`UPDATE jobs SET line = ?, since = ? WHERE seq = ?`, after.Line, micros(after.Since), r.seq); err != nil {
 		return err
 	}
 	r.Job = after

@@ -151,7 +151,7 @@ func (t *tx) submit(sub *store.Submission, n *store.New, fits map[string]bool, e
 		j.Due = time.Time{}
 	}
 	if broken == nil {
-		j = j.InLine()
+		j = j.InLine(t.now)
 	}
 	j.Lane = job.LaneOf(j.State, j.Program(), 0)
 

@@ -25,6 +25,7 @@ var limitTests = []test{
 	{"owners share a line by weight", limitFair},
 	{"an owner who comes late has no claim to what others got", limitLate},
 	{"who must wait for a time or for others is in no line", limitLater},
+	{"who comes into a line waits for its turn since then", limitSince},
 	{"a turn outlives crashes and drains", limitCrash},
 	{"a turn is given back by whoever does not use it", limitReturns},
 	{"programs are made ready ahead of their turn", limitAhead},
