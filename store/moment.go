@@ -3,7 +3,6 @@ package store
 import (
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -33,12 +32,7 @@ type Reserved struct {
 func (r *Reserved) Moment(i int) time.Time { return r.First.Add(time.Duration(i) * r.Every) }
 
 // Next returns the moment after those that a was given.
-func (r *Reserved) Next(a *Ask) time.Time {
-	if guard.Moment.Off() {
-		return r.First
-	}
-	return r.Moment(a.N).Add(a.Late)
-}
+func (r *Reserved) Next(a *Ask) time.Time { return r.Moment(a.N).Add(a.Late) }
 
 // Moments is when the next moment of a key under a rate is free.
 type Moments struct {
