@@ -31,8 +31,9 @@ func (j *Job) OwnKeys() []string {
 // the hands of a worker, who may know nothing of the limit and go on to its launch. A job that has turns, and whose work goes on,
 // gets those of the new keys, too: it has all of a group or none.
 //
-// Nothing has begun of a job that is ready to run, to be made ready or to be launched. For it back is the change, of the job that
-// is answered, by which it goes to the line for its turn; turns of other keys it gives back.
+// Nothing has begun of a job that is ready to run, to be made ready or to be launched, nor of one that waits in the gate with turns, for
+// its moment or for other turns. For it back is the change, of the job that is answered, by which it goes to the line for its turn, or does
+// when its moment has come; turns of other keys it gives back.
 func (j Job) Under(keys []string) (under Job, turns []string, back *Change) {
 	had := j.Turns()
 	if len(j.Limits) == 0 {
@@ -41,7 +42,7 @@ func (j Job) Under(keys []string) (under Job, turns []string, back *Change) {
 	j.Limits = slices.Compact(slices.Sorted(slices.Values(slices.Concat(j.Limits, keys))))
 	bare := j
 	bare.Ties &^= tieTurns
-	if j.Custody == Ready && bare.Lacks(j.State) != 0 {
+	if (j.Custody == Ready || j.Unused()) && bare.Lacks(j.State) != 0 {
 		e := Entry{State: j.State, Message: "a limit was set for " + strings.Join(keys, ", ")}
 		if e.State == Pending {
 			e.State = Waiting
@@ -56,6 +57,11 @@ func (j Job) Under(keys []string) (under Job, turns []string, back *Change) {
 		j.Ties |= TieMet
 	}
 	return j, turns, nil
+}
+
+// Unused reports whether j has turns while nothing of it has begun.
+func (j *Job) Unused() bool {
+	return !j.Live && (j.Custody == Ready || j.Custody == Gate) && j.Ties&(tieTurns|TieKept) != 0
 }
 
 // underWay returns the ties that a job which knew no limits would have, had it come by its turns as others do. Of a program that

@@ -69,7 +69,15 @@ func TestUnder(t *testing.T) {
 		},
 		"a task that has some of its turns": {
 			j:    job.Job{Kind: "send", Place: job.Place{State: job.Waiting, Custody: job.Gate}, Limits: []string{"a", "z"}, Ties: limited | kept, Line: "z"},
-			ties: limited | kept, line: "z", turns: []string{"m"},
+			ties: limited, line: "z", back: job.Place{State: job.Waiting, Custody: job.Gate},
+		},
+		"a program that waits for the moment of its launch, with its turns": {
+			j:    job.Job{Kind: job.KindApp, Place: job.Place{State: job.SubmittingJob, Custody: job.Gate}, Limits: []string{"a", "z"}, Ties: limited | turn, Due: now.Add(time.Hour)},
+			ties: limited, back: job.Place{State: job.SubmittingJob, Custody: job.Gate},
+		},
+		"a program that waits for the moment to begin, with its place": {
+			j:    job.Job{Kind: job.KindApp, Place: job.Place{State: job.ProcessingInputs, Custody: job.Gate}, Limits: []string{"a"}, Ties: limited | ahead, Due: now.Add(time.Hour)},
+			ties: limited | ahead, turns: []string{"ahead/m"},
 		},
 		"a task that waits for the first of its turns": {
 			j:    job.Job{Kind: "send", Place: job.Place{State: job.Waiting, Custody: job.Gate}, Limits: []string{"a", "z"}, Ties: limited, Line: "a"},
@@ -129,10 +137,14 @@ func TestUnder(t *testing.T) {
 					t.Fatal(err)
 				}
 				was := got
-				if got, _ = got.Apply(*back, now); got.Place != tt.back || got.Epoch != was.Epoch+1 {
-					t.Errorf("it goes to %s, want %s", got.Place, tt.back)
+				epoch := was.Epoch
+				if was.Custody != job.Gate {
+					epoch++
 				}
-				for _, key := range before {
+				if got, _ = got.Apply(*back, now); got.Place != tt.back || got.Epoch != epoch || got.N != was.N+1 {
+					t.Errorf("it goes to %s, epoch %d, n %d; want %s, %d", got.Place, got.Epoch, got.N, tt.back, epoch)
+				}
+				for _, key := range tt.j.Turns() {
 					if !slices.Contains(job.Returned(&was, &got), key) {
 						t.Errorf("it keeps its turn of %s", key)
 					}

@@ -16,10 +16,22 @@ func (t *tx) startWalk(at name) {
 	family := name{at.tenant, job.Family(at.name)}
 	_, under := t.limits[family]
 	_, walking := t.walks[family]
-	if job.BuiltIn(at.name) && !set && (!under || walking) {
+	if !set && (!under || walking) && (job.BuiltIn(at.name) || t.anyTurns(at)) {
 		t.owesWalk(at, 0)
 		t.eff.Owed = true
 	}
+}
+
+// anyTurns reports whether somebody has a turn on which a limit would decide.
+func (s *State) anyTurns(limit name) bool {
+	for at := range s.turns {
+		for _, span := range store.Spans(limit.name) {
+			if at.tenant == limit.tenant && at.name >= span.From && at.name < span.To {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (t *tx) owesWalk(at name, after int) { set(t, t.walks, at, walk{after, t.now}) }
@@ -77,7 +89,14 @@ func (t *tx) walk(most int) (int, error) {
 
 // takeIn puts a job under the keys on which limits decide by now.
 func (t *tx) takeIn(r *row) error {
-	keys := store.Uncounted(&r.Job, func(key string) bool { return t.limit(name{r.Tenant, key}) != nil })
+	keys := store.Uncounted(&r.Job, func(key string) bool { return t.limit(name{r.Tenant, key}) != nil }, func(key string) bool {
+		l := t.limit(name{r.Tenant, key})
+		if l == nil {
+			return false
+		}
+		_, walks := t.walks[name{r.Tenant, l.Key}]
+		return walks
+	})
 	if len(keys) == 0 {
 		return nil
 	}

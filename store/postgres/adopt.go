@@ -15,15 +15,17 @@ INSERT INTO pawl.limits (tenant, key, most, per, every, rate) VALUES ($1, $2, $3
 ON CONFLICT (tenant, key) DO UPDATE SET most = excluded.most, per = excluded.per, every = excluded.every, rate = excluded.rate`
 
 // setLimit writes a limit. It owes the walk by which it takes in the jobs that are there, unless one decided on its keys before, and
-// has taken in its own.
+// has taken in its own, or there can be none.
 //
 //	1 tenant  2 key  3 most  4 ahead  5 weights  6 whether jobs are under the key by themselves  7 the key of its family
+//	8 9 spans of the keys on whose turns it decides
 const setLimit = `
 INSERT INTO pawl.limits AS l (tenant, key, most, ahead, weights, walked, walked_at, then_most, then_ahead)
 SELECT $1, $2, CASE WHEN w.walks THEN 0 ELSE $3::int END, CASE WHEN w.walks THEN 0 ELSE $4::int END, $5::json,
 	CASE WHEN w.walks THEN '00000000-0000-0000-0000-000000000000'::uuid END, CASE WHEN w.walks THEN pawl.clock() END,
 	CASE WHEN w.walks THEN $3::int END, CASE WHEN w.walks THEN $4::int END
-FROM (SELECT $6::bool AND NOT EXISTS (SELECT FROM pawl.limits f WHERE f.tenant = $1 AND f.key = $7 AND f.walked IS NULL) AS walks) w
+FROM (SELECT ($6::bool OR EXISTS (SELECT FROM unnest($8::text[], $9::text[]) s(low, high) CROSS JOIN LATERAL (
+		SELECT FROM pawl.turns t WHERE t.tenant = $1 AND t.key >= s.low AND t.key < s.high LIMIT 1) t)) AND NOT EXISTS (SELECT FROM pawl.limits f WHERE f.tenant = $1 AND f.key = $7 AND f.walked IS NULL) AS walks) w
 ON CONFLICT (tenant, key) DO UPDATE SET weights = excluded.weights,
 	most = CASE WHEN l.walked IS NULL THEN $3::int ELSE 0 END, ahead = CASE WHEN l.walked IS NULL THEN $4::int ELSE 0 END,
 	then_most = CASE WHEN l.walked IS NOT NULL THEN $3::int END, then_ahead = CASE WHEN l.walked IS NOT NULL THEN $4::int END
@@ -97,6 +99,14 @@ func (w *walking) walks(key string, walked job.ID) {
 // decides reports whether there is a limit that decides on the turns of a key.
 func (w *walking) decides(key string) bool { return w.set[key] || w.set[job.Family(key)] }
 
+// walk reports whether the limit that decides on the turns of a key walks.
+func (w *walking) walk(key string) bool {
+	if key = job.LimitOf(key); !w.set[key] {
+		key = job.Family(key)
+	}
+	return slices.Contains(w.keys, key)
+}
+
 // step looks at jobs, and returns how many.
 func (w *walking) step(t *tx, most int) (n int, err error) {
 	if w.last.IsZero() && !w.awaited { // a limit was set meanwhile
@@ -111,8 +121,9 @@ func (w *walking) step(t *tx, most int) (n int, err error) {
 			return nil // of another tenant
 		}
 		n++
-		a := asked{Job: job.Job{ID: w.last, Owner: r.text(), Kind: r.text(), Limits: r.texts(), Request: r.json()}}
-		if a.missing = store.Uncounted(&a.Job, w.decides); len(a.missing) > 0 {
+		a := asked{Job: job.Job{ID: w.last, Owner: r.text(), Kind: r.text(), Limits: r.texts(), Ties: job.Ties(r.int()), Live: r.bool(), Request: r.json()}}
+		a.Custody = job.Custody(r.text())
+		if a.missing = store.Uncounted(&a.Job, w.decides, w.walk); len(a.missing) > 0 {
 			w.jobs = append(w.jobs, a)
 		}
 		return nil
@@ -202,9 +213,9 @@ SELECT CASE WHEN w.first THEN pg_advisory_xact_lock(hashtextextended('pawl.submi
 	// walkPage reads the $3 jobs that come after $2. Those of other tenants are passed over: the walk goes along the only index that has
 	// all jobs in an order which does not change.
 	walkPage = `
-SELECT p.id, p.mine, s.owner, s.kind, p.limits, CASE WHEN s.kind = 'app' THEN
-	json_build_object('system', s.request -> 'system', 'resources', json_build_object('partition', s.request #> '{resources,partition}')) END
-FROM (SELECT j.id, j.tenant = $1 AS mine, j.limits FROM pawl.jobs j WHERE j.id > $2 ORDER BY j.id LIMIT $3) p
+SELECT p.id, p.mine, s.owner, s.kind, p.limits, p.ties, p.live, CASE WHEN s.kind = 'app' THEN
+	json_build_object('system', s.request -> 'system', 'resources', json_build_object('partition', s.request #> '{resources,partition}')) END, p.custody
+FROM (SELECT j.id, j.tenant = $1 AS mine, j.limits, j.ties, j.live, j.custody FROM pawl.jobs j WHERE j.id > $2 ORDER BY j.id LIMIT $3) p
 LEFT JOIN LATERAL (SELECT s.owner, s.kind, s.request FROM pawl.specs s WHERE p.mine AND s.id = p.id OFFSET 0) s ON true
 ORDER BY p.id`
 

@@ -86,13 +86,14 @@ func (s *Store) SetLimit(ctx context.Context, tenant string, l job.Limit) (store
 		text := encode(l.Weights)
 		weights = &text
 	}
-	walks := false
+	walks, spans := false, store.Spans(l.Key)
 	eff, err := s.changeLimit(ctx, tenant, l.Key, func(*bool) *query {
 		if job.Rated(l.Key) {
 			return do(setRate, tenant, l.Key, l.Most, time.Duration(l.Per).Microseconds(), l.Every().Microseconds(), [16]byte(job.NewID()))
 		}
 		return read(setLimit, func(r *reader) error { walks = r.bool(); return nil },
-			tenant, l.Key, l.Most, l.Ahead, weights, job.BuiltIn(l.Key), job.Family(l.Key))
+			tenant, l.Key, l.Most, l.Ahead, weights, job.BuiltIn(l.Key), job.Family(l.Key),
+			values(spans, func(s *store.Span) string { return s.From }), values(spans, func(s *store.Span) string { return s.To }))
 	})
 	eff.Owed = eff.Owed || walks && err == nil
 	return eff, err

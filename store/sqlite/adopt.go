@@ -9,7 +9,7 @@ import (
 )
 
 // setLimit writes a limit. It owes the walk by which it takes in the jobs that are there, unless one decided on its keys before,
-// and has taken in its own.
+// and has taken in its own, or there can be none.
 func (t *tx) setLimit(tenant string, l *job.Limit, doc string, eff *store.Effects) error {
 	all, err := t.limitsOf(tenant)
 	if err != nil {
@@ -17,13 +17,29 @@ func (t *tx) setLimit(tenant string, l *job.Limit, doc string, eff *store.Effect
 	}
 	family := job.Family(l.Key)
 	_, walking := all.walks[family]
-	if !job.BuiltIn(l.Key) || all.set[l.Key] != nil || all.set[family] != nil && !walking {
+	walks := all.set[l.Key] == nil && (all.set[family] == nil || walking)
+	if walks && !job.BuiltIn(l.Key) {
+		if walks, err = t.anyTurns(tenant, l.Key); err != nil {
+			return err
+		}
+	}
+	if !walks {
 		_, err := t.exec(`INSERT INTO limits (tenant, key, doc) VALUES (?, ?, ?) ON CONFLICT (tenant, key) DO UPDATE SET doc = excluded.doc`, tenant, l.Key, doc)
 		return err
 	}
 	eff.Owed = true
 	_, err = t.exec(`INSERT INTO limits (tenant, key, doc, walked, walked_at) VALUES (?, ?, ?, 0, ?)`, tenant, l.Key, doc, micros(t.now))
 	return err
+}
+
+// anyTurns reports whether somebody has a turn on which a limit would decide.
+func (t *tx) anyTurns(tenant, limit string) (bool, error) {
+	for _, s := range store.Spans(limit) {
+		if found, err := t.exists(`SELECT 1 FROM turns WHERE tenant = ? AND key >= ? AND key < ? LIMIT 1`, tenant, s.From, s.To); found || err != nil {
+			return found, err
+		}
+	}
+	return false, nil
 }
 
 // takesIn reports whether the limit that decides on a key is still taking in the jobs that are there.
@@ -115,7 +131,7 @@ func (t *tx) asked(seqs []int64) (rs []row, err error) {
 
 // takeIn puts a job under the keys on which limits decide by now.
 func (t *tx) takeIn(r *row, all limits, eff *store.Effects) error {
-	keys := store.Uncounted(&r.Job, func(key string) bool { return deciding(all.set, key) != nil })
+	keys := store.Uncounted(&r.Job, func(key string) bool { return deciding(all.set, key) != nil }, all.takesIn)
 	if len(keys) == 0 {
 		return nil
 	}

@@ -21,6 +21,8 @@ var adoptTests = []test{
 	{"who is about to be told so by its claim runs", adoptClaimed},
 	{"programs are made ready and launched by workers who know nothing of it", adoptProgram},
 	{"a program that waits for its moment", adoptMoment},
+	{"a program that has turns, and waits for its moment", adoptMomentTurn},
+	{"who keeps a turn while it waits for another one gives it back", adoptKept},
 	{"launches go on and count", adoptLive},
 	{"a family of keys", adoptFamily},
 	{"limits that are set one after the other", adoptSeveral},
@@ -312,10 +314,16 @@ func adoptAgain(w *world) {
 	w.uses(ofTask, 2, 0)
 	later := w.addMany(2, asItIs)
 	w.isUnder(later[0])
-	w.limit(most(ofTask, 1))
-	w.uses(ofTask, 2, 2)
-	w.at(job.Pending, job.Ready, old...)
+	c := wanted(w.session(), 1)
+	c.Slots = map[job.Lane]int{job.LaneTask: 1}
+	w.claim(c)
+	w.at(job.Running, job.Worker, old[0])
+	w.limit(most(ofTask, 2))
+	w.uses(ofTask, 2, 2) // who runs goes on, and all others wait as if it had never been away
+	w.at(job.Pending, job.Ready, old[1])
 	w.at(job.Waiting, job.Gate, later...)
+	w.limit(most(ofTask, 1))
+	w.at(job.Pending, job.Ready, old[1]) // it has its turn, and keeps it
 	checkTurns(w)
 }
 
@@ -549,6 +557,48 @@ func adoptAtOnce(w *world) {
 }
 
 // adoptMoment: who waits for the moment of its launch waits for its turn, too, when a limit has been set meanwhile.
+func adoptMomentTurn(w *world) {
+	w.limit(most("license", 5))
+	session := w.session()
+	ids := []job.ID{w.add(newProgram(on(machine), under("license"))), w.add(newProgram(on(machine), under("license")))}
+	w.pay()
+	for _, j := range w.claim(wanted(session, 10)) {
+		w.must(staged(j, by(session)))
+	}
+	w.pay()
+	for _, j := range w.claim(wanted(session, 10)) {
+		w.must(setting(move(j, by(session), job.Gate, job.SubmittingJob), job.Patch{Delay: time.Minute}))
+	}
+	w.uses("license", 2, 0)
+	w.limit(most("tenant", 1))
+	w.at(job.SubmittingJob, job.Gate, ids...)
+	w.uses("license", 0, 0)
+	w.clock.Advance(2 * time.Minute)
+	if n := w.due(); n != 2 {
+		w.Errorf("%d were due", n)
+	}
+	w.pay()
+	w.at(job.SubmittingJob, job.Ready, ids[0])
+	w.inLine("tenant", ids[1])
+	w.uses("license", 1, 0)
+	checkTurns(w)
+}
+
+func adoptKept(w *world) {
+	keeps, waits, session, runs := keeping(w)
+	w.limit(most("tenant", 1))
+	if j := w.job(keeps); j.Ties&job.TieKept != 0 {
+		w.Errorf("it keeps its turn: %+v", j)
+	}
+	w.at(job.Waiting, job.Gate, keeps, waits)
+	w.uses("tenant", 1, 1) // who runs
+	w.must(finish(runs, by(session)))
+	w.pay()
+	w.uses("tenant", 1, 1)
+	w.claimOne(session)
+	checkTurns(w)
+}
+
 func adoptMoment(w *world) {
 	session := w.session()
 	j := w.add(newProgram(on(machine), asItIs))

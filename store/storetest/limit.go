@@ -117,10 +117,18 @@ func limitNone(w *world) {
 	if _, err := w.s.RemoveLimit(w.ctx, acme, "gpu"); job.KindOf(err) != job.NotFound {
 		w.Errorf("a limit that is not there is removed: %v", err)
 	}
-	w.limit(most("gpu", 1)) // five have a turn
+	session := w.session()
+	c := wanted(session, 2)
+	c.Slots = map[job.Lane]int{job.LaneTask: 2}
+	running := w.claim(c)
+	w.limit(most("gpu", 3)) // five have a turn, of whom two run
 	late := w.add(newTask(under("gpu")))
 	w.pay()
-	w.at(job.Waiting, job.Gate, late)
+	w.at(job.Running, job.Worker, running[0].ID, running[1].ID)
+	w.at(job.Pending, job.Ready, ids[2])
+	w.at(job.Waiting, job.Gate, ids[3], ids[4], late)
+	w.uses("gpu", 3, 3)
+	w.uses("disk", 3, 0) // who waits has none of its turns
 	checkTurns(w)
 }
 
