@@ -211,7 +211,7 @@ func (t *tx) handOn(d spot, most int, eff *store.Effects) (int, error) {
 	if err == nil && free > 0 {
 		rs, err = t.firsts(k, d, min(free, most)+lookAhead, rs)
 	}
-	if err != nil || len(rs) == 0 {
+	if err != nil {
 		return 0, err
 	}
 	waiting := make(map[job.ID]*row, len(rs))
