@@ -34,10 +34,12 @@ const (
 	ledgerBegin  = `INSERT INTO running (job, key) SELECT $1, unnest($2::text[])`
 	ledgerBeside = `INSERT INTO beside SELECT $1, k, (SELECT count(*) FROM running r WHERE r.key = k), clock_timestamp() FROM unnest($2::text[]) k, pg_sleep($3)`
 	ledgerEnd    = `DELETE FROM running WHERE job = $1`
+	ledgerOwed   = `SELECT o.seq, (SELECT count(*) FROM beside) FROM pawl.turns_owed o`
 )
 
 // TestLimitsSideBySide: 16 processes run tasks under a thousand keys, while limits are changed. No key ever has more of them than it
-// may, by their own account; nobody ever waits beside a free place of which nobody knows; and no two wait for each other.
+// may, by their own account; nobody ever waits beside a free place of which nobody knows, or that is not handed on while others run; and
+// no two wait for each other.
 func TestLimitsSideBySide(t *testing.T) {
 	if dsn := os.Getenv(limitedVariable); dsn != "" {
 		beLimited(t, dsn)
@@ -131,8 +133,9 @@ func TestLimitsSideBySide(t *testing.T) {
 			}
 		}
 	})
-	looks, last := 0, make(chan none)
+	looks, longest, last := 0, 0, make(chan none)
 	around.Go(func() {
+		var first map[int64]int
 		for more := true; more; looks++ {
 			select {
 			case <-last:
@@ -142,6 +145,11 @@ func TestLimitsSideBySide(t *testing.T) {
 			if n, _, err := desk.Store().Recount(t.Context(), 100); err != nil || n != (store.Recounted{}) {
 				t.Errorf("look %d: %+v, %v", looks, n, err)
 			}
+			owed, stood, err := debts(t.Context(), admin, first)
+			if err != nil {
+				t.Errorf("look %d: %v", looks, err)
+			}
+			first, longest = owed, max(longest, stood)
 		}
 	})
 	submitting.Wait()
@@ -197,8 +205,32 @@ func TestLimitsSideBySide(t *testing.T) {
 	if err != nil || ran < jobs || seen < places || lowered == 0 || deadlocks != 0 {
 		t.Errorf("%d ran, %d of a key side by side, %d under a lowered limit, %d deadlocks, %v", ran, seen, lowered, deadlocks, err)
 	}
-	t.Logf("%d of a key ran side by side at most, and %d under a lowered limit; looked %d times", seen, lowered, looks)
+	if longest > jobs/2 {
+		t.Errorf("a free place was not handed on while %d others were taken", longest)
+	}
+	t.Logf("%d of a key ran side by side at most, and %d under a lowered limit; looked %d times; %d places were taken while one was to be handed on", seen, lowered, looks, longest)
 	storetest.Check(t, desk.Store(), "default")
+}
+
+// debts returns, for each debt of a turn to those who wait for it, how many turns had been used when it was first seen, as first says of
+// those that were seen before; and how many were used while one of them stood.
+func debts(ctx context.Context, ledger *pgx.Conn, first map[int64]int) (all map[int64]int, longest int, err error) {
+	rows, err := ledger.Query(ctx, ledgerOwed)
+	if err != nil {
+		return nil, 0, err
+	}
+	all = map[int64]int{}
+	var debt int64
+	var used int
+	_, err = pgx.ForEachRow(rows, []any{&debt, &used}, func() error {
+		since, seen := first[debt]
+		if !seen {
+			since = used
+		}
+		all[debt], longest = since, max(longest, used-since)
+		return nil
+	})
+	return all, longest, err
 }
 
 // A changedLimit is how many may have turns of a key, from a moment between these on; with no end, it is not known whether it was set.

@@ -182,7 +182,7 @@ type Limits interface {
 	// limit decided on the keys, it takes in the jobs that stand under them by themselves, as [Uncounted] says, and lets nobody go
 	// before Pay has come to the end of that: Effects.Owed.
 	SetLimit(ctx context.Context, tenant string, l job.Limit) (Effects, error)
-	// RemoveLimit takes a limit away: NotFound where there is none.
+	// RemoveLimit takes a limit away: NotFound where there is none. If that of its family is a rate, it counts as set anew.
 	RemoveLimit(ctx context.Context, tenant, key string) (Effects, error)
 	// Limits returns the limits of a tenant, by key.
 	Limits(ctx context.Context, tenant string) ([]job.Limit, error)

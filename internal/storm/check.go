@@ -406,12 +406,14 @@ func (s *storm) wrong(t time.Time) bool {
 	return t.Before(s.began.Add(-time.Minute)) || t.After(time.Now().Add(time.Minute))
 }
 
-// wrongTimes reports whether times in the database may be wrong: that of a folder has the clock of the process, and a server has
-// that of its machine.
-func (s *storm) wrongTimes() bool {
+// wrongTimes reports whether times in the database may be wrong.
+func (s *storm) wrongTimes() bool { return !s.rightUntil(time.Now()) }
+
+// rightUntil reports whether times in the database are right up to t.
+func (s *storm) rightUntil(t time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.server == nil && s.sum.Faults["clock_wrong"] > 0 || s.sum.Faults["clock_steps"] > 0
+	return s.astray.IsZero() || t.Before(s.astray)
 }
 
 func (c *checker) history(ctx context.Context, id job.ID) []store.Event {

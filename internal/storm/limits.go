@@ -326,10 +326,10 @@ func (c *checker) side(key string, spans []span) {
 
 // paced: by the database's clock no time of the length of the rate holds more launches than that lets go. A launch is the intent that the
 // change to RUNNING follows: who recorded it looked once more whether its moment had passed, and launched, whenever the program began
-// to write. One whose process died after it was recorded may be late, and was not launched.
+// to write. One whose process died after it was recorded may be late, and was not launched. Who launched when clocks were wrong is not looked at.
 func (c *checker) paced(ctx context.Context) {
-	if !c.limited() || c.restored() || c.wrongTimes() {
-		return // times of a history are the database's
+	if !c.limited() || c.restored() {
+		return
 	}
 	type launch struct {
 		job job.ID
@@ -345,7 +345,7 @@ func (c *checker) paced(ctx context.Context) {
 			if e.Sub > 0 {
 				continue
 			}
-			if e.State == job.Running && !intent.IsZero() {
+			if e.State == job.Running && !intent.IsZero() && !c.wrong(intent) && c.rightUntil(intent) {
 				all = append(all, launch{j.ID, intent})
 			}
 			if intent = (time.Time{}); e.Message == job.Launching {

@@ -58,6 +58,7 @@ type storm struct {
 	mu      sync.Mutex
 	sum     summary        // guarded by mu
 	said    map[string]int // guarded by mu: how often each promise was found broken
+	astray  time.Time      // guarded by mu: since when times in the database may be wrong; zero: they are not
 	stopped bool           // guarded by mu: processes that end are not started again
 }
 
@@ -231,6 +232,10 @@ func (s *storm) count(fault string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sum.Faults[fault]++
+	// Those of a folder are by the clock of the process, and those of a server by that of its machine.
+	if s.astray.IsZero() && (fault == "clock_steps" || fault == "clock_wrong" && s.server == nil) {
+		s.astray = time.Now()
+	}
 }
 
 // machines returns the names of the data folders.

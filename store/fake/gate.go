@@ -65,12 +65,16 @@ func (s *Store) SetLimit(ctx context.Context, tenant string, l job.Limit) (store
 		t.startWalk(name{tenant, l.Key})
 		set(t, t.limits, name{tenant, l.Key}, l)
 		if job.Rated(l.Key) {
-			t.anew++
-			set(t, t.rates, name{tenant, l.Key}, job.ID{15: byte(t.anew), 14: byte(t.anew >> 8), 13: byte(t.anew >> 16)})
+			t.newRate(name{tenant, l.Key})
 		}
 		t.changed(tenant, l.Key)
 		return nil
 	})
+}
+
+func (t *tx) newRate(at name) {
+	t.anew++
+	set(t, t.rates, at, job.ID{15: byte(t.anew), 14: byte(t.anew >> 8), 13: byte(t.anew >> 16)})
 }
 
 // RemoveLimit implements [store.Limits].
@@ -82,6 +86,9 @@ func (s *Store) RemoveLimit(ctx context.Context, tenant, key string) (store.Effe
 		drop(t, t.limits, name{tenant, key})
 		drop(t, t.walks, name{tenant, key})
 		drop(t, t.rates, name{tenant, key})
+		if family := (name{tenant, job.Family(key)}); !t.rates[family].IsZero() { // it does not know what was given under it before
+			t.newRate(family)
+		}
 		t.changed(tenant, key)
 		return nil
 	})

@@ -75,11 +75,8 @@ func (p *pacing) change() {
 		Most: rapid.IntRange(1, 20).Draw(p.T, "most"), Per: job.Duration(rapid.IntRange(1, 4000).Draw(p.T, "per")) * job.Duration(time.Millisecond),
 	}
 	if rapid.IntRange(0, 3).Draw(p.T, "removed") == 0 {
-		for _, key := range []string{"launches/system/*", paced} { // that of the family would come back as the one that it was
-			_, err := p.store.RemoveLimit(p.Context(), "acme", key)
-			if err != nil && job.KindOf(err) != job.NotFound {
-				p.Fatal(err)
-			}
+		if _, err := p.store.RemoveLimit(p.Context(), "acme", l.Key); err != nil && job.KindOf(err) != job.NotFound {
+			p.Fatal(err)
 		}
 		return
 	}

@@ -14,6 +14,18 @@ const setRate = `
 INSERT INTO pawl.limits (tenant, key, most, per, every, rate) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (tenant, key) DO UPDATE SET most = excluded.most, per = excluded.per, every = excluded.every, rate = excluded.rate`
 
+// removeLimit takes a limit away. The rate of its family, if that decides now, is another one from here on: it does not know what was
+// given under it before.
+//
+//	1 tenant  2 key  3 the key of its family  4 a new rate
+const removeLimit = `
+WITH gone AS (
+	DELETE FROM pawl.limits l WHERE l.tenant = $1 AND l.key = $2 RETURNING l.key
+), anew AS (
+	UPDATE pawl.limits l SET rate = $4 WHERE l.tenant = $1 AND l.key = $3 AND l.key <> $2 AND l.rate IS NOT NULL
+)
+SELECT g.key FROM gone g`
+
 // setLimit writes a limit. It owes the walk by which it takes in the jobs that are there, unless one decided on its keys before, and
 // has taken in its own, or there can be none.
 //
@@ -25,7 +37,8 @@ SELECT $1, $2, CASE WHEN w.walks THEN 0 ELSE $3::int END, CASE WHEN w.walks THEN
 	CASE WHEN w.walks THEN '00000000-0000-0000-0000-000000000000'::uuid END, CASE WHEN w.walks THEN pawl.clock() END,
 	CASE WHEN w.walks THEN $3::int END, CASE WHEN w.walks THEN $4::int END
 FROM (SELECT ($6::bool OR EXISTS (SELECT FROM unnest($8::text[], $9::text[]) s(low, high) CROSS JOIN LATERAL (
-		SELECT FROM pawl.turns t WHERE t.tenant = $1 AND t.key >= s.low AND t.key < s.high LIMIT 1) t)) AND NOT EXISTS (SELECT FROM pawl.limits f WHERE f.tenant = $1 AND f.key = $7 AND f.walked IS NULL) AS walks) w
+		SELECT FROM pawl.turns t WHERE t.tenant = $1 AND t.key >= s.low AND t.key < s.high LIMIT 1) t))
+	AND NOT EXISTS (SELECT FROM pawl.limits f WHERE f.tenant = $1 AND f.key = $7 AND f.walked IS NULL) AS walks) w
 ON CONFLICT (tenant, key) DO UPDATE SET weights = excluded.weights,
 	most = CASE WHEN l.walked IS NULL THEN $3::int ELSE 0 END, ahead = CASE WHEN l.walked IS NULL THEN $4::int ELSE 0 END,
 	then_most = CASE WHEN l.walked IS NOT NULL THEN $3::int END, then_ahead = CASE WHEN l.walked IS NOT NULL THEN $4::int END

@@ -103,7 +103,7 @@ func (s *Store) SetLimit(ctx context.Context, tenant string, l job.Limit) (store
 func (s *Store) RemoveLimit(ctx context.Context, tenant, key string) (store.Effects, error) {
 	return s.changeLimit(ctx, tenant, key, func(missing *bool) *query {
 		*missing = true
-		return read(`DELETE FROM pawl.limits WHERE tenant = $1 AND key = $2 RETURNING key`, func(*reader) error { *missing = false; return nil }, tenant, key)
+		return read(removeLimit, func(*reader) error { *missing = false; return nil }, tenant, key, job.Family(key), [16]byte(job.NewID()))
 	})
 }
 

@@ -247,6 +247,7 @@ func (t *tx) handOn(d spot, most int, eff *store.Effects) (int, error) {
 	for _, m := range h.Move {
 		r := waiting[m.Job]
 		r.Job = r.Moved(m.Line, len(m.Keep) > 0)
+		t.w.kept = t.w.kept || len(m.Keep) > 0
 		if _, err := t.run(`UPDATE jobs SET line = ?, passed = ?, ties = ? WHERE seq = ?`, r.Line, int64(r.Passed), int64(r.Ties), r.seq); err != nil {
 			return 0, err
 		}
@@ -315,9 +316,16 @@ var firstInOrder = `SELECT ` + columns + ` FROM jobs j INDEXED BY jobs_order WHE
 	ORDER BY ` + guard.Rank.SQL(`j.rank, j.priority, j.created, `, ``) + `j.seq LIMIT 1`
 
 // keeping reads the jobs that keep turns of other keys in the line of one.
-func (t *tx) keeping(d spot) ([]row, error) {
-	return t.rows(`SELECT `+columns+` FROM jobs j INDEXED BY jobs_kept WHERE j.line <> '' AND j.ties & 64 <> 0 AND j.tenant = ? AND j.line = ? LIMIT ?`,
-		d.tenant, d.key, int64(mostFirsts))
+func (t *tx) keeping(d spot) (rs []row, err error) {
+	if !t.w.kept {
+		return nil, nil
+	}
+	const kept = `FROM jobs j INDEXED BY jobs_kept WHERE j.line <> '' AND j.ties & 64 <> 0`
+	rs, err = t.rows(`SELECT `+columns+` `+kept+` AND j.tenant = ? AND j.line = ? LIMIT ?`, d.tenant, d.key, int64(mostFirsts))
+	if err == nil && len(rs) == 0 {
+		t.w.kept, err = t.exists(`SELECT 1 ` + kept + ` AND j.tenant > '' LIMIT 1`)
+	}
+	return rs, err
 }
 
 // firsts reads the first jobs of each owner who waits in the line of a key, no more than most, and notes in k of whom there are more.

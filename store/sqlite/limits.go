@@ -36,6 +36,9 @@ func (s *Store) RemoveLimit(ctx context.Context, tenant, key string) (store.Effe
 		if err == nil && n == 0 {
 			err = store.NoLimit(key)
 		}
+		if err == nil { // the rate of its family, if that decides now, does not know what was given under it before
+			_, err = t.exec(`UPDATE limits SET rate = ? WHERE tenant = ? AND key = ? AND rate IS NOT NULL`, blob(job.NewID()), tenant, job.Family(key))
+		}
 		return err
 	})
 }

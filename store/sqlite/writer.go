@@ -38,6 +38,8 @@ type writer struct {
 	waiting map[place]int
 	// limits are those of tenants of which somebody has asked for them.
 	limits map[string]limits
+	// kept is whether jobs may keep turns while they wait for others. Nearly always none does, and nobody who hands turns on asks.
+	kept bool
 
 	err error // of closing; valid after done
 }
@@ -59,7 +61,7 @@ func startWriter(ctx context.Context, db *sql.DB, s *Store) (*writer, error) {
 		db: db, conn: conn, store: s,
 		calls: make(chan *call, maxBatch), claims: make(chan *call, maxBatch),
 		quit: make(chan struct{}), done: make(chan struct{}), stmts: map[string]*stmt{}, updates: map[update]string{}, held: map[job.ID]*row{},
-		waiting: map[place]int{}, limits: map[string]limits{},
+		waiting: map[place]int{}, limits: map[string]limits{}, kept: true,
 	}
 	go func() {
 		defer close(w.done)
@@ -180,6 +182,7 @@ func (w *writer) transact(calls []*call) {
 			clear(w.held)
 			clear(w.waiting)
 			clear(w.limits)
+			w.kept = true
 			w.control("ROLLBACK") //nolint:errcheck // the transaction may have been rolled back by SQLite already
 		}
 	}
@@ -203,6 +206,7 @@ func (w *writer) savepoint(t *tx, f func(*tx) error) (failed, fatal error) {
 	}
 	clear(w.held)
 	clear(w.limits)
+	w.kept = true
 	if err := w.control("ROLLBACK TO call"); err != nil {
 		// An error of the disk ends the whole transaction by itself, and is what all its calls hear of.
 		if _, ofDriver := driverError(failed); ofDriver {

@@ -17,6 +17,7 @@ var momentTests = []test{
 	{"a moment is asked for again", momentsHeld},
 	{"who may be late has the room behind its moment", momentsLate},
 	{"a rate that is changed holds at once", momentsChanged},
+	{"a rate of a family that decides again does not know what it gave before", momentsAgain},
 	{"what is asked for is bounded", momentsBounded},
 	{"who waits for a moment does so in the gate, with all that it has", momentsGate},
 	{"whoever waits comes out when a rate changes", momentsWake},
@@ -214,6 +215,30 @@ func momentsLate(w *world) {
 		if next := w.moments(launches, 1); next.First.Sub(r.First) < r.Every+store.MostLate {
 			w.Errorf("it has no room: the next is %v behind it", next.First.Sub(r.First))
 		}
+	}
+}
+
+func momentsAgain(w *world) {
+	const family = "launches/system/*"
+	w.limit(rate(family, 1, time.Second))
+	before := w.moments(launches, 1)
+	w.limit(rate(launches, 1, time.Second))
+	between := w.moments(launches, 1)
+	if _, err := w.s.RemoveLimit(w.ctx, acme, launches); err != nil {
+		w.Fatalf("remove: %v", err)
+	}
+	for _, was := range []store.Reserved{before, between} {
+		if r := w.held(was, 0); r.Limit == nil || r.Limit.Key != family || r.Rate == was.Rate || r.First.Equal(was.First) {
+			w.Errorf("%+v was held, and is %+v", was, r)
+		}
+	}
+	first := w.moments(launches, 1)
+	w.follows(w.moments(launches, 1), first, 1)
+	if _, err := w.s.RemoveLimit(w.ctx, acme, family); err != nil {
+		w.Fatalf("remove: %v", err)
+	}
+	if r := w.moments(launches, 1); r.Limit != nil {
+		w.Errorf("a family that was removed: %+v", r)
 	}
 }
 
