@@ -17,6 +17,8 @@ func TestPoisoned(t *testing.T) {
 	died := event(job.StagingInputs, job.Ready, job.CauseExpired, "the process that ran it died")
 	drained := event(job.StagingInputs, job.Ready, job.CauseExpired, "the process that ran it gave it back")
 	back := event(job.StagingInputs, job.Ready, job.CauseWork, "")
+	later := event(job.StagingInputs, job.Gate, job.CauseWork, "waits for its moment")
+	passed := event(job.Waiting, job.Gate, job.CauseWork, "")
 	staged := event(job.StagingJob, job.Worker, job.CauseWork, "")
 	paused := event(job.Paused, job.User, job.CauseExpired, "paused by ana: it goes on when it is resumed; before that: the process that ran it died")
 	resumed := event(job.StagingInputs, job.Ready, job.CauseWish, "")
@@ -28,6 +30,8 @@ func TestPoisoned(t *testing.T) {
 		{"nothing", nil, true},
 		{"a drain", []store.Event{drained}, true},
 		{"a worker gives it back", []store.Event{back}, true},
+		{"it waits for its moment", []store.Event{later}, true},
+		{"it waits for its turn", []store.Event{passed}, true},
 		{"a step comes to its end", []store.Event{staged, died}, false},
 		{"a death pauses it", []store.Event{staged, died, claimed, died, claimed, died, claimed, paused, resumed, claimed}, true},
 	} {
