@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -101,9 +102,13 @@ func (s *storm) faultsOf(ctx context.Context) {
 func (s *storm) possible() []fault {
 	return slices.DeleteFunc(slices.Clone(faults), func(f fault) bool {
 		return f.server && s.server == nil || f.name == "disk_full" && s.disks.refused || f.name == "version_before" && (s.binaries.before == "" || s.limited() && !beforeKnowsLimits) ||
-			f.name == "clock_steps" && s.clock == nil || s.only != "" && f.name != s.only
+			f.name == "clock_steps" && s.clock == nil || s.only != "" && f.name != s.only ||
+			strings.HasPrefix(f.name, "clock_") && s.only == "" && s.rightClocks()
 	})
 }
+
+// rightClocks reports whether no clock is made wrong, which is so with every other pair of seeds: histories then tell all that happened in its order.
+func (s *storm) rightClocks() bool { return s.seed/2%2 == 0 }
 
 func (s *storm) anyNode(rnd *rand.Rand) *node { return s.nodes[rnd.IntN(len(s.nodes))] }
 
