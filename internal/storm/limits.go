@@ -235,6 +235,14 @@ type span struct {
 // centisecond is how exactly programs know the time: they may have begun, and ended, so much later than they say.
 const centisecond = 10 * time.Millisecond
 
+// earliest is when the job may have begun to run; begin is when it had.
+func (s span) earliest() time.Duration {
+	if s.epoch == 0 {
+		return s.begin - centisecond
+	}
+	return s.begin
+}
+
 func readSpan(w []string, id job.ID, attempt int) (span, error) {
 	epoch, err := strconv.ParseInt(w[3], 10, 64)
 	begin, err2 := time.ParseDuration(w[4] + "s")
@@ -305,6 +313,9 @@ func (c *checker) side(key string, spans []span) {
 	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.begin, b.begin) })
 	var beside []span
 	for _, s := range spans {
+		if s.end < s.begin {
+			continue // it ran for so short that there is no time of which it is known that it did
+		}
 		beside = append(slices.DeleteFunc(beside, func(o span) bool { return o.end <= s.begin }), s)
 		since := s.begin
 		for _, o := range beside {

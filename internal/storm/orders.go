@@ -136,15 +136,26 @@ func orderOf(j *job.Job) job.Order {
 
 // apiece: by the account of those who ran in one order nobody runs between two runs of a job, unless that lets others pass.
 func (c *checker) apiece(spans []span) {
+	again, other, found := inPieces(spans, func(id job.ID) bool { return orderOf(c.rows[id]).Failing == job.OrderPass })
+	if j := c.rows[again.job]; found {
+		c.broken(j.ID, "order: job %s (%s) ran at %s, once more after another of %s: job %s at %s", j.ID, j.Name, again.begin, j.Order, other.job, other.begin)
+	}
+}
+
+// inPieces finds a job that runs again although another one has certainly run since the time before.
+func inPieces(spans []span, pass func(job.ID) bool) (again, other span, found bool) {
 	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.begin, b.begin) })
-	over := map[job.ID]bool{}
-	for i, s := range spans {
-		if i > 0 && spans[i-1].job != s.job {
-			over[spans[i-1].job] = true
+	runs := map[job.ID]span{}
+	for _, s := range spans {
+		before, ran := runs[s.job]
+		runs[s.job] = s
+		if !ran || pass(s.job) {
+			continue
 		}
-		if j := c.rows[s.job]; over[s.job] && orderOf(j).Failing != job.OrderPass {
-			c.broken(s.job, "order: job %s (%s) ran at %s, once more after another of %s: %+v", j.ID, j.Name, s.begin, j.Order, spans)
-			return
+		i := slices.IndexFunc(spans, func(o span) bool { return o.job != s.job && o.earliest() > before.begin && o.begin < s.earliest() })
+		if i >= 0 {
+			return s, spans[i], true
 		}
 	}
+	return again, other, false
 }
