@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/internal/aftermath"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/store"
@@ -264,28 +265,24 @@ func (w *world) checkJob(j *job.Job, p promise) {
 		w.breaks(j.ID, "job %s ended %s (%s): %s", j.ID, j.State, j.Code, j.Message)
 	}
 	var ready, began time.Time
-	deaths, holder := 0, job.ID{}
-	for _, e := range w.history(j.ID) {
+	history := w.history(j.ID)
+	for _, e := range history {
 		if e.Sub > 0 {
 			continue
 		}
 		switch {
 		case e.Cause == job.CauseClaim:
-			if holder, _ = job.ParseID(e.Actor); began.IsZero() {
+			if began.IsZero() {
 				began = e.At
 			}
 			if waited := e.At.Sub(ready); w.calm && waited > time.Second && ready.Sub(w.zero) > 10*time.Second { // all are there by then
 				w.breaks(j.ID, "job %s was ready for %v although nothing was wrong", j.ID, waited)
 			}
-		case e.Cause == job.CauseExpired:
-			if g := w.judge.sessions[holder]; g != nil && g.killed {
-				deaths++
-			}
 		}
 		ready = e.At
 	}
-	if j.Code == job.Poison && deaths < job.PoisonAt-job.AloneAt {
-		w.breaks(j.ID, "job %s is said to kill its processes, of which %d have died", j.ID, deaths)
+	if j.Code == job.Poison && !aftermath.Poisoned(history) {
+		w.breaks(j.ID, "job %s is said to kill its processes, of which few have died", j.ID)
 	}
 	for _, a := range p.after {
 		first, there := w.judge.rows(a.Job)[a.Job]

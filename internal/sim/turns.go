@@ -289,7 +289,14 @@ func (g *judge) handed(before []job.Job, after map[job.ID]job.Job) {
 			if job.Ordered(a.Line) && a.Rank != b.Rank {
 				return strings.Compare(a.Rank, b.Rank)
 			}
-			return store.WaiterOf(&a).Compare(store.WaiterOf(&b))
+			x, y := store.WaiterOf(&a), store.WaiterOf(&b)
+			switch keeps := len(x.Kept) > 0; { // who keeps turns goes first
+			case keeps == (len(y.Kept) > 0):
+				return x.Compare(y)
+			case keeps:
+				return -1
+			}
+			return 1
 		})
 		for i := range line {
 			first := after[line[i].ID]
