@@ -16,6 +16,7 @@ import (
 type LimitUse struct {
 	Key     string       `json:"key"`
 	Set     *job.Limit   `json:"set,omitempty"`        // that decides: its own, or that of its family; nil: any number may have a turn
+	Shut    bool         `json:"shut,omitempty"`       // a group of blocked jobs closes its line; see [Service.Blocked]
 	InUse   int          `json:"in_use"`               // turns
 	Waiting int          `json:"waiting"`              // jobs that wait for one
 	Ahead   int          `json:"ahead"`                // programs that have a place among those that are made ready ahead of their turn
@@ -182,6 +183,7 @@ func use(all map[string]*LimitUse, t *store.Turns) {
 		}
 		all[key] = l
 	}
+	l.Shut = l.Shut || t.Shut
 	for _, o := range t.Owners {
 		i := slices.IndexFunc(l.Owners, func(s LimitShare) bool { return s.Owner == o.Owner })
 		if i < 0 {

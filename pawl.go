@@ -101,7 +101,7 @@ func New(cfg Config) *Service {
 		cfg.Kinds = map[string]engine.Kind{}
 	}
 	s := &Service{cfg: cfg, core: &core{
-		docs:     documents{store: cfg.Store, tenant: cfg.Tenant},
+		docs:     documents{store: cfg.Store},
 		sessions: sessions{store: cfg.Store},
 		feed:     feed{store: cfg.Store, broker: cfg.Broker, tenant: cfg.Tenant, log: cfg.Log, keep: keptEvents},
 	}}
@@ -127,7 +127,7 @@ func (s *Service) start() {
 	s.engine = engine.New(engine.Config{
 		Store: c.Store, Broker: c.Broker, Kinds: c.Kinds, Duties: c.Duties, Queues: c.Queues, Machine: c.Machine,
 		Roles: c.Roles, Claims: c.Claims, Tenants: c.Tenants, Slots: c.Slots, Only: c.Only, Lease: c.Lease, Grace: c.Grace, Sweep: c.Sweep,
-		Version: c.Version, Address: c.Address, Log: c.Log, Tracer: c.Tracer,
+		Blocks: s.blocks, Policy: s.policy, Version: c.Version, Address: c.Address, Log: c.Log, Tracer: c.Tracer,
 	})
 }
 

@@ -3,6 +3,8 @@ package pawl
 import (
 	"context"
 	"encoding/json"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -37,6 +39,10 @@ var (
 		builtin: job.System{Name: job.SystemLocal, Description: "the machine on which the service runs", Host: job.Host{Kind: job.SystemLocal}},
 		name:    func(s *job.System) string { return s.Name }, disable: func(s *job.System, v bool) { s.Disabled = v },
 	}
+	policies = resourceKind[job.RecoveryPolicy]{
+		kind: job.KindPolicy, parse: job.ParsePolicy,
+		name: func(p *job.RecoveryPolicy) string { return p.Name }, disable: func(p *job.RecoveryPolicy, v bool) { p.Disabled = v },
+	}
 	retentions = resourceKind[job.Retention]{
 		kind: job.KindRetention, parse: job.ParseRetention,
 		builtin: job.Retention{Name: job.DefaultRetention, Description: "all jobs are kept"},
@@ -59,6 +65,11 @@ func (s *Service) Systems() Resources[job.System] { return Resources[job.System]
 // Retentions say for how long jobs are kept that have ended. There is one, named [job.DefaultRetention].
 func (s *Service) Retentions() Resources[job.Retention] {
 	return Resources[job.Retention]{s, &retentions}
+}
+
+// Policies say for how long jobs wait that are blocked, and when it is tested whether they may go on.
+func (s *Service) Policies() Resources[job.RecoveryPolicy] {
+	return Resources[job.RecoveryPolicy]{s, &policies}
 }
 
 // AnyVersion is the version with which [Resources.Apply] replaces a document whatever its version is.
@@ -98,6 +109,7 @@ func (r Resources[T]) put(ctx context.Context, value T, version int64) (res Reso
 			return res, false, err
 		}
 		r.s.changed(ctx, r.kind.kind)
+		r.s.mayBeEnabled(ctx, r.kind.kind, row.Name)
 		return Resource[T]{value, put.Version, put.Updated}, row.Version == 0, nil
 	}
 }
@@ -174,49 +186,66 @@ func (k *resourceKind[T]) all(ctx context.Context, st store.Store, tenant string
 	return list, nil
 }
 
-// documents remembers queues and systems for submissions. What another process changes is known within keepDocuments.
+// documents remembers those of tenants that submissions and steps ask for. What another process changes is known within keepDocuments.
 type documents struct {
-	store  store.Store
-	tenant string
+	store store.Store
 
-	mu      sync.Mutex
-	read    time.Time // guarded by mu: when the two were read; zero: they are out of date
-	queues  map[string]job.Queue
-	systems map[string]job.System
+	mu sync.Mutex
+	of map[string]*known // guarded by mu: by tenant
+}
+
+// A known is what is known of a tenant's documents. Nobody writes to it.
+type known struct {
+	read     time.Time
+	queues   map[string]job.Queue
+	systems  map[string]job.System
+	policies map[string]job.RecoveryPolicy
+	disabled bool // some system is
 }
 
 const keepDocuments = time.Second
 
-// places returns the queues and systems there are, which nobody writes to.
-func (d *documents) places(ctx context.Context) (map[string]job.Queue, map[string]job.System, error) {
+// known returns the documents of a tenant.
+func (d *documents) known(ctx context.Context, tenant string) (*known, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if time.Since(d.read) < keepDocuments {
-		return d.queues, d.systems, nil
+	if k := d.of[tenant]; k != nil && time.Since(k.read) < keepDocuments {
+		return k, nil
 	}
-	now := time.Now()
-	qs, err := queues.all(ctx, d.store, d.tenant)
+	k := &known{time.Now(), map[string]job.Queue{}, map[string]job.System{}, map[string]job.RecoveryPolicy{}, false}
+	qs, err := queues.all(ctx, d.store, tenant)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	ss, err := systems.all(ctx, d.store, d.tenant)
+	ss, err := systems.all(ctx, d.store, tenant)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	d.queues, d.systems, d.read = map[string]job.Queue{}, map[string]job.System{}, now
+	ps, err := policies.all(ctx, d.store, tenant)
+	if err != nil {
+		return nil, err
+	}
 	for _, q := range qs {
-		d.queues[q.Doc.Name] = q.Doc
+		k.queues[q.Doc.Name] = q.Doc
 	}
 	for _, s := range ss {
-		d.systems[s.Doc.Name] = s.Doc
+		k.systems[s.Doc.Name] = s.Doc
+		k.disabled = k.disabled || s.Doc.Disabled
 	}
-	return d.queues, d.systems, nil
+	for _, p := range ps {
+		k.policies[p.Doc.Name] = p.Doc
+	}
+	if d.of == nil {
+		d.of = map[string]*known{}
+	}
+	d.of[tenant] = k
+	return k, nil
 }
 
 func (d *documents) forget() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.read = time.Time{}
+	clear(d.of)
 }
 
 // changed tells every process that a document has changed.
@@ -254,15 +283,11 @@ func (s *Service) followQueues(ctx context.Context) error {
 func (s *Service) serveQueues(ctx context.Context, news <-chan []byte, lost <-chan struct{}) error {
 	for {
 		s.docs.forget()
-		qs, _, err := s.docs.places(ctx)
+		known, err := s.docs.known(ctx, s.cfg.Tenant)
 		if err != nil {
 			return err
 		}
-		names := make([]string, 0, len(qs))
-		for name := range qs {
-			names = append(names, name)
-		}
-		s.engine.Serve(names...)
+		s.engine.Serve(slices.Collect(maps.Keys(known.queues))...)
 		select {
 		case <-news:
 		case <-lost:
@@ -276,16 +301,16 @@ func (s *Service) serveQueues(ctx context.Context, news <-chan []byte, lost <-ch
 // checkPlaces sees to it that the queues and systems of jobs are there and take them. What speaks against a job becomes
 // its Refusal: a repeated call is answered all the same.
 func (s *Service) checkPlaces(ctx context.Context, reqs []Request, jobs []store.New) (map[string]store.QueueCheck, error) {
-	qs, ss, err := s.docs.places(ctx)
+	known, err := s.docs.known(ctx, s.cfg.Tenant)
 	if err != nil {
 		return nil, err
 	}
 	checks := map[string]store.QueueCheck{}
 	for i := range jobs {
 		name := jobs[i].Job.Queue
-		q, known := qs[name]
+		q, there := known.queues[name]
 		switch {
-		case !known:
+		case !there:
 			jobs[i].Refusal = place("queue", name, "is unknown", "give one that pawl get queues lists, or make it")
 		case q.Disabled:
 			jobs[i].Refusal = disabled("queue", name)
@@ -293,7 +318,12 @@ func (s *Service) checkPlaces(ctx context.Context, reqs []Request, jobs []store.
 			checks[name] = store.QueueCheck{Document: name != job.DefaultQueue, Most: q.MaxWaiting}
 		}
 		if jobs[i].Job.Program() && jobs[i].Refusal == nil {
-			jobs[i].Refusal = refuseSystem(ss, &reqs[i].Spec)
+			jobs[i].Refusal = refuseSystem(known.systems, &reqs[i].Spec)
+		}
+		if r := reqs[i].Spec.Recovery; r != nil && r.Policy != "" && jobs[i].Refusal == nil {
+			if _, there := known.policies[r.Policy]; !there {
+				jobs[i].Refusal = place("recovery.policy", r.Policy, "is unknown", "give one that pawl get policies lists, or make it")
+			}
 		}
 	}
 	return checks, nil
@@ -307,18 +337,15 @@ func disabled(field, name string) error {
 	return job.Errorf(job.Conflict, "%w", place(field, name, "is disabled", "it takes no new jobs until it is enabled"))
 }
 
-// refuseSystem returns what speaks against running spec on its system.
+// refuseSystem returns what speaks against running spec on its system. One that is disabled takes it: it waits until that is enabled.
 func refuseSystem(ss map[string]job.System, spec *job.Spec) error {
 	name := spec.System
 	if name == "" {
 		name = job.SystemLocal
 	}
 	sys, known := ss[name]
-	switch {
-	case !known:
+	if !known {
 		return place("system", name, "is unknown", "give one that pawl get systems lists, or make it")
-	case sys.Disabled:
-		return disabled("system", name)
 	}
 	if problems := sys.Refuse(spec.Resources); problems != nil {
 		return &job.SpecError{Problems: problems}

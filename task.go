@@ -60,7 +60,9 @@ func Handle[A, R any](s *Service, kind string, handler func(context.Context, *Ta
 		defer cancel()
 		out, err := handler(ctx, t)
 		var p *permanent
-		switch {
+		switch b := job.Blocking(err); {
+		case b != nil:
+			return engine.Block(b)
 		case errors.As(err, &p):
 			return engine.Fail(job.Entry{Code: job.TaskFailed, Message: err.Error()})
 		case err != nil && errors.Is(context.Cause(ctx), ErrTimedOut):
@@ -104,6 +106,14 @@ func (h *handling) limited(ctx context.Context) (context.Context, context.Cancel
 type taskKind func(context.Context, *engine.Run) engine.Outcome
 
 func (f taskKind) Step(ctx context.Context, r *engine.Run) engine.Outcome { return f(ctx, r) }
+
+// Block returns the error of a handler that met a condition which may clear by itself: the job is BLOCKED until the tester, asked with params,
+// says that it has, and then the handler is called again, in the same attempt. All jobs that wait for the same are tested together. Condition
+// says what it is, for people, such as "the payment service is away". The testers that there are, and their parameters, are those of package
+// recovery; [HandleTester] registers more.
+func Block(condition, tester string, params map[string]string) error {
+	return &job.Block{Code: job.TaskBlocked, Message: condition, Tester: tester, Params: params}
+}
 
 // Permanent marks an error after which trying again is of no use: the job ends as FAILED.
 func Permanent(err error) error {

@@ -2,6 +2,7 @@ package pawl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -43,7 +44,7 @@ func (s *Service) View(ctx context.Context, id job.ID) (View, error) {
 		return View{}, err
 	}
 	v := s.view(&j, l)
-	if err := s.inLine(ctx, &v); err != nil {
+	if err := errors.Join(s.inLine(ctx, &v), s.inGroup(ctx, &v)); err != nil {
 		return View{}, err
 	}
 	k, ok := s.cfg.Kinds[j.Kind].(engine.Keeper)
@@ -96,6 +97,12 @@ func (s *Service) inLine(ctx context.Context, v *View) error {
 	if err != nil || len(turns) == 0 {
 		return err
 	}
+	closed := ""
+	if turns[0].Shut {
+		if closed, err = s.shut(ctx, v); err != nil {
+			return err
+		}
+	}
 	held, waiting := 0, 0
 	for _, o := range turns[0].Owners {
 		held, waiting = held+o.Held, waiting+o.Waiting
@@ -119,7 +126,45 @@ func (s *Service) inLine(ctx context.Context, v *View) error {
 	if job.Sole(v.Line) && !job.Ordered(v.Line) {
 		since = ", since " // it is the wait that began then, and not what the other job does
 	}
-	v.Why = stands + since + v.Since.Local().Format(time.RFC3339) + standing(v.Line, behind) + "; " + holds + ", and " + many(waiting, "waits", "wait") + strings.TrimPrefix(v.Why, stands)
+	v.Why = stands + since + v.Since.Local().Format(time.RFC3339) + standing(v.Line, behind) + "; " + holds + ", and " + many(waiting, "waits", "wait") + closed + strings.TrimPrefix(v.Why, stands)
+	return nil
+}
+
+// shut says what closes the line in which a job waits.
+func (s *Service) shut(ctx context.Context, v *View) (string, error) {
+	groups, err := s.cfg.Store.Groups(ctx, store.GroupQuery{Tenant: v.Tenant, Limit: 1000})
+	if err != nil {
+		return "", err
+	}
+	for i := range groups {
+		g := &groups[i]
+		if g.Block.Line != job.LimitOf(v.Line) || g.Places < 0 {
+			continue
+		}
+		if !g.Clear.IsZero() {
+			return "; the line opens by and by after " + string(g.Block.Code) + " (group " + g.Key + "): " + g.Stands(s.engine.Now()), nil
+		}
+		return "; the line is closed since " + g.Opened.Local().Format(time.RFC3339) + ": " + string(g.Block.Code) + ", " + g.Block.Message +
+			" (group " + g.Key + "); " + g.Stands(s.engine.Now()), nil
+	}
+	return "", nil
+}
+
+// inGroup says of a blocked job since when it is, with how many others, and what becomes of that.
+func (s *Service) inGroup(ctx context.Context, v *View) error {
+	if v.Group == "" {
+		return nil
+	}
+	groups, err := s.cfg.Store.Groups(ctx, store.GroupQuery{Tenant: v.Tenant, Key: v.Group})
+	if err != nil || len(groups) == 0 {
+		return err
+	}
+	g, stands := &groups[0], v.Job.Why(time.Now(), true)
+	why := stands + ", since " + v.Since.Local().Format(time.RFC3339) + ", in group " + g.Key + " of " + many(g.Jobs, "job", "jobs") + "; " + g.Stands(s.engine.Now())
+	if fails := g.Fails(v.Until); !fails.IsZero() {
+		why += "; it fails at " + v.Until.Local().Format(time.RFC3339) + " unless that clears"
+	}
+	v.Why = why + strings.TrimPrefix(v.Why, stands)
 	return nil
 }
 

@@ -78,6 +78,11 @@ type Config struct {
 	Sweep time.Duration
 	// Version of the build, for people.
 	Version string
+	// Blocks says what keeps a job from being made ready or launched, or a task from being run, which is no trouble of its own: its system
+	// is disabled. Nil: nothing does. It is asked before each such step, and says nothing where that is not known.
+	Blocks func(ctx context.Context, j *job.Job) *job.Block
+	// Policy returns the policy by which a job waits that is blocked, where it is not that of the block itself; nil: it always is.
+	Policy func(j *job.Job, b *job.Block) job.Policy
 	// Address returns the URL at which other processes reach the API of this one; nil, or empty: they do not.
 	Address func() string
 	// Log receives what operators should know; [slog.Default] by default.
@@ -354,6 +359,9 @@ func (e *Engine) Follow(ctx context.Context, eff store.Effects) {
 	if !eff.Due.IsZero() {
 		e.alarm.set(e.local(eff.Due))
 	}
+	if eff.Tests {
+		e.tell(e.cfg.Broker.Publish(ctx, TestsTopic, nil))
+	}
 	for _, s := range eff.Held {
 		e.tell(e.cfg.Broker.Publish(ctx, sessionTopic(s), nil))
 	}
@@ -361,6 +369,9 @@ func (e *Engine) Follow(ctx context.Context, eff store.Effects) {
 		e.tell(e.cfg.Broker.Publish(ctx, WatchTopic(m), nil))
 	}
 }
+
+// TestsTopic is the topic on which a message says that a group of blocked jobs is to be tested, maybe earlier than was known.
+const TestsTopic = "tests"
 
 // NewsTopic is the topic on which a message says that the history has grown.
 const NewsTopic = "news"
@@ -372,6 +383,14 @@ func (e *Engine) tell(err error) {
 	if err != nil {
 		e.cfg.Log.Warn("wake-up not sent", "error", err)
 	}
+}
+
+// policy returns the policy by which j waits when b blocks it.
+func (e *Engine) policy(j *job.Job, b *job.Block) job.Policy {
+	if e.cfg.Policy == nil {
+		return b.Policy
+	}
+	return e.cfg.Policy(j, b)
 }
 
 func sessionTopic(id job.ID) string { return "session/" + id.String() }

@@ -131,6 +131,7 @@ func (r *Run) work() {
 				r.s.freed.set()
 				return
 			}
+			o.set.Block = nil
 			o = Back().Set(o.set)
 		}
 		c := o.change(r)
@@ -179,7 +180,19 @@ func (r *Run) step(ctx context.Context, kind Kind) (o Outcome) {
 			return Back()
 		}
 	}
+	if b := r.blocks(ctx); b != nil {
+		return Block(b)
+	}
 	return kind.Step(ctx, r)
+}
+
+// blocks says what keeps the job from what is done next. What has been launched, or has ended, is beyond that.
+func (r *Run) blocks(ctx context.Context) *job.Block {
+	j := &r.Job
+	if r.s.e.cfg.Blocks == nil || j.Live || j.Wish != "" || j.State == job.Archiving {
+		return nil
+	}
+	return r.s.e.cfg.Blocks(ctx, j)
 }
 
 // send hands a change that stays in this custody to the committer and goes on from it. answered hears whether it was
@@ -255,6 +268,7 @@ const (
 	verbRetry
 	verbFail
 	verbDone
+	verbBlock
 )
 
 // Next goes on in state s, in this process.
@@ -275,6 +289,12 @@ func Fail(e job.Entry) Outcome {
 	return Outcome{verb: verbFail, entry: e}
 }
 
+// Block has the job wait until what blocks it has cleared, and then go on in the state in which it is.
+func Block(b *job.Block) Outcome {
+	block := *b
+	return Outcome{verb: verbBlock, entry: job.Entry{State: job.Blocked, Code: b.Code, Message: b.Error()}, set: job.Patch{Block: &block}}
+}
+
 // Done ends the job as FINISHED with a result, which may be nil.
 func Done(result json.RawMessage) Outcome {
 	return Outcome{verb: verbDone, entry: job.Entry{State: job.Finished, Code: job.NormalCompletion}, set: job.Patch{Result: result}}
@@ -285,10 +305,13 @@ func Back() Outcome { return Outcome{} }
 
 // Set adds what is to be recorded with the outcome.
 func (o Outcome) Set(p job.Patch) Outcome {
-	result := o.set.Result
+	result, block := o.set.Result, o.set.Block
 	o.set = p
 	if p.Result == nil {
 		o.set.Result = result
+	}
+	if p.Block == nil {
+		o.set.Block = block
 	}
 	return o
 }
@@ -307,7 +330,7 @@ func (o Outcome) Work(w json.RawMessage) Outcome {
 
 // failed reports whether the step did not get done what it was called for.
 func (o Outcome) failed() bool {
-	return o.verb == verbBack || o.verb == verbRetry || o.verb == verbFail
+	return o.verb == verbBack || o.verb == verbRetry || o.verb == verbFail || o.verb == verbBlock
 }
 
 // change returns what o makes of the job of r.
@@ -335,6 +358,12 @@ func (o Outcome) change(r *Run) job.Change {
 		c = job.Retry(&r.Job, r.Fence(), spec.RetryPolicy(), o.entry, chance())
 	case verbFail, verbDone:
 		c.To = job.None
+	case verbBlock:
+		c.To = job.Recovery
+		if o.set.Resume = r.Job.State; !r.Job.Program() {
+			o.set.Resume = job.Pending
+		}
+		o.set.Block.Policy = r.s.e.policy(&r.Job, o.set.Block)
 	}
 	delay, retry := c.Set.Delay, c.Set.Retry
 	c.Set = o.set

@@ -180,7 +180,7 @@ func TestUnderInAWorkersHands(t *testing.T) {
 		"it is given back":               {to: job.Place{State: job.StagingInputs, Custody: job.Ready}, want: ahead},
 		"it is given back at its launch": {to: job.Place{State: job.SubmittingJob, Custody: job.Ready}, path: []job.State{job.StagingJob}, want: turn},
 		"it is tried again":              {to: job.Place{State: job.Waiting, Custody: job.Gate}, set: job.Patch{Retry: true, Delay: time.Hour}},
-		"it is blocked":                  {to: job.Place{State: job.Blocked, Custody: job.Recovery}, set: job.Patch{Resume: job.StagingInputs}, want: ahead},
+		"it is blocked":                  {to: job.Place{State: job.Blocked, Custody: job.Recovery}, set: job.Patch{Resume: job.StagingInputs, Block: block()}, want: ahead},
 		"it fails":                       {to: job.Place{State: job.Failed, Custody: job.None}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -73,6 +73,8 @@ type Patch struct {
 	Delay time.Duration
 	// Resume is where work goes on after BLOCKED or PAUSED.
 	Resume State
+	// Block says why a job becomes BLOCKED. It is there where the change takes it to custody recovery, and nowhere else.
+	Block *Block
 
 	Resolved json.RawMessage // written once: later ones are ignored
 	Result   json.RawMessage
@@ -144,6 +146,14 @@ func (c *Change) Check() error {
 	if c.To == None && c.Last().Code == "" {
 		return Errorf(Internal, "change of job %s: %s without a code", c.Job, at.State)
 	}
+	if (c.To == Recovery) != (c.Set.Block != nil) {
+		return Errorf(Internal, "change of job %s: to %s, and what blocks it is said: %t", c.Job, at, c.Set.Block != nil)
+	}
+	if c.Set.Block != nil {
+		if err := c.Set.Block.check(); err != nil {
+			return Errorf(Internal, "change of job %s: %w", c.Job, err)
+		}
+	}
 	r := c.Set.Resume
 	resumes := Resumable(r) && Edge(at.State, r) && (at.State == Paused || r != Waiting) // there the gate sends it, where it lacks a turn
 	if (at.State == Blocked || at.State == Paused) && !resumes {
@@ -166,6 +176,7 @@ const (
 	CauseWish    Cause = "wish"    // a person
 	CausePaid    Cause = "paid"    // a follow-up of another job
 	CauseTurn    Cause = "turn"    // its turn came
+	CauseClear   Cause = "clear"   // what blocked it is over, or has lasted for too long
 	CauseUser    Cause = "user"    // no change: an event that a user wrote
 	CauseJob     Cause = "job"     // no change: an event that the running job itself wrote
 )
@@ -186,26 +197,4 @@ type Event struct {
 	Code    Code            `json:"code,omitempty"`
 	Message string          `json:"message,omitempty"`
 	Data    json.RawMessage `json:"data,omitempty"`
-}
-
-// A Block says why a job cannot go on now although the cause may clear.
-type Block struct {
-	Code    Code              `json:"code"`
-	Message string            `json:"message"`
-	Tester  string            `json:"tester"`
-	Params  map[string]string `json:"params,omitempty"`
-	Policy  Policy            `json:"policy"`
-	Resume  State             `json:"resume"`
-}
-
-// A Policy says when a condition is tested, and until when. It is data.
-type Policy struct {
-	Stages  []Stage  `json:"stages"`
-	MaxWait Duration `json:"max_wait"` // from the moment the job was blocked
-}
-
-// A Stage tests Times times, once Every; Times 0 stands for ever.
-type Stage struct {
-	Every Duration `json:"every"`
-	Times int      `json:"times,omitempty"`
 }

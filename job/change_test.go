@@ -43,8 +43,8 @@ func TestChangeCheck(t *testing.T) {
 		{name: "a change of custody alone", from: at(job.Archiving, job.Worker), path: path(job.Archiving), to: job.Ready},
 		{name: "something recorded", from: at(job.SubmittingJob, job.Worker), path: path(job.SubmittingJob), to: job.Worker, set: job.Patch{Intent: true}},
 		{name: "an end", from: at(job.Running, job.Worker), path: path(job.Finished), to: job.None},
-		{name: "blocked", from: at(job.Archiving, job.Worker), path: path(job.Blocked), to: job.Recovery, set: job.Patch{Resume: job.Archiving}},
-		{name: "paused", from: at(job.Blocked, job.Recovery), path: path(job.Paused), to: job.User, set: job.Patch{Resume: job.Blocked}},
+		{name: "blocked", from: at(job.Archiving, job.Worker), path: path(job.Blocked), to: job.Recovery, set: job.Patch{Block: block(), Resume: job.Archiving}},
+		{name: "paused", from: at(job.Blocked, job.Recovery), path: path(job.Paused), to: job.User, set: job.Patch{Resume: job.Archiving}},
 
 		{name: "an empty path", from: at(job.Pending, job.Ready), to: job.Worker, want: "empty path"},
 		{name: "no edge", from: at(job.Pending, job.Ready), path: path(job.StagingInputs), to: job.Worker, want: "no edge from PENDING to STAGING_INPUTS"},
@@ -57,10 +57,10 @@ func TestChangeCheck(t *testing.T) {
 		{name: "an unknown code", from: at(job.Running, job.Worker), path: []job.Entry{{State: job.Failed, Code: "BAD_LUCK"}}, to: job.None, want: "unknown code BAD_LUCK"},
 		{name: "an unknown code on the way", from: at(job.StagingJob, job.Worker), path: []job.Entry{{State: job.StagingJob, Code: "BAD_LUCK"}, {State: job.SubmittingJob}}, to: job.Worker, want: "unknown code BAD_LUCK"},
 		{name: "an end without a code", from: at(job.Running, job.Worker), path: []job.Entry{{State: job.Failed}}, to: job.None, want: "FAILED without a code"},
-		{name: "blocked for ever", from: at(job.Running, job.Worker), path: path(job.Blocked), to: job.Recovery, want: `work cannot go on in "" after BLOCKED`},
-		{name: "blocked, to go on running", from: at(job.Running, job.Monitor), path: path(job.Blocked), to: job.Recovery, set: job.Patch{Resume: job.Running}, want: `work cannot go on in "RUNNING" after BLOCKED`},
-		{name: "blocked, to go on paused", from: at(job.Running, job.Worker), path: path(job.Blocked), to: job.Recovery, set: job.Patch{Resume: job.Paused}, want: `work cannot go on in "PAUSED" after BLOCKED`},
-		{name: "blocked, to go on waiting", from: at(job.Running, job.Worker), path: path(job.Blocked), to: job.Recovery, set: job.Patch{Resume: job.Waiting}, want: `work cannot go on in "WAITING" after BLOCKED`},
+		{name: "blocked for ever", from: at(job.Running, job.Worker), path: path(job.Blocked), to: job.Recovery, set: job.Patch{Block: block()}, want: `work cannot go on in "" after BLOCKED`},
+		{name: "blocked, to go on running", from: at(job.Running, job.Monitor), path: path(job.Blocked), to: job.Recovery, set: job.Patch{Block: block(), Resume: job.Running}, want: `work cannot go on in "RUNNING" after BLOCKED`},
+		{name: "blocked, to go on paused", from: at(job.Running, job.Worker), path: path(job.Blocked), to: job.Recovery, set: job.Patch{Block: block(), Resume: job.Paused}, want: `work cannot go on in "PAUSED" after BLOCKED`},
+		{name: "blocked, to go on waiting", from: at(job.Running, job.Worker), path: path(job.Blocked), to: job.Recovery, set: job.Patch{Block: block(), Resume: job.Waiting}, want: `work cannot go on in "WAITING" after BLOCKED`},
 		{name: "paused for ever", from: at(job.Pending, job.Ready), path: path(job.Paused), to: job.User, want: `work cannot go on in "" after PAUSED`},
 		{name: "paused, to go on as failed", from: at(job.Pending, job.Ready), path: path(job.Paused), to: job.User, set: job.Patch{Resume: job.Failed}, want: `work cannot go on in "FAILED" after PAUSED`},
 	} {
@@ -106,7 +106,7 @@ func TestJoin(t *testing.T) {
 		a := step("first", j.Live, job.Worker, job.SubmittingJob, job.SubmittingJob)
 		between, history := j.Apply(a, noon)
 		b := step("second", between.Live, job.Recovery, job.SubmittingJob, job.Blocked)
-		b.From, b.Set.Resume = between.Guard(job.Fence{}), job.SubmittingJob
+		b.From, b.Set.Resume, b.Set.Block = between.Guard(job.Fence{}), job.SubmittingJob, block()
 		if a.Set.Intent && b.Set.Intent {
 			t.Skip("a worker waits for the answer to an intent")
 		}

@@ -24,12 +24,28 @@ const (
 	ArchiveExists      Code = "ARCHIVE_EXISTS"
 	ArchiveFailed      Code = "ARCHIVE_FAILED"
 	FilesystemFull     Code = "FILESYSTEM_FULL"
-	TaskFailed         Code = "TASK_FAILED"
-	TaskPanicked       Code = "TASK_PANICKED"
-	Poison             Code = "POISON"
-	RecoveryLimit      Code = "RECOVERY_LIMIT"
-	RecoveryTimeout    Code = "RECOVERY_TIMEOUT"
-	InternalError      Code = "INTERNAL_ERROR"
+
+	SystemDisabled            Code = "SYSTEM_DISABLED"
+	AppDisabled               Code = "APP_DISABLED"
+	TenantSuspended           Code = "TENANT_SUSPENDED"
+	HostUnreachable           Code = "HOST_UNREACHABLE"
+	ConnectionTimeout         Code = "CONNECTION_TIMEOUT"
+	AuthenticationFailed      Code = "AUTHENTICATION_FAILED"
+	FirstAuthenticationFailed Code = "FIRST_AUTHENTICATION_FAILED"
+	HostKeyChanged            Code = "HOST_KEY_CHANGED"
+	SchedulerUnavailable      Code = "SCHEDULER_UNAVAILABLE"
+	SchedulerQuota            Code = "SCHEDULER_QUOTA"
+	FilesUnavailable          Code = "FILES_UNAVAILABLE"
+	TransferInterrupted       Code = "TRANSFER_INTERRUPTED"
+	TaskBlocked               Code = "TASK_BLOCKED"
+
+	TaskFailed      Code = "TASK_FAILED"
+	TaskPanicked    Code = "TASK_PANICKED"
+	Poison          Code = "POISON"
+	RecoveryLimit   Code = "RECOVERY_LIMIT"
+	RecoveryTimeout Code = "RECOVERY_TIMEOUT"
+	RecoveryGivenUp Code = "RECOVERY_GIVEN_UP"
+	InternalError   Code = "INTERNAL_ERROR"
 )
 
 // A CodeInfo documents one code.
@@ -61,11 +77,25 @@ var Codes = []CodeInfo{
 	{ArchiveExists, "PROCESSING_INPUTS or ARCHIVING: a file of the archive is there already", false, "archive to another folder, move away what is there, or set archive.overwrite; then run it again"},
 	{ArchiveFailed, "ARCHIVING: a result cannot be copied", false, "take the results from the job's folder, which pawl show JOB names; correct what the message says before it is run again"},
 	{FilesystemFull, "any copy: no space left on the file system", true, "free space on the file system that the message names, then run it again"},
+	{SystemDisabled, "before a launch: the system was disabled", true, "wait until it is enabled again (pawl enable system NAME), or run the job on another one"},
+	{AppDisabled, "before a launch: the app was disabled", true, "wait until it is enabled again, or run another version"},
+	{TenantSuspended, "before a launch: the tenant was suspended", true, "ask who runs this service"},
+	{HostUnreachable, "any step: the host cannot be reached, or its name cannot be resolved", true, "check name, network and port of the host"},
+	{ConnectionTimeout, "any step: the host took the connection, and did not answer in time", true, "look at the load of the host, and at its network"},
+	{AuthenticationFailed, "any step: the host refused the credentials, with which it had been reached before", true, "renew the credentials; they may have run out"},
+	{FirstAuthenticationFailed, "any step: the host refused the credentials the first time that they were used", true, "correct the credentials"},
+	{HostKeyChanged, "any step: the host has another key than the one that is known", true, "find out whether the host was set up anew; if so, take its new key"},
+	{SchedulerUnavailable, "SUBMITTING_JOB: the scheduler does not answer", true, "look at the scheduler of the system"},
+	{SchedulerQuota, "SUBMITTING_JOB: the scheduler takes no more jobs of this user", true, "wait until some have ended; a limit in Pawl keeps jobs from coming so far: pawl limits set"},
+	{FilesUnavailable, "staging or archiving: the file service failed (http 5xx), or asked to come back later (429)", true, "look at the service that the message names"},
+	{TransferInterrupted, "staging or archiving: a transfer broke off", true, "look at the network, and at the service that the message names"},
+	{TaskBlocked, "the handler found a condition that may clear", true, "look at what the message names"},
 	{TaskFailed, "the handler returned an error at its last attempt", false, "read the errors of all attempts: pawl history JOB"},
 	{TaskPanicked, "the handler panicked at its last attempt", false, "read the stack in the job's history and correct the handler"},
 	{Poison, "process after process died while it ran the job: twice beside others, and then three times while the job ran alone, as the only suspect of its process", false, "find out what in it kills a process (memory, a fatal error that no handler can catch): look at the log of the processes that pawl history JOB names; correct it before it is run again"},
 	{RecoveryLimit, "the job was interrupted by crashes more often than it may be", false, "find out what kills the processes that run it before it is run again"},
 	{RecoveryTimeout, "the condition that blocked the job did not clear in time", false, "wait until the condition is gone, then run it again"},
+	{RecoveryGivenUp, "somebody gave up waiting for the condition that blocked the job", false, "run it again when the condition is gone"},
 	{InternalError, "Pawl itself could not go on with this job", false, "report it with the output of pawl history JOB"},
 }
 
@@ -74,6 +104,16 @@ func (c Code) Known() bool {
 	for _, i := range Codes {
 		if i.Code == c {
 			return true
+		}
+	}
+	return false
+}
+
+// Recoverable reports whether c is a condition that may clear by itself.
+func (c Code) Recoverable() bool {
+	for _, i := range Codes {
+		if i.Code == c {
+			return i.Recoverable
 		}
 	}
 	return false

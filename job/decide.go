@@ -13,8 +13,6 @@ import (
 // schedule, prerequisites, turn. Submit, release, resume, retry and requeue all go through it.
 func Next(j *Job, s State, now time.Time) Place {
 	switch {
-	case s == Blocked:
-		return Place{Blocked, Recovery}
 	case preparing(s) && j.Lacks(s) != 0: // others passed it: it is made ready anew when it is its turn
 		return Place{Waiting, Gate}
 	case s != Waiting && s != Pending:
@@ -66,7 +64,7 @@ func Turn(j *Job, c Change) (Change, bool) {
 // bend replaces the end of c's path.
 func bend(c Change, end Entry, to Custody) Change {
 	c.Path = slices.Clone(c.Path)
-	*c.Last(), c.To = end, to
+	*c.Last(), c.To, c.Set.Block = end, to, nil
 	return c
 }
 
@@ -359,9 +357,16 @@ func (j Job) Apply(c Change, now time.Time) (Job, []Entry) {
 	last := c.Last()
 	j.N += int64(len(c.Path))
 	j.Code, j.Message = last.Code, last.Message
-	j.Resume = ""
+	j.Resume, j.Group, j.Until = "", "", time.Time{}
 	if j.State == Blocked || j.State == Paused {
 		j.Resume = c.Set.Resume
+	}
+	if j.State == Blocked && c.Set.Block != nil {
+		b := c.Set.Block.Filled()
+		j.Group = b.Group(j.Tenant)
+		if wait := b.Policy.Wait(); wait > 0 {
+			j.Until = now.Add(wait)
+		}
 	}
 	if c.Set.Retry {
 		j.Attempt++

@@ -49,7 +49,6 @@ func TestNext(t *testing.T) {
 		{"prerequisites hold it after its time", noon, 2, job.Waiting, at(job.Waiting, job.Gate)},
 		{"work under way is not gated again", noon.Add(1), 1, job.StagingInputs, at(job.StagingInputs, job.Ready)},
 		{"results are fetched whatever the time", noon.Add(1), 0, job.Archiving, at(job.Archiving, job.Ready)},
-		{"a blocked job joins its group", noon.Add(1), 0, job.Blocked, at(job.Blocked, job.Recovery)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := job.Next(&job.Job{Due: tt.due, Needs: tt.needs}, tt.state, noon); got != tt.want {
@@ -79,27 +78,27 @@ func TestTurn(t *testing.T) {
 		{name: "a cancel ends what would have finished", job: wishes(cancel, task(worker(job.Running))), to: job.None, path: []job.State{job.Finished}, want: at(job.Canceled, job.None)},
 		{name: "a cancel ends what would have failed", job: wishes(cancel, task(worker(job.Running))), to: job.None, path: []job.State{job.Failed}, want: at(job.Canceled, job.None)},
 		{name: "a cancel ends what would be tried again", job: wishes(cancel, task(worker(job.Running))), to: job.Gate, set: job.Patch{Retry: true, Delay: time.Hour}, path: []job.State{job.Waiting}, want: at(job.Canceled, job.None)},
-		{name: "a cancel ends what would be blocked", job: wishes(cancel, program(worker(job.StagingInputs))), to: job.Recovery, set: job.Patch{Resume: job.StagingInputs}, path: []job.State{job.Blocked}, want: at(job.Canceled, job.None)},
+		{name: "a cancel ends what would be blocked", job: wishes(cancel, program(worker(job.StagingInputs))), to: job.Recovery, set: job.Patch{Block: block(), Resume: job.StagingInputs}, path: []job.State{job.Blocked}, want: at(job.Canceled, job.None)},
 		{name: "a cancel ends a program whose end is seen", job: wishes(cancel, live(program(monitor(job.Running)))), to: job.Ready, set: over, path: []job.State{job.Archiving}, want: at(job.Canceled, job.None)},
 		{name: "a cancel ends a path at its end", job: wishes(cancel, live(program(monitor(job.Queued)))), to: job.Ready, set: over, path: []job.State{job.Running, job.Archiving}, want: at(job.Canceled, job.None)},
 		{name: "a cancel waits while the worker keeps the job", job: wishes(cancel, program(worker(job.StagingInputs))), to: job.Worker, path: []job.State{job.StagingJob}},
 		{name: "a cancel waits while the watcher keeps the job", job: wishes(cancel, live(program(monitor(job.Queued)))), to: job.Monitor, path: []job.State{job.Running}},
 		{name: "a cancel lets a live launch go to its watcher", job: wishes(cancel, live(program(worker(job.SubmittingJob)))), to: job.Monitor, path: []job.State{job.Running}},
 		{name: "a cancel lets a live launch go to the next worker", job: wishes(cancel, live(program(worker(job.SubmittingJob)))), to: job.Ready, path: []job.State{job.SubmittingJob}},
-		{name: "a cancel keeps a live launch from being blocked", job: wishes(cancel, live(program(worker(job.SubmittingJob)))), to: job.Recovery, set: job.Patch{Resume: job.SubmittingJob}, path: []job.State{job.Blocked}, want: at(job.SubmittingJob, job.Ready)},
+		{name: "a cancel keeps a live launch from being blocked", job: wishes(cancel, live(program(worker(job.SubmittingJob)))), to: job.Recovery, set: job.Patch{Block: block(), Resume: job.SubmittingJob}, path: []job.State{job.Blocked}, want: at(job.SubmittingJob, job.Ready)},
 		{name: "a cancel keeps a live launch from being tried again", job: wishes(cancel, live(program(worker(job.SubmittingJob)))), to: job.Gate, set: job.Patch{Retry: true, Delay: time.Hour}, path: []job.State{job.Waiting}, want: at(job.SubmittingJob, job.Ready)},
-		{name: "a launch that the change itself makes is live", job: wishes(cancel, program(worker(job.StagingJob))), to: job.Recovery, set: job.Patch{Intent: true, Resume: job.SubmittingJob}, path: []job.State{job.SubmittingJob, job.Blocked}, want: at(job.SubmittingJob, job.Ready)},
+		{name: "a launch that the change itself makes is live", job: wishes(cancel, program(worker(job.StagingJob))), to: job.Recovery, set: job.Patch{Block: block(), Intent: true, Resume: job.SubmittingJob}, path: []job.State{job.SubmittingJob, job.Blocked}, want: at(job.SubmittingJob, job.Ready)},
 		{name: "an intent is recorded and not turned", job: wishes(cancel, program(worker(job.SubmittingJob))), to: job.Worker, set: intent, path: []job.State{job.SubmittingJob}},
 
 		{name: "a pause keeps the work where it would go on", job: wishes(pause, task(worker(job.Running))), to: job.Ready, path: []job.State{job.Pending}, want: at(job.Paused, job.User), resume: job.Pending},
 		{name: "a pause keeps the next attempt", job: wishes(pause, task(worker(job.Running))), to: job.Gate, set: job.Patch{Retry: true, Delay: time.Hour}, path: []job.State{job.Waiting}, want: at(job.Paused, job.User), resume: job.Waiting},
 		{name: "a pause of a step that is given back", job: wishes(pause, program(worker(job.StagingJob))), to: job.Ready, path: []job.State{job.StagingJob}, want: at(job.Paused, job.User), resume: job.StagingJob},
 		{name: "a program that ended while a pause was wished goes on to its results", job: wishes(pause, live(program(monitor(job.Running)))), to: job.Ready, set: over, path: []job.State{job.Archiving}, want: at(job.Paused, job.User), resume: job.Archiving},
-		{name: "a pause of what would be blocked goes on where the block would", job: wishes(pause, program(worker(job.StagingInputs))), to: job.Recovery, set: job.Patch{Resume: job.StagingInputs}, path: []job.State{job.Blocked}, want: at(job.Paused, job.User), resume: job.StagingInputs},
+		{name: "a pause of what would be blocked goes on where the block would", job: wishes(pause, program(worker(job.StagingInputs))), to: job.Recovery, set: job.Patch{Block: block(), Resume: job.StagingInputs}, path: []job.State{job.Blocked}, want: at(job.Paused, job.User), resume: job.StagingInputs},
 		{name: "an end stands against a pause", job: wishes(pause, task(worker(job.Running))), to: job.None, path: []job.State{job.Finished}},
 		{name: "a pause waits while the worker keeps the job", job: wishes(pause, program(worker(job.StagingInputs))), to: job.Worker, path: []job.State{job.StagingJob}},
 		{name: "a pause lets through what is to be watched", job: wishes(pause, program(worker(job.SubmittingJob))), to: job.Monitor, path: []job.State{job.Queued}},
-		{name: "a pause keeps a live launch from being blocked", job: wishes(pause, live(program(worker(job.SubmittingJob)))), to: job.Recovery, set: job.Patch{Resume: job.SubmittingJob}, path: []job.State{job.Blocked}, want: at(job.SubmittingJob, job.Ready)},
+		{name: "a pause keeps a live launch from being blocked", job: wishes(pause, live(program(worker(job.SubmittingJob)))), to: job.Recovery, set: job.Patch{Block: block(), Resume: job.SubmittingJob}, path: []job.State{job.Blocked}, want: at(job.SubmittingJob, job.Ready)},
 		{name: "a pause lets a live launch go to its watcher", job: wishes(pause, live(program(worker(job.SubmittingJob)))), to: job.Monitor, path: []job.State{job.Queued}},
 
 		{name: "only what leaves worker or monitor turns", job: wishes(cancel, live(program(at(job.SubmittingJob, job.Ready)))), to: job.Worker, path: []job.State{job.SubmittingJob}},
@@ -478,11 +477,12 @@ func TestApply(t *testing.T) {
 		},
 		{
 			"a block", staging,
-			job.Change{To: job.Recovery, Path: []job.Entry{{State: job.Blocked, Code: job.FilesystemFull, Message: "full"}}, Set: job.Patch{Resume: job.StagingInputs}},
+			job.Change{To: job.Recovery, Path: []job.Entry{{State: job.Blocked, Code: job.FilesystemFull, Message: "full"}}, Set: job.Patch{Resume: job.StagingInputs, Block: block()}},
 			func(j *job.Job) {
 				j.Place, j.Since, j.Epoch, j.N = at(job.Blocked, job.Recovery), noon, 8, 12
 				j.Session, j.Claim, j.Lane = job.ID{}, job.ID{}, job.LanePrepare
 				j.Resume, j.Code, j.Message = job.StagingInputs, job.FilesystemFull, "full"
+				j.Group, j.Until = block().Group(j.Tenant), noon.Add(48*time.Hour)
 			},
 			[]job.State{job.Blocked},
 		},
@@ -490,12 +490,13 @@ func TestApply(t *testing.T) {
 			"a release forgets the block", func() job.Job {
 				j := program(at(job.Blocked, job.Recovery))
 				j.Resume, j.Code, j.Message = job.StagingInputs, job.FilesystemFull, "full"
+				j.Group, j.Until = "a group", later
 				return j
 			}(),
 			job.Change{To: job.Ready, Path: path(job.StagingInputs)},
 			func(j *job.Job) {
 				j.Place, j.Since, j.Epoch, j.N = at(job.StagingInputs, job.Ready), noon, 8, 12
-				j.Resume, j.Code, j.Message = "", "", ""
+				j.Resume, j.Code, j.Message, j.Group, j.Until = "", "", "", "", time.Time{}
 			},
 			[]job.State{job.StagingInputs},
 		},

@@ -43,6 +43,10 @@ func (c *Change) Digest() int64 {
 	number(flags)
 	number(int64(c.Set.Delay))
 	text(string(c.Set.Resume))
+	if b := c.Set.Block; b != nil {
+		text(b.Group(""))
+		text(b.Line)
+	}
 	text(string(c.Set.Resolved))
 	text(string(c.Set.Result))
 	text(string(c.Work))

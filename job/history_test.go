@@ -174,6 +174,8 @@ func (h *history) rest(t *rapid.T) {
 		{!j.State.Terminal() || !j.Live, "nothing of a terminal job runs"},
 		{j.Custody != job.User || !j.Live, "nothing of a paused job runs"},
 		{j.Custody != job.Monitor || j.Live, "a watcher has something to watch"},
+		{(j.Group != "") == (j.State == job.Blocked), "a blocked job, and no other, waits with its group"},
+		{j.Until.IsZero() || j.State == job.Blocked, "who is not blocked has no time to fail at"},
 		{(j.Resume != "") == resumes, "a job that is held, and no other, knows where to go on"},
 		{!resumes || job.Resumable(j.Resume) && job.Edge(j.State, j.Resume), "work can go on there"},
 		{!j.State.Terminal() || j.Wish == "", "no wish stands on a terminal job"},
@@ -304,7 +306,7 @@ func (h *history) step(t *rapid.T) {
 	case job.Canceled:
 		last.Code = job.PrerequisiteFailed
 	case job.Blocked:
-		last.Code = job.FilesystemFull
+		last.Code, c.Set.Block = job.FilesystemFull, block()
 		if c.Set.Resume = job.Pending; j.Program() {
 			c.Set.Resume = oneOf(t, "resume", steps...)
 		}

@@ -29,6 +29,7 @@ type Job struct {
 	Session  ID     `json:"session,omitzero"` // who holds it in custody worker
 	Claim    ID     `json:"claim,omitzero"`   // the call that claimed it
 	Resume   State  `json:"resume,omitempty"`
+	Group    string `json:"group,omitempty"` // of a blocked job: all that wait for the same, see [Block.Group]
 	Wish     Wish   `json:"wish,omitempty"`
 	WishedBy string `json:"wished_by,omitempty"` // who made the newest wish
 
@@ -39,7 +40,7 @@ type Job struct {
 
 	Attempt     int  `json:"attempt"` // from 1
 	MaxAttempts int  `json:"max_attempts"`
-	Recoveries  int  `json:"recoveries"` // runs after a crash, of all attempts
+	Recoveries  int  `json:"recoveries"` // runs after a crash or a block, of all attempts
 	Suspect     int  `json:"suspect"`    // crashes of sessions that held it, since one outlived a step of it; see [AloneAt]
 	Launch      int  `json:"launch"`     // number of the newest launch intent, of all attempts; 0: none
 	Live        bool `json:"live"`       // an intent stands and the end of that launch is not known
@@ -47,6 +48,7 @@ type Job struct {
 	Created time.Time `json:"created"`
 	Since   time.Time `json:"since"` // when it entered its custody; of one in custody gate that waits in a line: since when it has waited for its turns
 	Due     time.Time `json:"due,omitzero"`
+	Until   time.Time `json:"until,omitzero"` // of a blocked job: then it fails, unless what blocks it has cleared; zero: never
 	Ended   time.Time `json:"ended,omitzero"`
 
 	Code    Code   `json:"code,omitempty"`

@@ -59,7 +59,7 @@ func (j *Job) Keys(system, partition string) []string {
 	if !j.Program() {
 		return keys
 	}
-	on := limitSystem + "/" + system
+	on := SystemKey(system)
 	keys = append(keys, on, on+owner)
 	if partition != "" {
 		in := on + "/partition/" + part(partition)
@@ -67,6 +67,9 @@ func (j *Job) Keys(system, partition string) []string {
 	}
 	return keys
 }
+
+// SystemKey returns the key of the turns of a system.
+func SystemKey(system string) string { return limitSystem + "/" + system }
 
 var (
 	parts = strings.NewReplacer("%", "%25", "/", "%2F", "*", "%2A")
@@ -114,6 +117,16 @@ func (l *Limit) Places(key string) int {
 		return l.Ahead
 	}
 	return 2 * l.Most
+}
+
+// Shut returns l as it decides on the turns of a key while a line gives so many places to all; l may be nil, which has any number.
+func (l *Limit) Shut(key string, places int) *Limit {
+	if l == nil {
+		return &Limit{Key: LimitOf(key), Most: places}
+	}
+	shut := *l
+	shut.Most, shut.Ahead = min(l.Most, places), min(l.Places(aheadOf+LimitOf(key)), 2*places)
+	return &shut
 }
 
 // Weight returns the share of an owner.

@@ -152,6 +152,9 @@ func TestPass(t *testing.T) {
 			for _, pass := range []Ties{0, TiePass} {
 				j := Job{Kind: KindApp, App: "sh", Order: "order/k", Limits: []string{"gpu"}, Place: Place{at, Worker}, Ties: TieLimited | TieOrder | TieAhead | pass}
 				c := Change{Job: j.ID, From: j.Guard(Fence{}), To: trouble.Custody, Path: []Entry{{State: trouble.State}}, Set: Patch{Resume: at}}
+				if trouble.State == Blocked {
+					c.Set.Block = &Block{Code: FilesystemFull, Tester: "space"}
+				}
 				j, _ = j.Apply(c, time.Unix(1000, 0))
 				passed := j.Ties&TieOrder == 0
 				if want := pass != 0 && at != Archiving; passed != want || passed && len(j.Turns()) > 0 {

@@ -7,6 +7,7 @@ const (
 	KindQueue     = "queue"
 	KindSystem    = "system"
 	KindRetention = "retention"
+	KindPolicy    = "policy"
 )
 
 // A Queue is where jobs wait. The queue "default" is there without a document.

@@ -26,6 +26,7 @@ type Spec struct {
 	Labels     map[string]string `json:"labels,omitempty" doc:"For filters: keys of 1 to 63 characters A-Z a-z 0-9 . _ / -, values of up to 255." maxProperties:"64" example:"{\"project\":\"tides\"}"`
 	Notes      json.RawMessage   `json:"notes,omitempty" doc:"Kept with the job: any JSON, up to 64 KiB."`
 	Retry      *RetryPolicy      `json:"retry,omitempty" doc:"Whether a failed attempt is tried again. By default a program has one attempt; a task has ten, with exponential backoff from 1s to 1h, each wait a random part of it."` // see [Spec.RetryPolicy]
+	Recovery   *Patience         `json:"recovery,omitempty" doc:"For how long it waits when a condition blocks it that may clear, such as a system that is disabled, and how often that is tested. By default as the condition has it."`
 
 	Args json.RawMessage `json:"args,omitempty" doc:"The arguments of a task: any JSON, up to 1 MiB. A program has arguments."`
 
@@ -49,6 +50,13 @@ type Unique struct {
 	Key   string     `json:"key,omitempty" doc:"Jobs with the same key are equal." maxLength:"255" example:"invoice-4711"`
 	Args  []string   `json:"args,omitempty" doc:"Jobs are equal whose args are, in these fields; a dot leads into a field. With neither key nor args: in all of them." maxItems:"16" example:"[\"account\"]"`
 	Until UniqueMode `json:"until,omitempty" doc:"start: until that one runs for the first time, and done: until it has ended, the submission is answered with it. running: they wait for each other, and never run at once." enum:"start,done,running" default:"done"`
+}
+
+// Patience says how long a job waits for conditions that block it. What it leaves out is as the condition has it.
+type Patience struct {
+	Policy  string   `json:"policy,omitempty" doc:"The name of a policy that was made; instead of stages." maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"patient"`
+	Stages  []Stage  `json:"stages,omitempty" doc:"When the condition is tested, stage by stage." maxItems:"16"`
+	MaxWait Duration `json:"max_wait,omitempty" doc:"How long the job waits at most, from the moment it was blocked." example:"12h"`
 }
 
 // An Input is a file or folder that is put into the job's folder.

@@ -106,7 +106,7 @@ var edges = map[State][]State{
 	Running:          {Running, Queued, Archiving, Finished, Waiting, Pending, Blocked, Paused, Failed, Canceled},
 	Archiving:        {Archiving, Finished, Waiting, Pending, Blocked, Paused, Failed, Canceled},
 	Blocked:          {Waiting, Pending, ProcessingInputs, StagingInputs, StagingJob, SubmittingJob, Archiving, Paused, Failed, Canceled},
-	Paused:           {Waiting, Pending, ProcessingInputs, StagingInputs, StagingJob, SubmittingJob, Archiving, Blocked, Failed, Canceled},
+	Paused:           {Waiting, Pending, ProcessingInputs, StagingInputs, StagingJob, SubmittingJob, Archiving, Failed, Canceled},
 }
 
 // Edge reports whether a job may go from state a to state b.

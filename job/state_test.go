@@ -70,7 +70,6 @@ func legalEdges() map[[2]job.State]bool {
 	legal[[2]job.State{job.Pending, job.Waiting}] = true // for a limit that was set
 	legal[[2]job.State{job.Waiting, job.Waiting}] = true // it is the one that goes of its order, and waits for another turn
 	legal[[2]job.State{job.Paused, job.Waiting}] = true
-	legal[[2]job.State{job.Paused, job.Blocked}] = true
 	for _, s := range job.States {
 		if !slices.Contains(terminal, s) {
 			legal[[2]job.State{s, job.Failed}] = true
@@ -131,7 +130,7 @@ func TestKindsOfStates(t *testing.T) {
 		if got, want := s.Working(), slices.Contains(working, s); got != want {
 			t.Errorf("%s is working: %v, want %v", s, got, want)
 		}
-		want := slices.Contains(steps, s) || s == job.Waiting || s == job.Pending || s == job.Blocked
+		want := slices.Contains(steps, s) || s == job.Waiting || s == job.Pending
 		if got := job.Resumable(s); got != want {
 			t.Errorf("%s is resumable: %v, want %v", s, got, want)
 		}

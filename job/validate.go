@@ -61,6 +61,7 @@ func (s *Spec) Validate() error {
 	v.labels(s.Labels)
 	v.json("notes", s.Notes, MaxNotes)
 	v.retry(s.Retry)
+	v.recovery(s.Recovery)
 	switch kind {
 	case "":
 	case KindApp:

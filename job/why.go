@@ -76,7 +76,7 @@ func (j *Job) reason(now time.Time, served bool) string {
 		}
 		return "its program runs"
 	case Recovery:
-		return "blocked: " + j.Message
+		return "blocked by " + string(j.Code) + ": " + j.Message
 	}
 	return j.Message
 }

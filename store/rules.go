@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -21,11 +22,19 @@ func (e *Effects) Note(j *job.Job) {
 			e.Announce(line)
 		}
 	case job.Gate:
-		if !j.Due.IsZero() && (e.Due.IsZero() || j.Due.Before(e.Due)) {
-			e.Due = j.Due
-		}
+		e.Soon(j.Due)
 	case job.Monitor:
 		e.Watch = once(e.Watch, j.Machine)
+	case job.Recovery:
+		e.Tests = true
+		e.Soon(j.Until)
+	}
+}
+
+// Soon notes a time at which something is due.
+func (e *Effects) Soon(t time.Time) {
+	if !t.IsZero() && (e.Due.IsZero() || t.Before(e.Due)) {
+		e.Due = t
 	}
 }
 

@@ -26,6 +26,7 @@ type Store interface {
 	Reader
 	Resources
 	Limits
+	Groups
 
 	// Close waits for calls under way and releases the database. It is safe to call twice.
 	Close() error
@@ -76,13 +77,14 @@ type Jobs interface {
 	// NotFound, or Conflict where it has not ended or still owes something to others.
 	Remove(ctx context.Context, tenant string, ids []job.ID) ([]error, error)
 
-	// Due moves up to limit jobs whose time has come out of their schedule gate. Effects.Due is the next due time.
+	// Due moves up to limit jobs whose time has come: out of their schedule gate; out of a group that is clear, when their moment has come to
+	// go; and out of one that is not when they have waited for too long, and fail. Effects.Due is the next due time.
 	Due(ctx context.Context, limit int) (int, Effects, error)
 
 	// Pay pays up to limit rows of follow-ups, oldest first, and returns how many; of those that owe nobody any more one at
 	// least is counted. Effects.Owed says whether more is left to pay. None, and more is left: others are paying it now. Who
 	// waits for turns that are free gets them here and nowhere else, one payer of a tenant at a time, as [Gate.Hand] says. Limits that
-	// take in jobs which are there go on with it by a step.
+	// take in jobs which are there go on with it by a step. Lines that groups close, or open, do so here.
 	Pay(ctx context.Context, limit int) (int, Effects, error)
 
 	// Expire closes sessions whose lease is over, and takes up to limit jobs from sessions that are not alive. It returns
@@ -214,6 +216,7 @@ type TurnQuery struct {
 type Turns struct {
 	Key    string
 	Limit  *job.Limit // that decides: its own, or that of its family; nil: none
+	Shut   bool       // a group that is blocked closes the line; Limit says how many it lets go
 	Owners []Share
 }
 
@@ -222,6 +225,30 @@ type Share struct {
 	Owner   string
 	Held    int // turns, those included that jobs keep while they wait for others
 	Waiting int // jobs that stand in its line
+}
+
+// Groups holds the jobs that are BLOCKED: see [Group]. The change that blocks a job ([job.Patch.Block]) joins its group, and opens it where it is
+// the first. Jobs leave it by Due, by Steer, and by what people wish.
+type Groups interface {
+	// Tests returns up to limit groups whose test is due, of those that a duty tests ([Group.Duty]), and with them others to which the same
+	// answer is enough ([job.Block.Probe]), of all tenants.
+	Tests(ctx context.Context, duty string, limit int) (Tests, error)
+	// Tested records what tests found, of a holder of duties: Fenced where it does not hold the one of a group any more. It is repeatable.
+	// What is clear begins to go: Effects.Due.
+	Tested(ctx context.Context, f job.Fence, found []Test) (Effects, error)
+	// Steer does what a person wants. Of a group: NotFound where it has no jobs and no line. Of jobs it answers each by its index: NotFound, or
+	// Conflict where it is not blocked; one that cannot go on at once, for it waits for a turn, has gone on all the same.
+	Steer(ctx context.Context, s Steer) ([]error, Effects, error)
+	// Groups returns the groups of a tenant that have jobs, or a line in which somebody waits, by key.
+	Groups(ctx context.Context, q GroupQuery) ([]Group, error)
+}
+
+// A GroupQuery asks for groups.
+type GroupQuery struct {
+	Tenant string
+	Key    string // empty: all
+	Limit  int    // 1 to 1000; 100 by default
+	After  string // only keys after this one
 }
 
 // Resources holds typed documents: systems, queues, and what else is configured and not run.
@@ -248,8 +275,9 @@ type SchemaVersion struct {
 type Effects struct {
 	Ready []job.Line // lines that got ready jobs
 	Owed  bool       // there are follow-ups to pay
+	Tests bool       // a group is to be tested, maybe earlier than was known
 	Later bool       // there are some that may wait for [Lull]
-	Due   time.Time  // when the first job that this call put behind a schedule gate is due (of Due: the first of all); zero: none
+	Due   time.Time  // when the first job that this call put behind a schedule gate, or blocked, is due (of Due: the first of all); zero: none
 	Held  []job.ID   // sessions that must obey a command, or a wish for one of their jobs
 	Watch []string   // machines whose watcher must look: a job entered monitor, or has a wish there
 	Fresh []Fresh    // in place of Ready, until a claim has been made in the same call; nil: none is. See [Effects.Claimed]
@@ -436,8 +464,8 @@ type Renewal struct {
 	Command    Command    // that stands
 	// Unpaid says that follow-ups have been unpaid for longer than a third of the lease, which is one renewal.
 	Unpaid bool
-	// Due is when the first of all jobs behind a schedule gate is due, as in Effects.Due of a Due; zero: none waits for a
-	// time. It may have passed.
+	// Due is when the first of all jobs behind a schedule gate, or blocked, is due, as in Effects.Due of a Due; zero: none waits
+	// for a time. It may have passed.
 	Due time.Time
 }
 

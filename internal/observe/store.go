@@ -269,6 +269,23 @@ func (m *measured) RemoveLimit(ctx context.Context, tenant, key string) (store.E
 	return call(ctx, m, "remove_limit", func() (store.Effects, error) { return m.next.RemoveLimit(ctx, tenant, key) }, fixed[store.Effects](1))
 }
 
+func (m *measured) Tests(ctx context.Context, duty string, limit int) (store.Tests, error) {
+	return call(ctx, m, "tests", func() (store.Tests, error) { return m.next.Tests(ctx, duty, limit) }, func(t store.Tests) int { return len(t.Due) })
+}
+
+func (m *measured) Tested(ctx context.Context, f job.Fence, found []store.Test) (store.Effects, error) {
+	return call(ctx, m, "tested", func() (store.Effects, error) { return m.next.Tested(ctx, f, found) }, fixed[store.Effects](len(found)))
+}
+
+func (m *measured) Steer(ctx context.Context, s store.Steer) (answers []error, eff store.Effects, err error) {
+	answers, err = call(ctx, m, "steer", func() ([]error, error) { answers, eff, err = m.next.Steer(ctx, s); return answers, err }, fixed[[]error](max(1, len(s.Jobs))))
+	return answers, eff, err
+}
+
+func (m *measured) Groups(ctx context.Context, q store.GroupQuery) ([]store.Group, error) {
+	return call(ctx, m, "groups", func() ([]store.Group, error) { return m.next.Groups(ctx, q) }, length)
+}
+
 func (m *measured) Limits(ctx context.Context, tenant string) ([]job.Limit, error) {
 	return call(ctx, m, "limits", func() ([]job.Limit, error) { return m.next.Limits(ctx, tenant) }, fixed[[]job.Limit](0))
 }

@@ -13,10 +13,11 @@ import (
 // keys before, and has taken in its own.
 func (t *tx) startWalk(at name) {
 	_, set := t.limits[at]
+	_, shut := t.shut[at] // it has taken them in
 	family := name{at.tenant, job.Family(at.name)}
 	_, under := t.limits[family]
 	_, walking := t.walks[family]
-	if !set && (!under || walking) && (job.BuiltIn(at.name) || t.anyTurns(at)) {
+	if !set && !shut && (!under || walking) && (job.BuiltIn(at.name) || t.anyTurns(at)) {
 		t.owesWalk(at, 0)
 		t.eff.Owed = true
 	}

@@ -16,8 +16,17 @@ func (n name) compare(o name) int {
 	return cmp.Or(strings.Compare(n.tenant, o.tenant), strings.Compare(n.name, o.name))
 }
 
-// limit returns the limit that decides on the turns of a key; nil: there is none.
+// limit returns the limit that decides on the turns of a key, as groups leave it; nil: there is none.
 func (s *State) limit(at name) *job.Limit {
+	l := s.set(at)
+	if places, shut := s.shut[name{at.tenant, job.LimitOf(at.name)}]; shut {
+		l = l.Shut(at.name, places)
+	}
+	return l
+}
+
+// set returns the limit that is set for a key, or for its family, or is implied; nil: there is none.
+func (s *State) set(at name) *job.Limit {
 	key := job.LimitOf(at.name)
 	for _, key := range []string{key, job.Family(key)} {
 		if l, set := s.limits[name{at.tenant, key}]; set {
@@ -84,7 +93,9 @@ func (s *Store) RemoveLimit(ctx context.Context, tenant, key string) (store.Effe
 			return store.NoLimit(key)
 		}
 		drop(t, t.limits, name{tenant, key})
-		drop(t, t.walks, name{tenant, key})
+		if _, shut := t.shut[name{tenant, key}]; !shut {
+			drop(t, t.walks, name{tenant, key})
+		}
 		drop(t, t.rates, name{tenant, key})
 		if family := (name{tenant, job.Family(key)}); !t.rates[family].IsZero() { // it does not know what was given under it before
 			t.newRate(family)
@@ -139,7 +150,8 @@ func (s *Store) Turns(ctx context.Context, q store.TurnQuery) ([]store.Turns, er
 		}
 		for _, at := range slices.SortedFunc(maps.Keys(keys), name.compare) {
 			if keys[at] && at.tenant == q.Tenant && at.name > q.After && (q.Key == "" || q.Key == at.name) && len(all) < store.Within(q.Limit, 100, 1000) {
-				all = append(all, store.Turns{Key: at.name, Limit: t.limit(at), Owners: t.shares(at)})
+				_, shut := t.shut[name{at.tenant, job.LimitOf(at.name)}]
+				all = append(all, store.Turns{Key: at.name, Limit: t.limit(at), Shut: shut, Owners: t.shares(at)})
 			}
 		}
 		return all, nil

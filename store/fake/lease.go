@@ -67,6 +67,9 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error)
 		for _, w := range t.walks {
 			a.Unpaid = a.Unpaid || w.at.Before(t.now.Add(-lease/3))
 		}
+		for _, at := range t.shutting {
+			a.Unpaid = a.Unpaid || at.Before(t.now.Add(-lease/3))
+		}
 		a.Duties = t.takeDuties(i, r.Duties)
 		return a, nil
 	})
@@ -205,7 +208,7 @@ func (t *tx) left() {
 			t.eff.Announce(job.Line{Queue: at.queue, Kind: at.kind})
 		}
 	}
-	t.eff.Owed, t.eff.Due = t.unpaid(), t.firstDue()
+	t.eff.Owed, t.eff.Due, t.eff.Tests = t.unpaid(), t.firstDue(), len(t.groups) > 0
 }
 
 // Clear implements [store.Leases].

@@ -17,6 +17,7 @@ func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) 
 		if n, err = t.walk(store.Walked(limit)); err != nil {
 			return 0, err
 		}
+		n += t.payLines()
 		for n < limit && len(t.owed) > 0 {
 			debtor := t.owed[0].job
 			if debtor.IsZero() {
@@ -50,7 +51,7 @@ func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) 
 }
 
 // unpaid reports whether there is something to pay.
-func (s *State) unpaid() bool { return len(s.owed)+len(s.walks) > 0 }
+func (s *State) unpaid() bool { return len(s.owed)+len(s.walks)+len(s.shutting) > 0 }
 
 // open takes one prerequisite, which has ended, from a job, and moves it on if that was the last gate.
 func (t *tx) open(e edge, ended job.ID) error {
@@ -108,7 +109,11 @@ func (s *Store) Due(ctx context.Context, limit int) (int, store.Effects, error) 
 				return 0, err
 			}
 		}
+		some, err := t.dueGroups(limit - n)
+		if err != nil {
+			return 0, err
+		}
 		t.eff.Due = t.firstDue()
-		return n, nil
+		return n + some, nil
 	})
 }

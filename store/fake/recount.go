@@ -17,6 +17,7 @@ func (s *Store) Recount(ctx context.Context, limit int) (store.Recounted, store.
 		}
 		n.Turns = t.recountTurns(limit)
 		n.Lines = t.recountLines(limit)
+		t.trimGroups()
 		return n, nil
 	})
 }

@@ -30,7 +30,10 @@ type State struct {
 	rates     map[name]job.ID // of limits that are rates: see [store.Reserved]
 	anew      int             // how often a rate was set
 	moments   map[name]moments
-	sessions  map[job.ID]session // as they were told, and begun
+	groups    map[name]store.Group // never changed in place
+	shut      map[name]int         // how many places groups leave a line that they close
+	shutting  map[name]time.Time   // lines of which that may have changed since
+	sessions  map[job.ID]session   // as they were told, and begun
 	duties    map[string]duty
 	resources map[resource]store.Resource
 
@@ -106,7 +109,7 @@ type spot struct {
 	machine     string   // of these, and of those in custody monitor
 	lane        job.Lane // of those in custody ready
 	session     job.ID   // of those in custody worker
-	line        name     // of those in custody gate: the key for whose turn they wait
+	line        name     // of those in custody gate: the key for whose turn they wait; of those in custody recovery their group
 }
 
 func (r *row) spot() spot {
@@ -119,6 +122,8 @@ func (r *row) spot() spot {
 		return spot{custody: r.Custody, session: r.Session}
 	case job.Gate:
 		return spot{custody: r.Custody, line: r.line()}
+	case job.Recovery:
+		return spot{custody: r.Custody, line: r.group()}
 	}
 	return spot{custody: r.Custody}
 }
@@ -130,6 +135,9 @@ func (r *row) line() name {
 	}
 	return name{r.Tenant, r.Line}
 }
+
+// group is the group of a job that is blocked.
+func (r *row) group() name { return name{r.Tenant, r.Group} }
 
 // compare orders lines by queue, kind and machine.
 func (a spot) compare(b spot) int {
@@ -152,6 +160,7 @@ func newState() *State {
 		sessions: map[job.ID]session{}, duties: map[string]duty{}, resources: map[resource]store.Resource{},
 		limits: map[name]job.Limit{}, walks: map[name]walk{}, turns: map[name][]turn{}, served: map[name]map[string]float64{},
 		rates: map[name]job.ID{}, moments: map[name]moments{},
+		groups: map[name]store.Group{}, shut: map[name]int{}, shutting: map[name]time.Time{},
 		at: map[spot][]*row{}, waiting: map[name]int{},
 	}
 }
@@ -163,6 +172,7 @@ func (s *State) clone() *State {
 		sessions: maps.Clone(s.sessions), duties: maps.Clone(s.duties), resources: maps.Clone(s.resources),
 		limits: maps.Clone(s.limits), walks: maps.Clone(s.walks), turns: maps.Clone(s.turns), served: maps.Clone(s.served),
 		rates: maps.Clone(s.rates), anew: s.anew, moments: maps.Clone(s.moments),
+		groups: maps.Clone(s.groups), shut: maps.Clone(s.shut), shutting: maps.Clone(s.shutting),
 		at: map[spot][]*row{}, waiting: map[name]int{},
 	}
 	for id, list := range c.edges { // they grow in place
@@ -248,14 +258,24 @@ func (s *State) spots(c job.Custody) []spot {
 // held returns the jobs of a session.
 func (s *State) held(session job.ID) []*row { return s.at[spot{custody: job.Worker, session: session}] }
 
-// firstDue returns when the first job behind a schedule gate is due; zero: there is none.
-func (s *State) firstDue() (due time.Time) {
+// firstDue returns when the first job behind a schedule gate is due, or in a group; zero: there is none.
+func (s *State) firstDue() time.Time {
+	var first store.Effects
 	for _, r := range s.at[spot{custody: job.Gate}] {
-		if !r.Due.IsZero() && (due.IsZero() || r.Due.Before(due)) {
-			due = r.Due
+		first.Soon(r.Due)
+	}
+	for _, g := range s.groups {
+		first.Soon(g.Wake())
+	}
+	for at, rows := range s.at {
+		if at.custody == job.Recovery {
+			g := s.groups[at.line]
+			for _, r := range rows {
+				first.Soon(g.Fails(r.Until))
+			}
 		}
 	}
-	return due
+	return first.Due
 }
 
 // copyOf returns a job of which the other one shares nothing.

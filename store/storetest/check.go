@@ -175,6 +175,8 @@ func checkRow(t TB, j *job.Job) {
 		{j.Needs >= 0, "waits for no negative number of jobs"},
 		{j.Needs == 0 || j.Custody == job.Gate || j.Custody == job.User || j.State.Terminal(), "goes on only when its prerequisites have ended"},
 		{(j.State == job.Blocked || j.State == job.Paused) == (j.Resume != ""), "knows where to resume when blocked or paused"},
+		{(j.State == job.Blocked) == (j.Group != ""), "is in a group when blocked"},
+		{j.Until.IsZero() || j.State == job.Blocked, "fails at some time only when blocked"},
 		{j.Resume == "" || job.Edge(j.State, j.Resume), "can resume where it wants to"},
 		{j.Attempt >= 1, "counts attempts from 1"},
 		{!j.Live || j.Launch > 0, "has launched what is live"},

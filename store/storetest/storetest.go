@@ -48,6 +48,7 @@ func Run(t *testing.T, open func(t *testing.T) (store.Store, Clock)) {
 		{"Order", orderTests},
 		{"Adopt", adoptTests},
 		{"Moment", momentTests},
+		{"Group", groupTests},
 		{"Read", readTests},
 		{"List", listTests},
 		{"Annotate", annotateTests},

@@ -256,6 +256,10 @@ func move(j job.Job, f job.Fence, to job.Custody, states ...job.State) job.Chang
 		case job.Canceled:
 			e.Code = job.CanceledByUser
 		case job.Blocked, job.Paused:
+			if s == job.Blocked {
+				c.Set.Block = full()
+				e.Code, e.Message = c.Set.Block.Code, c.Set.Block.Message
+			}
 			c.Set.Resume = job.Pending
 			if job.Resumable(j.State) && job.Edge(s, j.State) {
 				c.Set.Resume = j.State
@@ -264,6 +268,11 @@ func move(j job.Job, f job.Fence, to job.Custody, states ...job.State) job.Chang
 		c.Path = append(c.Path, e)
 	}
 	return c
+}
+
+// full is a block by a disk that is full.
+func full() *job.Block {
+	return &job.Block{Code: job.FilesystemFull, Message: "no space left on /data", Tester: "space", Params: map[string]string{"path": "/data"}}
 }
 
 // finish is the change that ends the task or the archiving program j well.

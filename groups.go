@@ -1,0 +1,178 @@
+package pawl
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// A BlockedGroup is a group of jobs that one condition blocks, as people look at it.
+type BlockedGroup struct {
+	Key      string            `json:"key"`
+	Code     job.Code          `json:"code"`
+	Message  string            `json:"message,omitempty"` // of the first of its jobs
+	Jobs     int               `json:"jobs"`              // that are blocked
+	Behind   int               `json:"behind,omitempty"`  // that wait in the line which it closes
+	Line     string            `json:"line,omitempty"`    // the key of that
+	Since    time.Time         `json:"since"`             // when the first of its jobs was blocked
+	Tester   string            `json:"tester"`
+	Params   map[string]string `json:"params,omitempty"`
+	Machine  string            `json:"machine,omitempty"` // where alone it can be tested
+	Tests    int               `json:"tests"`             // that were made
+	Tested   time.Time         `json:"tested,omitzero"`   // when the newest began
+	Result   string            `json:"result,omitempty"`  // what that said
+	NextTest time.Time         `json:"next_test,omitzero"`
+	Clear    bool              `json:"clear"` // its jobs go on, one after the other
+	Policy   job.Policy        `json:"policy"`
+	Why      string            `json:"why"` // one sentence
+}
+
+// Blocked returns the groups of blocked jobs, by key.
+func (s *Service) Blocked(ctx context.Context) (all []BlockedGroup, err error) {
+	q := store.GroupQuery{Tenant: s.cfg.Tenant, Limit: 1000}
+	for more := true; more; {
+		groups, err := s.cfg.Store.Groups(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for i := range groups {
+			all = append(all, s.blockedGroup(&groups[i]))
+		}
+		if more = len(groups) == q.Limit; more {
+			q.After = groups[len(groups)-1].Key
+		}
+	}
+	return all, nil
+}
+
+// BlockedBy returns one group of blocked jobs. NotFound where there is none.
+func (s *Service) BlockedBy(ctx context.Context, key string) (BlockedGroup, error) {
+	if !isText(key) {
+		return BlockedGroup{}, store.NoGroup(key)
+	}
+	groups, err := s.cfg.Store.Groups(ctx, store.GroupQuery{Tenant: s.cfg.Tenant, Key: key})
+	if err == nil && len(groups) == 0 {
+		err = store.NoGroup(key)
+	}
+	if err != nil {
+		return BlockedGroup{}, err
+	}
+	return s.blockedGroup(&groups[0]), nil
+}
+
+func (s *Service) blockedGroup(g *store.Group) BlockedGroup {
+	b := BlockedGroup{
+		Key: g.Key, Code: g.Block.Code, Message: g.Block.Message, Jobs: g.Jobs, Behind: g.Behind, Since: g.Oldest,
+		Tester: g.Block.Tester, Params: g.Block.Params, Machine: g.Block.Machine, Tests: g.Tests, Tested: g.Tested, Result: g.Result,
+		NextTest: g.Next, Clear: !g.Clear.IsZero(), Policy: g.Block.Policy, Why: g.Stands(s.engine.Now()),
+	}
+	if g.Places >= 0 {
+		b.Line = g.Block.Line
+	}
+	if b.Since.IsZero() {
+		b.Since = g.Opened
+	}
+	return b
+}
+
+// Turn does what a person wants of a group of blocked jobs: that its condition is tested now, that its jobs go on as if it had cleared, or that
+// they fail.
+func (s *Service) Turn(ctx context.Context, want store.Turning, group string) (BlockedGroup, error) {
+	if !isText(group) {
+		return BlockedGroup{}, store.NoGroup(group)
+	}
+	_, eff, err := s.cfg.Store.Steer(ctx, store.Steer{Tenant: s.cfg.Tenant, By: s.cfg.Principal, Want: want, Group: group})
+	if err != nil {
+		return BlockedGroup{}, err
+	}
+	s.engine.Follow(ctx, eff)
+	return s.BlockedBy(ctx, group)
+}
+
+// TurnJobs does so for some blocked jobs, each of which is answered by its index: NotFound, or Conflict where it is not blocked.
+func (s *Service) TurnJobs(ctx context.Context, want store.Turning, jobs ...job.ID) ([]error, error) {
+	answers, eff, err := s.cfg.Store.Steer(ctx, store.Steer{Tenant: s.cfg.Tenant, By: s.cfg.Principal, Want: want, Jobs: jobs})
+	if err == nil {
+		s.engine.Follow(ctx, eff)
+	}
+	return answers, err
+}
+
+// TesterEnabled is the name of the tester that asks whether what a document is about is enabled.
+const TesterEnabled = "enabled"
+
+// disabledSystem is the block of jobs on a system that is disabled.
+func disabledSystem(name string) *job.Block {
+	return &job.Block{
+		Code: job.SystemDisabled, Message: "system " + name + " is disabled", Tester: TesterEnabled,
+		Params: map[string]string{"kind": job.KindSystem, "name": name}, Line: job.SystemKey(name),
+	}
+}
+
+// blocks says what keeps a job from being made ready or launched: see [engine.Config].
+func (s *Service) blocks(ctx context.Context, j *job.Job) *job.Block {
+	if !j.Program() {
+		return nil
+	}
+	known, err := s.docs.known(ctx, j.Tenant)
+	if err != nil || !known.disabled {
+		return nil // what is not known now the next step finds out
+	}
+	if name := systemOf(j); known.systems[name].Disabled {
+		return disabledSystem(name)
+	}
+	return nil
+}
+
+// systemOf returns the system on which a program is to run.
+func systemOf(j *job.Job) string {
+	var spec struct {
+		System string `json:"system"`
+	}
+	if json.Unmarshal(j.Request, &spec) != nil || spec.System == "" {
+		return job.SystemLocal
+	}
+	return spec.System
+}
+
+// mayBeEnabled has those test now who wait for what a document is about.
+func (s *Service) mayBeEnabled(ctx context.Context, kind, name string) {
+	if kind != job.KindSystem {
+		return
+	}
+	key := disabledSystem(name).Group(s.cfg.Tenant)
+	_, eff, err := s.cfg.Store.Steer(ctx, store.Steer{Tenant: s.cfg.Tenant, By: s.cfg.Principal, Want: store.TryNow, Group: key})
+	switch {
+	case err == nil:
+		s.engine.Follow(ctx, eff)
+	case job.KindOf(err) != job.NotFound:
+		s.cfg.Log.Info("who waits for a document is tested later", "kind", kind, "name", name, "error", err)
+	}
+}
+
+// policy returns the policy by which a blocked job waits: its own, or that which its tenant has for the condition.
+func (s *Service) policy(j *job.Job, b *job.Block) job.Policy {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	named := func(string) *job.Policy { return nil }
+	if known, err := s.docs.known(ctx, j.Tenant); err == nil {
+		named = func(name string) *job.Policy {
+			p, there := known.policies[name]
+			if !there || p.Disabled {
+				return nil
+			}
+			policy := p.Policy()
+			return &policy
+		}
+	}
+	var spec struct {
+		Recovery *job.Patience `json:"recovery"`
+	}
+	if json.Unmarshal(j.Request, &spec) != nil {
+		spec.Recovery = nil
+	}
+	return spec.Recovery.Choose(b, named)
+}

@@ -1,0 +1,140 @@
+package job
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+)
+
+// A Block says why a job cannot go on now although the cause may clear, how that is found out, and for how long the job waits for it.
+// It is an error: who meets the trouble makes one, and callers add what they know by wrapping it. See [Blocking].
+type Block struct {
+	// Code is the condition: one that is recoverable.
+	Code Code `json:"code"`
+	// Message says what happened. It is for people and tells no jobs apart.
+	Message string `json:"message,omitempty"`
+	// Tester finds out, with Params, whether the condition has cleared. All jobs of a tenant with the same Code, Tester, Params and
+	// Machine are one group, and are tested together.
+	Tester string            `json:"tester"`
+	Params map[string]string `json:"params,omitempty"`
+	// Machine is where alone that can be found out; empty: anywhere.
+	Machine string `json:"machine,omitempty"`
+	// Line is the key of the limit in whose line all those wait meanwhile who are not under way yet, such as that of a system; empty: others
+	// may go on.
+	Line string `json:"line,omitempty"`
+	// Policy says when the condition is tested, and for how long the job waits; the zero value is that of Code, see [PolicyOf].
+	Policy Policy `json:"policy,omitzero"`
+}
+
+func (b *Block) Error() string {
+	if b.Message == "" {
+		return string(b.Code)
+	}
+	return b.Message
+}
+
+// Blocking returns the block that err wraps, with what the whole of err says; nil: there is none.
+func Blocking(err error) *Block {
+	var b *Block
+	if !errors.As(err, &b) {
+		return nil
+	}
+	whole := *b
+	whole.Message = err.Error()
+	return &whole
+}
+
+// Group returns the key of the group that b makes of jobs of a tenant. It is the same for as long as the block is, in each version of Pawl.
+func (b *Block) Group(tenant string) string {
+	doc, err := json.Marshal([]any{tenant, b.Code, b.Tester, b.Params, b.Machine}) // a map is written in the order of its keys
+	if err != nil {
+		panic(err) // plain data
+	}
+	sum := sha256.Sum256(doc)
+	return hex.EncodeToString(sum[:12])
+}
+
+// Probe returns the key of what is asked of the world to find out whether a block has cleared: it is the same for groups, of other tenants
+// and with other conditions too, to which one answer is enough.
+func (b *Block) Probe() string {
+	return (&Block{Tester: b.Tester, Params: b.Params, Machine: b.Machine}).Group("")
+}
+
+// Filled returns b with the policy that holds.
+func (b Block) Filled() Block {
+	if len(b.Policy.Stages) == 0 {
+		wait := b.Policy.MaxWait
+		if b.Policy = PolicyOf(b.Code); wait > 0 {
+			b.Policy.MaxWait = wait
+		}
+	}
+	b.Params = maps.Clone(b.Params)
+	return b
+}
+
+// bounds of a block.
+const (
+	MaxParams     = 32
+	maxParam      = 1024 // bytes of a name and its value
+	maxTesterName = 64
+)
+
+// check says what is wrong with b, which is a defect of whoever made it.
+func (b *Block) check() error {
+	if !b.Code.Recoverable() {
+		return fmt.Errorf("%q is no condition that may clear", b.Code)
+	}
+	if b.Tester == "" || len(b.Tester) > maxTesterName {
+		return fmt.Errorf("%s: a tester with a name of 1 to %d bytes is needed", b.Code, maxTesterName)
+	}
+	if len(b.Params) > MaxParams {
+		return fmt.Errorf("%s: %d parameters of a tester are too many: keep to %d", b.Code, len(b.Params), MaxParams)
+	}
+	for k, v := range b.Params {
+		if len(k)+len(v) > maxParam {
+			return fmt.Errorf("%s: parameter %.40q of a tester is too long: keep it to %d bytes", b.Code, k, maxParam)
+		}
+	}
+	if err := b.Policy.Validate(); err != nil {
+		return fmt.Errorf("%s: %w", b.Code, err)
+	}
+	return nil
+}
+
+// Released returns the change by which a blocked job goes on where it was blocked. why says what came to its end.
+func Released(j *Job, why string, now time.Time) Change {
+	c := Change{Job: j.ID, From: j.Guard(Fence{})}
+	if j.Recoveries >= MaxRecoveries {
+		c.To = None
+		c.Path = []Entry{{State: Failed, Code: RecoveryLimit, Message: "interrupted too often; see its history"}}
+		return c
+	}
+	p := Next(j, j.Resume, now)
+	c.To, c.Set.Recovery = p.Custody, true
+	c.Path = []Entry{{State: p.State, Message: why}}
+	return c
+}
+
+// Lapsed returns the change that ends a blocked job for which the trouble lasted too long. tried says what was done about it.
+func Lapsed(j *Job, tried string, now time.Time) Change {
+	return GivenUp(j, RecoveryTimeout, fmt.Sprintf("%s has not cleared within %s: %s; %s", j.Code, rounded(now.Sub(j.Since)), j.Message, tried))
+}
+
+// GivenUp returns the change that ends a blocked job as FAILED.
+func GivenUp(j *Job, code Code, message string) Change {
+	c := Change{Job: j.ID, From: j.Guard(Fence{}), To: None}
+	c.Path = []Entry{{State: Failed, Code: code, Message: message}}
+	return c
+}
+
+// rounded returns d as people say it.
+func rounded(d time.Duration) time.Duration {
+	if d > time.Minute {
+		return d.Round(time.Second)
+	}
+	return d.Round(time.Millisecond)
+}
