@@ -14,6 +14,7 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/api"
+	"github.com/pawl-jobs/pawl/recovery"
 )
 
 // In a build for storms (internal/storm) every process of pawl serve and pawl worker also runs tasks of the kind "storm", which
@@ -43,9 +44,10 @@ func stormServe(at string, h http.Handler) {
 
 // stormArgs are the arguments of a task.
 type stormArgs struct {
-	Millis int  `json:"millis"` // how long it takes
-	Fails  int  `json:"fails"`  // how many attempts fail
-	Deaf   bool `json:"deaf"`   // it does not look at its context
+	Millis int    `json:"millis"` // how long it takes
+	Fails  int    `json:"fails"`  // how many attempts fail
+	Deaf   bool   `json:"deaf"`   // it does not look at its context
+	Needs  string `json:"needs"`  // the URL of what must be there; empty: nothing
 }
 
 // A stormResult says which run of a task its result is of.
@@ -79,10 +81,24 @@ func stormWork(ctx context.Context, t *pawl.Task[stormArgs]) error {
 	case <-over:
 		return context.Cause(ctx)
 	}
+	if t.Args.Needs != "" && !stormThere(t.Args.Needs) {
+		return pawl.Block("what it needs is away", recovery.TesterHTTP, map[string]string{"url": t.Args.Needs})
+	}
 	if t.Job.Attempt <= t.Args.Fails {
 		return fmt.Errorf("attempt %d fails on purpose", t.Job.Attempt)
 	}
 	return nil
+}
+
+// stormThere reports whether what is at a URL answers as it should.
+func stormThere(url string) bool {
+	c := http.Client{Timeout: 5 * time.Second}
+	r, err := c.Get(url)
+	if err != nil {
+		return false
+	}
+	defer r.Body.Close()
+	return r.StatusCode == http.StatusOK
 }
 
 // sinceBoot is the time in seconds since this machine was started, which is right where [time.Now] is wrong.

@@ -140,6 +140,7 @@ func (w *world) inspect(ctx context.Context) {
 	for ctx.Err() == nil {
 		time.Sleep(time.Second + 137*time.Microsecond)
 		w.turns.inspect()
+		w.trouble.inspect()
 		if w.is(&w.away) {
 			waits = time.Now()
 		}
@@ -226,6 +227,7 @@ func (w *world) check() {
 	}
 	w.checkLeft(there)
 	w.checkOrders(there)
+	w.trouble.check()
 	for id := range there {
 		if _, ordered := w.people.orders[id]; !ordered {
 			w.breaks(id, "nobody has submitted job %s", id)
@@ -261,7 +263,7 @@ func (w *world) checkJob(j *job.Job, p promise) {
 		w.breaks(j.ID, "job %s is %s with a result that the store did not take", j.ID, j.State)
 	case j.State == job.Finished && j.Attempt <= p.order.Fails:
 		w.breaks(j.ID, "attempt %d of job %s was to fail, and it is FINISHED", j.Attempt, j.ID)
-	case j.State == job.Failed && !p.order.Kills && !p.order.Bad && p.order.Fails == 0 && j.Code != job.TimeLimit && w.calm:
+	case j.State == job.Failed && !p.order.Kills && !p.order.Bad && p.order.Fails == 0 && j.Code != job.TimeLimit && w.calm && !w.trouble.ends(j.Code):
 		w.breaks(j.ID, "job %s ended %s (%s): %s", j.ID, j.State, j.Code, j.Message)
 	}
 	var ready, began time.Time
@@ -340,6 +342,9 @@ func (w *world) checkLeft(there map[job.ID]job.Job) {
 	}
 	if all, err := w.store.Turns(ctx, store.TurnQuery{Tenant: tenant}); err != nil || len(all) > 0 {
 		w.breaks(job.ID{}, "turns are left: %+v, %v", all, err)
+	}
+	if all, err := w.store.Groups(ctx, store.GroupQuery{Tenant: tenant}); err != nil || len(all) > 0 {
+		w.breaks(job.ID{}, "groups are left: %+v, %v", all, err)
 	}
 	if n, _, _ := w.store.Pay(ctx, 1000); n > 0 {
 		w.breaks(job.ID{}, "%d follow-ups were not paid", n)

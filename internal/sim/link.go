@@ -75,7 +75,7 @@ func now[T any](ctx context.Context, l *link, call func(context.Context) (T, err
 func brief(v any) string {
 	var b strings.Builder
 	switch v := v.(type) {
-	case nil, struct{}, store.Renewal, map[job.Lane]store.Demand:
+	case nil, struct{}, store.Renewal, store.Tests, map[job.Lane]store.Demand:
 	case effects[store.Recounted]:
 		if v.answer != (store.Recounted{}) {
 			fmt.Fprintf(&b, "%+v", v.answer)
@@ -210,6 +210,34 @@ func (l *link) RemoveLimit(ctx context.Context, tenant, key string) (store.Effec
 		return struct{}{}, eff, err
 	})
 	return eff, err
+}
+
+// Tests implements [store.Groups].
+func (l *link) Tests(ctx context.Context, duty string, limit int) (store.Tests, error) {
+	return over(ctx, l, "tests", duty, func(ctx context.Context) (store.Tests, error) {
+		a, err := l.Store.Tests(ctx, duty, limit)
+		a.Next = l.later(a.Next)
+		return a, err
+	})
+}
+
+// Tested implements [store.Groups].
+func (l *link) Tested(ctx context.Context, f job.Fence, found []store.Test) (store.Effects, error) {
+	_, eff, err := with(ctx, l, "tested", found, func(ctx context.Context) (struct{}, store.Effects, error) {
+		eff, err := l.p.w.judge.test(ctx, l, f, found)
+		return struct{}{}, eff, err
+	})
+	return eff, err
+}
+
+// Steer implements [store.Groups].
+func (l *link) Steer(ctx context.Context, s store.Steer) ([]error, store.Effects, error) {
+	return with(ctx, l, "steer", s, func(ctx context.Context) ([]error, store.Effects, error) { return l.p.w.judge.steer(ctx, l, s) })
+}
+
+// Groups implements [store.Groups].
+func (l *link) Groups(ctx context.Context, q store.GroupQuery) ([]store.Group, error) {
+	return now(ctx, l, func(ctx context.Context) ([]store.Group, error) { return l.Store.Groups(ctx, q) })
 }
 
 // Begin implements [store.Leases].

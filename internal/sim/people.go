@@ -185,6 +185,9 @@ func (q *people) request(r *rand.Rand, n int) (promise, pawl.Request) {
 	program := oneIn(r, 3)
 	o.Kills = !q.w.calm && oneIn(r, 15)
 	o.Bad = !program && !o.Kills && oneIn(r, 25)
+	if !program {
+		o.Needs = q.w.trouble.needs(n)
+	}
 	p := promise{id: q.newID(r), order: o}
 	req := pawl.Request{ID: p.id, Spec: pawl.NewTask(taskKind, o)}
 	if program {
@@ -206,6 +209,7 @@ func (q *people) request(r *rand.Rand, n int) (promise, pawl.Request) {
 		p.unique = true
 		req.Unique = []store.Unique{{Mode: []job.UniqueMode{job.UntilStart, job.UntilDone}[r.IntN(2)], Key: fmt.Sprint("unique", r.IntN(2))}}
 	}
+	q.w.trouble.patience(n, &req.Spec)
 	q.w.turns.under(n, &req.Spec)
 	q.w.turns.put(n, p.id, &req.Spec)
 	q.mu.Lock()

@@ -239,6 +239,7 @@ type order struct {
 	Deaf   bool          // it looks at nothing that it is told
 	Kills  bool          // it kills its process, or for a program: it leaves no message of its end
 	Bad    bool          // its result cannot be written
+	Needs  string        // a thing without which it does nothing; empty: it needs none
 }
 
 // handle is the handler of all tasks.
@@ -269,6 +270,9 @@ func (p *process) handle(ctx context.Context, t *pawl.Task[order]) (string, erro
 		time.Sleep(between(r, 1, 100*time.Microsecond)) // those that are told to stop together do so one after the other
 		if ctx.Err() != nil && !o.Deaf {
 			return "", context.Cause(ctx)
+		}
+		if o.Needs != "" && !p.w.trouble.there(o.Needs) {
+			return "", lacks(o.Needs)
 		}
 		l.beat(run, o.Deaf)
 		if o.Kills && n == o.Beats/2 {

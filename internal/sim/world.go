@@ -16,6 +16,7 @@
 //   - people: who submits, wishes and listens
 //   - turns: limits that people set, and who may go by them
 //   - orders: jobs that go one after the other
+//   - trouble: what jobs need and is away at times, and how long they wait for it
 //   - ledger, check: what jobs did, and whether all promises were kept
 //   - trace: what happened
 package sim
@@ -64,7 +65,8 @@ type world struct {
 	machines []*machine
 	slots    []*slot
 	people   *people
-	turns    *turns // nil: there are neither limits nor orders
+	turns    *turns   // nil: there are neither limits nor orders
+	trouble  *trouble // nil: there is none
 
 	// How it is.
 	calm   bool          // nothing goes wrong
@@ -136,9 +138,9 @@ func newWorld(t *testing.T, seed uint64) *world {
 		w.slots = append(w.slots, &slot{w: w, machine: w.machines[i%len(w.machines)], n: i + 1})
 	}
 	w.people = newPeople(w, 20+r.IntN(40))
-	w.turns = newTurns(w)
-	w.note("world", "calm %t, wild %d, length %v, lull %v, lease %v, slots %v, %d machines, %d processes, database ahead %v, limits %t, orders %t",
-		w.calm, w.wild, w.length, w.lull, w.lease, w.lanes, len(w.machines), len(w.slots), ahead, w.turns != nil && w.turns.limited, w.turns != nil && w.turns.ordered)
+	w.turns, w.trouble = newTurns(w), newTrouble(w)
+	w.note("world", "calm %t, wild %d, length %v, lull %v, lease %v, slots %v, %d machines, %d processes, database ahead %v, limits %t, orders %t, trouble %t",
+		w.calm, w.wild, w.length, w.lull, w.lease, w.lanes, len(w.machines), len(w.slots), ahead, w.turns != nil && w.turns.limited, w.turns != nil && w.turns.ordered, w.trouble != nil)
 	return w
 }
 
@@ -172,6 +174,7 @@ func (w *world) live() {
 	var busy sync.WaitGroup
 	busy.Go(w.people.act)
 	busy.Go(w.turns.act)
+	busy.Go(w.trouble.act)
 	if !w.calm {
 		busy.Go(w.storm)
 		busy.Go(w.ghosts)
@@ -182,6 +185,7 @@ func (w *world) live() {
 	w.put(&w.healed, true)
 	w.put(&w.away, false)
 	w.note("world", "all is well from now on")
+	w.trouble.settle()
 	w.turns.settle()
 	w.people.settle()
 	w.drain()

@@ -58,6 +58,9 @@ func (s *storm) drain(ctx context.Context) error {
 		return err
 	}
 	defer st.Close()
+	if err := s.trouble.settle(ctx); err != nil {
+		return fmt.Errorf("enable the system: %w", err)
+	}
 	if err := s.limits.settle(ctx); err != nil {
 		return fmt.Errorf("set the last limits: %w", err)
 	}
@@ -171,6 +174,7 @@ func (s *storm) judge(ctx context.Context) error {
 	c.turns(ctx)
 	c.paced(ctx)
 	c.orders(ctx)
+	c.blocked(ctx)
 	for _, p := range s.book.where(func(*promise) bool { return true }) {
 		if j := c.rows[p.id]; j != nil {
 			c.job(ctx, j, p)
@@ -355,6 +359,7 @@ func (c *checker) job(ctx context.Context, j *job.Job, p *promise) {
 	case p.granted && j.State != job.Canceled:
 		c.broken(j.ID, "cancel_forgotten: job %s (%s) was canceled and ended %s", j.ID, p.name, j.State)
 	case j.State == job.Canceled && p.asked:
+	case c.trouble.ended(j, p):
 	case c.noSpace(j, p):
 	case j.State != p.state:
 		c.broken(j.ID, "wrong_end: job %s (%s) ended %s (%s: %s), want %s", j.ID, p.name, j.State, j.Code, j.Message, p.state)

@@ -27,6 +27,7 @@ type order struct {
 	again    int           // how often it may have been submitted once more
 	keys     []string      // of turns that it takes
 	ordered  string        // the key in whose order it stands
+	lapses   bool          // it may fail for it was blocked for too long
 	since    time.Duration // when it was about to be submitted
 }
 
@@ -55,7 +56,13 @@ func (s *storm) order(i int) order {
 	if o.program {
 		retry.MaxAttempts = 2
 		s.program(rnd, &o, &spec)
-	} else {
+	}
+	needs := s.trouble.needs(i, &spec)
+	o.lapses = spec.Recovery != nil
+	if !o.program {
+		if needs != "" {
+			args["needs"] = needs
+		}
 		text, err := json.Marshal(args)
 		if err != nil {
 			panic(err) // plain data

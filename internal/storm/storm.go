@@ -48,6 +48,7 @@ type storm struct {
 	book      *book
 	strangers *strangers
 	limits    *limits
+	trouble   *trouble
 	ears      []*ear
 	settled   atomic.Bool // all jobs have ended: who follows events stays
 	saved     *saved
@@ -123,6 +124,10 @@ func (s *storm) weather(ctx context.Context) error {
 		return err
 	}
 	defer s.book.close()
+	if s.trouble, err = newTrouble(s); err != nil {
+		return err
+	}
+	defer s.trouble.close()
 	s.began = time.Now()
 	if err := s.storm(ctx); err != nil {
 		return err
@@ -156,12 +161,16 @@ func (s *storm) storm(ctx context.Context) error {
 	if err := s.limits.begin(ctx); err != nil {
 		return err
 	}
+	if err := s.trouble.begin(ctx); err != nil {
+		return err
+	}
 	raging, calm := context.WithTimeout(ctx, s.duration)
 	defer calm()
 	var all sync.WaitGroup
 	all.Go(func() { s.submit(raging) })
 	all.Go(func() { s.people(raging) })
 	all.Go(func() { s.limits.change(raging) })
+	all.Go(func() { s.trouble.come(raging) })
 	all.Go(func() { s.strangers.come(raging) })
 	all.Go(func() { s.sample(raging) })
 	all.Go(func() { s.report(raging) })
