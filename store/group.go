@@ -120,7 +120,7 @@ func (g *Group) Record(t *Test, rate *job.Limit, now time.Time) bool {
 	if !g.Clear.IsZero() || !t.Began.After(g.Tested) || t.Began.Before(g.Opened) {
 		return false
 	}
-	g.Tested, g.Result = t.Began, t.Result
+	g.Tested, g.Result = t.Began, job.Text(t.Result)
 	g.Tests++
 	if t.Clear {
 		g.clear(t.Began, t.May, rate, now)
