@@ -91,10 +91,16 @@ func (b *Block) check() error {
 	if b.Tester == "" || len(b.Tester) > maxTesterName {
 		return fmt.Errorf("%s: a tester with a name of 1 to %d bytes is needed", b.Code, maxTesterName)
 	}
+	if !plain(b.Tester) || !plain(b.Machine) || !plain(b.Line) {
+		return fmt.Errorf("%s: tester %q, machine %q or line %q is no text", b.Code, b.Tester, b.Machine, b.Line)
+	}
 	if len(b.Params) > MaxParams {
 		return fmt.Errorf("%s: %d parameters of a tester are too many: keep to %d", b.Code, len(b.Params), MaxParams)
 	}
 	for k, v := range b.Params {
+		if !plain(k) || !plain(v) {
+			return fmt.Errorf("%s: parameter %.40q of a tester is no text: %.40q", b.Code, k, v)
+		}
 		if len(k)+len(v) > maxParam {
 			return fmt.Errorf("%s: parameter %.40q of a tester is too long: keep it to %d bytes", b.Code, k, maxParam)
 		}

@@ -416,13 +416,22 @@ func (j Job) Apply(c Change, now time.Time) (Job, []Entry) {
 
 // Plain returns path with messages that are text for every database: what a program or a handler says may be any bytes.
 func Plain(path []Entry) []Entry {
-	is := func(e Entry) bool { return utf8.ValidString(e.Message) && !strings.Contains(e.Message, "\x00") }
-	if !slices.ContainsFunc(path, func(e Entry) bool { return !is(e) }) {
+	if !slices.ContainsFunc(path, func(e Entry) bool { return !plain(e.Message) }) {
 		return path
 	}
 	path = slices.Clone(path)
 	for i := range path {
-		path[i].Message = strings.ReplaceAll(strings.ToValidUTF8(path[i].Message, "\uFFFD"), "\x00", "\uFFFD")
+		path[i].Message = Text(path[i].Message)
 	}
 	return path
 }
+
+// Text returns s as text for every database.
+func Text(s string) string {
+	if plain(s) {
+		return s
+	}
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}
+
+func plain(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, "\x00") }

@@ -120,7 +120,7 @@ func (g *Group) Record(t *Test, rate *job.Limit, now time.Time) bool {
 	if !g.Clear.IsZero() || !t.Began.After(g.Tested) || t.Began.Before(g.Opened) {
 		return false
 	}
-	g.Tested, g.Result = t.Began, t.Result
+	g.Tested, g.Result = t.Began, job.Text(t.Result)
 	g.Tests++
 	if t.Clear {
 		g.clear(t.Began, t.May, rate, now)
@@ -143,10 +143,10 @@ func (g *Group) clear(since time.Time, may int, rate *job.Limit, now time.Time) 
 	g.open(rate)
 }
 
-// open gives out as many places of the line as jobs may go within a second.
+// open gives out as many places of the line as jobs may go within a second, and as many as there are at the fastest.
 func (g *Group) open(rate *job.Limit) {
 	if g.Places >= 0 && g.May < 0 {
-		if g.Places = int((hasten + g.gap(rate) - 1) / g.gap(rate)); g.Places >= job.MaxTurns {
+		if g.Places = int((hasten + g.gap(rate) - 1) / g.gap(rate)); g.Places >= job.MaxTurns || g.Pace == fastest {
 			g.Places = -1
 		}
 	}

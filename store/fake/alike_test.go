@@ -64,6 +64,16 @@ func TestAlikeInOrder(t *testing.T) {
 	})
 }
 
+// TestAlikeBlocked makes calls of which most have to do with jobs that are blocked, and with lines that are closed meanwhile.
+func TestAlikeBlocked(t *testing.T) {
+	walks(t, 6, func(t *testing.T, seed uint64) {
+		p := besideSQLite(t, seed)
+		p.blocking = true
+		p.begin()
+		p.steps(300)
+	})
+}
+
 // TestDeterministic compares two fakes, to the order of each list.
 func TestDeterministic(t *testing.T) {
 	walks(t, 20, func(t *testing.T, seed uint64) {
@@ -99,7 +109,7 @@ func besideSQLite(t *testing.T, seed uint64) *pair {
 }
 
 func newPair(t *testing.T, seed uint64) *pair {
-	p := &pair{T: t, Rand: rand.New(rand.NewPCG(seed, 0)), clock: &clock{}, seen: map[string]int{}, given: map[store.Store]map[string]store.Reserved{}}
+	p := &pair{T: t, Rand: rand.New(rand.NewPCG(seed, 0)), clock: &clock{}, seen: map[string]int{}, terms: map[string]int64{}, given: map[store.Store]map[string]store.Reserved{}}
 	p.fake = fake.New(p.clock.Now)
 	return p
 }
@@ -143,6 +153,8 @@ type pair struct {
 	takenIn bool // limits are set where none was
 	inOrder bool // most jobs are in an order
 
+	blocking bool // most jobs are blocked now and then
+
 	streaming job.ID // a session that lasts
 
 	made     int // ids
@@ -151,7 +163,7 @@ type pair struct {
 	claims   []store.Claim
 	changes  []job.Change // that were made
 	subs     []store.Submission
-	term     int64 // of the duty watch
+	terms    map[string]int64 // of duties
 	seen     map[string]int
 }
 
@@ -162,8 +174,20 @@ func (p *pair) see(j *job.Job) {
 		"sent back": j.Custody == job.Gate && strings.HasPrefix(j.Message, "a limit was set"), "both": j.Ties&(job.TieAhead|job.TieTurn) == job.TieAhead|job.TieTurn,
 		"a launch with a turn": j.Live && j.Ties&job.TieTurn != 0, "a launch in line": j.State == job.SubmittingJob && j.Line != "", "passed": j.Passed > 0,
 		"first of an order": j.Ties&job.TieOrder != 0, "ended in order": j.State == job.Finished && j.Order != "", "in an order": j.Line != "" && j.Line == j.Order, "first of an order in line": j.Ties&job.TieOrder != 0 && j.Line != "",
-		"lets others pass":  j.Ties&job.TiePass != 0 && j.Ties&job.TieOrder == 0 && (j.Attempt > 1 || j.Resume != "") && !j.State.Terminal(),
+		"lets others pass": j.Ties&job.TiePass != 0 && j.Ties&job.TieOrder == 0 && (j.Attempt > 1 || j.Resume != "") && !j.State.Terminal(),
+		"blocked":          j.State == job.Blocked, "blocked live": j.State == job.Blocked && j.Live, "blocked once": j.Recoveries > 0 && !j.State.Terminal(), "waited in vain": j.Code == job.RecoveryTimeout, "too many recoveries": j.Code == job.RecoveryLimit,
 		"a launch in order": j.State == job.SubmittingJob && j.Line != "" && j.Line == j.Order, "put off, first of an order": j.Ties&job.TieOrder != 0 && !j.Due.IsZero(),
+	} {
+		if is {
+			p.seen[what]++
+		}
+	}
+}
+
+// seeGroup counts the same of groups.
+func (p *pair) seeGroup(g *store.Group) {
+	for what, is := range map[string]bool{
+		"a group": true, "tested again": g.Tests > 1, "a slow group": g.Pace < 0, "closes a line": g.Places == 0, "opens a line": g.Places > 0, "given up": !g.GivenUp.IsZero(),
 	} {
 		if is {
 			p.seen[what]++
@@ -253,7 +277,7 @@ func (p *pair) raw() json.RawMessage {
 }
 
 func (p *pair) session() job.ID {
-	if (p.takenIn || p.inOrder) && !p.one(8) {
+	if (p.takenIn || p.inOrder || p.blocking) && !p.one(8) {
 		return p.streaming
 	}
 	if len(p.sessions) == 0 || p.one(30) {
@@ -303,7 +327,7 @@ func (p *pair) newJob() store.New {
 		n.Job.Limits = pick(p, []string{"disk"}, []string{"gpu"}, []string{"disk", "gpu"}, []string{"disk", "gpu", "user/" + n.Job.Owner})
 		return n
 	}
-	if p.takenIn && !p.one(8) {
+	if (p.takenIn || p.blocking) && !p.one(8) {
 		n.Job.Machine, n.Job.Kind, n.Optional = "m1", pick(p, "send", job.KindApp), nil
 		n.Job.Limits = pick(p, nil, nil, []string{"disk"}, []string{"tape"})
 		n.Optional = n.Job.OwnKeys()
@@ -434,7 +458,7 @@ func (p *pair) claim() store.Claim {
 	for _, l := range job.Lanes {
 		c.Slots[l] = p.IntN(4)
 	}
-	if p.takenIn || p.inOrder {
+	if p.takenIn || p.inOrder || p.blocking {
 		c.Machine = "m1"
 	}
 	if p.one(4) {
@@ -459,7 +483,7 @@ func (p *pair) change(j *job.Job) job.Change {
 	}
 	f := job.Fence{Session: j.Session}
 	if j.Custody != job.Worker {
-		f = job.Fence{Duty: "watch", Term: p.term - p.Int64N(8)/7}
+		f = job.Fence{Duty: "watch", Term: p.terms["watch"] - p.Int64N(8)/7}
 	}
 	c := job.Change{Job: j.ID, From: j.Guard(f), Work: p.raw()}
 	if p.one(12) {
@@ -490,6 +514,9 @@ func (p *pair) change(j *job.Job) job.Change {
 		Intent: p.one(6), Over: p.one(2), Retry: p.one(4), Recovery: p.one(8), Crash: p.one(8), Clear: p.one(6),
 		Resume: pick(p, job.Pending, job.Archiving, job.StagingJob), Resolved: p.raw(), Result: p.raw(),
 	}
+	if c.To == job.Recovery {
+		c.Set.Block = p.block()
+	}
 	if c.To == job.Worker {
 		c.Set.Session, c.Set.Claim = j.Session, j.Claim
 	}
@@ -517,19 +544,20 @@ func (p *pair) forward(j *job.Job) (c job.Change, moves bool) {
 	}
 	switch {
 	case j.Custody == job.Monitor:
-		c.From.Fence, c.Set.Over = job.Fence{Duty: "watch", Term: p.term}, true
+		c.From.Fence, c.Set.Over = job.Fence{Duty: "watch", Term: p.terms["watch"]}, true
 		return to(job.Ready, job.Archiving)
 	case j.Custody == job.Recovery && p.inOrder:
-		c.From.Fence = job.Fence{Duty: "watch", Term: p.term}
+		c.From.Fence = job.Fence{Duty: "watch", Term: p.terms["watch"]}
 		return to(job.Ready, j.Resume)
 	case j.Custody != job.Worker:
 		return c, false
 	case p.inOrder && !j.Live && p.one(6): // it is put off
 		c.Set.Delay, c.Set.Retry = pick(p, time.Second, 10*time.Second), p.one(2)
 		return to(job.Gate, job.Waiting)
-	case p.inOrder && !j.Live && p.one(6):
-		if c.Set.Resume = job.Pending; j.Program() {
-			c.Set.Resume = j.State
+	case p.inOrder && !j.Live && p.one(6), p.blocking && p.one(2):
+		c.Set.Block, c.Set.Resume = p.block(), j.State
+		if c.Set.Over = p.one(2); !job.Resumable(j.State) {
+			c.Set.Resume = job.Pending
 		}
 		return to(job.Recovery, job.Blocked)
 	case !j.Program(), j.State == job.Archiving:
@@ -544,6 +572,54 @@ func (p *pair) forward(j *job.Job) (c job.Change, moves bool) {
 	}
 	c.Set.Intent = true
 	return to(job.Worker, job.SubmittingJob)
+}
+
+// block is one of a few that block jobs: some of them close a line.
+func (p *pair) block() *job.Block {
+	b := &job.Block{Code: pick(p, job.TaskBlocked, job.SystemDisabled), Message: p.text(), Tester: pick(p, "http", "http", "http", "go/x"), Params: map[string]string{"url": pick(p, "x", "y")}}
+	b.Line = map[string]string{"x": pick(p, "", "system/lab"), "y": pick(p, "", "disk", "user/ann", "system/local")}[b.Params["url"]]
+	if p.one(6) {
+		b.Machine = "m1"
+	}
+	if !p.one(6) {
+		b.Policy.Stages = []job.Stage{{Every: job.Duration(10 * time.Second), Times: 1 + p.IntN(2)}, {Every: job.Duration(20 * time.Second), Times: 1 + p.IntN(3)}}
+	}
+	if p.one(4) {
+		b.Policy.MaxWait = job.Duration(pick(p, time.Second, time.Minute))
+	}
+	return b
+}
+
+// test asks for tests, and records what comes of them.
+func (p *pair) test() {
+	duty, limit := pick(p, store.RecoveryDuty, store.RecoveryDuty, store.RecoveryDuty, "recovery@m1", "recovery/go/x"), pick(p, 1, 2, 100)
+	due := of(p, "tests of "+duty, func(s store.Store) (store.Tests, error) { return s.Tests(p.Context(), duty, limit) })
+	p.clock.Advance(pick(p, 0, 0, time.Millisecond, time.Second))
+	found := []store.Test{{Tenant: "acme", Key: "none", Began: due.Now, Clear: true}}[:p.IntN(2)]
+	for _, g := range due.Due {
+		if p.seeGroup(&g); !p.one(8) {
+			found = append(found, store.Test{Tenant: g.Tenant, Key: g.Key, Began: due.Now, Clear: p.one(2), May: pick(p, 0, 0, 0, 1, 2), Result: p.text()})
+		}
+	}
+	f := job.Fence{Duty: duty, Term: p.terms[duty] - p.Int64N(16)/15}
+	of(p, fmt.Sprintf("tested %+v", found), func(s store.Store) (store.Effects, error) { return alone(s.Tested(p.Context(), f, found)) })
+}
+
+// steer wants something of a group, or of jobs.
+func (p *pair) steer() {
+	s := store.Steer{Tenant: p.tenant(), By: pick(p, "", "root"), Want: pick(p, store.TryNow, store.Release, store.Release, store.GiveUp)}
+	groups := of(p, "groups", func(s store.Store) ([]store.Group, error) {
+		return s.Groups(p.Context(), store.GroupQuery{Tenant: "acme"})
+	})
+	switch {
+	case p.one(10):
+		s.Group = "none"
+	case p.one(2) && len(groups) > 0:
+		s.Group = pick(p, groups...).Key
+	default:
+		s.Jobs = some(p, p.jobs, 3)
+	}
+	of(p, fmt.Sprintf("steer %+v", s), func(st store.Store) (with[[]error], error) { return both(st.Steer(p.Context(), s)) })
 }
 
 // begin begins a session that lasts.
@@ -591,7 +667,7 @@ func (p *pair) step() {
 	if p.clock.Advance(pick(p, 0, 0, 0, time.Millisecond, time.Second, 20*time.Second)); p.one(100) {
 		p.clock.Advance(pick(p, time.Hour, 5*time.Hour, 50*time.Hour))
 	}
-	what := p.IntN(35)
+	what := p.IntN(38)
 	switch {
 	case p.inLine && p.one(2):
 		p.round()
@@ -603,6 +679,10 @@ func (p *pair) step() {
 	case p.inOrder && p.one(15): // the one before may have ended
 		p.begin()
 		return
+	case p.blocking && p.one(20):
+		what = 21 // the duties may be had again
+	case p.blocking && !p.one(5):
+		what = pick(p, 0, 0, 3, 3, 3, 7, 7, 7, 17, 17, 17, 18, 18, 18, 31, 35, 35, 35, 36)
 	case p.inOrder && !p.one(5):
 		what = pick(p, 0, 3, 3, 3, 7, 7, 7, 7, 12, 17, 18, 18, 18)
 	}
@@ -619,9 +699,9 @@ func (p *pair) step() {
 		for _, j := range of(p, "find", func(s store.Store) ([]job.Job, error) { return s.Find(ctx, p.jobs) }) {
 			p.see(&j)
 			moves := j.Custody == job.Worker || j.Custody == job.Monitor || j.Custody == job.Recovery
-			if c, ok := p.forward(&j); (p.inLine || p.takenIn || p.inOrder) && ok && p.one(2) {
+			if c, ok := p.forward(&j); (p.inLine || p.takenIn || p.inOrder || p.blocking) && ok && p.one(2) {
 				changes = append(changes, c)
-			} else if moves && p.one(2) && (!p.takenIn && !p.inOrder || p.one(8)) || p.one(30) {
+			} else if moves && p.one(2) && (!p.takenIn && !p.inOrder && !p.blocking || p.one(8)) || p.one(30) {
 				changes = append(changes, p.change(&j))
 			}
 		}
@@ -661,7 +741,10 @@ func (p *pair) step() {
 			return
 		}
 		tenant, l, key := p.tenant(), p.limit(), p.limitKey()
-		if p.one(3) {
+		if p.blocking && p.one(2) {
+			key = "releases/*"
+			l = job.Limit{Key: key, Most: pick(p, 1, 20, 1_000_000), Per: job.Duration(pick(p, time.Second, time.Minute))}
+		} else if p.one(3) {
 			key = p.rateKey(true)
 			l = job.Limit{Key: key, Most: 1 + p.IntN(9), Per: job.Duration(pick(p, time.Second, time.Minute))}
 		}
@@ -678,6 +761,13 @@ func (p *pair) step() {
 		of(p, fmt.Sprintf("turns %+v", q), func(s store.Store) ([]store.Turns, error) { return s.Turns(ctx, q) })
 	case 34:
 		p.reserve()
+	case 35:
+		p.test()
+	case 36:
+		p.steer()
+	case 37:
+		q := store.GroupQuery{Tenant: p.tenant(), Limit: p.IntN(3), After: pick(p, "", "", "4", "8")}
+		of(p, fmt.Sprintf("groups %+v", q), func(s store.Store) ([]store.Group, error) { return s.Groups(ctx, q) })
 	case 19:
 		of(p, "expire", func(s store.Store) (with[int], error) { return both(s.Expire(ctx, 100)) })
 	case 20:
@@ -690,7 +780,7 @@ func (p *pair) step() {
 	case 21, 22:
 		r := store.Renew{Session: p.session(), Lease: pick(p, 30*time.Second, time.Hour), Queues: []string{"default", "gpu"}, Kinds: []string{"send", job.KindApp}, Machine: p.machine()}
 		if p.one(2) {
-			r.Duties = []string{"watch", pick(p, "clock", "sweep", "watch", "")}
+			r.Duties = []string{"watch", store.RecoveryDuty, pick(p, "clock", "sweep", "watch", "", "recovery@m1", "recovery/go/x")}
 		}
 		if p.one(3) {
 			process := p.process()
@@ -700,9 +790,7 @@ func (p *pair) step() {
 			r.Tenants = []string{p.tenant()}
 		}
 		for _, d := range of(p, "renew", func(s store.Store) (store.Renewal, error) { return s.Renew(ctx, r) }).Duties {
-			if d.Name == "watch" {
-				p.term = d.Term
-			}
+			p.terms[d.Name] = d.Term
 		}
 	case 23:
 		id := p.session()
@@ -761,6 +849,7 @@ func (p *pair) look() {
 			return s.Events(ctx, store.EventQuery{Tenant: tenant, Limit: 10_000})
 		})
 		of(p, "limits", func(s store.Store) ([]job.Limit, error) { return s.Limits(ctx, tenant) })
+		of(p, "groups", func(s store.Store) ([]store.Group, error) { return s.Groups(ctx, store.GroupQuery{Tenant: tenant}) })
 		of(p, "turns", func(s store.Store) ([]store.Turns, error) { return s.Turns(ctx, store.TurnQuery{Tenant: tenant}) })
 		of(p, "waiting", func(s store.Store) (int, error) { return s.Waiting(ctx, tenant, "gpu", 4) })
 		of(p, "count", func(s store.Store) (store.Counts, error) { return s.Count(ctx, tenant, job.Where("name", "a")) })

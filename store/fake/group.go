@@ -37,7 +37,9 @@ func (t *tx) putGroup(g store.Group) {
 }
 
 func (t *tx) oweLine(at name) {
-	set(t, t.shutting, at, t.now)
+	if _, owed := t.shutting[at]; !owed {
+		set(t, t.shutting, at, t.now)
+	}
 	t.eff.Owed = true
 }
 
@@ -80,10 +82,19 @@ func (t *tx) dueGroups(limit int) (n int, err error) {
 		}
 		n++
 	}
-	for _, at := range slices.SortedFunc(maps.Keys(t.groups), name.compare) {
-		g := t.groups[at]
-		if wake := g.Wake(); n == limit || wake.IsZero() || wake.After(t.now) {
-			continue
+	var due []name
+	for at, g := range t.groups {
+		if wake := g.Wake(); !wake.IsZero() && !wake.After(t.now) {
+			due = append(due, at)
+		}
+	}
+	slices.SortFunc(due, func(a, b name) int {
+		x, y := t.groups[a], t.groups[b]
+		return cmp.Or(x.Wake().Compare(y.Wake()), a.compare(b))
+	})
+	for _, at := range due {
+		if n == limit {
+			break
 		}
 		went, err := t.turnGroup(at, limit-n)
 		if err != nil {
@@ -135,9 +146,10 @@ func (t *tx) turnGroup(at name, limit int) (n int, err error) {
 	return len(going), nil
 }
 
-// payLines gives lines the places that groups leave them: see [store.Group].
-func (t *tx) payLines() (n int) {
-	for _, at := range slices.SortedFunc(maps.Keys(t.shutting), name.compare) {
+// payLines gives up to limit lines the places that groups leave them, and returns how many: see [store.Group].
+func (t *tx) payLines(limit int) (n int) {
+	owed := slices.SortedFunc(maps.Keys(t.shutting), func(a, b name) int { return cmp.Or(t.shutting[a].Compare(t.shutting[b]), a.compare(b)) })
+	for _, at := range owed[:min(len(owed), max(0, limit))] {
 		drop(t, t.shutting, at)
 		n++
 		_, walks := t.walks[at]
@@ -249,7 +261,7 @@ func (s *Store) Steer(ctx context.Context, steer store.Steer) ([]error, store.Ef
 		if steer.Group != "" {
 			at := name{steer.Tenant, steer.Group}
 			g, there := t.groups[at]
-			if !there || len(t.members(at)) == 0 && t.behind(name{at.tenant, g.Block.Line}) == 0 {
+			if !there || len(t.members(at)) == 0 && (g.Places < 0 || t.behind(name{at.tenant, g.Block.Line}) == 0) {
 				return nil, store.NoGroup(steer.Group)
 			}
 			g.Steer(&steer, t.rate(&g), t.now)
@@ -304,14 +316,15 @@ func (s *Store) Groups(ctx context.Context, q store.GroupQuery) ([]store.Group, 
 	})
 }
 
-// trimGroups removes groups that have had no jobs for a while, and in whose line nobody waits.
-func (t *tx) trimGroups() {
+// trimGroups removes up to limit groups that have had no jobs for a while, and in whose line nobody waits.
+func (t *tx) trimGroups(limit int) {
 	for _, at := range slices.SortedFunc(maps.Keys(t.groups), name.compare) {
 		g := t.groups[at]
 		line := name{at.tenant, g.Block.Line}
-		if len(t.members(at)) > 0 || g.Places >= 0 && t.behind(line) > 0 || !g.Idle(t.now) {
+		if len(t.members(at)) > 0 || g.Places >= 0 && t.behind(line) > 0 || !g.Idle(t.now) || limit == 0 {
 			continue
 		}
+		limit--
 		drop(t, t.groups, at)
 		if g.Places >= 0 {
 			t.oweLine(line)

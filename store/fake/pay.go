@@ -17,7 +17,7 @@ func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) 
 		if n, err = t.walk(store.Walked(limit)); err != nil {
 			return 0, err
 		}
-		n += t.payLines()
+		n += t.payLines(limit - n)
 		for n < limit && len(t.owed) > 0 {
 			debtor := t.owed[0].job
 			if debtor.IsZero() {

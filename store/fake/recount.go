@@ -17,7 +17,7 @@ func (s *Store) Recount(ctx context.Context, limit int) (store.Recounted, store.
 		}
 		n.Turns = t.recountTurns(limit)
 		n.Lines = t.recountLines(limit)
-		t.trimGroups()
+		t.trimGroups(limit)
 		return n, nil
 	})
 }

@@ -17,18 +17,27 @@ func (t *tx) setLimit(tenant string, l *job.Limit, doc string, eff *store.Effect
 	}
 	family := job.Family(l.Key)
 	_, walking := all.walks[family]
-	walks := all.set[l.Key] == nil && (all.set[family] == nil || walking)
+	_, shut := all.shut[l.Key] // it has taken them in
+	walks := all.set[l.Key] == nil && !shut && (all.set[family] == nil || walking)
 	if walks && !job.BuiltIn(l.Key) {
 		if walks, err = t.anyTurns(tenant, l.Key); err != nil {
 			return err
 		}
 	}
-	if !walks {
-		_, err := t.exec(`INSERT INTO limits (tenant, key, doc) VALUES (?, ?, ?) ON CONFLICT (tenant, key) DO UPDATE SET doc = excluded.doc`, tenant, l.Key, doc)
-		return err
+	if walks {
+		if err := t.oweWalk(tenant, l.Key, eff); err != nil {
+			return err
+		}
 	}
+	_, err = t.exec(`INSERT INTO limits (tenant, key, doc) VALUES (?, ?, ?) ON CONFLICT (tenant, key) DO UPDATE SET doc = excluded.doc`, tenant, l.Key, doc)
+	return err
+}
+
+// oweWalk owes the walk by which a limit, or a line that is closed, takes in the jobs that are there.
+func (t *tx) oweWalk(tenant, key string, eff *store.Effects) error {
 	eff.Owed = true
-	_, err = t.exec(`INSERT INTO limits (tenant, key, doc, walked, walked_at) VALUES (?, ?, ?, 0, ?)`, tenant, l.Key, doc, micros(t.now))
+	_, err := t.exec(`INSERT INTO walks (tenant, key, walked, at) VALUES (?, ?, 0, ?) ON CONFLICT (tenant, key) DO UPDATE SET walked = 0, at = excluded.at`,
+		tenant, key, micros(t.now))
 	return err
 }
 
@@ -44,7 +53,7 @@ func (t *tx) anyTurns(tenant, limit string) (bool, error) {
 
 // takesIn reports whether the limit that decides on a key is still taking in the jobs that are there.
 func (l limits) takesIn(key string) bool {
-	limit := deciding(l.set, key)
+	limit := l.deciding(key)
 	if limit == nil {
 		return false
 	}
@@ -56,7 +65,7 @@ func (l limits) takesIn(key string) bool {
 // a walk.
 func (t *tx) walk(most int, eff *store.Effects) (int, error) {
 	tenant, found := "", false
-	err := t.query(`SELECT tenant FROM limits WHERE walked IS NOT NULL ORDER BY walked_at, tenant LIMIT 1`, func(v []driver.Value) error {
+	err := t.query(`SELECT tenant FROM walks ORDER BY at, tenant LIMIT 1`, func(v []driver.Value) error {
 		tenant, found = text(v[0]), true
 		return nil
 	})
@@ -87,8 +96,8 @@ func (t *tx) walk(most int, eff *store.Effects) (int, error) {
 		}
 	}
 	if len(seqs) == most {
-		_, err = t.exec(`UPDATE limits SET walked = max(walked, ?), walked_at = ? WHERE tenant = ? AND walked IS NOT NULL`, seqs[most-1], micros(t.now), tenant)
-	} else if _, err = t.exec(`UPDATE limits SET walked = NULL, walked_at = NULL WHERE tenant = ? AND walked IS NOT NULL`, tenant); err == nil {
+		_, err = t.exec(`UPDATE walks SET walked = max(walked, ?), at = ? WHERE tenant = ?`, seqs[most-1], micros(t.now), tenant)
+	} else if _, err = t.exec(`DELETE FROM walks WHERE tenant = ?`, tenant); err == nil {
 		err = t.oweLines(tenant, all.takesIn, eff)
 	}
 	delete(t.w.limits, tenant)
@@ -131,7 +140,7 @@ func (t *tx) asked(seqs []int64) (rs []row, err error) {
 
 // takeIn puts a job under the keys on which limits decide by now.
 func (t *tx) takeIn(r *row, all limits, eff *store.Effects) error {
-	keys := store.Uncounted(&r.Job, func(key string) bool { return deciding(all.set, key) != nil }, all.takesIn)
+	keys := store.Uncounted(&r.Job, func(key string) bool { return all.deciding(key) != nil }, all.takesIn)
 	if len(keys) == 0 {
 		return nil
 	}

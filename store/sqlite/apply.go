@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
 	"strings"
 
 	"github.com/pawl-jobs/pawl/internal/guard"
@@ -53,8 +54,8 @@ func (s *Store) apply(ctx context.Context, changes []job.Change, then func(*tx) 
 	err := s.do(ctx, func(t *tx) error {
 		answers, eff = make([]store.Applied, len(changes)), store.Effects{}
 		eff.Claiming()
-		t.returned = map[spot]bool{}
-		defer func() { t.returned = nil }()
+		t.returned, t.joined = map[spot]bool{}, map[spot]*joined{}
+		defer func() { t.returned, t.joined = nil, nil }()
 		rows, err := t.find(ids)
 		if err != nil {
 			return err
@@ -72,7 +73,7 @@ func (s *Store) apply(ctx context.Context, changes []job.Change, then func(*tx) 
 				return err
 			}
 		}
-		if err := t.passOn(&eff); err != nil {
+		if err := errors.Join(t.putJoined(&eff), t.passOn(&eff)); err != nil {
 			return err
 		}
 		return then(t)

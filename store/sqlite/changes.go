@@ -118,6 +118,7 @@ var mutable = [...]string{
 	"state", "custody", "epoch", "n", "lane", "session", "claim", "attempt", "recoveries", "suspect", "launch", "live",
 	"since", "due", "ended", "wish", "resume", "code", "message", "work", "result",
 	"ties", "line",
+	"grp", "until",
 }
 
 // An update is a statement that sets some of the [mutable] columns, of one job or of many.
@@ -205,6 +206,12 @@ func changed(before, after *job.Job) (columns uint32, values []any) {
 	}
 	if after.Line != before.Line {
 		set(22, after.Line)
+	}
+	if after.Group != before.Group {
+		set(23, after.Group)
+	}
+	if !after.Until.Equal(before.Until) {
+		set(24, micros(after.Until))
 	}
 	return columns, values
 }

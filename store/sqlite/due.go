@@ -9,6 +9,10 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
+// firstDue is when the first of all jobs behind a schedule gate, or blocked, is due.
+var firstDue = `(SELECT min(at) FROM (SELECT min(due) AS at FROM jobs WHERE custody = 'gate' AND due IS NOT NULL
+	UNION ALL SELECT min(wake) FROM groups INDEXED BY groups_wake WHERE wake IS NOT NULL UNION ALL ` + firstFail + `))`
+
 // Due implements [store.Jobs].
 func (s *Store) Due(ctx context.Context, limit int) (int, store.Effects, error) {
 	var n int
@@ -40,7 +44,12 @@ func (s *Store) Due(ctx context.Context, limit int) (int, store.Effects, error) 
 				return err
 			}
 		}
-		return t.query(`SELECT min(due) FROM jobs WHERE custody = 'gate' AND due IS NOT NULL`, func(v []driver.Value) error {
+		some, err := t.dueGroups(limit-n, &eff)
+		if err != nil {
+			return err
+		}
+		n += some
+		return t.query(`SELECT `+firstDue, func(v []driver.Value) error {
 			eff.Due = instant(v[0])
 			return nil
 		})

@@ -14,9 +14,10 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Limits are those of a tenant by key.
+// Limits are those of a tenant by key, as they are set, and what groups leave of them.
 type limits struct {
 	set   map[string]*job.Limit
+	shut  map[string]int   // how many places groups leave the lines that they close
 	walks map[string]int64 // how far those have come that take in jobs: to the job that was looked at last
 }
 
@@ -25,12 +26,19 @@ func (t *tx) limitsOf(tenant string) (limits, error) {
 	if all, known := t.w.limits[tenant]; known {
 		return all, nil
 	}
-	all := limits{map[string]*job.Limit{}, map[string]int64{}}
-	err := t.query(`SELECT doc, walked FROM limits WHERE tenant = ?`, func(v []driver.Value) error {
-		l, err := limit(v[0])
-		all.set[l.Key] = &l
-		if walked, walks := v[1].(int64); walks {
-			all.walks[l.Key] = walked
+	all := limits{map[string]*job.Limit{}, map[string]int{}, map[string]int64{}}
+	err := t.query(`SELECT 'set', '', doc, 0 FROM limits WHERE tenant = ?1
+		UNION ALL SELECT 'shut', key, '', places FROM lines WHERE tenant = ?1 AND places IS NOT NULL
+		UNION ALL SELECT 'walks', key, '', walked FROM walks WHERE tenant = ?1`, func(v []driver.Value) (err error) {
+		switch key := text(v[1]); text(v[0]) {
+		case "set":
+			var l job.Limit
+			l, err = limit(v[2])
+			all.set[l.Key] = &l
+		case "shut":
+			all.shut[key] = integer(v[3])
+		case "walks":
+			all.walks[key] = v[3].(int64)
 		}
 		return err
 	}, tenant)
@@ -45,7 +53,16 @@ func limit(v driver.Value) (l job.Limit, err error) {
 	return l, err
 }
 
-// deciding returns the limit that decides on the turns of a key; nil: there is none.
+// deciding returns the limit that decides on the turns of a key, as groups leave it; nil: there is none.
+func (l limits) deciding(key string) *job.Limit {
+	limit := deciding(l.set, key)
+	if places, shut := l.shut[job.LimitOf(key)]; shut {
+		limit = limit.Shut(key, places)
+	}
+	return limit
+}
+
+// deciding returns the limit that is set for a key, or for its family, or is implied; nil: there is none.
 func deciding(all map[string]*job.Limit, key string) *job.Limit {
 	key = job.LimitOf(key)
 	if l := all[key]; l != nil {
@@ -69,7 +86,7 @@ func (t *tx) under(tenant string, n *store.New) ([]string, error) {
 			return nil, err
 		}
 		for _, key := range n.Optional {
-			if deciding(all.set, key) != nil {
+			if all.deciding(key) != nil {
 				keys = append(keys, key)
 			}
 		}
@@ -279,7 +296,7 @@ func (t *tx) know(g *store.Gate, tenant, key string) error {
 	if err != nil {
 		return err
 	}
-	k := &store.GateKey{Limit: deciding(all.set, key), Held: map[string]int{}}
+	k := &store.GateKey{Limit: all.deciding(key), Held: map[string]int{}}
 	if all.takesIn(key) {
 		k.Limit = &job.Limit{}
 	}

@@ -1,20 +1,596 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
+	"database/sql/driver"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
 
+const (
+	// inGroup are the jobs of a group g, and inItsLine those that wait in the line that it closes, or to be made ready for it.
+	inGroup   = `FROM jobs j INDEXED BY jobs_group WHERE j.grp <> '' AND j.tenant = g.tenant AND j.grp = g.key`
+	inItsLine = `FROM jobs j INDEXED BY jobs_line WHERE j.line <> '' AND j.tenant = g.tenant AND j.line IN (g.line, 'ahead/' || g.line)`
+
+	// tested holds of a group g that is tested when its time has come, and somebody of one that is there for people.
+	tested   = `(g.places >= 0 OR EXISTS (SELECT 1 ` + inGroup + `))`
+	somebody = `(EXISTS (SELECT 1 ` + inGroup + `) OR g.places >= 0 AND EXISTS (SELECT 1 ` + inItsLine + `))`
+)
+
+// groupOf reads a group.
+func groupOf(tenant, key, doc driver.Value) (store.Group, error) {
+	g := store.Group{Tenant: text(tenant), Key: text(key)}
+	err := json.Unmarshal([]byte(text(doc)), &g)
+	return g, err
+}
+
+// groups reads groups by a statement for tenant, key and doc.
+func (t *tx) groups(q string, args ...any) (all []store.Group, err error) {
+	err = t.query(q, func(v []driver.Value) error {
+		g, err := groupOf(v[0], v[1], v[2])
+		all = append(all, g)
+		return err
+	}, args...)
+	return all, err
+}
+
+// group returns a group; nil: it is not there.
+func (t *tx) group(at spot) (*store.Group, error) {
+	gs, err := t.groups(`SELECT tenant, key, doc FROM groups WHERE tenant = ? AND key = ?`, at.tenant, at.key)
+	if err != nil || len(gs) == 0 {
+		return nil, err
+	}
+	return &gs[0], nil
+}
+
+// A joined is a group that jobs join.
+type joined struct {
+	was *store.Group // as it stands in the database; nil: it is new
+	now store.Group
+}
+
+// join puts a job that b has blocked into its group.
+func (t *tx) join(r *row, b *job.Block, eff *store.Effects) error {
+	at := spot{r.Tenant, r.Group}
+	g := t.joined[at]
+	if g == nil {
+		was, err := t.group(at)
+		if err != nil {
+			return err
+		}
+		if g = (&joined{was: was}); was != nil {
+			g.now = *was
+		}
+		if t.joined != nil {
+			t.joined[at] = g
+		}
+	}
+	if g.now.Opened.IsZero() {
+		g.now = *store.OpenGroup(&r.Job, b, t.now)
+	} else {
+		g.now.Join(b, t.now)
+	}
+	if t.joined == nil {
+		return t.putGroup(&g.now, g.was, eff)
+	}
+	return nil
+}
+
+// putJoined writes the groups that the changes of an apply have joined.
+func (t *tx) putJoined(eff *store.Effects) error {
+	for _, at := range slices.SortedFunc(maps.Keys(t.joined), spot.compare) {
+		if g := t.joined[at]; g != nil {
+			if err := t.putGroup(&g.now, g.was, eff); err != nil {
+				return err
+			}
+		}
+	}
+	t.joined = nil
+	return nil
+}
+
+// putGroup writes a group, and owes its line what it gives now. was is the group before; nil: it is new.
+func (t *tx) putGroup(g, was *store.Group, eff *store.Effects) error {
+	if err := t.writeGroup(g); err != nil {
+		return err
+	}
+	eff.Soon(g.Wake())
+	eff.Tests = eff.Tests || !g.Next.IsZero() && (was == nil || was.Next.IsZero() || g.Next.Before(was.Next))
+	if g.Block.Line == "" || was != nil && g.Places == was.Places {
+		return nil
+	}
+	return t.oweLine(spot{g.Tenant, g.Block.Line}, eff)
+}
+
+// writeGroup writes the row of a group. No change that waits to be written touches these rows.
+func (t *tx) writeGroup(g *store.Group) error {
+	doc, err := json.Marshal(g)
+	if err != nil {
+		return err
+	}
+	_, err = t.run(`INSERT INTO groups (tenant, key, duty, probe, next, wake, line, places, doc) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (tenant, key) DO UPDATE SET next = excluded.next, wake = excluded.wake, line = excluded.line, places = excluded.places, doc = excluded.doc`,
+		g.Tenant, g.Key, g.Duty(), g.Block.Probe(), micros(g.Next), micros(g.Wake()), g.Block.Line, int64(g.Places), string(doc))
+	return err
+}
+
+// oweLine owes a look at what groups leave a line.
+func (t *tx) oweLine(at spot, eff *store.Effects) error {
+	eff.Owed = true
+	_, err := t.run(`INSERT INTO lines (tenant, key, owed) VALUES (?, ?, ?) ON CONFLICT (tenant, key) DO UPDATE SET owed = coalesce(owed, excluded.owed)`,
+		at.tenant, at.key, micros(t.now))
+	return err
+}
+
+// rate is how fast jobs of a group go.
+func (t *tx) rate(g *store.Group) (*job.Limit, error) {
+	all, err := t.limitsOf(g.Tenant)
+	return store.Releases(deciding(all.set, g.Rate())), err
+}
+
+// lapsing is the time ?1 up to which a job of a group g was to fail that does so by now: see [store.Group.Lapses].
+var lapsing = `max(min(?1, g.next - 1), ?1 - ` + strconv.FormatInt(store.Patience.Microseconds(), 10) + `)`
+
+// firstFail is when the first job of all groups fails, as far as is known. A group that is clear has no time for its next test.
+var firstFail = `SELECT min(CASE WHEN next > until THEN until ELSE until + ` + strconv.FormatInt(store.Patience.Microseconds(), 10) + ` END)
+	FROM (SELECT g.next, (SELECT min(j.until) FROM jobs j INDEXED BY jobs_until WHERE j.until IS NOT NULL AND j.tenant = g.tenant AND j.grp = g.key) AS until
+		FROM groups g INDEXED BY groups_next WHERE g.next IS NOT NULL)`
+
+// dueGroups lets blocked jobs go whose moment has come, and fails those that have waited for too long.
+func (t *tx) dueGroups(limit int, eff *store.Effects) (n int, err error) {
+	if limit <= 0 {
+		return 0, nil
+	}
+	if n, err = t.lapse(limit, eff); err != nil {
+		return 0, err
+	}
+	var due []spot
+	err = t.query(`SELECT tenant, key FROM groups INDEXED BY groups_wake WHERE wake IS NOT NULL AND wake <= ? ORDER BY wake, tenant, key LIMIT ?`, func(v []driver.Value) error {
+		due = append(due, spot{text(v[0]), text(v[1])})
+		return nil
+	}, micros(t.now), int64(mostTurned))
+	for _, at := range due {
+		if err != nil || n == limit {
+			break
+		}
+		var went int
+		went, err = t.turnGroup(at, limit-n, eff)
+		n += went
+	}
+	return n, err
+}
+
+// mostTurned is how many groups are looked at in one call.
+const mostTurned = 1000
+
+// lapse fails jobs that have waited for too long, those first whose time was first.
+func (t *tx) lapse(limit int, eff *store.Effects) (int, error) {
+	groups, err := t.groups(`SELECT g.tenant, g.key, g.doc FROM groups g INDEXED BY groups_next WHERE g.next IS NOT NULL AND EXISTS (SELECT 1
+		FROM jobs j INDEXED BY jobs_until WHERE j.until IS NOT NULL AND j.tenant = g.tenant AND j.grp = g.key AND j.until <= `+lapsing+`)`, micros(t.now))
+	if err != nil {
+		return 0, err
+	}
+	tried := map[spot]string{}
+	var late []row
+	for i := range groups {
+		g := &groups[i]
+		rs, err := t.rows(`SELECT `+columns+` FROM jobs j INDEXED BY jobs_until WHERE j.until IS NOT NULL AND j.tenant = ?2 AND j.grp = ?3
+			AND j.until <= (SELECT `+lapsing+` FROM groups g WHERE g.tenant = ?2 AND g.key = ?3) ORDER BY j.until, j.seq LIMIT ?4`,
+			micros(t.now), g.Tenant, g.Key, int64(limit))
+		if err != nil {
+			return 0, err
+		}
+		late = append(late, rs...)
+		tried[spot{g.Tenant, g.Key}] = g.Tried(t.now)
+	}
+	slices.SortFunc(late, func(a, b row) int { return cmp.Or(a.Until.Compare(b.Until), cmp.Compare(a.seq, b.seq)) })
+	late = late[:min(len(late), limit)]
+	for i := range late {
+		r := &late[i]
+		if err := t.write(r, job.Lapsed(&r.Job, tried[spot{r.Tenant, r.Group}], t.now), job.CauseClear, nil, eff); err != nil {
+			return 0, err
+		}
+	}
+	return len(late), nil
+}
+
+// turnGroup does what there is to do for a group, of up to limit jobs.
+func (t *tx) turnGroup(at spot, limit int, eff *store.Effects) (int, error) {
+	was, err := t.group(at)
+	if err != nil {
+		return 0, err
+	}
+	g := *was
+	if !g.GivenUp.IsZero() {
+		return t.giveUp(&g, limit, eff)
+	}
+	rate, err := t.rate(&g)
+	if err != nil {
+		return 0, err
+	}
+	going, last, err := t.going(&g, g.Allow(rate, t.now, limit))
+	if err != nil {
+		return 0, err
+	}
+	for _, r := range going {
+		if err := t.write(r, job.Released(&r.Job, g.Why(), t.now), job.CauseClear, nil, eff); err != nil {
+			return 0, err
+		}
+	}
+	var left, later bool
+	err = t.query(`SELECT EXISTS (SELECT 1 `+inGroup+` AND j.since <= ?1), EXISTS (SELECT 1 `+inGroup+` AND j.since > ?1) FROM groups g WHERE g.tenant = ?2 AND g.key = ?3`,
+		func(v []driver.Value) error {
+			left, later = integer(v[0]) != 0, integer(v[1]) != 0
+			return nil
+		}, micros(g.Clear), g.Tenant, g.Key)
+	if err != nil {
+		return 0, err
+	}
+	g.Went(rate, len(going), last, left, later, t.now)
+	return len(going), t.putGroup(&g, was, eff)
+}
+
+// giveUp fails jobs of a group that a person has given up.
+func (t *tx) giveUp(g *store.Group, limit int, eff *store.Effects) (int, error) {
+	was := *g
+	rs, err := t.rows(`SELECT `+columns+` FROM jobs j INDEXED BY jobs_group WHERE j.grp <> '' AND j.tenant = ? AND j.grp = ? AND j.since <= ? ORDER BY j.since, j.seq LIMIT ?`,
+		g.Tenant, g.Key, micros(g.GivenUp), int64(limit))
+	if err != nil {
+		return 0, err
+	}
+	s := store.Steer{By: g.GiverUp, Want: store.GiveUp}
+	for i := range rs {
+		c, err := s.Steered(&rs[i].Job, t.now)
+		if err != nil {
+			return 0, err
+		}
+		if err := t.write(&rs[i], c, job.CauseWish, optional(s.By), eff); err != nil {
+			return 0, err
+		}
+	}
+	if len(rs) < limit {
+		g.GivenUp, g.GiverUp = time.Time{}, ""
+	}
+	return len(rs), t.putGroup(g, &was, eff)
+}
+
+// going reads up to n jobs of a group that had joined it before it was clear, in the turn in which they go, and the owner of the last of
+// them. It steps from owner to owner, and reads about as many jobs as go.
+func (t *tx) going(g *store.Group, n int) ([]*row, string, error) {
+	var owners []string
+	heads := map[string][]*row{}
+	for from, around := g.Last+"\x00", false; len(owners) < n; {
+		rs, err := t.rows(`SELECT `+columns+` FROM jobs j INDEXED BY jobs_group_owner WHERE j.grp <> '' AND j.tenant = ? AND j.grp = ? AND j.owner >= ?
+			ORDER BY j.owner, j.since, j.seq LIMIT 1`, g.Tenant, g.Key, from)
+		if err != nil {
+			return nil, "", err
+		}
+		if len(rs) == 0 || around && rs[0].Owner > g.Last {
+			if around {
+				break
+			}
+			from, around = "", true
+			continue
+		}
+		r := &rs[0]
+		if from = r.Owner + "\x00"; !r.Since.After(g.Clear) {
+			owners, heads[r.Owner] = append(owners, r.Owner), []*row{r}
+		}
+	}
+	slices.Sort(owners)
+	if len(owners) == 0 || len(owners) == n { // one of each
+		rs, last := store.In(owners, heads, g.Last, n)
+		return rs, last, nil
+	}
+	for most := min(n, 1+n/len(owners)); ; most = min(n, 2*most) {
+		jobs := map[string][]*row{}
+		for _, owner := range owners {
+			rs, err := t.rows(`SELECT `+columns+` FROM jobs j INDEXED BY jobs_group_owner WHERE j.grp <> '' AND j.tenant = ? AND j.grp = ? AND j.owner = ? AND j.since <= ?
+				ORDER BY j.since, j.seq LIMIT ?`, g.Tenant, g.Key, owner, micros(g.Clear), int64(most))
+			if err != nil {
+				return nil, "", err
+			}
+			for i := range rs {
+				jobs[owner] = append(jobs[owner], &rs[i])
+			}
+		}
+		rs, last := store.In(owners, jobs, g.Last, n)
+		taken, short := map[string]int{}, false
+		for _, r := range rs {
+			taken[r.Owner]++
+			short = short || taken[r.Owner] == most // of this owner there may be more, whose turn was before that of others
+		}
+		if !short || most == n {
+			return rs, last, nil
+		}
+	}
+}
+
+// payLines gives up to limit lines the places that groups leave them, and returns how many: see [store.Group].
+func (t *tx) payLines(limit int, eff *store.Effects) (int, error) {
+	var owed []spot
+	err := t.query(`SELECT tenant, key FROM lines WHERE owed IS NOT NULL ORDER BY owed, tenant, key LIMIT ?`, func(v []driver.Value) error {
+		owed = append(owed, spot{text(v[0]), text(v[1])})
+		return nil
+	}, int64(max(0, limit)))
+	for _, at := range owed {
+		if err == nil {
+			err = t.payLine(at, eff)
+		}
+	}
+	return len(owed), err
+}
+
+func (t *tx) payLine(at spot, eff *store.Effects) error {
+	all, err := t.limitsOf(at.tenant)
+	if err != nil {
+		return err
+	}
+	places, err := t.placesOf(at)
+	if err != nil {
+		return err
+	}
+	if places > 0 {
+		enough, err := t.openLine(at, places, all)
+		if err != nil {
+			return err
+		}
+		if enough {
+			places = -1
+		}
+	}
+	_, shut := all.shut[at.key]
+	switch {
+	case places >= 0:
+		if all.deciding(at.key) == nil {
+			err = t.oweWalk(at.tenant, at.key, eff)
+		}
+		if err == nil {
+			_, err = t.exec(`UPDATE lines SET places = ?, owed = NULL WHERE tenant = ? AND key = ?`, int64(places), at.tenant, at.key)
+		}
+	case shut && all.set[at.key] == nil:
+		_, err = t.exec(`DELETE FROM walks WHERE tenant = ? AND key = ?`, at.tenant, at.key)
+		fallthrough
+	default:
+		if err == nil {
+			_, err = t.exec(`DELETE FROM lines WHERE tenant = ? AND key = ?`, at.tenant, at.key)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	delete(t.w.limits, at.tenant)
+	return t.changed(at.tenant, at.key, eff)
+}
+
+// placesOf returns how many places groups leave a line; negative: none closes it.
+func (t *tx) placesOf(at spot) (places int, err error) {
+	places = -1
+	err = t.query(`SELECT places FROM groups INDEXED BY groups_line WHERE places >= 0 AND tenant = ? AND line = ? ORDER BY places LIMIT 1`, func(v []driver.Value) error {
+		places = integer(v[0])
+		return nil
+	}, at.tenant, at.key)
+	return places, err
+}
+
+// openLine opens a line wholly to which groups leave some places, where the limit has no more, or nobody waits for one.
+func (t *tx) openLine(at spot, places int, all limits) (bool, error) {
+	set := deciding(all.set, at.key)
+	if set == nil || set.Most > places {
+		if _, walks := all.walks[at.key]; walks {
+			return false, nil
+		}
+		for _, line := range []string{at.key, job.AheadOf(at.key)} {
+			if waits, err := t.waited(spot{at.tenant, line}); waits || err != nil {
+				return false, err
+			}
+		}
+	}
+	groups, err := t.groups(`SELECT tenant, key, doc FROM groups INDEXED BY groups_line WHERE places >= 0 AND tenant = ? AND line = ?`, at.tenant, at.key)
+	for i := range groups {
+		if groups[i].Places = -1; err == nil {
+			err = t.writeGroup(&groups[i])
+		}
+	}
+	return true, err
+}
+
+// trimGroups removes up to limit groups that have had no jobs for a while, and in whose line nobody waits.
+func (t *tx) trimGroups(empty []spot, limit int, eff *store.Effects) error {
+	slices.SortFunc(empty, spot.compare)
+	for _, at := range empty {
+		if limit == 0 {
+			break
+		}
+		gs, err := t.groups(`SELECT g.tenant, g.key, g.doc FROM groups g WHERE g.tenant = ? AND g.key = ? AND NOT `+somebody, at.tenant, at.key)
+		if err != nil {
+			return err
+		}
+		if len(gs) == 0 || !gs[0].Idle(t.now) {
+			continue
+		}
+		limit--
+		if _, err := t.exec(`DELETE FROM groups WHERE tenant = ? AND key = ?`, at.tenant, at.key); err != nil {
+			return err
+		}
+		if gs[0].Places < 0 {
+			continue
+		}
+		if err := t.oweLine(spot{at.tenant, gs[0].Block.Line}, eff); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// testsDue reads the groups of a duty whose test is due, others that ask the same, and when the next of those is due that do not.
+const testsDue = `WITH due (tenant, key, probe, next, doc) AS MATERIALIZED (
+		SELECT g.tenant, g.key, g.probe, g.next, g.doc FROM groups g INDEXED BY groups_next WHERE g.next IS NOT NULL AND g.duty = ?1 AND g.next <= ?2 AND ` + tested + `
+			ORDER BY g.next, g.tenant, g.key LIMIT ?3
+	)
+	SELECT tenant, key, doc, NULL FROM due
+	UNION ALL
+	SELECT g.tenant, g.key, g.doc, NULL FROM (SELECT DISTINCT probe FROM due) p
+		CROSS JOIN groups g INDEXED BY groups_probe ON g.next IS NOT NULL AND g.duty = ?1 AND g.probe = p.probe WHERE g.next > ?2 AND ` + tested + `
+	UNION ALL
+	SELECT '', '', NULL, next FROM (SELECT g.next AS next FROM groups g INDEXED BY groups_next WHERE g.next IS NOT NULL AND g.duty = ?1 AND g.next > ?2 AND ` + tested + `
+		AND g.probe NOT IN (SELECT probe FROM due) ORDER BY g.next LIMIT 1)`
+
 // Tests implements [store.Groups].
-func (s *Store) Tests(ctx context.Context, duty string, limit int) (store.Tests, error) { panic("groups") }
+func (s *Store) Tests(ctx context.Context, duty string, limit int) (store.Tests, error) {
+	a := store.Tests{Now: s.now().UTC().Truncate(time.Microsecond)}
+	var broken []error
+	err := s.query(ctx, testsDue, 4, func(v []driver.Value) {
+		if v[2] == nil {
+			a.Next = instant(v[3])
+			return
+		}
+		g, err := groupOf(v[0], v[1], v[2])
+		a.Due, broken = append(a.Due, g), append(broken, err)
+	}, duty, micros(a.Now), int64(limit))
+	if err := errors.Join(append(broken, err)...); err != nil {
+		return store.Tests{}, err
+	}
+	now := a.Now
+	slices.SortStableFunc(a.Due, func(a, b store.Group) int { // those first that are due
+		return cmp.Or(cmp.Compare(flag(a.Next.After(now)), flag(b.Next.After(now))), a.Next.Compare(b.Next), strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Key, b.Key))
+	})
+	return a, nil
+}
 
 // Tested implements [store.Groups].
-func (s *Store) Tested(ctx context.Context, f job.Fence, found []store.Test) (store.Effects, error) { panic("groups") }
+func (s *Store) Tested(ctx context.Context, f job.Fence, found []store.Test) (store.Effects, error) {
+	var eff store.Effects
+	err := s.do(ctx, func(t *tx) error {
+		eff = store.Effects{}
+		live, err := t.fence(f)
+		if err == nil && !live {
+			err = job.Errorf(job.Fenced, "%s is not held any more", f.Duty)
+		}
+		for i := range found {
+			if err == nil {
+				err = t.record(f, &found[i], &eff)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return store.Effects{}, err
+	}
+	return eff, nil
+}
+
+// record notes what a test found.
+func (t *tx) record(f job.Fence, found *store.Test, eff *store.Effects) error {
+	was, err := t.group(spot{found.Tenant, found.Key})
+	if err != nil || was == nil {
+		return err
+	}
+	g := *was
+	if g.Duty() != f.Duty {
+		return job.Errorf(job.Fenced, "group %s is tested by who holds %s", g.Key, g.Duty())
+	}
+	rate, err := t.rate(&g)
+	if err != nil || !g.Record(found, rate, t.now) {
+		return err
+	}
+	if err := t.putGroup(&g, was, eff); err != nil {
+		return err
+	}
+	return t.query(`SELECT min(until) FROM jobs INDEXED BY jobs_until WHERE until IS NOT NULL AND tenant = ? AND grp = ?`, func(v []driver.Value) error {
+		eff.Soon(g.Fails(instant(v[0])))
+		return nil
+	}, g.Tenant, g.Key)
+}
 
 // Steer implements [store.Groups].
-func (s *Store) Steer(ctx context.Context, steer store.Steer) ([]error, store.Effects, error) { panic("groups") }
+func (s *Store) Steer(ctx context.Context, steer store.Steer) ([]error, store.Effects, error) {
+	var answers []error
+	var eff store.Effects
+	err := s.do(ctx, func(t *tx) error {
+		answers, eff = nil, store.Effects{}
+		if steer.Group != "" {
+			gs, err := t.groups(`SELECT g.tenant, g.key, g.doc FROM groups g WHERE g.tenant = ? AND g.key = ? AND `+somebody, steer.Tenant, steer.Group)
+			if err == nil && len(gs) == 0 {
+				err = store.NoGroup(steer.Group)
+			}
+			if err != nil {
+				return err
+			}
+			return t.steer(&gs[0], &steer, &eff)
+		}
+		answers = make([]error, len(steer.Jobs))
+		rows, err := t.find(steer.Jobs)
+		if err != nil {
+			return err
+		}
+		for i, id := range steer.Jobs { // a job that stands twice is found as the first time left it
+			r := rows[id]
+			if r == nil || r.Tenant != steer.Tenant {
+				answers[i] = store.NoJob(id)
+				continue
+			}
+			c, err := steer.Steered(&r.Job, t.now)
+			if err != nil {
+				answers[i] = err
+				continue
+			}
+			if steer.Want == store.TryNow {
+				var g *store.Group
+				if g, err = t.group(spot{r.Tenant, r.Group}); err == nil {
+					err = t.steer(g, &steer, &eff)
+				}
+			} else {
+				err = t.write(r, c, job.CauseWish, optional(steer.By), &eff)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, store.Effects{}, err
+	}
+	return answers, eff, nil
+}
+
+// steer does what a person wants of a group.
+func (t *tx) steer(was *store.Group, s *store.Steer, eff *store.Effects) error {
+	g := *was
+	rate, err := t.rate(&g)
+	if err != nil {
+		return err
+	}
+	g.Steer(s, rate, t.now)
+	return t.putGroup(&g, was, eff)
+}
+
+// groupsThere reads groups with what they have.
+const groupsThere = `SELECT g.tenant, g.key, g.doc, (SELECT count(*) ` + inGroup + `), (SELECT min(j.since) ` + inGroup + `),
+		CASE WHEN g.places >= 0 THEN (SELECT count(*) ` + inItsLine + `) END
+	FROM groups g WHERE g.tenant = ?1 AND g.key > ?2 AND ` + somebody
 
 // Groups implements [store.Groups].
-func (s *Store) Groups(ctx context.Context, q store.GroupQuery) ([]store.Group, error) { panic("groups") }
+func (s *Store) Groups(ctx context.Context, q store.GroupQuery) (all []store.Group, err error) {
+	which, args := groupsThere, []any{q.Tenant, q.After, int64(store.Within(q.Limit, 100, 1000))}
+	if q.Key != "" {
+		which, args = which+` AND g.key = ?4`, append(args, q.Key)
+	}
+	var broken []error
+	err = s.query(ctx, which+` ORDER BY g.key LIMIT ?3`, 6, func(v []driver.Value) {
+		g, err := groupOf(v[0], v[1], v[2])
+		g.Jobs, g.Oldest, g.Behind = integer(v[3]), instant(v[4]), integer(v[5])
+		all, broken = append(all, g), append(broken, err)
+	}, args...)
+	return all, errors.Join(append(broken, err)...)
+}

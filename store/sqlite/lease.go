@@ -68,8 +68,8 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error)
 				(SELECT json_group_array(json_object('queue', q.value, 'kind', k.value)) FROM json_each(?) q, json_each(?) k
 					WHERE EXISTS (SELECT 1 FROM jobs j WHERE j.custody = 'ready' AND j.queue = q.value AND j.kind = k.value AND j.machine IN ('', ?)`+ofTenants(r.Tenants)+`)),
 				(SELECT json_group_array(json_object('name', d.name, 'term', d.term)) FROM duties d WHERE d.session = sessions.id),
-				(SELECT at FROM followups ORDER BY seq LIMIT 1) < ? OR EXISTS (SELECT 1 FROM limits WHERE walked IS NOT NULL AND walked_at < ?), command,
-				(SELECT min(due) FROM jobs WHERE custody = 'gate' AND due IS NOT NULL),
+				(SELECT at FROM followups ORDER BY seq LIMIT 1) < ? OR EXISTS (SELECT 1 FROM walks WHERE at < ?) OR EXISTS (SELECT 1 FROM lines WHERE owed < ?), command,
+				`+firstDue+`,
 				(SELECT json_group_array(e.value) FROM json_each(?) e WHERE e.value <> '' AND NOT EXISTS (SELECT 1 FROM duties d CROSS JOIN sessions o ON o.id = d.session
 					WHERE d.name = e.value AND o.ended IS NULL AND o.lease_until > ? AND (o.id = sessions.id OR o.command = '' OR sessions.command <> '')))`,
 			func(v []driver.Value) error {
@@ -99,7 +99,7 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error)
 			slices.Concat([]any{
 				micros(t.now), micros(t.lease.Add(lease)), process, used, blob(r.Session), micros(t.lease),
 				string(queues), string(kinds), r.Machine,
-			}, tenantList(r.Tenants), []any{overdue, overdue, string(wanted), micros(t.lease)})...)
+			}, tenantList(r.Tenants), []any{overdue, overdue, overdue, string(wanted), micros(t.lease)})...)
 		if err != nil {
 			return err
 		}
@@ -238,9 +238,9 @@ func (t *tx) left(eff *store.Effects) error {
 		}
 		eff.Announce(l)
 	}
-	return t.query(`SELECT `+unpaid+`, (SELECT min(due) FROM jobs WHERE custody = 'gate' AND due IS NOT NULL)`,
+	return t.query(`SELECT `+unpaid+`, `+firstDue+`, EXISTS (SELECT 1 FROM groups)`,
 		func(v []driver.Value) error {
-			eff.Owed, eff.Due = integer(v[0]) != 0, instant(v[1])
+			eff.Owed, eff.Due, eff.Tests = integer(v[0]) != 0, instant(v[1]), integer(v[2]) != 0
 			return nil
 		})
 }

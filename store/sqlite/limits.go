@@ -36,6 +36,10 @@ func (s *Store) RemoveLimit(ctx context.Context, tenant, key string) (store.Effe
 		if err == nil && n == 0 {
 			err = store.NoLimit(key)
 		}
+		if err == nil {
+			_, err = t.exec(`DELETE FROM walks WHERE tenant = ?1 AND key = ?2
+				AND NOT EXISTS (SELECT 1 FROM lines l WHERE l.tenant = ?1 AND l.key = ?2 AND l.places IS NOT NULL)`, tenant, key)
+		}
 		if err == nil { // the rate of its family, if that decides now, does not know what was given under it before
 			_, err = t.exec(`UPDATE limits SET rate = ? WHERE tenant = ? AND key = ? AND rate IS NOT NULL`, blob(job.NewID()), tenant, job.Family(key))
 		}
@@ -60,15 +64,20 @@ func (s *Store) limit(ctx context.Context, tenant, of string, change func(*tx, *
 			return err
 		}
 		delete(t.w.limits, tenant)
-		if job.Rated(of) {
-			return t.wake(tenant, &eff)
-		}
-		return t.oweLines(tenant, func(line string) bool { return job.LimitOf(line) == of || job.Family(job.LimitOf(line)) == of }, &eff)
+		return t.changed(tenant, of, &eff)
 	})
 	if err != nil {
 		return store.Effects{}, err
 	}
 	return eff, nil
+}
+
+// changed owes those who wait in the lines of a limit what it gives them now.
+func (t *tx) changed(tenant, of string, eff *store.Effects) error {
+	if job.Rated(of) {
+		return t.wake(tenant, eff)
+	}
+	return t.oweLines(tenant, func(line string) bool { return job.LimitOf(line) == of || job.Family(job.LimitOf(line)) == of }, eff)
 }
 
 // oweLines owes a look at the lines of a tenant that are chosen.
@@ -119,13 +128,15 @@ const keysInUse = `WITH RECURSIVE
 // keyInUse is one key, if it comes after another one.
 const keyInUse = `WITH k (key) AS (SELECT ?4 WHERE ?4 > ?2 AND ?3 > 0)`
 
-// usesOf reads who has turns of keys k and who waits for them, together with all limits.
+// usesOf reads who has turns of keys k and who waits for them, together with all limits and all lines that are closed.
 const usesOf = `
 	SELECT 'held', k.key, t.owner, count(*) FROM k CROSS JOIN turns t ON t.tenant = ?1 AND t.key = k.key GROUP BY 2, 3
 	UNION ALL
 	SELECT 'waiting', k.key, j.owner, count(*) FROM k CROSS JOIN jobs j INDEXED BY jobs_line ON j.line <> '' AND j.tenant = ?1 AND j.line = k.key GROUP BY 2, 3
 	UNION ALL
-	SELECT 'limit', '', doc, 0 FROM limits WHERE tenant = ?1`
+	SELECT 'limit', '', doc, 0 FROM limits WHERE tenant = ?1
+	UNION ALL
+	SELECT 'shut', key, '', places FROM lines WHERE tenant = ?1 AND places IS NOT NULL`
 
 // behind counts who stands before a job in its line, and behindInOrder in that of an order.
 const (
@@ -159,14 +170,18 @@ func (s *Store) Turns(ctx context.Context, q store.TurnQuery) (all []store.Turns
 	if q.Key != "" {
 		keys, args = keyInUse, append(args, q.Key)
 	}
-	limits := map[string]*job.Limit{}
+	of := limits{set: map[string]*job.Limit{}, shut: map[string]int{}}
 	uses := map[string]map[string]store.Share{}
 	var broken []error
 	err = s.query(ctx, keys+usesOf, 4, func(v []driver.Value) {
 		what, key := text(v[0]), text(v[1])
-		if what == "limit" {
+		switch what {
+		case "limit":
 			l, err := limit(v[2])
-			limits[l.Key], broken = &l, append(broken, err)
+			of.set[l.Key], broken = &l, append(broken, err)
+			return
+		case "shut":
+			of.shut[key] = integer(v[3])
 			return
 		}
 		if uses[key] == nil {
@@ -185,8 +200,9 @@ func (s *Store) Turns(ctx context.Context, q store.TurnQuery) (all []store.Turns
 		return nil, err
 	}
 	for _, key := range slices.Sorted(maps.Keys(uses)) {
+		_, shut := of.shut[job.LimitOf(key)]
 		all = append(all, store.Turns{
-			Key: key, Limit: deciding(limits, key),
+			Key: key, Limit: of.deciding(key), Shut: shut,
 			Owners: slices.SortedFunc(maps.Values(uses[key]), func(a, b store.Share) int { return cmp.Compare(a.Owner, b.Owner) }),
 		})
 	}

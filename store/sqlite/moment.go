@@ -34,7 +34,7 @@ func (s *Store) Reserve(ctx context.Context, tenant string, asks []store.Ask) ([
 }
 
 func (t *tx) moments(tenant string, a *store.Ask, limits map[string]*job.Limit) (store.Reserved, error) {
-	now := t.now.Truncate(time.Microsecond)
+	now := t.now
 	r := store.Reserved{First: now, Now: now}
 	l := deciding(limits, a.Key)
 	if l == nil || l.Per == 0 {
@@ -66,7 +66,7 @@ func (t *tx) moments(tenant string, a *store.Ask, limits map[string]*job.Limit) 
 func (t *tx) wake(tenant string, eff *store.Effects) error {
 	n, err := t.exec(`UPDATE jobs SET due = ?1 WHERE custody = 'gate' AND due > ?1 AND tenant = ?2 AND state <> 'WAITING'`, t.now.UnixMicro(), tenant)
 	if n > 0 {
-		eff.Due = t.now.Truncate(time.Microsecond)
+		eff.Due = t.now
 	}
 	return err
 }

@@ -19,6 +19,11 @@ func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) 
 		if n, err = t.walk(store.Walked(limit), &eff); err != nil {
 			return err
 		}
+		lines, err := t.payLines(limit-n, &eff)
+		if err != nil {
+			return err
+		}
+		n += lines
 		for n < limit {
 			d, err := t.oldestDebt()
 			if err != nil {
@@ -59,7 +64,7 @@ func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) 
 }
 
 // unpaid says that there is something to pay.
-const unpaid = `EXISTS (SELECT 1 FROM followups) OR EXISTS (SELECT 1 FROM limits WHERE walked IS NOT NULL)`
+const unpaid = `EXISTS (SELECT 1 FROM followups) OR EXISTS (SELECT 1 FROM walks) OR EXISTS (SELECT 1 FROM lines WHERE owed IS NOT NULL)`
 
 // An owed is a follow-up.
 type owed struct {

@@ -20,11 +20,13 @@ func (s *Store) Recount(ctx context.Context, limit int) (store.Recounted, store.
 			w.needs = append(w.needs, id(v[1]))
 		case "turn":
 			w.turns = append(w.turns, heldTurn{text(v[2]), text(v[3]), text(v[4]), v[5].(int64)})
+		case "group":
+			w.groups = append(w.groups, spot{text(v[2]), text(v[3])})
 		case "line":
 			w.lines = append(w.lines, owed{tenant: text(v[2]), key: text(v[3])})
 		}
 	}, int64(limit))
-	if err != nil || len(w.needs)+len(w.turns)+len(w.lines) == 0 {
+	if err != nil || len(w.needs)+len(w.turns)+len(w.lines)+len(w.groups) == 0 {
 		return n, eff, err
 	}
 	err = s.do(ctx, func(t *tx) (err error) {
@@ -37,7 +39,10 @@ func (s *Store) Recount(ctx context.Context, limit int) (store.Recounted, store.
 		}
 		n.Lines, err = t.oweUnowed(w.lines, limit)
 		eff.Owed = eff.Owed || n.Turns+n.Lines > 0
-		return err
+		if err != nil {
+			return err
+		}
+		return t.trimGroups(w.groups, limit, &eff)
 	})
 	if err != nil {
 		return store.Recounted{}, store.Effects{}, err
@@ -45,11 +50,12 @@ func (s *Store) Recount(ctx context.Context, limit int) (store.Recounted, store.
 	return n, eff, nil
 }
 
-// wrongs are what may be wrong.
+// wrongs are what may be wrong, and groups that may be there for nothing.
 type wrongs struct {
-	needs []job.ID
-	turns []heldTurn
-	lines []owed
+	needs  []job.ID
+	turns  []heldTurn
+	lines  []owed
+	groups []spot
 }
 
 // A heldTurn is a row of turns.
@@ -65,8 +71,8 @@ const (
 		j.ties & CASE WHEN t.key GLOB 'order/*' THEN 256 WHEN t.key GLOB 'ahead/*' THEN 16 ELSE 32 END <> 0
 		OR j.ties & 64 <> 0 AND t.key NOT GLOB 'order/*' AND (t.key GLOB 'ahead/*') = (j.line GLOB 'ahead/*') AND t.key < j.line))`
 
-	// lookForWrong finds jobs that wait for another number of prerequisites than they have, turns that nobody has a use for, and, a
-	// step for each key, lines to which nothing is owed. Most of these are of keys that are full; of orders, which may be as many as
+	// lookForWrong finds jobs that wait for another number of prerequisites than they have, turns that nobody has a use for, groups that
+	// have nobody, and, a step for each key, lines to which nothing is owed. Most of these are of keys that are full; of orders, which may be as many as
 	// customers, those are left out whose one place is taken.
 	lookForWrong = `WITH RECURSIVE
 	e (tenant) AS (
@@ -83,6 +89,8 @@ const (
 		WHERE j.custody = 'gate' AND j.needs <> 0 AND j.needs <> (SELECT count(*) FROM prerequisites p WHERE p.job = j.seq) LIMIT ?1)
 	UNION ALL
 	SELECT * FROM (SELECT 'turn', x'', t.tenant, t.key, t.owner, t.job FROM turns t WHERE ` + useless + ` LIMIT ?1)
+	UNION ALL
+	SELECT 'group', x'', g.tenant, g.key, '', 0 FROM groups g WHERE NOT ` + somebody + `
 	UNION ALL
 	SELECT 'line', x'', k.tenant, k.key, '', 0 FROM k WHERE k.key IS NOT NULL AND NOT EXISTS (SELECT 1 FROM followups f WHERE f.tenant = k.tenant AND f.key = k.key)
 		AND NOT (k.key GLOB 'order/*' AND EXISTS (SELECT 1 FROM turns o WHERE o.tenant = k.tenant AND o.key = k.key))`

@@ -164,7 +164,7 @@ func (w *writer) gather(batch []*call, from chan *call) []*call {
 
 // transact runs calls in one transaction and answers them after its commit.
 func (w *writer) transact(calls []*call) {
-	t := &tx{w: w, now: w.store.now(), lease: w.store.lease()}
+	t := &tx{w: w, now: w.store.now().UTC().Truncate(time.Microsecond), lease: w.store.lease()}
 	err := w.control("BEGIN IMMEDIATE")
 	if err == nil {
 		for _, c := range calls {
@@ -285,12 +285,13 @@ func (s *stmt) run(args []any) (driver.Result, error) {
 // A tx is a transaction of the writer, for one call after the other.
 type tx struct {
 	w     *writer
-	now   time.Time // the database's time
+	now   time.Time // the database's time, as it keeps it
 	lease time.Time // the clock of leases
 
-	waiting  changes       // written by flush
-	moved    map[place]int // how many more jobs wait in queues since the call began
-	returned map[spot]bool // turns that an apply hands on when it is through; nil: they are owed
+	waiting  changes          // written by flush
+	moved    map[place]int    // how many more jobs wait in queues since the call began
+	returned map[spot]bool    // turns that an apply hands on when it is through; nil: they are owed
+	joined   map[spot]*joined // groups that an apply writes when it is through; nil: they are written at once
 }
 
 // call runs f, and writes what it leaves waiting.
