@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -22,6 +23,8 @@ const (
 	page    = 100                   // groups that are asked for at once, beside those whose probes are under way
 	most    = 1000                  // that are written at once
 	soon    = 10 * time.Millisecond // when the database's clock is behind what this process takes it for
+	gather  = 50 * time.Millisecond // how far apart looks are that others ask for
+	fresh   = time.Second           // for how long those wait for places of whom a look told
 	leave   = time.Second           // for how long who stops waits for testers to return
 	forgets = time.Hour             // after which it does not matter that a host gave no answer
 	maxSays = 500                   // bytes of what a test says
@@ -38,7 +41,11 @@ type loop struct {
 	busy   int                  // probes under way, but for those that were given up
 	slow   int                  // of these, at hosts that are silent
 	groups int                  // that these answer
-	found  []store.Test         // to be written
+	looked time.Time            // when it was asked what is due
+	// waiting are those that were due then, and for whom there was no place. They are not asked for anew each time that a place is free:
+	// there may be many.
+	waiting []*probe
+	found   []store.Test // to be written
 
 	news  chan news
 	ended chan struct{} // closed when nobody listens for news any more
@@ -112,25 +119,24 @@ func (l *loop) run(ctx context.Context) error {
 	defer told.Close()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for {
-		next, err := l.look(ctx)
-		if err != nil {
-			return err
-		}
+	for at := time.Now(); ; { // when to look; zero: there is nothing to look for
 		var due <-chan time.Time
-		if next > 0 {
-			timer.Reset(next)
+		if !at.IsZero() {
+			timer.Reset(time.Until(at))
 			due = timer.C
 		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-due:
+			at, err = l.look(ctx)
 		case <-told.Messages():
 			for len(told.Messages()) > 0 { // one look is enough for many
 				<-told.Messages()
 			}
+			at = earlier(at, l.looked.Add(gather))
 		case <-told.Lost():
+			at = earlier(at, l.looked.Add(gather))
 		case n := <-l.news:
 			l.hear(n)
 			for more := true; more; { // what is ready is written together
@@ -141,41 +147,57 @@ func (l *loop) run(ctx context.Context) error {
 					more = false
 				}
 			}
-			if err := l.write(ctx); err != nil {
-				return err
+			again := l.looked.Add(fresh)
+			if time.Now().Before(again) {
+				l.begin(ctx, l.waiting)
 			}
+			if len(l.waiting) == 0 {
+				again = time.Now()
+			}
+			at = earlier(at, again)
+			err = l.write(ctx)
+		}
+		if err != nil {
+			return err
 		}
 	}
 }
 
-// look begins the tests that are due, as far as there are places, and returns in how long the next one is; 0: none is as far as is known.
-func (l *loop) look(ctx context.Context) (next time.Duration, err error) {
+// earlier returns the earlier of two times, of which the first may be zero: then it is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// look begins the tests that are due, as far as there are places, and returns when the next one is; zero: none is as far as is known.
+func (l *loop) look(ctx context.Context) (at time.Time, err error) {
 	for limit := page + l.groups; ; limit *= 2 {
 		a, err := engine.Try(ctx, l.cfg.Log, "tests", func() (store.Tests, error) { return l.cfg.Store.Tests(ctx, l.fence.Duty, limit) })
 		if err != nil {
-			return 0, err
+			return at, err
 		}
-		due := l.begin(ctx, &a)
+		l.looked = time.Now()
+		probes, due := l.ask(&a)
+		l.begin(ctx, probes)
 		if err := l.write(ctx); err != nil {
-			return 0, err
+			return at, err
 		}
 		if due >= limit && l.busy < l.cfg.Parallel {
 			continue // behind those for whom there is no place others may stand
 		}
 		if !a.Next.IsZero() {
-			next = max(soon, a.Next.Sub(a.Now))
+			at = l.looked.Add(max(soon, a.Next.Sub(a.Now)))
 		}
-		return next, nil
+		return at, nil
 	}
 }
 
-// begin begins probes of what is due, and returns how many groups that are.
-func (l *loop) begin(ctx context.Context, a *store.Tests) (due int) {
-	all, due := l.ask(a)
-	for _, p := range all {
-		if !p.due {
-			continue // the same is asked for another tenant only
-		}
+// begin begins probes for which there are places. The others wait.
+func (l *loop) begin(ctx context.Context, probes []*probe) {
+	l.waiting = nil
+	for _, p := range probes {
 		t, known := l.cfg.Testers[p.tester]
 		running, h := l.probes[p.key], l.hosts[p.at]
 		_, p.slow = l.silent[p.at]
@@ -184,16 +206,16 @@ func (l *loop) begin(ctx context.Context, a *store.Tests) (due int) {
 			l.note(p, finding{Answer{Says: l.unknown(p.tester)}, Failed})
 		case running != nil && running.givenUp, h != nil && h.givenUp >= l.cfg.PerHost:
 			l.note(p, finding{Answer{Says: "not tested: an earlier test has not returned yet"}, TimedOut})
-		case running != nil, h != nil && h.probes >= l.cfg.PerHost, l.busy >= l.cfg.Parallel, p.slow && l.slow >= max(1, l.cfg.Parallel/2):
-			// when one of those returns that are in its way
+		case running != nil: // these groups were not there when it began, or not due: they are next
+		case h != nil && h.probes >= l.cfg.PerHost, l.busy >= l.cfg.Parallel, p.slow && l.slow >= max(1, l.cfg.Parallel/2):
+			l.waiting = append(l.waiting, p)
 		default:
 			l.start(ctx, p, t)
 		}
 	}
-	return due
 }
 
-// ask makes probes of groups, those first that are due first, and returns how many groups are due.
+// ask makes probes of groups that are due, those first that are due first, and returns how many these groups are.
 func (l *loop) ask(a *store.Tests) (all []*probe, due int) {
 	known := map[string]*probe{}
 	for i := range a.Due {
@@ -214,7 +236,7 @@ func (l *loop) ask(a *store.Tests) (all []*probe, due int) {
 			due++
 		}
 	}
-	return all, due
+	return slices.DeleteFunc(all, func(p *probe) bool { return !p.due }), due // the same is asked for another tenant only
 }
 
 // hostOf returns the host that a probe asks. One that names none stands for itself.
