@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/recovery"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -101,8 +102,33 @@ func (s *Service) TurnJobs(ctx context.Context, want store.Turning, jobs ...job.
 	return answers, err
 }
 
-// TesterEnabled is the name of the tester that asks whether what a document is about is enabled.
-const TesterEnabled = "enabled"
+// TesterEnabled is the name of the tester that asks whether what a document is about is enabled, in the tenant of the jobs that wait: that of the
+// parameters "kind" and "name". A document that is not there enables nothing.
+const TesterEnabled = recovery.Enabled
+
+// enabled reports whether what a document is about is enabled; see [recovery.IsEnabled].
+func (s *Service) enabled(ctx context.Context, tenant, kind, name string) (bool, error) {
+	if kind == kindTenant {
+		tenant = store.Site
+	}
+	row, err := s.cfg.Store.Resource(ctx, tenant, kind, name)
+	switch builtin := kind == kindTenant || kind == job.KindSystem && name == systems.builtin.Name; {
+	case job.KindOf(err) == job.NotFound && builtin:
+		return true, nil
+	case err != nil:
+		return false, err
+	}
+	var doc struct {
+		Disabled bool `json:"disabled"`
+	}
+	if err := json.Unmarshal(row.Doc, &doc); err != nil {
+		return false, job.Errorf(job.Corrupt, "%s %s: %w", kind, name, err)
+	}
+	return !doc.Disabled, nil
+}
+
+// kindTenant is the kind of the documents of the site that are about tenants. A tenant has none until it is suspended.
+const kindTenant = "tenant"
 
 // disabledSystem is the block of jobs on a system that is disabled.
 func disabledSystem(name string) *job.Block {

@@ -29,6 +29,7 @@ import (
 	"github.com/pawl-jobs/pawl/broker"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/recovery"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -51,6 +52,13 @@ type Config struct {
 	Served func(context.Context) bool
 	// Queues are the only ones whose jobs this process runs; by default those of all queues there are.
 	Queues []string
+	// Testers find out whether what blocks jobs has cleared, by the names that a [Block] may give, beside those that come with the service:
+	// [TesterEnabled], and what [HandleTester] registers. Those of package recovery/testers reach out into the world.
+	Testers map[string]recovery.Tester
+	// TestTimeout is how long a test may take; 30 s by default.
+	TestTimeout time.Duration
+	// Tested is told of each test that this process makes; nil: nobody is.
+	Tested func(tester string, o recovery.Outcome)
 	// Roles, Claims, Tenants, Duties, Slots, Only, Lease, Grace, Sweep, Version, Address, Log and Tracer are those of [engine.Config].
 	Roles   []store.Role
 	Claims  []string
@@ -100,11 +108,16 @@ func New(cfg Config) *Service {
 	if cfg.Kinds == nil {
 		cfg.Kinds = map[string]engine.Kind{}
 	}
+	cfg.Testers = maps.Clone(cfg.Testers)
+	if cfg.Testers == nil {
+		cfg.Testers = map[string]recovery.Tester{}
+	}
 	s := &Service{cfg: cfg, core: &core{
 		docs:     documents{store: cfg.Store},
 		sessions: sessions{store: cfg.Store},
 		feed:     feed{store: cfg.Store, broker: cfg.Broker, tenant: cfg.Tenant, log: cfg.Log, keep: keptEvents},
 	}}
+	s.cfg.Testers[TesterEnabled] = recovery.IsEnabled(s.enabled)
 	s.start()
 	return s
 }
@@ -124,8 +137,12 @@ func (s *Service) Tenant() string { return s.cfg.Tenant }
 
 func (s *Service) start() {
 	c := s.cfg
+	tests := recovery.New(recovery.Config{
+		Store: c.Store, Broker: c.Broker, Testers: c.Testers, Machine: c.Machine, Timeout: c.TestTimeout,
+		Follow: func(ctx context.Context, eff store.Effects) { s.engine.Follow(ctx, eff) }, Probed: c.Tested, Log: c.Log,
+	})
 	s.engine = engine.New(engine.Config{
-		Store: c.Store, Broker: c.Broker, Kinds: c.Kinds, Duties: c.Duties, Queues: c.Queues, Machine: c.Machine,
+		Store: c.Store, Broker: c.Broker, Kinds: c.Kinds, Duties: append(slices.Clone(c.Duties), tests.Duties()...), Queues: c.Queues, Machine: c.Machine,
 		Roles: c.Roles, Claims: c.Claims, Tenants: c.Tenants, Slots: c.Slots, Only: c.Only, Lease: c.Lease, Grace: c.Grace, Sweep: c.Sweep,
 		Blocks: s.blocks, Policy: s.policy, Version: c.Version, Address: c.Address, Log: c.Log, Tracer: c.Tracer,
 	})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/recovery"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -109,10 +110,23 @@ func (f taskKind) Step(ctx context.Context, r *engine.Run) engine.Outcome { retu
 
 // Block returns the error of a handler that met a condition which may clear by itself: the job is BLOCKED until the tester, asked with params,
 // says that it has, and then the handler is called again, in the same attempt. All jobs that wait for the same are tested together. Condition
-// says what it is, for people, such as "the payment service is away". The testers that there are, and their parameters, are those of package
-// recovery; [HandleTester] registers more.
+// says what it is, for people, such as "the payment service is away". The testers that there are, and their parameters, are [TesterEnabled], those
+// of [Config.Testers], such as those of package recovery/testers, and as "go/NAME" the function that [HandleTester] registers as NAME.
 func Block(condition, tester string, params map[string]string) error {
 	return &job.Block{Code: job.TaskBlocked, Message: condition, Tester: tester, Params: params}
+}
+
+// HandleTester registers a function that finds out whether a condition has cleared: jobs that are blocked by "go/" and its name, see [Block], wait
+// until it returns no error; its error says why not, for people. It must be called before [Service.Run], and is called in one of the processes that
+// have registered it, for all jobs with the same parameters. It should return soon after its context has ended.
+func HandleTester(s *Service, name string, test func(ctx context.Context, params map[string]string) error) {
+	HandleTesterOf(s, name, recovery.Func(test))
+}
+
+// HandleTesterOf is HandleTester for a tester that has more to say, such as how many jobs may go.
+func HandleTesterOf(s *Service, name string, t recovery.Tester) {
+	s.cfg.Testers[recovery.FuncPrefix+name] = t
+	s.start()
 }
 
 // Permanent marks an error after which trying again is of no use: the job ends as FAILED.

@@ -11,6 +11,8 @@ import (
 // A Duty is something that one process does for all.
 type Duty struct {
 	Name string
+	// Roles are those of which a process must play one to have it; none: it may play any.
+	Roles []store.Role
 	// Run does it until ctx ends, which it does when the duty goes to another process. An error ends the engine.
 	Run func(ctx context.Context, h *Held) error
 }

@@ -49,13 +49,13 @@ type Config struct {
 	Broker broker.Broker
 	// Kinds are the kinds of job that this process runs, by name.
 	Kinds map[string]Kind
-	// Duties are done by one process at a time; this one does those that it gets.
+	// Duties are done by one process at a time; this one does those that it gets, of those that are for a role it plays.
 	Duties []Duty
 	// Roles are the parts that this process plays. Without [store.RoleWorker] it claims nothing; its kinds then say only what
 	// it knows of their jobs. Without [store.RoleRecovery] it looks neither after time nor after dead sessions, nor for what
 	// was forgotten, nor for jobs of no machine that are kept no longer: some process must. With [store.RoleWatcher] it looks
 	// for those of Machine; else that role is for people, as [store.RoleAPI] is. By default it plays the first two, and with
-	// duties the third.
+	// duties that are for no role the third.
 	Roles []store.Role
 	// Claims names those of Kinds whose jobs this process runs; empty: all.
 	Claims []string
@@ -198,13 +198,16 @@ func New(cfg Config) *Engine {
 	}
 	if cfg.Roles == nil {
 		cfg.Roles = []store.Role{store.RoleWorker, store.RoleRecovery}
-		if len(cfg.Duties) > 0 {
+		if slices.ContainsFunc(cfg.Duties, func(d Duty) bool { return len(d.Roles) == 0 }) {
 			cfg.Roles = append(cfg.Roles, store.RoleWatcher)
 		}
 	}
+	cfg.Duties = slices.DeleteFunc(slices.Clone(cfg.Duties), func(d Duty) bool {
+		return len(d.Roles) > 0 && !slices.ContainsFunc(d.Roles, func(r store.Role) bool { return slices.Contains(cfg.Roles, r) })
+	})
 	e := &Engine{hint: newFlag(), ordered: newFlag(), owed: newFlag(), later: newFlag(), dead: newFlag(), alarm: newAlarm(), removed: newRemoved()}
 	if slices.Contains(cfg.Roles, store.RoleRecovery) && cfg.Sweep > 0 {
-		cfg.Duties = append(slices.Clone(cfg.Duties), Duty{Name: sweepDuty, Run: e.sweep})
+		cfg.Duties = append(cfg.Duties, Duty{Name: sweepDuty, Run: e.sweep})
 	}
 	cfg.Duties = append(cfg.Duties, e.retainers(&cfg)...)
 	e.cfg = cfg
@@ -447,9 +450,13 @@ func (e *Engine) hintsOf(ctx context.Context, sv *served) error {
 
 var errReplaced = errors.New("other queues are served")
 
-// retry calls f until it succeeds, fails for a reason that will not go away by itself, or ctx ends: the error is its
-// cause then.
 func retry[T any](ctx context.Context, e *Engine, what string, f func() (T, error)) (T, error) {
+	return Try(ctx, e.cfg.Log, what, f)
+}
+
+// Try calls f, with backoff, until it succeeds, fails for a reason that will not go away by itself, or ctx ends: the error is its
+// cause then. What is called is for people.
+func Try[T any](ctx context.Context, log *slog.Logger, what string, f func() (T, error)) (T, error) {
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		v, err := f()
 		switch {
@@ -460,7 +467,7 @@ func retry[T any](ctx context.Context, e *Engine, what string, f func() (T, erro
 		case job.KindOf(err) != job.Unavailable:
 			return v, fmt.Errorf("%s: %w", what, err)
 		}
-		e.cfg.Log.Warn("trying again", "call", what, "in", wait, "error", err)
+		log.Warn("trying again", "call", what, "in", wait, "error", err)
 		select {
 		case <-ctx.Done():
 			return v, context.Cause(ctx)

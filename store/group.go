@@ -77,13 +77,13 @@ func OpenGroup(j *job.Job, b *job.Block, now time.Time) *Group {
 	return g
 }
 
-// Join adds a job that b has blocked.
-func (g *Group) Join(b *job.Block, now time.Time) {
+// Join adds a job that b has blocked, and reports whether the group was clear until now.
+func (g *Group) Join(b *job.Block, now time.Time) (again bool) {
 	filled := b.Filled()
 	if g.Block.Line == "" {
 		g.Block.Line = b.Line
 	}
-	if !g.Clear.IsZero() {
+	if again = !g.Clear.IsZero(); again {
 		g.again(now)
 		g.Pace, g.Turned = max(slowest, min(g.Pace, 0)-1), now
 	}
@@ -91,6 +91,7 @@ func (g *Group) Join(b *job.Block, now time.Time) {
 		g.Next = next
 	}
 	g.close()
+	return again
 }
 
 // again has the condition tested anew.
@@ -125,6 +126,9 @@ func (g *Group) Record(t *Test, rate *job.Limit, now time.Time) bool {
 	if t.Clear {
 		g.clear(t.Began, t.May, rate, now)
 		return true
+	}
+	if g.Next.After(t.Began) && !g.Next.After(now) {
+		return true // another one came to be due meanwhile: somebody wants to know anew
 	}
 	// Tests keep to the times at which they are due, however long they take: so a job has as many as its policy says.
 	every := g.Block.Policy.Every(g.Tests)

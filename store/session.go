@@ -58,7 +58,7 @@ type Role string
 const (
 	RoleAPI      Role = "api"      // it serves the API at an address
 	RoleWorker   Role = "worker"   // it claims jobs and runs them
-	RoleRecovery Role = "recovery" // it looks after time, dead sessions, what was forgotten, and what is kept no longer
+	RoleRecovery Role = "recovery" // it looks after time, blocked jobs, dead sessions, what was forgotten, and what is kept no longer
 	RoleWatcher  Role = "watcher"  // it watches the programs of its machine, and removes its jobs that are kept no longer
 )
 

@@ -280,8 +280,27 @@ type Effects struct {
 	Due   time.Time  // when the first job that this call put behind a schedule gate, or blocked, is due (of Due: the first of all); zero: none
 	Held  []job.ID   // sessions that must obey a command, or a wish for one of their jobs
 	Watch []string   // machines whose watcher must look: a job entered monitor, or has a wish there
+	Past  []Passage  // jobs that were blocked by this call, and that were until then
 	Fresh []Fresh    // in place of Ready, until a claim has been made in the same call; nil: none is. See [Effects.Claimed]
 }
+
+// A Passage is what became of a job that is blocked, or was.
+type Passage struct {
+	Code   job.Code // the condition
+	What   Passing
+	Waited time.Duration // for how long it was blocked
+}
+
+// A Passing is what becomes of blocked jobs.
+type Passing string
+
+// What becomes of blocked jobs. Those that are canceled or paused are not told of.
+const (
+	IsBlocked   Passing = "blocked"
+	IsReblocked Passing = "reblocked" // by what had cleared, as it seemed, a moment before
+	IsReleased  Passing = "released"
+	HasFailed   Passing = "failed"
+)
 
 // A Fresh is a job that got ready.
 type Fresh struct {

@@ -29,6 +29,8 @@ import (
 	"github.com/pawl-jobs/pawl/internal/folder"
 	"github.com/pawl-jobs/pawl/internal/observe"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/recovery"
+	"github.com/pawl-jobs/pawl/recovery/testers"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/process"
 	"github.com/pawl-jobs/pawl/store"
@@ -67,6 +69,8 @@ type nodeOptions struct {
 	peerCA  string        // file with the authorities of the certificates of other processes; empty: those of the system
 	lease   time.Duration
 	grace   time.Duration
+	testers map[string][]string                               // programs that find out whether what blocks jobs has cleared, by name
+	patient time.Duration                                     // how long a test may take; 0: as is usual
 	memory  time.Duration                                     // for how long jobs that were cleaned are remembered; 0: as is usual
 	log     io.Writer                                         // for what operators should know; stderr by default
 	observe *observe.Observer                                 // looks on, and has a log of its own; nil: nobody
@@ -145,6 +149,7 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 	service := pawl.Config{
 		Store: n.store, Broker: n.bus, Principal: userName(), Machine: machine,
 		Roles: o.roles, Slots: o.slots, Only: o.only, Queues: o.queues, Claims: o.kinds, Tenants: o.tenants,
+		Testers: testers.All(o.testers), TestTimeout: o.patient,
 		Version: version, Address: o.address, Lease: o.lease, Grace: o.grace, Log: log,
 	}
 	if os.Getenv(crash.Variable) != "" {
@@ -152,6 +157,7 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 	}
 	if o.observe != nil {
 		service.Store, service.Broker, service.Tracer = o.observe.Store(service.Store), o.observe.Broker(n.bus), o.observe
+		service.Tested = func(tester string, found recovery.Outcome) { o.observe.Tested(tester, string(found)) }
 		kind.Ran = func(ctx context.Context, j *job.Job, e runner.End) { o.observe.Ran(ctx, j, e.Began(), e.Ended, e.Code) }
 	}
 	n.app = app.New(kind)

@@ -42,7 +42,7 @@ var allowed = map[string][]string{
 	"recovery": {"job", "store", "broker", "files", "host", "runner", "engine", "internal/…"},
 	"app":      {"job", "store", "broker", "files", "host", "runner", "engine", "recovery", "internal/…"},
 	"route":    {"job", "store", "internal/…"},
-	"":         {"job", "store", "broker", "files", "host", "runner", "engine", "internal/…"},
+	"":         {"job", "store", "broker", "files", "host", "runner", "engine", "recovery", "internal/…"},
 
 	"auth": {"job"}, // who calls; jobs are looked up for it
 

@@ -46,7 +46,7 @@ type Config struct {
 	DBPooled  bool   `key:"db_pooled" default:"false" doc:"db leads through a pooler in transaction mode, such as PgBouncer; db_listen must not"`
 	DBMigrate bool   `key:"db_migrate" default:"true" doc:"bring the schema of db up to date at the start; false: it must be, by pawl migrate"`
 
-	Roles []string `key:"roles" default:"api,worker,recovery,watcher" oneof:"api,worker,recovery,watcher" doc:"what this process does: serve the API at an address, claim jobs and run them, look after time and dead processes, watch the programs of its machine"`
+	Roles []string `key:"roles" default:"api,worker,recovery,watcher" oneof:"api,worker,recovery,watcher" doc:"what this process does: serve the API at an address, claim jobs and run them, look after time, blocked jobs and dead processes, watch the programs of its machine"`
 
 	Queues  []string `key:"queues" doc:"the only queues whose jobs this process runs; by default all there are"`
 	Kinds   []string `key:"kinds" doc:"the only kinds of job that this process runs; by default all that it knows"`
@@ -59,6 +59,9 @@ type Config struct {
 	} `key:"slots"`
 	Lease time.Duration `key:"lease" default:"15s" min:"1s" max:"10m" doc:"how long the jobs of this process stay its own when it is not heard of"`
 	Grace time.Duration `key:"grace" default:"10s" min:"0s" max:"1h" doc:"how long running steps and requests may go on after SIGTERM"`
+
+	Testers     Programs      `key:"testers" doc:"programs that find out whether what blocks jobs has cleared, by name: what starts each, and its arguments; a job that is blocked with tester command names one"`
+	TestTimeout time.Duration `key:"test_timeout" default:"30s" min:"1s" max:"10m" doc:"how long a test of what blocks jobs may take"`
 
 	Remember time.Duration `key:"remember" default:"720h" min:"1h" max:"87600h" doc:"how long the machine remembers of which jobs it ran the program, after their folders are gone; longer than the oldest backup of the database is old that may be restored"`
 

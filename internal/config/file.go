@@ -43,17 +43,9 @@ func (r *reader) at(n ast.Node) string {
 
 // section reads the map of a section, whose key is prefix.
 func (r *reader) section(n ast.Node, prefix string) {
-	var entries []*ast.MappingValueNode
-	switch n := n.(type) {
-	case *ast.MappingNode:
-		entries = n.Values
-	case *ast.MappingValueNode:
-		entries = []*ast.MappingValueNode{n}
-	case *ast.NullNode, *ast.CommentGroupNode:
-		return
-	default:
+	entries, ok := entriesOf(n)
+	if !ok {
 		r.fault(n, "write settings here, each as \"name: value\"")
-		return
 	}
 	for _, e := range entries {
 		key := prefix + e.Key.GetToken().Value
@@ -61,6 +53,10 @@ func (r *reader) section(n ast.Node, prefix string) {
 		switch {
 		case s != nil && r.layer[key].From != "":
 			r.fault(e.Key, "%s is there twice", key)
+		case s != nil && s.programs():
+			if text, ok := r.lists(e.Value); ok {
+				r.layer[key] = value{text, r.at(e.Key)}
+			}
 		case s != nil:
 			if text, ok := r.text(e.Value); ok {
 				r.layer[key] = value{text, r.at(e.Key)}
@@ -73,6 +69,19 @@ func (r *reader) section(n ast.Node, prefix string) {
 	}
 }
 
+// entriesOf returns the entries of a map, or of nothing.
+func entriesOf(n ast.Node) (entries []*ast.MappingValueNode, ok bool) {
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		return n.Values, true
+	case *ast.MappingValueNode:
+		return []*ast.MappingValueNode{n}, true
+	case *ast.NullNode, *ast.CommentGroupNode:
+		return nil, true
+	}
+	return nil, false
+}
+
 func isSection(key string) bool {
 	for i := range Settings {
 		if strings.HasPrefix(Settings[i].Key, key+".") {
@@ -80,6 +89,35 @@ func isSection(key string) bool {
 		}
 	}
 	return false
+}
+
+// lists is a map of lists of scalars, as JSON.
+func (r *reader) lists(n ast.Node) (string, bool) {
+	entries, ok := entriesOf(n)
+	if !ok {
+		r.fault(n, "write programs here, each as \"name: [program, argument]\"")
+		return "", false
+	}
+	all := map[string][]string{}
+	for _, e := range entries {
+		name, words := e.Key.GetToken().Value, []ast.Node{e.Value}
+		if list, is := e.Value.(*ast.SequenceNode); is {
+			words = list.Values
+		}
+		if _, twice := all[name]; twice {
+			r.fault(e.Key, "%s is there twice", name)
+			return "", false
+		}
+		all[name] = []string{}
+		for _, w := range words {
+			text, ok := r.text(w)
+			if !ok {
+				return "", false
+			}
+			all[name] = append(all[name], text)
+		}
+	}
+	return Programs(all).String(), true
 }
 
 // text is a scalar, or a list of scalars, as other sources write it.

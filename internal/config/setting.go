@@ -59,6 +59,9 @@ func (s *Setting) Switch() bool { return s.kind.Kind() == reflect.Bool }
 // list reports whether its value is a list of words.
 func (s *Setting) list() bool { return s.kind == reflect.TypeFor[[]string]() }
 
+// programs reports whether its value is programs by name, which is a map in the file.
+func (s *Setting) programs() bool { return s.kind == reflect.TypeFor[Programs]() }
+
 // Unit says how values are written; empty where the meaning says it.
 func (s *Setting) Unit() string {
 	switch {
@@ -70,6 +73,8 @@ func (s *Setting) Unit() string {
 		return "size"
 	case s.kind == reflect.TypeFor[Prefixes](), s.list():
 		return "list"
+	case s.programs():
+		return "lists by name, as JSON"
 	case s.kind.String() == "time.Duration":
 		return "duration"
 	case s.kind.String() == "slog.Level":

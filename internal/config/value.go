@@ -2,10 +2,14 @@ package config
 
 import (
 	"encoding"
+	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
+	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -80,6 +84,37 @@ func (p Prefixes) Contains(addr netip.Addr) bool {
 		}
 	}
 	return false
+}
+
+// Programs are programs by name: what starts each, and its arguments. They are written as JSON, or as a map of lists in the file.
+type Programs map[string][]string
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (p *Programs) UnmarshalText(text []byte) error {
+	*p = nil
+	if err := json.Unmarshal(text, (*map[string][]string)(p)); err != nil {
+		return fmt.Errorf(`write programs by name, such as {"mail": ["/usr/local/bin/check-mail", "--quick"]}`)
+	}
+	for _, name := range slices.Sorted(maps.Keys(*p)) {
+		if name == "" {
+			return fmt.Errorf("a name is empty")
+		}
+		if argv := (*p)[name]; len(argv) == 0 || !filepath.IsAbs(argv[0]) {
+			return fmt.Errorf("%s: name the program by its whole path, such as /usr/local/bin/check-%s", name, name)
+		}
+	}
+	return nil
+}
+
+func (p Programs) String() string {
+	if len(p) == 0 {
+		return ""
+	}
+	text, err := json.Marshal(map[string][]string(p))
+	if err != nil {
+		return err.Error() // plain data
+	}
+	return string(text)
 }
 
 // A Secret is a text that is not shown.

@@ -22,6 +22,7 @@ const (
 	patience   = 5 * time.Second
 	mostLimits = 100  // that are told of
 	mostKeys   = 1000 // whose turns are counted
+	mostGroups = 1000 // whose jobs are
 )
 
 // Jobs adds what the rows of a tenant say to the metrics. It reads when it is scraped, and no more than every ten seconds.
@@ -53,7 +54,8 @@ var (
 	idleDesc    = prometheus.NewDesc("pawl_limit_idle",
 		"Turns that are free while jobs wait in line for them, by the limit that decides: 0, but for the milliseconds in which they are handed on.",
 		[]string{"limit"}, nil)
-	ageDesc = prometheus.NewDesc("pawl_queue_oldest_ready_seconds",
+	blockedDesc = prometheus.NewDesc("pawl_blocked_jobs", "Jobs that are blocked, by condition; of at most 1000 groups.", []string{"code"}, nil)
+	ageDesc     = prometheus.NewDesc("pawl_queue_oldest_ready_seconds",
 		"For how long the ready job of the queue that was submitted first has been ready; 0 when none is.", []string{"queue"}, nil)
 )
 
@@ -66,6 +68,7 @@ func (c *jobs) Describe(to chan<- *prometheus.Desc) {
 	to <- turnsDesc
 	to <- waitingDesc
 	to <- idleDesc
+	to <- blockedDesc
 }
 
 // Collect implements [prometheus.Collector]. What cannot be read is left out, and logged.
@@ -155,7 +158,21 @@ func (c *jobs) look(ctx context.Context) (all []prometheus.Metric, err error) {
 		gauge(waitingDesc, float64(use.waiting), key)
 		gauge(idleDesc, float64(use.idle), key)
 	}
-	return all, err
+	if err != nil {
+		return all, err
+	}
+	groups, err := c.store.Groups(ctx, store.GroupQuery{Tenant: c.tenant, Limit: mostGroups})
+	if err != nil {
+		return all, fmt.Errorf("count blocked jobs: %w", err)
+	}
+	blocked := map[job.Code]int{}
+	for i := range groups {
+		blocked[groups[i].Block.Code] += groups[i].Jobs
+	}
+	for code, n := range blocked {
+		gauge(blockedDesc, float64(n), string(code))
+	}
+	return all, nil
 }
 
 // A use is what becomes of the turns of a limit: of all keys together on which it decides.

@@ -27,10 +27,20 @@ type metrics struct {
 	sessions prometheus.Counter
 	renewals *prometheus.CounterVec // by result
 	lost     prometheus.Counter
+
+	tests     *prometheus.CounterVec   // by tester and result
+	blocked   *prometheus.CounterVec   // by code
+	reblocked *prometheus.CounterVec   // by code
+	released  *prometheus.CounterVec   // by code
+	failed    *prometheus.CounterVec   // by code
+	waited    *prometheus.HistogramVec // by code
 }
 
 // Buckets from 0.1 ms to 26 s. A call of the store takes some milliseconds where the disk is a good one.
 var seconds = prometheus.ExponentialBuckets(0.0001, 4, 10)
+
+// Buckets from 1 s to 9 days: a condition clears within seconds, or over a weekend.
+var waits = prometheus.ExponentialBuckets(1, 3, 13)
 
 func newMetrics(r *prometheus.Registry, version string) metrics {
 	counter := func(name, help string) prometheus.Counter {
@@ -38,8 +48,8 @@ func newMetrics(r *prometheus.Registry, version string) metrics {
 		r.MustRegister(c)
 		return c
 	}
-	counters := func(name, help string, label string) *prometheus.CounterVec {
-		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 		r.MustRegister(c)
 		return c
 	}
@@ -70,6 +80,13 @@ func newMetrics(r *prometheus.Registry, version string) metrics {
 		sessions: counter("pawl_sessions_begun_total", "Sessions that this process began: one, and one more for each time that its lease was lost."),
 		renewals: counters("pawl_lease_renewals_total", "Renewals of the lease.", "result"),
 		lost:     counter("pawl_wakeups_lost_total", "Wake-ups that could not be sent. Each costs a delay of a renewal at most, no job."),
+
+		tests:     counters("pawl_recovery_tests_total", "Tests that this process made of what blocks jobs, by what they found: clear, not_clear, error, timeout.", "tester", "result"),
+		blocked:   counters("pawl_recovery_blocks_total", "Jobs of this process that were blocked, by condition.", "code"),
+		reblocked: counters("pawl_recovery_reblocks_total", "Of these, jobs that were blocked by what had cleared just before, as it seemed.", "code"),
+		released:  counters("pawl_recovery_releases_total", "Blocked jobs that this process let go on, by condition.", "code"),
+		failed:    counters("pawl_recovery_failures_total", "Blocked jobs that failed, for they had waited for too long or were given up, by condition.", "code"),
+		waited:    histograms("pawl_recovery_wait_seconds", "For how long jobs were blocked that this process let go on, by condition.", waits, "code"),
 	}
 }
 
@@ -83,6 +100,11 @@ func (o *Observer) Repaired(repaired func() int64) {
 	o.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "pawl_repairs_total", Help: "What was found that no wake-up told of, or that was wrong. 0 where nothing is broken.",
 	}, func() float64 { return float64(repaired()) }))
+}
+
+// Tested counts a test of what blocks jobs.
+func (o *Observer) Tested(tester, result string) {
+	o.metrics.tests.WithLabelValues(tester, result).Inc()
 }
 
 // Removed counts what removed returns, by the state in which they ended, as jobs that were removed.

@@ -78,6 +78,7 @@ func (m *measured) Apply(ctx context.Context, changes []job.Change) (a []store.A
 	a, err = call(ctx, m, "apply", func() ([]store.Applied, error) { a, eff, err = m.next.Apply(ctx, changes); return a, err },
 		fixed[[]store.Applied](len(changes)))
 	m.applied(changes, a)
+	m.passed(&eff)
 	return a, eff, err
 }
 
@@ -88,6 +89,7 @@ func (m *measured) ApplyAndClaim(ctx context.Context, changes []job.Change, c st
 	}, fixed[[]store.Applied](len(changes)))
 	m.applied(changes, a)
 	m.claimed(jobs)
+	m.passed(&eff)
 	return a, jobs, eff, err
 }
 
@@ -103,6 +105,25 @@ func (m *measured) applied(changes []job.Change, a []store.Applied) {
 		}
 		if s := answer.Now.Place.State; s.Terminal() {
 			m.o.metrics.ended.WithLabelValues(string(s)).Inc()
+		}
+	}
+}
+
+// passed counts what became of blocked jobs.
+func (m *measured) passed(eff *store.Effects) {
+	for _, p := range eff.Past {
+		code := string(p.Code)
+		switch p.What {
+		case store.IsReblocked:
+			m.o.metrics.reblocked.WithLabelValues(code).Inc()
+			m.o.metrics.blocked.WithLabelValues(code).Inc()
+		case store.IsBlocked:
+			m.o.metrics.blocked.WithLabelValues(code).Inc()
+		case store.HasFailed:
+			m.o.metrics.failed.WithLabelValues(code).Inc()
+		case store.IsReleased:
+			m.o.metrics.released.WithLabelValues(code).Inc()
+			m.o.metrics.waited.WithLabelValues(code).Observe(p.Waited.Seconds())
 		}
 	}
 }
@@ -129,6 +150,7 @@ func (m *measured) Remove(ctx context.Context, tenant string, ids []job.ID) ([]e
 // bounded makes a call that moves up to limit rows.
 func (m *measured) bounded(ctx context.Context, operation string, f func(context.Context, int) (int, store.Effects, error), limit int) (n int, eff store.Effects, err error) {
 	n, err = call(ctx, m, operation, func() (int, error) { n, eff, err = f(ctx, limit); return n, err }, func(n int) int { return n })
+	m.passed(&eff)
 	return n, eff, err
 }
 
@@ -279,6 +301,7 @@ func (m *measured) Tested(ctx context.Context, f job.Fence, found []store.Test) 
 
 func (m *measured) Steer(ctx context.Context, s store.Steer) (answers []error, eff store.Effects, err error) {
 	answers, err = call(ctx, m, "steer", func() ([]error, error) { answers, eff, err = m.next.Steer(ctx, s); return answers, err }, fixed[[]error](max(1, len(s.Jobs))))
+	m.passed(&eff)
 	return answers, eff, err
 }
 

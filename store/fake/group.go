@@ -12,16 +12,17 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// join puts a job that b has blocked into its group.
-func (t *tx) join(r *row, b *job.Block) {
+// join puts a job that b has blocked into its group, and reports whether that was clear.
+func (t *tx) join(r *row, b *job.Block) (again bool) {
 	at := name{r.Tenant, r.Group}
 	g, there := t.groups[at]
 	if there {
-		g.Join(b, t.now)
+		again = g.Join(b, t.now)
 	} else {
 		g = *store.OpenGroup(&r.Job, b, t.now)
 	}
 	t.putGroup(g)
+	return again
 }
 
 // putGroup writes a group, and owes its line what it gives now.

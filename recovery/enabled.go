@@ -1,0 +1,32 @@
+package recovery
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// IsEnabled asks whether what a document is about is enabled. NotFound: there is no such document.
+type IsEnabled func(ctx context.Context, tenant, kind, name string) (bool, error)
+
+// Test implements [Tester].
+func (f IsEnabled) Test(ctx context.Context, q Question) (Answer, error) {
+	kind, name := q.Params["kind"], q.Params["name"]
+	if kind == "" || name == "" {
+		return Answer{}, fmt.Errorf("tester %s: parameters kind and name are needed", Enabled)
+	}
+	enabled, err := f(ctx, q.Tenant, kind, name)
+	switch {
+	case job.KindOf(err) == job.NotFound:
+		return Answer{Says: fmt.Sprintf("not enabled: there is no %s %s", kind, name)}, nil
+	case err != nil:
+		return Answer{}, err
+	case enabled:
+		return Answer{Clear: true, Says: fmt.Sprintf("%s %s is enabled", kind, name)}, nil
+	}
+	return Answer{Says: fmt.Sprintf("%s %s is disabled", kind, name)}, nil
+}
+
+// Private implements [Private]: each tenant has documents of its own.
+func (IsEnabled) Private() {}

@@ -1,0 +1,410 @@
+package recovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"github.com/pawl-jobs/pawl/broker"
+	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+const (
+	page    = 100                   // groups that are asked for at once, beside those whose probes are under way
+	most    = 1000                  // that are written at once
+	soon    = 10 * time.Millisecond // when the database's clock is behind what this process takes it for
+	gather  = 50 * time.Millisecond // how far apart looks are that others ask for
+	fresh   = time.Second           // for how long those wait for places of whom a look told
+	leave   = time.Second           // for how long who stops waits for testers to return
+	forgets = time.Hour             // after which it does not matter that a host gave no answer
+	maxSays = 500                   // bytes of what a test says
+)
+
+// A loop is one holding of a duty. Everything in it is its own, but for news.
+type loop struct {
+	*Recovery
+	fence job.Fence
+
+	probes map[string]*probe    // by key: those that have not returned, given up or not
+	hosts  map[string]*host     // those that they ask
+	silent map[string]time.Time // hosts whose newest probe had no answer in time: since when
+	busy   int                  // probes under way, but for those that were given up
+	slow   int                  // of these, at hosts that are silent
+	groups int                  // that these answer
+	looked time.Time            // when it was asked what is due
+	// waiting are those that were due then, and for whom there was no place. They are not asked for anew each time that a place is free:
+	// there may be many.
+	waiting []*probe
+	found   []store.Test // to be written
+
+	news  chan news
+	ended chan struct{} // closed when nobody listens for news any more
+	wg    sync.WaitGroup
+}
+
+// A host is what probes ask.
+type host struct {
+	probes  int // that have not returned
+	givenUp int // of these
+}
+
+// A probe is one question, and the groups that its answer is for.
+type probe struct {
+	key     string
+	at      string // the host
+	slow    bool   // that was silent when it began
+	tester  string
+	q       Question
+	tests   []store.Test // as they are written, but for what it finds
+	due     bool
+	givenUp bool
+}
+
+// news is what has become of a probe.
+type news struct {
+	*probe
+	finding
+	returned bool // it is over; else it was given up
+	late     bool // it was given up before
+}
+
+// A finding is what a probe found.
+type finding struct {
+	Answer
+	outcome Outcome
+}
+
+func newLoop(r *Recovery, f job.Fence) *loop {
+	return &loop{
+		Recovery: r, fence: f, probes: map[string]*probe{}, hosts: map[string]*host{}, silent: map[string]time.Time{},
+		news: make(chan news), ended: make(chan struct{}),
+	}
+}
+
+// end waits for testers that return, now that the context of run has ended, or run has. Others are left behind.
+func (l *loop) end() {
+	close(l.ended)
+	returned := make(chan struct{})
+	go func() {
+		l.wg.Wait()
+		close(returned)
+	}()
+	patience := time.NewTimer(leave)
+	defer patience.Stop()
+	select {
+	case <-returned:
+	case <-patience.C:
+		l.cfg.Log.Warn("testers that do not stop are left behind", "duty", l.fence.Duty)
+	}
+}
+
+// run makes tests until ctx ends or something fails for good.
+func (l *loop) run(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	told, err := engine.Try(ctx, l.cfg.Log, "listen for tests", func() (broker.Subscription, error) { return l.cfg.Broker.Subscribe(ctx, engine.TestsTopic) })
+	if err != nil {
+		return err
+	}
+	defer told.Close()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for at := time.Now(); ; { // when to look; zero: there is nothing to look for
+		var due <-chan time.Time
+		if !at.IsZero() {
+			timer.Reset(time.Until(at))
+			due = timer.C
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-due:
+			at, err = l.look(ctx)
+		case <-told.Messages():
+			for len(told.Messages()) > 0 { // one look is enough for many
+				<-told.Messages()
+			}
+			at = earlier(at, l.looked.Add(gather))
+		case <-told.Lost():
+			at = earlier(at, l.looked.Add(gather))
+		case n := <-l.news:
+			l.hear(n)
+			for more := true; more; { // what is ready is written together
+				select {
+				case n := <-l.news:
+					l.hear(n)
+				default:
+					more = false
+				}
+			}
+			again := l.looked.Add(fresh)
+			if time.Now().Before(again) {
+				l.begin(ctx, l.waiting)
+			}
+			if len(l.waiting) == 0 {
+				again = time.Now()
+			}
+			at = earlier(at, again)
+			err = l.write(ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// earlier returns the earlier of two times, of which the first may be zero: then it is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// look begins the tests that are due, as far as there are places, and returns when the next one is; zero: none is as far as is known.
+func (l *loop) look(ctx context.Context) (at time.Time, err error) {
+	for limit := page + l.groups; ; limit *= 2 {
+		a, err := engine.Try(ctx, l.cfg.Log, "tests", func() (store.Tests, error) { return l.cfg.Store.Tests(ctx, l.fence.Duty, limit) })
+		if err != nil {
+			return at, err
+		}
+		l.looked = time.Now()
+		probes, due := l.ask(&a)
+		l.begin(ctx, probes)
+		if err := l.write(ctx); err != nil {
+			return at, err
+		}
+		if due >= limit && l.busy < l.cfg.Parallel {
+			continue // behind those for whom there is no place others may stand
+		}
+		if !a.Next.IsZero() {
+			at = l.looked.Add(max(soon, a.Next.Sub(a.Now)))
+		}
+		return at, nil
+	}
+}
+
+// begin begins probes for which there are places. The others wait.
+func (l *loop) begin(ctx context.Context, probes []*probe) {
+	l.waiting = nil
+	for _, p := range probes {
+		t, known := l.cfg.Testers[p.tester]
+		running, h := l.probes[p.key], l.hosts[p.at]
+		_, p.slow = l.silent[p.at]
+		switch {
+		case !known:
+			l.note(p, finding{Answer{Says: l.unknown(p.tester)}, Failed})
+		case running != nil && running.givenUp, h != nil && h.givenUp >= l.cfg.PerHost:
+			l.note(p, finding{Answer{Says: "not tested: an earlier test has not returned yet"}, TimedOut})
+		case running != nil: // these groups were not there when it began, or not due: they are next
+		case h != nil && h.probes >= l.cfg.PerHost, l.busy >= l.cfg.Parallel, p.slow && l.slow >= max(1, l.cfg.Parallel/2):
+			l.waiting = append(l.waiting, p)
+		default:
+			l.start(ctx, p, t)
+		}
+	}
+}
+
+// ask makes probes of groups that are due, those first that are due first, and returns how many these groups are.
+func (l *loop) ask(a *store.Tests) (all []*probe, due int) {
+	known := map[string]*probe{}
+	for i := range a.Due {
+		g := &a.Due[i]
+		key, q := g.Block.Probe(), Question{Params: g.Block.Params}
+		if _, private := l.cfg.Testers[g.Block.Tester].(Private); private {
+			key, q.Tenant = key+"/"+g.Tenant, g.Tenant
+		}
+		p := known[key]
+		if p == nil {
+			p = &probe{key: key, at: hostOf(g.Block.Params, key), tester: g.Block.Tester, q: q}
+			known[key] = p
+			all = append(all, p)
+		}
+		p.tests = append(p.tests, store.Test{Tenant: g.Tenant, Key: g.Key, Began: a.Now})
+		if !g.Next.After(a.Now) {
+			p.due = true
+			due++
+		}
+	}
+	return slices.DeleteFunc(all, func(p *probe) bool { return !p.due }), due // the same is asked for another tenant only
+}
+
+// hostOf returns the host that a probe asks. One that names none stands for itself.
+func hostOf(params map[string]string, key string) string {
+	at := params["host"]
+	if u, err := url.Parse(params["url"]); at == "" && err == nil {
+		at = u.Hostname()
+	}
+	if at == "" {
+		return key
+	}
+	if name, _, err := net.SplitHostPort(at); err == nil {
+		at = name
+	}
+	return strings.ToLower(at)
+}
+
+func (l *loop) unknown(tester string) string {
+	if tester == SSH || tester == Scheduler {
+		return fmt.Sprintf("tester %s is not there yet", tester)
+	}
+	return fmt.Sprintf("no tester %s is known here: correct the name that the job is blocked with, or register it", tester)
+}
+
+// start begins a probe.
+func (l *loop) start(ctx context.Context, p *probe, t Tester) {
+	h := l.hosts[p.at]
+	if h == nil {
+		h = &host{}
+		l.hosts[p.at] = h
+	}
+	h.probes++
+	l.probes[p.key] = p
+	l.count(p, 1)
+	l.wg.Go(func() { l.probe(ctx, p, t) })
+}
+
+// count notes that a probe is under way, or not any more.
+func (l *loop) count(p *probe, n int) {
+	l.busy += n
+	l.groups += n * len(p.tests)
+	if p.slow {
+		l.slow += n
+	}
+}
+
+// probe asks a tester, and gives it up when it takes too long. It returns when the tester has, or when the loop has ended and the tester is
+// left behind.
+func (l *loop) probe(ctx context.Context, p *probe, t Tester) {
+	ctx, cancel := context.WithTimeout(ctx, l.cfg.Timeout)
+	defer cancel()
+	answered := make(chan finding, 1)
+	l.wg.Go(func() { l.test(ctx, p, t, answered) })
+	tell := func(n news) {
+		select {
+		case l.news <- n:
+		case <-l.ended:
+		}
+	}
+	select {
+	case f := <-answered:
+		tell(news{probe: p, finding: f, returned: true})
+	case <-ctx.Done():
+		tell(news{probe: p, finding: l.late()})
+		<-answered
+		tell(news{probe: p, returned: true, late: true})
+	}
+}
+
+// late is what is found where there is no answer.
+func (l *loop) late() finding {
+	return finding{Answer{Says: fmt.Sprintf("no answer within %v", l.cfg.Timeout)}, TimedOut}
+}
+
+// test calls a tester, whatever that does.
+func (l *loop) test(ctx context.Context, p *probe, t Tester, answered chan<- finding) {
+	f := finding{Answer{Says: "the tester ended its goroutine"}, Failed}
+	defer func() {
+		if cause := recover(); cause != nil {
+			l.cfg.Log.Error("a tester panicked", "tester", p.tester, "panic", cause, "stack", string(debug.Stack()))
+			f.Says = fmt.Sprintf("the tester panicked: %v", cause)
+		}
+		answered <- f
+	}()
+	a, err := t.Test(ctx, p.q)
+	switch {
+	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
+		f = l.late()
+	case err != nil:
+		f = finding{Answer{Says: err.Error()}, Failed}
+	case a.Clear:
+		f = finding{a, Cleared}
+	default:
+		f = finding{a, NotClear}
+	}
+}
+
+// hear takes in what has become of a probe.
+func (l *loop) hear(n news) {
+	p := n.probe
+	if !n.late {
+		l.count(p, -1)
+		l.note(p, n.finding)
+		if delete(l.silent, p.at); n.outcome == TimedOut {
+			l.fallsSilent(p.at)
+		}
+	}
+	h := l.hosts[p.at]
+	switch {
+	case !n.returned:
+		p.givenUp = true
+		h.givenUp++
+		return
+	case n.late:
+		h.givenUp--
+	}
+	delete(l.probes, p.key)
+	if h.probes--; h.probes == 0 {
+		delete(l.hosts, p.at)
+	}
+}
+
+// fallsSilent notes that a host gave no answer.
+func (l *loop) fallsSilent(at string) {
+	for other, since := range l.silent {
+		if time.Since(since) > forgets {
+			delete(l.silent, other)
+		}
+	}
+	l.silent[at] = time.Now()
+}
+
+// note keeps what was found, to be written.
+func (l *loop) note(p *probe, f finding) {
+	tester := p.tester
+	if _, known := l.cfg.Testers[tester]; !known {
+		tester = "unknown" // whoever blocks jobs chooses the name
+	}
+	l.cfg.Probed(tester, f.outcome)
+	for _, t := range p.tests {
+		t.Clear, t.Result = f.Clear, sentence(f.Says)
+		if f.Clear {
+			t.May = max(0, f.May)
+		}
+		l.found = append(l.found, t)
+	}
+}
+
+// write writes down what was found, and has others hear of it.
+func (l *loop) write(ctx context.Context) error {
+	for len(l.found) > 0 {
+		some := l.found[:min(len(l.found), most)]
+		eff, err := engine.Try(ctx, l.cfg.Log, "write down tests", func() (store.Effects, error) { return l.cfg.Store.Tested(ctx, l.fence, some) })
+		if err != nil {
+			return err
+		}
+		l.cfg.Follow(ctx, eff)
+		l.found = l.found[len(some):]
+	}
+	l.found = nil
+	return nil
+}
+
+// sentence is what a test says as it is kept: one line of text that is not too long.
+func sentence(s string) string {
+	s = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "�"), func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
+	if len(s) > maxSays {
+		s = strings.ToValidUTF8(s[:maxSays], "") + "…"
+	}
+	return s
+}

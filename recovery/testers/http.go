@@ -1,0 +1,75 @@
+package testers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/pawl-jobs/pawl/recovery"
+)
+
+// HTTP asks a server, which is well when it answers with a status below 500 that is not 429. Redirects are not followed: they are answers.
+// Parameters: url, and method, which is GET by default, or HEAD.
+type HTTP struct{}
+
+// asking makes one request for each connection: tests are far apart.
+var asking = &http.Client{
+	Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{}).DialContext, DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10},
+	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+}
+
+// Test implements [recovery.Tester].
+func (HTTP) Test(ctx context.Context, q recovery.Question) (recovery.Answer, error) {
+	u, err := url.Parse(q.Params["url"])
+	switch {
+	case q.Params["url"] == "":
+		return recovery.Answer{}, missing(recovery.HTTP, "url")
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		return recovery.Answer{}, fmt.Errorf("tester %s: parameter url is no URL such as https://files.example.org/health", recovery.HTTP) // it may have a password
+	}
+	method := q.Params["method"]
+	switch method {
+	case "":
+		method = http.MethodGet
+	case http.MethodGet, http.MethodHead:
+	default:
+		return recovery.Answer{}, fmt.Errorf("tester %s: method %q is none that changes nothing: give GET or HEAD", recovery.HTTP, method)
+	}
+	r, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
+	if err != nil {
+		return recovery.Answer{}, err
+	}
+	r.Header.Set("User-Agent", "pawl")
+	res, err := asking.Do(r)
+	if err != nil {
+		var of *url.Error
+		if errors.As(err, &of) {
+			err = of.Err // without the URL, which may have a secret in its query
+		}
+		return recovery.Answer{}, fmt.Errorf("%s gives no answer: %w", u.Host, err)
+	}
+	res.Body.Close() // the status says it all
+	a := recovery.Answer{
+		Clear: res.StatusCode < 500 && res.StatusCode != http.StatusTooManyRequests,
+		Says:  fmt.Sprintf("%s answers %s", u.Host, res.Status),
+	}
+	if after := res.Header.Get("Retry-After"); after != "" && !a.Clear {
+		a.Says += "; " + asked(after)
+	}
+	return a, nil
+}
+
+// asked says what a server wants who asks to be left alone for a while.
+func asked(after string) string {
+	if s, err := strconv.Atoi(after); err == nil && s >= 0 {
+		return fmt.Sprintf("it asks to be left alone for %d s", s)
+	}
+	if at, err := http.ParseTime(after); err == nil {
+		return "it asks to be left alone until " + at.UTC().Format("2006-01-02 15:04:05 MST")
+	}
+	return fmt.Sprintf("it asks to be left alone: Retry-After %.40q", after)
+}
