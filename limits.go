@@ -196,7 +196,7 @@ func use(all map[string]*LimitUse, set []job.Limit, t *store.Turns) {
 		all[key] = l
 	}
 	l.Shut = l.Shut || t.Shut
-	if t.Shut && key == t.Key && t.Limit != nil {
+	if t.Shut && t.Limit != nil {
 		l.Places = &t.Limit.Most
 	}
 	for _, o := range t.Owners {
