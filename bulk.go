@@ -20,10 +20,14 @@ const (
 	ActHide     Action = "hide"
 	ActUnhide   Action = "unhide"
 	ActDelete   Action = "delete"
+
+	ActTry     = Action(store.TryNow)
+	ActRelease = Action(store.Release)
+	ActGiveUp  = Action(store.GiveUp)
 )
 
 // Actions lists every action.
-var Actions = []Action{ActCancel, ActPause, ActResume, ActResubmit, ActHide, ActUnhide, ActDelete}
+var Actions = []Action{ActCancel, ActPause, ActResume, ActResubmit, ActHide, ActUnhide, ActDelete, ActTry, ActRelease, ActGiveUp}
 
 // A Bulk is one action on many jobs.
 type Bulk struct {
@@ -110,6 +114,8 @@ func (s *Service) act(ctx context.Context, b Bulk, ids []job.ID) ([]error, error
 		return asked(s.Pause(ctx, ids...))
 	case ActResume:
 		return asked(s.Resume(ctx, ids...))
+	case ActTry, ActRelease, ActGiveUp:
+		return s.TurnJobs(ctx, store.Turning(b.Action), ids...)
 	case ActHide, ActUnhide:
 		return s.Hide(ctx, b.Action == ActHide, ids...)
 	case ActDelete:

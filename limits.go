@@ -17,6 +17,7 @@ type LimitUse struct {
 	Key     string       `json:"key"`
 	Set     *job.Limit   `json:"set,omitempty"`        // that decides: its own, or that of its family; nil: any number may have a turn
 	Shut    bool         `json:"shut,omitempty"`       // a group of blocked jobs closes its line; see [Service.Blocked]
+	Places  *int         `json:"places,omitempty"`     // of a line that is closed: how many may have a turn meanwhile
 	InUse   int          `json:"in_use"`               // turns
 	Waiting int          `json:"waiting"`              // jobs that wait for one
 	Ahead   int          `json:"ahead"`                // programs that have a place among those that are made ready ahead of their turn
@@ -78,7 +79,7 @@ func (s *Service) Limits(ctx context.Context) ([]LimitUse, error) {
 			return nil, err
 		}
 		for i := range turns {
-			use(all, &turns[i])
+			use(all, set, &turns[i])
 		}
 		if more = len(turns) == q.Limit; more {
 			q.After = turns[len(turns)-1].Key
@@ -103,10 +104,8 @@ func (s *Service) Limit(ctx context.Context, key string) (LimitUse, error) {
 		return LimitUse{}, err
 	}
 	all := map[string]*LimitUse{}
-	for _, of := range []string{job.Family(key), key} {
-		if i := slices.IndexFunc(set, func(l job.Limit) bool { return l.Key == of }); i >= 0 {
-			all[key] = unused(key, &set[i])
-		}
+	if l := decides(set, key); l != nil {
+		all[key] = unused(key, l)
 	}
 	if job.Rated(key) {
 		if err := s.moments(ctx, all, store.TurnQuery{Key: key}); err != nil {
@@ -123,7 +122,7 @@ func (s *Service) Limit(ctx context.Context, key string) (LimitUse, error) {
 			return LimitUse{}, err
 		}
 		for i := range turns {
-			use(all, &turns[i])
+			use(all, set, &turns[i])
 		}
 	}
 	if l := all[key]; l != nil && l.InUse > 0 {
@@ -172,18 +171,34 @@ func (s *Service) moments(ctx context.Context, all map[string]*LimitUse, q store
 	}
 }
 
+// decides returns the limit of those that are set which decides on a key: its own, or that of its family; nil: none does.
+func decides(set []job.Limit, key string) *job.Limit {
+	for _, of := range []string{key, job.Family(key)} {
+		if i := slices.IndexFunc(set, func(l job.Limit) bool { return l.Key == of }); i >= 0 {
+			return &set[i]
+		}
+	}
+	return nil
+}
+
 // use adds the turns of a key, or those of the programs that are made ready for it.
-func use(all map[string]*LimitUse, t *store.Turns) {
+func use(all map[string]*LimitUse, set []job.Limit, t *store.Turns) {
 	key := job.LimitOf(t.Key)
 	l := all[key]
 	if l == nil {
 		l = &LimitUse{Key: key, Set: t.Limit}
+		if t.Shut {
+			l.Set = decides(set, key)
+		}
 		if l.Set == nil {
 			l.Set = job.Implied(key)
 		}
 		all[key] = l
 	}
 	l.Shut = l.Shut || t.Shut
+	if t.Shut && t.Limit != nil {
+		l.Places = &t.Limit.Most
+	}
 	for _, o := range t.Owners {
 		i := slices.IndexFunc(l.Owners, func(s LimitShare) bool { return s.Owner == o.Owner })
 		if i < 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A Resource is a typed document that says how something is set up: a queue, a system, or for how long jobs are kept.
+// A Resource is a typed document that says how something is set up: a queue, a system, how jobs wait that are blocked, or for how long they are kept.
 type Resource[T any] struct {
 	Doc     T         `json:"doc"`
 	Version int64     `json:"version"` // raised by each change; 0: it is there without a document
@@ -152,6 +152,7 @@ func (r Resources[T]) Delete(ctx context.Context, name string) error {
 		return err
 	}
 	r.s.changed(ctx, r.kind.kind)
+	r.s.mayBeEnabled(ctx, r.kind.kind, name)
 	return nil
 }
 

@@ -17,8 +17,10 @@
 //	PATCH  /v1/jobs/{id}/annotations       change labels and notes; PUT replaces them
 //	PUT    /v1/runs/{key}                  submit the jobs of a file, or find those that have not ended
 //	GET    /v1/events                      the events of all jobs: filter, type, after, follow
+//	POST   /v1/jobs/{id}/release           let a blocked job go on, or not: try, give-up
 //	GET    /v1/queues, /v1/systems,
-//	       /v1/retentions                  the documents; below them GET, PUT, DELETE of one, and enable, disable
+//	       /v1/policies, /v1/retentions    the documents; below them GET, PUT, DELETE of one, and enable, disable
+//	GET    /v1/recovery, /v1/recovery/{group} the groups of blocked jobs; POST below one: try, release, give-up
 //	GET    /v1/workers, /v1/workers/{id}   the processes that work; POST below one: drain, undrain, stop
 //	GET    /v1/schemas, /v1/schemas/{kind} JSON Schemas of a job and of the documents
 //	GET    /v1/whoami, /v1/version         who asks, and what answers
@@ -46,7 +48,7 @@ import (
 )
 
 // Revision is the number of the surface within /v1. It is raised when the surface grows.
-const Revision = 2
+const Revision = 3
 
 // Config configures the handler. Service is required.
 type Config struct {
@@ -140,6 +142,7 @@ func New(c Config) http.Handler {
 	h.registerBulk()
 	h.registerResources()
 	h.registerLimits()
+	h.registerRecovery()
 	h.registerWorkers()
 	h.registerSchemas()
 	h.registerHealth()

@@ -36,7 +36,8 @@ var says = map[string]map[string]string{
 		"app": "The registered app that it runs.", "state": "How far it has come.", "custody": "Who is responsible for it now.",
 		"epoch": "Raised by each change of custody: a write under an older epoch is refused.", "n": "The number of its newest event.",
 		"session": "The process that works on it; missing: none does.", "claim": "The call that claimed it; missing: nobody holds it.",
-		"resume": "Where work goes on after BLOCKED or PAUSED.", "wish": "What is asked for and not done yet.",
+		"resume": "Where work goes on after BLOCKED or PAUSED.", "group": "Of a blocked job: the group of all that wait for the same.",
+		"until": "Of a blocked job: when it fails unless what blocks it has cleared; missing: never.", "wish": "What is asked for and not done yet.",
 		"wished_by": "Who made the newest wish.", "queue": "The queue in which it waits, or waited.",
 		"machine": "Only processes of this machine run it; missing: any may.", "lane": "The part of a worker's slots in which it is served.",
 		"priority": "0 goes first, 9 last.", "attempt": "The number of its attempt, from 1.", "max_attempts": "Attempts in all.",
@@ -65,9 +66,24 @@ var says = map[string]map[string]string{
 	"LimitUse": {
 		"key": "The key of the turns.", "set": "The limit that decides: its own, or that of its family; missing: any number of jobs may have a turn.",
 		"in_use": "How many jobs have a turn.", "waiting": "How many wait for one.", "ahead": "How many programs have a place among those that are made ready ahead of their turn; those still being made ready are not among waiting.",
+		"shut":       "A group of blocked jobs closes its line.",
+		"places":     "Of a line that is closed: how many jobs may have a turn meanwhile.",
 		"free_in_ms": "Of a rate: in how many milliseconds the next moment is free.",
 		"owners":     "What each owner has of it. Lists leave it out.",
 		"jobs":       "Some of the jobs that have a turn, 20 at most. Lists leave it out.",
+	},
+	"BlockedGroup": {
+		"key": "What identifies it: the same for the same condition, tester, parameters and machine.", "code": "The condition.",
+		"message": "What happened to the first of its jobs.", "jobs": "How many jobs are blocked.",
+		"behind": "How many wait in the line that it closes.", "line": "The key of that line; missing: it closes none.",
+		"since": "When the first of its jobs was blocked.", "tester": "What finds out whether the condition has cleared.",
+		"params": "What it is asked with.", "machine": "The only machine where that can be found out; missing: any.",
+		"tests": "How many tests were made since it was blocked.", "tested": "When the newest of them began.", "result": "What that said.",
+		"next_test": "When it is tested next; missing: it is clear.", "clear": "The condition has cleared: its jobs go on, one after the other.",
+		"policy": "When it is tested. For how long a job waits says the job, in until.", "why": "One sentence: what becomes of it.",
+	},
+	"Policy": {
+		"stages": "When a condition is tested, stage by stage.", "max_wait": "How long a job waits at most, from the moment it was blocked; missing: for as long as the stages last.",
 	},
 	"LimitShare": {
 		"owner": "The user.", "weight": "The user's share beside others.", "in_use": "How many of the user's jobs have a turn.",
@@ -108,9 +124,10 @@ var says = map[string]map[string]string{
 		"path": "Where it is, such as inputs[2].from; of many jobs jobs[1].priority.", "value": "What stands there, shortened.",
 		"what": "What is wrong with it.", "remedy": "What to do.",
 	},
-	"ResourceQueue":     resource,
-	"ResourceSystem":    resource,
-	"ResourceRetention": resource,
+	"ResourceQueue":          resource,
+	"ResourceSystem":         resource,
+	"ResourceRecoveryPolicy": resource,
+	"ResourceRetention":      resource,
 }
 
 // describe completes the named schemas with what tags cannot say.

@@ -136,6 +136,8 @@ func (h *handler) humaConfig() huma.Config {
 		{Name: "events", Description: "What happens, as it happens: server-sent events, of which each has an id to go on from (Last-Event-ID)."},
 		{Name: "queues", Description: "Where jobs wait. The queue default is there without a document."},
 		{Name: "systems", Description: "Where programs run. The system local, the machine of the service, is there without a document."},
+		{Name: "recovery", Description: "Jobs that wait out some trouble: those that wait for the same are a group."},
+		{Name: "policies", Description: "How often it is tested whether blocked jobs may go on, and for how long they wait. Each condition has a policy without a document."},
 		{Name: "workers", Description: "The processes that work, on this machine and on others."},
 		{Name: "schemas", Description: "JSON Schemas, to check documents with before they are sent."},
 		{Name: "service", Description: "About the service itself."},

@@ -16,9 +16,13 @@ import (
 )
 
 func (h *handler) registerResources() {
-	takes := switches{"Let a %s take new jobs again", "Let a %s take no new jobs", "Those that it has go on."}
-	registerKind(h, job.KindQueue, `{"description": "for long runs", "max_waiting": 5000}`, takes, (*pawl.Service).Queues)
-	registerKind(h, job.KindSystem, `{"description": "the machine in the lab", "most": {"cores": 16, "memory": "64GiB"}}`, takes, (*pawl.Service).Systems)
+	registerKind(h, job.KindQueue, `{"description": "for long runs", "max_waiting": 5000}`,
+		switches{"Let a %s take new jobs again", "Let a %s take no new jobs", "Those that it has go on."}, (*pawl.Service).Queues)
+	registerKind(h, job.KindSystem, `{"description": "the machine in the lab", "most": {"cores": 16, "memory": "64GiB"}}`,
+		switches{"Let a %s launch programs again", "Let a %s launch no programs", "It takes new jobs all the same: those that are under way are BLOCKED " +
+			"until it is enabled, and the others wait in its line. What runs goes on."}, (*pawl.Service).Systems)
+	registerKind(h, job.KindPolicy, `{"description": "for work over night", "stages": [{"every": "1m", "times": 10}, {"every": "5m"}], "max_wait": "12h"}`,
+		switches{"Let a %s count again", "Let a %s count for nothing", "It is as if it were not there."}, (*pawl.Service).Policies)
 	registerKind(h, job.KindRetention, `{"keep": {"FINISHED": "720h", "FAILED": "2160h", "CANCELED": "168h"}}`,
 		switches{"Let a %s remove jobs again", "Let a %s remove no jobs", "All are kept until it is enabled again."}, (*pawl.Service).Retentions)
 }
@@ -35,12 +39,13 @@ type documentsOf[T any] struct {
 }
 
 func registerKind[T any](h *handler, kind, doc string, says switches, of func(*pawl.Service) pawl.Resources[T]) {
-	d := &documentsOf[T]{kind: kind, path: "/v1/" + kind + "s", of: of, h: h}
+	kinds := plural(kind)
+	d := &documentsOf[T]{kind: kind, path: "/v1/" + kinds, of: of, h: h}
 	etag := map[string]*header{"ETag": inHeader("The version of the document.", `"3"`)}
 	op := func(id, method, path, summary, about string) operation {
-		return operation{id: id, tag: kind + "s", method: method, path: d.path + path, summary: summary, about: about, headers: etag}
+		return operation{id: id, tag: kinds, method: method, path: d.path + path, summary: summary, about: about, headers: etag}
 	}
-	list := op("list-"+kind+"s", http.MethodGet, "", "List the "+kind+"s", "By name, with what is there without a document.")
+	list := op("list-"+kinds, http.MethodGet, "", "List the "+kinds, "By name, with what is there without a document.")
 	list.headers = nil
 	register(h, list, d.list)
 	register(h, op("get-"+kind, http.MethodGet, "/{name}", "Get a "+kind, ""), d.get)
@@ -54,6 +59,8 @@ func registerKind[T any](h *handler, kind, doc string, says switches, of func(*p
 	switch kind {
 	case job.KindQueue:
 		del.about += " A queue that has jobs which have not ended is kept."
+	case job.KindPolicy:
+		del.about = "Jobs that name it wait as the condition has it by default."
 	case job.KindRetention:
 		del.about += " Without a document all jobs are kept."
 	}
@@ -61,6 +68,14 @@ func registerKind[T any](h *handler, kind, doc string, says switches, of func(*p
 	register(h, del, d.delete)
 	register(h, op("enable-"+kind, http.MethodPost, "/{name}/enable", fmt.Sprintf(says.enable, kind), ""), d.disable(false))
 	register(h, op("disable-"+kind, http.MethodPost, "/{name}/disable", fmt.Sprintf(says.disable, kind), says.about), d.disable(true))
+}
+
+// plural names the documents of a kind.
+func plural(kind string) string {
+	if stem, ok := strings.CutSuffix(kind, "y"); ok {
+		return stem + "ies"
+	}
+	return kind + "s"
 }
 
 // nameless is the schema of T in which the name may be left out, because the path has it.

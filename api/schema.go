@@ -50,7 +50,7 @@ const idPattern = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}
 
 var causes = []job.Cause{
 	job.CauseSubmit, job.CauseClaim, job.CauseWork, job.CauseTurned, job.CauseDue, job.CauseExpired, job.CauseWish,
-	job.CausePaid, job.CauseTurn, job.CauseUser, job.CauseJob,
+	job.CausePaid, job.CauseTurn, job.CauseClear, job.CauseUser, job.CauseJob,
 }
 
 var kinds = []job.ErrorKind{
@@ -123,14 +123,15 @@ var schemaKinds = map[string]struct {
 	"job":             {reflect.TypeFor[job.Spec](), "A job"},
 	job.KindQueue:     {reflect.TypeFor[job.Queue](), "A queue"},
 	job.KindSystem:    {reflect.TypeFor[job.System](), "A system"},
+	job.KindPolicy:    {reflect.TypeFor[job.RecoveryPolicy](), "A policy"},
 	job.KindRetention: {reflect.TypeFor[job.Retention](), "A retention"},
 }
 
 // Kinds lists what [Schema] knows, by name.
 func Kinds() []string { return slices.Sorted(maps.Keys(schemaKinds)) }
 
-// Schema returns the JSON Schema (2020-12) of a kind of document: "job" (its spec), "queue", "system" or "retention". What it refuses
-// the service refuses too, but for null and empty text in the place of what is left out; the service also checks what a
+// Schema returns the JSON Schema (2020-12) of a kind of document: "job" (its spec), "queue", "system", "policy" or "retention". What it
+// refuses the service refuses too, but for null and empty text in the place of what is left out; the service also checks what a
 // schema cannot say. Errors are of kind NotFound.
 func Schema(kind string) ([]byte, error) {
 	k, ok := schemaKinds[kind]

@@ -63,6 +63,9 @@ func parses(kind, doc string) error {
 	case job.KindSystem:
 		_, err := job.ParseSystem([]byte(doc))
 		return err
+	case job.KindPolicy:
+		_, err := job.ParsePolicy([]byte(doc))
+		return err
 	case job.KindRetention:
 		_, err := job.ParseRetention([]byte(doc))
 		return err
@@ -87,6 +90,7 @@ func TestSchema(t *testing.T) {
 			`{"command":["ls"],"priority":0,"delay":"0","resources":{"minutes":0.5,"memory":"1.5GiB","gpus":0}}`,
 			`{"command":["ls"],"not_before":"2026-01-31T08:00:00+01:00","archive":{"on":"never"}}`,
 			`{"command":["ls"],"inputs":[{"from":"/x","sha256":"` + strings.Repeat("aB", 32) + `"}]}`,
+			`{"command":["ls"],"recovery":{"policy":"calm","max_wait":"1h"}}`, `{"command":["ls"],"recovery":{"stages":[{"every":"1s","times":3},{"every":"1m"}]}}`,
 		}, bad: []string{
 			`{}`, `[]`, `"ls"`, `{"comand":["ls"]}`, `{"command":"ls"}`, `{"command":[1]}`, `{"kind":"app"}`, `{"command":["ls"],"priority":10}`,
 			`{"command":["ls"],"priority":-1}`, `{"command":["ls"],"priority":"1"}`, `{"command":["ls"],"labels":{"a b":"c"}}`,
@@ -97,12 +101,20 @@ func TestSchema(t *testing.T) {
 			`{"command":["ls"],"inputs":[{"from":"/x","sha256":"12"}]}`, `{"command":["ls"],"retry":{"max_attempts":1001}}`,
 			`{"command":["ls"],"retry":{"backoff":{"kind":"random"}}}`, `{"command":["ls"],"name":"` + strings.Repeat("x", 129) + `"}`,
 			`{"command":["ls"],"queue":"a b"}`, `{"command":["ls"],"after":["x"]}`,
+			`{"command":["ls"],"recovery":{"policy":"a b"}}`, `{"command":["ls"],"recovery":{"stages":[{"times":3}]}}`,
+			`{"command":["ls"],"recovery":{"stages":[{"every":"1m","times":-1}]}}`, `{"command":["ls"],"recovery":{"wait":"1h"}}`,
 		}},
 		"queue": {good: []string{`{"name":"night"}`, `{"name":"n","description":"x","disabled":true,"max_waiting":5}`}, bad: []string{
 			`{}`, `{"name":"a b"}`, `{"name":"a","max_waiting":-1}`, `{"name":"a","max_waiting":10000001}`, `{"name":"a","most":1}`, `{"name":"` + strings.Repeat("x", 65) + `"}`,
 		}},
 		"system": {good: []string{`{"name":"lab"}`, `{"name":"lab","host":{"kind":"local"},"most":{"cores":4,"memory":"4G"}}`}, bad: []string{
 			`{}`, `{"name":"lab","host":{"kind":"ssh"}}`, `{"name":"lab","most":{"cores":0}}`, `{"name":"lab","most":{"core":1}}`,
+		}},
+		"policy": {good: []string{
+			`{"name":"calm","max_wait":"1h"}`, `{"name":"SYSTEM_DISABLED","description":"x","disabled":true,"stages":[{"every":"1s","times":3},{"every":"1m"}]}`,
+		}, bad: []string{
+			`{"max_wait":"1h"}`, `{"name":"a b","max_wait":"1h"}`, `{"name":"calm","stages":[{"times":1}]}`, `{"name":"calm","stages":[{"every":"1m","times":1000001}]}`,
+			`{"name":"calm","stages":[{"every":60}]}`, `{"name":"calm","wait":"1h"}`, `{"name":"calm","stages":[` + strings.Repeat(`{"every":"1m","times":1},`, 16) + `{"every":"1m"}]}`,
 		}},
 		"retention": {good: []string{`{"name":"default"}`, `{"name":"default","disabled":true,"keep":{"FINISHED":"720h","FAILED":"1h","CANCELED":"87600h"}}`}, bad: []string{
 			`{}`, `{"name":"other"}`, `{"name":"default","keep":{"RUNNING":"1h"}}`, `{"name":"default","keep":{"finished":"1h"}}`,

@@ -138,6 +138,7 @@ func TestOpenAPI(t *testing.T) {
 
 // A try is a request and what becomes of it. In path and body stand: {none}, an id of nothing; {waits}, a job made for
 // this try that waits; {over}, one that was canceled; {ran}, a program that has ended; {runs}, a program that runs;
+// {blocked}, one that was blocked for this try, and {group}, the group of such a one;
 // {key}, that of the run of /a; {worker}, the process itself; {other}, another one; and {ended}, one that has ended.
 type try struct {
 	method, path, body string // method and path of the operation where they are empty
@@ -267,7 +268,26 @@ var tries = map[string][]try{
 	"enable-retention":  {{path: "/v1/retentions/default/enable", status: 200}, {path: "/v1/retentions/none/enable", status: 404}},
 	"disable-retention": {{path: "/v1/retentions/default/disable", status: 200}, {path: "/v1/retentions/none/disable", status: 404}},
 	"delete-retention":  {{path: "/v1/retentions/default", status: 204}, {path: "/v1/retentions/default", status: 404}},
-	"list-limits":       {{status: 200}, {path: "/v1/limits?x=1", status: 422}},
+	"list-policies":     {{status: 200}, {path: "/v1/policies?x=1", status: 422}},
+	"get-policy":        {{path: "/v1/policies/calm", status: 200}, {path: "/v1/policies/none", status: 404}},
+	"apply-policy": {
+		{path: "/v1/policies/calm", body: `{"stages":[{"every":"1m","times":10},{"every":"5m"}],"max_wait":"12h"}`, status: 201},
+		{path: "/v1/policies/FILESYSTEM_FULL", body: `{"max_wait":"1h"}`, status: 201},
+		{path: "/v1/policies/calm", body: `{"stages":[{"every":"1ms"}]}`, status: 422},
+		{path: "/v1/policies/calm", body: `{}`, status: 422},
+	},
+	"enable-policy":  {{path: "/v1/policies/calm/enable", status: 200}, {path: "/v1/policies/none/enable", status: 404}},
+	"disable-policy": {{path: "/v1/policies/calm/disable", status: 200}, {path: "/v1/policies/none/disable", status: 404}},
+	"delete-policy":  {{path: "/v1/policies/calm", status: 204}, {path: "/v1/policies/calm", status: 404}},
+	"list-groups":    {{status: 200}, {path: "/v1/recovery?x=1", status: 422}},
+	"get-group":      {{path: "/v1/recovery/{group}", status: 200}, {path: "/v1/recovery/none", status: 404}, {path: "/v1/recovery/no%00ne", status: 404}},
+	"try-group":      {{path: "/v1/recovery/{group}/try", status: 200}, {path: "/v1/recovery/none/try", status: 404}},
+	"release-group":  {{path: "/v1/recovery/{group}/release", status: 200}, {path: "/v1/recovery/none/release", status: 404}},
+	"give-up-group":  {{path: "/v1/recovery/{group}/give-up", status: 200}, {path: "/v1/recovery/none/give-up", status: 404}},
+	"try-job":        {{path: "/v1/jobs/{blocked}/try", status: 200}, {path: "/v1/jobs/{waits}/try", status: 409}, {path: "/v1/jobs/{none}/try", status: 404}},
+	"release-job":    {{path: "/v1/jobs/{blocked}/release", status: 200}, {path: "/v1/jobs/{ran}/release", status: 409}, {path: "/v1/jobs/x/release", status: 422}},
+	"give-up-job":    {{path: "/v1/jobs/{blocked}/give-up", status: 200}, {path: "/v1/jobs/{over}/give-up", status: 409}, {path: "/v1/jobs/{none}/give-up", status: 404}},
+	"list-limits":    {{status: 200}, {path: "/v1/limits?x=1", status: 422}},
 	"set-limit": {
 		{path: "/v1/limits/user%2F*", body: `{"most": 3}`, status: 200},
 		{path: "/v1/limits/gpu", body: `{"most": -1}`, status: 422},
@@ -316,7 +336,8 @@ var tries = map[string][]try{
 // order is that in which operations are tried whose tries build on each other.
 var order = []string{
 	"apply-queue", "enable-queue", "disable-queue", "delete-queue", "apply-system", "enable-system", "disable-system", "delete-system",
-	"apply-retention", "enable-retention", "disable-retention", "delete-retention", "set-limit", "get-limit", "remove-limit", "drain-worker", "undrain-worker", "stop-worker",
+	"apply-retention", "enable-retention", "disable-retention", "delete-retention",
+	"apply-policy", "get-policy", "enable-policy", "disable-policy", "delete-policy", "set-limit", "get-limit", "remove-limit", "drain-worker", "undrain-worker", "stop-worker",
 }
 
 // TestOperations walks the OpenAPI document: each operation has tries of both kinds, and is answered as it is documented.
@@ -390,8 +411,26 @@ func TestOperations(t *testing.T) {
 
 // places makes what stands in the paths of tries.
 type places struct {
-	f   *face
-	ran string
+	f    *face
+	ran  string
+	shut int // systems that are disabled
+}
+
+// blocked makes a job that is blocked, on a system of its own.
+func (p *places) blocked() job.Job {
+	f := p.f
+	f.Helper()
+	p.shut++
+	system := fmt.Sprint("shut-", p.shut)
+	f.is(201, nil, "PUT", "/v1/systems/"+system, `{"disabled":true}`)
+	var a struct{ ID job.ID }
+	f.is(202, &a, "POST", "/v1/jobs", `{"command":["true"],"system":"`+system+`"}`)
+	f.until(a.ID, job.Blocked)
+	j, err := f.svc.Job(f.Context(), a.ID)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return j
 }
 
 func (p *places) fill(text string) string {
@@ -415,6 +454,7 @@ func (p *places) fill(text string) string {
 			f.is(200, nil, "POST", path+"/pause", "")
 			return path
 		},
+		"{blocked}": func() string { return "/v1/jobs/" + p.blocked().ID.String() },
 		"{runs}": func() string {
 			path := submit(`{"command":["sleep","60"]}`)
 			id, _ := job.ParseID(strings.TrimPrefix(path, "/v1/jobs/"))
@@ -465,6 +505,9 @@ func (p *places) fill(text string) string {
 		if strings.Contains(text, "/v1/workers/"+name) {
 			text = strings.ReplaceAll(text, name, make())
 		}
+	}
+	if strings.Contains(text, "{group}") {
+		text = strings.ReplaceAll(text, "{group}", p.blocked().Group)
 	}
 	return strings.ReplaceAll(text, "{key}", pawl.RunKey("/a"))
 }

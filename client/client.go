@@ -24,7 +24,7 @@ import (
 )
 
 // Revision is that of the API this client knows. A service tells its own in the header [RevisionHeader] of each answer.
-const Revision = 2
+const Revision = 3
 
 // Headers of each answer of a service.
 const (

@@ -28,6 +28,11 @@ func (c *Client) Retentions() Resources[job.Retention] {
 	return Resources[job.Retention]{c, "/v1/retentions"}
 }
 
+// Policies say for how long jobs wait that are blocked, and when it is tested whether they may go on.
+func (c *Client) Policies() Resources[job.RecoveryPolicy] {
+	return Resources[job.RecoveryPolicy]{c, "/v1/policies"}
+}
+
 func (r Resources[T]) of(name string) string { return r.path + "/" + url.PathEscape(name) }
 
 // List returns all documents, by name.

@@ -23,7 +23,7 @@ type Queue struct {
 type System struct {
 	Name        string     `json:"name" doc:"The name of the system." maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"lab"`
 	Description string     `json:"description,omitempty" doc:"For people." maxLength:"2048"`
-	Disabled    bool       `json:"disabled,omitempty" doc:"It takes no new jobs; those that it has go on."`
+	Disabled    bool       `json:"disabled,omitempty" doc:"Nothing is launched on it: its jobs wait until it is enabled. What runs goes on."`
 	Host        Host       `json:"host,omitzero" doc:"The machine on which its programs run."`
 	Most        *Resources `json:"most,omitempty" doc:"The most that one job may ask for: a job that asks for more is refused. What is left out has no bound."`
 }

@@ -16,11 +16,12 @@ func applyCommand() *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE",
-		Short: "Make or replace queues and systems, or say for how long jobs are kept, from a file",
+		Short: "Make or replace queues, systems and policies, or say for how long jobs are kept, from a file",
 		Long: `Apply makes what FILE describes, or puts the documents of the file in the place of those that are there: queues, systems,
-and the retention, which says for how long jobs are kept that have ended. FILE is YAML or JSON, and may hold several
-documents, each with its kind: queue, system or retention. All are checked before the first one is applied. FILE - is
-standard input. See pawl explain queue, system and retention for the fields; pawl get prints documents as apply takes them.`,
+policies, which say how blocked jobs wait, and the retention, which says for how long jobs are kept that have ended. FILE is
+YAML or JSON, and may hold several documents, each with its kind: queue, system, policy or retention. All are checked before
+the first one is applied. FILE - is standard input. See pawl explain queue, system, policy and retention for the fields; pawl
+get prints documents as apply takes them.`,
 		Example: `  pawl apply -f site.yaml
   pawl get queues -o yaml | pawl apply -f -`,
 		Args: cobra.NoArgs,

@@ -66,7 +66,7 @@ func (b *bulk) run(cmd *cobra.Command, act pawl.Bulk) (err error) {
 	}
 	act.DryRun = b.dryRun
 	return withDesk(openDesk, func(ctx context.Context, cmd *cobra.Command, d *desk) error {
-		out := cmd.OutOrStdout()
+		out, what := cmd.OutOrStdout(), strings.ReplaceAll(string(act.Action), "_", "-")
 		if b.asks && !b.yes && !b.dryRun {
 			if err := b.confirm(ctx, cmd, d, act); err != nil {
 				return err
@@ -82,11 +82,11 @@ func (b *bulk) run(cmd *cobra.Command, act pawl.Bulk) (err error) {
 			return err
 		}
 		if b.dryRun {
-			fmt.Fprintf(out, "%s would be chosen for %s\n", plural(a.Matched, "job"), act.Action)
+			fmt.Fprintf(out, "%s would be chosen for %s\n", plural(a.Matched, "job"), what)
 			tellSince(out, act.Filter, a.Since)
 			return nil
 		}
-		fmt.Fprintf(out, "%s: done with %d of %s\n", act.Action, a.Done, plural(a.Matched, "job"))
+		fmt.Fprintf(out, "%s: done with %d of %s\n", what, a.Done, plural(a.Matched, "job"))
 		tellSince(out, act.Filter, a.Since)
 		for _, r := range a.Refusals {
 			fmt.Fprintf(out, "%s: %s\n", r.Job, r.Error)
@@ -94,7 +94,7 @@ func (b *bulk) run(cmd *cobra.Command, act pawl.Bulk) (err error) {
 		if n := a.Refused - len(a.Refusals); n > 0 {
 			fmt.Fprintf(out, "and %d more refused\n", n)
 		}
-		if d.node != nil && a.Done > 0 && strings.Contains(" cancel pause resume resubmit ", " "+string(act.Action)+" ") {
+		if d.node != nil && a.Done > 0 && strings.Contains(" cancel pause resume resubmit try release ", " "+string(act.Action)+" ") {
 			fmt.Fprintln(out, typed(cmd, "no pawl runs in this folder now: pawl run goes on with what does not end at once"))
 		}
 		if a.Refused > 0 {

@@ -13,8 +13,8 @@ import (
 func deleteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete",
-		Short: "Delete jobs that have ended, queues, systems, or what says for how long jobs are kept",
-		Long:  "Delete removes jobs that have ended, or the documents of queues, systems or the retention, for good.",
+		Short: "Delete jobs that have ended, queues, systems, policies, or what says for how long jobs are kept",
+		Long:  "Delete removes jobs that have ended, or the documents of queues, systems, policies or the retention, for good.",
 		Example: `  pawl delete job wordcount
   pawl delete queue night`,
 		Args: noSubject,

@@ -35,7 +35,7 @@ Other keys stand for what happens at a moment. Their limits are rates, at most M
   starts/system/NAME                  programs that begin on a system
   launches/system/NAME                programs that are launched there
   dials/NAME                          connections to a host; nothing asks for these yet
-  releases/NAME                       jobs that go on after trouble; nothing asks for these yet
+  releases/GROUP                      blocked jobs that go on when what blocked them has cleared; without a limit 10 within 1s
 
 Two kinds of key are Pawl's own. One job has a turn of them at a time, they are listed while they are in use, and none is set:
 
@@ -64,7 +64,7 @@ func limitsListCommand() *cobra.Command {
 		Short: "List the limits",
 		Long: `List prints one line for each limit that is set and each key in use: how many jobs may have a turn, how many have one, how many
 wait for one, and how many programs have a place among those that are made ready ahead of their turn, whether they wait already or are
-still being made ready. Below these it prints one line for each rate:
+still being made ready. Of a line that a group of blocked jobs closes MOST is shut; see pawl recovery list. Below these it prints one line for each rate:
 when the next moment is free, and of a family that of each key in use.`,
 		Example: "  pawl limits list\n  pawl limits list -o json",
 		Args:    cobra.NoArgs,
@@ -135,7 +135,10 @@ func freeIn(l *pawl.LimitUse) string {
 
 // mostOf says how many jobs may have a turn.
 func mostOf(l *pawl.LimitUse) string {
-	if l.Set == nil {
+	switch {
+	case l.Shut:
+		return "shut"
+	case l.Set == nil:
 		return "-"
 	}
 	return strconv.Itoa(l.Set.Most)
@@ -190,6 +193,13 @@ func printLimit(out io.Writer, l *pawl.LimitUse) error {
 		if job.Ordered(l.Key) {
 			most += ", whoever its owner is"
 		}
+	}
+	if l.Shut {
+		most += "; a group of blocked jobs closes the line"
+		if l.Places != nil {
+			most += " but for " + plural(*l.Places, "job")
+		}
+		most += ": see pawl recovery list"
 	}
 	fmt.Fprintf(w, "most\t%s\nin use\t%d\nwaiting\t%d\n", most, l.InUse, l.Waiting)
 	if l.Ahead > 0 {

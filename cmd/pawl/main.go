@@ -64,7 +64,7 @@ pawl help exit-codes says what the exit codes mean.`,
 		cancelCommand(), pauseCommand(), resumeCommand(), resubmitCommand(),
 		hideCommand(), unhideCommand(), annotateCommand(), eventCommand(),
 		applyCommand(), getCommand(), deleteCommand(), enableCommand(), disableCommand(), explainCommand(),
-		limitsCommand(),
+		limitsCommand(), recoveryCommand(),
 		workersCommand(),
 		migrateCommand(), reconcileCommand(), benchCommand(), chaosCommand(), versionCommand(), exitTopic(),
 	} {

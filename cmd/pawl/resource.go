@@ -58,9 +58,19 @@ var resourceKinds = []*resourceKind{
 	kindOf(resourceKind{
 		kind: job.KindSystem, plural: "systems", example: "lab", columns: []string{"HOST"},
 		deleting:  "Delete removes the document of a system. The system local is always there.",
-		switching: [2]string{"take new jobs again", "take no new jobs"},
+		switching: [2]string{"launch programs again", "launch no programs: their jobs wait"},
 	}, job.ParseSystem, (*client.Client).Systems, func(s *job.System) resource {
 		return resource{name: s.Name, disabled: s.Disabled, description: s.Description, cells: []string{s.Host.Kind}}
+	}),
+	kindOf(resourceKind{
+		kind: job.KindPolicy, plural: "policies", example: "patient", columns: []string{"TESTS", "WAITS"},
+		deleting:  "Delete removes the document of a policy. Jobs that name it wait as the condition has it by default.",
+		switching: [2]string{"count again", "count for nothing, as if they were not there"},
+	}, job.ParsePolicy, (*client.Client).Policies, func(p *job.RecoveryPolicy) resource {
+		return resource{
+			name: p.Name, disabled: p.Disabled, description: p.Description,
+			cells: []string{stages(p.Stages), keptFor(job.Duration(p.Policy().Wait()))},
+		}
 	}),
 	kindOf(resourceKind{
 		kind: job.KindRetention, plural: "retentions", example: job.DefaultRetention, columns: retentionColumns(),
@@ -162,9 +172,9 @@ func noSubject(cmd *cobra.Command, args []string) error {
 func getCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get",
-		Short: "Show queues, systems, or for how long jobs are kept",
-		Long: `Get prints queues, systems or retentions (for how long jobs are kept), or one of them. With -o yaml or -o json it prints
-documents that pawl apply takes. (For jobs there are pawl list and pawl show.)`,
+		Short: "Show queues, systems, how blocked jobs wait, or for how long jobs are kept",
+		Long: `Get prints queues, systems, policies (how blocked jobs wait) or retentions (for how long jobs are kept), or one of them.
+With -o yaml or -o json it prints documents that pawl apply takes. (For jobs there are pawl list and pawl show.)`,
 		Example: `  pawl get queues
   pawl get system local -o yaml
   pawl get retention default`,
@@ -293,13 +303,17 @@ func (k *resourceKind) switches(disabled bool) string {
 }
 
 func enableCommand() *cobra.Command {
-	return switchCommand("enable", "Let queues and systems take new jobs again, or retention remove jobs",
-		"Enable takes back what pawl disable did.", false)
+	return switchCommand("enable", "Let queues take new jobs again, systems launch programs, policies count, or retention remove jobs",
+		`Enable takes back what pawl disable did. Jobs that wait for a system go on one after the other, at the rate of releases: it is tested at
+once whether they may.`, false)
 }
 
 func disableCommand() *cobra.Command {
-	return switchCommand("disable", "Let queues and systems take no new jobs, or retention remove none",
-		"Disable stops a queue or a system from taking new jobs; those that are there already go on. While the retention is disabled no\njob is removed.", true)
+	return switchCommand("disable", "Let queues take no new jobs, systems launch no programs, policies not count, or retention remove none",
+		`Disable stops a queue from taking new jobs; those that are there already go on. A system takes jobs all the same, and launches none of
+their programs: jobs that are under way are BLOCKED until it is enabled, all others wait in the line of the system, and what runs goes on;
+see pawl recovery list, and pawl show JOB. A policy that is disabled is as if it were not there. While the retention is disabled no job is
+removed.`, true)
 }
 
 func switchCommand(name, short, long string, disabled bool) *cobra.Command {

@@ -35,7 +35,7 @@ func showCommand() *cobra.Command {
 				return f.document(out, v)
 			}
 			remedy := ""
-			if v.State == job.Failed {
+			if v.State == job.Failed || v.State == job.Blocked {
 				remedy = typed(cmd, d.remedy(ctx, &v.Job))
 			}
 			v.Why = typed(cmd, v.Why)
@@ -67,6 +67,10 @@ func printJob(out io.Writer, v *pawl.View, remedy string) error {
 	}
 	if v.Wish != "" {
 		row("asked for", fmt.Sprintf("%s, by %s", v.Wish, v.WishedBy))
+	}
+	row("group", v.Group)
+	if !v.Until.IsZero() {
+		row("fails", v.Until.Local().Format(time.RFC3339)+", unless it goes on before")
 	}
 	row("attempt", fmt.Sprintf("%d of %d", v.Attempt, v.MaxAttempts))
 	if v.Recoveries > 0 {

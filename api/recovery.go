@@ -1,0 +1,90 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+func (h *handler) registerRecovery() {
+	op := func(id, method, path, summary, about string) operation {
+		return operation{id: id, tag: "recovery", method: method, path: "/v1/recovery" + path, summary: summary, about: about}
+	}
+	register(h, op("list-groups", http.MethodGet, "", "List the groups of blocked jobs",
+		"All jobs that wait for the same condition are one group, and are tested together. By key; without those that nobody waits for."), h.groups)
+	register(h, op("get-group", http.MethodGet, "/{group}", "Get a group of blocked jobs", ""), h.group)
+	for _, t := range []struct {
+		want           store.Turning
+		summary, about string
+		job, atOnce    string
+	}{
+		{
+			store.TryNow, "Test now whether a group may go on", "The answer does not wait for the test.",
+			"Test now whether a blocked job may go on", "With it all jobs of its group are tested.",
+		},
+		{
+			store.Release, "Let a group go on without a test", "Its jobs go one after the other, at the rate of releases, as if the condition had cleared.",
+			"Let a blocked job go on without a test", "It goes on at once, as if the condition had cleared.",
+		},
+		{
+			store.GiveUp, "Give a group up", "Its jobs end FAILED, with the code RECOVERY_GIVEN_UP.",
+			"Give a blocked job up", "It ends FAILED, with the code RECOVERY_GIVEN_UP.",
+		},
+	} {
+		verb := strings.ReplaceAll(string(t.want), "_", "-") // it stands in a path
+		register(h, op(verb+"-group", http.MethodPost, "/{group}/"+verb, t.summary, t.about), h.turn(t.want))
+		register(h, operation{
+			id: verb + "-job", tag: "jobs", method: http.MethodPost, path: "/v1/jobs/{id}/" + verb, summary: t.job, about: t.atOnce,
+			errors: []int{http.StatusConflict},
+		}, h.turnJob(t.want))
+	}
+}
+
+type groupList struct {
+	Items []pawl.BlockedGroup `json:"items" doc:"The groups, by key."`
+}
+
+type groupsOutput struct{ Body groupList }
+
+func (h *handler) groups(ctx context.Context, _ *struct{}) (*groupsOutput, error) {
+	items, err := serviceOf(ctx).Blocked(ctx)
+	return &groupsOutput{groupList{items}}, err
+}
+
+type groupInput struct {
+	Group string `path:"group" doc:"The key of the group." example:"0f3a1c2f51a4b7d9e2c46a80"`
+}
+
+type groupOutput struct{ Body pawl.BlockedGroup }
+
+func (h *handler) group(ctx context.Context, in *groupInput) (*groupOutput, error) {
+	g, err := serviceOf(ctx).BlockedBy(ctx, in.Group)
+	return &groupOutput{g}, err
+}
+
+func (h *handler) turn(want store.Turning) func(context.Context, *groupInput) (*groupOutput, error) {
+	return func(ctx context.Context, in *groupInput) (*groupOutput, error) {
+		g, err := serviceOf(ctx).Turn(ctx, want, in.Group)
+		return &groupOutput{g}, err
+	}
+}
+
+func (h *handler) turnJob(want store.Turning) func(context.Context, *target) (*jobOutput, error) {
+	return func(ctx context.Context, in *target) (*jobOutput, error) {
+		id, err := idOf(in.ID)
+		if err != nil {
+			return nil, err
+		}
+		errs, err := serviceOf(ctx).TurnJobs(ctx, want, id)
+		if err == nil {
+			err = errs[0]
+		}
+		if err != nil {
+			return nil, err
+		}
+		return h.job(ctx, in)
+	}
+}

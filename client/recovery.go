@@ -1,0 +1,48 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Blocked returns the groups of blocked jobs; see [pawl.Service.Blocked].
+func (c *Client) Blocked(ctx context.Context) ([]pawl.BlockedGroup, error) {
+	answer, err := fetch[struct {
+		Items []pawl.BlockedGroup `json:"items"`
+	}](ctx, c, "/v1/recovery", nil)
+	return answer.Items, err
+}
+
+// BlockedBy returns one group of blocked jobs.
+func (c *Client) BlockedBy(ctx context.Context, group string) (pawl.BlockedGroup, error) {
+	return fetch[pawl.BlockedGroup](ctx, c, ofGroup(group), nil)
+}
+
+// Turn does what a person wants of a group of blocked jobs; see [pawl.Service.Turn].
+func (c *Client) Turn(ctx context.Context, want store.Turning, group string) (g pawl.BlockedGroup, err error) {
+	_, err = c.call(ctx, request{method: http.MethodPost, path: ofGroup(group) + "/" + verb(want)}, &g)
+	return g, err
+}
+
+// TurnJob does so for one blocked job: it lets it go on at once, or fails it, or has its group tested.
+func (c *Client) TurnJob(ctx context.Context, want store.Turning, id job.ID) (v pawl.View, err error) {
+	o, err := c.call(ctx, request{method: http.MethodPost, path: of(id) + "/" + verb(want)}, &v)
+	if want != store.TryNow && o.repeated && job.KindOf(err) == job.Conflict {
+		// It may be the first call that took it out of its group, whose answer was lost.
+		if now, lost := c.Job(ctx, id); lost == nil && (want == store.Release && !now.State.Terminal() || now.Code == job.RecoveryGivenUp) {
+			return now, nil
+		}
+	}
+	return v, err
+}
+
+func ofGroup(key string) string { return "/v1/recovery/" + url.PathEscape(key) }
+
+// verb is what stands for want in a path.
+func verb(want store.Turning) string { return strings.ReplaceAll(string(want), "_", "-") }

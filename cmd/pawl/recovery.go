@@ -1,0 +1,276 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/internal/live"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// groupRule says how a group is named.
+const groupRule = `GROUP is the key of a group, 24 hexadecimal digits, as pawl recovery list and pawl show JOB print it.`
+
+func recoveryCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "recovery",
+		Short: "Show what jobs wait for that are blocked, and let them go on or not",
+		Long: `Recovery lists the groups of blocked jobs: all that wait for the same are one group, and are tested together; see pawl recovery list.
+With one of the commands below it shows a group, has it tested at once, lets its jobs go on without a test, or gives them up.
+
+` + groupRule,
+		Example: "  pawl recovery",
+		Args:    noSubject,
+	}
+	listGroups(cmd)
+	cmd.AddCommand(recoveryListCommand(), recoveryShowCommand(),
+		turnCommand(turning{store.TryNow, pawl.ActTry, "is tested now"}, "Test now whether blocked jobs may go on",
+			"Try has the condition tested at once that blocks a group, or the group of a job. It does not wait for the test: see pawl recovery show."),
+		turnCommand(turning{store.Release, pawl.ActRelease, "goes on"}, "Let blocked jobs go on without a test",
+			`Release lets the jobs of a group go on one after the other, at the rate of releases, as if the condition had cleared. A job that is named
+goes on at once. What blocked them may do so again.`),
+		turnCommand(turning{store.GiveUp, pawl.ActGiveUp, "given up"}, "Fail blocked jobs, which wait no longer",
+			"Give-up fails the jobs of a group, or the jobs that are named, with the code RECOVERY_GIVEN_UP."),
+	)
+	return cmd
+}
+
+func recoveryListCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List what jobs wait for that are blocked",
+		Long: `List prints one line for each group of blocked jobs: the condition that blocks them, how many are blocked, how many wait BEHIND them in
+the line that the group closes, for how long the first has been blocked, how many tests were made and when the last was, when the next one
+is, and what the last one said.`,
+		Example: "  pawl recovery list\n  pawl recovery list -o json",
+		Args:    cobra.NoArgs,
+	}
+	listGroups(cmd)
+	return cmd
+}
+
+// listGroups makes of cmd one that lists them.
+func listGroups(cmd *cobra.Command) {
+	var f format
+	cmd.RunE = withDesk(openDesk, func(ctx context.Context, cmd *cobra.Command, d *desk) error {
+		all, err := d.Blocked(ctx)
+		if err != nil {
+			return err
+		}
+		out := cmd.OutOrStdout()
+		switch f {
+		case asName:
+			for i := range all {
+				fmt.Fprintln(out, all[i].Key)
+			}
+			return nil
+		case asJSON, asYAML:
+			return f.document(out, map[string]any{"items": all})
+		}
+		if len(all) == 0 {
+			fmt.Fprintln(out, "no job is blocked")
+			return nil
+		}
+		return printGroups(out, all, time.Now())
+	})
+	formatFlag(cmd, &f, asTable, asJSON, asYAML, asName)
+}
+
+func printGroups(out io.Writer, all []pawl.BlockedGroup, now time.Time) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "GROUP\tCONDITION\tJOBS\tBEHIND\tSINCE\tTESTED\tNEXT\tRESULT")
+	for i := range all {
+		g := &all[i]
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\n", g.Key, g.Code, g.Jobs, g.Behind, live.Spent(now.Sub(g.Since)), tested(g, now), nextTest(g, now),
+			orDash(live.Clean(live.FirstLine(g.Result))))
+	}
+	return w.Flush()
+}
+
+// tested says how often a group was tested, and how long ago the last time was.
+func tested(g *pawl.BlockedGroup, now time.Time) string {
+	if g.Tested.IsZero() {
+		return "-"
+	}
+	return fmt.Sprintf("%d, %s ago", g.Tests, live.Spent(now.Sub(g.Tested)))
+}
+
+// nextTest says when a group is tested next.
+func nextTest(g *pawl.BlockedGroup, now time.Time) string {
+	switch {
+	case g.Clear:
+		return "clear"
+	case g.NextTest.IsZero():
+		return "-"
+	case g.NextTest.After(now):
+		return "in " + live.Spent(g.NextTest.Sub(now))
+	}
+	return "now"
+}
+
+func recoveryShowCommand() *cobra.Command {
+	var f format
+	cmd := &cobra.Command{
+		Use:               "show GROUP",
+		Short:             "Show a group of blocked jobs: what blocks it, how that is tested, and when",
+		Long:              "Show prints a group of blocked jobs: what blocks it, how that is tested, and when.\n\n" + groupRule,
+		Example:           "  pawl recovery show $(pawl recovery list -o name)\n  pawl recovery show $(pawl recovery list -o name) -o yaml",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeGroup,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withDesk(openDesk, func(ctx context.Context, cmd *cobra.Command, d *desk) error {
+				g, err := d.BlockedBy(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				out := cmd.OutOrStdout()
+				switch f {
+				case asName:
+					fmt.Fprintln(out, g.Key)
+					return nil
+				case asJSON, asYAML:
+					return f.document(out, g)
+				}
+				return printGroup(out, &g)
+			})(cmd, args)
+		},
+	}
+	formatFlag(cmd, &f, asTable, asJSON, asYAML, asName)
+	return cmd
+}
+
+func printGroup(out io.Writer, g *pawl.BlockedGroup) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	row := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(w, "%s\t%s\n", name, strings.ReplaceAll(value, "\n", "\n\t"))
+		}
+	}
+	row("group", g.Key)
+	row("condition", string(g.Code))
+	row("message", cleanLines(g.Message))
+	row("why", cleanLines(g.Why))
+	row("jobs", plural(g.Jobs, "job")+", since "+g.Since.Local().Format(time.RFC3339))
+	if g.Line != "" {
+		row("behind", plural(g.Behind, "job")+" in the line of "+live.Clean(g.Line)+", which it closes")
+	}
+	tester := live.Clean(g.Tester)
+	for _, k := range slices.Sorted(maps.Keys(g.Params)) {
+		tester += " " + live.Clean(k+"="+g.Params[k])
+	}
+	if g.Machine != "" {
+		tester += ", on machine " + live.Clean(g.Machine)
+	}
+	row("tester", tester)
+	row("policy", stages(g.Policy.Stages))
+	for _, i := range job.Codes {
+		if i.Code == g.Code {
+			row("what to do", i.Remedy)
+		}
+	}
+	return w.Flush()
+}
+
+// stages writes when a condition is tested.
+func stages(all []job.Stage) string {
+	if len(all) == 0 {
+		return "as the condition has it"
+	}
+	var parts []string
+	for _, s := range all {
+		part := "every " + keptFor(s.Every)
+		if s.Times > 0 {
+			part = fmt.Sprintf("%d times ", s.Times) + part
+		}
+		parts = append(parts, part)
+	}
+	return strings.Join(parts, ", then ")
+}
+
+// A turning is what a command wants of blocked jobs.
+type turning struct {
+	store.Turning
+	action pawl.Action
+	done   string // what becomes of a job that is named
+}
+
+func turnCommand(t turning, short, long string) *cobra.Command {
+	var b bulk
+	name := strings.ReplaceAll(string(t.Turning), "_", "-")
+	cmd := &cobra.Command{
+		Use:   name + " [GROUP|JOB...]",
+		Short: short,
+		Long:  long + "\n\n" + groupRule + "\n" + jobRule + "\n\n" + bulkRule,
+		Example: "  pawl recovery " + name + " $(pawl recovery list -o name)\n  pawl recovery " + name + " wordcount\n" +
+			"  pawl recovery " + name + " --filter 'state=BLOCKED label.project=x'",
+		Args:              b.args(math.MaxInt),
+		ValidArgsFunction: completeGroup,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return b.run(cmd, pawl.Bulk{Action: t.action})
+			}
+			return withDesk(openDesk, func(ctx context.Context, cmd *cobra.Command, d *desk) error {
+				if err := d.write(ctx, nodeOptions{}); err != nil {
+					return err
+				}
+				for _, ref := range args {
+					if err := t.do(ctx, cmd.OutOrStdout(), d, ref); err != nil {
+						return err
+					}
+				}
+				if d.node != nil && t.Turning != store.GiveUp {
+					fmt.Fprintln(cmd.OutOrStdout(), typed(cmd, "no pawl runs in this folder now: pawl run goes on with it"))
+				}
+				return nil
+			})(cmd, args)
+		},
+	}
+	b.flags(cmd)
+	return cmd
+}
+
+// do does to a group, or to a job, what is wanted.
+func (t *turning) do(ctx context.Context, out io.Writer, d *desk, ref string) error {
+	if groupKey.MatchString(ref) {
+		g, err := d.Turn(ctx, t.Turning, ref)
+		if err == nil {
+			fmt.Fprintf(out, "group %s (%s): %s\n", g.Key, g.Code, cleanLines(g.Why))
+		}
+		return err
+	}
+	v, err := d.lookup(ctx, ref)
+	if err != nil {
+		return err
+	}
+	if v, err = d.TurnJob(ctx, t.Turning, v.ID); err == nil {
+		fmt.Fprintf(out, "job %s (%s): %s, %s\n", live.Clean(v.Name), v.ID, t.done, v.State)
+	}
+	return err
+}
+
+// groupKey matches the key of a group, which is neither an id of a job nor the end of one.
+var groupKey = regexp.MustCompile("^[0-9a-f]{24}$")
+
+// completeGroup completes the keys of groups.
+func completeGroup(cmd *cobra.Command, _ []string, _ string) (keys []cobra.Completion, _ cobra.ShellCompDirective) {
+	if d, err := openDesk(cmd.Context(), cmd); err == nil {
+		defer d.close()
+		all, _ := d.Blocked(cmd.Context())
+		for i := range all {
+			keys = append(keys, cobra.CompletionWithDesc(all[i].Key, fmt.Sprintf("%s, %s", all[i].Code, plural(all[i].Jobs, "job"))))
+		}
+	}
+	return keys, cobra.ShellCompDirectiveNoFileComp
+}
