@@ -37,6 +37,18 @@ many jobs did not end, or are FINISHED without having run. max_running is the mo
 many did on average, in parts of the makespan: every 50 ms the processes of this machine are looked at, and those are counted that
 are still there at a second look.
 
+With --trouble each program takes a file from a web server that answers 503 for a twentieth of the time, in outages that are drawn from
+--seed and last for a minute on average, divided by the speedup. Who meets one is blocked, and goes on when it is over; the server is tested
+once a minute, and jobs are released at 10 per second, both divided by the speedup. blocked counts the jobs that were blocked at least once.
+
+  efficiency_left  the makespan of list scheduling in which no program starts during an outage, divided by that of Pawl.
+
+With --preset the same engine does as Tapis Jobs does, every delay and rate divided by the speedup: tapis is all of
+
+  throttles  10 jobs start, and 8 are launched, in 2 s at the most
+  batches    of those that are blocked 10 go on after each test
+  quotas     no limit holds programs back: who finds that --limit run is blocked, and it is tested once a minute whether fewer do
+
 peak_mb is VmHWM: the most memory that this process had in RAM from the submit to the end, the benchmark included.`,
 		Example: "  pawl bench local-paper --jobs 500\n  pawl bench local-paper --speedup 100 --db postgres://localhost/pawl -o json",
 		Args:    cobra.NoArgs,
@@ -46,6 +58,7 @@ peak_mb is VmHWM: the most memory that this process had in RAM from the submit t
 				checkRange("speedup", b.speedup, 1, 10_000),
 				checkRange("limit", b.most, 1, 10_000),
 				checkRange("slots", b.slots, 0, 1000),
+				b.checkPreset(),
 			); err != nil {
 				return err
 			}
@@ -60,6 +73,8 @@ peak_mb is VmHWM: the most memory that this process had in RAM from the submit t
 	cmd.Flags().IntVar(&b.most, "limit", 50, "programs that may run at once")
 	cmd.Flags().IntVar(&b.slots, "slots", 0, "slots in each lane (default: those of pawl run)")
 	cmd.Flags().Uint64Var(&b.seed, "seed", 1, "of the times for which programs sleep")
+	cmd.Flags().BoolVar(&b.trouble, "trouble", false, "programs need a file of a server that is away at times")
+	cmd.Flags().StringSliceVar(&b.preset, "preset", nil, "do as another service does: tapis, or some of throttles, batches, quotas")
 	cmd.Flags().DurationVar(&b.limit, "timeout", 30*time.Minute, "give up after this time")
 	cmd.Flags().StringVar(&b.profile, "cpuprofile", "", "write a CPU profile to this file, for go tool pprof")
 	return cmd
@@ -68,6 +83,8 @@ peak_mb is VmHWM: the most memory that this process had in RAM from the submit t
 type paperBench struct {
 	jobs, speedup, most, slots int
 	seed                       uint64
+	trouble                    bool
+	preset                     []string
 	limit                      time.Duration
 	profile                    string
 }
@@ -78,6 +95,7 @@ type paperFigures struct {
 	Speedup  int    `json:"speedup"`
 	Seed     uint64 `json:"seed"`
 	Database string `json:"database"`
+	Preset   string `json:"preset,omitempty"`
 
 	Efficiency     float64 `json:"efficiency"`
 	EfficiencyList float64 `json:"efficiency_list"`
@@ -89,6 +107,8 @@ type paperFigures struct {
 	Failed        int `json:"failed"`
 	LaunchedTwice int `json:"launched_twice"`
 	MaxRunning    int `json:"max_running"`
+
+	*troubleFigures
 
 	Submit     float64 `json:"submit_seconds"` // until the last submit was answered
 	Full       float64 `json:"full_seconds"`   // until as many programs ran as may
@@ -105,6 +125,10 @@ type paperFigures struct {
 func (f *paperFigures) rows(row func(name, format string, args ...any)) {
 	row("efficiency", "%.3f: %.1f s, and %.1f s if %d programs slept at every moment", f.Efficiency, f.Makespan, f.Ideal, f.Limit)
 	row("list scheduling", "%.3f: %.1f s without any cost", f.EfficiencyList, f.List)
+	if t := f.troubleFigures; t != nil {
+		row("beside outages", "%.3f: %.1f s if no program starts in one, without any other cost; %d outages, %.1f s in all", t.EfficiencyLeft, t.IdealLeft, t.Outages, t.Off)
+		row("blocked", "%d of %d jobs at least once, %.0f %%", t.Blocked, f.Jobs, 100*float64(t.Blocked)/float64(f.Jobs))
+	}
 	row("jobs", "%d lost, %d failed, %d launched twice", f.Lost, f.Failed, f.LaunchedTwice)
 	row("running", "%d at most, limit %d; all places taken after %.2f s", f.MaxRunning, f.Limit, f.Full)
 	row("cost", "%.0f µs of CPU per job and %.0f µs of its programs; %.1f statements per job; %.1f MB at most", f.CPUPerJob, f.Programs, f.Statements, f.Peak)
@@ -126,6 +150,7 @@ func (b *paperBench) measure(ctx context.Context, m *measurement) (_ figures, er
 		sum += d
 	}
 	f := &paperFigures{Jobs: b.jobs, Limit: b.most, Speedup: b.speedup, Seed: b.seed, Database: "SQLite", machine: m.machine}
+	f.Preset = strings.Join(b.preset, ",")
 	ideal, list := sum/time.Duration(b.most), listScheduled(sleeps, b.most)
 
 	o := nodeOptions{logger: m.log, slots: laneSlots(b.slots)}
@@ -137,13 +162,21 @@ func (b *paperBench) measure(ctx context.Context, m *measurement) (_ figures, er
 		}
 		defer func() { err = errors.Join(err, remove()) }()
 	}
+	preset := b.newPreset(&o)
 	p, err := openPrograms(ctx, filepath.Join(m.dir, "pawl"), o)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
-	if err := p.SetLimit(p.ctx, job.Limit{Key: paperSystem, Most: b.most}); err != nil {
+	if err := preset.set(p); err != nil {
 		return nil, err
+	}
+	var trouble *paperTrouble
+	if b.trouble {
+		if trouble, err = b.newTrouble(p, ideal); err != nil {
+			return nil, err
+		}
+		defer trouble.close()
 	}
 	program, err := newSleeper(m.dir)
 	if err != nil {
@@ -163,11 +196,14 @@ func (b *paperBench) measure(ctx context.Context, m *measurement) (_ figures, er
 
 	statements := p.store.Statements()
 	begin, used, usedByPrograms := time.Now(), usedCPU(), usedByChildren()
+	trouble.start(begin)
 	look := watchPrograms(p.ctx, program, begin)
 	defer look.end()
 	if _, err := p.submit(b.jobs, func(i int) job.Spec {
 		seconds := strconv.FormatFloat(sleeps[i].Seconds(), 'f', 6, 64)
-		return job.Spec{Command: []string{"/bin/sh", "-c", paperProgram, "sleeper", strconv.Itoa(i), ledger, program, seconds}}
+		spec := job.Spec{Command: []string{"/bin/sh", "-c", paperProgram, "sleeper", strconv.Itoa(i), ledger, program, seconds}}
+		trouble.needs(i, &spec)
+		return spec
 	}); err != nil {
 		return nil, err
 	}
@@ -176,7 +212,7 @@ func (b *paperBench) measure(ctx context.Context, m *measurement) (_ figures, er
 	if err := pass(p.ctx, ideal-time.Since(begin)); err != nil { // before that they cannot have ended
 		return nil, err
 	}
-	end, counts, err := p.allEnded(begin.Add(3*ideal + time.Minute))
+	end, counts, err := p.allEnded(begin.Add(10*ideal + time.Minute))
 	if err != nil {
 		return nil, err
 	}
@@ -193,6 +229,9 @@ func (b *paperBench) measure(ctx context.Context, m *measurement) (_ figures, er
 
 	f.Makespan, f.Ideal, f.List = rounded(makespan.Seconds(), 3), rounded(ideal.Seconds(), 3), rounded(list.Seconds(), 3)
 	f.Efficiency, f.EfficiencyList = rounded(ideal.Seconds()/makespan.Seconds(), 4), rounded(list.Seconds()/makespan.Seconds(), 4)
+	if f.troubleFigures, err = trouble.figures(p, sleeps, b.most, makespan); err != nil {
+		return nil, err
+	}
 	finished := counts[job.Finished] - warmJobs
 	f.Failed = counts[job.Failed] + counts[job.Canceled]
 	ran, err := launches(ledger)

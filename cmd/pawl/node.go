@@ -76,6 +76,7 @@ type nodeOptions struct {
 	observe *observe.Observer                                 // looks on, and has a log of its own; nil: nobody
 	logger  *slog.Logger                                      // in place of log
 	environ func(context.Context, *job.Job) map[string]string // what programs get beside what their jobs say
+	change  func(*pawl.Config)                                // what a benchmark has otherwise; nil: nothing
 }
 
 // addition is what a build for tests adds to every node; see storm.go.
@@ -178,6 +179,9 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 	}
 	if addition.configure != nil {
 		addition.configure(&service)
+	}
+	if o.change != nil {
+		o.change(&service)
 	}
 	n.Service = pawl.New(service)
 	if addition.handle != nil {

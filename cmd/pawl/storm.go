@@ -82,7 +82,7 @@ func stormWork(ctx context.Context, t *pawl.Task[stormArgs]) error {
 		return context.Cause(ctx)
 	}
 	if t.Args.Needs != "" && !stormThere(t.Args.Needs) {
-		return pawl.Block("what it needs is away", recovery.TesterHTTP, map[string]string{"url": t.Args.Needs})
+		return pawl.Block("what it needs is away", recovery.HTTP, map[string]string{"url": t.Args.Needs})
 	}
 	if t.Job.Attempt <= t.Args.Fails {
 		return fmt.Errorf("attempt %d fails on purpose", t.Job.Attempt)

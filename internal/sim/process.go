@@ -13,6 +13,7 @@ import (
 	"github.com/pawl-jobs/pawl/engine"
 	hostfake "github.com/pawl-jobs/pawl/host/fake"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/recovery"
 	runnerfake "github.com/pawl-jobs/pawl/runner/fake"
 	local "github.com/pawl-jobs/pawl/runner/process"
 )
@@ -88,7 +89,7 @@ func (w *world) newProcess(name string, m *machine) *process {
 	p.broker = w.hub.join(p)
 	c := pawl.Config{
 		Store: &link{Store: w.store, p: p}, Broker: p.broker, Principal: name, Machine: m.id, Lease: w.lease, Grace: w.grace, Sweep: time.Minute,
-		Slots: w.lanes, Log: slog.New(logs{p}), Version: "sim",
+		Testers: map[string]recovery.Tester{testerThing: recovery.Func(p.looks)}, Slots: w.lanes, Log: slog.New(logs{p}), Version: "sim",
 	}
 	host := hostfake.New(m)
 	run, err := local.Open(p.ctx, local.Config{Host: host, Spool: spool})

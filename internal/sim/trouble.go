@@ -146,6 +146,17 @@ func (t *trouble) wasThere(name string, from, to time.Time) bool {
 	return there
 }
 
+// looks is the tester of things.
+func (p *process) looks(ctx context.Context, params map[string]string) error {
+	_, err := through(ctx, p, "look", func(context.Context) (struct{}, error) {
+		if name := params["name"]; !p.w.trouble.there(name) {
+			return struct{}{}, fmt.Errorf("%s is away", name)
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
 // lacks is what a task says that lacks what it needs.
 func lacks(name string) error {
 	return pawl.Block(name+" is away", testerThing, map[string]string{"name": name})

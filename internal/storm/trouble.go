@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -97,7 +98,15 @@ func (t *trouble) begin(ctx context.Context) error {
 	}
 	rnd := t.s.random("policies")
 	for _, p := range policies {
-		if err := t.s.insist(ctx, rnd, func(c *client.Client) error { _, _, err := c.Policies().Apply(ctx, p, client.AnyVersion); return err }); err != nil {
+		doc, err := job.Encode(p)
+		if err != nil {
+			return err
+		}
+		err = t.s.insist(ctx, rnd, func(c *client.Client) error {
+			_, _, err := c.Policies().Apply(ctx, p.Name, doc, pawl.AnyVersion)
+			return err
+		})
+		if err != nil {
 			return fmt.Errorf("policy %s: %w", p.Name, err)
 		}
 	}
@@ -140,7 +149,10 @@ func (t *trouble) come(ctx context.Context) {
 }
 
 func (t *trouble) disable(ctx context.Context, rnd *rand.Rand, disabled bool) {
-	err := t.s.insist(ctx, rnd, func(c *client.Client) error { _, err := c.Systems().Disable(ctx, job.SystemLocal, disabled); return err })
+	err := t.s.insist(ctx, rnd, func(c *client.Client) error {
+		_, err := c.Systems().Disable(ctx, job.SystemLocal, disabled)
+		return err
+	})
 	if err != nil && ctx.Err() == nil {
 		t.s.breaks("disable: system %s to %t: %v", job.SystemLocal, disabled, err)
 	}
