@@ -206,8 +206,9 @@ func (g *Group) Went(rate *job.Limit, n int, last string, left, later bool, now 
 	case left && g.May != 0:
 	case left, later:
 		g.again(now)
-	default:
-		g.At = time.Time{}
+	default: // who waits in its line may go, too
+		g.At, g.May = time.Time{}, -1
+		g.open(rate)
 	}
 }
 

@@ -319,7 +319,7 @@ func (p *pair) newJob() store.New {
 	if p.one(6) {
 		n.Job.ExternalID = pick(p, "e1", "e2", "e3", "e4")
 	}
-	if p.inOrder && !p.one(4) || p.one(6) {
+	if p.inOrder && !p.one(4) || !p.blocking && p.one(6) {
 		p.order(&n.Job)
 	}
 	if p.inLine && !p.one(8) {
@@ -382,6 +382,9 @@ func (p *pair) limitKey() string {
 	if p.inLine {
 		return pick(p, "gpu", "gpu", "disk", "user/*", "user/*", "user/bob")
 	}
+	if p.blocking {
+		return pick(p, "disk", "user/*", "system/lab", "system/*")
+	}
 	return pick(p, "gpu", "gpu", "disk", "user/*", "user/*", "user/bob", "kind/send", "kind/*", "tenant", "system/local", "system/*", "system/local/partition/*")
 }
 
@@ -423,6 +426,9 @@ func (p *pair) reserve() {
 
 func (p *pair) limit() job.Limit {
 	l := job.Limit{Key: p.limitKey(), Most: pick(p, 0, 1, 1, 1, 2, 2, 3, 5)}
+	if p.blocking {
+		l.Most += 2
+	}
 	if p.one(3) {
 		l.Ahead = 1 + p.IntN(3)
 	}
@@ -582,9 +588,9 @@ func (p *pair) block() *job.Block {
 		b.Machine = "m1"
 	}
 	if !p.one(6) {
-		b.Policy.Stages = []job.Stage{{Every: job.Duration(10 * time.Second), Times: 1 + p.IntN(2)}, {Every: job.Duration(20 * time.Second), Times: 1 + p.IntN(3)}}
+		b.Policy.Stages = []job.Stage{{Every: job.Duration(10 * time.Second), Times: 1 + p.IntN(2)}, {Every: job.Duration(20 * time.Second), Times: p.IntN(4)}}
 	}
-	if p.one(4) {
+	if p.one(6) {
 		b.Policy.MaxWait = job.Duration(pick(p, time.Second, time.Minute))
 	}
 	return b
@@ -627,6 +633,17 @@ func (p *pair) begin() {
 	p.streaming = p.id()
 	session := store.Session{ID: p.streaming, Process: p.process(), Lease: 10_000 * time.Hour}
 	of(p, "begin", func(s store.Store) (bool, error) { return true, s.Begin(p.Context(), session) })
+	if p.blocking {
+		p.renew(store.Renew{Session: p.streaming, Lease: session.Lease, Duties: blockedDuties})
+	}
+}
+
+var blockedDuties = []string{"watch", store.RecoveryDuty, "recovery@m1", "recovery/go/x"}
+
+func (p *pair) renew(r store.Renew) {
+	for _, d := range of(p, "renew", func(s store.Store) (store.Renewal, error) { return s.Renew(p.Context(), r) }).Duties {
+		p.terms[d.Name] = d.Term
+	}
 }
 
 // round is a stream of tasks that want one key, beside those that want both: hardly ever both are free.
@@ -664,7 +681,11 @@ func (p *pair) round() {
 // step makes one call.
 func (p *pair) step() {
 	ctx := p.Context()
-	if p.clock.Advance(pick(p, 0, 0, 0, time.Millisecond, time.Second, 20*time.Second)); p.one(100) {
+	pass := pick(p, 0, 0, 0, time.Millisecond, time.Second, 20*time.Second)
+	if p.blocking {
+		pass = min(pass, 3*time.Second)
+	}
+	if p.clock.Advance(pass); p.one(100) {
 		p.clock.Advance(pick(p, time.Hour, 5*time.Hour, 50*time.Hour))
 	}
 	what := p.IntN(38)
@@ -680,9 +701,9 @@ func (p *pair) step() {
 		p.begin()
 		return
 	case p.blocking && p.one(20):
-		what = 21 // the duties may be had again
+		what = 21 // duties may change hands
 	case p.blocking && !p.one(5):
-		what = pick(p, 0, 0, 3, 3, 3, 7, 7, 7, 17, 17, 17, 18, 18, 18, 31, 35, 35, 35, 36)
+		what = pick(p, 0, 0, 0, 3, 3, 3, 3, 7, 7, 7, 7, 17, 17, 17, 18, 18, 18, 18, pick(p, 31, 36), 35, 35, 35)
 	case p.inOrder && !p.one(5):
 		what = pick(p, 0, 3, 3, 3, 7, 7, 7, 7, 12, 17, 18, 18, 18)
 	}
@@ -779,7 +800,10 @@ func (p *pair) step() {
 		of(p, "begin", func(s store.Store) (bool, error) { return true, s.Begin(ctx, n) })
 	case 21, 22:
 		r := store.Renew{Session: p.session(), Lease: pick(p, 30*time.Second, time.Hour), Queues: []string{"default", "gpu"}, Kinds: []string{"send", job.KindApp}, Machine: p.machine()}
-		if p.one(2) {
+		switch {
+		case p.blocking && !p.one(8):
+			r.Duties = blockedDuties
+		case p.one(2):
 			r.Duties = []string{"watch", store.RecoveryDuty, pick(p, "clock", "sweep", "watch", "", "recovery@m1", "recovery/go/x")}
 		}
 		if p.one(3) {
@@ -789,9 +813,7 @@ func (p *pair) step() {
 		if p.one(4) {
 			r.Tenants = []string{p.tenant()}
 		}
-		for _, d := range of(p, "renew", func(s store.Store) (store.Renewal, error) { return s.Renew(ctx, r) }).Duties {
-			p.terms[d.Name] = d.Term
-		}
+		p.renew(r)
 	case 23:
 		id := p.session()
 		switch p.IntN(5) {
@@ -849,7 +871,9 @@ func (p *pair) look() {
 			return s.Events(ctx, store.EventQuery{Tenant: tenant, Limit: 10_000})
 		})
 		of(p, "limits", func(s store.Store) ([]job.Limit, error) { return s.Limits(ctx, tenant) })
-		of(p, "groups", func(s store.Store) ([]store.Group, error) { return s.Groups(ctx, store.GroupQuery{Tenant: tenant}) })
+		for _, g := range of(p, "groups", func(s store.Store) ([]store.Group, error) { return s.Groups(ctx, store.GroupQuery{Tenant: tenant}) }) {
+			p.seeGroup(&g)
+		}
 		of(p, "turns", func(s store.Store) ([]store.Turns, error) { return s.Turns(ctx, store.TurnQuery{Tenant: tenant}) })
 		of(p, "waiting", func(s store.Store) (int, error) { return s.Waiting(ctx, tenant, "gpu", 4) })
 		of(p, "count", func(s store.Store) (store.Counts, error) { return s.Count(ctx, tenant, job.Where("name", "a")) })

@@ -141,9 +141,9 @@ func (t *tx) rate(g *store.Group) (*job.Limit, error) {
 var lapsing = `max(min(?1, g.next - 1), ?1 - ` + strconv.FormatInt(store.Patience.Microseconds(), 10) + `)`
 
 // firstFail is when the first job of all groups fails, as far as is known. A group that is clear has no time for its next test.
-var firstFail = `SELECT min(CASE WHEN next > until THEN until ELSE until + ` + strconv.FormatInt(store.Patience.Microseconds(), 10) + ` END)
-	FROM (SELECT g.next, (SELECT min(j.until) FROM jobs j INDEXED BY jobs_until WHERE j.until IS NOT NULL AND j.tenant = g.tenant AND j.grp = g.key) AS until
-		FROM groups g INDEXED BY groups_next WHERE g.next IS NOT NULL)`
+var firstFail = `SELECT min((SELECT CASE WHEN g.next > j.until THEN j.until ELSE j.until + ` + strconv.FormatInt(store.Patience.Microseconds(), 10) + ` END
+		FROM jobs j INDEXED BY jobs_until WHERE j.until IS NOT NULL AND j.tenant = g.tenant AND j.grp = g.key ORDER BY j.until LIMIT 1))
+	FROM groups g INDEXED BY groups_next WHERE g.next IS NOT NULL`
 
 // dueGroups lets blocked jobs go whose moment has come, and fails those that have waited for too long.
 func (t *tx) dueGroups(limit int, eff *store.Effects) (n int, err error) {

@@ -202,6 +202,7 @@ func exercise(t *testing.T, s *Store, sleep func(time.Duration)) {
 	_, err = s.Clear(ctx, []store.Lost{{Job: lost.ID, Epoch: lost.Epoch}})
 	must(err)
 	limited(t, s, begin())
+	blocked(t, s, begin(), sleep)
 }
 
 // limited makes the writer prepare what it has for jobs under limits, those included that move to another line.
@@ -271,6 +272,139 @@ func limited(t *testing.T, s *Store, session job.ID) {
 	for _, part := range []string{"UPDATE jobs SET line = ?, passed", "UPDATE jobs SET line = ?, since = ? WHERE", "INSERT INTO turns", "DELETE FROM turns", "INSERT INTO served", "DELETE FROM served", "UPDATE jobs SET limit_keys", "UPDATE walks SET walked = max"} {
 		if !slices.ContainsFunc(slices.Collect(maps.Keys(s.write.stmts)), func(q string) bool { return strings.HasPrefix(q, part) }) {
 			t.Errorf("nothing was prepared that begins with %q", part)
+		}
+	}
+}
+
+// blocked makes the writer prepare what it has for jobs that are blocked, and for lines that are closed.
+func blocked(t *testing.T, s *Store, session job.ID, sleep func(time.Duration)) {
+	t.Helper()
+	ctx := t.Context()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	// block has tasks of two owners blocked by a condition each, of which the first closes a line where others wait.
+	block := func(conditions ...string) {
+		t.Helper()
+		for _, what := range conditions {
+			jobs := []store.New{newTask(1), newTask(1), newTask(1)}
+			for i := range jobs {
+				jobs[i].Job.Owner, jobs[i].Job.Kind, jobs[i].Job.Queue = []string{"o", "p"}[i%2], "blocked", "blocked"
+			}
+			must(submit(ctx, s, jobs...))
+			held, err := s.Claim(ctx, store.Claim{ID: job.NewID(), Session: session, Queues: []string{"blocked"}, Kinds: []string{"blocked"}, Slots: map[job.Lane]int{job.LaneTask: 3}})
+			must(err)
+			var changes []job.Change
+			for i := range held {
+				changes = append(changes, blocking(&held[i], session, what, conditions[0]))
+			}
+			_, _, err = s.Apply(ctx, changes)
+			must(err)
+		}
+		_, _, err := s.Pay(ctx, 100)
+		must(err)
+		late := newTask(1)
+		late.Job.Limits = []string{"line/" + conditions[0]}
+		must(submit(ctx, s, late))
+	}
+	turn := func() {
+		t.Helper()
+		_, _, err := s.Due(ctx, 100)
+		must(err)
+		_, _, err = s.Pay(ctx, 100)
+		must(err)
+	}
+	fence := func() job.Fence {
+		t.Helper()
+		a, err := s.Renew(ctx, store.Renew{Session: session, Lease: 10 * time.Hour, Duties: []string{store.RecoveryDuty}})
+		must(err)
+		return job.Fence{Duty: store.RecoveryDuty, Term: a.Duties[0].Term}
+	}
+	fence()
+	_, err := s.SetLimit(ctx, "t", job.Limit{Key: "releases/*", Most: 2, Per: job.Duration(time.Second)})
+	must(err)
+	block("a", "b", "c", "d")
+	turn()
+	sleep(time.Minute)
+	due, err := s.Tests(ctx, store.RecoveryDuty, 100)
+	must(err)
+	for _, g := range due.Due {
+		_, err = s.Tested(ctx, fence(), []store.Test{{Tenant: g.Tenant, Key: g.Key, Began: due.Now, Clear: g.Block.Params["what"] < "c"}})
+		must(err)
+		if g.Block.Params["what"] == "c" {
+			_, _, err = s.Steer(ctx, store.Steer{Tenant: "t", Want: store.GiveUp, Group: g.Key})
+			must(err)
+		}
+	}
+	for range 10 {
+		turn()
+		sleep(500 * time.Millisecond)
+	}
+	sleep(time.Hour)
+	turn() // who is left fails
+	sleep(time.Hour)
+	_, _, err = s.Recount(ctx, 100)
+	must(err)
+	all, err := s.Groups(ctx, store.GroupQuery{Tenant: "t"})
+	must(err)
+	if len(due.Due) != 4 || len(all) != 0 {
+		t.Errorf("%d groups are tested, and %d are left", len(due.Due), len(all))
+	}
+	for _, part := range []string{"INSERT INTO groups", "DELETE FROM groups", "INSERT INTO lines", "UPDATE lines", "DELETE FROM lines", "INSERT INTO walks", "DELETE FROM walks", "SELECT tenant, key, doc FROM groups INDEXED BY groups_line"} {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(s.write.stmts)), func(q string) bool { return strings.HasPrefix(q, part) }) {
+			t.Errorf("nothing was prepared that begins with %q", part)
+		}
+	}
+}
+
+// blocking is the change by which a task that a session holds is blocked by something, which may close a line.
+func blocking(j *job.Job, session job.ID, what, line string) job.Change {
+	b := &job.Block{Code: job.TaskBlocked, Tester: "x", Params: map[string]string{"what": what}, Policy: job.Policy{Stages: []job.Stage{{Every: job.Duration(time.Minute), Times: 3}}}}
+	if what == line {
+		b.Line = "line/" + what
+	}
+	c := job.Change{Job: j.ID, From: j.Guard(job.Fence{Session: session}), To: job.Recovery, Path: []job.Entry{{State: job.Blocked, Code: b.Code, Message: what}}}
+	c.Set.Block, c.Set.Resume = b, job.Pending
+	if j.Program() {
+		c.Set.Resume = j.State
+	}
+	return c
+}
+
+// What is known of groups is read along their rows, and of each no more than its own jobs.
+func TestPlanOfGroups(t *testing.T) {
+	s := openAt(t, t.TempDir())
+	for q, wants := range map[string][]string{
+		testsDue: {
+			"g USING INDEX groups_next (duty=? AND next>? AND next<?)", "g USING INDEX groups_probe (duty=? AND probe=?)", "g USING INDEX groups_next (duty=? AND next>?)",
+			"j USING COVERING INDEX jobs_group (tenant=? AND grp=?)",
+		},
+		groupsThere + ` ORDER BY g.key LIMIT ?3`: {
+			"g USING PRIMARY KEY (tenant=? AND key>?)", "j USING COVERING INDEX jobs_group (tenant=? AND grp=?)", "j USING COVERING INDEX jobs_line (tenant=? AND line=?)",
+		},
+		groupsThere + ` AND g.key = ?4 ORDER BY g.key LIMIT ?3`: {"g USING PRIMARY KEY (tenant=? AND key=?)"},
+		firstFail: {"j USING COVERING INDEX jobs_until (tenant=? AND grp=? AND until>?)"},
+	} {
+		var plan string
+		err := s.do(t.Context(), func(tx *tx) error {
+			return tx.query("EXPLAIN QUERY PLAN "+q, func(v []driver.Value) error {
+				plan += text(v[3]) + "\n"
+				return nil
+			}, make([]any, parameters(q))...)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range wants {
+			if !strings.Contains(plan, want) {
+				t.Errorf("no %s in\n%s\nof %s", want, plan, q)
+			}
+		}
+		if strings.Contains(plan, "FOR ORDER BY") {
+			t.Errorf("it sorts:\n%s\nin %s", plan, q)
 		}
 	}
 }

@@ -53,8 +53,8 @@ ALTER TABLE limits DROP COLUMN walked;
 -- +goose Down
 -- A Pawl that knows no groups would never let those go that are blocked. Who can wait at a gate waits for a time there that has come, and is
 -- moved on from it; all others are ready.
-UPDATE jobs SET state = CASE WHEN resume = 'PENDING' OR resume IN ('STAGING_INPUTS', 'STAGING_JOB') AND ordered IS NOT NULL THEN 'WAITING' ELSE resume END,
-    epoch = epoch + 1, n = n + 1, since = CAST(unixepoch('subsec') * 1000000 AS INTEGER), resume = '', code = '', message = '' WHERE grp <> '';
+UPDATE jobs SET state = CASE WHEN resume = 'PENDING' OR resume IN ('STAGING_INPUTS', 'STAGING_JOB') AND ordered IS NOT NULL AND ties & 256 = 0 THEN 'WAITING' ELSE resume END,
+    epoch = epoch + 1, n = n + 1, recoveries = recoveries + 1, since = CAST(unixepoch('subsec') * 1000000 AS INTEGER), resume = '', code = '', message = '' WHERE grp <> '';
 UPDATE jobs SET custody = iif(state IN ('WAITING', 'PROCESSING_INPUTS', 'SUBMITTING_JOB'), 'gate', 'ready'),
     due = iif(state IN ('WAITING', 'PROCESSING_INPUTS', 'SUBMITTING_JOB'), since, NULL),
     lane = CASE WHEN lane <> 'prepare' THEN lane WHEN state = 'ARCHIVING' THEN 'finish' WHEN state = 'SUBMITTING_JOB' THEN 'launch' ELSE lane END WHERE grp <> '';
