@@ -22,7 +22,7 @@ import (
 const (
 	page    = 100                   // groups that are asked for at once, beside those whose probes are under way
 	most    = 1000                  // that are written at once
-	soon    = 10 * time.Millisecond // when the database's clock is behind what this process takes it for
+	soon    = 10 * time.Millisecond // how far apart looks are
 	gather  = 50 * time.Millisecond // how far apart looks are that others ask for
 	fresh   = time.Second           // for how long those wait for places of whom a look told
 	leave   = time.Second           // for how long who stops waits for testers to return
@@ -152,7 +152,7 @@ func (l *loop) run(ctx context.Context) error {
 				l.begin(ctx, l.waiting)
 			}
 			if len(l.waiting) == 0 {
-				again = time.Now()
+				again = l.looked.Add(soon)
 			}
 			at = earlier(at, again)
 			err = l.write(ctx)
@@ -181,6 +181,7 @@ func (l *loop) look(ctx context.Context) (at time.Time, err error) {
 		l.looked = time.Now()
 		probes, due := l.ask(&a)
 		l.begin(ctx, probes)
+		told := len(l.found) > 0
 		if err := l.write(ctx); err != nil {
 			return at, err
 		}
@@ -189,6 +190,9 @@ func (l *loop) look(ctx context.Context) (at time.Time, err error) {
 		}
 		if !a.Next.IsZero() {
 			at = l.looked.Add(max(soon, a.Next.Sub(a.Now)))
+		}
+		if told {
+			at = earlier(at, l.looked.Add(soon)) // when these are due next
 		}
 		return at, nil
 	}
