@@ -32,7 +32,8 @@ type BlockedGroup struct {
 }
 
 // Blocked returns the groups of blocked jobs, by key.
-func (s *Service) Blocked(ctx context.Context) (all []BlockedGroup, err error) {
+func (s *Service) Blocked(ctx context.Context) ([]BlockedGroup, error) {
+	all := []BlockedGroup{}
 	q := store.GroupQuery{Tenant: s.cfg.Tenant, Limit: 1000}
 	for more := true; more; {
 		groups, err := s.cfg.Store.Groups(ctx, q)

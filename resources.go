@@ -169,7 +169,7 @@ func (k *resourceKind[T]) all(ctx context.Context, st store.Store, tenant string
 	if err != nil {
 		return nil, err
 	}
-	var list []Resource[T]
+	list := []Resource[T]{}
 	builtin := k.name(&k.builtin)
 	for _, row := range rows {
 		r, err := k.read(row)
