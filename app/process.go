@@ -32,7 +32,7 @@ func (k *Kind) processInputs(ctx context.Context, s *sheet) engine.Outcome {
 			continue
 		}
 		if err != nil {
-			return inputTrouble(ctx, in, err)
+			return k.inputTrouble(ctx, in, err)
 		}
 		all.Files, all.Bytes = all.Files+size.Files, all.Bytes+size.Bytes
 	}
@@ -41,7 +41,7 @@ func (k *Kind) processInputs(ctx context.Context, s *sheet) engine.Outcome {
 	}
 	k.spread(ctx, k.cfg.Host.Files(), path.Dir(s.dir))
 	if err := k.cfg.Host.Files().Mkdir(ctx, path.Join(s.dir, runner.Folder)); err != nil {
-		return trouble(ctx, job.StagingFailed, "make the job's folder", err)
+		return k.trouble(ctx, job.StagingFailed, "make the job's folder", k.full(ctx, k.workRoom(s, 0), err))
 	}
 	crash.At("stage.folder")
 	o := k.resolved(s, all)
@@ -60,7 +60,7 @@ func (k *Kind) spread(ctx context.Context, fsys files.FS, dir string) {
 
 // resolved is the outcome of PROCESSING_INPUTS.
 func (k *Kind) resolved(s *sheet, staged Size) engine.Outcome {
-	s.given.System = cmp.Or(s.given.System, job.SystemLocal) + "@" + k.cfg.Host.ID()
+	s.given.System = s.system() + "@" + k.cfg.Host.ID()
 	resolved, err := json.Marshal(Resolved{s.given, s.dir, s.to, s.environ, staged})
 	if err != nil {
 		return engine.Fail(job.Entry{Code: job.InternalError, Message: err.Error()})
@@ -151,7 +151,7 @@ func (k *Kind) writable(ctx context.Context, s *sheet) *engine.Outcome {
 		return &o
 	}
 	if err := k.try(ctx, s); err != nil {
-		o = trouble(ctx, job.ArchiveFailed, "archive.to "+s.to+" cannot be written", err)
+		o = k.trouble(ctx, job.ArchiveFailed, "archive.to "+s.to+" cannot be written", err)
 		return &o
 	}
 	return nil
@@ -162,7 +162,7 @@ func (k *Kind) writable(ctx context.Context, s *sheet) *engine.Outcome {
 func (k *Kind) try(ctx context.Context, s *sheet) error {
 	notes, note := k.cfg.Host.Files(), k.note(s.job.ID)
 	if err := notes.Mkdir(ctx, note); err != nil {
-		return err
+		return k.full(ctx, k.workRoom(s, 0), err)
 	}
 	folder := path.Join(s.to, staging(s.job.ID)+"try")
 	err := k.cfg.Files.Mkdir(ctx, folder)
@@ -172,6 +172,9 @@ func (k *Kind) try(ctx context.Context, s *sheet) error {
 	}
 	if ctx.Err() != nil {
 		return err // the folder may be there
+	}
+	if err != nil {
+		err = k.full(ctx, k.resultRoom(ctx, s, 0), err)
 	}
 	return cmp.Or(err, notes.Remove(ctx, note))
 }

@@ -89,13 +89,16 @@ func (k *Kind) stageInputs(ctx context.Context, s *sheet) engine.Outcome {
 		if err != nil {
 			return engine.Fail(job.Entry{Code: job.InvalidDefinition, Message: err.Error()})
 		}
-		err = g.input(ctx, in, from, to)
+		err = k.full(ctx, k.workRoom(s, r.Staged.Bytes), g.input(ctx, in, from, to))
 		switch changed := (*changedError)(nil); {
 		case errors.As(err, &changed):
 			return engine.Fail(job.Entry{Code: job.InputChanged, Message: fmt.Sprintf("%s: %v", nameOf(in), err)})
 		case in.Optional && errors.Is(err, fs.ErrNotExist) && !isLink(err):
 		case err != nil:
-			return inputTrouble(ctx, in, err)
+			if job.Blocking(err) != nil {
+				g.takeBack(ctx)
+			}
+			return k.inputTrouble(ctx, in, err)
 		}
 		crash.At("stage.copied")
 	}
@@ -107,7 +110,7 @@ func (k *Kind) stageInputs(ctx context.Context, s *sheet) engine.Outcome {
 		return engine.Fail(job.Entry{Code: job.InternalError, Message: err.Error()})
 	}
 	if err := k.cfg.Host.Files().Put(ctx, path.Join(s.dir, describedFile), bytes.NewReader(b), files.PutOptions{NoSync: true}); err != nil {
-		return trouble(ctx, job.StagingFailed, "write the job's description", err)
+		return k.trouble(ctx, job.StagingFailed, "write the job's description", k.full(ctx, k.workRoom(s, 0), err))
 	}
 	crash.At("stage.listed")
 	o := engine.Next(job.StagingJob)
@@ -115,6 +118,15 @@ func (k *Kind) stageInputs(ctx context.Context, s *sheet) engine.Outcome {
 		o = o.Note(msg, nil)
 	}
 	return o
+}
+
+// takeBack removes what was copied. Who waits takes no room from others, who may then go on, while all would hold a part of what they need.
+func (g *stager) takeBack(ctx context.Context) {
+	for name, f := range g.list {
+		if f.Link == "" {
+			g.cfg.Host.Files().Remove(ctx, path.Join(g.dir, name)) //nolint:errcheck // it is copied again anyway
+		}
+	}
 }
 
 // String says what was staged, for the history.
