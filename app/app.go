@@ -32,6 +32,9 @@ type Config struct {
 	Runner runner.Runner
 	// Files is where inputs come from and archives go to.
 	Files files.FS
+	// Sources are where inputs come from that URLs of other schemes than file name, by scheme. Where there is none for it, a job with such an
+	// input is refused.
+	Sources map[string]files.Source
 	// Work holds the jobs' folders, as <work>/<tenant>/<job id>.
 	Work string
 	// Archive holds the results of jobs that name no archive, as <archive>/<tenant>/<job id>.
@@ -90,6 +93,12 @@ func (k *Kind) Check(s *job.Spec) (problems []job.Problem) {
 		if name == "" || strings.Contains(name, "${") { // what stands for it is known when the job is prepared
 			return
 		}
+		if field != "archive.to" && job.Web(name) {
+			if k.source(name) == nil {
+				problems = append(problems, job.Problem{Path: field, Value: name, What: "is on the web, from which this service takes no inputs", Remedy: "give a path"})
+			}
+			return
+		}
 		if _, err := Path(name); err != nil {
 			problems = append(problems, job.Problem{Path: field, Value: name, What: "is no absolute path", Remedy: "give a path that begins with /"})
 		}
@@ -107,6 +116,12 @@ func (k *Kind) Check(s *job.Spec) (problems []job.Problem) {
 		problems = append(problems, wrong.Problems...)
 	}
 	return problems
+}
+
+// source returns where a URL leads; nil: nowhere, or it is a path.
+func (k *Kind) source(from string) files.Source {
+	scheme, _, _ := strings.Cut(from, "://")
+	return k.cfg.Sources[strings.ToLower(scheme)]
 }
 
 // Files implements [engine.Keeper].
