@@ -12,13 +12,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net/url"
 	"path"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/pawl-jobs/pawl/engine"
@@ -34,6 +32,9 @@ type Config struct {
 	Runner runner.Runner
 	// Files is where inputs come from and archives go to.
 	Files files.FS
+	// Sources are where inputs come from that URLs of other schemes than file name, by scheme. Where there is none for it, a job with such an
+	// input is refused.
+	Sources map[string]files.Source
 	// Work holds the jobs' folders, as <work>/<tenant>/<job id>.
 	Work string
 	// Archive holds the results of jobs that name no archive, as <archive>/<tenant>/<job id>.
@@ -92,6 +93,12 @@ func (k *Kind) Check(s *job.Spec) (problems []job.Problem) {
 		if name == "" || strings.Contains(name, "${") { // what stands for it is known when the job is prepared
 			return
 		}
+		if field != "archive.to" && job.Web(name) {
+			if k.source(name) == nil {
+				problems = append(problems, job.Problem{Path: field, Value: name, What: "is on the web, from which this service takes no inputs", Remedy: "give a path"})
+			}
+			return
+		}
 		if _, err := Path(name); err != nil {
 			problems = append(problems, job.Problem{Path: field, Value: name, What: "is no absolute path", Remedy: "give a path that begins with /"})
 		}
@@ -109,6 +116,12 @@ func (k *Kind) Check(s *job.Spec) (problems []job.Problem) {
 		problems = append(problems, wrong.Problems...)
 	}
 	return problems
+}
+
+// source returns where a URL leads; nil: nowhere, or it is a path.
+func (k *Kind) source(from string) files.Source {
+	scheme, _, _ := strings.Cut(from, "://")
+	return k.cfg.Sources[strings.ToLower(scheme)]
 }
 
 // Files implements [engine.Keeper].
@@ -239,57 +252,4 @@ func Path(from string) (string, error) {
 		return "", job.Errorf(job.Invalid, "%s: is not absolute; give a path that begins with /", from)
 	}
 	return path.Clean(from), nil
-}
-
-// trouble makes the outcome of a step that failed at what. code says what it was about.
-func trouble(ctx context.Context, code job.Code, what string, err error) engine.Outcome {
-	if ctx.Err() != nil {
-		return engine.Back()
-	}
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		code = job.FilesystemFull
-	}
-	return engine.Retry(job.Entry{Code: code, Message: what + ": " + reason(err)})
-}
-
-// reason is why something failed, without the temporary names and repeated paths of a chain of errors.
-func reason(err error) string {
-	if link, ok := errors.AsType[*files.LinkError](err); ok {
-		return link.Error()
-	}
-	if at, ok := errors.AsType[*fs.PathError](err); ok {
-		if files.Temporary(at.Path) {
-			return fmt.Sprintf("%v in %s", at.Err, path.Dir(at.Path))
-		}
-		return fmt.Sprintf("%s: %v", at.Path, at.Err)
-	}
-	return err.Error()
-}
-
-// inputTrouble is trouble with something the user named.
-func inputTrouble(ctx context.Context, in job.Input, err error) engine.Outcome {
-	code, what := job.StagingFailed, nameOf(in)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		code, what = job.InputMissing, what+" is not there"
-		if at, ok := errors.AsType[*fs.PathError](err); ok && ctx.Err() == nil && (at.Path == in.From || "file://"+at.Path == in.From) {
-			return engine.Retry(job.Entry{Code: code, Message: what})
-		}
-	case errors.Is(err, fs.ErrPermission), isLink(err), job.KindOf(err) == job.Invalid:
-		code, what = job.InputUnreadable, what+" cannot be read"
-	}
-	return trouble(ctx, code, what, err)
-}
-
-// nameOf is what messages call an input.
-func nameOf(in job.Input) string {
-	if in.Name != "" {
-		return fmt.Sprintf("input %s (%s)", in.Name, in.From)
-	}
-	return "input " + in.From
-}
-
-func isLink(err error) bool {
-	_, ok := errors.AsType[*files.LinkError](err)
-	return ok
 }

@@ -106,14 +106,16 @@ func (k *Kind) archiveParts(ctx context.Context, r *engine.Run, s *sheet) engine
 		if verdict.Code != job.NormalCompletion {
 			what = verdict.Message + "; and its results were not archived: " + what
 		}
-		if ctx.Err() == nil && r.Job.Attempt >= r.Job.MaxAttempts {
+		blocked := job.Blocking(err) != nil
+		// Who waits for room takes none with copies, but for those that a manifest tells of.
+		if over := !blocked && r.Job.Attempt >= r.Job.MaxAttempts; ctx.Err() == nil && (over || blocked && s.notes.Manifest == nil) {
 			k.leaveNothing(ctx, s)
 		}
 		code := job.ArchiveFailed
 		if errors.Is(err, fs.ErrExist) {
 			code = job.ArchiveExists
 		}
-		return trouble(ctx, code, what, err)
+		return k.trouble(ctx, code, what, err)
 	}
 	var left *leavings
 	if s.notes.Manifest == nil && (verdict.Code == job.NormalCompletion || r.Job.Attempt >= r.Job.MaxAttempts) {
@@ -137,14 +139,14 @@ func (k *Kind) archiveParts(ctx context.Context, r *engine.Run, s *sheet) engine
 	}
 	if !s.own() {
 		if err := k.cfg.Host.Files().Mkdir(ctx, k.note(s.job.ID)); err != nil {
-			return fails("note the archive", err)
+			return fails("note the archive", k.full(ctx, k.workRoom(s, 0), err))
 		}
 		crash.At("archive.noted")
 	}
 	if s.notes.Manifest == nil {
 		m, err := k.upload(ctx, s, left, verdict.Code == job.NormalCompletion)
 		if err != nil {
-			return fails("copy results to "+s.to, err)
+			return fails("copy results to "+s.to, k.full(ctx, k.resultRoom(ctx, s, left.bytes), err))
 		}
 		s.notes.Manifest = m
 		crash.At("archive.uploaded")
@@ -154,7 +156,7 @@ func (k *Kind) archiveParts(ctx context.Context, r *engine.Run, s *sheet) engine
 	}
 	crash.At("archive.committed")
 	if err := k.publish(ctx, s); err != nil {
-		return fails(fmt.Sprintf("publish results in %s (they are still in %s)", s.to, s.dir), err)
+		return fails(fmt.Sprintf("publish results in %s (they are still in %s)", s.to, s.dir), k.full(ctx, k.resultRoom(ctx, s, 0), err))
 	}
 	crash.At("archive.published")
 	if verdict.Code != job.NormalCompletion {

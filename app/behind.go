@@ -31,7 +31,7 @@ func (k *Kind) behind(ctx context.Context, r *engine.Run, s *sheet) (engine.Outc
 	case err != nil && r.Job.State == job.Archiving: // it launches nothing, and tells what is wrong
 		return engine.Outcome{}, false
 	case err != nil:
-		return trouble(ctx, job.StagingFailed, "look for launches in the job's folder", err), true
+		return k.trouble(ctx, job.StagingFailed, "look for launches in the job's folder", err), true
 	case past.Mark != nil && s.notes.Manifest == nil: // with a manifest in the row the archive proves itself
 		return k.ended(ctx, s, past.Mark), true
 	}

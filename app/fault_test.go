@@ -189,7 +189,6 @@ func TestWatchThatKeepsSilent(t *testing.T) {
 // An archive whose file system lies about a file's size, or dies while it is written, is not called one.
 func TestArchiveThatMisbehaves(t *testing.T) {
 	for name, spoil := range map[string]func(f *filesfake.FS){
-		"it is full":              func(f *filesfake.FS) { f.Full(3) },
 		"a name cannot be given":  func(f *filesfake.FS) { f.Inject(filesfake.Fault{Op: "Link", Err: errors.New("unwell")}) },
 		"it cannot be written":    func(f *filesfake.FS) { f.Inject(filesfake.Fault{Op: "Put", Err: errors.New("unwell")}) },
 		"answers of it are lost":  func(f *filesfake.FS) { f.Inject(filesfake.Fault{Op: "Link", Lost: true}) },
@@ -203,7 +202,7 @@ func TestArchiveThatMisbehaves(t *testing.T) {
 			s := shell("echo results")
 			s.Archive = &job.Archive{To: "/results"}
 			j := h.end(h.submit(s))
-			if j.State != job.Failed || j.Code != job.ArchiveFailed && j.Code != job.FilesystemFull {
+			if j.State != job.Failed || j.Code != job.ArchiveFailed {
 				t.Errorf("%s %s: %s", j.State, j.Code, j.Message)
 			}
 			var folder string

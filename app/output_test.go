@@ -277,48 +277,15 @@ func (h *house) tmpfs(size string) string {
 	return dir
 }
 
-func TestFullFileSystem(t *testing.T) {
-	t.Run("of the job's folder", func(t *testing.T) {
-		h := open(t)
-		h.write(strings.Repeat("x", 2<<20), h.dir, "large")
-		full := h.tmpfs("1m")
-		h.stop()
-		h.start(func(p *parts) { p.Work = full })
-		s := shell("exit 0")
-		s.Inputs = []job.Input{{From: h.dir + "/large"}}
-		j := h.end(h.submit(s))
-		folder, _ := app.Places(&j)
-		if want := "input " + h.dir + "/large: no space left on device in " + folder; j.Code != job.FilesystemFull || j.Message != want {
-			t.Errorf("%s %s: %s", j.State, j.Code, j.Message)
-		}
-		if list, err := os.ReadDir(folder); err != nil || len(list) != 1 {
-			t.Errorf("left in the folder: %v, %v", list, err)
-		}
-	})
-	t.Run("of the archive", func(t *testing.T) {
-		h := open(t)
-		full := h.tmpfs("1m")
-		s := shell("echo small; head -c 2000000 /dev/zero >large")
-		s.Archive = &job.Archive{To: full + "/results"}
-		j := h.end(h.submit(s))
-		folder, _ := app.Places(&j)
-		if j.Code != job.FilesystemFull || !strings.Contains(j.Message, "copy results to "+full+"/results: no space left on device") {
-			t.Errorf("%s %s: %s", j.State, j.Code, j.Message)
-		}
-		if !exists(folder, "large") || len(h.copies(full+"/results")) > 0 || exists(full, "results", "stdout") {
-			t.Error("results are lost, or half an archive is left")
-		}
-	})
-	t.Run("the program's own", func(t *testing.T) {
-		h := open(t)
-		full := h.tmpfs("1m")
-		h.stop()
-		h.start(func(p *parts) { p.Work = full })
-		j := h.end(h.submit(shell("head -c 2000000 /dev/zero >large || exit 4")))
-		if j.Code != job.ProgramFailed {
-			t.Errorf("%s %s: %s", j.State, j.Code, j.Message)
-		}
-	})
+func TestProgramWithoutRoom(t *testing.T) {
+	h := open(t)
+	full := h.tmpfs("1m")
+	h.stop()
+	h.start(func(p *parts) { p.Work = full })
+	j := h.end(h.submit(shell("head -c 2000000 /dev/zero >large || exit 4")))
+	if j.Code != job.ProgramFailed {
+		t.Errorf("%s %s: %s", j.State, j.Code, j.Message)
+	}
 }
 
 func TestUnwritableFolder(t *testing.T) {

@@ -25,13 +25,13 @@ func (k *Kind) stageJob(ctx context.Context, s *sheet) engine.Outcome {
 			return engine.Fail(job.Entry{Code: job.InvalidDefinition, Message: err.Error()})
 		}
 		if err := fsys.Mkdir(ctx, path.Dir(full)); err != nil {
-			return trouble(ctx, job.StagingFailed, "make the folder of "+name, err)
+			return k.trouble(ctx, job.StagingFailed, "make the folder of "+name, k.full(ctx, k.workRoom(s, 0), err))
 		}
 	}
 	if s.spec.Script != "" {
 		o := files.PutOptions{Mode: 0o700, NoSync: true}
 		if err := fsys.Put(ctx, path.Join(s.dir, scriptFile), strings.NewReader(s.spec.Script), o); err != nil {
-			return trouble(ctx, job.StagingFailed, "write the script", err)
+			return k.trouble(ctx, job.StagingFailed, "write the script", k.full(ctx, k.workRoom(s, int64(len(s.spec.Script))), err))
 		}
 		crash.At("stage.script")
 	}

@@ -20,11 +20,11 @@ import (
 // processInputs resolves the spec: it sees that every input is there and readable and that the archive can be written,
 // before anything is copied, and makes the job's folder.
 func (k *Kind) processInputs(ctx context.Context, s *sheet) engine.Outcome {
-	if err := s.check(); err != nil {
+	if err := k.check(s); err != nil {
 		return engine.Fail(job.Entry{Code: job.InvalidDefinition, Message: err.Error()})
 	}
 	var all Size
-	var absent []string
+	var absent, unsized []string
 	for _, in := range s.spec.Inputs {
 		size, err := k.look(ctx, in)
 		if in.Optional && errors.Is(err, fs.ErrNotExist) && !isLink(err) {
@@ -32,7 +32,10 @@ func (k *Kind) processInputs(ctx context.Context, s *sheet) engine.Outcome {
 			continue
 		}
 		if err != nil {
-			return inputTrouble(ctx, in, err)
+			return k.inputTrouble(ctx, in, err)
+		}
+		if size.Bytes < 0 {
+			size.Bytes, unsized = 0, append(unsized, in.From)
 		}
 		all.Files, all.Bytes = all.Files+size.Files, all.Bytes+size.Bytes
 	}
@@ -41,12 +44,19 @@ func (k *Kind) processInputs(ctx context.Context, s *sheet) engine.Outcome {
 	}
 	k.spread(ctx, k.cfg.Host.Files(), path.Dir(s.dir))
 	if err := k.cfg.Host.Files().Mkdir(ctx, path.Join(s.dir, runner.Folder)); err != nil {
-		return trouble(ctx, job.StagingFailed, "make the job's folder", err)
+		return k.trouble(ctx, job.StagingFailed, "make the job's folder", k.full(ctx, k.workRoom(s, 0), err))
 	}
 	crash.At("stage.folder")
 	o := k.resolved(s, all)
-	if len(absent) > 0 {
-		o = o.Note("optional and not there: "+strings.Join(absent, ", "), nil)
+	var said []string
+	if absent != nil {
+		said = append(said, "optional and not there: "+strings.Join(absent, ", "))
+	}
+	if unsized != nil {
+		said = append(said, "of a size that its server does not tell: "+strings.Join(unsized, ", "))
+	}
+	if said != nil {
+		o = o.Note(strings.Join(said, "; "), nil)
 	}
 	return o
 }
@@ -60,7 +70,7 @@ func (k *Kind) spread(ctx context.Context, fsys files.FS, dir string) {
 
 // resolved is the outcome of PROCESSING_INPUTS.
 func (k *Kind) resolved(s *sheet, staged Size) engine.Outcome {
-	s.given.System = cmp.Or(s.given.System, job.SystemLocal) + "@" + k.cfg.Host.ID()
+	s.given.System = s.system() + "@" + k.cfg.Host.ID()
 	resolved, err := json.Marshal(Resolved{s.given, s.dir, s.to, s.environ, staged})
 	if err != nil {
 		return engine.Fail(job.Entry{Code: job.InternalError, Message: err.Error()})
@@ -69,11 +79,11 @@ func (k *Kind) resolved(s *sheet, staged Size) engine.Outcome {
 }
 
 // check is what can be said of a spec once its macros are replaced.
-func (s *sheet) check() error {
+func (k *Kind) check(s *sheet) error {
 	names := map[string]string{"stdout": s.spec.Stdout, "stderr": s.spec.Stderr}
 	for i, in := range s.spec.Inputs {
 		names[fmt.Sprintf("inputs[%d].to", i)] = in.To
-		if _, err := Path(in.From); err != nil {
+		if _, err := Path(in.From); err != nil && k.source(in.From) == nil {
 			return fmt.Errorf("input %w", err)
 		}
 	}
@@ -86,8 +96,13 @@ func (s *sheet) check() error {
 	return err
 }
 
-// look sees that an input can be read, as far as that can be seen without reading it, and how large it is.
+// look sees that an input can be read, as far as that can be seen without reading it, and how large it is; below 0: that
+// is not known.
 func (k *Kind) look(ctx context.Context, in job.Input) (Size, error) {
+	if source := k.source(in.From); source != nil {
+		bytes, err := source.Stat(ctx, in.From)
+		return Size{1, bytes}, err
+	}
 	from, err := Path(in.From)
 	if err != nil {
 		return Size{}, err
@@ -151,7 +166,7 @@ func (k *Kind) writable(ctx context.Context, s *sheet) *engine.Outcome {
 		return &o
 	}
 	if err := k.try(ctx, s); err != nil {
-		o = trouble(ctx, job.ArchiveFailed, "archive.to "+s.to+" cannot be written", err)
+		o = k.trouble(ctx, job.ArchiveFailed, "archive.to "+s.to+" cannot be written", err)
 		return &o
 	}
 	return nil
@@ -162,7 +177,7 @@ func (k *Kind) writable(ctx context.Context, s *sheet) *engine.Outcome {
 func (k *Kind) try(ctx context.Context, s *sheet) error {
 	notes, note := k.cfg.Host.Files(), k.note(s.job.ID)
 	if err := notes.Mkdir(ctx, note); err != nil {
-		return err
+		return k.full(ctx, k.workRoom(s, 0), err)
 	}
 	folder := path.Join(s.to, staging(s.job.ID)+"try")
 	err := k.cfg.Files.Mkdir(ctx, folder)
@@ -172,6 +187,9 @@ func (k *Kind) try(ctx context.Context, s *sheet) error {
 	}
 	if ctx.Err() != nil {
 		return err // the folder may be there
+	}
+	if err != nil {
+		err = k.full(ctx, k.resultRoom(ctx, s, 0), err)
 	}
 	return cmp.Or(err, notes.Remove(ctx, note))
 }

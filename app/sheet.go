@@ -120,6 +120,12 @@ func (k *Kind) target(s *sheet) error {
 	return nil
 }
 
+// system returns the name of the system, without that of the machine.
+func (s *sheet) system() string {
+	name, _, _ := strings.Cut(s.given.System, "@")
+	return name
+}
+
 // own reports whether the archive has a folder of the service's to itself.
 func (s *sheet) own() bool { return s.given.Archive.To == "" }
 
@@ -148,8 +154,7 @@ func (s *sheet) macro(name string) string {
 	case "PAWL_ATTEMPT":
 		return strconv.Itoa(s.job.Attempt)
 	case "PAWL_SYSTEM":
-		system, _, _ := strings.Cut(s.given.System, "@")
-		return system
+		return s.system()
 	case "PAWL_NODES":
 		return strconv.Itoa(r.Nodes)
 	case "PAWL_TASKS":

@@ -82,20 +82,23 @@ func (k *Kind) stageInputs(ctx context.Context, s *sheet) engine.Outcome {
 	g := &stager{Kind: k, sheet: s, list: stock{}, move: move}
 	for i, in := range s.spec.Inputs {
 		to, err := s.inside(fmt.Sprintf("inputs[%d].to", i), in.To)
-		from := ""
-		if err == nil {
+		from := in.From
+		if err == nil && k.source(from) == nil {
 			from, err = Path(in.From)
 		}
 		if err != nil {
 			return engine.Fail(job.Entry{Code: job.InvalidDefinition, Message: err.Error()})
 		}
-		err = g.input(ctx, in, from, to)
+		err = k.full(ctx, k.workRoom(s, r.Staged.Bytes), g.input(ctx, in, from, to))
 		switch changed := (*changedError)(nil); {
 		case errors.As(err, &changed):
 			return engine.Fail(job.Entry{Code: job.InputChanged, Message: fmt.Sprintf("%s: %v", nameOf(in), err)})
 		case in.Optional && errors.Is(err, fs.ErrNotExist) && !isLink(err):
 		case err != nil:
-			return inputTrouble(ctx, in, err)
+			if job.Blocking(err) != nil {
+				g.takeBack(ctx)
+			}
+			return k.inputTrouble(ctx, in, err)
 		}
 		crash.At("stage.copied")
 	}
@@ -107,7 +110,7 @@ func (k *Kind) stageInputs(ctx context.Context, s *sheet) engine.Outcome {
 		return engine.Fail(job.Entry{Code: job.InternalError, Message: err.Error()})
 	}
 	if err := k.cfg.Host.Files().Put(ctx, path.Join(s.dir, describedFile), bytes.NewReader(b), files.PutOptions{NoSync: true}); err != nil {
-		return trouble(ctx, job.StagingFailed, "write the job's description", err)
+		return k.trouble(ctx, job.StagingFailed, "write the job's description", k.full(ctx, k.workRoom(s, 0), err))
 	}
 	crash.At("stage.listed")
 	o := engine.Next(job.StagingJob)
@@ -115,6 +118,15 @@ func (k *Kind) stageInputs(ctx context.Context, s *sheet) engine.Outcome {
 		o = o.Note(msg, nil)
 	}
 	return o
+}
+
+// takeBack removes what was copied. Who waits takes no room from others, who may then go on, while all would hold a part of what they need.
+func (g *stager) takeBack(ctx context.Context) {
+	for name, f := range g.list {
+		if f.Link == "" {
+			g.cfg.Host.Files().Remove(ctx, path.Join(g.dir, name)) //nolint:errcheck // it is copied again anyway
+		}
+	}
 }
 
 // String says what was staged, for the history.
@@ -173,11 +185,18 @@ func leftOut(names []string) string {
 
 // input puts a file, or a folder with everything below it, into the job's folder, or links it there.
 func (g *stager) input(ctx context.Context, in job.Input, from, to string) error {
+	dst, name := g.cfg.Host.Files(), path.Clean(in.To)
+	if source := g.source(from); source != nil {
+		if err := dst.Mkdir(ctx, path.Dir(to)); err != nil {
+			return err
+		}
+		c, err := files.Fetch(ctx, dst, to, source, from, files.CopyOptions{Progress: g.move})
+		return g.noted(ctx, to, name, in.SHA256, c, err)
+	}
 	info, err := g.cfg.Files.Stat(ctx, from)
 	if err != nil {
 		return g.dangling(ctx, from, err)
 	}
-	dst, name := g.cfg.Host.Files(), path.Clean(in.To)
 	if err := dst.Mkdir(ctx, path.Dir(to)); err != nil {
 		return err
 	}
@@ -217,14 +236,18 @@ func (e *changedError) Error() string {
 	return fmt.Sprintf("its content has the SHA-256 %s, not %s", e.is, e.want)
 }
 
-// file copies a file of an input to a name in the job's folder, and notes it. Its content must have the digest want,
-// unless that is empty.
+// file copies a file of an input to a name in the job's folder, and notes it.
 func (g *stager) file(ctx context.Context, from, to, name, want string) error {
-	dst := g.cfg.Host.Files()
-	c, err := files.Copy(ctx, dst, to, g.cfg.Files, from, files.CopyOptions{Progress: g.move})
+	c, err := files.Copy(ctx, g.cfg.Host.Files(), to, g.cfg.Files, from, files.CopyOptions{Progress: g.move})
+	return g.noted(ctx, to, name, want, c, err)
+}
+
+// noted notes a file that was copied, unless err says that it was not. Its content must have the digest want, unless that is empty.
+func (g *stager) noted(ctx context.Context, to, name, want string, c files.Copied, err error) error {
 	if err != nil {
 		return err
 	}
+	dst := g.cfg.Host.Files()
 	if want != "" && c.SHA256 != want {
 		return errors.Join(&changedError{want, c.SHA256}, dst.Remove(ctx, to))
 	}

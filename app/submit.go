@@ -56,7 +56,12 @@ func (k *Kind) submit(ctx context.Context, r *engine.Run, s *sheet) engine.Outco
 		if job.KindOf(err) == job.Invalid {
 			return engine.Fail(job.Entry{Code: job.LaunchFailed, Message: err.Error()}).Set(job.Patch{Over: true})
 		}
-		fate, unsettled := k.cfg.Runner.Settle(context.WithoutCancel(ctx), key(&r.Job), s.dir)
+		var fate runner.Fate
+		var unsettled error
+		if !errors.Is(err, runner.ErrNotArmed) {
+			fate, unsettled = k.cfg.Runner.Settle(context.WithoutCancel(ctx), key(&r.Job), s.dir)
+		}
+		full := k.full(ctx, k.workRoom(s, 0), err)
 		switch {
 		case unsettled != nil:
 			return k.unsettled(ctx, r, errors.Join(err, unsettled))
@@ -64,6 +69,8 @@ func (k *Kind) submit(ctx context.Context, r *engine.Run, s *sheet) engine.Outco
 			return k.launched(ctx, r, s, fate.Handle)
 		case ctx.Err() != nil:
 			return engine.Back().Set(job.Patch{Over: true})
+		case job.Blocking(full) != nil:
+			return k.trouble(ctx, job.LaunchFailed, "launch", full).Set(job.Patch{Over: true})
 		case errors.Is(err, runner.ErrArmed):
 			try-- // revoked by somebody whom the row has forgotten: the next number may be free
 		case job.KindOf(err) != job.Unavailable || try == launchTries:

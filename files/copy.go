@@ -45,7 +45,11 @@ func Copy(ctx context.Context, to FS, dst string, from FS, src string, o CopyOpt
 		return Copied{}, fmt.Errorf("copy: %w", err)
 	}
 	defer r.Close()
+	return put(ctx, to, dst, r, src, o)
+}
 
+// put writes what r, which is called src, yields.
+func put(ctx context.Context, to FS, dst string, r io.Reader, src string, o CopyOptions) (Copied, error) {
 	sum := sha256.New()
 	c := &counter{r: io.TeeReader(r, sum), progress: o.Progress}
 	if err := to.Put(ctx, dst, c, o.PutOptions); err != nil {

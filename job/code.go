@@ -24,6 +24,7 @@ const (
 	ArchiveExists      Code = "ARCHIVE_EXISTS"
 	ArchiveFailed      Code = "ARCHIVE_FAILED"
 	FilesystemFull     Code = "FILESYSTEM_FULL"
+	DiskQuotaExceeded  Code = "DISK_QUOTA_EXCEEDED"
 
 	SystemDisabled            Code = "SYSTEM_DISABLED"
 	AppDisabled               Code = "APP_DISABLED"
@@ -76,7 +77,8 @@ var Codes = []CodeInfo{
 	{OutputMissing, "ARCHIVING: a pattern of archive.required fits nothing that the program left", false, "read what the program wrote: pawl logs JOB; then correct the program, or the pattern"},
 	{ArchiveExists, "PROCESSING_INPUTS or ARCHIVING: a file of the archive is there already", false, "archive to another folder, move away what is there, or set archive.overwrite; then run it again"},
 	{ArchiveFailed, "ARCHIVING: a result cannot be copied", false, "take the results from the job's folder, which pawl show JOB names; correct what the message says before it is run again"},
-	{FilesystemFull, "any copy: no space left on the file system", true, "free space on the file system that the message names, then run it again"},
+	{FilesystemFull, "any copy: no space left on the file system", true, "free space on the file system that the message names: the job goes on by itself then"},
+	{DiskQuotaExceeded, "any copy: the user that runs Pawl may use no more of the file system", false, "remove what is needed no longer, or ask for a larger quota; then run it again"},
 	{SystemDisabled, "before a launch: the system was disabled", true, "wait until it is enabled again (pawl enable system NAME), or run the job on another one"},
 	{AppDisabled, "before a launch: the app was disabled", true, "wait until it is enabled again, or run another version"},
 	{TenantSuspended, "before a launch: the tenant was suspended", true, "ask who runs this service"},

@@ -61,7 +61,7 @@ type Patience struct {
 
 // An Input is a file or folder that is put into the job's folder.
 type Input struct {
-	From     string `json:"from" doc:"A file or a folder: a path on the machine of the service, or file:///…" minLength:"1" example:"/data/poem.txt"` // in a job file a relative one is relative to the folder of the file
+	From     string `json:"from" doc:"A file or a folder: a path on the machine of the service, or file:///…; or a file of the web: http://… or https://…" minLength:"1" example:"/data/poem.txt"` // in a job file a relative one is relative to the folder of the file
 	To       string `json:"to,omitempty" doc:"Where it is put in the job's folder; the last name of from by default." example:"poem.txt"`
 	Name     string `json:"name,omitempty" doc:"For people."`
 	SHA256   string `json:"sha256,omitempty" doc:"The SHA-256 sum that the content of a file must have: another content fails the job." pattern:"^[0-9A-Fa-f]{64}$"`

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/url"
 	"path"
 	"regexp"
 	"slices"
@@ -277,10 +278,14 @@ func (v *validation) archive(a *Archive) {
 // input checks an input. targets holds what has a place in the job's folder already.
 func (v *validation) input(at string, in Input, targets map[string]string) {
 	if in.From == "" {
-		v.add(at+".from", "", "is missing", "give the path of a file or folder")
+		v.add(at+".from", "", "is missing", "give the path of a file or folder, or the URL of a file")
 		return
 	}
-	v.location(at+".from", in.From)
+	if Web(in.From) {
+		v.web(at, in)
+	} else {
+		v.location(at+".from", in.From)
+	}
 	to := in.To
 	if to == "" {
 		to = baseName(in.From)
@@ -311,14 +316,43 @@ func (v *validation) variable(at, name, value string) {
 	}
 }
 
-// location checks a files URL.
-func (v *validation) location(at, url string) {
-	scheme, rest, ok := strings.Cut(url, "://")
+// Web reports whether an input comes from a server of the web.
+func Web(from string) bool { return webScheme(from) != "" }
+
+// webScheme returns http or https where a location begins so; else "".
+func webScheme(from string) string {
+	scheme, _, ok := strings.Cut(from, "://")
+	if scheme = strings.ToLower(scheme); ok && (scheme == "http" || scheme == "https") {
+		return scheme
+	}
+	return ""
+}
+
+// web checks an input that comes from a server of the web. What has macros in it is checked again when they are replaced.
+func (v *validation) web(at string, in Input) {
+	u, err := url.Parse(in.From)
 	switch {
-	case strings.ContainsRune(url, 0):
-		v.add(at, url, "has a NUL byte", "remove it")
+	case strings.ContainsFunc(in.From, func(r rune) bool { return r <= ' ' || r == 0x7f }):
+		v.add(at+".from", in.From, "has spaces or control characters", "write a space as %20")
+	case strings.Contains(in.From, "${"):
+	case err != nil || u.Hostname() == "":
+		v.add(at+".from", in.From, "is no URL", "give one such as https://data.example.org/poem.txt")
+	case u.User != nil: // who sees the job sees it
+		v.add(at+".from", u.Redacted(), "has a name or a password in it", "give the URL without, such as one that the server has signed")
+	}
+	if in.InPlace {
+		v.add(at+".in_place", "", "is for what is on the system already", "remove it, or give a path")
+	}
+}
+
+// location checks a files URL.
+func (v *validation) location(at, from string) {
+	scheme, rest, ok := strings.Cut(from, "://")
+	switch {
+	case strings.ContainsRune(from, 0):
+		v.add(at, from, "has a NUL byte", "remove it")
 	case ok && !strings.Contains(scheme, "/") && (scheme != "file" || !strings.HasPrefix(rest, "/")):
-		v.add(at, url, "is of a kind that is not known", "give a path, or file:///…")
+		v.add(at, from, "is of a kind that is not known", "give a path, or file:///…")
 	}
 }
 
@@ -407,6 +441,17 @@ func short(s string) string {
 }
 
 // baseName returns the last element of a path or URL.
-func baseName(p string) string { return path.Base(strings.TrimRight(p, "/")) }
+func baseName(p string) string {
+	if Web(p) { // what follows the path is for the server
+		p, _, _ = strings.Cut(p, "#")
+		p, _, _ = strings.Cut(p, "?")
+		_, host, _ := strings.Cut(p, "://")
+		_, name, _ := strings.Cut(host, "/")
+		if plain, err := url.PathUnescape(path.Base("/" + strings.TrimRight(name, "/"))); err == nil {
+			return plain
+		}
+	}
+	return path.Base(strings.TrimRight(p, "/"))
+}
 
 func sortedKeys[K ~string, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

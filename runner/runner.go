@@ -38,6 +38,9 @@ var ErrArmed = errors.New("the launch was armed or revoked before")
 // ErrRan says that the job was cleaned on this host: its program ran, and is over. It comes with kind [job.Conflict].
 var ErrRan = errors.New("the job's program ran before, and its folder was cleaned")
 
+// ErrNotArmed says that a launch failed before it was armed: nothing of it is or will be under way.
+var ErrNotArmed = errors.New("nothing was launched")
+
 // Runner launches programs on one host.
 //
 // Workers call Launch, Settle, Past and Clean; watchers call Probe and Forget; both call Kill. Every method is safe for concurrent
@@ -49,7 +52,8 @@ var ErrRan = errors.New("the job's program ran before, and its folder was cleane
 type Runner interface {
 	// Launch starts the plan's program, unless the key was launched or revoked before: then the error is [ErrArmed]. Of a
 	// job that has a [Mark] nothing is launched: the error is [ErrRan], and nothing was touched.
-	// After any other error than Invalid and ErrRan the outcome is open, and Settle tells it.
+	// With [ErrNotArmed] nothing of it will ever start, and there is nothing to settle: so it is where there is not even room for
+	// that. After any other error than these, Invalid and ErrRan the outcome is open, and Settle tells it.
 	//
 	// A handle says that the launch is under way. The program still does not run if a Settle that goes on at the same
 	// time revokes it.

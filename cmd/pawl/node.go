@@ -22,12 +22,15 @@ import (
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/broker/pgnotify"
 	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/files"
+	fileshttp "github.com/pawl-jobs/pawl/files/http"
 	fileslocal "github.com/pawl-jobs/pawl/files/local"
 	hostlocal "github.com/pawl-jobs/pawl/host/local"
 	"github.com/pawl-jobs/pawl/internal/crash"
 	"github.com/pawl-jobs/pawl/internal/crashstore"
 	"github.com/pawl-jobs/pawl/internal/folder"
 	"github.com/pawl-jobs/pawl/internal/observe"
+	"github.com/pawl-jobs/pawl/internal/outward"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/recovery"
 	"github.com/pawl-jobs/pawl/recovery/testers"
@@ -71,6 +74,7 @@ type nodeOptions struct {
 	grace   time.Duration
 	testers map[string][]string                               // programs that find out whether what blocks jobs has cleared, by name
 	patient time.Duration                                     // how long a test may take; 0: as is usual
+	web     outward.Rule                                      // from where inputs may be fetched by http; empty: from all
 	memory  time.Duration                                     // for how long jobs that were cleaned are remembered; 0: as is usual
 	log     io.Writer                                         // for what operators should know; stderr by default
 	observe *observe.Observer                                 // looks on, and has a log of its own; nil: nobody
@@ -147,6 +151,11 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 		return nil, err
 	}
 	kind.Log, kind.Environ, kind.Remember = log, o.environ, o.memory
+	if rule := cmp.Or(o.web, outward.All); rule != outward.None {
+		web := fileshttp.New(fileshttp.Config{Rule: rule})
+		n.free = append(n.free, web.Close)
+		kind.Sources = map[string]files.Source{"http": web, "https": web}
+	}
 	service := pawl.Config{
 		Store: n.store, Broker: n.bus, Principal: userName(), Machine: machine,
 		Roles: o.roles, Slots: o.slots, Only: o.only, Queues: o.queues, Claims: o.kinds, Tenants: o.tenants,

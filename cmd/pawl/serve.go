@@ -21,6 +21,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/config"
 	"github.com/pawl-jobs/pawl/internal/edge"
 	"github.com/pawl-jobs/pawl/internal/observe"
+	"github.com/pawl-jobs/pawl/internal/outward"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -138,7 +139,7 @@ func (s *serving) nodeOptions() nodeOptions {
 		},
 		db: string(cfg.DB), schema: cfg.DBSchema, listen: string(cfg.DBListen), pooled: cfg.DBPooled, migrate: cfg.DBMigrate,
 		roles: rolesOf(cfg.Roles), queues: cfg.Queues, kinds: cfg.Kinds, tenants: cfg.Tenants,
-		address: func() string { return s.inward }, peerCA: cfg.Peer.CA,
+		address: func() string { return s.inward }, peerCA: cfg.Peer.CA, web: outward.Rule(cfg.HTTPInputs),
 		testers: cfg.Testers, patient: cfg.TestTimeout, lease: cfg.Lease, grace: noneIfZero(cfg.Grace), memory: cfg.Remember, logger: s.log, observe: s.observe, environ: s.environ,
 	}
 }

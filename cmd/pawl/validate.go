@@ -183,6 +183,9 @@ func place(url string) (string, error) {
 	if err != nil {
 		return "", &unknownPlace{"is not looked at: a variable of it is not set for programs"}
 	}
+	if job.Web(s.Inputs[0].From) {
+		return "", &unknownPlace{"is not looked at: it is on the web"}
+	}
 	return app.Path(s.Inputs[0].From)
 }
 

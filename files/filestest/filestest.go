@@ -50,6 +50,7 @@ func Run(t *testing.T, open func(t *testing.T) (files.FS, string)) {
 		"a symbolic link is removed, not followed": symlinkRemove,
 		"a malformed symbolic link":                symlinkMalformed,
 		"resolve follows every link":               resolve,
+		"what is in a folder is on its volume":      volume,
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -595,3 +596,18 @@ func (f failing) Read([]byte) (int, error) { return 0, f.err }
 type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+func volume(t *testing.T, f files.FS, dir string) {
+	if _, ok := f.(files.Divided); !ok {
+		t.Skip("it does not tell volumes apart")
+	}
+	top := files.Volume(t.Context(), f, dir)
+	for _, name := range []string{top, path.Join(dir, "not/there")} {
+		if got := files.Volume(t.Context(), f, name); got != top {
+			t.Errorf("the volume of %s is %s, and that of %s is %s", name, got, dir, top)
+		}
+	}
+	if !strings.HasPrefix(dir+"/", strings.TrimSuffix(top, "/")+"/") {
+		t.Errorf("%s does not lie below %s", dir, top)
+	}
+}

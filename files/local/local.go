@@ -28,6 +28,7 @@ var (
 	_ files.Mover    = FS{}
 	_ files.Adopter  = FS{}
 	_ files.Spreader = FS{}
+	_ files.Divided  = FS{}
 )
 
 // Open opens a regular file.
@@ -277,6 +278,37 @@ func (FS) Resolve(ctx context.Context, name string) (string, error) {
 		err = fmt.Errorf("resolve %s: %w: %w", name, err, fs.ErrNotExist)
 	}
 	return "", err
+}
+
+// Volume goes up from dir for as long as the device stays the same.
+func (FS) Volume(ctx context.Context, dir string) (string, error) {
+	if err := check(ctx, dir); err != nil {
+		return "", err
+	}
+	at, err := filepath.EvalSymlinks(dir)
+	for ; errors.Is(err, fs.ErrNotExist) && dir != "/"; at, err = filepath.EvalSymlinks(dir) {
+		dir = path.Dir(dir)
+	}
+	if err != nil {
+		return "", err
+	}
+	device, err := deviceOf(at)
+	for err == nil && at != "/" {
+		var above uint64
+		if above, err = deviceOf(path.Dir(at)); above != device {
+			break
+		}
+		at = path.Dir(at)
+	}
+	return at, err
+}
+
+func deviceOf(name string) (uint64, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(name, &st); err != nil {
+		return 0, &fs.PathError{Op: "stat", Path: name, Err: err}
+	}
+	return st.Dev, nil
 }
 
 // Remove removes a name and all below it.

@@ -65,6 +65,8 @@ type Config struct {
 
 	Remember time.Duration `key:"remember" default:"720h" min:"1h" max:"87600h" doc:"how long the machine remembers of which jobs it ran the program, after their folders are gone; longer than the oldest backup of the database is old that may be restored"`
 
+	HTTPInputs string `key:"http_inputs" default:"public" oneof:"none,public,all" doc:"from where jobs may have inputs fetched by http and https: public is any server but those at addresses of this machine and of private networks; all is these too, and a proxy that HTTPS_PROXY names; none refuses such jobs"`
+
 	Limits struct {
 		Body    Size          `key:"body" default:"64MiB" min:"1KiB" max:"1GiB" reload:"true" doc:"largest body of a request"`
 		Jobs    int           `key:"jobs" default:"10000" min:"1" max:"100000" reload:"true" doc:"jobs of one submission"`

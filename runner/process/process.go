@@ -123,10 +123,10 @@ func (r *Runner) launch(ctx context.Context, k runner.Key, p runner.Plan) (runne
 	armed := "armed " + m.token + " " + boot
 	// The script may hold secrets. It need not be durable: what runs it does not outlive the boot either.
 	if err := r.fs.Put(ctx, m.own("run"), strings.NewReader(text), files.PutOptions{Mode: 0o600, NoSync: true}); err != nil {
-		return runner.Handle{}, err
+		return runner.Handle{}, &notArmed{err}
 	}
 	if err := r.write(ctx, m.own("arm"), armed); err != nil {
-		return runner.Handle{}, err
+		return runner.Handle{}, &notArmed{err}
 	}
 	crash.At("launch.armfile")
 	link := r.fs.Link
@@ -150,6 +150,11 @@ func (r *Runner) launch(ctx context.Context, k runner.Key, p runner.Plan) (runne
 	crash.At("launch.started")
 	return runner.Handle{Key: k, Host: r.host.ID(), Dir: p.Dir, Token: m.token, Process: ps}, nil
 }
+
+// notArmed is [runner.ErrNotArmed], and says why.
+type notArmed struct{ error }
+
+func (e *notArmed) Unwrap() []error { return []error{e.error, runner.ErrNotArmed} }
 
 // booted returns when the host was booted, by the own clock. From it and the host's uptime the wrapper knows what time
 // it is, where asking for that would take a process.

@@ -1,0 +1,129 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/bits"
+	"path"
+	"strconv"
+	"syscall"
+
+	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// TesterSpace is the name of the tester that asks whether so many "bytes" are free on the volume of the folder "path".
+const TesterSpace = "space"
+
+// A room is where a step puts files.
+type room struct {
+	fs   files.FS
+	root string // the folder of all jobs in which it lies; a job's own would make a group of each job
+	need int64  // bytes, as far as is known; what there is of the step's own is removed before it is tried again
+	line string // what no other job enters while there is no room; empty: none
+}
+
+// workRoom is the room for the jobs' folders. While there is none, no more programs come there.
+func (k *Kind) workRoom(s *sheet, need int64) room {
+	return room{k.cfg.Host.Files(), k.cfg.Work, need, job.SystemKey(s.system())}
+}
+
+// resultRoom is the room for the results of a job.
+func (k *Kind) resultRoom(ctx context.Context, s *sheet, need int64) room {
+	top := files.Volume(ctx, k.cfg.Files, s.to)
+	switch work := k.workRoom(s, need); {
+	case top == files.Volume(ctx, work.fs, work.root):
+		return work // programs write there too
+	case s.own():
+		return room{k.cfg.Files, k.cfg.Archive, need, ""}
+	}
+	return room{k.cfg.Files, top, need, ""}
+}
+
+// full returns err, and where that says that there is no room on the file system what blocks the job until there is.
+func (k *Kind) full(ctx context.Context, r room, err error) error {
+	if !errors.Is(err, syscall.ENOSPC) {
+		return err
+	}
+	if _, statErr := r.fs.Stat(ctx, r.root); statErr != nil { // there was not even room for it
+		r.root = files.Volume(ctx, r.fs, r.root)
+	}
+	return &job.Block{
+		Code: job.FilesystemFull, Message: reason(err), Line: r.line,
+		Tester: TesterSpace, Params: map[string]string{"path": r.root, "bytes": strconv.FormatInt(roughly(r.need), 10)},
+	}
+}
+
+// roughly returns about n and no less, so that jobs with about the same needs wait together: up to a quarter more, and a mebibyte at least.
+func roughly(n int64) int64 {
+	const least = 1 << 20
+	if n <= least {
+		return least
+	}
+	unit := int64(1) << (bits.Len64(uint64(n-1)) - 3)
+	return (n + unit - 1) / unit * unit
+}
+
+// trouble makes the outcome of a step that failed at what. code says what it was about.
+func (k *Kind) trouble(ctx context.Context, code job.Code, what string, err error) engine.Outcome {
+	if ctx.Err() != nil {
+		return engine.Back()
+	}
+	what += ": " + reason(err)
+	if b := job.Blocking(err); b != nil {
+		b.Message, b.Machine = what, k.cfg.Host.ID() // it was found out here, and other machines may have other troubles
+		return engine.Block(b)
+	}
+	if errors.Is(err, syscall.EDQUOT) {
+		return engine.Fail(job.Entry{Code: job.DiskQuotaExceeded, Message: what})
+	}
+	return engine.Retry(job.Entry{Code: code, Message: what})
+}
+
+// reason is why something failed, without the temporary names and repeated paths of a chain of errors.
+func reason(err error) string {
+	if b, ok := errors.AsType[*job.Block](err); ok {
+		return b.Error()
+	}
+	if link, ok := errors.AsType[*files.LinkError](err); ok {
+		return link.Error()
+	}
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
+		if files.Temporary(at.Path) {
+			return fmt.Sprintf("%v in %s", at.Err, path.Dir(at.Path))
+		}
+		return fmt.Sprintf("%s: %v", at.Path, at.Err)
+	}
+	return err.Error()
+}
+
+// inputTrouble is trouble with something the user named.
+func (k *Kind) inputTrouble(ctx context.Context, in job.Input, err error) engine.Outcome {
+	code, what := job.StagingFailed, nameOf(in)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		code, what = job.InputMissing, what+" is not there"
+		if at, ok := errors.AsType[*fs.PathError](err); ok && ctx.Err() == nil && (at.Path == in.From || "file://"+at.Path == in.From) {
+			return engine.Retry(job.Entry{Code: code, Message: what})
+		}
+	case errors.Is(err, fs.ErrPermission), isLink(err), job.KindOf(err) == job.Invalid:
+		code, what = job.InputUnreadable, what+" cannot be read"
+	}
+	return k.trouble(ctx, code, what, err)
+}
+
+// nameOf is what messages call an input.
+func nameOf(in job.Input) string {
+	if in.Name != "" {
+		return fmt.Sprintf("input %s (%s)", in.Name, in.From)
+	}
+	return "input " + in.From
+}
+
+func isLink(err error) bool {
+	_, ok := errors.AsType[*files.LinkError](err)
+	return ok
+}

@@ -1,0 +1,303 @@
+// Package http reads what URLs of the web name, http: and https:. It fulfils [files.Source].
+//
+// What a server says for good fails: that something is not there (404, 410) or may not be read (401, 403, and other refusals), a certificate
+// that is not believed in, a redirect that leads elsewhere. What may clear by itself is a [job.Block]:
+//
+//	FILES_UNAVAILABLE     the server failed (5xx), or asks to come back later (429, 408)       tester http
+//	HOST_UNREACHABLE      its name cannot be resolved, or nobody answers at its address        tester tcp
+//	CONNECTION_TIMEOUT    no connection, or no answer, came in time                            tester tcp, or http
+//	TRANSFER_INTERRUPTED  an answer broke off, or stood still                                  tester http
+//
+// All jobs that a server blocks are one group, whatever they read there: 500 jobs with an input each make one request per interval, and not
+// 500. So the tester asks the origin of the URL, which is healthy when it answers at all, be it that nothing is there. A server whose origin is healthy
+// while what jobs read fails has them block again, which halves the pace of the group each time: that costs the server less than a test of
+// each URL.
+package http
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/internal/outward"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// The names of the testers: whether the server at "url" is well, and whether a connection to "host" and "port" can be made.
+const (
+	TesterHTTP = "http"
+	TesterTCP  = "tcp"
+)
+
+// longest is the longest time after which a server may ask to come back.
+const longest = time.Hour
+
+// Config configures a Source. The zero value goes nowhere.
+type Config struct {
+	// Rule says where it may go.
+	Rule outward.Rule
+	// Header is how long it waits for the head of an answer; a minute by default.
+	Header time.Duration
+	// Stall is for how long a transfer may stand still; a minute by default.
+	Stall time.Duration
+}
+
+// Source is the web.
+type Source struct {
+	client *http.Client
+	stall  time.Duration
+}
+
+var _ files.Source = (*Source)(nil)
+
+// New returns the web as a source of files.
+func New(c Config) *Source {
+	return &Source{client: c.Rule.Client(cmp.Or(c.Header, time.Minute)), stall: cmp.Or(c.Stall, time.Minute)}
+}
+
+// Close ends connections that are open and idle. The source can be used on.
+func (s *Source) Close() error {
+	s.client.CloseIdleConnections()
+	return nil
+}
+
+// Stat asks for the head of the answer, and where that is refused for its first byte: some servers do not know how, and some URLs are signed
+// for one method.
+func (s *Source) Stat(ctx context.Context, url string) (int64, error) {
+	res, err := s.ask(ctx, http.MethodHead, url, "")
+	if err == nil {
+		res.Body.Close()
+	}
+	var refused *refusal
+	switch {
+	case err == nil:
+		return res.ContentLength, nil
+	case !errors.As(err, &refused) || errors.Is(err, fs.ErrNotExist):
+		return -1, err
+	}
+	res, err = s.ask(ctx, http.MethodGet, url, "bytes=0-0")
+	switch {
+	case errors.As(err, &refused) && refused.status == http.StatusRequestedRangeNotSatisfiable: // so a server answers of an empty file
+		return 0, nil
+	case err != nil:
+		return -1, err
+	}
+	res.Body.Close()
+	if res.StatusCode != http.StatusPartialContent {
+		return res.ContentLength, nil
+	}
+	_, total, _ := strings.Cut(res.Header.Get("Content-Range"), "/")
+	size, err := strconv.ParseInt(total, 10, 64)
+	if err != nil || size < 0 {
+		return -1, nil //nolint:nilerr // it does not tell
+	}
+	return size, nil
+}
+
+// Open asks for all of it.
+func (s *Source) Open(ctx context.Context, url string) (io.ReadCloser, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	res, err := s.ask(ctx, http.MethodGet, url, "")
+	if err != nil {
+		cancel(nil)
+		return nil, err
+	}
+	b := &body{ReadCloser: res.Body, at: res.Request.URL, size: res.ContentLength, ctx: ctx, cancel: cancel}
+	b.watch, b.stall = time.AfterFunc(s.stall, func() { cancel(errStalled) }), s.stall
+	b.watch.Stop()
+	return b, nil
+}
+
+// A refusal is an answer that stands.
+type refusal struct {
+	status int
+	text   string
+	is     error
+}
+
+func (r *refusal) Error() string { return r.text }
+func (r *refusal) Unwrap() error { return r.is }
+
+// ask returns an answer that has what was asked for, once its head is there.
+func (s *Source) ask(ctx context.Context, method, from, part string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, from, http.NoBody)
+	if err != nil {
+		return nil, job.Errorf(job.Invalid, "%s: %w", from, err)
+	}
+	if part != "" {
+		req.Header.Set("Range", part)
+	}
+	req.Header.Set("User-Agent", "pawl")
+	res, err := s.client.Do(req)
+	if err != nil {
+		return nil, unanswered(ctx, req.URL, err)
+	}
+	if res.StatusCode == http.StatusOK || part != "" && res.StatusCode == http.StatusPartialContent {
+		return res, nil
+	}
+	res.Body.Close()
+	said := fmt.Sprintf("%s answers %d", res.Request.URL.Host, res.StatusCode)
+	if text := http.StatusText(res.StatusCode); text != "" {
+		said += " (" + text + ")"
+	}
+	switch code := res.StatusCode; {
+	case code == http.StatusNotFound || code == http.StatusGone:
+		return nil, &fs.PathError{Op: method, Path: from, Err: &refusal{code, said, fs.ErrNotExist}}
+	case code == http.StatusUnauthorized || code == http.StatusForbidden || code == http.StatusProxyAuthRequired:
+		return nil, &refusal{code, said, fs.ErrPermission}
+	case code == http.StatusTooManyRequests || code == http.StatusRequestTimeout,
+		code >= 500 && code != http.StatusNotImplemented && code != http.StatusHTTPVersionNotSupported:
+		return nil, busy(res, said)
+	}
+	return nil, &refusal{res.StatusCode, said, job.Errorf(job.Invalid, "%s", said)}
+}
+
+// busy is what blocks a job whose server asks to come back later. It is not tested before the time that the server has named, up to an hour.
+func busy(res *http.Response, said string) error {
+	b := block(job.FilesUnavailable, res.Request.URL, said)
+	after := retryAfter(res.Header)
+	if after <= 0 {
+		return b
+	}
+	b.Message += fmt.Sprintf(", and asks to come back after %v", after)
+	if p := job.PolicyOf(b.Code); after > p.Every(0) {
+		p.Stages = append([]job.Stage{{Every: job.Duration(after), Times: 1}}, p.Stages...)
+		b.Policy = p
+	}
+	return b
+}
+
+// retryAfter returns for how long a server asks to stay away; 0: it does not.
+func retryAfter(h http.Header) time.Duration {
+	text := h.Get("Retry-After")
+	after := time.Duration(0)
+	if n, err := strconv.ParseUint(text, 10, 32); err == nil {
+		after = time.Duration(n) * time.Second
+	} else if at, err := http.ParseTime(text); err == nil {
+		now, err := http.ParseTime(h.Get("Date")) // by its own clock, where it tells that
+		if err != nil {
+			now = time.Now()
+		}
+		after = at.Sub(now).Round(time.Second)
+	}
+	return max(0, min(after, longest))
+}
+
+// block is what blocks jobs at the origin of a URL.
+func block(code job.Code, at *url.URL, message string) *job.Block {
+	return &job.Block{Code: code, Message: message, Tester: TesterHTTP, Params: map[string]string{"url": at.Scheme + "://" + strings.ToLower(at.Host) + "/"}}
+}
+
+// unanswered says why no answer came.
+func unanswered(ctx context.Context, at *url.URL, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	why := err
+	if e, ok := errors.AsType[*url.Error](err); ok { // it repeats the method and the URL, and where a redirect led it is that
+		why = e.Err
+		if to, parseErr := url.Parse(e.URL); parseErr == nil && to.Host != "" {
+			at = to
+		}
+	}
+	said := at.Host + ": " + why.Error()
+	if job.KindOf(why) == job.Invalid {
+		return job.Errorf(job.Invalid, "%s", said)
+	}
+	dns, unnamed := errors.AsType[*net.DNSError](why)
+	op, dialed := errors.AsType[*net.OpError](why)
+	dialed = dialed && op.Op == "dial"
+	late := os.IsTimeout(why)
+	switch {
+	case unnamed && !dns.IsTimeout:
+		return tcp(job.HostUnreachable, at, at.Hostname()+": its name cannot be resolved: "+dns.Err)
+	case unnamed || dialed && late:
+		return tcp(job.ConnectionTimeout, at, at.Host+": no connection within the time that there is for one")
+	case dialed:
+		return tcp(job.HostUnreachable, at, at.Host+": "+op.Err.Error())
+	case untrusted(why):
+		return job.Errorf(job.Invalid, "%s", said)
+	case late:
+		return block(job.ConnectionTimeout, at, at.Host+": no answer within the time that there is for one")
+	case errors.Is(why, io.EOF), errors.Is(why, io.ErrUnexpectedEOF), ofNetwork(why):
+		return block(job.TransferInterrupted, at, at.Host+": the connection broke off before it answered")
+	}
+	return job.Errorf(job.Invalid, "%s", said)
+}
+
+func ofNetwork(err error) bool {
+	_, ok := errors.AsType[net.Error](err)
+	return ok
+}
+
+func tcp(code job.Code, at *url.URL, message string) *job.Block {
+	port := at.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[at.Scheme]
+	}
+	return &job.Block{Code: code, Message: message, Tester: TesterTCP, Params: map[string]string{"host": strings.ToLower(at.Hostname()), "port": port}}
+}
+
+// untrusted reports whether TLS failed for a reason that stands.
+func untrusted(err error) bool {
+	_, unverified := errors.AsType[*tls.CertificateVerificationError](err)
+	_, noTLS := errors.AsType[tls.RecordHeaderError](err)
+	op, said := errors.AsType[*net.OpError](err) // an alert comes as one
+	return unverified || noTLS || said && (op.Op == "remote error" || op.Op == "local error")
+}
+
+var errStalled = errors.New("the transfer stood still")
+
+// A body is an answer on its way.
+type body struct {
+	io.ReadCloser
+	at     *url.URL // where it comes from
+	size   int64 // below 0: not known
+	n      int64
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	watch  *time.Timer
+	stall  time.Duration
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	b.watch.Reset(b.stall) // of the time in which nobody reads the server knows nothing
+	n, err := b.ReadCloser.Read(p)
+	b.watch.Stop()
+	b.n += int64(n)
+	if err == nil || err == io.EOF { //nolint:errorlint // wrapped it is no end
+		return n, err
+	}
+	cause := context.Cause(b.ctx)
+	stalled := errors.Is(cause, errStalled)
+	if cause != nil && !stalled {
+		return n, cause
+	}
+	said := fmt.Sprintf("%s: the transfer broke off after %d bytes", b.at.Host, b.n)
+	if b.size >= 0 {
+		said += fmt.Sprintf(" of %d", b.size)
+	}
+	if stalled {
+		said = fmt.Sprintf("%s: the transfer stood still for %v after %d bytes", b.at.Host, b.stall, b.n)
+	}
+	return n, block(job.TransferInterrupted, b.at, said)
+}
+
+func (b *body) Close() error {
+	b.watch.Stop()
+	err := b.ReadCloser.Close()
+	b.cancel(nil)
+	return err
+}
