@@ -14,17 +14,19 @@ const setRate = `
 INSERT INTO pawl.limits (tenant, key, most, per, every, rate) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (tenant, key) DO UPDATE SET most = excluded.most, per = excluded.per, every = excluded.every, rate = excluded.rate`
 
-// removeLimit takes a limit away. The rate of its family, if that decides now, is another one from here on: it does not know what was
+// removeLimit takes a limit away; where groups close its line, what they leave of none stays. The rate of its family, if that decides now, is another one from here on: it does not know what was
 // given under it before.
 //
 //	1 tenant  2 key  3 the key of its family  4 a new rate
 const removeLimit = `
 WITH gone AS (
-	DELETE FROM pawl.limits l WHERE l.tenant = $1 AND l.key = $2 RETURNING l.key
+	DELETE FROM pawl.limits l WHERE l.tenant = $1 AND l.key = $2 AND l.places IS NULL RETURNING l.key
+), shut AS (
+	UPDATE pawl.limits l SET set_most = NULL, set_ahead = NULL WHERE l.tenant = $1 AND l.key = $2 AND l.set_most IS NOT NULL RETURNING l.key
 ), anew AS (
 	UPDATE pawl.limits l SET rate = $4 WHERE l.tenant = $1 AND l.key = $3 AND l.key <> $2 AND l.rate IS NOT NULL
 )
-SELECT g.key FROM gone g`
+SELECT g.key FROM gone g UNION ALL SELECT s.key FROM shut s`
 
 // setLimit writes a limit. It owes the walk by which it takes in the jobs that are there, unless one decided on its keys before, and
 // has taken in its own, or there can be none.
@@ -41,7 +43,8 @@ FROM (SELECT ($6::bool OR EXISTS (SELECT FROM unnest($8::text[], $9::text[]) s(l
 	AND NOT EXISTS (SELECT FROM pawl.limits f WHERE f.tenant = $1 AND f.key = $7 AND f.walked IS NULL) AS walks) w
 ON CONFLICT (tenant, key) DO UPDATE SET weights = excluded.weights,
 	most = CASE WHEN l.walked IS NULL THEN $3::int ELSE 0 END, ahead = CASE WHEN l.walked IS NULL THEN $4::int ELSE 0 END,
-	then_most = CASE WHEN l.walked IS NOT NULL THEN $3::int END, then_ahead = CASE WHEN l.walked IS NOT NULL THEN $4::int END
+	then_most = CASE WHEN l.walked IS NOT NULL THEN $3::int END, then_ahead = CASE WHEN l.walked IS NOT NULL THEN $4::int END,
+	set_most = CASE WHEN l.places IS NOT NULL THEN $3::int END, set_ahead = CASE WHEN l.places IS NOT NULL THEN $4::int END
 RETURNING l.walked IS NOT NULL`
 
 // walk makes a step of a walk by which limits of a tenant take in the jobs that are there: it looks at up to most jobs. It is a
@@ -70,8 +73,8 @@ func (s *Store) walk(ctx context.Context, most int) (n int, turns bool, eff stor
 		return t.commit(append(w.queries(), read(whatIsOwed, func(r *reader) error {
 			eff.Owed = r.bool()
 			turns = r.bool()
-			walks := r.bool()
-			eff.Owed = eff.Owed || turns || walks
+			walks, lines := r.bool(), r.bool()
+			eff.Owed = eff.Owed || turns || walks || lines
 			return nil
 		}))...)
 	})
@@ -145,13 +148,7 @@ func (w *walking) step(t *tx, most int) (n int, err error) {
 		err = w.take(t)
 	}
 	if w.done = looked < most; err == nil && w.done {
-		err = t.send(read(linesOf, func(r *reader) error {
-			line := r.text()
-			if of := job.LimitOf(line); slices.Contains(w.keys, of) || slices.Contains(w.keys, job.Family(of)) {
-				w.handOn = append(w.handOn, spot{w.tenant, line})
-			}
-			return nil
-		}, w.tenant))
+		err = t.send(w.linesUnder(w.tenant, func(of string) bool { return slices.Contains(w.keys, of) || slices.Contains(w.keys, job.Family(of)) }))
 	}
 	return max(1, n), err
 }
@@ -197,7 +194,7 @@ func (w *walking) queries() (qs []*query) {
 	switch {
 	case len(w.keys) == 0:
 	case w.done:
-		qs = append(qs, do(endWalk, w.tenant))
+		qs = append(qs, do(endWalk, w.tenant), do(shutLimits, w.tenant))
 	default:
 		qs = append(qs, do(walkOn, w.tenant, [16]byte(w.last)))
 	}
@@ -241,6 +238,7 @@ ORDER BY p.id`
 	WHERE l.tenant = $1 AND l.walked IS NOT NULL`
 
 	// whatIsOwed says of debts of each class whether there are some.
-	whatIsOwed = `SELECT EXISTS (SELECT FROM pawl.followups), EXISTS (SELECT FROM pawl.turns_owed), ` + anyWalk
+	whatIsOwed = `SELECT EXISTS (SELECT FROM pawl.followups), EXISTS (SELECT FROM pawl.turns_owed), ` + anyWalk + `, ` + anyLine
 	anyWalk    = `EXISTS (SELECT FROM pawl.limits l WHERE l.walked IS NOT NULL)`
+	anyLine    = `EXISTS (SELECT FROM pawl.lines_owed)`
 )

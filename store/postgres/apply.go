@@ -43,7 +43,7 @@ func (s *Store) apply(ctx context.Context, cs []job.Change, claim *claiming) ([]
 			return nil, eff, err
 		}
 		seen[c.Job] = true
-		asked[i] = asking{Change: c, asked: c, at: i, digest: c.Digest(), cause: job.CauseWork, limited: c.From.Limited}
+		asked[i] = asking{Change: c, asked: c, at: i, digest: c.Digest(), cause: job.CauseWork, limited: c.From.Limited || c.Set.Block != nil}
 	}
 	answers := make([]store.Applied, len(cs))
 	eff.Claiming()
@@ -130,7 +130,7 @@ type asking struct {
 	wish       job.Wish   // that it has met
 	cause      job.Cause
 	tried      bool // as one that finishes a task, and no more
-	limited    bool // its job is under limits
+	limited    bool // its job is under limits, or joins a group: package job makes it
 }
 
 func flags(p *job.Patch) (n int) {
@@ -276,7 +276,7 @@ func (a *asking) answer(r *reader, out *store.Applied, eff *store.Effects) strin
 }
 
 // applyLimited sends queries, and makes those of the changes of jobs under limits on which they have decided that they are made. What
-// becomes of turns package job says, as it does for all that is not an apply.
+// becomes of turns and groups package job says, as it does for all that is not an apply.
 func (t *tx) applyLimited(qs []*query, cs []asking, made *[]*asking, answers []store.Applied, eff *store.Effects) error {
 	c := changes{cause: job.CauseWork}
 	rows := map[job.ID]*job.Job{}
@@ -441,7 +441,7 @@ var applyChanges = judged(`, $13::text[], $14::text[], $15::text[], $16::text[],
 		state = excluded.state, custody = excluded.custody, epoch = excluded.epoch, n = excluded.n, ord = excluded.ord, lane = excluded.lane,
 		session = excluded.session, claim = excluded.claim, attempt = excluded.attempt, recoveries = excluded.recoveries,
 		suspect = excluded.suspect, launch = excluded.launch, live = excluded.live, since = excluded.since, due = excluded.due,
-		wish = excluded.wish, resume = excluded.resume, code = excluded.code, message = excluded.message, work = excluded.work, result = excluded.result
+		grp = NULL, until = NULL, wish = excluded.wish, resume = excluded.resume, code = excluded.code, message = excluded.message, work = excluded.work, result = excluded.result
 ), gone AS (
 	DELETE FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT m.id FROM made m WHERE m.ends))
 ), kept AS (

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"time"
 
 	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
@@ -12,6 +13,7 @@ import (
 func (s *Store) Due(ctx context.Context, limit int) (int, store.Effects, error) {
 	var n int
 	var eff store.Effects
+	var d dues
 	call := s.write
 	if limit == 0 { // nothing is moved
 		call = s.call
@@ -30,16 +32,71 @@ func (s *Store) Due(ctx context.Context, limit int) (int, store.Effects, error) 
 				return nil
 			}, limit))
 		}
-		return t.commit(append(qs, read(`SELECT min(due) FROM pawl.jobs WHERE custody = 'gate' AND due IS NOT NULL`, func(r *reader) error {
-			eff.Due = r.time()
-			return nil
-		}))...)
+		return t.commit(append(qs, d.query())...)
 	})
 	if err != nil {
 		return 0, store.Effects{}, err
 	}
+	// Blocked jobs are locked along with their groups, in transactions of their own.
+	then := func(due time.Time, f func(context.Context, int) (int, store.Effects, dues, error)) {
+		if err != nil || n >= limit || due.IsZero() || due.After(d.now) {
+			return
+		}
+		var some int
+		var more store.Effects
+		var left dues
+		if some, more, left, err = f(ctx, limit-n); err != nil {
+			return
+		}
+		n, d = n+some, left
+		for _, line := range more.Ready {
+			eff.Announce(line)
+		}
+		eff.Owed, eff.Tests = eff.Owed || more.Owed, eff.Tests || more.Tests
+	}
+	then(d.fails, s.lapse)
+	then(d.wakes, s.release)
+	if err != nil && n == 0 {
+		return 0, store.Effects{}, err
+	}
+	eff.Due = d.first() // which has passed, where something went wrong
 	return n, eff, nil
 }
+
+// Dues are the times at which something is due.
+type dues struct {
+	gate  time.Time // for a job behind a schedule gate
+	wakes time.Time // for a group
+	fails time.Time // for a job that is blocked
+	now   time.Time
+}
+
+func (d *dues) query() *query {
+	return read(whatIsDue, func(r *reader) error {
+		d.gate, d.wakes, d.fails, d.now = r.time(), r.time(), r.time(), r.time()
+		return nil
+	})
+}
+
+// first is the first of them; zero: there is none.
+func (d *dues) first() time.Time {
+	var eff store.Effects
+	for _, at := range [...]time.Time{d.gate, d.wakes, d.fails} {
+		eff.Soon(at)
+	}
+	return eff.Due
+}
+
+// When something is due at first: for jobs behind a schedule gate, for groups, and for the jobs of these that are to fail, as [store.Group.Fails]
+// says, which of the jobs of a group is the one that is to fail first.
+const (
+	gateDue   = `(SELECT min(j.due) FROM pawl.jobs j WHERE j.custody = 'gate' AND j.due IS NOT NULL)`
+	groupsDue = `(SELECT min(g.wake) FROM pawl.groups g WHERE g.wake IS NOT NULL)`
+	failsDue  = `(SELECT min(CASE WHEN g.next > u.until THEN u.until ELSE u.until + interval '1 minute' END) FROM pawl.groups g
+		CROSS JOIN LATERAL (SELECT ` + firstUntil + ` AS until OFFSET 0) u WHERE g.next IS NOT NULL)`
+	firstDue  = `least(` + gateDue + `, ` + groupsDue + `, ` + failsDue + `)`
+	whatIsDue = `SELECT ` + gateDue + `, ` + groupsDue + `, ` + failsDue + `, pawl.clock()`
+)
 
 // dueJobs moves jobs whose time has come out of their gate, as [job.Next] says. Where another gate still holds one, the
 // schedule does not any more. A job under limits, which has no turns while it waits for a time, takes its place in line, and one in

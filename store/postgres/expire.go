@@ -74,8 +74,8 @@ func left(eff *store.Effects) []*query {
 			eff.Announce(job.Line{Queue: r.text(), Kind: r.text()})
 			return nil
 		}, store.MostUnserved),
-		read(`SELECT EXISTS (SELECT FROM pawl.followups) OR EXISTS (SELECT FROM pawl.turns_owed) OR `+anyWalk+`, (SELECT min(j.due) FROM pawl.jobs j WHERE j.custody = 'gate' AND j.due IS NOT NULL)`, func(r *reader) error {
-			eff.Owed, eff.Due = r.bool(), r.time()
+		read(`SELECT EXISTS (SELECT FROM pawl.followups) OR EXISTS (SELECT FROM pawl.turns_owed) OR `+anyWalk+` OR `+anyLine+`, `+firstDue+`, EXISTS (SELECT FROM pawl.groups)`, func(r *reader) error {
+			eff.Owed, eff.Due, eff.Tests = r.bool(), r.time(), r.bool()
 			return nil
 		}),
 	}

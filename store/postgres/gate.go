@@ -119,13 +119,7 @@ func (s *Store) changeLimit(ctx context.Context, tenant, key string, change func
 			}
 			return t.commit(read(wakeJobs, func(r *reader) error { eff.Due = r.time(); return nil }, tenant))
 		}
-		err := t.send(do(lockGate, tenant), change(&missing), read(linesOf, func(r *reader) error {
-			line := r.text()
-			if of := job.LimitOf(line); of == key || job.Family(of) == key {
-				c.handOn = append(c.handOn, spot{tenant, line})
-			}
-			return nil
-		}, tenant))
+		err := t.send(do(lockGate, tenant), change(&missing), do(shutLimits, tenant), c.linesUnder(tenant, func(of string) bool { return of == key || job.Family(of) == key }))
 		if err == nil && missing {
 			err = store.NoLimit(key)
 		}
@@ -140,6 +134,16 @@ func (s *Store) changeLimit(ctx context.Context, tenant, key string, change func
 	}
 	s.limited.Delete(tenant)
 	return eff, nil
+}
+
+// linesUnder is the query that owes those who wait for turns of limits what these have for them.
+func (c *changes) linesUnder(tenant string, chosen func(of string) bool) *query {
+	return read(linesOf, func(r *reader) error {
+		if line := r.text(); chosen(job.LimitOf(line)) {
+			c.handOn = append(c.handOn, spot{tenant, line})
+		}
+		return nil
+	}, tenant)
 }
 
 // linesOf goes from line to line of a tenant.
@@ -161,7 +165,8 @@ func (s *Store) Limits(ctx context.Context, tenant string) (all []job.Limit, err
 }
 
 func readLimits(tenant string, each func(l job.Limit)) *query {
-	return read(`SELECT l.key, coalesce(l.then_most, l.most), coalesce(l.then_ahead, l.ahead), l.weights, l.per FROM pawl.limits l WHERE l.tenant = $1 ORDER BY l.key`, func(r *reader) error {
+	return read(`SELECT l.key, coalesce(l.set_most, l.then_most, l.most), coalesce(l.set_ahead, l.then_ahead, l.ahead), l.weights, l.per FROM pawl.limits l
+		WHERE l.tenant = $1 AND `+isSet+` ORDER BY l.key`, func(r *reader) error {
 		each(r.limit())
 		return nil
 	}, tenant)
@@ -174,8 +179,12 @@ func (s *Store) Turns(ctx context.Context, q store.TurnQuery) (all []store.Turns
 	}
 	err = s.look(ctx, q.Tenant, func(t *tx) error {
 		all = nil
-		set := map[string]job.Limit{}
-		err := t.commit(readLimits(q.Tenant, func(l job.Limit) { set[l.Key] = l }), read(turnsUsed, func(r *reader) error {
+		set, shut := map[string]job.Limit{}, map[string]int{}
+		err := t.commit(readLimits(q.Tenant, func(l job.Limit) { set[l.Key] = l }), read(linesShut, func(r *reader) error {
+			key := r.text()
+			shut[key] = r.int()
+			return nil
+		}, q.Tenant), read(turnsUsed, func(r *reader) error {
 			key := r.text()
 			if len(all) == 0 || all[len(all)-1].Key != key {
 				all = append(all, store.Turns{Key: key})
@@ -185,7 +194,11 @@ func (s *Store) Turns(ctx context.Context, q store.TurnQuery) (all []store.Turns
 			return nil
 		}, q.Tenant, q.After, store.Within(q.Limit, 100, 1000), nonzero(q.Key)))
 		for i := range all {
-			all[i].Limit = decides(set, all[i].Key)
+			key := all[i].Key
+			all[i].Limit = decides(set, key)
+			if places, closed := shut[job.LimitOf(key)]; closed {
+				all[i].Limit, all[i].Shut = all[i].Limit.Shut(key, places), true
+			}
 		}
 		return err
 	})
@@ -319,16 +332,15 @@ func (s *Store) limitKeys(tenant string) limitKeys {
 
 // learnLimits reads the keys of a tenant's limits anew.
 func (s *Store) learnLimits(ctx context.Context, tenant string) error {
-	all, err := s.Limits(ctx, tenant)
-	if err != nil {
-		return err
+	var known limitKeys
+	err := s.call(ctx, tenant, func(t *tx) error {
+		known = limitKeys{}
+		return t.commit(read(`SELECT l.key FROM pawl.limits l WHERE l.tenant = $1`, func(r *reader) error { known[r.text()] = true; return nil }, tenant))
+	})
+	if err == nil {
+		s.limited.Store(tenant, known)
 	}
-	known := limitKeys{}
-	for _, l := range all {
-		known[l.Key] = true
-	}
-	s.limited.Store(tenant, known)
-	return nil
+	return err
 }
 
 // set returns those of some keys that are there, in their order.

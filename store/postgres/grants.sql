@@ -5,7 +5,7 @@ GRANT EXECUTE ON FUNCTION pawl.clock(), pawl.refuse(text), pawl.refuse(text, tex
 -- What an earlier version gave is taken back; nobody sees that before the end. A lock on rows needs the right to change them.
 REVOKE ALL ON pawl.migrations, pawl.era, pawl.specs, pawl.labels, pawl.jobs, pawl.ended, pawl.events, pawl.prerequisites, pawl.unique_keys,
     pawl.followups, pawl.idempotency, pawl.sessions, pawl.duties, pawl.resources, pawl.messages,
-    pawl.limits, pawl.turns, pawl.turns_owed, pawl.served, pawl.moments FROM pawl_service;
+    pawl.limits, pawl.turns, pawl.turns_owed, pawl.served, pawl.moments, pawl.groups, pawl.lines_owed FROM pawl_service;
 GRANT SELECT                         ON pawl.migrations    TO pawl_service;
 GRANT SELECT, UPDATE                 ON pawl.era           TO pawl_service;
 GRANT SELECT, INSERT, UPDATE, DELETE ON pawl.specs         TO pawl_service;
@@ -27,4 +27,6 @@ GRANT SELECT, INSERT, DELETE         ON pawl.turns_owed    TO pawl_service;
 GRANT SELECT, USAGE ON SEQUENCE         pawl.turns_owed_seq_seq TO pawl_service;
 GRANT SELECT, INSERT, UPDATE, DELETE ON pawl.served        TO pawl_service;
 GRANT SELECT, INSERT, UPDATE         ON pawl.moments       TO pawl_service;
+GRANT SELECT, INSERT, UPDATE, DELETE ON pawl.groups        TO pawl_service;
+GRANT SELECT, INSERT, DELETE         ON pawl.lines_owed    TO pawl_service;
 COMMIT;

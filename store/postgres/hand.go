@@ -81,7 +81,7 @@ func (t *tx) handOver(c *changes, eff *store.Effects) error {
 	h.tenant, h.keys, c.handOn = c.toHandOn()
 	c.effects(eff)
 	if len(h.keys) == 0 {
-		return t.commit(c.queries()...)
+		return t.join(c, eff, c.queries()...)
 	}
 	crowded, has := false, false
 	try := read(tryGateFor, func(r *reader) error { crowded, has = r.bool(), r.bool(); return nil }, h.tenant, h.keys, c.entering())
@@ -104,7 +104,7 @@ func (t *tx) handOver(c *changes, eff *store.Effects) error {
 		}
 	}
 	h.effects(eff)
-	return t.commit(append(append(marks, h.queries()...), h.served...)...)
+	return t.join(c, eff, append(append(marks, h.queries()...), h.served...)...)
 }
 
 // toHandOn returns the keys of a tenant that changes have given back, or in whose lines somebody has come to stand, and what else they
@@ -376,7 +376,7 @@ SELECT k.key, t.owner, t.n FROM (
 
 	// anyOwed says whether debts are left. Where the oldest ones may wait, whoever owes others has said so.
 	anyOwed = `SELECT EXISTS (SELECT FROM pawl.followups)
-	OR EXISTS (SELECT FROM (SELECT o.at FROM pawl.turns_owed o ORDER BY o.seq LIMIT 100) o WHERE o.at <= pawl.clock()) OR ` + anyWalk
+	OR EXISTS (SELECT FROM (SELECT o.at FROM pawl.turns_owed o ORDER BY o.seq LIMIT 100) o WHERE o.at <= pawl.clock()) OR ` + anyWalk + ` OR ` + anyLine
 )
 
 // lineHeads locks and answers the first jobs in line for keys, of each owner as many as may go and one more, and those who keep turns,

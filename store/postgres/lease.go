@@ -146,7 +146,7 @@ SELECT me.renewed, me.renewed_ago,
 	(SELECT json_agg(json_build_object('name', d.name, 'term', d.term)) FROM (
 		SELECT w.name, w.term FROM wanted w WHERE w.session = $1 UNION ALL SELECT t.name, t.term FROM taken t) d),
 	least((SELECT f.at FROM pawl.followups f ORDER BY f.seq LIMIT 1), (SELECT o.at FROM pawl.turns_owed o ORDER BY o.seq LIMIT 1),
-		(SELECT min(l.walked_at) FROM pawl.limits l WHERE l.walked IS NOT NULL)) < pawl.clock() - $2::interval / 3,
+		(SELECT o.at FROM pawl.lines_owed o ORDER BY o.seq LIMIT 1), (SELECT min(l.walked_at) FROM pawl.limits l WHERE l.walked IS NOT NULL)) < pawl.clock() - $2::interval / 3,
 	me.command,
-	(SELECT min(j.due) FROM pawl.jobs j WHERE j.custody = 'gate' AND j.due IS NOT NULL)
+	` + firstDue + `
 FROM me`

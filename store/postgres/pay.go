@@ -12,7 +12,7 @@ import (
 func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) {
 	var paid int
 	var eff store.Effects
-	turns, walks := false, false // are owed
+	turns, walks, lines := false, false, false // are owed
 	err := s.write(ctx, everyone, func(t *tx) error {
 		paid, eff = 0, store.Effects{}
 		c := changes{cause: job.CausePaid}
@@ -35,14 +35,14 @@ func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) 
 		}
 		c.effects(&eff)
 		return t.commit(append(c.queries(), read(whatIsOwed, func(r *reader) error {
-			eff.Owed, turns, walks = r.bool(), r.bool(), r.bool()
+			eff.Owed, turns, walks, lines = r.bool(), r.bool(), r.bool(), r.bool()
 			return nil
 		}))...)
 	})
 	if err != nil {
 		return 0, store.Effects{}, err
 	}
-	eff.Owed = eff.Owed || turns || walks
+	eff.Owed = eff.Owed || turns || walks || lines
 	pay := func(n int, more store.Effects, err error) error {
 		if err != nil {
 			if eff.Owed = true; paid > 0 {
@@ -55,6 +55,13 @@ func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) 
 		}
 		paid, eff.Owed, eff.Later = paid+n, more.Owed, eff.Later || more.Later
 		return nil
+	}
+	if lines && paid < limit {
+		n, more, err := s.shut(ctx, limit-paid)
+		turns, walks = turns || n > 0, walks || n > 0
+		if err := pay(n, more, err); err != nil {
+			return 0, store.Effects{}, err
+		}
 	}
 	if walks && paid < limit {
 		n, owes, more, err := s.walk(ctx, store.Walked(limit-paid))

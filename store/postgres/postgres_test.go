@@ -83,7 +83,7 @@ func clocked(t *testing.T) string {
 	}
 	t.Cleanup(func() {
 		const tables = "pawl.specs, pawl.labels, pawl.jobs, pawl.ended, pawl.events, pawl.prerequisites, pawl.unique_keys, pawl.followups, " +
-			"pawl.idempotency, pawl.sessions, pawl.duties, pawl.resources, pawl.limits, pawl.turns, pawl.turns_owed, pawl.served, pawl.moments"
+			"pawl.idempotency, pawl.sessions, pawl.duties, pawl.resources, pawl.limits, pawl.turns, pawl.turns_owed, pawl.served, pawl.moments, pawl.groups, pawl.lines_owed"
 		clear := "UPDATE public.shift SET by = '0';"
 		for table := range strings.SplitSeq(tables, ", ") {
 			clear += "DELETE FROM " + table + ";"

@@ -10,12 +10,14 @@ import (
 
 // Recount implements [store.Jobs]. What looks wrong is looked at again under the locks of those who would change it.
 func (s *Store) Recount(ctx context.Context, limit int) (n store.Recounted, eff store.Effects, err error) {
-	needs := false
+	needs, groups := false, false
 	var tenants []string // of whom turns or lines look wrong
 	err = s.call(ctx, everyone, func(t *tx) error {
-		needs, tenants = false, nil
+		needs, groups, tenants = false, false, nil
 		return t.commit(read(lookForWrong, func(r *reader) error {
 			switch tenant, line := r.text(), r.text(); {
+			case line == emptyGroup:
+				groups = true
 			case tenant == "":
 				needs = true
 			case !slices.Contains(tenants, tenant):
@@ -43,6 +45,11 @@ func (s *Store) Recount(ctx context.Context, limit int) (n store.Recounted, eff 
 		n.Turns, n.Lines = n.Turns+turns, n.Lines+lines
 	}
 	eff.Owed = eff.Owed || n.Turns+n.Lines > 0
+	if groups {
+		if trimmed, err := s.trim(ctx, limit); err == nil { // else they are found again
+			eff.Owed = eff.Owed || trimmed.Owed
+		}
+	}
 	return n, eff, nil
 }
 
@@ -115,6 +122,9 @@ func (s *Store) mend(ctx context.Context, tenant string, limit int) (turns, line
 }
 
 const (
+	// emptyGroup is in the place of a line.
+	emptyGroup = "/"
+
 	// miscounted finds jobs that wait for another number of prerequisites than they have.
 	miscounted = `
 	SELECT j.id FROM pawl.jobs j
@@ -136,7 +146,7 @@ SELECT pawl.clock(), ` + columns + ` FROM corrected j ` + itsSpec
 		OR j.ties & 64 <> 0 AND t.key NOT LIKE 'order/%' AND (t.key LIKE 'ahead/%') = (j.line LIKE 'ahead/%') AND t.key < j.line) OFFSET 0)`
 
 	// lookForWrong finds all that may be wrong, in one snapshot: with no tenant, that a job waits for another number of prerequisites
-	// than it has; with no line, turns that nobody has a use for; and, going from line to line, those to which nothing is owed, with
+	// than it has, or with a line that is none, that groups have nobody any more; with no line, turns that nobody has a use for; and, going from line to line, those to which nothing is owed, with
 	// how many turns of the key there are and its limit. Most of these are full.
 	lookForWrong = `
 WITH RECURSIVE lines AS (
@@ -149,6 +159,8 @@ WITH RECURSIVE lines AS (
 	WHERE l.i > 0 AND NOT EXISTS (SELECT FROM pawl.turns_owed o WHERE o.tenant = l.tenant AND o.key = l.line OFFSET 0)
 )
 SELECT '' AS tenant, '' AS line, 0::bigint AS held, NULL::text AS key, NULL::int AS most, NULL::int AS ahead, NULL::json AS weights, NULL::bigint AS per FROM (` + miscountedOnce + `) wrong
+UNION ALL
+SELECT '', '` + emptyGroup + `', 0::bigint, NULL::text, NULL::int, NULL::int, NULL::json, NULL::bigint FROM (SELECT FROM pawl.groups g WHERE ` + bare + ` LIMIT 1) empty
 UNION ALL
 SELECT w.tenant, '', 0::bigint, NULL::text, NULL::int, NULL::int, NULL::json, NULL::bigint FROM (
 	SELECT t.tenant FROM (SELECT t.job, t.key, t.tenant FROM pawl.turns t ORDER BY t.job, t.key OFFSET 0) t WHERE ` + useless + ` LIMIT 1) w

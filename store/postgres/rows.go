@@ -13,7 +13,7 @@ const (
 	ofSpec = `s.id, s.tenant, s.owner, s.kind, s.name, s.app, s.queue, s.machine, s.priority, s.max_attempts, s.created, s.external_id,
 		s.parent, s.trace, s.hidden, s.labels`
 	ofJob = `j.state, j.custody, j.epoch, j.n, j.lane, j.session, j.claim, j.attempt, j.recoveries, j.suspect, j.launch, j.live, j.since,
-		j.due, j.ended, j.needs, j.ties, j.limits, j.ordered, j.line, j.passed, j.wish, j.wished_by, j.resume, j.code, j.message, j.work, j.result`
+		j.due, j.ended, j.needs, j.ties, j.limits, j.ordered, j.line, j.passed, j.grp, j.until, j.wish, j.wished_by, j.resume, j.code, j.message, j.work, j.result`
 	columns = ofSpec + `, ` + ofJob
 	// documents are those of specs that may be large.
 	documents = `s.request, s.resolved, s.notes`
@@ -24,11 +24,11 @@ const (
 const (
 	// livingRow is a row j of jobs.
 	livingRow = `j.id, j.state, j.custody, j.epoch, j.n, j.ord, j.lane, j.session, j.claim, j.attempt, j.recoveries, j.suspect, j.launch, j.live,
-		j.since, j.due, NULL::timestamptz AS ended, j.needs, j.ties, j.limits, j.ordered, j.line, j.passed, j.told, j.wish, j.wished_by, j.resume, j.code, j.message, j.work, j.result`
+		j.since, j.due, NULL::timestamptz AS ended, j.needs, j.ties, j.limits, j.ordered, j.line, j.passed, j.grp, j.until, j.told, j.wish, j.wished_by, j.resume, j.code, j.message, j.work, j.result`
 	living = `SELECT ` + livingRow + ` FROM pawl.jobs j`
 	over   = `SELECT id, state, 'none'::text AS custody, epoch, n, ord, ''::text AS lane, NULL::uuid AS session, NULL::uuid AS claim, attempt,
 		recoveries, suspect, launch, false AS live, since, NULL::timestamptz AS due, ended, needs, ties, limits, ordered, NULL::text AS line,
-		0 AS passed, told, ''::text AS wish, wished_by,
+		0 AS passed, NULL::text AS grp, NULL::timestamptz AS until, told, ''::text AS wish, wished_by,
 		''::text AS resume, code, message, work, result FROM pawl.ended`
 	anyJob = `(` + living + ` UNION ALL ` + over + `)`
 	// itsJob and itsSpec join what belongs to a spec s or a job j. OFFSET keeps the planner from turning the join around:
@@ -51,6 +51,7 @@ func (r *reader) row() job.Job {
 	j.Attempt, j.Recoveries, j.Suspect, j.Launch, j.Live = r.int(), r.int(), r.int(), r.int(), r.bool()
 	j.Since, j.Due, j.Ended, j.Needs, j.Ties = r.time(), r.time(), r.time(), r.int(), job.Ties(r.int())
 	j.Limits, j.Order, j.Line, j.Passed = r.texts(), r.text(), r.text(), r.int()
+	j.Group, j.Until = r.text(), r.time()
 	j.Wish, j.WishedBy, j.Resume = job.Wish(r.text()), r.text(), job.State(r.text())
 	j.Code, j.Message, j.Work, j.Result = job.Code(r.text()), r.text(), r.json(), r.json()
 	if j.Custody == job.None {

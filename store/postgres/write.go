@@ -23,6 +23,7 @@ type changes struct {
 	freed         []key
 	owed          []debt
 
+	joins    []joining
 	inLine   []job.Job // that stand in another line: no change, and no history
 	returned []turn
 	taken    []turn
@@ -79,6 +80,9 @@ func (c *changes) add(before *job.Job, ch job.Change) (after job.Job, err error)
 	}
 	for _, key := range job.Returned(before, &after) {
 		c.returned = append(c.returned, turn{after.ID, key, after.Tenant, after.Owner})
+	}
+	if ch.Set.Block != nil {
+		c.joins = append(c.joins, joining{after, ch.Set.Block})
 	}
 	c.owe(&after, job.Owes(before, &after))
 	return after, nil
@@ -163,7 +167,14 @@ func (c *changes) queries() []*query {
 		column(c.after, func(j *job.Job) *int { return nonzero(j.Passed) }),
 		column(c.makers, func(m *maker) *[16]byte { return nonzero([16]byte(m.session)) }),
 		column(c.makers, func(m *maker) *string { return nonzero(m.duty) }), column(c.makers, func(m *maker) *string { return nonzero(string(m.cause)) }),
-		column(c.makers, func(m *maker) *int64 { return nonzero(m.digest) }))}
+		column(c.makers, func(m *maker) *int64 { return nonzero(m.digest) }),
+		text(func(j *job.Job) string { return j.Group }), times(func(j *job.Job) time.Time { return j.Until }),
+		column(c.after, func(j *job.Job) *string { // of others it is there where it is needed
+			if j.Group == "" {
+				return nil
+			}
+			return &j.Owner
+		}))}
 	if len(c.freed) > 0 {
 		qs = append(qs, do(freeKeys, values(c.freed, func(k *key) [16]byte { return k.job }), values(c.freed, func(k *key) string { return string(k.mode) })))
 	}
@@ -203,7 +214,7 @@ func encode(v any) string {
 //	1 now     4 ids    7 state    10 n        13 claim       16 suspect  19 since  22 wish       25 code     28 result
 //	2 cause   5 epoch  8 custody  11 lane     14 attempt     17 launch   20 due    23 wished by  26 message  29 paths
 //	3 actor   6 n      9 epoch    12 session  15 recoveries  18 live     21 ended  24 resume     27 work
-//	30 ties   31 line  32 passed  33 session, 34 duty, 35 cause and 36 digest of the events
+//	30 ties   31 line  32 passed  33 session, 34 duty, 35 cause and 36 digest of the events  37 group  38 until  39 owner of those in one
 //
 // 5 and 6 are those of the row before; a path is a JSON list of {state, custody, code, message, data}.
 var writeRows, writeEnds = writing(``), writing(`), gone AS (
@@ -231,22 +242,23 @@ WITH x AS MATERIALIZED (
 	FROM x CROSS JOIN unnest($4::uuid[], $5::bigint[], $6::bigint[], $7::text[], $8::text[], $9::bigint[], $10::bigint[], $11::text[], $12::uuid[],
 		$13::uuid[], $14::int[], $15::int[], $16::int[], $17::int[], $18::bool[], $19::timestamptz[], $20::timestamptz[], $21::timestamptz[],
 		$22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::json[], $28::json[], $29::json[],
-		$30::int[], $31::text[], $32::int[], $33::uuid[], $34::text[], $35::text[], $36::bigint[])
+		$30::int[], $31::text[], $32::int[], $33::uuid[], $34::text[], $35::text[], $36::bigint[], $37::text[], $38::timestamptz[], $39::text[])
 		a(id, was_epoch, was_n, state, custody, epoch, n, lane, session, claim, attempt, recoveries, suspect, launch, live, since, due, ended,
-		wish, wished_by, resume, code, message, work, result, path, ties, line, passed, maker, duty, made, digest)
+		wish, wished_by, resume, code, message, work, result, path, ties, line, passed, maker, duty, made, digest, grp, until, owner)
 	CROSS JOIN LATERAL (SELECT * FROM pawl.jobs j WHERE j.id = a.id AND j.epoch = a.was_epoch AND j.n = a.was_n OFFSET 0) j
 ), written AS (
 	INSERT INTO pawl.jobs AS j (id, tenant, kind, queue, machine, priority, created, state, custody, epoch, n, ord, lane, session, claim,
-		attempt, recoveries, suspect, launch, live, since, due, needs, ties, line, passed, told, wish, wished_by, resume, code, message, work, result)
+		attempt, recoveries, suspect, launch, live, since, due, needs, ties, line, passed, grp, until, owner, told, wish, wished_by, resume, code, message, work, result)
 	SELECT a.id, a.tenant, a.kind, a.queue, a.machine, a.priority, a.created, a.state, a.custody, a.epoch, a.n, a.ord, a.lane, a.session, a.claim,
-		a.attempt, a.recoveries, a.suspect, a.launch, a.live, a.since, a.due, a.needs, a.ties, a.line, coalesce(a.passed, 0), a.told, coalesce(a.wish, ''),
+		a.attempt, a.recoveries, a.suspect, a.launch, a.live, a.since, a.due, a.needs, a.ties, a.line, coalesce(a.passed, 0), a.grp, a.until, a.owner, a.told, coalesce(a.wish, ''),
 		coalesce(a.wished_by, ''), coalesce(a.resume, ''), coalesce(a.code, ''), coalesce(a.message, ''), a.work, a.result
 	FROM a WHERE NOT a.over
 	ON CONFLICT (id) DO UPDATE SET
 		state = excluded.state, custody = excluded.custody, epoch = excluded.epoch, n = excluded.n, ord = excluded.ord, lane = excluded.lane,
 		session = excluded.session, claim = excluded.claim, attempt = excluded.attempt, recoveries = excluded.recoveries,
 		suspect = excluded.suspect, launch = excluded.launch, live = excluded.live, since = excluded.since, due = excluded.due,
-		ties = excluded.ties, line = excluded.line, passed = excluded.passed, wish = excluded.wish, wished_by = excluded.wished_by, resume = excluded.resume, code = excluded.code, message = excluded.message,
+		ties = excluded.ties, line = excluded.line, passed = excluded.passed, grp = excluded.grp, until = excluded.until,
+		owner = coalesce(excluded.owner, j.owner), wish = excluded.wish, wished_by = excluded.wished_by, resume = excluded.resume, code = excluded.code, message = excluded.message,
 		work = excluded.work, result = excluded.result
 ` + ends + `), history AS (
 	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, session, actor, code, message, data, change)
