@@ -546,7 +546,11 @@ func (s *Store) Steer(ctx context.Context, steer store.Steer) ([]error, store.Ef
 			}
 			if steer.Want == store.TryNow {
 				var g *store.Group
-				if g, err = t.group(spot{r.Tenant, r.Group}); err == nil {
+				switch g, err = t.group(spot{r.Tenant, r.Group}); {
+				case err != nil:
+				case g == nil:
+					answers[i] = store.NoGroup(r.Group)
+				default:
 					err = t.steer(g, &steer, &eff)
 				}
 			} else {
