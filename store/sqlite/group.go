@@ -88,10 +88,9 @@ func (t *tx) join(r *row, b *job.Block, eff *store.Effects) error {
 // putJoined writes the groups that the changes of an apply have joined.
 func (t *tx) putJoined(eff *store.Effects) error {
 	for _, at := range slices.SortedFunc(maps.Keys(t.joined), spot.compare) {
-		if g := t.joined[at]; g != nil {
-			if err := t.putGroup(&g.now, g.was, eff); err != nil {
-				return err
-			}
+		g := t.joined[at]
+		if err := t.putGroup(&g.now, g.was, eff); err != nil {
+			return err
 		}
 	}
 	t.joined = nil
@@ -460,9 +459,8 @@ func (s *Store) Tests(ctx context.Context, duty string, limit int) (store.Tests,
 	if err := errors.Join(append(broken, err)...); err != nil {
 		return store.Tests{}, err
 	}
-	now := a.Now
-	slices.SortStableFunc(a.Due, func(a, b store.Group) int { // those first that are due
-		return cmp.Or(cmp.Compare(flag(a.Next.After(now)), flag(b.Next.After(now))), a.Next.Compare(b.Next), strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Key, b.Key))
+	slices.SortFunc(a.Due, func(a, b store.Group) int {
+		return cmp.Or(a.Next.Compare(b.Next), strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Key, b.Key))
 	})
 	return a, nil
 }
