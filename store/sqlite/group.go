@@ -88,10 +88,9 @@ func (t *tx) join(r *row, b *job.Block, eff *store.Effects) error {
 // putJoined writes the groups that the changes of an apply have joined.
 func (t *tx) putJoined(eff *store.Effects) error {
 	for _, at := range slices.SortedFunc(maps.Keys(t.joined), spot.compare) {
-		if g := t.joined[at]; g != nil {
-			if err := t.putGroup(&g.now, g.was, eff); err != nil {
-				return err
-			}
+		g := t.joined[at]
+		if err := t.putGroup(&g.now, g.was, eff); err != nil {
+			return err
 		}
 	}
 	t.joined = nil
@@ -460,9 +459,8 @@ func (s *Store) Tests(ctx context.Context, duty string, limit int) (store.Tests,
 	if err := errors.Join(append(broken, err)...); err != nil {
 		return store.Tests{}, err
 	}
-	now := a.Now
-	slices.SortStableFunc(a.Due, func(a, b store.Group) int { // those first that are due
-		return cmp.Or(cmp.Compare(flag(a.Next.After(now)), flag(b.Next.After(now))), a.Next.Compare(b.Next), strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Key, b.Key))
+	slices.SortFunc(a.Due, func(a, b store.Group) int {
+		return cmp.Or(a.Next.Compare(b.Next), strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Key, b.Key))
 	})
 	return a, nil
 }
@@ -546,7 +544,11 @@ func (s *Store) Steer(ctx context.Context, steer store.Steer) ([]error, store.Ef
 			}
 			if steer.Want == store.TryNow {
 				var g *store.Group
-				if g, err = t.group(spot{r.Tenant, r.Group}); err == nil {
+				switch g, err = t.group(spot{r.Tenant, r.Group}); {
+				case err != nil:
+				case g == nil:
+					answers[i] = store.NoGroup(r.Group)
+				default:
 					err = t.steer(g, &steer, &eff)
 				}
 			} else {
