@@ -31,15 +31,12 @@ func (e *Effects) Note(j *job.Job) {
 	}
 }
 
-// Passed notes that a job went into a group by a change, or came out of one. again says of one that went in that the group was clear.
-func (e *Effects) Passed(before, after *job.Job, again bool) {
+// Passed notes what became of a job that is blocked by a change, or was until then. Of a group that was clear [Group.Join] tells.
+func (e *Effects) Passed(before, after *job.Job) {
 	p := Passage{Code: before.Code, Waited: after.Since.Sub(before.Since)}
 	switch {
 	case after.State == job.Blocked && before.State != job.Blocked:
 		p = Passage{Code: after.Code, What: IsBlocked}
-		if again {
-			p.What = IsReblocked
-		}
 	case before.State != job.Blocked, after.State == job.Blocked, after.State == job.Paused, after.State == job.Canceled:
 		return
 	case after.State == job.Failed:

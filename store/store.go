@@ -297,7 +297,7 @@ type Passing string
 // What becomes of blocked jobs. Those that are canceled or paused are not told of.
 const (
 	IsBlocked   Passing = "blocked"
-	IsReblocked Passing = "reblocked" // by what had cleared, as it seemed, a moment before
+	IsReblocked Passing = "reblocked" // beside: its group was clear
 	IsReleased  Passing = "released"
 	HasFailed   Passing = "failed"
 )

@@ -79,6 +79,29 @@ func TestLists(t *testing.T) {
 	}
 }
 
+func TestPrograms(t *testing.T) {
+	const flow, block = "testers: {mail: [/bin/mail, -q], disk: /bin/df}\n", "testers:\n  mail:\n    - /bin/mail\n    - -q\n  disk: [/bin/df]\n"
+	want := Programs{"mail": {"/bin/mail", "-q"}, "disk": {"/bin/df"}}
+	for _, file := range []string{flow, block} {
+		l := must(t, file, nil, nil)
+		if diff := cmp.Diff(want, l.Testers); diff != "" {
+			t.Errorf("%s%s", file, diff)
+		}
+		if got := l.Testers.String(); got != `{"disk":["/bin/df"],"mail":["/bin/mail","-q"]}` {
+			t.Errorf("they are shown as %s", got)
+		}
+	}
+	l := must(t, flow, []string{`PAWL_TESTERS={"mail": ["/bin/true", "a, b"]}`}, nil)
+	if diff := cmp.Diff(Programs{"mail": {"/bin/true", "a, b"}}, l.Testers); diff != "" {
+		t.Error(diff)
+	}
+	for _, l := range []*Loaded{must(t, "testers:\n", nil, nil), must(t, flow, []string{"PAWL_TESTERS="}, nil), must(t, "", nil, nil)} {
+		if len(l.Testers) > 0 || l.Testers.String() != "" {
+			t.Errorf("programs %v", l.Testers)
+		}
+	}
+}
+
 func TestRoles(t *testing.T) {
 	if l := must(t, "", nil, nil); !l.Plays("api") || !l.Plays("watcher") {
 		t.Errorf("roles %q by default", l.Roles)
@@ -109,6 +132,12 @@ func TestFaults(t *testing.T) {
 		{name: "a level", env: "PAWL_LOG_LEVEL=loud", want: []string{"write debug, info, warn or error"}},
 		{name: "a size", env: "PAWL_DISK_LOW=much", want: []string{"write a number of bytes, such as 64MiB"}},
 		{name: "a network", env: "PAWL_TRUSTED_PROXIES=10.0.0.0/8,proxy", want: []string{`"proxy" is no network`}},
+		{name: "no programs", file: "testers: [a]\n", want: []string{"pawl.yaml:1: write programs here"}},
+		{name: "a program without its path", file: "testers: {mail: [mail]}\n", want: []string{"name the program by its whole path"}},
+		{name: "a program that is none", env: `PAWL_TESTERS={"mail": []}`, want: []string{"name the program by its whole path"}},
+		{name: "programs without a name", env: `PAWL_TESTERS={"": ["/bin/true"]}`, want: []string{"a name is empty"}},
+		{name: "programs twice", file: "testers:\n  mail: [/a]\n  \"mail\": [/b]\n", want: []string{"twice"}},
+		{name: "programs that are no JSON", env: "PAWL_TESTERS=mail", want: []string{"write programs by name"}},
 		{name: "a map where a value belongs", file: "listen:\n  port: 3\n", want: []string{"pawl.yaml:2: write a plain value here"}},
 		{name: "a value where a section belongs", file: "limits: 3\n", want: []string{"pawl.yaml:1: write settings here"}},
 		{name: "a key twice", file: "grace: 1s\ngrace: 2s\n", want: []string{"pawl.yaml"}},

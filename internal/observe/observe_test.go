@@ -13,7 +13,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -24,7 +26,9 @@ import (
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/internal/observe"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/recovery"
 	"github.com/pawl-jobs/pawl/store"
+	"github.com/pawl-jobs/pawl/store/fake"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
@@ -209,6 +213,71 @@ func TestEndOfALostSession(t *testing.T) {
 	if w.o.Session() == nil {
 		t.Error("a process whose session has ended counts as live")
 	}
+}
+
+func TestBlockedJobs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := observe.New(observe.Config{Log: slog.New(slog.DiscardHandler)})
+		w := &world{TB: t, o: o, store: o.Store(fake.New(nil))}
+		w.Service = pawl.New(pawl.Config{
+			Store: w.store, Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler), Tested: func(tester string, r recovery.Outcome) { o.Tested(tester, string(r)) },
+		})
+		o.Jobs(w.store, "default")
+		var away atomic.Bool
+		away.Store(true)
+		look := func(context.Context, map[string]string) error {
+			if away.Load() {
+				return errors.New("it is away")
+			}
+			return nil
+		}
+		pawl.HandleTester(w.Service, "away", look)
+		pawl.Handle(w.Service, "good", func(context.Context, *pawl.Task[int]) (int, error) {
+			if away.Load() {
+				return 0, pawl.Block("it is away", "go/away", nil)
+			}
+			return 1, nil
+		})
+		pawl.Handle(w.Service, "bad", func(context.Context, *pawl.Task[int]) (int, error) {
+			return 0, &job.Block{
+				Code: job.HostUnreachable, Tester: "nobody\n", Policy: job.Policy{Stages: []job.Stage{{Every: job.Duration(10 * time.Second), Times: 1}}},
+			}
+		})
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- w.Run(ctx) }()
+		w.submit(ctx, pawl.Request{Spec: pawl.NewTask("good", 1)}, pawl.Request{Spec: pawl.NewTask("good", 2)}, pawl.Request{Spec: pawl.NewTask("bad", 1)})
+		time.Sleep(time.Second)
+		w.expect(w.scrape(), map[string]string{
+			`pawl_blocked_jobs{code="TASK_BLOCKED"}`: "2", `pawl_blocked_jobs{code="HOST_UNREACHABLE"}`: "1", `pawl_recovery_blocks_total{code="TASK_BLOCKED"}`: "2",
+		})
+		time.Sleep(10 * time.Second)
+		away.Store(false)
+		time.Sleep(10 * time.Second)
+		w.expect(w.scrape(), map[string]string{
+			`pawl_blocked_jobs{code="TASK_BLOCKED"}`:                                      "",
+			`pawl_recovery_tests_total{result="not_clear",tester="go/away"}`:              "1",
+			`pawl_recovery_tests_total{result="clear",tester="go/away"}`:                  "1",
+			`pawl_recovery_tests_total{result="error",tester="unknown"}`:                  "1",
+			`pawl_recovery_releases_total{code="TASK_BLOCKED"}`:                           "2",
+			`pawl_recovery_wait_seconds_count{code="TASK_BLOCKED"}`:                       "2",
+			`pawl_recovery_wait_seconds_bucket{code="TASK_BLOCKED",le="9"}`:               "0",
+			`pawl_recovery_wait_seconds_bucket{code="TASK_BLOCKED",le="27"}`:              "2",
+			`pawl_recovery_failures_total{code="HOST_UNREACHABLE"}`:                       "1",
+			`pawl_recovery_reblocks_total{code="TASK_BLOCKED"}`:                           "",
+			`pawl_store_operation_duration_seconds_count{operation="tested",result="ok"}`: "3",
+		})
+		away.Store(true)
+		w.submit(ctx, pawl.Request{Spec: pawl.NewTask("good", 3)})
+		time.Sleep(time.Second)
+		if got := sample(w.scrape(), `pawl_recovery_reblocks_total{code="TASK_BLOCKED"}`); got != "1" {
+			t.Errorf("%q jobs were blocked by what had cleared just before", got)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestOldestReadyJob(t *testing.T) {

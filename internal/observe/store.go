@@ -116,7 +116,6 @@ func (m *measured) passed(eff *store.Effects) {
 		switch p.What {
 		case store.IsReblocked:
 			m.o.metrics.reblocked.WithLabelValues(code).Inc()
-			m.o.metrics.blocked.WithLabelValues(code).Inc()
 		case store.IsBlocked:
 			m.o.metrics.blocked.WithLabelValues(code).Inc()
 		case store.HasFailed:

@@ -12,17 +12,18 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// join puts a job that b has blocked into its group, and reports whether that was clear.
-func (t *tx) join(r *row, b *job.Block) (again bool) {
+// join puts a job that b has blocked into its group.
+func (t *tx) join(r *row, b *job.Block) {
 	at := name{r.Tenant, r.Group}
 	g, there := t.groups[at]
 	if there {
-		again = g.Join(b, t.now)
+		if g.Join(b, t.now) {
+			t.eff.Past = append(t.eff.Past, store.Passage{Code: b.Code, What: store.IsReblocked})
+		}
 	} else {
 		g = *store.OpenGroup(&r.Job, b, t.now)
 	}
 	t.putGroup(g)
-	return again
 }
 
 // putGroup writes a group, and owes its line what it gives now.

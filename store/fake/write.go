@@ -34,8 +34,10 @@ func (t *tx) write(r *row, c job.Change, cause job.Cause, actor string) (*row, e
 		})
 	}
 	t.swap(r, &next)
-	again := c.Set.Block != nil && t.join(&next, c.Set.Block)
-	t.eff.Passed(&r.Job, &next.Job, again)
+	t.eff.Passed(&r.Job, &next.Job)
+	if c.Set.Block != nil {
+		t.join(&next, c.Set.Block)
+	}
 	for _, mode := range job.Releases(&r.Job, &next.Job) {
 		t.release(&next, mode)
 	}
