@@ -93,6 +93,21 @@ func TestDocs(t *testing.T) {
 			t.Errorf("(-commands +document)\n%s", diff)
 		}
 	})
+	t.Run("docs/operations.md has the policy of every condition", func(t *testing.T) {
+		want := map[string][]string{}
+		for _, c := range job.Codes {
+			if p := job.PolicyOf(c.Code); c.Recoverable {
+				want["`"+string(c.Code)+"`"] = []string{stages(p.Stages), keptFor(job.Duration(p.Wait()))}
+			}
+		}
+		got := map[string][]string{}
+		for _, row := range rows(t, "../../docs/operations.md")["Policies"] {
+			got[row[0]] = row[1:]
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-code +document)\n%s", diff)
+		}
+	})
 	t.Run("docs/api.md has every field of filters", func(t *testing.T) {
 		want := [][]string{}
 		for _, f := range job.FilterFields {

@@ -263,7 +263,7 @@ func (s *Store) Steer(ctx context.Context, steer store.Steer) ([]error, store.Ef
 		if steer.Group != "" {
 			at := name{steer.Tenant, steer.Group}
 			g, there := t.groups[at]
-			if !there || len(t.members(at)) == 0 && (g.Places < 0 || t.behind(name{at.tenant, g.Block.Line}) == 0) {
+			if !there || len(t.members(at)) == 0 && g.Places < 0 {
 				return nil, store.NoGroup(steer.Group)
 			}
 			g.Steer(&steer, t.rate(&g), t.now)
