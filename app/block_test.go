@@ -19,7 +19,9 @@ import (
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/engine"
 	filesfake "github.com/pawl-jobs/pawl/files/fake"
+	hostfake "github.com/pawl-jobs/pawl/host/fake"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner/process"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/fake"
 )
@@ -288,6 +290,41 @@ func TestNoRoomForALaunch(t *testing.T) {
 				t.Error("it never ran")
 			}
 		})
+	}
+}
+
+// A launch is under way as the last block goes: its program does not start, and the next attempt waits for room.
+func TestNoRoomForAWrapper(t *testing.T) {
+	h := openOn(t, memory{})
+	full := h.tmpfs("2m")
+	h.stop()
+	var once sync.Once
+	var empty func()
+	h.start(func(p *parts) {
+		f := hostfake.New(p.Host)
+		f.Through(func(_ context.Context, name string, call func() error) error {
+			if name == "Start" {
+				once.Do(func() { empty = h.fill(full, 0) })
+			}
+			return call()
+		})
+		r, err := process.Open(context.Background(), process.Config{Host: f, Spool: p.Spool})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Host, p.Runner, p.Work = f, r, full
+	})
+	s, lines := h.noting()
+	s.Script, s.Command = strings.ReplaceAll(s.Command[2], "$0", "$1"), nil
+	id := h.submit(s)
+	g := h.blocked(1)
+	if said := h.history(id); !strings.Contains(said, "WAITING PROGRAM_LOST the script is gone") {
+		t.Errorf("history:\n%s", said)
+	}
+	empty()
+	h.release(g)
+	if j := h.end(id); j.State != job.Finished || j.Attempt != 2 || h.once(lines) != 1 {
+		t.Errorf("%s in attempt %d: %s\n%s", j.State, j.Attempt, j.Message, h.history(id))
 	}
 }
 

@@ -250,10 +250,16 @@ func TestValidate(t *testing.T) {
 			{"env.Z", "", "has a NUL byte", "remove it"},
 		}},
 		{"a system that has no name", app(func(s *job.Spec) { s.System = "a/b" }), []job.Problem{{"system", "a/b", "is not a name", name}}},
-		{"an input of an unknown kind", app(func(s *job.Spec) { s.Inputs = []job.Input{{From: "http://x/y"}} }), []job.Problem{{"inputs[0].from", "http://x/y", "is of a kind that is not known", "give a path, or file:///…"}}},
-		{"an input of another machine", app(func(s *job.Spec) { s.Inputs = []job.Input{{From: "file://host/y"}} }), []job.Problem{{"inputs[0].from", "file://host/y", "is of a kind that is not known", "give a path, or file:///…"}}},
+		{"an input of an unknown kind", app(func(s *job.Spec) { s.Inputs = []job.Input{{From: "ftp://x/y"}} }), []job.Problem{{"inputs[0].from", "ftp://x/y", "is of a kind that is not known", "give a path, file:///…, or the URL of a file (http, https)"}}},
+		{"an archive on the web", app(func(s *job.Spec) { s.Archive = &job.Archive{To: "https://x/y"} }), []job.Problem{{"archive.to", "https://x/y", "is of a kind that is not known", "give a path, or file:///…"}}},
+		{"an input of no server", app(func(s *job.Spec) { s.Inputs = []job.Input{{From: "https:///y"}} }), []job.Problem{{"inputs[0].from", "https:///y", "is no URL", "give one such as https://data.example.org/poem.txt"}}},
+		{"an input with a space in its URL", app(func(s *job.Spec) { s.Inputs = []job.Input{{From: "https://x/a y"}} }), []job.Problem{{"inputs[0].from", "https://x/a y", "has spaces or control characters", "write a space as %20"}}},
+		{"an input with a password", app(func(s *job.Spec) { s.Inputs = []job.Input{{From: "https://ada:hush@x/y"}} }), []job.Problem{{"inputs[0].from", "https://ada:xxxxx@x/y", "has a name or a password in it", "give the URL without, such as one that the server has signed"}}},
+		{"an input of the web in place", app(func(s *job.Spec) { s.Inputs = []job.Input{{From: "HTTPS://x/y", InPlace: true}} }), []job.Problem{{"inputs[0].in_place", "", "is for what is on the system already", "remove it, or give a path"}}},
+		{"an input of the web without a name", app(func(s *job.Spec) { s.Inputs = []job.Input{{From: "https://x/?id=a/b"}} }), []job.Problem{{"inputs[0].to", "", "is missing", "give the name that it gets in the job's folder"}}},
+		{"an input of another machine", app(func(s *job.Spec) { s.Inputs = []job.Input{{From: "file://host/y"}} }), []job.Problem{{"inputs[0].from", "file://host/y", "is of a kind that is not known", "give a path, file:///…, or the URL of a file (http, https)"}}},
 		{"an archive of an unknown kind", app(func(s *job.Spec) { s.Archive = &job.Archive{To: "s3://b/k"} }), []job.Problem{{"archive.to", "s3://b/k", "is of a kind that is not known", "give a path, or file:///…"}}},
-		{"an input from nowhere", app(func(s *job.Spec) { s.Inputs = []job.Input{{To: "a"}} }), []job.Problem{{"inputs[0].from", "", "is missing", "give the path of a file or folder"}}},
+		{"an input from nowhere", app(func(s *job.Spec) { s.Inputs = []job.Input{{To: "a"}} }), []job.Problem{{"inputs[0].from", "", "is missing", "give the path of a file or folder, or the URL of a file"}}},
 		{"inputs out of the folder", app(func(s *job.Spec) {
 			s.Inputs = []job.Input{{From: "a", To: "/etc/passwd"}, {From: "a", To: "x/../../b"}, {From: "a", To: ".."}, {From: "a", To: "x/.."}, {From: "/"}}
 		}), []job.Problem{
@@ -586,4 +592,24 @@ func FuzzParseSpec(f *testing.F) {
 			t.Errorf("%s is read again as %s:\n%s", data, encoded, diff)
 		}
 	})
+}
+
+// An input of the web is called as the last name of its path.
+func TestNamesOfTheWeb(t *testing.T) {
+	for from, want := range map[string]string{
+		"https://x.example/data/poem.txt":             "poem.txt",
+		"HTTP://x.example/data/poem.txt/":             "poem.txt",
+		"https://x.example/a%20poem.txt?sign=a/b#c/d": "a poem.txt",
+		"https://x.example/data?name=/poem.txt":       "data",
+	} {
+		s := job.Spec{Command: []string{"true"}, Inputs: []job.Input{{From: from}}}
+		s.Kind = job.KindApp
+		if err := s.Validate(); err != nil {
+			t.Errorf("%s: %v", from, err)
+		}
+		s.Defaults(job.ID{}, "")
+		if got := s.Inputs[0].To; got != want {
+			t.Errorf("%s is called %s, want %s", from, got, want)
+		}
+	}
 }

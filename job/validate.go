@@ -267,7 +267,7 @@ func (v *validation) within(at string, r *Resources) {
 }
 
 func (v *validation) archive(a *Archive) {
-	v.location("archive.to", a.To)
+	v.location("archive.to", a.To, "give a path, or file:///…")
 	switch a.On {
 	case "", ArchiveAlways, ArchiveSuccess, ArchiveNever:
 	default:
@@ -284,11 +284,15 @@ func (v *validation) input(at string, in Input, targets map[string]string) {
 	if Web(in.From) {
 		v.web(at, in)
 	} else {
-		v.location(at+".from", in.From)
+		v.location(at+".from", in.From, "give a path, file:///…, or the URL of a file (http, https)")
 	}
 	to := in.To
 	if to == "" {
 		to = baseName(in.From)
+	}
+	if to == "/" && Web(in.From) {
+		v.add(at+".to", "", "is missing", "give the name that it gets in the job's folder")
+		return
 	}
 	v.inFolder(at+".to", to)
 	if other, dup := targets[path.Clean(to)]; dup {
@@ -317,15 +321,10 @@ func (v *validation) variable(at, name, value string) {
 }
 
 // Web reports whether an input comes from a server of the web.
-func Web(from string) bool { return webScheme(from) != "" }
-
-// webScheme returns http or https where a location begins so; else "".
-func webScheme(from string) string {
+func Web(from string) bool {
 	scheme, _, ok := strings.Cut(from, "://")
-	if scheme = strings.ToLower(scheme); ok && (scheme == "http" || scheme == "https") {
-		return scheme
-	}
-	return ""
+	scheme = strings.ToLower(scheme)
+	return ok && (scheme == "http" || scheme == "https")
 }
 
 // web checks an input that comes from a server of the web. What has macros in it is checked again when they are replaced.
@@ -335,7 +334,7 @@ func (v *validation) web(at string, in Input) {
 	case strings.ContainsFunc(in.From, func(r rune) bool { return r <= ' ' || r == 0x7f }):
 		v.add(at+".from", in.From, "has spaces or control characters", "write a space as %20")
 	case strings.Contains(in.From, "${"):
-	case err != nil || u.Hostname() == "":
+	case err != nil || u.Hostname() == "": // an error of url.Parse repeats the URL
 		v.add(at+".from", in.From, "is no URL", "give one such as https://data.example.org/poem.txt")
 	case u.User != nil: // who sees the job sees it
 		v.add(at+".from", u.Redacted(), "has a name or a password in it", "give the URL without, such as one that the server has signed")
@@ -346,13 +345,13 @@ func (v *validation) web(at string, in Input) {
 }
 
 // location checks a files URL.
-func (v *validation) location(at, from string) {
+func (v *validation) location(at, from, remedy string) {
 	scheme, rest, ok := strings.Cut(from, "://")
 	switch {
 	case strings.ContainsRune(from, 0):
 		v.add(at, from, "has a NUL byte", "remove it")
 	case ok && !strings.Contains(scheme, "/") && (scheme != "file" || !strings.HasPrefix(rest, "/")):
-		v.add(at, from, "is of a kind that is not known", "give a path, or file:///…")
+		v.add(at, from, "is of a kind that is not known", remedy)
 	}
 }
 
