@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -37,6 +38,34 @@ func pay(t *testing.T, s store.Store) {
 		}
 		owed = eff.Owed
 	}
+}
+
+// steer does with groups, and with jobs, what a person may want.
+func (m *mixer) steer(ctx context.Context) error {
+	wants := []store.Turning{store.TryNow, store.Release, store.GiveUp}
+	if _, _, err := m.s.Steer(ctx, store.Steer{Tenant: acme, By: "ann", Want: wants[m.r.IntN(3)], Jobs: m.some(20)}); err != nil {
+		return err
+	}
+	_, _, err := m.s.Steer(ctx, store.Steer{Tenant: acme, By: "ann", Want: wants[m.r.IntN(3)], Group: gone(limited[m.r.IntN(len(limited))]).Group(acme)})
+	return err
+}
+
+// test tells of tests of groups, for whoever has the duty.
+func (m *mixer) test(ctx context.Context) error {
+	f := job.Fence{Duty: store.RecoveryDuty}
+	if err := m.conn.QueryRow(ctx, "SELECT coalesce((SELECT term FROM pawl.duties WHERE name = $1), 0)", f.Duty).Scan(&f.Term); err != nil {
+		return err
+	}
+	due, err := m.s.Tests(ctx, f.Duty, 10)
+	if err != nil {
+		return err
+	}
+	var found []store.Test
+	for _, i := range m.r.Perm(len(limited)) {
+		found = append(found, store.Test{Tenant: acme, Key: gone(limited[i]).Group(acme), Began: due.Now, Clear: m.r.IntN(2) == 0})
+	}
+	_, err = m.s.Tested(ctx, f, found)
+	return err
 }
 
 // blocked blocks jobs that wait in lines, and does all that there is to do with groups.
