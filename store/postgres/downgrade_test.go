@@ -9,6 +9,54 @@ import (
 	"github.com/pawl-jobs/pawl/store/postgres"
 )
 
+// TestDowngradeOfGroups goes back to a version that knows no groups: nobody stays blocked, and no line closed.
+func TestDowngradeOfGroups(t *testing.T) {
+	t.Parallel()
+	dsn := testenv.Postgres(t).Database(t)
+	migrate(t, dsn, "")
+	s, m, conn := open(t, dsn, postgres.Options{}), migrator(t, dsn, ""), connect(t, dsn)
+	if _, err := s.SetLimit(t.Context(), acme, job.Limit{Key: "gpu", Most: 2, Ahead: 5}); err != nil {
+		t.Fatal(err)
+	}
+	plain, limited, waits := newTask(), newTask(), newTask()
+	limited.Job.Limits, waits.Job.Limits = []string{"gpu"}, []string{"gpu"}
+	ids := submit(t, s, plain, limited)
+	pay(t, s)
+	session := begin(t, s, hour)
+	held := claim(t, s, session, 10)
+	if len(held) != 2 {
+		t.Fatalf("claimed %d jobs, want 2", len(held))
+	}
+	for i, line := range []string{"gpu", "alone"} {
+		if _, _, err := s.Apply(t.Context(), []job.Change{block(&held[i], session, gone(line))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pay(t, s)
+	ids = append(ids, submit(t, s, waits)...)
+	if n := value[int](t, conn, "SELECT count(*)::int FROM pawl.limits WHERE places = 0 AND most = 0"); n != 2 {
+		t.Errorf("%d lines are closed, want 2", n)
+	}
+	if err := m.Down(t.Context(), 12); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"PENDING ready 0 ", "WAITING gate 8 gpu", "WAITING gate 8 gpu"} {
+		got := value[string](t, conn, "SELECT concat_ws(' ', state, custody, ties, coalesce(line, '')) FROM pawl.jobs WHERE id = $1", [16]byte(ids[i]))
+		if got != want {
+			t.Errorf("job %d: %q, want %q", i, got, want)
+		}
+	}
+	if n := value[int](t, conn, "SELECT count(*)::int FROM pawl.jobs j WHERE j.n <> (SELECT count(*) FROM pawl.events e WHERE e.job = j.id)"); n > 0 {
+		t.Errorf("the history of %d jobs is not whole", n)
+	}
+	if set := value[string](t, conn, "SELECT string_agg(concat_ws(' ', key, most, ahead), ', ') FROM pawl.limits"); set != "gpu 2 5" {
+		t.Errorf("limits are %s", set)
+	}
+	if keys := value[string](t, conn, "SELECT string_agg(DISTINCT key, ' ') FROM pawl.turns_owed"); keys != "gpu" {
+		t.Errorf("owed is %s", keys)
+	}
+}
+
 // TestDowngrade goes back to versions that know no orders, and no limits: nobody is left waiting for what they never give.
 func TestDowngrade(t *testing.T) {
 	t.Parallel()

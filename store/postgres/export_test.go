@@ -22,6 +22,9 @@ var (
 		"limit set": setLimit, "walk pick": pickWalk, "walks of": walksOf, "walk page": walkPage, "walk take in": takeIn, "walk on": walkOn, "walk end": endWalk,
 		"owed":            whatIsOwed,
 		"moments of whom": ratesOf, "moments lock": lockMoments, "moments take": takeMoments, "moments first": firstMoments, "moments wake": wakeJobs,
+		"groups open": openGroups, "groups write": writeGroups, "groups hold": holdGroups, "groups wake": wakeGroups, "groups heads": groupHeads, "groups left": groupLeft,
+		"groups lapsing": lapsing, "groups empty": emptyGroups, "groups remove": removeGroups, "tests due": dueTests, "what is due": whatIsDue,
+		"lines groups": lineGroups, "lines limits": lineLimits, "lines take": takeLines, "lines shut": shutLines, "limits shut": shutLimits,
 		"forget keys":     forgetKeys,
 		"demand sessions": claimantsThere, "demand lines": readyLines, "unwatched": unwatched,
 	}

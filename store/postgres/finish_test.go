@@ -36,6 +36,8 @@ func TestFinishes(t *testing.T) {
 			v.Index(0).SetUint(v.Index(0).Uint() + 1)
 		case reflect.Slice: // a document
 			v.Set(reflect.ValueOf([]byte(`{}`)).Convert(v.Type()))
+		case reflect.Pointer:
+			v.Set(reflect.New(v.Type().Elem()))
 		default:
 			t.Fatalf("%s is a %s", name, v.Kind())
 		}

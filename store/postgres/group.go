@@ -113,7 +113,9 @@ func (p *grouping) queries() (qs []*query) {
 
 // rowsOf are the parameters of statements that write groups, which they put in the order of their keys.
 func rowsOf(groups []store.Group) []any {
-	slices.SortFunc(groups, func(a, b store.Group) int { return cmp.Or(strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Key, b.Key)) })
+	slices.SortFunc(groups, func(a, b store.Group) int {
+		return cmp.Or(strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Key, b.Key))
+	})
 	texts := func(f func(g *store.Group) string) []string { return values(groups, f) }
 	times := func(f func(g *store.Group) time.Time) []*time.Time {
 		return values(groups, func(g *store.Group) *time.Time { return instant(f(g)) })

@@ -54,16 +54,30 @@ var uses = map[string][]string{
 	"expire close":    {},
 	"expire":          {"jobs_pkey", "jobs_session", "specs_pkey"},
 	"lines ready":     {"jobs_ready"},
-	"renew":           {"jobs_ready", "jobs_session", "jobs_due", "followups_pkey", "turns_owed_pkey"},
+	"renew":           {"jobs_ready", "jobs_session", "jobs_due", "jobs_until", "followups_pkey", "turns_owed_pkey"},
 	"events":          {"events_ord"},
 	"newest event":    {"events_ord"},
 	"events of one":   {"events_pkey"},
 	"recount":         {"jobs_pkey", "jobs_needs", "prerequisites_job", "specs_pkey"},
-	"recount look":    {"jobs_pkey", "jobs_needs", "prerequisites_job", "jobs_line", "turns_pkey", "turns_key", "turns_owed_tenant"},
+	"recount look":    {"jobs_pkey", "jobs_needs", "jobs_group", "jobs_blocked", "prerequisites_job", "jobs_line", "turns_pkey", "turns_key", "turns_owed_tenant"},
 	"recount turns":   {"jobs_pkey", "turns_pkey", "turns_key"},
 	"recount lines":   {"jobs_line", "turns_owed_tenant"},
 	"note":            {"jobs_pkey", "events_pkey"},
 	"forget keys":     {"idempotency_at"},
+	"what is due":     {"jobs_due", "jobs_until"},
+	"groups open":     {},
+	"groups write":    {},
+	"groups hold":     {"jobs_group", "jobs_blocked", "jobs_line", "jobs_until"},
+	"groups wake":     {},
+	"groups heads":    {"jobs_pkey", "jobs_group", "specs_pkey"},
+	"groups left":     {"jobs_blocked"},
+	"groups lapsing":  {"jobs_pkey", "jobs_until", "specs_pkey"},
+	"groups empty":    {"jobs_group", "jobs_blocked", "jobs_line"},
+	"groups remove":   {"jobs_group", "jobs_blocked", "jobs_line"},
+	"tests due":       {"jobs_group", "jobs_blocked"},
+	"lines groups":    {},
+	"lines limits":    {"jobs_line"},
+	"lines take":      {},
 	"overdue":         {"ended_ended", "ended_hidden", "specs_pkey", "followups_job"},
 
 	"demand sessions": {"jobs_session"},
@@ -81,7 +95,7 @@ func TestPlans(t *testing.T) {
 	dsn := testenv.Postgres(t).Database(t)
 	migrate(t, dsn, "")
 	admin := connect(t, dsn)
-	for _, table := range []string{"specs", "jobs", "ended", "events", "prerequisites", "followups", "unique_keys", "idempotency", "turns", "turns_owed", "moments"} {
+	for _, table := range []string{"specs", "jobs", "ended", "events", "prerequisites", "followups", "unique_keys", "idempotency", "turns", "turns_owed", "moments", "groups", "lines_owed"} {
 		must(t, admin, "ALTER TABLE pawl."+table+" SET (autovacuum_enabled = false)")
 	}
 	grant(t, dsn)
@@ -150,6 +164,13 @@ func fill(t *testing.T, admin *pgx.Conn, ended, ready, held, waiting int) {
 	must(t, admin, `UPDATE pawl.jobs SET line = 'gpu', owner = 'owner ' || hashtext(id::text) % 10, due = NULL WHERE custody = 'gate' AND hashtext(id::text) % 2 = 0`)
 	must(t, admin, `UPDATE pawl.jobs SET line = 'order/k', ordered = 'order/k', rank = id::text, owner = 'ann' WHERE line = 'gpu' AND hashtext(id::text) % 3 = 0`)
 	must(t, admin, `INSERT INTO pawl.turns (job, key, tenant, owner) SELECT id, 'gpu', 'acme', 'ann' FROM pawl.jobs WHERE custody = 'worker' ON CONFLICT DO NOTHING`)
+	// A tenth of those who are held are blocked, in groups of which some close lines.
+	must(t, admin, `UPDATE pawl.jobs SET state = 'BLOCKED', custody = 'recovery', session = NULL, claim = NULL, owner = 'owner ' || hashtext(id::text) % 10,
+		grp = 'group ' || hashtext(id::text) % 7, until = now() + hashtext(id::text) % 1000 * interval '1 s' WHERE custody = 'worker' AND hashtext(id::text) % 10 = 0`)
+	must(t, admin, `INSERT INTO pawl.groups (tenant, key, duty, probe, line, places, next, wake, doc)
+		SELECT 'acme', 'group ' || i, 'recovery', 'probe ' || i, CASE WHEN i % 10 = 0 THEN 'gpu' ELSE '' END, CASE WHEN i % 10 = 0 THEN i ELSE -1 END,
+			CASE WHEN i % 2 = 0 THEN now() + i * interval '1 s' END, CASE WHEN i % 2 = 1 THEN now() + i * interval '1 s' END, '{}'
+		FROM generate_series(1, $1::int) i ON CONFLICT DO NOTHING`, held)
 	must(t, admin, `INSERT INTO pawl.turns_owed (tenant, key, at) SELECT 'acme', 'gpu', now() FROM generate_series(1, $1::int / 10)`, held)
 }
 
@@ -285,7 +306,8 @@ func everySent(t *testing.T) map[string]string {
 			}
 			return err
 		},
-		"limits": func() error { _, err := s.Limits(ctx, acme); return err },
+		"limits":  func() error { _, err := s.Limits(ctx, acme); return err },
+		"blocked": func() error { return blocked(t, s, newClock(t, dsn)) },
 		"moments": func() error {
 			if _, err := s.SetLimit(ctx, acme, job.Limit{Key: "dials/lab", Most: 1, Per: job.Duration(time.Second)}); err != nil {
 				return err
@@ -383,7 +405,7 @@ var (
 	// whole are reads that need no condition: they take the first entries of an index.
 	whole = []string{"jobs_session", "jobs_due", "jobs_needs", "followups_pkey", "followups_job", "turns_pkey", "turns_owed_pkey", "turns_owed_tenant"}
 	// lines are read from one end, and no further than needed: what sorts them has read all of them.
-	lines = []string{"jobs_ready", "jobs_due", "ended_ended", "ended_hidden", "events_ord", "followups_pkey", "idempotency_at", "jobs_line", "turns_owed_pkey"}
+	lines = []string{"jobs_ready", "jobs_due", "ended_ended", "ended_hidden", "events_ord", "followups_pkey", "idempotency_at", "jobs_line", "turns_owed_pkey", "jobs_group", "jobs_until"}
 )
 
 // needs are indexes which another one that is allowed, too, must not stand in for: it would be read to its end.

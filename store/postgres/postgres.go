@@ -7,7 +7,7 @@
 // travel as arrays.
 //
 // Locks are taken in one order everywhere: the session or the idempotency key, queues, the gate of a tenant, jobs by id, specs by id, unique
-// keys, external ids. So calls do not deadlock; where PostgreSQL says that they did, or that it could not serialize them,
+// keys, external ids, groups of blocked jobs. So calls do not deadlock; where PostgreSQL says that they did, or that it could not serialize them,
 // the call is made again, a few times.
 //
 // What decides about time is the database's clock.

@@ -379,6 +379,8 @@ var stirs = []struct {
 		return err
 	}},
 	{"limit", (*mixer).limit},
+	{"steer", (*mixer).steer},
+	{"test", (*mixer).test},
 	{"delete", func(m *mixer, ctx context.Context) error {
 		if err := m.s.Delete(ctx, acme, job.KindQueue, job.DefaultQueue); job.KindOf(err) != job.Conflict {
 			return fmt.Errorf("a queue that is in use was deleted: %w", err)
@@ -476,7 +478,9 @@ func (m *mixer) apply(ctx context.Context) error {
 	for i := range m.held {
 		j := &m.held[i]
 		c := job.Change{Job: j.ID, From: j.Guard(job.Fence{Session: m.session}), To: job.Worker, Path: []job.Entry{{State: job.Running}}}
-		switch m.r.IntN(4) {
+		switch m.r.IntN(5) {
+		case 2:
+			c = block(j, m.session, gone(limited[m.r.IntN(len(limited))]))
 		case 0:
 			c.To, c.Path[0].State = job.Ready, job.Pending
 		case 1:
@@ -552,7 +556,7 @@ func (m *mixer) recount(ctx context.Context) error {
 	return err
 }
 
-var duties = []string{"watch", "test", "sweep"}
+var duties = []string{"watch", "test", "sweep", store.RecoveryDuty}
 
 func (m *mixer) renew(ctx context.Context) error {
 	var wanted []string

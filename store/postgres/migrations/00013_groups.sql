@@ -92,11 +92,13 @@ WITH x AS MATERIALIZED (
 )
 INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause)
 SELECT g.id, g.n, g.tenant, g.ord, g.epoch - 1, g.state, g.custody, g.since, 'clear' FROM going g;
+INSERT INTO pawl.turns_owed (tenant, key, at)
+SELECT DISTINCT j.tenant, j.line, pawl.clock() FROM pawl.jobs j WHERE j.line IS NOT NULL AND (j.grp IS NOT NULL OR EXISTS (
+    SELECT FROM pawl.limits l WHERE l.tenant = j.tenant AND l.key = regexp_replace(j.line, '^ahead/', '') AND l.places IS NOT NULL));
 DELETE FROM pawl.limits WHERE places IS NOT NULL AND set_most IS NULL;
 UPDATE pawl.limits SET most = CASE WHEN walked IS NULL THEN set_most ELSE 0 END, ahead = CASE WHEN walked IS NULL THEN set_ahead ELSE 0 END,
     then_most = CASE WHEN walked IS NOT NULL THEN set_most END, then_ahead = CASE WHEN walked IS NOT NULL THEN set_ahead END
 WHERE places IS NOT NULL;
-INSERT INTO pawl.turns_owed (tenant, key, at) SELECT DISTINCT j.tenant, j.line, pawl.clock() FROM pawl.jobs j WHERE j.line IS NOT NULL;
 DROP TABLE pawl.lines_owed, pawl.groups;
 ALTER TABLE pawl.limits DROP COLUMN places, DROP COLUMN set_most, DROP COLUMN set_ahead;
 ALTER TABLE pawl.jobs DROP COLUMN grp, DROP COLUMN until;
