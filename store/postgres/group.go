@@ -252,7 +252,7 @@ func (s *Store) Steer(ctx context.Context, steer store.Steer) (answers []error, 
 				return err
 			}
 			g := groups[at]
-			if g == nil || !g.jobs && !g.waits {
+			if g == nil || !g.jobs && g.Places < 0 {
 				return store.NoGroup(steer.Group)
 			}
 			return t.commit(steered(&steer, groups, now, &eff)...)

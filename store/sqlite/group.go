@@ -517,7 +517,7 @@ func (s *Store) Steer(ctx context.Context, steer store.Steer) ([]error, store.Ef
 	err := s.do(ctx, func(t *tx) error {
 		answers, eff = nil, store.Effects{}
 		if steer.Group != "" {
-			gs, err := t.groups(`SELECT g.tenant, g.key, g.doc FROM groups g WHERE g.tenant = ? AND g.key = ? AND `+somebody, steer.Tenant, steer.Group)
+			gs, err := t.groups(`SELECT g.tenant, g.key, g.doc FROM groups g WHERE g.tenant = ? AND g.key = ? AND (g.places >= 0 OR EXISTS (SELECT 1 `+inGroup+`))`, steer.Tenant, steer.Group)
 			if err == nil && len(gs) == 0 {
 				err = store.NoGroup(steer.Group)
 			}
