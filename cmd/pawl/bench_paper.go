@@ -37,11 +37,12 @@ many jobs did not end, or are FINISHED without having run. max_running is the mo
 many did on average, in parts of the makespan: every 50 ms the processes of this machine are looked at, and those are counted that
 are still there at a second look.
 
-With --trouble each program takes a file from a web server that answers 503 for a twentieth of the time, in outages that are drawn from
---seed and last for a minute on average, divided by the speedup. Who meets one is blocked, and goes on when it is over; the server is tested
-once a minute, and jobs are released at 10 per second, both divided by the speedup. blocked counts the jobs that were blocked at least once.
+With --trouble each program takes files from seven of ten web servers, each of which answers 503 for a twentieth of the time, in outages that
+are drawn from --seed and last for a minute on average, divided by the speedup. Who meets one is blocked, and goes on when it is over; a server is
+tested once a minute, and jobs are released at 10 per second, both divided by the speedup. blocked counts the jobs that were blocked at
+least once.
 
-  efficiency_left  the makespan of list scheduling in which no program starts during an outage, divided by that of Pawl.
+  efficiency_left  the makespan of list scheduling in which no program starts while a server is away that it needs, divided by that of Pawl.
 
 With --preset the same engine does as Tapis Jobs does, every delay and rate divided by the speedup: tapis is all of
 
@@ -126,7 +127,7 @@ func (f *paperFigures) rows(row func(name, format string, args ...any)) {
 	row("efficiency", "%.3f: %.1f s, and %.1f s if %d programs slept at every moment", f.Efficiency, f.Makespan, f.Ideal, f.Limit)
 	row("list scheduling", "%.3f: %.1f s without any cost", f.EfficiencyList, f.List)
 	if t := f.troubleFigures; t != nil {
-		row("beside outages", "%.3f: %.1f s if no program starts in one, without any other cost; %d outages, %.1f s in all", t.EfficiencyLeft, t.IdealLeft, t.Outages, t.Off)
+		row("beside outages", "%.3f: %.1f s if no program starts in one, without any other cost; %d outages, %.1f %% of the time", t.EfficiencyLeft, t.IdealLeft, t.Outages, 100*t.Off)
 		row("blocked", "%d of %d jobs at least once, %.0f %%", t.Blocked, f.Jobs, 100*float64(t.Blocked)/float64(f.Jobs))
 	}
 	row("jobs", "%d lost, %d failed, %d launched twice", f.Lost, f.Failed, f.LaunchedTwice)
@@ -151,7 +152,7 @@ func (b *paperBench) measure(ctx context.Context, m *measurement) (_ figures, er
 	}
 	f := &paperFigures{Jobs: b.jobs, Limit: b.most, Speedup: b.speedup, Seed: b.seed, Database: "SQLite", machine: m.machine}
 	f.Preset = strings.Join(b.preset, ",")
-	ideal, list := sum/time.Duration(b.most), listScheduled(sleeps, b.most)
+	ideal, list := sum/time.Duration(b.most), listScheduled(sleeps, b.most, nil)
 
 	o := nodeOptions{logger: m.log, slots: laneSlots(b.slots)}
 	if m.db != "" {
@@ -258,15 +259,19 @@ func (b *paperBench) sleeps() []time.Duration {
 	return all
 }
 
-// listScheduled returns when the last job ends if each begins, in their order, the moment that one of the places is free.
-func listScheduled(jobs []time.Duration, places int) time.Duration {
+// listScheduled returns when the last job ends if each begins, in their order, the moment that one of the places is free, and not before
+// ready says so, which may be nil.
+func listScheduled(jobs []time.Duration, places int, ready func(i int, at time.Duration) time.Duration) time.Duration {
 	free := make([]time.Duration, places) // from when on
-	for _, d := range jobs {
+	for n, d := range jobs {
 		first := 0
 		for i, at := range free {
 			if at < free[first] {
 				first = i
 			}
+		}
+		if ready != nil {
+			free[first] = ready(n, free[first])
 		}
 		free[first] += d
 	}

@@ -119,7 +119,7 @@ func TestListScheduled(t *testing.T) {
 		{[]time.Duration{5, 1, 1, 1}, 2, 5},
 		{[]time.Duration{1, 1, 1, 5}, 2, 6}, // in their order, though another one were shorter
 	} {
-		if got := listScheduled(tt.jobs, tt.places); got != tt.want {
+		if got := listScheduled(tt.jobs, tt.places, nil); got != tt.want {
 			t.Errorf("%v in %d places: %d, want %d", tt.jobs, tt.places, got, tt.want)
 		}
 	}

@@ -1,11 +1,10 @@
 package main
 
 import (
-	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -14,59 +13,77 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A paperTrouble is a web server that is away at times, from which programs take a file; nil: there is none.
+// A paperTrouble is some web servers that are away at times, from which programs take files; nil: there is none.
 type paperTrouble struct {
-	*http.Server
-	url     string
-	outages []outage
+	servers []*paperServer
+	needed  [][]int                   // by each program: its servers
 	begin   atomic.Pointer[time.Time] // nil: not yet
 }
 
-// An outage is a time in which the server is away, since the benchmark began.
+type paperServer struct {
+	*http.Server
+	url     string
+	outages []outage
+}
+
+// An outage is a time in which a server is away, since the benchmark began.
 type outage struct{ from, to time.Duration }
 
 type troubleFigures struct {
 	Blocked        int     `json:"blocked"` // jobs, at least once
-	Outages        int     `json:"outages"` // until the last job had ended
-	Off            float64 `json:"off_seconds"`
+	Outages        int     `json:"outages"` // that began before the last job had ended
+	Off            float64 `json:"off"`     // part of the time in which a server was away, on average
 	IdealLeft      float64 `json:"ideal_left_seconds"`
 	EfficiencyLeft float64 `json:"efficiency_left"`
 }
 
-// Of the time there are outages for a part, and each lasts for so long on average, by the paper's clock.
+// Of the time each server is away for a part, for so long at a time on average, by the paper's clock. Who needs seven of them is blocked with a
+// probability of 1 - 0.95^7, three of ten times: as many as in the three years of which the paper tells.
 const (
-	offPart = 0.05
-	offTime = time.Minute
+	paperServers = 10
+	paperNeeds   = 7
+	offPart      = 0.05
+	offTime      = time.Minute
 )
 
-// newTrouble starts the server, and says how often it is tested and how fast jobs go on.
-func (b *paperBench) newTrouble(p *programBed, ideal time.Duration) (*paperTrouble, error) {
-	t := &paperTrouble{outages: b.outages(ideal)}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// newTrouble starts the servers, and says how often they are tested and how fast jobs go on.
+func (b *paperBench) newTrouble(p *programBed, ideal time.Duration) (_ *paperTrouble, err error) {
+	t := &paperTrouble{needed: make([][]int, b.jobs)}
+	defer func() {
+		if err != nil {
+			t.close()
+		}
+	}()
+	rnd := rand.New(rand.NewPCG(b.seed, 1))
+	for i := range t.needed {
+		t.needed[i] = rnd.Perm(paperServers)[:paperNeeds]
+	}
+	for range paperServers {
+		s := &paperServer{outages: b.outages(rnd, ideal)}
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		s.url = "http://" + l.Addr().String()
+		s.Server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if begin := t.begin.Load(); begin != nil && s.away(time.Since(*begin)) > 0 {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
+			w.Write([]byte("a small input\n")) //nolint:errcheck // who asks has gone
+		})}
+		go s.Serve(l) //nolint:errcheck // it is closed in the end
+		t.servers = append(t.servers, s)
+	}
+	policy := job.RecoveryPolicy{Name: string(job.FilesUnavailable), Stages: []job.Stage{{Every: b.scaled(time.Minute)}}}
+	doc, err := job.Encode(policy)
 	if err != nil {
 		return nil, err
 	}
-	t.url = "http://" + l.Addr().String() + "/in"
-	t.Server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if t.away() {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			return
-		}
-		w.Write([]byte("a small input\n")) //nolint:errcheck // who asks has gone
-	})}
-	go t.Serve(l) //nolint:errcheck // it is closed in the end
-	policy := job.RecoveryPolicy{Name: string(job.FilesUnavailable), Stages: []job.Stage{{Every: b.scaled(time.Minute)}}}
-	doc, err := job.Encode(policy)
-	if err == nil {
-		_, _, err = p.Policies().Apply(p.ctx, doc, pawl.AnyVersion)
+	if _, _, err := p.Policies().Apply(p.ctx, doc, pawl.AnyVersion); err != nil {
+		return nil, err
 	}
-	if err == nil {
-		err = p.SetLimit(p.ctx, job.Limit{Key: job.RateReleases + "/*", Most: 10 * b.speedup, Per: job.Duration(time.Second)})
-	}
-	if err != nil {
-		return nil, errors.Join(err, t.close())
-	}
-	return t, nil
+	return t, p.SetLimit(p.ctx, job.Limit{Key: job.RateReleases + "/*", Most: 10 * b.speedup, Per: job.Duration(time.Second)})
 }
 
 // scaled returns a time of the paper as long as it is here.
@@ -74,9 +91,8 @@ func (b *paperBench) scaled(d time.Duration) job.Duration {
 	return job.Duration(d / time.Duration(b.speedup))
 }
 
-// outages draws when the server is away, for a time that is somewhat longer than the ideal.
-func (b *paperBench) outages(ideal time.Duration) []outage {
-	rnd := rand.New(rand.NewPCG(b.seed, 1))
+// outages draws when a server is away, for a time that is somewhat longer than the ideal.
+func (b *paperBench) outages(rnd *rand.Rand, ideal time.Duration) []outage {
 	whole := ideal * 5 / 4
 	n := max(1, int(offPart*float64(whole)/(float64(offTime)/float64(b.speedup))))
 	// All lengths, and all gaps, are drawn alike, and then stretched to what they come to together.
@@ -109,21 +125,29 @@ func (t *paperTrouble) start(begin time.Time) {
 	}
 }
 
-func (t *paperTrouble) away() bool {
-	begin := t.begin.Load()
-	if begin == nil {
-		return false
+// away returns for how long a server is still away, a time after the beginning; 0: it is there.
+func (s *paperServer) away(at time.Duration) time.Duration {
+	for _, o := range s.outages {
+		if at >= o.from && at < o.to {
+			return o.to - at
+		}
 	}
-	at := time.Since(*begin)
-	return slices.ContainsFunc(t.outages, func(o outage) bool { return at >= o.from && at < o.to })
+	return 0
 }
 
-func (t *paperTrouble) close() error { return t.Close() }
+func (t *paperTrouble) close() {
+	for _, s := range t.servers {
+		s.Close()
+	}
+}
 
-// needs has a program take the file.
-func (t *paperTrouble) needs(_ int, spec *job.Spec) {
-	if t != nil {
-		spec.Inputs = []job.Input{{From: t.url, To: "in"}}
+// needs has a program take files.
+func (t *paperTrouble) needs(i int, spec *job.Spec) {
+	if t == nil {
+		return
+	}
+	for _, n := range t.needed[i] {
+		spec.Inputs = append(spec.Inputs, job.Input{From: t.servers[n].url + "/in", To: fmt.Sprint("in", n)})
 	}
 }
 
@@ -132,18 +156,19 @@ func (t *paperTrouble) figures(p *programBed, sleeps []time.Duration, places int
 	if t == nil {
 		return nil, nil
 	}
-	f := &troubleFigures{}
-	for _, o := range t.outages {
-		if o.from < makespan {
-			f.Outages++
-			f.Off += (min(o.to, makespan) - o.from).Seconds()
+	f, off := &troubleFigures{}, time.Duration(0)
+	for _, s := range t.servers {
+		for _, o := range s.outages {
+			if o.from < makespan {
+				f.Outages++
+				off += min(o.to, makespan) - o.from
+			}
 		}
 	}
-	f.Off = rounded(f.Off, 2)
-	left := scheduledAround(sleeps, places, t.outages)
+	f.Off = rounded(off.Seconds()/makespan.Seconds()/paperServers, 4)
+	left := listScheduled(sleeps, places, t.ready)
 	f.IdealLeft, f.EfficiencyLeft = rounded(left.Seconds(), 3), rounded(left.Seconds()/makespan.Seconds(), 4)
-	q := store.Query{Limit: 1000}
-	for {
+	for q := (store.Query{Limit: 1000}); ; {
 		page, err := p.List(p.ctx, q)
 		if err != nil {
 			return nil, err
@@ -160,23 +185,15 @@ func (t *paperTrouble) figures(p *programBed, sleeps []time.Duration, places int
 	}
 }
 
-// scheduledAround is list scheduling in which no job begins during an outage.
-func scheduledAround(jobs []time.Duration, places int, outages []outage) time.Duration {
-	free := make([]time.Duration, places)
-	for _, d := range jobs {
-		first := 0
-		for i, at := range free {
-			if at < free[first] {
-				first = i
+// ready returns when all that a program needs is there, not before a time.
+func (t *paperTrouble) ready(i int, at time.Duration) time.Duration {
+	for again := true; again; {
+		again = false
+		for _, n := range t.needed[i] {
+			if wait := t.servers[n].away(at); wait > 0 {
+				at, again = at+wait, true
 			}
 		}
-		at := free[first]
-		for _, o := range outages {
-			if at >= o.from && at < o.to {
-				at = o.to
-			}
-		}
-		free[first] = at + d
 	}
-	return slices.Max(free)
+	return at
 }
