@@ -31,7 +31,14 @@ func (e *Effects) Note(j *job.Job) {
 	}
 }
 
-// Passed notes what became of a job that is blocked by a change, or was until then. Of a group that was clear [Group.Join] tells.
+// Joined notes what [Group.Join] told of a job.
+func (e *Effects) Joined(b *job.Block, again bool) {
+	if again {
+		e.Past = append(e.Past, Passage{Code: b.Code, What: IsReblocked})
+	}
+}
+
+// Passed notes what became of a job that is blocked by a change, or was until then.
 func (e *Effects) Passed(before, after *job.Job) {
 	p := Passage{Code: before.Code, Waited: after.Since.Sub(before.Since)}
 	switch {

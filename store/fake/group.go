@@ -17,9 +17,7 @@ func (t *tx) join(r *row, b *job.Block) {
 	at := name{r.Tenant, r.Group}
 	g, there := t.groups[at]
 	if there {
-		if g.Join(b, t.now) {
-			t.eff.Past = append(t.eff.Past, store.Passage{Code: b.Code, What: store.IsReblocked})
-		}
+		t.eff.Joined(b, g.Join(b, t.now))
 	} else {
 		g = *store.OpenGroup(&r.Job, b, t.now)
 	}
