@@ -3,7 +3,6 @@ package api_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"net/http/httptest"
 	"strings"
@@ -15,9 +14,41 @@ import (
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/broker/local"
+	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store/fake"
 )
+
+// run runs a service until the test ends, and returns what asks its API and then waits until all is done that follows from it.
+func run(t *testing.T, svc *pawl.Service) (call func(status int, into any, method, path, body string) string, stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- svc.Run(ctx) }()
+	h := api.New(api.Config{Service: svc})
+	call = func(status int, into any, method, path, body string) string {
+		t.Helper()
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(method, path, strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		h.ServeHTTP(w, r)
+		if w.Code != status {
+			t.Fatalf("%s %s: %d, want %d: %s", method, path, w.Code, status, w.Body)
+		}
+		if into != nil {
+			if err := json.Unmarshal(w.Body.Bytes(), into); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		return w.Body.String()
+	}
+	return call, func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
 
 // TestRecovery is about jobs that are blocked, and that nobody tests.
 func TestRecovery(t *testing.T) {
@@ -31,33 +62,8 @@ func TestRecovery(t *testing.T) {
 			}
 			return struct{}{}, nil
 		})
-		ctx, stop := context.WithCancel(context.Background())
-		ended := make(chan error, 1)
-		go func() { ended <- svc.Run(ctx) }()
-		defer func() {
-			stop()
-			if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
-				t.Error(err)
-			}
-		}()
-		h := api.New(api.Config{Service: svc})
-		call := func(status int, into any, method, path, body string) string {
-			t.Helper()
-			w := httptest.NewRecorder()
-			r := httptest.NewRequest(method, path, strings.NewReader(body))
-			r.Header.Set("Content-Type", "application/json")
-			h.ServeHTTP(w, r)
-			if w.Code != status {
-				t.Fatalf("%s %s: %d, want %d: %s", method, path, w.Code, status, w.Body)
-			}
-			if into != nil {
-				if err := json.Unmarshal(w.Body.Bytes(), into); err != nil {
-					t.Fatal(err)
-				}
-			}
-			synctest.Wait()
-			return w.Body.String()
-		}
+		call, stop := run(t, svc)
+		defer stop()
 		view := func(id job.ID) (v pawl.View) {
 			t.Helper()
 			call(200, &v, "GET", "/v1/jobs/"+id.String(), "")
@@ -67,7 +73,6 @@ func TestRecovery(t *testing.T) {
 			t.Helper()
 			var a struct{ ID job.ID }
 			call(202, &a, "POST", "/v1/jobs", spec)
-			synctest.Wait()
 			return a.ID
 		}
 		groups := func() []pawl.BlockedGroup {
@@ -142,6 +147,67 @@ func TestRecovery(t *testing.T) {
 		call(200, &g, "POST", at+"/give-up", "")
 		if v := view(four); v.State != job.Failed || v.Code != job.RecoveryGivenUp {
 			t.Errorf("%+v", v)
+		}
+	})
+}
+
+// working is a kind whose steps take as long as the service lives.
+type working struct{}
+
+func (working) Step(ctx context.Context, _ *engine.Run) engine.Outcome {
+	<-ctx.Done()
+	return engine.Back()
+}
+
+// TestClosedLine is about programs on a system that is disabled, and that is not tested unless somebody does what a tester would.
+func TestClosedLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		svc := pawl.New(pawl.Config{
+			Store: fake.New(nil), Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler), Principal: "ada", Machine: "m1",
+			Kinds: map[string]engine.Kind{job.KindApp: working{}},
+		})
+		call, stop := run(t, svc)
+		defer stop()
+		call(200, nil, "POST", "/v1/systems/local/disable", "")
+		submit := func() (v pawl.View) {
+			t.Helper()
+			var a struct{ ID job.ID }
+			call(202, &a, "POST", "/v1/jobs", `{"command":["true"]}`)
+			call(200, &v, "GET", "/v1/jobs/"+a.ID.String(), "")
+			return v
+		}
+		blocked, waits := submit(), submit()
+		if blocked.State != job.Blocked || blocked.Code != job.SystemDisabled || waits.State != job.Waiting {
+			t.Fatalf("%+v\n%+v", blocked, waits)
+		}
+		if at := "SYSTEM_DISABLED, system local is disabled (group " + blocked.Group + "); not tested yet"; !strings.Contains(waits.Why, at) {
+			t.Errorf("%s", waits.Why)
+		}
+		var l pawl.LimitUse
+		call(200, &l, "GET", "/v1/limits/system%2Flocal", "")
+		if !l.Shut || l.Places == nil || *l.Places != 0 || l.Waiting != 1 || l.Set != nil {
+			t.Errorf("%+v", l)
+		}
+		call(200, nil, "PUT", "/v1/limits/system%2F*", `{"most":7}`)
+		var list struct{ Items []pawl.LimitUse }
+		call(200, &list, "GET", "/v1/limits", "")
+		if len(list.Items) != 2 || !list.Items[1].Shut || list.Items[1].Set == nil || list.Items[1].Set.Most != 7 || list.Items[1].Set.Key != "system/*" {
+			t.Errorf("%+v", list.Items)
+		}
+
+		// What may have become enabled is tested, also where its document was deleted.
+		call(204, nil, "DELETE", "/v1/systems/local", "")
+		var g pawl.BlockedGroup
+		call(200, &g, "GET", "/v1/recovery/"+blocked.Group, "")
+		if g.Behind != 1 || g.Line != "system/local" || !strings.Contains(g.Why, "about to be tested by enabled") {
+			t.Errorf("%+v", g)
+		}
+		call(200, nil, "POST", "/v1/recovery/"+blocked.Group+"/release", "")
+		for _, id := range []job.ID{blocked.ID, waits.ID} {
+			var v pawl.View
+			if call(200, &v, "GET", "/v1/jobs/"+id.String(), ""); v.State != job.ProcessingInputs {
+				t.Errorf("%s: %s", v.State, v.Why)
+			}
 		}
 	})
 }

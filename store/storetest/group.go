@@ -29,6 +29,7 @@ var groupTests = []test{
 	{"a group closes a line, which opens by and by", groupLine},
 	{"a line on which no limit decides is closed as well", groupLineUnlimited},
 	{"who is closed out by two groups waits for both", groupLineTwice},
+	{"a group that has a line and no jobs is tested when somebody asks for it", groupLineAlone},
 	{"what is launched keeps its turn, and what is not gives it back", groupTurns},
 	{"in bounded steps", groupBounded},
 	{"by many at once", groupAtOnce},
@@ -897,6 +898,28 @@ func groupLineTwice(w *world) {
 		w.pay()
 	}
 	w.at(job.Pending, job.Ready, waits)
+}
+
+func groupLineAlone(w *world) {
+	t := w.tester()
+	w.limit(most("system/lab", 5))
+	session := w.sessionFor(24 * time.Hour)
+	id := w.add(newProgram(under("system/lab")))
+	w.must(blocking(w.claimOf(session, id), session, disabled()))
+	w.pay()
+	w.wish(job.WishCancel, id)
+	w.pay()
+	w.at(job.Canceled, job.None, id)
+	if all := w.groups(); len(all) != 0 {
+		w.Errorf("nobody waits for %+v", all)
+	}
+	w.steer(store.Steer{Want: store.TryNow, Group: disabled().Group(acme)})
+	w.clock.Advance(time.Second)
+	t.find(true, 0)
+	w.pay()
+	late := w.add(newProgram(under("system/lab")))
+	w.pay()
+	w.at(job.Pending, job.Ready, late)
 }
 
 func groupTurns(w *world) {
