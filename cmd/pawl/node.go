@@ -70,7 +70,7 @@ type nodeOptions struct {
 	peerCA  string        // file with the authorities of the certificates of other processes; empty: those of the system
 	lease   time.Duration
 	grace   time.Duration
-	web     outward.Rule                                        // from where inputs may be fetched by http; empty: from all
+	web     outward.Rule                                      // from where inputs may be fetched by http; empty: from all
 	memory  time.Duration                                     // for how long jobs that were cleaned are remembered; 0: as is usual
 	log     io.Writer                                         // for what operators should know; stderr by default
 	observe *observe.Observer                                 // looks on, and has a log of its own; nil: nobody
