@@ -166,7 +166,7 @@ func TestFullFileSystemOfTheFolders(t *testing.T) {
 	for i := range 3 {
 		name := strconv.Itoa(i)
 		h.write(strings.Repeat(name, 2<<20), h.dir, name)
-		s := shell("wc -c <[0-9]; head -c 1 [0-9]")
+		s := shell("cat [0-9] | wc -c; head -c 1 [0-9]")
 		s.Inputs = []job.Input{{From: filepath.Join(h.dir, name)}}
 		ids = append(ids, h.submit(s))
 	}

@@ -36,7 +36,6 @@ func (h *house) web(answer http.HandlerFunc, change ...func(*parts)) string {
 	return server.URL
 }
 
-
 func TestWebInput(t *testing.T) {
 	h := open(t)
 	at := h.web(func(w http.ResponseWriter, r *http.Request) {

@@ -50,7 +50,7 @@ func Run(t *testing.T, open func(t *testing.T) (files.FS, string)) {
 		"a symbolic link is removed, not followed": symlinkRemove,
 		"a malformed symbolic link":                symlinkMalformed,
 		"resolve follows every link":               resolve,
-		"what is in a folder is on its volume":      volume,
+		"what is in a folder is on its volume":     volume,
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -264,7 +264,7 @@ var errStalled = errors.New("the transfer stood still")
 type body struct {
 	io.ReadCloser
 	at     *url.URL // where it comes from
-	size   int64 // below 0: not known
+	size   int64    // below 0: not known
 	n      int64
 	ctx    context.Context
 	cancel context.CancelCauseFunc

@@ -102,4 +102,3 @@ func redirect(next *http.Request, via []*http.Request) error {
 	}
 	return nil
 }
-
