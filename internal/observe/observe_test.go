@@ -55,7 +55,7 @@ func open(t *testing.T, c observe.Config, change ...func(*pawl.Config)) *world {
 	c.Log = observe.NewLog(w.log, "json", slog.LevelDebug)
 	w.o = observe.New(c)
 	w.store = w.o.Store(st)
-	cfg := pawl.Config{Store: w.store, Broker: w.o.Broker(&local.Broker{}), Tracer: w.o, Log: slog.New(slog.DiscardHandler)}
+	cfg := pawl.Config{Tested: func(tester string, r recovery.Outcome) { w.o.Tested(tester, string(r)) }, Store: w.store, Broker: w.o.Broker(&local.Broker{}), Tracer: w.o, Log: slog.New(slog.DiscardHandler)}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -474,14 +474,28 @@ func TestManyKeys(t *testing.T) {
 func TestNames(t *testing.T) {
 	w := open(t, observe.Config{})
 	w.Handle("noop")
+	w.HandleTrouble("trouble")
 	if err := w.SetLimit(t.Context(), job.Limit{Key: "gpu", Most: 1}); err != nil {
 		t.Fatal(err)
 	}
 	w.start()
+	stays := w.submit(t.Context(), pawl.Request{Spec: pawl.NewTask("trouble", "stays")})[0].ID
+	for e, err := range w.Events(t.Context(), stays, "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.State == job.Blocked {
+			break
+		}
+	}
+	for _, what := range []string{"passes", "fails"} {
+		w.end(w.submit(t.Context(), pawl.Request{Spec: pawl.NewTask("trouble", what)})[0].ID)
+	}
 	w.end(w.submit(t.Context(), pawl.Request{Spec: pawl.NewTask("noop", 1)})[0].ID)
 	w.submit(t.Context(), pawl.Request{Spec: pawl.NewTask("nobody", 1)}) // has a line that is told of
 	w.launch("m9")
 	w.o.Answered(t.Context(), observe.Request{Operation: "whoami", Status: 200})
+	w.stop() // an end can be seen before it has been counted
 	m := w.scrape()
 	var got []string
 	for _, f := range regexp.MustCompile(`(?m)^# TYPE (pawl_\S+) (\S+)$`).FindAllStringSubmatch(m, -1) {
@@ -517,6 +531,26 @@ func TestNames(t *testing.T) {
 // Handle registers a task that does nothing.
 func (w *world) Handle(kind string) {
 	pawl.Handle(w.Service, kind, func(context.Context, *pawl.Task[int]) (int, error) { return 0, nil })
+}
+
+// HandleTrouble registers a task that is blocked: for ever, twice by what clears, or until it fails.
+func (w *world) HandleTrouble(kind string) {
+	pawl.HandleTester(w.Service, "never", func(context.Context, map[string]string) error { return errors.New("no") })
+	pawl.HandleTester(w.Service, "soon", func(context.Context, map[string]string) error { return nil })
+	runs := 0
+	pawl.Handle(w.Service, kind, func(_ context.Context, t *pawl.Task[string]) (int, error) {
+		b := &job.Block{Code: job.TaskBlocked, Tester: "go/never"}
+		switch t.Args {
+		case "fails":
+			b.Params, b.Policy = map[string]string{"x": "y"}, job.Policy{Stages: []job.Stage{{Every: job.Duration(job.MinEvery), Times: 1}}}
+		case "passes":
+			if runs++; runs == 3 {
+				return 0, nil
+			}
+			b.Tester, b.Policy = "go/soon", job.Policy{Stages: []job.Stage{{Every: job.Duration(job.MinEvery)}}}
+		}
+		return 0, b
+	})
 }
 
 func TestSlowCallsAreLoggedWithoutArguments(t *testing.T) {
