@@ -81,15 +81,21 @@ func (s *Service) blockedGroup(g *store.Group) BlockedGroup {
 // Turn does what a person wants of a group of blocked jobs: that its condition is tested now, that its jobs go on as if it had cleared, or that
 // they fail.
 func (s *Service) Turn(ctx context.Context, want store.Turning, group string) (BlockedGroup, error) {
-	if !isText(group) {
-		return BlockedGroup{}, store.NoGroup(group)
+	g, err := s.BlockedBy(ctx, group)
+	if err != nil {
+		return BlockedGroup{}, err
 	}
 	_, eff, err := s.cfg.Store.Steer(ctx, store.Steer{Tenant: s.cfg.Tenant, By: s.cfg.Principal, Want: want, Group: group})
 	if err != nil {
 		return BlockedGroup{}, err
 	}
 	s.engine.Follow(ctx, eff)
-	return s.BlockedBy(ctx, group)
+	after, err := s.BlockedBy(ctx, group)
+	if job.KindOf(err) == job.NotFound { // all of it has gone since
+		g.Jobs, g.Behind, g.Line, g.NextTest, g.Why = 0, 0, "", time.Time{}, "nobody waits for it any more"
+		return g, nil
+	}
+	return after, err
 }
 
 // TurnJobs does so for some blocked jobs, each of which is answered by its index: NotFound, or Conflict where it is not blocked.
