@@ -92,12 +92,12 @@ func (s *Service) Turn(ctx context.Context, want store.Turning, group string) (B
 		return BlockedGroup{}, err
 	}
 	s.engine.Follow(ctx, eff)
-	now, err := s.BlockedBy(ctx, group)
-	if job.KindOf(err) == job.NotFound {
-		g.Jobs, g.Behind, g.NextTest, g.Why = 0, 0, time.Time{}, "its jobs are blocked no more"
+	after, err := s.BlockedBy(ctx, group)
+	if job.KindOf(err) == job.NotFound { // all of it has gone since
+		g.Jobs, g.Behind, g.Line, g.NextTest, g.Why = 0, 0, "", time.Time{}, "nobody waits for it any more"
 		return g, nil
 	}
-	return now, err
+	return after, err
 }
 
 // TurnJobs does so for some blocked jobs, each of which is answered by its index: NotFound, or Conflict where it is not blocked.
