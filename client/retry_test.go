@@ -357,7 +357,7 @@ func TestVersions(t *testing.T) {
 		want     string
 	}{
 		{"1", http.StatusNotFound, "no; the service (Pawl v9, API 1) is older than this client (API 3): if it does not know what it was asked, update the service"},
-		{"3", http.StatusUnprocessableEntity, "no; the service (Pawl v9, API 3) is newer than this client (API 3): if it does not know what it was asked, update this client"},
+		{"4", http.StatusUnprocessableEntity, "no; the service (Pawl v9, API 4) is newer than this client (API 3): if it does not know what it was asked, update this client"},
 		{"4", http.StatusConflict, "no"},
 		{"3", http.StatusNotFound, "no"},
 		{"", http.StatusNotFound, "no"},
