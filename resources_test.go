@@ -77,7 +77,7 @@ func TestQueues(t *testing.T) {
 	}
 }
 
-// TestPlaces submits to queues and systems that are not there, or do not take the job.
+// TestPlaces submits to queues and systems that are not there, or do not take the job. A system that is disabled takes it.
 func TestPlaces(t *testing.T) {
 	svc := onDisk(t)
 	ctx := t.Context()
@@ -99,6 +99,8 @@ func TestPlaces(t *testing.T) {
 		r.Spec.Queue = queue
 		return r
 	}
+	patient := on("lab", nil)
+	patient.Spec.Recovery = &job.Patience{Policy: "calm"}
 	for _, c := range []struct {
 		name string
 		reqs []pawl.Request
@@ -109,9 +111,9 @@ func TestPlaces(t *testing.T) {
 		{"a disabled one", []pawl.Request{in("off")}, job.Conflict, "queue (off): is disabled: it takes no new jobs until it is enabled"},
 		{"more than wait in one", []pawl.Request{in("small"), in("small"), in("small")}, job.Invalid, "queue small takes 2 jobs that wait, and these are 3: submit fewer at once"},
 		{"an unknown system", []pawl.Request{on("none", nil)}, job.Invalid, "system (none): is unknown: give one that pawl get systems lists, or make it"},
-		{"a disabled one", []pawl.Request{on("down", nil)}, job.Conflict, "system (down): is disabled: it takes no new jobs until it is enabled"},
-		{"disabled ones of many", []pawl.Request{in(""), in("off"), on("down", nil)}, job.Conflict, "jobs[1].queue (off): is disabled: it takes no new jobs until it is enabled\n" +
-			"jobs[2].system (down): is disabled: it takes no new jobs until it is enabled"},
+		{"disabled ones of many", []pawl.Request{in("off"), in(""), in("off")}, job.Conflict, "jobs[0].queue (off): is disabled: it takes no new jobs until it is enabled\n" +
+			"jobs[2].queue (off): is disabled: it takes no new jobs until it is enabled"},
+		{"an unknown policy", []pawl.Request{patient}, job.Invalid, "recovery.policy (calm): is unknown: give one that pawl get policies lists, or make it"},
 		{"more than a system gives", []pawl.Request{on("lab", &job.Resources{Cores: 5, Memory: 2 << 30, Minutes: 61})}, job.Invalid, "resources.cores: is more than system lab gives to one job: give up to 4\n" +
 			"resources.memory: is more than system lab gives to one job: give up to 1GiB\nresources.minutes: is more than system lab gives to one job: give up to 60"},
 		{"several of many", []pawl.Request{in("none"), in(""), on("none", nil)}, job.Invalid, "jobs[0].queue (none): is unknown: give one that pawl get queues lists, or make it\n" +
@@ -127,7 +129,7 @@ func TestPlaces(t *testing.T) {
 	if n, err := svc.Count(ctx, nil); err != nil || len(n.States) != 0 {
 		t.Errorf("%v, %v: want no job", n, err)
 	}
-	submit(t, svc, in("small"), in("small"), on("lab", &job.Resources{Cores: 4}), on("lab", nil), on("", nil))
+	submit(t, svc, in("small"), in("small"), on("lab", &job.Resources{Cores: 4}), on("lab", nil), on("", nil), on("down", nil))
 	t.Run("a call that is repeated is answered as it was, whatever has become of its queue", func(t *testing.T) {
 		first, err := svc.SubmitOnce(ctx, "key", in(""))
 		if err != nil {

@@ -156,7 +156,7 @@ func TestErrors(t *testing.T) {
 		{"POST", "/v1/jobs", `{"command":["ls"],"command":["rm"]}`, 422, job.Invalid, "command: stands there twice", "command: keep one of them"},
 		{"POST", "/v1/jobs", `{"jobs":[{"command":["ls"]},{"command":["ls"],"env":{"A":"1","B":"2","A":"3"}}]}`, 422, job.Invalid, "stands there twice", "jobs[1].env.A: keep one of them"},
 		{"POST", "/v1/jobs", "{\"command\":[\"ls\",\"\xff\"]}", 422, job.Invalid, "is not text in UTF-8", "(body): encode it so"},
-		{"POST", "/v1/bulk", `{"action":"cancl","all":true}`, 422, job.Invalid, "is unknown", "action: give one of [cancel pause resume resubmit hide unhide delete]"},
+		{"POST", "/v1/bulk", `{"action":"cancl","all":true}`, 422, job.Invalid, "is unknown", "action: give one of [cancel pause resume resubmit hide unhide delete try release give_up]"},
 		{"POST", "/v1/bulk", `{"action":"cancel","filtr":"name=x"}`, 422, job.Invalid, "is not a field of the body", "filtr: did you mean filter?"},
 		{"POST", "/v1/bulk", `{"action":"cancel","Filter":"name=x"}`, 422, job.Invalid, "is not a field of the body", "Filter: did you mean filter?"},
 		{"POST", "/v1/bulk", `{"action":3,"all":true}`, 422, job.Invalid, "action (3): is not text", "action: give text"},

@@ -35,7 +35,7 @@ func (c *Client) TurnJob(ctx context.Context, want store.Turning, id job.ID) (v 
 	o, err := c.call(ctx, request{method: http.MethodPost, path: of(id) + "/" + verb(want)}, &v)
 	if want != store.TryNow && o.repeated && job.KindOf(err) == job.Conflict {
 		// It may be the first call that took it out of its group, whose answer was lost.
-		if now, lost := c.Job(ctx, id); lost == nil && (want == store.Release && !now.State.Terminal() || now.Code == job.RecoveryGivenUp) {
+		if now, lost := c.Job(ctx, id); lost == nil && (want == store.Release && !now.State.Terminal() || want == store.GiveUp && now.Code == job.RecoveryGivenUp) {
 			return now, nil
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
 )
 
 // to is a client of a service whose answers a test makes, with what Dial gives.
@@ -295,6 +296,30 @@ func TestRepeatedAnswers(t *testing.T) {
 			}
 		})
 	})
+	t.Run("what is blocked no more was released, or given up", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			state, code := job.Running, job.Code("")
+			h := func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodPost {
+					problem(w, http.StatusConflict, job.Conflict, "is not blocked")
+					return
+				}
+				json.NewEncoder(w).Encode(map[string]any{"id": id, "state": state, "code": code})
+			}
+			is := func(want store.Turning, kind job.ErrorKind) {
+				t.Helper()
+				if v, err := lost(t, h).TurnJob(t.Context(), want, id); err != nil && job.KindOf(err) != kind || err == nil && (kind != "" || v.State != state) {
+					t.Errorf("%s of a job that is %s: %s, %v", want, state, v.State, err)
+				}
+			}
+			is(store.Release, "")
+			is(store.GiveUp, job.Conflict)
+			is(store.TryNow, job.Conflict)
+			state, code = job.Failed, job.RecoveryGivenUp
+			is(store.GiveUp, "")
+			is(store.Release, job.Conflict)
+		})
+	})
 	t.Run("a long wait is many calls", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var waits []string
@@ -331,10 +356,10 @@ func TestVersions(t *testing.T) {
 		status   int
 		want     string
 	}{
-		{"1", http.StatusNotFound, "no; the service (Pawl v9, API 1) is older than this client (API 2): if it does not know what it was asked, update the service"},
-		{"3", http.StatusUnprocessableEntity, "no; the service (Pawl v9, API 3) is newer than this client (API 2): if it does not know what it was asked, update this client"},
-		{"3", http.StatusConflict, "no"},
-		{"2", http.StatusNotFound, "no"},
+		{"1", http.StatusNotFound, "no; the service (Pawl v9, API 1) is older than this client (API 3): if it does not know what it was asked, update the service"},
+		{"4", http.StatusUnprocessableEntity, "no; the service (Pawl v9, API 4) is newer than this client (API 3): if it does not know what it was asked, update this client"},
+		{"4", http.StatusConflict, "no"},
+		{"3", http.StatusNotFound, "no"},
 		{"", http.StatusNotFound, "no"},
 	} {
 		c := to(t, client.Options{}, func(w http.ResponseWriter, _ *http.Request) {
