@@ -109,7 +109,7 @@ func (s *Source) Stat(ctx context.Context, url string) (int64, error) {
 // Open asks for all of it.
 func (s *Source) Open(ctx context.Context, url string) (io.ReadCloser, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	res, err := s.ask(ctx, http.MethodGet, url, "")
+	res, err := s.ask(ctx, http.MethodGet, url, "") //nolint:bodyclose // body closes it
 	if err != nil {
 		cancel(nil)
 		return nil, err
@@ -277,7 +277,7 @@ func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.watch.Stop()
 	b.n += int64(n)
-	if err == nil || err == io.EOF { //nolint:errorlint // wrapped it is no end
+	if err == nil || err == io.EOF {
 		return n, err
 	}
 	cause := context.Cause(b.ctx)

@@ -146,7 +146,7 @@ func TestAnswers(t *testing.T) {
 				case b != nil, tt.is != nil && !errors.Is(err, tt.is), tt.kind != "" && job.KindOf(err) != tt.kind:
 					t.Errorf("error %v", err)
 				}
-				if !strings.Contains(err.Error(), fmt.Sprint(tt.status)) && tt.is != fs.ErrNotExist {
+				if !strings.Contains(err.Error(), fmt.Sprint(tt.status)) && !errors.Is(tt.is, fs.ErrNotExist) {
 					t.Errorf("it does not say what was answered: %v", err)
 				}
 			}
