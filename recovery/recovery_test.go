@@ -289,10 +289,7 @@ func TestFunctions(t *testing.T) {
 			return nil
 		})
 		w.start()
-		b, ok := pawl.Block("payments are away", "go/payments", map[string]string{"at": "bank"}).(*job.Block)
-		if !ok {
-			t.Fatal("no block")
-		}
+		b := job.Blocking(pawl.Block("payments are away", "go/payments", map[string]string{"at": "bank"}))
 		id := w.blocked("x", b)
 		e := *b
 		e.Tester = "go/exits"
