@@ -65,7 +65,7 @@ func (t *tx) join(c *changes, eff *store.Effects, qs ...*query) error {
 	}
 	for i := range c.joins {
 		if g := there[spot{c.joins[i].job.Tenant, c.joins[i].job.Group}]; g != nil {
-			g.Join(c.joins[i].block, now)
+			eff.Joined(c.joins[i].block, g.Join(c.joins[i].block, now))
 		}
 	}
 	for at, g := range there {

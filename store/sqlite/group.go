@@ -77,7 +77,7 @@ func (t *tx) join(r *row, b *job.Block, eff *store.Effects) error {
 	if g.now.Opened.IsZero() {
 		g.now = *store.OpenGroup(&r.Job, b, t.now)
 	} else {
-		g.now.Join(b, t.now)
+		eff.Joined(b, g.now.Join(b, t.now))
 	}
 	if t.joined == nil {
 		return t.putGroup(&g.now, g.was, eff)

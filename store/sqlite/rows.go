@@ -157,6 +157,7 @@ func (t *tx) change(r *row, c job.Change, cause job.Cause, actor, asked any, eff
 	t.waits(r, 1)
 	t.w.remember(r)
 	eff.Note(&after)
+	eff.Passed(&before, &after)
 	if c.Set.Block != nil {
 		return t.join(r, c.Set.Block, eff)
 	}
