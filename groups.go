@@ -150,12 +150,11 @@ func (s *Service) blocks(ctx context.Context, j *job.Job) *job.Block {
 	if !j.Program() {
 		return nil
 	}
-	known, err := s.docs.known(ctx, j.Tenant)
-	if err != nil || !known.disabled {
-		return nil // what is not known now the next step finds out
-	}
-	if name := systemOf(j); known.systems[name].Disabled {
-		return disabledSystem(name)
+	known, err := s.docs.known(ctx, j.Tenant) // what is not known now the next step finds out
+	if err == nil && known.disabled {
+		if name := systemOf(j); known.systems[name].Disabled {
+			return disabledSystem(name)
+		}
 	}
 	return nil
 }

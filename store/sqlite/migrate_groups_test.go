@@ -96,8 +96,12 @@ func TestMigrationOfGroups(t *testing.T) {
 		pay()
 	}
 	for i, want := range []job.Place{
-		{State: job.Pending, Custody: job.Ready}, {State: job.ProcessingInputs, Custody: job.Ready}, {State: job.StagingInputs, Custody: job.Ready},
-		{State: job.SubmittingJob, Custody: job.Gate}, {State: job.Archiving, Custody: job.Ready}, {State: job.Pending, Custody: job.Ready},
+		{State: job.Pending, Custody: job.Ready},
+		{State: job.ProcessingInputs, Custody: job.Ready},
+		{State: job.StagingInputs, Custody: job.Ready},
+		{State: job.SubmittingJob, Custody: job.Gate},
+		{State: job.Archiving, Custody: job.Ready},
+		{State: job.Pending, Custody: job.Ready},
 	} {
 		id := waits.Job.ID
 		if i < len(jobs) {
