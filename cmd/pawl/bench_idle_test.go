@@ -87,7 +87,7 @@ func sent(t *testing.T, svc *bed, conn *pgx.Conn) (n idleCount) {
 		switch {
 		case strings.Contains(text, "SET renewed_ago"):
 			n.renewals += calls
-		case strings.HasPrefix(text, "SELECT min(due)"):
+		case strings.HasPrefix(text, "SELECT (SELECT min(j.due)"):
 			n.sweeps += calls
 		case strings.Contains(text, "j.needs <> (SELECT count(*)"):
 			n.recounts += calls
