@@ -121,7 +121,7 @@ func explore(t *testing.T, first uint64, n int, tell func(Report) (more bool)) {
 
 // child lives a world in a process of its own.
 func child(t *testing.T, seed uint64) (r Report) {
-	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer stop()
 	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestChild$", "-test.timeout=0")
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", childOf, seed), "GOMAXPROCS=1", "GOGC=off")
