@@ -151,7 +151,12 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 		return nil, err
 	}
 	kind.Log, kind.Environ, kind.Remember = log, o.environ, o.memory
-	if rule := cmp.Or(o.web, outward.All); rule != outward.None {
+	rule := cmp.Or(o.web, outward.All)
+	var dial testers.Dial
+	if rule != outward.All { // what is tested is what jobs needed
+		dial = rule.Dialer().DialContext
+	}
+	if rule != outward.None {
 		web := fileshttp.New(fileshttp.Config{Rule: rule})
 		n.free = append(n.free, web.Close)
 		kind.Sources = map[string]files.Source{"http": web, "https": web}
@@ -159,7 +164,7 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 	service := pawl.Config{
 		Store: n.store, Broker: n.bus, Principal: userName(), Machine: machine,
 		Roles: o.roles, Slots: o.slots, Only: o.only, Queues: o.queues, Claims: o.kinds, Tenants: o.tenants,
-		Testers: testers.All(o.testers), TestTimeout: o.patient,
+		Testers: testers.All(o.testers, dial), TestTimeout: o.patient,
 		Version: version, Address: o.address, Lease: o.lease, Grace: o.grace, Log: log,
 	}
 	if os.Getenv(crash.Variable) != "" {

@@ -9,10 +9,10 @@ import (
 )
 
 // TCP makes a connection, and closes it. Parameters: host, port.
-type TCP struct{}
+type TCP struct{ Dial Dial }
 
 // Test implements [recovery.Tester].
-func (TCP) Test(ctx context.Context, q recovery.Question) (recovery.Answer, error) {
+func (t TCP) Test(ctx context.Context, q recovery.Question) (recovery.Answer, error) {
 	host, port := q.Params["host"], q.Params["port"]
 	if host == "" {
 		return recovery.Answer{}, missing(recovery.TCP, "host")
@@ -21,7 +21,7 @@ func (TCP) Test(ctx context.Context, q recovery.Question) (recovery.Answer, erro
 		return recovery.Answer{}, missing(recovery.TCP, "port")
 	}
 	address := net.JoinHostPort(host, port)
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	conn, err := t.Dial.orUsual()(ctx, "tcp", address)
 	if err != nil {
 		return recovery.Answer{}, err
 	}

@@ -3,16 +3,29 @@
 package testers
 
 import (
+	"context"
 	"fmt"
+	"net"
 
 	"github.com/pawl-jobs/pawl/recovery"
 )
 
-// All returns the testers by name. Programs are those that a [Command] may run, by name: what starts each, and its arguments.
-func All(programs map[string][]string) map[string]recovery.Tester {
+// A Dial makes a connection, as [net.Dialer.DialContext] does, which is meant where there is none.
+type Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+func (d Dial) orUsual() Dial {
+	if d == nil {
+		return (&net.Dialer{}).DialContext
+	}
+	return d
+}
+
+// All returns the testers by name. Programs are those that a [Command] may run, by name: what starts each, and its arguments. Those that
+// go to servers do so by dial.
+func All(programs map[string][]string, dial Dial) map[string]recovery.Tester {
 	return map[string]recovery.Tester{
-		recovery.TCP:     TCP{},
-		recovery.HTTP:    HTTP{},
+		recovery.TCP:     TCP{dial},
+		recovery.HTTP:    HTTP{dial},
 		recovery.Space:   Space{},
 		recovery.Command: Command(programs),
 	}

@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/pawl-jobs/pawl/internal/outward"
 	"github.com/pawl-jobs/pawl/recovery"
 	"github.com/pawl-jobs/pawl/recovery/testers"
 )
@@ -35,7 +36,7 @@ func expect(t *testing.T, tester recovery.Tester, params map[string]string, clea
 }
 
 func TestNames(t *testing.T) {
-	all := testers.All(nil)
+	all := testers.All(nil, nil)
 	for _, name := range []string{recovery.TCP, recovery.HTTP, recovery.Space, recovery.Command} {
 		if all[name] == nil {
 			t.Errorf("there is no tester %s", name)
@@ -59,6 +60,22 @@ func TestTCP(t *testing.T) {
 	expect(t, testers.TCP{}, map[string]string{"host": host, "port": port}, false, 0, "connection refused")
 	expect(t, testers.TCP{}, map[string]string{"host": host}, false, 0, "port is needed")
 	expect(t, testers.TCP{}, map[string]string{"host": "no such host.invalid", "port": "1"}, false, 0, "lookup")
+}
+
+// TestDial: what goes to servers goes there as it is told to, whatever answers there.
+func TestDial(t *testing.T) {
+	s := httptest.NewServer(http.NotFoundHandler())
+	defer s.Close()
+	host, port, err := net.SplitHostPort(s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	params := map[string]string{"host": host, "port": port, "url": s.URL}
+	refuse := outward.Public.Dialer().DialContext
+	for _, name := range []string{recovery.TCP, recovery.HTTP} {
+		expect(t, testers.All(nil, nil)[name], params, true, 0, "")
+		expect(t, testers.All(nil, refuse)[name], params, false, 0, "jobs of this service may not have it go there")
+	}
 }
 
 func TestHTTP(t *testing.T) {
