@@ -64,6 +64,29 @@ func (v *formatValue) Set(s string) error {
 	return nil
 }
 
+// print prints doc as a document or its names one per line, or else for people, which table does.
+func (f format) print(out io.Writer, doc any, names []string, table func() error) error {
+	switch f {
+	case asName:
+		for _, name := range names {
+			fmt.Fprintln(out, name)
+		}
+		return nil
+	case asJSON, asYAML:
+		return f.document(out, doc)
+	}
+	return table()
+}
+
+// namesOf returns the names of all that are in a list.
+func namesOf[T any](all []T, name func(*T) string) []string {
+	names := make([]string, len(all))
+	for i := range all {
+		names[i] = name(&all[i])
+	}
+	return names
+}
+
 // document prints doc as JSON or YAML.
 func (f format) document(out io.Writer, doc any) error {
 	var b bytes.Buffer

@@ -81,20 +81,14 @@ func listLimits(cmd *cobra.Command) {
 			return err
 		}
 		out := cmd.OutOrStdout()
-		switch f {
-		case asName:
-			for i := range all {
-				fmt.Fprintln(out, all[i].Key)
+		names := namesOf(all, func(l *pawl.LimitUse) string { return l.Key })
+		return f.print(out, map[string]any{"items": all}, names, func() error {
+			if len(all) == 0 {
+				fmt.Fprintln(out, "no limit is set: pawl limits set KEY MOST sets one")
+				return nil
 			}
-			return nil
-		case asJSON, asYAML:
-			return f.document(out, map[string]any{"items": all})
-		}
-		if len(all) == 0 {
-			fmt.Fprintln(out, "no limit is set: pawl limits set KEY MOST sets one")
-			return nil
-		}
-		return printLimits(out, all)
+			return printLimits(out, all)
+		})
 	})
 	formatFlag(cmd, &f, asTable, asJSON, asYAML, asName)
 }
@@ -158,14 +152,7 @@ func limitsShowCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				switch f {
-				case asName:
-					fmt.Fprintln(cmd.OutOrStdout(), l.Key)
-					return nil
-				case asJSON, asYAML:
-					return f.document(cmd.OutOrStdout(), l)
-				}
-				return printLimit(cmd.OutOrStdout(), &l)
+				return f.print(cmd.OutOrStdout(), l, []string{l.Key}, func() error { return printLimit(cmd.OutOrStdout(), &l) })
 			})(cmd, args)
 		},
 	}

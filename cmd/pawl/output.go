@@ -131,21 +131,15 @@ prints the content of that file.
 }
 
 func printFiles(out io.Writer, files []pawl.File, f format) error {
-	switch f {
-	case asName:
+	names := namesOf(files, func(x *pawl.File) string { return x.Path })
+	return f.print(out, map[string]any{"files": files}, names, func() error {
+		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(w, "SIZE\tMODIFIED\tPATH")
 		for _, x := range files {
-			fmt.Fprintln(out, x.Path)
+			fmt.Fprintf(w, "%d\t%s\t%s\n", x.Size, x.Modified.Local().Format(time.DateTime), x.Path)
 		}
-		return nil
-	case asJSON, asYAML:
-		return f.document(out, map[string]any{"files": files})
-	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "SIZE\tMODIFIED\tPATH")
-	for _, x := range files {
-		fmt.Fprintf(w, "%d\t%s\t%s\n", x.Size, x.Modified.Local().Format(time.DateTime), x.Path)
-	}
-	return w.Flush()
+		return w.Flush()
+	})
 }
 
 // completePath completes the path of a file of a job.

@@ -70,20 +70,14 @@ func listGroups(cmd *cobra.Command) {
 			return err
 		}
 		out := cmd.OutOrStdout()
-		switch f {
-		case asName:
-			for i := range all {
-				fmt.Fprintln(out, all[i].Key)
+		names := namesOf(all, func(g *pawl.BlockedGroup) string { return g.Key })
+		return f.print(out, map[string]any{"items": all}, names, func() error {
+			if len(all) == 0 {
+				fmt.Fprintln(out, "no job is blocked")
+				return nil
 			}
-			return nil
-		case asJSON, asYAML:
-			return f.document(out, map[string]any{"items": all})
-		}
-		if len(all) == 0 {
-			fmt.Fprintln(out, "no job is blocked")
-			return nil
-		}
-		return printGroups(out, all, time.Now())
+			return printGroups(out, all, time.Now())
+		})
 	})
 	formatFlag(cmd, &f, asTable, asJSON, asYAML, asName)
 }
@@ -135,15 +129,7 @@ func recoveryShowCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				out := cmd.OutOrStdout()
-				switch f {
-				case asName:
-					fmt.Fprintln(out, g.Key)
-					return nil
-				case asJSON, asYAML:
-					return f.document(out, g)
-				}
-				return printGroup(out, &g)
+				return f.print(cmd.OutOrStdout(), g, []string{g.Key}, func() error { return printGroup(cmd.OutOrStdout(), &g) })
 			})(cmd, args)
 		},
 	}

@@ -27,19 +27,14 @@ func showCommand() *cobra.Command {
 		ValidArgsFunction: completeJob,
 		RunE: withJob(func(ctx context.Context, cmd *cobra.Command, d *desk, v *pawl.View) error {
 			out := cmd.OutOrStdout()
-			switch f {
-			case asName:
-				fmt.Fprintln(out, v.ID)
-				return nil
-			case asJSON, asYAML:
-				return f.document(out, v)
-			}
-			remedy := ""
-			if v.State == job.Failed || v.State == job.Blocked {
-				remedy = typed(cmd, d.remedy(ctx, &v.Job))
-			}
-			v.Why = typed(cmd, v.Why)
-			return printJob(out, v, remedy)
+			return f.print(out, v, []string{v.ID.String()}, func() error {
+				remedy := ""
+				if v.State == job.Failed || v.State == job.Blocked {
+					remedy = typed(cmd, d.remedy(ctx, &v.Job))
+				}
+				v.Why = typed(cmd, v.Why)
+				return printJob(out, v, remedy)
+			})
 		}),
 	}
 	formatFlag(cmd, &f, asTable, asJSON, asYAML, asName)

@@ -64,7 +64,8 @@ func listWorkers(cmd *cobra.Command) {
 		if err != nil {
 			return err
 		}
-		return printWorkers(cmd.OutOrStdout(), all, f)
+		out, names := cmd.OutOrStdout(), namesOf(all, func(w *pawl.Worker) string { return w.ID.String() })
+		return f.print(out, map[string]any{"items": all}, names, func() error { return printWorkers(out, all, f) })
 	})
 	formatFlag(cmd, &f, asTable, asWide, asJSON, asYAML, asName)
 }
@@ -88,14 +89,7 @@ func workersShowCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				switch f {
-				case asName:
-					fmt.Fprintln(cmd.OutOrStdout(), w.ID)
-					return nil
-				case asJSON, asYAML:
-					return f.document(cmd.OutOrStdout(), w)
-				}
-				return printWorker(cmd.OutOrStdout(), &w)
+				return f.print(cmd.OutOrStdout(), w, []string{w.ID.String()}, func() error { return printWorker(cmd.OutOrStdout(), &w) })
 			})(cmd, args)
 		},
 	}
@@ -180,15 +174,6 @@ func (d *desk) lookupWorker(ctx context.Context, ref string) (job.ID, error) {
 func over(w pawl.Worker) bool { return w.State == pawl.WorkerEnded || w.State == pawl.WorkerGone }
 
 func printWorkers(out io.Writer, all []pawl.Worker, f format) error {
-	switch f {
-	case asName:
-		for i := range all {
-			fmt.Fprintln(out, all[i].ID)
-		}
-		return nil
-	case asJSON, asYAML:
-		return f.document(out, map[string]any{"items": all})
-	}
 	now := time.Now()
 	t := newTable(out)
 	row := func(cells, wide []string) {
