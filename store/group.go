@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -43,6 +44,30 @@ type Group struct {
 	Jobs   int       `json:"-"` // that belong to it
 	Oldest time.Time `json:"-"` // since when the first of them has been blocked
 	Behind int       `json:"-"` // jobs that wait in its line
+}
+
+// Groups holds the jobs that are BLOCKED: see [Group]. The change that blocks a job ([job.Patch.Block]) joins its group, and opens it where it is
+// the first. Jobs leave it by Due, by Steer, and by what people wish.
+type Groups interface {
+	// Tests returns up to limit groups whose test is due, of those that a duty tests ([Group.Duty]), and with them others to which the same
+	// answer is enough ([job.Block.Probe]), of all tenants.
+	Tests(ctx context.Context, duty string, limit int) (Tests, error)
+	// Tested records what tests found, of a holder of duties: Fenced where it does not hold the one of a group any more. It is repeatable.
+	// What is clear begins to go: Effects.Due.
+	Tested(ctx context.Context, f job.Fence, found []Test) (Effects, error)
+	// Steer does what a person wants. Of a group: NotFound where it has no jobs and no line. Of jobs it answers each by its index: NotFound, or
+	// Conflict where it is not blocked; one that cannot go on at once, for it waits for a turn, has gone on all the same.
+	Steer(ctx context.Context, s Steer) ([]error, Effects, error)
+	// Groups returns the groups of a tenant that have jobs, or a line in which somebody waits, by key.
+	Groups(ctx context.Context, q GroupQuery) ([]Group, error)
+}
+
+// A GroupQuery asks for groups.
+type GroupQuery struct {
+	Tenant string
+	Key    string // empty: all
+	Limit  int    // 1 to 1000; 100 by default
+	After  string // only keys after this one
 }
 
 // Bounds of groups.

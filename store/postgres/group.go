@@ -141,7 +141,6 @@ type held struct {
 	store.Group
 	rate  *job.Limit // at which its jobs go
 	jobs  bool       // some belong to it
-	waits bool       // somebody waits in its line
 	until time.Time  // when the first of its jobs is to fail
 }
 
@@ -157,7 +156,7 @@ func (t *tx) hold(at []spot) (groups map[spot]*held, now time.Time, err error) {
 			return err
 		}
 		h.rate = r.rate()
-		h.jobs, h.waits, h.until = r.bool(), r.bool(), r.time()
+		h.jobs, h.until = r.bool(), r.time()
 		groups[spot{h.Tenant, h.Key}] = h
 		return nil
 	}, values(at, func(s *spot) string { return s.tenant }), values(at, func(s *spot) string { return s.key })))
@@ -401,7 +400,7 @@ const (
 
 	// holdGroups locks groups of tenants $1 with keys $2, one after the other.
 	holdGroups = `
-SELECT pawl.clock(), ` + groupColumns + `, ` + limitColumns + `, ` + hasJobs + `, ` + hasLine + `, ` + firstUntil + `
+SELECT pawl.clock(), ` + groupColumns + `, ` + limitColumns + `, ` + hasJobs + `, ` + firstUntil + `
 FROM (SELECT * FROM unnest($1::text[], $2::text[]) WITH ORDINALITY u(tenant, key, i) ORDER BY u.i) u
 CROSS JOIN LATERAL (SELECT * FROM pawl.groups g WHERE g.tenant = u.tenant AND g.key = u.key OFFSET 0 FOR UPDATE) g
 ` + groupRate

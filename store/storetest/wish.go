@@ -417,7 +417,7 @@ func wishRace(w *world) {
 	if raceEnabled {
 		rounds = 80
 	}
-	session := w.session()
+	session := w.sessionFor(time.Hour)
 	wishes := []job.Wish{job.WishCancel, job.WishPause}
 	ends := []job.Place{
 		{State: job.Finished, Custody: job.None},
