@@ -252,6 +252,9 @@ func (t *trouble) inspect() {
 	}
 }
 
+// written is what the time is now as the store writes it down.
+func (w *world) written() time.Time { return w.now().Truncate(time.Microsecond) }
+
 // test: who has no duty any more records nothing, and what is said to be clear was so.
 func (g *judge) test(ctx context.Context, l *link, f job.Fence, found []store.Test) (store.Effects, error) {
 	g.w.commit.Lock()
@@ -268,7 +271,7 @@ func (g *judge) test(ctx context.Context, l *link, f job.Fence, found []store.Te
 		return eff, err
 	}
 	for _, t := range found {
-		g.w.trouble.tested = append(g.w.trouble.tested, tested{t, g.w.now()})
+		g.w.trouble.tested = append(g.w.trouble.tested, tested{t, g.w.written()})
 	}
 	return eff, err
 }
@@ -279,7 +282,7 @@ func (g *judge) steer(ctx context.Context, l *link, s store.Steer) ([]error, sto
 	defer g.w.commit.Unlock()
 	answers, eff, err := handing(g, func() ([]error, store.Effects, error) { return l.Store.Steer(ctx, s) })
 	if err == nil && g.w.trouble != nil {
-		g.w.trouble.steered = append(g.w.trouble.steered, steered{s, g.w.now()})
+		g.w.trouble.steered = append(g.w.trouble.steered, steered{s, g.w.written()})
 	}
 	return answers, eff, err
 }
