@@ -92,6 +92,10 @@ func brief(v any) string {
 		fmt.Fprintf(&b, "%v", v.answer)
 	case effects[[]store.Wished]:
 		fmt.Fprintf(&b, "%v", v.answer)
+	case effects[[]error]:
+		for _, err := range v.answer {
+			fmt.Fprintf(&b, "%v; ", err)
+		}
 	case effects[struct{}]:
 		b.WriteString("done")
 	case []job.Change:
