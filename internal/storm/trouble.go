@@ -212,7 +212,7 @@ func (c *checker) blocked(ctx context.Context) {
 	if !c.troubled() || c.restored() {
 		return
 	}
-	goes := map[job.Code][]time.Time{}
+	var goes []time.Time // tasks: those of a system go faster and faster
 	for _, j := range c.rows {
 		var since store.Event
 		for _, e := range c.history(ctx, j.ID) {
@@ -222,8 +222,8 @@ func (c *checker) blocked(ctx context.Context) {
 			if since.Custody == job.Recovery {
 				c.sum.Blocked++
 				c.unblocked(j, since, e)
-				if e.Cause == job.CauseClear && e.State != job.Failed {
-					goes[since.Code] = append(goes[since.Code], e.At)
+				if since.Code == job.TaskBlocked && e.Cause == job.CauseClear && e.State != job.Failed {
+					goes = append(goes, e.At)
 				}
 			}
 			since = e
@@ -232,21 +232,12 @@ func (c *checker) blocked(ctx context.Context) {
 	if c.wrongTimes() {
 		return
 	}
-	for code, at := range goes {
-		groups := 1
-		if code == job.TaskBlocked {
-			groups = len(c.trouble.things)
-		}
-		if code != job.TaskBlocked {
-			continue // those of a system go faster and faster; those of a disk are of one machine each
-		}
-		slices.SortFunc(at, time.Time.Compare)
-		most := groups * (releases.Most + 5) // what was missed by a little is made up for, and a group may be found clear twice
-		for i := most; i < len(at); i++ {
-			if d := at[i].Sub(at[i-most]); d < time.Duration(releases.Per) {
-				c.breaks("releases: of %d groups of %s %d jobs went within %s until %s", groups, code, most+1, d, at[i])
-				break
-			}
+	slices.SortFunc(goes, time.Time.Compare)
+	most := len(c.trouble.things) * (releases.Most + 5) // what was missed by a little is made up for, and a group may be found clear twice
+	for i := most; i < len(goes); i++ {
+		if d := goes[i].Sub(goes[i-most]); d < time.Duration(releases.Per) {
+			c.breaks("releases: of %d groups %d jobs went within %s until %s", len(c.trouble.things), most+1, d, goes[i])
+			return
 		}
 	}
 }
