@@ -90,7 +90,7 @@ func newStorm(o options, dir string) *storm {
 	s := &storm{options: o, patience: usual, dir: dir, said: map[string]int{}, sum: summary{
 		Seed: o.seed, DB: o.db, Without: o.without, Faults: map[string]int{}, States: map[string]int{}, Repaired: map[string]int{}, Broken: []string{},
 	}}
-	s.strangers, s.limits = &strangers{s: s}, &limits{s: s}
+	s.strangers, s.limits, s.trouble = &strangers{s: s}, &limits{s: s}, &trouble{s: s}
 	return s
 }
 
@@ -124,10 +124,10 @@ func (s *storm) weather(ctx context.Context) error {
 		return err
 	}
 	defer s.book.close()
-	if s.trouble, err = newTrouble(s); err != nil {
+	defer s.trouble.close()
+	if err := s.trouble.open(); err != nil {
 		return err
 	}
-	defer s.trouble.close()
 	s.began = time.Now()
 	if err := s.storm(ctx); err != nil {
 		return err

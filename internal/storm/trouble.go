@@ -47,16 +47,15 @@ var releases = job.Limit{Key: job.RateReleases + "/*", Most: 20, Per: job.Durati
 // lapsing is for how long jobs wait that do not wait for ever.
 const lapsing = 3 * time.Second
 
-// newTrouble starts what tasks need.
-func newTrouble(s *storm) (*trouble, error) {
-	t := &trouble{s: s}
-	if !s.troubled() {
-		return t, nil
+// open starts what tasks need.
+func (t *trouble) open() error {
+	if !t.s.troubled() {
+		return nil
 	}
 	for range 3 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
-			return nil, err
+			return err
 		}
 		h := &thing{url: "http://" + l.Addr().String() + "/"}
 		h.Server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -67,7 +66,7 @@ func newTrouble(s *storm) (*trouble, error) {
 		go h.Serve(l) //nolint:errcheck // it is closed in the end
 		t.things = append(t.things, h)
 	}
-	return t, nil
+	return nil
 }
 
 func (t *trouble) close() {
@@ -181,9 +180,9 @@ func (t *trouble) steer(ctx context.Context, rnd *rand.Rand) {
 	}
 }
 
-// settle leaves no trouble.
+// settle leaves no trouble, where there was some.
 func (t *trouble) settle(ctx context.Context) error {
-	if !t.s.troubled() {
+	if len(t.things) == 0 {
 		return nil
 	}
 	for _, h := range t.things {

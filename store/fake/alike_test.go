@@ -66,11 +66,11 @@ func TestAlikeInOrder(t *testing.T) {
 
 // TestAlikeBlocked makes calls of which most have to do with jobs that are blocked, and with lines that are closed meanwhile.
 func TestAlikeBlocked(t *testing.T) {
-	walks(t, 6, func(t *testing.T, seed uint64) {
+	walks(t, 4, func(t *testing.T, seed uint64) {
 		p := besideSQLite(t, seed)
 		p.blocking = true
 		p.begin()
-		p.steps(300)
+		p.steps(200)
 	})
 }
 

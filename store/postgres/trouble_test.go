@@ -21,11 +21,11 @@ import (
 	"github.com/pawl-jobs/pawl/store/storetest"
 )
 
-// TestPooler has the rights of [TestStore].
+// TestPooler has the rights of [TestStore]. What a pooler can spoil, each call spoils.
 func TestPooler(t *testing.T) {
 	t.Parallel()
 	through := testenv.Postgres(t).Pooler(t, 3, password)
-	storetest.Run(t, func(t *testing.T) (store.Store, storetest.Clock) {
+	storetest.Plain(t, func(t *testing.T) (store.Store, storetest.Clock) {
 		dsn := clocked(t)
 		return open(t, through(granted(t, dsn)), postgres.Options{Pooled: true}), newClock(t, dsn)
 	})
@@ -414,6 +414,7 @@ func TestStandby(t *testing.T) {
 			server.Psql(t, "postgres", "-c", "create database "+database)
 			dsn := server.DSN(database)
 			furnish(t, dsn)
+			grant(t, dsn)
 			way := dsn
 			if o.Pooled {
 				way = server.Pooler(t, 3, password)(dsn)

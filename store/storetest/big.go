@@ -9,6 +9,7 @@ import (
 
 var bigTests = []test{
 	{"100,000 jobs", bigDrain},
+	{"a job takes no more notes than its bound", noteBound},
 }
 
 // bigDrain submits many jobs, and then claims and finishes all of them, in batches as large as a busy process makes.

@@ -27,7 +27,6 @@ var listTests = []test{
 	{"counts by state", readCount},
 	{"counts of a filter", countFilter},
 	{"jobs that wait in a queue", countWaiting},
-	{"any filter chooses what it matches, in any order and by pages of any size", listAny},
 }
 
 func readPages(w *world) {

@@ -16,7 +16,6 @@ var noteTests = []test{
 	{"no change is fenced by them", noteFences},
 	{"a change that is repeated behind them is answered as it was", noteRepeats},
 	{"who may not write one", noteRefused},
-	{"a job takes no more than its bound", noteBound},
 }
 
 func note(id job.ID, name string) store.NewEvent {

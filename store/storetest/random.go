@@ -14,6 +14,7 @@ import (
 
 var randomTests = []test{
 	{"any order of calls leaves sound jobs", randomCalls},
+	{"any filter chooses what it matches, in any order and by pages of any size", listAny},
 }
 
 // randomCalls makes calls in random order. After each change of a worker or a watcher the row must be what package
