@@ -15,6 +15,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/broker"
 	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -290,8 +291,11 @@ func (l *loop) count(p *probe, n int) {
 // probe asks a tester, and gives it up when it takes too long. It returns when the tester has, or when the loop has ended and the tester is
 // left behind.
 func (l *loop) probe(ctx context.Context, p *probe, t Tester) {
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.Timeout)
-	defer cancel()
+	if !guard.CutOff.Off() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, l.cfg.Timeout)
+		defer cancel()
+	}
 	answered := make(chan finding, 1)
 	l.wg.Go(func() { l.test(ctx, p, t, answered) })
 	tell := func(n news) {

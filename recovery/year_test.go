@@ -262,7 +262,8 @@ func (l *life) longest(h *plannedHost) (d time.Duration) {
 	return d + h.takes
 }
 
-// judgeTests looks whether a host was tested too often. What a process had begun that was stopped, the next one begins anew.
+// judgeTests looks whether a host was tested too often. What a process had begun that was stopped, the next one begins anew; and one that was
+// late, for nobody was there who waited for it, is followed by one at its time.
 func (l *life) judgeTests(i int) {
 	h := &l.hosts[i]
 	least := time.Duration(h.policy.Stages[0].Every)
@@ -271,8 +272,9 @@ func (l *life) judgeTests(i int) {
 	}
 	for n := 1; n < len(l.tests[i]); n++ {
 		before, at := l.tests[i][n-1], l.tests[i][n]
+		late := n > 1 && before-l.tests[i][n-2] > least+h.takes
 		again := slices.ContainsFunc(l.restarts, func(r plannedRestart) bool { return r.at >= before-time.Minute && r.at-time.Minute <= at })
-		if at-before < least-h.takes-time.Second && !again {
+		if at-before < least-h.takes-time.Second && !again && !late {
 			l.breach("host %d was tested at %v and at %v, which is less than %v apart", i, before, at, least)
 		}
 	}

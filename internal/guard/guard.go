@@ -37,6 +37,10 @@ const (
 	Rank      Guard = "rank"
 	Block     Guard = "block"
 	Moment    Guard = "moment"
+	Joins     Guard = "joins"
+	Line      Guard = "line"
+	Began     Guard = "began"
+	Patience  Guard = "patience"
 )
 
 // The guards of a process.
@@ -54,6 +58,7 @@ const (
 	Comeback  Guard = "comeback"
 	Reconnect Guard = "reconnect"
 	Missed    Guard = "missed"
+	CutOff    Guard = "cutoff"
 )
 
 // The guards of programs.
@@ -106,6 +111,10 @@ var All = []Info{
 	{Rank, "in an order that job goes next which is the first by its rank"},
 	{Block, "a job in trouble keeps its place in its order"},
 	{Moment, "a moment is given once"},
+	{Joins, "who is blocked joins the group of what blocks it in the same change"},
+	{Line, "a group closes the line of what is away"},
+	{Began, "who was blocked after a test began waits for the next"},
+	{Patience, "while a test is due that was due in time, nobody fails for having waited too long"},
 	{Fence, "a process that cannot renew its lease stops before it runs out"},
 	{Lapse, "a step that wakes up after its lease finds its context ended, however fast it looks"},
 	{Stuck, "a process that cannot commit gives its lease up"},
@@ -119,6 +128,7 @@ var All = []Info{
 	{Comeback, "who comes back from a lost lease clears the jobs that it held"},
 	{Reconnect, "a listener that has lost its connection takes everything for announced"},
 	{Missed, "a moment that was missed is not used"},
+	{CutOff, "a test that hangs is given up, and its groups are told"},
 	{Intent, "a launch is written down before its host is touched"},
 	{Settle, "a launch of which nobody has heard is settled before there is another"},
 	{Asked, "a host is asked what it knows of a job before anything of it is staged or launched"},

@@ -87,7 +87,7 @@ func (r *run) panel() panel {
 	x := func(seconds float64) float64 { return tenths(wide * seconds / span) }
 	y := func(running float64) float64 { return tenths(high - high*running/float64(max(r.Limit, 1))) }
 	var p panel
-	p.Words = append(p.Words, words{"title", 0, -8, fmt.Sprintf("%s: efficiency %.3f", r.title, r.Efficiency)})
+	p.Words = append(p.Words, words{"title", 0, -8, fmt.Sprintf("%s: efficiency %.3f", r.title, r.efficiency())})
 	for _, n := range []int{0, r.Limit / 2, r.Limit} {
 		class := "grid"
 		if n == r.Limit {

@@ -28,6 +28,17 @@ func measured(t *testing.T) *run {
 	return r
 }
 
+// troubled is a run with outages, of which too little is told.
+func troubled(t *testing.T) *run {
+	t.Helper()
+	list := runs()
+	r := list[slices.IndexFunc(list, func(r *run) bool { return r.trouble })]
+	if err := r.read([]byte(strings.Replace(told, `"lost"`, `"efficiency_left": 0.9, "blocked": 2900, "lost"`, 1))); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 func TestRunsAreWritten(t *testing.T) {
 	b, err := encode([]*run{measured(t)})
 	if err != nil {
@@ -46,20 +57,27 @@ func TestRunsAreWritten(t *testing.T) {
 }
 
 func TestWhatIsWrongIsNamed(t *testing.T) {
-	if err := measured(t).check(10_000); err != nil {
-		t.Errorf("nothing is wrong: %v", err)
+	for _, r := range []*run{measured(t), troubled(t)} {
+		if err := r.check(); err != nil {
+			t.Errorf("nothing is wrong: %v", err)
+		}
 	}
 	for want, change := range map[string]func(*run){
-		"sqlite-50: the efficiency is 0.9499, and is to be 0.95":      func(r *run) { r.Efficiency = 0.9499 },
-		"sqlite-50: 1 of 10000 jobs were lost":                        func(r *run) { r.Lost = 1 },
-		"sqlite-50: 2 of 10000 jobs failed":                           func(r *run) { r.Failed = 2 },
-		"sqlite-50: 3 programs were launched twice":                   func(r *run) { r.LaunchedTwice = 3 },
-		"sqlite-50: 51 programs ran at once, and 50 may":              func(r *run) { r.MaxRunning = 51 },
-		"sqlite-50: 1 of 10000 jobs were lost\nsqlite-50: 2 of 10000": func(r *run) { r.Lost, r.Failed = 1, 2 },
+		"sqlite-50: the efficiency is 0.9499, and is to be 0.95":                     func(r *run) { r.Efficiency = 0.9499 },
+		"postgresql-50-trouble: the efficiency is 0.8799, and is to be 0.88":         func(r *run) { r.EfficiencyLeft = 0.8799 },
+		"postgresql-50-trouble: 2899 of 10000 jobs were blocked, and 29 % are to be": func(r *run) { r.Blocked = 2899 },
+		"sqlite-50: 1 of 10000 jobs were lost":                                       func(r *run) { r.Lost = 1 },
+		"sqlite-50: 2 of 10000 jobs failed":                                          func(r *run) { r.Failed = 2 },
+		"sqlite-50: 3 programs were launched twice":                                  func(r *run) { r.LaunchedTwice = 3 },
+		"sqlite-50: 51 programs ran at once, and 50 may":                             func(r *run) { r.MaxRunning = 51 },
+		"sqlite-50: 1 of 10000 jobs were lost\nsqlite-50: 2 of 10000":                func(r *run) { r.Lost, r.Failed = 1, 2 },
 	} {
 		r := measured(t)
+		if strings.HasPrefix(want, "postgresql-50-trouble") {
+			r = troubled(t)
+		}
 		change(r)
-		if err := r.check(10_000); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if err := r.check(); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
@@ -67,12 +85,26 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 
 func TestTable(t *testing.T) {
 	var b strings.Builder
-	if err := table(&b, []*run{measured(t)}); err != nil {
+	few, slow := measured(t), measured(t)
+	few.title, few.few, slow.title, slow.few, slow.Makespan = "few", true, "slow", true, 100
+	if err := table(&b, []*run{measured(t), troubled(t), few, slow}); err != nil {
 		t.Fatal(err)
 	}
-	lines := strings.Split(strings.TrimSpace(b.String()), "\n")
-	if len(lines) != 3 || strings.Join(strings.Fields(lines[2]), " ") != "| SQLite, speedup 50 | 0.961 | 0.95 | 0.966 | 40.0 s | 0 | 0 | 0 | 50 | 95 MB |" {
-		t.Errorf("got:\n%s", b.String())
+	var got []string
+	for line := range strings.Lines(b.String()) {
+		if line = strings.Join(strings.Fields(line), " "); !strings.HasPrefix(line, "|---") && !strings.HasPrefix(line, "| |") {
+			got = append(got, line)
+		}
+	}
+	want := []string{
+		"| SQLite, speedup 50 | 0.961 | 0.95 | 0.966 | 40.0 s | 0 % | 0 | 0 | 0 | 50 | 95 MB |",
+		"| PostgreSQL, speedup 50, with outages | 0.900 | 0.88 | 0.966 | 40.0 s | 29 % | 0 | 0 | 0 | 50 | 95 MB |",
+		"",
+		"| few | 40.0 s | 1.00 | 0.961 | 0.966 | 0 | 0 | 0 | 50 |",
+		"| slow | 100.0 s | 2.50 | 0.961 | 0.966 | 0 | 0 | 0 | 50 |",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("want - got +:\n%s", diff)
 	}
 }
 
@@ -108,7 +140,7 @@ func TestDrawing(t *testing.T) {
 		}
 	}
 	want := "M0 110L87.5 82.5L262.5 0L437.5 2.2L612.5 44L700 110Z"
-	if diff := cmp.Diff([]string{want, want, want}, paths); diff != "" {
+	if diff := cmp.Diff(slices.Repeat([]string{want}, len(list)), paths); diff != "" {
 		t.Errorf("curves, want - got +:\n%s", diff)
 	}
 	for _, want := range []string{"SQLite, speedup 50: efficiency 0.961", "PostgreSQL, speedup 100: efficiency 0.961", "50", "40 s"} {

@@ -116,7 +116,7 @@ func (n *node) start() (*proc, error) {
 		"PATH=" + os.Getenv("PATH"), "HOME=" + n.s.dir, "STORM_LEDGER=" + n.s.jobsLedger(), "STORM_WITHOUT=" + n.s.without,
 	}
 	if n.role == "serve" {
-		p.cmd.Env = append(p.cmd.Env, "STORM_STRANGERS="+n.stranger())
+		p.cmd.Env = append(p.cmd.Env, "STORM_STRANGERS="+n.stranger(), "PAWL_HTTP_INPUTS=all") // what tasks need is on this machine
 	}
 	if n.db != nil {
 		dsn, err := n.s.through(n.db)

@@ -8,12 +8,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
 
 // join puts a job that b has blocked into its group.
 func (t *tx) join(r *row, b *job.Block) {
+	if guard.Joins.Off() {
+		return
+	}
 	at := name{r.Tenant, r.Group}
 	g, there := t.groups[at]
 	if there {
@@ -69,7 +73,7 @@ func (t *tx) dueGroups(limit int) (n int, err error) {
 	for _, at := range t.spots(job.Recovery) {
 		g := t.groups[at.line]
 		for _, r := range t.at[at] {
-			if g.Lapses(r.Until, t.now) {
+			if g.Lapses(r.Until, t.now) || guard.Patience.Off() && g.Clear.IsZero() && !r.Until.IsZero() && !r.Until.After(t.now) {
 				late = append(late, r)
 			}
 		}
@@ -187,7 +191,7 @@ func (t *tx) payLines(limit int) (n int) {
 func (s *State) placesOf(at name) int {
 	places := -1
 	for of, g := range s.groups {
-		if of.tenant == at.tenant && g.Block.Line == at.name && g.Places >= 0 && (places < 0 || g.Places < places) {
+		if of.tenant == at.tenant && g.Block.Line == at.name && g.Places >= 0 && !guard.Line.Off() && (places < 0 || g.Places < places) {
 			places = g.Places
 		}
 	}
@@ -243,6 +247,9 @@ func (s *Store) Tested(ctx context.Context, f job.Fence, found []store.Test) (st
 			}
 			if g.Duty() != f.Duty {
 				return job.Errorf(job.Fenced, "group %s is tested by who holds %s", g.Key, g.Duty())
+			}
+			if guard.Began.Off() {
+				found[i].Began = t.now
 			}
 			if g.Record(&found[i], t.rate(&g), t.now) {
 				t.putGroup(g)

@@ -24,7 +24,7 @@ type joining struct {
 
 // join sends the last queries of a transaction, and has those of the jobs that changes have blocked join their groups.
 func (t *tx) join(c *changes, eff *store.Effects, qs ...*query) error {
-	if len(c.joins) == 0 {
+	if len(c.joins) == 0 || guard.Joins.Off() {
 		return t.commit(qs...)
 	}
 	groups := map[spot]*store.Group{} // as they are where these are the first
@@ -221,6 +221,9 @@ func (s *Store) Tested(ctx context.Context, f job.Fence, found []store.Test) (ef
 			}
 			if g.Duty() != f.Duty {
 				return job.Errorf(job.Fenced, "group %s is tested by who holds %s", g.Key, g.Duty())
+			}
+			if guard.Began.Off() {
+				found[i].Began = now
 			}
 			before := g.Group
 			if _, twice := was[at]; g.Record(&found[i], g.rate, now) && !twice {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -34,7 +35,7 @@ func (s *Store) lapse(ctx context.Context, limit int) (n int, eff store.Effects,
 			for i := range late {
 				j := &late[i]
 				g := groups[spot{j.Tenant, j.Group}]
-				if g == nil || !g.Lapses(j.Until, now) {
+				if g == nil || !g.Lapses(j.Until, now) && !guard.Patience.Off() {
 					continue // it was found clear meanwhile
 				}
 				if _, err := c.add(j, job.Lapsed(j, g.Tried(now), now)); err != nil {
@@ -192,7 +193,7 @@ WITH x AS MATERIALIZED (
 ), late AS MATERIALIZED (
 	SELECT l.id FROM x CROSS JOIN pawl.groups g CROSS JOIN LATERAL (
 		SELECT j.id, j.until FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = g.tenant AND j.grp = g.key
-			AND j.until <= least(x.now, greatest(g.next - interval '1 microsecond', x.now - $2::interval))
+			AND j.until <= ` + guard.Patience.SQL(`least(x.now, greatest(g.next - interval '1 microsecond', x.now - $2::interval))`, `least(x.now, x.now + $2::interval)`) + `
 		ORDER BY j.until LIMIT $1
 	) l WHERE g.next IS NOT NULL ORDER BY l.until LIMIT $1
 ), taken AS MATERIALIZED (

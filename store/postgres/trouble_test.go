@@ -21,11 +21,11 @@ import (
 	"github.com/pawl-jobs/pawl/store/storetest"
 )
 
-// TestPooler has the rights of [TestStore]. What a pooler can spoil, each call spoils.
+// TestPooler has the rights of [TestStore].
 func TestPooler(t *testing.T) {
 	t.Parallel()
 	through := testenv.Postgres(t).Pooler(t, 3, password)
-	storetest.Plain(t, func(t *testing.T) (store.Store, storetest.Clock) {
+	storetest.Calls(t, func(t *testing.T) (store.Store, storetest.Clock) {
 		dsn := clocked(t)
 		return open(t, through(granted(t, dsn)), postgres.Options{Pooled: true}), newClock(t, dsn)
 	})

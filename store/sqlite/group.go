@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -60,6 +61,9 @@ type joined struct {
 
 // join puts a job that b has blocked into its group.
 func (t *tx) join(r *row, b *job.Block, eff *store.Effects) error {
+	if guard.Joins.Off() {
+		return nil
+	}
 	at := spot{r.Tenant, r.Group}
 	g := t.joined[at]
 	if g == nil {
@@ -137,7 +141,7 @@ func (t *tx) rate(g *store.Group) (*job.Limit, error) {
 }
 
 // lapsing is the time ?1 up to which a job of a group g was to fail that does so by now: see [store.Group.Lapses].
-var lapsing = `max(min(?1, g.next - 1), ?1 - ` + strconv.FormatInt(store.Patience.Microseconds(), 10) + `)`
+var lapsing = guard.Patience.SQL(`max(min(?1, g.next - 1), ?1 - `+strconv.FormatInt(store.Patience.Microseconds(), 10)+`)`, `?1`)
 
 // firstFail is when the first job of all groups fails, as far as is known. A group that is clear has no time for its next test.
 var firstFail = `SELECT min((SELECT CASE WHEN g.next > j.until THEN j.until ELSE j.until + ` + strconv.FormatInt(store.Patience.Microseconds(), 10) + ` END
@@ -373,7 +377,9 @@ func (t *tx) payLine(at spot, eff *store.Effects) error {
 
 // placesOf returns how many places groups leave a line; negative: none closes it.
 func (t *tx) placesOf(at spot) (places int, err error) {
-	places = -1
+	if places = -1; guard.Line.Off() {
+		return places, nil
+	}
 	err = t.query(`SELECT places FROM groups INDEXED BY groups_line WHERE places >= 0 AND tenant = ? AND line = ? ORDER BY places LIMIT 1`, func(v []driver.Value) error {
 		places = integer(v[0])
 		return nil
@@ -496,6 +502,9 @@ func (t *tx) record(f job.Fence, found *store.Test, eff *store.Effects) error {
 	g := *was
 	if g.Duty() != f.Duty {
 		return job.Errorf(job.Fenced, "group %s is tested by who holds %s", g.Key, g.Duty())
+	}
+	if guard.Began.Off() {
+		found.Began = t.now
 	}
 	rate, err := t.rate(&g)
 	if err != nil || !g.Record(found, rate, t.now) {
