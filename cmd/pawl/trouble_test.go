@@ -69,7 +69,7 @@ func TestAMinuteWithoutTheServer(t *testing.T) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
-		w.Write([]byte("it is here\n")) //nolint:errcheck // who asks has gone
+		w.Write([]byte("it is here\n"))
 	}))
 	defer server.Close()
 	doc, err := job.Encode(job.RecoveryPolicy{Name: string(job.FilesUnavailable), Stages: []job.Stage{{Every: job.Duration(10 * time.Second)}}})
