@@ -19,7 +19,7 @@ import (
 
 // What is drawn at random is drawn a hundred times where a store is made in a millisecond; here a database takes a second.
 func TestMain(m *testing.M) {
-	flag.Set("rapid.checks", "30") // -rapid.checks says another number
+	flag.Set("rapid.checks", "15") // -rapid.checks says another number
 	testenv.Main(m)
 }
 
