@@ -140,13 +140,20 @@ func (p *shell) start(width, height int, args ...string) *terminal {
 	return s
 }
 
-// text is what the terminal shows.
+// slow is what a run says first where nobody answers for a while, wherever the terminal's edge breaks it.
+var slow = regexp.MustCompile(`(?s)\Awaiting for an answer of .*?` + strings.Join(strings.Split("an interrupt ends this", ""), `\n?`) + `\n?`)
+
+// text is what the terminal shows, and what was said first only as long as that is all.
 func (s *terminal) text() string {
 	var lines []string
 	for l := range strings.Lines(s.vt.String()) {
 		lines = append(lines, strings.TrimRight(l, " \n"))
 	}
-	return strings.TrimRight(strings.Join(lines, "\n"), "\n")
+	all := strings.TrimRight(strings.Join(lines, "\n"), "\n")
+	if rest := slow.ReplaceAllString(all, ""); rest != "" {
+		return rest
+	}
+	return all
 }
 
 const patience = 40 * time.Second

@@ -17,13 +17,13 @@ func TestTerminalOne(t *testing.T) {
 	p := newShell(t)
 	p.one()
 	s := p.run(100, 50, "job.yaml")
-	got := s.sees(`^sim  `+idExpr+`$`, `^  PENDING \S+ →(?s:.* )STAGING_JOB \S+ →(?s:.* )SUBMITTING_JOB \S+ →\s+RUNNING$`,
+	got := s.sees(`\Asim  `+idExpr+`$`, `^  PENDING \S+ →(?s:.* )STAGING_JOB \S+ →(?s:.* )SUBMITTING_JOB \S+ →\s+RUNNING$`,
 		`^RUNNING  [1-9]\d*s of 10m  elapsed [1-9]\d*s$`, `^  \| round \d+\n  \| round \d+\z`)
 	once(t, got, "sim ")
 	p.letGo()
 	got = s.ends(exitOK)
 	once(t, got, "sim ")
-	want := regexp.MustCompile(`(?s)(?:\A|\n)sim  (` + idExpr + `)\n.* → FINISHED\n(  \| [^\n]*\n)+` +
+	want := regexp.MustCompile(`(?s)\Asim  (` + idExpr + `)\n.* → FINISHED\n(  \| [^\n]*\n)+` +
 		`FINISHED  after \S+, of which it ran \S+\noutput: (.*)\z`)
 	m := want.FindStringSubmatch(got)
 	if m == nil {
@@ -46,7 +46,7 @@ func TestTerminalMany(t *testing.T) {
 	p := newShell(t)
 	p.many(20)
 	s := p.run(100, 24, "jobs.yaml")
-	got := s.sees(`^NAME +STATE +IN STATE +ELAPSED\n`, `^sim-1 +RUNNING +\ds +\ds  round \d+$`, `^sim-20 `, `^20 jobs: .*\d RUNNING.*\z`)
+	got := s.sees(`\ANAME +STATE +IN STATE +ELAPSED\n`, `^sim-1 +RUNNING +\ds +\ds  round \d+$`, `^sim-20 `, `^20 jobs: .*\d RUNNING.*\z`)
 	for i := range 20 {
 		once(t, got, fmt.Sprintf("sim-%d ", i+1))
 	}
@@ -313,14 +313,14 @@ func TestTerminalSmall(t *testing.T) {
 		p := newShell(t)
 		p.many(20)
 		s := p.run(40, 10, "jobs.yaml")
-		got := s.sees(`^NAME .*\n(.*\n){6}… and \d+ more: .*\n20 jobs: .*\z`)
+		got := s.sees(`\ANAME .*\n(.*\n){6}… and \d+ more: .*\n20 jobs: .*\z`)
 		if n := len(strings.Split(got, "\n")); n != 9 {
 			t.Errorf("%d lines, want 9:\n%s", n, got)
 		}
 		s.types(ctrlC)
 		s.sees(`^c, l or g:\z`)
 		s.types("g\n")
-		s.sees(`^NAME .*\n(.*\n){6}… and \d+ more: .*\n20 jobs: .*\z`)
+		s.sees(`\ANAME .*\n(.*\n){6}… and \d+ more: .*\n20 jobs: .*\z`)
 		p.letGo()
 		s.ends(exitOK)
 	})

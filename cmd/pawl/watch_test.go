@@ -17,12 +17,12 @@ func TestTerminalWatch(t *testing.T) {
 	r := p.run(100, 24, "jobs.yaml")
 	r.sees(`^3 jobs: 3 RUNNING`)
 	w := p.start(100, 24, "watch", "--until-ended")
-	got := w.sees(`^NAME +STATE +IN STATE +ELAPSED`, `^sim-1 +RUNNING`, `^sim-3 +RUNNING`, `^3 jobs: 3 RUNNING`)
+	got := w.sees(`\ANAME +STATE +IN STATE +ELAPSED`, `^sim-1 +RUNNING`, `^sim-3 +RUNNING`, `^3 jobs: 3 RUNNING`)
 	for i := range 3 {
 		once(t, got, fmt.Sprintf("sim-%d ", i+1))
 	}
 	interrupted := p.start(100, 24, "watch", "--filter", "name=sim-2")
-	interrupted.sees(`^sim-2  `+idExpr, `^RUNNING  `)
+	interrupted.sees(`\Asim-2  `+idExpr, `^RUNNING  `)
 	interrupted.types(ctrlC)
 	once(t, interrupted.ends(exitOK), "sim-2 ")
 	p.letGo()
