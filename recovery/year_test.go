@@ -126,6 +126,7 @@ type life struct {
 	tests [][]time.Duration // guarded by mu: when the tests of a host were begun
 
 	blocked, failed int
+	joins           [][]time.Duration // when jobs were blocked by a host
 	wrong           []string
 }
 
@@ -148,7 +149,7 @@ func (l *life) Test(ctx context.Context, q recovery.Question) (recovery.Answer, 
 }
 
 func (l *life) live(t *testing.T) []string {
-	l.tests = make([][]time.Duration, len(l.hosts))
+	l.tests, l.joins = make([][]time.Duration, len(l.hosts)), make([][]time.Duration, len(l.hosts))
 	w := newWorld(t, pawl.Config{Testers: map[string]recovery.Tester{"year": l}, Lease: 24 * time.Hour, Sweep: 24 * time.Hour})
 	w.cfg.Log = slog.New(slog.DiscardHandler)
 	begin := func() {
@@ -195,7 +196,7 @@ func (l *life) live(t *testing.T) []string {
 	time.Sleep(year + 60*24*time.Hour - l.at())
 	w.stop()
 	for id, i := range l.ids {
-		l.judge(w, id, &l.hosts[i])
+		l.judge(w, id, i)
 	}
 	for i := range l.hosts {
 		l.judgeTests(i)
@@ -208,7 +209,8 @@ func (l *life) breach(format string, args ...any) {
 }
 
 // judge looks at each time that a job was blocked.
-func (l *life) judge(w *world, id job.ID, h *plannedHost) {
+func (l *life) judge(w *world, id job.ID, i int) {
+	h := &l.hosts[i]
 	page, err := w.store.Events(context.Background(), store.EventQuery{Tenant: "default", Job: id, Limit: 10000})
 	if err != nil {
 		w.Fatal(err)
@@ -217,7 +219,7 @@ func (l *life) judge(w *world, id job.ID, h *plannedHost) {
 	for _, e := range page.Events {
 		at := e.At.Sub(l.began.Truncate(time.Microsecond))
 		if e.State == job.Blocked {
-			since = at
+			since, l.joins[i] = at, append(l.joins[i], at)
 			continue
 		}
 		if since < 0 {
@@ -263,7 +265,7 @@ func (l *life) longest(h *plannedHost) (d time.Duration) {
 }
 
 // judgeTests looks whether a host was tested too often. What a process had begun that was stopped, the next one begins anew; and one that was
-// late, for nobody was there who waited for it, is followed by one at its time.
+// made late, at once for a job that joined when nobody was there for whom it was due, is followed by one at its time.
 func (l *life) judgeTests(i int) {
 	h := &l.hosts[i]
 	least := time.Duration(h.policy.Stages[0].Every)
@@ -272,7 +274,8 @@ func (l *life) judgeTests(i int) {
 	}
 	for n := 1; n < len(l.tests[i]); n++ {
 		before, at := l.tests[i][n-1], l.tests[i][n]
-		late := n > 1 && before-l.tests[i][n-2] > least+h.takes
+		late := n > 1 && before-l.tests[i][n-2] > least+h.takes &&
+			slices.ContainsFunc(l.joins[i], func(joined time.Duration) bool { return joined <= before && before-joined < time.Second })
 		again := slices.ContainsFunc(l.restarts, func(r plannedRestart) bool { return r.at >= before-time.Minute && r.at-time.Minute <= at })
 		if at-before < least-h.takes-time.Second && !again && !late {
 			l.breach("host %d was tested at %v and at %v, which is less than %v apart", i, before, at, least)
