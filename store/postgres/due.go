@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/pawl-jobs/pawl/internal/guard"
@@ -89,10 +90,10 @@ func (d *dues) first() time.Time {
 
 // When something is due at first: for jobs behind a schedule gate, for groups, and for the jobs of these that are to fail, as [store.Group.Fails]
 // says, which of the jobs of a group is the one that is to fail first.
-const (
+var (
 	gateDue   = `(SELECT min(j.due) FROM pawl.jobs j WHERE j.custody = 'gate' AND j.due IS NOT NULL)`
 	groupsDue = `(SELECT min(g.wake) FROM pawl.groups g WHERE g.wake IS NOT NULL)`
-	failsDue  = `(SELECT min(CASE WHEN g.next > u.until THEN u.until ELSE u.until + interval '1 minute' END) FROM pawl.groups g
+	failsDue  = `(SELECT min(CASE WHEN g.next > u.until THEN u.until ELSE u.until ` + guard.Patience.SQL(`+ interval '`+strconv.Itoa(int(store.Patience.Seconds()))+` seconds'`, ``) + ` END) FROM pawl.groups g
 		CROSS JOIN LATERAL (SELECT ` + firstUntil + ` AS until OFFSET 0) u WHERE g.next IS NOT NULL)`
 	firstDue  = `least(` + gateDue + `, ` + groupsDue + `, ` + failsDue + `)`
 	whatIsDue = `SELECT ` + gateDue + `, ` + groupsDue + `, ` + failsDue + `, pawl.clock()`

@@ -309,7 +309,13 @@ func groupFenced(w *world) {
 				w.Errorf("a test of %s by %s: %v", key, what, err)
 			}
 		}
+		before := w.session()
+		old := w.duty(before, duty)
+		w.end(before)
 		holder := w.duty(w.session(), duty)
+		if _, err := w.s.Tested(w.ctx, old, test); job.KindOf(err) != job.Fenced {
+			w.Errorf("a test of %s by who held the duty before: %v", key, err)
+		}
 		if eff, err := w.s.Tested(w.ctx, holder, test); err != nil || eff.Due.IsZero() {
 			w.Errorf("a test by its holder: %+v, %v", eff, err)
 		}
