@@ -46,7 +46,7 @@ func TestTerminalMany(t *testing.T) {
 	p := newShell(t)
 	p.many(20)
 	s := p.run(100, 24, "jobs.yaml")
-	got := s.sees(`\ANAME +STATE +IN STATE +ELAPSED\n`, `^sim-1 +RUNNING +\ds +\ds  round \d+$`, `^sim-20 `, `^20 jobs: .*\d RUNNING.*\z`)
+	got := s.sees(`\ANAME +STATE +IN STATE +ELAPSED\n`, `^sim-1 +RUNNING +\S+ +\S+  round \d+$`, `^sim-20 `, `^20 jobs: .*\d RUNNING.*\z`)
 	for i := range 20 {
 		once(t, got, fmt.Sprintf("sim-%d ", i+1))
 	}
@@ -329,7 +329,7 @@ func TestTerminalSmall(t *testing.T) {
 		p := newShell(t)
 		p.one()
 		s := p.run(40, 10, "job.yaml")
-		s.sees(`^RUNNING  \ds of 10m  elapsed \ds`, `^  \| round`)
+		s.sees(`^RUNNING  \S+ of 10m  elapsed \S+`, `^  \| round`)
 		s.resize(100, 30)
 		got := s.sees(`^sim  `+idExpr+`$`, `SUBMITTING_JOB \S+ →\s+RUNNING$`)
 		once(t, got, "sim ")

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -76,3 +77,12 @@ func (s *Store) Beginnings() int {
 	defer s.begins.mu.Unlock()
 	return len(s.begins.of)
 }
+
+// Again returns a store that is as if it had just been opened on the database of s, with the connections of s.
+func (s *Store) Again(ctx context.Context) (*Store, error) {
+	again := &Store{o: s.o, config: s.config, pool: s.pool, readers: s.readers, opened: time.Now()}
+	return again, again.begin(ctx)
+}
+
+// Leave is Close without an end of the connections.
+func (s *Store) Leave() { s.closed.Store(true) }

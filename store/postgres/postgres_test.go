@@ -26,10 +26,7 @@ func TestMain(m *testing.M) {
 // TestStore has only the rights that a service needs.
 func TestStore(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t *testing.T) (store.Store, storetest.Clock) {
-		dsn := clocked(t)
-		return open(t, granted(t, dsn), postgres.Options{}), newClock(t, dsn)
-	})
+	storetest.Run(t, func(t *testing.T) (store.Store, storetest.Clock) { return lend(t) })
 }
 
 // TestTenants is without the second wall: row security is not for those who own the tables.
@@ -70,30 +67,100 @@ type clock struct {
 	conn *pgx.Conn
 }
 
+// A base is a database with the connections to it, which a test of the suite leaves to the next: of all that such a test costs, most
+// would be the plans of its connections.
+type base struct {
+	store *postgres.Store
+	admin *pgx.Conn
+}
+
+var bases = make(chan *base, 64)
+
+// A lent store is like a new one, on a base, until it is closed.
+type lent struct {
+	*postgres.Store
+	back func() error
+}
+
+func (l lent) Close() error { return l.back() }
+
+// lend returns a store that has only the rights which a service needs, and the clock of its database.
+func lend(t *testing.T) (store.Store, storetest.Clock) {
+	t.Helper()
+	var b *base
+	select {
+	case b = <-bases:
+	default:
+		dsn := newClocked(t)
+		s, err := postgres.Open(t.Context(), granted(t, dsn), postgres.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		admin, err := pgx.Connect(t.Context(), dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b = &base{s, admin}
+	}
+	s, err := b.store.Again(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := lent{s, sync.OnceValue(func() error {
+		s.Leave()
+		if _, err := b.admin.Exec(context.Background(), clear); err != nil {
+			return err // nobody has it after this one
+		}
+		select {
+		case bases <- b:
+		default: // enough of them
+		}
+		return nil
+	})}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l, &clock{t, b.admin}
+}
+
+// clear makes a database as it was.
+var clear = func() string {
+	const tables = "specs, labels, jobs, ended, events, prerequisites, unique_keys, followups, idempotency, sessions, duties, resources, " +
+		"limits, turns, turns_owed, served, moments, groups, lines_owed"
+	statements := "UPDATE public.shift SET by = '0';"
+	for table := range strings.SplitSeq(tables, ", ") {
+		statements += "DELETE FROM pawl." + table + ";"
+	}
+	return statements
+}()
+
 // clean are databases with the schema and a clock that can be moved, which other tests of this process have left: to make
 // one takes longer than most tests, and to drop one longer still.
 var clean = make(chan string, 64)
 
-// clocked returns a database for a test, with the schema and a clock that can be moved.
-func clocked(t *testing.T) string {
+// newClocked makes a database with the schema and a clock that can be moved.
+func newClocked(t *testing.T) string {
 	t.Helper()
 	server := testenv.Postgres(t)
+	name := "clocked_" + job.NewID().Short()
+	server.Psql(t, "postgres", "-c", "create database "+name+" template "+model(t, server))
+	dsn := server.DSN(name)
+	grant(t, dsn)
+	return dsn
+}
+
+// clocked returns such a database for a test.
+func clocked(t *testing.T) string {
+	t.Helper()
 	var dsn string
 	select {
 	case dsn = <-clean:
 	default:
-		name := "clocked_" + job.NewID().Short()
-		server.Psql(t, "postgres", "-c", "create database "+name+" template "+model(t, server))
-		dsn = server.DSN(name)
-		grant(t, dsn)
+		dsn = newClocked(t)
 	}
 	t.Cleanup(func() {
-		const tables = "pawl.specs, pawl.labels, pawl.jobs, pawl.ended, pawl.events, pawl.prerequisites, pawl.unique_keys, pawl.followups, " +
-			"pawl.idempotency, pawl.sessions, pawl.duties, pawl.resources, pawl.limits, pawl.turns, pawl.turns_owed, pawl.served, pawl.moments, pawl.groups, pawl.lines_owed"
-		clear := "UPDATE public.shift SET by = '0';"
-		for table := range strings.SplitSeq(tables, ", ") {
-			clear += "DELETE FROM " + table + ";"
-		}
 		execute(t, dsn, clear)
 		select {
 		case clean <- dsn:
@@ -144,12 +211,7 @@ func execute(t *testing.T, dsn, sql string) {
 
 func newClock(t *testing.T, dsn string) *clock {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close(context.Background()) })
-	return &clock{t, conn}
+	return &clock{t, connect(t, dsn)}
 }
 
 func (c *clock) Advance(d time.Duration) {
