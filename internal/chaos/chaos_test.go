@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,7 +16,24 @@ import (
 	"github.com/pawl-jobs/pawl/internal/testenv"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m) }
+func TestMain(m *testing.M) {
+	code := testenv.Stopping(m).Run()
+	os.RemoveAll(built)
+	os.Exit(code)
+}
+
+// built is the folder of the binary, once there is one.
+var built string
+
+// binary is the binary, under the race detector if the tests run under it. The first test that wants it builds it.
+var binary = sync.OnceValues(func() (string, error) {
+	var err error
+	if built, err = os.MkdirTemp("", "pawl-chaos-"); err != nil {
+		return "", err
+	}
+	bin := filepath.Join(built, "pawl")
+	return bin, build(context.Background(), bin, buildFlags...)
+})
 
 // logged writes to a test's log.
 type logged struct{ t *testing.T }
@@ -24,7 +43,6 @@ func (l logged) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// open builds the binary, under the race detector if this test runs under it.
 func open(t *testing.T, l layout) *harness {
 	if testing.Short() {
 		t.Skip("it kills processes for a minute")
@@ -33,11 +51,11 @@ func open(t *testing.T, l layout) *harness {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &harness{layout: l, bin: filepath.Join(dir, "pawl"), dir: dir, out: logged{t}, limit: 90 * time.Second}
-	if err := build(t.Context(), h.bin, buildFlags...); err != nil {
+	bin, err := binary()
+	if err != nil {
 		t.Fatal(err)
 	}
-	return h
+	return &harness{layout: l, bin: bin, dir: dir, out: logged{t}, limit: 90 * time.Second}
 }
 
 // seeds is how many tours through all points there are, each in an order of its own.
