@@ -172,9 +172,11 @@ func (b *localBench) bareSleep(ctx context.Context, dir string, f *sleepFigures)
 		return err
 	}
 	var waits sync.WaitGroup
+	ctx, end := context.WithCancel(ctx)
 	defer func() {
-		err = errors.Join(err, bed.close()) // which ends them
+		end() // they are killed: one that has not opened the pipe by now would wait for ever for somebody who writes
 		waits.Wait()
+		err = errors.Join(err, bed.close())
 	}()
 	before := ownFootprint()
 	for range f.Bare {
