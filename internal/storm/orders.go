@@ -97,7 +97,7 @@ func (c *checker) goings(j *job.Job, history []store.Event) (all []going, line b
 		case now == nil && (e.Custody == job.Ready || e.Custody == job.Worker || e.Custody == job.Monitor):
 			c.broken(j.ID, "order: job %s (%s) came to %s by %s at %s, and it was not the one that went of %s", j.ID, j.Name, e.State, e.Cause, e.At, j.Order)
 			return all, false
-		case now == nil && len(all) == 0 && e.State == job.Paused, pass && e.State == job.Paused:
+		case now == nil && len(all) == 0 && e.State == job.Paused, pass && (e.State == job.Paused || e.State == job.Blocked):
 			line = false
 		}
 		if now != nil && (e.State.Terminal() || passes) {
