@@ -15,7 +15,7 @@ FUZZTIME ?= 30s
 RACELESS := -gcflags='modernc.org/...=-race=false'
 
 # The packages whose tests take longest begin first, so that no core is idle in the end. Memory is cheaper than collecting it (GOGC):
-# a part of store/sqlite took 111 s of CPU instead of 174. Vetting the code is lint's.
+# a part of store/sqlite took 111 s of CPU instead of 174.
 LONGEST := ./store/postgres ./cmd/pawl ./internal/chaos ./internal/storm ./app ./store/sqlite ./runner/process
 
 .DEFAULT_GOAL := help
@@ -34,7 +34,7 @@ deps: ## Look for what the tests need; as root, install what is missing
 
 .PHONY: test
 test: deps ## Run every test under the race detector; a missing server is a failure
-	PAWL_TEST_REQUIRE=1 CGO_ENABLED=1 GOGC=400 $(GO) test -race $(RACELESS) -vet=off -timeout 25m $(LONGEST) ./...
+	PAWL_TEST_REQUIRE=1 CGO_ENABLED=1 GOGC=400 $(GO) test -race $(RACELESS) -timeout 25m $(LONGEST) ./...
 
 .PHONY: lint
 lint: ## Run golangci-lint at its pinned version (the first run builds it: two minutes)

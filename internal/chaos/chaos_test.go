@@ -43,6 +43,7 @@ func (l logged) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// open returns a harness with a folder of its own.
 func open(t *testing.T, l layout) *harness {
 	if testing.Short() {
 		t.Skip("it kills processes for a minute")

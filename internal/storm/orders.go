@@ -85,6 +85,7 @@ func (c *checker) goings(j *job.Job, history []store.Event) (all []going, line b
 	var now *going
 	spec, err := job.ParseSpec(j.Request)
 	line, pass := err == nil && spec.Delay == 0, orderOf(j).Failing == job.OrderPass
+	ran := false
 	for i, e := range history {
 		if e.Sub > 0 {
 			continue
@@ -97,9 +98,11 @@ func (c *checker) goings(j *job.Job, history []store.Event) (all []going, line b
 		case now == nil && (e.Custody == job.Ready || e.Custody == job.Worker || e.Custody == job.Monitor):
 			c.broken(j.ID, "order: job %s (%s) came to %s by %s at %s, and it was not the one that went of %s", j.ID, j.Name, e.State, e.Cause, e.At, j.Order)
 			return all, false
-		case now == nil && len(all) == 0 && e.State == job.Paused, pass && (e.State == job.Paused || e.State == job.Blocked):
+		case now == nil && len(all) == 0 && e.State == job.Paused, pass && e.State == job.Paused,
+			passes && e.State == job.Blocked && !ran:
 			line = false
 		}
+		ran = ran || e.State == job.Running
 		if now != nil && (e.State.Terminal() || passes) {
 			now.to = e.At
 			all, now = append(all, *now), nil

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"strings"
 	"sync"
@@ -70,19 +71,41 @@ type clock struct {
 // A base is a database with the connections to it, which a test of the suite leaves to the next: of all that such a test costs, most
 // would be the plans of its connections.
 type base struct {
-	store *postgres.Store
+	dsn   string
 	admin *pgx.Conn
+	store *postgres.Store // nil: it was closed
 }
 
 var bases = make(chan *base, 64)
 
-// A lent store is like a new one, on a base, until it is closed.
-type lent struct {
-	*postgres.Store
-	back func() error
+// back leaves a base to the next test.
+func (b *base) back() error {
+	if _, err := b.admin.Exec(context.Background(), wipe); err != nil {
+		return err // nobody has it after this one
+	}
+	select {
+	case bases <- b:
+	default: // enough of them
+	}
+	return nil
 }
 
-func (l lent) Close() error { return l.back() }
+// A lent store is like a new one, on a base.
+type lent struct {
+	*postgres.Store
+	base *base
+	once sync.Once
+}
+
+// Close closes the connections, too.
+func (l *lent) Close() error {
+	err := l.Store.Close()
+	l.once.Do(func() {
+		l.base.store = nil
+		err = errors.Join(err, l.base.back())
+	})
+	return err
+}
 
 // lend returns a store that has only the rights which a service needs, and the clock of its database.
 func lend(t *testing.T) (store.Store, storetest.Clock) {
@@ -92,41 +115,35 @@ func lend(t *testing.T) (store.Store, storetest.Clock) {
 	case b = <-bases:
 	default:
 		dsn := newClocked(t)
-		s, err := postgres.Open(t.Context(), granted(t, dsn), postgres.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
 		admin, err := pgx.Connect(t.Context(), dsn)
 		if err != nil {
 			t.Fatal(err)
 		}
-		b = &base{s, admin}
+		b = &base{dsn: dsn, admin: admin}
 	}
-	s, err := b.store.Again(t.Context())
+	var err error
+	if b.store == nil {
+		b.store, err = postgres.Open(t.Context(), granted(t, b.dsn), postgres.Options{})
+	} else {
+		b.store, err = b.store.Again(t.Context())
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := lent{s, sync.OnceValue(func() error {
-		s.Leave()
-		if _, err := b.admin.Exec(context.Background(), clear); err != nil {
-			return err // nobody has it after this one
-		}
-		select {
-		case bases <- b:
-		default: // enough of them
-		}
-		return nil
-	})}
+	l := &lent{Store: b.store, base: b}
 	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
+		l.once.Do(func() {
+			l.Leave()
+			if err := b.back(); err != nil {
+				t.Error(err)
+			}
+		})
 	})
 	return l, &clock{t, b.admin}
 }
 
-// clear makes a database as it was.
-var clear = func() string {
+// wipe makes a database as it was.
+var wipe = func() string {
 	const tables = "specs, labels, jobs, ended, events, prerequisites, unique_keys, followups, idempotency, sessions, duties, resources, " +
 		"limits, turns, turns_owed, served, moments, groups, lines_owed"
 	statements := "UPDATE public.shift SET by = '0';"
@@ -161,7 +178,7 @@ func clocked(t *testing.T) string {
 		dsn = newClocked(t)
 	}
 	t.Cleanup(func() {
-		execute(t, dsn, clear)
+		execute(t, dsn, wipe)
 		select {
 		case clean <- dsn:
 		default: // enough of them
