@@ -68,6 +68,7 @@ type Broker struct {
 	sender   *sender
 	listener *listener
 	close    func()
+	parting  time.Duration
 }
 
 var _ broker.Broker = (*Broker)(nil)
@@ -90,7 +91,7 @@ func Open(ctx context.Context, cfg Config) (*Broker, error) {
 	if len(cfg.Schema) > maxIdentifier {
 		return nil, job.Errorf(job.Invalid, "the schema %q has a name of more than %d bytes, which PostgreSQL would cut: give a shorter one", cfg.Schema, maxIdentifier)
 	}
-	b := &Broker{hub: newHub()}
+	b := &Broker{hub: newHub(), parting: parting}
 	b.sender = newSender(cfg, b.Do)
 	b.listener = newListener(cfg, conn, b.hub, b.sender.name)
 	first, err := b.listener.connect(ctx)
@@ -103,7 +104,7 @@ func Open(ctx context.Context, cfg Config) (*Broker, error) {
 	go b.sender.run(sending)
 	b.close = sync.OnceFunc(func() {
 		b.hub.close()
-		late := time.AfterFunc(parting, stopSending)
+		late := time.AfterFunc(b.parting, stopSending)
 		close(b.sender.closing)
 		<-b.sender.done
 		late.Stop()
