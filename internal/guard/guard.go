@@ -39,6 +39,7 @@ const (
 	Moment    Guard = "moment"
 	Joins     Guard = "joins"
 	Line      Guard = "line"
+	Closing   Guard = "closing"
 	Began     Guard = "began"
 	Patience  Guard = "patience"
 )
@@ -113,6 +114,7 @@ var All = []Info{
 	{Moment, "a moment is given once"},
 	{Joins, "who is blocked joins the group of what blocks it in the same change"},
 	{Line, "a group closes the line of what is away"},
+	{Closing, "nobody goes through a line that is about to be closed"},
 	{Began, "who was blocked after a test began waits for the next"},
 	{Patience, "while a test is due that was due in time, nobody fails for having waited too long"},
 	{Fence, "a process that cannot renew its lease stops before it runs out"},

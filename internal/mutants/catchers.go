@@ -41,6 +41,7 @@ var noticedBy = map[guard.Guard][]tests{
 	guard.Moment:    both("TestStore/Moment"),
 	guard.Joins:     both("TestStore/Group"),
 	guard.Line:      both("TestStore/Group"),
+	guard.Closing:   both("TestStore/Group"),
 	guard.Began:     both("TestStore/Group"),
 	guard.Patience:  both("TestStore/Group"),
 	guard.Fence:     {{"engine", "TestLeaseLost"}, zombie("watcher")},

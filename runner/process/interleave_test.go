@@ -21,12 +21,15 @@ import (
 
 // TestEveryInterleaving runs launchers (with their wrappers) and settlers against one launch in every order of their
 // steps. A step is what touches a name that others see: a link, a write or a read. An order in which one actor does nothing
-// for long is among them, so whoever is frozen, or dead until all others are done, is covered.
+// for long is among them, so whoever is frozen, or dead until all others are done, is covered. Of the orders that come to the
+// same point one goes on from there: an actor does what follows from what it has seen.
 func TestEveryInterleaving(t *testing.T) {
 	for name, w := range map[string]world{
 		"a launcher and a settler":            {launchers: 1, settlers: 1},
 		"a launcher and two settlers":         {launchers: 1, settlers: 2},
 		"two launchers and a settler":         {launchers: 2, settlers: 1},
+		"two launchers and two settlers":      {launchers: 2, settlers: 2},
+		"two of each, rebooted":               {launchers: 2, settlers: 2, reboot: true},
 		"three launchers":                     {launchers: 3},
 		"a launcher and a settler, rebooted":  {launchers: 1, settlers: 1, reboot: true},
 		"a launcher, two settlers, rebooted":  {launchers: 1, settlers: 2, reboot: true},
@@ -36,30 +39,26 @@ func TestEveryInterleaving(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			orders, outcomes := 0, map[string]int{}
 			s := w.stage(t)
-			// choices is the order in hand: at each step which of those who are not done goes on. It is counted up
-			// like a number whose digits have as many values as there were actors then.
-			for choices, more := []int{}, true; more; orders++ {
-				var widths []int
-				outcome := s.play(t, func() int {
-					i := len(widths)
-					if i == len(choices) {
-						choices = append(choices, 0)
-					}
-					return choices[i]
-				}, func(width int) { widths = append(widths, width) })
+			// order says at each step which of those who are not done goes on. It is counted up like a number whose digits
+			// have as many values as there were actors then.
+			for order, more := []int{}, true; more; orders++ {
+				widths, outcome := s.play(t, order)
 				if t.Failed() {
-					t.Fatalf("in the order %v", choices)
+					t.Fatalf("in the order %v", order)
 				}
 				outcomes[outcome]++
+				for len(order) < len(widths) {
+					order = append(order, 0)
+				}
 				more = false
-				for i := len(choices) - 1; i >= 0; i-- {
-					if choices[i]++; choices[i] < widths[i] {
-						choices, more = choices[:i+1], true
+				for i := len(widths) - 1; i >= 0; i-- {
+					if order[i]++; order[i] < widths[i] {
+						order, more = order[:i+1], true
 						break
 					}
 				}
 			}
-			t.Logf("%d orders: %v", orders, outcomes)
+			t.Logf("%d orders to %d points: %v", orders, len(s.been), outcomes)
 		})
 	}
 }
@@ -73,21 +72,44 @@ type world struct {
 // stage is where the actors of a world play one order after the other.
 type stage struct {
 	world
-	actors []func() (ended, more bool) // each call is one step; the last of a play says ended
-	last   func()                      // settles once more, when all have ended
+	actors []*actor
+	last   func()          // settles once more, when all have ended
+	been   map[string]bool // the points to which orders came
 
 	// What is there in one play.
 	disk  memory
+	names []string // of actors, each after the token that it has drawn
 	ran   []string // the tokens of those whose program ran
 	fates []runner.Fate
 }
 
+type actor struct {
+	next func() (ended, more bool) // each call is one step; the last of a play says ended
+	saw  strings.Builder           // what came of its steps
+}
+
+func (a *actor) sees(op, name, what string) { fmt.Fprintf(&a.saw, "%s %s: %s\n", op, name, what) }
+
+// point says all on which it depends what comes next.
+func (s *stage) point() string {
+	named := strings.NewReplacer(s.names...)
+	var all []string
+	for name, content := range s.disk {
+		all = append(all, named.Replace(name+": "+content))
+	}
+	slices.Sort(all)
+	for i, a := range s.actors {
+		all = append(all, fmt.Sprintf("actor %d\n%s", i, named.Replace(a.saw.String())))
+	}
+	return fmt.Sprintf("%q %s", all, named.Replace(fmt.Sprintf("%v %+v", s.ran, s.fates)))
+}
+
 func (w world) stage(t *testing.T) *stage {
-	s := &stage{world: w}
+	s := &stage{world: w, been: map[string]bool{}}
 	k := runner.Key{Job: job.ID{1}, Attempt: 1, Launch: 1}
 	plan := runner.Plan{Dir: "/job", Argv: []string{"true"}, Stdout: "o", Stderr: "e"}
-	open := func(boot string, step func()) *Runner {
-		h := &model{stage: s, disk: steps{s, step}, boot: boot}
+	open := func(boot string, a *actor, step func()) *Runner {
+		h := &model{stage: s, disk: steps{s, a, step}, boot: boot}
 		return &Runner{host: h, fs: h.disk, spool: "/ends"}
 	}
 	launch := func(r *Runner) {
@@ -103,14 +125,16 @@ func (w world) stage(t *testing.T) *stage {
 		s.fates = append(s.fates, f)
 	}
 	add := func(boot string, act func(*Runner)) {
+		a := &actor{}
 		next, stop := iter.Pull(func(yield func(bool) bool) {
-			r := open(boot, func() { yield(false) })
+			r := open(boot, a, func() { yield(false) })
 			for ok := true; ok; ok = yield(true) {
 				act(r)
 			}
 		})
 		t.Cleanup(stop)
-		s.actors = append(s.actors, next)
+		a.next = next
+		s.actors = append(s.actors, a)
 	}
 	boot := "first"
 	for range w.launchers {
@@ -122,23 +146,36 @@ func (w world) stage(t *testing.T) *stage {
 	for range w.settlers {
 		add(boot, settle)
 	}
-	s.last = func() { settle(open(boot, func() {})) }
+	s.last = func() { settle(open(boot, &actor{}, func() {})) }
 	return s
 }
 
-// play plays one order and checks what must hold in any: at most one program; one answer of all settlers, which says
-// what happened; and the same answer when asked again in the end.
-func (s *stage) play(t *testing.T, choose func() int, width func(int)) string {
-	s.disk, s.ran, s.fates = memory{}, nil, nil
-	actors := slices.Clone(s.actors)
-	for _, next := range actors {
-		next() // up to, not with, its first step
+// play plays an order, and goes on with whoever comes first. It returns how many could have gone on at each step up to where another
+// order has been, and what came of it. It checks what must hold in any order: at most one program; one answer of all settlers, which
+// says what happened; and the same answer when asked again in the end.
+func (s *stage) play(t *testing.T, order []int) (widths []int, outcome string) {
+	s.disk, s.names, s.ran, s.fates = memory{}, nil, nil, nil
+	for _, a := range s.actors {
+		a.saw.Reset()
+		a.next() // up to, not with, its first step
 	}
-	for len(actors) > 0 {
-		i := choose()
-		width(len(actors))
-		if ended, _ := actors[i](); ended {
-			actors = slices.Delete(actors, i, i+1)
+	there := false // where another order has been
+	for i, actors := 0, slices.Clone(s.actors); len(actors) > 0; i++ {
+		chosen := 0
+		if i < len(order) {
+			chosen = order[i]
+		}
+		if !there {
+			widths = append(widths, len(actors))
+		}
+		if ended, _ := actors[chosen].next(); ended {
+			actors[chosen].sees("end", "", "")
+			actors = slices.Delete(actors, chosen, chosen+1)
+		}
+		if i >= len(order)-1 && !there {
+			point := s.point()
+			there = s.been[point]
+			s.been[point] = true
 		}
 	}
 	s.last()
@@ -160,7 +197,7 @@ func (s *stage) play(t *testing.T, choose func() int, width func(int)) string {
 	case f.Started && !lost && (len(s.ran) != 1 || s.ran[0] != f.Handle.Token):
 		t.Errorf("it is started with token %s, and %v ran", f.Handle.Token, s.ran)
 	}
-	return fmt.Sprintf("started=%t lost=%t", f.Started, lost)
+	return widths, fmt.Sprintf("started=%t lost=%t", f.Started, lost)
 }
 
 // model is a host whose programs are models of the wrapper.
@@ -183,7 +220,9 @@ func (m *model) Start(ctx context.Context, c host.Command) (host.Process, error)
 	m.stage.disk["/job/.pawl/take.1.1."+token] = me
 	for _, content := range []string{"", me} { // the name comes first, and then what it holds
 		m.disk.step()
-		if was, ok := m.stage.disk["/job/.pawl/taken.1.1"]; ok && content == "" || was != "" {
+		was, ok := m.stage.disk["/job/.pawl/taken.1.1"]
+		m.disk.actor.sees("take", "taken.1.1", was)
+		if ok && content == "" || was != "" {
 			return host.Process{PID: 4711, Start: 42, Boot: m.boot}, nil
 		}
 		m.stage.disk["/job/.pawl/taken.1.1"] = content
@@ -199,18 +238,24 @@ type memory map[string]string
 // Put is none: its names are its writer's own.
 type steps struct {
 	stage *stage
+	actor *actor
 	step  func()
 }
 
 func (s steps) Put(_ context.Context, name string, r io.Reader, _ files.PutOptions) error {
 	b, err := io.ReadAll(r)
 	s.stage.disk[name] = string(b)
+	if token := strings.TrimPrefix(path.Ext(name), "."); !slices.Contains(s.stage.names, token) {
+		s.stage.names = append(s.stage.names, token, fmt.Sprint("of actor ", slices.Index(s.stage.actors, s.actor)))
+	}
 	return err
 }
 
 func (s steps) Link(_ context.Context, from, to string) error {
 	s.step()
-	if _, ok := s.stage.disk[to]; ok {
+	_, ok := s.stage.disk[to]
+	s.actor.sees("link", to, fmt.Sprint(ok))
+	if ok {
 		return fs.ErrExist
 	}
 	s.stage.disk[to] = s.stage.disk[from]
@@ -220,6 +265,7 @@ func (s steps) Link(_ context.Context, from, to string) error {
 func (s steps) Open(_ context.Context, name string) (io.ReadSeekCloser, error) {
 	s.step()
 	content, ok := s.stage.disk[name]
+	s.actor.sees("open", name, fmt.Sprint(ok, content))
 	if !ok {
 		return nil, fs.ErrNotExist
 	}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -44,6 +45,9 @@ func (s *State) gateKey(at name) *store.GateKey {
 		if _, walks := s.walks[name{at.tenant, k.Limit.Key}]; walks {
 			k.Limit = &job.Limit{}
 		}
+	}
+	if _, owed := s.shutting[name{at.tenant, job.LimitOf(at.name)}]; owed && !guard.Closing.Off() {
+		k.Limit = k.Limit.Shut(at.name, 0) // until that is paid
 	}
 	return k
 }

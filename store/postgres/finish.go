@@ -163,13 +163,13 @@ func passing(eff *store.Effects, claim *claiming) *query {
 // mostPassedOn bounds the jobs of a key to which passOn hands turns.
 const mostPassedOn = "200"
 
-// freeOf is how many more jobs may have turns of a key of the payer's: see [store.GateKey.Free].
+// freeOf is how many more jobs may have turns of a key of the payer's: see [store.GateKey.Free]. None may, where the line is about to be closed.
 func freeOf(key string) string {
 	of := `regexp_replace(` + key + `, '^ahead/', '')`
-	return `coalesce((
+	return `CASE WHEN ` + isClosing(payer, of) + ` THEN 0 ELSE coalesce((
 		SELECT CASE WHEN NOT starts_with(` + key + `, 'ahead/') THEN m.most WHEN m.ahead > 0 THEN m.ahead ELSE 2 * m.most END
 		FROM pawl.limits m WHERE m.tenant = ` + payer + ` AND m.key IN (` + of + `, regexp_replace(` + of + `, '[^/]*$', '*')) ORDER BY m.key <> ` + of + ` LIMIT 1),
-		CASE WHEN starts_with(` + key + `, 'order/') THEN 1 WHEN starts_with(` + of + `, 'unique/') THEN CASE WHEN starts_with(` + key + `, 'ahead/') THEN 2 ELSE 1 END ELSE 1000000000 END)
+		CASE WHEN starts_with(` + key + `, 'order/') THEN 1 WHEN starts_with(` + of + `, 'unique/') THEN CASE WHEN starts_with(` + key + `, 'ahead/') THEN 2 ELSE 1 END ELSE 1000000000 END) END
 		- ` + guard.Held.SQL(`(SELECT count(*)::int FROM pawl.turns t WHERE t.tenant = `+payer+` AND t.key = `+key+`)`, `0`)
 }
 

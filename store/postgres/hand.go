@@ -70,15 +70,18 @@ type handing struct {
 	gate   store.Gate
 	rows   map[job.ID]*job.Job
 	served []*query
+
+	closing map[spot]bool // lines through which nobody goes for now
 }
 
 // handOver writes changes, and in the same transaction hands on what they owe to those who wait for turns: the gate is only tried,
 // for it comes after the locks of jobs here. What is left it owes, as without the gate, or where a job that is next is locked by
-// somebody else.
+// somebody else, or where a line is about to be closed: whether it is, say the groups, which are locked last.
 func (t *tx) handOver(c *changes, eff *store.Effects) error {
 	h := handing{limit: mostHandedOver, gate: store.Gate{Keys: map[string]*store.GateKey{}}, rows: map[job.ID]*job.Job{}}
 	h.cause, h.now = job.CauseTurn, c.now
-	h.tenant, h.keys, c.handOn = c.toHandOn()
+	h.closing = c.closing()
+	h.tenant, h.keys, c.handOn = c.toHandOn(h.closing)
 	c.effects(eff)
 	if len(h.keys) == 0 {
 		return t.join(c, eff, c.queries()...)
@@ -107,12 +110,25 @@ func (t *tx) handOver(c *changes, eff *store.Effects) error {
 	return t.join(c, eff, append(append(marks, h.queries()...), h.served...)...)
 }
 
+// closing returns the lines that those may close whom changes have blocked.
+func (c *changes) closing() (lines map[spot]bool) {
+	for i := range c.joins {
+		if line := c.joins[i].block.Line; line != "" && !guard.Closing.Off() {
+			if lines == nil {
+				lines = map[spot]bool{}
+			}
+			lines[spot{c.joins[i].job.Tenant, line}] = true
+		}
+	}
+	return lines
+}
+
 // toHandOn returns the keys of a tenant that changes have given back, or in whose lines somebody has come to stand, and what else they
-// owe: keys of other tenants.
-func (c *changes) toHandOn() (tenant string, keys []string, others []spot) {
+// owe: keys of other tenants, and those of lines that are about to be closed.
+func (c *changes) toHandOn(closing map[spot]bool) (tenant string, keys []string, others []spot) {
 	for _, s := range c.handOn {
 		switch {
-		case len(keys) > 0 && s.tenant != tenant, len(keys) == mostHanded:
+		case len(keys) > 0 && s.tenant != tenant, len(keys) == mostHanded, closing[spot{s.tenant, job.LimitOf(s.key)}]:
 			others = append(others, s)
 		case !slices.Contains(keys, s.key):
 			tenant, keys = s.tenant, append(keys, s.key)
@@ -227,11 +243,6 @@ func (h *handing) know(keys []string) []*query {
 		}
 	}
 	return []*query{
-		read(gateLimits, func(r *reader) error {
-			k, l := h.gate.Keys[r.text()], r.limit()
-			k.Limit = &l
-			return nil
-		}, h.tenant, keys, of, families),
 		read(gateHeld, func(r *reader) error {
 			k, owner := h.gate.Keys[r.text()], r.text()
 			if !guard.Held.Off() {
@@ -239,6 +250,15 @@ func (h *handing) know(keys []string) []*query {
 			}
 			return nil
 		}, h.tenant, keys, of, families, implied),
+		read(gateLimits, func(r *reader) error {
+			key := r.text()
+			k, l := h.gate.Keys[key], r.limit()
+			k.Limit = &l
+			if closing := r.bool(); closing || h.closing[spot{h.tenant, job.LimitOf(key)}] {
+				k.Limit = l.Shut(key, 0)
+			}
+			return nil
+		}, h.tenant, keys, of, families),
 		read(`SELECT v.key, v.served FROM pawl.served v WHERE v.tenant = $1 AND v.key = ANY ($2::text[])`, func(r *reader) error {
 			k := h.gate.Keys[r.text()]
 			return json.Unmarshal(r.next(), &k.Served)
@@ -362,11 +382,6 @@ WITH keys AS MATERIALIZED (
 )
 SELECT current_setting('job.payer', true), pawl.clock(), w.key, w.waits FROM waited w`
 
-	// A key is under its own limit, or under that of its family: 2 are keys, 3 those of their limits, 4 those of the families.
-	gateLimits = `
-SELECT k.key, ` + limitColumns + ` FROM unnest($2::text[], $3::text[], $4::text[]) k(key, own, family) CROSS JOIN LATERAL (
-	SELECT l.* FROM pawl.limits l WHERE l.tenant = $1 AND l.key = ANY (ARRAY[k.own, k.family]) ORDER BY l.key = k.own DESC LIMIT 1) l`
-
 	// gateHeld counts the turns of keys that are under a limit, which is set or, of those in $5, implied.
 	gateHeld = `
 SELECT k.key, t.owner, t.n FROM (
@@ -378,6 +393,18 @@ SELECT k.key, t.owner, t.n FROM (
 	anyOwed = `SELECT EXISTS (SELECT FROM pawl.followups)
 	OR EXISTS (SELECT FROM (SELECT o.at FROM pawl.turns_owed o ORDER BY o.seq LIMIT 100) o WHERE o.at <= pawl.clock()) OR ` + anyWalk + ` OR ` + anyLine
 )
+
+// gateLimits answers under which limits keys are, their own or those of their families, and whether their lines are about to be closed. It
+// comes after gateHeld: of a block whose turns that has not counted any more, this has seen what its line is owed. 2 are keys, 3 those of
+// their limits, 4 those of the families.
+var gateLimits = `
+SELECT k.key, ` + limitColumns + `, ` + isClosing("$1", "k.own") + ` FROM unnest($2::text[], $3::text[], $4::text[]) k(key, own, family) CROSS JOIN LATERAL (
+	SELECT l.* FROM pawl.limits l WHERE l.tenant = $1 AND l.key = ANY (ARRAY[k.own, k.family]) ORDER BY l.key = k.own DESC LIMIT 1) l`
+
+// isClosing holds of the line of a limit to which it is owed what groups leave it: until that is paid nobody goes through it.
+func isClosing(tenant, of string) string {
+	return guard.Closing.SQL(of+` = ANY (ARRAY(SELECT o.key FROM pawl.lines_owed o WHERE o.tenant = `+tenant+`))`, `false`)
+}
 
 // lineHeads locks and answers the first jobs in line for keys, of each owner as many as may go and one more, and those who keep turns,
 // wherever they stand: they have an index of their own, which is nearly always empty. It goes from owner to owner, and never along a

@@ -93,6 +93,7 @@ func (b *base) back() error {
 // A lent store is like a new one, on a base.
 type lent struct {
 	*postgres.Store
+	t    *testing.T
 	base *base
 	once sync.Once
 }
@@ -105,6 +106,16 @@ func (l *lent) Close() error {
 		err = errors.Join(err, l.base.back())
 	})
 	return err
+}
+
+// Over is Close where the next test is to have the connections.
+func (l *lent) Over() {
+	l.once.Do(func() {
+		l.Leave()
+		if err := l.base.back(); err != nil {
+			l.t.Error(err)
+		}
+	})
 }
 
 // lend returns a store that has only the rights which a service needs, and the clock of its database.
@@ -130,15 +141,8 @@ func lend(t *testing.T) (store.Store, storetest.Clock) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lent{Store: b.store, base: b}
-	t.Cleanup(func() {
-		l.once.Do(func() {
-			l.Leave()
-			if err := b.back(); err != nil {
-				t.Error(err)
-			}
-		})
-	})
+	l := &lent{Store: b.store, t: t, base: b}
+	t.Cleanup(l.Over)
 	return l, &clock{t, b.admin}
 }
 

@@ -19,6 +19,7 @@ type limits struct {
 	set   map[string]*job.Limit
 	shut  map[string]int   // how many places groups leave the lines that they close
 	walks map[string]int64 // how far those have come that take in jobs: to the job that was looked at last
+	owed  map[string]bool  // lines to which it is owed what groups leave them
 }
 
 // limitsOf returns the limits of a tenant. They are read once; from then on they are known, for nobody else writes.
@@ -26,10 +27,11 @@ func (t *tx) limitsOf(tenant string) (limits, error) {
 	if all, known := t.w.limits[tenant]; known {
 		return all, nil
 	}
-	all := limits{map[string]*job.Limit{}, map[string]int{}, map[string]int64{}}
+	all := limits{map[string]*job.Limit{}, map[string]int{}, map[string]int64{}, map[string]bool{}}
 	err := t.query(`SELECT 'set', '', doc, 0 FROM limits WHERE tenant = ?1
 		UNION ALL SELECT 'shut', key, '', places FROM lines WHERE tenant = ?1 AND places IS NOT NULL
-		UNION ALL SELECT 'walks', key, '', walked FROM walks WHERE tenant = ?1`, func(v []driver.Value) (err error) {
+		UNION ALL SELECT 'walks', key, '', walked FROM walks WHERE tenant = ?1
+		UNION ALL SELECT 'owed', key, '', 0 FROM lines WHERE tenant = ?1 AND owed IS NOT NULL`, func(v []driver.Value) (err error) {
 		switch key := text(v[1]); text(v[0]) {
 		case "set":
 			var l job.Limit
@@ -39,6 +41,8 @@ func (t *tx) limitsOf(tenant string) (limits, error) {
 			all.shut[key] = integer(v[3])
 		case "walks":
 			all.walks[key] = v[3].(int64)
+		case "owed":
+			all.owed[key] = true
 		}
 		return err
 	}, tenant)
@@ -297,8 +301,11 @@ func (t *tx) know(g *store.Gate, tenant, key string) error {
 		return err
 	}
 	k := &store.GateKey{Limit: all.deciding(key), Held: map[string]int{}}
-	if all.takesIn(key) {
+	switch {
+	case all.takesIn(key):
 		k.Limit = &job.Limit{}
+	case all.owed[job.LimitOf(key)] && !guard.Closing.Off():
+		k.Limit = k.Limit.Shut(key, 0) // until that is paid
 	}
 	g.Keys[key] = k
 	if k.Limit == nil {

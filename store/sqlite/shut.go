@@ -11,6 +11,7 @@ import (
 // oweLine owes a look at what groups leave a line.
 func (t *tx) oweLine(at spot, eff *store.Effects) error {
 	eff.Owed = true
+	delete(t.w.limits, at.tenant)
 	_, err := t.run(`INSERT INTO lines (tenant, key, owed) VALUES (?, ?, ?) ON CONFLICT (tenant, key) DO UPDATE SET owed = coalesce(owed, excluded.owed)`,
 		at.tenant, at.key, micros(t.now))
 	return err

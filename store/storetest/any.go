@@ -31,7 +31,7 @@ func listAny(w *world) {
 	open, parent := w.open, w.t
 	rapid.Check(parent, func(t *rapid.T) {
 		s, clock := open(parent)
-		defer s.Close()
+		defer over(s)
 		m := &world{TB: t, s: s, clock: clock, ctx: parent.Context()}
 		jobs := m.populate(t)
 		for range 8 {

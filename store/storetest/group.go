@@ -28,6 +28,7 @@ var groupTests = []test{
 	{"an empty group is no more", groupEmpty},
 	{"a group closes a line, which opens by and by", groupLine},
 	{"a line on which no limit decides is closed as well", groupLineUnlimited},
+	{"nobody goes through a line that is about to be closed", groupLineClosing},
 	{"who is closed out by two groups waits for both", groupLineTwice},
 	{"a group that has a line and no jobs is tested when somebody asks for it", groupLineAlone},
 	{"what is launched keeps its turn, and what is not gives it back", groupTurns},

@@ -133,6 +133,43 @@ func groupLineUnlimited(w *world) {
 	Check(w, w.s, acme)
 }
 
+// groupLineClosing gives turns back, in each way there is, after a block has owed it to close their line and before that is paid.
+func groupLineClosing(w *world) {
+	t := w.tester()
+	w.limit(most("system/lab", 4), most("gpu", 4))
+	session := w.sessionFor(24 * time.Hour)
+	w.addMany(4, under("system/lab"))
+	waits := w.addMany(3, under("system/lab"))
+	w.pay()
+	held := w.claim(wanted(session, 4))
+	if len(held) != 4 {
+		w.Fatalf("%d tasks run, want 4", len(held))
+	}
+	w.must(blocking(held[0], session, disabled()))
+	w.must(finish(held[1], by(session)))
+	w.must(move(held[2], by(session), job.None, job.Failed))
+	if _, jobs, _, err := w.s.ApplyAndClaim(w.ctx, []job.Change{finish(held[3], by(session))}, wanted(session, 4)); err != nil || len(jobs) > 0 {
+		w.Errorf("a claim along with an end: %d jobs, %v", len(jobs), err)
+	}
+	gpu := disabled()
+	gpu.Line, gpu.Params = "gpu", map[string]string{"system": "gpu"}
+	w.must(blocking(w.claimOf(session, w.add(newTask(under("gpu")))), session, gpu))
+	waits = append(waits, w.add(newTask(under("gpu"))))
+	w.at(job.Waiting, job.Gate, waits...)
+	w.pay()
+	w.at(job.Waiting, job.Gate, waits...)
+	w.uses("system/lab", 0, 3)
+	w.uses("gpu", 0, 1)
+	t.clears()
+	for range 5 {
+		w.goesOn(500*time.Millisecond, 2)
+		w.pay()
+	}
+	w.at(job.Pending, job.Ready, waits...)
+	checkTurns(w)
+	Check(w, w.s, acme)
+}
+
 func groupLineTwice(w *world) {
 	t := w.tester()
 	w.limit(most("system/lab", 5))
