@@ -27,7 +27,9 @@ func TestMain(m *testing.M) {
 // TestStore has only the rights that a service needs.
 func TestStore(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t *testing.T) (store.Store, storetest.Clock) { return lend(t) })
+	storetest.Run(t, newLender(func(dsn string) (*postgres.Store, error) {
+		return postgres.Open(t.Context(), dsn, postgres.Options{})
+	}).lend)
 }
 
 // TestTenants is without the second wall: row security is not for those who own the tables.
@@ -68,62 +70,42 @@ type clock struct {
 	conn *pgx.Conn
 }
 
-// A base is a database with the connections to it, which a test of the suite leaves to the next: of all that such a test costs, most
-// would be the plans of its connections.
+// A lender lends stores, each like a new one. What it lends a test it lends the next, with the connections: of all that a test of the
+// suite costs, most would be the plans of these.
+type lender struct {
+	open  func(dsn string) (*postgres.Store, error)
+	bases chan *base
+}
+
+// A base is a database with the connections to it.
 type base struct {
 	dsn   string
 	admin *pgx.Conn
 	store *postgres.Store // nil: it was closed
 }
 
-var bases = make(chan *base, 64)
+func newLender(open func(dsn string) (*postgres.Store, error)) *lender {
+	return &lender{open, make(chan *base, 64)}
+}
 
 // back leaves a base to the next test.
-func (b *base) back() error {
+func (l *lender) back(b *base) error {
 	if _, err := b.admin.Exec(context.Background(), wipe); err != nil {
 		return err // nobody has it after this one
 	}
 	select {
-	case bases <- b:
+	case l.bases <- b:
 	default: // enough of them
 	}
 	return nil
 }
 
-// A lent store is like a new one, on a base.
-type lent struct {
-	*postgres.Store
-	t    *testing.T
-	base *base
-	once sync.Once
-}
-
-// Close closes the connections, too.
-func (l *lent) Close() error {
-	err := l.Store.Close()
-	l.once.Do(func() {
-		l.base.store = nil
-		err = errors.Join(err, l.base.back())
-	})
-	return err
-}
-
-// Over is Close where the next test is to have the connections.
-func (l *lent) Over() {
-	l.once.Do(func() {
-		l.Leave()
-		if err := l.base.back(); err != nil {
-			l.t.Error(err)
-		}
-	})
-}
-
-// lend returns a store that has only the rights which a service needs, and the clock of its database.
-func lend(t *testing.T) (store.Store, storetest.Clock) {
+// lend returns a store and the clock of its database.
+func (l *lender) lend(t *testing.T) (store.Store, storetest.Clock) {
 	t.Helper()
 	var b *base
 	select {
-	case b = <-bases:
+	case b = <-l.bases:
 	default:
 		dsn := newClocked(t)
 		admin, err := pgx.Connect(t.Context(), dsn)
@@ -134,16 +116,45 @@ func lend(t *testing.T) (store.Store, storetest.Clock) {
 	}
 	var err error
 	if b.store == nil {
-		b.store, err = postgres.Open(t.Context(), granted(t, b.dsn), postgres.Options{})
+		b.store, err = l.open(granted(t, b.dsn))
 	} else {
 		b.store, err = b.store.Again(t.Context())
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lent{Store: b.store, t: t, base: b}
-	t.Cleanup(l.Over)
-	return l, &clock{t, b.admin}
+	s := &lent{Store: b.store, t: t, from: l, base: b}
+	t.Cleanup(s.Over)
+	return s, &clock{t, b.admin}
+}
+
+// A lent store is on a base.
+type lent struct {
+	*postgres.Store
+	t    *testing.T
+	from *lender
+	base *base
+	once sync.Once
+}
+
+// Close closes the connections, too.
+func (l *lent) Close() error {
+	err := l.Store.Close()
+	l.once.Do(func() {
+		l.base.store = nil
+		err = errors.Join(err, l.from.back(l.base))
+	})
+	return err
+}
+
+// Over is Close where the next test is to have the connections.
+func (l *lent) Over() {
+	l.once.Do(func() {
+		l.Leave()
+		if err := l.from.back(l.base); err != nil {
+			l.t.Error(err)
+		}
+	})
 }
 
 // wipe makes a database as it was.

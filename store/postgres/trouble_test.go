@@ -25,10 +25,9 @@ import (
 func TestPooler(t *testing.T) {
 	t.Parallel()
 	through := testenv.Postgres(t).Pooler(t, 3, password)
-	storetest.Calls(t, func(t *testing.T) (store.Store, storetest.Clock) {
-		dsn := clocked(t)
-		return open(t, through(granted(t, dsn)), postgres.Options{Pooled: true}), newClock(t, dsn)
-	})
+	storetest.Calls(t, newLender(func(dsn string) (*postgres.Store, error) {
+		return postgres.Open(t.Context(), through(dsn), postgres.Options{Pooled: true})
+	}).lend)
 	_, err := postgres.Open(t.Context(), through(clocked(t)), postgres.Options{})
 	if job.KindOf(err) != job.Unavailable || !strings.Contains(err.Error(), "say --db-pooled") {
 		t.Errorf("as if there were no pooler: %v", err)

@@ -204,7 +204,7 @@ func noteRefused(w *world) {
 
 func noteBound(w *world) {
 	id := w.add(newTask())
-	writers := 100
+	writers := 8
 	w.together(writers, func(int) error {
 		for range job.MaxJobNotes / writers {
 			if _, _, err := w.s.AddEvent(w.ctx, note(id, "x")); err != nil {
