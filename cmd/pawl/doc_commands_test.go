@@ -153,7 +153,7 @@ var varying = []struct {
 // compare holds what was printed to what the document says.
 func compare(t *testing.T, want block, got, home string) {
 	t.Helper()
-	got = strings.ReplaceAll(got, home, "/home/you")
+	got = strings.ReplaceAll(slow.ReplaceAllString(got, ""), home, "/home/you") // a machine under load may take its time
 	says := want.text
 	if want.lang == "json" {
 		got, says = compact(got), compact(says)
