@@ -1,6 +1,7 @@
 package pawl
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"time"
@@ -206,5 +207,5 @@ func (s *Service) policy(j *job.Job, b *job.Block) job.Policy {
 	if json.Unmarshal(j.Request, &spec) != nil {
 		spec.Recovery = nil
 	}
-	return spec.Recovery.Choose(b, named)
+	return spec.Recovery.Choose(b, cmp.Or(j.App, j.Kind), named)
 }

@@ -28,6 +28,8 @@ type Block struct {
 	Line string `json:"line,omitempty"`
 	// Policy says when the condition is tested, and for how long the job waits; the zero value is that of Code, see [PolicyOf].
 	Policy Policy `json:"policy,omitzero"`
+	// After is how long the condition is not tested at all, for that is what was asked for by who has the trouble: a server that is busy.
+	After Duration `json:"after,omitempty"`
 }
 
 func (b *Block) Error() string {
@@ -76,6 +78,15 @@ func (b Block) Filled() Block {
 	return b
 }
 
+// Wait returns how long a job waits that b blocks; 0: for ever. While nothing is tested no test is missed: the stages begin after that.
+func (b *Block) Wait() time.Duration {
+	p := b.Filled().Policy
+	if b.After > 0 && time.Duration(b.After) > p.Every(0) {
+		p.Stages = append([]Stage{{Every: b.After, Times: 1}}, p.Stages...)
+	}
+	return p.Wait()
+}
+
 // bounds of a block.
 const (
 	MaxParams     = 32
@@ -104,6 +115,9 @@ func (b *Block) check() error {
 		if len(k)+len(v) > maxParam {
 			return fmt.Errorf("%s: parameter %.40q of a tester is too long: keep it to %d bytes", b.Code, k, maxParam)
 		}
+	}
+	if b.After < 0 || time.Duration(b.After) > MaxEvery {
+		return fmt.Errorf("%s: no test for %v is out of range: give up to %v", b.Code, b.After, MaxEvery)
 	}
 	if err := b.Policy.Validate(); err != nil {
 		return fmt.Errorf("%s: %w", b.Code, err)

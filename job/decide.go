@@ -362,9 +362,8 @@ func (j Job) Apply(c Change, now time.Time) (Job, []Entry) {
 		j.Resume = c.Set.Resume
 	}
 	if j.State == Blocked && c.Set.Block != nil {
-		b := c.Set.Block.Filled()
-		j.Group = b.Group(j.Tenant)
-		if wait := b.Policy.Wait(); wait > 0 {
+		j.Group = c.Set.Block.Group(j.Tenant)
+		if wait := c.Set.Block.Wait(); wait > 0 {
 			j.Until = now.Add(wait)
 		}
 	}

@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -61,6 +62,40 @@ func (p Policy) Every(n int) time.Duration {
 	return time.Duration(p.Stages[len(p.Stages)-1].Every)
 }
 
+// Denser returns a policy that tests as often as p and o do, whichever is more often at the time; where that takes too many stages the
+// last of them are as often as any of theirs. How long a job waits is not its concern: that is what p says.
+func (p Policy) Denser(o Policy) Policy {
+	var stages []Stage
+	for n := 0; n < math.MaxInt; {
+		every, next := Duration(min(p.Every(n), o.Every(n))), min(p.change(n), o.change(n))
+		last := len(stages) - 1
+		switch {
+		case last >= 0 && (stages[last].Every == every || len(stages) == MaxStages):
+			stages[last].Every = min(stages[last].Every, every)
+			stages[last].Times += next - n
+		default:
+			stages = append(stages, Stage{Every: every, Times: next - n})
+		}
+		n = next
+	}
+	stages[len(stages)-1].Times = 0
+	p.Stages = stages
+	return p
+}
+
+// change returns the first test after n that may be as far from the one before as those of another stage are.
+func (p Policy) change(n int) int {
+	end := 0
+	for _, s := range p.Stages {
+		if end += s.Times; s.Times == 0 {
+			break
+		} else if n < end {
+			return end
+		}
+	}
+	return math.MaxInt
+}
+
 // Validate reports everything that is wrong with p; its error is a [SpecError].
 func (p *Policy) Validate() error {
 	var v validation
@@ -100,9 +135,10 @@ func (v *validation) recovery(r *Patience) {
 	v.policy("recovery.", &Policy{Stages: r.Stages, MaxWait: r.MaxWait})
 }
 
-// A RecoveryPolicy is a policy with a name. One whose name is that of a condition is the policy of the condition, where a job has none.
+// A RecoveryPolicy is a policy with a name. One whose name is that of a condition is the policy of the condition, where a job has none; one
+// that has the name of a kind of job, or of an app, a dot, and that of a condition is that of these jobs.
 type RecoveryPolicy struct {
-	Name        string   `json:"name" doc:"The name of the policy; that of a condition, such as FILESYSTEM_FULL, for all jobs that it blocks and that have no policy of their own." maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"patient"`
+	Name        string   `json:"name" doc:"The name of the policy; that of a condition, such as FILESYSTEM_FULL, for all jobs that it blocks and that have no policy of their own; with a kind of job or an app and a dot before it, such as mail.TASK_BLOCKED, for those jobs." maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"patient"`
 	Description string   `json:"description,omitempty" doc:"For people." maxLength:"2048"`
 	Disabled    bool     `json:"disabled,omitempty" doc:"It is as if it were not there."`
 	Stages      []Stage  `json:"stages,omitempty" doc:"When a condition is tested, stage by stage; as the condition has it by default." maxItems:"16"`
@@ -128,9 +164,9 @@ func ParsePolicy(doc []byte) (RecoveryPolicy, error) {
 	return p, v.err()
 }
 
-// Choose returns the policy by which a job waits that b has blocked: what the job says comes first, then what is said for the condition, and
-// then what b says. named returns policies by name; nil: there is none.
-func (r *Patience) Choose(b *Block, named func(name string) *Policy) Policy {
+// Choose returns the policy by which a job waits that b has blocked, and that is of a kind or an app: what the job says comes first, then what is
+// said for these and the condition, then what is for the condition, and then what b says. named returns policies by name; nil: there is none.
+func (r *Patience) Choose(b *Block, of string, named func(name string) *Policy) Policy {
 	p := b.Policy
 	over := func(o *Policy) {
 		if o == nil {
@@ -143,6 +179,7 @@ func (r *Patience) Choose(b *Block, named func(name string) *Policy) Policy {
 		}
 	}
 	over(named(string(b.Code)))
+	over(named(of + "." + string(b.Code)))
 	if r == nil {
 		return p
 	}

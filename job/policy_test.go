@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -38,7 +39,7 @@ func TestChoose(t *testing.T) {
 	every := func(d time.Duration) []job.Stage { return []job.Stage{{Every: job.Duration(d)}} }
 	wait := job.Duration(time.Hour)
 	named := func(name string) *job.Policy {
-		return map[string]*job.Policy{"FILESYSTEM_FULL": {Stages: every(2 * time.Second)}, "patient": {MaxWait: 9 * wait}, "quick": {Stages: every(time.Second), MaxWait: wait}}[name]
+		return map[string]*job.Policy{"FILESYSTEM_FULL": {Stages: every(2 * time.Second)}, "patient": {MaxWait: 9 * wait}, "mail.TASK_BLOCKED": {Stages: every(3 * time.Second)}, "TASK_BLOCKED": {Stages: every(4 * time.Second), MaxWait: wait}, "quick": {Stages: every(time.Second), MaxWait: wait}}[name]
 	}
 	full, other := &job.Block{Code: job.FilesystemFull}, &job.Block{Code: job.FilesUnavailable, Policy: job.Policy{Stages: every(time.Minute), MaxWait: wait}}
 	for _, tt := range []struct {
@@ -49,6 +50,7 @@ func TestChoose(t *testing.T) {
 	}{
 		{"that of the block", nil, other, other.Policy},
 		{"that of the condition", nil, full, job.Policy{Stages: every(2 * time.Second)}},
+		{"that of the condition for jobs of its kind", nil, &job.Block{Code: job.TaskBlocked}, job.Policy{Stages: every(3 * time.Second)}},
 		{"a named one", &job.Patience{Policy: "quick"}, full, job.Policy{Stages: every(time.Second), MaxWait: wait}},
 		{"a named one that says how long alone", &job.Patience{Policy: "patient"}, full, job.Policy{Stages: every(2 * time.Second), MaxWait: 9 * wait}},
 		{"its own", &job.Patience{Stages: every(time.Hour)}, other, job.Policy{Stages: every(time.Hour)}},
@@ -56,8 +58,37 @@ func TestChoose(t *testing.T) {
 		{"its own wait, with a named one", &job.Patience{Policy: "quick", MaxWait: 2 * wait}, other, job.Policy{Stages: every(time.Second), MaxWait: 2 * wait}},
 		{"a name that is not there", &job.Patience{Policy: "gone"}, other, other.Policy},
 	} {
-		if diff := cmp.Diff(tt.want, tt.r.Choose(tt.b, named)); diff != "" {
+		if diff := cmp.Diff(tt.want, tt.r.Choose(tt.b, "mail", named)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 		}
 	}
+}
+
+func TestDenser(t *testing.T) {
+	t.Parallel()
+	policies := rapid.Custom(func(t *rapid.T) (p job.Policy) {
+		for range rapid.IntRange(0, job.MaxStages).Draw(t, "stages") {
+			p.Stages = append(p.Stages, job.Stage{
+				Every: job.Duration(time.Duration(rapid.IntRange(1, 5).Draw(t, "every")) * time.Minute), Times: rapid.IntRange(1, 4).Draw(t, "times"),
+			})
+		}
+		if n := len(p.Stages); n > 0 && rapid.Bool().Draw(t, "for ever") {
+			p.Stages[n-1].Times = 0
+		}
+		return p
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := policies.Draw(t, "one"), policies.Draw(t, "other")
+		a.MaxWait = job.Duration(time.Hour)
+		d := a.Denser(b)
+		if err := d.Validate(); err != nil || d.MaxWait != a.MaxWait {
+			t.Fatalf("%+v: %v", d, err)
+		}
+		for n := range 4*job.MaxStages + 2 {
+			want := min(a.Every(n), b.Every(n))
+			if got := d.Every(n); got > want || got < want && len(d.Stages) < job.MaxStages {
+				t.Fatalf("test %d comes after %v, want %v, by %+v", n, got, want, d.Stages)
+			}
+		}
+	})
 }

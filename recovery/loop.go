@@ -388,6 +388,8 @@ func (l *loop) note(p *probe, f finding) {
 		t.Clear, t.Result = f.Clear, sentence(f.Says)
 		if f.Clear {
 			t.May = max(0, f.May)
+		} else {
+			t.After = f.After
 		}
 		l.found = append(l.found, t)
 	}

@@ -71,6 +71,8 @@ type Answer struct {
 	Clear bool
 	May   int    // where it is clear: how many jobs may go before it is tested again; 0: all
 	Says  string // one sentence, for people
+	// After is, where it is not clear, how long it is not to be tested again: that is what was asked for by who has the trouble.
+	After time.Duration
 }
 
 // A Func is a tester that is a function. It has cleared when that returns no error; else the error says why not.

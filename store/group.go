@@ -13,7 +13,7 @@ import (
 // own row says when the condition is tested and what came of that, and lets jobs go at a rate once it has cleared. It is written under its lock;
 // what becomes of it is decided here, for every store.
 //
-// A group is tested as the policy of its first job says, and earlier where another job asks for it. When it is found clear, those who
+// A group is tested as often as the policies of its jobs say, whichever is the densest, and not while who has the trouble asks for no test. When it is found clear, those who
 // had joined before that test began go, the oldest first and owner by owner, at moments that are as far apart as the rate of releases has
 // them. One that blocks again meanwhile stops that: the condition is tested anew, and from then on the pace is half of what it was; it
 // doubles with each second in which nobody blocks.
@@ -29,6 +29,7 @@ type Group struct {
 	Tested  time.Time `json:"tested,omitzero"`   // when the newest test began
 	Result  string    `json:"result,omitempty"`  // what that said
 	Next    time.Time `json:"next,omitzero"`     // when it is tested next; zero: it is clear
+	Quiet   time.Time `json:"quiet,omitzero"`    // it is not tested before: see [job.Block.After]
 	Clear   time.Time `json:"clear,omitzero"`    // when the test began that found it clear; zero: it is not
 	May     int       `json:"may,omitempty"`     // where it is clear: how many may still go; negative: all
 	At      time.Time `json:"at,omitzero"`       // where it is clear: when the next may go; zero: nobody is there who may
@@ -96,15 +97,19 @@ func (g *Group) Rate() string { return job.RateReleases + "/" + g.Key }
 // OpenGroup returns the group that j opens, which b has blocked.
 func OpenGroup(j *job.Job, b *job.Block, now time.Time) *Group {
 	g := &Group{Tenant: j.Tenant, Key: j.Group, Block: b.Filled(), Opened: now, Places: -1}
-	g.Block.Message = j.Message
+	g.Block.Message, g.Block.After = j.Message, 0
 	g.Next = now.Add(g.Block.Policy.Every(0))
+	g.quiet(b.After, now)
 	g.close()
 	return g
 }
 
 // Join adds a job that b has blocked, and reports whether the group was clear until now.
 func (g *Group) Join(b *job.Block, now time.Time) (again bool) {
-	filled := b.Filled()
+	policy := b.Filled().Policy
+	if !slices.Equal(policy.Stages, g.Block.Policy.Stages) {
+		g.Block.Policy = g.Block.Policy.Denser(policy)
+	}
 	if g.Block.Line == "" {
 		g.Block.Line = b.Line
 	}
@@ -112,9 +117,10 @@ func (g *Group) Join(b *job.Block, now time.Time) (again bool) {
 		g.again(now)
 		g.Pace, g.Turned = max(slowest, min(g.Pace, 0)-1), now
 	}
-	if next := now.Add(filled.Policy.Every(0)); next.Before(g.Next) {
+	if next := now.Add(policy.Every(0)); next.Before(g.Next) {
 		g.Next = next
 	}
+	g.quiet(b.After, now)
 	g.close()
 	return again
 }
@@ -123,7 +129,18 @@ func (g *Group) Join(b *job.Block, now time.Time) (again bool) {
 func (g *Group) again(now time.Time) {
 	g.Clear, g.At, g.May, g.Tests = time.Time{}, time.Time{}, 0, 0
 	g.Next = now.Add(g.Block.Policy.Every(0))
+	g.quiet(0, now)
 	g.close()
+}
+
+// quiet has nothing tested for so long from now on, as was asked for, and not before the end of what was asked for earlier.
+func (g *Group) quiet(after job.Duration, now time.Time) {
+	if until := now.Add(time.Duration(after)); after > 0 && until.After(g.Quiet) {
+		g.Quiet = until
+	}
+	if !g.Next.IsZero() && g.Next.Before(g.Quiet) {
+		g.Next = g.Quiet
+	}
 }
 
 func (g *Group) close() {
@@ -137,8 +154,9 @@ type Test struct {
 	Tenant, Key string
 	Began       time.Time // as [Tests].Now said
 	Clear       bool
-	May         int    // where it is clear: how many jobs may go before it is tested again; 0: all
-	Result      string // what it said, for people
+	May         int           // where it is clear: how many jobs may go before it is tested again; 0: all
+	Result      string        // what it said, for people
+	After       time.Duration // where it is not: how long it is not to be tested again, for so was asked for
 }
 
 // Record notes what a test found, and reports whether that is news: what is older than what is known, or repeated, changes nothing.
@@ -155,6 +173,7 @@ func (g *Group) Record(t *Test, rate *job.Limit, now time.Time) bool {
 	if g.Next.After(t.Began) && !g.Next.After(now) {
 		return true // another one came to be due meanwhile: somebody wants to know anew
 	}
+	defer g.quiet(job.Duration(t.After), now)
 	// Tests keep to the times at which they are due, however long they take: so a job has as many as its policy says.
 	every := g.Block.Policy.Every(g.Tests)
 	if g.Next = g.Next.Add(every); !g.Next.After(now) || g.Next.After(now.Add(every)) {
@@ -366,7 +385,7 @@ func (g *Group) Steer(s *Steer, rate *job.Limit, now time.Time) {
 	switch s.Want {
 	case TryNow:
 		if g.Clear.IsZero() {
-			g.Next = now
+			g.Next, g.Quiet = now, time.Time{}
 		}
 	case Release:
 		g.Result = "released by " + s.By

@@ -53,3 +53,58 @@ func TestGroupOpensWholly(t *testing.T) {
 		t.Errorf("it gives %d places, and wakes at %v", g.Places, wake)
 	}
 }
+
+// A group is tested as often as the densest of the policies of its jobs says, whoever came first.
+func TestGroupOfMixedPolicies(t *testing.T) {
+	t.Parallel()
+	began := time.Unix(1e9, 0)
+	policy := func(stages ...job.Stage) *job.Block {
+		return &job.Block{Code: job.FilesUnavailable, Policy: job.Policy{Stages: stages}}
+	}
+	rarely, often := policy(job.Stage{Every: job.Duration(24 * time.Hour)}), policy(job.Stage{Every: job.Duration(time.Minute), Times: 15})
+	for name, join := range map[string][]*job.Block{"the one who is patient comes first": {rarely, often}, "the other does": {often, rarely}} {
+		now := began
+		g := store.OpenGroup(&job.Job{}, join[0], now)
+		g.Join(join[1], now)
+		for test := range 20 {
+			if next := began.Add(time.Duration(test+1) * time.Minute); !g.Next.Equal(next) {
+				t.Fatalf("%s: test %d is due %v after the beginning", name, test, g.Next.Sub(began))
+			}
+			now = g.Next
+			g.Record(&store.Test{Began: now}, store.Releases(nil), now)
+		}
+	}
+}
+
+// Who has the trouble may ask for no test: that holds for all of the group, whatever the policies of its jobs say, but not for a person.
+func TestGroupIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	usual := &job.Block{Code: job.FilesUnavailable, Policy: job.Policy{Stages: []job.Stage{{Every: job.Duration(time.Second)}}}}
+	asked := *usual
+	asked.After = job.Duration(time.Minute)
+	began, rate := time.Unix(1e9, 0), store.Releases(nil)
+	now, g := began, store.OpenGroup(&job.Job{}, usual, began)
+	is := func(what string, after time.Duration) {
+		t.Helper()
+		if got := g.Next.Sub(began); got != after {
+			t.Fatalf("%s: the next test is due after %v, want %v", what, got, after)
+		}
+	}
+	is("it was opened", time.Second)
+	g.Join(&asked, now)
+	is("one joins who was asked to come back later", time.Minute)
+	now = now.Add(10 * time.Second)
+	g.Join(usual, now)
+	is("another one joins", time.Minute)
+	now = began.Add(time.Minute)
+	g.Record(&store.Test{Began: now, After: time.Hour}, rate, now)
+	is("the test itself was asked to come back later", time.Minute+time.Hour)
+	g.Steer(&store.Steer{Want: store.TryNow}, rate, now)
+	is("a person wants to know", time.Minute)
+	now = now.Add(time.Microsecond)
+	g.Record(&store.Test{Began: now}, rate, now)
+	is("as it was", time.Minute+time.Second)
+	if g := store.OpenGroup(&job.Job{}, &asked, began); g.Next.Sub(began) != time.Minute || g.Block.After != 0 || g.Block.Policy.Every(0) != time.Second {
+		t.Errorf("opened by one who was asked to come back later: %+v", g)
+	}
+}

@@ -41,9 +41,6 @@ const (
 	TesterTCP  = "tcp"
 )
 
-// longest is the longest time after which a server may ask to come back.
-const longest = time.Hour
-
 // Config configures a Source. The zero value goes nowhere.
 type Config struct {
 	// Rule says where it may go.
@@ -167,32 +164,13 @@ func (s *Source) ask(ctx context.Context, method, from, part string) (*http.Resp
 // busy is what blocks a job whose server asks to come back later. It is not tested before the time that the server has named, up to an hour.
 func busy(res *http.Response, said string) error {
 	b := block(job.FilesUnavailable, res.Request.URL, said)
-	after := retryAfter(res.Header)
+	after := outward.RetryAfter(res.Header)
 	if after <= 0 {
 		return b
 	}
 	b.Message += fmt.Sprintf(", and asks to come back after %v", after)
-	if p := job.PolicyOf(b.Code); after > p.Every(0) {
-		p.Stages = append([]job.Stage{{Every: job.Duration(after), Times: 1}}, p.Stages...)
-		b.Policy = p
-	}
+	b.After = job.Duration(after)
 	return b
-}
-
-// retryAfter returns for how long a server asks to stay away; 0: it does not.
-func retryAfter(h http.Header) time.Duration {
-	text := h.Get("Retry-After")
-	after := time.Duration(0)
-	if n, err := strconv.ParseUint(text, 10, 32); err == nil {
-		after = time.Duration(n) * time.Second
-	} else if at, err := http.ParseTime(text); err == nil {
-		now, err := http.ParseTime(h.Get("Date")) // by its own clock, where it tells that
-		if err != nil {
-			now = time.Now()
-		}
-		after = at.Sub(now).Round(time.Second)
-	}
-	return max(0, min(after, longest))
 }
 
 // block is what blocks jobs at the origin of a URL.

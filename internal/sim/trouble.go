@@ -383,7 +383,7 @@ func (t *trouble) reasoned(j *job.Job, s stay) bool {
 		t.w.breaks(j.ID, "job %s is said to be given up, which nobody did", j.ID)
 	case e.Code == job.RecoveryTimeout:
 		b := job.Block{Code: t.codeOf(s.group)}.Filled()
-		wait := spec.Recovery.Choose(&b, func(string) *job.Policy { return nil }).Wait()
+		wait := spec.Recovery.Choose(&b, "", func(string) *job.Policy { return nil }).Wait()
 		if waited := s.to.Sub(s.from); wait == 0 || waited < wait {
 			t.w.breaks(j.ID, "job %s failed after it had been blocked for %v, and was to wait for %v", j.ID, waited, wait)
 		}

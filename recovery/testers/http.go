@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strconv"
 
+	"github.com/pawl-jobs/pawl/internal/outward"
 	"github.com/pawl-jobs/pawl/recovery"
 )
 
@@ -60,19 +60,9 @@ func (h HTTP) Test(ctx context.Context, q recovery.Question) (recovery.Answer, e
 		Clear: res.StatusCode < 500 && res.StatusCode != http.StatusTooManyRequests,
 		Says:  fmt.Sprintf("%s answers %s", u.Host, res.Status),
 	}
-	if after := res.Header.Get("Retry-After"); after != "" && !a.Clear {
-		a.Says += "; " + asked(after)
+	if after := outward.RetryAfter(res.Header); after > 0 && !a.Clear {
+		a.After = after
+		a.Says += fmt.Sprintf(", and asks to come back after %v", after)
 	}
 	return a, nil
-}
-
-// asked says what a server wants who asks to be left alone for a while.
-func asked(after string) string {
-	if s, err := strconv.Atoi(after); err == nil && s >= 0 {
-		return fmt.Sprintf("it asks to be left alone for %d s", s)
-	}
-	if at, err := http.ParseTime(after); err == nil {
-		return "it asks to be left alone until " + at.UTC().Format("2006-01-02 15:04:05 MST")
-	}
-	return fmt.Sprintf("it asks to be left alone: Retry-After %.40q", after)
 }

@@ -116,9 +116,9 @@ func TestHTTP(t *testing.T) {
 		{"/status/404", true, "answers 404"},
 		{"/status/429", false, "answers 429"},
 		{"/status/500", false, "answers 500"},
-		{"/status/503?after=120", false, "it asks to be left alone for 120 s"},
-		{"/status/429?after=Wed,+21+Oct+2026+07:28:00+GMT", false, "it asks to be left alone until 2026-10-21 07:28:00 UTC"},
-		{"/status/503?after=soon", false, `Retry-After "soon"`},
+		{"/status/503?after=120", false, "503 Service Unavailable, and asks to come back after 2m0s"},
+		{"/status/429?after=90000", false, "429 Too Many Requests, and asks to come back after 1h0m0s"},
+		{"/status/503?after=soon", false, "503 Service Unavailable"},
 		{"/elsewhere", true, "answers 302"},
 		{"/endless", true, "answers 200"},
 	} {
