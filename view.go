@@ -88,13 +88,9 @@ func (s *Service) Views(ctx context.Context, q store.Query) (Views, error) {
 // mostBehind is up to where the jobs are counted that stand before one.
 const mostBehind = 10_000
 
-// inLine says of a job that waits since when, and where that is for its turn who goes before it, and how many have one.
+// inLine says of a job that waits for its turn since when, who goes before it, and how many have one.
 func (s *Service) inLine(ctx context.Context, v *View) error {
 	if v.Line == "" {
-		if v.Custody == job.Gate || v.Custody == job.Ready {
-			stands := v.Job.Why(time.Now(), true)
-			v.Why = stands + ", since " + v.Since.Local().Format(time.RFC3339) + strings.TrimPrefix(v.Why, stands)
-		}
 		return nil
 	}
 	turns, err := s.cfg.Store.Turns(ctx, store.TurnQuery{Tenant: v.Tenant, Key: v.Line})

@@ -29,6 +29,7 @@ import (
 	hostlocal "github.com/pawl-jobs/pawl/host/local"
 	"github.com/pawl-jobs/pawl/internal/testenv"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/recovery"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/process"
 	"github.com/pawl-jobs/pawl/store"
@@ -65,6 +66,7 @@ type parts struct {
 	step  func(mortal) engine.Kind // stands before the kind; nil: nothing does
 	slots map[job.Lane]int
 	grace time.Duration // of the service
+	tests map[string]recovery.Tester
 }
 
 // A database is where a house keeps its jobs.
@@ -145,7 +147,7 @@ func (h *house) start(change ...func(*parts)) {
 	}
 	svc := pawl.New(pawl.Config{
 		Store: p.main, Broker: bus, Principal: "ada", Machine: "m1", Slots: p.slots, Grace: p.grace,
-		Kinds: map[string]engine.Kind{job.KindApp: kind}, Duties: []engine.Duty{watcher.Duty()},
+		Kinds: map[string]engine.Kind{job.KindApp: kind}, Duties: []engine.Duty{watcher.Duty()}, Testers: p.tests,
 	})
 	h.svc = svc
 	ctx, stop := context.WithCancel(context.Background())

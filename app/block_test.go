@@ -21,6 +21,8 @@ import (
 	filesfake "github.com/pawl-jobs/pawl/files/fake"
 	hostfake "github.com/pawl-jobs/pawl/host/fake"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/recovery"
+	"github.com/pawl-jobs/pawl/recovery/testers"
 	"github.com/pawl-jobs/pawl/runner/process"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/fake"
@@ -203,6 +205,39 @@ func TestFullFileSystemOfTheFolders(t *testing.T) {
 	}
 	if left, err := os.ReadDir(filepath.Join(full, "default")); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// Once there is room, and nobody says so, the tester finds out, and the job goes on.
+func TestRoomIsFound(t *testing.T) {
+	h := openOn(t, memory{})
+	full := h.tmpfs("8m")
+	h.stop()
+	h.start(func(p *parts) {
+		p.Archive = full
+		p.tests = map[string]recovery.Tester{app.TesterSpace: testers.Space{}}
+	})
+	empty := h.fill(full, 1<<20)
+	s := shell("head -c 2000000 /dev/zero >large")
+	s.Recovery = &job.Patience{Stages: []job.Stage{{Every: job.Duration(job.MinEvery)}}}
+	id := h.submit(s)
+	g := h.blocked(1)
+	h.space(g, full, 2<<20, "")
+	h.poll("tests that find no room", func() bool {
+		g = h.blocked(1)
+		return g.Tests > 1
+	})
+	if !strings.Contains(g.Result, "bytes are free on the file system of "+full+", and 2097152 are needed") {
+		t.Errorf("a test says %q", g.Result)
+	}
+	empty()
+	h.finish(id)
+	j := h.end(id)
+	if _, results := app.Places(&j); j.Recoveries != 1 || len(h.read(results, "large")) != 2_000_000 {
+		t.Errorf("after %d recoveries the results are not there", j.Recoveries)
+	}
+	if said := h.history(id); !strings.Contains(said, "FILESYSTEM_FULL has cleared: ") || !strings.Contains(said, "bytes are free on the file system of "+full) {
+		t.Errorf("history:\n%s", said)
 	}
 }
 

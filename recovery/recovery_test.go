@@ -96,9 +96,10 @@ func TestHungTests(t *testing.T) {
 		bubble(t, pawl.Config{}, func(w *world) {
 			w.tester.Set("hung", fake.Knobs{Hangs: true})
 			w.tester.Set("lab", fake.Knobs{Up: true})
-			hung, id := w.blocked("x", on("hung")), w.blocked("y", on("lab"))
+			other := w.other()
+			hung, id := w.blocked("x", on("hung")), w.blockedAt(other, "y", on("lab"))
 			pass(time.Minute + time.Second)
-			w.is(id, job.Finished)
+			w.isAt(other, id, job.Finished)
 			w.says(hung, 0, "")
 			pass(30 * time.Second)
 			w.says(hung, 1, "no answer within 30s")
@@ -117,9 +118,10 @@ func TestHungTests(t *testing.T) {
 				b.Params["port"] = fmt.Sprint(i)
 				ids = append(ids, w.blocked(fmt.Sprint(i), b))
 			}
-			other := w.blocked("y", on("lab"))
+			other := w.other()
+			id := w.blockedAt(other, "y", on("lab"))
 			pass(time.Minute + time.Second)
-			w.is(other, job.Finished)
+			w.isAt(other, id, job.Finished)
 			pass(30 * time.Second)
 			w.says(ids[0], 1, "no answer within 30s")
 			w.says(ids[2], 1, "an earlier test has not returned")
@@ -148,9 +150,10 @@ func TestHungTests(t *testing.T) {
 			}
 			pass(2 * time.Minute) // they are known not to answer
 			w.tester.Set("lab", fake.Knobs{Up: true})
-			id := w.blocked("y", on("lab"))
+			other := w.other()
+			id := w.blockedAt(other, "y", on("lab"))
 			pass(time.Minute + time.Second)
-			w.is(id, job.Finished)
+			w.isAt(other, id, job.Finished)
 		})
 	})
 	t.Run("of a process that stops do not keep it", func(t *testing.T) {
@@ -213,9 +216,7 @@ func TestOneProbe(t *testing.T) {
 	private := &ofTenants{}
 	bubble(t, pawl.Config{Testers: map[string]recovery.Tester{"mine": private}}, func(w *world) {
 		w.tester.Set("lab", fake.Knobs{Up: true})
-		cfg := w.cfg
-		cfg.Tenant = "other"
-		other := w.service(cfg)
+		other := w.other()
 		quota := on("lab")
 		quota.Code = job.ConnectionTimeout
 		ids := []job.ID{w.blocked("x", on("lab")), w.blocked("y", quota)}

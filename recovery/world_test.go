@@ -76,6 +76,13 @@ func (w *world) service(cfg pawl.Config) *pawl.Service {
 	return s
 }
 
+// other is the face of another tenant.
+func (w *world) other() *pawl.Service {
+	cfg := w.cfg
+	cfg.Tenant = "other"
+	return w.service(cfg)
+}
+
 func (w *world) start() {
 	ctx, quit := context.WithCancel(context.Background())
 	w.quit, w.done = quit, make(chan error, 1)
@@ -145,7 +152,12 @@ func (w *world) job(s *pawl.Service, id job.ID) job.Job {
 // is checks where a job stands.
 func (w *world) is(id job.ID, want job.State) {
 	w.Helper()
-	if j := w.job(w.svc, id); j.State != want {
+	w.isAt(w.svc, id, want)
+}
+
+func (w *world) isAt(s *pawl.Service, id job.ID, want job.State) {
+	w.Helper()
+	if j := w.job(s, id); j.State != want {
 		w.Errorf("job %s is %s, want %s: %s", id, j.Place, want, j.Message)
 	}
 }

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -106,5 +107,60 @@ func TestGroupIsLeftAlone(t *testing.T) {
 	is("as it was", time.Minute+time.Second)
 	if g := store.OpenGroup(&job.Job{}, &asked, began); g.Next.Sub(began) != time.Minute || g.Block.After != 0 || g.Block.Policy.Every(0) != time.Second {
 		t.Errorf("opened by one who was asked to come back later: %+v", g)
+	}
+}
+
+// reread returns a group as it is read by a process that has just been started.
+func reread(t require, g *store.Group) *store.Group {
+	t.Helper()
+	doc, err := json.Marshal(g)
+	read := &store.Group{Tenant: g.Tenant, Key: g.Key}
+	if err == nil {
+		err = json.Unmarshal(doc, read)
+	}
+	if err != nil {
+		t.Fatalf("read a group: %v", err)
+	}
+	return read
+}
+
+// require is what tests and properties have in common.
+type require interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// The tests of a group follow the stages of its policy, whoever reads its row before each, and however long each takes. Who joins late is tested
+// for as soon as who came first, and the group stays in its stage.
+func TestGroupGoesThroughItsStages(t *testing.T) {
+	t.Parallel()
+	every := []time.Duration{10 * time.Second, 10 * time.Second, 30 * time.Second, 30 * time.Second, 30 * time.Second, 5 * time.Minute, 5 * time.Minute, 5 * time.Minute}
+	b := &job.Block{Code: job.TaskBlocked, Tester: "http", Policy: job.Policy{Stages: []job.Stage{
+		{Every: job.Duration(10 * time.Second), Times: 2}, {Every: job.Duration(30 * time.Second), Times: 3}, {Every: job.Duration(5 * time.Minute)},
+	}}}
+	for late := range len(every) { // after so many tests somebody joins
+		now := time.Unix(1e9, 0)
+		g := store.OpenGroup(&job.Job{Tenant: "acme", Group: b.Group("acme")}, b, now)
+		at := now
+		for n := range every {
+			at = at.Add(every[n])
+			if n == late {
+				joined := now.Add(9 * time.Second)
+				if g.Join(b, joined) {
+					t.Error("it was clear")
+				}
+				if soon := joined.Add(every[0]); soon.Before(at) {
+					at = soon
+				}
+			}
+			g = reread(t, g)
+			if !g.Next.Equal(at) {
+				t.Fatalf("who joins after %d tests: test %d is due at %v, want %v", late, n, g.Next, at)
+			}
+			now = at.Add(2 * time.Second)
+			if !g.Record(&store.Test{Began: at, Result: "it is away"}, store.Releases(nil), now) || g.Tests != n+1 {
+				t.Fatalf("test %d is not news, or counts for %d", n, g.Tests)
+			}
+		}
 	}
 }

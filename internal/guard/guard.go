@@ -42,6 +42,8 @@ const (
 	Closing   Guard = "closing"
 	Began     Guard = "began"
 	Patience  Guard = "patience"
+	Deadline  Guard = "deadline"
+	Paced     Guard = "paced"
 )
 
 // The guards of a process.
@@ -117,6 +119,8 @@ var All = []Info{
 	{Closing, "nobody goes through a line that is about to be closed"},
 	{Began, "who was blocked after a test began waits for the next"},
 	{Patience, "while a test is due that was due in time, nobody fails for having waited too long"},
+	{Deadline, "how long a job waits is counted from the moment at which it was blocked itself"},
+	{Paced, "jobs that go on after trouble go no faster than the rate"},
 	{Fence, "a process that cannot renew its lease stops before it runs out"},
 	{Lapse, "a step that wakes up after its lease finds its context ended, however fast it looks"},
 	{Stuck, "a process that cannot commit gives its lease up"},

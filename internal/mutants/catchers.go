@@ -44,6 +44,8 @@ var noticedBy = map[guard.Guard][]tests{
 	guard.Closing:   both("TestStore/Group"),
 	guard.Began:     both("TestStore/Group"),
 	guard.Patience:  both("TestStore/Group"),
+	guard.Deadline:  both("TestStore/Group"),
+	guard.Paced:     both("TestStore/Group"),
 	guard.Fence:     {{"engine", "TestLeaseLost"}, zombie("watcher")},
 	guard.Lapse:     {{"engine", "TestLapse"}},
 	guard.Stuck:     {{"engine", "TestLeaseLost"}},

@@ -16,11 +16,25 @@ import (
 
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) (store.Store, storetest.Clock) {
-		c := &clock{}
-		s := fake.New(c.Now)
-		t.Cleanup(func() { s.Close() })
-		return s, c
+		o := &opener{clock: &clock{}}
+		return o.Open(t), o
 	})
+}
+
+// An opener opens a store with what the one before held.
+type opener struct {
+	*clock
+	store *fake.Store
+}
+
+func (o *opener) Open(t *testing.T) store.Store {
+	s := fake.New(o.Now)
+	if o.store != nil {
+		s.Restore(o.store.Snapshot())
+	}
+	o.store = s
+	t.Cleanup(func() { s.Close() })
+	return s
 }
 
 func TestSnapshot(t *testing.T) {

@@ -72,6 +72,13 @@ func (t *tx) dueGroups(limit int) (n int, err error) {
 	var late []*row
 	for _, at := range t.spots(job.Recovery) {
 		g := t.groups[at.line]
+		if guard.Deadline.Off() { // all by the time of the first
+			first := slices.MinFunc(t.at[at], func(a, b *row) int { return a.Until.Compare(b.Until) })
+			if g.Lapses(first.Until, t.now) {
+				late = append(late, t.at[at]...)
+			}
+			continue
+		}
 		for _, r := range t.at[at] {
 			if g.Lapses(r.Until, t.now) || guard.Patience.Off() && g.Clear.IsZero() && !r.Until.IsZero() && !r.Until.After(t.now) {
 				late = append(late, r)
@@ -139,7 +146,11 @@ func (t *tx) turnGroup(at name, limit int) (n int, err error) {
 	for _, r := range may {
 		of[r.Owner] = append(of[r.Owner], r)
 	}
-	going, last := store.In(slices.Sorted(maps.Keys(of)), of, g.Last, g.Allow(rate, t.now, limit))
+	n = g.Allow(rate, t.now, limit)
+	if n > 0 && guard.Paced.Off() {
+		n = limit
+	}
+	going, last := store.In(slices.Sorted(maps.Keys(of)), of, g.Last, n)
 	for _, r := range going {
 		if _, err := t.write(r, job.Released(&r.Job, g.Why(), t.now), job.CauseClear, ""); err != nil {
 			return 0, err

@@ -125,7 +125,23 @@ func (l *lender) lend(t *testing.T) (store.Store, storetest.Clock) {
 	}
 	s := &lent{Store: b.store, t: t, from: l, base: b}
 	t.Cleanup(s.Over)
-	return s, &clock{t, b.admin}
+	return s, &opener{&clock{t, b.admin}, s}
+}
+
+// An opener opens more stores beside one that is lent, as other processes do.
+type opener struct {
+	*clock
+	lent *lent
+}
+
+func (o *opener) Open(t *testing.T) store.Store {
+	t.Helper()
+	s, err := o.lent.from.open(granted(t, o.lent.base.dsn))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
 }
 
 // A lent store is on a base.

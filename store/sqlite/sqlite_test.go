@@ -12,14 +12,33 @@ import (
 
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) (store.Store, storetest.Clock) {
-		c := &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
-		s, err := sqlite.Open(t.Context(), t.TempDir(), sqlite.Options{Now: c.Now})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { s.Close() })
-		return s, c
+		o := &opener{clock: &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}, dir: t.TempDir()}
+		return o.Open(t), o
 	})
+}
+
+// An opener opens a store on a folder, after the one before was closed.
+type opener struct {
+	*clock
+	dir   string
+	store *sqlite.Store
+}
+
+func (o *opener) Open(t *testing.T) store.Store {
+	t.Helper()
+	var err error
+	if o.store != nil {
+		err = o.store.Close()
+	}
+	if err == nil {
+		o.store, err = sqlite.Open(t.Context(), o.dir, sqlite.Options{Now: o.Now})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := o.store
+	t.Cleanup(func() { s.Close() })
+	return s
 }
 
 // A clock stands still until it is advanced.

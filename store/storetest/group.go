@@ -13,6 +13,7 @@ import (
 var groupTests = []test{
 	{"a change that blocks a job joins its group", groupJoins},
 	{"a group is tested when its policy says so", groupTested},
+	{"a group goes through the stages of its policy, also in a store that is opened anew", groupStages},
 	{"who tests must hold the duty", groupFenced},
 	{"groups of all tenants to which one answer is enough are tested together", groupProbe},
 	{"what is clear lets jobs go at a rate, the oldest first and owner by owner", groupGoes},
@@ -116,18 +117,28 @@ func (w *world) tests(duty string) store.Tests {
 // tester is somebody who tests.
 type tester struct {
 	*world
-	fence job.Fence
+	session job.ID
+	fence   job.Fence
 }
 
 func (w *world) tester() tester {
 	w.Helper()
-	r := renewal(w.sessionFor(24*time.Hour), store.RecoveryDuty)
+	session := w.sessionFor(24 * time.Hour)
+	r := renewal(session, store.RecoveryDuty)
 	r.Lease = 24 * time.Hour
 	a, err := w.s.Renew(w.ctx, r)
 	if err != nil || len(a.Duties) != 1 {
 		w.Fatalf("renewal of who tests: %+v, %v", a, err)
 	}
-	return tester{w, job.Fence{Duty: store.RecoveryDuty, Term: a.Duties[0].Term}}
+	return tester{w, session, job.Fence{Duty: store.RecoveryDuty, Term: a.Duties[0].Term}}
+}
+
+// again is who tests after the store was opened anew.
+func (t tester) again() tester {
+	t.Helper()
+	t.end(t.session)
+	t.world.again()
+	return t.tester()
 }
 
 // find records what tests of all groups found that are due.
@@ -282,6 +293,64 @@ func groupTested(w *world) {
 	now := w.tests(store.RecoveryDuty).Now
 	if all, err := w.s.Groups(w.ctx, store.GroupQuery{Tenant: acme, Key: hourly.Group(acme)}); err != nil || len(all) != 1 || all[0].Next.After(now.Add(time.Minute)) || all[0].Jobs != 2 {
 		w.Errorf("a group with a job that wants it tested earlier: %+v, %v", all, err)
+	}
+}
+
+// inStages is a block by what is tested every 10 s, twice, then every 30 s, 3 times, and then every 5 min.
+func inStages() *job.Block {
+	b := away()
+	b.Policy.Stages = []job.Stage{
+		{Every: job.Duration(10 * time.Second), Times: 2}, {Every: job.Duration(30 * time.Second), Times: 3}, {Every: job.Duration(5 * time.Minute)},
+	}
+	return b
+}
+
+// testedAt has time go by until the one group is tested, which is to be then and not before, and not clear.
+func (t tester) testedAt(at time.Time) {
+	t.Helper()
+	g := t.group()
+	if !g.Next.Equal(at) {
+		t.Fatalf("test %d is due at %v, want %v", g.Tests, g.Next, at)
+	}
+	t.clock.Advance(at.Sub(t.now()) - time.Second)
+	if due := t.tests(store.RecoveryDuty); len(due.Due) > 0 && due.Now.Before(at) {
+		t.Errorf("test %d is due at %v, before %v", g.Tests, due.Now, at)
+	}
+	t.clock.Advance(time.Second)
+	t.find(false, 0)
+	if n := t.group().Tests; n != g.Tests+1 {
+		t.Fatalf("%d tests at %v, want %d", n, at, g.Tests+1)
+	}
+}
+
+func groupStages(w *world) {
+	t := w.tester()
+	w.blocked(1, inStages())
+	at := w.group().Opened
+	for n, every := range []time.Duration{
+		10 * time.Second, 10 * time.Second, 30 * time.Second, 30 * time.Second, 30 * time.Second, 5 * time.Minute, 5 * time.Minute,
+	} {
+		if n == 1 || n == 3 || n == 6 { // in the middle of a stage
+			t = t.again()
+		}
+		at = at.Add(every)
+		t.testedAt(at)
+	}
+	// Who joins late has it tested as soon as who came first had, and the group stays in its stage.
+	w.clock.Advance(time.Minute)
+	before := w.now()
+	late := w.job(w.blocked(1, inStages())[0])
+	if at = w.group().Next; at.Before(before.Add(10*time.Second)) || at.After(w.now().Add(10*time.Second)) {
+		w.Errorf("who joined after %v has it tested at %v", before, at)
+	}
+	t.testedAt(at)
+	t = t.again()
+	for range 2 {
+		at = at.Add(5 * time.Minute)
+		t.testedAt(at)
+	}
+	if g := w.group(); g.Jobs != 2 || !late.Until.IsZero() {
+		w.Errorf("a group that is tested for ever: %+v", g)
 	}
 }
 

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -275,31 +276,41 @@ func groupBounded(w *world) {
 
 func groupAtOnce(w *world) {
 	const each, workers = 20, 8
-	t := w.tester()
 	w.limit(job.Limit{Key: "releases/*", Most: 1_000_000, Per: job.Duration(time.Second)})
 	ids := w.addMany(each*workers, owned("bob"))
 	sessions := make([]job.ID, workers)
 	for i := range sessions {
 		sessions[i] = w.sessionFor(24 * time.Hour)
 	}
+	patient := away()
+	patient.Policy = job.Policy{} // nobody fails for having waited
+	blocks := []*job.Block{full(), patient}
+	answers := map[job.ID]store.Wished{} // to who cancels
 	w.clock.Advance(time.Minute)
 	w.together(workers+3, func(i int) error {
 		switch {
 		case i < workers:
-			c := wanted(sessions[i], each)
-			jobs, err := w.s.Claim(w.ctx, c)
+			jobs, err := w.s.Claim(w.ctx, wanted(sessions[i], each))
 			if err != nil {
 				return err
 			}
-			for _, j := range jobs {
-				if _, _, err := w.s.Apply(w.ctx, []job.Change{blocking(j, sessions[i], []*job.Block{full(), away()}[i%2])}); err != nil {
+			for n, j := range jobs {
+				c := blocking(j, sessions[i], blocks[i%2])
+				if n%4 == 3 {
+					c = finish(j, by(sessions[i]))
+				}
+				a, _, err := w.s.Apply(w.ctx, []job.Change{c})
+				if err != nil {
 					return err
+				}
+				if o := a[0].Outcome; o != store.OK && (o != store.Turned || a[0].Now.Place.State != job.Canceled) {
+					return fmt.Errorf("a change of a job in custody is answered %+v", a[0])
 				}
 			}
 			return nil
 		case i == workers:
 			for range 20 {
-				for _, b := range []*job.Block{full(), away()} {
+				for _, b := range blocks {
 					_, _, err := w.s.Steer(w.ctx, store.Steer{Tenant: acme, By: "root", Want: store.Release, Group: b.Group(acme)})
 					if err != nil && job.KindOf(err) != job.NotFound {
 						return err
@@ -308,10 +319,15 @@ func groupAtOnce(w *world) {
 			}
 			return nil
 		case i == workers+1:
-			for _, id := range ids[:each] {
-				if _, _, err := w.s.Wish(w.ctx, store.Wish{Tenant: acme, By: "root", Wish: job.WishCancel, Jobs: []job.ID{id}}); err != nil {
+			for n, id := range ids {
+				if n%3 != 0 {
+					continue
+				}
+				a, _, err := w.s.Wish(w.ctx, store.Wish{Tenant: acme, By: "root", Wish: job.WishCancel, Jobs: []job.ID{id}})
+				if err != nil {
 					return err
 				}
+				answers[id] = a[0]
 			}
 			return nil
 		}
@@ -335,10 +351,21 @@ func groupAtOnce(w *world) {
 		w.goesOn(time.Second, 3)
 		sessions = []job.ID{w.session()}
 	}
-	_ = t
 	for _, id := range ids {
-		if j := w.job(id); !j.State.Terminal() {
-			w.Errorf("job %s is left %s", id, j.Place)
+		j, want := w.job(id), job.Finished
+		if a, asked := answers[id]; asked {
+			switch {
+			case a.Err == nil:
+				want = job.Canceled // at once, or when a worker lets go of it
+				if a.Done != (a.Place.State == job.Canceled) || !a.Done && a.Place.Custody != job.Worker {
+					w.Errorf("a cancel that is accepted is answered %+v", a)
+				}
+			case job.KindOf(a.Err) != job.Conflict || a.Place.State != job.Finished: // what has ended cannot be canceled
+				w.Errorf("a cancel is refused with %+v", a)
+			}
+		}
+		if j.State != want {
+			w.Errorf("job %s is left %s, want %s; its cancel was answered %+v", id, j.Place, want, answers[id])
 		}
 	}
 	Check(w, w.s, acme)

@@ -17,6 +17,13 @@ type Clock interface {
 	Advance(time.Duration)
 }
 
+// An Opener is a clock by which its store can be opened anew, as a process does that is started again. What is opened so is closed by
+// t.Cleanup.
+type Opener interface {
+	Clock
+	Open(t *testing.T) store.Store
+}
+
 // A test is one sentence about stores. Each gets a store of its own.
 type test struct {
 	name string

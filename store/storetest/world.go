@@ -49,6 +49,14 @@ func (w *world) fresh(name string, run func(*world)) {
 	})
 }
 
+// again goes on with the store opened anew, where that can be done.
+func (w *world) again() {
+	w.Helper()
+	if o, can := w.clock.(Opener); can {
+		w.s = o.Open(w.t)
+	}
+}
+
 // An option says how a new job differs from the plain one.
 type option func(*store.New)
 
