@@ -21,8 +21,12 @@ import (
 	"github.com/pawl-jobs/pawl/store/storetest"
 )
 
-// limitedVariable names the database in the environment of a process that [TestLimitsSideBySide] starts.
-const limitedVariable = "PAWL_TEST_LIMITED"
+// limitedVariable names the database in the environment of a process that [TestLimitsSideBySide] starts, and limitedSlots are those
+// that it has.
+const (
+	limitedVariable = "PAWL_TEST_LIMITED"
+	limitedSlots    = 6
+)
 
 // A limited task says under which keys it runs.
 type limited struct{ Keys []string }
@@ -205,8 +209,11 @@ func TestLimitsSideBySide(t *testing.T) {
 	if err != nil || ran < jobs || seen < places || lowered == 0 || deadlocks != 0 {
 		t.Errorf("%d ran, %d of a key side by side, %d under a lowered limit, %d deadlocks, %v", ran, seen, lowered, deadlocks, err)
 	}
-	if longest > jobs/2 {
-		t.Errorf("a free place was not handed on while %d others were taken", longest)
+	// Who pays takes the oldest debts first. It sends some statements for that, and waits for the one before it, while each slot goes on: a
+	// job has four statements, and takes one to three places. So a slot takes some places meanwhile: 4 were seen with ten processes to a
+	// core, and 10 is room for a slower machine. A debt that nobody pays sees almost all of them taken, 60 by each slot.
+	if most := 10 * processes * limitedSlots; longest > most {
+		t.Errorf("a free place was not handed on while %d others were taken, and no more than %d may be", longest, most)
 	}
 	t.Logf("%d of a key ran side by side at most, and %d under a lowered limit; looked %d times; %d places were taken while one was to be handed on", seen, lowered, looks, longest)
 	storetest.Check(t, desk.Store(), "default")
@@ -279,18 +286,17 @@ func grants(t *testing.T, s store.Store) map[job.ID]time.Time {
 
 // beLimited is a process that runs limited tasks until its input ends.
 func beLimited(t *testing.T, dsn string) {
-	const slots = 6
 	cfg, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.MaxConns, cfg.ConnConfig.RuntimeParams["synchronous_commit"] = slots, "off"
+	cfg.MaxConns, cfg.ConnConfig.RuntimeParams["synchronous_commit"] = limitedSlots, "off"
 	ledger, err := pgxpool.NewWithConfig(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(ledger.Close)
-	p := join(t, dsn, pawl.Config{Lease: time.Minute, Slots: map[job.Lane]int{job.LaneTask: slots}}, nil)
+	p := join(t, dsn, pawl.Config{Lease: time.Minute, Slots: map[job.Lane]int{job.LaneTask: limitedSlots}}, nil)
 	pawl.Handle(p.Service, "limited", func(ctx context.Context, t *pawl.Task[limited]) (none, error) {
 		ctx = context.WithoutCancel(ctx)
 		_, err := ledger.Exec(ctx, ledgerBegin, [16]byte(t.Job.ID), t.Args.Keys)

@@ -34,7 +34,7 @@ Other keys stand for what happens at a moment. Their limits are rates, at most M
 
   starts/system/NAME                  programs that begin on a system
   launches/system/NAME                programs that are launched there
-  dials/NAME                          connections to a host; nothing asks for these yet
+  dials/system/NAME                   connections to its host; nothing asks for these yet
   releases/GROUP                      blocked jobs that go on when what blocked them has cleared; without a limit 10 within 1s
 
 Two kinds of key are Pawl's own. One job has a turn of them at a time, they are listed while they are in use, and none is set:

@@ -23,6 +23,7 @@ const (
 	Everyone  Guard = "everyone"
 	Quiet     Guard = "quiet"
 	Key       Guard = "key"
+	Unique    Guard = "unique"
 	Owed      Guard = "owed"
 	Horizon   Guard = "horizon"
 	Tenant    Guard = "tenant"
@@ -30,6 +31,8 @@ const (
 	Gate      Guard = "gate"
 	Held      Guard = "held"
 	Together  Guard = "together"
+	Ahead     Guard = "ahead"
+	Weight    Guard = "weight"
 	HandOn    Guard = "handon"
 	Kept      Guard = "kept"
 	Known     Guard = "known"
@@ -100,6 +103,7 @@ var All = []Info{
 	{Everyone, "expiry takes the jobs of all sessions that are not alive, whoever closed them"},
 	{Quiet, "after an outage nobody is expired for the length of a lease"},
 	{Key, "an idempotency key makes its jobs once"},
+	{Unique, "a job with a key that is taken is not made twice"},
 	{Owed, "an end writes down what it owes to others"},
 	{Horizon, "a cursor of events does not pass a transaction that is still open"},
 	{Tenant, "what is read is of the tenant that asks"},
@@ -107,6 +111,8 @@ var All = []Info{
 	{Gate, "one at a time hands on turns of a tenant"},
 	{Held, "no more get turns of a key than are left by those who have one"},
 	{Together, "a job that needs several turns gets all of them or none"},
+	{Ahead, "no more are made ready than may be ahead"},
+	{Weight, "turns are fair between owners by their weights"},
 	{HandOn, "who gives a turn back writes down that it is to be handed on"},
 	{Kept, "a job keeps its turns when its process dies: what it began may run"},
 	{Known, "a submission that goes by limits which were changed is refused"},

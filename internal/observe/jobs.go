@@ -21,7 +21,7 @@ const (
 	mostQueues = 100
 	patience   = 5 * time.Second
 	mostLimits = 100  // that are told of
-	mostKeys   = 1000 // whose turns are counted
+	mostKeys   = 1000 // whose turns are read at once
 	mostGroups = 1000 // whose jobs are
 )
 
@@ -201,10 +201,12 @@ func (c *jobs) limits(ctx context.Context) (map[string]*use, error) {
 				uses[t.Limit.Key].add(t)
 			}
 		}
-		if len(turns) < mostKeys || job.Implied(turns[mostKeys-1].Key) == nil {
+		if len(turns) < mostKeys {
 			return uses, nil
 		}
-		q.After = past(turns[mostKeys-1].Key)
+		if q.After = turns[mostKeys-1].Key; job.Implied(q.After) != nil {
+			q.After = past(q.After)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -442,18 +443,24 @@ func TestIdleTurns(t *testing.T) {
 	look("it is paid", "3", "1", "0")
 }
 
-// TestManyKeys counts what stands behind more keys of Pawl's own than are looked at.
+// TestManyKeys counts the turns of more keys than are read at once, and what stands behind more keys of Pawl's own than are looked at.
 func TestManyKeys(t *testing.T) {
 	w := open(t, observe.Config{})
-	if err := w.SetLimit(t.Context(), job.Limit{Key: "user/*", Most: 2000}); err != nil {
-		t.Fatal(err)
+	for _, l := range []job.Limit{{Key: "user/*", Most: 2000}, {Key: "lab/*", Most: 1}} {
+		if err := w.SetLimit(t.Context(), l); err != nil {
+			t.Fatal(err)
+		}
 	}
 	reqs := make([]pawl.Request, 1001)
 	for i := range reqs {
 		reqs[i].Spec = pawl.NewTask("noop", i)
+		reqs[i].Spec.Limits = []string{fmt.Sprintf("lab/%04d", i)}
 		reqs[i].Spec.Unique = &job.Unique{Key: strconv.Itoa(i), Until: job.WhileRunning}
 	}
 	w.submit(t.Context(), reqs...)
+	last := pawl.NewTask("noop", -1)
+	last.Limits = reqs[1000].Spec.Limits // the key that is not among the first thousand
+	w.submit(t.Context(), pawl.Request{Spec: last})
 	for {
 		_, eff, err := w.store.Pay(t.Context(), 1000)
 		if err != nil {
@@ -463,11 +470,10 @@ func TestManyKeys(t *testing.T) {
 			break
 		}
 	}
-	page := w.scrape()
-	held, waiting := sample(page, `pawl_limit_turns{limit="user/*"}`), sample(page, `pawl_limit_waiting{limit="user/*"}`)
-	if held != "1001" || waiting != "0" {
-		t.Errorf("%s jobs have a turn, and %s wait", held, waiting)
-	}
+	w.expect(w.scrape(), map[string]string{
+		`pawl_limit_turns{limit="user/*"}`: "1001", `pawl_limit_waiting{limit="user/*"}`: "0",
+		`pawl_limit_turns{limit="lab/*"}`: "1001", `pawl_limit_waiting{limit="lab/*"}`: "1", `pawl_limit_idle{limit="lab/*"}`: "0",
+	})
 }
 
 // TestNames holds the table of the documentation to what is scraped, and the names to the rules of Prometheus.

@@ -263,10 +263,16 @@ func (t *tx) handOn(at name, limit int) (int, error) {
 	g := store.Gate{Keys: map[string]*store.GateKey{}}
 	know := func(key string) {
 		if at := (name{at.tenant, key}); g.Keys[key] == nil {
-			g.Keys[key] = t.gateKey(at)
-			if guard.Held.Off() {
-				g.Keys[key].Held = map[string]int{}
+			k := t.gateKey(at)
+			switch {
+			case guard.Held.Off():
+				k.Held = map[string]int{}
+			case guard.Ahead.Off() && key != job.LimitOf(key):
+				k.Limit = nil
+			case guard.Weight.Off() && k.Limit != nil:
+				k.Limit = &job.Limit{Key: k.Limit.Key, Most: k.Limit.Most, Ahead: k.Limit.Ahead}
 			}
+			g.Keys[key] = k
 		}
 	}
 	know(at.name)

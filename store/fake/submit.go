@@ -154,6 +154,9 @@ func plain(n *job.Job) job.Job {
 
 // uniques returns each key once.
 func uniques(keys []store.Unique) []store.Unique {
+	if guard.Unique.Off() {
+		return nil
+	}
 	keys = slices.Clone(keys)
 	slices.SortFunc(keys, func(a, b store.Unique) int { return strings.Compare(string(a.Mode)+a.Key, string(b.Mode)+b.Key) })
 	return slices.Compact(keys)

@@ -253,6 +253,12 @@ func (h *handing) know(keys []string) []*query {
 		read(gateLimits, func(r *reader) error {
 			key := r.text()
 			k, l := h.gate.Keys[key], r.limit()
+			if guard.Ahead.Off() && key != job.LimitOf(key) {
+				return nil
+			}
+			if guard.Weight.Off() {
+				l.Weights = nil
+			}
 			k.Limit = &l
 			if closing := r.bool(); closing || h.closing[spot{h.tenant, job.LimitOf(key)}] {
 				k.Limit = l.Shut(key, 0)

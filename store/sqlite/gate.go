@@ -302,10 +302,14 @@ func (t *tx) know(g *store.Gate, tenant, key string) error {
 	}
 	k := &store.GateKey{Limit: all.deciding(key), Held: map[string]int{}}
 	switch {
+	case guard.Ahead.Off() && key != job.LimitOf(key):
+		k.Limit = nil
 	case all.takesIn(key):
 		k.Limit = &job.Limit{}
 	case all.owed[job.LimitOf(key)] && !guard.Closing.Off():
 		k.Limit = k.Limit.Shut(key, 0) // until that is paid
+	case guard.Weight.Off() && k.Limit != nil:
+		k.Limit = &job.Limit{Key: k.Limit.Key, Most: k.Limit.Most, Ahead: k.Limit.Ahead}
 	}
 	g.Keys[key] = k
 	if k.Limit == nil {

@@ -54,11 +54,12 @@ func randomCalls(w *world) {
 			"begin":   func(*rapid.T) { m.begin() },
 			"end":     m.endOne,
 			"limit":   m.setLimit,
+			"settle":  func(*rapid.T) { m.settle() },
 		})
+		m.settle() // while jobs still stand in lines
 		m.world.limit(most("gpu", 2), most("disk", 1), most("tenant", 3), most(ofTask, 2), most("user/*", 3))
 		m.drain()
-		m.pay()
-		checkTurns(m.world)
+		m.settle()
 	})
 }
 
@@ -401,6 +402,12 @@ func (m *machineOfCalls) payOnce(t *rapid.T) {
 	if _, _, err := m.s.Pay(m.ctx, rapid.IntRange(1, 5).Draw(t, "limit")); err != nil {
 		m.Fatalf("pay: %v", err)
 	}
+}
+
+// settle pays all that is owed. Nobody waits beside a free place then.
+func (m *machineOfCalls) settle() {
+	m.pay()
+	checkTurns(m.world)
 }
 
 func (m *machineOfCalls) clear(t *rapid.T) {
