@@ -39,15 +39,15 @@ are still there at a second look.
 
 With --trouble each program takes files from seven of ten web servers, each of which answers 503 for a twentieth of the time, in outages that
 are drawn from --seed and last for a minute on average, divided by the speedup. Who meets one is blocked, and goes on when it is over; a server is
-tested once a minute, and jobs are released at 10 per second, both divided by the speedup. blocked counts the jobs that were blocked at
-least once.
+tested once a minute, and jobs are released at 10 per second, by the paper's clock, which is faster by the speedup. blocked counts the jobs
+that were blocked at least once.
 
   efficiency_left  the makespan of list scheduling in which no program starts while a server is away that it needs, divided by that of Pawl.
 
-With --preset the same engine does as Tapis Jobs does, every delay and rate divided by the speedup: tapis is all of
+With --preset the same engine does as Tapis Jobs does, every delay divided by the speedup and every rate multiplied by it: tapis is all of
 
   throttles  10 jobs start, and 8 are launched, in 2 s at the most
-  batches    of those that are blocked 10 go on after each test
+  batches    of those that are blocked 10 go on after each test, all at once: no rate of releases holds them
   quotas     no limit holds programs back: who finds that --limit run is blocked, and it is tested once a minute whether fewer do
 
 peak_mb is VmHWM: the most memory that this process had in RAM from the submit to the end, the benchmark included.`,

@@ -56,8 +56,17 @@ func (b *paperBench) newPreset(o *nodeOptions) *preset {
 	return p
 }
 
-func (p *preset) has(name string) bool {
-	return slices.Contains(p.preset, name) || slices.Contains(p.preset, "tapis")
+func (b *paperBench) has(name string) bool {
+	return slices.Contains(b.preset, name) || slices.Contains(b.preset, "tapis")
+}
+
+// releases is how fast blocked jobs go on. Where they do so in batches no rate holds them: all of a batch go at once.
+func (b *paperBench) releases() job.Limit {
+	l := job.Limit{Key: job.RateReleases + "/*", Most: 10 * b.speedup, Per: job.Duration(time.Second)}
+	if b.has("batches") {
+		l.Most, l.Per = job.MaxTurns, job.Duration(job.MinPer)
+	}
+	return l
 }
 
 // set sets the limits and the policies.
@@ -79,7 +88,7 @@ func (p *preset) set(bed *programBed) error {
 			job.Limit{Key: job.RateOf(job.RateStarts, job.SystemLocal), Most: 10, Per: p.scaled(2 * time.Second)},
 			job.Limit{Key: job.RateOf(job.RateLaunches, job.SystemLocal), Most: 8, Per: p.scaled(2 * time.Second)})
 	}
-	for _, l := range limits {
+	for _, l := range append(limits, p.releases()) {
 		if err := bed.SetLimit(bed.ctx, l); err != nil {
 			return err
 		}

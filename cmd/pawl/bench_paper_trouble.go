@@ -46,7 +46,7 @@ const (
 	offTime      = time.Minute
 )
 
-// newTrouble starts the servers, and says how often they are tested and how fast jobs go on.
+// newTrouble starts the servers, and says how often they are tested.
 func (b *paperBench) newTrouble(p *programBed, ideal time.Duration) (_ *paperTrouble, err error) {
 	t := &paperTrouble{needed: make([][]int, b.jobs)}
 	defer func() {
@@ -80,10 +80,8 @@ func (b *paperBench) newTrouble(p *programBed, ideal time.Duration) (_ *paperTro
 	if err != nil {
 		return nil, err
 	}
-	if _, _, err := p.Policies().Apply(p.ctx, doc, pawl.AnyVersion); err != nil {
-		return nil, err
-	}
-	return t, p.SetLimit(p.ctx, job.Limit{Key: job.RateReleases + "/*", Most: 10 * b.speedup, Per: job.Duration(time.Second)})
+	_, _, err = p.Policies().Apply(p.ctx, doc, pawl.AnyVersion)
+	return t, err
 }
 
 // scaled returns a time of the paper as long as it is here.

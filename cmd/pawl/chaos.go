@@ -88,6 +88,7 @@ func (l *load) run(ctx context.Context, out io.Writer, dir string, o nodeOptions
 	pawl.Handle(n.Service, "chaos", func(ctx context.Context, t *pawl.Task[chaosTask]) (struct{}, error) {
 		return struct{}{}, t.Args.run(ctx, l, &t.Job)
 	})
+	pawl.HandleTester(n.Service, chaosTester, l.test)
 	running, stop := context.WithCancelCause(ctx)
 	ended := make(chan error, 1)
 	go func() {
@@ -118,6 +119,9 @@ func (l *load) run(ctx context.Context, out io.Writer, dir string, o nodeOptions
 
 // work submits the load, and returns when every job has ended, and no death of another process is left unnoticed.
 func (l *load) work(ctx context.Context, n *node, broke func(error)) error {
+	if err := n.SetLimit(ctx, chaosReleases); err != nil {
+		return err
+	}
 	ids, err := l.submit(ctx, n)
 	if err != nil {
 		return err

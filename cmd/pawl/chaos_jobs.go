@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/recovery"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -20,7 +22,8 @@ type chaosJob struct {
 }
 
 // job makes job number i: programs that end well or badly, at once or at the second attempt, with and without inputs;
-// tasks that end well or fail and are retried; of both, some that are delayed, hold keys, or wait for another.
+// tasks that end well or fail and are retried, and some of which are blocked before; of both, some that are delayed, hold keys, or
+// wait for another.
 func (l *load) job(i int, before []job.ID) chaosJob {
 	rnd := rand.New(rand.NewPCG(l.seed, uint64(i)))
 	c := chaosJob{state: job.Finished, attempts: 1}
@@ -29,6 +32,12 @@ func (l *load) job(i int, before []job.ID) chaosJob {
 		l.program(&c, i, millis)
 	} else {
 		t := chaosTask{Millis: millis, Fails: []int{0, 0, 0, 0, 0, 1, 9}[i%7]}
+		switch {
+		case stuck(i):
+			t.Blocks, t.Needs = 1, fmt.Sprintf("person %d", i)
+		case i%6 == 1:
+			t.Blocks, t.Needs = 1+i/6%2, fmt.Sprintf("thing %d", i/6%3)
+		}
 		c.Spec = pawl.NewTask("chaos", t)
 		c.Spec.Retry = constant(3, 20*time.Millisecond)
 		c.attempts = min(3, 1+t.Fails)
@@ -113,6 +122,9 @@ func overtime(i int) bool { return i%30 == 9 }
 // suspended reports whether job number i is a program that somebody suspends and lets go on.
 func suspended(i int) bool { return i%30 == 21 }
 
+// stuck reports whether job number i is a task that is blocked until a person lets it go on.
+func stuck(i int) bool { return i%15 == 5 }
+
 func (l *load) input() string { return l.ledger + ".input" }
 
 func constant(attempts int, d time.Duration) *job.RetryPolicy {
@@ -121,8 +133,27 @@ func constant(attempts int, d time.Duration) *job.RetryPolicy {
 
 // A chaosTask is the arguments of a task of the load.
 type chaosTask struct {
-	Millis int `json:"millis"` // how long it takes
-	Fails  int `json:"fails"`  // how many attempts fail
+	Millis int    `json:"millis"`           // how long it takes
+	Fails  int    `json:"fails"`            // how many attempts fail
+	Blocks int    `json:"blocks,omitempty"` // how often it is to be interrupted, by a block or a crash, before it is blocked no more
+	Needs  string `json:"needs,omitempty"`  // what is away until then: a thing, which others need too, or what a person has, which it alone needs
+}
+
+// What blocks tasks is tested, in one of the processes, every 50 ms, and they go on at a rate that does not hold them up for long where some block
+// again and again.
+const chaosTester = "chaos"
+
+var (
+	chaosPolicy   = job.Policy{Stages: []job.Stage{{Every: job.Duration(50 * time.Millisecond)}}}
+	chaosReleases = job.Limit{Key: job.RateReleases + "/*", Most: 1000, Per: job.Duration(time.Second)}
+)
+
+// test finds every other time, at random, that a thing is there again, and never what a person has.
+func (*load) test(_ context.Context, params map[string]string) error {
+	if needs := params["needs"]; strings.HasPrefix(needs, "person") || rand.IntN(2) == 0 {
+		return fmt.Errorf("%s is away on purpose", needs)
+	}
+	return nil
 }
 
 func (c chaosTask) run(ctx context.Context, l *load, j *job.Job) error {
@@ -133,6 +164,12 @@ func (c chaosTask) run(ctx context.Context, l *load, j *job.Job) error {
 	case <-time.After(time.Duration(c.Millis) * time.Millisecond):
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	}
+	if j.Recoveries < c.Blocks {
+		return &job.Block{
+			Code: job.TaskBlocked, Message: c.Needs + " is away", Tester: recovery.FuncPrefix + chaosTester, Params: map[string]string{"needs": c.Needs},
+			Policy: chaosPolicy,
+		}
 	}
 	if j.Attempt <= c.Fails {
 		return fmt.Errorf("attempt %d fails on purpose", j.Attempt)

@@ -29,6 +29,8 @@ func (l *load) people(ctx context.Context, n *node, ids []job.ID, broke func(err
 			does(func() error { return l.end(ctx, n, id) })
 		case suspended(i):
 			does(func() error { return l.suspend(ctx, n, id) })
+		case stuck(i):
+			does(func() error { return l.steer(ctx, n, id, i%2 == 0) })
 		}
 	}
 }
@@ -107,6 +109,39 @@ func (l *load) end(ctx context.Context, n *node, id job.ID) error {
 		}
 	}
 	return nil
+}
+
+// steer lets a job go on each time that it is blocked: by itself, after a test that finds nothing, or as the one job of its group.
+func (l *load) steer(ctx context.Context, n *node, id job.ID, alone bool) error {
+	for e, err := range n.Events(ctx, id, "") {
+		if err == nil && e.State == job.Blocked {
+			err = l.release(ctx, n, id, alone)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// release lets a job go on that was blocked. It may have gone on since.
+func (*load) release(ctx context.Context, n *node, id job.ID, alone bool) error {
+	if alone {
+		for _, want := range []store.Turning{store.TryNow, store.Release} {
+			if _, err := n.TurnJobs(ctx, want, id); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	j, err := n.Job(ctx, id)
+	if err != nil || j.Group == "" {
+		return err
+	}
+	if _, err = n.Turn(ctx, store.Release, j.Group); job.KindOf(err) == job.NotFound {
+		return nil
+	}
+	return err
 }
 
 // cancel asks for the end of a job and reports whether that was granted.

@@ -35,7 +35,7 @@ type checker struct {
 	programs map[string]int    // how many each machine had
 
 	jobs, lost, twice int
-	poison            int
+	poison, blocked   int
 	states            map[job.State]int
 	said              map[string]int
 }
@@ -79,6 +79,7 @@ func (c *checker) check(ctx context.Context) {
 			c.job(ctx, j, p)
 		}
 	}
+	c.groups(ctx)
 	c.histories()
 	c.sessions(ctx)
 	c.folders()
@@ -228,6 +229,7 @@ func (c *checker) job(ctx context.Context, j *job.Job, p *promise) {
 	if len(l.launches[j.ID]) > 0 {
 		c.breaks("stranger: task %s launched a program", j.ID)
 	}
+	c.unblocked(ctx, j, p)
 	epochs, attempts := map[int64]bool{}, map[int]bool{}
 	for _, run := range l.tasks[j.ID] {
 		if epochs[run.epoch] {
@@ -239,6 +241,47 @@ func (c *checker) job(ctx context.Context, j *job.Job, p *promise) {
 		if !attempts[a] && j.State != job.Canceled {
 			c.breaks("not_run: attempt %d of task %s (%s, %s) was never run", a, j.ID, p.external, j.State)
 		}
+	}
+}
+
+// unblocked: a task that is to be blocked was, unless a crash came before. Whatever then ended that did so for a reason, and a task that only
+// a person lets go on was let go by one. None failed for having waited for too long, or was given up.
+func (c *checker) unblocked(ctx context.Context, j *job.Job, p *promise) {
+	request := string(j.Request)
+	if !strings.Contains(request, `"blocks"`) {
+		return
+	}
+	n := 0
+	var since store.Event
+	for _, e := range c.history(ctx, j.ID) {
+		if e.Sub > 0 {
+			continue
+		}
+		if since.State == job.Blocked {
+			n++
+			turned := e.Cause == job.CauseWish && (e.State == job.Paused || e.State == job.Canceled)
+			steered := (e.Cause == job.CauseWish || e.Cause == job.CauseClear) && strings.Contains(e.Message, "released by ")
+			cleared := e.Cause == job.CauseClear && e.State != job.Failed && !strings.Contains(request, `"person `)
+			if !turned && !steered && !cleared {
+				c.breaks("unblocked: job %s (%s) was blocked by %s and went on to %s by %s: %s", j.ID, p.external, since.Message, e.State, e.Cause, e.Message)
+			}
+		}
+		since = e
+	}
+	c.blocked += n
+	if n == 0 && j.Recoveries == 0 && j.State != job.Canceled {
+		c.breaks("not_blocked: job %s (%s, %s) was never blocked", j.ID, p.external, j.State)
+	}
+}
+
+// groups: nobody belongs to one any more.
+func (c *checker) groups(ctx context.Context) {
+	left, err := c.store.Groups(ctx, store.GroupQuery{Tenant: tenant})
+	if err != nil {
+		c.breaks("database: %v", err)
+	}
+	for _, g := range left {
+		c.breaks("group_left: %s has %d jobs, and %d wait in its line: %s", g.Key, g.Jobs, g.Behind, g.Stands(time.Now()))
 	}
 }
 

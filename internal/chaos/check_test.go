@@ -91,6 +91,22 @@ var spoils = []spoil{
 		postgres: `UPDATE pawl.ended SET state = 'FINISHED' WHERE code = 'CANCELED_BY_USER'`,
 	},
 	{
+		name: "unblocked", sqlite: `UPDATE events SET cause = 'work' WHERE cause = 'clear'`,
+		postgres: `UPDATE pawl.events SET cause = 'work' WHERE cause = 'clear'`,
+	},
+	{
+		name: "unblocked", sqlite: `UPDATE events SET message = '' WHERE message LIKE '%released by%'`,
+		postgres: `UPDATE pawl.events SET message = '' WHERE message LIKE '%released by%'`,
+	},
+	{
+		name: "not_blocked", sqlite: `UPDATE jobs SET recoveries = 0; UPDATE events SET state = 'RUNNING' WHERE state = 'BLOCKED'`,
+		postgres: `WITH j AS (UPDATE pawl.ended SET recoveries = 0) UPDATE pawl.events SET state = 'RUNNING' WHERE state = 'BLOCKED'`,
+	},
+	{
+		name: "group_left", sqlite: `UPDATE jobs SET grp = 'g' WHERE seq = ` + finished,
+		postgres: `INSERT INTO pawl.groups (tenant, key, duty, probe, line, places, next, wake, doc) SELECT tenant, 'g', duty, probe, line, 0, NULL, NULL, doc FROM pawl.groups LIMIT 1`,
+	},
+	{
 		name: "history", sqlite: `UPDATE events SET n = 99 WHERE n = 2 AND job = 1`,
 		postgres: `UPDATE pawl.events SET n = 99 WHERE n = 2 AND job = ` + finishedPG,
 	},

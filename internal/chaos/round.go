@@ -29,6 +29,7 @@ type summary struct {
 	Lost          int      `json:"lost"`           // accepted, and not there or not ended
 	LaunchedTwice int      `json:"launched_twice"` // attempts whose program was started twice
 	Poison        int      `json:"poison"`         // jobs that were at work in too many kills
+	Blocked       int      `json:"blocked"`        // times that a job was blocked and went on
 	Broken        []string `json:"broken"`         // what does not hold, as "name: what was seen"
 }
 
@@ -262,6 +263,7 @@ func (r *round) report(c *checker) {
 	h.sum.Lost += c.lost
 	h.sum.LaunchedTwice += c.twice
 	h.sum.Poison += c.poison
+	h.sum.Blocked += c.blocked
 	for _, b := range r.broken {
 		h.sum.Broken = append(h.sum.Broken, fmt.Sprintf("%s (round %s, seed %d)", b, r.name, r.seed))
 	}
@@ -269,6 +271,9 @@ func (r *round) report(c *checker) {
 	strikes := fmt.Sprintf("%d kills", r.kills)
 	if h.many() {
 		strikes += fmt.Sprintf(", %d drains, %d freezes, programs %v", r.drains, r.freezes, c.programs)
+	}
+	if c.blocked > 0 {
+		strikes += fmt.Sprintf(", %d times blocked", c.blocked)
 	}
 	if c.poison > 0 {
 		strikes += fmt.Sprintf(", %d innocent at work in too many of them", c.poison)

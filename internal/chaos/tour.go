@@ -40,6 +40,10 @@ var plans = map[string]plan{
 	"store.recount.before": {once: "a process sweeps when it starts, and then once a minute", first: true},
 	"store.recount.after":  {once: "a process sweeps when it starts, and then once a minute", first: true},
 
+	// One process makes the tests of all.
+	"store.tested.before": {first: true},
+	"store.tested.after":  {first: true},
+
 	// Package crashstore keeps back a claimed job for these; it is missed at the third renewal.
 	"store.held.before": {once: "one job is kept back", lease: time.Second},
 	"store.held.after":  {once: "one job is kept back", lease: time.Second},

@@ -61,7 +61,9 @@ var points = []string{
 	"store.pay.after", "store.pay.before",
 	"store.recount.after", "store.recount.before",
 	"store.renew.after", "store.renew.before",
+	"store.steer.after", "store.steer.before",
 	"store.submit.after", "store.submit.before",
+	"store.tested.after", "store.tested.before",
 	"store.watched.after", "store.watched.before",
 	"store.wish.after", "store.wish.before",
 

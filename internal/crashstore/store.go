@@ -83,6 +83,15 @@ func (c *crashing) Wish(ctx context.Context, w store.Wish) (a []store.Wished, ef
 	return a, eff, err
 }
 
+func (c *crashing) Tested(ctx context.Context, f job.Fence, found []store.Test) (store.Effects, error) {
+	return around("tested", func() (store.Effects, error) { return c.Store.Tested(ctx, f, found) })
+}
+
+func (c *crashing) Steer(ctx context.Context, s store.Steer) (a []error, eff store.Effects, err error) {
+	a, err = around("steer", func() ([]error, error) { a, eff, err = c.Store.Steer(ctx, s); return a, err })
+	return a, eff, err
+}
+
 func (c *crashing) Due(ctx context.Context, limit int) (n int, eff store.Effects, err error) {
 	n, err = around("due", func() (int, error) { n, eff, err = c.Store.Due(ctx, limit); return n, err })
 	return n, eff, err

@@ -21,13 +21,14 @@ var reads = map[string]bool{
 	"Job": true, "List": true, "Count": true, "Waiting": true, "Events": true, "After": true, "Find": true, "Overdue": true, "Sessions": true, "Unserved": true, "Unwatched": true, "Demand": true,
 	"Put": true, "Resource": true, "Resources": true, "AllResources": true, "Delete": true,
 	"Annotate": true, "AddEvent": true, "Remove": true, "Tell": true, "SetLimit": true, "RemoveLimit": true, "Limits": true, "Turns": true, "Behind": true, "Holders": true, "Reserve": true, "Moments": true,
+	"Tests": true, "Groups": true,
 }
 
 // operations returns the names of the methods that have points.
 func operations() (names []string) {
 	for _, i := range []reflect.Type{
 		reflect.TypeFor[store.Jobs](), reflect.TypeFor[store.Leases](), reflect.TypeFor[store.Reader](), reflect.TypeFor[store.Resources](),
-		reflect.TypeFor[store.Limits](),
+		reflect.TypeFor[store.Limits](), reflect.TypeFor[store.Groups](),
 	} {
 		for n := range i.NumMethod() {
 			if name := i.Method(n).Name; !reads[name] {
