@@ -33,6 +33,7 @@ type Group struct {
 	Clear   time.Time `json:"clear,omitzero"`    // when the test began that found it clear; zero: it is not
 	May     int       `json:"may,omitempty"`     // where it is clear: how many may still go; negative: all
 	At      time.Time `json:"at,omitzero"`       // where it is clear: when the next may go; zero: nobody is there who may
+	Free    time.Time `json:"free,omitzero"`     // nobody goes before: the moment after that of the one that went last
 	Pace    int       `json:"pace,omitempty"`    // they go 2^Pace times as fast as the rate says
 	Turned  time.Time `json:"turned,omitzero"`   // when the pace changed last
 	Last    string    `json:"last,omitempty"`    // the owner of the job that went last
@@ -183,8 +184,13 @@ func (g *Group) Record(t *Test, rate *job.Limit, now time.Time) bool {
 }
 
 func (g *Group) clear(since time.Time, may int, rate *job.Limit, now time.Time) {
-	g.Clear, g.At, g.Next = since, now, time.Time{}
 	g.Pace, g.Turned = min(g.Pace, 0), now
+	g.Clear, g.At, g.Next = since, now, time.Time{}
+	if next := now.Add(g.gap(rate)); g.Free.After(next) {
+		g.At = next
+	} else if g.Free.After(now) {
+		g.At = g.Free
+	}
 	if g.May = may; may <= 0 {
 		g.May = -1
 	}
@@ -242,6 +248,7 @@ func (g *Group) Went(rate *job.Limit, n int, last string, left, later bool, now 
 	}
 	if n > 0 {
 		g.Last, g.At = last, g.At.Add(time.Duration(n)*g.gap(rate))
+		g.Free = g.At
 		if g.May > 0 {
 			g.May -= n
 		}
