@@ -84,9 +84,10 @@ func (p *preset) set(bed *programBed) error {
 		}
 	}
 	if p.has("throttles") {
+		per := job.Duration(2 * time.Second) // moments are Lateness apart beside that: of a shorter time it would be most
 		limits = append(limits,
-			job.Limit{Key: job.RateOf(job.RateStarts, job.SystemLocal), Most: 10, Per: p.scaled(2 * time.Second)},
-			job.Limit{Key: job.RateOf(job.RateLaunches, job.SystemLocal), Most: 8, Per: p.scaled(2 * time.Second)})
+			job.Limit{Key: job.RateOf(job.RateStarts, job.SystemLocal), Most: 10 * p.speedup, Per: per},
+			job.Limit{Key: job.RateOf(job.RateLaunches, job.SystemLocal), Most: 8 * p.speedup, Per: per})
 	}
 	for _, l := range append(limits, p.releases()) {
 		if err := bed.SetLimit(bed.ctx, l); err != nil {
