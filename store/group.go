@@ -174,12 +174,12 @@ func (g *Group) Record(t *Test, rate *job.Limit, now time.Time) bool {
 	if g.Next.After(t.Began) && !g.Next.After(now) {
 		return true // another one came to be due meanwhile: somebody wants to know anew
 	}
-	defer g.quiet(job.Duration(t.After), now)
 	// Tests keep to the times at which they are due, however long they take: so a job has as many as its policy says.
 	every := g.Block.Policy.Every(g.Tests)
 	if g.Next = g.Next.Add(every); !g.Next.After(now) || g.Next.After(now.Add(every)) {
 		g.Next = now.Add(every)
 	}
+	g.quiet(job.Duration(t.After), now)
 	return true
 }
 

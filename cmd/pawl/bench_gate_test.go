@@ -1,13 +1,8 @@
 package main
 
 import (
-	"encoding/json"
-	"maps"
-	"slices"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/pawl-jobs/pawl/internal/testenv"
 )
@@ -25,13 +20,7 @@ func TestBenchGate(t *testing.T) {
 			if database == "PostgreSQL" {
 				args = append(args, "--db", testenv.Postgres(t).Database(t))
 			}
-			got := map[string]any{}
-			if err := json.Unmarshal(bench(t, t.Context(), args...).Bytes(), &got); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(slices.Sorted(slices.Values(keys)), slices.Sorted(maps.Keys(got))); diff != "" {
-				t.Errorf("keys, want - got +:\n%s", diff)
-			}
+			got := measured(t, keys, args...)
 			for key, want := range map[string]any{"jobs": 30.0, "slots": 8.0, "batch": 7.0, "rounds": 1.0, "most": 3.0, "keys": 4.0} {
 				if got[key] != want {
 					t.Errorf("%s is %v, want %v", key, got[key], want)

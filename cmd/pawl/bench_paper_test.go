@@ -17,6 +17,19 @@ import (
 	"github.com/pawl-jobs/pawl/internal/testenv"
 )
 
+// measured runs a benchmark that prints one object, which is to have these keys and no others.
+func measured(t *testing.T, keys []string, args ...string) map[string]any {
+	t.Helper()
+	got := map[string]any{}
+	if err := json.Unmarshal(bench(t, t.Context(), args...).Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(slices.Sorted(slices.Values(keys)), slices.Sorted(maps.Keys(got))); diff != "" {
+		t.Errorf("keys, want - got +:\n%s", diff)
+	}
+	return got
+}
+
 func TestBenchPaper(t *testing.T) {
 	keys := append([]string{
 		"jobs", "limit", "speedup", "seed", "database", "efficiency", "efficiency_list", "makespan_seconds", "ideal_seconds", "list_seconds", "lost", "failed",
@@ -30,13 +43,7 @@ func TestBenchPaper(t *testing.T) {
 			if database == "PostgreSQL" {
 				args = append(args, "--db", testenv.Postgres(t).Database(t))
 			}
-			got := map[string]any{}
-			if err := json.Unmarshal(bench(t, t.Context(), args...).Bytes(), &got); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(slices.Sorted(slices.Values(keys)), slices.Sorted(maps.Keys(got))); diff != "" {
-				t.Errorf("keys, want - got +:\n%s", diff)
-			}
+			got := measured(t, keys, args...)
 			for key, want := range map[string]any{
 				"jobs": 12.0, "limit": 3.0, "speedup": 200.0, "seed": 7.0, "database": database, "lost": 0.0, "failed": 0.0, "launched_twice": 0.0,
 			} {

@@ -22,7 +22,7 @@ const (
 	patience   = 5 * time.Second
 	mostLimits = 100  // that are told of
 	mostKeys   = 1000 // whose turns are read at once
-	mostGroups = 1000 // whose jobs are
+	mostGroups = 1000 // whose jobs are counted
 )
 
 // Jobs adds what the rows of a tenant say to the metrics. It reads when it is scraped, and no more than every ten seconds.
