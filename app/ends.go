@@ -21,8 +21,8 @@ import (
 
 // How the watcher hears of ends, and what it makes of them.
 
-// takeIn makes changes of the messages in the spool. One whose job is not yet in monitor stays; one whose job is past
-// it goes.
+// takeIn makes changes of the messages in the spool. One that is not whole, or whose job is not yet in monitor, stays; one whose
+// job is past it goes.
 func (x *watch) takeIn(ctx context.Context) error {
 	if len(x.ends) == 0 {
 		return nil
@@ -49,29 +49,47 @@ func (x *watch) takeIn(ctx context.Context) error {
 		if ctx.Err() != nil || job.KindOf(err) == job.Unavailable {
 			return x.unreachable(ctx, err)
 		}
-		delete(x.ends, name)
 		if err != nil {
+			delete(x.ends, name)
 			if !errors.Is(err, fs.ErrNotExist) {
 				x.kind.cfg.Log.Error("a message of an end cannot be read; looking at the program instead", "job", key.Job, "error", err)
 			}
 			continue
 		}
 		end, err := runner.ParseEnd(name, b)
+		if err != nil && !guard.Whole.Off() {
+			x.torn(w)
+			continue
+		}
+		delete(x.ends, name)
 		switch {
 		case err == nil && end.Token != w.handle.Token || w.told != nil && w.told.name != name:
 			x.kind.cfg.Log.Warn("a message that is not of this launch, or a second one, is discarded", "job", key.Job, "name", name)
 			x.discard(ctx, name)
 			continue
 		case err != nil:
-			x.kind.cfg.Log.Error("a message of an end cannot be read; the program counts as lost", "job", key.Job, "error", err)
 			w.told = &ending{w: w, name: name}
 		default:
 			w.told = &ending{w: w, end: &end, name: name}
 		}
 		w.since, x.open[w] = time.Now(), true
-		x.soon.Reset(0)
+		x.lookIn(0)
 	}
 	return x.sort(ctx, strangers)
+}
+
+// torn has a message read again in a moment that is not whole: it is being written, or what wrote it is gone. So its program
+// is looked at, too.
+func (x *watch) torn(w *watched) {
+	if w.since.IsZero() {
+		w.since = time.Now()
+	}
+	w.looked, x.open[w] = false, true
+	if time.Since(w.since) < patience {
+		x.lookIn(lookAgain)
+	} else {
+		x.lookIn(time.Second)
+	}
 }
 
 // sort looks up the jobs of messages that fit no program known to run.
@@ -199,7 +217,7 @@ func (x *watch) finish(ctx context.Context, over []ending) error {
 // again has a program looked at in a moment as if nothing were known of its end.
 func (x *watch) again(w *watched) {
 	w.looked, w.killing, x.open[w] = false, false, true
-	x.soon.Reset(time.Second)
+	x.lookIn(time.Second)
 }
 
 // change is what an end makes of the job: its results are to be archived, whatever the end.

@@ -84,6 +84,7 @@ type watch struct {
 	wishes map[job.ID]bool           // of them, at least those with a wish
 	mark   time.Time                 // newest entry into monitor that refresh has read
 	soon   *time.Timer               // when to look again at those that have told their end
+	next   time.Time                 // to when soon is set; zero: to no moment
 	late   *time.Timer               // when the first program will have run for as long as it may
 	due    time.Time                 // to when late is set; zero: to no moment
 	ends   map[string]bool           // names in the spool that are to be taken in
@@ -207,6 +208,7 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 				return err
 			}
 		case <-x.soon.C:
+			x.next = time.Time{}
 			if err := x.probe(ctx, x.unsure()); err != nil {
 				return err
 			}
@@ -334,7 +336,7 @@ func (x *watch) see(ctx context.Context, j job.Job) error {
 		x.forget(j.ID)
 		w = &watched{notes: n, handle: *n.Handle}
 		x.jobs[j.ID], x.runs[w.handle.Process], x.open[w] = w, w, true
-		x.soon.Reset(0) // it may have died before it came here
+		x.lookIn(0) // it may have died before it came here
 	}
 	j.Request, j.Resolved, j.Work = nil, nil, nil // there may be very many
 	w.row = j
@@ -403,7 +405,15 @@ func (x *watch) dead() (list []*watched) {
 	return list
 }
 
-// unsure returns the programs that have told their end, and those that nobody has looked at yet.
+// lookIn has those looked at that unsure returns, after d at the latest.
+func (x *watch) lookIn(d time.Duration) {
+	if at := time.Now().Add(d); x.next.IsZero() || at.Before(x.next) {
+		x.next = at
+		x.soon.Reset(d)
+	}
+}
+
+// unsure returns the programs that have told their end, and those that are to be looked at.
 func (x *watch) unsure() (list []*watched) {
 	for w := range x.open {
 		if x.jobs[w.row.ID] != w || w.told == nil && w.looked {
@@ -437,7 +447,7 @@ func (x *watch) probe(ctx context.Context, list []*watched) error {
 		switch {
 		case w.killing, s.State == runner.Active && w.told == nil:
 		case s.State == runner.Active && time.Since(w.since) < patience:
-			x.soon.Reset(lookAgain)
+			x.lookIn(lookAgain)
 		case s.State == runner.Active, s.State == runner.Orphaned, s.Left:
 			x.kill(w)
 		case w.told != nil:

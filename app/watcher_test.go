@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -233,6 +234,43 @@ func TestSpool(t *testing.T) {
 		h.emptied()
 		h.pass(gate)
 		if j := h.end(id); j.State != job.Finished {
+			t.Fatalf("%s %s %s", j.State, j.Code, j.Message)
+		}
+		h.emptied()
+	})
+	t.Run("a message counts when it is whole", func(t *testing.T) {
+		h := open(t, deaf)
+		id := h.submit(shell(`exec sleep 1000`))
+		h.until(id, state(job.Running))
+		text := message(h.handle(id).Token, 0)
+		name := h.tell(id, 0, text[:len(text)/2])
+		// Messages are taken in in the order in which they came, so this one comes after it.
+		if j := h.end(h.submit(shell(`true`))); j.State != job.Finished {
+			t.Errorf("the next job: %s %s", j.State, j.Message)
+		}
+		if states := h.states(id); states[len(states)-1] != job.Running {
+			t.Fatal(states)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil { // of which no event tells
+			t.Fatal(err)
+		}
+		if j := h.end(id); j.State != job.Finished {
+			t.Fatalf("%s %s %s", j.State, j.Code, j.Message)
+		}
+		h.emptied()
+	})
+	t.Run("a message that stays half is no evidence, and goes with the launch", func(t *testing.T) {
+		h := open(t)
+		id := h.submit(shell(`exec sleep 1000`))
+		h.until(id, state(job.Running))
+		text := message(h.handle(id).Token, 0)
+		h.stop()
+		h.tell(id, 0, text[:len(text)-1])
+		if err := syscall.Kill(-h.pid(id), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		h.start()
+		if j := h.end(id); j.Code != job.ProgramLost {
 			t.Fatalf("%s %s %s", j.State, j.Code, j.Message)
 		}
 		h.emptied()
