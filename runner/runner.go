@@ -6,7 +6,7 @@
 // followed by another with the next number.
 //
 // An end is a message: a file in one spool folder per host account, named by [EndName] and read by [ParseEnd]. It
-// appears whole, and is deleted by the caller once it has been taken in. What leaves no message (a kill takes the
+// counts when it is whole, and is deleted by the caller once it has been taken in. What leaves no message (a kill takes the
 // messenger too) is found by [Runner.Probe].
 //
 // A host remembers more than a caller may know, whose database may have been restored to an earlier point in time. While

@@ -147,7 +147,7 @@ var All = []Info{
 	{Marked, "a host remembers jobs whose folder is gone, and launches nothing of them"},
 	{Armed, "a launch is armed once, and never after it was revoked"},
 	{Taken, "a launch is taken once"},
-	{Whole, "the message of an end is there as a whole, or not at all"},
+	{Whole, "a message of an end counts when it is whole"},
 	{Spool, "the message of an end is kept until what it says is durable"},
 	{List, "a watcher looks for the messages that came before it"},
 	{Boot, "a process of another boot is dead"},

@@ -303,18 +303,17 @@ func (m *machine) wrapper(p *proc, k runner.Key, dir string, said map[string]str
 	if m.sleep(p, between(r, 0, 20*time.Millisecond)) {
 		return
 	}
-	if guard.Whole.Off() {
-		_ = m.put(name, "")
-		m.appeared(name)
-		m.sleep(p, 50*time.Millisecond)
-		_ = m.put(name, end)
-	} else if m.fs.Link(context.Background(), exit, name) != nil {
+	if m.put(name, end[:r.IntN(len(end))]) != nil {
 		return
 	}
 	m.w.note(m.id, "tells the end of %s: %d", k, code)
 	if !m.drops(said["name"]) {
 		m.appeared(name)
 	}
+	if m.sleep(p, between(r, 0, 20*time.Millisecond)) {
+		return
+	}
+	_ = m.put(name, end)
 	if !m.w.calm && oneIn(r, 10) { // and once more, when it was taken in
 		d := between(r, time.Second, 30*time.Second)
 		time.AfterFunc(d, func() {

@@ -101,7 +101,7 @@ func (s *storm) faultsOf(ctx context.Context) {
 // possible returns the faults that there can be here.
 func (s *storm) possible() []fault {
 	return slices.DeleteFunc(slices.Clone(faults), func(f fault) bool {
-		return f.server && s.server == nil || f.name == "disk_full" && s.disks.refused || f.name == "version_before" && (s.binaries.before == "" || s.limited() && !beforeKnowsLimits) ||
+		return f.server && s.server == nil || f.name == "disk_full" && s.disks.refused || f.name == "version_before" && s.binaries.before == "" ||
 			f.name == "clock_steps" && s.clock == nil || s.only != "" && f.name != s.only ||
 			strings.HasPrefix(f.name, "clock_") && s.only == "" && s.rightClocks()
 	})

@@ -20,15 +20,6 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// beforeKnowsLimits says whether the version before does. While it does not, a storm has the one or the other: what it
-// changes gives no turn back and takes none.
-const beforeKnowsLimits = false
-
-// limited reports whether people set limits in a storm.
-func (o *options) limited() bool {
-	return beforeKnowsLimits || o.db == "sqlite" || !o.faults || o.restore || o.seed%2 == 0
-}
-
 // Limits are what was said of limits, as who says it knows.
 type limits struct {
 	s *storm
@@ -76,9 +67,6 @@ func now() time.Duration {
 
 // under puts a job under limits, and returns the keys of its turns that are made here.
 func (s *storm) under(i int, spec *job.Spec) (keys []string) {
-	if !s.options.limited() {
-		return nil
-	}
 	rnd := s.random(fmt.Sprintf("limits of job %d", i))
 	spec.Owner = []string{"ada", "ben", "cy"}[rnd.IntN(3)]
 	kind := "kind/storm"
@@ -103,9 +91,6 @@ func (s *storm) under(i int, spec *job.Spec) (keys []string) {
 
 // begin sets the limits with which a storm begins.
 func (l *limits) begin(ctx context.Context) error {
-	if !l.s.options.limited() {
-		return nil
-	}
 	rnd := l.s.random("first limits")
 	for _, limit := range first {
 		if err := l.say(ctx, rnd, limit); err != nil {
@@ -117,9 +102,6 @@ func (l *limits) begin(ctx context.Context) error {
 
 // change changes limits until ctx ends, and sees that programs which never end by themselves do not keep all places.
 func (l *limits) change(ctx context.Context) {
-	if !l.s.options.limited() {
-		return
-	}
 	rnd := l.s.random("limits")
 	keys := []string{"kind/storm", "lab/a", "lab/b", "pool", "system/local", pace.Key}
 	for pause(ctx, between(rnd, 300*time.Millisecond, 2*time.Second)) {
@@ -339,7 +321,7 @@ func (c *checker) side(key string, spans []span) {
 // change to RUNNING follows: who recorded it looked once more whether its moment had passed, and launched, whenever the program began
 // to write. One whose process died after it was recorded may be late, and was not launched. Who launched when clocks were wrong is not looked at.
 func (c *checker) paced(ctx context.Context) {
-	if !c.limited() || c.restored() {
+	if c.restored() {
 		return
 	}
 	type launch struct {

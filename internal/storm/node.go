@@ -238,7 +238,6 @@ func (n *node) judge(p *proc) {
 		n.s.breaks("harness: no wait status")
 	case status.Signaled() && status.Signal() == syscall.SIGKILL && p.killed.Load(), status.ExitStatus() == 0 && p.told.Load():
 	case status.Signaled() && status.Signal() == syscall.SIGTERM && p.told.Load() && !p.began(): // it was told very early
-	case p.earlier && p.told.Load() && strings.Contains(lastLine(said), "session lost"): // a fault of the version before, which is mended
 	case status.Signaled(), bytes.Contains(said, []byte("panic:")), bytes.Contains(said, []byte("fatal error:")):
 		n.s.breaks("exit: %s: %s, see %s", n.name, p.cmd.ProcessState, p.said)
 	case status.ExitStatus() == 0:

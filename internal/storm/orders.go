@@ -14,7 +14,7 @@ import (
 // inOrder puts one job of six in order with others, and returns its key; empty: it is in none.
 func (s *storm) inOrder(i int, spec *job.Spec) (key string) {
 	rnd := s.random(fmt.Sprintf("order of job %d", i))
-	if !s.options.limited() || rnd.IntN(6) > 0 { // the version before knows no orders
+	if rnd.IntN(6) > 0 {
 		return ""
 	}
 	n := rnd.IntN(30)

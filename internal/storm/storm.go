@@ -107,7 +107,7 @@ func (s *storm) weather(ctx context.Context) error {
 			return err
 		}
 		defer os.RemoveAll(dir)
-		before := s.db == "postgres" && s.faults && !s.restore && (beforeKnowsLimits || !s.limited()) // machines remember nothing of what the version before has launched
+		before := s.db == "postgres" && s.faults && !s.restore // machines remember nothing of what the version before has launched
 		if s.binaries, err = build(ctx, dir, s.without != "", before); err != nil {
 			return err
 		}

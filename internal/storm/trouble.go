@@ -31,9 +31,6 @@ type thing struct {
 	away atomic.Bool
 }
 
-// troubled reports whether there is trouble in a storm. The version before knows none.
-func (o *options) troubled() bool { return o.limited() }
-
 // Policies of storms: an hour is too long here for anything.
 var policies = []job.RecoveryPolicy{
 	{Name: string(job.TaskBlocked), Stages: []job.Stage{{Every: job.Duration(300 * time.Millisecond)}}},
@@ -49,9 +46,6 @@ const lapsing = 3 * time.Second
 
 // open starts what tasks need.
 func (t *trouble) open() error {
-	if !t.s.troubled() {
-		return nil
-	}
 	for range 3 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -77,9 +71,6 @@ func (t *trouble) close() {
 
 // needs returns what job number i needs, a task, and for how long it waits for it; empty: nothing.
 func (t *trouble) needs(i int, spec *job.Spec) string {
-	if !t.s.troubled() {
-		return ""
-	}
 	rnd := t.s.random(fmt.Sprintf("needs of job %d", i))
 	if rnd.IntN(6) == 0 {
 		spec.Recovery = &job.Patience{MaxWait: job.Duration(lapsing)}
@@ -92,9 +83,6 @@ func (t *trouble) needs(i int, spec *job.Spec) string {
 
 // begin says how long jobs wait, and how fast they go.
 func (t *trouble) begin(ctx context.Context) error {
-	if !t.s.troubled() {
-		return nil
-	}
 	rnd := t.s.random("policies")
 	for _, p := range policies {
 		doc, err := job.Encode(p)
@@ -114,9 +102,6 @@ func (t *trouble) begin(ctx context.Context) error {
 
 // come lets things go away and come back, and people deal with that, until ctx ends.
 func (t *trouble) come(ctx context.Context) {
-	if !t.s.troubled() {
-		return
-	}
 	var all sync.WaitGroup
 	defer all.Wait()
 	for i, h := range t.things {
@@ -208,7 +193,7 @@ func (t *trouble) ended(j *job.Job, p *promise) bool {
 // blocked: who was blocked went on, or failed, for a reason; who failed had waited for as long as it was to wait; and of a group no more
 // went at a time than may.
 func (c *checker) blocked(ctx context.Context) {
-	if !c.troubled() || c.restored() {
+	if c.restored() {
 		return
 	}
 	var goes []time.Time // tasks: those of a system go faster and faster

@@ -13,7 +13,7 @@ import (
 
 // Before is the commit of the version before this one, which works beside it while processes are replaced. CONTRIBUTING.md
 // says when it is moved.
-const Before = "af75870e4c2c4a1d1f71d13219408984a54729f6"
+const Before = "dfc35f12d1f78fc44a3ef1bf5a250c379cf36059"
 
 // ErrNoHistory says that a source is without its history, such as an archive or a shallow clone.
 var ErrNoHistory = errors.New("the version before is taken from git, and its history is not there")

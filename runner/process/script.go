@@ -15,9 +15,9 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// wrapper is the script of a launch, for any POSIX shell. It starts few processes of its own (dd for codes 126 and 127, ln),
-// none of them while the program runs: a job is two processes. The %s are: the key, its number, the token, the
-// quoted spool folder and the message's name, when the host was booted in seconds since 1970, the program, the quoted
+// wrapper is the script of a launch, for any POSIX shell. It starts no process but the program, unless that could not be started
+// (dd) or a disk is full (ln): starting processes is most of what a short program costs. The %s are: the key, its number, the token,
+// the quoted spool folder and the message's name, when the host was booted in seconds since 1970, the program, the quoted
 // file for its stderr.
 const wrapper = `# Pawl: %s
 at=%s
@@ -69,19 +69,19 @@ case $code in
 	;;
 esac
 
-# Tell the end. It is written over the room that was made for it (<> does not truncate). A disk that is full all the same
-# must not lose it; a folder that was removed wants none.
-until {
+# Tell the end, twice: the last line says that it is whole. First over the room that was made for it (<> does not truncate):
+# a disk that is full all the same must not lose it, and a folder that was removed wants none.
+tell() {
 	printf 'pawl-end 1\ntoken %%s\nboot %%s\ncode %%s\nbegan %%s\nended %%s\nwall %%s\n' \
 		"$token" "$boot" "$code" "$began" "$ended" "$((booted + ${ended%%%%.*}))" && times &&
 		{ [ -z "$why" ] || printf 'why%%s\n' "$why"; } && echo end
-} 1<>.pawl/exit.$at; do
+}
+until tell 1<>.pawl/exit.$at; do
 	[ -d .pawl ] || exit
 	sleep 10
 done
-until ln .pawl/exit.$at "$spool/$name" || {
-	cat .pawl/exit.$at >"$spool/.$name" && mv -f "$spool/.$name" "$spool/$name" # the spool is on another file system
-}; do
+# Then as the message. Where there is no room for it a second name needs none.
+until tell >"$spool/$name" || ln -f .pawl/exit.$at "$spool/$name"; do
 	[ -d .pawl ] && [ -d "$spool" ] || exit
 	sleep 10
 done
@@ -100,9 +100,6 @@ func script(k runner.Key, p runner.Plan, spool, token string, booted time.Time) 
 	text := wrapper
 	if guard.Taken.Off() {
 		text = strings.Replace(text, `>.pawl/taken.$at`, `>|.pawl/taken.$at`, 1)
-	}
-	if guard.Whole.Off() {
-		text = strings.Replace(text, `until ln .pawl/exit.$at "$spool/$name"`, `until { : >"$spool/$name" && sleep 0.05 && cat .pawl/exit.$at >>"$spool/$name"; }`, 1)
 	}
 	return fmt.Sprintf(text, k, number(k), token, quote(spool), runner.EndName(k, 0), booted.Unix(), run, quote(inside(p.Dir, p.Stderr)), saying), nil
 }

@@ -115,8 +115,12 @@ func (b Bench) run(t *testing.T, k runner.Key, p runner.Plan) (runner.Handle, ru
 func (b Bench) end(t *testing.T, k runner.Key) runner.End {
 	t.Helper()
 	name := runner.EndName(k, 0)
-	e, err := runner.ParseEnd(name, []byte(b.read(t, path.Join(b.Spool, name))))
-	must(t, err)
+	var e runner.End
+	hosttest.Until(t, "the message is whole", func() (whole bool) {
+		var err error
+		e, err = runner.ParseEnd(name, []byte(b.read(t, path.Join(b.Spool, name))))
+		return err == nil
+	})
 	return e
 }
 
