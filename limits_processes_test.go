@@ -50,7 +50,7 @@ func TestLimitsSideBySide(t *testing.T) {
 		return
 	}
 	t.Parallel()
-	const processes, keys, jobs, places, whole, most = 16, 1000, 4000, 2, 40, 5
+	const processes, keys, jobs, places, whole, most = 16, 1000, 2000, 2, 40, 5
 	dsn := shared(t)
 	admin, err := pgx.Connect(t.Context(), dsn)
 	if err != nil {

@@ -24,9 +24,29 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(testenv.Stopping(m), map[string]func(){
+	testscript.Main(commands{testenv.Stopping(m)}, map[string]func(){
 		"pawl": main,
 	})
+}
+
+// besides, if set, puts a pawl into the PATH before the one that is this test binary.
+var besides func() (undo func(), err error)
+
+// commands are tests that run pawl, which is found in their PATH.
+type commands struct{ m testscript.TestingM }
+
+func (c commands) Run() int {
+	if besides != nil {
+		undo, err := besides()
+		if undo != nil {
+			defer undo()
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "pawl for the tests:", err)
+			return 1
+		}
+	}
+	return c.m.Run()
 }
 
 var update = flag.Bool("update", false, "write what commands print to the scripts in testdata")

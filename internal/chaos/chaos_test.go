@@ -79,7 +79,7 @@ func TestCrashes(t *testing.T) {
 	t.Run("side by side", func(t *testing.T) {
 		t.Run("at random moments", func(t *testing.T) {
 			t.Parallel()
-			h.storms(t.Context(), seed, 500, stormStrikes)
+			h.storms(t.Context(), seed, 300, stormStrikes)
 		})
 		t.Run("at every named point", func(t *testing.T) {
 			t.Parallel()
@@ -103,8 +103,8 @@ func TestCrashes(t *testing.T) {
 func TestCrashesOfThree(t *testing.T) {
 	seed := seedOf(t)
 	h := open(t, onPostgres(testenv.Postgres(t)))
-	if left := h.storm(t.Context(), seed, 150, 8); left > 4 {
-		t.Errorf("%d of 8 strikes came too late", left)
+	if left := h.storm(t.Context(), seed, 100, 6); left > 3 {
+		t.Errorf("%d of 6 strikes came too late", left)
 	}
 	tour := newTour(seed, 1)
 	entries := tour.next()[:12]

@@ -45,9 +45,9 @@ func TestStorm(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, o := range map[string]options{
-		"sqlite":      {db: "sqlite", duration: 12 * time.Second, jobs: 600},
-		"postgres":    {db: "postgres", duration: 20 * time.Second, jobs: 1000},
-		"clock steps": {db: "postgres", duration: 15 * time.Second, jobs: 500, only: "clock_steps"},
+		"sqlite":      {db: "sqlite", duration: 10 * time.Second, jobs: 500},
+		"postgres":    {db: "postgres", duration: 15 * time.Second, jobs: 750},
+		"clock steps": {db: "postgres", duration: 10 * time.Second, jobs: 350, only: "clock_steps"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // they wait, most of the time

@@ -24,7 +24,7 @@ import (
 // TestAlike makes the same random calls of the fake and of store/sqlite, and compares every answer, to the words of errors:
 // what a simulation finds on the fake is true of a database, too.
 func TestAlike(t *testing.T) {
-	walks(t, 6, func(t *testing.T, seed uint64) {
+	walks(t, 3, func(t *testing.T, seed uint64) {
 		besideSQLite(t, seed).steps(300)
 	})
 }
@@ -46,7 +46,7 @@ func TestAlikeInLine(t *testing.T) {
 
 // TestAlikeTakenIn makes calls of which many set limits first, for keys under which jobs stand that are there and on the move.
 func TestAlikeTakenIn(t *testing.T) {
-	walks(t, 4, func(t *testing.T, seed uint64) {
+	walks(t, 2, func(t *testing.T, seed uint64) {
 		p := besideSQLite(t, seed)
 		p.takenIn = true
 		p.begin()
@@ -56,7 +56,7 @@ func TestAlikeTakenIn(t *testing.T) {
 
 // TestAlikeInOrder makes calls of which most jobs are in an order and on the move, some of them under limits.
 func TestAlikeInOrder(t *testing.T) {
-	walks(t, 4, func(t *testing.T, seed uint64) {
+	walks(t, 2, func(t *testing.T, seed uint64) {
 		p := besideSQLite(t, seed)
 		p.inOrder = true
 		p.begin()
@@ -66,7 +66,7 @@ func TestAlikeInOrder(t *testing.T) {
 
 // TestAlikeBlocked makes calls of which most have to do with jobs that are blocked, and with lines that are closed meanwhile.
 func TestAlikeBlocked(t *testing.T) {
-	walks(t, 4, func(t *testing.T, seed uint64) {
+	walks(t, 2, func(t *testing.T, seed uint64) {
 		p := besideSQLite(t, seed)
 		p.blocking = true
 		p.begin()
@@ -76,7 +76,7 @@ func TestAlikeBlocked(t *testing.T) {
 
 // TestDeterministic compares two fakes, to the order of each list.
 func TestDeterministic(t *testing.T) {
-	walks(t, 20, func(t *testing.T, seed uint64) {
+	walks(t, 6, func(t *testing.T, seed uint64) {
 		p := newPair(t, seed)
 		p.other, p.strict = fake.New(p.clock.Now), true
 		p.steps(300)

@@ -13,7 +13,6 @@ var leaseTests = []test{
 	{"a renewal keeps a session alive", leaseRenewed},
 	{"expiry goes in bounded steps", leaseBounded},
 	{"expiry takes what earlier ones left, too", leaseLeftOver},
-	{"a job that was interrupted too often fails", leaseLimit},
 	{"a launch survives the death of its session", leaseLive},
 	{"an expired session cannot be renewed", leaseFenced},
 	{"begin can be repeated", leaseBegin},
@@ -138,36 +137,6 @@ func leaseLeftOver(w *world) {
 	if n, _ := w.s.Count(w.ctx, acme, nil); n.States[job.Pending] != 20 {
 		w.Errorf("counted %v, want 20 PENDING", n)
 	}
-	Check(w, w.s, acme)
-}
-
-func leaseLimit(w *world) {
-	session := w.session()
-	id := w.add(newTask())
-	j := w.claimOne(session)
-	for j.Recoveries < job.MaxRecoveries {
-		c := setting(move(j, by(session), job.Worker, job.Running), job.Patch{Recovery: true})
-		got := w.apply(c)
-		if got.Outcome != store.OK {
-			w.Fatalf("apply: %+v", got)
-		}
-		j.Recoveries, j.N = j.Recoveries+1, got.Now.N
-		if j.Recoveries%100 == 0 {
-			w.renew(session) // all of them may take longer than a lease
-		}
-	}
-	waits := w.add(newTask(after(job.NeedEnded, id)))
-	w.clock.Advance(lease + time.Second)
-	n, effects, err := w.s.Expire(w.ctx, 10)
-	if err != nil || n != 1 || !effects.Owed {
-		w.Errorf("expired %d, owed %t, %v; want 1 and something owed", n, effects.Owed, err)
-	}
-	w.at(job.Failed, job.None, id)
-	if j := w.job(id); j.Code != job.RecoveryLimit {
-		w.Errorf("code %s, want %s", j.Code, job.RecoveryLimit)
-	}
-	w.pay()
-	w.at(job.Pending, job.Ready, waits)
 	Check(w, w.s, acme)
 }
 

@@ -18,6 +18,7 @@ var suspectTests = []test{
 	{"a session whose lease has run out can still end in good order", suspectEndedLate},
 	{"one job that kills its workers is found among 199 others", suspectFound},
 	{"who comes back clears what expiry took from it", suspectCleared},
+	{"a job that was interrupted too often fails", suspectLimit},
 	{"a job is cleared in the hands of its next worker", suspectClearedHeld},
 	{"who comes back harms no job that went on without it", suspectClearedLate},
 	{"clearing is repeatable, and jobs that are not there are nothing to it", suspectClearedAgain},
@@ -451,5 +452,35 @@ func suspectClearedAgain(w *world) {
 	if j := w.job(lost.ID); j.Suspect != 1 {
 		w.Errorf("suspect %d after a crash of its next process, want 1", j.Suspect)
 	}
+	Check(w, w.s, acme)
+}
+
+func suspectLimit(w *world) {
+	session := w.session()
+	id := w.add(newTask())
+	j := w.claimOne(session)
+	for j.Recoveries < job.MaxRecoveries {
+		c := setting(move(j, by(session), job.Worker, job.Running), job.Patch{Recovery: true})
+		got := w.apply(c)
+		if got.Outcome != store.OK {
+			w.Fatalf("apply: %+v", got)
+		}
+		j.Recoveries, j.N = j.Recoveries+1, got.Now.N
+		if j.Recoveries%20 == 0 {
+			w.renew(session) // all of them may take longer than a lease
+		}
+	}
+	waits := w.add(newTask(after(job.NeedEnded, id)))
+	w.clock.Advance(lease + time.Second)
+	n, effects, err := w.s.Expire(w.ctx, 10)
+	if err != nil || n != 1 || !effects.Owed {
+		w.Errorf("expired %d, owed %t, %v; want 1 and something owed", n, effects.Owed, err)
+	}
+	w.at(job.Failed, job.None, id)
+	if j := w.job(id); j.Code != job.RecoveryLimit {
+		w.Errorf("code %s, want %s", j.Code, job.RecoveryLimit)
+	}
+	w.pay()
+	w.at(job.Pending, job.Ready, waits)
 	Check(w, w.s, acme)
 }
