@@ -29,23 +29,16 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// besides, if set, puts a pawl into the PATH before the one that is this test binary.
-var besides func() (undo func(), err error)
-
 // commands are tests that run pawl, which is found in their PATH.
 type commands struct{ m testscript.TestingM }
 
 func (c commands) Run() int {
-	if besides != nil {
-		undo, err := besides()
-		if undo != nil {
-			defer undo()
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "pawl for the tests:", err)
-			return 1
-		}
+	undo, err := besides()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "pawl for the tests:", err)
+		return 1
 	}
+	defer undo()
 	return c.m.Run()
 }
 

@@ -69,7 +69,7 @@ var noticedBy = map[guard.Guard][]tests{
 	guard.Marked:    {{"runner/process", "^Test$"}, {"app", "TestRestore/sqlite"}},
 	guard.Armed:     {{"runner/process", "^Test$"}, zombie("program/launch.armfile")},
 	guard.Taken:     {{"runner/process", "^Test$"}, zombie("program/launch.armed")},
-	guard.Whole:     {{"runner/process", "^Test$"}},
+	guard.Whole:     {{"app", "TestSpool"}},
 	guard.Spool:     {{"app", "TestAnEndThatIsRefused"}},
 	guard.List:      {{"app", "TestNewWatcher"}},
 	guard.Boot:      {{"host/local", "^Test$"}},
