@@ -132,9 +132,11 @@ func TestLimitsSideBySide(t *testing.T) {
 			}
 		}
 		for n := range 10 {
-			if err := desk.RemoveLimit(t.Context(), fmt.Sprintf("lab/%d", n)); err != nil && job.KindOf(err) != job.NotFound {
+			key, began := fmt.Sprintf("lab/%d", n), time.Now()
+			if err := desk.RemoveLimit(t.Context(), key); err != nil && job.KindOf(err) != job.NotFound {
 				t.Error(err)
 			}
+			said[key] = append(said[key], changedLimit{places, began, time.Now()})
 		}
 	})
 	looks, longest, last := 0, 0, make(chan none)
