@@ -83,6 +83,14 @@ func (h *house) tell(id job.ID, n int, text string) (name string) {
 	return name
 }
 
+// asleep runs a program that ends only by force, and returns what its wrapper would tell of a good end.
+func (h *house) asleep() (id job.ID, text string) {
+	h.Helper()
+	id = h.submit(shell(`exec sleep 1000`))
+	h.until(id, state(job.Running))
+	return id, message(h.handle(id).Token, 0)
+}
+
 // await waits for a channel to be closed.
 func (h *house) await(what string, c <-chan struct{}) {
 	h.Helper()
@@ -240,9 +248,7 @@ func TestSpool(t *testing.T) {
 	})
 	t.Run("a message counts when it is whole", func(t *testing.T) {
 		h := open(t, deaf)
-		id := h.submit(shell(`exec sleep 1000`))
-		h.until(id, state(job.Running))
-		text := message(h.handle(id).Token, 0)
+		id, text := h.asleep()
 		name := h.tell(id, 0, text[:len(text)/2])
 		// Messages are taken in in the order in which they came, so this one comes after it.
 		if j := h.end(h.submit(shell(`true`))); j.State != job.Finished {
@@ -261,9 +267,7 @@ func TestSpool(t *testing.T) {
 	})
 	t.Run("a message that stays half is no evidence, and goes with the launch", func(t *testing.T) {
 		h := open(t)
-		id := h.submit(shell(`exec sleep 1000`))
-		h.until(id, state(job.Running))
-		text := message(h.handle(id).Token, 0)
+		id, text := h.asleep()
 		h.stop()
 		h.tell(id, 0, text[:len(text)-1])
 		if err := syscall.Kill(-h.pid(id), syscall.SIGKILL); err != nil {
@@ -277,9 +281,7 @@ func TestSpool(t *testing.T) {
 	})
 	t.Run("of many messages for one launch one counts", func(t *testing.T) {
 		h := open(t)
-		id := h.submit(shell(`exec sleep 1000`))
-		h.until(id, state(job.Running))
-		text := message(h.handle(id).Token, 0)
+		id, text := h.asleep()
 		h.stop() // so that they are found together
 		for n := range 5 {
 			h.tell(id, n, text)
