@@ -5,7 +5,6 @@
 package storetest
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -80,17 +79,8 @@ func Run(t *testing.T, open func(t *testing.T) (store.Store, Clock)) {
 	run(t, open, rules)
 }
 
-// fewEach is how many tests of a noun [Calls] takes.
-const fewEach = 5
-
-// Calls makes each call, in the first tests of each noun: for a second way to a database that passes the whole suite by the first.
-func Calls(t *testing.T, open func(t *testing.T) (store.Store, Clock)) {
-	few := slices.Clone(calls)
-	for i, n := range few {
-		few[i].tests = n.tests[:min(fewEach, len(n.tests))]
-	}
-	run(t, open, few)
-}
+// Calls runs the part of the suite that makes each call: for a second way to a database that passes all of it by the first.
+func Calls(t *testing.T, open func(t *testing.T) (store.Store, Clock)) { run(t, open, calls) }
 
 func run(t *testing.T, open func(t *testing.T) (store.Store, Clock), nouns []noun) {
 	for _, noun := range nouns {
