@@ -24,14 +24,17 @@ var applyTests = []test{
 	{"a change under the number of another one is refused", applyOther},
 	{"a repeated change is answered as before when it was turned", applyRepeatedTurned},
 	{"what a claim or an expiry did is no answer to a change", applyPassedByOthers},
-	{"of two changes at once by one session one is applied", applyTwoAtOnce},
-	{"of two changes at once by two duties one is applied", applyTwoDuties},
-	{"a change against the end of its session", applyAgainstExpiry},
-	{"one bad change among 500 fails all, and halving finds it", applyBad},
 	{"a call that fails leaves nothing behind", applyFailed},
 	{"refused changes beside applied ones", applyMixed},
 	{"a job twice in one call", applyTwice},
 	{"no changes", applyNone},
+}
+
+var applyLong = []test{
+	{"of two changes at once by one session one is applied", applyTwoAtOnce},
+	{"of two changes at once by two duties one is applied", applyTwoDuties},
+	{"a change against the end of its session", applyAgainstExpiry},
+	{"one bad change among 500 fails all, and halving finds it", applyBad},
 }
 
 func applyFields(w *world) {

@@ -34,6 +34,9 @@ var groupTests = []test{
 	{"a group that has a line and no jobs is tested when somebody asks for it", groupLineAlone},
 	{"what is launched keeps its turn, and what is not gives it back", groupTurns},
 	{"in bounded steps", groupBounded},
+}
+
+var groupLong = []test{
 	{"by many at once", groupAtOnce},
 }
 

@@ -19,10 +19,8 @@ var limitTests = []test{
 	{"limits of a partition, and of a user there", limitPartition},
 	{"keys for which no limit is set are left out", limitOptional},
 	{"a job has all its turns or none", limitSeveral},
-	{"a job that needs several keys gets them some day", limitStarved},
 	{"who keeps turns goes first, whoever else is there", limitKeeps},
 	{"nobody keeps turns while he waits for what is closed", limitClosed},
-	{"owners share a line by weight", limitFair},
 	{"an owner who comes late has no claim to what others got", limitLate},
 	{"who must wait for a time or for others is in no line", limitLater},
 	{"who comes into a line waits for its turn since then", limitSince},
@@ -31,6 +29,11 @@ var limitTests = []test{
 	{"programs are made ready ahead of their turn", limitAhead},
 	{"a program keeps its turn until its end is known", limitLive},
 	{"turns are handed on in bounded steps", limitBounded},
+}
+
+var limitLong = []test{
+	{"a job that needs several keys gets them some day", limitStarved},
+	{"owners share a line by weight", limitFair},
 	{"by many at once", limitAtOnce},
 }
 

@@ -18,10 +18,13 @@ var readTests = []test{
 	{"held, watched and found", readHeld},
 	{"events page by page", readEvents},
 	{"cursors stand in the order of their events", readOrder},
-	{"a follower misses nothing beside writers", readFollower},
 	{"tenants cannot see each other", readTenants},
 	{"a job that is not there", readUnknown},
 	{"a closed store", readClosed},
+}
+
+var readLong = []test{
+	{"a follower misses nothing beside writers", readFollower},
 }
 
 func readBadCursor(w *world) {

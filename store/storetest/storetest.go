@@ -5,6 +5,7 @@
 package storetest
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -34,66 +35,71 @@ type test struct {
 type noun struct {
 	name  string
 	tests []test
+	long  []test // they do the same very often, until calls meet or shares show
 }
 
 // calls are the nouns whose tests make each call, and rules are those of what follows from them.
 var (
 	calls = []noun{
-		{"Submit", submitTests},
-		{"Claim", claimTests},
-		{"Apply", applyTests},
-		{"Lease", leaseTests},
-		{"Wish", wishTests},
-		{"FollowUp", followUpTests},
-		{"Limit", limitTests},
-		{"Moment", momentTests},
-		{"Group", groupTests},
-		{"Read", readTests},
-		{"List", listTests},
-		{"Annotate", annotateTests},
-		{"Note", noteTests},
-		{"Remove", removeTests},
-		{"Resource", resourceTests},
+		{"Submit", submitTests, nil},
+		{"Claim", claimTests, claimLong},
+		{"Apply", applyTests, applyLong},
+		{"Lease", leaseTests, nil},
+		{"Wish", wishTests, wishLong},
+		{"FollowUp", followUpTests, followUpLong},
+		{"Limit", limitTests, limitLong},
+		{"Moment", momentTests, nil},
+		{"Group", groupTests, groupLong},
+		{"Read", readTests, readLong},
+		{"List", listTests, nil},
+		{"Annotate", annotateTests, nil},
+		{"Note", noteTests, nil},
+		{"Remove", removeTests, nil},
+		{"Resource", resourceTests, nil},
 	}
 	rules = []noun{
-		{"Admit", admitTests},
-		{"Alike", alikeTests},
-		{"Session", sessionTests},
-		{"Unserved", unservedTests},
-		{"Unwatched", unwatchedTests},
-		{"Demand", demandTests},
-		{"Suspect", suspectTests},
-		{"Force", forceTests},
-		{"Gate", gateTests},
-		{"Order", orderTests},
-		{"Adopt", adoptTests},
-		{"Overdue", overdueTests},
-		{"Random", randomTests},
-		{"Big", bigTests},
+		{"Admit", admitTests, nil},
+		{"Alike", alikeTests, nil},
+		{"Session", sessionTests, nil},
+		{"Unserved", unservedTests, nil},
+		{"Unwatched", unwatchedTests, nil},
+		{"Demand", demandTests, nil},
+		{"Suspect", suspectTests, nil},
+		{"Force", forceTests, nil},
+		{"Gate", gateTests, nil},
+		{"Order", orderTests, nil},
+		{"Adopt", adoptTests, nil},
+		{"Overdue", overdueTests, nil},
+		{"Random", randomTests, nil},
+		{"Big", bigTests, nil},
 	}
 )
 
 // Run runs the suite. open returns an empty store and the clock of its database; it closes the store by t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) (store.Store, Clock)) {
-	run(t, open, calls)
-	run(t, open, rules)
+	for _, noun := range slices.Concat(calls, rules) {
+		run(t, open, noun.name, slices.Concat(noun.tests, noun.long))
+	}
 }
 
-// Calls runs the part of the suite that makes each call: for a second way to a database that passes all of it by the first.
-func Calls(t *testing.T, open func(t *testing.T) (store.Store, Clock)) { run(t, open, calls) }
-
-func run(t *testing.T, open func(t *testing.T) (store.Store, Clock), nouns []noun) {
-	for _, noun := range nouns {
-		t.Run(noun.name, func(t *testing.T) {
-			t.Parallel()
-			for _, test := range noun.tests {
-				t.Run(test.name, func(t *testing.T) {
-					t.Parallel()
-					test.run(newWorld(t, open))
-				})
-			}
-		})
+// Calls runs the part of the suite that makes each call, and has none of its long tests: for a second way to a database that passes
+// all of it by the first.
+func Calls(t *testing.T, open func(t *testing.T) (store.Store, Clock)) {
+	for _, noun := range calls {
+		run(t, open, noun.name, noun.tests)
 	}
+}
+
+func run(t *testing.T, open func(t *testing.T) (store.Store, Clock), noun string, tests []test) {
+	t.Run(noun, func(t *testing.T) {
+		t.Parallel()
+		for _, test := range tests {
+			t.Run(test.name, func(t *testing.T) {
+				t.Parallel()
+				test.run(newWorld(t, open))
+			})
+		}
+	})
 }
 
 // Tenants runs the tests of the wall between tenants alone: for a store that has two such walls, without one of them.

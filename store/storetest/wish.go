@@ -22,6 +22,9 @@ var wishTests = []test{
 	{"resume returns to the state where work goes on", wishResumeWhere},
 	{"resume of what is not paused is a conflict", wishResumeConflict},
 	{"many jobs at once, and some that are not there", wishMany},
+}
+
+var wishLong = []test{
 	{"a wish against a change at the same time", wishRace},
 }
 
