@@ -278,6 +278,14 @@ func (g *Group) Wake() time.Time {
 	}
 }
 
+// Waits returns since when a group that is not clear has waited for that at most: it was found clear last by then, or opened.
+func (g *Group) Waits() time.Time {
+	if g.Turned.After(g.Opened) {
+		return g.Turned
+	}
+	return g.Opened
+}
+
 // Lapses reports whether a job of the group fails at the time now, whose deadline ([job.Job.Deadline]) is until. As long as a test is due that
 // was due by then it does not: that one may find that it can go on.
 func (g *Group) Lapses(until, now time.Time) bool {
