@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -12,8 +13,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A View is a job as people look at it: the row without Work, which its kind keeps for itself, and what follows from it at
-// this moment.
+// A View is a job as people look at it: the row without Work, which its kind keeps for itself, with [job.Job.Deadline] as Until, and what follows
+// from it at this moment.
 type View struct {
 	job.Job
 	Why      string        `json:"why,omitempty"`      // one sentence: why it stands where it stands
@@ -161,7 +162,10 @@ func (s *Service) inGroup(ctx context.Context, v *View) error {
 	}
 	g, stands := &groups[0], v.Job.Why(time.Now(), true)
 	why := stands + ", since " + v.Since.Local().Format(time.RFC3339) + ", in group " + g.Key + " of " + many(g.Jobs, "job", "jobs") + "; " + g.Stands(s.engine.Now())
-	if fails := g.Fails(v.Until); !fails.IsZero() {
+	switch {
+	case v.Live:
+		why += "; it has no deadline, for launch " + strconv.Itoa(v.Launch) + " of it may still run"
+	case !g.Fails(v.Until).IsZero():
 		why += "; it fails at " + v.Until.Local().Format(time.RFC3339) + " unless that clears"
 	}
 	v.Why = why + strings.TrimPrefix(v.Why, stands)
@@ -193,7 +197,7 @@ func many(n int, one, more string) string {
 
 func (s *Service) view(j *job.Job, l look) View {
 	v := View{Job: *j, Why: j.Why(time.Now(), l.served)}
-	v.Work = nil
+	v.Work, v.Until = nil, j.Deadline()
 	l.note(&v)
 	if p, ok := s.Progress(j); ok {
 		v.Progress = &p

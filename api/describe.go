@@ -37,7 +37,7 @@ var says = map[string]map[string]string{
 		"epoch": "Raised by each change of custody: a write under an older epoch is refused.", "n": "The number of its newest event.",
 		"session": "The process that works on it; missing: none does.", "claim": "The call that claimed it; missing: nobody holds it.",
 		"resume": "Where work goes on after BLOCKED or PAUSED.", "group": "Of a blocked job: the group of all that wait for the same.",
-		"until": "Of a blocked job: when it fails unless what blocks it has cleared; missing: never.", "wish": "What is asked for and not done yet.",
+		"until": "Of a blocked job: when it fails unless what blocks it has cleared; missing: never, as while something of it may still run.", "wish": "What is asked for and not done yet.",
 		"wished_by": "Who made the newest wish.", "queue": "The queue in which it waits, or waited.",
 		"machine": "Only processes of this machine run it; missing: any may.", "lane": "The part of a worker's slots in which it is served.",
 		"priority": "0 goes first, 9 last.", "attempt": "The number of its attempt, from 1.", "max_attempts": "Attempts in all.",

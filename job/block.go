@@ -125,10 +125,11 @@ func (b *Block) check() error {
 	return nil
 }
 
-// Released returns the change by which a blocked job goes on where it was blocked. why says what came to its end.
+// Released returns the change by which a blocked job goes on where it was blocked. why says what came to its end. One of which something may
+// still run does so however often it was interrupted: the worker that claims it finds out.
 func Released(j *Job, why string, now time.Time) Change {
 	c := Change{Job: j.ID, From: j.Guard(Fence{})}
-	if j.Recoveries >= MaxRecoveries {
+	if j.Recoveries >= MaxRecoveries && !j.Live {
 		c.To = None
 		c.Path = []Entry{{State: Failed, Code: RecoveryLimit, Message: "interrupted too often; see its history"}}
 		return c
@@ -139,12 +140,12 @@ func Released(j *Job, why string, now time.Time) Change {
 	return c
 }
 
-// Lapsed returns the change that ends a blocked job for which the trouble lasted too long. tried says what was done about it.
+// Lapsed returns the change that ends a blocked job for which the trouble lasted too long, by its [Job.Deadline]. tried says what was done about it.
 func Lapsed(j *Job, tried string, now time.Time) Change {
 	return GivenUp(j, RecoveryTimeout, fmt.Sprintf("%s has not cleared within %s: %s; %s", j.Code, rounded(now.Sub(j.Since)), j.Message, tried))
 }
 
-// GivenUp returns the change that ends a blocked job as FAILED.
+// GivenUp returns the change that ends a blocked job as FAILED. It is not for one of which something may still run.
 func GivenUp(j *Job, code Code, message string) Change {
 	c := Change{Job: j.ID, From: j.Guard(Fence{}), To: None}
 	c.Path = []Entry{{State: Failed, Code: code, Message: message}}

@@ -107,6 +107,21 @@ func TestReleased(t *testing.T) {
 	if err := c.Check(); err != nil {
 		t.Error(err)
 	}
+	j.Resume, j.Live, j.Launch = job.SubmittingJob, true, 1
+	if after, _ = j.Apply(job.Released(&j, "again", noon), noon); after.Place != at(job.SubmittingJob, job.Ready) || !after.Live {
+		t.Errorf("released too often while something of it may run: %s %s", after.Place, after.Code)
+	}
+}
+
+func TestDeadline(t *testing.T) {
+	t.Parallel()
+	j := program(at(job.Blocked, job.Recovery))
+	j.Until = noon.Add(time.Hour)
+	for _, live := range []bool{false, true, false} {
+		if j.Live = live; j.Deadline().IsZero() != live {
+			t.Errorf("while it is %t that something of it may run its deadline is %v", live, j.Deadline())
+		}
+	}
 }
 
 func TestPolicy(t *testing.T) {

@@ -48,7 +48,7 @@ type Job struct {
 	Created time.Time `json:"created"`
 	Since   time.Time `json:"since"` // when it entered its custody; of one in custody gate that waits in a line: since when it has waited for its turns
 	Due     time.Time `json:"due,omitzero"`
-	Until   time.Time `json:"until,omitzero"` // of a blocked job: then it fails, unless what blocks it has cleared; zero: never
+	Until   time.Time `json:"until,omitzero"` // of a blocked job: then it fails, unless what blocks it has cleared; zero: never. See [Job.Deadline]
 	Ended   time.Time `json:"ended,omitzero"`
 
 	Code    Code   `json:"code,omitempty"`
@@ -83,6 +83,15 @@ func (j *Job) Stem() string {
 		return strings.TrimSuffix(j.Name, end)
 	}
 	return j.Name
+}
+
+// Deadline returns when j, which is blocked, fails unless what blocks it has cleared; zero: never. It has none as long as something of it may
+// run: nobody could say of it that it has failed.
+func (j *Job) Deadline() time.Time {
+	if j.Live {
+		return time.Time{}
+	}
+	return j.Until
 }
 
 // Guard returns the guard of a change that goes out from j as it is.

@@ -53,7 +53,7 @@ const (
 	Ready    Custody = "ready"    // its queue, unclaimed. A worker's claim.
 	Worker   Custody = "worker"   // one session, under an epoch. The worker's next change, or the session's death.
 	Monitor  Custody = "monitor"  // the execution system runs it; the watcher looks on. The watcher's news.
-	Recovery Custody = "recovery" // the recovery group of the condition that blocks it. A tester's success, or the policy's end.
+	Recovery Custody = "recovery" // the recovery group of the condition that blocks it. A tester's success, or the policy's end, unless something of it may run.
 	User     Custody = "user"     // a person: it is paused, and no program of it runs. Resume.
 	None     Custody = "none"     // nobody: it is terminal. Nothing, ever.
 )

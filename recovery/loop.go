@@ -1,6 +1,7 @@
 package recovery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,9 +67,15 @@ type probe struct {
 	slow    bool   // that was silent when it began
 	tester  string
 	q       Question
-	tests   []store.Test // as they are written, but for what it finds
+	tests   []asking // in the turn in which these get what there is for a few
 	due     bool
 	givenUp bool
+}
+
+// An asking is a group for which a probe asks.
+type asking struct {
+	store.Test           // as it is written, but for what is found
+	waits      time.Time // since when it has had no turn: see [store.Group.Waits]
 }
 
 // news is what has become of a probe.
@@ -235,11 +242,16 @@ func (l *loop) ask(a *store.Tests) (all []*probe, due int) {
 			known[key] = p
 			all = append(all, p)
 		}
-		p.tests = append(p.tests, store.Test{Tenant: g.Tenant, Key: g.Key, Began: a.Now})
+		p.tests = append(p.tests, asking{store.Test{Tenant: g.Tenant, Key: g.Key, Began: a.Now}, g.Waits()})
 		if !g.Next.After(a.Now) {
 			p.due = true
 			due++
 		}
+	}
+	for _, p := range all {
+		slices.SortFunc(p.tests, func(a, b asking) int {
+			return cmp.Or(a.waits.Compare(b.waits), strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Key, b.Key))
+		})
 	}
 	return slices.DeleteFunc(all, func(p *probe) bool { return !p.due }), due // the same is asked for another tenant only
 }
@@ -384,15 +396,28 @@ func (l *loop) note(p *probe, f finding) {
 		tester = "unknown" // whoever blocks jobs chooses the name
 	}
 	l.cfg.Probed(tester, f.outcome)
-	for _, t := range p.tests {
-		t.Clear, t.Result = f.Clear, sentence(f.Says)
-		if f.Clear {
-			t.May = max(0, f.May)
-		} else {
-			t.After = f.After
+	for i := range p.tests {
+		t := p.tests[i].Test
+		t.Clear, t.May, t.Result = f.Clear, share(f.May, len(p.tests), i), sentence(f.Says)
+		switch {
+		case !f.Clear:
+			t.May, t.After = 0, f.After
+		case f.May > 0 && t.May == 0:
+			t.Clear, t.Result = false, sentence("no more jobs may go now than those of other groups: "+f.Says)
 		}
 		l.found = append(l.found, t)
 	}
+}
+
+// share returns how many jobs of group i of n may go where so many of all together may; 0 where all may, or none of it.
+func share(may, n, i int) int {
+	if may <= 0 {
+		return 0
+	}
+	if i < may%n {
+		return may/n + 1
+	}
+	return may / n
 }
 
 // write writes down what was found, and has others hear of it.

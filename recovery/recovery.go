@@ -4,7 +4,8 @@
 //   - A tester ([Tester]) finds out about one condition. Testers have names, in a map that is handed in; jobs that are blocked name one. A group
 //     whose tester nobody knows here is told so, which counts as a test.
 //   - A probe is one call of a tester, which answers all groups that ask the same of the world, whatever their conditions and tenants are. Who
-//     is blocked while it is under way is not meant by its answer: it began before that.
+//     is blocked while it is under way is not meant by its answer: it began before that. Where only some jobs may go ([Answer.May]) the groups
+//     share that, and those have what cannot be shared, or is too little for all, that have waited for the longest.
 //   - A host is what a probe asks: that of the parameter "host" or "url". A probe that names none stands for itself. At most [Config.PerHost]
 //     probes ask one host at the same time, and at most [Config.Parallel] any.
 //   - A probe is cut off after [Config.Timeout]: the groups are told that there was no answer, and their policies go on. If the tester does not
@@ -69,7 +70,7 @@ type Question struct {
 // An Answer is what a tester found.
 type Answer struct {
 	Clear bool
-	May   int    // where it is clear: how many jobs may go before it is tested again; 0: all
+	May   int    // where it is clear: how many jobs, of all groups together, may go before it is tested again; 0: all
 	Says  string // one sentence, for people
 	// After is, where it is not clear, how long it is not to be tested again: that is what was asked for by who has the trouble.
 	After time.Duration

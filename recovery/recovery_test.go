@@ -61,6 +61,57 @@ func TestMayGo(t *testing.T) {
 	})
 }
 
+// One answer is for all groups that ask the same: of these no more jobs go together than it says, and nobody is forgotten over that.
+func TestMayGoTogether(t *testing.T) {
+	for _, may := range []int{1, 2, 5} {
+		t.Run(fmt.Sprint(may), func(t *testing.T) {
+			bubble(t, pawl.Config{}, func(w *world) {
+				type blocked struct {
+					of    *pawl.Service
+					id    job.ID
+					group string
+				}
+				var all []blocked
+				other, late := w.other(), on("lab")
+				late.Code = job.ConnectionTimeout
+				for i := range 3 {
+					for _, s := range []*pawl.Service{w.svc, other} {
+						for _, b := range []*job.Block{on("lab"), late} {
+							id := w.blockedAt(s, fmt.Sprint(i, b.Code), b)
+							all = append(all, blocked{s, id, w.job(s, id).Group})
+						}
+					}
+				}
+				w.tester.Set("lab", fake.Knobs{Up: true, May: may})
+				tests, gone, before := 0, 0, 0 // before: that had gone when the newest test was made
+				for gone < len(all) && !t.Failed() {
+					pass(time.Second)
+					if n := len(w.tester.Calls("lab")); n > tests {
+						tests, before = n, gone
+					}
+					gone = 0
+					groups := map[string]bool{} // of which somebody has gone
+					for _, b := range all {
+						if w.job(b.of, b.id).State == job.Finished {
+							gone++
+							groups[b.group] = true
+						}
+					}
+					if gone-before > may {
+						t.Errorf("%d jobs have gone after test %d, and %d might", gone-before, tests, may)
+					}
+					if tests > 4 && len(groups) < 4 {
+						t.Errorf("after %d tests somebody has gone of %d groups", tests, len(groups))
+					}
+					if tests > len(all)/may+2 {
+						t.Errorf("after %d tests %d of %d jobs have gone", tests, gone, len(all))
+					}
+				}
+			})
+		})
+	}
+}
+
 func TestTryNow(t *testing.T) {
 	bubble(t, pawl.Config{}, func(w *world) {
 		id := w.blocked("x", on("lab"))

@@ -38,7 +38,7 @@ type Group struct {
 	Turned  time.Time `json:"turned,omitzero"`   // when the pace changed last
 	Last    string    `json:"last,omitempty"`    // the owner of the job that went last
 	Places  int       `json:"places"`            // that its line gives to all together; negative: it closes none
-	GivenUp time.Time `json:"given_up,omitzero"` // who is in it since then, or longer, fails; zero: nobody
+	GivenUp time.Time `json:"given_up,omitzero"` // who is in it since then, or longer, fails, unless something of it may run; zero: nobody
 	GiverUp string    `json:"giver_up,omitempty"`
 
 	// What follows is no part of the row. [Groups].Groups tells it.
@@ -58,7 +58,8 @@ type Groups interface {
 	// What is clear begins to go: Effects.Due.
 	Tested(ctx context.Context, f job.Fence, found []Test) (Effects, error)
 	// Steer does what a person wants. Of a group: NotFound where it has no jobs and no line. Of jobs it answers each by its index: NotFound, or
-	// Conflict where it is not blocked; one that cannot go on at once, for it waits for a turn, has gone on all the same.
+	// Conflict where it is not blocked, or to be given up while something of it may run; one that cannot go on at once, for it waits for a turn,
+	// has gone on all the same.
 	Steer(ctx context.Context, s Steer) ([]error, Effects, error)
 	// Groups returns the groups of a tenant that have jobs, or a line in which somebody waits, by key.
 	Groups(ctx context.Context, q GroupQuery) ([]Group, error)
@@ -277,8 +278,16 @@ func (g *Group) Wake() time.Time {
 	}
 }
 
-// Lapses reports whether a job of the group fails at the time now, which was to fail at until. As long as a test is due that was due by
-// then it does not: that one may find that it can go on.
+// Waits returns since when a group that is not clear has waited for that at most: it was found clear last by then, or opened.
+func (g *Group) Waits() time.Time {
+	if g.Turned.After(g.Opened) {
+		return g.Turned
+	}
+	return g.Opened
+}
+
+// Lapses reports whether a job of the group fails at the time now, whose deadline ([job.Job.Deadline]) is until. As long as a test is due that
+// was due by then it does not: that one may find that it can go on.
 func (g *Group) Lapses(until, now time.Time) bool {
 	tested := g.Next.After(until) || !now.Before(until.Add(Patience))
 	return !until.IsZero() && !until.After(now) && g.Clear.IsZero() && tested
@@ -375,7 +384,7 @@ type Turning string
 const (
 	TryNow  Turning = "try"     // the condition is tested now
 	Release Turning = "release" // they go on, at the rate of releases, as if it had cleared; jobs that are named do so at once
-	GiveUp  Turning = "give_up" // they fail
+	GiveUp  Turning = "give_up" // they fail, but for those of which something may still run
 )
 
 // A Steer is a call of [Groups].Steer: for a group, or for jobs.
@@ -409,8 +418,20 @@ func (s *Steer) Steered(j *job.Job, now time.Time) (c job.Change, err error) {
 		return c, job.Errorf(job.Conflict, "job %s is not blocked: it is %s", j.ID, j.State)
 	case s.Want == Release:
 		return job.Released(j, "released by "+s.By, now), nil
+	case s.Want == GiveUp && j.Live:
+		return c, mayRun(j)
 	}
 	return job.GivenUp(j, job.RecoveryGivenUp, "given up by "+s.By+"; it was blocked by "+string(j.Code)+": "+j.Message), nil
+}
+
+// mayRun is the error for who gives up a job of which something may still run.
+func mayRun(j *job.Job) error {
+	where := ""
+	if j.Machine != "" {
+		where = " on machine " + j.Machine
+	}
+	return job.Errorf(job.Conflict, "job %s cannot be given up: launch %d of it may still run%s; cancel it, which ends that first, or with force "+
+		"(pawl cancel --force) where that can never be confirmed", j.ID, j.Launch, where)
 }
 
 // NoGroup is the error for a group that is not there.

@@ -27,7 +27,7 @@ func (e *Effects) Note(j *job.Job) {
 		e.Watch = once(e.Watch, j.Machine)
 	case job.Recovery:
 		e.Tests = true
-		e.Soon(j.Until)
+		e.Soon(j.Deadline())
 	}
 }
 

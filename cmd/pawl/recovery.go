@@ -42,7 +42,8 @@ With one of the commands below it shows a group, has it tested at once, lets its
 			`Release lets the jobs of a group go on one after the other, at the rate of releases, as if the condition had cleared. A job that is named
 goes on at once. What blocked them may do so again.`),
 		turnCommand(turning{store.GiveUp, pawl.ActGiveUp, "given up"}, "Fail blocked jobs, which wait no longer",
-			"Give-up fails the jobs of a group, or the jobs that are named, with the code RECOVERY_GIVEN_UP."),
+			`Give-up fails the jobs of a group, or the jobs that are named, with the code RECOVERY_GIVEN_UP. A job of which something may still run is
+left out of a group, and refuses by name: pawl cancel ends what runs of it first, and pawl cancel --force is for what can never be confirmed.`),
 	)
 	return cmd
 }

@@ -234,7 +234,7 @@ func (t *trouble) inspect() {
 		jobs[j.Group]++
 		if g := of[j.Group]; g == nil {
 			t.w.breaks(j.ID, "job %s is blocked, and its group %s is not there", j.ID, j.Group)
-		} else if calm && !j.Until.IsZero() && g.Clear.IsZero() && now.After(j.Until.Add(store.Patience+soon)) {
+		} else if calm && !j.Deadline().IsZero() && g.Clear.IsZero() && now.After(j.Until.Add(store.Patience+soon)) {
 			t.w.breaks(j.ID, "job %s was to fail %v ago although nothing was wrong", j.ID, now.Sub(j.Until))
 		}
 	}

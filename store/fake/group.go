@@ -75,12 +75,13 @@ func (t *tx) dueGroups(limit int) (n int, err error) {
 		if guard.Deadline.Off() { // all by the time of the first
 			first := slices.MinFunc(t.at[at], func(a, b *row) int { return a.Until.Compare(b.Until) })
 			if g.Lapses(first.Until, t.now) {
-				late = append(late, t.at[at]...)
+				late = append(late, slices.DeleteFunc(t.members(at.line), func(r *row) bool { return r.Live })...)
 			}
 			continue
 		}
 		for _, r := range t.at[at] {
-			if g.Lapses(r.Until, t.now) || guard.Patience.Off() && g.Clear.IsZero() && !r.Until.IsZero() && !r.Until.After(t.now) {
+			until := r.Deadline()
+			if g.Lapses(until, t.now) || guard.Patience.Off() && g.Clear.IsZero() && !until.IsZero() && !until.After(t.now) {
 				late = append(late, r)
 			}
 		}
@@ -123,6 +124,9 @@ func (t *tx) turnGroup(at name, limit int) (n int, err error) {
 		for _, r := range members {
 			if r.Since.After(g.GivenUp) || n == limit {
 				break
+			}
+			if r.Live {
+				continue
 			}
 			s := store.Steer{By: g.GiverUp, Want: store.GiveUp}
 			c, _ := s.Steered(&r.Job, t.now)
@@ -265,7 +269,7 @@ func (s *Store) Tested(ctx context.Context, f job.Fence, found []store.Test) (st
 			if g.Record(&found[i], t.rate(&g), t.now) {
 				t.putGroup(g)
 				for _, r := range t.members(name{g.Tenant, g.Key}) {
-					t.eff.Soon(g.Fails(r.Until))
+					t.eff.Soon(g.Fails(r.Deadline()))
 				}
 			}
 		}

@@ -271,7 +271,7 @@ func (s *State) firstDue() time.Time {
 		if at.custody == job.Recovery {
 			g := s.groups[at.line]
 			for _, r := range rows {
-				first.Soon(g.Fails(r.Until))
+				first.Soon(g.Fails(r.Deadline()))
 			}
 		}
 	}

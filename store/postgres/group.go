@@ -374,8 +374,11 @@ const (
 	hasJobs = `EXISTS (SELECT FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = g.tenant AND j.grp = g.key OFFSET 0)`
 	hasLine = `EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = g.tenant AND j.line = ANY (ARRAY[nullif(g.line, ''), 'ahead/' || nullif(g.line, '')]) OFFSET 0)`
 
+	// mayFail says of a blocked job j that it has a deadline: see [job.Job.Deadline].
+	mayFail = `j.until IS NOT NULL AND NOT j.live`
+
 	// firstUntil is when the first job of a group g is to fail.
-	firstUntil = `(SELECT j.until FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = g.tenant AND j.grp = g.key AND j.until IS NOT NULL ORDER BY j.until LIMIT 1)`
+	firstUntil = `(SELECT j.until FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = g.tenant AND j.grp = g.key AND ` + mayFail + ` ORDER BY j.until LIMIT 1)`
 )
 
 // openGroups makes the groups that are not there, in the order of their keys, and locks those that are. Of each it answers the time, whether it

@@ -35,7 +35,7 @@ func (s *Store) lapse(ctx context.Context, limit int) (n int, eff store.Effects,
 			for i := range late {
 				j := &late[i]
 				g := groups[spot{j.Tenant, j.Group}]
-				if g == nil || !g.Lapses(j.Until, now) && !guard.Patience.Off() && !guard.Deadline.Off() {
+				if g == nil || !g.Lapses(j.Deadline(), now) && !guard.Patience.Off() && !guard.Deadline.Off() {
 					continue // it was found clear meanwhile
 				}
 				if _, err := c.add(j, job.Lapsed(j, g.Tried(now), now)); err != nil {
@@ -131,18 +131,19 @@ func (t *tx) heads(groups []*turning) error {
 	}
 	tenants, keys := values(groups, func(g **turning) string { return (*g).Tenant }), values(groups, func(g **turning) string { return (*g).Key })
 	before, n := values(groups, func(g **turning) time.Time { return (*g).before() }), values(groups, func(g **turning) int { return (*g).n })
+	fail := values(groups, func(g **turning) bool { return !(*g).GivenUp.IsZero() })
 	err := t.send(read(groupHeads, func(r *reader) error {
 		j := r.row()
-		if g := of[spot{j.Tenant, j.Group}]; g != nil && !j.Since.After(g.before()) { // it may have been blocked anew meanwhile
+		if g := of[spot{j.Tenant, j.Group}]; g != nil && !j.Since.After(g.before()) && !(j.Live && !g.GivenUp.IsZero()) { // it may have been blocked anew meanwhile
 			g.of[j.Owner] = append(g.of[j.Owner], &j)
 		}
 		return nil
-	}, tenants, keys, before, n, values(groups, func(g **turning) string { return (*g).Last })),
+	}, tenants, keys, before, n, fail, values(groups, func(g **turning) string { return (*g).Last })),
 		read(groupLeft, func(r *reader) error {
 			g := groups[r.int()-1]
 			g.found, g.later = r.int(), r.bool()
 			return nil
-		}, tenants, keys, before, n))
+		}, tenants, keys, before, n, fail))
 	for _, g := range groups {
 		for _, list := range g.of {
 			slices.SortFunc(list, func(a, b *job.Job) int {
@@ -194,7 +195,7 @@ WITH x AS MATERIALIZED (
 	SELECT pawl.clock() AS now
 ), late AS MATERIALIZED (
 	SELECT l.id FROM x CROSS JOIN pawl.groups g CROSS JOIN LATERAL (
-		SELECT j.id, j.until FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = g.tenant AND j.grp = g.key
+		SELECT j.id, j.until FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = g.tenant AND j.grp = g.key AND ` + mayFail + `
 			AND ` + guard.Deadline.SQL(`j.until`, `(SELECT min(o.until) FROM pawl.jobs o WHERE o.tenant = j.tenant AND o.grp = j.grp)`) + `
 				<= ` + guard.Patience.SQL(`least(x.now, greatest(g.next - interval '1 microsecond', x.now - $2::interval))`, `least(x.now, x.now + $2::interval)`) + `
 		ORDER BY j.until LIMIT $1
@@ -207,19 +208,20 @@ SELECT ` + columns + ` FROM taken j ` + itsSpec
 	// groupHeads locks and answers the jobs of groups that go next: from the owner on who comes after the one who went last, of each the oldest. It
 	// goes from owner to owner, and no further than jobs may go; of a few owners it looks at some more, where not all have as many.
 	//
-	//	1 tenants  2 keys  3 since when jobs must have been blocked  4 how many go  5 the owner of the one that went last
+	//	1 tenants  2 keys  3 since when jobs must have been blocked  4 how many go  5 whether they fail: then none of which something may run
+	//	6 the owner of the one that went last
 	groupHeads = `
 WITH RECURSIVE owners AS (
-	SELECT w.tenant, w.key, w.before, w.n, w.last COLLATE "C" AS last, w.last COLLATE "C" AS owner, false AS again, 0 AS nr
-	FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::int[], $5::text[]) w(tenant, key, before, n, last) WHERE w.n > 0
+	SELECT w.tenant, w.key, w.before, w.n, w.fail, w.last COLLATE "C" AS last, w.last COLLATE "C" AS owner, false AS again, 0 AS nr
+	FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::int[], $5::bool[], $6::text[]) w(tenant, key, before, n, fail, last) WHERE w.n > 0
 	UNION ALL
-	SELECT o.tenant, o.key, o.before, o.n, o.last, f.owner, f.again, o.nr + 1 FROM owners o CROSS JOIN LATERAL (
+	SELECT o.tenant, o.key, o.before, o.n, o.fail, o.last, f.owner, f.again, o.nr + 1 FROM owners o CROSS JOIN LATERAL (
 		SELECT a.owner, a.again FROM (
 			(SELECT j.owner, o.again AS again FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = o.tenant AND j.grp = o.key AND j.owner > o.owner
-				AND (NOT o.again OR j.owner <= o.last) ORDER BY j.owner LIMIT 1)
+				AND (NOT o.again OR j.owner <= o.last) AND NOT (o.fail AND j.live) ORDER BY j.owner LIMIT 1)
 			UNION ALL
 			(SELECT j.owner, true FROM pawl.jobs j WHERE j.custody = 'recovery' AND NOT o.again AND j.tenant = o.tenant AND j.grp = o.key
-				AND j.owner <= o.last ORDER BY j.owner LIMIT 1)
+				AND j.owner <= o.last AND NOT (o.fail AND j.live) ORDER BY j.owner LIMIT 1)
 		) a ORDER BY a.again LIMIT 1
 	) f WHERE o.nr < o.n
 ), heads AS MATERIALIZED (
@@ -227,6 +229,7 @@ WITH RECURSIVE owners AS (
 		SELECT o.*, count(*) OVER (PARTITION BY o.tenant, o.key) AS owners FROM owners o WHERE o.nr > 0
 	) o CROSS JOIN LATERAL (
 		SELECT j.id FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = o.tenant AND j.grp = o.key AND j.owner = o.owner AND j.since <= o.before
+			AND NOT (o.fail AND j.live)
 		ORDER BY j.since, j.created, j.id LIMIT least(o.n, 2 * o.n / o.owners + 1)
 	) h
 ), taken AS MATERIALIZED (
@@ -249,7 +252,8 @@ SELECT pawl.clock(), ` + groupColumns + `, ` + limitColumns + ` FROM (
 	// others. Its parameters are the first of groupHeads.
 	groupLeft = `
 SELECT w.i, (SELECT count(*) FROM (
-		SELECT FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = w.tenant AND j.grp = w.key AND j.since <= w.before LIMIT w.n + 1) e),
+		SELECT FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = w.tenant AND j.grp = w.key AND j.since <= w.before
+			AND NOT (w.fail AND j.live) LIMIT w.n + 1) e),
 	EXISTS (SELECT FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = w.tenant AND j.grp = w.key AND j.since > w.before OFFSET 0)
-FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::int[]) WITH ORDINALITY w(tenant, key, before, n, i)`
+FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::int[], $5::bool[]) WITH ORDINALITY w(tenant, key, before, n, fail, i)`
 )

@@ -229,7 +229,7 @@ func (t *tx) record(f job.Fence, found *store.Test, eff *store.Effects) error {
 	if err := t.putGroup(&g, was, eff); err != nil {
 		return err
 	}
-	return t.query(`SELECT min(until) FROM jobs INDEXED BY jobs_until WHERE until IS NOT NULL AND tenant = ? AND grp = ?`, func(v []driver.Value) error {
+	return t.query(`SELECT min(j.until) FROM jobs j INDEXED BY jobs_until WHERE `+mayFail+` AND j.tenant = ? AND j.grp = ?`, func(v []driver.Value) error {
 		eff.Soon(g.Fails(instant(v[0])))
 		return nil
 	}, g.Tenant, g.Key)

@@ -21,12 +21,15 @@ func (t *tx) rate(g *store.Group) (*job.Limit, error) {
 // lapsing is the time ?1 up to which a job of a group g was to fail that does so by now: see [store.Group.Lapses].
 var lapsing = guard.Patience.SQL(`max(min(?1, g.next - 1), ?1 - `+strconv.FormatInt(store.Patience.Microseconds(), 10)+`)`, `?1`)
 
+// mayFail says of a job j that it has a deadline: see [job.Job.Deadline].
+const mayFail = `j.until IS NOT NULL AND j.live = 0`
+
 // waited is when a job j is to fail.
 var waited = guard.Deadline.SQL(`j.until`, `(SELECT min(o.until) FROM jobs o WHERE o.tenant = j.tenant AND o.grp = j.grp)`)
 
 // firstFail is when the first job of all groups fails, as far as is known. A group that is clear has no time for its next test.
 var firstFail = `SELECT min((SELECT CASE WHEN g.next > j.until THEN j.until ELSE j.until + ` + strconv.FormatInt(store.Patience.Microseconds(), 10) + ` END
-		FROM jobs j INDEXED BY jobs_until WHERE j.until IS NOT NULL AND j.tenant = g.tenant AND j.grp = g.key ORDER BY j.until LIMIT 1))
+		FROM jobs j INDEXED BY jobs_until WHERE ` + mayFail + ` AND j.tenant = g.tenant AND j.grp = g.key ORDER BY j.until LIMIT 1))
 	FROM groups g INDEXED BY groups_next WHERE g.next IS NOT NULL`
 
 // dueGroups lets blocked jobs go whose moment has come, and fails those that have waited for too long.
@@ -59,7 +62,7 @@ const mostTurned = 1000
 // lapse fails jobs that have waited for too long, those first whose time was first.
 func (t *tx) lapse(limit int, eff *store.Effects) (int, error) {
 	groups, err := t.groups(`SELECT g.tenant, g.key, g.doc FROM groups g INDEXED BY groups_next WHERE g.next IS NOT NULL AND EXISTS (SELECT 1
-		FROM jobs j INDEXED BY jobs_until WHERE j.until IS NOT NULL AND j.tenant = g.tenant AND j.grp = g.key AND j.until <= `+lapsing+`)`, micros(t.now))
+		FROM jobs j INDEXED BY jobs_until WHERE `+mayFail+` AND j.tenant = g.tenant AND j.grp = g.key AND j.until <= `+lapsing+`)`, micros(t.now))
 	if err != nil {
 		return 0, err
 	}
@@ -67,7 +70,7 @@ func (t *tx) lapse(limit int, eff *store.Effects) (int, error) {
 	var late []row
 	for i := range groups {
 		g := &groups[i]
-		rs, err := t.rows(`SELECT `+columns+` FROM jobs j INDEXED BY jobs_until WHERE j.until IS NOT NULL AND j.tenant = ?2 AND j.grp = ?3
+		rs, err := t.rows(`SELECT `+columns+` FROM jobs j INDEXED BY jobs_until WHERE `+mayFail+` AND j.tenant = ?2 AND j.grp = ?3
 			AND `+waited+` <= (SELECT `+lapsing+` FROM groups g WHERE g.tenant = ?2 AND g.key = ?3) ORDER BY j.until, j.seq LIMIT ?4`,
 			micros(t.now), g.Tenant, g.Key, int64(limit))
 		if err != nil {
@@ -127,10 +130,10 @@ func (t *tx) turnGroup(at spot, limit int, eff *store.Effects) (int, error) {
 	return len(going), t.putGroup(&g, was, eff)
 }
 
-// giveUp fails jobs of a group that a person has given up.
+// giveUp fails jobs of a group that a person has given up, but for those of which something may run.
 func (t *tx) giveUp(g *store.Group, limit int, eff *store.Effects) (int, error) {
 	was := *g
-	rs, err := t.rows(`SELECT `+columns+` FROM jobs j INDEXED BY jobs_group WHERE j.grp <> '' AND j.tenant = ? AND j.grp = ? AND j.since <= ? ORDER BY j.since, j.seq LIMIT ?`,
+	rs, err := t.rows(`SELECT `+columns+` FROM jobs j INDEXED BY jobs_group WHERE j.grp <> '' AND j.tenant = ? AND j.grp = ? AND j.since <= ? AND j.live = 0 ORDER BY j.since, j.seq LIMIT ?`,
 		g.Tenant, g.Key, micros(g.GivenUp), int64(limit))
 	if err != nil {
 		return 0, err
