@@ -80,5 +80,5 @@ bench: build ## Measure throughput, latency, idle cost and programs with this bu
 	./pawl bench local
 
 .PHONY: bench-paper
-bench-paper: deps build ## Run 10,000 programs under a limit of 50, on both databases, also with outages, and what other ways cost (14 minutes); OUT gets the runs as JSON, SVG a drawing
+bench-paper: deps build ## Run 10,000 programs under a limit of 50, on both databases, also with outages, and what other ways cost (within 15 minutes); OUT gets the runs as JSON, SVG a drawing
 	$(GO) run ./internal/paper -pawl ./pawl $(if $(OUT),-out '$(OUT)') $(if $(SVG),-svg '$(SVG)')

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -79,6 +80,28 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		change(r)
 		if err := r.check(); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+func TestWhatTookTooLongIsAnError(t *testing.T) {
+	slow := measured(t)
+	slow.Lost = 1
+	for _, tt := range []struct {
+		list []*run
+		took time.Duration
+		want string
+	}{
+		{[]*run{measured(t), troubled(t)}, 15 * time.Minute, ""},
+		{[]*run{measured(t), troubled(t)}, 16*time.Minute + 40*time.Second, "all of it took 16m40s, and is to be done within 15m0s: see that nothing else runs on this machine"},
+		{[]*run{slow}, 15*time.Minute + time.Second, "sqlite-50: 1 of 10000 jobs were lost\nall of it took 15m1s"},
+	} {
+		got := ""
+		if err := judge(tt.list, tt.took); err != nil {
+			got = err.Error()
+		}
+		if (got == "") != (tt.want == "") || !strings.HasPrefix(got, tt.want) {
+			t.Errorf("%v: got %q, want %q", tt.took, got, tt.want)
 		}
 	}
 }
