@@ -30,6 +30,7 @@ type summary struct {
 	LaunchedTwice int      `json:"launched_twice"` // attempts whose program was started twice
 	Poison        int      `json:"poison"`         // jobs that were at work in too many kills
 	Blocked       int      `json:"blocked"`        // times that a job was blocked and went on
+	Full          int      `json:"full"`           // times that as many jobs ran side by side as a limit lets go, by their own account
 	Broken        []string `json:"broken"`         // what does not hold, as "name: what was seen"
 }
 
@@ -264,6 +265,7 @@ func (r *round) report(c *checker) {
 	h.sum.LaunchedTwice += c.twice
 	h.sum.Poison += c.poison
 	h.sum.Blocked += c.blocked
+	h.sum.Full += c.full
 	for _, b := range r.broken {
 		h.sum.Broken = append(h.sum.Broken, fmt.Sprintf("%s (round %s, seed %d)", b, r.name, r.seed))
 	}
