@@ -36,6 +36,7 @@ type checker struct {
 
 	jobs, lost, twice int
 	poison, blocked   int
+	waited            int // times that a job stood in line and got its turn
 	full              int // times that as many ran side by side as a limit lets go
 	states            map[job.State]int
 	said              map[string]int

@@ -70,7 +70,7 @@ var spoils = []spoil{
 	})},
 	{name: "order", do: ledgerLines(func(lines []string) []string { slices.Reverse(lines); return lines })},
 	{
-		name: "limit", sqlite: `UPDATE jobs SET limits = '' WHERE limits <> ''`,
+		name: "limit", sqlite: `UPDATE jobs SET limit_keys = '[]' WHERE limit_keys <> ''`,
 		postgres: `UPDATE pawl.ended SET limits = NULL WHERE limits IS NOT NULL`,
 	},
 	{

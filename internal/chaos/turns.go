@@ -56,6 +56,11 @@ func (c *checker) turns(ctx context.Context) {
 				c.breaks("limit: job %s (%s) is to be under %s, and is under %q", j.ID, j.ExternalID, key, j.Limits)
 			}
 		}
+		for _, e := range c.history(ctx, j.ID) {
+			if e.Cause == job.CauseTurn {
+				c.waited++
+			}
+		}
 		if spec.Order != nil && j.Order != spec.OrderKey() {
 			c.breaks("order: job %s (%s) is to be in %s, and is in %q", j.ID, j.ExternalID, spec.OrderKey(), j.Order)
 		}
