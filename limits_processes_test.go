@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -38,7 +39,22 @@ const (
 	ledgerBegin  = `INSERT INTO running (job, key) SELECT $1, unnest($2::text[])`
 	ledgerBeside = `INSERT INTO beside SELECT $1, k, (SELECT count(*) FROM running r WHERE r.key = k), clock_timestamp() FROM unnest($2::text[]) k, pg_sleep($3)`
 	ledgerEnd    = `DELETE FROM running WHERE job = $1`
-	ledgerOwed   = `SELECT o.seq, (SELECT count(*) FROM beside) FROM pawl.turns_owed o`
+
+	// ledgerOwed returns, in one snapshot, the turns that are owed; and the keys that somebody waits for and that have a free place, with who
+	// has turns of them; each with how many turns have been used.
+	ledgerOwed = `
+WITH RECURSIVE lines AS (
+	(SELECT j.line FROM pawl.jobs j WHERE j.tenant = 'default' AND j.line IS NOT NULL ORDER BY j.line LIMIT 1)
+	UNION ALL
+	SELECT (SELECT j.line FROM pawl.jobs j WHERE j.tenant = 'default' AND j.line > l.line ORDER BY j.line LIMIT 1) FROM lines l WHERE l.line IS NOT NULL
+)
+SELECT o.seq::text, NULL::uuid[], (SELECT count(*) FROM beside) FROM pawl.turns_owed o
+UNION ALL
+SELECT l.line, held.jobs, (SELECT count(*) FROM beside) FROM lines l
+	CROSS JOIN LATERAL (SELECT array_agg(t.job) AS jobs, count(*) AS n FROM pawl.turns t WHERE t.tenant = 'default' AND t.key = l.line OFFSET 0) held
+	CROSS JOIN LATERAL (SELECT m.most FROM pawl.limits m WHERE m.tenant = 'default' AND m.key = ANY (ARRAY[l.line, regexp_replace(l.line, '/[^/]*$', '/*')])
+		ORDER BY m.key = l.line DESC LIMIT 1) may
+WHERE l.line IS NOT NULL AND held.n < may.most`
 )
 
 // TestLimitsSideBySide: 16 processes run tasks under a thousand keys, while limits are changed. No key ever has more of them than it
@@ -139,9 +155,9 @@ func TestLimitsSideBySide(t *testing.T) {
 			said[key] = append(said[key], changedLimit{places, began, time.Now()})
 		}
 	})
-	looks, longest, last := 0, 0, make(chan none)
+	var stood delays
+	looks, last := 0, make(chan none)
 	around.Go(func() {
-		var first map[int64]int
 		for more := true; more; looks++ {
 			select {
 			case <-last:
@@ -151,11 +167,9 @@ func TestLimitsSideBySide(t *testing.T) {
 			if n, _, err := desk.Store().Recount(t.Context(), 100); err != nil || n != (store.Recounted{}) {
 				t.Errorf("look %d: %+v, %v", looks, n, err)
 			}
-			owed, stood, err := debts(t.Context(), admin, first)
-			if err != nil {
+			if err := stood.look(t.Context(), admin); err != nil {
 				t.Errorf("look %d: %v", looks, err)
 			}
-			first, longest = owed, max(longest, stood)
 		}
 	})
 	submitting.Wait()
@@ -214,32 +228,61 @@ func TestLimitsSideBySide(t *testing.T) {
 	// Who pays takes the oldest debts first. It sends some statements for that, and waits for the one before it, while each slot goes on: a
 	// job has four statements, and takes one to three places. So a slot takes some places meanwhile: 4 were seen with ten processes to a
 	// core, and 10 is room for a slower machine. A debt that nobody pays sees almost all of them taken, 60 by each slot.
-	if most := 10 * processes * limitedSlots; longest > most {
-		t.Errorf("a free place was not handed on while %d others were taken, and no more than %d may be", longest, most)
+	// A place is idle for no longer than what is owed for it: whoever owes it anew is to have handed some on.
+	longest := 10 * processes * limitedSlots
+	if stood.debt > longest {
+		t.Errorf("a free place was not handed on while %d others were taken, and no more than %d may be", stood.debt, longest)
 	}
-	t.Logf("%d of a key ran side by side at most, and %d under a lowered limit; looked %d times; %d places were taken while one was to be handed on", seen, lowered, looks, longest)
+	if stood.idle > longest {
+		t.Errorf("a place of %s was idle, and somebody waited for it, while %d others were taken, and no more than %d may be", stood.key, stood.idle, longest)
+	}
+	t.Logf("%d of a key ran side by side at most, and %d under a lowered limit; looked %d times; %d places were taken while one was to be handed on, and %d while one of %s was idle",
+		seen, lowered, looks, stood.debt, stood.idle, stood.key)
 	storetest.Check(t, desk.Store(), "default")
 }
 
-// debts returns, for each debt of a turn to those who wait for it, how many turns had been used when it was first seen, as first says of
-// those that were seen before; and how many were used while one of them stood.
-func debts(ctx context.Context, ledger *pgx.Conn, first map[int64]int) (all map[int64]int, longest int, err error) {
+// Delays are for how long debts of turns have stood, and keys have had an idle place, by how many turns were used meanwhile.
+type delays struct {
+	first      map[string]delay // of those that stood when last looked at: debts, and keys that somebody waits for
+	debt, idle int              // the most that were used while one stood
+	key        string           // that was idle for so long
+}
+
+// A delay is how many turns had been used when a debt was first seen, or a key of which no place was handed on since; and who has turns
+// of it.
+type delay struct {
+	used int
+	held [][16]byte
+}
+
+// look looks at all debts and at all keys.
+func (s *delays) look(ctx context.Context, ledger *pgx.Conn) error {
 	rows, err := ledger.Query(ctx, ledgerOwed)
 	if err != nil {
-		return nil, 0, err
+		return err
 	}
-	all = map[int64]int{}
-	var debt int64
+	now := map[string]delay{}
+	var what string
+	var held [][16]byte
 	var used int
-	_, err = pgx.ForEachRow(rows, []any{&debt, &used}, func() error {
-		since, seen := first[debt]
-		if !seen {
-			since = used
+	_, err = pgx.ForEachRow(rows, []any{&what, &held, &used}, func() error {
+		since, stood := s.first[what]
+		handed := slices.ContainsFunc(held, func(id [16]byte) bool { return !slices.Contains(since.held, id) })
+		if !stood || handed {
+			since.used = used
 		}
-		all[debt], longest = since, max(longest, used-since)
+		since.held = slices.Clone(held)
+		now[what] = since
+		switch n := used - since.used; {
+		case what[0] <= '9': // a debt
+			s.debt = max(s.debt, n)
+		case n > s.idle:
+			s.idle, s.key = n, what
+		}
 		return nil
 	})
-	return all, longest, err
+	s.first = now
+	return err
 }
 
 // A changedLimit is how many may have turns of a key, from a moment between these on; with no end, it is not known whether it was set.

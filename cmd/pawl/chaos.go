@@ -60,6 +60,7 @@ func chaosCommand() *cobra.Command {
 //	canceled <job>                   it was granted
 //	launch <job> <attempt> <pid>     written by the program itself
 //	task <job> <attempt> <epoch>     written by the handler, when it begins
+//	done <job> <attempt> <epoch>     written by both when they end by themselves; a program does not know its epoch and writes 0
 //
 // state and attempts are how the job ends if nobody cancels it and its prerequisite is met. The input of programs is
 // the file beside the ledger that has .input behind its name.
@@ -119,8 +120,10 @@ func (l *load) run(ctx context.Context, out io.Writer, dir string, o nodeOptions
 
 // work submits the load, and returns when every job has ended, and no death of another process is left unnoticed.
 func (l *load) work(ctx context.Context, n *node, broke func(error)) error {
-	if err := n.SetLimit(ctx, chaosReleases); err != nil {
-		return err
+	for _, limit := range chaosLimits { // before there is a job that they count
+		if err := n.SetLimit(ctx, limit); err != nil {
+			return err
+		}
 	}
 	ids, err := l.submit(ctx, n)
 	if err != nil {

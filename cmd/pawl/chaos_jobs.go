@@ -22,8 +22,8 @@ type chaosJob struct {
 }
 
 // job makes job number i: programs that end well or badly, at once or at the second attempt, with and without inputs;
-// tasks that end well or fail and are retried, and some of which are blocked before; of both, some that are delayed, hold keys, or
-// wait for another.
+// tasks that end well or fail and are retried, and some of which are blocked before; of both, some that are delayed, hold keys, wait for
+// another, or stand under limits or in an order.
 func (l *load) job(i int, before []job.ID) chaosJob {
 	rnd := rand.New(rand.NewPCG(l.seed, uint64(i)))
 	c := chaosJob{state: job.Finished, attempts: 1}
@@ -54,6 +54,15 @@ func (l *load) job(i int, before []job.ID) chaosJob {
 		c.Unique = []store.Unique{{Mode: job.UntilDone, Key: c.Spec.ExternalID}}
 	case 6:
 		c.Unique = []store.Unique{{Mode: job.UntilStart, Key: c.Spec.ExternalID}}
+	}
+	if i%4 == 2 {
+		c.Spec.Limits = []string{[]string{"lab/a", "lab/b"}[i/4%2]}
+		if i%12 == 2 {
+			c.Spec.Limits = []string{"lab/a", "lab/b"}
+		}
+	}
+	if i%10 == 4 {
+		c.Spec.Order = &job.Order{Key: fmt.Sprint("row-", i/10%2)}
 	}
 	if len(before) > 0 && i%5 == 2 {
 		need := []job.Need{job.NeedFinished, job.NeedEnded}[rnd.IntN(2)]
@@ -96,7 +105,7 @@ func (l *load) program(c *chaosJob, i, millis int) {
 		read = "cat in/a in/b; "
 	}
 	script := fmt.Sprintf(`echo "launch $PAWL_JOB_ID $PAWL_ATTEMPT $$" >> "$LEDGER"; %ssleep %d.%03d; echo "$PAWL_JOB_ID $PAWL_ATTEMPT"; %s`+
-		`mkdir -p made scratch; echo "$PAWL_ATTEMPT" > made/file; echo no > scratch/file; exit %s`, leave, millis/1000, millis%1000, read, end)
+		`mkdir -p made scratch; echo "$PAWL_ATTEMPT" > made/file; echo no > scratch/file; echo "done $PAWL_JOB_ID $PAWL_ATTEMPT 0" >> "$LEDGER"; exit %s`, leave, millis/1000, millis%1000, read, end)
 	switch n % 3 {
 	case 0:
 		c.Spec.Script = script
@@ -148,6 +157,9 @@ var (
 	chaosReleases = job.Limit{Key: job.RateReleases + "/*", Most: 1000, Per: job.Duration(time.Second)}
 )
 
+// chaosLimits are those of the load. They are so low that jobs wait for turns, and internal/chaos knows them.
+var chaosLimits = []job.Limit{chaosReleases, {Key: "lab/*", Most: 2}, {Key: job.SystemKey(job.SystemLocal), Most: 8}}
+
 // test finds every other time, at random, that a thing is there again, and never what a person has.
 func (*load) test(_ context.Context, params map[string]string) error {
 	if needs := params["needs"]; strings.HasPrefix(needs, "person") || rand.IntN(2) == 0 {
@@ -160,6 +172,14 @@ func (c chaosTask) run(ctx context.Context, l *load, j *job.Job) error {
 	if err := l.note("task %s %d %d", j.ID, j.Attempt, j.Epoch); err != nil {
 		return err
 	}
+	err := c.work(ctx, j)
+	if noted := l.note("done %s %d %d", j.ID, j.Attempt, j.Epoch); noted != nil {
+		return noted
+	}
+	return err
+}
+
+func (c chaosTask) work(ctx context.Context, j *job.Job) error {
 	select {
 	case <-time.After(time.Duration(c.Millis) * time.Millisecond):
 	case <-ctx.Done():

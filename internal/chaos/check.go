@@ -36,6 +36,8 @@ type checker struct {
 
 	jobs, lost, twice int
 	poison, blocked   int
+	waited            int // times that a job stood in line and got its turn
+	full              int // times that as many ran side by side as a limit lets go
 	states            map[job.State]int
 	said              map[string]int
 }
@@ -79,6 +81,8 @@ func (c *checker) check(ctx context.Context) {
 			c.job(ctx, j, p)
 		}
 	}
+	c.turns(ctx)
+	c.orders(ctx)
 	c.groups(ctx)
 	c.histories()
 	c.sessions(ctx)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -62,6 +63,20 @@ var spoils = []spoil{
 	{name: "stranger", do: elsewhere, only: true},
 	{name: "launched_twice", do: again(`launch`)},
 	{name: "ran_twice", do: again(`task`)},
+	{name: "limit", do: ledgerLines(func(lines []string) []string { // nobody ends before all have begun
+		return slices.SortedStableFunc(slices.Values(lines), func(a, b string) int {
+			return cmp.Compare(strings.Count(a, "done "), strings.Count(b, "done "))
+		})
+	})},
+	{name: "order", do: ledgerLines(func(lines []string) []string { slices.Reverse(lines); return lines })},
+	{
+		name: "limit", sqlite: `UPDATE jobs SET limit_keys = '[]' WHERE limit_keys <> ''`,
+		postgres: `UPDATE pawl.ended SET limits = NULL WHERE limits IS NOT NULL`,
+	},
+	{
+		name: "turn_left", sqlite: `INSERT INTO turns (job, key, tenant, owner) VALUES (1, 'lab/a', 'default', 'x')`,
+		postgres: `INSERT INTO pawl.turns (job, key, tenant, owner) VALUES (` + finishedPG + `, 'lab/a', 'default', 'x')`,
+	},
 	{
 		name: "wrong_end", sqlite: `UPDATE jobs SET state = 'FAILED' WHERE seq = ` + finished,
 		postgres: `UPDATE pawl.ended SET state = 'FAILED' WHERE id = ` + finishedPG,
@@ -253,6 +268,19 @@ func ledgerWith(word string, edit func(line []byte) []byte) func(*testing.T, *ro
 		id := string(b[at[2]:at[3]])
 		same := regexp.MustCompile(`(?m)^` + word + ` ` + id + ` .*\n`) // several processes may have written it
 		if err := os.WriteFile(r.ledger(), same.ReplaceAllFunc(b, edit), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// ledgerLines changes all lines of the ledger.
+func ledgerLines(edit func(lines []string) []string) func(*testing.T, *round) {
+	return func(t *testing.T, r *round) {
+		b, err := os.ReadFile(r.ledger())
+		if err == nil {
+			err = os.WriteFile(r.ledger(), []byte(strings.Join(edit(slices.Collect(strings.Lines(string(b)))), "")), 0o600)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

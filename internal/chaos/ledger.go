@@ -17,6 +17,7 @@ type ledger struct {
 	canceled map[job.ID]bool // and acknowledged
 	launches map[job.ID]map[int]int
 	tasks    map[job.ID][]taskRun
+	spans    []*span // in the order in which they began
 	bad      []string
 }
 
@@ -35,6 +36,14 @@ type taskRun struct {
 	epoch   int64
 }
 
+// A span is a time in which a job ran, by its own account: from one line of the ledger to another. Whoever died wrote no end.
+type span struct {
+	job        job.ID
+	attempt    int
+	epoch      int64 // of a task
+	begin, end int   // line; end is 0 where there is none
+}
+
 func readLedger(name string) (*ledger, error) {
 	b, err := os.ReadFile(name)
 	if err != nil {
@@ -44,8 +53,10 @@ func readLedger(name string) (*ledger, error) {
 		accepted: map[string]*promise{}, promises: map[job.ID]*promise{}, asked: map[job.ID]bool{}, canceled: map[job.ID]bool{},
 		launches: map[job.ID]map[int]int{}, tasks: map[job.ID][]taskRun{},
 	}
+	n := 0
 	for line := range strings.Lines(string(b)) {
-		if err := l.read(strings.Fields(line)); err != nil {
+		n++
+		if err := l.read(n, strings.Fields(line)); err != nil {
 			l.bad = append(l.bad, fmt.Sprintf("ledger: %q: %v", strings.TrimSpace(line), err))
 		}
 	}
@@ -53,9 +64,9 @@ func readLedger(name string) (*ledger, error) {
 }
 
 // want is the number of words of each kind of line.
-var want = map[string]int{"accepted": 7, "cancel": 2, "canceled": 2, "launch": 4, "task": 4}
+var want = map[string]int{"accepted": 7, "cancel": 2, "canceled": 2, "launch": 4, "task": 4, "done": 4}
 
-func (l *ledger) read(w []string) error {
+func (l *ledger) read(line int, w []string) error {
 	if len(w) == 0 || want[w[0]] != len(w) {
 		return fmt.Errorf("no line of a ledger")
 	}
@@ -91,7 +102,8 @@ func (l *ledger) read(w []string) error {
 			l.launches[id] = map[int]int{}
 		}
 		l.launches[id][attempt]++
-	case "task":
+		l.spans = append(l.spans, &span{job: id, attempt: attempt, begin: line})
+	case "task", "done":
 		attempt, err := strconv.Atoi(w[2])
 		if err != nil {
 			return err
@@ -100,7 +112,16 @@ func (l *ledger) read(w []string) error {
 		if err != nil {
 			return err
 		}
-		l.tasks[id] = append(l.tasks[id], taskRun{attempt, epoch})
+		if w[0] == "task" {
+			l.tasks[id] = append(l.tasks[id], taskRun{attempt, epoch})
+			l.spans = append(l.spans, &span{job: id, attempt: attempt, epoch: epoch, begin: line})
+			break
+		}
+		for _, r := range l.spans {
+			if r.job == id && r.attempt == attempt && r.epoch == epoch && r.end == 0 {
+				r.end = line
+			}
+		}
 	}
 	return nil
 }

@@ -30,6 +30,8 @@ type summary struct {
 	LaunchedTwice int      `json:"launched_twice"` // attempts whose program was started twice
 	Poison        int      `json:"poison"`         // jobs that were at work in too many kills
 	Blocked       int      `json:"blocked"`        // times that a job was blocked and went on
+	Waited        int      `json:"waited"`         // times that a job stood in line and got its turn
+	Full          int      `json:"full"`           // times that as many jobs ran side by side as a limit lets go, by their own account
 	Broken        []string `json:"broken"`         // what does not hold, as "name: what was seen"
 }
 
@@ -264,6 +266,8 @@ func (r *round) report(c *checker) {
 	h.sum.LaunchedTwice += c.twice
 	h.sum.Poison += c.poison
 	h.sum.Blocked += c.blocked
+	h.sum.Waited += c.waited
+	h.sum.Full += c.full
 	for _, b := range r.broken {
 		h.sum.Broken = append(h.sum.Broken, fmt.Sprintf("%s (round %s, seed %d)", b, r.name, r.seed))
 	}
@@ -274,6 +278,9 @@ func (r *round) report(c *checker) {
 	}
 	if c.blocked > 0 {
 		strikes += fmt.Sprintf(", %d times blocked", c.blocked)
+	}
+	if c.waited > 0 {
+		strikes += fmt.Sprintf(", %d turns waited for", c.waited)
 	}
 	if c.poison > 0 {
 		strikes += fmt.Sprintf(", %d innocent at work in too many of them", c.poison)
