@@ -22,11 +22,13 @@ import (
 )
 
 const (
-	page    = 100                   // groups that are asked for at once, beside those whose probes are under way
+	page    = 100                   // groups that are asked for at once, beside as many as were due when it was last asked
 	most    = 1000                  // that are written at once
 	soon    = 10 * time.Millisecond // how far apart looks are
 	gather  = 50 * time.Millisecond // how far apart looks are that others ask for
+	reading = time.Millisecond / 10 // how far apart looks are for each group that was due, up to fresh
 	fresh   = time.Second           // for how long those wait for places of whom a look told
+	grace   = time.Second / 2       // for how long a tester that is cut off may take to return
 	leave   = time.Second           // for how long who stops waits for testers to return
 	forgets = time.Hour             // after which, or twice that, it does not matter whether a host answered
 	maxSays = 500                   // bytes of what a test says
@@ -44,6 +46,7 @@ type loop struct {
 	turns  int               // how many probes have begun
 	groups int               // that are answered by those that have a place
 	looked time.Time         // when it was asked what is due
+	due    int               // groups that were due then
 	// waiting are those that were due then, and for whom there was no place. They are not asked for anew each time that a place is free:
 	// there may be many.
 	waiting []*probe
@@ -171,9 +174,9 @@ func (l *loop) run(ctx context.Context) error {
 			for len(told.Messages()) > 0 { // one look is enough for many
 				<-told.Messages()
 			}
-			at = earlier(at, l.looked.Add(gather))
+			at = earlier(at, l.after(gather))
 		case <-told.Lost():
-			at = earlier(at, l.looked.Add(gather))
+			at = earlier(at, l.after(gather))
 		case n := <-l.news:
 			l.hear(n)
 			for more := true; more; { // what is ready is written together
@@ -189,7 +192,7 @@ func (l *loop) run(ctx context.Context) error {
 				l.begin(ctx, l.waiting)
 			}
 			if len(l.waiting) == 0 {
-				again = l.looked.Add(soon)
+				again = l.after(soon)
 			}
 			at = earlier(at, again)
 			err = l.write(ctx)
@@ -198,6 +201,11 @@ func (l *loop) run(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// after returns when to look again at the earliest. Who has read of many groups does not do so all the time.
+func (l *loop) after(d time.Duration) time.Time {
+	return l.looked.Add(max(d, min(fresh, time.Duration(l.due)*reading)))
 }
 
 // earlier returns the earlier of two times, of which the first may be zero: then it is none.
@@ -211,26 +219,26 @@ func earlier(a, b time.Time) time.Time {
 // look begins the tests that are due, as far as there are places, and returns when the next one is; zero: none is as far as is known.
 func (l *loop) look(ctx context.Context) (at time.Time, err error) {
 	l.forget()
-	for limit := page + l.groups; ; limit *= 2 {
+	for limit := page + l.due; ; limit *= 2 {
 		a, err := engine.Try(ctx, l.cfg.Log, "tests", func() (store.Tests, error) { return l.cfg.Store.Tests(ctx, l.fence.Duty, limit) })
 		if err != nil {
 			return at, err
 		}
-		l.looked = time.Now()
 		probes, due := l.ask(&a)
+		if due >= limit && slices.ContainsFunc(l.places[:], func(s places) bool { return s.taken < l.cfg.Parallel }) {
+			continue // behind those who are many others may stand, whose turn it is
+		}
+		l.looked, l.due = time.Now(), due
 		l.begin(ctx, probes)
 		told := len(l.found) > 0
 		if err := l.write(ctx); err != nil {
 			return at, err
 		}
-		if due >= limit && slices.ContainsFunc(l.places[:], func(s places) bool { return s.taken < l.cfg.Parallel }) {
-			continue // behind those for whom there is no place others may stand
-		}
 		if !a.Next.IsZero() {
-			at = l.looked.Add(max(soon, a.Next.Sub(a.Now)))
+			at = l.after(max(soon, a.Next.Sub(a.Now)))
 		}
 		if told {
-			at = earlier(at, l.looked.Add(soon)) // when these are due next
+			at = earlier(at, l.after(soon)) // when these are due next
 		}
 		return at, nil
 	}
@@ -387,9 +395,16 @@ func (l *loop) probe(ctx context.Context, p *probe, t Tester) {
 	case f := <-answered:
 		tell(news{probe: p, finding: f, returned: true})
 	case <-ctx.Done():
-		tell(news{probe: p, finding: l.late()})
-		<-answered
-		tell(news{probe: p, returned: true, late: true})
+		patience := time.NewTimer(grace)
+		defer patience.Stop()
+		select {
+		case <-answered:
+			tell(news{probe: p, finding: l.late(), returned: true})
+		case <-patience.C:
+			tell(news{probe: p, finding: l.late()})
+			<-answered
+			tell(news{probe: p, returned: true, late: true})
+		}
 	}
 }
 

@@ -232,10 +232,11 @@ func TestHungTestsOfMany(t *testing.T) {
 				w.tester.Set(door, hung)
 				w.blocked(door, on(door))
 			}
+			pass(time.Second)
 			other := w.other()
 			id := w.blockedAt(other, "y", on("lab:22"))
 			w.tester.Set("lab:22", fake.Knobs{Up: true})
-			pass(time.Minute + 31*time.Second) // the turn after that of those who were first
+			pass(time.Minute + 32*time.Second) // the turn after that of those who were first
 			w.isAt(other, id, job.Finished)
 		})
 	})
@@ -258,6 +259,7 @@ func (w *world) away(s *pawl.Service, n int, k fake.Knobs) (hosts []string) {
 func (w *world) onTime(s *pawl.Service, host string, late time.Duration) {
 	w.Helper()
 	w.tester.Set(host, fake.Knobs{Takes: 100 * time.Millisecond})
+	pass(time.Second) // it comes after all others
 	before := len(w.tester.Calls(host))
 	at := time.Now()
 	id := w.blockedAt(s, host, on(host))
