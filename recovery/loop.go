@@ -44,7 +44,6 @@ type loop struct {
 	forgot time.Time         // when hosts were forgotten that nobody asks any more
 	places [standings]places // of probes under way, but for those that were given up: by what was known of their hosts when they began
 	turns  int               // how many probes have begun
-	groups int               // that are answered by those that have a place
 	looked time.Time         // when it was asked what is due
 	due    int               // groups that were due then
 	// waiting are those that were due then, and for whom there was no place. They are not asked for anew each time that a place is free:
@@ -75,7 +74,7 @@ type places struct {
 }
 
 // may reports whether a tenant may take one more of so many: while more are free than it has. So nobody has more than half of them, two have
-// no more than three quarters, and who has none finds one, but where five others or more have hung ones.
+// no more than three quarters, and so on: of 32, five have no more than 31, and who has none finds one.
 func (s *places) may(tenant string, all int) bool {
 	if guard.Share.Off() {
 		return s.taken < all
@@ -367,7 +366,6 @@ func (l *loop) start(ctx context.Context, p *probe) {
 
 // count notes that a probe has its place, or not any more.
 func (l *loop) count(p *probe, n int) {
-	l.groups += n * len(p.tests)
 	s := &l.places[p.standing]
 	s.taken += n
 	if s.of[p.whose] += n; s.of[p.whose] == 0 {
