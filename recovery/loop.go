@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"runtime/debug"
@@ -22,13 +23,15 @@ import (
 )
 
 const (
-	page    = 100                   // groups that are asked for at once, beside those whose probes are under way
+	page    = 100                   // groups that are asked for at once, beside as many as were due when it was last asked
 	most    = 1000                  // that are written at once
 	soon    = 10 * time.Millisecond // how far apart looks are
 	gather  = 50 * time.Millisecond // how far apart looks are that others ask for
+	reading = time.Millisecond / 10 // how far apart looks are for each group that was due, up to fresh
 	fresh   = time.Second           // for how long those wait for places of whom a look told
+	grace   = time.Second / 2       // for how long a tester that is cut off may take to return
 	leave   = time.Second           // for how long who stops waits for testers to return
-	forgets = time.Hour             // after which it does not matter that a host gave no answer
+	forgets = time.Hour             // after which, or twice that, it does not matter whether a host answered
 	maxSays = 500                   // bytes of what a test says
 )
 
@@ -37,13 +40,13 @@ type loop struct {
 	*Recovery
 	fence job.Fence
 
-	probes map[string]*probe    // by key: those that have not returned, given up or not
-	hosts  map[string]*host     // those that they ask
-	silent map[string]time.Time // hosts whose newest probe had no answer in time: since when
-	busy   int                  // probes under way, but for those that were given up
-	slow   int                  // of these, at hosts that are silent
-	groups int                  // that these answer
-	looked time.Time            // when it was asked what is due
+	probes map[string]*probe // by key: those that have not returned, given up or not
+	hosts  map[string]*host  // those that they ask, and have asked
+	forgot time.Time         // when hosts were forgotten that nobody asks any more
+	places [standings]places // of probes under way, but for those that were given up: by what was known of their hosts when they began
+	turns  int               // how many probes have begun
+	looked time.Time         // when it was asked what is due
+	due    int               // groups that were due then
 	// waiting are those that were due then, and for whom there was no place. They are not asked for anew each time that a place is free:
 	// there may be many.
 	waiting []*probe
@@ -54,22 +57,56 @@ type loop struct {
 	wg    sync.WaitGroup
 }
 
+// A standing is what is known of a host. Probes of each have places of their own, so that those which hang keep none from hosts that answer.
+type standing int
+
+const (
+	stranger  standing = iota // it was not asked, as far as is known
+	answers                   // it answered the newest probe, whatever it said
+	silent                    // the newest probe had no answer in time
+	standings                 // how many there are
+)
+
+// Places are taken by probes, each for one tenant.
+type places struct {
+	taken int
+	of    map[string]int // by tenant
+	turns map[string]int // when a tenant took its newest one, counted in probes
+}
+
+// may reports whether a tenant may take one more of so many: while more are free than it has. So nobody has more than half of them, two have
+// no more than three quarters, and so on: of 32, five have no more than 31, and who has none finds one.
+func (s *places) may(tenant string, all int) bool {
+	if guard.Share.Off() {
+		return s.taken < all
+	}
+	return s.of[tenant] < all-s.taken
+}
+
 // A host is what probes ask.
 type host struct {
-	probes  int // that have not returned
-	givenUp int // of these
+	standing standing
+	heard    time.Time      // since when that is known
+	probes   int            // that have not returned
+	givenUp  int            // of these
+	turns    map[string]int // when a tenant asked it last, counted in probes
 }
 
 // A probe is one question, and the groups that its answer is for.
 type probe struct {
 	key     string
-	at      string // the host
-	slow    bool   // that was silent when it began
+	at      string // its host
 	tester  string
 	q       Question
 	tests   []asking // in the turn in which these get what there is for a few
-	due     bool
+	tenants []string // those for whom it is due
 	givenUp bool
+
+	// What follows is set when there are places to be given.
+
+	host     *host
+	standing standing // in which it has its place
+	whose    string   // the tenant that has it
 }
 
 // An asking is a group for which a probe asks.
@@ -93,10 +130,11 @@ type finding struct {
 }
 
 func newLoop(r *Recovery, f job.Fence) *loop {
-	return &loop{
-		Recovery: r, fence: f, probes: map[string]*probe{}, hosts: map[string]*host{}, silent: map[string]time.Time{},
-		news: make(chan news), ended: make(chan struct{}),
+	l := &loop{Recovery: r, fence: f, probes: map[string]*probe{}, hosts: map[string]*host{}, news: make(chan news), ended: make(chan struct{})}
+	for i := range l.places {
+		l.places[i] = places{of: map[string]int{}, turns: map[string]int{}}
 	}
+	return l
 }
 
 // end waits for testers that return, now that the context of run has ended, or run has. Others are left behind.
@@ -142,9 +180,9 @@ func (l *loop) run(ctx context.Context) error {
 			for len(told.Messages()) > 0 { // one look is enough for many
 				<-told.Messages()
 			}
-			at = earlier(at, l.looked.Add(gather))
+			at = earlier(at, l.after(gather))
 		case <-told.Lost():
-			at = earlier(at, l.looked.Add(gather))
+			at = earlier(at, l.after(gather))
 		case n := <-l.news:
 			l.hear(n)
 			for more := true; more; { // what is ready is written together
@@ -160,7 +198,7 @@ func (l *loop) run(ctx context.Context) error {
 				l.begin(ctx, l.waiting)
 			}
 			if len(l.waiting) == 0 {
-				again = l.looked.Add(soon)
+				again = l.after(soon)
 			}
 			at = earlier(at, again)
 			err = l.write(ctx)
@@ -169,6 +207,11 @@ func (l *loop) run(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// after returns when to look again at the earliest. Who has read of many groups does not do so all the time.
+func (l *loop) after(d time.Duration) time.Time {
+	return l.looked.Add(max(d, min(fresh, time.Duration(l.due)*reading)))
 }
 
 // earlier returns the earlier of two times, of which the first may be zero: then it is none.
@@ -181,26 +224,27 @@ func earlier(a, b time.Time) time.Time {
 
 // look begins the tests that are due, as far as there are places, and returns when the next one is; zero: none is as far as is known.
 func (l *loop) look(ctx context.Context) (at time.Time, err error) {
-	for limit := page + l.groups; ; limit *= 2 {
+	l.forget()
+	for limit := page + l.due; ; limit *= 2 {
 		a, err := engine.Try(ctx, l.cfg.Log, "tests", func() (store.Tests, error) { return l.cfg.Store.Tests(ctx, l.fence.Duty, limit) })
 		if err != nil {
 			return at, err
 		}
-		l.looked = time.Now()
 		probes, due := l.ask(&a)
+		if due >= limit && slices.ContainsFunc(l.places[:], func(s places) bool { return s.taken < l.cfg.Parallel }) {
+			continue // behind those who are many others may stand, whose turn it is
+		}
+		l.looked, l.due = time.Now(), due
 		l.begin(ctx, probes)
 		told := len(l.found) > 0
 		if err := l.write(ctx); err != nil {
 			return at, err
 		}
-		if due >= limit && l.busy < l.cfg.Parallel {
-			continue // behind those for whom there is no place others may stand
-		}
 		if !a.Next.IsZero() {
-			at = l.looked.Add(max(soon, a.Next.Sub(a.Now)))
+			at = l.after(max(soon, a.Next.Sub(a.Now)))
 		}
 		if told {
-			at = earlier(at, l.looked.Add(soon)) // when these are due next
+			at = earlier(at, l.after(soon)) // when these are due next
 		}
 		return at, nil
 	}
@@ -210,21 +254,61 @@ func (l *loop) look(ctx context.Context) (at time.Time, err error) {
 func (l *loop) begin(ctx context.Context, probes []*probe) {
 	l.waiting = nil
 	for _, p := range probes {
-		t, known := l.cfg.Testers[p.tester]
+		_, known := l.cfg.Testers[p.tester]
 		running, h := l.probes[p.key], l.hosts[p.at]
-		_, p.slow = l.silent[p.at]
+		if h == nil {
+			h = &host{turns: map[string]int{}}
+			l.hosts[p.at] = h
+		}
+		p.host, p.standing = h, h.standing
+		if guard.Apart.Off() {
+			p.standing = answers
+		}
 		switch {
 		case !known:
 			l.note(p, finding{Answer{Says: l.unknown(p.tester)}, Failed})
-		case running != nil && running.givenUp, h != nil && h.givenUp >= l.cfg.PerHost:
+		case running != nil && running.givenUp, h.givenUp >= l.cfg.PerHost:
 			l.note(p, finding{Answer{Says: "not tested: an earlier test has not returned yet"}, TimedOut})
 		case running != nil: // these groups were not there when it began, or not due: they are next
-		case h != nil && h.probes >= l.cfg.PerHost, l.busy >= l.cfg.Parallel, p.slow && l.slow >= max(1, l.cfg.Parallel/2):
-			l.waiting = append(l.waiting, p)
 		default:
-			l.start(ctx, p, t)
+			l.waiting = append(l.waiting, p)
 		}
 	}
+	for p := l.next(); p != nil; p = l.next() {
+		l.waiting = slices.DeleteFunc(l.waiting, func(other *probe) bool { return other == p })
+		l.start(ctx, p)
+	}
+}
+
+// next returns who of those that wait is next, with the tenant that takes the place; nil: there is none for any of them. That tenant is next
+// which took one the longest ago, but for its host: there it is the one which asked that host the longest ago.
+func (l *loop) next() *probe {
+	p := l.first(l.waiting, func(p *probe) map[string]int { return l.places[p.standing].turns })
+	if p == nil {
+		return nil
+	}
+	there := slices.DeleteFunc(slices.Clone(l.waiting), func(other *probe) bool { return other.host != p.host })
+	return l.first(there, func(p *probe) map[string]int { return p.host.turns })
+}
+
+// first returns who is first by the turns of tenants, and where these are the same, the first that was due.
+func (l *loop) first(probes []*probe, turns func(*probe) map[string]int) (first *probe) {
+	least := 0
+	for _, p := range probes {
+		if p.host.probes >= l.cfg.PerHost && !guard.PerHost.Off() {
+			continue
+		}
+		for _, tenant := range p.tenants {
+			turn := turns(p)[tenant]
+			if guard.Round.Off() {
+				turn = 0
+			}
+			if (first == nil || turn < least) && l.places[p.standing].may(tenant, l.cfg.Parallel) {
+				first, least, p.whose = p, turn, tenant
+			}
+		}
+	}
+	return first
 }
 
 // ask makes probes of groups that are due, those first that are due first, and returns how many these groups are.
@@ -236,6 +320,9 @@ func (l *loop) ask(a *store.Tests) (all []*probe, due int) {
 		if _, private := l.cfg.Testers[g.Block.Tester].(Private); private {
 			key, q.Tenant = key+"/"+g.Tenant, g.Tenant
 		}
+		if guard.Same.Off() {
+			key += "/" + g.Tenant + "/" + g.Key
+		}
 		p := known[key]
 		if p == nil {
 			p = &probe{key: key, at: hostOf(g.Block.Params, key), tester: g.Block.Tester, q: q}
@@ -244,8 +331,9 @@ func (l *loop) ask(a *store.Tests) (all []*probe, due int) {
 		}
 		p.tests = append(p.tests, asking{store.Test{Tenant: g.Tenant, Key: g.Key, Began: a.Now}, g.Waits()})
 		if !g.Next.After(a.Now) {
-			p.due = true
-			due++
+			if due++; !slices.Contains(p.tenants, g.Tenant) {
+				p.tenants = append(p.tenants, g.Tenant)
+			}
 		}
 	}
 	for _, p := range all {
@@ -253,7 +341,7 @@ func (l *loop) ask(a *store.Tests) (all []*probe, due int) {
 			return cmp.Or(a.waits.Compare(b.waits), strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Key, b.Key))
 		})
 	}
-	return slices.DeleteFunc(all, func(p *probe) bool { return !p.due }), due // the same is asked for another tenant only
+	return slices.DeleteFunc(all, func(p *probe) bool { return len(p.tenants) == 0 }), due // the same is asked for another tenant only
 }
 
 // hostOf returns the host that a probe asks. One that names none stands for itself.
@@ -279,24 +367,21 @@ func (l *loop) unknown(tester string) string {
 }
 
 // start begins a probe.
-func (l *loop) start(ctx context.Context, p *probe, t Tester) {
-	h := l.hosts[p.at]
-	if h == nil {
-		h = &host{}
-		l.hosts[p.at] = h
-	}
-	h.probes++
+func (l *loop) start(ctx context.Context, p *probe) {
+	l.turns++
 	l.probes[p.key] = p
+	p.host.probes++
+	p.host.turns[p.whose], l.places[p.standing].turns[p.whose] = l.turns, l.turns
 	l.count(p, 1)
-	l.wg.Go(func() { l.probe(ctx, p, t) })
+	l.wg.Go(func() { l.probe(ctx, p, l.cfg.Testers[p.tester]) })
 }
 
-// count notes that a probe is under way, or not any more.
+// count notes that a probe has its place, or not any more.
 func (l *loop) count(p *probe, n int) {
-	l.busy += n
-	l.groups += n * len(p.tests)
-	if p.slow {
-		l.slow += n
+	s := &l.places[p.standing]
+	s.taken += n
+	if s.of[p.whose] += n; s.of[p.whose] == 0 {
+		delete(s.of, p.whose)
 	}
 }
 
@@ -320,9 +405,16 @@ func (l *loop) probe(ctx context.Context, p *probe, t Tester) {
 	case f := <-answered:
 		tell(news{probe: p, finding: f, returned: true})
 	case <-ctx.Done():
-		tell(news{probe: p, finding: l.late()})
-		<-answered
-		tell(news{probe: p, returned: true, late: true})
+		patience := time.NewTimer(grace)
+		defer patience.Stop()
+		select {
+		case <-answered:
+			tell(news{probe: p, finding: l.late(), returned: true})
+		case <-patience.C:
+			tell(news{probe: p, finding: l.late()})
+			<-answered
+			tell(news{probe: p, returned: true, late: true})
+		}
 	}
 }
 
@@ -357,14 +449,15 @@ func (l *loop) test(ctx context.Context, p *probe, t Tester, answered chan<- fin
 // hear takes in what has become of a probe.
 func (l *loop) hear(n news) {
 	p := n.probe
+	h := p.host
 	if !n.late {
 		l.count(p, -1)
 		l.note(p, n.finding)
-		if delete(l.silent, p.at); n.outcome == TimedOut {
-			l.fallsSilent(p.at)
+		h.standing, h.heard = answers, time.Now()
+		if n.outcome == TimedOut {
+			h.standing = silent
 		}
 	}
-	h := l.hosts[p.at]
 	switch {
 	case !n.returned:
 		p.givenUp = true
@@ -374,19 +467,16 @@ func (l *loop) hear(n news) {
 		h.givenUp--
 	}
 	delete(l.probes, p.key)
-	if h.probes--; h.probes == 0 {
-		delete(l.hosts, p.at)
-	}
+	h.probes--
 }
 
-// fallsSilent notes that a host gave no answer.
-func (l *loop) fallsSilent(at string) {
-	for other, since := range l.silent {
-		if time.Since(since) > forgets {
-			delete(l.silent, other)
-		}
+// forget forgets hosts that nobody asks any more.
+func (l *loop) forget() {
+	if time.Since(l.forgot) < forgets {
+		return
 	}
-	l.silent[at] = time.Now()
+	l.forgot = time.Now()
+	maps.DeleteFunc(l.hosts, func(_ string, h *host) bool { return h.probes == 0 && time.Since(h.heard) > forgets })
 }
 
 // note keeps what was found, to be written.

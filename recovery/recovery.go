@@ -7,10 +7,11 @@
 //     is blocked while it is under way is not meant by its answer: it began before that. Where only some jobs may go ([Answer.May]) the groups
 //     share that, and those have what cannot be shared, or is too little for all, that have waited for the longest.
 //   - A host is what a probe asks: that of the parameter "host" or "url". A probe that names none stands for itself. At most [Config.PerHost]
-//     probes ask one host at the same time, and at most [Config.Parallel] any.
+//     probes ask one host at the same time. Hosts that answered the newest probe, hosts that did not and those of which nothing is known have
+//     [Config.Parallel] places each for their probes. A tenant gets a further one while more are free than it has, and tenants take turns.
 //   - A probe is cut off after [Config.Timeout]: the groups are told that there was no answer, and their policies go on. If the tester does not
-//     return even then it is left alone. It keeps its place at its host, so a host has at most PerHost of such probes, and nobody else waits for
-//     it. Hosts that did not answer last have half of all places together, so that the others go on when many are gone at once.
+//     return within half a second more it is left alone. It keeps its place at its host, so a host has at most PerHost of such probes, and
+//     nobody else waits for it.
 //   - Tests are a duty ([engine.Duty]): one process makes those of all groups, and one of each machine those that can be made there only. Functions
 //     that some processes have registered ([FuncPrefix]) are duties of their own, which go to those who have them. What a holder found is written
 //     down under its fence; what it had not written down the next holder tests again.
@@ -110,7 +111,8 @@ type Config struct {
 	Timeout time.Duration
 	// PerHost is how many probes ask one host at the same time; 2 by default.
 	PerHost int
-	// Parallel is how many probes of a duty are under way at the same time; 32 by default.
+	// Parallel is how many probes of a duty are under way at the same time: at hosts that answered last, at those that did not, and as many at
+	// those of which nothing is known; 32 by default, of which one tenant has no more than half.
 	Parallel int
 	// Follow acts on what a test means for others, see [engine.Engine.Follow]; nil: nobody does.
 	Follow func(context.Context, store.Effects)

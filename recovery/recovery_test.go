@@ -224,6 +224,119 @@ func TestHungTests(t *testing.T) {
 	})
 }
 
+// However many tests hang, of whatever tenant, a host that is not asked by them is tested at its times.
+func TestHungTestsOfMany(t *testing.T) {
+	const all = 320 // ten times as many as there are places
+	hung := fake.Knobs{Hangs: true}
+	t.Run("hosts of one tenant, when nothing is known of any", func(t *testing.T) {
+		bubble(t, pawl.Config{}, func(w *world) {
+			w.away(w.svc, all, hung)
+			w.onTime(w.other(), "lab", 0)
+		})
+	})
+	t.Run("hosts of one tenant, of which it is known", func(t *testing.T) {
+		bubble(t, pawl.Config{}, func(w *world) {
+			w.away(w.svc, 100, hung)
+			pass(5 * time.Minute) // each has had a test
+			w.onTime(w.svc, "lab", 0)
+		})
+	})
+	t.Run("hosts of one tenant that answered before", func(t *testing.T) {
+		bubble(t, pawl.Config{}, func(w *world) {
+			hosts := w.away(w.svc, all, fake.Knobs{})
+			pass(90 * time.Second)
+			for _, host := range hosts {
+				w.tester.Set(host, hung)
+			}
+			w.onTime(w.other(), "lab", 0)
+		})
+	})
+	t.Run("hosts of the same tenant, beside one that answers", func(t *testing.T) {
+		bubble(t, pawl.Config{}, func(w *world) {
+			id := w.blocked("x", on("known"))
+			pass(90 * time.Second)
+			w.says(id, 1, "known is down")
+			w.away(w.svc, all, hung)
+			w.onTime(w.svc, "known", 0)
+		})
+	})
+	t.Run("hosts of five tenants", func(t *testing.T) {
+		bubble(t, pawl.Config{}, func(w *world) {
+			for i := range 5 {
+				w.away(w.as(fmt.Sprint("tenant", i)), all/5, hung)
+			}
+			w.onTime(w.other(), "lab", 0)
+		})
+	})
+	t.Run("hosts of more tenants, but for the first test", func(t *testing.T) {
+		bubble(t, pawl.Config{}, func(w *world) {
+			for i := range 20 {
+				w.away(w.as(fmt.Sprint("tenant", i)), all/20, hung)
+			}
+			w.onTime(w.other(), "lab", 30*time.Second)
+		})
+	})
+	t.Run("doors of one host", func(t *testing.T) {
+		bubble(t, pawl.Config{}, func(w *world) {
+			for i := range 40 {
+				door := fmt.Sprint("lab:", 1000+i)
+				w.tester.Set(door, hung)
+				w.blocked(door, on(door))
+			}
+			pass(time.Second)
+			other := w.other()
+			id := w.blockedAt(other, "y", on("lab:22"))
+			w.tester.Set("lab:22", fake.Knobs{Up: true})
+			pass(time.Minute + 32*time.Second) // the turn after that of those who were first
+			w.isAt(other, id, job.Finished)
+		})
+	})
+}
+
+// away blocks tasks of a tenant, each by a host of its own that behaves as it is told, and returns the hosts.
+func (w *world) away(s *pawl.Service, n int, k fake.Knobs) (hosts []string) {
+	w.Helper()
+	w.faces++
+	for i := range n {
+		host := fmt.Sprint("away", w.faces, "-", i)
+		hosts = append(hosts, host)
+		w.tester.Set(host, k)
+		w.blockedAt(s, host, on(host))
+	}
+	return hosts
+}
+
+// onTime blocks a task by a host that answers, and watches its tests for ten minutes. The first may be late.
+func (w *world) onTime(s *pawl.Service, host string, late time.Duration) {
+	w.Helper()
+	w.tester.Set(host, fake.Knobs{Takes: 100 * time.Millisecond})
+	pass(time.Second) // it comes after all others
+	before := len(w.tester.Calls(host))
+	at := time.Now()
+	id := w.blockedAt(s, host, on(host))
+	if before > 0 { // it is tested already
+		at = w.tester.Calls(host)[before-1].At
+	}
+	const tests = 10
+	pass(time.Until(at.Add(tests*time.Minute + 30*time.Second)))
+	calls := w.tester.Calls(host)[before:]
+	if len(calls) != tests {
+		w.Errorf("%s was tested %d times within %d min", host, len(calls), tests)
+	}
+	for i, c := range calls {
+		due, bound := at.Add(time.Duration(i+1)*time.Minute), time.Second
+		if i == 0 {
+			bound += late
+		}
+		if wait := c.At.Sub(due); wait > bound {
+			w.Errorf("test %d of %s came %v after its time", i+1, host, wait)
+		}
+	}
+	w.tester.Set(host, fake.Knobs{Up: true})
+	pass(time.Minute)
+	w.isAt(s, id, job.Finished)
+}
+
 func TestTestsOfAHost(t *testing.T) {
 	bubble(t, pawl.Config{}, func(w *world) {
 		w.tester.Set("lab", fake.Knobs{Takes: 2 * time.Second, Up: true})

@@ -35,6 +35,8 @@ type world struct {
 	mu     sync.Mutex
 	blocks map[string]*job.Block // guarded by mu: what blocks tasks, by their argument
 
+	faces int // how often tasks were blocked by many hosts
+
 	quit context.CancelFunc
 	done chan error
 }
@@ -77,9 +79,12 @@ func (w *world) service(cfg pawl.Config) *pawl.Service {
 }
 
 // other is the face of another tenant.
-func (w *world) other() *pawl.Service {
+func (w *world) other() *pawl.Service { return w.as("other") }
+
+// as is the face of a tenant.
+func (w *world) as(tenant string) *pawl.Service {
 	cfg := w.cfg
-	cfg.Tenant = "other"
+	cfg.Tenant = tenant
 	return w.service(cfg)
 }
 

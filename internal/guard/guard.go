@@ -65,6 +65,11 @@ const (
 	Reconnect Guard = "reconnect"
 	Missed    Guard = "missed"
 	CutOff    Guard = "cutoff"
+	Share     Guard = "share"
+	Apart     Guard = "apart"
+	Round     Guard = "round"
+	PerHost   Guard = "perhost"
+	Same      Guard = "same"
 )
 
 // The guards of programs.
@@ -141,6 +146,11 @@ var All = []Info{
 	{Reconnect, "a listener that has lost its connection takes everything for announced"},
 	{Missed, "a moment that was missed is not used"},
 	{CutOff, "a test that hangs is given up, and its groups are told"},
+	{Share, "a tenant takes a further place for tests only while more are free than it has"},
+	{Apart, "tests of hosts that answer, of those that do not and of those that nobody has asked have places of their own"},
+	{Round, "tenants take turns at places for tests, and at a host"},
+	{PerHost, "a host is asked by so many tests at once, and no more"},
+	{Same, "groups that ask the same are answered by one test"},
 	{Intent, "a launch is written down before its host is touched"},
 	{Settle, "a launch of which nobody has heard is settled before there is another"},
 	{Asked, "a host is asked what it knows of a job before anything of it is staged or launched"},
