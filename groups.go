@@ -34,18 +34,28 @@ type BlockedGroup struct {
 
 // Blocked returns the groups of blocked jobs, by key.
 func (s *Service) Blocked(ctx context.Context) ([]BlockedGroup, error) {
-	all := []BlockedGroup{}
-	q := store.GroupQuery{Tenant: s.cfg.Tenant, Limit: 1000}
+	groups, err := s.groups(ctx, s.cfg.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]BlockedGroup, len(groups))
+	for i := range groups {
+		all[i] = s.blockedGroup(&groups[i])
+	}
+	return all, nil
+}
+
+// groups returns all groups of a tenant, by key.
+func (s *Service) groups(ctx context.Context, tenant string) (all []store.Group, err error) {
+	q := store.GroupQuery{Tenant: tenant, Limit: 1000}
 	for more := true; more; {
-		groups, err := s.cfg.Store.Groups(ctx, q)
+		some, err := s.cfg.Store.Groups(ctx, q)
 		if err != nil {
 			return nil, err
 		}
-		for i := range groups {
-			all = append(all, s.blockedGroup(&groups[i]))
-		}
-		if more = len(groups) == q.Limit; more {
-			q.After = groups[len(groups)-1].Key
+		all = append(all, some...)
+		if more = len(some) == q.Limit; more {
+			q.After = some[len(some)-1].Key
 		}
 	}
 	return all, nil

@@ -72,6 +72,11 @@ func (s *Service) Limits(ctx context.Context) ([]LimitUse, error) {
 	if err := s.moments(ctx, all, store.TurnQuery{Limit: 1000}); err != nil {
 		return nil, err
 	}
+	for _, l := range all {
+		if err := s.releases(ctx, l); err != nil {
+			return nil, err
+		}
+	}
 	q := store.TurnQuery{Tenant: s.cfg.Tenant, Limit: 1000}
 	for more := true; more; {
 		turns, err := s.cfg.Store.Turns(ctx, q)
@@ -113,6 +118,9 @@ func (s *Service) Limit(ctx context.Context, key string) (LimitUse, error) {
 		}
 		if all[key] == nil {
 			return LimitUse{}, store.NoLimit(key)
+		}
+		if err := s.releases(ctx, all[key]); err != nil {
+			return LimitUse{}, err
 		}
 		return *all[key], nil
 	}
@@ -161,7 +169,7 @@ func (s *Service) moments(ctx context.Context, all map[string]*LimitUse, q store
 		}
 		for i := range some {
 			m := &some[i]
-			in := (m.In + time.Millisecond - 1).Milliseconds()
+			in := inMillis(m.In)
 			all[m.Key] = &LimitUse{Key: m.Key, Set: &m.Limit, FreeIn: &in}
 		}
 		if q.Key != "" || len(some) < q.Limit {
@@ -170,6 +178,24 @@ func (s *Service) moments(ctx context.Context, all map[string]*LimitUse, q store
 		q.After = some[len(some)-1].Key
 	}
 }
+
+// releases says when the next moment is free of a key of releases. Nobody asks for these: the row of the group says it. Of one that has neither
+// jobs nor a line nobody waits for a moment.
+func (s *Service) releases(ctx context.Context, l *LimitUse) error {
+	group, of := strings.CutPrefix(l.Key, job.RateReleases+"/")
+	if !of || group == "" || l.FreeIn == nil {
+		return nil
+	}
+	groups, err := s.cfg.Store.Groups(ctx, store.GroupQuery{Tenant: s.cfg.Tenant, Key: group})
+	if err == nil && len(groups) > 0 {
+		in := inMillis(groups[0].FreeIn(store.Releases(l.Set), s.engine.Now()))
+		l.FreeIn = &in
+	}
+	return err
+}
+
+// inMillis returns how many milliseconds something takes, rounded up.
+func inMillis(d time.Duration) int64 { return (d + time.Millisecond - 1).Milliseconds() }
 
 // decides returns the limit of those that are set which decides on a key: its own, or that of its family; nil: none does.
 func decides(set []job.Limit, key string) *job.Limit {

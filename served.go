@@ -40,18 +40,18 @@ func (s *Service) look(ctx context.Context, jobs ...job.Job) (l look, err error)
 // bound reports whether only processes of one machine can do something for the job.
 func bound(j *job.Job) bool { return j.Machine != "" && !j.State.Terminal() }
 
-// note notes in a view that nobody is there for its job.
-func (l *look) note(v *View) {
+// note notes in a view that nobody is there for its job, and where that stands among others.
+func (l *look) note(v *View, among string) {
 	if !l.served {
 		return // which the sentence says
 	}
 	if v.MachineGone = l.gone(&v.Job); v.MachineGone != nil {
 		v.Unserved = v.Custody == job.Ready
-		v.Why = v.MachineGone.why(v)
+		v.Why = v.MachineGone.why(v, among)
 		return
 	}
 	if why := l.unserved(&v.Job); why != "" {
-		v.Unserved, v.Why = true, why
+		v.Unserved, v.Why = true, why+ready(&v.Job)+among
 	}
 }
 
@@ -119,12 +119,15 @@ func (g *Gone) since() string {
 	return ", which is gone since " + g.Since.Local().Format(time.RFC3339)
 }
 
+// ready says since when a job is ready, after that for which it waits.
+func ready(j *job.Job) string { return "; ready since " + j.Since.Local().Format(time.RFC3339) }
+
 // why says why a job of the machine stands where it stands.
-func (g *Gone) why(v *View) string {
+func (g *Gone) why(v *View, among string) string {
 	is := "machine " + g.Machine + g.since()
 	switch v.Custody {
 	case job.Ready:
-		return "waits for a process of " + is
+		return "waits for a process of " + is + ready(&v.Job) + among
 	case job.Worker:
 		return "was in the hands of a process of " + is
 	case job.Monitor:

@@ -2,10 +2,9 @@ package pawl
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/pawl-jobs/pawl/engine"
@@ -44,10 +43,11 @@ func (s *Service) View(ctx context.Context, id job.ID) (View, error) {
 	if err != nil {
 		return View{}, err
 	}
-	v := s.view(&j, l)
-	if err := errors.Join(s.inLine(ctx, &v), s.inGroup(ctx, &v)); err != nil {
+	among, err := s.among(ctx, &j)
+	if err != nil {
 		return View{}, err
 	}
+	v := s.view(&j, l, among)
 	k, ok := s.cfg.Kinds[j.Kind].(engine.Keeper)
 	if !ok {
 		return v, nil
@@ -81,7 +81,7 @@ func (s *Service) Views(ctx context.Context, q store.Query) (Views, error) {
 	}
 	vs := Views{Jobs: make([]View, len(page.Jobs)), Next: page.Next, Since: page.Since}
 	for i := range page.Jobs {
-		vs.Jobs[i] = s.view(&page.Jobs[i], l)
+		vs.Jobs[i] = s.view(&page.Jobs[i], l, "")
 	}
 	return vs, nil
 }
@@ -89,95 +89,103 @@ func (s *Service) Views(ctx context.Context, q store.Query) (Views, error) {
 // mostBehind is up to where the jobs are counted that stand before one.
 const mostBehind = 10_000
 
-// inLine says of a job that waits for its turn since when, who goes before it, and how many have one.
-func (s *Service) inLine(ctx context.Context, v *View) error {
-	if v.Line == "" {
-		return nil
+// among says of a job that waits where it stands among others, and of the one condition that blocks it how that stands. It follows what
+// [job.Job.Stands] says; a list does without.
+func (s *Service) among(ctx context.Context, j *job.Job) (string, error) {
+	switch {
+	case j.Line != "":
+		return s.inLine(ctx, j)
+	case j.Group != "":
+		return s.inGroup(ctx, j)
+	case j.Custody != job.Ready:
+		return "", nil
 	}
-	turns, err := s.cfg.Store.Turns(ctx, store.TurnQuery{Tenant: v.Tenant, Key: v.Line})
+	behind, err := s.cfg.Store.Behind(ctx, j, mostBehind)
+	return standing(behind, "first of its kind", "of its kind", "of its kind") + " in queue " + j.Queue, err
+}
+
+// inLine says of a job that waits for its turn who goes before it, and how many have one.
+func (s *Service) inLine(ctx context.Context, j *job.Job) (string, error) {
+	turns, err := s.cfg.Store.Turns(ctx, store.TurnQuery{Tenant: j.Tenant, Key: j.Line})
 	if err != nil || len(turns) == 0 {
-		return err
+		return "", err
 	}
 	closed := ""
 	if turns[0].Shut {
-		if closed, err = s.shut(ctx, v); err != nil {
-			return err
+		if closed, err = s.shut(ctx, j); err != nil {
+			return "", err
 		}
 	}
 	held, waiting := 0, 0
 	for _, o := range turns[0].Owners {
 		held, waiting = held+o.Held, waiting+o.Waiting
 	}
-	behind, err := s.cfg.Store.Behind(ctx, &v.Job, mostBehind)
+	behind, err := s.cfg.Store.Behind(ctx, j, mostBehind)
 	if err != nil {
-		return err
+		return "", err
+	}
+	stands := standing(behind, "first of its owner's jobs", "of its owner's jobs", "of its owner's jobs")
+	if job.Ordered(j.Line) {
+		stands = standing(behind, "the next one", "job", "jobs")
 	}
 	holds := many(held, "has one", "have one")
-	if job.Sole(v.Line) {
-		ids, err := s.cfg.Store.Holders(ctx, v.Tenant, v.Line, 1)
+	if job.Sole(j.Line) {
+		ids, err := s.cfg.Store.Holders(ctx, j.Tenant, j.Line, 1)
 		if err != nil {
-			return err
+			return "", err
 		}
 		if holds = "nobody has it"; len(ids) > 0 {
 			holds = "job " + ids[0].String() + " has it"
 		}
 	}
-	stands := v.Job.Why(time.Now(), true)
-	since := " since "
-	if job.Sole(v.Line) && !job.Ordered(v.Line) {
-		since = ", since " // it is the wait that began then, and not what the other job does
-	}
-	v.Why = stands + since + v.Since.Local().Format(time.RFC3339) + standing(v.Line, behind) + "; " + holds + ", and " + many(waiting, "waits", "wait") + closed + strings.TrimPrefix(v.Why, stands)
-	return nil
+	return stands + "; " + holds + ", and " + many(waiting, "waits", "wait") + closed, nil
 }
 
-// shut says what closes the line in which a job waits.
-func (s *Service) shut(ctx context.Context, v *View) (string, error) {
-	groups, err := s.cfg.Store.Groups(ctx, store.GroupQuery{Tenant: v.Tenant, Limit: 1000})
+// shut says what closes the line in which a job waits: of several groups the first that is not clear yet, and how many there are besides.
+func (s *Service) shut(ctx context.Context, j *job.Job) (string, error) {
+	groups, err := s.groups(ctx, j.Tenant)
 	if err != nil {
 		return "", err
 	}
-	for i := range groups {
-		g := &groups[i]
-		if g.Block.Line != job.LimitOf(v.Line) || g.Places < 0 {
-			continue
-		}
-		if !g.Clear.IsZero() {
-			return "; the line opens by and by after " + string(g.Block.Code) + " (group " + g.Key + "): " + g.Stands(s.engine.Now()), nil
-		}
-		return "; the line is closed since " + g.Opened.Local().Format(time.RFC3339) + ": " + string(g.Block.Code) + ", " + g.Block.Message +
-			" (group " + g.Key + "); " + g.Stands(s.engine.Now()), nil
+	groups = slices.DeleteFunc(groups, func(g store.Group) bool { return g.Block.Line != job.LimitOf(j.Line) || g.Places < 0 })
+	if len(groups) == 0 {
+		return "", nil
 	}
-	return "", nil
+	g := &groups[max(0, slices.IndexFunc(groups, func(g store.Group) bool { return g.Clear.IsZero() }))]
+	is := " (group " + g.Key + ")"
+	if more := len(groups) - 1; more > 0 {
+		is += fmt.Sprintf(" and %d more", more)
+	}
+	if !g.Clear.IsZero() {
+		return "; the line opens by and by after " + string(g.Block.Code) + is + ": " + g.Stands(s.engine.Now()), nil
+	}
+	return "; the line is closed since " + g.Opened.Local().Format(time.RFC3339) + ": " + string(g.Block.Code) + ", " + g.Block.Message +
+		is + "; " + g.Stands(s.engine.Now()), nil
 }
 
-// inGroup says of a blocked job since when it is, with how many others, and what becomes of that.
-func (s *Service) inGroup(ctx context.Context, v *View) error {
-	if v.Group == "" {
-		return nil
-	}
-	groups, err := s.cfg.Store.Groups(ctx, store.GroupQuery{Tenant: v.Tenant, Key: v.Group})
+// inGroup says of a blocked job with how many others it is, how many of them were blocked before it, and what becomes of that.
+func (s *Service) inGroup(ctx context.Context, j *job.Job) (string, error) {
+	groups, err := s.cfg.Store.Groups(ctx, store.GroupQuery{Tenant: j.Tenant, Key: j.Group})
 	if err != nil || len(groups) == 0 {
-		return err
+		return "", err
 	}
-	g, stands := &groups[0], v.Job.Why(time.Now(), true)
-	why := stands + ", since " + v.Since.Local().Format(time.RFC3339) + ", in group " + g.Key + " of " + many(g.Jobs, "job", "jobs") + "; " + g.Stands(s.engine.Now())
+	behind, err := s.cfg.Store.Behind(ctx, j, mostBehind)
+	if err != nil {
+		return "", err
+	}
+	g := &groups[0]
+	why := ", in group " + g.Key + " of " + many(g.Jobs, "job", "jobs") + standing(behind, "first of them", "of them", "of them") + "; " + g.Stands(s.engine.Now())
 	switch {
-	case v.Live:
-		why += "; it has no deadline, for launch " + strconv.Itoa(v.Launch) + " of it may still run"
-	case !g.Fails(v.Until).IsZero():
-		why += "; it fails at " + v.Until.Local().Format(time.RFC3339) + " unless that clears"
+	case j.Live:
+		why += "; it has no deadline, for launch " + strconv.Itoa(j.Launch) + " of it may still run"
+	case !g.Fails(j.Until).IsZero():
+		why += "; it fails at " + j.Until.Local().Format(time.RFC3339) + " unless that clears"
 	}
-	v.Why = why + strings.TrimPrefix(v.Why, stands)
-	return nil
+	return why, nil
 }
 
-// standing says where a job stands in a line: among the jobs of its owner, or in an order among all.
-func standing(line string, behind int) string {
-	first, one, more := "first of its owner's jobs", "of its owner's jobs", "of its owner's jobs"
-	if job.Ordered(line) {
-		first, one, more = "the next one", "job", "jobs"
-	}
+// standing says behind how many others a job stands, and what it is where that is none.
+func standing(behind int, first, one, more string) string {
 	switch behind {
 	case 0:
 		return ", " + first
@@ -195,10 +203,11 @@ func many(n int, one, more string) string {
 	return fmt.Sprintf("%d %s", n, more)
 }
 
-func (s *Service) view(j *job.Job, l look) View {
-	v := View{Job: *j, Why: j.Why(time.Now(), l.served)}
+// view is a job as people look at it, with what is known of where it stands among others.
+func (s *Service) view(j *job.Job, l look, among string) View {
+	v := View{Job: *j, Why: j.Stands(time.Now(), l.served) + among + j.Alone(l.served)}
 	v.Work, v.Until = nil, j.Deadline()
-	l.note(&v)
+	l.note(&v, among)
 	if p, ok := s.Progress(j); ok {
 		v.Progress = &p
 	}

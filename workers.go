@@ -102,7 +102,7 @@ func (s *Service) Worker(ctx context.Context, id job.ID) (WorkerView, error) {
 			continue
 		}
 		j.Request, j.Resolved, j.Result, j.Notes = nil, nil, nil, nil
-		v.Jobs = append(v.Jobs, s.view(j, l))
+		v.Jobs = append(v.Jobs, s.view(j, l, ""))
 	}
 	return v, nil
 }

@@ -173,12 +173,13 @@ func TestMoments(t *testing.T) {
 			w.start()
 			ids := w.programs(1)
 			w.finish(job.Finished, ids[0])
+			since := time.Now().Local().Format(time.RFC3339)
 			for i := range 3 { // one after the other, so that they ask in this order
 				ids = append(ids, w.programs(1)...)
 				w.at(ids[i+1], job.SubmittingJob, job.Gate)
 			}
 			v, err := w.svc.View(context.Background(), ids[1])
-			if want := "waits for its moment to be launched on system local (at most 1 within 1m0s), due in 1m0s"; err != nil || v.Why != want {
+			if want := "waits for its moment to be launched on system local (at most 1 within 1m0s), since " + since + ", due in 1m0s"; err != nil || v.Why != want {
 				t.Errorf("%q, %v; want %q", v.Why, err, want)
 			}
 			w.wish(w.svc.Cancel, ids[2])

@@ -5,19 +5,25 @@ import (
 	"time"
 )
 
-// Why says in one sentence why j stands where it stands. served is whether some process runs jobs in j's folder now.
-func (j *Job) Why(now time.Time, served bool) string {
-	stands := j.reason(now, served)
+// Why says in one sentence why j stands where it stands, and since when it waits there. served is whether some process runs jobs in j's folder
+// now.
+func (j *Job) Why(now time.Time, served bool) string { return j.Stands(now, served) + j.Alone(served) }
+
+// Alone is the end of [Job.Why]: it says that no process is there which goes on with j; empty: one is, or none has to.
+func (j *Job) Alone(served bool) string {
 	switch {
 	case served || j.Custody == None || j.Custody == User:
-		return stands
+		return ""
 	case j.Program():
-		return stands + "; no pawl runs in this folder now: pawl run goes on with it"
+		return "; no pawl runs in this folder now: pawl run goes on with it"
 	}
-	return stands + "; no program runs in this folder now: start the one that handles " + j.Kind
+	return "; no program runs in this folder now: start the one that handles " + j.Kind
 }
 
-func (j *Job) reason(now time.Time, served bool) string {
+// Stands is the beginning of [Job.Why]: where j stands. Of what waits for a time, for others, for a free slot, or for what blocks it to be over,
+// it says since when.
+func (j *Job) Stands(now time.Time, served bool) string {
+	since := "since " + j.Since.Local().Format(time.RFC3339)
 	switch j.Custody {
 	case None:
 		if j.Message != "" {
@@ -27,41 +33,41 @@ func (j *Job) reason(now time.Time, served bool) string {
 	case Gate:
 		switch {
 		case !j.Due.IsZero() && j.State != Waiting:
-			return j.Message + ", due in " + max(0, j.Due.Sub(now)).Round(time.Second).String()
+			return j.Message + ", " + since + ", due in " + max(0, j.Due.Sub(now)).Round(time.Second).String()
 		case !j.Due.IsZero() && j.Due.Before(now):
-			return "was due at " + j.Due.Local().Format(time.RFC3339)
+			return "was due at " + j.Due.Local().Format(time.RFC3339) + ", and waits " + since
 		case !j.Due.IsZero():
-			return "waits until " + j.Due.Local().Format(time.RFC3339)
+			return "waits until " + j.Due.Local().Format(time.RFC3339) + ", " + since
 		case j.Needs == 1:
-			return "waits for the end of 1 other job"
+			return "waits for the end of 1 other job, " + since
 		case j.Needs > 0:
-			return "waits for the end of " + strconv.Itoa(j.Needs) + " other jobs"
+			return "waits for the end of " + strconv.Itoa(j.Needs) + " other jobs, " + since
 		}
 		switch key := LimitOf(j.Line); {
 		case key == "":
-			return "waits for its turn"
+			return "waits for its turn " + since
 		case Ordered(key):
-			return "waits for its turn in the order of " + OrderOf(key)
+			return "waits for its turn in the order of " + OrderOf(key) + " " + since
 		case Sole(key) && key != j.Line:
-			return "waits to be made ready for its turn among the jobs with its key"
+			return "waits to be made ready for its turn among the jobs with its key, " + since
 		case Sole(key):
-			return "waits until no other job with its key runs"
+			return "waits until no other job with its key runs, " + since
 		case key != j.Line:
-			return "waits to be made ready for its turn of " + key
+			return "waits to be made ready for its turn of " + key + " " + since
 		default:
-			return "waits for its turn of " + key
+			return "waits for its turn of " + key + " " + since
 		}
 	case Ready:
 		if j.Lane == LaneAlone {
-			return "waits to run alone: the last " + strconv.Itoa(j.Suspect) + " processes that ran it died, and each process runs one such job at a time"
+			return "waits to run alone " + since + ": the last " + strconv.Itoa(j.Suspect) + " processes that ran it died, and each process runs one such job at a time"
 		}
 		switch {
 		case j.Program():
-			return "waits for a process with a free slot"
+			return "waits for a process with a free slot, " + since
 		case served:
-			return "waits for a free slot of a program that handles " + j.Kind
+			return "waits for a free slot of a program that handles " + j.Kind + ", " + since
 		}
-		return "waits for a program that handles " + j.Kind
+		return "waits for a program that handles " + j.Kind + ", " + since
 	case Worker:
 		if !served {
 			return "the process that worked on it is gone"
@@ -76,7 +82,7 @@ func (j *Job) reason(now time.Time, served bool) string {
 		}
 		return "its program runs"
 	case Recovery:
-		return "blocked by " + string(j.Code) + ": " + j.Message
+		return "blocked by " + string(j.Code) + ": " + j.Message + ", " + since
 	}
 	return j.Message
 }

@@ -10,6 +10,7 @@ import (
 
 func TestWhy(t *testing.T) {
 	now := time.Now()
+	since := " since " + now.Local().Format(time.RFC3339)
 	place := func(s job.State, c job.Custody) job.Place { return job.Place{State: s, Custody: c} }
 	for _, c := range []struct {
 		job    job.Job
@@ -20,21 +21,26 @@ func TestWhy(t *testing.T) {
 		{job.Job{Kind: "app", Place: place(job.Running, job.Monitor), Wish: job.WishPause}, true, "its program is suspended"},
 		{job.Job{Kind: "app", Place: place(job.Running, job.Monitor)}, false, "its program runs, or has ended meanwhile; no pawl runs in this folder now"},
 		{job.Job{Kind: "app", Place: place(job.Archiving, job.Worker)}, false, "the process that worked on it is gone; no pawl runs"},
-		{job.Job{Kind: "app", Place: place(job.Waiting, job.Gate), Due: now.Add(time.Hour)}, true, "waits until"},
-		{job.Job{Kind: "app", Place: place(job.Waiting, job.Gate), Due: now.Add(-time.Hour)}, false, "was due at"},
-		{job.Job{Kind: "app", Place: place(job.Waiting, job.Gate), Needs: 1}, true, "waits for the end of 1 other job"},
-		{job.Job{Kind: "app", Place: place(job.Waiting, job.Gate), Needs: 2}, true, "waits for the end of 2 other jobs"},
-		{job.Job{Kind: "app", Place: place(job.Waiting, job.Gate), Line: "ahead/gpu"}, true, "waits to be made ready for its turn of gpu"},
-		{job.Job{Kind: "mail", Place: place(job.Waiting, job.Gate), Line: "gpu"}, true, "waits for its turn of gpu"},
-		{job.Job{Kind: "mail", Place: place(job.Waiting, job.Gate), Line: "order/a%2Fb%25"}, true, "waits for its turn in the order of a/b%"},
-		{job.Job{Kind: "mail", Place: place(job.Pending, job.Ready)}, true, "waits for a free slot of a program that handles mail"},
-		{job.Job{Kind: "mail", Place: place(job.Waiting, job.Gate), Line: "unique/mail/a%2Fb"}, true, "waits until no other job with its key runs"},
-		{job.Job{Kind: "app", Place: place(job.Waiting, job.Gate), Line: "ahead/unique/app/a"}, true, "waits to be made ready for its turn among the jobs with its key"},
-		{job.Job{Kind: "mail", Place: place(job.Pending, job.Ready)}, false, "waits for a program that handles mail; no program runs in this folder now: start the one that handles mail"},
-		{job.Job{Kind: "mail", Place: place(job.Pending, job.Ready), Lane: job.LaneAlone, Suspect: 2}, true, "waits to run alone: the last 2 processes that ran it died"},
+		{job.Job{Kind: "app", Place: place(job.Waiting, job.Gate), Due: now.Add(time.Hour)}, true, "waits until " + now.Add(time.Hour).Local().Format(time.RFC3339) + "," + since},
+		{job.Job{Kind: "app", Place: place(job.Waiting, job.Gate), Due: now.Add(-time.Hour)}, false, "was due at " + now.Add(-time.Hour).Local().Format(time.RFC3339) + ", and waits" + since + "; no pawl runs"},
+		{job.Job{Kind: "app", Place: place(job.Waiting, job.Gate), Needs: 1}, true, "waits for the end of 1 other job," + since},
+		{job.Job{Kind: "app", Place: place(job.Waiting, job.Gate), Needs: 2}, true, "waits for the end of 2 other jobs," + since},
+		{job.Job{Kind: "app", Place: place(job.Waiting, job.Gate), Line: "ahead/gpu"}, true, "waits to be made ready for its turn of gpu" + since},
+		{job.Job{Kind: "mail", Place: place(job.Waiting, job.Gate), Line: "gpu"}, true, "waits for its turn of gpu" + since},
+		{job.Job{Kind: "mail", Place: place(job.Waiting, job.Gate), Line: "order/a%2Fb%25"}, true, "waits for its turn in the order of a/b%" + since},
+		{job.Job{Kind: "mail", Place: place(job.Pending, job.Ready)}, true, "waits for a free slot of a program that handles mail," + since},
+		{job.Job{Kind: "mail", Place: place(job.Waiting, job.Gate), Line: "unique/mail/a%2Fb"}, true, "waits until no other job with its key runs," + since},
+		{job.Job{Kind: "app", Place: place(job.Waiting, job.Gate), Line: "ahead/unique/app/a"}, true, "waits to be made ready for its turn among the jobs with its key," + since},
+		{job.Job{Kind: "mail", Place: place(job.Pending, job.Ready)}, false, "waits for a program that handles mail," + since + "; no program runs in this folder now: start the one that handles mail"},
+		{job.Job{Kind: "mail", Place: place(job.Pending, job.Ready), Lane: job.LaneAlone, Suspect: 2}, true, "waits to run alone" + since + ": the last 2 processes that ran it died"},
+		{job.Job{Kind: "app", Place: place(job.Pending, job.Ready)}, true, "waits for a process with a free slot," + since},
+		{job.Job{Kind: "app", Place: place(job.Waiting, job.Gate)}, true, "waits for its turn" + since},
+		{job.Job{Kind: "app", Place: place(job.SubmittingJob, job.Gate), Message: "waits for its moment", Due: now.Add(time.Minute)}, true, "waits for its moment," + since + ", due in 1m0s"},
+		{job.Job{Kind: "app", Place: place(job.Blocked, job.Recovery), Code: job.TaskBlocked, Message: "away"}, true, "blocked by TASK_BLOCKED: away," + since},
 		{job.Job{Kind: "app", Place: place(job.Paused, job.User), Message: "paused by ada"}, false, "paused by ada"},
 		{job.Job{Kind: "app", Place: place(job.Finished, job.None), Code: job.NormalCompletion}, false, "NORMAL_COMPLETION"},
 	} {
+		c.job.Since = now
 		got := c.job.Why(now, c.served)
 		if !strings.HasPrefix(got, c.want) || c.served && strings.Contains(got, ";") {
 			t.Errorf("%s, served %t: %q, want %q", c.job.Place, c.served, got, c.want)

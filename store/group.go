@@ -186,16 +186,33 @@ func (g *Group) Record(t *Test, rate *job.Limit, now time.Time) bool {
 
 func (g *Group) clear(since time.Time, may int, rate *job.Limit, now time.Time) {
 	g.Pace, g.Turned = min(g.Pace, 0), now
-	g.Clear, g.At, g.Next = since, now, time.Time{}
-	if next := now.Add(g.gap(rate)); g.Free.After(next) {
-		g.At = next
-	} else if g.Free.After(now) {
-		g.At = g.Free
-	}
+	g.Clear, g.At, g.Next = since, g.first(rate, now), time.Time{}
 	if g.May = may; may <= 0 {
 		g.May = -1
 	}
 	g.open(rate)
+}
+
+// first returns the moment of the first that goes, where none has gone since the time now: not before the one after that of the last one that
+// went, and that is no farther off than the rate has them apart.
+func (g *Group) first(rate *job.Limit, now time.Time) time.Time {
+	switch next := now.Add(g.gap(rate)); {
+	case g.Free.After(next):
+		return next
+	case g.Free.After(now):
+		return g.Free
+	}
+	return now
+}
+
+// FreeIn returns in how long the rate lets the next of its jobs go, whatever else it waits for; 0: at once.
+func (g *Group) FreeIn(rate *job.Limit, now time.Time) time.Duration {
+	if !g.At.IsZero() {
+		return max(0, g.At.Sub(now))
+	}
+	cleared := *g
+	cleared.Pace = min(g.Pace, 0)
+	return cleared.first(rate, now).Sub(now)
 }
 
 // open gives out as many places of the line as jobs may go within a second, and as many as there are at the fastest.

@@ -190,7 +190,9 @@ type Limits interface {
 	Limits(ctx context.Context, tenant string) ([]job.Limit, error)
 	// Turns returns who has turns, and who waits for them, key by key.
 	Turns(ctx context.Context, q TurnQuery) ([]Turns, error)
-	// Behind counts the jobs that stand before a job in its line, up to limit: those of its owner, and in the line of an order all.
+	// Behind counts the jobs of its tenant that stand before a job where it waits, up to limit. In a line that are those of its owner, and
+	// in the line of an order all. Before one that is ready are those of the same queue, kind, machine and lane that are claimed first, and
+	// before one that is blocked those of its group that were blocked first, whoever owns them. All others are behind nobody.
 	Behind(ctx context.Context, j *job.Job, limit int) (int, error)
 	// Holders returns jobs that have turns of a key, up to limit, those of an owner together.
 	Holders(ctx context.Context, tenant, key string, limit int) ([]job.ID, error)

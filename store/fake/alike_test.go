@@ -842,7 +842,7 @@ func (p *pair) step() {
 func (p *pair) look() {
 	ctx := p.Context()
 	for _, j := range of(p, "jobs", func(s store.Store) ([]job.Job, error) { return s.Find(ctx, p.jobs) }) {
-		if j.Line != "" {
+		if j.Line != "" || j.Custody == job.Ready || j.Custody == job.Recovery {
 			of(p, "behind", func(s store.Store) (int, error) { return s.Behind(ctx, &j, 3) })
 		}
 	}

@@ -165,8 +165,21 @@ func (s *Store) Behind(ctx context.Context, j *job.Job, limit int) (int, error) 
 		if of == nil {
 			return 0, nil
 		}
-		for _, r := range t.at[spot{custody: job.Gate, line: name{j.Tenant, j.Line}}] {
-			if n < limit && (r.Owner == of.Owner || job.Ordered(j.Line)) && r.compare(of) < 0 {
+		var there []*row
+		var before func(r *row) bool
+		switch {
+		case j.Line != "":
+			there = t.at[spot{custody: job.Gate, line: name{j.Tenant, j.Line}}]
+			before = func(r *row) bool { return (r.Owner == of.Owner || job.Ordered(j.Line)) && r.compare(of) < 0 }
+		case j.Custody == job.Ready:
+			there = t.at[spot{custody: j.Custody, queue: j.Queue, kind: j.Kind, machine: j.Machine, lane: j.Lane}]
+			before = func(r *row) bool { return r.Tenant == j.Tenant && r.compare(of) < 0 }
+		case j.Custody == job.Recovery:
+			there = t.at[spot{custody: j.Custody, line: name{j.Tenant, j.Group}}]
+			before = func(r *row) bool { return r.older(of) < 0 }
+		}
+		for _, r := range there {
+			if n < limit && before(r) {
 				n++
 			}
 		}

@@ -50,9 +50,12 @@ func (t *tx) oweLine(at name) {
 // members are the jobs of a group, the oldest first.
 func (s *State) members(at name) []*row {
 	rows := slices.Clone(s.at[spot{custody: job.Recovery, line: at}])
-	slices.SortFunc(rows, func(a, b *row) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.seq, b.seq)) })
+	slices.SortFunc(rows, (*row).older)
 	return rows
 }
+
+// older orders the jobs of a group by when they were blocked.
+func (r *row) older(o *row) int { return cmp.Or(r.Since.Compare(o.Since), cmp.Compare(r.seq, o.seq)) }
 
 // behind counts the jobs that wait in a line, or to be made ready for it.
 func (s *State) behind(at name) int {

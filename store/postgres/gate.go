@@ -207,23 +207,39 @@ func (s *Store) Turns(ctx context.Context, q store.TurnQuery) (all []store.Turns
 
 // Behind implements [store.Limits].
 func (s *Store) Behind(ctx context.Context, j *job.Job, limit int) (n int, err error) {
-	statement := behind
-	if job.Ordered(j.Line) {
+	statement, where := behind, j.Line
+	switch {
+	case job.Ordered(j.Line):
 		statement = behindInOrder
+	case j.Line != "":
+	case j.Custody == job.Ready:
+		statement, where = behindReady, j.Queue
+	case j.Custody == job.Recovery:
+		statement, where = behindInGroup, j.Group
+	default:
+		return 0, nil
 	}
 	err = s.look(ctx, j.Tenant, func(t *tx) error {
-		return t.commit(read(statement, func(r *reader) error { n = r.int(); return nil }, j.Tenant, j.Line, [16]byte(j.ID), limit))
+		return t.commit(read(statement, func(r *reader) error { n = r.int(); return nil }, j.Tenant, where, [16]byte(j.ID), limit))
 	})
 	return n, err
 }
 
-// behind counts the jobs of the owner of $3 that stand before it in a line, up to $4; behindInOrder counts those of all.
+// behind counts the jobs of the owner of $3 that stand before it in a line $2, up to $4; behindInOrder counts those of all. behindReady counts
+// those that are claimed before it in a queue $2, and behindInGroup those that were blocked before it in a group $2.
 const (
 	behind = `SELECT count(*) FROM (SELECT FROM (SELECT * FROM pawl.jobs o WHERE o.id = $3 OFFSET 0) o CROSS JOIN LATERAL (
 	SELECT FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = $2 AND j.owner = o.owner AND (j.priority, j.created, j.id) < (o.priority, o.created, o.id) LIMIT $4) j) before`
 
 	behindInOrder = `SELECT count(*) FROM (SELECT FROM (SELECT * FROM pawl.jobs o WHERE o.id = $3 OFFSET 0) o CROSS JOIN LATERAL (
 	SELECT FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = $2 AND starts_with(j.line, 'order/') AND (j.rank, j.priority, j.created, j.id) < (o.rank, o.priority, o.created, o.id) LIMIT $4) j) before`
+
+	behindReady = `SELECT count(*) FROM (SELECT FROM (SELECT * FROM pawl.jobs o WHERE o.id = $3 OFFSET 0) o CROSS JOIN LATERAL (
+	SELECT FROM pawl.jobs j WHERE j.custody = 'ready' AND j.queue = $2 AND j.kind = o.kind AND j.machine = o.machine AND j.lane = o.lane AND j.tenant = $1
+		AND (j.priority, j.created, j.id) < (o.priority, o.created, o.id) LIMIT $4) j) before`
+
+	behindInGroup = `SELECT count(*) FROM (SELECT FROM (SELECT * FROM pawl.jobs o WHERE o.id = $3 OFFSET 0) o CROSS JOIN LATERAL (
+	SELECT FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = $1 AND j.grp = $2 AND (j.since, j.created, j.id) < (o.since, o.created, o.id) LIMIT $4) j) before`
 )
 
 // Holders implements [store.Limits].

@@ -293,7 +293,16 @@ func everySent(t *testing.T) map[string]string {
 			must(t, conn, "COMMIT")
 			return <-paid
 		},
-		"behind": func() error { _, err := s.Behind(ctx, &job.Job{Tenant: acme, Line: "gpu"}, 10); return err },
+		"behind": func() error {
+			for _, j := range []job.Job{
+				{Tenant: acme, Line: "gpu"}, {Tenant: acme, Place: job.Place{Custody: job.Ready}}, {Tenant: acme, Place: job.Place{Custody: job.Recovery}},
+			} {
+				if _, err := s.Behind(ctx, &j, 10); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
 		"taken in": func() error {
 			if _, _, err := s.Submit(ctx, store.Submission{Tenant: "taken in", Jobs: newTasks(4)}); err != nil {
 				return err

@@ -138,22 +138,34 @@ const usesOf = `
 	UNION ALL
 	SELECT 'shut', key, '', places FROM lines WHERE tenant = ?1 AND places IS NOT NULL`
 
-// behind counts who stands before a job in its line, and behindInOrder in that of an order.
+// behind counts who stands before a job in its line, and behindInOrder in that of an order; behindReady who is claimed before it, and
+// behindInGroup who was blocked before it in its group.
 const (
 	behind = `SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_line WHERE line <> '' AND tenant = ? AND line = ? AND owner = ?
 		AND (priority, created, seq) < (?, ?, (SELECT seq FROM jobs WHERE id = ?)) LIMIT ? + 0)`
 	behindInOrder = `SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_order WHERE line <> '' AND line GLOB 'order/*' AND tenant = ? AND line = ?
 		AND (rank, priority, created, seq) < (?, ?, ?, (SELECT seq FROM jobs WHERE id = ?)) LIMIT ? + 0)`
+	behindReady = `SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_ready WHERE custody = 'ready' AND tenant = ? AND queue = ? AND kind = ? AND machine = ? AND lane = ?
+		AND (priority, created, seq) < (?, ?, (SELECT seq FROM jobs WHERE id = ?)) LIMIT ? + 0)`
+	behindInGroup = `SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_group WHERE grp <> '' AND tenant = ? AND grp = ?
+		AND (since, seq) < (?, (SELECT seq FROM jobs WHERE id = ?)) LIMIT ? + 0)`
 )
 
 // Behind implements [store.Limits].
 func (s *Store) Behind(ctx context.Context, j *job.Job, limit int) (n int, err error) {
-	q, among := behind, j.Owner
-	if job.Ordered(j.Line) {
-		q, among = behindInOrder, j.Rank
+	q, args := behind, []any{j.Tenant, j.Line, j.Owner, int64(j.Priority), micros(j.Created)}
+	switch {
+	case job.Ordered(j.Line):
+		q, args[2] = behindInOrder, j.Rank
+	case j.Line != "":
+	case j.Custody == job.Ready:
+		q, args = behindReady, []any{j.Tenant, j.Queue, j.Kind, j.Machine, string(j.Lane), int64(j.Priority), micros(j.Created)}
+	case j.Custody == job.Recovery:
+		q, args = behindInGroup, []any{j.Tenant, j.Group, micros(j.Since)}
+	default:
+		return 0, nil
 	}
-	err = s.query(ctx, q, 1, func(v []driver.Value) { n = integer(v[0]) },
-		j.Tenant, j.Line, among, int64(j.Priority), micros(j.Created), blob(j.ID), int64(limit))
+	err = s.query(ctx, q, 1, func(v []driver.Value) { n = integer(v[0]) }, append(args, blob(j.ID), int64(limit))...)
 	return n, err
 }
 

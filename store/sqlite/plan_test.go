@@ -438,12 +438,15 @@ func TestPlanOfTurns(t *testing.T) {
 	}
 }
 
-// Who goes next of an order, and who stands before a job there, is read along the index of orders, whatever the planner knows.
+// Who goes next of an order, and who stands before a job there or where it waits otherwise, is read along an index, whatever the planner knows.
 func TestPlanOfOrders(t *testing.T) {
 	s := openAt(t, t.TempDir())
 	for q, want := range map[string]string{
 		firstInOrder:  "SEARCH j USING INDEX jobs_order (tenant=? AND line=?)",
 		behindInOrder: "SEARCH jobs USING COVERING INDEX jobs_order (tenant=? AND line=? AND (rank,priority,created)<(?,?,?))",
+		behind:        "SEARCH jobs USING COVERING INDEX jobs_line (tenant=? AND line=? AND owner=? AND (priority,created)<(?,?))",
+		behindReady:   "SEARCH jobs USING INDEX jobs_ready (queue=? AND kind=? AND machine=? AND lane=? AND (priority,created)<(?,?))",
+		behindInGroup: "SEARCH jobs USING COVERING INDEX jobs_group (tenant=? AND grp=? AND since<?)",
 	} {
 		var plan string
 		err := s.do(t.Context(), func(tx *tx) error {

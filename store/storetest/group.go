@@ -29,6 +29,7 @@ var groupTests = []test{
 	{"who is canceled or paused leaves the group", groupWished},
 	{"people try, release and give up", groupSteered},
 	{"of jobs by themselves, too", groupSteeredJobs},
+	{"behind whom a blocked job stands", groupBehind},
 	{"an empty group is no more", groupEmpty},
 	{"a group closes a line, which opens by and by", groupLine},
 	{"a line on which no limit decides is closed as well", groupLineUnlimited},
@@ -577,6 +578,19 @@ func groupSteeredJobs(w *world) {
 		w.Errorf("by another tenant: %v, %v", foreign, err)
 	}
 	Check(w, w.s, acme)
+}
+
+func groupBehind(w *world) {
+	ids := w.blocked(2, full(), withPriority(9), owned("bob"))
+	w.clock.Advance(time.Second)
+	ids = append(ids, w.blocked(1, full(), withPriority(0))...)
+	w.behind(w.blocked(1, away())[0], 0)
+	for i, id := range ids {
+		w.behind(id, i)
+	}
+	w.wish(job.WishCancel, ids[0])
+	w.behind(ids[0], 0)
+	w.behind(ids[2], 1)
 }
 
 func groupEmpty(w *world) {

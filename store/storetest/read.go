@@ -19,6 +19,7 @@ var readTests = []test{
 	{"events page by page", readEvents},
 	{"cursors stand in the order of their events", readOrder},
 	{"tenants cannot see each other", readTenants},
+	{"behind whom a ready job stands", readBehind},
 	{"a job that is not there", readUnknown},
 	{"a closed store", readClosed},
 }
@@ -37,6 +38,47 @@ func readBadCursor(w *world) {
 			w.kind(err, job.Invalid)
 		}
 	}
+}
+
+// behind checks behind how many others a job stands, up to each limit.
+func (w *world) behind(id job.ID, want int) {
+	w.Helper()
+	j := w.job(id)
+	for _, limit := range []int{0, 1, 3, 100} {
+		if n, err := w.s.Behind(w.ctx, &j, limit); n != min(want, limit) || err != nil {
+			w.Errorf("a job, %s, is behind %d, want %d up to %d, %v", j.Place, n, want, limit, err)
+		}
+	}
+}
+
+func readBehind(w *world) {
+	last := w.add(newTask(withPriority(7)))
+	ids := w.addMany(3)
+	first := w.add(newTask(withPriority(0), owned("bob")))
+	night, program := w.add(newTask(inQueue("night"))), w.add(newProgram(on(machine)))
+	later := w.add(newTask(delayed(time.Hour)))
+	sub := submission(newTask(withPriority(0)))
+	sub.Tenant = "other"
+	if _, _, err := w.s.Submit(w.ctx, sub); err != nil {
+		w.Fatalf("submit: %v", err)
+	}
+	w.behind(first, 0)
+	for i, id := range ids {
+		w.behind(id, 1+i)
+	}
+	w.behind(last, 4)
+	w.behind(night, 0)
+	w.behind(program, 0)
+	w.behind(later, 0)
+	session := w.session()
+	claim := wanted(session, 2)
+	claim.Jobs = []job.ID{first, ids[1]}
+	if jobs := w.claim(claim); len(jobs) != 2 {
+		w.Fatalf("claimed %d jobs, want 2", len(jobs))
+	}
+	w.behind(ids[1], 0) // it is in somebody's hands
+	w.behind(ids[2], 1)
+	w.behind(last, 2)
 }
 
 func readHeld(w *world) {
