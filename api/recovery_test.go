@@ -101,7 +101,7 @@ func TestRecovery(t *testing.T) {
 			t.Errorf("%+v", g)
 		}
 		v := view(two)
-		if v.State != job.Blocked || v.Group != g.Key || !v.Until.Equal(begun.Add(2*time.Hour)) || !strings.Contains(v.Why, "of 2 jobs; not tested yet; tested next in 30s by door") {
+		if v.State != job.Blocked || v.Group != g.Key || !v.Until.Equal(begun.Add(2*time.Hour)) || !strings.Contains(v.Why, "of 2 jobs, behind 1 of them; not tested yet; tested next in 30s by door") {
 			t.Errorf("%+v", v)
 		}
 		if v := view(one); !v.Until.IsZero() || strings.Contains(v.Why, "it fails at") {
