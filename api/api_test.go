@@ -177,6 +177,8 @@ func TestErrors(t *testing.T) {
 		{"GET", "/v1/jobs?filter=name%3Dx;limit=2", "", 422, job.Invalid, "cannot be read", "(query): write name=value with & between them, and other signs with % and two hex digits"},
 		{"GET", "/v1/jobs?filter=%zz", "", 422, job.Invalid, "cannot be read", "(query): write name=value with & between them, and other signs with % and two hex digits"},
 		{"GET", "/v1/jobs?filter=state%3Dx", "", 422, job.Invalid, "is not a value of this field", "filter: give one of WAITING, PENDING, PROCESSING_INPUTS, STAGING_INPUTS, STAGING_JOB, SUBMITTING_JOB, QUEUED, RUNNING, ARCHIVING, BLOCKED, PAUSED, FINISHED, FAILED, CANCELED"},
+		{"GET", "/v1/jobs?filter=group%3Dx", "", 422, job.Invalid, "is not a value of this field", "filter: give the key of a group, 24 hexadecimal digits, as pawl recovery list prints them"},
+		{"POST", "/v1/bulk", `{"action":"cancel","filter":"group=x"}`, 422, job.Invalid, "is not a value of this field", "filter: give the key of a group, 24 hexadecimal digits, as pawl recovery list prints them"},
 		{"GET", "/v1/jobs?filter=owned%3Dada", "", 422, job.Invalid, "is not a field", "filter: did you mean owner?"},
 		{"GET", "/v1/jobs?sort=state", "", 422, job.Invalid, "sort", "sort: correct or remove it"},
 		{"GET", "/v1/jobs?cursor=!", "", 422, job.Invalid, "is not a cursor", ""},

@@ -138,7 +138,7 @@ func (m *maker) filter(t *rapid.T) string {
 		values := map[job.FieldType][]string{
 			job.FieldState: {"WAITING", "PENDING,CANCELED"}, job.FieldCustody: {"none", "gate,ready"}, job.FieldID: m.ids, job.FieldNumber: {"1", "-5", "5"},
 			job.FieldTime: {"1h", "2026-01-31", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"}, job.FieldFlag: {"true", "false"},
-			job.FieldWord: {"mail", "*", "a?,b*", `"x y\"z"`, `""`, "ä"},
+			job.FieldGroup: {"aa16870f57a84994b32a0a30", "x"}, job.FieldWord: {"mail", "*", "a?,b*", `"x y\"z"`, `""`, "ä"},
 		}[field.Type]
 		op := rapid.SampledFrom([]job.Op{job.Is, job.Is, job.IsNot, job.Like, job.Less, job.AtLeast, job.More}).Draw(t, "op")
 		terms[i] = field.Name + string(op) + rapid.SampledFrom(values).Draw(t, "value")

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 )
 
@@ -50,6 +51,9 @@ func Blocking(err error) *Block {
 	return &whole
 }
 
+// groupBytes is how many bytes of a hash the key of a group has.
+const groupBytes = 12
+
 // Group returns the key of the group that b makes of jobs of a tenant. It is the same for as long as the block is, in each version of Pawl.
 func (b *Block) Group(tenant string) string {
 	doc, err := json.Marshal([]any{tenant, b.Code, b.Tester, b.Params, b.Machine}) // a map is written in the order of its keys
@@ -57,7 +61,13 @@ func (b *Block) Group(tenant string) string {
 		panic(err) // plain data
 	}
 	sum := sha256.Sum256(doc)
-	return hex.EncodeToString(sum[:12])
+	return hex.EncodeToString(sum[:groupBytes])
+}
+
+// IsGroup reports whether key is the key of a group, of one that is there or not.
+func IsGroup(key string) bool {
+	b, err := hex.DecodeString(key)
+	return err == nil && len(b) == groupBytes && key == strings.ToLower(key)
 }
 
 // Probe returns the key of what is asked of the world to find out whether a block has cleared: it is the same for groups, of other tenants

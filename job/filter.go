@@ -76,6 +76,7 @@ const (
 	FieldState   FieldType = "state"
 	FieldCustody FieldType = "custody"
 	FieldID      FieldType = "id"
+	FieldGroup   FieldType = "group"
 	FieldNumber  FieldType = "number"
 	FieldTime    FieldType = "time"
 	FieldFlag    FieldType = "flag" // true or false
@@ -96,6 +97,7 @@ var FilterFields = []FilterField{
 	{"ended", FieldTime, false, "when it ended; jobs that have not are not chosen"},
 	{"since", FieldTime, false, "since when it has been in its custody; of one that waits in a line: since when it has waited for its turns"},
 	{"code", FieldWord, false, "why it ended, or what blocks it"},
+	{"group", FieldGroup, true, "the key of the group in which it is blocked now, as pawl recovery list prints it"},
 	{"message", FieldWord, false, "the same in words"},
 	{"machine", FieldWord, false, "the machine to which it belongs"},
 	{"priority", FieldNumber, false, "0 (first) to 9"},
@@ -306,6 +308,10 @@ func (t *Term) value(typ FieldType, v string, now time.Time) (string, error) {
 			return wrong("give an id of 36 characters, as pawl list prints them")
 		}
 		return id.String(), nil
+	case FieldGroup:
+		if v = strings.ToLower(v); !IsGroup(v) {
+			return wrong("give the key of a group, 24 hexadecimal digits, as pawl recovery list prints them")
+		}
 	case FieldNumber:
 		n, err := strconv.ParseInt(v, 10, 32)
 		if err != nil {
@@ -439,6 +445,8 @@ func (t *Term) match(j *Job) bool {
 		return t.instant(j.Since)
 	case "code":
 		return t.word(string(j.Code))
+	case "group":
+		return t.word(j.Group)
 	case "message":
 		return t.word(j.Message)
 	case "machine":

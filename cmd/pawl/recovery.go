@@ -6,7 +6,6 @@ import (
 	"io"
 	"maps"
 	"math"
-	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -21,7 +20,8 @@ import (
 )
 
 // groupRule says how a group is named.
-const groupRule = `GROUP is the key of a group, 24 hexadecimal digits, as pawl recovery list and pawl show JOB print it.`
+const groupRule = `GROUP is the key of a group, 24 hexadecimal digits, as pawl recovery list and pawl show JOB print it.
+The filter group=GROUP chooses its jobs: for pawl list, pawl cancel, pawl pause and others.`
 
 func recoveryCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -31,8 +31,10 @@ func recoveryCommand() *cobra.Command {
 With one of the commands below it shows a group, has it tested at once, lets its jobs go on without a test, or gives them up.
 
 ` + groupRule,
-		Example: "  pawl recovery",
-		Args:    noSubject,
+		Example: `  pawl recovery
+  pawl list --filter group=$(pawl recovery list -o name)
+  pawl cancel --filter group=$(pawl recovery list -o name)`,
+		Args: noSubject,
 	}
 	listGroups(cmd)
 	cmd.AddCommand(recoveryListCommand(), recoveryShowCommand(),
@@ -230,7 +232,7 @@ func turnCommand(t turning, short, long string) *cobra.Command {
 
 // do does to a group, or to a job, what is wanted.
 func (t *turning) do(ctx context.Context, out io.Writer, d *desk, ref string) error {
-	if groupKey.MatchString(ref) {
+	if job.IsGroup(ref) { // which is neither an id of a job nor the end of one
 		g, err := d.Turn(ctx, t.Turning, ref)
 		if err == nil {
 			fmt.Fprintf(out, "group %s (%s): %s\n", g.Key, g.Code, cleanLines(g.Why))
@@ -246,9 +248,6 @@ func (t *turning) do(ctx context.Context, out io.Writer, d *desk, ref string) er
 	}
 	return err
 }
-
-// groupKey matches the key of a group, which is neither an id of a job nor the end of one.
-var groupKey = regexp.MustCompile("^[0-9a-f]{24}$")
 
 // completeGroup completes the keys of groups.
 func completeGroup(cmd *cobra.Command, _ []string, _ string) (keys []cobra.Completion, _ cobra.ShellCompDirective) {

@@ -173,16 +173,20 @@ func (s *search) nearest() time.Time {
 }
 
 // sample returns the statement that counts up to most entries of a source. It says how far they reach where they are in the
-// order of submission; a source that is not is read all, and has few.
+// order of submission; a source that is not is read all, and has few. One that may have many is as good as useless when it has most.
 func (s *search) sample(p *params, src source, most int) string {
 	edge, ordered := "max", "false"
 	if s.by.Descends() {
 		edge = "min"
 	}
-	if src.key() == "" {
+	reach := edge + "(y.created)"
+	switch {
+	case src.key() == "":
 		ordered = "true"
+	case src.whole:
+		reach, ordered = p.use("?::timestamptz", s.nearest()), "true"
 	}
-	return "SELECT count(*), " + edge + "(y.created), " + ordered + " FROM (" + s.walk(p, src) + p.use(" LIMIT ?::bigint", most) + ") y"
+	return "SELECT count(*), " + reach + ", " + ordered + " FROM (" + s.walk(p, src) + p.use(" LIMIT ?::bigint", most) + ") y"
 }
 
 func union(parts []string) string { return strings.Join(parts, "\nUNION ALL\n") }

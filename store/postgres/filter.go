@@ -32,7 +32,7 @@ var (
 		"external_id": "coalesce(s.external_id, '')", "machine": "s.machine", "priority": "s.priority",
 	}
 	inMoving = map[string]string{
-		"ended": "j.ended", "since": "j.since", "code": "j.code", "message": "j.message", "attempt": "j.attempt", "wish": "j.wish",
+		"ended": "j.ended", "since": "j.since", "code": "j.code", "group": "j.grp", "message": "j.message", "attempt": "j.attempt", "wish": "j.wish",
 	}
 )
 

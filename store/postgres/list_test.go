@@ -106,6 +106,30 @@ func TestPlansOfLists(t *testing.T) {
 	}
 }
 
+// Of a group that has few of the blocked jobs those of the group are read, of one that has many only as far as a page reaches, in any order
+// that leads there.
+func TestPlansOfGroups(t *testing.T) {
+	t.Parallel()
+	l := newListed(t)
+	l.fill(t, 20_000, "'k' || r % 6")
+	rare, common := (&job.Block{Code: job.FilesystemFull}).Group("t"), (&job.Block{Code: job.SystemDisabled}).Group("t")
+	l.must(t, fmt.Sprintf(`UPDATE pawl.jobs SET state = 'BLOCKED', custody = 'recovery', session = NULL,
+		grp = CASE WHEN hashtext(id::text) %% 20 = 0 THEN '%s' ELSE '%s' END`, rare, common))
+	for text, reads := range map[string]int{
+		"group=" + rare: 350, "group=" + common: 400, "group=" + rare + "," + common: 400, "group=" + rare + " kind=k1": 500, "group=" + rare + " created>30d": 350,
+	} {
+		f, err := job.ParseFilter(text, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, by := range bySubmission {
+			t.Run(text+" by "+string(by), func(t *testing.T) { l.checkPages(t, f, by, reads) })
+		}
+		t.Run(text+" by name", func(t *testing.T) { l.checkPages(t, f, store.ByName, 5*few) })
+		t.Run("count "+text, func(t *testing.T) { l.checkCount(t, f) })
+	}
+}
+
 // asMember is the same with a store whose role is no superuser and owns no table, so that row security holds for it.
 func (l *listed) asMember(t *testing.T) *listed {
 	t.Helper()

@@ -18,6 +18,7 @@ type source struct {
 	stem  *string  // the one that all its jobs have; nil: they have several
 	rest  bool     // all terms of the filter are still to be checked, not only those that the lead leaves over
 	slow  bool     // much of the index is read, whatever it finds
+	whole bool     // all that it finds is read and sorted for a page, and may be much
 }
 
 // key returns what comes before the order of submission in the order of a source; "none" when it is in no such order.
@@ -74,10 +75,15 @@ func newSearch(tenant string, f job.Filter, since time.Time, by store.Sort, from
 	}
 	s.filter = f
 	var places, hidden job.Filter
+	blocked := job.Where("custody", string(job.Recovery))
 	for i := range f {
 		switch t := &f[i]; t.Field {
 		case "state", "custody":
 			places = append(places, *t)
+		case "group":
+			if t.Op == job.Is {
+				places = append(places, blocked...)
+			}
 		case "hidden":
 			hidden = append(hidden, *t)
 		case "created":
@@ -141,6 +147,12 @@ func (s *search) leads() []lead {
 			}}
 		case "name":
 			l.sources = s.named(values)
+		case "group":
+			for _, v := range values {
+				l.sources = append(l.sources, source{
+					table: "jobs", where: "custody = 'recovery' AND tenant = ? AND grp = ?", args: []any{s.tenant, v}, whole: true,
+				})
+			}
 		case "kind", "owner", "queue", "app":
 			where := "tenant = ? AND NOT hidden AND " + t.Field + " = ?"
 			if common, ok := unindexed[t.Field]; ok {

@@ -45,11 +45,11 @@ func (s *Store) rarest(ctx context.Context, sr *search, leads []lead, descending
 		return best, nil
 	}
 	for _, l := range leads {
-		n, _, err := s.estimate(ctx, sr, l, sample, descending)
+		n, exact, err := s.estimate(ctx, sr, l, sample, descending)
 		if err != nil {
 			return lead{}, err
 		}
-		if n < least {
+		if n < least && (exact || !l.whole) {
 			best, least = l, n
 		}
 	}
@@ -94,7 +94,7 @@ func (s *Store) chooseSorted(ctx context.Context, sr *search, leads []lead, key 
 }
 
 // estimate returns about how many jobs a lead has: exactly where they are less than look, and else as the nearest ones
-// lie.
+// lie. Of one that is in no order it is then the least number.
 func (s *Store) estimate(ctx context.Context, sr *search, l lead, look int, descending bool) (total float64, exact bool, err error) {
 	look, exact = max(fewest, look/max(1, len(l.sources))), true
 	edge := "max"
@@ -104,18 +104,22 @@ func (s *Store) estimate(ctx context.Context, sr *search, l lead, look int, desc
 	for _, src := range l.sources {
 		c := cond{src.where.sql, slices.Clone(src.where.args)}
 		sr.bounded(&c, src.seq)
-		order := src.seq
-		if descending {
+		order := " ORDER BY " + src.seq
+		switch {
+		case l.whole:
+			order = ""
+		case descending:
 			order += " DESC"
 		}
-		err := s.query(ctx, `SELECT count(*), `+edge+`(seq) FROM (SELECT `+src.seq+` AS seq FROM `+src.table+` WHERE `+c.sql+` ORDER BY `+order+` LIMIT ? + 0)`, 2,
+		err := s.query(ctx, `SELECT count(*), `+edge+`(seq) FROM (SELECT `+src.seq+` AS seq FROM `+src.table+` WHERE `+c.sql+order+` LIMIT ? + 0)`, 2,
 			func(v []driver.Value) {
 				n, reach := integer(v[0]), sr.most-sr.least+1
-				if n == look {
-					exact = false
-					if reach = v[1].(int64) - sr.least + 1; descending {
-						reach = sr.most - v[1].(int64) + 1
-					}
+				switch exact = exact && n < look; {
+				case n < look, l.whole:
+				case descending:
+					reach = sr.most - v[1].(int64) + 1
+				default:
+					reach = v[1].(int64) - sr.least + 1
 				}
 				total += float64(n) * float64(sr.most-sr.least+1) / float64(max(1, reach))
 			}, append(c.args, int64(look))...)

@@ -24,7 +24,7 @@ func (c *cond) and(sql string, args ...any) {
 // words are the fields of filters that are text, as SQL has them. NULL must not come of any.
 var words = map[string]string{
 	"state": "j.state", "custody": "j.custody", "kind": "j.kind", "app": "j.app", "owner": "j.owner", "queue": "j.queue",
-	"name": "j.name", "external_id": "coalesce(j.external_id, '')", "code": "j.code", "message": "j.message",
+	"name": "j.name", "external_id": "coalesce(j.external_id, '')", "code": "j.code", "group": "j.grp", "message": "j.message",
 	"machine": "j.machine", "wish": "j.wish",
 	"id": "lower(substr(hex(j.id), 1, 8) || '-' || substr(hex(j.id), 9, 4) || '-' || substr(hex(j.id), 13, 4) || '-' || substr(hex(j.id), 17, 4) || '-' || substr(hex(j.id), 21))",
 }

@@ -39,6 +39,45 @@ func TestPlansOfLists(t *testing.T) {
 	}
 }
 
+// Of a group that has few of the blocked jobs those of the group are read and sorted; of one that has many a page is read as others are, from
+// all that are blocked.
+func TestPlansOfGroups(t *testing.T) {
+	s := openAt(t, t.TempDir())
+	fill(t, s, 3*sample)
+	rare, common := (&job.Block{Code: job.FilesystemFull}).Group("t"), (&job.Block{Code: job.SystemDisabled}).Group("t")
+	err := s.do(t.Context(), func(tx *tx) error {
+		_, err := tx.exec(`UPDATE jobs SET state = 'BLOCKED', custody = 'recovery', grp = iif(seq % 20 = 0, ?, ?)`, rare, common)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, by := range []store.Sort{store.Newest, store.Oldest} {
+		for group, n := range map[string]int{rare: 3 * sample / 20, common: 3 * sample * 19 / 20} {
+			q := store.Query{Tenant: "t", Filter: job.Where("group", group), Sort: by, Limit: 10}
+			counts, err := s.Count(t.Context(), "t", q.Filter)
+			if err != nil || counts.States[job.Blocked] != n {
+				t.Fatalf("%d jobs of %d are counted, %v", counts.States[job.Blocked], n, err)
+			}
+			for page := 1; page < 3; page++ {
+				s.reads.stmts = nil
+				got, err := s.List(t.Context(), q)
+				if err != nil || len(got.Jobs) != q.Limit || got.Next == "" {
+					t.Fatalf("page %d: %d jobs, %v", page, len(got.Jobs), err)
+				}
+				q.Cursor = got.Next
+				_, steps := planOfPage(t, s)
+				if plan := strings.Join(steps, "\n"); strings.Contains(plan, "jobs_group (tenant=? AND grp=?") != (group == rare) {
+					t.Errorf("a group of %d jobs by %s, page %d, is read so:\n%s", n, by, page, plan)
+				}
+				if group == common {
+					checkPage(t, s, page > 1)
+				}
+			}
+		}
+	}
+}
+
 // fill submits n jobs that every one of the filters above finds.
 func fill(t testing.TB, s *Store, n int) {
 	t.Helper()
@@ -57,20 +96,25 @@ func fill(t testing.TB, s *Store, n int) {
 	}
 }
 
-// checkPage looks at the plan of the list that was read last. Few jobs are hidden or held by workers; these may be sorted.
-func checkPage(t *testing.T, s *Store, further bool) {
+// planOfPage returns the statement of the list that was read last, and its plan.
+func planOfPage(t *testing.T, s *Store) (list string, plan []string) {
 	t.Helper()
-	var list string
 	for q := range s.reads.stmts {
 		if strings.HasPrefix(q, "SELECT m.k") {
 			list = q
 		}
 	}
-	var plan []string
 	err := s.query(t.Context(), "EXPLAIN QUERY PLAN "+list, 4, func(v []driver.Value) { plan = append(plan, text(v[3])) }, make([]any, strings.Count(list, "?"))...)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return list, plan
+}
+
+// checkPage looks at the plan of the list that was read last. Few jobs are hidden or held by workers; these may be sorted.
+func checkPage(t *testing.T, s *Store, further bool) {
+	t.Helper()
+	list, plan := planOfPage(t, s)
 	searched, few := 0, false
 	for _, step := range plan {
 		switch {

@@ -27,6 +27,7 @@ type lead struct {
 	places  bool      // or whether it is those that say where a job stands
 	key     string    // "", "ended" or "stem": what the sources are sorted by, and then by seq
 	exact   bool      // of few jobs at most, so that no other lead is better
+	whole   bool      // sorted by nothing, and there may be many: all of them are read for a page
 }
 
 // covers reports whether t holds for all jobs of l.
@@ -52,10 +53,15 @@ type search struct {
 func newSearch(tenant string, f job.Filter, since time.Time) *search {
 	s := &search{tenant: tenant, filter: f, since: since, least: 1}
 	var places, hidden job.Filter
+	blocked := job.Where("custody", string(job.Recovery))
 	for _, t := range f {
 		switch t.Field {
 		case "state", "custody":
 			places = append(places, t)
+		case "group":
+			if t.Op == job.Is {
+				places = append(places, blocked...)
+			}
 		case "hidden":
 			hidden = append(hidden, t)
 		}
@@ -111,6 +117,9 @@ func (s *search) leads() []lead {
 			for _, v := range values {
 				l.sources = append(l.sources, s.named(v)...)
 			}
+		case "group":
+			list, args := texts(values)
+			l.whole, l.sources = true, []source{jobsBy("jobs_group", cond{"j.grp <> '' AND j.tenant = ? AND j.grp IN " + list, append([]any{s.tenant}, args...)})}
 		case "kind", "owner", "queue", "app":
 			where := "j.tenant = ? AND j.hidden = 0 AND j." + t.Field + " = ?"
 			if common, ok := unindexed[t.Field]; ok {
@@ -127,7 +136,7 @@ func (s *search) leads() []lead {
 		}
 		leads = append(leads, l)
 	}
-	if places := s.byPlace(); slices.ContainsFunc(s.filter, func(t job.Term) bool { return places.covers(&t) }) {
+	if places := s.byPlace(); slices.ContainsFunc(s.filter, func(t job.Term) bool { return places.covers(&t) || t.Field == "group" && t.Op == job.Is }) {
 		leads = append(leads, places)
 	}
 	return leads

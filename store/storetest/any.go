@@ -22,6 +22,7 @@ var (
 	anyApps   = []string{"", "blast", "gmx"}
 	anyLabels = []string{"x", "y/z.k", "X"}
 	anyValues = []string{"", "1", "2", "[1]", "1*"}
+	anyPaths  = []string{"/data", "/scratch", "/home"} // what is full: one group each, of one code
 	anyTexts  = []string{"it did not work", "a\nb", "no [a-z]* here", "ärger"}
 	anyGlobs  = []string{"*", "?", "a*", "*b", "a?b", "*[b]", "[a-z]*", "?b?", "**", "*ä*", "*\n*", "a_b", "*%", "1\\*", ""}
 )
@@ -97,7 +98,9 @@ func (w *world) moveAny(t *rapid.T, session job.ID, ids []job.ID) {
 			c.Path[0].Message = draw(t, "message", anyTexts)
 			w.apply(c)
 		case 2:
-			w.apply(move(j, by(session), job.Recovery, job.Blocked))
+			c := move(j, by(session), job.Recovery, job.Blocked)
+			c.Set.Block.Params = map[string]string{"path": draw(t, "path", anyPaths)}
+			w.apply(c)
 		}
 	}
 	some := rapid.SliceOfN(rapid.SampledFrom(ids), 1, 4).Draw(t, "some")
@@ -148,6 +151,13 @@ func anyFilter(t *rapid.T, jobs []job.Job) (f job.Filter) {
 		case job.FieldID:
 			ops = append(ops, job.Like)
 			values = append(values, like.ID.String(), job.NewID().String())
+		case job.FieldGroup:
+			b := full()
+			b.Params = map[string]string{"path": draw(t, "path", anyPaths)}
+			values = append(values, b.Group(acme), strings.ToUpper(full().Group(acme)), full().Group("other"))
+			if like.Group != "" {
+				values = append(values, like.Group)
+			}
 		default:
 			ops = append(ops, job.Like)
 			values = append(values, draw(t, "name", anyNames), draw(t, "owner", anyOwners), draw(t, "queue", anyQueues), draw(t, "app", anyApps),

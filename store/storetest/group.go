@@ -27,6 +27,7 @@ var groupTests = []test{
 	{"or is given up", groupGivesUpNotLive},
 	{"or fails for it was interrupted too often", groupLimitNotLive},
 	{"who is canceled or paused leaves the group", groupWished},
+	{"a filter tells groups of one code apart", groupFiltered},
 	{"people try, release and give up", groupSteered},
 	{"of jobs by themselves, too", groupSteeredJobs},
 	{"behind whom a blocked job stands", groupBehind},
@@ -510,6 +511,78 @@ func groupWished(w *world) {
 	w.goesOn(time.Second, 2)
 	w.at(job.Canceled, job.None, ids...)
 	Check(w, w.s, acme)
+}
+
+func groupFiltered(w *world) {
+	other := full()
+	other.Params = map[string]string{"path": "/scratch"}
+	mine, theirs := w.blocked(3, full()), w.blocked(2, other, owned("bob"))
+	free := w.add(newTask())
+	key, otherKey := full().Group(acme), other.Group(acme)
+	w.clock.Advance(job.FilterWindow + time.Hour) // who waits for long is found as well
+	all := append(slices.Concat(mine, theirs), free)
+	lists := func(filter string, want ...job.ID) {
+		w.Helper()
+		f := w.filter(filter)
+		for _, limit := range []int{1, 100} {
+			for by, want := range map[store.Sort][]job.ID{store.Oldest: want, store.Newest: reversed(want)} {
+				got := listAll(w, w.s, store.Query{Tenant: acme, Filter: f, Sort: by, Limit: limit})
+				equal(w, filter+" by "+string(by), fmtIDs(jobIDs(got)), fmtIDs(want))
+			}
+		}
+		counts, err := w.s.Count(w.ctx, acme, f)
+		n := 0
+		for _, k := range counts.States {
+			n += k
+		}
+		if err != nil || n != len(want) {
+			w.Errorf("%s: counted %+v, %v", filter, counts, err)
+		}
+	}
+	lists("group="+key, mine...)
+	lists("group="+strings.ToUpper(otherKey), theirs...)
+	lists("group="+key+","+otherKey+","+key, all[:5]...)
+	lists("group=" + full().Group("other"))
+	lists("group="+key+" owner="+ann+" code=FILESYSTEM_FULL created>0001-01-01", mine...)
+	lists("group=" + key + " owner=bob")
+	lists("group="+key+" group!="+otherKey+" created>0001-01-01", mine...)
+	lists("group!="+otherKey+" created>0001-01-01", append(slices.Clone(mine), free)...)
+	lists("group=" + key + " state=PENDING")
+	lists("group=" + key + " hidden=true")
+	page, err := w.s.List(w.ctx, store.Query{Tenant: "other", Filter: w.filter("group=" + key)})
+	if err != nil || len(page.Jobs) > 0 {
+		w.Errorf("another tenant finds %+v, %v", page.Jobs, err)
+	}
+	for _, by := range []store.Sort{store.ByName, store.ByNameRev, store.FirstEnd, store.LastEnded} {
+		got := listAll(w, w.s, store.Query{Tenant: acme, Filter: w.filter("group=" + key), Sort: by, Limit: 2})
+		if want := map[string]int{"stem": len(mine), "ended": 0}[by.Field()]; len(got) != want {
+			w.Errorf("by %s: %d jobs, want %d", by, len(got), want)
+		}
+	}
+
+	// Who cancels those that it chooses cancels these and no others, and the group is no more.
+	w.wishAll(job.WishCancel, jobIDs(listAll(w, w.s, store.Query{Tenant: acme, Filter: w.filter("group=" + key)}))...)
+	w.at(job.Canceled, job.None, mine...)
+	w.at(job.Blocked, job.Recovery, theirs...)
+	w.at(job.Pending, job.Ready, free)
+	if g := w.group(); g.Key != otherKey || g.Jobs != len(theirs) {
+		w.Errorf("the group that is left: %+v", g)
+	}
+	lists("group=" + key)
+	lists("group="+otherKey, theirs...)
+	w.wishAll(job.WishPause, jobIDs(listAll(w, w.s, store.Query{Tenant: acme, Filter: w.filter("group=" + otherKey)}))...)
+	w.at(job.Paused, job.User, theirs...)
+	if left := w.groups(); len(left) != 0 {
+		w.Errorf("groups that are left: %+v", left)
+	}
+	lists("group=" + otherKey)
+	Check(w, w.s, acme)
+}
+
+func reversed(ids []job.ID) []job.ID {
+	ids = slices.Clone(ids)
+	slices.Reverse(ids)
+	return ids
 }
 
 func groupSteered(w *world) {
