@@ -211,3 +211,45 @@ func TestClosedLine(t *testing.T) {
 		}
 	})
 }
+
+// TestPolicyOfAKind: what a tenant says of the jobs of a kind and a condition comes before what it says of the condition, and leaves other kinds alone.
+func TestPolicyOfAKind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		svc := pawl.New(pawl.Config{Store: fake.New(nil), Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler)})
+		for _, kind := range []string{"mail", "fax"} {
+			pawl.Handle(svc, kind, func(context.Context, *pawl.Task[struct{}]) (struct{}, error) {
+				return struct{}{}, pawl.Block("it is closed", "door", map[string]string{"of": kind})
+			})
+		}
+		call, stop := run(t, svc)
+		defer stop()
+		call(201, nil, "PUT", "/v1/policies/TASK_BLOCKED", `{"stages":[{"every":"30s"}],"max_wait":"2h"}`)
+		call(201, nil, "PUT", "/v1/policies/mail.TASK_BLOCKED", `{"stages":[{"every":"5m"}],"max_wait":"9h"}`)
+
+		begun := time.Now()
+		for _, kind := range []string{"mail", "fax"} {
+			call(202, nil, "POST", "/v1/jobs", `{"kind":"`+kind+`"}`)
+		}
+		var groups struct{ Items []pawl.BlockedGroup }
+		call(200, &groups, "GET", "/v1/recovery", "")
+		every := map[string]time.Duration{}
+		for _, g := range groups.Items {
+			every[g.Params["of"]] = g.NextTest.Sub(begun)
+		}
+		if every["mail"] != 5*time.Minute || every["fax"] != 30*time.Second {
+			t.Errorf("tested after %v, want mail after 5m and fax after 30s", every)
+		}
+		var jobs struct{ Jobs []pawl.View }
+		call(200, &jobs, "GET", "/v1/jobs", "")
+		for _, listed := range jobs.Jobs {
+			var v pawl.View
+			call(200, &v, "GET", "/v1/jobs/"+listed.ID.String(), "")
+			if want := map[string]time.Duration{"mail": 9 * time.Hour, "fax": 2 * time.Hour}[v.Kind]; v.State != job.Blocked || !v.Until.Equal(begun.Add(want)) {
+				t.Errorf("%s is %s until %v, want %v", v.Kind, v.State, v.Until.Sub(begun), want)
+			}
+		}
+		if len(jobs.Jobs) != 2 {
+			t.Errorf("%d jobs, want 2", len(jobs.Jobs))
+		}
+	})
+}

@@ -97,14 +97,14 @@ func TestBenchPaper(t *testing.T) {
 	})
 	t.Run("flags that cannot be are refused", func(t *testing.T) {
 		for args, want := range map[string]string{
-			"--jobs 0":              "--jobs 0 is out of range",
-			"--speedup 0":           "--speedup 0 is out of range",
-			"--limit 0":             "--limit 0 is out of range",
-			"--slots -1":            "--slots -1 is out of range",
-			"--timeout 0s":          "--timeout 0s is out of range",
-			"--seed x":              "invalid argument",
-			"--preset airavata":     "--preset airavata is unknown: give tapis, or some of throttles,batches,quotas",
-			"--preset quotas,batch": "--preset batch is unknown: give tapis, or some of throttles,batches,quotas",
+			"--jobs 0":                       "--jobs 0 is out of range",
+			"--speedup 0":                    "--speedup 0 is out of range",
+			"--limit 0":                      "--limit 0 is out of range",
+			"--slots -1":                     "--slots -1 is out of range",
+			"--timeout 0s":                   "--timeout 0s is out of range",
+			"--seed x":                       "invalid argument",
+			"--jobs 1 --preset airavata":     "--preset airavata is unknown: give tapis, or some of throttles,batches,quotas",
+			"--jobs 1 --preset quotas,batch": "--preset batch is unknown: give tapis, or some of throttles,batches,quotas",
 		} {
 			_, err := tryBench(t.Context(), strings.Fields("local-paper "+args)...)
 			var usage *usageError

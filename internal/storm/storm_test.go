@@ -76,6 +76,9 @@ func TestStorm(t *testing.T) {
 			if !stormy || sum.Jobs < o.jobs || sum.Strangers == 0 {
 				t.Errorf("%d kills, faults %v, %d jobs, %d calls of strangers: it was no storm", sum.Kills, sum.Faults, sum.Jobs, sum.Strangers)
 			}
+			if sum.Blocked == 0 {
+				t.Error("no job was blocked: no trouble was looked at")
+			}
 			// Once times in the database may be wrong no launch is looked at.
 			paced := sum.Paced > 0 || sum.Faults["clock_steps"] > 0 || o.db == "sqlite" && sum.Faults["clock_wrong"] > 0
 			if sum.Limits == 0 || sum.Spans == 0 || sum.SideBySide < 2 || !paced {

@@ -100,17 +100,18 @@ func (t *trouble) begin(ctx context.Context) error {
 	return t.s.insist(ctx, rnd, func(c *client.Client) error { _, err := c.SetLimit(ctx, releases); return err })
 }
 
-// come lets things go away and come back, and people deal with that, until ctx ends.
+// come lets things go away and come back, and people deal with that, until ctx ends. They are away at first: however little of a storm the only
+// process lives through, it has jobs that are blocked.
 func (t *trouble) come(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	for i, h := range t.things {
 		all.Go(func() {
 			rnd := t.s.random(fmt.Sprint("thing ", i))
-			for pause(ctx, between(rnd, time.Second, 8*time.Second)) {
+			for again := true; again; again = pause(ctx, between(rnd, time.Second, 8*time.Second)) {
 				h.away.Store(true)
 				t.s.count("thing_away")
-				pause(ctx, between(rnd, 100*time.Millisecond, 5*time.Second))
+				pause(ctx, between(rnd, time.Second, 5*time.Second))
 				h.away.Store(false)
 			}
 		})
