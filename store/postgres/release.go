@@ -218,10 +218,10 @@ WITH RECURSIVE owners AS (
 	SELECT o.tenant, o.key, o.before, o.n, o.fail, o.last, f.owner, f.again, o.nr + 1 FROM owners o CROSS JOIN LATERAL (
 		SELECT a.owner, a.again FROM (
 			(SELECT j.owner, o.again AS again FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = o.tenant AND j.grp = o.key AND j.owner > o.owner
-				AND (NOT o.again OR j.owner <= o.last) AND NOT (o.fail AND j.live) ORDER BY j.owner LIMIT 1)
+				AND (NOT o.again OR j.owner <= o.last) AND j.since <= o.before AND NOT (o.fail AND j.live) ORDER BY j.owner LIMIT 1)
 			UNION ALL
 			(SELECT j.owner, true FROM pawl.jobs j WHERE j.custody = 'recovery' AND NOT o.again AND j.tenant = o.tenant AND j.grp = o.key
-				AND j.owner <= o.last AND NOT (o.fail AND j.live) ORDER BY j.owner LIMIT 1)
+				AND j.owner <= o.last AND j.since <= o.before AND NOT (o.fail AND j.live) ORDER BY j.owner LIMIT 1)
 		) a ORDER BY a.again LIMIT 1
 	) f WHERE o.nr < o.n
 ), heads AS MATERIALIZED (

@@ -25,6 +25,7 @@ var groupTests = []test{
 	{"while a test is due that was due in time nobody fails", groupPatient},
 	{"of whom something may run nobody fails by a deadline", groupLapsesNotLive},
 	{"or is given up", groupGivesUpNotLive},
+	{"who joined late holds up nobody", groupLateOwners},
 	{"or fails for it was interrupted too often", groupLimitNotLive},
 	{"who is canceled or paused leaves the group", groupWished},
 	{"a filter tells groups of one code apart", groupFiltered},

@@ -146,3 +146,21 @@ func groupLimitNotLive(w *world) {
 	}
 	Check(w, w.s, acme)
 }
+
+// Between the owners of those who may go stand others, all of whose jobs joined too late for that.
+func groupLateOwners(w *world) {
+	t := w.tester()
+	early := w.blocked(2, full())
+	w.clock.Advance(time.Minute)
+	due := w.tests(store.RecoveryDuty)
+	w.clock.Advance(time.Second)
+	for _, owner := range []string{"bob", "cy", "dora"} {
+		w.blocked(1, full(), owned(owner))
+	}
+	if _, err := w.s.Tested(w.ctx, t.fence, []store.Test{{Tenant: acme, Key: due.Due[0].Key, Began: due.Now, Clear: true}}); err != nil {
+		w.Fatalf("tested: %v", err)
+	}
+	if n := w.goesOn(200*time.Millisecond, 20, early...); n != 2 {
+		w.Errorf("%d of 2 go on who were there when the test began", n)
+	}
+}
