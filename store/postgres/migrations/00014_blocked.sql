@@ -9,7 +9,7 @@ CREATE INDEX CONCURRENTLY jobs_group ON pawl.jobs (tenant, grp, owner, since, cr
 DROP INDEX CONCURRENTLY IF EXISTS pawl.jobs_blocked;
 CREATE INDEX CONCURRENTLY jobs_blocked ON pawl.jobs (tenant, grp, since) WHERE custody = 'recovery';
 DROP INDEX CONCURRENTLY IF EXISTS pawl.jobs_until;
-CREATE INDEX CONCURRENTLY jobs_until ON pawl.jobs (tenant, grp, until) WHERE custody = 'recovery' AND until IS NOT NULL AND NOT live;
+CREATE INDEX CONCURRENTLY jobs_until ON pawl.jobs (tenant, grp, until) WHERE custody = 'recovery' AND until IS NOT NULL;
 DROP INDEX CONCURRENTLY IF EXISTS pawl.groups_next;
 CREATE INDEX CONCURRENTLY groups_next ON pawl.groups (duty, next) WHERE next IS NOT NULL;
 DROP INDEX CONCURRENTLY IF EXISTS pawl.groups_wake;

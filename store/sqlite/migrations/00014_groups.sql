@@ -7,7 +7,7 @@ ALTER TABLE jobs ADD COLUMN grp TEXT NOT NULL DEFAULT '';
 ALTER TABLE jobs ADD COLUMN until INTEGER;
 CREATE INDEX jobs_group ON jobs (tenant, grp, since) WHERE grp <> '';
 CREATE INDEX jobs_group_owner ON jobs (tenant, grp, owner, since) WHERE grp <> '';
-CREATE INDEX jobs_until ON jobs (tenant, grp, until) WHERE until IS NOT NULL AND live = 0;
+CREATE INDEX jobs_until ON jobs (tenant, grp, until) WHERE until IS NOT NULL;
 
 CREATE TABLE groups (
     tenant TEXT    NOT NULL,
