@@ -122,6 +122,7 @@ func (g *Gate) Hand(keys []string, limit int) (h Handing) {
 			h.Grant = append(h.Grant, w.Job)
 		}
 	}
+	h.Left = slices.DeleteFunc(h.Left, func(key string) bool { return !g.Keys[key].free(key) }) // somebody in another line needed it, too
 	return h
 }
 

@@ -197,6 +197,23 @@ func clone(g *store.Gate) *store.Gate {
 	return c
 }
 
+// TestHandLeavesWhatIsFull: the last place of a key whose line was not read to its end goes to who needs it in another line.
+func TestHandLeavesWhatIsFull(t *testing.T) {
+	t.Parallel()
+	one := func(more bool) *store.GateKey {
+		k := &store.GateKey{Limit: &job.Limit{Most: 1}, Held: map[string]int{}, More: map[string]bool{}}
+		if more {
+			k.More["ann"] = true
+		}
+		return k
+	}
+	g := &store.Gate{Keys: map[string]*store.GateKey{"a": one(true), "b": one(false)}}
+	g.Keys["b"].Line = []store.Waiter{{Job: job.ID{1}, Owner: "bob", Keys: []string{"a", "b"}}}
+	if h := g.Hand([]string{"a", "b"}, 5); len(h.Grant) != 1 || len(h.Left) != 0 {
+		t.Errorf("%d go, want 1; %q are to be looked at again", len(h.Grant), h.Left)
+	}
+}
+
 // TestHandLooksAtFew: of a line of jobs that cannot go no more than MostLooked are looked at.
 func TestHandLooksAtFew(t *testing.T) {
 	g := &store.Gate{Keys: map[string]*store.GateKey{
