@@ -100,8 +100,8 @@ func (t *trouble) begin(ctx context.Context) error {
 	return t.s.insist(ctx, rnd, func(c *client.Client) error { _, err := c.SetLimit(ctx, releases); return err })
 }
 
-// come lets things go away and come back, and people deal with that, until ctx ends. They are away at first: however little of a storm the only
-// process lives through, it has jobs that are blocked.
+// come lets things go away and come back, and people deal with that, until ctx ends. They are away at first, so that jobs
+// are blocked, of however little of the storm the only process lives through.
 func (t *trouble) come(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
