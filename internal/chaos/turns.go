@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/pawl-jobs/pawl/internal/aftermath"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -27,7 +28,7 @@ func (c *checker) turns(ctx context.Context) {
 	running := map[string][]*span{}
 	for _, r := range c.ledger.spans {
 		j := c.rows[r.job]
-		if j == nil || r.end < r.begin || !c.rightly(ctx, j, r) {
+		if j == nil || r.end < r.begin || !aftermath.Rightful(ctx, j, r.epoch, c.history) {
 			continue
 		}
 		keys := slices.Clone(j.Limits)
@@ -65,20 +66,6 @@ func (c *checker) turns(ctx context.Context) {
 			c.breaks("order: job %s (%s) is to be in %s, and is in %q", j.ID, j.ExternalID, spec.OrderKey(), j.Order)
 		}
 	}
-}
-
-// rightly reports whether it was a worker's own change that ended a run. Whoever is frozen while others have its job goes on without a turn.
-func (c *checker) rightly(ctx context.Context, j *job.Job, r *span) bool {
-	if j.Program() {
-		return j.Code != job.Abandoned
-	}
-	var last store.Event
-	for _, e := range c.history(ctx, j.ID) {
-		if e.Sub == 0 && e.Epoch == r.epoch {
-			last = e
-		}
-	}
-	return last.Cause == job.CauseWork
 }
 
 // side looks who ran side by side under a key. Lines were written in the order of the ledger: each ran at least between its own two.

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pawl-jobs/pawl/client"
+	"github.com/pawl-jobs/pawl/internal/aftermath"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -244,7 +245,7 @@ func (c *checker) turns(ctx context.Context) {
 	running := map[string][]span{}
 	for _, s := range c.did.spans {
 		j := c.rows[s.job]
-		if j == nil || !c.rightly(ctx, j, s) {
+		if j == nil || !aftermath.Rightful(ctx, j, s.epoch, c.history) {
 			continue
 		}
 		for _, key := range j.Limits {
@@ -273,21 +274,6 @@ func (c *checker) turns(ctx context.Context) {
 			}
 		}
 	}
-}
-
-// rightly reports whether it was a worker's own change that ended a run. Whoever is frozen while others have its job goes on
-// without a turn.
-func (c *checker) rightly(ctx context.Context, j *job.Job, s span) bool {
-	if j.Program() {
-		return j.Code != job.Abandoned
-	}
-	var last store.Event
-	for _, e := range c.history(ctx, j.ID) {
-		if e.Sub == 0 && e.Epoch == s.epoch {
-			last = e
-		}
-	}
-	return last.Cause == job.CauseWork
 }
 
 // side looks who ran side by side under a key.
