@@ -38,7 +38,7 @@ many did on average, in parts of the makespan: every 50 ms the processes of this
 are still there at a second look.
 
 With --trouble each program takes files from eight of ten web servers, each of which answers 503 for a twentieth of the time, in outages that
-are drawn from --seed and last for a minute on average, divided by the speedup. Who meets one is blocked, and goes on when it is over; a server is
+are drawn from --seed and last for half a minute on average, divided by the speedup. Who meets one is blocked, and goes on when it is over; a server is
 tested once a minute, and jobs are released at 10 per second, by the paper's clock, which is faster by the speedup. blocked counts the jobs
 that were blocked at least once.
 

@@ -227,6 +227,7 @@ func (w *world) check() {
 	}
 	w.checkLeft(there)
 	w.checkOrders(there)
+	w.rates.check()
 	w.trouble.check()
 	for id := range there {
 		if _, ordered := w.people.orders[id]; !ordered {

@@ -222,7 +222,8 @@ func (t *trouble) inspect() {
 		panic(err)
 	}
 	const soon = 5 * time.Second
-	jobs, now, calm := map[string]int{}, t.w.now(), t.w.calm && time.Since(t.w.began) > 10*time.Second
+	jobs, first := map[string]int{}, map[string]time.Time{} // who is blocked, and the first of them, by group
+	now, calm := t.w.now(), t.w.calm && time.Since(t.w.began) > 10*time.Second
 	of := map[string]*store.Group{}
 	for i := range groups {
 		of[groups[i].Key] = &groups[i]
@@ -231,7 +232,9 @@ func (t *trouble) inspect() {
 		if j.Custody != job.Recovery {
 			continue
 		}
-		jobs[j.Group]++
+		if jobs[j.Group]++; jobs[j.Group] == 1 || j.Since.Before(first[j.Group]) {
+			first[j.Group] = j.Since
+		}
 		if g := of[j.Group]; g == nil {
 			t.w.breaks(j.ID, "job %s is blocked, and its group %s is not there", j.ID, j.Group)
 		} else if calm && !j.Deadline().IsZero() && g.Clear.IsZero() && now.After(j.Until.Add(store.Patience+soon)) {
@@ -239,13 +242,19 @@ func (t *trouble) inspect() {
 		}
 	}
 	for key, g := range of {
+		late := func(at time.Time) time.Duration { // of a group that nobody was in for a while
+			if first[key].After(at) {
+				at = first[key]
+			}
+			return now.Sub(at)
+		}
 		switch {
 		case g.Jobs != jobs[key]:
 			t.w.breaks(job.ID{}, "group %s is said to have %d jobs, and has %d", key, g.Jobs, jobs[key])
 		case g.Jobs > 0 && g.Next.IsZero() && g.At.IsZero() && g.GivenUp.IsZero():
 			t.w.breaks(job.ID{}, "group %s has %d jobs, and nobody wakes it", key, g.Jobs)
-		case calm && !g.Next.IsZero() && now.Sub(g.Next) > soon:
-			t.w.breaks(job.ID{}, "the test of group %s has been due for %v although nothing was wrong", key, now.Sub(g.Next))
+		case calm && !g.Next.IsZero() && late(g.Next) > soon:
+			t.w.breaks(job.ID{}, "the test of group %s has been due for %v although nothing was wrong", key, late(g.Next))
 		case calm && !g.At.IsZero() && now.Sub(g.At) > soon:
 			t.w.breaks(job.ID{}, "of group %s jobs could have gone %v ago although nothing was wrong", key, now.Sub(g.At))
 		}

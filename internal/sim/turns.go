@@ -100,13 +100,16 @@ func (t *turns) act() {
 	}
 }
 
-// settle leaves limits with which all come to their end.
+// settle leaves limits with which all come to their end. With any rate they do.
 func (t *turns) settle() {
 	if t == nil {
 		return
 	}
 	r := t.w.dice("settle limits", 0)
 	for _, l := range t.limits() {
+		if l.Per > 0 {
+			continue
+		}
 		l.Most, l.Ahead = 3+r.IntN(4), 0
 		_ = t.w.people.ask(r, "limit", func(ctx context.Context, s *pawl.Service) error { return s.SetLimit(ctx, l) })
 	}

@@ -15,6 +15,7 @@
 //   - ghosts: what only the store refuses
 //   - people: who submits, wishes and listens
 //   - turns: limits that people set, and who may go by them
+//   - rates: how often programs begin, and are launched
 //   - orders: jobs that go one after the other
 //   - trouble: what jobs need and is away at times, and how long they wait for it
 //   - ledger, check: what jobs did, and whether all promises were kept
@@ -66,6 +67,7 @@ type world struct {
 	slots    []*slot
 	people   *people
 	turns    *turns   // nil: there are neither limits nor orders
+	rates    *rates   // nil: there are none
 	trouble  *trouble // nil: there is none
 
 	// How it is.
@@ -138,9 +140,9 @@ func newWorld(t *testing.T, seed uint64) *world {
 		w.slots = append(w.slots, &slot{w: w, machine: w.machines[i%len(w.machines)], n: i + 1})
 	}
 	w.people = newPeople(w, 20+r.IntN(40))
-	w.turns, w.trouble = newTurns(w), newTrouble(w)
-	w.note("world", "calm %t, wild %d, length %v, lull %v, lease %v, slots %v, %d machines, %d processes, database ahead %v, limits %t, orders %t, trouble %t",
-		w.calm, w.wild, w.length, w.lull, w.lease, w.lanes, len(w.machines), len(w.slots), ahead, w.turns != nil && w.turns.limited, w.turns != nil && w.turns.ordered, w.trouble != nil)
+	w.turns, w.rates, w.trouble = newTurns(w), newRates(w), newTrouble(w)
+	w.note("world", "calm %t, wild %d, length %v, lull %v, lease %v, slots %v, %d machines, %d processes, database ahead %v, limits %t, orders %t, rates %t, trouble %t",
+		w.calm, w.wild, w.length, w.lull, w.lease, w.lanes, len(w.machines), len(w.slots), ahead, w.turns != nil && w.turns.limited, w.turns != nil && w.turns.ordered, w.rates != nil, w.trouble != nil)
 	return w
 }
 
@@ -174,6 +176,7 @@ func (w *world) live() {
 	var busy sync.WaitGroup
 	busy.Go(w.people.act)
 	busy.Go(w.turns.act)
+	busy.Go(w.rates.act)
 	busy.Go(w.trouble.act)
 	if !w.calm {
 		busy.Go(w.storm)

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,6 +26,7 @@ type book struct {
 	mu   sync.Mutex
 	all  []*promise          // guarded by mu, with what is in them
 	byID map[job.ID]*promise // guarded by mu
+	met  map[string]bool     // guarded by mu: names of jobs in whose place there was another one
 }
 
 // A promise is a job that was accepted, and what was asked of it since. Many wishes end in a call whose answer is lost; then both
@@ -42,7 +45,7 @@ type promise struct {
 
 func newBook(s *storm) (*book, error) {
 	f, err := os.Create(filepath.Join(s.dir, "clients.ledger"))
-	return &book{s: s, file: f, byID: map[job.ID]*promise{}}, err
+	return &book{s: s, file: f, byID: map[job.ID]*promise{}, met: map[string]bool{}}, err
 }
 
 func (b *book) close() { b.file.Close() }
@@ -60,6 +63,21 @@ func (b *book) accept(o order, id job.ID) {
 	p := &promise{order: o, id: id, at: time.Now(), answered: now()}
 	b.all, b.byID[id] = append(b.all, p), p
 	fmt.Fprintf(b.file, "accepted %s %s %s %d\n", id, o.name, o.state, o.attempts)
+}
+
+// meet notes that a job was not made, for there was another one.
+func (b *book) meet(o order) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.met[o.name] = true
+	fmt.Fprintf(b.file, "met %s\n", o.name)
+}
+
+// others returns the names of jobs in whose place there was another one.
+func (b *book) others() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Collect(maps.Keys(b.met))
 }
 
 // update changes what is known of a promise, and says so.
@@ -108,9 +126,10 @@ func (b *book) since(id job.ID) time.Duration {
 	return 0 // nobody was told of it
 }
 
-// knows reports whether jobs were accepted.
+// knows reports whether the submission of jobs was answered.
 func (b *book) knows(orders []order) bool {
-	return len(b.where(func(p *promise) bool { return p.name == orders[0].name })) > 0
+	name := orders[0].name
+	return slices.Contains(b.others(), name) || len(b.where(func(p *promise) bool { return p.name == name })) > 0
 }
 
 // where returns the jobs that a condition holds of.

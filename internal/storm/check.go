@@ -321,6 +321,10 @@ func (c *checker) accepted() {
 			c.broken(p.id, "lost: job %s (%s) was left %s", p.id, p.name, j.Place)
 		}
 	}
+	for _, name := range c.book.others() {
+		c.sum.Met++
+		names[name] = true
+	}
 	if len(names) != c.jobs {
 		c.breaks("accepted: %d jobs of %d", len(names), c.jobs)
 	}
@@ -330,7 +334,7 @@ func (c *checker) accepted() {
 		}
 	}
 	for id, j := range c.rows {
-		if !strings.HasPrefix(j.Name, "storm-") {
+		if !strings.HasPrefix(j.Name, namePrefix) {
 			c.broken(id, "stranger: job %s (%s) was never submitted", id, j.Name)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/internal/folder"
 	"github.com/pawl-jobs/pawl/internal/testenv"
@@ -132,6 +133,12 @@ var spoils = []spoil{
 	{name: "unlimited", job: task, do: func(_ *testing.T, _ *world, p *promise) { p.keys = []string{"gpu"} }},
 	{name: "limit", do: sideBySide("unique/storm/x")},
 	{name: "limit", do: sideBySide("lab/x")},
+	{name: "limit", do: func(t *testing.T, w *world, _ *promise) {
+		for _, name := range []string{task, twice} {
+			w.promise(name).unique = "unique/storm until done/x"
+		}
+		overlap(t, w, task, twice)
+	}},
 	{name: "order", job: behind, sql: `UPDATE jobs SET ordered = 'order/x' WHERE id = ?1`},
 	{name: "order", job: behind, sql: `UPDATE events SET at = (SELECT max(e.at) - 1 FROM events e JOIN jobs j ON j.seq = e.job WHERE j.name = '` + ahead + `') WHERE job = ` + seq},
 	{name: "order", job: ahead, sql: `UPDATE events SET state = 'WAITING', custody = 'gate', cause = 'submit' WHERE (n = 1 OR cause = 'turn') AND job = ` + seq},
@@ -235,6 +242,25 @@ var looks = map[string]func(*testing.T, *world){
 		w.says(t, "tenant", nil)
 		w.strangers.keepsOut(t.Context(), "see", c, "a stranger", p.id)
 		w.says(t, "tenant", p)
+	},
+	"another one that is not like it": func(t *testing.T, w *world) {
+		p := w.promise(task)
+		w.met(order{name: "storm-x", unique: "u", begun: time.Now()}, &pawl.View{Job: job.Job{ID: p.id, Name: p.name}})
+		w.says(t, "unique", p)
+	},
+	"another one that had ended": func(t *testing.T, w *world) {
+		must(t, w.trouble.open())
+		defer w.trouble.close()
+		i := 0
+		for ; w.order(i).unique == ""; i++ {
+		}
+		v := pawl.View{Job: job.Job{ID: job.NewID(), Name: w.order(i).name, Ended: time.Now().Add(-3 * time.Second)}}
+		w.began = v.Ended
+		if w.met(order{name: "storm-x", unique: w.order(i).unique, begun: v.Ended}, &v); len(w.sum.Broken) > 0 {
+			t.Errorf("one that ended after the submission had begun is found broken: %q", w.sum.Broken)
+		}
+		w.met(order{name: "storm-x", unique: w.order(i).unique, begun: time.Now()}, &v)
+		w.says(t, "unique", nil)
 	},
 	"idle_place": func(t *testing.T, w *world) {
 		w.execute(t, `INSERT INTO limits (tenant, key, doc) VALUES ('default', 'gpu', '{"key": "gpu", "most": 1}')`)
@@ -430,11 +456,17 @@ func sideBySide(key string) func(*testing.T, *world, *promise) {
 			p := w.promise(name)
 			p.since = 3
 			w.execute(t, `UPDATE jobs SET limit_keys = ?2 WHERE id = ?1`, p.id[:], `["`+key+`"]`)
-			edit("span", func(line string) string {
-				words := strings.Fields(line)
-				return strings.Join(append(words[:4], "1000", "2000\n"), " ")
-			})(t, w, p)
 		}
+		overlap(t, w, task, twice)
+	}
+}
+
+// overlap has tasks run at the same time.
+func overlap(t *testing.T, w *world, names ...string) {
+	for _, name := range names {
+		edit("span", func(line string) string {
+			return strings.Join(append(strings.Fields(line)[:4], "1000", "2000\n"), " ")
+		})(t, w, w.promise(name))
 	}
 }
 

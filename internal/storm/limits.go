@@ -251,6 +251,9 @@ func (c *checker) turns(ctx context.Context) {
 		for _, key := range j.Limits {
 			running[key] = append(running[key], s)
 		}
+		if p := c.promised(j.ID); p != nil && strings.Contains(p.unique, string(job.UntilDone)) {
+			running[p.unique] = append(running[p.unique], s)
+		}
 		if j.Order != "" {
 			running[j.Order] = append(running[j.Order], s)
 			if first, ran := c.did.began[j.ID]; !ran || s.begin < first {
@@ -303,42 +306,22 @@ func (c *checker) side(key string, spans []span) {
 	}
 }
 
-// paced: by the database's clock no time of the length of the rate holds more launches than that lets go. A launch is the intent that the
-// change to RUNNING follows: who recorded it looked once more whether its moment had passed, and launched, whenever the program began
-// to write. One whose process died after it was recorded may be late, and was not launched. Who launched when clocks were wrong is not looked at.
+// paced: by the database's clock no time of the length of the rate holds more launches than that lets go. Who launched when clocks were
+// wrong is not looked at.
 func (c *checker) paced(ctx context.Context) {
 	if c.restored() {
 		return
 	}
-	type launch struct {
-		job job.ID
-		at  time.Time
-	}
-	var all []launch
+	var launches []job.Event
 	for _, j := range c.rows {
-		if !j.Program() {
-			continue
-		}
-		var intent time.Time
-		for _, e := range c.history(ctx, j.ID) {
-			if e.Sub > 0 {
-				continue
-			}
-			if e.State == job.Running && !intent.IsZero() && !c.wrong(intent) && c.rightUntil(intent) {
-				all = append(all, launch{j.ID, intent})
-			}
-			if intent = (time.Time{}); e.Message == job.Launching {
-				intent = e.At
-			}
+		if j.Program() {
+			launches = append(launches, aftermath.Launches(c.history(ctx, j.ID))...)
 		}
 	}
-	slices.SortFunc(all, func(a, b launch) int { return a.at.Compare(b.at) })
-	c.sum.Paced = len(all)
-	for i, l := range all {
-		if n := i - pace.Most; n >= 0 && l.at.Sub(all[n].at) < time.Duration(pace.Per) {
-			c.broken(l.job, "pace: job %s was launched at %s, and %d others within the %v before, %s", l.job, l.at, pace.Most, l.at.Sub(all[n].at), pace.Terms())
-			return
-		}
+	launches = slices.DeleteFunc(launches, func(e job.Event) bool { return c.wrong(e.At) || !c.rightUntil(e.At) })
+	c.sum.Paced = len(launches)
+	if e, after := aftermath.TooMany(&pace, launches); e != nil {
+		c.broken(e.Job, "pace: job %s was launched at %s, and %d others within the %v before, %s", e.Job, e.At, pace.Most, after, pace.Terms())
 	}
 }
 

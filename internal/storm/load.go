@@ -27,14 +27,19 @@ type order struct {
 	again    int           // how often it may have been submitted once more
 	keys     []string      // of turns that it takes
 	ordered  string        // the key in whose order it stands
+	unique   string        // what it has in common with those of which there is one
 	lapses   bool          // it may fail for it was blocked for too long
 	since    time.Duration // when it was about to be submitted
+	begun    time.Time     // the same by a clock that may be wrong
 }
+
+// namePrefix is how the names of all jobs begin, before their numbers.
+const namePrefix = "storm-"
 
 // order makes job number i.
 func (s *storm) order(i int) order {
 	rnd := s.random(fmt.Sprintf("job %d", i))
-	o := order{name: fmt.Sprintf("storm-%d", i), state: job.Finished, attempts: 1}
+	o := order{name: fmt.Sprint(namePrefix, i), state: job.Finished, attempts: 1}
 	spec := job.Spec{Name: o.name}
 	args := map[string]any{}
 	switch n := rnd.IntN(100); {
@@ -71,6 +76,7 @@ func (s *storm) order(i int) order {
 	}
 	spec.Retry = &retry
 	o.keys = s.under(i, &spec)
+	o.unique = s.alone(i, &spec)
 	o.ordered = s.inOrder(i, &spec)
 	var err error
 	if o.spec, err = json.Marshal(spec); err != nil {
@@ -127,7 +133,7 @@ func (s *storm) submit(ctx context.Context) {
 		orders := make([]order, n)
 		for i := range orders {
 			orders[i] = s.order(from + i)
-			orders[i].since = now()
+			orders[i].since, orders[i].begun = now(), time.Now()
 		}
 		key, twice, seed := job.NewID().String(), rnd.IntN(5) == 0, rnd.Uint64()
 		open <- struct{}{}
@@ -170,7 +176,7 @@ func (s *storm) accepted(rnd *rand.Rand, key string, orders []order) {
 		return
 	}
 	for i, a := range answers {
-		s.book.accept(orders[i], a.ID)
+		s.answeredWith(ctx, rnd, orders[i], a.ID)
 	}
 }
 

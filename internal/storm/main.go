@@ -77,6 +77,7 @@ type summary struct {
 	Jobs          int            `json:"jobs"`
 	States        map[string]int `json:"states"`
 	Deleted       int            `json:"deleted"`
+	Met           int            `json:"met"`            // jobs that were not made, for there was one with their unique key
 	Lost          int            `json:"lost"`           // accepted, and not there or not ended
 	LaunchedTwice int            `json:"launched_twice"` // attempts whose program was started twice
 	Poison        int            `json:"poison"`         // innocent jobs that were at work in too many kills

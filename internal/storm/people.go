@@ -93,12 +93,12 @@ func (s *storm) resume(ctx context.Context, c *client.Client, p *promise) bool {
 // resubmit submits the request of a job once more. Where the answer is lost, the new job is one that nobody knows.
 func (s *storm) resubmit(ctx context.Context, c *client.Client, p *promise) {
 	o := s.book.look(p).order
-	o.since = now()
+	o.since, o.begun = now(), time.Now()
 	s.book.update(p, "resubmit", func(p *promise) { p.again++ })
 	v, err := c.Resubmit(ctx, p.id)
 	if err == nil {
 		o.again = 0
-		s.book.accept(o, v.ID)
+		s.met(o, &v)
 	}
 }
 
