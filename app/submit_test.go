@@ -6,12 +6,15 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/process"
+	"github.com/pawl-jobs/pawl/store"
 )
 
 // A launcher is a runner that launches as a test says. It counts.
@@ -37,17 +40,60 @@ func launching(l *launcher) func(*parts) {
 	}
 }
 
-func TestIntent(t *testing.T) {
-	var h *house
-	l := &launcher{}
-	l.launch = func(ctx context.Context, k runner.Key, p runner.Plan) (runner.Handle, error) {
-		if j, err := h.store.Job(ctx, "default", k.Job); err != nil || !j.Live || j.Launch != k.Launch {
-			t.Errorf("launch %d is made, and the row knows of %d (live %t), %v", k.Launch, j.Launch, j.Live, err)
-		}
-		return l.Runner.Launch(ctx, k, p)
+// reluctant is a store that does not take an intent to launch before it was asked for that a few times.
+type reluctant struct {
+	store.Store
+	refuses atomic.Int32
+}
+
+func (s *reluctant) refused(cs []job.Change) error {
+	if slices.ContainsFunc(cs, func(c job.Change) bool { return c.Set.Intent }) && s.refuses.Add(-1) >= 0 {
+		return job.Errorf(job.Unavailable, "not now")
 	}
-	h = open(t, launching(l))
-	h.end(h.submit(shell(`true`)))
+	return nil
+}
+
+func (s *reluctant) Apply(ctx context.Context, cs []job.Change) ([]store.Applied, store.Effects, error) {
+	if err := s.refused(cs); err != nil {
+		return nil, store.Effects{}, err
+	}
+	return s.Store.Apply(ctx, cs)
+}
+
+func (s *reluctant) ApplyAndClaim(ctx context.Context, cs []job.Change, c store.Claim) ([]store.Applied, []job.Job, store.Effects, error) {
+	if err := s.refused(cs); err != nil {
+		return nil, nil, store.Effects{}, err
+	}
+	return s.Store.ApplyAndClaim(ctx, cs, c)
+}
+
+func TestIntent(t *testing.T) {
+	for name, rate := range map[string]*job.Limit{
+		"a claim is the intent": nil,
+		"it is recorded":        {Key: job.RateOf(job.RateLaunches, job.SystemLocal), Most: 100, Per: job.Duration(time.Second)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var h *house
+			l, slow := &launcher{}, &reluctant{}
+			l.launch = func(ctx context.Context, k runner.Key, p runner.Plan) (runner.Handle, error) {
+				defer slow.refuses.Store(0)
+				if j, err := h.store.Job(ctx, "default", k.Job); err != nil || !j.Live || j.Launch != k.Launch {
+					t.Errorf("launch %d is made, and the row knows of %d (live %t), %v", k.Launch, j.Launch, j.Live, err)
+				}
+				return l.Runner.Launch(ctx, k, p)
+			}
+			h = open(t, launching(l), func(p *parts) {
+				slow.Store, p.main = p.main, slow
+				if rate != nil {
+					if _, err := p.main.SetLimit(t.Context(), "default", *rate); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+			slow.refuses.Store(3)
+			h.end(h.submit(shell(`true`)))
+		})
+	}
 }
 
 func TestLaunchOfADeadWorker(t *testing.T) {
