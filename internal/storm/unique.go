@@ -40,11 +40,12 @@ func (s *storm) answeredWith(ctx context.Context, rnd *rand.Rand, o order, id jo
 		v, err = c.Job(ctx, id)
 		return err
 	})
+	p := s.promised(id)
 	switch {
-	case job.KindOf(err) == job.NotFound: // somebody else, who was answered with it too, has deleted it since
+	case job.KindOf(err) == job.NotFound && p != nil && s.book.look(p).deleting: // by somebody who was answered with it, too
 		s.book.meet(o)
 	case err != nil:
-		s.breaks("unanswered: job %s, with which %s was answered: %v", id, o.name, err)
+		s.breaks("lost: job %s, with which %s was answered: %v", id, o.name, err)
 	default:
 		s.met(o, &v)
 	}
