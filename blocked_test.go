@@ -11,6 +11,7 @@ import (
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/internal/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/fake"
@@ -32,7 +33,7 @@ func (i intender) Step(ctx context.Context, r *engine.Run) engine.Outcome {
 // gives it up is told what to do instead.
 func TestBlockedWhileItMayRun(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		db := fake.New(nil)
 		ctx, stop := context.WithCancel(context.Background())
 		var id job.ID

@@ -17,6 +17,7 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
+	"github.com/pawl-jobs/pawl/internal/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/sqlite"
@@ -129,7 +130,7 @@ type newsroom struct {
 // inBubble has f see a service whose store is made by wrapping one.
 func inBubble(t *testing.T, wrap func(store.Store) store.Store, f func(*newsroom)) {
 	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		db, err := sqlite.Open(t.Context(), dir, sqlite.Options{})
 		if err != nil {
 			t.Fatal(err)

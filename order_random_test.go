@@ -18,6 +18,7 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
+	"github.com/pawl-jobs/pawl/internal/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/fake"
@@ -227,7 +228,7 @@ func liveInOrder(t *testing.T, jobs []plannedJob) (got [3][]ran) {
 		N       int
 		Version *int `json:"version,omitempty"`
 	}
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		st := fake.New(time.Now)
 		svc := pawl.New(pawl.Config{Store: st, Broker: &local.Broker{}, Lease: time.Hour, Sweep: -1, Log: slog.New(slog.DiscardHandler)})
 		var mu sync.Mutex

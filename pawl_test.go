@@ -18,6 +18,7 @@ import (
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/internal/testenv"
+	"github.com/pawl-jobs/pawl/internal/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/sqlite"
@@ -33,7 +34,7 @@ func bubble(t *testing.T, test func(t *testing.T, svc *pawl.Service, run func())
 	t.Helper()
 	t.Parallel()
 	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		st, err := sqlite.Open(context.Background(), dir, sqlite.Options{})
 		if err != nil {
 			t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/internal/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/sqlite"
@@ -32,7 +33,7 @@ func (launcher) Step(_ context.Context, r *engine.Run) engine.Outcome {
 
 func TestObeyed(t *testing.T) {
 	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		db, err := sqlite.Open(t.Context(), dir, sqlite.Options{})
 		if err != nil {
 			t.Fatal(err)

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -19,6 +18,7 @@ import (
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/broker/local"
+	"github.com/pawl-jobs/pawl/internal/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
@@ -301,7 +301,7 @@ func (b *bubble) connect(t *testing.T) net.Conn {
 
 func TestSlowBody(t *testing.T) {
 	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		conn := openBubble(t, dir, api.Config{}).connect(t)
 		begun := time.Now()
 		go func() {
@@ -322,7 +322,7 @@ func TestSlowBody(t *testing.T) {
 			t.Errorf("%s after %s", resp.Status, took)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) { // one that is slow and steady is heard, however long it takes
+	virtual.Test(t, func(t *testing.T) { // one that is slow and steady is heard, however long it takes
 		conn := openBubble(t, dir, api.Config{}).connect(t)
 		body := `{"kind":"mail","args":"` + strings.Repeat("x", 900_000) + `"}`
 		begun := time.Now()
@@ -351,7 +351,7 @@ func TestSlowBody(t *testing.T) {
 func TestReaderThatStops(t *testing.T) {
 	dir := t.TempDir()
 	for _, path := range []string{"/openapi.json", "/v1/events?follow=true"} {
-		synctest.Test(t, func(t *testing.T) {
+		virtual.Test(t, func(t *testing.T) {
 			answered := make(chan api.Answer, 1)
 			b := openBubble(t, dir, api.Config{Answered: func(a api.Answer) { answered <- a }, Limits: api.Limits{Streams: 1}})
 			conn := b.connect(t)
@@ -378,7 +378,7 @@ func TestReaderThatStops(t *testing.T) {
 
 func TestPing(t *testing.T) {
 	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		b := openBubble(t, dir, api.Config{})
 		conn := b.connect(t)
 		fmt.Fprintf(conn, "GET /v1/events?follow=true HTTP/1.0\r\nHost: x\r\n\r\n")

@@ -15,6 +15,7 @@ import (
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/internal/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store/fake"
 )
@@ -52,7 +53,7 @@ func run(t *testing.T, svc *pawl.Service) (call func(status int, into any, metho
 
 // TestRecovery is about jobs that are blocked, and that nobody tests.
 func TestRecovery(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		svc := pawl.New(pawl.Config{Store: fake.New(nil), Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler), Principal: "ada"})
 		var away atomic.Bool // what the jobs need is
 		away.Store(true)
@@ -161,7 +162,7 @@ func (working) Step(ctx context.Context, _ *engine.Run) engine.Outcome {
 
 // TestClosedLine is about programs on a system that is disabled, and that is not tested unless somebody does what a tester would.
 func TestClosedLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		svc := pawl.New(pawl.Config{
 			Store: fake.New(nil), Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler), Principal: "ada", Machine: "m1",
 			Kinds: map[string]engine.Kind{job.KindApp: working{}},
@@ -214,7 +215,7 @@ func TestClosedLine(t *testing.T) {
 
 // TestPolicyOfAKind: what a tenant says of the jobs of a kind and a condition comes before what it says of the condition, and leaves other kinds alone.
 func TestPolicyOfAKind(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		svc := pawl.New(pawl.Config{Store: fake.New(nil), Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler)})
 		for _, kind := range []string{"mail", "fax"} {
 			pawl.Handle(svc, kind, func(context.Context, *pawl.Task[struct{}]) (struct{}, error) {

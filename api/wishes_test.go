@@ -13,6 +13,7 @@ import (
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/internal/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
@@ -45,7 +46,7 @@ func TestCancelWithForce(t *testing.T) {
 		{"?wait=1m", true, true, job.Abandoned, 3 * time.Second},
 	} {
 		dir := t.TempDir()
-		synctest.Test(t, func(t *testing.T) {
+		virtual.Test(t, func(t *testing.T) {
 			db, err := sqlite.Open(t.Context(), dir, sqlite.Options{})
 			if err != nil {
 				t.Fatal(err)

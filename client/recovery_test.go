@@ -10,13 +10,14 @@ import (
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/client"
+	"github.com/pawl-jobs/pawl/internal/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/fake"
 )
 
 func TestRecovery(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		svc := pawl.New(pawl.Config{Store: fake.New(nil), Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler), Principal: "ada"})
 		pawl.Handle(svc, "mail", func(context.Context, *pawl.Task[struct{}]) (struct{}, error) {
 			return struct{}{}, pawl.Block("the post is closed", "door", nil)

@@ -15,7 +15,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -23,6 +22,7 @@ import (
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/client"
+	"github.com/pawl-jobs/pawl/internal/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -156,7 +156,7 @@ func TestRepeated(t *testing.T) {
 	} {
 		for _, name := range slices.Sorted(maps.Keys(calls)) {
 			t.Run(tt.what+"/"+name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				virtual.Test(t, func(t *testing.T) {
 					tries := 0
 					keys := map[string]bool{}
 					count := func(r *http.Request) error {
@@ -199,7 +199,7 @@ func (m meddler) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func TestPauses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		var at []time.Time
 		after := ""
 		h := func(w http.ResponseWriter, _ *http.Request) {
@@ -265,7 +265,7 @@ func TestRepeatedAnswers(t *testing.T) {
 	}
 	id := job.NewID()
 	t.Run("what is gone was deleted", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		virtual.Test(t, func(t *testing.T) {
 			gone := func(w http.ResponseWriter, _ *http.Request) {
 				problem(w, http.StatusNotFound, job.NotFound, "no job")
 			}
@@ -278,7 +278,7 @@ func TestRepeatedAnswers(t *testing.T) {
 		})
 	})
 	t.Run("what goes on was resumed", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		virtual.Test(t, func(t *testing.T) {
 			state := job.Waiting
 			h := func(w http.ResponseWriter, r *http.Request) {
 				if r.Method == http.MethodPost {
@@ -297,7 +297,7 @@ func TestRepeatedAnswers(t *testing.T) {
 		})
 	})
 	t.Run("what is blocked no more was released, or given up", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		virtual.Test(t, func(t *testing.T) {
 			state, code := job.Running, job.Code("")
 			h := func(w http.ResponseWriter, r *http.Request) {
 				if r.Method == http.MethodPost {
@@ -321,7 +321,7 @@ func TestRepeatedAnswers(t *testing.T) {
 		})
 	})
 	t.Run("a long wait is many calls", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		virtual.Test(t, func(t *testing.T) {
 			var waits []string
 			c := to(t, client.Options{}, func(w http.ResponseWriter, r *http.Request) {
 				waits = append(waits, r.FormValue("wait"))
@@ -424,7 +424,7 @@ func TestEventsGoOn(t *testing.T) {
 	}
 	for _, breaks := range []int{1, 2, 7, most} {
 		t.Run(fmt.Sprintf("every %d", breaks), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			virtual.Test(t, func(t *testing.T) {
 				seen, err := serve(t, breaks, func(int, http.ResponseWriter) bool { return false })
 				gapless(t, seen)
 				if err != nil || len(seen) != most {
@@ -434,7 +434,7 @@ func TestEventsGoOn(t *testing.T) {
 		})
 	}
 	t.Run("a service that stops and starts", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		virtual.Test(t, func(t *testing.T) {
 			seen, err := serve(t, 5, func(n int, w http.ResponseWriter) bool {
 				if n%4 == 1 {
 					return false
@@ -449,7 +449,7 @@ func TestEventsGoOn(t *testing.T) {
 		})
 	})
 	t.Run("a service that does not come back", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		virtual.Test(t, func(t *testing.T) {
 			seen, err := serve(t, 5, func(n int, w http.ResponseWriter) bool {
 				if n == 1 {
 					return false
@@ -463,7 +463,7 @@ func TestEventsGoOn(t *testing.T) {
 		})
 	})
 	t.Run("a service that only breaks off", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		virtual.Test(t, func(t *testing.T) {
 			seen, err := serve(t, most, func(_ int, w http.ResponseWriter) bool {
 				io.WriteString(w, "id: 0\n\n")
 				panic(http.ErrAbortHandler)

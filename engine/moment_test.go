@@ -16,6 +16,7 @@ import (
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/internal/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store/fake"
 	"github.com/pawl-jobs/pawl/store/storetest"
@@ -344,7 +345,7 @@ func TestAnyPace(t *testing.T) {
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { anyPace(t, rand.New(rand.NewPCG(seed, 0))) })
+			virtual.Test(t, func(t *testing.T) { anyPace(t, rand.New(rand.NewPCG(seed, 0))) })
 		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
+	"github.com/pawl-jobs/pawl/internal/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/sqlite"
@@ -49,7 +50,7 @@ func bubbleAhead(t *testing.T, cfg pawl.Config, ahead time.Duration, test func(w
 	t.Helper()
 	t.Parallel()
 	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		st, err := sqlite.Open(context.Background(), dir, sqlite.Options{Now: func() time.Time { return time.Now().Add(ahead) }})
 		if err != nil {
 			t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/internal/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/recovery/fake"
 	"github.com/pawl-jobs/pawl/store"
@@ -106,7 +107,7 @@ func TestTenThousandOnOneCondition(t *testing.T) {
 	}
 	t.Parallel()
 	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		st, err := sqlite.Open(context.Background(), dir, sqlite.Options{})
 		if err != nil {
 			t.Fatal(err)

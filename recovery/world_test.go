@@ -14,6 +14,7 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
+	"github.com/pawl-jobs/pawl/internal/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/recovery"
 	"github.com/pawl-jobs/pawl/recovery/fake"
@@ -44,7 +45,7 @@ type world struct {
 func bubble(t *testing.T, cfg pawl.Config, test func(w *world)) {
 	t.Helper()
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		w := newWorld(t, cfg)
 		w.start()
 		test(w)
@@ -194,5 +195,5 @@ func pass(d time.Duration) {
 // synctestRun is a bubble with a world that the test starts and stops by itself.
 func synctestRun(t *testing.T, test func(w *world)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { test(newWorld(t, pawl.Config{})) })
+	virtual.Test(t, func(t *testing.T) { test(newWorld(t, pawl.Config{})) })
 }

@@ -8,12 +8,12 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/internal/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/recovery"
 	"github.com/pawl-jobs/pawl/store"
@@ -101,7 +101,7 @@ func TestYear(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		p := drawPlan(rt)
 		var wrong []string
-		synctest.Test(t, func(t *testing.T) {
+		virtual.Test(t, func(t *testing.T) {
 			l := &life{plan: p, began: time.Now(), ids: map[job.ID]int{}}
 			wrong = l.live(t)
 			blocked, failed = blocked+l.blocked, failed+l.failed

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/host/hosttest"
+	"github.com/pawl-jobs/pawl/internal/virtual"
 )
 
 // A slowLook is a look at the machine that goes on until the test lets it end.
@@ -49,7 +50,7 @@ func (l *slowLook) call(ctx context.Context, answers chan<- answer) {
 }
 
 func TestLooksAreShared(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		l, first, rest := newSlowLook(), make(chan answer, 1), make(chan answer, 10)
 		l.call(t.Context(), first)
 		synctest.Wait()
@@ -85,7 +86,7 @@ func TestLooksAreShared(t *testing.T) {
 }
 
 func TestWhoStopsWaitingForALookEndsItForNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		l, first, second, third := newSlowLook(), make(chan answer, 1), make(chan answer, 1), make(chan answer, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		l.call(t.Context(), first)

@@ -60,7 +60,7 @@ var (
 	programs = []string{"cmd/pawl", "examples"}
 
 	// forTests are packages that only tests and test programs need. They may import anything.
-	forTests = []string{"internal/aftermath", "internal/arch", "internal/chaos", "internal/paper", "internal/sim", "internal/storm", "internal/testenv"}
+	forTests = []string{"internal/aftermath", "internal/arch", "internal/chaos", "internal/paper", "internal/sim", "internal/storm", "internal/testenv", "internal/virtual"}
 
 	// badNames say nothing about what a package is for.
 	badNames = []string{

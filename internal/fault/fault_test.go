@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/pawl-jobs/pawl/internal/virtual"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -70,7 +71,7 @@ func TestLose(t *testing.T) {
 }
 
 func TestHold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		f := newFake()
 		_, release := f.Hold("Add")
 		waiting, again := f.Hold("Add")

@@ -18,6 +18,7 @@ import (
 	"github.com/hinshun/vt10x"
 	"golang.org/x/sys/unix"
 
+	"github.com/pawl-jobs/pawl/internal/virtual"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -83,7 +84,7 @@ func TestPlainLines(t *testing.T) {
 
 // TestFrames looks at when frames are drawn, in a bubble with a time of its own.
 func TestFrames(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		var w counter
 		resized := make(chan os.Signal)
 		width := 80

@@ -16,7 +16,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -26,6 +25,7 @@ import (
 	"github.com/pawl-jobs/pawl/broker"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/internal/observe"
+	"github.com/pawl-jobs/pawl/internal/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/recovery"
 	"github.com/pawl-jobs/pawl/store"
@@ -217,7 +217,7 @@ func TestEndOfALostSession(t *testing.T) {
 }
 
 func TestBlockedJobs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		o := observe.New(observe.Config{Log: slog.New(slog.DiscardHandler)})
 		w := &world{TB: t, o: o, store: o.Store(fake.New(nil))}
 		w.Service = pawl.New(pawl.Config{

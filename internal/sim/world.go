@@ -32,6 +32,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawl-jobs/pawl/internal/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store/fake"
 )
@@ -98,7 +99,7 @@ type world struct {
 func Run(t *testing.T, seed uint64, out func(string)) Report {
 	t.Helper()
 	var w *world
-	synctest.Test(t, func(*testing.T) {
+	virtual.Test(t, func(*testing.T) {
 		simulate(seed)
 		w = newWorld(t, seed)
 		w.live()

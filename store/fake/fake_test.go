@@ -5,9 +5,9 @@ import (
 	"reflect"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/pawl-jobs/pawl/internal/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/fake"
@@ -119,7 +119,7 @@ func TestCopies(t *testing.T) {
 
 // Without a clock of its own it has the time of the bubble.
 func TestVirtualTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		s := fake.New(nil)
 		task(t, s, store.New{Delay: time.Hour})
 		for _, want := range []int{0, 1} {

@@ -3,6 +3,7 @@ package storetest
 import (
 	"testing"
 
+	"github.com/pawl-jobs/pawl/internal/race"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -15,7 +16,7 @@ var bigTests = []test{
 // bigDrain submits many jobs, and then claims and finishes all of them, in batches as large as a busy process makes.
 func bigDrain(w *world) {
 	total, batch := 100_000, 2000
-	if raceEnabled {
+	if race.Enabled {
 		total, batch = 5000, 500
 	}
 	if testing.Short() {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/pawl-jobs/pawl/internal/race"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -513,7 +514,7 @@ func claimDead(w *world) {
 
 func claimAgainstExpiry(w *world) {
 	rounds := 60
-	if raceEnabled {
+	if race.Enabled {
 		rounds = 25
 	}
 	w.addMany(40)

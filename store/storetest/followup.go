@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pawl-jobs/pawl/internal/race"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -174,7 +175,7 @@ func followChain(w *world) {
 
 func followDiamond(w *world) {
 	rounds := 40
-	if raceEnabled {
+	if race.Enabled {
 		rounds = 20
 	}
 	session := w.session()
@@ -419,7 +420,7 @@ func followWithin(w *world) {
 
 func followAgainstSubmit(w *world) {
 	rounds := 60
-	if raceEnabled {
+	if race.Enabled {
 		rounds = 30
 	}
 	session := w.session()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/pawl-jobs/pawl/internal/race"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -251,7 +252,7 @@ func readOrder(w *world) {
 
 func readFollower(w *world) {
 	writers, rounds := 6, 30
-	if raceEnabled {
+	if race.Enabled {
 		rounds = 12
 	}
 	perRound := 3 * 3 // submit, claim and end of three jobs

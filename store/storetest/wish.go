@@ -3,6 +3,7 @@ package storetest
 import (
 	"time"
 
+	"github.com/pawl-jobs/pawl/internal/race"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -417,7 +418,7 @@ func wishMany(w *world) {
 
 func wishRace(w *world) {
 	rounds := 200
-	if raceEnabled {
+	if race.Enabled {
 		rounds = 80
 	}
 	session := w.sessionFor(time.Hour)
