@@ -80,6 +80,9 @@ func TestIntent(t *testing.T) {
 				if j, err := h.store.Job(ctx, "default", k.Job); err != nil || !j.Live || j.Launch != k.Launch {
 					t.Errorf("launch %d is made, and the row knows of %d (live %t), %v", k.Launch, j.Launch, j.Live, err)
 				}
+				if asked := slow.refuses.Load() < 0; asked != (rate != nil) {
+					t.Errorf("a change that is the intent was refused until it was taken: %t", asked)
+				}
 				return l.Runner.Launch(ctx, k, p)
 			}
 			h = open(t, launching(l), func(p *parts) {

@@ -66,13 +66,10 @@ func (t *tx) flush() error {
 	if len(c.jobs) == 0 {
 		return nil
 	}
-	many := len(c.jobs) > 1
-	var jobs any = c.jobs[0]
-	if many {
-		jobs = seqList(c.jobs)
-	}
+	jobs := which(c.jobs)
 	if c.columns != 0 {
-		n, err := t.run(t.w.updateOf(update{c.columns, many}), append(c.values, jobs, c.epoch, c.n)...)
+		args := append(append(c.values, jobs.args()...), c.epoch, c.n)
+		n, err := t.run(t.w.updateOf(update{c.columns, jobs.form}), args...)
 		if err != nil {
 			return err
 		}
@@ -80,25 +77,74 @@ func (t *tx) flush() error {
 			return job.Errorf(job.Internal, "%d of %d jobs moved under the lock", int64(len(c.jobs))-n, len(c.jobs))
 		}
 	}
-	insert := `INSERT INTO events (n, epoch, state, custody, at, cause, actor, code, message, data, change, job) `
-	if many {
-		insert += `SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, value FROM json_each(?)`
-	} else {
-		insert += `VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
-	}
+	insert := `INSERT OR FAIL INTO events (n, epoch, state, custody, at, cause, actor, code, message, data, change, job) ` + jobs.form.rows()
 	for i, e := range c.path {
 		custody, asked := c.from, any(nil)
 		if i == len(c.path)-1 {
 			custody, asked = c.to, c.asked
 		}
-		_, err := t.run(insert, c.n+1+int64(i), c.epoch, string(e.State), string(custody), micros(t.now), string(c.cause), c.actor,
-			optional(string(e.Code)), optional(e.Message), document(e.Data), asked, jobs)
-		if err != nil {
+		args := append([]any{
+			c.n + 1 + int64(i), c.epoch, string(e.State), string(custody), micros(t.now), string(c.cause), c.actor,
+			optional(string(e.Code)), optional(e.Message), document(e.Data), asked,
+		}, jobs.args()...)
+		if _, err := t.run(insert, args...); err != nil {
 			return err
 		}
 	}
 	c.jobs = c.jobs[:0]
 	return nil
+}
+
+// A form is how a statement says which jobs it is about.
+type form int
+
+const (
+	one  form = iota // by its number
+	span             // by the first and the last of numbers without a gap, as jobs mostly have that were submitted together
+	list             // by a JSON list
+)
+
+// where is the condition on jobs.
+func (f form) where() string {
+	return [...]string{one: "seq = ?", span: "seq BETWEEN ? AND ?", list: "seq IN (SELECT value FROM json_each(?))"}[f]
+}
+
+// rows is the part of an INSERT that makes a row for each job, of eleven values and the job's number.
+func (f form) rows() string {
+	const values = `?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, `
+	return [...]string{
+		one:  "VALUES (" + values + "?)",
+		span: "SELECT " + values + "seq FROM jobs NOT INDEXED WHERE seq BETWEEN ? AND ?",
+		list: "SELECT " + values + "value FROM json_each(?)",
+	}[f]
+}
+
+// Those are the jobs that a statement is about.
+type those struct {
+	form        form
+	first, last int64
+	list        string
+}
+
+func which(seqs []int64) those {
+	first, last := slices.Min(seqs), slices.Max(seqs)
+	switch int64(len(seqs)) {
+	case 1:
+		return those{form: one, first: first}
+	case last - first + 1:
+		return those{form: span, first: first, last: last}
+	}
+	return those{form: list, list: seqList(seqs)}
+}
+
+func (j those) args() []any {
+	switch j.form {
+	case one:
+		return []any{j.first}
+	case span:
+		return []any{j.first, j.last}
+	}
+	return []any{j.list}
 }
 
 // seqList writes numbers as a JSON list, for json_each.
@@ -121,10 +167,10 @@ var mutable = [...]string{
 	"grp", "until",
 }
 
-// An update is a statement that sets some of the [mutable] columns, of one job or of many.
+// An update is a statement that sets some of the [mutable] columns.
 type update struct {
 	columns uint32
-	many    bool
+	form    form
 }
 
 func (u update) String() string {
@@ -134,17 +180,13 @@ func (u update) String() string {
 			set = append(set, name+" = ?")
 		}
 	}
-	which := "seq = ?"
-	if u.many {
-		which = "seq IN (SELECT value FROM json_each(?))"
-	}
-	return "UPDATE jobs SET " + strings.Join(set, ", ") + " WHERE " + which + " AND epoch = ? AND n = ?"
+	return "UPDATE OR FAIL jobs SET " + strings.Join(set, ", ") + " WHERE " + u.form.where() + " AND epoch = ? AND n = ?"
 }
 
 // changed returns which of the [mutable] columns are different in after, and what goes into them. Columns that stay as
 // they are are left out of the statement: each costs, and each may have an index.
 func changed(before, after *job.Job) (columns uint32, values []any) {
-	values = make([]any, 0, len(mutable)+3)
+	values = make([]any, 0, len(mutable)+4)
 	set := func(column int, v any) {
 		columns |= 1 << column
 		values = append(values, v)

@@ -128,6 +128,8 @@ func (w *writer) close() error {
 
 // run serves calls until quit.
 func (w *writer) run() {
+	memory := newReserve()
+	defer memory.close()
 	batch := make([]*call, 0, maxBatch)
 	for {
 		batch = batch[:0]
@@ -146,6 +148,7 @@ func (w *writer) run() {
 			batch = append(batch, claim)
 		}
 		batch = w.gather(batch, w.claims)
+		memory.renew()
 		w.transact(batch)
 	}
 }
@@ -166,25 +169,17 @@ func (w *writer) gather(batch []*call, from chan *call) []*call {
 func (w *writer) transact(calls []*call) {
 	t := &tx{w: w, now: w.store.now().UTC().Truncate(time.Microsecond), lease: w.store.lease()}
 	err := w.control("BEGIN IMMEDIATE")
-	if err == nil {
-		for _, c := range calls {
-			if c.err = c.ctx.Err(); c.err != nil {
-				continue
-			}
-			if c.err, err = w.savepoint(t, c.f); err != nil {
-				break
-			}
-		}
-		if err == nil {
-			err = w.control("COMMIT")
-		}
-		if err != nil {
-			clear(w.held)
-			clear(w.waiting)
-			clear(w.limits)
-			w.kept = true
-			w.control("ROLLBACK") //nolint:errcheck // the transaction may have been rolled back by SQLite already
-		}
+	switch {
+	case err != nil:
+	case len(calls) == 1:
+		err = w.only(t, calls[0])
+	default:
+		err = w.each(t, calls)
+	}
+	if err != nil {
+		w.forget()
+		clear(w.waiting)
+		w.control("ROLLBACK") //nolint:errcheck // the transaction may have been rolled back by SQLite already
 	}
 	for _, c := range calls {
 		if err != nil {
@@ -192,6 +187,38 @@ func (w *writer) transact(calls []*call) {
 		}
 		close(c.done)
 	}
+}
+
+// only runs the one call of a transaction, and ends that. It needs no savepoint, for which SQLite would copy each page that the call
+// changes. What it returns fails the transaction.
+func (w *writer) only(t *tx, c *call) error {
+	if c.err = c.ctx.Err(); c.err != nil {
+		return w.control("ROLLBACK")
+	}
+	failed := t.call(c.f)
+	if failed == nil {
+		t.settle()
+		return w.control("COMMIT")
+	}
+	w.forget()
+	if err := w.control("ROLLBACK"); err != nil {
+		return failed // an error of the disk has ended the transaction by itself
+	}
+	c.err = classify(failed)
+	return nil
+}
+
+// each runs the calls of a transaction one after the other, and commits it. What it returns fails the transaction.
+func (w *writer) each(t *tx, calls []*call) (err error) {
+	for _, c := range calls {
+		if c.err = c.ctx.Err(); c.err != nil {
+			continue
+		}
+		if c.err, err = w.savepoint(t, c.f); err != nil {
+			return err
+		}
+	}
+	return w.control("COMMIT")
 }
 
 // savepoint runs f so that its failure undoes only what f did. It returns f's error, and one that fails the whole
@@ -204,9 +231,7 @@ func (w *writer) savepoint(t *tx, f func(*tx) error) (failed, fatal error) {
 		t.settle()
 		return nil, w.control("RELEASE call")
 	}
-	clear(w.held)
-	clear(w.limits)
-	w.kept = true
+	w.forget()
 	if err := w.control("ROLLBACK TO call"); err != nil {
 		// An error of the disk ends the whole transaction by itself, and is what all its calls hear of.
 		if _, ofDriver := driverError(failed); ofDriver {
@@ -215,6 +240,13 @@ func (w *writer) savepoint(t *tx, f func(*tx) error) (failed, fatal error) {
 		return failed, err
 	}
 	return classify(failed), w.control("RELEASE call")
+}
+
+// forget forgets what is known of rows some of which were undone.
+func (w *writer) forget() {
+	clear(w.held)
+	clear(w.limits)
+	w.kept = true
 }
 
 // remember keeps a row that was read or written as long as a worker has the job.

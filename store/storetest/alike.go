@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -15,6 +16,7 @@ import (
 var alikeTests = []test{
 	{"a change between others that are nearly alike", alikeChanges},
 	{"changes that differ in what the row does not keep", alikeRows},
+	{"changes of some of many", alikeSome},
 	{"a job between others that are nearly alike", alikeSubmits},
 	{"claims of jobs that stand at different places", alikeClaims},
 }
@@ -90,6 +92,33 @@ func alikeChanges(w *world) {
 		for name, past := range pasts {
 			try(name, func(w *world, j job.Job, s, other job.ID) job.Change { return change(past(w, j, s, other)) })
 		}
+	}
+}
+
+// A store may name those that it writes together by the first and the last of them, if nobody stands between.
+func alikeSome(w *world) {
+	for name, some := range map[string][]int{
+		"in a row": {1, 2, 3, 4}, "in a row, and the last first": {4, 3, 2, 1}, "with a gap": {0, 1, 4, 5}, "every other one": {1, 3, 5},
+		"the first and the last": {0, 5}, "one": {2}, "all": {0, 1, 2, 3, 4, 5},
+	} {
+		w.fresh(name, func(w *world) {
+			session := w.session()
+			w.addMany(6)
+			jobs := w.claim(wanted(session, 6))
+			var changes []job.Change
+			for _, i := range some {
+				changes = append(changes, move(jobs[i], by(session), job.None, job.Failed))
+			}
+			w.makes(changes)
+			for i, j := range jobs {
+				if slices.Contains(some, i) {
+					continue
+				}
+				if diff := cmp.Diff(j, w.job(j.ID), sameJob); diff != "" {
+					w.Errorf("job %d, which nobody changed (-before +after):\n%s", i, diff)
+				}
+			}
+		})
 	}
 }
 
