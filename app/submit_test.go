@@ -68,11 +68,13 @@ func (s *reluctant) ApplyAndClaim(ctx context.Context, cs []job.Change, c store.
 }
 
 func TestIntent(t *testing.T) {
-	for name, rate := range map[string]*job.Limit{
-		"a claim is the intent": nil,
-		"it is recorded":        {Key: job.RateOf(job.RateLaunches, job.SystemLocal), Most: 100, Per: job.Duration(time.Second)},
+	for name, limit := range map[string]*job.Limit{
+		"it is recorded":                      nil,
+		"it is recorded at a moment":          {Key: job.RateOf(job.RateLaunches, job.SystemLocal), Most: 100, Per: job.Duration(time.Second)},
+		"the claim of who has its turn is it": {Key: "system/local", Most: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
+			recorded := limit == nil || limit.Per > 0
 			var h *house
 			l, slow := &launcher{}, &reluctant{}
 			l.launch = func(ctx context.Context, k runner.Key, p runner.Plan) (runner.Handle, error) {
@@ -80,15 +82,15 @@ func TestIntent(t *testing.T) {
 				if j, err := h.store.Job(ctx, "default", k.Job); err != nil || !j.Live || j.Launch != k.Launch {
 					t.Errorf("launch %d is made, and the row knows of %d (live %t), %v", k.Launch, j.Launch, j.Live, err)
 				}
-				if asked := slow.refuses.Load() < 0; asked != (rate != nil) {
-					t.Errorf("a change that is the intent was refused until it was taken: %t", asked)
+				if asked := slow.refuses.Load() < 0; asked != recorded {
+					t.Errorf("a change that is the intent was refused, and then taken: %t", asked)
 				}
 				return l.Runner.Launch(ctx, k, p)
 			}
 			h = open(t, launching(l), func(p *parts) {
 				slow.Store, p.main = p.main, slow
-				if rate != nil {
-					if _, err := p.main.SetLimit(t.Context(), "default", *rate); err != nil {
+				if limit != nil {
+					if _, err := p.main.SetLimit(t.Context(), "default", *limit); err != nil {
 						t.Error(err)
 					}
 				}

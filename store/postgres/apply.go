@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/pawl-jobs/pawl/internal/guard"
@@ -53,20 +54,20 @@ func (s *Store) apply(ctx context.Context, cs []job.Change, claim *claiming) ([]
 		var done []bool
 		err := s.write(ctx, everyone, func(t *tx) error {
 			again, done = nil, make([]bool, len(tasks))
+			turning, turns := s.turning.Load(), false
 			if claim != nil {
-				t.last = claim.queries()
+				t.last = claim.queries(turning)
 			}
 			plain, limited := apart(others)
 			qs := hold(asked, len(others) > 0)
 			if len(tasks) > 0 {
-				turns := false
-				finished := finish(tasks, func(i int, limited, owed bool) {
+				finished := finish(tasks, turning || slices.ContainsFunc(tasks, func(a asking) bool { return a.limited }), func(i int, limited, owed bool) {
 					done[i], answers[tasks[i].at] = true, tasks[i].finished()
 					turns = turns || limited
 					eff.Owed = eff.Owed || owed
 				})
 				switch {
-				case !s.turning.Load():
+				case !turning:
 					qs = append(qs, finished)
 				case claim == nil || len(limited) > 0: // whose turns are handed on later, and the claim comes after that
 					qs = append(qs, do(tryGate, finished.args[0]), finished, passing(&eff, nil))

@@ -14,7 +14,7 @@ import (
 // Claim implements [store.Jobs].
 func (s *Store) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) {
 	claim := newClaiming(c)
-	if err := s.write(ctx, everyone, func(t *tx) error { return t.commit(claim.queries()...) }); err != nil {
+	if err := s.write(ctx, everyone, func(t *tx) error { return t.commit(claim.queries(false)...) }); err != nil {
 		return nil, err
 	}
 	if !claim.alive {
@@ -35,8 +35,8 @@ type claiming struct {
 
 func newClaiming(c store.Claim) *claiming { return &claiming{Claim: c.Once()} }
 
-// queries returns those that make the claim.
-func (c *claiming) queries() []*query {
+// queries returns those that make the claim, and tell those who come after it how many slots are left.
+func (c *claiming) queries(tell bool) []*query {
 	var lanes []string
 	var slots []int
 	for lane, n := range c.Slots {
@@ -48,6 +48,11 @@ func (c *claiming) queries() []*query {
 	args := append(c.asks(), nonNil(lanes), nonNil(slots))
 	if len(c.Jobs) > 0 {
 		text, args = claimNamed, append(args, uuids(c.Jobs))
+	}
+	if tell {
+		text += claimTold
+	} else {
+		text += claimed
 	}
 	c.jobs, c.alive, c.learns = nil, false, false
 	return []*query{do(claimOnce, [16]byte(c.ID)), read(text, func(r *reader) error {
@@ -152,7 +157,13 @@ WITH x AS MATERIALIZED (
 	SELECT * FROM took
 	UNION ALL
 	SELECT ` + livingRow + `, j.tenant FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT r.id FROM repeated r))
-), told AS MATERIALIZED (
+)`
+
+	claimed = `
+SELECT EXISTS (SELECT FROM alive), ` + columns + `, ` + documents + `
+FROM (SELECT) one LEFT JOIN (answer j ` + itsSpec + `) ON true`
+
+	claimTold = `, told AS MATERIALIZED (
 	SELECT set_config('job.slots', coalesce((
 		SELECT json_object_agg(l.lane, l.slots - (SELECT count(*) FROM took t WHERE t.lane = l.lane)) FROM alive a, unnest($7::text[], $8::int[]) l(lane, slots)
 		WHERE a.works AND NOT EXISTS (SELECT FROM repeated))::text, '{}'), true)

@@ -12,8 +12,8 @@ import (
 // Statements are the texts whose plans a test pins, and Settings those of the connections that run them.
 var (
 	Statements = map[string]string{
-		"submit": insertJobs, "submit limited": insertLimited, "try gate of": tryGateOf, "await gate of": awaitGateOf, "claim": claimHeads, "claim named": claimNamed, "claim handed": claimHanded, "apply fences": applyFences, "apply lock": applyLock,
-		"apply": applyChanges, "apply judge": judgeChanges, "finish": finishTasks, "try gate": tryGate, "pass on": passOn, "pass on claimed": passOnClaimed, "write": writeRows, "write ends": writeEnds, "write free": freeKeys, "due": dueJobs, "pay": payDebts, "expire close": expireClose, "expire": expireTake, "lines ready": linesReady,
+		"submit": insertJobs, "submit limited": insertLimited, "try gate of": tryGateOf, "await gate of": awaitGateOf, "claim": claimHeads + claimed, "claim told": claimHeads + claimTold, "claim named": claimNamed + claimed, "claim named told": claimNamed + claimTold, "claim handed": claimHanded, "apply fences": applyFences, "apply lock": applyLock,
+		"apply": applyChanges, "apply judge": judgeChanges, "finish": finishTasks, "finish plain": finishPlain, "try gate": tryGate, "pass on": passOn, "pass on claimed": passOnClaimed, "write": writeRows, "write ends": writeEnds, "write free": freeKeys, "due": dueJobs, "pay": payDebts, "expire close": expireClose, "expire": expireTake, "lines ready": linesReady,
 		"renew": renew, "events": eventsOfAll, "newest event": newestEvent, "events of one": eventsOfOne, "recount": recount, "recount look": lookForWrong, "recount turns": takeUseless, "recount lines": linesUnowed, "note": addEvent,
 		"overdue": overdue, "lock needs": lockNeeds, "tie needs": tieNeeds,
 		"apply specs":   applySpecs,

@@ -34,10 +34,15 @@ func finishing(cs []asking) (tasks, others []asking) {
 	return cs[:n], cs[n:]
 }
 
-// finish is the query that finishes tasks, all of one session. Those that it does not answer are as they were.
-func finish(tasks []asking, answered func(i int, limited, owed bool)) *query {
+// finish is the query that finishes tasks, all of one session. Those that it does not answer are as they were: without turning, those
+// under limits are among them.
+func finish(tasks []asking, turning bool, answered func(i int, limited, owed bool)) *query {
+	text := finishPlain
+	if turning {
+		text = finishTasks
+	}
 	numbers := func(f func(c *asking) int64) []int64 { return values(tasks, f) }
-	return read(finishTasks, func(r *reader) error { answered(r.int()-1, r.bool(), r.bool()); return nil },
+	return read(text, func(r *reader) error { answered(r.int()-1, r.bool(), r.bool()); return nil },
 		values(tasks, func(c *asking) [16]byte { return c.Job }), [16]byte(tasks[0].From.Fence.Session),
 		numbers(func(c *asking) int64 { return c.From.Epoch }), numbers(func(c *asking) int64 { return c.From.N }),
 		column(tasks, func(c *asking) *string { return document(c.Set.Result) }), numbers(func(c *asking) int64 { return c.digest }), tasks[0].Set.Clear)
@@ -56,8 +61,27 @@ func (a *asking) finished() store.Applied {
 //	1 jobs  2 session  3 epochs  4 ns  5 results  6 digests  7 whether suspicion is cleared
 //
 // A task under limits that has its turns, and nothing else that ties it, is as common as one without: it gives them back. Where this
-// transaction has the gate of their tenant, passOn hands them on.
-var finishTasks = `
+// transaction has the gate of their tenant, passOn hands them on. finishPlain leaves it alone: a task without limits does not pay for
+// what is done for those that have some.
+var (
+	finishTasks = ends(`j.ties IN (0, 40)`, `d.ties & 8`, `, returned AS (
+	DELETE FROM pawl.turns t WHERE t.job = ANY (ARRAY(SELECT d.id FROM done d WHERE d.ties <> 0)) RETURNING t.tenant, t.key
+), owed AS (
+	INSERT INTO pawl.turns_owed (tenant, key, at)
+	SELECT DISTINCT r.tenant, r.key, t.now FROM returned r, t WHERE `+guard.Owed.SQL(guard.HandOn.SQL(`r.tenant IS DISTINCT FROM `+payer, `false`), `false`)+`
+), told AS MATERIALIZED (
+	SELECT set_config('job.returned', coalesce(json_object_agg(k.key, k.n)::text, '{}'), true)
+	FROM (SELECT r.key, count(*) AS n FROM returned r WHERE r.tenant = `+payer+` GROUP BY r.key) k
+)
+SELECT d.i, d.ties <> 0, `+guard.Owed.SQL(`d.ties <> 0 AND d.tenant IS DISTINCT FROM `+payer, `false`)+` FROM told, done d`)
+
+	finishPlain = ends(`j.ties = 0`, `0`, `
+SELECT d.i, false, false FROM done d`)
+)
+
+// ends is a statement that finishes tasks that are tied so, and then does more.
+func ends(tied, keeps, more string) string {
+	return `
 WITH x AS MATERIALIZED (
 	SELECT s.id AS session, ` + ord + ` AS ord FROM pawl.sessions s
 	WHERE s.id = $2 AND ` + guard.Session.SQL(`s.ended IS NULL AND s.lease_until > pawl.clock()`, `true`) + `
@@ -69,7 +93,7 @@ WITH x AS MATERIALIZED (
 		ORDER BY u.job
 	) c CROSS JOIN LATERAL (SELECT * FROM pawl.jobs j WHERE j.id = c.job OFFSET 0 FOR UPDATE) j
 	WHERE ` + guard.Epoch.SQL(`j.epoch = c.epoch`, `true`) + ` AND ` + guard.Place.SQL(`j.n = c.n AND j.custody = 'worker' AND j.state = 'RUNNING'`, `true`) + `
-		AND ` + guard.Holder.SQL(`j.session = x.session`, `true`) + ` AND ` + guard.Turn.SQL(`j.wish = ''`, `true`) + ` AND j.ties IN (0, 40) AND NOT j.live
+		AND ` + guard.Holder.SQL(`j.session = x.session`, `true`) + ` AND ` + guard.Turn.SQL(`j.wish = ''`, `true`) + ` AND ` + tied + ` AND NOT j.live
 ), t AS MATERIALIZED (
 	SELECT pawl.clock() AS now FROM (SELECT count(*) FROM held) all_of_them
 ), done AS MATERIALIZED (
@@ -79,23 +103,15 @@ WITH x AS MATERIALIZED (
 ), kept AS (
 	INSERT INTO pawl.ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, created, since, ended, needs, ties, limits, told, wished_by,
 		code, message, work, result)
-	SELECT d.id, d.tenant, 'FINISHED', d.epoch + 1, d.n + 1, d.ord, d.attempt, d.recoveries, d.suspect, d.launch, d.created, d.now, d.now, d.needs, d.ties & 8, d.limits,
+	SELECT d.id, d.tenant, 'FINISHED', d.epoch + 1, d.n + 1, d.ord, d.attempt, d.recoveries, d.suspect, d.launch, d.created, d.now, d.now, d.needs, ` + keeps + `, d.limits,
 		d.told, d.wished_by, 'NORMAL_COMPLETION', '', d.work, d.result
 	FROM done d
 ), history AS (
 	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, session, code, change)
 	SELECT d.id, d.n + 1, d.tenant, d.ord, d.epoch, 'FINISHED', 'none', d.now, 'work', d.session, 'NORMAL_COMPLETION', d.digest
 	FROM done d
-), returned AS (
-	DELETE FROM pawl.turns t WHERE t.job = ANY (ARRAY(SELECT d.id FROM done d WHERE d.ties <> 0)) RETURNING t.tenant, t.key
-), owed AS (
-	INSERT INTO pawl.turns_owed (tenant, key, at)
-	SELECT DISTINCT r.tenant, r.key, t.now FROM returned r, t WHERE ` + guard.Owed.SQL(guard.HandOn.SQL(`r.tenant IS DISTINCT FROM `+payer, `false`), `false`) + `
-), told AS MATERIALIZED (
-	SELECT set_config('job.returned', coalesce(json_object_agg(k.key, k.n)::text, '{}'), true)
-	FROM (SELECT r.key, count(*) AS n FROM returned r WHERE r.tenant = ` + payer + ` GROUP BY r.key) k
-)
-SELECT d.i, d.ties <> 0, ` + guard.Owed.SQL(`d.ties <> 0 AND d.tenant IS DISTINCT FROM `+payer, `false`) + ` FROM told, done d`
+)` + more
+}
 
 // payer is the tenant whose gate this transaction has.
 const payer = `(SELECT nullif(current_setting('job.payer', true), ''))`

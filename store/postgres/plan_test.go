@@ -23,62 +23,65 @@ import (
 
 // uses are the indexes of the tables that grow which each statement may use.
 var uses = map[string][]string{
-	"submit":          {},
-	"claim":           {"jobs_pkey", "jobs_ready", "jobs_session", "specs_pkey", "unique_keys_job"},
-	"claim named":     {"jobs_pkey", "jobs_session", "specs_pkey", "unique_keys_job"},
-	"apply fences":    {},
-	"apply lock":      {"jobs_pkey"},
-	"apply specs":     {"specs_pkey"},
-	"apply":           {"jobs_pkey", "ended_pkey", "events_pkey", "specs_pkey", "unique_keys_job"},
-	"finish":          {"jobs_pkey", "turns_pkey"},
-	"claim handed":    {"sessions_pkey", "jobs_pkey"},
-	"pass on claimed": {"jobs_pkey", "jobs_line", "jobs_kept", "turns_key", "turns_owed_tenant", "specs_pkey", "unique_keys_job"},
-	"apply judge":     {"jobs_pkey", "ended_pkey", "events_pkey"},
-	"write":           {"jobs_pkey"},
-	"write ends":      {"jobs_pkey"},
-	"write free":      {"unique_keys_job"},
-	"due":             {"jobs_pkey", "jobs_due", "specs_pkey"},
-	"pay":             {"jobs_pkey", "ended_pkey", "specs_pkey", "prerequisites_pkey", "followups_pkey"},
-	"apply limited":   {"jobs_pkey", "specs_pkey"},
-	"lines of":        {"jobs_line"},
-	"moments wake":    {"jobs_pkey", "jobs_due"},
-	"hand on pick":    {"turns_owed_tenant"},
-	"hand on owed":    {"turns_owed_tenant", "jobs_line"},
-	"hand on held":    {"turns_key"},
-	"hand on heads":   {"jobs_pkey", "jobs_line", "jobs_kept", "jobs_order", "specs_pkey"},
-	"hand over heads": {"jobs_pkey", "jobs_line", "jobs_kept", "jobs_order", "specs_pkey"},
-	"turns enter":     {"jobs_pkey"},
-	"walk page":       {"jobs_pkey", "specs_pkey"},
-	"walk take in":    {"jobs_pkey"},
-	"turns return":    {"turns_pkey"},
-	"expire close":    {},
-	"expire":          {"jobs_pkey", "jobs_session", "specs_pkey"},
-	"lines ready":     {"jobs_ready"},
-	"renew":           {"jobs_ready", "jobs_session", "jobs_due", "jobs_until", "followups_pkey", "turns_owed_pkey"},
-	"events":          {"events_ord"},
-	"newest event":    {"events_ord"},
-	"events of one":   {"events_pkey"},
-	"recount":         {"jobs_pkey", "jobs_needs", "prerequisites_job", "specs_pkey"},
-	"recount look":    {"jobs_pkey", "jobs_needs", "jobs_group", "jobs_blocked", "prerequisites_job", "jobs_line", "turns_pkey", "turns_key", "turns_owed_tenant"},
-	"recount turns":   {"jobs_pkey", "turns_pkey", "turns_key"},
-	"recount lines":   {"jobs_line", "turns_owed_tenant"},
-	"note":            {"jobs_pkey", "events_pkey"},
-	"forget keys":     {"idempotency_at"},
-	"what is due":     {"jobs_due", "jobs_until"},
-	"groups open":     {},
-	"groups write":    {},
-	"groups hold":     {"jobs_group", "jobs_blocked", "jobs_line", "jobs_until"},
-	"groups wake":     {},
-	"groups heads":    {"jobs_pkey", "jobs_group", "specs_pkey"},
-	"groups left":     {"jobs_blocked"},
-	"groups lapsing":  {"jobs_pkey", "jobs_until", "specs_pkey"},
-	"groups empty":    {"jobs_group", "jobs_blocked", "jobs_line"},
-	"groups remove":   {"jobs_group", "jobs_blocked", "jobs_line"},
-	"tests due":       {"jobs_group", "jobs_blocked"},
-	"lines groups":    {},
-	"lines limits":    {"jobs_line"},
-	"lines take":      {},
-	"overdue":         {"ended_ended", "ended_hidden", "specs_pkey", "followups_job"},
+	"submit":           {},
+	"claim":            {"jobs_pkey", "jobs_ready", "jobs_session", "specs_pkey", "unique_keys_job"},
+	"claim told":       {"jobs_pkey", "jobs_ready", "jobs_session", "specs_pkey", "unique_keys_job"},
+	"claim named":      {"jobs_pkey", "jobs_session", "specs_pkey", "unique_keys_job"},
+	"claim named told": {"jobs_pkey", "jobs_session", "specs_pkey", "unique_keys_job"},
+	"apply fences":     {},
+	"apply lock":       {"jobs_pkey"},
+	"apply specs":      {"specs_pkey"},
+	"apply":            {"jobs_pkey", "ended_pkey", "events_pkey", "specs_pkey", "unique_keys_job"},
+	"finish":           {"jobs_pkey", "turns_pkey"},
+	"finish plain":     {"jobs_pkey"},
+	"claim handed":     {"sessions_pkey", "jobs_pkey"},
+	"pass on claimed":  {"jobs_pkey", "jobs_line", "jobs_kept", "turns_key", "turns_owed_tenant", "specs_pkey", "unique_keys_job"},
+	"apply judge":      {"jobs_pkey", "ended_pkey", "events_pkey"},
+	"write":            {"jobs_pkey"},
+	"write ends":       {"jobs_pkey"},
+	"write free":       {"unique_keys_job"},
+	"due":              {"jobs_pkey", "jobs_due", "specs_pkey"},
+	"pay":              {"jobs_pkey", "ended_pkey", "specs_pkey", "prerequisites_pkey", "followups_pkey"},
+	"apply limited":    {"jobs_pkey", "specs_pkey"},
+	"lines of":         {"jobs_line"},
+	"moments wake":     {"jobs_pkey", "jobs_due"},
+	"hand on pick":     {"turns_owed_tenant"},
+	"hand on owed":     {"turns_owed_tenant", "jobs_line"},
+	"hand on held":     {"turns_key"},
+	"hand on heads":    {"jobs_pkey", "jobs_line", "jobs_kept", "jobs_order", "specs_pkey"},
+	"hand over heads":  {"jobs_pkey", "jobs_line", "jobs_kept", "jobs_order", "specs_pkey"},
+	"turns enter":      {"jobs_pkey"},
+	"walk page":        {"jobs_pkey", "specs_pkey"},
+	"walk take in":     {"jobs_pkey"},
+	"turns return":     {"turns_pkey"},
+	"expire close":     {},
+	"expire":           {"jobs_pkey", "jobs_session", "specs_pkey"},
+	"lines ready":      {"jobs_ready"},
+	"renew":            {"jobs_ready", "jobs_session", "jobs_due", "jobs_until", "followups_pkey", "turns_owed_pkey"},
+	"events":           {"events_ord"},
+	"newest event":     {"events_ord"},
+	"events of one":    {"events_pkey"},
+	"recount":          {"jobs_pkey", "jobs_needs", "prerequisites_job", "specs_pkey"},
+	"recount look":     {"jobs_pkey", "jobs_needs", "jobs_group", "jobs_blocked", "prerequisites_job", "jobs_line", "turns_pkey", "turns_key", "turns_owed_tenant"},
+	"recount turns":    {"jobs_pkey", "turns_pkey", "turns_key"},
+	"recount lines":    {"jobs_line", "turns_owed_tenant"},
+	"note":             {"jobs_pkey", "events_pkey"},
+	"forget keys":      {"idempotency_at"},
+	"what is due":      {"jobs_due", "jobs_until"},
+	"groups open":      {},
+	"groups write":     {},
+	"groups hold":      {"jobs_group", "jobs_blocked", "jobs_line", "jobs_until"},
+	"groups wake":      {},
+	"groups heads":     {"jobs_pkey", "jobs_group", "specs_pkey"},
+	"groups left":      {"jobs_blocked"},
+	"groups lapsing":   {"jobs_pkey", "jobs_until", "specs_pkey"},
+	"groups empty":     {"jobs_group", "jobs_blocked", "jobs_line"},
+	"groups remove":    {"jobs_group", "jobs_blocked", "jobs_line"},
+	"tests due":        {"jobs_group", "jobs_blocked"},
+	"lines groups":     {},
+	"lines limits":     {"jobs_line"},
+	"lines take":       {},
+	"overdue":          {"ended_ended", "ended_hidden", "specs_pkey", "followups_job"},
 
 	"demand sessions": {"jobs_session"},
 	"demand lines":    {"jobs_ready"},
@@ -244,7 +247,7 @@ func everySent(t *testing.T) map[string]string {
 		},
 		"turns given back": func() error {
 			c := asking(begin(t, s, hour), 1)
-			for i := range 4 {
+			for i := range 6 {
 				n := newTask()
 				n.Job.Limits = []string{"own"}
 				c.ID, c.Jobs = job.NewID(), submit(t, s, n)
@@ -253,15 +256,18 @@ func everySent(t *testing.T) map[string]string {
 					return fmt.Errorf("%d jobs, %w", len(held), err)
 				}
 				change := finish(&held[0], c.Session)
-				if i == 2 {
-					along := asking(c.Session, 0)
-					along.Handed = true
+				if i > 0 && i < 4 {
+					along := asking(c.Session, 1)
+					along.Handed = i == 1
+					if i == 2 {
+						along.Jobs = []job.ID{job.NewID()}
+					}
 					if _, _, _, err := s.ApplyAndClaim(ctx, []job.Change{change}, along); err != nil {
 						return err
 					}
 					continue
 				}
-				if i == 3 {
+				if i == 5 {
 					change.To, change.Path, change.Set.Retry = job.Ready, []job.Entry{{State: job.Pending}}, true
 				}
 				if _, _, err := s.Apply(ctx, []job.Change{change}); err != nil {
