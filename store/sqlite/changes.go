@@ -66,10 +66,10 @@ func (t *tx) flush() error {
 	if len(c.jobs) == 0 {
 		return nil
 	}
-	jobs := which(c.jobs)
+	form, jobs := which(c.jobs)
 	if c.columns != 0 {
-		args := append(append(c.values, jobs.args()...), c.epoch, c.n)
-		n, err := t.run(t.w.updateOf(update{c.columns, jobs.form}), args...)
+		args := append(append(c.values, jobs...), c.epoch, c.n)
+		n, err := t.run(t.w.updateOf(update{c.columns, form}), args...)
 		if err != nil {
 			return err
 		}
@@ -77,7 +77,7 @@ func (t *tx) flush() error {
 			return job.Errorf(job.Internal, "%d of %d jobs moved under the lock", int64(len(c.jobs))-n, len(c.jobs))
 		}
 	}
-	insert := `INSERT OR FAIL INTO events (n, epoch, state, custody, at, cause, actor, code, message, data, change, job) ` + jobs.form.rows()
+	insert := `INSERT OR FAIL INTO events (n, epoch, state, custody, at, cause, actor, code, message, data, change, job) ` + form.rows()
 	for i, e := range c.path {
 		custody, asked := c.from, any(nil)
 		if i == len(c.path)-1 {
@@ -86,7 +86,7 @@ func (t *tx) flush() error {
 		args := append([]any{
 			c.n + 1 + int64(i), c.epoch, string(e.State), string(custody), micros(t.now), string(c.cause), c.actor,
 			optional(string(e.Code)), optional(e.Message), document(e.Data), asked,
-		}, jobs.args()...)
+		}, jobs...)
 		if _, err := t.run(insert, args...); err != nil {
 			return err
 		}
@@ -119,32 +119,16 @@ func (f form) rows() string {
 	}[f]
 }
 
-// Those are the jobs that a statement is about.
-type those struct {
-	form        form
-	first, last int64
-	list        string
-}
-
-func which(seqs []int64) those {
+// which returns how a statement says that it is about these jobs, and the arguments for that.
+func which(seqs []int64) (form, []any) {
 	first, last := slices.Min(seqs), slices.Max(seqs)
 	switch int64(len(seqs)) {
 	case 1:
-		return those{form: one, first: first}
+		return one, []any{first}
 	case last - first + 1:
-		return those{form: span, first: first, last: last}
+		return span, []any{first, last}
 	}
-	return those{form: list, list: seqList(seqs)}
-}
-
-func (j those) args() []any {
-	switch j.form {
-	case one:
-		return []any{j.first}
-	case span:
-		return []any{j.first, j.last}
-	}
-	return []any{j.list}
+	return list, []any{seqList(seqs)}
 }
 
 // seqList writes numbers as a JSON list, for json_each.
