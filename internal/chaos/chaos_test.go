@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/internal/crash"
+	"github.com/pawl-jobs/pawl/internal/race"
 	"github.com/pawl-jobs/pawl/internal/testenv"
 )
 
@@ -32,7 +33,11 @@ var binary = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	bin := filepath.Join(built, "pawl")
-	return bin, build(context.Background(), bin, buildFlags...)
+	var flags []string
+	if race.Enabled { // but for SQLite: in Go it is a machine translation, which would be ten times as slow, and nothing be found
+		flags = []string{"-race", "-gcflags=modernc.org/...=-race=false"}
+	}
+	return bin, build(context.Background(), bin, flags...)
 })
 
 // logged writes to a test's log.
