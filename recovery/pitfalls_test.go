@@ -101,11 +101,11 @@ func TestReblockingIsNoStorm(t *testing.T) {
 }
 
 // Ten thousand jobs that one condition blocks are one group, that is tested once at a time, goes at its rate, and costs no memory per job.
+// It is not parallel: the memory of other tests would count.
 func TestTenThousandOnOneCondition(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short")
 	}
-	t.Parallel()
 	dir := t.TempDir()
 	virtual.Test(t, func(t *testing.T) {
 		st, err := sqlite.Open(context.Background(), dir, sqlite.Options{})
@@ -136,14 +136,14 @@ func TestTenThousandOnOneCondition(t *testing.T) {
 			}
 			return c.States[s]
 		}
-		block(1000)
+		block(2000) // what is made once is there by then
 		few := heap()
-		block(9000)
+		block(8000)
 		if n := count(job.Blocked); n != 10_000 {
 			t.Fatalf("%d jobs are blocked", n)
 		}
-		if more := heap() - few; more > 2<<20 {
-			t.Errorf("9,000 more blocked jobs take %d kB of memory", more>>10)
+		if more := heap() - few; more > 2<<20 { // jobs that are kept are more than 500 bytes each
+			t.Errorf("8,000 more blocked jobs take %d kB of memory", more>>10)
 		}
 		if groups, err := w.svc.Blocked(context.Background()); err != nil || len(groups) != 1 || groups[0].Jobs != 10_000 {
 			t.Errorf("%d groups, %v", len(groups), err)
@@ -172,8 +172,9 @@ func TestTenThousandOnOneCondition(t *testing.T) {
 	})
 }
 
-// heap is how much memory is in use.
+// heap is how much memory is in use. What a sync.Pool holds goes with the second collection.
 func heap() int64 {
+	runtime.GC()
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
