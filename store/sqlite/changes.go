@@ -60,8 +60,11 @@ func (t *tx) add(seq int64, c changes) error {
 	return nil
 }
 
-// flush writes the changes that wait.
+// flush writes the changes that wait, and the turns.
 func (t *tx) flush() error {
+	if err := t.flushTurns(); err != nil {
+		return err
+	}
 	c := &t.waiting
 	if len(c.jobs) == 0 {
 		return nil
@@ -77,7 +80,7 @@ func (t *tx) flush() error {
 			return job.Errorf(job.Internal, "%d of %d jobs moved under the lock", int64(len(c.jobs))-n, len(c.jobs))
 		}
 	}
-	insert := `INSERT OR FAIL INTO events (n, epoch, state, custody, at, cause, actor, code, message, data, change, job) ` + form.rows()
+	insert := `INSERT OR FAIL INTO events (n, epoch, state, custody, at, cause, actor, code, message, data, change, job) ` + form.rows(11)
 	for i, e := range c.path {
 		custody, asked := c.from, any(nil)
 		if i == len(c.path)-1 {
@@ -104,14 +107,14 @@ const (
 	list             // by a JSON list
 )
 
-// where is the condition on jobs.
-func (f form) where() string {
-	return [...]string{one: "seq = ?", span: "seq BETWEEN ? AND ?", list: "seq IN (SELECT value FROM json_each(?))"}[f]
+// where is the condition on a column that it is the number of one of the jobs.
+func (f form) where(column string) string {
+	return column + [...]string{one: " = ?", span: " BETWEEN ? AND ?", list: " IN (SELECT value FROM json_each(?))"}[f]
 }
 
-// rows is the part of an INSERT that makes a row for each job, of eleven values and the job's number.
-func (f form) rows() string {
-	const values = `?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, `
+// rows is the part of an INSERT that makes a row for each job, of as many values and the job's number.
+func (f form) rows(n int) string {
+	values := strings.Repeat("?, ", n)
 	return [...]string{
 		one:  "VALUES (" + values + "?)",
 		span: "SELECT " + values + "seq FROM jobs NOT INDEXED WHERE seq BETWEEN ? AND ?",
@@ -164,7 +167,7 @@ func (u update) String() string {
 			set = append(set, name+" = ?")
 		}
 	}
-	return "UPDATE OR FAIL jobs SET " + strings.Join(set, ", ") + " WHERE " + u.form.where() + " AND epoch = ? AND n = ?"
+	return "UPDATE OR FAIL jobs SET " + strings.Join(set, ", ") + " WHERE " + u.form.where("seq") + " AND epoch = ? AND n = ?"
 }
 
 // changed returns which of the [mutable] columns are different in after, and what goes into them. Columns that stay as

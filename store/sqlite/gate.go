@@ -100,31 +100,60 @@ func (t *tx) under(tenant string, n *store.New) ([]string, error) {
 }
 
 // oweTurns writes down that those who wait for turns of a key are to get what is free. One row is enough for all who owe it.
-// No change that waits to be written touches these rows, nor those of turns: it need not be written before.
+// No change that waits to be written touches these rows: it need not be written before.
 func (t *tx) oweTurns(tenant, key string) error {
+	if at := (spot{tenant, key}); !t.owing[at] {
+		t.owing[at] = true
+	} else {
+		return nil
+	}
 	_, err := t.run(`INSERT INTO followups (debt, job, at, tenant, key) VALUES (?, 0, ?, ?, ?) ON CONFLICT (tenant, key) WHERE key IS NOT NULL DO NOTHING`,
 		string(job.DebtTurns), micros(t.now), tenant, key)
 	return err
 }
 
+// Turns of one key that jobs of one owner get, or give back. They are written together.
+type turns struct {
+	spot
+	owner string
+	taken bool
+	jobs  []int64 // seq
+}
+
 // takeTurns gives a job turns of keys.
-func (t *tx) takeTurns(r *row, keys []string) error {
+func (t *tx) takeTurns(r *row, keys []string) error { return t.turn(r, keys, true) }
+
+// giveBack takes the turns of keys from a job.
+func (t *tx) giveBack(r *row, keys []string) error { return t.turn(r, keys, false) }
+
+func (t *tx) turn(r *row, keys []string, taken bool) error {
 	for _, key := range keys {
-		if _, err := t.run(`INSERT INTO turns (tenant, key, owner, job) VALUES (?, ?, ?, ?)`, r.Tenant, key, r.Owner, r.seq); err != nil {
-			return err
+		at, w := spot{r.Tenant, key}, &t.turning
+		if w.spot != at || w.owner != r.Owner || w.taken != taken {
+			if err := t.flushTurns(); err != nil {
+				return err
+			}
+			*w = turns{at, r.Owner, taken, w.jobs}
 		}
+		w.jobs = append(w.jobs, r.seq)
 	}
 	return nil
 }
 
-// giveBack takes the turns of keys from a job.
-func (t *tx) giveBack(r *row, keys []string) error {
-	for _, key := range keys {
-		if _, err := t.run(`DELETE FROM turns WHERE tenant = ? AND key = ? AND owner = ? AND job = ?`, r.Tenant, key, r.Owner, r.seq); err != nil {
-			return err
-		}
+// flushTurns writes the turns that wait to be written.
+func (t *tx) flushTurns() error {
+	w := &t.turning
+	if len(w.jobs) == 0 {
+		return nil
 	}
-	return nil
+	form, jobs := which(w.jobs)
+	q := `DELETE FROM turns WHERE tenant = ? AND key = ? AND owner = ? AND ` + form.where("job")
+	if w.taken {
+		q = `INSERT INTO turns (tenant, key, owner, job) ` + form.rows(3)
+	}
+	_, err := t.run(q, append([]any{w.tenant, w.key, w.owner}, jobs...)...)
+	w.jobs = w.jobs[:0]
+	return err
 }
 
 // inLine lets a job, all of whose other gates are open, enter the line for its turn if it is to wait for one.

@@ -36,6 +36,7 @@ func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) 
 				if _, err := t.exec(`DELETE FROM followups WHERE seq = ?`, d.seq); err != nil {
 					return err
 				}
+				delete(t.owing, spot{d.tenant, d.key})
 				paid, err := t.handOn(spot{d.tenant, d.key}, limit-n, &eff)
 				if err != nil {
 					return err

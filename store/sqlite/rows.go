@@ -3,6 +3,7 @@ package sqlite
 import (
 	"database/sql/driver"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/pawl-jobs/pawl/internal/guard"
@@ -283,9 +284,14 @@ func id(v driver.Value) job.ID {
 
 func keysOf(v driver.Value) []string {
 	var keys []string
-	if s, ok := v.(string); ok {
-		json.Unmarshal([]byte(s), &keys) //nolint:errcheck // written from such a list
+	s, ok := v.(string)
+	if !ok {
+		return nil
 	}
+	if !strings.ContainsRune(s, '\\') && strings.HasPrefix(s, `["`) { // nothing is escaped, so no quote is in a key
+		return strings.Split(s[2:len(s)-2], `","`)
+	}
+	json.Unmarshal([]byte(s), &keys) //nolint:errcheck // written from such a list
 	return keys
 }
 

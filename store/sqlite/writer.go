@@ -167,7 +167,7 @@ func (w *writer) gather(batch []*call, from chan *call) []*call {
 
 // transact runs calls in one transaction and answers them after its commit.
 func (w *writer) transact(calls []*call) {
-	t := &tx{w: w, now: w.store.now().UTC().Truncate(time.Microsecond), lease: w.store.lease()}
+	t := &tx{w: w, now: w.store.now().UTC().Truncate(time.Microsecond), lease: w.store.lease(), owing: map[spot]bool{}}
 	err := w.control("BEGIN IMMEDIATE")
 	switch {
 	case err != nil:
@@ -322,13 +322,16 @@ type tx struct {
 
 	waiting  changes          // written by flush
 	moved    map[place]int    // how many more jobs wait in queues since the call began
+	turning  turns            // written by flush
+	owing    map[spot]bool    // to which the call has written down that turns are owed
 	returned map[spot]bool    // turns that an apply hands on when it is through; nil: they are owed
 	joined   map[spot]*joined // groups that an apply writes when it is through; nil: they are written at once
 }
 
 // call runs f, and writes what it leaves waiting.
 func (t *tx) call(f func(*tx) error) error {
-	t.waiting.jobs = t.waiting.jobs[:0]
+	t.waiting.jobs, t.turning.jobs = t.waiting.jobs[:0], t.turning.jobs[:0]
+	clear(t.owing)
 	clear(t.moved)
 	if err := f(t); err != nil {
 		return err
