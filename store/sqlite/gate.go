@@ -173,47 +173,59 @@ func (t *tx) inLine(r *row, eff *store.Effects) error {
 // A spot is a key of a tenant.
 type spot struct{ tenant, key string }
 
+func (s spot) compare(o spot) int {
+	return cmp.Or(strings.Compare(s.tenant, o.tenant), strings.Compare(s.key, o.key))
+}
+
 // mostPassedOn bounds the turns that an apply hands on.
 const mostPassedOn = 1000
 
 // passOn hands on at once what the changes of an apply have given back, and owes what is more than it may.
 func (t *tx) passOn(eff *store.Effects) error {
-	left, returned := mostPassedOn, slices.SortedFunc(maps.Keys(t.returned), spot.compare)
+	left, returned := mostPassedOn, map[string][]string{}
+	for at := range t.returned {
+		returned[at.tenant] = append(returned[at.tenant], at.key)
+	}
 	t.returned = nil // what those give back who get a turn is owed
-	for _, at := range returned {
-		waits, err := t.waited(at)
+	for _, tenant := range slices.Sorted(maps.Keys(returned)) {
+		keys := returned[tenant]
+		waited, err := t.waited(tenant, keys)
 		if err != nil {
 			return err
 		}
-		if !waits { // who comes from now on sees that it is free
-			if _, err := t.run(`DELETE FROM served WHERE tenant = ? AND key = ?`, at.tenant, at.key); err != nil {
+		keys = slices.DeleteFunc(keys, func(key string) bool { return waited[key] })
+		if len(keys) > 0 { // who comes from now on sees that they are free
+			if _, err := t.run(`DELETE FROM served WHERE tenant = ? AND key IN (SELECT value FROM json_each(?))`, tenant, keysDocument(keys)); err != nil {
 				return err
 			}
-			continue
 		}
-		if left <= 0 {
-			eff.Owed = true
-			if err := t.oweTurns(at.tenant, at.key); err != nil {
+		for _, key := range slices.Sorted(maps.Keys(waited)) {
+			if left <= 0 {
+				eff.Owed = true
+				if err := t.oweTurns(tenant, key); err != nil {
+					return err
+				}
+				continue
+			}
+			n, err := t.handOn(spot{tenant, key}, left, eff)
+			if err != nil {
 				return err
 			}
-			continue
+			left -= n
 		}
-		n, err := t.handOn(at, left, eff)
-		if err != nil {
-			return err
-		}
-		left -= n
 	}
 	return nil
 }
 
-func (s spot) compare(o spot) int {
-	return cmp.Or(strings.Compare(s.tenant, o.tenant), strings.Compare(s.key, o.key))
-}
-
-// waited reports whether anybody waits in the line of a key.
-func (t *tx) waited(at spot) (bool, error) {
-	return t.exists(`SELECT 1 FROM jobs INDEXED BY jobs_line WHERE line <> '' AND tenant = ? AND line = ? LIMIT 1`, at.tenant, at.key)
+// waited returns those of some keys in whose lines somebody waits.
+func (t *tx) waited(tenant string, keys []string) (map[string]bool, error) {
+	waited := map[string]bool{}
+	err := t.query(`SELECT k.value FROM json_each(?2) k WHERE EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_line WHERE line <> '' AND tenant = ?1 AND line = k.value)`,
+		func(v []driver.Value) error {
+			waited[text(v[0])] = true
+			return nil
+		}, tenant, keysDocument(keys))
+	return waited, err
 }
 
 // fitting returns the keys of which there are turns for all jobs of a submission that want one, and for which nobody waits.
@@ -231,16 +243,20 @@ func (t *tx) fitting(sub *store.Submission) (fits map[string]bool, err error) {
 			wanted[key]++
 		}
 	}
+	if len(wanted) == 0 {
+		return nil, nil
+	}
+	g := store.Gate{Keys: map[string]*store.GateKey{}}
+	keys := slices.Sorted(maps.Keys(wanted))
+	if err := t.know(&g, sub.Tenant, keys); err != nil {
+		return nil, err
+	}
+	waited, err := t.waited(sub.Tenant, keys)
+	if err != nil {
+		return nil, err
+	}
 	for key, n := range wanted {
-		g := store.Gate{Keys: map[string]*store.GateKey{}}
-		if err := t.know(&g, sub.Tenant, key); err != nil {
-			return nil, err
-		}
-		waits, err := t.waited(spot{sub.Tenant, key})
-		if err != nil {
-			return nil, err
-		}
-		fits[key] = !waits && n <= g.Keys[key].Free(key)
+		fits[key] = !waited[key] && n <= g.Keys[key].Free(key)
 	}
 	return fits, nil
 }
@@ -249,7 +265,7 @@ func (t *tx) fitting(sub *store.Submission) (fits map[string]bool, err error) {
 // nobody else does at the same time.
 func (t *tx) handOn(d spot, most int, eff *store.Effects) (int, error) {
 	g := store.Gate{Keys: map[string]*store.GateKey{}}
-	if err := t.know(&g, d.tenant, d.key); err != nil {
+	if err := t.know(&g, d.tenant, []string{d.key}); err != nil {
 		return 0, err
 	}
 	k := g.Keys[d.key]
@@ -273,10 +289,8 @@ func (t *tx) handOn(d spot, most int, eff *store.Effects) (int, error) {
 			w.Keys = []string{r.Line}
 		}
 		k.Line = append(k.Line, w)
-		for _, key := range w.Keys {
-			if err := t.know(&g, d.tenant, key); err != nil {
-				return 0, err
-			}
+		if err := t.know(&g, d.tenant, w.Keys); err != nil {
+			return 0, err
 		}
 	}
 	was, err := t.served(k, d)
@@ -320,36 +334,43 @@ func (t *tx) handOn(d spot, most int, eff *store.Effects) (int, error) {
 	return len(h.Grant), t.serve(k, d, was)
 }
 
-// know reads the limit of a key, and who has turns of it, into g. Where there is no limit nobody asks who has.
-func (t *tx) know(g *store.Gate, tenant, key string) error {
-	if g.Keys[key] != nil {
-		return nil
-	}
+// know reads the limits of keys, and who has turns of them, into g. Where there is no limit nobody asks who has.
+func (t *tx) know(g *store.Gate, tenant string, keys []string) error {
 	all, err := t.limitsOf(tenant)
 	if err != nil {
 		return err
 	}
-	k := &store.GateKey{Limit: all.deciding(key), Held: map[string]int{}}
+	var limited []string
+	for _, key := range keys {
+		if g.Keys[key] == nil {
+			if g.Keys[key] = all.gateKey(key); g.Keys[key].Limit != nil {
+				limited = append(limited, key)
+			}
+		}
+	}
+	if len(limited) == 0 || guard.Held.Off() {
+		return nil
+	}
+	return t.query(`SELECT key, owner, count(*) FROM turns WHERE tenant = ? AND key IN (SELECT value FROM json_each(?)) GROUP BY key, owner`, func(v []driver.Value) error {
+		g.Keys[text(v[0])].Held[text(v[1])] = integer(v[2])
+		return nil
+	}, tenant, keysDocument(limited))
+}
+
+// gateKey is what is known of a key but for who has turns of it.
+func (l limits) gateKey(key string) *store.GateKey {
+	k := &store.GateKey{Limit: l.deciding(key), Held: map[string]int{}}
 	switch {
 	case guard.Ahead.Off() && key != job.LimitOf(key):
 		k.Limit = nil
-	case all.takesIn(key):
+	case l.takesIn(key):
 		k.Limit = &job.Limit{}
-	case all.owed[job.LimitOf(key)] && !guard.Closing.Off():
+	case l.owed[job.LimitOf(key)] && !guard.Closing.Off():
 		k.Limit = k.Limit.Shut(key, 0) // until that is paid
 	case guard.Weight.Off() && k.Limit != nil:
 		k.Limit = &job.Limit{Key: k.Limit.Key, Most: k.Limit.Most, Ahead: k.Limit.Ahead}
 	}
-	g.Keys[key] = k
-	if k.Limit == nil {
-		return nil
-	}
-	return t.query(`SELECT owner, count(*) FROM turns WHERE tenant = ? AND key = ? GROUP BY owner`, func(v []driver.Value) error {
-		if !guard.Held.Off() {
-			k.Held[text(v[0])] = integer(v[1])
-		}
-		return nil
-	}, tenant, key)
+	return k
 }
 
 // lookAhead is how many more jobs of an owner are looked at than there are free places: some may have to go to another line. Where

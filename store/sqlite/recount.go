@@ -141,7 +141,7 @@ func (t *tx) takeAway(wrong []heldTurn) (n int, err error) {
 func (t *tx) oweUnowed(lines []owed, limit int) (n int, err error) {
 	for _, l := range lines {
 		g := store.Gate{Keys: map[string]*store.GateKey{}}
-		if err := t.know(&g, l.tenant, l.key); err != nil {
+		if err := t.know(&g, l.tenant, []string{l.key}); err != nil {
 			return 0, err
 		}
 		if n == limit || g.Keys[l.key].Free(l.key) == 0 {

@@ -93,10 +93,8 @@ func (t *tx) openLine(at spot, places int, all limits) (bool, error) {
 		if _, walks := all.walks[at.key]; walks {
 			return false, nil
 		}
-		for _, line := range []string{at.key, job.AheadOf(at.key)} {
-			if waits, err := t.waited(spot{at.tenant, line}); waits || err != nil {
-				return false, err
-			}
+		if waited, err := t.waited(at.tenant, []string{at.key, job.AheadOf(at.key)}); len(waited) > 0 || err != nil {
+			return false, err
 		}
 	}
 	groups, err := t.groups(`SELECT tenant, key, doc FROM groups INDEXED BY groups_line WHERE places >= 0 AND tenant = ? AND line = ?`, at.tenant, at.key)
