@@ -1,5 +1,3 @@
-//go:build race
-
 package main
 
 import (
@@ -7,12 +5,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+
+	"github.com/pawl-jobs/pawl/internal/race"
 )
 
 // besides puts a pawl into the PATH before the one that is this test binary. Under the race detector a process takes a quarter of a
 // second to begin: those that stay have it, and what comes and goes, such as pawl show, is of a plain build. Its code runs in the
-// process of the tests, too.
+// process of the tests, too. Without the detector the test binary begins as fast as any, and nothing is put there.
 func besides() (undo func(), err error) {
+	if !race.Enabled {
+		return func() {}, nil
+	}
 	raced, err := exec.LookPath("pawl")
 	if err != nil {
 		return nil, err
