@@ -164,7 +164,12 @@ func (s *Service) blocks(ctx context.Context, j *job.Job) *job.Block {
 	}
 	known, err := s.docs.known(ctx, j.Tenant) // what is not known now the next step finds out
 	if err == nil && known.disabled {
-		if name := systemOf(j); known.systems[name].Disabled {
+		name := systemOf(j)
+		if !known.systems[name].Disabled {
+			return nil
+		}
+		// What is known is a moment old. Who is let go because the system was enabled is not to be blocked by that once more.
+		if enabled, err := s.enabled(ctx, j.Tenant, job.KindSystem, name); err != nil || !enabled {
 			return disabledSystem(name)
 		}
 	}

@@ -139,32 +139,30 @@ func (e *Engine) pay(ctx context.Context) error {
 	}
 }
 
-// payOnce pays what a process owes that only submits and wishes: it has no payer, and others would find it with a renewal only. What
-// is left then is in the hands of others.
-func (e *Engine) payOnce(ctx context.Context) {
-	_, eff, err := e.cfg.Store.Pay(ctx, batch)
-	if err != nil {
-		e.cfg.Log.Info("what is owed is left to others", "error", err)
-		return
-	}
-	eff.Owed = false
-	e.Follow(ctx, eff)
+// payHere pays what a process owes that only submits, wishes and sets limits: it has no payer, and others would find it with a renewal only.
+func (e *Engine) payHere(ctx context.Context) {
+	e.payOff(ctx, func(ctx context.Context) (int, store.Effects, error) { return e.cfg.Store.Pay(ctx, batch) })
 }
 
 // payLast pays what this process still owes when it stops, so that nobody has to find it.
 func (e *Engine) payLast(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.every())
+	e.payOff(context.WithoutCancel(ctx), func(ctx context.Context) (int, store.Effects, error) { return call(ctx, e, "pay", e.cfg.Store.Pay) })
+}
+
+// payOff pays until nothing is owed, others have it in their hands, or the time has passed after which these look for it.
+func (e *Engine) payOff(ctx context.Context, pay func(context.Context) (int, store.Effects, error)) {
+	ctx, cancel := context.WithTimeout(ctx, e.every())
 	defer cancel()
 	for {
-		n, eff, err := call(ctx, e, "pay", e.cfg.Store.Pay)
+		n, eff, err := pay(ctx)
 		if err != nil {
 			e.cfg.Log.Warn("what is owed is left to others", "error", err)
 			return
 		}
 		more := eff.Owed || eff.Later
-		eff.Owed = false
+		eff.Owed, eff.Later = false, false
 		e.Follow(ctx, eff)
-		if !more || n == 0 { // or others have it in their hands
+		if !more || n == 0 {
 			return
 		}
 	}

@@ -357,7 +357,7 @@ func (e *Engine) Follow(ctx context.Context, eff store.Effects) {
 		e.later.set()
 	}
 	if (eff.Owed || eff.Later) && !e.pays.Load() {
-		e.payOnce(ctx)
+		e.payHere(ctx)
 	}
 	if !eff.Due.IsZero() {
 		e.alarm.set(e.local(eff.Due))

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -304,25 +305,63 @@ func (unable) Pay(context.Context, int) (int, store.Effects, error) {
 	return 0, store.Effects{}, job.Errorf(job.Unavailable, "who would pay has died")
 }
 
-// TestPaidAtOnce: a process that runs nothing pays what it owes by itself, and nobody waits for a renewal.
+// TestPaidAtOnce: a process that runs nothing pays all that it owes by itself, and nobody waits for a renewal.
 func TestPaidAtOnce(t *testing.T) {
-	bubble(t, pawl.Config{}, func(w *world) {
-		_, letGo := w.hold()
-		close(letGo)
-		w.start()
-		synctest.Wait()
-		owed := time.Now()
-		spec := pawl.NewTask("hold", 1)
-		spec.Limits = []string{"gpu"}
-		first, err := pawl.New(w.cfg).Submit(context.Background(), pawl.Request{Spec: spec})
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.finish(job.Finished, first[0].ID)
-		if took := time.Since(owed); took > time.Second {
-			t.Errorf("a job under limits that nobody uses waited for %v", took)
-		}
-	})
+	const n = 1200 // more than one call of Pay lets go, or looks at for a limit
+	tests := []struct {
+		name string
+		most int
+		do   func(w *world, desk *pawl.Service, limit job.Limit, reqs []pawl.Request) error
+	}{
+		{"jobs, of which not all may go at once", 1, func(_ *world, desk *pawl.Service, limit job.Limit, reqs []pawl.Request) error {
+			_, err := desk.Submit(context.Background(), reqs[:2]...)
+			return err
+		}},
+		{"more jobs than are let go at once", n - 100, func(_ *world, desk *pawl.Service, limit job.Limit, reqs []pawl.Request) error {
+			_, err := desk.Submit(context.Background(), reqs...)
+			return err
+		}},
+		{"a limit that is raised", n - 100, func(w *world, desk *pawl.Service, limit job.Limit, reqs []pawl.Request) error {
+			low := limit
+			low.Most = 1
+			return errors.Join(desk.SetLimit(context.Background(), low), w.submitted(reqs), desk.SetLimit(context.Background(), limit))
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, pawl.Config{Slots: map[job.Lane]int{job.LaneTask: 2 * n}}, func(w *world) {
+				_, letGo := w.hold()
+				w.start()
+				synctest.Wait()
+				desk := pawl.New(w.cfg)
+				limit := job.Limit{Key: "gpu", Most: tt.most}
+				if err := desk.SetLimit(context.Background(), limit); err != nil {
+					t.Fatal(err)
+				}
+				reqs := make([]pawl.Request, n)
+				for i := range reqs {
+					reqs[i].Spec = pawl.NewTask("hold", i)
+					reqs[i].Spec.Limits = []string{"gpu"}
+				}
+				began := time.Now()
+				if err := tt.do(w, desk, limit, reqs); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				count, err := desk.Count(context.Background(), job.Filter{})
+				if err != nil || count.States[job.Running] != tt.most {
+					t.Errorf("%d jobs run after %v, and %d may; %v", count.States[job.Running], time.Since(began), tt.most, err)
+				}
+				close(letGo)
+			})
+		})
+	}
+}
+
+// submitted submits as the process that runs jobs does.
+func (w *world) submitted(reqs []pawl.Request) error {
+	_, err := w.svc.Submit(context.Background(), reqs...)
+	return err
 }
 
 // TestPaidTogether: what may wait is paid after a while, all at once, or with something that may not.

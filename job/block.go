@@ -151,8 +151,13 @@ func Released(j *Job, why string, now time.Time) Change {
 }
 
 // Lapsed returns the change that ends a blocked job for which the trouble lasted too long, by its [Job.Deadline]. tried says what was done about it.
+// Credentials that were refused all the time are wrong.
 func Lapsed(j *Job, tried string, now time.Time) Change {
-	return GivenUp(j, RecoveryTimeout, fmt.Sprintf("%s has not cleared within %s: %s; %s", j.Code, rounded(now.Sub(j.Since)), j.Message, tried))
+	code := RecoveryTimeout
+	if j.Code == AuthenticationFailed || j.Code == FirstAuthenticationFailed {
+		code = j.Code
+	}
+	return GivenUp(j, code, fmt.Sprintf("%s has not cleared within %s: %s; %s", j.Code, rounded(now.Sub(j.Since)), j.Message, tried))
 }
 
 // GivenUp returns the change that ends a blocked job as FAILED. It is not for one of which something may still run.

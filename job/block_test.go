@@ -113,6 +113,24 @@ func TestReleased(t *testing.T) {
 	}
 }
 
+func TestLapsed(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[job.Code]job.Code{
+		job.SystemDisabled: job.RecoveryTimeout, job.AuthenticationFailed: job.AuthenticationFailed, job.FirstAuthenticationFailed: job.FirstAuthenticationFailed,
+	} {
+		j := program(at(job.Blocked, job.Recovery))
+		j.Group, j.Since, j.Code, j.Message = "g", noon, code, "no"
+		c := job.Lapsed(&j, "it was tested once", noon.Add(time.Hour))
+		if err := c.Check(); err != nil {
+			t.Errorf("%s: %v", code, err)
+		}
+		after, _ := j.Apply(c, noon)
+		if message := string(code) + " has not cleared within 1h0m0s: no; it was tested once"; after.Place != at(job.Failed, job.None) || after.Code != want || after.Message != message {
+			t.Errorf("%s: %s %s %q", code, after.Place, after.Code, after.Message)
+		}
+	}
+}
+
 func TestDeadline(t *testing.T) {
 	t.Parallel()
 	j := program(at(job.Blocked, job.Recovery))

@@ -258,6 +258,13 @@ func (g *Group) Allow(rate *job.Limit, now time.Time, limit int) int {
 	return min(n, limit)
 }
 
+// Rerate notes that another rate may hold from now on: the next job goes no later than a job would that follows one which goes now.
+func (g *Group) Rerate(rate *job.Limit, now time.Time) {
+	if next := now.Add(g.gap(rate)); g.At.After(next) {
+		g.At = next
+	}
+}
+
 // Went notes that n jobs went, and the owner of the last of them. left says whether there are more who may go, and later whether some are
 // there who joined too late for that.
 func (g *Group) Went(rate *job.Limit, n int, last string, left, later bool, now time.Time) {
@@ -362,9 +369,10 @@ func (g *Group) Why() string {
 	return string(g.Block.Code) + " has cleared: " + g.Result
 }
 
-// Idle reports whether a group that has no jobs, and in whose line nobody waits, is kept no longer.
+// Idle reports whether a group that has no jobs, and in whose line nobody waits, is kept no longer. Tests do not keep it: they go on while it
+// closes a line.
 func (g *Group) Idle(now time.Time) bool {
-	last := slices.MaxFunc([]time.Time{g.Opened, g.Tested, g.Turned, g.Clear}, time.Time.Compare)
+	last := slices.MaxFunc([]time.Time{g.Opened, g.Turned, g.Clear}, time.Time.Compare)
 	return !now.Before(last.Add(GroupKept))
 }
 

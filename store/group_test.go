@@ -110,6 +110,22 @@ func TestGroupIsLeftAlone(t *testing.T) {
 	}
 }
 
+// A group of which nothing is left but the line that it closes is tested as often as the densest policy said, and is kept no longer for that.
+func TestGroupIsKeptForAWhile(t *testing.T) {
+	t.Parallel()
+	began := time.Unix(1e9, 0)
+	b := &job.Block{Code: job.SystemDisabled, Line: "system/x", Policy: job.Policy{Stages: []job.Stage{{Every: job.Duration(time.Second)}}}}
+	g := store.OpenGroup(&job.Job{}, b, began)
+	for now := began; now.Before(began.Add(store.GroupKept)); now = now.Add(time.Second) {
+		if g.Record(&store.Test{Began: now}, store.Releases(nil), now); g.Idle(now) {
+			t.Fatalf("it is gone after %v", now.Sub(began))
+		}
+	}
+	if !g.Idle(began.Add(store.GroupKept)) {
+		t.Error("it is kept because it is tested")
+	}
+}
+
 // reread returns a group as it is read by a process that has just been started.
 func reread(t require, g *store.Group) *store.Group {
 	t.Helper()

@@ -54,6 +54,22 @@ func (e *Effects) Passed(before, after *job.Job) {
 	e.Past = append(e.Past, p)
 }
 
+// Also adds what another part of the same call means.
+func (e *Effects) Also(more *Effects) {
+	for _, l := range more.Ready {
+		e.Announce(l)
+	}
+	for _, s := range more.Held {
+		e.Held = once(e.Held, s)
+	}
+	for _, m := range more.Watch {
+		e.Watch = once(e.Watch, m)
+	}
+	e.Owed, e.Tests, e.Later = e.Owed || more.Owed, e.Tests || more.Tests, e.Later || more.Later
+	e.Past = append(e.Past, more.Past...)
+	e.Soon(more.Due)
+}
+
 // Soon notes a time at which something is due.
 func (e *Effects) Soon(t time.Time) {
 	if !t.IsZero() && (e.Due.IsZero() || t.Before(e.Due)) {

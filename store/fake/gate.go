@@ -109,6 +109,7 @@ func (s *Store) RemoveLimit(ctx context.Context, tenant, key string) (store.Effe
 func (t *tx) changed(tenant, key string) {
 	if job.Rated(key) {
 		t.wake(tenant)
+		t.rerate(tenant)
 		return
 	}
 	t.oweLines(tenant, func(of string) bool { return of == key || job.Family(of) == key })

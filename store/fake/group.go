@@ -120,6 +120,16 @@ func (t *tx) dueGroups(limit int) (n int, err error) {
 	return n, nil
 }
 
+// rerate tells the groups of a tenant whose jobs wait for their moments that another rate may hold.
+func (t *tx) rerate(tenant string) {
+	for _, at := range slices.SortedFunc(maps.Keys(t.groups), name.compare) {
+		if g := t.groups[at]; at.tenant == tenant && g.Wake().After(t.now) {
+			g.Rerate(t.rate(&g), t.now)
+			t.putGroup(g)
+		}
+	}
+}
+
 // turnGroup does what there is to do for a group, of up to limit jobs.
 func (t *tx) turnGroup(at name, limit int) (n int, err error) {
 	g, members := t.groups[at], t.members(at)

@@ -50,10 +50,7 @@ func (s *Store) Due(ctx context.Context, limit int) (int, store.Effects, error) 
 			return
 		}
 		n, d = n+some, left
-		for _, line := range more.Ready {
-			eff.Announce(line)
-		}
-		eff.Owed, eff.Tests = eff.Owed || more.Owed, eff.Tests || more.Tests
+		eff.Also(&more)
 	}
 	then(d.fails, s.lapse)
 	then(d.wakes, s.release)

@@ -117,7 +117,7 @@ func (s *Store) changeLimit(ctx context.Context, tenant, key string, change func
 			if err := t.send(do(setRates, tenant), change(&missing)); err != nil || missing {
 				return cmp.Or(err, store.NoLimit(key))
 			}
-			return t.commit(read(wakeJobs, func(r *reader) error { eff.Due = r.time(); return nil }, tenant))
+			return t.rerate(tenant, &eff)
 		}
 		err := t.send(do(lockGate, tenant), change(&missing), do(shutLimits, tenant), c.linesUnder(tenant, func(of string) bool { return of == key || job.Family(of) == key }))
 		if err == nil && missing {

@@ -123,6 +123,28 @@ func (s *Store) release(ctx context.Context, limit int) (n int, eff store.Effect
 	return n, eff, d, err
 }
 
+// rerate has jobs that wait for their moments ask for them again, and tells the groups of a tenant that another rate may hold.
+func (t *tx) rerate(tenant string, eff *store.Effects) error {
+	var p grouping
+	err := t.send(
+		read(wakeJobs, func(r *reader) error { eff.Soon(r.time()); return nil }, tenant),
+		read(pacedGroups, func(r *reader) error {
+			now := r.time()
+			g, err := r.group()
+			if err != nil {
+				return err
+			}
+			was := g
+			g.Rerate(r.rate(), now)
+			p.put(&was, &g, eff)
+			return nil
+		}, tenant))
+	if err != nil {
+		return err
+	}
+	return t.commit(p.queries()...)
+}
+
 // heads reads and locks the jobs of groups that are next.
 func (t *tx) heads(groups []*turning) error {
 	of := map[spot]*turning{}
@@ -247,6 +269,12 @@ const (
 SELECT pawl.clock(), ` + groupColumns + `, ` + limitColumns + ` FROM (
 	SELECT g.tenant, g.key, g.doc, g.wake FROM pawl.groups g WHERE g.wake <= (SELECT pawl.clock()) ORDER BY g.wake LIMIT $1 FOR UPDATE SKIP LOCKED
 ) g ` + groupRate + ` ORDER BY g.wake`
+
+	// pacedGroups locks and answers the groups of a tenant $1 for which something is to be done later.
+	pacedGroups = `
+SELECT pawl.clock(), ` + groupColumns + `, ` + limitColumns + ` FROM (
+	SELECT g.tenant, g.key, g.doc FROM pawl.groups g WHERE g.tenant = $1 AND g.wake > (SELECT pawl.clock()) ORDER BY g.tenant, g.key FOR UPDATE
+) g ` + groupRate + ` ORDER BY g.key`
 
 	// groupLeft counts, of each group, the jobs that have been blocked since then or longer, up to one more than may go, and says whether there are
 	// others. Its parameters are the first of groupHeads.

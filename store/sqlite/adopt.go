@@ -115,7 +115,7 @@ func (t *tx) living(tenant string, after int64, most int) (seqs []int64, err err
 		if s.Terminal() {
 			continue
 		}
-		err := t.query(`SELECT seq FROM jobs INDEXED BY jobs_state WHERE session IS NULL AND hidden = 0 AND tenant = ? AND state = ? AND seq > ? ORDER BY seq LIMIT ?`,
+		err := t.query(`SELECT seq FROM jobs INDEXED BY jobs_state WHERE session IS NULL AND hidden = 0 AND tenant = ? AND state = ? AND seq > ? ORDER BY seq LIMIT ? + 0`,
 			each, tenant, string(s), after, int64(most))
 		if err != nil {
 			return nil, err

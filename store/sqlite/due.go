@@ -22,7 +22,7 @@ func (s *Store) Due(ctx context.Context, limit int) (int, store.Effects, error) 
 		var rs []row
 		var err error
 		if limit > 0 {
-			rs, err = t.rows(`SELECT `+columns+` FROM jobs j WHERE custody = 'gate' AND due <= ? ORDER BY due LIMIT ?`, micros(t.now), int64(limit))
+			rs, err = t.rows(`SELECT `+columns+` FROM jobs j WHERE custody = 'gate' AND due <= ? ORDER BY due LIMIT ? + 0`, micros(t.now), int64(limit))
 		}
 		if err != nil {
 			return err

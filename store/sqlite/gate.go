@@ -99,14 +99,14 @@ func (t *tx) under(tenant string, n *store.New) ([]string, error) {
 	return slices.Compact(keys), nil
 }
 
-// oweTurns writes down that those who wait for turns of a key are to get what is free. One row is enough for all who owe it.
-// No change that waits to be written touches these rows: it need not be written before.
+// oweTurns writes down that those who wait for turns of a key are to get what is free. One row is enough for all who owe it, and a call
+// writes it once. No change that waits to be written touches these rows: it need not be written before.
 func (t *tx) oweTurns(tenant, key string) error {
-	if at := (spot{tenant, key}); !t.owing[at] {
-		t.owing[at] = true
-	} else {
+	at := spot{tenant, key}
+	if t.owing[at] {
 		return nil
 	}
+	t.owing[at] = true
 	_, err := t.run(`INSERT INTO followups (debt, job, at, tenant, key) VALUES (?, 0, ?, ?, ?) ON CONFLICT (tenant, key) WHERE key IS NOT NULL DO NOTHING`,
 		string(job.DebtTurns), micros(t.now), tenant, key)
 	return err
@@ -149,7 +149,7 @@ func (t *tx) flushTurns() error {
 	form, jobs := which(w.jobs)
 	q := `DELETE FROM turns WHERE tenant = ? AND key = ? AND owner = ? AND ` + form.where("job")
 	if w.taken {
-		q = `INSERT INTO turns (tenant, key, owner, job) ` + form.rows(3)
+		q = `INSERT OR FAIL INTO turns (tenant, key, owner, job) ` + form.rows(3)
 	}
 	_, err := t.run(q, append([]any{w.tenant, w.key, w.owner}, jobs...)...)
 	w.jobs = w.jobs[:0]
@@ -399,7 +399,7 @@ func (t *tx) keeping(d spot) (rs []row, err error) {
 		return nil, nil
 	}
 	const kept = `FROM jobs j INDEXED BY jobs_kept WHERE j.line <> '' AND j.ties & 64 <> 0`
-	rs, err = t.rows(`SELECT `+columns+` `+kept+` AND j.tenant = ? AND j.line = ? LIMIT ?`, d.tenant, d.key, int64(mostFirsts))
+	rs, err = t.rows(`SELECT `+columns+` `+kept+` AND j.tenant = ? AND j.line = ? LIMIT ? + 0`, d.tenant, d.key, int64(mostFirsts))
 	if err == nil && len(rs) == 0 {
 		t.w.kept, err = t.exists(`SELECT 1 ` + kept + ` AND j.tenant > '' LIMIT 1`)
 	}
@@ -407,7 +407,8 @@ func (t *tx) keeping(d spot) (rs []row, err error) {
 }
 
 // firsts reads the first jobs of each owner who waits in the line of a key, no more than most, and notes in k of whom there are more.
-// Those who keep turns are among them, wherever they stand. In the line of an order there is one place, and it is for the first of all.
+// Those who keep turns are among them, wherever they stand. In the line of an order there is one place, and it is for the first of all. LIMIT is
+// of an expression here and wherever jobs are changed: see [tx.heads].
 func (t *tx) firsts(k *store.GateKey, d spot, most int, keeping []row) (firsts []row, err error) {
 	if job.Ordered(d.key) {
 		return t.rows(firstInOrder, d.tenant, d.key)
@@ -424,7 +425,7 @@ func (t *tx) firsts(k *store.GateKey, d spot, most int, keeping []row) (firsts [
 	k.More = map[string]bool{}
 	for _, owner := range owners {
 		rs, err := t.rows(`SELECT `+columns+` FROM jobs j INDEXED BY jobs_line WHERE j.line <> '' AND j.tenant = ? AND j.line = ? AND j.owner = ?
-			ORDER BY j.priority, j.created, j.seq LIMIT ?`, d.tenant, d.key, owner, int64(most+1))
+			ORDER BY j.priority, j.created, j.seq LIMIT ? + 0`, d.tenant, d.key, owner, int64(most+1))
 		if err != nil {
 			return nil, err
 		}

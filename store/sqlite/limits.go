@@ -75,7 +75,7 @@ func (s *Store) limit(ctx context.Context, tenant, of string, change func(*tx, *
 // changed owes those who wait in the lines of a limit what it gives them now.
 func (t *tx) changed(tenant, of string, eff *store.Effects) error {
 	if job.Rated(of) {
-		return t.wake(tenant, eff)
+		return errors.Join(t.wake(tenant, eff), t.rerate(tenant, eff))
 	}
 	return t.oweLines(tenant, func(line string) bool { return job.LimitOf(line) == of || job.Family(job.LimitOf(line)) == of }, eff)
 }

@@ -96,7 +96,7 @@ func (t *tx) payDependants(debtor int64, limit int, eff *store.Effects) (paid in
 		need job.Need
 	}
 	var edges []edge
-	err = t.query(`SELECT job, need FROM prerequisites WHERE needs = ? ORDER BY job LIMIT ?`, func(v []driver.Value) error {
+	err = t.query(`SELECT job, need FROM prerequisites WHERE needs = ? ORDER BY job LIMIT ? + 0`, func(v []driver.Value) error {
 		edges = append(edges, edge{v[0].(int64), job.Need(text(v[1]))})
 		return nil
 	}, debtor, int64(limit)+1)

@@ -269,7 +269,7 @@ func limited(t *testing.T, s *Store, session job.ID) {
 		}
 		pay()
 	}
-	for _, part := range []string{"UPDATE jobs SET line = ?, passed", "UPDATE jobs SET line = ?, since = ? WHERE", "INSERT INTO turns", "DELETE FROM turns", "INSERT INTO served", "DELETE FROM served", "UPDATE jobs SET limit_keys", "UPDATE walks SET walked = max"} {
+	for _, part := range []string{"UPDATE jobs SET line = ?, passed", "UPDATE jobs SET line = ?, since = ? WHERE", "INSERT OR FAIL INTO turns", "DELETE FROM turns", "INSERT INTO served", "DELETE FROM served", "UPDATE jobs SET limit_keys", "UPDATE walks SET walked = max"} {
 		if !slices.ContainsFunc(slices.Collect(maps.Keys(s.write.stmts)), func(q string) bool { return strings.HasPrefix(q, part) }) {
 			t.Errorf("nothing was prepared that begins with %q", part)
 		}

@@ -18,6 +18,23 @@ func (t *tx) rate(g *store.Group) (*job.Limit, error) {
 	return store.Releases(deciding(all.set, g.Rate())), err
 }
 
+// rerate tells the groups of a tenant whose jobs wait for their moments that another rate may hold.
+func (t *tx) rerate(tenant string, eff *store.Effects) error {
+	groups, err := t.groups(`SELECT tenant, key, doc FROM groups INDEXED BY groups_wake WHERE wake IS NOT NULL AND wake > ? AND tenant = ?`, micros(t.now), tenant)
+	for i := range groups {
+		if err != nil {
+			break
+		}
+		var rate *job.Limit
+		g, was := &groups[i], groups[i]
+		if rate, err = t.rate(g); err == nil {
+			g.Rerate(rate, t.now)
+			err = t.putGroup(g, &was, eff)
+		}
+	}
+	return err
+}
+
 // lapsing is the time ?1 up to which a job of a group g was to fail that does so by now: see [store.Group.Lapses].
 var lapsing = guard.Patience.SQL(`max(min(?1, g.next - 1), ?1 - `+strconv.FormatInt(store.Patience.Microseconds(), 10)+`)`, `?1`)
 
@@ -41,7 +58,7 @@ func (t *tx) dueGroups(limit int, eff *store.Effects) (n int, err error) {
 		return 0, err
 	}
 	var due []spot
-	err = t.query(`SELECT tenant, key FROM groups INDEXED BY groups_wake WHERE wake IS NOT NULL AND wake <= ? ORDER BY wake, tenant, key LIMIT ?`, func(v []driver.Value) error {
+	err = t.query(`SELECT tenant, key FROM groups INDEXED BY groups_wake WHERE wake IS NOT NULL AND wake <= ? ORDER BY wake, tenant, key LIMIT ? + 0`, func(v []driver.Value) error {
 		due = append(due, spot{text(v[0]), text(v[1])})
 		return nil
 	}, micros(t.now), int64(mostTurned))
@@ -71,7 +88,7 @@ func (t *tx) lapse(limit int, eff *store.Effects) (int, error) {
 	for i := range groups {
 		g := &groups[i]
 		rs, err := t.rows(`SELECT `+columns+` FROM jobs j INDEXED BY jobs_until WHERE `+mayFail+` AND j.tenant = ?2 AND j.grp = ?3
-			AND `+waited+` <= (SELECT `+lapsing+` FROM groups g WHERE g.tenant = ?2 AND g.key = ?3) ORDER BY j.until, j.seq LIMIT ?4`,
+			AND `+waited+` <= (SELECT `+lapsing+` FROM groups g WHERE g.tenant = ?2 AND g.key = ?3) ORDER BY j.until, j.seq LIMIT ?4 + 0`,
 			micros(t.now), g.Tenant, g.Key, int64(limit))
 		if err != nil {
 			return 0, err
@@ -133,7 +150,7 @@ func (t *tx) turnGroup(at spot, limit int, eff *store.Effects) (int, error) {
 // giveUp fails jobs of a group that a person has given up, but for those of which something may run.
 func (t *tx) giveUp(g *store.Group, limit int, eff *store.Effects) (int, error) {
 	was := *g
-	rs, err := t.rows(`SELECT `+columns+` FROM jobs j INDEXED BY jobs_group WHERE j.grp <> '' AND j.tenant = ? AND j.grp = ? AND j.since <= ? AND j.live = 0 ORDER BY j.since, j.seq LIMIT ?`,
+	rs, err := t.rows(`SELECT `+columns+` FROM jobs j INDEXED BY jobs_group WHERE j.grp <> '' AND j.tenant = ? AND j.grp = ? AND j.since <= ? AND j.live = 0 ORDER BY j.since, j.seq LIMIT ? + 0`,
 		g.Tenant, g.Key, micros(g.GivenUp), int64(limit))
 	if err != nil {
 		return 0, err
@@ -186,7 +203,7 @@ func (t *tx) going(g *store.Group, n int) ([]*row, string, error) {
 		jobs := map[string][]*row{}
 		for _, owner := range owners {
 			rs, err := t.rows(`SELECT `+columns+` FROM jobs j INDEXED BY jobs_group_owner WHERE j.grp <> '' AND j.tenant = ? AND j.grp = ? AND j.owner = ? AND j.since <= ?
-				ORDER BY j.since, j.seq LIMIT ?`, g.Tenant, g.Key, owner, micros(g.Clear), int64(most))
+				ORDER BY j.since, j.seq LIMIT ? + 0`, g.Tenant, g.Key, owner, micros(g.Clear), int64(most))
 			if err != nil {
 				return nil, "", err
 			}

@@ -20,7 +20,7 @@ func (t *tx) oweLine(at spot, eff *store.Effects) error {
 // payLines gives up to limit lines the places that groups leave them, and returns how many: see [store.Group].
 func (t *tx) payLines(limit int, eff *store.Effects) (int, error) {
 	var owed []spot
-	err := t.query(`SELECT tenant, key FROM lines WHERE owed IS NOT NULL ORDER BY owed, tenant, key LIMIT ?`, func(v []driver.Value) error {
+	err := t.query(`SELECT tenant, key FROM lines WHERE owed IS NOT NULL ORDER BY owed, tenant, key LIMIT ? + 0`, func(v []driver.Value) error {
 		owed = append(owed, spot{text(v[0]), text(v[1])})
 		return nil
 	}, int64(max(0, limit)))

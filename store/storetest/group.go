@@ -18,6 +18,7 @@ var groupTests = []test{
 	{"groups of all tenants to which one answer is enough are tested together", groupProbe},
 	{"what is clear lets jobs go at a rate, the oldest first and owner by owner", groupGoes},
 	{"the rate of releases is a limit like others", groupRate},
+	{"a rate of releases that is changed holds at once", groupRerated},
 	{"who joins after a test began waits for the next", groupLate},
 	{"a tester says how many may go", groupMay},
 	{"who blocks again makes the group go slower", groupAgain},
@@ -84,10 +85,14 @@ func (w *world) blocked(n int, b *job.Block, options ...option) []job.ID {
 	for i, j := range jobs {
 		changes[i] = blocking(j, session, b)
 	}
+	before := w.told[store.IsBlocked]
 	for i, a := range w.applyAll(changes...) {
 		if a.Outcome != store.OK || a.Now.Place != (job.Place{State: job.Blocked, Custody: job.Recovery}) {
 			w.Fatalf("blocking job %d is answered %+v", i, a)
 		}
+	}
+	if told := w.told[store.IsBlocked] - before; told != n {
+		w.Fatalf("%d jobs are told of that are blocked, want %d", told, n)
 	}
 	w.end(session)
 	return ids
@@ -179,7 +184,18 @@ func (w *world) dueOnce() (int, store.Effects) {
 	if err != nil {
 		w.Fatalf("due: %v", err)
 	}
+	w.tells(eff)
 	return n, eff
+}
+
+// tells counts the passages of which a call tells.
+func (w *world) tells(eff store.Effects) {
+	if w.told == nil {
+		w.told = map[store.Passing]int{}
+	}
+	for _, p := range eff.Past {
+		w.told[p.What]++
+	}
 }
 
 // releaseGap is how far the moments are apart at which jobs go where no rate is set.
@@ -455,6 +471,9 @@ func groupLapses(w *world) {
 	t.find(false, 0)
 	w.dueOnce()
 	w.at(job.Failed, job.None, late)
+	if n := w.told[store.HasFailed]; n != 2 {
+		w.Errorf("%d jobs are told of that failed, want 2", n)
+	}
 	Check(w, w.s, acme)
 }
 

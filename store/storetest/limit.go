@@ -29,6 +29,7 @@ var limitTests = []test{
 	{"programs are made ready ahead of their turn", limitAhead},
 	{"a program keeps its turn until its end is known", limitLive},
 	{"turns are handed on in bounded steps", limitBounded},
+	{"who cannot go hides nobody, however many they are", limitBehind},
 }
 
 var limitLong = []test{
@@ -468,6 +469,21 @@ func limitBounded(w *world) {
 	w.uses("gpu", 20, 40)
 	w.limit(most("gpu", 50))
 	w.uses("gpu", 50, 10)
+	checkTurns(w)
+}
+
+// limitBehind: the first of a line are looked at, and where none of them can go it is owed once more.
+func limitBehind(w *world) {
+	w.limit(most("a", 1), most("b", 1))
+	runs := w.add(newTask(under("b")))
+	w.pay()
+	w.at(job.Pending, job.Ready, runs)
+	w.addMany(30, under("a", "b"))
+	last := w.add(newTask(under("a"), withPriority(9)))
+	w.pay()
+	w.at(job.Pending, job.Ready, last)
+	w.uses("a", 1, 0)
+	w.uses("b", 1, 30)
 	checkTurns(w)
 }
 

@@ -139,6 +139,9 @@ func groupGoes(w *world) {
 	if n := w.goesOn(100*time.Millisecond, 30, all...); n != 20 {
 		w.Errorf("%d jobs went in all", n)
 	}
+	if n := w.told[store.IsReleased]; n != 20 {
+		w.Errorf("%d jobs are told of that went, want 20", n)
+	}
 	j := w.job(anns[0])
 	if j.Recoveries != 1 || j.Attempt != 1 || j.Group != "" || !j.Until.IsZero() || j.Resume != "" {
 		w.Errorf("who went on: %+v", j)
@@ -171,6 +174,33 @@ func groupRate(w *world) {
 	p.goesOn(100*time.Millisecond, 15)
 	two := job.Limit{Most: 2, Per: job.Duration(time.Second)}
 	p.keeps("two in a second", w.went(few...), 10, two.Every(), two.Every())
+}
+
+// groupRerated: who waits for a moment far off does not wait for it when the rate is raised, or there is none any more.
+func groupRerated(w *world) {
+	key := "releases/" + full().Group(acme)
+	for name, change := range map[string]func(*world){
+		"raised": func(w *world) { w.limit(job.Limit{Key: key, Most: 100, Per: job.Duration(time.Second)}) },
+		"removed": func(w *world) {
+			if _, err := w.s.RemoveLimit(w.ctx, acme, key); err != nil {
+				w.Fatalf("remove: %v", err)
+			}
+		},
+	} {
+		w.fresh(name, func(w *world) {
+			t := w.tester()
+			w.limit(job.Limit{Key: key, Most: 1, Per: job.Duration(time.Hour)})
+			ids := w.blocked(10, full())
+			t.clearing().goesOn(10*time.Millisecond, 5)
+			if n := w.went(ids...); n != 1 {
+				w.Fatalf("%d went, at one in an hour", n)
+			}
+			change(w)
+			if n := w.goesOn(100*time.Millisecond, 3, ids...); n < 3 {
+				w.Errorf("then %d went", n)
+			}
+		})
+	}
 }
 
 func groupLate(w *world) {
@@ -220,8 +250,8 @@ func groupAgain(w *world) {
 	p.keeps("within a second", w.went(ids...), 30, releaseGap, releaseGap)
 	more := w.blocked(2, full())
 	g := w.group()
-	if !g.Clear.IsZero() || g.Pace != -1 || g.Next.IsZero() {
-		w.Fatalf("when somebody blocks again: %+v", g)
+	if !g.Clear.IsZero() || g.Pace != -1 || g.Next.IsZero() || w.told[store.IsReblocked] != 1 {
+		w.Fatalf("when somebody blocks again: %+v, and %d times it is told", g, w.told[store.IsReblocked])
 	}
 	before := w.goesOn(0, 0, ids...)
 	if n := w.goesOn(time.Second, 5, ids...); n != before {

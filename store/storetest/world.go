@@ -34,6 +34,7 @@ type world struct {
 	s     store.Store
 	clock Clock
 	ctx   context.Context
+	told  map[store.Passing]int // of how many passages its calls of Due and Apply have told
 }
 
 func newWorld(t *testing.T, open func(t *testing.T) (store.Store, Clock)) *world {
@@ -305,10 +306,11 @@ func (w *world) apply(c job.Change) store.Applied {
 // applyAll makes changes in one call and returns the answers.
 func (w *world) applyAll(changes ...job.Change) []store.Applied {
 	w.Helper()
-	got, _, err := w.s.Apply(w.ctx, changes)
+	got, eff, err := w.s.Apply(w.ctx, changes)
 	if err != nil {
 		w.Fatalf("apply: %v", err)
 	}
+	w.tells(eff)
 	if len(got) != len(changes) {
 		w.Fatalf("apply of %d changes: %d answers", len(changes), len(got))
 	}
