@@ -47,7 +47,7 @@ func (s *Service) SetLimit(ctx context.Context, l job.Limit) error {
 	return err
 }
 
-// RemoveLimit takes a limit away: any number of jobs may have turns of its key. NotFound where none is set.
+// RemoveLimit takes a limit away: any number of jobs may have turns of its key, unless its family has one. NotFound where none is set.
 func (s *Service) RemoveLimit(ctx context.Context, key string) error {
 	if !isText(key) {
 		return store.NoLimit(key)

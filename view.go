@@ -159,7 +159,7 @@ func (s *Service) shut(ctx context.Context, j *job.Job) (string, error) {
 	if !g.Clear.IsZero() {
 		return "; the line opens by and by after " + string(g.Block.Code) + is + ": " + g.Stands(s.engine.Now()), nil
 	}
-	return "; the line is closed since " + g.Opened.Local().Format(time.RFC3339) + ": " + string(g.Block.Code) + ", " + g.Block.Message +
+	return "; the line is closed since " + g.Waits().Local().Format(time.RFC3339) + ": " + string(g.Block.Code) + ", " + g.Block.Message +
 		is + "; " + g.Stands(s.engine.Now()), nil
 }
 

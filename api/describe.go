@@ -78,7 +78,7 @@ var says = map[string]map[string]string{
 		"behind": "How many wait in the line that it closes.", "line": "The key of that line; missing: it closes none.",
 		"since": "When the first of its jobs was blocked.", "tester": "What finds out whether the condition has cleared.",
 		"params": "What it is asked with.", "machine": "The only machine where that can be found out; missing: any.",
-		"tests": "How many tests were made since it was blocked.", "tested": "When the newest of them began.", "result": "What that said.",
+		"tests": "How many tests were made since it was blocked, or was clear last.", "tested": "When the newest of them began.", "result": "What that said.",
 		"next_test": "When it is tested next; missing: it is clear.", "clear": "The condition has cleared: its jobs go on, one after the other.",
 		"policy": "When it is tested. For how long a job waits says the job, in until.", "why": "One sentence: what becomes of it.",
 	},

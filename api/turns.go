@@ -24,7 +24,7 @@ func (h *handler) registerLimits() {
 			"In the path a slash of the key is written as %2F.")
 	set.body = &body{schema: keyless, examples: map[string]example{"limit": {"a limit", `{"most": 50, "weights": {"ada": 2}}`}, "rate": {"a rate", `{"most": 8, "per": "2s"}`}}}
 	register(h, set, h.setLimit)
-	remove := op("remove-limit", http.MethodDelete, "/{key}", "Take a limit away", "Any number of jobs may have turns of the key then.")
+	remove := op("remove-limit", http.MethodDelete, "/{key}", "Take a limit away", "Any number of jobs may have turns of the key then, unless its family has a limit.")
 	remove.status = http.StatusNoContent
 	register(h, remove, h.removeLimit)
 }

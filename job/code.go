@@ -95,7 +95,7 @@ var Codes = []CodeInfo{
 	{TaskFailed, "the handler returned an error at its last attempt", false, "read the errors of all attempts: pawl history JOB"},
 	{TaskPanicked, "the handler panicked at its last attempt", false, "read the stack in the job's history and correct the handler"},
 	{Poison, "process after process died while it ran the job: twice beside others, and then three times while the job ran alone, as the only suspect of its process", false, "find out what in it kills a process (memory, a fatal error that no handler can catch): look at the log of the processes that pawl history JOB names; correct it before it is run again"},
-	{RecoveryLimit, "the job was interrupted by crashes more often than it may be", false, "find out what kills the processes that run it before it is run again"},
+	{RecoveryLimit, "the job was interrupted, by crashes or by conditions that blocked it, more often than it may be", false, "find out in its history what interrupts it before it is run again"},
 	{RecoveryTimeout, "the condition that blocked the job did not clear in time", false, "wait until the condition is gone, then run it again"},
 	{RecoveryGivenUp, "somebody gave up waiting for the condition that blocked the job", false, "run it again when the condition is gone"},
 	{InternalError, "Pawl itself could not go on with this job", false, "report it with the output of pawl history JOB"},

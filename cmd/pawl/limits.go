@@ -288,7 +288,7 @@ func limitsRemoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "remove KEY",
 		Short:   "Take a limit away",
-		Long:    "Remove takes a limit away: any number of jobs may have turns of the key then.\n\n" + keyRule,
+		Long:    "Remove takes a limit away: any number of jobs may have turns of the key then, unless its family has a limit.\n\n" + keyRule,
 		Example: "  pawl limits remove system/local",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
