@@ -360,8 +360,18 @@ func (w *wire) Begin(ctx context.Context, s store.Session) error {
 	return w.Store.Begin(ctx, s)
 }
 
+// unsent reports whether a call whose context has ended does not leave the process at all: it was frozen on its way to the call.
+func unsent(ctx context.Context) bool {
+	by, bounded := ctx.Deadline()
+	return ctx.Err() != nil || bounded && !time.Now().Before(by)
+}
+
 func (w *wire) Renew(ctx context.Context, r store.Renew) (store.Renewal, error) {
+	ended := unsent(ctx)
 	late := w.pass("renew", r.Session)
+	if late && ended {
+		return store.Renewal{}, context.DeadlineExceeded
+	}
 	ctx, stop := onItsWay(ctx, late)
 	defer stop()
 	a, err := w.Store.Renew(ctx, r)
