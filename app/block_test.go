@@ -208,6 +208,29 @@ func TestFullFileSystemOfTheFolders(t *testing.T) {
 	}
 }
 
+// A job that would not fit on an empty disk fails at once, and is in nobody's way.
+func TestInputsThatNeverFit(t *testing.T) {
+	h := openOn(t, memory{})
+	small := h.tmpfs("2m")
+	h.stop()
+	h.start(func(p *parts) { p.Work = small })
+	h.write(strings.Repeat("x", 3<<20), h.dir, "large")
+	s := shell("cat large")
+	s.Inputs = []job.Input{{From: filepath.Join(h.dir, "large")}}
+	large := h.submit(s)
+	after := h.submit(shell("echo here"))
+	h.finish(after)
+	h.end(large)
+	j, err := h.svc.Job(h.ctx, large)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "the inputs have 3145728 bytes, and on the file system of " + small + " there would be room for 2097152 at most"
+	if j.State != job.Failed || j.Code != job.FilesystemFull || !strings.HasSuffix(j.Message, want) || j.Attempt != 1 || j.Recoveries != 0 {
+		t.Errorf("%s %s at attempt %d: %s", j.State, j.Code, j.Attempt, j.Message)
+	}
+}
+
 // Once there is room, and nobody says so, the tester finds out, and the job goes on.
 func TestRoomIsFound(t *testing.T) {
 	h := openOn(t, memory{})

@@ -11,6 +11,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/pawl-jobs/pawl/engine"
@@ -89,7 +90,14 @@ func (k *Kind) stageInputs(ctx context.Context, s *sheet) engine.Outcome {
 		if err != nil {
 			return engine.Fail(job.Entry{Code: job.InvalidDefinition, Message: err.Error()})
 		}
-		err = k.full(ctx, k.workRoom(s, r.Staged.Bytes), g.input(ctx, in, from, to))
+		into := k.workRoom(s, r.Staged.Bytes)
+		if err = g.input(ctx, in, from, to); errors.Is(err, syscall.ENOSPC) {
+			if size, fits := into.fits(ctx); !fits {
+				return engine.Fail(job.Entry{Code: job.FilesystemFull, Message: fmt.Sprintf(
+					"%s: the inputs have %d bytes, and on the file system of %s there would be room for %d at most", nameOf(in), into.need, into.root, size)})
+			}
+		}
+		err = k.full(ctx, into, err)
 		switch changed := (*changedError)(nil); {
 		case errors.As(err, &changed):
 			return engine.Fail(job.Entry{Code: job.InputChanged, Message: fmt.Sprintf("%s: %v", nameOf(in), err)})

@@ -57,6 +57,16 @@ func (k *Kind) full(ctx context.Context, r room, err error) error {
 	}
 }
 
+// fits reports whether what is needed would fit into a room in which nothing else is, as far as that can be told; if not, what there is.
+func (r room) fits(ctx context.Context) (size int64, fits bool) {
+	s, can := r.fs.(files.Sizer)
+	if !can {
+		return 0, true
+	}
+	size, err := s.Size(ctx, r.root)
+	return size, err != nil || r.need <= size
+}
+
 // roughly returns about n and no less, so that jobs with about the same needs wait together: up to a quarter more, and a mebibyte at least.
 func roughly(n int64) int64 {
 	const least = 1 << 20

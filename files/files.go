@@ -110,6 +110,12 @@ func Spread(ctx context.Context, fsys FS, dir string) error {
 	return nil
 }
 
+// Sizer is a file system that can tell how much fits on it. Not each backend can.
+type Sizer interface {
+	// Size returns how many bytes there would be room for, for who is not root, were nothing else on the file system on which name lies.
+	Size(ctx context.Context, name string) (int64, error)
+}
+
 // PutOptions are the extras of [FS.Put]. The zero value writes a durable file of mode 0644.
 type PutOptions struct {
 	// Mode holds the permission bits of the new file, exactly: no umask applies. 0 means 0644.

@@ -29,6 +29,7 @@ var (
 	_ files.Adopter  = FS{}
 	_ files.Spreader = FS{}
 	_ files.Divided  = FS{}
+	_ files.Sizer    = FS{}
 )
 
 // Open opens a regular file.
@@ -239,6 +240,18 @@ func (FS) Spread(ctx context.Context, dir string) error {
 		return err
 	}
 	return unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, int(attributes|topFolder))
+}
+
+// Size returns the blocks of the file system without those that are for root.
+func (FS) Size(ctx context.Context, name string) (int64, error) {
+	if err := check(ctx, name); err != nil {
+		return 0, err
+	}
+	var at unix.Statfs_t
+	if err := unix.Statfs(name, &at); err != nil {
+		return 0, &fs.PathError{Op: "statfs", Path: name, Err: err}
+	}
+	return int64(at.Blocks-(at.Bfree-at.Bavail)) * at.Bsize, nil //nolint:gosec // no file system has more
 }
 
 // Symlink makes or replaces a symbolic link.
