@@ -218,9 +218,8 @@ func TestInputsThatNeverFit(t *testing.T) {
 	s := shell("cat large")
 	s.Inputs = []job.Input{{From: filepath.Join(h.dir, "large")}}
 	large := h.submit(s)
-	after := h.submit(shell("echo here"))
-	h.finish(after)
 	h.end(large)
+	h.finish(h.submit(shell("echo here")))
 	j, err := h.svc.Job(h.ctx, large)
 	if err != nil {
 		t.Fatal(err)
