@@ -2,6 +2,7 @@ package pawl_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -9,7 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/broker/local"
+	"github.com/pawl-jobs/pawl/internal/virtual"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
 func TestQueues(t *testing.T) {
@@ -186,6 +190,29 @@ func TestServedQueues(t *testing.T) {
 		}
 		if j := one(t, svc, task("mail", 0)); j.State != job.Finished {
 			t.Errorf("%+v", j)
+		}
+	})
+}
+
+// A system that was enabled blocks nobody, whatever another process has known of it a moment before, which nobody has told.
+func TestEnabledAtOnce(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	virtual.Test(t, func(t *testing.T) {
+		db, err := sqlite.Open(t.Context(), dir, sqlite.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		desk, other := pawl.New(pawl.Config{Store: db, Broker: &local.Broker{}}), pawl.New(pawl.Config{Store: db, Broker: &local.Broker{}})
+		j := &job.Job{Tenant: "default", Kind: job.KindApp, Request: json.RawMessage(`{"command":["true"]}`)}
+		for _, disabled := range []bool{true, false} {
+			if _, err := desk.Systems().Disable(t.Context(), job.SystemLocal, disabled); err != nil {
+				t.Fatal(err)
+			}
+			if b := other.Blocks(t.Context(), j); (b != nil) != disabled {
+				t.Errorf("disabled: %t, and a program is blocked by %v", disabled, b)
+			}
 		}
 	})
 }

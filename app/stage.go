@@ -92,7 +92,7 @@ func (k *Kind) stageInputs(ctx context.Context, s *sheet) engine.Outcome {
 		}
 		into := k.workRoom(s, r.Staged.Bytes)
 		if err = g.input(ctx, in, from, to); errors.Is(err, syscall.ENOSPC) {
-			if size, fits := into.fits(ctx); !fits {
+			if size, fits := into.fits(ctx); !fits { // it would wait in vain, and with it all for whom it closes the line
 				return engine.Fail(job.Entry{Code: job.FilesystemFull, Message: fmt.Sprintf(
 					"%s: the inputs have %d bytes, and on the file system of %s there would be room for %d at most", nameOf(in), into.need, into.root, size)})
 			}

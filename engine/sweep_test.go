@@ -311,20 +311,22 @@ func TestPaidAtOnce(t *testing.T) {
 	tests := []struct {
 		name string
 		most int
-		do   func(w *world, desk *pawl.Service, limit job.Limit, reqs []pawl.Request) error
+		do   func(desk *pawl.Service, limit job.Limit, reqs []pawl.Request) error
 	}{
-		{"jobs, of which not all may go at once", 1, func(_ *world, desk *pawl.Service, limit job.Limit, reqs []pawl.Request) error {
+		{"jobs, of which not all may go at once", 1, func(desk *pawl.Service, limit job.Limit, reqs []pawl.Request) error {
 			_, err := desk.Submit(context.Background(), reqs[:2]...)
 			return err
 		}},
-		{"more jobs than are let go at once", n - 100, func(_ *world, desk *pawl.Service, limit job.Limit, reqs []pawl.Request) error {
+		{"more jobs than are let go at once", n - 100, func(desk *pawl.Service, limit job.Limit, reqs []pawl.Request) error {
 			_, err := desk.Submit(context.Background(), reqs...)
 			return err
 		}},
-		{"a limit that is raised", n - 100, func(w *world, desk *pawl.Service, limit job.Limit, reqs []pawl.Request) error {
+		{"a limit that is raised", n - 100, func(desk *pawl.Service, limit job.Limit, reqs []pawl.Request) error {
 			low := limit
-			low.Most = 1
-			return errors.Join(desk.SetLimit(context.Background(), low), w.submitted(reqs), desk.SetLimit(context.Background(), limit))
+			low.Most = 0
+			err := desk.SetLimit(context.Background(), low)
+			_, failed := desk.Submit(context.Background(), reqs...)
+			return errors.Join(err, failed, desk.SetLimit(context.Background(), limit))
 		}},
 	}
 	for _, tt := range tests {
@@ -344,7 +346,7 @@ func TestPaidAtOnce(t *testing.T) {
 					reqs[i].Spec.Limits = []string{"gpu"}
 				}
 				began := time.Now()
-				if err := tt.do(w, desk, limit, reqs); err != nil {
+				if err := tt.do(desk, limit, reqs); err != nil {
 					t.Fatal(err)
 				}
 				synctest.Wait()
@@ -356,12 +358,6 @@ func TestPaidAtOnce(t *testing.T) {
 			})
 		})
 	}
-}
-
-// submitted submits as the process that runs jobs does.
-func (w *world) submitted(reqs []pawl.Request) error {
-	_, err := w.svc.Submit(context.Background(), reqs...)
-	return err
 }
 
 // TestPaidTogether: what may wait is paid after a while, all at once, or with something that may not.

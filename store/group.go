@@ -258,11 +258,15 @@ func (g *Group) Allow(rate *job.Limit, now time.Time, limit int) int {
 	return min(n, limit)
 }
 
-// Rerate notes that another rate may hold from now on: the next job goes no later than a job would that follows one which goes now.
-func (g *Group) Rerate(rate *job.Limit, now time.Time) {
-	if next := now.Add(g.gap(rate)); g.At.After(next) {
-		g.At = next
+// Rerate notes that another rate may hold from now on: the next job goes no later than a job would that follows one which goes now. It reports
+// whether that is earlier than it would have gone.
+func (g *Group) Rerate(rate *job.Limit, now time.Time) bool {
+	next := now.Add(g.gap(rate))
+	if !g.At.After(next) {
+		return false
 	}
+	g.At = next
+	return true
 }
 
 // Went notes that n jobs went, and the owner of the last of them. left says whether there are more who may go, and later whether some are

@@ -123,8 +123,7 @@ func (t *tx) dueGroups(limit int) (n int, err error) {
 // rerate tells the groups of a tenant whose jobs wait for their moments that another rate may hold.
 func (t *tx) rerate(tenant string) {
 	for _, at := range slices.SortedFunc(maps.Keys(t.groups), name.compare) {
-		if g := t.groups[at]; at.tenant == tenant && g.Wake().After(t.now) {
-			g.Rerate(t.rate(&g), t.now)
+		if g := t.groups[at]; at.tenant == tenant && g.Rerate(t.rate(&g), t.now) {
 			t.putGroup(g)
 		}
 	}

@@ -134,9 +134,9 @@ func (t *tx) rerate(tenant string, eff *store.Effects) error {
 			if err != nil {
 				return err
 			}
-			was := g
-			g.Rerate(r.rate(), now)
-			p.put(&was, &g, eff)
+			if was := g; g.Rerate(r.rate(), now) {
+				p.put(&was, &g, eff)
+			}
 			return nil
 		}, tenant))
 	if err != nil {

@@ -281,6 +281,7 @@ func (t *tx) handOn(d spot, most int, eff *store.Effects) (int, error) {
 		return 0, err
 	}
 	waiting := make(map[job.ID]*row, len(rs))
+	var keys []string
 	for i := range rs {
 		r := &rs[i]
 		waiting[r.ID] = r
@@ -288,10 +289,10 @@ func (t *tx) handOn(d spot, most int, eff *store.Effects) (int, error) {
 		if guard.Together.Off() {
 			w.Keys = []string{r.Line}
 		}
-		k.Line = append(k.Line, w)
-		if err := t.know(&g, d.tenant, w.Keys); err != nil {
-			return 0, err
-		}
+		k.Line, keys = append(k.Line, w), append(keys, w.Keys...)
+	}
+	if err := t.know(&g, d.tenant, keys); err != nil {
+		return 0, err
 	}
 	was, err := t.served(k, d)
 	if err != nil {

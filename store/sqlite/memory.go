@@ -10,14 +10,13 @@ type reserve struct {
 	held [9]uintptr // of 64 bytes, 128, and so on: the sizes that the allocator knows, up to the largest
 }
 
-// atOnce is how many blocks of a size are looked for: about as many as a statement has in use at once, which are a cursor for the table
-// and for each of its indexes. Of those of 4 KiB and more there are few in a piece, and a statement asks for one or two.
-func atOnce(size int) int {
-	if size > 2048 {
-		return 2
-	}
-	return 24
-}
+// How many blocks of a size are looked for: about as many as a statement has in use at once. These are a cursor for a table and for each of
+// its indexes; of large blocks, which are for b-tree pages, there are few in a piece, and a statement asks for one or two.
+const (
+	cursors = 24
+	pages   = 2
+	large   = 4096 // bytes
+)
 
 func newReserve() *reserve {
 	r := &reserve{tls: libc.NewTLS()}
@@ -28,18 +27,20 @@ func newReserve() *reserve {
 // renew sees to it that as many blocks as are asked for at once are free in pieces that stay, as what was free may be in use by now: it
 // takes them, and keeps the last one, which is in a new piece if there had to be one.
 func (r *reserve) renew() {
-	var taken [24]uintptr
+	var room [cursors]uintptr
 	for i, before := range r.held {
-		size := 64 << i
-		n := atOnce(size)
-		for k := range n {
+		size, taken := 64<<i, room[:]
+		if size >= large {
+			taken = room[:pages]
+		}
+		for k := range taken {
 			taken[k] = libc.Xmalloc(r.tls, libc.Tsize_t(size))
 		}
-		for _, block := range taken[:n-1] {
+		r.held[i] = taken[len(taken)-1]
+		taken[len(taken)-1] = before
+		for _, block := range taken {
 			libc.Xfree(r.tls, block)
 		}
-		libc.Xfree(r.tls, before)
-		r.held[i] = taken[n-1]
 	}
 }
 

@@ -21,18 +21,20 @@ func (t *tx) rate(g *store.Group) (*job.Limit, error) {
 // rerate tells the groups of a tenant whose jobs wait for their moments that another rate may hold.
 func (t *tx) rerate(tenant string, eff *store.Effects) error {
 	groups, err := t.groups(`SELECT tenant, key, doc FROM groups INDEXED BY groups_wake WHERE wake IS NOT NULL AND wake > ? AND tenant = ?`, micros(t.now), tenant)
-	for i := range groups {
-		if err != nil {
-			break
+	if err != nil {
+		return err
+	}
+	for _, was := range groups {
+		g := was
+		rate, err := t.rate(&g)
+		if err == nil && g.Rerate(rate, t.now) {
+			err = t.putGroup(&g, &was, eff)
 		}
-		var rate *job.Limit
-		g, was := &groups[i], groups[i]
-		if rate, err = t.rate(g); err == nil {
-			g.Rerate(rate, t.now)
-			err = t.putGroup(g, &was, eff)
+		if err != nil {
+			return err
 		}
 	}
-	return err
+	return nil
 }
 
 // lapsing is the time ?1 up to which a job of a group g was to fail that does so by now: see [store.Group.Lapses].
