@@ -34,7 +34,7 @@ type BlockedGroup struct {
 
 // Blocked returns the groups of blocked jobs, by key.
 func (s *Service) Blocked(ctx context.Context) ([]BlockedGroup, error) {
-	groups, err := s.groups(ctx, s.cfg.Tenant)
+	groups, err := s.groups(ctx, store.GroupQuery{Tenant: s.cfg.Tenant})
 	if err != nil {
 		return nil, err
 	}
@@ -45,9 +45,9 @@ func (s *Service) Blocked(ctx context.Context) ([]BlockedGroup, error) {
 	return all, nil
 }
 
-// groups returns all groups of a tenant, by key.
-func (s *Service) groups(ctx context.Context, tenant string) (all []store.Group, err error) {
-	q := store.GroupQuery{Tenant: tenant, Limit: 1000}
+// groups returns all groups for which q asks, by key.
+func (s *Service) groups(ctx context.Context, q store.GroupQuery) (all []store.Group, err error) {
+	q.Limit = 1000
 	for more := true; more; {
 		some, err := s.cfg.Store.Groups(ctx, q)
 		if err != nil {

@@ -131,6 +131,19 @@ func TestHandle(t *testing.T) {
 		})
 	})
 
+	t.Run("a condition for which no job can wait ends the job and says why", func(t *testing.T) {
+		bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
+			pawl.Handle(svc, "odd", func(context.Context, *pawl.Task[int]) (int, error) {
+				return 0, pawl.Block("the shop is away", "go/shop", map[string]string{"basket": strings.Repeat("x", 1100)})
+			})
+			run()
+			want := "the handler found a condition for which no job can wait: TASK_BLOCKED: parameter \"basket\" of a tester is too long: keep it to 1024 bytes"
+			if j := one(t, svc, task("odd", 0)); j.State != job.Failed || j.Code != job.TaskFailed || j.Message != want {
+				t.Errorf("%s %s %q", j.State, j.Code, j.Message)
+			}
+		})
+	})
+
 	t.Run("jobs of a kind without a handler wait for one", func(t *testing.T) {
 		bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
 			pawl.Handle(svc, "known", func(context.Context, *pawl.Task[int]) (int, error) { return 1, nil })

@@ -63,6 +63,9 @@ func Handle[A, R any](s *Service, kind string, handler func(context.Context, *Ta
 		var p *permanent
 		switch b := job.Blocking(err); {
 		case b != nil:
+			if err := b.Check(); err != nil {
+				return engine.Fail(job.Entry{Code: job.TaskFailed, Message: "the handler found a condition for which no job can wait: " + err.Error()})
+			}
 			return engine.Block(b)
 		case errors.As(err, &p):
 			return engine.Fail(job.Entry{Code: job.TaskFailed, Message: err.Error()})
@@ -111,7 +114,8 @@ func (f taskKind) Step(ctx context.Context, r *engine.Run) engine.Outcome { retu
 // Block returns the error of a handler that met a condition which may clear by itself: the job is BLOCKED until the tester, asked with params,
 // says that it has, and then the handler is called again, in the same attempt. All jobs that wait for the same are tested together. Condition
 // says what it is, for people, such as "the payment service is away". The testers that there are, and their parameters, are [TesterEnabled], those
-// of [Config.Testers], such as those of package recovery/testers, and as "go/NAME" the function that [HandleTester] registers as NAME.
+// of [Config.Testers], such as those of package recovery/testers, and as "go/NAME" the function that [HandleTester] registers as NAME. A tester's
+// name has up to 64 bytes, and there are up to [job.MaxParams] parameters of up to 1,024 bytes, with their names; else the job fails.
 func Block(condition, tester string, params map[string]string) error {
 	return &job.Block{Code: job.TaskBlocked, Message: condition, Tester: tester, Params: params}
 }

@@ -143,13 +143,9 @@ func (s *Service) inLine(ctx context.Context, j *job.Job) (string, error) {
 
 // shut says what closes the line in which a job waits: of several groups the first that is not clear yet, and how many there are besides.
 func (s *Service) shut(ctx context.Context, j *job.Job) (string, error) {
-	groups, err := s.groups(ctx, j.Tenant)
-	if err != nil {
+	groups, err := s.groups(ctx, store.GroupQuery{Tenant: j.Tenant, Line: job.LimitOf(j.Line)})
+	if err != nil || len(groups) == 0 {
 		return "", err
-	}
-	groups = slices.DeleteFunc(groups, func(g store.Group) bool { return g.Block.Line != job.LimitOf(j.Line) || g.Places < 0 })
-	if len(groups) == 0 {
-		return "", nil
 	}
 	g := &groups[max(0, slices.IndexFunc(groups, func(g store.Group) bool { return g.Clear.IsZero() }))]
 	is := " (group " + g.Key + ")"

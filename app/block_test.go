@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -136,12 +137,15 @@ type zeros struct{}
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 // space is what a group of jobs without room says.
-func (h *house) space(g pawl.BlockedGroup, path string, bytes int64, line string) {
+func (h *house) space(g pawl.BlockedGroup, path string, bytes int64, system string) {
 	h.Helper()
+	line, want := "", map[string]string{"path": path, "bytes": strconv.FormatInt(bytes, 10)}
+	if system != "" {
+		line, want["system"] = job.SystemKey(system), system
+	}
 	if g.Code != job.FilesystemFull || g.Tester != app.TesterSpace || g.Machine != "m1" || g.Line != line {
 		h.Errorf("group %+v", g)
 	}
-	want := map[string]string{"path": path, "bytes": strconv.FormatInt(bytes, 10)}
 	if diff := cmp.Diff(want, g.Params); diff != "" {
 		h.Errorf("parameters (-want +got):\n%s", diff)
 	}
@@ -155,8 +159,6 @@ func (h *house) finish(ids ...job.ID) {
 		}
 	}
 }
-
-const onLocal = "system/local"
 
 func TestFullFileSystemOfTheFolders(t *testing.T) {
 	h := openOn(t, memory{})
@@ -173,7 +175,7 @@ func TestFullFileSystemOfTheFolders(t *testing.T) {
 		ids = append(ids, h.submit(s))
 	}
 	g := h.blocked(3)
-	h.space(g, full, 2<<20, onLocal)
+	h.space(g, full, 2<<20, job.SystemLocal)
 	if h.room(g) {
 		t.Error("there is room for them")
 	}
@@ -206,6 +208,53 @@ func TestFullFileSystemOfTheFolders(t *testing.T) {
 	if left, err := os.ReadDir(filepath.Join(full, "default")); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
+}
+
+// Systems that share a file system have a group each, which closes the line of its own. Their backlogs wait while it is full, and go on
+// when the tester has found room.
+func TestFullFileSystemOfTwoSystems(t *testing.T) {
+	h := openOn(t, memory{})
+	full := h.tmpfs("8m")
+	h.stop()
+	h.start(func(p *parts) {
+		p.Work = full
+		p.tests = map[string]recovery.Tester{app.TesterSpace: testers.Space{}}
+	})
+	if _, _, err := h.svc.Systems().Apply(h.ctx, []byte(`{"name":"desk","host":{"kind":"local"}}`), pawl.AnyVersion); err != nil {
+		t.Fatal(err)
+	}
+	empty := h.fill(full, 1<<20)
+	h.write(strings.Repeat("x", 2<<20), h.dir, "input")
+	systems := []string{job.SystemLocal, "desk"}
+	var ids []job.ID
+	for _, system := range systems {
+		if err := h.svc.SetLimit(h.ctx, job.Limit{Key: job.SystemKey(system), Most: 1, Ahead: 1}); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			s := shell("wc -c <input")
+			s.System, s.Inputs = system, []job.Input{{From: filepath.Join(h.dir, "input")}}
+			s.Recovery = &job.Patience{Stages: []job.Stage{{Every: job.Duration(job.MinEvery)}}}
+			ids = append(ids, h.submit(s))
+		}
+	}
+	var groups []pawl.BlockedGroup
+	h.poll("two groups that are tested, with all the others behind them", func() bool {
+		all, err := h.svc.Blocked(h.ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		groups = all
+		return len(all) == 2 && !slices.ContainsFunc(all, func(g pawl.BlockedGroup) bool { return g.Tests == 0 || g.Behind != 2 })
+	})
+	for _, g := range groups {
+		h.space(g, full, 2<<20, g.Params["system"])
+		if g.Jobs != 1 || !slices.Contains(systems, g.Params["system"]) {
+			t.Errorf("group %+v", g)
+		}
+	}
+	empty()
+	h.finish(ids...)
 }
 
 // A job that would not fit on an empty disk fails at once, and is in nobody's way.
@@ -336,7 +385,7 @@ func TestNoRoomForALaunch(t *testing.T) {
 			s.Script, s.Command = strings.ReplaceAll(s.Command[2], "$0", "$1"), nil
 			id := h.submit(s)
 			g := h.blocked(1)
-			h.space(g, full, 1<<20, onLocal)
+			h.space(g, full, 1<<20, job.SystemLocal)
 			if j, err := h.svc.Job(h.ctx, id); err != nil || j.Resume != at || j.Live {
 				t.Errorf("it goes on in %s, and may be launched: %t: %s, %v", j.Resume, j.Live, j.Message, err)
 			}

@@ -20,15 +20,15 @@ const TesterSpace = "space"
 
 // A room is where a step puts files.
 type room struct {
-	fs   files.FS
-	root string // the folder of all jobs in which it lies; a job's own would make a group of each job
-	need int64  // bytes, as far as is known; what there is of the step's own is removed before it is tried again
-	line string // what no other job enters while there is no room; empty: none
+	fs     files.FS
+	root   string // the folder of all jobs in which it lies; a job's own would make a group of each job
+	need   int64  // bytes, as far as is known; what there is of the step's own is removed before it is tried again
+	system string // whose programs come there too, and wait while there is no room; empty: nobody does
 }
 
 // workRoom is the room for the jobs' folders. While there is none, no more programs come there.
 func (k *Kind) workRoom(s *sheet, need int64) room {
-	return room{k.cfg.Host.Files(), k.cfg.Work, need, job.SystemKey(s.system())}
+	return room{k.cfg.Host.Files(), k.cfg.Work, need, s.system()}
 }
 
 // resultRoom is the room for the results of a job.
@@ -51,10 +51,14 @@ func (k *Kind) full(ctx context.Context, r room, err error) error {
 	if _, statErr := r.fs.Stat(ctx, r.root); statErr != nil { // there was not even room for it
 		r.root = files.Volume(ctx, r.fs, r.root)
 	}
-	return &job.Block{
-		Code: job.FilesystemFull, Message: reason(err), Line: r.line,
+	b := &job.Block{
+		Code: job.FilesystemFull, Message: reason(err),
 		Tester: TesterSpace, Params: map[string]string{"path": r.root, "bytes": strconv.FormatInt(roughly(r.need), 10)},
 	}
+	if r.system != "" { // a group closes one line: systems that share a file system have one each
+		b.Line, b.Params["system"] = job.SystemKey(r.system), r.system
+	}
+	return b
 }
 
 // fits reports whether what is needed would fit into a room in which nothing else is, as far as that can be told; if not, what there is.

@@ -103,6 +103,44 @@ func TestNoWeb(t *testing.T) {
 	}
 }
 
+// A connection that breaks off in the middle of a file blocks the job, and what has come of the file is not taken for it.
+func TestTransferInterrupted(t *testing.T) {
+	h := open(t)
+	var up atomic.Bool
+	at := h.web(func(w http.ResponseWriter, r *http.Request) {
+		text := strings.Repeat("roses\n", 10_000)
+		if !up.Load() && r.Method == http.MethodGet {
+			w.Header().Set("Content-Length", fmt.Sprint(len(text)))
+			if _, err := w.Write([]byte(text[:30_000])); err != nil {
+				t.Error(err)
+			}
+			panic(http.ErrAbortHandler)
+		}
+		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(text))
+	})
+	s := shell("wc -l <poem")
+	s.Inputs = []job.Input{{From: at + "/poem"}}
+	id := h.submit(s)
+	g := h.blocked(1)
+	j, err := h.svc.Job(h.ctx, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g.Code != job.TransferInterrupted || g.Tester != fileshttp.TesterHTTP || g.Params["url"] != at+"/" || g.Line != "" || j.Resume != job.StagingInputs {
+		t.Errorf("it goes on in %s, by group %+v", j.Resume, g)
+	}
+	if folder, _ := app.Places(&j); exists(folder, "poem") {
+		t.Error("a part of the file stands for it")
+	}
+	up.Store(true)
+	h.release(g)
+	h.finish(id)
+	j = h.end(id)
+	if _, results := app.Places(&j); h.read(results, "stdout") != "10000\n" {
+		t.Errorf("it got %q", h.read(results, "stdout"))
+	}
+}
+
 // A server is out of order while many jobs stage from it: they wait together, none of them fails, and each gets what is its own.
 func TestServerOutOfOrder(t *testing.T) {
 	const n = 500

@@ -104,8 +104,8 @@ const (
 	maxTesterName = 64
 )
 
-// check says what is wrong with b, which is a defect of whoever made it.
-func (b *Block) check() error {
+// Check says what is wrong with b, which is a defect of whoever made it.
+func (b *Block) Check() error {
 	if !b.Code.Recoverable() {
 		return fmt.Errorf("%q is no condition that may clear", b.Code)
 	}

@@ -150,7 +150,7 @@ func (c *Change) Check() error {
 		return Errorf(Internal, "change of job %s: to %s, and what blocks it is said: %t", c.Job, at, c.Set.Block != nil)
 	}
 	if c.Set.Block != nil {
-		if err := c.Set.Block.check(); err != nil {
+		if err := c.Set.Block.Check(); err != nil {
 			return Errorf(Internal, "change of job %s: %w", c.Job, err)
 		}
 	}

@@ -26,23 +26,39 @@ func hour() *job.Block {
 	return b
 }
 
-// A process that is started anew knows since when a job waits: it waits for no longer.
+// A process that is started anew on the database that the last one left knows since when a job waits: it waits for no longer.
 func TestRestartStretchesNoDeadline(t *testing.T) {
 	t.Parallel()
-	synctestRun(t, func(w *world) {
+	dir := t.TempDir()
+	virtual.Test(t, func(t *testing.T) {
+		open := func() *sqlite.Store {
+			st, err := sqlite.Open(context.Background(), dir, sqlite.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return st
+		}
+		st := open()
+		w := newWorld(t, pawl.Config{Store: st})
 		w.start()
 		id := w.blocked("x", hour())
 		for range 5 { // each by far too early for a deadline that began with the process
 			pass(10 * time.Minute)
 			w.stop()
+			if err := st.Close(); err != nil {
+				t.Fatal(err)
+			}
+			st = open()
+			w.cfg.Store = st
 			w.svc = w.service(w.cfg)
 			w.start()
 		}
+		defer func() { st.Close() }()
 		pass(10*time.Minute - time.Second)
 		w.is(id, job.Blocked)
 		pass(2 * time.Second)
 		w.is(id, job.Failed)
-		if j := w.job(w.svc, id); j.Code != job.RecoveryTimeout || !strings.Contains(j.Message, "it was tested 59 times") && !strings.Contains(j.Message, "it was tested 60 times") {
+		if j := w.job(w.svc, id); j.Code != job.RecoveryTimeout || !strings.Contains(j.Message, "its group was tested 59 times") && !strings.Contains(j.Message, "its group was tested 60 times") {
 			t.Errorf("%s: %s", j.Code, j.Message)
 		}
 		w.stop()

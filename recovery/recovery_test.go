@@ -430,7 +430,7 @@ func TestUnknownTesters(t *testing.T) {
 		w.says(id, 1, "no tester nobody is known here")
 		pass(2*time.Minute + time.Second)
 		w.is(id, job.Failed)
-		if j := w.job(w.svc, id); j.Code != job.RecoveryTimeout || !strings.Contains(j.Message, "it was tested 3 times") {
+		if j := w.job(w.svc, id); j.Code != job.RecoveryTimeout || !strings.Contains(j.Message, "its group was tested 3 times") {
 			t.Errorf("it ended %s: %s", j.Code, j.Message)
 		}
 	})

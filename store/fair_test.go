@@ -138,3 +138,107 @@ func TestPlacesByWeight(t *testing.T) {
 		}
 	})
 }
+
+// TestManyOwners: of more owners than are looked at each gets a turn after the other, as often as its weight says. Who reads no more of a line
+// than its owners whose turn it is hands on as who reads all of it.
+func TestManyOwners(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limit := &job.Limit{Key: "key", Most: rapid.IntRange(1, 60).Draw(t, "places"), Weights: map[string]int{}}
+		n := (&store.GateKey{Limit: limit}).Owners("key") + rapid.IntRange(1, 30).Draw(t, "more owners")
+		owners, place := make([]string, n), map[string]int{}
+		for i := range owners {
+			owners[i] = fmt.Sprintf("owner %03d", i)
+			place[owners[i]] = i
+		}
+		whole := n
+		for range rapid.IntRange(0, 3).Draw(t, "weights") {
+			owner := rapid.SampledFrom(owners).Draw(t, "owner")
+			whole -= limit.Weight(owner)
+			limit.Weights[owner] = rapid.IntRange(1, 5).Draw(t, "weight")
+			whole += limit.Weight(owner)
+		}
+		long := rapid.Bool().Draw(t, "some take long")
+		gone := map[string]int{} // jobs of each owner that have left the line
+		waiter := func(owner string, i int) store.Waiter {
+			p := place[owner]
+			return store.Waiter{Job: job.ID{1, byte(p >> 8), byte(p), byte(i >> 8), byte(i)}, Owner: owner, Created: int64(1000*i + p), Keys: []string{"key"}}
+		}
+		whose := func(id job.ID) string { return owners[int(id[1])<<8+int(id[2])] }
+		all, some := &store.GateKey{Limit: limit, Held: map[string]int{}}, &store.GateKey{Limit: limit, Held: map[string]int{}}
+		hand := func(k *store.GateKey, read func(k *store.GateKey)) (granted []job.ID) {
+			for left := true; left && k.Free("key") > 0; {
+				k.Line, k.More = nil, nil
+				read(k)
+				h := (&store.Gate{Keys: map[string]*store.GateKey{"key": k}}).Hand([]string{"key"}, 1000)
+				for _, id := range h.Grant {
+					gone[whose(id)]++
+				}
+				granted, left = append(granted, h.Grant...), len(h.Left) > 0
+			}
+			for _, id := range granted {
+				gone[whose(id)]--
+			}
+			return granted
+		}
+		var held []job.ID
+		given, sum := map[string]int{}, 0
+		for range 20 {
+			want := hand(all, func(k *store.GateKey) {
+				for _, owner := range owners {
+					for i := range 7 {
+						k.Line = append(k.Line, waiter(owner, gone[owner]+i))
+					}
+				}
+				k.Cut(7)
+			})
+			got := hand(some, func(k *store.GateKey) {
+				last, _ := k.Last()
+				first, _ := slices.BinarySearch(owners, last)
+				most := store.Apiece(k.Free("key")+2, k.Owners("key")+1)
+				for i := range k.Owners("key") + 1 {
+					owner := owners[(first+i)%n]
+					for i := range most {
+						k.Line = append(k.Line, waiter(owner, gone[owner]+i))
+					}
+				}
+				k.Cut(most)
+			})
+			if !slices.Equal(got, want) {
+				t.Fatalf("who reads some hands on to\n%v\nand who reads all to\n%v", got, want)
+			}
+			for _, id := range want {
+				given[whose(id)]++
+				gone[whose(id)]++
+				sum++
+			}
+			held = append(held, want...)
+			if len(held) != limit.Most {
+				t.Fatalf("%d have turns, and %d may", len(held), limit.Most)
+			}
+			for owner, n := range all.Held {
+				if n > limit.Weight(owner) {
+					t.Fatalf("%s has %d turns, with a weight of %d, and others have none", owner, n, limit.Weight(owner))
+				}
+			}
+			stay := 0 // the first ones, for ever
+			if long {
+				stay = limit.Most / 2
+			}
+			for range len(held) - stay {
+				owner := whose(held[stay])
+				held = slices.Delete(held, stay, stay+1)
+				for _, k := range []*store.GateKey{all, some} {
+					if k.Held[owner]--; k.Held[owner] == 0 {
+						delete(k.Held, owner)
+					}
+				}
+			}
+			for _, owner := range owners {
+				least, most := sum/whole*limit.Weight(owner), (sum/whole+1)*limit.Weight(owner)
+				if n := given[owner]; !long && (n < least || n > most) {
+					t.Fatalf("%s has got %d of %d, want %d to %d: it has a weight of %d of %d", owner, n, sum, least, most, limit.Weight(owner), whole)
+				}
+			}
+		}
+	})
+}

@@ -13,7 +13,9 @@ import (
 // A Gate is what who pays has read of some keys of a tenant, while nobody else pays there. [Gate.Hand] decides who goes.
 //
 // Between owners who wait in one line the place goes to whoever has the fewest turns of the key, measured by weight; where that is
-// equal, to whoever was served least, by weight again. Among the jobs of an owner priority decides, then age.
+// equal, to whoever was served least, by weight again. Among the jobs of an owner priority decides, then age. Where more owners wait than are
+// looked at ([GateKey.Owners]), which are twice as many as there are places and more, they are served one after the other, by their names: each
+// as often as its weight says, and those first who have the fewest turns.
 //
 // A job has all its turns or none. It waits in the line of the first of its keys that was full, and moves on where it meets another
 // one. So two keys that are never free at the same moment would keep a job for ever that needs both: one that was passed over too
@@ -29,9 +31,9 @@ type Gate struct {
 type GateKey struct {
 	Limit  *job.Limit         // that decides, [job.Implied] where none is set; nil: there is none
 	Held   map[string]int     // turns by owner, those included that are kept; not looked at where there is no limit
-	Served map[string]float64 // by owner, where several wait: how much was given to each, by weight
+	Served map[string]float64 // by owner, where several wait: how much was given to each, by weight; of many owners only who came last, and how often
 	Line   []Waiter           // who stands in its line: of each owner the first ones, and those who keep turns
-	More   map[string]bool    // owners of whom more stand there
+	More   map[string]bool    // owners of whom more may stand there
 }
 
 // A Waiter is a job that waits for its turn.
@@ -72,6 +74,9 @@ type Moving struct {
 }
 
 const (
+	// MostOwners is of how many owners of a line the jobs are looked at, or of twice as many as there are places, but no more than manyOwners.
+	MostOwners = 100
+	manyOwners = 1000
 	// MostPassed is how often a job is passed over before it keeps what it gets.
 	MostPassed = 8
 	// MostLooked is how many jobs of a line are looked at that cannot go.
@@ -92,10 +97,10 @@ func (g *Gate) Hand(keys []string, limit int) (h Handing) {
 		if !k.free(key) {
 			continue // what was served stands until somebody goes
 		}
-		line := newLine(k)
+		line := newLine(k, k.Owners(key))
 		for looked := 0; k.free(key); {
 			w, found := line.next()
-			if found && (w.Job.IsZero() || len(h.Grant) == limit || looked == MostLooked) {
+			if found && (w.Job.IsZero() || len(h.Grant) == limit || looked == MostLooked) || !found && line.round != nil {
 				h.Left = append(h.Left, key)
 				found = false
 			}
@@ -170,14 +175,59 @@ func (k *GateKey) share(owner string) float64 {
 	return float64(k.Held[owner]) / k.weight(owner)
 }
 
+// Owners returns how many owners who wait for a key are looked at.
+func (k *GateKey) Owners(key string) int {
+	if k.Limit == nil {
+		return MostOwners
+	}
+	return min(max(MostOwners, 2*k.Limit.Places(key)), manyOwners)
+}
+
+// Last returns who of many owners was served last, from whom on they are looked at; empty: from the first on. times is how often that was,
+// one time after the other.
+func (k *GateKey) Last() (owner string, times int) {
+	if len(k.Served) != 1 {
+		return "", 0
+	}
+	for owner, n := range k.Served {
+		return owner, int(n)
+	}
+	panic("unreachable")
+}
+
+// Cut puts who stands in the line in order, and leaves of each owner the first ones, no more than most; and those who keep turns.
+func (k *GateKey) Cut(most int) {
+	slices.SortFunc(k.Line, Waiter.Compare)
+	seen := map[string]int{}
+	k.More = map[string]bool{}
+	k.Line = slices.DeleteFunc(k.Line, func(w Waiter) bool {
+		if seen[w.Owner]++; seen[w.Owner] >= most {
+			k.More[w.Owner] = true
+		}
+		return seen[w.Owner] > most && len(w.Kept) == 0
+	})
+}
+
+// Apiece returns how many jobs of each owner are looked at, where so many in all are to go if they can.
+func Apiece(most, owners int) int { return min(most, 1+2*most/max(1, owners)) }
+
 // A line is who waits: those who keep turns, and the others by owner.
 type line struct {
 	*GateKey
 	keeping []Waiter
 	waiting map[string][]Waiter
+	round   *round // of many owners; nil: they are few
 }
 
-func newLine(k *GateKey) *line {
+// A round is how many owners are served: one after the other.
+type round struct {
+	place map[string]int // of each, from who was served last on
+	last  string         // who was served last
+	times int            // how often, one time after the other
+}
+
+// newLine returns the line of a key, of which so many owners are looked at.
+func newLine(k *GateKey, most int) *line {
 	l := &line{GateKey: k, waiting: map[string][]Waiter{}}
 	for _, w := range k.Line {
 		ws := l.waiting[w.Owner]
@@ -192,7 +242,11 @@ func newLine(k *GateKey) *line {
 	for owner := range k.More { // whose turn it is when this one comes first is not known here
 		l.waiting[owner] = append(l.waiting[owner], Waiter{Owner: owner})
 	}
-	if len(l.waiting) < 2 {
+	switch n := len(l.waiting); {
+	case n > most:
+		l.goRound(most)
+		return l
+	case n < 2:
 		k.Served = nil
 		return l
 	}
@@ -207,6 +261,22 @@ func newLine(k *GateKey) *line {
 	}
 	k.Served = served
 	return l
+}
+
+// goRound has the owners served one after the other, from who was served last on, and looks at so many of them.
+func (l *line) goRound(most int) {
+	r := &round{place: map[string]int{}}
+	r.last, r.times = l.Last()
+	owners := slices.Sorted(maps.Keys(l.waiting))
+	first, _ := slices.BinarySearch(owners, r.last)
+	for i := range most {
+		r.place[owners[(first+i)%len(owners)]] = i
+	}
+	maps.DeleteFunc(l.waiting, func(owner string, _ []Waiter) bool {
+		_, looked := r.place[owner]
+		return !looked
+	})
+	l.round = r
 }
 
 // next returns who is first.
@@ -224,11 +294,27 @@ func (l *line) next() (first Waiter, found bool) {
 
 func (l *line) before(a, b Waiter) bool {
 	x, y := a.Owner, b.Owner
+	if l.round != nil {
+		return cmp.Or(cmp.Compare(math.Floor(l.share(x)), math.Floor(l.share(y))), cmp.Compare(l.turn(x), l.turn(y))) < 0
+	}
 	return cmp.Or(
 		cmp.Compare(l.share(x), l.share(y)),
 		cmp.Compare(l.Served[x], l.Served[y]),
 		a.Compare(b),
 	) < 0
+}
+
+// turn returns how many owners go before one in the round: who was served last goes on as often as its weight says, and then comes last.
+func (l *line) turn(owner string) int {
+	r := l.round
+	last, there := r.place[r.last]
+	switch {
+	case !there:
+		return r.place[owner]
+	case owner == r.last && float64(r.times) >= l.weight(owner):
+		return len(r.place)
+	}
+	return (r.place[owner] - last + len(r.place)) % len(r.place)
 }
 
 // Compare orders the jobs of an owner.
@@ -245,7 +331,15 @@ func (l *line) take(w Waiter) {
 }
 
 func (l *line) serve(owner string) {
-	if l.Served != nil {
+	switch r := l.round; {
+	case r != nil && owner != r.last:
+		r.last, r.times = owner, 1
+	case r != nil:
+		r.times++
+	case l.Served != nil:
 		l.Served[owner] += 1 / l.weight(owner)
+	}
+	if r := l.round; r != nil {
+		l.Served = map[string]float64{r.last: float64(r.times)}
 	}
 }

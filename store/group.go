@@ -69,6 +69,7 @@ type Groups interface {
 type GroupQuery struct {
 	Tenant string
 	Key    string // empty: all
+	Line   string // only those that close the line of this key; empty: all
 	Limit  int    // 1 to 1000; 100 by default
 	After  string // only keys after this one
 }
@@ -336,11 +337,11 @@ func (g *Group) Fails(until time.Time) time.Time {
 func (g *Group) Tried(now time.Time) string {
 	switch {
 	case g.Tests == 0:
-		return "it was not tested"
+		return "its group was not tested"
 	case g.Tests == 1:
-		return fmt.Sprintf("it was tested once, %v before: %s", now.Sub(g.Tested).Round(time.Second), g.Result)
+		return fmt.Sprintf("its group was tested once, %v before: %s", now.Sub(g.Tested).Round(time.Second), g.Result)
 	}
-	return fmt.Sprintf("it was tested %d times, %v before the last time: %s", g.Tests, now.Sub(g.Tested).Round(time.Second), g.Result)
+	return fmt.Sprintf("its group was tested %d times, the last time %v before: %s", g.Tests, now.Sub(g.Tested).Round(time.Second), g.Result)
 }
 
 // Stands says in one sentence what becomes of the group, for people.

@@ -189,8 +189,12 @@ func printLimit(out io.Writer, l *pawl.LimitUse) error {
 		most += ": see pawl recovery list"
 	}
 	fmt.Fprintf(w, "most\t%s\nin use\t%d\nwaiting\t%d\n", most, l.InUse, l.Waiting)
-	if l.Ahead > 0 {
-		fmt.Fprintf(w, "made ready\t%s ahead of their turn\n", plural(l.Ahead, "program"))
+	if l.Ahead > 0 || l.Set != nil && l.Set.Ahead > 0 {
+		most := ""
+		if l.Set != nil {
+			most = fmt.Sprintf(", at most %d", l.Set.Places(job.AheadOf(l.Key)))
+		}
+		fmt.Fprintf(w, "made ready\t%s ahead of their turn%s\n", plural(l.Ahead, "program"), most)
 	}
 	for i, id := range l.Jobs {
 		of := ""

@@ -128,7 +128,7 @@ func TestAnswers(t *testing.T) {
 		{status: 408, code: job.FilesUnavailable},
 		{status: 429, code: job.FilesUnavailable},
 		{status: 500, code: job.FilesUnavailable},
-		{status: 503, code: job.FilesUnavailable},
+		{status: 503, code: job.FilesUnavailable}, // S3 answers so to have a client slow down
 		{status: 599, code: job.FilesUnavailable},
 	} {
 		t.Run(fmt.Sprint(tt.status), func(t *testing.T) {

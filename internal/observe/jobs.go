@@ -22,7 +22,7 @@ const (
 	patience   = 5 * time.Second
 	mostLimits = 100  // that are told of
 	mostKeys   = 1000 // whose turns are read at once
-	mostGroups = 1000 // whose jobs are counted
+	mostGroups = 1000 // that are read at once
 )
 
 // Jobs adds what the rows of a tenant say to the metrics. It reads when it is scraped, and no more than every ten seconds.
@@ -54,7 +54,7 @@ var (
 	idleDesc    = prometheus.NewDesc("pawl_limit_idle",
 		"Turns that are free while jobs wait in line for them, by the limit that decides: 0, but for the milliseconds in which they are handed on.",
 		[]string{"limit"}, nil)
-	blockedDesc = prometheus.NewDesc("pawl_blocked_jobs", "Jobs that are blocked, by condition; of at most 1000 groups.", []string{"code"}, nil)
+	blockedDesc = prometheus.NewDesc("pawl_blocked_jobs", "Jobs that are blocked, by condition.", []string{"code"}, nil)
 	ageDesc     = prometheus.NewDesc("pawl_queue_oldest_ready_seconds",
 		"For how long the ready job of the queue that was submitted first has been ready; 0 when none is.", []string{"queue"}, nil)
 )
@@ -161,13 +161,18 @@ func (c *jobs) look(ctx context.Context) (all []prometheus.Metric, err error) {
 	if err != nil {
 		return all, err
 	}
-	groups, err := c.store.Groups(ctx, store.GroupQuery{Tenant: c.tenant, Limit: mostGroups})
-	if err != nil {
-		return all, fmt.Errorf("count blocked jobs: %w", err)
-	}
 	blocked := map[job.Code]int{}
-	for i := range groups {
-		blocked[groups[i].Block.Code] += groups[i].Jobs
+	for q, more := (store.GroupQuery{Tenant: c.tenant, Limit: mostGroups}), true; more; {
+		groups, err := c.store.Groups(ctx, q)
+		if err != nil {
+			return all, fmt.Errorf("count blocked jobs: %w", err)
+		}
+		for i := range groups {
+			blocked[groups[i].Block.Code] += groups[i].Jobs
+		}
+		if more = len(groups) == mostGroups; more {
+			q.After = groups[mostGroups-1].Key
+		}
 	}
 	for code, n := range blocked {
 		gauge(blockedDesc, float64(n), string(code))

@@ -248,7 +248,7 @@ func (g *judge) applied(cs []job.Change, call func() ([]store.Applied, store.Eff
 		}
 	}
 	before, live := g.rows(ids...), g.live()
-	answers, eff, err := handing(g, call)
+	answers, eff, err := granting(g, call)
 	if err != nil {
 		return answers, eff, err
 	}

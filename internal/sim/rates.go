@@ -47,16 +47,20 @@ func (a *rates) act() {
 	}
 }
 
-// check: no time of the length of the rate holds more launches than that lets go.
+// check: no time of the length of a rate holds more than that lets go.
 func (a *rates) check() {
 	if a == nil {
 		return
 	}
-	var launches []job.Event
+	var starts, launches []aftermath.Span
 	for _, p := range a.w.people.promised {
-		launches = append(launches, aftermath.Launches(a.w.history(p.id))...)
+		history := a.w.history(p.id)
+		starts, launches = append(starts, aftermath.Starts(history)...), append(launches, aftermath.Launches(history)...)
 	}
-	if e, after := aftermath.TooMany(&a.launches, launches); e != nil {
-		a.w.breaks(e.Job, "job %s was launched at %v, and %d others within the %v before, %s", e.Job, e.At.Sub(a.w.zero), a.launches.Most, after, a.launches.Terms())
+	if s, within := aftermath.TooMany(&a.starts, starts); s != nil {
+		a.w.breaks(s.Job, "job %s began by %v, and with it %d others within %v, %s", s.Job, s.To.Sub(a.w.zero), a.starts.Most, within, a.starts.Terms())
+	}
+	if s, within := aftermath.TooMany(&a.launches, launches); s != nil {
+		a.w.breaks(s.Job, "job %s was launched at %v, and with it %d others within %v, %s", s.Job, s.To.Sub(a.w.zero), a.launches.Most, within, a.launches.Terms())
 	}
 }

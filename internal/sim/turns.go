@@ -239,19 +239,24 @@ func (g *judge) limit(key string, most int, call func() (store.Effects, error)) 
 	return eff, err
 }
 
-// pay: turns go to as many as may have one, and within a line, of an owner, to who comes first; in that of an order to the first of all.
 func (g *judge) pay(ctx context.Context, l *link, limit int) (int, store.Effects, error) {
 	g.w.commit.Lock()
 	defer g.w.commit.Unlock()
+	return granting(g, func() (int, store.Effects, error) { return l.Store.Pay(ctx, limit) })
+}
+
+// granting judges a call that hands turns on: they go to as many as may have one, and within a line, of an owner, to who comes first; in
+// that of an order to the first of all.
+func granting[T any](g *judge, call func() (T, store.Effects, error)) (T, store.Effects, error) {
 	if g.w.turns == nil {
-		return l.Store.Pay(ctx, limit)
+		return call()
 	}
 	before := g.w.left()
-	n, eff, err := handing(g, func() (int, store.Effects, error) { return l.Store.Pay(ctx, limit) })
+	v, eff, err := handing(g, call)
 	if err == nil {
 		g.handed(before, g.rows(ids(before)...))
 	}
-	return n, eff, err
+	return v, eff, err
 }
 
 func ids(jobs []job.Job) (all []job.ID) {
@@ -371,7 +376,7 @@ func (t *turns) idles(probe *fake.Store) {
 		if now[key] = t.idle[key]; now[key].IsZero() {
 			now[key] = time.Now()
 		}
-		if waited := time.Since(now[key]); t.w.calm && waited > 3*time.Second && time.Since(t.w.began) > 10*time.Second {
+		if waited := time.Since(now[key]); t.w.calm && waited > time.Second && time.Since(t.w.began) > 10*time.Second {
 			t.w.breaks(first, "job %s waits for %s, of which there was a free place for %v although nothing was wrong", first, key, waited)
 		}
 	})

@@ -142,8 +142,9 @@ func newWorld(t *testing.T, seed uint64) *world {
 	}
 	w.people = newPeople(w, 20+r.IntN(40))
 	w.turns, w.rates, w.trouble = newTurns(w), newRates(w), newTrouble(w)
-	w.note("world", "calm %t, wild %d, length %v, lull %v, lease %v, slots %v, %d machines, %d processes, database ahead %v, limits %t, orders %t, rates %t, trouble %t",
-		w.calm, w.wild, w.length, w.lull, w.lease, w.lanes, len(w.machines), len(w.slots), ahead, w.turns != nil && w.turns.limited, w.turns != nil && w.turns.ordered, w.rates != nil, w.trouble != nil)
+	w.store.PassOn = oneIn(w.dice("pass on", 0), 2)
+	w.note("world", "calm %t, wild %d, length %v, lull %v, lease %v, slots %v, %d machines, %d processes, database ahead %v, limits %t, orders %t, handed on along %t, rates %t, trouble %t",
+		w.calm, w.wild, w.length, w.lull, w.lease, w.lanes, len(w.machines), len(w.slots), ahead, w.turns != nil && w.turns.limited, w.turns != nil && w.turns.ordered, w.store.PassOn, w.rates != nil, w.trouble != nil)
 	return w
 }
 

@@ -62,6 +62,10 @@ var spoils = []spoil{
 	{name: "ran_on", job: lasting, do: note("launch", "2 1")},
 	{name: "not_run", job: program, do: without("launch")},
 	{name: "not_run", job: broke, do: without("task")},
+	{name: "pace", job: program, sql: `INSERT INTO events (job, n, epoch, state, custody, at, cause)
+		WITH RECURSIVE i (k) AS (SELECT 0 UNION ALL SELECT k + 1 FROM i WHERE k < 121)
+		SELECT j.seq, 1000 + k, 9, iif(k % 2, 'STAGING_INPUTS', 'PROCESSING_INPUTS'), 'worker', 1e15 + k * 15000, iif(k % 2, 'work', 'claim')
+		FROM i, jobs j WHERE j.id = ?1`},
 	{name: "ledger", do: func(t *testing.T, w *world, _ *promise) { write(t, w.jobsLedger(), "task\n") }},
 	{name: "ledger", do: func(t *testing.T, w *world, p *promise) {
 		write(t, w.jobsLedger(), "task "+w.book.all[0].id.String()+" 1 x\n")

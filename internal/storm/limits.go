@@ -47,9 +47,10 @@ var (
 		{Key: "kind/storm", Most: 60},
 		{Key: "system/local", Most: 16},
 		{Key: "system/local/user/*", Most: 10},
-		pace,
-		{Key: job.RateOf(job.RateStarts, job.SystemLocal), Most: 60, Per: job.Duration(2 * time.Second)},
+		begins, pace,
 	}
+	// begins is the rate of starts.
+	begins = job.Limit{Key: job.RateOf(job.RateStarts, job.SystemLocal), Most: 60, Per: job.Duration(2 * time.Second)}
 	// pace is the rate of launches. It is set anew from time to time, as what it is: whoever waits for a moment is given another one then.
 	pace   = job.Limit{Key: job.RateOf(job.RateLaunches, job.SystemLocal), Most: 30, Per: job.Duration(2 * time.Second)}
 	places = map[string][]int{
@@ -306,22 +307,29 @@ func (c *checker) side(key string, spans []span) {
 	}
 }
 
-// paced: by the database's clock no time of the length of the rate holds more launches than that lets go. Who launched when clocks were
-// wrong is not looked at.
+// paced: by the database's clock no time of the length of a rate holds more starts, or launches, than that lets go. Those of a time at which
+// clocks were wrong are not looked at.
 func (c *checker) paced(ctx context.Context) {
 	if c.restored() {
 		return
 	}
-	var launches []job.Event
+	var starts, launches []aftermath.Span
 	for _, j := range c.rows {
 		if j.Program() {
-			launches = append(launches, aftermath.Launches(c.history(ctx, j.ID))...)
+			history := c.history(ctx, j.ID)
+			starts, launches = append(starts, aftermath.Starts(history)...), append(launches, aftermath.Launches(history)...)
 		}
 	}
-	launches = slices.DeleteFunc(launches, func(e job.Event) bool { return c.wrong(e.At) || !c.rightUntil(e.At) })
-	c.sum.Paced = len(launches)
-	if e, after := aftermath.TooMany(&pace, launches); e != nil {
-		c.broken(e.Job, "pace: job %s was launched at %s, and %d others within the %v before, %s", e.Job, e.At, pace.Most, after, pace.Terms())
+	for _, r := range []struct {
+		done  string
+		rate  *job.Limit
+		spans []aftermath.Span
+	}{{"began", &begins, starts}, {"was launched", &pace, launches}} {
+		right := slices.DeleteFunc(r.spans, func(s aftermath.Span) bool { return c.wrong(s.From) || c.wrong(s.To) || !c.rightUntil(s.To) })
+		c.sum.Paced += len(right)
+		if s, within := aftermath.TooMany(r.rate, right); s != nil {
+			c.broken(s.Job, "pace: job %s %s by %s, and with it %d others within %v, %s", s.Job, r.done, s.To, r.rate.Most, within, r.rate.Terms())
+		}
 	}
 }
 

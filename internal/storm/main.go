@@ -89,7 +89,7 @@ type summary struct {
 	Spans         int            `json:"spans"`        // runs of jobs that told when they began and ended
 	SideBySide    int            `json:"side_by_side"` // of one key, at most
 	Blocked       int            `json:"blocked"`      // how often jobs were, and went on or failed
-	Paced         int            `json:"paced"`        // launches that were looked at by the rate of launches
+	Paced         int            `json:"paced"`        // starts and launches that were looked at by their rates
 	Without       string         `json:"without,omitempty"`
 	Broken        []string       `json:"broken"` // what does not hold, as "name: what was seen"
 }

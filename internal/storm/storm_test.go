@@ -81,7 +81,7 @@ func TestStorm(t *testing.T) {
 			// Once times in the database may be wrong no launch is looked at.
 			paced := sum.Paced > 0 || sum.Faults["clock_steps"] > 0 || o.db == "sqlite" && sum.Faults["clock_wrong"] > 0
 			if sum.Limits == 0 || sum.Spans == 0 || sum.SideBySide < 2 || !paced {
-				t.Errorf("%d changes of limits, %d runs that told when they were, %d side by side, %d launches by their rate: no limit was looked at",
+				t.Errorf("%d changes of limits, %d runs that told when they were, %d side by side, %d starts and launches by their rates: no limit was looked at",
 					sum.Limits, sum.Spans, sum.SideBySide, sum.Paced)
 			}
 		})

@@ -342,7 +342,7 @@ func (s *Store) Groups(ctx context.Context, q store.GroupQuery) ([]store.Group, 
 			if g.Places >= 0 {
 				g.Behind = t.behind(name{at.tenant, g.Block.Line})
 			}
-			if g.Jobs+g.Behind > 0 {
+			if g.Jobs+g.Behind > 0 && (q.Line == "" || g.Places >= 0 && g.Block.Line == q.Line) {
 				all = append(all, g)
 			}
 		}

@@ -329,7 +329,7 @@ func (s *Store) Groups(ctx context.Context, q store.GroupQuery) (all []store.Gro
 			g.Jobs, g.Oldest, g.Behind = r.int(), r.time(), r.int()
 			all = append(all, g)
 			return err
-		}, q.Tenant, q.After, store.Within(q.Limit, 100, 1000), nonzero(q.Key)))
+		}, q.Tenant, q.After, store.Within(q.Limit, 100, 1000), nonzero(q.Key), nonzero(q.Line)))
 	})
 	if err != nil {
 		return nil, err
@@ -429,7 +429,7 @@ SELECT x.now, (SELECT min(o.next) FROM others o WHERE NOT o.along), ` + groupCol
 	SELECT o.tenant, o.key, o.next, o.doc, o.other FROM others o WHERE o.along
 ) g ON true ORDER BY g.other, g.next, g.tenant, g.key`
 
-	//	1 tenant  2 the key before the first  3 how many  4 the only key; NULL: all
+	//	1 tenant  2 the key before the first  3 how many  4 the only key  5 the line that they close; NULL: all
 	listGroups = `
 SELECT ` + groupColumns + `, w.jobs, w.oldest, b.behind FROM pawl.groups g CROSS JOIN LATERAL (
 	SELECT count(*) AS jobs, min(j.since) AS oldest FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = g.tenant AND j.grp = g.key OFFSET 0
@@ -437,7 +437,8 @@ SELECT ` + groupColumns + `, w.jobs, w.oldest, b.behind FROM pawl.groups g CROSS
 	SELECT count(*) AS behind FROM pawl.jobs j
 	WHERE g.places >= 0 AND j.tenant = g.tenant AND j.line = ANY (ARRAY[nullif(g.line, ''), 'ahead/' || nullif(g.line, '')]) OFFSET 0
 ) b
-WHERE g.tenant = $1 AND g.key > $2 AND ($4::text IS NULL OR g.key = $4::text) AND w.jobs + b.behind > 0 ORDER BY g.key LIMIT $3`
+WHERE g.tenant = $1 AND g.key > $2 AND ($4::text IS NULL OR g.key = $4::text)
+	AND ($5::text IS NULL OR g.places >= 0 AND g.line = $5::text) AND w.jobs + b.behind > 0 ORDER BY g.key LIMIT $3`
 
 	// bare says of a group g that nothing is left of it.
 	bare = `NOT ` + hasJobs + ` AND NOT (g.places >= 0 AND ` + hasLine + `)`

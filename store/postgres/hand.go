@@ -153,48 +153,49 @@ func (h *handing) hand(t *tx, heads string) error {
 	if err := t.send(h.know(h.keys)...); err != nil {
 		return err
 	}
-	var free, shared, orders, closed []string
-	var most []int
+	var free, orders, closed []string
+	var shared []lineHead
 	for _, key := range h.keys {
-		switch n := h.gate.Keys[key].Free(key); {
+		k := h.gate.Keys[key]
+		switch n := k.Free(key); {
 		case n == 0:
-			if h.gate.Keys[key].Closed(key) {
+			if k.Closed(key) {
 				closed = append(closed, key)
 			}
 			continue
 		case job.Ordered(key):
 			orders = append(orders, key)
 		default:
-			shared, most = append(shared, key), append(most, min(n, h.limit)+lookAhead)
+			last, _ := k.Last()
+			shared = append(shared, lineHead{key, min(n, h.limit) + lookAhead, last, k.Owners(key) + 1})
 		}
 		free = append(free, key)
 	}
 	if len(free)+len(closed) == 0 {
 		return nil
 	}
-	found, first, owners := 0, 0, 0
-	err := t.send(read(heads, func(r *reader) error {
-		h.now = r.time() // what it finds may be newer than what is owed
-		first, owners = r.int(), r.int()
-		if r.values[0] == nil {
-			return nil
-		}
-		j := r.row()
-		h.rows[j.ID] = &j
-		k := h.gate.Keys[j.Line]
-		w := store.WaiterOf(&j)
-		if guard.Together.Off() {
-			w.Keys = []string{j.Line}
-		}
-		k.Line = append(k.Line, w)
-		found++
-		return nil
-	}, h.tenant, nonNil(shared), nonNil(most), mostHeads, nonNil(orders), nonNil(closed)))
+	missed, err := h.read(t, heads, shared, orders, closed)
 	if err != nil {
 		return err
 	}
-	for i, key := range shared {
-		cutLine(h.gate.Keys[key], min(most[i], mostHeads/max(1, owners)))
+	owners, total := h.owners(shared)
+	var around []lineHead // from the first owner on
+	for i, l := range shared {
+		if l.from != "" && owners[i] < l.owners {
+			l.from = ""
+			around = append(around, l)
+		}
+	}
+	if len(around) > 0 {
+		more, err := h.read(t, heads, around, nil, nil)
+		if err != nil {
+			return err
+		}
+		missed = missed || more
+		owners, total = h.owners(shared)
+	}
+	for i, l := range shared {
+		h.gate.Keys[l.key].Cut(max(1, min(store.Apiece(l.most, owners[i]), mostHeads/max(1, total))))
 	}
 	if others := h.others(); len(others) > 0 {
 		if err := t.send(h.know(others)...); err != nil {
@@ -207,27 +208,56 @@ func (h *handing) hand(t *tx, heads string) error {
 	}
 	all := slices.Concat(free, closed)
 	done := h.gate.Hand(all, h.limit)
-	if found < first { // some left the line before they were locked, and who stands behind them was not looked at
+	if missed { // some left the line before they were locked, and who stands behind them was not looked at
 		done.Left = all
 	}
 	return h.note(free, was, done)
 }
 
-// cutLine puts a line in order, and leaves of each owner no more than most, and those who keep turns: where these come after more than
-// that, most others were read, too.
-func cutLine(k *store.GateKey, most int) {
-	slices.SortFunc(k.Line, store.Waiter.Compare)
-	most = max(1, most)
-	seen := map[string]int{}
-	k.More = map[string]bool{}
-	k.Line = slices.DeleteFunc(k.Line, func(w store.Waiter) bool {
-		seen[w.Owner]++
-		if seen[w.Owner] <= most {
-			return false
+// A lineHead is what is to be read of a line: as many jobs as most may go, of so many owners from one on.
+type lineHead struct {
+	key    string
+	most   int
+	from   string
+	owners int
+}
+
+// read reads the first jobs of lines, and reports whether some were missed.
+func (h *handing) read(t *tx, heads string, shared []lineHead, orders, closed []string) (missed bool, err error) {
+	found, first := 0, 0
+	err = t.send(read(heads, func(r *reader) error {
+		h.now = r.time() // what it finds may be newer than what is owed
+		if first = r.int(); r.values[0] == nil {
+			return nil
 		}
-		k.More[w.Owner] = true
-		return len(w.Kept) == 0
-	})
+		j := r.row()
+		found++
+		if h.rows[j.ID] != nil {
+			return nil
+		}
+		h.rows[j.ID] = &j
+		k := h.gate.Keys[j.Line]
+		w := store.WaiterOf(&j)
+		if guard.Together.Off() {
+			w.Keys = []string{j.Line}
+		}
+		k.Line = append(k.Line, w)
+		return nil
+	}, h.tenant, values(shared, func(l *lineHead) string { return l.key }), values(shared, func(l *lineHead) int { return l.most }), mostHeads,
+		nonNil(orders), nonNil(closed), values(shared, func(l *lineHead) string { return l.from }), values(shared, func(l *lineHead) int { return l.owners })))
+	return found < first, err
+}
+
+// owners returns how many owners are known in each of some lines, and in all together.
+func (h *handing) owners(lines []lineHead) (each []int, total int) {
+	for _, l := range lines {
+		seen := map[string]bool{}
+		for _, w := range h.gate.Keys[l.key].Line {
+			seen[w.Owner] = true
+		}
+		each, total = append(each, len(seen)), total+len(seen)
+	}
+	return each, total
 }
 
 // know returns the queries that read limits and turns of keys, and what was served in their lines.
@@ -412,12 +442,13 @@ func isClosing(tenant, of string) string {
 	return guard.Closing.SQL(of+` = ANY (ARRAY(SELECT o.key FROM pawl.lines_owed o WHERE o.tenant = `+tenant+`))`, `false`)
 }
 
-// lineHeads locks and answers the first jobs in line for keys, of each owner as many as may go and one more, and those who keep turns,
-// wherever they stand: they have an index of their own, which is nearly always empty. It goes from owner to owner, and never along a
-// line. In an order, whose first job goes whoever its owner is, it looks at that one alone. Each row says how many jobs it has found,
-// of whom some may have left the line before they were locked, and how many owners; and what the time is by then.
+// lineHeads locks and answers the first jobs in line for keys, of each owner some more than its share of those who may go, and those who keep
+// turns, wherever they stand: they have an index of their own, which is nearly always empty. It goes from owner to owner, from one on, and never
+// along a line. In an order, whose first job goes whoever its owner is, it looks at that one alone. Each row says how many jobs it has found,
+// of whom some may have left the line before they were locked; and what the time is by then.
 //
 //	1 tenant  2 keys  3 how many may go  4 how many are looked at  5 keys of orders  6 keys of which only those are wanted who keep turns
+//	7 the owners from whom on  8 how many owners
 //
 // lineHeadsFree passes over those that somebody else has locked.
 var lineHeads, lineHeadsFree = headsOfLines(`FOR UPDATE`), headsOfLines(`FOR UPDATE SKIP LOCKED`)
@@ -427,17 +458,20 @@ const keeping = `j.ties & 64 <> 0`
 
 func headsOfLines(lock string) string {
 	return `
-WITH RECURSIVE owners AS (
-	SELECT k.key, k.most, (SELECT j.owner FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = k.key ORDER BY j.owner LIMIT 1) AS owner
-	FROM unnest($2::text[], $3::int[]) k(key, most)
+WITH RECURSIVE walk AS (
+	SELECT k.key, k.most, k.many, 1 AS n,
+		(SELECT j.owner FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = k.key AND j.owner >= k.start ORDER BY j.owner LIMIT 1) AS owner
+	FROM unnest($2::text[], $3::int[], $7::text[], $8::int[]) k(key, most, start, many)
 	UNION ALL
-	SELECT o.key, o.most, (SELECT j.owner FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = o.key AND j.owner > o.owner ORDER BY j.owner LIMIT 1)
-	FROM owners o WHERE o.owner IS NOT NULL
+	SELECT w.key, w.most, w.many, w.n + 1, (SELECT j.owner FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = w.key AND j.owner > w.owner ORDER BY j.owner LIMIT 1)
+	FROM walk w WHERE w.owner IS NOT NULL AND w.n < w.many
+), owners AS MATERIALIZED (
+	SELECT w.key, w.most, w.owner, count(*) OVER (PARTITION BY w.key) AS here, count(*) OVER () AS total FROM walk w WHERE w.owner IS NOT NULL
 ), heads AS MATERIALIZED (
 	SELECT h.id FROM owners o CROSS JOIN LATERAL (
 		SELECT j.id FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = o.key AND j.owner = o.owner ORDER BY j.priority, j.created, j.id
-		LIMIT greatest(1, least(o.most, $4::int / (SELECT count(*) FROM owners))) + 1
-	) h WHERE o.owner IS NOT NULL
+		LIMIT greatest(1, least(o.most, 1 + 2 * o.most / o.here, $4::int / o.total))
+	) h
 	UNION
 	SELECT h.id FROM unnest($2::text[] || $6::text[]) k(key) CROSS JOIN LATERAL (
 		SELECT j.id FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = k.key AND ` + keeping + ` LIMIT $4::int
@@ -452,5 +486,5 @@ WITH RECURSIVE owners AS (
 	WHERE j.id = ANY (ARRAY(SELECT h.id FROM heads h)) AND coalesce(j.line, '') = ANY ($2::text[] || $5::text[] || $6::text[]) -- asked again of a row that was waited for, and not of the index
 	ORDER BY j.id ` + lock + `
 )
-SELECT pawl.clock(), (SELECT count(*) FROM heads), (SELECT count(*) FROM owners), ` + columns + ` FROM (SELECT) one LEFT JOIN (taken j ` + itsSpec + `) ON true`
+SELECT pawl.clock(), (SELECT count(*) FROM heads), ` + columns + ` FROM (SELECT) one LEFT JOIN (taken j ` + itsSpec + `) ON true`
 }

@@ -273,9 +273,14 @@ func (t *tx) handOn(d spot, most int, eff *store.Effects) (int, error) {
 	if free == 0 && !k.Closed(d.key) {
 		return 0, nil
 	}
+	was, err := t.served(k, d)
+	if err != nil {
+		return 0, err
+	}
 	rs, err := t.keeping(d)
+	each := len(rs)
 	if err == nil && free > 0 {
-		rs, err = t.firsts(k, d, min(free, most)+lookAhead, rs)
+		rs, each, err = t.firsts(k, d, min(free, most)+lookAhead, rs)
 	}
 	if err != nil {
 		return 0, err
@@ -291,11 +296,8 @@ func (t *tx) handOn(d spot, most int, eff *store.Effects) (int, error) {
 		}
 		k.Line, keys = append(k.Line, w), append(keys, w.Keys...)
 	}
+	k.Cut(each)
 	if err := t.know(&g, d.tenant, keys); err != nil {
-		return 0, err
-	}
-	was, err := t.served(k, d)
-	if err != nil {
 		return 0, err
 	}
 	h := g.Hand([]string{d.key}, most)
@@ -378,17 +380,22 @@ func (l limits) gateKey(key string) *store.GateKey {
 // that is not enough the key is owed again.
 const lookAhead = 8
 
-// mostFirsts is about how many jobs of a line are read at once.
-const mostFirsts = 5000
+// mostKept is how many jobs that keep turns are read of a line at once.
+const mostKept = 5000
 
-// ownersInLine goes along the line of a key, a step for each owner.
+// ownersInLine goes along the line of a key, a step for each owner, from one on.
 const ownersInLine = `WITH RECURSIVE o (owner) AS (
-		SELECT min(owner) FROM jobs INDEXED BY jobs_line WHERE line <> '' AND tenant = ?1 AND line = ?2
+		SELECT min(owner) FROM jobs INDEXED BY jobs_line WHERE line <> '' AND tenant = ?1 AND line = ?2 AND owner >= ?3
 		UNION ALL
 		SELECT (SELECT min(j.owner) FROM jobs j INDEXED BY jobs_line WHERE j.line <> '' AND j.tenant = ?1 AND j.line = ?2 AND j.owner > o.owner)
-			FROM o WHERE o.owner IS NOT NULL
+			FROM o WHERE o.owner IS NOT NULL LIMIT ?4 + 0
 	)
 	SELECT owner FROM o WHERE owner IS NOT NULL`
+
+// firstOfOwners reads the first jobs of some owners in the line of a key, so many of each.
+var firstOfOwners = `SELECT ` + columns + ` FROM json_each(?3) o CROSS JOIN jobs j ON j.seq IN (
+		SELECT h.seq FROM jobs h INDEXED BY jobs_line WHERE h.line <> '' AND h.tenant = ?1 AND h.line = ?2 AND h.owner = o.value ORDER BY h.priority, h.created, h.seq LIMIT ?4 + 0
+	)`
 
 // firstInOrder reads who is first in the line of an order, whoever the owners are.
 var firstInOrder = `SELECT ` + columns + ` FROM jobs j INDEXED BY jobs_order WHERE j.line <> '' AND j.line GLOB 'order/*' AND j.tenant = ? AND j.line = ?
@@ -400,47 +407,47 @@ func (t *tx) keeping(d spot) (rs []row, err error) {
 		return nil, nil
 	}
 	const kept = `FROM jobs j INDEXED BY jobs_kept WHERE j.line <> '' AND j.ties & 64 <> 0`
-	rs, err = t.rows(`SELECT `+columns+` `+kept+` AND j.tenant = ? AND j.line = ? LIMIT ? + 0`, d.tenant, d.key, int64(mostFirsts))
+	rs, err = t.rows(`SELECT `+columns+` `+kept+` AND j.tenant = ? AND j.line = ? LIMIT ? + 0`, d.tenant, d.key, int64(mostKept))
 	if err == nil && len(rs) == 0 {
 		t.w.kept, err = t.exists(`SELECT 1 ` + kept + ` AND j.tenant > '' LIMIT 1`)
 	}
 	return rs, err
 }
 
-// firsts reads the first jobs of each owner who waits in the line of a key, no more than most, and notes in k of whom there are more.
-// Those who keep turns are among them, wherever they stand. In the line of an order there is one place, and it is for the first of all. LIMIT is
-// of an expression here and wherever jobs are changed: see [tx.heads].
-func (t *tx) firsts(k *store.GateKey, d spot, most int, keeping []row) (firsts []row, err error) {
+// firsts reads the first jobs of each owner who waits in the line of a key, as many as most may go, and returns how many of each. Those who
+// keep turns are among them, wherever they stand. Of many owners it reads those whose turn it is, and one more. In the line of an order there is
+// one place, and it is for the first of all. LIMIT is of an expression here and wherever jobs are changed: see [tx.heads].
+func (t *tx) firsts(k *store.GateKey, d spot, most int, keeping []row) (firsts []row, each int, err error) {
 	if job.Ordered(d.key) {
-		return t.rows(firstInOrder, d.tenant, d.key)
+		firsts, err = t.rows(firstInOrder, d.tenant, d.key)
+		return firsts, most, err
 	}
 	var owners []string
-	err = t.query(ownersInLine, func(v []driver.Value) error {
-		owners = append(owners, text(v[0]))
-		return nil
-	}, d.tenant, d.key)
-	if err != nil {
-		return nil, err
+	last, _ := k.Last()
+	for from, many := last, k.Owners(d.key)+1; err == nil; from = "" {
+		err = t.query(ownersInLine, func(v []driver.Value) error {
+			if owner := text(v[0]); from == last || owner < last {
+				owners = append(owners, owner)
+			}
+			return nil
+		}, d.tenant, d.key, from, int64(many-len(owners)))
+		if from == "" || len(owners) == many {
+			break
+		}
 	}
-	most = min(most, 1+mostFirsts/max(1, len(owners)))
-	k.More = map[string]bool{}
-	for _, owner := range owners {
-		rs, err := t.rows(`SELECT `+columns+` FROM jobs j INDEXED BY jobs_line WHERE j.line <> '' AND j.tenant = ? AND j.line = ? AND j.owner = ?
-			ORDER BY j.priority, j.created, j.seq LIMIT ? + 0`, d.tenant, d.key, owner, int64(most+1))
-		if err != nil {
-			return nil, err
-		}
-		if len(rs) > most {
-			rs, k.More[owner] = rs[:most], true
-		}
-		firsts = append(firsts, rs...)
+	if err != nil {
+		return nil, 0, err
+	}
+	each = store.Apiece(most, len(owners))
+	if firsts, err = t.rows(firstOfOwners, d.tenant, d.key, keysDocument(owners), int64(each)); err != nil {
+		return nil, 0, err
 	}
 	for i := range keeping {
 		if !slices.ContainsFunc(firsts, func(r row) bool { return r.seq == keeping[i].seq }) {
 			firsts = append(firsts, keeping[i])
 		}
 	}
-	return firsts, nil
+	return firsts, each, nil
 }
 
 // served reads into k what was given to each owner of its line, and returns it as it stands in the database.

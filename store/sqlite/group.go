@@ -302,15 +302,25 @@ func (t *tx) steer(was *store.Group, s *store.Steer, eff *store.Effects) error {
 	return t.putGroup(&g, was, eff)
 }
 
-// groupsThere reads groups with what they have.
-const groupsThere = `SELECT g.tenant, g.key, g.doc, (SELECT count(*) ` + inGroup + `), (SELECT min(j.since) ` + inGroup + `),
+// groupsThere reads groups with what they have, of an index where one is named.
+func groupsThere(index string) string {
+	return `SELECT g.tenant, g.key, g.doc, (SELECT count(*) ` + inGroup + `), (SELECT min(j.since) ` + inGroup + `),
 		CASE WHEN g.places >= 0 THEN (SELECT count(*) ` + inItsLine + `) END
-	FROM groups g WHERE g.tenant = ?1 AND g.key > ?2 AND ` + somebody
+	FROM groups g ` + index + ` WHERE g.tenant = ?1 AND g.key > ?2 AND ` + somebody
+}
+
+// inLineOf are those that close a line.
+var inLineOf = groupsThere(`INDEXED BY groups_line`) + ` AND g.places >= 0 AND g.line = ?4`
 
 // Groups implements [store.Groups].
 func (s *Store) Groups(ctx context.Context, q store.GroupQuery) (all []store.Group, err error) {
-	which, args := groupsThere, []any{q.Tenant, q.After, int64(store.Within(q.Limit, 100, 1000))}
-	if q.Key != "" {
+	which, args := groupsThere(""), []any{q.Tenant, q.After, int64(store.Within(q.Limit, 100, 1000))}
+	switch {
+	case q.Line != "" && q.Key != "":
+		which, args = inLineOf+` AND g.key = ?5`, append(args, q.Line, q.Key)
+	case q.Line != "":
+		which, args = inLineOf, append(args, q.Line)
+	case q.Key != "":
 		which, args = which+` AND g.key = ?4`, append(args, q.Key)
 	}
 	var broken []error

@@ -382,11 +382,12 @@ func TestPlanOfGroups(t *testing.T) {
 			"g USING INDEX groups_next (duty=? AND next>? AND next<?)", "g USING INDEX groups_probe (duty=? AND probe=?)", "g USING INDEX groups_next (duty=? AND next>?)",
 			"j USING COVERING INDEX jobs_group (tenant=? AND grp=?)",
 		},
-		groupsThere + ` ORDER BY g.key LIMIT ?3`: {
+		groupsThere("") + ` ORDER BY g.key LIMIT ?3`: {
 			"g USING PRIMARY KEY (tenant=? AND key>?)", "j USING COVERING INDEX jobs_group (tenant=? AND grp=?)", "j USING COVERING INDEX jobs_line (tenant=? AND line=?)",
 		},
-		groupsThere + ` AND g.key = ?4 ORDER BY g.key LIMIT ?3`: {"g USING PRIMARY KEY (tenant=? AND key=?)"},
-		firstFail: {"j USING INDEX jobs_until (tenant=? AND grp=? AND until>?)"},
+		groupsThere("") + ` AND g.key = ?4 ORDER BY g.key LIMIT ?3`: {"g USING PRIMARY KEY (tenant=? AND key=?)"},
+		inLineOf + ` ORDER BY g.key LIMIT ?3`:                       {"g USING INDEX groups_line (tenant=? AND line=? AND places>?)"},
+		firstFail:                                                   {"j USING INDEX jobs_until (tenant=? AND grp=? AND until>?)"},
 	} {
 		var plan string
 		err := s.do(t.Context(), func(tx *tx) error {
@@ -403,7 +404,7 @@ func TestPlanOfGroups(t *testing.T) {
 				t.Errorf("no %s in\n%s\nof %s", want, plan, q)
 			}
 		}
-		if strings.Contains(plan, "FOR ORDER BY") {
+		if strings.Contains(plan, "FOR ORDER BY") && !strings.HasPrefix(q, inLineOf) { // a line is closed by few
 			t.Errorf("it sorts:\n%s\nin %s", plan, q)
 		}
 	}

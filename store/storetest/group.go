@@ -18,7 +18,9 @@ var groupTests = []test{
 	{"groups of all tenants to which one answer is enough are tested together", groupProbe},
 	{"what is clear lets jobs go at a rate, the oldest first and owner by owner", groupGoes},
 	{"the rate of releases is a limit like others", groupRate},
+	{"a rate of releases is shared by all processes", groupRateShared},
 	{"a rate of releases that is changed holds at once", groupRerated},
+	{"jobs go on in the state and the queue that they left", groupPlaces},
 	{"who joins after a test began waits for the next", groupLate},
 	{"a tester says how many may go", groupMay},
 	{"who blocks again makes the group go slower", groupAgain},
@@ -488,7 +490,7 @@ func groupPatient(w *world) {
 	if n, eff := w.dueOnce(); n != 2 || !eff.Due.IsZero() {
 		w.Errorf("%d jobs fail when nobody tests, want 2; due %v", n, eff.Due)
 	}
-	if j := w.job(ids[0]); !strings.Contains(j.Message, "it was not tested") {
+	if j := w.job(ids[0]); !strings.Contains(j.Message, "its group was not tested") {
 		w.Errorf("its message is %q", j.Message)
 	}
 }

@@ -35,6 +35,7 @@ var limitTests = []test{
 var limitLong = []test{
 	{"a job that needs several keys gets them some day", limitStarved},
 	{"owners share a line by weight", limitFair},
+	{"of many owners each has a turn after the other", limitRound},
 	{"by many at once", limitAtOnce},
 }
 
@@ -316,6 +317,44 @@ func limitFair(w *world) {
 			checkTurns(w)
 		})
 	}
+}
+
+func limitRound(w *world) {
+	const owners, places = store.MostOwners + 30, 20
+	w.limit(most("gpu", 0))
+	var want []string // who goes, one after the other
+	for i := range owners {
+		owner, jobs := fmt.Sprintf("u%03d", i), 2
+		if i == 40 {
+			owner, jobs = "u040", 9 // and they are not the first ones
+		}
+		w.addMany(jobs, under("gpu"), ownedBy(owner))
+		want = append(want, owner)
+	}
+	want = append(want, want...)
+	want = append(want, slices.Repeat([]string{"u040"}, 7)...)
+	w.pay()
+	w.limit(most("gpu", places))
+	w.pay()
+	session := w.session()
+	for len(want) > 0 {
+		jobs := w.claim(wanted(session, 100))
+		n := min(places, len(want))
+		var got []string
+		changes := make([]job.Change, len(jobs))
+		for i, j := range jobs {
+			got = append(got, j.Owner)
+			changes[i] = finish(j, by(session))
+		}
+		next := slices.Sorted(slices.Values(want[:n]))
+		if slices.Sort(got); !slices.Equal(got, next) {
+			w.Fatalf("those of %v run, want those of %v", got, next)
+		}
+		want = want[n:]
+		w.applyAll(changes...)
+		w.pay()
+	}
+	checkTurns(w)
 }
 
 func limitLate(w *world) {

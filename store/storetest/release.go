@@ -176,6 +176,48 @@ func groupRate(w *world) {
 	p.keeps("two in a second", w.went(few...), 10, two.Every(), two.Every())
 }
 
+// groupRateShared: the moments of a group are the same for all processes, however many have jobs go.
+func groupRateShared(w *world) {
+	t := w.tester()
+	ids := w.blocked(100, full())
+	p := t.clearing()
+	for range 20 {
+		p.look()
+		w.together(4, func(int) error {
+			_, _, err := w.s.Due(w.ctx, 1000)
+			return err
+		})
+		w.clock.Advance(150 * time.Millisecond)
+	}
+	p.look()
+	p.keeps("of four processes", w.went(ids...), len(ids), releaseGap, releaseGap)
+}
+
+// groupPlaces: who goes on stands where it was taken from.
+func groupPlaces(w *world) {
+	t := w.tester()
+	session := w.sessionFor(24 * time.Hour)
+	ids := map[string]job.ID{"night": w.add(newTask(inQueue("night"))), "day": w.add(newProgram(inQueue("day")))}
+	of := func(queue string) job.Job {
+		c := wanted(session, 10)
+		c.Queues = []string{queue}
+		jobs := w.claim(c)
+		if len(jobs) != 1 || jobs[0].ID != ids[queue] || jobs[0].Queue != queue {
+			w.Fatalf("in queue %s are %+v", queue, jobs)
+		}
+		return jobs[0]
+	}
+	w.must(blocking(of("night"), session, full()))
+	w.must(move(of("day"), by(session), job.Worker, job.StagingInputs))
+	w.must(blocking(w.job(ids["day"]), session, full()))
+	t.clears()
+	w.goesOn(time.Second, 2)
+	w.at(job.Pending, job.Ready, ids["night"])
+	w.at(job.StagingInputs, job.Ready, ids["day"])
+	of("night")
+	of("day")
+}
+
 // groupRerated: who waits for a moment far off does not wait for it when the rate is raised, or there is none any more.
 func groupRerated(w *world) {
 	key := "releases/" + full().Group(acme)

@@ -184,8 +184,11 @@ func groupLineTwice(w *world) {
 	waits := w.add(newProgram(under("system/lab")))
 	w.pay()
 	w.at(job.Waiting, job.Gate, waits)
-	if n := len(w.groups()); n != 2 {
-		w.Errorf("%d groups with a line, want 2", n)
+	w.blocked(1, away())
+	for line, want := range map[string]int{"": 3, "system/lab": 2, "system/other": 0} {
+		if all, err := w.s.Groups(w.ctx, store.GroupQuery{Tenant: acme, Line: line}); err != nil || len(all) != want {
+			w.Errorf("%d groups that close line %q, want %d: %v", len(all), line, want, err)
+		}
 	}
 	w.steer(store.Steer{Want: store.Release, Group: disabled().Group(acme)})
 	w.goesOn(time.Second, 10)
