@@ -2,6 +2,7 @@ package pawl
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -24,6 +25,10 @@ type LimitUse struct {
 	FreeIn  *int64       `json:"free_in_ms,omitempty"` // of a rate: in how many milliseconds the next moment is free, rounded up
 	Owners  []LimitShare `json:"owners,omitempty"`
 	Jobs    []job.ID     `json:"jobs,omitempty"` // some of those that have a turn
+	// KeysInUse is, of a family, how many of its keys are in use or waited for on which it decides, and Keys are some of them. What it says of
+	// jobs is that of all of these together; in a list each key says it for itself.
+	KeysInUse int      `json:"keys_in_use,omitempty"`
+	Keys      []string `json:"keys,omitempty"`
 }
 
 // A LimitShare is what an owner has of a [LimitUse].
@@ -77,18 +82,8 @@ func (s *Service) Limits(ctx context.Context) ([]LimitUse, error) {
 			return nil, err
 		}
 	}
-	q := store.TurnQuery{Tenant: s.cfg.Tenant, Limit: 1000}
-	for more := true; more; {
-		turns, err := s.cfg.Store.Turns(ctx, q)
-		if err != nil {
-			return nil, err
-		}
-		for i := range turns {
-			use(all, set, &turns[i])
-		}
-		if more = len(turns) == q.Limit; more {
-			q.After = turns[len(turns)-1].Key
-		}
+	if err := s.turns(ctx, func(t *store.Turns) { use(all, set, t) }); err != nil {
+		return nil, err
 	}
 	list := make([]LimitUse, 0, len(all))
 	for _, l := range all {
@@ -124,6 +119,9 @@ func (s *Service) Limit(ctx context.Context, key string) (LimitUse, error) {
 		}
 		return *all[key], nil
 	}
+	if l := all[key]; l != nil && strings.HasSuffix(key, "/*") {
+		return *l, s.family(ctx, set, l)
+	}
 	for _, k := range []string{job.AheadOf(key), key} {
 		turns, err := s.cfg.Store.Turns(ctx, store.TurnQuery{Tenant: s.cfg.Tenant, Key: k})
 		if err != nil {
@@ -147,7 +145,43 @@ func (s *Service) Limit(ctx context.Context, key string) (LimitUse, error) {
 	return *all[key], nil
 }
 
-// mostHolders is how many jobs are named that have a turn of a key.
+// turns calls each with all keys of turns that are in use or waited for.
+func (s *Service) turns(ctx context.Context, each func(t *store.Turns)) error {
+	q := store.TurnQuery{Tenant: s.cfg.Tenant, Limit: 1000}
+	for more := true; more; {
+		turns, err := s.cfg.Store.Turns(ctx, q)
+		if err != nil {
+			return err
+		}
+		for i := range turns {
+			each(&turns[i])
+		}
+		if more = len(turns) == q.Limit; more {
+			q.After = turns[len(turns)-1].Key
+		}
+	}
+	return nil
+}
+
+// family adds to a limit of a family what becomes of all keys on which it decides.
+func (s *Service) family(ctx context.Context, set []job.Limit, l *LimitUse) error {
+	keys, all := map[string]bool{}, map[string]*LimitUse{l.Key: l}
+	err := s.turns(ctx, func(t *store.Turns) {
+		key := job.LimitOf(t.Key)
+		if limit := decides(set, key); limit == nil || limit.Key != l.Key {
+			return
+		}
+		keys[key] = true
+		t.Key, t.Shut = strings.TrimSuffix(t.Key, key)+l.Key, false // that is one line's
+		use(all, set, t)
+	})
+	l.KeysInUse = len(keys)
+	l.Keys = slices.Sorted(maps.Keys(keys))
+	l.Keys = l.Keys[:min(len(keys), mostHolders)]
+	return err
+}
+
+// mostHolders is how many jobs are named that have a turn of a key, and how many keys of a family.
 const mostHolders = 20
 
 // unused is a key of which nobody has anything.

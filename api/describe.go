@@ -66,11 +66,13 @@ var says = map[string]map[string]string{
 	"LimitUse": {
 		"key": "The key of the turns.", "set": "The limit that decides: its own, or that of its family; missing: any number of jobs may have a turn.",
 		"in_use": "How many jobs have a turn.", "waiting": "How many wait for one.", "ahead": "How many programs have a place among those that are made ready ahead of their turn; those still being made ready are not among waiting.",
-		"shut":       "A group of blocked jobs closes its line.",
-		"places":     "Of a line that is closed: how many jobs may have a turn meanwhile.",
-		"free_in_ms": "Of a rate: in how many milliseconds the next moment is free.",
-		"owners":     "What each owner has of it. Lists leave it out.",
-		"jobs":       "Some of the jobs that have a turn, 20 at most. Lists leave it out.",
+		"shut":        "A group of blocked jobs closes its line.",
+		"places":      "Of a line that is closed: how many jobs may have a turn meanwhile.",
+		"free_in_ms":  "Of a rate: in how many milliseconds the next moment is free.",
+		"keys_in_use": "Of a family: how many keys are in use or waited for on which it decides. What it says of jobs is that of all of these; in a list each key says it for itself.",
+		"keys":        "Of a family: some of these keys.",
+		"owners":      "What each owner has of it. Lists leave it out.",
+		"jobs":        "Some of the jobs that have a turn, 20 at most. Lists leave it out.",
 	},
 	"BlockedGroup": {
 		"key": "What identifies it: the same for the same condition, tester, parameters and machine.", "code": "The condition.",

@@ -214,7 +214,7 @@ func TestFullFileSystemOfTheFolders(t *testing.T) {
 // when the tester has found room.
 func TestFullFileSystemOfTwoSystems(t *testing.T) {
 	h := openOn(t, memory{})
-	full := h.tmpfs("8m")
+	full := h.tmpfs("16m")
 	h.stop()
 	h.start(func(p *parts) {
 		p.Work = full

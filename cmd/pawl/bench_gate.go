@@ -24,7 +24,8 @@ func benchGateCommand(o *benchOptions) *cobra.Command {
 		Short: "Measure how many tasks per second go through under a limit",
 		Long: `Gate submits no-op tasks, --batch of them with each call, while the service runs them in --slots slots: in one part of a round under
 no limit; in one all under the same key, of which --most jobs may have a turn at once; and in one under --keys keys with the same
-limit each, in turn. Under a limit a job waits until it has its turn, and each end hands one on.
+limit each, in turn. Under a limit a job waits until it has its turn, and each end hands one on. The tasks are those of --owners owners,
+in turn: who waits for the same shares what is free.
 
 What ends together is committed together, so with more slots than turns the part without a limit has the larger transactions: the ratio
 depends on --slots. With no more slots than --most it is they that hold jobs back, and hardly the limit.
@@ -43,6 +44,7 @@ one key were ever seen at once: more than --most ends the benchmark.`,
 				checkRange("rounds", b.rounds, 1, 100),
 				checkRange("most", b.most, 1, job.MaxTurns),
 				checkRange("keys", b.keys, 1, 100_000),
+				checkRange("owners", b.owners, 1, 1_000_000),
 			); err != nil {
 				return err
 			}
@@ -58,13 +60,15 @@ one key were ever seen at once: more than --most ends the benchmark.`,
 	cmd.Flags().IntVar(&b.rounds, "rounds", 3, "rounds, of all three parts each")
 	cmd.Flags().IntVar(&b.most, "most", 50, "jobs that may have a turn of a key at once")
 	cmd.Flags().IntVar(&b.keys, "keys", 1000, "keys in the part that has many")
+	cmd.Flags().IntVar(&b.owners, "owners", 1, "owners of the tasks")
 	cmd.Flags().DurationVar(&b.limit, "timeout", 10*time.Minute, "give up after this time")
 	return cmd
 }
 
 type gateBench struct {
-	jobs, slots, batch, rounds, most, keys int
-	limit                                  time.Duration
+	jobs, slots, batch, rounds, most, keys, owners int
+
+	limit time.Duration
 }
 
 type gateFigures struct {
@@ -74,6 +78,7 @@ type gateFigures struct {
 	Rounds int `json:"rounds"`
 	Most   int `json:"most"`
 	Keys   int `json:"keys"`
+	Owners int `json:"owners"`
 
 	Unlimited   float64   `json:"unlimited_jobs_per_second"`
 	OneKey      float64   `json:"one_key_jobs_per_second"`
@@ -92,11 +97,11 @@ func (f *gateFigures) rows(row func(name, format string, args ...any)) {
 	row("one key", "%.0f jobs/s, median of %.0f; %.0f %% of no limit", f.OneKey, f.EachOne, 100*f.RatioOne)
 	row(fmt.Sprintf("%d keys", f.Keys), "%.0f jobs/s, median of %.0f; %.0f %% of no limit", f.ManyKeys, f.EachMany, 100*f.RatioMany)
 	row("limit", "%d for each key; %d of one key were seen to run at once", f.Most, f.MostRunning)
-	row("load", "%d no-op tasks, %d slots, %d to a submit, %d rounds", f.Jobs, f.Slots, f.Batch, f.Rounds)
+	row("load", "%d no-op tasks of %s, %d slots, %d to a submit, %d rounds", f.Jobs, plural(f.Owners, "owner"), f.Slots, f.Batch, f.Rounds)
 }
 
 func (b *gateBench) measure(ctx context.Context, m *measurement) (figures, error) {
-	f := &gateFigures{Jobs: b.jobs, Slots: b.slots, Batch: b.batch, Rounds: b.rounds, Most: b.most, Keys: b.keys, machine: m.machine}
+	f := &gateFigures{Jobs: b.jobs, Slots: b.slots, Batch: b.batch, Rounds: b.rounds, Most: b.most, Keys: b.keys, Owners: b.owners, machine: m.machine}
 	if m.db != "" {
 		if _, err := b.round(ctx, m, 0, f); err != nil {
 			return nil, err
@@ -168,6 +173,7 @@ func (b *gateBench) service(ctx context.Context, m *measurement, dir string, key
 		reqs := make([]pawl.Request, min(b.batch, b.jobs-from))
 		for i := range reqs {
 			reqs[i].Spec = pawl.NewTask(noop, noopArgs{from + i})
+			reqs[i].Spec.Owner = fmt.Sprintf("owner%d", (from+i)%b.owners)
 			if keys > 0 {
 				reqs[i].Spec.Limits = []string{fmt.Sprintf("bench/%d", (from+i)%keys)}
 			}

@@ -141,9 +141,10 @@ func mostOf(l *pawl.LimitUse) string {
 func limitsShowCommand() *cobra.Command {
 	var f format
 	cmd := &cobra.Command{
-		Use:     "show KEY",
-		Short:   "Show a limit, and the owners who share it",
-		Long:    "Show prints a limit, and of each owner how many jobs have a turn and how many wait.\n\n" + keyRule,
+		Use:   "show KEY",
+		Short: "Show a limit, and the owners who share it",
+		Long: "Show prints a limit, and of each owner how many jobs have a turn and how many wait. Of a family it says so of all keys\n" +
+			"together on which it decides.\n\n" + keyRule,
 		Example: "  pawl limits show system/local\n  pawl limits show system/local -o yaml",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -196,16 +197,17 @@ func printLimit(out io.Writer, l *pawl.LimitUse) error {
 		}
 		fmt.Fprintf(w, "made ready\t%s ahead of their turn%s\n", plural(l.Ahead, "program"), most)
 	}
-	for i, id := range l.Jobs {
-		of := ""
-		if i == 0 {
-			of = "jobs"
+	some := func(what string, n, of int, name func(i int) string) {
+		for i := range n {
+			fmt.Fprintf(w, "%s\t%s\n", what, name(i))
+			what = ""
 		}
-		fmt.Fprintf(w, "%s\t%s\n", of, id)
+		if more := of - n; more > 0 && n > 0 {
+			fmt.Fprintf(w, "\tand %d more\n", more)
+		}
 	}
-	if more := l.InUse - len(l.Jobs); more > 0 && len(l.Jobs) > 0 {
-		fmt.Fprintf(w, "\tand %d more\n", more)
-	}
+	some("jobs", len(l.Jobs), l.InUse, func(i int) string { return l.Jobs[i].String() })
+	some("keys", len(l.Keys), l.KeysInUse, func(i int) string { return live.Clean(l.Keys[i]) })
 	if err := w.Flush(); err != nil || len(l.Owners) == 0 {
 		return err
 	}
