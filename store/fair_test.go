@@ -242,3 +242,20 @@ func TestManyOwners(t *testing.T) {
 		}
 	})
 }
+
+// TestKeptIsNoTurnOfARound: who goes because he kept turns goes whosever turn it is, and it is theirs still.
+func TestKeptIsNoTurnOfARound(t *testing.T) {
+	t.Parallel()
+	k := &store.GateKey{Limit: &job.Limit{Key: "key", Most: 3}, Held: map[string]int{}, Served: map[string]float64{"owner 005": 1}}
+	for i := range store.MostOwners + 10 {
+		k.Line = append(k.Line, store.Waiter{Job: job.ID{1, byte(i)}, Owner: fmt.Sprintf("owner %03d", i), Keys: []string{"key"}})
+	}
+	k.Line[90].Kept, k.Line[90].Keys = []string{"another"}, []string{"another", "key"}
+	h := (&store.Gate{Keys: map[string]*store.GateKey{"key": k, "another": {}}}).Hand([]string{"key"}, 10)
+	if want := []job.ID{{1, 90}, {1, 6}, {1, 7}}; !slices.Equal(h.Grant, want) {
+		t.Errorf("%v go, want %v", h.Grant, want)
+	}
+	if last, times := k.Last(); last != "owner 007" || times != 1 {
+		t.Errorf("%s was served last, %d times", last, times)
+	}
+}

@@ -123,7 +123,7 @@ func (g *Gate) Hand(keys []string, limit int) (h Handing) {
 				continue
 			}
 			g.hold(w.Owner, w.Lacks())
-			line.serve(w.Owner)
+			line.serve(w)
 			h.Grant = append(h.Grant, w.Job)
 		}
 	}
@@ -330,16 +330,18 @@ func (l *line) take(w Waiter) {
 	l.waiting[w.Owner] = l.waiting[w.Owner][1:]
 }
 
-func (l *line) serve(owner string) {
-	switch r := l.round; {
-	case r != nil && owner != r.last:
-		r.last, r.times = owner, 1
-	case r != nil:
+// serve notes that a job goes. One that kept turns goes whosever turn it is in a round.
+func (l *line) serve(w Waiter) {
+	r := l.round
+	switch {
+	case r == nil && l.Served != nil:
+		l.Served[w.Owner] += 1 / l.weight(w.Owner)
+	case r == nil, len(w.Kept) > 0:
+	default:
+		if w.Owner != r.last {
+			r.last, r.times = w.Owner, 0
+		}
 		r.times++
-	case l.Served != nil:
-		l.Served[owner] += 1 / l.weight(owner)
-	}
-	if r := l.round; r != nil {
 		l.Served = map[string]float64{r.last: float64(r.times)}
 	}
 }
