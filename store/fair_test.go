@@ -185,7 +185,7 @@ func TestManyOwners(t *testing.T) {
 		for range 20 {
 			want := hand(all, func(k *store.GateKey) {
 				for _, owner := range owners {
-					for i := range 7 {
+					for i := range 8 {
 						k.Line = append(k.Line, waiter(owner, gone[owner]+i))
 					}
 				}
@@ -197,7 +197,7 @@ func TestManyOwners(t *testing.T) {
 				most := store.Apiece(k.Free("key")+2, k.Owners("key")+1)
 				for i := range k.Owners("key") + 1 {
 					owner := owners[(first+i)%n]
-					for i := range most {
+					for i := range most + 1 {
 						k.Line = append(k.Line, waiter(owner, gone[owner]+i))
 					}
 				}
@@ -257,5 +257,64 @@ func TestKeptIsNoTurnOfARound(t *testing.T) {
 	}
 	if last, times := k.Last(); last != "owner 007" || times != 1 {
 		t.Errorf("%s was served last, %d times", last, times)
+	}
+}
+
+// TestOwnersComeAndGo: nobody is passed over for ever because there are more owners than are looked at now and then, or because those who have
+// turns are as many as are looked at.
+func TestOwnersComeAndGo(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name                   string
+		places, owners, others int // others are there at each other hand
+		long                   int // owners with a turn that they keep
+		hands                  int
+	}{
+		{"one before the first", 1, store.MostOwners, 1, 0, 600},
+		{"as many again", 1, store.MostOwners, store.MostOwners, 0, 800},
+		{"more places than owners are looked at", 1500, 1100, 0, 1000, 300},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			k := &store.GateKey{Limit: &job.Limit{Key: "key", Most: tt.places}, Held: map[string]int{}}
+			all := tt.others + tt.owners
+			waiter := func(i, n int) store.Waiter {
+				w := store.Waiter{Job: job.ID{1, byte(i >> 8), byte(i), byte(n >> 8), byte(n)}, Owner: fmt.Sprintf("owner %04d", i), Priority: 1, Created: int64(n), Keys: []string{"key"}}
+				if i == all-30 {
+					w.Priority = 0 // it goes first, were it not for turns
+				}
+				return w
+			}
+			for i := range tt.long {
+				k.Held[waiter(i, 0).Owner] = 1
+			}
+			k.Held["elsewhere"] = tt.places - tt.long - 1
+			given := make([]int, all)
+			for n := range tt.hands {
+				k.Line, k.More = nil, nil
+				first := 0
+				if n%2 == 0 {
+					first = tt.others
+				}
+				for i := first; i < all; i++ {
+					k.Line = append(k.Line, waiter(i, given[i]), waiter(i, given[i]+1))
+				}
+				h := (&store.Gate{Keys: map[string]*store.GateKey{"key": k}}).Hand([]string{"key"}, 10)
+				if len(h.Grant) != 1 {
+					t.Fatalf("%d go, want one", len(h.Grant))
+				}
+				id := h.Grant[0]
+				i := int(id[1])<<8 + int(id[2])
+				given[i]++
+				if k.Held[waiter(i, 0).Owner]--; k.Held[waiter(i, 0).Owner] == 0 {
+					delete(k.Held, waiter(i, 0).Owner)
+				}
+			}
+			for i := max(tt.others, tt.long); i < all; i++ {
+				if given[i] < 2 {
+					t.Errorf("owner %d of %d got %d turns of %d", i, all, given[i], tt.hands)
+				}
+			}
+		})
 	}
 }

@@ -77,6 +77,8 @@ const (
 	// MostOwners is of how many owners of a line the jobs are looked at, or of twice as many as there are places, but no more than manyOwners.
 	MostOwners = 100
 	manyOwners = 1000
+	// Spread is how many jobs of a line are looked at, of its owners the same number, however few may go.
+	Spread = 60
 	// MostPassed is how often a job is passed over before it keeps what it gets.
 	MostPassed = 8
 	// MostLooked is how many jobs of a line are looked at that cannot go.
@@ -175,7 +177,8 @@ func (k *GateKey) share(owner string) float64 {
 	return float64(k.Held[owner]) / k.weight(owner)
 }
 
-// Owners returns how many owners who wait for a key are looked at.
+// Owners returns how many owners who wait for a key are looked at. Who reads no more than these, and of each no more than [Apiece], may hand on
+// in several steps what who reads all does at once, and decides anew in each of them.
 func (k *GateKey) Owners(key string) int {
 	if k.Limit == nil {
 		return MostOwners
@@ -183,17 +186,23 @@ func (k *GateKey) Owners(key string) int {
 	return min(max(MostOwners, 2*k.Limit.Places(key)), manyOwners)
 }
 
-// Last returns who of many owners was served last, from whom on they are looked at; empty: from the first on. times is how often that was,
-// one time after the other.
+// Last returns who of many owners was served last, and how often, one time after the other: from him on they are looked at. Where they were few
+// until now that is the first of those who were served least, and not yet. Empty: from the first on.
 func (k *GateKey) Last() (owner string, times int) {
-	if len(k.Served) != 1 {
-		return "", 0
+	least, found := 0.0, false
+	for o, n := range k.Served {
+		if !found || n < least || n == least && o < owner {
+			owner, least, found = o, n, true
+		}
 	}
-	for owner, n := range k.Served {
-		return owner, int(n)
+	if len(k.Served) == 1 {
+		times = int(least)
 	}
-	panic("unreachable")
+	return owner, times
 }
+
+// Many reports whether more owners waited in the line, when it was looked at last, than are looked at.
+func (k *GateKey) Many() bool { return len(k.Served) == 1 }
 
 // Cut puts who stands in the line in order, and leaves of each owner the first ones, no more than most; and those who keep turns.
 func (k *GateKey) Cut(most int) {
@@ -201,15 +210,17 @@ func (k *GateKey) Cut(most int) {
 	seen := map[string]int{}
 	k.More = map[string]bool{}
 	k.Line = slices.DeleteFunc(k.Line, func(w Waiter) bool {
-		if seen[w.Owner]++; seen[w.Owner] >= most {
-			k.More[w.Owner] = true
+		if seen[w.Owner]++; seen[w.Owner] <= most {
+			return false
 		}
-		return seen[w.Owner] > most && len(w.Kept) == 0
+		k.More[w.Owner] = true
+		return len(w.Kept) == 0
 	})
 }
 
-// Apiece returns how many jobs of each owner are looked at, where so many in all are to go if they can.
-func Apiece(most, owners int) int { return min(most, 1+2*most/max(1, owners)) }
+// Apiece returns how many jobs of each owner are looked at, where so many in all are to go if they can: twice his share, and [Spread] of all
+// together, for some may have to go to another line.
+func Apiece(most, owners int) int { return min(most, 1+max(2*most, Spread)/max(1, owners)) }
 
 // A line is who waits: those who keep turns, and the others by owner.
 type line struct {
@@ -249,6 +260,17 @@ func newLine(k *GateKey, most int) *line {
 	case n < 2:
 		k.Served = nil
 		return l
+	}
+	if last, times := k.Last(); k.Many() { // they were many: who had his turn in this round comes after who had not
+		k.Served = map[string]float64{last: float64(times) / k.weight(last)}
+		for owner := range l.waiting {
+			if owner != last {
+				k.Served[owner] = 0
+			}
+			if owner < last {
+				k.Served[owner] = 1
+			}
+		}
 	}
 	// Who comes back has no claim to what was given to others meanwhile.
 	least := 0.0
@@ -295,7 +317,11 @@ func (l *line) next() (first Waiter, found bool) {
 func (l *line) before(a, b Waiter) bool {
 	x, y := a.Owner, b.Owner
 	if l.round != nil {
-		return cmp.Or(cmp.Compare(math.Floor(l.share(x)), math.Floor(l.share(y))), cmp.Compare(l.turn(x), l.turn(y))) < 0
+		return cmp.Or(
+			cmp.Compare(l.past(x), l.past(y)),
+			cmp.Compare(math.Floor(l.share(x)), math.Floor(l.share(y))),
+			cmp.Compare(l.turn(x), l.turn(y)),
+		) < 0
 	}
 	return cmp.Or(
 		cmp.Compare(l.share(x), l.share(y)),
@@ -304,17 +330,18 @@ func (l *line) before(a, b Waiter) bool {
 	) < 0
 }
 
-// turn returns how many owners go before one in the round: who was served last goes on as often as its weight says, and then comes last.
-func (l *line) turn(owner string) int {
-	r := l.round
-	last, there := r.place[r.last]
-	switch {
-	case !there:
-		return r.place[owner]
-	case owner == r.last && float64(r.times) >= l.weight(owner):
-		return len(r.place)
+// past returns 1 for who was served last, if that was as often as his weight says: his turn in the round is past.
+func (l *line) past(owner string) int {
+	if r := l.round; owner == r.last && float64(r.times) >= l.weight(owner) {
+		return 1
 	}
-	return (r.place[owner] - last + len(r.place)) % len(r.place)
+	return 0
+}
+
+// turn returns how many owners there are in the round from who was served last to one.
+func (l *line) turn(owner string) int {
+	r := l.round // who was served last may be gone: then the one after him is the first
+	return (r.place[owner] - r.place[r.last] + len(r.place)) % len(r.place)
 }
 
 // Compare orders the jobs of an owner.

@@ -14,13 +14,13 @@ import (
 // mostHanded bounds the keys that one transaction hands on.
 const mostHanded = 200
 
-// mostHeads bounds the jobs that one transaction looks at: it is shared among the owners, of whom each has one at least.
+// mostHeads bounds the jobs that one transaction looks at: it is shared among the owners, of whom each has two at least, however many they are.
 const mostHeads = 2000
 
 // mostHandedOver bounds the jobs to which the changes of a call hand turns on.
 const mostHandedOver = 200
 
-// lookAhead is how many more jobs of an owner are looked at than there are free places: some may have to go to another line.
+// lookAhead is how many more jobs of a line are looked at than there are free places, for their owners together: see [store.Apiece].
 const lookAhead = 2
 
 // handOn hands turns on that are owed to those who wait for them, of one tenant and up to limit. It is a transaction of its own, for
@@ -166,8 +166,11 @@ func (h *handing) hand(t *tx, heads string) error {
 		case job.Ordered(key):
 			orders = append(orders, key)
 		default:
-			last, _ := k.Last()
-			shared = append(shared, lineHead{key, min(n, h.limit) + lookAhead, last, k.Owners(key) + 1})
+			l := lineHead{key: key, most: min(n, h.limit) + lookAhead, owners: k.Owners(key) + 1}
+			if k.Many() {
+				l.from, _ = k.Last()
+			}
+			shared = append(shared, l)
 		}
 		free = append(free, key)
 	}
@@ -179,12 +182,17 @@ func (h *handing) hand(t *tx, heads string) error {
 		return err
 	}
 	owners, total := h.owners(shared)
-	var around []lineHead // from the first owner on
+	var around []lineHead
 	for i, l := range shared {
-		if l.from != "" && owners[i] < l.owners {
-			l.from = ""
-			around = append(around, l)
+		switch last, _ := h.gate.Keys[l.key].Last(); {
+		case l.from != "" && owners[i] < l.owners: // and the first ones
+			l.from, l.owners = "", l.owners-owners[i]
+		case l.from != last && owners[i] >= l.owners: // they have come to be many
+			l.from = last
+		default:
+			continue
 		}
+		around = append(around, l)
 	}
 	if len(around) > 0 {
 		more, err := h.read(t, heads, around, nil, nil)
@@ -244,7 +252,7 @@ func (h *handing) read(t *tx, heads string, shared []lineHead, orders, closed []
 		k.Line = append(k.Line, w)
 		return nil
 	}, h.tenant, values(shared, func(l *lineHead) string { return l.key }), values(shared, func(l *lineHead) int { return l.most }), mostHeads,
-		nonNil(orders), nonNil(closed), values(shared, func(l *lineHead) string { return l.from }), values(shared, func(l *lineHead) int { return l.owners })))
+		nonNil(orders), nonNil(closed), values(shared, func(l *lineHead) string { return l.from }), values(shared, func(l *lineHead) int { return l.owners }), store.Spread))
 	return found < first, err
 }
 
@@ -448,7 +456,7 @@ func isClosing(tenant, of string) string {
 // of whom some may have left the line before they were locked; and what the time is by then.
 //
 //	1 tenant  2 keys  3 how many may go  4 how many are looked at  5 keys of orders  6 keys of which only those are wanted who keep turns
-//	7 the owners from whom on  8 how many owners
+//	7 the owners from whom on  8 how many owners  9 how many jobs of a line however few may go
 //
 // lineHeadsFree passes over those that somebody else has locked.
 var lineHeads, lineHeadsFree = headsOfLines(`FOR UPDATE`), headsOfLines(`FOR UPDATE SKIP LOCKED`)
@@ -470,7 +478,7 @@ WITH RECURSIVE walk AS (
 ), heads AS MATERIALIZED (
 	SELECT h.id FROM owners o CROSS JOIN LATERAL (
 		SELECT j.id FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = o.key AND j.owner = o.owner ORDER BY j.priority, j.created, j.id
-		LIMIT greatest(1, least(o.most, 1 + 2 * o.most / o.here, $4::int / o.total))
+		LIMIT greatest(1, least(o.most, 1 + greatest(2 * o.most, $9::int) / o.here, $4::int / o.total)) + 1
 	) h
 	UNION
 	SELECT h.id FROM unnest($2::text[] || $6::text[]) k(key) CROSS JOIN LATERAL (

@@ -376,7 +376,7 @@ func (l limits) gateKey(key string) *store.GateKey {
 	return k
 }
 
-// lookAhead is how many more jobs of an owner are looked at than there are free places: some may have to go to another line. Where
+// lookAhead is how many more jobs of a line are looked at than there are free places, for their owners together: see [store.Apiece]. Where
 // that is not enough the key is owed again.
 const lookAhead = 8
 
@@ -422,24 +422,12 @@ func (t *tx) firsts(k *store.GateKey, d spot, most int, keeping []row) (firsts [
 		firsts, err = t.rows(firstInOrder, d.tenant, d.key)
 		return firsts, most, err
 	}
-	var owners []string
-	last, _ := k.Last()
-	for from, many := last, k.Owners(d.key)+1; err == nil; from = "" {
-		err = t.query(ownersInLine, func(v []driver.Value) error {
-			if owner := text(v[0]); from == last || owner < last {
-				owners = append(owners, owner)
-			}
-			return nil
-		}, d.tenant, d.key, from, int64(many-len(owners)))
-		if from == "" || len(owners) == many {
-			break
-		}
-	}
+	owners, err := t.owners(k, d)
 	if err != nil {
 		return nil, 0, err
 	}
 	each = store.Apiece(most, len(owners))
-	if firsts, err = t.rows(firstOfOwners, d.tenant, d.key, keysDocument(owners), int64(each)); err != nil {
+	if firsts, err = t.rows(firstOfOwners, d.tenant, d.key, keysDocument(owners), int64(each+1)); err != nil {
 		return nil, 0, err
 	}
 	for i := range keeping {
@@ -448,6 +436,31 @@ func (t *tx) firsts(k *store.GateKey, d spot, most int, keeping []row) (firsts [
 		}
 	}
 	return firsts, each, nil
+}
+
+// owners returns the owners who wait in the line of a key: all, or of many those who are looked at, and one more.
+func (t *tx) owners(k *store.GateKey, d spot) ([]string, error) {
+	many := k.Owners(d.key) + 1
+	from := func(first string, most int) (owners []string, err error) {
+		err = t.query(ownersInLine, func(v []driver.Value) error {
+			owners = append(owners, text(v[0]))
+			return nil
+		}, d.tenant, d.key, first, int64(most))
+		return owners, err
+	}
+	last, _ := k.Last()
+	if !k.Many() {
+		if owners, err := from("", many); err != nil || len(owners) < many {
+			return owners, err
+		}
+	}
+	owners, err := from(last, many)
+	if err != nil || last == "" || len(owners) == many {
+		return owners, err
+	}
+	before, err := from("", many-len(owners))
+	end, _ := slices.BinarySearch(before, last)
+	return append(owners, before[:end]...), err
 }
 
 // served reads into k what was given to each owner of its line, and returns it as it stands in the database.

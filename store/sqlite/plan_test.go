@@ -444,6 +444,8 @@ func TestPlanOfOrders(t *testing.T) {
 	s := openAt(t, t.TempDir())
 	for q, want := range map[string]string{
 		firstInOrder:  "SEARCH j USING INDEX jobs_order (tenant=? AND line=?)",
+		ownersInLine:  "SEARCH j USING COVERING INDEX jobs_line (tenant=? AND line=? AND owner>?)",
+		firstOfOwners: "SEARCH h USING COVERING INDEX jobs_line (tenant=? AND line=? AND owner=?)",
 		behindInOrder: "SEARCH jobs USING COVERING INDEX jobs_order (tenant=? AND line=? AND (rank,priority,created)<(?,?,?))",
 		behind:        "SEARCH jobs USING COVERING INDEX jobs_line (tenant=? AND line=? AND owner=? AND (priority,created)<(?,?))",
 		behindReady:   "SEARCH jobs USING INDEX jobs_ready (queue=? AND kind=? AND machine=? AND lane=? AND (priority,created)<(?,?))",

@@ -36,6 +36,7 @@ var limitLong = []test{
 	{"a job that needs several keys gets them some day", limitStarved},
 	{"owners share a line by weight", limitFair},
 	{"of many owners each has a turn after the other", limitRound},
+	{"owners who come and go pass nobody over", limitFlicker},
 	{"by many at once", limitAtOnce},
 }
 
@@ -353,6 +354,40 @@ func limitRound(w *world) {
 		want = want[n:]
 		w.applyAll(changes...)
 		w.pay()
+	}
+	checkTurns(w)
+}
+
+// limitFlicker: as many owners wait as are looked at, and now and then one more.
+func limitFlicker(w *world) {
+	const turns = 20
+	w.limit(most("gpu", 0))
+	w.addMany(turns, under("gpu"), ownedBy("u070"), withPriority(0)) // it would go first
+	for i := range store.MostOwners {
+		if i != 70 {
+			w.add(newTask(under("gpu"), ownedBy(fmt.Sprintf("u%03d", i))))
+		}
+	}
+	w.add(newTask(under("gpu"), ownedBy("aaa")))
+	w.pay()
+	w.limit(most("gpu", 1))
+	w.pay()
+	session := w.session()
+	ran := map[string]int{}
+	for range turns {
+		j := w.claimOne(session)
+		if ran[j.Owner]++; j.Owner == "aaa" {
+			w.must(finish(j, by(session)))
+			w.pay()
+			w.add(newTask(under("gpu"), ownedBy("u071"))) // as many owners are left as before
+			w.add(newTask(under("gpu"), ownedBy("aaa")))
+			continue
+		}
+		w.must(finish(j, by(session)))
+		w.pay()
+	}
+	if ran["aaa"] > 2 || ran["u070"] > 2 || len(ran) < turns-2 {
+		w.Errorf("%d turns went to %v", turns, ran)
 	}
 	checkTurns(w)
 }
