@@ -9,19 +9,19 @@ import (
 
 func TestBenchGate(t *testing.T) {
 	keys := append([]string{
-		"jobs", "slots", "batch", "rounds", "most", "keys", "unlimited_jobs_per_second", "one_key_jobs_per_second", "many_keys_jobs_per_second",
+		"jobs", "slots", "batch", "rounds", "most", "keys", "owners", "unlimited_jobs_per_second", "one_key_jobs_per_second", "many_keys_jobs_per_second",
 		"ratio_one_key", "ratio_many_keys", "most_running", "unlimited_jobs_per_second_rounds", "one_key_jobs_per_second_rounds",
 		"many_keys_jobs_per_second_rounds",
 	}, machineKeys...)
 	for _, database := range []string{"SQLite", "PostgreSQL"} {
 		t.Run(database, func(t *testing.T) {
 			dir := t.TempDir()
-			args := strings.Fields("gate --jobs 30 --slots 8 --batch 7 --rounds 1 --most 3 --keys 4 -o json --dir " + dir)
+			args := strings.Fields("gate --jobs 30 --slots 8 --batch 7 --rounds 1 --most 3 --keys 4 --owners 5 -o json --dir " + dir)
 			if database == "PostgreSQL" {
 				args = append(args, "--db", testenv.Postgres(t).Database(t))
 			}
 			got := measured(t, keys, args...)
-			for key, want := range map[string]any{"jobs": 30.0, "slots": 8.0, "batch": 7.0, "rounds": 1.0, "most": 3.0, "keys": 4.0} {
+			for key, want := range map[string]any{"jobs": 30.0, "slots": 8.0, "batch": 7.0, "rounds": 1.0, "most": 3.0, "keys": 4.0, "owners": 5.0} {
 				if got[key] != want {
 					t.Errorf("%s is %v, want %v", key, got[key], want)
 				}
