@@ -260,14 +260,13 @@ func use(all map[string]*LimitUse, set []job.Limit, t *store.Turns) {
 		l.Places = &t.Limit.Most
 	}
 	for _, o := range t.Owners {
-		i := slices.IndexFunc(l.Owners, func(s LimitShare) bool { return s.Owner == o.Owner })
-		if i < 0 {
-			i = len(l.Owners)
+		i, known := slices.BinarySearchFunc(l.Owners, o.Owner, func(s LimitShare, owner string) int { return strings.Compare(s.Owner, owner) })
+		if !known {
 			share := LimitShare{Owner: o.Owner, Weight: 1}
 			if l.Set != nil {
 				share.Weight = l.Set.Weight(o.Owner)
 			}
-			l.Owners = append(l.Owners, share)
+			l.Owners = slices.Insert(l.Owners, i, share)
 		}
 		l.Waiting += o.Waiting
 		l.Owners[i].Waiting += o.Waiting
@@ -278,7 +277,6 @@ func use(all map[string]*LimitUse, set []job.Limit, t *store.Turns) {
 			l.Ahead += o.Held
 		}
 	}
-	slices.SortFunc(l.Owners, func(a, b LimitShare) int { return strings.Compare(a.Owner, b.Owner) })
 }
 
 // isText reports whether a database may have s.

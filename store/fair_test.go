@@ -318,3 +318,29 @@ func TestOwnersComeAndGo(t *testing.T) {
 		})
 	}
 }
+
+// TestBlockedHeadsGoSoon: jobs that cannot go stand before those that can, of one owner of some, and one place is free. It is not idle for as
+// many steps as there are such jobs.
+func TestBlockedHeadsGoSoon(t *testing.T) {
+	t.Parallel()
+	const blocked, owners = 300, 20
+	full := &store.GateKey{Limit: &job.Limit{Key: "full", Most: 0}}
+	k := &store.GateKey{Limit: &job.Limit{Key: "key", Most: 1}, Held: map[string]int{}}
+	hands, gone := 0, 0
+	for granted := 0; granted == 0; hands++ {
+		k.Line = nil
+		each := store.Apiece(k.Free("key")+2, owners)
+		for i := range min(each+1, blocked-gone) {
+			k.Line = append(k.Line, store.Waiter{Job: job.ID{1, byte(i >> 8), byte(i)}, Owner: "ann", Keys: []string{"full", "key"}})
+		}
+		for i := range owners - 1 {
+			k.Line = append(k.Line, store.Waiter{Job: job.ID{2, byte(i)}, Owner: fmt.Sprintf("bob %d", i), Created: 1, Keys: []string{"key"}})
+		}
+		k.Cut(each)
+		h := (&store.Gate{Keys: map[string]*store.GateKey{"key": k, "full": full}}).Hand([]string{"key"}, 100)
+		gone, granted = gone+len(h.Move), len(h.Grant)
+	}
+	if gone != blocked || hands > blocked/2 {
+		t.Errorf("%d jobs moved in %d steps", gone, hands)
+	}
+}
