@@ -238,8 +238,7 @@ func (s *Service) prepareAll(reqs []Request, keyed bool) ([]store.New, error) {
 	jobs, errs := make([]store.New, len(reqs)), make([]error, len(reqs))
 	var keys ownKeys
 	for i := range reqs {
-		n, err := s.prepare(&reqs[i], keyed, &keys)
-		errs[i], jobs[i] = err, n
+		errs[i] = s.prepare(&jobs[i], &reqs[i], keyed, &keys)
 	}
 	first := map[string]int{} // of the jobs with an external id
 	for i := range jobs {
@@ -285,24 +284,24 @@ func allProblems(errs []error) error {
 	return job.Errorf(kind, "%w", &all)
 }
 
-// prepare checks a request and makes the row that Submit inserts.
-func (s *Service) prepare(r *Request, keyed bool, keys *ownKeys) (store.New, error) {
+// prepare checks a request and makes n of it, the row that Submit inserts.
+func (s *Service) prepare(n *store.New, r *Request, keyed bool, keys *ownKeys) error {
 	spec := r.Spec
 	if err := s.Check(&spec); err != nil {
-		return store.New{}, err
+		return err
 	}
 	given := r.Given
 	if given == nil {
 		var err error
-		if given, err = job.Encode(spec); err != nil {
-			return store.New{}, job.Errorf(job.Invalid, "spec: %w", err)
+		if given, err = job.Encode(&spec); err != nil {
+			return job.Errorf(job.Invalid, "spec: %w", err)
 		}
 	}
-	n := store.New{Delay: time.Duration(spec.Delay), After: r.After, Unique: r.Unique}
+	n.Delay, n.After, n.Unique = time.Duration(spec.Delay), r.After, r.Unique
 	if keyed || spec.ExternalID != "" {
 		var err error
 		if n.Fingerprint, err = job.Fingerprint(given); err != nil {
-			return store.New{}, err
+			return err
 		}
 	}
 	id := r.ID
@@ -317,11 +316,11 @@ func (s *Service) prepare(r *Request, keyed bool, keys *ownKeys) (store.New, err
 	}
 	if spec.Kind == job.KindApp {
 		if s.cfg.Machine == "" {
-			return store.New{}, job.Errorf(job.Invalid, "system local: this process runs no programs: submit tasks only, or set Config.Machine")
+			return job.Errorf(job.Invalid, "system local: this process runs no programs: submit tasks only, or set Config.Machine")
 		}
 		n.Job.Machine = s.cfg.Machine
 	}
-	return n, s.gate(&spec, &n, keys)
+	return s.gate(&spec, n, keys)
 }
 
 // gate says of a new job which keys it takes, and of which it needs turns.

@@ -129,12 +129,13 @@ func (j Job) InLine(now time.Time) Job {
 }
 
 // First returns the keys of the turns that a new job needs before it goes anywhere.
-func (j Job) First() []string {
+func (j *Job) First() []string {
 	if len(j.Limits) == 0 && j.Order == "" {
 		return nil
 	}
-	j.Ties = TieLimited
-	return j.TurnKeys(j.Lacks(Pending))
+	limited := *j
+	limited.Ties = TieLimited
+	return limited.TurnKeys(limited.Lacks(Pending))
 }
 
 // Entering returns a new job with the turns that it needs first, where all of them are among those that are free and it waits for

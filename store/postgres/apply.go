@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"encoding/json"
-	"slices"
 	"time"
 
 	"github.com/pawl-jobs/pawl/internal/guard"
@@ -36,7 +35,8 @@ func (s *Store) apply(ctx context.Context, cs []job.Change, claim *claiming) ([]
 	var eff store.Effects
 	asked := make([]asking, len(cs))
 	seen := make(map[job.ID]bool, len(cs))
-	for i, c := range cs {
+	for i := range cs {
+		c := &cs[i]
 		if seen[c.Job] {
 			return nil, eff, job.Errorf(job.Internal, "two changes of job %s in one call", c.Job)
 		}
@@ -44,7 +44,7 @@ func (s *Store) apply(ctx context.Context, cs []job.Change, claim *claiming) ([]
 			return nil, eff, err
 		}
 		seen[c.Job] = true
-		asked[i] = asking{Change: c, asked: c, at: i, digest: c.Digest(), cause: job.CauseWork, limited: c.From.Limited || c.Set.Block != nil}
+		asked[i] = asking{Change: *c, asked: *c, at: i, digest: c.Digest(), cause: job.CauseWork, limited: c.From.Limited || c.Set.Block != nil}
 	}
 	answers := make([]store.Applied, len(cs))
 	eff.Claiming()
@@ -61,7 +61,7 @@ func (s *Store) apply(ctx context.Context, cs []job.Change, claim *claiming) ([]
 			plain, limited := apart(others)
 			qs := hold(asked, len(others) > 0)
 			if len(tasks) > 0 {
-				finished := finish(tasks, turning || slices.ContainsFunc(tasks, func(a asking) bool { return a.limited }), func(i int, limited, owed bool) {
+				finished := finish(tasks, turning || anyOf(tasks, func(a *asking) bool { return a.limited }), func(i int, limited, owed bool) {
 					done[i], answers[tasks[i].at] = true, tasks[i].finished()
 					turns = turns || limited
 					eff.Owed = eff.Owed || owed

@@ -298,7 +298,8 @@ func (ks limitKeys) decide(key string) bool {
 // under returns the jobs with the keys under which each stands. They are not those that were given: a call that is made again
 // begins with these.
 func (ks limitKeys) under(jobs []store.New) []store.New {
-	if !slices.ContainsFunc(jobs, func(n store.New) bool { return len(n.Job.Limits) > 0 || len(ks) > 0 && len(n.Optional) > 0 }) {
+	under := func(n *store.New) bool { return len(n.Job.Limits) > 0 || len(ks) > 0 && len(n.Optional) > 0 }
+	if !anyOf(jobs, under) {
 		return jobs
 	}
 	jobs = slices.Clone(jobs)

@@ -99,7 +99,7 @@ func (t *tx) handOver(c *changes, eff *store.Effects) error {
 	case !has:
 		h.handOn = owed
 	default:
-		if slices.ContainsFunc(c.after, func(j job.Job) bool { return j.Line != "" }) { // it owes nothing that would tell of them
+		if anyOf(c.after, func(j *job.Job) bool { return j.Line != "" }) { // it owes nothing that would tell of them
 			marks = append(marks, do(makeMark))
 		}
 		if err := h.hand(t, lineHeadsFree); err != nil {

@@ -473,6 +473,9 @@ func (p *planner) check(when string) map[string][]string {
 		if index := needs[name]; !strings.Contains(strings.Join(plan, "\n"), index) {
 			wrong("does without " + index)
 		}
+		if name == "submit" && strings.Contains(strings.Join(plan, "\n"), "CTE given") {
+			wrong("keeps each row once more, which jobs without limits do not need")
+		}
 		slices.Sort(conds[name])
 	}
 	return conds

@@ -93,6 +93,16 @@ func values[S, T any](s []S, f func(*S) T) []T {
 	return list
 }
 
+// anyOf is slices.ContainsFunc for elements that are large.
+func anyOf[S any](s []S, f func(*S) bool) bool {
+	for i := range s {
+		if f(&s[i]) {
+			return true
+		}
+	}
+	return false
+}
+
 // nonzero returns nil for a value that says nothing.
 func nonzero[T comparable](v T) *T {
 	var zero T

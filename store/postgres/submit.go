@@ -86,7 +86,7 @@ func plain(sub *store.Submission) bool {
 			return false
 		}
 	}
-	return sub.Key == "" && !slices.ContainsFunc(sub.Jobs, func(n store.New) bool {
+	return sub.Key == "" && !anyOf(sub.Jobs, func(n *store.New) bool {
 		return n.Job.ExternalID != "" || len(n.After) > 0 || len(n.Unique) > 0 || n.Refusal != nil
 	})
 }
@@ -280,7 +280,7 @@ func (in *insertion) labels() (l labelRows) {
 //	28 now, if it has been read already  29 keys of limits  30 those of them that are set
 //
 // The limits are as they are believed to be in the snapshot of this statement, and so in the order of transactions: a job that
-// does not know of a limit stands before it.
+// does not know of a limit stands before it. What limits ask of each row is left out of its text: a job without one does not pay for it.
 var insertJobs = inserting(false)
 
 // insertLimited is insertJobs for jobs some of whom are under limits. Where this transaction has the gate, and nobody waits for turns
@@ -295,8 +295,9 @@ func inserting(limited bool) string {
 		return `lpad(greatest(0, extract(epoch FROM ` + time + `) * 1000000)::bigint::text, 18, '0')`
 	}
 	where := func(text string) string { return "" }
-	owes, later := `false`, `false`
+	from, owes, later := `given`, `false`, `false`
 	if limited {
+		from = `(SELECT g.*, g.id IN (SELECT o.id FROM going o) AS goes FROM given g OFFSET 0)`
 		where = func(text string) string { return text }
 		owes = guard.Owed.SQL(`n.line IN (SELECT o.key FROM owed o)`, `false`)
 		later = `n.line IN (SELECT l.line FROM lines l WHERE l.later)`
@@ -308,7 +309,7 @@ WITH x AS MATERIALIZED (
 		WHEN ` + guard.Known.SQL(`ARRAY(SELECT l.key FROM pawl.limits l WHERE l.tenant = $1 AND l.key = ANY ($29::text[]) ORDER BY l.key) = $30::text[] COLLATE "C"`,
 		`cardinality($30::text[]) >= 0`) + ` THEN true
 		ELSE pawl.refuse('the limits have changed', 'PW002') END
-), given AS MATERIALIZED (
+), given AS ` + where("MATERIALIZED ") + `(
 	SELECT u.*, x.now, x.ord, ` + where("rank.at, ") + `CASE WHEN d.due > x.now THEN d.due END AS due, coalesce(d.due > x.now, false) OR coalesce(u.needs > 0, false) OR u.broken IS TRUE AS shut
 	FROM x CROSS JOIN unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::int[], $12::int[],
 		$13::text[], $14::bytea[], $15::uuid[], $16::text[], $17::json[], $18::json[], $19::json[], $20::interval[], $21::timestamptz[],
@@ -337,7 +338,7 @@ WITH x AS MATERIALIZED (
 	SELECT g.*, g.shut` + where(` OR g.first IS NOT NULL AND NOT g.goes`) + ` AS gated,
 		coalesce(g.ties, 0)` + where(` | CASE WHEN NOT g.goes THEN 0 WHEN g.ordered IS NOT NULL THEN 256 WHEN g.kind = 'app' THEN 16 ELSE 32 END`) + ` AS tied` + where(`,
 		CASE WHEN NOT g.shut AND NOT g.goes THEN g.first END AS line`) + `
-	FROM (SELECT g.*` + where(`, g.id IN (SELECT o.id FROM going o) AS goes`) + ` FROM given g OFFSET 0) g
+	FROM ` + from + ` g
 ), spec AS (
 	INSERT INTO pawl.specs (id, tenant, owner, kind, name, stem, app, queue, machine, priority, max_attempts, created, external_id,
 		fingerprint, parent, trace, labels, notes, request)

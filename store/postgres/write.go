@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"encoding/json"
-	"slices"
 	"time"
 
 	"github.com/pawl-jobs/pawl/internal/guard"
@@ -144,7 +143,7 @@ func (c *changes) queries() []*query {
 		return column(c.after, func(j *job.Job) *[16]byte { return nonzero([16]byte(f(j))) })
 	}
 	statement := writeRows
-	if slices.ContainsFunc(c.after, func(j job.Job) bool { return j.State.Terminal() }) {
+	if anyOf(c.after, func(j *job.Job) bool { return j.State.Terminal() }) {
 		statement = writeEnds
 	}
 	qs := []*query{do(statement, c.now, string(c.cause), nonzero(c.actor),
