@@ -37,8 +37,9 @@ var inSQLite = []leftover{
 	{"unique_key_left", `SELECT mode || ' ' || key || ' of ' || coalesce((SELECT hex(id) FROM jobs WHERE seq = job), job) FROM unique_keys`},
 	{"live_left", `SELECT hex(id) FROM jobs WHERE live <> 0 OR wish <> ''`},
 	{"twice", `SELECT external_id FROM jobs WHERE external_id IS NOT NULL GROUP BY external_id HAVING count(*) > 1`},
-	{"stranger", `SELECT job || '.' || n FROM events WHERE job NOT IN (SELECT seq FROM jobs)`},
-	{"stranger", `SELECT hex(id) FROM jobs WHERE seq NOT IN (SELECT seq FROM specs)`},
+	// Rows of nobody keep the highest numbers that were given, where what had them is deleted.
+	{"stranger", `SELECT job || '.' || n FROM events WHERE job <> 0 AND job NOT IN (SELECT seq FROM jobs)`},
+	{"stranger", `SELECT hex(id) FROM jobs WHERE id <> zeroblob(16) AND seq NOT IN (SELECT seq FROM specs)`},
 	{"stranger", `SELECT seq FROM specs WHERE seq NOT IN (SELECT seq FROM jobs)`},
 	{"database", `SELECT * FROM pragma_integrity_check() WHERE integrity_check <> 'ok'`},
 }

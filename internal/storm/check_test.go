@@ -247,6 +247,14 @@ var looks = map[string]func(*testing.T, *world){
 		w.strangers.keepsOut(t.Context(), "see", c, "a stranger", p.id)
 		w.says(t, "tenant", p)
 	},
+	"numbers of what was deleted": func(t *testing.T, w *world) { // the newest of all, and nothing came after it
+		w.execute(t, `INSERT INTO jobs (seq, id, tenant, owner, kind, name, queue, machine, priority, max_attempts, created, state, custody, epoch, n, lane, attempt, since, hidden)
+			VALUES (1000, zeroblob(16), '', '', '', '', '', '', 0, 0, 1, '', 'none', 0, 0, '', 0, 0, 2)`)
+		w.execute(t, `INSERT INTO events (seq, job, n, epoch, state, custody, at, cause) VALUES (100000, 0, 0, 0, '', 'none', 0, '')`)
+		if must(t, w.judge(t.Context())); len(w.sum.Broken) > 0 {
+			t.Errorf("a job and an event that were deleted are found broken: %q", w.sum.Broken)
+		}
+	},
 	"another one that is not like it": func(t *testing.T, w *world) {
 		p := w.promise(task)
 		w.met(order{name: "storm-x", unique: "u", begun: time.Now()}, &pawl.View{Job: job.Job{ID: p.id, Name: p.name}})
