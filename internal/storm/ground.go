@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // ground makes what the storm goes over: the database, the folders, the network, and the processes, which do not run yet.
@@ -66,15 +69,30 @@ func (s *storm) ground(ctx context.Context) (release func(), err error) {
 	return release, nil
 }
 
-// admin runs a statement on the server, past the proxies.
+// admin runs a statement on the server, past the proxies. Where one of the server's processes has crashed, which is none of the faults here, it
+// waits until the server has recovered: that is a fault like others for the jobs.
 func (s *storm) admin(ctx context.Context, database, statement string, args ...any) error {
+	ctx, stop := context.WithTimeout(ctx, 30*time.Second)
+	defer stop()
 	conn, err := pgx.Connect(ctx, s.server.DSN(database))
+	if recovers(err) {
+		s.printf("the server recovers from a crash of its own; it said:\n%s", s.server.Log())
+		for recovers(err) && pause(ctx, 50*time.Millisecond) {
+			conn, err = pgx.Connect(ctx, s.server.DSN(database))
+		}
+	}
 	if err != nil {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	_, err = conn.Exec(ctx, statement, args...)
 	return err
+}
+
+// recovers reports whether a server has refused a connection because it starts, or recovers from a crash.
+func recovers(err error) bool {
+	var e *pgconn.PgError
+	return errors.As(err, &e) && e.Code == "57P03"
 }
 
 // through returns the URL of the database by way of a proxy.

@@ -155,6 +155,9 @@ func (s *Server) Stop() {
 	s.remove()
 }
 
+// Log returns the end of what the server has logged since it was started.
+func (s *Server) Log() string { return s.child.log.String() }
+
 // Addr is where the server listens, such as "127.0.0.1:40123": for a proxy that stands before it.
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
