@@ -215,7 +215,7 @@ func (s *session) apply(ctx context.Context, changes []job.Change) (answers []st
 // along returns a claim to go with changes, and takes its slots: those that are free, and those that the changes free.
 func (s *session) along(changes []job.Change) (c store.Claim, ok bool) {
 	hands := false
-	for i := range changes {
+	for i := range changes { // in their place: they are large
 		hands = hands || changes[i].GivesBack()
 	}
 	if !hands || s.shares.Load() || s.e.command() != store.Work || len(s.e.kinds) == 0 || len(s.e.cfg.Only) > 0 {
