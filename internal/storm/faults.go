@@ -209,10 +209,10 @@ func databaseKilled(ctx context.Context, s *storm, _ *rand.Rand) error {
 
 // backendsEnded ends the connections of others, of all or of about half.
 func backendsEnded(ctx context.Context, s *storm, rnd *rand.Rand) error {
-	return s.asAdmin(func(ctx context.Context) error {
-		return s.admin(ctx, "postgres", `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-			WHERE datname = 'storm' AND pid <> pg_backend_pid() AND random() < $1`, []float64{0.5, 1}[rnd.IntN(2)])
-	})
+	s.databases.Lock()
+	defer s.databases.Unlock()
+	return s.admin(context.WithoutCancel(ctx), "postgres", `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE datname = 'storm' AND pid <> pg_backend_pid() AND random() < $1`, []float64{0.5, 1}[rnd.IntN(2)])
 }
 
 // connectionsExhausted takes all connections that the server still has.
@@ -250,15 +250,6 @@ func readOnly(ctx context.Context, s *storm, _ *rand.Rand) error {
 	}
 	<-ctx.Done()
 	return s.admin(context.WithoutCancel(ctx), "postgres", "SELECT pg_promote()")
-}
-
-// asAdmin does something with the server while it is up. Faults of the server come one at a time there.
-func (s *storm) asAdmin(do func(context.Context) error) error {
-	s.databases.Lock()
-	defer s.databases.Unlock()
-	ctx, stop := context.WithTimeout(context.Background(), 30*time.Second)
-	defer stop()
-	return do(ctx)
 }
 
 // clear has everything right again, for the time after the storm. Where the database had a wrong clock, that of its process or of
