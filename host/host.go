@@ -50,15 +50,22 @@ type Host interface {
 	// to find out whether it may (see package runner).
 	Start(ctx context.Context, c Command) (Process, error)
 
-	// Inspect tells what has become of processes, in the order asked. It is one look at the machine however many
-	// are asked. An error says nothing about any of them.
-	Inspect(ctx context.Context, ps []Process) ([]Life, error)
+	// Alive reports which processes are alive, in the order asked, whatever has become of their sessions. An error says
+	// nothing about any of them.
+	Alive(ctx context.Context, ps []Process) ([]bool, error)
 
-	// Signal sends a signal to what is left of a process: to each member of its session, whichever process group it
-	// went to, whether the leader is alive or gone. Nothing left is no error, so it can be repeated. What is
-	// started while the signal is being sent may miss it: who wants an end repeats until Inspect says Gone. A
-	// process that made itself a session of its own (setsid) is out of reach.
-	Signal(ctx context.Context, p Process, sig syscall.Signal) error
+	// Members finds what is alive of families, in the order asked: one look at the machine, however many are asked. A look
+	// that finds nobody proves that nobody was alive when it ended: what is started while it goes on is found as well. An
+	// error says nothing about any of them.
+	Members(ctx context.Context, fs []Family) ([][]Member, error)
+
+	// Signal sends a signal to each of the processes. One that is gone is no error, so it can be repeated. Where a process
+	// may not be signaled, the others are, and the error is [syscall.EPERM].
+	Signal(ctx context.Context, ps []Process, sig syscall.Signal) error
+
+	// LockLimit returns the limit of file locks (RLIMIT_LOCKS) that programs start with, the largest number for none. See
+	// [Family].
+	LockLimit(ctx context.Context) (uint64, error)
 
 	// Watch tells the names that appear in a folder, by creation or by rename; names that begin with a dot are left
 	// out. The watch stands when Watch returns: a name that appears afterwards is told, so who lists the folder then
@@ -71,8 +78,8 @@ type Host interface {
 
 // Accountant is the ability of a host to tell what a program had used.
 type Accountant interface {
-	// Usage tells what a process that Start started had used when it ended. It is known from when Inspect first says
-	// that the leader is dead; asked again, the answer is the same. It is false for what is alive, for what the caller's
+	// Usage tells what a process that Start started had used when it ended. It is known from when Alive first says
+	// that it is not; asked again, the answer is the same. It is false for what is alive, for what the caller's
 	// own process did not start, and for what ended long ago: backends say how many they remember. The machine is not
 	// asked.
 	Usage(p Process) (Usage, bool)
@@ -112,15 +119,35 @@ type Usage struct {
 	Written int64         `json:"written"` // bytes that were to go to disks; 0 if unknown
 }
 
-// Life says what has become of a process and its session.
-type Life string
+// A Family says by what the processes of a launch are known. Children inherit all three marks, and each can be shed:
+// setsid(2) leaves the session, env -i drops the variable, and root may raise the limit. A process belongs to the family
+// if it bears one of them.
+type Family struct {
+	// Leader is the leader of its session. It is no member.
+	Leader Process
+	// Locks is a number that its programs have as their limit of file locks. Linux has not used that limit since 2.4.25;
+	// it still passes it on to each child, and only root raises it. 0: there is no such number.
+	Locks uint64
+	// Launch is the value of the variable [LaunchVariable] in the environment with which a program was started; "": none.
+	Launch string
+}
 
-// The lives. A zombie counts as dead.
+// The variables that say to which launch a process belongs, and that it is to outlive it.
 const (
-	Alive    Life = "alive"    // the leader is alive; it may be stopped
-	Orphaned Life = "orphaned" // the leader is dead, others of its session are alive
-	Gone     Life = "gone"     // nothing of the session is alive
+	LaunchVariable = "PAWL_LAUNCH"
+	KeepVariable   = "PAWL_KEEP" // "1": whoever ends what is left of a launch leaves the process alone
 )
+
+// A Member is a living process of a family. A zombie is dead.
+type Member struct {
+	Process
+	Parent   int    // the pid of its parent
+	Name     string // of its program, as far as the machine tells: Linux cuts it to 15 bytes
+	User     string // whose it is: a name, or a number where there is none
+	State    byte   // as in /proc/PID/stat: 'T' is stopped, 'D' does not even listen to SIGKILL
+	Numbered bool   // it has the family's limit of file locks
+	Kept     bool   // its environment says so: see [KeepVariable]
+}
 
 // An Event is news of a watched folder.
 type Event struct {

@@ -26,7 +26,7 @@ type Host struct {
 	under host.Host
 
 	mu      sync.Mutex // guards what follows
-	lies    map[host.Process]host.Life
+	lies    map[host.Process]bool
 	drop    func(name string) bool
 	watches map[*watch]bool // those that stand
 }
@@ -41,17 +41,17 @@ var (
 // New returns a fake before the host under.
 func New(under host.Host) *Host {
 	return &Host{
-		Faults: fault.New("Boot", "Uptime", "Environ", "Start", "Inspect", "Signal", "Watch",
+		Faults: fault.New("Boot", "Uptime", "Environ", "Start", "Alive", "Members", "Signal", "LockLimit", "Watch",
 			"Open", "Put", "Stat", "List", "Mkdir", "Rename", "Link", "Remove"),
-		under: under, lies: map[host.Process]host.Life{}, watches: map[*watch]bool{},
+		under: under, lies: map[host.Process]bool{}, watches: map[*watch]bool{},
 	}
 }
 
-// Lie has Inspect say l of a process, until Truth.
-func (h *Host) Lie(p host.Process, l host.Life) {
+// Lie has Alive answer so of a process, until Truth.
+func (h *Host) Lie(p host.Process, alive bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.lies[p] = l
+	h.lies[p] = alive
 }
 
 // Truth ends the lies about a process.
@@ -106,22 +106,32 @@ func (h *Host) Start(ctx context.Context, c host.Command) (host.Process, error) 
 	return fault.Do(ctx, h.Faults, "Start", func() (host.Process, error) { return h.under.Start(ctx, c) })
 }
 
-// Inspect implements [host.Host].
-func (h *Host) Inspect(ctx context.Context, ps []host.Process) ([]host.Life, error) {
-	lives, err := fault.Do(ctx, h.Faults, "Inspect", func() ([]host.Life, error) { return h.under.Inspect(ctx, ps) })
+// Alive implements [host.Host].
+func (h *Host) Alive(ctx context.Context, ps []host.Process) ([]bool, error) {
+	alive, err := fault.Do(ctx, h.Faults, "Alive", func() ([]bool, error) { return h.under.Alive(ctx, ps) })
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for i := range lives {
-		if l, ok := h.lies[ps[i]]; ok {
-			lives[i] = l
+	for i := range alive {
+		if lie, ok := h.lies[ps[i]]; ok {
+			alive[i] = lie
 		}
 	}
-	return lives, err
+	return alive, err
+}
+
+// Members implements [host.Host].
+func (h *Host) Members(ctx context.Context, fs []host.Family) ([][]host.Member, error) {
+	return fault.Do(ctx, h.Faults, "Members", func() ([][]host.Member, error) { return h.under.Members(ctx, fs) })
 }
 
 // Signal implements [host.Host].
-func (h *Host) Signal(ctx context.Context, p host.Process, sig syscall.Signal) error {
-	return fault.Run(ctx, h.Faults, "Signal", func() error { return h.under.Signal(ctx, p, sig) })
+func (h *Host) Signal(ctx context.Context, ps []host.Process, sig syscall.Signal) error {
+	return fault.Run(ctx, h.Faults, "Signal", func() error { return h.under.Signal(ctx, ps, sig) })
+}
+
+// LockLimit implements [host.Host].
+func (h *Host) LockLimit(ctx context.Context) (uint64, error) {
+	return fault.Do(ctx, h.Faults, "LockLimit", func() (uint64, error) { return h.under.LockLimit(ctx) })
 }
 
 // Usage implements [host.Accountant]. It is not known where the host below keeps no accounts.

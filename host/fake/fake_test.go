@@ -52,7 +52,7 @@ func sleeper(t *testing.T, h *Host, dir string) (host.Process, error) {
 	})
 	if err == nil {
 		t.Cleanup(func() {
-			if err := h.under.Signal(context.WithoutCancel(t.Context()), p, syscall.SIGKILL); err != nil {
+			if err := h.under.Signal(context.WithoutCancel(t.Context()), []host.Process{p}, syscall.SIGKILL); err != nil {
 				t.Error(err)
 			}
 		})
@@ -60,13 +60,13 @@ func sleeper(t *testing.T, h *Host, dir string) (host.Process, error) {
 	return p, err
 }
 
-func (h *Host) life(t *testing.T, p host.Process) host.Life {
+func (h *Host) alive(t *testing.T, p host.Process) bool {
 	t.Helper()
-	lives, err := h.Inspect(t.Context(), []host.Process{p})
+	alive, err := h.Alive(t.Context(), []host.Process{p})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return lives[0]
+	return alive[0]
 }
 
 func write(t *testing.T, name string) {
@@ -86,7 +86,7 @@ func TestAStartThatFails(t *testing.T) {
 	if names, err := os.ReadDir(dir); err != nil || len(names) != 0 {
 		t.Errorf("something happened: %v, %v", names, err)
 	}
-	if p, err := sleeper(t, h, dir); err != nil || h.life(t, p) != host.Alive {
+	if p, err := sleeper(t, h, dir); err != nil || !h.alive(t, p) {
 		t.Errorf("the next one: %v", err)
 	}
 }
@@ -131,19 +131,17 @@ func TestLies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, l := range []host.Life{host.Gone, host.Orphaned} {
-		h.Lie(p, l)
-		if got := h.life(t, p); got != l {
-			t.Errorf("%s, want %s", got, l)
-		}
+	h.Lie(p, false)
+	if h.alive(t, p) {
+		t.Error("it is alive, want a lie")
 	}
 	other := host.Process{PID: p.PID, Start: p.Start + 1, Boot: p.Boot}
-	if got := h.life(t, other); got != host.Gone {
-		t.Errorf("another is %s", got)
+	if h.alive(t, other) {
+		t.Error("another is alive")
 	}
 	h.Truth(p)
-	if got := h.life(t, p); got != host.Alive {
-		t.Errorf("%s, want the truth", got)
+	if !h.alive(t, p) {
+		t.Error("it is dead, want the truth")
 	}
 }
 
@@ -215,14 +213,16 @@ func TestAHostThatDies(t *testing.T) {
 	_, uptime := h.Uptime(t.Context())
 	_, environ := h.Environ(t.Context())
 	_, start := sleeper(t, h, dir)
-	_, inspect := h.Inspect(t.Context(), []host.Process{p})
+	_, alive := h.Alive(t.Context(), []host.Process{p})
+	_, members := h.Members(t.Context(), []host.Family{{Leader: p}})
+	_, locks := h.LockLimit(t.Context())
 	_, watch := h.Watch(t.Context(), dir)
 	_, file := files.ReadFile(t.Context(), h.Files(), dir+"/up")
 	_, stat := h.Files().Stat(t.Context(), dir)
 	_, list := h.Files().List(t.Context(), dir)
 	for name, err := range map[string]error{
-		"Boot": boot, "Uptime": uptime, "Environ": environ, "Start": start, "Inspect": inspect, "Watch": watch, "Open": file, "Stat": stat, "List": list,
-		"Signal": h.Signal(t.Context(), p, syscall.SIGKILL),
+		"Boot": boot, "Uptime": uptime, "Environ": environ, "Start": start, "Alive": alive, "Members": members, "LockLimit": locks, "Watch": watch, "Open": file, "Stat": stat, "List": list,
+		"Signal": h.Signal(t.Context(), []host.Process{p}, syscall.SIGKILL),
 		"Put":    h.Files().Put(t.Context(), dir+"/x", strings.NewReader(""), files.PutOptions{}),
 		"Mkdir":  h.Files().Mkdir(t.Context(), dir+"/x"),
 		"Rename": h.Files().Rename(t.Context(), dir+"/up", dir+"/x"),
@@ -234,8 +234,8 @@ func TestAHostThatDies(t *testing.T) {
 		}
 	}
 	h.Revive()
-	if l := h.life(t, p); l != host.Alive {
-		t.Errorf("%s: the program did not outlive the death", l)
+	if !h.alive(t, p) {
+		t.Error("the program did not outlive the death")
 	}
 	if _, err := h.Watch(t.Context(), dir); err != nil {
 		t.Error(err)

@@ -4,9 +4,11 @@ package hosttest
 
 import (
 	"context"
+	cryptorand "crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path"
 	"runtime"
@@ -37,8 +39,13 @@ func Run(t *testing.T, open func(t *testing.T) (host.Host, string)) {
 		"another boot is gone":                      otherBoot,
 		"pids that nobody has are gone":             nobody,
 		"a zombie is gone":                          zombie,
-		"an orphan is found and signaled":           orphaned,
-		"a group of its own is signaled too":        ownGroup,
+		"members are found by their session":        bySession,
+		"members are found by their number":         byNumber,
+		"members are found by their variable":       byVariable,
+		"a program that leaves its session":         leaver,
+		"a family that moves on is found":           runners,
+		"what is to be kept says so":                kept,
+		"what may not be signaled":                  refused,
 		"stopped and continued":                     stopped,
 		"many are inspected in order":               many,
 		"a watch tells what appears":                watch,
@@ -78,22 +85,44 @@ func (f fixture) command(argv ...string) host.Command {
 	return host.Command{Argv: argv, Dir: f.dir, Stdout: path.Join(f.dir, "out"), Stderr: path.Join(f.dir, "err")}
 }
 
+// kill ends what is left of a process's session.
 func (f fixture) kill(t *testing.T, p host.Process) {
+	t.Helper()
+	f.killAll(t, host.Family{Leader: p})
+}
+
+// killAll ends a family, and the leader with it.
+func (f fixture) killAll(t *testing.T, family host.Family) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
 	Until(t, "killed processes are gone", func() bool {
-		must(t, f.host.Signal(ctx, p, syscall.SIGKILL))
-		lives, err := f.host.Inspect(ctx, []host.Process{p})
-		must(t, err)
-		return lives[0] == host.Gone
+		ps := []host.Process{family.Leader}
+		for _, m := range f.members(t, family) {
+			ps = append(ps, m.Process)
+		}
+		must(t, f.host.Signal(ctx, ps, syscall.SIGKILL))
+		return len(ps) == 1 && !f.alive(t, family.Leader)
 	})
 }
 
-func (f fixture) life(t *testing.T, p host.Process) host.Life {
+func (f fixture) alive(t *testing.T, p host.Process) bool {
 	t.Helper()
-	lives, err := f.host.Inspect(t.Context(), []host.Process{p})
+	alive, err := f.host.Alive(context.WithoutCancel(t.Context()), []host.Process{p})
 	must(t, err)
-	return lives[0]
+	return alive[0]
+}
+
+func (f fixture) signal(t *testing.T, sig syscall.Signal, ps ...host.Process) {
+	t.Helper()
+	must(t, f.host.Signal(t.Context(), ps, sig))
+}
+
+// members returns the members of a family.
+func (f fixture) members(t *testing.T, family host.Family) []host.Member {
+	t.Helper()
+	all, err := f.host.Members(context.WithoutCancel(t.Context()), []host.Family{family})
+	must(t, err)
+	return all[0]
 }
 
 func (f fixture) read(t *testing.T, name string) string {
@@ -167,7 +196,7 @@ func appended(t *testing.T, f fixture) {
 		c.Stderr = c.Stdout
 		p, err := f.host.Start(t.Context(), c)
 		must(t, err)
-		Until(t, "it ends", func() bool { return f.life(t, p) == host.Gone })
+		Until(t, "it ends", func() bool { return !f.alive(t, p) })
 		if got, want := f.read(t, "out"), strings.Repeat("out\nerr\n", i+1); got != want {
 			t.Errorf("output %q, want %q", got, want)
 		}
@@ -180,8 +209,8 @@ func outlives(t *testing.T, f fixture) {
 	must(t, err)
 	t.Cleanup(func() { f.kill(t, p) })
 	cancel()
-	if l := f.life(t, p); l != host.Alive {
-		t.Errorf("%s after the context's end", l)
+	if !f.alive(t, p) {
+		t.Error("dead after the context's end")
 	}
 	if _, err := f.host.Start(ctx, f.command("/bin/sleep", "1000")); !errors.Is(err, context.Canceled) {
 		t.Errorf("Start with a context that has ended: %v", err)
@@ -217,14 +246,14 @@ func cannotStart(t *testing.T, f fixture) {
 
 func aliveThenGone(t *testing.T, f fixture) {
 	p := f.sh(t, "exec sleep 1000")
-	if l := f.life(t, p); l != host.Alive {
-		t.Errorf("%s, want alive", l)
+	if !f.alive(t, p) {
+		t.Error("dead, want alive")
 	}
 	f.kill(t, p)
-	if l := f.life(t, p); l != host.Gone {
-		t.Errorf("%s, want gone", l)
+	if f.alive(t, p) {
+		t.Error("alive, want dead")
 	}
-	must(t, f.host.Signal(t.Context(), p, syscall.SIGKILL)) // nothing left is no error
+	f.signal(t, syscall.SIGKILL, p) // nothing left is no error
 }
 
 func recycled(t *testing.T, f fixture) {
@@ -244,11 +273,11 @@ func otherBoot(t *testing.T, f fixture) {
 // isStrange tests that other, which has the pid of p, is gone and that a signal to it does not reach p.
 func (f fixture) isStrange(t *testing.T, p, other host.Process) {
 	t.Helper()
-	must(t, f.host.Signal(t.Context(), other, syscall.SIGKILL))
-	lives, err := f.host.Inspect(t.Context(), []host.Process{other, p})
+	f.signal(t, syscall.SIGKILL, other)
+	alive, err := f.host.Alive(t.Context(), []host.Process{other, p})
 	must(t, err)
-	if diff := cmp.Diff([]host.Life{host.Gone, host.Alive}, lives); diff != "" {
-		t.Errorf("Inspect (-want +got):\n%s", diff)
+	if diff := cmp.Diff([]bool{false, true}, alive); diff != "" {
+		t.Errorf("Alive (-want +got):\n%s", diff)
 	}
 }
 
@@ -257,10 +286,13 @@ func nobody(t *testing.T, f fixture) {
 	must(t, err)
 	for _, pid := range []int{-1, 0, 1} {
 		p := host.Process{PID: pid, Boot: boot, Start: f.stat(t, 1).start}
-		if l := f.life(t, p); l != host.Gone {
-			t.Errorf("pid %d is %s", pid, l)
+		if f.alive(t, p) {
+			t.Errorf("pid %d is alive", pid)
 		}
-		must(t, f.host.Signal(t.Context(), p, syscall.SIGCONT))
+		if ms := f.members(t, host.Family{Leader: p}); len(ms) != 0 {
+			t.Errorf("pid %d has members: %+v", pid, ms)
+		}
+		f.signal(t, syscall.SIGCONT, p)
 	}
 }
 
@@ -275,71 +307,172 @@ func zombie(t *testing.T, f fixture) {
 	boot, err := f.host.Boot(t.Context())
 	must(t, err)
 	p := host.Process{PID: pid, Start: f.stat(t, pid).start, Boot: boot}
-	if l := f.life(t, p); l != host.Gone {
-		t.Errorf("a zombie is %s", l)
+	if f.alive(t, p) {
+		t.Error("a zombie is alive")
 	}
-	must(t, f.host.Signal(t.Context(), p, syscall.SIGKILL))
+	if ms := f.members(t, host.Family{Leader: host.Process{PID: f.stat(t, pid).session, Start: p.Start, Boot: boot}}); len(ms) != 0 {
+		t.Errorf("a zombie is a member: %+v", ms)
+	}
+	f.signal(t, syscall.SIGKILL, p)
 }
 
-func orphaned(t *testing.T, f fixture) {
+// bySession: an orphan, and one that went to a group of its own.
+func bySession(t *testing.T, f fixture) {
 	wait := f.appears(t)
-	p := f.sh(t, `(trap '' TERM; : >ready; while :; do sleep 1000; done) & exit`)
+	p := f.sh(t, `(trap '' TERM; : >ready; while :; do sleep 1000; done) & timeout 1000 sleep 1000 & exit`)
 	wait("ready")
-	Until(t, "the leader is dead", func() bool { return f.life(t, p) != host.Alive })
-	must(t, f.host.Signal(t.Context(), p, syscall.SIGTERM))
-	if l := f.life(t, p); l != host.Orphaned {
-		t.Errorf("%s, want orphaned", l)
+	family := host.Family{Leader: p}
+	Until(t, "the leader is dead", func() bool { return !f.alive(t, p) })
+	Until(t, "all are found", func() bool { return len(f.members(t, family)) == 4 })
+	other := family
+	other.Leader.Boot = "00000000-0000-0000-0000-000000000000"
+	if ms := f.members(t, other); len(ms) != 0 {
+		t.Errorf("members of another boot: %+v", ms)
 	}
-	other := p
-	other.Boot = "00000000-0000-0000-0000-000000000000"
-	if l := f.life(t, other); l != host.Gone {
-		t.Errorf("an orphan of another boot is %s", l)
+	other = family
+	other.Leader.Start++
+	if ms := f.members(t, other); len(ms) > 4 {
+		t.Errorf("%+v", ms)
 	}
-	f.kill(t, p)
 }
 
-func ownGroup(t *testing.T, f fixture) {
-	p := f.sh(t, `timeout 1000 sleep 1000 & exit`)
-	Until(t, "the leader is dead", func() bool { return f.life(t, p) != host.Alive })
-	if l := f.life(t, p); l != host.Orphaned {
-		t.Errorf("%s, want orphaned", l)
+// number is one below the limit of the host.
+func (f fixture) number(t *testing.T) uint64 {
+	t.Helper()
+	most, err := f.host.LockLimit(t.Context())
+	must(t, err)
+	if most < 1<<20 {
+		t.Skipf("the limit of file locks is %d", most)
 	}
-	f.kill(t, p)
+	return 1<<19 + rand.Uint64N(1<<19)
+}
+
+// mark is a shell's way to take the number $1.
+const mark = `ulimit -w "$1" 2>/dev/null || ulimit -x "$1" || exit; `
+
+func byNumber(t *testing.T, f fixture) {
+	family := host.Family{Locks: f.number(t)}
+	p := f.sh(t, mark+`env -i setsid sleep 1000 & exit`, strconv.FormatUint(family.Locks, 10))
+	t.Cleanup(func() { f.killAll(t, family) })
+	Until(t, "the leader is dead", func() bool { return !f.alive(t, p) })
+	Until(t, "it is found", func() bool {
+		ms := f.members(t, family)
+		return len(ms) == 1 && ms[0].Name == "sleep" && ms[0].Numbered && ms[0].Boot == p.Boot && !ms[0].Kept
+	})
+	for what, other := range map[string]host.Family{"another number": {Locks: family.Locks + 1}, "no mark": {}} {
+		if ms := f.members(t, other); len(ms) != 0 {
+			t.Errorf("members by %s: %+v", what, ms)
+		}
+	}
+}
+
+func byVariable(t *testing.T, f fixture) {
+	family := host.Family{Launch: cryptorand.Text()}
+	p := f.sh(t, `export `+host.LaunchVariable+`="$1"; setsid sleep 1000 & exit`, family.Launch)
+	t.Cleanup(func() { f.killAll(t, family) })
+	Until(t, "the leader is dead", func() bool { return !f.alive(t, p) })
+	Until(t, "it is found", func() bool {
+		ms := f.members(t, family)
+		return len(ms) == 1 && ms[0].Name == "sleep" && !ms[0].Numbered
+	})
+	if ms := f.members(t, host.Family{Launch: family.Launch + "x"}); len(ms) != 0 {
+		t.Errorf("members of another launch: %+v", ms)
+	}
+}
+
+// leaver: it gets its number late, and leaves its session without a fork.
+func leaver(t *testing.T, f fixture) {
+	family := host.Family{Locks: f.number(t)}
+	must(t, f.fs.Mkdir(t.Context(), f.dir))
+	wait := f.appears(t)
+	p := f.sh(t, `(: >begun; until [ -e go ]; do sleep 0.01; done; `+mark+`exec env -i setsid sleep 1000) & wait`, strconv.FormatUint(family.Locks, 10))
+	t.Cleanup(func() { f.killAll(t, family) })
+	wait("begun")
+	f.members(t, family) // whoever looks now sees it without the number
+	must(t, f.fs.Put(t.Context(), path.Join(f.dir, "go"), strings.NewReader(""), files.PutOptions{}))
+	Until(t, "it has left", func() bool {
+		ms := f.members(t, family)
+		return len(ms) == 1 && ms[0].Name == "sleep" && f.stat(t, ms[0].PID).session == ms[0].PID
+	})
+	if !f.alive(t, p) {
+		t.Error("the leader is dead")
+	}
+}
+
+// runners: a process that forks and ends all the time is found by each look.
+func runners(t *testing.T, f fixture) {
+	family := host.Family{Locks: f.number(t)}
+	f.sh(t, mark+`: >hop; echo '[ -e hop ] && setsid sh ./hopper & exit' >hopper; sh ./hopper`, strconv.FormatUint(family.Locks, 10))
+	t.Cleanup(func() {
+		must(t, f.fs.Remove(context.WithoutCancel(t.Context()), path.Join(f.dir, "hop")))
+		f.killAll(t, family)
+	})
+	Until(t, "it is under way", func() bool { return len(f.members(t, family)) > 0 })
+	for i := range 50 {
+		if len(f.members(t, family)) == 0 {
+			t.Fatalf("look %d found nobody", i+1)
+		}
+	}
+}
+
+func kept(t *testing.T, f fixture) {
+	p := f.sh(t, host.KeepVariable+`=1 sleep 1000 & `+host.KeepVariable+`=0 sleep 1000 & wait`)
+	Until(t, "both are found, and one is kept", func() bool {
+		ms := f.members(t, host.Family{Leader: p})
+		return len(ms) == 2 && ms[0].Kept != ms[1].Kept && ms[0].Parent == p.PID
+	})
+}
+
+// refused: the signal reaches the others.
+func refused(t *testing.T, f fixture) {
+	boot, err := f.host.Boot(t.Context())
+	must(t, err)
+	if os.Geteuid() == 0 {
+		t.Skip("root may signal everybody")
+	}
+	p := f.sh(t, "exec sleep 1000")
+	other := host.Process{PID: 2, Start: f.stat(t, 2).start, Boot: boot} // a thread of the kernel
+	if err := f.host.Signal(t.Context(), []host.Process{other, p}, syscall.SIGKILL); !errors.Is(err, syscall.EPERM) {
+		t.Errorf("Signal: %v, want EPERM", err)
+	}
+	Until(t, "the other one is dead", func() bool { return !f.alive(t, p) })
 }
 
 func stopped(t *testing.T, f fixture) {
 	p := f.sh(t, "exec sleep 1000")
-	must(t, f.host.Signal(t.Context(), p, syscall.SIGSTOP))
+	f.signal(t, syscall.SIGSTOP, p)
 	Until(t, "it is stopped", func() bool { return f.stat(t, p.PID).state == "T" })
-	if l := f.life(t, p); l != host.Alive {
-		t.Errorf("stopped, it is %s", l)
+	if !f.alive(t, p) {
+		t.Error("stopped, it is dead")
 	}
-	must(t, f.host.Signal(t.Context(), p, syscall.SIGCONT))
+	f.signal(t, syscall.SIGCONT, p)
 	Until(t, "it goes on", func() bool { return f.stat(t, p.PID).state == "S" })
 }
 
 func many(t *testing.T, f fixture) {
 	const n = 20
 	var ps []host.Process
-	var want []host.Life
+	var want []bool
 	for i := range n {
 		p := f.sh(t, "exec sleep 1000")
-		life := host.Alive
-		if i%3 == 0 {
+		alive := i%3 != 0
+		if !alive {
 			f.kill(t, p)
-			life = host.Gone
 		}
 		for range 50 {
-			ps, want = append(ps, p), append(want, life)
+			ps, want = append(ps, p), append(want, alive)
 		}
 	}
-	got, err := f.host.Inspect(t.Context(), ps)
+	got, err := f.host.Alive(t.Context(), ps)
 	must(t, err)
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("Inspect (-want +got):\n%s", diff)
+		t.Errorf("Alive (-want +got):\n%s", diff)
 	}
-	if got, err := f.host.Inspect(t.Context(), nil); err != nil || len(got) != 0 {
-		t.Errorf("Inspect of none: %v, %v", got, err)
+	if got, err := f.host.Alive(t.Context(), nil); err != nil || len(got) != 0 {
+		t.Errorf("Alive of none: %v, %v", got, err)
+	}
+	if got, err := f.host.Members(t.Context(), nil); err != nil || len(got) != 0 {
+		t.Errorf("Members of none: %v, %v", got, err)
 	}
 }
 
@@ -487,7 +620,7 @@ func usage(t *testing.T, f fixture) {
 	const memory = 50 << 20
 	p := f.sh(t, `dd if=/dev/zero of=/dev/null bs=$1 count=1; i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done`, strconv.Itoa(memory))
 	alive := f.sh(t, "exec sleep 1000")
-	Until(t, "it is dead", func() bool { return f.life(t, p) != host.Alive })
+	Until(t, "it is dead", func() bool { return !f.alive(t, p) })
 	u, ok := a.Usage(p)
 	if !ok || u.User+u.System <= 0 || u.MaxRSS != 0 && u.MaxRSS < memory || u.Read < 0 || u.Written < 0 {
 		t.Errorf("Usage: %+v, %t", u, ok)
@@ -505,8 +638,9 @@ func usage(t *testing.T, f fixture) {
 }
 
 type stat struct {
-	state string
-	start uint64
+	state   string
+	session int
+	start   uint64
 }
 
 // stat reads the stat file of a process whose program has no parenthesis in its name.
@@ -518,7 +652,9 @@ func (f fixture) stat(t *testing.T, pid int) stat {
 	fields := strings.Fields(rest)
 	start, err := strconv.ParseUint(fields[19], 10, 64)
 	must(t, err)
-	return stat{state: fields[0], start: start}
+	session, err := strconv.Atoi(fields[3])
+	must(t, err)
+	return stat{fields[0], session, start}
 }
 
 // Until waits for what no event announces, for a minute at most. It does not sleep: what it waits for is a matter of

@@ -59,6 +59,8 @@ type Host struct {
 	used     accounts      // of those that were reaped
 	exits    []Exit        // of those that were reaped, that OnExit is still to be told
 
+	marked map[int]bearer // by pid, of the last look; only scan touches it
+
 	chld    chan os.Signal
 	stop    func()
 	stopped chan struct{} // closed when the reaper has returned
@@ -90,8 +92,8 @@ func Open(c Config) (*Host, error) {
 		chld:     make(chan os.Signal, 1),
 		stop:     sync.OnceFunc(func() { close(quit) }),
 		stopped:  make(chan struct{}),
-		looks:    looks{scan: scan},
 	}
+	h.looks.scan = h.scan
 	signal.Notify(h.chld, syscall.SIGCHLD)
 	go h.reap(quit)
 	return h, nil

@@ -74,7 +74,7 @@ func TestExitsAreTold(t *testing.T) {
 	})
 	t.Run("a signal", func(t *testing.T) {
 		p := start(t, h, "/bin/sleep", "1000")
-		if err := h.Signal(t.Context(), p, syscall.SIGTERM); err != nil {
+		if err := h.Signal(t.Context(), []host.Process{p}, syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
 		if e := <-exits; e.Process != p || e.Status.Signal() != syscall.SIGTERM {
@@ -83,18 +83,14 @@ func TestExitsAreTold(t *testing.T) {
 	})
 }
 
-// Inspect reaps a child that it meets, and the reaper still tells of it, once.
-func TestExitsThatInspectMeetsAreTold(t *testing.T) {
+// Alive reaps a child that it meets, and the reaper still tells of it, once.
+func TestExitsThatAliveMeetsAreTold(t *testing.T) {
 	exits := make(chan Exit, 1)
 	h := open(t, Config{OnExit: func(e Exit) { exits <- e }})
 	for range 20 {
 		p := start(t, h, "/bin/sh", "-c", "exit 3")
 		hosttest.Until(t, "it is gone", func() bool {
-			lives, err := h.Inspect(t.Context(), []host.Process{p})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return lives[0] == host.Gone
+			return !isAlive(t, h, p)
 		})
 		u, ok := h.Usage(p)
 		if e := <-exits; e.Process != p || e.Status.ExitStatus() != 3 || !ok || e.Usage != u {
@@ -104,16 +100,12 @@ func TestExitsThatInspectMeetsAreTold(t *testing.T) {
 }
 
 // Who sees a child dead before the reaper does can ask at once what it had used: here there is no reaper any more.
-func TestInspectReaps(t *testing.T) {
+func TestAliveReaps(t *testing.T) {
 	h := open(t, Config{})
 	p := start(t, h, "/bin/true")
 	h.Close()
 	hosttest.Until(t, "it is gone", func() bool {
-		lives, err := h.Inspect(t.Context(), []host.Process{p})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return lives[0] == host.Gone
+		return !isAlive(t, h, p)
 	})
 	if u, ok := h.Usage(p); !ok {
 		t.Errorf("Usage: %+v, %t", u, ok)
@@ -156,39 +148,13 @@ func TestAccountsAreBounded(t *testing.T) {
 	}
 }
 
-// A pid is in use while anything has it: a process, a thread, or a session whose members are in other groups.
-func TestUnused(t *testing.T) {
-	if !knowsAnyRole() {
-		t.Skip("this kernel tells of groups only")
-	}
-	if unused(os.Getpid()) || unused(1) {
-		t.Error("a process is nobody")
-	}
-	h := open(t, Config{})
-	dir := t.TempDir()
-	// timeout makes a group of its own, so that only the session has the leader's pid.
-	p, err := h.Start(t.Context(), host.Command{Argv: []string{"/bin/sh", "-c", "timeout 1000 sleep 1000 & exit"}, Dir: dir, Stdout: dir + "/out", Stderr: dir + "/err"})
+func isAlive(t *testing.T, h *Host, p host.Process) bool {
+	t.Helper()
+	alive, err := h.Alive(t.Context(), []host.Process{p})
 	if err != nil {
 		t.Fatal(err)
 	}
-	hosttest.Until(t, "the group is empty", func() bool {
-		lives, err := h.Inspect(t.Context(), []host.Process{p})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return lives[0] != host.Alive && errors.Is(syscall.Kill(-p.PID, 0), syscall.ESRCH)
-	})
-	if unused(p.PID) {
-		t.Error("a session with members is nobody")
-	}
-	if err := h.Signal(t.Context(), p, syscall.SIGKILL); err != nil {
-		t.Error(err)
-	}
-	p = start(t, h, "/bin/true")
-	hosttest.Until(t, "a child is reaped", func() bool { return !h.runsHere(p) })
-	if !unused(p.PID) {
-		t.Error("nobody has the pid of a child that was reaped, and it is said to be used")
-	}
+	return alive[0]
 }
 
 // A program costs its host process no descriptor, no goroutine, and no zombie when it has ended.
@@ -212,7 +178,7 @@ func TestProgramsCostNothing(t *testing.T) {
 		t.Errorf("%d goroutines with 50 programs more, %d before", n, goroutines)
 	}
 	for _, p := range ps {
-		if err := h.Signal(t.Context(), p, syscall.SIGKILL); err != nil {
+		if err := h.Signal(t.Context(), []host.Process{p}, syscall.SIGKILL); err != nil {
 			t.Error(err)
 		}
 	}
@@ -369,7 +335,7 @@ func TestEnvironment(t *testing.T) {
 
 func TestParseStat(t *testing.T) {
 	const rest = " S 1 20 30 0 -1 4194560 95 0 0 0 0 0 0 0 20 0 1 0 4242 2576384 200 18446744073709551615\n"
-	want := stat{pid: 7, state: 'S', group: 20, session: 30, threads: 1, start: 4242}
+	want := stat{pid: 7, state: 'S', parent: 1, session: 30, threads: 1, start: 4242}
 	for _, name := range []string{"sh", "a b", ") Z 1 2 3", "(", "((()))", "", "new\nline"} {
 		want.name = name
 		got, err := parseStat([]byte("7 (" + name + ")" + rest))
@@ -415,15 +381,11 @@ ctypes.CDLL(None).syscall(60, 0)`) // exit(2) of one thread, on amd64
 		}
 		return s.state == 'Z'
 	})
-	if lives, err := h.Inspect(t.Context(), []host.Process{p}); err != nil || lives[0] != host.Alive {
-		t.Errorf("%v, %v", lives, err)
+	if !isAlive(t, h, p) {
+		t.Error("it is dead")
 	}
-	if err := h.Signal(t.Context(), p, syscall.SIGKILL); err != nil {
+	if err := h.Signal(t.Context(), []host.Process{p}, syscall.SIGKILL); err != nil {
 		t.Error(err)
 	}
-	for lives := []host.Life{host.Alive}; lives[0] != host.Gone; {
-		if lives, err = h.Inspect(t.Context(), []host.Process{p}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	hosttest.Until(t, "it is gone", func() bool { return !isAlive(t, h, p) })
 }

@@ -9,9 +9,14 @@ import (
 	"sync"
 )
 
-// A look is what one look through all processes of the machine found: those that are alive, by their session, and by
-// their group where that has another number. Nobody changes it.
-type look map[int][]stat
+// A look is what one look through all processes of the machine found: those that are alive. Nobody changes it.
+type look []sight
+
+// A sight is one process in a look, with the marks that it bears.
+type sight struct {
+	stat
+	marks
+}
 
 // looks lets many who want a look at the machine at once share one. Each gets a look that began after its call did, as
 // if it had looked by itself, and no two looks go on at a time.
@@ -64,8 +69,51 @@ func (s *looks) begin(ctx context.Context) (look, error) {
 	return l.look, l.err
 }
 
-// scan looks at all processes of the machine that the own account can see.
-func scan() (look, error) {
+// rounds is how often a look lists the processes at most. Each time it reads those that are new since the last one; a
+// machine that starts programs all the time needs some.
+const rounds = 50
+
+// scan looks at all processes of the machine. It lists them until a list holds none that it has not read: a child that
+// is started while its parents end is in the next list, or the one after that.
+func (h *Host) scan() (look, error) {
+	var all look
+	read := map[int]bool{}
+	known := h.marked
+	h.marked = make(map[int]bearer, len(known))
+	for range rounds {
+		pids, err := pids()
+		if err != nil {
+			return nil, err
+		}
+		again := false
+		for _, pid := range pids {
+			if read[pid] {
+				continue
+			}
+			again = true
+			s, err := readStat(pid)
+			if gone(err) {
+				continue
+			}
+			if read[pid] = true; errors.Is(err, fs.ErrPermission) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			if s.alive() {
+				all = append(all, sight{s, h.marksOf(s, known)})
+			}
+		}
+		if !again {
+			break
+		}
+	}
+	return all, nil
+}
+
+// pids lists the processes of the machine that the own account can see.
+func pids() ([]int, error) {
 	d, err := os.Open("/proc")
 	if err != nil {
 		return nil, err
@@ -75,26 +123,11 @@ func scan() (look, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := look{}
+	var pids []int
 	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue // not a process
-		}
-		s, err := readStat(pid)
-		if gone(err) || errors.Is(err, fs.ErrPermission) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		if !s.alive() {
-			continue
-		}
-		all[s.session] = append(all[s.session], s)
-		if s.group != s.session {
-			all[s.group] = append(all[s.group], s)
+		if pid, err := strconv.Atoi(name); err == nil {
+			pids = append(pids, pid)
 		}
 	}
-	return all, nil
+	return pids, nil
 }

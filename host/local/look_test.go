@@ -3,14 +3,10 @@ package local
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync"
-	"syscall"
+	"os"
 	"testing"
 	"testing/synctest"
 
-	"github.com/pawl-jobs/pawl/host"
-	"github.com/pawl-jobs/pawl/host/hosttest"
 	"github.com/pawl-jobs/pawl/internal/virtual"
 )
 
@@ -26,7 +22,7 @@ func newSlowLook() *slowLook {
 	l.scan = func() (look, error) {
 		l.begun++
 		n := l.begun
-		return look{n: nil}, <-l.end
+		return look{{stat: stat{pid: n}}}, <-l.end
 	}
 	return l
 }
@@ -42,8 +38,8 @@ func (l *slowLook) call(ctx context.Context, answers chan<- answer) {
 	go func() {
 		found, err := l.begin(ctx)
 		a := answer{err: err}
-		for n := range found {
-			a.number = n
+		for _, s := range found {
+			a.number = s.pid
 		}
 		answers <- a
 	}()
@@ -110,68 +106,39 @@ func TestWhoStopsWaitingForALookEndsItForNobody(t *testing.T) {
 	})
 }
 
-// Many who signal at once share looks, and each reaches all that is left of its own process and nothing else.
-func TestManySignalsAtOnce(t *testing.T) {
+// What is known of a process is read once, and anew when the process is another one, or went to another session.
+func TestMarksAreReadOnce(t *testing.T) {
 	h := open(t, Config{})
-	dir := t.TempDir()
-	const n = 30
-	ps := make([]host.Process, n)
-	for i := range ps {
-		out := fmt.Sprintf("%s/%d", dir, i)
-		// timeout makes a group of its own; every other leader is gone.
-		script := "timeout 1000 sleep 1000 & echo >" + out + ".up; wait"
-		if i%2 == 0 {
-			script = "timeout 1000 sleep 1000 & echo >" + out + ".up"
-		}
-		var err error
-		ps[i], err = h.Start(t.Context(), host.Command{Argv: []string{"/bin/sh", "-c", script}, Dir: dir, Stdout: out, Stderr: out})
-		if err != nil {
-			t.Fatal(err)
+	h.marked = map[int]bearer{}
+	own, err := readStat(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := marks{read: true, whole: true, locks: 42}
+	for what, test := range map[string]struct {
+		known bearer
+		want  uint64
+	}{
+		"as it was":       {bearer{own.start, own.session, own.name, told}, 42},
+		"another process": {bearer{own.start - 1, own.session, own.name, told}, 0},
+		"another program": {bearer{own.start, own.session, own.name + "x", told}, 0},
+		"another session": {bearer{own.start, own.session + 1, own.name, told}, 0},
+	} {
+		if m := h.marksOf(own, map[int]bearer{own.pid: test.known}); m.locks == 42 != (test.want == 42) {
+			t.Errorf("%s: %+v", what, m)
 		}
 	}
-	lives := func() []host.Life {
-		l, err := h.Inspect(t.Context(), ps)
-		if err != nil {
-			t.Fatal(err)
+}
+
+func TestLockLimit(t *testing.T) {
+	head := "Limit                     Soft Limit           Hard Limit           Units     \n"
+	for text, want := range map[string]uint64{
+		"": 0, head: 0, "Max file locks": 0,
+		head + "Max file locks            unlimited            unlimited            locks     \n":      0,
+		head + "Max file locks            5                    77777777777          locks     \nMax x": 77777777777,
+	} {
+		if got := lockLimit([]byte(text)); got != want {
+			t.Errorf("%q: %d, want %d", text, got, want)
 		}
-		return l
 	}
-	hosttest.Until(t, "half of the leaders are gone", func() bool {
-		for i, l := range lives() {
-			if i%2 == 0 && l != host.Orphaned {
-				return false
-			}
-		}
-		return true
-	})
-	spared := ps[n-2:]
-	hosttest.Until(t, "all but two are gone", func() bool {
-		var all sync.WaitGroup
-		for _, p := range ps[:n-2] {
-			all.Go(func() {
-				if err := h.Signal(t.Context(), p, syscall.SIGKILL); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		all.Wait()
-		for _, l := range lives()[:n-2] {
-			if l != host.Gone {
-				return false
-			}
-		}
-		return true
-	})
-	if l := lives()[n-2:]; l[0] != host.Orphaned || l[1] != host.Alive {
-		t.Errorf("those that nobody signaled are %v", l)
-	}
-	hosttest.Until(t, "the last two are gone", func() bool {
-		for _, p := range spared {
-			if err := h.Signal(t.Context(), p, syscall.SIGKILL); err != nil {
-				t.Error(err)
-			}
-		}
-		l := lives()[n-2:]
-		return l[0] == host.Gone && l[1] == host.Gone
-	})
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path"
 	"strconv"
-	"sync"
 	"syscall"
 	"time"
 
@@ -20,132 +19,61 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Inspect tells what has become of processes. It makes one system call for each child of this process that runs, reads
-// one file for each other, and looks through all processes of the machine once if a leader is dead and its pid is still
-// in use.
-func (h *Host) Inspect(ctx context.Context, ps []host.Process) ([]host.Life, error) {
+// Alive makes one system call for each child of this process that runs, and reads one file for each other.
+func (h *Host) Alive(ctx context.Context, ps []host.Process) ([]bool, error) {
 	boot, err := h.Boot(ctx)
 	if err != nil {
 		return nil, err
 	}
-	lives := make([]host.Life, len(ps))
-	var dead []int // indices of those whose session may live on
+	alive := make([]bool, len(ps))
 	for i, p := range ps {
-		l, err := h.leader(p, boot)
-		if err != nil {
-			return nil, fmt.Errorf("inspect process %d: %w", p.PID, err)
-		}
-		if lives[i] = l; l == host.Orphaned {
-			dead = append(dead, i)
+		if alive[i], err = h.alive(p, boot); err != nil {
+			return nil, fmt.Errorf("look at process %d: %w", p.PID, err)
 		}
 	}
-	if len(dead) == 0 {
-		return lives, nil
-	}
-	look, err := h.looks.begin(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("inspect: %w", err)
-	}
-	for _, i := range dead {
-		if len(look[ps[i].PID]) == 0 {
-			lives[i] = host.Gone
-		}
-	}
-	return lives, nil
+	return alive, nil
 }
 
-// leader judges a process by itself alone: Alive, Gone, or Orphaned for a leader that is dead while others of its
-// session may live. The kernel gives a pid to nobody while it names a session or a group, so a pid that is taken by
-// another, or that is nobody's, proves that the session is gone.
-func (h *Host) leader(p host.Process, boot string) (host.Life, error) {
+func (h *Host) alive(p host.Process, boot string) (bool, error) {
 	if p.PID <= 1 || p.Boot != boot && !guard.Boot.Off() {
-		return host.Gone, nil
+		return false, nil
 	}
 	if h.runsHere(p) {
-		return host.Alive, nil // its pid is its own until it is reaped
+		return true, nil // its pid is its own until it is reaped
 	}
-	switch s, err := readStat(p.PID); {
-	case gone(err) && unused(p.PID):
-		return host.Gone, nil
-	case gone(err):
-		return host.Orphaned, nil
-	case err != nil:
-		return "", err
-	case s.start != p.Start:
-		return host.Gone, nil
-	case s.alive():
-		return host.Alive, nil
+	s, err := readStat(p.PID)
+	if gone(err) {
+		return false, nil
 	}
-	return host.Orphaned, nil
+	return err == nil && s.start == p.Start && s.alive(), err
 }
 
-// unused reports whether a pid is for certain nobody's: neither of a process nor of a thread, a process group or a
-// session, of which even a member in another group counts. A scan of /proc is the only other way to find the members of
-// a session. This one takes microseconds: the kernel refuses to make the owner of a file from a pid that it does not
-// know, and asks no more of it than that it is in use.
-func unused(pid int) bool { return knowsAnyRole() && errors.Is(own(pid), syscall.ESRCH) }
-
-// knowsAnyRole reports whether [own] tells the truth of every role, and not only of groups as it does in gVisor: it does
-// if it knows a thread, which is no process, group or session. Linux before 4.14 never answers ESRCH, which is no harm.
-var knowsAnyRole = sync.OnceValue(func() bool {
-	threads, _ := os.ReadDir("/proc/self/task")
-	for _, t := range threads {
-		if id, err := strconv.Atoi(t.Name()); err == nil && id != os.Getpid() && own(id) == nil {
-			return true
-		}
-	}
-	return false
-})
-
-// own makes a process group the owner of a file that never sends anybody a signal.
-func own(group int) error {
-	f, err := os.Open(os.DevNull)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	_, err = unix.FcntlInt(f.Fd(), unix.F_SETOWN, -group)
-	return err
-}
-
-// Signal sends sig to the process group of p and to each other process of its session. Calls that come while another
-// looks through the processes of the machine share the next look.
-func (h *Host) Signal(ctx context.Context, p host.Process, sig syscall.Signal) error {
+// Signal sends sig to each process that is still the one that is meant.
+func (h *Host) Signal(ctx context.Context, ps []host.Process, sig syscall.Signal) error {
 	boot, err := h.Boot(ctx)
 	if err != nil {
 		return err
 	}
-	l, err := h.leader(p, boot)
-	if err != nil {
-		return fmt.Errorf("signal process %d: %w", p.PID, err)
-	}
-	if l == host.Gone {
-		return nil
-	}
-	look, err := h.looks.begin(ctx)
-	if err != nil {
-		return fmt.Errorf("signal process %d: %w", p.PID, err)
-	}
 	var errs []error
-	for _, s := range look[p.PID] {
-		if s.group == p.PID {
-			continue
+	for _, p := range ps {
+		alive, err := h.alive(p, boot)
+		if err == nil && alive {
+			err = kill(p.PID, sig)
 		}
-		// It went to a group of its own, as timeout(1) does. By now its pid may be another's.
-		if now, err := readStat(s.pid); err == nil && now.start == s.start && now.session == s.session {
-			errs = append(errs, kill(s.pid, sig))
+		if err != nil {
+			errs = append(errs, fmt.Errorf("signal process %d: %w", p.PID, err))
 		}
 	}
-	switch l, err = h.leader(p, boot); {
-	case err != nil:
-		errs = append(errs, err)
-	case l != host.Gone: // so the group is still that of p
-		errs = append(errs, kill(-p.PID, sig)) // in one step, so that a fork in the group cannot slip through
+	return errors.Join(errs...)
+}
+
+// LockLimit returns the own limit, which programs inherit.
+func (h *Host) LockLimit(ctx context.Context) (uint64, error) {
+	var r unix.Rlimit
+	if err := errors.Join(ctx.Err(), unix.Getrlimit(unix.RLIMIT_LOCKS, &r)); err != nil {
+		return 0, fmt.Errorf("limit of file locks: %w", err)
 	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("signal process %d: %w", p.PID, err)
-	}
-	return nil
+	return r.Max, nil
 }
 
 // kill is kill(2); a target that is gone is no error.
@@ -158,11 +86,11 @@ func kill(pid int, sig syscall.Signal) error {
 
 // stat is what is used of /proc/PID/stat.
 type stat struct {
-	name                string // of the program, or of a thread; cut to 15 bytes
-	pid, group, session int
-	state               byte
-	threads             int
-	start               uint64 // clock ticks since boot
+	name                 string // of the program, or of a thread; cut to 15 bytes
+	pid, parent, session int
+	state                byte
+	threads              int
+	start                uint64 // clock ticks since boot
 }
 
 // alive reports whether the process still runs. Zombies (Z) and the dead (X) do not, except that the first thread of
@@ -249,7 +177,7 @@ func parseStat(b []byte) (stat, error) {
 	}
 	s := stat{state: f[0][0], name: string(b[open+1 : end])}
 	s.pid = number(0, bytes.TrimSpace(b[:open]))
-	s.group = number(1, f[2])
+	s.parent = number(1, f[1])
 	s.session = number(2, f[3])
 	s.threads = number(3, f[17])
 	s.start, errs[4] = strconv.ParseUint(string(f[19]), 10, 64)
