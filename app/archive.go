@@ -282,7 +282,7 @@ func (k *Kind) publish(ctx context.Context, s *sheet) (err error) {
 	name := path.Join(s.to, ManifestFile)
 	_, err = k.give(ctx, path.Join(staged, ManifestFile), name, s.spec.Archive.Overwrite)
 	if errors.Is(err, fs.ErrExist) {
-		if was, readErr := files.ReadFile(ctx, k.cfg.Files, name); readErr == nil && bytes.Equal(was, list) {
+		if was, readErr := files.ReadFile(ctx, k.cfg.Files, name, int64(len(list))); readErr == nil && bytes.Equal(was, list) {
 			err = nil // published before a crash
 		}
 	}
@@ -328,7 +328,7 @@ func (k *Kind) published(ctx context.Context, s *sheet) bool {
 	if err != nil {
 		return false
 	}
-	was, err := files.ReadFile(ctx, k.cfg.Files, path.Join(s.to, ManifestFile))
+	was, err := files.ReadFile(ctx, k.cfg.Files, path.Join(s.to, ManifestFile), int64(len(list)))
 	return err == nil && bytes.Equal(was, list)
 }
 

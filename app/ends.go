@@ -45,7 +45,7 @@ func (x *watch) takeIn(ctx context.Context) error {
 			strangers[name] = key
 			continue
 		}
-		b, err := files.ReadFile(ctx, fsys, path.Join(x.kind.cfg.Spool, name))
+		b, err := files.ReadFile(ctx, fsys, path.Join(x.kind.cfg.Spool, name), runner.MaxEnd)
 		if ctx.Err() != nil || job.KindOf(err) == job.Unavailable {
 			return x.unreachable(ctx, err)
 		}

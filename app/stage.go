@@ -43,6 +43,9 @@ func (s stock) has(e files.Entry) bool {
 // describedFile is where the stock is kept, in the job's folder, beside the resolved spec for people who look there.
 const describedFile = runner.Folder + "/job.json"
 
+// mostDescribed is how large that file may be, in bytes: enough for 300,000 inputs.
+const mostDescribed = 64 << 20
+
 // described is what that file holds.
 type described struct {
 	Resolved json.RawMessage `json:"resolved"`
@@ -51,7 +54,7 @@ type described struct {
 
 // staged reads the stock. Where it is gone everything counts as made by the program.
 func (k *Kind) staged(ctx context.Context, s *sheet) stock {
-	b, err := files.ReadFile(ctx, k.cfg.Host.Files(), path.Join(s.dir, describedFile))
+	b, err := files.ReadFile(ctx, k.cfg.Host.Files(), path.Join(s.dir, describedFile), mostDescribed)
 	var d described
 	if err != nil || json.Unmarshal(b, &d) != nil {
 		return nil

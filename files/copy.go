@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+
+	"github.com/pawl-jobs/pawl/job"
 )
 
 // Copied says what [Copy] copied.
@@ -88,14 +90,19 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ReadFile returns the content of a small file.
-func ReadFile(ctx context.Context, f FS, name string) ([]byte, error) {
+// ReadFile returns the content of a file of at most so many bytes. One that is longer is of kind [job.Corrupt]: a program
+// can write to most names, and what is read of them is to fit into memory.
+func ReadFile(ctx context.Context, f FS, name string, most int64) ([]byte, error) {
 	r, err := f.Open(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	return io.ReadAll(r)
+	b, err := io.ReadAll(io.LimitReader(ContextReader(ctx, r), most+1))
+	if err == nil && int64(len(b)) > most {
+		return nil, job.Errorf(job.Corrupt, "%s is longer than %d bytes", name, most)
+	}
+	return b, err
 }
 
 // ContextReader returns a reader that stops with ctx's error once ctx has ended; for a backend's Put.

@@ -123,7 +123,8 @@ type Usage struct {
 // setsid(2) leaves the session, env -i drops the variable, and root may raise the limit. A process belongs to the family
 // if it bears one of them.
 type Family struct {
-	// Leader is the leader of its session. It is no member.
+	// Leader is the leader of its session. It is no member. Of a leader of an earlier boot nothing is alive; the zero
+	// Process is no mark.
 	Leader Process
 	// Locks is a number that its programs have as their limit of file locks. Linux has not used that limit since 2.4.25;
 	// it still passes it on to each child, and only root raises it. 0: there is no such number.

@@ -21,10 +21,14 @@ type End struct {
 	Token  string        `json:"token"`
 	Boot   string        `json:"boot"`  // the host's boot
 	Code   int           `json:"code"`  // 0 to 255; 128+n after signal n; 126 or 127 if it could not be started, see NotStarted
-	Ended  time.Time     `json:"ended"` // to the second, by the clock of who launched it and the time since the host's boot
+	Ended  time.Time     `json:"ended"` // to 10 ms, never early, by the clock of who launched it and the time since the host's boot
 	Ran    time.Duration `json:"ran"`   // by the host's boot clock, to 10 ms: sleep and clock changes do not matter
 	User   time.Duration `json:"user"`  // processor time of the program and all it waited for; 0 if unknown
 	System time.Duration `json:"system"`
+
+	// Signal is the signal that ended the program; 0 if it ended by itself. That is known but of SIGINT and SIGPIPE, of which
+	// shells do not speak: then it is 0, and the code is 130 or 141.
+	Signal int `json:"signal,omitempty"`
 
 	// NotStarted says why the program could not be started, in one line of up to 300 bytes, such as "nosuch: not
 	// found"; it is empty if the program did start and itself chose its code. Told of codes 126 and 127. A program is
@@ -35,6 +39,9 @@ type End struct {
 
 // Began returns when the program began, by the clock of Ended.
 func (e End) Began() time.Time { return e.Ended.Add(-e.Ran) }
+
+// MaxEnd is how long a message is at most, in bytes. What is longer is damaged, or somebody else's.
+const MaxEnd = 16 << 10
 
 // EndName returns the name of the message that tells the end of a launch: <job>.<attempt>.<launch>.<run>.
 func EndName(k Key, run int) string {
@@ -65,16 +72,15 @@ func ParseEndName(name string) (k Key, run int, err error) {
 //
 // The content is made by a shell, line by line:
 //
-//	pawl-end 1
-//	token <token>
-//	boot <boot id>
+//	taken <token> <boot id> ...     what follows is for the runner that launched it
 //	code <exit code>
 //	began <seconds since boot>
 //	ended <seconds since boot>
-//	wall <seconds since 1970>
+//	booted <seconds since 1970>
 //	<user> <system>                 the shell's own processor times, as "times" prints them: 0m0.01s 0m0.00s
 //	<user> <system>                 those of its children
 //	why<what the shell said>        only if the program could not be started: the rest of a line after the script's name
+//	signal                          only if the shell spoke of a signal that ended the program
 //	end
 //
 // Spaces may follow: they are what is left of the room that was made for it.
@@ -90,26 +96,35 @@ func ParseEnd(name string, content []byte) (End, error) {
 	return e, nil
 }
 
+// tick is how exactly /proc/uptime tells the time: it is cut, and an end is not to be before what led to it.
+const tick = 10 * time.Millisecond
+
 func (e *End) parse(content string) error {
 	lines := strings.Split(content, "\n")
-	if len(lines) == 12 {
-		if why, ok := strings.CutPrefix(lines[9], "why"); ok {
+	killed := false
+	for len(lines) > 9 {
+		if why, ok := strings.CutPrefix(lines[7], "why"); ok && e.NotStarted == "" {
 			e.NotStarted = reason(why)
-			lines = slices.Delete(lines, 9, 10)
+		} else if lines[7] == "signal" && !killed {
+			killed = true
+		} else {
+			break
 		}
+		lines = slices.Delete(lines, 7, 8)
 	}
-	if len(lines) != 11 || lines[0] != "pawl-end 1" || lines[9] != "end" || lines[10] != "" {
+	taken := strings.Fields(lines[0])
+	if len(lines) != 9 || len(taken) < 3 || taken[0] != "taken" || lines[7] != "end" || lines[8] != "" {
 		return fmt.Errorf("not a whole message of %d bytes", len(content))
 	}
+	e.Token, e.Boot = taken[1], taken[2]
 	value := map[string]string{}
-	for i, name := range []string{"token", "boot", "code", "began", "ended", "wall"} {
+	for i, name := range []string{"code", "began", "ended", "booted"} {
 		v, ok := strings.CutPrefix(lines[i+1], name+" ")
 		if !ok || v == "" {
 			return fmt.Errorf("line %d is not %q", i+2, name)
 		}
 		value[name] = v
 	}
-	e.Token, e.Boot = value["token"], value["boot"]
 	code, err := strconv.ParseUint(value["code"], 10, 8)
 	if err != nil {
 		return err
@@ -124,12 +139,15 @@ func (e *End) parse(content string) error {
 		return err
 	}
 	e.Ran = max(0, ended-began)
-	wall, err := strconv.ParseInt(value["wall"], 10, 64)
+	booted, err := time.ParseDuration(value["booted"] + "s")
 	if err != nil {
 		return err
 	}
-	e.Ended = time.Unix(wall, 0).UTC()
-	e.User, e.System = processorTimes(lines[8])
+	e.Ended = time.Unix(0, int64(booted+ended+tick)).UTC()
+	if killed && e.Code > 128 {
+		e.Signal = e.Code - 128
+	}
+	e.User, e.System = processorTimes(lines[6])
 	return nil
 }
 

@@ -13,13 +13,11 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-const message = `pawl-end 1
-token TOKEN
-boot 4f6f1c2e-0000-4000-8000-000000000000
+const message = `taken TOKEN 4f6f1c2e-0000-4000-8000-000000000000 and more
 code 3
 began 1000.25
 ended 1010.75
-wall 1700000000
+booted 1699998989.253
 0m0.001000s 0m0.002000s
 1m2.500000s 0m0.040000s
 end
@@ -41,7 +39,7 @@ func TestParseEnd(t *testing.T) {
 	}
 	want := End{
 		Key: testKey(t), Run: 1, Token: "TOKEN", Boot: "4f6f1c2e-0000-4000-8000-000000000000", Code: 3,
-		Ended: time.Unix(1700000000, 0).UTC(), Ran: 10500 * time.Millisecond, User: 62500 * time.Millisecond, System: 40 * time.Millisecond,
+		Ended: time.Unix(1700000000, 13e6).UTC(), Ran: 10500 * time.Millisecond, User: 62500 * time.Millisecond, System: 40 * time.Millisecond,
 	}
 	got, err := ParseEnd(name, []byte(message))
 	if err != nil {
@@ -50,7 +48,7 @@ func TestParseEnd(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("ParseEnd (-want +got):\n%s", diff)
 	}
-	if got := got.Began(); !got.Equal(time.Unix(1699999989, 5e8)) {
+	if got := got.Began(); !got.Equal(time.Unix(1699999989, 513e6)) {
 		t.Errorf("Began: %s", got)
 	}
 }
@@ -104,7 +102,7 @@ func TestAPartOfAMessageIsNone(t *testing.T) {
 			}
 		}
 	}
-	for _, more := range []string{"what: x\nend\n", "why: x\nwhy: y\nend\n", "why: x\n\nend\n", "end\nend\n"} {
+	for _, more := range []string{"what: x\nend\n", "why: x\nwhy: y\nend\n", "signal\nsignal\nend\n", "signal x\nend\n", "why: x\n\nend\n", "end\nend\n"} {
 		if _, err := ParseEnd(name, []byte(strings.TrimSuffix(message, "end\n")+more)); job.KindOf(err) != job.Corrupt {
 			t.Errorf("with %q: %v", more, err)
 		}
@@ -112,6 +110,22 @@ func TestAPartOfAMessageIsNone(t *testing.T) {
 	for _, bad := range []string{"code 256", "code -1", "code x", "code ", "kode 3"} {
 		if _, err := ParseEnd(name, []byte(strings.Replace(message, "code 3", bad, 1))); job.KindOf(err) != job.Corrupt {
 			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+// A signal is one only if the shell spoke of it.
+func TestParseEndSignal(t *testing.T) {
+	for _, test := range []struct {
+		code   string
+		signal int
+	}{{"code 137\n", 9}, {"code 3\n", 0}, {"code 128\n", 0}} {
+		text := strings.Replace(message, "code 3\n", test.code, 1)
+		for more, want := range map[string]int{"": 0, "signal\n": test.signal, "why: x\nsignal\n": test.signal} {
+			e, err := ParseEnd(EndName(testKey(t), 0), []byte(strings.TrimSuffix(text, "end\n")+more+"end\n"))
+			if err != nil || e.Signal != want {
+				t.Errorf("%q with %q: %d, want %d; %v", test.code, more, e.Signal, want, err)
+			}
 		}
 	}
 }
@@ -147,7 +161,7 @@ func FuzzParseEnd(f *testing.F) {
 	f.Add(EndName(testKey(f), 0), []byte(message))
 	f.Add(EndName(testKey(f), 1), []byte(strings.ReplaceAll(message, "\n", "\r\n")))
 	f.Add(EndName(testKey(f), 0), []byte(strings.TrimSuffix(message, "end\n")+"why: 12: exec: x: not found\nend\n"))
-	f.Add("....", []byte("pawl-end 1\nend\n"))
+	f.Add("....", []byte("taken a b\nend\n"))
 	f.Fuzz(func(t *testing.T, name string, content []byte) {
 		e, err := ParseEnd(name, content)
 		if err != nil {

@@ -6,8 +6,10 @@
 // followed by another with the next number.
 //
 // An end is a message: a file in one spool folder per host account, named by [EndName] and read by [ParseEnd]. It
-// counts when it is whole, and is deleted by the caller once it has been taken in. What leaves no message (a kill takes the
-// messenger too) is found by [Runner.Probe].
+// counts when it is whole, and is deleted by the caller once it has been taken in. A kill spares the messenger, so it tells
+// of killed programs too; what leaves no message is found by [Runner.Probe].
+//
+// A program is over when nothing of its launch is alive, whatever session or group that went to: see [Runner.Kill].
 //
 // A host remembers more than a caller may know, whose database may have been restored to an earlier point in time. While
 // a job's folder is there, [Runner.Past] tells of the launches in it; when it is cleaned a [Mark] stays, and nothing of
@@ -21,6 +23,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/pawl-jobs/pawl/host"
@@ -74,7 +77,12 @@ type Runner interface {
 	// (SIGTERM), grants the grace, and forces the end (SIGKILL). It returns as soon as nothing is alive. With a grace
 	// of 0 it forces at once. It asks once: what the program starts in that moment may not be asked, and lives until
 	// the grace is over. If ctx ends first, the error is of kind [job.Unavailable] and says what is still there.
-	// It leaves no message in the spool; one that was already there stands.
+	//
+	// What belongs to a launch is known by marks that each program passes on to those that it starts. What shed them all,
+	// and what another service started, is not found; what asked to be kept is left alone (see [Remnant]). Where only such
+	// is left that cannot be ended, as it belongs to another user, the error is an [*Alive].
+	//
+	// The messenger is spared while it has an end to tell.
 	Kill(ctx context.Context, h Handle, grace time.Duration) error
 
 	// Past tells what the host knows of a job beyond its launch k, whose number may be 0. A job whose folder is not there
@@ -160,7 +168,8 @@ type Handle struct {
 	Host    string       `json:"host"`    // its id
 	Dir     string       `json:"dir"`     // the job's folder
 	Token   string       `json:"token"`   // chosen at random by Launch, and repeated by the launch's message
-	Process host.Process `json:"process"` // zero if the host lost its power before it was written
+	Process host.Process `json:"process"` // of the messenger; zero if the host lost its power before it was written
+	Locks   uint64       `json:"locks"`   // the limit of file locks of its programs: see [host.Family]; 0 if there is none
 }
 
 // A Fate is the outcome of a launch.
@@ -172,14 +181,54 @@ type Fate struct {
 // A Status says what has become of a launch.
 type Status struct {
 	State State
-	End   *End // set when State is Ended
-	Left  bool // State is Ended, and a process that the program left behind is alive
+	End   *End      // set when State is Ended
+	Left  []Remnant // what is alive although State is Ended or Orphaned: kill it
+	Kept  []Remnant // what is alive and asked to be kept
 	// Said is what the runner's own process on the host had to say, for people. It may be set when State is Lost.
 	Said string
 
 	// Usage is what the program had used, with all that it and the messenger waited for. Set when State is Ended, if
 	// the host is a [host.Accountant] that knows.
 	Usage *host.Usage
+}
+
+// A Remnant is a process of a launch, or one that a program left behind.
+//
+// One that has PAWL_KEEP=1 in the environment with which it was started is to outlive the job: a cache that serves the
+// next one too, say, or the master of shared connections.
+type Remnant struct {
+	PID  int    `json:"pid"`
+	Name string `json:"name"`           // of its program; hosts may cut it
+	User string `json:"user,omitempty"` // whose it is
+	Why  string `json:"why,omitempty"`  // it cannot be ended; "" if it can
+}
+
+func (r Remnant) String() string {
+	s := fmt.Sprintf("%s (pid %d, user %s)", r.Name, r.PID, r.User)
+	if r.Why != "" {
+		s += ", " + r.Why
+	}
+	return s
+}
+
+// Remnants says for people what there is: up to ten, and how many more.
+func Remnants(rs []Remnant) string {
+	const most = 10
+	var said []string
+	for _, r := range rs[:min(len(rs), most)] {
+		said = append(said, r.String())
+	}
+	if len(rs) > most {
+		said = append(said, fmt.Sprintf("and %d more", len(rs)-most))
+	}
+	return strings.Join(said, "; ")
+}
+
+// Alive is the error of a kill that ended all that it can end.
+type Alive struct{ Left []Remnant }
+
+func (a *Alive) Error() string {
+	return "these processes of it cannot be ended: " + Remnants(a.Left)
 }
 
 // State is the state of a launch on its host.
@@ -191,5 +240,5 @@ const (
 	Ended    State = "ended"    // the program ended and its exit code is known
 	Orphaned State = "orphaned" // the program, or a part of it, is alive, but nobody waits for its exit code: kill it
 	Lost     State = "lost"     // nothing is alive and no exit code is known. Never a success; Settle tells whether it was started at all
-	Unknown  State = "unknown"  // it cannot be told now: the folder above the job's is not there, the job's is unreadable, or the host is another
+	Unknown  State = "unknown"  // it cannot be told now: where the evidence would be is not there or unreadable, or the host is another
 )

@@ -34,7 +34,7 @@ func put(t *testing.T, f files.FS, name, content string) error {
 // wantFile looks at a file; "-" means that there is none.
 func wantFile(t *testing.T, f files.FS, name, want string) {
 	t.Helper()
-	got, err := files.ReadFile(t.Context(), f, name)
+	got, err := files.ReadFile(t.Context(), f, name, 1<<20)
 	if errors.Is(err, fs.ErrNotExist) {
 		got, err = []byte("-"), nil
 	}

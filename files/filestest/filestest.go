@@ -571,7 +571,7 @@ func put(t *testing.T, f files.FS, name, content string) {
 
 func read(t *testing.T, f files.FS, name string) string {
 	t.Helper()
-	b, err := files.ReadFile(t.Context(), f, name)
+	b, err := files.ReadFile(t.Context(), f, name, 1<<30)
 	must(t, err)
 	return string(b)
 }

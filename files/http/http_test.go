@@ -103,7 +103,7 @@ func TestFetch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := files.ReadFile(t.Context(), to, "/f")
+	got, err := files.ReadFile(t.Context(), to, "/f", 1<<20)
 	if sum, sumErr := files.Digest(t.Context(), to, "/f"); string(got) != text || err != nil || sumErr != nil || c.SHA256 != sum || c.Size != int64(len(text)) || n != len(text) {
 		t.Errorf("%d bytes of %d, %v, %v: %+v", len(got), n, err, sumErr, c)
 	}

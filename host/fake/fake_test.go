@@ -217,7 +217,7 @@ func TestAHostThatDies(t *testing.T) {
 	_, members := h.Members(t.Context(), []host.Family{{Leader: p}})
 	_, locks := h.LockLimit(t.Context())
 	_, watch := h.Watch(t.Context(), dir)
-	_, file := files.ReadFile(t.Context(), h.Files(), dir+"/up")
+	_, file := files.ReadFile(t.Context(), h.Files(), dir+"/up", 1<<20)
 	_, stat := h.Files().Stat(t.Context(), dir)
 	_, list := h.Files().List(t.Context(), dir)
 	for name, err := range map[string]error{

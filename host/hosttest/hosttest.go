@@ -127,7 +127,7 @@ func (f fixture) members(t *testing.T, family host.Family) []host.Member {
 
 func (f fixture) read(t *testing.T, name string) string {
 	t.Helper()
-	b, err := files.ReadFile(t.Context(), f.fs, path.Join(f.dir, name))
+	b, err := files.ReadFile(t.Context(), f.fs, path.Join(f.dir, name), 1<<20)
 	must(t, err)
 	return string(b)
 }
@@ -646,7 +646,7 @@ type stat struct {
 // stat reads the stat file of a process whose program has no parenthesis in its name.
 func (f fixture) stat(t *testing.T, pid int) stat {
 	t.Helper()
-	b, err := files.ReadFile(t.Context(), f.fs, fmt.Sprintf("/proc/%d/stat", pid))
+	b, err := files.ReadFile(t.Context(), f.fs, fmt.Sprintf("/proc/%d/stat", pid), 1<<20)
 	must(t, err)
 	_, rest, _ := strings.Cut(string(b), ") ")
 	fields := strings.Fields(rest)

@@ -25,7 +25,10 @@ func (h *Host) Members(ctx context.Context, fs []host.Family) ([][]host.Member, 
 	}
 	leaders, locks, launches := map[int]int{}, map[uint64]int{}, map[string]int{}
 	for i, f := range fs {
-		if f.Leader.PID > 1 && f.Leader.Boot == boot {
+		if f.Leader.Boot != boot && f.Leader != (host.Process{}) {
+			continue // nothing outlives a boot
+		}
+		if f.Leader.PID > 1 {
 			leaders[f.Leader.PID] = i
 		}
 		if f.Locks != 0 {

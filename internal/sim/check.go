@@ -376,7 +376,7 @@ func (w *world) checkLeft(there map[job.ID]job.Job) {
 		}
 		for id, j := range there {
 			if j.Program() && j.Machine == m.id && j.State == job.Finished {
-				text, err := files.ReadFile(ctx, m.fs, path.Join("/archive", tenant, id.String(), "stdout"))
+				text, err := files.ReadFile(ctx, m.fs, path.Join("/archive", tenant, id.String(), "stdout"), 1<<20)
 				if want := fmt.Sprintln(runner.Key{Job: id, Attempt: j.Attempt, Launch: j.Launch}); err != nil || string(text) != want {
 					w.breaks(id, "the results of job %s hold %q (%v), want %q", id, text, err, want)
 				}

@@ -240,7 +240,7 @@ func (m *machine) appeared(name string) {
 
 // Start implements [host.Host].
 func (m *machine) Start(ctx context.Context, c host.Command) (host.Process, error) {
-	script, err := files.ReadFile(ctx, m.fs, path.Join(c.Dir, c.Argv[1]))
+	script, err := files.ReadFile(ctx, m.fs, path.Join(c.Dir, c.Argv[1]), 1<<20)
 	if err != nil {
 		return host.Process{}, err
 	}

@@ -171,7 +171,7 @@ func TestASlowRunner(t *testing.T) {
 	go func() { done <- b.Kill(t.Context(), h, 0) }()
 	<-waiting
 	release()
-	if err := <-done; err != nil || b.state(t, h) != runner.Lost {
+	if err := <-done; err != nil || b.state(t, h) != runner.Ended {
 		t.Errorf("Kill: %v", err)
 	}
 }

@@ -72,6 +72,7 @@ type world struct {
 // stage is where the actors of a world play one order after the other.
 type stage struct {
 	world
+	key    runner.Key
 	actors []*actor
 	last   func()          // settles once more, when all have ended
 	been   map[string]bool // the points to which orders came
@@ -105,8 +106,8 @@ func (s *stage) point() string {
 }
 
 func (w world) stage(t *testing.T) *stage {
-	s := &stage{world: w, been: map[string]bool{}}
 	k := runner.Key{Job: job.ID{1}, Attempt: 1, Launch: 1}
+	s := &stage{world: w, key: k, been: map[string]bool{}}
 	plan := runner.Plan{Dir: "/job", Argv: []string{"true"}, Stdout: "o", Stderr: "e"}
 	open := func(boot string, a *actor, step func()) *Runner {
 		h := &model{stage: s, disk: steps{s, a, step}, boot: boot}
@@ -211,16 +212,19 @@ type model struct {
 func (m *model) ID() string                           { return "model" }
 func (m *model) Boot(context.Context) (string, error) { return m.boot, nil }
 
-// Uptime is that of a host that was booted at one moment for all orders, for a launch has that in its script, in seconds.
+// Uptime is that of a host that was booted at one moment for all orders, for a launch has that in its script, in milliseconds.
 func (m *model) Uptime(context.Context) (time.Duration, error) {
-	return time.Since(time.Unix(1e9, int64(time.Second/2))), nil
+	return time.Since(time.Unix(1e9, int64(time.Millisecond/2))), nil
 }
+
+// LockLimit leaves no room for numbers: one would make each play another one.
+func (m *model) LockLimit(context.Context) (uint64, error) { return 0, nil }
 
 // Start does what the script does until the program begins. It goes on in the launcher's turn: a launcher that is
 // frozen after the start, with a wrapper that is not, is the order in which the launcher has nothing more to do.
 func (m *model) Start(ctx context.Context, c host.Command) (host.Process, error) {
 	_, token, _ := strings.Cut(path.Base(c.Argv[1]), "run.1.1.")
-	me := "taken " + token + " 4711 42 " + m.boot + "\n"
+	me := "taken " + token + " " + m.boot + " 4711 42 0\n"
 	m.stage.disk["/job/.pawl/take.1.1."+token] = me
 	for _, content := range []string{"", me} { // the name comes first, and then what it holds
 		m.disk.step()
@@ -231,6 +235,11 @@ func (m *model) Start(ctx context.Context, c host.Command) (host.Process, error)
 		}
 		m.stage.disk["/job/.pawl/taken.1.1"] = content
 	}
+	for _, content := range []string{"", me} {
+		m.disk.step()
+		m.stage.disk["/ends/.rooms/"+runner.EndName(m.stage.key, 0)] = content
+	}
+	m.disk.step()
 	m.stage.ran = append(m.stage.ran, token)
 	return host.Process{PID: 4711, Start: 42, Boot: m.boot}, nil
 }

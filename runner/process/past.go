@@ -96,22 +96,25 @@ func (r *Runner) mark(ctx context.Context, id job.ID) (*runner.Mark, error) {
 	if err != nil {
 		return nil, err
 	}
-	content, err := files.ReadFile(ctx, r.fs, r.markName(id))
-	if err != nil {
+	_, end, err := r.markOf(ctx, id)
+	if err != nil && job.KindOf(err) != job.Corrupt {
 		return nil, err
 	}
-	m := &runner.Mark{At: info.ModTime().UTC()}
-	if e, bad := runner.ParseEnd(runner.EndName(runner.Key{Job: id, Attempt: 1, Launch: 1}, 0), content); bad == nil {
-		e.Key = runner.Key{Job: id}
-		m.End = &e
+	if end != nil {
+		end.Key = runner.Key{Job: id}
 	}
-	return m, nil
+	return &runner.Mark{At: info.ModTime().UTC(), End: end}, nil
 }
 
-// remember leaves the mark of a job of which anything was started. It is the file with the exit code, where there is one: a
+// markOf reads a job's mark, which was a room.
+func (r *Runner) markOf(ctx context.Context, id job.ID) (mark, *runner.End, error) {
+	return r.readRoom(ctx, r.markName(id), runner.Key{Job: id, Attempt: 1, Launch: 1})
+}
+
+// remember leaves the mark of a job of which anything was started. It is the room of its launch, where there is one: a
 // rename, and no file more. It need not be durable: while it is not, neither is the removal of the folder that follows.
 func (r *Runner) remember(ctx context.Context, k runner.Key, dir string) error {
-	err := r.keep(ctx, k, dir)
+	err := r.keep(ctx, k)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -120,16 +123,16 @@ func (r *Runner) remember(ctx context.Context, k runner.Key, dir string) error {
 		return err
 	}
 	for _, h := range slices.Backward(p.Started) {
-		if err := r.keep(ctx, h.Key, dir); !errors.Is(err, fs.ErrNotExist) {
+		if err := r.keep(ctx, h.Key); !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
 	return r.fs.Put(ctx, r.markName(k.Job), strings.NewReader("ran\n"), files.PutOptions{NoSync: true})
 }
 
-// keep makes the exit code of a launch the mark of its job. The error is fs.ErrNotExist if it left none.
-func (r *Runner) keep(ctx context.Context, k runner.Key, dir string) error {
-	from, to := path.Join(dir, runner.Folder, "exit."+number(k)), r.markName(k.Job)
+// keep makes the room of a launch the mark of its job. The error is fs.ErrNotExist if there is none.
+func (r *Runner) keep(ctx context.Context, k runner.Key) error {
+	from, to := r.roomName(k), r.markName(k.Job)
 	err := files.Move(ctx, r.fs, from, to)
 	if err == nil {
 		return nil
@@ -142,7 +145,7 @@ func (r *Runner) keep(ctx context.Context, k runner.Key, dir string) error {
 			return err
 		}
 	}
-	content, readErr := files.ReadFile(ctx, r.fs, from) // the marks may be on another file system
+	content, readErr := files.ReadFile(ctx, r.fs, from, runner.MaxEnd) // the marks may be on another file system
 	if readErr != nil {
 		return err
 	}

@@ -19,7 +19,7 @@
 // file that must not be there (O_EXCL). Which one that is, it wrote before under a name of its own, and that is read, for it may
 // be frozen before it writes what it has created:
 //
-//	take.<a>.<n>.<token>  "taken <token> <pid> <start> <boot>"
+//	take.<a>.<n>.<token>  "taken <token> <boot> <pid> <start> <locks>"
 //
 // A launcher writes the script and links launch.<a>.<n>; then it starts the wrapper, which is the script. The wrapper
 // creates taken.<a>.<n> as its last act before the program. Settle tries to link a revocation to the
@@ -29,9 +29,22 @@
 // After a power failure it may be missing although the program ran. Therefore a settler that finds a launcher of an earlier boot
 // links "lost", which counts as started, instead of a revocation.
 //
+// # What tells the end
+//
+// The wrapper stays beside the program to tell its end, and spares itself the program's own signals. Before the program it
+// makes a file with room for the end, <spool>/.rooms/<message>, whose first line says who took the launch. There
+// the end is written first, so that a full disk does not lose it; then it is written as the message. Neither is in the
+// job's folder, with which its program may do as it likes: what a room says of a launch stands.
+//
+// # What belongs to a launch
+//
+// Each launch draws a number, which the subshell of its program sets as its limit of file locks, and the wrapper's
+// environment says its token: see [host.Family]. The number stands in what the wrapper takes the launch with, so whoever
+// comes later finds it.
+//
 // # What stays
 //
-// When a job's folder is cleaned, the file with its program's exit code is renamed to the job's mark,
+// When a job's folder is cleaned, the room with its program's exit code is renamed to the job's mark,
 // <past>/<day>/<job>, where day is that on which the job was made: so the marks of a day are forgotten together, and no
 // folder becomes very large. A launcher looks for the mark first. One that did so before the job was cleaned, and was
 // frozen since, finds no folder to arm in.
@@ -45,9 +58,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	mathrand "math/rand/v2"
 	"path"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/pawl-jobs/pawl/files"
@@ -85,7 +98,7 @@ var (
 // Open returns a runner and makes its spool folder.
 func Open(ctx context.Context, c Config) (*Runner, error) {
 	r := &Runner{host: c.Host, fs: c.Host.Files(), spool: c.Spool, past: cmp.Or(c.Past, c.Spool+".past")}
-	if err := r.fs.Mkdir(ctx, c.Spool); err != nil {
+	if err := r.fs.Mkdir(ctx, path.Join(c.Spool, rooms)); err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
 	}
 	return r, nil
@@ -112,7 +125,11 @@ func (r *Runner) launch(ctx context.Context, k runner.Key, p runner.Plan) (runne
 	if err != nil {
 		return runner.Handle{}, err
 	}
-	text, err := script(k, p, r.spool, m.token, booted)
+	locks, err := r.draw(ctx)
+	if err != nil {
+		return runner.Handle{}, err
+	}
+	text, err := script(k, p, r.spool, m.token, booted, locks)
 	if err != nil {
 		return runner.Handle{}, err
 	}
@@ -143,12 +160,24 @@ func (r *Runner) launch(ctx context.Context, k runner.Key, p runner.Plan) (runne
 	ps, err := r.host.Start(ctx, host.Command{
 		// The script's name is relative to Dir: users meet it in what the shell says of a program that is not there.
 		Argv: []string{"/bin/sh", path.Join(runner.Folder, path.Base(m.own("run")))}, Dir: p.Dir, Stdout: m.own("log"), Stderr: m.own("log"),
+		Env: []string{host.LaunchVariable + "=" + m.token},
 	})
 	if err != nil {
 		return runner.Handle{}, err
 	}
 	crash.At("launch.started")
-	return runner.Handle{Key: k, Host: r.host.ID(), Dir: p.Dir, Token: m.token, Process: ps}, nil
+	return runner.Handle{Key: k, Host: r.host.ID(), Dir: p.Dir, Token: m.token, Process: ps, Locks: locks}, nil
+}
+
+// draw returns a number for a launch: below the limit of the host, so that its programs can set it, and so that what this
+// process's own launch would find, if it runs in one, is not taken for it. 0: there is no room for numbers.
+func (r *Runner) draw(ctx context.Context) (uint64, error) {
+	limit, err := r.host.LockLimit(ctx)
+	if err != nil || limit < 1<<20 {
+		return 0, err
+	}
+	limit = min(limit, 1<<62) // some shells count with a sign
+	return limit/2 + mathrand.Uint64N(limit/2), nil
 }
 
 // notArmed is [runner.ErrNotArmed], and says why.
@@ -176,6 +205,9 @@ func (r *Runner) settle(ctx context.Context, k runner.Key, dir string) (runner.F
 	m, err := markers(k, dir)
 	if err != nil {
 		return runner.Fate{}, err
+	}
+	if h, ok, err := r.roomed(ctx, k, dir); err != nil || ok { // whatever the program did to the folder
+		return runner.Fate{Started: ok, Handle: h}, err
 	}
 	if taken, err := r.read(ctx, m.taken()); err != nil || taken != nil {
 		return r.fate(ctx, k, dir, taken, err)
@@ -248,78 +280,106 @@ func (r *Runner) fate(ctx context.Context, k runner.Key, dir string, taken mark,
 	if err != nil {
 		return runner.Fate{}, err
 	}
-	if take.is("taken", 4) && take[1] == h.Token {
-		h.Process.Boot = take[4]
-		if _, err := fmt.Sscan(take[2]+" "+take[3], &h.Process.PID, &h.Process.Start); err == nil {
-			return runner.Fate{Started: true, Handle: h}, nil
-		}
+	if take.taker(&h) && take[1] == m.token {
+		return runner.Fate{Started: true, Handle: h}, nil
 	}
+	h = runner.Handle{Key: k, Host: r.host.ID(), Dir: dir, Token: m.token}
 	if boot, err := r.host.Boot(ctx); err != nil || launch[2] != boot { // it did not outlive a power failure
-		return runner.Fate{Started: err == nil, Handle: runner.Handle{Key: k, Host: r.host.ID(), Dir: dir, Token: h.Token}}, err
+		return runner.Fate{Started: err == nil, Handle: h}, err
 	}
 	return runner.Fate{}, job.Errorf(job.Corrupt, "%s holds %q", m.own("take"), take)
 }
 
-// Probe tells what has become of launches: one look at the host's processes, and one file for each that is gone.
+// Probe tells what has become of launches: one look at the host's processes if any of their wrappers is gone, and one file
+// for each of those.
 func (r *Runner) Probe(ctx context.Context, hs []runner.Handle) ([]runner.Status, error) {
-	ps := make([]host.Process, len(hs))
+	wrappers := make([]host.Process, len(hs))
 	for i, h := range hs {
-		ps[i] = h.Process
+		wrappers[i] = h.Process
 	}
-	lives, err := r.host.Inspect(ctx, ps)
+	alive, err := r.host.Alive(ctx, wrappers)
 	if err != nil {
 		return nil, fmt.Errorf("probe: %w", err)
 	}
 	all := make([]runner.Status, len(hs))
+	var gone []int // indices of those whose wrapper is
+	var families []host.Family
 	for i, h := range hs {
 		switch {
 		case h.Host != r.host.ID():
 			all[i].State = runner.Unknown
-		case lives[i] == host.Alive:
+		case alive[i]:
 			all[i].State = runner.Active
-		default: // the exit code is written before the wrapper ends, so it is looked for after it was seen dead
-			if all[i], err = r.evidence(ctx, h, lives[i]); err != nil {
-				return nil, fmt.Errorf("probe %s: %w", h.Key, err)
-			}
+		default:
+			gone, families = append(gone, i), append(families, family(h))
 		}
+	}
+	if len(gone) == 0 {
+		return all, nil
+	}
+	members, err := r.host.Members(ctx, families)
+	if err != nil {
+		return nil, fmt.Errorf("probe: %w", err)
+	}
+	for n, i := range gone { // the exit code is written before the wrapper ends, so it is looked for after it was seen dead
+		left, kept := remnants(members[n])
+		if all[i], err = r.evidence(ctx, hs[i], len(left) > 0); err != nil {
+			return nil, fmt.Errorf("probe %s: %w", hs[i].Key, err)
+		}
+		all[i].Left, all[i].Kept = left, kept
 	}
 	return all, nil
 }
 
-// evidence judges a launch whose wrapper is dead. Only the end of ctx is an error.
-func (r *Runner) evidence(ctx context.Context, h runner.Handle, l host.Life) (runner.Status, error) {
-	name := path.Join(h.Dir, runner.Folder, "exit."+number(h.Key))
-	content, err := files.ReadFile(ctx, r.fs, name)
-	if errors.Is(err, fs.ErrNotExist) { // it may be what became the job's mark
-		if mark, markErr := files.ReadFile(ctx, r.fs, r.markName(h.Key.Job)); markErr == nil {
-			content, err = mark, nil
+// family says by what the processes of a launch are known.
+func family(h runner.Handle) host.Family {
+	return host.Family{Leader: h.Process, Locks: h.Locks, Launch: h.Token}
+}
+
+// remnants tells apart what is to go and what is to be kept.
+func remnants(ms []host.Member) (left, kept []runner.Remnant) {
+	for _, m := range ms {
+		r := runner.Remnant{PID: m.PID, Name: m.Name, User: m.User}
+		if m.Kept {
+			kept = append(kept, r)
+		} else {
+			left = append(left, r)
 		}
 	}
-	if err == nil {
-		e, bad := runner.ParseEnd(runner.EndName(h.Key, 0), content)
-		if bad == nil && e.Token == h.Token {
-			s := runner.Status{State: runner.Ended, End: &e, Left: l == host.Orphaned}
-			if a, ok := r.host.(host.Accountant); ok {
-				// The wrapper has waited for the program. One that was killed has not, and knows nothing of it.
-				if u, ok := a.Usage(h.Process); ok {
-					s.Usage = &u
-				}
-			}
-			return s, nil
+	return left, kept
+}
+
+// evidence judges a launch whose wrapper is dead. Only the end of ctx is an error.
+func (r *Runner) evidence(ctx context.Context, h runner.Handle, left bool) (runner.Status, error) {
+	_, end, err := r.room(ctx, h.Key)
+	if errors.Is(err, fs.ErrNotExist) { // it may be what became the job's mark
+		if _, marked, markErr := r.markOf(ctx, h.Key.Job); markErr == nil {
+			end, err = marked, nil
 		}
+	}
+	if err == nil && end != nil && end.Token == h.Token {
+		s := runner.Status{State: runner.Ended, End: end}
+		s.End.Key = h.Key
+		if a, ok := r.host.(host.Accountant); ok {
+			// The wrapper has waited for the program. One that was killed has not, and knows nothing of it.
+			if u, ok := a.Usage(h.Process); ok {
+				s.Usage = &u
+			}
+		}
+		return s, nil
 	}
 	if ctx.Err() != nil {
 		return runner.Status{}, ctx.Err()
 	}
-	if l == host.Orphaned {
+	if left {
 		return runner.Status{State: runner.Orphaned}, nil
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		// Nobody wrote it, or somebody removed it. Where not even the folder above the job's is there, the file system
-		// may just not be mounted.
-		_, err = r.fs.Stat(ctx, path.Dir(h.Dir))
+		// Nobody wrote it, or somebody removed it. Where not even the folder is there in which it would be, the file
+		// system may just not be mounted.
+		_, err = r.fs.Stat(ctx, path.Join(r.spool, rooms))
 	}
-	if err != nil {
+	if err != nil && job.KindOf(err) != job.Corrupt {
 		return runner.Status{State: runner.Unknown}, ctx.Err()
 	}
 	return runner.Status{State: runner.Lost, Said: r.said(ctx, h)}, nil
@@ -335,71 +395,6 @@ func (r *Runner) said(ctx context.Context, h runner.Handle) string {
 	defer f.Close()
 	b, _ := io.ReadAll(io.LimitReader(f, saying))
 	return strings.ToValidUTF8(strings.TrimSpace(string(b)), "\uFFFD")
-}
-
-// Kill ends what is left of a launch and waits until nothing is alive.
-func (r *Runner) Kill(ctx context.Context, h runner.Handle, grace time.Duration) error {
-	if err := r.ours(h); err != nil {
-		return err
-	}
-	// A stopped process sees SIGTERM only when it goes on.
-	asked := []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT}
-	forced := []syscall.Signal{syscall.SIGKILL}
-	over := time.NewTimer(grace)
-	defer over.Stop()
-
-	signals, force := asked, grace <= 0
-	for wait := time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) {
-		lives, err := r.host.Inspect(ctx, []host.Process{h.Process})
-		if err != nil {
-			return fmt.Errorf("kill %s: %w", h.Key, err)
-		}
-		if lives[0] == host.Gone {
-			return nil
-		}
-		if force {
-			signals = forced // each time: what was started while the last signal was sent may have missed it
-		}
-		for _, sig := range signals {
-			if err := r.host.Signal(ctx, h.Process, sig); err != nil {
-				return fmt.Errorf("kill %s: %w", h.Key, err)
-			}
-		}
-		if guard.Confirmed.Off() {
-			return nil
-		}
-		signals = nil
-		select {
-		case <-ctx.Done():
-			return job.Errorf(job.Unavailable, "kill %s: process %d is still %s: %w", h.Key, h.Process.PID, lives[0], ctx.Err())
-		case <-over.C:
-			force, wait = true, time.Millisecond
-		case <-time.After(wait): // nothing announces the end of somebody else's child
-		}
-	}
-}
-
-// Suspend stops every process of a launch.
-func (r *Runner) Suspend(ctx context.Context, h runner.Handle) error {
-	return r.signal(ctx, "suspend", h, syscall.SIGSTOP)
-}
-
-// Resume lets every process of a launch go on.
-func (r *Runner) Resume(ctx context.Context, h runner.Handle) error {
-	return r.signal(ctx, "resume", h, syscall.SIGCONT)
-}
-
-func (r *Runner) signal(ctx context.Context, what string, h runner.Handle, sig syscall.Signal) error {
-	if err := r.ours(h); err != nil {
-		return err
-	}
-	if err := ctx.Err(); err != nil { // whoever lost the program while it was frozen does nothing to it any more
-		return fmt.Errorf("%s %s: %w", what, h.Key, err)
-	}
-	if err := r.host.Signal(ctx, h.Process, sig); err != nil {
-		return fmt.Errorf("%s %s: %w", what, h.Key, err)
-	}
-	return nil
 }
 
 func (r *Runner) ours(h runner.Handle) error {
@@ -418,6 +413,7 @@ func (r *Runner) Clean(ctx context.Context, k runner.Key, dir string) error {
 	crash.At("archive.marked")
 	if err == nil {
 		err = errors.Join(
+			r.vacate(ctx, k),
 			r.fs.Remove(ctx, path.Join(r.spool, runner.EndName(k, 0))),
 			r.fs.Remove(ctx, path.Join(dir, runner.Folder)),
 		)
@@ -453,6 +449,19 @@ type mark []string
 
 func (m mark) is(word string, more int) bool { return len(m) == more+1 && m[0] == word }
 
+// mostWords is how long such a file is at most, in bytes.
+const mostWords = 4096
+
+// taker reads who took a launch, and puts that into its handle.
+func (m mark) taker(h *runner.Handle) bool {
+	if !m.is("taken", 5) {
+		return false
+	}
+	h.Token, h.Process.Boot = m[1], m[2]
+	_, err := fmt.Sscan(strings.Join(m[3:], " "), &h.Process.PID, &h.Process.Start, &h.Locks)
+	return err == nil
+}
+
 // write writes a file that is to be linked to the name that counts.
 func (r *Runner) write(ctx context.Context, name, words string) error {
 	return r.fs.Put(ctx, name, strings.NewReader(words+"\n"), files.PutOptions{Passing: true})
@@ -460,7 +469,7 @@ func (r *Runner) write(ctx context.Context, name, words string) error {
 
 // read returns what a name holds, nil if it is not there.
 func (r *Runner) read(ctx context.Context, name string) (mark, error) {
-	b, err := files.ReadFile(ctx, r.fs, name)
+	b, err := files.ReadFile(ctx, r.fs, name, mostWords)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

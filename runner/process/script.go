@@ -15,23 +15,25 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// wrapper is the script of a launch, for any POSIX shell. It starts no process but the program, unless that could not be started
-// (dd) or a disk is full (ln): starting processes is most of what a short program costs. The %s are: the key, its number, the token,
-// the quoted spool folder and the message's name, when the host was booted in seconds since 1970, the program, the quoted
-// file for its stderr.
+// wrapper is the script of a launch, for any POSIX shell. It starts no process but the program, unless that could not be
+// started (dd) or a disk is full (ln): starting processes is most of what a short program costs. The %s are: the key, its
+// number, the token, the quoted spool folder, the message's name, when the host was booted in seconds since 1970, the
+// number for the limit of file locks, the program, how much is read of what the shell said, the quoted file for the program's
+// stderr, and how much is read of that.
 const wrapper = `# Pawl: %s
 at=%s
 token=%s
 spool=%s
 name=%s
-booted=%d
+booted=%s
+locks=%d
 
 # Who am I? The name in the second field of stat may hold spaces; the start time is field 22.
 read -r boot </proc/sys/kernel/random/boot_id || exit
 read -r stat </proc/$$/stat || exit
 set -- ${stat##*') '}
 shift 19
-me="taken $token $$ $1 $boot"
+me="taken $token $boot $$ $1 $locks"
 
 # Take the launch. First say who takes it, under a name that is written once (-C), even if somebody runs this script again.
 # Then make the name that decides: with -C only one can. What it holds is for people.
@@ -44,55 +46,74 @@ printf '%%s\n' "$me" >.pawl/taken.$at || {
 }
 set +C
 
-# Room for the message, while there is some: the program may fill the disk.
-printf '%%1000s' ' ' >.pawl/exit.$at
+# From here on this shell stays, to tell the end: what the program sends to its group is not meant for it. Nor does
+# anything depend on the job's folder any more, for the program may empty it. Room for the end, while there is some: the
+# program may fill the disk.
+trap : HUP INT QUIT ABRT PIPE ALRM TERM USR1 USR2 XCPU VTALRM PROF
+room=$spool/` + rooms + `/$name
+printf '%%s\n%%1000s' "$me" ' ' >"$room"
 
 read -r began _ </proc/uptime
 %s
 code=$?
 read -r ended _ </proc/uptime
+[ $code -le 255 ] || code=$((code - 128)) # some shells say 256 + n after signal n
 
-# Was it started at all? A shell that cannot become a program says why, first thing in the program's stderr, in a line
-# that begins with the name of this script. That has the token, so no program writes such a line.
-why=
+# Was it started at all? Where its outputs cannot be opened, the subshell says so in the log of this shell, and last that
+# it did. A shell that cannot become a program says why, first thing in the program's stderr, in a line that begins with
+# the name of this script. That has the token, so no program writes such a line. Of a signal that ended the program the
+# shell speaks in its own log, but for SIGINT and SIGPIPE.
+why= signal= said= newline='
+'
+case $code in
+126 | 127 | 129 | 1[3-9]?) [ -f /proc/$$/fd/2 ] && said=$(dd if=/proc/$$/fd/2 bs=%d count=1 2>/dev/null) ;;
+esac
 case $code in
 126 | 127)
 	stderr=%s
-	newline='
-'
-	[ -f "$stderr" ] && why=$(dd if="$stderr" bs=%d count=1 2>/dev/null)
+	case $said in
+	*"$token") why=${said%%"$newline"*} why=${why##*"$newline"} ;;
+	*) [ -f "$stderr" ] && why=$(dd if="$stderr" bs=%d count=1 2>/dev/null) ;;
+	esac
 	why=${why%%%%"$newline"*}
 	case $why in
-	"$0"*) why=${why#"$0"} ;;
+	"$0"* | [EW]": $0"*) why=${why#*"$0"} ;;
 	*) why= ;;
 	esac
+	;;
+*)
+	said=${said##*"$newline"}
+	case $said in '' | *warning:*) ;; *) signal=yes ;; esac
 	;;
 esac
 
 # Tell the end, twice: the last line says that it is whole. First over the room that was made for it (<> does not truncate):
-# a disk that is full all the same must not lose it, and a folder that was removed wants none.
+# a disk that is full all the same must not lose it.
 tell() {
-	printf 'pawl-end 1\ntoken %%s\nboot %%s\ncode %%s\nbegan %%s\nended %%s\nwall %%s\n' \
-		"$token" "$boot" "$code" "$began" "$ended" "$((booted + ${ended%%%%.*}))" && times &&
-		{ [ -z "$why" ] || printf 'why%%s\n' "$why"; } && echo end
+	printf '%%s\ncode %%s\nbegan %%s\nended %%s\nbooted %%s\n' "$me" "$code" "$began" "$ended" "$booted" && times &&
+		{ [ -z "$why" ] || printf 'why%%s\n' "$why"; } &&
+		{ [ -z "$signal" ] || echo signal; } && echo end
 }
-until tell 1<>.pawl/exit.$at; do
-	[ -d .pawl ] || exit
+until tell 1<>"$room"; do
+	[ -d "$spool/` + rooms + `" ] || exit
 	sleep 10
 done
 # Then as the message. Where there is no room for it a second name needs none.
-until tell >"$spool/$name" || ln -f .pawl/exit.$at "$spool/$name"; do
-	[ -d .pawl ] && [ -d "$spool" ] || exit
+until tell >"$spool/$name" || ln -f "$room" "$spool/$name"; do
+	[ -d "$spool" ] || exit
 	sleep 10
 done
 `
 
-// saying is how much is read of what a shell says, such as one that could not start a program, in bytes. A name that is
-// longer leaves only itself of the reason.
-const saying = 1000
+// saying is how much is read of what a shell says in the program's stderr, such as one that could not start it, in bytes. A
+// name that is longer leaves only itself of the reason. log is how much is read of what the wrapper's shell said itself.
+const (
+	saying = 1000
+	log    = 8192
+)
 
 // script returns the wrapper of a launch, or an error of kind Invalid.
-func script(k runner.Key, p runner.Plan, spool, token string, booted time.Time) (string, error) {
+func script(k runner.Key, p runner.Plan, spool, token string, booted time.Time, locks uint64) (string, error) {
 	run, err := program(p)
 	if err != nil {
 		return "", err
@@ -101,7 +122,9 @@ func script(k runner.Key, p runner.Plan, spool, token string, booted time.Time) 
 	if guard.Taken.Off() {
 		text = strings.Replace(text, `>.pawl/taken.$at`, `>|.pawl/taken.$at`, 1)
 	}
-	return fmt.Sprintf(text, k, number(k), token, quote(spool), runner.EndName(k, 0), booted.Unix(), run, quote(inside(p.Dir, p.Stderr)), saying), nil
+	since := fmt.Sprintf("%d.%03d", booted.Unix(), booted.Nanosecond()/1e6)
+	return fmt.Sprintf(text, k, number(k), token, quote(spool), runner.EndName(k, 0), since, locks, run,
+		log, quote(inside(p.Dir, p.Stderr)), saying), nil
 }
 
 // program returns the subshell that becomes the program. Its environment is set there, so that none of it touches the
@@ -115,7 +138,8 @@ func program(p runner.Plan) (string, error) {
 		return "", job.Errorf(job.Invalid, "no file for stdout or stderr")
 	}
 	var b strings.Builder
-	b.WriteString("(\n")
+	// Shells name the limit of file locks differently, and some not at all.
+	b.WriteString("(\n[ $locks = 0 ] || ulimit -w $locks 2>/dev/null || ulimit -x $locks 2>/dev/null\n")
 	stdout, stderr := inside(p.Dir, p.Stdout), inside(p.Dir, p.Stderr)
 	var reserved []string
 	for _, name := range slices.Sorted(maps.Keys(p.Env)) {
@@ -128,13 +152,15 @@ func program(p runner.Plan) (string, error) {
 		}
 		fmt.Fprintf(&b, "export %s=%s\n", name, quote(p.Env[name]))
 	}
-	b.WriteString("exec 2>" + quote(stderr))
+	// Both are emptied, and appended to: who opens one of them again under its name writes behind what is there. The
+	// command that opens them does not end the shell if it fails (POSIX has exec do that), so that it can say so.
+	b.WriteString("{ true >" + quote(stdout) + " && command exec </dev/null >>" + quote(stdout))
 	if stdout == stderr {
-		b.WriteString(" >&2")
+		b.WriteString(" && exec 2>&1")
 	} else {
-		b.WriteString(" >" + quote(stdout))
+		b.WriteString(" && true >" + quote(stderr) + " && command exec 2>>" + quote(stderr))
 	}
-	b.WriteString(" </dev/null || exit\n")
+	b.WriteString("; } || { echo $token >&2; exit 126; }\n")
 	switch name := p.Argv[0]; {
 	case len(reserved) > 0 && strings.Contains(name, "="):
 		return "", job.Errorf(job.Invalid, "the program %q cannot be started with the variable %s", name, reserved[0])

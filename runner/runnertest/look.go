@@ -19,11 +19,12 @@ func probe(t *testing.T, b Bench) {
 	b.settled(t, ended)
 	k, p = b.newJob(t, "exec sleep 1000")
 	active := b.launch(t, k, p)
-	k, p = b.newJob(t, "exec sleep 1000")
+	k, p = b.newJob(t, "kill -9 0")
 	lost := b.launch(t, k, p)
-	b.kill(t, lost)
-	recycled := active
+	b.settled(t, lost)
+	recycled := active // a launch that left nothing, whose process has another now
 	recycled.Process.Start--
+	recycled.Locks, recycled.Token, recycled.Key = 0, "another", lost.Key
 	reboot := active
 	reboot.Process.Boot = "00000000-0000-0000-0000-000000000000"
 	elsewhere := active
@@ -54,21 +55,31 @@ func probe(t *testing.T, b Bench) {
 
 func away(t *testing.T, b Bench) {
 	k, p := b.newJob(t, "exit 3")
-	h, _ := b.run(t, k, p)
-	b.settled(t, h)
-	// A folder above that is not there may be a file system that is not mounted. One that is there without the job's says
-	// that this one was removed.
+	ended, _ := b.run(t, k, p)
+	b.settled(t, ended)
+	k, p = b.newJob(t, "kill -9 0")
+	lost := b.launch(t, k, p)
+	b.settled(t, lost)
+	// What tells of a launch is in the spool, which may be on a file system that is not mounted.
 	for _, c := range []struct {
-		dir  string
-		want runner.State
-	}{{path.Dir(p.Dir), runner.Unknown}, {p.Dir, runner.Lost}, {path.Join(p.Dir, runner.Folder), runner.Lost}} {
+		dir         string
+		lost, ended runner.State
+	}{
+		{path.Dir(p.Dir), runner.Lost, runner.Ended},
+		{p.Dir, runner.Lost, runner.Ended},
+		{path.Join(p.Dir, runner.Folder), runner.Lost, runner.Ended},
+		{b.Spool, runner.Unknown, runner.Unknown},
+	} {
 		must(t, b.Host.Files().Rename(t.Context(), c.dir, c.dir+".away"))
-		if s := b.state(t, h); s != c.want {
-			t.Errorf("without %s it is %s, want %s", c.dir, s, c.want)
+		if s := b.state(t, lost); s != c.lost {
+			t.Errorf("without %s what is lost is %s, want %s", c.dir, s, c.lost)
+		}
+		if s := b.state(t, ended); s != c.ended {
+			t.Errorf("without %s what ended is %s, want %s", c.dir, s, c.ended)
 		}
 		must(t, b.Host.Files().Rename(t.Context(), c.dir+".away", c.dir))
-		if s := b.state(t, h); s != runner.Ended {
-			t.Errorf("with its folder it is %s", s)
+		if s := b.state(t, lost); s != runner.Lost {
+			t.Errorf("with %s it is %s", c.dir, s)
 		}
 	}
 }

@@ -97,12 +97,8 @@ func remembered(t *testing.T, b Bench) {
 }
 
 func rememberedKilled(t *testing.T, b Bench) {
-	k, p := b.newJob(t, ": >up; exec sleep 1000")
-	wait := b.watch(t, p.Dir)
-	h := b.launch(t, k, p)
-	wait("up")
-	b.kill(t, h)
-	b.settled(t, h)
+	k, p := b.newJob(t, "kill -9 0")
+	b.settled(t, b.launch(t, k, p))
 	// It is cleaned after a launch that was never made.
 	k.Launch++
 	if f, err := b.Runner.Settle(t.Context(), k, p.Dir); err != nil || f.Started {

@@ -124,6 +124,53 @@ func didStart(t *testing.T, b Bench) {
 	}
 }
 
+// logs: writers that open a log again write behind what is there, and so does what writes after the log was emptied.
+func logs(t *testing.T, b Bench) {
+	k, p := b.newJob(t, `echo a; echo b >>/dev/stdout; echo c >/dev/fd/1; echo d; echo e >&2; : >stderr; echo f >&2`)
+	p.Env = map[string]string{"LC_ALL": "C"}
+	b.put(t, path.Join(p.Dir, "stdout"), "of an attempt before\n", 0o644)
+	b.run(t, k, p)
+	if got := b.read(t, p.Dir+"/stdout"); !strings.HasSuffix(got, "c\nd\n") {
+		t.Errorf("stdout %q", got)
+	}
+	if got := b.read(t, p.Dir+"/stderr"); got != "f\n" {
+		t.Errorf("stderr %q", got)
+	}
+	k, p = b.newJob(t, `echo a; echo b >>/dev/stdout; echo c; echo d >>stdout; echo e`)
+	b.run(t, k, p)
+	if got := b.read(t, p.Dir+"/stdout"); got != "a\nb\nc\nd\ne\n" {
+		t.Errorf("stdout %q", got)
+	}
+}
+
+// noOutputs: a program whose outputs cannot be opened was not started.
+func noOutputs(t *testing.T, b Bench) {
+	for _, which := range []string{"stdout", "stderr"} {
+		k, p := b.newJob(t, ": >ran")
+		must(t, b.Host.Files().Mkdir(t.Context(), path.Join(p.Dir, which)))
+		if _, e := b.run(t, k, p); e.Code != 126 || !strings.Contains(e.NotStarted, which) {
+			t.Errorf("%s: %+v", which, e)
+		}
+		if b.exists(t, p.Dir+"/ran") {
+			t.Errorf("%s: it ran", which)
+		}
+	}
+}
+
+// noSignals: a code above 128 is a signal's only if a signal ended the program.
+func noSignals(t *testing.T, b Bench) {
+	for script, signal := range map[string]int{
+		"exit 137": 0, "exit 143": 0, "exit 200": 0, "exit 255": 0, "sh -c 'kill -9 $$'; exit $?": 0,
+		"kill -9 $$": 9, "kill -TERM $$": 15, "kill -SEGV $$": 11,
+	} {
+		k, p := b.newJob(t, script)
+		p.Env = map[string]string{"LC_ALL": "xx_XX.pawl"} // a shell that does not know it may say so
+		if _, e := b.run(t, k, p); e.Signal != signal {
+			t.Errorf("%s: %+v", script, e)
+		}
+	}
+}
+
 func usage(t *testing.T, b Bench) {
 	if _, ok := b.Host.(host.Accountant); !ok {
 		t.Skip("its host keeps no accounts")
@@ -143,14 +190,13 @@ func usage(t *testing.T, b Bench) {
 		if u := all[0].Usage; u == nil || u.User+u.System <= 0 || u.MaxRSS != 0 && u.MaxRSS < memory {
 			t.Errorf("usage: %+v", u)
 		}
-		if all[1].State != want || all[1].Usage != nil {
+		if all[1].State != want || (all[1].Usage != nil) != (want == runner.Ended) {
 			t.Errorf("%+v, want %s", all[1], want)
 		}
 	}
 	probe(runner.Active)
-	// Nobody waited for a program that was killed together with its messenger.
 	b.kill(t, alive)
-	probe(runner.Lost)
+	probe(runner.Ended)
 }
 
 func intact(t *testing.T, b Bench) {

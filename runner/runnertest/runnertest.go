@@ -45,10 +45,18 @@ func Run(t *testing.T, open func(t *testing.T) Bench) {
 		"kill forces what does not listen":                 killForces,
 		"kill ends what the program left behind":           killLeftBehind,
 		"a kill that is given up says so":                  killGivenUp,
-		"a kill leaves no message":                         killLeavesNoMessage,
+		"a kill is told":                                   killIsTold,
+		"what went to another session is ended":            daemonsEnd,
+		"it is found by what Settle says":                  daemonsAreSettled,
+		"what asks to be kept":                             keep,
+		"a program that signals its group":                 ownGroup,
+		"a program that spoils its folder":                 folders,
+		"logs are appended to":                             logs,
+		"outputs that cannot be opened":                    noOutputs,
+		"codes that are no signals":                        noSignals,
 		"suspend and resume":                               suspend,
 		"many are probed in order":                         probe,
-		"without its folder a program is lost, or unknown": away,
+		"without its folders a launch is lost, or unknown": away,
 		"clean": clean,
 		"a cleaned job is remembered, and not launched": remembered,
 		"one that left no exit code is remembered":      rememberedKilled,
@@ -126,7 +134,7 @@ func (b Bench) end(t *testing.T, k runner.Key) runner.End {
 
 func (b Bench) read(t *testing.T, name string) string {
 	t.Helper()
-	content, err := files.ReadFile(t.Context(), b.Host.Files(), name)
+	content, err := files.ReadFile(t.Context(), b.Host.Files(), name, 1<<30)
 	must(t, err)
 	return string(content)
 }

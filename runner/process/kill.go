@@ -1,0 +1,197 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/internal/guard"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
+)
+
+// wrapperPatience is how long a wrapper may take to tell the end when nothing else of the launch is left. It may wait for
+// room on a disk, or be stopped.
+const wrapperPatience = 2 * time.Second
+
+// unkillable is how long a process may outlive SIGKILL before it counts as one that cannot be ended: the kernel ends none
+// that waits for a disk or a server of files (state D).
+const unkillable = 5 * time.Second
+
+// Kill ends what is left of a launch and waits until a look finds nobody.
+func (r *Runner) Kill(ctx context.Context, h runner.Handle, grace time.Duration) error {
+	if err := r.ours(h); err != nil {
+		return err
+	}
+	if err := r.end(ctx, h, grace); err != nil {
+		return fmt.Errorf("kill %s: %w", h.Key, err)
+	}
+	return nil
+}
+
+func (r *Runner) end(ctx context.Context, h runner.Handle, grace time.Duration) error {
+	over := time.NewTimer(grace)
+	defer over.Stop()
+	var (
+		asked   bool
+		forced  time.Time // since when it is; zero: not yet
+		alone   time.Time // since when nothing but the wrapper is left; zero: there is something
+		stayed  []host.Member
+		refused bool // of what stayed, something may not be signaled
+	)
+	if grace <= 0 {
+		forced = time.Now()
+	}
+	for wait := time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) {
+		p, err := r.look(ctx, h)
+		if err != nil {
+			return err
+		}
+		switch {
+		case !p.wrapper && len(p.program) == 0:
+			return nil
+		case len(p.program) == 0:
+			if alone.IsZero() {
+				alone = time.Now()
+			}
+			sig := syscall.SIGCONT // it may have been stopped together with its program
+			if time.Since(alone) > wrapperPatience {
+				sig = syscall.SIGKILL
+			}
+			err = r.host.Signal(ctx, append(processes(p.helpers), h.Process), sig)
+		case forced.IsZero() && !asked:
+			// A stopped process sees SIGTERM only when it goes on.
+			asked = true
+			ps := processes(p.program)
+			err = errors.Join(r.host.Signal(ctx, ps, syscall.SIGTERM), r.host.Signal(ctx, ps, syscall.SIGCONT))
+		case !forced.IsZero():
+			alone = time.Time{}
+			same := slices.Equal(processes(p.program), processes(stayed))
+			if same && (refused || time.Since(forced) > unkillable) {
+				return &runner.Alive{Left: reasons(p.program, refused)}
+			}
+			if !same {
+				stayed, forced = p.program, time.Now()
+			}
+			err = r.host.Signal(ctx, processes(p.program), syscall.SIGKILL) // each time: one may have been started since
+			refused = errors.Is(err, syscall.EPERM)
+		}
+		if err != nil && !errors.Is(err, syscall.EPERM) {
+			return err
+		}
+		if guard.Confirmed.Off() {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return job.Errorf(job.Unavailable, "%s: %w", p, ctx.Err())
+		case <-over.C:
+			if forced.IsZero() {
+				forced, wait = time.Now(), time.Millisecond
+			}
+		case <-time.After(wait): // nothing announces the end of somebody else's child
+		}
+	}
+}
+
+// parts are what is alive of a launch.
+type parts struct {
+	wrapper bool
+	program []host.Member // without what is to be kept
+	helpers []host.Member // what the wrapper started for itself
+}
+
+func (p parts) String() string {
+	left, _ := remnants(p.program)
+	if len(left) == 0 {
+		return "its wrapper is still alive"
+	}
+	return "still alive: " + runner.Remnants(left)
+}
+
+func (r *Runner) look(ctx context.Context, h runner.Handle) (p parts, err error) {
+	alive, err := r.host.Alive(ctx, []host.Process{h.Process})
+	if err != nil {
+		return p, err
+	}
+	p.wrapper = alive[0]
+	members, err := r.host.Members(ctx, []host.Family{family(h)})
+	if err != nil {
+		return p, err
+	}
+	for _, m := range members[0] {
+		switch {
+		case m.Kept:
+		case p.wrapper && m.Parent == h.Process.PID && h.Locks != 0 && !m.Numbered:
+			p.helpers = append(p.helpers, m)
+		default:
+			p.program = append(p.program, m)
+		}
+	}
+	return p, nil
+}
+
+func processes(ms []host.Member) []host.Process {
+	ps := make([]host.Process, len(ms))
+	for i, m := range ms {
+		ps[i] = m.Process
+	}
+	return ps
+}
+
+// reasons says of each process why it cannot be ended.
+func reasons(ms []host.Member, refused bool) []runner.Remnant {
+	left, _ := remnants(ms)
+	for i, m := range ms {
+		switch {
+		case strings.ContainsRune("DU", rune(m.State)):
+			left[i].Why = "which waits for a disk or a file server and does not listen to signals"
+		case refused:
+			left[i].Why = "which this account may not signal"
+		default:
+			left[i].Why = "which does not end by SIGKILL"
+		}
+	}
+	return left
+}
+
+// Suspend stops every process of a launch, the wrapper too, so that one that has not started its program does not.
+func (r *Runner) Suspend(ctx context.Context, h runner.Handle) error {
+	return r.signal(ctx, "suspend", h, syscall.SIGSTOP)
+}
+
+// Resume lets every process of a launch go on.
+func (r *Runner) Resume(ctx context.Context, h runner.Handle) error {
+	return r.signal(ctx, "resume", h, syscall.SIGCONT)
+}
+
+// signal sends a signal to each process of a launch once, until a look finds none that has not got it.
+func (r *Runner) signal(ctx context.Context, what string, h runner.Handle, sig syscall.Signal) error {
+	if err := r.ours(h); err != nil {
+		return err
+	}
+	told := map[host.Process]bool{}
+	ps := []host.Process{h.Process}
+	for len(ps) > 0 {
+		if err := ctx.Err(); err != nil { // whoever lost the program while it was frozen does nothing to it any more
+			return fmt.Errorf("%s %s: %w", what, h.Key, err)
+		}
+		if err := r.host.Signal(ctx, ps, sig); err != nil {
+			return fmt.Errorf("%s %s: %w", what, h.Key, err)
+		}
+		for _, p := range ps {
+			told[p] = true
+		}
+		p, err := r.look(ctx, h)
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", what, h.Key, err)
+		}
+		ps = slices.DeleteFunc(processes(append(p.program, p.helpers...)), func(p host.Process) bool { return told[p] })
+	}
+	return nil
+}

@@ -1,0 +1,75 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"path"
+	"strings"
+
+	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
+)
+
+// rooms is the folder of the rooms, in the spool. Who watches or lists the spool does not meet them.
+const rooms = ".rooms"
+
+// roomName returns the name of a launch's room.
+func (r *Runner) roomName(k runner.Key) string {
+	return path.Join(r.spool, rooms, runner.EndName(k, 0))
+}
+
+// room reads a launch's room: who took the launch, and its end, nil while nobody has told a whole one.
+func (r *Runner) room(ctx context.Context, k runner.Key) (mark, *runner.End, error) {
+	return r.readRoom(ctx, r.roomName(k), k)
+}
+
+func (r *Runner) readRoom(ctx context.Context, name string, k runner.Key) (mark, *runner.End, error) {
+	b, err := files.ReadFile(ctx, r.fs, name, runner.MaxEnd)
+	if err != nil {
+		return nil, nil, err
+	}
+	line, _, _ := bytes.Cut(b, []byte("\n"))
+	end, err := runner.ParseEnd(runner.EndName(k, 0), b)
+	if err != nil {
+		return strings.Fields(string(line)), nil, nil
+	}
+	return strings.Fields(string(line)), &end, nil
+}
+
+// roomed returns the handle of a launch that has a room: its program was started.
+func (r *Runner) roomed(ctx context.Context, k runner.Key, dir string) (runner.Handle, bool, error) {
+	taken, _, err := r.room(ctx, k)
+	h := runner.Handle{Key: k, Host: r.host.ID(), Dir: dir}
+	switch {
+	case errors.Is(err, fs.ErrNotExist), job.KindOf(err) == job.Corrupt:
+		return runner.Handle{}, false, nil
+	case err != nil:
+		return runner.Handle{}, false, err
+	case !taken.taker(&h): // cut by a power failure, or by somebody: what is in the folder tells
+		return runner.Handle{}, false, nil
+	}
+	return h, true, nil
+}
+
+// vacate removes the rooms of a job's launches, of which k is the last one.
+func (r *Runner) vacate(ctx context.Context, k runner.Key) error {
+	err := r.fs.Remove(ctx, r.roomName(k))
+	if err != nil || k.Launch == 1 && k.Attempt == 1 {
+		return err
+	}
+	infos, err := r.fs.List(ctx, path.Join(r.spool, rooms))
+	if err != nil {
+		return err
+	}
+	for _, f := range infos {
+		if strings.HasPrefix(f.Name(), k.Job.String()+".") {
+			if err := r.fs.Remove(ctx, path.Join(r.spool, rooms, f.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
