@@ -10,13 +10,13 @@ import (
 	"path"
 	"strings"
 	"syscall"
+	"time"
 	"unicode/utf8"
 
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/internal/crash"
 	"github.com/pawl-jobs/pawl/job"
-	"github.com/pawl-jobs/pawl/runner"
 )
 
 // ManifestFile is the name of the manifest in the folder of an archive.
@@ -185,7 +185,7 @@ func (k *Kind) unarchived(s *sheet, verdict job.Entry) engine.Outcome {
 func (s *sheet) verdict() job.Entry {
 	e, name := s.notes.End, s.program()
 	switch limit := s.notes.Limit; {
-	case s.notes.Overtime && (e == nil || e.Ran-s.notes.Suspended >= limit): // else it ended just in time
+	case s.notes.Overtime && (e == nil || s.lasted() >= limit): // else it ended just in time
 		return job.Entry{Code: job.TimeLimit, Message: fmt.Sprintf("%s was ended after %s, which is all that resources.minutes gives it", name, brief(limit))}
 	case s.notes.Lost || e == nil:
 		msg := name + " is gone and left no exit code"
@@ -199,8 +199,8 @@ func (s *sheet) verdict() job.Entry {
 		return job.Entry{Code: job.OutputMissing, Message: fmt.Sprintf("%s ended well, and nothing of what it left fits archive.required: %s", name, strings.Join(s.notes.Missing, ", "))}
 	case e.Code == 0:
 		return job.Entry{Code: job.NormalCompletion}
-	case signalOf(e) != 0:
-		return job.Entry{Code: job.ProgramKilled, Message: fmt.Sprintf("%s was ended by %s after %s", name, signalName(signalOf(e)), brief(e.Ran))}
+	case e.Signal != 0:
+		return job.Entry{Code: job.ProgramKilled, Message: fmt.Sprintf("%s was ended by %s after %s", name, signalName(e.Signal), brief(e.Ran))}
 	}
 	msg := fmt.Sprintf("%s ended with exit code %d after %s", name, e.Code, brief(e.Ran))
 	switch e.Code {
@@ -208,16 +208,20 @@ func (s *sheet) verdict() job.Entry {
 		msg += "; a shell says so of a program that may not be executed"
 	case 127:
 		msg += "; a shell says so of a program that it does not find"
+	case 128 + int(syscall.SIGINT), 128 + int(syscall.SIGPIPE): // of these shells do not tell
+		msg += "; a shell says so too of a program that " + signalName(e.Code-128) + " ended"
 	}
 	return job.Entry{Code: job.ProgramFailed, Message: msg}
 }
 
-// signalOf returns the signal that ended a program, as a shell tells it by the exit code; 0 if it was none.
-func signalOf(e *runner.End) int {
-	if e.Code > 128 && e.Code <= 128+64 {
-		return e.Code - 128
+// lasted is for how long a program went on, as its time limit counts: from the start of its launch, without the time for
+// which it was suspended.
+func (s *sheet) lasted() time.Duration {
+	lasted := s.notes.End.Ran - s.notes.Suspended
+	if h := s.notes.Handle; h != nil {
+		lasted += s.notes.End.Since - h.Process.Started()
 	}
-	return 0
+	return lasted
 }
 
 // signalName names a signal, as in "signal 9 (killed)".

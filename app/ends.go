@@ -149,14 +149,16 @@ type ending struct {
 	end  *runner.End
 	name string // of the message, if there was one
 
-	usage *host.Usage // what it has used, where the host knows
-	said  string      // by what launched it, where it is gone
+	usage *host.Usage      // what it has used, where the host knows
+	kept  []runner.Remnant // what asked to outlive it
+	stuck []runner.Remnant // what of it cannot be ended
+	said  string           // by what launched it, where it is gone
 }
 
 // with returns the ending with what a look at the program told besides.
 func (o *ending) with(s runner.Status) ending {
 	done := *o
-	done.usage, done.said = s.Usage, s.Said
+	done.usage, done.said, done.kept = s.Usage, s.Said, s.Kept
 	return done
 }
 
@@ -234,6 +236,15 @@ func (o *ending) change(f job.Fence) job.Change {
 		e.Message = "the program was ended"
 	default:
 		e.Message = "the program is gone and left no exit code"
+	}
+	switch {
+	case len(o.stuck) > 0:
+		e.Message += "; of what it left behind these processes cannot be ended: " + runner.Remnants(o.stuck)
+	case len(o.w.behind) > 0:
+		e.Message += "; it left processes behind, which were ended: " + runner.Remnants(o.w.behind)
+	}
+	if len(o.kept) > 0 {
+		e.Message += "; it left processes behind that ask to be kept (PAWL_KEEP=1): " + runner.Remnants(o.kept)
 	}
 	return job.Change{
 		Job: o.w.row.ID, From: o.w.row.Guard(f), Path: []job.Entry{e}, To: job.Ready,

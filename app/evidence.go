@@ -38,7 +38,7 @@ func (k *Kind) evidence(ctx context.Context, s *sheet) json.RawMessage {
 		Attempt: s.job.Attempt, Command: s.argv(), Host: k.cfg.Host.ID(), Folder: s.dir, Usage: s.usage(), Logs: map[string]string{},
 	}
 	if e := s.notes.End; e != nil {
-		ev.ExitCode, ev.Signal, ev.NotStarted = &e.Code, signalOf(e), e.NotStarted
+		ev.ExitCode, ev.Signal, ev.NotStarted = &e.Code, e.Signal, e.NotStarted
 		ev.Began, ev.Ended, ev.Ran = e.Began(), e.Ended, brief(e.Ran)
 	}
 	if s.notes.Suspended > 0 {

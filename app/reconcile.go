@@ -282,7 +282,7 @@ func (k *Kind) probe(ctx context.Context, list []Found) error {
 	for i, s := range states {
 		f := at[i]
 		switch {
-		case s.State == runner.Active || s.State == runner.Orphaned || s.Left:
+		case s.State == runner.Active || s.State == runner.Orphaned || len(s.Left) > 0:
 			f.Program = Runs
 			f.Since = time.Now().Add(f.handle.Process.Started() - uptime).UTC().Truncate(time.Second)
 		case s.End != nil:

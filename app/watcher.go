@@ -96,8 +96,8 @@ type watch struct {
 	wg    sync.WaitGroup
 	kills chan kill // news of them
 
-	doomed []runner.Handle // to be ended when it is their turn
-	dying  int             // being ended
+	doomed []doomed // to be ended when it is their turn
+	dying  int      // being ended
 }
 
 // watched is a job in custody monitor.
@@ -107,10 +107,12 @@ type watched struct {
 	handle  runner.Handle
 	wish    job.Wish // that is being carried out
 	killing bool
-	told    *ending   // its message has come; something of it may still be alive
-	since   time.Time // when it came
-	looked  bool      // it was probed since it came into monitor
-	missed  bool      // it was said that nobody can tell what has become of it
+	spare   func()           // ends the kill
+	behind  []runner.Remnant // what the program had left when it ended
+	told    *ending          // its message has come; something of it may still be alive
+	since   time.Time        // when it came
+	looked  bool             // it was probed since it came into monitor
+	missed  bool             // it was said that nobody can tell what has become of it
 }
 
 func (w *Watcher) run(ctx context.Context, held *engine.Held) error {
@@ -356,6 +358,9 @@ func (x *watch) see(ctx context.Context, j job.Job) error {
 // forget lets go of a job that is not in monitor, or no longer as it was.
 func (x *watch) forget(id job.ID) {
 	if w := x.jobs[id]; w != nil {
+		if w.spare != nil {
+			w.spare()
+		}
 		delete(x.jobs, id)
 		delete(x.runs, w.handle.Process)
 	}
@@ -448,7 +453,10 @@ func (x *watch) probe(ctx context.Context, list []*watched) error {
 		case w.killing, s.State == runner.Active && w.told == nil:
 		case s.State == runner.Active && time.Since(w.since) < patience:
 			x.lookIn(lookAgain)
-		case s.State == runner.Active, s.State == runner.Orphaned, s.Left:
+		case s.State == runner.Active, s.State == runner.Orphaned, len(s.Left) > 0:
+			if w.told != nil || s.State == runner.Ended {
+				w.behind = s.Left
+			}
 			x.kill(w)
 		case w.told != nil:
 			over = append(over, w.told.with(s))

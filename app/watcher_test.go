@@ -421,8 +421,8 @@ func TestWhatTheWatcherIsNotToldOf(t *testing.T) {
 		l.launch = func(ctx context.Context, k runner.Key, p runner.Plan) (runner.Handle, error) {
 			handle, err := l.Runner.Launch(ctx, k, p)
 			h.poll("the end of the wrapper", func() bool {
-				lives, err := h.machine.Inspect(ctx, []host.Process{handle.Process})
-				return err != nil || lives[0] == host.Gone
+				alive, err := h.machine.Alive(ctx, []host.Process{handle.Process})
+				return err != nil || !alive[0]
 			})
 			return handle, err
 		}

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -165,8 +166,15 @@ func (x *watch) overtime(ctx context.Context) error {
 
 // A kill is news of one: nothing of the program is alive any more, or err.
 type kill struct {
-	key runner.Key
-	err error
+	key  runner.Key
+	err  error
+	over bool // nobody tries any more
+}
+
+// doomed is a program that is to be ended, until ctx ends.
+type doomed struct {
+	ctx    context.Context
+	handle runner.Handle
 }
 
 // mostKills is how many programs are being ended at once. Each takes a goroutine, and one that does not listen takes it
@@ -179,60 +187,72 @@ func (x *watch) kill(w *watched) {
 		return
 	}
 	w.killing = true
-	x.doomed = append(x.doomed, w.handle)
+	d := doomed{handle: w.handle}
+	d.ctx, w.spare = context.WithCancel(x.ctx)
+	x.doomed = append(x.doomed, d)
 	x.execute()
 }
 
 // execute begins to end the programs whose turn it is.
 func (x *watch) execute() {
 	for len(x.doomed) > 0 && x.dying < mostKills {
-		h := x.doomed[0]
+		d := x.doomed[0]
 		x.doomed = x.doomed[1:]
 		x.dying++
-		x.wg.Go(func() { x.end(x.ctx, h) })
+		x.wg.Go(func() { x.end(d) })
 	}
 }
 
-// end ends a program, however long that takes.
-func (x *watch) end(ctx context.Context, h runner.Handle) {
-	tell := func(err error) {
+// end ends a program, however long that takes. Of what goes wrong it tells once, and once of what cannot be ended.
+func (x *watch) end(d doomed) {
+	tell := func(k kill) {
+		k.key = d.handle.Key
 		select {
-		case x.kills <- kill{h.Key, err}:
-		case <-ctx.Done():
+		case x.kills <- k:
+		case <-x.ctx.Done():
 		}
 	}
-	for told := false; ; told = true {
-		err := x.kind.cfg.Runner.Kill(ctx, h, x.kind.cfg.Grace)
+	told := map[bool]bool{}
+	for {
+		err := x.kind.cfg.Runner.Kill(d.ctx, d.handle, x.kind.cfg.Grace)
 		if err == nil {
 			break
 		}
-		if ctx.Err() != nil {
+		if d.ctx.Err() != nil {
+			tell(kill{err: err, over: true})
 			return
 		}
-		x.kind.cfg.Log.Error("a program was not ended; trying again", "job", h.Key.Job, "error", err)
-		if !told {
-			tell(err)
+		_, alive := errors.AsType[*runner.Alive](err)
+		if !told[alive] {
+			told[alive] = true
+			x.kind.cfg.Log.Error("a program was not ended; trying again", "job", d.handle.Key.Job, "error", err)
+			tell(kill{err: err})
 		}
 		select {
-		case <-time.After(x.kind.cfg.Grace):
-		case <-ctx.Done():
-			return
+		case <-time.After(max(x.kind.cfg.Grace, time.Second)):
+		case <-d.ctx.Done():
 		}
 	}
 	crash.At("watch.killed")
-	tell(nil)
+	tell(kill{over: true})
 }
 
 // ended takes in the news of a kill, and all that wait behind it.
 func (x *watch) ended(ctx context.Context, k kill) error {
 	var gone []*watched
+	stuck := map[*watched][]runner.Remnant{} // what of it cannot be ended
 	for more := true; more; {
 		w := x.jobs[k.key.Job]
-		if k.err == nil {
+		if k.over {
 			x.dying--
 		}
+		alive, cannot := errors.AsType[*runner.Alive](k.err)
 		switch {
-		case w == nil || w.handle.Key != k.key || slices.Contains(gone, w):
+		case w == nil || w.handle.Key != k.key || slices.Contains(gone, w) || k.over && k.err != nil:
+		case cannot && w.row.Wish != job.WishCancel && w.ended():
+			// The job goes on without them: its own program is over, and they are named.
+			stuck[w] = alive.Left
+			gone = append(gone, w)
 		case k.err != nil:
 			if err := x.failed(ctx, w, "end", fmt.Errorf("%w; trying again", k.err)); err != nil {
 				return err
@@ -266,9 +286,13 @@ func (x *watch) ended(ctx context.Context, k kill) error {
 		if over[i] = (&ending{w: w, end: states[i].End}).with(states[i]); w.told != nil {
 			over[i] = w.told.with(states[i])
 		}
+		over[i].stuck = stuck[w]
 	}
 	return x.finish(ctx, over)
 }
+
+// ended reports whether the program itself is over, and what is being ended is only what it left.
+func (w *watched) ended() bool { return w.told != nil || len(w.behind) > 0 }
 
 // brief writes a duration without what nobody reads.
 func brief(d time.Duration) string {

@@ -22,6 +22,7 @@ type End struct {
 	Boot   string        `json:"boot"`  // the host's boot
 	Code   int           `json:"code"`  // 0 to 255; 128+n after signal n; 126 or 127 if it could not be started, see NotStarted
 	Ended  time.Time     `json:"ended"` // to 10 ms, never early, by the clock of who launched it and the time since the host's boot
+	Since  time.Duration `json:"since"` // when it began, by the host's boot clock, to 10 ms
 	Ran    time.Duration `json:"ran"`   // by the host's boot clock, to 10 ms: sleep and clock changes do not matter
 	User   time.Duration `json:"user"`  // processor time of the program and all it waited for; 0 if unknown
 	System time.Duration `json:"system"`
@@ -138,7 +139,7 @@ func (e *End) parse(content string) error {
 	if err != nil {
 		return err
 	}
-	e.Ran = max(0, ended-began)
+	e.Since, e.Ran = began, max(0, ended-began)
 	booted, err := time.ParseDuration(value["booted"] + "s")
 	if err != nil {
 		return err

@@ -39,7 +39,7 @@ func TestParseEnd(t *testing.T) {
 	}
 	want := End{
 		Key: testKey(t), Run: 1, Token: "TOKEN", Boot: "4f6f1c2e-0000-4000-8000-000000000000", Code: 3,
-		Ended: time.Unix(1700000000, 13e6).UTC(), Ran: 10500 * time.Millisecond, User: 62500 * time.Millisecond, System: 40 * time.Millisecond,
+		Ended: time.Unix(1700000000, 13e6).UTC(), Since: 1000250 * time.Millisecond, Ran: 10500 * time.Millisecond, User: 62500 * time.Millisecond, System: 40 * time.Millisecond,
 	}
 	got, err := ParseEnd(name, []byte(message))
 	if err != nil {

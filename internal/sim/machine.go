@@ -52,8 +52,9 @@ type watch struct {
 type proc struct {
 	host.Process
 	job     job.ID
-	signals chan syscall.Signal
-	parent  []*process // that hear of its death
+	runs    bool                // guarded by the machine's mu: its program does, and gets its signals
+	signals chan syscall.Signal // closed when the wrapper is killed
+	parent  []*process          // that hear of its death
 }
 
 var _ host.Host = (*machine)(nil)
@@ -188,28 +189,65 @@ func (m *machine) uptime() time.Duration {
 // Environ implements [host.Host].
 func (m *machine) Environ(context.Context) ([]string, error) { return nil, nil }
 
-// Inspect implements [host.Host].
-func (m *machine) Inspect(_ context.Context, ps []host.Process) ([]host.Life, error) {
+// Alive implements [host.Host].
+func (m *machine) Alive(_ context.Context, ps []host.Process) ([]bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	lives := make([]host.Life, len(ps))
+	alive := make([]bool, len(ps))
 	for i, p := range ps {
-		if lives[i] = host.Gone; m.procs[p] != nil {
-			lives[i] = host.Alive
-		}
+		alive[i] = m.procs[p] != nil
 	}
-	return lives, nil
+	return alive, nil
 }
 
-// Signal implements [host.Host].
-func (m *machine) Signal(_ context.Context, p host.Process, sig syscall.Signal) error {
+// Members implements [host.Host]: a program that runs is a member of its wrapper's family.
+func (m *machine) Members(_ context.Context, fs []host.Family) ([][]host.Member, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if c := m.procs[p]; c != nil {
-		c.signals <- sig // there is room for as many as anybody sends
+	all := make([][]host.Member, len(fs))
+	for i, f := range fs {
+		if p := m.procs[f.Leader]; p != nil && p.runs {
+			all[i] = []host.Member{{Process: program(f.Leader), Parent: f.Leader.PID, Name: "program", State: 'S', Numbered: true}}
+		}
+	}
+	return all, nil
+}
+
+// program is the process of a wrapper's program.
+func program(wrapper host.Process) host.Process {
+	wrapper.PID += programs
+	return wrapper
+}
+
+// programs is by how much the pid of a program is above that of its wrapper.
+const programs = 1 << 24
+
+// Signal implements [host.Host].
+func (m *machine) Signal(_ context.Context, ps []host.Process, sig syscall.Signal) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range ps {
+		wrapper := p
+		if p.PID > programs {
+			wrapper.PID -= programs
+		}
+		c := m.procs[wrapper]
+		switch {
+		case c == nil:
+		case wrapper != p && c.runs:
+			c.signals <- sig // there is room for as many as anybody sends
+		case wrapper == p && sig == syscall.SIGKILL:
+			delete(m.procs, p)
+			close(c.signals)
+		case wrapper == p && !c.runs:
+			c.signals <- sig
+		}
 	}
 	return nil
 }
+
+// LockLimit implements [host.Host].
+func (m *machine) LockLimit(context.Context) (uint64, error) { return 1 << 62, nil }
 
 // Watch implements [host.Host].
 func (m *machine) Watch(ctx context.Context, dir string) (<-chan host.Event, error) {
@@ -245,7 +283,7 @@ func (m *machine) Start(ctx context.Context, c host.Command) (host.Process, erro
 		return host.Process{}, err
 	}
 	said := map[string]string{} // what the script says first
-	for _, l := range strings.Split(string(script), "\n")[:7] {
+	for _, l := range strings.Split(string(script), "\n")[:8] {
 		if name, v, ok := strings.Cut(l, "="); ok {
 			said[name] = v
 		}
@@ -270,13 +308,13 @@ func (m *machine) Start(ctx context.Context, c host.Command) (host.Process, erro
 func (m *machine) wrapper(p *proc, k runner.Key, dir string, said map[string]string) {
 	defer m.gone(p)
 	r := m.w.dice(fmt.Sprint("wrapper/", k), 0)
-	if m.sleep(p, between(r, time.Millisecond, 100*time.Millisecond)) {
+	if m.sleep(p, between(r, time.Millisecond, 100*time.Millisecond)) != 0 {
 		return
 	}
 	own := path.Join(dir, runner.Folder)
-	me := fmt.Sprintf("taken %s %d %d %s", said["token"], p.PID, p.Start, p.Boot)
+	me := fmt.Sprintf("taken %s %s %d %d %s\n", said["token"], p.Boot, p.PID, p.Start, said["locks"])
 	take, taken := path.Join(own, "take."+said["at"]+"."+said["token"]), path.Join(own, "taken."+said["at"])
-	if m.put(take, me+"\n") != nil {
+	if m.put(take, me) != nil {
 		return
 	}
 	// It creates the name, and could be frozen before it writes what the name holds: so that is not read.
@@ -287,20 +325,29 @@ func (m *machine) wrapper(p *proc, k runner.Key, dir string, said map[string]str
 	if m.fs.Link(context.Background(), empty, taken) != nil && !guard.Taken.Off() {
 		return
 	}
+	room, name := path.Join(spool, ".rooms", said["name"]), path.Join(spool, said["name"])
+	if m.put(room, me+" ") != nil {
+		return
+	}
 	began := m.uptime()
 	m.w.ledger.launched(k, m)
+	m.runs(p, true)
 	code, told := m.program(p, k, dir)
+	m.runs(p, false)
 	m.w.ledger.over(k)
 	if !told {
 		return
 	}
-	end := fmt.Sprintf("pawl-end 1\ntoken %s\nboot %s\ncode %d\nbegan %.2f\nended %.2f\nwall %d\n0m0.00s 0m0.00s\n0m0.00s 0m0.00s\nend\n",
-		said["token"], p.Boot, code, began.Seconds(), m.uptime().Seconds(), time.Now().Unix())
-	exit, name := path.Join(own, "exit."+said["at"]), path.Join(spool, said["name"])
-	if m.put(exit, end) != nil {
-		return // somebody removed the folder
+	signal := ""
+	if code > 128 {
+		signal = "signal\n"
 	}
-	if m.sleep(p, between(r, 0, 20*time.Millisecond)) {
+	end := fmt.Sprintf("%scode %d\nbegan %.2f\nended %.2f\nbooted %s\n0m0.00s 0m0.00s\n0m0.00s 0m0.00s\n%send\n",
+		me, code, began.Seconds(), m.uptime().Seconds(), said["booted"], signal)
+	if m.put(room, end) != nil {
+		return
+	}
+	if m.sleep(p, between(r, 0, 20*time.Millisecond)) != 0 {
 		return
 	}
 	if m.put(name, end[:r.IntN(len(end))]) != nil {
@@ -310,7 +357,7 @@ func (m *machine) wrapper(p *proc, k runner.Key, dir string, said map[string]str
 	if !m.drops(said["name"]) {
 		m.appeared(name)
 	}
-	if m.sleep(p, between(r, 0, 20*time.Millisecond)) {
+	if m.sleep(p, between(r, 0, 20*time.Millisecond)) != 0 {
 		return
 	}
 	_ = m.put(name, end)
@@ -322,6 +369,13 @@ func (m *machine) wrapper(p *proc, k runner.Key, dir string, said map[string]str
 		})
 	}
 	m.sleep(p, between(r, 0, 300*time.Millisecond))
+}
+
+// runs says whether a wrapper's program does.
+func (m *machine) runs(p *proc, runs bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p.runs = runs
 }
 
 // gone takes a process out, and tells the process of the service that started it.
@@ -341,8 +395,8 @@ func (m *machine) program(p *proc, k runner.Key, dir string) (code int, told boo
 	o := m.w.order(k.Job)
 	for n := range o.Beats {
 		r := m.w.dice("beat/"+k.String(), n)
-		if m.sleep(p, between(r, o.Every/2, o.Every), o.Deaf) {
-			return 0, false
+		if sig := m.sleep(p, between(r, o.Every/2, o.Every), o.Deaf); sig != 0 {
+			return 128 + int(sig), sig != gone
 		}
 		m.w.ledger.ran(k)
 		if o.Kills && n == o.Beats/2 {
@@ -358,8 +412,11 @@ func (m *machine) program(p *proc, k runner.Key, dir string) (code int, told boo
 	return 0, true
 }
 
-// sleep lets a process wait, and reports whether it is killed meanwhile. A deaf one does not listen to SIGTERM.
-func (m *machine) sleep(p *proc, d time.Duration, deaf ...bool) (killed bool) {
+// gone is what sleep returns of a process whose wrapper is dead.
+const gone = syscall.Signal(-1)
+
+// sleep lets a process wait, and returns the signal that ends it meanwhile. A deaf one does not listen to SIGTERM.
+func (m *machine) sleep(p *proc, d time.Duration, deaf ...bool) syscall.Signal {
 	stopped := false
 	for until := time.Now().Add(d); ; {
 		var tick <-chan time.Time
@@ -368,14 +425,16 @@ func (m *machine) sleep(p *proc, d time.Duration, deaf ...bool) (killed bool) {
 		}
 		select {
 		case <-tick:
-			return false
+			return 0
 		case sig, ok := <-p.signals:
 			switch {
-			case !ok, sig == syscall.SIGKILL:
-				return true
+			case !ok:
+				return gone
+			case sig == syscall.SIGKILL:
+				return sig
 			case sig == syscall.SIGTERM && !slices.Contains(deaf, true):
 				time.Sleep(time.Until(time.Now().Add(700 * time.Millisecond))) // it takes a moment to go
-				return true
+				return sig
 			case sig == syscall.SIGSTOP:
 				stopped = true
 			case sig == syscall.SIGCONT:
