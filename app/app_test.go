@@ -545,7 +545,7 @@ func TestWishes(t *testing.T) {
 		if j, err := h.svc.Job(h.ctx, id); err != nil || json.Unmarshal(j.Work, &notes) != nil {
 			t.Fatalf("no handle: %v", err)
 		}
-		message := "pawl-end 1\ntoken " + notes.Handle.Token + "\nboot b\ncode 0\nbegan 1.00\nended 2.00\nwall 1700000000\n0m0.00s 0m0.00s\n0m0.00s 0m0.00s\nend\n"
+		message := "taken " + notes.Handle.Token + " b\ncode 0\nbegan 1.00\nended 2.00\nbooted 1700000000\n0m0.00s 0m0.00s\n0m0.00s 0m0.00s\nend\n"
 		name := runner.EndName(runner.Key{Job: id, Attempt: 1, Launch: 1}, 0)
 		if err := os.WriteFile(filepath.Join(h.dir, "message"), []byte(message), 0o600); err != nil {
 			t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/internal/crash"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
 )
 
 // ManifestFile is the name of the manifest in the folder of an archive.
@@ -185,7 +186,7 @@ func (k *Kind) unarchived(s *sheet, verdict job.Entry) engine.Outcome {
 func (s *sheet) verdict() job.Entry {
 	e, name := s.notes.End, s.program()
 	switch limit := s.notes.Limit; {
-	case s.notes.Overtime && (e == nil || s.lasted() >= limit): // else it ended just in time
+	case s.notes.Overtime && (e == nil || forced(e) || s.lasted() >= limit): // else it ended just in time
 		return job.Entry{Code: job.TimeLimit, Message: fmt.Sprintf("%s was ended after %s, which is all that resources.minutes gives it", name, brief(limit))}
 	case s.notes.Lost || e == nil:
 		msg := name + " is gone and left no exit code"
@@ -212,6 +213,11 @@ func (s *sheet) verdict() job.Entry {
 		msg += "; a shell says so too of a program that " + signalName(e.Code-128) + " ended"
 	}
 	return job.Entry{Code: job.ProgramFailed, Message: msg}
+}
+
+// forced reports whether a program may have been ended by a kill.
+func forced(e *runner.End) bool {
+	return e.Signal == int(syscall.SIGTERM) || e.Signal == int(syscall.SIGKILL)
 }
 
 // lasted is for how long a program went on, as its time limit counts: from the start of its launch, without the time for

@@ -156,7 +156,7 @@ func TestLaunchFiles(t *testing.T) {
 	h.stdout(&j)
 	_, results := app.Places(&j)
 	names := strings.Join(h.archived(results), " ")
-	for _, want := range []string{".pawl/job.json", ".pawl/script", ".pawl/run.1.1.", ".pawl/exit.1.1", ".pawl/taken.1.1"} {
+	for _, want := range []string{".pawl/job.json", ".pawl/script", ".pawl/run.1.1.", ".pawl/taken.1.1"} {
 		if !strings.Contains(names, want) {
 			t.Errorf("no %s among %s", want, names)
 		}

@@ -68,7 +68,7 @@ func deaf(p *parts) { p.deaf = true }
 
 // message is what a wrapper tells of the end of its program.
 func message(token string, code int) string {
-	return fmt.Sprintf("pawl-end 1\ntoken %s\nboot b\ncode %d\nbegan 1.00\nended 2.00\nwall 1700000000\n"+
+	return fmt.Sprintf("taken %s b\ncode %d\nbegan 1.00\nended 2.00\nbooted 1700000000\n"+
 		"0m0.00s 0m0.00s\n0m0.00s 0m0.00s\nend\n", token, code)
 }
 
@@ -105,7 +105,7 @@ func (h *house) await(what string, c <-chan struct{}) {
 func (h *house) emptied() {
 	h.Helper()
 	h.poll("an empty spool", func() bool {
-		list, err := os.ReadDir(h.spool())
+		list, err := filepath.Glob(h.spool() + "/[^.]*")
 		return err == nil && len(list) == 0
 	})
 }
@@ -141,7 +141,7 @@ func TestNewWatcher(t *testing.T) {
 			t.Fatal(err)
 		}
 		h.start(deaf) // its death may be told as late as now
-		if j := h.end(id); j.State != job.Failed || j.Code != job.ProgramLost {
+		if j := h.end(id); j.State != job.Failed || j.Code != job.ProgramKilled {
 			t.Fatalf("%s %s %s", j.State, j.Code, j.Message)
 		}
 	})
@@ -356,15 +356,15 @@ func (k killer) Kill(ctx context.Context, h runner.Handle, grace time.Duration) 
 
 func TestProgramThatRemovesItsFolder(t *testing.T) {
 	for _, what := range []string{`"$PAWL_JOB_DIR"`, `.pawl`} {
-		t.Run("it is lost without "+what, func(t *testing.T) {
+		t.Run("its end is known without "+what, func(t *testing.T) {
 			seen, watched := first()
 			h := open(t, func(p *parts) { p.rows = noticed{Reader: p.rows, watched: seen} })
 			gate := h.gate()
-			id := h.submit(scripted(`read line < "$0"; rm -rf `+what, gate))
+			id := h.submit(scripted(`read line < "$0"; rm -rf `+what+`; exit 3`, gate))
 			h.await("the watcher", watched)
 			h.pass(gate)
 			j := h.end(id)
-			if j.State != job.Failed || j.Code != job.ProgramLost {
+			if j.State != job.Failed || j.Code != job.ProgramFailed {
 				t.Fatalf("%s %s %s", j.State, j.Code, j.Message)
 			}
 			want := []string(nil)
@@ -414,6 +414,125 @@ func TestWhatAProgramLeavesRunning(t *testing.T) {
 	})
 }
 
+// What a program started is found and ended, whatever session it went to, before its job ends; and the job's history says so.
+func TestDaemons(t *testing.T) {
+	const daemon = `env -i /usr/bin/setsid -f /bin/sh -c 'trap "" TERM; echo $$ >'"$0"'; while :; do sleep 1000; done'; until [ -s "$0" ]; do :; done; `
+	gone := func(h *house, pid string) {
+		h.Helper()
+		stat, err := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(h.read(pid)), "stat"))
+		if err == nil && !dead(string(stat)) {
+			h.Errorf("still there: %s", stat)
+		}
+	}
+	quick := func(p *parts) { p.Grace = 10 * time.Millisecond }
+	t.Run("FINISHED", func(t *testing.T) {
+		h := open(t, quick)
+		pid := filepath.Join(h.dir, "pid")
+		j := h.end(h.submit(scripted(daemon, pid)))
+		if j.State != job.Finished {
+			t.Fatalf("%s %s %s", j.State, j.Code, j.Message)
+		}
+		gone(h, pid)
+		if got := h.history(j.ID); !strings.Contains(got, "it left processes behind, which were ended: ") {
+			t.Errorf("history: %s", got)
+		}
+	})
+	t.Run("CANCELED, after a restart", func(t *testing.T) {
+		h := open(t, quick)
+		pid := filepath.Join(h.dir, "pid")
+		id := h.submit(scripted(daemon+`exec sleep 1000`, pid))
+		h.until(id, state(job.Running))
+		h.poll("the daemon", func() bool { return exists(pid) })
+		h.stop()
+		h.start(quick)
+		if _, err := h.svc.Cancel(h.ctx, id); err != nil {
+			t.Fatal(err)
+		}
+		if j := h.end(id); j.State != job.Canceled {
+			t.Fatalf("%s %s %s", j.State, j.Code, j.Message)
+		}
+		gone(h, pid)
+	})
+	t.Run("TIME_LIMIT", func(t *testing.T) {
+		h := open(t, quick)
+		pid := filepath.Join(h.dir, "pid")
+		s := scripted(daemon+`exec sleep 1000`, pid)
+		s.Resources = &job.Resources{Minutes: 1.0 / 60}
+		if j := h.end(h.submit(s)); j.Code != job.TimeLimit {
+			t.Fatalf("%s %s %s", j.State, j.Code, j.Message)
+		}
+		gone(h, pid)
+	})
+	t.Run("kept", func(t *testing.T) {
+		h := open(t, quick)
+		pid := filepath.Join(h.dir, "pid")
+		j := h.end(h.submit(scripted(`PAWL_KEEP=1 setsid -f sh -c 'echo $$ >"$0"; exec sleep 1000' "$0"; until [ -s "$0" ]; do :; done`, pid)))
+		if j.State != job.Finished {
+			t.Fatalf("%s %s %s", j.State, j.Code, j.Message)
+		}
+		n, err := strconv.Atoi(strings.TrimSpace(h.read(pid)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(n, syscall.SIGKILL); err != nil {
+			t.Errorf("it was not kept: %v", err)
+		}
+		if got := h.history(j.ID); !strings.Contains(got, "ask to be kept") || !strings.Contains(got, strconv.Itoa(n)) {
+			t.Errorf("history: %s", got)
+		}
+	})
+}
+
+// stuck is a runner whose kills leave something that cannot be ended, until it is let go.
+type stuck struct {
+	runner.Runner
+	free chan struct{}
+}
+
+func (s *stuck) Kill(ctx context.Context, h runner.Handle, grace time.Duration) error {
+	if err := s.Runner.Kill(ctx, h, grace); err != nil {
+		return err
+	}
+	select {
+	case <-s.free:
+		return nil
+	default:
+		return fmt.Errorf("kill: %w", &runner.Alive{Left: []runner.Remnant{{PID: 4711, Name: "sudo", User: "somebody", Why: "which this account may not signal"}}})
+	}
+}
+
+// A cancel waits for what cannot be ended, and names it; a job whose program is over names it and goes on.
+func TestWhatCannotBeEnded(t *testing.T) {
+	t.Run("a cancel stays wished", func(t *testing.T) {
+		s := &stuck{free: make(chan struct{})}
+		h := open(t, func(p *parts) { s.Runner, p.Runner, p.Grace = p.Runner, s, 10*time.Millisecond })
+		id := h.submit(shell(`exec sleep 1000`))
+		h.until(id, state(job.Running))
+		if _, err := h.svc.Cancel(h.ctx, id); err != nil {
+			t.Fatal(err)
+		}
+		h.until(id, says("cannot end the program: kill: these processes of it cannot be ended: sudo (pid 4711, user somebody), which this account may not signal"))
+		if j, err := h.svc.Job(h.ctx, id); err != nil || j.State != job.Running || j.Wish != job.WishCancel {
+			t.Errorf("%s, wished %s: %v", j.State, j.Wish, err)
+		}
+		close(s.free)
+		if j := h.end(id); j.State != job.Canceled {
+			t.Errorf("%s", j.State)
+		}
+	})
+	t.Run("an end goes on", func(t *testing.T) {
+		s := &stuck{free: make(chan struct{})}
+		h := open(t, func(p *parts) { s.Runner, p.Runner, p.Grace = p.Runner, s, 10*time.Millisecond })
+		j := h.end(h.submit(shell(`sleep 1000 & exit 3`)))
+		if j.Code != job.ProgramFailed {
+			t.Errorf("%s %s", j.State, j.Code)
+		}
+		if got := h.history(j.ID); !strings.Contains(got, "cannot be ended: sudo (pid 4711, user somebody)") {
+			t.Errorf("history: %s", got)
+		}
+	})
+}
+
 func TestWhatTheWatcherIsNotToldOf(t *testing.T) {
 	t.Run("a program that died before its job came into monitor", func(t *testing.T) {
 		l := &launcher{}
@@ -427,7 +546,7 @@ func TestWhatTheWatcherIsNotToldOf(t *testing.T) {
 			return handle, err
 		}
 		h = open(t, launching(l))
-		j := h.end(h.submit(shell(`rm -rf "$PAWL_JOB_DIR"`)))
+		j := h.end(h.submit(shell(`rm -rf "$PAWL_JOB_DIR"; kill -9 0`)))
 		if j.State != job.Failed || j.Code != job.ProgramLost {
 			t.Fatalf("%s %s %s", j.State, j.Code, j.Message)
 		}
@@ -454,8 +573,8 @@ func TestWhatTheWatcherIsNotToldOf(t *testing.T) {
 			p.Reconcile = 10 * time.Millisecond
 			p.rows = forgetful{p.rows}
 		})
-		h.end(h.submit(shell(`true`)))                  // from now on the watcher asks for what is new
-		id := h.submit(shell(`rm -rf "$PAWL_JOB_DIR"`)) // no message either
+		h.end(h.submit(shell(`true`)))                             // from now on the watcher asks for what is new
+		id := h.submit(shell(`rm -rf "$PAWL_JOB_DIR"; kill -9 0`)) // no message either
 		if j := h.end(id); j.State != job.Failed || j.Code != job.ProgramLost {
 			t.Fatalf("%s %s %s", j.State, j.Code, j.Message)
 		}
