@@ -361,9 +361,19 @@ func (w *world) checkLeft(there map[job.ID]job.Job) {
 		}
 		for _, dir := range []string{spool, "/work/.archiving", "/archive/.staging"} {
 			for _, name := range m.list(dir) {
+				if name == path.Base(rooms) {
+					continue
+				}
 				plain := strings.TrimPrefix(name, ".pawl-")
 				id, _ := job.ParseID(plain[:min(len(plain), 36)])
 				w.breaks(id, "%s/%s is left on machine %s", dir, name, m.id)
+			}
+		}
+		for _, name := range m.list(rooms) {
+			k, _, err := runner.ParseEndName(name)
+			j := there[k.Job]
+			if err != nil || j.ID.IsZero() || j.State == job.Finished && !strings.Contains(j.Message, "its folder is left") {
+				w.breaks(k.Job, "%s/%s is left on machine %s", rooms, name, m.id)
 			}
 		}
 		for _, name := range m.list("/work/" + tenant) {

@@ -22,8 +22,11 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// spool is where ends appear on each machine.
-const spool = "/spool"
+// spool is where ends appear on each machine, and rooms where there is room for them: until their job's folder goes.
+const (
+	spool = "/spool"
+	rooms = spool + "/.rooms"
+)
 
 // A machine is a host in memory. The one program that it can start is the wrapper of runner/process, whose script it reads
 // as far as it has to; what the wrapper starts does what the job's order says.
@@ -325,7 +328,7 @@ func (m *machine) wrapper(p *proc, k runner.Key, dir string, said map[string]str
 	if m.fs.Link(context.Background(), empty, taken) != nil && !guard.Taken.Off() {
 		return
 	}
-	room, name := path.Join(spool, ".rooms", said["name"]), path.Join(spool, said["name"])
+	room, name := path.Join(rooms, said["name"]), path.Join(spool, said["name"])
 	if m.put(room, me+" ") != nil {
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/internal/folder"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
 )
 
 // folders: nothing is left that should be gone.
@@ -17,9 +18,13 @@ func (c *checker) folders() {
 	for _, m := range c.machines() {
 		for _, name := range []string{"ends", "work/.archiving"} {
 			for _, e := range c.list(m, name) {
+				if e.Name() == rooms {
+					continue
+				}
 				c.breaks("file_left: %s/%s/%s", m, name, e.Name())
 			}
 		}
+		c.rooms(m)
 		c.work(m)
 		c.archives(m)
 		c.strays(c.folder(m))
@@ -29,6 +34,18 @@ func (c *checker) folders() {
 			continue
 		}
 		lock.Close()
+	}
+}
+
+// rooms is the folder in which the end of a program is kept until its job's folder goes.
+const rooms = ".rooms"
+
+func (c *checker) rooms(machine string) {
+	for _, e := range c.list(machine, "ends/"+rooms) {
+		k, _, err := runner.ParseEndName(e.Name())
+		if j := c.rows[k.Job]; err != nil || j == nil || j.State == job.Finished {
+			c.broken(k.Job, "file_left: %s/ends/%s/%s", machine, rooms, e.Name())
+		}
 	}
 }
 
