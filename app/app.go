@@ -221,6 +221,7 @@ type notes struct {
 	Said     string         `json:"said,omitempty"`     // by what launched it, where it is lost
 	Missing  []string       `json:"missing,omitempty"`  // patterns of archive.required that nothing fits
 	Manifest *manifest      `json:"manifest,omitempty"` // of what is to be published in the archive
+	Unread   []string       `json:"unread,omitempty"`   // results that could not be archived, and why
 	Before   *runner.Handle `json:"before,omitempty"`   // of a launch that the host knows and the row does not: it is taken over
 
 	// Of the program while it runs, in nanoseconds of its host's boot clock.

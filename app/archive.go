@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
-	"unicode/utf8"
 
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/files"
@@ -27,13 +27,19 @@ const ManifestFile = "pawl-manifest.json"
 type manifest struct {
 	Staged  string     `json:"staged"` // the folder in which the files lie until they are published; if relative, inside the archive's
 	Files   []archived `json:"files"`
+	Folders []shelf    `json:"folders,omitempty"` // those of the files, the outer ones first
 	Skipped []string   `json:"skipped,omitempty"` // what cannot be archived, and why
 }
 
+// A shelf is a folder of an archive.
+type shelf struct {
+	fileName
+	Mode fs.FileMode `json:"mode"`
+}
+
 func (m *manifest) size() (s Size) {
-	s.Files = len(m.Files)
 	for _, f := range m.Files {
-		s.Bytes += f.Size
+		s.add(f.Size, f.Holes)
 	}
 	return s
 }
@@ -52,29 +58,39 @@ func (m *manifest) whole() bool { return path.IsAbs(m.Staged) }
 // archived is one file of an archive.
 type archived struct {
 	fileName
-	Size   int64  `json:"size"` // bytes
-	SHA256 string `json:"sha256"`
+	Size   int64  `json:"size"`            // bytes
+	Holes  int64  `json:"holes,omitempty"` // of these: they take no room
+	SHA256 string `json:"sha256,omitempty"`
+	Blocks string `json:"sha256_blocks,omitempty"` // instead, where the holes are very large: see [files.DigestBlocks]
 }
 
-// fileName is the name of a file in a job's folder. A name may be any bytes, and JSON holds only text.
+// archivedAs returns what a manifest says of a file that was copied.
+func archivedAs(name string, c files.Copied, info fs.FileInfo) archived {
+	a := archived{named(name), c.Size, 0, c.SHA256, c.Blocks}
+	if holes := c.Size - files.Allocated(info); holes >= 64<<10 { // else it is about how the file system counts
+		a.Holes = holes
+	}
+	return a
+}
+
+// digested reports whether a file has the content of a, as far as its digest tells.
+func (a archived) digested(ctx context.Context, fsys files.FS, name string) (bool, error) {
+	digest, want := files.Digest, a.SHA256
+	if a.Blocks != "" {
+		digest, want = files.DigestBlocks, a.Blocks
+	}
+	got, err := digest(ctx, fsys, name)
+	return got == want, err
+}
+
+// fileName is the name of a file in a job's folder, as [files.Text].
 type fileName struct {
-	Name  string `json:"name"`                 // bytes that are no text are replaced in it
-	Bytes []byte `json:"name_bytes,omitempty"` // the name, where it is no text
+	Name string `json:"name"`
 }
 
-func named(name string) fileName {
-	if utf8.ValidString(name) {
-		return fileName{Name: name}
-	}
-	return fileName{Name: name, Bytes: []byte(name)}
-}
+func named(name string) fileName { return fileName{files.Text(name)} }
 
-func (n fileName) String() string {
-	if n.Bytes != nil {
-		return string(n.Bytes)
-	}
-	return n.Name
-}
+func (n fileName) String() string { return files.Name(n.Name) }
 
 // archive copies the results in four parts, each of which can be done again: upload under a name that carries the
 // epoch; commit the manifest; give the files their names; clean the folder. Then the job ends.
@@ -103,14 +119,24 @@ func (k *Kind) leaveNothing(ctx context.Context, s *sheet) {
 func (k *Kind) archiveParts(ctx context.Context, r *engine.Run, s *sheet) engine.Outcome {
 	verdict := s.verdict()
 	// fails is a failure to archive. That of the program is the more important news, and is told first.
-	fails := func(what string, err error) engine.Outcome {
+	fails := func(what string, into func() room, err error) engine.Outcome {
 		if verdict.Code != job.NormalCompletion {
 			what = verdict.Message + "; and its results were not archived: " + what
 		}
-		blocked := job.Blocking(err) != nil
+		full := errors.Is(err, syscall.ENOSPC)
+		blocked := full || job.Blocking(err) != nil
 		// Who waits for room takes none with copies, but for those that a manifest tells of.
 		if over := !blocked && r.Job.Attempt >= r.Job.MaxAttempts; ctx.Err() == nil && (over || blocked && s.notes.Manifest == nil) {
 			k.leaveNothing(ctx, s)
+		}
+		if full {
+			at := into()
+			if size, fits := at.fits(ctx); !fits {
+				return engine.Fail(job.Entry{Code: job.FilesystemFull, Message: fmt.Sprintf(
+					"%s: they take %d bytes, and on the file system of %s there would be room for %d at most: "+
+						"name what is to stay in archive.exclude, or another folder in archive.to", what, at.need, at.root, size)})
+			}
+			err = k.full(ctx, at, err)
 		}
 		code := job.ArchiveFailed
 		if errors.Is(err, fs.ErrExist) {
@@ -122,10 +148,10 @@ func (k *Kind) archiveParts(ctx context.Context, r *engine.Run, s *sheet) engine
 	if s.notes.Manifest == nil && (verdict.Code == job.NormalCompletion || r.Job.Attempt >= r.Job.MaxAttempts) {
 		var err error
 		if left, err = k.survey(ctx, s); err != nil {
-			return fails("results in "+s.dir, err)
+			return fails("results in "+s.dir, func() room { return k.workRoom(s, 0) }, err)
 		}
-		if verdict.Code == job.NormalCompletion && left.missing != nil {
-			s.notes.Missing = left.missing
+		if verdict.Code == job.NormalCompletion {
+			s.notes.Missing = left.missing()
 			verdict = s.verdict()
 		}
 	}
@@ -140,16 +166,26 @@ func (k *Kind) archiveParts(ctx context.Context, r *engine.Run, s *sheet) engine
 	}
 	if !s.own() {
 		if err := k.cfg.Host.Files().Mkdir(ctx, k.note(s.job.ID)); err != nil {
-			return fails("note the archive", k.full(ctx, k.workRoom(s, 0), err))
+			return fails("note the archive", func() room { return k.workRoom(s, 0) }, err)
 		}
 		crash.At("archive.noted")
 	}
 	if s.notes.Manifest == nil {
 		m, err := k.upload(ctx, s, left, verdict.Code == job.NormalCompletion)
 		if err != nil {
-			return fails("copy results to "+s.to, k.full(ctx, k.resultRoom(ctx, s, left.bytes), err))
+			return fails("copy results to "+s.to, func() room { return k.resultRoom(ctx, s, left.bytes) }, err)
 		}
-		s.notes.Manifest = m
+		if missing := left.missing(); verdict.Code == job.NormalCompletion && missing != nil { // what could not be read
+			s.notes.Missing = missing
+			verdict = s.verdict()
+			verdict.Message += leftOut(m.Skipped)
+			verdict.Data = k.evidence(ctx, s)
+			if r.Job.Attempt < r.Job.MaxAttempts {
+				k.leaveNothing(ctx, s)
+				return engine.Retry(verdict).Work(notes{}.encode())
+			}
+		}
+		s.notes.Manifest, s.notes.Unread = m, left.unread
 		crash.At("archive.uploaded")
 		if err := r.Record(ctx, job.Entry{Message: m.size().String() + " copied" + leftOut(m.Skipped)}, job.Patch{}, s.notes.encode()); err != nil {
 			return engine.Back()
@@ -157,13 +193,17 @@ func (k *Kind) archiveParts(ctx context.Context, r *engine.Run, s *sheet) engine
 	}
 	crash.At("archive.committed")
 	if err := k.publish(ctx, s); err != nil {
-		return fails(fmt.Sprintf("publish results in %s (they are still in %s)", s.to, s.dir), k.full(ctx, k.resultRoom(ctx, s, 0), err))
+		what := fmt.Sprintf("publish results in %s (they are still in %s)", s.to, s.dir)
+		return fails(what, func() room { return k.resultRoom(ctx, s, 0) }, err)
 	}
 	crash.At("archive.published")
 	if verdict.Code != job.NormalCompletion {
 		return engine.Fail(verdict)
 	}
 	done := engine.Done(s.result())
+	if n := len(s.notes.Unread); n > 0 { // who can read it may still take it from there
+		return done.Note(fmt.Sprintf("without what could not be archived: its folder is left in %s%s", s.dir, leftOut(s.notes.Unread)), nil)
+	}
 	if err := k.clean(ctx, s); err != nil {
 		if ctx.Err() != nil {
 			return engine.Back()
@@ -257,11 +297,12 @@ func (k *Kind) publish(ctx context.Context, s *sheet) (err error) {
 	if m.whole() {
 		return k.publishWhole(ctx, s)
 	}
+	made, err := k.shelves(ctx, s)
+	if err != nil {
+		return err
+	}
 	for _, f := range m.Files {
 		name := path.Join(s.to, f.String())
-		if err := k.cfg.Files.Mkdir(ctx, path.Dir(name)); err != nil {
-			return err
-		}
 		put, err := k.give(ctx, path.Join(m.folder(s.to), f.String()), name, s.spec.Archive.Overwrite)
 		if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
 			if same, lookErr := k.holds(ctx, name, f); lookErr == nil && same {
@@ -275,6 +316,11 @@ func (k *Kind) publish(ctx context.Context, s *sheet) (err error) {
 			published = append(published, name)
 		}
 		crash.At("archive.linked")
+	}
+	for _, f := range slices.Backward(made) {
+		if err := files.Seal(ctx, k.cfg.Files, path.Join(s.to, f.String()), f.Mode); err != nil {
+			return err
+		}
 	}
 	list, err := s.list(m)
 	if err != nil {
@@ -302,6 +348,26 @@ func (k *Kind) publish(ctx context.Context, s *sheet) (err error) {
 	crash.At("archive.listed")
 	k.leaveNothing(ctx, s) // of what runs that lost their epoch had uploaded
 	return ctx.Err()
+}
+
+// shelves makes the folders of an archive in a folder of the user's, and returns those that were not there. Others keep the
+// mode that they have.
+func (k *Kind) shelves(ctx context.Context, s *sheet) (made []shelf, err error) {
+	if err := k.cfg.Files.Mkdir(ctx, s.to); err != nil {
+		return nil, err
+	}
+	for _, f := range s.notes.Manifest.Folders {
+		name := path.Join(s.to, f.String())
+		if _, err := k.cfg.Files.Stat(ctx, name); errors.Is(err, fs.ErrNotExist) {
+			made = append(made, f)
+			if err := files.Mkdir(ctx, k.cfg.Files, name, f.Mode); err != nil {
+				return nil, err
+			}
+		} else if err := k.cfg.Files.Mkdir(ctx, name); err != nil {
+			return nil, err
+		}
+	}
+	return made, nil
 }
 
 // list is the content of the manifest that lies in the archive.
@@ -361,8 +427,7 @@ func (k *Kind) holds(ctx context.Context, name string, f archived) (bool, error)
 	if err != nil || info.Size() != f.Size {
 		return false, err
 	}
-	sum, err := files.Digest(ctx, k.cfg.Files, name)
-	return sum == f.SHA256, err
+	return f.digested(ctx, k.cfg.Files, name)
 }
 
 // clean removes the job's folder and what the runner keeps for it.

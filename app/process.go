@@ -37,7 +37,7 @@ func (k *Kind) processInputs(ctx context.Context, s *sheet) engine.Outcome {
 		if size.Bytes < 0 {
 			size.Bytes, unsized = 0, append(unsized, in.From)
 		}
-		all.Files, all.Bytes = all.Files+size.Files, all.Bytes+size.Bytes
+		all.Files, all.Bytes, all.Holes = all.Files+size.Files, sum(all.Bytes, size.Bytes), sum(all.Holes, size.Holes)
 	}
 	if o := k.writable(ctx, s); o != nil {
 		return *o
@@ -101,7 +101,7 @@ func (k *Kind) check(s *sheet) error {
 func (k *Kind) look(ctx context.Context, in job.Input) (Size, error) {
 	if source := k.source(in.From); source != nil {
 		bytes, err := source.Stat(ctx, in.From)
-		return Size{1, bytes}, err
+		return Size{Files: 1, Bytes: bytes}, err
 	}
 	from, err := Path(in.From)
 	if err != nil {
@@ -114,7 +114,10 @@ func (k *Kind) look(ctx context.Context, in job.Input) (Size, error) {
 	case in.InPlace:
 		return Size{}, nil
 	case !info.IsDir():
-		return Size{1, info.Size()}, k.readable(ctx, from)
+		if err := regular(from, info); err != nil {
+			return Size{}, err
+		}
+		return Size{1, info.Size(), info.Size() - files.Allocated(info)}, k.readable(ctx, from)
 	case in.SHA256 != "":
 		return Size{}, job.Errorf(job.Invalid, "it is a folder, and sha256 is the sum of a file: remove sha256, or name a file")
 	}
@@ -122,9 +125,12 @@ func (k *Kind) look(ctx context.Context, in job.Input) (Size, error) {
 	err = files.Tree(ctx, k.cfg.Files, from, func(e files.Entry) error {
 		switch {
 		case e.Err != nil:
+			if l, ok := errors.AsType[*files.LinkError](e.Err); ok && l.Folder != "" {
+				return nil
+			}
 			return e.Err
 		case e.Info.Mode().IsRegular():
-			size.Files, size.Bytes = size.Files+1, size.Bytes+e.Info.Size()
+			size.add(e.Info.Size(), e.Info.Size()-files.Allocated(e.Info))
 			return k.readable(ctx, e.Path)
 		}
 		return nil

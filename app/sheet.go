@@ -39,6 +39,20 @@ type Resolved struct {
 type Size struct {
 	Files int   `json:"files"`
 	Bytes int64 `json:"bytes"`
+	Holes int64 `json:"holes,omitempty"` // of the bytes: they take no room
+}
+
+// add counts a file. What is beyond all numbers stays there: holes can be of any size.
+func (s *Size) add(size, holes int64) {
+	s.Files++
+	s.Bytes, s.Holes = sum(s.Bytes, size), sum(s.Holes, holes)
+}
+
+func sum(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
 }
 
 // open reads the job's documents and replaces the macros.

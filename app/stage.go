@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"maps"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -28,16 +29,40 @@ type stock map[string]stamp
 type stamp struct {
 	archived
 	Modified time.Time `json:"modified,omitzero"`
+	Number   uint64    `json:"number,omitempty"` // of the file: see [files.Identity]
+	Changed  time.Time `json:"changed,omitzero"`
 	Link     string    `json:"link,omitempty"` // it is a link to this, and the rest says nothing
 }
 
-// has reports whether a file is as it was staged.
-func (s stock) has(e files.Entry) bool {
+// asStaged reports whether an entry of the job's folder is what was staged there: still that link, or that file with that
+// content. top is the job's folder.
+func (k *Kind) asStaged(ctx context.Context, s stock, top string, e files.Entry) bool {
 	was, ok := s[e.Name]
-	if !ok || was.Link != "" {
-		return ok
+	fsys := k.cfg.Host.Files()
+	if !ok {
+		return false
 	}
-	return e.Err == nil && e.Info.Mode().IsRegular() && e.Info.Size() == was.Size && e.Info.ModTime().Equal(was.Modified)
+	if was.Link != "" {
+		to := was.Link
+		if !path.IsAbs(to) {
+			to = path.Join(top, path.Dir(e.Name), to)
+		}
+		if !isLink(e.Err) {
+			return false
+		}
+		want, wantErr := files.Resolve(ctx, fsys, to)
+		got, err := files.Resolve(ctx, fsys, path.Join(top, e.Name))
+		return want == got && (wantErr == nil) == (err == nil)
+	}
+	number, changed := files.Identity(e.Info)
+	switch {
+	case e.Err != nil, !e.Info.Mode().IsRegular(), e.Info.Size() != was.Size, !e.Info.ModTime().Equal(was.Modified), number != was.Number:
+		return false
+	case changed.Equal(was.Changed):
+		return true
+	}
+	same, err := was.digested(ctx, fsys, e.Path) // the time of a change can be set back, and not that of this one
+	return err == nil && same
 }
 
 // describedFile is where the stock is kept, in the job's folder, beside the resolved spec for people who look there.
@@ -70,9 +95,26 @@ func (k *Kind) staged(ctx context.Context, s *sheet) stock {
 type stager struct {
 	*Kind
 	*sheet
-	list stock
-	move func(n int) // tells progress
-	left []string    // what is no file, no folder and no link
+	list    stock
+	folders []folder    // of inputs, the outer ones first
+	move    func(n int) // tells progress
+	left    []string    // what is no file, no folder and no link
+}
+
+// A folder in the job's folder gets its mode when all is in it.
+type folder struct {
+	name string
+	mode fs.FileMode
+}
+
+// mkdir makes a folder of an input.
+func (g *stager) mkdir(ctx context.Context, name string, mode fs.FileMode) error {
+	dst := g.cfg.Host.Files()
+	if name == g.dir {
+		return dst.Mkdir(ctx, name)
+	}
+	g.folders = append(g.folders, folder{name, mode})
+	return files.Mkdir(ctx, dst, name, mode)
 }
 
 // stageInputs puts the inputs into the job's folder. Each file appears whole; done again, it is copied again.
@@ -81,7 +123,7 @@ func (k *Kind) stageInputs(ctx context.Context, s *sheet) engine.Outcome {
 	if err := json.Unmarshal(s.job.Resolved, &r); err != nil {
 		return engine.Fail(job.Entry{Code: job.InternalError, Message: err.Error()})
 	}
-	move, done := k.track(s.job, "staging inputs", r.Staged.Bytes)
+	move, done := k.track(s.job, "staging inputs", r.Staged.Bytes-r.Staged.Holes)
 	defer done()
 	g := &stager{Kind: k, sheet: s, list: stock{}, move: move}
 	for i, in := range s.spec.Inputs {
@@ -93,8 +135,9 @@ func (k *Kind) stageInputs(ctx context.Context, s *sheet) engine.Outcome {
 		if err != nil {
 			return engine.Fail(job.Entry{Code: job.InvalidDefinition, Message: err.Error()})
 		}
-		into := k.workRoom(s, r.Staged.Bytes)
+		into := k.workRoom(s, r.Staged.Bytes-r.Staged.Holes)
 		if err = g.input(ctx, in, from, to); errors.Is(err, syscall.ENOSPC) {
+			g.takeBack(ctx)
 			if size, fits := into.fits(ctx); !fits { // it would wait in vain, and with it all for whom it closes the line
 				return engine.Fail(job.Entry{Code: job.FilesystemFull, Message: fmt.Sprintf(
 					"%s: the inputs have %d bytes, and on the file system of %s there would be room for %d at most", nameOf(in), into.need, into.root, size)})
@@ -112,6 +155,11 @@ func (k *Kind) stageInputs(ctx context.Context, s *sheet) engine.Outcome {
 			return k.inputTrouble(ctx, in, err)
 		}
 		crash.At("stage.copied")
+	}
+	for _, f := range slices.Backward(g.folders) {
+		if err := files.Seal(ctx, k.cfg.Host.Files(), f.name, f.mode); err != nil {
+			return k.trouble(ctx, job.StagingFailed, "set the rights of "+f.name, err)
+		}
 	}
 	b, err := json.Marshal(described{
 		Resolved: s.job.Resolved,
@@ -146,14 +194,23 @@ func (g *stager) String() string {
 		return ""
 	}
 	var size Size
+	places, links := 0, 0
 	for _, f := range g.list {
-		if f.Link == "" {
-			size.Files, size.Bytes = size.Files+1, size.Bytes+f.Size
+		switch {
+		case f.Link == "":
+			size.add(f.Size, f.Holes)
+		case path.IsAbs(f.Link):
+			places++
+		default:
+			links++
 		}
 	}
 	msg := size.String() + " staged"
-	if links := len(g.list) - size.Files; links > 0 {
-		msg += fmt.Sprintf(", %d in place", links)
+	if places > 0 {
+		msg += fmt.Sprintf(", %d in place", places)
+	}
+	if links > 0 {
+		msg += fmt.Sprintf(", links to folders: %d", links)
 	}
 	return msg + leftOut(g.left)
 }
@@ -164,7 +221,11 @@ func (s Size) String() string {
 	if s.Files != 1 {
 		n = fmt.Sprintf("%d files", s.Files)
 	}
-	return n + " (" + quantity(s.Bytes) + ")"
+	n += " (" + quantity(s.Bytes)
+	if s.Holes > 0 {
+		n += ", of which " + quantity(s.Holes) + " are holes"
+	}
+	return n + ")"
 }
 
 // quantity writes a number of bytes for people.
@@ -173,7 +234,7 @@ func quantity(n int64) string {
 		return fmt.Sprintf("%d bytes", n)
 	}
 	f, unit := float64(n), ""
-	for _, unit = range []string{"kB", "MB", "GB", "TB", "PB"} {
+	for _, unit = range []string{"kB", "MB", "GB", "TB", "PB", "EB"} {
 		if f /= 1000; f < 999.5 {
 			break
 		}
@@ -220,24 +281,51 @@ func (g *stager) input(ctx context.Context, in job.Input, from, to string) error
 		g.list[name] = stamp{archived: archived{fileName: named(name)}, Link: from}
 		return linker.Symlink(ctx, from, to)
 	case !info.IsDir():
+		if err := regular(from, info); err != nil {
+			return err
+		}
 		return g.file(ctx, from, to, name, in.SHA256)
 	}
-	if err := dst.Mkdir(ctx, to); err != nil {
+	if err := g.mkdir(ctx, to, info.Mode()); err != nil {
 		return err
 	}
 	return files.Tree(ctx, g.cfg.Files, from, func(e files.Entry) error {
 		at := path.Join(to, e.Name)
 		switch {
 		case e.Err != nil:
-			return e.Err
+			return g.link(ctx, e, to, name)
 		case e.Info.IsDir():
-			return dst.Mkdir(ctx, at)
+			return g.mkdir(ctx, at, e.Info.Mode())
 		case e.Info.Mode().IsRegular():
 			return g.file(ctx, e.Path, at, path.Join(name, e.Name), "")
 		}
 		g.left = append(g.left, fmt.Sprintf("%s (%s)", path.Join(name, e.Name), typeName(e.Info.Mode())))
 		return nil
 	})
+}
+
+// link makes in the job's folder what is a link to a folder of the same input, which is staged at to and called name. Of what else
+// is without content it returns the error.
+func (g *stager) link(ctx context.Context, e files.Entry, to, name string) error {
+	l, ok := errors.AsType[*files.LinkError](e.Err)
+	dst, can := g.cfg.Host.Files().(files.Linker)
+	if !ok || !can || l.Folder == "" {
+		return e.Err
+	}
+	target, err := filepath.Rel(path.Dir(e.Name), l.Folder)
+	if err != nil {
+		return err
+	}
+	g.list[path.Join(name, e.Name)] = stamp{archived: archived{fileName: named(path.Join(name, e.Name))}, Link: target}
+	return dst.Symlink(ctx, target, path.Join(to, e.Name))
+}
+
+// regular refuses an input that is neither a file nor a folder. It is not opened: that alone may wait for ever, or move a device.
+func regular(name string, info fs.FileInfo) error {
+	if info.Mode().IsRegular() {
+		return nil
+	}
+	return job.Errorf(job.Invalid, "%s is not a regular file but %s: give a file or a folder, or set in_place, and the program gets a link to it", name, typeName(info.Mode()))
 }
 
 // changedError says that an input is not what its sum says.
@@ -249,7 +337,7 @@ func (e *changedError) Error() string {
 
 // file copies a file of an input to a name in the job's folder, and notes it.
 func (g *stager) file(ctx context.Context, from, to, name, want string) error {
-	c, err := files.Copy(ctx, g.cfg.Host.Files(), to, g.cfg.Files, from, files.CopyOptions{Progress: g.move})
+	c, err := files.Copy(ctx, g.cfg.Host.Files(), to, g.cfg.Files, from, files.CopyOptions{Progress: g.move, Whole: want != ""})
 	return g.noted(ctx, to, name, want, c, err)
 }
 
@@ -266,7 +354,8 @@ func (g *stager) noted(ctx context.Context, to, name, want string, c files.Copie
 	if err != nil {
 		return err
 	}
-	g.list[name] = stamp{archived: archived{named(name), made.Size(), c.SHA256}, Modified: made.ModTime().UTC()}
+	number, changed := files.Identity(made)
+	g.list[name] = stamp{archived: archivedAs(name, c, made), Modified: made.ModTime().UTC(), Number: number, Changed: changed}
 	return nil
 }
 

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/internal/crash"
@@ -56,10 +58,62 @@ func (p patterns) wants(name string) bool {
 
 // Leavings are what a program left in the job's folder.
 type leavings struct {
-	files   []files.Entry // to be archived
-	bytes   int64
-	skipped []string // what cannot be archived, and why
-	missing []string // patterns of archive.required that nothing fits
+	files    []files.Entry          // to be archived
+	folders  map[string]fs.FileMode // those that were met
+	bytes    int64                  // of the files, without holes
+	skipped  []string               // what is not archived, and why
+	unread   []string               // of these, results that would be archived if they could be read, or named
+	required []Pattern
+	met      []int // by how many of what the program left each of these is fitted
+}
+
+// missing returns the patterns of archive.required that nothing fits.
+func (l *leavings) missing() (names []string) {
+	for i, r := range l.required {
+		if l.met[i] <= 0 {
+			names = append(names, r.String())
+		}
+	}
+	return names
+}
+
+// count notes that by n more things of a name are there.
+func (l *leavings) count(name string, n int) {
+	for i, r := range l.required {
+		if r.Match(name) {
+			l.met[i] += n
+		}
+	}
+}
+
+// maxSkipped is how many names of what is not archived are kept.
+const maxSkipped = 1000
+
+// skip notes what is not archived.
+func (l *leavings) skip(name, why string) { l.skipped = noteSkipped(l.skipped, name, why) }
+
+// lose notes a result that cannot be archived.
+func (l *leavings) lose(name string, err error) {
+	l.skip(name, cause(err))
+	l.unread = noteSkipped(l.unread, name, cause(err))
+}
+
+func noteSkipped(list []string, name, why string) []string {
+	switch len(list) {
+	case maxSkipped:
+		return append(list, "and more")
+	case maxSkipped + 1:
+		return list
+	}
+	return append(list, fmt.Sprintf("%s (%s)", files.Text(name), why))
+}
+
+// cause is what the system says of a file that is named already.
+func cause(err error) string {
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
+		return at.Err.Error()
+	}
+	return err.Error()
 }
 
 // survey looks through the job's folder: everything there but inputs that are as they were staged, and the runner's own.
@@ -68,8 +122,7 @@ func (k *Kind) survey(ctx context.Context, s *sheet) (*leavings, error) {
 	if err != nil {
 		return nil, err
 	}
-	left, inputs := &leavings{}, k.staged(ctx, s)
-	met := make([]bool, len(p.required))
+	left, inputs := &leavings{folders: map[string]fs.FileMode{}, required: p.required, met: make([]int, len(p.required))}, k.staged(ctx, s)
 	top, err := files.Resolve(ctx, k.cfg.Host.Files(), s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		top, err = s.dir, nil
@@ -78,18 +131,23 @@ func (k *Kind) survey(ctx context.Context, s *sheet) (*leavings, error) {
 		return nil, err
 	}
 	private := path.Join(top, runner.Folder) // also where a link leads there
-	err = files.Tree(ctx, k.cfg.Host.Files(), top, func(e files.Entry) error {
+	visit := func(e files.Entry) error {
 		own := strings.HasPrefix(e.Path+"/", private+"/")
 		switch {
 		case own && !s.spec.Archive.LaunchFiles:
 			return skip(e)
-		case inputs.has(e):
-			return skip(e)
-		}
-		for i, r := range p.required {
-			met[i] = met[i] || !own && e.Err == nil && r.Match(e.Name)
+		case k.asStaged(ctx, inputs, top, e):
+			return nil
+		case e.Err != nil && e.Info.IsDir(): // it was counted when it was visited for the first time
+			if left.count(e.Name, -1); !fits(p.exclude, e.Name) {
+				left.lose(e.Name, e.Err)
+			}
+			return nil
+		case !own && e.Err == nil:
+			left.count(e.Name, 1)
 		}
 		if e.Err == nil && e.Info.IsDir() {
+			left.folders[e.Name] = e.Info.Mode()
 			return nil
 		}
 		switch wanted := p.wants(e.Name) || own && !fits(p.exclude, e.Name); {
@@ -97,22 +155,28 @@ func (k *Kind) survey(ctx context.Context, s *sheet) (*leavings, error) {
 		case e.Name == ManifestFile:
 			return fmt.Errorf("%s is the name of the archive's own manifest: let the program write to another name", ManifestFile)
 		case e.Err != nil:
-			left.skipped = append(left.skipped, fmt.Sprintf("%s (%s)", e.Name, whyNot(e.Err)))
+			if isLink(e.Err) {
+				left.skip(e.Name, whyNot(e.Err))
+			} else {
+				left.lose(e.Name, e.Err)
+			}
 		case e.Info.Mode().IsRegular():
 			left.files = append(left.files, e)
-			left.bytes += e.Info.Size()
+			left.bytes = sum(left.bytes, files.Allocated(e.Info))
 		default:
-			left.skipped = append(left.skipped, fmt.Sprintf("%s (%s)", e.Name, typeName(e.Info.Mode())))
+			left.skip(e.Name, typeName(e.Info.Mode()))
 		}
 		return nil
-	})
+	}
+	err = files.Tree(ctx, k.cfg.Host.Files(), top, visit)
+	if m, can := k.cfg.Host.Files().(files.Moder); can && errors.Is(err, fs.ErrPermission) {
+		// The program took the rights of its own folder away, which is Pawl's.
+		if err = m.Chmod(ctx, top, 0o700); err == nil {
+			err = files.Tree(ctx, k.cfg.Host.Files(), top, visit)
+		}
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil // somebody removed the job's folder: there is nothing to archive
-	}
-	for i, m := range met {
-		if !m {
-			left.missing = append(left.missing, p.required[i].String())
-		}
 	}
 	return left, err
 }
@@ -133,6 +197,8 @@ func whyNot(err error) string {
 		return err.Error()
 	case l.Target == "":
 		return "a link that " + l.Why
+	case l.Folder != "":
+		return "a link to " + files.Text(l.Folder) + ", which is archived under that name"
 	}
 	if strings.HasPrefix(l.Why, "is outside of ") {
 		return "a link to " + l.Target + ", outside of the job's folder"
@@ -143,7 +209,7 @@ func whyNot(err error) string {
 // upload copies what is to be archived into a folder whose name carries the epoch. What is settled will not be written again: no
 // attempt follows, and the job's folder goes.
 func (k *Kind) upload(ctx context.Context, s *sheet, left *leavings, settled bool) (*manifest, error) {
-	m := &manifest{Staged: fmt.Sprintf("%s%d", staging(s.job.ID), s.job.Epoch), Skipped: left.skipped}
+	m := &manifest{Staged: fmt.Sprintf("%s%d", staging(s.job.ID), s.job.Epoch)}
 	if s.own() {
 		m.Staged = path.Join(k.stagingFolder(), m.Staged)
 	}
@@ -156,26 +222,35 @@ func (k *Kind) upload(ctx context.Context, s *sheet, left *leavings, settled boo
 	}
 	move, done := k.track(s.job, "archiving", left.bytes)
 	defer done()
-	made := map[string]bool{}
+	made := map[string]bool{".": true}
 	for _, e := range left.files {
 		to := path.Join(staged, e.Name)
-		if dir := path.Dir(to); !made[dir] {
-			if err := k.cfg.Files.Mkdir(ctx, dir); err != nil {
-				return nil, err
-			}
-			made[dir] = true
+		err := k.shelve(ctx, m, left, staged, path.Dir(e.Name), made)
+		var c files.Copied
+		if err == nil {
+			o := files.CopyOptions{Settled: settled, Progress: move}
+			o.Passing = m.whole() && path.Dir(to) == staged // its name is durable with that of the manifest, which comes last
+			c, err = files.Copy(ctx, k.cfg.Files, to, k.cfg.Host.Files(), e.Path, o)
 		}
-		o := files.CopyOptions{Settled: settled, Progress: move}
-		o.Passing = m.whole() && path.Dir(to) == staged // its name is durable with that of the manifest, which comes last
-		c, err := files.Copy(ctx, k.cfg.Files, to, k.cfg.Host.Files(), e.Path, o)
-		if err != nil {
+		switch {
+		case spoilsOne(err):
+			left.lose(e.Name, err)
+			left.count(e.Name, -1)
+			continue
+		case err != nil:
 			return nil, err
 		}
-		m.Files = append(m.Files, archived{named(e.Name), c.Size, c.SHA256})
+		m.Files = append(m.Files, archivedAs(e.Name, c, e.Info))
 		crash.At("archive.copied")
 	}
+	m.Skipped = left.skipped
 	if !m.whole() {
 		return m, nil
+	}
+	for _, f := range slices.Backward(m.Folders) {
+		if err := files.Seal(ctx, k.cfg.Files, path.Join(staged, f.String()), f.Mode); err != nil {
+			return nil, err
+		}
 	}
 	list, err := s.list(m)
 	if err == nil {
@@ -183,4 +258,36 @@ func (k *Kind) upload(ctx context.Context, s *sheet, left *leavings, settled boo
 	}
 	crash.At("archive.completed")
 	return m, err
+}
+
+// shelve makes the folder dir for copies, and those above it. Where they get their names one by one, so do the folders, with their
+// modes.
+func (k *Kind) shelve(ctx context.Context, m *manifest, left *leavings, staged, dir string, made map[string]bool) error {
+	if made[dir] {
+		return nil
+	}
+	if err := k.shelve(ctx, m, left, staged, path.Dir(dir), made); err != nil {
+		return err
+	}
+	mode, err := left.folders[dir], error(nil)
+	if m.whole() {
+		err = files.Mkdir(ctx, k.cfg.Files, path.Join(staged, dir), mode)
+	} else {
+		err = k.cfg.Files.Mkdir(ctx, path.Join(staged, dir))
+	}
+	if err != nil {
+		return err
+	}
+	made[dir] = true
+	m.Folders = append(m.Folders, shelf{named(dir), mode & (fs.ModePerm | fs.ModeSetgid | fs.ModeSticky)})
+	return nil
+}
+
+// spoilsOne reports whether a file cannot be archived for a reason of its own: it cannot be read, or the archive cannot have a
+// name, or a file, as long.
+func spoilsOne(err error) bool {
+	if _, ok := errors.AsType[*files.ReadError](err); ok {
+		return files.Alone(err)
+	}
+	return errors.Is(err, syscall.ENAMETOOLONG) || errors.Is(err, syscall.EILSEQ) || errors.Is(err, syscall.EFBIG)
 }

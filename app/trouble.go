@@ -51,24 +51,39 @@ func (k *Kind) full(ctx context.Context, r room, err error) error {
 	if _, statErr := r.fs.Stat(ctx, r.root); statErr != nil { // there was not even room for it
 		r.root = files.Volume(ctx, r.fs, r.root)
 	}
-	b := &job.Block{
-		Code: job.FilesystemFull, Message: reason(err),
-		Tester: TesterSpace, Params: map[string]string{"path": r.root, "bytes": strconv.FormatInt(roughly(r.need), 10)},
+	b := &job.Block{Code: job.FilesystemFull, Message: reason(err), Tester: TesterSpace, Params: map[string]string{"path": r.root}}
+	space, known := r.space(ctx)
+	need := roughly(r.need)
+	if known && need > space.Size {
+		need = r.need
 	}
-	if r.system != "" { // a group closes one line: systems that share a file system have one each
-		b.Line, b.Params["system"] = job.SystemKey(r.system), r.system
+	// A file system on which there is hardly any room is in everybody's way. Where there is some, and too little for this job,
+	// the others go on.
+	if r.system != "" && (!known || space.NoFile || space.Free < reserve(space.Size)) {
+		need = reserve(space.Size)
+		b.Line, b.Params["system"] = job.SystemKey(r.system), r.system // a group closes one line: systems that share a file system have one each
 	}
+	b.Params["bytes"] = strconv.FormatInt(need, 10)
 	return b
 }
 
-// fits reports whether what is needed would fit into a room in which nothing else is, as far as that can be told; if not, what there is.
-func (r room) fits(ctx context.Context) (size int64, fits bool) {
+// space tells how much fits into a room, where that is known.
+func (r room) space(ctx context.Context) (files.Space, bool) {
 	s, can := r.fs.(files.Sizer)
 	if !can {
-		return 0, true
+		return files.Space{}, false
 	}
-	size, err := s.Size(ctx, r.root)
-	return size, err != nil || r.need <= size
+	space, err := s.Space(ctx, r.root)
+	return space, err == nil
+}
+
+// reserve is how much is free on a file system that is not full: a hundredth of it, of 1 to 64 MiB.
+func reserve(size int64) int64 { return min(max(size/100, 1<<20), 64<<20) }
+
+// fits reports whether what is needed would fit into a room in which nothing else is, as far as that can be told; if not, what there is.
+func (r room) fits(ctx context.Context) (size int64, fits bool) {
+	space, known := r.space(ctx)
+	return space.Size, !known || r.need <= space.Size
 }
 
 // roughly returns about n and no less, so that jobs with about the same needs wait together: up to a quarter more, and a mebibyte at least.

@@ -2,8 +2,7 @@ package files
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 
@@ -12,8 +11,9 @@ import (
 
 // Copied says what [Copy] copied.
 type Copied struct {
-	Size   int64  // bytes
-	SHA256 string // of the content, lower-case hex
+	Size   int64  // bytes, holes included
+	SHA256 string // of the content, lower-case hex; empty where Blocks is set
+	Blocks string // of a file with very large holes: see [DigestBlocks]
 }
 
 // CopyOptions are the extras of [Copy]. The zero value writes a durable file with the mode of the source.
@@ -24,27 +24,40 @@ type CopyOptions struct {
 	// stands, dst is then a second name of it, with all that belongs to the file, and no copy.
 	Settled bool
 
-	// Progress, if it is set, is called with the number of bytes of each chunk on its way to dst, one call at a time.
-	// When Copy has succeeded, the sum is the size of the file.
+	// Whole asks for the SHA-256 of the whole content, however large the holes of the file are.
+	Whole bool
+
+	// Progress, if it is set, is called with the number of bytes of each chunk on its way to dst, one call at a time, and
+	// with 0 for a part of a hole. When Copy has succeeded, the sum is the size of the file without its holes.
 	Progress func(n int)
 }
 
+// A ReadError says that the source of a copy cannot be read. Other errors of [Copy] are of what is written.
+type ReadError struct{ Err error }
+
+func (e *ReadError) Error() string { return e.Err.Error() }
+func (e *ReadError) Unwrap() error { return e.Err }
+
 // Copy copies a regular file, which appears at dst whole or not at all. Size and digest are of the bytes that were
-// written, so a source that changes meanwhile is told by its digest.
+// written, so a source that changes meanwhile is told by its digest. Holes stay holes where both file systems have them.
 func Copy(ctx context.Context, to FS, dst string, from FS, src string, o CopyOptions) (Copied, error) {
 	if a, ok := to.(Adopter); ok && o.Settled && o.Mode == 0 && from == to && a.Adopt(ctx, src, dst) == nil {
-		return measure(ctx, to, dst, o.Progress)
+		c, err := measure(ctx, to, dst, digestFor(o), o.Progress)
+		if err != nil {
+			return c, errors.Join(err, to.Remove(ctx, dst))
+		}
+		return c, nil
 	}
 	if o.Mode == 0 {
 		info, err := from.Stat(ctx, src)
 		if err != nil {
-			return Copied{}, fmt.Errorf("copy: %w", err)
+			return Copied{}, fmt.Errorf("copy: %w", &ReadError{err})
 		}
 		o.Mode = info.Mode().Perm()
 	}
 	r, err := from.Open(ctx, src)
 	if err != nil {
-		return Copied{}, fmt.Errorf("copy: %w", err)
+		return Copied{}, fmt.Errorf("copy: %w", &ReadError{err})
 	}
 	defer r.Close()
 	return put(ctx, to, dst, r, src, o)
@@ -52,42 +65,25 @@ func Copy(ctx context.Context, to FS, dst string, from FS, src string, o CopyOpt
 
 // put writes what r, which is called src, yields.
 func put(ctx context.Context, to FS, dst string, r io.Reader, src string, o CopyOptions) (Copied, error) {
-	sum := sha256.New()
-	c := &counter{r: io.TeeReader(r, sum), progress: o.Progress}
-	if err := to.Put(ctx, dst, c, o.PutOptions); err != nil {
+	f := newFeed(ctx, r, digestFor(o), o.Progress)
+	if err := to.Put(ctx, dst, f.reader(), o.PutOptions); err != nil {
 		return Copied{}, fmt.Errorf("copy %s: %w", src, err)
 	}
-	return Copied{Size: c.n, SHA256: hex.EncodeToString(sum.Sum(nil))}, nil
+	return f.copied(), nil
 }
 
 // measure reads a file for what Copy says of one.
-func measure(ctx context.Context, f FS, name string, progress func(int)) (Copied, error) {
+func measure(ctx context.Context, f FS, name string, d digester, progress func(int)) (Copied, error) {
 	r, err := f.Open(ctx, name)
 	if err != nil {
-		return Copied{}, err
+		return Copied{}, &ReadError{err}
 	}
 	defer r.Close()
-	sum := sha256.New()
-	n, err := io.Copy(sum, &counter{r: ContextReader(ctx, r), progress: progress})
-	if err != nil {
+	feed := newFeed(ctx, r, d, progress)
+	if err := feed.drain(); err != nil {
 		return Copied{}, fmt.Errorf("read %s: %w", name, err)
 	}
-	return Copied{Size: n, SHA256: hex.EncodeToString(sum.Sum(nil))}, nil
-}
-
-type counter struct {
-	r        io.Reader
-	n        int64
-	progress func(int)
-}
-
-func (c *counter) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	c.n += int64(n)
-	if c.progress != nil && n > 0 {
-		c.progress(n)
-	}
-	return n, err
+	return feed.copied(), nil
 }
 
 // ReadFile returns the content of a file of at most so many bytes. One that is longer is of kind [job.Corrupt]: a program

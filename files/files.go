@@ -6,7 +6,7 @@
 // reader never meets half a file, and a crash leaves at most a temporary name, which [FS.List] hides.
 //
 // Above that seam stands, once for all backends, what is done with whole files and folders: [Copy], [Digest], [Tree]. What
-// only some file systems can do is an interface of its own: [Linker], [Mover], [Adopter], [Spreader], [Divided].
+// only some file systems can do is an interface of its own: [Linker], [Mover], [Adopter], [Spreader], [Divided], [Sizer], [Moder], [Sparse].
 //
 // The package imports the standard library and package job. Backends stand in packages of their own (files/local;
 // an SFTP file system lives with its host) and pass the suite in files/filestest. files/fake is one that
@@ -49,7 +49,7 @@ type FS interface {
 
 	// List describes what is in a folder, one level deep, sorted by name. Symbolic links are not followed: a link is
 	// shown as a link. Temporary names (see [Temporary]) are left out. What is made or removed meanwhile may be there
-	// or not.
+	// or not. A name that it cannot describe is [Undescribed].
 	List(ctx context.Context, dir string) ([]fs.FileInfo, error)
 
 	// Mkdir makes a folder and those above it. One that is there is no error; a file of that name is one.
@@ -112,8 +112,15 @@ func Spread(ctx context.Context, fsys FS, dir string) error {
 
 // Sizer is a file system that can tell how much fits on it. Not each backend can.
 type Sizer interface {
-	// Size returns how many bytes there would be room for, for who is not root, were nothing else on the file system on which name lies.
-	Size(ctx context.Context, name string) (int64, error)
+	// Space tells of the file system on which name lies, for who is not root.
+	Space(ctx context.Context, name string) (Space, error)
+}
+
+// Space is what there is on a file system.
+type Space struct {
+	Size   int64 // bytes for which there would be room, were nothing else there
+	Free   int64 // bytes for which there is room
+	NoFile bool  // there is no room for another file, however small
 }
 
 // PutOptions are the extras of [FS.Put]. The zero value writes a durable file of mode 0644.

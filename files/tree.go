@@ -16,7 +16,7 @@ type Entry struct {
 	Name string      // relative to the root
 	Path string      // where its content is found: absolute, and no part of it is a symbolic link
 	Info fs.FileInfo // of the content, so the name in it is that of Path
-	Err  error       // a *[LinkError] if it is a symbolic link without content in the tree; then Path and Info are the link's
+	Err  error       // why there is no content: a *[LinkError] of a symbolic link, whose Path and Info are then the link's; else what the file system says
 }
 
 // LinkError says why a symbolic link is not followed. It is made for users.
@@ -24,6 +24,7 @@ type LinkError struct {
 	Name   string // of the link, seen from the folder that holds the root: it begins with the root's own name
 	Target string // what the link leads to, or the part of the way that cannot be passed; empty if that is not known
 	Why    string // what is said of the target, such as "does not exist"
+	Folder string // of a link to a folder of the tree: the name under which the folder is visited
 }
 
 func (e *LinkError) Error() string {
@@ -44,13 +45,17 @@ func shown(name string) string {
 // Tree calls visit for everything below a folder: depth first, each folder before what is in it, sorted by name. The
 // root itself may be a symbolic link; it is not visited.
 //
-// A symbolic link to a file inside the root counts as that file, and one to a folder inside the root as that folder.
-// A link that leaves the root, leads nowhere, or leads to a folder that holds the link itself, comes with an Err: it
-// is for visit to refuse or to leave out. Pipes, sockets and devices come with their mode.
+// A symbolic link to a file inside the root counts as that file. A folder is visited once, under its own name: a link
+// to one comes with an Err that names it, for the ways through links may be without number. A link that leaves the root,
+// leads nowhere, or leads to a folder that holds the link itself, comes with an Err, too: it is for visit to refuse or to
+// leave out. Pipes, sockets and devices come with their mode.
 //
-// When visit returns [fs.SkipDir] for a folder, what is below it is left out. Any other error ends the walk and is
+// What cannot be looked at comes with an Err, and the walk goes on. A folder that cannot be listed is visited twice, the
+// second time with an Err. Only what says nothing of the one entry ends the walk: see [Alone].
+//
+// When visit returns [fs.SkipDir] for an entry, what is below it is left out. Any other error ends the walk and is
 // returned as it is. A root that is not there, or is removed meanwhile, is [fs.ErrNotExist]; what else is made or
-// removed meanwhile may be visited or not. A folder that several links lead to is visited by each of these ways.
+// removed meanwhile may be visited or not.
 //
 // Tree looks at names one after another. It does not withstand somebody who replaces folders by links meanwhile.
 func Tree(ctx context.Context, fsys FS, root string, visit func(Entry) error) error {
@@ -59,7 +64,11 @@ func Tree(ctx context.Context, fsys FS, root string, visit func(Entry) error) er
 		return fmt.Errorf("walk %s: %w", root, err)
 	}
 	w := walk{fsys: fsys, visit: visit, top: top, base: path.Base(root)}
-	return w.folder(ctx, top, "")
+	list, err := fsys.List(ctx, top)
+	if err != nil {
+		return fmt.Errorf("walk %s: %w", top, err)
+	}
+	return w.folder(ctx, top, "", list)
 }
 
 type walk struct {
@@ -71,16 +80,7 @@ type walk struct {
 }
 
 // folder visits what is in the folder dir, which is called name.
-func (w *walk) folder(ctx context.Context, dir, name string) error {
-	list, err := w.fsys.List(ctx, dir)
-	if errors.Is(err, fs.ErrNotExist) && dir != w.top {
-		if _, err = w.fsys.Stat(ctx, w.top); err == nil {
-			return nil // this folder alone is gone
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("walk %s: %w", w.top, err)
-	}
+func (w *walk) folder(ctx context.Context, dir, name string, list []fs.FileInfo) error {
 	w.open = append(w.open, dir)
 	defer func() { w.open = w.open[:len(w.open)-1] }()
 
@@ -88,8 +88,8 @@ func (w *walk) folder(ctx context.Context, dir, name string) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		e := Entry{Name: path.Join(name, info.Name()), Path: path.Join(dir, info.Name()), Info: info}
-		if info.Mode()&fs.ModeSymlink != 0 {
+		e := Entry{Name: path.Join(name, info.Name()), Path: path.Join(dir, info.Name()), Info: info, Err: Fault(info)}
+		if e.Err == nil && info.Mode()&fs.ModeSymlink != 0 {
 			if err := w.follow(ctx, &e); errors.Is(err, errGone) {
 				continue
 			} else if err != nil {
@@ -97,19 +97,37 @@ func (w *walk) folder(ctx context.Context, dir, name string) error {
 			}
 		}
 		err := w.visit(e)
-		if e.Err == nil && e.Info.IsDir() {
-			if errors.Is(err, fs.SkipDir) {
-				continue
-			}
-			if err == nil {
-				err = w.folder(ctx, e.Path, e.Name)
-			}
+		if errors.Is(err, fs.SkipDir) {
+			continue
+		}
+		if err == nil && e.Err == nil && e.Info.IsDir() {
+			err = w.enter(ctx, e)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// enter visits what is in the folder of an entry.
+func (w *walk) enter(ctx context.Context, e Entry) error {
+	list, err := w.fsys.List(ctx, e.Path)
+	switch {
+	case err == nil:
+		return w.folder(ctx, e.Path, e.Name, list)
+	case errors.Is(err, fs.ErrNotExist):
+		if _, err = w.fsys.Stat(ctx, w.top); err == nil {
+			return nil // this folder alone is gone
+		}
+	case Alone(err):
+		e.Err = err
+		if err := w.visit(e); !errors.Is(err, fs.SkipDir) {
+			return err
+		}
+		return nil
+	}
+	return fmt.Errorf("walk %s: %w", w.top, err)
 }
 
 var errGone = errors.New("the link is gone")
@@ -142,15 +160,22 @@ func (w *walk) follow(ctx context.Context, e *Entry) error {
 			return refuse(at, "does not exist")
 		case errors.Is(err, fs.ErrPermission):
 			return refuse(at, "may not be read")
+		case Alone(err):
+			e.Err = err
+			return nil
 		}
 		return err
 	}
 	if target == e.Path {
 		return refuse("", "this file system cannot follow") // it shows links, and is no Linker
 	}
-	// Of folders that hold each other by links, none is entered again inside itself: so the walk has an end.
-	if info.IsDir() && slices.ContainsFunc(w.open, func(dir string) bool { return inside(dir, target) }) {
-		return refuse(target, "holds the link itself")
+	if info.IsDir() {
+		if slices.ContainsFunc(w.open, func(dir string) bool { return inside(dir, target) }) {
+			return refuse(target, "holds the link itself")
+		}
+		folder := strings.TrimPrefix(strings.TrimPrefix(target, w.top), "/")
+		e.Err = &LinkError{Name: path.Join(w.base, e.Name), Target: target, Why: "is visited under its own name", Folder: folder}
+		return nil
 	}
 	e.Path, e.Info = target, info
 	return nil

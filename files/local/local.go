@@ -30,6 +30,7 @@ var (
 	_ files.Spreader = FS{}
 	_ files.Divided  = FS{}
 	_ files.Sizer    = FS{}
+	_ files.Moder    = FS{}
 )
 
 // Open opens a regular file.
@@ -50,7 +51,35 @@ func (FS) Open(ctx context.Context, name string) (io.ReadSeekCloser, error) {
 		f.Close()
 		return nil, err
 	}
+	if holes := info.Size() - files.Allocated(info); holes >= leastHole {
+		return sparse{f, info.Size(), holes}, nil
+	}
 	return f, nil
+}
+
+// leastHole is how many bytes of holes are worth looking for them.
+const leastHole = 64 << 10
+
+// A sparse file has holes.
+type sparse struct {
+	*os.File
+	size, holes int64
+}
+
+// Size implements [files.Sparse].
+func (s sparse) Size() (size, holes int64) { return s.size, s.holes }
+
+// Extent implements [files.Sparse].
+func (s sparse) Extent(from int64) (begin, end int64, err error) {
+	if begin, err = s.Seek(from, unix.SEEK_DATA); err == nil {
+		end, err = s.Seek(begin, unix.SEEK_HOLE)
+	}
+	if errors.Is(err, unix.ENXIO) { // there is no more data
+		begin, err = s.Seek(0, io.SeekEnd)
+		begin = max(from, begin)
+		end = begin
+	}
+	return begin, end, err
 }
 
 // Put writes a file: temporary name, fsync, rename, fsync of the folder.
@@ -105,7 +134,13 @@ func lease(f *os.File) error {
 }
 
 func fill(ctx context.Context, f *os.File, r io.Reader, o files.PutOptions) error {
-	if _, err := io.Copy(f, files.ContextReader(ctx, r)); err != nil {
+	var err error
+	if p, ok := r.(files.Poured); ok {
+		err = p.Pour(f)
+	} else {
+		_, err = io.Copy(f, files.ContextReader(ctx, r))
+	}
+	if err != nil {
 		return err
 	}
 	if err := f.Chmod(o.Perm()); err != nil {
@@ -140,10 +175,12 @@ func (FS) List(ctx context.Context, dir string) ([]fs.FileInfo, error) {
 			continue
 		}
 		info, err := e.Info()
-		if errors.Is(err, fs.ErrNotExist) {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
 			continue // removed since
-		}
-		if err != nil {
+		case files.Alone(err):
+			info = files.Undescribed(e.Name(), e.Type(), err)
+		case err != nil:
 			return nil, err
 		}
 		infos = append(infos, info)
@@ -242,16 +279,28 @@ func (FS) Spread(ctx context.Context, dir string) error {
 	return unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, int(attributes|topFolder))
 }
 
-// Size returns the blocks of the file system without those that are for root.
-func (FS) Size(ctx context.Context, name string) (int64, error) {
+// Space leaves out the blocks that are for root.
+func (FS) Space(ctx context.Context, name string) (files.Space, error) {
 	if err := check(ctx, name); err != nil {
-		return 0, err
+		return files.Space{}, err
 	}
 	var at unix.Statfs_t
 	if err := unix.Statfs(name, &at); err != nil {
-		return 0, &fs.PathError{Op: "statfs", Path: name, Err: err}
+		return files.Space{}, &fs.PathError{Op: "statfs", Path: name, Err: err}
 	}
-	return int64(at.Blocks-(at.Bfree-at.Bavail)) * at.Bsize, nil //nolint:gosec // no file system has more
+	return files.Space{
+		Size:   int64(at.Blocks-(at.Bfree-at.Bavail)) * at.Bsize, //nolint:gosec // no file system has more
+		Free:   int64(at.Bavail) * at.Bsize,                      //nolint:gosec // the same
+		NoFile: at.Files > 0 && at.Ffree == 0,                    // some have no bound of files, and count none
+	}, nil
+}
+
+// Chmod gives a file or a folder a mode.
+func (FS) Chmod(ctx context.Context, name string, mode fs.FileMode) error {
+	if err := check(ctx, name); err != nil {
+		return err
+	}
+	return os.Chmod(name, mode)
 }
 
 // Symlink makes or replaces a symbolic link.

@@ -1,0 +1,46 @@
+package files
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Names of files may be any bytes, and JSON, URLs and databases hold text. So names are written with \xNN for each byte that is no UTF-8.
+// A backslash of the name that would be read so is itself written as \x5c.
+
+var escaped = regexp.MustCompile(`\\x[0-9a-f]{2}`)
+
+// Text writes a name as UTF-8. Nearly each name is its own text.
+func Text(name string) string {
+	if utf8.ValidString(name) && !strings.Contains(name, `\x`) {
+		return name
+	}
+	var b strings.Builder
+	for i := 0; i < len(name); {
+		r, size := utf8.DecodeRuneInString(name[i:])
+		at := escaped.FindStringIndex(name[i:])
+		switch {
+		case r == utf8.RuneError && size == 1, at != nil && at[0] == 0:
+			fmt.Fprintf(&b, `\x%02x`, name[i])
+			size = 1
+		default:
+			b.WriteString(name[i : i+size])
+		}
+		i += size
+	}
+	return b.String()
+}
+
+// Name returns the name that a text stands for: Name(Text(name)) is name.
+func Name(text string) string {
+	return escaped.ReplaceAllStringFunc(text, func(e string) string {
+		n, err := strconv.ParseUint(e[2:], 16, 8)
+		if err != nil {
+			panic(err) // two hexadecimal digits
+		}
+		return string([]byte{byte(n)})
+	})
+}
