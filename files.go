@@ -18,13 +18,29 @@ import (
 
 // A File is one file of a job's output.
 type File struct {
-	Path     string    `json:"path"` // in the job's folder or its results, with slashes
+	Path     string    `json:"path" doc:"Its path in the job's folder or its results, with slashes. A byte that is no UTF-8 is written as \\xNN, and so it is asked for."`
 	Size     int64     `json:"size"` // bytes
 	Modified time.Time `json:"modified"`
+	Problem  string    `json:"problem,omitempty" doc:"Why it cannot be looked at; then it may be a folder, and size and time say nothing."`
+}
+
+// fileAt returns what is said of a file.
+func fileAt(name string, info fs.FileInfo) File {
+	return File{Path: files.Text(name), Size: info.Size(), Modified: info.ModTime().UTC()}
+}
+
+// amiss returns what is said of a name that cannot be looked at.
+func amiss(name string, err error) File {
+	why := err.Error()
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
+		why = at.Err.Error()
+	}
+	return File{Path: files.Text(name), Problem: why}
 }
 
 // Output lists the regular files of a job, sorted by path: those in its folder while that is there, and its results
-// after that. Links are not followed, and what Pawl itself keeps in the folder is left out. The error is NotFound while
+// after that. Links are not followed, and what Pawl itself keeps in the folder is left out. What cannot be looked at is
+// among them, with its problem. The error is NotFound while
 // the job has no files yet, and for a task.
 func (s *Service) Output(ctx context.Context, id job.ID) ([]File, error) {
 	j, err := s.Job(ctx, id)
@@ -59,8 +75,11 @@ func archived(ctx context.Context, f engine.Files) ([]File, error) {
 		info, err := f.FS.Stat(ctx, path.Join(f.Results, name))
 		switch {
 		case err == nil && name != runner.Folder && !strings.HasPrefix(name, runner.Folder+"/"):
-			list = append(list, File{name, info.Size(), info.ModTime().UTC()})
-		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			list = append(list, fileAt(name, info))
+		case err == nil, errors.Is(err, fs.ErrNotExist):
+		case files.Alone(err):
+			list = append(list, amiss(name, err))
+		default:
 			return nil, err
 		}
 	}
@@ -81,9 +100,12 @@ func (s *Service) OpenOutput(ctx context.Context, id job.ID, name string) (File,
 	if err != nil {
 		return File{}, nil, err
 	}
-	file, r, err := open(ctx, f, name)
-	if errors.Is(err, fs.ErrNotExist) {
+	file, r, err := open(ctx, f, files.Name(name))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		err = job.Errorf(job.NotFound, "job %s has no file %s: see pawl output %s", j.ID, name, j.ID)
+	case errors.Is(err, fs.ErrPermission):
+		err = job.Errorf(job.Conflict, "job %s: %s may not be read by the user that runs Pawl: %w", j.ID, name, err)
 	}
 	return file, r, err
 }
@@ -111,7 +133,12 @@ func (s *Service) keeper(j *job.Job) (engine.Keeper, error) {
 // below lists the regular files in a folder and below it. name is the folder's path within root.
 func below(ctx context.Context, fsys files.FS, root, name string) ([]File, error) {
 	infos, err := fsys.List(ctx, path.Join(root, name))
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && name != "": // removed meanwhile
+		return nil, nil
+	case name != "" && files.Alone(err):
+		return []File{amiss(name, err)}, nil
+	case err != nil:
 		return nil, err
 	}
 	list := []File{}
@@ -119,14 +146,16 @@ func below(ctx context.Context, fsys files.FS, root, name string) ([]File, error
 		p := path.Join(name, info.Name())
 		switch {
 		case p == runner.Folder:
+		case files.Fault(info) != nil:
+			list = append(list, amiss(p, files.Fault(info)))
 		case info.IsDir():
 			more, err := below(ctx, fsys, root, p)
-			if err != nil && !errors.Is(err, fs.ErrNotExist) { // removed meanwhile
+			if err != nil {
 				return nil, err
 			}
 			list = append(list, more...)
 		case info.Mode().IsRegular():
-			list = append(list, File{p, info.Size(), info.ModTime().UTC()})
+			list = append(list, fileAt(p, info))
 		}
 	}
 	return list, nil
@@ -145,7 +174,7 @@ func open(ctx context.Context, f engine.Files, name string) (File, io.ReadSeekCl
 		if err == nil {
 			file, r, err := openAt(ctx, f.FS, full)
 			if err == nil {
-				file.Path = name
+				file.Path = files.Text(name)
 				return file, r, nil
 			}
 			if !errors.Is(err, fs.ErrNotExist) {
@@ -171,7 +200,9 @@ func openAt(ctx context.Context, fsys files.FS, full string) (File, io.ReadSeekC
 }
 
 // inner reports whether a path is one of a file in a job's folder, as far as it says that itself.
-func inner(name string) bool { return fs.ValidPath(name) && name != "." }
+func inner(name string) bool {
+	return fs.ValidPath(strings.ToValidUTF8(name, "?")) && name != "." && !strings.ContainsRune(name, 0)
+}
 
 func outside(name string) error {
 	return job.Errorf(job.Invalid, "%q is not the path of a file in the job's folder: give one without .. that no link leads out of it", name)

@@ -47,6 +47,11 @@ type Config struct {
 	Remember time.Duration
 	// Grace is what a program gets between SIGTERM and SIGKILL; 10 s by default.
 	Grace time.Duration
+	// Stall is for how long a step that copies or looks at files may show no sign of life before it is left behind and the
+	// attempt fails; 10 minutes by default.
+	Stall time.Duration
+	// Leave is how long such a step has to return when it is to stop, before it is left behind; 10 s by default.
+	Leave time.Duration
 	// Log receives what operators should know; [slog.Default] by default.
 	Log *slog.Logger
 	// Environ, if set, returns variables that a program gets beside those of its spec, which win. It is asked at each
@@ -63,6 +68,7 @@ type Kind struct {
 
 	mu       sync.Mutex
 	progress map[hold]job.Progress // guarded by mu: of the long steps under way
+	steps    map[*stride]bool      // guarded by mu: under way, and left behind
 
 	spreads sync.Map // of the names of folders of jobs' folders
 }
@@ -71,6 +77,12 @@ type Kind struct {
 func New(cfg Config) *Kind {
 	if cfg.Grace == 0 {
 		cfg.Grace = 10 * time.Second
+	}
+	if cfg.Stall == 0 {
+		cfg.Stall = 10 * time.Minute
+	}
+	if cfg.Leave == 0 {
+		cfg.Leave = 10 * time.Second
 	}
 	if cfg.Remember == 0 {
 		cfg.Remember = 30 * 24 * time.Hour
@@ -84,7 +96,7 @@ func New(cfg Config) *Kind {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	return &Kind{cfg: cfg, progress: map[hold]job.Progress{}}
+	return &Kind{cfg: cfg, progress: map[hold]job.Progress{}, steps: map[*stride]bool{}}
 }
 
 // Check implements [engine.Checker].
@@ -164,8 +176,10 @@ type hold struct {
 	epoch int64
 }
 
+func (s *sheet) hold() hold { return hold{s.job.ID, s.job.Epoch} }
+
 // track begins to tell the progress of a step. move adds bytes; done ends it.
-func (k *Kind) track(j *job.Job, what string, total int64) (move func(n int), done func()) {
+func (k *Kind) track(ctx context.Context, j *job.Job, what string, total int64) (move func(n int), done func()) {
 	h := hold{j.ID, j.Epoch}
 	set := func(change func(p *job.Progress)) {
 		k.mu.Lock()
@@ -175,7 +189,11 @@ func (k *Kind) track(j *job.Job, what string, total int64) (move func(n int), do
 		k.progress[h] = p
 	}
 	set(func(p *job.Progress) { *p = job.Progress{What: what, Total: total} })
-	return func(n int) { set(func(p *job.Progress) { p.Done += int64(n) }) }, func() {
+	move = func(n int) {
+		set(func(p *job.Progress) { p.Done += int64(n) })
+		lives(ctx)
+	}
+	return move, func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		delete(k.progress, h)
@@ -200,15 +218,15 @@ func (k *Kind) Step(ctx context.Context, r *engine.Run) engine.Outcome {
 	}
 	switch r.Job.State {
 	case job.ProcessingInputs:
-		return k.processInputs(ctx, s)
+		return k.apart(ctx, r, s, k.processInputs)
 	case job.StagingInputs:
-		return k.stageInputs(ctx, s)
+		return k.apart(ctx, r, s, k.stageInputs)
 	case job.StagingJob:
-		return k.stageJob(ctx, s)
+		return k.apart(ctx, r, s, k.stageJob)
 	case job.SubmittingJob:
 		return k.submit(ctx, r, s)
 	case job.Archiving:
-		return k.archive(ctx, r, s)
+		return k.apart(ctx, r, s, k.archive)
 	}
 	return engine.Fail(job.Entry{Code: job.InternalError, Message: "no step for state " + string(r.Job.State)})
 }

@@ -94,11 +94,11 @@ func (n fileName) String() string { return files.Name(n.Name) }
 
 // archive copies the results in four parts, each of which can be done again: upload under a name that carries the
 // epoch; commit the manifest; give the files their names; clean the folder. Then the job ends.
-func (k *Kind) archive(ctx context.Context, r *engine.Run, s *sheet) engine.Outcome {
+func (k *Kind) archive(ctx context.Context, s *sheet, record recorder) engine.Outcome {
 	if k.cfg.Ran != nil && s.notes.End != nil {
-		k.cfg.Ran(ctx, &r.Job, *s.notes.End)
+		k.cfg.Ran(ctx, s.job, *s.notes.End)
 	}
-	o := k.archiveParts(ctx, r, s)
+	o := k.archiveParts(ctx, s, record)
 	if errors.Is(context.Cause(ctx), engine.ErrCanceled) {
 		k.leaveNothing(context.WithoutCancel(ctx), s)
 	}
@@ -116,7 +116,7 @@ func (k *Kind) leaveNothing(ctx context.Context, s *sheet) {
 	}
 }
 
-func (k *Kind) archiveParts(ctx context.Context, r *engine.Run, s *sheet) engine.Outcome {
+func (k *Kind) archiveParts(ctx context.Context, s *sheet, record recorder) engine.Outcome {
 	verdict := s.verdict()
 	// fails is a failure to archive. That of the program is the more important news, and is told first.
 	fails := func(what string, into func() room, err error) engine.Outcome {
@@ -126,7 +126,7 @@ func (k *Kind) archiveParts(ctx context.Context, r *engine.Run, s *sheet) engine
 		full := errors.Is(err, syscall.ENOSPC)
 		blocked := full || job.Blocking(err) != nil
 		// Who waits for room takes none with copies, but for those that a manifest tells of.
-		if over := !blocked && r.Job.Attempt >= r.Job.MaxAttempts; ctx.Err() == nil && (over || blocked && s.notes.Manifest == nil) {
+		if over := !blocked && s.job.Attempt >= s.job.MaxAttempts; ctx.Err() == nil && (over || blocked && s.notes.Manifest == nil) {
 			k.leaveNothing(ctx, s)
 		}
 		if full {
@@ -145,7 +145,7 @@ func (k *Kind) archiveParts(ctx context.Context, r *engine.Run, s *sheet) engine
 		return k.trouble(ctx, code, what, err)
 	}
 	var left *leavings
-	if s.notes.Manifest == nil && (verdict.Code == job.NormalCompletion || r.Job.Attempt >= r.Job.MaxAttempts) {
+	if s.notes.Manifest == nil && (verdict.Code == job.NormalCompletion || s.job.Attempt >= s.job.MaxAttempts) {
 		var err error
 		if left, err = k.survey(ctx, s); err != nil {
 			return fails("results in "+s.dir, func() room { return k.workRoom(s, 0) }, err)
@@ -157,7 +157,7 @@ func (k *Kind) archiveParts(ctx context.Context, r *engine.Run, s *sheet) engine
 	}
 	if verdict.Code != job.NormalCompletion {
 		verdict.Data = k.evidence(ctx, s)
-		if r.Job.Attempt < r.Job.MaxAttempts {
+		if s.job.Attempt < s.job.MaxAttempts {
 			return engine.Retry(verdict).Work(notes{}.encode())
 		}
 	}
@@ -180,14 +180,14 @@ func (k *Kind) archiveParts(ctx context.Context, r *engine.Run, s *sheet) engine
 			verdict = s.verdict()
 			verdict.Message += leftOut(m.Skipped)
 			verdict.Data = k.evidence(ctx, s)
-			if r.Job.Attempt < r.Job.MaxAttempts {
+			if s.job.Attempt < s.job.MaxAttempts {
 				k.leaveNothing(ctx, s)
 				return engine.Retry(verdict).Work(notes{}.encode())
 			}
 		}
 		s.notes.Manifest, s.notes.Unread = m, left.unread
 		crash.At("archive.uploaded")
-		if err := r.Record(ctx, job.Entry{Message: m.size().String() + " copied" + leftOut(m.Skipped)}, job.Patch{}, s.notes.encode()); err != nil {
+		if err := record(job.Entry{Message: m.size().String() + " copied" + leftOut(m.Skipped)}, s.notes.encode()); err != nil {
 			return engine.Back()
 		}
 	}
@@ -303,6 +303,7 @@ func (k *Kind) publish(ctx context.Context, s *sheet) (err error) {
 	}
 	for _, f := range m.Files {
 		name := path.Join(s.to, f.String())
+		moves(ctx, name)
 		put, err := k.give(ctx, path.Join(m.folder(s.to), f.String()), name, s.spec.Archive.Overwrite)
 		if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
 			if same, lookErr := k.holds(ctx, name, f); lookErr == nil && same {

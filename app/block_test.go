@@ -175,7 +175,7 @@ func TestFullFileSystemOfTheFolders(t *testing.T) {
 		ids = append(ids, h.submit(s))
 	}
 	g := h.blocked(3)
-	h.space(g, full, 2<<20, job.SystemLocal)
+	h.space(g, full, 2<<20, "")
 	if h.room(g) {
 		t.Error("there is room for them")
 	}
@@ -223,7 +223,7 @@ func TestFullFileSystemOfTwoSystems(t *testing.T) {
 	if _, _, err := h.svc.Systems().Apply(h.ctx, []byte(`{"name":"desk","host":{"kind":"local"}}`), pawl.AnyVersion); err != nil {
 		t.Fatal(err)
 	}
-	empty := h.fill(full, 1<<20)
+	empty := h.fill(full, 256<<10)
 	h.write(strings.Repeat("x", 2<<20), h.dir, "input")
 	systems := []string{job.SystemLocal, "desk"}
 	var ids []job.ID
@@ -248,7 +248,7 @@ func TestFullFileSystemOfTwoSystems(t *testing.T) {
 		return len(all) == 2 && !slices.ContainsFunc(all, func(g pawl.BlockedGroup) bool { return g.Tests == 0 || g.Behind != 2 })
 	})
 	for _, g := range groups {
-		h.space(g, full, 2<<20, g.Params["system"])
+		h.space(g, full, 1<<20, g.Params["system"])
 		if g.Jobs != 1 || !slices.Contains(systems, g.Params["system"]) {
 			t.Errorf("group %+v", g)
 		}

@@ -30,21 +30,23 @@ func (k *Kind) stagingFolder() string { return path.Join(k.cfg.Archive, ".stagin
 // tidy removes what is left of copying results to an archive, of all runs of the job, and then the note. to is the folder of
 // the results; "": it is not known.
 func (k *Kind) tidy(ctx context.Context, id job.ID, to string) error {
+	var left []error
 	for _, dir := range []string{k.stagingFolder(), to} {
 		if dir == "" {
 			continue
 		}
 		names, err := k.cfg.Files.List(ctx, dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+			left = append(left, err)
 		}
 		for _, n := range names {
 			if strings.HasPrefix(n.Name(), staging(id)) {
-				if err := k.cfg.Files.Remove(ctx, path.Join(dir, n.Name())); err != nil {
-					return err
-				}
+				left = append(left, k.cfg.Files.Remove(ctx, path.Join(dir, n.Name())))
 			}
 		}
+	}
+	if err := errors.Join(left...); err != nil {
+		return err
 	}
 	return k.cfg.Host.Files().Remove(ctx, k.note(id))
 }
@@ -72,6 +74,7 @@ func (k *Kind) Sweep(ctx context.Context, rows store.Reader) error {
 	if err != nil {
 		return fmt.Errorf("sweep: %w", err)
 	}
+	var left []error
 	for _, j := range found {
 		if !j.State.Terminal() {
 			continue
@@ -81,10 +84,10 @@ func (k *Kind) Sweep(ctx context.Context, rows store.Reader) error {
 			err = k.tidy(ctx, j.ID, s.to)
 		}
 		if err != nil {
-			return fmt.Errorf("sweep behind job %s: %w", j.ID, err)
+			left = append(left, fmt.Errorf("sweep behind job %s: %w", j.ID, err))
 		}
 	}
-	return nil
+	return errors.Join(left...)
 }
 
 // copied returns the job that a note, or a folder of copies, is named after.

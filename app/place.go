@@ -17,7 +17,7 @@ import (
 
 // stageJob puts beside the inputs what the launch needs: the script, and the folders of the logs. A program that cannot be
 // started is told before it is launched, where that can be seen.
-func (k *Kind) stageJob(ctx context.Context, s *sheet) engine.Outcome {
+func (k *Kind) stageJob(ctx context.Context, s *sheet, _ recorder) engine.Outcome {
 	fsys := k.cfg.Host.Files()
 	for field, name := range map[string]string{"stdout": s.spec.Stdout, "stderr": s.spec.Stderr} {
 		full, err := s.inside(field, name)
@@ -59,6 +59,7 @@ func (k *Kind) startable(ctx context.Context, s *sheet) error {
 		return nil
 	}
 	fsys := k.cfg.Host.Files()
+	moves(ctx, name)
 	info, err := fsys.Stat(ctx, name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !path.IsAbs(shown):

@@ -19,7 +19,7 @@ import (
 
 // processInputs resolves the spec: it sees that every input is there and readable and that the archive can be written,
 // before anything is copied, and makes the job's folder.
-func (k *Kind) processInputs(ctx context.Context, s *sheet) engine.Outcome {
+func (k *Kind) processInputs(ctx context.Context, s *sheet, _ recorder) engine.Outcome {
 	if err := k.check(s); err != nil {
 		return engine.Fail(job.Entry{Code: job.InvalidDefinition, Message: err.Error()})
 	}
@@ -99,6 +99,7 @@ func (k *Kind) check(s *sheet) error {
 // look sees that an input can be read, as far as that can be seen without reading it, and how large it is; below 0: that
 // is not known.
 func (k *Kind) look(ctx context.Context, in job.Input) (Size, error) {
+	moves(ctx, in.From)
 	if source := k.source(in.From); source != nil {
 		bytes, err := source.Stat(ctx, in.From)
 		return Size{Files: 1, Bytes: bytes}, err
@@ -123,6 +124,7 @@ func (k *Kind) look(ctx context.Context, in job.Input) (Size, error) {
 	}
 	var size Size
 	err = files.Tree(ctx, k.cfg.Files, from, func(e files.Entry) error {
+		moves(ctx, e.Path)
 		switch {
 		case e.Err != nil:
 			if l, ok := errors.AsType[*files.LinkError](e.Err); ok && l.Folder != "" {
@@ -181,6 +183,7 @@ func (k *Kind) writable(ctx context.Context, s *sheet) *engine.Outcome {
 // try makes a folder where the copies of an archive will lie, and removes it. It is noted meanwhile, as copies are: after a
 // crash here the job may be canceled before it is run again.
 func (k *Kind) try(ctx context.Context, s *sheet) error {
+	moves(ctx, s.to)
 	notes, note := k.cfg.Host.Files(), k.note(s.job.ID)
 	if err := notes.Mkdir(ctx, note); err != nil {
 		return k.full(ctx, k.workRoom(s, 0), err)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/store"
@@ -20,10 +21,23 @@ import (
 // A Report compares what a host knows of jobs with the rows of the database, which may have been restored to an earlier
 // point in time.
 type Report struct {
-	Machine string  `json:"machine"`
-	Agree   int     `json:"agree"`   // jobs of which the host knows nothing that their rows do not
-	Behind  []Found `json:"behind"`  // jobs whose rows know less than the host
-	Unknown []Found `json:"unknown"` // what belongs to no job of the database, or runs for one that has ended there
+	Machine string   `json:"machine"`
+	Agree   int      `json:"agree"`            // jobs of which the host knows nothing that their rows do not
+	Behind  []Found  `json:"behind"`           // jobs whose rows know less than the host
+	Unknown []Found  `json:"unknown"`          // what belongs to no job of the database, or runs for one that has ended there
+	Unread  []string `json:"unread,omitempty"` // what could not be looked at, and why: nothing of it was compared
+}
+
+// unread notes what could not be looked at, if others can all the same.
+func (r *Report) unread(ctx context.Context, what string, err error) error {
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if ctx.Err() != nil || !files.Alone(err) {
+		return err
+	}
+	r.Unread = append(r.Unread, what+": "+reason(err))
+	return nil
 }
 
 // Found is what a host knows, and the database does not.
@@ -65,7 +79,7 @@ const looked = 500
 // changes nothing. A job that moves meanwhile counts as agreed: whoever has it in hand asks for itself.
 func (k *Kind) Compare(ctx context.Context, rows store.Reader, newest int) (Report, error) {
 	rep := Report{Machine: k.cfg.Host.ID(), Behind: []Found{}, Unknown: []Found{}}
-	known, err := k.known(ctx, newest)
+	known, err := k.known(ctx, newest, &rep)
 	if err != nil {
 		return rep, fmt.Errorf("ask the host: %w", err)
 	}
@@ -91,7 +105,7 @@ func (k *Kind) Compare(ctx context.Context, rows store.Reader, newest int) (Repo
 
 // known lists the jobs that the host knows, by their folders, results, messages and marks, in the order in which they
 // were made. What is only archived counts when all are asked for.
-func (k *Kind) known(ctx context.Context, newest int) ([]Found, error) {
+func (k *Kind) known(ctx context.Context, newest int, rep *Report) ([]Found, error) {
 	all := map[job.ID]*Found{}
 	of := func(id job.ID) *Found {
 		if all[id] == nil {
@@ -100,11 +114,11 @@ func (k *Kind) known(ctx context.Context, newest int) ([]Found, error) {
 		return all[id]
 	}
 	fsys := k.cfg.Host.Files()
-	if err := tenants(ctx, fsys.List, k.cfg.Work, func(id job.ID, at string) { of(id).Folder = at }); err != nil {
+	if err := rep.tenants(ctx, fsys.List, k.cfg.Work, func(id job.ID, at string) { of(id).Folder = at }); err != nil {
 		return nil, err
 	}
 	if newest == 0 {
-		if err := tenants(ctx, k.cfg.Files.List, k.cfg.Archive, func(id job.ID, at string) { of(id).Results = at }); err != nil {
+		if err := rep.tenants(ctx, k.cfg.Files.List, k.cfg.Archive, func(id job.ID, at string) { of(id).Results = at }); err != nil {
 			return nil, err
 		}
 	}
@@ -136,7 +150,7 @@ func (k *Kind) known(ctx context.Context, newest int) ([]Found, error) {
 }
 
 // tenants calls each for the folders <root>/<tenant>/<job>.
-func tenants(ctx context.Context, list func(context.Context, string) ([]fs.FileInfo, error), root string, each func(job.ID, string)) error {
+func (r *Report) tenants(ctx context.Context, list func(context.Context, string) ([]fs.FileInfo, error), root string, each func(job.ID, string)) error {
 	all, err := list(ctx, root)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -146,7 +160,7 @@ func tenants(ctx context.Context, list func(context.Context, string) ([]fs.FileI
 			continue
 		}
 		jobs, err := list(ctx, path.Join(root, tenant.Name()))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := r.unread(ctx, "the folder of tenant "+tenant.Name(), err); err != nil {
 			return err
 		}
 		for _, j := range jobs {
@@ -180,9 +194,11 @@ func (k *Kind) compare(ctx context.Context, rows store.Reader, known []Found, re
 	for _, f := range known {
 		f.row = before[f.Job]
 		differs, err := k.differs(ctx, &f)
-		switch {
-		case err != nil:
+		if err := rep.unread(ctx, "job "+f.Job.String(), err); err != nil {
 			return err
+		}
+		switch {
+		case err != nil: // it is noted
 		case differs:
 			differ = append(differ, f)
 		case f.row != nil:

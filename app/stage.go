@@ -118,12 +118,12 @@ func (g *stager) mkdir(ctx context.Context, name string, mode fs.FileMode) error
 }
 
 // stageInputs puts the inputs into the job's folder. Each file appears whole; done again, it is copied again.
-func (k *Kind) stageInputs(ctx context.Context, s *sheet) engine.Outcome {
+func (k *Kind) stageInputs(ctx context.Context, s *sheet, _ recorder) engine.Outcome {
 	var r Resolved
 	if err := json.Unmarshal(s.job.Resolved, &r); err != nil {
 		return engine.Fail(job.Entry{Code: job.InternalError, Message: err.Error()})
 	}
-	move, done := k.track(s.job, "staging inputs", r.Staged.Bytes-r.Staged.Holes)
+	move, done := k.track(ctx, s.job, "staging inputs", r.Staged.Bytes-r.Staged.Holes)
 	defer done()
 	g := &stager{Kind: k, sheet: s, list: stock{}, move: move}
 	for i, in := range s.spec.Inputs {
@@ -258,6 +258,7 @@ func leftOut(names []string) string {
 // input puts a file, or a folder with everything below it, into the job's folder, or links it there.
 func (g *stager) input(ctx context.Context, in job.Input, from, to string) error {
 	dst, name := g.cfg.Host.Files(), path.Clean(in.To)
+	moves(ctx, from)
 	if source := g.source(from); source != nil {
 		if err := dst.Mkdir(ctx, path.Dir(to)); err != nil {
 			return err
@@ -290,6 +291,7 @@ func (g *stager) input(ctx context.Context, in job.Input, from, to string) error
 		return err
 	}
 	return files.Tree(ctx, g.cfg.Files, from, func(e files.Entry) error {
+		moves(ctx, e.Path)
 		at := path.Join(to, e.Name)
 		switch {
 		case e.Err != nil:

@@ -132,6 +132,7 @@ func (k *Kind) survey(ctx context.Context, s *sheet) (*leavings, error) {
 	}
 	private := path.Join(top, runner.Folder) // also where a link leads there
 	visit := func(e files.Entry) error {
+		moves(ctx, e.Path)
 		own := strings.HasPrefix(e.Path+"/", private+"/")
 		switch {
 		case own && !s.spec.Archive.LaunchFiles:
@@ -220,10 +221,11 @@ func (k *Kind) upload(ctx context.Context, s *sheet, left *leavings, settled boo
 	if err := k.cfg.Files.Mkdir(ctx, staged); err != nil {
 		return nil, err
 	}
-	move, done := k.track(s.job, "archiving", left.bytes)
+	move, done := k.track(ctx, s.job, "archiving", left.bytes)
 	defer done()
 	made := map[string]bool{".": true}
 	for _, e := range left.files {
+		moves(ctx, e.Path)
 		to := path.Join(staged, e.Name)
 		err := k.shelve(ctx, m, left, staged, path.Dir(e.Name), made)
 		var c files.Copied
@@ -234,6 +236,9 @@ func (k *Kind) upload(ctx context.Context, s *sheet, left *leavings, settled boo
 		}
 		switch {
 		case spoilsOne(err):
+			if _, statErr := k.cfg.Host.Files().Stat(ctx, s.dir); statErr != nil {
+				return nil, err // all of it is gone
+			}
 			left.lose(e.Name, err)
 			left.count(e.Name, -1)
 			continue

@@ -24,11 +24,12 @@ type room struct {
 	root   string // the folder of all jobs in which it lies; a job's own would make a group of each job
 	need   int64  // bytes, as far as is known; what there is of the step's own is removed before it is tried again
 	system string // whose programs come there too, and wait while there is no room; empty: nobody does
+	own    hold   // of the job that needs it
 }
 
 // workRoom is the room for the jobs' folders. While there is none, no more programs come there.
 func (k *Kind) workRoom(s *sheet, need int64) room {
-	return room{k.cfg.Host.Files(), k.cfg.Work, need, s.system()}
+	return room{k.cfg.Host.Files(), k.cfg.Work, need, s.system(), s.hold()}
 }
 
 // resultRoom is the room for the results of a job.
@@ -38,9 +39,9 @@ func (k *Kind) resultRoom(ctx context.Context, s *sheet, need int64) room {
 	case top == files.Volume(ctx, work.fs, work.root):
 		return work // programs write there too
 	case s.own():
-		return room{k.cfg.Files, k.cfg.Archive, need, ""}
+		return room{k.cfg.Files, k.cfg.Archive, need, "", s.hold()}
 	}
-	return room{k.cfg.Files, top, need, ""}
+	return room{k.cfg.Files, top, need, "", s.hold()}
 }
 
 // full returns err, and where that says that there is no room on the file system what blocks the job until there is.
@@ -52,19 +53,34 @@ func (k *Kind) full(ctx context.Context, r room, err error) error {
 		r.root = files.Volume(ctx, r.fs, r.root)
 	}
 	b := &job.Block{Code: job.FilesystemFull, Message: reason(err), Tester: TesterSpace, Params: map[string]string{"path": r.root}}
+	others := k.copying(r.own) // first: what goes meanwhile counts twice rather than not at all
 	space, known := r.space(ctx)
 	need := roughly(r.need)
 	if known && need > space.Size {
 		need = r.need
 	}
 	// A file system on which there is hardly any room is in everybody's way. Where there is some, and too little for this job,
-	// the others go on.
-	if r.system != "" && (!known || space.NoFile || space.Free < reserve(space.Size)) {
+	// the others go on. Room that is taken by halves of copies may soon be free.
+	if r.system != "" && (!known || space.NoFile || sum(space.Free, others) < reserve(space.Size)) {
 		need = reserve(space.Size)
 		b.Line, b.Params["system"] = job.SystemKey(r.system), r.system // a group closes one line: systems that share a file system have one each
+	} else {
+		b.Apart = true
 	}
 	b.Params["bytes"] = strconv.FormatInt(need, 10)
 	return b
+}
+
+// copying returns how many bytes the steps under way have copied, but for those of one job.
+func (k *Kind) copying(but hold) (all int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for h, p := range k.progress {
+		if h != but {
+			all = sum(all, p.Done)
+		}
+	}
+	return all
 }
 
 // space tells how much fits into a room, where that is known.

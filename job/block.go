@@ -27,6 +27,9 @@ type Block struct {
 	// Line is the key of the limit in whose line all those wait meanwhile who are not under way yet, such as that of a system; empty: others
 	// may go on.
 	Line string `json:"line,omitempty"`
+	// Apart says that the job holds nothing while it waits, and that others may well go on: it gives up its place among those that
+	// are made ready, so that many such jobs are in nobody's way.
+	Apart bool `json:"apart,omitempty"`
 	// Policy says when the condition is tested, and for how long the job waits; the zero value is that of Code, see [PolicyOf].
 	Policy Policy `json:"policy,omitzero"`
 	// After is how long the condition is not tested at all, for that is what was asked for by who has the trouble: a server that is busy.

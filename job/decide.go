@@ -338,6 +338,9 @@ func (j Job) Apply(c Change, now time.Time) (Job, []Entry) {
 	if limited {
 		j.Ties &^= TieMet
 		j.keep(c.Last().State, c.To)
+		if b := c.Set.Block; b != nil && b.Apart && !j.Live {
+			j.Ties &^= TieAhead
+		}
 	}
 	if c.To == Gate || c.To == Ready {
 		// The gate has the last word on where a job waits.

@@ -207,6 +207,17 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 	if o.observe != nil {
 		o.observe.Repaired(n.Repaired)
 		o.observe.Removed(n.Removed)
+		o.observe.Standing(func() (standing map[job.Lane]int, left int) {
+			standing = map[job.Lane]int{}
+			for _, s := range n.app.Standing() {
+				if s.Left {
+					left++
+				} else {
+					standing[job.LaneOf(s.State, true, 0)]++
+				}
+			}
+			return standing, left
+		})
 		o.observe.Jobs(service.Store, n.Tenant())
 	}
 	return n, nil

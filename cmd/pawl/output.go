@@ -95,7 +95,8 @@ func outputCommand() *cobra.Command {
 		Use:   "output JOB [PATH]",
 		Short: "List the files of a job, or print one of them",
 		Long: `Output lists the files of a job: those in its folder while that is there, and its results after that. With PATH it
-prints the content of that file.
+prints the content of that file. A byte of a name that is no UTF-8 is written as \xNN, in the list and in PATH. What cannot be
+looked at is listed with the reason.
 
 ` + jobRule,
 		Example: `  pawl output wordcount
@@ -136,6 +137,10 @@ func printFiles(out io.Writer, files []pawl.File, f format) error {
 		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(w, "SIZE\tMODIFIED\tPATH")
 		for _, x := range files {
+			if x.Problem != "" {
+				fmt.Fprintf(w, "-\t-\t%s (%s)\n", x.Path, x.Problem)
+				continue
+			}
 			fmt.Fprintf(w, "%d\t%s\t%s\n", x.Size, x.Modified.Local().Format(time.DateTime), x.Path)
 		}
 		return w.Flush()

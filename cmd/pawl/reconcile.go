@@ -19,6 +19,7 @@ import (
 	hostlocal "github.com/pawl-jobs/pawl/host/local"
 	"github.com/pawl-jobs/pawl/internal/config"
 	"github.com/pawl-jobs/pawl/internal/folder"
+	"github.com/pawl-jobs/pawl/internal/live"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -56,7 +57,9 @@ folders, marks and messages, compares that with the database, and tells what dif
 Run it in the data folder of each machine, after the restore and before processes start. It can be repeated. On PostgreSQL it
 works beside processes; in a folder with a database of its own it only tells what differs while one runs.
 
-Exit codes: 0 nothing is left that differs, 4 something is.`,
+What cannot be looked at is named, and the others are compared all the same.
+
+Exit codes: 0 nothing is left that differs, 4 something is, or could not be looked at.`,
 		Example: `  pawl reconcile
   pawl reconcile --dry-run -o json
   pawl reconcile --end-unknown`,
@@ -130,7 +133,10 @@ func (r *reconciliation) compare(ctx context.Context) (rep app.Report, alone boo
 	}
 	for i := range rep.Unknown {
 		if err := n.app.EndUnknown(ctx, &rep.Unknown[i]); err != nil {
-			return rep, alone, fmt.Errorf("end job %s: %w", rep.Unknown[i].Job, err)
+			if ctx.Err() != nil {
+				return rep, alone, err
+			}
+			rep.Unread = append(rep.Unread, fmt.Sprintf("job %s was not ended whole: %v", rep.Unknown[i].Job, err))
 		}
 	}
 	return rep, alone, nil
@@ -207,10 +213,10 @@ func (n *node) catchUp(ctx context.Context, f *app.Found) error {
 	return nil
 }
 
-// left reports whether something differs still. Results that belong to no job are nothing that waits.
+// left reports whether something differs still, or could not be looked at. Results that belong to no job are nothing that waits.
 func left(rep *app.Report) bool {
 	return slices.ContainsFunc(rep.Behind, func(f app.Found) bool { return f.Became == "" }) ||
-		slices.ContainsFunc(rep.Unknown, func(f app.Found) bool { return !f.Removed && f.Program != app.Cleaned })
+		slices.ContainsFunc(rep.Unknown, func(f app.Found) bool { return !f.Removed && f.Program != app.Cleaned }) || len(rep.Unread) > 0
 }
 
 func (r *reconciliation) print(rep *app.Report) error {
@@ -243,6 +249,12 @@ func (r *reconciliation) print(rep *app.Report) error {
 		}
 		return strings.Join([]string{f.Job.String(), orDash(f.Name), trail(f), since(f), orDash(cmp.Or(f.Folder, f.Results)), is}, "\t")
 	})
+	if len(rep.Unread) > 0 {
+		fmt.Fprintln(r.out, "\nnot compared, for it could not be looked at:")
+		for _, line := range rep.Unread {
+			fmt.Fprintln(r.out, "  "+live.Clean(line))
+		}
+	}
 	if !r.endUnknown && slices.ContainsFunc(rep.Unknown, func(f app.Found) bool { return f.Program != app.Cleaned }) {
 		fmt.Fprintln(r.out, "\npawl reconcile --end-unknown ends what runs of them, and removes their folders")
 	}

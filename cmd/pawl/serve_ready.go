@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/api"
+	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/internal/config"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -22,6 +23,9 @@ func (s *serving) ready(names bool) func(context.Context) []api.Check {
 		defer cancel()
 		checks := []api.Check{s.database(ctx, names), {Name: "session", Err: s.observe.Session()}, s.unserved(ctx, names), s.unwatched(ctx, names), s.disk()}
 		if c := s.reconciled(names); c != nil {
+			checks = append(checks, *c)
+		}
+		if c := s.standing(names); c != nil {
 			checks = append(checks, *c)
 		}
 		if s.pair != nil {
@@ -137,6 +141,28 @@ func (s *serving) reconciled(names bool) *api.Check {
 		c.Err = fmt.Errorf("the machine knows more than the rows of %s do, and %s that the database does not know, as after a restore to an earlier point in time: "+
 			"pawl reconcile tells which", plural(behind, "job"), plural(unknown, "job"))
 	}
+	return c
+}
+
+// standing tells of steps that wait for file systems that do not answer; nil: there are none.
+func (s *serving) standing(names bool) *api.Check {
+	all := s.node.app.Standing()
+	if len(all) == 0 {
+		return nil
+	}
+	left := 0
+	for _, one := range all {
+		if one.Left {
+			left++
+		}
+	}
+	c := &api.Check{Name: "steps", Degraded: left < app.MostLeft}
+	said := "the log names them, and so does this path on the socket of the data folder"
+	if names {
+		said = named(all, app.Standing.String)
+	}
+	c.Err = fmt.Errorf("file systems do not answer: %s not moved for minutes, and %d of them were left behind (at most %d are): %s",
+		plural(len(all), "step")+" have", left, app.MostLeft, said)
 	return c
 }
 
