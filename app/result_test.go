@@ -22,9 +22,11 @@ import (
 
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/files"
+	filesfake "github.com/pawl-jobs/pawl/files/fake"
 	fileslocal "github.com/pawl-jobs/pawl/files/local"
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner/process"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -552,4 +554,66 @@ func shellIn(dir, script string) (string, error) {
 	c.Dir = dir
 	out, err := c.CombinedOutput()
 	return string(out), err
+}
+
+// What cannot be read of one job, or of one tenant, keeps nobody from comparing the others.
+func TestCompareNamesWhatCannotBeRead(t *testing.T) {
+	h := open(t, readsHumbly(t), func(p *parts) {
+		var err error
+		if p.Runner, err = process.Open(context.Background(), process.Config{Host: p.Host, Spool: p.Spool}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	locked, other := h.submit(shell("exit 1")), h.submit(shell("exit 1"))
+	j := h.end(locked)
+	h.end(other)
+	folder, _ := app.Places(&j)
+	h.write("", h.dir, "work", "secret", "x")
+	h.stop()
+	for _, name := range []string{folder + "/.pawl", h.dir + "/work/secret"} {
+		if err := os.Chmod(name, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rep, err := h.kind.Compare(h.ctx, h.store, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"the folder of tenant secret: " + h.dir + "/work/secret: permission denied",
+		"job " + locked.String() + ": " + folder + "/.pawl: permission denied",
+	}
+	if diff := cmp.Diff(want, rep.Unread); diff != "" || rep.Agree+len(rep.Unknown) != 1 || len(rep.Behind) > 0 {
+		t.Errorf("%+v; what could not be read (-want +got):\n%s", rep, diff)
+	}
+}
+
+// Copies of one job that cannot be removed keep nobody from removing those of others.
+func TestSweepGoesOn(t *testing.T) {
+	f := filesfake.New()
+	h := open(t, func(p *parts) { p.Files = f })
+	ids := []job.ID{h.submit(shell("exit 1")), h.submit(shell("exit 1"))}
+	staged := h.dir + "/archive/.staging"
+	for _, id := range ids {
+		h.end(id)
+		if err := f.Mkdir(h.ctx, staged+"/.pawl-"+id.String()+"-9"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range ids { // whichever comes first
+		heal := f.Inject(filesfake.Fault{Op: "Remove", Name: ".pawl-" + id.String() + "-9", Err: fs.ErrPermission})
+		if err := h.kind.Sweep(h.ctx, h.store); !errors.Is(err, fs.ErrPermission) {
+			t.Errorf("the sweep says %v", err)
+		}
+		left, err := f.List(h.ctx, staged)
+		if err != nil || len(left) != 1 || left[0].Name() != ".pawl-"+id.String()+"-9" {
+			t.Errorf("left behind: %v, %v", left, err)
+		}
+		heal()
+		for _, again := range ids {
+			if err := f.Mkdir(h.ctx, staged+"/.pawl-"+again.String()+"-9"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 }

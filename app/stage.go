@@ -248,7 +248,16 @@ func leftOut(names []string) string {
 	if len(names) == 0 {
 		return ""
 	}
-	msg := "; left out: " + strings.Join(names[:min(len(names), most)], ", ")
+	msg := "; left out: "
+	for i, name := range names[:min(len(names), most)] {
+		if i > 0 {
+			msg += ", "
+		}
+		if half := 100; len(name) > 2*half { // a path may have some thousand bytes
+			name = strings.ToValidUTF8(name[:half]+"…"+name[len(name)-half:], "")
+		}
+		msg += name
+	}
 	if more := len(names) - most; more > 0 {
 		msg += fmt.Sprintf(", and %d more", more)
 	}

@@ -51,6 +51,8 @@ func Run(t *testing.T, open func(t *testing.T) (files.FS, string)) {
 		"a malformed symbolic link":                symlinkMalformed,
 		"resolve follows every link":               resolve,
 		"what is in a folder is on its volume":     volume,
+		"a folder has the mode that it is given":   modes,
+		"there is room on a file system":           space,
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -609,5 +611,38 @@ func volume(t *testing.T, f files.FS, dir string) {
 	}
 	if !strings.HasPrefix(dir+"/", strings.TrimSuffix(top, "/")+"/") {
 		t.Errorf("%s does not lie below %s", dir, top)
+	}
+}
+
+func modes(t *testing.T, f files.FS, dir string) {
+	if _, ok := f.(files.Moder); !ok {
+		t.Skip("it has no modes")
+	}
+	for _, mode := range []fs.FileMode{0o700, 0o755, 0o775 | fs.ModeSetgid, 0o777 | fs.ModeSticky, 0o555} {
+		name := path.Join(dir, "d"+mode.String())
+		must(t, files.Mkdir(t.Context(), f, name, mode))
+		put(t, f, path.Join(name, "f"), "inside")
+		must(t, files.Seal(t.Context(), f, name, mode))
+		info, err := f.Stat(t.Context(), name)
+		must(t, err)
+		if got := info.Mode(); got != mode|fs.ModeDir {
+			t.Errorf("%s instead of %s", got, mode|fs.ModeDir)
+		}
+		must(t, files.Mkdir(t.Context(), f, name, 0o700)) // so that it can be removed
+	}
+}
+
+func space(t *testing.T, f files.FS, dir string) {
+	s, ok := f.(files.Sizer)
+	if !ok {
+		t.Skip("it cannot tell")
+	}
+	got, err := s.Space(t.Context(), dir)
+	must(t, err)
+	if got.Size <= 0 || got.Free < 0 || got.Free > got.Size {
+		t.Errorf("%+v", got)
+	}
+	if _, err := s.Space(t.Context(), path.Join(dir, "absent")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("of a name that is not there: %v", err)
 	}
 }
