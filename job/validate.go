@@ -90,8 +90,8 @@ func (v *validation) text(path, s string, limit int) {
 	switch {
 	case utf8.RuneCountInString(s) > limit:
 		v.add(path, s, "is too long", fmt.Sprintf("keep it to %d characters", limit))
-	case !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }):
-		v.add(path, s, "has control characters", "use printable characters")
+	case !readable(s):
+		v.add(path, s, "has control or invisible characters", "use printable characters")
 	}
 }
 
@@ -391,8 +391,8 @@ func (v *validation) inFolder(at, p string) {
 		v.add(at, p, "is the job's folder itself", "give the name of a file in it")
 	case clean == ".pawl" || strings.HasPrefix(clean, ".pawl/"):
 		v.add(at, p, "lies in .pawl, which is Pawl's own", "give another path")
-	case strings.ContainsRune(p, 0):
-		v.add(at, p, "has a NUL byte", "remove it")
+	case !readable(p):
+		v.add(at, p, "has control or invisible characters", "use printable characters")
 	}
 }
 
@@ -433,7 +433,7 @@ func short(s string) string {
 	if utf8.RuneCountInString(s) > limit {
 		s = string([]rune(s)[:limit]) + "…"
 	}
-	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == utf8.RuneError }) {
+	if strings.ContainsFunc(s, func(r rune) bool { return !Visible(r) || r == utf8.RuneError }) {
 		return strconv.Quote(s)
 	}
 	return s

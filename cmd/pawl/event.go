@@ -179,7 +179,7 @@ func (o *eventsOptions) line(ctx context.Context, out io.Writer, d *desk, e *sto
 			Cursor string `json:"cursor"`
 		}{e.Event, e.Cursor})
 		if err == nil {
-			_, err = fmt.Fprintf(out, "%s\n", b)
+			_, err = fmt.Fprintf(out, "%s\n", shown(b))
 		}
 		return err
 	}

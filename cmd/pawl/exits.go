@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"text/tabwriter"
 
@@ -60,10 +59,10 @@ func exitCode(cmd *cobra.Command, err error) int {
 	case errors.As(err, &code):
 		return int(code)
 	case errors.As(err, &usage):
-		fmt.Fprintf(os.Stderr, "pawl: %v\n", err)
+		fmt.Fprintf(cmd.ErrOrStderr(), "pawl: %v\n", err)
 		return exitInput
 	}
-	fmt.Fprintf(os.Stderr, "pawl: %s\n", typed(cmd, err.Error()))
+	fmt.Fprintf(cmd.ErrOrStderr(), "pawl: %s\n", typed(cmd, err.Error()))
 	if c, ok := exitOf[job.KindOf(err)]; ok {
 		return c
 	}

@@ -1,19 +1,15 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
 
-	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
+	"github.com/pawl-jobs/pawl/internal/live"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -87,91 +83,17 @@ func namesOf[T any](all []T, name func(*T) string) []string {
 	return names
 }
 
-// document prints doc as JSON or YAML.
-func (f format) document(out io.Writer, doc any) error {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	if err := enc.Encode(doc); err != nil {
-		return err
-	}
-	text := b.Bytes()
-	if f == asYAML {
-		ordered, err := inOrder(text)
-		if err != nil {
-			return err
-		}
-		if text, err = yaml.MarshalWithOptions(ordered, yaml.IndentSequence(true), yaml.UseLiteralStyleIfMultiline(true)); err != nil {
-			return err
-		}
-	}
-	_, err := out.Write(text)
-	return err
-}
-
-// inOrder reads JSON so that maps keep the order of their fields, and numbers are as they are written.
-func inOrder(text []byte) (any, error) {
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.UseNumber()
-	var value func() (any, error)
-	value = func() (any, error) {
-		t, err := dec.Token()
-		if err != nil {
-			return nil, err
-		}
-		switch t {
-		case json.Delim('{'):
-			m := yaml.MapSlice{}
-			for dec.More() {
-				k, err := dec.Token()
-				if err != nil {
-					return nil, err
-				}
-				v, err := value()
-				if err != nil {
-					return nil, err
-				}
-				m = append(m, yaml.MapItem{Key: k, Value: v})
-			}
-			_, err = dec.Token()
-			return m, err
-		case json.Delim('['):
-			list := []any{}
-			for dec.More() {
-				v, err := value()
-				if err != nil {
-					return nil, err
-				}
-				list = append(list, v)
-			}
-			_, err = dec.Token()
-			return list, err
-		}
-		if n, ok := t.(json.Number); ok {
-			return exactNumber(n), nil
-		}
-		return t, nil
-	}
-	return value()
-}
-
-// An exactNumber is written as it is.
-type exactNumber json.Number
-
-// MarshalYAML implements [yaml.BytesMarshaler].
-func (n exactNumber) MarshalYAML() ([]byte, error) { return []byte(n), nil }
-
 // palette colours states, for a terminal whose user has not said NO_COLOR. Every word gets a code of the same length, so
 // that columns stay in line.
 type palette bool
 
 func colours(out io.Writer) palette {
-	f, ok := out.(*os.File)
-	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+	w, ok := out.(*live.Writer)
+	if !ok || !w.Color {
 		return false
 	}
-	return palette(term.IsTerminal(int(f.Fd())))
+	w.Colors()
+	return true
 }
 
 func (p palette) state(s job.State) string {

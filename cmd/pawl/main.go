@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/pawl-jobs/pawl/internal/live"
 )
 
 // version is set at build time.
@@ -27,7 +29,13 @@ func main() {
 
 // pawlMain runs the command line of this process.
 func pawlMain(ctx context.Context) int {
-	cmd, err := rootCommand().ExecuteContextC(ctx)
+	out, errs := live.NewWriter(os.Stdout), live.NewWriter(os.Stderr)
+	defer out.Close()
+	defer errs.Close()
+	root := rootCommand()
+	root.SetOut(out)
+	root.SetErr(errs)
+	cmd, err := root.ExecuteContextC(ctx)
 	return exitCode(cmd, err)
 }
 

@@ -29,6 +29,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/crash"
 	"github.com/pawl-jobs/pawl/internal/crashstore"
 	"github.com/pawl-jobs/pawl/internal/folder"
+	"github.com/pawl-jobs/pawl/internal/live"
 	"github.com/pawl-jobs/pawl/internal/observe"
 	"github.com/pawl-jobs/pawl/internal/outward"
 	"github.com/pawl-jobs/pawl/job"
@@ -120,7 +121,7 @@ func usualDir() (string, error) {
 // openNode opens the folder for running jobs.
 func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err error) {
 	if o.log == nil {
-		o.log = os.Stderr
+		o.log = live.NewWriter(os.Stderr)
 	}
 	if len(o.roles) == 0 {
 		o.roles = []store.Role{store.RoleWorker, store.RoleRecovery, store.RoleWatcher}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/internal/folder"
+	"github.com/pawl-jobs/pawl/internal/live"
 )
 
 func logsCommand() *cobra.Command {
@@ -49,6 +50,9 @@ func printLog(ctx context.Context, cmd *cobra.Command, d *desk, v *pawl.View, q 
 	r, err := d.Log(ctx, v.ID, q)
 	if err != nil {
 		return err
+	}
+	if out, is := cmd.OutOrStdout().(*live.Writer); is {
+		out.Log()
 	}
 	size, err := io.Copy(cmd.OutOrStdout(), r)
 	r.Close()

@@ -4,10 +4,11 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/mattn/go-runewidth"
+
+	"github.com/pawl-jobs/pawl/job"
 )
 
 // cells measures text. Letters of ambiguous width take one cell, whatever the locale says: the frames of this package
@@ -15,7 +16,7 @@ import (
 var cells = &runewidth.Condition{StrictEmojiNeutral: true}
 
 // Clean returns s as it can be shown on a terminal, in one line: what stands after the last carriage return, without
-// escape sequences and control characters, tabs as spaces.
+// escape sequences, tabs as spaces, and what else does not show itself as a [Writer] shows it.
 func Clean(s string) string {
 	s = strings.TrimRight(s, "\r\n")
 	s = clip(s[strings.LastIndexByte(s, '\r')+1:])
@@ -23,13 +24,14 @@ func Clean(s string) string {
 		return s
 	}
 	var b strings.Builder
-	column := 0
+	column, pictorial := 0, false
 	for len(s) > 0 {
 		if n := sequence(s); n > 0 {
 			s = s[n:]
 			continue
 		}
 		r, n := utf8.DecodeRuneInString(s)
+		c := s[0]
 		s = s[n:]
 		switch {
 		case r == '\t':
@@ -39,13 +41,20 @@ func Clean(s string) string {
 		case r == '\n':
 			b.WriteByte(' ')
 			column++
-		case r == '\u200d': // joins the parts of an emoji
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, `\x%02x`, c)
+			column += len(`\x00`)
+		case r == joiner && pictorial:
 			b.WriteRune(r)
-		case unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp): // controls, also of the direction of writing
+		case !job.Visible(r):
+			text := escaped(r)
+			b.WriteString(text)
+			column += len(text)
 		default:
-			b.WriteRune(r) // a byte that is no UTF-8 becomes U+FFFD
+			b.WriteRune(r)
 			column += cells.RuneWidth(r)
 		}
+		pictorial = pictured(r)
 	}
 	return b.String()
 }

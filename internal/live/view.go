@@ -198,15 +198,21 @@ func (v *View) Note(s string) {
 	v.touch()
 }
 
-// Write prints whole lines above the board, such as those of a logger.
+// Write prints whole lines above the board, such as those of a logger, as text.
 func (v *View) Write(p []byte) (int, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	text := p
+	if v.cfg.Size != nil || v.cfg.Clean {
+		text = []byte(Text(string(p)))
+	}
 	if v.cfg.Size == nil || v.closed {
-		return v.cfg.Out.Write(p)
+		_, err := v.cfg.Out.Write(text)
+		return len(p), err
 	}
 	v.touch()
-	return v.print.Write(p)
+	v.print.Write(text)
+	return len(p), nil
 }
 
 // say prints a plain line about a job. Where there are several, it begins with the job's name. It is called with mu
