@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"syscall"
 	"time"
 )
 
@@ -60,27 +61,50 @@ const (
 
 // A logFile is a file that the program of one launch appends to, and how much of it has been printed.
 type logFile struct {
-	name     string
-	archived string // where it is found once the job's folder is gone
+	name     string // in the job's folder
+	folder   string
+	archived string // the folder where it is once the job's is gone
 	// stale is when nothing of the launch before was alive any more. What was written until then is of that one: the
 	// wrapper truncates the file when it starts the program, which may be after the job is RUNNING.
 	stale time.Time
 	read  int64
 }
 
+// openRegular opens a file in a folder. The program may have put something else in its place: a pipe, at which the opening
+// would wait for ever, or a link to a file of somebody else.
+func openRegular(folder, name string) (*os.File, os.FileInfo, error) {
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer root.Close()
+	file, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no file", name)
+	}
+	if err != nil {
+		file.Close()
+		return nil, nil, err
+	}
+	return file, info, nil
+}
+
 // print prints the whole lines that have come since the last time; at the end of the program, whatever has. A file
 // that has become shorter has been taken by the next launch.
 func (l *logFile) print(f *follower, end bool) {
-	file, err := os.Open(l.name)
+	file, info, err := openRegular(l.folder, l.name)
 	if end && errors.Is(err, fs.ErrNotExist) {
-		file, err = os.Open(l.archived)
+		file, info, err = openRegular(l.archived, l.name)
 	}
 	if err != nil {
 		return
 	}
 	defer file.Close()
-	info, err := file.Stat()
-	if err != nil || !info.Mode().IsRegular() || info.Size() <= l.read || !info.ModTime().After(l.stale) {
+	if info.Size() <= l.read || !info.ModTime().After(l.stale) {
 		return
 	}
 	skip := int64(0)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -331,9 +330,7 @@ func (r *run) logsOf(ctx context.Context, s *seat, e job.Event, stopped time.Tim
 	}
 	var logs []logFile
 	for _, name := range slices.Compact([]string{path.Clean(f.Stdout), path.Clean(f.Stderr)}) {
-		logs = append(logs, logFile{
-			name: filepath.Join(f.Folder, name), archived: filepath.Join(f.Results, name), stale: stopped,
-		})
+		logs = append(logs, logFile{name: name, folder: f.Folder, archived: f.Results, stale: stopped})
 	}
 	return logs, nil
 }
