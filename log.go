@@ -249,7 +249,8 @@ func (f *logFollower) take(n store.Event) error {
 	return nil
 }
 
-// open opens the file; it is nil where there is none.
+// open opens the file; it is nil where there is none, or where the program has put something else in its place, such as a
+// pipe.
 func (f *logFollower) open() (File, io.ReadSeekCloser, error) {
 	where := f.files
 	if f.state.Terminal() {
@@ -264,7 +265,7 @@ func (f *logFollower) open() (File, io.ReadSeekCloser, error) {
 		where.Results = "" // they are whole once the job has ended
 	}
 	file, r, err := open(f.ctx, where, f.q.name(where))
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || job.KindOf(err) == job.Invalid {
 		return File{}, nil, nil
 	}
 	return file, r, err

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -68,18 +69,22 @@ func TestLogsThatArePipes(t *testing.T) {
 	if err != nil || !strings.Contains(string(out), "FINISHED") {
 		t.Errorf("pawl run: %v\n%s", err, out)
 	}
-	p.write("job.yaml", fmt.Sprintf("name: held\ncommand: [sh, -c, 'rm stdout; mkfifo stdout; while [ -e %s ]; do sleep 0.1; done']\n", p.hold))
-	run := p.command("run", "job.yaml")
-	pipe, err := run.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
+	p.write("job.yaml", fmt.Sprintf("name: held\ncommand: [sh, -c, 'rm stdout; mkfifo stdout; echo gone >&2; while [ -e %s ]; do sleep 0.1; done']\n", p.hold))
+	start := func() *exec.Cmd {
+		run := p.command("run", "job.yaml")
+		pipe, err := run.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := run.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(pipe)
+		for lines.Scan() && !strings.Contains(lines.Text(), "| gone") {
+		}
+		return run
 	}
-	if err := run.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewScanner(pipe)
-	for lines.Scan() && !strings.Contains(lines.Text(), "RUNNING") {
-	}
+	run := start()
 	if err := run.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -87,5 +92,14 @@ func TestLogsThatArePipes(t *testing.T) {
 	if code := run.ProcessState.ExitCode(); code != exitLeft {
 		t.Errorf("a run that is told to end exits with %d", code)
 	}
+	run = start()
+	logs := p.command("logs", "-f", "held")
+	if err := logs.Start(); err != nil {
+		t.Fatal(err)
+	}
 	p.letGo()
+	if err := logs.Wait(); err != nil {
+		t.Errorf("pawl logs -f: %v", err)
+	}
+	run.Wait() //nolint:errcheck // it has shown what it had to
 }
