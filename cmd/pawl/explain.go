@@ -223,7 +223,7 @@ func (s *schema) explain(out io.Writer, name string) error {
 		return nil
 	}
 	fmt.Fprintln(out, "\nfields:")
-	t := newTable(out)
+	t := newTable(out, true, make([]column, 3)...)
 	for _, f := range slices.Sorted(maps.Keys(fields.Properties)) {
 		p := fields.of(fields.Properties[f])
 		about := strings.TrimSpace(p.Description)
@@ -300,7 +300,7 @@ operators:
 
 fields:
 `)
-	t := newTable(out)
+	t := newTable(out, true, make([]column, 4)...)
 	for _, f := range job.FilterFields {
 		indexed := ""
 		if f.Indexed {

@@ -5,7 +5,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -96,16 +95,18 @@ func colours(out io.Writer) palette {
 	return true
 }
 
-func (p palette) state(s job.State) string {
+func (p palette) state(s job.State) string { return p.paint(stateColor(s), string(s)) }
+
+func stateColor(s job.State) string {
 	switch s {
 	case job.Finished:
-		return p.paint("32", string(s)) // green
+		return "32" // green
 	case job.Failed:
-		return p.paint("31", string(s)) // red
+		return "31" // red
 	case job.Blocked, job.Paused, job.Canceled:
-		return p.paint("33", string(s)) // yellow
+		return "33" // yellow
 	}
-	return p.paint("39", string(s))
+	return "39"
 }
 
 func (p palette) plain(s string) string { return p.paint("39", s) }
@@ -117,16 +118,16 @@ func (p palette) paint(code, s string) string {
 	return "\x1b[" + code + "m" + s + "\x1b[0m"
 }
 
+// cell is a state in a table.
+func (p palette) cell(s job.State) cell {
+	c := cell{text: string(s)}
+	if p {
+		c.color = stateColor(s)
+	}
+	return c
+}
+
 // padded is a state filled up to a width.
 func (p palette) padded(s job.State, width int) string {
 	return p.state(s) + strings.Repeat(" ", max(0, width-len(s)))
 }
-
-// A table is columns for people.
-type table struct{ w *tabwriter.Writer }
-
-func newTable(out io.Writer) table { return table{tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)} }
-
-func (t table) row(cells ...string) { fmt.Fprintln(t.w, strings.Join(cells, "\t")) }
-
-func (t table) flush() error { return t.w.Flush() }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -38,44 +37,46 @@ times and usage, the ends of its logs.
 			if f != asTable {
 				return f.document(out, h)
 			}
-			return printHistory(out, h)
+			return printHistory(out, h, typed(cmd, "pawl history "+v.ID.Short()+" -o yaml"))
 		}),
 	}
 	formatFlag(cmd, &f, asTable, asJSON, asYAML)
 	return cmd
 }
 
-func printHistory(out io.Writer, h client.History) error {
-	w, c := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0), colours(out)
-	fmt.Fprintf(w, "N\tTIME\tSPENT\t%s\tCUSTODY\tCAUSE\tCODE\tMESSAGE\n", c.plain("STATE"))
+// printHistory prints a history; all is the command that prints it whole.
+func printHistory(out io.Writer, h client.History, all string) error {
+	c := colours(out)
+	t := newTable(out, false, column{title: "N"}, column{title: "TIME"}, column{title: "SPENT"}, column{title: "STATE"},
+		column{title: "CUSTODY", spare: 2}, column{title: "CAUSE", spare: 1}, column{title: "CODE", least: 12}, column{title: "MESSAGE", least: 16})
 	for i, e := range h.Events {
 		held := "-"
 		if i+1 < len(h.Events) {
 			held = live.Spent(h.Events[i+1].At.Sub(e.At))
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", eventNumber(&e), e.At.Local().Format("2006-01-02 15:04:05.000"), held,
-			c.state(e.State), e.Custody, e.Cause, e.Code, live.FirstLine(eventText(&e)))
+		at := e.At.Local()
+		t.row(eventNumber(&e), cell{text: at.Format("2006-01-02 15:04:05.000"), short: at.Format("15:04:05.000")}, held,
+			c.cell(e.State), e.Custody, e.Cause, e.Code, live.FirstLine(eventText(&e)))
 	}
-	if err := w.Flush(); err != nil {
+	if err := t.flush(); err != nil {
 		return err
 	}
 	if len(h.Spent) > 0 {
-		fmt.Fprintf(w, "\n%s\tIN ALL\tTIMES\n", c.plain("STATE"))
+		fmt.Fprintln(out)
+		t := newTable(out, false, titles("STATE", "IN ALL", "TIMES")...)
 		for _, s := range h.Spent {
-			fmt.Fprintf(w, "%s\t%s\t%d\n", c.state(s.State), live.Spent(time.Duration(s.Seconds*float64(time.Second))), s.Times)
+			t.row(c.cell(s.State), live.Spent(time.Duration(s.Seconds*float64(time.Second))), s.Times)
 		}
-		if err := w.Flush(); err != nil {
+		if err := t.flush(); err != nil {
 			return err
 		}
 	}
 	for _, e := range h.Events {
-		switch {
-		case len(e.Data) == 0:
-		case e.Name != "":
-			fmt.Fprintf(out, "data of %s: %s\n", eventNumber(&e), e.Data)
-		default:
-			fmt.Fprintf(out, "evidence of %s: %s\n", eventNumber(&e), e.Data)
+		what := "evidence of "
+		if e.Name != "" {
+			what = "data of "
 		}
+		read(out, what+eventNumber(&e), e.Data, all)
 	}
 	return nil
 }

@@ -94,29 +94,22 @@ func listLimits(cmd *cobra.Command) {
 }
 
 func printLimits(out io.Writer, all []pawl.LimitUse) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	head := "KEY\tMOST\tIN USE\tWAITING\tAHEAD\n"
-	for i := range all {
-		if l := &all[i]; !job.Rated(l.Key) {
-			fmt.Fprintf(w, head+"%s\t%s\t%d\t%d\t%d\n", live.Clean(l.Key), mostOf(l), l.InUse, l.Waiting, l.Ahead)
-			head = ""
-		}
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	between := "\n"
-	if head != "" {
-		between = ""
-	}
-	head = between + "RATE\tMOST\tWITHIN\tFREE IN\n"
+	counts := newTable(out, false, append([]column{{title: "KEY", least: 12}}, titles("MOST", "IN USE", "WAITING", "AHEAD")...)...)
+	rates := newTable(out, false, append([]column{{title: "RATE", least: 12}}, titles("MOST", "WITHIN", "FREE IN")...)...)
 	for i := range all {
 		if l := &all[i]; job.Rated(l.Key) {
-			fmt.Fprintf(w, head+"%s\t%d\t%s\t%s\n", live.Clean(l.Key), l.Set.Most, l.Set.Per, freeIn(l))
-			head = ""
+			rates.row(l.Key, l.Set.Most, l.Set.Per, freeIn(l))
+		} else {
+			counts.row(l.Key, mostOf(l), l.InUse, l.Waiting, l.Ahead)
 		}
 	}
-	return w.Flush()
+	if len(counts.rows) > 0 {
+		if err := counts.flush(); err != nil || len(rates.rows) == 0 {
+			return err
+		}
+		fmt.Fprintln(out)
+	}
+	return rates.flush()
 }
 
 // freeIn says when the next moment of a key is free.
@@ -211,12 +204,12 @@ func printLimit(out io.Writer, l *pawl.LimitUse) error {
 	if err := w.Flush(); err != nil || len(l.Owners) == 0 {
 		return err
 	}
-	w = tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "\nOWNER\tWEIGHT\tIN USE\tWAITING")
+	fmt.Fprintln(out)
+	t := newTable(out, false, append([]column{{title: "OWNER", least: 12}}, titles("WEIGHT", "IN USE", "WAITING")...)...)
 	for _, o := range l.Owners {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\n", live.Clean(o.Owner), o.Weight, o.InUse, o.Waiting)
+		t.row(o.Owner, o.Weight, o.InUse, o.Waiting)
 	}
-	return w.Flush()
+	return t.flush()
 }
 
 func limitsSetCommand() *cobra.Command {

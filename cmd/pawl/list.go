@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -36,7 +37,8 @@ func listCommand() *cobra.Command {
 		Use:   "list",
 		Short: "List jobs, newest first, or count them",
 		Long: `List prints one line for each job that is chosen, newest first unless --sort says otherwise; or with --count how many
-there are in each state.
+there are in each state. TIME is for how long the program ran, or for how long the job is in its state. On a terminal a job
+has one line: ids are short, which every command takes, and texts are cut; -o wide cuts nothing.
 
 ` + filterRule,
 		Example: `  pawl list --limit 20
@@ -168,22 +170,21 @@ func printList(cmd *cobra.Command, page pawl.Views, f format, q store.Query) err
 		return f.document(out, page)
 	}
 	now, c := time.Now(), colours(out)
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	wide := func(columns ...string) string {
-		if f != asWide {
-			return ""
-		}
-		return strings.Join(columns, "\t") + "\t"
+	columns := []column{{title: "ID"}, {title: "NAME", least: 12}, {title: "STATE"}, {title: "TIME"}, {title: "EXIT"}}
+	if f == asWide {
+		columns = append(columns, titles("KIND", "CUSTODY", "OWNER", "QUEUE", "ATTEMPT", "CREATED", "LABELS")...)
 	}
-	fmt.Fprintf(w, "ID\tNAME\tKIND\t%s\t%sAGE\tSUMMARY\n", c.plain("STATE"), wide("CUSTODY", "OWNER", "QUEUE", "ATTEMPT", "CREATED", "LABELS"))
+	t := newTable(out, f == asWide, append(columns, column{title: "WHY", least: 16})...)
 	for i := range page.Jobs {
 		j := &page.Jobs[i]
-		age, summary := live.Spent(now.Sub(j.Created)), typed(cmd, live.FirstLine(j.Why))
-		more := wide(string(j.Custody), orDash(live.Clean(j.Owner)), j.Queue, fmt.Sprintf("%d/%d", j.Attempt, j.MaxAttempts),
-			j.Created.Local().Format(time.DateTime), orDash(labelText(j.Labels)))
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s%s\t%s\n", j.ID, live.Clean(j.Name), j.Kind, c.state(j.State), more, age, summary)
+		row := []any{j.ID, j.Name, c.cell(j.State), live.Spent(spent(j, now)), exitText(j)}
+		if f == asWide {
+			row = append(row, j.Kind, j.Custody, orDash(j.Owner), j.Queue, fmt.Sprintf("%d/%d", j.Attempt, j.MaxAttempts),
+				j.Created.Local().Format(time.DateTime), orDash(labelText(j.Labels)))
+		}
+		t.row(append(row, typed(cmd, live.FirstLine(j.Why)))...)
 	}
-	if err := w.Flush(); err != nil {
+	if err := t.flush(); err != nil {
 		return err
 	}
 	switch {
@@ -196,6 +197,32 @@ func printList(cmd *cobra.Command, page pawl.Views, f format, q store.Query) err
 	tellSince(out, q.Filter, page.Since)
 	return nil
 }
+
+// spent is for how long a job that has ended ran, for how long one that runs has, and for how long another has waited
+// where it is.
+func spent(v *pawl.View, now time.Time) time.Duration {
+	if v.State.Terminal() {
+		return v.Ended.Sub(v.Created)
+	}
+	return now.Sub(v.Since)
+}
+
+// exitText is the exit code of a job's program, as far as a list knows it.
+func exitText(v *pawl.View) string {
+	switch {
+	case !v.Program():
+	case v.State == job.Finished:
+		return "0"
+	case v.Code == job.ProgramFailed:
+		if all := exitRE.FindAllStringSubmatch(v.Message, -1); all != nil {
+			return all[len(all)-1][1]
+		}
+	}
+	return "-"
+}
+
+// exitRE finds the exit code in the message of a program that failed.
+var exitRE = regexp.MustCompile(`ended with exit code (\d+)`)
 
 // tellSince says that older jobs were not looked at, unless the filter itself says so.
 func tellSince(out io.Writer, f job.Filter, since time.Time) {

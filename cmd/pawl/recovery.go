@@ -86,14 +86,13 @@ func listGroups(cmd *cobra.Command) {
 }
 
 func printGroups(out io.Writer, all []pawl.BlockedGroup, now time.Time) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "GROUP\tCONDITION\tJOBS\tBEHIND\tSINCE\tTESTED\tNEXT\tRESULT")
+	t := newTable(out, false, column{title: "GROUP"}, column{title: "CONDITION", least: 12}, column{title: "JOBS"}, column{title: "BEHIND"},
+		column{title: "SINCE"}, column{title: "TESTED", spare: 2}, column{title: "NEXT"}, column{title: "RESULT", least: 12, spare: 1})
 	for i := range all {
 		g := &all[i]
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\n", g.Key, g.Code, g.Jobs, g.Behind, live.Spent(now.Sub(g.Since)), tested(g, now), nextTest(g, now),
-			orDash(live.Clean(live.FirstLine(g.Result))))
+		t.row(g.Key, g.Code, g.Jobs, g.Behind, live.Spent(now.Sub(g.Since)), tested(g, now), nextTest(g, now), orDash(live.FirstLine(g.Result)))
 	}
-	return w.Flush()
+	return t.flush()
 }
 
 // tested says how often a group was tested, and how long ago the last time was.

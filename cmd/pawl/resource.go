@@ -11,7 +11,6 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/client"
-	"github.com/pawl-jobs/pawl/internal/live"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -260,26 +259,31 @@ func (k *resourceKind) print(cmd *cobra.Command, list []resource, f format, many
 		}
 		return nil
 	}
-	t := newTable(out)
-	header := append([]string{"NAME", "STATE"}, k.columns...)
-	if f == asWide {
-		header = append(header, "VERSION", "UPDATED")
+	columns := []column{{title: "NAME", least: 12}, {title: "STATE"}}
+	for _, name := range k.columns {
+		columns = append(columns, column{title: name, least: 8})
 	}
-	t.row(append(header, "DESCRIPTION")...)
+	if f == asWide {
+		columns = append(columns, titles("VERSION", "UPDATED")...)
+	}
+	t := newTable(out, f == asWide, append(columns, column{title: "DESCRIPTION", least: 12, spare: 1})...)
 	for _, r := range list {
 		state := "enabled"
 		if r.disabled {
 			state = "disabled"
 		}
-		cells := append([]string{r.name, state}, r.cells...)
+		cells := []any{r.name, state}
+		for _, c := range r.cells {
+			cells = append(cells, c)
+		}
 		if f == asWide {
 			updated := "-"
 			if !r.updated.IsZero() {
 				updated = r.updated.Local().Format(time.DateTime)
 			}
-			cells = append(cells, fmt.Sprint(r.version), updated)
+			cells = append(cells, r.version, updated)
 		}
-		t.row(append(cells, orDash(live.Clean(r.description)))...)
+		t.row(append(cells, orDash(r.description))...)
 	}
 	return t.flush()
 }

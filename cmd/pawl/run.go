@@ -387,6 +387,15 @@ func (r *run) conclude(ctx context.Context, s *seat) error {
 			plural(len(waiting), "other unfinished job"), r.dir, r.names(ctx, s, waiting), them)
 	}
 	r.view.Note("")
+	var below strings.Builder
+	if r.view.Terminal() && len(ended) > 1 {
+		r.advise(ctx, s, &below, ended)
+	}
+	r.rest(ctx, s, &below, ended)
+	if advice != "" {
+		fmt.Fprintln(&below, r.view.Fold(typed(r.cmd, advice)))
+	}
+	r.view.Below(below.String())
 	err = r.view.Close()
 	for _, v := range ended {
 		if v.State.Terminal() && !r.view.Terminal() && (len(ended) == 1 || v.State == job.Failed) {
@@ -394,16 +403,10 @@ func (r *run) conclude(ctx context.Context, s *seat) error {
 		}
 	}
 	out := r.cmd.OutOrStdout()
-	if r.view.Terminal() && len(ended) > 1 {
-		r.advise(ctx, s, ended)
-	}
 	if !r.view.Terminal() && len(ended) > 1 {
 		fmt.Fprintf(out, "%s: %s\n", plural(len(ended), "job"), countStates(ended))
 	}
-	r.rest(ctx, s, ended)
-	if advice != "" {
-		fmt.Fprintln(out, typed(r.cmd, advice))
-	}
+	fmt.Fprint(out, &below)
 	if err = errors.Join(err, s.leave()); err != nil {
 		return err
 	}
@@ -433,25 +436,42 @@ func (r *run) tell(ctx context.Context, s *seat, v *pawl.View, named bool) {
 	}
 }
 
-// advise says what to do about the first jobs that failed, for which a line among others has no room.
-func (r *run) advise(ctx context.Context, s *seat, all []*pawl.View) {
+// advise says why the first jobs failed, for which a line among others has no room, and once for each code what to do; and
+// where the output of the others is.
+func (r *run) advise(ctx context.Context, s *seat, out io.Writer, all []*pawl.View) {
 	const most = 5
-	n := 0
+	n, told := 0, map[job.Code]bool{}
+	finished := slices.IndexFunc(all, func(v *pawl.View) bool { return v.State == job.Finished })
 	for _, v := range all {
 		if v.State != job.Failed {
 			continue
 		}
-		if n++; n <= most {
-			fmt.Fprintln(r.cmd.OutOrStdout(), r.view.Fold(live.Clean(v.Name)+"  what to do: "+typed(r.cmd, s.remedy(ctx, &v.Job))))
+		if n++; n > most {
+			continue
 		}
+		name := live.Cut(live.Clean(v.Name), mostLabel)
+		if ref := s.ref(ctx, &v.Job); ref != v.Name {
+			name += " " + ref
+		}
+		fmt.Fprintln(out, r.view.Fold(name+"  "+live.FirstLine(v.Message)))
+		if !told[v.Code] {
+			fmt.Fprintln(out, r.view.Fold(name+"  what to do: "+typed(r.cmd, s.remedy(ctx, &v.Job))))
+		}
+		told[v.Code] = true
 	}
 	if n > most {
-		fmt.Fprintln(r.cmd.OutOrStdout(), typed(r.cmd, fmt.Sprintf("%d more FAILED: see pawl list --state FAILED", n-most)))
+		fmt.Fprintln(out, r.view.Fold(typed(r.cmd, fmt.Sprintf("%d more FAILED: see pawl list --state FAILED", n-most))))
+	}
+	if finished >= 0 {
+		fmt.Fprintln(out, r.view.Fold("output: "+typed(r.cmd, "pawl output "+s.ref(ctx, &all[finished].Job))+", and so of each"))
 	}
 }
 
+// mostLabel is how many cells of a job's name stand before what there is to say of it.
+const mostLabel = 20
+
 // rest says what becomes of the jobs that have not ended.
-func (r *run) rest(ctx context.Context, s *seat, all []*pawl.View) {
+func (r *run) rest(ctx context.Context, s *seat, out io.Writer, all []*pawl.View) {
 	var paused, left []*pawl.View
 	for _, v := range all {
 		switch {
@@ -461,7 +481,6 @@ func (r *run) rest(ctx context.Context, s *seat, all []*pawl.View) {
 			left = append(left, v)
 		}
 	}
-	out := r.cmd.OutOrStdout()
 	what := func(vs []*pawl.View) string {
 		if len(all) == 1 {
 			return string(vs[0].State) + "  "

@@ -33,7 +33,7 @@ func showCommand() *cobra.Command {
 					remedy = typed(cmd, d.remedy(ctx, &v.Job))
 				}
 				v.Why = typed(cmd, v.Why)
-				return printJob(out, v, remedy)
+				return printJob(out, v, remedy, typed(cmd, "pawl show "+v.ID.Short()+" -o yaml"))
 			})
 		}),
 	}
@@ -41,7 +41,8 @@ func showCommand() *cobra.Command {
 	return cmd
 }
 
-func printJob(out io.Writer, v *pawl.View, remedy string) error {
+// printJob prints a job; all is the command that prints it whole.
+func printJob(out io.Writer, v *pawl.View, remedy, all string) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	row := func(name, value string) {
 		if value != "" {
@@ -73,7 +74,6 @@ func printJob(out io.Writer, v *pawl.View, remedy string) error {
 	}
 	row("queue", fmt.Sprintf("%s, priority %d", v.Queue, v.Priority))
 	row("labels", labelText(v.Labels))
-	row("notes", string(v.Notes))
 	if v.Hidden {
 		row("hidden", "lists leave it out")
 	}
@@ -83,16 +83,16 @@ func printJob(out io.Writer, v *pawl.View, remedy string) error {
 	}
 	row("folder", v.Folder)
 	row("results", v.Results)
-	row("result", string(v.Result))
-	row("request", string(v.Request))
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	read(out, "notes", v.Notes, all)
+	read(out, "result", v.Result, all)
+	read(out, "request", v.Request, all)
+	return nil
 }
 
 // cleanLines returns each line of a text as it can be shown on a terminal.
 func cleanLines(text string) string {
-	lines := strings.Split(text, "\n")
-	for i, line := range lines {
-		lines[i] = live.Clean(line)
-	}
-	return strings.Join(lines, "\n")
+	return strings.Join(live.Lines(text), "\n")
 }

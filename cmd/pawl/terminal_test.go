@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/pawl-jobs/pawl/internal/live"
 )
 
 const idExpr = `[0-9a-f]{8}-[0-9a-f-]{27}`
@@ -68,13 +70,40 @@ func TestTerminalFailure(t *testing.T) {
 	once(t, got, "bad   FAILED")
 	once(t, got, "PROGRAM_FAILED")
 	once(t, got, "2 jobs: 1 FINISHED, 1 FAILED")
+	once(t, got, "bad  sh ended with exit code 3")
 	once(t, got, "bad  what to do: ")
+	once(t, got, "output: pawl output good")
 
 	// What is to be typed has the flag.
 	p.write("bad.yaml", "name: bad\ncommand: [sh, -c, exit 3]\n")
 	got = p.run(120, 24, "--dir", "elsewhere", "bad.yaml").ends(exitFailed)
 	once(t, got, "what to do: ")
 	once(t, unfolded(got), "pawl logs --dir elsewhere bad,")
+}
+
+// The last frame does not scroll away what stands above it: it is as short as any.
+func TestTerminalLastFrame(t *testing.T) {
+	t.Parallel()
+	p := newShell(t)
+	name := strings.Repeat("日本", 30)
+	p.write("jobs.yaml", "jobs:\n"+strings.Repeat("  - {command: [echo, done]}\n", 40)+
+		strings.Repeat("  - {name: "+name+", command: [sh, -c, 'echo no; exit 3']}\n", 8))
+	got := p.run(80, 24, "jobs.yaml").ends(exitFailed)
+	once(t, got, "NAME ")
+	once(t, got, "48 jobs: 40 FINISHED, 8 FAILED")
+	once(t, got, "  what to do: read what it wrote:")
+	once(t, got, "3 more FAILED: see pawl list --state FAILED")
+	if n := len(strings.Split(got, "\n")); n > 24 {
+		t.Errorf("%d lines:\n%s", n, got)
+	}
+
+	for _, args := range [][]string{{"list"}, {"history", name}, {"limits"}, {"get", "queues"}, {"get", "policies"}, {"get", "systems"}, {"recovery"}, {"list", "--count"}} {
+		for line := range strings.Lines(strings.ReplaceAll(p.sends(args...), "\r", "")) {
+			if w := live.Width(strings.TrimSuffix(line, "\n")); w > 80 && !strings.HasPrefix(line, "  ") {
+				t.Errorf("pawl %s has a line of %d cells: %s", args[0], w, line)
+			}
+		}
+	}
 }
 
 func TestTerminalQuestion(t *testing.T) {

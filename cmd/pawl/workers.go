@@ -175,22 +175,22 @@ func over(w pawl.Worker) bool { return w.State == pawl.WorkerEnded || w.State ==
 
 func printWorkers(out io.Writer, all []pawl.Worker, f format) error {
 	now := time.Now()
-	t := newTable(out)
-	row := func(cells, wide []string) {
-		if f == asWide {
-			cells = append(cells, wide...)
-		}
-		t.row(cells...)
+	columns := []column{
+		{title: "ID"}, {title: "HOST", least: 10}, {title: "VERSION", least: 7, spare: 2}, {title: "ROLES", least: 8, spare: 1}, {title: "SLOTS"}, {title: "JOBS"},
+		{title: "OLDEST", least: 8}, {title: "STATE"},
 	}
-	row([]string{"ID", "HOST", "VERSION", "ROLES", "SLOTS", "JOBS", "OLDEST", "STATE"}, []string{"PID", "MACHINE", "QUEUES", "KINDS", "TENANTS", "ADDRESS"})
+	if f == asWide {
+		columns = append(columns, titles("PID", "MACHINE", "QUEUES", "KINDS", "TENANTS", "ADDRESS")...)
+	}
+	t := newTable(out, f == asWide, columns...)
 	for i := range all {
 		w := &all[i]
-		row([]string{
-			w.ID.Short(), orDash(live.Clean(w.Host)), orDash(live.Clean(w.Version)), orDash(rolesText(w)), slotsText(w), fmt.Sprint(w.Held), oldestText(w, now), stateText(w),
-		}, []string{
-			fmt.Sprint(w.PID), orDash(w.Machine), orDash(strings.Join(w.Queues, ",")), orDash(strings.Join(w.Kinds, ",")),
-			orDash(strings.Join(w.Tenants, ",")), orDash(live.Clean(w.Address)),
-		})
+		cells := []any{w.ID.Short(), orDash(w.Host), orDash(w.Version), orDash(rolesText(w)), slotsText(w), w.Held, oldestText(w, now), cell{text: stateText(w), short: string(w.State)}}
+		if f == asWide {
+			cells = append(cells, w.PID, orDash(w.Machine), orDash(strings.Join(w.Queues, ",")), orDash(strings.Join(w.Kinds, ",")),
+				orDash(strings.Join(w.Tenants, ",")), orDash(w.Address))
+		}
+		t.row(cells...)
 	}
 	return t.flush()
 }
@@ -262,11 +262,12 @@ func printWorker(out io.Writer, w *pawl.WorkerView) error {
 		return err
 	}
 	fmt.Fprintln(out)
-	held, c := newTable(out), colours(out)
-	held.row("ID", "NAME", "KIND", c.plain("STATE"), "HELD FOR", "SUMMARY")
+	c := colours(out)
+	held := newTable(out, false, column{title: "ID"}, column{title: "NAME", least: 12}, column{title: "KIND", least: 4, spare: 1}, column{title: "STATE"},
+		column{title: "HELD FOR"}, column{title: "WHY", least: 12})
 	for i := range w.Jobs {
 		j := &w.Jobs[i]
-		held.row(j.ID.String(), live.Clean(j.Name), j.Kind, c.state(j.State), live.Spent(now.Sub(j.Since)), live.FirstLine(j.Why))
+		held.row(j.ID, j.Name, j.Kind, c.cell(j.State), live.Spent(now.Sub(j.Since)), live.FirstLine(j.Why))
 	}
 	if err := held.flush(); err != nil {
 		return err

@@ -187,11 +187,14 @@ func (b *Board) labels() map[*Job]string {
 	for _, s := range b.Jobs {
 		labels[s] = Clean(s.Name)
 		if shared[s.Name] > 1 {
-			labels[s] += " " + s.ID.Short()
+			labels[s] = cut(labels[s], mostShared) + " " + s.ID.Short()
 		}
 	}
 	return labels
 }
+
+// mostShared is how many cells of a name stand before the end of an id.
+const mostShared = 16
 
 // elapsed is how long the job has been there.
 func (s *Job) elapsed(now time.Time) time.Duration {

@@ -89,8 +89,8 @@ func (b *Board) Lines(now time.Time, width, height int) []string {
 	return b.draw(now, width, height, false)
 }
 
-// Last draws the board for the last time: what is there to be copied, such as the name of a folder, is not broken, and
-// may be wider than width.
+// Last draws the board for the last time: of one job, what is there to be copied, such as the name of a folder, is not
+// broken, and may be wider than width.
 func (b *Board) Last(now time.Time, width, height int) []string {
 	return b.draw(now, width, height, true)
 }
@@ -103,7 +103,7 @@ func (b *Board) draw(now time.Time, width, height int, last bool) []string {
 	if len(b.Jobs) == 1 {
 		lines = b.one(b.Jobs[0], now, width, height, last)
 	} else {
-		lines = b.many(now, width, height, last)
+		lines = b.many(now, width, height)
 	}
 	out := make([]string, 0, len(lines))
 	for _, l := range lines {
@@ -304,7 +304,7 @@ func remedy(c job.Code) string {
 }
 
 // many draws one line for each job.
-func (b *Board) many(now time.Time, width, height int, last bool) []line {
+func (b *Board) many(now time.Time, width, height int) []line {
 	count := line{}.with(plural(len(b.Jobs), "job")+": ", bold)
 	counts := countsOf(b.Jobs)
 	for i, c := range counts {
@@ -329,7 +329,7 @@ func (b *Board) many(now time.Time, width, height int, last bool) []line {
 	labels := b.labels()
 	var t table
 	if head {
-		t = append(t, row{[5]string{"NAME", "STATE", "IN STATE", "ELAPSED"}, faint, faint, false})
+		t = append(t, row{cells: [5]string{"NAME", "STATE", "IN STATE", "ELAPSED"}, state: faint, other: faint})
 	}
 	for _, s := range shown {
 		in := ""
@@ -347,7 +347,7 @@ func (b *Board) many(now time.Time, width, height int, last bool) []line {
 		t = append(t, row{
 			cells: [5]string{labels[s], state, in, elapsed, Clean(s.news(now))},
 			state: styleOf(s.State),
-			whole: last && s.State == job.Finished,
+			job:   s,
 		})
 	}
 	lines := t.lines(width)
@@ -378,6 +378,19 @@ func (s *Job) news(now time.Time) string {
 		return s.Tail[len(s.Tail)-1]
 	}
 	return FirstLine(s.reason(now))
+}
+
+// shorter is what there is to say of a job that has finished where there is no room for the name of its folder: the last
+// line of its log, or the end of that name.
+func (s *Job) shorter(room int) string {
+	if len(s.Tail) > 0 {
+		return Clean(s.Tail[len(s.Tail)-1])
+	}
+	name := []rune(Clean(s.Results))
+	for len(name) > 0 && cells.StringWidth(string(name)) >= room {
+		name = name[1:]
+	}
+	return "…" + string(name)
 }
 
 // choose takes the n jobs that matter most: those that failed or are blocked, then those that move. The first leave
@@ -459,7 +472,7 @@ type row struct {
 	cells [5]string
 	state style // of the second column
 	other style
-	whole bool // never cut
+	job   *Job
 }
 
 func (t table) lines(width int) []line {
@@ -472,16 +485,21 @@ func (t table) lines(width int) []line {
 	widths[0] = min(widths[0], max(12, min(40, width/3)))
 	right := func(s string, n int) string { return strings.Repeat(" ", max(0, n-cells.StringWidth(s))) + s }
 	var lines []line
+	room := width - len("  ")*len(widths)
+	for _, w := range widths {
+		room -= w
+	}
 	for _, r := range t {
-		lines = append(lines, line{
-			spans: []span{
-				{pad(cut(r.cells[0], widths[0]), widths[0]) + "  ", r.other},
-				{pad(r.cells[1], widths[1]), r.state},
-				{"  " + right(r.cells[2], widths[2]) + "  " + right(r.cells[3], widths[3]), r.other},
-				{"  " + r.cells[4], ""},
-			},
-			whole: r.whole,
-		})
+		last := r.cells[4]
+		if r.job != nil && r.job.State == job.Finished && cells.StringWidth(last) > room {
+			last = r.job.shorter(room)
+		}
+		lines = append(lines, line{spans: []span{
+			{pad(cut(r.cells[0], widths[0]), widths[0]) + "  ", r.other},
+			{pad(r.cells[1], widths[1]), r.state},
+			{"  " + right(r.cells[2], widths[2]) + "  " + right(r.cells[3], widths[3]), r.other},
+			{"  " + last, ""},
+		}})
 	}
 	return lines
 }

@@ -131,6 +131,12 @@ func clip(s string) string {
 	return s[:end] + "…"
 }
 
+// Width is how many cells s takes on a terminal, without its colours.
+func Width(s string) int { return cells.StringWidth(strip(s)) }
+
+// Cut shortens s to width cells.
+func Cut(s string, width int) string { return cut(s, width) }
+
 // cut shortens s to width cells.
 func cut(s string, width int) string {
 	if cells.StringWidth(s) <= width {

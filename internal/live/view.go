@@ -28,8 +28,8 @@ type Config struct {
 	Clean bool
 }
 
-// mostLast is how many lines the last frame may have although the terminal has fewer: it scrolls then.
-const mostLast = 100
+// leastLast is how many lines the last frame has at least, whatever stands below it.
+const leastLast = 4
 
 // frameGap is the least time between two frames.
 const frameGap = 100 * time.Millisecond
@@ -49,6 +49,7 @@ type View struct {
 	asking bool         // the board stands still
 	apart  bool         // what is told now is shown together
 	closed bool
+	below  int   // how many lines come below the last frame
 	err    error // the first one of writing
 
 	elsewhere bool // another process runs the jobs
@@ -235,6 +236,21 @@ func (v *View) line(s string) {
 	v.keep(err)
 }
 
+// Below says what is printed below the last frame, so that both fit the terminal together.
+func (v *View) Below(text string) {
+	if v.cfg.Size == nil {
+		return
+	}
+	width, _ := v.cfg.Size()
+	rows := 0
+	for line := range strings.Lines(text) {
+		rows += max(1, (cells.StringWidth(strip(strings.TrimSuffix(line, "\n")))+width-1)/width)
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.below = rows
+}
+
 // Close draws the last frame, leaves it where it is, and returns the first error of writing.
 func (v *View) Close() error {
 	v.mu.Lock()
@@ -249,7 +265,7 @@ func (v *View) Close() error {
 			v.print.WriteByte('\n')
 		}
 		width, height := v.cfg.Size()
-		v.keep(v.screen.draw(v.board.Last(time.Now(), width-1, max(height-1, mostLast)), v.whole(), width, true))
+		v.keep(v.screen.draw(v.board.Last(time.Now(), width-1, max(height-1-v.below, leastLast)), v.whole(), width, true))
 	}
 	v.mu.Unlock()
 	<-v.done
