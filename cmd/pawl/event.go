@@ -9,6 +9,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -192,8 +193,23 @@ func (o *eventsOptions) line(ctx context.Context, out io.Writer, d *desk, e *sto
 			names[e.Job] = live.Clean(v.Name)
 		}
 	}
-	line := fmt.Sprintf("%s  %s  %-20s  %s  %s", e.At.Local().Format("2006-01-02 15:04:05.000"), e.Job, names[e.Job],
-		colours(out).padded(e.State, 17), live.FirstLine(eventText(&e.Event)))
+	at, id, name, text := e.At.Local().Format("2006-01-02 15:04:05.000"), e.Job.String(), names[e.Job], live.FirstLine(eventText(&e.Event))
+	width, room := 0, 20
+	if w, is := out.(*live.Writer); is {
+		width = w.Width()
+	}
+	if width > 0 && width < wideTerminal {
+		room = 16
+		at, id, name = e.At.Local().Format(time.TimeOnly), e.Job.Short(), live.Cut(name, room)
+	}
+	name += strings.Repeat(" ", max(0, room-live.Width(name)))
+	line := fmt.Sprintf("%s  %s  %s  %s", at, id, name, colours(out).padded(e.State, 17))
+	if text != "" {
+		if width > 0 {
+			text = live.Cut(text, max(1, width-live.Width(line)-2))
+		}
+		line += "  " + text
+	}
 	_, err := fmt.Fprintln(out, strings.TrimRight(line, " "))
 	return err
 }

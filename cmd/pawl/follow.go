@@ -15,6 +15,7 @@ import (
 // A follower prints what the program of one launch appends to its files.
 type follower struct {
 	line func(string) // takes what is shown, without the end of the line
+	part func(string) // takes the beginning of a line that has no end yet
 	name string       // of the job, for messages
 	stop chan struct{}
 	done chan struct{}
@@ -120,7 +121,11 @@ func (l *logFile) print(f *follower, end bool) {
 	for {
 		line, err := r.ReadSlice('\n')
 		// A line that is longer than the buffer is printed in parts.
-		if len(line) == 0 || errors.Is(err, io.EOF) && !end {
+		if len(line) == 0 {
+			return
+		}
+		if errors.Is(err, io.EOF) && !end {
+			f.part(string(line))
 			return
 		}
 		l.read += int64(len(line))

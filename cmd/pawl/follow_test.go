@@ -37,7 +37,7 @@ func TestFollowOnlyFilesOfTheJob(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got []string
-		f := &follower{line: func(l string) { got = append(got, l) }}
+		f := &follower{line: func(l string) { got = append(got, l) }, part: func(string) {}}
 		l := logFile{name: "stdout", folder: dir, archived: filepath.Join(dir, "none")}
 		l.print(f, false)
 		l.print(f, true)

@@ -198,7 +198,7 @@ func TestLogFile(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	f := &follower{line: func(l string) { fmt.Fprintln(&out, l) }, name: "seq"}
+	f := &follower{line: func(l string) { fmt.Fprintln(&out, l) }, part: func(string) {}, name: "seq"}
 	expect := func(want string) {
 		t.Helper()
 		if out.String() != want {
@@ -208,7 +208,7 @@ func TestLogFile(t *testing.T) {
 	}
 
 	t.Run("a line is printed when it is whole, the last one at the end", func(t *testing.T) {
-		l := logFile{name: name}
+		l := logFile{name: "stdout", folder: filepath.Dir(name)}
 		write("one\ntw")
 		l.print(f, false)
 		expect("one\n")
@@ -221,7 +221,7 @@ func TestLogFile(t *testing.T) {
 		expect("")
 	})
 	t.Run("of very much the middle is left out", func(t *testing.T) {
-		l := logFile{name: name}
+		l := logFile{name: "stdout", folder: filepath.Dir(name)}
 		write("first\n" + strings.Repeat("0123456\n", 2*mostAtOnce/8) + "last")
 		l.print(f, true)
 		lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
@@ -243,7 +243,7 @@ func TestLogFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := logFile{name: name, stale: info.ModTime()}
+		l := logFile{name: "stdout", folder: filepath.Dir(name), stale: info.ModTime()}
 		l.print(f, false)
 		expect("")
 		write("new\n")
@@ -257,14 +257,14 @@ func TestLogFile(t *testing.T) {
 		expect("")
 	})
 	t.Run("once the folder is gone, the archive has the rest", func(t *testing.T) {
-		l := logFile{name: name, archived: name + ".archived"}
+		l := logFile{name: "stdout", folder: filepath.Dir(name), archived: t.TempDir()}
 		write("one\n")
 		l.print(f, false)
 		expect("one\n")
 		if err := os.Remove(name); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(l.archived, []byte("one\ntwo\n"), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(l.archived, "stdout"), []byte("one\ntwo\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		l.print(f, false)

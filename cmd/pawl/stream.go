@@ -1,12 +1,11 @@
 package main
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"path"
-	"strings"
 	"sync"
 
 	"github.com/pawl-jobs/pawl"
@@ -38,7 +37,7 @@ func (r *run) streamLogs(ctx context.Context, s *seat, id job.ID) (*stream, erro
 			log, err := s.Log(ctx, id, q)
 			if err == nil {
 				defer log.Close()
-				err = eachLine(log, func(line string) { r.view.Log(id, line) })
+				err = eachLine(log, func(line string) { r.view.Log(id, line) }, func(part string) { r.view.Last(id, part) })
 			}
 			if err != nil && ctx.Err() == nil {
 				r.view.Log(id, "… the log broke off here; see pawl logs "+ref)
@@ -65,19 +64,33 @@ func (s *stream) end() {
 // mostLine is how many bytes of a line are shown as one.
 const mostLine = 64 << 10
 
-// eachLine reads lines as they come. A longer one than mostLine comes in parts.
-func eachLine(r io.Reader, line func(string)) error {
-	in := bufio.NewReaderSize(r, mostLine)
+// eachLine reads lines as they come. A longer one than mostLine comes in parts. part takes the beginning of a line whose
+// end has not come yet.
+func eachLine(r io.Reader, line, part func(string)) error {
+	buf := make([]byte, 0, mostLine)
 	for {
-		text, err := in.ReadSlice('\n')
-		if len(text) > 0 {
-			line(strings.TrimSuffix(string(text), "\n"))
+		n, err := r.Read(buf[len(buf):cap(buf)])
+		rest := buf[:len(buf)+n]
+		for {
+			text, after, whole := bytes.Cut(rest, []byte("\n"))
+			if !whole {
+				break
+			}
+			line(string(text))
+			rest = after
 		}
+		if len(rest) == cap(buf) || err != nil && len(rest) > 0 {
+			line(string(rest))
+			rest = nil
+		}
+		buf = buf[:copy(buf[:cap(buf)], rest)]
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
-		case err != nil && !errors.Is(err, bufio.ErrBufferFull):
+		case err != nil:
 			return err
+		case len(buf) > 0:
+			part(string(buf))
 		}
 	}
 }

@@ -369,3 +369,33 @@ func TestTerminalSmall(t *testing.T) {
 		once(t, got, "output: ")
 	})
 }
+
+// A line that a program writes again and again is shown in its newest state, though it has no end yet.
+func TestTerminalProgress(t *testing.T) {
+	t.Parallel()
+	p := newShell(t)
+	p.write("jobs.yaml", fmt.Sprintf(`jobs:
+  - name: bar
+    script: |
+      printf 'a line\n10 %%%%\r'; printf '20 %%%%\r'; printf '\033[32m30 %%%%\033[0m\r'
+      while [ -e %[1]s ]; do sleep 0.1; done
+      printf '\n100 %%%%\n'
+  - {name: other, command: [sh, -c, 'echo one; echo two; while [ -e %[1]s ]; do sleep 0.1; done']}
+`, p.hold))
+	s := p.run(80, 24, "jobs.yaml")
+	s.sees(`^bar +RUNNING +\S+ +\S+  30 %$`, `^other +RUNNING .*  two$`)
+	w := p.start(80, 24, "watch")
+	w.sees(`^[0-9a-f]{8}  bar +RUNNING +\S+ +\S+  30 %$`, `^[0-9a-f]{8}  other +RUNNING .*  two$`)
+	w.types(ctrlC)
+	w.ends(exitOK)
+	l := p.start(80, 24, "logs", "-f", "bar")
+	got := l.sees(`\Aa line\n30 %\s*\z`)
+	p.letGo()
+	if got = l.ends(exitOK); !strings.HasPrefix(got, "a line\n30 %\n100 %") {
+		t.Errorf("the end of pawl logs:\n%s", got)
+	}
+	s.ends(exitOK)
+	if got := p.pawl("logs", "bar"); got != "a line\n10 %\r20 %\r\x1b[32m30 %\x1b[0m\r\n100 %\n" {
+		t.Errorf("pawl logs > file: %q", got)
+	}
+}

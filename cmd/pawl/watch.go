@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -42,7 +45,7 @@ takes nothing from the jobs.
 				defer release()
 				w := &watch{
 					cmd: cmd, desk: d, filter: f, untilEnded: untilEnded,
-					view: live.NewView(terminal, &live.Board{}), shown: map[job.ID]bool{},
+					view: live.NewView(terminal, &live.Board{IDs: true}), shown: map[job.ID]bool{},
 				}
 				err := w.do(ctx)
 				return errors.Join(w.view.Close(), err)
@@ -93,6 +96,13 @@ func (w *watch) do(ctx context.Context) error {
 		return nil
 	}
 	w.desk.patient()
+	if w.view.Terminal() {
+		looking, stop := context.WithCancel(ctx)
+		var lines sync.WaitGroup
+		lines.Go(func() { w.lastLines(looking) })
+		defer lines.Wait()
+		defer stop()
+	}
 	for e, err := range w.desk.Events(ctx, client.EventQuery{Filter: lasting(w.filter), After: cursor, Follow: true}) {
 		switch {
 		case err != nil && ctx.Err() != nil:
@@ -127,6 +137,45 @@ func (w *watch) show(v *pawl.View) {
 
 func (w *watch) row(v *pawl.View) {
 	w.view.Row(&v.Job, live.Facts{Ref: v.ID.Short(), Folder: v.Folder, Results: v.Results})
+}
+
+// lastLines shows each second what the programs wrote last whose jobs are shown. A job without a log is asked once.
+func (w *watch) lastLines(ctx context.Context) {
+	silent := map[job.ID]bool{}
+	clock := time.NewTicker(time.Second)
+	defer clock.Stop()
+	for {
+		for _, id := range w.view.Running() {
+			if silent[id] {
+				continue
+			}
+			line, err := w.lastLine(ctx, id)
+			if silent[id] = job.KindOf(err) == job.NotFound && line == ""; line != "" {
+				w.view.Last(id, line)
+			}
+		}
+		select {
+		case <-clock.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// mostLast is how many bytes are read of a last line.
+const mostLast = 1 << 20
+
+// lastLine returns the last line of what a job's program has written, or the end of it where that is long.
+func (w *watch) lastLine(ctx context.Context, id job.ID) (string, error) {
+	log, err := w.desk.Log(ctx, id, pawl.LogQuery{Tail: 1})
+	if err != nil {
+		return "", err
+	}
+	defer log.Close()
+	line := ""
+	keep := func(s string) { line = s }
+	err = eachLine(io.LimitReader(log, mostLast), keep, keep)
+	return line, err
 }
 
 // take takes in an event. A job that is not on the board is looked at.

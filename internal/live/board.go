@@ -1,6 +1,7 @@
 package live
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -12,7 +13,9 @@ type Board struct {
 	Jobs  []*Job
 	Note  string // one more line, such as what else the process does
 	Color bool   // states in colour
+	IDs   bool   // among others each job begins with the end of its id
 
+	shown    []*Job // among others, the last time
 	byID     map[job.ID]*Job
 	prefixes map[job.ID]string // of plain lines
 }
@@ -37,6 +40,7 @@ type Job struct {
 	Code     job.Code
 	Message  string // the newest one of its state
 	Tail     []string
+	Part     string // of a line that has no end yet, which comes behind Tail
 
 	Folder, Results string
 	Advice          string // what to do about its failure; that of its code by default
@@ -123,7 +127,7 @@ func (s *Job) enter(e job.Event) {
 		s.Created = e.At
 	}
 	if e.State == job.Running {
-		s.Tail = nil
+		s.Tail, s.Part = nil, ""
 	}
 	s.since, s.State, s.Entered = e, e.State, e.At
 	s.Code, s.Message = e.Code, ""
@@ -140,9 +144,38 @@ func (b *Board) Log(id job.ID, line string) {
 			copy(s.Tail, s.Tail[1:])
 			s.Tail = s.Tail[:mostTail-1]
 		}
-		line = strings.TrimRight(line, "\r\n")
-		s.Tail = append(s.Tail, strings.Clone(clip(line[strings.LastIndexByte(line, '\r')+1:])))
+		s.Tail, s.Part = append(s.Tail, newest(line)), ""
 	}
+}
+
+// Last takes in the beginning of a line that a job's program goes on with, or the last line that it has written where
+// those before are not known.
+func (b *Board) Last(id job.ID, line string) {
+	if s := b.byID[id]; s != nil && s.State == job.Running {
+		s.Part = newest(line)
+	}
+}
+
+// newest is what a line shows that its program may have written again and again.
+func newest(line string) string {
+	line = strings.TrimRight(line, "\r\n")
+	return strings.Clone(clip(line[strings.LastIndexByte(line, '\r')+1:]))
+}
+
+// lines are the last lines of the log.
+func (s *Job) lines() []string {
+	if s.Part == "" {
+		return s.Tail
+	}
+	return append(slices.Clip(s.Tail), s.Part)
+}
+
+// last is the last line of the log.
+func (s *Job) last() string {
+	if lines := s.lines(); len(lines) > 0 {
+		return lines[len(lines)-1]
+	}
+	return ""
 }
 
 // Progress takes in how far the present step of a job has come.
@@ -186,7 +219,9 @@ func (b *Board) labels() map[*Job]string {
 	labels := make(map[*Job]string, len(b.Jobs))
 	for _, s := range b.Jobs {
 		labels[s] = Clean(s.Name)
-		if shared[s.Name] > 1 {
+		if b.IDs {
+			labels[s] = s.ID.Short() + "  " + labels[s]
+		} else if shared[s.Name] > 1 {
 			labels[s] = cut(labels[s], mostShared) + " " + s.ID.Short()
 		}
 	}

@@ -236,7 +236,7 @@ func TestBoard(t *testing.T) {
 			f.story.b.Color = f.color
 			draw := f.story.b.Lines
 			if f.last {
-				draw = f.story.b.Last
+				draw = f.story.b.End
 			}
 			lines := draw(start.Add(f.at), f.width, f.height)
 			if len(lines) > f.height {

@@ -89,9 +89,9 @@ func (b *Board) Lines(now time.Time, width, height int) []string {
 	return b.draw(now, width, height, false)
 }
 
-// Last draws the board for the last time: of one job, what is there to be copied, such as the name of a folder, is not
+// End draws the board for the last time: of one job, what is there to be copied, such as the name of a folder, is not
 // broken, and may be wider than width.
-func (b *Board) Last(now time.Time, width, height int) []string {
+func (b *Board) End(now time.Time, width, height int) []string {
 	return b.draw(now, width, height, true)
 }
 
@@ -145,7 +145,8 @@ func (b *Board) one(s *Job, now time.Time, width, height int, last bool) []line 
 		way = nil
 	}
 	room -= len(way)
-	tail := s.Tail[max(0, len(s.Tail)-max(0, min(mostLog, room))):]
+	tail := s.lines()
+	tail = tail[max(0, len(tail)-max(0, min(mostLog, room))):]
 	lines := append([]line{head}, way...)
 	lines = append(lines, stand...)
 	for _, t := range tail {
@@ -326,10 +327,15 @@ func (b *Board) many(now time.Time, width, height int) []line {
 	if len(shown) > room {
 		shown, rest = choose(b.Jobs, max(0, room-1))
 	}
+	b.shown = shown
 	labels := b.labels()
 	var t table
 	if head {
-		t = append(t, row{cells: [5]string{"NAME", "STATE", "IN STATE", "ELAPSED"}, state: faint, other: faint})
+		name := "NAME"
+		if b.IDs {
+			name = "ID        NAME"
+		}
+		t = append(t, row{cells: [5]string{name, "STATE", "IN STATE", "ELAPSED"}, state: faint, other: faint})
 	}
 	for _, s := range shown {
 		in := ""
@@ -374,8 +380,8 @@ func (s *Job) news(now time.Time) string {
 		return "cancel is asked for"
 	case s.progress.What != "":
 		return s.bar(0)
-	case s.State == job.Running && len(s.Tail) > 0:
-		return s.Tail[len(s.Tail)-1]
+	case s.State == job.Running && s.last() != "":
+		return s.last()
 	}
 	return FirstLine(s.reason(now))
 }
@@ -383,8 +389,8 @@ func (s *Job) news(now time.Time) string {
 // shorter is what there is to say of a job that has finished where there is no room for the name of its folder: the last
 // line of its log, or the end of that name.
 func (s *Job) shorter(room int) string {
-	if len(s.Tail) > 0 {
-		return Clean(s.Tail[len(s.Tail)-1])
+	if last := Clean(s.last()); last != "" {
+		return last
 	}
 	name := []rune(Clean(s.Results))
 	for len(name) > 0 && cells.StringWidth(string(name)) >= room {

@@ -180,6 +180,30 @@ func (v *View) Log(id job.ID, line string) {
 	v.touch()
 }
 
+// Running returns the jobs that are shown now and whose programs run.
+func (v *View) Running() (ids []job.ID) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	shown := v.board.shown
+	if len(v.board.Jobs) == 1 {
+		shown = v.board.Jobs
+	}
+	for _, s := range shown {
+		if s.State == job.Running {
+			ids = append(ids, s.ID)
+		}
+	}
+	return ids
+}
+
+// Last takes in what a job's program wrote last; see [Board.Last]. Where lines are plain it is not shown.
+func (v *View) Last(id job.ID, line string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.board.Last(id, line)
+	v.touch()
+}
+
 // Progress takes in how far the present step of a job has come. Where lines are plain it is not shown.
 func (v *View) Progress(id job.ID, p job.Progress) {
 	v.mu.Lock()
@@ -265,7 +289,7 @@ func (v *View) Close() error {
 			v.print.WriteByte('\n')
 		}
 		width, height := v.cfg.Size()
-		v.keep(v.screen.draw(v.board.Last(time.Now(), width-1, max(height-1-v.below, leastLast)), v.whole(), width, true))
+		v.keep(v.screen.draw(v.board.End(time.Now(), width-1, max(height-1-v.below, leastLast)), v.whole(), width, true))
 	}
 	v.mu.Unlock()
 	<-v.done
