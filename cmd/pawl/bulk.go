@@ -88,6 +88,9 @@ func (b *bulk) run(cmd *cobra.Command, act pawl.Bulk) (err error) {
 		}
 		fmt.Fprintf(out, "%s: done with %d of %s\n", what, a.Done, plural(a.Matched, "job"))
 		tellSince(out, act.Filter, a.Since)
+		if isQuiet(cmd) {
+			out = cmd.ErrOrStderr()
+		}
 		for _, r := range a.Refusals {
 			fmt.Fprintf(out, "%s: %s\n", r.Job, r.Error)
 		}
@@ -95,7 +98,7 @@ func (b *bulk) run(cmd *cobra.Command, act pawl.Bulk) (err error) {
 			fmt.Fprintf(out, "and %d more refused\n", n)
 		}
 		if d.node != nil && a.Done > 0 && strings.Contains(" cancel pause resume resubmit try release ", " "+string(act.Action)+" ") {
-			fmt.Fprintln(out, typed(cmd, "no pawl runs in this folder now: pawl run goes on with what does not end at once"))
+			fmt.Fprintln(cmd.OutOrStdout(), typed(cmd, "no pawl runs in this folder now: pawl run goes on with what does not end at once"))
 		}
 		if a.Refused > 0 {
 			return exit(exitInput)

@@ -167,7 +167,7 @@ func (o *eventsOptions) print(ctx context.Context, cmd *cobra.Command, d *desk, 
 		}
 	}
 	if o.follow && (q.Job.IsZero() || !ended) {
-		fmt.Fprintln(cmd.ErrOrStderr(), typed(cmd, "nothing runs the jobs "+d.where()+" now: nothing more happens until pawl run does, or pawl serve"))
+		fmt.Fprintln(hints(cmd), typed(cmd, "nothing runs the jobs "+d.where()+" now: nothing more happens until pawl run does, or pawl serve"))
 		return exit(exitLeft)
 	}
 	return nil

@@ -66,6 +66,7 @@ pawl help exit-codes says what the exit codes mean.`,
 		return &usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
 	})
 	placeFlags(root)
+	quietFlag(root)
 	for _, c := range []*cobra.Command{
 		serveCommand(), workerCommand(), runCommand(), submitCommand(), waitCommand(), watchCommand(), validateCommand(), initCommand(),
 		listCommand(), showCommand(), historyCommand(), eventsCommand(), logsCommand(), outputCommand(),

@@ -45,7 +45,7 @@ with what is written from now on, until the job has ended; of a job that is trie
 
 func printLog(ctx context.Context, cmd *cobra.Command, d *desk, v *pawl.View, q pawl.LogQuery) error {
 	if q.Follow && !v.State.Terminal() && !d.served(ctx) {
-		fmt.Fprintln(cmd.ErrOrStderr(), typed(cmd, "no pawl runs in this folder now: pawl run goes on with the job, and sees its end"))
+		fmt.Fprintln(hints(cmd), typed(cmd, "no pawl runs in this folder now: pawl run goes on with the job, and sees its end"))
 	}
 	r, err := d.Log(ctx, v.ID, q)
 	if err != nil {
@@ -88,7 +88,7 @@ func printLog(ctx context.Context, cmd *cobra.Command, d *desk, v *pawl.View, q 
 	}
 	defer other.Close()
 	if n, err := other.Read(make([]byte, 1)); err == nil && n > 0 {
-		fmt.Fprintln(cmd.ErrOrStderr(), "stdout is empty; see "+typed(cmd, "pawl logs")+" --stderr "+d.ref(ctx, &v.Job))
+		fmt.Fprintln(hints(cmd), "stdout is empty; see "+typed(cmd, "pawl logs")+" --stderr "+d.ref(ctx, &v.Job))
 	}
 	return nil
 }

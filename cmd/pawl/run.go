@@ -101,6 +101,9 @@ func (r *run) away() bool { return r.server != nil && !r.server.here() }
 func (r *run) do(ctx context.Context) error {
 	terminal, release := live.Terminal(os.Stdin, os.Stdout)
 	defer release()
+	if isQuiet(r.cmd) {
+		terminal = live.Config{Out: io.Discard}
+	}
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
@@ -398,6 +401,9 @@ func (r *run) conclude(ctx context.Context, s *seat) error {
 	r.view.Below(below.String())
 	err = r.view.Close()
 	for _, v := range ended {
+		if v.State == job.Failed && isQuiet(r.cmd) {
+			fmt.Fprintf(r.cmd.ErrOrStderr(), "%s  FAILED  %s: %s\n", s.ref(ctx, &v.Job), v.Code, live.FirstLine(v.Message))
+		}
 		if v.State.Terminal() && !r.view.Terminal() && (len(ended) == 1 || v.State == job.Failed) {
 			r.tell(ctx, s, v, len(ended) > 1)
 		}

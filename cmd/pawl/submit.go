@@ -84,7 +84,7 @@ func (o *submitOptions) submit(ctx context.Context, cmd *cobra.Command, d *desk,
 		}
 	}
 	if d.node != nil {
-		fmt.Fprintln(cmd.ErrOrStderr(), typed(cmd, "nothing runs the jobs "+d.where()+" now: pawl run goes on with programs, or pawl serve"))
+		fmt.Fprintln(hints(cmd), typed(cmd, "nothing runs the jobs "+d.where()+" now: pawl run goes on with programs, or pawl serve"))
 	}
 	if o.format != asName && !o.waits {
 		views, err := d.views(ctx, ids)
@@ -185,14 +185,14 @@ func waitFor(ctx context.Context, cmd *cobra.Command, d *desk, ids []job.ID, lim
 		v := &views[i]
 		code, left = worse(code, exitFor(v.State)), left || !v.State.Terminal()
 		if f == asName {
-			fmt.Fprintf(cmd.ErrOrStderr(), "job %s (%s): %s\n", v.Name, v.ID, v.State)
+			fmt.Fprintf(hints(cmd), "job %s (%s): %s\n", v.Name, v.ID, v.State)
 		}
 		if v.State == job.Failed {
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s  FAILED  %s: %s\n  what to do: %s\n", v.Name, v.Code, v.Message, typed(cmd, d.remedy(asking, &v.Job)))
 		}
 	}
 	if left && !d.served(asking) {
-		fmt.Fprintln(cmd.ErrOrStderr(), typed(cmd, "nothing runs the jobs "+d.where()+" now: pawl run goes on with programs, or pawl serve"))
+		fmt.Fprintln(hints(cmd), typed(cmd, "nothing runs the jobs "+d.where()+" now: pawl run goes on with programs, or pawl serve"))
 	}
 	if code != exitOK {
 		return exit(code)

@@ -183,6 +183,10 @@ folder does, or the next one.
 					return err
 				}
 				out := cmd.OutOrStdout()
+				if isQuiet(cmd) {
+					fmt.Fprintln(out, again.ID)
+					return nil
+				}
 				fmt.Fprintf(out, "job %s (%s) submitted\n", again.Name, again.ID)
 				switch {
 				case d.node != nil:
