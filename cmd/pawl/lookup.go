@@ -88,9 +88,12 @@ func (d *desk) ending(ctx context.Context, ref string) ([]pawl.View, error) {
 // hexEnd matches what the end of an id consists of.
 var hexEnd = regexp.MustCompile(`^[0-9a-fA-F-]+$`)
 
+// mostTyped is how many characters of a name are typed rather than the end of the id.
+const mostTyped = 40
+
 // ref is what a user types for a job: its name where that finds it, or else the end of its id.
 func (d *desk) ref(ctx context.Context, j *job.Job) string {
-	if plainWord.MatchString(j.Name) {
+	if len(j.Name) <= mostTyped && plainWord.MatchString(j.Name) {
 		if found, err := d.lookup(ctx, j.Name); err == nil && found.ID == j.ID {
 			return j.Name
 		}
