@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -138,16 +137,15 @@ looked at is listed with the reason.
 func printFiles(out io.Writer, files []pawl.File, f format) error {
 	names := namesOf(files, func(x *pawl.File) string { return x.Path })
 	return f.print(out, map[string]any{"files": files}, names, func() error {
-		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "SIZE\tMODIFIED\tPATH")
+		t := newTable(out, true, titles("SIZE", "MODIFIED", "PATH")...) // a path that is cut is none
 		for _, x := range files {
 			if x.Problem != "" {
-				fmt.Fprintf(w, "-\t-\t%s (%s)\n", x.Path, x.Problem)
+				t.row("-", "-", fmt.Sprintf("%s (%s)", x.Path, x.Problem))
 				continue
 			}
-			fmt.Fprintf(w, "%d\t%s\t%s\n", x.Size, x.Modified.Local().Format(time.DateTime), x.Path)
+			t.row(x.Size, x.Modified.Local().Format(time.DateTime), x.Path)
 		}
-		return w.Flush()
+		return t.flush()
 	})
 }
 

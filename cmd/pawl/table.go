@@ -59,10 +59,13 @@ func (t *table) row(values ...any) {
 		default:
 			cells[i] = cell{text: fmt.Sprint(v)}
 		}
-		cells[i].text = live.Clean(strings.ReplaceAll(cells[i].text, "\n", `\n`))
+		cells[i].text = live.Text(oneLine.Replace(cells[i].text))
 	}
 	t.rows = append(t.rows, cells)
 }
+
+// oneLine shows what would break a row.
+var oneLine = strings.NewReplacer("\n", `\n`, "\r", `\r`, "\t", `\t`)
 
 // flush prints the table.
 func (t *table) flush() error {
