@@ -88,9 +88,6 @@ func (d *desk) ending(ctx context.Context, ref string) ([]pawl.View, error) {
 // hexEnd matches what the end of an id consists of.
 var hexEnd = regexp.MustCompile(`^[0-9a-fA-F-]+$`)
 
-// mostTyped is how many characters of a name are typed rather than the end of the id.
-const mostTyped = 40
-
 // ref is what a user types for a job: its name where that finds it, or else the end of its id.
 func (d *desk) ref(ctx context.Context, j *job.Job) string {
 	if len(j.Name) <= mostTyped && plainWord.MatchString(j.Name) {
@@ -100,6 +97,9 @@ func (d *desk) ref(ctx context.Context, j *job.Job) string {
 	}
 	return j.ID.Short()
 }
+
+// mostTyped is how many characters of a name are typed rather than the end of the id.
+const mostTyped = 40
 
 // plainWord matches what a shell takes for one word.
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
