@@ -2,6 +2,7 @@
 //
 //	POST   /v1/jobs                        submit one spec, or {"jobs": [spec, ...], "defaults": {...}}, all or none: wait
 //	GET    /v1/jobs                        list: filter, sort, limit, cursor
+//	GET    /v1/lookup                      one job by its name or a part of its id: job, hidden
 //	GET    /v1/counts                      how many jobs there are, by state: filter
 //	POST   /v1/bulk                        do something with all jobs that a filter chooses
 //	GET    /v1/jobs/{id}                   one job; DELETE deletes one that has ended

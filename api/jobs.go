@@ -25,6 +25,13 @@ func (h *handler) registerJobs() {
 		headers: map[string]*header{"Link": inHeader("The next page, if there is one.", `</v1/jobs?cursor=0f3a>; rel="next"`)},
 	}, h.list)
 	register(h, operation{
+		id: "find-job", tag: "jobs", method: http.MethodGet, path: "/v1/lookup",
+		summary: "Find a job by its name or a part of its id",
+		about: "A whole id names its job. Else the job has the name, or is the only one whose id begins or ends with these hex digits, 6 or more. " +
+			"Of several jobs with one name it is the unfinished one, or the newest when all have ended. What fits several jobs is a conflict that lists them.",
+		errors: []int{http.StatusNotFound, http.StatusConflict},
+	}, h.find)
+	register(h, operation{
 		id: "count-jobs", tag: "jobs", method: http.MethodGet, path: "/v1/counts",
 		summary: "Count jobs by state",
 	}, h.count)
@@ -117,6 +124,16 @@ func (h *handler) list(ctx context.Context, in *listInput) (*listOutput, error) 
 		out.Link = "<" + h.Prefix + "/v1/jobs?" + q.Encode() + `>; rel="next"`
 	}
 	return out, nil
+}
+
+type findInput struct {
+	Job    string `query:"job" required:"true" doc:"The name, the id, or a beginning or an end of the id." example:"wordcount"`
+	Hidden bool   `query:"hidden" doc:"Of the jobs with this name take the newest hidden one, if there is one."`
+}
+
+func (h *handler) find(ctx context.Context, in *findInput) (*jobOutput, error) {
+	v, err := serviceOf(ctx).Find(ctx, in.Job, in.Hidden)
+	return &jobOutput{http.StatusOK, v}, err
 }
 
 type countInput struct {

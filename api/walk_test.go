@@ -176,6 +176,15 @@ var tries = map[string][]try{
 		{path: "/v1/jobs?filter=x", status: 422},
 		{path: "/v1/jobs?limit=1001", status: 422},
 	},
+	"find-job": {
+		{method: "POST", path: "/v1/jobs", body: `{"name":"sought","command":["ls"],"delay":"1h"}`, status: 202},
+		{path: "/v1/lookup?job=sought", status: 200},
+		{method: "POST", path: "/v1/jobs", body: `{"name":"sought","command":["ls"],"delay":"1h"}`, status: 202},
+		{path: "/v1/lookup?job=sought", status: 409},
+		{path: "/v1/lookup?job=nobody&hidden=true", status: 404},
+		{path: "/v1/lookup?job=", status: 422},
+		{path: "/v1/lookup", status: 422},
+	},
 	"count-jobs": {
 		{status: 200},
 		{path: "/v1/counts?filter=message~*x*", status: 200},

@@ -91,6 +91,15 @@ func (c *Client) Job(ctx context.Context, id job.ID) (pawl.View, error) {
 	return fetch[pawl.View](ctx, c, of(id), nil)
 }
 
+// Find returns the job that ref names; see [pawl.Service.Find].
+func (c *Client) Find(ctx context.Context, ref string, hidden bool) (pawl.View, error) {
+	v := url.Values{"job": {ref}}
+	if hidden {
+		v.Set("hidden", "true")
+	}
+	return fetch[pawl.View](ctx, c, "/v1/lookup", v)
+}
+
 // List returns a page of jobs. The tenant is that of the service.
 func (c *Client) List(ctx context.Context, q store.Query) (pawl.Views, error) {
 	v := url.Values{}

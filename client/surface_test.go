@@ -62,6 +62,12 @@ func TestSubmissions(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 		}
+		if v, err := c.Find(ctx, views[0].ID.Short(), false); err != nil || v.ID != views[0].ID {
+			t.Errorf("%s, %v", v.ID, err)
+		}
+		if _, err := c.Find(ctx, "nobody", true); job.KindOf(err) != job.NotFound {
+			t.Errorf("%v", err)
+		}
 		n, err := c.Count(ctx, job.Where("kind", "app"))
 		if diff := cmp.Diff(client.Counts{States: map[job.State]int{job.Finished: 2}, Total: 2}, n); diff != "" || err != nil {
 			t.Errorf("%s, %v", diff, err)
@@ -321,6 +327,7 @@ func TestEverything(t *testing.T) {
 			return nil
 		},
 		func() error { _, err := c.AddEvent(ctx, id, job.Note{Name: "x"}); return err },
+		func() error { _, err := c.Find(ctx, "nobody", false); return err },
 		func() error { _, err := c.Queues().List(ctx); return err },
 		func() error { _, err := c.Queues().Resource(ctx, "x"); return err },
 		func() error { _, _, err := c.Queues().Apply(ctx, "x", spec(`{}`), 0); return err },

@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -55,6 +57,33 @@ func ParseID(s string) (ID, error) {
 		return ID{}, Errorf(Invalid, "%q is not an id: %w", s, err)
 	}
 	return id, nil
+}
+
+// LeastIDPart is how many hex digits of an id name it at least.
+const LeastIDPart = 6
+
+// IDPatterns returns the patterns, as a [Filter] has them, of the ids that begin or end with part; nil where part cannot
+// name an id. Dashes may be left out.
+func IDPatterns(part string) []string {
+	const digits = 32
+	hexes := strings.ToLower(strings.ReplaceAll(part, "-", ""))
+	if len(hexes) < LeastIDPart || len(hexes) > digits || strings.Trim(hexes, "0123456789abcdef") != "" {
+		return nil
+	}
+	blank := strings.Repeat("?", digits-len(hexes))
+	var patterns []string
+	for _, all := range []string{hexes + blank, blank + hexes} {
+		id := all[:8] + "-" + all[8:12] + "-" + all[12:16] + "-" + all[16:20] + "-" + all[20:]
+		if !strings.Contains(part, "-") || strings.Contains(id, strings.ToLower(part)) {
+			patterns = append(patterns, id)
+		}
+	}
+	return slices.Compact(patterns)
+}
+
+// Fits reports whether part is id, or at least [LeastIDPart] hex digits with which it begins or ends.
+func (id ID) Fits(part string) bool {
+	return slices.ContainsFunc(IDPatterns(part), func(p string) bool { return wildcard(p).MatchString(id.String()) })
 }
 
 // String returns the canonical form: 36 characters, lower case.

@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"regexp"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,78 +13,33 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// jobRule says how a job is named.
-const jobRule = `JOB is a job's id, the end of its id (6 characters or more, if no other job has it), or its name. Of several jobs
-with one name it is the unfinished one, or the newest when all have ended.`
-
-// leastEnd is how many characters the end of an id must have at least to name a job.
-const leastEnd = 6
+// jobRule says how a job is named; see [pawl.Service.Find].
+const jobRule = `JOB is a job's id, a beginning or an end of its id (6 characters or more, if no other job has it), or its name. Of
+several jobs with one name it is the unfinished one, or the newest when all have ended.`
 
 // lookup finds the job that ref names; see jobRule.
 func (d *desk) lookup(ctx context.Context, ref string) (pawl.View, error) {
+	return d.find(ctx, ref, false)
+}
+
+// lookupHidden is lookup that prefers the newest hidden job of a name.
+func (d *desk) lookupHidden(ctx context.Context, ref string) (pawl.View, error) {
+	return d.find(ctx, ref, true)
+}
+
+func (d *desk) find(ctx context.Context, ref string, hidden bool) (pawl.View, error) {
 	if ref == "" {
 		return pawl.View{}, &usageError{errors.New("JOB is empty: give the name or the id of a job, see pawl list")}
 	}
 	if id, err := job.ParseID(ref); err == nil {
 		return d.Job(ctx, id)
 	}
-	found, err := d.named(ctx, ref)
-	if err == nil && len(found) == 0 {
-		found, err = d.ending(ctx, ref)
+	v, err := d.Find(ctx, ref, hidden)
+	if job.KindOf(err) == job.NotFound {
+		err = job.Errorf(job.NotFound, "no job %q %s: see pawl list", ref, d.where())
 	}
-	switch {
-	case err != nil:
-		return pawl.View{}, err
-	case len(found) == 0:
-		return pawl.View{}, job.Errorf(job.NotFound, "no job %q %s: see pawl list", ref, d.where())
-	case len(found) == 1:
-		return d.Job(ctx, found[0].ID)
-	}
-	var ids strings.Builder
-	for i := range found {
-		fmt.Fprintf(&ids, "\n%s  %s  %s", found[i].ID, found[i].Name, found[i].State)
-	}
-	return pawl.View{}, job.Errorf(job.Conflict, "%q names more than one job: give the id of one of them%s", ref, &ids)
+	return v, err
 }
-
-// lookupHidden is lookup that prefers the newest hidden job of a name.
-func (d *desk) lookupHidden(ctx context.Context, ref string) (pawl.View, error) {
-	page, err := d.List(ctx, store.Query{Filter: job.Where("name", ref).And("hidden", job.Is, "true"), Limit: 1})
-	if err != nil || len(page.Jobs) == 0 {
-		return d.lookup(ctx, ref)
-	}
-	return d.Job(ctx, page.Jobs[0].ID)
-}
-
-// mostNamed is how many jobs are named when a reference fits several.
-const mostNamed = 20
-
-// named returns the unfinished jobs of a name, or when all have ended the newest, which may be hidden.
-func (d *desk) named(ctx context.Context, name string) ([]pawl.View, error) {
-	page, err := d.List(ctx, store.Query{Filter: job.Unended().And("name", job.Is, name), Limit: mostNamed})
-	for _, f := range []job.Filter{job.Where("name", name), job.Where("name", name).And("hidden", job.Is, "true")} {
-		if err == nil && len(page.Jobs) == 0 {
-			page, err = d.List(ctx, store.Query{Filter: f, Limit: 1})
-		}
-	}
-	return page.Jobs, err
-}
-
-// ending returns the jobs whose id ends in ref, however old they are.
-func (d *desk) ending(ctx context.Context, ref string) ([]pawl.View, error) {
-	if len(ref) < leastEnd || !hexEnd.MatchString(ref) {
-		return nil, nil
-	}
-	f, err := job.ParseFilter("id~*"+ref+" created>=2000-01-01 hidden=true,false", time.Now())
-	if err != nil {
-		return nil, err
-	}
-	page, err := d.List(ctx, store.Query{Filter: f, Limit: mostNamed})
-	return page.Jobs, err
-}
-
-// hexEnd matches what the end of an id consists of.
-var hexEnd = regexp.MustCompile(`^[0-9a-fA-F-]+$`)
 
 // ref is what a user types for a job: its name where that finds it, or else the end of its id.
 func (d *desk) ref(ctx context.Context, j *job.Job) string {

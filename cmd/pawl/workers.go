@@ -149,8 +149,7 @@ func (d *desk) lookupWorker(ctx context.Context, ref string) (job.ID, error) {
 	}
 	var found []pawl.Worker
 	for _, w := range all {
-		short := len(ref) >= leastEnd && strings.HasSuffix(w.ID.String(), strings.ToLower(ref))
-		if short || w.Host == ref || w.Process.String() == ref {
+		if w.ID.Fits(ref) || w.Host == ref || w.Process.String() == ref {
 			found = append(found, w)
 		}
 	}
