@@ -25,7 +25,10 @@ type NewsQuery struct {
 func (s *Service) News(ctx context.Context, q NewsQuery) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
 		f := follower{s: s, q: q, cursor: q.Cursor}
-		err := f.follow(ctx, func(e store.Event) bool { return yield(e, nil) })
+		err := f.follow(ctx, func(e store.Event) bool {
+			e.Mend()
+			return yield(e, nil)
+		})
 		if err != nil && ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}

@@ -20,13 +20,16 @@ type View struct {
 	Progress *job.Progress `json:"progress,omitempty"` // of the step under way, where that is known
 	Folder   string        `json:"folder,omitempty"`   // the job's folder, while it is there
 	Results  string        `json:"results,omitempty"`  // the folder of its archive, once that is there
+	// Fault says what of the row is left out because it cannot be shown; empty: nothing is.
+	Fault string `json:"fault,omitempty"`
 	// Unserved says that it is ready, and that no live process is there that claims jobs such as this one.
 	Unserved bool `json:"unserved,omitempty"`
 	// MachineGone is set while no process lives on the machine to which the job belongs.
 	MachineGone *Gone `json:"machine_gone,omitempty"`
 }
 
-// Views is a page of jobs as people look at them, without Request, Resolved, Work, Result, Notes and folders.
+// Views is a page of jobs as people look at them, without Request, Resolved, Work, Result, Notes and folders, and with messages of
+// 512 bytes at most.
 type Views struct {
 	Jobs  []View    `json:"jobs"`
 	Next  string    `json:"next,omitempty"` // the cursor of the next page; empty: this is the last
@@ -69,6 +72,9 @@ func (s *Service) View(ctx context.Context, id job.ID) (View, error) {
 	return v, nil
 }
 
+// listedMessage is how many bytes of a message a list shows.
+const listedMessage = 512
+
 // Views returns a page of jobs, newest first; see [store.Reader.List].
 func (s *Service) Views(ctx context.Context, q store.Query) (Views, error) {
 	page, err := s.List(ctx, q)
@@ -81,6 +87,7 @@ func (s *Service) Views(ctx context.Context, q store.Query) (Views, error) {
 	}
 	vs := Views{Jobs: make([]View, len(page.Jobs)), Next: page.Next, Since: page.Since}
 	for i := range page.Jobs {
+		page.Jobs[i].Message = job.Shorten(page.Jobs[i].Message, listedMessage)
 		vs.Jobs[i] = s.view(&page.Jobs[i], l, "")
 	}
 	return vs, nil
@@ -201,8 +208,10 @@ func many(n int, one, more string) string {
 
 // view is a job as people look at it, with what is known of where it stands among others.
 func (s *Service) view(j *job.Job, l look, among string) View {
+	j.Message = job.Text(j.Message)
 	v := View{Job: *j, Why: j.Stands(time.Now(), l.served) + among + j.Alone(l.served)}
 	v.Work, v.Until = nil, j.Deadline()
+	v.Fault = v.Mend()
 	l.note(&v, among)
 	if p, ok := s.Progress(j); ok {
 		v.Progress = &p

@@ -1,9 +1,11 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"reflect"
 	"slices"
@@ -116,6 +118,27 @@ the request is wrong, errors lists all of it, with the path, what is wrong, and 
 **What may be added** within /v1: paths, parameters, fields of answers, and events. Pawl-API in each answer is the number of the surface,
 which is raised then. Clients pass over fields that they do not know.`
 
+// An encoding is an answer that has been encoded.
+type encoding []byte
+
+// encoded encodes an answer before its status is written: one that cannot be encoded is a defect, and has status 500.
+func encoded(_ huma.Context, _ string, v any) (any, error) {
+	var b bytes.Buffer
+	if err := huma.DefaultJSONFormat.Marshal(&b, v); err != nil {
+		panic(job.Errorf(job.Internal, "answer: %w", err))
+	}
+	return encoding(b.Bytes()), nil
+}
+
+// format writes what encoded has made.
+var format = huma.Format{
+	Marshal: func(w io.Writer, v any) error {
+		_, err := w.Write(v.(encoding))
+		return err
+	},
+	Unmarshal: huma.DefaultJSONFormat.Unmarshal,
+}
+
 // humaConfig returns what the document begins with.
 func (h *handler) humaConfig() huma.Config {
 	config := huma.DefaultConfig("Pawl", "1."+revision)
@@ -124,7 +147,8 @@ func (h *handler) humaConfig() huma.Config {
 	config.Servers = []*huma.Server{{URL: h.Prefix + "/"}}
 	config.OpenAPIPath, config.DocsPath, config.SchemasPath = "", "", ""
 	config.CreateHooks = nil // no $schema in what is answered
-	config.Transformers = []huma.Transformer{asProblem}
+	config.Transformers = []huma.Transformer{asProblem, encoded}
+	config.Formats = map[string]huma.Format{jsonType: format, "json": format}
 	config.OnAddOperation = []huma.AddOpFunc{h.document}
 	config.Components.Schemas = newRegistry()
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{

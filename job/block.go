@@ -79,7 +79,7 @@ func (b *Block) Probe() string {
 	return (&Block{Tester: b.Tester, Params: b.Params, Machine: b.Machine}).Group("")
 }
 
-// Filled returns b with the policy that holds.
+// Filled returns b with the policy that holds, and a message that every database takes.
 func (b Block) Filled() Block {
 	if len(b.Policy.Stages) == 0 {
 		wait := b.Policy.MaxWait
@@ -87,7 +87,7 @@ func (b Block) Filled() Block {
 			b.Policy.MaxWait = wait
 		}
 	}
-	b.Params = maps.Clone(b.Params)
+	b.Params, b.Message = maps.Clone(b.Params), Text(b.Message)
 	return b
 }
 

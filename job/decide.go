@@ -4,9 +4,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
-	"unicode/utf8"
 )
 
 // Next is the gate: where a job that wants to go on in state s stands at the time now. Gates open in this order:
@@ -232,9 +230,7 @@ func (b Backoff) Delay(attempt int, rnd float64) time.Duration {
 	if limit := float64(b.Max); limit > 0 && d > limit {
 		d = limit
 	}
-	if d > math.MaxInt64/2 {
-		d = math.MaxInt64 / 2
-	}
+	d = min(d, float64(MaxDelay))
 	if b.Jitter {
 		d *= rnd
 	}
@@ -415,25 +411,3 @@ func (j Job) Apply(c Change, now time.Time) (Job, []Entry) {
 	}
 	return j, c.Path
 }
-
-// Plain returns path with messages that are text for every database: what a program or a handler says may be any bytes.
-func Plain(path []Entry) []Entry {
-	if !slices.ContainsFunc(path, func(e Entry) bool { return !plain(e.Message) }) {
-		return path
-	}
-	path = slices.Clone(path)
-	for i := range path {
-		path[i].Message = Text(path[i].Message)
-	}
-	return path
-}
-
-// Text returns s as text for every database.
-func Text(s string) string {
-	if plain(s) {
-		return s
-	}
-	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
-}
-
-func plain(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, "\x00") }

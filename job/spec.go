@@ -18,8 +18,8 @@ type Spec struct {
 	Owner      string            `json:"owner,omitempty" doc:"The user to whom it belongs; the caller by default." maxLength:"128" example:"ada"`
 	Queue      string            `json:"queue,omitempty" doc:"The queue in which it waits." maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" default:"default"`
 	Priority   *int              `json:"priority,omitempty" doc:"0 goes first, 9 last; among equals the oldest." minimum:"0" maximum:"9" default:"5"`
-	NotBefore  time.Time         `json:"not_before,omitzero" doc:"It does not start before this time." example:"2026-01-31T08:00:00Z"`
-	Delay      Duration          `json:"delay,omitempty" doc:"It does not start before its submission and this; instead of not_before." example:"90s"`
+	NotBefore  time.Time         `json:"not_before,omitzero" doc:"It does not start before this time, from 1970 to the beginning of 2200." example:"2026-01-31T08:00:00Z"`
+	Delay      Duration          `json:"delay,omitempty" doc:"It does not start before its submission and this, ten years at most; instead of not_before." example:"90s"`
 	Limits     []string          `json:"limits,omitempty" doc:"Keys of turns that it takes before it runs, beside those of its tenant, user, kind and system. How many jobs may have a turn of a key at once says pawl limits set." maxItems:"16" example:"[\"license/matlab\"]"`
 	Order      *Order            `json:"order,omitempty" doc:"Puts it in order with others: of those with the same key one goes after the other."`
 	Unique     *Unique           `json:"unique,omitempty" doc:"While there is another job of the kind that is equal in this, it is answered with that one; or does not run beside it."`

@@ -56,6 +56,8 @@ func (s *Spec) Validate() error {
 	if s.Delay > 0 && !s.NotBefore.IsZero() {
 		v.add("delay", s.Delay.String(), "stands beside not_before", "give one of them")
 	}
+	v.instant("not_before", s.NotBefore)
+	v.duration("delay", s.Delay)
 	v.limits(s.Limits)
 	v.unique(s)
 	v.order(s)
@@ -109,6 +111,8 @@ func (v *validation) json(path string, raw json.RawMessage, limit int) {
 			fmt.Sprintf("keep it to %d bytes and pass larger data by reference", limit))
 	case raw != nil && !json.Valid(raw):
 		v.add(path, string(raw), "is not JSON", "correct the syntax")
+	case !utf8.Valid(raw):
+		v.add(path, "", "is not text in UTF-8", "encode it so")
 	}
 }
 
@@ -140,6 +144,8 @@ func (v *validation) retry(p *RetryPolicy) {
 	if b.Base < 0 {
 		v.add("retry.backoff.base", b.Base.String(), "is negative", "give a positive duration such as 1s")
 	}
+	v.duration("retry.backoff.base", b.Base)
+	v.duration("retry.backoff.max", b.Max)
 	if b.Max < 0 || b.Max > 0 && b.Max < b.Base {
 		v.add("retry.backoff.max", b.Max.String(), "is less than base", "give a duration of at least "+b.Base.String())
 	}

@@ -242,10 +242,10 @@ func readMark(cursor string, by store.Sort) (*mark, error) {
 	}
 	if parts[2] != "" {
 		us, err := strconv.ParseInt(parts[2], 36, 64)
-		if err != nil {
+		m.since = time.UnixMicro(us).UTC()
+		if err != nil || m.since.Year() < 0 || m.since.Year() > 9999 {
 			return nil, wrong
 		}
-		m.since = time.UnixMicro(us).UTC()
 	}
 	switch by.Field() {
 	case "ended":

@@ -3,6 +3,7 @@ package storetest
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +26,7 @@ var applyTests = []test{
 	{"a repeated change is answered as before when it was turned", applyRepeatedTurned},
 	{"what a claim or an expiry did is no answer to a change", applyPassedByOthers},
 	{"a call that fails leaves nothing behind", applyFailed},
+	{"what a change says is text with bounds", applyLoud},
 	{"refused changes beside applied ones", applyMixed},
 	{"a job twice in one call", applyTwice},
 	{"no changes", applyNone},
@@ -553,6 +555,31 @@ func applyFailed(w *world) {
 	}
 	w.must(goOn)
 	w.must(finish(jobs[1], st.fence))
+	Check(w, w.s, acme)
+}
+
+// applyLoud changes a job with messages and evidence of any bytes, and any number of them.
+func applyLoud(w *world) {
+	session := w.session()
+	w.addMany(1)
+	j := w.claim(wanted(session, 1))[0]
+	loud := strings.Repeat("x\xff\x00", 1<<20)
+	c := move(j, job.Fence{Session: session}, job.None, job.Running, job.Failed)
+	for i := range c.Path {
+		c.Path[i].Message, c.Path[i].Data = loud, json.RawMessage(loud)
+	}
+	c.Path[1].Code = job.TaskFailed
+	for range 2 { // it is answered as the same when it is repeated
+		w.must(c)
+	}
+	if j = w.job(j.ID); j.Message != job.Text(loud) {
+		w.Errorf("the message of the row has %d bytes", len(j.Message))
+	}
+	for _, e := range w.history(j.ID) {
+		if len(e.Message) > job.MaxMessage || len(e.Data) > job.MaxEvidence || e.Data != nil && !json.Valid(e.Data) {
+			w.Errorf("event %d has a message of %d bytes and evidence of %d", e.N, len(e.Message), len(e.Data))
+		}
+	}
 	Check(w, w.s, acme)
 }
 
