@@ -122,7 +122,7 @@ func (k *Kind) Check(s *job.Spec) (problems []job.Problem) {
 		return problems
 	}
 	place("archive.to", s.Archive.To)
-	_, err := patternsOf(s.Archive)
+	_, err := checkPatterns(s.Archive)
 	var wrong *job.SpecError
 	if errors.As(err, &wrong) {
 		problems = append(problems, wrong.Problems...)

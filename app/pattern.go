@@ -2,6 +2,7 @@ package app
 
 import (
 	"errors"
+	"path"
 	"regexp"
 	"regexp/syntax"
 	"slices"
@@ -19,12 +20,16 @@ type Pattern struct {
 	glob     string
 	anchored bool           // glob is matched from the folder on, not against each element
 	expr     *regexp.Regexp // instead of glob
+	work     int            // at most so many steps for each byte of a path
+	around   *folders       // nil: it remembers nothing
 }
 
-// Patterns come from users, and the work of a match has to have a bound: alternatives in braces multiply.
+// Patterns come from users, and the work of a match has to have a bound: alternatives in braces multiply, and so do
+// repetitions of a regular expression.
 const (
-	maxPattern      = 1000 // bytes
-	maxAlternatives = 256  // globs without braces that a glob stands for
+	maxPattern      = 1000   // bytes
+	maxAlternatives = 256    // globs without braces that a glob stands for
+	maxWork         = 10_000 // of one pattern, see [Pattern]
 )
 
 // ParsePattern reads a pattern, which is a glob or, with re: before it, a regular expression.
@@ -38,6 +43,31 @@ const (
 //
 // A pattern that is not right is of kind [job.Invalid], and the message says what to change.
 func ParsePattern(text string) (Pattern, error) {
+	p, err := checkPattern(text)
+	if err != nil {
+		return Pattern{}, err
+	}
+	return p, p.compile()
+}
+
+// compile makes a pattern that was checked ready to match.
+func (p *Pattern) compile() error {
+	expr, ok := strings.CutPrefix(p.text, "re:")
+	if !ok {
+		return nil
+	}
+	re, err := regexp.Compile(expr)
+	if err != nil {
+		return err
+	}
+	// The longest match is the whole path if any match is. Anchors around the text could be undone by the text.
+	re.Longest()
+	p.expr = re
+	return nil
+}
+
+// checkPattern is ParsePattern without what costs: a regular expression is not compiled.
+func checkPattern(text string) (Pattern, error) {
 	invalid := func(what string) (Pattern, error) {
 		return Pattern{}, job.Errorf(job.Invalid, "pattern %q %s", text, what)
 	}
@@ -51,15 +81,17 @@ func ParsePattern(text string) (Pattern, error) {
 		if expr == "" {
 			return invalid("is an empty regular expression: write re:.* for everything")
 		}
-		re, err := regexp.Compile(expr)
+		re, err := syntax.Parse(expr, syntax.Perl)
 		if wrong := (*syntax.Error)(nil); errors.As(err, &wrong) {
 			return invalid("is no regular expression, " + wrong.Error() + ": correct it, or leave out re: if you mean a glob")
 		} else if err != nil {
 			return invalid(err.Error())
 		}
-		// The longest match is the whole path if any match is. Anchors around the text could be undone by the text.
-		re.Longest()
-		return Pattern{text: text, expr: re}, nil
+		work := workOf(re)
+		if work > maxWork {
+			return invalid("repeats too much, as a regular expression: write smaller numbers in {}, or * and +")
+		}
+		return Pattern{text: text, work: work}, nil
 	}
 
 	glob := strings.TrimRight(text, "/")
@@ -81,7 +113,28 @@ func ParsePattern(text string) (Pattern, error) {
 	case alternatives(glob) > maxAlternatives:
 		return invalid("stands for too many alternatives: write several patterns with fewer braces")
 	}
-	return Pattern{text: text, glob: glob, anchored: anchored}, nil
+	work := 1
+	if strings.ContainsAny(glob, `*?[{\`) {
+		work = len(glob) * alternatives(glob)
+	}
+	return Pattern{text: text, glob: glob, anchored: anchored, work: work}, nil
+}
+
+// workOf returns how many instructions a regular expression is compiled to, about; more than maxWork where there are more.
+func workOf(re *syntax.Regexp) int {
+	work := 2 + len(re.Rune)/32 // a class has many ranges
+	if re.Op == syntax.OpLiteral {
+		work = 1 + len(re.Rune)
+	}
+	for _, sub := range re.Sub {
+		if work += workOf(sub); work > maxWork {
+			return work
+		}
+	}
+	if re.Op == syntax.OpRepeat {
+		work *= max(re.Min+1, re.Max)
+	}
+	return work
 }
 
 // alternatives is how many globs without braces a valid glob stands for, or more.
@@ -106,30 +159,28 @@ func alternatives(glob string) int {
 // Match reports whether a path, relative to the folder and clean, is meant. A pattern that matches a folder means all
 // that is below it, too.
 func (p Pattern) Match(name string) bool {
-	if name == "" {
+	if p.names(name) {
+		return true
+	}
+	around := p.around
+	if around == nil {
+		around = &folders{}
+	}
+	return name != "" && around.match(&p, path.Dir(name))
+}
+
+// names reports whether p matches a path itself, and not only a folder around it.
+func (p *Pattern) names(name string) bool {
+	switch {
+	case name == "":
 		return false
+	case p.expr != nil:
+		at := p.expr.FindStringIndex(name)
+		return at != nil && at[0] == 0 && at[1] == len(name)
+	case p.anchored:
+		return doublestar.MatchUnvalidated(p.glob, name)
 	}
-	for start, i := 0, 0; i <= len(name); i++ {
-		if i < len(name) && name[i] != '/' {
-			continue
-		}
-		switch {
-		case p.expr != nil:
-			if at := p.expr.FindStringIndex(name[:i]); at != nil && at[0] == 0 && at[1] == i {
-				return true
-			}
-		case p.anchored:
-			if doublestar.MatchUnvalidated(p.glob, name[:i]) {
-				return true
-			}
-		case p.glob != "":
-			if doublestar.MatchUnvalidated(p.glob, name[start:i]) {
-				return true
-			}
-		}
-		start = i + 1
-	}
-	return false
+	return p.glob != "" && doublestar.MatchUnvalidated(p.glob, name[strings.LastIndexByte(name, '/')+1:])
 }
 
 // String is the pattern as it was written.

@@ -92,7 +92,7 @@ func (k *Kind) check(s *sheet) error {
 			return err
 		}
 	}
-	_, err := patternsOf(s.spec.Archive)
+	_, err := checkPatterns(s.spec.Archive)
 	return err
 }
 

@@ -13,34 +13,11 @@ import (
 
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/internal/crash"
-	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 )
 
 // patterns are those of an archive.
 type patterns struct{ include, exclude, required []Pattern }
-
-// patternsOf reads the patterns of an archive. Its error is a [job.SpecError].
-func patternsOf(a *job.Archive) (p patterns, err error) {
-	var problems []job.Problem
-	read := func(field string, list []string) (read []Pattern) {
-		for i, text := range list {
-			one, err := ParsePattern(text)
-			if err != nil {
-				why, _ := strings.CutPrefix(err.Error(), fmt.Sprintf("pattern %q ", text))
-				what, remedy, _ := strings.Cut(why, ": ")
-				problems = append(problems, job.Problem{Path: fmt.Sprintf("archive.%s[%d]", field, i), Value: text, What: what, Remedy: remedy})
-			}
-			read = append(read, one)
-		}
-		return read
-	}
-	p.include, p.exclude, p.required = read("include", a.Include), read("exclude", a.Exclude), read("required", a.Required)
-	if problems != nil {
-		return p, &job.SpecError{Problems: problems}
-	}
-	return p, nil
-}
 
 func fits(list []Pattern, name string) bool {
 	for _, p := range list {

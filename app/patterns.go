@@ -1,0 +1,102 @@
+package app
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// Bounds of all patterns of an archive together. They bound the memory for them, and the work for each byte of the path
+// of a file that a program left.
+const (
+	maxPatterns     = 1000
+	maxPatternBytes = 64 << 10
+	maxPatternWork  = 2 * maxWork
+)
+
+// patternsOf reads the patterns of an archive, ready for one goroutine that matches the paths of a tree.
+func patternsOf(a *job.Archive) (p patterns, err error) {
+	if p, err = checkPatterns(a); err != nil {
+		return p, err
+	}
+	for _, list := range [][]Pattern{p.include, p.exclude, p.required} {
+		for i := range list {
+			if err := list[i].compile(); err != nil {
+				return p, err
+			}
+			list[i].around = &folders{}
+		}
+	}
+	return p, nil
+}
+
+// checkPatterns reads the patterns of an archive without what costs; they do not match. Its error is a [job.SpecError].
+func checkPatterns(a *job.Archive) (p patterns, err error) {
+	var problems []job.Problem
+	number, bytes := len(a.Include)+len(a.Exclude)+len(a.Required), 0
+	for _, list := range [][]string{a.Include, a.Exclude, a.Required} {
+		for _, text := range list {
+			bytes += len(text)
+		}
+	}
+	if number > maxPatterns || bytes > maxPatternBytes {
+		return p, &job.SpecError{Problems: []job.Problem{{
+			Path: "archive", Value: fmt.Sprintf("%d patterns of %d bytes", number, bytes), What: "are too many patterns",
+			Remedy: fmt.Sprintf("keep to %d of %d bytes, such as by folders or *", maxPatterns, maxPatternBytes),
+		}}}
+	}
+	work := 0
+	read := func(field string, list []string) (read []Pattern) {
+		for i, text := range list {
+			one, err := checkPattern(text)
+			if err != nil {
+				why, _ := strings.CutPrefix(err.Error(), fmt.Sprintf("pattern %q ", text))
+				what, remedy, _ := strings.Cut(why, ": ")
+				problems = append(problems, job.Problem{Path: fmt.Sprintf("archive.%s[%d]", field, i), Value: text, What: what, Remedy: remedy})
+			}
+			read = append(read, one)
+			work += one.work
+		}
+		return read
+	}
+	p.include, p.exclude, p.required = read("include", a.Include), read("exclude", a.Exclude), read("required", a.Required)
+	if work > maxPatternWork {
+		problems = append(problems, job.Problem{
+			Path: "archive", What: "has patterns that are too much work for each file",
+			Remedy: "write fewer of them, with fewer braces and repetitions",
+		})
+	}
+	if problems != nil {
+		return p, &job.SpecError{Problems: problems}
+	}
+	return p, nil
+}
+
+// Folders are what a pattern remembers of the folders around the path that it matched last, each in the one before.
+// What a folder matches all below it does: of each path of a tree only the last name is new.
+type folders struct{ last []folderMatch }
+
+type folderMatch struct {
+	dir     string
+	matches bool
+}
+
+// match reports whether p matches a folder, or one around it.
+func (f *folders) match(p *Pattern, dir string) bool {
+	if dir == "." || dir == "/" {
+		return false
+	}
+	n := len(f.last)
+	for n > 0 && dir != f.last[n-1].dir && !strings.HasPrefix(dir, f.last[n-1].dir+"/") {
+		n--
+	}
+	f.last = f.last[:n]
+	if n > 0 && dir == f.last[n-1].dir {
+		return f.last[n-1].matches
+	}
+	matches := f.match(p, path.Dir(dir)) || p.names(dir)
+	f.last = append(f.last, folderMatch{dir, matches})
+	return matches
+}
