@@ -183,7 +183,7 @@ func (s *Service) Submit(ctx context.Context, reqs ...Request) ([]store.Submitte
 // SubmitOnce is Submit under an idempotency key: repeated with the same key and requests within [store.KeepKey] it
 // answers the same jobs; Conflict, where one of them has been deleted.
 func (s *Service) SubmitOnce(ctx context.Context, key string, reqs ...Request) ([]store.Submitted, error) {
-	jobs, err := s.prepareAll(reqs, key != "")
+	jobs, err := s.prepareAll(ctx, reqs, key != "")
 	if err != nil {
 		return nil, err
 	}
@@ -234,10 +234,13 @@ func (s *Service) Check(spec *job.Spec) error {
 }
 
 // prepareAll checks requests and makes the rows that Submit inserts.
-func (s *Service) prepareAll(reqs []Request, keyed bool) ([]store.New, error) {
+func (s *Service) prepareAll(ctx context.Context, reqs []Request, keyed bool) ([]store.New, error) {
 	jobs, errs := make([]store.New, len(reqs)), make([]error, len(reqs))
 	var keys ownKeys
 	for i := range reqs {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		errs[i] = s.prepare(&jobs[i], &reqs[i], keyed, &keys)
 	}
 	first := map[string]int{} // of the jobs with an external id
@@ -274,7 +277,7 @@ func allProblems(errs []error) error {
 			kind = cmp.Or(kind, job.KindOf(err))
 			for _, p := range wrong.Problems {
 				p.Path = fmt.Sprintf("jobs[%d].%s", i, p.Path)
-				all.Problems = append(all.Problems, p)
+				all.Note(p)
 			}
 		}
 	}

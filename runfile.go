@@ -60,7 +60,7 @@ type fileRun struct {
 // ended. A run is written down before its jobs are submitted, and their ids with it: a call that died in between is
 // finished by the next one, and two at the same time submit the same jobs. Errors are those of [Service.Submit].
 func (s *Service) RunFile(ctx context.Context, run FileRun, reqs ...Request) (FileAnswer, error) {
-	if _, err := s.prepareAll(reqs, false); err != nil {
+	if _, err := s.prepareAll(ctx, reqs, false); err != nil {
 		return FileAnswer{}, err
 	}
 	for {

@@ -60,7 +60,7 @@ func (h *handler) readBody(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case !utf8.Valid(c.body):
 		return invalid("(body)", "", "is not text in UTF-8", "encode it so")
-	case depth(c.body) > h.Limits.Depth:
+	case job.Depth(c.body) > h.Limits.Depth:
 		return invalid("(body)", "", "has lists and maps more than "+itoa(h.Limits.Depth)+" deep in each other", "write it flatter")
 	}
 	if at := job.Repeated(c.body); at != "" {
@@ -99,24 +99,4 @@ func (s *steady) Read(p []byte) (int, error) {
 	n, err := s.from.Read(p)
 	s.read += int64(n)
 	return n, err
-}
-
-// depth returns how deep lists and maps stand in each other in JSON.
-func depth(text []byte) (deepest int) {
-	now, quoted := 0, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{', c == '[':
-			now++
-			deepest = max(deepest, now)
-		case c == '}', c == ']':
-			now--
-		}
-	}
-	return deepest
 }

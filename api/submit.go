@@ -126,7 +126,7 @@ func (h *handler) submit(ctx context.Context, in *submitInput) (*submitOutput, e
 		}
 		defer release()
 	}
-	specs, many, err := h.specs(callOf(ctx).body)
+	specs, many, err := h.specs(ctx, callOf(ctx).body)
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +188,7 @@ func (h *handler) waitFor(ctx context.Context, out *submitOutput, wait time.Dura
 func strict(body []byte, v any, such string) error { return job.Parse(body, v, "the body", such) }
 
 // specs takes a body apart into specs, each with the defaults under it.
-func (h *handler) specs(body []byte) (specs []json.RawMessage, many bool, err error) {
+func (h *handler) specs(ctx context.Context, body []byte) (specs []json.RawMessage, many bool, err error) {
 	var fields map[string]json.RawMessage
 	json.Unmarshal(body, &fields) //nolint:errcheck // what is no object is refused as a spec
 	if _, many = fields["jobs"]; !many {
@@ -196,6 +196,9 @@ func (h *handler) specs(body []byte) (specs []json.RawMessage, many bool, err er
 	}
 	var list manySpecs
 	if err := strict(body, &list, `"jobs": [{"command": ["ls"]}]`); err != nil {
+		return nil, true, err
+	}
+	if err := h.tooMany(list.Jobs); err != nil {
 		return nil, true, err
 	}
 	if list.Defaults == nil || string(list.Defaults) == "null" {
@@ -208,7 +211,13 @@ func (h *handler) specs(body []byte) (specs []json.RawMessage, many bool, err er
 	if _, err := job.ParseSpec(list.Defaults); err != nil {
 		return nil, true, below("defaults", err)
 	}
+	if err := job.CheckMerge(list.Defaults, list.Jobs); err != nil {
+		return nil, true, err
+	}
 	for i, raw := range list.Jobs {
+		if ctx.Err() != nil {
+			return nil, true, context.Cause(ctx)
+		}
 		over, err := job.ParseObject(raw)
 		if err != nil {
 			continue // it is refused as a spec
@@ -220,13 +229,21 @@ func (h *handler) specs(body []byte) (specs []json.RawMessage, many bool, err er
 	return list.Jobs, true, nil
 }
 
-// requests reads and checks specs, as they were given. Where there are many the path of a problem says of which.
-func (h *handler) requests(ctx context.Context, specs []json.RawMessage, many bool) ([]pawl.Request, error) {
+// tooMany refuses no specs, and more than one call may bring.
+func (h *handler) tooMany(specs []json.RawMessage) error {
 	switch {
 	case len(specs) == 0:
-		return nil, invalid("jobs", "", "is empty", "give at least one spec")
+		return invalid("jobs", "", "is empty", "give at least one spec")
 	case len(specs) > h.Limits.Jobs:
-		return nil, invalid("jobs", fmt.Sprintf("%d specs", len(specs)), "are too many at once", fmt.Sprintf("send up to %d, and more in further calls", h.Limits.Jobs))
+		return invalid("jobs", fmt.Sprintf("%d specs", len(specs)), "are too many at once", fmt.Sprintf("send up to %d, and more in further calls", h.Limits.Jobs))
+	}
+	return nil
+}
+
+// requests reads and checks specs, as they were given. Where there are many the path of a problem says of which.
+func (h *handler) requests(ctx context.Context, specs []json.RawMessage, many bool) ([]pawl.Request, error) {
+	if err := h.tooMany(specs); err != nil {
+		return nil, err
 	}
 	reqs := make([]pawl.Request, len(specs))
 	var wrong, denied job.SpecError
@@ -236,9 +253,15 @@ func (h *handler) requests(ctx context.Context, specs []json.RawMessage, many bo
 		}
 		var e *job.SpecError
 		errors.As(err, &e)
-		all.Problems = append(all.Problems, e.Problems...)
+		all.Note(e.Problems...)
 	}
 	for i, raw := range specs {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if len(wrong.Problems) >= job.MaxProblems {
+			break
+		}
 		spec, err := job.ParseSpec(raw)
 		if err == nil {
 			err = serviceOf(ctx).Check(&spec)

@@ -70,9 +70,26 @@ func (p Problem) String() string {
 	return b.String()
 }
 
-// SpecError lists everything that is wrong with one spec. Its kind is [Invalid].
+// SpecError lists everything that is wrong with one spec, up to [MaxProblems]. Its kind is [Invalid].
 type SpecError struct {
 	Problems []Problem
+}
+
+// MaxProblems is how many problems of a document, or of all jobs of one submission, are listed.
+const MaxProblems = 1000
+
+// Note adds problems, as long as they are not too many. It reports whether there is room for more.
+func (e *SpecError) Note(problems ...Problem) bool {
+	room := MaxProblems - 1 - len(e.Problems)
+	switch {
+	case room < 0:
+	case len(problems) <= room:
+		e.Problems = append(e.Problems, problems...)
+	default:
+		e.Problems = append(e.Problems, problems[:room]...)
+		e.Problems = append(e.Problems, Problem{Path: "(more)", What: "there are more problems than these", Remedy: "correct these first"})
+	}
+	return len(e.Problems) < MaxProblems
 }
 
 func (e *SpecError) Error() string {

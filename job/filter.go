@@ -3,7 +3,6 @@ package job
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -470,7 +469,7 @@ func (t *Term) word(v string) bool {
 	case IsNot:
 		return !slices.Contains(t.Values, v)
 	}
-	return slices.ContainsFunc(t.Values, func(pattern string) bool { return wildcard(pattern).MatchString(v) })
+	return slices.ContainsFunc(t.Values, func(pattern string) bool { return like(pattern, v) })
 }
 
 func (t *Term) number(v int) bool {
@@ -496,11 +495,28 @@ func (t *Term) holds(order int) bool {
 	return order >= 0
 }
 
-// wildcard returns the regular expression for a pattern with * and ?.
-func wildcard(pattern string) *regexp.Regexp {
-	p := regexp.QuoteMeta(pattern)
-	p = strings.NewReplacer(`\*`, `.*`, `\?`, `.`).Replace(p)
-	return regexp.MustCompile(`(?s)^` + p + `$`)
+// like reports whether all of text fits a pattern with * and ?.
+func like(pattern, text string) bool {
+	star, behind := "", "" // what follows the newest *, and where that was tried last
+	open := false          // there was one
+	for text != "" {
+		sign, width := utf8.DecodeRuneInString(pattern)
+		r, n := utf8.DecodeRuneInString(text)
+		switch {
+		case sign == '*' && width > 0:
+			pattern = pattern[width:]
+			star, behind, open = pattern, text, true
+		case width > 0 && (sign == '?' || sign == r && pattern[:width] == text[:n]):
+			pattern, text = pattern[width:], text[n:]
+		case open:
+			_, n = utf8.DecodeRuneInString(behind)
+			behind = behind[n:]
+			pattern, text = star, behind
+		default:
+			return false
+		}
+	}
+	return strings.Trim(pattern, "*") == ""
 }
 
 // String writes f so that [ParseFilter] reads the same filter.

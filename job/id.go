@@ -83,7 +83,7 @@ func IDPatterns(part string) []string {
 
 // Fits reports whether part is id, or at least [LeastIDPart] hex digits with which it begins or ends.
 func (id ID) Fits(part string) bool {
-	return slices.ContainsFunc(IDPatterns(part), func(p string) bool { return wildcard(p).MatchString(id.String()) })
+	return slices.ContainsFunc(IDPatterns(part), func(p string) bool { return like(p, id.String()) })
 }
 
 // String returns the canonical form: 36 characters, lower case.

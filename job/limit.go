@@ -210,7 +210,7 @@ func fits(form, given []string) bool {
 			}
 		}
 		family := p == "*" && i == len(given)-1
-		if !family && (p == "" || of.problems != nil) {
+		if !family && (p == "" || of.err() != nil) {
 			return false
 		}
 	}

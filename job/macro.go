@@ -97,8 +97,8 @@ func (s *Spec) Expand(value func(name string) string, environ func(name string) 
 		}
 		return done
 	})
-	if v.problems != nil {
-		return Spec{}, &SpecError{v.problems}
+	if err := v.err(); err != nil {
+		return Spec{}, err
 	}
 	return out, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 )
 
@@ -18,6 +19,19 @@ func ParseObject(text []byte) (fields map[string]any, err error) {
 		return nil, errors.New("it is null")
 	}
 	return fields, nil
+}
+
+// CheckMerge refuses specs that would be too large together with the defaults under each of them.
+func CheckMerge(defaults json.RawMessage, specs []json.RawMessage) error {
+	size := len(defaults) * len(specs)
+	for _, s := range specs {
+		size += len(s)
+	}
+	if size > MaxMerged {
+		return problem("defaults", fmt.Sprintf("%d bytes under each of %d jobs", len(defaults), len(specs)), "are too large together",
+			fmt.Sprintf("keep all jobs with their defaults to %d bytes: share less, or submit fewer jobs at once", MaxMerged))
+	}
+	return nil
 }
 
 // Merge returns over with the fields of under below it, as a spec is read that has defaults: objects are merged field by
@@ -50,4 +64,24 @@ func Encode(v any) (json.RawMessage, error) {
 	enc.SetEscapeHTML(false)
 	err := enc.Encode(v)
 	return bytes.TrimSpace(b.Bytes()), err
+}
+
+// Depth returns how deep lists and maps stand in each other in JSON.
+func Depth(text []byte) (deepest int) {
+	now, quoted := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{', c == '[':
+			now++
+			deepest = max(deepest, now)
+		case c == '}', c == ']':
+			now--
+		}
+	}
+	return deepest
 }

@@ -39,8 +39,8 @@ func Parse(data []byte, v any, what, such string) error {
 	}
 	c := comparison{of: what}
 	c.value("", raw, reflect.TypeOf(v).Elem())
-	if c.problems != nil {
-		return &SpecError{c.problems}
+	if c.found.Problems != nil {
+		return &c.found
 	}
 	if err := json.Unmarshal(data, v); err != nil {
 		return problem(whole, "", err.Error(), "correct the value")
@@ -73,8 +73,8 @@ var reserved = map[string][]string{
 
 // A comparison finds where JSON does not fit the type that it is to be decoded into.
 type comparison struct {
-	of       string // what the fields are of
-	problems []Problem
+	of    string // what the fields are of
+	found SpecError
 }
 
 // value reports unknown fields and wrong types in the value at a path.
@@ -101,7 +101,7 @@ func (c *comparison) value(at string, raw any, t reflect.Type) {
 	default:
 		text, _ := json.Marshal(raw) // it was decoded a moment ago
 		if json.Unmarshal(text, reflect.New(t).Interface()) != nil {
-			c.problems = append(c.problems, Problem{at, short(string(text)), "is not " + typeName(t), "give " + typeName(t)})
+			c.found.Note(Problem{at, short(string(text)), "is not " + typeName(t), "give " + typeName(t)})
 		}
 	}
 }
@@ -118,17 +118,17 @@ func (c *comparison) fields(at string, fields map[string]any, t reflect.Type) {
 		p := member(at, k)
 		switch f, ok := known[k]; {
 		case ok && f.Tag.Get("zero") == "refused" && zero(fields[k]):
-			c.problems = append(c.problems, Problem{p, "0", "is out of range", "give more than 0, or remove it for the default"})
+			c.found.Note(Problem{p, "0", "is out of range", "give more than 0, or remove it for the default"})
 		case ok:
 			c.value(p, fields[k], f.Type)
 		case slices.Contains(reserved[list], k):
-			c.problems = append(c.problems, Problem{Path: p, What: "is reserved for a later version", Remedy: "remove it"})
+			c.found.Note(Problem{Path: p, What: "is reserved for a later version", Remedy: "remove it"})
 		default:
 			remedy := "remove it"
 			if n := nearest(k, known); n != "" {
 				remedy = "did you mean " + n + "?"
 			}
-			c.problems = append(c.problems, Problem{Path: p, What: "is not a field of " + c.of, Remedy: remedy})
+			c.found.Note(Problem{Path: p, What: "is not a field of " + c.of, Remedy: remedy})
 		}
 	}
 }
@@ -149,8 +149,14 @@ func Nearest(k string, known ...string) string {
 	return nearest(k, names)
 }
 
+// maxSlip is up to how many bytes something may be a slip of a name.
+const maxSlip = 64
+
 // nearest returns the known name with the smallest edit distance to k, if that is small enough to be a slip.
 func nearest[V any](k string, known map[string]V) string {
+	if len(k) > maxSlip {
+		return ""
+	}
 	best, dist := "", len(k)/2+1
 	for name := range known {
 		if d := distance(strings.ToLower(k), strings.ToLower(name)); d < dist || d == dist && best != "" && name < best {

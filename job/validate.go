@@ -23,6 +23,11 @@ const (
 	MaxScript = 1 << 20     // bytes of a script
 	MaxWord   = 128<<10 - 1 // bytes of one argument, of Linux (MAX_ARG_STRLEN)
 	MaxLabels = 64
+	MaxDepth  = 64       // of args, notes and the data of events: lists and maps in each other
+	MaxMerged = 64 << 20 // bytes of the specs of one submission, with their defaults
+	MaxInputs = 10_000
+	MaxWords  = 100_000 // of command, arguments and launch together
+	MaxEnv    = 10_000
 )
 
 var (
@@ -75,17 +80,17 @@ func (s *Spec) Validate() error {
 	return v.err()
 }
 
-type validation struct{ problems []Problem }
+type validation struct{ found SpecError }
 
 func (v *validation) err() error {
-	if v.problems != nil {
-		return &SpecError{v.problems}
+	if v.found.Problems != nil {
+		return &v.found
 	}
 	return nil
 }
 
 func (v *validation) add(path, value, what, remedy string) {
-	v.problems = append(v.problems, Problem{path, short(value), what, remedy})
+	v.found.Note(Problem{path, short(value), what, remedy})
 }
 
 func (v *validation) text(path, s string, limit int) {
@@ -113,6 +118,8 @@ func (v *validation) json(path string, raw json.RawMessage, limit int) {
 		v.add(path, string(raw), "is not JSON", "correct the syntax")
 	case !utf8.Valid(raw):
 		v.add(path, "", "is not text in UTF-8", "encode it so")
+	case Depth(raw) > MaxDepth:
+		v.add(path, "", fmt.Sprintf("has lists and maps more than %d deep in each other", MaxDepth), "write it flatter")
 	}
 }
 
@@ -179,6 +186,19 @@ func (v *validation) app(s *Spec) {
 	if s.Args != nil {
 		v.add("args", "", "belongs to tasks, not to kind app", "use arguments")
 	}
+	tooMany := false
+	many := func(path string, n, limit int) {
+		if n > limit {
+			tooMany = true
+			v.add(path, strconv.Itoa(n), "are too many", fmt.Sprintf("keep to %d", limit))
+		}
+	}
+	many("arguments", len(s.Command)+len(s.Arguments)+len(s.Launch), MaxWords)
+	many("env", len(s.Env), MaxEnv)
+	many("inputs", len(s.Inputs), MaxInputs)
+	if tooMany {
+		return // each of them would be looked at
+	}
 	v.program(s)
 	for _, k := range sortedKeys(s.Env) {
 		v.variable(member("env", k), k, "")
@@ -201,16 +221,19 @@ func (v *validation) app(s *Spec) {
 			v.add(at+".env", in.Env, "is set in env too", "give one of them another name")
 		}
 	}
+	places := sortedKeys(targets)
 	for i, in := range s.Inputs {
 		if !in.InPlace || in.To == "" && in.From == "" {
 			continue
 		}
 		at := fmt.Sprintf("inputs[%d]", i)
 		link := path.Clean(cmp.Or(in.To, baseName(in.From)))
-		for _, to := range sortedKeys(targets) {
-			if strings.HasPrefix(to, link+"/") {
-				v.add(at+".in_place", "", "would lead "+targets[to]+", which lies below it, into "+in.From+" itself", "give one of them another path")
+		below, _ := slices.BinarySearch(places, link+"/")
+		for _, to := range places[below:] {
+			if !strings.HasPrefix(to, link+"/") {
+				break
 			}
+			v.add(at+".in_place", "", "would lead "+targets[to]+", which lies below it, into "+in.From+" itself", "give one of them another path")
 		}
 	}
 	v.macros(s)
@@ -369,6 +392,9 @@ func (v *validation) argv(path string, list []string) {
 
 // word checks what is passed to a program as one argument or variable, shown as value.
 func (v *validation) word(at, text, value string) {
+	if !utf8.ValidString(text) {
+		v.add(at, value, "is not text in UTF-8", "write it to a file and pass that as an input")
+	}
 	if strings.ContainsRune(text, 0) {
 		v.add(at, value, "has a NUL byte", "remove it")
 	}

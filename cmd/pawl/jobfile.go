@@ -201,6 +201,10 @@ func beneath(fields map[string]json.RawMessage, faults *faults) []item {
 			faults.add("defaults", err)
 		}
 	}
+	if err := job.CheckMerge(fields["defaults"], jobs); err != nil {
+		faults.add("", err)
+		return nil
+	}
 	items := make([]item, len(jobs))
 	for i, doc := range jobs {
 		name := fieldsOf(doc)["name"]

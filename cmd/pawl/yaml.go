@@ -12,10 +12,10 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 
+	"github.com/pawl-jobs/pawl/internal/yamltree"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -28,11 +28,18 @@ func yamlDocuments(content []byte) ([]json.RawMessage, error) {
 	case !utf8.Valid(content):
 		return nil, errors.New("is not UTF-8: save it in that encoding")
 	}
-	tokens := withoutEmpty(lexer.Tokenize(string(content)))
+	tokens, err := yamltree.Tokens(content)
+	if err != nil {
+		return nil, err
+	}
+	tokens = withoutEmpty(tokens)
 	markNumbers(tokens)
 	file, err := parser.Parse(tokens, 0)
 	if err != nil {
 		return nil, notYAML(err)
+	}
+	if err := yamltree.Check(file); err != nil {
+		return nil, err
 	}
 	var docs []json.RawMessage
 	for _, d := range file.Docs {

@@ -47,7 +47,7 @@ var allowed = map[string][]string{
 	"auth": {"job"}, // who calls; jobs are looked up for it
 
 	"internal/live":    {"job"}, // what it shows is handed to it
-	"internal/config":  {"job"},
+	"internal/config":  {"job", "internal/yamltree"},
 	"internal/edge":    {"job"},
 	"internal/observe": {"job", "store", "broker"}, // it decorates contracts
 }

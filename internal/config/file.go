@@ -8,12 +8,17 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 
+	"github.com/pawl-jobs/pawl/internal/yamltree"
 	"github.com/pawl-jobs/pawl/job"
 )
 
 // parse reads a file in YAML. Each value knows its line.
 func parse(name string, content []byte) (layer, error) {
-	f, err := parser.ParseBytes(content, 0)
+	tokens, err := yamltree.Tokens(content)
+	if err != nil {
+		return nil, fmt.Errorf("%s %w", name, err)
+	}
+	f, err := parser.Parse(tokens, 0)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

@@ -1,0 +1,123 @@
+package job_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// problemsOf returns what is wrong with a spec.
+func problemsOf(t *testing.T, text string) []job.Problem {
+	t.Helper()
+	spec, err := job.ParseSpec([]byte(text))
+	if err == nil {
+		err = spec.Validate()
+	}
+	if err == nil {
+		return nil
+	}
+	wrong, ok := err.(*job.SpecError)
+	if !ok {
+		t.Fatal(err)
+	}
+	return wrong.Problems
+}
+
+func TestSpecsHaveBounds(t *testing.T) {
+	list := func(one string, n int) string { return "[" + strings.Repeat(one+",", n-1) + one + "]" }
+	deep := strings.Repeat("[", 65) + strings.Repeat("]", 65)
+	var env strings.Builder
+	for i := range 10_001 {
+		fmt.Fprintf(&env, `,"A%d":""`, i)
+	}
+	for _, c := range []struct{ spec, path string }{
+		{`{"command":["a"],"arguments":` + list(`""`, 100_000) + `}`, "arguments"},
+		{`{"command":["a"],"inputs":` + list(`{"from":"/a"}`, 10_001) + `}`, "inputs"},
+		{`{"command":["a"],"env":{"B":""` + env.String() + `}}`, "env"},
+		{`{"command":["a"],"notes":` + deep + `}`, "notes"},
+		{`{"kind":"mail","args":` + deep + `}`, "args"},
+	} {
+		if all := problemsOf(t, c.spec); len(all) != 1 || all[0].Path != c.path {
+			t.Errorf("%.60s: %+.300v", c.spec, all)
+		}
+	}
+	for _, wrong := range []string{
+		`{"command":["a"],"inputs":` + list(`{}`, 10_000) + `}`,
+		`{"command":["a"],"inputs":` + list(`1`, 100_000) + `}`,
+		`{"command":["a"]` + unknown(20_000) + `}`,
+	} {
+		all := problemsOf(t, wrong)
+		if len(all) != job.MaxProblems || !strings.Contains(all[len(all)-1].What, "more problems") {
+			t.Errorf("%.60s: %d problems are listed", wrong, len(all))
+		}
+	}
+	note := job.Note{Name: "x", Data: json.RawMessage(deep)}
+	if note.Validate() == nil {
+		t.Error("the data of an event may be as deep as it likes")
+	}
+	bad := job.Spec{Command: []string{"a\xff"}}
+	if err := bad.Validate(); err == nil {
+		t.Error("an argument may be no UTF-8")
+	}
+}
+
+func unknown(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `,"field%d":1`, i)
+	}
+	return b.String()
+}
+
+// TestInputsInPlaceAmongMany has as many inputs as there may be: each is looked for among the others, and not at each.
+func TestInputsInPlaceAmongMany(t *testing.T) {
+	s := job.Spec{Command: []string{"a"}}
+	for i := range job.MaxInputs {
+		s.Inputs = append(s.Inputs, job.Input{From: "/x", To: fmt.Sprintf("d%d", i), InPlace: true})
+	}
+	s.Inputs[7].To = "d1/below"
+	wrong, ok := s.Validate().(*job.SpecError)
+	if !ok || len(wrong.Problems) != 1 || wrong.Problems[0].Path != "inputs[1].in_place" {
+		t.Errorf("%+v", wrong)
+	}
+}
+
+func TestCheckMerge(t *testing.T) {
+	specs := slices.Repeat([]json.RawMessage{json.RawMessage(`{}`)}, 10_000)
+	if err := job.CheckMerge(json.RawMessage(strings.Repeat("x", 180<<10)), specs); job.KindOf(err) != job.Invalid {
+		t.Errorf("%v", err)
+	}
+	if err := job.CheckMerge(json.RawMessage(strings.Repeat("x", 6<<10)), specs); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPatternsOfFilters holds how filters match against regular expressions that say the same.
+func TestPatternsOfFilters(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	text := func(signs string) string {
+		var b strings.Builder
+		for range r.IntN(8) {
+			b.WriteRune([]rune(signs)[r.IntN(len([]rune(signs)))])
+		}
+		return b.String()
+	}
+	for range 20_000 {
+		pattern, name := text("ab*?é*"), text("abé\n")
+		expr := strings.NewReplacer(`\*`, `.*`, `\?`, `.`).Replace(regexp.QuoteMeta(pattern))
+		want := regexp.MustCompile(`(?s)^` + expr + `$`).MatchString(name)
+		if got := job.Filter(nil).And("name", job.Like, pattern).Match(&job.Job{Name: name}); got != want {
+			t.Fatalf("%q fits %q: %t", name, pattern, got)
+		}
+	}
+	long := strings.Repeat("a", 100_000)
+	if job.Filter(nil).And("name", job.Like, strings.Repeat("*a", 20)+"*b").Match(&job.Job{Name: long}) {
+		t.Error("what does not fit is chosen")
+	}
+}
