@@ -195,9 +195,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serve lets a request pass what stands before every operation, and then do it.
 func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
-	if err := checkSize(r); err != nil {
-		writeProblem(w, r, err)
-		return
+	for _, check := range []func(*http.Request) error{checkSize, checkText} {
+		if err := check(r); err != nil {
+			writeProblem(w, r, err)
+			return
+		}
 	}
 	_, pattern := h.mux.Handler(r)
 	op := h.operations[pattern]

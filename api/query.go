@@ -5,9 +5,40 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/pawl-jobs/pawl/job"
 )
+
+// readHeaders are the headers whose text goes on into the service.
+var readHeaders = []string{"Authorization", "Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-Id", "X-Request-Id"}
+
+// checkText refuses a request whose path, query or headers no database takes: they are not UTF-8, or have a NUL.
+func checkText(r *http.Request) error {
+	bad := func(where string) error {
+		return withStatus(http.StatusBadRequest, invalid(where, "", "is not text: it has a NUL, or is not UTF-8", "send text in UTF-8"))
+	}
+	if !isText(r.URL.Path) {
+		return bad("(path)")
+	}
+	query, _ := url.ParseQuery(r.URL.RawQuery) // what cannot be read is refused by who reads it
+	for name, values := range query {
+		if !isText(name) || slices.ContainsFunc(values, notText) {
+			return bad("(query)")
+		}
+	}
+	for _, name := range readHeaders {
+		if slices.ContainsFunc(r.Header.Values(name), notText) {
+			return bad(name)
+		}
+	}
+	return nil
+}
+
+func isText(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, "\x00") }
+
+func notText(s string) bool { return !isText(s) }
 
 // checkQuery refuses a query of which a part would be passed over: one that cannot be read, or has a parameter that is
 // unknown, or stands there twice.
