@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
+	"strings"
 	"time"
 
 	"github.com/pawl-jobs/pawl/engine"
@@ -17,7 +19,8 @@ import (
 type LogQuery struct {
 	// Stderr asks for that instead of stdout.
 	Stderr bool
-	// Tail is how many of the last lines are wanted; 0: all lines.
+	// Tail is how many of the last lines are wanted; 0: all lines. For each of them 1 MiB is read, and 64 MiB in all; where
+	// the lines are longer, a line says that what comes first is cut.
 	Tail int
 	// Follow goes on with what is written from now on, until the job has ended. Of a job that is tried again it is the
 	// log of the present attempt, and then of those after it.
@@ -55,7 +58,7 @@ func (s *Service) Log(ctx context.Context, id job.ID, q LogQuery) (io.ReadCloser
 	if err != nil {
 		return nil, err
 	}
-	start, err := lastLines(r, file.Size, q.Tail)
+	start, cut, err := lastLines(r, file.Size, q.Tail)
 	if err == nil {
 		_, err = r.Seek(start, io.SeekStart)
 	}
@@ -65,7 +68,7 @@ func (s *Service) Log(ctx context.Context, id job.ID, q LogQuery) (io.ReadCloser
 	return struct {
 		io.Reader
 		io.Closer
-	}{io.LimitReader(r, file.Size-start), r}, nil
+	}{io.MultiReader(strings.NewReader(cut), io.LimitReader(r, file.Size-start)), r}, nil
 }
 
 func (q LogQuery) name(f engine.Files) string {
@@ -78,34 +81,45 @@ func (q LogQuery) name(f engine.Files) string {
 // block is how much of a log is read at once.
 const block = 64 << 10
 
-// lastLines returns where the last lines of a file begin, so many; at its beginning for 0. It reads from the end.
-func lastLines(r io.ReadSeeker, size int64, lines int) (int64, error) {
+// Bounds of what is read for the last lines of a log.
+const (
+	tailLine = 1 << 20  // bytes for each line
+	tailAll  = 64 << 20 // bytes in all
+)
+
+// lastLines returns where the last lines of a file begin, so many; at its beginning for 0. It reads from the end. Where
+// the lines are longer than it reads, cut is a line that says so.
+func lastLines(r io.ReadSeeker, size int64, lines int) (start int64, cut string, err error) {
 	if lines <= 0 {
-		return 0, nil
+		return 0, "", nil
 	}
+	least := max(0, size-min(int64(lines), tailAll/tailLine)*tailLine)
 	buf := make([]byte, block)
-	for end := size; end > 0; {
-		part := buf[:min(end, block)]
+	for end := size; end > least; {
+		part := buf[:min(end-least, block)]
 		end -= int64(len(part))
 		if _, err := r.Seek(end, io.SeekStart); err != nil {
-			return 0, err
+			return 0, "", err
 		}
 		switch _, err := io.ReadFull(r, part); {
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-			return 0, nil // it was truncated meanwhile, by the next attempt
+			return 0, "", nil // it was truncated meanwhile, by the next attempt
 		case err != nil:
-			return 0, err
+			return 0, "", err
 		}
 		for i := bytes.LastIndexByte(part, '\n'); i >= 0; i = bytes.LastIndexByte(part[:i], '\n') {
 			if end+int64(i) == size-1 {
 				continue // the end of the last line
 			}
 			if lines--; lines == 0 {
-				return end + int64(i) + 1, nil
+				return end + int64(i) + 1, "", nil
 			}
 		}
 	}
-	return 0, nil
+	if least > 0 {
+		cut = fmt.Sprintf("… the lines are too long: what comes first is cut, %d bytes of the file are before this\n", least)
+	}
+	return least, cut, nil
 }
 
 // lookEvery is how often a file is looked at while its program runs and somebody follows it: nobody tells of a file that
@@ -284,8 +298,9 @@ func (f *logFollower) look() error {
 	if file.Size == f.read || !file.Modified.After(f.stale) {
 		return nil
 	}
+	cut := ""
 	if f.tail > 0 {
-		if f.read, err = lastLines(r, file.Size, f.tail); err != nil {
+		if f.read, cut, err = lastLines(r, file.Size, f.tail); err != nil {
 			return err
 		}
 		f.tail = 0
@@ -313,6 +328,6 @@ func (f *logFollower) look() error {
 		f.launch = 0
 		return nil
 	}
-	f.buf, f.read = buf[:n], from+int64(n)
+	f.buf, f.read = append([]byte(cut), buf[:n]...), from+int64(n)
 	return nil
 }

@@ -133,7 +133,7 @@ func disposition(name string) string {
 type logsInput struct {
 	ID     string `path:"id" doc:"The id of the job."`
 	Stream string `query:"stream" doc:"Which of the two." enum:"stdout,stderr" default:"stdout"`
-	Tail   int    `query:"tail" doc:"Only so many of the last lines; all by default." minimum:"1"`
+	Tail   int    `query:"tail" doc:"Only so many of the last lines; all by default. For each of them 1 MiB is read, 64 MiB in all; where they are longer a line says that the beginning is cut." minimum:"1"`
 	Follow bool   `query:"follow" doc:"Go on with what is written from now on, until the job has ended. Of a job that is tried again it is the log of the present attempt, and then of those after it." default:"false"`
 }
 

@@ -37,7 +37,7 @@ with what is written from now on, until the job has ended; of a job that is trie
 		},
 	}
 	cmd.Flags().BoolVar(&q.Stderr, "stderr", false, "print the standard error instead")
-	cmd.Flags().IntVar(&q.Tail, "tail", 0, "print only the last lines, so many")
+	cmd.Flags().IntVar(&q.Tail, "tail", 0, "print only the last lines, so many (1 MiB for each, 64 MiB in all)")
 	cmd.Flags().BoolVarP(&q.Follow, "follow", "f", false, "go on with what is written, until the job has ended")
 	return cmd
 }
