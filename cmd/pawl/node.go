@@ -76,6 +76,7 @@ type nodeOptions struct {
 	testers map[string][]string                               // programs that find out whether what blocks jobs has cleared, by name
 	patient time.Duration                                     // how long a test may take; 0: as is usual
 	web     outward.Rule                                      // from where inputs may be fetched by http; empty: from all
+	webSize int64                                             // bytes of the largest such input; 0: as package files/http has it
 	memory  time.Duration                                     // for how long jobs that were cleaned are remembered; 0: as is usual
 	log     io.Writer                                         // for what operators should know; stderr by default
 	observe *observe.Observer                                 // looks on, and has a log of its own; nil: nobody
@@ -158,7 +159,7 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 		dial = rule.Dialer().DialContext
 	}
 	if rule != outward.None {
-		web := fileshttp.New(fileshttp.Config{Rule: rule})
+		web := fileshttp.New(fileshttp.Config{Rule: rule, Most: o.webSize})
 		n.free = append(n.free, web.Close)
 		kind.Sources = map[string]files.Source{"http": web, "https": web}
 	}

@@ -47,21 +47,24 @@ type Config struct {
 	Rule outward.Rule
 	// Header is how long it waits for the head of an answer; a minute by default.
 	Header time.Duration
-	// Stall is for how long a transfer may stand still; a minute by default.
+	// Stall is for how long a transfer may stand still, and in which it must bring 64 KiB; a minute by default.
 	Stall time.Duration
+	// Most is how many bytes a file may have; 100 GiB by default.
+	Most int64
 }
 
 // Source is the web.
 type Source struct {
 	client *http.Client
 	stall  time.Duration
+	most   int64
 }
 
 var _ files.Source = (*Source)(nil)
 
 // New returns the web as a source of files.
 func New(c Config) *Source {
-	return &Source{client: c.Rule.Client(cmp.Or(c.Header, time.Minute)), stall: cmp.Or(c.Stall, time.Minute)}
+	return &Source{client: c.Rule.Client(cmp.Or(c.Header, time.Minute)), stall: cmp.Or(c.Stall, time.Minute), most: cmp.Or(c.Most, 100<<30)}
 }
 
 // Close ends connections that are open and idle. The source can be used on.
@@ -111,10 +114,19 @@ func (s *Source) Open(ctx context.Context, url string) (io.ReadCloser, error) {
 		cancel(nil)
 		return nil, err
 	}
-	b := &body{ReadCloser: res.Body, at: res.Request.URL, size: res.ContentLength, ctx: ctx, cancel: cancel}
+	if res.ContentLength > s.most {
+		res.Body.Close()
+		cancel(nil)
+		return nil, s.tooLarge(res.Request.URL)
+	}
+	b := &body{ReadCloser: res.Body, from: s, at: res.Request.URL, size: res.ContentLength, ctx: ctx, cancel: cancel, left: s.stall}
 	b.watch, b.stall = time.AfterFunc(s.stall, func() { cancel(errStalled) }), s.stall
 	b.watch.Stop()
 	return b, nil
+}
+
+func (s *Source) tooLarge(at *url.URL) error {
+	return job.Errorf(job.Invalid, "%s: the file has more than %d bytes, which is all that this service takes (http_size)", at.Host, s.most)
 }
 
 // A refusal is an answer that stands.
@@ -241,6 +253,7 @@ var errStalled = errors.New("the transfer stood still")
 // A body is an answer on its way.
 type body struct {
 	io.ReadCloser
+	from   *Source
 	at     *url.URL // where it comes from
 	size   int64    // below 0: not known
 	n      int64
@@ -248,13 +261,26 @@ type body struct {
 	cancel context.CancelCauseFunc
 	watch  *time.Timer
 	stall  time.Duration
+	left   time.Duration // of stall, in which the piece must come
+	piece  int           // bytes of it that came
 }
 
+// slowest is how many bytes come in the time for which a transfer may stand still.
+const slowest = 64 << 10
+
 func (b *body) Read(p []byte) (int, error) {
-	b.watch.Reset(b.stall) // of the time in which nobody reads the server knows nothing
+	begun := time.Now()
+	b.watch.Reset(max(b.left, 1)) // of the time in which nobody reads the server knows nothing
 	n, err := b.ReadCloser.Read(p)
 	b.watch.Stop()
 	b.n += int64(n)
+	b.left -= time.Since(begun)
+	if b.piece += n; b.piece >= slowest {
+		b.piece, b.left = 0, b.stall
+	}
+	if b.n > b.from.most {
+		return n, b.from.tooLarge(b.at)
+	}
 	if err == nil || err == io.EOF {
 		return n, err
 	}
@@ -269,6 +295,9 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	if stalled {
 		said = fmt.Sprintf("%s: the transfer stood still for %v after %d bytes", b.at.Host, b.stall, b.n)
+		if time.Since(begun) < b.stall/2 { // it came, in drops
+			said = fmt.Sprintf("%s: the transfer brought less than %d bytes in %v after %d bytes", b.at.Host, slowest, b.stall, b.n)
+		}
 	}
 	return n, block(job.TransferInterrupted, b.at, said)
 }

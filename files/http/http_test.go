@@ -221,6 +221,16 @@ func TestTransferThatBreaks(t *testing.T) {
 			w.(http.Flusher).Flush()
 			<-r.Context().Done()
 		}, "the transfer stood still for 20ms after 3 bytes"},
+		{"in drops", Config{Stall: 200 * time.Millisecond}, func(w http.ResponseWriter, r *http.Request) {
+			for r.Context().Err() == nil {
+				io.WriteString(w, "0")
+				w.(http.Flusher).Flush()
+				select {
+				case <-r.Context().Done():
+				case <-time.After(10 * time.Millisecond):
+				}
+			}
+		}, ""},
 		{"before it begins", Config{}, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "the connection broke off before it answered"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -230,6 +240,34 @@ func TestTransferThatBreaks(t *testing.T) {
 			b := job.Blocking(err)
 			if b == nil || b.Code != job.TransferInterrupted || b.Tester != TesterHTTP || b.Params["url"] != at+"/" || !strings.HasSuffix(b.Message, tt.want) {
 				t.Errorf("block %+v of error %v", b, err)
+			}
+			if _, err := to.Stat(t.Context(), "/f"); !errors.Is(err, fs.ErrNotExist) || len(to.Temporaries()) > 0 {
+				t.Errorf("a part is left: %v, %q", err, to.Temporaries())
+			}
+		})
+	}
+}
+
+// TestTooLarge takes files that are larger than they may be, by what the server says or by what it sends.
+func TestTooLarge(t *testing.T) {
+	for name, answer := range map[string]http.HandlerFunc{
+		"as is told": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "11")
+			io.WriteString(w, "01234567890")
+		},
+		"as is not told": func(w http.ResponseWriter, r *http.Request) {
+			for r.Context().Err() == nil {
+				io.WriteString(w, "0123")
+				w.(http.Flusher).Flush()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, at := serve(t, Config{Most: 10}, answer)
+			to := fake.New()
+			_, err := files.Fetch(t.Context(), to, "/f", s, at+"/f", files.CopyOptions{})
+			if job.KindOf(err) != job.Invalid || job.Blocking(err) != nil || !strings.Contains(err.Error(), "more than 10 bytes") {
+				t.Errorf("error %v", err)
 			}
 			if _, err := to.Stat(t.Context(), "/f"); !errors.Is(err, fs.ErrNotExist) || len(to.Temporaries()) > 0 {
 				t.Errorf("a part is left: %v, %q", err, to.Temporaries())

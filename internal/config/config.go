@@ -66,6 +66,7 @@ type Config struct {
 	Remember time.Duration `key:"remember" default:"720h" min:"1h" max:"87600h" doc:"how long the machine remembers of which jobs it ran the program, after their folders are gone; longer than the oldest backup of the database is old that may be restored"`
 
 	HTTPInputs string `key:"http_inputs" default:"public" oneof:"none,public,all" doc:"from where jobs may have inputs fetched by http and https: public is any server but those at addresses of this machine and of private networks; all is these too, and a proxy that HTTPS_PROXY names; none refuses such jobs"`
+	HTTPSize   Size   `key:"http_size" default:"100GiB" min:"1KiB" doc:"largest file that an input may have that is fetched by http or https"`
 
 	Limits struct {
 		Body    Size          `key:"body" default:"64MiB" min:"1KiB" max:"1GiB" reload:"true" doc:"largest body of a request"`

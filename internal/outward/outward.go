@@ -35,6 +35,8 @@ var inward = []netip.Prefix{
 	netip.MustParsePrefix("64:ff9b:1::/48"),  // local translation to IPv4
 	netip.MustParsePrefix("64:ff9b::/96"),    // what is behind a translation may be any IPv4
 	netip.MustParsePrefix("2002::/16"),       // the same
+	netip.MustParsePrefix("2001::/32"),       // the same (Teredo)
+	netip.MustParsePrefix("::/96"),           // the same, as it was
 	netip.MustParsePrefix("fec0::/10"),       // site-local, as it was
 	netip.MustParsePrefix("::ffff:0:0:0/96"), // translated
 }
@@ -51,6 +53,18 @@ func (r Rule) Allows(a netip.Addr) bool {
 	return false
 }
 
+// own reports whether an address is one of those of this machine. They come and go, so it looks each time.
+func own(a netip.Addr, addresses func() ([]net.Addr, error)) (bool, error) {
+	a = a.Unmap().WithZone("")
+	all, err := addresses()
+	for _, one := range all {
+		if n, ok := one.(*net.IPNet); ok && n.IP.Equal(a.AsSlice()) {
+			return true, nil
+		}
+	}
+	return false, err
+}
+
 // ErrRefused says that the rule refuses an address. It comes with kind [job.Invalid].
 var ErrRefused = errors.New("jobs of this service may not have it go there (http_inputs)")
 
@@ -62,6 +76,12 @@ func (r Rule) Dialer() *net.Dialer {
 			to, err := netip.ParseAddrPort(address)
 			if err == nil && !r.Allows(to.Addr()) {
 				err = ErrRefused
+			}
+			if err == nil && r == Public {
+				var here bool
+				if here, err = own(to.Addr(), net.InterfaceAddrs); here {
+					err = ErrRefused
+				}
 			}
 			if err != nil {
 				return job.Errorf(job.Invalid, "%s: %w", address, err)

@@ -1,6 +1,8 @@
 package outward
 
 import (
+	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -18,7 +20,7 @@ func TestPublic(t *testing.T) {
 		"10.1.2.3": false, "172.16.0.1": false, "192.168.0.1": false, "fd00::1": false, "::ffff:10.0.0.1": false,
 		"169.254.169.254": false, "fe80::1": false, "fe80::1%eth0": false, "fec0::1": false,
 		"100.64.0.1": false, "224.0.0.1": false, "ff02::1": false, "255.255.255.255": false, "240.0.0.1": false,
-		"64:ff9b::7f00:1": false, "2002:7f00:1::": false,
+		"64:ff9b::7f00:1": false, "2001:0:1::1": false, "::7f00:1": false, "2002:7f00:1::": false,
 	} {
 		a := netip.MustParseAddr(address)
 		if got := Public.Allows(a); got != want {
@@ -27,6 +29,31 @@ func TestPublic(t *testing.T) {
 		if !All.Allows(a) || None.Allows(a) || Rule("").Allows(a) {
 			t.Errorf("%s: all, or none, is something else", address)
 		}
+	}
+}
+
+// TestOwn asks of the addresses that a machine may have: its public ones are its own too.
+func TestOwn(t *testing.T) {
+	network := func(text string) net.Addr {
+		ip, n, err := net.ParseCIDR(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &net.IPNet{IP: ip, Mask: n.Mask}
+	}
+	addresses := func() ([]net.Addr, error) {
+		return []net.Addr{network("127.0.0.1/8"), network("93.184.216.34/24"), network("2606:2800:220:1::1/64")}, nil
+	}
+	for address, want := range map[string]bool{
+		"93.184.216.34": true, "::ffff:93.184.216.34": true, "2606:2800:220:1::1": true, "2606:2800:220:1::1%eth0": true,
+		"93.184.216.35": false, "2606:2800:220:1::2": false,
+	} {
+		if got, err := own(netip.MustParseAddr(address), addresses); got != want || err != nil {
+			t.Errorf("%s: %t, %v", address, got, err)
+		}
+	}
+	if _, err := own(netip.MustParseAddr("8.8.8.8"), func() ([]net.Addr, error) { return nil, errors.New("no answer") }); err == nil {
+		t.Error("where the machine cannot tell its addresses one is allowed")
 	}
 }
 
