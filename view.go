@@ -20,6 +20,10 @@ type View struct {
 	Progress *job.Progress `json:"progress,omitempty"` // of the step under way, where that is known
 	Folder   string        `json:"folder,omitempty"`   // the job's folder, while it is there
 	Results  string        `json:"results,omitempty"`  // the folder of its archive, once that is there
+	// Started is when what it runs began, of its newest run; zero: it has not run. Ran is how long that has been RUNNING, or
+	// was. In lists both are there while it is RUNNING only.
+	Started time.Time    `json:"started,omitzero"`
+	Ran     job.Duration `json:"ran,omitempty"`
 	// Fault says what of the row is left out because it cannot be shown; empty: nothing is.
 	Fault string `json:"fault,omitempty"`
 	// Unserved says that it is ready, and that no live process is there that claims jobs such as this one.
@@ -51,6 +55,9 @@ func (s *Service) View(ctx context.Context, id job.ID) (View, error) {
 		return View{}, err
 	}
 	v := s.view(&j, l, among)
+	if v.Started, v.Ran, err = s.run(ctx, &j); err != nil {
+		return View{}, err
+	}
 	k, ok := s.cfg.Kinds[j.Kind].(engine.Keeper)
 	if !ok {
 		return v, nil
@@ -88,10 +95,46 @@ func (s *Service) Views(ctx context.Context, q store.Query) (Views, error) {
 	vs := Views{Jobs: make([]View, len(page.Jobs)), Next: page.Next, Since: page.Since}
 	for i := range page.Jobs {
 		page.Jobs[i].Message = job.Shorten(page.Jobs[i].Message, listedMessage)
-		vs.Jobs[i] = s.view(&page.Jobs[i], l, "")
+		v := s.view(&page.Jobs[i], l, "")
+		if v.State == job.Running {
+			v.Started, v.Ran = v.Since, ranFor(s.Now().Sub(v.Since))
+		}
+		vs.Jobs[i] = v
 	}
 	return vs, nil
 }
+
+// run returns when what j runs began, of its newest run, and how long it has been RUNNING, as its history tells.
+func (s *Service) run(ctx context.Context, j *job.Job) (started time.Time, ran job.Duration, err error) {
+	if j.N == 1 {
+		return started, 0, nil // it was submitted, and nothing else
+	}
+	var total time.Duration
+	var since time.Time // of the state RUNNING; zero: it is another
+	for e, err := range s.News(ctx, NewsQuery{Job: j.ID, Until: closed()}) {
+		if err != nil {
+			return started, 0, err
+		}
+		switch {
+		case e.State == job.Running && since.IsZero():
+			if since = e.At; started.IsZero() {
+				started = e.At
+			}
+		case e.State != job.Running && !since.IsZero():
+			total, since = total+e.At.Sub(since), time.Time{}
+		}
+		if e.State == job.Pending || e.State == job.Waiting { // it begins anew
+			started, total = time.Time{}, 0
+		}
+	}
+	if !since.IsZero() {
+		total += s.Now().Sub(since)
+	}
+	return started, ranFor(total), nil
+}
+
+// ranFor is a time for which something ran, to the millisecond.
+func ranFor(d time.Duration) job.Duration { return job.Duration(max(0, d).Round(time.Millisecond)) }
 
 // mostBehind is up to where the jobs are counted that stand before one.
 const mostBehind = 10_000

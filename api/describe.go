@@ -55,6 +55,8 @@ var says = map[string]map[string]string{
 		"why": "One sentence: why it stands where it stands.", "progress": "How far the step under way has come, where that is known.",
 		"folder":       "Its folder on the machine, while that is there. Lists leave it out.",
 		"results":      "The folder of its archive, once that is there. Lists leave it out.",
+		"started":      "When what it runs began, of its newest run; missing: it has not run. In lists it is there while it is RUNNING.",
+		"ran":          "How long that has been RUNNING, or was. In lists it is there while it is RUNNING.",
 		"fault":        "What of it is left out because it cannot be shown; missing: nothing is.",
 		"unserved":     "It is ready, and no live process claims jobs such as this one.",
 		"machine_gone": "Set while no process lives on the machine to which it belongs.",

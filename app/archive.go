@@ -99,6 +99,9 @@ func (k *Kind) archive(ctx context.Context, s *sheet, record recorder) engine.Ou
 		k.cfg.Ran(ctx, s.job, *s.notes.End)
 	}
 	o := k.archiveParts(ctx, s, record)
+	if o.Fails(s.job) {
+		o = o.Kept(s.result())
+	}
 	if errors.Is(context.Cause(ctx), engine.ErrCanceled) {
 		k.leaveNothing(context.WithoutCancel(ctx), s)
 	}
@@ -196,6 +199,7 @@ func (k *Kind) archiveParts(ctx context.Context, s *sheet, record recorder) engi
 		what := fmt.Sprintf("publish results in %s (they are still in %s)", s.to, s.dir)
 		return fails(what, func() room { return k.resultRoom(ctx, s, 0) }, err)
 	}
+	s.published = true
 	crash.At("archive.published")
 	if verdict.Code != job.NormalCompletion {
 		return engine.Fail(verdict)
@@ -442,21 +446,24 @@ func (k *Kind) clean(ctx context.Context, s *sheet) error {
 	return k.cfg.Host.Files().Remove(ctx, s.dir)
 }
 
-// result is what is kept of a job that ended well.
+// result is what is kept of a job that ended: how its program did, as far as that is known, and where its results are.
 func (s *sheet) result() json.RawMessage {
-	r := struct {
-		ExitCode int    `json:"exit_code"`
-		Ran      string `json:"ran"`
+	var r struct {
+		ExitCode *int   `json:"exit_code,omitempty"`
+		Ran      string `json:"ran,omitempty"`
 		Archive  string `json:"archive,omitempty"`
 		Size     *Size  `json:"size,omitempty"`
 		Usage    *Usage `json:"usage,omitempty"`
-	}{ExitCode: s.notes.End.Code, Ran: brief(s.notes.End.Ran), Usage: s.usage()}
-	if m := s.notes.Manifest; m != nil {
+	}
+	if e := s.notes.End; e != nil && e.NotStarted == "" && !s.notes.Lost {
+		r.ExitCode, r.Ran, r.Usage = &e.Code, brief(e.Ran), s.usage()
+	}
+	if m := s.notes.Manifest; m != nil && s.published {
 		size := m.size()
 		r.Archive, r.Size = s.to, &size
 	}
 	b, err := json.Marshal(r)
-	if err != nil {
+	if err != nil || string(b) == "{}" {
 		return nil
 	}
 	return b

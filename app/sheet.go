@@ -23,6 +23,8 @@ type sheet struct {
 	notes   notes
 	dir     string // the job's folder
 	to      string // the folder of its archive
+
+	published bool // its results are there
 }
 
 // Resolved is the resolved spec of a program: the spec with its defaults, and what its macros stand for where that does

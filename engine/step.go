@@ -316,6 +316,19 @@ func (o Outcome) Set(p job.Patch) Outcome {
 	return o
 }
 
+// Fails reports whether the outcome ends j as FAILED.
+func (o Outcome) Fails(j *job.Job) bool {
+	return o.verb == verbFail || o.verb == verbRetry && j.Attempt >= j.MaxAttempts
+}
+
+// Kept adds a result to an outcome that has none.
+func (o Outcome) Kept(result json.RawMessage) Outcome {
+	if o.set.Result == nil {
+		o.set.Result = result
+	}
+	return o
+}
+
 // Note says something about the outcome, for the history.
 func (o Outcome) Note(message string, data json.RawMessage) Outcome {
 	o.entry.Message, o.entry.Data = message, data
