@@ -26,6 +26,7 @@
 //	GET    /v1/schemas, /v1/schemas/{kind} JSON Schemas of a job and of the documents
 //	GET    /v1/whoami, /v1/version         who asks, and what answers
 //	GET    /healthz, /readyz, /metrics     for whoever watches over the service
+//	GET    /                               where all of this is
 //	GET    /docs, /openapi.json            all of this for people and for programs
 //
 // Names are in snake_case, times in RFC 3339, durations as in Go ("90s"). Errors are problems (RFC 9457) with a code,
@@ -186,6 +187,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	head.Set("X-Content-Type-Options", "nosniff")
 	head.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; sandbox")
 	head.Set("Referrer-Policy", "no-referrer")
+	if h.Prefix != "" && r.URL.Path == h.Prefix {
+		http.Redirect(a, r, h.Prefix+"/", http.StatusPermanentRedirect)
+		return
+	}
 	if h.Prefix != "" && strings.HasPrefix(r.URL.Path, h.Prefix+"/") {
 		http.StripPrefix(h.Prefix, http.HandlerFunc(h.serve)).ServeHTTP(a, r)
 		return
@@ -215,7 +220,8 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	r.Header.Del("Accept") // there is one form of each answer
+	c.html = strings.Contains(r.Header.Get("Accept"), "text/html")
+	r.Header.Del("Accept") // but for the page at / there is one form of each answer
 	h.mux.ServeHTTP(w, r)
 }
 

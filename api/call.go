@@ -24,6 +24,7 @@ type call struct {
 	caller Caller
 	svc    *pawl.Service // acts in the caller's name
 	body   []byte
+	html   bool // the client shows pages to a person
 	own    bool // everyone is the service's own principal
 	stops  func() bool
 	log    *slog.Logger

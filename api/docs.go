@@ -54,6 +54,7 @@ func (h *handler) serveDocs() {
 	}
 	add("openapi", "/openapi.json", h.openAPI("application/openapi+json", func() []byte { return h.documents.json }))
 	add("openapi", "/openapi.yaml", h.openAPI("application/openapi+yaml", func() []byte { return h.documents.yaml }))
+	add("root", "/{$}", h.root)
 	add("docs", "/docs", func(w http.ResponseWriter, r *http.Request) { docsFile(w, r, "index.html") })
 	add("docs", "/docs/{file}", func(w http.ResponseWriter, r *http.Request) { docsFile(w, r, r.PathValue("file")) })
 }

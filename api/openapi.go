@@ -85,7 +85,7 @@ const bearer = "bearer"
 
 // problems names the statuses of errors in the document.
 var problems = map[int]struct{ name, about string }{
-	http.StatusBadRequest:                   {"Broken", "The body is missing, or broken off."},
+	http.StatusBadRequest:                   {"Broken", "The body is missing or broken off; or path, query or headers are no text."},
 	http.StatusUnauthorized:                 {"NotLoggedIn", "The request has no token, or one that is not known."},
 	http.StatusForbidden:                    {"Denied", "The caller may not do this."},
 	http.StatusNotFound:                     {"NotFound", "There is no such thing."},
@@ -188,14 +188,14 @@ func (h *handler) document(doc *huma.OpenAPI, made *huma.Operation) {
 		made.Responses[strconv.Itoa(status)] = &huma.Response{Description: about, Content: success.Content}
 	}
 	errors := append([]int{
-		http.StatusUnauthorized, http.StatusForbidden, http.StatusUnprocessableEntity, http.StatusTooManyRequests,
+		http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusUnprocessableEntity, http.StatusTooManyRequests,
 		http.StatusInternalServerError, http.StatusServiceUnavailable,
 	}, op.errors...)
 	if strings.Contains(op.path, "{") {
 		errors = append(errors, http.StatusNotFound)
 	}
 	if op.body != nil {
-		errors = append(errors, http.StatusBadRequest, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
+		errors = append(errors, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
 		made.RequestBody = op.body.document(r)
 	}
 	if op.public {

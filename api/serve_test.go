@@ -337,7 +337,7 @@ func TestPaths(t *testing.T) {
 		status        int
 		allow, detail string
 	}{
-		{"GET", "/", 404, "", "/docs"},
+		{"POST", "/", 405, "GET, HEAD", ""},
 		{"GET", "/v1", 404, "", ""},
 		{"GET", "/v1/jobs/", 404, "", "no path ends with a slash"},
 		{"POST", "/v1/jobs/", 404, "", "no path ends with a slash"},

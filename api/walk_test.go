@@ -289,7 +289,7 @@ var tries = map[string][]try{
 	"disable-policy": {{path: "/v1/policies/calm/disable", status: 200}, {path: "/v1/policies/none/disable", status: 404}},
 	"delete-policy":  {{path: "/v1/policies/calm", status: 204}, {path: "/v1/policies/calm", status: 404}},
 	"list-groups":    {{status: 200}, {path: "/v1/recovery?x=1", status: 422}},
-	"get-group":      {{path: "/v1/recovery/{group}", status: 200}, {path: "/v1/recovery/none", status: 404}, {path: "/v1/recovery/no%00ne", status: 404}},
+	"get-group":      {{path: "/v1/recovery/{group}", status: 200}, {path: "/v1/recovery/none", status: 404}, {path: "/v1/recovery/no%00ne", status: 400}},
 	"try-group":      {{path: "/v1/recovery/{group}/try", status: 200}, {path: "/v1/recovery/none/try", status: 404}},
 	"release-group":  {{path: "/v1/recovery/{group}/release", status: 200}, {path: "/v1/recovery/none/release", status: 404}},
 	"give-up-group":  {{path: "/v1/recovery/{group}/give-up", status: 200}, {path: "/v1/recovery/none/give-up", status: 404}},
@@ -310,7 +310,7 @@ var tries = map[string][]try{
 	"get-limit": {
 		{path: "/v1/limits/user%2F*", status: 200},
 		{path: "/v1/limits/none", status: 404},
-		{path: "/v1/limits/no%00ne", status: 404},
+		{path: "/v1/limits/no%00ne", status: 400},
 		{path: "/v1/limits/order%2Fledger", status: 200},
 		{path: "/v1/limits/ahead%2Forder%2Fledger", status: 404},
 	},
