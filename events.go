@@ -122,18 +122,39 @@ func (f *follower) follow(ctx context.Context, yield func(store.Event) bool) err
 
 // past yields what the store has now, of which known has been read. over says that nothing more is wanted.
 func (f *follower) past(ctx context.Context, known string, yield func(store.Event) bool) (over bool, err error) {
-	q := store.EventQuery{Tenant: f.s.cfg.Tenant, Job: f.q.Job, Cursor: f.cursor, Known: known}
+	q := store.EventQuery{Tenant: f.s.cfg.Tenant, Job: f.q.Job, Cursor: f.cursor, Known: known, Limit: firstPage}
 	for {
 		es, err := f.s.cfg.Store.Events(ctx, q)
 		if err != nil || len(es.Events) == 0 {
 			return false, err
 		}
+		q.Limit = nextPage(es.Events, q.Limit)
 		if over, err := f.take(ctx, &batch{events: es.Events}, yield); over || err != nil {
 			return over, err
 		}
 		q.Cursor = es.Cursor
 	}
 }
+
+// Who follows has a page of the past in memory, and may take long to read it. A page has about pageBytes, as far as the
+// one before tells.
+const (
+	firstPage = 16 // events
+	mostPage  = 256
+	pageBytes = 256 << 10
+)
+
+// nextPage returns how many events the page after one should have. It grows little by little.
+func nextPage(page []store.Event, limit int) int {
+	bytes := 0
+	for i := range page {
+		bytes += sizeOf(&page[i])
+	}
+	return max(1, min(2*limit, mostPage, len(page)*pageBytes/bytes))
+}
+
+// sizeOf is how many bytes an event takes in memory, about.
+func sizeOf(e *store.Event) int { return 400 + len(e.Message) + len(e.Data) }
 
 // lookAgain is how often who follows one job sees whether it is there.
 const lookAgain = 30 * time.Second

@@ -22,6 +22,7 @@ type feed struct {
 	tenant string
 	log    *slog.Logger
 	keep   int // events
+	most   int // bytes of them
 
 	joining   sync.Mutex // held by who joins or leaves
 	followers int        // guarded by joining
@@ -34,17 +35,22 @@ type feed struct {
 	mu      sync.Mutex
 	batches []*batch      // guarded by mu: the newest ones
 	events  int           // guarded by mu: in batches
+	bytes   int           // guarded by mu: of these events
 	count   int64         // guarded by mu: how many batches have been read
 	grown   chan struct{} // guarded by mu: closed by the next batch, or the error
 	err     error         // guarded by mu: why nothing more is read
 }
 
-// keptEvents is how many events a feed keeps, and a few more: some seconds of a busy service.
-const keptEvents = 20_000
+// What a feed keeps, and a few more: some seconds of a busy service.
+const (
+	keptEvents = 20_000
+	keptBytes  = 32 << 20
+)
 
 // A batch is some events, and what there is to know of their jobs.
 type batch struct {
 	events []store.Event
+	bytes  int // of the events
 
 	mu   sync.Mutex
 	jobs map[job.ID]*job.Job // guarded by mu: nil until somebody asks
@@ -85,7 +91,7 @@ func (f *feed) join() {
 		return
 	}
 	f.mu.Lock()
-	f.batches, f.events, f.grown, f.err = nil, 0, make(chan struct{}), nil
+	f.batches, f.events, f.bytes, f.grown, f.err = nil, 0, 0, make(chan struct{}), nil
 	f.mu.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -194,11 +200,14 @@ func (f *feed) open() bool {
 }
 
 func (f *feed) add(b *batch) {
+	for i := range b.events {
+		b.bytes += sizeOf(&b.events[i])
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.batches, f.events, f.count = append(f.batches, b), f.events+len(b.events), f.count+1
-	for f.events-len(f.batches[0].events) >= f.keep {
-		f.events -= len(f.batches[0].events)
+	f.batches, f.events, f.bytes, f.count = append(f.batches, b), f.events+len(b.events), f.bytes+b.bytes, f.count+1
+	for oldest := f.batches[0]; f.events-len(oldest.events) >= f.keep || f.bytes > f.most && len(f.batches) > 1; oldest = f.batches[0] {
+		f.events, f.bytes = f.events-len(oldest.events), f.bytes-oldest.bytes
 		f.batches[0] = nil
 		f.batches = f.batches[1:]
 	}

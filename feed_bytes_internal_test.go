@@ -1,0 +1,44 @@
+package pawl
+
+import (
+	"testing"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// TestReadersHaveABoundInBytes holds what a reader of the past has in memory, and what the feed keeps for all.
+func TestReadersHaveABoundInBytes(t *testing.T) {
+	page := func(events, bytes int) []store.Event {
+		list := make([]store.Event, events)
+		for i := range list {
+			list[i].Event = job.Event{Data: make([]byte, bytes)}
+		}
+		return list
+	}
+	if got := nextPage(page(16, 100), 16); got != 32 {
+		t.Errorf("after a small page %d events are read", got)
+	}
+	if got := nextPage(page(256, 100), 256); got != 256 {
+		t.Errorf("after a full page %d events are read", got)
+	}
+	if got := nextPage(page(256, 64<<10), 256); got > 4 || got < 1 {
+		t.Errorf("after a page of much evidence %d events are read", got)
+	}
+	if got := nextPage(page(1, 20<<20), 16); got != 1 {
+		t.Errorf("after an event as no door lets in %d events are read", got)
+	}
+	f := feed{keep: keptEvents, most: keptBytes, grown: make(chan struct{})}
+	for range 100 {
+		f.add(&batch{events: page(10, 64<<10)})
+		if f.bytes > keptBytes {
+			t.Fatalf("%d bytes are kept", f.bytes)
+		}
+	}
+	if f.count != 100 || f.events != 10*len(f.batches) || len(f.batches) < 40 {
+		t.Errorf("%d batches with %d events of %d are kept", len(f.batches), f.events, f.count)
+	}
+	if b, _, err := f.after(99); b == nil || err != nil {
+		t.Error("the newest is not kept")
+	}
+}
