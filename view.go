@@ -179,6 +179,9 @@ func (s *Service) inLine(ctx context.Context, j *job.Job) (string, error) {
 		stands = standing(behind, "the next one", "job", "jobs")
 	}
 	holds := many(held, "has one", "have one")
+	if l := turns[0].Limit; l != nil && j.Line == job.LimitOf(j.Line) && l.Most > 0 && !turns[0].Shut {
+		holds = fmt.Sprintf("%d of %d have one", held, l.Most)
+	}
 	if job.Sole(j.Line) {
 		ids, err := s.cfg.Store.Holders(ctx, j.Tenant, j.Line, 1)
 		if err != nil {

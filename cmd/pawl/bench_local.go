@@ -167,6 +167,7 @@ type programBed struct {
 
 // openPrograms starts a service in dir and waits until it has run a program.
 func openPrograms(ctx context.Context, dir string, o nodeOptions) (_ *programBed, err error) {
+	o.unlimited = true // what a benchmark limits it sets itself
 	n, err := openNode(ctx, dir, o)
 	if err != nil {
 		return nil, err

@@ -66,6 +66,7 @@ type nodeOptions struct {
 	roles   []store.Role // empty: all but the API
 	slots   map[job.Lane]int
 	only    []job.ID      // the jobs to run; empty: all
+	jobs    int           // how many programs run at once while this process has the folder; 0: as its limit says
 	queues  []string      // whose jobs to run; empty: of all
 	kinds   []string      // which to run; empty: all
 	tenants []string      // whose jobs to run; empty: of all
@@ -83,6 +84,8 @@ type nodeOptions struct {
 	logger  *slog.Logger                                      // in place of log
 	environ func(context.Context, *job.Job) map[string]string // what programs get beside what their jobs say
 	change  func(*pawl.Config)                                // what a benchmark has otherwise; nil: nothing
+
+	unlimited bool // a folder that is new gets no limit; see setTurns
 }
 
 // addition is what a build for tests adds to every node; see storm.go.
@@ -253,7 +256,7 @@ func (n *node) openDatabase(ctx context.Context, o *nodeOptions, log *slog.Logge
 		}
 		n.free = append(n.free, st.Close)
 		n.store, n.bus = st, &local.Broker{}
-		return nil
+		return n.setTurns(ctx, o)
 	}
 	if err := os.MkdirAll(n.dir, 0o700); err != nil {
 		return job.Errorf(job.Unavailable, "make data folder: %w", err)

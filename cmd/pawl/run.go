@@ -25,6 +25,7 @@ import (
 
 func runCommand() *cobra.Command {
 	var anew bool
+	var jobs int
 	cmd := &cobra.Command{
 		Use:   "run [FILE]",
 		Short: "Run the jobs that a file describes, and see them to their end",
@@ -49,10 +50,16 @@ exit-codes says.`,
   pawl run --dir data job.yaml`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r := &run{cmd: cmd, anew: anew, call: job.NewID().String(), patience: seatPatience, jobs: map[job.ID]*runJob{}}
+			r := &run{cmd: cmd, anew: anew, atOnce: jobs, call: job.NewID().String(), patience: seatPatience, jobs: map[job.ID]*runJob{}}
 			var err error
+			if jobs < 0 || jobs > job.MaxTurns || jobs == 0 && cmd.Flags().Changed("jobs") {
+				return &usageError{fmt.Errorf("--jobs %d is out of range: give 1 to %d", jobs, job.MaxTurns)}
+			}
 			if r.server, err = serverOf(cmd); err != nil {
 				return err
+			}
+			if r.server != nil && jobs > 0 {
+				return errNotHere(&desk{server: r.server}, jobs)
 			}
 			if len(args) == 1 {
 				f, err := readJobs(args[0], fileUse{away: r.away()})
@@ -73,6 +80,7 @@ exit-codes says.`,
 			return r.do(cmd.Context())
 		},
 	}
+	cmd.Flags().IntVarP(&jobs, "jobs", "j", 0, "how many programs run at once meanwhile (default: as pawl limits show "+localTurns+" says)")
 	cmd.Flags().BoolVar(&anew, "new", false, "submit the jobs of FILE anew although those of an earlier run have not ended")
 	return cmd
 }
@@ -84,6 +92,7 @@ type run struct {
 	dir    string
 	file   *jobFile // nil: all unfinished programs that there are
 	anew   bool
+	atOnce int    // how many programs run at once meanwhile; 0: as the limit of the folder says
 	call   string // of this run, for submitting it anew
 
 	patience time.Duration // with a process that has the folder and does not listen
@@ -92,6 +101,12 @@ type run struct {
 	order  []job.ID // its own jobs
 	jobs   map[job.ID]*runJob
 	cursor string // up to where it knows what happened
+}
+
+// errNotHere says that --jobs was given, and that another process runs the jobs.
+func errNotHere(d *desk, jobs int) error {
+	return &usageError{fmt.Errorf("--jobs is for jobs that this process runs, and %s runs them: nothing was submitted; leave it out, or set the limit there: pawl limits set %s %d",
+		d.who(), localTurns, jobs)}
 }
 
 // away reports whether the jobs run on another machine.

@@ -49,6 +49,9 @@ func (r *run) sit(ctx context.Context, signals <-chan os.Signal) (*seat, error) 
 			return s, err
 		}
 		if d, noAnswer := processDesk(ctx, r.dir); noAnswer == nil {
+			if r.atOnce > 0 && r.order == nil {
+				return nil, errors.Join(errNotHere(d, r.atOnce), d.close())
+			}
 			return d.seat(), nil
 		}
 		if time.Since(begun) > r.patience {
@@ -82,7 +85,7 @@ func (d *desk) seat() *seat {
 
 // serve takes the folder for this process. Jobs run from start on.
 func (r *run) serve(ctx context.Context) (*seat, error) {
-	var o nodeOptions
+	o := nodeOptions{jobs: r.atOnce}
 	if r.view.Terminal() {
 		o.log = r.view
 	}

@@ -132,6 +132,12 @@ func Machine(dir string) (string, error) {
 	return readMachine(name)
 }
 
+// Known reports whether a folder stands for a machine already: [Machine] was called for it.
+func Known(dir string) bool {
+	_, err := os.Lstat(filepath.Join(dir, "machine"))
+	return err == nil
+}
+
 func readMachine(name string) (string, error) {
 	b, err := os.ReadFile(name)
 	if err != nil {
