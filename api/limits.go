@@ -161,7 +161,7 @@ func parseWait(text string) (time.Duration, error) {
 	if text == "" {
 		return 0, nil
 	}
-	d, err := time.ParseDuration(text)
+	d, err := job.ParseDuration(text)
 	if err != nil || d < 0 {
 		return 0, invalid("wait", text, "is not a duration", "give one such as 30s")
 	}

@@ -27,8 +27,8 @@ var scalars = map[reflect.Type]struct {
 		Description: "A UUID of version 7; ids that were made later sort later.",
 	}},
 	reflect.TypeFor[job.Duration](): {"Duration", huma.Schema{
-		Type: huma.TypeString, Pattern: `^(0|([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+)$`, Examples: []any{"90s"},
-		Description: "A duration: numbers with units, such as 90s or 1h30m.",
+		Type: huma.TypeString, Pattern: job.DurationPattern, Examples: []any{"90s"},
+		Description: "A duration: numbers with units, such as 90s, 1h30m or 1d. A day (d) has 24 hours, and a week (w) seven days.",
 	}},
 	reflect.TypeFor[job.Bytes](): {"Bytes", huma.Schema{
 		Type: huma.TypeString, Pattern: `^[0-9]+(\.[0-9]+)? ?([KMGT](iB|B)?|B)?$`, Examples: []any{"512M"},

@@ -118,7 +118,7 @@ func TestSchema(t *testing.T) {
 		}},
 		"retention": {good: []string{`{"name":"default"}`, `{"name":"default","disabled":true,"keep":{"FINISHED":"720h","FAILED":"1h","CANCELED":"87600h"}}`}, bad: []string{
 			`{}`, `{"name":"other"}`, `{"name":"default","keep":{"RUNNING":"1h"}}`, `{"name":"default","keep":{"finished":"1h"}}`,
-			`{"name":"default","keep":{"FINISHED":"30d"}}`, `{"name":"default","keep":{"FINISHED":720}}`, `{"name":"default","keep":["FINISHED"]}`,
+			`{"name":"default","keep":{"FINISHED":"30 days"}}`, `{"name":"default","keep":{"FINISHED":720}}`, `{"name":"default","keep":["FINISHED"]}`,
 		}},
 	} {
 		s := schema(t, kind)

@@ -338,12 +338,7 @@ func parseInstant(s string, now time.Time) (time.Time, bool) {
 			return at, true
 		}
 	}
-	if days, ok := strings.CutSuffix(s, "d"); ok {
-		if n, err := strconv.ParseFloat(days, 64); err == nil && n >= 0 && n <= 36500 {
-			return now.Add(-time.Duration(n * 24 * float64(time.Hour))), true
-		}
-	}
-	d, err := time.ParseDuration(s)
+	d, err := ParseDuration(s)
 	return now.Add(-d), err == nil && d >= 0
 }
 

@@ -191,7 +191,7 @@ func distance(a, b string) int {
 func typeName(t reflect.Type) string {
 	switch t {
 	case reflect.TypeFor[Duration]():
-		return "a duration such as 90s or 1h30m"
+		return "a duration such as 90s, 1h30m or 1d"
 	case reflect.TypeFor[time.Time]():
 		return "a time such as 2006-01-02T15:04:05Z"
 	case reflect.TypeFor[Bytes]():

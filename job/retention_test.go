@@ -44,8 +44,8 @@ func TestParseRetention(t *testing.T) {
 			{"keep.FINISHED", "0s", "is out of range", bounds},
 		},
 		`{"name":"default","keep":{"FAILED":null}}`: {{"keep.FAILED", "0s", "is out of range", bounds}},
-		`{"name":"default","keep":{"FAILED":"30d"}}`: {
-			{"keep.FAILED", `"30d"`, "is not a duration such as 90s or 1h30m", "give a duration such as 90s or 1h30m"},
+		`{"name":"default","keep":{"FAILED":"30 days"}}`: {
+			{"keep.FAILED", `"30 days"`, "is not a duration such as 90s, 1h30m or 1d", "give a duration such as 90s, 1h30m or 1d"},
 		},
 	} {
 		_, err := job.ParseRetention([]byte(doc))

@@ -254,24 +254,6 @@ func (s *Spec) defaultName() string {
 	return name
 }
 
-// Duration is a [time.Duration] that is written as text, such as "90s" or "1h30m".
-type Duration time.Duration
-
-func (d Duration) String() string { return time.Duration(d).String() }
-
-// MarshalText implements [encoding.TextMarshaler].
-func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
-
-// UnmarshalText implements [encoding.TextUnmarshaler].
-func (d *Duration) UnmarshalText(b []byte) error {
-	v, err := time.ParseDuration(string(b))
-	if err != nil {
-		return fmt.Errorf("%q is not a duration such as 90s or 1h30m", b)
-	}
-	*d = Duration(v)
-	return nil
-}
-
 // Bytes is a number of bytes that is written as text, such as "512M" or "4GiB": K, M, G and T stand for powers of 1024,
 // as for the schedulers, with or without iB; KB, MB, GB and TB for powers of 1000.
 type Bytes int64

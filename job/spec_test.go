@@ -115,12 +115,12 @@ func TestParseSpecRefuses(t *testing.T) {
 		{"text for a map", `{"inputs": ["in.txt"]}`, []job.Problem{{"inputs[0]", `"in.txt"`, "is not a map", "give a map"}}},
 		{"a map for a list", `{"inputs": {"from": "a"}}`, []job.Problem{{"inputs", `{"from":"a"}`, "is not a list", "give a list"}}},
 		{"a number for yes or no", `{"retry": {"backoff": {"jitter": 1}}}`, []job.Problem{{"retry.backoff.jitter", "1", "is not true or false", "give true or false"}}},
-		{"a number for a duration", `{"delay": 90}`, []job.Problem{{"delay", "90", "is not a duration such as 90s or 1h30m", "give a duration such as 90s or 1h30m"}}},
-		{"no duration", `{"delay": "soon"}`, []job.Problem{{"delay", `"soon"`, "is not a duration such as 90s or 1h30m", "give a duration such as 90s or 1h30m"}}},
+		{"a number for a duration", `{"delay": 90}`, []job.Problem{{"delay", "90", "is not a duration such as 90s, 1h30m or 1d", "give a duration such as 90s, 1h30m or 1d"}}},
+		{"no duration", `{"delay": "soon"}`, []job.Problem{{"delay", `"soon"`, "is not a duration such as 90s, 1h30m or 1d", "give a duration such as 90s, 1h30m or 1d"}}},
 		{"no time", `{"not_before": "noon"}`, []job.Problem{{"not_before", `"noon"`, "is not a time such as 2006-01-02T15:04:05Z", "give a time such as 2006-01-02T15:04:05Z"}}},
 		{"a map for a time", `{"not_before": {}}`, []job.Problem{{"not_before", "{}", "is not a time such as 2006-01-02T15:04:05Z", "give a time such as 2006-01-02T15:04:05Z"}}},
 		{"more than one fault", `{"priority": true, "delay": {}, "nam": 1}`, []job.Problem{
-			{"delay", "{}", "is not a duration such as 90s or 1h30m", "give a duration such as 90s or 1h30m"},
+			{"delay", "{}", "is not a duration such as 90s, 1h30m or 1d", "give a duration such as 90s, 1h30m or 1d"},
 			{"nam", "", "is not a field of a spec", "did you mean name?"},
 			{"priority", "true", "is not a whole number", "give a whole number"},
 		}},
@@ -536,7 +536,9 @@ func TestFingerprint(t *testing.T) {
 }
 
 func TestDurationText(t *testing.T) {
-	for text, want := range map[string]time.Duration{"90s": 90e9, "1h30m": 5400e9, "0s": 0, "1.5s": 1500e6} {
+	for text, want := range map[string]time.Duration{"90s": 90e9, "1h30m": 5400e9, "0s": 0, "1.5s": 1500e6,
+		"1d": 24 * time.Hour, "2w": 336 * time.Hour, "1d12h": 36 * time.Hour, "1.5d": 36 * time.Hour, "-1d": -24 * time.Hour, "1w1d1h1m1s1ms1µs": 193*time.Hour + 61*time.Second + 1001*time.Microsecond,
+	} {
 		var d job.Duration
 		if err := d.UnmarshalText([]byte(text)); err != nil || time.Duration(d) != want {
 			t.Errorf("%q is read as %s, %v", text, d, err)
@@ -546,7 +548,7 @@ func TestDurationText(t *testing.T) {
 			t.Errorf("%s is written as %q, %v", want, b, err)
 		}
 	}
-	for _, bad := range []string{"", "90", "soon", "1 h"} {
+	for _, bad := range []string{"", "90", "soon", "1 h", "d", "1dd", "1 d", "1d-1h", "1d2", "1e3d", "107000d", "15000w9000w", "wednesday", "-", "1y"} {
 		var d job.Duration
 		if err := d.UnmarshalText([]byte(bad)); err == nil || !strings.Contains(err.Error(), "such as 90s") {
 			t.Errorf("%q is read as %s, %v", bad, d, err)

@@ -61,7 +61,7 @@ one key were ever seen at once: more than --most ends the benchmark.`,
 	cmd.Flags().IntVar(&b.most, "most", 50, "jobs that may have a turn of a key at once")
 	cmd.Flags().IntVar(&b.keys, "keys", 1000, "keys in the part that has many")
 	cmd.Flags().IntVar(&b.owners, "owners", 1, "owners of the tasks")
-	cmd.Flags().DurationVar(&b.limit, "timeout", 10*time.Minute, "give up after this time")
+	durationVar(cmd, &b.limit, "timeout", 10*time.Minute, "give up after this time")
 	return cmd
 }
 

@@ -35,7 +35,7 @@ statements. A benchmark shorter than a minute may see no sweep.`,
 		},
 	}
 	cmd.Flags().IntVar(&b.seconds, "seconds", 30, "for how long")
-	cmd.Flags().DurationVar(&b.lease, "lease", 15*time.Second, "how long the service's lease outlives its last renewal")
+	durationVar(cmd, &b.lease, "lease", 15*time.Second, "how long the service's lease outlives its last renewal")
 	return cmd
 }
 

@@ -78,7 +78,7 @@ however it ends.`,
 	cmd.Flags().IntVar(&b.slots, "slots", 0, "launch: slots in each lane, and workers of the rival (default: those of pawl run)")
 	cmd.Flags().IntVar(&b.ends, "ends", 200, "end: programs, one after another")
 	cmd.Flags().IntVar(&b.sleepers, "sleepers", 10_000, "sleep: programs, all at once")
-	cmd.Flags().DurationVar(&b.limit, "timeout", 10*time.Minute, "give up after this time")
+	durationVar(cmd, &b.limit, "timeout", 10*time.Minute, "give up after this time")
 	cmd.Flags().StringVar(&b.profile, "cpuprofile", "", "write a CPU profile of Pawl's half of the launches to this file, for go tool pprof")
 	return cmd
 }

@@ -76,7 +76,7 @@ peak_mb is VmHWM: the most memory that this process had in RAM from the submit t
 	cmd.Flags().Uint64Var(&b.seed, "seed", 1, "of the times for which programs sleep")
 	cmd.Flags().BoolVar(&b.trouble, "trouble", false, "programs need a file of a server that is away at times")
 	cmd.Flags().StringSliceVar(&b.preset, "preset", nil, "do as another service does: tapis, or some of throttles, batches, quotas")
-	cmd.Flags().DurationVar(&b.limit, "timeout", 30*time.Minute, "give up after this time")
+	durationVar(cmd, &b.limit, "timeout", 30*time.Minute, "give up after this time")
 	cmd.Flags().StringVar(&b.profile, "cpuprofile", "", "write a CPU profile to this file, for go tool pprof")
 	return cmd
 }

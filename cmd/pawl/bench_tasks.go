@@ -64,7 +64,7 @@ garbage collection included: it says more than the clock where others use the ma
 	cmd.Flags().IntVar(&b.rounds, "rounds", 3, "rounds, of Pawl and bare SQL each")
 	cmd.Flags().BoolVar(&b.later, "work-alone", false, "submit all tasks before the service runs, and measure from then on")
 	cmd.Flags().IntVar(&b.kept, "kept", 0, "jobs that have ended before and are kept: bare SQL makes them, for Pawl and itself, before each round")
-	cmd.Flags().DurationVar(&b.limit, "timeout", 10*time.Minute, "give up after this time")
+	durationVar(cmd, &b.limit, "timeout", 10*time.Minute, "give up after this time")
 	cmd.Flags().StringVar(&b.profile, "cpuprofile", "", "write a CPU profile of Pawl's part of the first round to this file, for go tool pprof")
 	return cmd
 }

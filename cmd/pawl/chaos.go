@@ -45,7 +45,7 @@ func chaosCommand() *cobra.Command {
 	cmd.Flags().Uint64Var(&l.seed, "seed", 1, "seed of the load")
 	cmd.Flags().IntVar(&l.machine, "machine", 0, "which of the machines this is, from 0")
 	cmd.Flags().IntVar(&l.machines, "machines", 1, "how many machines work on the load")
-	cmd.Flags().DurationVar(&lease, "lease", 0, "how long the session outlives its last renewal")
+	durationVar(cmd, &lease, "lease", 0, "how long the session outlives its last renewal")
 	return cmd
 }
 

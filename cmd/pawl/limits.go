@@ -251,7 +251,7 @@ Tapis Jobs has for a system, of which KEY is system/NAME: 10 starts and 8 launch
 			})(cmd, args)
 		},
 	}
-	cmd.Flags().DurationVar(&per, "per", 0, "of a rate: within which time at most MOST happen, such as 2s")
+	durationVar(cmd, &per, "per", 0, "of a rate: within which time at most MOST happen, such as 2s")
 	cmd.Flags().StringVar(&preset, "preset", "", "the rates of another service, and no MOST: tapis")
 	cmd.Flags().IntVar(&l.Ahead, "ahead", 0, "how many programs are made ready before their turn comes; 0: twice MOST")
 	cmd.Flags().StringToIntVar(&l.Weights, "weight", nil, "the shares of owners, such as ada=2,bob=1")

@@ -53,7 +53,7 @@ Exit codes with --wait: those of pawl run.`,
 			})(cmd, args)
 		},
 	}
-	cmd.Flags().DurationVar(&o.wait, "wait", 0, "wait for the end of the jobs, or so long")
+	durationVar(cmd, &o.wait, "wait", 0, "wait for the end of the jobs, or so long")
 	cmd.Flags().Lookup("wait").NoOptDefVal = "0s"
 	cmd.Flags().StringVar(&o.key, "key", "", "the same jobs under the same key are submitted once")
 	formatFlag(cmd, &o.format, asName, asTable, asWide, asJSON, asYAML)
@@ -146,7 +146,7 @@ Exit codes: those of pawl run; 4 when the time is over.`,
 			})(cmd, args)
 		},
 	}
-	cmd.Flags().DurationVar(&limit, "timeout", 0, "for how long to wait at most (default: until they have ended)")
+	durationVar(cmd, &limit, "timeout", 0, "for how long to wait at most (default: until they have ended)")
 	formatFlag(cmd, &f, asTable, asWide, asJSON, asYAML, asName)
 	return cmd
 }

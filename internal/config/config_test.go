@@ -126,7 +126,7 @@ func TestFaults(t *testing.T) {
 		{name: "a slip in a client's variable", env: "PAWL_SERVR=http://x", want: []string{"did you mean PAWL_SERVER?"}},
 		{name: "an unknown flag", flags: map[string]string{"lissen": "x"}, want: []string{"--lissen is no flag"}},
 		{name: "a value of another type", file: "limits: {jobs: many}\n", want: []string{`pawl.yaml:1: limits.jobs is "many": write a whole number`}},
-		{name: "a duration without a unit", env: "PAWL_GRACE=10", want: []string{`PAWL_GRACE: grace is "10": write a duration, such as 90s`}},
+		{name: "a duration without a unit", env: "PAWL_GRACE=10", want: []string{`PAWL_GRACE: grace is "10": write a duration, such as 90s or 1d`}},
 		{name: "a value out of its range", flags: map[string]string{"lease": "1ms"}, want: []string{`--lease: lease is "1ms": it must be at least 1s`}},
 		{name: "a word that is none of them", env: "PAWL_LOG_FORMAT=xml", want: []string{"PAWL_LOG_FORMAT", "write text or json"}},
 		{name: "a level", env: "PAWL_LOG_LEVEL=loud", want: []string{"write debug, info, warn or error"}},

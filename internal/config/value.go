@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/pawl-jobs/pawl/job"
 )
 
 // A Size is a number of bytes, written as 64MiB.
@@ -140,9 +142,9 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 func set(v reflect.Value, text string) error {
 	switch p := v.Addr().Interface().(type) {
 	case *time.Duration:
-		d, err := time.ParseDuration(text)
+		d, err := job.ParseDuration(text)
 		if err != nil {
-			return fmt.Errorf("write a duration, such as 90s")
+			return fmt.Errorf("write a duration, such as 90s or 1d")
 		}
 		*p = d
 	case *slog.Level:
