@@ -218,7 +218,8 @@ func refused(err error, jobs []store.New) error {
 
 // Check reports everything that is wrong with a spec, as Submit would; its error is a [job.SpecError].
 func (s *Service) Check(spec *job.Spec) error {
-	if err := spec.Validate(); err != nil {
+	wrong := &job.SpecError{}
+	if err := spec.Validate(); err != nil && !errors.As(err, &wrong) {
 		return err
 	}
 	kind := spec.Kind
@@ -226,9 +227,15 @@ func (s *Service) Check(spec *job.Spec) error {
 		kind = job.KindApp // only a program's kind goes without saying
 	}
 	if c, ok := s.cfg.Kinds[kind].(engine.Checker); ok {
-		if problems := c.Check(spec); len(problems) > 0 {
-			return &job.SpecError{Problems: problems}
+		form := len(wrong.Problems)
+		for _, p := range c.Check(spec) {
+			if !slices.ContainsFunc(wrong.Problems[:form], func(of job.Problem) bool { return of.Path == p.Path }) {
+				wrong.Problems = append(wrong.Problems, p)
+			}
 		}
+	}
+	if len(wrong.Problems) > 0 {
+		return wrong
 	}
 	return nil
 }

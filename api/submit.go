@@ -262,10 +262,7 @@ func (h *handler) requests(ctx context.Context, specs []json.RawMessage, many bo
 		if len(wrong.Problems) >= job.MaxProblems {
 			break
 		}
-		spec, err := job.ParseSpec(raw)
-		if err == nil {
-			err = serviceOf(ctx).Check(&spec)
-		}
+		spec, err := job.ReadSpec(raw, serviceOf(ctx).Check)
 		if err != nil {
 			collect(i, &wrong, err)
 		}

@@ -2,6 +2,7 @@ package job
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,7 +22,59 @@ func ParseSpec(data []byte) (Spec, error) {
 		return s, problem("(spec)", fmt.Sprintf("%d bytes", len(data)), "is too large",
 			fmt.Sprintf("keep it to %d bytes and pass larger data as an input file", MaxSpec))
 	}
-	return s, Parse(data, &s, "a spec", "command: [wc, -w, in.txt]")
+	return s, Parse(data, &s, specName, "command: [wc, -w, in.txt]")
+}
+
+// specName is what a spec is called in errors.
+const specName = "a spec"
+
+// ReadSpec reads a spec from JSON as [ParseSpec] does, and checks it with check, such as [Spec.Validate]. Its error, a
+// [SpecError], names everything that is wrong: where fields cannot be read, the others are checked all the same.
+func ReadSpec(data []byte, check func(*Spec) error) (Spec, error) {
+	s, err := ParseSpec(data)
+	if err == nil {
+		return s, check(&s)
+	}
+	var wrong, more *SpecError
+	fields, broken := ParseObject(data)
+	if broken != nil || !errors.As(err, &wrong) || strings.HasPrefix(wrong.Problems[0].Path, "(") {
+		return s, err
+	}
+	unread := map[string]bool{}
+	nothing := false // it may be that what is to be run cannot be read
+	for _, p := range wrong.Problems {
+		field := topField(p.Path)
+		unread[field] = true
+		nothing = nothing || !slices.Contains(fieldNames(reflect.TypeFor[Spec]()), field) || slices.Contains([]string{"kind", "command", "script"}, field)
+		delete(fields, field)
+	}
+	rest, _ := Encode(fields) // it was decoded a moment ago
+	if s, broken = ParseSpec(rest); broken != nil {
+		return s, err
+	}
+	if s.kind() == "" && nothing {
+		s.Kind = KindApp
+	}
+	if !errors.As(check(&s), &more) {
+		return s, err
+	}
+	all := &SpecError{}
+	all.Note(wrong.Problems...)
+	for _, p := range more.Problems {
+		field := topField(p.Path)
+		if !unread[field] && !(nothing && p.What == "is missing" && (field == "kind" || field == "command")) {
+			all.Note(p)
+		}
+	}
+	return s, all
+}
+
+// topField returns the field of a spec in which a path begins.
+func topField(path string) string {
+	if i := strings.IndexAny(path, ".["); i >= 0 {
+		return path[:i]
+	}
+	return path
 }
 
 // Parse reads JSON into the struct to which v points. Fields that it does not have are refused by name, with the nearest
@@ -90,20 +143,32 @@ func (c *comparison) value(at string, raw any, t reflect.Type) {
 	switch kind := t.Kind(); {
 	case isMap && kind == reflect.Map:
 		for _, k := range sortedKeys(fields) {
+			if fields[k] == nil && t.Elem().Kind() == reflect.String {
+				c.nothing(member(at, k))
+			}
 			c.value(member(at, k), fields[k], t.Elem())
 		}
 	case isMap && kind == reflect.Struct && t != reflect.TypeFor[time.Time]():
 		c.fields(at, fields, t)
 	case isList && kind == reflect.Slice:
 		for i, e := range list {
-			c.value(at+"["+strconv.Itoa(i)+"]", e, t.Elem())
+			at := at + "[" + strconv.Itoa(i) + "]"
+			if e == nil {
+				c.nothing(at)
+			}
+			c.value(at, e, t.Elem())
 		}
 	default:
-		text, _ := json.Marshal(raw) // it was decoded a moment ago
+		text, _ := Encode(raw) // it was decoded a moment ago
 		if json.Unmarshal(text, reflect.New(t).Interface()) != nil {
-			c.found.Note(Problem{at, short(string(text)), "is not " + typeName(t), "give " + typeName(t)})
+			c.found.Note(Problem{at, short(string(text)), "is not " + typeName(t), cmp.Or(mend(at, raw, t), "give "+typeName(t))})
 		}
 	}
+}
+
+// nothing reports that null stands where a text is expected.
+func (c *comparison) nothing(at string) {
+	c.found.Note(Problem{at, "null", "is nothing, for which YAML takes ~, null and an empty place", `put it in quotes: "~", or "" for an empty text`})
 }
 
 func (c *comparison) fields(at string, fields map[string]any, t reflect.Type) {
@@ -122,15 +187,23 @@ func (c *comparison) fields(at string, fields map[string]any, t reflect.Type) {
 		case ok:
 			c.value(p, fields[k], f.Type)
 		case slices.Contains(reserved[list], k):
-			c.found.Note(Problem{Path: p, What: "is reserved for a later version", Remedy: "remove it"})
+			c.found.Note(Problem{Path: p, What: "is reserved for a later version", Remedy: cmp.Or(c.unknown(at, k, fields[k], t), "remove it")})
 		default:
-			remedy := "remove it"
-			if n := nearest(k, known); n != "" {
+			remedy := c.unknown(at, k, fields[k], t)
+			if n := nearest(k, known); n != "" && remedy == "" {
 				remedy = "did you mean " + n + "?"
 			}
-			c.found.Note(Problem{Path: p, What: "is not a field of " + c.of, Remedy: remedy})
+			c.found.Note(Problem{Path: p, What: "is not a field of " + c.of, Remedy: cmp.Or(remedy, "remove it")})
 		}
 	}
+}
+
+// fieldNames returns the names of the fields of a struct on the wire.
+func fieldNames(t reflect.Type) (names []string) {
+	for f := range t.Fields() {
+		names = append(names, fieldName(f))
+	}
+	return names
 }
 
 // zero reports whether raw is the number 0, however it is written.

@@ -33,7 +33,8 @@ const fileRule = `FILE is YAML or JSON: one job; or several documents, each one 
 they share, defaults: {...}. Under each job lie the defaults: maps, such as env and labels, are merged key by key, at
 every depth; everything else is replaced, lists too; null takes a default away. A name in defaults gets the number of
 the job in the file (sim-1, sim-2, ...) where a job has none of its own. Relative paths (inputs[].from, archive.to) are
-relative to the folder of the file. A file has at most 64 MiB and 10,000 jobs, a job 2 MiB. FILE - is standard input,
+relative to the folder of the file, and ~/ is your home folder there. In command, arguments, launch, env and labels numbers and truth
+values are the texts that stand there; an empty value, ~ and null are none, unless they stand in quotes. A file has at most 64 MiB and 10,000 jobs, a job 2 MiB. FILE - is standard input,
 and paths are then relative to the working folder. A server on another machine knows nothing of this folder: the paths in
 a file for it are absolute ones on its machine. See pawl init for all fields.`
 
@@ -245,9 +246,7 @@ func (it item) read(base string, use fileUse) (e jobEntry, err error) {
 			return e, err
 		}
 	}
-	if e.spec, err = job.ParseSpec(e.given); err == nil {
-		err = e.spec.Validate()
-	}
+	e.spec, err = job.ReadSpec(e.given, (*job.Spec).Validate)
 	if k := e.spec.Kind; err == nil && k != "" && k != job.KindApp && !use.tasks {
 		err = job.Errorf(job.Invalid, "kind %s is a task: run tasks with the Go program that handles them", k)
 	}
@@ -290,9 +289,15 @@ func rooted(fields map[string]any, base string) {
 	eachPath(fields, func(_, p string) string { return absolute(base, p) })
 }
 
-// absolute returns a path that is relative to base as an absolute one. What begins with a macro is absolute once that
+// absolute returns a path that is relative to base as an absolute one, and one that begins with ~/ as one of the home
+// folder. What begins with a macro is absolute once that
 // has been replaced; in base itself nothing is one.
 func absolute(base, p string) string {
+	if rest, ok := strings.CutPrefix(p, "~/"); ok || p == "~" {
+		if home, err := os.UserHomeDir(); err == nil {
+			return filepath.Join(home, rest)
+		}
+	}
 	if p == "" || filepath.IsAbs(p) || strings.Contains(p, "://") || strings.HasPrefix(p, "${") {
 		return p
 	}

@@ -104,12 +104,50 @@ func markNumbers(tokens token.Tokens) {
 // numberRE is the grammar of a number in JSON (RFC 8259, section 6).
 var numberRE = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$`)
 
-// exact leaves numbers as they are written: 1.10 is not 1.1, and long ones lose no digit.
-type exact struct{}
+// exact leaves numbers as they are written: 1.10 is not 1.1, and long ones lose no digit. Where a job has texts, such as in
+// command, what is a number or a truth value of YAML is the text that stands there.
+type exact struct {
+	foreign bool // what is below is not Pawl's, such as args
+}
 
 func (e exact) Visit(n ast.Node) ast.Visitor {
-	if i, ok := n.(*ast.IntegerNode); ok && numberRE.MatchString(i.Token.Value) {
-		i.Value = json.Number(i.Token.Value)
+	switch n := n.(type) {
+	case *ast.IntegerNode:
+		if numberRE.MatchString(n.Token.Value) {
+			n.Value = json.Number(n.Token.Value)
+		}
+	case *ast.MappingValueNode:
+		switch key := n.Key.GetToken().Value; {
+		case key == "args" || key == "notes":
+			e.foreign = true
+		case !e.foreign && slices.Contains(ofTexts, key):
+			asTexts(n.Value)
+		}
 	}
 	return e
+}
+
+// ofTexts are the fields of a job that are lists or maps of texts.
+var ofTexts = []string{"command", "arguments", "launch", "env", "labels"}
+
+// asTexts makes texts of the scalars in a list or a map. What is null stays so, and is refused.
+func asTexts(n ast.Node) {
+	text := func(v *ast.Node) {
+		switch s := (*v).(type) {
+		case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
+			*v = ast.String(s.GetToken())
+		}
+	}
+	switch n := n.(type) {
+	case *ast.SequenceNode:
+		for i := range n.Values {
+			text(&n.Values[i])
+		}
+	case *ast.MappingNode:
+		for _, v := range n.Values {
+			text(&v.Value)
+		}
+	case *ast.MappingValueNode:
+		text(&n.Value)
+	}
 }

@@ -1,0 +1,220 @@
+package job
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// habits are fields that other systems have, and what to write for them here. VALUE stands for what was given.
+var habits = map[string]string{
+	"cmd": "command", "run": "command", "exec": "command", "argv": "command", "program": "command", "entrypoint": "command",
+	"shell": "script", "bash": "script", "sh": "script",
+	"environment": "env", "environ": "env", "vars": "env", "variables": "env",
+	"params": "arguments", "parameters": "arguments",
+	"tags": "labels", "metadata": "labels", "user": "owner", "username": "owner",
+	"comment": "notes", "description": "notes",
+	"start": "not_before", "start_at": "not_before", "begin": "not_before", "eta": "not_before", "run_at": "not_before", "wait": "delay",
+	"input": "inputs", "files": "inputs", "stage_in": "inputs", "volumes": "inputs", "mounts": "inputs",
+	"output": "archive: {include: […]}", "outputs": "archive: {include: […]}", "artifacts": "archive: {include: […]}", "results": "archive: {include: […]}",
+	"cpu": "resources: {cores: VALUE}", "cpus": "resources: {cores: VALUE}", "ncpus": "resources: {cores: VALUE}", "threads": "resources: {cores: VALUE}",
+	"ppn": "resources: {cores: VALUE}", "cpus_per_task": "resources: {cores: VALUE}", "mem": "resources: {memory: VALUE}", "ram": "resources: {memory: VALUE}",
+	"gpu": "resources: {gpus: VALUE}", "ntasks": "resources: {tasks: VALUE}", "gres": "resources: {gpus: …}",
+	"timeout": "resources: {minutes: MINUTES}", "time": "resources: {minutes: MINUTES}", "time_limit": "resources: {minutes: MINUTES}",
+	"walltime": "resources: {minutes: MINUTES}", "wall_time": "resources: {minutes: MINUTES}", "max_time": "resources: {minutes: MINUTES}",
+	"runtime": "resources: {minutes: MINUTES}", "duration": "resources: {minutes: MINUTES}", "ttl": "resources: {minutes: MINUTES}",
+	"retries": "retry: {max_attempts: …}, the first attempt included", "max_retries": "retry: {max_attempts: …}, the first attempt included",
+	"restart": "retry: {max_attempts: …}, the first attempt included", "attempts": "retry: {max_attempts: VALUE}", "tries": "retry: {max_attempts: VALUE}",
+	"concurrency": "limits: [KEY], and pawl limits set KEY MOST", "parallel": "limits: [KEY], and pawl limits set KEY MOST",
+	"parallelism": "limits: [KEY], and pawl limits set KEY MOST", "max_parallel": "limits: [KEY], and pawl limits set KEY MOST",
+	"group": "order: {key: VALUE}, or labels", "lock": "order: {key: VALUE}", "mutex": "order: {key: VALUE}",
+}
+
+// absent are fields that other systems have, and why there is nothing of the kind here.
+var absent = map[string]string{
+	"cwd": elsewhere, "workdir": elsewhere, "working_dir": elsewhere, "working_directory": elsewhere, "workingdir": elsewhere, "chdir": elsewhere, "dir": elsewhere,
+	"directory": elsewhere, "folder": elsewhere,
+	"image": contained, "container": contained, "docker": contained, "podman": contained,
+	"depends_on": dependent, "depends": dependent, "dependencies": dependent, "dependency": dependent, "needs": dependent, "requires": dependent, "after": dependent,
+	"cron": scheduled, "schedule": scheduled, "every": scheduled,
+}
+
+const (
+	elsewhere = "each job runs in a folder of its own: name what it reads in inputs, or begin a script with cd /the/folder"
+	contained = "containers are not there yet: run one with a command, such as [podman, run, --rm, IMAGE, PROGRAM]"
+	dependent = "jobs do not wait for the end of others yet: order: {key: NAME} in each of them lets one go after the other"
+	scheduled = "jobs are not repeated yet: let cron submit them, or give not_before"
+)
+
+// unknown says what to do about a field that the map at a path does not have.
+func (c *comparison) unknown(at, k string, value any, t reflect.Type) string {
+	if c.of != specName {
+		return ""
+	}
+	plain := strings.NewReplacer("-", "_").Replace(strings.ToLower(k))
+	if slices.Contains(fieldNames(t), plain) {
+		return "" // it is a slip
+	}
+	if t == reflect.TypeFor[Spec]() {
+		if why := absent[plain]; why != "" {
+			return why
+		}
+		if write := habits[plain]; write != "" {
+			return "give " + fill(write, value)
+		}
+	}
+	// Fields that stand in another map: cores beside resources, or command in it.
+	top := reflect.TypeFor[Spec]()
+	for i := range top.NumField() {
+		name, in := fieldName(top.Field(i)), top.Field(i).Type
+		if name == plain && t != top {
+			return "move it out of " + at + ", to stand beside it"
+		}
+		write := name + ": {" + plain + ": " + written(value) + "}"
+		switch in.Kind() {
+		case reflect.Pointer:
+			in = in.Elem()
+		case reflect.Slice:
+			in, write = in.Elem(), name+": [{"+plain+": "+written(value)+"}]"
+		}
+		if in != t && in.Kind() == reflect.Struct && in.PkgPath() == top.PkgPath() && slices.Contains(fieldNames(in), plain) {
+			return "give " + write
+		}
+	}
+	return ""
+}
+
+// fieldName returns the name of a field on the wire.
+func fieldName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
+}
+
+// fill puts a value in its place in what is to be written.
+func fill(write string, value any) string {
+	minutes := "…"
+	if text, ok := value.(string); ok {
+		if d, err := ParseDuration(text); err == nil {
+			minutes = minutesOf(d)
+		}
+	}
+	return strings.NewReplacer("VALUE", written(value), "MINUTES", minutes).Replace(write)
+}
+
+// minutesOf writes a duration as a number of minutes.
+func minutesOf(d time.Duration) string { return strconv.FormatFloat(d.Minutes(), 'g', 6, 64) }
+
+// written returns a value as it stands in a job file, where it is short.
+func written(value any) string {
+	switch v := value.(type) {
+	case string:
+		if plainYAML(v) {
+			return v
+		}
+		return strconv.Quote(short(v))
+	case json.Number:
+		return short(v.String())
+	case bool:
+		return strconv.FormatBool(v)
+	}
+	return "…"
+}
+
+// plainYAML reports whether a text is itself in a list of YAML.
+func plainYAML(s string) bool {
+	switch strings.ToLower(s) {
+	case "", "null", "true", "false", "yes", "no", "on", "off", "~":
+		return false
+	}
+	if s[0] >= '0' && s[0] <= '9' || strings.ContainsRune("-.", rune(s[0])) && strings.IndexFunc(s, unicode.IsDigit) == 1 {
+		_, err := ParseDuration(s)
+		var b Bytes
+		return err == nil || b.UnmarshalText([]byte(s)) == nil && strings.ContainsFunc(s, unicode.IsLetter)
+	}
+	return len(s) <= 60 && !strings.ContainsFunc(s, func(r rune) bool {
+		return r <= ' ' || r >= 0x7f || strings.ContainsRune(",[]{}:#&*!|>'\"%@`?", r)
+	})
+}
+
+// mend says what to write in place of a value of another kind than a field of type t takes; "": there is nothing to say but that kind.
+func mend(at string, raw any, t reflect.Type) string {
+	name := at[strings.LastIndexByte(at, '.')+1:]
+	switch v := raw.(type) {
+	case string:
+		switch {
+		case at == "command":
+			return "write command: " + list(strings.Fields(v)) + ", or for a shell script: " + quoted(v)
+		case strings.HasPrefix(at, "inputs[") && t == reflect.TypeFor[Input]():
+			return "write from: " + written(v)
+		case t == reflect.TypeFor[[]Input]():
+			return "write inputs: [{from: " + written(v) + "}]"
+		case t == reflect.TypeFor[Archive]():
+			return "write archive: {to: " + written(v) + "}"
+		case t == reflect.TypeFor[Order]() || t == reflect.TypeFor[Unique]():
+			return "write " + name + ": {key: " + written(v) + "}"
+		case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.String:
+			if name == "arguments" || name == "launch" {
+				return "write " + name + ": " + list(strings.Fields(v))
+			}
+			return "write " + name + ": " + list([]string{v})
+		case at == "resources.minutes":
+			if d, err := ParseDuration(v); err == nil {
+				return "write minutes: " + minutesOf(d)
+			}
+		case t.Kind() == reflect.Map && t.Elem().Kind() == reflect.String:
+			if k, val, ok := strings.Cut(v, "="); ok {
+				return "write " + name + ": {" + written(k) + ": " + written(val) + "}"
+			}
+		}
+	case json.Number:
+		switch {
+		case t == reflect.TypeFor[RetryPolicy]():
+			return "write retry: {max_attempts: " + v.String() + "}"
+		case t == reflect.TypeFor[Resources]():
+			return "write resources: {cores: " + v.String() + "}"
+		case t == reflect.TypeFor[Duration]():
+			return "give a unit, such as " + v.String() + "s"
+		case t.Kind() == reflect.String:
+			return "put it in quotes: \"" + v.String() + "\""
+		}
+	case bool:
+		if t.Kind() == reflect.String {
+			return "put it in quotes: \"" + strconv.FormatBool(v) + "\""
+		}
+	case []any:
+		switch {
+		case at == "script":
+			return "write a text of several lines: script: | and the lines below it, or command for one program"
+		case t.Kind() == reflect.Map && t.Elem().Kind() == reflect.String && len(v) > 0:
+			first, _ := v[0].(string)
+			if k, val, ok := strings.Cut(first, "="); ok {
+				return "write " + name + ": {" + written(k) + ": " + written(val) + "}"
+			}
+		}
+	case map[string]any:
+		if t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct {
+			return "put a - before it, or brackets around it: it is one of a list"
+		}
+	}
+	return ""
+}
+
+// list writes words as a list of YAML.
+func list(words []string) string {
+	for i, w := range words {
+		words[i] = written(w)
+	}
+	return "[" + strings.Join(words, ", ") + "]"
+}
+
+// quoted writes a command line as the script that it is.
+func quoted(line string) string {
+	if plainYAML(strings.ReplaceAll(line, " ", "")) {
+		return "script: " + short(line)
+	}
+	return "script: " + strconv.Quote(short(line))
+}
