@@ -58,8 +58,12 @@ func (n *node) setTurns(ctx context.Context, o *nodeOptions) error {
 	return n.limitTurns(ctx, o.jobs)
 }
 
+// limitTurns sets the limit. It takes in the jobs that are there at once, so that none that comes next waits for that.
 func (n *node) limitTurns(ctx context.Context, most int) error {
-	_, err := n.store.SetLimit(ctx, localTenant, job.Limit{Key: localTurns, Most: most})
+	eff, err := n.store.SetLimit(ctx, localTenant, job.Limit{Key: localTurns, Most: most})
+	for paid := 1; err == nil && eff.Owed && paid > 0; {
+		paid, eff, err = n.store.Pay(ctx, 1000)
+	}
 	return err
 }
 

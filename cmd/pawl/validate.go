@@ -26,8 +26,8 @@ func validateCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "validate FILE",
 		Short: "Check a job file, and say what it would run",
-		Long: `Validate checks a job file as pawl run does before it submits anything, and looks on this machine whether inputs are
-there and can be read, and whether the folders of archives can be made. It prints a line for each job, or everything
+		Long: `Validate checks a job file as pawl run does before it submits anything, and looks on this machine whether the
+program is there, whether inputs are there and can be read, and whether the folders of archives can be made: what a run of it would fail of. It prints a line for each job, or everything
 that is wrong. Nothing is submitted, made or changed.
 
 ` + fileRule + `
@@ -62,6 +62,7 @@ func validate(out io.Writer, name string, f jobFile) error {
 			faults.add(label, err)
 		}
 		notes, problems := surroundings(&e.spec)
+		problems = append(startable(&e.spec), problems...)
 		if problems != nil {
 			faults.add(label, &job.SpecError{Problems: problems})
 		}
@@ -159,6 +160,92 @@ func surroundings(s *job.Spec) (notes []string, problems []job.Problem) {
 		}
 	}
 	return notes, problems
+}
+
+// startable reports which programs of a spec are not there, as the launch would find. What has macros is not looked at.
+func startable(s *job.Spec) (problems []job.Problem) {
+	look := func(at, name string) {
+		if name == "" || strings.Contains(name, "${") {
+			return
+		}
+		p := job.Problem{Path: at, Value: name}
+		switch {
+		case !strings.Contains(name, "/"):
+			if inPath(s, name) {
+				return
+			}
+			p.What, p.Remedy = "is in no folder of PATH", "install it, correct its name, or give its absolute path"
+			if inputAt(s, name) {
+				p.Remedy = "write ./" + name + " for the input of that name"
+			}
+		case !filepath.IsAbs(name):
+			if inputAt(s, name) {
+				return
+			}
+			p.What, p.Remedy = "is not in the job's folder, in which there are only its inputs", "give it as an input, or the absolute path of a program"
+		default:
+			info, err := os.Stat(name)
+			switch {
+			case errors.Is(err, fs.ErrNotExist):
+				p.What, p.Remedy = "is not there", "correct the path"
+			case err != nil:
+				return // the launch will tell
+			case info.IsDir():
+				p.What, p.Remedy = "is a folder", "give the path of a program"
+			case info.Mode()&0o111 == 0:
+				p.What, p.Remedy = "may not be executed", "make it executable (chmod +x), or name its interpreter before it"
+			default:
+				return
+			}
+		}
+		problems = append(problems, p)
+	}
+	if len(s.Launch) > 0 {
+		look("launch[0]", s.Launch[0])
+	}
+	if len(s.Command) > 0 {
+		look("command[0]", s.Command[0])
+	}
+	if line, ok := strings.CutPrefix(s.Script, "#!"); ok {
+		line, _, _ = strings.Cut(line, "\n")
+		if words := strings.Fields(line); len(words) > 0 && filepath.IsAbs(words[0]) {
+			look("script", words[0])
+		}
+	}
+	return problems
+}
+
+// inPath reports whether a program is in a folder of the PATH that it is looked up in.
+func inPath(s *job.Spec, name string) bool {
+	folders, set := s.Env["PATH"]
+	for _, v := range hostlocal.Environ() {
+		if rest, ok := strings.CutPrefix(v, "PATH="); ok && !set {
+			folders = rest
+		}
+	}
+	for _, dir := range filepath.SplitList(folders) {
+		if !filepath.IsAbs(dir) || strings.Contains(dir, "${") {
+			return true // that depends on the job
+		}
+		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return true
+		}
+	}
+	return folders == "" // a shell has a PATH of its own then
+}
+
+// inputAt reports whether an input is put at a path of the job's folder, or around it.
+func inputAt(s *job.Spec, name string) bool {
+	spec := *s
+	spec.Defaults(job.ID{}, "")
+	name = filepath.Clean(name)
+	for _, in := range spec.Inputs {
+		to := filepath.Clean(in.To)
+		if to == name || strings.HasPrefix(name, to+"/") || strings.Contains(to, "${") {
+			return true
+		}
+	}
+	return false
 }
 
 // An unknownPlace is a path that depends on the job.
