@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -66,6 +67,9 @@ type fileUse struct {
 // readJobs reads a job file; see fileRule. Its error, a usageError, names everything that is wrong.
 func readJobs(name string, use fileUse) (jobFile, error) {
 	path, content, err := readFile(name)
+	if errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(name, "./") {
+		return jobFile{}, &usageError{fmt.Errorf("job file: %w: give a file, or a command behind --, as in -- %s", err, name)}
+	}
 	if err != nil {
 		return jobFile{}, &usageError{fmt.Errorf("job file: %w", err)}
 	}

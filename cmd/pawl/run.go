@@ -26,11 +26,16 @@ import (
 func runCommand() *cobra.Command {
 	var anew bool
 	var jobs int
+	var line commandLine
 	cmd := &cobra.Command{
-		Use:   "run [FILE]",
-		Short: "Run the jobs that a file describes, and see them to their end",
+		Use:   "run [FILE | -- COMMAND...]",
+		Short: "Run the jobs that a file describes, or a command, and see them to their end",
 		Long: `Run submits the jobs that FILE describes, runs them, shows their states and their logs, and says where their output is.
-Without FILE it goes on with all unfinished programs of the folder. With --server the server runs them, and this process
+Without FILE it goes on with all unfinished programs of the folder.
+
+` + commandRule + `
+
+With --server the server runs them, and this process
 shows them: to leave them takes nothing from them.
 
 When this process is stopped or killed, programs go on. The same command on the same, unchanged file then finds its jobs
@@ -41,14 +46,20 @@ One process at a time runs the jobs of a folder: all that are unfinished, whoeve
 last. Another run on the folder shows its jobs through that process, and takes over when it goes. An interrupt (Ctrl-C)
 asks whether to cancel the jobs or to leave them; without a terminal they are left.
 
+As many programs run at once as the limit ` + localTurns + ` says, which a new folder has for the cores of the machine: pawl limits set changes
+it, and --jobs for the time in which this process runs the jobs. A job that waits for its turn says so; see pawl show.
+
 ` + fileRule + `
 
 Exit codes: 0 all FINISHED, 4 some left unfinished or paused, else 1 some FAILED, else 3 some CANCELED; others as pawl help
 exit-codes says.`,
 		Example: `  pawl run examples/wordcount/job.yaml
   pawl run --new examples/pi/jobs.yaml
-  pawl run --dir data job.yaml`,
-		Args: cobra.MaximumNArgs(1),
+  pawl run --jobs 1 examples/pi/jobs.yaml
+  pawl run --dir data job.yaml
+  pawl run -- echo hello
+  pawl run --name words --input examples/wordcount/poem.txt -- wc -w poem.txt`,
+		Args: line.args(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r := &run{cmd: cmd, anew: anew, atOnce: jobs, call: job.NewID().String(), patience: seatPatience, jobs: map[job.ID]*runJob{}}
 			var err error
@@ -61,7 +72,13 @@ exit-codes says.`,
 			if r.server != nil && jobs > 0 {
 				return errNotHere(&desk{server: r.server}, jobs)
 			}
-			if len(args) == 1 {
+			if command := behindDash(cmd, args); command != nil {
+				f, err := line.file(command, fileUse{away: r.away()})
+				if err != nil {
+					return err
+				}
+				r.file, r.anew = &f, true
+			} else if len(args) == 1 {
 				f, err := readJobs(args[0], fileUse{away: r.away()})
 				if err != nil {
 					return err
@@ -80,6 +97,7 @@ exit-codes says.`,
 			return r.do(cmd.Context())
 		},
 	}
+	line.flags(cmd)
 	cmd.Flags().IntVarP(&jobs, "jobs", "j", 0, "how many programs run at once meanwhile (default: as pawl limits show "+localTurns+" says)")
 	cmd.Flags().BoolVar(&anew, "new", false, "submit the jobs of FILE anew although those of an earlier run have not ended")
 	return cmd
@@ -309,6 +327,9 @@ func (r *run) submitFile(ctx context.Context, s *seat) (existed bool, err error)
 		return false, err
 	}
 	for _, o := range a.Older {
+		if r.file.path == commandFile {
+			break // they are others
+		}
 		what := "an earlier version of this file"
 		if o.Sum == r.file.sum {
 			what = "this file"
@@ -329,7 +350,7 @@ func (r *run) submitFile(ctx context.Context, s *seat) (existed bool, err error)
 
 // filePath is the name under which the runs of the file are remembered. For other machines it says on which one it is.
 func (r *run) filePath() (string, error) {
-	if !r.away() {
+	if !r.away() || r.file.path == commandFile {
 		return r.file.path, nil
 	}
 	host, err := os.Hostname()
@@ -523,12 +544,20 @@ func (r *run) rest(ctx context.Context, s *seat, out io.Writer, all []*pawl.View
 		if len(left) == 1 {
 			as, them = "it is", "it"
 		}
-		meaning := "programs that run go on without pawl, all else waits until the same command goes on with "
+		meaning := "programs that run go on without pawl, all else waits until " + r.again() + " goes on with "
 		if s.server != nil || s.node == nil && occupied(ctx, r.dir) {
-			meaning = s.who() + " goes on with " + them + "; the same command shows "
+			meaning = s.who() + " goes on with " + them + "; " + r.again() + " shows "
 		}
 		fmt.Fprintln(out, r.view.Fold(what(left)+"left as "+as+": "+meaning+them))
 	}
+}
+
+// again is the command that goes on with the jobs.
+func (r *run) again() string {
+	if r.file != nil && r.file.path == commandFile {
+		return typed(r.cmd, "pawl run")
+	}
+	return "the same command"
 }
 
 func idsOf(vs []*pawl.View) (ids []job.ID) {

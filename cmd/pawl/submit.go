@@ -19,11 +19,13 @@ import (
 func submitCommand() *cobra.Command {
 	var o submitOptions
 	cmd := &cobra.Command{
-		Use:   "submit FILE",
-		Short: "Submit the jobs that a file describes, and print their ids",
+		Use:   "submit FILE | -- COMMAND...",
+		Short: "Submit the jobs that a file describes, or a command, and print their ids",
 		Long: `Submit submits the jobs that FILE describes, all or none, and prints their ids. The server runs them, or the process that
 runs jobs in the folder. Each call submits other jobs, unless a job has an external_id or the call a --key: the same jobs
 under the same key, within a day, are the same jobs.
+
+` + commandRule + `
 
 With --wait it waits for the end of all of them, or so long, and says on the standard error how each has ended.
 
@@ -33,8 +35,9 @@ Exit codes with --wait: those of pawl run.`,
 		Example: `  pawl submit job.yaml
   pawl submit job.yaml --wait
   pawl submit job.yaml --wait=10m -o json
-  pawl submit job.yaml --key monday`,
-		Args: cobra.ExactArgs(1),
+  pawl submit job.yaml --key monday
+  pawl submit --name nap -- sleep 1`,
+		Args: o.line.args(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.wait < 0 {
 				return &usageError{fmt.Errorf("--wait=%s is in the past: give a duration such as 10m", o.wait)}
@@ -43,7 +46,12 @@ Exit codes with --wait: those of pawl run.`,
 			if err != nil {
 				return err
 			}
-			f, err := readJobs(args[0], fileUse{away: s != nil && !s.here(), tasks: true})
+			use := fileUse{away: s != nil && !s.here(), tasks: true}
+			read := func() (jobFile, error) { return readJobs(args[0], use) }
+			if command := behindDash(cmd, args); command != nil {
+				read = func() (jobFile, error) { return o.line.file(command, use) }
+			}
+			f, err := read()
 			if err != nil {
 				return err
 			}
@@ -53,6 +61,7 @@ Exit codes with --wait: those of pawl run.`,
 			})(cmd, args)
 		},
 	}
+	o.line.flags(cmd)
 	durationVar(cmd, &o.wait, "wait", 0, "wait for the end of the jobs, or so long")
 	cmd.Flags().Lookup("wait").NoOptDefVal = "0s"
 	cmd.Flags().StringVar(&o.key, "key", "", "the same jobs under the same key are submitted once")
@@ -61,6 +70,7 @@ Exit codes with --wait: those of pawl run.`,
 }
 
 type submitOptions struct {
+	line   commandLine
 	waits  bool
 	wait   time.Duration // 0: for ever
 	key    string
