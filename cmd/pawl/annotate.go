@@ -30,13 +30,17 @@ func unhideCommand() *cobra.Command {
 
 func hidingCommand(name string, hidden bool, short, long, example string) *cobra.Command {
 	var b bulk
+	fit := endedJobs
+	if !hidden {
+		fit = hiddenJobs
+	}
 	cmd := &cobra.Command{
 		Use:               name + " [JOB...]",
 		Short:             short,
 		Long:              long + "\n\n" + jobRule + "\n\n" + bulkRule,
 		Example:           example,
 		Args:              b.args(math.MaxInt),
-		ValidArgsFunction: completeJob,
+		ValidArgsFunction: completeJobs(fit),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return b.run(cmd, pawl.Bulk{Action: pawl.Action(name)})

@@ -14,15 +14,17 @@ import (
 
 func applyCommand() *cobra.Command {
 	var name string
+	var dryRun bool
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE",
 		Short: "Make or replace queues, systems and policies, or say for how long jobs are kept, from a file",
 		Long: `Apply makes what FILE describes, or puts the documents of the file in the place of those that are there: queues, systems,
 policies, which say how blocked jobs wait, and the retention, which says for how long jobs are kept that have ended. FILE is
 YAML or JSON, and may hold several documents, each with its kind: queue, system, policy or retention. All are checked before
-the first one is applied. FILE - is standard input. See pawl explain queue, system, policy and retention for the fields; pawl
+the first one is applied. What is there as it stands in the file is unchanged. FILE - is standard input. See pawl explain queue, system, policy and retention for the fields; pawl
 get prints documents as apply takes them.`,
-		Example: `  pawl apply -f site.yaml
+		Example: `  pawl apply -f site.yaml --dry-run
+  pawl apply -f site.yaml
   pawl get queues -o yaml | pawl apply -f -`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -33,22 +35,27 @@ get prints documents as apply takes them.`,
 			if err != nil {
 				return err
 			}
-			return withDesk(openWriting, func(ctx context.Context, cmd *cobra.Command, d *desk) error {
+			apply := func(ctx context.Context, cmd *cobra.Command, d *desk) error {
 				for _, doc := range docs {
-					created, err := doc.kind.apply(ctx, d, doc.name, doc.fields)
+					become, err := doc.kind.apply(ctx, d, doc.name, doc.fields, dryRun)
 					if err != nil {
 						return fmt.Errorf("%s %s: %w", doc.kind.kind, doc.name, err)
 					}
-					what := "replaced"
-					if created {
-						what = "made"
-					}
-					fmt.Fprintf(cmd.OutOrStdout(), "%s %s %s\n", doc.kind.kind, doc.name, what)
+					fmt.Fprintf(cmd.OutOrStdout(), "%s %s %s\n", doc.kind.kind, doc.name, become)
 				}
 				return nil
-			})(cmd, args)
+			}
+			if !dryRun {
+				return withDesk(openWriting, apply)(cmd, args)
+			}
+			err = withDesk(openDesk, apply)(cmd, args)
+			if job.KindOf(err) == job.NotFound { // there is no folder yet, and none is made
+				return apply(cmd.Context(), cmd, nil)
+			}
+			return err
 		},
 	}
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be made or replaced")
 	cmd.Flags().StringVarP(&name, "file", "f", "", "the file; - for standard input")
 	if err := cmd.MarkFlagFilename("file", "yaml", "yml", "json"); err != nil {
 		panic(err) // the flag is there

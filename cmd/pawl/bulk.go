@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,7 +19,7 @@ import (
 
 // bulkRule says how many jobs are chosen.
 const bulkRule = `With --filter instead of JOB it is done with all jobs that the filter chooses, newest first, and --dry-run only counts
-them. ` + filterRule
+them. Where it chooses none the exit code is 2. ` + filterRule
 
 // bulk is the flags of a command that can act on many jobs.
 type bulk struct {
@@ -84,7 +85,14 @@ func (b *bulk) run(cmd *cobra.Command, act pawl.Bulk) (err error) {
 		if b.dryRun {
 			fmt.Fprintf(out, "%s would be chosen for %s\n", plural(a.Matched, "job"), what)
 			tellSince(out, act.Filter, a.Since)
+			if a.Matched == 0 {
+				tellPattern(cmd.ErrOrStderr(), act.Filter)
+			}
 			return nil
+		}
+		if a.Matched == 0 && !b.all {
+			tellPattern(cmd.ErrOrStderr(), act.Filter)
+			return &usageError{fmt.Errorf("no job %s fits the filter: nothing was done", d.where())}
 		}
 		fmt.Fprintf(out, "%s: done with %d of %s\n", what, a.Done, plural(a.Matched, "job"))
 		tellSince(out, act.Filter, a.Since)
@@ -105,6 +113,15 @@ func (b *bulk) run(cmd *cobra.Command, act pawl.Bulk) (err error) {
 		}
 		return nil
 	})(cmd, nil)
+}
+
+// tellPattern says of a filter that chose nothing how a pattern is written, if = stands before what looks like one.
+func tellPattern(out io.Writer, f job.Filter) {
+	for _, t := range f {
+		if i := slices.IndexFunc(t.Values, func(v string) bool { return strings.ContainsAny(v, "*?") }); i >= 0 && (t.Op == job.Is || t.Op == job.IsNot) {
+			fmt.Fprintf(out, "%s%s%s takes the value as it stands: a pattern is written with ~, as in %s~%s\n", t.Field, t.Op, t.Values[i], t.Field, t.Values[i])
+		}
+	}
 }
 
 // confirm asks whether it shall be done, where somebody is there to be asked.

@@ -61,7 +61,7 @@ On a terminal it asks before it deletes what --filter chooses; elsewhere that ne
   pawl delete job --filter 'state=FAILED ended<30d created>365d' --dry-run
   pawl delete job --filter label.project=x --yes`,
 		Args:              b.args(math.MaxInt),
-		ValidArgsFunction: completeJob,
+		ValidArgsFunction: completeJobs(endedJobs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return b.run(cmd, pawl.Bulk{Action: pawl.ActDelete})

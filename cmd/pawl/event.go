@@ -32,7 +32,7 @@ the server has put into its environment what that takes.
 		Example: `  pawl event slow checkpoint 'half of the steps are done'
   pawl event slow epoch --data '{"loss": 0.25}'`,
 		Args:              cobra.RangeArgs(2, 3),
-		ValidArgsFunction: completeJob,
+		ValidArgsFunction: completeOne(livingJobs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n := job.Note{Name: args[1]}
 			if len(args) > 2 {

@@ -69,7 +69,17 @@ has one line: ids are short, which every command takes, and texts are cut; -o wi
 				if err != nil {
 					return err
 				}
-				return printList(cmd, page, f, q)
+				alone := (f == asTable || f == asWide) && saidOnce(page.Jobs)
+				if err := printList(cmd, page, f, q); err != nil {
+					return err
+				}
+				if alone {
+					fmt.Fprintln(cmd.ErrOrStderr(), typed(cmd, "no pawl serves the folder "+d.dir+": its jobs wait; pawl serve runs them, or pawl run"))
+				}
+				if len(page.Jobs) == 0 {
+					tellPattern(cmd.ErrOrStderr(), q.Filter)
+				}
+				return nil
 			})(cmd, args)
 		},
 	}
@@ -156,6 +166,17 @@ func parseFilter(text string) (job.Filter, error) {
 		return nil, &usageError{fmt.Errorf("--%w; see pawl explain filter", err)}
 	}
 	return f, nil
+}
+
+// saidOnce takes from each job the remark that nobody runs it, so that it can be said of all; it reports whether there was one.
+func saidOnce(all []pawl.View) (said bool) {
+	for i := range all {
+		j := &all[i]
+		if rest, ok := strings.CutSuffix(j.Why, j.Alone(false)); ok && j.Alone(false) != "" {
+			j.Why, said = rest, true
+		}
+	}
+	return said
 }
 
 func printList(cmd *cobra.Command, page pawl.Views, f format, q store.Query) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -72,28 +73,59 @@ func (d *desk) remedy(ctx context.Context, j *job.Job) string {
 var plainPath = regexp.MustCompile(`^[A-Za-z0-9_./][A-Za-z0-9_.:/-]*$`)
 
 // completeJob completes the argument JOB: the names of jobs, and their ids.
-func completeJob(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	d, err := openDesk(cmd.Context(), cmd)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	defer d.close()
-	page, err := d.List(cmd.Context(), store.Query{Limit: mostListed})
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var names, ids []cobra.Completion
-	seen := map[string]bool{}
-	for i := range page.Jobs {
-		j := &page.Jobs[i]
-		if !seen[j.Name] {
-			seen[j.Name] = true
-			names = append(names, cobra.CompletionWithDesc(j.Name, string(j.State)))
+func completeJob(cmd *cobra.Command, args []string, part string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return completeOne(nil)(cmd, args, part)
+}
+
+// The jobs that fit commands.
+var (
+	livingJobs    = job.Unended()
+	pausableJobs  = job.Unended().And("state", job.IsNot, string(job.Paused)).And("wish", job.IsNot, string(job.WishPause), string(job.WishCancel))
+	pausedJobs    = job.WhereState(job.Paused)
+	suspendedJobs = job.Where("wish", string(job.WishPause))
+	endedJobs     = job.WhereState(job.Ends...)
+	hiddenJobs    = job.Where("hidden", "true")
+)
+
+// completeOne completes a single argument JOB with the jobs that one of the filters chooses.
+func completeOne(fit ...job.Filter) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, part string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		ids = append(ids, cobra.CompletionWithDesc(j.ID.String(), j.Name+" "+string(j.State)))
+		return completeJobs(fit...)(cmd, args, part)
 	}
-	return append(names, ids...), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+}
+
+// completeJobs completes arguments JOB with the jobs that one of the filters chooses and that do not stand there yet.
+func completeJobs(fit ...job.Filter) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		const how = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+		d, err := openDesk(cmd.Context(), cmd)
+		if err != nil {
+			return nil, how
+		}
+		defer d.close()
+		var names, ids []cobra.Completion
+		seen := map[string]bool{}
+		for _, f := range fit {
+			page, err := d.List(cmd.Context(), store.Query{Filter: f, Limit: mostListed})
+			if err != nil {
+				return nil, how
+			}
+			for i := range page.Jobs {
+				j := &page.Jobs[i]
+				id := j.ID.String()
+				if slices.Contains(args, j.Name) || slices.Contains(args, id) {
+					continue
+				}
+				if !seen[j.Name] {
+					seen[j.Name] = true
+					names = append(names, cobra.CompletionWithDesc(j.Name, string(j.State)))
+				}
+				ids = append(ids, cobra.CompletionWithDesc(id, j.Name+" "+string(j.State)))
+			}
+		}
+		return append(names, ids...), how
+	}
 }

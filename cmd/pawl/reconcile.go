@@ -59,7 +59,8 @@ works beside processes; in a folder with a database of its own it only tells wha
 
 What cannot be looked at is named, and the others are compared all the same.
 
-Exit codes: 0 nothing is left that differs, 4 something is, or could not be looked at.`,
+Exit codes: 0 nothing is left that differs, 4 something is, or could not be looked at. With --end-unknown results in an
+archive count for nothing.`,
 		Example: `  pawl reconcile
   pawl reconcile --dry-run -o json
   pawl reconcile --end-unknown`,
@@ -106,10 +107,10 @@ func (r *reconciliation) run(ctx context.Context) error {
 	if err := r.print(&rep); err != nil {
 		return err
 	}
-	if !alone && left(&rep) {
+	if !alone && r.left(&rep) {
 		fmt.Fprintln(r.log, "a process runs jobs in the folder, and brings rows up to date as it comes to them")
 	}
-	if left(&rep) {
+	if r.left(&rep) {
 		return exit(exitLeft)
 	}
 	return nil
@@ -213,10 +214,11 @@ func (n *node) catchUp(ctx context.Context, f *app.Found) error {
 	return nil
 }
 
-// left reports whether something differs still, or could not be looked at. Results that belong to no job are nothing that waits.
-func left(rep *app.Report) bool {
-	return slices.ContainsFunc(rep.Behind, func(f app.Found) bool { return f.Became == "" }) ||
-		slices.ContainsFunc(rep.Unknown, func(f app.Found) bool { return !f.Removed && f.Program != app.Cleaned }) || len(rep.Unread) > 0
+// left reports whether something differs still, or could not be looked at. Results that belong to no job are all that
+// --end-unknown leaves.
+func (r *reconciliation) left(rep *app.Report) bool {
+	return len(rep.Unread) > 0 || slices.ContainsFunc(rep.Behind, func(f app.Found) bool { return f.Became == "" }) ||
+		slices.ContainsFunc(rep.Unknown, func(f app.Found) bool { return !f.Removed && !(r.endUnknown && f.Program == app.Cleaned) })
 }
 
 func (r *reconciliation) print(rep *app.Report) error {

@@ -204,7 +204,7 @@ func turnCommand(t turning, short, long string) *cobra.Command {
 		Example: "  pawl recovery " + name + " $(pawl recovery list -o name)\n  pawl recovery " + name + " wordcount\n" +
 			"  pawl recovery " + name + " --filter 'state=BLOCKED label.project=x'",
 		Args:              b.args(math.MaxInt),
-		ValidArgsFunction: completeGroup,
+		ValidArgsFunction: completeBlocked,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return b.run(cmd, pawl.Bulk{Action: t.action})
@@ -258,4 +258,11 @@ func completeGroup(cmd *cobra.Command, _ []string, _ string) (keys []cobra.Compl
 		}
 	}
 	return keys, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeBlocked completes the keys of groups, and the jobs in them.
+func completeBlocked(cmd *cobra.Command, args []string, part string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	groups, _ := completeGroup(cmd, args, part)
+	jobs, how := completeJobs(job.WhereState(job.Blocked))(cmd, args, part)
+	return append(groups, jobs...), how
 }

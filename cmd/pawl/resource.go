@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -23,7 +24,7 @@ type resourceKind struct {
 	columns      []string
 
 	check   func(doc json.RawMessage) (name string, err error)
-	apply   func(ctx context.Context, d *desk, name string, doc json.RawMessage) (created bool, err error)
+	apply   func(ctx context.Context, d *desk, name string, doc json.RawMessage, dryRun bool) (become string, err error)
 	list    func(ctx context.Context, d *desk) ([]resource, error)
 	get     func(ctx context.Context, d *desk, name string) (resource, error)
 	remove  func(ctx context.Context, d *desk, name string) error
@@ -117,9 +118,28 @@ func kindOf[T any](k resourceKind, parse func([]byte) (T, error), of func(*clien
 		v, err := parse(doc)
 		return row(&v).name, err
 	}
-	k.apply = func(ctx context.Context, d *desk, name string, doc json.RawMessage) (bool, error) {
+	k.apply = func(ctx context.Context, d *desk, name string, doc json.RawMessage, dryRun bool) (string, error) {
+		become := "made"
+		if d != nil {
+			was, err := of(d.Client).Resource(ctx, name)
+			switch {
+			case err == nil:
+				now, wrong := parse(doc)
+				if become = "replaced"; wrong == nil && reflect.DeepEqual(now, was.Doc) {
+					return "unchanged", nil
+				}
+			case job.KindOf(err) != job.NotFound:
+				return "", err
+			}
+		}
+		if dryRun {
+			return "would be " + become, nil
+		}
 		_, created, err := of(d.Client).Apply(ctx, name, doc, pawl.AnyVersion)
-		return created, err
+		if created {
+			become = "made" // what is there unmade, such as the system local
+		}
+		return become, err
 	}
 	k.list = func(ctx context.Context, d *desk) (list []resource, err error) {
 		all, err := of(d.Client).List(ctx)

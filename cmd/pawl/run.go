@@ -55,7 +55,7 @@ Exit codes: 0 all FINISHED, 4 some left unfinished or paused, else 1 some FAILED
 exit-codes says.`,
 		Example: `  pawl run examples/wordcount/job.yaml
   pawl run --new examples/pi/jobs.yaml
-  pawl run --jobs 1 examples/pi/jobs.yaml
+  pawl run --jobs 1 examples/wordcount/job.yaml
   pawl run --dir data job.yaml
   pawl run -- echo hello
   pawl run --name words --input examples/wordcount/poem.txt -- wc -w poem.txt`,

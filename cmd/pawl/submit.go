@@ -101,6 +101,9 @@ func (o *submitOptions) submit(ctx context.Context, cmd *cobra.Command, d *desk,
 		if err != nil {
 			return err
 		}
+		if o.format == asTable || o.format == asWide {
+			saidOnce(views) // it was said above
+		}
 		return printList(cmd, pawl.Views{Jobs: views}, o.format, store.Query{})
 	}
 	if !o.waits {
@@ -138,7 +141,7 @@ Exit codes: those of pawl run; 4 when the time is over.`,
 		Example: `  pawl wait wordcount
   pawl wait wordcount slow --timeout 10m -o json`,
 		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: completeJob,
+		ValidArgsFunction: completeJobs(livingJobs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("timeout") && limit <= 0 {
 				return &usageError{errors.New("--timeout is not longer than nothing: give a duration such as 10m")}

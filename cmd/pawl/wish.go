@@ -23,7 +23,7 @@ const (
 
 func cancelCommand() *cobra.Command {
 	force := false
-	cmd := wishCommand(wish{job.WishCancel, cancelWait, &force, pawl.ActCancel}, "End a job, or many",
+	cmd := wishCommand(wish{job.WishCancel, cancelWait, &force, pawl.ActCancel, []job.Filter{livingJobs}}, "End a job, or many",
 		`Cancel ends a job and returns when nothing of it runs any more. With --force it waits 10 seconds for that, and then gives
 the job up: it ends, ABANDONED, although its program may still run on a machine that does not answer.`,
 		`  pawl cancel slow
@@ -34,7 +34,7 @@ the job up: it ends, ABANDONED, although its program may still run on a machine 
 }
 
 func pauseCommand() *cobra.Command {
-	return wishCommand(wish{job.WishPause, pauseWait, nil, pawl.ActPause}, "Hold a job until it is resumed, or many",
+	return wishCommand(wish{job.WishPause, pauseWait, nil, pawl.ActPause, []job.Filter{pausableJobs}}, "Hold a job until it is resumed, or many",
 		`Pause holds a job. One that waits becomes PAUSED. A program that runs is suspended where it is, and stays RUNNING; the
 command returns when it stands still. The time until it is resumed does not count for its time limit.`,
 		`  pawl pause slow
@@ -42,7 +42,7 @@ command returns when it stands still. The time until it is resumed does not coun
 }
 
 func resumeCommand() *cobra.Command {
-	return wishCommand(wish{job.WishResume, pauseWait, nil, pawl.ActResume}, "Let a paused job go on, or many",
+	return wishCommand(wish{job.WishResume, pauseWait, nil, pawl.ActResume, []job.Filter{pausedJobs, suspendedJobs}}, "Let a paused job go on, or many",
 		"Resume lets a paused job go on. A program that was suspended goes on where it was.",
 		`  pawl resume slow
   pawl resume --filter queue=night`)
@@ -54,6 +54,7 @@ type wish struct {
 	wait   time.Duration
 	force  *bool // nil: there is no such thing
 	action pawl.Action
+	fit    []job.Filter // the jobs that it is for
 }
 
 func (w *wish) forced() bool { return w.force != nil && *w.force }
@@ -78,7 +79,7 @@ While a process runs jobs in the folder, that process is asked to do it; otherwi
 ` + jobRule + "\n\n" + bulkRule,
 		Example:           example,
 		Args:              b.args(1),
-		ValidArgsFunction: completeJob,
+		ValidArgsFunction: completeOne(w.fit...),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return b.run(cmd, pawl.Bulk{Action: w.action, Force: w.forced()})
