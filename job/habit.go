@@ -71,7 +71,7 @@ func (c *comparison) unknown(at, k string, value any, t reflect.Type) string {
 	top := reflect.TypeFor[Spec]()
 	for i := range top.NumField() {
 		name, in := fieldName(top.Field(i)), top.Field(i).Type
-		if name == plain && t != top {
+		if name == plain && t != top && name != topField(at) {
 			return "move it out of " + at + ", to stand beside it"
 		}
 		write := name + ": {" + plain + ": " + written(value) + "}"

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,13 +25,16 @@ const (
 func explainCommand() *cobra.Command {
 	topics := append(api.Kinds(), topicFilter, topicCodes)
 	return &cobra.Command{
-		Use:   "explain TOPIC[.FIELD...]",
+		Use:   "explain TOPIC[.FIELD...] | FIELD | CODE",
 		Short: "Explain the fields of a job file, of a queue, a system, a policy or a retention, filters, or codes",
 		Long: `Explain prints what there is to know of a job, a queue, a system, a policy (how blocked jobs wait) or a retention (for how
 long jobs are kept): its fields, or one of them, with what it takes; of filters: their fields and operators; or of codes: why a job ended, or what blocks it,
-and what to do. It asks nobody. The topics are ` + strings.Join(topics, ", ") + ".",
+and what to do. A field of a job goes without its topic, as messages name it; so does one code, and an exit code of pawl. It asks nobody. The topics are ` + strings.Join(topics, ", ") + ".",
 		Example: `  pawl explain job
   pawl explain job.inputs.from
+  pawl explain archive.include
+  pawl explain INPUT_MISSING
+  pawl explain 4
   pawl explain filter
   pawl explain codes`,
 		Args: cobra.ExactArgs(1),
@@ -38,7 +42,8 @@ and what to do. It asks nobody. The topics are ` + strings.Join(topics, ", ") + 
 			return completeTopic(topics, part), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			topic, path, _ := strings.Cut(args[0], ".")
+			name := indexRE.ReplaceAllString(args[0], "")
+			topic, path, _ := strings.Cut(name, ".")
 			out := cmd.OutOrStdout()
 			switch {
 			case topic == topicFilter && path == "":
@@ -46,19 +51,66 @@ and what to do. It asks nobody. The topics are ` + strings.Join(topics, ", ") + 
 			case topic == topicCodes && path == "":
 				return explainCodes(out)
 			case !slices.Contains(api.Kinds(), topic):
-				remedy := "give one of " + strings.Join(topics, ", ")
-				if near := job.Nearest(topic, topics...); near != "" {
-					remedy = "did you mean " + near + "?"
+				if explainCode(out, args[0]) {
+					return nil
 				}
-				return &usageError{fmt.Errorf("there is nothing to explain about %q: %s", args[0], remedy)}
+				kind := ofKind(topic)
+				if kind == "" {
+					return unexplained(args[0], topics)
+				}
+				topic, path = kind, name
 			}
 			s, err := schemaAt(topic, path)
 			if err != nil {
 				return err
 			}
-			return s.explain(out, args[0])
+			return s.explain(out, name)
 		},
 	}
+}
+
+// indexRE matches the place of an item in a list, as in inputs[2].from.
+var indexRE = regexp.MustCompile(`\[[0-9]*\]`)
+
+// ofKind returns the kind of document that has a field, a job first; "": none has it.
+func ofKind(field string) string {
+	for _, kind := range append([]string{"job"}, api.Kinds()...) {
+		if s, err := schemaAt(kind, ""); err == nil && s.Properties[field] != nil {
+			return kind
+		}
+	}
+	return ""
+}
+
+// explainCode prints what a code of a job means, or an exit code of this program. It reports whether there is one of that name.
+func explainCode(out io.Writer, name string) bool {
+	for i := range job.Codes {
+		if c := &job.Codes[i]; string(c.Code) == strings.ToUpper(name) {
+			fmt.Fprint(out, codeText(c))
+			return true
+		}
+	}
+	for _, c := range exitCodes {
+		if strconv.Itoa(c.code) == name {
+			fmt.Fprintf(out, "exit code %d: %s\n", c.code, c.meaning)
+			return true
+		}
+	}
+	return false
+}
+
+// unexplained says that there is nothing of a name, and what may have been meant.
+func unexplained(name string, topics []string) error {
+	known := slices.Concat(topics, specFields())
+	for i := range job.Codes {
+		known = append(known, string(job.Codes[i].Code))
+	}
+	first, _, _ := strings.Cut(name, ".")
+	remedy := "give one of " + strings.Join(topics, ", ") + ", a field of a job, or a code"
+	if near := job.Nearest(first, known...); near != "" {
+		remedy = "did you mean " + near + strings.TrimPrefix(name, first) + "?"
+	}
+	return &usageError{fmt.Errorf("there is nothing to explain about %q: %s", name, remedy)}
 }
 
 // A schema is what a JSON Schema says, as far as people want to know.
@@ -321,16 +373,21 @@ last %d days, unless created> in it says how far back.
 
 func explainCodes(out io.Writer) error {
 	fmt.Fprintln(out, "codes: why a job ended, or what blocks it")
-	for _, c := range job.Codes {
-		may := ""
-		if c.Recoverable {
-			may = "\n  it may clear by itself"
-		}
-		if _, err := fmt.Fprintf(out, "\n%s\n  %s%s\n  what to do: %s\n", c.Code, c.Raised, may, c.Remedy); err != nil {
+	for i := range job.Codes {
+		if _, err := fmt.Fprint(out, "\n"+codeText(&job.Codes[i])); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// codeText is what there is to say of a code.
+func codeText(c *job.CodeInfo) string {
+	may := ""
+	if c.Recoverable {
+		may = "\n  it may clear by itself"
+	}
+	return fmt.Sprintf("%s\n  %s%s\n  what to do: %s\n", c.Code, c.Raised, may, c.Remedy)
 }
 
 // completeTopic completes a topic, and behind a dot the fields of what stands before it.
