@@ -25,8 +25,8 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## Build the static binary ./pawl (the first time two to five minutes; nothing of it is built again)
-	@echo "building ./pawl: the first time it compiles SQLite, which takes a few minutes on two cores; then seconds"
+build: ## Build the static binary ./pawl (the first time it takes minutes: it compiles SQLite)
+	@echo "building ./pawl: the first time one to two minutes on two idle cores, most of it SQLite; then seconds"
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o pawl ./cmd/pawl
 
 .PHONY: deps
