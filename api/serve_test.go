@@ -461,7 +461,7 @@ func TestSubmitMany(t *testing.T) {
 	for _, e := range p.Errors {
 		paths = append(paths, e.Path)
 	}
-	if strings.Join(paths, " ") != "jobs[0].kind jobs[0].priority jobs[2].comand" {
+	if strings.Join(paths, " ") != "jobs[0].kind jobs[0].priority jobs[2].comand jobs[2].queue" {
 		t.Error(paths)
 	}
 	f.is(422, &p, "POST", "/v1/jobs", `{"jobs":[{"command":["ls"],"queue":"none"}]}`)
