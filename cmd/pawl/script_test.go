@@ -107,6 +107,7 @@ func normal(ts *testscript.TestScript, neg bool, args []string) {
 		{`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?`, "TIME"},
 		{`\b(\d+m)?\d+(\.\d+)?(s|ms|µs)\b`, "SPAN"},
 		{`\b[0-9a-f]{12}\b`, "MACHINE"},
+		{`(?m)^( *usage:)\n(?: +[a-z_]+: \S+\n)+`, "$1 WHAT IT USED\n"},
 		{`(\S) {2,}`, "$1  "},
 		{`(?m) +$`, ""},
 	} {
