@@ -204,14 +204,11 @@ func (k *Kind) track(ctx context.Context, j *job.Job, what string, total int64) 
 func (k *Kind) Step(ctx context.Context, r *engine.Run) engine.Outcome {
 	s, err := k.open(ctx, &r.Job)
 	if err != nil {
-		if ctx.Err() != nil {
-			return engine.Back()
-		}
 		code := job.InternalError
 		if job.KindOf(err) == job.Invalid {
 			code = job.InvalidDefinition
 		}
-		return engine.Fail(job.Entry{Code: code, Message: err.Error()})
+		return k.faulty(ctx, code, err)
 	}
 	if o, behind := k.behind(ctx, r, s); behind {
 		return o

@@ -209,8 +209,8 @@ func (k *Kind) archiveParts(ctx context.Context, s *sheet, record recorder) engi
 		return done.Note(fmt.Sprintf("without what could not be archived: its folder is left in %s%s", s.dir, leftOut(s.notes.Unread)), nil)
 	}
 	if err := k.clean(ctx, s); err != nil {
-		if ctx.Err() != nil {
-			return engine.Back()
+		if ctx.Err() != nil || job.Shortage(err) {
+			return fails("remove "+s.dir, err)
 		}
 		done = done.Note("its folder is left in "+s.dir+": "+reason(err), nil) // the results are where they should be
 	}

@@ -36,10 +36,7 @@ func (k *Kind) stageJob(ctx context.Context, s *sheet, _ recorder) engine.Outcom
 		crash.At("stage.script")
 	}
 	if err := k.startable(ctx, s); err != nil {
-		if ctx.Err() != nil {
-			return engine.Back()
-		}
-		return engine.Fail(job.Entry{Code: job.LaunchFailed, Message: err.Error()})
+		return k.faulty(ctx, job.LaunchFailed, err)
 	}
 	return engine.Next(job.SubmittingJob)
 }

@@ -44,8 +44,19 @@ func (k *Kind) resultRoom(ctx context.Context, s *sheet, need int64) room {
 	return room{k.cfg.Files, top, need, "", s.hold()}
 }
 
+// TesterMachine is the name of the tester that asks whether the machine gives Pawl descriptors and processes again.
+const TesterMachine = "machine"
+
+// shortage blocks a job until the machine gives again what it had too little of. It is asked on the machine where that was.
+func shortage(err error) *job.Block {
+	return &job.Block{Code: job.MachineExhausted, Message: reason(err), Tester: TesterMachine}
+}
+
 // full returns err, and where that says that there is no room on the file system what blocks the job until there is.
 func (k *Kind) full(ctx context.Context, r room, err error) error {
+	if job.Shortage(err) {
+		return shortage(err)
+	}
 	if !errors.Is(err, syscall.ENOSPC) {
 		return err
 	}
@@ -118,6 +129,9 @@ func (k *Kind) trouble(ctx context.Context, code job.Code, what string, err erro
 		return engine.Back()
 	}
 	what += ": " + reason(err)
+	if job.Shortage(err) {
+		err = shortage(err)
+	}
 	if b := job.Blocking(err); b != nil {
 		b.Message, b.Machine = what, k.cfg.Host.ID() // it was found out here, and other machines may have other troubles
 		return engine.Block(b)
@@ -126,6 +140,14 @@ func (k *Kind) trouble(ctx context.Context, code job.Code, what string, err erro
 		return engine.Fail(job.Entry{Code: job.DiskQuotaExceeded, Message: what})
 	}
 	return engine.Retry(job.Entry{Code: code, Message: what})
+}
+
+// faulty makes the outcome of a step that no further try would help, unless it met a shortage.
+func (k *Kind) faulty(ctx context.Context, code job.Code, err error) engine.Outcome {
+	if ctx.Err() != nil || job.Shortage(err) {
+		return k.trouble(ctx, code, "look at the job", err)
+	}
+	return engine.Fail(job.Entry{Code: code, Message: err.Error()})
 }
 
 // reason is why something failed, without the temporary names and repeated paths of a chain of errors.

@@ -13,7 +13,8 @@ type Duty struct {
 	Name string
 	// Roles are those of which a process must play one to have it; none: it may play any.
 	Roles []store.Role
-	// Run does it until ctx ends, which it does when the duty goes to another process. An error ends the engine.
+	// Run does it until ctx ends, which it does when the duty goes to another process. It is called again, with backoff, after
+	// an error of kind Unavailable; any other ends the engine.
 	Run func(ctx context.Context, h *Held) error
 }
 
@@ -106,7 +107,8 @@ func (d *duties) hold(ctx context.Context, held []store.Duty) {
 		d.wg.Add(1)
 		go func() {
 			defer d.wg.Done()
-			err := x.Run(ctx, &Held{fence: job.Fence{Duty: x.Name, Term: term}, s: d.s})
+			h := &Held{fence: job.Fence{Duty: x.Name, Term: term}, s: d.s}
+			_, err := Try(ctx, d.s.e.cfg.Log, x.Name, func() (struct{}, error) { return struct{}{}, x.Run(ctx, h) })
 			if ctx.Err() == nil && err != nil && !d.s.lapse() { // of a lease that is over the loop that renews tells
 				select {
 				case d.failed <- err:

@@ -25,6 +25,7 @@ const (
 	ArchiveFailed      Code = "ARCHIVE_FAILED"
 	FilesystemFull     Code = "FILESYSTEM_FULL"
 	DiskQuotaExceeded  Code = "DISK_QUOTA_EXCEEDED"
+	MachineExhausted   Code = "MACHINE_EXHAUSTED"
 
 	SystemDisabled            Code = "SYSTEM_DISABLED"
 	AppDisabled               Code = "APP_DISABLED"
@@ -79,6 +80,7 @@ var Codes = []CodeInfo{
 	{ArchiveFailed, "ARCHIVING: a result cannot be copied", false, "take the results from the job's folder, which pawl show JOB names; correct what the message says before it is run again"},
 	{FilesystemFull, "any copy: no space left on the file system", true, "free space on the file system that the message names: the job goes on by itself then"},
 	{DiskQuotaExceeded, "any copy: the user that runs Pawl may use no more of the file system", false, "remove what is needed no longer, or ask for a larger quota; then run it again"},
+	{MachineExhausted, "any state: the machine gives Pawl no further descriptor, process or memory (EMFILE, ENFILE, EAGAIN, ENOMEM, ENOBUFS)", true, "look at the limits of the user and of the service (ulimit -a; LimitNOFILE and TasksMax of its unit) and at what uses them up: the job goes on by itself then"},
 	{SystemDisabled, "before a launch: the system was disabled", true, "wait until it is enabled again (pawl enable system NAME), or run the job on another one"},
 	{AppDisabled, "said by handlers only, so far: the app was disabled", true, "wait until it is enabled again, or run another version"},
 	{TenantSuspended, "said by handlers only, so far: the tenant was suspended", true, "ask who runs this service"},

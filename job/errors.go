@@ -3,7 +3,10 @@ package job
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
+	"syscall"
 )
 
 // ErrorKind says what a caller can do about an error. The faces map it to HTTP statuses and exit codes.
@@ -39,7 +42,8 @@ func Errorf(kind ErrorKind, format string, args ...any) error {
 func (e *Error) Error() string { return e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
-// KindOf returns the kind of the outermost [Error] or [SpecError] in err's chain, and Internal when there is none.
+// KindOf returns the kind of the outermost [Error] or [SpecError] in err's chain. Without one it is Unavailable for a
+// [Shortage] of the machine, and Internal for anything else.
 func KindOf(err error) ErrorKind {
 	var e *Error
 	if errors.As(err, &e) {
@@ -49,7 +53,30 @@ func KindOf(err error) ErrorKind {
 	if errors.As(err, &s) {
 		return Invalid
 	}
+	if Shortage(err) {
+		return Unavailable
+	}
 	return Internal
+}
+
+// forking is the operation that package os names where a process cannot be started.
+const forking = "fork/exec"
+
+// Shortage reports whether err says that the machine has no further descriptor, process, memory or buffer for this process.
+// That is no fault of the job that met it, and it passes. EAGAIN counts only where a process was to be started: elsewhere it
+// says that a read or a lock would have to wait.
+func Shortage(err error) bool {
+	for _, e := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	if !errors.Is(err, syscall.EAGAIN) {
+		return false
+	}
+	var at *fs.PathError
+	var call *os.SyscallError
+	return errors.As(err, &at) && at.Op == forking || errors.As(err, &call) && call.Syscall == forking
 }
 
 // A Problem is one fault of a spec: where it is, what stands there, and what to do about it.

@@ -210,6 +210,7 @@ var policies = map[Code]Policy{
 	TenantSuspended:           minutely,
 	SchedulerQuota:            minutely,
 	FilesystemFull:            minutely,
+	MachineExhausted:          stepwise(48*time.Hour, 6, 10*time.Second, 0, time.Minute),
 	HostUnreachable:           reached,
 	ConnectionTimeout:         reached,
 	SchedulerUnavailable:      reached,

@@ -40,6 +40,7 @@ const (
 	Enabled   = "enabled"   // kind, name: what the document of that kind and name is about is enabled
 	TCP       = "tcp"       // host, port: a connection can be made
 	HTTP      = "http"      // url, method (GET, or HEAD): a server answers, with a status below 500 that is not 429
+	Machine   = "machine"   // this process gets descriptors, and can start a process
 	Space     = "space"     // path, bytes: so much is free on the file system, for who is not root; system tells groups apart
 	Command   = "command"   // name, arg1, arg2, …: the program that is registered under the name ends with exit code 0
 	SSH       = "ssh"       // host, user, port: a login succeeds, with the keys that Pawl has

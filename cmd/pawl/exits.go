@@ -20,6 +20,7 @@ const (
 	exitLeft     = 4
 	exitBroken   = 5
 	exitDenied   = 6
+	exitSettings = 78 // EX_CONFIG of sysexits.h
 )
 
 // exitCodes says what each of them means.
@@ -34,6 +35,7 @@ var exitCodes = []struct {
 	{exitLeft, "a job is PAUSED, or left unfinished; or nobody is there to go on with it"},
 	{exitBroken, "Pawl could not go on: the server cannot be reached or has no room now, the folder is locked, damaged, or of a newer version"},
 	{exitDenied, "the server does not know who asks, or does not let them do this"},
+	{exitSettings, "of serve and worker, in place of 2: their settings or their folder are wrong, and another start would not help. A crash of Pawl itself ends with 2"},
 }
 
 // exitOf maps the kinds of error to exit codes. A kind that is not here is exitBroken.
@@ -49,8 +51,17 @@ func (e exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 // A usageError is a command that was called wrongly.
 type usageError struct{ error }
 
-// exitCode says what is wrong, if anything is, and returns the exit code for it.
+// exitCode says what is wrong, if anything is, and returns the exit code for it. Go ends a process that crashes with 2, so
+// a service has another code for wrong settings: after a crash it is to be started again.
 func exitCode(cmd *cobra.Command, err error) int {
+	code := exitCodeOf(cmd, err)
+	if service := cmd.Name() == "serve" || cmd.Name() == "worker"; service && code == exitInput {
+		return exitSettings
+	}
+	return code
+}
+
+func exitCodeOf(cmd *cobra.Command, err error) int {
 	var code exit
 	var usage *usageError
 	switch {

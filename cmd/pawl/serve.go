@@ -167,6 +167,11 @@ func (s *serving) serve(ctx context.Context) error {
 		return err
 	}
 	s.open()
+	network, socket, err := crowds()
+	if err != nil {
+		return err
+	}
+	keepThreads()
 
 	// Requests outlast ctx, which says that they should stop: whoever asked is answered first.
 	serving, cut := context.WithCancel(context.WithoutCancel(ctx))
@@ -175,6 +180,11 @@ func (s *serving) serve(ctx context.Context) error {
 	failed := make(chan error, doors)
 	for door, l := range listeners {
 		if l != nil {
+			crowd := network
+			if door == doorSocket {
+				crowd = socket
+			}
+			l = crowd.Join(servers[door], l)
 			go func() { failed <- s.serveAt(door, servers[door], l) }()
 		}
 	}

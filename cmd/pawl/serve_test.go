@@ -41,12 +41,18 @@ func own(t testing.TB) []string {
 // startServe starts pawl serve on any free port, and returns once it serves.
 func startServe(t testing.TB, dir string, env []string, args ...string) *served {
 	t.Helper()
+	return startServeBy(t, []string{"pawl"}, dir, env, args...)
+}
+
+// startServeBy does so by another command than pawl, to which the arguments of pawl are added.
+func startServeBy(t testing.TB, command []string, dir string, env []string, args ...string) *served {
+	t.Helper()
 	p := &served{TB: t, dir: dir, client: &http.Client{Timeout: time.Minute}, log: newLines(), ended: make(chan struct{})}
-	args = append([]string{"serve", "--dir", dir}, args...)
+	args = slices.Concat(command[1:], []string{"serve", "--dir", dir}, args)
 	if !slices.Contains(args, "--listen") {
 		args = append(args, "--listen", "127.0.0.1:0")
 	}
-	p.cmd = exec.Command("pawl", args...)
+	p.cmd = exec.Command(command[0], args...)
 	p.cmd.Env = append(own(t), env...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	p.cmd.Stderr = p.log

@@ -104,6 +104,10 @@ func (n *node) client() *client.Client { return client.New(n.here()) }
 // listen lets other commands on the folder ask this process. When ctx ends, those who wait for something are answered
 // as it stands then.
 func (n *node) listen(ctx context.Context) (stop func(), err error) {
+	_, crowd, err := crowds()
+	if err != nil {
+		return nil, err
+	}
 	l, err := n.socket(ctx)
 	if err != nil {
 		return nil, err
@@ -111,10 +115,11 @@ func (n *node) listen(ctx context.Context) (stop func(), err error) {
 	stopping := make(chan struct{})
 	srv := newServer(ctx, api.New(api.Config{Service: n.Service, Stopping: stopping, Version: version, Log: quiet}))
 	srv.RegisterOnShutdown(sync.OnceFunc(func() { close(stopping) }))
+	joined := crowd.Join(srv, l)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		srv.Serve(l) //nolint:errcheck // it ends with Close
+		srv.Serve(joined) //nolint:errcheck // it ends with Close
 	}()
 	return func() {
 		shutDown(ctx, srv, 15*time.Second) // a program gets 10 s to end

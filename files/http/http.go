@@ -28,6 +28,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/pawl-jobs/pawl/files"
@@ -203,6 +204,9 @@ func unanswered(ctx context.Context, at *url.URL, err error) error {
 		}
 	}
 	said := at.Host + ": " + why.Error()
+	if job.Shortage(why) {
+		return fmt.Errorf("%s: %w", at.Host, why)
+	}
 	if job.KindOf(why) == job.Invalid {
 		return job.Errorf(job.Invalid, "%s", said)
 	}
@@ -211,6 +215,8 @@ func unanswered(ctx context.Context, at *url.URL, err error) error {
 	dialed = dialed && op.Op == "dial"
 	late := os.IsTimeout(why)
 	switch {
+	case unnamed && strings.HasSuffix(dns.Err, syscall.EMFILE.Error()): // the resolver keeps the text alone
+		return fmt.Errorf("%s: its name cannot be resolved: %w", at.Hostname(), syscall.EMFILE)
 	case unnamed && !dns.IsTimeout:
 		return tcp(job.HostUnreachable, at, at.Hostname()+": its name cannot be resolved: "+dns.Err)
 	case unnamed || dialed && late:

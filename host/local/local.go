@@ -7,6 +7,7 @@ package local
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path"
@@ -155,7 +156,7 @@ func (h *Host) Start(ctx context.Context, c host.Command) (host.Process, error) 
 	}
 	p, err := h.start(ctx, c)
 	if err != nil {
-		return host.Process{}, fmt.Errorf("start %s: %w", c.Argv[0], err)
+		return host.Process{}, fmt.Errorf("start: %w", err)
 	}
 	return p, nil
 }
@@ -192,7 +193,7 @@ func (h *Host) start(ctx context.Context, c host.Command) (host.Process, error) 
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
-		return host.Process{}, err
+		return host.Process{}, &fs.PathError{Op: "fork/exec", Path: c.Argv[0], Err: err} // as package os says it
 	}
 	p := child{Process: host.Process{PID: pid, Boot: boot}, mark: ownMaxRSS()}
 	h.children[pid] = p

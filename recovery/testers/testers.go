@@ -27,6 +27,7 @@ func All(programs map[string][]string, dial Dial) map[string]recovery.Tester {
 		recovery.TCP:     TCP{dial},
 		recovery.HTTP:    HTTP{dial},
 		recovery.Space:   Space{},
+		recovery.Machine: Machine{},
 		recovery.Command: Command(programs),
 	}
 }
