@@ -168,7 +168,7 @@ func (k *Kind) stageInputs(ctx context.Context, s *sheet, _ recorder) engine.Out
 	if err != nil {
 		return engine.Fail(job.Entry{Code: job.InternalError, Message: err.Error()})
 	}
-	if err := k.cfg.Host.Files().Put(ctx, path.Join(s.dir, describedFile), bytes.NewReader(b), files.PutOptions{NoSync: true}); err != nil {
+	if err := k.cfg.Host.Files().Put(ctx, path.Join(s.dir, describedFile), bytes.NewReader(b), files.PutOptions{Mode: 0o600, NoSync: true}); err != nil {
 		return k.trouble(ctx, job.StagingFailed, "write the job's description", k.full(ctx, k.workRoom(s, 0), err))
 	}
 	crash.At("stage.listed")

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -68,7 +69,7 @@ func once(name string, content func() string) (string, error) {
 }
 
 func read(name string) (string, error) {
-	f, err := os.Open(name)
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return "", job.Errorf(job.Unavailable, "read %s: %w", name, err)
 	}
@@ -76,6 +77,13 @@ func read(name string) (string, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return "", job.Errorf(job.Unavailable, "read %s: %w", name, err)
+	}
+	if !info.Mode().IsRegular() {
+		return "", job.Errorf(job.Invalid, "%s is not a file: remove it, and the next start makes another", name)
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) != os.Geteuid() {
+		return "", job.Errorf(job.Invalid, "%s belongs to user %d, and not to the one that runs Pawl (%d): whoever made it knows what is in it; remove it, and the next start makes another",
+			name, stat.Uid, os.Geteuid())
 	}
 	if info.Mode().Perm()&0o077 != 0 {
 		return "", job.Errorf(job.Invalid, "others than its owner may read %s (%v): remove it, so that the next start makes another, or chmod 600 it if nobody has read it",

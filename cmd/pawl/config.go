@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/pawl-jobs/pawl/internal/config"
+	"github.com/pawl-jobs/pawl/internal/folder"
 )
 
 // A settingFlag is the flag of a setting. It keeps what was given; package config reads it.
@@ -38,7 +39,7 @@ func configFlags(cmd *cobra.Command, wants func(*config.Setting) bool) {
 // loadConfig reads the configuration for a data folder. It can be called again, to read the file anew. fixed are flags that
 // the command gives itself.
 func loadConfig(cmd *cobra.Command, dir string, fixed map[string]string) (*config.Loaded, error) {
-	src := config.Sources{Env: os.Environ(), Flags: map[string]string{}}
+	src := config.Sources{Env: os.Environ(), Flags: map[string]string{}, Read: folder.ReadOwn}
 	maps.Copy(src.Flags, fixed)
 	var err error
 	if src.File, err = cmd.Flags().GetString("config"); err != nil {

@@ -46,6 +46,7 @@ import (
 type node struct {
 	*pawl.Service
 	dir    string
+	folder *folder.Folder // nil: it is only read
 	store  countingStore
 	bus    broker.Broker
 	shared bool // the database is one of many processes, which may share the folder too
@@ -140,6 +141,10 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 	if log == nil {
 		log = slog.New(slog.NewTextHandler(o.log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	}
+	if n.folder, err = folder.Open(dir, func(said string) { log.Warn(said) }); err != nil {
+		return nil, err
+	}
+	n.free = append(n.free, n.folder.Close)
 	if err := n.openDatabase(ctx, &o, log); err != nil {
 		return nil, err
 	}
@@ -147,7 +152,7 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 	if err != nil {
 		return nil, err
 	}
-	n.host, err = hostlocal.Open(hostlocal.Config{ID: machine, OnExit: func(e hostlocal.Exit) { n.eyes.Exited(e.Process) }})
+	n.host, err = hostlocal.Open(hostlocal.Config{ID: machine, Base: dir, OnExit: func(e hostlocal.Exit) { n.eyes.Exited(e.Process) }})
 	if err != nil {
 		return nil, err
 	}
@@ -231,7 +236,7 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 // programs is how programs run on this machine, with their files in a data folder.
 func programs(ctx context.Context, dir string, h *hostlocal.Host) (app.Config, error) {
 	c := app.Config{
-		Host: h, Files: fileslocal.FS{},
+		Host: h, Files: fileslocal.FS{Base: dir},
 		Work: filepath.Join(dir, "work"), Archive: filepath.Join(dir, "archive"), Spool: filepath.Join(dir, "ends"),
 	}
 	var err error
@@ -257,9 +262,6 @@ func (n *node) openDatabase(ctx context.Context, o *nodeOptions, log *slog.Logge
 		n.free = append(n.free, st.Close)
 		n.store, n.bus = st, &local.Broker{}
 		return n.setTurns(ctx, o)
-	}
-	if err := os.MkdirAll(n.dir, 0o700); err != nil {
-		return job.Errorf(job.Unavailable, "make data folder: %w", err)
 	}
 	lock, err := folder.Join(n.dir)
 	if err != nil {
@@ -305,6 +307,26 @@ func migrate(ctx context.Context, db, schema string) error {
 	return errors.Join(m.Up(ctx), m.Close())
 }
 
+// Run runs jobs until ctx ends, or until the folder is not where it was: nobody would find what is written there.
+func (n *node) Run(ctx context.Context) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	moved := make(chan error, 1)
+	go func() {
+		err := n.folder.Moved(ctx)
+		if err != nil {
+			stop(err)
+		}
+		moved <- err
+	}()
+	err := n.Service.Run(ctx)
+	stop(nil)
+	if gone := <-moved; gone != nil {
+		return gone
+	}
+	return err
+}
+
 // close releases the folder and the database. Programs that run go on.
 func (n *node) close() error {
 	var err error
@@ -327,7 +349,7 @@ func openReader(ctx context.Context, dir string) (*node, error) {
 		return nil, err
 	}
 	machine, err := folder.Machine(dir)
-	if err != nil {
+	if kind := job.KindOf(err); err != nil && kind != job.Corrupt && kind != job.Invalid { // without its id it can be read
 		return nil, errors.Join(err, st.Close())
 	}
 	// To find files takes neither host nor runner.

@@ -53,8 +53,8 @@ lists them. SIGHUP reads the file again.`,
 			if err != nil {
 				return err
 			}
-			cfg, err := loadConfig(cmd, dir, nil)
-			if err != nil {
+			var cfg *config.Loaded
+			if err := begin(cmd.Context(), func() (err error) { cfg, err = loadConfig(cmd, dir, nil); return err }); err != nil {
 				return err
 			}
 			if show {
@@ -92,6 +92,7 @@ type serving struct {
 	node    *node
 	keys    *auth.Keys
 	pair    *edge.Pair // nil: this process speaks no TLS
+	flush   func()     // of traces
 	url     string     // how others reach it; empty: not at all
 	inward  string     // how processes of other machines do; empty: not at all
 
@@ -109,6 +110,30 @@ func (s *serving) run(ctx context.Context, stderr io.Writer) (err error) {
 	defer signal.Stop(s.hangup)
 	s.level.Set(cfg.Log.Level)
 	s.log = observe.NewLog(stderr, cfg.Log.Format, &s.level)
+	if err := begin(ctx, func() error { return s.prepare(ctx) }); err != nil {
+		return err
+	}
+	defer s.flush()
+	defer func() { err = errors.Join(err, s.node.close()) }()
+	return s.serve(ctx)
+}
+
+// begin calls f, and leaves it behind when ctx ends: whatever hangs there, such as a name server, keeps nobody from ending
+// the process.
+func begin(ctx context.Context, f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return job.Errorf(job.Unavailable, "told to stop before it had begun")
+	}
+}
+
+// prepare opens everything that takes no callers.
+func (s *serving) prepare(ctx context.Context) (err error) {
+	cfg := s.config.Load()
 	if cfg.TLS.Cert != "" {
 		if s.pair, err = edge.OpenPair(cfg.TLS.Cert, cfg.TLS.Key, s.tellPair); err != nil {
 			return err
@@ -118,17 +143,20 @@ func (s *serving) run(ctx context.Context, stderr io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	defer flush()
+	s.flush = flush
 	s.observe = observe.New(observe.Config{Log: s.log, Slow: cfg.Log.Slow, Traces: traces, Version: version})
-	if s.node, err = openNode(ctx, s.dir, s.nodeOptions()); err != nil {
-		return err
+	s.node, err = openNode(ctx, s.dir, s.nodeOptions())
+	if err == nil {
+		if s.keys, err = auth.Open(s.dir); err != nil {
+			s.node.close()
+		}
 	}
-	defer func() { err = errors.Join(err, s.node.close()) }()
-	if s.keys, err = auth.Open(s.dir); err != nil {
+	if err != nil {
+		flush()
 		return err
 	}
 	s.keys.Principal, s.keys.Find = userName(), s.node.Job
-	return s.serve(ctx)
+	return nil
 }
 
 func (s *serving) nodeOptions() nodeOptions {

@@ -47,7 +47,8 @@ It is pawl serve with the roles worker and watcher: its settings can also stand 
 				return err
 			}
 			read := func() (*config.Loaded, error) { return loadConfig(cmd, dir, fixed) }
-			cfg, err := read()
+			var cfg *config.Loaded
+			err = begin(cmd.Context(), func() (err error) { cfg, err = read(); return err })
 			if err != nil {
 				return err
 			}

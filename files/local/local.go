@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -20,7 +21,10 @@ import (
 )
 
 // FS is the machine's file system, with the rights of the own process. The zero value is ready.
-type FS struct{}
+type FS struct {
+	// Base is a folder that is never made: Mkdir refuses what would lie in it while it is not there. Empty: there is none.
+	Base string
+}
 
 var (
 	_ files.FS       = FS{}
@@ -189,9 +193,14 @@ func (FS) List(ctx context.Context, dir string) ([]fs.FileInfo, error) {
 }
 
 // Mkdir makes a folder and those above it, with mode 0755 less the umask.
-func (FS) Mkdir(ctx context.Context, dir string) error {
+func (f FS) Mkdir(ctx context.Context, dir string) error {
 	if err := check(ctx, dir); err != nil {
 		return err
+	}
+	if f.Base != "" && strings.HasPrefix(dir+"/", f.Base+"/") {
+		if _, err := os.Stat(f.Base); err != nil {
+			return err
+		}
 	}
 	return os.MkdirAll(dir, 0o755)
 }

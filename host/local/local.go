@@ -30,6 +30,8 @@ import (
 type Config struct {
 	// ID is the machine id. Required.
 	ID string
+	// Base is the folder that must be there before others are made in it; see [filelocal.FS].
+	Base string
 	// Env is the environment that programs get beside that of their command, as NAME=value. Default: those variables of the
 	// own process that say who and where one is (see Inherited); not the rest, which may hold Pawl's own secrets.
 	Env []string
@@ -51,6 +53,7 @@ type Exit struct {
 // Host is the own machine. It reaps the children it started and no others.
 type Host struct {
 	id     string
+	base   string
 	env    []string
 	onExit func(Exit)
 	looks  looks
@@ -88,7 +91,7 @@ func Open(c Config) (*Host, error) {
 	}
 	quit := make(chan struct{})
 	h := &Host{
-		id: c.ID, env: c.Env, onExit: c.OnExit,
+		id: c.ID, base: c.Base, env: c.Env, onExit: c.OnExit,
 		children: map[int]child{},
 		chld:     make(chan os.Signal, 1),
 		stop:     sync.OnceFunc(func() { close(quit) }),
@@ -111,7 +114,7 @@ func (h *Host) Close() error {
 func (h *Host) ID() string { return h.id }
 
 // Files is the machine's file system.
-func (h *Host) Files() files.FS { return filelocal.FS{} }
+func (h *Host) Files() files.FS { return filelocal.FS{Base: h.base} }
 
 // Boot returns the kernel's boot id.
 func (h *Host) Boot(ctx context.Context) (string, error) {

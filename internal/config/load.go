@@ -25,6 +25,15 @@ type Sources struct {
 	File  string            // empty: none
 	// Needed says that the file was asked for by name, so that it must be there.
 	Needed bool
+	// Read reads the file; [os.ReadFile] by default.
+	Read func(name string) ([]byte, error)
+}
+
+func (s Sources) read() ([]byte, error) {
+	if s.Read == nil {
+		return os.ReadFile(s.File)
+	}
+	return s.Read(s.File)
 }
 
 // A Loaded configuration knows where each value came from.
@@ -149,7 +158,7 @@ func fileLayer(src Sources) (l layer, used bool, err error) {
 	if src.File == "" {
 		return nil, false, nil
 	}
-	content, err := os.ReadFile(src.File)
+	content, err := src.read()
 	if errors.Is(err, fs.ErrNotExist) && !src.Needed {
 		return nil, false, nil
 	}

@@ -109,11 +109,18 @@ func lock(dir string, how int) (*os.File, error) {
 }
 
 // Machine returns the id of the machine that a folder stands for. It is made once, with the folder; of several processes that
-// begin at once one makes it.
+// begin at once one makes it. A folder that has had programs and has none is damaged: with another id nobody would look after
+// them.
 func Machine(dir string) (string, error) {
 	name := filepath.Join(dir, "machine")
 	if id, err := readMachine(name); !errors.Is(err, fs.ErrNotExist) {
 		return id, err
+	}
+	for _, made := range []string{"ends", "past", "work"} {
+		if _, err := os.Lstat(filepath.Join(dir, made)); err == nil {
+			return "", job.Errorf(job.Corrupt, "%s is missing: it held the id of the machine that jobs of this folder belong to; restore it, or write the machine there "+
+				"that pawl show names (echo ID >%s)", name, name)
+		}
 	}
 	var id [6]byte
 	rand.Read(id[:])
@@ -139,7 +146,10 @@ func Known(dir string) bool {
 }
 
 func readMachine(name string) (string, error) {
-	b, err := os.ReadFile(name)
+	b, err := ReadOwn(name)
+	if kind := job.KindOf(err); kind == job.Invalid {
+		return "", err
+	}
 	if err != nil {
 		return "", job.Errorf(job.Unavailable, "machine id: %w", err)
 	}

@@ -1,0 +1,233 @@
+package folder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// A Folder is a data folder that is open: the one that had this path then, whatever has it later.
+type Folder struct {
+	path string
+	f    *os.File
+}
+
+// believed are what a process believes that it finds in a data folder: whoever can change one of them decides what runs.
+// What begins with the name of the database belongs to it.
+var believed = []string{"token", "job-key", "pawl.yaml", "machine", "shared", "lock", "server", "pawl.db", "ends", "past", "work", "archive"}
+
+// Open opens a data folder for its owner alone, and makes it if it is not there. A folder, or a part of it, that belongs to
+// somebody else or that others may write is refused; one that others may read is closed to them, which tell is told.
+func Open(path string, tell func(string)) (*Folder, error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, job.Errorf(job.Unavailable, "make data folder: %w", err)
+	}
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrPermission) {
+		if info, statErr := os.Stat(path); statErr == nil {
+			err = errors.Join(owned(path, info), err)
+		}
+		return nil, job.Errorf(job.Invalid, "open data folder: %w", err)
+	}
+	if err != nil {
+		return nil, job.Errorf(job.Unavailable, "open data folder: %w", err)
+	}
+	d := &Folder{path, f}
+	if err := d.secure(tell); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// Close lets go of the folder.
+func (d *Folder) Close() error { return d.f.Close() }
+
+// Check returns an error if the path of the folder leads elsewhere by now.
+func (d *Folder) Check() error {
+	was, err := d.f.Stat()
+	if err != nil {
+		return job.Errorf(job.Unavailable, "look at data folder: %w", err)
+	}
+	switch is, err := os.Stat(d.path); {
+	case job.Shortage(err):
+		return nil // it cannot be seen now
+	case err != nil:
+		return job.Errorf(job.Corrupt, "data folder %s was moved away or removed while Pawl worked in it (%w): put it back, or start Pawl with --dir where it is now", d.path, err)
+	case !os.SameFile(was, is):
+		return job.Errorf(job.Corrupt, "another folder has taken the place of data folder %s: put the one back that was there, or start Pawl anew", d.path)
+	}
+	return nil
+}
+
+// secure sees that nobody else can change what is believed, or read what is secret.
+func (d *Folder) secure(tell func(string)) error {
+	info, err := d.f.Stat()
+	if err != nil {
+		return job.Errorf(job.Unavailable, "look at data folder: %w", err)
+	}
+	if err := owned(d.path, info); err != nil {
+		return job.Errorf(job.Invalid, "%w", err)
+	}
+	entries, err := d.f.ReadDir(-1)
+	if err != nil {
+		return job.Errorf(job.Unavailable, "read data folder: %w", err)
+	}
+	if len(entries) > 0 && info.Mode()&0o022 != 0 {
+		return job.Errorf(job.Invalid, "others than its owner may write data folder %s (%v), and may have put something there: look at what is in it, then chmod 700 %s",
+			d.path, info.Mode().Perm(), d.path)
+	}
+	if info.Mode()&0o077 != 0 {
+		if err := d.f.Chmod(0o700); err != nil {
+			return job.Errorf(job.Invalid, "others than its owner may read data folder %s, and that cannot be changed: %w", d.path, err)
+		}
+		tell(fmt.Sprintf("data folder %s was open to others (%v): it is for its owner alone now (0700)", d.path, info.Mode().Perm()))
+	}
+	var faults []error
+	for _, e := range entries {
+		name := filepath.Join(d.path, e.Name())
+		for _, b := range believed {
+			if e.Name() == b || b == "pawl.db" && strings.HasPrefix(e.Name(), b+"-") {
+				faults = append(faults, trusted(name))
+			}
+		}
+	}
+	if err := errors.Join(faults...); err != nil {
+		return job.Errorf(job.Invalid, "%w", err)
+	}
+	return nil
+}
+
+// trusted returns an error if others than the user of this process, or root, can change what is believed.
+func trusted(name string) error {
+	link, err := os.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // since it was listed
+	}
+	if err != nil {
+		return err
+	}
+	if err := owned(name, link); err != nil {
+		return err
+	}
+	info, err := os.Stat(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(owned(name, info), unwritten(name, info))
+}
+
+// owned returns an error unless something belongs to the user of this process, or to root.
+func owned(name string, info fs.FileInfo) error {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	own := os.Geteuid()
+	if !ok || int(stat.Uid) == own || stat.Uid == 0 && !info.IsDir() {
+		return nil
+	}
+	advice := fmt.Sprintf("run Pawl as that user (in a container: --user %d:%d), or give it to this one: chown -R %d %s", stat.Uid, stat.Gid, own, name)
+	if !info.IsDir() {
+		advice = fmt.Sprintf("look at what is in it; then remove it, or give it to this user: chown %d %s", own, name)
+	}
+	return fmt.Errorf("%s belongs to %s, and Pawl runs as %s: %s", name, userOf(int(stat.Uid)), userOf(own), advice)
+}
+
+// unwritten returns an error if others than its owner may write something.
+func unwritten(name string, info fs.FileInfo) error {
+	if info.Mode()&0o022 == 0 {
+		return nil
+	}
+	return fmt.Errorf("others than its owner may write %s (%v): look at what is in it, then chmod go-w %s", name, info.Mode().Perm(), name)
+}
+
+// userOf names a user.
+func userOf(id int) string {
+	if u, err := user.LookupId(strconv.Itoa(id)); err == nil {
+		return "user " + u.Username
+	}
+	return fmt.Sprintf("user %d", id)
+}
+
+// mostOwn is how many bytes a file may have that is read whole.
+const mostOwn = 1 << 20
+
+// ReadOwn reads a file that is believed: one of the user of this process, or of root, that nobody else may write. It never
+// waits for who would write a pipe.
+func ReadOwn(name string) ([]byte, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case !info.Mode().IsRegular():
+		return nil, job.Errorf(job.Invalid, "%s is not a file: put one in its place", name)
+	case info.Size() > mostOwn:
+		return nil, job.Errorf(job.Invalid, "%s has %d bytes, more than any such file: put the right one in its place", name, info.Size())
+	}
+	if err := errors.Join(owned(name, info), unwritten(name, info)); err != nil {
+		return nil, job.Errorf(job.Invalid, "%w", err)
+	}
+	return io.ReadAll(io.LimitReader(f, mostOwn))
+}
+
+// Moved returns once the path of the folder leads elsewhere, with an error that says so; nil: ctx has ended. It is told by
+// the kernel when the folder, or one above it, is moved or removed.
+func (d *Folder) Moved(ctx context.Context) error {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return d.unwatched(ctx)
+	}
+	news := os.NewFile(uintptr(fd), "inotify")
+	defer news.Close()
+	defer context.AfterFunc(ctx, func() { news.Close() })()
+	for dir := d.path; ; dir = filepath.Dir(dir) {
+		mask := uint32(unix.IN_MOVE_SELF | unix.IN_ONLYDIR)
+		if dir == filepath.Dir(d.path) {
+			mask |= unix.IN_DELETE // of a folder that is open itself none is told
+		}
+		_, _ = unix.InotifyAddWatch(fd, dir, mask) // one that may not be read is not watched
+		if dir == filepath.Dir(dir) {
+			break
+		}
+	}
+	var events [4096]byte
+	for {
+		if err := d.Check(); err != nil || ctx.Err() != nil {
+			return err
+		}
+		if _, err := news.Read(events[:]); err != nil {
+			return d.unwatched(ctx)
+		}
+	}
+}
+
+// unwatched waits for the end of ctx where the kernel tells nothing: the machine may have no more to watch with.
+func (d *Folder) unwatched(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if err := d.Check(); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(10 * time.Second):
+		}
+	}
+	return nil
+}
