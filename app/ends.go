@@ -8,6 +8,7 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pawl-jobs/pawl/files"
@@ -32,7 +33,11 @@ func (x *watch) takeIn(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(x.ends)) {
 		key, _, err := runner.ParseEndName(name)
 		if err != nil {
-			delete(x.ends, name) // not a message
+			if ours := strings.HasPrefix(name, "."); !ours { // a file on its way has another name
+				x.kind.cfg.Log.Warn("what is in the spool and is no message of an end is removed", "name", name)
+				x.discard(ctx, name)
+			}
+			delete(x.ends, name)
 			continue
 		}
 		if x.past[name] {

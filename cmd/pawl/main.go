@@ -29,6 +29,9 @@ func main() {
 
 // pawlMain runs the command line of this process.
 func pawlMain(ctx context.Context) int {
+	if inherits() {
+		return initMain()
+	}
 	out, errs := live.NewWriter(os.Stdout), live.NewWriter(os.Stderr)
 	defer out.Close()
 	defer errs.Close()

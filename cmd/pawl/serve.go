@@ -277,19 +277,6 @@ func (s *serving) listen(ctx context.Context, listeners *[doors]net.Listener) (e
 	return nil
 }
 
-// sayWhere leaves in the folder where the API is, until unsaid is called, which may be more than once.
-func (s *serving) sayWhere() (unsaid func(), err error) {
-	if s.url == "" {
-		return func() {}, nil
-	}
-	name := filepath.Join(s.dir, serverFile)
-	return func() {
-		if b, err := os.ReadFile(name); err == nil && strings.TrimSpace(string(b)) == s.url { // else another process of the folder has said so
-			os.Remove(name)
-		}
-	}, writeWhole(name, s.url+"\n")
-}
-
 // begun tells that the process has its session.
 func (s *serving) begun(network net.Listener) {
 	switch {
