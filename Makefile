@@ -29,6 +29,10 @@ build: ## Build the static binary ./pawl (the first time it takes minutes: it co
 	@echo "building ./pawl: the first time one to two minutes on two idle cores, most of it SQLite; then seconds"
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o pawl ./cmd/pawl
 
+.PHONY: image
+image: build ## Build deploy/Containerfile with podman on a base of busybox, and try it (needs podman, runc and busybox-static)
+	./deploy/try.sh ./pawl
+
 .PHONY: deps
 deps: ## Look for what the tests need; as root, install what is missing
 	@./.ci/deps

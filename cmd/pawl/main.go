@@ -142,13 +142,20 @@ func checkArgs(c *cobra.Command) {
 }
 
 func versionCommand() *cobra.Command {
-	return &cobra.Command{
+	var licences bool
+	cmd := &cobra.Command{
 		Use:     "version",
-		Short:   "Print the version",
-		Example: "  pawl version",
+		Short:   "Print the version, or the licences of what is linked in",
+		Example: "  pawl version\n  pawl version --notices",
 		Args:    cobra.NoArgs,
 		Run: func(cmd *cobra.Command, _ []string) {
+			if licences {
+				fmt.Fprint(cmd.OutOrStdout(), notices)
+				return
+			}
 			fmt.Fprintln(cmd.OutOrStdout(), "pawl "+version)
 		},
 	}
+	cmd.Flags().BoolVar(&licences, "notices", false, "print the notices of the modules that are linked into pawl")
+	return cmd
 }
