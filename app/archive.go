@@ -210,7 +210,7 @@ func (k *Kind) archiveParts(ctx context.Context, s *sheet, record recorder) engi
 	}
 	if err := k.clean(ctx, s); err != nil {
 		if ctx.Err() != nil || job.Shortage(err) {
-			return fails("remove "+s.dir, err)
+			return fails("remove "+s.dir, func() room { return k.workRoom(s, 0) }, err)
 		}
 		done = done.Note("its folder is left in "+s.dir+": "+reason(err), nil) // the results are where they should be
 	}

@@ -26,7 +26,7 @@ func (k *Kind) behind(ctx context.Context, r *engine.Run, s *sheet) (engine.Outc
 	}
 	past, err := k.cfg.Runner.Past(ctx, key(&r.Job), s.dir)
 	switch {
-	case err != nil && (r.Job.Live || job.KindOf(err) == job.Unavailable):
+	case err != nil && (r.Job.Live || job.KindOf(err) == job.Unavailable && !job.Shortage(err)):
 		return k.unsettled(ctx, r, err), true
 	case err != nil && r.Job.State == job.Archiving: // it launches nothing, and tells what is wrong
 		return engine.Outcome{}, false

@@ -18,7 +18,7 @@ func Alone(err error) bool {
 		return false
 	}
 	for _, lack := range []error{
-		syscall.EMFILE, syscall.ENFILE, syscall.EAGAIN, syscall.ENOMEM, syscall.ENOBUFS, syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EINTR,
+		syscall.EAGAIN, syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EINTR,
 	} {
 		if errors.Is(err, lack) {
 			return false
