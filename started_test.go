@@ -37,7 +37,7 @@ func TestStarted(t *testing.T) {
 				t.Errorf("%s is %s, want %s", what, got, want)
 			}
 		}
-		if v := view(); !v.Started.IsZero() || v.Ran != 0 {
+		if v := view(); !v.Started.IsZero() || v.Ran != nil {
 			t.Errorf("it has not run: %s, %s", v.Started, v.Ran)
 		}
 		run()
@@ -46,7 +46,7 @@ func TestStarted(t *testing.T) {
 		time.Sleep(10 * time.Second) // of the bubble
 		v := view()
 		near("started", v.Started, first)
-		if got := time.Duration(v.Ran).Round(time.Second); got != 10*time.Second {
+		if got := time.Duration(*v.Ran).Round(time.Second); got != 10*time.Second {
 			t.Errorf("it has run for %s", got)
 		}
 		page, err := svc.Views(t.Context(), store.Query{})
@@ -63,7 +63,7 @@ func TestStarted(t *testing.T) {
 		}
 		v = view()
 		near("started again", v.Started, second)
-		if got := time.Duration(v.Ran).Round(time.Second); got != 5*time.Second {
+		if got := time.Duration(*v.Ran).Round(time.Second); got != 5*time.Second {
 			t.Errorf("it ran for %s", got)
 		}
 	})

@@ -2,6 +2,7 @@ package pawl
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -21,9 +22,9 @@ type View struct {
 	Folder   string        `json:"folder,omitempty"`   // the job's folder, while it is there
 	Results  string        `json:"results,omitempty"`  // the folder of its archive, once that is there
 	// Started is when what it runs began, of its newest run; zero: it has not run. Ran is how long that has been RUNNING, or
-	// was. In lists both are there while it is RUNNING only.
-	Started time.Time    `json:"started,omitzero"`
-	Ran     job.Duration `json:"ran,omitempty"`
+	// was. In lists both are there of what is RUNNING, and of programs that ended.
+	Started time.Time     `json:"started,omitzero"`
+	Ran     *job.Duration `json:"ran,omitempty"` // nil: it has not run
 	// Fault says what of the row is left out because it cannot be shown; empty: nothing is.
 	Fault string `json:"fault,omitempty"`
 	// Unserved says that it is ready, and that no live process is there that claims jobs such as this one.
@@ -32,8 +33,8 @@ type View struct {
 	MachineGone *Gone `json:"machine_gone,omitempty"`
 }
 
-// Views is a page of jobs as people look at them, without Request, Resolved, Work, Result, Notes and folders, and with messages of
-// 512 bytes at most.
+// Views is a page of jobs as people look at them, without Request, Resolved, Work, Notes and folders, without Result unless they
+// are programs, and with messages of 512 bytes at most.
 type Views struct {
 	Jobs  []View    `json:"jobs"`
 	Next  string    `json:"next,omitempty"` // the cursor of the next page; empty: this is the last
@@ -96,8 +97,11 @@ func (s *Service) Views(ctx context.Context, q store.Query) (Views, error) {
 	for i := range page.Jobs {
 		page.Jobs[i].Message = job.Shorten(page.Jobs[i].Message, listedMessage)
 		v := s.view(&page.Jobs[i], l, "")
-		if v.State == job.Running {
+		switch {
+		case v.State == job.Running:
 			v.Started, v.Ran = v.Since, ranFor(s.Now().Sub(v.Since))
+		case v.Kind == job.KindApp && v.Result != nil:
+			v.Started, v.Ran = programRan(v.Result)
 		}
 		vs.Jobs[i] = v
 	}
@@ -105,15 +109,15 @@ func (s *Service) Views(ctx context.Context, q store.Query) (Views, error) {
 }
 
 // run returns when what j runs began, of its newest run, and how long it has been RUNNING, as its history tells.
-func (s *Service) run(ctx context.Context, j *job.Job) (started time.Time, ran job.Duration, err error) {
+func (s *Service) run(ctx context.Context, j *job.Job) (started time.Time, ran *job.Duration, err error) {
 	if j.N == 1 {
-		return started, 0, nil // it was submitted, and nothing else
+		return started, nil, nil // it was submitted, and nothing else
 	}
 	var total time.Duration
 	var since time.Time // of the state RUNNING; zero: it is another
 	for e, err := range s.News(ctx, NewsQuery{Job: j.ID, Until: closed()}) {
 		if err != nil {
-			return started, 0, err
+			return started, nil, err
 		}
 		switch {
 		case e.State == job.Running && since.IsZero():
@@ -127,14 +131,32 @@ func (s *Service) run(ctx context.Context, j *job.Job) (started time.Time, ran j
 			started, total = time.Time{}, 0
 		}
 	}
+	if started.IsZero() {
+		return started, nil, nil
+	}
 	if !since.IsZero() {
 		total += s.Now().Sub(since)
 	}
 	return started, ranFor(total), nil
 }
 
+// programRan reads out of the result of a program when it began and how long it ran.
+func programRan(result json.RawMessage) (time.Time, *job.Duration) {
+	var r struct {
+		Started time.Time     `json:"started"`
+		Ran     *job.Duration `json:"ran"`
+	}
+	if json.Unmarshal(result, &r) != nil {
+		return time.Time{}, nil
+	}
+	return r.Started, r.Ran
+}
+
 // ranFor is a time for which something ran, to the millisecond.
-func ranFor(d time.Duration) job.Duration { return job.Duration(max(0, d).Round(time.Millisecond)) }
+func ranFor(d time.Duration) *job.Duration {
+	ran := job.Duration(max(0, d).Round(time.Millisecond))
+	return &ran
+}
 
 // mostBehind is up to where the jobs are counted that stand before one.
 const mostBehind = 10_000

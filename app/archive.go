@@ -449,14 +449,15 @@ func (k *Kind) clean(ctx context.Context, s *sheet) error {
 // result is what is kept of a job that ended: how its program did, as far as that is known, and where its results are.
 func (s *sheet) result() json.RawMessage {
 	var r struct {
-		ExitCode *int   `json:"exit_code,omitempty"`
-		Ran      string `json:"ran,omitempty"`
-		Archive  string `json:"archive,omitempty"`
-		Size     *Size  `json:"size,omitempty"`
-		Usage    *Usage `json:"usage,omitempty"`
+		ExitCode *int      `json:"exit_code,omitempty"`
+		Started  time.Time `json:"started,omitzero"`
+		Ran      string    `json:"ran,omitempty"`
+		Archive  string    `json:"archive,omitempty"`
+		Size     *Size     `json:"size,omitempty"`
+		Usage    *Usage    `json:"usage,omitempty"`
 	}
 	if e := s.notes.End; e != nil && e.NotStarted == "" && !s.notes.Lost {
-		r.ExitCode, r.Ran, r.Usage = &e.Code, brief(e.Ran), s.usage()
+		r.ExitCode, r.Started, r.Ran, r.Usage = &e.Code, e.Began(), brief(e.Ran), s.usage()
 	}
 	if m := s.notes.Manifest; m != nil && s.published {
 		size := m.size()

@@ -166,8 +166,15 @@ func TestInputsThatWereReplacedAreResults(t *testing.T) {
 		cp -pr dir new; echo after0 > t; touch -r dir/a t; mv t new/a; rm -r dir; mv new dir
 		printf AFTER! > t; touch -r back t; cat t > back; touch -r t back; rm t; chmod +x plain`, from)
 	s.Inputs = []job.Input{
-		{From: from + "/sed", InPlace: true}, {From: from + "/same", InPlace: true}, {From: from + "/linked", InPlace: true}, {From: from + "/kept", InPlace: true},
-		{From: from + "/folder", InPlace: true}, {From: from + "/dir"}, {From: from + "/copy"}, {From: from + "/back"}, {From: from + "/plain"},
+		{From: from + "/sed", InPlace: true},
+		{From: from + "/same", InPlace: true},
+		{From: from + "/linked", InPlace: true},
+		{From: from + "/kept", InPlace: true},
+		{From: from + "/folder", InPlace: true},
+		{From: from + "/dir"},
+		{From: from + "/copy"},
+		{From: from + "/back"},
+		{From: from + "/plain"},
 	}
 	j := h.end(h.submit(s))
 	if j.State != job.Finished {
@@ -314,7 +321,7 @@ func TestRoomForOneJob(t *testing.T) {
 					t.Fatal(err)
 				}
 				if len(all) > 0 && all[0].Jobs > 0 && !all[0].Clear {
-					h.svc.Turn(h.ctx, store.Release, all[0].Key) //nolint:errcheck // the last one may have gone meanwhile
+					h.svc.Turn(h.ctx, store.Release, all[0].Key) // the last one may have gone meanwhile
 				}
 				for _, id := range large {
 					if j, err := h.svc.Job(h.ctx, id); err != nil || !j.State.Terminal() {

@@ -188,9 +188,9 @@ func (f *feed) Read(p []byte) (int, error) {
 		p = p[:min(int64(len(p)), f.end-f.n)]
 	}
 	n, err := f.r.Read(p)
-	f.digest.Write(p[:n])
+	f.digest.Write(p[:n]) //nolint:errcheck // a digest takes all
 	f.took(int64(n), true)
-	if err != nil && err != io.EOF { //nolint:errorlint // a reader's own
+	if err != nil && err != io.EOF { // a reader's own
 		err = &ReadError{err}
 	}
 	return n, err

@@ -2,6 +2,7 @@ package job_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"regexp"
@@ -22,7 +23,7 @@ func problemsOf(t *testing.T, text string) []job.Problem {
 	if err == nil {
 		return nil
 	}
-	wrong, ok := err.(*job.SpecError)
+	wrong, ok := errors.AsType[*job.SpecError](err)
 	if !ok {
 		t.Fatal(err)
 	}
@@ -82,7 +83,7 @@ func TestInputsInPlaceAmongMany(t *testing.T) {
 		s.Inputs = append(s.Inputs, job.Input{From: "/x", To: fmt.Sprintf("d%d", i), InPlace: true})
 	}
 	s.Inputs[7].To = "d1/below"
-	wrong, ok := s.Validate().(*job.SpecError)
+	wrong, ok := errors.AsType[*job.SpecError](s.Validate())
 	if !ok || len(wrong.Problems) != 1 || wrong.Problems[0].Path != "inputs[1].in_place" {
 		t.Errorf("%+v", wrong)
 	}

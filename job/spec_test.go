@@ -536,7 +536,8 @@ func TestFingerprint(t *testing.T) {
 }
 
 func TestDurationText(t *testing.T) {
-	for text, want := range map[string]time.Duration{"90s": 90e9, "1h30m": 5400e9, "0s": 0, "1.5s": 1500e6,
+	for text, want := range map[string]time.Duration{
+		"90s": 90e9, "1h30m": 5400e9, "0s": 0, "1.5s": 1500e6,
 		"1d": 24 * time.Hour, "2w": 336 * time.Hour, "1d12h": 36 * time.Hour, "1.5d": 36 * time.Hour, "-1d": -24 * time.Hour, "1w1d1h1m1s1ms1µs": 193*time.Hour + 61*time.Second + 1001*time.Microsecond,
 	} {
 		var d job.Duration

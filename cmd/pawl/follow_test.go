@@ -88,7 +88,7 @@ func TestLogsThatArePipes(t *testing.T) {
 	if err := run.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	run.Wait() //nolint:errcheck // its code is looked at
+	run.Wait() // its code is looked at
 	if code := run.ProcessState.ExitCode(); code != exitLeft {
 		t.Errorf("a run that is told to end exits with %d", code)
 	}
@@ -101,5 +101,5 @@ func TestLogsThatArePipes(t *testing.T) {
 	if err := logs.Wait(); err != nil {
 		t.Errorf("pawl logs -f: %v", err)
 	}
-	run.Wait() //nolint:errcheck // it has shown what it had to
+	run.Wait() // it has shown what it had to
 }

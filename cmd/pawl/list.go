@@ -2,11 +2,12 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
-	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -198,7 +199,7 @@ func printList(cmd *cobra.Command, page pawl.Views, f format, q store.Query) err
 	t := newTable(out, f == asWide, append(columns, column{title: "WHY", least: 16})...)
 	for i := range page.Jobs {
 		j := &page.Jobs[i]
-		row := []any{j.ID, j.Name, c.cell(j.State), live.Spent(spent(j, now)), exitText(j)}
+		row := []any{j.ID, j.Name, c.cell(j.State), spent(j, now), exitText(j)}
 		if f == asWide {
 			row = append(row, j.Kind, j.Custody, orDash(j.Owner), j.Queue, fmt.Sprintf("%d/%d", j.Attempt, j.MaxAttempts),
 				j.Created.Local().Format(time.DateTime), orDash(labelText(j.Labels)))
@@ -219,31 +220,28 @@ func printList(cmd *cobra.Command, page pawl.Views, f format, q store.Query) err
 	return nil
 }
 
-// spent is for how long a job that has ended ran, for how long one that runs has, and for how long another has waited
-// where it is.
-func spent(v *pawl.View, now time.Time) time.Duration {
-	if v.State.Terminal() {
-		return v.Ended.Sub(v.Created)
-	}
-	return now.Sub(v.Since)
-}
-
-// exitText is the exit code of a job's program, as far as a list knows it.
-func exitText(v *pawl.View) string {
+// spent is for how long a job ran, also one that still runs; "-" for one that ended and did not run, or of which a list does
+// not know it; and for how long another has waited.
+func spent(v *pawl.View, now time.Time) string {
 	switch {
-	case !v.Program():
-	case v.State == job.Finished:
-		return "0"
-	case v.Code == job.ProgramFailed:
-		if all := exitRE.FindAllStringSubmatch(v.Message, -1); all != nil {
-			return all[len(all)-1][1]
-		}
+	case v.Ran != nil:
+		return live.Spent(time.Duration(*v.Ran))
+	case v.State.Terminal():
+		return "-"
 	}
-	return "-"
+	return live.Spent(now.Sub(v.Since))
 }
 
-// exitRE finds the exit code in the message of a program that failed.
-var exitRE = regexp.MustCompile(`ended with exit code (\d+)`)
+// exitText is the exit code of a job's program, "-" where there is none.
+func exitText(v *pawl.View) string {
+	var r struct {
+		ExitCode *int `json:"exit_code"`
+	}
+	if !v.Program() || json.Unmarshal(v.Result, &r) != nil || r.ExitCode == nil {
+		return "-"
+	}
+	return strconv.Itoa(*r.ExitCode)
+}
 
 // tellSince says that older jobs were not looked at, unless the filter itself says so.
 func tellSince(out io.Writer, f job.Filter, since time.Time) {

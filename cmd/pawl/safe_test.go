@@ -25,7 +25,7 @@ func (p *shell) sends(args ...string) string {
 	}
 	defer f.Close()
 	b, _ := io.ReadAll(f)                              // it ends with an error where the process does
-	cmd.Wait()                                         //nolint:errcheck // what it exits with is of no interest
+	cmd.Wait()                                         // what it exits with is of no interest
 	return strings.ReplaceAll(string(b), "\r\n", "\n") // as the terminal makes of a line's end
 }
 
@@ -51,10 +51,32 @@ func TestTerminalShowsOrders(t *testing.T) {
 		"a\u202e\u009b1A\x7f", p.dir))
 	p.sends("run", "job.yaml")
 	for _, args := range [][]string{
-		{"logs", "bad"}, {"logs", "--stderr", "bad"}, {"logs", "-f", "bad"}, {"show", "bad"}, {"show", "bad", "-o", "yaml"}, {"show", "bad", "-o", "json"},
-		{"history", "bad"}, {"history", "bad", "-o", "yaml"}, {"history", "bad", "-o", "json"}, {"events", "bad"}, {"events", "bad", "-o", "json"},
-		{"list"}, {"list", "-o", "wide"}, {"list", "-o", "yaml"}, {"list", "-o", "json"}, {"watch", "--state", "FAILED"}, {"output", "bad"}, {"output", "bad", "-o", "name"},
-		{"output", "bad", "-o", "yaml"}, {"output", "bad", "result"}, {"show", evil}, {"cancel", evil}, {"run", "job.yaml"}, {"run", evil}, {"list", "--filter", evil}, {evil},
+		{"logs", "bad"},
+		{"logs", "--stderr", "bad"},
+		{"logs", "-f", "bad"},
+		{"show", "bad"},
+		{"show", "bad", "-o", "yaml"},
+		{"show", "bad", "-o", "json"},
+		{"history", "bad"},
+		{"history", "bad", "-o", "yaml"},
+		{"history", "bad", "-o", "json"},
+		{"events", "bad"},
+		{"events", "bad", "-o", "json"},
+		{"list"},
+		{"list", "-o", "wide"},
+		{"list", "-o", "yaml"},
+		{"list", "-o", "json"},
+		{"watch", "--state", "FAILED"},
+		{"output", "bad"},
+		{"output", "bad", "-o", "name"},
+		{"output", "bad", "-o", "yaml"},
+		{"output", "bad", "result"},
+		{"show", evil},
+		{"cancel", evil},
+		{"run", "job.yaml"},
+		{"run", evil},
+		{"list", "--filter", evil},
+		{evil},
 	} {
 		got := p.sends(args...)
 		if args[0] == "run" || args[0] == "watch" { // what draws its frames

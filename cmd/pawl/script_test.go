@@ -108,6 +108,7 @@ func normal(ts *testscript.TestScript, neg bool, args []string) {
 		{`\b(\d+m)?\d+(\.\d+)?(s|ms|µs)\b`, "SPAN"},
 		{`\b[0-9a-f]{12}\b`, "MACHINE"},
 		{`(?m)^( *usage:)\n(?: +[a-z_]+: \S+\n)+`, "$1 WHAT IT USED\n"},
+		{`("usage": )\{[^}]*\}`, `${1}"WHAT IT USED"`},
 		{`(\S) {2,}`, "$1  "},
 		{`(?m) +$`, ""},
 	} {

@@ -389,9 +389,9 @@ func TestTerminalProgress(t *testing.T) {
 	w.types(ctrlC)
 	w.ends(exitOK)
 	l := p.start(80, 24, "logs", "-f", "bar")
-	got := l.sees(`\Aa line\n30 %\s*\z`)
+	l.sees(`\Aa line\n30 %\s*\z`)
 	p.letGo()
-	if got = l.ends(exitOK); !strings.HasPrefix(got, "a line\n30 %\n100 %") {
+	if got := l.ends(exitOK); !strings.HasPrefix(got, "a line\n30 %\n100 %") {
 		t.Errorf("the end of pawl logs:\n%s", got)
 	}
 	s.ends(exitOK)

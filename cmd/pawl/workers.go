@@ -175,8 +175,14 @@ func over(w pawl.Worker) bool { return w.State == pawl.WorkerEnded || w.State ==
 func printWorkers(out io.Writer, all []pawl.Worker, f format) error {
 	now := time.Now()
 	columns := []column{
-		{title: "ID"}, {title: "HOST", least: 10}, {title: "VERSION", least: 7, spare: 2}, {title: "ROLES", least: 8, spare: 1}, {title: "SLOTS"}, {title: "JOBS"},
-		{title: "OLDEST", least: 8}, {title: "STATE"},
+		{title: "ID"},
+		{title: "HOST", least: 10},
+		{title: "VERSION", least: 7, spare: 2},
+		{title: "ROLES", least: 8, spare: 1},
+		{title: "SLOTS"},
+		{title: "JOBS"},
+		{title: "OLDEST", least: 8},
+		{title: "STATE"},
 	}
 	if f == asWide {
 		columns = append(columns, titles("PID", "MACHINE", "QUEUES", "KINDS", "TENANTS", "ADDRESS")...)

@@ -110,7 +110,7 @@ func (s *Source) Stat(ctx context.Context, url string) (int64, error) {
 // Open asks for all of it.
 func (s *Source) Open(ctx context.Context, url string) (io.ReadCloser, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	res, err := s.ask(ctx, http.MethodGet, url, "") //nolint:bodyclose // body closes it
+	res, err := s.ask(ctx, http.MethodGet, url, "") // body closes it
 	if err != nil {
 		cancel(nil)
 		return nil, err

@@ -32,11 +32,12 @@ func (r *Runner) readRoom(ctx context.Context, name string, k runner.Key) (mark,
 		return nil, nil, err
 	}
 	line, _, _ := bytes.Cut(b, []byte("\n"))
+	taken := mark(strings.Fields(string(line)))
 	end, err := runner.ParseEnd(runner.EndName(k, 0), b)
 	if err != nil {
-		return strings.Fields(string(line)), nil, nil
+		return taken, nil, nil //nolint:nilerr // nobody has told the end, or a part of it
 	}
-	return strings.Fields(string(line)), &end, nil
+	return taken, &end, nil
 }
 
 // roomed returns the handle of a launch that has a room: its program was started.

@@ -56,7 +56,10 @@ func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err erro
 		}
 		for _, m := range found {
 			j := t.rows[m.Seq-1].Job
-			j.Request, j.Resolved, j.Work, j.Result, j.Notes = nil, nil, nil, nil, nil
+			j.Request, j.Resolved, j.Work, j.Notes = nil, nil, nil, nil
+			if j.Kind != job.KindApp {
+				j.Result = nil
+			}
 			p.Jobs = append(p.Jobs, copyOf(j))
 		}
 		return p, nil

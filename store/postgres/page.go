@@ -45,8 +45,8 @@ CROSS JOIN LATERAL (SELECT * FROM ` + anyJob + ` a WHERE a.id = m.id LIMIT 1) j
 ORDER BY ` + inOrder(values(s.order(), func(c *string) string { return "m." + *c }), s.by.Descends()), p
 }
 
-// lean are the columns of a job without what may be large.
-var lean = strings.Replace(columns, "j.work, j.result", "NULL::json, NULL::json", 1)
+// lean are the columns of a job without what may be large. The result of a program is small.
+var lean = strings.Replace(columns, "j.work, j.result", "NULL::json, CASE WHEN j.kind = '"+job.KindApp+"' THEN j.result END", 1)
 
 // order returns the columns that a list is sorted by.
 func (s *search) order() []string {

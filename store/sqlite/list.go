@@ -54,7 +54,10 @@ func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err erro
 		CROSS JOIN jobs j ON j.seq = m.seq CROSS JOIN specs s ON s.seq = j.seq`, nColumns+2,
 		func(v []driver.Value) {
 			r := scan(v[1:])
-			r.Labels, r.Work, r.Result = labelsOf(v[nColumns+1]), nil, nil
+			r.Labels, r.Work = labelsOf(v[nColumns+1]), nil
+			if r.Kind != job.KindApp {
+				r.Result = nil
+			}
 			found = append(found, listed{v[0], r})
 		}, args...)
 	if err != nil {

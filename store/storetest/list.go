@@ -104,7 +104,7 @@ func readLean(w *world) {
 	c.Work = []byte(`{"n":1}`)
 	c.Set.Resolved, c.Set.Result = []byte(`{"r":1}`), []byte(`{"r":2}`)
 	want := w.must(c)
-	want.Request, want.Resolved, want.Work, want.Result = nil, nil, nil, nil
+	want.Request, want.Resolved, want.Work = nil, nil, nil
 	got := listAll(w, w.s, store.Query{Tenant: acme})
 	if len(got) != 1 {
 		w.Fatalf("%d jobs, want 1", len(got))
