@@ -37,7 +37,8 @@ import (
 type Config struct {
 	Store  store.Store
 	Broker broker.Broker
-	// Tenant whose jobs the service submits and reads; "default" by default.
+	// Tenant whose jobs the service submits and reads; "default" by default. Without a name as [job.CheckTenant] says,
+	// [Service.Submit] and [Service.Run] answer Invalid.
 	Tenant string
 	// Principal is in whose name it acts; "pawl" by default.
 	Principal string
@@ -150,6 +151,11 @@ func (s *Service) start() {
 
 // Run runs jobs until ctx ends, and then stops in good order; see [engine.Engine.Run].
 func (s *Service) Run(ctx context.Context) error {
+	for _, name := range append([]string{s.cfg.Tenant}, s.cfg.Tenants...) {
+		if err := job.CheckTenant(name); err != nil {
+			return err
+		}
+	}
 	following, stop := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() { done <- s.followQueues(following) }()
@@ -183,6 +189,9 @@ func (s *Service) Submit(ctx context.Context, reqs ...Request) ([]store.Submitte
 // SubmitOnce is Submit under an idempotency key: repeated with the same key and requests within [store.KeepKey] it
 // answers the same jobs; Conflict, where one of them has been deleted.
 func (s *Service) SubmitOnce(ctx context.Context, key string, reqs ...Request) ([]store.Submitted, error) {
+	if err := job.CheckTenant(s.cfg.Tenant); err != nil {
+		return nil, err
+	}
 	jobs, err := s.prepareAll(ctx, reqs, key != "")
 	if err != nil {
 		return nil, err
@@ -228,7 +237,7 @@ func (s *Service) Check(spec *job.Spec) error {
 	}
 	if c, ok := s.cfg.Kinds[kind].(engine.Checker); ok {
 		form := len(wrong.Problems)
-		for _, p := range c.Check(spec) {
+		for _, p := range c.Check(s.cfg.Tenant, spec) {
 			if !slices.ContainsFunc(wrong.Problems[:form], func(of job.Problem) bool { return of.Path == p.Path }) {
 				wrong.Problems = append(wrong.Problems, p)
 			}
@@ -264,7 +273,33 @@ func (s *Service) prepareAll(ctx context.Context, reqs []Request, keyed bool) ([
 			first[name] = i
 		}
 	}
+	s.separate(reqs, jobs, errs)
 	return jobs, allProblems(errs)
+}
+
+// separate refuses jobs that would put their results into the folder of one before them.
+func (s *Service) separate(reqs []Request, jobs []store.New, errs []error) {
+	first := map[string]int{}
+	for i := range jobs {
+		c, ok := s.cfg.Kinds[jobs[i].Job.Kind].(engine.Checker)
+		if !ok || errs[i] != nil {
+			continue
+		}
+		to := c.Target(&jobs[i].Job, &reqs[i].Spec)
+		other, taken := first[to]
+		switch {
+		case to == "":
+		case !taken:
+			first[to] = i
+		case !sameJob(&jobs[other], &jobs[i]) && !job.MayShare(&reqs[other].Spec, &reqs[i].Spec):
+			errs[i] = &job.SpecError{Problems: []job.Problem{job.SharedTarget(to, fmt.Sprintf("jobs[%d] (%s)", other, jobs[other].Job.Name))}}
+		}
+	}
+}
+
+// sameJob reports whether two requests make one job.
+func sameJob(a, b *store.New) bool {
+	return a.Job.ID == b.Job.ID || slices.ContainsFunc(a.Unique, func(u store.Unique) bool { return slices.Contains(b.Unique, u) })
 }
 
 // allProblems returns what is wrong with any of several requests: the problems of all specs, or else the first error. Of

@@ -11,12 +11,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/url"
 	"path"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawl-jobs/pawl/engine"
@@ -41,6 +41,9 @@ type Config struct {
 	Archive string
 	// Spool is the folder in which ends appear.
 	Spool string
+	// Own are the files and folders of the service beside these three: its database, its token, what its runner keeps.
+	// No job takes an input from them, or puts results there.
+	Own []string
 	// Reconcile is how often all programs are looked at, for ends that nobody told of; a minute by default.
 	Reconcile time.Duration
 	// Remember is for how long the host remembers jobs whose folder was cleaned; 30 days by default.
@@ -70,7 +73,8 @@ type Kind struct {
 	progress map[hold]job.Progress // guarded by mu: of the long steps under way
 	steps    map[*stride]bool      // guarded by mu: under way, and left behind
 
-	spreads sync.Map // of the names of folders of jobs' folders
+	spreads sync.Map     // of the names of folders of jobs' folders
+	hanging atomic.Int64 // checks of submissions that a file system does not answer
 }
 
 // New returns the kind. It does no I/O. For a process that only reads, Config.Files is enough.
@@ -100,8 +104,9 @@ func New(cfg Config) *Kind {
 }
 
 // Check implements [engine.Checker].
-func (k *Kind) Check(s *job.Spec) (problems []job.Problem) {
-	place := func(field, name string) {
+func (k *Kind) Check(tenant string, s *job.Spec) (problems []job.Problem) {
+	var named []place
+	name := func(field, name string) {
 		if name == "" || strings.Contains(name, "${") { // what stands for it is known when the job is prepared
 			return
 		}
@@ -111,23 +116,25 @@ func (k *Kind) Check(s *job.Spec) (problems []job.Problem) {
 			}
 			return
 		}
-		if _, err := Path(name); err != nil {
+		at, err := Path(name)
+		if err != nil {
 			problems = append(problems, job.Problem{Path: field, Value: name, What: "is no absolute path", Remedy: "give a path that begins with /"})
+			return
 		}
+		named = append(named, place{field, at})
 	}
 	for i, in := range s.Inputs {
-		place(fmt.Sprintf("inputs[%d].from", i), in.From)
+		name(inputField(i), in.From)
 	}
-	if s.Archive == nil {
-		return problems
+	if s.Archive != nil {
+		name(archiveField, s.Archive.To)
+		_, err := checkPatterns(s.Archive)
+		var wrong *job.SpecError
+		if errors.As(err, &wrong) {
+			problems = append(problems, wrong.Problems...)
+		}
 	}
-	place("archive.to", s.Archive.To)
-	_, err := checkPatterns(s.Archive)
-	var wrong *job.SpecError
-	if errors.As(err, &wrong) {
-		problems = append(problems, wrong.Problems...)
-	}
-	return problems
+	return append(problems, k.trespasses(tenant, named)...)
 }
 
 // source returns where a URL leads; nil: nowhere, or it is a path.

@@ -129,8 +129,11 @@ func (k *Kind) archiveParts(ctx context.Context, s *sheet, record recorder) engi
 		full := errors.Is(err, syscall.ENOSPC)
 		blocked := full || job.Blocking(err) != nil
 		// Who waits for room takes none with copies, but for those that a manifest tells of.
-		if over := !blocked && s.job.Attempt >= s.job.MaxAttempts; ctx.Err() == nil && (over || blocked && s.notes.Manifest == nil) {
+		if over := !blocked && (trespass(err) || s.job.Attempt >= s.job.MaxAttempts); ctx.Err() == nil && (over || blocked && s.notes.Manifest == nil) {
 			k.leaveNothing(ctx, s)
+		}
+		if trespass(err) { // a link was changed meanwhile
+			return engine.Fail(job.Entry{Code: job.InvalidDefinition, Message: what + ": " + err.Error()})
 		}
 		if full {
 			at := into()
@@ -286,12 +289,20 @@ const stagingPrefix = ".pawl-"
 // and finds what it had already published. What it published before it failed it takes back: the next attempt may bring
 // other content.
 func (k *Kind) publish(ctx context.Context, s *sheet) (err error) {
+	var made []shelf
 	var published []string
 	defer func() {
 		if err == nil || ctx.Err() != nil || s.spec.Archive.Overwrite {
 			return
 		}
+		border := k.border(ctx)
+		for _, f := range made { // it may be sealed
+			border.shelf(ctx, s, path.Join(s.to, f.String()), f.Mode) //nolint:errcheck // what stays for that is told below
+		}
 		for _, name := range published {
+			if border.outside(ctx, s, path.Dir(name)) != nil {
+				continue // the name leads elsewhere by now
+			}
 			if removeErr := k.cfg.Files.Remove(ctx, name); removeErr != nil {
 				err = errors.Join(err, removeErr)
 			}
@@ -301,14 +312,17 @@ func (k *Kind) publish(ctx context.Context, s *sheet) (err error) {
 	if m.whole() {
 		return k.publishWhole(ctx, s)
 	}
-	made, err := k.shelves(ctx, s)
-	if err != nil {
+	border, staged := k.border(ctx), m.folder(s.to)
+	if made, err = k.shelves(ctx, border, s); err != nil {
 		return err
 	}
 	for _, f := range m.Files {
-		name := path.Join(s.to, f.String())
+		name, from := path.Join(s.to, f.String()), path.Join(staged, f.String())
 		moves(ctx, name)
-		put, err := k.give(ctx, path.Join(m.folder(s.to), f.String()), name, s.spec.Archive.Overwrite)
+		if err := errors.Join(border.outside(ctx, s, path.Dir(from)), border.outside(ctx, s, path.Dir(name))); err != nil {
+			return err
+		}
+		put, err := k.give(ctx, from, name, s.spec.Archive.Overwrite)
 		if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
 			if same, lookErr := k.holds(ctx, name, f); lookErr == nil && same {
 				err = nil // published before a crash
@@ -323,7 +337,7 @@ func (k *Kind) publish(ctx context.Context, s *sheet) (err error) {
 		crash.At("archive.linked")
 	}
 	for _, f := range slices.Backward(made) {
-		if err := files.Seal(ctx, k.cfg.Files, path.Join(s.to, f.String()), f.Mode); err != nil {
+		if err := border.seal(ctx, s, path.Join(s.to, f.String()), f.Mode); err != nil {
 			return err
 		}
 	}
@@ -333,8 +347,7 @@ func (k *Kind) publish(ctx context.Context, s *sheet) (err error) {
 	}
 	// The manifest comes out of the same folder as the files, so that what a crash leaves of it goes with that folder; it
 	// may have gone already.
-	staged := m.folder(s.to)
-	if err := k.cfg.Files.Mkdir(ctx, staged); err != nil {
+	if err := border.mkdir(ctx, s, staged); err != nil {
 		return err
 	}
 	if err := k.cfg.Files.Put(ctx, path.Join(staged, ManifestFile), bytes.NewReader(list), files.PutOptions{Passing: true}); err != nil {
@@ -357,19 +370,21 @@ func (k *Kind) publish(ctx context.Context, s *sheet) (err error) {
 
 // shelves makes the folders of an archive in a folder of the user's, and returns those that were not there. Others keep the
 // mode that they have.
-func (k *Kind) shelves(ctx context.Context, s *sheet) (made []shelf, err error) {
-	if err := k.cfg.Files.Mkdir(ctx, s.to); err != nil {
+func (k *Kind) shelves(ctx context.Context, border *border, s *sheet) (made []shelf, err error) {
+	if err := border.mkdir(ctx, s, s.to); err != nil {
 		return nil, err
 	}
 	for _, f := range s.notes.Manifest.Folders {
 		name := path.Join(s.to, f.String())
-		if _, err := k.cfg.Files.Stat(ctx, name); errors.Is(err, fs.ErrNotExist) {
+		_, err := k.cfg.Files.Stat(ctx, name)
+		if errors.Is(err, fs.ErrNotExist) {
 			made = append(made, f)
-			if err := files.Mkdir(ctx, k.cfg.Files, name, f.Mode); err != nil {
-				return nil, err
-			}
-		} else if err := k.cfg.Files.Mkdir(ctx, name); err != nil {
-			return nil, err
+			err = border.shelf(ctx, s, name, f.Mode)
+		} else {
+			err = border.mkdir(ctx, s, name)
+		}
+		if err != nil {
+			return made, err
 		}
 	}
 	return made, nil
@@ -443,7 +458,11 @@ func (k *Kind) clean(ctx context.Context, s *sheet) error {
 		}
 	}
 	crash.At("archive.forgotten")
-	return k.cfg.Host.Files().Remove(ctx, s.dir)
+	made, err := k.made(s.job)
+	if err != nil {
+		return err
+	}
+	return k.cfg.Host.Files().Remove(ctx, made.folder)
 }
 
 // result is what is kept of a job that ended: how its program did, as far as that is known, and where its results are.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"path"
-	"strings"
 
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/guard"
@@ -113,9 +112,4 @@ func (k *Kind) ended(ctx context.Context, s *sheet, m *runner.Mark) engine.Outco
 	}
 	msg := fmt.Sprintf("%s ran before, and the database was restored to a time when it had not: %s; %s", s.program(), m.String(), results)
 	return engine.Fail(job.Entry{Code: job.RanBefore, Message: msg}).Set(job.Patch{Over: s.job.Live})
-}
-
-// inWork reports whether a folder is one of those that jobs are given.
-func (k *Kind) inWork(folder string) bool {
-	return k.cfg.Work != "" && strings.HasPrefix(folder, k.cfg.Work+"/")
 }

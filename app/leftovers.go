@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"path"
 	"strings"
+	"syscall"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -27,16 +28,19 @@ func (k *Kind) note(id job.ID) string { return path.Join(k.cfg.Work, notesFolder
 // stagingFolder is where copies lie that are to be an archive of the service's own.
 func (k *Kind) stagingFolder() string { return path.Join(k.cfg.Archive, ".staging") }
 
-// tidy removes what is left of copying results to an archive, of all runs of the job, and then the note. to is the folder of
-// the results; "": it is not known.
+// tidy removes what is left of copying results to an archive, of all runs of the job, and then the note. to is the folder
+// that the user named for the results; "": none, or it is not known. Where there is no note it may be out of reach.
 func (k *Kind) tidy(ctx context.Context, id job.ID, to string) error {
+	note := k.note(id)
+	_, noted := k.cfg.Host.Files().Stat(ctx, note)
 	var left []error
 	for _, dir := range []string{k.stagingFolder(), to} {
 		if dir == "" {
 			continue
 		}
 		names, err := k.cfg.Files.List(ctx, dir)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || dir == to && errors.Is(noted, fs.ErrNotExist)
+		if err != nil && !gone {
 			left = append(left, err)
 		}
 		for _, n := range names {
@@ -48,10 +52,10 @@ func (k *Kind) tidy(ctx context.Context, id job.ID, to string) error {
 	if err := errors.Join(left...); err != nil {
 		return err
 	}
-	return k.cfg.Host.Files().Remove(ctx, k.note(id))
+	return k.cfg.Host.Files().Remove(ctx, note)
 }
 
-// Sweep tidies up behind jobs that ended while they were archived.
+// Sweep tidies up behind jobs that ended while they were archived. What it cannot remove of one holds up no other.
 func (k *Kind) Sweep(ctx context.Context, rows store.Reader) error {
 	noted, err := k.cfg.Host.Files().List(ctx, path.Join(k.cfg.Work, notesFolder))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -79,9 +83,13 @@ func (k *Kind) Sweep(ctx context.Context, rows store.Reader) error {
 		if !j.State.Terminal() {
 			continue
 		}
+		to := ""
 		s, err := k.open(ctx, &j)
 		if err == nil {
-			err = k.tidy(ctx, j.ID, s.to)
+			if !s.own() {
+				to = s.to
+			}
+			err = k.tidy(ctx, j.ID, to)
 		}
 		if err != nil {
 			left = append(left, fmt.Errorf("sweep behind job %s: %w", j.ID, err))

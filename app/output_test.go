@@ -227,7 +227,7 @@ func TestArchiveFolder(t *testing.T) {
 	}{
 		"a file stands in the way":       {h.dir + "/file/results", job.ArchiveFailed, "cannot be written"},
 		"in the job's own folder":        {h.dir + "/work/default/${PAWL_JOB_ID}/out", job.InvalidDefinition, "lies in the job's own folder, which is removed: name another folder"},
-		"the system takes nothing there": {"/proc/results", job.ArchiveFailed, "archive.to /proc/results cannot be written"},
+		"the system takes nothing there": {"/sys/results", job.ArchiveFailed, "archive.to /sys/results cannot be written"},
 		"a relative one":                 {"${PAWL_JOB_NAME}/results", job.InvalidDefinition, "is not absolute"},
 	} {
 		t.Run(name, func(t *testing.T) {

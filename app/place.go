@@ -21,10 +21,16 @@ func (k *Kind) stageJob(ctx context.Context, s *sheet, _ recorder) engine.Outcom
 	fsys := k.cfg.Host.Files()
 	for field, name := range map[string]string{"stdout": s.spec.Stdout, "stderr": s.spec.Stderr} {
 		full, err := s.inside(field, name)
-		if err != nil {
+		if err == nil {
+			err = k.home(ctx, s, field, path.Dir(full))
+		}
+		if job.KindOf(err) == job.Invalid {
 			return engine.Fail(job.Entry{Code: job.InvalidDefinition, Message: err.Error()})
 		}
-		if err := fsys.Mkdir(ctx, path.Dir(full)); err != nil {
+		if err == nil {
+			err = fsys.Mkdir(ctx, path.Dir(full))
+		}
+		if err != nil {
 			return k.trouble(ctx, job.StagingFailed, "make the folder of "+name, k.full(ctx, k.workRoom(s, 0), err))
 		}
 	}

@@ -25,8 +25,16 @@ func (k *Kind) processInputs(ctx context.Context, s *sheet, _ recorder) engine.O
 	}
 	var all Size
 	var absent, unsized []string
-	for _, in := range s.spec.Inputs {
-		size, err := k.look(ctx, in)
+	border := k.border(ctx)
+	for i, in := range s.spec.Inputs {
+		var size Size
+		_, err := k.origin(ctx, border, s, i)
+		if trespass(err) {
+			return engine.Fail(job.Entry{Code: job.InvalidDefinition, Message: err.Error()})
+		}
+		if err == nil {
+			size, err = k.look(ctx, in)
+		}
 		if in.Optional && errors.Is(err, fs.ErrNotExist) && !isLink(err) {
 			absent = append(absent, in.From)
 			continue
@@ -39,7 +47,7 @@ func (k *Kind) processInputs(ctx context.Context, s *sheet, _ recorder) engine.O
 		}
 		all.Files, all.Bytes, all.Holes = all.Files+size.Files, sum(all.Bytes, size.Bytes), sum(all.Holes, size.Holes)
 	}
-	if o := k.writable(ctx, s); o != nil {
+	if o := k.writable(ctx, border, s); o != nil {
 		return *o
 	}
 	k.spread(ctx, k.cfg.Host.Files(), path.Dir(s.dir))
@@ -96,10 +104,29 @@ func (k *Kind) check(s *sheet) error {
 	return err
 }
 
+// origin returns where an input comes from: the URL of one from the web, or else a path with its links followed.
+func (k *Kind) origin(ctx context.Context, border *border, s *sheet, i int) (string, error) {
+	from := s.spec.Inputs[i].From
+	moves(ctx, from)
+	if k.source(from) != nil {
+		return from, nil
+	}
+	name, err := Path(from)
+	if err != nil {
+		return "", err
+	}
+	return border.input(ctx, s.job.Tenant, place{inputField(i), name})
+}
+
+// trespass reports whether an error says that a spec names what is no place for its job.
+func trespass(err error) bool {
+	_, ok := errors.AsType[*job.SpecError](err)
+	return ok
+}
+
 // look sees that an input can be read, as far as that can be seen without reading it, and how large it is; below 0: that
 // is not known.
 func (k *Kind) look(ctx context.Context, in job.Input) (Size, error) {
-	moves(ctx, in.From)
 	if source := k.source(in.From); source != nil {
 		bytes, err := source.Stat(ctx, in.From)
 		return Size{Files: 1, Bytes: bytes}, err
@@ -162,18 +189,23 @@ func (k *Kind) readable(ctx context.Context, name string) error {
 
 // writable sees that the folder the user named for the archive can take it, before a program runs for hours. It returns
 // nil if it can.
-func (k *Kind) writable(ctx context.Context, s *sheet) *engine.Outcome {
+func (k *Kind) writable(ctx context.Context, border *border, s *sheet) *engine.Outcome {
 	a := s.spec.Archive
 	if a.To == "" || a.On == job.ArchiveNever {
 		return nil
 	}
+	moves(ctx, s.to)
 	var o engine.Outcome
+	if err := border.target(ctx, place{archiveField, s.to}); trespass(err) {
+		o = engine.Fail(job.Entry{Code: job.InvalidDefinition, Message: err.Error()})
+		return &o
+	}
 	manifest := path.Join(s.to, ManifestFile)
 	if _, err := k.cfg.Files.Stat(ctx, manifest); err == nil && !a.Overwrite {
 		o = engine.Fail(job.Entry{Code: job.ArchiveExists, Message: fmt.Sprintf("archive.to: %s is there already, so the folder holds the archive of another job", manifest)})
 		return &o
 	}
-	if err := k.try(ctx, s); err != nil {
+	if err := k.try(ctx, border, s); err != nil {
 		o = k.trouble(ctx, job.ArchiveFailed, "archive.to "+s.to+" cannot be written", err)
 		return &o
 	}
@@ -182,14 +214,13 @@ func (k *Kind) writable(ctx context.Context, s *sheet) *engine.Outcome {
 
 // try makes a folder where the copies of an archive will lie, and removes it. It is noted meanwhile, as copies are: after a
 // crash here the job may be canceled before it is run again.
-func (k *Kind) try(ctx context.Context, s *sheet) error {
-	moves(ctx, s.to)
+func (k *Kind) try(ctx context.Context, border *border, s *sheet) error {
 	notes, note := k.cfg.Host.Files(), k.note(s.job.ID)
 	if err := notes.Mkdir(ctx, note); err != nil {
 		return k.full(ctx, k.workRoom(s, 0), err)
 	}
 	folder := path.Join(s.to, staging(s.job.ID)+"try")
-	err := k.cfg.Files.Mkdir(ctx, folder)
+	err := border.mkdir(ctx, s, folder)
 	if err == nil {
 		crash.At("archive.tried")
 		err = k.cfg.Files.Remove(ctx, folder)

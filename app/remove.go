@@ -3,45 +3,62 @@ package app
 import (
 	"context"
 	"path"
-	"strings"
 
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Remove implements [engine.Remover]: it removes the job's folder, and its results where they lie in the service's own
-// archive. Those in a folder of the user's stay.
+// made is what Pawl makes for a job, and what it may remove for it.
+type made struct{ folder, results string }
+
+// made returns the folders of a job. They follow from its identity: what its documents say may lead anywhere.
+func (k *Kind) made(j *job.Job) (made, error) {
+	if err := job.CheckTenant(j.Tenant); err != nil {
+		return made{}, job.Errorf(job.Conflict, "the files of job %s have to be removed by hand: %w", j.ID, err)
+	}
+	in := func(root string) string { return path.Join(root, j.Tenant, j.ID.String()) }
+	return made{in(k.cfg.Work), in(k.cfg.Archive)}, nil
+}
+
+// Remove implements [engine.Remover]: it removes the job's folder, its results in the service's own archive, and copies of
+// results that were never published. Results in a folder of the user's stay.
 func (k *Kind) Remove(ctx context.Context, j *job.Job) error {
-	folder, results := Places(j)
+	made, err := k.made(j)
+	if err != nil {
+		return err
+	}
+	to := ""
 	switch s, err := k.open(ctx, j); {
 	case job.KindOf(err) == job.Unavailable:
 		return err
-	case err == nil:
-		// It may have ended while it was prepared or archived: then there is a folder of which the row does not tell, or there
-		// are copies that no sweep finds once the row is gone.
-		folder, results = s.dir, s.to
-		if err := k.tidy(ctx, j.ID, s.to); err != nil {
-			return job.Errorf(job.Unavailable, "remove the copies of results of job %s: %w", j.ID, err)
-		}
+	case err == nil && !s.own():
+		to = s.to
 	}
-	if j.Launch > 0 && k.cfg.Runner != nil && k.inWork(folder) {
-		if err := k.cfg.Runner.Clean(ctx, key(j), folder); err != nil {
-			return job.Errorf(job.Unavailable, "clean up behind job %s: %w", j.ID, err)
+	// It may have ended while it was archived: then there are copies that no sweep finds once the row is gone.
+	if err := k.tidy(ctx, j.ID, to); err != nil {
+		return stays("copies of results", j.ID, err)
+	}
+	if j.Launch > 0 && k.cfg.Runner != nil {
+		if err := k.cfg.Runner.Clean(ctx, key(j), made.folder); err != nil {
+			return stays("launch files", j.ID, err)
 		}
 	}
 	for _, at := range []struct {
-		fs         files.FS
-		name, root string
-	}{
-		{k.cfg.Host.Files(), folder, k.cfg.Work},
-		{k.cfg.Files, results, k.cfg.Archive},
-	} {
-		if at.root == "" || !strings.HasPrefix(at.name, at.root+"/") {
-			continue
-		}
-		if err := at.fs.Remove(ctx, path.Clean(at.name)); err != nil {
-			return job.Errorf(job.Unavailable, "remove the files of job %s: %w", j.ID, err)
+		fs   files.FS
+		name string
+	}{{k.cfg.Host.Files(), made.folder}, {k.cfg.Files, made.results}} {
+		if err := at.fs.Remove(ctx, at.name); err != nil {
+			return stays("files", j.ID, err)
 		}
 	}
 	return nil
+}
+
+// stays is the error about what could not be removed. It is a Conflict where somebody has to lend a hand.
+func stays(what string, id job.ID, err error) error {
+	kind := job.Unavailable
+	if job.KindOf(err) == job.Conflict {
+		kind = job.Conflict
+	}
+	return job.Errorf(kind, "remove the %s of job %s: %w", what, id, err)
 }

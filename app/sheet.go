@@ -136,6 +136,26 @@ func (k *Kind) target(s *sheet) error {
 	return nil
 }
 
+// Target implements [engine.Checker].
+func (k *Kind) Target(j *job.Job, spec *job.Spec) string {
+	a := spec.Archive
+	if a == nil || a.To == "" || a.On == job.ArchiveNever || job.Web(a.To) {
+		return ""
+	}
+	s := &sheet{job: j, given: *spec, dir: path.Join(k.cfg.Work, j.Tenant, j.ID.String())}
+	s.given.Defaults(j.ID, j.Owner)
+	only := job.Spec{Archive: &job.Archive{To: a.To}}
+	only, err := only.Expand(s.macro, func(name string) (string, bool) { return "${ENV:" + name + "}", true })
+	if err != nil {
+		return ""
+	}
+	to, err := Path(only.Archive.To)
+	if err != nil {
+		return ""
+	}
+	return k.leads(to)
+}
+
 // system returns the name of the system, without that of the machine.
 func (s *sheet) system() string {
 	name, _, _ := strings.Cut(s.given.System, "@")

@@ -107,8 +107,11 @@ type folder struct {
 	mode fs.FileMode
 }
 
-// mkdir makes a folder of an input.
-func (g *stager) mkdir(ctx context.Context, name string, mode fs.FileMode) error {
+// mkdir makes a folder of an input in the job's.
+func (g *stager) mkdir(ctx context.Context, field, name string, mode fs.FileMode) error {
+	if err := g.home(ctx, g.sheet, field, name); err != nil {
+		return err
+	}
 	dst := g.cfg.Host.Files()
 	if name == g.dir {
 		return dst.Mkdir(ctx, name)
@@ -126,6 +129,7 @@ func (k *Kind) stageInputs(ctx context.Context, s *sheet, _ recorder) engine.Out
 	move, done := k.track(ctx, s.job, "staging inputs", r.Staged.Bytes-r.Staged.Holes)
 	defer done()
 	g := &stager{Kind: k, sheet: s, list: stock{}, move: move}
+	border := k.border(ctx)
 	for i, in := range s.spec.Inputs {
 		to, err := s.inside(fmt.Sprintf("inputs[%d].to", i), in.To)
 		from := in.From
@@ -136,7 +140,11 @@ func (k *Kind) stageInputs(ctx context.Context, s *sheet, _ recorder) engine.Out
 			return engine.Fail(job.Entry{Code: job.InvalidDefinition, Message: err.Error()})
 		}
 		into := k.workRoom(s, r.Staged.Bytes-r.Staged.Holes)
-		if err = g.input(ctx, in, from, to); errors.Is(err, syscall.ENOSPC) {
+		real, err := k.origin(ctx, border, s, i)
+		if err == nil {
+			err = g.input(ctx, i, from, real, to)
+		}
+		if errors.Is(err, syscall.ENOSPC) {
 			g.takeBack(ctx)
 			if size, fits := into.fits(ctx); !fits { // it would wait in vain, and with it all for whom it closes the line
 				return engine.Fail(job.Entry{Code: job.FilesystemFull, Message: fmt.Sprintf(
@@ -145,6 +153,8 @@ func (k *Kind) stageInputs(ctx context.Context, s *sheet, _ recorder) engine.Out
 		}
 		err = k.full(ctx, into, err)
 		switch changed := (*changedError)(nil); {
+		case trespass(err):
+			return engine.Fail(job.Entry{Code: job.InvalidDefinition, Message: err.Error()})
 		case errors.As(err, &changed):
 			return engine.Fail(job.Entry{Code: job.InputChanged, Message: fmt.Sprintf("%s: %v", nameOf(in), err)})
 		case in.Optional && errors.Is(err, fs.ErrNotExist) && !isLink(err):
@@ -182,8 +192,9 @@ func (k *Kind) stageInputs(ctx context.Context, s *sheet, _ recorder) engine.Out
 // takeBack removes what was copied. Who waits takes no room from others, who may then go on, while all would hold a part of what they need.
 func (g *stager) takeBack(ctx context.Context) {
 	for name, f := range g.list {
-		if f.Link == "" {
-			g.cfg.Host.Files().Remove(ctx, path.Join(g.dir, name)) //nolint:errcheck // it is copied again anyway
+		at := path.Join(g.dir, name)
+		if f.Link == "" && g.home(ctx, g.sheet, "", path.Dir(at)) == nil {
+			g.cfg.Host.Files().Remove(ctx, at) //nolint:errcheck // it is copied again anyway
 		}
 	}
 }
@@ -264,10 +275,14 @@ func leftOut(names []string) string {
 	return msg
 }
 
-// input puts a file, or a folder with everything below it, into the job's folder, or links it there.
-func (g *stager) input(ctx context.Context, in job.Input, from, to string) error {
-	dst, name := g.cfg.Host.Files(), path.Clean(in.To)
-	moves(ctx, from)
+// input puts a file, or a folder with everything below it, into the job's folder, or links it there. real is from with its
+// links followed: what is copied is what was looked at.
+func (g *stager) input(ctx context.Context, i int, from, real, to string) error {
+	in, dst := g.spec.Inputs[i], g.cfg.Host.Files()
+	name, field := path.Clean(in.To), fmt.Sprintf("inputs[%d].to", i)
+	if err := g.home(ctx, g.sheet, field, path.Dir(to)); err != nil {
+		return err
+	}
 	if source := g.source(from); source != nil {
 		if err := dst.Mkdir(ctx, path.Dir(to)); err != nil {
 			return err
@@ -275,7 +290,7 @@ func (g *stager) input(ctx context.Context, in job.Input, from, to string) error
 		c, err := files.Fetch(ctx, dst, to, source, from, files.CopyOptions{Progress: g.move})
 		return g.noted(ctx, to, name, in.SHA256, c, err)
 	}
-	info, err := g.cfg.Files.Stat(ctx, from)
+	info, err := g.cfg.Files.Stat(ctx, real)
 	if err != nil {
 		return g.dangling(ctx, from, err)
 	}
@@ -294,19 +309,19 @@ func (g *stager) input(ctx context.Context, in job.Input, from, to string) error
 		if err := regular(from, info); err != nil {
 			return err
 		}
-		return g.file(ctx, from, to, name, in.SHA256)
+		return g.file(ctx, real, to, name, in.SHA256)
 	}
-	if err := g.mkdir(ctx, to, info.Mode()); err != nil {
+	if err := g.mkdir(ctx, field, to, info.Mode()); err != nil {
 		return err
 	}
-	return files.Tree(ctx, g.cfg.Files, from, func(e files.Entry) error {
+	return files.Tree(ctx, g.cfg.Files, real, func(e files.Entry) error {
 		moves(ctx, e.Path)
 		at := path.Join(to, e.Name)
 		switch {
 		case e.Err != nil:
 			return g.link(ctx, e, to, name)
 		case e.Info.IsDir():
-			return g.mkdir(ctx, at, e.Info.Mode())
+			return g.mkdir(ctx, field, at, e.Info.Mode())
 		case e.Info.Mode().IsRegular():
 			return g.file(ctx, e.Path, at, path.Join(name, e.Name), "")
 		}

@@ -195,16 +195,16 @@ func (k *Kind) upload(ctx context.Context, s *sheet, left *leavings, settled boo
 	if s.own() {
 		k.spread(ctx, k.cfg.Files, path.Dir(staged))
 	}
-	if err := k.cfg.Files.Mkdir(ctx, staged); err != nil {
+	border := k.border(ctx)
+	if err := border.mkdir(ctx, s, staged); err != nil {
 		return nil, err
 	}
 	move, done := k.track(ctx, s.job, "archiving", left.bytes)
 	defer done()
-	made := map[string]bool{".": true}
 	for _, e := range left.files {
 		moves(ctx, e.Path)
 		to := path.Join(staged, e.Name)
-		err := k.shelve(ctx, m, left, staged, path.Dir(e.Name), made)
+		err := k.shelve(ctx, border, s, m, left, path.Dir(e.Name))
 		var c files.Copied
 		if err == nil {
 			o := files.CopyOptions{Settled: settled, Progress: move}
@@ -244,23 +244,22 @@ func (k *Kind) upload(ctx context.Context, s *sheet, left *leavings, settled boo
 
 // shelve makes the folder dir for copies, and those above it. Where they get their names one by one, so do the folders, with their
 // modes.
-func (k *Kind) shelve(ctx context.Context, m *manifest, left *leavings, staged, dir string, made map[string]bool) error {
-	if made[dir] {
+func (k *Kind) shelve(ctx context.Context, border *border, s *sheet, m *manifest, left *leavings, dir string) error {
+	at, mode := path.Join(m.folder(s.to), dir), left.folders[dir]
+	if border.done[at] {
 		return nil
 	}
-	if err := k.shelve(ctx, m, left, staged, path.Dir(dir), made); err != nil {
-		return err
-	}
-	mode, err := left.folders[dir], error(nil)
-	if m.whole() {
-		err = files.Mkdir(ctx, k.cfg.Files, path.Join(staged, dir), mode)
-	} else {
-		err = k.cfg.Files.Mkdir(ctx, path.Join(staged, dir))
+	err := k.shelve(ctx, border, s, m, left, path.Dir(dir))
+	switch {
+	case err != nil:
+	case m.whole():
+		err = border.shelf(ctx, s, at, mode)
+	default:
+		err = border.mkdir(ctx, s, at)
 	}
 	if err != nil {
 		return err
 	}
-	made[dir] = true
 	m.Folders = append(m.Folders, shelf{named(dir), mode & (fs.ModePerm | fs.ModeSetgid | fs.ModeSticky)})
 	return nil
 }

@@ -38,6 +38,17 @@ var (
 	sha256RE = regexp.MustCompile(`^[0-9A-Fa-f]{64}$`)
 )
 
+// MaxTenant is how many bytes the name of a tenant may have.
+const MaxTenant = 64
+
+// CheckTenant returns an error of kind [Invalid] unless a text can be the name of a tenant. Folders are named after it.
+func CheckTenant(name string) error {
+	if !validName(name) || len(name) > MaxTenant {
+		return Errorf(Invalid, "%q is not the name of a tenant: use up to %d letters, digits, dots, dashes and underscores, and begin with a letter or digit", short(name), MaxTenant)
+	}
+	return nil
+}
+
 func validName(s string) bool { return nameRE.MatchString(s) }
 
 // Validate reports everything that is wrong with s; its error is a [SpecError].

@@ -291,7 +291,7 @@ const Lull = 50 * time.Millisecond
 
 // A Submission is one call's jobs.
 type Submission struct {
-	Tenant string
+	Tenant string // Invalid, unless it is a name as [job.CheckTenant] says
 	By     string // the principal that submits
 	// Key is the idempotency key of the call; empty: none. It is kept with the ids it made for KeepKey.
 	Key  string

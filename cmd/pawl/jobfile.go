@@ -16,6 +16,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pawl-jobs/pawl/app"
+	fileslocal "github.com/pawl-jobs/pawl/files/local"
 	"github.com/pawl-jobs/pawl/internal/live"
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -94,7 +96,11 @@ func readJobs(name string, use fileUse) (jobFile, error) {
 	sum := sha256.Sum256(append([]byte(path+"\x00"), content...))
 	f := jobFile{path: path, sum: hex.EncodeToString(sum[:])}
 	external := map[string]string{} // labels of the jobs, by their external ids
-	for _, it := range items {
+	targets := targets{kind: app.New(app.Config{}), first: map[string]int{}}
+	if !use.away {
+		targets.kind = app.New(app.Config{Files: fileslocal.FS{}})
+	}
+	for i, it := range items {
 		e, err := it.read(filepath.Dir(path), use)
 		if err != nil {
 			faults.add(it.label, err)
@@ -106,11 +112,38 @@ func readJobs(name string, use fileUse) (jobFile, error) {
 			external[id] = it.label
 		}
 		f.jobs = append(f.jobs, e)
+		if to, other := targets.add(f.jobs, i); to != "" {
+			faults.problem(it.label, job.SharedTarget(to, items[other].label))
+		}
 	}
 	if faults.lines != nil {
 		return jobFile{}, &usageError{fmt.Errorf("job file %s:\n%w", name, &faults)}
 	}
 	return f, nil
+}
+
+// targets finds jobs of a file that would put their results into one folder.
+type targets struct {
+	kind  *app.Kind
+	first map[string]int // of the jobs with a folder
+}
+
+// add adds the job i. It returns its folder, if that is the one of another job, and which that is.
+func (t *targets) add(jobs []jobEntry, i int) (to string, other int) {
+	spec := jobs[i].spec
+	j := job.Job{ID: job.NewID(), Tenant: "default"}
+	spec.Defaults(j.ID, userName())
+	j.Name, j.Owner = spec.Name, spec.Owner
+	to = t.kind.Target(&j, &spec)
+	other, taken := t.first[to]
+	switch {
+	case to == "":
+	case !taken:
+		t.first[to] = i
+	case !job.MayShare(&jobs[other].spec, &spec):
+		return to, other
+	}
+	return "", 0
 }
 
 // readFile reads a file, or standard input, up to a byte more than a job file may have. Of standard input the path is

@@ -61,6 +61,7 @@ type node struct {
 type nodeOptions struct {
 	db      string       // the database that many processes share; empty: that of the folder
 	schema  string       // in it; empty: the usual one
+	secrets []string     // files of the service outside of the folder that no job takes as an input; empty ones are none
 	listen  string       // the database for the connection that listens, where db leads through a pooler; empty: db
 	pooled  bool         // db leads through a pooler in transaction mode
 	migrate bool         // bring the schema of db up to date
@@ -160,6 +161,15 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 	if err != nil {
 		return nil, err
 	}
+	for _, name := range o.secrets {
+		if name == "" {
+			continue
+		}
+		if name, err = filepath.Abs(name); err != nil {
+			return nil, err
+		}
+		kind.Own = append(kind.Own, name)
+	}
 	kind.Log, kind.Environ, kind.Remember = log, o.environ, o.memory
 	rule := cmp.Or(o.web, outward.All)
 	var dial testers.Dial
@@ -235,13 +245,19 @@ func openNode(ctx context.Context, dir string, o nodeOptions) (_ *node, err erro
 
 // programs is how programs run on this machine, with their files in a data folder.
 func programs(ctx context.Context, dir string, h *hostlocal.Host) (app.Config, error) {
-	c := app.Config{
-		Host: h, Files: fileslocal.FS{Base: dir},
-		Work: filepath.Join(dir, "work"), Archive: filepath.Join(dir, "archive"), Spool: filepath.Join(dir, "ends"),
-	}
+	c := places(dir)
+	c.Host = h
 	var err error
 	c.Runner, err = process.Open(ctx, process.Config{Host: h, Spool: c.Spool, Past: filepath.Join(dir, "past")})
 	return c, err
+}
+
+// places says where the files of programs are in a data folder, all of which is the service's own.
+func places(dir string) app.Config {
+	return app.Config{
+		Files: fileslocal.FS{Base: dir}, Own: []string{dir},
+		Work: filepath.Join(dir, "work"), Archive: filepath.Join(dir, "archive"), Spool: filepath.Join(dir, "ends"),
+	}
 }
 
 // openDatabase opens the database and what carries wake-ups: those of the folder, which this process has alone then, or those

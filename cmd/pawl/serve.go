@@ -166,6 +166,7 @@ func (s *serving) nodeOptions() nodeOptions {
 			job.LaneFinish: cfg.Slots.Finish, job.LaneLaunch: cfg.Slots.Launch, job.LanePrepare: cfg.Slots.Prepare, job.LaneTask: cfg.Slots.Task,
 		},
 		db: string(cfg.DB), schema: cfg.DBSchema, listen: string(cfg.DBListen), pooled: cfg.DBPooled, migrate: cfg.DBMigrate,
+		secrets: []string{cfg.TLS.Key, cfg.File},
 		roles: rolesOf(cfg.Roles), queues: cfg.Queues, kinds: cfg.Kinds, tenants: cfg.Tenants,
 		address: func() string { return s.inward }, peerCA: cfg.Peer.CA, web: outward.Rule(cfg.HTTPInputs), webSize: int64(cfg.HTTPSize),
 		testers: cfg.Testers, patient: cfg.TestTimeout, lease: cfg.Lease, grace: noneIfZero(cfg.Grace), memory: cfg.Remember, logger: s.log, observe: s.observe, environ: s.environ,

@@ -41,15 +41,19 @@ Exit codes: 0 all is well, 2 something is wrong.`,
 			if err != nil {
 				return err
 			}
-			return validate(cmd.OutOrStdout(), args[0], f)
+			dir, err := dataDir(cmd)
+			if err != nil {
+				return err
+			}
+			return validate(cmd.OutOrStdout(), dir, args[0], f)
 		},
 	}
 }
 
-// validate looks at what a job file speaks of. name is the file's, for messages.
-func validate(out io.Writer, name string, f jobFile) error {
+// validate looks at what a job file speaks of. dir is the data folder; name is the file's, for messages.
+func validate(out io.Writer, dir, name string, f jobFile) error {
 	// Kinds know more of a spec than its form. To ask them needs no store.
-	svc := pawl.New(pawl.Config{Kinds: map[string]engine.Kind{job.KindApp: app.New(app.Config{})}})
+	svc := pawl.New(pawl.Config{Kinds: map[string]engine.Kind{job.KindApp: app.New(places(dir))}})
 	var faults faults
 	var report strings.Builder
 	for i := range f.jobs {

@@ -35,6 +35,7 @@ var (
 	_ files.Divided  = FS{}
 	_ files.Sizer    = FS{}
 	_ files.Moder    = FS{}
+	_ files.Showing  = FS{}
 )
 
 // Open opens a regular file.
@@ -340,15 +341,73 @@ func (FS) Resolve(ctx context.Context, name string) (string, error) {
 	if err := check(ctx, name); err != nil {
 		return "", err
 	}
-	resolved, err := filepath.EvalSymlinks(name)
-	if err == nil {
-		return resolved, nil
+	resolved, err := follow(name)
+	for _, wrong := range []error{syscall.ENOTDIR, syscall.ELOOP} { // a file in the place of a folder, a circle
+		if errors.Is(err, wrong) { // and no part of the way is the one that is missing
+			return "", fmt.Errorf("resolve %s: %w: %w", name, wrong, fs.ErrNotExist)
+		}
 	}
-	if _, ok := errors.AsType[*fs.PathError](err); !ok {
-		// It is not the system that says so: links in a circle, or a file in the place of a folder.
-		err = fmt.Errorf("resolve %s: %w: %w", name, err, fs.ErrNotExist)
+	return resolved, err
+}
+
+// maxLinks is how many links one name may lead through.
+const maxLinks = 255
+
+// follow is [filepath.EvalSymlinks] that ends where a name enters the links of /proc.
+func follow(name string) (string, error) {
+	at, parts, links := "/", strings.Split(name, "/"), 0
+	for len(parts) > 0 {
+		part := parts[0]
+		parts = parts[1:]
+		if part == "" || part == "." {
+			continue
+		}
+		if part == ".." {
+			at = path.Dir(at)
+			continue
+		}
+		next := path.Join(at, part)
+		info, err := os.Lstat(next)
+		switch {
+		case err != nil:
+			return "", err
+		case info.Mode().Type() != fs.ModeSymlink:
+			at = next
+			continue
+		case inProc(at):
+			return path.Join(next, path.Join("/", path.Join(parts...))), nil
+		}
+		if links++; links > maxLinks {
+			return "", syscall.ELOOP
+		}
+		target, err := os.Readlink(next)
+		if err != nil {
+			return "", err
+		}
+		if path.IsAbs(target) {
+			at = "/"
+		}
+		parts = append(strings.Split(target, "/"), parts...)
 	}
-	return "", err
+	return at, nil
+}
+
+// Shows looks for /proc, wherever that is mounted, at a name and above it.
+func (FS) Shows(ctx context.Context, name string) (bool, error) {
+	if err := check(ctx, name); err != nil {
+		return false, err
+	}
+	for ; ; name = path.Dir(name) {
+		if shows := inProc(name); shows || name == "/" {
+			return shows, nil
+		}
+	}
+}
+
+// inProc reports whether a name is one of the file system that shows processes.
+func inProc(name string) bool {
+	var at unix.Statfs_t
+	return unix.Statfs(name, &at) == nil && at.Type == unix.PROC_SUPER_MAGIC
 }
 
 // Volume goes up from dir for as long as the device stays the same.

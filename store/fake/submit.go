@@ -13,6 +13,9 @@ import (
 
 // Submit implements [store.Jobs].
 func (s *Store) Submit(ctx context.Context, sub store.Submission) ([]store.Submitted, store.Effects, error) {
+	if err := job.CheckTenant(sub.Tenant); err != nil {
+		return nil, store.Effects{}, err
+	}
 	return call(ctx, s, func(t *tx) ([]store.Submitted, error) {
 		if sub.Key != "" && !guard.Key.Off() {
 			return t.submitOnce(&sub)

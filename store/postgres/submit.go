@@ -19,6 +19,9 @@ import (
 // Submit implements [store.Jobs]. Under which keys a job stands depends on the limits that are set. They are taken as they were when
 // this process asked last, and the statement that inserts the jobs refuses where that is not so any more.
 func (s *Store) Submit(ctx context.Context, sub store.Submission) ([]store.Submitted, store.Effects, error) {
+	if err := job.CheckTenant(sub.Tenant); err != nil {
+		return nil, store.Effects{}, err
+	}
 	if guard.Key.Off() {
 		sub.Key = ""
 	}

@@ -15,6 +15,9 @@ import (
 
 // Submit implements [store.Jobs].
 func (s *Store) Submit(ctx context.Context, sub store.Submission) ([]store.Submitted, store.Effects, error) {
+	if err := job.CheckTenant(sub.Tenant); err != nil {
+		return nil, store.Effects{}, err
+	}
 	var answers []store.Submitted
 	var eff store.Effects
 	if guard.Key.Off() {

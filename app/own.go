@@ -1,0 +1,276 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// Places of the service are told from those of its users here and nowhere else. No job takes an input
+// from a place of the service, or puts results there: the token and the database are there, and the
+// results of others. The one exception are inputs from the results of a job of the same tenant.
+//
+// A path is judged by where it leads, and again before each use: links may be changed meanwhile.
+
+// A place is a path that a spec names in a field.
+type place struct{ field, path string }
+
+func inputField(i int) string { return fmt.Sprintf("inputs[%d].from", i) }
+
+const archiveField = "archive.to"
+
+// A border is the line around the service's own places.
+type border struct {
+	k    *Kind
+	own  []landmark
+	done map[string]bool // folders that were made
+}
+
+// A landmark is a name by which folders are compared. One folder may have several names, by mounts.
+type landmark struct {
+	real string
+	self fs.FileInfo   // nil: it is not there yet
+	way  []fs.FileInfo // itself, and the folders above it
+}
+
+// border looks up the service's own places.
+func (k *Kind) border(ctx context.Context) *border {
+	b := &border{k: k, done: map[string]bool{}}
+	for _, name := range append([]string{k.cfg.Work, k.cfg.Archive, k.cfg.Spool}, k.cfg.Own...) {
+		if name == "" || k.cfg.Files == nil {
+			continue
+		}
+		name = path.Clean(name)
+		if real, err := files.Real(ctx, k.cfg.Files, name); err == nil {
+			name = real
+		}
+		b.own = append(b.own, b.landmark(ctx, name))
+	}
+	return b
+}
+
+func (b *border) landmark(ctx context.Context, real string) landmark {
+	m := landmark{real: real}
+	for name := real; ; name = path.Dir(name) {
+		if info, err := b.k.cfg.Files.Stat(ctx, name); err == nil {
+			if m.way = append(m.way, info); name == real {
+				m.self = info
+			}
+		}
+		if name == "/" {
+			return m
+		}
+	}
+}
+
+// holds reports whether other is m, or lies in it.
+func (m *landmark) holds(other *landmark) bool {
+	return below(other.real, m.real) || slices.ContainsFunc(other.way, func(at fs.FileInfo) bool { return os.SameFile(at, m.self) })
+}
+
+// crossed returns what is wrong with a real name that is at, in or above a place of the service; empty: nothing.
+func (b *border) crossed(ctx context.Context, real string) (what string) {
+	at := b.landmark(ctx, real)
+	for i := range b.own {
+		switch own := &b.own[i]; {
+		case own.holds(&at):
+			return "lies in " + own.real + ", which is the service's own"
+		case at.holds(own):
+			return "holds " + own.real + ", which is the service's own"
+		}
+	}
+	return ""
+}
+
+// input returns where an input leads. The error is a [job.SpecError] where that is no place for inputs.
+func (b *border) input(ctx context.Context, tenant string, p place) (string, error) {
+	if b.k.cfg.Files == nil {
+		return p.path, nil
+	}
+	real, err := b.real(ctx, p, "write what the program needs to a file, or let the program look there itself")
+	if err != nil || b.result(ctx, tenant, real) {
+		return real, err
+	}
+	if what := b.crossed(ctx, real); what != "" {
+		return "", wrong(p, what, "copy what the program needs to a folder of yours; of the service's folders only the results of a job can be named")
+	}
+	return real, nil
+}
+
+// real returns where a place leads, with links followed.
+func (b *border) real(ctx context.Context, p place, remedy string) (string, error) {
+	real, err := files.Real(ctx, b.k.cfg.Files, p.path)
+	if err != nil {
+		return "", err
+	}
+	shows, err := files.Shows(ctx, b.k.cfg.Files, real)
+	if err == nil && shows {
+		err = wrong(p, "leads through /proc, where processes are shown and no files are", remedy)
+	}
+	return real, err
+}
+
+// result reports whether a real name is that of the results of a job of a tenant, or lies in them.
+func (b *border) result(ctx context.Context, tenant, real string) bool {
+	archive, err := files.Real(ctx, b.k.cfg.Files, path.Join(b.k.cfg.Archive, tenant))
+	if b.k.cfg.Archive == "" || err != nil || job.CheckTenant(tenant) != nil {
+		return false
+	}
+	rest, inside := strings.CutPrefix(real, archive+"/")
+	id, _, _ := strings.Cut(rest, "/")
+	_, err = job.ParseID(id)
+	return inside && err == nil
+}
+
+// target returns an error unless results may be put in a folder. It is a [job.SpecError] where the folder is a place of the service.
+func (b *border) target(ctx context.Context, p place) error {
+	if b.k.cfg.Files == nil {
+		return nil
+	}
+	const remedy = "name a folder of yours beside it, or leave archive.to out"
+	real, err := b.real(ctx, p, remedy)
+	if err != nil {
+		return err
+	}
+	if what := b.crossed(ctx, real); what != "" {
+		return wrong(p, what, remedy)
+	}
+	return nil
+}
+
+// mkdir makes a folder for results. In one of the user's it sees before and after that it is no place of the service.
+func (b *border) mkdir(ctx context.Context, s *sheet, dir string) error {
+	if b.done[dir] {
+		return nil
+	}
+	err := b.outside(ctx, s, dir)
+	if err == nil {
+		err = b.k.cfg.Files.Mkdir(ctx, dir)
+	}
+	if err == nil {
+		err = b.outside(ctx, s, dir)
+	}
+	b.done[dir] = err == nil
+	return err
+}
+
+// shelf makes a folder for results with a mode. This account can write there until it is sealed.
+func (b *border) shelf(ctx context.Context, s *sheet, dir string, mode fs.FileMode) error {
+	if err := b.mkdir(ctx, s, dir); err != nil {
+		return err
+	}
+	return files.Mkdir(ctx, b.k.cfg.Files, dir, mode)
+}
+
+// seal gives a shelf its mode, once all is in it.
+func (b *border) seal(ctx context.Context, s *sheet, dir string, mode fs.FileMode) error {
+	if err := b.outside(ctx, s, dir); err != nil {
+		return err
+	}
+	return files.Seal(ctx, b.k.cfg.Files, dir, mode)
+}
+
+// outside returns an error if a folder for results that a user named is a place of the service.
+func (b *border) outside(ctx context.Context, s *sheet, dir string) error {
+	if s.own() {
+		return nil
+	}
+	return b.target(ctx, place{archiveField, dir})
+}
+
+// home returns an error unless a folder in a job's own stays in it once links are followed: an input in place is a link to
+// what lies elsewhere.
+func (k *Kind) home(ctx context.Context, s *sheet, field, folder string) error {
+	fsys := k.cfg.Host.Files()
+	dir, err := files.Real(ctx, fsys, s.dir)
+	if err != nil {
+		return err
+	}
+	real, err := files.Real(ctx, fsys, folder)
+	if err == nil && !below(real, dir) {
+		return wrong(place{field, strings.TrimPrefix(folder, s.dir+"/")}, "leads out of the job's folder, to "+real, "give a path beside the input in place, not in it")
+	}
+	return err
+}
+
+// wrong is the error about a place.
+func wrong(p place, what, remedy string) error {
+	return &job.SpecError{Problems: []job.Problem{{Path: p.field, Value: p.path, What: what, Remedy: remedy}}}
+}
+
+// below reports whether a name is a folder or stands below it.
+func below(name, dir string) bool {
+	return name == dir || strings.HasPrefix(name, strings.TrimSuffix(dir, "/")+"/")
+}
+
+// maxCheck is how long a submission waits for the file systems of the paths that it names.
+const maxCheck = 2 * time.Second
+
+// soon returns what f finds out. A file system that hangs holds up no submission: while one does, the answer is otherwise, and
+// the same is asked again when the job is prepared.
+func soon[T any](k *Kind, otherwise T, f func(context.Context) T) T {
+	if k.hanging.Load() > 0 {
+		return otherwise
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), maxCheck)
+	defer cancel()
+	found := make(chan T, 1)
+	go func() { found <- f(ctx) }()
+	select {
+	case v := <-found:
+		return v
+	case <-ctx.Done():
+		k.hanging.Add(1)
+		go func() {
+			<-found
+			k.hanging.Add(-1)
+		}()
+		return otherwise
+	}
+}
+
+// trespasses reports the named places that are the service's own.
+func (k *Kind) trespasses(tenant string, named []place) []job.Problem {
+	if len(named) == 0 || k.cfg.Files == nil {
+		return nil
+	}
+	return soon(k, nil, func(ctx context.Context) []job.Problem { return k.border(ctx).trespasses(ctx, tenant, named) })
+}
+
+// leads returns where a name leads, as far as that can be seen.
+func (k *Kind) leads(name string) string {
+	if k.cfg.Files == nil {
+		return name
+	}
+	return soon(k, name, func(ctx context.Context) string {
+		if real, err := files.Real(ctx, k.cfg.Files, name); err == nil {
+			return real
+		}
+		return name
+	})
+}
+
+func (b *border) trespasses(ctx context.Context, tenant string, named []place) (problems []job.Problem) {
+	for _, p := range named {
+		var err error
+		if p.field == archiveField {
+			err = b.target(ctx, p)
+		} else {
+			_, err = b.input(ctx, tenant, p)
+		}
+		var wrong *job.SpecError
+		if errors.As(err, &wrong) {
+			problems = append(problems, wrong.Problems...)
+		}
+	}
+	return problems
+}

@@ -1,0 +1,241 @@
+package app_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/app"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// guarded is a house whose service has a folder of its own, with everything in it.
+func guarded(t *testing.T) (h *house, own string) {
+	h = open(t)
+	own = filepath.Join(h.dir, "service")
+	h.stop()
+	h.start(func(p *parts) {
+		p.Own = []string{own}
+		p.Work, p.Archive = filepath.Join(own, "work"), filepath.Join(own, "archive")
+	})
+	h.write("secret", own, "token")
+	return h, own
+}
+
+// link makes a symbolic link and returns its name.
+func (h *house) link(target string, elem ...string) string {
+	h.Helper()
+	name := filepath.Join(elem...)
+	if err := os.Symlink(target, name); err != nil {
+		h.Fatal(err)
+	}
+	return name
+}
+
+// TestOwnPlaces: what a spec names is refused at submit where it is the service's own, by whatever name.
+func TestOwnPlaces(t *testing.T) {
+	h, own := guarded(t)
+	first := h.end(h.submit(shell("echo hello >out.txt")))
+	_, results := app.Places(&first)
+	h.write("mine", h.dir, "user", "data")
+	other := job.NewID().String()
+	both := []string{
+		own, own + "/", own + "/x/y", own + "/work", own + "/archive", own + "/archive/default", own + "/archive/.staging",
+		own + "/archive/other/" + other, own + "/archive/default/../../token", h.dir, "/", "file://" + own, h.dir + "/user/../service", h.spool(),
+		h.link(own, h.dir, "to own"), h.link("to own", h.dir, "to link") + "/x", h.link(own+"/archive/not yet", h.dir, "dangling"),
+		h.link(".", h.dir, "up") + "/service/archive", h.link("/", h.dir, "root"), h.dir + "/root" + own,
+		"/proc/self/root" + own, "/proc/self/cwd", "/proc/1/cwd", h.link("/proc/self/cwd", h.dir, "cwd") + "/x",
+	}
+	for field, names := range map[string][]string{
+		"archive.to": append([]string{results, results + "/sub"}, both...),
+		"inputs[1].from": append([]string{
+			own + "/token", "/proc", "/proc/self/environ", "/proc/thread-self/environ", "/proc/self/fd/0", "/proc/cpuinfo", "/dev/fd", "/dev/fd/0",
+			"/dev/stdin", h.link("/proc/self", h.dir, "self") + "/environ", h.link(own+"/token", h.dir, "key"), "/proc/self/root" + h.dir + "/user/data",
+		}, both...),
+	} {
+		for _, name := range names {
+			for _, inPlace := range []bool{false, true} {
+				s := shell("echo ran")
+				if field == "archive.to" {
+					s.Archive = &job.Archive{To: name, Overwrite: true}
+				} else {
+					s.Inputs = []job.Input{{From: h.dir + "/user/data"}, {From: name, To: "in", InPlace: inPlace}}
+				}
+				if _, err := h.svc.Submit(h.ctx, pawl.Request{Spec: s}); job.KindOf(err) != job.Invalid || !strings.Contains(err.Error(), field+" (") {
+					t.Errorf("%s: %s: %v, want it to be Invalid", field, name, err)
+				}
+			}
+		}
+	}
+	// What lies beside them, and the results of a job, are no places of the service.
+	beside := own + "-mine"
+	s := shell("cat a in/* b/out.txt c/out.txt; echo x >out")
+	s.Inputs = []job.Input{
+		{From: results + "/out.txt", To: "a"}, {From: h.dir + "/user", To: "in"}, {From: results, To: "b", InPlace: true}, {From: results, To: "c"},
+	}
+	s.Archive = &job.Archive{To: beside}
+	if j := h.end(h.submit(s)); j.State != job.Finished || h.read(beside, "stdout") != "hello\nminehello\nhello\n" {
+		t.Errorf("%s %s: %s", j.State, j.Code, j.Message)
+	}
+}
+
+// TestOwnPlacesByMount: a folder has as many names as it is mounted under.
+func TestOwnPlacesByMount(t *testing.T) {
+	h, own := guarded(t)
+	at := h.T.TempDir()
+	if err := syscall.Mount(own, at, "", syscall.MS_BIND, ""); err != nil {
+		t.Skipf("bind a folder: %v (it takes root)", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(at, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	in, to := shell(""), shell("")
+	in.Inputs = []job.Input{{From: at + "/token"}}
+	to.Archive = &job.Archive{To: at + "/archive/default"}
+	for _, s := range []job.Spec{in, to} {
+		if _, err := h.svc.Submit(h.ctx, pawl.Request{Spec: s}); job.KindOf(err) != job.Invalid {
+			t.Errorf("%+v %+v: %v", s.Inputs, s.Archive, err)
+		}
+	}
+}
+
+// TestOwnPlacesByMacro: what stands for a macro is known when the job is prepared.
+func TestOwnPlacesByMacro(t *testing.T) {
+	h, own := guarded(t)
+	h.write("mine", h.dir, "data")
+	for name, spec := range map[string]job.Spec{
+		"target":   {Archive: &job.Archive{To: own + "/archive/${PAWL_TENANT}", Overwrite: true}},
+		"way up":   {Archive: &job.Archive{To: h.dir + "/${PAWL_JOB_NAME}/../service", Overwrite: true}},
+		"input":    {Inputs: []job.Input{{From: own + "/${PAWL_JOB_NAME}"}}},
+		"in place": {Inputs: []job.Input{{From: own + "/${PAWL_JOB_NAME}", InPlace: true}}},
+		"optional": {Inputs: []job.Input{{From: own + "/${PAWL_JOB_NAME}", Optional: true}}},
+		"process":  {Inputs: []job.Input{{From: "/proc/${PAWL_ATTEMPT}/environ"}}},
+		"its own":  {Inputs: []job.Input{{From: "${PAWL_JOB_DIR}", To: "in"}}},
+		"its part": {Inputs: []job.Input{{From: h.dir + "/data", To: "d"}, {From: "${PAWL_JOB_DIR}/d", To: "e"}}},
+	} {
+		spec.Name, spec.Command = "token", []string{"/bin/sh", "-c", "echo changed >token"}
+		j := h.end(h.submit(spec))
+		if j.State != job.Failed || j.Code != job.InvalidDefinition || strings.Contains(h.history(j.ID), string(job.Running)) {
+			t.Errorf("%s: %s %s: %s", name, j.State, j.Code, j.Message)
+		}
+	}
+	if got := h.read(own, "token"); got != "secret" {
+		t.Errorf("the token is %q", got)
+	}
+}
+
+// TestOwnPlacesMeanwhile: links are made while the job runs, or lie in the user's folder from before.
+func TestOwnPlacesMeanwhile(t *testing.T) {
+	h, own := guarded(t)
+	for name, script := range map[string]string{
+		"its folder":                `rmdir "$0"; ln -s "$1" "$0"; echo changed >token`,
+		"a folder in it":            `ln -s "$1" "$0/sub"; mkdir sub; echo changed >sub/token`,
+		"a folder in it that hangs": `ln -s "$1/archive/default/new" "$0/sub"; mkdir sub; echo changed >sub/token`,
+		"that of the copies":        `for n in 1 2 3 4 5 6 7 8 9; do ln -s "$1" "$0/.pawl-$PAWL_JOB_ID-$n"; done; echo changed >token`,
+	} {
+		to := filepath.Join(h.dir, "results", name)
+		s := scripted(script, to, own)
+		s.Archive = &job.Archive{To: to, Overwrite: true}
+		if err := os.MkdirAll(to, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		j := h.end(h.submit(s))
+		if j.State != job.Failed || j.Code != job.InvalidDefinition || !strings.Contains(j.Message, "which is the service's own") {
+			t.Errorf("%s: %s %s: %s", name, j.State, j.Code, j.Message)
+		}
+		if got := h.read(own, "token"); got != "secret" {
+			t.Errorf("%s: the token is %q", name, got)
+		}
+		if exists(own, "archive", "default", "new") || exists(own, app.ManifestFile) {
+			t.Errorf("%s: something was put among the service's own", name)
+		}
+	}
+}
+
+// TestInputThroughInput: an input in place is a link, and what goes into it leaves the job's folder.
+func TestInputThroughInput(t *testing.T) {
+	h, _ := guarded(t)
+	first := h.end(h.submit(shell("echo hello >out.txt")))
+	_, results := app.Places(&first)
+	h.write("changed", h.dir, "user", "sub", "out.txt")
+	for name, test := range map[string]struct {
+		second job.Input
+		stdout string
+	}{
+		"a file":      {job.Input{From: h.dir + "/user/sub/out.txt", To: "in/sub/out.txt"}, ""},
+		"a folder":    {job.Input{From: h.dir + "/user", To: "in"}, ""},
+		"the output":  {job.Input{From: h.dir + "/user", To: "x"}, "in/sub/out.txt"},
+		"in place in": {job.Input{From: h.dir + "/user", To: "in/sub/new", InPlace: true}, ""},
+	} {
+		s := shell("echo changed")
+		s.Inputs, s.Stdout = []job.Input{{From: results, To: "in/sub", InPlace: true}, test.second}, test.stdout
+		answer, err := h.svc.Submit(h.ctx, pawl.Request{Spec: s})
+		if job.KindOf(err) == job.Invalid && err != nil {
+			continue // it is seen by the paths alone
+		}
+		if j := h.end(answer[0].ID); j.Code != job.InvalidDefinition {
+			t.Errorf("%s: %s %s: %s", name, j.State, j.Code, j.Message)
+		}
+	}
+	if got := h.read(results, "out.txt"); got != "hello\n" || exists(results, "new") {
+		t.Errorf("the results of another job are %q", got)
+	}
+}
+
+// TestRemoveWhatWasMade: rows may say of their results what nobody would take today.
+func TestRemoveWhatWasMade(t *testing.T) {
+	h, own := guarded(t)
+	others := h.end(h.submit(shell("echo hello >out.txt")))
+	_, results := app.Places(&others)
+	archive, user := filepath.Join(own, "archive"), filepath.Join(h.dir, "user")
+	h.write("mine", user, "data")
+	for _, to := range []string{
+		archive + "/default", archive, own, results, archive + "/x/..", archive + "/default/../../../user", archive + "/../../user", user, archive + "/.staging",
+	} {
+		for _, asked := range []string{to, ""} {
+			j := job.Job{ID: job.NewID(), Tenant: "default", Kind: job.KindApp}
+			id := j.ID.String()
+			spec := job.Spec{Command: []string{"true"}, Archive: &job.Archive{To: asked}}
+			resolved, err := json.Marshal(app.Resolved{Spec: spec, Folder: to, Results: to})
+			if err != nil {
+				t.Fatal(err)
+			}
+			j.Resolved = resolved
+			h.write("x", own, "work", "default", id, "out")
+			h.write("x", archive, "default", id, "out")
+			if err := h.kind.Remove(h.ctx, &j); err != nil {
+				t.Errorf("%s: %v", to, err)
+			}
+			if exists(own, "work", "default", id) || exists(archive, "default", id) {
+				t.Errorf("%s: what was made for the job is left", to)
+			}
+		}
+	}
+	for _, name := range []string{results + "/out.txt", own + "/token", user + "/data", h.tables()} {
+		if !exists(name) {
+			t.Errorf("%s was removed", name)
+		}
+	}
+	for _, tenant := range []string{"", ".", "..", "*", "../..", "../../user", "default/x"} {
+		j := job.Job{ID: job.NewID(), Tenant: tenant, Request: json.RawMessage(`{"command":["true"]}`)}
+		if err := h.kind.Remove(h.ctx, &j); job.KindOf(err) != job.Conflict {
+			t.Errorf("tenant %q: %v", tenant, err)
+		}
+	}
+}
+
+// tables is the file of the database.
+func (h *house) tables() string {
+	h.Helper()
+	all, err := filepath.Glob(filepath.Join(h.dir, "db", "*.db"))
+	if err != nil || len(all) == 0 {
+		h.Fatalf("%v %v", all, err)
+	}
+	return all[0]
+}
