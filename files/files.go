@@ -65,8 +65,11 @@ type FS interface {
 	// an error other than fs.ErrExist the caller reads the new name to learn who won.
 	Link(ctx context.Context, from, to string) error
 
-	// Remove removes a name and, if it is a folder, all below it. Symbolic links are not followed. A name that is not
-	// there is no error.
+	// Remove removes a name and, if it is a folder, all below it. Symbolic links are not followed, also where somebody puts
+	// one in the place of a folder meanwhile. Folders of the own account that may not be changed get the rights back first. A
+	// name that is not there is no error. What cannot be removed stays, and the rest goes: another user's, what is immutable,
+	// and what is mounted there, with all that is in it. The error then names the first that stays and why, and is of kind
+	// [job.Conflict] where somebody has to lend a hand.
 	Remove(ctx context.Context, name string) error
 }
 

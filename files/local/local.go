@@ -441,17 +441,6 @@ func deviceOf(name string) (uint64, error) {
 	return st.Dev, nil
 }
 
-// Remove removes a name and all below it.
-func (FS) Remove(ctx context.Context, name string) error {
-	if err := check(ctx, name); err != nil {
-		return err
-	}
-	if name == "/" {
-		return job.Errorf(job.Invalid, "remove %s: refused", name)
-	}
-	return os.RemoveAll(name)
-}
-
 func check(ctx context.Context, name string) error {
 	if err := ctx.Err(); err != nil {
 		return err
