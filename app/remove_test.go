@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -81,5 +83,47 @@ func TestRemoveWhatTheRowDoesNotTell(t *testing.T) {
 		if exists(h.dir, name) {
 			t.Errorf("%s is left", name)
 		}
+	}
+}
+
+// TestRemoveWhatStays: a job whose files cannot be removed is named with the reason, and holds up no other.
+func TestRemoveWhatStays(t *testing.T) {
+	h := open(t)
+	var all []job.Job
+	for range 3 {
+		all = append(all, h.end(h.submit(shell("mkdir -p sub/mnt; touch sub/file; chmod 0 sub; exit 1"))))
+	}
+	held := all[1]
+	folder, _ := app.Places(&held)
+	at := filepath.Join(folder, "sub", "mnt")
+	if err := syscall.Mount(h.T.TempDir(), at, "", syscall.MS_BIND, ""); err != nil {
+		t.Skipf("mount a folder: %v (it takes root)", err)
+	}
+	unmount := func() error { return syscall.Unmount(at, syscall.MNT_DETACH) }
+	t.Cleanup(func() { unmount() }) //nolint:errcheck // it was done
+	for range 2 {
+		errs, err := h.svc.Delete(h.ctx, held.ID)
+		if err != nil || job.KindOf(errs[0]) != job.Conflict || !strings.Contains(errs[0].Error(), at+" cannot be removed: something is mounted there") {
+			t.Fatalf("%v %v", errs, err)
+		}
+	}
+	if _, _, err := h.svc.Retentions().Apply(h.ctx, []byte(`{"name":"default","keep":{"FAILED":"2h"}}`), pawl.AnyVersion); err != nil {
+		t.Fatal(err)
+	}
+	h.stop()
+	h.ahead.Store(int64(3 * time.Hour))
+	h.start()
+	h.poll("the others are removed", func() bool { return h.svc.Removed(job.Failed) == 2 })
+	if _, err := h.svc.Job(h.ctx, held.ID); err != nil {
+		t.Errorf("the job that stays: %v", err)
+	}
+	if err := unmount(); err != nil {
+		t.Fatal(err)
+	}
+	if errs, err := h.svc.Delete(h.ctx, held.ID); err != nil || errs[0] != nil {
+		t.Errorf("%v %v", errs, err)
+	}
+	if exists(folder) {
+		t.Error("its folder is left")
 	}
 }
