@@ -239,3 +239,54 @@ func (h *house) tables() string {
 	}
 	return all[0]
 }
+
+// TestSharedTarget: of jobs that are submitted together each has a folder of its own for its results.
+func TestSharedTarget(t *testing.T) {
+	h := open(t)
+	if err := os.MkdirAll(filepath.Join(h.dir, "to"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	link := h.link("to", h.dir, "link")
+	to := filepath.Join(h.dir, "to")
+	request := func(name, to string, change ...func(*job.Spec)) pawl.Request {
+		s := shell("echo x >out")
+		s.Name, s.Archive = name, &job.Archive{To: to}
+		for _, f := range change {
+			f(&s)
+		}
+		return pawl.Request{Spec: s}
+	}
+	for name, second := range map[string]string{
+		"the same": to, "with a slash": to + "/", "with a way back": h.dir + "/x/../to", "as a URL": "file://" + to, "by a link": link,
+		"by a macro": h.dir + "/${PAWL_TENANT}/../to",
+	} {
+		_, err := h.svc.Submit(h.ctx, request("one", to), request("two", h.dir+"/else"), request("three", second))
+		if job.KindOf(err) != job.Invalid || !strings.Contains(err.Error(), "jobs[2].archive.to") || !strings.Contains(err.Error(), "jobs[0] (one)") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	same := "${PAWL_SYSTEM}/${ENV:NOWHERE}/${PAWL_OWNER}"
+	if _, err := h.svc.Submit(h.ctx, request("one", to+same), request("two", to+same)); job.KindOf(err) != job.Invalid {
+		t.Errorf("by macros that stand for the same: %v", err)
+	}
+	never := func(s *job.Spec) { s.Archive.On = job.ArchiveNever }
+	ids := []job.ID{}
+	for _, together := range [][]pawl.Request{
+		{request("a", to+"/${PAWL_JOB_NAME}"), request("b", to+"/${PAWL_JOB_NAME}"), request("", to+"/${PAWL_JOB_ID}"), request("", to+"/${PAWL_JOB_ID}")},
+		{request("c", to+"/c"), request("d", to+"/c/d"), request("e", to+"/c", never)},
+		{request("f", ""), request("g", "")},
+	} {
+		answers, err := h.svc.Submit(h.ctx, together...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range answers {
+			ids = append(ids, a.ID)
+		}
+	}
+	for _, id := range ids {
+		if j := h.end(id); j.State != job.Finished {
+			t.Errorf("%s: %s %s: %s", j.Name, j.State, j.Code, j.Message)
+		}
+	}
+}

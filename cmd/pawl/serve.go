@@ -167,7 +167,7 @@ func (s *serving) nodeOptions() nodeOptions {
 		},
 		db: string(cfg.DB), schema: cfg.DBSchema, listen: string(cfg.DBListen), pooled: cfg.DBPooled, migrate: cfg.DBMigrate,
 		secrets: []string{cfg.TLS.Key, cfg.File},
-		roles: rolesOf(cfg.Roles), queues: cfg.Queues, kinds: cfg.Kinds, tenants: cfg.Tenants,
+		roles:   rolesOf(cfg.Roles), queues: cfg.Queues, kinds: cfg.Kinds, tenants: cfg.Tenants,
 		address: func() string { return s.inward }, peerCA: cfg.Peer.CA, web: outward.Rule(cfg.HTTPInputs), webSize: int64(cfg.HTTPSize),
 		testers: cfg.Testers, patient: cfg.TestTimeout, lease: cfg.Lease, grace: noneIfZero(cfg.Grace), memory: cfg.Remember, logger: s.log, observe: s.observe, environ: s.environ,
 	}

@@ -50,6 +50,7 @@ func Run(t *testing.T, open func(t *testing.T) (files.FS, string)) {
 		"a symbolic link is removed, not followed": symlinkRemove,
 		"a malformed symbolic link":                symlinkMalformed,
 		"resolve follows every link":               resolve,
+		"a name that is not there leads somewhere": real,
 		"what is in a folder is on its volume":     volume,
 		"a folder has the mode that it is given":   modes,
 		"there is room on a file system":           space,
@@ -623,6 +624,34 @@ func resolve(t *testing.T, f files.FS, dir string) {
 		must(t, err)
 		if got != path.Join(dir, want) {
 			t.Errorf("Resolve(%q) = %s, want %s", name, got, path.Join(dir, want))
+		}
+	}
+}
+
+func real(t *testing.T, f files.FS, dir string) {
+	l := linker(t, f)
+	dir, err := l.Resolve(t.Context(), dir)
+	must(t, err)
+	must(t, f.Mkdir(t.Context(), path.Join(dir, "d", "e")))
+	put(t, f, path.Join(dir, "file"), "")
+	for name, target := range map[string]string{
+		"link": "d", "absent": "d/new", "far": path.Join(dir, "d", "new"), "by link": "link/new", "circle": "circle", "self": "self/x",
+	} {
+		must(t, l.Symlink(t.Context(), target, path.Join(dir, name)))
+	}
+	for name, want := range map[string]string{
+		"": "", "d/e": "d/e", "link/e": "d/e", "x": "x", "x/y/z": "x/y/z", "link/x": "d/x", "link/x/y": "d/x/y", "link/e/x/y": "d/e/x/y",
+		"absent": "d/new", "absent/x": "d/new/x", "far/x/y": "d/new/x/y", "by link/x": "d/new/x",
+	} {
+		got, err := files.Real(t.Context(), f, path.Join(dir, name))
+		must(t, err)
+		if got != path.Join(dir, want) {
+			t.Errorf("Real(%q) = %s, want %s", name, got, path.Join(dir, want))
+		}
+	}
+	for _, name := range []string{"circle", "circle/x", "self", "file/x", "file/x/y"} {
+		if got, err := files.Real(t.Context(), f, path.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("Real(%q) = %s, %v; want fs.ErrNotExist", name, got, err)
 		}
 	}
 }

@@ -159,3 +159,25 @@ func TestSpread(t *testing.T) {
 		t.Errorf("attributes %x, %v: want T", a, err)
 	}
 }
+
+// TestShows: links in /proc lead to places that have no name here, so they are not followed.
+func TestShows(t *testing.T) {
+	dir := t.TempDir()
+	for name, target := range map[string]string{"cwd": "/proc/self/cwd", "up": "/proc/self/cwd/../../etc", "plain": "/etc"} {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]bool{
+		"/proc": true, "/proc/self/root/etc": true, "/dev/fd/0": true, dir + "/cwd/x": true, dir + "/up": true,
+		dir + "/plain": false, "/procs": false, "/": false,
+	} {
+		real, err := files.Real(t.Context(), local.FS{}, name)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if shows, err := files.Shows(t.Context(), local.FS{}, real); shows != want || err != nil {
+			t.Errorf("%s leads to %s: %t, %v", name, real, shows, err)
+		}
+	}
+}

@@ -16,6 +16,7 @@ var submitTests = []test{
 	{"effects name the lines and the due time", submitEffects},
 	{"the same job id is the same job", submitRepeated},
 	{"the job id of another tenant is taken", submitTaken},
+	{"a tenant has a name", submitTenant},
 	{"an idempotency key gives the same answer again", submitKey},
 	{"an idempotency key is free when it is kept no longer", submitKeyExpired},
 	{"a repeat under an idempotency key takes no unique key", submitKeyUnique},
@@ -34,6 +35,18 @@ var submitTests = []test{
 	{"unique keys are of a tenant, a kind and a mode", submitUniqueScope},
 	{"several unique keys", submitUniqueSeveral},
 	{"bulk submits with crossing unique keys do not lock each other out", submitUniqueCrossing},
+}
+
+func submitTenant(w *world) {
+	for _, name := range []string{"", ".", "..", "*", "../../x", ".staging", "a/b", "a\x00"} {
+		s := submission(newTask())
+		s.Tenant = name
+		for _, s.Key = range []string{"", "k"} {
+			if _, _, err := w.s.Submit(w.ctx, s); job.KindOf(err) != job.Invalid {
+				w.Errorf("tenant %q: error of kind %s (%v), want Invalid", name, job.KindOf(err), err)
+			}
+		}
+	}
 }
 
 func submitKeeps(w *world) {
