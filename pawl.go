@@ -285,7 +285,9 @@ func (s *Service) separate(reqs []Request, jobs []store.New, errs []error) {
 		if !ok || errs[i] != nil {
 			continue
 		}
-		to := c.Target(&jobs[i].Job, &reqs[i].Spec)
+		j := jobs[i].Job
+		j.Tenant = s.cfg.Tenant
+		to := c.Target(&j, &reqs[i].Spec)
 		other, taken := first[to]
 		switch {
 		case to == "":
