@@ -295,7 +295,7 @@ func (k *Kind) publish(ctx context.Context, s *sheet) (err error) {
 		if err == nil || ctx.Err() != nil || s.spec.Archive.Overwrite {
 			return
 		}
-		border := k.border(ctx)
+		border := k.border()
 		for _, f := range made { // it may be sealed
 			border.shelf(ctx, s, path.Join(s.to, f.String()), f.Mode) //nolint:errcheck // what stays for that is told below
 		}
@@ -312,7 +312,7 @@ func (k *Kind) publish(ctx context.Context, s *sheet) (err error) {
 	if m.whole() {
 		return k.publishWhole(ctx, s)
 	}
-	border, staged := k.border(ctx), m.folder(s.to)
+	border, staged := k.border(), m.folder(s.to)
 	if made, err = k.shelves(ctx, border, s); err != nil {
 		return err
 	}

@@ -28,10 +28,10 @@ func inputField(i int) string { return fmt.Sprintf("inputs[%d].from", i) }
 
 const archiveField = "archive.to"
 
-// A border is the line around the service's own places.
+// A border is the line around the service's own places, for one step of a job.
 type border struct {
 	k    *Kind
-	own  []landmark
+	own  []landmark      // nil: not looked up yet
 	done map[string]bool // folders that were made
 }
 
@@ -42,20 +42,25 @@ type landmark struct {
 	way  []fs.FileInfo // itself, and the folders above it
 }
 
-// border looks up the service's own places.
-func (k *Kind) border(ctx context.Context) *border {
-	b := &border{k: k, done: map[string]bool{}}
-	for _, name := range append([]string{k.cfg.Work, k.cfg.Archive, k.cfg.Spool}, k.cfg.Own...) {
-		if name == "" || k.cfg.Files == nil {
+func (k *Kind) border() *border { return &border{k: k, done: map[string]bool{}} }
+
+// places looks up the service's own places, once.
+func (b *border) places(ctx context.Context) []landmark {
+	if b.own != nil {
+		return b.own
+	}
+	c := b.k.cfg
+	for _, name := range slices.Concat(c.Own, []string{c.Work, c.Archive, c.Spool}) {
+		if name == "" {
 			continue
 		}
 		name = path.Clean(name)
-		if real, err := files.Real(ctx, k.cfg.Files, name); err == nil {
+		if real, err := files.Real(ctx, c.Files, name); err == nil {
 			name = real
 		}
 		b.own = append(b.own, b.landmark(ctx, name))
 	}
-	return b
+	return b.own
 }
 
 func (b *border) landmark(ctx context.Context, real string) landmark {
@@ -79,9 +84,9 @@ func (m *landmark) holds(other *landmark) bool {
 
 // crossed returns what is wrong with a real name that is at, in or above a place of the service; empty: nothing.
 func (b *border) crossed(ctx context.Context, real string) (what string) {
-	at := b.landmark(ctx, real)
-	for i := range b.own {
-		switch own := &b.own[i]; {
+	at, all := b.landmark(ctx, real), b.places(ctx)
+	for i := range all {
+		switch own := &all[i]; {
 		case own.holds(&at):
 			return "lies in " + own.real + ", which is the service's own"
 		case at.holds(own):
@@ -188,16 +193,37 @@ func (b *border) outside(ctx context.Context, s *sheet, dir string) error {
 }
 
 // home returns an error unless a folder in a job's own stays in it once links are followed: an input in place is a link to
-// what lies elsewhere.
+// what lies elsewhere, and the program of an earlier attempt may have left others.
 func (k *Kind) home(ctx context.Context, s *sheet, field, folder string) error {
-	fsys := k.cfg.Host.Files()
-	dir, err := files.Real(ctx, fsys, s.dir)
+	if folder == s.dir {
+		return nil
+	}
+	dir, err := k.realDir(ctx, s)
 	if err != nil {
 		return err
 	}
-	real, err := files.Real(ctx, fsys, folder)
+	real, err := files.Real(ctx, k.cfg.Host.Files(), folder)
 	if err == nil && !below(real, dir) {
 		return wrong(place{field, strings.TrimPrefix(folder, s.dir+"/")}, "leads out of the job's folder, to "+real, "give a path beside the input in place, not in it")
+	}
+	return err
+}
+
+// realDir returns where a job's folder is, which is no link itself.
+func (k *Kind) realDir(ctx context.Context, s *sheet) (string, error) {
+	above, err := files.Real(ctx, k.cfg.Host.Files(), path.Dir(s.dir))
+	return path.Join(above, path.Base(s.dir)), err
+}
+
+// unlink removes a link that the program of an earlier attempt put in the place of the job's folder.
+func (k *Kind) unlink(ctx context.Context, s *sheet) error {
+	dir, err := k.realDir(ctx, s)
+	if err != nil {
+		return err
+	}
+	real, err := files.Real(ctx, k.cfg.Host.Files(), s.dir)
+	if err == nil && real != dir {
+		return k.cfg.Host.Files().Remove(ctx, s.dir)
 	}
 	return err
 }
@@ -243,7 +269,7 @@ func (k *Kind) trespasses(tenant string, named []place) []job.Problem {
 	if len(named) == 0 || k.cfg.Files == nil {
 		return nil
 	}
-	return soon(k, nil, func(ctx context.Context) []job.Problem { return k.border(ctx).trespasses(ctx, tenant, named) })
+	return soon(k, nil, func(ctx context.Context) []job.Problem { return k.border().trespasses(ctx, tenant, named) })
 }
 
 // leads returns where a name leads, as far as that can be seen.

@@ -188,6 +188,52 @@ func TestInputThroughInput(t *testing.T) {
 	}
 }
 
+// TestLinksOfAnEarlierAttempt: what a program leaves in the place of folders leads the next attempt nowhere.
+func TestLinksOfAnEarlierAttempt(t *testing.T) {
+	h, own := guarded(t)
+	h.write("changed", h.dir, "data")
+	intact := func(name string) {
+		t.Helper()
+		if got := h.read(own, "token"); got != "secret" || exists(own, "new") || exists(own, ".pawl") {
+			t.Errorf("%s: the token is %q", name, got)
+		}
+	}
+	for name, test := range map[string]struct {
+		script string
+		spec   job.Spec
+	}{
+		"that of the output":   {`rm -r logs; ln -s "$0" logs`, job.Spec{Stdout: "logs/token"}},
+		"that of an input":     {`rm -r in; ln -s "$0" in`, job.Spec{Inputs: []job.Input{{From: h.dir + "/data", To: "in/token"}}}},
+		"that of a new folder": {`rm -r in; ln -s "$0/new" in`, job.Spec{Inputs: []job.Input{{From: h.dir + "/data", To: "in/token"}}}},
+	} {
+		s := test.spec
+		s.Command, s.Arguments = []string{"/bin/sh", "-c", `echo changed; ` + test.script + `; exit 1`}, []string{own}
+		s.Retry = &job.RetryPolicy{MaxAttempts: 2, Backoff: job.Backoff{Base: 1}}
+		j := h.end(h.submit(s))
+		if j.Code != job.InvalidDefinition {
+			t.Errorf("%s: %s %s: %s\n%s", name, j.State, j.Code, j.Message, h.history(j.ID))
+		}
+		intact(name)
+	}
+	for name, target := range map[string]string{"the job's folder": own, "nothing": h.dir + "/nothing"} {
+		id := job.NewID()
+		if err := os.MkdirAll(filepath.Join(own, "work", "default"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		h.link(target, own, "work", "default", id.String())
+		s := shell("cat token")
+		s.Inputs = []job.Input{{From: h.dir + "/data", To: "token"}}
+		if _, err := h.svc.Submit(h.ctx, pawl.Request{ID: id, Spec: s}); err != nil {
+			t.Fatal(err)
+		}
+		j := h.end(id)
+		if got := h.stdout(&j); got != "changed" {
+			t.Errorf("%s: stdout %q", name, got)
+		}
+		intact(name)
+	}
+}
+
 // TestRemoveWhatWasMade: rows may say of their results what nobody would take today.
 func TestRemoveWhatWasMade(t *testing.T) {
 	h, own := guarded(t)

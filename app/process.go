@@ -25,7 +25,7 @@ func (k *Kind) processInputs(ctx context.Context, s *sheet, _ recorder) engine.O
 	}
 	var all Size
 	var absent, unsized []string
-	border := k.border(ctx)
+	border := k.border()
 	for i, in := range s.spec.Inputs {
 		var size Size
 		_, err := k.origin(ctx, border, s, i)
@@ -51,7 +51,11 @@ func (k *Kind) processInputs(ctx context.Context, s *sheet, _ recorder) engine.O
 		return *o
 	}
 	k.spread(ctx, k.cfg.Host.Files(), path.Dir(s.dir))
-	if err := k.cfg.Host.Files().Mkdir(ctx, path.Join(s.dir, runner.Folder)); err != nil {
+	err := k.unlink(ctx, s)
+	if err == nil {
+		err = k.cfg.Host.Files().Mkdir(ctx, path.Join(s.dir, runner.Folder))
+	}
+	if err != nil {
 		return k.trouble(ctx, job.StagingFailed, "make the job's folder", k.full(ctx, k.workRoom(s, 0), err))
 	}
 	crash.At("stage.folder")

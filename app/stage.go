@@ -129,7 +129,7 @@ func (k *Kind) stageInputs(ctx context.Context, s *sheet, _ recorder) engine.Out
 	move, done := k.track(ctx, s.job, "staging inputs", r.Staged.Bytes-r.Staged.Holes)
 	defer done()
 	g := &stager{Kind: k, sheet: s, list: stock{}, move: move}
-	border := k.border(ctx)
+	border := k.border()
 	for i, in := range s.spec.Inputs {
 		to, err := s.inside(fmt.Sprintf("inputs[%d].to", i), in.To)
 		from := in.From

@@ -147,7 +147,8 @@ func (k *Kind) survey(ctx context.Context, s *sheet) (*leavings, error) {
 		return nil
 	}
 	err = files.Tree(ctx, k.cfg.Host.Files(), top, visit)
-	if m, can := k.cfg.Host.Files().(files.Moder); can && errors.Is(err, fs.ErrPermission) {
+	own, ownErr := k.realDir(ctx, s)
+	if m, can := k.cfg.Host.Files().(files.Moder); can && errors.Is(err, fs.ErrPermission) && ownErr == nil && top == own {
 		// The program took the rights of its own folder away, which is Pawl's.
 		if err = m.Chmod(ctx, top, 0o700); err == nil {
 			err = files.Tree(ctx, k.cfg.Host.Files(), top, visit)
@@ -195,7 +196,7 @@ func (k *Kind) upload(ctx context.Context, s *sheet, left *leavings, settled boo
 	if s.own() {
 		k.spread(ctx, k.cfg.Files, path.Dir(staged))
 	}
-	border := k.border(ctx)
+	border := k.border()
 	if err := border.mkdir(ctx, s, staged); err != nil {
 		return nil, err
 	}
