@@ -215,17 +215,17 @@ func (k *Kind) realDir(ctx context.Context, s *sheet) (string, error) {
 	return path.Join(above, path.Base(s.dir)), err
 }
 
-// unlink removes a link that the program of an earlier attempt put in the place of the job's folder.
+// unlink removes a link that the program of an earlier attempt put in the place of the job's folder. What it cannot look at
+// the next step tells.
 func (k *Kind) unlink(ctx context.Context, s *sheet) error {
 	dir, err := k.realDir(ctx, s)
 	if err != nil {
-		return err
+		return nil //nolint:nilerr // as said
 	}
-	real, err := files.Real(ctx, k.cfg.Host.Files(), s.dir)
-	if err == nil && real != dir {
-		return k.cfg.Host.Files().Remove(ctx, s.dir)
+	if real, err := files.Real(ctx, k.cfg.Host.Files(), s.dir); err != nil || real == dir {
+		return nil //nolint:nilerr // as said
 	}
-	return err
+	return k.cfg.Host.Files().Remove(ctx, s.dir)
 }
 
 // wrong is the error about a place.
