@@ -145,7 +145,7 @@ func TestRemoveOthers(t *testing.T) {
 
 // TestRemoveDeep: names below may be longer than any path, and deeper than a process has files open.
 func TestRemoveDeep(t *testing.T) {
-	const depth = 3000
+	const depth = 1200
 	dir := t.TempDir()
 	top := filepath.Join(dir, "top")
 	at, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
