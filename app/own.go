@@ -13,6 +13,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
 )
 
 // Places of the service are told from those of its users here and nowhere else. No job takes an input
@@ -215,17 +216,23 @@ func (k *Kind) realDir(ctx context.Context, s *sheet) (string, error) {
 	return path.Join(above, path.Base(s.dir)), err
 }
 
-// unlink removes a link that the program of an earlier attempt put in the place of the job's folder. What it cannot look at
-// the next step tells.
+// unlink removes links that the program of an earlier attempt put in the place of the job's folder, or of the runner's in it.
+// What it cannot look at the next step tells.
 func (k *Kind) unlink(ctx context.Context, s *sheet) error {
 	dir, err := k.realDir(ctx, s)
 	if err != nil {
 		return nil //nolint:nilerr // as said
 	}
-	if real, err := files.Real(ctx, k.cfg.Host.Files(), s.dir); err != nil || real == dir {
-		return nil //nolint:nilerr // as said
+	for _, part := range []string{"", runner.Folder} {
+		at := path.Join(s.dir, part)
+		if real, err := files.Real(ctx, k.cfg.Host.Files(), at); err != nil || real == path.Join(dir, part) {
+			continue
+		}
+		if err := k.cfg.Host.Files().Remove(ctx, at); err != nil {
+			return err
+		}
 	}
-	return k.cfg.Host.Files().Remove(ctx, s.dir)
+	return nil
 }
 
 // wrong is the error about a place.

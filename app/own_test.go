@@ -133,9 +133,13 @@ func TestOwnPlacesByMacro(t *testing.T) {
 // TestOwnPlacesMeanwhile: links are made while the job runs, or lie in the user's folder from before.
 func TestOwnPlacesMeanwhile(t *testing.T) {
 	h, own := guarded(t)
+	before, err := os.Stat(own)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, script := range map[string]string{
 		"its folder":                `rmdir "$0"; ln -s "$1" "$0"; echo changed >token`,
-		"a folder in it":            `ln -s "$1" "$0/sub"; mkdir sub; echo changed >sub/token`,
+		"a folder in it":            `ln -s "$1" "$0/sub"; mkdir -m 0700 sub; echo changed >sub/token`,
 		"a folder in it that hangs": `ln -s "$1/archive/default/new" "$0/sub"; mkdir sub; echo changed >sub/token`,
 		"that of the copies":        `for n in 1 2 3 4 5 6 7 8 9; do ln -s "$1" "$0/.pawl-$PAWL_JOB_ID-$n"; done; echo changed >token`,
 	} {
@@ -154,6 +158,9 @@ func TestOwnPlacesMeanwhile(t *testing.T) {
 		}
 		if exists(own, "archive", "default", "new") || exists(own, app.ManifestFile) {
 			t.Errorf("%s: something was put among the service's own", name)
+		}
+		if after, err := os.Stat(own); err != nil || after.Mode() != before.Mode() {
+			t.Errorf("%s: %v, %v; the mode was %v", name, after, err, before.Mode())
 		}
 	}
 }
@@ -194,7 +201,7 @@ func TestLinksOfAnEarlierAttempt(t *testing.T) {
 	h.write("changed", h.dir, "data")
 	intact := func(name string) {
 		t.Helper()
-		if got := h.read(own, "token"); got != "secret" || exists(own, "new") || exists(own, ".pawl") {
+		if got := h.read(own, "token"); got != "secret" || exists(own, "new") || exists(own, ".pawl") || exists(own, "job.json") {
 			t.Errorf("%s: the token is %q", name, got)
 		}
 	}
@@ -215,12 +222,15 @@ func TestLinksOfAnEarlierAttempt(t *testing.T) {
 		}
 		intact(name)
 	}
-	for name, target := range map[string]string{"the job's folder": own, "nothing": h.dir + "/nothing"} {
+	for name, link := range map[string]struct{ at, target string }{
+		"the job's folder": {"", own}, "nothing": {"", h.dir + "/nothing"}, "the runner's": {".pawl", own},
+	} {
 		id := job.NewID()
-		if err := os.MkdirAll(filepath.Join(own, "work", "default"), 0o755); err != nil {
+		at := filepath.Join(own, "work", "default", id.String(), link.at)
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		h.link(target, own, "work", "default", id.String())
+		h.link(link.target, at)
 		s := shell("cat token")
 		s.Inputs = []job.Input{{From: h.dir + "/data", To: "token"}}
 		if _, err := h.svc.Submit(h.ctx, pawl.Request{ID: id, Spec: s}); err != nil {

@@ -57,6 +57,7 @@ func (u undescribed) Sys() any           { return nil }
 // Moder is a file system that can change the rights of what is there. Not each backend can.
 type Moder interface {
 	// Chmod gives a file or a folder a mode: the permission bits, and of a folder [fs.ModeSetgid] and [fs.ModeSticky].
+	// A symbolic link of that name is an error, and what it leads to keeps its mode.
 	Chmod(ctx context.Context, name string, mode fs.FileMode) error
 }
 

@@ -725,7 +725,17 @@ func modes(t *testing.T, f files.FS, dir string) {
 		if got := info.Mode(); got != mode|fs.ModeDir {
 			t.Errorf("%s instead of %s", got, mode|fs.ModeDir)
 		}
-		must(t, files.Mkdir(t.Context(), f, name, 0o700)) // so that it can be removed
+		if l, ok := f.(files.Linker); ok {
+			link := path.Join(dir, "l"+mode.String())
+			must(t, l.Symlink(t.Context(), name, link))
+			if err := files.Mkdir(t.Context(), f, link, 0o700); err == nil {
+				t.Errorf("a link to %s was given a mode", name)
+			}
+			if info, err := f.Stat(t.Context(), name); err != nil || info.Mode() != mode|fs.ModeDir {
+				t.Errorf("%v, %v: what a link leads to does not keep its mode", info, err)
+			}
+		}
+		must(t, f.Remove(t.Context(), name))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -310,8 +311,20 @@ func (FS) Chmod(ctx context.Context, name string, mode fs.FileMode) error {
 	if err := check(ctx, name); err != nil {
 		return err
 	}
-	return os.Chmod(name, mode)
+	f, err := os.OpenFile(name, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	err = os.Chmod(opened(int(f.Fd())), mode)
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
+		at.Path = name
+	}
+	return err
 }
+
+// opened is a name for an open file. That of a link leads to the link, which has no mode.
+func opened(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
 // Symlink makes or replaces a symbolic link.
 func (FS) Symlink(ctx context.Context, target, name string) error {

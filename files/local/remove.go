@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -175,7 +174,7 @@ func unlock(fd int) error {
 	case at.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0:
 		return unix.EBUSY
 	case mode&0o700 != 0o700 && int(at.Uid) == os.Geteuid():
-		return unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), mode|0o700)
+		return unix.Chmod(opened(fd), mode|0o700)
 	}
 	return nil
 }
