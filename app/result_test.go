@@ -395,6 +395,16 @@ func TestRightsOfFolders(t *testing.T) {
 		_, results := app.Places(&j)
 		check(t, results+"/out")
 	})
+	t.Run("of results that are taken back", func(t *testing.T) {
+		h := open(t)
+		to := h.dir + "/to"
+		s := scripted(`mkdir r; echo 4 > r/file; chmod 0555 r; echo theirs > "$0/pawl-manifest.json"`, to)
+		s.Archive = &job.Archive{To: to}
+		h.write("", to, "x")
+		if j := h.end(h.submit(s)); j.Code != job.ArchiveExists || exists(to, "r", "file") {
+			t.Errorf("%s %s: %s", j.State, j.Code, j.Message)
+		}
+	})
 	t.Run("a folder of the user's keeps its own", func(t *testing.T) {
 		h := open(t)
 		h.write("", h.dir, "to", "c", "mine")
