@@ -356,7 +356,7 @@ func TestTreeInTrouble(t *testing.T) {
 		{"a folder may not be listed", fake.Fault{Op: "List", Name: "/root/d", Err: fs.ErrPermission}, "", []string{"d", "list /root/d: permission denied", "link"}},
 		{"a folder is damaged", fake.Fault{Op: "List", Name: "/root/d", Err: syscall.EIO}, "", []string{"d", "list /root/d: input/output error", "link"}},
 		{"a link is damaged", fake.Fault{Op: "Resolve", Name: "link", Err: syscall.EIO}, "", []string{"d", "d/f", "resolve /root/link: input/output error"}},
-		{"the process may open no more files", fake.Fault{Op: "List", Name: "/root/d", Err: syscall.EMFILE}, job.Internal, []string{"d"}},
+		{"the process may open no more files", fake.Fault{Op: "List", Name: "/root/d", Err: syscall.EMFILE}, job.Unavailable, []string{"d"}},
 		{
 			"a link may not be followed",
 			fake.Fault{Op: "Resolve", Name: "link", Err: &fs.PathError{Op: "lstat", Path: "/secret/x", Err: fs.ErrPermission}},

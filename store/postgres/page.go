@@ -46,7 +46,7 @@ ORDER BY ` + inOrder(values(s.order(), func(c *string) string { return "m." + *c
 }
 
 // lean are the columns of a job without what may be large. The result of a program is small.
-var lean = strings.Replace(columns, "j.work, j.result", "NULL::json, CASE WHEN j.kind = '"+job.KindApp+"' THEN j.result END", 1)
+var lean = strings.Replace(columns, "j.work, j.result", "NULL::json, CASE WHEN s.kind = '"+job.KindApp+"' THEN j.result END", 1)
 
 // order returns the columns that a list is sorted by.
 func (s *search) order() []string {
