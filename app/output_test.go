@@ -314,3 +314,27 @@ func TestLargeLog(t *testing.T) {
 		t.Errorf("evidence %.3000s, %v", events[len(events)-1].Data, err)
 	}
 }
+
+// What an attempt leaves in the place of its logs does not hold the next one.
+func TestLogsThatAnAttemptSpoiled(t *testing.T) {
+	for name, script := range map[string]string{
+		"a folder":             `rm stdout && mkdir stdout`,
+		"a pipe":               `rm stderr && mkfifo stderr`,
+		"a link":               `mkdir elsewhere && ln -sf elsewhere/kept stdout`,
+		"a link to nowhere":    `ln -sf /nowhere/at/all stderr`,
+		"what may not be read": `chmod 000 stdout stderr`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := open(t)
+			s := shell(`[ -e been ] && { echo again; [ ! -e elsewhere/kept ]; exit; }; : >been; ` + script + `; exit 1`)
+			s.Retry = &job.RetryPolicy{MaxAttempts: 2, Backoff: job.Backoff{Base: 1}}
+			j := h.end(h.submit(s))
+			if j.State != job.Finished || j.Attempt != 2 {
+				t.Fatalf("%s %s in attempt %d: %s", j.State, j.Code, j.Attempt, j.Message)
+			}
+			if got := h.stdout(&j); got != "again\n" {
+				t.Errorf("stdout %q", got)
+			}
+		})
+	}
+}

@@ -30,6 +30,9 @@ func (k *Kind) stageJob(ctx context.Context, s *sheet, _ recorder) engine.Outcom
 		if err == nil {
 			err = fsys.Mkdir(ctx, path.Dir(full))
 		}
+		if err == nil && s.job.Attempt > 1 {
+			err = k.makeWay(ctx, full)
+		}
 		if err != nil {
 			return k.trouble(ctx, job.StagingFailed, "make the folder of "+name, k.full(ctx, k.workRoom(s, 0), err))
 		}
@@ -45,6 +48,22 @@ func (k *Kind) stageJob(ctx context.Context, s *sheet, _ recorder) engine.Outcom
 		return k.faulty(ctx, job.LaunchFailed, err)
 	}
 	return engine.Next(job.SubmittingJob)
+}
+
+// makeWay removes what an earlier attempt left in the place of a log, unless it is a plain file: a folder cannot be opened,
+// who opens a pipe waits for a reader, and a link may lead anywhere.
+func (k *Kind) makeWay(ctx context.Context, name string) error {
+	fsys := k.cfg.Host.Files()
+	infos, err := fsys.List(ctx, path.Dir(name))
+	if err != nil {
+		return err
+	}
+	for _, f := range infos {
+		if f.Name() == path.Base(name) && !f.Mode().IsRegular() {
+			return fsys.Remove(ctx, name)
+		}
+	}
+	return nil
 }
 
 // startable returns why the program cannot be started. What is looked up in the system's PATH is left to its shell.
