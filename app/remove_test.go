@@ -100,7 +100,7 @@ func TestRemoveWhatStays(t *testing.T) {
 		t.Skipf("mount a folder: %v (it takes root)", err)
 	}
 	unmount := func() error { return syscall.Unmount(at, syscall.MNT_DETACH) }
-	t.Cleanup(func() { unmount() }) //nolint:errcheck // it was done
+	t.Cleanup(func() { unmount() }) // it was done
 	for range 2 {
 		errs, err := h.svc.Delete(h.ctx, held.ID)
 		if err != nil || job.KindOf(errs[0]) != job.Conflict || !strings.Contains(errs[0].Error(), at+" cannot be removed: something is mounted there") {

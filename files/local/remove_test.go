@@ -197,13 +197,13 @@ func TestRemoveWhileLinksAreMade(t *testing.T) {
 					return
 				default:
 				}
-				os.Rename(sub, sub+"-away") //nolint:errcheck // either may be gone
-				os.Symlink(theirs, sub)     //nolint:errcheck // the same
-				os.Remove(sub)              //nolint:errcheck // the same
-				os.Mkdir(sub, 0o500)        //nolint:errcheck // the same
+				os.Rename(sub, sub+"-away") // either may be gone
+				os.Symlink(theirs, sub)     // the same
+				os.Remove(sub)              // the same
+				os.Mkdir(sub, 0o500)        // the same
 			}
 		}()
-		local.FS{}.Remove(t.Context(), top) //nolint:errcheck // it may be made anew all the time
+		local.FS{}.Remove(t.Context(), top) // it may be made anew all the time
 		close(stop)
 		<-done
 		if info, err := os.Stat(theirs); err != nil || info.Mode().Perm() != 0o555 {
