@@ -50,7 +50,15 @@ func (x *watch) takeIn(ctx context.Context) error {
 			strangers[name] = key
 			continue
 		}
-		b, err := files.ReadFile(ctx, fsys, path.Join(x.kind.cfg.Spool, name), runner.MaxEnd)
+		var end runner.End
+		var torn error
+		err = x.caution.look(ctx, key.Job, func() error {
+			b, err := files.ReadFile(ctx, fsys, path.Join(x.kind.cfg.Spool, name), runner.MaxEnd)
+			if err == nil {
+				end, torn = runner.ParseEnd(name, b)
+			}
+			return err
+		})
 		if ctx.Err() != nil || job.KindOf(err) == job.Unavailable {
 			return x.unreachable(ctx, err)
 		}
@@ -61,8 +69,7 @@ func (x *watch) takeIn(ctx context.Context) error {
 			}
 			continue
 		}
-		end, err := runner.ParseEnd(name, b)
-		if err != nil && !guard.Whole.Off() {
+		if err = torn; err != nil && !guard.Whole.Off() {
 			x.torn(w)
 			continue
 		}

@@ -77,20 +77,22 @@ func (w *Watcher) Duty() engine.Duty {
 // A watch is one holding of the duty.
 type watch struct {
 	*Watcher
-	held   *engine.Held
-	jobs   map[job.ID]*watched       // in custody monitor, as far as known
-	runs   map[host.Process]*watched // the same, by the process that runs it
-	open   map[*watched]bool         // of them, at least those that have told their end, or were not looked at yet
-	wishes map[job.ID]bool           // of them, at least those with a wish
-	mark   time.Time                 // newest entry into monitor that refresh has read
-	soon   *time.Timer               // when to look again at those that have told their end
-	next   time.Time                 // to when soon is set; zero: to no moment
-	late   *time.Timer               // when the first program will have run for as long as it may
-	due    time.Time                 // to when late is set; zero: to no moment
-	ends   map[string]bool           // names in the spool that are to be taken in
-	past   map[string]bool           // names of messages that have not come yet: that the program is over was seen without
-	news   *time.Timer               // when to read what hints have told of
-	read   time.Time                 // when refresh was called last
+	held *engine.Held
+
+	caution caution
+	jobs    map[job.ID]*watched       // in custody monitor, as far as known
+	runs    map[host.Process]*watched // the same, by the process that runs it
+	open    map[*watched]bool         // of them, at least those that have told their end, or were not looked at yet
+	wishes  map[job.ID]bool           // of them, at least those with a wish
+	mark    time.Time                 // newest entry into monitor that refresh has read
+	soon    *time.Timer               // when to look again at those that have told their end
+	next    time.Time                 // to when soon is set; zero: to no moment
+	late    *time.Timer               // when the first program will have run for as long as it may
+	due     time.Time                 // to when late is set; zero: to no moment
+	ends    map[string]bool           // names in the spool that are to be taken in
+	past    map[string]bool           // names of messages that have not come yet: that the program is over was seen without
+	news    *time.Timer               // when to read what hints have told of
+	read    time.Time                 // when refresh was called last
 
 	ctx   context.Context // of the holding: kills outlast a watch that is lost
 	wg    sync.WaitGroup
@@ -124,6 +126,8 @@ func (w *Watcher) run(ctx context.Context, held *engine.Held) error {
 	defer x.soon.Stop()
 	defer x.late.Stop()
 	defer x.news.Stop()
+	x.caution = heed(ctx, w.kind.cfg.Host.Files(), w.kind.cfg.Spool)
+	defer x.caution.end(ctx)
 	ctx, stop := held.Context(ctx)
 	x.ctx = ctx
 	defer x.wg.Wait()
@@ -170,6 +174,7 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 	if err := x.probe(ctx, x.all()); err != nil {
 		return err
 	}
+	x.caution.relax()
 	x.sweep(ctx)
 	x.compare(ctx)
 	tick := time.NewTicker(cfg.Reconcile)
@@ -441,7 +446,7 @@ func (x *watch) probe(ctx context.Context, list []*watched) error {
 	for i, w := range list {
 		handles[i] = w.handle
 	}
-	states, err := x.kind.cfg.Runner.Probe(ctx, handles)
+	states, err := x.look(ctx, handles)
 	if err != nil {
 		return x.unreachable(ctx, err)
 	}

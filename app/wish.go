@@ -274,7 +274,7 @@ func (x *watch) ended(ctx context.Context, k kill) error {
 	for i, w := range gone {
 		handles[i] = w.handle
 	}
-	states, err := x.kind.cfg.Runner.Probe(ctx, handles)
+	states, err := x.look(ctx, handles)
 	if err != nil { // nobody tells of these kills once more
 		for _, w := range gone {
 			x.again(w)

@@ -392,7 +392,7 @@ func (c *checker) folders() {
 		}
 		c.homes[strings.TrimSpace(string(id))] = m
 		for _, e := range c.list(m, "ends") {
-			if e.Name() == ".rooms" { // they go with the folders of jobs
+			if strings.HasPrefix(e.Name(), ".") { // rooms, which go with the folders of jobs, and what watches note
 				continue
 			}
 			c.breaks("end_left: %s/ends/%s", m, e.Name())

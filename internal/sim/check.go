@@ -361,7 +361,7 @@ func (w *world) checkLeft(there map[job.ID]job.Job) {
 		}
 		for _, dir := range []string{spool, "/work/.archiving", "/archive/.staging"} {
 			for _, name := range m.list(dir) {
-				if name == path.Base(rooms) {
+				if dir == spool && strings.HasPrefix(name, ".") { // rooms, and what watches note
 					continue
 				}
 				plain := strings.TrimPrefix(name, ".pawl-")

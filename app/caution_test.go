@@ -1,0 +1,92 @@
+package app_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// noting is a host that notes what the watcher has said when somebody reads a room or a message of an end.
+type noting struct {
+	host.Host
+	spool string
+	said  atomic.Pointer[string]
+}
+
+func (n *noting) Files() files.FS { return notingFiles{n.Host.Files(), n} }
+
+type notingFiles struct {
+	files.FS
+	n *noting
+}
+
+func (f notingFiles) Open(ctx context.Context, name string) (io.ReadSeekCloser, error) {
+	if base := filepath.Base(name); strings.HasPrefix(name, f.n.spool) && !strings.HasPrefix(base, ".") {
+		b, _ := os.ReadFile(f.n.spool + "/.looking")
+		said := base + " " + string(b)
+		f.n.said.Store(&said)
+	}
+	return f.FS.Open(ctx, name)
+}
+
+// A look at what a program left that kills its process counts against the job, as a run does.
+func TestLooksThatKill(t *testing.T) {
+	// killed leaves a program that ended while nobody watched, after a watch that was killed in so many looks at it.
+	killed := func(h *house, deaths int) job.ID {
+		h.Helper()
+		gate := h.gate()
+		id := h.submit(scripted(`read line < "$0"; exit 3`, gate))
+		h.until(id, state(job.Running))
+		h.stop()
+		if exists(h.spool(), ".watching") {
+			h.Error("a watch that ended in good order is remembered")
+		}
+		h.pass(gate)
+		h.poll("the end", func() bool {
+			all, err := filepath.Glob(h.spool() + "/" + id.String() + ".*")
+			return err == nil && len(all) > 0
+		})
+		h.write("", h.spool(), ".watching")
+		if deaths > 0 {
+			h.write(fmt.Sprintf("%s %d\n", id, deaths), h.spool(), ".looking")
+		}
+		return id
+	}
+	t.Run("who looks says beforehand at which job", func(t *testing.T) {
+		h := open(t)
+		id := killed(h, 1)
+		n := &noting{spool: h.spool()}
+		h.start(func(p *parts) { n.Host, p.Host = p.Host, n })
+		if j := h.end(id); j.Code != job.ProgramFailed {
+			t.Errorf("%s %s", j.Code, j.Message)
+		}
+		if got := n.said.Load(); got == nil || !strings.HasSuffix(*got, " "+id.String()+" 2\n") {
+			t.Errorf("read, and said: %v", got)
+		}
+		if exists(h.spool(), ".looking") {
+			t.Error("the note stays")
+		}
+	})
+	t.Run("three deaths are enough", func(t *testing.T) {
+		h := open(t)
+		id := killed(h, 3)
+		n := &noting{spool: h.spool()}
+		h.start(deaf, func(p *parts) { n.Host, p.Host = p.Host, n })
+		j := h.end(id)
+		if j.Code != job.ProgramLost || !strings.Contains(j.Message, "3 looks at what the program left have killed the process") {
+			t.Errorf("%s %s", j.Code, j.Message)
+		}
+		if got := n.said.Load(); got != nil {
+			t.Errorf("somebody looked: %s", *got)
+		}
+	})
+}
