@@ -16,6 +16,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/auth"
 	"github.com/pawl-jobs/pawl/client"
+	"github.com/pawl-jobs/pawl/internal/folder"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -85,11 +86,11 @@ func tokenFor(cmd *cobra.Command, url string) (string, error) {
 	if err != nil {
 		return "", nil //nolint:nilerr // where there is no folder, there is no token of it
 	}
-	at, err := os.ReadFile(filepath.Join(dir, serverFile))
+	at, err := folder.Read(filepath.Join(dir, serverFile))
 	if err != nil || strings.TrimRight(strings.TrimSpace(string(at)), "/") != url {
 		return "", nil //nolint:nilerr // the folder is of no server, or of another one
 	}
-	b, err := os.ReadFile(filepath.Join(dir, auth.TokenFile))
+	b, err := folder.Read(filepath.Join(dir, auth.TokenFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", job.Errorf(job.Denied, "the token of the server on this machine: %w: ask its owner for a token, and give it with --token-file", err)
 	}

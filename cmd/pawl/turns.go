@@ -81,7 +81,7 @@ func (n *node) turnsSet(ctx context.Context) (*job.Limit, error) {
 // putBack puts the limit back that was put aside, unless somebody has set another one since.
 func (n *node) putBack(ctx context.Context) error {
 	name := filepath.Join(n.dir, asideFile)
-	b, err := os.ReadFile(name)
+	b, err := folder.ReadOwn(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

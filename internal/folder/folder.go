@@ -77,7 +77,7 @@ func lock(dir string, how int) (*os.File, error) {
 		if err == nil {
 			break
 		}
-		b, readErr := os.ReadFile(path)
+		b, readErr := Read(path)
 		holder := strings.TrimSpace(string(b))
 		switch {
 		case !errors.Is(err, syscall.EWOULDBLOCK):

@@ -163,9 +163,24 @@ func userOf(id int) string {
 // mostOwn is how many bytes a file may have that is read whole.
 const mostOwn = 1 << 20
 
-// ReadOwn reads a file that is believed: one of the user of this process, or of root, that nobody else may write. It never
-// waits for who would write a pipe.
+// ReadOwn reads a file that is believed: one of the user of this process, or of root, that nobody else may write. It reads as
+// [Read] does.
 func ReadOwn(name string) ([]byte, error) {
+	return read(name, func(info fs.FileInfo) error {
+		if err := errors.Join(owned(name, info), unwritten(name, info)); err != nil {
+			return job.Errorf(job.Invalid, "%w", err)
+		}
+		return nil
+	})
+}
+
+// Read reads a file of the folder, which a program of the user may have put there: one of at most 1 MiB. It never waits for
+// who would write a pipe.
+func Read(name string) ([]byte, error) {
+	return read(name, func(fs.FileInfo) error { return nil })
+}
+
+func read(name string, check func(fs.FileInfo) error) ([]byte, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
@@ -181,8 +196,8 @@ func ReadOwn(name string) ([]byte, error) {
 	case info.Size() > mostOwn:
 		return nil, job.Errorf(job.Invalid, "%s has %d bytes, more than any such file: put the right one in its place", name, info.Size())
 	}
-	if err := errors.Join(owned(name, info), unwritten(name, info)); err != nil {
-		return nil, job.Errorf(job.Invalid, "%w", err)
+	if err := check(info); err != nil {
+		return nil, err
 	}
 	return io.ReadAll(io.LimitReader(f, mostOwn))
 }
