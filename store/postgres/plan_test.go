@@ -309,11 +309,11 @@ func everySent(t *testing.T) map[string]string {
 			}
 			return nil
 		},
-		"taken in": func() error {
-			if _, _, err := s.Submit(ctx, store.Submission{Tenant: "taken in", Jobs: newTasks(4)}); err != nil {
+		"taken-in": func() error {
+			if _, _, err := s.Submit(ctx, store.Submission{Tenant: "taken-in", Jobs: newTasks(4)}); err != nil {
 				return err
 			}
-			_, err := s.SetLimit(ctx, "taken in", job.Limit{Key: "tenant", Most: 1})
+			_, err := s.SetLimit(ctx, "taken-in", job.Limit{Key: "tenant", Most: 1})
 			for more := true; more && err == nil; {
 				var eff store.Effects
 				_, eff, err = s.Pay(ctx, 3)
