@@ -27,10 +27,7 @@ var effects = []string{
 var unpointed = map[string]string{
 	"launch Put":         "a file of a random name that nobody else reads",
 	"settle write":       "a file of a random name that nobody else reads",
-	"try Mkdir":          "a note that is made again without harm",
 	"try Remove":         "the sweep does it as well",
-	"upload Mkdir":       "under a name with the epoch that no other run reads",
-	"publish Mkdir":      "a folder that is made again without harm",
 	"publish Put":        "in a folder that goes as a whole, before the manifest has its name",
 	"publish Remove":     "what is taken back is found again by its digest where it is left",
 	"publishWhole Mkdir": "a folder that is made again without harm",
@@ -49,7 +46,6 @@ var unpointed = map[string]string{
 	"tidy Remove":        "archive.published follows in the caller",
 	"Sweep tidy":         "it is done again at the next sweep",
 	"launched Kill":      "the job keeps its live launch: the next run finds that nothing of it is alive",
-	"Kill Signal":        "a signal to what is dead does nothing",
 	"signal Signal":      "it is sent again by the next watcher",
 	"Clean Remove":       "archive.forgotten follows in the caller",
 	"remember Put":       "archive.marked follows in the caller",
@@ -64,6 +60,16 @@ var unpointed = map[string]string{
 	"EndUnknown Remove":  "a person does it, and does it again",
 	"EndUnknown tidy":    "a person does it, and does it again",
 	"write Put":          "the point follows in the caller",
+	"put Put":            "a note of the watch, which the next one reads, and makes anew",
+	"look Remove":        "the next watch is cautious without need",
+	"end Remove":         "the next watch is cautious without need",
+	"mkdir Mkdir":        "a folder that is made again without harm",
+	"shelf Mkdir":        "a folder that is made again without harm",
+	"unlink Remove":      "it is looked for again when the job goes on",
+	"makeWay Remove":     "it is looked for again when the job goes on",
+	"link Symlink":       "stage.copied follows in the caller",
+	"end Signal":         "a signal to what is dead does nothing",
+	"vacate Remove":      "the rooms are removed again by whoever cleans again",
 }
 
 // TestEveryStepHasAPoint looks in the source for effects that are not followed by a point before the next effect.
