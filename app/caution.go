@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"strconv"
 	"strings"
 
 	"github.com/pawl-jobs/pawl/files"
@@ -19,41 +20,35 @@ import (
 // only suspect.
 const mostDeaths = job.PoisonAt - job.AloneAt
 
-// The names of what a watcher notes in its spool, where watches do not see them.
-const (
-	watchingNote = ".watching" // a watch goes on, or was killed
-	lookingNote  = ".looking"  // at which job a cautious watch looks, and in how many looks it was killed: "<job> <n>"
-)
+// watchingNote is the name of a folder in the spool, where watches do not see it: it is there while a watch goes on, or was
+// killed. In it a cautious watch makes a folder <job>.<n> while it looks at a job in whose looks n watches were killed,
+// with this one. A folder is there or not, and leaves nothing half written.
+const watchingNote = ".watching"
 
 // caution is what a watch knows of the one before it. The zero value is not cautious.
 type caution struct {
-	fs    files.FS
-	spool string
-	on    bool
-	job   job.ID // in the looks at which the ones before were killed
-	died  int    // how often
+	fs   files.FS
+	dir  string
+	on   bool
+	died map[job.ID]int // in how many looks at a job watches were killed
 }
 
 // heed finds out whether the watch before was killed, and notes that this one goes on. What it cannot note costs only
 // caution.
 func heed(ctx context.Context, fsys files.FS, spool string) caution {
-	c := caution{fs: fsys, spool: spool}
-	_, err := fsys.Stat(ctx, c.name(watchingNote))
+	c := caution{fs: fsys, dir: path.Join(spool, watchingNote), died: map[job.ID]int{}}
+	infos, err := fsys.List(ctx, c.dir)
 	c.on = err == nil
-	if b, err := files.ReadFile(ctx, fsys, c.name(lookingNote), 256); err == nil {
-		id, n, _ := strings.Cut(strings.TrimSpace(string(b)), " ")
-		if c.job, err = job.ParseID(id); err == nil {
-			_, _ = fmt.Sscan(n, &c.died) // 0: it says nothing
+	for _, f := range infos {
+		id, text, _ := strings.Cut(f.Name(), ".")
+		if j, err := job.ParseID(id); err == nil {
+			if n, err := strconv.Atoi(text); err == nil {
+				c.died[j] = max(c.died[j], n)
+			}
 		}
 	}
-	c.put(ctx, watchingNote, "")
+	_ = fsys.Mkdir(ctx, c.dir)
 	return c
-}
-
-func (c *caution) name(note string) string { return path.Join(c.spool, note) }
-
-func (c *caution) put(ctx context.Context, note, text string) {
-	_ = c.fs.Put(ctx, c.name(note), strings.NewReader(text), files.PutOptions{NoSync: true})
 }
 
 // look looks at what a job left, unless looks at it have killed too many.
@@ -61,15 +56,13 @@ func (c *caution) look(ctx context.Context, id job.ID, look func() error) error 
 	if !c.on {
 		return look()
 	}
-	n := 1
-	if c.job == id {
-		n += c.died
-	}
+	n := c.died[id] + 1
 	if n > mostDeaths {
 		return errDeadly
 	}
-	c.put(ctx, lookingNote, fmt.Sprintf("%s %d\n", id, n))
-	defer c.fs.Remove(ctx, c.name(lookingNote)) //nolint:errcheck // then the next watch is cautious without need
+	note := path.Join(c.dir, fmt.Sprintf("%s.%d", id, n))
+	_ = c.fs.Mkdir(ctx, note)
+	defer c.fs.Remove(ctx, note) //nolint:errcheck // then the next watch is cautious without need
 	return look()
 }
 
@@ -81,7 +74,7 @@ func (c *caution) relax() { c.on = false }
 
 // end notes that the watch ended in good order.
 func (c *caution) end(ctx context.Context) {
-	_ = c.fs.Remove(context.WithoutCancel(ctx), c.name(watchingNote))
+	_ = c.fs.Remove(context.WithoutCancel(ctx), c.dir)
 }
 
 // look tells what has become of programs: in one look, or one after the other while the watch is cautious.

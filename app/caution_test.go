@@ -31,8 +31,11 @@ type notingFiles struct {
 
 func (f notingFiles) Open(ctx context.Context, name string) (io.ReadSeekCloser, error) {
 	if base := filepath.Base(name); strings.HasPrefix(name, f.n.spool) && !strings.HasPrefix(base, ".") {
-		b, _ := os.ReadFile(f.n.spool + "/.looking")
-		said := base + " " + string(b)
+		said := base
+		all, _ := os.ReadDir(f.n.spool + "/.watching")
+		for _, note := range all {
+			said += " " + note.Name()
+		}
 		f.n.said.Store(&said)
 	}
 	return f.FS.Open(ctx, name)
@@ -55,9 +58,8 @@ func TestLooksThatKill(t *testing.T) {
 			all, err := filepath.Glob(h.spool() + "/" + id.String() + ".*")
 			return err == nil && len(all) > 0
 		})
-		h.write("", h.spool(), ".watching")
-		if deaths > 0 {
-			h.write(fmt.Sprintf("%s %d\n", id, deaths), h.spool(), ".looking")
+		if err := os.MkdirAll(fmt.Sprintf("%s/.watching/%s.%d", h.spool(), id, deaths), 0o700); err != nil {
+			h.Fatal(err)
 		}
 		return id
 	}
@@ -69,10 +71,10 @@ func TestLooksThatKill(t *testing.T) {
 		if j := h.end(id); j.Code != job.ProgramFailed {
 			t.Errorf("%s %s", j.Code, j.Message)
 		}
-		if got := n.said.Load(); got == nil || !strings.HasSuffix(*got, " "+id.String()+" 2\n") {
+		if got := n.said.Load(); got == nil || !strings.HasSuffix(*got, " "+id.String()+".2") {
 			t.Errorf("read, and said: %v", got)
 		}
-		if exists(h.spool(), ".looking") {
+		if exists(h.spool(), ".watching", id.String()+".2") {
 			t.Error("the note stays")
 		}
 	})

@@ -13,7 +13,7 @@ import (
 
 // Before is the commit of the version before this one, which works beside it while processes are replaced. CONTRIBUTING.md
 // says when it is moved.
-const Before = "dfc35f12d1f78fc44a3ef1bf5a250c379cf36059"
+const Before = "ce822772dc97cae67d6490627a2f8b8f327cf12f"
 
 // ErrNoHistory says that a source is without its history, such as an archive or a shallow clone.
 var ErrNoHistory = errors.New("the version before is taken from git, and its history is not there")
