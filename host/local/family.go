@@ -92,7 +92,7 @@ type bearer struct {
 // marksOf returns the marks of a process that a look has met. Those of the present session of a child that runs are not
 // read: they are known by their session. Only scan calls it, one at a time.
 func (h *Host) marksOf(s stat, known map[int]bearer) marks {
-	if s.session == 0 { // a thread of the kernel
+	if s.kernel {
 		return marks{}
 	}
 	h.mu.Lock()
