@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -226,22 +225,16 @@ func (r *reconciliation) print(rep *app.Report) error {
 		return r.format.document(r.out, rep)
 	}
 	fmt.Fprintf(r.out, "machine %s agrees with the database on %s\n", rep.Machine, plural(rep.Agree, "job"))
-	table := func(head, columns string, all []app.Found, cells func(*app.Found) string) {
-		if len(all) == 0 {
-			return
-		}
-		fmt.Fprintf(r.out, "\n%s:\n", head)
-		w := tabwriter.NewWriter(r.out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, columns)
-		for i := range all {
-			fmt.Fprintln(w, cells(&all[i]))
-		}
-		w.Flush()
+	behind := newTable(r.out, false, column{title: "ID"}, column{title: "NAME", least: 12}, column{title: "PROGRAM"},
+		column{title: "SINCE", spare: 1}, column{title: "WAS"}, column{title: "IS"})
+	for i := range rep.Behind {
+		f := &rep.Behind[i]
+		behind.row(f.Job, f.Name, trail(f), since(f), f.State, cmp.Or(f.Became, "still so"))
 	}
-	table("the machine knows more than the database of "+plural(len(rep.Behind), "job"), "ID\tNAME\tPROGRAM\tSINCE\tWAS\tIS", rep.Behind, func(f *app.Found) string {
-		return strings.Join([]string{f.Job.String(), f.Name, trail(f), since(f), string(f.State), string(cmp.Or(f.Became, "still so"))}, "\t")
-	})
-	table("the database does not know "+plural(len(rep.Unknown), "job"), "ID\tNAME\tPROGRAM\tSINCE\tWHERE\tIS", rep.Unknown, func(f *app.Found) string {
+	unknown := newTable(r.out, false, column{title: "ID"}, column{title: "NAME", least: 12}, column{title: "PROGRAM"},
+		column{title: "SINCE", spare: 1}, column{title: "WHERE", least: 16}, column{title: "IS"})
+	for i := range rep.Unknown {
+		f := &rep.Unknown[i]
 		is := "left alone"
 		switch {
 		case f.Removed:
@@ -249,8 +242,24 @@ func (r *reconciliation) print(rep *app.Report) error {
 		case f.Program == app.Cleaned:
 			is = "over"
 		}
-		return strings.Join([]string{f.Job.String(), orDash(f.Name), trail(f), since(f), orDash(cmp.Or(f.Folder, f.Results)), is}, "\t")
-	})
+		unknown.row(f.Job, orDash(f.Name), trail(f), since(f), orDash(cmp.Or(f.Folder, f.Results)), is)
+	}
+	for _, part := range []struct {
+		head string
+		jobs int
+		t    *table
+	}{
+		{"the machine knows more than the database of ", len(rep.Behind), behind},
+		{"the database does not know ", len(rep.Unknown), unknown},
+	} {
+		if part.jobs == 0 {
+			continue
+		}
+		fmt.Fprintf(r.out, "\n%s%s:\n", part.head, plural(part.jobs, "job"))
+		if err := part.t.flush(); err != nil {
+			return err
+		}
+	}
 	if len(rep.Unread) > 0 {
 		fmt.Fprintln(r.out, "\nnot compared, for it could not be looked at:")
 		for _, line := range rep.Unread {
