@@ -72,6 +72,8 @@ type Kind struct {
 	mu       sync.Mutex
 	progress map[hold]job.Progress // guarded by mu: of the long steps under way
 	steps    map[*stride]bool      // guarded by mu: under way, and left behind
+	own      []landmark            // guarded by mu: the service's own places, as they were when they were
+	placed   time.Time             // guarded by mu: looked up
 
 	spreads sync.Map     // of the names of folders of jobs' folders
 	hanging atomic.Int64 // checks of submissions that a file system does not answer

@@ -45,29 +45,50 @@ type landmark struct {
 
 func (k *Kind) border() *border { return &border{k: k, done: map[string]bool{}} }
 
+// fresh is for how long the service's own places, once looked up, are taken for what they were. Nobody but root and the
+// service's account can make them others.
+const fresh = time.Second
+
 // places looks up the service's own places, once.
 func (b *border) places(ctx context.Context) []landmark {
-	if b.own != nil {
-		return b.own
-	}
-	c := b.k.cfg
-	for _, name := range slices.Concat(c.Own, []string{c.Work, c.Archive, c.Spool}) {
-		if name == "" {
-			continue
-		}
-		name = path.Clean(name)
-		if real, err := files.Real(ctx, c.Files, name); err == nil {
-			name = real
-		}
-		b.own = append(b.own, b.landmark(ctx, name))
+	if b.own == nil {
+		b.own = b.k.places(ctx)
 	}
 	return b.own
 }
 
-func (b *border) landmark(ctx context.Context, real string) landmark {
+func (k *Kind) places(ctx context.Context) []landmark {
+	k.mu.Lock()
+	own, at := k.own, k.placed
+	k.mu.Unlock()
+	if own != nil && time.Since(at) < fresh {
+		return own
+	}
+	at = time.Now()
+	own = nil
+	for _, name := range slices.Concat(k.cfg.Own, []string{k.cfg.Work, k.cfg.Archive, k.cfg.Spool}) {
+		if name == "" {
+			continue
+		}
+		name = path.Clean(name)
+		if real, err := files.Real(ctx, k.cfg.Files, name); err == nil {
+			name = real
+		}
+		own = append(own, k.landmark(ctx, name))
+	}
+	if ctx.Err() != nil || slices.ContainsFunc(own, func(m landmark) bool { return m.self == nil }) {
+		return own // what is not there, or could not be looked at, is looked for again
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.own, k.placed = own, at
+	return own
+}
+
+func (k *Kind) landmark(ctx context.Context, real string) landmark {
 	m := landmark{real: real}
 	for name := real; ; name = path.Dir(name) {
-		if info, err := b.k.cfg.Files.Stat(ctx, name); err == nil {
+		if info, err := k.cfg.Files.Stat(ctx, name); err == nil {
 			if m.way = append(m.way, info); name == real {
 				m.self = info
 			}
@@ -85,7 +106,7 @@ func (m *landmark) holds(other *landmark) bool {
 
 // crossed returns what is wrong with a real name that is at, in or above a place of the service; empty: nothing.
 func (b *border) crossed(ctx context.Context, real string) (what string) {
-	at, all := b.landmark(ctx, real), b.places(ctx)
+	at, all := b.k.landmark(ctx, real), b.places(ctx)
 	for i := range all {
 		switch own := &all[i]; {
 		case own.holds(&at):
