@@ -37,8 +37,8 @@ import (
 type Config struct {
 	Store  store.Store
 	Broker broker.Broker
-	// Tenant whose jobs the service submits and reads; "default" by default. Without a name as [job.CheckTenant] says,
-	// [Service.Submit] and [Service.Run] answer Invalid.
+	// Tenant whose jobs the service submits and reads; "default" by default. Without a name as
+	// [job.CheckTenant] says, [Service.Submit] and [Service.Run] answer Invalid.
 	Tenant string
 	// Principal is in whose name it acts; "pawl" by default.
 	Principal string

@@ -33,8 +33,8 @@ type View struct {
 	MachineGone *Gone `json:"machine_gone,omitempty"`
 }
 
-// Views is a page of jobs as people look at them, without Request, Resolved, Work, Notes and folders, without Result unless they
-// are programs, and with messages of 512 bytes at most.
+// Views is a page of jobs as people look at them, without Request, Resolved, Work, Notes and
+// folders, without Result unless they are programs, and with messages of 512 bytes at most.
 type Views struct {
 	Jobs  []View    `json:"jobs"`
 	Next  string    `json:"next,omitempty"` // the cursor of the next page; empty: this is the last

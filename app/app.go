@@ -41,8 +41,8 @@ type Config struct {
 	Archive string
 	// Spool is the folder in which ends appear.
 	Spool string
-	// Own are the files and folders of the service beside these three: its database, its token, what its runner keeps.
-	// No job takes an input from them, or puts results there.
+	// Own are the files and folders of the service beside these three: its database, its token,
+	// what its runner keeps. No job takes an input from them, or puts results there.
 	Own []string
 	// Reconcile is how often all programs are looked at, for ends that nobody told of; a minute by default.
 	Reconcile time.Duration
@@ -72,8 +72,8 @@ type Kind struct {
 	mu       sync.Mutex
 	progress map[hold]job.Progress // guarded by mu: of the long steps under way
 	steps    map[*stride]bool      // guarded by mu: under way, and left behind
-	own      []landmark            // guarded by mu: the service's own places, as they were when they were
-	placed   time.Time             // guarded by mu: looked up
+	own      []landmark            // guarded by mu: the service's own places, as they were at placed
+	placed   time.Time             // guarded by mu
 
 	spreads sync.Map     // of the names of folders of jobs' folders
 	hanging atomic.Int64 // checks of submissions that a file system does not answer

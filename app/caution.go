@@ -12,17 +12,19 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// A watcher reads what programs can write. Should such a look ever kill its process, it would kill the next one as well,
-// which begins with the same look. So a watch that follows one that was killed is cautious until it has looked at all
-// programs: it looks at one after the other, and says beforehand at which. After [mostDeaths] a job is not looked at any more.
+// A watcher reads what programs can write. Should such a look ever kill its process, it would kill
+// the next one as well, which begins with the same look. So a watch that follows one that was
+// killed is cautious until it has looked at all programs: it looks at one after the other, and says
+// beforehand at which. After [mostDeaths] a job is not looked at any more.
 
-// mostDeaths is in how many looks at a job a watcher may be killed: as often as a job may kill its worker while it is the
-// only suspect.
+// mostDeaths is in how many looks at a job a watcher may be killed: as often as a job may kill its
+// worker while it is the only suspect.
 const mostDeaths = job.PoisonAt - job.AloneAt
 
-// watchingNote is the name of a folder in the spool, where watches do not see it: it is there while a watch goes on, or was
-// killed. In it a cautious watch makes a folder <job>.<n> while it looks at a job in whose looks n watches were killed,
-// with this one. A folder is there or not, and leaves nothing half written.
+// watchingNote is the name of a folder in the spool, where watches do not see it: it is there while
+// a watch goes on, or was killed. In it a cautious watch makes a folder <job>.<n> while it looks at
+// a job in whose looks n watches were killed, with this one. A folder is there or not, and leaves
+// nothing half written.
 const watchingNote = ".watching"
 
 // caution is what a watch knows of the one before it. The zero value is not cautious.
@@ -33,8 +35,8 @@ type caution struct {
 	died map[job.ID]int // in how many looks at a job watches were killed
 }
 
-// heed finds out whether the watch before was killed, and notes that this one goes on. What it cannot note costs only
-// caution.
+// heed finds out whether the watch before was killed, and notes that this one goes on. What it
+// cannot note costs only caution.
 func heed(ctx context.Context, fsys files.FS, spool string) caution {
 	c := caution{fs: fsys, dir: path.Join(spool, watchingNote), died: map[job.ID]int{}}
 	infos, err := fsys.List(ctx, c.dir)
@@ -77,7 +79,8 @@ func (c *caution) end(ctx context.Context) {
 	_ = c.fs.Remove(context.WithoutCancel(ctx), c.dir)
 }
 
-// look tells what has become of programs: in one look, or one after the other while the watch is cautious.
+// look tells what has become of programs: in one look, or one after the other while the watch is
+// cautious.
 func (x *watch) look(ctx context.Context, hs []runner.Handle) ([]runner.Status, error) {
 	if !x.caution.on {
 		return x.kind.cfg.Runner.Probe(ctx, hs)

@@ -15,7 +15,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// noting is a host that notes what the watcher has said when somebody reads a room or a message of an end.
+// noting is a host that notes what the watcher has said when somebody reads a room or a message of
+// an end.
 type noting struct {
 	host.Host
 	spool string
@@ -43,7 +44,8 @@ func (f notingFiles) Open(ctx context.Context, name string) (io.ReadSeekCloser, 
 
 // A look at what a program left that kills its process counts against the job, as a run does.
 func TestLooksThatKill(t *testing.T) {
-	// killed leaves a program that ended while nobody watched, after a watch that was killed in so many looks at it.
+	// killed leaves a program that ended while nobody watched, after a watch that was killed in so
+	// many looks at it.
 	killed := func(h *house, deaths int) job.ID {
 		h.Helper()
 		gate := h.gate()

@@ -28,8 +28,9 @@ func (k *Kind) note(id job.ID) string { return path.Join(k.cfg.Work, notesFolder
 // stagingFolder is where copies lie that are to be an archive of the service's own.
 func (k *Kind) stagingFolder() string { return path.Join(k.cfg.Archive, ".staging") }
 
-// tidy removes what is left of copying results to an archive, of all runs of the job, and then the note. to is the folder
-// that the user named for the results; "": none, or it is not known. Where there is no note it may be out of reach.
+// tidy removes what is left of copying results to an archive, of all runs of the job, and then the
+// note. to is the folder that the user named for the results; "": none, or it is not known. Where
+// there is no note it may be out of reach.
 func (k *Kind) tidy(ctx context.Context, id job.ID, to string) error {
 	note := k.note(id)
 	_, noted := k.cfg.Host.Files().Stat(ctx, note)
@@ -55,7 +56,8 @@ func (k *Kind) tidy(ctx context.Context, id job.ID, to string) error {
 	return k.cfg.Host.Files().Remove(ctx, note)
 }
 
-// Sweep tidies up behind jobs that ended while they were archived. What it cannot remove of one holds up no other.
+// Sweep tidies up behind jobs that ended while they were archived. What it cannot remove of one
+// holds up no other.
 func (k *Kind) Sweep(ctx context.Context, rows store.Reader) error {
 	noted, err := k.cfg.Host.Files().List(ctx, path.Join(k.cfg.Work, notesFolder))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -16,9 +16,10 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// Places of the service are told from those of its users here and nowhere else. No job takes an input
-// from a place of the service, or puts results there: the token and the database are there, and the
-// results of others. The one exception are inputs from the results of a job of the same tenant.
+// Places of the service are told from those of its users here and nowhere else. No job takes an
+// input from a place of the service, or puts results there: the token and the database are there,
+// and the results of others. The one exception are inputs from the results of a job of the same
+// tenant.
 //
 // A path is judged by where it leads, and again before each use: links may be changed meanwhile.
 
@@ -45,11 +46,11 @@ type landmark struct {
 
 func (k *Kind) border() *border { return &border{k: k, done: map[string]bool{}} }
 
-// fresh is for how long the service's own places, once looked up, are taken for what they were. Nobody but root and the
-// service's account can make them others.
+// fresh is for how long the service's own places, once looked up, are taken for what they were.
+// Nobody but root and the service's account can make them others.
 const fresh = time.Second
 
-// places looks up the service's own places, once.
+// places returns the service's own places, the same ones for the whole step.
 func (b *border) places(ctx context.Context) []landmark {
 	if b.own == nil {
 		b.own = b.k.places(ctx)
@@ -57,6 +58,8 @@ func (b *border) places(ctx context.Context) []landmark {
 	return b.own
 }
 
+// places returns the service's own places as they were within the last second. All steps share them:
+// to look them up costs a stat for each folder above each of them.
 func (k *Kind) places(ctx context.Context) []landmark {
 	k.mu.Lock()
 	own, at := k.own, k.placed
@@ -64,8 +67,7 @@ func (k *Kind) places(ctx context.Context) []landmark {
 	if own != nil && time.Since(at) < fresh {
 		return own
 	}
-	at = time.Now()
-	own = nil
+	own, at = nil, time.Now()
 	for _, name := range slices.Concat(k.cfg.Own, []string{k.cfg.Work, k.cfg.Archive, k.cfg.Spool}) {
 		if name == "" {
 			continue
@@ -104,7 +106,8 @@ func (m *landmark) holds(other *landmark) bool {
 	return below(other.real, m.real) || slices.ContainsFunc(other.way, func(at fs.FileInfo) bool { return os.SameFile(at, m.self) })
 }
 
-// crossed returns what is wrong with a real name that is at, in or above a place of the service; empty: nothing.
+// crossed returns what is wrong with a real name that is at, in or above a place of the service;
+// empty: nothing.
 func (b *border) crossed(ctx context.Context, real string) (what string) {
 	at, all := b.k.landmark(ctx, real), b.places(ctx)
 	for i := range all {
@@ -118,7 +121,8 @@ func (b *border) crossed(ctx context.Context, real string) (what string) {
 	return ""
 }
 
-// input returns where an input leads. The error is a [job.SpecError] where that is no place for inputs.
+// input returns where an input leads. The error is a [job.SpecError] where that is no place for
+// inputs.
 func (b *border) input(ctx context.Context, tenant string, p place) (string, error) {
 	if b.k.cfg.Files == nil {
 		return p.path, nil
@@ -158,7 +162,8 @@ func (b *border) result(ctx context.Context, tenant, real string) bool {
 	return inside && err == nil
 }
 
-// target returns an error unless results may be put in a folder. It is a [job.SpecError] where the folder is a place of the service.
+// target returns an error unless results may be put in a folder. It is a [job.SpecError] where the
+// folder is a place of the service.
 func (b *border) target(ctx context.Context, p place) error {
 	if b.k.cfg.Files == nil {
 		return nil
@@ -174,7 +179,8 @@ func (b *border) target(ctx context.Context, p place) error {
 	return nil
 }
 
-// mkdir makes a folder for results. In one of the user's it sees before and after that it is no place of the service.
+// mkdir makes a folder for results. In one of the user's it sees before and after that it is no
+// place of the service.
 func (b *border) mkdir(ctx context.Context, s *sheet, dir string) error {
 	if b.done[dir] {
 		return nil
@@ -214,8 +220,9 @@ func (b *border) outside(ctx context.Context, s *sheet, dir string) error {
 	return b.target(ctx, place{archiveField, dir})
 }
 
-// home returns an error unless a folder in a job's own stays in it once links are followed: an input in place is a link to
-// what lies elsewhere, and the program of an earlier attempt may have left others.
+// home returns an error unless a folder in a job's own stays in it once links are followed: an
+// input in place is a link to what lies elsewhere, and the program of an earlier attempt may have
+// left others.
 func (k *Kind) home(ctx context.Context, s *sheet, field, folder string) error {
 	if folder == s.dir {
 		return nil
@@ -237,8 +244,8 @@ func (k *Kind) realDir(ctx context.Context, s *sheet) (string, error) {
 	return path.Join(above, path.Base(s.dir)), err
 }
 
-// unlink removes links that the program of an earlier attempt put in the place of the job's folder, or of the runner's in it.
-// What it cannot look at the next step tells.
+// unlink removes links that the program of an earlier attempt put in the place of the job's folder,
+// or of the runner's in it. What it cannot look at the next step tells.
 func (k *Kind) unlink(ctx context.Context, s *sheet) error {
 	dir, err := k.realDir(ctx, s)
 	if err != nil {
@@ -269,8 +276,8 @@ func below(name, dir string) bool {
 // maxCheck is how long a submission waits for the file systems of the paths that it names.
 const maxCheck = 2 * time.Second
 
-// soon returns what f finds out. A file system that hangs holds up no submission: while one does, the answer is otherwise, and
-// the same is asked again when the job is prepared.
+// soon returns what f finds out. A file system that hangs holds up no submission: while one does,
+// the answer is otherwise, and the same is asked again when the job is prepared.
 func soon[T any](k *Kind, otherwise T, f func(context.Context) T) T {
 	if k.hanging.Load() > 0 {
 		return otherwise

@@ -36,7 +36,8 @@ func (h *house) link(target string, elem ...string) string {
 	return name
 }
 
-// TestOwnPlaces: what a spec names is refused at submit where it is the service's own, by whatever name.
+// TestOwnPlaces: what a spec names is refused at submit where it is the service's own, by whatever
+// name.
 func TestOwnPlaces(t *testing.T) {
 	h, own := guarded(t)
 	first := h.end(h.submit(shell("echo hello >out.txt")))
@@ -130,7 +131,8 @@ func TestOwnPlacesByMacro(t *testing.T) {
 	}
 }
 
-// TestOwnPlacesMeanwhile: links are made while the job runs, or lie in the user's folder from before.
+// TestOwnPlacesMeanwhile: links are made while the job runs, or lie in the user's folder from
+// before.
 func TestOwnPlacesMeanwhile(t *testing.T) {
 	h, own := guarded(t)
 	before, err := os.Stat(own)
@@ -165,7 +167,8 @@ func TestOwnPlacesMeanwhile(t *testing.T) {
 	}
 }
 
-// TestInputThroughInput: an input in place is a link, and what goes into it leaves the job's folder.
+// TestInputThroughInput: an input in place is a link, and what goes into it leaves the job's
+// folder.
 func TestInputThroughInput(t *testing.T) {
 	h, _ := guarded(t)
 	first := h.end(h.submit(shell("echo hello >out.txt")))
@@ -195,7 +198,8 @@ func TestInputThroughInput(t *testing.T) {
 	}
 }
 
-// TestLinksOfAnEarlierAttempt: what a program leaves in the place of folders leads the next attempt nowhere.
+// TestLinksOfAnEarlierAttempt: what a program leaves in the place of folders leads the next attempt
+// nowhere.
 func TestLinksOfAnEarlierAttempt(t *testing.T) {
 	h, own := guarded(t)
 	h.write("changed", h.dir, "data")
@@ -296,7 +300,8 @@ func (h *house) tables() string {
 	return all[0]
 }
 
-// TestSharedTarget: of jobs that are submitted together each has a folder of its own for its results.
+// TestSharedTarget: of jobs that are submitted together each has a folder of its own for its
+// results.
 func TestSharedTarget(t *testing.T) {
 	h := open(t)
 	if err := os.MkdirAll(filepath.Join(h.dir, "to"), 0o755); err != nil {

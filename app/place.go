@@ -50,8 +50,8 @@ func (k *Kind) stageJob(ctx context.Context, s *sheet, _ recorder) engine.Outcom
 	return engine.Next(job.SubmittingJob)
 }
 
-// makeWay removes what an earlier attempt left in the place of a log, unless it is a plain file: a folder cannot be opened,
-// who opens a pipe waits for a reader, and a link may lead anywhere.
+// makeWay removes what an earlier attempt left in the place of a log, unless it is a plain file: a
+// folder cannot be opened, who opens a pipe waits for a reader, and a link may lead anywhere.
 func (k *Kind) makeWay(ctx context.Context, name string) error {
 	fsys := k.cfg.Host.Files()
 	infos, err := fsys.List(ctx, path.Dir(name))

@@ -108,7 +108,8 @@ func (k *Kind) check(s *sheet) error {
 	return err
 }
 
-// origin returns where an input comes from: the URL of one from the web, or else a path with its links followed.
+// origin returns where an input comes from: the URL of one from the web, or else a path with its
+// links followed.
 func (k *Kind) origin(ctx context.Context, border *border, s *sheet, i int) (string, error) {
 	from := s.spec.Inputs[i].From
 	moves(ctx, from)

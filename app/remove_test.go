@@ -86,7 +86,8 @@ func TestRemoveWhatTheRowDoesNotTell(t *testing.T) {
 	}
 }
 
-// TestRemoveWhatStays: a job whose files cannot be removed is named with the reason, and holds up no other.
+// TestRemoveWhatStays: a job whose files cannot be removed is named with the reason, and holds up
+// no other.
 func TestRemoveWhatStays(t *testing.T) {
 	h := open(t)
 	var all []job.Job

@@ -275,8 +275,8 @@ func leftOut(names []string) string {
 	return msg
 }
 
-// input puts a file, or a folder with everything below it, into the job's folder, or links it there. real is from with its
-// links followed: what is copied is what was looked at.
+// input puts a file, or a folder with everything below it, into the job's folder, or links it
+// there. real is from with its links followed: what is copied is what was looked at.
 func (g *stager) input(ctx context.Context, i int, from, real, to string) error {
 	in, dst := g.spec.Inputs[i], g.cfg.Host.Files()
 	name, field := path.Clean(in.To), fmt.Sprintf("inputs[%d].to", i)

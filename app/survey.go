@@ -148,7 +148,8 @@ func (k *Kind) survey(ctx context.Context, s *sheet) (*leavings, error) {
 	}
 	err = files.Tree(ctx, k.cfg.Host.Files(), top, visit)
 	if m, can := k.cfg.Host.Files().(files.Moder); can && errors.Is(err, fs.ErrPermission) {
-		// The program took the rights of its own folder away, which is Pawl's. What a link in its place leads to is not.
+		// The program took the rights of its own folder away, which is Pawl's. What a link in its
+		// place leads to is not.
 		if own, ownErr := k.realDir(ctx, s); ownErr == nil && own == top {
 			if err = m.Chmod(ctx, top, 0o700); err == nil {
 				err = files.Tree(ctx, k.cfg.Host.Files(), top, visit)

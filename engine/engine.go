@@ -110,10 +110,12 @@ type Kind interface {
 
 // A Checker is a kind that knows more of a spec than package job: what it takes is refused when it is submitted.
 type Checker interface {
-	// Check reports what is wrong with a spec of its kind, for a job of a tenant. The spec may be wrong otherwise, too.
+	// Check reports what is wrong with a spec of its kind, for a job of a tenant. The spec may be
+	// wrong otherwise, too.
 	Check(tenant string, s *job.Spec) []job.Problem
-	// Target returns the folder that j, a job with the spec s, asks for to put its results in; empty: none. Of jobs that
-	// are submitted together each needs its own. What is not known yet stands for itself in it.
+	// Target returns the folder that j, a job with the spec s, asks for to put its results in;
+	// empty: none. Of jobs that are submitted together each needs its own. What is not known yet
+	// stands for itself in it.
 	Target(j *job.Job, s *job.Spec) string
 }
 

@@ -5,9 +5,9 @@
 // translates. What appears under a name by [FS.Put], [FS.Link] or [FS.Rename] appears whole or not at all, so a
 // reader never meets half a file, and a crash leaves at most a temporary name, which [FS.List] hides.
 //
-// Above that seam stands, once for all backends, what is done with whole files and folders: [Copy], [Digest], [Tree]. What
-// only some file systems can do is an interface of its own: [Linker], [Mover], [Adopter], [Spreader], [Divided], [Sizer], [Moder], [Sparse],
-// [Showing].
+// Above that seam stands, once for all backends, what is done with whole files and folders: [Copy],
+// [Digest], [Tree]. What only some file systems can do is an interface of its own: [Linker],
+// [Mover], [Adopter], [Spreader], [Divided], [Sizer], [Moder], [Sparse], [Showing].
 //
 // The package imports the standard library and package job. Backends stand in packages of their own (files/local;
 // an SFTP file system lives with its host) and pass the suite in files/filestest. files/fake is one that
@@ -65,11 +65,12 @@ type FS interface {
 	// an error other than fs.ErrExist the caller reads the new name to learn who won.
 	Link(ctx context.Context, from, to string) error
 
-	// Remove removes a name and, if it is a folder, all below it. Symbolic links are not followed, also where somebody puts
-	// one in the place of a folder meanwhile. Folders of the own account that may not be changed get the rights back first. A
-	// name that is not there is no error. What cannot be removed stays, and the rest goes: another user's, what is immutable,
-	// and what is mounted there, with all that is in it. The error then names the first that stays and why, and is of kind
-	// [job.Conflict] where somebody has to lend a hand.
+	// Remove removes a name and, if it is a folder, all below it. Symbolic links are not followed,
+	// also where somebody puts one in the place of a folder meanwhile. Folders of the own account
+	// that may not be changed get the rights back first. A name that is not there is no error. What
+	// cannot be removed stays, and the rest goes: another user's, what is immutable, and what is
+	// mounted there, with all that is in it. The error then names the first that stays and why, and
+	// is of kind [job.Conflict] where somebody has to lend a hand.
 	Remove(ctx context.Context, name string) error
 }
 

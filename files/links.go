@@ -24,7 +24,8 @@ type Linker interface {
 	// as well. A name that leads nowhere, or in a circle, is fs.ErrNotExist. Where a part of the way is not there, an
 	// [fs.PathError] in the error's chain has the part as its Path: name itself if there is no link of that name.
 	//
-	// Links that a system makes up, as Linux does in /proc, are not followed: they lead to places that have no name.
+	// Links that a system makes up, as Linux does in /proc, are not followed: they lead to places
+	// that have no name.
 	Resolve(ctx context.Context, name string) (string, error)
 }
 
@@ -41,8 +42,8 @@ func Resolve(ctx context.Context, fsys FS, name string) (string, error) {
 	return name, nil
 }
 
-// Real returns where a name leads, with every symbolic link followed. What is not there yet keeps its
-// name: of a link that leads nowhere, what it leads to.
+// Real returns where a name leads, with every symbolic link followed. What is not there yet keeps
+// its name: of a link that leads nowhere, what it leads to.
 func Real(ctx context.Context, fsys FS, name string) (string, error) {
 	if _, ok := fsys.(Linker); !ok {
 		return name, nil

@@ -18,13 +18,15 @@ func Volume(ctx context.Context, fsys FS, dir string) string {
 	return dir
 }
 
-// Showing is a file system parts of which are no files but show processes, as /proc does on Linux. Not each backend is one.
+// Showing is a file system parts of which are no files but show processes, as /proc does on Linux.
+// Not each backend is one.
 type Showing interface {
 	// Shows reports whether a name is in such a part, or is on a way through one.
 	Shows(ctx context.Context, name string) (bool, error)
 }
 
-// Shows reports whether a name leads to what shows processes: what they have open and where they stand, and with it anything.
+// Shows reports whether a name leads to what shows processes: what they have open and where they
+// stand, and with it anything.
 func Shows(ctx context.Context, fsys FS, name string) (bool, error) {
 	if s, ok := fsys.(Showing); ok {
 		return s.Shows(ctx, name)

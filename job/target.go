@@ -1,7 +1,7 @@
 package job
 
-// MayShare reports whether two jobs that are submitted together may put their results into one folder: both replace what
-// is there, or they are one job.
+// MayShare reports whether two jobs that are submitted together may put their results into one
+// folder: both replace what is there, or they are one job.
 func MayShare(a, b *Spec) bool {
 	if a.Archive.Overwrite && b.Archive.Overwrite || a.ExternalID != "" && a.ExternalID == b.ExternalID {
 		return true
@@ -14,7 +14,8 @@ func MayShare(a, b *Spec) bool {
 	return err == nil && otherErr == nil && one == other
 }
 
-// SharedTarget is what is wrong with a job whose results would go to the folder to, as those of another job would.
+// SharedTarget is what is wrong with a job whose results would go to the folder to, as those of
+// another job would.
 func SharedTarget(to, other string) Problem {
 	return Problem{
 		Path: "archive.to", Value: short(to), What: "is the folder for the results of " + other + " too",

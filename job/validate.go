@@ -41,7 +41,8 @@ var (
 // MaxTenant is how many bytes the name of a tenant may have.
 const MaxTenant = 64
 
-// CheckTenant returns an error of kind [Invalid] unless a text can be the name of a tenant. Folders are named after it.
+// CheckTenant returns an error of kind [Invalid] unless a text can be the name of a tenant. Folders
+// are named after it.
 func CheckTenant(name string) error {
 	if !validName(name) || len(name) > MaxTenant {
 		return Errorf(Invalid, "%q is not the name of a tenant: use up to %d letters, digits, dots, dashes and underscores, and begin with a letter or digit", short(name), MaxTenant)

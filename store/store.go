@@ -136,9 +136,10 @@ type Leases interface {
 type Reader interface {
 	// Job returns one job with everything about it.
 	Job(ctx context.Context, tenant string, id job.ID) (job.Job, error)
-	// List returns a page of jobs, without Request, Resolved, Work and Notes, and without Result unless they are programs,
-	// whose result is small. Pages are stable under inserts: a job is on exactly one, unless what the query sorts by changes meanwhile. What each term of a filter means, and how
-	// far back it looks, stands with [job.Filter].
+	// List returns a page of jobs, without Request, Resolved, Work and Notes, and without Result
+	// unless they are programs, whose result is small. Pages are stable under inserts: a job is on
+	// exactly one, unless what the query sorts by changes meanwhile. What each term of a filter
+	// means, and how far back it looks, stands with [job.Filter].
 	List(ctx context.Context, q Query) (Page, error)
 	// Count counts the jobs by state that a filter chooses.
 	Count(ctx context.Context, tenant string, f job.Filter) (Counts, error)

@@ -220,8 +220,8 @@ func printList(cmd *cobra.Command, page pawl.Views, f format, q store.Query) err
 	return nil
 }
 
-// spent is for how long a job ran, also one that still runs; "-" for one that ended and did not run, or of which a list does
-// not know it; and for how long another has waited.
+// spent is for how long a job ran, also one that still runs; "-" for one that ended and did not
+// run, or of which a list does not know it; and for how long another has waited.
 func spent(v *pawl.View, now time.Time) string {
 	switch {
 	case v.Ran != nil:

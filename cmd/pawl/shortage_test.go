@@ -110,8 +110,8 @@ func TestNoDescriptors(t *testing.T) {
 	for range 5 {
 		ids = append(ids, p.submit(`{"command":["true"]}`))
 	}
-	// Which of them waits in recovery, and which is asked about its launch again and again, is a matter of which
-	// descriptor is free at which moment.
+	// Which of them waits in recovery, and which is asked about its launch again and again, is a
+	// matter of which descriptor is free at which moment.
 	for blocked := false; !blocked; {
 		for _, id := range ids {
 			j := p.job(id)

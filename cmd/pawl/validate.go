@@ -50,7 +50,8 @@ Exit codes: 0 all is well, 2 something is wrong.`,
 	}
 }
 
-// validate looks at what a job file speaks of. dir is the data folder; name is the file's, for messages.
+// validate looks at what a job file speaks of. dir is the data folder; name is the file's, for
+// messages.
 func validate(out io.Writer, dir, name string, f jobFile) error {
 	// Kinds know more of a spec than its form. To ask them needs no store.
 	svc := pawl.New(pawl.Config{Kinds: map[string]engine.Kind{job.KindApp: app.New(places(dir))}})

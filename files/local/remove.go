@@ -15,8 +15,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Remove removes a name and all below it. It opens each folder from the one above it and follows no link, so that a program
-// that still runs cannot lead it elsewhere.
+// Remove removes a name and all below it. It opens each folder from the one above it and follows no
+// link, so that a program that still runs cannot lead it elsewhere.
 func (FS) Remove(ctx context.Context, name string) error {
 	if err := check(ctx, name); err != nil {
 		return err
@@ -40,9 +40,11 @@ func (FS) Remove(ctx context.Context, name string) error {
 }
 
 const (
-	// maxDepth is how deep a removal goes, with a file open for each folder on the way. What lies deeper comes up first.
+	// maxDepth is how deep a removal goes, with a file open for each folder on the way. What lies
+	// deeper comes up first.
 	maxDepth = 32
-	// maxPasses is how often a folder is read until it is empty. A program may go on to put files there.
+	// maxPasses is how often a folder is read until it is empty. A program may go on to put files
+	// there.
 	maxPasses = 100
 )
 
@@ -87,8 +89,8 @@ func (r *removal) remove(dir int, name string, depth int) bool {
 	}
 }
 
-// empty removes all that is in a folder, and reports whether nothing is left. A folder of the own account gets its rights
-// back for that.
+// empty removes all that is in a folder, and reports whether nothing is left. A folder of the own
+// account gets its rights back for that.
 func (r *removal) empty(dir int, name string, depth int) bool {
 	at, err := unix.Openat(dir, path.Base(name), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	switch {
@@ -131,8 +133,8 @@ func (r *removal) empty(dir int, name string, depth int) bool {
 	}
 }
 
-// pass removes what is in a folder, as far as one reading of it tells, and returns how many names that were and how many are
-// left.
+// pass removes what is in a folder, as far as one reading of it tells, and returns how many names
+// that were and how many are left.
 func (r *removal) pass(f *os.File, name string, depth int) (n, left int, err error) {
 	const some = 1000
 	for {
@@ -153,7 +155,8 @@ func (r *removal) pass(f *os.File, name string, depth int) (n, left int, err err
 	}
 }
 
-// rise moves a folder up to the topmost one, which is read once more then. It reports whether it did.
+// rise moves a folder up to the topmost one, which is read once more then. It reports whether it
+// did.
 func (r *removal) rise(dir int, name string) bool {
 	if err := unix.Renameat(dir, path.Base(name), int(r.top.Fd()), ".pawl-deep-"+rand.Text()); err != nil {
 		return r.failed(stays(dir, name, err))
@@ -162,8 +165,8 @@ func (r *removal) rise(dir int, name string) bool {
 	return true
 }
 
-// unlock gives the own account all rights to an open folder that belongs to it. Where another file system begins, which is
-// none of ours to empty, the error is EBUSY.
+// unlock gives the own account all rights to an open folder that belongs to it. Where another file
+// system begins, which is none of ours to empty, the error is EBUSY.
 func unlock(fd int) error {
 	var at unix.Statx_t
 	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_MODE|unix.STATX_UID, &at); err != nil {
@@ -179,7 +182,8 @@ func unlock(fd int) error {
 	return nil
 }
 
-// stays is why a name in the folder dir cannot be removed. Where somebody has to lend a hand it is a Conflict and says how.
+// stays is why a name in the folder dir cannot be removed. Where somebody has to lend a hand it is
+// a Conflict and says how.
 func stays(dir int, name string, err error) error {
 	var why string
 	switch {
@@ -199,7 +203,8 @@ func stays(dir int, name string, err error) error {
 	return job.Errorf(job.Conflict, "%s cannot be removed: %s (%w)", name, why, err)
 }
 
-// fixed reports whether a file in the folder dir, or for "" the folder itself, has an attribute by which nobody changes it.
+// fixed reports whether a file in the folder dir, or for "" the folder itself, has an attribute by
+// which nobody changes it.
 func fixed(dir int, base string) bool {
 	var at unix.Statx_t
 	err := unix.Statx(dir, base, unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &at)

@@ -32,7 +32,8 @@ func shared(t *testing.T) string {
 	return dir
 }
 
-// asNobody calls f as a user for whom modes count. Root gives up its rights for that, in a thread that ends with f.
+// asNobody calls f as a user for whom modes count. Root gives up its rights for that, in a thread
+// that ends with f.
 func asNobody(t *testing.T, f func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -143,7 +144,8 @@ func TestRemoveOthers(t *testing.T) {
 	})
 }
 
-// TestRemoveDeep: names below may be longer than any path, and deeper than a process has files open.
+// TestRemoveDeep: names below may be longer than any path, and deeper than a process has files
+// open.
 func TestRemoveDeep(t *testing.T) {
 	const depth = 1200
 	dir := t.TempDir()

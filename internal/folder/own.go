@@ -163,8 +163,8 @@ func userOf(id int) string {
 // mostOwn is how many bytes a file may have that is read whole.
 const mostOwn = 1 << 20
 
-// ReadOwn reads a file that is believed: one of the user of this process, or of root, that nobody else may write. It reads as
-// [Read] does.
+// ReadOwn reads a file that is believed: one of the user of this process, or of root, that nobody
+// else may write. It reads as [Read] does.
 func ReadOwn(name string) ([]byte, error) {
 	return read(name, func(info fs.FileInfo) error {
 		if err := errors.Join(owned(name, info), unwritten(name, info)); err != nil {
@@ -174,8 +174,8 @@ func ReadOwn(name string) ([]byte, error) {
 	})
 }
 
-// Read reads a file of the folder, which a program of the user may have put there: one of at most 1 MiB. It never waits for
-// who would write a pipe.
+// Read reads a file of the folder, which a program of the user may have put there: one of at most 1
+// MiB. It never waits for who would write a pipe.
 func Read(name string) ([]byte, error) {
 	return read(name, func(fs.FileInfo) error { return nil })
 }
