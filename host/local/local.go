@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -57,13 +58,13 @@ type Host struct {
 	env    []string
 	onExit func(Exit)
 	looks  looks
+	census census
+	wide   atomic.Bool // the next look is for families that are older than the list, too
 
 	mu       sync.Mutex    // guards what follows
 	children map[int]child // started and not yet reaped, by pid
 	used     accounts      // of those that were reaped
 	exits    []Exit        // of those that were reaped, that OnExit is still to be told
-
-	marked map[int]bearer // by pid, of the last look; only scan touches it
 
 	chld    chan os.Signal
 	stop    func()

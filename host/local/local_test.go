@@ -352,10 +352,6 @@ func TestParseStat(t *testing.T) {
 			t.Errorf("%q: alive %t, %v", text, s.alive(), err)
 		}
 	}
-	kernel := "2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 24 0 0 18446744073709551615\n"
-	if s, err := parseStat([]byte(kernel)); err != nil || !s.kernel {
-		t.Errorf("%q: kernel %t, %v", kernel, s.kernel, err)
-	}
 }
 
 func FuzzParseStat(f *testing.F) {

@@ -3,7 +3,7 @@ package local
 import (
 	"context"
 	"errors"
-	"os"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -14,15 +14,17 @@ import (
 type slowLook struct {
 	looks
 	begun int
+	over  atomic.Int64
 	end   chan error
 }
 
 func newSlowLook() *slowLook {
 	l := &slowLook{end: make(chan error)}
-	l.scan = func() (look, error) {
+	l.scan = func() error {
 		l.begun++
-		n := l.begun
-		return look{{stat: stat{pid: n}}}, <-l.end
+		err := <-l.end
+		l.over.Add(1)
+		return err
 	}
 	return l
 }
@@ -36,12 +38,8 @@ type answer struct {
 // call asks for a look beside the test.
 func (l *slowLook) call(ctx context.Context, answers chan<- answer) {
 	go func() {
-		found, err := l.begin(ctx)
-		a := answer{err: err}
-		for _, s := range found {
-			a.number = s.pid
-		}
-		answers <- a
+		err := l.begin(ctx)
+		answers <- answer{int(l.over.Load()), err}
 	}()
 }
 
@@ -96,6 +94,7 @@ func TestWhoStopsWaitingForALookEndsItForNobody(t *testing.T) {
 			t.Errorf("the call whose context has ended: %+v", a)
 		}
 		l.end <- nil
+		synctest.Wait()
 		l.end <- nil
 		if a := <-first; a != (answer{number: 1}) {
 			t.Errorf("the first: %+v", a)
@@ -104,31 +103,6 @@ func TestWhoStopsWaitingForALookEndsItForNobody(t *testing.T) {
 			t.Errorf("the second: %+v", a)
 		}
 	})
-}
-
-// What is known of a process is read once, and anew when the process is another one, or went to another session.
-func TestMarksAreReadOnce(t *testing.T) {
-	h := open(t, Config{})
-	h.marked = map[int]bearer{}
-	own, err := readStat(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	own.session = 0 // what a process has whose session began outside its container
-	told := marks{read: true, whole: true, locks: 42}
-	for what, test := range map[string]struct {
-		known bearer
-		want  uint64
-	}{
-		"as it was":       {bearer{own.start, own.session, own.name, told}, 42},
-		"another process": {bearer{own.start - 1, own.session, own.name, told}, 0},
-		"another program": {bearer{own.start, own.session, own.name + "x", told}, 0},
-		"another session": {bearer{own.start, own.session + 1, own.name, told}, 0},
-	} {
-		if m := h.marksOf(own, map[int]bearer{own.pid: test.known}); m.locks == 42 != (test.want == 42) {
-			t.Errorf("%s: %+v", what, m)
-		}
-	}
 }
 
 func TestLockLimit(t *testing.T) {

@@ -91,11 +91,7 @@ type stat struct {
 	state                byte
 	threads              int
 	start                uint64 // clock ticks since boot
-	kernel               bool   // a thread of the kernel
 }
-
-// kernelThread is the flag PF_KTHREAD of the kernel's sched.h.
-const kernelThread = 0x00200000
 
 // alive reports whether the process still runs. Zombies (Z) and the dead (X) do not, except that the first thread of
 // a process may be a zombie while others run.
@@ -173,7 +169,7 @@ func parseStat(b []byte) (stat, error) {
 	if len(f) < 20 || len(f[0]) != 1 {
 		return stat{}, fmt.Errorf("stat of a process: too few fields in %q", b)
 	}
-	var errs [6]error
+	var errs [5]error
 	number := func(i int, text []byte) int {
 		n, err := strconv.Atoi(string(text))
 		errs[i] = err
@@ -184,8 +180,6 @@ func parseStat(b []byte) (stat, error) {
 	s.parent = number(1, f[1])
 	s.session = number(2, f[3])
 	s.threads = number(3, f[17])
-	flags, err := strconv.ParseUint(string(f[6]), 10, 64)
-	s.kernel, errs[5] = flags&kernelThread != 0, err
 	s.start, errs[4] = strconv.ParseUint(string(f[19]), 10, 64)
 	return s, errors.Join(errs[:]...)
 }
