@@ -353,6 +353,7 @@ const mark = `ulimit -w "$1" 2>/dev/null || ulimit -x "$1" || exit; `
 func byNumber(t *testing.T, f fixture) {
 	family := host.Family{Locks: f.number(t)}
 	p := f.sh(t, mark+`env -i setsid sleep 1000 & exit`, strconv.FormatUint(family.Locks, 10))
+	family.Leader = p
 	t.Cleanup(func() { f.killAll(t, family) })
 	Until(t, "the leader is dead", func() bool { return !f.alive(t, p) })
 	Until(t, "it is found", func() bool {
@@ -369,6 +370,7 @@ func byNumber(t *testing.T, f fixture) {
 func byVariable(t *testing.T, f fixture) {
 	family := host.Family{Launch: cryptorand.Text()}
 	p := f.sh(t, `export `+host.LaunchVariable+`="$1"; setsid sleep 1000 & exit`, family.Launch)
+	family.Leader = p
 	t.Cleanup(func() { f.killAll(t, family) })
 	Until(t, "the leader is dead", func() bool { return !f.alive(t, p) })
 	Until(t, "it is found", func() bool {
@@ -386,6 +388,7 @@ func leaver(t *testing.T, f fixture) {
 	must(t, f.fs.Mkdir(t.Context(), f.dir))
 	wait := f.appears(t)
 	p := f.sh(t, `(: >begun; until [ -e go ]; do sleep 0.01; done; `+mark+`exec env -i setsid sleep 1000) & wait`, strconv.FormatUint(family.Locks, 10))
+	family.Leader = p
 	t.Cleanup(func() { f.killAll(t, family) })
 	wait("begun")
 	f.members(t, family) // whoever looks now sees it without the number
@@ -402,7 +405,7 @@ func leaver(t *testing.T, f fixture) {
 // runners: a process that forks and ends all the time is found by each look.
 func runners(t *testing.T, f fixture) {
 	family := host.Family{Locks: f.number(t)}
-	f.sh(t, mark+`: >hop; echo '[ -e hop ] && setsid sh ./hopper & exit' >hopper; sh ./hopper`, strconv.FormatUint(family.Locks, 10))
+	family.Leader = f.sh(t, mark+`: >hop; echo '[ -e hop ] && setsid sh ./hopper & exit' >hopper; sh ./hopper`, strconv.FormatUint(family.Locks, 10))
 	t.Cleanup(func() {
 		must(t, f.fs.Remove(context.WithoutCancel(t.Context()), path.Join(f.dir, "hop")))
 		f.killAll(t, family)

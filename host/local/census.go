@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"io/fs"
+	"iter"
 	"os"
 	"slices"
 	"strconv"
@@ -12,46 +13,43 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/pawl-jobs/pawl/host"
 )
 
-// A census is what is known of the processes of the machine. To list /proc takes milliseconds where there are thousands
-// of processes, so that is done now and then. In between only those are looked at that were started since: Linux gives
-// pids in a circle and tells which one it gave last. Before it has gone round no pid passes to another process, so who
-// was met once need not be read again.
+// A census is what is known of the processes of the machine. Linux gives pids in a circle, leaves out those that are taken,
+// and tells which one it gave last. So who was met once need not be looked at again until his pid may have been given to
+// another, and only those are new whose pids were given since the last list of all processes. Where these are fewer than the
+// processes, a look goes through them and makes no new list.
 //
-// A pid is given before its process can be seen, but only while the one that starts it is alive. So all pids that were
-// given since the list are looked at each time, in their order, whether somebody had them or not: who has ended by then
-// can have started nobody who comes later and is not there yet. For a family that is older than the list the pids that
-// were given shortly before it are looked at too.
+// A pid is given before its process can be seen, but only while the one that starts it is alive. So all that were given
+// since the list, and shortly before it, are looked at each time, whether somebody had them or not. Who has ended by then
+// can have started nobody who is not there yet.
 type census struct {
-	mu     sync.Mutex        // guards what follows
-	first  int               // the pid that was given last before the list; 0: there is no list to go on from
-	last   int               // the pid that was given last before the newest look
-	most   int               // how many may be given until there is a new list
-	pids   int               // how many there are
-	at     time.Time         // when the newest look began
-	forks  uint64            // how many processes and threads had been started since the boot when they were counted last
-	others map[int]sight     // by pid: all but those that were met in the session of a child that ran
-	young  map[int]time.Time // those of them that may become another program at once: until when they are read again
-	inside map[int][]int     // those: their pids, by session; negative of one that has ended
+	mu    sync.Mutex // guards what follows
+	pids  int        // how many there are
+	first int        // the pid that was given last before the newest list; 0: no look can go on from there
+	last  int        // the pid that was given last before the newest look
+	at    time.Time  // when that look began
+
+	known    map[int]*sight       // by pid
+	doubted  map[int]*sight       // those that were known; another may have the pid
+	sessions map[int][]*sight     // the known ones, by the session in which they were met
+	marked   map[*sight]bool      // those that bear marks
+	young    map[*sight]time.Time // those whose marks may be what their parents had: until when they are read again
 }
 
-// A sight is a process with the marks that it bore when it was met.
+// A sight is a process as it was when it was met. Of one in the session of a child that runs only the session is known.
 type sight struct {
 	stat
 	marks
+	ended bool
 }
 
 const (
-	fewest = 1024 // how many pids may be given until there is a new list, at the least
-	margin = 2048 // how many pids that were given before the list are looked at for a family that is older
+	margin = 2048 // how many pids that were given before the list are looked at with those that were given since
 	rounds = 50   // how often a look goes on while processes are started all the time
-	tries  = 5    // how often members are looked for while one after the other ends
 
-	// soon is a time in which pids cannot go round: the fastest machines start some ten thousand processes in a second.
-	soon = 100 * time.Millisecond
+	// fastest is how many processes and threads a machine can start in a second: more than any of today's.
+	fastest = 300_000
 
 	// youth is for how long a process may be what its parent was, and bear the marks that the parent had.
 	youth = time.Second
@@ -63,163 +61,193 @@ const (
 func (h *Host) scan() error {
 	h.census.mu.Lock()
 	defer h.census.mu.Unlock()
-	return h.census.update(h, h.wide.Swap(false))
+	return h.census.look(h, time.Now(), lastPID())
 }
 
-// update looks at what was started since the list. A wide look is also for families that are older.
-func (c *census) update(h *Host, wide bool) error {
-	now, last := time.Now(), lastPID()
-	if !c.goesOn(now, last) {
-		return c.list(h)
-	}
-	c.grow(now)
-	from, n := c.first, c.distance(last)
-	if wide {
-		from, n = from-margin, n+margin
-	}
-	for range rounds {
-		for i := range n {
-			err := c.meet(h, (from+i+c.pids)%c.pids+1)
-			if err != nil && !gone(err) {
-				c.first = 0
-				return err
-			}
+func (c *census) look(h *Host, now time.Time, last int) error {
+	list, first := true, last
+	if c.goesOn(now, last) {
+		c.grow(now)
+		if c.distance(last)+margin < len(c.known) {
+			list, first = false, c.first
 		}
-		c.at, c.last = now, last
+		c.doubt(c.last, last)
+	} else { // nobody is known any more
+		c.pids = max(1, number("/proc/sys/kernel/pid_max"))
+		c.doubted = c.known
+		c.known, c.sessions, c.marked, c.young = map[int]*sight{}, map[int][]*sight{}, map[*sight]bool{}, map[*sight]time.Time{}
+	}
+	c.first = 0
+	for from, round := first-margin, 0; round < rounds; round++ {
+		fresh, err := true, error(nil)
+		if list {
+			fresh, err = c.list(h)
+		} else {
+			err = c.follow(h, from, last)
+		}
+		if err != nil {
+			return err
+		}
 		next := lastPID()
-		if next == last {
+		if !fresh || next != 0 && next == last {
 			break
 		}
-		from, n, last = last, (next-last+c.pids)%c.pids, next
+		c.doubt(last, next)
+		from, last = last, next
 	}
+	c.doubted = nil
+	c.first, c.last, c.at = first, last, now
 	return nil
 }
 
-// grow reads again what bears marks that may have been its parent's.
-func (c *census) grow(now time.Time) {
-	for pid, until := range c.young {
-		s, known := c.others[pid]
-		if !known {
-			delete(c.young, pid)
-			continue
-		}
-		m := readMarks(pid)
-		m.locks, m.launch = cmp.Or(m.locks, s.locks), cmp.Or(m.launch, s.launch)
-		s.marks = m
-		c.others[pid] = s
-		if m.whole && now.After(until) {
-			delete(c.young, pid)
-		}
-	}
-}
-
-// goesOn reports whether no pid can have passed to another process since the list.
+// goesOn reports whether the pids cannot have gone round since the list.
 func (c *census) goesOn(now time.Time, last int) bool {
-	if c.first == 0 || last == 0 || c.distance(last) > c.most {
-		return false
-	}
-	if now.Sub(c.at) < soon {
-		return true
-	}
-	forks, before := started(), c.forks
-	c.forks = forks
-	return before != 0 && forks != 0 && forks-before < uint64(c.pids/2)
+	half := time.Duration(c.pids / 2)
+	return c.first != 0 && last != 0 && c.distance(last) < c.pids/2 && now.Sub(c.at) < half*time.Second/fastest
 }
 
 // distance returns how many pids were given since the list when last was.
 func (c *census) distance(last int) int { return (last - c.first + c.pids) % c.pids }
 
-// older reports whether a family may have begun before the list.
-func (c *census) older(fs []host.Family) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.first != 0 && slices.ContainsFunc(fs, func(f host.Family) bool {
-		d := (f.Leader.PID - c.first + c.pids) % c.pids
-		return d == 0 || d > c.distance(c.last)
-	})
+// given goes through the pids that were given after from, up to last.
+func (c *census) given(from, last int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i := range (last - from + 2*c.pids) % c.pids {
+			if !yield((from+i+c.pids)%c.pids + 1) {
+				return
+			}
+		}
+	}
 }
 
-// list begins anew with all processes. It lists them until no pid was given meanwhile, or a list holds none that is new.
-func (c *census) list(h *Host) error {
-	known, now, first := c.others, time.Now(), lastPID()
-	c.first, c.forks = 0, started()
-	c.pids = max(1, number("/proc/sys/kernel/pid_max"))
-	c.others, c.young, c.inside = make(map[int]sight, len(known)), map[int]time.Time{}, map[int][]int{}
-	var read []int // in order
-	for range rounds {
-		before := lastPID()
-		pids, err := pids()
-		if err != nil {
+// doubt has those met again whose pids or sessions may be others by now.
+func (c *census) doubt(from, last int) {
+	if c.doubted == nil {
+		c.doubted = map[int]*sight{}
+	}
+	for pid := range c.given(from, last) {
+		if s := c.known[pid]; s != nil {
+			c.forget(s)
+			c.doubted[pid] = s
+		}
+		for _, s := range slices.Clone(c.sessions[pid]) { // they have left it, or another could not have its number
+			c.forget(s)
+			c.doubted[s.pid] = s
+		}
+	}
+}
+
+// grow reads again what bears marks that may have been its parent's.
+func (c *census) grow(now time.Time) {
+	for s, until := range c.young {
+		if m := readMarks(s.pid); m.whole {
+			c.mark(s, m)
+		}
+		if s.whole && now.After(until) || s.ended {
+			delete(c.young, s)
+		}
+	}
+}
+
+// follow looks at pids that were given.
+func (c *census) follow(h *Host, from, last int) error {
+	for pid := range c.given(from, last) {
+		if c.known[pid] != nil || errors.Is(unix.Tgkill(pid, pid, 0), unix.ESRCH) { // nobody has it, or a thread
+			continue
+		}
+		if err := c.meet(h, pid); err != nil {
 			return err
 		}
-		again := false
-		for i, pid := range pids {
-			if _, is := slices.BinarySearch(read, pid); is {
-				continue
-			}
-			again = true
-			if err := c.meetAs(h, pid, known[pid], true); gone(err) {
-				pids[i] = 0
-			} else if err != nil {
-				return err
-			}
-		}
-		if read = append(read, pids...); !again || before != 0 && before == lastPID() {
-			break
-		}
-		slices.Sort(read)
-		read = slices.Compact(read)
-	}
-	c.most = min(max(fewest, 2*len(read)), c.pids/4-margin)
-	if first != 0 && c.most > 0 {
-		c.first, c.last, c.at = first, first, now
 	}
 	return nil
 }
 
-// meet looks at a pid that was given.
-func (c *census) meet(h *Host, pid int) error {
-	if _, is := c.others[pid]; is {
-		return nil
+// list lists all processes, and reports whether there were new ones.
+func (c *census) list(h *Host) (fresh bool, err error) {
+	pids, err := pids()
+	if err != nil {
+		return false, err
 	}
-	return c.meetAs(h, pid, sight{}, false)
+	there := make(map[int]bool, len(pids))
+	for _, pid := range pids {
+		there[pid] = true
+		if c.known[pid] != nil {
+			continue
+		}
+		fresh = true
+		if err := c.meet(h, pid); err != nil {
+			return fresh, err
+		}
+	}
+	for pid, s := range c.known {
+		if !there[pid] {
+			c.forget(s)
+		}
+	}
+	return fresh, nil
 }
 
-// meetAs meets a process that may be one that was known before the list. One that is not listed may be a thread.
-func (c *census) meetAs(h *Host, pid int, before sight, listed bool) error {
+// meet looks at a process that is not known.
+func (c *census) meet(h *Host, pid int) error {
+	s, err := c.sight(h, pid)
+	if gone(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	c.known[pid] = s
+	c.sessions[s.session] = append(c.sessions[s.session], s)
+	return nil
+}
+
+func (c *census) sight(h *Host, pid int) (*sight, error) {
 	// A session costs a fiftieth of what /proc/PID/stat costs.
 	session, err := unix.Getsid(pid)
+	s := &sight{stat: stat{pid: pid, session: session}}
 	switch {
 	case gone(err):
-		return err
+		return nil, err
 	case err == nil && session == 0: // a thread of the kernel, or what came into this container from outside
-		return nil
-	case err == nil && (slices.Contains(c.inside[session], pid) || slices.Contains(c.inside[session], -pid)):
-		return nil
-	case !listed && errors.Is(unix.Tgkill(pid, pid, 0), unix.ESRCH): // a thread, whose process has another pid
-		return nil
+		return s, nil
 	case err == nil && h.leads(session):
-		c.inside[session] = append(c.inside[session], pid)
-		return nil
+		return s, nil
 	}
-	s, err := readStat(pid)
+	st, err := readStat(pid)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return nil
+		return s, nil
 	case err != nil:
-		return err
-	case !s.alive():
-		return nil
+		return nil, err
 	}
-	now := sight{stat: s, marks: before.marks}
-	if !before.whole || before.start != s.start || before.session != s.session || before.name != s.name {
-		now.marks = readMarks(pid)
+	s.stat, s.ended = st, !st.alive()
+	if d := c.doubted[pid]; d != nil && d.whole && d.start == s.start && d.session == s.session && d.name == s.name {
+		c.mark(s, d.marks)
+	} else {
+		c.mark(s, readMarks(pid))
 	}
-	c.others[pid] = now
-	if !now.whole || age(s) < youth {
-		c.young[pid] = time.Now().Add(youth)
+	if !s.whole || age(st) < youth {
+		c.young[s] = time.Now().Add(youth)
 	}
-	return nil
+	return s, nil
+}
+
+// mark gives a process marks. The number that it had, and the launch, it keeps.
+func (c *census) mark(s *sight, m marks) {
+	m.locks, m.launch = cmp.Or(m.locks, s.locks), cmp.Or(m.launch, s.launch)
+	if s.marks = m; m.locks != 0 || m.launch != "" {
+		c.marked[s] = true
+	}
+}
+
+func (c *census) forget(s *sight) {
+	delete(c.known, s.pid)
+	delete(c.marked, s)
+	delete(c.young, s)
+	rest := slices.DeleteFunc(c.sessions[s.session], func(other *sight) bool { return other == s })
+	if c.sessions[s.session] = rest; len(rest) == 0 {
+		delete(c.sessions, s.session)
+	}
 }
 
 // age returns how long ago a process was started.
@@ -271,16 +299,4 @@ func number(name string) int {
 	}
 	i, _ := strconv.Atoi(string(bytes.TrimSpace(room[:n])))
 	return i
-}
-
-// started returns how many processes and threads were started since the boot; 0: it is not told.
-func started() uint64 {
-	b, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		return 0
-	}
-	_, rest, _ := bytes.Cut(b, []byte("\nprocesses "))
-	line, _, _ := bytes.Cut(rest, []byte("\n"))
-	n, _ := strconv.ParseUint(string(line), 10, 64)
-	return n
 }

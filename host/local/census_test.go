@@ -1,124 +1,101 @@
 package local
 
 import (
+	"maps"
 	"os/exec"
+	"slices"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/host/hosttest"
 )
 
-// Who was started since the list is found without another one, whether it bears a mark or was met in a session that has
-// lost its leader since; threads and zombies are nobody.
-func TestCensusGoesOn(t *testing.T) {
+// crowd makes the census know of so many processes that looks go through the pids that were given.
+func crowd(h *Host) {
+	scan := h.looks.scan
+	h.looks.scan = func() error {
+		err := scan()
+		h.census.mu.Lock()
+		defer h.census.mu.Unlock()
+		for i := range h.census.pids/2 + margin {
+			if pid := -1 - i; h.census.known[pid] == nil {
+				h.census.known[pid] = &sight{stat: stat{pid: pid}}
+			}
+		}
+		return err
+	}
+}
+
+func TestAmongMany(t *testing.T) {
+	hosttest.Run(t, func(t *testing.T) (host.Host, string) {
+		h := open(t, Config{})
+		crowd(h)
+		return h, t.TempDir()
+	})
+}
+
+// Who was started since the list is found without another one.
+func TestGivenPids(t *testing.T) {
 	if lastPID() == 0 {
 		t.Skip("this kernel does not tell which pid it gave last")
 	}
 	h := open(t, Config{})
-	boot, err := h.Boot(t.Context())
-	if err != nil {
+	crowd(h)
+	if err := h.looks.begin(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	members := func(f host.Family) []host.Member {
-		t.Helper()
-		all, err := h.Members(t.Context(), []host.Family{f})
-		if err != nil {
+	c := &h.census
+	first := c.first
+	var started []int
+	for range 10 {
+		cmd := exec.Command("sleep", "600")
+		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		return all[0]
-	}
-	marked := host.Family{Launch: "TestCensusGoesOn"}
-	if got := members(marked); len(got) > 0 {
-		t.Fatalf("nobody is there yet: %+v", got)
-	}
-	h.census.mu.Lock()
-	h.census.most = 1 << 20 // no new list, however much the machine starts
-	first := h.census.first
-	h.census.mu.Unlock()
-	if first == 0 {
-		t.Fatal("there is no list to go on from")
-	}
-
-	c := exec.Command("sh", "-c", "sleep 600 & echo; exec sleep 600")
-	c.Env = append(c.Environ(), host.LaunchVariable+"="+marked.Launch)
-	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	out, err := c.StdoutPipe()
-	if err == nil {
-		err = c.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { syscall.Kill(-c.Process.Pid, syscall.SIGKILL) })
-	out.Read(make([]byte, 1))
-	leader, err := readStat(c.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	inSession := host.Family{Leader: host.Process{PID: c.Process.Pid, Start: leader.start, Boot: boot}}
-	for len(members(marked)) != 2 { // who becomes another program has no environment meanwhile
-	}
-	if got := members(inSession); len(got) != 1 {
-		t.Errorf("by the session: %+v", got)
-	}
-	c.Process.Kill() // and it stays a zombie
-	for done := false; !done; {
-		s, err := readStat(c.Process.Pid)
-		if err != nil {
+		t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+		started = append(started, cmd.Process.Pid)
+		if err := c.look(h, c.at, lastPID()); err != nil {
 			t.Fatal(err)
 		}
-		done = !s.alive()
+		if c.first != first {
+			t.Fatal("there was a new list")
+		}
+		for _, pid := range started {
+			if s := c.known[pid]; s == nil || s.ended {
+				t.Fatalf("%d is not known: %+v", pid, s)
+			}
+		}
 	}
-	left := members(inSession)
-	if len(left) != 1 {
-		t.Fatalf("when its leader has ended: %+v", left)
-	}
-	if got := members(marked); len(got) != 1 || got[0].PID != left[0].PID {
-		t.Errorf("what bears the mark when one has ended: %+v, not %+v", got, left)
-	}
-	syscall.Kill(left[0].PID, syscall.SIGKILL)
-	for len(members(marked)) > 0 || len(members(inSession)) > 0 {
-	}
-	c.Wait()
-	h.census.mu.Lock()
-	defer h.census.mu.Unlock()
-	if h.census.first != first {
-		t.Error("there was a new list")
-	}
-	for pid := range h.census.others {
-		if syscall.Tgkill(pid, pid, 0) == syscall.ESRCH && syscall.Kill(pid, 0) == nil {
+	for pid := range c.known {
+		if pid > 0 && syscall.Tgkill(pid, pid, 0) == syscall.ESRCH && syscall.Kill(pid, 0) == nil {
 			t.Errorf("%d is a thread", pid)
 		}
 	}
 }
 
-// A list is made anew before a pid can pass to another process.
+// Nobody is taken for who had his pid before.
 func TestCensusEnds(t *testing.T) {
-	c := census{first: 32_000, last: 32_000, most: 1000, pids: 32_768}
-	for last, want := range map[int]bool{32_000: true, 32_500: true, 32_768: true, 232: true, 233: false, 31_999: false, 0: false} {
+	c := census{first: 32_000, last: 32_000, pids: 32_768}
+	for last, want := range map[int]bool{32_000: true, 32_500: true, 32_768: true, 232: true, 20_000: false, 31_999: false, 0: false} {
 		if got := c.goesOn(c.at, last); got != want {
 			t.Errorf("from %d to %d of %d: %t", c.first, last, c.pids, got)
 		}
 	}
-	if later := c.at.Add(soon); c.goesOn(later, 32_100) {
-		t.Error("it goes on after a pause though nobody has counted what was started")
+	if later := c.at.Add(time.Second); c.goesOn(later, 32_100) {
+		t.Error("it goes on though pids may have gone round")
 	}
-	if now := started(); now > 0 {
-		if later := c.at.Add(soon); !c.goesOn(later, 32_100) { // it was counted just now
-			t.Error("it does not go on though little was started")
-		}
-		c.forks = now - uint64(c.pids)
-		if later := c.at.Add(soon); c.goesOn(later, 32_100) {
-			t.Error("it goes on though pids may have gone round")
-		}
+	c.known, c.sessions = map[int]*sight{}, map[int][]*sight{}
+	for pid, session := range map[int]int{1: 1, 5: 1, 6: 6, 7: 6, 20: 2, 31_999: 31_999, 32_000: 32_000, 32_001: 32_000, 32_767: 32_767} {
+		s := &sight{stat: stat{pid: pid, session: session}}
+		c.known[pid], c.sessions[session] = s, append(c.sessions[session], s)
 	}
-}
-
-func TestCensusOrder(t *testing.T) {
-	c := census{first: 32_700, last: 100, pids: 32_768}
-	for pid, want := range map[int]bool{32_700: true, 32_701: false, 1: false, 100: false, 101: true, 5000: true} {
-		if got := c.older([]host.Family{{Leader: host.Process{PID: pid}}}); got != want {
-			t.Errorf("%d: older %t", pid, got)
-		}
+	c.doubt(32_000, 5)
+	if got := slices.Sorted(maps.Keys(c.doubted)); !slices.Equal(got, []int{1, 5, 20, 32_001, 32_767}) {
+		t.Errorf("doubted: %v", got)
+	}
+	if got := slices.Sorted(maps.Keys(c.known)); !slices.Equal(got, []int{6, 7, 31_999, 32_000}) {
+		t.Errorf("known: %v", got)
 	}
 }

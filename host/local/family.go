@@ -2,18 +2,21 @@ package local
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"os"
 	"os/user"
-	"slices"
 	"strconv"
 	"sync"
 	"syscall"
 
 	"github.com/pawl-jobs/pawl/host"
 )
+
+// tries is how often members are looked for while one after the other ends.
+const tries = 5
 
 // Members looks through the processes of the machine. Calls that come while another looks share the next look.
 func (h *Host) Members(ctx context.Context, fs []host.Family) (all [][]host.Member, err error) {
@@ -37,9 +40,6 @@ func (h *Host) Members(ctx context.Context, fs []host.Family) (all [][]host.Memb
 		}
 	}
 	for round := range tries {
-		if h.census.older(fs) {
-			h.wide.Store(true)
-		}
 		err := h.looks.begin(ctx)
 		var ended bool
 		if err == nil {
@@ -73,62 +73,59 @@ type roll struct {
 	launches map[string]int
 }
 
-// call returns who is alive of each family, or was when it was met. It also says whether a member has ended, and forgets it.
+// call returns who is alive of each family, or was when it was met. It also says whether one has ended since.
 func (r *roll) call(c *census, met bool) (all [][]host.Member, ended bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	all = make([][]host.Member, len(r.families))
-	for pid, known := range c.others {
-		i, ours := r.locks[known.locks]
-		if !ours && known.launch != "" {
-			i, ours = r.launches[known.launch]
+	add := func(s *sight, i int) error {
+		leader := r.families[i].Leader
+		if s.ended || s.pid == leader.PID && (s.start == 0 || s.start == leader.Start) {
+			return nil
 		}
-		if !ours {
-			i, ours = r.leaders[known.session]
-		}
-		if !ours {
-			continue
-		}
-		m, err := r.member(pid, i)
+		m, err := r.member(s.pid, i)
 		if err != nil {
-			return nil, false, err
+			return err
 		}
-		if m.PID == 0 || m.Start != known.start {
-			delete(c.others, pid)
-			if ended = true; !met {
-				continue
+		if m.PID == 0 || s.start != 0 && m.Start != s.start {
+			if s.ended, ended = true, true; !met {
+				return nil
 			}
-			m = host.Member{Process: host.Process{PID: pid, Start: known.start, Boot: r.boot}, Parent: known.parent, Name: known.name}
+			m = host.Member{
+				Process: host.Process{PID: s.pid, Start: cmp.Or(s.start, leader.Start), Boot: r.boot},
+				Parent:  s.parent, Name: s.name,
+			}
 		}
-		all[i] = append(all[i], m)
-	}
-	for session, i := range r.leaders {
-		pids := c.inside[session]
-		for n, pid := range pids {
-			if pid < 0 {
-				continue
-			}
-			m, err := r.member(pid, i)
-			if err != nil {
-				return nil, false, err
-			}
-			if m.PID == 0 {
-				pids[n], ended = -pid, true // it may stay for long, as a zombie
-				if !met {
-					continue
-				}
-				m = host.Member{Process: host.Process{PID: pid, Start: r.families[i].Leader.Start, Boot: r.boot}}
-			}
+		if m.Start >= leader.Start || m.Numbered { // else it is of another session, which had the number before
 			all[i] = append(all[i], m)
 		}
+		return nil
 	}
-	for i := range all {
-		leader := r.families[i].Leader
-		all[i] = slices.DeleteFunc(all[i], func(m host.Member) bool {
-			return m.PID == leader.PID && m.Start == leader.Start || m.Start < leader.Start && !m.Numbered
-		})
+	for s := range c.marked {
+		if i, ours := r.bears(s); ours {
+			if err := add(s, i); err != nil {
+				return nil, false, err
+			}
+		}
+	}
+	for session, i := range r.leaders {
+		for _, s := range c.sessions[session] {
+			if _, other := r.bears(s); !other {
+				if err := add(s, i); err != nil {
+					return nil, false, err
+				}
+			}
+		}
 	}
 	return all, ended, nil
+}
+
+// bears returns the family whose marks a process bears.
+func (r *roll) bears(s *sight) (i int, ours bool) {
+	if i, ours = r.locks[s.locks]; !ours && s.launch != "" {
+		i, ours = r.launches[s.launch]
+	}
+	return i, ours
 }
 
 // member returns a process as a member of a family, as it is now; one without a pid if it is not alive.

@@ -15,7 +15,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -59,7 +58,6 @@ type Host struct {
 	onExit func(Exit)
 	looks  looks
 	census census
-	wide   atomic.Bool // the next look is for families that are older than the list, too
 
 	mu       sync.Mutex    // guards what follows
 	children map[int]child // started and not yet reaped, by pid
