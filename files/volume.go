@@ -21,7 +21,7 @@ func Volume(ctx context.Context, fsys FS, dir string) string {
 // Showing is a file system parts of which are no files but show processes, as /proc does on Linux.
 // Not each backend is one.
 type Showing interface {
-	// Shows reports whether a name is in such a part, or is on a way through one.
+	// Shows reports whether a name is in such a part, or leads through one by its links.
 	Shows(ctx context.Context, name string) (bool, error)
 }
 

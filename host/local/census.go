@@ -29,6 +29,7 @@ type census struct {
 	first int        // the pid that was given last before the newest list; 0: no look can go on from there
 	last  int        // the pid that was given last before the newest look
 	at    time.Time  // when that look began
+	forks uint64     // how many processes and threads had been started since the boot when they were counted last
 
 	known    map[int]*sight       // by pid
 	doubted  map[int]*sight       // those that were known; another may have the pid
@@ -73,7 +74,7 @@ func (c *census) look(h *Host, now time.Time, last int) error {
 		}
 		c.doubt(c.last, last)
 	} else { // nobody is known any more
-		c.pids = max(1, number("/proc/sys/kernel/pid_max"))
+		c.pids, c.forks = max(1, number("/proc/sys/kernel/pid_max")), started()
 		c.doubted = c.known
 		c.known, c.sessions, c.marked, c.young = map[int]*sight{}, map[int][]*sight{}, map[*sight]bool{}, map[*sight]time.Time{}
 	}
@@ -102,8 +103,16 @@ func (c *census) look(h *Host, now time.Time, last int) error {
 
 // goesOn reports whether the pids cannot have gone round since the list.
 func (c *census) goesOn(now time.Time, last int) bool {
-	half := time.Duration(c.pids / 2)
-	return c.first != 0 && last != 0 && c.distance(last) < c.pids/2 && now.Sub(c.at) < half*time.Second/fastest
+	half := c.pids / 2
+	if c.first == 0 || last == 0 || c.distance(last) >= half {
+		return false
+	}
+	if now.Sub(c.at) < time.Duration(half)*time.Second/fastest {
+		return true
+	}
+	before := c.forks
+	c.forks = started()
+	return before != 0 && c.forks-before < uint64(half)
 }
 
 // distance returns how many pids were given since the list when last was.
@@ -299,4 +308,16 @@ func number(name string) int {
 	}
 	i, _ := strconv.Atoi(string(bytes.TrimSpace(room[:n])))
 	return i
+}
+
+// started returns how many processes and threads were started since the boot; 0: it is not told.
+func started() uint64 {
+	b, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := bytes.Cut(b, []byte("\nprocesses "))
+	line, _, _ := bytes.Cut(rest, []byte("\n"))
+	n, _ := strconv.ParseUint(string(line), 10, 64)
+	return n
 }

@@ -83,8 +83,18 @@ func TestCensusEnds(t *testing.T) {
 			t.Errorf("from %d to %d of %d: %t", c.first, last, c.pids, got)
 		}
 	}
-	if later := c.at.Add(time.Second); c.goesOn(later, 32_100) {
-		t.Error("it goes on though pids may have gone round")
+	later := c.at.Add(time.Second)
+	if c.goesOn(later, 32_100) {
+		t.Error("it goes on after a pause though nobody has counted what was started")
+	}
+	if now := started(); now > 0 {
+		if !c.goesOn(later, 32_100) { // it was counted just now
+			t.Error("it does not go on though little was started")
+		}
+		c.forks = now - uint64(c.pids)
+		if c.goesOn(later, 32_100) {
+			t.Error("it goes on though pids may have gone round")
+		}
 	}
 	c.known, c.sessions = map[int]*sight{}, map[int][]*sight{}
 	for pid, session := range map[int]int{1: 1, 5: 1, 6: 6, 7: 6, 20: 2, 31_999: 31_999, 32_000: 32_000, 32_001: 32_000, 32_767: 32_767} {
