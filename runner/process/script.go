@@ -66,7 +66,15 @@ read -r ended _ </proc/uptime
 why= signal= said= newline='
 '
 case $code in
-126 | 127 | 129 | 1[3-9]?) [ -f /proc/$$/fd/2 ] && said=$(dd if=/proc/$$/fd/2 bs=%d count=1 2>/dev/null) ;;
+126 | 127 | 129 | 1[3-9]?)
+	if [ ! -s /proc/$$/fd/2 ]; then
+		:
+	elif [ $code -gt 127 ] && [ -z "$BASH_VERSION" ]; then # bash has other things to say, too
+		signal=yes
+	else
+		said=$(dd if=/proc/$$/fd/2 bs=%d count=1 2>/dev/null)
+	fi
+	;;
 esac
 case $code in
 126 | 127)
