@@ -247,6 +247,10 @@ func (k *Kind) realDir(ctx context.Context, s *sheet) (string, error) {
 // unlink removes links that the program of an earlier attempt put in the place of the job's folder,
 // or of the runner's in it. What it cannot look at the next step tells.
 func (k *Kind) unlink(ctx context.Context, s *sheet) error {
+	at := path.Join(s.dir, runner.Folder)
+	if real, err := files.Real(ctx, k.cfg.Host.Files(), at); err == nil && real == at {
+		return nil
+	}
 	dir, err := k.realDir(ctx, s)
 	if err != nil {
 		return nil //nolint:nilerr // as said

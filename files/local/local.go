@@ -368,9 +368,14 @@ const maxLinks = 255
 
 // follow is [filepath.EvalSymlinks] that ends where a name enters the links of /proc.
 func follow(name string) (string, error) {
-	if fd, err := straight(name); err == nil {
-		unix.Close(fd)
-		return path.Clean(name), nil
+	fd, err := straight(name)
+	if err == nil {
+		return path.Clean(name), unix.Close(fd)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		if fd, err := straight(path.Dir(name)); err == nil {
+			return "", errors.Join(&fs.PathError{Op: "resolve", Path: path.Clean(name), Err: syscall.ENOENT}, unix.Close(fd))
+		}
 	}
 	at, parts, links := "/", strings.Split(name, "/"), 0
 	for len(parts) > 0 {
