@@ -39,9 +39,10 @@ type border struct {
 
 // A landmark is a name by which folders are compared. One folder may have several names, by mounts.
 type landmark struct {
-	real string
-	self fs.FileInfo   // nil: it is not there yet
-	way  []fs.FileInfo // itself, and the folders above it
+	named string // what the service calls it; empty: it is none of the service's
+	real  string
+	self  fs.FileInfo   // nil: it is not there yet
+	way   []fs.FileInfo // itself, and the folders above it
 }
 
 func (k *Kind) border() *border { return &border{k: k, done: map[string]bool{}} }
@@ -72,11 +73,13 @@ func (k *Kind) places(ctx context.Context) []landmark {
 		if name == "" {
 			continue
 		}
-		name = path.Clean(name)
-		if real, err := files.Real(ctx, k.cfg.Files, name); err == nil {
-			name = real
+		real, err := files.Real(ctx, k.cfg.Files, path.Clean(name))
+		if err != nil {
+			real = path.Clean(name)
 		}
-		own = append(own, k.landmark(ctx, name))
+		m := k.landmark(ctx, real)
+		m.named = name
+		own = append(own, m)
 	}
 	if ctx.Err() != nil || slices.ContainsFunc(own, func(m landmark) bool { return m.self == nil }) {
 		return own // what is not there, or could not be looked at, is looked for again
@@ -87,18 +90,42 @@ func (k *Kind) places(ctx context.Context) []landmark {
 	return own
 }
 
-func (k *Kind) landmark(ctx context.Context, real string) landmark {
-	m := landmark{real: real}
-	for name := real; ; name = path.Dir(name) {
-		if info, err := k.cfg.Files.Stat(ctx, name); err == nil {
-			if m.way = append(m.way, info); name == real {
-				m.self = info
-			}
-		}
-		if name == "/" {
-			return m
-		}
+func (k *Kind) landmark(ctx context.Context, real string) (m landmark) {
+	m.real = real
+	if info, err := k.cfg.Files.Stat(ctx, real); err == nil {
+		m.self = info
+		m.way = append(m.way, info)
 	}
+	if real != "/" {
+		m.way = append(m.way, k.way(ctx, path.Dir(real))...)
+	}
+	return m
+}
+
+// way returns a folder and those above it. They are compared because one folder may be mounted under
+// several names, which only root does, so they stay for what they were.
+func (k *Kind) way(ctx context.Context, dir string) []fs.FileInfo {
+	k.mu.Lock()
+	if time.Since(k.walked) > fresh {
+		k.ways, k.walked = map[string][]fs.FileInfo{}, time.Now()
+	}
+	way, known := k.ways[dir]
+	k.mu.Unlock()
+	if known {
+		return way
+	}
+	if info, err := k.cfg.Files.Stat(ctx, dir); err == nil {
+		way = append(way, info)
+	}
+	if dir != "/" {
+		way = append(way, k.way(ctx, path.Dir(dir))...)
+	}
+	if ctx.Err() == nil {
+		k.mu.Lock()
+		k.ways[dir] = way
+		k.mu.Unlock()
+	}
+	return way
 }
 
 // holds reports whether other is m, or lies in it.
@@ -152,13 +179,14 @@ func (b *border) real(ctx context.Context, p place, remedy string) (string, erro
 
 // result reports whether a real name is that of the results of a job of a tenant, or lies in them.
 func (b *border) result(ctx context.Context, tenant, real string) bool {
-	archive, err := files.Real(ctx, b.k.cfg.Files, path.Join(b.k.cfg.Archive, tenant))
-	if b.k.cfg.Archive == "" || err != nil || job.CheckTenant(tenant) != nil {
+	all := b.places(ctx)
+	i := slices.IndexFunc(all, func(m landmark) bool { return m.named == b.k.cfg.Archive })
+	if i < 0 || job.CheckTenant(tenant) != nil {
 		return false
 	}
-	rest, inside := strings.CutPrefix(real, archive+"/")
+	rest, inside := strings.CutPrefix(real, path.Join(all[i].real, tenant)+"/")
 	id, _, _ := strings.Cut(rest, "/")
-	_, err = job.ParseID(id)
+	_, err := job.ParseID(id)
 	return inside && err == nil
 }
 

@@ -368,13 +368,12 @@ const maxLinks = 255
 
 // follow is [filepath.EvalSymlinks] that ends where a name enters the links of /proc.
 func follow(name string) (string, error) {
-	fd, err := straight(name)
-	if err == nil {
-		return path.Clean(name), unix.Close(fd)
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		if fd, err := straight(path.Dir(name)); err == nil {
-			return "", errors.Join(&fs.PathError{Op: "resolve", Path: path.Clean(name), Err: syscall.ENOENT}, unix.Close(fd))
+	if name == path.Clean(name) { // the name behind .. may be another than the one before it
+		switch known, err := direct(name); {
+		case known && err != nil:
+			return "", err
+		case known:
+			return name, nil
 		}
 	}
 	at, parts, links := "/", strings.Split(name, "/"), 0
@@ -412,6 +411,22 @@ func follow(name string) (string, error) {
 		parts = append(strings.Split(target, "/"), parts...)
 	}
 	return at, nil
+}
+
+// direct looks for a name to which no symbolic link leads. The error names the first part of it that is not there. Most
+// names are such, and the kernel follows them in one call; it is left to others where it has an error of another kind.
+func direct(name string) (known bool, _ error) {
+	var missing error
+	for at := name; ; at = path.Dir(at) {
+		fd, err := straight(at)
+		switch {
+		case err == nil:
+			return true, errors.Join(missing, unix.Close(fd))
+		case !errors.Is(err, fs.ErrNotExist):
+			return false, nil
+		}
+		missing = &fs.PathError{Op: "resolve", Path: at, Err: syscall.ENOENT}
+	}
 }
 
 // straight opens a name to which no symbolic link leads, as a place alone. Most names are such, and the kernel finds them
