@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -39,14 +40,14 @@ func (k *Kind) tidy(ctx context.Context, id job.ID, to string) error {
 		if dir == "" {
 			continue
 		}
-		names, err := k.cfg.Files.List(ctx, dir)
+		names, err := files.Names(ctx, k.cfg.Files, dir)
 		gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || dir == to && errors.Is(noted, fs.ErrNotExist)
 		if err != nil && !gone {
 			left = append(left, err)
 		}
-		for _, n := range names {
-			if strings.HasPrefix(n.Name(), staging(id)) {
-				left = append(left, k.cfg.Files.Remove(ctx, path.Join(dir, n.Name())))
+		for _, name := range names {
+			if strings.HasPrefix(name, staging(id)) {
+				left = append(left, k.cfg.Files.Remove(ctx, path.Join(dir, name)))
 			}
 		}
 	}
@@ -59,17 +60,17 @@ func (k *Kind) tidy(ctx context.Context, id job.ID, to string) error {
 // Sweep tidies up behind jobs that ended while they were archived. What it cannot remove of one
 // holds up no other.
 func (k *Kind) Sweep(ctx context.Context, rows store.Reader) error {
-	noted, err := k.cfg.Host.Files().List(ctx, path.Join(k.cfg.Work, notesFolder))
+	noted, err := files.Names(ctx, k.cfg.Host.Files(), path.Join(k.cfg.Work, notesFolder))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("sweep: %w", err)
 	}
-	staged, err := k.cfg.Files.List(ctx, k.stagingFolder())
+	staged, err := files.Names(ctx, k.cfg.Files, k.stagingFolder())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("sweep: %w", err)
 	}
 	var ids []job.ID
-	for _, f := range append(noted, staged...) {
-		if id, ok := copied(f.Name()); ok {
+	for _, name := range append(noted, staged...) {
+		if id, ok := copied(name); ok {
 			ids = append(ids, id)
 		}
 	}

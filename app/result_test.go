@@ -71,6 +71,10 @@ func (h humble) List(ctx context.Context, name string) ([]fs.FileInfo, error) {
 	return humbly(func() ([]fs.FileInfo, error) { return h.FS.List(ctx, name) })
 }
 
+func (h humble) Names(ctx context.Context, name string) ([]string, error) {
+	return humbly(func() ([]string, error) { return h.FS.Names(ctx, name) })
+}
+
 func (h humble) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
 	return humbly(func() (fs.FileInfo, error) { return h.FS.Stat(ctx, name) })
 }

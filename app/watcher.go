@@ -12,6 +12,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/broker"
 	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
@@ -272,12 +273,12 @@ func drainHints(told broker.Subscription) {
 
 // list notes everything in the spool.
 func (x *watch) list(ctx context.Context) error {
-	infos, err := x.kind.cfg.Host.Files().List(ctx, x.kind.cfg.Spool)
+	names, err := files.Names(ctx, x.kind.cfg.Host.Files(), x.kind.cfg.Spool)
 	if err != nil {
 		return fmt.Errorf("list %s: %w", x.kind.cfg.Spool, err)
 	}
-	for _, f := range infos {
-		x.ends[f.Name()] = true
+	for _, name := range names {
+		x.ends[name] = true
 	}
 	return nil
 }

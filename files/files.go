@@ -74,6 +74,25 @@ type FS interface {
 	Remove(ctx context.Context, name string) error
 }
 
+// A Namer is a file system that lists names for less than what it describes. Who needs only names calls [Names].
+type Namer interface {
+	// Names lists what is in a folder, as List does.
+	Names(ctx context.Context, dir string) ([]string, error)
+}
+
+// Names lists what is in a folder.
+func Names(ctx context.Context, fsys FS, dir string) ([]string, error) {
+	if n, ok := fsys.(Namer); ok {
+		return n.Names(ctx, dir)
+	}
+	infos, err := fsys.List(ctx, dir)
+	names := make([]string, len(infos))
+	for i, f := range infos {
+		names[i] = f.Name()
+	}
+	return names, err
+}
+
 // Mover is a file system that can rename as [FS.Rename] does, and leave it to the system when that reaches the disk. It is
 // for what may also be under its old name after a power failure, and costs no wait. Not each backend has it.
 type Mover interface {

@@ -11,6 +11,7 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -234,10 +235,12 @@ func notExist(t *testing.T, f files.FS, dir string) {
 	_, open := f.Open(t.Context(), absent)
 	_, stat := f.Stat(t.Context(), absent)
 	_, list := f.List(t.Context(), absent)
+	_, names := files.Names(t.Context(), f, absent)
 	for name, err := range map[string]error{
 		"Open":                   open,
 		"Stat":                   stat,
 		"List":                   list,
+		"Names":                  names,
 		"Rename":                 f.Rename(t.Context(), absent, other),
 		"Link":                   f.Link(t.Context(), absent, other),
 		"Put without its folder": f.Put(t.Context(), path.Join(absent, "f"), strings.NewReader(""), files.PutOptions{}),
@@ -254,8 +257,9 @@ func malformed(t *testing.T, f files.FS, dir string) {
 		_, open := f.Open(t.Context(), name)
 		_, stat := f.Stat(t.Context(), name)
 		_, list := f.List(t.Context(), name)
+		_, names := files.Names(t.Context(), f, name)
 		for call, err := range map[string]error{
-			"Open": open, "Stat": stat, "List": list,
+			"Open": open, "Stat": stat, "List": list, "Names": names,
 			"Put":    f.Put(t.Context(), name, strings.NewReader(""), files.PutOptions{}),
 			"Mkdir":  f.Mkdir(t.Context(), name),
 			"Rename": f.Rename(t.Context(), name, name),
@@ -307,8 +311,10 @@ func list(t *testing.T, f files.FS, dir string) {
 	}
 	put(t, f, files.TemporaryFor(path.Join(dir, "x")), "")
 	wantNames(t, f, dir, ".hidden", "a", "b", "c")
-	if _, err := f.List(t.Context(), path.Join(dir, "a")); err == nil {
-		t.Error("a file was listed")
+	_, err = f.List(t.Context(), path.Join(dir, "a"))
+	_, namesErr := files.Names(t.Context(), f, path.Join(dir, "a"))
+	if err == nil || namesErr == nil {
+		t.Errorf("a file was listed: %v, %v", err, namesErr)
 	}
 }
 
@@ -685,6 +691,11 @@ func wantNames(t *testing.T, f files.FS, dir string, want ...string) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("names in the folder (-want +got):\n%s", diff)
+	}
+	names, err := files.Names(t.Context(), f, dir)
+	must(t, err)
+	if !slices.Equal(names, want) {
+		t.Errorf("Names: %q, want %q", names, want)
 	}
 }
 

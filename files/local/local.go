@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -164,6 +165,22 @@ func (FS) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
 		return nil, err
 	}
 	return os.Stat(name)
+}
+
+// Names lists what is in a folder.
+func (FS) Names(ctx context.Context, dir string) ([]string, error) {
+	if err := check(ctx, dir); err != nil {
+		return nil, err
+	}
+	d, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY, 0) // it waits for no pipe
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(-1)
+	names = slices.DeleteFunc(names, files.Temporary)
+	slices.Sort(names)
+	return names, err
 }
 
 // List describes what is in a folder.
@@ -368,13 +385,11 @@ const maxLinks = 255
 
 // follow is [filepath.EvalSymlinks] that ends where a name enters the links of /proc.
 func follow(name string) (string, error) {
-	if name == path.Clean(name) { // the name behind .. may be another than the one before it
-		switch known, err := direct(name); {
-		case known && err != nil:
-			return "", err
-		case known:
-			return name, nil
-		}
+	switch known, err := direct(name); {
+	case known && err != nil:
+		return "", err
+	case known:
+		return name, nil
 	}
 	at, parts, links := "/", strings.Split(name, "/"), 0
 	for len(parts) > 0 {

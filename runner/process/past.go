@@ -31,13 +31,13 @@ func (r *Runner) pastOf(ctx context.Context, k runner.Key, dir string) (p runner
 		return p, err
 	}
 	folder := path.Join(dir, runner.Folder)
-	infos, err := r.fs.List(ctx, folder)
+	all, err := files.Names(ctx, r.fs, folder)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
 		return p, err
 	}
-	for _, f := range infos {
+	for _, name := range all {
 		key := runner.Key{Job: k.Job}
-		if n, _ := fmt.Sscanf(f.Name(), "launch.%d.%d", &key.Attempt, &key.Launch); n != 2 || key.Launch <= k.Launch {
+		if n, _ := fmt.Sscanf(name, "launch.%d.%d", &key.Attempt, &key.Launch); n != 2 || key.Launch <= k.Launch {
 			continue
 		}
 		n := names{folder: folder, number: number(key)}
@@ -154,17 +154,17 @@ func (r *Runner) keep(ctx context.Context, k runner.Key) error {
 
 // Marked returns the jobs that have a mark.
 func (r *Runner) Marked(ctx context.Context, newest int) (ids []job.ID, err error) {
-	all, err := r.fs.List(ctx, r.past)
+	all, err := files.Names(ctx, r.fs, r.past)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("marks: %w", err)
 	}
 	for _, day := range slices.Backward(all) {
-		marks, err := r.fs.List(ctx, path.Join(r.past, day.Name()))
+		marks, err := files.Names(ctx, r.fs, path.Join(r.past, day))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("marks: %w", err)
 		}
 		for _, m := range marks {
-			if id, err := job.ParseID(m.Name()); err == nil {
+			if id, err := job.ParseID(m); err == nil {
 				ids = append(ids, id)
 			}
 		}

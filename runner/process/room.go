@@ -61,13 +61,13 @@ func (r *Runner) vacate(ctx context.Context, k runner.Key) error {
 	if err != nil || k.Launch == 1 && k.Attempt == 1 {
 		return err
 	}
-	infos, err := r.fs.List(ctx, path.Join(r.spool, rooms))
+	all, err := files.Names(ctx, r.fs, path.Join(r.spool, rooms))
 	if err != nil {
 		return err
 	}
-	for _, f := range infos {
-		if strings.HasPrefix(f.Name(), k.Job.String()+".") {
-			if err := r.fs.Remove(ctx, path.Join(r.spool, rooms, f.Name())); err != nil {
+	for _, name := range all {
+		if strings.HasPrefix(name, k.Job.String()+".") {
+			if err := r.fs.Remove(ctx, path.Join(r.spool, rooms, name)); err != nil {
 				return err
 			}
 		}
