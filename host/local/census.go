@@ -34,6 +34,7 @@ type census struct {
 	known    map[int]*sight       // by pid
 	doubted  map[int]*sight       // those that were known; another may have the pid
 	sessions map[int][]*sight     // the known ones, by the session in which they were met
+	unread   map[*sight]bool      // those whose marks were not read yet
 	marked   map[*sight]bool      // those that bear marks
 	young    map[*sight]time.Time // those whose marks may be what their parents had: until when they are read again
 }
@@ -76,7 +77,8 @@ func (c *census) look(h *Host, now time.Time, last int) error {
 	} else { // nobody is known any more
 		c.pids, c.forks = max(1, number("/proc/sys/kernel/pid_max")), started()
 		c.doubted = c.known
-		c.known, c.sessions, c.marked, c.young = map[int]*sight{}, map[int][]*sight{}, map[*sight]bool{}, map[*sight]time.Time{}
+		c.known, c.sessions = map[int]*sight{}, map[int][]*sight{}
+		c.unread, c.marked, c.young = map[*sight]bool{}, map[*sight]bool{}, map[*sight]time.Time{}
 	}
 	c.first = 0
 	for from, round := first-margin, 0; round < rounds; round++ {
@@ -233,12 +235,24 @@ func (c *census) sight(h *Host, pid int) (*sight, error) {
 	if d := c.doubted[pid]; d != nil && d.whole && d.start == s.start && d.session == s.session && d.name == s.name {
 		c.mark(s, d.marks)
 	} else {
-		c.mark(s, readMarks(pid))
-	}
-	if !s.whole || age(st) < youth {
-		c.young[s] = time.Now().Add(youth)
+		c.unread[s] = true
 	}
 	return s, nil
+}
+
+// read reads the marks of those that were started at some time, in ticks since the boot, or later. Nobody belongs to a
+// family that is younger than he.
+func (c *census) read(since uint64) {
+	for s := range c.unread {
+		if s.start < since {
+			continue
+		}
+		delete(c.unread, s)
+		c.mark(s, readMarks(s.pid))
+		if !s.whole || age(s.stat) < youth {
+			c.young[s] = time.Now().Add(youth)
+		}
+	}
 }
 
 // mark gives a process marks. The number that it had, and the launch, it keeps.
@@ -251,6 +265,7 @@ func (c *census) mark(s *sight, m marks) {
 
 func (c *census) forget(s *sight) {
 	delete(c.known, s.pid)
+	delete(c.unread, s)
 	delete(c.marked, s)
 	delete(c.young, s)
 	rest := slices.DeleteFunc(c.sessions[s.session], func(other *sight) bool { return other == s })

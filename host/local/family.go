@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/user"
 	"strconv"
@@ -24,11 +25,12 @@ func (h *Host) Members(ctx context.Context, fs []host.Family) (all [][]host.Memb
 	if err != nil {
 		return nil, err
 	}
-	r := roll{boot: boot, families: fs, leaders: map[int]int{}, locks: map[uint64]int{}, launches: map[string]int{}}
+	r := roll{boot: boot, families: fs, since: math.MaxUint64, leaders: map[int]int{}, locks: map[uint64]int{}, launches: map[string]int{}}
 	for i, f := range fs {
 		if f.Leader.Boot != boot && f.Leader != (host.Process{}) {
 			continue // nothing outlives a boot
 		}
+		r.since = min(r.since, f.Leader.Start)
 		if f.Leader.PID > 1 && !taken(f.Leader) {
 			r.leaders[f.Leader.PID] = i
 		}
@@ -68,6 +70,7 @@ func taken(leader host.Process) bool {
 type roll struct {
 	boot     string
 	families []host.Family
+	since    uint64      // when the oldest of their leaders was started
 	leaders  map[int]int // what follows are indices of families, by what shows that a process belongs to one
 	locks    map[uint64]int
 	launches map[string]int
@@ -77,6 +80,7 @@ type roll struct {
 func (r *roll) call(c *census, met bool) (all [][]host.Member, ended bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.read(r.since)
 	all = make([][]host.Member, len(r.families))
 	add := func(s *sight, i int) error {
 		leader := r.families[i].Leader
@@ -96,7 +100,7 @@ func (r *roll) call(c *census, met bool) (all [][]host.Member, ended bool, err e
 				Parent:  s.parent, Name: s.name,
 			}
 		}
-		if m.Start >= leader.Start || m.Numbered { // else it is of another session, which had the number before
+		if m.Start >= leader.Start { // else it is of another session, which had the number before
 			all[i] = append(all[i], m)
 		}
 		return nil

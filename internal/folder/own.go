@@ -14,8 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -202,47 +200,22 @@ func read(name string, check func(fs.FileInfo) error) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, mostOwn))
 }
 
-// Moved returns once the path of the folder leads elsewhere, with an error that says so; nil: ctx has ended. It is told by
-// the kernel when the folder, or one above it, is moved or removed.
-func (d *Folder) Moved(ctx context.Context) error {
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
-	if err != nil {
-		return d.unwatched(ctx)
-	}
-	news := os.NewFile(uintptr(fd), "inotify")
-	defer news.Close()
-	defer context.AfterFunc(ctx, func() { news.Close() })()
-	for dir := d.path; ; dir = filepath.Dir(dir) {
-		mask := uint32(unix.IN_MOVE_SELF | unix.IN_ONLYDIR)
-		if dir == filepath.Dir(d.path) {
-			mask |= unix.IN_DELETE // of a folder that is open itself none is told
-		}
-		_, _ = unix.InotifyAddWatch(fd, dir, mask) // one that may not be read is not watched
-		if dir == filepath.Dir(dir) {
-			break
-		}
-	}
-	var events [4096]byte
-	for {
-		if err := d.Check(); err != nil || ctx.Err() != nil {
-			return err
-		}
-		if _, err := news.Read(events[:]); err != nil {
-			return d.unwatched(ctx)
-		}
-	}
-}
+// lookAgain is how often it is seen that a folder is where it was. To be told by the kernel costs more: an inotify that is
+// closed holds up the end of its process for some ten milliseconds.
+const lookAgain = time.Second
 
-// unwatched waits for the end of ctx where the kernel tells nothing: the machine may have no more to watch with.
-func (d *Folder) unwatched(ctx context.Context) error {
-	for ctx.Err() == nil {
+// Moved returns once the path of the folder leads elsewhere, with an error that says so; nil: ctx has ended.
+func (d *Folder) Moved(ctx context.Context) error {
+	tick := time.NewTicker(lookAgain)
+	defer tick.Stop()
+	for {
 		if err := d.Check(); err != nil {
 			return err
 		}
 		select {
+		case <-tick.C:
 		case <-ctx.Done():
-		case <-time.After(10 * time.Second):
+			return nil
 		}
 	}
-	return nil
 }

@@ -7,7 +7,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/pawl-jobs/pawl/internal/virtual"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -150,14 +153,21 @@ func TestMoved(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer d.Close()
-			said := make(chan error, 1)
-			go func() { said <- d.Moved(t.Context()) }()
-			if err := move(parent, dir); err != nil {
-				t.Fatal(err)
-			}
-			if err := <-said; job.KindOf(err) != job.Corrupt || !strings.Contains(err.Error(), dir) {
-				t.Errorf("told of: %v", err)
-			}
+			virtual.Test(t, func(t *testing.T) {
+				said := make(chan error, 1)
+				go func() { said <- d.Moved(t.Context()) }()
+				synctest.Wait()
+				time.Sleep(3 * lookAgain) // in the bubble
+				if len(said) > 0 {
+					t.Fatalf("before it is moved: %v", <-said)
+				}
+				if err := move(parent, dir); err != nil {
+					t.Fatal(err)
+				}
+				if err := <-said; job.KindOf(err) != job.Corrupt || !strings.Contains(err.Error(), dir) {
+					t.Errorf("told of: %v", err)
+				}
+			})
 		})
 	}
 	d, err := Open(t.TempDir(), func(string) {})
