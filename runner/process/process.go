@@ -98,7 +98,12 @@ var (
 // Open returns a runner and makes its spool folder.
 func Open(ctx context.Context, c Config) (*Runner, error) {
 	r := &Runner{host: c.Host, fs: c.Host.Files(), spool: c.Spool, past: cmp.Or(c.Past, c.Spool+".past")}
-	if err := r.fs.Mkdir(ctx, path.Join(c.Spool, rooms)); err != nil {
+	// Messages come and go all the time, and rooms stay, as marks.
+	err := files.Spread(ctx, r.fs, c.Spool)
+	if err == nil {
+		err = r.fs.Mkdir(ctx, path.Join(c.Spool, rooms))
+	}
+	if err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
 	}
 	return r, nil
