@@ -59,8 +59,8 @@ func (b *border) places(ctx context.Context) []landmark {
 	return b.own
 }
 
-// places returns the service's own places as they were within the last second. All steps share them:
-// to look them up costs a stat for each folder above each of them.
+// places returns the service's own places as they were within the last second. All steps share
+// them: to look them up costs a stat for each folder above each of them.
 func (k *Kind) places(ctx context.Context) []landmark {
 	k.mu.Lock()
 	own, at := k.own, k.placed
@@ -102,8 +102,8 @@ func (k *Kind) landmark(ctx context.Context, real string) (m landmark) {
 	return m
 }
 
-// way returns a folder and those above it. They are compared because one folder may be mounted under
-// several names, which only root does, so they stay for what they were.
+// way returns a folder and those above it. They are compared because one folder may be mounted
+// under several names, which only root does, so they stay for what they were.
 func (k *Kind) way(ctx context.Context, dir string) []fs.FileInfo {
 	k.mu.Lock()
 	if time.Since(k.walked) > fresh {

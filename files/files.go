@@ -74,7 +74,8 @@ type FS interface {
 	Remove(ctx context.Context, name string) error
 }
 
-// A Namer is a file system that lists names for less than what it describes. Who needs only names calls [Names].
+// A Namer is a file system that lists names for less than what it describes. Who needs only names
+// calls [Names].
 type Namer interface {
 	// Names lists what is in a folder, as List does.
 	Names(ctx context.Context, dir string) ([]string, error)

@@ -123,8 +123,9 @@ type Usage struct {
 // setsid(2) leaves the session, env -i drops the variable, and root may raise the limit. A process belongs to the family
 // if it bears one of them.
 type Family struct {
-	// Leader is the leader of the session in which they were started. It is no member. Of a leader of an earlier boot nothing
-	// is alive. Who was seen in the session may not be looked at for other marks, so each family has a leader.
+	// Leader is the leader of the session in which they were started. It is no member. Of a leader
+	// of an earlier boot nothing is alive. Who was seen in the session may not be looked at for
+	// other marks, so each family has a leader.
 	Leader Process
 	// Locks is a number that its programs have as their limit of file locks. Linux has not used that limit since 2.4.25;
 	// it still passes it on to each child, and only root raises it. 0: there is no such number.

@@ -428,8 +428,9 @@ func follow(name string) (string, error) {
 	return at, nil
 }
 
-// direct looks for a name to which no symbolic link leads. The error names the first part of it that is not there. Most
-// names are such, and the kernel follows them in one call; it is left to others where it has an error of another kind.
+// direct looks for a name to which no symbolic link leads. The error names the first part of it
+// that is not there. Most names are such, and the kernel follows them in one call; it is left to
+// others where it has an error of another kind.
 func direct(name string) (known bool, _ error) {
 	var missing error
 	for at := name; ; at = path.Dir(at) {
@@ -444,8 +445,8 @@ func direct(name string) (known bool, _ error) {
 	}
 }
 
-// straight opens a name to which no symbolic link leads, as a place alone. Most names are such, and the kernel finds them
-// in one call.
+// straight opens a name to which no symbolic link leads, as a place alone. Most names are such, and
+// the kernel finds them in one call.
 func straight(name string) (fd int, err error) {
 	return unix.Openat2(unix.AT_FDCWD, name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
 }

@@ -15,31 +15,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A census is what is known of the processes of the machine. Linux gives pids in a circle, leaves out those that are taken,
-// and tells which one it gave last. So who was met once need not be looked at again until his pid may have been given to
-// another, and only those are new whose pids were given since the last list of all processes. Where these are fewer than the
-// processes, a look goes through them and makes no new list.
+// A census is what is known of the processes of the machine. Linux hands out pids in a circle, skips
+// those in use, and tells which one it handed out last. So a process that was read once need not be
+// read again until its pid may belong to another one, and only pids that were handed out since the
+// last list can be new. Where these are fewer than all processes, a look goes through them and makes
+// no new list.
 //
-// A pid is given before its process can be seen, but only while the one that starts it is alive. So all that were given
-// since the list, and shortly before it, are looked at each time, whether somebody had them or not. Who has ended by then
-// can have started nobody who is not there yet.
+// A pid is handed out before its process can be seen, but only while its parent is alive. So each
+// look goes through all pids since the list, and some before it, whether they are in use or not: a
+// parent that has ended by then has no child that is still to come.
 type census struct {
 	mu    sync.Mutex // guards what follows
 	pids  int        // how many there are
-	first int        // the pid that was given last before the newest list; 0: no look can go on from there
-	last  int        // the pid that was given last before the newest look
+	first int        // the last pid before the newest list; 0: no look can go on from there
+	last  int        // the last pid before the newest look
 	at    time.Time  // when that look began
-	forks uint64     // how many processes and threads had been started since the boot when they were counted last
+	forks uint64     // how many tasks had been started since the boot when they were counted last
 
 	known    map[int]*sight       // by pid
-	doubted  map[int]*sight       // those that were known; another may have the pid
-	sessions map[int][]*sight     // the known ones, by the session in which they were met
-	unread   map[*sight]bool      // those whose marks were not read yet
+	doubted  map[int]*sight       // those that were known and whose pids may have passed on
+	sessions map[int][]*sight     // the known ones, by the session in which they were seen
+	unread   map[*sight]bool      // of them, those whose marks were not read yet
 	marked   map[*sight]bool      // those that bear marks
-	young    map[*sight]time.Time // those whose marks may be what their parents had: until when they are read again
+	young    map[*sight]time.Time // those whose marks are read again, and until when
 }
 
-// A sight is a process as it was when it was met. Of one in the session of a child that runs only the session is known.
+// A sight is a process as it was when it was first seen. Of one in the session of a running child
+// only pid and session are known.
 type sight struct {
 	stat
 	marks
@@ -47,16 +49,19 @@ type sight struct {
 }
 
 const (
-	margin = 2048 // how many pids that were given before the list are looked at with those that were given since
+	margin = 2048 // how many pids before the list a look goes through besides
 	rounds = 50   // how often a look goes on while processes are started all the time
 
-	// fastest is how many processes and threads a machine can start in a second: more than any of today's.
+	// fastest is how many processes and threads a machine can start in a second: more than any of
+	// today's.
 	fastest = 300_000
 
-	// youth is for how long a process may be what its parent was, and bear the marks that the parent had.
+	// youth is for how long a process may be what its parent was, and bear the marks that the
+	// parent had.
 	youth = time.Second
 
-	ticks = 100 // clock ticks of /proc in a second (USER_HZ): it is part of the kernel's interface, and the same on all that Go runs on
+	// ticks is how many clock ticks of /proc make a second (USER_HZ). The kernel's interface fixes it.
+	ticks = 100
 )
 
 // scan brings the census up to date.
@@ -240,8 +245,8 @@ func (c *census) sight(h *Host, pid int) (*sight, error) {
 	return s, nil
 }
 
-// read reads the marks of those that were started at some time, in ticks since the boot, or later. Nobody belongs to a
-// family that is younger than he.
+// read reads the marks of those that were started at some time, in ticks since the boot, or later.
+// Nobody belongs to a family that is younger than he.
 func (c *census) read(since uint64) {
 	for s := range c.unread {
 		if s.start < since {

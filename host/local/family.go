@@ -45,8 +45,9 @@ func (h *Host) Members(ctx context.Context, fs []host.Family) (all [][]host.Memb
 		err := h.looks.begin(ctx)
 		var ended bool
 		if err == nil {
-			// Who has ended since the look may have started others before, so there is another look. A program that starts
-			// others and ends all the time gives no rest: then who was alive just now counts.
+			// Who has ended since the look may have started others before, so there is another
+			// look. A program that starts others and ends all the time gives no rest: then who was
+			// alive just now counts.
 			all, ended, err = r.call(&h.census, round == tries-1)
 		}
 		if err != nil {
@@ -59,8 +60,8 @@ func (h *Host) Members(ctx context.Context, fs []host.Family) (all [][]host.Memb
 	return all, nil
 }
 
-// taken reports whether another process has the pid of a leader. The kernel gives a pid to nobody while it names a
-// session, so then the session is gone.
+// taken reports whether another process has the pid of a leader. The kernel gives a pid to nobody
+// while it names a session, so then the session is gone.
 func taken(leader host.Process) bool {
 	s, err := readStat(leader.PID)
 	return err == nil && s.start != leader.Start
@@ -76,7 +77,8 @@ type roll struct {
 	launches map[string]int
 }
 
-// call returns who is alive of each family, or was when it was met. It also says whether one has ended since.
+// call returns who is alive of each family, or was when it was met. It also says whether one has
+// ended since.
 func (r *roll) call(c *census, met bool) (all [][]host.Member, ended bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,7 +134,8 @@ func (r *roll) bears(s *sight) (i int, ours bool) {
 	return i, ours
 }
 
-// member returns a process as a member of a family, as it is now; one without a pid if it is not alive.
+// member returns a process as a member of a family, as it is now; one without a pid if it is not
+// alive.
 func (r *roll) member(pid, i int) (m host.Member, err error) {
 	s, err := readStat(pid)
 	switch {

@@ -200,11 +200,12 @@ func read(name string, check func(fs.FileInfo) error) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, mostOwn))
 }
 
-// lookAgain is how often it is seen that a folder is where it was. To be told by the kernel costs more: an inotify that is
-// closed holds up the end of its process for some ten milliseconds.
+// lookAgain is how often it is seen that a folder is where it was. To be told by the kernel costs
+// more: an inotify that is closed holds up the end of its process for some ten milliseconds.
 const lookAgain = time.Second
 
-// Moved returns once the path of the folder leads elsewhere, with an error that says so; nil: ctx has ended.
+// Moved returns once the path of the folder leads elsewhere, with an error that says so; nil: ctx
+// has ended.
 func (d *Folder) Moved(ctx context.Context) error {
 	tick := time.NewTicker(lookAgain)
 	defer tick.Stop()
