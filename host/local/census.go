@@ -111,7 +111,7 @@ func (c *census) look(h *Host, now time.Time, last int) error {
 // goesOn reports whether the pids cannot have gone round since the list.
 func (c *census) goesOn(now time.Time, last int) bool {
 	half := c.pids / 2
-	if c.first == 0 || last == 0 || c.distance(last) >= half {
+	if c.first == 0 || last == 0 || last > c.pids || c.distance(last) >= half {
 		return false
 	}
 	if now.Sub(c.at) < time.Duration(half)*time.Second/fastest {

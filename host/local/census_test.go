@@ -2,7 +2,9 @@ package local
 
 import (
 	"maps"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
@@ -107,5 +109,46 @@ func TestCensusEnds(t *testing.T) {
 	}
 	if got := slices.Sorted(maps.Keys(c.known)); !slices.Equal(got, []int{6, 7, 31_999, 32_000}) {
 		t.Errorf("known: %v", got)
+	}
+}
+
+// A process that becomes other programs all the time has its environment whenever it is asked, and
+// an empty one is known for empty.
+func TestMarksOfTheBusy(t *testing.T) {
+	dir := t.TempDir()
+	script := filepath.Join(dir, "again")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\nexec \"$0\"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	begin := func(env []string, argv ...string) int {
+		t.Helper()
+		c := exec.Command(argv[0], argv[1:]...)
+		c.Env = env
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Process.Kill(); c.Wait() })
+		return c.Process.Pid
+	}
+	busy := begin([]string{host.KeepVariable + "=1"}, script)
+	found := 0
+	for range 5000 {
+		m := readMarks(busy)
+		if m.keep {
+			found++
+		} else if m.whole {
+			t.Fatal("its environment is empty")
+		}
+	}
+	if found < 4900 { // a machine that is busy may hold it up for longer than is waited
+		t.Errorf("its environment was found %d times of 5000", found)
+	}
+	empty := begin([]string{}, "/bin/sleep", "600")
+	hosttest.Until(t, "it is another program", func() bool {
+		s, err := readStat(empty)
+		return err == nil && s.name == "sleep"
+	})
+	if m := readMarks(empty); !m.whole {
+		t.Error("it is not known that an environment is empty")
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/pawl-jobs/pawl/host"
 )
@@ -170,14 +171,8 @@ func readMarks(pid int) marks {
 	if n, err := readOnce(dir+"/limits", room[:]); err == nil {
 		m.locks = lockLimit(room[:n])
 	}
-	f, err := os.Open(dir + "/environ")
-	if err != nil {
-		m.whole = true // nobody lets this account read it
-		return m
-	}
-	defer f.Close()
-	env, _ := io.ReadAll(io.LimitReader(f, environment)) // it may be gone by now
-	m.whole = len(env) > 0
+	env, whole := environOf(pid)
+	m.whole = whole
 	for v := range bytes.SplitSeq(env, []byte{0}) {
 		name, value, _ := bytes.Cut(v, []byte("="))
 		switch string(name) {
@@ -188,6 +183,38 @@ func readMarks(pid int) marks {
 		}
 	}
 	return m
+}
+
+// A process that becomes another program has no environment for a moment: before the kernel has
+// laid down the new one. That is waited for, becoming at a time, so many times.
+const (
+	becoming = 200 * time.Microsecond
+	becomes  = 50
+)
+
+// environOf reads the environment with which a process was started, and reports whether it is whole.
+// What may not be read is empty.
+func environOf(pid int) (env []byte, whole bool) {
+	var before uint64
+	for range becomes {
+		f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/environ")
+		if err != nil {
+			return nil, true
+		}
+		env, _ = io.ReadAll(io.LimitReader(f, environment)) // it may be gone by now
+		f.Close()
+		if len(env) > 0 {
+			return env, true
+		}
+		s, err := readStat(pid)
+		if err != nil || !s.alive() || s.env != 0 && s.env == before { // it is gone, or has an empty one
+			return nil, true
+		}
+		if before = s.env; before == 0 {
+			time.Sleep(becoming)
+		}
+	}
+	return nil, false
 }
 
 // lockLimit reads the hard limit of file locks out of /proc/PID/limits; 0: there is none.

@@ -91,6 +91,7 @@ type stat struct {
 	state                byte
 	threads              int
 	start                uint64 // clock ticks since boot
+	env                  uint64 // where its environment ends; 0: it has none yet, or may not be asked
 }
 
 // alive reports whether the process still runs. Zombies (Z) and the dead (X) do not, except that the first thread of
@@ -169,7 +170,7 @@ func parseStat(b []byte) (stat, error) {
 	if len(f) < 20 || len(f[0]) != 1 {
 		return stat{}, fmt.Errorf("stat of a process: too few fields in %q", b)
 	}
-	var errs [5]error
+	var errs [6]error
 	number := func(i int, text []byte) int {
 		n, err := strconv.Atoi(string(text))
 		errs[i] = err
@@ -181,6 +182,9 @@ func parseStat(b []byte) (stat, error) {
 	s.session = number(2, f[3])
 	s.threads = number(3, f[17])
 	s.start, errs[4] = strconv.ParseUint(string(f[19]), 10, 64)
+	if len(f) > 48 { // a kernel may tell less
+		s.env, errs[5] = strconv.ParseUint(string(f[48]), 10, 64)
+	}
 	return s, errors.Join(errs[:]...)
 }
 

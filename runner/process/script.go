@@ -147,7 +147,7 @@ func program(p runner.Plan) (string, error) {
 	}
 	var b strings.Builder
 	// Shells name the limit of file locks differently, and some not at all.
-	b.WriteString("(\n[ $locks = 0 ] || ulimit -w $locks 2>/dev/null || ulimit -x $locks 2>/dev/null\n")
+	b.WriteString("(\n[ $locks = 0 ] || ulimit -w $locks 2>&- || ulimit -x $locks 2>&-\n")
 	stdout, stderr := inside(p.Dir, p.Stdout), inside(p.Dir, p.Stderr)
 	var reserved []string
 	for _, name := range slices.Sorted(maps.Keys(p.Env)) {
@@ -162,11 +162,12 @@ func program(p runner.Plan) (string, error) {
 	}
 	// Both are emptied, and appended to: who opens one of them again under its name writes behind what is there. The
 	// command that opens them does not end the shell if it fails (POSIX has exec do that), so that it can say so.
-	b.WriteString("{ true >" + quote(stdout) + " && command exec </dev/null >>" + quote(stdout))
+	empty := func(name string) string { return "{ [ ! -s " + quote(name) + " ] || true >" + quote(name) + "; } && " }
+	b.WriteString("{ " + empty(stdout) + "command exec </dev/null >>" + quote(stdout))
 	if stdout == stderr {
 		b.WriteString(" && exec 2>&1")
 	} else {
-		b.WriteString(" && true >" + quote(stderr) + " && command exec 2>>" + quote(stderr))
+		b.WriteString(" && " + empty(stderr) + "command exec 2>>" + quote(stderr))
 	}
 	b.WriteString("; } || { echo $token >&2; exit 126; }\n")
 	switch name := p.Argv[0]; {
