@@ -239,25 +239,37 @@ func (c *census) sight(h *Host, pid int) (*sight, error) {
 	s.stat, s.ended = st, !st.alive()
 	if d := c.doubted[pid]; d != nil && d.whole && d.start == s.start && d.session == s.session && d.name == s.name {
 		c.mark(s, d.marks)
+	} else if age(st) < youth { // it may be gone soon
+		c.learn(s)
 	} else {
 		c.unread[s] = true
 	}
 	return s, nil
 }
 
-// read reads the marks of those that were started at some time, in ticks since the boot, or later.
-// Nobody belongs to a family that is younger than he.
-func (c *census) read(since uint64) {
+// learn reads the marks of a process.
+func (c *census) learn(s *sight) {
+	c.mark(s, readMarks(s.pid))
+	if !s.whole || age(s.stat) < youth {
+		c.young[s] = time.Now().Add(youth)
+	}
+}
+
+// read reads the marks of those that were started at some time, in ticks since the boot, or later. A
+// family has no member that is older than itself. It reports whether one of them is gone, and so may
+// have been a member.
+func (c *census) read(since uint64) (gone bool) {
 	for s := range c.unread {
-		if s.start < since {
+		if s.start < since || s.ended {
 			continue
 		}
 		delete(c.unread, s)
-		c.mark(s, readMarks(s.pid))
-		if !s.whole || age(s.stat) < youth {
-			c.young[s] = time.Now().Add(youth)
+		c.learn(s)
+		if now, err := readStat(s.pid); err != nil || now.start != s.start || !now.alive() {
+			s.ended, gone = true, true
 		}
 	}
+	return gone
 }
 
 // mark gives a process marks. The number that it had, and the launch, it keeps.

@@ -14,14 +14,15 @@ import (
 	"github.com/pawl-jobs/pawl/host/hosttest"
 )
 
-// crowd makes the census know of so many processes that looks go through the pids that were given.
-func crowd(h *Host) {
+// crowd makes the census know of so many processes that a look goes through the pids since the list,
+// while there are fewer than some.
+func crowd(h *Host, some func(pids int) int) {
 	scan := h.looks.scan
 	h.looks.scan = func() error {
 		err := scan()
 		h.census.mu.Lock()
 		defer h.census.mu.Unlock()
-		for i := range h.census.pids/2 + margin {
+		for i := range margin + some(h.census.pids) {
 			if pid := -1 - i; h.census.known[pid] == nil {
 				h.census.known[pid] = &sight{stat: stat{pid: pid}}
 			}
@@ -33,7 +34,7 @@ func crowd(h *Host) {
 func TestAmongMany(t *testing.T) {
 	hosttest.Run(t, func(t *testing.T) (host.Host, string) {
 		h := open(t, Config{})
-		crowd(h)
+		crowd(h, func(int) int { return 500 })
 		return h, t.TempDir()
 	})
 }
@@ -44,7 +45,7 @@ func TestGivenPids(t *testing.T) {
 		t.Skip("this kernel does not tell which pid it gave last")
 	}
 	h := open(t, Config{})
-	crowd(h)
+	crowd(h, func(pids int) int { return pids / 2 })
 	if err := h.looks.begin(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -83,7 +83,7 @@ type roll struct {
 func (r *roll) call(c *census, met bool) (all [][]host.Member, ended bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.read(r.since)
+	ended = c.read(r.since)
 	all = make([][]host.Member, len(r.families))
 	add := func(s *sight, i int) error {
 		leader := r.families[i].Leader
