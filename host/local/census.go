@@ -32,12 +32,11 @@ type census struct {
 	at    time.Time  // when that look began
 	forks uint64     // how many tasks had been started since the boot when they were counted last
 
-	known    map[int]*sight       // by pid
-	doubted  map[int]*sight       // those that were known and whose pids may have passed on
-	sessions map[int][]*sight     // the known ones, by the session in which they were seen
-	unread   map[*sight]bool      // of them, those whose marks were not read yet
-	marked   map[*sight]bool      // those that bear marks
-	young    map[*sight]time.Time // those whose marks are read again, and until when
+	known    map[int]*sight   // by pid
+	doubted  map[int]*sight   // those that were known and whose pids may have passed on
+	sessions map[int][]*sight // the known ones, by the session in which they were seen
+	unread   map[*sight]bool  // of them, those whose marks were not read yet
+	marked   map[*sight]bool  // those that bear marks
 }
 
 // A sight is a process as it was when it was first seen. Of one in the session of a running child
@@ -56,8 +55,7 @@ const (
 	// today's.
 	fastest = 300_000
 
-	// youth is for how long a process may be what its parent was, and bear the marks that the
-	// parent had.
+	// youth is for how long a process may live and be gone before anybody asks for its marks.
 	youth = time.Second
 
 	// ticks is how many clock ticks of /proc make a second (USER_HZ). The kernel's interface fixes it.
@@ -74,7 +72,6 @@ func (h *Host) scan() error {
 func (c *census) look(h *Host, now time.Time, last int) error {
 	list, first := true, last
 	if c.goesOn(now, last) {
-		c.grow(now)
 		if c.distance(last)+margin < len(c.known) {
 			list, first = false, c.first
 		}
@@ -83,7 +80,7 @@ func (c *census) look(h *Host, now time.Time, last int) error {
 		c.pids, c.forks = max(1, number("/proc/sys/kernel/pid_max")), started()
 		c.doubted = c.known
 		c.known, c.sessions = map[int]*sight{}, map[int][]*sight{}
-		c.unread, c.marked, c.young = map[*sight]bool{}, map[*sight]bool{}, map[*sight]time.Time{}
+		c.unread, c.marked = map[*sight]bool{}, map[*sight]bool{}
 	}
 	c.first = 0
 	for from, round := first-margin, 0; round < rounds; round++ {
@@ -149,18 +146,6 @@ func (c *census) doubt(from, last int) {
 		for _, s := range slices.Clone(c.sessions[pid]) { // they have left it, or another could not have its number
 			c.forget(s)
 			c.doubted[s.pid] = s
-		}
-	}
-}
-
-// grow reads again what bears marks that may have been its parent's.
-func (c *census) grow(now time.Time) {
-	for s, until := range c.young {
-		if m := readMarks(s.pid); m.whole {
-			c.mark(s, m)
-		}
-		if s.whole && now.After(until) || s.ended {
-			delete(c.young, s)
 		}
 	}
 }
@@ -247,11 +232,12 @@ func (c *census) sight(h *Host, pid int) (*sight, error) {
 	return s, nil
 }
 
-// learn reads the marks of a process.
+// learn reads the marks of a process; again later, if it becomes another program for long.
 func (c *census) learn(s *sight) {
-	c.mark(s, readMarks(s.pid))
-	if !s.whole || age(s.stat) < youth {
-		c.young[s] = time.Now().Add(youth)
+	if c.mark(s, readMarks(s.pid)); s.whole {
+		delete(c.unread, s)
+	} else {
+		c.unread[s] = true
 	}
 }
 
@@ -263,7 +249,6 @@ func (c *census) read(since uint64) (gone bool) {
 		if s.start < since || s.ended {
 			continue
 		}
-		delete(c.unread, s)
 		c.learn(s)
 		if now, err := readStat(s.pid); err != nil || now.start != s.start || !now.alive() {
 			s.ended, gone = true, true
@@ -284,7 +269,6 @@ func (c *census) forget(s *sight) {
 	delete(c.known, s.pid)
 	delete(c.unread, s)
 	delete(c.marked, s)
-	delete(c.young, s)
 	rest := slices.DeleteFunc(c.sessions[s.session], func(other *sight) bool { return other == s })
 	if c.sessions[s.session] = rest; len(rest) == 0 {
 		delete(c.sessions, s.session)
