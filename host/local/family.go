@@ -211,7 +211,7 @@ func environOf(pid int) (env []byte, whole bool) {
 			return nil, true
 		}
 		if before = s.env; before == 0 {
-			time.Sleep(becoming)
+			<-time.After(becoming) // too short for a context to end it
 		}
 	}
 	return nil, false
