@@ -448,7 +448,8 @@ func direct(name string) (known bool, _ error) {
 // straight opens a name to which no symbolic link leads, as a place alone. Most names are such, and
 // the kernel finds them in one call.
 func straight(name string) (fd int, err error) {
-	return unix.Openat2(unix.AT_FDCWD, name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
+	return unix.Openat2(unix.AT_FDCWD, name, &how)
 }
 
 // Shows looks for /proc, wherever that is mounted, at a name and above it.

@@ -405,7 +405,8 @@ func leaver(t *testing.T, f fixture) {
 // runners: a process that forks and ends all the time is found by each look.
 func runners(t *testing.T, f fixture) {
 	family := host.Family{Locks: f.number(t)}
-	family.Leader = f.sh(t, mark+`: >hop; echo '[ -e hop ] && setsid sh ./hopper & exit' >hopper; sh ./hopper`, strconv.FormatUint(family.Locks, 10))
+	hop := mark + `: >hop; echo '[ -e hop ] && setsid sh ./hopper & exit' >hopper; sh ./hopper`
+	family.Leader = f.sh(t, hop, strconv.FormatUint(family.Locks, 10))
 	t.Cleanup(func() {
 		must(t, f.fs.Remove(context.WithoutCancel(t.Context()), path.Join(f.dir, "hop")))
 		f.killAll(t, family)

@@ -81,7 +81,9 @@ func TestGivenPids(t *testing.T) {
 // Nobody is taken for who had his pid before.
 func TestCensusEnds(t *testing.T) {
 	c := census{first: 32_000, last: 32_000, pids: 32_768}
-	for last, want := range map[int]bool{32_000: true, 32_500: true, 32_768: true, 232: true, 20_000: false, 31_999: false, 0: false} {
+	for last, want := range map[int]bool{
+		32_000: true, 32_500: true, 32_768: true, 232: true, 20_000: false, 31_999: false, 0: false,
+	} {
 		if got := c.goesOn(c.at, last); got != want {
 			t.Errorf("from %d to %d of %d: %t", c.first, last, c.pids, got)
 		}
@@ -100,7 +102,9 @@ func TestCensusEnds(t *testing.T) {
 		}
 	}
 	c.known, c.sessions = map[int]*sight{}, map[int][]*sight{}
-	for pid, session := range map[int]int{1: 1, 5: 1, 6: 6, 7: 6, 20: 2, 31_999: 31_999, 32_000: 32_000, 32_001: 32_000, 32_767: 32_767} {
+	for pid, session := range map[int]int{
+		1: 1, 5: 1, 6: 6, 7: 6, 20: 2, 31_999: 31_999, 32_000: 32_000, 32_001: 32_000, 32_767: 32_767,
+	} {
 		s := &sight{stat: stat{pid: pid, session: session}}
 		c.known[pid], c.sessions[session] = s, append(c.sessions[session], s)
 	}
@@ -134,8 +138,11 @@ func TestMarksOfTheBusy(t *testing.T) {
 	busy := begin([]string{host.KeepVariable + "=1"}, script)
 	found := 0
 	for range 5000 {
-		if readMarks(busy).keep {
+		m := readMarks(busy)
+		if m.keep {
 			found++
+		} else if m.whole {
+			t.Fatal("its environment is empty")
 		}
 	}
 	if found < 4900 { // a machine that is busy may hold it up for longer than is waited

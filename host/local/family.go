@@ -26,7 +26,10 @@ func (h *Host) Members(ctx context.Context, fs []host.Family) (all [][]host.Memb
 	if err != nil {
 		return nil, err
 	}
-	r := roll{boot: boot, families: fs, since: math.MaxUint64, leaders: map[int]int{}, locks: map[uint64]int{}, launches: map[string]int{}}
+	r := roll{
+		boot: boot, families: fs, since: math.MaxUint64,
+		leaders: map[int]int{}, locks: map[uint64]int{}, launches: map[string]int{},
+	}
 	for i, f := range fs {
 		if f.Leader.Boot != boot && f.Leader != (host.Process{}) {
 			continue // nothing outlives a boot
@@ -185,17 +188,20 @@ func readMarks(pid int) marks {
 	return m
 }
 
-// A process that becomes another program has no environment for a moment: before the kernel has
-// laid down the new one. That is waited for, becoming at a time, so many times.
+// A process that becomes another program has no environment for a moment. That is waited for,
+// becoming at a time, so many times.
 const (
 	becoming = 200 * time.Microsecond
 	becomes  = 50
 )
 
 // environOf reads the environment with which a process was started, and reports whether it is whole.
-// What may not be read is empty.
+// What may not be read is empty. It is whole if the process was the same program before and after.
 func environOf(pid int) (env []byte, whole bool) {
-	var before uint64
+	before, err := readStat(pid)
+	if err != nil {
+		return nil, true
+	}
 	for range becomes {
 		f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/environ")
 		if err != nil {
@@ -203,18 +209,15 @@ func environOf(pid int) (env []byte, whole bool) {
 		}
 		env, _ = io.ReadAll(io.LimitReader(f, environment)) // it may be gone by now
 		f.Close()
-		if len(env) > 0 {
+		now, err := readStat(pid)
+		if err != nil || !now.alive() || now.image != 0 && now.image == before.image {
 			return env, true
 		}
-		s, err := readStat(pid)
-		if err != nil || !s.alive() || s.env != 0 && s.env == before { // it is gone, or has an empty one
-			return nil, true
-		}
-		if before = s.env; before == 0 {
+		if before = now; now.image == 0 {
 			<-time.After(becoming) // too short for a context to end it
 		}
 	}
-	return nil, false
+	return env, false
 }
 
 // lockLimit reads the hard limit of file locks out of /proc/PID/limits; 0: there is none.

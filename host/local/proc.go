@@ -91,7 +91,7 @@ type stat struct {
 	state                byte
 	threads              int
 	start                uint64 // clock ticks since boot
-	env                  uint64 // where its environment ends; 0: it has none yet, or may not be asked
+	image                uint64 // tells one program that it becomes from the next; 0: it is becoming one, or may not be asked
 }
 
 // alive reports whether the process still runs. Zombies (Z) and the dead (X) do not, except that the first thread of
@@ -182,8 +182,10 @@ func parseStat(b []byte) (stat, error) {
 	s.session = number(2, f[3])
 	s.threads = number(3, f[17])
 	s.start, errs[4] = strconv.ParseUint(string(f[19]), 10, 64)
-	if len(f) > 48 { // a kernel may tell less
-		s.env, errs[5] = strconv.ParseUint(string(f[48]), 10, 64)
+	// Of what belongs to a program the kernel lays down first where the stack begins (startstack), at
+	// another place for each, then the environment, and then where the code ends (endcode).
+	if len(f) > 25 && string(f[24]) != "0" {
+		s.image, errs[5] = strconv.ParseUint(string(f[25]), 10, 64)
 	}
 	return s, errors.Join(errs[:]...)
 }
