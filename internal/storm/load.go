@@ -13,6 +13,7 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 
+	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/client"
 )
 
@@ -171,6 +172,8 @@ func (s *storm) accepted(rnd *rand.Rand, key string, orders []order) {
 	switch {
 	case job.KindOf(err) == job.Conflict && s.book.knows(orders):
 		return // the same call was answered to somebody else, and of the jobs one was deleted since
+	case job.KindOf(err) == job.Conflict && s.recall(ctx, rnd, orders):
+		return
 	case err != nil:
 		s.breaks("unanswered: the submission of %s and %d others: %v", orders[0].name, len(orders)-1, err)
 		return
@@ -178,6 +181,31 @@ func (s *storm) accepted(rnd *rand.Rand, key string, orders []order) {
 	for i, a := range answers {
 		s.answeredWith(ctx, rnd, orders[i], a.ID)
 	}
+}
+
+// recall looks up by their names jobs whose submission was answered to nobody before one of them was
+// deleted. That can only be one with a unique key, which others were answered with. It reports
+// whether all are accounted for.
+func (s *storm) recall(ctx context.Context, rnd *rand.Rand, orders []order) bool {
+	for _, o := range orders {
+		var page pawl.Views
+		named, err := job.ParseFilter("name="+o.name, time.Now())
+		if err == nil {
+			err = s.insist(ctx, rnd, func(c *client.Client) (err error) {
+				page, err = c.List(ctx, store.Query{Filter: named, Sort: store.Oldest})
+				return err
+			})
+		}
+		switch {
+		case err == nil && len(page.Jobs) > 0: // the first, before those that were submitted once more
+			s.met(o, &page.Jobs[0])
+		case err == nil && o.unique != "":
+			s.book.meet(o)
+		default:
+			return false
+		}
+	}
+	return true
 }
 
 // insist makes a call of one server after the other, until one answers it. An error that is the answer is returned.

@@ -102,13 +102,8 @@ func (s *storm) resubmit(ctx context.Context, c *client.Client, p *promise) {
 	}
 }
 
-// remove deletes a job that has ended. One with a unique key may be the answer to a submission
-// under way: if that answer is lost, nobody is ever told of the other jobs of the submission once
-// it is deleted.
+// remove deletes a job that has ended.
 func (s *storm) remove(ctx context.Context, c *client.Client, p *promise) {
-	if p.unique != "" {
-		return
-	}
 	s.book.update(p, "delete", func(p *promise) { p.deleting = true })
 	switch err := c.Delete(ctx, p.id); {
 	case err == nil:
