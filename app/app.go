@@ -11,7 +11,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io/fs"
 	"log/slog"
 	"net/url"
 	"path"
@@ -71,12 +70,9 @@ type Kind struct {
 	cfg Config
 
 	mu       sync.Mutex
-	progress map[hold]job.Progress    // guarded by mu: of the long steps under way
-	steps    map[*stride]bool         // guarded by mu: under way, and left behind
-	own      []landmark               // guarded by mu: the service's own places, as they were at placed
-	placed   time.Time                // guarded by mu
-	ways     map[string][]fs.FileInfo // guarded by mu: folders and those above them, as they were since walked
-	walked   time.Time                // guarded by mu
+	progress map[hold]job.Progress // guarded by mu: of the long steps under way
+	steps    map[*stride]bool      // guarded by mu: under way, and left behind
+	ground   ground                // guarded by mu
 
 	spreads sync.Map     // of the names of folders of jobs' folders
 	hanging atomic.Int64 // checks of submissions that a file system does not answer

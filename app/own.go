@@ -47,9 +47,27 @@ type landmark struct {
 
 func (k *Kind) border() *border { return &border{k: k, done: map[string]bool{}} }
 
-// fresh is for how long the service's own places, once looked up, are taken for what they were.
-// Nobody but root and the service's account can make them others.
+// fresh is for how long the ground, once looked at, is taken for what it was. Nobody but root and the
+// service's account can make it another.
 const fresh = time.Second
+
+// A ground is what all steps share of what they compare folders with: to look it up costs a stat for
+// each folder above each of them.
+type ground struct {
+	at   time.Time                // when it was begun
+	own  []landmark               // the service's own places; nil: not looked up yet
+	ways map[string][]fs.FileInfo // folders, and those above them
+}
+
+// onGround calls f with the ground of the last second.
+func (k *Kind) onGround(f func(*ground)) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if time.Since(k.ground.at) > fresh {
+		k.ground = ground{at: time.Now(), ways: map[string][]fs.FileInfo{}}
+	}
+	f(&k.ground)
+}
 
 // places returns the service's own places, the same ones for the whole step.
 func (b *border) places(ctx context.Context) []landmark {
@@ -59,16 +77,12 @@ func (b *border) places(ctx context.Context) []landmark {
 	return b.own
 }
 
-// places returns the service's own places as they were within the last second. All steps share
-// them: to look them up costs a stat for each folder above each of them.
-func (k *Kind) places(ctx context.Context) []landmark {
-	k.mu.Lock()
-	own, at := k.own, k.placed
-	k.mu.Unlock()
-	if own != nil && time.Since(at) < fresh {
+// places returns the service's own places as they were within the last second.
+func (k *Kind) places(ctx context.Context) (own []landmark) {
+	k.onGround(func(g *ground) { own = g.own })
+	if own != nil {
 		return own
 	}
-	own, at = nil, time.Now()
 	for _, name := range slices.Concat(k.cfg.Own, []string{k.cfg.Work, k.cfg.Archive, k.cfg.Spool}) {
 		if name == "" {
 			continue
@@ -84,9 +98,7 @@ func (k *Kind) places(ctx context.Context) []landmark {
 	if ctx.Err() != nil || slices.ContainsFunc(own, func(m landmark) bool { return m.self == nil }) {
 		return own // what is not there, or could not be looked at, is looked for again
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.own, k.placed = own, at
+	k.onGround(func(g *ground) { g.own = own })
 	return own
 }
 
@@ -104,13 +116,9 @@ func (k *Kind) landmark(ctx context.Context, real string) (m landmark) {
 
 // way returns a folder and those above it. They are compared because one folder may be mounted
 // under several names, which only root does, so they stay for what they were.
-func (k *Kind) way(ctx context.Context, dir string) []fs.FileInfo {
-	k.mu.Lock()
-	if time.Since(k.walked) > fresh {
-		k.ways, k.walked = map[string][]fs.FileInfo{}, time.Now()
-	}
-	way, known := k.ways[dir]
-	k.mu.Unlock()
+func (k *Kind) way(ctx context.Context, dir string) (way []fs.FileInfo) {
+	known := false
+	k.onGround(func(g *ground) { way, known = g.ways[dir] })
 	if known {
 		return way
 	}
@@ -121,9 +129,7 @@ func (k *Kind) way(ctx context.Context, dir string) []fs.FileInfo {
 		way = append(way, k.way(ctx, path.Dir(dir))...)
 	}
 	if ctx.Err() == nil {
-		k.mu.Lock()
-		k.ways[dir] = way
-		k.mu.Unlock()
+		k.onGround(func(g *ground) { g.ways[dir] = way })
 	}
 	return way
 }

@@ -7,7 +7,7 @@
 //
 // Above that seam stands, once for all backends, what is done with whole files and folders: [Copy],
 // [Digest], [Tree]. What only some file systems can do is an interface of its own: [Linker],
-// [Mover], [Adopter], [Spreader], [Divided], [Sizer], [Moder], [Sparse], [Showing].
+// [Mover], [Adopter], [Namer], [Spreader], [Divided], [Sizer], [Moder], [Sparse], [Showing].
 //
 // The package imports the standard library and package job. Backends stand in packages of their own (files/local;
 // an SFTP file system lives with its host) and pass the suite in files/filestest. files/fake is one that
