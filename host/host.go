@@ -55,8 +55,9 @@ type Host interface {
 	Alive(ctx context.Context, ps []Process) ([]bool, error)
 
 	// Members finds what is alive of families, in the order asked: one look at the machine, however many are asked. A look
-	// that finds nobody proves that nobody was alive when it ended: what is started while it goes on is found as well. An
-	// error says nothing about any of them.
+	// that finds nobody proves that nobody was alive when it ended: what is started while it goes on is found as well. The
+	// members of a family stand in the order in which they were started: a signal for all of them then reaches a script
+	// before what it runs, and the script does not go on to its next line. An error says nothing about any of them.
 	Members(ctx context.Context, fs []Family) ([][]Member, error)
 
 	// Signal sends a signal to each of the processes. One that is gone is no error, so it can be repeated. Where a process

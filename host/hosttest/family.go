@@ -146,3 +146,21 @@ func kept(t *testing.T, f fixture) {
 		return len(ms) == 2 && ms[0].Kept != ms[1].Kept && ms[0].Parent == p.PID
 	})
 }
+
+// oldestFirst: who started others stands before them.
+func oldestFirst(t *testing.T, f fixture) {
+	const nested = `nested() { [ "$1" = 0 ] && exec sleep 1000; (nested $(($1 - 1))) & wait; }; nested 7`
+	family := host.Family{Launch: cryptorand.Text()}
+	family.Leader = f.sh(t, `export `+host.LaunchVariable+`="$1"; setsid sh -c '`+nested+`' & exit`, family.Launch)
+	t.Cleanup(func() { f.killAll(t, family) })
+	var ms []host.Member
+	Until(t, "all are found", func() bool {
+		ms = f.members(t, family)
+		return len(ms) == 8 && !f.alive(t, family.Leader)
+	})
+	for i, m := range ms[1:] {
+		if m.Parent != ms[i].PID {
+			t.Fatalf("after process %d stands a child of %d: %+v", ms[i].PID, m.Parent, ms)
+		}
+	}
+}

@@ -43,6 +43,7 @@ func Run(t *testing.T, open func(t *testing.T) (host.Host, string)) {
 		"a program that leaves its session":         leaver,
 		"a family that moves on is found":           runners,
 		"what is to be kept says so":                kept,
+		"members stand as they were started":        oldestFirst,
 		"what may not be signaled":                  refused,
 		"stopped and continued":                     stopped,
 		"many are inspected in order":               many,

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"os/user"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -126,6 +127,11 @@ func (r *roll) call(c *census, met bool) (all [][]host.Member, ended bool, err e
 				}
 			}
 		}
+	}
+	for _, members := range all {
+		slices.SortFunc(members, func(a, b host.Member) int {
+			return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.PID, b.PID))
+		})
 	}
 	return all, ended, nil
 }
