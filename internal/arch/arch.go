@@ -2,7 +2,9 @@
 //
 // The tree is in layers, and imports go down:
 //
-//	cmd/pawl, examples/…              wiring: the only code that knows the leaves
+//	cmd/pawl                          the program, a main function
+//	internal/cli/… internal/bench/…   its commands
+//	internal/node, examples/…         wiring: the only code that knows the leaves
 //	api client auth web notify        the faces, which reach jobs through package pawl
 //	pawl, the module's root           the library
 //	app → recovery → engine, route    what moves jobs
@@ -56,11 +58,14 @@ var (
 	contracts = []string{"files", "host", "runner", "store", "broker"}
 	faces     = []string{"api", "client", "auth", "web", "notify"}
 
-	// programs wire the house together.
-	programs = []string{"cmd/pawl", "examples"}
+	// wiring puts the house together. It is the only code that knows the leaves.
+	wiring = []string{"internal/node", "examples"}
+
+	// commands are the program pawl above that.
+	commands = []string{"cmd/pawl", "internal/cli", "internal/bench"}
 
 	// forTests are packages that only tests and test programs need. They may import anything.
-	forTests = []string{"internal/aftermath", "internal/arch", "internal/chaos", "internal/paper", "internal/sim", "internal/storm", "internal/testenv", "internal/virtual"}
+	forTests = []string{"internal/aftermath", "internal/arch", "internal/bench/benchtest", "internal/chaos", "internal/paper", "internal/sim", "internal/storm", "internal/testenv", "internal/virtual"}
 
 	// badNames say nothing about what a package is for.
 	badNames = []string{
@@ -121,13 +126,13 @@ func refusal(from, to string) string {
 	switch {
 	case below(to, forTests...):
 		return "that is for tests only"
-	case below(to, "cmd"):
+	case below(to, "cmd"), below(to, commands...) && !below(from, commands...), to == "internal/node" && !below(from, commands...):
 		return "a program is nobody's library"
 	case suite(to) && !suite(from):
 		return "that is a suite, for tests only"
 	}
 
-	if below(from, programs...) {
+	if below(from, wiring...) {
 		return ""
 	}
 	if leaf(to) {
@@ -137,9 +142,12 @@ func refusal(from, to string) string {
 		if from == "host/local" && to == "files/local" {
 			return "" // one machine: its files are a part of the host
 		}
-		return "only " + programs[0] + " knows the leaves"
+		return "only " + wiring[0] + " knows the leaves"
 	}
 
+	if below(from, commands...) {
+		return ""
+	}
 	if list, ok := allowed[from]; ok {
 		return notListed(title(from), to, list)
 	}
@@ -178,7 +186,7 @@ func notListed(who, to string, list []string) string {
 
 // known reports whether the house has a place for a package.
 func known(rel string) bool {
-	if below(rel, programs...) || below(rel, "internal") || below(rel, faces...) {
+	if rel == "cmd/pawl" || below(rel, wiring...) || below(rel, "internal") || below(rel, faces...) {
 		return true
 	}
 	top, _, _ := strings.Cut(rel, "/")

@@ -11,7 +11,7 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// most returns how many jobs may have turns of a key: cmd/pawl/chaos_jobs.go sets these limits.
+// most returns how many jobs may have turns of a key: internal/cli/chaos/jobs.go sets these limits.
 func most(key string) int {
 	switch {
 	case job.Ordered(key):

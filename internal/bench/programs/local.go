@@ -1,0 +1,321 @@
+// Package programs has the benchmarks that run programs: pawl bench local and pawl bench local-paper.
+package programs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/internal/bench"
+	"github.com/pawl-jobs/pawl/internal/cli/term"
+	"github.com/pawl-jobs/pawl/internal/node"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// localParts are the parts of the benchmark, in the order in which they are measured.
+var localParts = []string{"run", "launch", "end", "sleep"}
+
+// LocalCommand makes the command bench local.
+func LocalCommand(o *bench.Options) *cobra.Command {
+	b := &localBench{}
+	cmd := &cobra.Command{
+		Use:   "local",
+		Short: "Measure programs on this machine: launches, ends, and what it costs to watch them",
+		Long: `Local measures what happens around programs on this machine. It wires the service as pawl run does.
+
+  run     the whole command pawl run on a job that does nothing, each time with a fresh folder. Beside it: sh -c true.
+  launch  jobs that go through all states with one input that is copied and one output that is archived, all submitted
+          at once; counted from the submit until the last is FINISHED in the database. The rival is a bare loop: as many
+          workers as there are slots in a lane copy the input, run the same program and archive its output durably, with
+          Pawl's own copy, and without database, history, or anything that would survive a crash.
+  end     programs that end one after another while nothing else goes on: from the time that the program itself tells
+          with its last act to when its job is ARCHIVING, committed, and told to whoever follows it. The rival is a
+          parent that waits for such a program and notes its end in a file durably.
+  sleep   programs that sleep, all watched by this process: what that costs in memory, descriptors and goroutines, how
+          soon the end of one is noticed among them, and how long it takes to cancel all. The rival is package os/exec
+          with a goroutine that waits for each program, for at most 1000 of them. First the limits of the system are
+          compared with what so many programs need; if one of them is too low nothing is started.
+
+peak_rss_mb is VmHWM: the most memory that this process had in RAM from the first of the sleeping programs until all were
+canceled, the benchmark included. Sleeping programs read from a pipe that this process holds open, so they end with it,
+however it ends.`,
+		Example: "  pawl bench local\n  pawl bench local --only launch --jobs 5000\n  pawl bench local --only sleep --sleepers 1000 -o json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := errors.Join(
+				term.CheckRange("runs", b.runs, 1, 1000),
+				term.CheckRange("jobs", b.jobs, 1, 1_000_000),
+				term.CheckRange("slots", b.slots, 0, 1000),
+				term.CheckRange("ends", b.ends, 1, 100_000),
+				term.CheckRange("sleepers", b.sleepers, 1, 1_000_000),
+			); err != nil {
+				return err
+			}
+			for _, part := range b.only {
+				if !slices.Contains(localParts, part) {
+					return term.Usagef("--only %s is unknown: give some of %s", part, strings.Join(localParts, ","))
+				}
+			}
+			if b.limit <= 0 {
+				return term.Usagef("--timeout %s is out of range: give a time such as 10m", b.limit)
+			}
+			if o.DB != "" {
+				return term.Usage(errors.New("--db: what is measured here is this machine, on an embedded database: leave it out"))
+			}
+			return o.Measure(cmd, b.limit, b.measure)
+		},
+	}
+	cmd.Flags().StringSliceVar(&b.only, "only", localParts, "parts to measure")
+	cmd.Flags().IntVar(&b.runs, "runs", 5, "run: how often")
+	cmd.Flags().IntVar(&b.jobs, "jobs", 1500, "launch: jobs")
+	cmd.Flags().IntVar(&b.slots, "slots", 0, "launch: slots in each lane, and workers of the rival (default: those of pawl run)")
+	cmd.Flags().IntVar(&b.ends, "ends", 200, "end: programs, one after another")
+	cmd.Flags().IntVar(&b.sleepers, "sleepers", 10_000, "sleep: programs, all at once")
+	term.DurationVar(cmd, &b.limit, "timeout", 10*time.Minute, "give up after this time")
+	cmd.Flags().StringVar(&b.profile, "cpuprofile", "", "write a CPU profile of Pawl's half of the launches to this file, for go tool pprof")
+	return cmd
+}
+
+type localBench struct {
+	only                              []string
+	runs, jobs, slots, ends, sleepers int
+	limit                             time.Duration
+	profile                           string
+}
+
+// localFigures are those of the parts that were measured.
+type localFigures struct {
+	Run    *runFigures    `json:"run,omitempty"`
+	Launch *launchFigures `json:"launch,omitempty"`
+	End    *endFigures    `json:"end,omitempty"`
+	Sleep  *sleepFigures  `json:"sleep,omitempty"`
+	bench.Machine
+}
+
+// Rows implements [bench.Figures].
+func (f *localFigures) Rows(row func(name, format string, args ...any)) {
+	if f.Run != nil {
+		f.Run.Rows(row)
+	}
+	if f.Launch != nil {
+		f.Launch.Rows(row)
+	}
+	if f.End != nil {
+		f.End.Rows(row)
+	}
+	if f.Sleep != nil {
+		f.Sleep.Rows(row)
+	}
+}
+
+func (b *localBench) measure(ctx context.Context, m *bench.Measurement) (_ bench.Figures, err error) {
+	if slices.Contains(b.only, "sleep") {
+		if err := thisMachinesRoom(m.Dir).refuse(b.sleepers); err != nil {
+			return nil, err
+		}
+	}
+	// Programs outlive their service; those of a benchmark must not.
+	defer func() { err = errors.Join(err, endPrograms(m.Dir)) }()
+	f := &localFigures{Machine: m.Machine}
+	parts := map[string]func(ctx context.Context, m *bench.Measurement, dir string) error{
+		"run": func(ctx context.Context, _ *bench.Measurement, dir string) (err error) {
+			f.Run, err = b.run(ctx, dir)
+			return err
+		},
+		"launch": func(ctx context.Context, m *bench.Measurement, dir string) (err error) {
+			f.Launch, err = b.launch(ctx, m, dir)
+			return err
+		},
+		"end": func(ctx context.Context, m *bench.Measurement, dir string) (err error) {
+			f.End, err = b.end(ctx, m, dir)
+			return err
+		},
+		"sleep": func(ctx context.Context, m *bench.Measurement, dir string) (err error) {
+			f.Sleep, err = b.sleep(ctx, m, dir)
+			return err
+		},
+	}
+	for _, part := range localParts {
+		if !slices.Contains(b.only, part) {
+			continue
+		}
+		fmt.Fprintf(m.Progress, "measuring %s\n", part)
+		dir := filepath.Join(m.Dir, part)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return nil, err
+		}
+		if err := parts[part](ctx, m, dir); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// A programBed is a service that runs programs, wired as pawl run does it, on a fresh folder.
+type programBed struct {
+	*node.Node
+	ctx    context.Context // ends when the service does
+	cancel context.CancelCauseFunc
+	ended  chan error
+}
+
+// openPrograms starts a service in dir and waits until it has run a program.
+func openPrograms(ctx context.Context, dir string, o node.Options) (_ *programBed, err error) {
+	o.Unlimited = true // what a benchmark limits it sets itself
+	n, err := node.Open(ctx, dir, o)
+	if err != nil {
+		return nil, err
+	}
+	p := &programBed{Node: n, ended: make(chan error, 1)}
+	p.ctx, p.cancel = context.WithCancelCause(ctx)
+	go func() {
+		err := n.Run(p.ctx)
+		if err == nil {
+			err = p.ctx.Err()
+		}
+		p.cancel(err) // whoever waits for the service hears that it is gone
+		p.ended <- err
+	}()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.close())
+		}
+	}()
+	warm, err := p.Submit(p.ctx, pawl.Request{Spec: job.Spec{Command: []string{"true"}}})
+	if err != nil {
+		return nil, err
+	}
+	j, err := p.Wait(p.ctx, warm[0].ID)
+	if err == nil && j.State != job.Finished {
+		err = fmt.Errorf("the program true is %s: %s", j.State, j.Message)
+	}
+	return p, err
+}
+
+// close stops the service in good order. Programs go on.
+func (p *programBed) close() error {
+	p.cancel(nil)
+	err := <-p.ended
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		err = nil
+	}
+	return errors.Join(err, p.Node.Close())
+}
+
+// submit submits n jobs that spec describes, as a batch job would be.
+func (p *programBed) submit(n int, spec func(i int) job.Spec) (ids []job.ID, err error) {
+	const batch = 1000
+	for from := 0; from < n; from += batch {
+		reqs := make([]pawl.Request, min(batch, n-from))
+		for i := range reqs {
+			reqs[i].Spec = spec(from + i)
+		}
+		answers, err := p.Submit(p.ctx, reqs...)
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range answers {
+			ids = append(ids, a.ID)
+		}
+	}
+	return ids, nil
+}
+
+// counted waits until done is true of the numbers of jobs in each state, and returns the moment at which the question
+// that found it so was asked. It asks when there is news, and so rarely that this takes a twentieth of a core at the most.
+func (p *programBed) counted(done func(map[job.State]int) bool) (time.Time, error) {
+	news, err := p.Bus.Subscribe(p.ctx, engine.NewsTopic)
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer news.Close()
+	for {
+		asked := time.Now()
+		count, err := p.Count(p.ctx, nil)
+		if err != nil {
+			return asked, err
+		}
+		counts := count.States
+		if counts[job.Failed] > 0 {
+			return asked, fmt.Errorf("%d of the jobs of the benchmark failed; the first: %w", counts[job.Failed], p.failure())
+		}
+		if done(counts) {
+			return asked, nil
+		}
+		if err := bench.Wait(p.ctx, max(10*time.Millisecond, 20*time.Since(asked))); err != nil {
+			return asked, err
+		}
+		select {
+		case <-news.Messages():
+			for len(news.Messages()) > 0 {
+				<-news.Messages()
+			}
+		case <-news.Lost():
+		case <-p.ctx.Done():
+			return asked, context.Cause(p.ctx)
+		}
+	}
+}
+
+// failure returns why a job failed.
+func (p *programBed) failure() error {
+	page, err := p.List(p.ctx, store.Query{Filter: job.WhereState(job.Failed), Limit: 1})
+	if err != nil {
+		return err
+	}
+	for _, j := range page.Jobs {
+		return fmt.Errorf("%s: %s", j.Code, j.Message)
+	}
+	return errors.New("gone")
+}
+
+// endPrograms kills whatever runs in dir, which nobody else uses, and waits until it is gone.
+func endPrograms(dir string) error {
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return err
+	}
+	for wait := time.Millisecond; ; wait *= 2 {
+		left := programsIn(dir)
+		if len(left) == 0 {
+			return nil
+		}
+		if wait > 10*time.Second {
+			return fmt.Errorf("processes that do not end are left: %v", left)
+		}
+		for _, pid := range left {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone
+		}
+		<-time.After(wait)
+	}
+}
+
+// programsIn returns the processes whose working folder is dir or below it.
+func programsIn(dir string) (pids []int) {
+	names, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return nil
+	}
+	for _, name := range names {
+		at, err := os.Readlink(name + "/cwd")
+		if err != nil || at != dir && !strings.HasPrefix(at, dir+"/") {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(name)); err == nil && pid != os.Getpid() {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}

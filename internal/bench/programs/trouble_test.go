@@ -1,0 +1,175 @@
+package programs
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/internal/bench"
+	"github.com/pawl-jobs/pawl/internal/node"
+	"github.com/pawl-jobs/pawl/internal/testenv"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// inTrouble is a service as pawl run wires it, on a database for many processes or that of its folder. It ends with the test.
+func inTrouble(t *testing.T, postgres bool) *programBed {
+	if testing.Short() {
+		t.Skip("-short")
+	}
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	t.Cleanup(cancel)
+	dir := t.TempDir()
+	o := node.Options{Migrate: true}
+	if postgres {
+		o.DB = testenv.Postgres(t).Database(t)
+	}
+	p, err := openPrograms(ctx, filepath.Join(dir, "pawl"), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(p.close(), endPrograms(dir)); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// all lists the jobs of a bed.
+func (p *programBed) all(t *testing.T) (all []job.Job) {
+	t.Helper()
+	for q := (store.Query{Limit: 1000}); ; {
+		page, err := p.List(p.ctx, q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, page.Jobs...)
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return all
+		}
+	}
+}
+
+// A web server answers 503 for a minute while 500 jobs stage from it. All wait together, for one test at a time, and all of them end well.
+func TestAMinuteWithoutTheServer(t *testing.T) {
+	p := inTrouble(t, false)
+	const jobs, gone = 500, time.Minute
+	var first sync.Once
+	var until time.Time
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		first.Do(func() { until = time.Now().Add(gone) })
+		if time.Now().Before(until) {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		w.Write([]byte("it is here\n"))
+	}))
+	defer server.Close()
+	doc, err := job.Encode(job.RecoveryPolicy{Name: string(job.FilesUnavailable), Stages: []job.Stage{{Every: job.Duration(10 * time.Second)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := p.Policies().Apply(p.ctx, doc, pawl.AnyVersion); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.SetLimit(p.ctx, job.Limit{Key: job.RateReleases + "/*", Most: 100, Per: job.Duration(time.Second)}); err != nil {
+		t.Fatal(err)
+	}
+	ids, err := p.submit(jobs, func(int) job.Spec {
+		return job.Spec{Command: []string{"grep", "-q", "it is here", "in"}, Inputs: []job.Input{{From: server.URL + "/in", To: "in"}}}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.counted(func(n map[job.State]int) bool { return n[job.Blocked] == jobs }); err != nil {
+		t.Fatal(err)
+	}
+	groups, err := p.Blocked(p.ctx)
+	if err != nil || len(groups) != 1 || groups[0].Jobs != jobs {
+		t.Fatalf("groups %+v, %v", groups, err)
+	}
+	if _, err := p.counted(func(n map[job.State]int) bool { return n[job.Finished] == jobs+bench.WarmJobs }); err != nil {
+		t.Fatal(err)
+	}
+	for _, j := range p.all(t) {
+		if slices.Contains(ids, j.ID) && (j.Attempt != 1 || j.Recoveries == 0) {
+			t.Errorf("job %s ended in attempt %d after %d recoveries", j.ID, j.Attempt, j.Recoveries)
+		}
+	}
+}
+
+// A system is disabled for a minute while ten thousand jobs wait for it. What is under way is blocked, the others stay where they are, and
+// all go on after that.
+func TestAMinuteWithoutTheSystem(t *testing.T) {
+	p := inTrouble(t, true)
+	const jobs, places, ahead = 10_000, 20, 40
+	if err := p.SetLimit(p.ctx, job.Limit{Key: paperSystem, Most: places}); err != nil {
+		t.Fatal(err)
+	}
+	ids, err := p.submit(jobs, func(int) job.Spec { return job.Spec{Command: []string{"true"}} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	finished := 0
+	some := func(n map[job.State]int) bool {
+		if n[job.Finished] < finished+50 {
+			return false
+		}
+		finished = n[job.Finished]
+		return true
+	}
+	if _, err := p.counted(some); err != nil {
+		t.Fatal(err)
+	}
+	disable := func(disabled bool) {
+		t.Helper()
+		if _, err := p.Systems().Disable(p.ctx, job.SystemLocal, disabled); err != nil {
+			t.Fatal(err)
+		}
+	}
+	disable(true)
+	if err := bench.Wait(p.ctx, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	groups, err := p.Blocked(p.ctx)
+	if err != nil || len(groups) != 1 || groups[0].Jobs == 0 || groups[0].Behind == 0 {
+		t.Fatalf("groups %+v, %v", groups, err)
+	}
+	count, err := p.Count(p.ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	finished = count.States[job.Finished]
+	disable(false)
+	if _, err := p.counted(some); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.counted(func(n map[job.State]int) bool { return n[job.Blocked] == 0 }); err != nil {
+		t.Fatal(err)
+	}
+	blocked := 0
+	for _, j := range p.all(t) {
+		if j.Recoveries > 0 {
+			blocked++
+		}
+	}
+	if blocked == 0 || blocked > places+ahead {
+		t.Errorf("%d jobs were blocked, with %d places and %d that are made ready", blocked, places, ahead)
+	}
+	t.Logf("%d of %d jobs were blocked", blocked, jobs)
+	if _, err := p.Cancel(p.ctx, ids...); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.counted(func(n map[job.State]int) bool { return n[job.Finished]+n[job.Canceled] == jobs+bench.WarmJobs }); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,280 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/pprof"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/internal/cli/term"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+func tasksCommand(o *Options) *cobra.Command {
+	b := &tasksBench{}
+	cmd := &cobra.Command{
+		Use:   "tasks",
+		Short: "Measure how many tasks per second go through, beside bare SQL",
+		Long: `Tasks submits no-op tasks, --batch of them with each call, while the service runs them in --slots slots.
+
+What is counted: from the first call of submit until the last job is FINISHED in the database. Every job is committed,
+and waits for the disk, three times on its way: when it is submitted, when it is claimed and when it ends; each time it
+gets its row of history. Nothing is kept in memory only, and the handler is called for every job.
+
+The rival is bare SQL, written by hand with prepared statements on the same driver, settings and schema, without Pawl's
+code: it inserts the same rows --batch to a transaction, then claims and finishes --slots to a transaction until nothing
+is left, many rows to a statement, which leaves the same rows of jobs, specs and events. It has no handler, checks no
+lease, and decides nothing: it is the limit for whatever keeps this history in this database. With --db it works on two
+connections side by side, each of which takes half of --slots.
+
+The two take turns, each on a fresh database, --rounds times. With --db there is one round before these that does not
+count: a server that is new writes the files of its log for the first time, and only then uses them again. Figures are
+medians; ratio_to_sql is the median of the rounds' own ratios, since a round's two halves share the state of a busy
+machine; sql_limit_per_second is the best round of bare SQL. cpu_us_per_job is what this process used on all cores,
+garbage collection included: it says more than the clock where others use the machine.`,
+		Example: "  pawl bench tasks --jobs 20000 --rounds 5",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := errors.Join(
+				term.CheckRange("jobs", b.jobs, 1, 10_000_000),
+				term.CheckRange("slots", b.slots, 1, 10_000),
+				term.CheckRange("batch", b.batch, 1, 100_000),
+				term.CheckRange("rounds", b.rounds, 1, 100),
+				term.CheckRange("kept", b.kept, 0, 100_000_000),
+			); err != nil {
+				return err
+			}
+			if b.limit <= 0 {
+				return term.Usagef("--timeout %s is out of range: give a time such as 10m", b.limit)
+			}
+			return o.Measure(cmd, b.limit, b.measure)
+		},
+	}
+	cmd.Flags().IntVar(&b.jobs, "jobs", 100_000, "tasks in each round")
+	cmd.Flags().IntVar(&b.slots, "slots", 200, "tasks that run at once")
+	cmd.Flags().IntVar(&b.batch, "batch", 1000, "tasks in each call of submit")
+	cmd.Flags().IntVar(&b.rounds, "rounds", 3, "rounds, of Pawl and bare SQL each")
+	cmd.Flags().BoolVar(&b.later, "work-alone", false, "submit all tasks before the service runs, and measure from then on")
+	cmd.Flags().IntVar(&b.kept, "kept", 0, "jobs that have ended before and are kept: bare SQL makes them, for Pawl and itself, before each round")
+	term.DurationVar(cmd, &b.limit, "timeout", 10*time.Minute, "give up after this time")
+	cmd.Flags().StringVar(&b.profile, "cpuprofile", "", "write a CPU profile of Pawl's part of the first round to this file, for go tool pprof")
+	return cmd
+}
+
+type tasksBench struct {
+	jobs, slots, batch, rounds, kept int
+	later                            bool
+	limit                            time.Duration
+	profile                          string
+}
+
+// noop is the kind of the tasks that are measured, and noopArgs what they are given.
+const noop = "noop"
+
+type noopArgs struct {
+	N int `json:"n"`
+}
+
+// A taskRound is how long one round took.
+type taskRound struct {
+	submit time.Duration // until the last submit was answered
+	whole  time.Duration
+	cpu    time.Duration // that this process used meanwhile, on all cores
+}
+
+func (b *tasksBench) perSecond(d time.Duration) float64 { return float64(b.jobs) / d.Seconds() }
+
+type taskFigures struct {
+	Jobs   int `json:"jobs"`
+	Slots  int `json:"slots"`
+	Batch  int `json:"batch"`
+	Rounds int `json:"rounds"`
+	Kept   int `json:"kept"`
+
+	JobsPerSecond      float64   `json:"jobs_per_second"`
+	SubmitPerSecond    float64   `json:"submit_per_second"` // while the service runs what is there
+	SQLJobsPerSecond   float64   `json:"sql_jobs_per_second"`
+	SQLSubmitPerSecond float64   `json:"sql_submit_per_second"` // while nothing else runs
+	SQLLimitPerSecond  float64   `json:"sql_limit_per_second"`
+	RatioToSQL         float64   `json:"ratio_to_sql"`
+	CPUPerJob          float64   `json:"cpu_us_per_job"`
+	SQLCPUPerJob       float64   `json:"sql_cpu_us_per_job"`
+	StatementsPerJob   float64   `json:"statements_per_job"`
+	RSS                float64   `json:"rss_mb"`
+	EachJobsPerSecond  []float64 `json:"jobs_per_second_rounds"`
+	EachSQLPerSecond   []float64 `json:"sql_jobs_per_second_rounds"`
+	Machine
+}
+
+// Rows implements [Figures].
+func (f *taskFigures) Rows(row func(name, format string, args ...any)) {
+	row("pawl", "%.0f jobs/s, median of %.0f; submitted at %.0f jobs/s meanwhile", f.JobsPerSecond, f.EachJobsPerSecond, f.SubmitPerSecond)
+	row("bare SQL", "%.0f jobs/s, median of %.0f; best %.0f", f.SQLJobsPerSecond, f.EachSQLPerSecond, f.SQLLimitPerSecond)
+	row("ratio", "%.0f %% of bare SQL", 100*f.RatioToSQL)
+	row("cost", "%.0f µs of CPU per job (bare SQL: %.0f), %.2f statements, %.0f MB resident", f.CPUPerJob, f.SQLCPUPerJob, f.StatementsPerJob, f.RSS)
+	row("load", "%d no-op tasks, %d slots, %d to a submit, %d rounds, beside %d jobs that have ended", f.Jobs, f.Slots, f.Batch, f.Rounds, f.Kept)
+}
+
+func (b *tasksBench) measure(ctx context.Context, m *Measurement) (Figures, error) {
+	f := &taskFigures{Jobs: b.jobs, Slots: b.slots, Batch: b.batch, Rounds: b.rounds, Kept: b.kept, Machine: m.Machine}
+	var submits, sqlSubmits, ratios, cpu, sqlCPU []float64
+	if m.DB != "" {
+		warm := *b
+		warm.kept, warm.profile = 0, ""
+		if _, _, err := warm.round(ctx, m, 0, &taskFigures{}); err != nil {
+			return nil, err
+		}
+		fmt.Fprintln(m.Progress, "the round that does not count is over")
+	}
+	for i := range b.rounds {
+		ours, theirs, err := b.round(ctx, m, i, f)
+		if err != nil {
+			return nil, err
+		}
+		jobs, sql := b.perSecond(ours.whole), b.perSecond(theirs.whole)
+		fmt.Fprintf(m.Progress, "round %d of %d: pawl %.0f jobs/s, bare SQL %.0f jobs/s\n", i+1, b.rounds, jobs, sql)
+		f.EachJobsPerSecond = append(f.EachJobsPerSecond, Rounded(jobs, 1))
+		f.EachSQLPerSecond = append(f.EachSQLPerSecond, Rounded(sql, 1))
+		submits = append(submits, b.perSecond(ours.submit))
+		sqlSubmits = append(sqlSubmits, b.perSecond(theirs.submit))
+		ratios = append(ratios, jobs/sql)
+		cpu = append(cpu, float64(ours.cpu.Microseconds())/float64(b.jobs))
+		sqlCPU = append(sqlCPU, float64(theirs.cpu.Microseconds())/float64(b.jobs))
+	}
+	f.JobsPerSecond, f.SubmitPerSecond = Median(f.EachJobsPerSecond), Rounded(Median(submits), 1)
+	f.SQLJobsPerSecond, f.SQLSubmitPerSecond = Median(f.EachSQLPerSecond), Rounded(Median(sqlSubmits), 1)
+	f.SQLLimitPerSecond, f.RatioToSQL = slices.Max(f.EachSQLPerSecond), Rounded(Median(ratios), 3)
+	f.CPUPerJob, f.SQLCPUPerJob = Rounded(Median(cpu), 1), Rounded(Median(sqlCPU), 1)
+	return f, nil
+}
+
+// round measures Pawl and bare SQL, one after the other. What Pawl costs besides time goes into f.
+func (b *tasksBench) round(ctx context.Context, m *Measurement, i int, f *taskFigures) (ours, theirs taskRound, err error) {
+	halves := []func(dir string) error{
+		func(dir string) (err error) {
+			ours, err = b.service(ctx, m, dir, i == 0, f)
+			return err
+		},
+		func(dir string) (err error) {
+			if m.DB != "" {
+				theirs, err = b.postgres(ctx, m.DB)
+			} else {
+				theirs, err = b.sql(ctx, dir)
+			}
+			return err
+		},
+	}
+	if i%2 == 1 { // what drifts weighs on both
+		slices.Reverse(halves)
+	}
+	for k, half := range halves {
+		dir := filepath.Join(m.Dir, fmt.Sprintf("%d-%d", i, k))
+		runtime.GC()
+		if err := half(dir); err != nil {
+			return ours, theirs, err
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			return ours, theirs, err
+		}
+	}
+	if b.later {
+		theirs.whole -= theirs.submit
+	}
+	return ours, theirs, nil
+}
+
+// service measures Pawl in dir. What it costs besides time goes into f.
+func (b *tasksBench) service(ctx context.Context, m *Measurement, dir string, first bool, f *taskFigures) (r taskRound, err error) {
+	var handled atomic.Int64
+	all := make(chan struct{})
+	if m.DB == "" {
+		if err := b.keep(ctx, dir); err != nil {
+			return r, err
+		}
+	}
+	svc, err := m.makeBed(ctx, dir, pawl.Config{Slots: map[job.Lane]int{job.LaneTask: b.slots}}, func(s *pawl.Service) {
+		pawl.Handle(s, noop, func(context.Context, *pawl.Task[noopArgs]) (struct{}, error) {
+			if handled.Add(1) == int64(b.jobs) {
+				close(all)
+			}
+			return struct{}{}, nil
+		})
+	})
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, svc.close()) }()
+	if m.DB != "" {
+		if err := withBarePostgres(svc.ctx, m.DB, svc.schema, func(q *barePostgres) error { return q.keep(svc.ctx, b) }); err != nil {
+			return r, err
+		}
+	}
+	if !b.later {
+		svc.start()
+		if _, err := svc.Wait(svc.ctx, svc.warm); err != nil {
+			return r, err
+		}
+	}
+	if first && b.profile != "" {
+		stop, err := StartProfile(b.profile)
+		if err != nil {
+			return r, err
+		}
+		defer stop()
+	}
+
+	statements := svc.data.Store.Statements()
+	begin, used := time.Now(), UsedCPU()
+	for from := 0; from < b.jobs; from += b.batch {
+		reqs := make([]pawl.Request, min(b.batch, b.jobs-from))
+		for i := range reqs {
+			reqs[i].Spec = pawl.NewTask(noop, noopArgs{from + i})
+		}
+		if _, err := svc.Submit(svc.ctx, reqs...); err != nil {
+			return r, err
+		}
+	}
+	r.submit = time.Since(begin)
+	if b.later {
+		begin, used = time.Now(), UsedCPU()
+		svc.start()
+	}
+	select {
+	case <-all:
+	case <-svc.ctx.Done():
+		return r, context.Cause(svc.ctx)
+	}
+	end, err := svc.finished(b.kept + b.jobs)
+	if err != nil {
+		return r, err
+	}
+	r.whole, r.cpu = end.Sub(begin), UsedCPU()-used
+	f.StatementsPerJob = Rounded(float64(svc.data.Store.Statements()-statements)/float64(b.jobs), 2)
+	f.RSS = max(f.RSS, ResidentMB())
+	return r, nil
+}
+
+// StartProfile writes a CPU profile to a file until stop is called.
+func StartProfile(name string) (stop func(), err error) {
+	f, err := os.Create(name)
+	if err != nil {
+		return nil, term.Usagef("--cpuprofile: %w", err)
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		f.Close()
+	}, nil
+}

@@ -1,0 +1,363 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/client"
+	"github.com/pawl-jobs/pawl/internal/cli/target"
+	"github.com/pawl-jobs/pawl/internal/cli/term"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// A resourceKind is a kind of document that commands apply, get, delete, enable and disable.
+type resourceKind struct {
+	kind, plural string
+	example      string    // a name, for help
+	deleting     string    // what it means to delete one
+	switching    [2]string // what it means to enable and to disable it
+	columns      []string
+
+	check   func(doc json.RawMessage) (name string, err error)
+	apply   func(ctx context.Context, at *target.Target, name string, doc json.RawMessage, dryRun bool) (become string, err error)
+	list    func(ctx context.Context, at *target.Target) ([]resource, error)
+	get     func(ctx context.Context, at *target.Target, name string) (resource, error)
+	remove  func(ctx context.Context, at *target.Target, name string) error
+	disable func(ctx context.Context, at *target.Target, name string, disabled bool) error
+}
+
+// A resource is a document as commands print it.
+type resource struct {
+	name        string
+	disabled    bool
+	description string
+	cells       []string // in the order of the kind's columns
+	version     int64
+	updated     time.Time
+	doc         any
+}
+
+// resourceKinds are those that there are.
+var resourceKinds = []*resourceKind{
+	kindOf(resourceKind{
+		kind: job.KindQueue, plural: "queues", example: "night", columns: []string{"MOST WAITING"},
+		deleting:  "Delete removes the document of a queue. A queue that has jobs which have not ended is kept; the default queue is always there.",
+		switching: [2]string{"take new jobs again", "take no new jobs"},
+	}, job.ParseQueue, (*client.Client).Queues, func(q *job.Queue) resource {
+		most := "-"
+		if q.MaxWaiting > 0 {
+			most = fmt.Sprint(q.MaxWaiting)
+		}
+		return resource{name: q.Name, disabled: q.Disabled, description: q.Description, cells: []string{most}}
+	}),
+	kindOf(resourceKind{
+		kind: job.KindSystem, plural: "systems", example: "lab", columns: []string{"HOST"},
+		deleting:  "Delete removes the document of a system. The system local is always there.",
+		switching: [2]string{"launch programs again", "launch no programs: their jobs wait"},
+	}, job.ParseSystem, (*client.Client).Systems, func(s *job.System) resource {
+		return resource{name: s.Name, disabled: s.Disabled, description: s.Description, cells: []string{s.Host.Kind}}
+	}),
+	kindOf(resourceKind{
+		kind: job.KindPolicy, plural: "policies", example: "patient", columns: []string{"TESTS", "WAITS"},
+		deleting:  "Delete removes the document of a policy. Jobs that name it wait as the condition has it by default.",
+		switching: [2]string{"count again", "count for nothing, as if they were not there"},
+	}, job.ParsePolicy, (*client.Client).Policies, func(p *job.RecoveryPolicy) resource {
+		return resource{
+			name: p.Name, disabled: p.Disabled, description: p.Description,
+			cells: []string{term.Stages(p.Stages), term.KeptFor(job.Duration(p.Policy().Wait()))},
+		}
+	}),
+	kindOf(resourceKind{
+		kind: job.KindRetention, plural: "retentions", example: job.DefaultRetention, columns: retentionColumns(),
+		deleting:  "Delete removes the document of the retention. Without it all jobs are kept.",
+		switching: [2]string{"remove jobs again", "remove no jobs"},
+	}, job.ParseRetention, (*client.Client).Retentions, func(r *job.Retention) resource {
+		out := resource{name: r.Name, disabled: r.Disabled, description: r.Description}
+		for _, s := range job.Ends {
+			out.cells = append(out.cells, term.KeptFor(r.Keep[s]))
+		}
+		return out
+	}),
+}
+
+// retentionColumns has a column for each state in which jobs end.
+func retentionColumns() (columns []string) {
+	for _, s := range job.Ends {
+		columns = append(columns, string(s))
+	}
+	return columns
+}
+
+// kindOf completes k for documents of type T.
+func kindOf[T any](k resourceKind, parse func([]byte) (T, error), of func(*client.Client) client.Resources[T], row func(*T) resource) *resourceKind {
+	print := func(r pawl.Resource[T]) resource {
+		out := row(&r.Doc)
+		out.version, out.updated, out.doc = r.Version, r.Updated, r.Doc
+		return out
+	}
+	k.check = func(doc json.RawMessage) (string, error) {
+		v, err := parse(doc)
+		return row(&v).name, err
+	}
+	k.apply = func(ctx context.Context, at *target.Target, name string, doc json.RawMessage, dryRun bool) (string, error) {
+		become := "made"
+		if at != nil {
+			was, err := of(at.Client).Resource(ctx, name)
+			switch {
+			case err == nil:
+				now, wrong := parse(doc)
+				if become = "replaced"; wrong == nil && reflect.DeepEqual(now, was.Doc) {
+					return "unchanged", nil
+				}
+			case job.KindOf(err) != job.NotFound:
+				return "", err
+			}
+		}
+		if dryRun {
+			return "would be " + become, nil
+		}
+		_, created, err := of(at.Client).Apply(ctx, name, doc, pawl.AnyVersion)
+		if created {
+			become = "made" // what is there unmade, such as the system local
+		}
+		return become, err
+	}
+	k.list = func(ctx context.Context, at *target.Target) (list []resource, err error) {
+		all, err := of(at.Client).List(ctx)
+		for _, r := range all {
+			list = append(list, print(r))
+		}
+		return list, err
+	}
+	k.get = func(ctx context.Context, at *target.Target, name string) (resource, error) {
+		r, err := of(at.Client).Resource(ctx, name)
+		return print(r), err
+	}
+	k.remove = func(ctx context.Context, at *target.Target, name string) error {
+		return of(at.Client).Delete(ctx, name)
+	}
+	k.disable = func(ctx context.Context, at *target.Target, name string, disabled bool) error {
+		_, err := of(at.Client).Disable(ctx, name, disabled)
+		return err
+	}
+	return &k
+}
+
+// complete completes the names of resources.
+func (k *resourceKind) complete(cmd *cobra.Command, _ []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+	if at, err := target.Open(cmd.Context(), cmd); err == nil {
+		defer at.Close()
+		list, _ := k.list(cmd.Context(), at)
+		for _, r := range list {
+			names = append(names, cobra.CompletionWithDesc(r.name, r.description))
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// noSubject refuses what is none of the commands below a command.
+func noSubject(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var names []string
+	for _, c := range cmd.Commands() {
+		names = append(names, c.Name())
+	}
+	meant := ": give one of " + strings.Join(names, ", ")
+	if near := job.Nearest(args[0], names...); near != "" {
+		meant = ": did you mean " + near + "?"
+	}
+	return fmt.Errorf("%s does not know %q%s", cmd.CommandPath(), args[0], meant)
+}
+
+func getCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "get",
+		Short: "Show queues, systems, how blocked jobs wait, or for how long jobs are kept",
+		Long: `Get prints queues, systems, policies (how blocked jobs wait) or retentions (for how long jobs are kept), or one of them.
+With -o yaml or -o json it prints documents that pawl apply takes. (For jobs there are pawl list and pawl show.)`,
+		Example: `  pawl get queues
+  pawl get system local -o yaml
+  pawl get retention default`,
+		Args: noSubject,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	for _, k := range resourceKinds {
+		cmd.AddCommand(k.listing(), k.showing())
+	}
+	return cmd
+}
+
+// listing is the command that lists the resources of a kind.
+func (k *resourceKind) listing() *cobra.Command {
+	var f term.Format
+	cmd := &cobra.Command{
+		Use:     k.plural,
+		Short:   "List the " + k.plural,
+		Example: "  pawl get " + k.plural + "\n  pawl get " + k.plural + " -o wide",
+		Args:    cobra.NoArgs,
+		RunE: target.With(target.Open, func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
+			list, err := k.list(ctx, at)
+			if err != nil {
+				return err
+			}
+			return k.print(cmd, list, f, true)
+		}),
+	}
+	term.FormatFlag(cmd, &f, term.AsTable, term.AsWide, term.AsJSON, term.AsYAML, term.AsName)
+	return cmd
+}
+
+// showing is the command that shows one of a kind.
+func (k *resourceKind) showing() *cobra.Command {
+	var f term.Format
+	cmd := &cobra.Command{
+		Use:               k.kind + " NAME",
+		Short:             "Show one " + k.kind,
+		Example:           "  pawl get " + k.kind + " " + k.example + "\n  pawl get " + k.kind + " " + k.example + " -o yaml",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: k.complete,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return target.With(target.Open, func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
+				r, err := k.get(ctx, at, args[0])
+				if err != nil {
+					return err
+				}
+				return k.print(cmd, []resource{r}, f, false)
+			})(cmd, args)
+		},
+	}
+	term.FormatFlag(cmd, &f, term.AsTable, term.AsWide, term.AsJSON, term.AsYAML, term.AsName)
+	return cmd
+}
+
+// print prints resources; as a list, or the only one of them.
+func (k *resourceKind) print(cmd *cobra.Command, list []resource, f term.Format, many bool) error {
+	out := cmd.OutOrStdout()
+	var docs []any
+	for _, r := range list {
+		doc, err := k.document(r)
+		if err != nil {
+			return err
+		}
+		docs = append(docs, doc)
+	}
+	switch {
+	case f == term.AsName:
+		for _, r := range list {
+			fmt.Fprintln(out, r.name)
+		}
+		return nil
+	case f == term.AsJSON && many:
+		return f.Document(out, docs)
+	case f == term.AsJSON || f == term.AsYAML:
+		for i, doc := range docs {
+			if i > 0 {
+				fmt.Fprintln(out, "---")
+			}
+			if err := f.Document(out, doc); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	columns := []term.Column{{Title: "NAME", Least: 12}, {Title: "STATE"}}
+	for _, name := range k.columns {
+		columns = append(columns, term.Column{Title: name, Least: 8})
+	}
+	if f == term.AsWide {
+		columns = append(columns, term.Titles("VERSION", "UPDATED")...)
+	}
+	t := term.NewTable(out, f == term.AsWide, append(columns, term.Column{Title: "DESCRIPTION", Least: 12, Spare: 1})...)
+	for _, r := range list {
+		state := "enabled"
+		if r.disabled {
+			state = "disabled"
+		}
+		cells := []any{r.name, state}
+		for _, c := range r.cells {
+			cells = append(cells, c)
+		}
+		if f == term.AsWide {
+			updated := "-"
+			if !r.updated.IsZero() {
+				updated = r.updated.Local().Format(time.DateTime)
+			}
+			cells = append(cells, r.version, updated)
+		}
+		t.Row(append(cells, term.OrDash(r.description))...)
+	}
+	return t.Flush()
+}
+
+// document is the document of a resource as pawl apply takes it.
+func (k *resourceKind) document(r resource) (json.RawMessage, error) {
+	doc, err := job.Encode(r.doc)
+	if err != nil {
+		return nil, err
+	}
+	fields := strings.TrimPrefix(string(doc), "{")
+	return json.RawMessage(`{"kind":"` + k.kind + `",` + fields), nil // kind comes first, for people
+}
+
+// switches says what becomes of one that is disabled, or enabled.
+func (k *resourceKind) switches(disabled bool) string {
+	if disabled {
+		return k.switching[1]
+	}
+	return k.switching[0]
+}
+
+func enableCommand() *cobra.Command {
+	return switchCommand("enable", "Let queues take new jobs again, systems launch programs, policies count, or retention remove jobs",
+		`Enable takes back what pawl disable did. Jobs that wait for a system go on one after the other, at the rate of releases: it is tested at
+once whether they may.`, false)
+}
+
+func disableCommand() *cobra.Command {
+	return switchCommand("disable", "Let queues take no new jobs, systems launch no programs, policies not count, or retention remove none",
+		`Disable stops a queue from taking new jobs; those that are there already go on. A system takes jobs all the same, and launches none of
+their programs: jobs that are under way are BLOCKED until it is enabled, all others wait in the line of the system, and what runs goes on;
+see pawl recovery list, and pawl show JOB. A policy that is disabled is as if it were not there. While the retention is disabled no job is
+removed.`, true)
+}
+
+func switchCommand(name, short, long string, disabled bool) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     name,
+		Short:   short,
+		Long:    long,
+		Example: "  pawl " + name + " queue night",
+		Args:    noSubject,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	for _, k := range resourceKinds {
+		cmd.AddCommand(&cobra.Command{
+			Use:               k.kind + " NAME...",
+			Short:             "Let " + k.plural + " " + k.switches(disabled),
+			Example:           "  pawl " + name + " " + k.kind + " " + k.example,
+			Args:              cobra.MinimumNArgs(1),
+			ValidArgsFunction: k.complete,
+			RunE: func(cmd *cobra.Command, args []string) error {
+				return target.With(target.OpenWriting, func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
+					for _, r := range args {
+						if err := k.disable(ctx, at, r, disabled); err != nil {
+							return err
+						}
+						fmt.Fprintf(cmd.OutOrStdout(), "%s %s %sd\n", k.kind, r, name)
+					}
+					return nil
+				})(cmd, args)
+			},
+		})
+	}
+	return cmd
+}

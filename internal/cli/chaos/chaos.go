@@ -1,0 +1,237 @@
+// Package chaos is the hidden command pawl chaos, the program that crash tests kill, and what a build for storms adds.
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/internal/cli/target"
+	"github.com/pawl-jobs/pawl/internal/cli/term"
+	"github.com/pawl-jobs/pawl/internal/node"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Command is the program that crash tests kill (internal/chaos): the service on a folder, with a load of mixed
+// jobs. It is hidden, and everything but the load is the same code as that of the other commands.
+func Command() *cobra.Command {
+	var l load
+	var lease time.Duration
+	cmd := &cobra.Command{
+		Use:    "chaos",
+		Short:  "Run a load of mixed jobs for crash tests",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dir, err := target.DataDir(cmd)
+			if err != nil {
+				return err
+			}
+			db := os.Getenv("PAWL_DB") // with its password
+			return l.run(cmd.Context(), cmd.OutOrStdout(), dir, node.Options{
+				DB: db, Migrate: db != "", Lease: lease,
+				Slots: map[job.Lane]int{job.LaneFinish: 4, job.LaneLaunch: 4, job.LanePrepare: 8, job.LaneTask: 20},
+			})
+		},
+	}
+	cmd.Flags().StringVar(&l.ledger, "ledger", "", "file to which jobs append what they did")
+	cmd.Flags().IntVar(&l.jobs, "jobs", 500, "how many jobs")
+	cmd.Flags().Uint64Var(&l.seed, "seed", 1, "seed of the load")
+	cmd.Flags().IntVar(&l.machine, "machine", 0, "which of the machines this is, from 0")
+	cmd.Flags().IntVar(&l.machines, "machines", 1, "how many machines work on the load")
+	term.DurationVar(cmd, &lease, "lease", 0, "how long the session outlives its last renewal")
+	return cmd
+}
+
+// load is the jobs of a crash test. The same seed makes the same jobs, so that each run submits what the one before
+// did, under the same external ids; so do processes that work on it side by side. A program belongs to the machine of
+// whoever submitted it first.
+//
+// The ledger is what the world outside knows. Its lines are:
+//
+//	accepted <job> <external id> <state> <attempts> <prerequisite or -> <need or ->
+//	cancel <job>                     about to ask for it
+//	canceled <job>                   it was granted
+//	launch <job> <attempt> <pid>     written by the program itself
+//	task <job> <attempt> <epoch>     written by the handler, when it begins
+//	done <job> <attempt> <epoch>     written by both when they end by themselves; a program does not know its epoch and writes 0
+//
+// state and attempts are how the job ends if nobody cancels it and its prerequisite is met. The input of programs is
+// the file beside the ledger that has .input behind its name.
+type load struct {
+	ledger            string
+	jobs              int
+	seed              uint64
+	machine, machines int
+}
+
+// chaosBatch is how many jobs one call submits. They take turns in which machine comes first: the others wait for it, for
+// as long as chaosLate, for it may be down.
+const (
+	chaosBatch = 25
+	chaosLate  = time.Second
+)
+
+// run submits the load, again with the same external ids after each crash, and runs until every job has ended. Told to
+// stop, it stops in good order.
+func (l *load) run(ctx context.Context, out io.Writer, dir string, o node.Options) error {
+	n, err := node.Open(ctx, dir, o)
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	pawl.Handle(n.Service, "chaos", func(ctx context.Context, t *pawl.Task[chaosTask]) (struct{}, error) {
+		return struct{}{}, t.Args.run(ctx, l, &t.Job)
+	})
+	pawl.HandleTester(n.Service, chaosTester, l.test)
+	running, stop := context.WithCancelCause(ctx)
+	ended := make(chan error, 1)
+	go func() {
+		err := n.Run(running)
+		stop(fmt.Errorf("the service stopped: %w", err))
+		ended <- err
+	}()
+	fmt.Fprintln(out, "running")
+	err = l.work(running, n, stop)
+	stop(nil)
+	if broke := <-ended; broke != nil {
+		return broke
+	}
+	switch {
+	case ctx.Err() != nil:
+		fmt.Fprintf(out, "stopped in good order; repaired by the sweep: %d\n", n.Repaired())
+		return nil
+	case err != nil:
+		return err
+	}
+	// The watcher does so once a minute.
+	if err := n.App.Sweep(ctx, n.Store); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "all %d jobs have ended; repaired by the sweep: %d\n", l.jobs, n.Repaired())
+	return nil
+}
+
+// work submits the load, and returns when every job has ended, and no death of another process is left unnoticed.
+func (l *load) work(ctx context.Context, n *node.Node, broke func(error)) error {
+	for _, limit := range chaosLimits { // before there is a job that they count
+		if err := n.SetLimit(ctx, limit); err != nil {
+			return err
+		}
+	}
+	ids, err := l.submit(ctx, n)
+	if err != nil {
+		return err
+	}
+	l.people(ctx, n, ids, broke)
+	for _, id := range ids {
+		if _, err := n.Wait(ctx, id); err != nil {
+			return err
+		}
+	}
+	return buried(ctx, n)
+}
+
+// buried returns when each session has ended whose lease is over.
+func buried(ctx context.Context, n *node.Node) error {
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for {
+		all, err := n.Store.Sessions(ctx)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(all, func(s store.SessionInfo) bool { return !s.Live && s.Ended.IsZero() }) {
+			return nil
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// submit submits the load and notes what was acknowledged. Some jobs are canceled at once.
+func (l *load) submit(ctx context.Context, n *node.Node) ([]job.ID, error) {
+	var ids []job.ID
+	for len(ids) < l.jobs {
+		from := len(ids)
+		if from/chaosBatch%l.machines != l.machine {
+			if err := l.give(ctx, from); err != nil {
+				return nil, err
+			}
+		}
+		made := make([]chaosJob, min(chaosBatch, l.jobs-from))
+		reqs := make([]pawl.Request, len(made))
+		for i := range made {
+			made[i] = l.job(from+i, ids)
+			reqs[i] = made[i].Request
+		}
+		answers, err := n.Submit(ctx, reqs...)
+		if err != nil {
+			return nil, err
+		}
+		for i, a := range answers {
+			m, after := &made[i], "- -"
+			if len(m.After) > 0 {
+				after = fmt.Sprintf("%s %s", m.After[0].Job, m.After[0].Need)
+			}
+			if err := l.note("accepted %s %s %s %d %s", a.ID, m.Spec.ExternalID, m.state, m.attempts, after); err != nil {
+				return nil, err
+			}
+			ids = append(ids, a.ID)
+			if (from+i)%29 == 11 {
+				if _, err := l.cancel(ctx, n, a.ID); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	return ids, nil
+}
+
+// give gives another machine the time to submit the batch that begins with job number i.
+func (l *load) give(ctx context.Context, i int) error {
+	late := time.NewTimer(chaosLate)
+	defer late.Stop()
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for {
+		lines, err := os.ReadFile(l.ledger)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if bytes.Contains(lines, fmt.Appendf(nil, " chaos-%d ", i)) {
+			return nil
+		}
+		select {
+		case <-look.C:
+		case <-late.C:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// note appends a line to the ledger.
+func (l *load) note(format string, args ...any) error {
+	f, err := os.OpenFile(l.ledger, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = fmt.Fprintf(f, format+"\n", args...)
+	return err
+}

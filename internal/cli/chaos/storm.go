@@ -1,0 +1,123 @@
+//go:build storm
+
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/api"
+	"github.com/pawl-jobs/pawl/internal/node"
+	"github.com/pawl-jobs/pawl/recovery"
+)
+
+// In a build for storms (internal/storm) every process of pawl serve and pawl worker also runs tasks of the kind "storm", which
+// append what they do to the file that STORM_LEDGER names. With STORM_SWEEP=never nobody sweeps. At the socket that STORM_STRANGERS
+// names, people of another tenant are served.
+func init() {
+	node.Addition.Handle = func(s *pawl.Service) { pawl.Handle(s, "storm", stormTask) }
+	node.Addition.Configure = func(c *pawl.Config) {
+		if os.Getenv("STORM_SWEEP") == "never" {
+			c.Sweep = -1
+		}
+		if at := os.Getenv("STORM_STRANGERS"); at != "" {
+			theirs := *c
+			theirs.Tenant = "strangers"
+			go stormServe(at, api.New(api.Config{Service: pawl.New(theirs), Log: node.QuietLog}))
+		}
+	}
+}
+
+func stormServe(at string, h http.Handler) {
+	l, err := net.Listen("unix", at)
+	if err == nil {
+		err = http.Serve(l, h)
+	}
+	fmt.Fprintln(os.Stderr, "storm: strangers:", err)
+}
+
+// stormArgs are the arguments of a task.
+type stormArgs struct {
+	Millis int    `json:"millis"` // how long it takes
+	Fails  int    `json:"fails"`  // how many attempts fail
+	Deaf   bool   `json:"deaf"`   // it does not look at its context
+	Needs  string `json:"needs"`  // the URL of what must be there; empty: nothing
+}
+
+// A stormResult says which run of a task its result is of.
+type stormResult struct {
+	Epoch   int64 `json:"epoch"`
+	Attempt int   `json:"attempt"`
+}
+
+func stormTask(ctx context.Context, t *pawl.Task[stormArgs]) (stormResult, error) {
+	r := stormResult{t.Job.Epoch, t.Job.Attempt}
+	if err := stormNote("task %s %d %d", t.Job.ID, r.Attempt, r.Epoch); err != nil {
+		return r, err
+	}
+	begin := sinceBoot()
+	err := stormWork(ctx, t)
+	if noted := stormNote("span %s %d %d %.9f %.9f", t.Job.ID, r.Attempt, r.Epoch, begin, sinceBoot()); noted != nil {
+		return r, noted
+	}
+	return r, err
+}
+
+func stormWork(ctx context.Context, t *pawl.Task[stormArgs]) error {
+	over := ctx.Done()
+	if t.Args.Deaf {
+		over = nil
+	}
+	wait := time.NewTimer(time.Duration(t.Args.Millis) * time.Millisecond)
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+	case <-over:
+		return context.Cause(ctx)
+	}
+	if t.Args.Needs != "" && !stormThere(t.Args.Needs) {
+		return pawl.Block("what it needs is away", recovery.HTTP, map[string]string{"url": t.Args.Needs})
+	}
+	if t.Job.Attempt <= t.Args.Fails {
+		return fmt.Errorf("attempt %d fails on purpose", t.Job.Attempt)
+	}
+	return nil
+}
+
+// stormThere reports whether what is at a URL answers as it should.
+func stormThere(url string) bool {
+	c := http.Client{Timeout: 5 * time.Second}
+	r, err := c.Get(url)
+	if err != nil {
+		return false
+	}
+	defer r.Body.Close()
+	return r.StatusCode == http.StatusOK
+}
+
+// sinceBoot is the time in seconds since this machine was started, which is right where [time.Now] is wrong.
+func sinceBoot() float64 {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
+		panic(err) // every Linux has that clock
+	}
+	return float64(t.Nano()) / 1e9
+}
+
+// stormNote appends a line to the ledger.
+func stormNote(format string, args ...any) error {
+	f, err := os.OpenFile(os.Getenv("STORM_LEDGER"), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return pawl.Permanent(fmt.Errorf("ledger: %w", err))
+	}
+	defer f.Close()
+	_, err = fmt.Fprintf(f, format+"\n", args...)
+	return err
+}

@@ -1,0 +1,210 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/client"
+	"github.com/pawl-jobs/pawl/internal/cli/target"
+	"github.com/pawl-jobs/pawl/internal/cli/term"
+	"github.com/pawl-jobs/pawl/internal/node"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// How long a command waits for its wish to be obeyed: a cancel ends what the job runs, which takes as long as it takes;
+// to suspend a program and to let it go on takes a moment.
+const (
+	cancelWait = 24 * time.Hour
+	pauseWait  = 30 * time.Second
+	forceWait  = 10 * time.Second
+)
+
+func cancelCommand() *cobra.Command {
+	force := false
+	cmd := wishCommand(wish{job.WishCancel, cancelWait, &force, pawl.ActCancel, []job.Filter{target.LivingJobs}}, "End a job, or many",
+		`Cancel ends a job and returns when nothing of it runs any more. With --force it waits 10 seconds for that, and then gives
+the job up: it ends, ABANDONED, although its program may still run on a machine that does not answer.`,
+		`  pawl cancel slow
+  pawl cancel --filter 'label.project=x state=PENDING' --dry-run
+  pawl cancel --force stuck`)
+	cmd.Flags().BoolVar(&force, "force", false, "give the job up where its end cannot be confirmed")
+	return cmd
+}
+
+func pauseCommand() *cobra.Command {
+	return wishCommand(wish{job.WishPause, pauseWait, nil, pawl.ActPause, []job.Filter{target.PausableJobs}}, "Hold a job until it is resumed, or many",
+		`Pause holds a job. One that waits becomes PAUSED. A program that runs is suspended where it is, and stays RUNNING; the
+command returns when it stands still. The time until it is resumed does not count for its time limit.`,
+		`  pawl pause slow
+  pawl pause --filter queue=night`)
+}
+
+func resumeCommand() *cobra.Command {
+	return wishCommand(wish{job.WishResume, pauseWait, nil, pawl.ActResume, []job.Filter{target.PausedJobs, target.SuspendedJobs}}, "Let a paused job go on, or many",
+		"Resume lets a paused job go on. A program that was suspended goes on where it was.",
+		`  pawl resume slow
+  pawl resume --filter queue=night`)
+}
+
+// A wish is what a command wishes.
+type wish struct {
+	job.Wish
+	wait   time.Duration
+	force  *bool // nil: there is no such thing
+	action pawl.Action
+	fit    []job.Filter // the jobs that it is for
+}
+
+func (w *wish) forced() bool { return w.force != nil && *w.force }
+
+// ask makes the wish of one job.
+func (w *wish) ask(ctx context.Context, c *client.Client, id job.ID) (v pawl.View, obeyed bool, err error) {
+	if w.forced() {
+		return c.ForceCancel(ctx, id, forceWait)
+	}
+	return c.Wish(ctx, id, w.Wish, w.wait)
+}
+
+func wishCommand(w wish, short, long, example string) *cobra.Command {
+	var b Bulk
+	cmd := &cobra.Command{
+		Use:   string(w.Wish) + " [JOB]",
+		Short: short,
+		Long: long + `
+
+While a process runs jobs in the folder, that process is asked to do it; otherwise this command does it.
+
+` + target.JobRule + "\n\n" + BulkRule,
+		Example:           example,
+		Args:              b.Args(1),
+		ValidArgsFunction: target.CompleteOne(w.fit...),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return b.Run(cmd, pawl.Bulk{Action: w.action, Force: w.forced()})
+			}
+			return target.WithJob(func(ctx context.Context, cmd *cobra.Command, at *target.Target, v *pawl.View) error {
+				return w.do(ctx, cmd, at, v.ID)
+			})(cmd, args)
+		},
+	}
+	b.Flags(cmd)
+	return cmd
+}
+
+// do makes the wish of a job, waits, and says what has become of it.
+func (w *wish) do(ctx context.Context, cmd *cobra.Command, at *target.Target, id job.ID) error {
+	if err := at.MakeWritable(ctx, node.Options{Only: []job.ID{id}}); err != nil {
+		return err
+	}
+	ask := func() (pawl.View, bool, error) { return w.ask(ctx, at.Client, id) }
+	if at.Node != nil {
+		ask = func() (pawl.View, bool, error) { return wishHere(ctx, at.Node, id, w) }
+	}
+	now, obeyed, err := ask()
+	out := cmd.OutOrStdout()
+	switch {
+	case err != nil && ctx.Err() != nil, err == nil && !obeyed:
+		fmt.Fprintf(out, "job %s: %s is asked for; %s carries it out\n", id, w.Wish, at.Who())
+		return term.Exit(term.ExitLeft)
+	case err != nil:
+		return err
+	case w.Wish == job.WishPause && now.State == job.Running:
+		fmt.Fprintf(out, "job %s (%s): %s, its program is suspended\n", now.Name, id, now.State)
+	case now.Code == job.Abandoned:
+		fmt.Fprintf(out, "job %s (%s): %s: %s\n", now.Name, id, now.State, now.Message)
+	default:
+		fmt.Fprintf(out, "job %s (%s): %s\n", now.Name, id, now.State)
+	}
+	if w.Wish == job.WishResume && at.Node != nil && !now.State.Terminal() {
+		fmt.Fprintln(out, term.Typed(cmd, unserved(now.Program(), now.Kind)))
+	}
+	return nil
+}
+
+// unserved says who goes on with a job while no process runs jobs in the folder.
+func unserved(program bool, kind string) string {
+	if program {
+		return "no pawl runs in this folder now: pawl run goes on with it"
+	}
+	return "no program runs in this folder now: start the one that handles " + kind
+}
+
+// wishHere makes a wish in this process, which carries it out and runs no other job.
+func wishHere(ctx context.Context, n *node.Node, id job.ID, w *wish) (v pawl.View, obeyed bool, err error) {
+	j, err := n.Job(ctx, id)
+	if err != nil {
+		return v, false, err
+	}
+	if j.Custody != job.Monitor && (!j.Live || w.Wish == job.WishResume) {
+		return w.ask(ctx, n.Client(), id) // nothing of it runs
+	}
+	// What its program has been doing since the last process died is found out, and the wish is carried out on it.
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	waiting, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- n.Run(running)
+		giveUp()
+	}()
+	v, obeyed, err = w.ask(waiting, n.Client(), id)
+	stop()
+	if broke := <-ended; broke != nil {
+		return v, false, broke
+	}
+	return v, obeyed, err
+}
+
+func resubmitCommand() *cobra.Command {
+	var b Bulk
+	cmd := &cobra.Command{
+		Use:   "resubmit [JOB]",
+		Short: "Submit the request of a job once more, or of many",
+		Long: `Resubmit makes a new job of a job's request, as it was given. It does not run it: the process that runs jobs in the
+folder does, or the next one.
+
+` + target.JobRule + "\n\n" + BulkRule,
+		Example: `  pawl resubmit wordcount
+  pawl resubmit --filter 'state=FAILED created>24h' --dry-run`,
+		Args:              b.Args(1),
+		ValidArgsFunction: target.CompleteJob,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return b.Run(cmd, pawl.Bulk{Action: pawl.ActResubmit})
+			}
+			return target.WithJob(func(ctx context.Context, cmd *cobra.Command, at *target.Target, v *pawl.View) error {
+				if err := at.MakeWritable(ctx, node.Options{}); err != nil {
+					return err
+				}
+				again, err := at.Resubmit(ctx, v.ID)
+				if err != nil {
+					return err
+				}
+				out := cmd.OutOrStdout()
+				if term.Quiet(cmd) {
+					fmt.Fprintln(out, again.ID)
+					return nil
+				}
+				fmt.Fprintf(out, "job %s (%s) submitted\n", again.Name, again.ID)
+				switch {
+				case at.Node != nil:
+					fmt.Fprintln(out, term.Typed(cmd, unserved(again.Program(), again.Kind)))
+				case again.Program():
+					fmt.Fprintf(out, "%s runs it\n", at.Who())
+				}
+				return nil
+			})(cmd, args)
+		},
+	}
+	b.Flags(cmd)
+	return cmd
+}
+
+// errNoChoice says that a command was given neither jobs nor a filter.
+var errNoChoice = errors.New("which jobs are meant is not said: name one, or choose with --filter")

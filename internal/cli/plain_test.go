@@ -1,0 +1,46 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/pawl-jobs/pawl/internal/race"
+)
+
+// besides puts a pawl into the PATH before the one that is this test binary. Under the race detector a process takes a quarter of a
+// second to begin: those that stay have it, and what comes and goes, such as pawl show, is of a plain build. Its code runs in the
+// process of the tests, too. Without the detector the test binary begins as fast as any, and nothing is put there.
+func besides() (undo func(), err error) {
+	if !race.Enabled {
+		return func() {}, nil
+	}
+	raced, err := exec.LookPath("pawl")
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "pawl-plain-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.RemoveAll(dir)
+		}
+	}()
+	plain := filepath.Join(dir, "plain", "pawl")
+	build := exec.Command("go", "build", "-o", plain, "../../cmd/pawl")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%w: %s", err, out)
+	}
+	choose := fmt.Sprintf("#!/bin/sh\ncase $1 in\nrun | serve | worker) exec '%s' \"$@\" ;;\nesac\nexec '%s' \"$@\"\n", raced, plain)
+	if err := os.WriteFile(filepath.Join(dir, "pawl"), []byte(choose), 0o700); err != nil {
+		return nil, err
+	}
+	if err := os.Setenv("PATH", dir+string(filepath.ListSeparator)+os.Getenv("PATH")); err != nil {
+		return nil, err
+	}
+	return func() { _ = os.RemoveAll(dir) }, nil
+}

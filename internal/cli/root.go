@@ -1,0 +1,138 @@
+// Package cli is the command line of pawl: the root command, what holds for all commands, and pawl version. The commands
+// themselves are in the packages below, one for each subject:
+//
+//	term      how a command ends and what it prints: exit codes, documents, tables, advice that can be typed
+//	target    where a command asks: a server, a process that has a folder, or the folder
+//	jobfile   files that describe jobs: read them, check them, explain their fields
+//	jobs      commands about jobs: submit, list, show, cancel and their like
+//	run       pawl run, which submits jobs and sees them to their end
+//	admin     commands for those who look after a service
+//
+// None of them knows a backend: package node opens these.
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-jobs/pawl/internal/bench"
+	"github.com/pawl-jobs/pawl/internal/bench/programs"
+	"github.com/pawl-jobs/pawl/internal/cli/admin"
+	"github.com/pawl-jobs/pawl/internal/cli/chaos"
+	"github.com/pawl-jobs/pawl/internal/cli/jobfile"
+	"github.com/pawl-jobs/pawl/internal/cli/jobs"
+	"github.com/pawl-jobs/pawl/internal/cli/run"
+	"github.com/pawl-jobs/pawl/internal/cli/target"
+	"github.com/pawl-jobs/pawl/internal/cli/term"
+	"github.com/pawl-jobs/pawl/internal/live"
+	"github.com/pawl-jobs/pawl/internal/node"
+)
+
+// Main runs the command line of this process, which is of a version of Pawl, and returns its exit code.
+func Main(ctx context.Context, version string) int {
+	node.Version = version
+	if inherits() {
+		return initMain()
+	}
+	out, errs := live.NewWriter(os.Stdout), live.NewWriter(os.Stderr)
+	defer out.Close()
+	defer errs.Close()
+	root := rootCommand()
+	root.SetOut(out)
+	root.SetErr(errs)
+	cmd, err := root.ExecuteContextC(ctx)
+	return term.ExitCode(cmd, err)
+}
+
+func rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "pawl",
+		Short: "Run jobs that must not be lost",
+		Long: `Pawl runs jobs that must not be lost: programs, and tasks written in Go.
+
+A job that was accepted is never lost, never run by two at once, and always moving or waiting for something that
+Pawl can name. Kill this program at any moment and start it again: it goes on where it was.
+
+` + target.JobRule + `
+
+Jobs are those of a data folder on this machine (--dir), or of a server (--server, or PAWL_SERVER). What a server has to
+know of who asks is a token: in the file of --token-file, or in PAWL_TOKEN; of a server on this machine it is found in
+the server's data folder.
+
+pawl help exit-codes says what the exit codes mean.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          noCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+
+		SuggestionsMinimumDistance: 2, // two letters that changed places
+	}
+	term.FlagErrors(root)
+	target.Flags(root)
+	term.QuietFlag(root)
+	for _, c := range slices.Concat(jobs.Commands(), jobfile.Commands(), admin.Commands(), []*cobra.Command{
+		run.Command(), bench.Command(programs.LocalCommand, programs.PaperCommand), chaos.Command(), versionCommand(), term.ExitTopic(),
+	}) {
+		term.CheckArgs(c)
+		if c.Name() != "run" { // it asks first
+			interruptible(c)
+		}
+		root.AddCommand(c)
+	}
+	return root
+}
+
+// interruptible ends the context of a command, and of those below it, at the first signal to stop. The second one ends
+// the process at once.
+func interruptible(c *cobra.Command) {
+	if run := c.RunE; run != nil {
+		c.RunE = func(cmd *cobra.Command, args []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			context.AfterFunc(ctx, stop)
+			cmd.SetContext(ctx)
+			return run(cmd, args)
+		}
+	}
+	for _, sub := range c.Commands() {
+		interruptible(sub)
+	}
+}
+
+// noCommand refuses what is not a command, with the names of those that it may have been meant for.
+func noCommand(root *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	meant := ""
+	if near := root.SuggestionsFor(args[0]); args[0] != "" && len(near) > 0 {
+		meant = ": did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return term.Usagef("unknown command %q%s; see pawl --help", args[0], meant)
+}
+
+func versionCommand() *cobra.Command {
+	var licences bool
+	cmd := &cobra.Command{
+		Use:     "version",
+		Short:   "Print the version, or the licences of what is linked in",
+		Example: "  pawl version\n  pawl version --notices",
+		Args:    cobra.NoArgs,
+		Run: func(cmd *cobra.Command, _ []string) {
+			if licences {
+				fmt.Fprint(cmd.OutOrStdout(), notices)
+				return
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), "pawl "+node.Version)
+		},
+	}
+	cmd.Flags().BoolVar(&licences, "notices", false, "print the notices of the modules that are linked into pawl")
+	return cmd
+}

@@ -1,0 +1,122 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/internal/cli/jobfile"
+	"github.com/pawl-jobs/pawl/internal/phrase"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// submit submits the jobs of the file, or finds those that there are.
+func (r *run) submit(ctx context.Context, s *seat) (err error) {
+	if r.cursor, err = s.Cursor(ctx); err != nil {
+		return err
+	}
+	existed := true
+	if r.file == nil {
+		r.order, err = s.unfinished(ctx)
+		if err == nil && len(r.order) == 0 {
+			fmt.Fprintf(r.view, "no unfinished program %s\n", s.Where())
+		}
+	} else {
+		existed, err = r.submitFile(ctx, s)
+	}
+	if err != nil {
+		return err
+	}
+	r.view.Together(func() {
+		for _, id := range r.order {
+			var v pawl.View
+			if v, err = s.Job(ctx, id); err == nil {
+				err = r.add(ctx, s, &v, existed)
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return err
+}
+
+// submitFile submits the jobs of the file, or finds them, and says so.
+func (r *run) submitFile(ctx context.Context, s *seat) (existed bool, err error) {
+	specs := make([]json.RawMessage, len(r.file.Jobs))
+	for i, e := range r.file.Jobs {
+		specs[i] = e.Given
+	}
+	path, err := r.filePath()
+	if err != nil {
+		return false, err
+	}
+	a, err := s.RunFile(ctx, pawl.FileRun{Path: path, Sum: r.file.Sum, New: r.anew, Call: r.call}, specs...)
+	if err != nil {
+		return false, err
+	}
+	for _, o := range a.Older {
+		if r.file.Path == jobfile.CommandFile {
+			break // they are others
+		}
+		what := "an earlier version of this file"
+		if o.Sum == r.file.Sum {
+			what = "this file"
+		}
+		fmt.Fprintf(r.view, "an older run of %s is unfinished: %s; see pawl list, and pawl cancel\n", what, r.names(ctx, s, o.Jobs))
+	}
+	r.order = a.Jobs
+	switch {
+	case len(a.Jobs) == 1:
+		return a.Existed, nil // it is said with its name
+	case a.Existed:
+		fmt.Fprintf(r.view, "%s of %s go on\n", phrase.Plural(len(a.Jobs), "job"), r.file.Path)
+	case !r.view.Terminal(): // there the board says it
+		fmt.Fprintf(r.view, "%s of %s submitted\n", phrase.Plural(len(a.Jobs), "job"), r.file.Path)
+	}
+	return a.Existed, nil
+}
+
+// filePath is the name under which the runs of the file are remembered. For other machines it says on which one it is.
+func (r *run) filePath() (string, error) {
+	if !r.away() || r.file.Path == jobfile.CommandFile {
+		return r.file.Path, nil
+	}
+	host, err := os.Hostname()
+	return host + ":" + r.file.Path, err
+}
+
+// others says how many unfinished programs besides its own this process runs.
+func (r *run) others(ctx context.Context, s *seat) error {
+	ids, err := r.strangers(ctx, s)
+	if err == nil && len(ids) > 0 {
+		r.view.Note(fmt.Sprintf("this process also runs %s of folder %s while it lasts; see pawl list",
+			phrase.Plural(len(ids), "other unfinished job"), r.dir))
+	}
+	return err
+}
+
+// strangers returns the unfinished programs of the folder that are not this run's.
+func (r *run) strangers(ctx context.Context, s *seat) ([]job.ID, error) {
+	ids, err := s.unfinished(ctx)
+	return slices.DeleteFunc(ids, func(id job.ID) bool { return r.jobs[id] != nil }), err
+}
+
+// names names some jobs.
+func (r *run) names(ctx context.Context, s *seat, ids []job.ID) string {
+	const most = 5
+	var names []string
+	for _, id := range ids[:min(len(ids), most)] {
+		if v, err := s.Job(ctx, id); err == nil {
+			names = append(names, s.Ref(ctx, &v.Job))
+		}
+	}
+	if n := len(ids) - most; n > 0 {
+		names = append(names, fmt.Sprintf("and %d more", n))
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,189 @@
+package cli
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/pawl-jobs/pawl/internal/node"
+	"github.com/pawl-jobs/pawl/internal/testenv"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(commands{testenv.Stopping(m)}, map[string]func(){
+		"pawl": func() { os.Exit(Main(context.Background(), "dev")) },
+	})
+}
+
+// commands are tests that run pawl, which is found in their PATH.
+type commands struct{ m testscript.TestingM }
+
+func (c commands) Run() int {
+	undo, err := besides()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "pawl for the tests:", err)
+		return 1
+	}
+	defer undo()
+	return c.m.Run()
+}
+
+var update = flag.Bool("update", false, "write what commands print to the scripts in testdata")
+
+// soon is the environment of processes that end at once also under the race detector, which else lets each wait for a
+// second for races that come late.
+const soon = "GORACE=atexit_sleep_ms=10"
+
+// TestScripts runs the commands as a user would; see testdata.
+func TestScripts(t *testing.T) { runScripts(t, "testdata", nil) }
+
+// TestPostgresScripts runs commands on a database that many processes share.
+func TestPostgresScripts(t *testing.T) {
+	server := testenv.Postgres(t)
+	runScripts(t, "testdata/postgres", func(env *testscript.Env) {
+		tb := env.T().(testing.TB)
+		dsn := server.Database(tb)
+		env.Setenv("PAWL_DB", dsn)
+		env.Values[pooled{}] = func() string { return server.Pooler(tb, 3, "")(dsn) }
+	})
+}
+
+func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
+	examples, err := filepath.Abs("../../examples")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:           dir,
+		UpdateScripts: *update,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("EXAMPLES", examples)
+			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, "state"))
+			env.Setenv("USER", "ada")
+			env.Vars = append(env.Vars, soon)
+			if setup != nil {
+				setup(env)
+			}
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"awaitline": awaitLine,
+			"url":       serverURL,
+			"pooler":    startPooler,
+			"example":   example,
+			"normal":    normal,
+			"kill9":     signaler(syscall.SIGKILL),
+			"term":      signaler(syscall.SIGTERM),
+			"sound":     soundJobs,
+			"ranby":     ranBy,
+		},
+	})
+}
+
+// normal writes what a command has printed to a file, with words for ids, times, spans and the folder of the test, so
+// that it can be compared: normal stdout FILE.
+func normal(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: normal stdout FILE")
+	}
+	text := strings.ReplaceAll(ts.ReadFile(args[0]), ts.Getenv("WORK"), "$WORK")
+	text = strings.ReplaceAll(text, ts.Getenv("EXAMPLES"), "$EXAMPLES")
+	for _, r := range []struct{ re, word string }{
+		{`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`, "ID"},
+		{`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?`, "TIME"},
+		{`\b(\d+m)?\d+(\.\d+)?(s|ms|µs)\b`, "SPAN"},
+		{`\b[0-9a-f]{12}\b`, "MACHINE"},
+		{`(?m)^( *usage:)\n(?: +[a-z_]+: \S+\n)+`, "$1 WHAT IT USED\n"},
+		{`("usage": )\{[^}]*\}`, `${1}"WHAT IT USED"`},
+		{`(\S) {2,}`, "$1  "},
+		{`(?m) +$`, ""},
+	} {
+		text = regexp.MustCompile(r.re).ReplaceAllString(text, r.word)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(text), 0o600))
+}
+
+// awaitLine waits until a file has a line that matches: awaitline FILE REGEXP. After a minute it fails with what there is.
+func awaitLine(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: awaitline FILE REGEXP")
+	}
+	re, err := regexp.Compile("(?m)" + args[1])
+	ts.Check(err)
+	// tail follows the file, so that nothing here has to look again and again.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	tail := exec.CommandContext(ctx, "tail", "-n", "+1", "-F", ts.MkAbs(args[0]))
+	tail.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := tail.StdoutPipe()
+	ts.Check(err)
+	ts.Check(tail.Start())
+	defer tail.Wait()
+	defer tail.Process.Kill()
+	var seen strings.Builder
+	buf := make([]byte, 4096)
+	for !re.MatchString(seen.String()) {
+		n, err := out.Read(buf)
+		if err != nil {
+			ts.Fatalf("%s ended without a line like %s:\n%s", args[0], args[1], seen.String())
+		}
+		seen.Write(buf[:n])
+	}
+}
+
+// serverURL sets a variable to the URL that a server has left in its folder: url NAME FOLDER.
+func serverURL(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: url NAME FOLDER")
+	}
+	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile(filepath.Join(args[1], node.ServerFile))))
+}
+
+// pooled is the key of what starts a pooler before the database of a script, and returns the address there.
+type pooled struct{}
+
+// startPooler starts a pooler in transaction mode before the database, and sets a variable to the address there: pooler NAME.
+func startPooler(ts *testscript.TestScript, neg bool, args []string) {
+	start, ok := ts.Value(pooled{}).(func() string)
+	if neg || len(args) != 1 || !ok {
+		ts.Fatalf("usage, where many processes share the database: pooler NAME")
+	}
+	ts.Setenv(args[0], start())
+}
+
+// signaler sends a signal to the process that has a data folder; the folder's lock names it.
+func signaler(sig syscall.Signal) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, neg bool, args []string) {
+		if neg || len(args) != 1 {
+			ts.Fatalf("usage: kill9 FOLDER, or term FOLDER")
+		}
+		ts.Check(syscall.Kill(holder(ts, args[0]), sig))
+	}
+}
+
+// holder returns the pid of the process that has a data folder.
+func holder(ts *testscript.TestScript, folder string) int {
+	b, err := os.ReadFile(filepath.Join(ts.MkAbs(folder), "lock"))
+	ts.Check(err)
+	var pid int
+	if _, err := fmt.Sscanf(string(b), "process %d on", &pid); err != nil || pid <= 1 {
+		ts.Fatalf("lock of %s: %q", folder, b)
+	}
+	exe, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe")
+	ts.Check(err)
+	if self, err := os.Executable(); err != nil || exe != self && filepath.Base(exe) != "pawl" {
+		ts.Fatalf("process %d is %s, not pawl", pid, exe)
+	}
+	return pid
+}

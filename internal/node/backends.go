@@ -1,0 +1,201 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+
+	"github.com/pawl-jobs/pawl/broker"
+	"github.com/pawl-jobs/pawl/broker/local"
+	"github.com/pawl-jobs/pawl/broker/pgnotify"
+	"github.com/pawl-jobs/pawl/files"
+	fileshttp "github.com/pawl-jobs/pawl/files/http"
+	fileslocal "github.com/pawl-jobs/pawl/files/local"
+	"github.com/pawl-jobs/pawl/host"
+	hostlocal "github.com/pawl-jobs/pawl/host/local"
+	"github.com/pawl-jobs/pawl/internal/outward"
+	"github.com/pawl-jobs/pawl/runner"
+	"github.com/pawl-jobs/pawl/runner/process"
+	"github.com/pawl-jobs/pawl/store"
+	"github.com/pawl-jobs/pawl/store/postgres"
+	"github.com/pawl-jobs/pawl/store/sqlite"
+)
+
+// backends are what a service is put together from. This file alone knows them: another backend is a package below its
+// contract, and a line here.
+var backends = struct {
+	folder, shared func(context.Context, DatabaseConfig) (*Database, error)                          // jobs of one data folder, and those that many processes share
+	files          func(base string) files.FS                                                        // files of this machine
+	sources        []source                                                                          // inputs that are no files of it
+	host           func(id, base string, ended func(host.Process)) (machine, error)                  // this machine
+	runner         func(ctx context.Context, h host.Host, spool, past string) (runner.Runner, error) // its programs
+	environ        func() []string                                                                   // what they get of the environment of this process
+}{
+	folder:  openSQLite,
+	shared:  openPostgres,
+	files:   func(base string) files.FS { return fileslocal.FS{Base: base} },
+	sources: []source{{[]string{"http", "https"}, openHTTP}},
+	host:    openHost,
+	runner:  openRunner,
+	environ: hostlocal.Environ,
+}
+
+// A Database is where jobs are kept, and what carries wake-ups between those who work on them.
+type Database struct {
+	Store CountingStore
+	Bus   broker.Broker
+	close func() error
+}
+
+// Close closes both.
+func (d *Database) Close() error { return d.close() }
+
+// A CountingStore counts the statements that it has sent to its database.
+type CountingStore interface {
+	store.Store
+	// Statements is how many statements were sent.
+	Statements() int64
+	// Schema is the version of the schema.
+	Schema(ctx context.Context) (store.SchemaVersion, error)
+}
+
+// A DatabaseConfig says which database is meant.
+type DatabaseConfig struct {
+	Dir      string // the data folder whose own it is, where DSN is empty
+	ReadOnly bool   // that one is only read
+	DSN      string // one that many processes share
+	Schema   string // in it; empty: the usual one
+	Listen   string // for the connection that listens, where DSN leads through a pooler; empty: DSN
+	Pooled   bool   // DSN leads through a pooler in transaction mode
+	Log      *slog.Logger
+}
+
+// OpenDatabase opens a database.
+func OpenDatabase(ctx context.Context, c DatabaseConfig) (*Database, error) {
+	if c.DSN == "" {
+		return backends.folder(ctx, c)
+	}
+	return backends.shared(ctx, c)
+}
+
+func openSQLite(ctx context.Context, c DatabaseConfig) (*Database, error) {
+	st, err := sqlite.Open(ctx, c.Dir, sqlite.Options{ReadOnly: c.ReadOnly})
+	if err != nil {
+		return nil, err
+	}
+	return &Database{Store: st, Bus: &local.Broker{}, close: st.Close}, nil
+}
+
+func openPostgres(ctx context.Context, c DatabaseConfig) (*Database, error) {
+	listen := pgnotify.Config{DSN: c.direct(), Schema: c.Schema, Log: c.Log}
+	if !c.Pooled || c.Listen != "" { // a pooler would refuse them
+		listen.Params = postgres.Params()
+	}
+	bus, err := pgnotify.Open(ctx, listen)
+	if err != nil {
+		return nil, err
+	}
+	st, err := postgres.Open(ctx, c.DSN, postgres.Options{Schema: c.Schema, Pooled: c.Pooled, Log: c.Log, Renewals: bus.Do})
+	if err != nil {
+		bus.Close()
+		return nil, err
+	}
+	return &Database{Store: st, Bus: bus, close: func() error {
+		err := st.Close()
+		bus.Close()
+		return err
+	}}, nil
+}
+
+// direct is the database by a connection of one's own.
+func (c *DatabaseConfig) direct() string {
+	if c.Listen != "" {
+		return c.Listen
+	}
+	return c.DSN
+}
+
+// A Migrator moves the schema of a database that many processes share from version to version.
+type Migrator interface {
+	// Version is the version of the schema, and the one that this Pawl knows.
+	Version(ctx context.Context) (store.SchemaVersion, error)
+	// Up brings the schema to the version that this Pawl knows.
+	Up(ctx context.Context) error
+	// Down takes the schema back to a version.
+	Down(ctx context.Context, to int64) error
+	// Drop removes the schema, with all that is in it.
+	Drop(ctx context.Context) error
+	// Close closes the connection.
+	Close() error
+}
+
+// OpenMigrator opens the schema of a shared database.
+func OpenMigrator(dsn, schema string) (Migrator, error) { return postgres.NewMigrator(dsn, schema) }
+
+// migrate brings the schema of a shared database up to date.
+func migrate(ctx context.Context, dsn, schema string) error {
+	m, err := OpenMigrator(dsn, schema)
+	if err != nil {
+		return err
+	}
+	return errors.Join(m.Up(ctx), m.Close())
+}
+
+// PrintMigrations prints the SQL that brings the schema of a shared database from a version to the one that this Pawl knows.
+func PrintMigrations(out io.Writer, schema string, from int64) error {
+	return postgres.Print(out, schema, from)
+}
+
+// SchemaGrants is the SQL that makes a role with the rights that a service needs in a shared database.
+func SchemaGrants(schema string) string { return postgres.Grants(schema) }
+
+// FolderDatabase is the file in a data folder that has its database.
+const FolderDatabase = sqlite.File
+
+// FolderSchema is the schema of the database of a data folder.
+func FolderSchema(ctx context.Context, dir string) (store.SchemaVersion, error) {
+	return sqlite.Schema(ctx, dir)
+}
+
+// MigrateFolder brings the schema of the database of a data folder up to date.
+func MigrateFolder(ctx context.Context, dir string) error {
+	d, err := backends.folder(ctx, DatabaseConfig{Dir: dir})
+	if err != nil {
+		return err
+	}
+	return d.Close()
+}
+
+// A source is where inputs come from, under some schemes of URLs.
+type source struct {
+	schemes []string
+	open    func(from outward.Rule, most int64) (files.Source, func() error)
+}
+
+func openHTTP(from outward.Rule, most int64) (files.Source, func() error) {
+	s := fileshttp.New(fileshttp.Config{Rule: from, Most: most})
+	return s, s.Close
+}
+
+// A machine is a host that is closed in the end.
+type machine interface {
+	host.Host
+	Close() error
+}
+
+func openHost(id, base string, ended func(host.Process)) (machine, error) {
+	c := hostlocal.Config{ID: id, Base: base}
+	if ended != nil {
+		c.OnExit = func(e hostlocal.Exit) { ended(e.Process) }
+	}
+	h, err := hostlocal.Open(c)
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+func openRunner(ctx context.Context, h host.Host, spool, past string) (runner.Runner, error) {
+	return process.Open(ctx, process.Config{Host: h, Spool: spool, Past: past})
+}

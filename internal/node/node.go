@@ -1,0 +1,396 @@
+// Package node puts a service together from its parts and serves it: it opens a data folder or a database, and makes of store,
+// broker, host, runner and files the process that runs jobs, behind the folder's socket and the addresses of pawl serve.
+// It is the only code of the product that knows backends.
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/app"
+	"github.com/pawl-jobs/pawl/auth"
+	"github.com/pawl-jobs/pawl/broker"
+	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/internal/crash"
+	"github.com/pawl-jobs/pawl/internal/crashstore"
+	"github.com/pawl-jobs/pawl/internal/folder"
+	"github.com/pawl-jobs/pawl/internal/live"
+	"github.com/pawl-jobs/pawl/internal/observe"
+	"github.com/pawl-jobs/pawl/internal/outward"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/recovery"
+	"github.com/pawl-jobs/pawl/recovery/testers"
+	"github.com/pawl-jobs/pawl/runner"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Version is that of this Pawl. The main function sets it.
+var Version = "dev"
+
+// A Node is everything that runs in one process on a data folder. All wiring of the embedded service is here.
+type Node struct {
+	*pawl.Service
+	Dir    string
+	folder *folder.Folder // nil: it is only read
+	Store  CountingStore
+	Bus    broker.Broker
+	shared bool // the database is one of many processes, which may share the folder too
+	host   machine
+	App    *app.Kind
+	eyes   *app.Watcher   // of this machine; it looks while this process watches
+	peers  *auth.Peers    // knows processes of other machines; nil: the database has one process
+	key    *peerKey       // of the tokens for them
+	free   []func() error // what close calls, the last one first
+}
+
+// Options are what commands vary.
+type Options struct {
+	DB      string       // the database that many processes share; empty: that of the folder
+	Schema  string       // in it; empty: the usual one
+	Secrets []string     // files of the service outside of the folder that no job takes as an input; empty ones are none
+	Listen  string       // the database for the connection that listens, where DB leads through a pooler; empty: DB
+	Pooled  bool         // DB leads through a pooler in transaction mode
+	Migrate bool         // bring the schema of DB up to date
+	Roles   []store.Role // empty: all but the API
+	Slots   map[job.Lane]int
+	Only    []job.ID      // the jobs to run; empty: all
+	Jobs    int           // how many programs run at once while this process has the folder; 0: as its limit says
+	Queues  []string      // whose jobs to run; empty: of all
+	Kinds   []string      // which to run; empty: all
+	Tenants []string      // whose jobs to run; empty: of all
+	Address func() string // where other processes reach the API of this one; nil: nowhere
+	PeerCA  string        // file with the authorities of the certificates of other processes; empty: those of the system
+	Lease   time.Duration
+	Grace   time.Duration
+	Testers map[string][]string                               // programs that find out whether what blocks jobs has cleared, by name
+	Patient time.Duration                                     // how long a test may take; 0: as is usual
+	Web     outward.Rule                                      // from where inputs may be fetched by http; empty: from all
+	WebSize int64                                             // bytes of the largest such input; 0: as package files/http has it
+	Memory  time.Duration                                     // for how long jobs that were cleaned are remembered; 0: as is usual
+	Log     io.Writer                                         // for what operators should know; stderr by default
+	Observe *observe.Observer                                 // looks on, and has a log of its own; nil: nobody
+	Logger  *slog.Logger                                      // in place of Log
+	Environ func(context.Context, *job.Job) map[string]string // what programs get beside what their jobs say
+	Change  func(*pawl.Config)                                // what a benchmark has otherwise; nil: nothing
+
+	Unlimited bool // a folder that is new gets no limit; see setTurns
+}
+
+// Addition is what a build for tests adds to every node; see internal/cli/chaos.
+var Addition struct {
+	Configure func(*pawl.Config)
+	Handle    func(*pawl.Service)
+}
+
+// UsualDir is the data folder where none is named.
+func UsualDir() (string, error) {
+	state := os.Getenv("XDG_STATE_HOME")
+	if state == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", job.Errorf(job.Invalid, "no home folder to keep data in: %w; name a folder with --dir", err)
+		}
+		state = filepath.Join(home, ".local", "state")
+	}
+	return filepath.Abs(filepath.Join(state, "pawl"))
+}
+
+// Open opens the folder for running jobs.
+func Open(ctx context.Context, dir string, o Options) (_ *Node, err error) {
+	if o.Log == nil {
+		o.Log = live.NewWriter(os.Stderr)
+	}
+	if len(o.Roles) == 0 {
+		o.Roles = []store.Role{store.RoleWorker, store.RoleRecovery, store.RoleWatcher}
+	}
+	n := &Node{Dir: dir}
+	defer func() {
+		if err != nil {
+			n.Close()
+		}
+	}()
+	log := o.Logger
+	if log == nil {
+		log = slog.New(slog.NewTextHandler(o.Log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	}
+	if n.folder, err = folder.Open(dir, func(said string) { log.Warn(said) }); err != nil {
+		return nil, err
+	}
+	n.free = append(n.free, n.folder.Close)
+	if err := n.openDatabase(ctx, &o, log); err != nil {
+		return nil, err
+	}
+	machine, err := folder.Machine(dir)
+	if err != nil {
+		return nil, err
+	}
+	n.host, err = backends.host(machine, dir, func(p host.Process) { n.eyes.Exited(p) })
+	if err != nil {
+		return nil, err
+	}
+	kind, err := programs(ctx, dir, n.host)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range o.Secrets {
+		if name == "" {
+			continue
+		}
+		if name, err = filepath.Abs(name); err != nil {
+			return nil, err
+		}
+		kind.Own = append(kind.Own, name)
+	}
+	kind.Log, kind.Environ, kind.Remember = log, o.Environ, o.Memory
+	rule := cmp.Or(o.Web, outward.All)
+	var dial testers.Dial
+	if rule != outward.All { // what is tested is what jobs needed
+		dial = rule.Dialer().DialContext
+	}
+	if rule != outward.None {
+		kind.Sources = map[string]files.Source{}
+		for _, s := range backends.sources {
+			from, free := s.open(rule, o.WebSize)
+			n.free = append(n.free, free)
+			for _, scheme := range s.schemes {
+				kind.Sources[scheme] = from
+			}
+		}
+	}
+	service := pawl.Config{
+		Store: n.Store, Broker: n.Bus, Principal: UserName(), Machine: machine,
+		Roles: o.Roles, Slots: o.Slots, Only: o.Only, Queues: o.Queues, Claims: o.Kinds, Tenants: o.Tenants,
+		Testers: testers.All(o.Testers, dial), TestTimeout: o.Patient,
+		Version: Version, Address: o.Address, Lease: o.Lease, Grace: o.Grace, Log: log,
+	}
+	if os.Getenv(crash.Variable) != "" {
+		service.Store = crashstore.Wrap(service.Store)
+	}
+	if o.Observe != nil {
+		service.Store, service.Broker, service.Tracer = o.Observe.Store(service.Store), o.Observe.Broker(n.Bus), o.Observe
+		service.Tested = func(tester string, found recovery.Outcome) { o.Observe.Tested(tester, string(found)) }
+		kind.Ran = func(ctx context.Context, j *job.Job, e runner.End) { o.Observe.Ran(ctx, j, e.Began(), e.Ended, e.Code) }
+	}
+	n.App = app.New(kind)
+	n.eyes = app.NewWatcher(n.App, service.Store, service.Broker)
+	service.Kinds = map[string]engine.Kind{job.KindApp: n.App}
+	for _, k := range o.Kinds {
+		if service.Kinds[k] == nil {
+			return nil, job.Errorf(job.Invalid, "kind %s is none that pawl runs, which is %s: a program with its handler runs its jobs", k, job.KindApp)
+		}
+	}
+	if slices.Contains(o.Roles, store.RoleWatcher) {
+		service.Duties = []engine.Duty{n.eyes.Duty()}
+	}
+	if n.shared {
+		if n.peers, err = n.askPeers(&service, o.PeerCA); err != nil {
+			return nil, err
+		}
+	}
+	if Addition.Configure != nil {
+		Addition.Configure(&service)
+	}
+	if o.Change != nil {
+		o.Change(&service)
+	}
+	n.Service = pawl.New(service)
+	if Addition.Handle != nil {
+		Addition.Handle(n.Service)
+	}
+	if n.peers != nil {
+		n.peers.Tenant = n.Tenant()
+	}
+	if o.Observe != nil {
+		o.Observe.Repaired(n.Repaired)
+		o.Observe.Removed(n.Removed)
+		o.Observe.Standing(func() (standing map[job.Lane]int, left int) {
+			standing = map[job.Lane]int{}
+			for _, s := range n.App.Standing() {
+				if s.Left {
+					left++
+				} else {
+					standing[job.LaneOf(s.State, true, 0)]++
+				}
+			}
+			return standing, left
+		})
+		o.Observe.Jobs(service.Store, n.Tenant())
+	}
+	return n, nil
+}
+
+// programs is how programs run on this machine, with their files in a data folder.
+func programs(ctx context.Context, dir string, h host.Host) (app.Config, error) {
+	c := Places(dir)
+	c.Host = h
+	var err error
+	c.Runner, err = backends.runner(ctx, h, c.Spool, filepath.Join(dir, "past"))
+	return c, err
+}
+
+// Places says where the files of programs are in a data folder, all of which is the service's own.
+func Places(dir string) app.Config {
+	return app.Config{
+		Files: backends.files(dir), Own: []string{dir},
+		Work: filepath.Join(dir, "work"), Archive: filepath.Join(dir, "archive"), Spool: filepath.Join(dir, "ends"),
+	}
+}
+
+// FileKind is the kind of programs as far as their files: to find these takes neither host nor runner.
+func FileKind() *app.Kind { return app.New(app.Config{Files: LocalFiles()}) }
+
+// LocalFiles are the files of this machine.
+func LocalFiles() files.FS { return backends.files("") }
+
+// Environ is what programs on this machine get of the environment of this process.
+func Environ() []string { return backends.environ() }
+
+// openDatabase opens the database and what carries wake-ups: those of the folder, which this process has alone then, or those
+// that many processes share.
+func (n *Node) openDatabase(ctx context.Context, o *Options, log *slog.Logger) error {
+	if o.DB == "" {
+		switch {
+		case !folder.Shared(n.Dir):
+		case Occupied(ctx, n.Dir):
+			return job.Errorf(job.Locked, "data folder %s is in use by processes that share a database", n.Dir)
+		default:
+			return elsewhere(n.Dir)
+		}
+		if err := n.useDatabase(ctx, DatabaseConfig{Dir: n.Dir}); err != nil {
+			return err
+		}
+		return n.setTurns(ctx, o)
+	}
+	lock, err := folder.Join(n.Dir)
+	if err != nil {
+		return err
+	}
+	n.free = append(n.free, lock.Close)
+	shared := DatabaseConfig{DSN: o.DB, Schema: o.Schema, Listen: o.Listen, Pooled: o.Pooled, Log: log}
+	if o.Migrate {
+		if err := migrate(ctx, shared.direct(), o.Schema); err != nil {
+			return err
+		}
+	}
+	if err := n.useDatabase(ctx, shared); err != nil {
+		return err
+	}
+	n.shared = true
+	return folder.Mark(n.Dir) // not before the database has answered: a slip in its name takes no folder
+}
+
+// useDatabase opens a database for as long as n is open.
+func (n *Node) useDatabase(ctx context.Context, c DatabaseConfig) error {
+	d, err := OpenDatabase(ctx, c)
+	if err != nil {
+		return err
+	}
+	n.free = append(n.free, d.Close)
+	n.Store, n.Bus = d.Store, d.Bus
+	return nil
+}
+
+// elsewhere is the error of a command that looks for jobs in a folder whose jobs are in a database that many share.
+func elsewhere(dir string) error {
+	return job.Errorf(job.Invalid, "the jobs of folder %s are in a database that many processes share, and none of these runs on it: "+
+		"start pawl serve or pawl worker there with --db, or name a server with --server", dir)
+}
+
+// Run runs jobs until ctx ends, or until the folder is not where it was: nobody would find what is written there.
+func (n *Node) Run(ctx context.Context) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	moved := make(chan error, 1)
+	go func() {
+		err := n.folder.Moved(ctx)
+		if err != nil {
+			stop(err)
+		}
+		moved <- err
+	}()
+	err := n.Service.Run(ctx)
+	stop(nil)
+	if gone := <-moved; gone != nil {
+		return gone
+	}
+	return err
+}
+
+// Close releases the folder and the database. Programs that run go on.
+func (n *Node) Close() error {
+	var err error
+	if n.host != nil {
+		err = n.host.Close()
+	}
+	for _, free := range slices.Backward(n.free) {
+		err = errors.Join(err, free())
+	}
+	return err
+}
+
+// OpenReader opens the folder for reading, beside a process that may run jobs in it.
+func OpenReader(ctx context.Context, dir string) (*Node, error) {
+	if folder.Shared(dir) {
+		return nil, elsewhere(dir)
+	}
+	n := &Node{Dir: dir}
+	if err := n.useDatabase(ctx, DatabaseConfig{Dir: dir, ReadOnly: true}); err != nil {
+		return nil, err
+	}
+	machine, err := folder.Machine(dir)
+	if kind := job.KindOf(err); err != nil && kind != job.Corrupt && kind != job.Invalid { // without its id it can be read
+		return nil, errors.Join(err, n.Close())
+	}
+	n.Service = pawl.New(pawl.Config{
+		Store: n.Store, Broker: n.Bus, Principal: UserName(), Machine: machine,
+		Kinds:  map[string]engine.Kind{job.KindApp: FileKind()},
+		Served: func(ctx context.Context) bool { return Occupied(ctx, dir) },
+	})
+	return n, nil
+}
+
+// UserName is in whose name this process acts. A service manager, or a container, may set none of the variables.
+func UserName() string {
+	for _, v := range []string{"USER", "LOGNAME"} {
+		if u := os.Getenv(v); u != "" {
+			return u
+		}
+	}
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		return u.Username
+	}
+	return fmt.Sprintf("uid %d", os.Getuid())
+}
+
+// OpenAsking opens a folder in which another process runs jobs, to ask its machine.
+func OpenAsking(ctx context.Context, dir string) (*Node, error) {
+	n, err := OpenReader(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	machine, err := folder.Machine(dir)
+	if err == nil {
+		n.host, err = backends.host(machine, "", nil)
+	}
+	var c app.Config
+	if err == nil {
+		c, err = programs(ctx, dir, n.host)
+	}
+	if err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	n.App = app.New(c)
+	return n, nil
+}
