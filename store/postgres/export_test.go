@@ -2,6 +2,10 @@ package postgres
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"testing/fstest"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -42,6 +46,32 @@ func (s *Store) Writers() int64 { return s.writers() }
 func (m *Migrator) LockTimeout(ctx context.Context) (set string, err error) {
 	err = m.db.QueryRowContext(ctx, "SHOW lock_timeout").Scan(&set)
 	return set, err
+}
+
+// NextMigrator returns the migrator of a Pawl that knows one more migration than this one.
+func NextMigrator(dsn, schema, migration string) (*Migrator, error) {
+	return newMigrator(dsn, schema, withNext(migration))
+}
+
+// PrintNext is what [Print] is of such a Pawl.
+func PrintNext(w io.Writer, schema string, from int64, migration string) error {
+	return printAll(w, schema, from, withNext(migration))
+}
+
+func withNext(migration string) fs.FS {
+	files := fstest.MapFS{fmt.Sprintf("migrations/%05d_next.sql", newestOf(migrations)+1): {Data: []byte(migration)}}
+	names, err := fs.Glob(migrations, "migrations/*.sql")
+	for _, name := range names {
+		var text []byte
+		if text, err = migrations.ReadFile(name); err != nil {
+			break
+		}
+		files[name] = &fstest.MapFile{Data: text}
+	}
+	if err != nil {
+		panic(err)
+	}
+	return files
 }
 
 // Recorded opens a store that tells of each statement which it sends in a call.

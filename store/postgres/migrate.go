@@ -49,11 +49,14 @@ type Migrator struct {
 	db     *sql.DB
 	goose  *goose.Provider
 	schema string
+	newest int64 // version that it knows
 }
 
 // NewMigrator returns a migrator of a schema ("pawl" when empty) for the database that a connection string names. It must
 // lead to the database itself, not through a pooler in transaction mode.
-func NewMigrator(dsn, schema string) (*Migrator, error) {
+func NewMigrator(dsn, schema string) (*Migrator, error) { return newMigrator(dsn, schema, migrations) }
+
+func newMigrator(dsn, schema string, migrations fs.FS) (*Migrator, error) {
 	if schema == "" {
 		schema = defaultSchema
 	}
@@ -67,8 +70,8 @@ func NewMigrator(dsn, schema string) (*Migrator, error) {
 	c.ConnConfig.RuntimeParams["default_transaction_read_only"] = limits["default_transaction_read_only"]
 	db := stdlib.OpenDB(*c.ConnConfig)
 	db.SetMaxIdleConns(0) // each step has a connection of its own, with these settings: what a migration has set may outlast its failure
-	m := &Migrator{db: db, schema: schema}
-	files, err := migrationsIn(schema)
+	m := &Migrator{db: db, schema: schema, newest: newestOf(migrations)}
+	files, err := migrationsIn(migrations, schema)
 	if err != nil {
 		return nil, err
 	}
@@ -91,14 +94,14 @@ func NewMigrator(dsn, schema string) (*Migrator, error) {
 const versionTable = "pawl.migrations"
 
 // migrationsIn returns the migrations for a schema.
-func migrationsIn(schema string) (fs.FS, error) {
+func migrationsIn(migrations fs.FS, schema string) (fs.FS, error) {
 	files := fstest.MapFS{}
 	names, err := fs.Glob(migrations, "migrations/*.sql")
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range names {
-		text, err := migrations.ReadFile(name)
+		text, err := fs.ReadFile(migrations, name)
 		if err != nil {
 			return nil, err
 		}
@@ -159,8 +162,8 @@ func (m *Migrator) Up(ctx context.Context) error {
 
 // Down takes the schema back to a version: what later ones added is lost. Version 0 is none, and takes all jobs with it.
 func (m *Migrator) Down(ctx context.Context, version int64) error {
-	if version < 0 || version > newestMigration() {
-		return job.Errorf(job.Invalid, "there is no version %d: give one from 0 to %d", version, newestMigration())
+	if version < 0 || version > m.newest {
+		return job.Errorf(job.Invalid, "there is no version %d: give one from 0 to %d", version, m.newest)
 	}
 	v, err := m.Version(ctx)
 	if err == nil && v.Version > v.Known {
@@ -188,7 +191,7 @@ func (m *Migrator) Drop(ctx context.Context) error {
 
 // Version returns the version of the schema; 0: there is none. (Goose would make its table to find that out.)
 func (m *Migrator) Version(ctx context.Context) (v store.SchemaVersion, err error) {
-	v.Known = newestMigration()
+	v.Known = m.newest
 	table := inSchema(versionTable, m.schema)
 	there := false
 	err = m.db.QueryRowContext(ctx, "SELECT to_regclass($1) IS NOT NULL", table).Scan(&there)
@@ -201,8 +204,8 @@ func (m *Migrator) Version(ctx context.Context) (v store.SchemaVersion, err erro
 // Close releases the database.
 func (m *Migrator) Close() error { return m.db.Close() }
 
-// newestMigration is the newest version among the migrations.
-func newestMigration() int64 {
+// newestOf is the newest version among migrations.
+func newestOf(migrations fs.FS) int64 {
 	names, err := fs.Glob(migrations, "migrations/*.sql")
 	if err != nil || len(names) == 0 {
 		return 0
@@ -233,7 +236,7 @@ func (s *Store) Schema(ctx context.Context) (v store.SchemaVersion, err error) {
 			read("SELECT max(version_id) FROM "+versionTable+" WHERE is_applied", func(r *reader) error { v.Version = r.int64(); return nil }),
 			read("SELECT least FROM pawl.era", func(r *reader) error { least = r.int64(); return nil }))
 	})
-	v.Known = newestMigration()
+	v.Known = newestOf(migrations)
 	v.Fits = err == nil && v.Version >= v.Known && least <= v.Known
 	return v, err
 }

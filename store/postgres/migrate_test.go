@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -55,132 +53,6 @@ func TestMigrations(t *testing.T) {
 			t.Errorf("down to a version that is not there: %v", err)
 		}
 	})
-	t.Run("from each version there is a way on, and an older Pawl goes on as well", func(t *testing.T) {
-		t.Parallel()
-		server := testenv.Postgres(t)
-		dsn := server.Database(t)
-		m := migrator(t, dsn, "")
-		migrate(t, dsn, "")
-		newest, conn := objects(t, dsn, "pawl"), connect(t, dsn)
-		v, err := m.Version(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for version := v.Known; version > 0; version-- {
-			if err := m.Down(t.Context(), version); err != nil {
-				t.Fatal(err)
-			}
-			if least := value[int64](t, conn, "SELECT least FROM pawl.era"); least != leastOf(version) {
-				t.Errorf("version %d lets processes work that know version %d, want %d", version, least, leastOf(version))
-			}
-			var text strings.Builder
-			if err := postgres.Print(&text, "", version); err != nil {
-				t.Fatal(err)
-			}
-			script := filepath.Join(t.TempDir(), "up.sql")
-			if err := os.WriteFile(script, []byte(text.String()), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			server.Psql(t, dsn, "-f", script)
-			if diff := cmp.Diff(newest, objects(t, dsn, "pawl")); diff != "" {
-				t.Errorf("from version %d (-migrated +printed):\n%s", version, diff)
-			}
-		}
-	})
-	t.Run("whoever works meanwhile is let pass", func(t *testing.T) {
-		t.Parallel()
-		dsn := testenv.Postgres(t).Database(t)
-		migrate(t, dsn, "")
-		s, m, admin, report := open(t, dsn, postgres.Options{}), migrator(t, dsn, ""), connect(t, dsn), connect(t, dsn)
-		must(t, report, "BEGIN; LOCK TABLE pawl.jobs IN ACCESS SHARE MODE") // as one that reads jobs, for long
-		ended := make(chan error, 1)
-		go func() { ended <- m.Down(t.Context(), 0) }()
-		untilWaiting(t, admin, 1)
-		submit(t, s, newTask())
-		must(t, report, "COMMIT")
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	t.Run("a migration that failed leaves nothing to the next try", func(t *testing.T) {
-		t.Parallel()
-		dsn := testenv.Postgres(t).Database(t)
-		m := migrator(t, dsn, "")
-		migrate(t, dsn, "")
-		if err := m.Down(t.Context(), 1); err != nil {
-			t.Fatal(err)
-		}
-		execute(t, dsn, "CREATE TABLE pawl.ended_hidden ()") // where version 2 makes an index, and waits without end for that
-		if err := m.Up(t.Context()); err == nil {
-			t.Fatal("it has not failed")
-		}
-		if set, err := m.LockTimeout(t.Context()); err != nil || set != "2s" {
-			t.Errorf("the next try waits %s for a lock, %v", set, err)
-		}
-		execute(t, dsn, "DROP TABLE pawl.ended_hidden")
-		if err := m.Up(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Run("who has made keys may delete them", func(t *testing.T) {
-		t.Parallel()
-		const schema = `a "b".pawl.`
-		dsn := testenv.Postgres(t).Database(t)
-		m, conn, role := migrator(t, dsn, schema), connect(t, dsn), parsed(t, dsn).Database
-		table := pgx.Identifier{schema, "idempotency"}.Sanitize()
-		migrate(t, dsn, schema)
-		if err := m.Down(t.Context(), 2); err != nil {
-			t.Fatal(err)
-		}
-		rights := map[string]bool{role + " makes": true, role + " reads": false, role + " changes": false}
-		for name, may := range rights {
-			right := "SELECT, UPDATE"
-			if may {
-				right = "SELECT, INSERT, UPDATE"
-			}
-			name = pgx.Identifier{name}.Sanitize()
-			must(t, conn, "CREATE ROLE "+name)
-			must(t, conn, "GRANT "+right+" ON "+table+" TO "+name)
-		}
-		has := func(name string) bool {
-			return value[bool](t, conn, "SELECT has_table_privilege($1::name, $2, 'DELETE')", name, table)
-		}
-		for name := range rights {
-			if has(name) {
-				t.Fatalf("%s has had the right before", name)
-			}
-		}
-		if err := m.Up(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		for name, may := range rights {
-			if has(name) != may {
-				t.Errorf("%s may delete: %t", name, !may)
-			}
-		}
-		must(t, conn, "REVOKE ALL ON "+table+" FROM "+pgx.Identifier{role + " makes"}.Sanitize())
-		must(t, conn, "GRANT INSERT ON "+table+" TO PUBLIC")
-		if err := m.Down(t.Context(), 2); err != nil {
-			t.Fatal(err)
-		}
-		if err := m.Up(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		for name := range rights {
-			if !has(name) {
-				t.Errorf("where all may make keys, %s may not delete any", name)
-			}
-		}
-	})
-	t.Run("a version that this Pawl does not know is not taken back by it", func(t *testing.T) {
-		t.Parallel()
-		dsn := testenv.Postgres(t).Database(t)
-		migrate(t, dsn, "")
-		execute(t, dsn, "INSERT INTO pawl.migrations (version_id, is_applied) VALUES (999, true)")
-		if err := migrator(t, dsn, "").Down(t.Context(), 0); job.KindOf(err) != job.Newer {
-			t.Errorf("%v", err)
-		}
-	})
 	t.Run("the printed SQL makes the same", func(t *testing.T) {
 		t.Parallel()
 		server := testenv.Postgres(t)
@@ -216,22 +88,6 @@ func TestMigrations(t *testing.T) {
 		wg.Wait()
 		open(t, dsn, postgres.Options{})
 	})
-	t.Run("versions side by side", func(t *testing.T) {
-		t.Parallel()
-		dsn := testenv.Postgres(t).Database(t)
-		migrate(t, dsn, "")
-		const later = "INSERT INTO pawl.migrations (version_id, is_applied) VALUES (999, true)"
-		execute(t, dsn, later)
-		open(t, dsn, postgres.Options{}) // a later version that lets us go on
-		execute(t, dsn, "UPDATE pawl.era SET least = 999")
-		if _, err := postgres.Open(t.Context(), dsn, postgres.Options{}); job.KindOf(err) != job.Newer {
-			t.Errorf("a later version that does not: %v", err)
-		}
-		execute(t, dsn, "UPDATE pawl.era SET least = 1; DELETE FROM pawl.migrations WHERE version_id > 0")
-		if _, err := postgres.Open(t.Context(), dsn, postgres.Options{}); job.KindOf(err) != job.Unavailable {
-			t.Errorf("an older schema: %v", err)
-		}
-	})
 }
 
 // TestDocumentedVersion: the operations page shows what the newest version prints when it makes a schema.
@@ -244,42 +100,6 @@ func TestDocumentedVersion(t *testing.T) {
 	text, err := os.ReadFile("../../docs/operations.md")
 	if want := fmt.Sprintf("in pawl: 0 before, %d now\n", v.Known); err != nil || !strings.Contains(string(text), want) {
 		t.Errorf("no %q, %v", want, err)
-	}
-}
-
-// raised are the migrations that older processes cannot work with. One that is not among them adds nothing that they must
-// know of, and takes nothing away.
-var raised []int64
-
-// leastOf returns which version a process must know at least to work with a version of the schema.
-func leastOf(version int64) int64 {
-	least := int64(1)
-	for _, v := range raised {
-		if v <= version {
-			least = v
-		}
-	}
-	return least
-}
-
-// TestMigrationsStopNobody: an index that is made in a transaction keeps all others from writing until it is there, and an
-// index of all jobs that were ever kept takes long.
-func TestMigrationsStopNobody(t *testing.T) {
-	names, err := filepath.Glob("migrations/*.sql")
-	if err != nil || len(names) == 0 {
-		t.Fatal(names, err)
-	}
-	made := regexp.MustCompile(`(?i)CREATE (UNIQUE )?INDEX (CONCURRENTLY )?`)
-	for _, name := range names[1:] { // the first one finds nobody at work
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range made.FindAllSubmatch(text, -1) {
-			if len(m[2]) == 0 {
-				t.Errorf("%s: %s: make it CONCURRENTLY, in a file with %q; CONTRIBUTING.md shows how", name, m[0], "-- +goose NO TRANSACTION")
-			}
-		}
 	}
 }
 

@@ -16,13 +16,17 @@ import (
 // themselves: what Up would do. A schema that is not there yet is made in one transaction. One that is there is migrated in
 // one as well, but for versions that build indexes beside those who work: these take no part in transactions.
 func Print(w io.Writer, schema string, from int64) error {
+	return printAll(w, schema, from, migrations)
+}
+
+func printAll(w io.Writer, schema string, from int64, migrations fs.FS) error {
 	if schema == "" {
 		schema = defaultSchema
 	}
-	if from < 0 || from > newestMigration() {
-		return job.Errorf(job.Invalid, "there is no version %d: give one from 0 to %d", from, newestMigration())
+	if newest := newestOf(migrations); from < 0 || from > newest {
+		return job.Errorf(job.Invalid, "there is no version %d: give one from 0 to %d", from, newest)
 	}
-	files, err := migrationsIn(schema)
+	files, err := migrationsIn(migrations, schema)
 	if err != nil {
 		return err
 	}

@@ -1,73 +1,134 @@
 package sqlite
 
 import (
-	"database/sql"
+	_ "embed"
+	"fmt"
+	"io/fs"
+	"path/filepath"
 	"testing"
-	"time"
+	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
+	"github.com/pawl-jobs/pawl/store/storetest"
 )
 
-// A session that an older Pawl began has its host and pid as one text. It is known after the way up, and the way down
-// leads back to that.
-func TestMigrationOfProcesses(t *testing.T) {
-	dir := t.TempDir()
-	s := openAt(t, dir)
-	ctx := t.Context()
-	if err := s.Begin(ctx, store.Session{ID: job.NewID(), Process: store.Process{Host: "h", PID: 7, Machine: "m"}, Lease: time.Hour}); err != nil {
-		t.Fatal(err)
+//go:embed testdata/next.sql
+var next string
+
+// withNext returns the migrations of a next version, which knows one more than this one.
+func withNext(t *testing.T, known int64) fs.FS {
+	t.Helper()
+	files := fstest.MapFS{fmt.Sprintf("migrations/%05d_next.sql", known+1): {Data: []byte(next)}}
+	names, err := fs.Glob(migrations, "migrations/*.sql")
+	if err != nil || int64(len(names)) != known {
+		t.Fatalf("%d migrations, want %d; %v", len(names), known, err)
 	}
-	downTo(t, s, 5, func(db *sql.DB) {
-		var process string
-		if err := db.QueryRowContext(ctx, "SELECT process FROM sessions").Scan(&process); err != nil || process != "h:7" {
-			t.Errorf("process %q before, %v", process, err)
+	for _, name := range names {
+		text, err := migrations.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
 		}
-	})
-	s = openAt(t, dir)
-	all, err := s.Sessions(ctx)
-	if err != nil || len(all) != 1 {
-		t.Fatalf("%+v, %v", all, err)
+		files[name] = &fstest.MapFile{Data: text}
 	}
-	if diff := cmp.Diff(store.Process{Host: "h:7"}, all[0].Process); diff != "" || all[0].Command != store.Work || !all[0].Crashed {
-		t.Errorf("%+v\n%s", all[0], diff)
-	}
+	return files
 }
 
-// downTo closes a store and takes its database down to a version, of which look sees what is left.
-func downTo(t *testing.T, s *Store, version int64, look func(*sql.DB)) {
-	t.Helper()
+// TestNextVersion brings a folder from this version to a next one, and back.
+func TestNextVersion(t *testing.T) {
+	dir, ctx := t.TempDir(), t.Context()
+	s := openAt(t, dir)
+	first := objects(t, s)
+	if err := submit(ctx, s, newTask(1)); err != nil {
+		t.Fatal(err)
+	}
+	is, err := s.Schema(ctx)
+	if err != nil || !is.Fits {
+		t.Fatalf("%+v, %v", is, err)
+	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	db, err := openWriter(s.path)
+
+	later := Options{migrations: withNext(t, is.Known)}
+	if _, err := Open(ctx, dir, Options{ReadOnly: true, migrations: later.migrations}); job.KindOf(err) != job.Unavailable {
+		t.Errorf("read by the next version, of this one: %v", err)
+	}
+	s, err = Open(ctx, dir, later)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := migrationsOf(db)
+	if got, err := s.Schema(ctx); err != nil || got != (store.SchemaVersion{Version: is.Known + 1, Known: is.Known + 1, Fits: true}) {
+		t.Errorf("the next version sees %+v, %v", got, err)
+	}
+	if page, err := s.List(ctx, store.Query{Tenant: "t"}); err != nil || len(page.Jobs) != 1 {
+		t.Errorf("%d jobs are there, want 1; %v", len(page.Jobs), err)
+	}
+	storetest.Check(t, s, "t")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	for _, o := range []Options{{}, {ReadOnly: true}} {
+		if _, err := Open(ctx, dir, o); job.KindOf(err) != job.Newer {
+			t.Errorf("opened by this version, of the next (%+v): %v", o, err)
+		}
+	}
+	if got, err := Schema(ctx, dir); err != nil || got != (store.SchemaVersion{Version: is.Known + 1, Known: is.Known}) {
+		t.Errorf("this version sees %+v, %v", got, err)
+	}
+
+	down(t, dir, later.migrations, is.Known)
+	s = openAt(t, dir)
+	if diff := cmp.Diff(first, objects(t, s)); diff != "" {
+		t.Errorf("(-before +after):\n%s", diff)
+	}
+	storetest.Check(t, s, "t")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	down(t, dir, migrations, 0)
+	if diff := cmp.Diff(first, objects(t, openAt(t, dir))); diff != "" {
+		t.Errorf("down to nothing, and made again (-first +again):\n%s", diff)
+	}
+}
+
+// down takes the database of a folder that nobody has open back to a version.
+func down(t *testing.T, dir string, migrations fs.FS, version int64) {
+	t.Helper()
+	db, err := openWriter(filepath.Join(dir, File))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	p, err := migrationsOf(db, migrations)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.DownTo(t.Context(), version); err != nil {
 		t.Fatal(err)
 	}
-	look(db)
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
 }
 
-// none returns what looks whether each of the queries counts nothing.
-func none(t *testing.T, counts ...string) func(*sql.DB) {
-	return func(db *sql.DB) {
-		t.Helper()
-		for _, q := range counts {
-			var n int
-			if err := db.QueryRowContext(t.Context(), q).Scan(&n); err != nil || n != 0 {
-				t.Errorf("%s: %d, %v", q, n, err)
-			}
-		}
+// objects lists what is in a database.
+func objects(t *testing.T, s *Store) (all []string) {
+	t.Helper()
+	rows, err := s.read.QueryContext(t.Context(), `SELECT type || ' ' || name || ' ' || coalesce(sql, '') FROM sqlite_schema ORDER BY 1`)
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer rows.Close()
+	for rows.Next() {
+		var what string
+		if err := rows.Scan(&what); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, what)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return all
 }

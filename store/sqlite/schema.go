@@ -21,10 +21,10 @@ func Schema(ctx context.Context, dir string) (v store.SchemaVersion, err error) 
 		return v, err
 	}
 	defer db.Close()
-	return versionOf(ctx, db, path)
+	return versionOf(ctx, db, path, migrations)
 }
 
 // Schema returns the version of the schema of the database. It asks the database.
 func (s *Store) Schema(ctx context.Context) (store.SchemaVersion, error) {
-	return versionOf(ctx, s.read, s.path)
+	return versionOf(ctx, s.read, s.path, s.migrations)
 }

@@ -39,11 +39,14 @@ type Options struct {
 	ReadOnly bool
 	// Readers is the number of connections that read; 4 by default.
 	Readers int
+
+	migrations fs.FS // those of this version by default
 }
 
 // Store implements [store.Store].
 type Store struct {
 	path       string // of the database
+	migrations fs.FS
 	now        func() time.Time
 	lease      func() time.Time
 	lock       *os.File // nil when read-only
@@ -65,7 +68,10 @@ const checkLimit = 64 << 20
 // Open opens the database in dir, and makes both if needed. Errors are of kind Locked when another process has it,
 // Newer when a later version wrote it, and Corrupt when it is damaged.
 func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
-	s := &Store{now: o.Now}
+	if o.migrations == nil {
+		o.migrations = migrations
+	}
+	s := &Store{now: o.Now, migrations: o.migrations}
 	if s.now == nil {
 		s.now = time.Now
 		// Leases are kept on the monotonic clock: it stands still while the machine sleeps, so a machine that slept
@@ -108,7 +114,7 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 	if err := makeFile(path); err != nil {
 		return nil, err
 	}
-	if err := prepareFile(ctx, path); err != nil {
+	if err := prepareFile(ctx, path, s.migrations); err != nil {
 		return nil, err
 	}
 	db, err := openWriter(path)
@@ -132,8 +138,8 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 }
 
 // versionOf reads the version of a database's schema, and that of the migrations.
-func versionOf(ctx context.Context, db *sql.DB, path string) (v store.SchemaVersion, err error) {
-	p, err := migrationsOf(db)
+func versionOf(ctx context.Context, db *sql.DB, path string, migrations fs.FS) (v store.SchemaVersion, err error) {
+	p, err := migrationsOf(db, migrations)
 	if err != nil {
 		return v, err
 	}
@@ -154,7 +160,7 @@ func versionOf(ctx context.Context, db *sql.DB, path string) (v store.SchemaVers
 
 // checkVersion sees that a database which is opened for reading only has the schema that the statements know.
 func (s *Store) checkVersion(ctx context.Context, path string) error {
-	v, err := versionOf(ctx, s.read, path)
+	v, err := versionOf(ctx, s.read, path, s.migrations)
 	switch {
 	case err != nil:
 		return err
@@ -166,7 +172,7 @@ func (s *Store) checkVersion(ctx context.Context, path string) error {
 	return nil
 }
 
-func migrationsOf(db *sql.DB) (*goose.Provider, error) {
+func migrationsOf(db *sql.DB, migrations fs.FS) (*goose.Provider, error) {
 	dir, err := fs.Sub(migrations, "migrations")
 	if err != nil {
 		return nil, err
@@ -245,7 +251,7 @@ func makeFile(path string) error {
 }
 
 // prepareFile checks an existing database and brings its schema up to date.
-func prepareFile(ctx context.Context, path string) error {
+func prepareFile(ctx context.Context, path string, migrations fs.FS) error {
 	db, err := openWriter(path)
 	if err != nil {
 		return err
@@ -260,7 +266,7 @@ func prepareFile(ctx context.Context, path string) error {
 			return corrupt(path, fmt.Errorf("%s", verdict))
 		}
 	}
-	p, err := migrationsOf(db)
+	p, err := migrationsOf(db, migrations)
 	if err != nil {
 		return err
 	}
