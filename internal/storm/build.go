@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,82 +15,75 @@ import (
 
 // The binaries are those that a storm's processes run.
 type binaries struct {
-	this   string
-	proxy  string // toxiproxy
-	before string // the version before; empty: nobody is replaced by it
-	none   error  // why there is no version before, though one was asked for
+	this  string
+	next  string // the next version; empty: nobody is replaced by it
+	proxy string // toxiproxy
 }
 
 // proxySource is what toxiproxy is built from.
 const proxySource = "github.com/Shopify/toxiproxy/v2/cmd/server"
 
-// build builds the binary of this version into a folder, and that of the one before if processes are to be replaced by it. In that of
-// this version [time.Now] is wrong by as many seconds as STORM_AWRY says and the file that STORM_CLOCK names, at any time: no part
+// build builds the binary of this version into a folder, and that of a next one if processes are to be replaced by it. In
+// both [time.Now] is wrong by as many seconds as STORM_AWRY says and the file that STORM_CLOCK names, at any time: no part
 // of the service can tell that from a clock that was set wrong.
-func build(ctx context.Context, dir string, mutants, before bool) (*binaries, error) {
-	overlay, err := awry(ctx, dir)
+func build(ctx context.Context, dir string, mutants, next bool) (*binaries, error) {
+	replaced, overlay, err := awry(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"build", "-overlay", overlay, "-tags", "storm"}
+	tags := "storm"
 	if mutants {
-		args[len(args)-1] += ",mutants"
+		tags += ",mutants"
 	}
 	b := &binaries{this: filepath.Join(dir, "bin", "pawl"), proxy: filepath.Join(dir, "bin", "toxiproxy")}
-	if err := command(ctx, "", "go", append(args, "-o", b.this, "github.com/pawl-jobs/pawl/cmd/pawl")...); err != nil {
+	if err := command(ctx, "", "go", "build", "-overlay", overlay, "-tags", tags, "-o", b.this, "github.com/pawl-jobs/pawl/cmd/pawl"); err != nil {
 		return nil, err
 	}
-	if err := command(ctx, "", "go", "build", "-o", b.proxy, proxySource); err != nil || !before {
+	if err := command(ctx, "", "go", "build", "-o", b.proxy, proxySource); err != nil || !next {
 		return b, err
 	}
 	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
 		return nil, fmt.Errorf("go list -m: %w", err)
 	}
-	source := filepath.Join(dir, "before")
-	if err := os.Mkdir(source, 0o700); err != nil {
-		return nil, err
-	}
-	b.before, err = testenv.BuildBefore(ctx, strings.TrimSpace(string(root)), source)
-	if errors.Is(err, testenv.ErrNoHistory) {
-		b.none, err = err, nil
-	}
-	return b, err
+	b.next = filepath.Join(dir, "bin", "next")
+	return b, testenv.BuildNext(ctx, strings.TrimSpace(string(root)), b.next, replaced, "-tags", tags)
 }
 
-// awry writes into the folder what the go command is to take in place of the file in which Now stands.
-func awry(ctx context.Context, dir string) (overlay string, err error) {
+// awry writes into the folder what the go command is to take in place of the file in which Now stands, and an overlay that says so.
+func awry(ctx context.Context, dir string) (replaced map[string]string, overlay string, err error) {
 	root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 	if err != nil {
-		return "", fmt.Errorf("go env GOROOT: %w", err)
+		return nil, "", fmt.Errorf("go env GOROOT: %w", err)
 	}
 	name := filepath.Join(strings.TrimSpace(string(root)), "src", "time", "time.go")
 	text, err := os.ReadFile(name)
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
 	const begins = "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n"
 	if strings.Count(string(text), begins) != 1 {
-		return "", fmt.Errorf("package time of %s is not the one that is known: its Now does not begin as expected", runtime.Version())
+		return nil, "", fmt.Errorf("package time of %s is not the one that is known: its Now does not begin as expected", runtime.Version())
 	}
 	dir = filepath.Join(dir, "bin")
 	if err := os.Mkdir(dir, 0o700); err != nil {
-		return "", err
+		return nil, "", err
 	}
 	changed := filepath.Join(dir, "time.go")
 	if err := os.WriteFile(changed, []byte(strings.Replace(string(text), begins, begins+"\tsec += awry + *clock\n", 1)), 0o600); err != nil {
-		return "", err
+		return nil, "", err
 	}
 	added := filepath.Join(dir, "awry.go")
 	if err := os.WriteFile(added, []byte(awrySource), 0o600); err != nil {
-		return "", err
+		return nil, "", err
 	}
-	replace, err := json.Marshal(map[string]map[string]string{"Replace": {name: changed, filepath.Join(filepath.Dir(name), "awry.go"): added}})
+	replaced = map[string]string{name: changed, filepath.Join(filepath.Dir(name), "awry.go"): added}
+	text, err = json.Marshal(map[string]any{"Replace": replaced})
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
 	overlay = filepath.Join(dir, "overlay.json")
-	return overlay, os.WriteFile(overlay, replace, 0o600)
+	return replaced, overlay, os.WriteFile(overlay, text, 0o600)
 }
 
 const awrySource = `package time

@@ -49,7 +49,7 @@ type fault struct {
 var faults = []fault{
 	{"freeze", lease * 5 / 4, lease * 2, false, freeze},
 	{"stop", 0, time.Second, false, stop},
-	{"version_before", 0, time.Second, true, versionBefore},
+	{"version_next", 0, time.Second, true, versionNext},
 	{"clock_wrong", 0, time.Second, false, clockWrong},
 	{"clock_steps", time.Second, lease * 3, true, clockSteps},
 	{"disk_full", time.Second, 4 * time.Second, false, diskFull},
@@ -101,7 +101,7 @@ func (s *storm) faultsOf(ctx context.Context) {
 // possible returns the faults that there can be here.
 func (s *storm) possible() []fault {
 	return slices.DeleteFunc(slices.Clone(faults), func(f fault) bool {
-		return f.server && s.server == nil || f.name == "disk_full" && s.disks.refused || f.name == "version_before" && s.binaries.before == "" ||
+		return f.server && s.server == nil || f.name == "disk_full" && s.disks.refused || f.name == "version_next" && s.binaries.next == "" ||
 			f.name == "clock_steps" && s.clock == nil || s.only != "" && f.name != s.only ||
 			strings.HasPrefix(f.name, "clock_") && s.only == "" && s.rightClocks()
 	})
@@ -132,14 +132,12 @@ func stop(_ context.Context, s *storm, rnd *rand.Rand) error {
 	return nil
 }
 
-// versionBefore replaces a worker by one of the version before, in good order, and the next time by one of this version.
-func versionBefore(_ context.Context, s *storm, rnd *rand.Rand) error {
+// versionNext replaces a process by one of a next version, in good order, and the next time by one of this version. The first that
+// comes migrates the database, while the others work.
+func versionNext(_ context.Context, s *storm, rnd *rand.Rand) error {
 	n := s.anyNode(rnd)
-	for n.role != "worker" {
-		n = s.anyNode(rnd)
-	}
 	n.mu.Lock()
-	n.earlier = !n.earlier
+	n.later = !n.later
 	n.mu.Unlock()
 	if p := n.now(); p != nil && p.began() {
 		n.stop(context.Background(), p)
@@ -264,7 +262,7 @@ func (s *storm) clear() {
 	}
 	for _, n := range s.nodes {
 		n.mu.Lock()
-		n.awry, n.earlier = 0, false
+		n.awry, n.later = 0, false
 		if s.wrongTimes() && s.server == nil {
 			n.awry = int(forward / time.Second)
 			n.proc.signal(syscall.SIGKILL)

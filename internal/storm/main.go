@@ -3,7 +3,7 @@
 // Real processes of pawl serve and pawl worker run a load of mixed jobs: on PostgreSQL three that serve and six that work, on
 // three machines, each behind a proxy of its own; on SQLite one. People submit jobs, each call again until it is answered, and
 // some calls twice at once; they cancel, pause, resume, resubmit and delete; others follow the events, go away and come back.
-// Meanwhile processes are killed, frozen, stopped and replaced by the version before, the network is slow, cut or swallows what
+// Meanwhile processes are killed, frozen, stopped and replaced by those of a next version, the network is slow, cut or swallows what
 // is sent, the database dies, refuses connections or writes, clocks are wrong and disks are full.
 //
 // With -restore the database is put back in the end to what it was before, and the machines are asked what they know better.

@@ -32,20 +32,19 @@ type node struct {
 	db            *way   // to the database; nil: it is in the folder
 	starts        int
 
-	mu      sync.Mutex
-	proc    *proc // guarded by mu: that runs, or ended last
-	awry    int   // guarded by mu: seconds by which the clock of the next start is wrong
-	earlier bool  // guarded by mu: the next start is of the version before
+	mu    sync.Mutex
+	proc  *proc // guarded by mu: that runs, or ended last
+	awry  int   // guarded by mu: seconds by which the clock of the next start is wrong
+	later bool  // guarded by mu: the next start is of the next version
 }
 
 // A proc is one start of a process.
 type proc struct {
-	cmd     *exec.Cmd
-	said    string // file with what it wrote
-	ended   chan struct{}
-	killed  atomic.Bool
-	told    atomic.Bool // to stop
-	earlier bool        // it is of the version before
+	cmd    *exec.Cmd
+	said   string // file with what it wrote
+	ended  chan struct{}
+	killed atomic.Bool
+	told   atomic.Bool // to stop
 }
 
 func (s *storm) newNode(name, machine, role string) (n *node, err error) {
@@ -103,8 +102,8 @@ func (n *node) start() (*proc, error) {
 	n.starts++
 	p := &proc{ended: make(chan struct{}), said: filepath.Join(n.s.dir, fmt.Sprintf("said.%s.%03d", n.name, n.starts))}
 	bin := n.s.binaries.this
-	if p.earlier = n.earlier && n.s.binaries.before != ""; p.earlier {
-		bin = n.s.binaries.before
+	if n.later {
+		bin = n.s.binaries.next
 	}
 	args := []string{n.role, "--dir", n.s.folder(n.machine), "--lease", lease.String()}
 	if n.role == "serve" {

@@ -107,13 +107,10 @@ func (s *storm) weather(ctx context.Context) error {
 			return err
 		}
 		defer os.RemoveAll(dir)
-		before := s.db == "postgres" && s.faults && !s.restore // machines remember nothing of what the version before has launched
-		if s.binaries, err = build(ctx, dir, s.without != "", before); err != nil {
+		next := s.db == "postgres" && s.faults && !s.restore // which takes the schema back, too
+		if s.binaries, err = build(ctx, dir, s.without != "", next); err != nil {
 			return err
 		}
-	}
-	if s.binaries.none != nil {
-		s.sum.LeftOut = append(s.sum.LeftOut, fmt.Sprintf("version_before: %v", s.binaries.none))
 	}
 	release, err := s.ground(ctx)
 	if err != nil {

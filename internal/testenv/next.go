@@ -1,0 +1,68 @@
+package testenv
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// BuildNext builds pawl as it may be in a next version: from the source of this one, in the module at
+// root, with one more migration of each database. It calls itself "next". Processes of the two work
+// side by side, as they do while those of one release are replaced by those of another. The replaced
+// files and the flags are as go build has them, in its overlay and before its packages.
+func BuildNext(ctx context.Context, root, binary string, replaced map[string]string, flags ...string) error {
+	replaced = maps.Clone(replaced)
+	if replaced == nil {
+		replaced = map[string]string{}
+	}
+	if err := addNext(replaced, root); err != nil {
+		return fmt.Errorf("add a migration: %w", err)
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replaced})
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(binary+".json", overlay, 0o600); err != nil {
+		return err
+	}
+	args := append([]string{"build", "-overlay", binary + ".json", "-ldflags", "-X main.version=next", "-o", binary}, flags...)
+	build := exec.CommandContext(ctx, "go", append(args, "./cmd/pawl")...)
+	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build a next version: %w: %s", err, out)
+	}
+	return nil
+}
+
+// addNext adds the migrations of a next version to an overlay.
+func addNext(overlay map[string]string, root string) error {
+	root, err := filepath.Abs(root)
+	if err != nil {
+		return err
+	}
+	for _, database := range []string{"postgres", "sqlite"} {
+		folder := filepath.Join(root, "store", database)
+		there, err := filepath.Glob(filepath.Join(folder, "migrations", "*.sql"))
+		if err != nil {
+			return err
+		}
+		if len(there) == 0 {
+			return fmt.Errorf("there are none in %s", folder)
+		}
+		number, _, _ := strings.Cut(filepath.Base(slices.Max(there)), "_")
+		newest, err := strconv.Atoi(number)
+		if err != nil {
+			return err
+		}
+		name := fmt.Sprintf("%05d_next.sql", newest+1)
+		overlay[filepath.Join(folder, "migrations", name)] = filepath.Join(folder, "testdata", "next.sql")
+	}
+	return nil
+}
