@@ -137,7 +137,6 @@ func TestNextVersion(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		through(t, s)
 	})
 	t.Run("a migration that failed leaves nothing to the next try", func(t *testing.T) {
 		t.Parallel()
