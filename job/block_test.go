@@ -63,7 +63,7 @@ func TestGroup(t *testing.T) {
 	if other.Code, other.Line = job.FilesUnavailable, "x"; other.Probe() != block().Probe() {
 		t.Error("one answer is not enough for two conditions of the same tester and parameters")
 	}
-	if want := "a6977470"; !strings.HasPrefix(key, want) { // rows of older versions have it
+	if want := "a6977470"; !strings.HasPrefix(key, want) { // rows have it
 		t.Errorf("the key begins with %.8s, want %s", key, want)
 	}
 }
