@@ -16,7 +16,7 @@ RACELESS := -gcflags='modernc.org/...=-race=false'
 
 # The packages whose tests take longest begin first, so that no core is idle in the end. Memory is cheaper than collecting it (GOGC):
 # a part of store/sqlite took 111 s of CPU instead of 174.
-LONGEST := ./store/postgres ./internal/cli ./internal/bench/programs ./internal/chaos ./internal/storm ./app ./store/sqlite ./runner/process
+LONGEST := ./store/postgres ./internal/cli ./internal/bench/programs ./internal/proof/crashes ./internal/proof/storm ./app ./store/sqlite ./runner/process
 
 .DEFAULT_GOAL := help
 
@@ -60,21 +60,21 @@ fuzz: ## Run each fuzz target for FUZZTIME (30s)
 
 .PHONY: chaos
 chaos: deps ## Raise a storm of faults for SECONDS (60) over processes on DB (sqlite, postgres); SEED repeats load and faults
-	$(GO) run ./internal/storm -db '$(DB)' -seconds $(SECONDS) $(if $(SEED),-seed $(SEED)) $(STORM)
+	$(GO) run ./internal/proof/storm -db '$(DB)' -seconds $(SECONDS) $(if $(SEED),-seed $(SEED)) $(STORM)
 
 .PHONY: crashes
 crashes: deps ## Let processes die at each named point and at random moments for SECONDS; DB and SEED as for chaos
-	$(GO) run ./internal/chaos -db '$(DB)' -seconds $(SECONDS) $(if $(SEED),-seed $(SEED))
+	$(GO) run ./internal/proof/crashes -db '$(DB)' -seconds $(SECONDS) $(if $(SEED),-seed $(SEED))
 
 .PHONY: chaos-mutants
 chaos-mutants: deps ## Go without one guard after the other; somebody must notice (about ten minutes)
-	CGO_ENABLED=0 $(GO) run ./internal/mutants
+	CGO_ENABLED=0 $(GO) run ./internal/proof/mutants
 
 SIMBUILD := $(or $(TMPDIR),/tmp)/pawl-sim
 
 .PHONY: sim
 sim: ## Live SEEDS (2000) simulated worlds in virtual time; SEED replays one, and tells all that happens in it
-	@CGO_ENABLED=0 $(GO) test -c -tags exact -overlay "$$($(GO) run ./internal/sim/overlay $(SIMBUILD))" -o $(SIMBUILD)/sim.test ./internal/sim
+	@CGO_ENABLED=0 $(GO) test -c -tags exact -overlay "$$($(GO) run ./internal/proof/sim/overlay $(SIMBUILD))" -o $(SIMBUILD)/sim.test ./internal/proof/sim
 	@$(if $(SEED),GOMAXPROCS=1 GOGC=off $(SIMBUILD)/sim.test -test.v -test.run '^TestSeed$$' -seed $(SEED),$(SIMBUILD)/sim.test -test.timeout 0 -test.run '^(TestSeeds|TestReplay)$$' -seeds $(SEEDS))
 
 .PHONY: bench
@@ -86,4 +86,4 @@ bench: build ## Measure throughput, latency, idle cost and programs with this bu
 
 .PHONY: bench-paper
 bench-paper: deps build ## Run 10,000 programs under a limit of 50, on both databases, also with outages, and what other ways cost (within 15 minutes); OUT gets the runs as JSON, SVG a drawing
-	$(GO) run ./internal/paper -pawl ./pawl $(if $(OUT),-out '$(OUT)') $(if $(SVG),-svg '$(SVG)')
+	$(GO) run ./internal/proof/paper -pawl ./pawl $(if $(OUT),-out '$(OUT)') $(if $(SVG),-svg '$(SVG)')

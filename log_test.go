@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl"
-	"github.com/pawl-jobs/pawl/internal/testenv/embedded"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv/embedded"
 	"github.com/pawl-jobs/pawl/job"
 )
 

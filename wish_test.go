@@ -10,7 +10,7 @@ import (
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
-	"github.com/pawl-jobs/pawl/internal/virtual"
+	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/sqlite"

@@ -18,8 +18,8 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/api"
-	"github.com/pawl-jobs/pawl/internal/testenv"
-	"github.com/pawl-jobs/pawl/internal/testenv/embedded"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv/embedded"
 	"github.com/pawl-jobs/pawl/job"
 )
 

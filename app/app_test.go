@@ -27,7 +27,7 @@ import (
 	fileslocal "github.com/pawl-jobs/pawl/files/local"
 	"github.com/pawl-jobs/pawl/host"
 	hostlocal "github.com/pawl-jobs/pawl/host/local"
-	"github.com/pawl-jobs/pawl/internal/testenv"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/recovery"
 	"github.com/pawl-jobs/pawl/runner"

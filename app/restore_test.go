@@ -17,7 +17,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/engine"
-	"github.com/pawl-jobs/pawl/internal/testenv"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/store"

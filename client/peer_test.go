@@ -20,7 +20,7 @@ import (
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/client"
-	"github.com/pawl-jobs/pawl/internal/testenv/embedded"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv/embedded"
 	"github.com/pawl-jobs/pawl/job"
 )
 

@@ -22,7 +22,7 @@ import (
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/client"
-	"github.com/pawl-jobs/pawl/internal/virtual"
+	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )

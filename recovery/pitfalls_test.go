@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl"
-	"github.com/pawl-jobs/pawl/internal/virtual"
+	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/recovery/fake"
 	"github.com/pawl-jobs/pawl/store"

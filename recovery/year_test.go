@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pawl-jobs/pawl"
-	"github.com/pawl-jobs/pawl/internal/virtual"
+	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/recovery"
 	"github.com/pawl-jobs/pawl/store"

@@ -1,7 +1,7 @@
 // Command zombie freezes a process in the middle of a job, has another one run the job, and writes down what happens when
 // the first one wakes up: with Pawl, and with river.
 //
-//	go run ./internal/testenv/private go run -C bench/zombie .
+//	go run ./internal/proof/testenv/private go run -C bench/zombie .
 //
 // Processes A and B are this program once more, on a private database each. A takes the only job and is stopped by
 // SIGSTOP half way; B finds the job and runs it; A gets SIGCONT, and its handler goes on, without a look at its context. The
@@ -72,7 +72,7 @@ func run(args []string, out io.Writer) error {
 	case flags.NArg() > 0:
 		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	case *dsn == "":
-		return errors.New("no database: give -db, or run this with internal/testenv/private")
+		return errors.New("no database: give -db, or run this with internal/proof/testenv/private")
 	case *format != "text" && *format != "json":
 		return fmt.Errorf("-o %s: want text or json", *format)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/pawl-jobs/pawl/broker"
 	"github.com/pawl-jobs/pawl/broker/brokertest"
 	"github.com/pawl-jobs/pawl/broker/pgnotify"
-	"github.com/pawl-jobs/pawl/internal/testenv"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 )
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/pawl-jobs/pawl/broker/pgnotify"
-	"github.com/pawl-jobs/pawl/internal/testenv"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 )
 

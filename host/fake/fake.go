@@ -16,7 +16,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/host"
-	"github.com/pawl-jobs/pawl/internal/fault"
+	"github.com/pawl-jobs/pawl/internal/proof/fault"
 )
 
 // Host is a host that misbehaves on command. Commands and calls are safe for concurrent use. A dead host refuses

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/pawl-jobs/pawl/internal/virtual"
+	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 )
 
 // A slowLook is a look at the machine that goes on until the test lets it end.

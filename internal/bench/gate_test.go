@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/pawl-jobs/pawl/internal/bench/benchtest"
-	"github.com/pawl-jobs/pawl/internal/testenv"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 )
 
 func TestBenchGate(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-jobs/pawl"
-	"github.com/pawl-jobs/pawl/internal/testenv"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 )
 
 // An idle service sends its database one statement for each renewal, and two for each sweep: 12 a minute with a lease of 15

@@ -3,7 +3,7 @@ package bench
 import (
 	"testing"
 
-	"github.com/pawl-jobs/pawl/internal/testenv"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }

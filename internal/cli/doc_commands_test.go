@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/testenv"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 )
 
 // A block is a part of a document between two lines of three backquotes.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/internal/config"
-	"github.com/pawl-jobs/pawl/internal/testenv"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 )
 

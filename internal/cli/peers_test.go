@@ -13,7 +13,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/auth"
 	"github.com/pawl-jobs/pawl/internal/node"
-	"github.com/pawl-jobs/pawl/internal/testenv"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 )
 

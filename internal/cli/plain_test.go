@@ -6,7 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 
-	"github.com/pawl-jobs/pawl/internal/race"
+	"github.com/pawl-jobs/pawl/internal/proof/race"
 )
 
 // besides puts a pawl into the PATH before the one that is this test binary. Under the race detector a process takes a quarter of a

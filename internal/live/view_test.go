@@ -18,7 +18,7 @@ import (
 	"github.com/hinshun/vt10x"
 	"golang.org/x/sys/unix"
 
-	"github.com/pawl-jobs/pawl/internal/virtual"
+	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
 )
 

@@ -16,7 +16,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/auth"
 	"github.com/pawl-jobs/pawl/internal/config"
-	"github.com/pawl-jobs/pawl/internal/testenv"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/sqlite"

@@ -25,7 +25,7 @@ import (
 	"github.com/pawl-jobs/pawl/broker"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/internal/observe"
-	"github.com/pawl-jobs/pawl/internal/virtual"
+	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/recovery"
 	"github.com/pawl-jobs/pawl/store"

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/fault"
+	"github.com/pawl-jobs/pawl/internal/proof/fault"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 )

@@ -3,7 +3,7 @@ package postgres_test
 import (
 	"testing"
 
-	"github.com/pawl-jobs/pawl/internal/testenv"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/store/postgres"
 	"github.com/pawl-jobs/pawl/store/storetest"
 )

@@ -3,7 +3,7 @@ package storetest
 import (
 	"testing"
 
-	"github.com/pawl-jobs/pawl/internal/race"
+	"github.com/pawl-jobs/pawl/internal/proof/race"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )

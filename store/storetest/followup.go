@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/race"
+	"github.com/pawl-jobs/pawl/internal/proof/race"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )

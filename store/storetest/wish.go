@@ -3,7 +3,7 @@ package storetest
 import (
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/race"
+	"github.com/pawl-jobs/pawl/internal/proof/race"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )

@@ -15,7 +15,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/bench"
 	"github.com/pawl-jobs/pawl/internal/bench/benchtest"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
-	"github.com/pawl-jobs/pawl/internal/testenv"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 )
 
 func TestBenchPaper(t *testing.T) {

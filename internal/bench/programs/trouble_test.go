@@ -14,7 +14,7 @@ import (
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/internal/bench"
 	"github.com/pawl-jobs/pawl/internal/node"
-	"github.com/pawl-jobs/pawl/internal/testenv"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )

@@ -22,7 +22,7 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Command is the program that crash tests kill (internal/chaos): the service on a folder, with a load of mixed
+// Command is the program that crash tests kill (internal/proof/crashes): the service on a folder, with a load of mixed
 // jobs. It is hidden, and everything but the load is the same code as that of the other commands.
 func Command() *cobra.Command {
 	var l load

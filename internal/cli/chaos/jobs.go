@@ -157,7 +157,7 @@ var (
 	chaosReleases = job.Limit{Key: job.RateReleases + "/*", Most: 1000, Per: job.Duration(time.Second)}
 )
 
-// chaosLimits are those of the load. They are so low that jobs wait for turns, and internal/chaos knows them.
+// chaosLimits are those of the load. They are so low that jobs wait for turns, and internal/proof/crashes knows them.
 var chaosLimits = []job.Limit{chaosReleases, {Key: "lab/*", Most: 2}, {Key: job.SystemKey(job.SystemLocal), Most: 8}}
 
 // test finds every other time, at random, that a thing is there again, and never what a person has.

@@ -18,7 +18,7 @@ import (
 	"github.com/pawl-jobs/pawl/recovery"
 )
 
-// In a build for storms (internal/storm) every process of pawl serve and pawl worker also runs tasks of the kind "storm", which
+// In a build for storms (internal/proof/storm) every process of pawl serve and pawl worker also runs tasks of the kind "storm", which
 // append what they do to the file that STORM_LEDGER names. With STORM_SWEEP=never nobody sweeps. At the socket that STORM_STRANGERS
 // names, people of another tenant are served.
 func init() {

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pawl-jobs/pawl/internal/crash"
+	"github.com/pawl-jobs/pawl/internal/proof/race"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
+)
+
+func TestMain(m *testing.M) {
+	code := testenv.Stopping(m).Run()
+	os.RemoveAll(built)
+	os.Exit(code)
+}
+
+// built is the folder of the binary, once there is one.
+var built string
+
+// binary is the binary, under the race detector if the tests run under it. The first test that wants it builds it.
+var binary = sync.OnceValues(func() (string, error) {
+	var err error
+	if built, err = os.MkdirTemp("", "pawl-chaos-"); err != nil {
+		return "", err
+	}
+	bin := filepath.Join(built, "pawl")
+	var flags []string
+	if race.Enabled { // but for SQLite: in Go it is a machine translation, which would be ten times as slow, and nothing be found
+		flags = []string{"-race", "-gcflags=modernc.org/...=-race=false"}
+	}
+	return bin, build(context.Background(), bin, flags...)
+})
+
+// logged writes to a test's log.
+type logged struct{ t *testing.T }
+
+func (l logged) Write(b []byte) (int, error) {
+	l.t.Log(strings.TrimRight(string(b), "\n"))
+	return len(b), nil
+}
+
+// open returns a harness with a folder of its own.
+func open(t *testing.T, l layout) *harness {
+	if testing.Short() {
+		t.Skip("it kills processes for a minute")
+	}
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &harness{layout: l, bin: bin, dir: dir, out: logged{t}, limit: 90 * time.Second}
+}
+
+// seedOf returns the seed of a test: a random one, unless $PAWL_TEST_SEED names one.
+func seedOf(t *testing.T) uint64 {
+	seed := rand.Uint64N(1 << 32)
+	if v := os.Getenv("PAWL_TEST_SEED"); v != "" {
+		var err error
+		if seed, err = strconv.ParseUint(v, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("PAWL_TEST_SEED=%d", seed)
+	return seed
+}
+
+// TestCrashes is a short form of what "make crashes" does.
+func TestCrashes(t *testing.T) {
+	seed := seedOf(t)
+	h := open(t, onSQLite())
+	t.Run("side by side", func(t *testing.T) {
+		t.Run("at random moments", func(t *testing.T) {
+			t.Parallel()
+			h.storms(t.Context(), seed, 300, stormStrikes)
+		})
+		t.Run("at every named point", func(t *testing.T) {
+			t.Parallel()
+			points := newTour(seed, 1)
+			for round := seed; points.must(); round++ {
+				points.round(h.points(t.Context(), round, 30, points.next()))
+			}
+			for _, b := range points.report(h.out) {
+				t.Error(b)
+			}
+		})
+	})
+	for _, b := range h.sum.Broken {
+		t.Error(b)
+	}
+	h.sum.Seed = seed
+	t.Logf("%+v", h.sum)
+}
+
+// TestCrashesOfThree is a short form of what "make crashes DB=postgres" does.
+func TestCrashesOfThree(t *testing.T) {
+	seed := seedOf(t)
+	h := open(t, onPostgres(testenv.Postgres(t)))
+	if left := h.storm(t.Context(), seed, 100, 6); left > 3 {
+		t.Errorf("%d of 6 strikes came too late", left)
+	}
+	tour := newTour(seed, 1)
+	entries := tour.next()[:12]
+	tried, passed := h.points(t.Context(), seed, 75, entries)
+	if len(passed) == 0 {
+		t.Errorf("no process died at any of %v", tried)
+	}
+	for _, b := range h.sum.Broken {
+		t.Error(b)
+	}
+	t.Logf("%+v; died at %v of %v", h.sum, passed, tried)
+}
+
+func TestTheTourGoesToEveryPoint(t *testing.T) {
+	for p := range plans {
+		if !slices.Contains(crash.Points(), p) {
+			t.Errorf("there is a plan for %s, which is no point", p)
+		}
+		for _, b := range plans[p].before {
+			if name, _, _ := strings.Cut(b, ":"); !slices.Contains(crash.Points(), name) {
+				t.Errorf("the plan for %s begins with %s, which is no point", p, b)
+			}
+		}
+	}
+	tour := newTour(1, 2)
+	seen := map[string]int{}
+	for entries := tour.next(); len(entries) > 0; entries = tour.next() {
+		tried := entries[:max(1, len(entries)/2)]
+		for _, e := range tried {
+			seen[e.String()]++
+		}
+		tour.round(tried, entries[:len(entries)/3])
+	}
+	for _, p := range crash.Points() {
+		if n := seen[p+":1"]; n == 0 || n > tries {
+			t.Errorf("%s was tried %d times", p, n)
+		}
+	}
+}

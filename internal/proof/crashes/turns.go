@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pawl-jobs/pawl/internal/proof/checks"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// most returns how many jobs may have turns of a key: internal/cli/chaos/jobs.go sets these limits.
+func most(key string) int {
+	switch {
+	case job.Ordered(key):
+		return 1
+	case key == job.SystemKey(job.SystemLocal):
+		return 8
+	}
+	return 2
+}
+
+// turns: by the account of those who ran, never more ran side by side under a key than its limit lets go, and one of an order. And each stood
+// under the keys that the load gave it.
+func (c *checker) turns(ctx context.Context) {
+	running := map[string][]*span{}
+	for _, r := range c.ledger.spans {
+		j := c.rows[r.job]
+		if j == nil || r.end < r.begin || !checks.Rightful(ctx, j, r.epoch, c.history) {
+			continue
+		}
+		keys := slices.Clone(j.Limits)
+		if j.Order != "" {
+			keys = append(keys, j.Order)
+		}
+		for _, key := range keys {
+			running[key] = append(running[key], r)
+		}
+	}
+	for key, runs := range running {
+		c.side(key, runs)
+	}
+	for _, j := range c.rows {
+		spec, err := job.ParseSpec(j.Request)
+		if err != nil {
+			c.breaks("limit: job %s: %v", j.ID, err)
+			continue
+		}
+		keys := spec.Limits
+		if j.Program() {
+			keys = append(keys, job.SystemKey(job.SystemLocal))
+		}
+		for _, key := range keys {
+			if !slices.Contains(j.Limits, key) {
+				c.breaks("limit: job %s (%s) is to be under %s, and is under %q", j.ID, j.ExternalID, key, j.Limits)
+			}
+		}
+		for _, e := range c.history(ctx, j.ID) {
+			if e.Cause == job.CauseTurn {
+				c.waited++
+			}
+		}
+		if spec.Order != nil && j.Order != spec.OrderKey() {
+			c.breaks("order: job %s (%s) is to be in %s, and is in %q", j.ID, j.ExternalID, spec.OrderKey(), j.Order)
+		}
+	}
+}
+
+// side looks who ran side by side under a key. Lines were written in the order of the ledger: each ran at least between its own two.
+func (c *checker) side(key string, runs []*span) {
+	var beside []*span
+	for _, r := range runs {
+		beside = append(slices.DeleteFunc(beside, func(o *span) bool { return o.end < r.begin }), r)
+		may := most(key)
+		if len(beside) > may {
+			var names []string
+			for _, o := range beside {
+				names = append(names, c.rows[o.job].ExternalID)
+			}
+			what := "limit"
+			if job.Ordered(key) {
+				what = "order"
+			}
+			c.breaks("%s: of %s %d may run side by side, and %s did, the last from line %d of the ledger", what, key, may, strings.Join(names, ", "), r.begin)
+			return
+		}
+		if len(beside) == may && !job.Ordered(key) {
+			c.full++
+		}
+	}
+}
+
+// orders: those of an order began in the order in which they were submitted. The load submits its jobs by their number. One that is delayed or
+// waits for another comes into the line later, and one that was paused may have been taken out of it.
+func (c *checker) orders(ctx context.Context) {
+	type place struct{ number, began int }
+	lines := map[string][]place{}
+	began := map[job.ID]bool{}
+	for _, r := range c.ledger.spans {
+		j := c.rows[r.job]
+		if j == nil || j.Order == "" || began[j.ID] {
+			continue
+		}
+		began[j.ID] = true
+		number, err := strconv.Atoi(strings.TrimPrefix(j.ExternalID, "chaos-"))
+		if err != nil {
+			c.breaks("order: job %s: %v", j.ID, err)
+			continue
+		}
+		paused := slices.ContainsFunc(c.history(ctx, j.ID), func(e store.Event) bool { return e.State == job.Paused })
+		for _, before := range lines[j.Order] {
+			if before.number > number && !c.late(j) && !paused {
+				c.breaks("order: of %s chaos-%d began at line %d of the ledger, before chaos-%d did at line %d", j.Order, before.number, before.began, number, r.begin)
+			}
+		}
+		lines[j.Order] = append(lines[j.Order], place{number, r.begin})
+	}
+}
+
+// late reports whether a job may have come into its line after those behind it.
+func (c *checker) late(j *job.Job) bool {
+	spec, err := job.ParseSpec(j.Request)
+	p := c.ledger.promises[j.ID]
+	return err != nil || spec.Delay > 0 || p == nil || !p.after.IsZero()
+}
