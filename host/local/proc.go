@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pawl-jobs/pawl/host"
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -35,7 +34,7 @@ func (h *Host) Alive(ctx context.Context, ps []host.Process) ([]bool, error) {
 }
 
 func (h *Host) alive(p host.Process, boot string) (bool, error) {
-	if p.PID <= 1 || p.Boot != boot && !guard.Boot.Off() {
+	if p.PID <= 1 || p.Boot != boot {
 		return false, nil
 	}
 	if h.runsHere(p) {
@@ -97,7 +96,7 @@ type stat struct {
 // alive reports whether the process still runs. Zombies (Z) and the dead (X) do not, except that the first thread of
 // a process may be a zombie while others run.
 func (s stat) alive() bool {
-	return guard.Zombie.Off() || s.state != 'Z' && s.state != 'X' && s.state != 'x' || s.threads > 1
+	return s.state != 'Z' && s.state != 'X' && s.state != 'x' || s.threads > 1
 }
 
 // begun returns the stat of a child that has become the program with this name. syscall.ForkExec does not tell whether it

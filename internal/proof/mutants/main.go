@@ -1,9 +1,10 @@
 // Command mutants shows that each guard is missed when it is gone.
 //
-// It builds the tests with the tag "mutants" and runs those that should notice, once with all guards, where they must pass,
-// and then without one guard after the other, where one of them must fail. A guard that nobody misses is a hole in the
-// tests. The table tells what noticed, and after how long; the exit code is 1 if there is a hole. Tests that break down while
-// none of them fails have noticed nothing: the exit code is 2, and what they said is shown.
+// It builds the tests that should notice with the edits of package guards, and runs them: once with
+// all guards, where they must pass, and then without one guard after the other, where they must
+// fail. A guard that nobody misses is a hole in the tests. The table tells what noticed, and after
+// how long; the exit code is 1 if there is a hole. Tests that break down while none of them fails
+// have noticed nothing: the exit code is 2, and what they said is shown.
 package main
 
 import (
@@ -23,11 +24,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
+	"github.com/pawl-jobs/pawl/internal/proof/guards"
 )
 
 const (
-	module = "github.com/pawl-jobs/pawl"
 	// limit is how long the tests of a package may take to notice; what hangs for longer has noticed, too.
 	limit = time.Minute
 	// tries is how often they are run until they notice: a process that was frozen races with its own end, and may lose.
@@ -51,9 +51,13 @@ func main() {
 
 // run tries the mutants that are named, or all, and returns how many nobody noticed.
 func run(ctx context.Context, out io.Writer, only []string) (holes int, err error) {
-	chosen := slices.Clone(guard.All)
+	set, err := guards.Read(".")
+	if err != nil {
+		return 0, err
+	}
+	chosen := set.Guards
 	if len(only) > 0 {
-		chosen = slices.DeleteFunc(chosen, func(g guard.Info) bool { return !slices.Contains(only, string(g.Guard)) })
+		chosen = slices.DeleteFunc(slices.Clone(chosen), func(g guards.Guard) bool { return !slices.Contains(only, g.Name) })
 		if len(chosen) != len(only) {
 			return 0, fmt.Errorf("there are not %d guards with the names %s", len(only), strings.Join(only, ", "))
 		}
@@ -63,7 +67,14 @@ func run(ctx context.Context, out io.Writer, only []string) (holes int, err erro
 		return 0, err
 	}
 	defer os.RemoveAll(dir)
-	b := &bench{dir: dir, built: map[string]string{}}
+	files, err := set.Overlay(dir)
+	if err != nil {
+		return 0, err
+	}
+	b := &bench{dir: dir, overlay: filepath.Join(dir, "overlay.json"), built: map[string]string{}}
+	if err := files.Write(b.overlay); err != nil {
+		return 0, err
+	}
 	if err := b.sound(ctx, chosen); err != nil {
 		return 0, err
 	}
@@ -71,21 +82,21 @@ func run(ctx context.Context, out io.Writer, only []string) (holes int, err erro
 	fmt.Fprintln(out, "|---|---|---|---|")
 	var broken []error
 	for _, g := range chosen {
-		for _, t := range noticedBy[g.Guard] {
+		for _, t := range g.NoticedBy {
 			began := time.Now()
-			failed, err := b.notices(ctx, t, g.Guard)
-			who := "`" + failed + "` of " + t.pkg
+			failed, err := b.notices(ctx, t, g.Name)
+			who := "`" + failed + "` of " + t.Package
 			switch {
 			case errors.Is(err, errBroken):
-				broken = append(broken, fmt.Errorf("without %s: %w", g.Guard, err))
-				who = "**broken**: " + t.pkg
+				broken = append(broken, fmt.Errorf("without %s: %w", g.Name, err))
+				who = "**broken**: " + t.Package
 			case err != nil:
 				return holes, err
 			case failed == "":
 				holes++
-				who = "**nobody** of " + t.pkg
+				who = "**nobody** of " + t.Package
 			}
-			fmt.Fprintf(out, "| %s | %s | %s | %.1f s |\n", g.Guard, g.Holds, who, time.Since(began).Seconds())
+			fmt.Fprintf(out, "| %s | %s | %s | %.1f s |\n", g.Name, g.Holds, who, time.Since(began).Seconds())
 		}
 	}
 	fmt.Fprintf(out, "%d guards, %d missed by nobody\n", len(chosen), holes)
@@ -94,28 +105,26 @@ func run(ctx context.Context, out io.Writer, only []string) (holes int, err erro
 
 // A bench has the test binaries.
 type bench struct {
-	dir   string
-	built map[string]string // by package
+	dir     string
+	overlay string            // has the edits
+	built   map[string]string // by package
 }
 
 // sound runs all tests that are to notice with all guards.
-func (b *bench) sound(ctx context.Context, chosen []guard.Info) error {
-	runs := map[string][]string{}
+func (b *bench) sound(ctx context.Context, chosen []guards.Guard) error {
+	ran := map[guards.Tests]bool{}
 	for _, g := range chosen {
-		for _, t := range noticedBy[g.Guard] {
-			if !slices.Contains(runs[t.pkg], t.run) {
-				runs[t.pkg] = append(runs[t.pkg], t.run)
+		for _, t := range g.NoticedBy {
+			if ran[t] {
+				continue
 			}
-		}
-	}
-	for pkg, all := range runs {
-		for _, run := range all {
-			failed, output, err := b.test(ctx, tests{pkg, run}, "")
+			ran[t] = true
+			failed, output, err := b.test(ctx, t, "")
 			if err != nil {
 				return err
 			}
 			if failed != "" {
-				return fmt.Errorf("with all guards %s fails in %s:\n%s", failed, pkg, output)
+				return fmt.Errorf("with all guards %s fails in %s:\n%s", failed, t.Package, output)
 			}
 		}
 	}
@@ -127,16 +136,16 @@ func (b *bench) sound(ctx context.Context, chosen []guard.Info) error {
 var errBroken = errors.New("the tests broke down, and none of them failed")
 
 // test runs tests of a package, and returns the first that failed.
-func (b *bench) test(ctx context.Context, t tests, without guard.Guard) (failed string, output []byte, err error) {
-	bin, err := b.build(ctx, t.pkg)
+func (b *bench) test(ctx context.Context, t guards.Tests, without string) (failed string, output []byte, err error) {
+	bin, err := b.build(ctx, t.Package)
 	if err != nil {
 		return "", nil, err
 	}
 	ctx, stop := context.WithTimeout(ctx, limit+10*time.Second)
 	defer stop()
-	cmd := exec.CommandContext(ctx, bin, "-test.run", t.run, "-test.failfast", "-test.timeout", limit.String())
-	cmd.Dir = filepath.FromSlash(t.pkg)
-	cmd.Env = append(os.Environ(), "PAWL_WITHOUT="+string(without), "PAWL_TEST_REQUIRE=1")
+	cmd := exec.CommandContext(ctx, bin, "-test.run", t.Run, "-test.failfast", "-test.timeout", limit.String())
+	cmd.Dir = filepath.FromSlash(t.Package)
+	cmd.Env = append(os.Environ(), "PAWL_WITHOUT="+without, "PAWL_TEST_REQUIRE=1")
 	output, err = cmd.CombinedOutput()
 	var exit *exec.ExitError
 	switch {
@@ -146,14 +155,14 @@ func (b *bench) test(ctx context.Context, t tests, without guard.Guard) (failed 
 		return "", output, errors.Join(err, ctx.Err())
 	}
 	if failed = blamed(output); failed == "" {
-		err = fmt.Errorf("%s of %s: %w: %w\n%s", t.run, t.pkg, errBroken, exit, output)
+		err = fmt.Errorf("%s of %s: %w: %w\n%s", t.Run, t.Package, errBroken, exit, output)
 		return "", output, err
 	}
 	return failed, output, nil
 }
 
 // notices returns the name of the test that fails without a guard, of those that are run until one does.
-func (b *bench) notices(ctx context.Context, t tests, without guard.Guard) (failed string, err error) {
+func (b *bench) notices(ctx context.Context, t guards.Tests, without string) (failed string, err error) {
 	for range tries {
 		if failed, _, err = b.test(ctx, t, without); failed != "" || err != nil {
 			break
@@ -186,8 +195,8 @@ func (b *bench) build(ctx context.Context, pkg string) (string, error) {
 	if bin, done := b.built[pkg]; done {
 		return bin, nil
 	}
-	bin := filepath.Join(b.dir, strings.ReplaceAll(path.Join(module, pkg), "/", "_")+".test")
-	text, err := exec.CommandContext(ctx, "go", "test", "-c", "-tags", "mutants", "-o", bin, path.Join(module, pkg)).CombinedOutput()
+	bin := filepath.Join(b.dir, strings.ReplaceAll(path.Join("pawl", pkg), "/", "_")+".test")
+	text, err := exec.CommandContext(ctx, "go", "test", "-c", "-overlay", b.overlay, "-o", bin, pkg).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build the tests of %s: %w\n%s", pkg, err, text)
 	}

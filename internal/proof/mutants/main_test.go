@@ -4,40 +4,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"regexp"
 	"testing"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
+	"github.com/pawl-jobs/pawl/internal/proof/guards"
 )
-
-func TestEachGuardHasTests(t *testing.T) {
-	seen := map[guard.Guard]bool{}
-	for _, g := range guard.All {
-		if seen[g.Guard] || g.Holds == "" || len(noticedBy[g.Guard]) == 0 {
-			t.Errorf("%s: twice %t, holds %q, noticed by %v", g.Guard, seen[g.Guard], g.Holds, noticedBy[g.Guard])
-		}
-		seen[g.Guard] = true
-	}
-	for g, all := range noticedBy {
-		if !seen[g] {
-			t.Errorf("%s is no guard", g)
-		}
-		for _, n := range all {
-			if _, err := regexp.Compile(n.run); err != nil || n.run == "" {
-				t.Errorf("%s: the tests %q of %s: %v", g, n.run, n.pkg, err)
-			}
-		}
-	}
-}
-
-func TestNoGuardIsOff(t *testing.T) {
-	for _, g := range guard.All {
-		t.Setenv("PAWL_WITHOUT", string(g.Guard))
-		if g.Off() || g.SQL("with", "without") != "with" {
-			t.Errorf("%s can be switched off in a binary that was not built for it", g.Guard)
-		}
-	}
-}
 
 func TestBlamed(t *testing.T) {
 	for output, want := range map[string]string{
@@ -66,7 +36,7 @@ func TestBroken(t *testing.T) {
 			t.Fatal(err)
 		}
 		b := &bench{built: map[string]string{".": bin}}
-		failed, _, err := b.test(t.Context(), tests{".", "Test"}, guard.Epoch)
+		failed, _, err := b.test(t.Context(), guards.Tests{Package: ".", Run: "Test"}, "epoch")
 		if failed != c.failed || errors.Is(err, errBroken) != (c.failed == "") {
 			t.Errorf("%s: %q, %v", name, failed, err)
 		}
