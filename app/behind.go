@@ -6,7 +6,6 @@ import (
 	"path"
 
 	"github.com/pawl-jobs/pawl/engine"
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 )
@@ -20,7 +19,7 @@ func (k *Kind) behind(ctx context.Context, r *engine.Run, s *sheet) (engine.Outc
 	if s.notes.Before != nil && r.Job.State != job.Archiving && !r.First() {
 		return k.takeOver(ctx, r, s, *s.notes.Before), true
 	}
-	if !r.First() || guard.Asked.Off() {
+	if !r.First() {
 		return engine.Outcome{}, false
 	}
 	past, err := k.cfg.Runner.Past(ctx, key(&r.Job), s.dir)

@@ -14,7 +14,6 @@ import (
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/internal/crash"
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/store"
@@ -69,7 +68,7 @@ func (x *watch) takeIn(ctx context.Context) error {
 			}
 			continue
 		}
-		if err = torn; err != nil && !guard.Whole.Off() {
+		if err = torn; err != nil {
 			x.torn(w)
 			continue
 		}
@@ -183,11 +182,6 @@ func (x *watch) finish(ctx context.Context, over []ending) error {
 	changes := make([]job.Change, len(over))
 	for i, o := range over {
 		changes[i] = o.change(x.held.Fence())
-	}
-	if guard.Spool.Off() {
-		for _, o := range over {
-			x.discard(ctx, o.name)
-		}
 	}
 	answers, err := x.held.Apply(ctx, changes)
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/crash"
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 )
@@ -20,9 +19,6 @@ import (
 func (k *Kind) submit(ctx context.Context, r *engine.Run, s *sheet) engine.Outcome {
 	if r.Job.Live {
 		fate, err := k.cfg.Runner.Settle(ctx, key(&r.Job), s.dir)
-		if guard.Settle.Off() {
-			fate, err = runner.Fate{}, nil
-		}
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && k.removed(ctx, s):
 			msg := "the job's folder is gone, and with it what was known of its launch"

@@ -14,7 +14,6 @@ import (
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/host"
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/store"
@@ -164,10 +163,8 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 	if err := x.refresh(ctx); err != nil {
 		return err
 	}
-	if !guard.List.Off() {
-		if err := x.list(ctx); err != nil {
-			return err
-		}
+	if err := x.list(ctx); err != nil {
+		return err
 	}
 	if err := x.takeIn(ctx); err != nil { // before the probe: a message is better evidence than a folder that is gone
 		return err

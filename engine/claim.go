@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -63,12 +62,6 @@ func (s *session) claims(ctx context.Context) error {
 		s.put(slots)
 		if err != nil {
 			return ended(ctx, err)
-		}
-		if guard.Hint.Off() {
-			select {
-			case <-s.e.hint:
-			default:
-			}
 		}
 		var more []job.Lane
 		for l, n := range slots {

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -133,7 +132,7 @@ func (m *committer) apply(ctx context.Context, batch []*pending) error {
 	case ctx.Err() != nil || kind == job.Closed || kind == job.Corrupt:
 		m.answerAll(batch, err)
 		return err
-	case len(batch) > 1 && !guard.Halving.Off():
+	case len(batch) > 1:
 		half := len(batch) / 2
 		if err := m.apply(ctx, batch[:half]); err != nil {
 			m.answerAll(batch[half:], err)

@@ -38,7 +38,6 @@ import (
 
 	"github.com/pawl-jobs/pawl/broker"
 	"github.com/pawl-jobs/pawl/files"
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -183,9 +182,6 @@ func New(cfg Config) *Engine {
 	}
 	cfg.Slots = maps.Clone(cfg.Slots)
 	cfg.Slots[job.LaneAlone] = 1
-	if guard.Alone.Off() {
-		cfg.Slots[job.LaneAlone] = 100
-	}
 	if cfg.Lease == 0 {
 		cfg.Lease = 15 * time.Second
 	}

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -34,9 +33,6 @@ func (s *session) comeBack(ctx context.Context) {
 		return true
 	}
 	if !tell("end lost session", func() (store.Effects, error) { return e.cfg.Store.End(calls, s.id) }) {
-		return
-	}
-	if guard.Comeback.Off() {
 		return
 	}
 	for lost := range slices.Chunk(s.lost(), batch) {

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -38,7 +37,7 @@ func wider(room time.Duration) time.Duration {
 
 // passed reports whether it is too late.
 func (a appointment) passed() bool {
-	return !a.till.IsZero() && !guard.Missed.Off() && time.Now().After(a.till)
+	return !a.till.IsZero() && time.Now().After(a.till)
 }
 
 // Launch records the intent to launch the program, as [Run.Record] does, at a moment at which it may be launched. The launch
@@ -102,7 +101,7 @@ func (r *Run) moment(ctx context.Context, what string, of int, late time.Duratio
 			return appointment{}, errLater
 		}
 		at := appointment{from: g.came.Add(in), till: g.sent.Add(in + job.Lateness + room), late: room}
-		if !at.from.After(at.till) || guard.Missed.Off() {
+		if !at.from.After(at.till) {
 			select {
 			case <-time.After(time.Until(at.from)):
 			case <-ctx.Done():

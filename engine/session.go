@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/broker"
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -112,7 +111,7 @@ func (s *session) renewals(ctx context.Context) error {
 	for {
 		replaced := s.e.served.Load().replaced
 		every, sent := s.e.every(), time.Now()
-		if s.commit.oldest() > s.e.cfg.Lease && !guard.Stuck.Off() {
+		if s.commit.oldest() > s.e.cfg.Lease {
 			return fmt.Errorf("%w: a change could not be committed for longer than a lease", errLost)
 		}
 		a, err := s.renew(ctx)
@@ -183,9 +182,6 @@ func (s *session) deadline() time.Time {
 
 // remaining is for how long this process may work without another renewal.
 func (s *session) remaining() time.Duration {
-	if guard.Fence.Off() {
-		return time.Hour
-	}
 	return time.Until(s.deadline())
 }
 
@@ -193,7 +189,7 @@ func (s *session) remaining() time.Duration {
 func (s *session) lapse() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lapsed = s.lapsed || !guard.Fence.Off() && !guard.Lapse.Off() && !time.Now().Before(s.fence)
+	s.lapsed = s.lapsed || !time.Now().Before(s.fence)
 	return s.lapsed
 }
 
@@ -239,16 +235,16 @@ func (s *session) heard(ctx context.Context, a store.Renewal) {
 	}
 	s.e.obey(a.Command)
 	s.share(ctx, !a.NextExpiry.IsZero())
-	if len(a.Ready) > 0 && !guard.Renewal.Off() {
+	if len(a.Ready) > 0 {
 		s.e.hint.set()
 	}
-	if a.Unpaid && !s.e.paying.Load() && !guard.Unpaid.Off() {
+	if a.Unpaid && !s.e.paying.Load() {
 		s.e.cfg.Log.Info("paying what a process owed that has most likely died")
 		s.e.owed.set()
 	}
 	s.timers(a)
 	s.duties.hold(ctx, a.Duties)
-	if s.heldBefore(a.HeldBefore) != a.Held && !guard.Stranger.Off() {
+	if s.heldBefore(a.HeldBefore) != a.Held {
 		s.strangers(ctx)
 	}
 }

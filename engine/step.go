@@ -8,7 +8,6 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -71,9 +70,6 @@ func (r *Run) Record(ctx context.Context, e job.Entry, set job.Patch, work json.
 	}
 	answered := make(chan error, 1)
 	r.send(job.Change{Path: []job.Entry{e}, To: job.Worker, Set: set, Work: work}, func(err error) { answered <- err })
-	if set.Intent && guard.Intent.Off() {
-		return nil
-	}
 	select {
 	case err := <-answered:
 		return err
@@ -217,10 +213,6 @@ func (r *Run) send(c job.Change, answered func(error)) {
 
 // hand gives the job out of this process's custody. The slot is free once that is durable.
 func (r *Run) hand(c job.Change) {
-	if guard.Durable.Off() {
-		r.s.leave(r, false)
-		r.s.freed.set()
-	}
 	c = r.made(c)
 	r.handFrom(r.Job.Guard(r.Fence()), c)
 }
@@ -237,9 +229,7 @@ func (r *Run) handFrom(g job.Guard, c job.Change) {
 			r.handFrom(a.Now, Fail(job.Entry{Code: job.InternalError, Message: fmt.Sprint(err)}).change(r))
 			return
 		}
-		if !guard.Durable.Off() {
-			r.s.leave(r, a.Outcome == store.Fenced)
-		}
+		r.s.leave(r, a.Outcome == store.Fenced)
 	})
 }
 

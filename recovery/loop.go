@@ -12,7 +12,6 @@ import (
 
 	"github.com/pawl-jobs/pawl/broker"
 	"github.com/pawl-jobs/pawl/engine"
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -181,9 +180,6 @@ func (l *loop) ask(a *store.Tests) (all []*probe, due int) {
 		key, q := g.Block.Probe(), Question{Params: g.Block.Params}
 		if _, private := l.cfg.Testers[g.Block.Tester].(Private); private {
 			key, q.Tenant = key+"/"+g.Tenant, g.Tenant
-		}
-		if guard.Same.Off() {
-			key += "/" + g.Tenant + "/" + g.Key
 		}
 		p := known[key]
 		if p == nil {

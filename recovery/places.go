@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/pawl-jobs/pawl/internal/guard"
 )
 
 // A standing is what is known of a host. Probes of each have places of their own, so that those which hang keep none from hosts that answer.
@@ -32,9 +30,6 @@ type places struct {
 // may reports whether a tenant may take one more of so many: while more are free than it has. So nobody has more than half of them, two have
 // no more than three quarters, and so on: of 32, five have no more than 31, and who has none finds one.
 func (s *places) may(tenant string, all int) bool {
-	if guard.Share.Off() {
-		return s.taken < all
-	}
 	return s.of[tenant] < all-s.taken
 }
 
@@ -58,9 +53,6 @@ func (l *loop) begin(ctx context.Context, probes []*probe) {
 			l.hosts[p.at] = h
 		}
 		p.host, p.standing = h, h.standing
-		if guard.Apart.Off() {
-			p.standing = answers
-		}
 		switch {
 		case !known:
 			l.note(p, finding{Answer{Says: l.unknown(p.tester)}, Failed})
@@ -92,14 +84,11 @@ func (l *loop) next() *probe {
 func (l *loop) first(probes []*probe, turns func(*probe) map[string]int) (first *probe) {
 	least := 0
 	for _, p := range probes {
-		if p.host.probes >= l.cfg.PerHost && !guard.PerHost.Off() {
+		if p.host.probes >= l.cfg.PerHost {
 			continue
 		}
 		for _, tenant := range p.tenants {
 			turn := turns(p)[tenant]
-			if guard.Round.Off() {
-				turn = 0
-			}
 			if (first == nil || turn < least) && l.places[p.standing].may(tenant, l.cfg.Parallel) {
 				first, least, p.whose = p, turn, tenant
 			}

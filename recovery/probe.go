@@ -7,7 +7,6 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -51,11 +50,8 @@ type finding struct {
 // probe asks a tester, and gives it up when it takes too long. It returns when the tester has, or when the loop has ended and the tester is
 // left behind.
 func (l *loop) probe(ctx context.Context, p *probe, t Tester) {
-	if !guard.CutOff.Off() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, l.cfg.Timeout)
-		defer cancel()
-	}
+	ctx, cancel := context.WithTimeout(ctx, l.cfg.Timeout)
+	defer cancel()
 	answered := make(chan finding, 1)
 	l.wg.Go(func() { l.test(ctx, p, t, answered) })
 	tell := func(n news) {

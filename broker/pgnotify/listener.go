@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -80,7 +79,7 @@ func (l *listener) run(ctx context.Context, conn *pgx.Conn) {
 	for conn != nil {
 		err := l.serve(ctx, conn)
 		hangUp(conn)
-		if conn = l.again(ctx, err); conn != nil && !guard.Reconnect.Off() {
+		if conn = l.again(ctx, err); conn != nil {
 			l.hub.missed()
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/host"
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 )
@@ -83,9 +82,6 @@ func (r *Runner) end(ctx context.Context, h runner.Handle, grace time.Duration) 
 		}
 		if err != nil && !errors.Is(err, syscall.EPERM) {
 			return err
-		}
-		if guard.Confirmed.Off() {
-			return nil
 		}
 		select {
 		case <-ctx.Done():

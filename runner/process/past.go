@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/files"
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 )
@@ -77,9 +76,6 @@ func (r *Runner) markName(id job.ID) string {
 
 // marked reports whether a job was cleaned here: one look at one name.
 func (r *Runner) marked(ctx context.Context, id job.ID) (bool, error) {
-	if guard.Marked.Off() {
-		return false, nil
-	}
 	_, err := r.fs.Stat(ctx, r.markName(id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil

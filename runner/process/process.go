@@ -66,7 +66,6 @@ import (
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/internal/crash"
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 )
@@ -151,11 +150,7 @@ func (r *Runner) launch(ctx context.Context, k runner.Key, p runner.Plan) (runne
 		return runner.Handle{}, &notArmed{err}
 	}
 	crash.At("launch.armfile")
-	link := r.fs.Link
-	if guard.Armed.Off() {
-		link = func(ctx context.Context, _, name string) error { return r.write(ctx, name, armed) }
-	}
-	if err := link(ctx, m.own("arm"), m.launch()); err != nil {
+	if err := r.fs.Link(ctx, m.own("arm"), m.launch()); err != nil {
 		if errors.Is(err, fs.ErrExist) {
 			return runner.Handle{}, job.Errorf(job.Conflict, "%w", runner.ErrArmed)
 		}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/files"
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 )
@@ -126,12 +125,8 @@ func script(k runner.Key, p runner.Plan, spool, token string, booted time.Time, 
 	if err != nil {
 		return "", err
 	}
-	text := wrapper
-	if guard.Taken.Off() {
-		text = strings.Replace(text, `>.pawl/taken.$at`, `>|.pawl/taken.$at`, 1)
-	}
 	since := fmt.Sprintf("%d.%03d", booted.Unix(), booted.Nanosecond()/1e6)
-	return fmt.Sprintf(text, k, number(k), token, quote(spool), runner.EndName(k, 0), since, locks, run,
+	return fmt.Sprintf(wrapper, k, number(k), token, quote(spool), runner.EndName(k, 0), since, locks, run,
 		log, quote(inside(p.Dir, p.Stderr)), saying), nil
 }
 

@@ -17,7 +17,6 @@ import (
 	"github.com/pawl-jobs/pawl/files"
 	filesfake "github.com/pawl-jobs/pawl/files/fake"
 	"github.com/pawl-jobs/pawl/host"
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 )
@@ -325,7 +324,7 @@ func (m *machine) wrapper(p *proc, k runner.Key, dir string, said map[string]str
 	if m.put(empty, "") != nil {
 		return
 	}
-	if m.fs.Link(context.Background(), empty, taken) != nil && !guard.Taken.Off() {
+	if m.fs.Link(context.Background(), empty, taken) != nil {
 		return
 	}
 	room, name := path.Join(rooms, said["name"]), path.Join(spool, said["name"])
