@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -46,7 +45,7 @@ func (s *State) gateKey(at name) *store.GateKey {
 			k.Limit = &job.Limit{}
 		}
 	}
-	if _, owed := s.shutting[name{at.tenant, job.LimitOf(at.name)}]; owed && !guard.Closing.Off() {
+	if _, owed := s.shutting[name{at.tenant, job.LimitOf(at.name)}]; owed {
 		k.Limit = k.Limit.Shut(at.name, 0) // until that is paid
 	}
 	return k

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -20,7 +19,7 @@ func (t *tx) claim(c store.Claim) (jobs []job.Job, err error) {
 		return nil, store.NoSession(c.Session)
 	}
 	for _, r := range t.held(c.Session) {
-		if r.Claim == c.ID && !guard.Answered.Off() {
+		if r.Claim == c.ID {
 			jobs = append(jobs, copyOf(r.Job))
 		}
 	}
@@ -29,7 +28,7 @@ func (t *tx) claim(c store.Claim) (jobs []job.Job, err error) {
 	}
 	for _, lane := range job.Lanes {
 		for _, r := range t.ready(&c, lane) {
-			ch := job.Claim(&r.Job, c.Session, c.ID, t.launchesRated(r.Tenant) || guard.Intent.Off())
+			ch := job.Claim(&r.Job, c.Session, c.ID, t.launchesRated(r.Tenant))
 			if r, err = t.write(r, ch, job.CauseClaim, c.Session.String()); err != nil {
 				return nil, err
 			}

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -277,16 +276,7 @@ func (t *tx) handOn(at name, limit int) (int, error) {
 	g := store.Gate{Keys: map[string]*store.GateKey{}}
 	know := func(key string) {
 		if at := (name{at.tenant, key}); g.Keys[key] == nil {
-			k := t.gateKey(at)
-			switch {
-			case guard.Held.Off():
-				k.Held = map[string]int{}
-			case guard.Ahead.Off() && key != job.LimitOf(key):
-				k.Limit = nil
-			case guard.Weight.Off() && k.Limit != nil:
-				k.Limit = &job.Limit{Key: k.Limit.Key, Most: k.Limit.Most, Ahead: k.Limit.Ahead}
-			}
-			g.Keys[key] = k
+			g.Keys[key] = t.gateKey(at)
 		}
 	}
 	know(at.name)
@@ -294,9 +284,6 @@ func (t *tx) handOn(at name, limit int) (int, error) {
 	k.Served = maps.Clone(t.served[at])
 	for _, r := range waiting {
 		w := store.WaiterOf(&r.Job)
-		if guard.Together.Off() {
-			w.Keys = []string{r.Line}
-		}
 		for _, key := range w.Keys {
 			know(key)
 		}

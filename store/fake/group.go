@@ -8,16 +8,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
 
 // join puts a job that b has blocked into its group.
 func (t *tx) join(r *row, b *job.Block) {
-	if guard.Joins.Off() {
-		return
-	}
 	at := name{r.Tenant, r.Group}
 	g, there := t.groups[at]
 	if there {
@@ -75,16 +71,8 @@ func (t *tx) dueGroups(limit int) (n int, err error) {
 	var late []*row
 	for _, at := range t.spots(job.Recovery) {
 		g := t.groups[at.line]
-		if guard.Deadline.Off() { // all by the time of the first
-			first := slices.MinFunc(t.at[at], func(a, b *row) int { return a.Until.Compare(b.Until) })
-			if g.Lapses(first.Until, t.now) {
-				late = append(late, slices.DeleteFunc(t.members(at.line), func(r *row) bool { return r.Live })...)
-			}
-			continue
-		}
 		for _, r := range t.at[at] {
-			until := r.Deadline()
-			if g.Lapses(until, t.now) || guard.Patience.Off() && g.Clear.IsZero() && !until.IsZero() && !until.After(t.now) {
+			if g.Lapses(r.Deadline(), t.now) {
 				late = append(late, r)
 			}
 		}
@@ -163,9 +151,6 @@ func (t *tx) turnGroup(at name, limit int) (n int, err error) {
 		of[r.Owner] = append(of[r.Owner], r)
 	}
 	n = g.Allow(rate, t.now, limit)
-	if n > 0 && guard.Paced.Off() {
-		n = limit
-	}
 	going, last := store.In(slices.Sorted(maps.Keys(of)), of, g.Last, n)
 	for _, r := range going {
 		if _, err := t.write(r, job.Released(&r.Job, g.Why(), t.now), job.CauseClear, ""); err != nil {
@@ -218,7 +203,7 @@ func (t *tx) payLines(limit int) (n int) {
 func (s *State) placesOf(at name) int {
 	places := -1
 	for of, g := range s.groups {
-		if of.tenant == at.tenant && g.Block.Line == at.name && g.Places >= 0 && !guard.Line.Off() && (places < 0 || g.Places < places) {
+		if of.tenant == at.tenant && g.Block.Line == at.name && g.Places >= 0 && (places < 0 || g.Places < places) {
 			places = g.Places
 		}
 	}
@@ -274,9 +259,6 @@ func (s *Store) Tested(ctx context.Context, f job.Fence, found []store.Test) (st
 			}
 			if g.Duty() != f.Duty {
 				return job.Errorf(job.Fenced, "group %s is tested by who holds %s", g.Key, g.Duty())
-			}
-			if guard.Began.Off() {
-				found[i].Began = t.now
 			}
 			if g.Record(&found[i], t.rate(&g), t.now) {
 				t.putGroup(g)

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -153,9 +152,6 @@ func (s *Store) End(ctx context.Context, id job.ID) (store.Effects, error) {
 func (t *tx) take(held []*row, crashed bool) error {
 	for _, r := range slices.Clone(held) {
 		expired := job.Expired(&r.Job, crashed)
-		if guard.Kept.Off() {
-			expired.Set.Turns = r.Ties & job.TieLimited
-		}
 		c, _ := job.Turn(&r.Job, expired)
 		if _, err := t.write(r, c, job.CauseExpired, ""); err != nil {
 			return err
@@ -176,7 +172,7 @@ func (s *Store) Expire(ctx context.Context, limit int) (int, store.Effects, erro
 		}
 		for _, at := range t.spots(job.Worker) {
 			i, known := t.sessions[at.session]
-			if known && (i.Ended.IsZero() || !i.Ended.Equal(t.now) && guard.Everyone.Off()) {
+			if known && i.Ended.IsZero() {
 				continue
 			}
 			held := t.held(at.session)

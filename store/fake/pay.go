@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -58,9 +57,6 @@ func (t *tx) open(e edge, ended job.ID) error {
 	r, prerequisite := t.jobs[e.job], t.jobs[ended]
 	next := *r
 	next.Needs--
-	if guard.Countdown.Off() {
-		next.Needs = 0
-	}
 	t.swap(r, &next)
 	if next.State.Terminal() {
 		return nil

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -148,7 +147,7 @@ func (a spot) compare(b spot) int {
 // compare orders jobs as they are claimed, and in the line of an order as they go.
 func (r *row) compare(o *row) int {
 	rank := 0
-	if job.Ordered(r.Line) && !guard.Rank.Off() {
+	if job.Ordered(r.Line) {
 		rank = strings.Compare(r.Rank, o.Rank)
 	}
 	return cmp.Or(rank, cmp.Compare(r.Priority, o.Priority), r.Created.Compare(o.Created), cmp.Compare(r.seq, o.seq))

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -17,7 +16,7 @@ func (s *Store) Submit(ctx context.Context, sub store.Submission) ([]store.Submi
 		return nil, store.Effects{}, err
 	}
 	return call(ctx, s, func(t *tx) ([]store.Submitted, error) {
-		if sub.Key != "" && !guard.Key.Off() {
+		if sub.Key != "" {
 			return t.submitOnce(&sub)
 		}
 		return t.submitAll(&sub)
@@ -157,9 +156,6 @@ func plain(n *job.Job) job.Job {
 
 // uniques returns each key once.
 func uniques(keys []store.Unique) []store.Unique {
-	if guard.Unique.Off() {
-		return nil
-	}
 	keys = slices.Clone(keys)
 	slices.SortFunc(keys, func(a, b store.Unique) int { return strings.Compare(string(a.Mode)+a.Key, string(b.Mode)+b.Key) })
 	return slices.Compact(keys)

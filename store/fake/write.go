@@ -3,7 +3,6 @@ package fake
 import (
 	"slices"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -15,9 +14,6 @@ func (t *tx) write(r *row, c job.Change, cause job.Cause, actor string) (*row, e
 	}
 	next := *r
 	var path []job.Entry
-	if guard.Block.Off() {
-		next.Ties |= job.TiePass
-	}
 	next.Job, path = next.Apply(c, t.now)
 	if next.Live && (next.State.Terminal() || next.Custody == job.User) {
 		return nil, job.Errorf(job.Internal, "change of job %s: %s with a launch whose end is not known", c.Job, next.Place)
@@ -50,12 +46,6 @@ func (t *tx) write(r *row, c job.Change, cause job.Cause, actor string) (*row, e
 // owe writes down what a change of a job owes to others.
 func (t *tx) owe(r *row, owed []job.Owed) {
 	for _, o := range owed {
-		if guard.Owed.Off() {
-			break
-		}
-		if guard.HandOn.Off() && o.Debt == job.DebtTurns && o.Key != r.Line {
-			continue
-		}
 		d := debt{job: r.ID, at: t.now}
 		if o.Debt == job.DebtTurns {
 			if t.returned != nil {

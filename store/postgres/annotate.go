@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -128,9 +127,6 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, 
 		}
 		if j.Custody == job.Ready { // a claim that came by meanwhile passed over it
 			eff.Note(j)
-		}
-		if guard.Epoch.Off() {
-			n.Epoch = j.Epoch
 		}
 		if err := n.Allowed(j); err != nil {
 			return err

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -340,15 +339,16 @@ WITH x AS MATERIALIZED (
 		e.id AS ended, e.state AS ended_state, e.epoch AS ended_epoch, e.n AS ended_n,
 		m.state AS made_state, m.custody AS made_custody, m.cause AS made_cause,
 		CASE
-		` + guard.Replay.SQL(`WHEN m.change = c.digest THEN 'made'`, ``) + `
-		WHEN j.id IS NULL ` + guard.Epoch.SQL(`OR j.epoch <> c.epoch`, ``) + ` THEN 'fenced'
-		WHEN c.session IS NOT NULL AND ` + guard.Session.SQL(`c.session NOT IN (SELECT a.id FROM sessions_alive a)`, `false`) + ` THEN 'fenced'
-		WHEN c.session IS NULL AND ((c.duty, coalesce(c.term, 0)) IN (SELECT a.name, ` + guard.Term.SQL(`a.term`, `c.term`) + ` FROM duties_alive a)) IS NOT TRUE THEN 'fenced'
+		WHEN m.change = c.digest THEN 'made'
+		WHEN j.id IS NULL OR j.epoch <> c.epoch THEN 'fenced'
+		WHEN c.session IS NOT NULL AND c.session NOT IN (SELECT a.id FROM sessions_alive a) THEN 'fenced'
+		WHEN c.session IS NULL
+			AND ((c.duty, coalesce(c.term, 0)) IN (SELECT a.name, a.term FROM duties_alive a)) IS NOT TRUE THEN 'fenced'
 		-- A session decides on the jobs that it holds, a duty on those that run or are blocked.
-		WHEN j.custody = 'worker' AND ` + guard.Holder.SQL(`j.session IS DISTINCT FROM c.session`, `false`) + ` THEN 'fenced'
+		WHEN j.custody = 'worker' AND j.session IS DISTINCT FROM c.session THEN 'fenced'
 		WHEN j.custody <> 'worker' AND (c.duty IS NULL OR j.custody NOT IN ('monitor', 'recovery')) THEN 'fenced'
-		WHEN ` + guard.Place.SQL(`j.n <> c.n OR j.state <> c.from_state OR j.custody <> c.from_custody`, `false`) + ` THEN 'conflict'
-		WHEN j.custody IN ('worker', 'monitor') AND c.custody <> j.custody AND ` + guard.Turn.SQL(`j.wish <> coalesce(c.met, '')`, `false`) + ` THEN 'wish'
+		WHEN j.n <> c.n OR j.state <> c.from_state OR j.custody <> c.from_custody THEN 'conflict'
+		WHEN j.custody IN ('worker', 'monitor') AND c.custody <> j.custody AND j.wish <> coalesce(c.met, '') THEN 'wish'
 		` + verdict + `
 		END AS verdict, x.now, x.ord AS tx_ord
 	FROM x CROSS JOIN unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::uuid[], $7::text[], $8::bigint[], $9::text[],
@@ -469,7 +469,7 @@ var applyChanges = judged(`, $13::text[], $14::text[], $15::text[], $16::text[],
 	DELETE FROM pawl.unique_keys u WHERE u.job = ANY (ARRAY(SELECT m.id FROM made m WHERE m.ends AND m.ties & 6 <> 0))
 ), owed AS (
 	INSERT INTO pawl.followups (debt, job, at)
-	SELECT 'dependants', m.id, m.now FROM made m WHERE ` + guard.Owed.SQL(`m.ends AND m.ties & 1 <> 0`, `false`) + ` ORDER BY m.id
+	SELECT 'dependants', m.id, m.now FROM made m WHERE m.ends AND m.ties & 1 <> 0 ORDER BY m.id
 )
 SELECT m.i,
 	CASE m.verdict WHEN 'go' THEN CASE m.cause WHEN 'turned' THEN 'turned' ELSE 'applied' END

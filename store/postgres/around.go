@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -59,9 +58,6 @@ type surroundings struct {
 
 // keysOf returns the unique keys of a job in their order, each once.
 func keysOf(n *store.New) []uniqueKey {
-	if guard.Unique.Off() {
-		return nil
-	}
 	keys := make([]uniqueKey, len(n.Unique))
 	for i, u := range n.Unique {
 		keys[i] = uniqueKey{n.Job.Kind, u.Mode, u.Key}

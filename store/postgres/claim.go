@@ -6,7 +6,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -106,8 +105,9 @@ func some(list []string) []string {
 }
 
 // launches tells of a ready job whether its claim is the intent to launch its program, as [job.Claim] says.
-var launches = guard.Intent.SQL(`(j.state = 'SUBMITTING_JOB' AND j.lane = '`+string(job.LaneLaunch)+`' AND NOT j.live AND j.wish = '' AND NOT EXISTS (
-	SELECT FROM pawl.limits r WHERE r.tenant = j.tenant AND r.key >= '`+job.RateLaunches+`/' AND r.key < '`+job.RateLaunches+`0' AND r.rate IS NOT NULL))`, `false`)
+const launches = `(j.state = 'SUBMITTING_JOB' AND j.lane = '` + string(job.LaneLaunch) + `' AND NOT j.live AND j.wish = ''
+	AND NOT EXISTS (SELECT FROM pawl.limits r WHERE r.tenant = j.tenant
+		AND r.key >= '` + job.RateLaunches + `/' AND r.key < '` + job.RateLaunches + `0' AND r.rate IS NOT NULL))`
 
 // claimOnce lets one copy of a call follow the other: the repeat need not wait for the end of the first. It is a statement
 // of its own, so that the next one sees what the first copy has claimed.
@@ -133,14 +133,17 @@ SELECT set_config('job.slots', CASE WHEN h.works THEN $2::text ELSE '' END, true
 //
 // The session's row is locked and its lease checked here. Expiry locks the same row FOR UPDATE: who comes second waits for
 // the first, and then this statement finds the session ended, or expiry finds these jobs.
-var (
+const (
 	claimAlive = `
 WITH x AS MATERIALIZED (
 	SELECT ` + ord + ` AS ord
 ), alive AS MATERIALIZED (
-	SELECT s.id, s.command = '' AS works FROM pawl.sessions s WHERE s.id = $2 AND ` + guard.Session.SQL(`s.ended IS NULL AND s.lease_until > pawl.clock()`, `true`) + ` ` + guard.Lock.SQL(`FOR KEY SHARE`, ``) + `
+	SELECT s.id, s.command = '' AS works FROM pawl.sessions s
+	WHERE s.id = $2 AND s.ended IS NULL AND s.lease_until > pawl.clock()
+	FOR KEY SHARE
 ), repeated AS MATERIALIZED (
-	SELECT j.id FROM alive a CROSS JOIN LATERAL (SELECT j.id FROM pawl.jobs j WHERE j.session = a.id AND j.claim = $1 ` + guard.Answered.SQL(``, `AND false`) + ` OFFSET 0) j
+	SELECT j.id FROM alive a CROSS JOIN LATERAL (
+		SELECT j.id FROM pawl.jobs j WHERE j.session = a.id AND j.claim = $1 OFFSET 0) j
 ), `
 	claimTake = `, locked AS MATERIALIZED (
 	SELECT pawl.clock() AS now, h.intended -- all of them first: what was waited for has moved meanwhile

@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -90,7 +89,8 @@ func (d *dues) first() time.Time {
 var (
 	gateDue   = `(SELECT min(j.due) FROM pawl.jobs j WHERE j.custody = 'gate' AND j.due IS NOT NULL)`
 	groupsDue = `(SELECT min(g.wake) FROM pawl.groups g WHERE g.wake IS NOT NULL)`
-	failsDue  = `(SELECT min(CASE WHEN g.next > u.until THEN u.until ELSE u.until ` + guard.Patience.SQL(`+ interval '`+strconv.Itoa(int(store.Patience.Seconds()))+` seconds'`, ``) + ` END) FROM pawl.groups g
+	failsDue  = `(SELECT min(CASE WHEN g.next > u.until THEN u.until
+		ELSE u.until + interval '` + strconv.Itoa(int(store.Patience.Seconds())) + ` seconds' END) FROM pawl.groups g
 		CROSS JOIN LATERAL (SELECT ` + firstUntil + ` AS until OFFSET 0) u WHERE g.next IS NOT NULL)`
 	firstDue  = `least(` + gateDue + `, ` + groupsDue + `, ` + failsDue + `)`
 	whatIsDue = `SELECT ` + gateDue + `, ` + groupsDue + `, ` + failsDue + `, pawl.clock()`
@@ -99,7 +99,7 @@ var (
 // dueJobs moves jobs whose time has come out of their gate, as [job.Next] says. Where another gate still holds one, the
 // schedule does not any more. A job under limits, which has no turns while it waits for a time, takes its place in line, and one in
 // order that has not kept its turn there: it waits for its turn since now, and no history tells of that.
-var dueJobs = `
+const dueJobs = `
 WITH x AS MATERIALIZED (
 	SELECT pawl.clock() AS now, ` + ord + ` AS ord
 ), due AS MATERIALIZED (
@@ -119,9 +119,9 @@ WITH x AS MATERIALIZED (
 	SELECT m.id, m.n, m.tenant, m.ord, m.epoch - 1, m.state, m.custody, m.since, 'due' FROM moved m WHERE m.goes
 ), owed AS (
 	INSERT INTO pawl.turns_owed (tenant, key, at)
-	SELECT DISTINCT m.tenant, m.line, x.now FROM x, moved m WHERE ` + guard.Owed.SQL(`m.line IS NOT NULL`, `false`) + `
+	SELECT DISTINCT m.tenant, m.line, x.now FROM x, moved m WHERE m.line IS NOT NULL
 )
-SELECT m.goes, m.queue, m.kind, ` + guard.Owed.SQL(`m.line IS NOT NULL`, `false`) + ` FROM moved m`
+SELECT m.goes, m.queue, m.kind, m.line IS NOT NULL FROM moved m`
 
 // goes says of a job in custody gate whose time has come that it is ready. One that waited for its moment has all else that it needs,
 // unless a limit has been set meanwhile: then it has no turn for its launch.

@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -157,10 +156,10 @@ func (r *reader) event() (e store.Event) {
 	return e
 }
 
-var (
+const (
 	eventColumns = `v.ord, v.job, v.n, v.sub, v.epoch, v.state, v.custody, v.at, v.cause, v.session, v.actor, v.code, v.message, v.data, v.name`
 
-	committed = guard.Horizon.SQL(`v.ord + 0 < current_setting('job.horizon')::bigint`, `true`)
+	committed = `v.ord + 0 < current_setting('job.horizon')::bigint`
 
 	// horizon finds the ord below which everything has been committed, and keeps it for the statement that reads the
 	// events, which must begin later.

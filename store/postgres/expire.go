@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -59,9 +58,6 @@ func (c *changes) expire(r *reader, n *int) error {
 	j := r.row()
 	*n++
 	expired := job.Expired(&j, crashed)
-	if guard.Kept.Off() {
-		expired.Set.Turns = j.Ties & job.TieLimited
-	}
 	ch, _ := job.Turn(&j, expired)
 	_, err := c.add(&j, ch)
 	return err
@@ -106,7 +102,7 @@ func (s *Store) End(ctx context.Context, session job.ID) (store.Effects, error) 
 	return eff, nil
 }
 
-var (
+const (
 	// expireAhead has leases end that are longer than they can be: the clock of the database was put back since. Whoever lives
 	// renews soon; of the dead nobody would else hear until the clock is where it was.
 	expireAhead = `
@@ -121,7 +117,8 @@ WITH began AS MATERIALIZED (
 	SELECT max(b.at) AS at FROM (VALUES (pg_postmaster_start_time()), ($2::timestamptz)) b(at) WHERE b.at <= pawl.clock()
 ), over AS MATERIALIZED (
 	SELECT s.id, s.lease_until FROM pawl.sessions s
-	WHERE s.ended IS NULL AND s.lease_until <= pawl.clock() AND ` + guard.Quiet.SQL(`s.lease <= $1::interval AND coalesce((SELECT b.at FROM began b) + s.lease <= pawl.clock(), true)`, `($1::interval, $2::timestamptz) IS NOT NULL`) + `
+	WHERE s.ended IS NULL AND s.lease_until <= pawl.clock()
+		AND s.lease <= $1::interval AND coalesce((SELECT b.at FROM began b) + s.lease <= pawl.clock(), true)
 ), dead AS MATERIALIZED (
 	SELECT s.id FROM pawl.sessions s
 	WHERE s.id = ANY (ARRAY(SELECT o.id FROM over o)) AND s.ended IS NULL AND s.lease_until <= pawl.clock()
@@ -142,7 +139,7 @@ WITH RECURSIVE holders AS (
 	SELECT (SELECT j.session FROM pawl.jobs j WHERE j.session > h.session ORDER BY j.session LIMIT 1) FROM holders h WHERE h.session IS NOT NULL
 ), dead AS MATERIALIZED (
 	SELECT h.session, s.id IS NULL OR s.crashed AS crashed FROM holders h LEFT JOIN pawl.sessions s ON s.id = h.session
-	WHERE h.session IS NOT NULL AND (` + guard.Everyone.SQL(`s.id IS NULL OR s.ended IS NOT NULL`, `s.xmin = pg_current_xact_id()::xid`) + `)
+	WHERE h.session IS NOT NULL AND (s.id IS NULL OR s.ended IS NOT NULL)
 ), held AS MATERIALIZED (
 	SELECT j.id
 	FROM dead d CROSS JOIN LATERAL (SELECT j.id FROM pawl.jobs j WHERE j.session = d.session ORDER BY j.claim LIMIT $1) j LIMIT $1

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -68,12 +67,13 @@ var (
 	DELETE FROM pawl.turns t WHERE t.job = ANY (ARRAY(SELECT d.id FROM done d WHERE d.ties <> 0)) RETURNING t.tenant, t.key
 ), owed AS (
 	INSERT INTO pawl.turns_owed (tenant, key, at)
-	SELECT DISTINCT r.tenant, r.key, t.now FROM returned r, t WHERE `+guard.Owed.SQL(guard.HandOn.SQL(`r.tenant IS DISTINCT FROM `+payer, `false`), `false`)+`
+	SELECT DISTINCT r.tenant, r.key, t.now FROM returned r, t
+	WHERE r.tenant IS DISTINCT FROM `+payer+`
 ), told AS MATERIALIZED (
 	SELECT set_config('job.returned', coalesce(json_object_agg(k.key, k.n)::text, '{}'), true)
 	FROM (SELECT r.key, count(*) AS n FROM returned r WHERE r.tenant = `+payer+` GROUP BY r.key) k
 )
-SELECT d.i, d.ties <> 0, `+guard.Owed.SQL(`d.ties <> 0 AND d.tenant IS DISTINCT FROM `+payer, `false`)+` FROM told, done d`)
+SELECT d.i, d.ties <> 0, d.ties <> 0 AND d.tenant IS DISTINCT FROM `+payer+` FROM told, done d`)
 
 	finishPlain = ends(`j.ties = 0`, `0`, `
 SELECT d.i, false, false FROM done d`)
@@ -84,7 +84,7 @@ func ends(tied, keeps, more string) string {
 	return `
 WITH x AS MATERIALIZED (
 	SELECT s.id AS session, ` + ord + ` AS ord FROM pawl.sessions s
-	WHERE s.id = $2 AND ` + guard.Session.SQL(`s.ended IS NULL AND s.lease_until > pawl.clock()`, `true`) + `
+	WHERE s.id = $2 AND s.ended IS NULL AND s.lease_until > pawl.clock()
 ), held AS MATERIALIZED (
 	SELECT c.i, c.digest, x.session, greatest(j.ord, x.ord) AS ord, j.id, j.tenant, j.epoch, j.n, j.attempt, j.recoveries,
 		CASE WHEN $7 THEN 0 ELSE j.suspect END AS suspect, j.launch, j.created, j.needs, j.ties, j.limits, j.told, j.wished_by, j.work, coalesce(c.result, j.result) AS result
@@ -92,8 +92,10 @@ WITH x AS MATERIALIZED (
 		SELECT * FROM unnest($1::uuid[], $3::bigint[], $4::bigint[], $5::json[], $6::bigint[]) WITH ORDINALITY u(job, epoch, n, result, digest, i)
 		ORDER BY u.job
 	) c CROSS JOIN LATERAL (SELECT * FROM pawl.jobs j WHERE j.id = c.job OFFSET 0 FOR UPDATE) j
-	WHERE ` + guard.Epoch.SQL(`j.epoch = c.epoch`, `true`) + ` AND ` + guard.Place.SQL(`j.n = c.n AND j.custody = 'worker' AND j.state = 'RUNNING'`, `true`) + `
-		AND ` + guard.Holder.SQL(`j.session = x.session`, `true`) + ` AND ` + guard.Turn.SQL(`j.wish = ''`, `true`) + ` AND ` + tied + ` AND NOT j.live
+	WHERE j.epoch = c.epoch
+		AND j.n = c.n AND j.custody = 'worker' AND j.state = 'RUNNING'
+		AND j.session = x.session
+		AND j.wish = '' AND ` + tied + ` AND NOT j.live
 ), t AS MATERIALIZED (
 	SELECT pawl.clock() AS now FROM (SELECT count(*) FROM held) all_of_them
 ), done AS MATERIALIZED (
@@ -123,7 +125,9 @@ var (
 	// tryGateFor is tryGate for a tenant. It does not try where all there is to do is to look at lines $2 for jobs $3, which have come to
 	// stand behind others: what is free there is owed already. NULL: there is more to do.
 	tryGateFor = `
-SELECT o.crowded, CASE WHEN NOT o.crowded THEN ` + guard.Gate.SQL(`pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0))`, `true`) + ` ELSE false END FROM (
+SELECT o.crowded, CASE
+	WHEN NOT o.crowded THEN pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0))
+	ELSE false END FROM (
 	SELECT $3::uuid[] IS NOT NULL AND NOT EXISTS (SELECT FROM unnest($2::text[]) k(key) WHERE NOT EXISTS (
 		SELECT FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = k.key AND j.id <> ALL ($3::uuid[]) OFFSET 0)) AS crowded OFFSET 0
 ) o`
@@ -139,14 +143,14 @@ SELECT o.crowded, CASE WHEN NOT o.crowded THEN ` + guard.Gate.SQL(`pg_try_adviso
 // gateToTry is the tenant, some of whose jobs are under limits, if its gate is had.
 func gateToTry(jobs string) string {
 	return `SELECT l.tenant FROM (SELECT j.tenant FROM pawl.jobs j WHERE j.id = ANY (` + jobs + `::uuid[]) AND j.ties & 8 <> 0 LIMIT 1) l
-		WHERE ` + guard.Gate.SQL(`pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||l.tenant, 0))`, `true`)
+		WHERE pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||l.tenant, 0))`
 }
 
 func gateOf(lock string) string {
 	return `
 SELECT set_config('job.payer', $1::text, true) WHERE CASE
 	WHEN EXISTS (SELECT FROM unnest($2::text[]) k(key) WHERE NOT EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = k.key OFFSET 0))
-	THEN ` + guard.Gate.SQL(lock, `true`) + ` ELSE false END`
+	THEN ` + lock + ` ELSE false END`
 }
 
 // passing is the query that hands on what the tasks have given back that finished before it. With a claim, which has come before it, too,
@@ -186,7 +190,7 @@ func freeOf(key string) string {
 		SELECT CASE WHEN NOT starts_with(` + key + `, 'ahead/') THEN m.most WHEN m.ahead > 0 THEN m.ahead ELSE 2 * m.most END
 		FROM pawl.limits m WHERE m.tenant = ` + payer + ` AND m.key IN (` + of + `, regexp_replace(` + of + `, '[^/]*$', '*')) ORDER BY m.key <> ` + of + ` LIMIT 1),
 		CASE WHEN starts_with(` + key + `, 'order/') THEN 1 WHEN starts_with(` + of + `, 'unique/') THEN CASE WHEN starts_with(` + key + `, 'ahead/') THEN 2 ELSE 1 END ELSE 1000000000 END) END
-		- ` + guard.Held.SQL(`(SELECT count(*)::int FROM pawl.turns t WHERE t.tenant = `+payer+` AND t.key = `+key+`)`, `0`)
+		- (SELECT count(*)::int FROM pawl.turns t WHERE t.tenant = ` + payer + ` AND t.key = ` + key + `)`
 }
 
 // passOn hands the turns that finishTasks took back to those who wait for them, in the same transaction: what [store.Gate.Hand] says
@@ -230,7 +234,7 @@ WITH x AS MATERIALIZED (
 		coalesce(b.owner, '') AS owner, coalesce(b.priority, '-32768'::smallint) AS priority, coalesce(b.created, '-infinity') AS created, coalesce(b.id, '` + job.ID{}.String() + `') AS id
 	FROM json_each_text(current_setting('job.returned', true)::json) r(key, n) LEFT JOIN (
 		SELECT b.* FROM begins m, json_to_recordset(` + begins + `::json) b(tenant text, key text, mark text, owner text, priority smallint, created timestamptz, id uuid)
-		WHERE b.tenant = ` + payer + ` AND ` + guard.Mark.SQL(`b.mark = m.mark`, `true`) + `
+		WHERE b.tenant = ` + payer + ` AND b.mark = m.mark
 	) b ON b.key = r.key
 ), heads AS MATERIALIZED (
 	SELECT r.key, h.id, h.owner, r.n, r.known FROM returned r CROSS JOIN LATERAL (
@@ -277,7 +281,7 @@ WITH x AS MATERIALIZED (
 	INSERT INTO pawl.turns_owed (tenant, key, at) SELECT x.tenant, l.key, x.now FROM x, (
 		SELECT l.key FROM lines l WHERE CASE WHEN l.easy AND l.free >= 0 THEN l.free > 0 AND NOT l.all_of_them ELSE l.free + l.found > 0 END
 		UNION SELECT r.key FROM ran_out r
-	) l WHERE ` + guard.Owed.SQL(`true`, `false`) + `
+	) l
 	RETURNING key
 )` + answer
 }

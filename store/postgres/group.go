@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -24,7 +23,7 @@ type joining struct {
 
 // join sends the last queries of a transaction, and has those of the jobs that changes have blocked join their groups.
 func (t *tx) join(c *changes, eff *store.Effects, qs ...*query) error {
-	if len(c.joins) == 0 || guard.Joins.Off() {
+	if len(c.joins) == 0 {
 		return t.commit(qs...)
 	}
 	groups := map[spot]*store.Group{} // as they are where these are the first
@@ -222,9 +221,6 @@ func (s *Store) Tested(ctx context.Context, f job.Fence, found []store.Test) (ef
 			if g.Duty() != f.Duty {
 				return job.Errorf(job.Fenced, "group %s is tested by who holds %s", g.Key, g.Duty())
 			}
-			if guard.Began.Off() {
-				found[i].Began = now
-			}
 			before := g.Group
 			if _, twice := was[at]; g.Record(&found[i], g.rate, now) && !twice {
 				was[at] = before
@@ -397,8 +393,8 @@ SELECT u.* FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[
 ON CONFLICT (tenant, key) DO UPDATE SET `
 
 // dutyStands answers where the holder of a duty $1 in a term $2 is alive.
-var dutyStands = `SELECT FROM pawl.duties d JOIN pawl.sessions s ON s.id = d.session
-	WHERE d.name = $1 AND d.term = ` + guard.Term.SQL(`$2::bigint`, `coalesce(nullif(d.term, $2::bigint), d.term)`) + ` AND s.ended IS NULL AND s.lease_until > pawl.clock()`
+const dutyStands = `SELECT FROM pawl.duties d JOIN pawl.sessions s ON s.id = d.session
+	WHERE d.name = $1 AND d.term = $2::bigint AND s.ended IS NULL AND s.lease_until > pawl.clock()`
 
 const (
 	// oweLines owes limits, of tenants $1 and with keys $2, what groups leave of them.

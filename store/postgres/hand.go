@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -113,7 +112,7 @@ func (t *tx) handOver(c *changes, eff *store.Effects) error {
 // closing returns the lines that those may close whom changes have blocked.
 func (c *changes) closing() (lines map[spot]bool) {
 	for i := range c.joins {
-		if line := c.joins[i].block.Line; line != "" && !guard.Closing.Off() {
+		if line := c.joins[i].block.Line; line != "" {
 			if lines == nil {
 				lines = map[spot]bool{}
 			}
@@ -246,9 +245,6 @@ func (h *handing) read(t *tx, heads string, shared []lineHead, orders, closed []
 		h.rows[j.ID] = &j
 		k := h.gate.Keys[j.Line]
 		w := store.WaiterOf(&j)
-		if guard.Together.Off() {
-			w.Keys = []string{j.Line}
-		}
 		k.Line = append(k.Line, w)
 		return nil
 	}, h.tenant, values(shared, func(l *lineHead) string { return l.key }), values(shared, func(l *lineHead) int { return l.most }), mostHeads,
@@ -283,20 +279,12 @@ func (h *handing) know(keys []string) []*query {
 	return []*query{
 		read(gateHeld, func(r *reader) error {
 			k, owner := h.gate.Keys[r.text()], r.text()
-			if !guard.Held.Off() {
-				k.Held[owner] = r.int()
-			}
+			k.Held[owner] = r.int()
 			return nil
 		}, h.tenant, keys, of, families, implied),
 		read(gateLimits, func(r *reader) error {
 			key := r.text()
 			k, l := h.gate.Keys[key], r.limit()
-			if guard.Ahead.Off() && key != job.LimitOf(key) {
-				return nil
-			}
-			if guard.Weight.Off() {
-				l.Weights = nil
-			}
 			k.Limit = &l
 			if closing := r.bool(); closing || h.closing[spot{h.tenant, job.LimitOf(key)}] {
 				k.Limit = l.Shut(key, 0)
@@ -391,7 +379,7 @@ func (h *handing) take(j *job.Job, keys []string) {
 
 // pickGate locks the gate of the tenant to whom turns are owed for the longest, of those whose gate nobody holds, and says to
 // the statements that follow which one it is. They begin after that: see lockGate.
-var pickGate = `
+const pickGate = `
 SELECT set_config('job.payer', d.tenant, true) FROM (
 	WITH RECURSIVE tenants AS (
 		(SELECT o.tenant, o.seq FROM pawl.turns_owed o ORDER BY o.tenant, o.seq LIMIT 1)
@@ -400,7 +388,7 @@ SELECT set_config('job.payer', d.tenant, true) FROM (
 			SELECT o.tenant, o.seq FROM pawl.turns_owed o WHERE o.tenant > t.tenant ORDER BY o.tenant, o.seq LIMIT 1) n
 	)
 	SELECT t.tenant FROM tenants t ORDER BY t.seq OFFSET 0
-) d WHERE ` + guard.Gate.SQL(`pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||d.tenant, 0))`, `true`) + ` LIMIT 1`
+) d WHERE pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||d.tenant, 0)) LIMIT 1`
 
 // awaitGate waits for a gate that others have: they hold it for no longer than a transaction.
 const awaitGate = `
@@ -447,7 +435,7 @@ SELECT k.key, ` + limitColumns + `, ` + isClosing("$1", "k.own") + ` FROM unnest
 
 // isClosing holds of the line of a limit to which it is owed what groups leave it: until that is paid nobody goes through it.
 func isClosing(tenant, of string) string {
-	return guard.Closing.SQL(of+` = ANY (ARRAY(SELECT o.key FROM pawl.lines_owed o WHERE o.tenant = `+tenant+`))`, `false`)
+	return of + ` = ANY (ARRAY(SELECT o.key FROM pawl.lines_owed o WHERE o.tenant = ` + tenant + `))`
 }
 
 // lineHeads locks and answers the first jobs in line for keys, of each owner some more than its share of those who may go, and those who keep
@@ -487,7 +475,7 @@ WITH RECURSIVE walk AS (
 	UNION
 	SELECT h.id FROM unnest($5::text[]) k(key) CROSS JOIN LATERAL (
 		SELECT j.id FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = k.key AND starts_with(j.line, 'order/')
-		ORDER BY ` + guard.Rank.SQL(`j.rank, j.priority, j.created, `, ``) + `j.id LIMIT 1
+		ORDER BY j.rank, j.priority, j.created, j.id LIMIT 1
 	) h
 ), taken AS MATERIALIZED (
 	SELECT ` + livingRow + ` FROM pawl.jobs j

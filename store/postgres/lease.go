@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -112,7 +111,7 @@ WITH me AS MATERIALIZED (
 	UPDATE pawl.sessions s SET renewed_ago = s.renewed, renewed = x.now, lease = $2::interval, lease_until = x.now + $2::interval,
 		process = coalesce($8::json, s.process), used = coalesce($9::json, s.used)
 	FROM (SELECT pawl.clock() AS now) x
-	WHERE s.id = $1 AND ` + guard.Session.SQL(`s.ended IS NULL AND s.lease_until > x.now`, `true`) + `
+	WHERE s.id = $1 AND s.ended IS NULL AND s.lease_until > x.now
 	RETURNING s.renewed, s.renewed_ago, s.command
 ), wanted AS MATERIALIZED (
 	SELECT w.name, d.session, d.term FROM me, unnest($6::text[]) w(name) LEFT JOIN pawl.duties d ON d.name = w.name

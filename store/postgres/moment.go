@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -99,8 +98,8 @@ func (r *reader) reserved(a *store.Reserved) bool {
 }
 
 // 1 tenant  2 keys  3 families  4 how many moments of each  5 how much later than usual they may be used, in all, in microseconds
-var (
-	taken       = guard.Moment.SQL(`(k.n * l.step + k.late * interval '1 microsecond')`, `interval '0'`)
+const (
+	taken       = `(k.n * l.step + k.late * interval '1 microsecond')`
 	takeMoments = `UPDATE pawl.moments m SET rate = l.rate, next = ` + free + ` + ` + taken + `
 	FROM (SELECT pawl.clock() AS now) x, unnest($2::text[], $3::text[], $4::int[], $5::bigint[]) k(key, family, n, late), ` + rateOf + `
 	WHERE m.tenant = $1 AND m.key = k.key RETURNING m.key, m.next - ` + taken + `, x.now, ` + rateColumns

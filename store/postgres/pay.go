@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -82,7 +81,7 @@ func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) 
 // answers those jobs as they are now. The count and the answer come from the edges that this statement deleted: its
 // snapshot may show some that another payer has paid in the meantime. An edge whose need was not met ends the job: the
 // first of them by id is named.
-var payDebts = `
+const payDebts = `
 WITH debts AS MATERIALIZED (
 	SELECT f.seq, f.job FROM pawl.followups f ORDER BY f.seq LIMIT $1 FOR UPDATE SKIP LOCKED
 ), edges AS MATERIALIZED (
@@ -99,7 +98,7 @@ WITH debts AS MATERIALIZED (
 	WHERE (SELECT count(*) FROM locked) >= 0 -- all of them are locked first, in their order
 	GROUP BY g.job
 ), released AS (
-	UPDATE pawl.jobs j SET needs = ` + guard.Countdown.SQL(`j.needs - (SELECT c.k FROM counted c WHERE c.job = j.id)`, `0`) + `
+	UPDATE pawl.jobs j SET needs = j.needs - (SELECT c.k FROM counted c WHERE c.job = j.id)
 	WHERE j.id = ANY (ARRAY(SELECT c.job FROM counted c))
 	RETURNING ` + livingRow + `, (SELECT c.unmet FROM counted c WHERE c.job = j.id) AS unmet
 ), settled AS (

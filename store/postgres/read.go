@@ -4,14 +4,14 @@ import (
 	"context"
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
 
 // Job implements [store.Reader].
 func (s *Store) Job(ctx context.Context, tenant string, id job.ID) (job.Job, error) {
-	jobs, err := s.jobs(ctx, tenant, `SELECT `+columns+`, `+documents+` FROM pawl.specs s `+itsJob+` WHERE s.id = $1 AND `+guard.Tenant.SQL(`s.tenant = $2`, `$2 <> ''`), [16]byte(id), tenant)
+	jobs, err := s.jobs(ctx, tenant, `SELECT `+columns+`, `+documents+` FROM pawl.specs s `+itsJob+`
+		WHERE s.id = $1 AND s.tenant = $2`, [16]byte(id), tenant)
 	if err == nil && len(jobs) == 0 {
 		err = store.NoJob(id)
 	}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -35,7 +34,7 @@ func (s *Store) lapse(ctx context.Context, limit int) (n int, eff store.Effects,
 			for i := range late {
 				j := &late[i]
 				g := groups[spot{j.Tenant, j.Group}]
-				if g == nil || !g.Lapses(j.Deadline(), now) && !guard.Patience.Off() && !guard.Deadline.Off() {
+				if g == nil || !g.Lapses(j.Deadline(), now) {
 					continue // it was found clear meanwhile
 				}
 				if _, err := c.add(j, job.Lapsed(j, g.Tried(now), now)); err != nil {
@@ -85,9 +84,7 @@ func (s *Store) release(ctx context.Context, limit int) (n int, eff store.Effect
 			g.rate = r.rate()
 			g.was = g.Group
 			if g.n = left; g.GivenUp.IsZero() {
-				if g.n = g.Allow(g.rate, now, left); g.n > 0 && guard.Paced.Off() {
-					g.n = left
-				}
+				g.n = g.Allow(g.rate, now, left)
 			}
 			left -= g.n
 			groups = append(groups, g)
@@ -218,8 +215,8 @@ WITH x AS MATERIALIZED (
 ), late AS MATERIALIZED (
 	SELECT l.id FROM x CROSS JOIN pawl.groups g CROSS JOIN LATERAL (
 		SELECT j.id, j.until FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = g.tenant AND j.grp = g.key AND ` + mayFail + `
-			AND ` + guard.Deadline.SQL(`j.until`, `(SELECT min(o.until) FROM pawl.jobs o WHERE o.tenant = j.tenant AND o.grp = j.grp)`) + `
-				<= ` + guard.Patience.SQL(`least(x.now, greatest(g.next - interval '1 microsecond', x.now - $2::interval))`, `least(x.now, x.now + $2::interval)`) + `
+			AND j.until
+				<= least(x.now, greatest(g.next - interval '1 microsecond', x.now - $2::interval))
 		ORDER BY j.until LIMIT $1
 	) l WHERE g.next IS NOT NULL ORDER BY l.until LIMIT $1
 ), taken AS MATERIALIZED (

@@ -11,7 +11,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -21,9 +20,6 @@ import (
 func (s *Store) Submit(ctx context.Context, sub store.Submission) ([]store.Submitted, store.Effects, error) {
 	if err := job.CheckTenant(sub.Tenant); err != nil {
 		return nil, store.Effects{}, err
-	}
-	if guard.Key.Off() {
-		sub.Key = ""
 	}
 	given, asked := sub.Jobs, askedOf(sub.Jobs)
 	for try := 1; ; try++ {
@@ -302,15 +298,15 @@ func inserting(limited bool) string {
 	if limited {
 		from = `(SELECT g.*, g.id IN (SELECT o.id FROM going o) AS goes FROM given g OFFSET 0)`
 		where = func(text string) string { return text }
-		owes = guard.Owed.SQL(`n.line IN (SELECT o.key FROM owed o)`, `false`)
+		owes = `n.line IN (SELECT o.key FROM owed o)`
 		later = `n.line IN (SELECT l.line FROM lines l WHERE l.later)`
 	}
 	return `
 WITH x AS MATERIALIZED (
 	SELECT coalesce($28::timestamptz, pawl.clock()) AS now, ` + ord + ` AS ord
 	WHERE CASE WHEN $29::text[] IS NULL THEN true
-		WHEN ` + guard.Known.SQL(`ARRAY(SELECT l.key FROM pawl.limits l WHERE l.tenant = $1 AND l.key = ANY ($29::text[]) ORDER BY l.key) = $30::text[] COLLATE "C"`,
-		`cardinality($30::text[]) >= 0`) + ` THEN true
+		WHEN ARRAY(SELECT l.key FROM pawl.limits l WHERE l.tenant = $1 AND l.key = ANY ($29::text[]) ORDER BY l.key)
+			= $30::text[] COLLATE "C" THEN true
 		ELSE pawl.refuse('the limits have changed', 'PW002') END
 ), given AS ` + where("MATERIALIZED ") + `(
 	SELECT u.*, x.now, x.ord, ` + where("rank.at, ") + `CASE WHEN d.due > x.now THEN d.due END AS due, coalesce(d.due > x.now, false) OR coalesce(u.needs > 0, false) OR u.broken IS TRUE AS shut
@@ -372,7 +368,6 @@ WITH x AS MATERIALIZED (
 	FROM (SELECT DISTINCT n.line FROM new n WHERE n.line IS NOT NULL OFFSET 0) l
 ), owed AS (
 	INSERT INTO pawl.turns_owed (tenant, key, at) SELECT $1, l.line, x.now + CASE WHEN l.later THEN interval '`+lull+`' ELSE interval '0' END FROM x, lines l
-	WHERE `+guard.Owed.SQL(`true`, `false`)+`
 	RETURNING key
 `) + `)
 SELECT n.id, n.due, ` + owes + `, ` + later + ` FROM new n WHERE n.gated`

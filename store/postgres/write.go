@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -60,9 +59,6 @@ func (c *changes) add(before *job.Job, ch job.Change) (after job.Job, err error)
 		return after, err
 	}
 	from := *before
-	if guard.Block.Off() {
-		from.Ties |= job.TiePass
-	}
 	after, path := from.Apply(ch, c.now)
 	if after.Live && (after.State.Terminal() || after.Custody == job.User) {
 		return after, job.Errorf(job.Internal, "change of job %s: %s with a launch whose end is not known", ch.Job, after.Place)
@@ -90,12 +86,9 @@ func (c *changes) add(before *job.Job, ch job.Change) (after job.Job, err error)
 // owe writes down what a change of a job owes to others.
 func (c *changes) owe(j *job.Job, owed []job.Owed) {
 	for _, o := range owed {
-		switch {
-		case guard.Owed.Off():
-		case guard.HandOn.Off() && o.Debt == job.DebtTurns && o.Key != j.Line:
-		case o.Debt == job.DebtTurns:
+		if o.Debt == job.DebtTurns {
 			c.handOn = append(c.handOn, spot{j.Tenant, o.Key})
-		default:
+		} else {
 			c.owed = append(c.owed, debt{j.ID, o.Debt})
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -121,9 +120,6 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, 
 		r := rows[n.Job]
 		if r == nil || r.Tenant != n.Tenant {
 			return store.NoJob(n.Job)
-		}
-		if guard.Epoch.Off() {
-			n.Epoch = r.Epoch
 		}
 		if err := n.Allowed(&r.Job); err != nil {
 			return err

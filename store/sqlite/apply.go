@@ -6,7 +6,6 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -90,7 +89,7 @@ func (t *tx) apply(r *row, c job.Change, live bool, eff *store.Effects) (store.A
 		return store.Applied{Outcome: store.Fenced}, nil
 	}
 	g := c.From
-	if (r.Epoch != g.Epoch || r.N != g.N) && !guard.Replay.Off() {
+	if r.Epoch != g.Epoch || r.N != g.N {
 		if a, ok, err := t.replayed(r, &c); ok || err != nil {
 			return a, err
 		}
@@ -99,18 +98,15 @@ func (t *tx) apply(r *row, c job.Change, live bool, eff *store.Effects) (store.A
 		return store.Applied{Outcome: o, Now: r.Guard(g.Fence), Wish: r.Wish}
 	}
 	switch {
-	case r.Epoch != g.Epoch && !guard.Epoch.Off(), !live:
+	case r.Epoch != g.Epoch, !live:
 		return stands(store.Fenced), nil
-	case !g.Fence.Decides(&r.Job) && !guard.Holder.Off():
+	case !g.Fence.Decides(&r.Job):
 		return stands(store.Fenced), nil
-	case (r.N != g.N || r.Place != g.Place) && !guard.Place.Off():
+	case r.N != g.N || r.Place != g.Place:
 		return stands(store.Conflict), nil
 	}
 	wish := r.Wish
 	turned, bent := job.Turn(&r.Job, c)
-	if guard.Turn.Off() {
-		turned, bent = c, false
-	}
 	cause, outcome := job.CauseWork, store.OK
 	if bent {
 		cause, outcome = job.CauseTurned, store.Turned
@@ -152,13 +148,10 @@ func (t *tx) replayed(r *row, c *job.Change) (a store.Applied, ok bool, err erro
 func (t *tx) fence(f job.Fence) (bool, error) {
 	switch {
 	case !f.Session.IsZero():
-		if guard.Session.Off() {
-			return true, nil
-		}
 		return t.exists(`SELECT 1 FROM sessions WHERE id = ? AND ended IS NULL AND lease_until > ?`, blob(f.Session), micros(t.lease))
 	case f.Duty != "":
 		return t.exists(`SELECT 1 FROM duties d JOIN sessions s ON s.id = d.session
-			WHERE d.name = ? AND `+guard.Term.SQL(`d.term = ?`, `? > 0`)+` AND s.ended IS NULL AND s.lease_until > ?`, f.Duty, f.Term, micros(t.lease))
+			WHERE d.name = ? AND d.term = ? AND s.ended IS NULL AND s.lease_until > ?`, f.Duty, f.Term, micros(t.lease))
 	}
 	return false, nil
 }

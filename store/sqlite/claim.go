@@ -6,7 +6,6 @@ import (
 	"database/sql/driver"
 	"slices"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -62,10 +61,11 @@ func (t *tx) claim(c store.Claim) ([]job.Job, error) {
 // command returns what a session was told to do. It is Fenced unless the session may work.
 func (t *tx) command(session job.ID) (c store.Command, err error) {
 	alive := false
-	err = t.query(`SELECT command FROM sessions WHERE id = ? AND `+guard.Session.SQL(`ended IS NULL AND lease_until > ?`, `? > 0`), func(v []driver.Value) error {
-		alive, c = true, store.Command(text(v[0]))
-		return nil
-	}, blob(session), micros(t.lease))
+	err = t.query(`SELECT command FROM sessions WHERE id = ? AND ended IS NULL AND lease_until > ?`,
+		func(v []driver.Value) error {
+			alive, c = true, store.Command(text(v[0]))
+			return nil
+		}, blob(session), micros(t.lease))
 	if err == nil && !alive {
 		err = store.NoSession(session)
 	}
@@ -74,7 +74,7 @@ func (t *tx) command(session job.ID) (c store.Command, err error) {
 
 // claimed returns the jobs that an earlier call with the same id claimed.
 func (t *tx) claimed(c store.Claim) (jobs []job.Job, err error) {
-	err = t.query(`SELECT `+withSpec+` FROM jobs j JOIN specs s ON s.seq = j.seq WHERE j.session = ? AND j.claim = ?`+guard.Answered.SQL(``, ` AND false`),
+	err = t.query(`SELECT `+withSpec+` FROM jobs j JOIN specs s ON s.seq = j.seq WHERE j.session = ? AND j.claim = ?`,
 		func(v []driver.Value) error {
 			jobs = append(jobs, scanSpec(v).Job)
 			return nil
@@ -155,8 +155,8 @@ const launchesRated = `SELECT 1 FROM limits WHERE tenant = ? AND rate IS NOT NUL
 
 // take moves a ready job into the session's custody.
 func (t *tx) take(r *row, c store.Claim) error {
-	rated := guard.Intent.Off()
-	if r.Launches() && !rated {
+	rated := false
+	if r.Launches() {
 		var err error
 		if rated, err = t.exists(launchesRated, r.Tenant); err != nil {
 			return err

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -291,9 +290,6 @@ func (t *tx) handOn(d spot, most int, eff *store.Effects) (int, error) {
 		r := &rs[i]
 		waiting[r.ID] = r
 		w := store.WaiterOf(&r.Job)
-		if guard.Together.Off() {
-			w.Keys = []string{r.Line}
-		}
 		k.Line, keys = append(k.Line, w), append(keys, w.Keys...)
 	}
 	k.Cut(each)
@@ -351,7 +347,7 @@ func (t *tx) know(g *store.Gate, tenant string, keys []string) error {
 			}
 		}
 	}
-	if len(limited) == 0 || guard.Held.Off() {
+	if len(limited) == 0 {
 		return nil
 	}
 	return t.query(`SELECT key, owner, count(*) FROM turns WHERE tenant = ? AND key IN (SELECT value FROM json_each(?)) GROUP BY key, owner`, func(v []driver.Value) error {
@@ -364,14 +360,10 @@ func (t *tx) know(g *store.Gate, tenant string, keys []string) error {
 func (l limits) gateKey(key string) *store.GateKey {
 	k := &store.GateKey{Limit: l.deciding(key), Held: map[string]int{}}
 	switch {
-	case guard.Ahead.Off() && key != job.LimitOf(key):
-		k.Limit = nil
 	case l.takesIn(key):
 		k.Limit = &job.Limit{}
-	case l.owed[job.LimitOf(key)] && !guard.Closing.Off():
+	case l.owed[job.LimitOf(key)]:
 		k.Limit = k.Limit.Shut(key, 0) // until that is paid
-	case guard.Weight.Off() && k.Limit != nil:
-		k.Limit = &job.Limit{Key: k.Limit.Key, Most: k.Limit.Most, Ahead: k.Limit.Ahead}
 	}
 	return k
 }
@@ -398,8 +390,8 @@ var firstOfOwners = `SELECT ` + columns + ` FROM json_each(?3) o CROSS JOIN jobs
 	)`
 
 // firstInOrder reads who is first in the line of an order, whoever the owners are.
-var firstInOrder = `SELECT ` + columns + ` FROM jobs j INDEXED BY jobs_order WHERE j.line <> '' AND j.line GLOB 'order/*' AND j.tenant = ? AND j.line = ?
-	ORDER BY ` + guard.Rank.SQL(`j.rank, j.priority, j.created, `, ``) + `j.seq LIMIT 1`
+const firstInOrder = `SELECT ` + columns + ` FROM jobs j INDEXED BY jobs_order WHERE j.line <> '' AND j.line GLOB 'order/*' AND j.tenant = ? AND j.line = ?
+	ORDER BY j.rank, j.priority, j.created, j.seq LIMIT 1`
 
 // keeping reads the jobs that keep turns of other keys in the line of one.
 func (t *tx) keeping(d spot) (rs []row, err error) {

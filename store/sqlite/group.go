@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -60,9 +59,6 @@ type joined struct {
 
 // join puts a job that b has blocked into its group.
 func (t *tx) join(r *row, b *job.Block, eff *store.Effects) error {
-	if guard.Joins.Off() {
-		return nil
-	}
 	at := spot{r.Tenant, r.Group}
 	g := t.joined[at]
 	if g == nil {
@@ -218,9 +214,6 @@ func (t *tx) record(f job.Fence, found *store.Test, eff *store.Effects) error {
 	g := *was
 	if g.Duty() != f.Duty {
 		return job.Errorf(job.Fenced, "group %s is tested by who holds %s", g.Key, g.Duty())
-	}
-	if guard.Began.Off() {
-		found.Began = t.now
 	}
 	rate, err := t.rate(&g)
 	if err != nil || !g.Record(found, rate, t.now) {

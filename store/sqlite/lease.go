@@ -8,10 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -60,7 +58,7 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error)
 		var free []string // duties that are wanted and that this session can take
 		err := t.query(`UPDATE sessions SET renewed_ago = renewed, renewed = ?, lease_until = ?,
 				process = coalesce(?, process), used = coalesce(?, used)
-			WHERE id = ? AND `+guard.Session.SQL(`ended IS NULL AND lease_until > ?`, `? > 0`)+`
+			WHERE id = ? AND ended IS NULL AND lease_until > ?
 			RETURNING renewed_ago,
 				(SELECT count(*) FROM jobs j WHERE j.session = sessions.id AND j.since < sessions.renewed_ago),
 				(SELECT json_group_array(json_object('job', hex(j.id), 'epoch', j.epoch, 'wish', j.wish)) FROM jobs j WHERE j.session = sessions.id AND j.wish <> ''),
@@ -185,7 +183,7 @@ func (s *Store) Expire(ctx context.Context, limit int) (int, store.Effects, erro
 			return err
 		}
 		rs, err := t.rows(`SELECT `+columns+` FROM jobs j INDEXED BY jobs_session WHERE j.session IS NOT NULL
-			AND j.session `+guard.Everyone.SQL(`NOT IN (SELECT id FROM sessions WHERE ended IS NULL)`, `IN (SELECT id FROM sessions ORDER BY ended DESC LIMIT `+strconv.FormatInt(died, 10)+`)`)+` LIMIT ?`, int64(limit))
+			AND j.session NOT IN (SELECT id FROM sessions WHERE ended IS NULL) LIMIT ?`, int64(limit))
 		if err != nil {
 			return err
 		}
@@ -250,9 +248,6 @@ func (t *tx) expire(rs []row, crashed func(session job.ID) bool, eff *store.Effe
 	for i := range rs {
 		r := &rs[i]
 		expired := job.Expired(&r.Job, crashed(r.Session))
-		if guard.Kept.Off() {
-			expired.Set.Turns = r.Ties & job.TieLimited
-		}
 		c, _ := job.Turn(&r.Job, expired)
 		if err := t.write(r, c, job.CauseExpired, nil, eff); err != nil {
 			return err

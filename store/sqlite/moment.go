@@ -6,7 +6,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -54,9 +53,6 @@ func (t *tx) moments(tenant string, a *store.Ask, limits map[string]*job.Limit) 
 	}
 	r.First = store.Free(next, now, given != r.Rate, r.Every)
 	after := r.Next(a)
-	if guard.Moment.Off() {
-		after = r.First
-	}
 	_, err = t.run(`INSERT INTO moments (tenant, key, next, rate) VALUES (?, ?, ?, ?) ON CONFLICT (tenant, key) DO UPDATE SET next = excluded.next, rate = excluded.rate`,
 		tenant, a.Key, after.UnixMicro(), blob(r.Rate))
 	return r, err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql/driver"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -119,7 +118,7 @@ func (t *tx) payDependants(debtor int64, limit int, eff *store.Effects) (paid in
 
 // release takes one prerequisite from a job, and moves it on if that was the last gate.
 func (t *tx) release(seq int64, prerequisite *job.Job, need job.Need, eff *store.Effects) error {
-	if _, err := t.exec(`UPDATE jobs SET needs = `+guard.Countdown.SQL(`needs - 1`, `0`)+` WHERE seq = ?`, seq); err != nil {
+	if _, err := t.exec(`UPDATE jobs SET needs = needs - 1 WHERE seq = ?`, seq); err != nil {
 		return err
 	}
 	rs, err := t.rows(`SELECT `+columns+` FROM jobs j WHERE seq = ?`, seq)

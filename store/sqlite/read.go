@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -14,8 +13,8 @@ import (
 // Job implements [store.Reader].
 func (s *Store) Job(ctx context.Context, tenant string, id job.ID) (j job.Job, err error) {
 	found := false
-	err = s.query(ctx, `SELECT `+withSpec+` FROM jobs j JOIN specs s ON s.seq = j.seq WHERE j.id = ? AND `+guard.Tenant.SQL(`j.tenant = ?`, `? <> ''`), nWithSpec,
-		func(v []driver.Value) {
+	err = s.query(ctx, `SELECT `+withSpec+` FROM jobs j JOIN specs s ON s.seq = j.seq WHERE j.id = ? AND j.tenant = ?`,
+		nWithSpec, func(v []driver.Value) {
 			j, found = scanSpec(v).Job, true
 		}, blob(id), tenant)
 	if err == nil && !found {

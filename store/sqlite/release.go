@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -38,13 +37,10 @@ func (t *tx) rerate(tenant string, eff *store.Effects) error {
 }
 
 // lapsing is the time ?1 up to which a job of a group g was to fail that does so by now: see [store.Group.Lapses].
-var lapsing = guard.Patience.SQL(`max(min(?1, g.next - 1), ?1 - `+strconv.FormatInt(store.Patience.Microseconds(), 10)+`)`, `?1`)
+var lapsing = `max(min(?1, g.next - 1), ?1 - ` + strconv.FormatInt(store.Patience.Microseconds(), 10) + `)`
 
 // mayFail says of a job j that it has a deadline: see [job.Job.Deadline].
 const mayFail = `j.until IS NOT NULL AND j.live = 0`
-
-// waited is when a job j is to fail.
-var waited = guard.Deadline.SQL(`j.until`, `(SELECT min(o.until) FROM jobs o WHERE o.tenant = j.tenant AND o.grp = j.grp)`)
 
 // firstFail is when the first job of all groups fails, as far as is known. A group that is clear has no time for its next test.
 var firstFail = `SELECT min((SELECT CASE WHEN g.next > j.until THEN j.until ELSE j.until + ` + strconv.FormatInt(store.Patience.Microseconds(), 10) + ` END
@@ -90,7 +86,8 @@ func (t *tx) lapse(limit int, eff *store.Effects) (int, error) {
 	for i := range groups {
 		g := &groups[i]
 		rs, err := t.rows(`SELECT `+columns+` FROM jobs j INDEXED BY jobs_until WHERE `+mayFail+` AND j.tenant = ?2 AND j.grp = ?3
-			AND `+waited+` <= (SELECT `+lapsing+` FROM groups g WHERE g.tenant = ?2 AND g.key = ?3) ORDER BY j.until, j.seq LIMIT ?4 + 0`,
+			AND j.until <= (SELECT `+lapsing+` FROM groups g WHERE g.tenant = ?2 AND g.key = ?3)
+			ORDER BY j.until, j.seq LIMIT ?4 + 0`,
 			micros(t.now), g.Tenant, g.Key, int64(limit))
 		if err != nil {
 			return 0, err
@@ -124,9 +121,6 @@ func (t *tx) turnGroup(at spot, limit int, eff *store.Effects) (int, error) {
 		return 0, err
 	}
 	n := g.Allow(rate, t.now, limit)
-	if n > 0 && guard.Paced.Off() {
-		n = limit
-	}
 	going, last, err := t.going(&g, n)
 	if err != nil {
 		return 0, err

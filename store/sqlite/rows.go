@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -125,9 +124,6 @@ func (t *tx) change(r *row, c job.Change, cause job.Cause, actor, asked any, eff
 		return err
 	}
 	before := r.Job
-	if guard.Block.Off() {
-		before.Ties |= job.TiePass
-	}
 	after, path := before.Apply(c, t.now)
 	if after.Live && (after.State.Terminal() || after.Custody == job.User) {
 		return job.Errorf(job.Internal, "change of job %s: %s with a launch whose end is not known", c.Job, after.Place)
@@ -168,12 +164,6 @@ func (t *tx) change(r *row, c job.Change, cause job.Cause, actor, asked any, eff
 // owe writes down what a change of a job owes to others.
 func (t *tx) owe(r *row, line string, owed []job.Owed, eff *store.Effects) error {
 	for _, o := range owed {
-		if guard.Owed.Off() {
-			break
-		}
-		if guard.HandOn.Off() && o.Debt == job.DebtTurns && o.Key != line {
-			continue
-		}
 		var err error
 		switch {
 		case o.Debt == job.DebtTurns && t.returned != nil:

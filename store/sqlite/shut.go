@@ -3,7 +3,6 @@ package sqlite
 import (
 	"database/sql/driver"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -76,9 +75,7 @@ func (t *tx) payLine(at spot, eff *store.Effects) error {
 
 // placesOf returns how many places groups leave a line; negative: none closes it.
 func (t *tx) placesOf(at spot) (places int, err error) {
-	if places = -1; guard.Line.Off() {
-		return places, nil
-	}
+	places = -1
 	err = t.query(`SELECT places FROM groups INDEXED BY groups_line WHERE places >= 0 AND tenant = ? AND line = ? ORDER BY places LIMIT 1`, func(v []driver.Value) error {
 		places = integer(v[0])
 		return nil

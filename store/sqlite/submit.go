@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/guard"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -20,9 +19,6 @@ func (s *Store) Submit(ctx context.Context, sub store.Submission) ([]store.Submi
 	}
 	var answers []store.Submitted
 	var eff store.Effects
-	if guard.Key.Off() {
-		sub.Key = ""
-	}
 	err := s.do(ctx, func(t *tx) error {
 		answers, eff = nil, store.Effects{}
 		var digest []byte
@@ -105,9 +101,6 @@ func (t *tx) submit(sub *store.Submission, n *store.New, fits map[string]bool, e
 		return strings.Compare(string(a.Mode)+a.Key, string(b.Mode)+b.Key)
 	})
 	keys = slices.Compact(keys)
-	if guard.Unique.Off() {
-		keys = nil
-	}
 	for _, u := range keys {
 		rs, err := t.rows(`SELECT `+columns+` FROM unique_keys u JOIN jobs j ON j.seq = u.job
 			WHERE u.tenant = ? AND u.kind = ? AND u.mode = ? AND u.key = ?`, sub.Tenant, j.Kind, string(u.Mode), u.Key)

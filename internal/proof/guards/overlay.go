@@ -26,6 +26,13 @@ import (
 var missingGuard = cmp.Or(os.Getenv("PAWL_WITHOUT"), os.Getenv("STORM_WITHOUT"))
 
 func without(guard string) bool { return guard == missingGuard }
+
+func either(gone bool, then, otherwise string) string {
+	if gone {
+		return then
+	}
+	return otherwise
+}
 `
 
 // Overlay has the go command build with all edits. The files that it then reads are written into a
