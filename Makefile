@@ -9,6 +9,7 @@ DB       ?= sqlite
 SEED     ?=
 STORM    ?=
 SEEDS    ?= 2000
+WITHOUT  ?=
 FUZZTIME ?= 30s
 
 # SQLite in Go is a machine translation; under the race detector it would be ten times as slow and find nothing.
@@ -73,9 +74,9 @@ chaos-mutants: deps ## Go without one guard after the other; somebody must notic
 SIMBUILD := $(or $(TMPDIR),/tmp)/pawl-sim
 
 .PHONY: sim
-sim: ## Live SEEDS (2000) simulated worlds in virtual time; SEED replays one, and tells all that happens in it
-	@CGO_ENABLED=0 $(GO) test -c -tags exact -overlay "$$($(GO) run ./internal/proof/sim/overlay $(SIMBUILD))" -o $(SIMBUILD)/sim.test ./internal/proof/sim
-	@$(if $(SEED),GOMAXPROCS=1 GOGC=off $(SIMBUILD)/sim.test -test.v -test.run '^TestSeed$$' -seed $(SEED),$(SIMBUILD)/sim.test -test.timeout 0 -test.run '^(TestSeeds|TestReplay)$$' -seeds $(SEEDS))
+sim: ## Live SEEDS (2000) simulated worlds in virtual time; SEED replays one, and tells all that happens in it; WITHOUT a guard it must notice
+	@CGO_ENABLED=0 $(GO) test -c -tags exact -overlay "$$($(GO) run ./internal/proof/sim/overlay $(SIMBUILD) $(WITHOUT))" -o $(SIMBUILD)/sim.test ./internal/proof/sim
+	@PAWL_WITHOUT='$(WITHOUT)' $(if $(SEED),GOMAXPROCS=1 GOGC=off $(SIMBUILD)/sim.test -test.v -test.run '^TestSeed$$' -seed $(SEED),$(SIMBUILD)/sim.test -test.timeout 0 -test.run '^(TestSeeds|TestReplay)$$' -seeds $(SEEDS))
 
 .PHONY: bench
 bench: build ## Measure throughput, latency, idle cost and programs with this build

@@ -35,6 +35,18 @@ func either(gone bool, then, otherwise string) string {
 }
 `
 
+// Without has the go command build what can go without a guard of the module in a folder.
+func Without(root, guard, dir string) (overlay.Files, error) {
+	s, err := Read(root)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(s.Guards, func(g Guard) bool { return g.Name == guard }) {
+		return nil, fmt.Errorf("there is no guard %q: a block of a file *.mutants begins with it", guard)
+	}
+	return s.Overlay(dir)
+}
+
 // Overlay has the go command build with all edits. The files that it then reads are written into a
 // folder.
 func (s *Set) Overlay(dir string) (overlay.Files, error) {

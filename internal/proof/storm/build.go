@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,6 +9,8 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/pawl-jobs/pawl/internal/proof/guards"
+	"github.com/pawl-jobs/pawl/internal/proof/overlay"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 )
 
@@ -25,65 +26,56 @@ const proxySource = "github.com/Shopify/toxiproxy/v2/cmd/server"
 
 // build builds the binary of this version into a folder, and that of a next one if processes are to be replaced by it. In
 // both [time.Now] is wrong by as many seconds as STORM_AWRY says and the file that STORM_CLOCK names, at any time: no part
-// of the service can tell that from a clock that was set wrong.
-func build(ctx context.Context, dir string, mutants, next bool) (*binaries, error) {
-	replaced, overlay, err := awry(ctx, dir)
+// of the service can tell that from a clock that was set wrong. If they are to go without a guard, both can.
+func build(ctx context.Context, dir, without string, next bool) (*binaries, error) {
+	root, err := output(ctx, "go", "list", "-m", "-f", "{{.Dir}}")
 	if err != nil {
 		return nil, err
 	}
-	tags := "storm"
-	if mutants {
-		tags += ",mutants"
+	files := overlay.Files{}
+	if without != "" {
+		if files, err = guards.Without(root, without, dir); err != nil {
+			return nil, err
+		}
+	}
+	if err := awry(ctx, files, dir); err != nil {
+		return nil, err
+	}
+	changed := filepath.Join(dir, "overlay.json")
+	if err := files.Write(changed); err != nil {
+		return nil, err
 	}
 	b := &binaries{this: filepath.Join(dir, "bin", "pawl"), proxy: filepath.Join(dir, "bin", "toxiproxy")}
-	if err := command(ctx, "", "go", "build", "-overlay", overlay, "-tags", tags, "-o", b.this, "github.com/pawl-jobs/pawl/cmd/pawl"); err != nil {
+	if err := command(ctx, "", "go", "build", "-overlay", changed, "-tags", "storm", "-o", b.this, "github.com/pawl-jobs/pawl/cmd/pawl"); err != nil {
 		return nil, err
 	}
 	if err := command(ctx, "", "go", "build", "-o", b.proxy, proxySource); err != nil || !next {
 		return b, err
 	}
-	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
-	if err != nil {
-		return nil, fmt.Errorf("go list -m: %w", err)
-	}
 	b.next = filepath.Join(dir, "bin", "next")
-	return b, testenv.BuildNext(ctx, strings.TrimSpace(string(root)), b.next, replaced, "-tags", tags)
+	return b, testenv.BuildNext(ctx, root, b.next, files, "-tags", "storm")
 }
 
-// awry writes into the folder what the go command is to take in place of the file in which Now stands, and an overlay that says so.
-func awry(ctx context.Context, dir string) (replaced map[string]string, overlay string, err error) {
-	root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
+// awry has the go command take another file in place of that in which Now stands.
+func awry(ctx context.Context, files overlay.Files, dir string) error {
+	root, err := output(ctx, "go", "env", "GOROOT")
 	if err != nil {
-		return nil, "", fmt.Errorf("go env GOROOT: %w", err)
+		return err
 	}
-	name := filepath.Join(strings.TrimSpace(string(root)), "src", "time", "time.go")
+	name := filepath.Join(root, "src", "time", "time.go")
 	text, err := os.ReadFile(name)
 	if err != nil {
-		return nil, "", err
+		return err
 	}
 	const begins = "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n"
 	if strings.Count(string(text), begins) != 1 {
-		return nil, "", fmt.Errorf("package time of %s is not the one that is known: its Now does not begin as expected", runtime.Version())
+		return fmt.Errorf("package time of %s is not the one that is known: its Now does not begin as expected", runtime.Version())
 	}
-	dir = filepath.Join(dir, "bin")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return nil, "", err
+	changed := strings.Replace(string(text), begins, begins+"\tsec += awry + *clock\n", 1)
+	if err := files.Add(dir, name, changed); err != nil {
+		return err
 	}
-	changed := filepath.Join(dir, "time.go")
-	if err := os.WriteFile(changed, []byte(strings.Replace(string(text), begins, begins+"\tsec += awry + *clock\n", 1)), 0o600); err != nil {
-		return nil, "", err
-	}
-	added := filepath.Join(dir, "awry.go")
-	if err := os.WriteFile(added, []byte(awrySource), 0o600); err != nil {
-		return nil, "", err
-	}
-	replaced = map[string]string{name: changed, filepath.Join(filepath.Dir(name), "awry.go"): added}
-	text, err = json.Marshal(map[string]any{"Replace": replaced})
-	if err != nil {
-		return nil, "", err
-	}
-	overlay = filepath.Join(dir, "overlay.json")
-	return replaced, overlay, os.WriteFile(overlay, text, 0o600)
+	return files.Add(dir, filepath.Join(filepath.Dir(name), "awry.go"), awrySource)
 }
 
 const awrySource = `package time
@@ -127,6 +119,15 @@ func awrySeconds() (n int64) {
 	return n
 }
 `
+
+// output returns what a command prints, without the end of the line.
+func output(ctx context.Context, name string, args ...string) (string, error) {
+	text, err := exec.CommandContext(ctx, name, args...).Output()
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w", name, strings.Join(args, " "), err)
+	}
+	return strings.TrimSpace(string(text)), nil
+}
 
 func command(ctx context.Context, dir, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)

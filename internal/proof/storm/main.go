@@ -37,7 +37,7 @@ func main() {
 	noSweep := flag.Bool("no-sweep", false, "nobody looks for what was forgotten")
 	calm := flag.Bool("calm", false, "without any fault: then nothing may have to be repaired")
 	flag.BoolVar(&o.restore, "restore", false, "put the database back to an earlier time when the storm is over")
-	flag.StringVar(&o.without, "without", "", "go without a guard of package guard: the storm must notice")
+	flag.StringVar(&o.without, "without", "", "go without a guard, such as turn: the storm must notice")
 	flag.StringVar(&o.only, "only", "", "the one fault that there is, such as clock_steps; by default there are all")
 	flag.BoolVar(&o.keep, "keep", false, "keep the folder if nothing was broken, too")
 	flag.Parse()

@@ -108,7 +108,7 @@ func (s *storm) weather(ctx context.Context) error {
 		}
 		defer os.RemoveAll(dir)
 		next := s.db == "postgres" && s.faults && !s.restore // which takes the schema back, too
-		if s.binaries, err = build(ctx, dir, s.without != "", next); err != nil {
+		if s.binaries, err = build(ctx, dir, s.without, next); err != nil {
 			return err
 		}
 	}

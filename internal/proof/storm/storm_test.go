@@ -40,7 +40,7 @@ func TestStorm(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it kills processes for minutes")
 	}
-	bin, err := build(t.Context(), t.TempDir(), false, true)
+	bin, err := build(t.Context(), t.TempDir(), "", true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ func live(t *testing.T, dir string) *world {
 	s := newStorm(options{db: "sqlite", jobs: 9, sweep: true, out: w.said}, dir)
 	w.storm = s
 	var err error
-	s.binaries, err = build(ctx, t.TempDir(), false, false)
+	s.binaries, err = build(ctx, t.TempDir(), "", false)
 	must(t, err)
 	s.net, err = newNetwork(s.binaries.proxy, s.printf)
 	must(t, err)

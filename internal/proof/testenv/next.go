@@ -2,7 +2,6 @@ package testenv
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -11,25 +10,21 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/pawl-jobs/pawl/internal/proof/overlay"
 )
 
 // BuildNext builds pawl as it may be in a next version: from the source of this one, in the module at
 // root, with one more migration of each database. It calls itself "next". Processes of the two work
-// side by side, as they do while those of one release are replaced by those of another. The replaced
-// files and the flags are as go build has them, in its overlay and before its packages.
-func BuildNext(ctx context.Context, root, binary string, replaced map[string]string, flags ...string) error {
-	replaced = maps.Clone(replaced)
-	if replaced == nil {
-		replaced = map[string]string{}
-	}
-	if err := addNext(replaced, root); err != nil {
+// side by side, as they do while those of one release are replaced by those of another. Files stand in
+// for others, and the flags are those of go build.
+func BuildNext(ctx context.Context, root, binary string, files overlay.Files, flags ...string) error {
+	next := overlay.Files{}
+	maps.Copy(next, files)
+	if err := addNext(next, root); err != nil {
 		return fmt.Errorf("add a migration: %w", err)
 	}
-	overlay, err := json.Marshal(map[string]any{"Replace": replaced})
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(binary+".json", overlay, 0o600); err != nil {
+	if err := next.Write(binary + ".json"); err != nil {
 		return err
 	}
 	args := append([]string{"build", "-overlay", binary + ".json", "-ldflags", "-X main.version=next", "-o", binary}, flags...)
@@ -42,7 +37,7 @@ func BuildNext(ctx context.Context, root, binary string, replaced map[string]str
 }
 
 // addNext adds the migrations of a next version to an overlay.
-func addNext(overlay map[string]string, root string) error {
+func addNext(files overlay.Files, root string) error {
 	root, err := filepath.Abs(root)
 	if err != nil {
 		return err
@@ -62,7 +57,7 @@ func addNext(overlay map[string]string, root string) error {
 			return err
 		}
 		name := fmt.Sprintf("%05d_next.sql", newest+1)
-		overlay[filepath.Join(folder, "migrations", name)] = filepath.Join(folder, "testdata", "next.sql")
+		files[filepath.Join(folder, "migrations", name)] = filepath.Join(folder, "testdata", "next.sql")
 	}
 	return nil
 }

@@ -10,16 +10,19 @@
 //
 // The command writes copies of the files of the standard library that do this into a folder, and beside them the file for the
 // go command's flag -overlay, whose name it prints. The toolchain itself stays as it is. It goes with the build tag "exact".
+// With the name of a guard behind the folder, what is built can go without that guard (package guards).
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+
+	"github.com/pawl-jobs/pawl/internal/proof/guards"
+	"github.com/pawl-jobs/pawl/internal/proof/overlay"
 )
 
 func main() {
@@ -82,44 +85,40 @@ func simulated(n uint64) uint64 {
 }
 
 func write(args []string) (string, error) {
-	if len(args) != 1 {
-		return "", errors.New("usage: overlay FOLDER")
+	if len(args) < 1 || len(args) > 2 {
+		return "", errors.New("usage: overlay FOLDER [GUARD]")
 	}
 	dir, err := filepath.Abs(args[0])
 	if err != nil {
 		return "", err
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
+	files := overlay.Files{}
+	if len(args) == 2 {
+		if files, err = guards.Without(".", args[1], dir); err != nil {
+			return "", err
+		}
 	}
 	library := filepath.Join(runtime.GOROOT(), "src") //nolint:staticcheck // it is run by go run
-	texts, replace := map[string]string{}, map[string]string{}
+	texts := map[string]string{}
 	for _, c := range changes {
 		original := filepath.Join(library, c.file)
-		if texts[c.file] == "" {
+		if texts[original] == "" {
 			text, err := os.ReadFile(original)
 			if err != nil {
 				return "", err
 			}
-			texts[c.file], replace[original] = string(text), filepath.Join(dir, c.file)
-			if err := os.MkdirAll(filepath.Dir(replace[original]), 0o755); err != nil {
-				return "", err
-			}
+			texts[original] = string(text)
 		}
-		if strings.Count(texts[c.file], c.text) != 1 {
+		if strings.Count(texts[original], c.text) != 1 {
 			return "", fmt.Errorf("%s is not as it was when this was written: %q is not in it once", original, c.text)
 		}
-		texts[c.file] = strings.Replace(texts[c.file], c.text, c.with, 1)
+		texts[original] = strings.Replace(texts[original], c.text, c.with, 1)
 	}
-	for file, text := range texts {
-		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644); err != nil {
+	for name, text := range texts {
+		if err := files.Add(dir, name, text); err != nil {
 			return "", err
 		}
 	}
-	doc, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		return "", err
-	}
 	name := filepath.Join(dir, "overlay.json")
-	return name, os.WriteFile(name, doc, 0o644)
+	return name, files.Write(name)
 }
