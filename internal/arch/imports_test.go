@@ -144,6 +144,8 @@ func TestCheck(t *testing.T) {
 		{"app -> ./runner", ""},
 		{"app -> ./runner/process", "only internal/node knows the leaves"},
 		{"app -> ./internal/proof/testenv", "that is for tests only"},
+		{"app -> ./internal/proof/guards", "that is for tests only"},
+		{"store/postgres -> ./internal/proof/guards", "that is for tests only"},
 
 		{". -> ./engine", ""},
 		{". -> ./job", ""},

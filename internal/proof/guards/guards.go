@@ -17,7 +17,7 @@
 // block may have several such edits; edits of one file do not overlap. The new text asks the
 // function without, which each package that has edits gets, and that knows the guard from the
 // variable PAWL_WITHOUT. So one build has all edits, and is told when it starts which guard it lacks.
-// A statement of SQL goes without a part of it by either(without("boot"), then, otherwise).
+// In an expression, either(without("boot"), then, otherwise) is one of two texts, such as parts of SQL.
 //
 // A guard that stands in several files has a block for each. All of them say the same that holds,
 // and each may say who notices: a package, and the tests of it, as the flag -run takes them. All

@@ -18,6 +18,9 @@ func TestModule(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if n := len(set.Guards); n < 67 {
+		t.Errorf("there are %d guards, and there were 67: is one lost?", n)
+	}
 	dir := t.TempDir()
 	files, err := set.Overlay(dir)
 	if err != nil {
