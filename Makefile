@@ -67,6 +67,7 @@ chaos: deps ## Raise a storm of faults for SECONDS (60) over processes on DB (sq
 crashes: deps ## Let processes die at each named point and at random moments for SECONDS; DB and SEED as for chaos
 	$(GO) run ./internal/proof/crashes -db '$(DB)' -seconds $(SECONDS) $(if $(SEED),-seed $(SEED))
 
+# How Pawl is without a guard stands in NAME.mutants, beside NAME.go. CONTRIBUTING.md says how one is added.
 .PHONY: chaos-mutants
 chaos-mutants: deps ## Go without one guard after the other; somebody must notice (about ten minutes)
 	CGO_ENABLED=0 $(GO) run ./internal/proof/mutants

@@ -85,16 +85,16 @@ func run(ctx context.Context, out io.Writer, only []string) (holes int, err erro
 		for _, t := range g.NoticedBy {
 			began := time.Now()
 			failed, err := b.notices(ctx, t, g.Name)
-			who := "`" + failed + "` of " + t.Package
+			who := "`" + failed + "` of " + path.Clean(t.Package)
 			switch {
 			case errors.Is(err, errBroken):
 				broken = append(broken, fmt.Errorf("without %s: %w", g.Name, err))
-				who = "**broken**: " + t.Package
+				who = "**broken**: " + path.Clean(t.Package)
 			case err != nil:
 				return holes, err
 			case failed == "":
 				holes++
-				who = "**nobody** of " + t.Package
+				who = "**nobody** of " + path.Clean(t.Package)
 			}
 			fmt.Fprintf(out, "| %s | %s | %s | %.1f s |\n", g.Name, g.Holds, who, time.Since(began).Seconds())
 		}
