@@ -13,9 +13,9 @@
 //	job                               the domain
 //
 // A leaf is a package below a contract, such as store/sqlite: one backend of it. Tests may import anything, and so may
-// the packages that serve only tests. The product has no switches for them: how it is without one of its guards is said in
-// files *.mutants, which only internal/proof/guards reads. When a rule has to change, it changes here, in the depguard rules of
-// .golangci.yml, and in CONTRIBUTING.md.
+// the packages that serve only tests. The product has no switches for tests: how it is without one
+// of its guards stands in files *.mutants, which internal/proof/guards reads. When a rule has to
+// change, it changes here, in the depguard rules of .golangci.yml, and in CONTRIBUTING.md.
 package arch
 
 import (

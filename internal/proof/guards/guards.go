@@ -1,9 +1,9 @@
-// Package guards builds Pawl so that it can go without one of its guards.
+// Package guards builds Pawl so that a process can go without one of its guards.
 //
 // A guard is code that does nothing on most days: it refuses the write of a worker that was frozen,
 // or takes up what a dead process has left. A test that sees all go well says nothing about it, so
-// somebody must notice when it is gone. The product knows nothing of that. How it is without a guard
-// stands in NAME.mutants, beside NAME.go, in blocks like this one:
+// some test must notice when the guard is gone. The product has no switch for that. How it is
+// without a guard stands in NAME.mutants, beside NAME.go, in blocks like this one:
 //
 //	guard: boot
 //	holds: a process of another boot is dead
@@ -14,14 +14,16 @@
 //		if p.PID <= 1 || p.Boot != boot && !without("boot") {
 //
 // The lines of the old text are in NAME.go exactly once, and those of the new text replace them. A
-// block may have several such edits; edits of one file do not overlap. The new text asks the
-// function without, which each package that has edits gets, and that knows the guard from the
-// variable PAWL_WITHOUT. So one build has all edits, and is told when it starts which guard it lacks.
-// In an expression, either(without("boot"), then, otherwise) is one of two texts, such as parts of SQL.
+// block may have several such edits. Edits of one file do not overlap: where two guards share
+// lines, one new text asks for both.
 //
-// A guard that stands in several files has a block for each. All of them say the same that holds,
-// and each may say who notices: a package, and the tests of it, as the flag -run takes them. All
-// of these tests must notice by themselves.
+// The new text calls the function without, which each package with edits gets. It knows the missing
+// guard from the variable PAWL_WITHOUT, so that one build serves for all guards. In an expression,
+// either(without("boot"), then, otherwise) is one of two texts, such as parts of SQL.
+//
+// A guard that stands in several files has a block in each. All of them say the same that holds.
+// Any of them may say who notices: a package, and its tests, as the flag -run takes them. Each such
+// line must notice by itself.
 package guards
 
 import (
@@ -36,7 +38,7 @@ import (
 	"strings"
 )
 
-// A Guard is one of them.
+// A Guard has a name, and somebody who notices when it is gone.
 type Guard struct {
 	Name      string
 	Holds     string  // because of it

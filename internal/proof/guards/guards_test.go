@@ -120,8 +120,11 @@ func TestOverlay(t *testing.T) {
 	}
 	const edited = "package a // edited\n\nfunc f(x, y bool) bool {\n\tif x || without(\"x\") {\n" +
 		"\t\tif without(\"y\") {\n\t\t\treturn true\n\t\t}\n\n\t\treturn y\n\t}\n\treturn false\n}\n"
-	if diff := gocmp.Diff(edited, got["a/a.go"]); diff != "" || len(got) != 2 || !strings.HasPrefix(got["a/without.go"], "package a\n") {
-		t.Errorf("files %q; a.go (-want +got):\n%s", got, diff)
+	if diff := gocmp.Diff(edited, got["a/a.go"]); diff != "" {
+		t.Errorf("a.go (-want +got):\n%s", diff)
+	}
+	if len(got) != 2 || !strings.HasPrefix(got["a/without.go"], "package a\n") {
+		t.Errorf("files %q, want a.go and without.go of package a", got)
 	}
 }
 
@@ -139,7 +142,8 @@ func TestWrong(t *testing.T) {
 			source: source + source[len("package a\n"):], says: "a/a.mutants:4: its old text is there 2 times",
 		},
 		"an old text that is empty": {
-			blocks: strings.Replace(blocks, "\tif x {\n-- new", "-- new", 1), says: "a/a.mutants:4: its old text is empty",
+			blocks: strings.Replace(blocks, "\tif x {\n-- new", "-- new", 1),
+			says:   "a/a.mutants:4: its old text is empty",
 		},
 		"edits that overlap": {
 			blocks: strings.Replace(blocks, "\t\treturn y\n-- new", "\tif x {\n\t\treturn y\n-- new", 1),

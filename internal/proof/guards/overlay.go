@@ -14,8 +14,8 @@ import (
 	"github.com/pawl-jobs/pawl/internal/proof/overlay"
 )
 
-// asking is what a package with edits asks. A process of pawl refuses variables PAWL_… that are no
-// settings, so that it is told by another one.
+// asking is added to each package with edits. A process of pawl refuses variables PAWL_… that are
+// no settings, so it is told by STORM_WITHOUT.
 const asking = `package %s
 
 import (

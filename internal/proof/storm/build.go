@@ -24,9 +24,10 @@ type binaries struct {
 // proxySource is what toxiproxy is built from.
 const proxySource = "github.com/Shopify/toxiproxy/v2/cmd/server"
 
-// build builds the binary of this version into a folder, and that of a next one if processes are to be replaced by it. In
-// both [time.Now] is wrong by as many seconds as STORM_AWRY says and the file that STORM_CLOCK names, at any time: no part
-// of the service can tell that from a clock that was set wrong. If they are to go without a guard, both can.
+// build builds the binary of this version into a folder, and that of a next one if processes are to
+// be replaced by it. In both [time.Now] is wrong by as many seconds as STORM_AWRY says and the file
+// that STORM_CLOCK names, at any time: no part of the service can tell that from a clock that was
+// set wrong. If without names a guard, both can go without it.
 func build(ctx context.Context, dir, without string, next bool) (*binaries, error) {
 	root, err := output(ctx, "go", "list", "-m", "-f", "{{.Dir}}")
 	if err != nil {

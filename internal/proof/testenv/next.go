@@ -16,8 +16,8 @@ import (
 
 // BuildNext builds pawl as it may be in a next version: from the source of this one, in the module at
 // root, with one more migration of each database. It calls itself "next". Processes of the two work
-// side by side, as they do while those of one release are replaced by those of another. Files stand in
-// for others, and the flags are those of go build.
+// side by side, as they do while those of one release are replaced by those of another. The files
+// and the flags are what else go build is given.
 func BuildNext(ctx context.Context, root, binary string, files overlay.Files, flags ...string) error {
 	next := overlay.Files{}
 	maps.Copy(next, files)

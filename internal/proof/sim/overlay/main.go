@@ -10,7 +10,7 @@
 //
 // The command writes copies of the files of the standard library that do this into a folder, and beside them the file for the
 // go command's flag -overlay, whose name it prints. The toolchain itself stays as it is. It goes with the build tag "exact".
-// With the name of a guard behind the folder, what is built can go without that guard (package guards).
+// If a guard is named behind the folder, what is built can go without it (package guards).
 package main
 
 import (
