@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
@@ -294,4 +296,205 @@ func (s *Service) Progress(j *job.Job) (job.Progress, bool) {
 		return job.Progress{}, false
 	}
 	return k.Progress(j)
+}
+
+// A Gone is a machine without any process of Pawl.
+type Gone struct {
+	Machine string    `json:"machine"`
+	Since   time.Time `json:"since,omitzero"` // when the last one was heard of; zero: none is known
+}
+
+// A look is who was there when jobs were looked at.
+type look struct {
+	served   bool                // some process runs the jobs of the store
+	machine  string              // of this process, which is there
+	sessions []store.SessionInfo // where a job may wait for one of them
+}
+
+// look looks at who is there, for jobs. That nobody is there for one of them is not said from memory.
+func (s *Service) look(ctx context.Context, jobs ...job.Job) (l look, err error) {
+	l.served, l.machine = s.cfg.Served(ctx), s.cfg.Machine
+	if !l.served || !slices.ContainsFunc(jobs, func(j job.Job) bool { return j.Custody == job.Ready || bound(&j) }) {
+		return l, nil
+	}
+	if l.sessions, err = s.sessions.there(ctx); err != nil {
+		return l, err
+	}
+	if slices.ContainsFunc(jobs, func(j job.Job) bool { return l.gone(&j) != nil || l.unserved(&j) != "" }) {
+		l.sessions, err = s.sessions.now(ctx)
+	}
+	return l, err
+}
+
+// bound reports whether only processes of one machine can do something for the job.
+func bound(j *job.Job) bool { return j.Machine != "" && !j.State.Terminal() }
+
+// note notes in a view that nobody is there for its job, and where that stands among others.
+func (l *look) note(v *View, among string) {
+	if !l.served {
+		return // which the sentence says
+	}
+	if v.MachineGone = l.gone(&v.Job); v.MachineGone != nil {
+		v.Unserved = v.Custody == job.Ready
+		v.Why = v.MachineGone.why(v, among)
+		return
+	}
+	if why := l.unserved(&v.Job); why != "" {
+		v.Unserved, v.Why = true, why+ready(&v.Job)+among
+	}
+}
+
+// unserved says that a job is ready and nobody is there who claims it; empty: somebody is, or it is not ready.
+func (l *look) unserved(j *job.Job) string {
+	if j.Custody != job.Ready {
+		return ""
+	}
+	drained := false
+	for i := range l.sessions {
+		s := &l.sessions[i]
+		if !s.Live || !s.Process.Serves(job.Line{Queue: j.Queue, Kind: j.Kind}, j.Machine) || !s.Process.ServesTenant(j.Tenant) {
+			continue
+		}
+		if s.Command == store.Work {
+			return ""
+		}
+		drained = true
+	}
+	why := "no live process claims jobs of kind " + j.Kind + " in queue " + j.Queue
+	if j.Machine != "" {
+		why += " on machine " + j.Machine
+	}
+	if drained {
+		why += ": those that would were told to drain"
+	}
+	return why
+}
+
+// gone returns the machine of a job if no process of it lives.
+func (l *look) gone(j *job.Job) *Gone {
+	if !bound(j) || j.Machine == l.machine {
+		return nil
+	}
+	return goneFrom(j.Machine, l.sessions)
+}
+
+// goneFrom returns a machine if no process of it is among sessions that lives.
+func goneFrom(machine string, sessions []store.SessionInfo) *Gone {
+	g := &Gone{Machine: machine}
+	for i := range sessions {
+		s := &sessions[i]
+		if s.Process.Machine != machine {
+			continue
+		}
+		if s.Live {
+			return nil
+		}
+		heard := s.Renewed
+		if !s.Ended.IsZero() && !s.Crashed {
+			heard = s.Ended
+		}
+		if heard.After(g.Since) {
+			g.Since = heard
+		}
+	}
+	return g
+}
+
+// since says since when it is gone.
+func (g *Gone) since() string {
+	if g.Since.IsZero() {
+		return ", where no process is"
+	}
+	return ", which is gone since " + g.Since.Local().Format(time.RFC3339)
+}
+
+// ready says since when a job is ready, after that for which it waits.
+func ready(j *job.Job) string { return "; ready since " + j.Since.Local().Format(time.RFC3339) }
+
+// why says why a job of the machine stands where it stands.
+func (g *Gone) why(v *View, among string) string {
+	is := "machine " + g.Machine + g.since()
+	switch v.Custody {
+	case job.Ready:
+		return "waits for a process of " + is + ready(&v.Job) + among
+	case job.Worker:
+		return "was in the hands of a process of " + is
+	case job.Monitor:
+		return "its program runs, or has ended meanwhile, on " + is
+	}
+	return v.Why + "; it belongs to " + is
+}
+
+// mostFound is how many jobs are told when a reference fits several.
+const mostFound = 20
+
+// Find returns the job that ref names: the whole id, or at least [job.LeastIDPart] hex digits with which the id of one
+// job begins or ends, or a name. Of several jobs with one name it is the unfinished one, or the newest when all have
+// ended; with hidden the newest hidden one, if there is one. A name never hides an id: where ref is the name of one job
+// and a part of the id of another, the answer is Conflict, as it is wherever ref fits several jobs.
+func (s *Service) Find(ctx context.Context, ref string, hidden bool) (View, error) {
+	switch {
+	case ref == "":
+		return View{}, job.Errorf(job.Invalid, "the job is empty: give the name or the id of a job")
+	case !utf8.ValidString(ref) || strings.ContainsRune(ref, 0):
+		return View{}, job.Errorf(job.Invalid, "%q is neither a name nor an id: give text in UTF-8 without NUL", ref)
+	}
+	if id, err := job.ParseID(ref); err == nil {
+		return s.View(ctx, id)
+	}
+	found, err := s.named(ctx, ref, hidden)
+	if err != nil {
+		return View{}, err
+	}
+	byID, err := s.withPart(ctx, ref)
+	if err != nil {
+		return View{}, err
+	}
+	for i := range byID {
+		if len(found) == 0 || found[0].ID != byID[i].ID {
+			found = append(found, byID[i])
+		}
+	}
+	switch len(found) {
+	case 0:
+		return View{}, job.Errorf(job.NotFound, "no job %q", ref)
+	case 1:
+		return s.View(ctx, found[0].ID)
+	}
+	var ids strings.Builder
+	for i := range found {
+		fmt.Fprintf(&ids, "\n%s  %s  %s", found[i].ID, found[i].Name, found[i].State)
+	}
+	return View{}, job.Errorf(job.Conflict, "%q names more than one job: give the id of one of them%s", ref, &ids)
+}
+
+// named returns the unfinished jobs of a name, or when all have ended the newest, which may be hidden.
+func (s *Service) named(ctx context.Context, name string, hidden bool) ([]job.Job, error) {
+	all := job.Where("name", name)
+	tries := []store.Query{
+		{Filter: all.And("custody", job.IsNot, string(job.None)), Limit: mostFound},
+		{Filter: all, Limit: 1},
+		{Filter: all.And("hidden", job.Is, "true"), Limit: 1},
+	}
+	if hidden {
+		tries = []store.Query{tries[2], tries[0], tries[1]}
+	}
+	for _, q := range tries {
+		if page, err := s.List(ctx, q); err != nil || len(page.Jobs) > 0 {
+			return page.Jobs, err
+		}
+	}
+	return nil, nil
+}
+
+// withPart returns the jobs whose ids begin or end with ref, however old they are.
+func (s *Service) withPart(ctx context.Context, ref string) ([]job.Job, error) {
+	patterns := job.IDPatterns(ref)
+	if patterns == nil {
+		return nil, nil
+	}
+	f := job.Filter(nil).And("id", job.Like, patterns...).
+		And("created", job.AtLeast, time.Unix(0, 0).UTC().Format(time.RFC3339)).And("hidden", job.Is, "true", "false")
+	page, err := s.List(ctx, store.Query{Filter: f, Limit: mostFound})
+	return page.Jobs, err
 }
