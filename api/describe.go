@@ -1,12 +1,29 @@
 package api
 
 import (
+	"cmp"
+	_ "embed"
+	"encoding/json"
 	"maps"
+	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/pawl-jobs/pawl/job"
 )
+
+// inputText describes the fields of what users write, by type. It is made of the comments on these
+// fields in package job: go test ./api -run TestWords -update.
+//
+//go:embed words.json
+var inputText []byte
+
+var inputs = sync.OnceValue(func() (words map[string]map[string]string) {
+	if err := json.Unmarshal(inputText, &words); err != nil {
+		panic("api/words.json: " + err.Error())
+	}
+	return words
+})
 
 // worker describes the fields of a process.
 var worker = map[string]string{
@@ -140,7 +157,7 @@ func describe(schemas map[string]*huma.Schema) {
 	for name, s := range schemas {
 		for field, p := range s.Properties {
 			if p.Description == "" {
-				p.Description = says[name][field]
+				p.Description = cmp.Or(says[name][field], inputs()[name][field])
 			}
 			if p.Type == huma.TypeArray {
 				p.Nullable = false // an empty list is one

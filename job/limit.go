@@ -15,13 +15,20 @@ import (
 // The key "system/lab" is that of one limit. "system/lab/user/*" stands for a family: each key that has another last part is under
 // a limit of its own, unless one is set for that very key.
 type Limit struct {
-	Key     string         `json:"key" doc:"The key of the turns; with * as its last part that of a family." example:"system/local"`
-	Most    int            `json:"most" doc:"How many jobs may have a turn at once; 0 lets none go." minimum:"0" maximum:"1000000" example:"50"`
-	Ahead   int            `json:"ahead,omitempty" doc:"How many programs are made ready before their turn comes; twice most by default." minimum:"0" maximum:"1000000"`
-	Weights map[string]int `json:"weights,omitempty" doc:"The shares of owners who wait side by side; 1 by default." example:"{\"ada\":2}"`
+	// The key of the turns; with * as its last part that of a family.
+	Key string `json:"key" example:"system/local"`
 
-	// Per makes the limit a rate, of what [Rated] keys stand for.
-	Per Duration `json:"per,omitempty" doc:"Of a rate: no time of this length holds more than most." example:"2s"`
+	// How many jobs may have a turn at once; 0 lets none go.
+	Most int `json:"most" minimum:"0" maximum:"1000000" example:"50"`
+
+	// How many programs are made ready before their turn comes; twice most by default.
+	Ahead int `json:"ahead,omitempty" minimum:"0" maximum:"1000000"`
+
+	// The shares of owners who wait side by side; 1 by default.
+	Weights map[string]int `json:"weights,omitempty" example:"{\"ada\":2}"`
+
+	// Of a rate: no time of this length holds more than most.
+	Per Duration `json:"per,omitempty" example:"2s"` // makes the limit a rate; see [Rated]
 }
 
 // Bounds of limits.

@@ -11,9 +11,17 @@ import (
 // Order puts a job in order with others: of those with the same key one goes after the other. What is next is decided among those
 // that may go, whose time has come and whose prerequisites have ended.
 type Order struct {
-	Key     string       `json:"key" doc:"Jobs with the same key go one after the other, of whatever kind they are." minLength:"1" maxLength:"255" example:"account-4711"`
-	By      string       `json:"by,omitempty" doc:"What decides who goes first: created; due, the time before which a job does not start, or else that of its submission; or a field of args, where the least goes first, numbers before texts, and last who lacks it." pattern:"^(created|due|args\\..+)$" default:"created" example:"args.version"`
-	Failing OrderFailing `json:"failing,omitempty" doc:"What those behind it do while a job waits to be tried again, is blocked or paused: block: they wait; pass: they go." enum:"block,pass" default:"block"`
+	// Jobs with the same key go one after the other, of whatever kind they are.
+	Key string `json:"key" minLength:"1" maxLength:"255" example:"account-4711"`
+
+	// What decides who goes first: created; due, the time before which a job does not start, or
+	// else that of its submission; or a field of args, where the least goes first, numbers before
+	// texts, and last who lacks it.
+	By string `json:"by,omitempty" pattern:"^(created|due|args\\..+)$" default:"created" example:"args.version"`
+
+	// What those behind it do while a job waits to be tried again, is blocked or paused: block:
+	// they wait; pass: they go.
+	Failing OrderFailing `json:"failing,omitempty" enum:"block,pass" default:"block"`
 }
 
 // An OrderFailing says what becomes of those behind a job that is in trouble.

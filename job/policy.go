@@ -10,14 +10,18 @@ import (
 type Policy struct {
 	// Stages follow each other. Where there are none, those of the condition are meant.
 	Stages []Stage `json:"stages,omitempty"`
+
 	// MaxWait is how long a job waits, from the moment it was blocked: for as long as the stages last, by default, and no longer than that.
 	MaxWait Duration `json:"max_wait,omitempty"`
 }
 
 // A Stage tests Times times, once Every.
 type Stage struct {
-	Every Duration `json:"every" doc:"How much time lies between two tests." example:"60s"`
-	Times int      `json:"times,omitempty" doc:"How many tests; 0, of the last stage alone, is for ever." minimum:"0" maximum:"1000000"`
+	// How much time lies between two tests.
+	Every Duration `json:"every" example:"60s"`
+
+	// How many tests; 0, of the last stage alone, is for ever.
+	Times int `json:"times,omitempty" minimum:"0" maximum:"1000000"`
 }
 
 // Bounds of policies.
@@ -138,11 +142,23 @@ func (v *validation) recovery(r *Patience) {
 // A RecoveryPolicy is a policy with a name. One whose name is that of a condition is the policy of the condition, where a job has none; one
 // that has the name of a kind of job, or of an app, a dot, and that of a condition is that of these jobs.
 type RecoveryPolicy struct {
-	Name        string   `json:"name" doc:"The name of the policy; that of a condition, such as FILESYSTEM_FULL, for all jobs that it blocks and that have no policy of their own; with a kind of job or an app and a dot before it, such as mail.TASK_BLOCKED, for those jobs." maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"patient"`
-	Description string   `json:"description,omitempty" doc:"For people." maxLength:"2048"`
-	Disabled    bool     `json:"disabled,omitempty" doc:"It is as if it were not there."`
-	Stages      []Stage  `json:"stages,omitempty" doc:"When a condition is tested, stage by stage; as the condition has it by default." maxItems:"16"`
-	MaxWait     Duration `json:"max_wait,omitempty" doc:"How long a job waits for it at most, from the moment it was blocked; for as long as the stages last by default." example:"12h"`
+	// The name of the policy; that of a condition, such as FILESYSTEM_FULL, for all jobs that it
+	// blocks and that have no policy of their own; with a kind of job or an app and a dot before
+	// it, such as mail.TASK_BLOCKED, for those jobs.
+	Name string `json:"name" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"patient"`
+
+	// For people.
+	Description string `json:"description,omitempty" maxLength:"2048"`
+
+	// It is as if it were not there.
+	Disabled bool `json:"disabled,omitempty"`
+
+	// When a condition is tested, stage by stage; as the condition has it by default.
+	Stages []Stage `json:"stages,omitempty" maxItems:"16"`
+
+	// How long a job waits for it at most, from the moment it was blocked; for as long as the
+	// stages last by default.
+	MaxWait Duration `json:"max_wait,omitempty" example:"12h"`
 }
 
 // Policy returns what p says.

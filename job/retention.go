@@ -10,10 +10,19 @@ import (
 // A Retention says for how long the jobs of a tenant are kept when they have ended. A tenant has one; without a document
 // all jobs are kept.
 type Retention struct {
-	Name        string             `json:"name" doc:"Its name, which is default: there is one." enum:"default" example:"default"`
-	Description string             `json:"description,omitempty" doc:"For people." maxLength:"2048"`
-	Disabled    bool               `json:"disabled,omitempty" doc:"Nothing is removed."`
-	Keep        map[State]Duration `json:"keep,omitempty" doc:"For how long jobs are kept after their end, from 1h to 87600h (ten years), by the state in which they ended: FINISHED, FAILED or CANCELED. Those of a state that is left out are kept for ever."`
+	// Its name, which is default: there is one.
+	Name string `json:"name" enum:"default" example:"default"`
+
+	// For people.
+	Description string `json:"description,omitempty" maxLength:"2048"`
+
+	// Nothing is removed.
+	Disabled bool `json:"disabled,omitempty"`
+
+	// For how long jobs are kept after their end, from 1h to 87600h (ten years), by the state in
+	// which they ended: FINISHED, FAILED or CANCELED. Those of a state that is left out are kept
+	// for ever.
+	Keep map[State]Duration `json:"keep,omitempty"`
 }
 
 // DefaultRetention is the name of the retention of a tenant.
