@@ -23,10 +23,14 @@ import (
 
 // A File is one file of a job's output.
 type File struct {
-	Path     string    `json:"path" doc:"Its path in the job's folder or its results, with slashes. A byte that is no UTF-8 is written as \\xNN, and so it is asked for."`
+	// Its path in the job's folder or its results, with slashes. A byte that is no UTF-8 is written
+	// as \xNN, and so it is asked for.
+	Path     string    `json:"path"`
 	Size     int64     `json:"size"` // bytes
 	Modified time.Time `json:"modified"`
-	Problem  string    `json:"problem,omitempty" doc:"Why it cannot be looked at; then it may be a folder, and size and time say nothing."`
+
+	// Why it cannot be looked at; then it may be a folder, and size and time say nothing.
+	Problem string `json:"problem,omitempty"`
 }
 
 // fileAt returns what is said of a file.

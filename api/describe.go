@@ -5,6 +5,8 @@ import (
 	_ "embed"
 	"encoding/json"
 	"maps"
+	"reflect"
+	"strings"
 	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -12,18 +14,41 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// inputText describes the fields of what users write, by type. It is made of the comments on these
-// fields in package job: go test ./api -run TestWords -update.
+// commentsText is what the comments on fields say, by the schema of their type: go test ./api -run
+// TestWords -update.
 //
 //go:embed words.json
-var inputText []byte
+var commentsText []byte
 
-var inputs = sync.OnceValue(func() (words map[string]map[string]string) {
-	if err := json.Unmarshal(inputText, &words); err != nil {
+var comments = sync.OnceValue(func() (words map[string]map[string]string) {
+	if err := json.Unmarshal(commentsText, &words); err != nil {
 		panic("api/words.json: " + err.Error())
 	}
 	return words
 })
+
+// saidOf returns what is said of a field of a type, or of one that is embedded in it.
+func saidOf(t reflect.Type, field string) string {
+	if says := comments()[schemaName(t)][field]; says != "" || t.Kind() != reflect.Struct {
+		return says
+	}
+	for f := range t.Fields() {
+		if f.Anonymous {
+			if says := saidOf(f.Type, field); says != "" {
+				return says
+			}
+		}
+	}
+	return ""
+}
+
+// schemaName is the name of a type with a capital letter, as its schema has it.
+func schemaName(t reflect.Type) string {
+	if t.Name() == "" {
+		return ""
+	}
+	return strings.ToUpper(t.Name()[:1]) + t.Name()[1:]
+}
 
 // worker describes the fields of a process.
 var worker = map[string]string{
@@ -129,7 +154,7 @@ var says = map[string]map[string]string{
 		"message": "What happened, in words.", "data": "Evidence, for people and programs: any JSON.",
 	},
 	"File": {
-		"path": "Its path in the job's folder.", "size": "Bytes.", "modified": "When it was written last.",
+		"size": "Bytes.", "modified": "When it was written last.",
 	},
 	"FileAnswer": {
 		"jobs": "The jobs, in the order of the file.", "existed": "They were there before this call.",
@@ -157,7 +182,7 @@ func describe(schemas map[string]*huma.Schema) {
 	for name, s := range schemas {
 		for field, p := range s.Properties {
 			if p.Description == "" {
-				p.Description = cmp.Or(says[name][field], inputs()[name][field])
+				p.Description = cmp.Or(says[name][field], comments()[name][field])
 			}
 			if p.Type == huma.TypeArray {
 				p.Nullable = false // an empty list is one

@@ -47,19 +47,38 @@ func (h *handler) registerEvents() {
 const eventStream = "text/event-stream"
 
 type jobEventsInput struct {
-	ID     string `path:"id" doc:"The id of the job."`
-	Type   string `query:"type" doc:"Only events of these types: states, and names of events of users, with commas between them." example:"RUNNING,epoch"`
-	After  string `query:"after" doc:"Only events after this cursor, or end: only those yet to come. By default from the first."`
-	Last   string `header:"Last-Event-ID" doc:"The same, of a client that comes again: it counts instead of after."`
-	Follow bool   `query:"follow" doc:"Go on with what happens from now on." default:"false"`
+	// The id of the job.
+	ID string `path:"id"`
+
+	// Only events of these types: states, and names of events of users, with commas between them.
+	Type string `query:"type" example:"RUNNING,epoch"`
+
+	// Only events after this cursor, or end: only those yet to come. By default from the first.
+	After string `query:"after"`
+
+	// The same, of a client that comes again: it counts instead of after.
+	Last string `header:"Last-Event-ID"`
+
+	// Go on with what happens from now on.
+	Follow bool `query:"follow" default:"false"`
 }
 
 type eventsInput struct {
-	Filter string `query:"filter" doc:"Only events of the jobs that it chooses; state, custody, code and message are those of the event." example:"owner=ada state=FAILED"`
-	Type   string `query:"type" doc:"Only events of these types: states, and names of events of users, with commas between them." example:"FINISHED,FAILED"`
-	After  string `query:"after" doc:"Only events after this cursor, or end: only those yet to come. By default from the first."`
-	Last   string `header:"Last-Event-ID" doc:"The same, of a client that comes again: it counts instead of after."`
-	Follow bool   `query:"follow" doc:"Go on with what happens from now on." default:"false"`
+	// Only events of the jobs that it chooses; state, custody, code and message are those of the
+	// event.
+	Filter string `query:"filter" example:"owner=ada state=FAILED"`
+
+	// Only events of these types: states, and names of events of users, with commas between them.
+	Type string `query:"type" example:"FINISHED,FAILED"`
+
+	// Only events after this cursor, or end: only those yet to come. By default from the first.
+	After string `query:"after"`
+
+	// The same, of a client that comes again: it counts instead of after.
+	Last string `header:"Last-Event-ID"`
+
+	// Go on with what happens from now on.
+	Follow bool `query:"follow" default:"false"`
 }
 
 func (h *handler) jobEvents(ctx context.Context, in *jobEventsInput) (*huma.StreamResponse, error) {

@@ -54,7 +54,8 @@ func stream(head func(http.Header), write func(http.ResponseWriter, *http.Reques
 type outputOutput struct{ Body fileList }
 
 type fileList struct {
-	Files []pawl.File `json:"files" doc:"The files, by path."`
+	// The files, by path.
+	Files []pawl.File `json:"files"`
 }
 
 func (h *handler) output(ctx context.Context, in *target) (*outputOutput, error) {
@@ -67,8 +68,11 @@ func (h *handler) output(ctx context.Context, in *target) (*outputOutput, error)
 }
 
 type fileInput struct {
-	ID   string `path:"id" doc:"The id of the job."`
-	Path string `path:"path" doc:"The path of the file in the job's folder; slashes may stand as they are." example:"counts.txt"`
+	// The id of the job.
+	ID string `path:"id"`
+
+	// The path of the file in the job's folder; slashes may stand as they are.
+	Path string `path:"path" example:"counts.txt"`
 }
 
 func (h *handler) openOutput(ctx context.Context, in *fileInput) (*huma.StreamResponse, error) {
@@ -131,10 +135,19 @@ func disposition(name string) string {
 }
 
 type logsInput struct {
-	ID     string `path:"id" doc:"The id of the job."`
-	Stream string `query:"stream" doc:"Which of the two." enum:"stdout,stderr" default:"stdout"`
-	Tail   int    `query:"tail" doc:"Only so many of the last lines; all by default. For each of them 1 MiB is read, 64 MiB in all; where they are longer a line says that the beginning is cut." minimum:"1"`
-	Follow bool   `query:"follow" doc:"Go on with what is written from now on, until the job has ended. Of a job that is tried again it is the log of the present attempt, and then of those after it." default:"false"`
+	// The id of the job.
+	ID string `path:"id"`
+
+	// Which of the two.
+	Stream string `query:"stream" enum:"stdout,stderr" default:"stdout"`
+
+	// Only so many of the last lines; all by default. For each of them 1 MiB is read, 64 MiB in
+	// all; where they are longer a line says that the beginning is cut.
+	Tail int `query:"tail" minimum:"1"`
+
+	// Go on with what is written from now on, until the job has ended. Of a job that is tried again
+	// it is the log of the present attempt, and then of those after it.
+	Follow bool `query:"follow" default:"false"`
 }
 
 func (h *handler) logs(ctx context.Context, in *logsInput) (*huma.StreamResponse, error) {

@@ -85,7 +85,8 @@ func annotationSchema(r huma.Registry) *huma.Schema {
 
 // A target names one job in a path. (Inputs repeat its field: huma passes over what is embedded and not exported.)
 type target struct {
-	ID string `path:"id" doc:"The id of the job."`
+	// The id of the job.
+	ID string `path:"id"`
 }
 
 // idOf reads the id in a path.
@@ -98,10 +99,17 @@ func idOf(text string) (job.ID, error) {
 }
 
 type listInput struct {
-	Filter string `query:"filter" doc:"Which jobs; all by default." example:"state=RUNNING owner=ada"`
-	Sort   string `query:"sort" doc:"The order; a minus turns it round. By end there are only jobs that have ended." enum:"-created,created,-ended,ended,name,-name" default:"-created"`
-	Limit  int    `query:"limit" doc:"How many jobs a page has at most." minimum:"1" maximum:"1000" default:"100"`
-	Cursor string `query:"cursor" doc:"The page to begin with: next of the page before, of the same filter and order."`
+	// Which jobs; all by default.
+	Filter string `query:"filter" example:"state=RUNNING owner=ada"`
+
+	// The order; a minus turns it round. By end there are only jobs that have ended.
+	Sort string `query:"sort" enum:"-created,created,-ended,ended,name,-name" default:"-created"`
+
+	// How many jobs a page has at most.
+	Limit int `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+
+	// The page to begin with: next of the page before, of the same filter and order.
+	Cursor string `query:"cursor"`
 }
 
 type listOutput struct {
@@ -127,8 +135,11 @@ func (h *handler) list(ctx context.Context, in *listInput) (*listOutput, error) 
 }
 
 type findInput struct {
-	Job    string `query:"job" required:"true" doc:"The name, the id, or a beginning or an end of the id." example:"wordcount"`
-	Hidden bool   `query:"hidden" doc:"Of the jobs with this name take the newest hidden one, if there is one."`
+	// The name, the id, or a beginning or an end of the id.
+	Job string `query:"job" required:"true" example:"wordcount"`
+
+	// Of the jobs with this name take the newest hidden one, if there is one.
+	Hidden bool `query:"hidden"`
 }
 
 func (h *handler) find(ctx context.Context, in *findInput) (*jobOutput, error) {
@@ -137,15 +148,21 @@ func (h *handler) find(ctx context.Context, in *findInput) (*jobOutput, error) {
 }
 
 type countInput struct {
-	Filter string `query:"filter" doc:"Which jobs; all by default." example:"owner=ada"`
+	// Which jobs; all by default.
+	Filter string `query:"filter" example:"owner=ada"`
 }
 
 type countOutput struct{ Body counts }
 
 type counts struct {
-	States map[job.State]int `json:"states" doc:"How many jobs stand in each state; states without jobs are left out."`
-	Total  int               `json:"total" doc:"How many these are together."`
-	Since  time.Time         `json:"since,omitzero" doc:"Only jobs submitted since then were looked at; missing: all."`
+	// How many jobs stand in each state; states without jobs are left out.
+	States map[job.State]int `json:"states"`
+
+	// How many these are together.
+	Total int `json:"total"`
+
+	// Only jobs submitted since then were looked at; missing: all.
+	Since time.Time `json:"since,omitzero"`
 }
 
 func (h *handler) count(ctx context.Context, in *countInput) (*countOutput, error) {
@@ -189,8 +206,12 @@ func (h *handler) delete(ctx context.Context, in *target) (*struct{}, error) {
 }
 
 type requestInput struct {
-	ID       string `path:"id" doc:"The id of the job."`
-	Resolved bool   `query:"resolved" doc:"With everything filled in, as the job is run, instead of as it was given. It is not there before PROCESSING_INPUTS." default:"false"`
+	// The id of the job.
+	ID string `path:"id"`
+
+	// With everything filled in, as the job is run, instead of as it was given. It is not there
+	// before PROCESSING_INPUTS.
+	Resolved bool `query:"resolved" default:"false"`
 }
 
 func (h *handler) request(ctx context.Context, in *requestInput) (*rawOutput, error) {
@@ -214,15 +235,23 @@ func (h *handler) request(ctx context.Context, in *requestInput) (*rawOutput, er
 type historyOutput struct{ Body history }
 
 type history struct {
-	Events []job.Event `json:"events" doc:"What happened, oldest first."`
-	Spent  []spent     `json:"spent" doc:"How long it stood in each state, in the order of the first entry."`
+	// What happened, oldest first.
+	Events []job.Event `json:"events"`
+
+	// How long it stood in each state, in the order of the first entry.
+	Spent []spent `json:"spent"`
 }
 
 // spent is the time that a job stood in a state.
 type spent struct {
-	State   job.State `json:"state" doc:"The state."`
-	Seconds float64   `json:"seconds" doc:"How long it stood there, of all times together; in the present state until now."`
-	Times   int       `json:"times" doc:"How often it came there."`
+	// The state.
+	State job.State `json:"state"`
+
+	// How long it stood there, of all times together; in the present state until now.
+	Seconds float64 `json:"seconds"`
+
+	// How often it came there.
+	Times int `json:"times"`
 }
 
 func (h *handler) history(ctx context.Context, in *target) (*historyOutput, error) {
@@ -284,8 +313,11 @@ type resubmitOutput struct {
 }
 
 type resubmitInput struct {
-	ID  string `path:"id" doc:"The id of the job."`
-	Key string `header:"Idempotency-Key" maxLength:"255" doc:"Repeated under the same key within 24 hours, the call answers the same new job."`
+	// The id of the job.
+	ID string `path:"id"`
+
+	// Repeated under the same key within 24 hours, the call answers the same new job.
+	Key string `header:"Idempotency-Key" maxLength:"255"`
 }
 
 func (h *handler) resubmit(ctx context.Context, in *resubmitInput) (*resubmitOutput, error) {

@@ -34,6 +34,7 @@ type operation struct {
 	site           bool               // only the service's own principal may do it
 	ofJob          bool               // the program of a running job may do it to that job
 	peer           PeerMay            // what another process must be allowed to do it; empty: none may
+	input          reflect.Type       // has its parameters as fields
 }
 
 // A body is what an operation takes.
@@ -71,6 +72,7 @@ func register[I, O any](h *handler, op operation, f func(context.Context, *I) (*
 	if !op.public {
 		documented.Security = []map[string][]string{{bearer: {}}}
 	}
+	op.input = reflect.TypeFor[I]()
 	h.operations[op.method+" "+op.path] = &op
 	huma.Register(h.api, documented, func(ctx context.Context, in *I) (*O, error) {
 		out, err := f(ctx, in)
@@ -208,6 +210,7 @@ func (h *handler) document(doc *huma.OpenAPI, made *huma.Operation) {
 		if p.In == "query" {
 			op.queries = append(op.queries, p.Name)
 		}
+		p.Description = saidOf(op.input, p.Name)
 		documentParam(p)
 	}
 }

@@ -44,7 +44,8 @@ func (h *handler) registerRecovery() {
 }
 
 type groupList struct {
-	Items []pawl.BlockedGroup `json:"items" doc:"The groups, by key."`
+	// The groups, by key.
+	Items []pawl.BlockedGroup `json:"items"`
 }
 
 type groupsOutput struct{ Body groupList }
@@ -55,7 +56,8 @@ func (h *handler) groups(ctx context.Context, _ *struct{}) (*groupsOutput, error
 }
 
 type groupInput struct {
-	Group string `path:"group" doc:"The key of the group." example:"0f3a1c2f51a4b7d9e2c46a80"`
+	// The key of the group.
+	Group string `path:"group" example:"0f3a1c2f51a4b7d9e2c46a80"`
 }
 
 type groupOutput struct{ Body pawl.BlockedGroup }

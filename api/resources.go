@@ -97,7 +97,8 @@ func (d *documentsOf[T]) list(ctx context.Context, _ *struct{}) (*documentsOutpu
 }
 
 type namedInput struct {
-	Name string `path:"name" doc:"The name." example:"night"`
+	// The name.
+	Name string `path:"name" example:"night"`
 }
 
 type documentOutput[T any] struct {
@@ -119,9 +120,14 @@ func (d *documentsOf[T]) get(ctx context.Context, in *namedInput) (*documentOutp
 }
 
 type putInput struct {
-	Name        string `path:"name" doc:"The name." example:"night"`
-	IfMatch     string `header:"If-Match" doc:"The ETag of the document that is to be replaced; any by default." example:"\"3\""`
-	IfNoneMatch string `header:"If-None-Match" doc:"A star: there must be none yet." enum:"*"`
+	// The name.
+	Name string `path:"name" example:"night"`
+
+	// The ETag of the document that is to be replaced; any by default.
+	IfMatch string `header:"If-Match" example:"\"3\""`
+
+	// A star: there must be none yet.
+	IfNoneMatch string `header:"If-None-Match" enum:"*"`
 }
 
 func (d *documentsOf[T]) put(ctx context.Context, in *putInput) (*documentOutput[T], error) {

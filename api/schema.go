@@ -154,11 +154,13 @@ func Schema(kind string) ([]byte, error) {
 type schemasOutput struct{ Body schemaList }
 
 type schemaList struct {
-	Kinds []string `json:"kinds" doc:"The kinds of document, each with a schema at /v1/schemas/{kind}."`
+	// The kinds of document, each with a schema at /v1/schemas/{kind}.
+	Kinds []string `json:"kinds"`
 }
 
 type kindInput struct {
-	Kind string `path:"kind" doc:"The kind of document." example:"job"`
+	// The kind of document.
+	Kind string `path:"kind" example:"job"`
 }
 
 // A rawOutput is answered to the byte.

@@ -17,24 +17,37 @@ import (
 
 // submitted answers for one job.
 type submitted struct {
-	ID      job.ID      `json:"id" doc:"Its id."`
-	State   job.State   `json:"state" doc:"How far it has come."`
-	Custody job.Custody `json:"custody" doc:"Who is responsible for it now."`
-	Existed bool        `json:"existed" doc:"It was there before this call."`
+	// Its id.
+	ID job.ID `json:"id"`
+
+	// How far it has come.
+	State job.State `json:"state"`
+
+	// Who is responsible for it now.
+	Custody job.Custody `json:"custody"`
+
+	// It was there before this call.
+	Existed bool `json:"existed"`
 }
 
 type submittedMany struct {
-	Jobs []submitted `json:"jobs" doc:"The jobs, in the order of the request."`
+	// The jobs, in the order of the request.
+	Jobs []submitted `json:"jobs"`
 }
 
 type viewedMany struct {
-	Jobs []pawl.View `json:"jobs" doc:"The jobs, in the order of the request."`
+	// The jobs, in the order of the request.
+	Jobs []pawl.View `json:"jobs"`
 }
 
 // manySpecs is a body with many specs.
 type manySpecs struct {
-	Jobs     []json.RawMessage `json:"jobs" doc:"The specs; up to 10000." minItems:"1"`
-	Defaults json.RawMessage   `json:"defaults,omitempty" doc:"What the specs share: it lies under each of them. Maps are merged key by key at every depth, everything else is replaced; null takes a default away."`
+	// The specs; up to 10000.
+	Jobs []json.RawMessage `json:"jobs" minItems:"1"`
+
+	// What the specs share: it lies under each of them. Maps are merged key by key at every depth,
+	// everything else is replaced; null takes a default away.
+	Defaults json.RawMessage `json:"defaults,omitempty"`
 }
 
 // TransformSchema implements [huma.SchemaTransformer].
@@ -46,11 +59,21 @@ func (manySpecs) TransformSchema(r huma.Registry, s *huma.Schema) *huma.Schema {
 
 // runBody is the jobs of a file.
 type runBody struct {
-	Path string            `json:"path" doc:"The path of the file, absolute." example:"/home/ada/jobs.yaml"`
-	Sum  string            `json:"sum" doc:"What identifies the bytes of the file." minLength:"1" example:"9f86d081"`
-	New  bool              `json:"new,omitempty" doc:"Another run, though one of the same bytes has not ended."`
-	Call string            `json:"call,omitempty" doc:"Names a new run, so that the call can be repeated when its answer was lost; made by the caller."`
-	Jobs []json.RawMessage `json:"jobs" doc:"The specs." minItems:"1"`
+	// The path of the file, absolute.
+	Path string `json:"path" example:"/home/ada/jobs.yaml"`
+
+	// What identifies the bytes of the file.
+	Sum string `json:"sum" minLength:"1" example:"9f86d081"`
+
+	// Another run, though one of the same bytes has not ended.
+	New bool `json:"new,omitempty"`
+
+	// Names a new run, so that the call can be repeated when its answer was lost; made by the
+	// caller.
+	Call string `json:"call,omitempty"`
+
+	// The specs.
+	Jobs []json.RawMessage `json:"jobs" minItems:"1"`
 }
 
 // TransformSchema implements [huma.SchemaTransformer].
@@ -103,8 +126,12 @@ func (h *handler) registerSubmit() {
 }
 
 type submitInput struct {
-	Key  string `header:"Idempotency-Key" maxLength:"255" doc:"Repeated under the same key within 24 hours, the same request answers the same jobs, and another one is refused."`
-	Wait string `query:"wait" doc:"Wait so long for the end of the jobs, 5m at most in one call. The answer is their views." example:"30s"`
+	// Repeated under the same key within 24 hours, the same request answers the same jobs, and
+	// another one is refused.
+	Key string `header:"Idempotency-Key" maxLength:"255"`
+
+	// Wait so long for the end of the jobs, 5m at most in one call. The answer is their views.
+	Wait string `query:"wait" example:"30s"`
 }
 
 type submitOutput struct {
@@ -302,7 +329,8 @@ func below(at string, err error) error {
 }
 
 type runInput struct {
-	Key string `path:"key" doc:"The SHA-256 sum of the path of the file, in hex."`
+	// The SHA-256 sum of the path of the file, in hex.
+	Key string `path:"key"`
 }
 
 type runOutput struct {

@@ -37,7 +37,8 @@ func keyless(r huma.Registry) *huma.Schema {
 }
 
 type limitList struct {
-	Items []pawl.LimitUse `json:"items" doc:"The limits, by key."`
+	// The limits, by key.
+	Items []pawl.LimitUse `json:"items"`
 }
 
 type limitsOutput struct{ Body limitList }
@@ -48,7 +49,8 @@ func (h *handler) limits(ctx context.Context, _ *struct{}) (*limitsOutput, error
 }
 
 type limitInput struct {
-	Key string `path:"key" doc:"The key of the turns." example:"license"`
+	// The key of the turns.
+	Key string `path:"key" example:"license"`
 }
 
 type limitOutput struct{ Body pawl.LimitUse }

@@ -27,14 +27,22 @@ func (h *handler) registerWishes() {
 }
 
 type wishInput struct {
-	ID   string `path:"id" doc:"The id of the job."`
-	Wait string `query:"wait" doc:"Wait so long for it to be obeyed, 5m at most in one call." example:"30s"`
+	// The id of the job.
+	ID string `path:"id"`
+
+	// Wait so long for it to be obeyed, 5m at most in one call.
+	Wait string `query:"wait" example:"30s"`
 }
 
 type cancelInput struct {
-	ID    string `path:"id" doc:"The id of the job."`
-	Wait  string `query:"wait" doc:"Wait so long for it to be obeyed, 5m at most in one call; with force 10s by default." example:"30s"`
-	Force bool   `query:"force" doc:"Give the job up when it has not obeyed by then." default:"false"`
+	// The id of the job.
+	ID string `path:"id"`
+
+	// Wait so long for it to be obeyed, 5m at most in one call; with force 10s by default.
+	Wait string `query:"wait" example:"30s"`
+
+	// Give the job up when it has not obeyed by then.
+	Force bool `query:"force" default:"false"`
 }
 
 type ask func(*pawl.Service, context.Context, ...job.ID) ([]store.Wished, error)

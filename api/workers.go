@@ -29,7 +29,8 @@ func (h *handler) registerWorkers() {
 }
 
 type workerList struct {
-	Items []pawl.Worker `json:"items" doc:"The processes; the one that began last is first."`
+	// The processes; the one that began last is first.
+	Items []pawl.Worker `json:"items"`
 }
 
 type workersOutput struct{ Body workerList }
@@ -40,7 +41,8 @@ func (h *handler) workers(ctx context.Context, _ *struct{}) (*workersOutput, err
 }
 
 type workerInput struct {
-	ID string `path:"id" doc:"The id of its session."`
+	// The id of its session.
+	ID string `path:"id"`
 }
 
 type workerViewOutput struct{ Body pawl.WorkerView }
