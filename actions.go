@@ -10,8 +10,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Cancel asks that jobs end. A job whose program runs is CANCELED once that program is known to be dead. Answers come
-// in the order of ids.
+// Cancel asks that jobs end. A job whose program runs is CANCELED once that program is known to be
+// dead. Answers come in the order of ids.
 func (s *Service) Cancel(ctx context.Context, ids ...job.ID) ([]store.Wished, error) {
 	return s.wish(ctx, job.WishCancel, ids)
 }
@@ -26,8 +26,8 @@ func (s *Service) Resume(ctx context.Context, ids ...job.ID) ([]store.Wished, er
 	return s.wish(ctx, job.WishResume, ids)
 }
 
-// Abandon cancels jobs at once, also where it cannot be confirmed that nothing of them runs any more: such a job ends
-// with the code ABANDONED, and its program may still run.
+// Abandon cancels jobs at once, also where it cannot be confirmed that nothing of them runs any
+// more: such a job ends with the code ABANDONED, and its program may still run.
 func (s *Service) Abandon(ctx context.Context, ids ...job.ID) ([]store.Wished, error) {
 	return s.ask(ctx, store.Wish{Wish: job.WishCancel, Jobs: ids, Force: true})
 }
@@ -46,15 +46,17 @@ func (s *Service) ask(ctx context.Context, w store.Wish) ([]store.Wished, error)
 	return answers, nil
 }
 
-// With these words begins the message of an event that says that a wish was carried out on a program that runs.
+// With these words begins the message of an event that says that a wish was carried out on a
+// program that runs.
 const (
 	saysSuspended = "suspended"
 	saysGoesOn    = "goes on"
 )
 
-// Obeyed waits until a job has obeyed a wish that was made of it before, and reports whether it did; an end of ctx is no
-// error, for the wish stands. A cancel is obeyed when the job has ended, a pause when the job is PAUSED or its program
-// is suspended, and when it has ended meanwhile. To resume is to leave PAUSED, or for a suspended program to go on.
+// Obeyed waits until a job has obeyed a wish that was made of it before, and reports whether it
+// did; an end of ctx is no error, for the wish stands. A cancel is obeyed when the job has ended, a
+// pause when the job is PAUSED or its program is suspended, and when it has ended meanwhile. To
+// resume is to leave PAUSED, or for a suspended program to go on.
 func (s *Service) Obeyed(ctx context.Context, id job.ID, w job.Wish) (bool, error) {
 	done, err := s.await(ctx, id, w)
 	if ctx.Err() != nil {
@@ -110,21 +112,23 @@ func obeyed(j *job.Job, w job.Wish, suspended bool) bool {
 	return false
 }
 
-// Resubmit submits the request of a job once more, as it was given, and answers with the new job. Conflict, where its
-// external id stands for the job that is there.
+// Resubmit submits the request of a job once more, as it was given, and answers with the new job.
+// Conflict, where its external id stands for the job that is there.
 func (s *Service) Resubmit(ctx context.Context, id job.ID) (job.ID, error) {
 	return s.ResubmitOnce(ctx, "", id)
 }
 
-// ResubmitOnce is Resubmit under an idempotency key: repeated with the same key within [store.KeepKey] it answers with
-// the same new job. A key stands for one new job of each job.
+// ResubmitOnce is Resubmit under an idempotency key: repeated with the same key within
+// [store.KeepKey] it answers with the same new job. A key stands for one new job of each job.
 func (s *Service) ResubmitOnce(ctx context.Context, key string, id job.ID) (job.ID, error) {
 	j, err := s.Job(ctx, id)
 	if err != nil {
 		return job.ID{}, err
 	}
 	if j.ExternalID != "" {
-		return job.ID{}, job.Errorf(job.Conflict, "job %s has the external_id %q, which stands for one job only: submit its request with another", j.ID, j.ExternalID)
+		return job.ID{}, job.Errorf(job.Conflict,
+			"job %s has the external_id %q, which stands for one job only: submit its request with another", j.ID,
+			j.ExternalID)
 	}
 	spec, err := job.ParseSpec(j.Request)
 	if err != nil {
@@ -159,7 +163,8 @@ const (
 )
 
 // Actions lists every action.
-var Actions = []Action{ActCancel, ActPause, ActResume, ActResubmit, ActHide, ActUnhide, ActDelete, ActTry, ActRelease, ActGiveUp}
+var Actions = []Action{ActCancel, ActPause, ActResume, ActResubmit, ActHide, ActUnhide, ActDelete, ActTry,
+	ActRelease, ActGiveUp}
 
 // A Bulk is one action on many jobs.
 type Bulk struct {
@@ -192,8 +197,9 @@ const (
 	mostRefusals = 100
 )
 
-// Bulk does one action with all jobs that a filter chooses and that were there when it began, newest first, in many
-// transactions. When ctx ends it stops between two of them, and tells how far it has come.
+// Bulk does one action with all jobs that a filter chooses and that were there when it began,
+// newest first, in many transactions. When ctx ends it stops between two of them, and tells how far
+// it has come.
 func (s *Service) Bulk(ctx context.Context, b Bulk) (a BulkAnswer, err error) {
 	if b.DryRun {
 		counts, err := s.Count(ctx, b.Filter)
@@ -272,9 +278,11 @@ func asked(answers []store.Wished, err error) ([]error, error) {
 	return errs, err
 }
 
-// Annotate changes the labels and notes of a job: what a names is merged into those that are there, or takes their place.
+// Annotate changes the labels and notes of a job: what a names is merged into those that are there,
+// or takes their place.
 func (s *Service) Annotate(ctx context.Context, id job.ID, a job.Annotation, replace bool) (View, error) {
-	errs, err := s.cfg.Store.Annotate(ctx, store.Annotation{Tenant: s.cfg.Tenant, Jobs: []job.ID{id}, Annotation: a, Replace: replace})
+	errs, err := s.cfg.Store.Annotate(ctx,
+		store.Annotation{Tenant: s.cfg.Tenant, Jobs: []job.ID{id}, Annotation: a, Replace: replace})
 	if err == nil {
 		err = errs[0]
 	}
@@ -284,7 +292,8 @@ func (s *Service) Annotate(ctx context.Context, id job.ID, a job.Annotation, rep
 	return s.View(ctx, id)
 }
 
-// Hide hides jobs that have ended, so that lists leave them out, or shows them again. Answers come in the order of ids.
+// Hide hides jobs that have ended, so that lists leave them out, or shows them again. Answers come
+// in the order of ids.
 func (s *Service) Hide(ctx context.Context, hidden bool, ids ...job.ID) ([]error, error) {
 	return s.cfg.Store.Annotate(ctx, store.Annotation{Tenant: s.cfg.Tenant, Jobs: ids, Hidden: &hidden})
 }
@@ -294,8 +303,8 @@ func (s *Service) AddEvent(ctx context.Context, id job.ID, n job.Note) (store.Ev
 	return s.addEvent(ctx, store.NewEvent{Job: id, Cause: job.CauseUser, Note: n})
 }
 
-// AddProgramEvent writes an event of a running program into the history of its job. launch is the number of its launch:
-// that of another one is refused.
+// AddProgramEvent writes an event of a running program into the history of its job. launch is the
+// number of its launch: that of another one is refused.
 func (s *Service) AddProgramEvent(ctx context.Context, id job.ID, launch int, n job.Note) (store.Event, error) {
 	return s.addEvent(ctx, store.NewEvent{Job: id, Cause: job.CauseJob, Launch: launch, Note: n})
 }
@@ -312,9 +321,10 @@ func (s *Service) addEvent(ctx context.Context, e store.NewEvent) (store.Event, 
 	return written, err
 }
 
-// Delete deletes jobs that have ended: their files in the service's own folders, and then all that the database knows of
-// them. It can be repeated. Answers come in the order of ids: NotFound, or Conflict where a job has not ended. A job that
-// belongs to another machine is deleted there; its answer is Unavailable while no process of that machine can be asked.
+// Delete deletes jobs that have ended: their files in the service's own folders, and then all that
+// the database knows of them. It can be repeated. Answers come in the order of ids: NotFound, or
+// Conflict where a job has not ended. A job that belongs to another machine is deleted there; its
+// answer is Unavailable while no process of that machine can be asked.
 func (s *Service) Delete(ctx context.Context, ids ...job.ID) ([]error, error) {
 	errs := make([]error, len(ids))
 	var gone []job.ID

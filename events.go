@@ -20,12 +20,14 @@ type NewsQuery struct {
 	Filter job.Filter // of the jobs that it chooses; state, custody, code and message are those of the event
 	Types  []string   // states, or names of what users and jobs wrote; empty: all
 	Cursor string     // from here on; empty: from the first
-	// Until ends the waiting for more when it is closed: what is there by then is yielded. Nil: never.
+	// Until ends the waiting for more when it is closed: what is there by then is yielded. Nil:
+	// never.
 	Until <-chan struct{}
 }
 
-// News yields events in the order in which they were committed, each with the cursor from which those after it are had,
-// and waits for more until ctx ends. The error is yielded last. It ends by itself after a job's terminal event.
+// News yields events in the order in which they were committed, each with the cursor from which
+// those after it are had, and waits for more until ctx ends. The error is yielded last. It ends by
+// itself after a job's terminal event.
 func (s *Service) News(ctx context.Context, q NewsQuery) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
 		f := follower{s: s, q: q, cursor: q.Cursor}
@@ -42,8 +44,9 @@ func (s *Service) News(ctx context.Context, q NewsQuery) iter.Seq2[store.Event, 
 	}
 }
 
-// Events yields the events of one job, or of all jobs for the zero id, from a cursor on ("": from the first), and
-// waits for more until ctx ends. The error is yielded last. It ends by itself after a job's terminal event.
+// Events yields the events of one job, or of all jobs for the zero id, from a cursor on ("": from
+// the first), and waits for more until ctx ends. The error is yielded last. It ends by itself after
+// a job's terminal event.
 func (s *Service) Events(ctx context.Context, id job.ID, cursor string) iter.Seq2[job.Event, error] {
 	return func(yield func(job.Event, error) bool) {
 		for n, err := range s.News(ctx, NewsQuery{Job: id, Cursor: cursor}) {
@@ -105,8 +108,9 @@ func (f *follower) follow(ctx context.Context, yield func(store.Event) bool) err
 	feed.join()
 	defer feed.leave()
 	for {
-		// What this read of the feed has reached is in the past; what the past yields beyond that is looked for again. So
-		// the past ends where the feed goes on, with nothing left out and nothing twice.
+		// What this read of the feed has reached is in the past; what the past yields beyond that
+		// is looked for again. So the past ends where the feed goes on, with nothing left out and
+		// nothing twice.
 		at, known, err := feed.read(ctx)
 		if err != nil {
 			return err
@@ -124,7 +128,8 @@ func (f *follower) follow(ctx context.Context, yield func(store.Event) bool) err
 	}
 }
 
-// past yields what the store has now, of which known has been read. over says that nothing more is wanted.
+// past yields what the store has now, of which known has been read. over says that nothing more is
+// wanted.
 func (f *follower) past(ctx context.Context, known string, yield func(store.Event) bool) (over bool, err error) {
 	q := store.EventQuery{Tenant: f.s.cfg.Tenant, Job: f.q.Job, Cursor: f.cursor, Known: known, Limit: firstPage}
 	for {
@@ -140,8 +145,8 @@ func (f *follower) past(ctx context.Context, known string, yield func(store.Even
 	}
 }
 
-// Who follows has a page of the past in memory, and may take long to read it. A page has about pageBytes, as far as the
-// one before tells.
+// Who follows has a page of the past in memory, and may take long to read it. A page has about
+// pageBytes, as far as the one before tells.
 const (
 	firstPage = 16 // events
 	mostPage  = 256
@@ -163,8 +168,8 @@ func sizeOf(e *store.Event) int { return 400 + len(e.Message) + len(e.Data) }
 // lookAgain is how often who follows one job sees whether it is there.
 const lookAgain = 30 * time.Second
 
-// present yields what comes after a point of the feed. It returns when this follower is too slow for the feed, or
-// nothing more is wanted.
+// present yields what comes after a point of the feed. It returns when this follower is too slow
+// for the feed, or nothing more is wanted.
 func (f *follower) present(ctx context.Context, at int64, yield func(store.Event) bool) (over bool, err error) {
 	var gone <-chan time.Time // when to see whether the job is there: one that was deleted tells nothing
 	if !f.q.Job.IsZero() {
@@ -209,8 +214,8 @@ func (f *follower) present(ctx context.Context, at int64, yield func(store.Event
 	}
 }
 
-// unseen returns those events of b that come after the cursor. The cursor may be of another process, which could tell earlier
-// than the feed of this one that nothing is missing before it.
+// unseen returns those events of b that come after the cursor. The cursor may be of another
+// process, which could tell earlier than the feed of this one that nothing is missing before it.
 func (f *follower) unseen(b *batch) (*batch, error) {
 	for i := range b.events {
 		switch after, err := f.s.cfg.Store.After(b.events[i].Cursor, f.cursor); {
@@ -284,10 +289,11 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// A feed reads the events that are committed from now on, once for all who follow them in this process. It runs while
-// somebody does.
+// A feed reads the events that are committed from now on, once for all who follow them in this
+// process. It runs while somebody does.
 //
-// What it has read it keeps in batches, of which it forgets the oldest: who is slower reads the store instead.
+// What it has read it keeps in batches, of which it forgets the oldest: who is slower reads the
+// store instead.
 type feed struct {
 	store  store.Store
 	broker broker.Broker
@@ -445,7 +451,8 @@ func (f *feed) listen(ctx context.Context, news broker.Subscription) error {
 	}
 }
 
-// read reads all that has been committed by now, and returns how many batches have been read in all, and up to where.
+// read reads all that has been committed by now, and returns how many batches have been read in
+// all, and up to where.
 func (f *feed) read(ctx context.Context) (at int64, cursor string, err error) {
 	f.reading.Lock()
 	defer f.reading.Unlock()
@@ -478,7 +485,8 @@ func (f *feed) add(b *batch) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.batches, f.events, f.bytes, f.count = append(f.batches, b), f.events+len(b.events), f.bytes+b.bytes, f.count+1
-	for oldest := f.batches[0]; f.events-len(oldest.events) >= f.keep || f.bytes > f.most && len(f.batches) > 1; oldest = f.batches[0] {
+	for oldest := f.batches[0]; f.events-len(oldest.events) >= f.keep || f.bytes > f.most &&
+		len(f.batches) > 1; oldest = f.batches[0] {
 		f.events, f.bytes = f.events-len(oldest.events), f.bytes-oldest.bytes
 		f.batches[0] = nil
 		f.batches = f.batches[1:]
@@ -495,8 +503,8 @@ func (f *feed) fail(err error) {
 	f.grown = make(chan struct{})
 }
 
-// after returns the batch that was read after so many others; or nil, and a channel that is closed when there may be one.
-// The channel is nil, too, when it has been forgotten.
+// after returns the batch that was read after so many others; or nil, and a channel that is closed
+// when there may be one. The channel is nil, too, when it has been forgotten.
 func (f *feed) after(at int64) (*batch, <-chan struct{}, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -47,9 +47,9 @@ func amiss(name string, err error) File {
 	return File{Path: files.Text(name), Problem: why}
 }
 
-// Output lists the regular files of a job, sorted by path: those in its folder while that is there, and its results
-// after that. Links are not followed, and what Pawl itself keeps in the folder is left out. What cannot be looked at is
-// among them, with its problem. The error is NotFound while
+// Output lists the regular files of a job, sorted by path: those in its folder while that is there,
+// and its results after that. Links are not followed, and what Pawl itself keeps in the folder is
+// left out. What cannot be looked at is among them, with its problem. The error is NotFound while
 // the job has no files yet, and for a task.
 func (s *Service) Output(ctx context.Context, id job.ID) ([]File, error) {
 	j, err := s.Job(ctx, id)
@@ -95,8 +95,8 @@ func archived(ctx context.Context, f engine.Files) ([]File, error) {
 	return list, nil
 }
 
-// OpenOutput opens one file of a job for reading, which the caller closes. A path that leads out of the job's folder, by
-// itself or through a symbolic link, is Invalid.
+// OpenOutput opens one file of a job for reading, which the caller closes. A path that leads out of
+// the job's folder, by itself or through a symbolic link, is Invalid.
 func (s *Service) OpenOutput(ctx context.Context, id job.ID, name string) (File, io.ReadSeekCloser, error) {
 	j, err := s.Job(ctx, id)
 	if err != nil {
@@ -136,7 +136,8 @@ func (s *Service) keeper(j *job.Job) (engine.Keeper, error) {
 	case j.Program():
 		return nil, job.Errorf(job.Unavailable, "this process does not keep the files of programs")
 	}
-	return nil, job.Errorf(job.NotFound, "job %s is a task and has no files and no log: see pawl history %s", j.ID, j.ID)
+	return nil, job.Errorf(job.NotFound, "job %s is a task and has no files and no log: see pawl history %s", j.ID,
+		j.ID)
 }
 
 // below lists the regular files in a folder and below it. name is the folder's path within root.
@@ -170,7 +171,8 @@ func below(ctx context.Context, fsys files.FS, root, name string) ([]File, error
 	return list, nil
 }
 
-// open opens a file in a job's folder, or else in its results. The error is fs.ErrNotExist where neither has it.
+// open opens a file in a job's folder, or else in its results. The error is fs.ErrNotExist where
+// neither has it.
 func open(ctx context.Context, f engine.Files, name string) (File, io.ReadSeekCloser, error) {
 	if !inner(name) {
 		return File{}, nil, outside(name)
@@ -214,11 +216,13 @@ func inner(name string) bool {
 }
 
 func outside(name string) error {
-	return job.Errorf(job.Invalid, "%q is not the path of a file in the job's folder: give one without .. that no link leads out of it", name)
+	return job.Errorf(job.Invalid, "%q is not the path of a file in the job's folder: give one without .. that "+
+		"no link leads out of it", name)
 }
 
-// within returns the name of a file in the folder root, with links followed where that can be done, and refuses one
-// that is not below root. What Pawl keeps there for itself is as if it were not there: it holds the environment.
+// within returns the name of a file in the folder root, with links followed where that can be done,
+// and refuses one that is not below root. What Pawl keeps there for itself is as if it were not
+// there: it holds the environment.
 func within(ctx context.Context, fsys files.FS, root, name string) (string, error) {
 	full := path.Join(root, name)
 	if r, ok := fsys.(files.Linker); ok {
@@ -265,10 +269,10 @@ next:
 	return nil
 }
 
-// A Peer is a process of another machine, which is asked for the files of jobs that belong to that machine. What its
-// methods answer is what the methods of [Service] answer there, and so are their errors. An error of kind Unavailable says
-// that the process could not be asked, or is another one than was meant: the next one of the machine is asked then. They
-// are safe for concurrent use.
+// A Peer is a process of another machine, which is asked for the files of jobs that belong to that
+// machine. What its methods answer is what the methods of [Service] answer there, and so are their
+// errors. An error of kind Unavailable says that the process could not be asked, or is another one
+// than was meant: the next one of the machine is asked then. They are safe for concurrent use.
 type Peer interface {
 	Output(ctx context.Context, id job.ID) ([]File, error)
 	// OpenOutput and Log begin an answer that is read as it comes, for as long as ctx lasts.
@@ -285,23 +289,23 @@ type PeerAsk struct {
 	Principal string
 }
 
-// Here returns the service that asks no process of another machine: whom another process has sent here is answered from
-// here, or not at all.
+// Here returns the service that asks no process of another machine: whom another process has sent
+// here is answered from here, or not at all.
 func (s *Service) Here() *Service {
 	other := *s
 	other.cfg.Peer = nil
 	return &other
 }
 
-// elsewhere reports whether the files of a job are on another machine. A process that runs no programs, and that nobody
-// told how to ask others, looks for them where it is.
+// elsewhere reports whether the files of a job are on another machine. A process that runs no
+// programs, and that nobody told how to ask others, looks for them where it is.
 func (s *Service) elsewhere(j *job.Job) bool {
 	return j.Machine != "" && j.Machine != s.cfg.Machine && (s.cfg.Machine != "" || s.cfg.Peer != nil)
 }
 
-// fromPeer asks the live processes of a job's machine that have an address in turn, until one of them answers. That nobody
-// does is not said from memory. Where a process is, and what became of asking it, stands in the log: whoever asks may not
-// be whoever runs the service.
+// fromPeer asks the live processes of a job's machine that have an address in turn, until one of
+// them answers. That nobody does is not said from memory. Where a process is, and what became of
+// asking it, stands in the log: whoever asks may not be whoever runs the service.
 func fromPeer[T any](ctx context.Context, s *Service, j *job.Job, ask func(Peer) (T, error)) (answer T, err error) {
 	if s.cfg.Peer == nil {
 		return answer, unreachable(j.Machine, ": ask a process there; pawl workers lists them")
@@ -336,7 +340,8 @@ func fromPeer[T any](ctx context.Context, s *Service, j *job.Job, ask func(Peer)
 		}
 	}
 	if len(asked) > 0 {
-		return answer, unreachable(j.Machine, ", and no process there answers: the database has heard of one at "+heard.Local().Format(time.RFC3339)+
+		return answer, unreachable(j.Machine, ", and no process there answers: the database has heard of one at "+
+			heard.Local().Format(time.RFC3339)+
 			"; ask again, or whoever runs the service, whose log says what is wrong")
 	}
 	return answer, unreachable(j.Machine, nobodyOn(j.Machine, sessions))
@@ -348,7 +353,8 @@ func (s *Service) silent(ctx context.Context, j *job.Job, p *store.Process, err 
 	if astray(p) {
 		what += ": its address is one within its host, so set peer.listen or peer.url there"
 	}
-	s.cfg.Log.WarnContext(ctx, what, "job", j.ID, "machine", j.Machine, "process", p.String(), "address", p.Address, "error", err)
+	s.cfg.Log.WarnContext(ctx, what, "job", j.ID, "machine", j.Machine, "process", p.String(), "address", p.Address,
+		"error", err)
 }
 
 // astray reports that the address of a process cannot lead to it, where that shows.
@@ -361,8 +367,8 @@ func astray(p *store.Process) bool {
 	return err == nil && p.Host != here && (u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback())
 }
 
-// unreachable is the error of files on a machine that cannot be asked for them. It wraps nothing, because its text is for
-// whoever asked.
+// unreachable is the error of files on a machine that cannot be asked for them. It wraps nothing,
+// because its text is for whoever asked.
 func unreachable(machine, why string) error {
 	return job.Errorf(job.Unavailable, "the files of the job are on machine %s%s", machine, why)
 }

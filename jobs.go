@@ -15,21 +15,23 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A View is a job as people look at it: the row without Work, which its kind keeps for itself, with [job.Job.Deadline] as Until, and what follows
-// from it at this moment.
+// A View is a job as people look at it: the row without Work, which its kind keeps for itself, with
+// [job.Job.Deadline] as Until, and what follows from it at this moment.
 type View struct {
 	job.Job
 	Why      string        `json:"why,omitempty"`      // one sentence: why it stands where it stands
 	Progress *job.Progress `json:"progress,omitempty"` // of the step under way, where that is known
 	Folder   string        `json:"folder,omitempty"`   // the job's folder, while it is there
 	Results  string        `json:"results,omitempty"`  // the folder of its archive, once that is there
-	// Started is when what it runs began, of its newest run; zero: it has not run. Ran is how long that has been RUNNING, or
-	// was. In lists both are there of what is RUNNING, and of programs that ended.
+	// Started is when what it runs began, of its newest run; zero: it has not run. Ran is how long
+	// that has been RUNNING, or was. In lists both are there of what is RUNNING, and of programs
+	// that ended.
 	Started time.Time     `json:"started,omitzero"`
 	Ran     *job.Duration `json:"ran,omitempty"` // nil: it has not run
 	// Fault says what of the row is left out because it cannot be shown; empty: nothing is.
 	Fault string `json:"fault,omitempty"`
-	// Unserved says that it is ready, and that no live process is there that claims jobs such as this one.
+	// Unserved says that it is ready, and that no live process is there that claims jobs such as
+	// this one.
 	Unserved bool `json:"unserved,omitempty"`
 	// MachineGone is set while no process lives on the machine to which the job belongs.
 	MachineGone *Gone `json:"machine_gone,omitempty"`
@@ -110,7 +112,8 @@ func (s *Service) Views(ctx context.Context, q store.Query) (Views, error) {
 	return vs, nil
 }
 
-// run returns when what j runs began, of its newest run, and how long it has been RUNNING, as its history tells.
+// run returns when what j runs began, of its newest run, and how long it has been RUNNING, as its
+// history tells.
 func (s *Service) run(ctx context.Context, j *job.Job) (started time.Time, ran *job.Duration, err error) {
 	if j.N == 1 {
 		return started, nil, nil // it was submitted, and nothing else
@@ -163,8 +166,8 @@ func ranFor(d time.Duration) *job.Duration {
 // mostBehind is up to where the jobs are counted that stand before one.
 const mostBehind = 10_000
 
-// among says of a job that waits where it stands among others, and of the one condition that blocks it how that stands. It follows what
-// [job.Job.Stands] says; a list does without.
+// among says of a job that waits where it stands among others, and of the one condition that blocks
+// it how that stands. It follows what [job.Job.Stands] says; a list does without.
 func (s *Service) among(ctx context.Context, j *job.Job) (string, error) {
 	switch {
 	case j.Line != "":
@@ -218,7 +221,8 @@ func (s *Service) inLine(ctx context.Context, j *job.Job) (string, error) {
 	return stands + "; " + holds + ", and " + many(waiting, "waits", "wait") + closed, nil
 }
 
-// shut says what closes the line in which a job waits: of several groups the first that is not clear yet, and how many there are besides.
+// shut says what closes the line in which a job waits: of several groups the first that is not
+// clear yet, and how many there are besides.
 func (s *Service) shut(ctx context.Context, j *job.Job) (string, error) {
 	groups, err := s.groups(ctx, store.GroupQuery{Tenant: j.Tenant, Line: job.LimitOf(j.Line)})
 	if err != nil || len(groups) == 0 {
@@ -232,11 +236,13 @@ func (s *Service) shut(ctx context.Context, j *job.Job) (string, error) {
 	if !g.Clear.IsZero() {
 		return "; the line opens by and by after " + string(g.Block.Code) + is + ": " + g.Stands(s.engine.Now()), nil
 	}
-	return "; the line is closed since " + g.Waits().Local().Format(time.RFC3339) + ": " + string(g.Block.Code) + ", " + g.Block.Message +
+	return "; the line is closed since " + g.Waits().Local().Format(time.RFC3339) + ": " + string(g.Block.Code) +
+		", " + g.Block.Message +
 		is + "; " + g.Stands(s.engine.Now()), nil
 }
 
-// inGroup says of a blocked job with how many others it is, how many of them were blocked before it, and what becomes of that.
+// inGroup says of a blocked job with how many others it is, how many of them were blocked before
+// it, and what becomes of that.
 func (s *Service) inGroup(ctx context.Context, j *job.Job) (string, error) {
 	groups, err := s.cfg.Store.Groups(ctx, store.GroupQuery{Tenant: j.Tenant, Key: j.Group})
 	if err != nil || len(groups) == 0 {
@@ -247,7 +253,9 @@ func (s *Service) inGroup(ctx context.Context, j *job.Job) (string, error) {
 		return "", err
 	}
 	g := &groups[0]
-	why := ", in group " + g.Key + " of " + many(g.Jobs, "job", "jobs") + standing(behind, "first of them", "of them", "of them") + "; " + g.Stands(s.engine.Now())
+	why := ", in group " + g.Key + " of " +
+		many(g.Jobs, "job", "jobs") + standing(behind, "first of them", "of them", "of them") + "; " +
+		g.Stands(s.engine.Now())
 	switch {
 	case j.Live:
 		why += "; it has no deadline, for launch " + strconv.Itoa(j.Launch) + " of it may still run"
@@ -289,7 +297,8 @@ func (s *Service) view(j *job.Job, l look, among string) View {
 	return v
 }
 
-// Progress tells how far the step of j that this process does has come; false where there is nothing to tell.
+// Progress tells how far the step of j that this process does has come; false where there is
+// nothing to tell.
 func (s *Service) Progress(j *job.Job) (job.Progress, bool) {
 	k, ok := s.cfg.Kinds[j.Kind].(engine.Keeper)
 	if !ok || j.Custody != job.Worker {
@@ -311,7 +320,8 @@ type look struct {
 	sessions []store.SessionInfo // where a job may wait for one of them
 }
 
-// look looks at who is there, for jobs. That nobody is there for one of them is not said from memory.
+// look looks at who is there, for jobs. That nobody is there for one of them is not said from
+// memory.
 func (s *Service) look(ctx context.Context, jobs ...job.Job) (l look, err error) {
 	l.served, l.machine = s.cfg.Served(ctx), s.cfg.Machine
 	if !l.served || !slices.ContainsFunc(jobs, func(j job.Job) bool { return j.Custody == job.Ready || bound(&j) }) {
@@ -344,7 +354,8 @@ func (l *look) note(v *View, among string) {
 	}
 }
 
-// unserved says that a job is ready and nobody is there who claims it; empty: somebody is, or it is not ready.
+// unserved says that a job is ready and nobody is there who claims it; empty: somebody is, or it is
+// not ready.
 func (l *look) unserved(j *job.Job) string {
 	if j.Custody != job.Ready {
 		return ""
@@ -352,7 +363,8 @@ func (l *look) unserved(j *job.Job) string {
 	drained := false
 	for i := range l.sessions {
 		s := &l.sessions[i]
-		if !s.Live || !s.Process.Serves(job.Line{Queue: j.Queue, Kind: j.Kind}, j.Machine) || !s.Process.ServesTenant(j.Tenant) {
+		if !s.Live || !s.Process.Serves(job.Line{Queue: j.Queue, Kind: j.Kind}, j.Machine) ||
+			!s.Process.ServesTenant(j.Tenant) {
 			continue
 		}
 		if s.Command == store.Work {
@@ -428,10 +440,11 @@ func (g *Gone) why(v *View, among string) string {
 // mostFound is how many jobs are told when a reference fits several.
 const mostFound = 20
 
-// Find returns the job that ref names: the whole id, or at least [job.LeastIDPart] hex digits with which the id of one
-// job begins or ends, or a name. Of several jobs with one name it is the unfinished one, or the newest when all have
-// ended; with hidden the newest hidden one, if there is one. A name never hides an id: where ref is the name of one job
-// and a part of the id of another, the answer is Conflict, as it is wherever ref fits several jobs.
+// Find returns the job that ref names: the whole id, or at least [job.LeastIDPart] hex digits with
+// which the id of one job begins or ends, or a name. Of several jobs with one name it is the
+// unfinished one, or the newest when all have ended; with hidden the newest hidden one, if there is
+// one. A name never hides an id: where ref is the name of one job and a part of the id of another,
+// the answer is Conflict, as it is wherever ref fits several jobs.
 func (s *Service) Find(ctx context.Context, ref string, hidden bool) (View, error) {
 	switch {
 	case ref == "":
@@ -468,7 +481,8 @@ func (s *Service) Find(ctx context.Context, ref string, hidden bool) (View, erro
 	return View{}, job.Errorf(job.Conflict, "%q names more than one job: give the id of one of them%s", ref, &ids)
 }
 
-// named returns the unfinished jobs of a name, or when all have ended the newest, which may be hidden.
+// named returns the unfinished jobs of a name, or when all have ended the newest, which may be
+// hidden.
 func (s *Service) named(ctx context.Context, name string, hidden bool) ([]job.Job, error) {
 	all := job.Where("name", name)
 	tries := []store.Query{

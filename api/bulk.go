@@ -15,12 +15,14 @@ func (h *handler) registerBulk() {
 	register(h, operation{
 		id: "bulk", tag: "jobs", method: http.MethodPost, path: "/v1/bulk",
 		summary: "Do something with all jobs that a filter chooses",
-		about: "With those that were there when it began, newest first, in many transactions. A connection that breaks stops it between two of them; " +
+		about: "With those that were there when it began, newest first, in many transactions. A connection that " +
+			"breaks stops it between two of them; " +
 			"it can be repeated. An empty filter is refused unless all says that it is meant.",
 		body: &body{
 			schema: of[bulk],
 			examples: map[string]example{
-				"count":  {"how many would be canceled", `{"action": "cancel", "filter": "label.project=tides state=PENDING,RUNNING", "dry_run": true}`},
+				"count": {"how many would be canceled",
+					`{"action": "cancel", "filter": "label.project=tides state=PENDING,RUNNING", "dry_run": true}`},
 				"delete": {"delete what ended long ago", `{"action": "delete", "filter": "custody=none created<90d"}`},
 			},
 		},

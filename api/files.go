@@ -18,11 +18,15 @@ import (
 
 func (h *handler) registerFiles() {
 	of := func(id, path, summary, about string) operation {
-		return operation{id: id, tag: "files", method: http.MethodGet, path: "/v1/jobs/{id}/" + path, summary: summary, about: about, peer: PeerRead}
+		return operation{id: id, tag: "files", method: http.MethodGet, path: "/v1/jobs/{id}/" + path,
+			summary: summary, about: about, peer: PeerRead}
 	}
-	register(h, of("list-output", "output", "List the files of a job", "Those in its folder while that is there, and its results after that."), h.output)
-	open := of("get-output", "output/{path...}", "Get a file of a job", "Range, If-Range, If-Modified-Since and HEAD work. A path that leads out of the job's folder is refused.")
-	open.kind, open.answers = "application/octet-stream", &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}
+	register(h, of("list-output", "output", "List the files of a job",
+		"Those in its folder while that is there, and its results after that."), h.output)
+	open := of("get-output", "output/{path...}", "Get a file of a job",
+		"Range, If-Range, If-Modified-Since and HEAD work. A path that leads out of the job's folder is refused.")
+	open.kind, open.answers = "application/octet-stream",
+		&huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}
 	open.also = map[int]string{http.StatusPartialContent: "A range of it."}
 	open.errors = []int{http.StatusRequestedRangeNotSatisfiable}
 	open.headers = map[string]*header{
@@ -30,14 +34,16 @@ func (h *handler) registerFiles() {
 		"Last-Modified":       inHeader("When it was written last.", "Sat, 31 Jan 2026 08:00:00 GMT"),
 	}
 	register(h, open, h.openOutput)
-	logs := of("get-logs", "logs", "Get what the program of a job wrote", "With follow the answer goes on until the job has ended.")
+	logs := of("get-logs", "logs", "Get what the program of a job wrote",
+		"With follow the answer goes on until the job has ended.")
 	logs.kind, logs.answers = "text/plain", &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}}
 	register(h, logs, h.logs)
 }
 
-// stream answers with what write writes. What goes wrong then cuts the answer off, so that its reader knows. Of HEAD
-// only head, which sets the header, is called.
-func stream(head func(http.Header), write func(http.ResponseWriter, *http.Request) error, done func()) *huma.StreamResponse {
+// stream answers with what write writes. What goes wrong then cuts the answer off, so that its
+// reader knows. Of HEAD only head, which sets the header, is called.
+func stream(head func(http.Header), write func(http.ResponseWriter, *http.Request) error,
+	done func()) *huma.StreamResponse {
 	return &huma.StreamResponse{Body: func(c huma.Context) {
 		defer done()
 		r, w := humago.Unwrap(c)
@@ -87,7 +93,8 @@ func (h *handler) openOutput(ctx context.Context, in *fileInput) (*huma.StreamRe
 	return &huma.StreamResponse{Body: func(c huma.Context) {
 		defer content.Close()
 		r, w := humago.Unwrap(c)
-		// A job's files are not to be trusted by a browser: beside its sandbox it is told to keep them.
+		// A job's files are not to be trusted by a browser: beside its sandbox it is told to keep
+		// them.
 		w.Header().Set("Content-Disposition", disposition(file.Path))
 		if mime.TypeByExtension(path.Ext(file.Path)) == "" {
 			w.Header().Set("Content-Type", "application/octet-stream")
@@ -112,7 +119,8 @@ func (w *ranged) WriteHeader(status int) {
 	for _, name := range []string{"Content-Disposition", "Last-Modified", "Content-Length"} {
 		w.Header().Del(name)
 	}
-	err := invalid("Range", w.r.Header.Get("Range"), "is not within the file", fmt.Sprintf("ask for bytes=0-%d or a part of them", max(0, w.of.Size-1)))
+	err := invalid("Range", w.r.Header.Get("Range"), "is not within the file",
+		fmt.Sprintf("ask for bytes=0-%d or a part of them", max(0, w.of.Size-1)))
 	writeProblem(w.ResponseWriter, w.r, withStatus(status, err))
 }
 
@@ -161,7 +169,8 @@ func (h *handler) logs(ctx context.Context, in *logsInput) (*huma.StreamResponse
 			return nil, err
 		}
 	}
-	log, err := serviceOf(ctx).Log(ctx, id, pawl.LogQuery{Stderr: in.Stream == "stderr", Tail: in.Tail, Follow: in.Follow, Until: h.Stopping})
+	log, err := serviceOf(ctx).Log(ctx, id,
+		pawl.LogQuery{Stderr: in.Stream == "stderr", Tail: in.Tail, Follow: in.Follow, Until: h.Stopping})
 	if err != nil {
 		release()
 		return nil, err

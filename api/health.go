@@ -21,9 +21,11 @@ type Check struct {
 
 func (h *handler) registerHealth() {
 	of := func(id, path, summary, about string, public bool) operation {
-		return operation{id: id, tag: "service", method: http.MethodGet, path: path, summary: summary, about: about, public: public}
+		return operation{id: id, tag: "service", method: http.MethodGet, path: path, summary: summary, about: about,
+			public: public}
 	}
-	register(h, of("get-health", "/healthz", "Whether the process is there", "It looks at nothing else.", true), h.health)
+	register(h, of("get-health", "/healthz", "Whether the process is there", "It looks at nothing else.", true),
+		h.health)
 	register(h, of("get-readiness", "/readyz", "Whether the service can do its work",
 		"All checks with their outcome. The status is 503 when one that is not degraded fails.", true), h.readiness)
 	h.api.OpenAPI().Paths["/readyz"].Get.Responses["503"] = &huma.Response{

@@ -15,20 +15,25 @@ import (
 
 func (h *handler) registerJobs() {
 	one := func(id, method, path, summary, about string) operation {
-		return operation{id: id, tag: "jobs", method: method, path: "/v1/jobs/{id}" + path, summary: summary, about: about}
+		return operation{id: id, tag: "jobs", method: method, path: "/v1/jobs/{id}" + path, summary: summary,
+			about: about}
 	}
 	register(h, operation{
 		id: "list-jobs", tag: "jobs", method: http.MethodGet, path: "/v1/jobs",
 		summary: "List jobs",
-		about: "A page of the jobs that a filter chooses, newest first unless sort says otherwise. Pages are stable while jobs are submitted. " +
+		about: "A page of the jobs that a filter chooses, newest first unless sort says otherwise. Pages are " +
+			"stable while jobs are submitted. " +
 			"Hidden jobs are left out unless the filter asks for them.",
-		headers: map[string]*header{"Link": inHeader("The next page, if there is one.", `</v1/jobs?cursor=0f3a>; rel="next"`)},
+		headers: map[string]*header{"Link": inHeader("The next page, if there is one.",
+			`</v1/jobs?cursor=0f3a>; rel="next"`)},
 	}, h.list)
 	register(h, operation{
 		id: "find-job", tag: "jobs", method: http.MethodGet, path: "/v1/lookup",
 		summary: "Find a job by its name or a part of its id",
-		about: "A whole id names its job. Else the job has the name, or is the only one whose id begins or ends with these hex digits, 6 or more. " +
-			"Of several jobs with one name it is the unfinished one, or the newest when all have ended. What fits several jobs is a conflict that lists them.",
+		about: "A whole id names its job. Else the job has the name, or is the only one whose id begins or ends " +
+			"with these hex digits, 6 or more. " +
+			"Of several jobs with one name it is the unfinished one, or the newest when all have ended. What " +
+			"fits several jobs is a conflict that lists them.",
 		errors: []int{http.StatusNotFound, http.StatusConflict},
 	}, h.find)
 	register(h, operation{
@@ -38,17 +43,21 @@ func (h *handler) registerJobs() {
 	get := one("get-job", http.MethodGet, "", "Get a job", "")
 	get.ofJob = true
 	register(h, get, h.job)
-	del := one("delete-job", http.MethodDelete, "", "Delete a job that has ended", "Its files in the service's own folders go, and all that is known of it.")
+	del := one("delete-job", http.MethodDelete, "", "Delete a job that has ended",
+		"Its files in the service's own folders go, and all that is known of it.")
 	del.peer = PeerDelete
 	del.status, del.errors = http.StatusNoContent, []int{http.StatusConflict}
 	register(h, del, h.delete)
-	request := one("get-request", http.MethodGet, "/request", "Get the spec of a job", "As it was given, to the byte; or as it was resolved.")
+	request := one("get-request", http.MethodGet, "/request", "Get the spec of a job",
+		"As it was given, to the byte; or as it was resolved.")
 	request.kind = jsonType
 	request.answers = &huma.MediaType{Schema: &huma.Schema{AnyOf: []*huma.Schema{
-		of[job.Spec](h.api.OpenAPI().Components.Schemas), {Type: huma.TypeObject, Description: "A resolved spec says more, such as the folder."},
+		of[job.Spec](h.api.OpenAPI().Components.Schemas),
+		{Type: huma.TypeObject, Description: "A resolved spec says more, such as the folder."},
 	}}}
 	register(h, request, h.request)
-	register(h, one("get-history", http.MethodGet, "/history", "Get what happened to a job", "All of its events, oldest first, and how long it stood in each state."), h.history)
+	register(h, one("get-history", http.MethodGet, "/history", "Get what happened to a job",
+		"All of its events, oldest first, and how long it stood in each state."), h.history)
 	for _, hidden := range []bool{true, false} {
 		hide := one("hide-job", http.MethodPost, "/hide", "Leave a job that has ended out of lists", "")
 		if !hidden {
@@ -57,20 +66,25 @@ func (h *handler) registerJobs() {
 		hide.errors = []int{http.StatusConflict}
 		register(h, hide, h.hide(hidden))
 	}
-	again := one("resubmit-job", http.MethodPost, "/resubmit", "Submit the request of a job once more", "The new job has the spec of the old one as it was given.")
+	again := one("resubmit-job", http.MethodPost, "/resubmit", "Submit the request of a job once more",
+		"The new job has the spec of the old one as it was given.")
 	again.status, again.errors = http.StatusAccepted, []int{http.StatusConflict, http.StatusForbidden}
-	again.headers = map[string]*header{"Location": inHeader("The path of the new job.", "/v1/jobs/01926d3c-7b1e-7c43-9d52-6f0c8a3e1b77")}
+	again.headers = map[string]*header{"Location": inHeader("The path of the new job.",
+		"/v1/jobs/01926d3c-7b1e-7c43-9d52-6f0c8a3e1b77")}
 	register(h, again, h.resubmit)
 	for _, replace := range []bool{false, true} {
 		annotate := one("annotate-job", http.MethodPatch, "/annotations", "Change labels and notes of a job",
-			"What is given is merged into what is there: labels key by key, where null removes one; notes as RFC 7396 says.")
+			"What is given is merged into what is there: labels key by key, where null removes one; notes as RFC "+
+				"7396 says.")
 		if replace {
-			annotate = one("replace-annotations", http.MethodPut, "/annotations", "Replace labels and notes of a job", "A field that is left out stays as it is.")
+			annotate = one("replace-annotations", http.MethodPut, "/annotations",
+				"Replace labels and notes of a job", "A field that is left out stays as it is.")
 		}
 		annotate.errors = []int{http.StatusConflict}
 		annotate.body = &body{
-			schema:   annotationSchema,
-			examples: map[string]example{"labels": {"a label and a note", `{"labels": {"reviewed": "yes"}, "notes": {"by": "ada"}}`}},
+			schema: annotationSchema,
+			examples: map[string]example{"labels": {"a label and a note",
+				`{"labels": {"reviewed": "yes"}, "notes": {"by": "ada"}}`}},
 		}
 		register(h, annotate, h.annotate(replace))
 	}
@@ -79,11 +93,13 @@ func (h *handler) registerJobs() {
 // annotationSchema says that a label may be null.
 func annotationSchema(r huma.Registry) *huma.Schema {
 	ref := of[job.Annotation](r)
-	r.SchemaFromRef(ref.Ref).Properties["labels"].AdditionalProperties = &huma.Schema{Type: huma.TypeString, Nullable: true}
+	r.SchemaFromRef(ref.Ref).Properties["labels"].AdditionalProperties = &huma.Schema{Type: huma.TypeString,
+		Nullable: true}
 	return ref
 }
 
-// A target names one job in a path. (Inputs repeat its field: huma passes over what is embedded and not exported.)
+// A target names one job in a path. (Inputs repeat its field: huma passes over what is embedded and
+// not exported.)
 type target struct {
 	// The id of the job.
 	ID string `path:"id"`
@@ -93,7 +109,8 @@ type target struct {
 func idOf(text string) (job.ID, error) {
 	id, err := job.ParseID(text)
 	if err != nil {
-		err = invalid("id", text, "is not the id of a job", "give its 36 characters, such as 01926d3c-7b1e-7c43-9d52-6f0c8a3e1b77")
+		err = invalid("id", text, "is not the id of a job",
+			"give its 36 characters, such as 01926d3c-7b1e-7c43-9d52-6f0c8a3e1b77")
 	}
 	return id, err
 }
@@ -122,7 +139,8 @@ func (h *handler) list(ctx context.Context, in *listInput) (*listOutput, error) 
 	if err != nil {
 		return nil, err
 	}
-	page, err := serviceOf(ctx).Views(ctx, store.Query{Filter: f, Sort: store.Sort(in.Sort), Limit: in.Limit, Cursor: in.Cursor})
+	page, err := serviceOf(ctx).Views(ctx,
+		store.Query{Filter: f, Sort: store.Sort(in.Sort), Limit: in.Limit, Cursor: in.Cursor})
 	if err != nil {
 		return nil, err
 	}

@@ -56,7 +56,8 @@ type problem struct {
 	after time.Duration // when the same call may succeed; 0: not known
 }
 
-// statusGone is for the log: the client had gone before there was an answer. Others use the same number.
+// statusGone is for the log: the client had gone before there was an answer. Others use the same
+// number.
 const statusGone = 499
 
 // newProblem says what became of the call of a request.
@@ -88,7 +89,8 @@ func newProblem(ctx context.Context, err error) *problem {
 		p.Errors = spec.Problems
 	}
 	if p.Status >= http.StatusInternalServerError {
-		c.log.ErrorContext(ctx, "request failed", "request", c.id, "operation", c.operation(), "status", p.Status, "error", err)
+		c.log.ErrorContext(ctx, "request failed", "request", c.id, "operation", c.operation(), "status", p.Status,
+			"error", err)
 		if !c.own {
 			p.discreet()
 		}
@@ -103,8 +105,8 @@ func (c *call) operation() string {
 	return c.op.id
 }
 
-// discreet keeps what went wrong inside from callers whose service it is not. A text that wraps no other error was
-// written for them.
+// discreet keeps what went wrong inside from callers whose service it is not. A text that wraps no
+// other error was written for them.
 func (p *problem) discreet() {
 	var e *job.Error
 	switch {

@@ -89,7 +89,8 @@ func (h *handler) registerSubmit() {
 	register(h, operation{
 		id: "submit", tag: "jobs", method: http.MethodPost, path: "/v1/jobs",
 		summary: "Submit one job or many",
-		about: "All are accepted or none, and the answer comes once they are on disk. Of one spec one answer comes, of many a list. " +
+		about: "All are accepted or none, and the answer comes once they are on disk. Of one spec one answer " +
+			"comes, of many a list. " +
 			"What is wrong is listed for all of them.",
 		status: http.StatusAccepted,
 		also:   map[int]string{http.StatusOK: "With wait: all have ended."},
@@ -99,27 +100,33 @@ func (h *handler) registerSubmit() {
 			},
 			examples: map[string]example{
 				"program": {"a program", specExample},
-				"script":  {"a script with an input", `{"script": "sort poem.txt | uniq -c > counts.txt", "inputs": [{"from": "/data/poem.txt"}], "archive": {"include": ["counts.txt"]}}`},
-				"several": {"several jobs", `{"jobs": [{"arguments": ["1"]}, {"arguments": ["2"]}], "defaults": {"command": ["echo"], "resources": {"minutes": 1}}}`},
-				"task":    {"a task of a Go program", `{"kind": "mail", "args": {"to": "ada"}, "external_id": "mail-17"}`},
+				"script": {"a script with an input",
+					`{"script": "sort poem.txt | uniq -c > counts.txt", "inputs": [{"from": "/data/poem.txt"}], ` +
+						`"archive": {"include": ["counts.txt"]}}`},
+				"several": {"several jobs",
+					`{"jobs": [{"arguments": ["1"]}, {"arguments": ["2"]}], "defaults": {"command": ["echo"], "resources": {"minutes": 1}}}`},
+				"task": {"a task of a Go program", `{"kind": "mail", "args": {"to": "ada"}, "external_id": "mail-17"}`},
 			},
 		},
 		kind: jsonType,
 		answers: &huma.MediaType{Schema: &huma.Schema{
 			OneOf: []*huma.Schema{of[submitted](r), of[submittedMany](r), of[pawl.View](r), of[viewedMany](r)},
 		}},
-		headers: map[string]*header{"Location": inHeader("The path of the job; of many, of the first.", "/v1/jobs/01926d3c-7b1e-7c43-9d52-6f0c8a3e1b77")},
-		errors:  []int{http.StatusConflict},
+		headers: map[string]*header{"Location": inHeader("The path of the job; of many, of the first.",
+			"/v1/jobs/01926d3c-7b1e-7c43-9d52-6f0c8a3e1b77")},
+		errors: []int{http.StatusConflict},
 	}, h.submit)
 	register(h, operation{
 		id: "run-file", tag: "jobs", method: http.MethodPut, path: "/v1/runs/{key}",
 		summary: "Submit the jobs of a file, or find those that have not ended",
-		about:   "A run of the same bytes that has not ended is found again. The key is the SHA-256 sum of the path of the file, in hex.",
-		status:  http.StatusAccepted,
-		also:    map[int]string{http.StatusOK: "They were there before this call."},
+		about: "A run of the same bytes that has not ended is found again. The key is the SHA-256 sum of the " +
+			"path of the file, in hex.",
+		status: http.StatusAccepted,
+		also:   map[int]string{http.StatusOK: "They were there before this call."},
 		body: &body{
-			schema:   of[runBody],
-			examples: map[string]example{"file": {"a file with one job", `{"path": "/home/ada/jobs.yaml", "sum": "9f86d081", "jobs": [` + specExample + `]}`}},
+			schema: of[runBody],
+			examples: map[string]example{"file": {"a file with one job",
+				`{"path": "/home/ada/jobs.yaml", "sum": "9f86d081", "jobs": [` + specExample + `]}`}},
 		},
 		errors: []int{http.StatusConflict},
 	}, h.runFile)
@@ -198,7 +205,8 @@ func (h *handler) waitFor(ctx context.Context, out *submitOutput, wait time.Dura
 	out.Status = http.StatusOK
 	for i, id := range ids {
 		var err error
-		if views[i], err = svc.View(context.WithoutCancel(ctx), id); err != nil { // they are accepted, even where this process is stopping
+		// they are accepted, even where this process is stopping
+		if views[i], err = svc.View(context.WithoutCancel(ctx), id); err != nil {
 			return err
 		}
 		if !views[i].State.Terminal() {
@@ -262,12 +270,14 @@ func (h *handler) tooMany(specs []json.RawMessage) error {
 	case len(specs) == 0:
 		return invalid("jobs", "", "is empty", "give at least one spec")
 	case len(specs) > h.Limits.Jobs:
-		return invalid("jobs", fmt.Sprintf("%d specs", len(specs)), "are too many at once", fmt.Sprintf("send up to %d, and more in further calls", h.Limits.Jobs))
+		return invalid("jobs", fmt.Sprintf("%d specs", len(specs)), "are too many at once",
+			fmt.Sprintf("send up to %d, and more in further calls", h.Limits.Jobs))
 	}
 	return nil
 }
 
-// requests reads and checks specs, as they were given. Where there are many the path of a problem says of which.
+// requests reads and checks specs, as they were given. Where there are many the path of a problem
+// says of which.
 func (h *handler) requests(ctx context.Context, specs []json.RawMessage, many bool) ([]pawl.Request, error) {
 	if err := h.tooMany(specs); err != nil {
 		return nil, err
@@ -294,7 +304,8 @@ func (h *handler) requests(ctx context.Context, specs []json.RawMessage, many bo
 			collect(i, &wrong, err)
 		}
 		if !h.mayOwn(ctx, spec.Owner) {
-			collect(i, &denied, invalid("owner", spec.Owner, "is not you", "leave it out, or let that user submit the job"))
+			collect(i, &denied, invalid("owner", spec.Owner, "is not you",
+				"leave it out, or let that user submit the job"))
 		}
 		reqs[i] = pawl.Request{Spec: spec, Given: raw}
 	}
@@ -307,7 +318,8 @@ func (h *handler) requests(ctx context.Context, specs []json.RawMessage, many bo
 	return reqs, nil
 }
 
-// mayOwn reports whether the caller may submit jobs of an owner: of itself, and in the service's own name of everybody.
+// mayOwn reports whether the caller may submit jobs of an owner: of itself, and in the service's
+// own name of everybody.
 func (h *handler) mayOwn(ctx context.Context, owner string) bool {
 	own := h.Service.Principal()
 	caller := cmp.Or(callOf(ctx).caller.Principal, own)
@@ -346,7 +358,8 @@ func (h *handler) runFile(ctx context.Context, in *runInput) (*runOutput, error)
 	}
 	switch {
 	case in.Key != pawl.RunKey(body.Path):
-		return nil, invalid("path", body.Path, "is not that of the run "+in.Key, "put it to /v1/runs/"+pawl.RunKey(body.Path))
+		return nil, invalid("path", body.Path, "is not that of the run "+in.Key, "put it to /v1/runs/"+
+			pawl.RunKey(body.Path))
 	case body.Sum == "":
 		return nil, invalid("sum", "", "is missing", "give what identifies the bytes of the file")
 	}

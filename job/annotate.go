@@ -17,8 +17,8 @@ type Annotation struct {
 	Notes json.RawMessage `json:"notes,omitempty"`
 }
 
-// Merge returns labels and notes of a job after a, which replaces what it names if replace is set. Errors are of kind
-// [Invalid].
+// Merge returns labels and notes of a job after a, which replaces what it names if replace is set.
+// Errors are of kind [Invalid].
 func (a *Annotation) Merge(j *Job, replace bool) (labels map[string]string, notes json.RawMessage, err error) {
 	labels, notes = j.Labels, j.Notes
 	if a.Labels != nil {
@@ -112,7 +112,8 @@ func (n *Note) Validate() error {
 	}
 	v.name("name", n.Name, 64)
 	if slices.Contains(States, State(n.Name)) {
-		v.add("name", n.Name, "is a state", "give another name: whoever follows events takes it for a change of the job")
+		v.add("name", n.Name, "is a state",
+			"give another name: whoever follows events takes it for a change of the job")
 	}
 	switch {
 	case len(n.Message) > MaxNoteMessage:

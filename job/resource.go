@@ -26,8 +26,8 @@ type Queue struct {
 	MaxWaiting int `json:"max_waiting,omitempty" minimum:"0" maximum:"10000000"`
 }
 
-// A System is where programs run. The system "local", the machine on which the service runs, is there without a
-// document.
+// A System is where programs run. The system "local", the machine on which the service runs, is
+// there without a document.
 type System struct {
 	// The name of the system.
 	Name string `json:"name" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"lab"`
@@ -89,7 +89,8 @@ func ParseSystem(doc []byte) (System, error) {
 func parseResource(doc []byte, into any, kind string) error {
 	const limit = 64 << 10
 	if len(doc) > limit {
-		return problem("("+kind+")", fmt.Sprintf("%d bytes", len(doc)), "is too large", fmt.Sprintf("keep it to %d bytes", limit))
+		return problem("("+kind+")", fmt.Sprintf("%d bytes", len(doc)), "is too large",
+			fmt.Sprintf("keep it to %d bytes", limit))
 	}
 	return Parse(doc, into, "a "+kind, "name: night")
 }
@@ -112,7 +113,8 @@ func (s *System) Refuse(r *Resources) []Problem {
 	var problems []Problem
 	over := func(field string, asked, most float64, text string) {
 		if most > 0 && asked > most {
-			problems = append(problems, Problem{"resources." + field, "", "is more than system " + s.Name + " gives to one job", "give up to " + text})
+			problems = append(problems, Problem{"resources." + field, "", "is more than system " + s.Name +
+				" gives to one job", "give up to " + text})
 		}
 	}
 	m := s.Most

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A Retention says for how long the jobs of a tenant are kept when they have ended. A tenant has one; without a document
-// all jobs are kept.
+// A Retention says for how long the jobs of a tenant are kept when they have ended. A tenant has
+// one; without a document all jobs are kept.
 type Retention struct {
 	// Its name, which is default: there is one.
 	Name string `json:"name" enum:"default" example:"default"`
@@ -28,8 +28,9 @@ type Retention struct {
 // DefaultRetention is the name of the retention of a tenant.
 const DefaultRetention = "default"
 
-// The bounds of what a [Retention] says. Within an hour of a job's end all have heard of it: who waits for it and reads
-// its result, the jobs behind it, and the watcher, which tidies up behind it. Above ten years it is rather a slip.
+// The bounds of what a [Retention] says. Within an hour of a job's end all have heard of it: who
+// waits for it and reads its result, the jobs behind it, and the watcher, which tidies up behind
+// it. Above ten years it is rather a slip.
 const (
 	leastKept = time.Hour
 	mostKept  = 10 * 365 * 24 * time.Hour
@@ -52,7 +53,9 @@ func ParseRetention(doc []byte) (Retention, error) {
 		case !slices.Contains(Ends, s):
 			v.add(at, "", "is not a state in which jobs end", "give "+endings())
 		case d < leastKept || d > mostKept:
-			v.add(at, r.Keep[s].String(), "is out of range", fmt.Sprintf("give from %gh to %gh, or leave it out to keep them for ever", leastKept.Hours(), mostKept.Hours()))
+			v.add(at, r.Keep[s].String(), "is out of range",
+				fmt.Sprintf("give from %gh to %gh, or leave it out to keep them for ever", leastKept.Hours(),
+					mostKept.Hours()))
 		}
 	}
 	return r, v.err()

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A Spec is what a submitter writes. It never changes once submitted; the job keeps it as it was given. Its tags are what
-// its JSON Schema says; [Spec.Validate] checks more.
+// A Spec is what a submitter writes. It never changes once submitted; the job keeps it as it was
+// given. Its tags are what its JSON Schema says; [Spec.Validate] checks more.
 type Spec struct {
 	// What is run: app is a program or a script, and goes without saying where command or script is
 	// given; any other kind is a task of a Go program.
@@ -67,7 +67,8 @@ type Spec struct {
 	// The arguments of a task: any JSON, up to 1 MiB. A program has arguments.
 	Args json.RawMessage `json:"args,omitempty"`
 
-	// The rest is for kind "app". Macros such as ${PAWL_JOB_DIR} may stand in all of it but Script; see [Macros].
+	// The rest is for kind "app". Macros such as ${PAWL_JOB_DIR} may stand in all of it but Script;
+	// see [Macros].
 
 	// The program and its arguments, without a shell. It is looked up in PATH, or a path, which
 	// counts from the job's folder.
@@ -105,7 +106,8 @@ type Spec struct {
 	Archive *Archive `json:"archive,omitempty"`
 }
 
-// Unique says what makes a job equal to others of its kind, and what becomes of it where there is one.
+// Unique says what makes a job equal to others of its kind, and what becomes of it where there is
+// one.
 type Unique struct {
 	// Jobs with the same key are equal.
 	Key string `json:"key,omitempty" maxLength:"255" example:"invoice-4711"`
@@ -119,7 +121,8 @@ type Unique struct {
 	Until UniqueMode `json:"until,omitempty" enum:"start,done,running" default:"done"`
 }
 
-// Patience says how long a job waits for conditions that block it. What it leaves out is as the condition has it.
+// Patience says how long a job waits for conditions that block it. What it leaves out is as the
+// condition has it.
 type Patience struct {
 	// The name of a policy that was made; instead of stages.
 	Policy string `json:"policy,omitempty" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"patient"`
@@ -134,8 +137,8 @@ type Patience struct {
 // An Input is a file or folder that is put into the job's folder.
 type Input struct {
 	// A file or a folder: a path on the machine of the service, or file:///…; or a file of the web:
-	// http://… or https://…
-	From string `json:"from" minLength:"1" example:"/data/poem.txt"` // in a job file a relative one is relative to the folder of the file
+	// http://… or https://…. In a job file a relative path counts from the folder of the file.
+	From string `json:"from" minLength:"1" example:"/data/poem.txt"`
 
 	// Where it is put in the job's folder; the last name of from by default.
 	To string `json:"to,omitempty" example:"poem.txt"`
@@ -195,9 +198,10 @@ func (r Resources) Limit() time.Duration {
 	return time.Duration(r.Minutes * float64(time.Minute))
 }
 
-// Archive says what comes back from the job's folder, and where to: everything but staged inputs, unless it says
-// otherwise. Patterns are globs (* within a name, ** across folders; without a slash: at any depth), or with "re:" in
-// front regular expressions for the whole path. A pattern that fits a folder fits all below it.
+// Archive says what comes back from the job's folder, and where to: everything but staged inputs,
+// unless it says otherwise. Patterns are globs (* within a name, ** across folders; without a
+// slash: at any depth), or with "re:" in front regular expressions for the whole path. A pattern
+// that fits a folder fits all below it.
 type Archive struct {
 	// The folder for the results: a path on the machine of the service, or file:///…; a folder of
 	// the service's archive by default.
@@ -279,8 +283,9 @@ const DefaultPriority = 5
 // SystemLocal is the machine that Pawl runs on.
 const SystemLocal = "local"
 
-// RetryPolicy returns the policy that holds for s, defaults filled in: a program has one attempt unless its spec
-// asks for more; a task has ten, with exponential backoff from 1 s to 1 h and full jitter.
+// RetryPolicy returns the policy that holds for s, defaults filled in: a program has one attempt
+// unless its spec asks for more; a task has ten, with exponential backoff from 1 s to 1 h and full
+// jitter.
 func (s *Spec) RetryPolicy() RetryPolicy {
 	p := RetryPolicy{MaxAttempts: 10, Backoff: Backoff{Kind: BackoffExponential, Jitter: true}}
 	if s.kind() == KindApp {
@@ -383,8 +388,9 @@ func (s *Spec) defaultName() string {
 	return name
 }
 
-// Bytes is a number of bytes that is written as text, such as "512M" or "4GiB": K, M, G and T stand for powers of 1024,
-// as for the schedulers, with or without iB; KB, MB, GB and TB for powers of 1000.
+// Bytes is a number of bytes that is written as text, such as "512M" or "4GiB": K, M, G and T stand
+// for powers of 1024, as for the schedulers, with or without iB; KB, MB, GB and TB for powers of
+// 1000.
 type Bytes int64
 
 var byteUnits = []struct {

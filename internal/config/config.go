@@ -1,8 +1,8 @@
-// Package config is the configuration of pawl serve: one struct, whose tags say all that there is to say of each
-// setting, and the way from flags, environment and file to it.
+// Package config is the configuration of pawl serve: one struct, whose tags say all that there is
+// to say of each setting, and the way from flags, environment and file to it.
 //
-// A flag wins over the environment, that over the file, and that over the default. What nobody knows is an error, and
-// each error names where the value came from.
+// A flag wins over the environment, that over the file, and that over the default. What nobody
+// knows is an error, and each error names where the value came from.
 package config
 
 import (
@@ -19,9 +19,10 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Config is everything that can be set. A field's comment says what it is, also in help and docs. Its tags: key, by which
-// the file names it; default; oneof, min and max, which values there are; reload, when SIGHUP takes a new value over without a restart. A field that is a
-// struct is a section, whose key stands before those in it: tls.cert is --tls-cert and PAWL_TLS_CERT.
+// Config is everything that can be set. A field's comment says what it is, also in help and docs.
+// Its tags: key, by which the file names it; default; oneof, min and max, which values there are;
+// reload, when SIGHUP takes a new value over without a restart. A field that is a struct is a
+// section, whose key stands before those in it: tls.cert is --tls-cert and PAWL_TLS_CERT.
 type Config struct {
 	// address to listen on; port 0: any that is free
 	Listen string `key:"listen" default:"127.0.0.1:7295"`
@@ -197,7 +198,8 @@ func (c *Config) check() error {
 		if err != nil {
 			fault("%s: %q is no address: write HOST:PORT, such as 127.0.0.1:7295", key, text)
 		} else if opens && !loopback(host) && c.TLS.Cert == "" && !c.TLS.Elsewhere {
-			fault("%s: others can reach %s, and tokens would go in clear: name the files of a certificate (--tls-cert, --tls-key), "+
+			fault("%s: others can reach %s, and tokens would go in clear: name the files of a certificate "+
+				"(--tls-cert, --tls-key), "+
 				"say that a proxy speaks TLS (--tls-elsewhere), or listen on 127.0.0.1", key, text)
 		}
 	}
@@ -206,7 +208,8 @@ func (c *Config) check() error {
 		address("peer.listen", c.Peer.Listen, true)
 	}
 	if c.Peer.Listen != "" && c.DB == "" {
-		fault("peer.listen without db: the jobs in a folder have no other machine; name the database that many processes share")
+		fault("peer.listen without db: the jobs in a folder have no other machine; name the database that many " +
+			"processes share")
 	}
 	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
 		fault("tls.cert and tls.key belong together: name both files, or none")
@@ -217,25 +220,29 @@ func (c *Config) check() error {
 	if c.Prefix != "" && (!strings.HasPrefix(c.Prefix, "/") || path.Clean(c.Prefix) != c.Prefix || c.Prefix == "/") {
 		fault("prefix: %q is no path such as /pawl", c.Prefix)
 	}
-	for _, u := range []struct{ key, value string }{{"url", c.URL}, {"peer.url", c.Peer.URL}, {"trace.endpoint", c.Trace.Endpoint}} {
+	for _, u := range []struct{ key, value string }{{"url", c.URL}, {"peer.url", c.Peer.URL},
+		{"trace.endpoint", c.Trace.Endpoint}} {
 		if u.value == "" {
 			continue
 		}
 		p, err := url.Parse(u.value)
 		if strings.Contains(u.value, "@") { // what stands before it may be a password, and both are shown
-			fault("%s: a URL with a name or a password is not taken: give it without; trace.headers takes what a collector wants to know", u.key)
+			fault("%s: a URL with a name or a password is not taken: give it without; trace.headers takes what a "+
+				"collector wants to know", u.key)
 		} else if err != nil || p.Scheme != "http" && p.Scheme != "https" || p.Host == "" || p.RawQuery != "" {
 			fault("%s: %q is no URL such as https://jobs.example.org", u.key, u.value)
 		}
 	}
 	if c.Disk.Least > c.Disk.Low {
-		fault("disk.least (%v) is more than disk.low (%v): the service would be out before it is degraded", c.Disk.Least, c.Disk.Low)
+		fault("disk.least (%v) is more than disk.low (%v): the service would be out before it is degraded",
+			c.Disk.Least, c.Disk.Low)
 	}
 	if c.Limits.Burst > 0 && c.Limits.Rate == 0 {
 		fault("limits.burst without limits.rate bounds nothing: set the rate")
 	}
 	if c.DBPooled && c.DBListen == "" {
-		fault("db_pooled without db_listen: nobody can listen for wake-ups through a pooler in transaction mode; name the database without it")
+		fault("db_pooled without db_listen: nobody can listen for wake-ups through a pooler in transaction mode; " +
+			"name the database without it")
 	}
 	if len(c.Roles) == 0 {
 		fault("roles: a process without any does nothing: name one at least")

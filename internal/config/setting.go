@@ -145,7 +145,8 @@ func (s *Setting) shown(c *Config) string {
 
 // same reports whether two configurations agree in it.
 func (s *Setting) same(a, b *Config) bool {
-	return reflect.DeepEqual(reflect.ValueOf(a).Elem().FieldByIndex(s.index).Interface(), reflect.ValueOf(b).Elem().FieldByIndex(s.index).Interface())
+	return reflect.DeepEqual(reflect.ValueOf(a).Elem().FieldByIndex(s.index).Interface(),
+		reflect.ValueOf(b).Elem().FieldByIndex(s.index).Interface())
 }
 
 // byName finds a setting by one of its names.
