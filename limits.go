@@ -12,21 +12,25 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A LimitUse is a key of turns as people look at it: how many jobs may have one, who has, and who waits. Of a rate it says when the
-// next moment is free, and nobody has turns.
+// A LimitUse is a key of turns as people look at it: how many jobs may have one, who has, and who
+// waits. Of a rate it says when the next moment is free, and nobody has turns.
 type LimitUse struct {
-	Key     string       `json:"key"`
-	Set     *job.Limit   `json:"set,omitempty"`        // that decides: its own, or that of its family; nil: any number may have a turn
-	Shut    bool         `json:"shut,omitempty"`       // a group of blocked jobs closes its line; see [Service.Blocked]
-	Places  *int         `json:"places,omitempty"`     // of a line that is closed: how many may have a turn meanwhile
-	InUse   int          `json:"in_use"`               // turns
-	Waiting int          `json:"waiting"`              // jobs that wait for one
-	Ahead   int          `json:"ahead"`                // programs that have a place among those that are made ready ahead of their turn
-	FreeIn  *int64       `json:"free_in_ms,omitempty"` // of a rate: in how many milliseconds the next moment is free, rounded up
-	Owners  []LimitShare `json:"owners,omitempty"`
-	Jobs    []job.ID     `json:"jobs,omitempty"` // some of those that have a turn
-	// KeysInUse is, of a family, how many of its keys are in use or waited for on which it decides, and Keys are some of them. What it says of
-	// jobs is that of all of these together; in a list each key says it for itself.
+	Key string `json:"key"`
+	// that decides: its own, or that of its family; nil: any number may have a turn
+	Set     *job.Limit `json:"set,omitempty"`
+	Shut    bool       `json:"shut,omitempty"`   // a group of blocked jobs closes its line; see [Service.Blocked]
+	Places  *int       `json:"places,omitempty"` // of a line that is closed: how many may have a turn meanwhile
+	InUse   int        `json:"in_use"`           // turns
+	Waiting int        `json:"waiting"`          // jobs that wait for one
+	// programs that have a place among those that are made ready ahead of their turn
+	Ahead int `json:"ahead"`
+	// of a rate: in how many milliseconds the next moment is free, rounded up
+	FreeIn *int64       `json:"free_in_ms,omitempty"`
+	Owners []LimitShare `json:"owners,omitempty"`
+	Jobs   []job.ID     `json:"jobs,omitempty"` // some of those that have a turn
+	// KeysInUse is, of a family, how many of its keys are in use or waited for on which it decides,
+	// and Keys are some of them. What it says of jobs is that of all of these together; in a list
+	// each key says it for itself.
 	KeysInUse int      `json:"keys_in_use,omitempty"`
 	Keys      []string `json:"keys,omitempty"`
 }
@@ -39,8 +43,9 @@ type LimitShare struct {
 	Waiting int    `json:"waiting"`
 }
 
-// SetLimit sets how many jobs may have turns of a key, or of each key of a family. It holds at once: who waits goes as far as it
-// allows, and what runs is not thrown out. With Per it sets a rate: who waits for a moment asks for another one.
+// SetLimit sets how many jobs may have turns of a key, or of each key of a family. It holds at
+// once: who waits goes as far as it allows, and what runs is not thrown out. With Per it sets a
+// rate: who waits for a moment asks for another one.
 func (s *Service) SetLimit(ctx context.Context, l job.Limit) error {
 	if err := l.Validate(); err != nil {
 		return err
@@ -52,7 +57,8 @@ func (s *Service) SetLimit(ctx context.Context, l job.Limit) error {
 	return err
 }
 
-// RemoveLimit takes a limit away: any number of jobs may have turns of its key, unless its family has one. NotFound where none is set.
+// RemoveLimit takes a limit away: any number of jobs may have turns of its key, unless its family
+// has one. NotFound where none is set.
 func (s *Service) RemoveLimit(ctx context.Context, key string) error {
 	if !isText(key) {
 		return store.NoLimit(key)
@@ -213,8 +219,8 @@ func (s *Service) moments(ctx context.Context, all map[string]*LimitUse, q store
 	}
 }
 
-// releases says when the next moment is free of a key of releases. Nobody asks for these: the row of the group says it. Of one that has neither
-// jobs nor a line nobody waits for a moment.
+// releases says when the next moment is free of a key of releases. Nobody asks for these: the row
+// of the group says it. Of one that has neither jobs nor a line nobody waits for a moment.
 func (s *Service) releases(ctx context.Context, l *LimitUse) error {
 	group, of := strings.CutPrefix(l.Key, job.RateReleases+"/")
 	if !of || group == "" || l.FreeIn == nil {
@@ -231,7 +237,8 @@ func (s *Service) releases(ctx context.Context, l *LimitUse) error {
 // inMillis returns how many milliseconds something takes, rounded up.
 func inMillis(d time.Duration) int64 { return (d + time.Millisecond - 1).Milliseconds() }
 
-// decides returns the limit of those that are set which decides on a key: its own, or that of its family; nil: none does.
+// decides returns the limit of those that are set which decides on a key: its own, or that of its
+// family; nil: none does.
 func decides(set []job.Limit, key string) *job.Limit {
 	for _, of := range []string{key, job.Family(key)} {
 		if i := slices.IndexFunc(set, func(l job.Limit) bool { return l.Key == of }); i >= 0 {
@@ -260,7 +267,8 @@ func use(all map[string]*LimitUse, set []job.Limit, t *store.Turns) {
 		l.Places = &t.Limit.Most
 	}
 	for _, o := range t.Owners {
-		i, known := slices.BinarySearchFunc(l.Owners, o.Owner, func(s LimitShare, owner string) int { return strings.Compare(s.Owner, owner) })
+		i, known := slices.BinarySearchFunc(l.Owners, o.Owner,
+			func(s LimitShare, owner string) int { return strings.Compare(s.Owner, owner) })
 		if !known {
 			share := LimitShare{Owner: o.Owner, Weight: 1}
 			if l.Set != nil {

@@ -15,22 +15,24 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A LogQuery says what of a job's log is wanted. The zero value is all that its program has written to stdout.
+// A LogQuery says what of a job's log is wanted. The zero value is all that its program has written
+// to stdout.
 type LogQuery struct {
 	// Stderr asks for that instead of stdout.
 	Stderr bool
-	// Tail is how many of the last lines are wanted; 0: all lines. For each of them 1 MiB is read, and 64 MiB in all; where
-	// the lines are longer, a line says that what comes first is cut.
+	// Tail is how many of the last lines are wanted; 0: all lines. For each of them 1 MiB is read,
+	// and 64 MiB in all; where the lines are longer, a line says that what comes first is cut.
 	Tail int
-	// Follow goes on with what is written from now on, until the job has ended. Of a job that is tried again it is the
-	// log of the present attempt, and then of those after it.
+	// Follow goes on with what is written from now on, until the job has ended. Of a job that is
+	// tried again it is the log of the present attempt, and then of those after it.
 	Follow bool
 	// Until ends following early when it is closed: what is there by then is read. Nil: never.
 	Until <-chan struct{}
 }
 
-// Log opens the log of a job's program, which the caller closes. It is read in pieces, however large it is. The error
-// is NotFound where there is none; one that is followed may have yet to come.
+// Log opens the log of a job's program, which the caller closes. It is read in pieces, however
+// large it is. The error is NotFound where there is none; one that is followed may have yet to
+// come.
 func (s *Service) Log(ctx context.Context, id job.ID, q LogQuery) (io.ReadCloser, error) {
 	j, err := s.Job(ctx, id)
 	if err != nil {
@@ -87,8 +89,8 @@ const (
 	tailAll  = 64 << 20 // bytes in all
 )
 
-// lastLines returns where the last lines of a file begin, so many; at its beginning for 0. It reads from the end. Where
-// the lines are longer than it reads, cut is a line that says so.
+// lastLines returns where the last lines of a file begin, so many; at its beginning for 0. It reads
+// from the end. Where the lines are longer than it reads, cut is a line that says so.
 func lastLines(r io.ReadSeeker, size int64, lines int) (start int64, cut string, err error) {
 	if lines <= 0 {
 		return 0, "", nil
@@ -122,13 +124,13 @@ func lastLines(r io.ReadSeeker, size int64, lines int) (start int64, cut string,
 	return least, cut, nil
 }
 
-// lookEvery is how often a file is looked at while its program runs and somebody follows it: nobody tells of a file that
-// grows, and it may be on another machine.
+// lookEvery is how often a file is looked at while its program runs and somebody follows it: nobody
+// tells of a file that grows, and it may be on another machine.
 const lookEvery = 200 * time.Millisecond
 
-// A logFollower reads a log while it is written. The job's events say which launch the file is of: a launch truncates it,
-// and may have written more than the one before when it is looked at next. So each piece counts only if no later
-// launch was meant before it had been read.
+// A logFollower reads a log while it is written. The job's events say which launch the file is of:
+// a launch truncates it, and may have written more than the one before when it is looked at next.
+// So each piece counts only if no later launch was meant before it had been read.
 type logFollower struct {
 	s     *Service
 	ctx   context.Context
@@ -263,8 +265,8 @@ func (f *logFollower) take(n store.Event) error {
 	return nil
 }
 
-// open opens the file; it is nil where there is none, or where the program has put something else in its place, such as a
-// pipe.
+// open opens the file; it is nil where there is none, or where the program has put something else
+// in its place, such as a pipe.
 func (f *logFollower) open() (File, io.ReadSeekCloser, error) {
 	where := f.files
 	if f.state.Terminal() {

@@ -1,6 +1,6 @@
-// Package pawl is a job service as a library: submit jobs to a store, register handlers, and run them. An accepted
-// job is never lost, is never run by two processes at once, and is always moving or waiting for something that can be
-// named.
+// Package pawl is a job service as a library: submit jobs to a store, register handlers, and run
+// them. An accepted job is never lost, is never run by two processes at once, and is always moving
+// or waiting for something that can be named.
 //
 // A program opens a store and a broker of its choice and hands both in:
 //
@@ -33,7 +33,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Config configures a service. Store and Broker are required; the zero value of everything else works.
+// Config configures a service. Store and Broker are required; the zero value of everything else
+// works.
 type Config struct {
 	Store  store.Store
 	Broker broker.Broker
@@ -46,21 +47,25 @@ type Config struct {
 	Machine string
 	// Kinds are kinds of job beside the tasks that are registered with [Handle].
 	Kinds map[string]engine.Kind
-	// Peer returns a process of another machine, which has the files of jobs that belong there. Nil: they are not fetched,
-	// and the error of who asks for them is Unavailable.
+	// Peer returns a process of another machine, which has the files of jobs that belong there.
+	// Nil: they are not fetched, and the error of who asks for them is Unavailable.
 	Peer func(PeerAsk) Peer
-	// Served tells whether some process runs the jobs of the store now, for [View.Why]; by default one does.
+	// Served tells whether some process runs the jobs of the store now, for [View.Why]; by default
+	// one does.
 	Served func(context.Context) bool
-	// Queues are the only ones whose jobs this process runs; by default those of all queues there are.
+	// Queues are the only ones whose jobs this process runs; by default those of all queues there
+	// are.
 	Queues []string
-	// Testers find out whether what blocks jobs has cleared, by the names that a [Block] may give, beside those that come with the service:
-	// [TesterEnabled], and what [HandleTester] registers. Those of package recovery/testers reach out into the world.
+	// Testers find out whether what blocks jobs has cleared, by the names that a [Block] may give,
+	// beside those that come with the service: [TesterEnabled], and what [HandleTester] registers.
+	// Those of package recovery/testers reach out into the world.
 	Testers map[string]recovery.Tester
 	// TestTimeout is how long a test may take; 30 s by default.
 	TestTimeout time.Duration
 	// Tested is told of each test that this process makes; nil: nobody is.
 	Tested func(tester string, o recovery.Outcome)
-	// Roles, Claims, Tenants, Duties, Slots, Only, Lease, Grace, Sweep, Version, Address, Log and Tracer are those of [engine.Config].
+	// Roles, Claims, Tenants, Duties, Slots, Only, Lease, Grace, Sweep, Version, Address, Log and
+	// Tracer are those of [engine.Config].
 	Roles   []store.Role
 	Claims  []string
 	Tenants []string
@@ -76,8 +81,8 @@ type Config struct {
 	Tracer  engine.Tracer
 }
 
-// Service submits jobs, carries out wishes, reads, and runs what is ready. It is the one place that does so for
-// every face.
+// Service submits jobs, carries out wishes, reads, and runs what is ready. It is the one place that
+// does so for every face.
 type Service struct {
 	cfg Config
 	*core
@@ -116,14 +121,16 @@ func New(cfg Config) *Service {
 	s := &Service{cfg: cfg, core: &core{
 		docs:     documents{store: cfg.Store},
 		sessions: sessions{store: cfg.Store},
-		feed:     feed{store: cfg.Store, broker: cfg.Broker, tenant: cfg.Tenant, log: cfg.Log, keep: keptEvents, most: keptBytes},
+		feed: feed{store: cfg.Store, broker: cfg.Broker, tenant: cfg.Tenant, log: cfg.Log, keep: keptEvents,
+			most: keptBytes},
 	}}
 	s.cfg.Testers[TesterEnabled] = recovery.IsEnabled(s.enabled)
 	s.start()
 	return s
 }
 
-// As returns the service that acts in the name of another principal. It shares everything else with s.
+// As returns the service that acts in the name of another principal. It shares everything else with
+// s.
 func (s *Service) As(principal string) *Service {
 	other := *s
 	other.cfg.Principal = principal
@@ -140,11 +147,14 @@ func (s *Service) start() {
 	c := s.cfg
 	tests := recovery.New(recovery.Config{
 		Store: c.Store, Broker: c.Broker, Testers: c.Testers, Machine: c.Machine, Timeout: c.TestTimeout,
-		Follow: func(ctx context.Context, eff store.Effects) { s.engine.Follow(ctx, eff) }, Probed: c.Tested, Log: c.Log,
+		Follow: func(ctx context.Context, eff store.Effects) { s.engine.Follow(ctx, eff) }, Probed: c.Tested,
+		Log: c.Log,
 	})
 	s.engine = engine.New(engine.Config{
-		Store: c.Store, Broker: c.Broker, Kinds: c.Kinds, Duties: append(slices.Clone(c.Duties), tests.Duties()...), Queues: c.Queues, Machine: c.Machine,
-		Roles: c.Roles, Claims: c.Claims, Tenants: c.Tenants, Slots: c.Slots, Only: c.Only, Lease: c.Lease, Grace: c.Grace, Sweep: c.Sweep,
+		Store: c.Store, Broker: c.Broker, Kinds: c.Kinds, Duties: append(slices.Clone(c.Duties), tests.Duties()...),
+		Queues: c.Queues, Machine: c.Machine,
+		Roles: c.Roles, Claims: c.Claims, Tenants: c.Tenants, Slots: c.Slots, Only: c.Only, Lease: c.Lease,
+		Grace: c.Grace, Sweep: c.Sweep,
 		Blocks: s.blocks, Policy: s.policy, Version: c.Version, Address: c.Address, Log: c.Log, Tracer: c.Tracer,
 	})
 }
@@ -166,8 +176,9 @@ func (s *Service) Run(ctx context.Context) error {
 
 // A Request is one job to be submitted.
 type Request struct {
-	// ID of the job, made by the caller: the call can be repeated then. Zero: it is made here. Of jobs in order that are submitted in one
-	// call those with lesser ids go first, as ids are that [job.NewID] made before others.
+	// ID of the job, made by the caller: the call can be repeated then. Zero: it is made here. Of
+	// jobs in order that are submitted in one call those with lesser ids go first, as ids are that
+	// [job.NewID] made before others.
 	ID   job.ID
 	Spec job.Spec
 	// Given is the spec as its author wrote it, as JSON; made from Spec when nil.
@@ -180,14 +191,15 @@ type Request struct {
 	Trace string
 }
 
-// Submit accepts jobs, all or none, and returns once they are durable. Answers come in the order of the requests.
-// Errors of kind Invalid name every problem of every request; of several, with jobs[i] before its path.
+// Submit accepts jobs, all or none, and returns once they are durable. Answers come in the order of
+// the requests. Errors of kind Invalid name every problem of every request; of several, with
+// jobs[i] before its path.
 func (s *Service) Submit(ctx context.Context, reqs ...Request) ([]store.Submitted, error) {
 	return s.SubmitOnce(ctx, "", reqs...)
 }
 
-// SubmitOnce is Submit under an idempotency key: repeated with the same key and requests within [store.KeepKey] it
-// answers the same jobs; Conflict, where one of them has been deleted.
+// SubmitOnce is Submit under an idempotency key: repeated with the same key and requests within
+// [store.KeepKey] it answers the same jobs; Conflict, where one of them has been deleted.
 func (s *Service) SubmitOnce(ctx context.Context, key string, reqs ...Request) ([]store.Submitted, error) {
 	if err := job.CheckTenant(s.cfg.Tenant); err != nil {
 		return nil, err
@@ -207,13 +219,15 @@ func (s *Service) SubmitOnce(ctx context.Context, key string, reqs ...Request) (
 	s.engine.Follow(ctx, eff)
 	for _, a := range answers {
 		if a.Place == (job.Place{}) {
-			return nil, job.Errorf(job.Conflict, "job %s, which was submitted under this idempotency key, has been deleted: use a new key to submit its request once more", a.ID)
+			return nil, job.Errorf(job.Conflict, "job %s, which was submitted under this idempotency key, has "+
+				"been deleted: use a new key to submit its request once more", a.ID)
 		}
 	}
 	return answers, nil
 }
 
-// refused returns what speaks against all jobs of a call that failed for what speaks against one of them.
+// refused returns what speaks against all jobs of a call that failed for what speaks against one of
+// them.
 func refused(err error, jobs []store.New) error {
 	refusals := make([]error, len(jobs))
 	for i := range jobs {
@@ -225,7 +239,8 @@ func refused(err error, jobs []store.New) error {
 	return allProblems(refusals)
 }
 
-// Check reports everything that is wrong with a spec, as Submit would; its error is a [job.SpecError].
+// Check reports everything that is wrong with a spec, as Submit would; its error is a
+// [job.SpecError].
 func (s *Service) Check(spec *job.Spec) error {
 	wrong := &job.SpecError{}
 	if err := spec.Validate(); err != nil && !errors.As(err, &wrong) {
@@ -267,7 +282,9 @@ func (s *Service) prepareAll(ctx context.Context, reqs []Request, keyed bool) ([
 		}
 		if other, known := first[name]; known && jobs[other].Fingerprint != jobs[i].Fingerprint {
 			errs[i] = &job.SpecError{Problems: []job.Problem{{
-				Path: "external_id", Value: name, What: fmt.Sprintf("is that of jobs[%d], which is another request", other), Remedy: "give each job its own",
+				Path: "external_id", Value: name,
+				What:   fmt.Sprintf("is that of jobs[%d], which is another request", other),
+				Remedy: "give each job its own",
 			}}}
 		} else if !known {
 			first[name] = i
@@ -294,18 +311,21 @@ func (s *Service) separate(reqs []Request, jobs []store.New, errs []error) {
 		case !taken:
 			first[to] = i
 		case !sameJob(&jobs[other], &jobs[i]) && !job.MayShare(&reqs[other].Spec, &reqs[i].Spec):
-			errs[i] = &job.SpecError{Problems: []job.Problem{job.SharedTarget(to, fmt.Sprintf("jobs[%d] (%s)", other, jobs[other].Job.Name))}}
+			errs[i] = &job.SpecError{Problems: []job.Problem{job.SharedTarget(to,
+				fmt.Sprintf("jobs[%d] (%s)", other, jobs[other].Job.Name))}}
 		}
 	}
 }
 
 // sameJob reports whether two requests make one job.
 func sameJob(a, b *store.New) bool {
-	return a.Job.ID == b.Job.ID || slices.ContainsFunc(a.Unique, func(u store.Unique) bool { return slices.Contains(b.Unique, u) })
+	return a.Job.ID == b.Job.ID || slices.ContainsFunc(a.Unique,
+		func(u store.Unique) bool { return slices.Contains(b.Unique, u) })
 }
 
-// allProblems returns what is wrong with any of several requests: the problems of all specs, or else the first error. Of
-// more than one request the path of a problem says of which. Its kind is that of the first problem.
+// allProblems returns what is wrong with any of several requests: the problems of all specs, or
+// else the first error. Of more than one request the path of a problem says of which. Its kind is
+// that of the first problem.
 func allProblems(errs []error) error {
 	var all job.SpecError
 	var kind job.ErrorKind
@@ -363,7 +383,8 @@ func (s *Service) prepare(n *store.New, r *Request, keyed bool, keys *ownKeys) e
 	}
 	if spec.Kind == job.KindApp {
 		if s.cfg.Machine == "" {
-			return job.Errorf(job.Invalid, "system local: this process runs no programs: submit tasks only, or set Config.Machine")
+			return job.Errorf(job.Invalid,
+				"system local: this process runs no programs: submit tasks only, or set Config.Machine")
 		}
 		n.Job.Machine = s.cfg.Machine
 	}
@@ -417,13 +438,15 @@ func (s *Service) Count(ctx context.Context, f job.Filter) (store.Counts, error)
 	return s.cfg.Store.Count(ctx, s.cfg.Tenant, f)
 }
 
-// Now is the time on the database's clock, as far as this process knows that: until it has renewed a lease once, its own.
+// Now is the time on the database's clock, as far as this process knows that: until it has renewed
+// a lease once, its own.
 func (s *Service) Now() time.Time { return s.engine.Now() }
 
 // Repaired returns how many rows the sweep had to repair; 0 where nothing was broken.
 func (s *Service) Repaired() int64 { return s.engine.Repaired() }
 
-// Removed returns how many jobs that ended in a state this process has removed because they were kept no longer.
+// Removed returns how many jobs that ended in a state this process has removed because they were
+// kept no longer.
 func (s *Service) Removed(state job.State) int64 { return s.engine.Removed(state) }
 
 // ownKeys are the keys under which the last job stands by itself: those of a call are mostly alike.

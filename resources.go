@@ -13,7 +13,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A Resource is a typed document that says how something is set up: a queue, a system, how jobs wait that are blocked, or for how long they are kept.
+// A Resource is a typed document that says how something is set up: a queue, a system, how jobs
+// wait that are blocked, or for how long they are kept.
 type Resource[T any] struct {
 	Doc     T         `json:"doc"`
 	Version int64     `json:"version"` // raised by each change; 0: it is there without a document
@@ -31,22 +32,30 @@ type resourceKind[T any] struct {
 
 var (
 	queues = resourceKind[job.Queue]{
-		kind: job.KindQueue, parse: job.ParseQueue, builtin: job.Queue{Name: job.DefaultQueue, Description: "where jobs wait that name no queue"},
-		name: func(q *job.Queue) string { return q.Name }, disable: func(q *job.Queue, v bool) { q.Disabled = v },
+		kind: job.KindQueue, parse: job.ParseQueue,
+		builtin: job.Queue{Name: job.DefaultQueue, Description: "where jobs wait that name no queue"},
+		name:    func(q *job.Queue) string { return q.Name }, disable: func(q *job.Queue, v bool) { q.Disabled = v },
 	}
 	systems = resourceKind[job.System]{
 		kind: job.KindSystem, parse: job.ParseSystem,
-		builtin: job.System{Name: job.SystemLocal, Description: "the machine on which the service runs", Host: job.Host{Kind: job.SystemLocal}},
-		name:    func(s *job.System) string { return s.Name }, disable: func(s *job.System, v bool) { s.Disabled = v },
+		builtin: job.System{Name: job.SystemLocal, Description: "the machine on which the service runs",
+			Host: job.Host{Kind: job.SystemLocal}},
+		name: func(s *job.System) string { return s.Name }, disable: func(s *job.System, v bool) { s.Disabled = v },
 	}
 	policies = resourceKind[job.RecoveryPolicy]{
 		kind: job.KindPolicy, parse: job.ParsePolicy,
-		name: func(p *job.RecoveryPolicy) string { return p.Name }, disable: func(p *job.RecoveryPolicy, v bool) { p.Disabled = v },
+		name: func(p *job.RecoveryPolicy) string { return p.Name }, disable: func(p *job.RecoveryPolicy,
+			v bool) {
+			p.Disabled = v
+		},
 	}
 	retentions = resourceKind[job.Retention]{
 		kind: job.KindRetention, parse: job.ParseRetention,
 		builtin: job.Retention{Name: job.DefaultRetention, Description: "all jobs are kept"},
-		name:    func(r *job.Retention) string { return r.Name }, disable: func(r *job.Retention, v bool) { r.Disabled = v },
+		name:    func(r *job.Retention) string { return r.Name }, disable: func(r *job.Retention,
+			v bool) {
+			r.Disabled = v
+		},
 	}
 )
 
@@ -62,21 +71,25 @@ func (s *Service) Queues() Resources[job.Queue] { return Resources[job.Queue]{s,
 // Systems are where programs run.
 func (s *Service) Systems() Resources[job.System] { return Resources[job.System]{s, &systems} }
 
-// Retentions say for how long jobs are kept that have ended. There is one, named [job.DefaultRetention].
+// Retentions say for how long jobs are kept that have ended. There is one, named
+// [job.DefaultRetention].
 func (s *Service) Retentions() Resources[job.Retention] {
 	return Resources[job.Retention]{s, &retentions}
 }
 
-// Policies say for how long jobs wait that are blocked, and when it is tested whether they may go on.
+// Policies say for how long jobs wait that are blocked, and when it is tested whether they may go
+// on.
 func (s *Service) Policies() Resources[job.RecoveryPolicy] {
 	return Resources[job.RecoveryPolicy]{s, &policies}
 }
 
-// AnyVersion is the version with which [Resources.Apply] replaces a document whatever its version is.
+// AnyVersion is the version with which [Resources.Apply] replaces a document whatever its version
+// is.
 const AnyVersion = -1
 
-// Apply writes a document in the place of the one of its name, and reports whether there was none. Version must be that
-// of the document that is there (0: there must be none), else it is a Conflict; or [AnyVersion].
+// Apply writes a document in the place of the one of its name, and reports whether there was none.
+// Version must be that of the document that is there (0: there must be none), else it is a
+// Conflict; or [AnyVersion].
 func (r Resources[T]) Apply(ctx context.Context, doc []byte, version int64) (res Resource[T], created bool, err error) {
 	value, err := r.kind.parse(doc)
 	if err != nil {
@@ -187,7 +200,8 @@ func (k *resourceKind[T]) all(ctx context.Context, st store.Store, tenant string
 	return list, nil
 }
 
-// documents remembers those of tenants that submissions and steps ask for. What another process changes is known within keepDocuments.
+// documents remembers those of tenants that submissions and steps ask for. What another process
+// changes is known within keepDocuments.
 type documents struct {
 	store store.Store
 
@@ -280,7 +294,8 @@ func (s *Service) followQueues(ctx context.Context) error {
 	return nil
 }
 
-// serveQueues tells the engine of queues until the subscription is lost, ctx ends, or they cannot be read.
+// serveQueues tells the engine of queues until the subscription is lost, ctx ends, or they cannot
+// be read.
 func (s *Service) serveQueues(ctx context.Context, news <-chan []byte, lost <-chan struct{}) error {
 	for {
 		s.docs.forget()
@@ -299,9 +314,10 @@ func (s *Service) serveQueues(ctx context.Context, news <-chan []byte, lost <-ch
 	}
 }
 
-// checkPlaces sees to it that the queues and systems of jobs are there and take them. What speaks against a job becomes
-// its Refusal: a repeated call is answered all the same.
-func (s *Service) checkPlaces(ctx context.Context, reqs []Request, jobs []store.New) (map[string]store.QueueCheck, error) {
+// checkPlaces sees to it that the queues and systems of jobs are there and take them. What speaks
+// against a job becomes its Refusal: a repeated call is answered all the same.
+func (s *Service) checkPlaces(ctx context.Context, reqs []Request, jobs []store.New) (map[string]store.QueueCheck,
+	error) {
 	known, err := s.docs.known(ctx, s.cfg.Tenant)
 	if err != nil {
 		return nil, err
@@ -323,7 +339,8 @@ func (s *Service) checkPlaces(ctx context.Context, reqs []Request, jobs []store.
 		}
 		if r := reqs[i].Spec.Recovery; r != nil && r.Policy != "" && jobs[i].Refusal == nil {
 			if _, there := known.policies[r.Policy]; !there {
-				jobs[i].Refusal = place("recovery.policy", r.Policy, "is unknown", "give one that pawl get policies lists, or make it")
+				jobs[i].Refusal = place("recovery.policy", r.Policy, "is unknown",
+					"give one that pawl get policies lists, or make it")
 			}
 		}
 	}
@@ -338,7 +355,8 @@ func disabled(field, name string) error {
 	return job.Errorf(job.Conflict, "%w", place(field, name, "is disabled", "it takes no new jobs until it is enabled"))
 }
 
-// refuseSystem returns what speaks against running spec on its system. One that is disabled takes it: it waits until that is enabled.
+// refuseSystem returns what speaks against running spec on its system. One that is disabled takes
+// it: it waits until that is enabled.
 func refuseSystem(ss map[string]job.System, spec *job.Spec) error {
 	name := spec.System
 	if name == "" {

@@ -17,7 +17,8 @@ type FileRun struct {
 	Path string `json:"path"` // of the file, absolute
 	Sum  string `json:"sum"`  // identifies the bytes of the file
 	New  bool   `json:"new"`  // another run, though one of the same bytes has not ended
-	// Call names a New run, so that the call can be repeated when its answer was lost; made by the caller.
+	// Call names a New run, so that the call can be repeated when its answer was lost; made by the
+	// caller.
 	Call string `json:"call,omitempty"`
 }
 
@@ -40,7 +41,8 @@ func RunKey(path string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// runKind is the kind of the documents that remember the runs of files; see [RunKey] for their names.
+// runKind is the kind of the documents that remember the runs of files; see [RunKey] for their
+// names.
 const runKind = "run"
 
 // runsDoc is such a document: what was run from a file, oldest first.
@@ -56,9 +58,10 @@ type fileRun struct {
 	Call string    `json:"call,omitempty"`
 }
 
-// RunFile submits the jobs of a file, or finds those of the newest run of the same bytes while one of them has not
-// ended. A run is written down before its jobs are submitted, and their ids with it: a call that died in between is
-// finished by the next one, and two at the same time submit the same jobs. Errors are those of [Service.Submit].
+// RunFile submits the jobs of a file, or finds those of the newest run of the same bytes while one
+// of them has not ended. A run is written down before its jobs are submitted, and their ids with
+// it: a call that died in between is finished by the next one, and two at the same time submit the
+// same jobs. Errors are those of [Service.Submit].
 func (s *Service) RunFile(ctx context.Context, run FileRun, reqs ...Request) (FileAnswer, error) {
 	if _, err := s.prepareAll(ctx, reqs, false); err != nil {
 		return FileAnswer{}, err
@@ -82,7 +85,8 @@ type notedRun struct {
 	older []OlderRun
 }
 
-// noteRun finds the run to go on with, or writes down a new one. It is Conflict when another call wrote meanwhile.
+// noteRun finds the run to go on with, or writes down a new one. It is Conflict when another call
+// wrote meanwhile.
 func (s *Service) noteRun(ctx context.Context, run FileRun, jobs int) (notedRun, error) {
 	name := RunKey(run.Path)
 	res, err := s.cfg.Store.Resource(ctx, s.cfg.Tenant, runKind, name)
@@ -103,7 +107,8 @@ func (s *Service) noteRun(ctx context.Context, run FileRun, jobs int) (notedRun,
 	if !run.New || run.Call != "" {
 		for i, r := range slices.Backward(doc.Runs) {
 			if r.Sum == run.Sum && (!run.New || r.Call == run.Call) {
-				if len(r.Jobs) == jobs && (run.New || known.unfinished(r) != nil || known.none(r)) { // a repeated call has its answer, ended or not
+				// a repeated call has its answer, ended or not
+				if len(r.Jobs) == jobs && (run.New || known.unfinished(r) != nil || known.none(r)) {
 					found = i
 				}
 				break
@@ -134,11 +139,13 @@ func (s *Service) noteRun(ctx context.Context, run FileRun, jobs int) (notedRun,
 	if err != nil {
 		return notedRun{}, err
 	}
-	_, err = s.cfg.Store.Put(ctx, store.Resource{Tenant: s.cfg.Tenant, Kind: runKind, Name: name, Version: res.Version, Doc: b})
+	_, err = s.cfg.Store.Put(ctx, store.Resource{Tenant: s.cfg.Tenant, Kind: runKind, Name: name,
+		Version: res.Version, Doc: b})
 	return n, err
 }
 
-// keepUnsubmitted is how long a run is remembered of which no job was submitted: whoever wrote it down may be about to.
+// keepUnsubmitted is how long a run is remembered of which no job was submitted: whoever wrote it
+// down may be about to.
 const keepUnsubmitted = 24 * time.Hour
 
 // submitRun submits the jobs of a run that is written down. It can be repeated.

@@ -57,12 +57,13 @@ const HeldJobs = 100
 // A WorkerView is a worker with the jobs in its hands.
 type WorkerView struct {
 	Worker
-	// Jobs are those of the caller's tenant, up to HeldJobs, without Request, Resolved, Work, Result, Notes and folders; the
-	// one that it has had for longest is first.
+	// Jobs are those of the caller's tenant, up to HeldJobs, without Request, Resolved, Work,
+	// Result, Notes and folders; the one that it has had for longest is first.
 	Jobs []View `json:"jobs"`
 }
 
-// Workers returns the processes that are there, and those that were there a short time ago; see [store.Reader.Sessions].
+// Workers returns the processes that are there, and those that were there a short time ago; see
+// [store.Reader.Sessions].
 func (s *Service) Workers(ctx context.Context) ([]Worker, error) {
 	sessions, err := s.sessions.now(ctx)
 	if err != nil {
@@ -107,14 +108,16 @@ func (s *Service) Worker(ctx context.Context, id job.ID) (WorkerView, error) {
 	return v, nil
 }
 
-// Tell tells a process to drain, to stop, or to go on as usual. Conflict, where it has ended, or was told to stop.
+// Tell tells a process to drain, to stop, or to go on as usual. Conflict, where it has ended, or
+// was told to stop.
 func (s *Service) Tell(ctx context.Context, id job.ID, c store.Command) (Worker, error) {
 	eff, err := s.cfg.Store.Tell(ctx, id, c)
 	switch job.KindOf(err) {
 	case job.NotFound:
 		return Worker{}, job.Errorf(job.NotFound, "there is no worker %s: see pawl workers", id)
 	case job.Conflict:
-		return Worker{}, job.Errorf(job.Conflict, "worker %s has ended, or was told to stop, which is not taken back: see pawl workers", id)
+		return Worker{}, job.Errorf(job.Conflict,
+			"worker %s has ended, or was told to stop, which is not taken back: see pawl workers", id)
 	}
 	if err != nil {
 		return Worker{}, err
@@ -124,20 +127,24 @@ func (s *Service) Tell(ctx context.Context, id job.ID, c store.Command) (Worker,
 	return v.Worker, err
 }
 
-// Unserved returns the lines of all tenants with ready jobs for which no live process is there that claims.
+// Unserved returns the lines of all tenants with ready jobs for which no live process is there that
+// claims.
 func (s *Service) Unserved(ctx context.Context) ([]store.Unserved, error) {
 	return s.cfg.Store.Unserved(ctx)
 }
 
-// Unwatched returns the machines with programs of any tenant where no live process is there that watches.
+// Unwatched returns the machines with programs of any tenant where no live process is there that
+// watches.
 func (s *Service) Unwatched(ctx context.Context) ([]store.Unwatched, error) {
 	return s.cfg.Store.Unwatched(ctx)
 }
 
-// worker is a session as people look at it. served is whether any process lives, where that is known otherwise.
+// worker is a session as people look at it. served is whether any process lives, where that is
+// known otherwise.
 func (s *Service) worker(i *store.SessionInfo, served bool) Worker {
 	w := Worker{
-		ID: i.ID, State: WorkerLive, Since: i.Started, Process: i.Process, Held: i.Held, Started: i.Started, Renewed: i.Renewed, Until: i.Until,
+		ID: i.ID, State: WorkerLive, Since: i.Started, Process: i.Process, Held: i.Held, Started: i.Started,
+		Renewed: i.Renewed, Until: i.Until,
 	}
 	switch {
 	case !i.Ended.IsZero() && !i.Crashed:
@@ -167,7 +174,8 @@ func (s *Service) worker(i *store.SessionInfo, served bool) Worker {
 	return w
 }
 
-// sessions remembers the sessions that are there, for views of jobs: what changes shows within keepSessions.
+// sessions remembers the sessions that are there, for views of jobs: what changes shows within
+// keepSessions.
 type sessions struct {
 	store store.Store
 

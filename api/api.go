@@ -29,9 +29,10 @@
 //	GET    /                               where all of this is
 //	GET    /docs, /openapi.json            all of this for people and for programs
 //
-// Names are in snake_case, times in RFC 3339, durations as in Go ("90s"). Errors are problems (RFC 9457) with a code,
-// which is the [job.ErrorKind]. Each answer has the id of its request in X-Request-Id, and versions in Pawl-Version and
-// Pawl-API. The package reaches jobs through package pawl; package client is its other end.
+// Names are in snake_case, times in RFC 3339, durations as in Go ("90s"). Errors are problems (RFC
+// 9457) with a code, which is the [job.ErrorKind]. Each answer has the id of its request in
+// X-Request-Id, and versions in Pawl-Version and Pawl-API. The package reaches jobs through package
+// pawl; package client is its other end.
 package api
 
 import (
@@ -55,12 +56,15 @@ const Revision = 3
 // Config configures the handler. Service is required.
 type Config struct {
 	Service *pawl.Service
-	// Stopping ends streams that follow and calls that wait, when it is closed: what there is by then is sent. Nil: never.
+	// Stopping ends streams that follow and calls that wait, when it is closed: what there is by
+	// then is sent. Nil: never.
 	Stopping <-chan struct{}
-	// Auth tells who asks. Nil: everyone is the service's own principal, and may see what went wrong inside; requests of
-	// web pages are refused then. An error of kind [job.Denied] is status 401.
+	// Auth tells who asks. Nil: everyone is the service's own principal, and may see what went
+	// wrong inside; requests of web pages are refused then. An error of kind [job.Denied] is status
+	// 401.
 	Auth func(*http.Request) (Caller, error)
-	// Inward says that the handler is for other processes of the service only: without login there is nothing.
+	// Inward says that the handler is for other processes of the service only: without login there
+	// is nothing.
 	Inward bool
 	// Ready makes the checks of /readyz, which may take 10 s. Nil: the service is always ready.
 	Ready func(context.Context) []Check
@@ -68,8 +72,8 @@ type Config struct {
 	Metrics http.Handler
 	// Answered is told of each request once it has been answered. Nil: nobody is.
 	Answered func(Answer)
-	// Prefix is the path under which a proxy serves the handler, such as /pawl. Requests may come with it or without it;
-	// links that are answered have it.
+	// Prefix is the path under which a proxy serves the handler, such as /pawl. Requests may come
+	// with it or without it; links that are answered have it.
 	Prefix string
 	Limits Limits
 	// Version of the build; "dev" by default.
@@ -81,12 +85,13 @@ type Config struct {
 // A Caller is who asks.
 type Caller struct {
 	Principal string // empty: the service's own
-	// Job is set when the caller is the program of a running job, and Launch is the number of its launch. It may write
-	// events of that job and look at it, and nothing else.
+	// Job is set when the caller is the program of a running job, and Launch is the number of its
+	// launch. It may write events of that job and look at it, and nothing else.
 	Job    job.ID
 	Launch int
-	// Peer is set when the caller is another process of the service, of another machine, which asks in the name of
-	// Principal. It may do that with the job Job, and nothing else, and is answered from this machine.
+	// Peer is set when the caller is another process of the service, of another machine, which asks
+	// in the name of Principal. It may do that with the job Job, and nothing else, and is answered
+	// from this machine.
 	Peer PeerMay
 }
 
@@ -214,7 +219,8 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	c := callOf(r.Context())
 	c.op = op
-	for _, pass := range []func(http.ResponseWriter, *http.Request) error{h.login, h.allowed, h.slow, h.checkQuery, h.readBody} {
+	for _, pass := range []func(http.ResponseWriter, *http.Request) error{h.login, h.allowed, h.slow, h.checkQuery,
+		h.readBody} {
 		if err := pass(w, r); err != nil {
 			writeProblem(w, r, err)
 			return
@@ -225,8 +231,8 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 	h.mux.ServeHTTP(w, r)
 }
 
-// clean reports whether a path is written as it should be. That of a file may end with a slash: it is refused as that of
-// no file.
+// clean reports whether a path is written as it should be. That of a file may end with a slash: it
+// is refused as that of no file.
 func clean(r *http.Request, op *operation) bool {
 	escaped := r.URL.EscapedPath()
 	if strings.HasSuffix(op.path, "...}") {
@@ -272,7 +278,8 @@ func (h *handler) login(w http.ResponseWriter, r *http.Request) error {
 	}
 	if h.Auth == nil {
 		if r.Header.Get("Origin") != "" {
-			return withStatus(http.StatusForbidden, job.Errorf(job.Denied, "web pages may not ask here: ask pawl serve, which has tokens"))
+			return withStatus(http.StatusForbidden,
+				job.Errorf(job.Denied, "web pages may not ask here: ask pawl serve, which has tokens"))
 		}
 		return nil
 	}
@@ -294,8 +301,8 @@ func (h *handler) login(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// allowed refuses to the program of a job, and to another process, what is not about that job, and what is of the site to
-// all but its principal.
+// allowed refuses to the program of a job, and to another process, what is not about that job, and
+// what is of the site to all but its principal.
 func (h *handler) allowed(_ http.ResponseWriter, r *http.Request) error {
 	c := callOf(r.Context())
 	if c.op.public {
@@ -313,5 +320,6 @@ func (h *handler) allowed(_ http.ResponseWriter, r *http.Request) error {
 	case its && (c.op.ofJob || c.caller.Peer != ""):
 		return nil
 	}
-	return job.Errorf(job.Denied, "the token of a running job is for %s /v1/jobs/%s/events and for GET /v1/jobs/%s only", http.MethodPost, c.caller.Job, c.caller.Job)
+	return job.Errorf(job.Denied, "the token of a running job is for %s /v1/jobs/%s/events and for GET /v1/jobs/%s only",
+		http.MethodPost, c.caller.Job, c.caller.Job)
 }

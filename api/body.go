@@ -19,8 +19,8 @@ const (
 	readSlowest = 8 << 10          // bytes in a second that come from then on
 )
 
-// readBody reads the body of a request for an operation that takes one, and refuses one that is too large, too slow, too
-// deep, no JSON by its type, or of which readers could think differently.
+// readBody reads the body of a request for an operation that takes one, and refuses one that is too
+// large, too slow, too deep, no JSON by its type, or of which readers could think differently.
 func (h *handler) readBody(w http.ResponseWriter, r *http.Request) error {
 	c := callOf(r.Context())
 	if c.op.body == nil {
@@ -31,7 +31,8 @@ func (h *handler) readBody(w http.ResponseWriter, r *http.Request) error {
 	}
 	tooLarge := func() error {
 		w.Header().Set("Connection", "close")
-		return withStatus(http.StatusRequestEntityTooLarge, job.Errorf(job.Invalid, "the body has more than %d bytes: send less at once, and pass large data as input files", h.Limits.Body))
+		return withStatus(http.StatusRequestEntityTooLarge, job.Errorf(job.Invalid, "the body has more than %d "+
+			"bytes: send less at once, and pass large data as input files", h.Limits.Body))
 	}
 	if r.ContentLength > h.Limits.Body {
 		return tooLarge()
@@ -50,7 +51,9 @@ func (h *handler) readBody(w http.ResponseWriter, r *http.Request) error {
 		return tooLarge()
 	case errors.As(err, &timeout) && timeout.Timeout():
 		w.Header().Set("Connection", "close")
-		return withStatus(http.StatusRequestTimeout, job.Errorf(job.Unavailable, "the body comes too slowly: it must begin within %s and bring %d bytes a second", readGrace, readSlowest))
+		return withStatus(http.StatusRequestTimeout,
+			job.Errorf(job.Unavailable, "the body comes too slowly: it must begin within %s and bring %d bytes a second",
+				readGrace, readSlowest))
 	case err != nil:
 		return withStatus(http.StatusBadRequest, job.Errorf(job.Invalid, "the body is broken off: send it again"))
 	case body.Len() == 0:
@@ -61,7 +64,8 @@ func (h *handler) readBody(w http.ResponseWriter, r *http.Request) error {
 	case !utf8.Valid(c.body):
 		return invalid("(body)", "", "is not text in UTF-8", "encode it so")
 	case job.Depth(c.body) > h.Limits.Depth:
-		return invalid("(body)", "", "has lists and maps more than "+itoa(h.Limits.Depth)+" deep in each other", "write it flatter")
+		return invalid("(body)", "", "has lists and maps more than "+itoa(h.Limits.Depth)+" deep in each other",
+			"write it flatter")
 	}
 	if at := job.Repeated(c.body); at != "" {
 		return invalid(at, "", "stands there twice", "keep one of them")
@@ -72,7 +76,8 @@ func (h *handler) readBody(w http.ResponseWriter, r *http.Request) error {
 // checkType refuses a body that says that it is something else than JSON.
 func checkType(r *http.Request) error {
 	if e := r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
-		return withStatus(http.StatusUnsupportedMediaType, job.Errorf(job.Invalid, "Content-Encoding (%s): is not taken: send the body as it is", e))
+		return withStatus(http.StatusUnsupportedMediaType,
+			job.Errorf(job.Invalid, "Content-Encoding (%s): is not taken: send the body as it is", e))
 	}
 	text := r.Header.Get("Content-Type")
 	if text == "" {
@@ -80,7 +85,8 @@ func checkType(r *http.Request) error {
 	}
 	t, _, err := mime.ParseMediaType(text)
 	if err != nil || t != jsonType && !(strings.HasPrefix(t, "application/") && strings.HasSuffix(t, "+json")) {
-		return withStatus(http.StatusUnsupportedMediaType, job.Errorf(job.Invalid, "Content-Type (%s): is not taken: send JSON with Content-Type: application/json", text))
+		return withStatus(http.StatusUnsupportedMediaType,
+			job.Errorf(job.Invalid, "Content-Type (%s): is not taken: send JSON with Content-Type: application/json", text))
 	}
 	return nil
 }

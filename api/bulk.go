@@ -15,12 +15,14 @@ func (h *handler) registerBulk() {
 	register(h, operation{
 		id: "bulk", tag: "jobs", method: http.MethodPost, path: "/v1/bulk",
 		summary: "Do something with all jobs that a filter chooses",
-		about: "With those that were there when it began, newest first, in many transactions. A connection that breaks stops it between two of them; " +
+		about: "With those that were there when it began, newest first, in many transactions. A connection that " +
+			"breaks stops it between two of them; " +
 			"it can be repeated. An empty filter is refused unless all says that it is meant.",
 		body: &body{
 			schema: of[bulk],
 			examples: map[string]example{
-				"count":  {"how many would be canceled", `{"action": "cancel", "filter": "label.project=tides state=PENDING,RUNNING", "dry_run": true}`},
+				"count": {"how many would be canceled",
+					`{"action": "cancel", "filter": "label.project=tides state=PENDING,RUNNING", "dry_run": true}`},
 				"delete": {"delete what ended long ago", `{"action": "delete", "filter": "custody=none created<90d"}`},
 			},
 		},
@@ -29,11 +31,21 @@ func (h *handler) registerBulk() {
 
 // bulk is an action on many jobs.
 type bulk struct {
-	Action pawl.Action `json:"action" doc:"What is done with each of them."`
-	Filter string      `json:"filter,omitempty" doc:"Which jobs, in the grammar of lists." maxLength:"4096" example:"owner=ada state=PENDING"`
-	All    bool        `json:"all,omitempty" doc:"The filter is empty on purpose: all jobs."`
-	DryRun bool        `json:"dry_run,omitempty" doc:"Only say how many jobs the filter chooses."`
-	Force  bool        `json:"force,omitempty" doc:"Of a cancel: at once, also where it cannot be confirmed that nothing of a job runs any more; such a job ends with the code ABANDONED."`
+	// What is done with each of them.
+	Action pawl.Action `json:"action"`
+
+	// Which jobs, in the grammar of lists.
+	Filter string `json:"filter,omitempty" maxLength:"4096" example:"owner=ada state=PENDING"`
+
+	// The filter is empty on purpose: all jobs.
+	All bool `json:"all,omitempty"`
+
+	// Only say how many jobs the filter chooses.
+	DryRun bool `json:"dry_run,omitempty"`
+
+	// Of a cancel: at once, also where it cannot be confirmed that nothing of a job runs any more;
+	// such a job ends with the code ABANDONED.
+	Force bool `json:"force,omitempty"`
 }
 
 type bulkOutput struct{ Body pawl.BulkAnswer }

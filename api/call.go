@@ -50,7 +50,8 @@ func requestID(r *http.Request) string {
 // writeTimeout is how long a client may take to accept a piece of an answer.
 const writeTimeout = 30 * time.Second
 
-// An answer counts what is written. A client that reads nothing is cut off: each write has a deadline.
+// An answer counts what is written. A client that reads nothing is cut off: each write has a
+// deadline.
 type answer struct {
 	http.ResponseWriter
 	control *http.ResponseController
@@ -107,7 +108,8 @@ func (h *handler) caught(a *answer, r *http.Request, p any) (cut bool) {
 	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) || a.broken != nil {
 		return true // the client has gone, or is to notice that something is missing
 	}
-	h.Log.ErrorContext(r.Context(), "panic", "request", callOf(r.Context()).id, "method", r.Method, "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
+	h.Log.ErrorContext(r.Context(), "panic", "request", callOf(r.Context()).id, "method", r.Method, "path",
+		r.URL.Path, "panic", p, "stack", string(debug.Stack()))
 	if a.status != 0 {
 		return true
 	}

@@ -1,23 +1,70 @@
 package api
 
 import (
+	"cmp"
+	_ "embed"
+	"encoding/json"
 	"maps"
+	"reflect"
+	"strings"
+	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/pawl-jobs/pawl/job"
 )
 
+// commentsText is what the comments on fields say, by the schema of their type: go test ./api -run
+// TestWords -update.
+//
+//go:embed words.json
+var commentsText []byte
+
+var comments = sync.OnceValue(func() (words map[string]map[string]string) {
+	if err := json.Unmarshal(commentsText, &words); err != nil {
+		panic("api/words.json: " + err.Error())
+	}
+	return words
+})
+
+// saidOf returns what is said of a field of a type, or of one that is embedded in it.
+func saidOf(t reflect.Type, field string) string {
+	if says := comments()[schemaName(t)][field]; says != "" || t.Kind() != reflect.Struct {
+		return says
+	}
+	for f := range t.Fields() {
+		if f.Anonymous {
+			if says := saidOf(f.Type, field); says != "" {
+				return says
+			}
+		}
+	}
+	return ""
+}
+
+// schemaName is the name of a type with a capital letter, as its schema has it.
+func schemaName(t reflect.Type) string {
+	if t.Name() == "" {
+		return ""
+	}
+	return strings.ToUpper(t.Name()[:1]) + t.Name()[1:]
+}
+
 // worker describes the fields of a process.
 var worker = map[string]string{
-	"id":    "The id of its session: one that lost its lease goes on under another.",
-	"state": "live; draining or stopping, which claim nothing more; ended, in good order; or gone: it was not heard of for longer than its lease.",
-	"since": "Since when it is gone or has ended; of one that lives when it began.", "host": "The name of its host.", "pid": "Its process id there.",
-	"version": "Of its build.", "roles": "The parts that it plays: api, worker, recovery, watcher.", "machine": "The id of its machine.",
-	"queues": "The queues whose jobs it claims.", "kinds": "The kinds of job that it claims; missing: none.",
-	"tenants": "The only tenants whose jobs it claims; missing: all.", "slots": "How many jobs it runs at once, by lane.",
-	"address": "The URL at which other processes reach its API; missing: nowhere.", "held": "How many jobs are in its hands.",
-	"oldest": "The one of them that it has had for longest.", "started": "When its session began.",
+	"id": "The id of its session: one that lost its lease goes on under another.",
+	"state": "live; draining or stopping, which claim nothing more; ended, in good order; or gone: it was not " +
+		"heard of for longer than its lease.",
+	"since": "Since when it is gone or has ended; of one that lives when it began.",
+	"host":  "The name of its host.", "pid": "Its process id there.",
+	"version": "Of its build.", "roles": "The parts that it plays: api, worker, recovery, watcher.",
+	"machine": "The id of its machine.",
+	"queues":  "The queues whose jobs it claims.", "kinds": "The kinds of job that it claims; missing: none.",
+	"tenants": "The only tenants whose jobs it claims; missing: all.",
+	"slots":   "How many jobs it runs at once, by lane.",
+	"address": "The URL at which other processes reach its API; missing: nowhere.",
+	"held":    "How many jobs are in its hands.",
+	"oldest":  "The one of them that it has had for longest.", "started": "When its session began.",
 	"renewed": "When it was heard of last.", "until": "The end of its lease.",
 }
 
@@ -27,71 +74,103 @@ var resource = map[string]string{
 	"updated": "When it was changed last.",
 }
 
-// says describes the fields of types whose own tags do not. A test sees to it that every field of every schema has a
-// description, and that nothing here is of no field.
+// says describes the fields of types whose own tags do not. A test sees to it that every field of
+// every schema has a description, and that nothing here is of no field.
 var says = map[string]map[string]string{
 	"View": {
 		"id": "Its id.", "tenant": "The tenant to whom it belongs.", "owner": "The user to whom it belongs.",
-		"kind": "What is run: app is a program, any other kind a task.", "name": "For people; several jobs may have the same.",
-		"app": "The registered app that it runs.", "state": "How far it has come.", "custody": "Who is responsible for it now.",
-		"epoch": "Raised by each change of custody: a write under an older epoch is refused.", "n": "The number of its newest event.",
-		"session": "The process that works on it; missing: none does.", "claim": "The call that claimed it; missing: nobody holds it.",
-		"resume": "Where work goes on after BLOCKED or PAUSED.", "group": "Of a blocked job: the group of all that wait for the same.",
-		"until": "Of a blocked job: when it fails unless what blocks it has cleared; missing: never, as while something of it may still run.", "wish": "What is asked for and not done yet.",
+		"kind": "What is run: app is a program, any other kind a task.",
+		"name": "For people; several jobs may have the same.",
+		"app":  "The registered app that it runs.", "state": "How far it has come.",
+		"custody": "Who is responsible for it now.",
+		"epoch":   "Raised by each change of custody: a write under an older epoch is refused.",
+		"n":       "The number of its newest event.",
+		"session": "The process that works on it; missing: none does.",
+		"claim":   "The call that claimed it; missing: nobody holds it.",
+		"resume":  "Where work goes on after BLOCKED or PAUSED.",
+		"group":   "Of a blocked job: the group of all that wait for the same.",
+		"until": "Of a blocked job: when it fails unless what blocks it has cleared; missing: never, as while " +
+			"something of it may still run.", "wish": "What is asked for and not done yet.",
 		"wished_by": "Who made the newest wish.", "queue": "The queue in which it waits, or waited.",
-		"machine": "Only processes of this machine run it; missing: any may.", "lane": "The part of a worker's slots in which it is served.",
-		"priority": "0 goes first, 9 last.", "attempt": "The number of its attempt, from 1.", "max_attempts": "Attempts in all.",
-		"recoveries": "Runs after a crash, of all attempts.", "suspect": "Crashes of processes that held the job, since one outlived a step of it. After 2 it runs alone, and after 5 it ends.",
-		"launch": "The number of the newest launch, of all attempts; 0: there was none.",
-		"live":   "It is about to be launched, or runs, or its end is not known yet.", "created": "When it was submitted.",
-		"since": "Since when it has been in its custody; of one that waits in a line: since when it has waited for its turns.", "due": "When its gate opens.", "ended": "When it ended.",
-		"code": "Why it ended, or what blocks it.", "message": "The same in words, with what to do next: 4 KiB at most, 512 bytes in lists.",
-		"parent": "The job of which it is a part.", "needs": "How many jobs must end first.", "limits": "The keys of which it takes turns.",
-		"order": "The key in whose order it stands: order/ and that of its spec.", "line": "The key for whose turn it waits.",
-		"external_id": "The submitter's own name for it.", "labels": "For filters.", "notes": "What was noted of it: any JSON.",
+		"machine":  "Only processes of this machine run it; missing: any may.",
+		"lane":     "The part of a worker's slots in which it is served.",
+		"priority": "0 goes first, 9 last.", "attempt": "The number of its attempt, from 1.",
+		"max_attempts": "Attempts in all.",
+		"recoveries":   "Runs after a crash, of all attempts.", "suspect": "Crashes of processes that held the " +
+			"job, since one outlived a step of it. After 2 it runs alone, and after 5 it ends.",
+		"launch":  "The number of the newest launch, of all attempts; 0: there was none.",
+		"live":    "It is about to be launched, or runs, or its end is not known yet.",
+		"created": "When it was submitted.",
+		"since": "Since when it has been in its custody; of one that waits in a line: since when it has waited " +
+			"for its turns.", "due": "When its gate opens.", "ended": "When it ended.",
+		"code":    "Why it ended, or what blocks it.",
+		"message": "The same in words, with what to do next: 4 KiB at most, 512 bytes in lists.",
+		"parent":  "The job of which it is a part.", "needs": "How many jobs must end first.",
+		"limits":      "The keys of which it takes turns.",
+		"order":       "The key in whose order it stands: order/ and that of its spec.",
+		"line":        "The key for whose turn it waits.",
+		"external_id": "The submitter's own name for it.", "labels": "For filters.",
+		"notes":  "What was noted of it: any JSON.",
 		"hidden": "Lists leave it out.", "trace": "The trace in which it was submitted, as a W3C traceparent.",
-		"request": "Its spec as it was given. Lists leave it out.", "resolved": "Its spec with everything filled in, once that is known. Lists leave it out.",
-		"work": "The kind's own notes. Lists leave them out.", "result": "What a task returned, or how a program ended. Lists leave it out.",
-		"why": "One sentence: why it stands where it stands.", "progress": "How far the step under way has come, where that is known.",
-		"folder":       "Its folder on the machine, while that is there. Lists leave it out.",
-		"results":      "The folder of its archive, once that is there. Lists leave it out.",
-		"started":      "When what it runs began, of its newest run; missing: it has not run. In lists it is there while it is RUNNING.",
+		"request":  "Its spec as it was given. Lists leave it out.",
+		"resolved": "Its spec with everything filled in, once that is known. Lists leave it out.",
+		"work":     "The kind's own notes. Lists leave them out.",
+		"result":   "What a task returned, or how a program ended. Lists leave it out.",
+		"why":      "One sentence: why it stands where it stands.",
+		"progress": "How far the step under way has come, where that is known.",
+		"folder":   "Its folder on the machine, while that is there. Lists leave it out.",
+		"results":  "The folder of its archive, once that is there. Lists leave it out.",
+		"started": "When what it runs began, of its newest run; missing: it has not run. In lists it is " +
+			"there while it is RUNNING.",
 		"ran":          "How long that has been RUNNING, or was. In lists it is there while it is RUNNING.",
 		"fault":        "What of it is left out because it cannot be shown; missing: nothing is.",
 		"unserved":     "It is ready, and no live process claims jobs such as this one.",
 		"machine_gone": "Set while no process lives on the machine to which it belongs.",
 	},
 	"Gone": {
-		"machine": "The id of the machine.", "since": "When its last process was heard of; missing: nobody knows of one.",
+		"machine": "The id of the machine.",
+		"since":   "When its last process was heard of; missing: nobody knows of one.",
 	},
-	"Worker":     worker,
-	"WorkerView": also(worker, "jobs", "The jobs of the caller's tenant in its hands, 100 at most, as in lists; the one that it has had for longest is first."),
+	"Worker": worker,
+	"WorkerView": also(worker, "jobs", "The jobs of the caller's tenant in its hands, 100 at most, as in lists; "+
+		"the one that it has had for longest is first."),
 	"LimitUse": {
-		"key": "The key of the turns.", "set": "The limit that decides: its own, or that of its family; missing: any number of jobs may have a turn.",
-		"in_use": "How many jobs have a turn.", "waiting": "How many wait for one.", "ahead": "How many programs have a place among those that are made ready ahead of their turn; those still being made ready are not among waiting.",
-		"shut":        "A group of blocked jobs closes its line.",
-		"places":      "Of a line that is closed: how many jobs may have a turn meanwhile.",
-		"free_in_ms":  "Of a rate: in how many milliseconds the next moment is free.",
-		"keys_in_use": "Of a family: how many keys are in use or waited for on which it decides. What it says of jobs is that of all of these; in a list each key says it for itself.",
-		"keys":        "Of a family: some of these keys.",
-		"owners":      "What each owner has of it. Lists leave it out.",
-		"jobs":        "Some of the jobs that have a turn, 20 at most. Lists leave it out.",
+		"key": "The key of the turns.", "set": "The limit that decides: its own, or that of its family; missing: " +
+			"any number of jobs may have a turn.",
+		"in_use": "How many jobs have a turn.", "waiting": "How many wait for one.",
+		"ahead": "How many programs have a place among those that are made ready ahead of their turn; " +
+			"those still being made ready are not among waiting.",
+		"shut":       "A group of blocked jobs closes its line.",
+		"places":     "Of a line that is closed: how many jobs may have a turn meanwhile.",
+		"free_in_ms": "Of a rate: in how many milliseconds the next moment is free.",
+		"keys_in_use": "Of a family: how many keys are in use or waited for on which it decides. What it says of " +
+			"jobs is that of all of these; in a list each key says it for itself.",
+		"keys":   "Of a family: some of these keys.",
+		"owners": "What each owner has of it. Lists leave it out.",
+		"jobs":   "Some of the jobs that have a turn, 20 at most. Lists leave it out.",
 	},
 	"BlockedGroup": {
-		"key": "What identifies it: the same for the same condition, tester, parameters and machine.", "code": "The condition.",
+		"key":     "What identifies it: the same for the same condition, tester, parameters and machine.",
+		"code":    "The condition.",
 		"message": "What happened to the first of its jobs.", "jobs": "How many jobs are blocked.",
 		"behind": "How many wait in the line that it closes.", "line": "The key of that line; missing: it closes none.",
-		"since": "When the first of its jobs was blocked.", "tester": "What finds out whether the condition has cleared.",
+		"since":  "When the first of its jobs was blocked.",
+		"tester": "What finds out whether the condition has cleared.",
 		"params": "What it is asked with.", "machine": "The only machine where that can be found out; missing: any.",
-		"tests": "How many tests were made since it was blocked, or was clear last.", "tested": "When the newest of them began.", "result": "What that said.",
-		"next_test": "When it is tested next; missing: it is clear.", "clear": "The condition has cleared: its jobs go on, one after the other.",
-		"policy": "When it is tested. For how long a job waits says the job, in until.", "why": "One sentence: what becomes of it.",
+		"tests":  "How many tests were made since it was blocked, or was clear last.",
+		"tested": "When the newest of them began.", "result": "What that said.",
+		"next_test": "When it is tested next; missing: it is clear.",
+		"clear":     "The condition has cleared: its jobs go on, one after the other.",
+		"policy":    "When it is tested. For how long a job waits says the job, in until.",
+		"why":       "One sentence: what becomes of it.",
 	},
 	"Policy": {
-		"stages": "When a condition is tested, stage by stage.", "max_wait": "How long a job waits at most, from the moment it was blocked; missing: for as long as the stages last.",
+		"stages": "When a condition is tested, stage by stage.", "max_wait": "How long a job waits at most, from " +
+			"the moment it was blocked; missing: for as long as the stages last.",
 	},
 	"LimitShare": {
-		"owner": "The user.", "weight": "The user's share beside others.", "in_use": "How many of the user's jobs have a turn.",
+		"owner": "The user.", "weight": "The user's share beside others.",
+		"in_use":  "How many of the user's jobs have a turn.",
 		"waiting": "How many of them wait for one.",
 	},
 	"Slots":     {"used": "Those in use, as it told last.", "all": "How many there are."},
@@ -101,18 +180,22 @@ var says = map[string]map[string]string{
 		"since": "Only jobs submitted since then were looked at; missing: all.",
 	},
 	"Progress": {
-		"what": "What is done, such as staging inputs.", "done": "Bytes done.", "total": "Bytes in all; missing: not known.",
+		"what": "What is done, such as staging inputs.", "done": "Bytes done.",
+		"total": "Bytes in all; missing: not known.",
 	},
 	"Event": {
 		"job": "The job of which it tells.", "n": "Its number among the changes of the job, from 1 without gaps.",
-		"sub":  "Of an event that a user or the job wrote: its number after the change n, from 1.",
-		"name": "Of an event that a user or the job wrote: what kind it is.", "epoch": "The job's epoch before the change.",
-		"state": "The job's state from then on.", "custody": "Who was responsible for the job from then on.", "at": "When it happened.",
-		"cause": "What made it.", "actor": "Who made it: a user, a process, or a duty.", "code": "Why, where that has a code.",
+		"sub":   "Of an event that a user or the job wrote: its number after the change n, from 1.",
+		"name":  "Of an event that a user or the job wrote: what kind it is.",
+		"epoch": "The job's epoch before the change.",
+		"state": "The job's state from then on.", "custody": "Who was responsible for the job from then on.",
+		"at":    "When it happened.",
+		"cause": "What made it.", "actor": "Who made it: a user, a process, or a duty.",
+		"code":    "Why, where that has a code.",
 		"message": "What happened, in words.", "data": "Evidence, for people and programs: any JSON.",
 	},
 	"File": {
-		"path": "Its path in the job's folder.", "size": "Bytes.", "modified": "When it was written last.",
+		"size": "Bytes.", "modified": "When it was written last.",
 	},
 	"FileAnswer": {
 		"jobs": "The jobs, in the order of the file.", "existed": "They were there before this call.",
@@ -120,14 +203,16 @@ var says = map[string]map[string]string{
 	},
 	"OlderRun": {"sum": "What identifies the bytes of the file then.", "jobs": "Its jobs that have not ended."},
 	"BulkAnswer": {
-		"matched": "Jobs that the filter chose.", "done": "Of them, those with which it was done, or that have the wish now.",
+		"matched": "Jobs that the filter chose.",
+		"done":    "Of them, those with which it was done, or that have the wish now.",
 		"refused": "Of them, those that refused.", "refusals": "Why the first 100 of these refused.",
 		"since": "Only jobs submitted since then were looked at; missing: all.",
 	},
 	"Refusal": {"job": "The job.", "code": "What can be done about it.", "error": "Why it refused."},
 	"Fault": {
-		"path": "Where it is, such as inputs[2].from; of many jobs jobs[1].priority.", "value": "What stands there, shortened.",
-		"what": "What is wrong with it.", "remedy": "What to do.",
+		"path":  "Where it is, such as inputs[2].from; of many jobs jobs[1].priority.",
+		"value": "What stands there, shortened.",
+		"what":  "What is wrong with it.", "remedy": "What to do.",
 	},
 	"ResourceQueue":          resource,
 	"ResourceSystem":         resource,
@@ -140,7 +225,7 @@ func describe(schemas map[string]*huma.Schema) {
 	for name, s := range schemas {
 		for field, p := range s.Properties {
 			if p.Description == "" {
-				p.Description = says[name][field]
+				p.Description = cmp.Or(says[name][field], comments()[name][field])
 			}
 			if p.Type == huma.TypeArray {
 				p.Nullable = false // an empty list is one

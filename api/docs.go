@@ -41,7 +41,8 @@ func (h *handler) make() error {
 	return d.err
 }
 
-// docsPolicy lets the page of /docs have its own scripts and styles, and ask this service, and nothing else.
+// docsPolicy lets the page of /docs have its own scripts and styles, and ask this service, and
+// nothing else.
 const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 

@@ -17,15 +17,19 @@ import (
 )
 
 func (h *handler) registerEvents() {
-	const about = "Each event has its cursor as id, the state in capitals or the name of the user's event as event, and the event as JSON in data. " +
-		"The stream begins with an id alone, from which a client goes on that comes again before the first event. While nothing happens a comment comes every 15 s."
+	const about = "Each event has its cursor as id, the state in capitals or the name of the user's event as " +
+		"event, and the event as JSON in data. " +
+		"The stream begins with an id alone, from which a client goes on that comes again before the first " +
+		"event. While nothing happens a comment comes every 15 s."
 	sent := &huma.MediaType{
-		Schema:  &huma.Schema{Type: huma.TypeString},
-		Example: "id: 0f3a\nevent: RUNNING\ndata: {\"job\":\"01926d3c-7b1e-7c43-9d52-6f0c8a3e1b77\",\"n\":7,\"state\":\"RUNNING\"}\n\n",
+		Schema: &huma.Schema{Type: huma.TypeString},
+		Example: "id: 0f3a\nevent: RUNNING\ndata: " +
+			"{\"job\":\"01926d3c-7b1e-7c43-9d52-6f0c8a3e1b77\",\"n\":7,\"state\":\"RUNNING\"}\n\n",
 	}
 	one := operation{
 		id: "job-events", tag: "events", method: http.MethodGet, path: "/v1/jobs/{id}/events",
-		summary: "Follow what happens to a job", about: about + " It ends after the end of the job.", kind: eventStream, answers: sent,
+		summary: "Follow what happens to a job", about: about + " It ends after the end of the job.",
+		kind: eventStream, answers: sent,
 	}
 	register(h, one, h.jobEvents)
 	all := operation{
@@ -36,30 +40,52 @@ func (h *handler) registerEvents() {
 	register(h, operation{
 		id: "add-event", tag: "events", method: http.MethodPost, path: "/v1/jobs/{id}/events",
 		summary: "Write an event into the history of a job",
-		about:   "Of a user; or of the program of the job itself, which uses the token that it was given. The job must not have ended.",
-		status:  http.StatusCreated,
-		body:    &body{schema: of[job.Note], examples: map[string]example{"epoch": {"how far a program has come", `{"name": "epoch", "message": "epoch 3 of 10", "data": {"loss": 0.25}}`}}},
-		errors:  []int{http.StatusConflict},
-		ofJob:   true,
+		about: "Of a user; or of the program of the job itself, which uses the token that it was given. The " +
+			"job must not have ended.",
+		status: http.StatusCreated,
+		body: &body{schema: of[job.Note],
+			examples: map[string]example{"epoch": {"how far a program has come",
+				`{"name": "epoch", "message": "epoch 3 of 10", "data": {"loss": 0.25}}`}}},
+		errors: []int{http.StatusConflict},
+		ofJob:  true,
 	}, h.addEvent)
 }
 
 const eventStream = "text/event-stream"
 
 type jobEventsInput struct {
-	ID     string `path:"id" doc:"The id of the job."`
-	Type   string `query:"type" doc:"Only events of these types: states, and names of events of users, with commas between them." example:"RUNNING,epoch"`
-	After  string `query:"after" doc:"Only events after this cursor, or end: only those yet to come. By default from the first."`
-	Last   string `header:"Last-Event-ID" doc:"The same, of a client that comes again: it counts instead of after."`
-	Follow bool   `query:"follow" doc:"Go on with what happens from now on." default:"false"`
+	// The id of the job.
+	ID string `path:"id"`
+
+	// Only events of these types: states, and names of events of users, with commas between them.
+	Type string `query:"type" example:"RUNNING,epoch"`
+
+	// Only events after this cursor, or end: only those yet to come. By default from the first.
+	After string `query:"after"`
+
+	// The same, of a client that comes again: it counts instead of after.
+	Last string `header:"Last-Event-ID"`
+
+	// Go on with what happens from now on.
+	Follow bool `query:"follow" default:"false"`
 }
 
 type eventsInput struct {
-	Filter string `query:"filter" doc:"Only events of the jobs that it chooses; state, custody, code and message are those of the event." example:"owner=ada state=FAILED"`
-	Type   string `query:"type" doc:"Only events of these types: states, and names of events of users, with commas between them." example:"FINISHED,FAILED"`
-	After  string `query:"after" doc:"Only events after this cursor, or end: only those yet to come. By default from the first."`
-	Last   string `header:"Last-Event-ID" doc:"The same, of a client that comes again: it counts instead of after."`
-	Follow bool   `query:"follow" doc:"Go on with what happens from now on." default:"false"`
+	// Only events of the jobs that it chooses; state, custody, code and message are those of the
+	// event.
+	Filter string `query:"filter" example:"owner=ada state=FAILED"`
+
+	// Only events of these types: states, and names of events of users, with commas between them.
+	Type string `query:"type" example:"FINISHED,FAILED"`
+
+	// Only events after this cursor, or end: only those yet to come. By default from the first.
+	After string `query:"after"`
+
+	// The same, of a client that comes again: it counts instead of after.
+	Last string `header:"Last-Event-ID"`
+
+	// Go on with what happens from now on.
+	Follow bool `query:"follow" default:"false"`
 }
 
 func (h *handler) jobEvents(ctx context.Context, in *jobEventsInput) (*huma.StreamResponse, error) {
@@ -72,7 +98,8 @@ func (h *handler) jobEvents(ctx context.Context, in *jobEventsInput) (*huma.Stre
 		return nil, err
 	}
 	follow := in.Follow && !j.State.Terminal() // nothing comes after the end
-	return h.events(ctx, pawl.NewsQuery{Job: id}, &eventsInput{Type: in.Type, After: in.After, Last: in.Last, Follow: follow})
+	return h.events(ctx, pawl.NewsQuery{Job: id},
+		&eventsInput{Type: in.Type, After: in.After, Last: in.Last, Follow: follow})
 }
 
 func (h *handler) allEvents(ctx context.Context, in *eventsInput) (*huma.StreamResponse, error) {
@@ -96,7 +123,8 @@ func (h *handler) events(ctx context.Context, q pawl.NewsQuery, in *eventsInput)
 		q.Types = strings.Split(in.Type, ",")
 		for _, t := range q.Types {
 			if !typeOf.MatchString(t) {
-				return nil, invalid("type", t, "is not the type of an event", "give a state such as RUNNING, or the name of an event, with commas between several")
+				return nil, invalid("type", t, "is not the type of an event",
+					"give a state such as RUNNING, or the name of an event, with commas between several")
 			}
 		}
 	}
@@ -157,7 +185,8 @@ func send(ctx context.Context, w http.ResponseWriter, svc *pawl.Service, q pawl.
 		}
 		return out.Flush()
 	}
-	if err := write("id: %s\nretry: %d\n\n", q.Cursor, retryAfter); err != nil { // who comes again before the first event goes on from here
+	// who comes again before the first event goes on from here
+	if err := write("id: %s\nretry: %d\n\n", q.Cursor, retryAfter); err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancel(ctx)

@@ -18,11 +18,15 @@ import (
 
 func (h *handler) registerFiles() {
 	of := func(id, path, summary, about string) operation {
-		return operation{id: id, tag: "files", method: http.MethodGet, path: "/v1/jobs/{id}/" + path, summary: summary, about: about, peer: PeerRead}
+		return operation{id: id, tag: "files", method: http.MethodGet, path: "/v1/jobs/{id}/" + path,
+			summary: summary, about: about, peer: PeerRead}
 	}
-	register(h, of("list-output", "output", "List the files of a job", "Those in its folder while that is there, and its results after that."), h.output)
-	open := of("get-output", "output/{path...}", "Get a file of a job", "Range, If-Range, If-Modified-Since and HEAD work. A path that leads out of the job's folder is refused.")
-	open.kind, open.answers = "application/octet-stream", &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}
+	register(h, of("list-output", "output", "List the files of a job",
+		"Those in its folder while that is there, and its results after that."), h.output)
+	open := of("get-output", "output/{path...}", "Get a file of a job",
+		"Range, If-Range, If-Modified-Since and HEAD work. A path that leads out of the job's folder is refused.")
+	open.kind, open.answers = "application/octet-stream",
+		&huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}
 	open.also = map[int]string{http.StatusPartialContent: "A range of it."}
 	open.errors = []int{http.StatusRequestedRangeNotSatisfiable}
 	open.headers = map[string]*header{
@@ -30,14 +34,16 @@ func (h *handler) registerFiles() {
 		"Last-Modified":       inHeader("When it was written last.", "Sat, 31 Jan 2026 08:00:00 GMT"),
 	}
 	register(h, open, h.openOutput)
-	logs := of("get-logs", "logs", "Get what the program of a job wrote", "With follow the answer goes on until the job has ended.")
+	logs := of("get-logs", "logs", "Get what the program of a job wrote",
+		"With follow the answer goes on until the job has ended.")
 	logs.kind, logs.answers = "text/plain", &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}}
 	register(h, logs, h.logs)
 }
 
-// stream answers with what write writes. What goes wrong then cuts the answer off, so that its reader knows. Of HEAD
-// only head, which sets the header, is called.
-func stream(head func(http.Header), write func(http.ResponseWriter, *http.Request) error, done func()) *huma.StreamResponse {
+// stream answers with what write writes. What goes wrong then cuts the answer off, so that its
+// reader knows. Of HEAD only head, which sets the header, is called.
+func stream(head func(http.Header), write func(http.ResponseWriter, *http.Request) error,
+	done func()) *huma.StreamResponse {
 	return &huma.StreamResponse{Body: func(c huma.Context) {
 		defer done()
 		r, w := humago.Unwrap(c)
@@ -54,7 +60,8 @@ func stream(head func(http.Header), write func(http.ResponseWriter, *http.Reques
 type outputOutput struct{ Body fileList }
 
 type fileList struct {
-	Files []pawl.File `json:"files" doc:"The files, by path."`
+	// The files, by path.
+	Files []pawl.File `json:"files"`
 }
 
 func (h *handler) output(ctx context.Context, in *target) (*outputOutput, error) {
@@ -67,8 +74,11 @@ func (h *handler) output(ctx context.Context, in *target) (*outputOutput, error)
 }
 
 type fileInput struct {
-	ID   string `path:"id" doc:"The id of the job."`
-	Path string `path:"path" doc:"The path of the file in the job's folder; slashes may stand as they are." example:"counts.txt"`
+	// The id of the job.
+	ID string `path:"id"`
+
+	// The path of the file in the job's folder; slashes may stand as they are.
+	Path string `path:"path" example:"counts.txt"`
 }
 
 func (h *handler) openOutput(ctx context.Context, in *fileInput) (*huma.StreamResponse, error) {
@@ -83,7 +93,8 @@ func (h *handler) openOutput(ctx context.Context, in *fileInput) (*huma.StreamRe
 	return &huma.StreamResponse{Body: func(c huma.Context) {
 		defer content.Close()
 		r, w := humago.Unwrap(c)
-		// A job's files are not to be trusted by a browser: beside its sandbox it is told to keep them.
+		// A job's files are not to be trusted by a browser: beside its sandbox it is told to keep
+		// them.
 		w.Header().Set("Content-Disposition", disposition(file.Path))
 		if mime.TypeByExtension(path.Ext(file.Path)) == "" {
 			w.Header().Set("Content-Type", "application/octet-stream")
@@ -108,7 +119,8 @@ func (w *ranged) WriteHeader(status int) {
 	for _, name := range []string{"Content-Disposition", "Last-Modified", "Content-Length"} {
 		w.Header().Del(name)
 	}
-	err := invalid("Range", w.r.Header.Get("Range"), "is not within the file", fmt.Sprintf("ask for bytes=0-%d or a part of them", max(0, w.of.Size-1)))
+	err := invalid("Range", w.r.Header.Get("Range"), "is not within the file",
+		fmt.Sprintf("ask for bytes=0-%d or a part of them", max(0, w.of.Size-1)))
 	writeProblem(w.ResponseWriter, w.r, withStatus(status, err))
 }
 
@@ -131,10 +143,19 @@ func disposition(name string) string {
 }
 
 type logsInput struct {
-	ID     string `path:"id" doc:"The id of the job."`
-	Stream string `query:"stream" doc:"Which of the two." enum:"stdout,stderr" default:"stdout"`
-	Tail   int    `query:"tail" doc:"Only so many of the last lines; all by default. For each of them 1 MiB is read, 64 MiB in all; where they are longer a line says that the beginning is cut." minimum:"1"`
-	Follow bool   `query:"follow" doc:"Go on with what is written from now on, until the job has ended. Of a job that is tried again it is the log of the present attempt, and then of those after it." default:"false"`
+	// The id of the job.
+	ID string `path:"id"`
+
+	// Which of the two.
+	Stream string `query:"stream" enum:"stdout,stderr" default:"stdout"`
+
+	// Only so many of the last lines; all by default. For each of them 1 MiB is read, 64 MiB in
+	// all; where they are longer a line says that the beginning is cut.
+	Tail int `query:"tail" minimum:"1"`
+
+	// Go on with what is written from now on, until the job has ended. Of a job that is tried again
+	// it is the log of the present attempt, and then of those after it.
+	Follow bool `query:"follow" default:"false"`
 }
 
 func (h *handler) logs(ctx context.Context, in *logsInput) (*huma.StreamResponse, error) {
@@ -148,7 +169,8 @@ func (h *handler) logs(ctx context.Context, in *logsInput) (*huma.StreamResponse
 			return nil, err
 		}
 	}
-	log, err := serviceOf(ctx).Log(ctx, id, pawl.LogQuery{Stderr: in.Stream == "stderr", Tail: in.Tail, Follow: in.Follow, Until: h.Stopping})
+	log, err := serviceOf(ctx).Log(ctx, id,
+		pawl.LogQuery{Stderr: in.Stream == "stderr", Tail: in.Tail, Follow: in.Follow, Until: h.Stopping})
 	if err != nil {
 		release()
 		return nil, err

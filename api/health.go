@@ -21,9 +21,11 @@ type Check struct {
 
 func (h *handler) registerHealth() {
 	of := func(id, path, summary, about string, public bool) operation {
-		return operation{id: id, tag: "service", method: http.MethodGet, path: path, summary: summary, about: about, public: public}
+		return operation{id: id, tag: "service", method: http.MethodGet, path: path, summary: summary, about: about,
+			public: public}
 	}
-	register(h, of("get-health", "/healthz", "Whether the process is there", "It looks at nothing else.", true), h.health)
+	register(h, of("get-health", "/healthz", "Whether the process is there", "It looks at nothing else.", true),
+		h.health)
 	register(h, of("get-readiness", "/readyz", "Whether the service can do its work",
 		"All checks with their outcome. The status is 503 when one that is not degraded fails.", true), h.readiness)
 	h.api.OpenAPI().Paths["/readyz"].Get.Responses["503"] = &huma.Response{
@@ -40,7 +42,8 @@ func (h *handler) registerHealth() {
 type healthOutput struct{ Body health }
 
 type health struct {
-	Status string `json:"status" doc:"Always ok." example:"ok"`
+	// Always ok.
+	Status string `json:"status" example:"ok"`
 }
 
 func (h *handler) health(context.Context, *struct{}) (*healthOutput, error) {
@@ -53,17 +56,29 @@ type readyOutput struct {
 }
 
 type readiness struct {
-	Ready  bool    `json:"ready" doc:"The service can do its work."`
-	Checks []check `json:"checks" doc:"What it needs for that."`
+	// The service can do its work.
+	Ready bool `json:"ready"`
+
+	// What it needs for that.
+	Checks []check `json:"checks"`
 }
 
 // check is a [Check] on the wire.
 type check struct {
-	Name     string `json:"name" doc:"What was looked at." example:"database"`
-	OK       bool   `json:"ok" doc:"All is well with it."`
-	Degraded bool   `json:"degraded,omitempty" doc:"The service works without it."`
-	Error    string `json:"error,omitempty" doc:"What is wrong with it."`
-	Detail   string `json:"detail,omitempty" doc:"More about it." example:"12 GiB free"`
+	// What was looked at.
+	Name string `json:"name" example:"database"`
+
+	// All is well with it.
+	OK bool `json:"ok"`
+
+	// The service works without it.
+	Degraded bool `json:"degraded,omitempty"`
+
+	// What is wrong with it.
+	Error string `json:"error,omitempty"`
+
+	// More about it.
+	Detail string `json:"detail,omitempty" example:"12 GiB free"`
 }
 
 // checkWithin is how long the checks may take.
@@ -102,8 +117,11 @@ func (h *handler) metrics(context.Context, *struct{}) (*huma.StreamResponse, err
 type versionOutput struct{ Body version }
 
 type version struct {
-	Version string `json:"version" doc:"Of the build." example:"0.4.0"`
-	API     int    `json:"api" doc:"The number of the surface within /v1." example:"1"`
+	// Of the build.
+	Version string `json:"version" example:"0.4.0"`
+
+	// The number of the surface within /v1.
+	API int `json:"api" example:"1"`
 }
 
 func (h *handler) version(context.Context, *struct{}) (*versionOutput, error) {
@@ -113,8 +131,11 @@ func (h *handler) version(context.Context, *struct{}) (*versionOutput, error) {
 type whoamiOutput struct{ Body whoami }
 
 type whoami struct {
-	Principal string `json:"principal" doc:"In whose name things are done." example:"ada"`
-	Tenant    string `json:"tenant" doc:"Whose jobs are seen." example:"default"`
+	// In whose name things are done.
+	Principal string `json:"principal" example:"ada"`
+
+	// Whose jobs are seen.
+	Tenant string `json:"tenant" example:"default"`
 }
 
 func (h *handler) whoami(ctx context.Context, _ *struct{}) (*whoamiOutput, error) {

@@ -15,20 +15,25 @@ import (
 
 func (h *handler) registerJobs() {
 	one := func(id, method, path, summary, about string) operation {
-		return operation{id: id, tag: "jobs", method: method, path: "/v1/jobs/{id}" + path, summary: summary, about: about}
+		return operation{id: id, tag: "jobs", method: method, path: "/v1/jobs/{id}" + path, summary: summary,
+			about: about}
 	}
 	register(h, operation{
 		id: "list-jobs", tag: "jobs", method: http.MethodGet, path: "/v1/jobs",
 		summary: "List jobs",
-		about: "A page of the jobs that a filter chooses, newest first unless sort says otherwise. Pages are stable while jobs are submitted. " +
+		about: "A page of the jobs that a filter chooses, newest first unless sort says otherwise. Pages are " +
+			"stable while jobs are submitted. " +
 			"Hidden jobs are left out unless the filter asks for them.",
-		headers: map[string]*header{"Link": inHeader("The next page, if there is one.", `</v1/jobs?cursor=0f3a>; rel="next"`)},
+		headers: map[string]*header{"Link": inHeader("The next page, if there is one.",
+			`</v1/jobs?cursor=0f3a>; rel="next"`)},
 	}, h.list)
 	register(h, operation{
 		id: "find-job", tag: "jobs", method: http.MethodGet, path: "/v1/lookup",
 		summary: "Find a job by its name or a part of its id",
-		about: "A whole id names its job. Else the job has the name, or is the only one whose id begins or ends with these hex digits, 6 or more. " +
-			"Of several jobs with one name it is the unfinished one, or the newest when all have ended. What fits several jobs is a conflict that lists them.",
+		about: "A whole id names its job. Else the job has the name, or is the only one whose id begins or ends " +
+			"with these hex digits, 6 or more. " +
+			"Of several jobs with one name it is the unfinished one, or the newest when all have ended. What " +
+			"fits several jobs is a conflict that lists them.",
 		errors: []int{http.StatusNotFound, http.StatusConflict},
 	}, h.find)
 	register(h, operation{
@@ -38,17 +43,21 @@ func (h *handler) registerJobs() {
 	get := one("get-job", http.MethodGet, "", "Get a job", "")
 	get.ofJob = true
 	register(h, get, h.job)
-	del := one("delete-job", http.MethodDelete, "", "Delete a job that has ended", "Its files in the service's own folders go, and all that is known of it.")
+	del := one("delete-job", http.MethodDelete, "", "Delete a job that has ended",
+		"Its files in the service's own folders go, and all that is known of it.")
 	del.peer = PeerDelete
 	del.status, del.errors = http.StatusNoContent, []int{http.StatusConflict}
 	register(h, del, h.delete)
-	request := one("get-request", http.MethodGet, "/request", "Get the spec of a job", "As it was given, to the byte; or as it was resolved.")
+	request := one("get-request", http.MethodGet, "/request", "Get the spec of a job",
+		"As it was given, to the byte; or as it was resolved.")
 	request.kind = jsonType
 	request.answers = &huma.MediaType{Schema: &huma.Schema{AnyOf: []*huma.Schema{
-		of[job.Spec](h.api.OpenAPI().Components.Schemas), {Type: huma.TypeObject, Description: "A resolved spec says more, such as the folder."},
+		of[job.Spec](h.api.OpenAPI().Components.Schemas),
+		{Type: huma.TypeObject, Description: "A resolved spec says more, such as the folder."},
 	}}}
 	register(h, request, h.request)
-	register(h, one("get-history", http.MethodGet, "/history", "Get what happened to a job", "All of its events, oldest first, and how long it stood in each state."), h.history)
+	register(h, one("get-history", http.MethodGet, "/history", "Get what happened to a job",
+		"All of its events, oldest first, and how long it stood in each state."), h.history)
 	for _, hidden := range []bool{true, false} {
 		hide := one("hide-job", http.MethodPost, "/hide", "Leave a job that has ended out of lists", "")
 		if !hidden {
@@ -57,20 +66,25 @@ func (h *handler) registerJobs() {
 		hide.errors = []int{http.StatusConflict}
 		register(h, hide, h.hide(hidden))
 	}
-	again := one("resubmit-job", http.MethodPost, "/resubmit", "Submit the request of a job once more", "The new job has the spec of the old one as it was given.")
+	again := one("resubmit-job", http.MethodPost, "/resubmit", "Submit the request of a job once more",
+		"The new job has the spec of the old one as it was given.")
 	again.status, again.errors = http.StatusAccepted, []int{http.StatusConflict, http.StatusForbidden}
-	again.headers = map[string]*header{"Location": inHeader("The path of the new job.", "/v1/jobs/01926d3c-7b1e-7c43-9d52-6f0c8a3e1b77")}
+	again.headers = map[string]*header{"Location": inHeader("The path of the new job.",
+		"/v1/jobs/01926d3c-7b1e-7c43-9d52-6f0c8a3e1b77")}
 	register(h, again, h.resubmit)
 	for _, replace := range []bool{false, true} {
 		annotate := one("annotate-job", http.MethodPatch, "/annotations", "Change labels and notes of a job",
-			"What is given is merged into what is there: labels key by key, where null removes one; notes as RFC 7396 says.")
+			"What is given is merged into what is there: labels key by key, where null removes one; notes as RFC "+
+				"7396 says.")
 		if replace {
-			annotate = one("replace-annotations", http.MethodPut, "/annotations", "Replace labels and notes of a job", "A field that is left out stays as it is.")
+			annotate = one("replace-annotations", http.MethodPut, "/annotations",
+				"Replace labels and notes of a job", "A field that is left out stays as it is.")
 		}
 		annotate.errors = []int{http.StatusConflict}
 		annotate.body = &body{
-			schema:   annotationSchema,
-			examples: map[string]example{"labels": {"a label and a note", `{"labels": {"reviewed": "yes"}, "notes": {"by": "ada"}}`}},
+			schema: annotationSchema,
+			examples: map[string]example{"labels": {"a label and a note",
+				`{"labels": {"reviewed": "yes"}, "notes": {"by": "ada"}}`}},
 		}
 		register(h, annotate, h.annotate(replace))
 	}
@@ -79,29 +93,40 @@ func (h *handler) registerJobs() {
 // annotationSchema says that a label may be null.
 func annotationSchema(r huma.Registry) *huma.Schema {
 	ref := of[job.Annotation](r)
-	r.SchemaFromRef(ref.Ref).Properties["labels"].AdditionalProperties = &huma.Schema{Type: huma.TypeString, Nullable: true}
+	r.SchemaFromRef(ref.Ref).Properties["labels"].AdditionalProperties = &huma.Schema{Type: huma.TypeString,
+		Nullable: true}
 	return ref
 }
 
-// A target names one job in a path. (Inputs repeat its field: huma passes over what is embedded and not exported.)
+// A target names one job in a path. (Inputs repeat its field: huma passes over what is embedded and
+// not exported.)
 type target struct {
-	ID string `path:"id" doc:"The id of the job."`
+	// The id of the job.
+	ID string `path:"id"`
 }
 
 // idOf reads the id in a path.
 func idOf(text string) (job.ID, error) {
 	id, err := job.ParseID(text)
 	if err != nil {
-		err = invalid("id", text, "is not the id of a job", "give its 36 characters, such as 01926d3c-7b1e-7c43-9d52-6f0c8a3e1b77")
+		err = invalid("id", text, "is not the id of a job",
+			"give its 36 characters, such as 01926d3c-7b1e-7c43-9d52-6f0c8a3e1b77")
 	}
 	return id, err
 }
 
 type listInput struct {
-	Filter string `query:"filter" doc:"Which jobs; all by default." example:"state=RUNNING owner=ada"`
-	Sort   string `query:"sort" doc:"The order; a minus turns it round. By end there are only jobs that have ended." enum:"-created,created,-ended,ended,name,-name" default:"-created"`
-	Limit  int    `query:"limit" doc:"How many jobs a page has at most." minimum:"1" maximum:"1000" default:"100"`
-	Cursor string `query:"cursor" doc:"The page to begin with: next of the page before, of the same filter and order."`
+	// Which jobs; all by default.
+	Filter string `query:"filter" example:"state=RUNNING owner=ada"`
+
+	// The order; a minus turns it round. By end there are only jobs that have ended.
+	Sort string `query:"sort" enum:"-created,created,-ended,ended,name,-name" default:"-created"`
+
+	// How many jobs a page has at most.
+	Limit int `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+
+	// The page to begin with: next of the page before, of the same filter and order.
+	Cursor string `query:"cursor"`
 }
 
 type listOutput struct {
@@ -114,7 +139,8 @@ func (h *handler) list(ctx context.Context, in *listInput) (*listOutput, error) 
 	if err != nil {
 		return nil, err
 	}
-	page, err := serviceOf(ctx).Views(ctx, store.Query{Filter: f, Sort: store.Sort(in.Sort), Limit: in.Limit, Cursor: in.Cursor})
+	page, err := serviceOf(ctx).Views(ctx,
+		store.Query{Filter: f, Sort: store.Sort(in.Sort), Limit: in.Limit, Cursor: in.Cursor})
 	if err != nil {
 		return nil, err
 	}
@@ -127,8 +153,11 @@ func (h *handler) list(ctx context.Context, in *listInput) (*listOutput, error) 
 }
 
 type findInput struct {
-	Job    string `query:"job" required:"true" doc:"The name, the id, or a beginning or an end of the id." example:"wordcount"`
-	Hidden bool   `query:"hidden" doc:"Of the jobs with this name take the newest hidden one, if there is one."`
+	// The name, the id, or a beginning or an end of the id.
+	Job string `query:"job" required:"true" example:"wordcount"`
+
+	// Of the jobs with this name take the newest hidden one, if there is one.
+	Hidden bool `query:"hidden"`
 }
 
 func (h *handler) find(ctx context.Context, in *findInput) (*jobOutput, error) {
@@ -137,15 +166,21 @@ func (h *handler) find(ctx context.Context, in *findInput) (*jobOutput, error) {
 }
 
 type countInput struct {
-	Filter string `query:"filter" doc:"Which jobs; all by default." example:"owner=ada"`
+	// Which jobs; all by default.
+	Filter string `query:"filter" example:"owner=ada"`
 }
 
 type countOutput struct{ Body counts }
 
 type counts struct {
-	States map[job.State]int `json:"states" doc:"How many jobs stand in each state; states without jobs are left out."`
-	Total  int               `json:"total" doc:"How many these are together."`
-	Since  time.Time         `json:"since,omitzero" doc:"Only jobs submitted since then were looked at; missing: all."`
+	// How many jobs stand in each state; states without jobs are left out.
+	States map[job.State]int `json:"states"`
+
+	// How many these are together.
+	Total int `json:"total"`
+
+	// Only jobs submitted since then were looked at; missing: all.
+	Since time.Time `json:"since,omitzero"`
 }
 
 func (h *handler) count(ctx context.Context, in *countInput) (*countOutput, error) {
@@ -189,8 +224,12 @@ func (h *handler) delete(ctx context.Context, in *target) (*struct{}, error) {
 }
 
 type requestInput struct {
-	ID       string `path:"id" doc:"The id of the job."`
-	Resolved bool   `query:"resolved" doc:"With everything filled in, as the job is run, instead of as it was given. It is not there before PROCESSING_INPUTS." default:"false"`
+	// The id of the job.
+	ID string `path:"id"`
+
+	// With everything filled in, as the job is run, instead of as it was given. It is not there
+	// before PROCESSING_INPUTS.
+	Resolved bool `query:"resolved" default:"false"`
 }
 
 func (h *handler) request(ctx context.Context, in *requestInput) (*rawOutput, error) {
@@ -214,15 +253,23 @@ func (h *handler) request(ctx context.Context, in *requestInput) (*rawOutput, er
 type historyOutput struct{ Body history }
 
 type history struct {
-	Events []job.Event `json:"events" doc:"What happened, oldest first."`
-	Spent  []spent     `json:"spent" doc:"How long it stood in each state, in the order of the first entry."`
+	// What happened, oldest first.
+	Events []job.Event `json:"events"`
+
+	// How long it stood in each state, in the order of the first entry.
+	Spent []spent `json:"spent"`
 }
 
 // spent is the time that a job stood in a state.
 type spent struct {
-	State   job.State `json:"state" doc:"The state."`
-	Seconds float64   `json:"seconds" doc:"How long it stood there, of all times together; in the present state until now."`
-	Times   int       `json:"times" doc:"How often it came there."`
+	// The state.
+	State job.State `json:"state"`
+
+	// How long it stood there, of all times together; in the present state until now.
+	Seconds float64 `json:"seconds"`
+
+	// How often it came there.
+	Times int `json:"times"`
 }
 
 func (h *handler) history(ctx context.Context, in *target) (*historyOutput, error) {
@@ -284,8 +331,11 @@ type resubmitOutput struct {
 }
 
 type resubmitInput struct {
-	ID  string `path:"id" doc:"The id of the job."`
-	Key string `header:"Idempotency-Key" maxLength:"255" doc:"Repeated under the same key within 24 hours, the call answers the same new job."`
+	// The id of the job.
+	ID string `path:"id"`
+
+	// Repeated under the same key within 24 hours, the call answers the same new job.
+	Key string `header:"Idempotency-Key" maxLength:"255"`
 }
 
 func (h *handler) resubmit(ctx context.Context, in *resubmitInput) (*resubmitOutput, error) {

@@ -52,7 +52,8 @@ const (
 // checkSize refuses a request whose path, query or header is larger than any that is of use.
 func checkSize(r *http.Request) error {
 	if n := len(r.URL.Path) + len(r.URL.RawQuery); n > maxURI {
-		return withStatus(http.StatusRequestURITooLong, job.Errorf(job.Invalid, "path and query have %d bytes: keep them to %d", n, maxURI))
+		return withStatus(http.StatusRequestURITooLong,
+			job.Errorf(job.Invalid, "path and query have %d bytes: keep them to %d", n, maxURI))
 	}
 	size := 0
 	for name, values := range r.Header {
@@ -61,7 +62,8 @@ func checkSize(r *http.Request) error {
 		}
 	}
 	if size > maxHeader {
-		return withStatus(http.StatusRequestHeaderFieldsTooLarge, job.Errorf(job.Invalid, "the header has %d bytes: keep it to %d", size, maxHeader))
+		return withStatus(http.StatusRequestHeaderFieldsTooLarge,
+			job.Errorf(job.Invalid, "the header has %d bytes: keep it to %d", size, maxHeader))
 	}
 	return nil
 }
@@ -119,7 +121,8 @@ func (h *handler) slow(_ http.ResponseWriter, r *http.Request) error {
 	}
 	return &statusError{
 		status: http.StatusTooManyRequests, after: d,
-		err: job.Errorf(job.Exhausted, "there are too many requests: keep to %g each second, and try again in %s", h.Limits.Rate, d.Round(time.Millisecond)),
+		err: job.Errorf(job.Exhausted, "there are too many requests: keep to %g each second, and try again in %s",
+			h.Limits.Rate, d.Round(time.Millisecond)),
 	}
 }
 
@@ -129,7 +132,8 @@ func (h *handler) stream() (release func(), err error) {
 	case h.streams <- struct{}{}:
 		return func() { <-h.streams }, nil
 	default:
-		return nil, job.Errorf(job.Exhausted, "%d streams are open, which is the most: close one, or try again later", h.Limits.Streams)
+		return nil, job.Errorf(job.Exhausted,
+			"%d streams are open, which is the most: close one, or try again later", h.Limits.Streams)
 	}
 }
 

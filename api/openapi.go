@@ -34,6 +34,7 @@ type operation struct {
 	site           bool               // only the service's own principal may do it
 	ofJob          bool               // the program of a running job may do it to that job
 	peer           PeerMay            // what another process must be allowed to do it; empty: none may
+	input          reflect.Type       // has its parameters as fields
 }
 
 // A body is what an operation takes.
@@ -65,12 +66,14 @@ func inHeader(about, value string) *header {
 // register adds an operation. The errors of f become problems.
 func register[I, O any](h *handler, op operation, f func(context.Context, *I) (*O, error)) {
 	documented := huma.Operation{
-		OperationID: op.id, Method: op.method, Path: op.path, Summary: op.summary, Description: op.about, Tags: []string{op.tag},
+		OperationID: op.id, Method: op.method, Path: op.path, Summary: op.summary, Description: op.about,
+		Tags:          []string{op.tag},
 		DefaultStatus: op.status, SkipValidateParams: op.public, // who watches over the service may ask as it likes
 	}
 	if !op.public {
 		documented.Security = []map[string][]string{{bearer: {}}}
 	}
+	op.input = reflect.TypeFor[I]()
 	h.operations[op.method+" "+op.path] = &op
 	huma.Register(h.api, documented, func(ctx context.Context, in *I) (*O, error) {
 		out, err := f(ctx, in)
@@ -85,43 +88,54 @@ const bearer = "bearer"
 
 // problems names the statuses of errors in the document.
 var problems = map[int]struct{ name, about string }{
-	http.StatusBadRequest:                   {"Broken", "The body is missing or broken off; or path, query or headers are no text."},
-	http.StatusUnauthorized:                 {"NotLoggedIn", "The request has no token, or one that is not known."},
-	http.StatusForbidden:                    {"Denied", "The caller may not do this."},
-	http.StatusNotFound:                     {"NotFound", "There is no such thing."},
-	http.StatusRequestTimeout:               {"TooSlow", "The body comes too slowly."},
-	http.StatusConflict:                     {"Conflict", "It stands against what is already there; the detail says against what."},
-	http.StatusPreconditionFailed:           {"PreconditionFailed", "If-Match or If-None-Match does not hold: read the document again."},
-	http.StatusRequestEntityTooLarge:        {"TooLarge", "The body is too large."},
-	http.StatusUnsupportedMediaType:         {"NotJSON", "The body is not JSON by its Content-Type."},
-	http.StatusRequestedRangeNotSatisfiable: {"NoSuchRange", "The range is not within the file. Content-Range says how long that is."},
-	http.StatusUnprocessableEntity:          {"Invalid", "Something in the request is wrong; errors lists all of it."},
-	http.StatusTooManyRequests:              {"Exhausted", "A bound is reached: the same call may succeed after Retry-After."},
-	http.StatusInternalServerError:          {"Internal", "The service has a defect; instance names the request for a report."},
-	http.StatusServiceUnavailable:           {"Unavailable", "The service cannot do it now: the same call may succeed after Retry-After."},
+	http.StatusBadRequest: {"Broken",
+		"The body is missing or broken off; or path, query or headers are no text."},
+	http.StatusUnauthorized:   {"NotLoggedIn", "The request has no token, or one that is not known."},
+	http.StatusForbidden:      {"Denied", "The caller may not do this."},
+	http.StatusNotFound:       {"NotFound", "There is no such thing."},
+	http.StatusRequestTimeout: {"TooSlow", "The body comes too slowly."},
+	http.StatusConflict: {"Conflict",
+		"It stands against what is already there; the detail says against what."},
+	http.StatusPreconditionFailed: {"PreconditionFailed",
+		"If-Match or If-None-Match does not hold: read the document again."},
+	http.StatusRequestEntityTooLarge: {"TooLarge", "The body is too large."},
+	http.StatusUnsupportedMediaType:  {"NotJSON", "The body is not JSON by its Content-Type."},
+	http.StatusRequestedRangeNotSatisfiable: {"NoSuchRange",
+		"The range is not within the file. Content-Range says how long that is."},
+	http.StatusUnprocessableEntity: {"Invalid", "Something in the request is wrong; errors lists all of it."},
+	http.StatusTooManyRequests:     {"Exhausted", "A bound is reached: the same call may succeed after Retry-After."},
+	http.StatusInternalServerError: {"Internal", "The service has a defect; instance names the request for a report."},
+	http.StatusServiceUnavailable: {"Unavailable",
+		"The service cannot do it now: the same call may succeed after Retry-After."},
 }
 
-const intro = `Pawl runs jobs: programs on machines, and tasks of Go programs. An accepted job is never lost, and always stands somewhere that
-has a name: its state says how far it has come, its custody who is responsible for it now.
+const intro = `Pawl runs jobs: programs on machines, and tasks of Go programs. An accepted job is never lost, and
+always stands somewhere that has a name: its state says how far it has come, its custody who is
+responsible for it now.
 
-**To begin:** ` + "`POST /v1/jobs`" + ` with ` + "`{\"command\": [\"wc\", \"-w\", \"/etc/passwd\"]}`" + ` answers an id. ` + "`GET /v1/jobs/{id}/events?follow=true`" + ` tells
+**To begin:** ` + "`POST /v1/jobs`" + ` with ` + "`{\"command\": [\"wc\", \"-w\", \"/etc/passwd\"]}`" + ` answers an id.
+` + "`GET /v1/jobs/{id}/events?follow=true`" + ` tells
 what happens to it, and ` + "`GET /v1/jobs/{id}/logs`" + ` what its program wrote.
 
-**Login:** send ` + "`Authorization: Bearer TOKEN`" + `. TOKEN is in the file ` + "`token`" + ` of the service's data folder, which pawl serve names. To try requests on
-this page, press Authorize and give it there.
+**Login:** send ` + "`Authorization: Bearer TOKEN`" + `. TOKEN is in the file ` + "`token`" + ` of the service's
+data folder, which pawl serve names. To try requests on this page, press Authorize and give it there.
 
-**Errors** are problems (RFC 9457, application/problem+json). Their code is stable: it says what can be done about them. Where something in
-the request is wrong, errors lists all of it, with the path, what is wrong, and what to do.
+**Errors** are problems (RFC 9457, application/problem+json). Their code is stable: it says what can
+be done about them. Where something in the request is wrong, errors lists all of it, with the path,
+what is wrong, and what to do.
 
-**Calls can be repeated** when their answer was lost: a submission under the same Idempotency-Key or external_id answers the same jobs.
+**Calls can be repeated** when their answer was lost: a submission under the same Idempotency-Key or
+external_id answers the same jobs.
 
-**What may be added** within /v1: paths, parameters, fields of answers, and events. Pawl-API in each answer is the number of the surface,
-which is raised then. Clients pass over fields that they do not know.`
+**What may be added** within /v1: paths, parameters, fields of answers, and events. Pawl-API in each
+answer is the number of the surface, which is raised then. Clients pass over fields that they do not
+know.`
 
 // An encoding is an answer that has been encoded.
 type encoding []byte
 
-// encoded encodes an answer before its status is written: one that cannot be encoded is a defect, and has status 500.
+// encoded encodes an answer before its status is written: one that cannot be encoded is a defect,
+// and has status 500.
 func encoded(_ huma.Context, _ string, v any) (any, error) {
 	var b bytes.Buffer
 	if err := huma.DefaultJSONFormat.Marshal(&b, v); err != nil {
@@ -152,16 +166,20 @@ func (h *handler) humaConfig() huma.Config {
 	config.OnAddOperation = []huma.AddOpFunc{h.document}
 	config.Components.Schemas = newRegistry()
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
-		bearer: {Type: "http", Scheme: "bearer", Description: "The token of the service: it is in the file token of its data folder."},
+		bearer: {Type: "http", Scheme: "bearer",
+			Description: "The token of the service: it is in the file token of its data folder."},
 	}
 	config.Tags = []*huma.Tag{
 		{Name: "jobs", Description: "Submit jobs, look at them, and say what you want of them."},
 		{Name: "files", Description: "What programs wrote."},
-		{Name: "events", Description: "What happens, as it happens: server-sent events, of which each has an id to go on from (Last-Event-ID)."},
+		{Name: "events", Description: "What happens, as it happens: server-sent events, of which each has an id " +
+			"to go on from (Last-Event-ID)."},
 		{Name: "queues", Description: "Where jobs wait. The queue default is there without a document."},
-		{Name: "systems", Description: "Where programs run. The system local, the machine of the service, is there without a document."},
+		{Name: "systems", Description: "Where programs run. The system local, the machine of the service, is " +
+			"there without a document."},
 		{Name: "recovery", Description: "Jobs that wait out some trouble: those that wait for the same are a group."},
-		{Name: "policies", Description: "How often it is tested whether blocked jobs may go on, and for how long they wait. Each condition has a policy without a document."},
+		{Name: "policies", Description: "How often it is tested whether blocked jobs may go on, and for how long " +
+			"they wait. Each condition has a policy without a document."},
 		{Name: "workers", Description: "The processes that work, on this machine and on others."},
 		{Name: "schemas", Description: "JSON Schemas, to check documents with before they are sent."},
 		{Name: "service", Description: "About the service itself."},
@@ -188,14 +206,16 @@ func (h *handler) document(doc *huma.OpenAPI, made *huma.Operation) {
 		made.Responses[strconv.Itoa(status)] = &huma.Response{Description: about, Content: success.Content}
 	}
 	errors := append([]int{
-		http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusUnprocessableEntity, http.StatusTooManyRequests,
+		http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusUnprocessableEntity,
+		http.StatusTooManyRequests,
 		http.StatusInternalServerError, http.StatusServiceUnavailable,
 	}, op.errors...)
 	if strings.Contains(op.path, "{") {
 		errors = append(errors, http.StatusNotFound)
 	}
 	if op.body != nil {
-		errors = append(errors, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
+		errors = append(errors, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge,
+			http.StatusUnsupportedMediaType)
 		made.RequestBody = op.body.document(r)
 	}
 	if op.public {
@@ -208,6 +228,7 @@ func (h *handler) document(doc *huma.OpenAPI, made *huma.Operation) {
 		if p.In == "query" {
 			op.queries = append(op.queries, p.Name)
 		}
+		p.Description = saidOf(op.input, p.Name)
 		documentParam(p)
 	}
 }
@@ -227,7 +248,8 @@ func (b *body) document(r huma.Registry) *huma.RequestBody {
 	return &huma.RequestBody{Description: b.about, Required: true, Content: map[string]*huma.MediaType{kind: media}}
 }
 
-// documentParam says of a parameter what its tag cannot say. The schema that huma checks with stays as it is.
+// documentParam says of a parameter what its tag cannot say. The schema that huma checks with stays
+// as it is.
 func documentParam(p *huma.Param) {
 	s := *p.Schema
 	switch { // a page that tries requests sends each example along
@@ -253,9 +275,12 @@ func documentParam(p *huma.Param) {
 // filterDoc describes the grammar of filters.
 func filterDoc() string {
 	var b strings.Builder
-	b.WriteString(" Terms with spaces between them, all of which must hold: a field, an operator and values with commas between them, such as " +
-		"`state=RUNNING,PENDING owner=ada label.project=x created>24h`. Operators: `=` one of, `!=` none of, `~` like (`*` any characters, `?` one), " +
-		"and `< <= > >=` for times (RFC 3339, a date, or how long ago) and numbers. A value with a space, comma or quote stands in double quotes. Fields: ")
+	b.WriteString(" Terms with spaces between them, all of which must hold: a field, an operator and values with " +
+		"commas between them, such as " +
+		"`state=RUNNING,PENDING owner=ada label.project=x created>24h`. Operators: `=` one of, `!=` none of, `~` " +
+		"like (`*` any characters, `?` one), " +
+		"and `< <= > >=` for times (RFC 3339, a date, or how long ago) and numbers. A value with a space, comma " +
+		"or quote stands in double quotes. Fields: ")
 	for i, f := range job.FilterFields {
 		if i > 0 {
 			b.WriteString("; ")
@@ -269,7 +294,8 @@ func filterDoc() string {
 			indexed = append(indexed, "`"+f.Name+"`")
 		}
 	}
-	b.WriteString(strings.Join(indexed, ", ") + " and labels, with `=`. A filter with another term looks at the jobs of the last 7 days, unless it has `created>`; " +
+	b.WriteString(strings.Join(indexed, ", ") + " and labels, with `=`. A filter with another term looks at the " +
+		"jobs of the last 7 days, unless it has `created>`; " +
 		"`since` in the answer says so.")
 	return b.String()
 }
@@ -280,7 +306,8 @@ func (h *handler) finishDocument() {
 	r := doc.Components.Schemas
 	doc.Components.Responses = map[string]*huma.Response{}
 	for status, p := range problems {
-		resp := &huma.Response{Description: p.about, Content: map[string]*huma.MediaType{"application/problem+json": {Schema: of[problem](r)}}}
+		resp := &huma.Response{Description: p.about,
+			Content: map[string]*huma.MediaType{"application/problem+json": {Schema: of[problem](r)}}}
 		switch status {
 		case http.StatusUnauthorized:
 			resp.Headers = map[string]*header{"WWW-Authenticate": inHeader("How to log in.", `Bearer realm="pawl"`)}

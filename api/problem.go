@@ -31,19 +31,33 @@ var statusOf = map[job.ErrorKind]int{
 
 // A problem is an error on the wire (RFC 9457).
 type problem struct {
-	Type     string        `json:"type" doc:"Always about:blank: the code says more." example:"about:blank"`
-	Title    string        `json:"title" doc:"The status in words." example:"Unprocessable Entity"`
-	Status   int           `json:"status" doc:"The status." example:"422"`
-	Code     job.ErrorKind `json:"code" doc:"What the caller can do about it."`
-	Detail   string        `json:"detail" doc:"What happened and what to do about it." example:"priority (11): is out of range: give 0 (first) to 9"`
-	Instance string        `json:"instance" doc:"The id of the request, under which the service has logged what went wrong inside." example:"QJ4XLNH6VQ3PBTE5"`
-	Errors   []job.Problem `json:"errors,omitempty" doc:"All that is wrong with a spec, a document or parameters."`
+	// Always about:blank: the code says more.
+	Type string `json:"type" example:"about:blank"`
+
+	// The status in words.
+	Title string `json:"title" example:"Unprocessable Entity"`
+
+	// The status.
+	Status int `json:"status" example:"422"`
+
+	// What the caller can do about it.
+	Code job.ErrorKind `json:"code"`
+
+	// What happened and what to do about it.
+	Detail string `json:"detail" example:"priority (11): is out of range: give 0 (first) to 9"`
+
+	// The id of the request, under which the service has logged what went wrong inside.
+	Instance string `json:"instance" example:"QJ4XLNH6VQ3PBTE5"`
+
+	// All that is wrong with a spec, a document or parameters.
+	Errors []job.Problem `json:"errors,omitempty"`
 
 	err   error
 	after time.Duration // when the same call may succeed; 0: not known
 }
 
-// statusGone is for the log: the client had gone before there was an answer. Others use the same number.
+// statusGone is for the log: the client had gone before there was an answer. Others use the same
+// number.
 const statusGone = 499
 
 // newProblem says what became of the call of a request.
@@ -75,7 +89,8 @@ func newProblem(ctx context.Context, err error) *problem {
 		p.Errors = spec.Problems
 	}
 	if p.Status >= http.StatusInternalServerError {
-		c.log.ErrorContext(ctx, "request failed", "request", c.id, "operation", c.operation(), "status", p.Status, "error", err)
+		c.log.ErrorContext(ctx, "request failed", "request", c.id, "operation", c.operation(), "status", p.Status,
+			"error", err)
 		if !c.own {
 			p.discreet()
 		}
@@ -90,8 +105,8 @@ func (c *call) operation() string {
 	return c.op.id
 }
 
-// discreet keeps what went wrong inside from callers whose service it is not. A text that wraps no other error was
-// written for them.
+// discreet keeps what went wrong inside from callers whose service it is not. A text that wraps no
+// other error was written for them.
 func (p *problem) discreet() {
 	var e *job.Error
 	switch {

@@ -12,12 +12,15 @@ import (
 )
 
 // readHeaders are the headers whose text goes on into the service.
-var readHeaders = []string{"Authorization", "Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-Id", "X-Request-Id"}
+var readHeaders = []string{"Authorization", "Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-Id",
+	"X-Request-Id"}
 
-// checkText refuses a request whose path, query or headers no database takes: they are not UTF-8, or have a NUL.
+// checkText refuses a request whose path, query or headers no database takes: they are not UTF-8,
+// or have a NUL.
 func checkText(r *http.Request) error {
 	bad := func(where string) error {
-		return withStatus(http.StatusBadRequest, invalid(where, "", "is not text: it has a NUL, or is not UTF-8", "send text in UTF-8"))
+		return withStatus(http.StatusBadRequest,
+			invalid(where, "", "is not text: it has a NUL, or is not UTF-8", "send text in UTF-8"))
 	}
 	if !isText(r.URL.Path) {
 		return bad("(path)")
@@ -40,8 +43,8 @@ func isText(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, 
 
 func notText(s string) bool { return !isText(s) }
 
-// checkQuery refuses a query of which a part would be passed over: one that cannot be read, or has a parameter that is
-// unknown, or stands there twice.
+// checkQuery refuses a query of which a part would be passed over: one that cannot be read, or has
+// a parameter that is unknown, or stands there twice.
 func (h *handler) checkQuery(_ http.ResponseWriter, r *http.Request) error {
 	op := callOf(r.Context()).op
 	if op.public || r.URL.RawQuery == "" { // who watches over the service may ask as it likes
@@ -49,7 +52,8 @@ func (h *handler) checkQuery(_ http.ResponseWriter, r *http.Request) error {
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return invalid("(query)", "", "cannot be read: "+err.Error(), "write name=value with & between them, and other signs with % and two hex digits")
+		return invalid("(query)", "", "cannot be read: "+err.Error(),
+			"write name=value with & between them, and other signs with % and two hex digits")
 	}
 	var wrong job.SpecError
 	for _, name := range slices.Sorted(maps.Keys(query)) {

@@ -11,10 +11,12 @@ import (
 
 func (h *handler) registerRecovery() {
 	op := func(id, method, path, summary, about string) operation {
-		return operation{id: id, tag: "recovery", method: method, path: "/v1/recovery" + path, summary: summary, about: about}
+		return operation{id: id, tag: "recovery", method: method, path: "/v1/recovery" + path, summary: summary,
+			about: about}
 	}
 	register(h, op("list-groups", http.MethodGet, "", "List the groups of blocked jobs",
-		"All jobs that wait for the same condition are one group, and are tested together. By key; without those that nobody waits for."), h.groups)
+		"All jobs that wait for the same condition are one group, and are tested together. By key; without those "+
+			"that nobody waits for."), h.groups)
 	register(h, op("get-group", http.MethodGet, "/{group}", "Get a group of blocked jobs", ""), h.group)
 	for _, t := range []struct {
 		want           store.Turning
@@ -26,25 +28,30 @@ func (h *handler) registerRecovery() {
 			"Test now whether a blocked job may go on", "With it all jobs of its group are tested.",
 		},
 		{
-			store.Release, "Let a group go on without a test", "Its jobs go one after the other, at the rate of releases, as if the condition had cleared.",
+			store.Release, "Let a group go on without a test",
+			"Its jobs go one after the other, at the rate of releases, as if the condition had cleared.",
 			"Let a blocked job go on without a test", "It goes on at once, as if the condition had cleared.",
 		},
 		{
-			store.GiveUp, "Give a group up", "Its jobs end FAILED, with the code RECOVERY_GIVEN_UP, but for those of which something may still run: cancel these.",
-			"Give a blocked job up", "It ends FAILED, with the code RECOVERY_GIVEN_UP. One of which something may still run refuses: cancel it, with force where its end can never be confirmed.",
+			store.GiveUp, "Give a group up", "Its jobs end FAILED, with the code RECOVERY_GIVEN_UP, but for " +
+				"those of which something may still run: cancel these.",
+			"Give a blocked job up", "It ends FAILED, with the code RECOVERY_GIVEN_UP. One of which something " +
+				"may still run refuses: cancel it, with force where its end can never be confirmed.",
 		},
 	} {
 		verb := strings.ReplaceAll(string(t.want), "_", "-") // it stands in a path
 		register(h, op(verb+"-group", http.MethodPost, "/{group}/"+verb, t.summary, t.about), h.turn(t.want))
 		register(h, operation{
-			id: verb + "-job", tag: "jobs", method: http.MethodPost, path: "/v1/jobs/{id}/" + verb, summary: t.job, about: t.atOnce,
+			id: verb + "-job", tag: "jobs", method: http.MethodPost, path: "/v1/jobs/{id}/" + verb, summary: t.job,
+			about:  t.atOnce,
 			errors: []int{http.StatusConflict},
 		}, h.turnJob(t.want))
 	}
 }
 
 type groupList struct {
-	Items []pawl.BlockedGroup `json:"items" doc:"The groups, by key."`
+	// The groups, by key.
+	Items []pawl.BlockedGroup `json:"items"`
 }
 
 type groupsOutput struct{ Body groupList }
@@ -55,7 +62,8 @@ func (h *handler) groups(ctx context.Context, _ *struct{}) (*groupsOutput, error
 }
 
 type groupInput struct {
-	Group string `path:"group" doc:"The key of the group." example:"0f3a1c2f51a4b7d9e2c46a80"`
+	// The key of the group.
+	Group string `path:"group" example:"0f3a1c2f51a4b7d9e2c46a80"`
 }
 
 type groupOutput struct{ Body pawl.BlockedGroup }

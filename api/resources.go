@@ -17,14 +17,19 @@ import (
 
 func (h *handler) registerResources() {
 	registerKind(h, job.KindQueue, `{"description": "for long runs", "max_waiting": 5000}`,
-		switches{"Let a %s take new jobs again", "Let a %s take no new jobs", "Those that it has go on."}, (*pawl.Service).Queues)
+		switches{"Let a %s take new jobs again", "Let a %s take no new jobs", "Those that it has go on."},
+		(*pawl.Service).Queues)
 	registerKind(h, job.KindSystem, `{"description": "the machine in the lab", "most": {"cores": 16, "memory": "64GiB"}}`,
-		switches{"Let a %s launch programs again", "Let a %s launch no programs", "It takes new jobs all the same: those that are under way are BLOCKED " +
-			"until it is enabled, and the others wait in its line. What runs goes on."}, (*pawl.Service).Systems)
-	registerKind(h, job.KindPolicy, `{"description": "for work over night", "stages": [{"every": "1m", "times": 10}, {"every": "5m"}], "max_wait": "12h"}`,
-		switches{"Let a %s count again", "Let a %s count for nothing", "It is as if it were not there."}, (*pawl.Service).Policies)
+		switches{"Let a %s launch programs again", "Let a %s launch no programs",
+			"It takes new jobs all the same: those that are under way are BLOCKED " +
+				"until it is enabled, and the others wait in its line. What runs goes on."}, (*pawl.Service).Systems)
+	registerKind(h, job.KindPolicy, `{"description": "for work over night", `+
+		`"stages": [{"every": "1m", "times": 10}, {"every": "5m"}], "max_wait": "12h"}`,
+		switches{"Let a %s count again", "Let a %s count for nothing", "It is as if it were not there."},
+		(*pawl.Service).Policies)
 	registerKind(h, job.KindRetention, `{"keep": {"FINISHED": "720h", "FAILED": "2160h", "CANCELED": "168h"}}`,
-		switches{"Let a %s remove jobs again", "Let a %s remove no jobs", "All are kept until it is enabled again."}, (*pawl.Service).Retentions)
+		switches{"Let a %s remove jobs again", "Let a %s remove no jobs",
+			"All are kept until it is enabled again."}, (*pawl.Service).Retentions)
 }
 
 // switches say what it means to enable and to disable what a document is about.
@@ -43,19 +48,23 @@ func registerKind[T any](h *handler, kind, doc string, says switches, of func(*p
 	d := &documentsOf[T]{kind: kind, path: "/v1/" + kinds, of: of, h: h}
 	etag := map[string]*header{"ETag": inHeader("The version of the document.", `"3"`)}
 	op := func(id, method, path, summary, about string) operation {
-		return operation{id: id, tag: kinds, method: method, path: d.path + path, summary: summary, about: about, headers: etag}
+		return operation{id: id, tag: kinds, method: method, path: d.path + path, summary: summary, about: about,
+			headers: etag}
 	}
 	list := op("list-"+kinds, http.MethodGet, "", "List the "+kinds, "By name, with what is there without a document.")
 	list.headers = nil
 	register(h, list, d.list)
 	register(h, op("get-"+kind, http.MethodGet, "/{name}", "Get a "+kind, ""), d.get)
 	put := op("apply-"+kind, http.MethodPut, "/{name}", "Make a "+kind+", or put another document in its place",
-		"The name in the document may be left out. With If-Match only the document of that version is replaced, and with If-None-Match: * none is.")
+		"The name in the document may be left out. With If-Match only the document of that version is replaced, "+
+			"and with If-None-Match: * none is.")
 	put.also = map[int]string{http.StatusCreated: "There was none."}
 	put.errors = []int{http.StatusPreconditionFailed}
-	put.body = &body{schema: func(r huma.Registry) *huma.Schema { return nameless[T](r) }, examples: map[string]example{kind: {"a " + kind, doc}}}
+	put.body = &body{schema: func(r huma.Registry) *huma.Schema { return nameless[T](r) },
+		examples: map[string]example{kind: {"a " + kind, doc}}}
 	register(h, put, d.put)
-	del := op("delete-"+kind, http.MethodDelete, "/{name}", "Delete a "+kind, "What is there without a document stays, as it is then.")
+	del := op("delete-"+kind, http.MethodDelete, "/{name}", "Delete a "+kind,
+		"What is there without a document stays, as it is then.")
 	switch kind {
 	case job.KindQueue:
 		del.about += " A queue that has jobs which have not ended is kept."
@@ -66,8 +75,10 @@ func registerKind[T any](h *handler, kind, doc string, says switches, of func(*p
 	}
 	del.status, del.headers, del.errors = http.StatusNoContent, nil, []int{http.StatusConflict}
 	register(h, del, d.delete)
-	register(h, op("enable-"+kind, http.MethodPost, "/{name}/enable", fmt.Sprintf(says.enable, kind), ""), d.disable(false))
-	register(h, op("disable-"+kind, http.MethodPost, "/{name}/disable", fmt.Sprintf(says.disable, kind), says.about), d.disable(true))
+	register(h, op("enable-"+kind, http.MethodPost, "/{name}/enable", fmt.Sprintf(says.enable, kind), ""),
+		d.disable(false))
+	register(h, op("disable-"+kind, http.MethodPost, "/{name}/disable", fmt.Sprintf(says.disable, kind),
+		says.about), d.disable(true))
 }
 
 // plural names the documents of a kind.
@@ -97,7 +108,8 @@ func (d *documentsOf[T]) list(ctx context.Context, _ *struct{}) (*documentsOutpu
 }
 
 type namedInput struct {
-	Name string `path:"name" doc:"The name." example:"night"`
+	// The name.
+	Name string `path:"name" example:"night"`
 }
 
 type documentOutput[T any] struct {
@@ -119,9 +131,14 @@ func (d *documentsOf[T]) get(ctx context.Context, in *namedInput) (*documentOutp
 }
 
 type putInput struct {
-	Name        string `path:"name" doc:"The name." example:"night"`
-	IfMatch     string `header:"If-Match" doc:"The ETag of the document that is to be replaced; any by default." example:"\"3\""`
-	IfNoneMatch string `header:"If-None-Match" doc:"A star: there must be none yet." enum:"*"`
+	// The name.
+	Name string `path:"name" example:"night"`
+
+	// The ETag of the document that is to be replaced; any by default.
+	IfMatch string `header:"If-Match" example:"\"3\""`
+
+	// A star: there must be none yet.
+	IfNoneMatch string `header:"If-None-Match" enum:"*"`
 }
 
 func (d *documentsOf[T]) put(ctx context.Context, in *putInput) (*documentOutput[T], error) {
@@ -179,7 +196,8 @@ func wanted(in *putInput) (int64, error) {
 	text, ok2 := strings.CutSuffix(text, `"`)
 	version, err := strconv.ParseInt(text, 10, 64)
 	if !ok || !ok2 || err != nil || version < 0 {
-		return 0, invalid("If-Match", in.IfMatch, "is not the ETag of a document", `give the one that was answered, such as "3"`)
+		return 0, invalid("If-Match", in.IfMatch, "is not the ETag of a document",
+			`give the one that was answered, such as "3"`)
 	}
 	return version, nil
 }

@@ -47,7 +47,8 @@ func (h *handler) root(w http.ResponseWriter, r *http.Request) {
 			links[p.Name] = h.Prefix + p.Path
 		}
 		w.Header().Set("Content-Type", jsonType)
-		json.NewEncoder(w).Encode(map[string]any{"service": "pawl", "version": h.Version, "links": links}) //nolint:errcheck // the client has gone
+		answer := map[string]any{"service": "pawl", "version": h.Version, "links": links}
+		json.NewEncoder(w).Encode(answer) //nolint:errcheck // the client has gone
 		return
 	}
 	scheme := "http"

@@ -23,22 +23,27 @@ var scalars = map[reflect.Type]struct {
 	schema huma.Schema
 }{
 	reflect.TypeFor[job.ID](): {"ID", huma.Schema{
-		Type: huma.TypeString, Format: "uuid", Pattern: idPattern, Examples: []any{"01926d3c-7b1e-7c43-9d52-6f0c8a3e1b77"},
+		Type: huma.TypeString, Format: "uuid", Pattern: idPattern,
+		Examples:    []any{"01926d3c-7b1e-7c43-9d52-6f0c8a3e1b77"},
 		Description: "A UUID of version 7; ids that were made later sort later.",
 	}},
 	reflect.TypeFor[job.Duration](): {"Duration", huma.Schema{
 		Type: huma.TypeString, Pattern: job.DurationPattern, Examples: []any{"90s"},
-		Description: "A duration: numbers with units, such as 90s, 1h30m or 1d. A day (d) has 24 hours, and a week (w) seven days.",
+		Description: "A duration: numbers with units, such as 90s, 1h30m or 1d. A day (d) has 24 hours, and a " +
+			"week (w) seven days.",
 	}},
 	reflect.TypeFor[job.Bytes](): {"Bytes", huma.Schema{
 		Type: huma.TypeString, Pattern: `^[0-9]+(\.[0-9]+)? ?([KMGT](iB|B)?|B)?$`, Examples: []any{"512M"},
-		Description: "A number of bytes: K, M, G and T stand for powers of 1024, with or without iB; KB, MB, GB and TB for powers of 1000.",
+		Description: "A number of bytes: K, M, G and T stand for powers of 1024, with or without iB; KB, MB, GB " +
+			"and TB for powers of 1000.",
 	}},
-	reflect.TypeFor[job.State]():        {"State", wordSchema("How far a job has come.", job.States)},
-	reflect.TypeFor[job.Custody]():      {"Custody", wordSchema("Who is responsible for a job now.", job.Custodies)},
-	reflect.TypeFor[job.Lane]():         {"Lane", wordSchema("The part of a worker's slots in which a job is served.", job.Lanes)},
-	reflect.TypeFor[job.Code]():         {"Code", wordSchema("Why a job ended, or what blocks it.", codes())},
-	reflect.TypeFor[job.Wish]():         {"Wish", wordSchema("What is wished of a job.", []job.Wish{job.WishCancel, job.WishPause})},
+	reflect.TypeFor[job.State]():   {"State", wordSchema("How far a job has come.", job.States)},
+	reflect.TypeFor[job.Custody](): {"Custody", wordSchema("Who is responsible for a job now.", job.Custodies)},
+	reflect.TypeFor[job.Lane](): {"Lane",
+		wordSchema("The part of a worker's slots in which a job is served.", job.Lanes)},
+	reflect.TypeFor[job.Code](): {"Code", wordSchema("Why a job ended, or what blocks it.", codes())},
+	reflect.TypeFor[job.Wish](): {"Wish",
+		wordSchema("What is wished of a job.", []job.Wish{job.WishCancel, job.WishPause})},
 	reflect.TypeFor[job.Cause]():        {"Cause", wordSchema("What made an event.", causes)},
 	reflect.TypeFor[job.ErrorKind]():    {"ErrorCode", wordSchema("What the caller can do about an error.", kinds)},
 	reflect.TypeFor[pawl.Action]():      {"Action", wordSchema("What is done with jobs.", pawl.Actions)},
@@ -54,7 +59,8 @@ var causes = []job.Cause{
 }
 
 var kinds = []job.ErrorKind{
-	job.Internal, job.Invalid, job.NotFound, job.Conflict, job.Exhausted, job.Denied, job.Fenced, job.Unavailable, job.Locked,
+	job.Internal, job.Invalid, job.NotFound, job.Conflict, job.Exhausted, job.Denied, job.Fenced, job.Unavailable,
+	job.Locked,
 	job.Corrupt, job.Newer, job.Closed,
 }
 
@@ -73,7 +79,8 @@ func wordSchema[S ~string](about string, list []S) huma.Schema {
 	return s
 }
 
-// A scalar stands for T where huma looks for a type that knows its own schema: those of package job know of none.
+// A scalar stands for T where huma looks for a type that knows its own schema: those of package job
+// know of none.
 type scalar[T any] struct{}
 
 // Schema implements [huma.SchemaProvider].
@@ -130,13 +137,15 @@ var schemaKinds = map[string]struct {
 // Kinds lists what [Schema] knows, by name.
 func Kinds() []string { return slices.Sorted(maps.Keys(schemaKinds)) }
 
-// Schema returns the JSON Schema (2020-12) of a kind of document: "job" (its spec), "queue", "system", "policy" or "retention". What it
-// refuses the service refuses too, but for null and empty text in the place of what is left out; the service also checks what a
-// schema cannot say. Errors are of kind NotFound.
+// Schema returns the JSON Schema (2020-12) of a kind of document: "job" (its spec), "queue",
+// "system", "policy" or "retention". What it refuses the service refuses too, but for null and
+// empty text in the place of what is left out; the service also checks what a schema cannot say.
+// Errors are of kind NotFound.
 func Schema(kind string) ([]byte, error) {
 	k, ok := schemaKinds[kind]
 	if !ok {
-		return nil, job.Errorf(job.NotFound, "there is no schema of %q: give one of %s", kind, strings.Join(Kinds(), ", "))
+		return nil, job.Errorf(job.NotFound, "there is no schema of %q: give one of %s", kind,
+			strings.Join(Kinds(), ", "))
 	}
 	r := newRegistry()
 	r.Schema(k.typ, true, "")
@@ -154,11 +163,13 @@ func Schema(kind string) ([]byte, error) {
 type schemasOutput struct{ Body schemaList }
 
 type schemaList struct {
-	Kinds []string `json:"kinds" doc:"The kinds of document, each with a schema at /v1/schemas/{kind}."`
+	// The kinds of document, each with a schema at /v1/schemas/{kind}.
+	Kinds []string `json:"kinds"`
 }
 
 type kindInput struct {
-	Kind string `path:"kind" doc:"The kind of document." example:"job"`
+	// The kind of document.
+	Kind string `path:"kind" example:"job"`
 }
 
 // A rawOutput is answered to the byte.
@@ -177,8 +188,9 @@ func (h *handler) registerSchemas() {
 	register(h, operation{
 		id: "get-schema", tag: "schemas", method: http.MethodGet, path: "/v1/schemas/{kind}",
 		summary: "Get the JSON Schema of a kind",
-		about:   "For editors and for checks: what it refuses the service refuses too, but for null and empty text in the place of what is left out. The service also checks what a schema cannot say.",
-		kind:    schemaType, answers: &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeObject}},
+		about: "For editors and for checks: what it refuses the service refuses too, but for null and empty " +
+			"text in the place of what is left out. The service also checks what a schema cannot say.",
+		kind: schemaType, answers: &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeObject}},
 	}, func(_ context.Context, in *kindInput) (*rawOutput, error) {
 		text, err := Schema(in.Kind)
 		return &rawOutput{schemaType, text}, err

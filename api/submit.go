@@ -17,24 +17,37 @@ import (
 
 // submitted answers for one job.
 type submitted struct {
-	ID      job.ID      `json:"id" doc:"Its id."`
-	State   job.State   `json:"state" doc:"How far it has come."`
-	Custody job.Custody `json:"custody" doc:"Who is responsible for it now."`
-	Existed bool        `json:"existed" doc:"It was there before this call."`
+	// Its id.
+	ID job.ID `json:"id"`
+
+	// How far it has come.
+	State job.State `json:"state"`
+
+	// Who is responsible for it now.
+	Custody job.Custody `json:"custody"`
+
+	// It was there before this call.
+	Existed bool `json:"existed"`
 }
 
 type submittedMany struct {
-	Jobs []submitted `json:"jobs" doc:"The jobs, in the order of the request."`
+	// The jobs, in the order of the request.
+	Jobs []submitted `json:"jobs"`
 }
 
 type viewedMany struct {
-	Jobs []pawl.View `json:"jobs" doc:"The jobs, in the order of the request."`
+	// The jobs, in the order of the request.
+	Jobs []pawl.View `json:"jobs"`
 }
 
 // manySpecs is a body with many specs.
 type manySpecs struct {
-	Jobs     []json.RawMessage `json:"jobs" doc:"The specs; up to 10000." minItems:"1"`
-	Defaults json.RawMessage   `json:"defaults,omitempty" doc:"What the specs share: it lies under each of them. Maps are merged key by key at every depth, everything else is replaced; null takes a default away."`
+	// The specs; up to 10000.
+	Jobs []json.RawMessage `json:"jobs" minItems:"1"`
+
+	// What the specs share: it lies under each of them. Maps are merged key by key at every depth,
+	// everything else is replaced; null takes a default away.
+	Defaults json.RawMessage `json:"defaults,omitempty"`
 }
 
 // TransformSchema implements [huma.SchemaTransformer].
@@ -46,11 +59,21 @@ func (manySpecs) TransformSchema(r huma.Registry, s *huma.Schema) *huma.Schema {
 
 // runBody is the jobs of a file.
 type runBody struct {
-	Path string            `json:"path" doc:"The path of the file, absolute." example:"/home/ada/jobs.yaml"`
-	Sum  string            `json:"sum" doc:"What identifies the bytes of the file." minLength:"1" example:"9f86d081"`
-	New  bool              `json:"new,omitempty" doc:"Another run, though one of the same bytes has not ended."`
-	Call string            `json:"call,omitempty" doc:"Names a new run, so that the call can be repeated when its answer was lost; made by the caller."`
-	Jobs []json.RawMessage `json:"jobs" doc:"The specs." minItems:"1"`
+	// The path of the file, absolute.
+	Path string `json:"path" example:"/home/ada/jobs.yaml"`
+
+	// What identifies the bytes of the file.
+	Sum string `json:"sum" minLength:"1" example:"9f86d081"`
+
+	// Another run, though one of the same bytes has not ended.
+	New bool `json:"new,omitempty"`
+
+	// Names a new run, so that the call can be repeated when its answer was lost; made by the
+	// caller.
+	Call string `json:"call,omitempty"`
+
+	// The specs.
+	Jobs []json.RawMessage `json:"jobs" minItems:"1"`
 }
 
 // TransformSchema implements [huma.SchemaTransformer].
@@ -66,7 +89,8 @@ func (h *handler) registerSubmit() {
 	register(h, operation{
 		id: "submit", tag: "jobs", method: http.MethodPost, path: "/v1/jobs",
 		summary: "Submit one job or many",
-		about: "All are accepted or none, and the answer comes once they are on disk. Of one spec one answer comes, of many a list. " +
+		about: "All are accepted or none, and the answer comes once they are on disk. Of one spec one answer " +
+			"comes, of many a list. " +
 			"What is wrong is listed for all of them.",
 		status: http.StatusAccepted,
 		also:   map[int]string{http.StatusOK: "With wait: all have ended."},
@@ -76,35 +100,45 @@ func (h *handler) registerSubmit() {
 			},
 			examples: map[string]example{
 				"program": {"a program", specExample},
-				"script":  {"a script with an input", `{"script": "sort poem.txt | uniq -c > counts.txt", "inputs": [{"from": "/data/poem.txt"}], "archive": {"include": ["counts.txt"]}}`},
-				"several": {"several jobs", `{"jobs": [{"arguments": ["1"]}, {"arguments": ["2"]}], "defaults": {"command": ["echo"], "resources": {"minutes": 1}}}`},
-				"task":    {"a task of a Go program", `{"kind": "mail", "args": {"to": "ada"}, "external_id": "mail-17"}`},
+				"script": {"a script with an input",
+					`{"script": "sort poem.txt | uniq -c > counts.txt", "inputs": [{"from": "/data/poem.txt"}], ` +
+						`"archive": {"include": ["counts.txt"]}}`},
+				"several": {"several jobs",
+					`{"jobs": [{"arguments": ["1"]}, {"arguments": ["2"]}], "defaults": {"command": ["echo"], "resources": {"minutes": 1}}}`},
+				"task": {"a task of a Go program", `{"kind": "mail", "args": {"to": "ada"}, "external_id": "mail-17"}`},
 			},
 		},
 		kind: jsonType,
 		answers: &huma.MediaType{Schema: &huma.Schema{
 			OneOf: []*huma.Schema{of[submitted](r), of[submittedMany](r), of[pawl.View](r), of[viewedMany](r)},
 		}},
-		headers: map[string]*header{"Location": inHeader("The path of the job; of many, of the first.", "/v1/jobs/01926d3c-7b1e-7c43-9d52-6f0c8a3e1b77")},
-		errors:  []int{http.StatusConflict},
+		headers: map[string]*header{"Location": inHeader("The path of the job; of many, of the first.",
+			"/v1/jobs/01926d3c-7b1e-7c43-9d52-6f0c8a3e1b77")},
+		errors: []int{http.StatusConflict},
 	}, h.submit)
 	register(h, operation{
 		id: "run-file", tag: "jobs", method: http.MethodPut, path: "/v1/runs/{key}",
 		summary: "Submit the jobs of a file, or find those that have not ended",
-		about:   "A run of the same bytes that has not ended is found again. The key is the SHA-256 sum of the path of the file, in hex.",
-		status:  http.StatusAccepted,
-		also:    map[int]string{http.StatusOK: "They were there before this call."},
+		about: "A run of the same bytes that has not ended is found again. The key is the SHA-256 sum of the " +
+			"path of the file, in hex.",
+		status: http.StatusAccepted,
+		also:   map[int]string{http.StatusOK: "They were there before this call."},
 		body: &body{
-			schema:   of[runBody],
-			examples: map[string]example{"file": {"a file with one job", `{"path": "/home/ada/jobs.yaml", "sum": "9f86d081", "jobs": [` + specExample + `]}`}},
+			schema: of[runBody],
+			examples: map[string]example{"file": {"a file with one job",
+				`{"path": "/home/ada/jobs.yaml", "sum": "9f86d081", "jobs": [` + specExample + `]}`}},
 		},
 		errors: []int{http.StatusConflict},
 	}, h.runFile)
 }
 
 type submitInput struct {
-	Key  string `header:"Idempotency-Key" maxLength:"255" doc:"Repeated under the same key within 24 hours, the same request answers the same jobs, and another one is refused."`
-	Wait string `query:"wait" doc:"Wait so long for the end of the jobs, 5m at most in one call. The answer is their views." example:"30s"`
+	// Repeated under the same key within 24 hours, the same request answers the same jobs, and
+	// another one is refused.
+	Key string `header:"Idempotency-Key" maxLength:"255"`
+
+	// Wait so long for the end of the jobs, 5m at most in one call. The answer is their views.
+	Wait string `query:"wait" example:"30s"`
 }
 
 type submitOutput struct {
@@ -171,7 +205,8 @@ func (h *handler) waitFor(ctx context.Context, out *submitOutput, wait time.Dura
 	out.Status = http.StatusOK
 	for i, id := range ids {
 		var err error
-		if views[i], err = svc.View(context.WithoutCancel(ctx), id); err != nil { // they are accepted, even where this process is stopping
+		// they are accepted, even where this process is stopping
+		if views[i], err = svc.View(context.WithoutCancel(ctx), id); err != nil {
 			return err
 		}
 		if !views[i].State.Terminal() {
@@ -235,12 +270,14 @@ func (h *handler) tooMany(specs []json.RawMessage) error {
 	case len(specs) == 0:
 		return invalid("jobs", "", "is empty", "give at least one spec")
 	case len(specs) > h.Limits.Jobs:
-		return invalid("jobs", fmt.Sprintf("%d specs", len(specs)), "are too many at once", fmt.Sprintf("send up to %d, and more in further calls", h.Limits.Jobs))
+		return invalid("jobs", fmt.Sprintf("%d specs", len(specs)), "are too many at once",
+			fmt.Sprintf("send up to %d, and more in further calls", h.Limits.Jobs))
 	}
 	return nil
 }
 
-// requests reads and checks specs, as they were given. Where there are many the path of a problem says of which.
+// requests reads and checks specs, as they were given. Where there are many the path of a problem
+// says of which.
 func (h *handler) requests(ctx context.Context, specs []json.RawMessage, many bool) ([]pawl.Request, error) {
 	if err := h.tooMany(specs); err != nil {
 		return nil, err
@@ -267,7 +304,8 @@ func (h *handler) requests(ctx context.Context, specs []json.RawMessage, many bo
 			collect(i, &wrong, err)
 		}
 		if !h.mayOwn(ctx, spec.Owner) {
-			collect(i, &denied, invalid("owner", spec.Owner, "is not you", "leave it out, or let that user submit the job"))
+			collect(i, &denied, invalid("owner", spec.Owner, "is not you",
+				"leave it out, or let that user submit the job"))
 		}
 		reqs[i] = pawl.Request{Spec: spec, Given: raw}
 	}
@@ -280,7 +318,8 @@ func (h *handler) requests(ctx context.Context, specs []json.RawMessage, many bo
 	return reqs, nil
 }
 
-// mayOwn reports whether the caller may submit jobs of an owner: of itself, and in the service's own name of everybody.
+// mayOwn reports whether the caller may submit jobs of an owner: of itself, and in the service's
+// own name of everybody.
 func (h *handler) mayOwn(ctx context.Context, owner string) bool {
 	own := h.Service.Principal()
 	caller := cmp.Or(callOf(ctx).caller.Principal, own)
@@ -302,7 +341,8 @@ func below(at string, err error) error {
 }
 
 type runInput struct {
-	Key string `path:"key" doc:"The SHA-256 sum of the path of the file, in hex."`
+	// The SHA-256 sum of the path of the file, in hex.
+	Key string `path:"key"`
 }
 
 type runOutput struct {
@@ -318,7 +358,8 @@ func (h *handler) runFile(ctx context.Context, in *runInput) (*runOutput, error)
 	}
 	switch {
 	case in.Key != pawl.RunKey(body.Path):
-		return nil, invalid("path", body.Path, "is not that of the run "+in.Key, "put it to /v1/runs/"+pawl.RunKey(body.Path))
+		return nil, invalid("path", body.Path, "is not that of the run "+in.Key, "put it to /v1/runs/"+
+			pawl.RunKey(body.Path))
 	case body.Sum == "":
 		return nil, invalid("sum", "", "is missing", "give what identifies the bytes of the file")
 	}

@@ -13,18 +13,23 @@ import (
 
 func (h *handler) registerLimits() {
 	op := func(id, method, path, summary, about string) operation {
-		return operation{id: id, tag: "limits", method: method, path: "/v1/limits" + path, summary: summary, about: about}
+		return operation{id: id, tag: "limits", method: method, path: "/v1/limits" + path, summary: summary,
+			about: about}
 	}
 	register(h, op("list-limits", http.MethodGet, "", "List the limits",
-		"Those that are set, and all keys that jobs have turns of or wait for, orders among them, by key; with rates, and the keys under one of which moments were given."), h.limits)
+		"Those that are set, and all keys that jobs have turns of or wait for, orders among them, by key; with "+
+			"rates, and the keys under one of which moments were given."), h.limits)
 	register(h, op("get-limit", http.MethodGet, "/{key}", "Get a limit, with the owners who share it", ""), h.limit)
 	set := op("set-limit", http.MethodPut, "/{key}", "Set how many jobs may have turns of a key at once",
-		"It holds at once: who waits goes as far as it allows, and what runs is not thrown out. Keys that begin with starts, launches, dials or "+
+		"It holds at once: who waits goes as far as it allows, and what runs is not thrown out. Keys that begin "+
+			"with starts, launches, dials or "+
 			"releases have rates: per says within which time. The key in the document may be left out. "+
 			"In the path a slash of the key is written as %2F.")
-	set.body = &body{schema: keyless, examples: map[string]example{"limit": {"a limit", `{"most": 50, "weights": {"ada": 2}}`}, "rate": {"a rate", `{"most": 8, "per": "2s"}`}}}
+	set.body = &body{schema: keyless, examples: map[string]example{"limit": {"a limit",
+		`{"most": 50, "weights": {"ada": 2}}`}, "rate": {"a rate", `{"most": 8, "per": "2s"}`}}}
 	register(h, set, h.setLimit)
-	remove := op("remove-limit", http.MethodDelete, "/{key}", "Take a limit away", "Any number of jobs may have turns of the key then, unless its family has a limit.")
+	remove := op("remove-limit", http.MethodDelete, "/{key}", "Take a limit away",
+		"Any number of jobs may have turns of the key then, unless its family has a limit.")
 	remove.status = http.StatusNoContent
 	register(h, remove, h.removeLimit)
 }
@@ -37,7 +42,8 @@ func keyless(r huma.Registry) *huma.Schema {
 }
 
 type limitList struct {
-	Items []pawl.LimitUse `json:"items" doc:"The limits, by key."`
+	// The limits, by key.
+	Items []pawl.LimitUse `json:"items"`
 }
 
 type limitsOutput struct{ Body limitList }
@@ -48,7 +54,8 @@ func (h *handler) limits(ctx context.Context, _ *struct{}) (*limitsOutput, error
 }
 
 type limitInput struct {
-	Key string `path:"key" doc:"The key of the turns." example:"license"`
+	// The key of the turns.
+	Key string `path:"key" example:"license"`
 }
 
 type limitOutput struct{ Body pawl.LimitUse }

@@ -13,33 +13,45 @@ import (
 func (h *handler) registerWishes() {
 	wish := func(name, summary, about string) operation {
 		return operation{
-			id: name + "-job", tag: "jobs", method: http.MethodPost, path: "/v1/jobs/{id}/" + name, summary: summary, about: about,
+			id: name + "-job", tag: "jobs", method: http.MethodPost, path: "/v1/jobs/{id}/" + name,
+			summary: summary, about: about,
 			also:   map[int]string{http.StatusAccepted: "The wish stands, and is not obeyed yet."},
 			errors: []int{http.StatusConflict},
 		}
 	}
 	register(h, wish("cancel", "Ask that a job end",
-		"It is CANCELED once nothing of it runs any more. With force it is given up when it has not obeyed in time: it ends with the code ABANDONED, "+
+		"It is CANCELED once nothing of it runs any more. With force it is given up when it has not obeyed in "+
+			"time: it ends with the code ABANDONED, "+
 			"and its program may still run."), h.cancel)
-	register(h, wish("pause", "Ask that a job stop until it is resumed", "A program that runs is suspended where it runs."),
+	register(h, wish("pause", "Ask that a job stop until it is resumed",
+		"A program that runs is suspended where it runs."),
 		h.wish(job.WishPause, (*pawl.Service).Pause))
 	register(h, wish("resume", "Let a paused job go on", ""), h.wish(job.WishResume, (*pawl.Service).Resume))
 }
 
 type wishInput struct {
-	ID   string `path:"id" doc:"The id of the job."`
-	Wait string `query:"wait" doc:"Wait so long for it to be obeyed, 5m at most in one call." example:"30s"`
+	// The id of the job.
+	ID string `path:"id"`
+
+	// Wait so long for it to be obeyed, 5m at most in one call.
+	Wait string `query:"wait" example:"30s"`
 }
 
 type cancelInput struct {
-	ID    string `path:"id" doc:"The id of the job."`
-	Wait  string `query:"wait" doc:"Wait so long for it to be obeyed, 5m at most in one call; with force 10s by default." example:"30s"`
-	Force bool   `query:"force" doc:"Give the job up when it has not obeyed by then." default:"false"`
+	// The id of the job.
+	ID string `path:"id"`
+
+	// Wait so long for it to be obeyed, 5m at most in one call; with force 10s by default.
+	Wait string `query:"wait" example:"30s"`
+
+	// Give the job up when it has not obeyed by then.
+	Force bool `query:"force" default:"false"`
 }
 
 type ask func(*pawl.Service, context.Context, ...job.ID) ([]store.Wished, error)
 
-// wish makes a wish of a job and answers it as it stands then: 200 once it has obeyed, 202 while the wish stands.
+// wish makes a wish of a job and answers it as it stands then: 200 once it has obeyed, 202 while
+// the wish stands.
 func (h *handler) wish(w job.Wish, ask ask) func(context.Context, *wishInput) (*jobOutput, error) {
 	return func(ctx context.Context, in *wishInput) (*jobOutput, error) {
 		id, err := idOf(in.ID)
@@ -86,7 +98,8 @@ func (h *handler) cancel(ctx context.Context, in *cancelInput) (*jobOutput, erro
 }
 
 // asked makes a wish, waits for it to be obeyed, and reports whether it was.
-func (h *handler) asked(ctx context.Context, id job.ID, w job.Wish, ask ask, wait time.Duration) (done bool, err error) {
+func (h *handler) asked(ctx context.Context, id job.ID, w job.Wish, ask ask, wait time.Duration) (done bool,
+	err error) {
 	if wait > 0 {
 		release, err := h.stream()
 		if err != nil {
@@ -106,8 +119,9 @@ func (h *handler) asked(ctx context.Context, id job.ID, w job.Wish, ask ask, wai
 	return serviceOf(ctx).Obeyed(waiting, id, w)
 }
 
-// wished answers a job as it stands after a wish. The wish stands where this process is stopping meanwhile; but a process
-// may stop because the job has ended, and be faster than who waits to hear of that.
+// wished answers a job as it stands after a wish. The wish stands where this process is stopping
+// meanwhile; but a process may stop because the job has ended, and be faster than who waits to hear
+// of that.
 func (h *handler) wished(ctx context.Context, id job.ID, done bool) (*jobOutput, error) {
 	v, err := serviceOf(ctx).View(context.WithoutCancel(ctx), id)
 	out := &jobOutput{http.StatusAccepted, v}

@@ -11,25 +11,32 @@ import (
 
 func (h *handler) registerWorkers() {
 	op := func(id, method, path, summary, about string) operation {
-		return operation{id: id, tag: "workers", method: method, path: "/v1/workers" + path, summary: summary, about: about}
+		return operation{id: id, tag: "workers", method: method, path: "/v1/workers" + path, summary: summary,
+			about: about}
 	}
 	register(h, op("list-workers", http.MethodGet, "", "List the processes that work",
-		"Those that are there, and those that ended or were lost within an hour; of a machine that has no process any more the last one, for a week. "+
+		"Those that are there, and those that ended or were lost within an hour; of a machine that has no "+
+			"process any more the last one, for a week. "+
 			"The one that began last is first."), h.workers)
 	register(h, op("get-worker", http.MethodGet, "/{id}", "Get one process, with the jobs in its hands",
-		"The jobs are those of the caller's tenant, 100 at most; the one that it has had for longest is first."), h.worker)
+		"The jobs are those of the caller's tenant, 100 at most; the one that it has had for longest is first."),
+		h.worker)
 	steer := func(name, summary, about string, c store.Command) {
-		o := op(name+"-worker", http.MethodPost, "/{id}/"+name, summary, about+" Only the principal of the service may say so. It can be repeated.")
+		o := op(name+"-worker", http.MethodPost, "/{id}/"+name, summary, about+
+			" Only the principal of the service may say so. It can be repeated.")
 		o.site, o.errors = true, []int{http.StatusConflict}
 		register(h, o, h.tell(c))
 	}
-	steer("drain", "Let a process claim nothing more", "What runs in it ends in its own time; it stays there, as draining.", store.Drain)
+	steer("drain", "Let a process claim nothing more",
+		"What runs in it ends in its own time; it stays there, as draining.", store.Drain)
 	steer("undrain", "Let a process that drains claim again", "One that was told to stop goes on stopping.", store.Work)
-	steer("stop", "Let a process end", "It claims nothing more, and ends once nothing is left in its hands. Programs go on.", store.Stop)
+	steer("stop", "Let a process end", "It claims nothing more, and ends once nothing is left in its hands. "+
+		"Programs go on.", store.Stop)
 }
 
 type workerList struct {
-	Items []pawl.Worker `json:"items" doc:"The processes; the one that began last is first."`
+	// The processes; the one that began last is first.
+	Items []pawl.Worker `json:"items"`
 }
 
 type workersOutput struct{ Body workerList }
@@ -40,7 +47,8 @@ func (h *handler) workers(ctx context.Context, _ *struct{}) (*workersOutput, err
 }
 
 type workerInput struct {
-	ID string `path:"id" doc:"The id of its session."`
+	// The id of its session.
+	ID string `path:"id"`
 }
 
 type workerViewOutput struct{ Body pawl.WorkerView }
@@ -72,5 +80,6 @@ func (h *handler) steers(c *call) error {
 	if !c.op.site || c.svc.Principal() == h.Service.Principal() {
 		return nil
 	}
-	return job.Errorf(job.Denied, "only %s, in whose name the service runs, may steer its processes: ask them", h.Service.Principal())
+	return job.Errorf(job.Denied, "only %s, in whose name the service runs, may steer its processes: ask them",
+		h.Service.Principal())
 }

@@ -1,10 +1,11 @@
-// Package auth tells who calls: whoever has the token of a data folder, a program that one of its jobs runs, or another
-// process of the service ([Peers]).
+// Package auth tells who calls: whoever has the token of a data folder, a program that one of its
+// jobs runs, or another process of the service ([Peers]).
 //
-// A token is pawl_ (or pawl_job_) and small letters and digits, of which the last seven check the others, so that tools
-// that look for secrets can find it and one that was cut off is told from a wrong one. Of the folder's token a process
-// keeps only the SHA-256, and compares in constant time. The token of a program is made from its job and the number of its
-// launch under a key of the folder; it is kept nowhere, and worth nothing once that launch has ended.
+// A token is pawl_ (or pawl_job_) and small letters and digits, of which the last seven check the
+// others, so that tools that look for secrets can find it and one that was cut off is told from a
+// wrong one. Of the folder's token a process keeps only the SHA-256, and compares in constant time.
+// The token of a program is made from its job and the number of its launch under a key of the
+// folder; it is kept nowhere, and worth nothing once that launch has ended.
 package auth
 
 import (
@@ -46,11 +47,12 @@ type Keys struct {
 	launch []byte            // the key of programs' tokens
 }
 
-// Caller tells who made a request. Its error is of kind [job.Denied], and says what to send, or of another kind when it
-// cannot be found out now.
+// Caller tells who made a request. Its error is of kind [job.Denied], and says what to send, or of
+// another kind when it cannot be found out now.
 func (k *Keys) Caller(r *http.Request) (Caller, error) {
 	if r.Header.Get("Authorization") == "" {
-		return Caller{}, job.Errorf(job.Denied, "this address needs a token: send the header \"Authorization: Bearer TOKEN\"; TOKEN is in the file %s of the data folder", TokenFile)
+		return Caller{}, job.Errorf(job.Denied, "this address needs a token: send the header \"Authorization: "+
+			"Bearer TOKEN\"; TOKEN is in the file %s of the data folder", TokenFile)
 	}
 	token := bearer(r)
 	switch {
@@ -62,7 +64,8 @@ func (k *Keys) Caller(r *http.Request) (Caller, error) {
 		return k.program(r.Context(), token)
 	}
 	if sum := sha256.Sum256([]byte(token)); subtle.ConstantTimeCompare(sum[:], k.admin[:]) != 1 {
-		return Caller{}, job.Errorf(job.Denied, "the token is not that of this service: it is in the file %s of its data folder", TokenFile)
+		return Caller{}, job.Errorf(job.Denied,
+			"the token is not that of this service: it is in the file %s of its data folder", TokenFile)
 	}
 	return Caller{Principal: k.Principal}, nil
 }
@@ -71,7 +74,8 @@ func (k *Keys) Caller(r *http.Request) (Caller, error) {
 func (k *Keys) program(ctx context.Context, token string) (Caller, error) {
 	content, err := encoding.DecodeString(strings.TrimPrefix(token, jobPrefix))
 	const named = len(job.ID{}) + 4
-	if err != nil || len(content) != named+sha256.Size+4 || !hmac.Equal(content[named:named+sha256.Size], k.sign(content[:named])) {
+	if err != nil || len(content) != named+sha256.Size+4 ||
+		!hmac.Equal(content[named:named+sha256.Size], k.sign(content[:named])) {
 		return Caller{}, job.Errorf(job.Denied, "the token is not one that this service gave to a program")
 	}
 	c := Caller{Job: job.ID(content[:len(job.ID{})]), Launch: int(binary.BigEndian.Uint32(content[len(job.ID{}):]))}
@@ -80,7 +84,8 @@ func (k *Keys) program(ctx context.Context, token string) (Caller, error) {
 	case err != nil && kind != job.NotFound:
 		return Caller{}, err
 	case err != nil || !j.Live || j.Launch != c.Launch:
-		return Caller{}, job.Errorf(job.Denied, "the token is of launch %d of job %s, which does not run any more", c.Launch, c.Job)
+		return Caller{}, job.Errorf(job.Denied, "the token is of launch %d of job %s, which does not run any more",
+			c.Launch, c.Job)
 	}
 	c.Principal = j.Owner
 	return c, nil

@@ -20,15 +20,16 @@ const (
 	keyFile   = "job-key" // the key of programs' tokens
 )
 
-// Open reads the keys of a data folder, and makes those that it has none of. A file that others than its owner may read is
-// refused.
+// Open reads the keys of a data folder, and makes those that it has none of. A file that others
+// than its owner may read is refused.
 func Open(dir string) (*Keys, error) {
 	token, err := once(filepath.Join(dir, TokenFile), newToken)
 	if err != nil {
 		return nil, err
 	}
 	if !whole(token) || strings.HasPrefix(token, jobPrefix) {
-		return nil, job.Errorf(job.Invalid, "%s does not hold a token: remove it, and the next start makes one", filepath.Join(dir, TokenFile))
+		return nil, job.Errorf(job.Invalid, "%s does not hold a token: remove it, and the next start makes one",
+			filepath.Join(dir, TokenFile))
 	}
 	text, err := once(filepath.Join(dir, keyFile), func() string {
 		var key [32]byte
@@ -40,14 +41,15 @@ func Open(dir string) (*Keys, error) {
 	}
 	key, err := hex.DecodeString(text)
 	if err != nil || len(key) < 32 {
-		return nil, job.Errorf(job.Invalid, "%s does not hold a key: remove it, and the next start makes one; programs that run lose their tokens",
+		return nil, job.Errorf(job.Invalid,
+			"%s does not hold a key: remove it, and the next start makes one; programs that run lose their tokens",
 			filepath.Join(dir, keyFile))
 	}
 	return &Keys{admin: sha256.Sum256([]byte(token)), launch: key}, nil
 }
 
-// once returns the content of a file, which it makes if it is not there. Of two processes that do so at once one makes it,
-// and no reader ever sees a part of it.
+// once returns the content of a file, which it makes if it is not there. Of two processes that do
+// so at once one makes it, and no reader ever sees a part of it.
 func once(name string, content func() string) (string, error) {
 	text, err := read(name)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -82,11 +84,13 @@ func read(name string) (string, error) {
 		return "", job.Errorf(job.Invalid, "%s is not a file: remove it, and the next start makes another", name)
 	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) != os.Geteuid() {
-		return "", job.Errorf(job.Invalid, "%s belongs to user %d, and not to the one that runs Pawl (%d): whoever made it knows what is in it; remove it, and the next start makes another",
+		return "", job.Errorf(job.Invalid, "%s belongs to user %d, and not to the one that runs Pawl (%d): "+
+			"whoever made it knows what is in it; remove it, and the next start makes another",
 			name, stat.Uid, os.Geteuid())
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return "", job.Errorf(job.Invalid, "others than its owner may read %s (%v): remove it, so that the next start makes another, or chmod 600 it if nobody has read it",
+		return "", job.Errorf(job.Invalid, "others than its owner may read %s (%v): remove it, so that the next "+
+			"start makes another, or chmod 600 it if nobody has read it",
 			name, info.Mode().Perm())
 	}
 	var b [4096]byte

@@ -29,17 +29,18 @@ const (
 	PeerDelete = "delete" // to delete it
 )
 
-// A Grant is what one process may ask of another one, of another machine: one thing of one job, in the name of whoever
-// asked the first one.
+// A Grant is what one process may ask of another one, of another machine: one thing of one job, in
+// the name of whoever asked the first one.
 type Grant struct {
 	Principal string
 	Job       job.ID
 	Does      string // PeerRead or PeerDelete
 }
 
-// Peers makes and checks the tokens with which processes of one service, on several machines, ask each other. A token is
-// pawl_peer_ and a JSON Web Token (HS256) under a key that all processes find in their database. It is for one machine, for
-// one minute by the database's clock, and for one [Grant]. It is safe for concurrent use.
+// Peers makes and checks the tokens with which processes of one service, on several machines, ask
+// each other. A token is pawl_peer_ and a JSON Web Token (HS256) under a key that all processes
+// find in their database. It is for one machine, for one minute by the database's clock, and for
+// one [Grant]. It is safe for concurrent use.
 type Peers struct {
 	Machine string // of this process
 	Tenant  string // whose jobs it serves
@@ -83,18 +84,21 @@ func (p *Peers) Token(ctx context.Context, machine string, g Grant) (string, err
 // FromPeer reports whether a request comes with a token of another process.
 func FromPeer(r *http.Request) bool { return strings.HasPrefix(bearer(r), peerPrefix) }
 
-// Caller tells what a process that made a request may ask. Its error is of kind [job.Denied], and says what is wrong, or of
-// another kind when it cannot be found out now.
+// Caller tells what a process that made a request may ask. Its error is of kind [job.Denied], and
+// says what is wrong, or of another kind when it cannot be found out now.
 func (p *Peers) Caller(r *http.Request) (Grant, error) {
 	text, ok := strings.CutPrefix(bearer(r), peerPrefix)
 	if !ok {
-		return Grant{}, job.Errorf(job.Denied, "this address is for other processes of the service: ask at one that a pawl serve with the role api has")
+		return Grant{}, job.Errorf(job.Denied,
+			"this address is for other processes of the service: ask at one that a pawl serve with the role api has")
 	}
 	var (
-		claims    peerClaims
-		noKey     error
-		right     = jwt.NewParser(jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), jwt.WithoutClaimsValidation())
-		validator = jwt.NewValidator(jwt.WithIssuer(peerIssuer), jwt.WithAudience(p.Machine), jwt.WithExpirationRequired(),
+		claims peerClaims
+		noKey  error
+		right  = jwt.NewParser(jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}),
+			jwt.WithoutClaimsValidation())
+		validator = jwt.NewValidator(jwt.WithIssuer(peerIssuer), jwt.WithAudience(p.Machine),
+			jwt.WithExpirationRequired(),
 			jwt.WithIssuedAt(), jwt.WithLeeway(peerLeeway), jwt.WithTimeFunc(p.Now))
 	)
 	_, err := right.ParseWithClaims(text, &claims, func(*jwt.Token) (any, error) {
@@ -106,19 +110,24 @@ func (p *Peers) Caller(r *http.Request) (Grant, error) {
 		return Grant{}, noKey
 	}
 	if err != nil {
-		return Grant{}, job.Errorf(job.Denied, "the token is not one of this service: do both processes work on one database?")
+		return Grant{}, job.Errorf(job.Denied,
+			"the token is not one of this service: do both processes work on one database?")
 	}
 	switch err := validator.Validate(&claims); {
 	case errors.Is(err, jwt.ErrTokenInvalidAudience):
 		return Grant{}, job.Errorf(job.Denied, "this is a process of machine %s, and one of machine %s was meant: "+
-			"one of them tells an address that leads to the other; set peer.url there", p.Machine, strings.Join(claims.Audience, ", "))
+			"one of them tells an address that leads to the other; set peer.url there", p.Machine,
+			strings.Join(claims.Audience, ", "))
 	case errors.Is(err, jwt.ErrTokenExpired), errors.Is(err, jwt.ErrTokenUsedBeforeIssued):
-		return Grant{}, job.Errorf(job.Denied, "the token is not of this moment: it is good for %v, and this process takes the time for %s",
+		return Grant{}, job.Errorf(job.Denied,
+			"the token is not of this moment: it is good for %v, and this process takes the time for %s",
 			peerLife, p.Now().UTC().Format(time.RFC3339))
-	case err != nil || claims.Subject == "" || claims.Job.IsZero() || claims.Does != PeerRead && claims.Does != PeerDelete:
+	case err != nil || claims.Subject == "" || claims.Job.IsZero() || claims.Does != PeerRead &&
+		claims.Does != PeerDelete:
 		return Grant{}, job.Errorf(job.Denied, "the token is not whole")
 	case claims.Tenant != p.Tenant:
-		return Grant{}, job.Errorf(job.Denied, "the token is for jobs of tenant %s, and this process serves %s", claims.Tenant, p.Tenant)
+		return Grant{}, job.Errorf(job.Denied, "the token is for jobs of tenant %s, and this process serves %s",
+			claims.Tenant, p.Tenant)
 	}
 	return Grant{Principal: claims.Subject, Job: claims.Job, Does: claims.Does}, nil
 }

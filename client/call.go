@@ -45,7 +45,8 @@ func (c *Client) call(ctx context.Context, r request, answer any) (o outcome, er
 			return nil
 		}
 		if err := json.Unmarshal(b, answer); err != nil {
-			return job.Errorf(job.Internal, "the answer of %s is none of Pawl: check that this is the address of a service: %w", c.base, err)
+			return job.Errorf(job.Internal,
+				"the answer of %s is none of Pawl: check that this is the address of a service: %w", c.base, err)
 		}
 		return nil
 	})
@@ -59,16 +60,18 @@ func fetch[T any](ctx context.Context, c *Client, path string, q url.Values) (an
 }
 
 // open asks for something whose body the caller reads and closes.
-func (c *Client) open(ctx context.Context, path string, q url.Values, header http.Header) (resp *http.Response, err error) {
-	_, err = c.try(ctx, request{method: http.MethodGet, path: path, query: q, header: header}, func(r *http.Response) error {
-		resp = r
-		return nil
-	})
+func (c *Client) open(ctx context.Context, path string, q url.Values, header http.Header) (resp *http.Response,
+	err error) {
+	_, err = c.try(ctx, request{method: http.MethodGet, path: path, query: q, header: header},
+		func(r *http.Response) error {
+			resp = r
+			return nil
+		})
 	return resp, err
 }
 
-// try sends a request until it has an answer that take can take, or there is no use in another try. It reports whether
-// the service may have carried the request out before the last one.
+// try sends a request until it has an answer that take can take, or there is no use in another try.
+// It reports whether the service may have carried the request out before the last one.
 func (c *Client) try(ctx context.Context, r request, take func(*http.Response) error) (repeated bool, err error) {
 	var body []byte
 	if r.body != nil {
@@ -116,8 +119,8 @@ func failureOf(err error) *failure {
 	return &failure{begun: true}
 }
 
-// pause is how long to wait after try n: 200 ms, and twice as long each time up to 5 s, of which chance takes up to a
-// half away, so that many clients do not come back at one moment.
+// pause is how long to wait after try n: 200 ms, and twice as long each time up to 5 s, of which
+// chance takes up to a half away, so that many clients do not come back at one moment.
 func pause(n int) time.Duration {
 	const first, longest = 200 * time.Millisecond, 5 * time.Second
 	d := longest

@@ -22,7 +22,8 @@ type refused struct {
 func (r *refused) Error() string { return r.text }
 func (r *refused) Unwrap() error { return r.spec }
 
-// kindOf maps statuses to kinds, for answers that do not come from Pawl, but from what stands before it.
+// kindOf maps statuses to kinds, for answers that do not come from Pawl, but from what stands
+// before it.
 var kindOf = map[int]job.ErrorKind{
 	http.StatusUnauthorized:       job.Denied,
 	http.StatusForbidden:          job.Denied,
@@ -79,12 +80,14 @@ func (c *Client) stranger(resp *http.Response) error {
 	case resp.StatusCode < 400 && to != "":
 		return job.Errorf(job.Invalid, "%s leads on to %s: give the address of the service itself", c.base, to)
 	case kind == "" || kind == job.NotFound:
-		return job.Errorf(job.Internal, "the service answers %s, which is none of Pawl's answers: check that %s is the address of a service", resp.Status, c.base)
+		return job.Errorf(job.Internal, "the service answers %s, which is none of Pawl's answers: check that %s "+
+			"is the address of a service", resp.Status, c.base)
 	}
 	return job.Errorf(kind, "the service answers %s", resp.Status)
 }
 
-// unlike says that the service is of another version, and so may not know what it was asked; empty if it is not.
+// unlike says that the service is of another version, and so may not know what it was asked; empty
+// if it is not.
 func unlike(h http.Header) string {
 	theirs, err := strconv.Atoi(h.Get(RevisionHeader))
 	if err != nil || theirs == Revision {
@@ -94,6 +97,7 @@ func unlike(h http.Header) string {
 	if theirs < Revision {
 		update, age = "the service", "older"
 	}
-	return fmt.Sprintf("; the service (Pawl %s, API %d) is %s than this client (API %d): if it does not know what it was asked, update %s",
+	return fmt.Sprintf("; the service (Pawl %s, API %d) is %s than this client (API %d): if it does not know "+
+		"what it was asked, update %s",
 		h.Get(VersionHeader), theirs, age, Revision, update)
 }

@@ -19,8 +19,10 @@ import (
 type EventQuery struct {
 	Job    job.ID     // only those of one job
 	Filter job.Filter // only those of jobs that it chooses; state and code are those of the event. Not with Job
-	Types  []string   // only those that lead to one of these states, or were written under one of these names. Not with Job
-	After  string     // only those after a cursor, as events have them
+	// only those that lead to one of these states, or were written under one of these names. Not
+	// with Job
+	Types []string
+	After string // only those after a cursor, as events have them
 	// Follow waits for more until ctx ends, or the one job has ended.
 	Follow bool
 }
@@ -45,9 +47,10 @@ func (q *EventQuery) request() (path string, v url.Values) {
 	return path, v
 }
 
-// Events yields events in the order in which they were committed, each one once. An error is yielded last. A stream that
-// breaks off, or that the service ends because it stops, is taken up again behind its last event, as often without one
-// as [Options].Tries says. Where that is once, the end of the service ends the events, without an error.
+// Events yields events in the order in which they were committed, each one once. An error is
+// yielded last. A stream that breaks off, or that the service ends because it stops, is taken up
+// again behind its last event, as often without one as [Options].Tries says. Where that is once,
+// the end of the service ends the events, without an error.
 func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
 		s := stream{cursor: q.After}
@@ -135,8 +138,8 @@ func (c *Client) Cursor(ctx context.Context) (string, error) {
 // errNoEvent says that something else came where an event had to.
 var errNoEvent = errors.New("what was sent is no event")
 
-// next reads one server-sent event (HTML standard, section 9.2). One without data has only a cursor. io.EOF: there is
-// none left.
+// next reads one server-sent event (HTML standard, section 9.2). One without data has only a
+// cursor. io.EOF: there is none left.
 func next(r *bufio.Reader) (n store.Event, err error) {
 	data := ""
 	for {

@@ -29,15 +29,18 @@ func (c *Client) OpenOutput(ctx context.Context, id job.ID, name string) (pawl.F
 	return c.openOutput(ctx, id, name, nil)
 }
 
-// OpenOutputFrom opens a file of a job from a byte on, counted from 0, so that what was read before is not read again.
-// The size that it answers is that of the rest.
-func (c *Client) OpenOutputFrom(ctx context.Context, id job.ID, name string, from int64) (pawl.File, io.ReadCloser, error) {
+// OpenOutputFrom opens a file of a job from a byte on, counted from 0, so that what was read before
+// is not read again. The size that it answers is that of the rest.
+func (c *Client) OpenOutputFrom(ctx context.Context, id job.ID, name string, from int64) (pawl.File, io.ReadCloser,
+	error) {
 	return c.openOutput(ctx, id, name, http.Header{"Range": {fmt.Sprintf("bytes=%d-", from)}})
 }
 
-func (c *Client) openOutput(ctx context.Context, id job.ID, name string, header http.Header) (pawl.File, io.ReadCloser, error) {
+func (c *Client) openOutput(ctx context.Context, id job.ID, name string, header http.Header) (pawl.File,
+	io.ReadCloser, error) {
 	if name == "" {
-		return pawl.File{}, nil, job.Errorf(job.Invalid, "the path of the file is empty: give one that the list of files has")
+		return pawl.File{}, nil, job.Errorf(job.Invalid,
+			"the path of the file is empty: give one that the list of files has")
 	}
 	escaped := strings.ReplaceAll(url.PathEscape(name), "%2F", "/")
 	if !fs.ValidPath(name) || name == "." { // it is for the service to refuse, and must arrive as it is

@@ -16,10 +16,11 @@ import (
 
 // A Submission is jobs that are submitted together, all or none.
 type Submission struct {
-	Jobs     []json.RawMessage // their specs
-	Defaults json.RawMessage   // what the specs share: maps are merged key by key, everything else is replaced; nil: nothing
-	// Key makes the call repeatable: within a day the same jobs under the same key are the same jobs. One is made for
-	// each call by default.
+	Jobs []json.RawMessage // their specs
+	// what the specs share: maps are merged key by key, everything else is replaced; nil: nothing
+	Defaults json.RawMessage
+	// Key makes the call repeatable: within a day the same jobs under the same key are the same
+	// jobs. One is made for each call by default.
 	Key string
 }
 
@@ -38,8 +39,8 @@ func (s *Submission) request(q url.Values) request {
 	}
 }
 
-// Submit submits specs, all or none, under an idempotency key, which is made here where it is empty; see
-// [pawl.Service.SubmitOnce].
+// Submit submits specs, all or none, under an idempotency key, which is made here where it is
+// empty; see [pawl.Service.SubmitOnce].
 func (c *Client) Submit(ctx context.Context, key string, specs ...json.RawMessage) ([]store.Submitted, error) {
 	return c.SubmitAll(ctx, Submission{Jobs: specs, Key: key})
 }
@@ -63,16 +64,17 @@ func (c *Client) SubmitAll(ctx context.Context, s Submission) ([]store.Submitted
 	return list, nil
 }
 
-// SubmitWait submits jobs and waits so long for the end of all of them, in the service; it waits for 5 minutes at most.
-// ended says whether all have ended.
-func (c *Client) SubmitWait(ctx context.Context, s Submission, wait time.Duration) (jobs []pawl.View, ended bool, err error) {
+// SubmitWait submits jobs and waits so long for the end of all of them, in the service; it waits
+// for 5 minutes at most. ended says whether all have ended.
+func (c *Client) SubmitWait(ctx context.Context, s Submission, wait time.Duration) (jobs []pawl.View, ended bool,
+	err error) {
 	var answer pawl.Views
 	o, err := c.call(ctx, s.request(url.Values{"wait": {wait.String()}}), &answer)
 	return answer.Jobs, o.status == http.StatusOK, err
 }
 
-// RunFile submits the jobs of a file, or finds those that have not ended; see [pawl.Service.RunFile]. A New run without
-// a Call is given one.
+// RunFile submits the jobs of a file, or finds those that have not ended; see
+// [pawl.Service.RunFile]. A New run without a Call is given one.
 func (c *Client) RunFile(ctx context.Context, run pawl.FileRun, specs ...json.RawMessage) (pawl.FileAnswer, error) {
 	if run.New && run.Call == "" {
 		run.Call = job.NewID().String()
@@ -82,7 +84,8 @@ func (c *Client) RunFile(ctx context.Context, run pawl.FileRun, specs ...json.Ra
 		Jobs []json.RawMessage `json:"jobs"`
 	}{run, specs}
 	var answer pawl.FileAnswer
-	_, err := c.call(ctx, request{method: http.MethodPut, path: "/v1/runs/" + pawl.RunKey(run.Path), body: body}, &answer)
+	_, err := c.call(ctx, request{method: http.MethodPut, path: "/v1/runs/" + pawl.RunKey(run.Path), body: body},
+		&answer)
 	return answer, err
 }
 
@@ -152,7 +155,8 @@ func (c *Client) Count(ctx context.Context, f job.Filter) (Counts, error) {
 	return fetch[Counts](ctx, c, "/v1/counts", v)
 }
 
-// Request returns the spec of a job as it was given, or as it was resolved: NotFound before that is done.
+// Request returns the spec of a job as it was given, or as it was resolved: NotFound before that is
+// done.
 func (c *Client) Request(ctx context.Context, id job.ID, resolved bool) (json.RawMessage, error) {
 	v := url.Values{}
 	if resolved {
@@ -183,7 +187,8 @@ func (c *Client) History(ctx context.Context, id job.ID) (History, error) {
 func (c *Client) Resubmit(ctx context.Context, id job.ID) (pawl.View, error) {
 	var v pawl.View
 	_, err := c.call(ctx, request{
-		method: http.MethodPost, path: of(id) + "/resubmit", header: http.Header{"Idempotency-Key": {job.NewID().String()}},
+		method: http.MethodPost, path: of(id) + "/resubmit",
+		header: http.Header{"Idempotency-Key": {job.NewID().String()}},
 	}, &v)
 	return v, err
 }
@@ -213,7 +218,8 @@ func (c *Client) Hide(ctx context.Context, id job.ID, hidden bool) (pawl.View, e
 	return v, err
 }
 
-// Annotate merges labels and notes into those of a job; or they take the place of those, field by field.
+// Annotate merges labels and notes into those of a job; or they take the place of those, field by
+// field.
 func (c *Client) Annotate(ctx context.Context, id job.ID, a job.Annotation, replace bool) (pawl.View, error) {
 	method := http.MethodPatch
 	if replace {
@@ -224,8 +230,8 @@ func (c *Client) Annotate(ctx context.Context, id job.ID, a job.Annotation, repl
 	return v, err
 }
 
-// Bulk does one action with all jobs that a filter chooses; an empty one chooses all. Only a dry run is repeated:
-// the answer to another call would not count what the first one did.
+// Bulk does one action with all jobs that a filter chooses; an empty one chooses all. Only a dry
+// run is repeated: the answer to another call would not count what the first one did.
 func (c *Client) Bulk(ctx context.Context, b pawl.Bulk) (pawl.BulkAnswer, error) {
 	body := struct {
 		Action pawl.Action `json:"action"`

@@ -12,7 +12,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// A Peer asks a process of another machine; it is a [pawl.Peer]. Each request has a token of its own, and is made once.
+// A Peer asks a process of another machine; it is a [pawl.Peer]. Each request has a token of its
+// own, and is made once.
 type Peer struct {
 	// Address is the URL of the process.
 	Address string
@@ -64,8 +65,8 @@ func (p *Peer) Delete(ctx context.Context, id job.ID) error {
 	return fromPeer(ctx, c.Delete(ctx, id))
 }
 
-// OpenOutput implements [pawl.Peer]. Modified is exact to the second. What is read from somewhere else in the file is asked
-// for anew.
+// OpenOutput implements [pawl.Peer]. Modified is exact to the second. What is read from somewhere
+// else in the file is asked for anew.
 func (p *Peer) OpenOutput(ctx context.Context, id job.ID, name string) (pawl.File, io.ReadSeekCloser, error) {
 	open := func(from int64) (pawl.File, io.ReadCloser, error) {
 		c, err := p.as(ctx, id, false)
@@ -145,8 +146,9 @@ func (s *seeker) Close() error {
 	return s.body.Close()
 }
 
-// fromPeer sorts the errors of a process that was asked: those that it has answered whoever asked are theirs as well. All
-// others, and that it does not know this process, say that it is not the one that was meant: Unavailable.
+// fromPeer sorts the errors of a process that was asked: those that it has answered whoever asked
+// are theirs as well. All others, and that it does not know this process, say that it is not the
+// one that was meant: Unavailable.
 func fromPeer(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil {
 		return err
@@ -156,7 +158,8 @@ func fromPeer(ctx context.Context, err error) error {
 		return err
 	}
 	if _, untrusted := errors.AsType[*tls.CertificateVerificationError](err); untrusted {
-		return job.Errorf(job.Unavailable, "%w: name the authority of its certificate in peer.ca, and in peer.url the host for which that is", err)
+		return job.Errorf(job.Unavailable,
+			"%w: name the authority of its certificate in peer.ca, and in peer.url the host for which that is", err)
 	}
 	return job.Errorf(job.Unavailable, "%w", err)
 }

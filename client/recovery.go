@@ -30,12 +30,15 @@ func (c *Client) Turn(ctx context.Context, want store.Turning, group string) (g 
 	return g, err
 }
 
-// TurnJob does so for one blocked job: it lets it go on at once, or fails it, or has its group tested.
+// TurnJob does so for one blocked job: it lets it go on at once, or fails it, or has its group
+// tested.
 func (c *Client) TurnJob(ctx context.Context, want store.Turning, id job.ID) (v pawl.View, err error) {
 	o, err := c.call(ctx, request{method: http.MethodPost, path: of(id) + "/" + verb(want)}, &v)
 	if want != store.TryNow && o.repeated && job.KindOf(err) == job.Conflict {
 		// It may be the first call that took it out of its group, whose answer was lost.
-		if now, lost := c.Job(ctx, id); lost == nil && (want == store.Release && !now.State.Terminal() || want == store.GiveUp && now.Code == job.RecoveryGivenUp) {
+		if now, lost := c.Job(ctx, id); lost == nil &&
+			(want == store.Release && !now.State.Terminal() || want == store.GiveUp &&
+				now.Code == job.RecoveryGivenUp) {
 			return now, nil
 		}
 	}

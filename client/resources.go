@@ -23,12 +23,14 @@ func (c *Client) Queues() Resources[job.Queue] { return Resources[job.Queue]{c, 
 // Systems are where programs run.
 func (c *Client) Systems() Resources[job.System] { return Resources[job.System]{c, "/v1/systems"} }
 
-// Retentions say for how long jobs are kept that have ended. There is one, named [job.DefaultRetention].
+// Retentions say for how long jobs are kept that have ended. There is one, named
+// [job.DefaultRetention].
 func (c *Client) Retentions() Resources[job.Retention] {
 	return Resources[job.Retention]{c, "/v1/retentions"}
 }
 
-// Policies say for how long jobs wait that are blocked, and when it is tested whether they may go on.
+// Policies say for how long jobs wait that are blocked, and when it is tested whether they may go
+// on.
 func (c *Client) Policies() Resources[job.RecoveryPolicy] {
 	return Resources[job.RecoveryPolicy]{c, "/v1/policies"}
 }
@@ -48,10 +50,11 @@ func (r Resources[T]) Resource(ctx context.Context, name string) (pawl.Resource[
 	return fetch[pawl.Resource[T]](ctx, r.c, r.of(name), nil)
 }
 
-// Apply writes a document in the place of the one of a name, and reports whether there was none. Version must be that of
-// the document that is there (0: there must be none), else it is a Conflict; or [pawl.AnyVersion], with which the call
-// is repeated if need be.
-func (r Resources[T]) Apply(ctx context.Context, name string, doc json.RawMessage, version int64) (res pawl.Resource[T], created bool, err error) {
+// Apply writes a document in the place of the one of a name, and reports whether there was none.
+// Version must be that of the document that is there (0: there must be none), else it is a
+// Conflict; or [pawl.AnyVersion], with which the call is repeated if need be.
+func (r Resources[T]) Apply(ctx context.Context, name string, doc json.RawMessage,
+	version int64) (res pawl.Resource[T], created bool, err error) {
 	q := request{method: http.MethodPut, path: r.of(name), body: doc, once: version != pawl.AnyVersion}
 	switch version {
 	case pawl.AnyVersion:

@@ -25,8 +25,8 @@ func Dialed(dial func(context.Context) (net.Conn, error)) http.RoundTripper {
 	}
 }
 
-// Local reaches a service in this process: each request is a call of its handler, in a goroutine that has ended when
-// the body of the answer is closed. Answers that stream do so here, too.
+// Local reaches a service in this process: each request is a call of its handler, in a goroutine
+// that has ended when the body of the answer is closed. Answers that stream do so here, too.
 func Local(h http.Handler) http.RoundTripper { return local{h} }
 
 type local struct{ handler http.Handler }
@@ -74,7 +74,8 @@ func (l local) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// localBody is the body of an answer. A read that the end of the request's context interrupts says so.
+// localBody is the body of an answer. A read that the end of the request's context interrupts says
+// so.
 type localBody struct {
 	*io.PipeReader
 	stop context.CancelFunc

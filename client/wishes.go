@@ -10,14 +10,15 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Cancel asks that a job end, and waits so long for that, in the service. obeyed says whether it has; if not, the wish
-// stands.
+// Cancel asks that a job end, and waits so long for that, in the service. obeyed says whether it
+// has; if not, the wish stands.
 func (c *Client) Cancel(ctx context.Context, id job.ID, wait time.Duration) (v pawl.View, obeyed bool, err error) {
 	return c.Wish(ctx, id, job.WishCancel, wait)
 }
 
-// ForceCancel asks that a job end, waits so long for that, and then gives it up: it ends although its program may still
-// run; see [pawl.Service.Abandon]. The service waits for 10 seconds where wait is 0.
+// ForceCancel asks that a job end, waits so long for that, and then gives it up: it ends although
+// its program may still run; see [pawl.Service.Abandon]. The service waits for 10 seconds where
+// wait is 0.
 func (c *Client) ForceCancel(ctx context.Context, id job.ID, wait time.Duration) (v pawl.View, obeyed bool, err error) {
 	return c.wish(ctx, id, job.WishCancel, wait, true)
 }
@@ -33,11 +34,13 @@ func (c *Client) Resume(ctx context.Context, id job.ID, wait time.Duration) (v p
 }
 
 // Wish makes any of the three wishes.
-func (c *Client) Wish(ctx context.Context, id job.ID, w job.Wish, wait time.Duration) (v pawl.View, obeyed bool, err error) {
+func (c *Client) Wish(ctx context.Context, id job.ID, w job.Wish, wait time.Duration) (v pawl.View, obeyed bool,
+	err error) {
 	return c.wish(ctx, id, w, wait, false)
 }
 
-func (c *Client) wish(ctx context.Context, id job.ID, w job.Wish, wait time.Duration, force bool) (v pawl.View, obeyed bool, err error) {
+func (c *Client) wish(ctx context.Context, id job.ID, w job.Wish, wait time.Duration, force bool) (v pawl.View,
+	obeyed bool, err error) {
 	for {
 		part, begun := min(wait, mostWait), time.Now()
 		v, obeyed, err = c.wishOnce(ctx, id, w, part, force && part == wait) // the last time it gives the job up
@@ -51,7 +54,8 @@ func (c *Client) wish(ctx context.Context, id job.ID, w job.Wish, wait time.Dura
 // mostWait is for how long a service waits in one call.
 const mostWait = 5 * time.Minute
 
-func (c *Client) wishOnce(ctx context.Context, id job.ID, w job.Wish, wait time.Duration, force bool) (v pawl.View, obeyed bool, err error) {
+func (c *Client) wishOnce(ctx context.Context, id job.ID, w job.Wish, wait time.Duration, force bool) (v pawl.View,
+	obeyed bool, err error) {
 	q := url.Values{}
 	if wait > 0 {
 		q.Set("wait", wait.String())
@@ -62,7 +66,8 @@ func (c *Client) wishOnce(ctx context.Context, id job.ID, w job.Wish, wait time.
 	o, err := c.call(ctx, request{method: http.MethodPost, path: of(id) + "/" + string(w), query: q}, &v)
 	if w == job.WishResume && o.repeated && job.KindOf(err) == job.Conflict {
 		// It may be the first call that let it go on, whose answer was lost.
-		if now, lost := c.Job(ctx, id); lost == nil && now.State != job.Paused && !now.State.Terminal() && now.Wish != job.WishPause {
+		if now, lost := c.Job(ctx, id); lost == nil && now.State != job.Paused && !now.State.Terminal() &&
+			now.Wish != job.WishPause {
 			return now, true, nil
 		}
 	}

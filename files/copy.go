@@ -16,30 +16,35 @@ type Copied struct {
 	Blocks string // of a file with very large holes: see [DigestBlocks]
 }
 
-// CopyOptions are the extras of [Copy]. The zero value writes a durable file with the mode of the source.
+// CopyOptions are the extras of [Copy]. The zero value writes a durable file with the mode of the
+// source.
 type CopyOptions struct {
 	PutOptions // a Mode of 0 is the source's
 
-	// Settled says that whoever made src has ended, and that its name goes soon. Where the file system can tell that its content
-	// stands, dst is then a second name of it, with all that belongs to the file, and no copy.
+	// Settled says that whoever made src has ended, and that its name goes soon. Where the file
+	// system can tell that its content stands, dst is then a second name of it, with all that
+	// belongs to the file, and no copy.
 	Settled bool
 
 	// Whole asks for the SHA-256 of the whole content, however large the holes of the file are.
 	Whole bool
 
-	// Progress, if it is set, is called with the number of bytes of each chunk on its way to dst, one call at a time, and
-	// with 0 for a part of a hole. When Copy has succeeded, the sum is the size of the file without its holes.
+	// Progress, if it is set, is called with the number of bytes of each chunk on its way to dst,
+	// one call at a time, and with 0 for a part of a hole. When Copy has succeeded, the sum is the
+	// size of the file without its holes.
 	Progress func(n int)
 }
 
-// A ReadError says that the source of a copy cannot be read. Other errors of [Copy] are of what is written.
+// A ReadError says that the source of a copy cannot be read. Other errors of [Copy] are of what is
+// written.
 type ReadError struct{ Err error }
 
 func (e *ReadError) Error() string { return e.Err.Error() }
 func (e *ReadError) Unwrap() error { return e.Err }
 
-// Copy copies a regular file, which appears at dst whole or not at all. Size and digest are of the bytes that were
-// written, so a source that changes meanwhile is told by its digest. Holes stay holes where both file systems have them.
+// Copy copies a regular file, which appears at dst whole or not at all. Size and digest are of the
+// bytes that were written, so a source that changes meanwhile is told by its digest. Holes stay
+// holes where both file systems have them.
 func Copy(ctx context.Context, to FS, dst string, from FS, src string, o CopyOptions) (Copied, error) {
 	if a, ok := to.(Adopter); ok && o.Settled && o.Mode == 0 && from == to && a.Adopt(ctx, src, dst) == nil {
 		c, err := measure(ctx, to, dst, digestFor(o), o.Progress)
@@ -86,8 +91,8 @@ func measure(ctx context.Context, f FS, name string, d digester, progress func(i
 	return feed.copied(), nil
 }
 
-// ReadFile returns the content of a file of at most so many bytes. One that is longer is of kind [job.Corrupt]: a program
-// can write to most names, and what is read of them is to fit into memory.
+// ReadFile returns the content of a file of at most so many bytes. One that is longer is of kind
+// [job.Corrupt]: a program can write to most names, and what is read of them is to fit into memory.
 func ReadFile(ctx context.Context, f FS, name string, most int64) ([]byte, error) {
 	r, err := f.Open(ctx, name)
 	if err != nil {
@@ -101,7 +106,8 @@ func ReadFile(ctx context.Context, f FS, name string, most int64) ([]byte, error
 	return b, err
 }
 
-// ContextReader returns a reader that stops with ctx's error once ctx has ended; for a backend's Put.
+// ContextReader returns a reader that stops with ctx's error once ctx has ended; for a backend's
+// Put.
 func ContextReader(ctx context.Context, r io.Reader) io.Reader { return contextReader{ctx, r} }
 
 type contextReader struct {

@@ -9,21 +9,23 @@ import (
 	"hash"
 )
 
-// MaxHole is how many bytes of holes are digested as the zeros that they stand for. A program makes a hole of 8 EiB in no
-// time, and its zeros take a processor for centuries.
+// MaxHole is how many bytes of holes are digested as the zeros that they stand for. A program makes
+// a hole of 8 EiB in no time, and its zeros take a processor for centuries.
 const MaxHole = 256 << 20
 
 // BlockSize is the size of the blocks of [DigestBlocks].
 const BlockSize = 4096
 
-// Digest returns the SHA-256 of a regular file's content as lower-case hex. A hole counts as the zeros that it stands for.
+// Digest returns the SHA-256 of a regular file's content as lower-case hex. A hole counts as the
+// zeros that it stands for.
 func Digest(ctx context.Context, f FS, name string) (string, error) {
 	c, err := measure(ctx, f, name, byContent, nil)
 	return c.SHA256, err
 }
 
-// DigestBlocks returns the SHA-256 of a regular file without its zeros: of each block of 4096 bytes that is not all
-// zeros (the last one may be shorter), its offset as 8 bytes, big-endian, and then its bytes.
+// DigestBlocks returns the SHA-256 of a regular file without its zeros: of each block of 4096 bytes
+// that is not all zeros (the last one may be shorter), its offset as 8 bytes, big-endian, and then
+// its bytes.
 func DigestBlocks(ctx context.Context, f FS, name string) (string, error) {
 	c, err := measure(ctx, f, name, byBlocks, nil)
 	return c.Blocks, err

@@ -10,11 +10,12 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Alone reports whether an error is one of a single file or folder, as of one that may not be read, that is damaged or
-// that is gone. It says nothing of the others, and who walks over them goes on. What the machine lacks, and a file system that cannot be
-// reached, is no such error.
+// Alone reports whether an error is one of a single file or folder, as of one that may not be read,
+// that is damaged or that is gone. It says nothing of the others, and who walks over them goes on.
+// What the machine lacks, and a file system that cannot be reached, is no such error.
 func Alone(err error) bool {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || job.KindOf(err) == job.Unavailable || job.Blocking(err) != nil {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
+		job.KindOf(err) == job.Unavailable || job.Blocking(err) != nil {
 		return false
 	}
 	for _, lack := range []error{
@@ -27,8 +28,8 @@ func Alone(err error) bool {
 	return err != nil
 }
 
-// Undescribed returns what [FS.List] says of a name that it can name and cannot describe, for the reason err. typ is the type
-// as far as it is known.
+// Undescribed returns what [FS.List] says of a name that it can name and cannot describe, for the
+// reason err. typ is the type as far as it is known.
 func Undescribed(name string, typ fs.FileMode, err error) fs.FileInfo {
 	return undescribed{name, typ | fs.ModeIrregular, err}
 }
@@ -56,12 +57,14 @@ func (u undescribed) Sys() any           { return nil }
 
 // Moder is a file system that can change the rights of what is there. Not each backend can.
 type Moder interface {
-	// Chmod gives a file or a folder a mode: the permission bits, and of a folder [fs.ModeSetgid] and [fs.ModeSticky].
-	// A symbolic link of that name is an error, and what it leads to keeps its mode.
+	// Chmod gives a file or a folder a mode: the permission bits, and of a folder [fs.ModeSetgid]
+	// and [fs.ModeSticky]. A symbolic link of that name is an error, and what it leads to keeps its
+	// mode.
 	Chmod(ctx context.Context, name string, mode fs.FileMode) error
 }
 
-// Mkdir makes a folder as [FS.Mkdir] does, with a mode where the file system has modes. Whoever made it can write there until [Seal].
+// Mkdir makes a folder as [FS.Mkdir] does, with a mode where the file system has modes. Whoever
+// made it can write there until [Seal].
 func Mkdir(ctx context.Context, fsys FS, dir string, mode fs.FileMode) error {
 	if err := fsys.Mkdir(ctx, dir); err != nil {
 		return err

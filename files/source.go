@@ -5,16 +5,20 @@ import (
 	"io"
 )
 
-// A Source is where inputs come from that a URL names, such as the web. Nothing can be written there.
+// A Source is where inputs come from that a URL names, such as the web. Nothing can be written
+// there.
 //
-// Workers call it, from many goroutines at once, and repeat what failed. Errors: what is not there is [fs.ErrNotExist], what may not be read is
-// [fs.ErrPermission], a URL or an answer that cannot be right is of kind [job.Invalid], and what may clear by itself is a [job.Block]. A
-// context that ends gives its error.
+// Workers call it, from many goroutines at once, and repeat what failed. Errors: what is not there
+// is [fs.ErrNotExist], what may not be read is [fs.ErrPermission], a URL or an answer that cannot
+// be right is of kind [job.Invalid], and what may clear by itself is a [job.Block]. A context that
+// ends gives its error.
 type Source interface {
-	// Stat returns the size of what a URL names, without reading it; below 0: the source does not tell.
+	// Stat returns the size of what a URL names, without reading it; below 0: the source does not
+	// tell.
 	Stat(ctx context.Context, url string) (size int64, err error)
 
-	// Open reads what a URL names, from its beginning. A reader that is at its end has given all of it. Its errors are those of the source.
+	// Open reads what a URL names, from its beginning. A reader that is at its end has given all of
+	// it. Its errors are those of the source.
 	Open(ctx context.Context, url string) (io.ReadCloser, error)
 }
 

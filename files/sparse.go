@@ -12,10 +12,11 @@ import (
 // Sparse is a file that [FS.Open] has opened and that has holes. Not each backend can tell.
 type Sparse interface {
 	io.ReadSeeker
-	// Extent returns where the file has data next, at from or behind it, and where that data ends. Behind the last data both
-	// are the size of the file.
+	// Extent returns where the file has data next, at from or behind it, and where that data ends.
+	// Behind the last data both are the size of the file.
 	Extent(from int64) (begin, end int64, err error)
-	// Size returns the size of the file, and how many bytes of it are holes, as they were when it was opened.
+	// Size returns the size of the file, and how many bytes of it are holes, as they were when it
+	// was opened.
 	Size() (size, holes int64)
 }
 
@@ -31,7 +32,8 @@ type Pool interface {
 	Truncate(size int64) error
 }
 
-// Allocated returns how many bytes a file takes on its file system, or its size where that cannot be told.
+// Allocated returns how many bytes a file takes on its file system, or its size where that cannot
+// be told.
 func Allocated(info fs.FileInfo) int64 {
 	if at, ok := info.Sys().(*syscall.Stat_t); ok {
 		return min(at.Blocks*512, info.Size()) // of a unit that stat(2) has fixed
@@ -39,8 +41,8 @@ func Allocated(info fs.FileInfo) int64 {
 	return info.Size()
 }
 
-// Identity returns the number that a file system gives a file, and when the file or what belongs to it was changed last. The number
-// is 0 where that cannot be told.
+// Identity returns the number that a file system gives a file, and when the file or what belongs to
+// it was changed last. The number is 0 where that cannot be told.
 func Identity(info fs.FileInfo) (number uint64, changed time.Time) {
 	if at, ok := info.Sys().(*syscall.Stat_t); ok {
 		return at.Ino, time.Unix(at.Ctim.Sec, at.Ctim.Nsec).UTC()

@@ -8,8 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// Names of files may be any bytes, and JSON, URLs and databases hold text. So names are written with \xNN for each byte that is no UTF-8.
-// A backslash of the name that would be read so is itself written as \x5c.
+// Names of files may be any bytes, and JSON, URLs and databases hold text. So names are written
+// with \xNN for each byte that is no UTF-8. A backslash of the name that would be read so is itself
+// written as \x5c.
 
 var escaped = regexp.MustCompile(`\\x[0-9a-f]{2}`)
 

@@ -16,7 +16,9 @@ type Entry struct {
 	Name string      // relative to the root
 	Path string      // where its content is found: absolute, and no part of it is a symbolic link
 	Info fs.FileInfo // of the content, so the name in it is that of Path
-	Err  error       // why there is no content: a *[LinkError] of a symbolic link, whose Path and Info are then the link's; else what the file system says
+	// why there is no content: a *[LinkError] of a symbolic link, whose Path and Info are then the
+	// link's; else what the file system says
+	Err error
 }
 
 // LinkError says why a symbolic link is not followed. It is made for users.
@@ -34,7 +36,8 @@ func (e *LinkError) Error() string {
 	return fmt.Sprintf("%s is a symbolic link to %s, which %s", shown(e.Name), shown(e.Target), e.Why)
 }
 
-// shown is a name as it can stand in a sentence. Names of files may hold line ends and bytes that are no text.
+// shown is a name as it can stand in a sentence. Names of files may hold line ends and bytes that
+// are no text.
 func shown(name string) string {
 	if strings.ContainsFunc(name, func(r rune) bool { return r == '\uFFFD' || !strconv.IsPrint(r) }) {
 		return strconv.Quote(name)
@@ -42,22 +45,25 @@ func shown(name string) string {
 	return name
 }
 
-// Tree calls visit for everything below a folder: depth first, each folder before what is in it, sorted by name. The
-// root itself may be a symbolic link; it is not visited.
+// Tree calls visit for everything below a folder: depth first, each folder before what is in it,
+// sorted by name. The root itself may be a symbolic link; it is not visited.
 //
-// A symbolic link to a file inside the root counts as that file. A folder is visited once, under its own name: a link
-// to one comes with an Err that names it, for the ways through links may be without number. A link that leaves the root,
-// leads nowhere, or leads to a folder that holds the link itself, comes with an Err, too: it is for visit to refuse or to
-// leave out. Pipes, sockets and devices come with their mode.
+// A symbolic link to a file inside the root counts as that file. A folder is visited once, under
+// its own name: a link to one comes with an Err that names it, for the ways through links may be
+// without number. A link that leaves the root, leads nowhere, or leads to a folder that holds the
+// link itself, comes with an Err, too: it is for visit to refuse or to leave out. Pipes, sockets
+// and devices come with their mode.
 //
-// What cannot be looked at comes with an Err, and the walk goes on. A folder that cannot be listed is visited twice, the
-// second time with an Err. Only what says nothing of the one entry ends the walk: see [Alone].
+// What cannot be looked at comes with an Err, and the walk goes on. A folder that cannot be listed
+// is visited twice, the second time with an Err. Only what says nothing of the one entry ends the
+// walk: see [Alone].
 //
-// When visit returns [fs.SkipDir] for an entry, what is below it is left out. Any other error ends the walk and is
-// returned as it is. A root that is not there, or is removed meanwhile, is [fs.ErrNotExist]; what else is made or
-// removed meanwhile may be visited or not.
+// When visit returns [fs.SkipDir] for an entry, what is below it is left out. Any other error ends
+// the walk and is returned as it is. A root that is not there, or is removed meanwhile, is
+// [fs.ErrNotExist]; what else is made or removed meanwhile may be visited or not.
 //
-// Tree looks at names one after another. It does not withstand somebody who replaces folders by links meanwhile.
+// Tree looks at names one after another. It does not withstand somebody who replaces folders by
+// links meanwhile.
 func Tree(ctx context.Context, fsys FS, root string, visit func(Entry) error) error {
 	top, err := Resolve(ctx, fsys, root)
 	if err != nil {
@@ -174,7 +180,8 @@ func (w *walk) follow(ctx context.Context, e *Entry) error {
 			return refuse(target, "holds the link itself")
 		}
 		folder := strings.TrimPrefix(strings.TrimPrefix(target, w.top), "/")
-		e.Err = &LinkError{Name: path.Join(w.base, e.Name), Target: target, Why: "is visited under its own name", Folder: folder}
+		e.Err = &LinkError{Name: path.Join(w.base, e.Name), Target: target, Why: "is visited under its own name",
+			Folder: folder}
 		return nil
 	}
 	e.Path, e.Info = target, info

@@ -2,13 +2,16 @@ package files
 
 import "context"
 
-// Divided is a file system that consists of volumes, each of which is full on its own. Not each backend can tell them apart.
+// Divided is a file system that consists of volumes, each of which is full on its own. Not each
+// backend can tell them apart.
 type Divided interface {
-	// Volume returns the topmost folder of the volume that holds a folder, or would hold it where it is not there yet.
+	// Volume returns the topmost folder of the volume that holds a folder, or would hold it where
+	// it is not there yet.
 	Volume(ctx context.Context, dir string) (string, error)
 }
 
-// Volume returns the topmost folder of the volume on which dir lies. Where that cannot be told it is dir itself.
+// Volume returns the topmost folder of the volume on which dir lies. Where that cannot be told it
+// is dir itself.
 func Volume(ctx context.Context, fsys FS, dir string) string {
 	if d, ok := fsys.(Divided); ok {
 		if top, err := d.Volume(ctx, dir); err == nil {

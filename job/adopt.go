@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// BuiltIn reports whether jobs stand under a key, or keys of a family, by themselves: see [Job.Keys].
+// BuiltIn reports whether jobs stand under a key, or keys of a family, by themselves: see
+// [Job.Keys].
 func BuiltIn(key string) bool {
 	first, _, _ := strings.Cut(key, "/")
 	return slices.Contains([]string{limitTenant, limitUser, limitKind, limitSystem}, first)
@@ -25,15 +26,18 @@ func (j *Job) OwnKeys() []string {
 	return j.Keys(cmp.Or(asked.System, SystemLocal), asked.Resources.Partition)
 }
 
-// Under returns j, which has not ended, as it stands under more keys, because limits were set for them while it was there.
+// Under returns j, which has not ended, as it stands under more keys, because limits were set for
+// them while it was there.
 //
-// Nobody is thrown out. What is under way gets its turns, whatever the limits say: their keys are answered. So does a program in
-// the hands of a worker, who may know nothing of the limit and go on to its launch. A job that has turns, and whose work goes on,
-// gets those of the new keys, too: it has all of a group or none.
+// Nobody is thrown out. What is under way gets its turns, whatever the limits say: their keys are
+// answered. So does a program in the hands of a worker, who may know nothing of the limit and go on
+// to its launch. A job that has turns, and whose work goes on, gets those of the new keys, too: it
+// has all of a group or none.
 //
-// Nothing has begun of a job that is ready to run, to be made ready or to be launched, nor of one that waits in the gate with turns, for
-// its moment or for other turns. For it back is the change, of the job that is answered, by which it goes to the line for its turn, or does
-// when its moment has come; turns of other keys it gives back.
+// Nothing has begun of a job that is ready to run, to be made ready or to be launched, nor of one
+// that waits in the gate with turns, for its moment or for other turns. For it back is the change,
+// of the job that is answered, by which it goes to the line for its turn, or does when its moment
+// has come; turns of other keys it gives back.
 func (j Job) Under(keys []string) (under Job, turns []string, back *Change) {
 	had := j.Turns()
 	if len(j.Limits) == 0 {
@@ -64,8 +68,9 @@ func (j *Job) Unused() bool {
 	return !j.Live && (j.Custody == Ready || j.Custody == Gate) && j.Ties&(tieTurns|TieKept) != 0
 }
 
-// underWay returns the ties that a job which knew no limits would have, had it come by its turns as others do. Of a program that
-// a worker makes ready these are two: it is one of those that are made ready, and it will be launched.
+// underWay returns the ties that a job which knew no limits would have, had it come by its turns as
+// others do. Of a program that a worker makes ready these are two: it is one of those that are made
+// ready, and it will be launched.
 func (j *Job) underWay() Ties {
 	switch {
 	case j.Live:

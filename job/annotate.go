@@ -10,12 +10,15 @@ import (
 
 // An Annotation is what may change of a job at any time. What is nil stays as it is.
 type Annotation struct {
-	Labels map[string]*string `json:"labels,omitempty" doc:"Labels to set; null removes one."`
-	Notes  json.RawMessage    `json:"notes,omitempty" doc:"Notes: any JSON. Merged into those that are there as RFC 7396 says, or put in their place."`
+	// Labels to set; null removes one.
+	Labels map[string]*string `json:"labels,omitempty"`
+
+	// Notes: any JSON. Merged into those that are there as RFC 7396 says, or put in their place.
+	Notes json.RawMessage `json:"notes,omitempty"`
 }
 
-// Merge returns labels and notes of a job after a, which replaces what it names if replace is set. Errors are of kind
-// [Invalid].
+// Merge returns labels and notes of a job after a, which replaces what it names if replace is set.
+// Errors are of kind [Invalid].
 func (a *Annotation) Merge(j *Job, replace bool) (labels map[string]string, notes json.RawMessage, err error) {
 	labels, notes = j.Labels, j.Notes
 	if a.Labels != nil {
@@ -84,9 +87,14 @@ func merge(doc, patch any) any {
 
 // A Note is an event that a user writes, or the running job itself.
 type Note struct {
-	Name    string          `json:"name" doc:"What kind of event it is; not one of the states." minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"epoch"`
-	Message string          `json:"message,omitempty" doc:"For people." maxLength:"4096"`
-	Data    json.RawMessage `json:"data,omitempty" doc:"For programs: any JSON, up to 16 KiB."`
+	// What kind of event it is; not one of the states.
+	Name string `json:"name" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"epoch"`
+
+	// For people.
+	Message string `json:"message,omitempty" maxLength:"4096"`
+
+	// For programs: any JSON, up to 16 KiB.
+	Data json.RawMessage `json:"data,omitempty"`
 }
 
 // Limits of events that users and jobs write.
@@ -104,7 +112,8 @@ func (n *Note) Validate() error {
 	}
 	v.name("name", n.Name, 64)
 	if slices.Contains(States, State(n.Name)) {
-		v.add("name", n.Name, "is a state", "give another name: whoever follows events takes it for a change of the job")
+		v.add("name", n.Name, "is a state",
+			"give another name: whoever follows events takes it for a change of the job")
 	}
 	switch {
 	case len(n.Message) > MaxNoteMessage:

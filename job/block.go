@@ -11,28 +11,32 @@ import (
 	"time"
 )
 
-// A Block says why a job cannot go on now although the cause may clear, how that is found out, and for how long the job waits for it.
-// It is an error: who meets the trouble makes one, and callers add what they know by wrapping it. See [Blocking].
+// A Block says why a job cannot go on now although the cause may clear, how that is found out, and
+// for how long the job waits for it. It is an error: who meets the trouble makes one, and callers
+// add what they know by wrapping it. See [Blocking].
 type Block struct {
 	// Code is the condition: one that is recoverable.
 	Code Code `json:"code"`
 	// Message says what happened. It is for people and tells no jobs apart.
 	Message string `json:"message,omitempty"`
-	// Tester finds out, with Params, whether the condition has cleared. All jobs of a tenant with the same Code, Tester, Params and
-	// Machine are one group, and are tested together.
+	// Tester finds out, with Params, whether the condition has cleared. All jobs of a tenant with
+	// the same Code, Tester, Params and Machine are one group, and are tested together.
 	Tester string            `json:"tester"`
 	Params map[string]string `json:"params,omitempty"`
 	// Machine is where alone that can be found out; empty: anywhere.
 	Machine string `json:"machine,omitempty"`
-	// Line is the key of the limit in whose line all those wait meanwhile who are not under way yet, such as that of a system; empty: others
-	// may go on.
+	// Line is the key of the limit in whose line all those wait meanwhile who are not under way
+	// yet, such as that of a system; empty: others may go on.
 	Line string `json:"line,omitempty"`
-	// Apart says that the job holds nothing while it waits, and that others may well go on: it gives up its place among those that
-	// are made ready, so that many such jobs are in nobody's way.
+	// Apart says that the job holds nothing while it waits, and that others may well go on: it
+	// gives up its place among those that are made ready, so that many such jobs are in nobody's
+	// way.
 	Apart bool `json:"apart,omitempty"`
-	// Policy says when the condition is tested, and for how long the job waits; the zero value is that of Code, see [PolicyOf].
+	// Policy says when the condition is tested, and for how long the job waits; the zero value is
+	// that of Code, see [PolicyOf].
 	Policy Policy `json:"policy,omitzero"`
-	// After is how long the condition is not tested at all, for that is what was asked for by who has the trouble: a server that is busy.
+	// After is how long the condition is not tested at all, for that is what was asked for by who
+	// has the trouble: a server that is busy.
 	After Duration `json:"after,omitempty"`
 }
 
@@ -57,9 +61,11 @@ func Blocking(err error) *Block {
 // groupBytes is how many bytes of a hash the key of a group has.
 const groupBytes = 12
 
-// Group returns the key of the group that b makes of jobs of a tenant. It is the same for as long as the block is, in each version of Pawl.
+// Group returns the key of the group that b makes of jobs of a tenant. It is the same for as long
+// as the block is, in each version of Pawl.
 func (b *Block) Group(tenant string) string {
-	doc, err := json.Marshal([]any{tenant, b.Code, b.Tester, b.Params, b.Machine}) // a map is written in the order of its keys
+	// a map is written in the order of its keys
+	doc, err := json.Marshal([]any{tenant, b.Code, b.Tester, b.Params, b.Machine})
 	if err != nil {
 		panic(err) // plain data
 	}
@@ -73,8 +79,9 @@ func IsGroup(key string) bool {
 	return err == nil && len(b) == groupBytes && key == strings.ToLower(key)
 }
 
-// Probe returns the key of what is asked of the world to find out whether a block has cleared: it is the same for groups, of other tenants
-// and with other conditions too, to which one answer is enough.
+// Probe returns the key of what is asked of the world to find out whether a block has cleared: it
+// is the same for groups, of other tenants and with other conditions too, to which one answer is
+// enough.
 func (b *Block) Probe() string {
 	return (&Block{Tester: b.Tester, Params: b.Params, Machine: b.Machine}).Group("")
 }
@@ -91,7 +98,8 @@ func (b Block) Filled() Block {
 	return b
 }
 
-// Wait returns how long a job waits that b blocks; 0: for ever. While nothing is tested no test is missed: the stages begin after that.
+// Wait returns how long a job waits that b blocks; 0: for ever. While nothing is tested no test is
+// missed: the stages begin after that.
 func (b *Block) Wait() time.Duration {
 	p := b.Filled().Policy
 	if b.After > 0 && time.Duration(b.After) > p.Every(0) {
@@ -138,8 +146,9 @@ func (b *Block) Check() error {
 	return nil
 }
 
-// Released returns the change by which a blocked job goes on where it was blocked. why says what came to its end. One of which something may
-// still run does so however often it was interrupted: the worker that claims it finds out.
+// Released returns the change by which a blocked job goes on where it was blocked. why says what
+// came to its end. One of which something may still run does so however often it was interrupted:
+// the worker that claims it finds out.
 func Released(j *Job, why string, now time.Time) Change {
 	c := Change{Job: j.ID, From: j.Guard(Fence{})}
 	if j.Recoveries >= MaxRecoveries && !j.Live {
@@ -153,17 +162,20 @@ func Released(j *Job, why string, now time.Time) Change {
 	return c
 }
 
-// Lapsed returns the change that ends a blocked job for which the trouble lasted too long, by its [Job.Deadline]. tried says what was done about it.
-// Credentials that were refused all the time are wrong.
+// Lapsed returns the change that ends a blocked job for which the trouble lasted too long, by its
+// [Job.Deadline]. tried says what was done about it. Credentials that were refused all the time are
+// wrong.
 func Lapsed(j *Job, tried string, now time.Time) Change {
 	code := RecoveryTimeout
 	if j.Code == AuthenticationFailed || j.Code == FirstAuthenticationFailed {
 		code = j.Code
 	}
-	return GivenUp(j, code, fmt.Sprintf("%s has not cleared within %s: %s; %s", j.Code, rounded(now.Sub(j.Since)), j.Message, tried))
+	return GivenUp(j, code, fmt.Sprintf("%s has not cleared within %s: %s; %s", j.Code, rounded(now.Sub(j.Since)),
+		j.Message, tried))
 }
 
-// GivenUp returns the change that ends a blocked job as FAILED. It is not for one of which something may still run.
+// GivenUp returns the change that ends a blocked job as FAILED. It is not for one of which
+// something may still run.
 func GivenUp(j *Job, code Code, message string) Change {
 	c := Change{Job: j.ID, From: j.Guard(Fence{}), To: None}
 	c.Path = []Entry{{State: Failed, Code: code, Message: message}}

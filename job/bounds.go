@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// MinTime and MaxTime bound every time that a user gives, in UTC. What a duration is added to stays far from where times
-// cannot be written as RFC 3339.
+// MinTime and MaxTime bound every time that a user gives, in UTC. What a duration is added to stays
+// far from where times cannot be written as RFC 3339.
 var (
 	MinTime = time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC)
 	MaxTime = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -20,7 +20,8 @@ const MaxDelay = MaxWaited
 // instant checks a time. The zero one is none.
 func (v *validation) instant(path string, at time.Time) {
 	if !at.IsZero() && (at.Before(MinTime) || at.After(MaxTime)) {
-		v.add(path, at.Format(time.RFC3339), "is out of range", fmt.Sprintf("give a time from %s to %s", MinTime.Format(time.DateOnly), MaxTime.Format(time.DateOnly)))
+		v.add(path, at.Format(time.RFC3339), "is out of range",
+			fmt.Sprintf("give a time from %s to %s", MinTime.Format(time.DateOnly), MaxTime.Format(time.DateOnly)))
 	}
 }
 
@@ -31,8 +32,8 @@ func (v *validation) duration(path string, d Duration) {
 	}
 }
 
-// Mend leaves out of j what cannot be written as JSON, and says what that was; empty: all can. Rows that were damaged, or
-// that another version wrote, are shown beside the others.
+// Mend leaves out of j what cannot be written as JSON, and says what that was; empty: all can. Rows
+// that were damaged, or that another version wrote, are shown beside the others.
 func (j *Job) Mend() string {
 	var wrong []string
 	for _, f := range []struct {
@@ -44,7 +45,8 @@ func (j *Job) Mend() string {
 	for _, f := range []struct {
 		name string
 		text *json.RawMessage
-	}{{"notes", &j.Notes}, {"request", &j.Request}, {"resolved", &j.Resolved}, {"work", &j.Work}, {"result", &j.Result}} {
+	}{{"notes", &j.Notes}, {"request", &j.Request}, {"resolved", &j.Resolved}, {"work", &j.Work},
+		{"result", &j.Result}} {
 		wrong = mendJSON(wrong, f.name, f.text)
 	}
 	return fault(wrong)

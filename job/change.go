@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// A Fence names who decided a change outside the database; the store checks it in the statement that writes.
-// One of Session and Duty is set; the zero Fence stands for a change decided by rows and the database's clock
-// alone, under the row's lock.
+// A Fence names who decided a change outside the database; the store checks it in the statement
+// that writes. One of Session and Duty is set; the zero Fence stands for a change decided by rows
+// and the database's clock alone, under the row's lock.
 type Fence struct {
 	Session ID
 	Duty    string
@@ -25,8 +25,8 @@ func (f Fence) Actor() string {
 	return ""
 }
 
-// Decides reports whether the holder of f may decide on j: a session on the jobs it holds, a duty on those that run or
-// are blocked. On all others nobody decides from outside the database.
+// Decides reports whether the holder of f may decide on j: a session on the jobs it holds, a duty
+// on those that run or are blocked. On all others nobody decides from outside the database.
 func (f Fence) Decides(j *Job) bool {
 	switch j.Custody {
 	case Worker:
@@ -37,7 +37,8 @@ func (f Fence) Decides(j *Job) bool {
 	return false
 }
 
-// A Guard says where a change goes out from. A store applies the change only where the row still stands there.
+// A Guard says where a change goes out from. A store applies the change only where the row still
+// stands there.
 type Guard struct {
 	Place Place
 	Epoch int64
@@ -64,7 +65,9 @@ type Patch struct {
 	Recovery bool // Recoveries + 1
 	Crash    bool // Suspect + 1: the session died while it held the job
 	Clear    bool // Suspect = 0: its process has outlived a step of it
-	Turns    Ties // it gets the turns that this tie stands for, in place of those that it has; that of its order beside them
+	// it gets the turns that this tie stands for, in place of those that it has; that of its order
+	// beside them
+	Turns Ties
 
 	// Session and Claim take the job into custody worker.
 	Session ID
@@ -73,16 +76,17 @@ type Patch struct {
 	Delay time.Duration
 	// Resume is where work goes on after BLOCKED or PAUSED.
 	Resume State
-	// Block says why a job becomes BLOCKED. It is there where the change takes it to custody recovery, and nowhere else.
+	// Block says why a job becomes BLOCKED. It is there where the change takes it to custody
+	// recovery, and nowhere else.
 	Block *Block
 
 	Resolved json.RawMessage // written once: later ones are ignored
 	Result   json.RawMessage
 }
 
-// A Change is the only way in which anything happens to a job. It goes from one place along a path of states to
-// another; the states before the last are passed in the custody it comes from. Its id is (Job, From.Epoch, From.N):
-// a repeated change is answered as it was the first time.
+// A Change is the only way in which anything happens to a job. It goes from one place along a path
+// of states to another; the states before the last are passed in the custody it comes from. Its id
+// is (Job, From.Epoch, From.N): a repeated change is answered as it was the first time.
 type Change struct {
 	Job  ID
 	From Guard
@@ -92,7 +96,8 @@ type Change struct {
 	Work json.RawMessage // the kind's own notes; nil leaves them as they are
 }
 
-// Join returns the one change that stands for a and then b, which goes out from where a ends. a stays in its custody.
+// Join returns the one change that stands for a and then b, which goes out from where a ends. a
+// stays in its custody.
 func Join(a, b Change) Change {
 	path := append(append(make([]Entry, 0, len(a.Path)+len(b.Path)), a.Path...), b.Path...)
 	set := b.Set
@@ -121,8 +126,8 @@ func (c *Change) Last() *Entry { return &c.Path[len(c.Path)-1] }
 // Target returns the place that the change asks for.
 func (c *Change) Target() Place { return Place{c.Last().State, c.To} }
 
-// Check reports the first rule of the two tables that c breaks. Its error is of kind [Internal]: whoever made c has a
-// defect.
+// Check reports the first rule of the two tables that c breaks. Its error is of kind [Internal]:
+// whoever made c has a defect.
 func (c *Change) Check() error {
 	if len(c.Path) == 0 {
 		return Errorf(Internal, "change of job %s: empty path", c.Job)
@@ -147,7 +152,8 @@ func (c *Change) Check() error {
 		return Errorf(Internal, "change of job %s: %s without a code", c.Job, at.State)
 	}
 	if (c.To == Recovery) != (c.Set.Block != nil) {
-		return Errorf(Internal, "change of job %s: to %s, and what blocks it is said: %t", c.Job, at, c.Set.Block != nil)
+		return Errorf(Internal, "change of job %s: to %s, and what blocks it is said: %t", c.Job, at,
+			c.Set.Block != nil)
 	}
 	if c.Set.Block != nil {
 		if err := c.Set.Block.Check(); err != nil {
@@ -155,7 +161,8 @@ func (c *Change) Check() error {
 		}
 	}
 	r := c.Set.Resume
-	resumes := Resumable(r) && Edge(at.State, r) && (at.State == Paused || r != Waiting) // there the gate sends it, where it lacks a turn
+	// there the gate sends it, where it lacks a turn
+	resumes := Resumable(r) && Edge(at.State, r) && (at.State == Paused || r != Waiting)
 	if (at.State == Blocked || at.State == Paused) && !resumes {
 		return Errorf(Internal, "change of job %s: work cannot go on in %q after %s", c.Job, r, at.State)
 	}
@@ -181,8 +188,9 @@ const (
 	CauseJob     Cause = "job"     // no change: an event that the running job itself wrote
 )
 
-// An Event is one row of history. What a change did has a number N, from 1 without gaps, and Sub 0. What users and the
-// job itself wrote between two changes has the number of the first of these and a Sub, from 1 without gaps.
+// An Event is one row of history. What a change did has a number N, from 1 without gaps, and Sub 0.
+// What users and the job itself wrote between two changes has the number of the first of these and
+// a Sub, from 1 without gaps.
 type Event struct {
 	Job     ID              `json:"job"`
 	N       int64           `json:"n"`

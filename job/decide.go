@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// Next is the gate: where a job that wants to go on in state s stands at the time now. Gates open in this order:
-// schedule, prerequisites, turn. Submit, release, resume, retry and requeue all go through it.
+// Next is the gate: where a job that wants to go on in state s stands at the time now. Gates open
+// in this order: schedule, prerequisites, turn. Submit, release, resume, retry and requeue all go
+// through it.
 func Next(j *Job, s State, now time.Time) Place {
 	switch {
 	case preparing(s) && j.Lacks(s) != 0: // others passed it: it is made ready anew when it is its turn
@@ -24,11 +25,12 @@ func Next(j *Job, s State, now time.Time) Place {
 	return Place{Pending, Ready}
 }
 
-// Turn bends a change that leaves custody worker or monitor by the wish that stands on the row, and reports whether
-// it did. j is the row before the change.
+// Turn bends a change that leaves custody worker or monitor by the wish that stands on the row, and
+// reports whether it did. j is the row before the change.
 //
-// A cancel that was committed before an end wins over it. Where a launch may still run, nothing is turned away from
-// those who can stop it: a watcher in monitor, or the worker that claims the job again.
+// A cancel that was committed before an end wins over it. Where a launch may still run, nothing is
+// turned away from those who can stop it: a watcher in monitor, or the worker that claims the job
+// again.
 func Turn(j *Job, c Change) (Change, bool) {
 	if j.Wish == "" || c.To == j.Custody || (j.Custody != Worker && j.Custody != Monitor) {
 		return c, false
@@ -38,7 +40,8 @@ func Turn(j *Job, c Change) (Change, bool) {
 		if j.Custody == Monitor || c.To == Monitor || c.To == Ready || c.To == None {
 			return c, false
 		}
-		// It would leave the sight of those who can stop the launch: back to a worker instead, in the state it is in.
+		// It would leave the sight of those who can stop the launch: back to a worker instead, in
+		// the state it is in.
 		c.Set.Retry = false
 		last.State, last.Code = j.State, ""
 		if n := len(c.Path); n > 1 {
@@ -94,8 +97,9 @@ func wisher(j *Job) string {
 	return " by " + j.WishedBy
 }
 
-// Obey returns the change that a wish makes at once, while the row is locked, and whether there is one. j carries
-// the wish already. Custodies worker and monitor obey later, by [Turn] or by stopping what runs.
+// Obey returns the change that a wish makes at once, while the row is locked, and whether there is
+// one. j carries the wish already. Custodies worker and monitor obey later, by [Turn] or by
+// stopping what runs.
 func Obey(j *Job, w Wish, now time.Time) (Change, bool) {
 	c := Change{Job: j.ID, From: j.Guard(Fence{})}
 	switch {
@@ -137,13 +141,14 @@ func Obey(j *Job, w Wish, now time.Time) (Change, bool) {
 func Unmet(j, prerequisite *Job) Change {
 	return Change{Job: j.ID, From: j.Guard(Fence{}), To: None, Path: []Entry{{
 		State: Canceled, Code: PrerequisiteFailed,
-		Message: "prerequisite " + prerequisite.Name + " (" + prerequisite.ID.String() + ") ended " + string(prerequisite.State),
+		Message: "prerequisite " + prerequisite.Name + " (" + prerequisite.ID.String() + ") ended " +
+			string(prerequisite.State),
 	}}}
 }
 
-// Abandon returns the change by which a cancel with force ends j at once, whoever holds it. j carries the wish already
-// and has not ended. Where something of it may still run it ends as [Abandoned], and its message says what and where;
-// else as any other cancel ends it.
+// Abandon returns the change by which a cancel with force ends j at once, whoever holds it. j
+// carries the wish already and has not ended. Where something of it may still run it ends as
+// [Abandoned], and its message says what and where; else as any other cancel ends it.
 func Abandon(j *Job) Change {
 	last := Entry{State: j.State}
 	if j.State == Archiving {
@@ -160,14 +165,16 @@ func Abandon(j *Job) Change {
 		}
 		end.Message += " may still run"
 	case j.Custody == Worker && !j.Program():
-		end.Code, end.Message = Abandoned, "abandoned"+wisher(j)+": its handler may still run, in session "+j.Session.String()
+		end.Code, end.Message = Abandoned, "abandoned"+wisher(j)+": its handler may still run, in session "+
+			j.Session.String()
 	}
 	c.Path = []Entry{end}
 	return c
 }
 
-// Expired returns the change that takes a job from a session that died. What had been launched is found again by
-// the worker that claims the job. crashed is false when the session ended in good order.
+// Expired returns the change that takes a job from a session that died. What had been launched is
+// found again by the worker that claims the job. crashed is false when the session ended in good
+// order.
 func Expired(j *Job, crashed bool) Change {
 	c := Change{Job: j.ID, From: j.Guard(Fence{}), To: Ready}
 	e := Entry{State: j.State}
@@ -185,7 +192,8 @@ func Expired(j *Job, crashed bool) Change {
 	case j.Suspect+1 >= PoisonAt:
 		c.To = None
 		e = Entry{State: Failed, Code: Poison, Message: "each of the last " + strconv.Itoa(j.Suspect+1) +
-			" processes that ran it died, and in " + strconv.Itoa(PoisonAt-AloneAt) + " of them it was the only suspect; see its history"}
+			" processes that ran it died, and in " + strconv.Itoa(PoisonAt-AloneAt) +
+			" of them it was the only suspect; see its history"}
 	case j.Recoveries+1 > MaxRecoveries:
 		c.To = None
 		e = Entry{State: Failed, Code: RecoveryLimit, Message: "interrupted by crashes too often; see its history"}
@@ -194,12 +202,13 @@ func Expired(j *Job, crashed bool) Change {
 	return c
 }
 
-// MaxRecoveries is how many crashes of its processes a job survives, of all its attempts together. It is large on
-// purpose: it ends a job that would go round for ever, and is no measure of a bad week.
+// MaxRecoveries is how many crashes of its processes a job survives, of all its attempts together.
+// It is large on purpose: it ends a job that would go round for ever, and is no measure of a bad
+// week.
 const MaxRecoveries = 1000
 
-// Retry returns the change after a failed attempt: another attempt after a backoff while there are any left, and
-// FAILED otherwise. rnd is a random number in [0, 1) for the jitter.
+// Retry returns the change after a failed attempt: another attempt after a backoff while there are
+// any left, and FAILED otherwise. rnd is a random number in [0, 1) for the jitter.
 func Retry(j *Job, f Fence, p RetryPolicy, e Entry, rnd float64) Change {
 	c := Change{Job: j.ID, From: j.Guard(f)}
 	if j.Attempt >= j.MaxAttempts {
@@ -217,8 +226,9 @@ func Retry(j *Job, f Fence, p RetryPolicy, e Entry, rnd float64) Change {
 	return c
 }
 
-// Delay returns how long to wait before the attempt that follows attempt (counted from 1). The defaults of b have been
-// filled in by [Spec.RetryPolicy]; rnd is a random number in [0, 1) for the jitter.
+// Delay returns how long to wait before the attempt that follows attempt (counted from 1). The
+// defaults of b have been filled in by [Spec.RetryPolicy]; rnd is a random number in [0, 1) for the
+// jitter.
 func (b Backoff) Delay(attempt int, rnd float64) time.Duration {
 	d := float64(b.Base)
 	switch b.Kind {
@@ -237,7 +247,8 @@ func (b Backoff) Delay(attempt int, rnd float64) time.Duration {
 	return time.Duration(d)
 }
 
-// A Debt is what a change owes to other jobs: it is written with the change and paid right after it.
+// A Debt is what a change owes to other jobs: it is written with the change and paid right after
+// it.
 type Debt string
 
 // The debts.
@@ -282,7 +293,8 @@ const (
 // Met reports whether a prerequisite that ended in state s is met.
 func (n Need) Met(s State) bool { return n == NeedEnded || s == Finished }
 
-// A UniqueMode says until when a job holds its unique key. A key is taken at submit and never taken back.
+// A UniqueMode says until when a job holds its unique key. A key is taken at submit and never taken
+// back.
 type UniqueMode string
 
 // The modes.
@@ -306,8 +318,9 @@ func Releases(before, after *Job) []UniqueMode {
 	return modes
 }
 
-// Apply returns the row that c makes of j, and the path as it goes into the history, once guard and fence have been
-// checked and a wish has turned c. It is the one place where a job's fields change; a store writes what it returns.
+// Apply returns the row that c makes of j, and the path as it goes into the history, once guard and
+// fence have been checked and a wish has turned c. It is the one place where a job's fields change;
+// a store writes what it returns.
 func (j Job) Apply(c Change, now time.Time) (Job, []Entry) {
 	c.Path = Plain(c.Path)
 	if c.Set.Delay > 0 {

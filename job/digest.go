@@ -6,8 +6,8 @@ import (
 	"io"
 )
 
-// Digest tells changes of a job apart: a change that is repeated to the letter has the same one. Changes of different jobs
-// that say the same have the same one, too.
+// Digest tells changes of a job apart: a change that is repeated to the letter has the same one.
+// Changes of different jobs that say the same have the same one, too.
 func (c *Change) Digest() int64 {
 	h := fnv.New64a()
 	var b [8]byte

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Duration is a [time.Duration] that is written as text, such as "90s" or "1h30m". [ParseDuration] reads it.
+// Duration is a [time.Duration] that is written as text, such as "90s" or "1h30m". [ParseDuration]
+// reads it.
 type Duration time.Duration
 
 func (d Duration) String() string { return time.Duration(d).String() }
@@ -35,8 +36,8 @@ var partRE = regexp.MustCompile(`^([0-9]+\.?[0-9]*|\.[0-9]+)([a-zµμ]+)`)
 
 var errDuration = errors.New("not a duration such as 90s, 1h30m or 1d")
 
-// ParseDuration reads a duration as [time.ParseDuration] does, and knows two more units: d is a day of 24 hours, and w a
-// week of seven of these.
+// ParseDuration reads a duration as [time.ParseDuration] does, and knows two more units: d is a day
+// of 24 hours, and w a week of seven of these.
 func ParseDuration(text string) (sum time.Duration, err error) {
 	if !strings.ContainsAny(text, "dw") {
 		return time.ParseDuration(text)

@@ -9,18 +9,20 @@ import (
 	"syscall"
 )
 
-// ErrorKind says what a caller can do about an error. The faces map it to HTTP statuses and exit codes.
+// ErrorKind says what a caller can do about an error. The faces map it to HTTP statuses and exit
+// codes.
 type ErrorKind string
 
 // The kinds of error.
 const (
-	Internal    ErrorKind = "internal"    // a defect in Pawl, or an error that nobody has given a kind
-	Invalid     ErrorKind = "invalid"     // the request is wrong: change it
-	NotFound    ErrorKind = "not_found"   // no such thing for this tenant
-	Conflict    ErrorKind = "conflict"    // it stands against what is already there
-	Exhausted   ErrorKind = "exhausted"   // a bound is reached: the same call may succeed later
-	Denied      ErrorKind = "denied"      // the caller has not proved who it is, or may not do this
-	Fenced      ErrorKind = "fenced"      // the caller's session, duty or epoch is not the newest: stop, and write nothing more
+	Internal  ErrorKind = "internal"  // a defect in Pawl, or an error that nobody has given a kind
+	Invalid   ErrorKind = "invalid"   // the request is wrong: change it
+	NotFound  ErrorKind = "not_found" // no such thing for this tenant
+	Conflict  ErrorKind = "conflict"  // it stands against what is already there
+	Exhausted ErrorKind = "exhausted" // a bound is reached: the same call may succeed later
+	Denied    ErrorKind = "denied"    // the caller has not proved who it is, or may not do this
+	// the caller's session, duty or epoch is not the newest: stop, and write nothing more
+	Fenced      ErrorKind = "fenced"
 	Unavailable ErrorKind = "unavailable" // a component cannot be reached now: the same call may succeed later
 	Locked      ErrorKind = "locked"      // another process holds it
 	Corrupt     ErrorKind = "corrupt"     // stored data is damaged
@@ -42,8 +44,8 @@ func Errorf(kind ErrorKind, format string, args ...any) error {
 func (e *Error) Error() string { return e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
-// KindOf returns the kind of the outermost [Error] or [SpecError] in err's chain. Without one it is Unavailable for a
-// [Shortage] of the machine, and Internal for anything else.
+// KindOf returns the kind of the outermost [Error] or [SpecError] in err's chain. Without one it is
+// Unavailable for a [Shortage] of the machine, and Internal for anything else.
 func KindOf(err error) ErrorKind {
 	var e *Error
 	if errors.As(err, &e) {
@@ -62,9 +64,10 @@ func KindOf(err error) ErrorKind {
 // forking is the operation that package os names where a process cannot be started.
 const forking = "fork/exec"
 
-// Shortage reports whether err says that the machine has no further descriptor, process, memory or buffer for this process.
-// That is no fault of the job that met it, and it passes. EAGAIN counts only where a process was to be started: elsewhere it
-// says that a read or a lock would have to wait.
+// Shortage reports whether err says that the machine has no further descriptor, process, memory or
+// buffer for this process. That is no fault of the job that met it, and it passes. EAGAIN counts
+// only where a process was to be started: elsewhere it says that a read or a lock would have to
+// wait.
 func Shortage(err error) bool {
 	for _, e := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS} {
 		if errors.Is(err, e) {
@@ -97,7 +100,8 @@ func (p Problem) String() string {
 	return b.String()
 }
 
-// SpecError lists everything that is wrong with one spec, up to [MaxProblems]. Its kind is [Invalid].
+// SpecError lists everything that is wrong with one spec, up to [MaxProblems]. Its kind is
+// [Invalid].
 type SpecError struct {
 	Problems []Problem
 }
@@ -114,7 +118,8 @@ func (e *SpecError) Note(problems ...Problem) bool {
 		e.Problems = append(e.Problems, problems...)
 	default:
 		e.Problems = append(e.Problems, problems[:room]...)
-		e.Problems = append(e.Problems, Problem{Path: "(more)", What: "there are more problems than these", Remedy: "correct these first"})
+		e.Problems = append(e.Problems, Problem{Path: "(more)", What: "there are more problems than these",
+			Remedy: "correct these first"})
 	}
 	return len(e.Problems) < MaxProblems
 }

@@ -16,8 +16,8 @@ import (
 //
 //	state=RUNNING,PENDING owner=ada label.project=x created>24h
 //
-// A term is a field, an operator and values with commas between them. Values that hold a space, a comma or a quote
-// stand in double quotes, in which \" and \\ stand for these two characters.
+// A term is a field, an operator and values with commas between them. Values that hold a space, a
+// comma or a quote stand in double quotes, in which \" and \\ stand for these two characters.
 //
 //	=        the field has one of the values      !=  it has none of them
 //	~        it fits one of the patterns, in which * stands for any characters and ? for one
@@ -45,7 +45,8 @@ const (
 	AtLeast Op = ">="
 )
 
-// FilterWindow is how far back a filter looks whose terms are not all indexed, unless it says created> itself.
+// FilterWindow is how far back a filter looks whose terms are not all indexed, unless it says
+// created> itself.
 const FilterWindow = 7 * 24 * time.Hour
 
 // Limits of a filter as text.
@@ -69,7 +70,8 @@ type FilterField struct {
 // A FieldType says which values and operators a field takes.
 type FieldType string
 
-// The types. Words and ids take = != ~, times and numbers < <= > >= and numbers = != too, the others = and !=.
+// The types. Words and ids take = != ~, times and numbers < <= > >= and numbers = != too, the
+// others = and !=.
 const (
 	FieldWord    FieldType = "word"
 	FieldState   FieldType = "state"
@@ -81,7 +83,8 @@ const (
 	FieldFlag    FieldType = "flag" // true or false
 )
 
-// FilterFields lists the fields, in the order in which they are documented. Beside them every label is one.
+// FilterFields lists the fields, in the order in which they are documented. Beside them every label
+// is one.
 var FilterFields = []FilterField{
 	{"state", FieldState, true, "where it stands, such as RUNNING"},
 	{"custody", FieldCustody, true, "who holds it; custody!=none: it has not ended"},
@@ -94,7 +97,8 @@ var FilterFields = []FilterField{
 	{"external_id", FieldWord, true, "the submitter's own name for it"},
 	{"created", FieldTime, true, "when it was submitted"},
 	{"ended", FieldTime, false, "when it ended; jobs that have not are not chosen"},
-	{"since", FieldTime, false, "since when it has been in its custody; of one that waits in a line: since when it has waited for its turns"},
+	{"since", FieldTime, false, "since when it has been in its custody; of one that waits in a line: since when " +
+		"it has waited for its turns"},
 	{"code", FieldWord, false, "why it ended, or what blocks it"},
 	{"group", FieldGroup, true, "the key of the group in which it is blocked now, as pawl recovery list prints it"},
 	{"message", FieldWord, false, "the same in words"},
@@ -105,8 +109,8 @@ var FilterFields = []FilterField{
 	{"hidden", FieldFlag, false, "whether it is hidden; jobs that are hidden are chosen by hidden=true only"},
 }
 
-// Where returns the filter of one term, field = one of the values. It panics when the field is none or a value is not
-// one of its type, which is a defect of the caller.
+// Where returns the filter of one term, field = one of the values. It panics when the field is none
+// or a value is not one of its type, which is a defect of the caller.
 func Where(field string, values ...string) Filter {
 	return Filter(nil).And(field, Is, values...)
 }
@@ -135,10 +139,12 @@ func (f Filter) And(field string, op Op, values ...string) Filter {
 	return append(slices.Clip(f), t)
 }
 
-// ParseFilter reads a filter. now is what durations count back from. Errors are of kind [Invalid] and name the term.
+// ParseFilter reads a filter. now is what durations count back from. Errors are of kind [Invalid]
+// and name the term.
 func ParseFilter(text string, now time.Time) (Filter, error) {
 	if len(text) > MaxFilter {
-		return nil, problem("filter", fmt.Sprintf("%d bytes", len(text)), "is too long", fmt.Sprintf("keep it to %d bytes", MaxFilter))
+		return nil, problem("filter", fmt.Sprintf("%d bytes", len(text)), "is too long",
+			fmt.Sprintf("keep it to %d bytes", MaxFilter))
 	}
 	var f Filter
 	rest := strings.TrimLeft(text, " ")
@@ -203,7 +209,8 @@ func parseValue(field, text string) (value, rest string, err error) {
 			end = len(text)
 		}
 		if end < len(text) && text[end] == '"' {
-			return "", "", problem("filter", field, "has a quote inside a value", `put the whole value in quotes, and write \" for the quote`)
+			return "", "", problem("filter", field, "has a quote inside a value",
+				`put the whole value in quotes, and write \" for the quote`)
 		}
 		return text[:end], text[end:], nil
 	}
@@ -222,7 +229,8 @@ func parseValue(field, text string) (value, rest string, err error) {
 	return "", "", problem("filter", field, "has a quote that is not closed", `add " at the end of the value`)
 }
 
-// check reports what is wrong with t, and brings its values into the form in which they are compared.
+// check reports what is wrong with t, and brings its values into the form in which they are
+// compared.
 func (t *Term) check(now time.Time) error {
 	typ, err := t.fieldType()
 	if err != nil {
@@ -261,7 +269,8 @@ func (t *Term) ordered() bool {
 func (t *Term) fieldType() (FieldType, error) {
 	if key, ok := strings.CutPrefix(t.Field, LabelField); ok {
 		if !labelRE.MatchString(key) {
-			return "", problem("filter", t.Field, "is not a label's key", "use 1 to 63 letters, digits, dots, dashes, underscores and slashes")
+			return "", problem("filter", t.Field, "is not a label's key",
+				"use 1 to 63 letters, digits, dots, dashes, underscores and slashes")
 		}
 		return FieldWord, nil
 	}
@@ -366,8 +375,9 @@ func (t *Term) Indexed() bool {
 	return t.Op == Is && FilterFields[i].Indexed
 }
 
-// Window returns from which time on f looks at jobs; zero: at all. A filter whose terms are all indexed looks at all,
-// and so does one that names jobs. Another one looks back to its own created>, or else for [FilterWindow].
+// Window returns from which time on f looks at jobs; zero: at all. A filter whose terms are all
+// indexed looks at all, and so does one that names jobs. Another one looks back to its own
+// created>, or else for [FilterWindow].
 func (f Filter) Window(now time.Time) (since time.Time) {
 	indexed, bounded := true, false
 	for i := range f {
@@ -391,7 +401,8 @@ func (f Filter) Window(now time.Time) (since time.Time) {
 	return since
 }
 
-// Hidden reports whether f says which of the hidden jobs it chooses; a filter that does not chooses none.
+// Hidden reports whether f says which of the hidden jobs it chooses; a filter that does not chooses
+// none.
 func (f Filter) Hidden() bool {
 	return slices.ContainsFunc(f, func(t Term) bool { return t.Field == "hidden" })
 }

@@ -10,43 +10,60 @@ import (
 	"unicode"
 )
 
-// habits are fields that other systems have, and what to write for them here. VALUE stands for what was given.
+// habits are fields that other systems have, and what to write for them here. VALUE stands for what
+// was given.
 var habits = map[string]string{
-	"cmd": "command", "run": "command", "exec": "command", "argv": "command", "program": "command", "entrypoint": "command",
-	"shell": "script", "bash": "script", "sh": "script",
+	"cmd": "command", "run": "command", "exec": "command", "argv": "command", "program": "command",
+	"entrypoint": "command",
+	"shell":      "script", "bash": "script", "sh": "script",
 	"environment": "env", "environ": "env", "vars": "env", "variables": "env",
 	"params": "arguments", "parameters": "arguments",
 	"tags": "labels", "metadata": "labels", "user": "owner", "username": "owner",
 	"comment": "notes", "description": "notes",
-	"start": "not_before", "start_at": "not_before", "begin": "not_before", "eta": "not_before", "run_at": "not_before", "wait": "delay",
+	"start": "not_before", "start_at": "not_before", "begin": "not_before", "eta": "not_before",
+	"run_at": "not_before", "wait": "delay",
 	"input": "inputs", "files": "inputs", "stage_in": "inputs", "volumes": "inputs", "mounts": "inputs",
-	"output": "archive: {include: […]}", "outputs": "archive: {include: […]}", "artifacts": "archive: {include: […]}", "results": "archive: {include: […]}",
-	"cpu": "resources: {cores: VALUE}", "cpus": "resources: {cores: VALUE}", "ncpus": "resources: {cores: VALUE}", "threads": "resources: {cores: VALUE}",
-	"ppn": "resources: {cores: VALUE}", "cpus_per_task": "resources: {cores: VALUE}", "mem": "resources: {memory: VALUE}", "ram": "resources: {memory: VALUE}",
+	"output": "archive: {include: […]}", "outputs": "archive: {include: […]}",
+	"artifacts": "archive: {include: […]}", "results": "archive: {include: […]}",
+	"cpu": "resources: {cores: VALUE}", "cpus": "resources: {cores: VALUE}", "ncpus": "resources: {cores: VALUE}",
+	"threads": "resources: {cores: VALUE}",
+	"ppn":     "resources: {cores: VALUE}", "cpus_per_task": "resources: {cores: VALUE}",
+	"mem": "resources: {memory: VALUE}", "ram": "resources: {memory: VALUE}",
 	"gpu": "resources: {gpus: VALUE}", "ntasks": "resources: {tasks: VALUE}", "gres": "resources: {gpus: …}",
-	"timeout": "resources: {minutes: MINUTES}", "time": "resources: {minutes: MINUTES}", "time_limit": "resources: {minutes: MINUTES}",
-	"walltime": "resources: {minutes: MINUTES}", "wall_time": "resources: {minutes: MINUTES}", "max_time": "resources: {minutes: MINUTES}",
-	"runtime": "resources: {minutes: MINUTES}", "duration": "resources: {minutes: MINUTES}", "ttl": "resources: {minutes: MINUTES}",
-	"retries": "retry: {max_attempts: …}, the first attempt included", "max_retries": "retry: {max_attempts: …}, the first attempt included",
-	"restart": "retry: {max_attempts: …}, the first attempt included", "attempts": "retry: {max_attempts: VALUE}", "tries": "retry: {max_attempts: VALUE}",
-	"concurrency": "limits: [KEY], and pawl limits set KEY MOST", "parallel": "limits: [KEY], and pawl limits set KEY MOST",
-	"parallelism": "limits: [KEY], and pawl limits set KEY MOST", "max_parallel": "limits: [KEY], and pawl limits set KEY MOST",
-	"group": "order: {key: VALUE}, or labels", "lock": "order: {key: VALUE}", "mutex": "order: {key: VALUE}",
+	"timeout": "resources: {minutes: MINUTES}", "time": "resources: {minutes: MINUTES}",
+	"time_limit": "resources: {minutes: MINUTES}",
+	"walltime":   "resources: {minutes: MINUTES}", "wall_time": "resources: {minutes: MINUTES}",
+	"max_time": "resources: {minutes: MINUTES}",
+	"runtime":  "resources: {minutes: MINUTES}", "duration": "resources: {minutes: MINUTES}",
+	"ttl":         "resources: {minutes: MINUTES}",
+	"retries":     "retry: {max_attempts: …}, the first attempt included",
+	"max_retries": "retry: {max_attempts: …}, the first attempt included",
+	"restart":     "retry: {max_attempts: …}, the first attempt included",
+	"attempts":    "retry: {max_attempts: VALUE}", "tries": "retry: {max_attempts: VALUE}",
+	"concurrency":  "limits: [KEY], and pawl limits set KEY MOST",
+	"parallel":     "limits: [KEY], and pawl limits set KEY MOST",
+	"parallelism":  "limits: [KEY], and pawl limits set KEY MOST",
+	"max_parallel": "limits: [KEY], and pawl limits set KEY MOST",
+	"group":        "order: {key: VALUE}, or labels", "lock": "order: {key: VALUE}", "mutex": "order: {key: VALUE}",
 }
 
 // absent are fields that other systems have, and why there is nothing of the kind here.
 var absent = map[string]string{
-	"cwd": elsewhere, "workdir": elsewhere, "working_dir": elsewhere, "working_directory": elsewhere, "workingdir": elsewhere, "chdir": elsewhere, "dir": elsewhere,
+	"cwd": elsewhere, "workdir": elsewhere, "working_dir": elsewhere, "working_directory": elsewhere,
+	"workingdir": elsewhere, "chdir": elsewhere, "dir": elsewhere,
 	"directory": elsewhere, "folder": elsewhere,
 	"image": contained, "container": contained, "docker": contained, "podman": contained,
-	"depends_on": dependent, "depends": dependent, "dependencies": dependent, "dependency": dependent, "needs": dependent, "requires": dependent, "after": dependent,
+	"depends_on": dependent, "depends": dependent, "dependencies": dependent, "dependency": dependent,
+	"needs": dependent, "requires": dependent, "after": dependent,
 	"cron": scheduled, "schedule": scheduled, "every": scheduled,
 }
 
 const (
-	elsewhere = "each job runs in a folder of its own: name what it reads in inputs, or begin a script with cd /the/folder"
+	elsewhere = "each job runs in a folder of its own: name what it reads in inputs, or begin a script with cd " +
+		"/the/folder"
 	contained = "containers are not there yet: run one with a command, such as [podman, run, --rm, IMAGE, PROGRAM]"
-	dependent = "jobs do not wait for the end of others yet: order: {key: NAME} in each of them lets one go after the other"
+	dependent = "jobs do not wait for the end of others yet: order: {key: NAME} in each of them lets one go " +
+		"after the other"
 	scheduled = "jobs are not repeated yet: let cron submit them, or give not_before"
 )
 
@@ -81,7 +98,8 @@ func (c *comparison) unknown(at, k string, value any, t reflect.Type) string {
 		case reflect.Slice:
 			in, write = in.Elem(), name+": [{"+plain+": "+written(value)+"}]"
 		}
-		if in != t && in.Kind() == reflect.Struct && in.PkgPath() == top.PkgPath() && slices.Contains(fieldNames(in), plain) {
+		if in != t && in.Kind() == reflect.Struct && in.PkgPath() == top.PkgPath() &&
+			slices.Contains(fieldNames(in), plain) {
 			return "give " + write
 		}
 	}
@@ -130,7 +148,8 @@ func plainYAML(s string) bool {
 	case "", "null", "true", "false", "yes", "no", "on", "off", "~":
 		return false
 	}
-	if s[0] >= '0' && s[0] <= '9' || strings.ContainsRune("-.", rune(s[0])) && strings.IndexFunc(s, unicode.IsDigit) == 1 {
+	if s[0] >= '0' && s[0] <= '9' || strings.ContainsRune("-.", rune(s[0])) &&
+		strings.IndexFunc(s, unicode.IsDigit) == 1 {
 		_, err := ParseDuration(s)
 		var b Bytes
 		return err == nil || b.UnmarshalText([]byte(s)) == nil && strings.ContainsFunc(s, unicode.IsLetter)
@@ -140,7 +159,8 @@ func plainYAML(s string) bool {
 	})
 }
 
-// mend says what to write in place of a value of another kind than a field of type t takes; "": there is nothing to say but that kind.
+// mend says what to write in place of a value of another kind than a field of type t takes; "":
+// there is nothing to say but that kind.
 func mend(at string, raw any, t reflect.Type) string {
 	name := at[strings.LastIndexByte(at, '.')+1:]
 	switch v := raw.(type) {

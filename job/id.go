@@ -11,18 +11,19 @@ import (
 	"time"
 )
 
-// An ID names a job, a session or a claim. It is a UUID of version 7 (RFC 9562): the first 48 bits are
-// milliseconds of Unix time, so ids made later sort later. Its maker is always the caller, never the database,
-// so that a call whose answer was lost can be repeated.
+// An ID names a job, a session or a claim. It is a UUID of version 7 (RFC 9562): the first 48 bits
+// are milliseconds of Unix time, so ids made later sort later. Its maker is always the caller,
+// never the database, so that a call whose answer was lost can be repeated.
 type ID [16]byte
 
-// NewID returns a fresh id. Ids made by one process are strictly increasing; safe for concurrent use.
+// NewID returns a fresh id. Ids made by one process are strictly increasing; safe for concurrent
+// use.
 func NewID() ID { return newIDs.next(time.Now()) }
 
 var newIDs idSource
 
-// idSource makes ids increase within one process: the 12 bits after the version count fractions of a
-// millisecond (RFC 9562, section 6.2, method 3), and the last value is never given twice.
+// idSource makes ids increase within one process: the 12 bits after the version count fractions of
+// a millisecond (RFC 9562, section 6.2, method 3), and the last value is never given twice.
 type idSource struct {
 	mu   sync.Mutex
 	last uint64 // guarded by mu: milliseconds << 12 | fraction
@@ -62,8 +63,8 @@ func ParseID(s string) (ID, error) {
 // LeastIDPart is how many hex digits of an id name it at least.
 const LeastIDPart = 6
 
-// IDPatterns returns the patterns, as a [Filter] has them, of the ids that begin or end with part; nil where part cannot
-// name an id. Dashes may be left out.
+// IDPatterns returns the patterns, as a [Filter] has them, of the ids that begin or end with part;
+// nil where part cannot name an id. Dashes may be left out.
 func IDPatterns(part string) []string {
 	const digits = 32
 	hexes := strings.ToLower(strings.ReplaceAll(part, "-", ""))
@@ -81,7 +82,8 @@ func IDPatterns(part string) []string {
 	return slices.Compact(patterns)
 }
 
-// Fits reports whether part is id, or at least [LeastIDPart] hex digits with which it begins or ends.
+// Fits reports whether part is id, or at least [LeastIDPart] hex digits with which it begins or
+// ends.
 func (id ID) Fits(part string) bool {
 	return slices.ContainsFunc(IDPatterns(part), func(p string) bool { return like(p, id.String()) })
 }
@@ -98,7 +100,8 @@ func (id ID) String() string {
 	return string(b[:])
 }
 
-// Short returns the last eight characters: enough to tell jobs apart by eye, and random, unlike the first ones.
+// Short returns the last eight characters: enough to tell jobs apart by eye, and random, unlike the
+// first ones.
 func (id ID) Short() string { return hex.EncodeToString(id[12:]) }
 
 // Made returns when the id was made, by its maker's clock, to the millisecond.

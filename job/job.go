@@ -1,8 +1,9 @@
-// Package job is the domain: what a job is, where it may stand, how it may move, and what follows from it.
+// Package job is the domain: what a job is, where it may stand, how it may move, and what follows
+// from it.
 //
-// It is pure: no I/O, no clock and nothing but the standard library. The tables of edges and places, the gate's
-// decision ([Next]), the turning of a change by a wish ([Turn], [Obey]) and what a change owes to other jobs
-// ([Owes]) stand here once, for every store and every loop.
+// It is pure: no I/O, no clock and nothing but the standard library. The tables of edges and
+// places, the gate's decision ([Next]), the turning of a change by a wish ([Turn], [Obey]) and what
+// a change owes to other jobs ([Owes]) stand here once, for every store and every loop.
 package job
 
 import (
@@ -38,30 +39,36 @@ type Job struct {
 	Lane     Lane   `json:"lane"`
 	Priority int    `json:"priority"` // 0 (first) to 9
 
-	Attempt     int  `json:"attempt"` // from 1
-	MaxAttempts int  `json:"max_attempts"`
-	Recoveries  int  `json:"recoveries"` // runs after a crash or a block, of all attempts
-	Suspect     int  `json:"suspect"`    // crashes of sessions that held it, since one outlived a step of it; see [AloneAt]
-	Launch      int  `json:"launch"`     // number of the newest launch intent, of all attempts; 0: none
-	Live        bool `json:"live"`       // an intent stands and the end of that launch is not known
+	Attempt     int `json:"attempt"` // from 1
+	MaxAttempts int `json:"max_attempts"`
+	Recoveries  int `json:"recoveries"` // runs after a crash or a block, of all attempts
+	// crashes of sessions that held it, since one outlived a step of it; see [AloneAt]
+	Suspect int  `json:"suspect"`
+	Launch  int  `json:"launch"` // number of the newest launch intent, of all attempts; 0: none
+	Live    bool `json:"live"`   // an intent stands and the end of that launch is not known
 
 	Created time.Time `json:"created"`
-	Since   time.Time `json:"since"` // when it entered its custody; of one in custody gate that waits in a line: since when it has waited for its turns
-	Due     time.Time `json:"due,omitzero"`
-	Until   time.Time `json:"until,omitzero"` // of a blocked job: then it fails, unless what blocks it has cleared; zero: never. See [Job.Deadline]
-	Ended   time.Time `json:"ended,omitzero"`
+	// when it entered its custody; of one in custody gate that waits in a line: since when it has
+	// waited for its turns
+	Since time.Time `json:"since"`
+	Due   time.Time `json:"due,omitzero"`
+	// of a blocked job: then it fails, unless what blocks it has cleared; zero: never. See
+	// [Job.Deadline]
+	Until time.Time `json:"until,omitzero"`
+	Ended time.Time `json:"ended,omitzero"`
 
 	Code    Code   `json:"code,omitempty"`
 	Message string `json:"message,omitempty"`
 
-	Parent     ID                `json:"parent,omitzero"`
-	Needs      int               `json:"needs,omitempty"` // prerequisites that have not ended
-	Ties       Ties              `json:"-"`
-	Limits     []string          `json:"limits,omitempty"` // keys under a limit, in their order
-	Order      string            `json:"order,omitempty"`  // the key in whose order it stands
-	Rank       string            `json:"-"`                // where; see [Spec.Rank]
-	Line       string            `json:"line,omitempty"`   // the key in whose line it waits for its turn
-	Passed     int               `json:"-"`                // how often it stood at the head of a line and met another key that was full
+	Parent ID       `json:"parent,omitzero"`
+	Needs  int      `json:"needs,omitempty"` // prerequisites that have not ended
+	Ties   Ties     `json:"-"`
+	Limits []string `json:"limits,omitempty"` // keys under a limit, in their order
+	Order  string   `json:"order,omitempty"`  // the key in whose order it stands
+	Rank   string   `json:"-"`                // where; see [Spec.Rank]
+	Line   string   `json:"line,omitempty"`   // the key in whose line it waits for its turn
+	// how often it stood at the head of a line and met another key that was full
+	Passed     int               `json:"-"`
 	ExternalID string            `json:"external_id,omitempty"`
 	Labels     map[string]string `json:"labels,omitempty"`
 	Notes      json.RawMessage   `json:"notes,omitempty"`
@@ -77,7 +84,8 @@ type Job struct {
 // Program reports whether the job runs a program, and is not a task.
 func (j *Job) Program() bool { return j.Kind == KindApp }
 
-// Stem returns the name; of a name that a job got because it was given none, what comes before the end of the id.
+// Stem returns the name; of a name that a job got because it was given none, what comes before the
+// end of the id.
 func (j *Job) Stem() string {
 	if end := j.ID.Short(); strings.HasSuffix(j.Name, "-"+end) {
 		return strings.TrimSuffix(j.Name, end)
@@ -85,8 +93,8 @@ func (j *Job) Stem() string {
 	return j.Name
 }
 
-// Deadline returns when j, which is blocked, fails unless what blocks it has cleared; zero: never. It has none as long as something of it may
-// run: nobody could say of it that it has failed.
+// Deadline returns when j, which is blocked, fails unless what blocks it has cleared; zero: never.
+// It has none as long as something of it may run: nobody could say of it that it has failed.
 func (j *Job) Deadline() time.Time {
 	if j.Live {
 		return time.Time{}

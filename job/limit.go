@@ -7,21 +7,29 @@ import (
 	"strings"
 )
 
-// A Limit says how many jobs of a tenant may hold turns of a key at once. What holds a turn is what runs: a task in the hands of
-// a worker, or a program from its launch until its end is known.
+// A Limit says how many jobs of a tenant may hold turns of a key at once. What holds a turn is what
+// runs: a task in the hands of a worker, or a program from its launch until its end is known.
 //
-// A limit with a time, Per, is a rate: it says how often something happens, and not how many jobs do it at once.
+// A limit with a time, Per, is a rate: it says how often something happens, and not how many jobs
+// do it at once.
 //
-// The key "system/lab" is that of one limit. "system/lab/user/*" stands for a family: each key that has another last part is under
-// a limit of its own, unless one is set for that very key.
+// The key "system/lab" is that of one limit. "system/lab/user/*" stands for a family: each key that
+// has another last part is under a limit of its own, unless one is set for that very key.
 type Limit struct {
-	Key     string         `json:"key" doc:"The key of the turns; with * as its last part that of a family." example:"system/local"`
-	Most    int            `json:"most" doc:"How many jobs may have a turn at once; 0 lets none go." minimum:"0" maximum:"1000000" example:"50"`
-	Ahead   int            `json:"ahead,omitempty" doc:"How many programs are made ready before their turn comes; twice most by default." minimum:"0" maximum:"1000000"`
-	Weights map[string]int `json:"weights,omitempty" doc:"The shares of owners who wait side by side; 1 by default." example:"{\"ada\":2}"`
+	// The key of the turns; with * as its last part that of a family.
+	Key string `json:"key" example:"system/local"`
 
-	// Per makes the limit a rate, of what [Rated] keys stand for.
-	Per Duration `json:"per,omitempty" doc:"Of a rate: no time of this length holds more than most." example:"2s"`
+	// How many jobs may have a turn at once; 0 lets none go.
+	Most int `json:"most" minimum:"0" maximum:"1000000" example:"50"`
+
+	// How many programs are made ready before their turn comes; twice most by default.
+	Ahead int `json:"ahead,omitempty" minimum:"0" maximum:"1000000"`
+
+	// The shares of owners who wait side by side; 1 by default.
+	Weights map[string]int `json:"weights,omitempty" example:"{\"ada\":2}"`
+
+	// Of a rate: no time of this length holds more than most.
+	Per Duration `json:"per,omitempty" example:"2s"` // makes the limit a rate; see [Rated]
 }
 
 // Bounds of limits.
@@ -51,8 +59,9 @@ const (
 // ownKeys are the first parts of keys for which no limit can be set, and that no spec names.
 var ownKeys = []string{aheadOf, whileRunning, inOrder}
 
-// Keys returns the keys under which j stands where limits are set for them: those of its tenant, its owner, its kind, and of a
-// program those of its system, and of the owner and the partition there.
+// Keys returns the keys under which j stands where limits are set for them: those of its tenant,
+// its owner, its kind, and of a program those of its system, and of the owner and the partition
+// there.
 func (j *Job) Keys(system, partition string) []string {
 	owner := "/" + limitUser + "/" + part(j.Owner)
 	keys := []string{limitTenant, owner[1:], limitKind + "/" + j.Kind}
@@ -94,7 +103,8 @@ func LimitOf(key string) string { return strings.TrimPrefix(key, aheadOf) }
 // AheadOf returns the key under which programs are made ready before their turn of a key comes.
 func AheadOf(key string) string { return aheadOf + key }
 
-// Ordered reports whether those who wait in the line of a key stand in an order, whoever their owners are.
+// Ordered reports whether those who wait in the line of a key stand in an order, whoever their
+// owners are.
 func Ordered(key string) bool { return strings.HasPrefix(key, inOrder) }
 
 // Sole reports whether a key has one turn, whatever limits say.
@@ -119,7 +129,8 @@ func (l *Limit) Places(key string) int {
 	return 2 * l.Most
 }
 
-// Shut returns l as it decides on the turns of a key while a line gives so many places to all; l may be nil, which has any number.
+// Shut returns l as it decides on the turns of a key while a line gives so many places to all; l
+// may be nil, which has any number.
 func (l *Limit) Shut(key string, places int) *Limit {
 	if l == nil {
 		return &Limit{Key: LimitOf(key), Most: places}
@@ -156,7 +167,8 @@ func (l *Limit) Validate() error {
 		}
 	}
 	if len(l.Weights) > MaxWeights {
-		v.add("weights", fmt.Sprintf("%d weights", len(l.Weights)), "are too many", fmt.Sprintf("keep to %d", MaxWeights))
+		v.add("weights", fmt.Sprintf("%d weights", len(l.Weights)), "are too many",
+			fmt.Sprintf("keep to %d", MaxWeights))
 	}
 	for _, owner := range sortedKeys(l.Weights) {
 		if w := l.Weights[owner]; w < 1 || w > MaxWeight {
@@ -166,9 +178,11 @@ func (l *Limit) Validate() error {
 	return v.err()
 }
 
-// builtInForms are the forms of the keys of [Job.Keys]. NAME is one of Pawl, and TEXT any text, as [part] writes it.
+// builtInForms are the forms of the keys of [Job.Keys]. NAME is one of Pawl, and TEXT any text, as
+// [part] writes it.
 var builtInForms = []string{
-	"tenant", "user/TEXT", "kind/NAME", "system/NAME", "system/NAME/user/TEXT", "system/NAME/partition/TEXT", "system/NAME/partition/TEXT/user/TEXT",
+	"tenant", "user/TEXT", "kind/NAME", "system/NAME", "system/NAME/user/TEXT", "system/NAME/partition/TEXT",
+	"system/NAME/partition/TEXT/user/TEXT",
 }
 
 // builtIn checks a key that begins as those of [Job.Keys] do: no job stands under others.
@@ -224,7 +238,8 @@ func (v *validation) limitKey(path, key string) {
 	case len(key) > MaxLimitKey:
 		v.add(path, key, "is too long", fmt.Sprintf("keep it to %d bytes", MaxLimitKey))
 	case !limitKeyRE.MatchString(key):
-		v.add(path, key, "is not a key", "use letters, digits and . _ : @ % + -, in parts that are separated by slashes")
+		v.add(path, key, "is not a key",
+			"use letters, digits and . _ : @ % + -, in parts that are separated by slashes")
 	}
 }
 
@@ -239,11 +254,13 @@ func (v *validation) limits(keys []string) {
 		first, _, _ := strings.Cut(key, "/")
 		switch {
 		case BuiltIn(key):
-			v.add(path, key, "begins with "+first, "name another key: each job is under those of its tenant, user, kind and system by itself")
+			v.add(path, key, "begins with "+first,
+				"name another key: each job is under those of its tenant, user, kind and system by itself")
 		case slices.Contains(ownKeys, first+"/"):
 			v.add(path, key, "begins with "+first, "name another key: those of this kind are Pawl's own")
 		case Rated(key):
-			v.add(path, key, "begins with "+first, "name another key: each program is under the rates of its system by itself")
+			v.add(path, key, "begins with "+first,
+				"name another key: each program is under the rates of its system by itself")
 		}
 		if slices.Contains(keys[:i], key) {
 			v.add(path, key, "stands twice", "name it once")

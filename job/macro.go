@@ -14,8 +14,9 @@ type Macro struct {
 	Meaning string
 }
 
-// Macros are the macros that there are, besides ${ENV:NAME}, which stands for a variable of the system's own
-// environment. $${ stands for ${ itself; any other $ for itself. The program finds them all in its environment, too.
+// Macros are the macros that there are, besides ${ENV:NAME}, which stands for a variable of the
+// system's own environment. $${ stands for ${ itself; any other $ for itself. The program finds
+// them all in its environment, too.
 var Macros = []Macro{
 	{"PAWL_JOB_ID", "the job's id"},
 	{"PAWL_JOB_NAME", "the job's name"},
@@ -76,8 +77,8 @@ func expand(text string, value func(name string) (string, error)) (string, error
 	}
 }
 
-// Expand returns s with its macros replaced. value answers the macros of [Macros], environ the variables of the
-// system. The error is a [SpecError].
+// Expand returns s with its macros replaced. value answers the macros of [Macros], environ the
+// variables of the system. The error is a [SpecError].
 func (s *Spec) Expand(value func(name string) string, environ func(name string) (string, bool)) (Spec, error) {
 	var v validation
 	out := s.eachText(func(at, text string) string {
@@ -159,7 +160,8 @@ func (s *Spec) eachText(f func(at, text string) string) Spec {
 		}
 		return l
 	}
-	out.Command, out.Arguments, out.Launch = list("command", s.Command), list("arguments", s.Arguments), list("launch", s.Launch)
+	out.Command, out.Arguments, out.Launch = list("command", s.Command), list("arguments", s.Arguments),
+		list("launch", s.Launch)
 	out.Env = maps.Clone(s.Env)
 	for _, k := range sortedKeys(out.Env) {
 		out.Env[k] = f(member("env", k), out.Env[k])
@@ -173,7 +175,8 @@ func (s *Spec) eachText(f func(at, text string) string) Spec {
 	if s.Archive != nil {
 		a := *s.Archive
 		a.To = f("archive.to", a.To)
-		a.Include, a.Exclude, a.Required = list("archive.include", a.Include), list("archive.exclude", a.Exclude), list("archive.required", a.Required)
+		a.Include, a.Exclude, a.Required = list("archive.include", a.Include), list("archive.exclude", a.Exclude),
+			list("archive.required", a.Required)
 		out.Archive = &a
 	}
 	return out

@@ -28,14 +28,16 @@ func CheckMerge(defaults json.RawMessage, specs []json.RawMessage) error {
 		size += len(s)
 	}
 	if size > MaxMerged {
-		return problem("defaults", fmt.Sprintf("%d bytes under each of %d jobs", len(defaults), len(specs)), "are too large together",
-			fmt.Sprintf("keep all jobs with their defaults to %d bytes: share less, or submit fewer jobs at once", MaxMerged))
+		return problem("defaults", fmt.Sprintf("%d bytes under each of %d jobs", len(defaults), len(specs)),
+			"are too large together",
+			fmt.Sprintf("keep all jobs with their defaults to %d bytes: share less, or submit fewer jobs at once",
+				MaxMerged))
 	}
 	return nil
 }
 
-// Merge returns over with the fields of under below it, as a spec is read that has defaults: objects are merged field by
-// field, and what is null in over is left out.
+// Merge returns over with the fields of under below it, as a spec is read that has defaults:
+// objects are merged field by field, and what is null in over is left out.
 func Merge(under, over map[string]any) map[string]any {
 	out := maps.Clone(under)
 	if out == nil {

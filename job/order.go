@@ -8,12 +8,21 @@ import (
 	"time"
 )
 
-// Order puts a job in order with others: of those with the same key one goes after the other. What is next is decided among those
-// that may go, whose time has come and whose prerequisites have ended.
+// Order puts a job in order with others: of those with the same key one goes after the other. What
+// is next is decided among those that may go, whose time has come and whose prerequisites have
+// ended.
 type Order struct {
-	Key     string       `json:"key" doc:"Jobs with the same key go one after the other, of whatever kind they are." minLength:"1" maxLength:"255" example:"account-4711"`
-	By      string       `json:"by,omitempty" doc:"What decides who goes first: created; due, the time before which a job does not start, or else that of its submission; or a field of args, where the least goes first, numbers before texts, and last who lacks it." pattern:"^(created|due|args\\..+)$" default:"created" example:"args.version"`
-	Failing OrderFailing `json:"failing,omitempty" doc:"What those behind it do while a job waits to be tried again, is blocked or paused: block: they wait; pass: they go." enum:"block,pass" default:"block"`
+	// Jobs with the same key go one after the other, of whatever kind they are.
+	Key string `json:"key" minLength:"1" maxLength:"255" example:"account-4711"`
+
+	// What decides who goes first: created; due, the time before which a job does not start, or
+	// else that of its submission; or a field of args, where the least goes first, numbers before
+	// texts, and last who lacks it.
+	By string `json:"by,omitempty" pattern:"^(created|due|args\\..+)$" default:"created" example:"args.version"`
+
+	// What those behind it do while a job waits to be tried again, is blocked or paused: block:
+	// they wait; pass: they go.
+	Failing OrderFailing `json:"failing,omitempty" enum:"block,pass" default:"block"`
 }
 
 // An OrderFailing says what becomes of those behind a job that is in trouble.
@@ -31,7 +40,8 @@ const (
 	byArgs    = "args."
 )
 
-// RankDue stands for the rank of a job that goes by its due time, as an empty one does for that of its submission: see [Job.RankAt].
+// RankDue stands for the rank of a job that goes by its due time, as an empty one does for that of
+// its submission: see [Job.RankAt].
 const RankDue = "due"
 
 // order checks the order of a spec.
@@ -68,7 +78,8 @@ func (s *Spec) OrderKey() string { return inOrder + part(s.Order.Key) }
 // OrderOf returns the key of an order, as jobs name it, of that of its turns.
 func OrderOf(key string) string { return names.Replace(strings.TrimPrefix(key, inOrder)) }
 
-// Rank returns where a job stands in its order: a text that sorts by its bytes. It is empty where the time of submission decides.
+// Rank returns where a job stands in its order: a text that sorts by its bytes. It is empty where
+// the time of submission decides.
 func (s *Spec) Rank() (string, error) {
 	switch s.Order.By {
 	case "", byCreated:
@@ -94,8 +105,8 @@ func (s *Spec) Rank() (string, error) {
 	return "", Errorf(Invalid, "is neither a number nor a text")
 }
 
-// RankAt returns where j stands in its order that is submitted at the time now. Those that were submitted at once go as they were
-// numbered; those that are due at the same time by priority.
+// RankAt returns where j stands in its order that is submitted at the time now. Those that were
+// submitted at once go as they were numbered; those that are due at the same time by priority.
 func (j *Job) RankAt(now time.Time) string {
 	switch {
 	case j.Order == "":
@@ -110,8 +121,8 @@ func (j *Job) RankAt(now time.Time) string {
 	return fmt.Sprintf("%018d", max(0, j.Due.UnixMicro()))
 }
 
-// rankOf returns a text for a number, so that texts sort as the numbers do: also large integers, of which many are the same as a
-// floating-point number.
+// rankOf returns a text for a number, so that texts sort as the numbers do: also large integers, of
+// which many are the same as a floating-point number.
 func rankOf(n json.Number) (string, error) {
 	f, err := n.Float64()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// ParseSpec reads a spec from JSON. Unknown fields are refused by name, with the nearest known one. It does not fill
-// in defaults; [Spec.Validate] checks the rest. Errors are of kind [Invalid].
+// ParseSpec reads a spec from JSON. Unknown fields are refused by name, with the nearest known one.
+// It does not fill in defaults; [Spec.Validate] checks the rest. Errors are of kind [Invalid].
 func ParseSpec(data []byte) (Spec, error) {
 	var s Spec
 	if len(data) > MaxSpec {
@@ -28,8 +28,9 @@ func ParseSpec(data []byte) (Spec, error) {
 // specName is what a spec is called in errors.
 const specName = "a spec"
 
-// ReadSpec reads a spec from JSON as [ParseSpec] does, and checks it with check, such as [Spec.Validate]. Its error, a
-// [SpecError], names everything that is wrong: where fields cannot be read, the others are checked all the same.
+// ReadSpec reads a spec from JSON as [ParseSpec] does, and checks it with check, such as
+// [Spec.Validate]. Its error, a [SpecError], names everything that is wrong: where fields cannot be
+// read, the others are checked all the same.
 func ReadSpec(data []byte, check func(*Spec) error) (Spec, error) {
 	s, err := ParseSpec(data)
 	if err == nil {
@@ -45,7 +46,8 @@ func ReadSpec(data []byte, check func(*Spec) error) (Spec, error) {
 	for _, p := range wrong.Problems {
 		field := topField(p.Path)
 		unread[field] = true
-		nothing = nothing || !slices.Contains(fieldNames(reflect.TypeFor[Spec]()), field) || slices.Contains([]string{"kind", "command", "script"}, field)
+		nothing = nothing || !slices.Contains(fieldNames(reflect.TypeFor[Spec]()), field) ||
+			slices.Contains([]string{"kind", "command", "script"}, field)
 		delete(fields, field)
 	}
 	rest, _ := Encode(fields) // it was decoded a moment ago
@@ -77,9 +79,10 @@ func topField(path string) string {
 	return path
 }
 
-// Parse reads JSON into the struct to which v points. Fields that it does not have are refused by name, with the nearest
-// one that it has, and values by the field that does not take them. What is read is called what in errors, such as "a
-// spec", and one of its fields is such. Errors are of kind [Invalid].
+// Parse reads JSON into the struct to which v points. Fields that it does not have are refused by
+// name, with the nearest one that it has, and values by the field that does not take them. What is
+// read is called what in errors, such as "a spec", and one of its fields is such. Errors are of
+// kind [Invalid].
 func Parse(data []byte, v any, what, such string) error {
 	_, name, _ := strings.Cut(what, " ")
 	whole := "(" + name + ")"
@@ -114,7 +117,8 @@ func decode(data []byte) (v any, err error) {
 	return v, nil
 }
 
-// reserved fields, by where they stand, will get a meaning; nobody may use them for something else until then.
+// reserved fields, by where they stand, will get a meaning; nobody may use them for something else
+// until then.
 var reserved = map[string][]string{
 	"": {
 		"after", "items", "schedule", "recovery", "keep",
@@ -161,14 +165,16 @@ func (c *comparison) value(at string, raw any, t reflect.Type) {
 	default:
 		text, _ := Encode(raw) // it was decoded a moment ago
 		if json.Unmarshal(text, reflect.New(t).Interface()) != nil {
-			c.found.Note(Problem{at, short(string(text)), "is not " + typeName(t), cmp.Or(mend(at, raw, t), "give "+typeName(t))})
+			c.found.Note(Problem{at, short(string(text)), "is not " + typeName(t),
+				cmp.Or(mend(at, raw, t), "give "+typeName(t))})
 		}
 	}
 }
 
 // nothing reports that null stands where a text is expected.
 func (c *comparison) nothing(at string) {
-	c.found.Note(Problem{at, "null", "is nothing, for which YAML takes ~, null and an empty place", `put it in quotes: "~", or "" for an empty text`})
+	c.found.Note(Problem{at, "null", "is nothing, for which YAML takes ~, null and an empty place",
+		`put it in quotes: "~", or "" for an empty text`})
 }
 
 func (c *comparison) fields(at string, fields map[string]any, t reflect.Type) {
@@ -187,7 +193,8 @@ func (c *comparison) fields(at string, fields map[string]any, t reflect.Type) {
 		case ok:
 			c.value(p, fields[k], f.Type)
 		case slices.Contains(reserved[list], k):
-			c.found.Note(Problem{Path: p, What: "is reserved for a later version", Remedy: cmp.Or(c.unknown(at, k, fields[k], t), "remove it")})
+			c.found.Note(Problem{Path: p, What: "is reserved for a later version",
+				Remedy: cmp.Or(c.unknown(at, k, fields[k], t), "remove it")})
 		default:
 			remedy := c.unknown(at, k, fields[k], t)
 			if n := nearest(k, known); n != "" && remedy == "" {
@@ -225,14 +232,16 @@ func Nearest(k string, known ...string) string {
 // maxSlip is up to how many bytes something may be a slip of a name.
 const maxSlip = 64
 
-// nearest returns the known name with the smallest edit distance to k, if that is small enough to be a slip.
+// nearest returns the known name with the smallest edit distance to k, if that is small enough to
+// be a slip.
 func nearest[V any](k string, known map[string]V) string {
 	if len(k) > maxSlip {
 		return ""
 	}
 	best, dist := "", len(k)/2+1
 	for name := range known {
-		if d := distance(strings.ToLower(k), strings.ToLower(name)); d < dist || d == dist && best != "" && name < best {
+		if d := distance(strings.ToLower(k), strings.ToLower(name)); d < dist || d == dist && best != "" &&
+			name < best {
 			best, dist = name, d
 		}
 	}
@@ -285,8 +294,8 @@ func typeName(t reflect.Type) string {
 	return "text"
 }
 
-// Repeated returns the path of a field that stands twice in one map, of which readers may take the one or the other; ""
-// where there is none. What is no JSON is left to whoever reads it.
+// Repeated returns the path of a field that stands twice in one map, of which readers may take the
+// one or the other; "" where there is none. What is no JSON is left to whoever reads it.
 func Repeated(text []byte) string {
 	type level struct {
 		at    string          // its path

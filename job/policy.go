@@ -10,14 +10,19 @@ import (
 type Policy struct {
 	// Stages follow each other. Where there are none, those of the condition are meant.
 	Stages []Stage `json:"stages,omitempty"`
-	// MaxWait is how long a job waits, from the moment it was blocked: for as long as the stages last, by default, and no longer than that.
+
+	// MaxWait is how long a job waits, from the moment it was blocked: for as long as the stages
+	// last, by default, and no longer than that.
 	MaxWait Duration `json:"max_wait,omitempty"`
 }
 
 // A Stage tests Times times, once Every.
 type Stage struct {
-	Every Duration `json:"every" doc:"How much time lies between two tests." example:"60s"`
-	Times int      `json:"times,omitempty" doc:"How many tests; 0, of the last stage alone, is for ever." minimum:"0" maximum:"1000000"`
+	// How much time lies between two tests.
+	Every Duration `json:"every" example:"60s"`
+
+	// How many tests; 0, of the last stage alone, is for ever.
+	Times int `json:"times,omitempty" minimum:"0" maximum:"1000000"`
 }
 
 // Bounds of policies.
@@ -29,8 +34,8 @@ const (
 	MaxWaited = 10 * 366 * 24 * time.Hour // of MaxWait
 )
 
-// Wait returns how long a job waits from the moment it was blocked; 0: for ever. Where stages come to an end, a job that was blocked as
-// they began sees each of their tests.
+// Wait returns how long a job waits from the moment it was blocked; 0: for ever. Where stages come
+// to an end, a job that was blocked as they began sees each of their tests.
 func (p Policy) Wait() time.Duration {
 	total := time.Duration(0)
 	for _, s := range p.Stages {
@@ -47,8 +52,9 @@ func (p Policy) Wait() time.Duration {
 	return wait
 }
 
-// Every returns how much time lies between test n, counted from 0, and the one before, or the moment at which a group was opened. Where
-// somebody still waits when the stages have come to their end, the last one goes on.
+// Every returns how much time lies between test n, counted from 0, and the one before, or the
+// moment at which a group was opened. Where somebody still waits when the stages have come to their
+// end, the last one goes on.
 func (p Policy) Every(n int) time.Duration {
 	for _, s := range p.Stages {
 		if s.Times == 0 || n < s.Times {
@@ -62,8 +68,9 @@ func (p Policy) Every(n int) time.Duration {
 	return time.Duration(p.Stages[len(p.Stages)-1].Every)
 }
 
-// Denser returns a policy that tests as often as p and o do, whichever is more often at the time; where that takes too many stages the
-// last of them are as often as any of theirs. How long a job waits is not its concern: that is what p says.
+// Denser returns a policy that tests as often as p and o do, whichever is more often at the time;
+// where that takes too many stages the last of them are as often as any of theirs. How long a job
+// waits is not its concern: that is what p says.
 func (p Policy) Denser(o Policy) Policy {
 	var stages []Stage
 	for n := 0; n < math.MaxInt; {
@@ -83,7 +90,8 @@ func (p Policy) Denser(o Policy) Policy {
 	return p
 }
 
-// change returns the first test after n that may be as far from the one before as those of another stage are.
+// change returns the first test after n that may be as far from the one before as those of another
+// stage are.
 func (p Policy) change(n int) int {
 	end := 0
 	for _, s := range p.Stages {
@@ -105,7 +113,8 @@ func (p *Policy) Validate() error {
 
 func (v *validation) policy(path string, p *Policy) {
 	if len(p.Stages) > MaxStages {
-		v.add(path+"stages", fmt.Sprintf("%d stages", len(p.Stages)), "are too many", fmt.Sprintf("keep to %d", MaxStages))
+		v.add(path+"stages", fmt.Sprintf("%d stages", len(p.Stages)), "are too many",
+			fmt.Sprintf("keep to %d", MaxStages))
 	}
 	for i, s := range p.Stages {
 		at := fmt.Sprintf("%sstages[%d].", path, i)
@@ -114,7 +123,8 @@ func (v *validation) policy(path string, p *Policy) {
 		}
 		switch {
 		case s.Times < 0 || s.Times > MaxTimes:
-			v.add(at+"times", fmt.Sprint(s.Times), "is out of range", fmt.Sprintf("give 1 to %d, or 0 for ever", MaxTimes))
+			v.add(at+"times", fmt.Sprint(s.Times), "is out of range",
+				fmt.Sprintf("give 1 to %d, or 0 for ever", MaxTimes))
 		case s.Times == 0 && i < len(p.Stages)-1:
 			v.add(at+"times", "0", "is for ever, and other stages follow", "give how many tests this stage has")
 		}
@@ -135,14 +145,27 @@ func (v *validation) recovery(r *Patience) {
 	v.policy("recovery.", &Policy{Stages: r.Stages, MaxWait: r.MaxWait})
 }
 
-// A RecoveryPolicy is a policy with a name. One whose name is that of a condition is the policy of the condition, where a job has none; one
-// that has the name of a kind of job, or of an app, a dot, and that of a condition is that of these jobs.
+// A RecoveryPolicy is a policy with a name. One whose name is that of a condition is the policy of
+// the condition, where a job has none; one that has the name of a kind of job, or of an app, a dot,
+// and that of a condition is that of these jobs.
 type RecoveryPolicy struct {
-	Name        string   `json:"name" doc:"The name of the policy; that of a condition, such as FILESYSTEM_FULL, for all jobs that it blocks and that have no policy of their own; with a kind of job or an app and a dot before it, such as mail.TASK_BLOCKED, for those jobs." maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"patient"`
-	Description string   `json:"description,omitempty" doc:"For people." maxLength:"2048"`
-	Disabled    bool     `json:"disabled,omitempty" doc:"It is as if it were not there."`
-	Stages      []Stage  `json:"stages,omitempty" doc:"When a condition is tested, stage by stage; as the condition has it by default." maxItems:"16"`
-	MaxWait     Duration `json:"max_wait,omitempty" doc:"How long a job waits for it at most, from the moment it was blocked; for as long as the stages last by default." example:"12h"`
+	// The name of the policy; that of a condition, such as FILESYSTEM_FULL, for all jobs that it
+	// blocks and that have no policy of their own; with a kind of job or an app and a dot before
+	// it, such as mail.TASK_BLOCKED, for those jobs.
+	Name string `json:"name" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"patient"`
+
+	// For people.
+	Description string `json:"description,omitempty" maxLength:"2048"`
+
+	// It is as if it were not there.
+	Disabled bool `json:"disabled,omitempty"`
+
+	// When a condition is tested, stage by stage; as the condition has it by default.
+	Stages []Stage `json:"stages,omitempty" maxItems:"16"`
+
+	// How long a job waits for it at most, from the moment it was blocked; for as long as the
+	// stages last by default.
+	MaxWait Duration `json:"max_wait,omitempty" example:"12h"`
 }
 
 // Policy returns what p says.
@@ -164,8 +187,9 @@ func ParsePolicy(doc []byte) (RecoveryPolicy, error) {
 	return p, v.err()
 }
 
-// Choose returns the policy by which a job waits that b has blocked, and that is of a kind or an app: what the job says comes first, then what is
-// said for these and the condition, then what is for the condition, and then what b says. named returns policies by name; nil: there is none.
+// Choose returns the policy by which a job waits that b has blocked, and that is of a kind or an
+// app: what the job says comes first, then what is said for these and the condition, then what is
+// for the condition, and then what b says. named returns policies by name; nil: there is none.
 func (r *Patience) Choose(b *Block, of string, named func(name string) *Policy) Policy {
 	p := b.Policy
 	over := func(o *Policy) {
@@ -190,13 +214,15 @@ func (r *Patience) Choose(b *Block, of string, named func(name string) *Policy) 
 	return p
 }
 
-// PolicyOf returns the policy of a condition. The numbers are those of Tapis Jobs (its recovery configurations), but for those of hosts that
-// cannot be reached: there their sum ended the wait after 30 and 65 minutes, where 3 hours were meant.
+// PolicyOf returns the policy of a condition. The numbers are those of Tapis Jobs (its recovery
+// configurations), but for those of hosts that cannot be reached: there their sum ended the wait
+// after 30 and 65 minutes, where 3 hours were meant.
 func PolicyOf(code Code) Policy {
 	if p, found := policies[code]; found {
 		return p
 	}
-	return stepwise(48*time.Hour, 2, 10*time.Second, 10, 20*time.Second, 10, time.Minute, 100, 2*time.Minute, 0, 5*time.Minute)
+	return stepwise(48*time.Hour, 2, 10*time.Second, 10, 20*time.Second, 10, time.Minute, 100, 2*time.Minute, 0,
+		5*time.Minute)
 }
 
 var (

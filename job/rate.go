@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// The first parts of keys whose limits are rates: at most so many within any time of a length. Whoever does what a key stands for
-// asks for a moment first; moments are handed out evenly.
+// The first parts of keys whose limits are rates: at most so many within any time of a length.
+// Whoever does what a key stands for asks for a moment first; moments are handed out evenly.
 const (
 	RateStarts   = "starts"   // jobs that begin on a system
 	RateLaunches = "launches" // programs that are launched there
@@ -23,8 +23,9 @@ const (
 	MaxPer = 24 * time.Hour
 )
 
-// Lateness is by how much a moment may be missed where nobody asks for more: moments are so far apart that no time of the length of Per holds more than Most of
-// those that are used up to this late.
+// Lateness is by how much a moment may be missed where nobody asks for more: moments are so far
+// apart that no time of the length of Per holds more than Most of those that are used up to this
+// late.
 const Lateness = 100 * time.Millisecond
 
 // Rated reports whether a limit of a key is a rate.
@@ -45,7 +46,8 @@ func (l *Limit) Every() time.Duration {
 // Terms says how many a rate lets go, for people.
 func (l *Limit) Terms() string { return fmt.Sprintf("at most %d within %v", l.Most, l.Per) }
 
-// Tapis returns the rates that Tapis Jobs has for a system: its starts, its launches, and the connections to its host.
+// Tapis returns the rates that Tapis Jobs has for a system: its starts, its launches, and the
+// connections to its host.
 func Tapis(system string) []Limit {
 	return []Limit{
 		{Key: RateOf(RateStarts, system), Most: 10, Per: Duration(2 * time.Second)},
@@ -58,7 +60,8 @@ func Tapis(system string) []Limit {
 func (v *validation) rate(l *Limit, key string) {
 	if !Rated(key) {
 		if l.Per != 0 {
-			v.add("per", l.Per.String(), "has no meaning here", "give it for keys that begin with starts, launches, dials or releases")
+			v.add("per", l.Per.String(), "has no meaning here",
+				"give it for keys that begin with starts, launches, dials or releases")
 		}
 		return
 	}
@@ -70,16 +73,19 @@ func (v *validation) rate(l *Limit, key string) {
 		v.add("key", l.Key, "does not say of what", "give one such as "+RateOf(first, SystemLocal))
 	case first != RateStarts && first != RateLaunches:
 	case system != limitSystem || strings.Contains(name, "/") || (name == "") != family:
-		v.add("key", l.Key, "is not the rate of a system", "give "+RateOf(first, SystemLocal)+", or "+RateOf(first, "*")+" for each system that has none of its own")
+		v.add("key", l.Key, "is not the rate of a system", "give "+RateOf(first, SystemLocal)+", or "+
+			RateOf(first, "*")+" for each system that has none of its own")
 	}
 	switch per := time.Duration(l.Per); {
 	case per == 0:
 		v.add("per", "", "is missing", "say within which time, such as 2s")
 	case per < MinPer || per > MaxPer || per%time.Microsecond != 0:
-		v.add("per", l.Per.String(), "is out of range", fmt.Sprintf("give %v to %v, in whole microseconds", MinPer, MaxPer))
+		v.add("per", l.Per.String(), "is out of range",
+			fmt.Sprintf("give %v to %v, in whole microseconds", MinPer, MaxPer))
 	}
 	if l.Most < 1 {
-		v.add("most", fmt.Sprint(l.Most), "is too few", "give 1 or more; a limit of 0 for "+limitSystem+"/NAME lets no program go")
+		v.add("most", fmt.Sprint(l.Most), "is too few", "give 1 or more; a limit of 0 for "+limitSystem+
+			"/NAME lets no program go")
 	}
 	if l.Ahead != 0 {
 		v.add("ahead", fmt.Sprint(l.Ahead), "has no meaning here", "leave it out")
@@ -89,18 +95,21 @@ func (v *validation) rate(l *Limit, key string) {
 	}
 }
 
-// A Moment is one that a job was given and has not used: it waits for it in custody gate, and asks for it again when it is near.
+// A Moment is one that a job was given and has not used: it waits for it in custody gate, and asks
+// for it again when it is near.
 type Moment struct {
 	Key  string    `json:"key"`
 	At   time.Time `json:"at"`   // on the database's clock
 	Rate ID        `json:"rate"` // under which it was given: another one does not know it
 	Of   int       `json:"of"`   // the number of the attempt that begins then, or of the launch
-	// Late is how much later than [Lateness] it may be used, and Next with how much room to ask for another one: who missed some needs it.
+	// Late is how much later than [Lateness] it may be used, and Next with how much room to ask for
+	// another one: who missed some needs it.
 	Late Duration `json:"late,omitempty"`
 	Next Duration `json:"next,omitempty"`
 }
 
-// waitsForMoment reports whether a job in state s may wait in custody gate for a moment, with what it has.
+// waitsForMoment reports whether a job in state s may wait in custody gate for a moment, with what
+// it has.
 func waitsForMoment(s State) bool { return s == ProcessingInputs || s == SubmittingJob }
 
 // Opened returns the state in which j goes on when its gate opens.

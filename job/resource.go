@@ -12,25 +12,44 @@ const (
 
 // A Queue is where jobs wait. The queue "default" is there without a document.
 type Queue struct {
-	Name        string `json:"name" doc:"The name of the queue." maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"night"`
-	Description string `json:"description,omitempty" doc:"For people." maxLength:"2048"`
-	Disabled    bool   `json:"disabled,omitempty" doc:"It takes no new jobs; those that it has go on."`
-	MaxWaiting  int    `json:"max_waiting,omitempty" doc:"How many jobs may wait in it. A submission beyond that is refused with status 429. No bound by default." minimum:"0" maximum:"10000000"`
+	// The name of the queue.
+	Name string `json:"name" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"night"`
+
+	// For people.
+	Description string `json:"description,omitempty" maxLength:"2048"`
+
+	// It takes no new jobs; those that it has go on.
+	Disabled bool `json:"disabled,omitempty"`
+
+	// How many jobs may wait in it. A submission beyond that is refused with status 429. No bound
+	// by default.
+	MaxWaiting int `json:"max_waiting,omitempty" minimum:"0" maximum:"10000000"`
 }
 
-// A System is where programs run. The system "local", the machine on which the service runs, is there without a
-// document.
+// A System is where programs run. The system "local", the machine on which the service runs, is
+// there without a document.
 type System struct {
-	Name        string     `json:"name" doc:"The name of the system." maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"lab"`
-	Description string     `json:"description,omitempty" doc:"For people." maxLength:"2048"`
-	Disabled    bool       `json:"disabled,omitempty" doc:"Nothing is launched on it: its jobs wait until it is enabled. What runs goes on."`
-	Host        Host       `json:"host,omitzero" doc:"The machine on which its programs run."`
-	Most        *Resources `json:"most,omitempty" doc:"The most that one job may ask for: a job that asks for more is refused. What is left out has no bound."`
+	// The name of the system.
+	Name string `json:"name" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"lab"`
+
+	// For people.
+	Description string `json:"description,omitempty" maxLength:"2048"`
+
+	// Nothing is launched on it: its jobs wait until it is enabled. What runs goes on.
+	Disabled bool `json:"disabled,omitempty"`
+
+	// The machine on which its programs run.
+	Host Host `json:"host,omitzero"`
+
+	// The most that one job may ask for: a job that asks for more is refused. What is left out has
+	// no bound.
+	Most *Resources `json:"most,omitempty"`
 }
 
 // A Host says how the machine of a [System] is reached.
 type Host struct {
-	Kind string `json:"kind,omitempty" doc:"How it is reached: local is the machine on which the service runs." enum:"local" default:"local"`
+	// How it is reached: local is the machine on which the service runs.
+	Kind string `json:"kind,omitempty" enum:"local" default:"local"`
 }
 
 // ParseQueue reads the document of a queue; see [ParseSpec] for its errors.
@@ -70,7 +89,8 @@ func ParseSystem(doc []byte) (System, error) {
 func parseResource(doc []byte, into any, kind string) error {
 	const limit = 64 << 10
 	if len(doc) > limit {
-		return problem("("+kind+")", fmt.Sprintf("%d bytes", len(doc)), "is too large", fmt.Sprintf("keep it to %d bytes", limit))
+		return problem("("+kind+")", fmt.Sprintf("%d bytes", len(doc)), "is too large",
+			fmt.Sprintf("keep it to %d bytes", limit))
 	}
 	return Parse(doc, into, "a "+kind, "name: night")
 }
@@ -93,7 +113,8 @@ func (s *System) Refuse(r *Resources) []Problem {
 	var problems []Problem
 	over := func(field string, asked, most float64, text string) {
 		if most > 0 && asked > most {
-			problems = append(problems, Problem{"resources." + field, "", "is more than system " + s.Name + " gives to one job", "give up to " + text})
+			problems = append(problems, Problem{"resources." + field, "", "is more than system " + s.Name +
+				" gives to one job", "give up to " + text})
 		}
 	}
 	m := s.Most

@@ -7,20 +7,30 @@ import (
 	"time"
 )
 
-// A Retention says for how long the jobs of a tenant are kept when they have ended. A tenant has one; without a document
-// all jobs are kept.
+// A Retention says for how long the jobs of a tenant are kept when they have ended. A tenant has
+// one; without a document all jobs are kept.
 type Retention struct {
-	Name        string             `json:"name" doc:"Its name, which is default: there is one." enum:"default" example:"default"`
-	Description string             `json:"description,omitempty" doc:"For people." maxLength:"2048"`
-	Disabled    bool               `json:"disabled,omitempty" doc:"Nothing is removed."`
-	Keep        map[State]Duration `json:"keep,omitempty" doc:"For how long jobs are kept after their end, from 1h to 87600h (ten years), by the state in which they ended: FINISHED, FAILED or CANCELED. Those of a state that is left out are kept for ever."`
+	// Its name, which is default: there is one.
+	Name string `json:"name" enum:"default" example:"default"`
+
+	// For people.
+	Description string `json:"description,omitempty" maxLength:"2048"`
+
+	// Nothing is removed.
+	Disabled bool `json:"disabled,omitempty"`
+
+	// For how long jobs are kept after their end, from 1h to 87600h (ten years), by the state in
+	// which they ended: FINISHED, FAILED or CANCELED. Those of a state that is left out are kept
+	// for ever.
+	Keep map[State]Duration `json:"keep,omitempty"`
 }
 
 // DefaultRetention is the name of the retention of a tenant.
 const DefaultRetention = "default"
 
-// The bounds of what a [Retention] says. Within an hour of a job's end all have heard of it: who waits for it and reads
-// its result, the jobs behind it, and the watcher, which tidies up behind it. Above ten years it is rather a slip.
+// The bounds of what a [Retention] says. Within an hour of a job's end all have heard of it: who
+// waits for it and reads its result, the jobs behind it, and the watcher, which tidies up behind
+// it. Above ten years it is rather a slip.
 const (
 	leastKept = time.Hour
 	mostKept  = 10 * 365 * 24 * time.Hour
@@ -43,7 +53,9 @@ func ParseRetention(doc []byte) (Retention, error) {
 		case !slices.Contains(Ends, s):
 			v.add(at, "", "is not a state in which jobs end", "give "+endings())
 		case d < leastKept || d > mostKept:
-			v.add(at, r.Keep[s].String(), "is out of range", fmt.Sprintf("give from %gh to %gh, or leave it out to keep them for ever", leastKept.Hours(), mostKept.Hours()))
+			v.add(at, r.Keep[s].String(), "is out of range",
+				fmt.Sprintf("give from %gh to %gh, or leave it out to keep them for ever", leastKept.Hours(),
+					mostKept.Hours()))
 		}
 	}
 	return r, v.err()

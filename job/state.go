@@ -7,20 +7,28 @@ type State string
 
 // The states. Each comment says what is done in it, and then who moves the job on.
 const (
-	Waiting          State = "WAITING"           // a gate holds it: a time, prerequisites, its place in an order, or its turn. The clock, a prerequisite's end, or a turn that frees.
-	Pending          State = "PENDING"           // nothing holds it. A worker's claim.
-	ProcessingInputs State = "PROCESSING_INPUTS" // it waits for its moment to begin; the spec is resolved, inputs are checked, the folder is made. The clock, then a worker.
-	StagingInputs    State = "STAGING_INPUTS"    // inputs are copied into the folder. A worker.
-	StagingJob       State = "STAGING_JOB"       // the program's own files, environment and launch script are put in place. A worker.
-	SubmittingJob    State = "SUBMITTING_JOB"    // it waits for its turn and its moment, and is launched. A turn that frees or the clock, then a worker.
-	Queued           State = "QUEUED"            // the scheduler of the execution system has it. The watcher.
-	Running          State = "RUNNING"           // the program runs, or the task's handler does. The watcher of a program, the worker of a task.
-	Archiving        State = "ARCHIVING"         // the program has ended; results are copied and verified. A worker.
-	Blocked          State = "BLOCKED"           // a condition that may clear holds it. The recovery group of the condition.
-	Paused           State = "PAUSED"            // a person holds it. Resume.
-	Finished         State = "FINISHED"          // it did what was asked. Nothing: it is terminal.
-	Failed           State = "FAILED"            // it did not, and will not be tried again. Nothing: it is terminal.
-	Canceled         State = "CANCELED"          // a person or a rule ended it; nothing of it runs any more. Nothing: it is terminal.
+	// a gate holds it: a time, prerequisites, its place in an order, or its turn. The clock, a
+	// prerequisite's end, or a turn that frees.
+	Waiting State = "WAITING"
+	Pending State = "PENDING" // nothing holds it. A worker's claim.
+	// it waits for its moment to begin; the spec is resolved, inputs are checked, the folder is
+	// made. The clock, then a worker.
+	ProcessingInputs State = "PROCESSING_INPUTS"
+	StagingInputs    State = "STAGING_INPUTS" // inputs are copied into the folder. A worker.
+	// the program's own files, environment and launch script are put in place. A worker.
+	StagingJob State = "STAGING_JOB"
+	// it waits for its turn and its moment, and is launched. A turn that frees or the clock, then a
+	// worker.
+	SubmittingJob State = "SUBMITTING_JOB"
+	Queued        State = "QUEUED" // the scheduler of the execution system has it. The watcher.
+	// the program runs, or the task's handler does. The watcher of a program, the worker of a task.
+	Running   State = "RUNNING"
+	Archiving State = "ARCHIVING" // the program has ended; results are copied and verified. A worker.
+	Blocked   State = "BLOCKED"   // a condition that may clear holds it. The recovery group of the condition.
+	Paused    State = "PAUSED"    // a person holds it. Resume.
+	Finished  State = "FINISHED"  // it did what was asked. Nothing: it is terminal.
+	Failed    State = "FAILED"    // it did not, and will not be tried again. Nothing: it is terminal.
+	Canceled  State = "CANCELED"  // a person or a rule ended it; nothing of it runs any more. Nothing: it is terminal.
 )
 
 // States lists every state in the order of a job's life.
@@ -35,7 +43,8 @@ var Ends = []State{Finished, Failed, Canceled}
 // Terminal reports whether nothing follows s.
 func (s State) Terminal() bool { return s == Finished || s == Failed || s == Canceled }
 
-// Working reports whether a worker, a host or a scheduler is at work in s, so that the job can meet trouble there.
+// Working reports whether a worker, a host or a scheduler is at work in s, so that the job can meet
+// trouble there.
 func (s State) Working() bool {
 	switch s {
 	case ProcessingInputs, StagingInputs, StagingJob, SubmittingJob, Queued, Running, Archiving:
@@ -44,18 +53,23 @@ func (s State) Working() bool {
 	return false
 }
 
-// Custody says who is responsible for a job now. A job is in exactly one custody, because it is one column.
+// Custody says who is responsible for a job now. A job is in exactly one custody, because it is one
+// column.
 type Custody string
 
 // The custodies. Each comment says who holds the job, and then what moves it on.
 const (
-	Gate     Custody = "gate"     // nobody: it waits for a time, for prerequisites, for its turn or for its moment. The clock, a prerequisite's end, or a turn that frees.
-	Ready    Custody = "ready"    // its queue, unclaimed. A worker's claim.
-	Worker   Custody = "worker"   // one session, under an epoch. The worker's next change, or the session's death.
-	Monitor  Custody = "monitor"  // the execution system runs it; the watcher looks on. The watcher's news.
-	Recovery Custody = "recovery" // the recovery group of the condition that blocks it. A tester's success, or the policy's end, unless something of it may run.
-	User     Custody = "user"     // a person: it is paused, and no program of it runs. Resume.
-	None     Custody = "none"     // nobody: it is terminal. Nothing, ever.
+	// nobody: it waits for a time, for prerequisites, for its turn or for its moment. The clock, a
+	// prerequisite's end, or a turn that frees.
+	Gate    Custody = "gate"
+	Ready   Custody = "ready"   // its queue, unclaimed. A worker's claim.
+	Worker  Custody = "worker"  // one session, under an epoch. The worker's next change, or the session's death.
+	Monitor Custody = "monitor" // the execution system runs it; the watcher looks on. The watcher's news.
+	// the recovery group of the condition that blocks it. A tester's success, or the policy's end,
+	// unless something of it may run.
+	Recovery Custody = "recovery"
+	User     Custody = "user" // a person: it is paused, and no program of it runs. Resume.
+	None     Custody = "none" // nobody: it is terminal. Nothing, ever.
 )
 
 // Custodies lists every custody.
@@ -93,8 +107,8 @@ var places = map[State][]Custody{
 // Places returns the custodies in which a job of state s may stand.
 func Places(s State) []Custody { return slices.Clone(places[s]) }
 
-// edges is the table of legal edges between states. An edge from a state to itself is a change of custody, or
-// something recorded on the way, such as a launch intent or a manifest.
+// edges is the table of legal edges between states. An edge from a state to itself is a change of
+// custody, or something recorded on the way, such as a launch intent or a manifest.
 var edges = map[State][]State{
 	Waiting:          {Waiting, Pending, Paused, Failed, Canceled},
 	Pending:          {ProcessingInputs, Running, Waiting, Paused, Failed, Canceled},
@@ -105,8 +119,9 @@ var edges = map[State][]State{
 	Queued:           {Running, Archiving, Waiting, Pending, Blocked, Paused, Failed, Canceled},
 	Running:          {Running, Queued, Archiving, Finished, Waiting, Pending, Blocked, Paused, Failed, Canceled},
 	Archiving:        {Archiving, Finished, Waiting, Pending, Blocked, Paused, Failed, Canceled},
-	Blocked:          {Waiting, Pending, ProcessingInputs, StagingInputs, StagingJob, SubmittingJob, Archiving, Paused, Failed, Canceled},
-	Paused:           {Waiting, Pending, ProcessingInputs, StagingInputs, StagingJob, SubmittingJob, Archiving, Failed, Canceled},
+	Blocked: {Waiting, Pending, ProcessingInputs, StagingInputs, StagingJob, SubmittingJob, Archiving,
+		Paused, Failed, Canceled},
+	Paused: {Waiting, Pending, ProcessingInputs, StagingInputs, StagingJob, SubmittingJob, Archiving, Failed, Canceled},
 }
 
 // Edge reports whether a job may go from state a to state b.
@@ -115,13 +130,15 @@ func Edge(a, b State) bool { return slices.Contains(edges[a], b) }
 // Edges returns the states that may follow s; none when s is terminal.
 func Edges(s State) []State { return slices.Clone(edges[s]) }
 
-// Resumable reports whether work can go on in s after BLOCKED or PAUSED. QUEUED and RUNNING are not among them: a
-// program that ran has ended by then, and goes on in ARCHIVING; a task starts again from PENDING.
+// Resumable reports whether work can go on in s after BLOCKED or PAUSED. QUEUED and RUNNING are not
+// among them: a program that ran has ended by then, and goes on in ARCHIVING; a task starts again
+// from PENDING.
 func Resumable(s State) bool {
 	return Edge(Paused, s) && !s.Terminal()
 }
 
-// A Lane is a part of a worker's slots. Lanes keep long transfers from holding up launches and ends.
+// A Lane is a part of a worker's slots. Lanes keep long transfers from holding up launches and
+// ends.
 type Lane string
 
 // The lanes, in the order in which a claim serves them.
@@ -136,7 +153,8 @@ const (
 // Lanes lists the lanes in the order in which a claim serves them.
 var Lanes = []Lane{LaneFinish, LaneLaunch, LanePrepare, LaneTask, LaneAlone}
 
-// LaneOf returns the lane in which a job stands. program tells a program from a task; suspect is [Job.Suspect].
+// LaneOf returns the lane in which a job stands. program tells a program from a task; suspect is
+// [Job.Suspect].
 func LaneOf(s State, program bool, suspect int) Lane {
 	switch {
 	case suspect >= AloneAt:

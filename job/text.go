@@ -14,8 +14,8 @@ const (
 	MaxEvidence = 64 << 10 // bytes of evidence as JSON
 )
 
-// Plain returns path with messages and evidence that every database takes: what a program or a handler says may be any
-// bytes, and any number of them.
+// Plain returns path with messages and evidence that every database takes: what a program or a
+// handler says may be any bytes, and any number of them.
 func Plain(path []Entry) []Entry {
 	if !slices.ContainsFunc(path, func(e Entry) bool { return !plainMessage(e.Message) || !plainJSON(e.Data) }) {
 		return path
@@ -27,7 +27,8 @@ func Plain(path []Entry) []Entry {
 	return path
 }
 
-// Text returns s as a message: valid UTF-8 without NUL, of [MaxMessage] bytes at most. What is cut off is told.
+// Text returns s as a message: valid UTF-8 without NUL, of [MaxMessage] bytes at most. What is cut
+// off is told.
 func Text(s string) string {
 	if plainMessage(s) {
 		return s

@@ -24,7 +24,8 @@ func (v *validation) unique(s *Spec) {
 		v.add("unique.args", "", "stands beside key", "give one of them")
 	}
 	if s.kind() == KindApp && u.Key == "" {
-		v.add("unique.key", "", "is missing", "give a key: a program has no args by which it could be equal to another one")
+		v.add("unique.key", "", "is missing",
+			"give a key: a program has no args by which it could be equal to another one")
 	}
 	if len(u.Args) > 16 {
 		v.add("unique.args", fmt.Sprintf("%d fields", len(u.Args)), "are too many", "keep to 16")
@@ -36,8 +37,8 @@ func (v *validation) unique(s *Spec) {
 	}
 }
 
-// UniqueKey returns the key by which a job is equal to others of its kind: that which is given, or a digest of its args. Jobs that
-// lack a field are equal in it.
+// UniqueKey returns the key by which a job is equal to others of its kind: that which is given, or
+// a digest of its args. Jobs that lack a field are equal in it.
 func (s *Spec) UniqueKey() (string, error) {
 	u := s.Unique
 	if u.Key != "" {

@@ -15,7 +15,8 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of a spec. They are part of the interface: a spec within them is never refused for its size.
+// Limits of a spec. They are part of the interface: a spec within them is never refused for its
+// size.
 const (
 	MaxSpec   = 2 << 20     // bytes of a spec as JSON
 	MaxArgs   = 1 << 20     // bytes of args as JSON
@@ -45,7 +46,8 @@ const MaxTenant = 64
 // are named after it.
 func CheckTenant(name string) error {
 	if !validName(name) || len(name) > MaxTenant {
-		return Errorf(Invalid, "%q is not the name of a tenant: use up to %d letters, digits, dots, dashes and underscores, and begin with a letter or digit", short(name), MaxTenant)
+		return Errorf(Invalid, "%q is not the name of a tenant: use up to %d letters, digits, dots, dashes and "+
+			"underscores, and begin with a letter or digit", short(name), MaxTenant)
 	}
 	return nil
 }
@@ -116,7 +118,8 @@ func (v *validation) text(path, s string, limit int) {
 
 func (v *validation) name(path, s string, limit int) {
 	if s != "" && !validName(s) {
-		v.add(path, s, "is not a name", "use letters, digits, dot, dash and underscore, and begin with a letter or digit")
+		v.add(path, s, "is not a name", "use letters, digits, dot, dash and underscore, and begin with a letter "+
+			"or digit")
 	}
 	v.text(path, s, limit)
 }
@@ -141,7 +144,8 @@ func (v *validation) labels(m map[string]string) {
 	}
 	for _, k := range sortedKeys(m) {
 		if !labelRE.MatchString(k) {
-			v.add(member("labels", k), "", "is not a label's key", "use 1 to 63 letters, digits, dots, dashes, underscores and slashes")
+			v.add(member("labels", k), "", "is not a label's key",
+				"use 1 to 63 letters, digits, dots, dashes, underscores and slashes")
 		}
 		v.text(member("labels", k), m[k], 255)
 	}
@@ -245,7 +249,8 @@ func (v *validation) app(s *Spec) {
 			if !strings.HasPrefix(to, link+"/") {
 				break
 			}
-			v.add(at+".in_place", "", "would lead "+targets[to]+", which lies below it, into "+in.From+" itself", "give one of them another path")
+			v.add(at+".in_place", "", "would lead "+targets[to]+", which lies below it, into "+in.From+" itself",
+				"give one of them another path")
 		}
 	}
 	v.macros(s)
@@ -258,7 +263,8 @@ func (v *validation) program(s *Spec) {
 		v.add("script", "", "stands beside command", "give one of them")
 	case s.Script != "":
 		if len(s.Script) > MaxScript {
-			v.add("script", fmt.Sprintf("%d bytes", len(s.Script)), "is too large", fmt.Sprintf("keep it to %d bytes, or pass it as an input", MaxScript))
+			v.add("script", fmt.Sprintf("%d bytes", len(s.Script)), "is too large",
+				fmt.Sprintf("keep it to %d bytes, or pass it as an input", MaxScript))
 		}
 		if strings.ContainsRune(s.Script, 0) {
 			v.add("script", "", "has a NUL byte", "remove it")
@@ -282,7 +288,8 @@ func (v *validation) resources(r *Resources) {
 		v.add("resources.nodes", strconv.Itoa(r.Nodes), "is more than system "+SystemLocal+" has", "give 1")
 	}
 	if r.Minutes > 0 && r.Minutes < 1e-4 {
-		v.add("resources.minutes", strconv.FormatFloat(r.Minutes, 'g', -1, 64), "is out of range", "give at least 0.0001")
+		v.add("resources.minutes", strconv.FormatFloat(r.Minutes, 'g', -1, 64), "is out of range",
+			"give at least 0.0001")
 	}
 }
 
@@ -301,7 +308,8 @@ func (v *validation) within(at string, r *Resources) {
 		v.add(at+"memory", r.Memory.String(), "is negative", "give a size such as 4GiB")
 	}
 	if !(r.Minutes >= 0 && r.Minutes <= MaxMinutes) {
-		v.add(at+"minutes", strconv.FormatFloat(r.Minutes, 'g', -1, 64), "is out of range", fmt.Sprintf("give up to %.0f (ten years)", MaxMinutes))
+		v.add(at+"minutes", strconv.FormatFloat(r.Minutes, 'g', -1, 64), "is out of range",
+			fmt.Sprintf("give up to %.0f (ten years)", MaxMinutes))
 	}
 	v.text(at+"account", r.Account, 128)
 	v.text(at+"partition", r.Partition, 128)
@@ -351,11 +359,13 @@ func (v *validation) input(at string, in Input, targets map[string]string) {
 	}
 }
 
-// variable checks the name of a variable that the user sets. value is what stands at the path at, where that is the name.
+// variable checks the name of a variable that the user sets. value is what stands at the path at,
+// where that is the name.
 func (v *validation) variable(at, name, value string) {
 	switch {
 	case !envRE.MatchString(name):
-		v.add(at, value, "is not a variable's name", "use letters, digits and underscores, and do not begin with a digit")
+		v.add(at, value, "is not a variable's name",
+			"use letters, digits and underscores, and do not begin with a digit")
 	case strings.HasPrefix(name, "PAWL_"):
 		v.add(at, value, "is reserved", "use a name that does not begin with PAWL_")
 	}
@@ -368,7 +378,8 @@ func Web(from string) bool {
 	return ok && (scheme == "http" || scheme == "https")
 }
 
-// web checks an input that comes from a server of the web. What has macros in it is checked again when they are replaced.
+// web checks an input that comes from a server of the web. What has macros in it is checked again
+// when they are replaced.
 func (v *validation) web(at string, in Input) {
 	u, err := url.Parse(in.From)
 	switch {
@@ -378,7 +389,8 @@ func (v *validation) web(at string, in Input) {
 	case err != nil || u.Hostname() == "": // an error of url.Parse repeats the URL
 		v.add(at+".from", in.From, "is no URL", "give one such as https://data.example.org/poem.txt")
 	case u.User != nil: // who sees the job sees it
-		v.add(at+".from", u.Redacted(), "has a name or a password in it", "give the URL without, such as one that the server has signed")
+		v.add(at+".from", u.Redacted(), "has a name or a password in it",
+			"give the URL without, such as one that the server has signed")
 	}
 	if in.InPlace {
 		v.add(at+".in_place", "", "is for what is on the system already", "remove it, or give a path")
@@ -416,7 +428,8 @@ func (v *validation) word(at, text, value string) {
 	}
 }
 
-// stream checks the name of the file that takes field, one of stdout and stderr. Both may name the same file.
+// stream checks the name of the file that takes field, one of stdout and stderr. Both may name the
+// same file.
 func (v *validation) stream(field, name string, targets map[string]string) {
 	if name == "" {
 		name = field
@@ -440,7 +453,8 @@ func (v *validation) inFolder(at, p string) {
 	}
 }
 
-// Fingerprint identifies a request as it was given: the same JSON in another order or spacing has the same one.
+// Fingerprint identifies a request as it was given: the same JSON in another order or spacing has
+// the same one.
 func Fingerprint(request []byte) ([32]byte, error) {
 	v, err := decode(request)
 	if err != nil {

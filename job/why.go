@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// Why says in one sentence why j stands where it stands, and since when it waits there. served is whether some process runs jobs in j's folder
-// now.
+// Why says in one sentence why j stands where it stands, and since when it waits there. served is
+// whether some process runs jobs in j's folder now.
 func (j *Job) Why(now time.Time, served bool) string { return j.Stands(now, served) + j.Alone(served) }
 
-// Alone is the end of [Job.Why]: it says that no process is there which goes on with j; empty: one is, or none has to.
+// Alone is the end of [Job.Why]: it says that no process is there which goes on with j; empty: one
+// is, or none has to.
 func (j *Job) Alone(served bool) string {
 	switch {
 	case served || j.Custody == None || j.Custody == User:
@@ -20,8 +21,8 @@ func (j *Job) Alone(served bool) string {
 	return "; no program runs in this folder now: start the one that handles " + j.Kind
 }
 
-// Stands is the beginning of [Job.Why]: where j stands. Of what waits for a time, for others, for a free slot, or for what blocks it to be over,
-// it says since when.
+// Stands is the beginning of [Job.Why]: where j stands. Of what waits for a time, for others, for a
+// free slot, or for what blocks it to be over, it says since when.
 func (j *Job) Stands(now time.Time, served bool) string {
 	since := "since " + j.Since.Local().Format(time.RFC3339)
 	switch j.Custody {
@@ -59,7 +60,8 @@ func (j *Job) Stands(now time.Time, served bool) string {
 		}
 	case Ready:
 		if j.Lane == LaneAlone {
-			return "waits to run alone " + since + ": the last " + strconv.Itoa(j.Suspect) + " processes that ran it died, and each process runs one such job at a time"
+			return "waits to run alone " + since + ": the last " + strconv.Itoa(j.Suspect) +
+				" processes that ran it died, and each process runs one such job at a time"
 		}
 		switch {
 		case j.Program():

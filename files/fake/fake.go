@@ -1,7 +1,8 @@
-// Package fake is a file system in memory that misbehaves on command, for the tests of what stands above [files.FS].
+// Package fake is a file system in memory that misbehaves on command, for the tests of what stands
+// above [files.FS].
 //
-// An [FS] left alone passes the suite in files/filestest, symbolic links included. Its knobs are [FS.Inject], for
-// calls that fail, lose their answer or wait; [FS.Full]; [FS.Die]; and [FS.Lie].
+// An [FS] left alone passes the suite in files/filestest, symbolic links included. Its knobs are
+// [FS.Inject], for calls that fail, lose their answer or wait; [FS.Full]; [FS.Die]; and [FS.Lie].
 package fake
 
 import (
@@ -17,7 +18,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// FS is a file system in memory. All of its methods are safe for concurrent use. It keeps modes and heeds none.
+// FS is a file system in memory. All of its methods are safe for concurrent use. It keeps modes and
+// heeds none.
 type FS struct {
 	mu     sync.Mutex // guards everything below, and the nodes
 	root   *node
@@ -33,8 +35,8 @@ func New() *FS {
 	return &FS{root: folder(), lies: map[string]Lie{}, room: -1, life: -1}
 }
 
-// A Fault is what goes wrong with the calls that it is meant for. Where several are meant for one call, each has its turn,
-// in the order of injection, until one fails the call.
+// A Fault is what goes wrong with the calls that it is meant for. Where several are meant for one
+// call, each has its turn, in the order of injection, until one fails the call.
 type Fault struct {
 	Op   string // the name of a method of files.FS or files.Linker, such as "Put"; empty for each
 	Name string // a [path.Match] pattern for one name of the call, or for its last element; empty for each
@@ -47,8 +49,8 @@ type Fault struct {
 
 var ops = []string{"Open", "Put", "Stat", "List", "Mkdir", "Rename", "Link", "Remove", "Symlink", "Resolve"}
 
-// Inject makes calls go wrong from now on, and returns what ends that. It panics if there is no such operation, or
-// Name is no pattern: then the test is wrong.
+// Inject makes calls go wrong from now on, and returns what ends that. It panics if there is no
+// such operation, or Name is no pattern: then the test is wrong.
 //
 // A call is at the gate of a fault when a send to the gate returns, so no test needs to guess.
 func (f *FS) Inject(fault Fault) (heal func()) {
@@ -77,17 +79,17 @@ func (f *Fault) meant(op string, names []string) bool {
 	}))
 }
 
-// Full leaves room for n more bytes: what is put beyond is [syscall.ENOSPC]. Below 0 there is room without end, as
-// at first. What is removed makes no room.
+// Full leaves room for n more bytes: what is put beyond is [syscall.ENOSPC]. Below 0 there is room
+// without end, as at first. What is removed makes no room.
 func (f *FS) Full(n int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.room = n
 }
 
-// Die makes the file system die as soon as n more bytes have been put: that Put never gives its content its name, and
-// its temporary file stays. From then on each call fails, those under way as well, until [FS.Revive]. Below 0 it does
-// not die.
+// Die makes the file system die as soon as n more bytes have been put: that Put never gives its
+// content its name, and its temporary file stays. From then on each call fails, those under way as
+// well, until [FS.Revive]. Below 0 it does not die.
 func (f *FS) Die(n int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -101,21 +103,23 @@ func (f *FS) Revive() {
 	f.life, f.dead = -1, false
 }
 
-// A Lie is what the file system says of a file instead of the truth. A field that is nil does not lie.
+// A Lie is what the file system says of a file instead of the truth. A field that is nil does not
+// lie.
 type Lie struct {
 	Size    func(true int64) int64   // the size by Stat and List
 	Content func(true []byte) []byte // what a file has in it that is opened; it must not change what it is given
 }
 
-// Lie makes the file system lie about the file of a name, however the caller gets there. The zero [Lie] ends that.
+// Lie makes the file system lie about the file of a name, however the caller gets there. The zero
+// [Lie] ends that.
 func (f *FS) Lie(name string, l Lie) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lies[name] = l
 }
 
-// Temporaries returns the names of temporary files, sorted, which List hides: those of Puts under way, and those that
-// a death left.
+// Temporaries returns the names of temporary files, sorted, which List hides: those of Puts under
+// way, and those that a death left.
 func (f *FS) Temporaries() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -137,7 +141,8 @@ func (f *FS) Temporaries() []string {
 
 var errDead = job.Errorf(job.Unavailable, "the file system cannot be reached")
 
-// call does the work of an operation, unless a knob has it otherwise. f.mu is not held, here and in work.
+// call does the work of an operation, unless a knob has it otherwise. f.mu is not held, here and in
+// work.
 func (f *FS) call(ctx context.Context, op string, work func() error, names ...string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -197,7 +202,8 @@ func (f *FS) locked(work func() error) func() error {
 	}
 }
 
-// spend takes room and life for n bytes, and returns how many can be written. Called with f.mu held.
+// spend takes room and life for n bytes, and returns how many can be written. Called with f.mu
+// held.
 func (f *FS) spend(n int) (can int, err error) {
 	if f.room >= 0 {
 		if int64(n) > f.room {

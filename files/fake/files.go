@@ -46,8 +46,8 @@ type place struct {
 // maxLinks is how many symbolic links are followed for one name, as on Linux.
 const maxLinks = 40
 
-// find goes the way of a name. If the last element is a link, it is followed only on request. Only the last element may
-// be absent. Called with f.mu held.
+// find goes the way of a name. If the last element is a link, it is followed only on request. Only
+// the last element may be absent. Called with f.mu held.
 func (f *FS) find(op, name string, follow bool) (place, error) {
 	at := place{name: "/", node: f.root}
 	links := 0

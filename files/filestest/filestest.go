@@ -22,8 +22,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Run tests the file system that open opens. open also names an empty folder of its own for the test, and cleans up
-// by t.Cleanup.
+// Run tests the file system that open opens. open also names an empty folder of its own for the
+// test, and cleans up by t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) (files.FS, string)) {
 	tests := map[string]func(*testing.T, files.FS, string){
 		"a file is read as it was put":             putAndOpen,
@@ -343,7 +343,8 @@ func remove(t *testing.T, f files.FS, dir string) {
 }
 
 func strange(t *testing.T, f files.FS, dir string) {
-	names := []string{"-rf", "a b", "it's", "new\nline", "$HOME", "*", `back\slash`, "ümläut", "\xff\xfe", strings.Repeat("n", 255)}
+	names := []string{"-rf", "a b", "it's", "new\nline", "$HOME", "*", `back\slash`, "ümläut", "\xff\xfe",
+		strings.Repeat("n", 255)}
 	for _, name := range names {
 		put(t, f, path.Join(dir, name), name)
 		must(t, f.Link(t.Context(), path.Join(dir, name), path.Join(dir, "linked")))
@@ -380,7 +381,8 @@ func copies(t *testing.T, f files.FS, dir string) {
 	if info.Mode().Perm() != 0o750 || read(t, f, dst) != content {
 		t.Errorf("the copy differs: %s, %d bytes", info.Mode(), info.Size())
 	}
-	if _, err := files.Copy(t.Context(), f, dst, f, path.Join(dir, "absent"), files.CopyOptions{}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := files.Copy(t.Context(), f, dst, f, path.Join(dir, "absent"), files.CopyOptions{}); !errors.Is(err,
+		fs.ErrNotExist) {
 		t.Errorf("Copy of nothing: %v", err)
 	}
 }
@@ -394,7 +396,8 @@ func copiesSettled(t *testing.T, f files.FS, dir string) {
 	want := files.Copied{Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:])}
 	for range 2 { // the second time the name is there
 		var told int64
-		got, err := files.Copy(t.Context(), f, dst, f, src, files.CopyOptions{Settled: true, Progress: func(n int) { told += int64(n) }})
+		got, err := files.Copy(t.Context(), f, dst, f, src,
+			files.CopyOptions{Settled: true, Progress: func(n int) { told += int64(n) }})
 		must(t, err)
 		if diff := cmp.Diff(want, got); diff != "" || told != want.Size {
 			t.Errorf("progress of %d bytes; Copy (-want +got):\n%s", told, diff)
@@ -406,7 +409,8 @@ func copiesSettled(t *testing.T, f files.FS, dir string) {
 	if info.Mode().Perm() != 0o640 || read(t, f, dst) != content {
 		t.Errorf("the copy differs: %s, %d bytes", info.Mode(), info.Size())
 	}
-	if _, err := files.Copy(t.Context(), f, dst, f, src, files.CopyOptions{Settled: true}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := files.Copy(t.Context(), f, dst, f, src, files.CopyOptions{Settled: true}); !errors.Is(err,
+		fs.ErrNotExist) {
 		t.Errorf("Copy of nothing: %v", err)
 	}
 	if a, ok := f.(files.Adopter); ok {

@@ -24,7 +24,8 @@ func symlink(t *testing.T, f files.FS, dir string) {
 	l := linker(t, f)
 	must(t, f.Mkdir(t.Context(), path.Join(dir, "d")))
 	put(t, f, path.Join(dir, "d", "f"), "content")
-	for name, target := range map[string]string{"absolute": path.Join(dir, "d", "f"), "relative": "d/f", "d/up": "../d/./f"} {
+	for name, target := range map[string]string{"absolute": path.Join(dir, "d", "f"), "relative": "d/f",
+		"d/up": "../d/./f"} {
 		must(t, l.Symlink(t.Context(), target, path.Join(dir, name)))
 		if got := read(t, f, path.Join(dir, name)); got != "content" {
 			t.Errorf("read %q by the link to %s", got, target)
@@ -142,7 +143,8 @@ func resolve(t *testing.T, f files.FS, dir string) {
 	must(t, f.Mkdir(t.Context(), path.Join(dir, "d", "e")))
 	put(t, f, path.Join(dir, "d", "e", "f"), "")
 	for name, target := range map[string]string{
-		"one": "two", "two": path.Join(dir, "three"), "three": "d/e/f", "d/up": "../d/../link", "link": "d/e/", "d/e/back": "..", "strange\n": "link",
+		"one": "two", "two": path.Join(dir, "three"), "three": "d/e/f", "d/up": "../d/../link", "link": "d/e/",
+		"d/e/back": "..", "strange\n": "link",
 	} {
 		must(t, l.Symlink(t.Context(), target, path.Join(dir, name)))
 	}
@@ -166,13 +168,15 @@ func real(t *testing.T, f files.FS, dir string) {
 	must(t, f.Mkdir(t.Context(), path.Join(dir, "d", "e")))
 	put(t, f, path.Join(dir, "file"), "")
 	for name, target := range map[string]string{
-		"link": "d", "absent": "d/new", "far": path.Join(dir, "d", "new"), "by link": "link/new", "circle": "circle", "self": "self/x",
+		"link": "d", "absent": "d/new", "far": path.Join(dir, "d", "new"), "by link": "link/new",
+		"circle": "circle", "self": "self/x",
 	} {
 		must(t, l.Symlink(t.Context(), target, path.Join(dir, name)))
 	}
 	for name, want := range map[string]string{
-		"": "", "d/e": "d/e", "link/e": "d/e", "x": "x", "x/y/z": "x/y/z", "link/x": "d/x", "link/x/y": "d/x/y", "link/e/x/y": "d/e/x/y",
-		"absent": "d/new", "absent/x": "d/new/x", "far/x/y": "d/new/x/y", "by link/x": "d/new/x",
+		"": "", "d/e": "d/e", "link/e": "d/e", "x": "x", "x/y/z": "x/y/z", "link/x": "d/x", "link/x/y": "d/x/y",
+		"link/e/x/y": "d/e/x/y",
+		"absent":     "d/new", "absent/x": "d/new/x", "far/x/y": "d/new/x/y", "by link/x": "d/new/x",
 	} {
 		got, err := files.Real(t.Context(), f, path.Join(dir, name))
 		must(t, err)

@@ -1,17 +1,19 @@
 // Package http reads what URLs of the web name, http: and https:. It fulfils [files.Source].
 //
-// What a server says for good fails: that something is not there (404, 410) or may not be read (401, 403, and other refusals), a certificate
-// that is not believed in, a redirect that leads elsewhere. What may clear by itself is a [job.Block]:
+// What a server says for good fails: that something is not there (404, 410) or may not be read
+// (401, 403, and other refusals), a certificate that is not believed in, a redirect that leads
+// elsewhere. What may clear by itself is a [job.Block]:
 //
 //	FILES_UNAVAILABLE     the server failed (5xx), or asks to come back later (429, 408)       tester http
 //	HOST_UNREACHABLE      its name cannot be resolved, or nobody answers at its address        tester tcp
 //	CONNECTION_TIMEOUT    no connection, or no answer, came in time                            tester tcp, or http
 //	TRANSFER_INTERRUPTED  an answer broke off, or stood still                                  tester http
 //
-// All jobs that a server blocks are one group, whatever they read there: 500 jobs with an input each make one request per interval, and not
-// 500. So the tester asks the origin of the URL, which is healthy when it answers at all, be it that nothing is there. A server whose origin is healthy
-// while what jobs read fails has them block again, which halves the pace of the group each time: that costs the server less than a test of
-// each URL.
+// All jobs that a server blocks are one group, whatever they read there: 500 jobs with an input
+// each make one request per interval, and not 500. So the tester asks the origin of the URL, which is
+// healthy when it answers at all, be it that nothing is there. A server whose origin is healthy while
+// what jobs read fails has them block again, which halves the pace of the group each time: that costs
+// the server less than a test of each URL.
 package http
 
 import (
@@ -36,7 +38,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// The names of the testers: whether the server at "url" is well, and whether a connection to "host" and "port" can be made.
+// The names of the testers: whether the server at "url" is well, and whether a connection to "host"
+// and "port" can be made.
 const (
 	TesterHTTP = "http"
 	TesterTCP  = "tcp"
@@ -48,7 +51,8 @@ type Config struct {
 	Rule outward.Rule
 	// Header is how long it waits for the head of an answer; a minute by default.
 	Header time.Duration
-	// Stall is for how long a transfer may stand still, and in which it must bring 64 KiB; a minute by default.
+	// Stall is for how long a transfer may stand still, and in which it must bring 64 KiB; a minute
+	// by default.
 	Stall time.Duration
 	// Most is how many bytes a file may have; 100 GiB by default.
 	Most int64
@@ -65,7 +69,8 @@ var _ files.Source = (*Source)(nil)
 
 // New returns the web as a source of files.
 func New(c Config) *Source {
-	return &Source{client: c.Rule.Client(cmp.Or(c.Header, time.Minute)), stall: cmp.Or(c.Stall, time.Minute), most: cmp.Or(c.Most, 100<<30)}
+	return &Source{client: c.Rule.Client(cmp.Or(c.Header, time.Minute)), stall: cmp.Or(c.Stall, time.Minute),
+		most: cmp.Or(c.Most, 100<<30)}
 }
 
 // Close ends connections that are open and idle. The source can be used on.
@@ -74,8 +79,8 @@ func (s *Source) Close() error {
 	return nil
 }
 
-// Stat asks for the head of the answer, and where that is refused for its first byte: some servers do not know how, and some URLs are signed
-// for one method.
+// Stat asks for the head of the answer, and where that is refused for its first byte: some servers
+// do not know how, and some URLs are signed for one method.
 func (s *Source) Stat(ctx context.Context, url string) (int64, error) {
 	res, err := s.ask(ctx, http.MethodHead, url, "")
 	if err == nil {
@@ -90,7 +95,8 @@ func (s *Source) Stat(ctx context.Context, url string) (int64, error) {
 	}
 	res, err = s.ask(ctx, http.MethodGet, url, "bytes=0-0")
 	switch {
-	case errors.As(err, &refused) && refused.status == http.StatusRequestedRangeNotSatisfiable: // so a server answers of an empty file
+	// so a server answers of an empty file
+	case errors.As(err, &refused) && refused.status == http.StatusRequestedRangeNotSatisfiable:
 		return 0, nil
 	case err != nil:
 		return -1, err
@@ -120,14 +126,16 @@ func (s *Source) Open(ctx context.Context, url string) (io.ReadCloser, error) {
 		cancel(nil)
 		return nil, s.tooLarge(res.Request.URL)
 	}
-	b := &body{ReadCloser: res.Body, from: s, at: res.Request.URL, size: res.ContentLength, ctx: ctx, cancel: cancel, left: s.stall}
+	b := &body{ReadCloser: res.Body, from: s, at: res.Request.URL, size: res.ContentLength, ctx: ctx,
+		cancel: cancel, left: s.stall}
 	b.watch, b.stall = time.AfterFunc(s.stall, func() { cancel(errStalled) }), s.stall
 	b.watch.Stop()
 	return b, nil
 }
 
 func (s *Source) tooLarge(at *url.URL) error {
-	return job.Errorf(job.Invalid, "%s: the file has more than %d bytes, which is all that this service takes (http_size)", at.Host, s.most)
+	return job.Errorf(job.Invalid, "%s: the file has more than %d bytes, which is all that this service takes "+
+		"(http_size)", at.Host, s.most)
 }
 
 // A refusal is an answer that stands.
@@ -174,7 +182,8 @@ func (s *Source) ask(ctx context.Context, method, from, part string) (*http.Resp
 	return nil, &refusal{res.StatusCode, said, job.Errorf(job.Invalid, "%s", said)}
 }
 
-// busy is what blocks a job whose server asks to come back later. It is not tested before the time that the server has named, up to an hour.
+// busy is what blocks a job whose server asks to come back later. It is not tested before the time
+// that the server has named, up to an hour.
 func busy(res *http.Response, said string) error {
 	b := block(job.FilesUnavailable, res.Request.URL, said)
 	after := outward.RetryAfter(res.Header)
@@ -188,7 +197,8 @@ func busy(res *http.Response, said string) error {
 
 // block is what blocks jobs at the origin of a URL.
 func block(code job.Code, at *url.URL, message string) *job.Block {
-	return &job.Block{Code: code, Message: message, Tester: TesterHTTP, Params: map[string]string{"url": at.Scheme + "://" + strings.ToLower(at.Host) + "/"}}
+	return &job.Block{Code: code, Message: message, Tester: TesterHTTP,
+		Params: map[string]string{"url": at.Scheme + "://" + strings.ToLower(at.Host) + "/"}}
 }
 
 // unanswered says why no answer came.
@@ -197,7 +207,8 @@ func unanswered(ctx context.Context, at *url.URL, err error) error {
 		return context.Cause(ctx)
 	}
 	why := err
-	if e, ok := errors.AsType[*url.Error](err); ok { // it repeats the method and the URL, and where a redirect led it is that
+	// it repeats the method and the URL, and where a redirect led it is that
+	if e, ok := errors.AsType[*url.Error](err); ok {
 		why = e.Err
 		if to, parseErr := url.Parse(e.URL); parseErr == nil && to.Host != "" {
 			at = to
@@ -243,7 +254,8 @@ func tcp(code job.Code, at *url.URL, message string) *job.Block {
 	if port == "" {
 		port = map[string]string{"http": "80", "https": "443"}[at.Scheme]
 	}
-	return &job.Block{Code: code, Message: message, Tester: TesterTCP, Params: map[string]string{"host": strings.ToLower(at.Hostname()), "port": port}}
+	return &job.Block{Code: code, Message: message, Tester: TesterTCP,
+		Params: map[string]string{"host": strings.ToLower(at.Hostname()), "port": port}}
 }
 
 // untrusted reports whether TLS failed for a reason that stands.
@@ -302,7 +314,8 @@ func (b *body) Read(p []byte) (int, error) {
 	if stalled {
 		said = fmt.Sprintf("%s: the transfer stood still for %v after %d bytes", b.at.Host, b.stall, b.n)
 		if time.Since(begun) < b.stall/2 { // it came, in drops
-			said = fmt.Sprintf("%s: the transfer brought less than %d bytes in %v after %d bytes", b.at.Host, slowest, b.stall, b.n)
+			said = fmt.Sprintf("%s: the transfer brought less than %d bytes in %v after %d bytes", b.at.Host,
+				slowest, b.stall, b.n)
 		}
 	}
 	return n, block(job.TransferInterrupted, b.at, said)

@@ -24,7 +24,8 @@ import (
 
 // FS is the machine's file system, with the rights of the own process. The zero value is ready.
 type FS struct {
-	// Base is a folder that is never made: Mkdir refuses what would lie in it while it is not there. Empty: there is none.
+	// Base is a folder that is never made: Mkdir refuses what would lie in it while it is not
+	// there. Empty: there is none.
 	Base string
 }
 
@@ -117,9 +118,10 @@ func (FS) Put(ctx context.Context, name string, r io.Reader, o files.PutOptions)
 	return syncFolder(name)
 }
 
-// awaitWriters waits until nobody has a file open for writing, for Linux executes none that is (ETXTBSY). A process that
-// is being started has copies of all descriptors of this one for a moment, also of one that was closed meanwhile. The
-// kernel grants a lease on a file only when it has no writers; where there are no leases nobody waits.
+// awaitWriters waits until nobody has a file open for writing, for Linux executes none that is
+// (ETXTBSY). A process that is being started has copies of all descriptors of this one for a
+// moment, also of one that was closed meanwhile. The kernel grants a lease on a file only when it
+// has no writers; where there are no leases nobody waits.
 func awaitWriters(name string) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -134,7 +136,8 @@ func awaitWriters(name string) {
 	}
 }
 
-// lease takes a read lease on a file: an error that is EAGAIN says that somebody has it open for writing. It ends with f.
+// lease takes a read lease on a file: an error that is EAGAIN says that somebody has it open for
+// writing. It ends with f.
 func lease(f *os.File) error {
 	_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
 	return err
@@ -254,7 +257,8 @@ func (FS) Link(ctx context.Context, from, to string) error {
 	return syncFolder(to)
 }
 
-// Adopt gives a file whose content stands a second name. That nobody writes it is told by the lease.
+// Adopt gives a file whose content stands a second name. That nobody writes it is told by the
+// lease.
 func (FS) Adopt(ctx context.Context, from, to string) error {
 	if err := errors.Join(check(ctx, from), check(ctx, to)); err != nil {
 		return err
@@ -268,18 +272,21 @@ func (FS) Adopt(ctx context.Context, from, to string) error {
 	if err != nil {
 		return err
 	}
-	if own, ok := info.Sys().(*syscall.Stat_t); !ok || info.Mode() != info.Mode().Perm() || own.Nlink != 1 || int(own.Uid) != os.Geteuid() || lease(f) != nil {
+	if own, ok := info.Sys().(*syscall.Stat_t); !ok || info.Mode() != info.Mode().Perm() || own.Nlink != 1 ||
+		int(own.Uid) != os.Geteuid() || lease(f) != nil {
 		return fmt.Errorf("adopt %s: %w", from, errors.ErrUnsupported)
 	}
 	if err := f.Sync(); err != nil {
 		return err
 	}
-	if err := os.Link(from, to); errors.Is(err, unix.EXDEV) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EMLINK) {
+	if err := os.Link(from, to); errors.Is(err, unix.EXDEV) || errors.Is(err, unix.EPERM) ||
+		errors.Is(err, unix.EMLINK) {
 		return fmt.Errorf("adopt %s: %w: %w", from, errors.ErrUnsupported, err)
 	} else if err != nil {
 		return err
 	}
-	if linked, err := os.Lstat(to); err != nil || !os.SameFile(info, linked) { // somebody put another file there meanwhile
+	// somebody put another file there meanwhile
+	if linked, err := os.Lstat(to); err != nil || !os.SameFile(info, linked) {
 		return errors.Join(fmt.Errorf("adopt %s: %w", from, errors.ErrUnsupported), err, os.Remove(to))
 	}
 	return nil
@@ -288,9 +295,10 @@ func (FS) Adopt(ctx context.Context, from, to string) error {
 // topFolder is the attribute T of a folder (chattr(1)), FS_TOPDIR_FL of Linux.
 const topFolder = 0x20000
 
-// Spread sets the attribute by which ext3 and ext4 lay the folders in dir apart from one another. Laid side by side, the files of many
-// short jobs come and go in one place of the disk: where ext4 has no journal it looks there, for each new file, at all that were
-// removed within the last minute.
+// Spread sets the attribute by which ext3 and ext4 lay the folders in dir apart from one another.
+// Laid side by side, the files of many short jobs come and go in one place of the disk: where ext4
+// has no journal it looks there, for each new file, at all that were removed within the last
+// minute.
 func (FS) Spread(ctx context.Context, dir string) error {
 	if err := check(ctx, dir); err != nil {
 		return err

@@ -169,7 +169,8 @@ func (r *removal) rise(dir int, name string) bool {
 // system begins, which is none of ours to empty, the error is EBUSY.
 func unlock(fd int) error {
 	var at unix.Statx_t
-	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_MODE|unix.STATX_UID, &at); err != nil {
+	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_MODE|unix.STATX_UID,
+		&at); err != nil {
 		return err
 	}
 	mode := uint32(at.Mode) & 0o7777
@@ -207,14 +208,16 @@ func stays(dir int, name string, err error) error {
 // which nobody changes it.
 func fixed(dir int, base string) bool {
 	var at unix.Statx_t
-	err := unix.Statx(dir, base, unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &at)
+	err := unix.Statx(dir, base, unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW|unix.AT_STATX_DONT_SYNC,
+		unix.STATX_TYPE, &at)
 	return err == nil && at.Attributes&(unix.STATX_ATTR_IMMUTABLE|unix.STATX_ATTR_APPEND) != 0
 }
 
 // owners says to whom a file and its folder belong.
 func owners(dir int, base string) string {
 	var file, folder unix.Stat_t
-	if err := errors.Join(unix.Fstatat(dir, base, &file, unix.AT_SYMLINK_NOFOLLOW), unix.Fstatat(dir, "", &folder, unix.AT_EMPTY_PATH)); err != nil {
+	if err := errors.Join(unix.Fstatat(dir, base, &file, unix.AT_SYMLINK_NOFOLLOW),
+		unix.Fstatat(dir, "", &folder, unix.AT_EMPTY_PATH)); err != nil {
 		return "remove it as that user"
 	}
 	return fmt.Sprintf("its user id is %d, that of its folder %d: remove it as root", file.Uid, folder.Uid)

@@ -50,7 +50,8 @@ bytes without looking at them. What separates the two is the work of the service
 			); err != nil {
 				return err
 			}
-			return o.Measure(cmd, time.Duration(5*b.seconds)*time.Second+time.Duration(b.jobs)*time.Millisecond+5*time.Minute, b.measure)
+			return o.Measure(cmd, time.Duration(5*b.seconds)*time.Second+time.Duration(
+				b.jobs)*time.Millisecond+5*time.Minute, b.measure)
 		},
 	}
 	cmd.Flags().IntVar(&b.clients, "clients", 64, "clients that ask at once")
@@ -143,7 +144,8 @@ func (b *apiBench) measure(ctx context.Context, m *Measurement) (_ Figures, err 
 	if err := b.requests(ctx, site, f); err != nil {
 		return nil, err
 	}
-	say("submit %.0f/s (bare net/http %.0f/s), get %.0f/s (%.0f/s)", f.SubmitPerSecond, f.BareSubmitPerSecond, f.GetPerSecond, f.BareGetPerSecond)
+	say("submit %.0f/s (bare net/http %.0f/s), get %.0f/s (%.0f/s)", f.SubmitPerSecond, f.BareSubmitPerSecond,
+		f.GetPerSecond, f.BareGetPerSecond)
 	say("events")
 	if err := b.events(ctx, svc, site, f); err != nil {
 		return nil, err
@@ -168,16 +170,17 @@ func (b *apiBench) requests(ctx context.Context, site *site, f *apiFigures) erro
 	submit := request("POST", "/v1/jobs", spec)
 	var mu sync.Mutex
 	var made []string // guarded by mu: the paths of jobs
-	rate, times, err := b.load(ctx, site, http.StatusAccepted, func(int) []byte { return submit }, func(body []byte) error {
-		var a struct{ ID string }
-		if err := json.Unmarshal(body, &a); err != nil {
-			return err
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		made = append(made, "/v1/jobs/"+a.ID)
-		return nil
-	})
+	rate, times, err := b.load(ctx, site, http.StatusAccepted, func(int) []byte { return submit },
+		func(body []byte) error {
+			var a struct{ ID string }
+			if err := json.Unmarshal(body, &a); err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			made = append(made, "/v1/jobs/"+a.ID)
+			return nil
+		})
 	if err != nil {
 		return fmt.Errorf("submit: %w", err)
 	}
@@ -190,7 +193,8 @@ func (b *apiBench) requests(ctx context.Context, site *site, f *apiFigures) erro
 		gets = append(gets, request("GET", made[rand.N(len(made))], ""))
 	}
 	pick := func(int) []byte { return gets[rand.N(len(gets))] }
-	if f.GetPerSecond, f.Get, err = b.load(ctx, site, http.StatusOK, pick, func([]byte) error { return nil }); err != nil {
+	if f.GetPerSecond, f.Get, err = b.load(ctx, site, http.StatusOK, pick,
+		func([]byte) error { return nil }); err != nil {
 		return fmt.Errorf("get: %w", err)
 	}
 	f.BareGetPerSecond, err = b.bare(ctx, site, http.StatusOK, gets[0])
@@ -223,9 +227,10 @@ func (b *apiBench) bare(ctx context.Context, site *site, status int, req []byte)
 	return rate, err
 }
 
-// load lets all clients ask for the time of the benchmark, and returns how many requests were answered in a second, and
-// how long each took.
-func (b *apiBench) load(ctx context.Context, site *site, status int, next func(client int) []byte, took func(body []byte) error) (float64, percentiles, error) {
+// load lets all clients ask for the time of the benchmark, and returns how many requests were
+// answered in a second, and how long each took.
+func (b *apiBench) load(ctx context.Context, site *site, status int, next func(client int) []byte,
+	took func(body []byte) error) (float64, percentiles, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	times := make([][]time.Duration, b.clients)
@@ -307,8 +312,10 @@ func (b *apiBench) fill(svc *bed) error {
 
 // listed are the filters of lists that are measured, by what is said of them.
 var listed = map[string]string{
-	"all": "", "state": "state=FINISHED", "rare state": "state=FAILED", "several states": "state=FAILED,PENDING,RUNNING", "no such state": "state=BLOCKED",
-	"owner": "owner=user-7", "name": "name=name-7", "kind": "kind=" + noop, "rare kind": "kind=warm", "queue": "queue=default", "label": "label.project=project-3",
+	"all": "", "state": "state=FINISHED", "rare state": "state=FAILED",
+	"several states": "state=FAILED,PENDING,RUNNING", "no such state": "state=BLOCKED",
+	"owner": "owner=user-7", "name": "name=name-7", "kind": "kind=" + noop, "rare kind": "kind=warm",
+	"queue": "queue=default", "label": "label.project=project-3",
 	"owner and state": "owner=user-7 state=FAILED", "unended": "custody!=none",
 }
 
@@ -438,7 +445,8 @@ func openSite(ctx context.Context, h http.Handler) (*site, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &site{addr: l.Addr().String(), srv: &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}, done: make(chan struct{})}
+	s := &site{addr: l.Addr().String(), srv: &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second},
+		done: make(chan struct{})}
 	go func() {
 		defer close(s.done)
 		s.srv.Serve(l) //nolint:errcheck // it ends with close

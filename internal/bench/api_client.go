@@ -23,7 +23,8 @@ func request(method, target, body string) []byte {
 	return b.Bytes()
 }
 
-// A conn is a connection that stays open. It costs the cores that it shares with the service as little as can be.
+// A conn is a connection that stays open. It costs the cores that it shares with the service as
+// little as can be.
 type conn struct {
 	net.Conn
 	in   *bufio.Reader
@@ -60,8 +61,8 @@ func (c *conn) ask(req []byte) (status int, body []byte, err error) {
 	return resp.StatusCode, c.body, err
 }
 
-// follow reads server-sent events. ready is called when the stream has begun; take is called with the data of each event,
-// and says whether more are wanted.
+// follow reads server-sent events. ready is called when the stream has begun; take is called with
+// the data of each event, and says whether more are wanted.
 func (s *site) follow(ctx context.Context, target string, ready func(), take func(data []byte) (bool, error)) error {
 	c, err := s.dial(ctx)
 	if err != nil {

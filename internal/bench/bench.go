@@ -1,5 +1,5 @@
-// Package bench is the command pawl bench. It measures throughput, latency, idle cost and the API of a service on this machine,
-// beside bare SQL that writes the same rows.
+// Package bench is the command pawl bench. It measures throughput, latency, idle cost and the API
+// of a service on this machine, beside bare SQL that writes the same rows.
 package bench
 
 import (
@@ -25,7 +25,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Command makes the command bench, with the benchmarks of this package and those that are handed in.
+// Command makes the command bench, with the benchmarks of this package and those that are handed
+// in.
 func Command(more ...func(*Options) *cobra.Command) *cobra.Command {
 	o := &Options{}
 	cmd := &cobra.Command{
@@ -41,9 +42,12 @@ schema, which is removed too.`,
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.PersistentFlags().StringVar(&o.dir, "dir", "", "folder, on the disk to be measured, to make the temporary one in (default: that of the system)")
-	cmd.PersistentFlags().StringVar(&o.DB, "db", "", "measure on this PostgreSQL instead of an embedded database, as postgres://user:password@host/database; in a schema of its own, which is removed")
-	cmd.PersistentFlags().StringVarP(&o.output, "output", "o", "text", "text, or json: one object whose keys name figure and unit")
+	cmd.PersistentFlags().StringVar(&o.dir, "dir", "",
+		"folder, on the disk to be measured, to make the temporary one in (default: that of the system)")
+	cmd.PersistentFlags().StringVar(&o.DB, "db", "", "measure on this PostgreSQL instead of an embedded "+
+		"database, as postgres://user:password@host/database; in a schema of its own, which is removed")
+	cmd.PersistentFlags().StringVarP(&o.output, "output", "o", "text",
+		"text, or json: one object whose keys name figure and unit")
 	cmd.AddCommand(tasksCommand(o), gateCommand(o), latencyCommand(o), idleCommand(o), apiCommand(o))
 	for _, command := range more {
 		cmd.AddCommand(command(o))
@@ -76,9 +80,10 @@ type Measurement struct {
 // errTime ends a benchmark that takes too long.
 var errTime = errors.New("the benchmark took too long")
 
-// Measure calls f with a folder that is removed afterwards, whatever happens, and prints what f found. It gives up
-// after limit.
-func (o *Options) Measure(cmd *cobra.Command, limit time.Duration, f func(context.Context, *Measurement) (Figures, error)) (err error) {
+// Measure calls f with a folder that is removed afterwards, whatever happens, and prints what f
+// found. It gives up after limit.
+func (o *Options) Measure(cmd *cobra.Command, limit time.Duration,
+	f func(context.Context, *Measurement) (Figures, error)) (err error) {
 	if o.output != "text" && o.output != "json" {
 		return term.Usagef("--output %q is unknown: give text or json", o.output)
 	}
@@ -144,9 +149,11 @@ type bed struct {
 	remove func() error
 }
 
-// openBed starts a service with the handlers that register adds, and waits until it has run a job of its own. Its
-// database is in dir, unless another one is measured. cfg needs neither store nor broker.
-func (m *Measurement) openBed(ctx context.Context, dir string, cfg pawl.Config, register func(*pawl.Service)) (*bed, error) {
+// openBed starts a service with the handlers that register adds, and waits until it has run a job
+// of its own. Its database is in dir, unless another one is measured. cfg needs neither store nor
+// broker.
+func (m *Measurement) openBed(ctx context.Context, dir string, cfg pawl.Config, register func(*pawl.Service)) (*bed,
+	error) {
 	b, err := m.makeBed(ctx, dir, cfg, register)
 	if err != nil {
 		return nil, err
@@ -159,7 +166,8 @@ func (m *Measurement) openBed(ctx context.Context, dir string, cfg pawl.Config, 
 }
 
 // makeBed makes a service that does not run yet, with one job that it will run first.
-func (m *Measurement) makeBed(ctx context.Context, dir string, cfg pawl.Config, register func(*pawl.Service)) (_ *bed, err error) {
+func (m *Measurement) makeBed(ctx context.Context, dir string, cfg pawl.Config,
+	register func(*pawl.Service)) (_ *bed, err error) {
 	b := &bed{}
 	if err := b.open(ctx, m, dir); err != nil {
 		return nil, err
@@ -167,7 +175,10 @@ func (m *Measurement) makeBed(ctx context.Context, dir string, cfg pawl.Config, 
 	b.ctx, b.cancel = context.WithCancelCause(ctx)
 	cfg.Store, cfg.Broker, cfg.Log = b.data.Store, b.data.Bus, m.Log
 	b.Service = pawl.New(cfg)
-	pawl.Handle(b.Service, "warm", func(context.Context, *pawl.Task[struct{}]) (struct{}, error) { return struct{}{}, nil })
+	pawl.Handle(b.Service, "warm", func(context.Context, *pawl.Task[struct{}]) (struct{},
+		error) {
+		return struct{}{}, nil
+	})
 	register(b.Service)
 	warm, err := b.Submit(b.ctx, pawl.Request{Spec: pawl.NewTask("warm", struct{}{})})
 	if err != nil {
@@ -194,7 +205,8 @@ func (b *bed) open(ctx context.Context, m *Measurement, dir string) error {
 	return nil
 }
 
-// Schema makes a schema of its own in the database that is measured. remove takes it away, also after ctx has ended.
+// Schema makes a schema of its own in the database that is measured. remove takes it away, also
+// after ctx has ended.
 func (m *Measurement) Schema(ctx context.Context) (name string, remove func() error, err error) {
 	name = "pawl_bench_" + job.NewID().Short()
 	migrator, err := node.OpenMigrator(m.DB, name)
@@ -231,8 +243,9 @@ var unfinished = job.Filter{{Field: "state", Op: job.Is, Values: []string{
 	string(job.Waiting), string(job.Pending), string(job.Running), string(job.Failed), string(job.Canceled),
 }}}
 
-// finished waits until n jobs of the benchmark are FINISHED in the database, and returns the moment at which the
-// question that found nothing else was asked. It asks again when there is news, and not before.
+// finished waits until n jobs of the benchmark are FINISHED in the database, and returns the moment
+// at which the question that found nothing else was asked. It asks again when there is news, and
+// not before.
 func (b *bed) finished(n int) (time.Time, error) {
 	news, err := b.data.Bus.Subscribe(b.ctx, engine.NewsTopic)
 	if err != nil {
@@ -246,7 +259,8 @@ func (b *bed) finished(n int) (time.Time, error) {
 		case err != nil:
 			return asked, err
 		case left.States[job.Failed]+left.States[job.Canceled] > 0:
-			return asked, fmt.Errorf("%d of the jobs of the benchmark failed", left.States[job.Failed]+left.States[job.Canceled])
+			return asked, fmt.Errorf("%d of the jobs of the benchmark failed",
+				left.States[job.Failed]+left.States[job.Canceled])
 		case len(left.States) == 0:
 			all, err := b.Count(b.ctx, nil)
 			if done := all.States[job.Finished]; err == nil && done != n+WarmJobs {

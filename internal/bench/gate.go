@@ -24,18 +24,21 @@ func gateCommand(o *Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gate",
 		Short: "Measure how many tasks per second go through under a limit",
-		Long: `Gate submits no-op tasks, --batch of them with each call, while the service runs them in --slots slots: in one part of a round under
-no limit; in one all under the same key, of which --most jobs may have a turn at once; and in one under --keys keys with the same
-limit each, in turn. Under a limit a job waits until it has its turn, and each end hands one on. The tasks are those of --owners owners,
-in turn: who waits for the same shares what is free.
+		Long: `Gate submits no-op tasks, --batch of them with each call, while the service runs them in --slots
+slots: in one part of a round under no limit; in one all under the same key, of which --most jobs
+may have a turn at once; and in one under --keys keys with the same limit each, in turn. Under a
+limit a job waits until it has its turn, and each end hands one on. The tasks are those of --owners
+owners, in turn: who waits for the same shares what is free.
 
-What ends together is committed together, so with more slots than turns the part without a limit has the larger transactions: the ratio
-depends on --slots. With no more slots than --most it is they that hold jobs back, and hardly the limit.
+What ends together is committed together, so with more slots than turns the part without a limit has
+the larger transactions: the ratio depends on --slots. With no more slots than --most it is they
+that hold jobs back, and hardly the limit.
 
-What is counted: from the first call of submit until the last job is FINISHED in the database. The three parts take turns, each on a
-fresh database, --rounds times; with --db there is one round before these that does not count. Figures are medians; a ratio is the
-median of the rounds' own ratios, since the parts of a round share the state of a busy machine. most_running is how many handlers of
-one key were ever seen at once: more than --most ends the benchmark.`,
+What is counted: from the first call of submit until the last job is FINISHED in the database. The
+three parts take turns, each on a fresh database, --rounds times; with --db there is one round
+before these that does not count. Figures are medians; a ratio is the median of the rounds' own
+ratios, since the parts of a round share the state of a busy machine. most_running is how many
+handlers of one key were ever seen at once: more than --most ends the benchmark.`,
 		Example: "  pawl bench gate --jobs 20000 --rounds 5",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -98,13 +101,16 @@ type gateFigures struct {
 func (f *gateFigures) Rows(row func(name, format string, args ...any)) {
 	row("no limit", "%.0f jobs/s, median of %.0f", f.Unlimited, f.EachNone)
 	row("one key", "%.0f jobs/s, median of %.0f; %.0f %% of no limit", f.OneKey, f.EachOne, 100*f.RatioOne)
-	row(fmt.Sprintf("%d keys", f.Keys), "%.0f jobs/s, median of %.0f; %.0f %% of no limit", f.ManyKeys, f.EachMany, 100*f.RatioMany)
+	row(fmt.Sprintf("%d keys", f.Keys), "%.0f jobs/s, median of %.0f; %.0f %% of no limit", f.ManyKeys, f.EachMany,
+		100*f.RatioMany)
 	row("limit", "%d for each key; %d of one key were seen to run at once", f.Most, f.MostRunning)
-	row("load", "%d no-op tasks of %s, %d slots, %d to a submit, %d rounds", f.Jobs, phrase.Plural(f.Owners, "owner"), f.Slots, f.Batch, f.Rounds)
+	row("load", "%d no-op tasks of %s, %d slots, %d to a submit, %d rounds", f.Jobs,
+		phrase.Plural(f.Owners, "owner"), f.Slots, f.Batch, f.Rounds)
 }
 
 func (b *gateBench) measure(ctx context.Context, m *Measurement) (Figures, error) {
-	f := &gateFigures{Jobs: b.jobs, Slots: b.slots, Batch: b.batch, Rounds: b.rounds, Most: b.most, Keys: b.keys, Owners: b.owners, Machine: m.Machine}
+	f := &gateFigures{Jobs: b.jobs, Slots: b.slots, Batch: b.batch, Rounds: b.rounds, Most: b.most, Keys: b.keys,
+		Owners: b.owners, Machine: m.Machine}
 	if m.DB != "" {
 		if _, err := b.round(ctx, m, 0, f); err != nil {
 			return nil, err
@@ -117,8 +123,10 @@ func (b *gateBench) measure(ctx context.Context, m *Measurement) (Figures, error
 		if err != nil {
 			return nil, err
 		}
-		fmt.Fprintf(m.Progress, "round %d of %d: no limit %.0f jobs/s, one key %.0f, %d keys %.0f\n", i+1, b.rounds, r[0], r[1], b.keys, r[2])
-		f.EachNone, f.EachOne, f.EachMany = append(f.EachNone, Rounded(r[0], 1)), append(f.EachOne, Rounded(r[1], 1)), append(f.EachMany, Rounded(r[2], 1))
+		fmt.Fprintf(m.Progress, "round %d of %d: no limit %.0f jobs/s, one key %.0f, %d keys %.0f\n", i+1, b.rounds,
+			r[0], r[1], b.keys, r[2])
+		f.EachNone, f.EachOne, f.EachMany = append(f.EachNone, Rounded(r[0], 1)),
+			append(f.EachOne, Rounded(r[1], 1)), append(f.EachMany, Rounded(r[2], 1))
 		one, many = append(one, r[1]/r[0]), append(many, r[2]/r[0])
 	}
 	f.Unlimited, f.OneKey, f.ManyKeys = Median(f.EachNone), Median(f.EachOne), Median(f.EachMany)
@@ -126,8 +134,10 @@ func (b *gateBench) measure(ctx context.Context, m *Measurement) (Figures, error
 	return f, nil
 }
 
-// round measures the three parts, in an order that changes: jobs per second with no key, one, and many.
-func (b *gateBench) round(ctx context.Context, m *Measurement, i int, f *gateFigures) (perSecond [3]float64, err error) {
+// round measures the three parts, in an order that changes: jobs per second with no key, one, and
+// many.
+func (b *gateBench) round(ctx context.Context, m *Measurement, i int, f *gateFigures) (perSecond [3]float64,
+	err error) {
 	parts := []int{0, 1, 2}
 	if i%2 == 1 { // what drifts weighs on all
 		slices.Reverse(parts)
@@ -145,7 +155,8 @@ func (b *gateBench) round(ctx context.Context, m *Measurement, i int, f *gateFig
 }
 
 // service measures one part in dir.
-func (b *gateBench) service(ctx context.Context, m *Measurement, dir string, keys int, f *gateFigures) (took time.Duration, err error) {
+func (b *gateBench) service(ctx context.Context, m *Measurement, dir string, keys int,
+	f *gateFigures) (took time.Duration, err error) {
 	var handled, most atomic.Int64
 	running := make([]atomic.Int64, keys+1)
 	all := make(chan struct{})

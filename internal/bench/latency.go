@@ -28,7 +28,8 @@ handler was called before that. submit_* are the call of submit alone.`,
 		Example: "  pawl bench latency --rate 200 --seconds 30",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := errors.Join(term.CheckRange("rate", b.rate, 1, 5000), term.CheckRange("seconds", b.seconds, 1, 600)); err != nil {
+			if err := errors.Join(term.CheckRange("rate", b.rate, 1, 5000),
+				term.CheckRange("seconds", b.seconds, 1, 600)); err != nil {
 				return err
 			}
 			return o.Measure(cmd, time.Duration(b.seconds)*time.Second+time.Minute, b.measure)

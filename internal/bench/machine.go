@@ -47,7 +47,8 @@ func (m *Machine) Rows(row func(name, format string, args ...any)) {
 	row("file system", "%s", m.FileSystem)
 }
 
-// ResidentMB returns the memory that this process has in RAM (VmRSS), in units of 2^20 bytes; 0: unknown.
+// ResidentMB returns the memory that this process has in RAM (VmRSS), in units of 2^20 bytes; 0:
+// unknown.
 func ResidentMB() float64 {
 	kb, _, _ := strings.Cut(ProcField("/proc/self/status", "VmRSS"), " ")
 	n, err := strconv.ParseFloat(kb, 64)
@@ -57,7 +58,8 @@ func ResidentMB() float64 {
 	return Rounded(n/1024, 1)
 }
 
-// UsedCPU returns the CPU time that this process has used so far, of the program and of the system on its behalf.
+// UsedCPU returns the CPU time that this process has used so far, of the program and of the system
+// on its behalf.
 func UsedCPU() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -97,8 +99,8 @@ func fileSystem(dir string) string {
 	return mountOf(dir, string(mounts))
 }
 
-// mountOf finds in mounts, which is a mountinfo file (see proc_pid_mountinfo(5)), the mount that dir is in: the longest
-// mount point, and of several on one point the last.
+// mountOf finds in mounts, which is a mountinfo file (see proc_pid_mountinfo(5)), the mount that
+// dir is in: the longest mount point, and of several on one point the last.
 func mountOf(dir, mounts string) string {
 	found, longest := "unknown", -1
 	for line := range strings.Lines(mounts) {
@@ -108,7 +110,8 @@ func mountOf(dir, mounts string) string {
 			continue
 		}
 		point := mountEscapes.Replace(at[4])
-		if rest, within := strings.CutPrefix(dir, strings.TrimSuffix(point, "/")); within && (rest == "" || rest[0] == '/') && len(point) >= longest {
+		if rest, within := strings.CutPrefix(dir, strings.TrimSuffix(point, "/")); within &&
+			(rest == "" || rest[0] == '/') && len(point) >= longest {
 			found, longest = what[0]+" on "+what[1], len(point)
 		}
 	}

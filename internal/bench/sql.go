@@ -15,23 +15,29 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// What bare SQL does for a task: the statements that one would write by hand for this schema and these tasks. What is
-// the same for all of them stands in the statements. Parameters have no numbers: the driver looks those up one by one.
+// What bare SQL does for a task: the statements that one would write by hand for this schema and
+// these tasks. What is the same for all of them stands in the statements. Parameters have no
+// numbers: the driver looks those up one by one.
 const (
 	sqlSubmitJob = `INSERT INTO jobs (id, tenant, owner, kind, name, queue, machine, priority, max_attempts, created,
 		state, custody, epoch, n, lane, attempt, since, stem)
-		VALUES (?, 'default', 'pawl', 'noop', ?, 'default', '', 5, 10, ?, 'PENDING', 'ready', 1, 1, 'task', 1, ?, 'noop-')`
+		VALUES (?, 'default', 'pawl', 'noop', ?, 'default', '', 5, 10, ?, 'PENDING', 'ready', 1, 1, 'task', 1,
+			?, 'noop-')`
 	sqlSubmitSpec   = `INSERT INTO specs (seq, request) VALUES (?, ?)`
 	sqlSubmitEvents = `INSERT INTO events (job, n, epoch, state, custody, at, cause, actor)
 		SELECT seq, n, 0, state, custody, created, 'submit', owner FROM jobs WHERE seq >= ?`
-	sqlClaim = `UPDATE jobs SET state = 'RUNNING', custody = 'worker', epoch = epoch + 1, n = n + 1, session = ?, claim = ?, since = ?
-		WHERE seq IN (SELECT seq FROM jobs WHERE custody = 'ready' AND queue = 'default' AND kind = 'noop' AND machine = '' AND lane = 'task'
+	sqlClaim = `UPDATE jobs SET state = 'RUNNING', custody = 'worker', epoch = epoch + 1, n = n + 1,
+		session = ?, claim = ?, since = ?
+		WHERE seq IN (SELECT seq FROM jobs WHERE custody = 'ready' AND queue = 'default' AND kind = 'noop'
+			AND machine = '' AND lane = 'task'
 			ORDER BY priority, created LIMIT ?)
 		RETURNING seq, id, (SELECT request FROM specs WHERE specs.seq = jobs.seq)`
 	sqlClaimEvents = `INSERT INTO events (job, n, epoch, state, custody, at, cause, actor)
 		SELECT seq, n, epoch - 1, state, custody, since, 'claim', session FROM jobs WHERE session = ? AND claim = ?`
-	sqlFinish = `UPDATE jobs SET state = 'FINISHED', custody = 'none', epoch = epoch + 1, n = n + 1, session = NULL, claim = NULL,
-		since = ?, ended = ?, code = 'NORMAL_COMPLETION', result = ? WHERE seq IN (SELECT value FROM json_each(?)) AND epoch = 2 AND session = ?`
+	sqlFinish = `UPDATE jobs SET state = 'FINISHED', custody = 'none', epoch = epoch + 1, n = n + 1,
+		session = NULL, claim = NULL,
+		since = ?, ended = ?, code = 'NORMAL_COMPLETION', result = ?
+			WHERE seq IN (SELECT value FROM json_each(?)) AND epoch = 2 AND session = ?`
 	sqlFinishEvents = `INSERT INTO events (job, n, epoch, state, custody, at, cause, actor, code, change)
 		SELECT value, 3, 2, 'FINISHED', 'none', ?, 'work', ?, 'NORMAL_COMPLETION', ? FROM json_each(?)`
 )
@@ -183,7 +189,8 @@ func (q *bareSQL) drain(ctx context.Context, slots int) error {
 	}
 }
 
-// claim takes up to n jobs, with what a handler would need of them, and returns their rows' numbers.
+// claim takes up to n jobs, with what a handler would need of them, and returns their rows'
+// numbers.
 func (q *bareSQL) claim(ctx context.Context, session job.ID, n int) (claimed []int64, err error) {
 	err = q.within(ctx, func(tx *sql.Tx) error {
 		claim, now := job.NewID(), time.Now().UnixMicro()

@@ -13,36 +13,48 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// What bare SQL does for a task on PostgreSQL. What is the same for all tasks stands in the statements; search_path leads
-// to the schema.
+// What bare SQL does for a task on PostgreSQL. What is the same for all tasks stands in the
+// statements; search_path leads to the schema.
 const (
-	pgSubmit = `WITH new AS MATERIALIZED (SELECT * FROM unnest($1::uuid[], $2::text[], $3::json[]) n(id, name, request)), spec AS (
+	pgSubmit = `WITH new AS MATERIALIZED (
+			SELECT * FROM unnest($1::uuid[], $2::text[], $3::json[]) n(id, name, request)
+		), spec AS (
 			INSERT INTO specs (id, tenant, owner, kind, name, stem, queue, priority, max_attempts, created, request)
 			SELECT id, 'default', 'pawl', 'noop', name, 'noop-', 'default', 5, 10, now(), request FROM new
 		), job AS (
-			INSERT INTO jobs (id, tenant, kind, queue, machine, priority, created, state, custody, epoch, n, ord, lane, attempt, since)
-			SELECT id, 'default', 'noop', 'default', '', 5, now(), 'PENDING', 'ready', 1, 1, pg_current_xact_id()::text::bigint, 'task', 1, now() FROM new
+			INSERT INTO jobs (id, tenant, kind, queue, machine, priority, created, state, custody, epoch, n,
+				ord, lane, attempt, since)
+			SELECT id, 'default', 'noop', 'default', '', 5, now(), 'PENDING', 'ready', 1, 1,
+				pg_current_xact_id()::text::bigint, 'task', 1, now() FROM new
 		)
 		INSERT INTO events (job, n, tenant, ord, epoch, state, custody, at, cause, actor)
-		SELECT id, 1, 'default', pg_current_xact_id()::text::bigint, 0, 'PENDING', 'ready', now(), 'submit', 'pawl' FROM new`
+		SELECT id, 1, 'default', pg_current_xact_id()::text::bigint, 0, 'PENDING', 'ready', now(), 'submit',
+			'pawl' FROM new`
 	pgClaim = `WITH took AS (
-			UPDATE jobs SET state = 'RUNNING', custody = 'worker', epoch = epoch + 1, n = n + 1, session = $1, claim = $2, since = now()
-			WHERE id = ANY (ARRAY(SELECT id FROM jobs WHERE custody = 'ready' AND queue = 'default' AND kind = 'noop' AND machine = '' AND lane = 'task'
+			UPDATE jobs SET state = 'RUNNING', custody = 'worker', epoch = epoch + 1, n = n + 1, session = $1,
+				claim = $2, since = now()
+			WHERE id = ANY (ARRAY(SELECT id FROM jobs WHERE custody = 'ready' AND queue = 'default'
+				AND kind = 'noop' AND machine = '' AND lane = 'task'
 				ORDER BY priority, created, id LIMIT $3 FOR UPDATE SKIP LOCKED))
 			RETURNING id
 		), history AS (
 			INSERT INTO events (job, n, tenant, ord, epoch, state, custody, at, cause, session)
-			SELECT id, 2, 'default', pg_current_xact_id()::text::bigint, 1, 'RUNNING', 'worker', now(), 'claim', $1 FROM took
+			SELECT id, 2, 'default', pg_current_xact_id()::text::bigint, 1, 'RUNNING', 'worker', now(), 'claim',
+				$1 FROM took
 		)
-		SELECT s.id, s.request FROM took t CROSS JOIN LATERAL (SELECT id, request FROM specs WHERE id = t.id OFFSET 0) s`
+		SELECT s.id, s.request FROM took t
+		CROSS JOIN LATERAL (SELECT id, request FROM specs WHERE id = t.id OFFSET 0) s`
 	pgFinish = `WITH gone AS (
 			DELETE FROM jobs WHERE id = ANY ($1) AND epoch = 2 AND session = $2 RETURNING id, created
 		), kept AS (
-			INSERT INTO ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, created, since, ended, needs, ties, told, wished_by, code, message)
-			SELECT id, 'default', 'FINISHED', 3, 3, pg_current_xact_id()::text::bigint, 1, 0, 0, 0, created, now(), now(), 0, 0, 0, '', 'NORMAL_COMPLETION', '' FROM gone
+			INSERT INTO ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, created,
+				since, ended, needs, ties, told, wished_by, code, message)
+			SELECT id, 'default', 'FINISHED', 3, 3, pg_current_xact_id()::text::bigint, 1, 0, 0, 0, created,
+				now(), now(), 0, 0, 0, '', 'NORMAL_COMPLETION', '' FROM gone
 		)
 		INSERT INTO events (job, n, tenant, ord, epoch, state, custody, at, cause, session, code)
-		SELECT id, 3, 'default', pg_current_xact_id()::text::bigint, 2, 'FINISHED', 'none', now(), 'work', $2, 'NORMAL_COMPLETION' FROM gone`
+		SELECT id, 3, 'default', pg_current_xact_id()::text::bigint, 2, 'FINISHED', 'none', now(), 'work', $2,
+			'NORMAL_COMPLETION' FROM gone`
 )
 
 // postgres measures bare SQL in a fresh schema of a PostgreSQL database.
@@ -75,7 +87,8 @@ func withBarePostgres(ctx context.Context, dsn, schema string, f func(*barePostg
 	if err != nil {
 		return err
 	}
-	for name, v := range map[string]string{"search_path": schema, "plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "jit": "off"} {
+	for name, v := range map[string]string{"search_path": schema, "plan_cache_mode": "force_generic_plan",
+		"enable_seqscan": "off", "jit": "off"} {
 		config.RuntimeParams[name] = v
 	}
 	q := &barePostgres{}
@@ -88,7 +101,8 @@ func withBarePostgres(ctx context.Context, dsn, schema string, f func(*barePostg
 	return f(q)
 }
 
-// keep makes the jobs that have ended before, and does at once what autovacuum would do beside the jobs that are measured.
+// keep makes the jobs that have ended before, and does at once what autovacuum would do beside the
+// jobs that are measured.
 func (q *barePostgres) keep(ctx context.Context, b *tasksBench) error {
 	if b.kept == 0 {
 		return nil
@@ -129,7 +143,8 @@ func drainBare(ctx context.Context, conn *pgx.Conn, n int) error {
 		var ids [][16]byte
 		var id [16]byte
 		var request json.RawMessage
-		if _, err := pgx.ForEachRow(rows, []any{&id, &request}, func() error { ids = append(ids, id); return nil }); err != nil {
+		if _, err := pgx.ForEachRow(rows, []any{&id, &request},
+			func() error { ids = append(ids, id); return nil }); err != nil {
 			return err
 		}
 		if len(ids) == 0 {

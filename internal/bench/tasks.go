@@ -63,10 +63,13 @@ garbage collection included: it says more than the clock where others use the ma
 	cmd.Flags().IntVar(&b.slots, "slots", 200, "tasks that run at once")
 	cmd.Flags().IntVar(&b.batch, "batch", 1000, "tasks in each call of submit")
 	cmd.Flags().IntVar(&b.rounds, "rounds", 3, "rounds, of Pawl and bare SQL each")
-	cmd.Flags().BoolVar(&b.later, "work-alone", false, "submit all tasks before the service runs, and measure from then on")
-	cmd.Flags().IntVar(&b.kept, "kept", 0, "jobs that have ended before and are kept: bare SQL makes them, for Pawl and itself, before each round")
+	cmd.Flags().BoolVar(&b.later, "work-alone", false,
+		"submit all tasks before the service runs, and measure from then on")
+	cmd.Flags().IntVar(&b.kept, "kept", 0,
+		"jobs that have ended before and are kept: bare SQL makes them, for Pawl and itself, before each round")
 	term.DurationVar(cmd, &b.limit, "timeout", 10*time.Minute, "give up after this time")
-	cmd.Flags().StringVar(&b.profile, "cpuprofile", "", "write a CPU profile of Pawl's part of the first round to this file, for go tool pprof")
+	cmd.Flags().StringVar(&b.profile, "cpuprofile", "",
+		"write a CPU profile of Pawl's part of the first round to this file, for go tool pprof")
 	return cmd
 }
 
@@ -117,11 +120,15 @@ type taskFigures struct {
 
 // Rows implements [Figures].
 func (f *taskFigures) Rows(row func(name, format string, args ...any)) {
-	row("pawl", "%.0f jobs/s, median of %.0f; submitted at %.0f jobs/s meanwhile", f.JobsPerSecond, f.EachJobsPerSecond, f.SubmitPerSecond)
-	row("bare SQL", "%.0f jobs/s, median of %.0f; best %.0f", f.SQLJobsPerSecond, f.EachSQLPerSecond, f.SQLLimitPerSecond)
+	row("pawl", "%.0f jobs/s, median of %.0f; submitted at %.0f jobs/s meanwhile", f.JobsPerSecond,
+		f.EachJobsPerSecond, f.SubmitPerSecond)
+	row("bare SQL", "%.0f jobs/s, median of %.0f; best %.0f", f.SQLJobsPerSecond, f.EachSQLPerSecond,
+		f.SQLLimitPerSecond)
 	row("ratio", "%.0f %% of bare SQL", 100*f.RatioToSQL)
-	row("cost", "%.0f µs of CPU per job (bare SQL: %.0f), %.2f statements, %.0f MB resident", f.CPUPerJob, f.SQLCPUPerJob, f.StatementsPerJob, f.RSS)
-	row("load", "%d no-op tasks, %d slots, %d to a submit, %d rounds, beside %d jobs that have ended", f.Jobs, f.Slots, f.Batch, f.Rounds, f.Kept)
+	row("cost", "%.0f µs of CPU per job (bare SQL: %.0f), %.2f statements, %.0f MB resident", f.CPUPerJob,
+		f.SQLCPUPerJob, f.StatementsPerJob, f.RSS)
+	row("load", "%d no-op tasks, %d slots, %d to a submit, %d rounds, beside %d jobs that have ended", f.Jobs,
+		f.Slots, f.Batch, f.Rounds, f.Kept)
 }
 
 func (b *tasksBench) measure(ctx context.Context, m *Measurement) (Figures, error) {
@@ -158,7 +165,8 @@ func (b *tasksBench) measure(ctx context.Context, m *Measurement) (Figures, erro
 }
 
 // round measures Pawl and bare SQL, one after the other. What Pawl costs besides time goes into f.
-func (b *tasksBench) round(ctx context.Context, m *Measurement, i int, f *taskFigures) (ours, theirs taskRound, err error) {
+func (b *tasksBench) round(ctx context.Context, m *Measurement, i int, f *taskFigures) (ours, theirs taskRound,
+	err error) {
 	halves := []func(dir string) error{
 		func(dir string) (err error) {
 			ours, err = b.service(ctx, m, dir, i == 0, f)
@@ -193,7 +201,8 @@ func (b *tasksBench) round(ctx context.Context, m *Measurement, i int, f *taskFi
 }
 
 // service measures Pawl in dir. What it costs besides time goes into f.
-func (b *tasksBench) service(ctx context.Context, m *Measurement, dir string, first bool, f *taskFigures) (r taskRound, err error) {
+func (b *tasksBench) service(ctx context.Context, m *Measurement, dir string, first bool,
+	f *taskFigures) (r taskRound, err error) {
 	var handled atomic.Int64
 	all := make(chan struct{})
 	if m.DB == "" {
@@ -214,7 +223,8 @@ func (b *tasksBench) service(ctx context.Context, m *Measurement, dir string, fi
 	}
 	defer func() { err = errors.Join(err, svc.close()) }()
 	if m.DB != "" {
-		if err := withBarePostgres(svc.ctx, m.DB, svc.schema, func(q *barePostgres) error { return q.keep(svc.ctx, b) }); err != nil {
+		if err := withBarePostgres(svc.ctx, m.DB, svc.schema,
+			func(q *barePostgres) error { return q.keep(svc.ctx, b) }); err != nil {
 			return r, err
 		}
 	}

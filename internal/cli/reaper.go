@@ -13,16 +13,16 @@ import (
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 )
 
-// inherits reports whether this process gets the orphans of others: as process 1 of a container, or because it was made their
-// reaper.
+// inherits reports whether this process gets the orphans of others: as process 1 of a container, or
+// because it was made their reaper.
 func inherits() bool {
 	var reaper int32
 	_ = unix.Prctl(unix.PR_GET_CHILD_SUBREAPER, uintptr(unsafe.Pointer(&reaper)), 0, 0, 0)
 	return os.Getpid() == 1 || reaper != 0
 }
 
-// initMain runs this command line in a child, which has no children but its own, and reaps whatever else comes. It passes
-// signals on, and returns the exit code of the child.
+// initMain runs this command line in a child, which has no children but its own, and reaps whatever
+// else comes. It passes signals on, and returns the exit code of the child.
 func initMain() int {
 	self, err := os.Executable()
 	if err != nil {
@@ -54,7 +54,8 @@ func initMain() int {
 	return term.ExitBroken
 }
 
-// reapAll reaps all children that have ended, and reports whether one of them was the child, and its exit code then.
+// reapAll reaps all children that have ended, and reports whether one of them was the child, and
+// its exit code then.
 func reapAll(child int) (code int, ended bool) {
 	for {
 		var status syscall.WaitStatus

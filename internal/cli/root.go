@@ -1,5 +1,5 @@
-// Package cli is the command line of pawl: the root command, what holds for all commands, and pawl version. The commands
-// themselves are in the packages below, one for each subject:
+// Package cli is the command line of pawl: the root command, what holds for all commands, and pawl
+// version. The commands themselves are in the packages below, one for each subject:
 //
 //	term      how a command ends and what it prints: exit codes, documents, tables, advice that can be typed
 //	target    where a command asks: a server, a process that has a folder, or the folder
@@ -35,7 +35,8 @@ import (
 	"github.com/pawl-jobs/pawl/internal/node"
 )
 
-// Main runs the command line of this process, which is of a version of Pawl, and returns its exit code.
+// Main runs the command line of this process, which is of a version of Pawl, and returns its exit
+// code.
 func Main(ctx context.Context, version string) int {
 	node.Version = version
 	if inherits() {
@@ -78,7 +79,8 @@ pawl help exit-codes says what the exit codes mean.`,
 	target.Flags(root)
 	term.QuietFlag(root)
 	for _, c := range slices.Concat(jobs.Commands(), jobfile.Commands(), admin.Commands(), []*cobra.Command{
-		run.Command(), bench.Command(programs.LocalCommand, programs.PaperCommand), chaos.Command(), versionCommand(), term.ExitTopic(),
+		run.Command(), bench.Command(programs.LocalCommand, programs.PaperCommand), chaos.Command(),
+		versionCommand(), term.ExitTopic(),
 	}) {
 		term.CheckArgs(c)
 		if c.Name() != "run" { // it asks first
@@ -89,8 +91,8 @@ pawl help exit-codes says what the exit codes mean.`,
 	return root
 }
 
-// interruptible ends the context of a command, and of those below it, at the first signal to stop. The second one ends
-// the process at once.
+// interruptible ends the context of a command, and of those below it, at the first signal to stop.
+// The second one ends the process at once.
 func interruptible(c *cobra.Command) {
 	if run := c.RunE; run != nil {
 		c.RunE = func(cmd *cobra.Command, args []string) error {

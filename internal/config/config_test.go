@@ -12,10 +12,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 )
 
-var update = flag.Bool("update", false, "write the table of settings anew")
+var update = flag.Bool("update", false, "write the table of settings and their words anew")
 
 // load loads a configuration from a file's content, the environment and flags.
 func load(t *testing.T, file string, env []string, flags map[string]string) (*Loaded, error) {
@@ -307,6 +308,11 @@ func FuzzFile(f *testing.F) {
 }
 
 // TestTable holds the documentation to the struct.
+// TestWords holds what is said of settings to the comments on their fields.
+func TestWords(t *testing.T) {
+	testenv.HoldWords(t, "words.json", testenv.FieldWords(t, ".", "key")["Config"], *update)
+}
+
 func TestTable(t *testing.T) {
 	const name, begin, end = "../../docs/configuration.md", "<!-- settings -->\n", "<!-- /settings -->"
 	text, err := os.ReadFile(name)

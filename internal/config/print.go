@@ -21,8 +21,8 @@ func (l *Loaded) Print(w io.Writer) error {
 	return t.Flush()
 }
 
-// Changes compares l with the configuration that takes its place: which settings take their new value at once, and which
-// only at the next start, each as "key: old → new".
+// Changes compares l with the configuration that takes its place: which settings take their new
+// value at once, and which only at the next start, each as "key: old → new".
 func (l *Loaded) Changes(next *Loaded) (now, later []string) {
 	for i := range Settings {
 		s := &Settings[i]
@@ -58,7 +58,8 @@ func (l *Loaded) Reloaded(next *Loaded) *Loaded {
 // Table is the table of all settings for the documentation, in Markdown.
 func Table() string {
 	var b strings.Builder
-	b.WriteString("| in the file | flag | variable | value | default | SIGHUP | meaning |\n|---|---|---|---|---|---|---|\n")
+	b.WriteString("| in the file | flag | variable | value | default | SIGHUP | meaning " +
+		"|\n|---|---|---|---|---|---|---|\n")
 	for i := range Settings {
 		s := &Settings[i]
 		def, reload, unit := "`"+s.Default+"`", "", s.Unit()
@@ -74,7 +75,8 @@ func Table() string {
 		case s.Min != "" && s.Max != "":
 			unit += ", " + s.Min + " to " + s.Max
 		}
-		fmt.Fprintf(&b, "| `%s` | `--%s` | `%s` | %s | %s | %s | %s |\n", s.Key, s.Flag(), s.Variable(), unit, def, reload, s.Doc)
+		fmt.Fprintf(&b, "| `%s` | `--%s` | `%s` | %s | %s | %s | %s |\n", s.Key, s.Flag(), s.Variable(), unit, def,
+			reload, s.Doc)
 	}
 	return b.String()
 }

@@ -1,13 +1,15 @@
 package config
 
 import (
+	_ "embed"
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
 	"strings"
 )
 
-// A Setting is one field of [Config], as its tags describe it.
+// A Setting is one field of [Config], as its tags and its comment describe it.
 type Setting struct {
 	Key     string // in the file: limits.body
 	Default string
@@ -22,18 +24,31 @@ type Setting struct {
 }
 
 // Settings are all settings, in the order of the struct.
-var Settings = settings(reflect.TypeFor[Config](), "", nil)
+var Settings = settings(reflect.TypeFor[Config](), "", nil, words())
 
-func settings(t reflect.Type, section string, index []int) []Setting {
+// wordsText is what the comments on the fields of [Config] say, by the key of the setting: go test
+// ./internal/config -update.
+//
+//go:embed words.json
+var wordsText []byte
+
+func words() (words map[string]string) {
+	if err := json.Unmarshal(wordsText, &words); err != nil {
+		panic("internal/config/words.json: " + err.Error())
+	}
+	return words
+}
+
+func settings(t reflect.Type, section string, index []int, words map[string]string) []Setting {
 	var all []Setting
 	for f := range t.Fields() {
 		key, at := section+f.Tag.Get("key"), append(slices.Clone(index), f.Index...)
 		if f.Type.Kind() == reflect.Struct {
-			all = append(all, settings(f.Type, key+".", at)...)
+			all = append(all, settings(f.Type, key+".", at, words)...)
 			continue
 		}
 		s := Setting{
-			Key: key, Default: f.Tag.Get("default"), Doc: f.Tag.Get("doc"), Min: f.Tag.Get("min"), Max: f.Tag.Get("max"),
+			Key: key, Default: f.Tag.Get("default"), Doc: words[key], Min: f.Tag.Get("min"), Max: f.Tag.Get("max"),
 			Reload: f.Tag.Get("reload") != "", index: at, kind: f.Type,
 		}
 		s.OneOf = list(f.Tag.Get("oneof"))
@@ -130,7 +145,8 @@ func (s *Setting) shown(c *Config) string {
 
 // same reports whether two configurations agree in it.
 func (s *Setting) same(a, b *Config) bool {
-	return reflect.DeepEqual(reflect.ValueOf(a).Elem().FieldByIndex(s.index).Interface(), reflect.ValueOf(b).Elem().FieldByIndex(s.index).Interface())
+	return reflect.DeepEqual(reflect.ValueOf(a).Elem().FieldByIndex(s.index).Interface(),
+		reflect.ValueOf(b).Elem().FieldByIndex(s.index).Interface())
 }
 
 // byName finds a setting by one of its names.

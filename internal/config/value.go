@@ -88,7 +88,8 @@ func (p Prefixes) Contains(addr netip.Addr) bool {
 	return false
 }
 
-// Programs are programs by name: what starts each, and its arguments. They are written as JSON, or as a map of lists in the file.
+// Programs are programs by name: what starts each, and its arguments. They are written as JSON, or
+// as a map of lists in the file.
 type Programs map[string][]string
 
 // UnmarshalText implements [encoding.TextUnmarshaler].

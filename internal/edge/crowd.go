@@ -9,9 +9,10 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// A Crowd keeps the connections of servers below a number, so that callers never take the descriptors that the service
-// needs for its own work. Where it is full, the connection that has been without a request for longest makes room for the
-// next one. Where each has a request, the next one waits.
+// A Crowd keeps the connections of servers below a number, so that callers never take the
+// descriptors that the service needs for its own work. Where it is full, the connection that has
+// been without a request for longest makes room for the next one. Where each has a request, the
+// next one waits.
 type Crowd struct {
 	most int
 
@@ -28,8 +29,9 @@ func NewCrowd(most int) *Crowd {
 	return c
 }
 
-// Join has the connections of a server count that come from l. It is called before the server serves the listener that it
-// returns, which accepts again, with backoff, after a shortage of the machine.
+// Join has the connections of a server count that come from l. It is called before the server
+// serves the listener that it returns, which accepts again, with backoff, after a shortage of the
+// machine.
 func (c *Crowd) Join(s *http.Server, l net.Listener) net.Listener {
 	s.ConnState = func(conn net.Conn, state http.ConnState) {
 		c.note(conn, state == http.StateNew || state == http.StateIdle)
@@ -75,7 +77,8 @@ func (c *Crowd) enter(m *member, e *entrance) bool {
 	return !e.shut
 }
 
-// oldest returns the connection that has been without a request for longest. It is called with mu held.
+// oldest returns the connection that has been without a request for longest. It is called with mu
+// held.
 func (c *Crowd) oldest() (oldest *member) {
 	for m := range c.conns {
 		if m.idle > 0 && (oldest == nil || m.idle < oldest.idle) {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Behind returns next as it is reached through proxies: the address of a request is that of the client for whom a trusted
-// proxy sent it.
+// Behind returns next as it is reached through proxies: the address of a request is that of the
+// client for whom a trusted proxy sent it.
 func Behind(next http.Handler, trusted func(netip.Addr) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if client := Client(r, trusted); client != r.RemoteAddr {
@@ -19,16 +19,18 @@ func Behind(next http.Handler, trusted func(netip.Addr) bool) http.Handler {
 	})
 }
 
-// Client returns the address from which a request came: that of its connection, or, if that is a trusted proxy, the
-// nearest one before it that is no trusted proxy. A proxy that sets one of the two headers may let the other pass as the
-// client wrote it, so where there are both and they disagree, none is believed.
+// Client returns the address from which a request came: that of its connection, or, if that is a
+// trusted proxy, the nearest one before it that is no trusted proxy. A proxy that sets one of the
+// two headers may let the other pass as the client wrote it, so where there are both and they
+// disagree, none is believed.
 func Client(r *http.Request, trusted func(netip.Addr) bool) string {
 	peer, ok := address(r.RemoteAddr)
 	if !ok || !trusted(peer) {
 		return r.RemoteAddr
 	}
 	var told []string
-	for _, chain := range [][]string{listed(r.Header.Values("X-Forwarded-For")), forwarded(r.Header.Values("Forwarded"))} {
+	for _, chain := range [][]string{listed(r.Header.Values("X-Forwarded-For")),
+		forwarded(r.Header.Values("Forwarded"))} {
 		if len(chain) > 0 {
 			told = append(told, nearest(chain, trusted))
 		}
@@ -39,8 +41,8 @@ func Client(r *http.Request, trusted func(netip.Addr) bool) string {
 	return told[0]
 }
 
-// nearest returns the last address of a chain that is no trusted proxy, or the first of all when all are; "" when there is
-// something else before it is found.
+// nearest returns the last address of a chain that is no trusted proxy, or the first of all when
+// all are; "" when there is something else before it is found.
 func nearest(chain []string, trusted func(netip.Addr) bool) (found string) {
 	for i := len(chain) - 1; i >= 0; i-- {
 		a, ok := address(chain[i])

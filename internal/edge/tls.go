@@ -1,5 +1,5 @@
-// Package edge is what stands between the network and the API: the files of a certificate, which change while the service
-// runs, and the proxies before it, which speak for others.
+// Package edge is what stands between the network and the API: the files of a certificate, which
+// change while the service runs, and the proxies before it, which speak for others.
 package edge
 
 import (
@@ -13,8 +13,9 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// A Pair is a certificate with its key in two files. When they change, connections that begin from then on get the new
-// one; others stay. A pair that is broken, or half replaced, leaves the one before in use. It is safe for concurrent use.
+// A Pair is a certificate with its key in two files. When they change, connections that begin from
+// then on get the new one; others stay. A pair that is broken, or half replaced, leaves the one
+// before in use. It is safe for concurrent use.
 type Pair struct {
 	cert, key string
 	told      func(error)
@@ -33,11 +34,12 @@ type stamp struct {
 	err      string
 }
 
-// settled is longer than a tick of any file system's clock: what was written twice in one tick may have one stamp.
+// settled is longer than a tick of any file system's clock: what was written twice in one tick may
+// have one stamp.
 const settled = 2 * time.Second
 
-// OpenPair reads the files. told is called for each change of them: with nil when the new pair is in use, else with why
-// it is not.
+// OpenPair reads the files. told is called for each change of them: with nil when the new pair is
+// in use, else with why it is not.
 func OpenPair(cert, key string, told func(error)) (*Pair, error) {
 	p := &Pair{cert: cert, key: key, told: told}
 	p.stamps = p.look()
@@ -47,8 +49,9 @@ func OpenPair(cert, key string, told func(error)) (*Pair, error) {
 	return p, nil
 }
 
-// Certificate is the pair in use, for [tls.Config.GetCertificate]. It looks at the files: that costs two calls of the
-// system for each handshake, as long as they have not just changed, and nothing in between.
+// Certificate is the pair in use, for [tls.Config.GetCertificate]. It looks at the files: that
+// costs two calls of the system for each handshake, as long as they have not just changed, and
+// nothing in between.
 func (p *Pair) Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,7 +87,8 @@ func (p *Pair) refresh() {
 	}
 }
 
-// read takes the files into use, and reports whether they are others than before. Called with mu held, or by who made p.
+// read takes the files into use, and reports whether they are others than before. Called with mu
+// held, or by who made p.
 func (p *Pair) read() (changed bool) {
 	cert, certErr := os.ReadFile(p.cert)
 	key, keyErr := os.ReadFile(p.key)

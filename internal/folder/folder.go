@@ -1,4 +1,5 @@
-// Package folder holds what a data folder is by itself: the one of a process, or of several, and a machine.
+// Package folder holds what a data folder is by itself: the one of a process, or of several, and a
+// machine.
 package folder
 
 import (
@@ -22,8 +23,9 @@ const holderFormat = "process %d on %s"
 // orphanWait is how long a lock may outlive its holder.
 const orphanWait = 5 * time.Second
 
-// orphaned reports whether the holder of a lock, who wrote this text into it, is a process of this host that is dead.
-// Its lock is then held only by a child of it that has not come from its fork to its exec yet, which closes the file.
+// orphaned reports whether the holder of a lock, who wrote this text into it, is a process of this
+// host that is dead. Its lock is then held only by a child of it that has not come from its fork to
+// its exec yet, which closes the file.
 func orphaned(holder, host string) bool {
 	var pid int
 	var on string
@@ -33,16 +35,17 @@ func orphaned(holder, host string) bool {
 	return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 }
 
-// Take takes a folder for this process alone, for the life of the returned file. The kernel frees it when the process
-// dies, however it dies. The error is of kind Locked where other processes have it.
+// Take takes a folder for this process alone, for the life of the returned file. The kernel frees
+// it when the process dies, however it dies. The error is of kind Locked where other processes have
+// it.
 func Take(dir string) (*os.File, error) { return lock(dir, syscall.LOCK_EX) }
 
-// Join takes a folder for this process and others that join it, whose jobs are elsewhere. The error is of kind Locked where
-// a process has it alone.
+// Join takes a folder for this process and others that join it, whose jobs are elsewhere. The error
+// is of kind Locked where a process has it alone.
 func Join(dir string) (*os.File, error) { return lock(dir, syscall.LOCK_SH) }
 
-// Mark says of a folder which this process has joined that its jobs are elsewhere: from then on [Shared] holds of it, also
-// when no process is there.
+// Mark says of a folder which this process has joined that its jobs are elsewhere: from then on
+// [Shared] holds of it, also when no process is there.
 func Mark(dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, sharedFile), []byte(sharedText), 0o600); err != nil {
 		return job.Errorf(job.Unavailable, "mark data folder: %w", err)
@@ -89,7 +92,8 @@ func lock(dir string, how int) (*os.File, error) {
 			if readErr != nil || holder == "" {
 				holder = "another process"
 			}
-			err = job.Errorf(job.Locked, "data folder %s is in use by %s: wait for it, stop it, or use another folder with --dir", dir, holder)
+			err = job.Errorf(job.Locked,
+				"data folder %s is in use by %s: wait for it, stop it, or use another folder with --dir", dir, holder)
 		}
 		f.Close()
 		return nil, err
@@ -108,9 +112,9 @@ func lock(dir string, how int) (*os.File, error) {
 	return f, nil
 }
 
-// Machine returns the id of the machine that a folder stands for. It is made once, with the folder; of several processes that
-// begin at once one makes it. A folder that has had programs and has none is damaged: with another id nobody would look after
-// them.
+// Machine returns the id of the machine that a folder stands for. It is made once, with the folder;
+// of several processes that begin at once one makes it. A folder that has had programs and has none
+// is damaged: with another id nobody would look after them.
 func Machine(dir string) (string, error) {
 	name := filepath.Join(dir, "machine")
 	if id, err := readMachine(name); !errors.Is(err, fs.ErrNotExist) {
@@ -118,7 +122,8 @@ func Machine(dir string) (string, error) {
 	}
 	for _, made := range []string{"ends", "past", "work"} {
 		if _, err := os.Lstat(filepath.Join(dir, made)); err == nil {
-			return "", job.Errorf(job.Corrupt, "%s is missing: it held the id of the machine that jobs of this folder belong to; restore it, or write the machine there "+
+			return "", job.Errorf(job.Corrupt, "%s is missing: it held the id of the machine that jobs of this "+
+				"folder belong to; restore it, or write the machine there "+
 				"that pawl show names (echo ID >%s)", name, name)
 		}
 	}
@@ -155,7 +160,8 @@ func readMachine(name string) (string, error) {
 	}
 	id := strings.TrimSpace(string(b))
 	if id == "" {
-		return "", job.Errorf(job.Corrupt, "%s is empty: it held the id of the machine that jobs of this folder belong to; restore it, or write the machine that pawl show names", name)
+		return "", job.Errorf(job.Corrupt, "%s is empty: it held the id of the machine that jobs of this folder "+
+			"belong to; restore it, or write the machine that pawl show names", name)
 	}
 	return id, nil
 }

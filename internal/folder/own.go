@@ -23,12 +23,14 @@ type Folder struct {
 	f    *os.File
 }
 
-// believed are what a process believes that it finds in a data folder: whoever can change one of them decides what runs.
-// What begins with the name of the database belongs to it.
-var believed = []string{"token", "job-key", "pawl.yaml", "machine", "shared", "lock", "server", "pawl.db", "ends", "past", "work", "archive"}
+// believed are what a process believes that it finds in a data folder: whoever can change one of
+// them decides what runs. What begins with the name of the database belongs to it.
+var believed = []string{"token", "job-key", "pawl.yaml", "machine", "shared", "lock", "server", "pawl.db", "ends",
+	"past", "work", "archive"}
 
-// Open opens a data folder for its owner alone, and makes it if it is not there. A folder, or a part of it, that belongs to
-// somebody else or that others may write is refused; one that others may read is closed to them, which tell is told.
+// Open opens a data folder for its owner alone, and makes it if it is not there. A folder, or a
+// part of it, that belongs to somebody else or that others may write is refused; one that others
+// may read is closed to them, which tell is told.
 func Open(path string, tell func(string)) (*Folder, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, job.Errorf(job.Unavailable, "make data folder: %w", err)
@@ -64,9 +66,11 @@ func (d *Folder) Check() error {
 	case job.Shortage(err):
 		return nil // it cannot be seen now
 	case err != nil:
-		return job.Errorf(job.Corrupt, "data folder %s was moved away or removed while Pawl worked in it (%w): put it back, or start Pawl with --dir where it is now", d.path, err)
+		return job.Errorf(job.Corrupt, "data folder %s was moved away or removed while Pawl worked in it (%w): "+
+			"put it back, or start Pawl with --dir where it is now", d.path, err)
 	case !os.SameFile(was, is):
-		return job.Errorf(job.Corrupt, "another folder has taken the place of data folder %s: put the one back that was there, or start Pawl anew", d.path)
+		return job.Errorf(job.Corrupt, "another folder has taken the place of data folder %s: put the one back "+
+			"that was there, or start Pawl anew", d.path)
 	}
 	return nil
 }
@@ -85,14 +89,17 @@ func (d *Folder) secure(tell func(string)) error {
 		return job.Errorf(job.Unavailable, "read data folder: %w", err)
 	}
 	if len(entries) > 0 && info.Mode()&0o022 != 0 {
-		return job.Errorf(job.Invalid, "others than its owner may write data folder %s (%v), and may have put something there: look at what is in it, then chmod 700 %s",
+		return job.Errorf(job.Invalid, "others than its owner may write data folder %s (%v), and may have put "+
+			"something there: look at what is in it, then chmod 700 %s",
 			d.path, info.Mode().Perm(), d.path)
 	}
 	if info.Mode()&0o077 != 0 {
 		if err := d.f.Chmod(0o700); err != nil {
-			return job.Errorf(job.Invalid, "others than its owner may read data folder %s, and that cannot be changed: %w", d.path, err)
+			return job.Errorf(job.Invalid,
+				"others than its owner may read data folder %s, and that cannot be changed: %w", d.path, err)
 		}
-		tell(fmt.Sprintf("data folder %s was open to others (%v): it is for its owner alone now (0700)", d.path, info.Mode().Perm()))
+		tell(fmt.Sprintf("data folder %s was open to others (%v): it is for its owner alone now (0700)", d.path,
+			info.Mode().Perm()))
 	}
 	var faults []error
 	for _, e := range entries {
@@ -109,7 +116,8 @@ func (d *Folder) secure(tell func(string)) error {
 	return nil
 }
 
-// trusted returns an error if others than the user of this process, or root, can change what is believed.
+// trusted returns an error if others than the user of this process, or root, can change what is
+// believed.
 func trusted(name string) error {
 	link, err := os.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -135,7 +143,8 @@ func owned(name string, info fs.FileInfo) error {
 	if !ok || int(stat.Uid) == own || stat.Uid == 0 && !info.IsDir() {
 		return nil
 	}
-	advice := fmt.Sprintf("run Pawl as that user (in a container: --user %d:%d), or give it to this one: chown -R %d %s", stat.Uid, stat.Gid, own, name)
+	advice := fmt.Sprintf("run Pawl as that user (in a container: --user %d:%d), or give it to this one: chown -R %d %s",
+		stat.Uid, stat.Gid, own, name)
 	if !info.IsDir() {
 		advice = fmt.Sprintf("look at what is in it; then remove it, or give it to this user: chown %d %s", own, name)
 	}
@@ -147,7 +156,8 @@ func unwritten(name string, info fs.FileInfo) error {
 	if info.Mode()&0o022 == 0 {
 		return nil
 	}
-	return fmt.Errorf("others than its owner may write %s (%v): look at what is in it, then chmod go-w %s", name, info.Mode().Perm(), name)
+	return fmt.Errorf("others than its owner may write %s (%v): look at what is in it, then chmod go-w %s", name,
+		info.Mode().Perm(), name)
 }
 
 // userOf names a user.
@@ -192,7 +202,8 @@ func read(name string, check func(fs.FileInfo) error) ([]byte, error) {
 	case !info.Mode().IsRegular():
 		return nil, job.Errorf(job.Invalid, "%s is not a file: put one in its place", name)
 	case info.Size() > mostOwn:
-		return nil, job.Errorf(job.Invalid, "%s has %d bytes, more than any such file: put the right one in its place", name, info.Size())
+		return nil, job.Errorf(job.Invalid,
+			"%s has %d bytes, more than any such file: put the right one in its place", name, info.Size())
 	}
 	if err := check(info); err != nil {
 		return nil, err

@@ -25,14 +25,14 @@ type Input interface {
 	io.Reader
 	// SetReadDeadline makes a Read that waits return once t has passed; the zero time ends that.
 	SetReadDeadline(t time.Time) error
-	// Ready drops what was typed before there was a question, and reports whether it can be asked now: a process in the
-	// background cannot.
+	// Ready drops what was typed before there was a question, and reports whether it can be asked
+	// now: a process in the background cannot.
 	Ready() bool
 }
 
-// Stopped waits for signals and returns what ends the run, [Leave] or [Cancel]. An interrupt puts the question of
-// [View.Ask], and another one while it stands leaves at once; so does any other signal. When ctx ends first, because
-// nothing is left to be asked about, it returns [GoOn].
+// Stopped waits for signals and returns what ends the run, [Leave] or [Cancel]. An interrupt puts
+// the question of [View.Ask], and another one while it stands leaves at once; so does any other
+// signal. When ctx ends first, because nothing is left to be asked about, it returns [GoOn].
 func (v *View) Stopped(ctx context.Context, signals <-chan os.Signal) Choice {
 	for {
 		select {
@@ -71,7 +71,8 @@ func question(n int, elsewhere bool, width int) []string {
 	}
 	meaning := "programs that run go on without pawl, all else waits until the same command goes on with " + them
 	if elsewhere {
-		meaning = "the process that runs the jobs of this folder goes on with " + them + "; the same command shows " + them
+		meaning = "the process that runs the jobs of this folder goes on with " + them +
+			"; the same command shows " + them
 	}
 	lines := fold("What shall become of "+jobs+"?", width, 2)
 	for _, c := range []string{
@@ -89,8 +90,8 @@ var choices = map[string]Choice{
 	"c": Cancel, "cancel": Cancel, "l": Leave, "leave": Leave, "g": GoOn, "go on": GoOn, "": GoOn,
 }
 
-// ask reads lines until one is an answer, and calls again after each that is none and done after the one that is. Where
-// ctx or the input ends first, the answer is to leave.
+// ask reads lines until one is an answer, and calls again after each that is none and done after
+// the one that is. Where ctx or the input ends first, the answer is to leave.
 func ask(ctx context.Context, in Input, again, done func(answer string)) Choice {
 	defer in.SetReadDeadline(time.Time{}) //nolint:errcheck // then the next question finds out
 	release := context.AfterFunc(ctx, func() {

@@ -8,7 +8,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// A Board is what is known of some jobs, in the order in which they are shown. It is not safe for concurrent use.
+// A Board is what is known of some jobs, in the order in which they are shown. It is not safe for
+// concurrent use.
 type Board struct {
 	Jobs  []*Job
 	Note  string // one more line, such as what else the process does
@@ -72,8 +73,8 @@ type Facts struct {
 // mostTail is how many log lines are kept of a job.
 const mostTail = 10
 
-// Row takes in a job's row, and adds the job if it is not on the board. Where the job stands it learns from events, once
-// there are any.
+// Row takes in a job's row, and adds the job if it is not on the board. Where the job stands it
+// learns from events, once there are any.
 func (b *Board) Row(j *job.Job, f Facts) {
 	s := b.byID[j.ID]
 	if s == nil {
@@ -92,9 +93,9 @@ func (b *Board) Row(j *job.Job, f Facts) {
 	s.Ref, s.Limit, s.Folder, s.Results, s.Advice = f.Ref, f.Limit, f.Folder, f.Results, f.Advice
 }
 
-// Event takes in one event of a job's history. Events come in their order, from the first one; those that came before
-// are left out. It returns the event with which the job had come into the state before, and whether the event says
-// anything that a person should see.
+// Event takes in one event of a job's history. Events come in their order, from the first one;
+// those that came before are left out. It returns the event with which the job had come into the
+// state before, and whether the event says anything that a person should see.
 func (b *Board) Event(e job.Event) (since job.Event, shown bool) {
 	s := b.byID[e.Job]
 	if s == nil || e.N <= s.seen {
@@ -148,8 +149,8 @@ func (b *Board) Log(id job.ID, line string) {
 	}
 }
 
-// Last takes in the beginning of a line that a job's program goes on with, or the last line that it has written where
-// those before are not known.
+// Last takes in the beginning of a line that a job's program goes on with, or the last line that it
+// has written where those before are not known.
 func (b *Board) Last(id job.ID, line string) {
 	if s := b.byID[id]; s != nil && s.State == job.Running {
 		s.Part = newest(line)
@@ -209,8 +210,8 @@ func (b *Board) Unfinished() []*Job {
 	return jobs
 }
 
-// labels returns what the jobs are called beside each other: their names, and where several share one also the ends of
-// their ids.
+// labels returns what the jobs are called beside each other: their names, and where several share
+// one also the ends of their ids.
 func (b *Board) labels() map[*Job]string {
 	shared := map[string]int{}
 	for _, s := range b.Jobs {

@@ -89,8 +89,8 @@ func (b *Board) Lines(now time.Time, width, height int) []string {
 	return b.draw(now, width, height, false)
 }
 
-// End draws the board for the last time: of one job, what is there to be copied, such as the name of a folder, is not
-// broken, and may be wider than width.
+// End draws the board for the last time: of one job, what is there to be copied, such as the name
+// of a folder, is not broken, and may be wider than width.
 func (b *Board) End(now time.Time, width, height int) []string {
 	return b.draw(now, width, height, true)
 }
@@ -362,7 +362,8 @@ func (b *Board) many(now time.Time, width, height int) []line {
 		for _, c := range countsOf(rest) {
 			parts = append(parts, c.text)
 		}
-		lines = append(lines, line{}.with(fmt.Sprintf("… and %d more: %s", len(rest), strings.Join(parts, ", ")), faint))
+		lines = append(lines, line{}.with(fmt.Sprintf("… and %d more: %s", len(rest), strings.Join(parts, ", ")),
+			faint))
 	}
 	return append(lines, foot...)
 }
@@ -386,8 +387,8 @@ func (s *Job) news(now time.Time) string {
 	return FirstLine(s.reason(now))
 }
 
-// shorter is what there is to say of a job that has finished where there is no room for the name of its folder: the last
-// line of its log, or the end of that name.
+// shorter is what there is to say of a job that has finished where there is no room for the name of
+// its folder: the last line of its log, or the end of that name.
 func (s *Job) shorter(room int) string {
 	if last := Clean(s.last()); last != "" {
 		return last
@@ -399,8 +400,9 @@ func (s *Job) shorter(room int) string {
 	return "…" + string(name)
 }
 
-// choose takes the n jobs that matter most: those that failed or are blocked, then those that move. The first leave
-// half of the room to the others that move. Both lists stay in the order of the board.
+// choose takes the n jobs that matter most: those that failed or are blocked, then those that move.
+// The first leave half of the room to the others that move. Both lists stay in the order of the
+// board.
 func choose(jobs []*Job, n int) (shown, rest []*Job) {
 	byRank := map[int][]*Job{}
 	for _, s := range jobs {
@@ -451,7 +453,8 @@ type stateCount struct {
 	text  string
 }
 
-// countsOf counts jobs by state: what is done, then what is under way, those far on first, then what is in trouble.
+// countsOf counts jobs by state: what is done, then what is under way, those far on first, then
+// what is in trouble.
 func countsOf(jobs []*Job) []stateCount {
 	order := []job.State{
 		job.Finished, job.Archiving, job.Running, job.Queued, job.SubmittingJob, job.StagingJob, job.StagingInputs,
@@ -470,8 +473,8 @@ func countsOf(jobs []*Job) []stateCount {
 	return counts
 }
 
-// A table lays out the lines of several jobs. The columns after the second are aligned to the right, but for the last,
-// which takes what is left.
+// A table lays out the lines of several jobs. The columns after the second are aligned to the
+// right, but for the last, which takes what is left.
 type table []row
 
 type row struct {

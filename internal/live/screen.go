@@ -6,8 +6,9 @@ import (
 	"io"
 )
 
-// A screen draws frames in place: each one over the one before, in one write, and with nothing of the terminal below
-// but the cursor. It uses no alternate screen, so the last frame stays where it is.
+// A screen draws frames in place: each one over the one before, in one write, and with nothing of
+// the terminal below but the cursor. It uses no alternate screen, so the last frame stays where it
+// is.
 type screen struct {
 	out   io.Writer
 	above []int  // widths of the lines from the top of the frame to the cursor
@@ -15,8 +16,8 @@ type screen struct {
 	wide  int    // the width of the terminal then
 }
 
-// draw replaces the frame by lines. print is what comes to stand above it, as whole lines. loose lets lines break at
-// the edge of the terminal: only the last frame may do that.
+// draw replaces the frame by lines. print is what comes to stand above it, as whole lines. loose
+// lets lines break at the edge of the terminal: only the last frame may do that.
 func (s *screen) draw(lines []string, print []byte, width int, loose bool) error {
 	var frame bytes.Buffer
 	widths := make([]int, 0, len(lines))
@@ -50,7 +51,8 @@ func (s *screen) draw(lines []string, print []byte, width int, loose bool) error
 	return err
 }
 
-// add writes lines below the frame, and then prompt. Until the next frame the cursor stands behind it.
+// add writes lines below the frame, and then prompt. Until the next frame the cursor stands behind
+// it.
 func (s *screen) add(lines []string, prompt string) error {
 	var b bytes.Buffer
 	b.WriteString("\r\x1b[K") // the terminal may have shown what was typed
@@ -69,7 +71,8 @@ func (s *screen) below(width int) {
 	s.shown = ""
 }
 
-// rows is how far above the cursor the frame begins. Where the terminal has become narrower, its lines have been broken.
+// rows is how far above the cursor the frame begins. Where the terminal has become narrower, its
+// lines have been broken.
 func (s *screen) rows(width int) int {
 	n := 0
 	for _, w := range s.above {

@@ -11,12 +11,13 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// cells measures text. Letters of ambiguous width take one cell, whatever the locale says: the frames of this package
-// are made of some.
+// cells measures text. Letters of ambiguous width take one cell, whatever the locale says: the
+// frames of this package are made of some.
 var cells = &runewidth.Condition{StrictEmojiNeutral: true}
 
-// Clean returns s as it can be shown on a terminal, in one line: what stands after the last carriage return, without
-// escape sequences, tabs as spaces, and what else does not show itself as a [Writer] shows it.
+// Clean returns s as it can be shown on a terminal, in one line: what stands after the last
+// carriage return, without escape sequences, tabs as spaces, and what else does not show itself as
+// a [Writer] shows it.
 func Clean(s string) string {
 	s = strings.TrimRight(s, "\r\n")
 	s = clip(s[strings.LastIndexByte(s, '\r')+1:])
@@ -68,8 +69,8 @@ func plain(s string) bool {
 	return true
 }
 
-// sequence returns how long the escape sequence is that s begins with, 0 if it begins with none (ECMA-48, section 5).
-// One that has no end takes all of s.
+// sequence returns how long the escape sequence is that s begins with, 0 if it begins with none
+// (ECMA-48, section 5). One that has no end takes all of s.
 func sequence(s string) int {
 	var kind byte
 	at := 2
@@ -116,7 +117,8 @@ func sequence(s string) int {
 	return at
 }
 
-// mostText is how many bytes of one text are looked at: no terminal shows more of a line, and measuring costs time.
+// mostText is how many bytes of one text are looked at: no terminal shows more of a line, and
+// measuring costs time.
 const mostText = 4 << 10
 
 // clip shortens s to mostText bytes.
@@ -153,7 +155,8 @@ func pad(s string, width int) string {
 	return s + strings.Repeat(" ", max(0, width-cells.StringWidth(s)))
 }
 
-// fold breaks s into lines of at most width cells, between words where it can. Lines after the first are indented.
+// fold breaks s into lines of at most width cells, between words where it can. Lines after the
+// first are indented.
 func fold(s string, width, indent int) []string {
 	if width <= indent {
 		return []string{cut(s, width)}
@@ -165,7 +168,8 @@ func fold(s string, width, indent int) []string {
 		if part == "" {
 			break
 		}
-		if space := strings.LastIndexByte(part+s[len(part):][:1], ' '); space > 0 && strings.TrimSpace(part[:space]) != "" {
+		if space := strings.LastIndexByte(part+s[len(part):][:1], ' '); space > 0 &&
+			strings.TrimSpace(part[:space]) != "" {
 			part = part[:space]
 		}
 		lines = append(lines, prefix+strings.TrimRight(part, " "))

@@ -11,8 +11,9 @@ import (
 	"golang.org/x/term"
 )
 
-// Terminal returns what a view has around it in a process with these standard files, and a function that releases it.
-// Questions are asked only where both are terminals. NO_COLOR (no-color.org) takes the colours away.
+// Terminal returns what a view has around it in a process with these standard files, and a function
+// that releases it. Questions are asked only where both are terminals. NO_COLOR (no-color.org)
+// takes the colours away.
 func Terminal(in, out *os.File) (Config, func()) {
 	cfg := Config{Out: out}
 	if !term.IsTerminal(int(out.Fd())) {
@@ -37,8 +38,10 @@ func Terminal(in, out *os.File) (Config, func()) {
 	if !term.IsTerminal(int(in.Fd())) {
 		return cfg, release
 	}
-	// A descriptor of its own, with which a read can be given up, and which does not change that of the shell.
-	tty, err := os.OpenFile(filepath.Join("/proc/self/fd", strconv.Itoa(int(in.Fd()))), os.O_RDONLY|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+	// A descriptor of its own, with which a read can be given up, and which does not change that of
+	// the shell.
+	tty, err := os.OpenFile(filepath.Join("/proc/self/fd", strconv.Itoa(int(in.Fd()))),
+		os.O_RDONLY|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return cfg, release
 	}

@@ -24,7 +24,8 @@ type Config struct {
 	In Input
 	// Color lets states have colours on a terminal.
 	Color bool
-	// Clean takes what a terminal obeys out of plain lines: Out is a terminal on which nothing can be drawn in place.
+	// Clean takes what a terminal obeys out of plain lines: Out is a terminal on which nothing can
+	// be drawn in place.
 	Clean bool
 }
 
@@ -34,8 +35,9 @@ const leastLast = 4
 // frameGap is the least time between two frames.
 const frameGap = 100 * time.Millisecond
 
-// A View shows a board: on a terminal as frames that are drawn in place, elsewhere as one line for each thing that
-// happens. All methods may be called at any time; after Close they only keep the board.
+// A View shows a board: on a terminal as frames that are drawn in place, elsewhere as one line for
+// each thing that happens. All methods may be called at any time; after Close they only keep the
+// board.
 type View struct {
 	cfg     Config
 	changed chan struct{} // holds one when there is something to draw
@@ -55,9 +57,11 @@ type View struct {
 	elsewhere bool // another process runs the jobs
 }
 
-// NewView returns a view of a board, which belongs to the view from then on. It draws from then on until Close.
+// NewView returns a view of a board, which belongs to the view from then on. It draws from then on
+// until Close.
 func NewView(cfg Config, b *Board) *View {
-	v := &View{cfg: cfg, board: b, changed: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+	v := &View{cfg: cfg, board: b, changed: make(chan struct{}, 1), stop: make(chan struct{}),
+		done: make(chan struct{})}
 	b.Color = cfg.Color
 	v.screen.out = cfg.Out
 	if cfg.Size == nil {
@@ -146,7 +150,8 @@ func (v *View) Together(f func()) {
 	f()
 }
 
-// Elsewhere says whether another process runs the jobs, so that they go on when this one leaves them.
+// Elsewhere says whether another process runs the jobs, so that they go on when this one leaves
+// them.
 func (v *View) Elsewhere(is bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -196,7 +201,8 @@ func (v *View) Running() (ids []job.ID) {
 	return ids
 }
 
-// Last takes in what a job's program wrote last; see [Board.Last]. Where lines are plain it is not shown.
+// Last takes in what a job's program wrote last; see [Board.Last]. Where lines are plain it is not
+// shown.
 func (v *View) Last(id job.ID, line string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -204,7 +210,8 @@ func (v *View) Last(id job.ID, line string) {
 	v.touch()
 }
 
-// Progress takes in how far the present step of a job has come. Where lines are plain it is not shown.
+// Progress takes in how far the present step of a job has come. Where lines are plain it is not
+// shown.
 func (v *View) Progress(id job.ID, p job.Progress) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -240,8 +247,8 @@ func (v *View) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// say prints a plain line about a job. Where there are several, it begins with the job's name. It is called with mu
-// held.
+// say prints a plain line about a job. Where there are several, it begins with the job's name. It
+// is called with mu held.
 func (v *View) say(id job.ID, s string) {
 	if v.cfg.Size != nil {
 		return
@@ -289,15 +296,16 @@ func (v *View) Close() error {
 			v.print.WriteByte('\n')
 		}
 		width, height := v.cfg.Size()
-		v.keep(v.screen.draw(v.board.End(time.Now(), width-1, max(height-1-v.below, leastLast)), v.whole(), width, true))
+		v.keep(v.screen.draw(v.board.End(time.Now(), width-1, max(height-1-v.below, leastLast)), v.whole(), width,
+			true))
 	}
 	v.mu.Unlock()
 	<-v.done
 	return v.err
 }
 
-// EventLine is one line of a job's story. since is the event with which the job came into the state before; within one
-// state there is only something to say.
+// EventLine is one line of a job's story. since is the event with which the job came into the state
+// before; within one state there is only something to say.
 func EventLine(e, since job.Event) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  %-17s", e.At.Local().Format("15:04:05.000"), e.State)
@@ -310,8 +318,8 @@ func EventLine(e, since job.Event) string {
 	return strings.TrimRight(b.String(), " ")
 }
 
-// Ask says what can be done about the unfinished jobs and returns what is chosen. Meanwhile the board stands still.
-// Where nobody can be asked, or ctx ends, the choice is [Leave].
+// Ask says what can be done about the unfinished jobs and returns what is chosen. Meanwhile the
+// board stands still. Where nobody can be asked, or ctx ends, the choice is [Leave].
 func (v *View) Ask(ctx context.Context) Choice {
 	if v.cfg.In == nil || v.cfg.Size == nil || !v.cfg.In.Ready() {
 		return Leave

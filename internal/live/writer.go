@@ -14,8 +14,9 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// A Writer is one of the standard files of a command. To a file or a pipe it writes what it is given. On a terminal it
-// shows what a terminal would obey, or what shows nothing: the byte 0x1b as \x1b, the character U+202E as \u202e.
+// A Writer is one of the standard files of a command. To a file or a pipe it writes what it is
+// given. On a terminal it shows what a terminal would obey, or what shows nothing: the byte 0x1b as
+// \x1b, the character U+202E as \u202e.
 type Writer struct {
 	Color bool // Pawl's own colours are wanted
 
@@ -44,7 +45,8 @@ func (w *Writer) Colors() {
 	}
 }
 
-// Log lets colours pass, and shows a line that a program writes again and again in its newest state.
+// Log lets colours pass, and shows a line that a program writes again and again in its newest
+// state.
 func (w *Writer) Log() {
 	if w.filter != nil {
 		w.filter.colors, w.filter.rewrites = true, true
@@ -75,7 +77,8 @@ func (w *Writer) Close() error {
 	return err
 }
 
-// Width is how many cells a line may have: those of the terminal; of another file what COLUMNS says; 0: any number.
+// Width is how many cells a line may have: those of the terminal; of another file what COLUMNS
+// says; 0: any number.
 func (w *Writer) Width() int {
 	if w.filter != nil {
 		if width, _, err := term.GetSize(int(w.file.Fd())); err == nil && width > 0 {
@@ -124,8 +127,8 @@ func (f *filter) append(out, p []byte) []byte {
 	return out
 }
 
-// one adds what the first character of p shows, or its first sequence, and returns how many bytes that is: 0 if
-// more bytes decide it.
+// one adds what the first character of p shows, or its first sequence, and returns how many bytes
+// that is: 0 if more bytes decide it.
 func (f *filter) one(out *[]byte, p []byte) int {
 	pictorial := f.pictorial
 	f.pictorial = false
@@ -192,8 +195,8 @@ func (f *filter) end(out []byte) []byte {
 // mostColor is how many bytes a sequence that colours text has at most.
 const mostColor = 64
 
-// colorSequence reports whether p begins with a sequence that only colours text (SGR, of ECMA-48), and how long that
-// is; 0 if more bytes decide it.
+// colorSequence reports whether p begins with a sequence that only colours text (SGR, of ECMA-48),
+// and how long that is; 0 if more bytes decide it.
 func colorSequence(p []byte) (n int, is bool) {
 	for i, c := range p[:min(len(p), mostColor)] {
 		switch {
@@ -224,7 +227,8 @@ func escaped(r rune) string {
 // joiner joins pictures to one. Behind anything else it shows nothing.
 const joiner = '\u200d'
 
-// pictured reports whether a joiner behind r joins pictures: behind a symbol, a colour of skin, or the mark of a picture.
+// pictured reports whether a joiner behind r joins pictures: behind a symbol, a colour of skin, or
+// the mark of a picture.
 func pictured(r rune) bool {
 	return r > unicode.MaxLatin1 && (unicode.Is(unicode.So, r) || r == '\ufe0f' || r >= 0x1f3fb && r <= 0x1f3ff)
 }

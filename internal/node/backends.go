@@ -22,15 +22,19 @@ import (
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
-// backends are what a service is put together from. This file alone knows them: another backend is a package below its
-// contract, and a line here.
+// backends are what a service is put together from. This file alone knows them: another backend is
+// a package below its contract, and a line here.
 var backends = struct {
-	folder, shared func(context.Context, DatabaseConfig) (*Database, error)                          // jobs of one data folder, and those that many processes share
-	files          func(base string) files.FS                                                        // files of this machine
-	sources        []source                                                                          // inputs that are no files of it
-	host           func(id, base string, ended func(host.Process)) (machine, error)                  // this machine
-	runner         func(ctx context.Context, h host.Host, spool, past string) (runner.Runner, error) // its programs
-	environ        func() []string                                                                   // what they get of the environment of this process
+	// jobs of one data folder, and those that many processes share
+	folder, shared func(context.Context, DatabaseConfig) (*Database, error)
+	// files of this machine
+	files func(base string) files.FS
+	// inputs that are no files of it
+	sources []source
+	host    func(id, base string, ended func(host.Process)) (machine, error)                  // this machine
+	runner  func(ctx context.Context, h host.Host, spool, past string) (runner.Runner, error) // its programs
+	// what they get of the environment of this process
+	environ func() []string
 }{
 	folder:  openSQLite,
 	shared:  openPostgres,
@@ -96,7 +100,8 @@ func openPostgres(ctx context.Context, c DatabaseConfig) (*Database, error) {
 	if err != nil {
 		return nil, err
 	}
-	st, err := postgres.Open(ctx, c.DSN, postgres.Options{Schema: c.Schema, Pooled: c.Pooled, Log: c.Log, Renewals: bus.Do})
+	st, err := postgres.Open(ctx, c.DSN,
+		postgres.Options{Schema: c.Schema, Pooled: c.Pooled, Log: c.Log, Renewals: bus.Do})
 	if err != nil {
 		bus.Close()
 		return nil, err
@@ -142,12 +147,14 @@ func migrate(ctx context.Context, dsn, schema string) error {
 	return errors.Join(m.Up(ctx), m.Close())
 }
 
-// PrintMigrations prints the SQL that brings the schema of a shared database from a version to the one that this Pawl knows.
+// PrintMigrations prints the SQL that brings the schema of a shared database from a version to the
+// one that this Pawl knows.
 func PrintMigrations(out io.Writer, schema string, from int64) error {
 	return postgres.Print(out, schema, from)
 }
 
-// SchemaGrants is the SQL that makes a role with the rights that a service needs in a shared database.
+// SchemaGrants is the SQL that makes a role with the rights that a service needs in a shared
+// database.
 func SchemaGrants(schema string) string { return postgres.Grants(schema) }
 
 // FolderDatabase is the file in a data folder that has its database.

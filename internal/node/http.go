@@ -22,8 +22,8 @@ import (
 	"github.com/pawl-jobs/pawl/internal/observe"
 )
 
-// The doors of a server: the address, where callers show a token; the socket, which only the folder's owner can open; and
-// the address for processes of other machines.
+// The doors of a server: the address, where callers show a token; the socket, which only the
+// folder's owner can open; and the address for processes of other machines.
 const (
 	doorNetwork = iota
 	doorSocket
@@ -35,9 +35,11 @@ const (
 func (s *serving) open() {
 	cfg := s.config.Load()
 	c := api.Config{
-		Service: s.node.Service, Stopping: s.stopping, Ready: s.ready(true), Metrics: s.observe.Metrics(), Answered: s.answered,
-		Version: Version, Log: s.log, Limits: api.Limits{
-			Body: int64(cfg.Limits.Body), Jobs: cfg.Limits.Jobs, Depth: cfg.Limits.Depth, Rate: cfg.Limits.Rate, Burst: cfg.Limits.Burst,
+		Service: s.node.Service, Stopping: s.stopping, Ready: s.ready(true), Metrics: s.observe.Metrics(),
+		Answered: s.answered,
+		Version:  Version, Log: s.log, Limits: api.Limits{
+			Body: int64(cfg.Limits.Body), Jobs: cfg.Limits.Jobs, Depth: cfg.Limits.Depth, Rate: cfg.Limits.Rate,
+			Burst:   cfg.Limits.Burst,
 			Streams: cfg.Limits.Streams, Wait: cfg.Limits.Wait,
 		},
 	}
@@ -69,7 +71,8 @@ func (s *serving) servers(ctx context.Context) [doors]*http.Server {
 		}
 		srv := newServer(ctx, h)
 		servers[door] = srv
-		srv.ErrorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelDebug) // of handshakes and connections that clients broke
+		// of handshakes and connections that clients broke
+		srv.ErrorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)
 	}
 	return servers
 }
@@ -124,7 +127,8 @@ func (s *serving) letIn(r *http.Request, err error) error {
 }
 
 func (s *serving) answered(a api.Answer) {
-	s.observe.Answered(a.Context, observe.Request{Operation: a.Operation, Principal: a.Principal, Status: a.Status, Took: a.Duration, Bytes: a.Bytes})
+	s.observe.Answered(a.Context, observe.Request{Operation: a.Operation, Principal: a.Principal, Status: a.Status,
+		Took: a.Duration, Bytes: a.Bytes})
 }
 
 // baseURL is how others reach a service that listens on addr.
@@ -135,8 +139,8 @@ func baseURL(cfg *config.Config, addr net.Addr) string {
 	return urlOf(cfg, addr, cfg.Listen, cfg.TLS.Cert != "") // a certificate names a host
 }
 
-// inwardURL is how processes of other machines reach this very process: at its address for them, or else at that for
-// everybody; a listener that is nil is not there.
+// inwardURL is how processes of other machines reach this very process: at its address for them, or
+// else at that for everybody; a listener that is nil is not there.
 func inwardURL(cfg *config.Config, network, peers net.Listener) string {
 	switch {
 	case network == nil && peers == nil:
@@ -151,8 +155,9 @@ func inwardURL(cfg *config.Config, network, peers net.Listener) string {
 	return urlOf(cfg, network.Addr(), cfg.Listen, true)
 }
 
-// urlOf is the URL of addr, on which a process listens because of the setting given. With named it has the name of the host
-// that is given, or that of this one in the place of all addresses; else it leads there from this host only.
+// urlOf is the URL of addr, on which a process listens because of the setting given. With named it
+// has the name of the host that is given, or that of this one in the place of all addresses; else
+// it leads there from this host only.
 func urlOf(cfg *config.Config, addr net.Addr, given string, named bool) string {
 	scheme := "http"
 	if cfg.TLS.Cert != "" {

@@ -1,6 +1,7 @@
-// Package node puts a service together from its parts and serves it: it opens a data folder or a database, and makes of store,
-// broker, host, runner and files the process that runs jobs, behind the folder's socket and the addresses of pawl serve.
-// It is the only code of the product that knows backends.
+// Package node puts a service together from its parts and serves it: it opens a data folder or a
+// database, and makes of store, broker, host, runner and files the process that runs jobs, behind
+// the folder's socket and the addresses of pawl serve. It is the only code of the product that
+// knows backends.
 package node
 
 import (
@@ -39,7 +40,8 @@ import (
 // Version is that of this Pawl. The main function sets it.
 var Version = "dev"
 
-// A Node is everything that runs in one process on a data folder. All wiring of the embedded service is here.
+// A Node is everything that runs in one process on a data folder. All wiring of the embedded
+// service is here.
 type Node struct {
 	*pawl.Service
 	Dir    string
@@ -57,9 +59,10 @@ type Node struct {
 
 // Options are what commands vary.
 type Options struct {
-	DB      string       // the database that many processes share; empty: that of the folder
-	Schema  string       // in it; empty: the usual one
-	Secrets []string     // files of the service outside of the folder that no job takes as an input; empty ones are none
+	DB     string // the database that many processes share; empty: that of the folder
+	Schema string // in it; empty: the usual one
+	// files of the service outside of the folder that no job takes as an input; empty ones are none
+	Secrets []string
 	Listen  string       // the database for the connection that listens, where DB leads through a pooler; empty: DB
 	Pooled  bool         // DB leads through a pooler in transaction mode
 	Migrate bool         // bring the schema of DB up to date
@@ -71,14 +74,19 @@ type Options struct {
 	Kinds   []string      // which to run; empty: all
 	Tenants []string      // whose jobs to run; empty: of all
 	Address func() string // where other processes reach the API of this one; nil: nowhere
-	PeerCA  string        // file with the authorities of the certificates of other processes; empty: those of the system
-	Lease   time.Duration
-	Grace   time.Duration
-	Testers map[string][]string                               // programs that find out whether what blocks jobs has cleared, by name
-	Patient time.Duration                                     // how long a test may take; 0: as is usual
-	Web     outward.Rule                                      // from where inputs may be fetched by http; empty: from all
-	WebSize int64                                             // bytes of the largest such input; 0: as package files/http has it
-	Memory  time.Duration                                     // for how long jobs that were cleaned are remembered; 0: as is usual
+	// file with the authorities of the certificates of other processes; empty: those of the system
+	PeerCA string
+	Lease  time.Duration
+	Grace  time.Duration
+	// programs that find out whether what blocks jobs has cleared, by name
+	Testers map[string][]string
+	Patient time.Duration // how long a test may take; 0: as is usual
+	// from where inputs may be fetched by http; empty: from all
+	Web outward.Rule
+	// bytes of the largest such input; 0: as package files/http has it
+	WebSize int64
+	// for how long jobs that were cleaned are remembered; 0: as is usual
+	Memory  time.Duration
 	Log     io.Writer                                         // for what operators should know; stderr by default
 	Observe *observe.Observer                                 // looks on, and has a log of its own; nil: nobody
 	Logger  *slog.Logger                                      // in place of Log
@@ -179,16 +187,21 @@ func Open(ctx context.Context, dir string, o Options) (_ *Node, err error) {
 		service.Store = crashstore.Wrap(service.Store)
 	}
 	if o.Observe != nil {
-		service.Store, service.Broker, service.Tracer = o.Observe.Store(service.Store), o.Observe.Broker(n.Bus), o.Observe
+		service.Store, service.Broker, service.Tracer = o.Observe.Store(service.Store), o.Observe.Broker(n.Bus),
+			o.Observe
 		service.Tested = func(tester string, found recovery.Outcome) { o.Observe.Tested(tester, string(found)) }
-		kind.Ran = func(ctx context.Context, j *job.Job, e runner.End) { o.Observe.Ran(ctx, j, e.Began(), e.Ended, e.Code) }
+		kind.Ran = func(ctx context.Context, j *job.Job,
+			e runner.End) {
+			o.Observe.Ran(ctx, j, e.Began(), e.Ended, e.Code)
+		}
 	}
 	n.App = app.New(kind)
 	n.eyes = app.NewWatcher(n.App, service.Store, service.Broker)
 	service.Kinds = map[string]engine.Kind{job.KindApp: n.App}
 	for _, k := range o.Kinds {
 		if service.Kinds[k] == nil {
-			return nil, job.Errorf(job.Invalid, "kind %s is none that pawl runs, which is %s: a program with its handler runs its jobs", k, job.KindApp)
+			return nil, job.Errorf(job.Invalid,
+				"kind %s is none that pawl runs, which is %s: a program with its handler runs its jobs", k, job.KindApp)
 		}
 	}
 	if slices.Contains(o.Roles, store.RoleWatcher) {
@@ -248,7 +261,8 @@ func Places(dir string) app.Config {
 	}
 }
 
-// FileKind is the kind of programs as far as their files: to find these takes neither host nor runner.
+// FileKind is the kind of programs as far as their files: to find these takes neither host nor
+// runner.
 func FileKind() *app.Kind { return app.New(app.Config{Files: LocalFiles()}) }
 
 // LocalFiles are the files of this machine.
@@ -257,8 +271,8 @@ func LocalFiles() files.FS { return backends.files("") }
 // Environ is what programs on this machine get of the environment of this process.
 func Environ() []string { return backends.environ() }
 
-// openDatabase opens the database and what carries wake-ups: those of the folder, which this process has alone then, or those
-// that many processes share.
+// openDatabase opens the database and what carries wake-ups: those of the folder, which this
+// process has alone then, or those that many processes share.
 func (n *Node) openDatabase(ctx context.Context, o *Options, log *slog.Logger) error {
 	if o.DB == "" {
 		switch {
@@ -302,13 +316,16 @@ func (n *Node) useDatabase(ctx context.Context, c DatabaseConfig) error {
 	return nil
 }
 
-// elsewhere is the error of a command that looks for jobs in a folder whose jobs are in a database that many share.
+// elsewhere is the error of a command that looks for jobs in a folder whose jobs are in a database
+// that many share.
 func elsewhere(dir string) error {
-	return job.Errorf(job.Invalid, "the jobs of folder %s are in a database that many processes share, and none of these runs on it: "+
+	return job.Errorf(job.Invalid, "the jobs of folder %s are in a database that many processes share, and none "+
+		"of these runs on it: "+
 		"start pawl serve or pawl worker there with --db, or name a server with --server", dir)
 }
 
-// Run runs jobs until ctx ends, or until the folder is not where it was: nobody would find what is written there.
+// Run runs jobs until ctx ends, or until the folder is not where it was: nobody would find what is
+// written there.
 func (n *Node) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -350,7 +367,8 @@ func OpenReader(ctx context.Context, dir string) (*Node, error) {
 		return nil, err
 	}
 	machine, err := folder.Machine(dir)
-	if kind := job.KindOf(err); err != nil && kind != job.Corrupt && kind != job.Invalid { // without its id it can be read
+	// without its id it can be read
+	if kind := job.KindOf(err); err != nil && kind != job.Corrupt && kind != job.Invalid {
 		return nil, errors.Join(err, n.Close())
 	}
 	n.Service = pawl.New(pawl.Config{
@@ -361,7 +379,8 @@ func OpenReader(ctx context.Context, dir string) (*Node, error) {
 	return n, nil
 }
 
-// UserName is in whose name this process acts. A service manager, or a container, may set none of the variables.
+// UserName is in whose name this process acts. A service manager, or a container, may set none of
+// the variables.
 func UserName() string {
 	for _, v := range []string{"USER", "LOGNAME"} {
 		if u := os.Getenv(v); u != "" {

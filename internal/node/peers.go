@@ -19,8 +19,9 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// askPeers lets a service ask processes of other machines. Their certificates are those of the authorities in a file, or
-// else in the system. It returns what knows the tokens that they show, for which no key is made.
+// askPeers lets a service ask processes of other machines. Their certificates are those of the
+// authorities in a file, or else in the system. It returns what knows the tokens that they show,
+// for which no key is made.
 func (n *Node) askPeers(service *pawl.Config, authorities string) (*auth.Peers, error) {
 	transport, err := peerTransport(authorities)
 	if err != nil {
@@ -52,8 +53,9 @@ func (n *Node) Signing() *auth.Peers {
 	return &ours
 }
 
-// peerTransport is the way to processes of other machines, without a proxy between. One that does not answer is given up
-// soon, because another one of its machine may; what an answer brings may take as long as it takes.
+// peerTransport is the way to processes of other machines, without a proxy between. One that does
+// not answer is given up soon, because another one of its machine may; what an answer brings may
+// take as long as it takes.
 func peerTransport(authorities string) (*http.Transport, error) {
 	secure := &tls.Config{MinVersion: tls.VersionTLS12}
 	if authorities != "" {
@@ -63,7 +65,8 @@ func peerTransport(authorities string) (*http.Transport, error) {
 		}
 		secure.RootCAs = x509.NewCertPool()
 		if !secure.RootCAs.AppendCertsFromPEM(text) {
-			return nil, job.Errorf(job.Invalid, "peer.ca: %s holds no certificate: write there those of the authorities, as PEM", authorities)
+			return nil, job.Errorf(job.Invalid,
+				"peer.ca: %s holds no certificate: write there those of the authorities, as PEM", authorities)
 		}
 	}
 	return &http.Transport{
@@ -73,8 +76,8 @@ func peerTransport(authorities string) (*http.Transport, error) {
 	}, nil
 }
 
-// The document with the key from which processes make the tokens for each other. To change the key, it is removed: the next
-// process that needs one makes another.
+// The document with the key from which processes make the tokens for each other. To change the key,
+// it is removed: the next process that needs one makes another.
 const (
 	peerKeyKind = "key"
 	peerKeyName = "peers"
@@ -111,7 +114,8 @@ func (k *peerKey) sign(ctx context.Context) ([]byte, error) {
 func (k *peerKey) check(ctx context.Context) ([]byte, error) {
 	key, err := k.known(func() (store.Resource, error) { return k.read(ctx) })
 	if job.KindOf(err) == job.NotFound {
-		return nil, job.Errorf(job.Denied, "the token is not one of this service, which has made none: do both processes work on one database?")
+		return nil, job.Errorf(job.Denied,
+			"the token is not one of this service, which has made none: do both processes work on one database?")
 	}
 	return key, err
 }
@@ -131,7 +135,9 @@ func (k *peerKey) known(find func() (store.Resource, error)) ([]byte, error) {
 	}
 	var doc peerKeyDoc
 	if err := json.Unmarshal(r.Doc, &doc); err != nil || len(doc.Key) != auth.PeerKeySize {
-		return nil, job.Errorf(job.Corrupt, "the database does not hold the key of the service as it was written: remove the resource of kind %s named %s", peerKeyKind, peerKeyName)
+		return nil, job.Errorf(job.Corrupt,
+			"the database does not hold the key of the service as it was written: remove the resource of kind %s "+
+				"named %s", peerKeyKind, peerKeyName)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -16,13 +16,15 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// ready returns what says of the service what of it works now. At an address everybody may ask: nobody reads there the name of
-// anything that the service has or works for. With names it is for the owner of the folder.
+// ready returns what says of the service what of it works now. At an address everybody may ask:
+// nobody reads there the name of anything that the service has or works for. With names it is for
+// the owner of the folder.
 func (s *serving) ready(names bool) func(context.Context) []api.Check {
 	return func(ctx context.Context) []api.Check {
 		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 		defer cancel()
-		checks := []api.Check{s.database(ctx, names), {Name: "session", Err: s.observe.Session()}, s.unserved(ctx, names), s.unwatched(ctx, names), s.disk()}
+		checks := []api.Check{s.database(ctx, names), {Name: "session", Err: s.observe.Session()},
+			s.unserved(ctx, names), s.unwatched(ctx, names), s.disk()}
 		if c := s.reconciled(names); c != nil {
 			checks = append(checks, *c)
 		}
@@ -30,9 +32,11 @@ func (s *serving) ready(names bool) func(context.Context) []api.Check {
 			checks = append(checks, *c)
 		}
 		if s.pair != nil {
-			c := api.Check{Name: "certificate", Degraded: true, Detail: "valid until " + s.pair.Expires().UTC().Format(time.RFC3339)}
+			c := api.Check{Name: "certificate", Degraded: true, Detail: "valid until " +
+				s.pair.Expires().UTC().Format(time.RFC3339)}
 			if s.pair.Check() != nil {
-				c.Err = errors.New("the files have changed and cannot be used; the certificate before is in use, and the log says what is wrong with the new one")
+				c.Err = errors.New("the files have changed and cannot be used; the certificate before is in use, " +
+					"and the log says what is wrong with the new one")
 			}
 			checks = append(checks, c)
 		}
@@ -49,14 +53,15 @@ func (s *serving) database(ctx context.Context, names bool) api.Check {
 		return c
 	}
 	if !v.Fits {
-		c.Err = job.Errorf(job.Newer, "its schema is version %d, and this Pawl knows version %d: another Pawl has changed it; start this one anew", v.Version, v.Known)
+		c.Err = job.Errorf(job.Newer, "its schema is version %d, and this Pawl knows version %d: another Pawl "+
+			"has changed it; start this one anew", v.Version, v.Known)
 	}
 	c.Detail = fmt.Sprintf("schema version %d", v.Version)
 	return c
 }
 
-// unanswered is the error of a check that the database did not answer, for whoever asks: it may say where the database is,
-// and how this process logs in there.
+// unanswered is the error of a check that the database did not answer, for whoever asks: it may say
+// where the database is, and how this process logs in there.
 func (s *serving) unanswered(ctx context.Context, err error, names bool) error {
 	if names {
 		return err
@@ -80,7 +85,8 @@ func (s *serving) unserved(ctx context.Context, names bool) api.Check {
 	case names:
 		c.Err = fmt.Errorf("no live process claims the jobs of: %s", named(lines, line))
 	default:
-		c.Err = fmt.Errorf("no live process claims the jobs of %s: /metrics names them to whoever has a token (pawl_jobs_unserved), "+
+		c.Err = fmt.Errorf("no live process claims the jobs of %s: /metrics names them to whoever has a token "+
+			"(pawl_jobs_unserved), "+
 			"and so does this path on the socket of the data folder", phrase.Plural(len(lines), "line"))
 	}
 	return c
@@ -121,25 +127,30 @@ func (s *serving) unwatched(ctx context.Context, names bool) api.Check {
 	case len(machines) == 0:
 		c.Degraded = false
 	case names:
-		c.Err = fmt.Errorf("no live process watches the programs of machines: %s", named(machines, func(u store.Unwatched) string {
-			return fmt.Sprintf("%s (%s)", u.Machine, phrase.Plural(u.Jobs, "job"))
-		}))
+		c.Err = fmt.Errorf("no live process watches the programs of machines: %s",
+			named(machines, func(u store.Unwatched) string {
+				return fmt.Sprintf("%s (%s)", u.Machine, phrase.Plural(u.Jobs, "job"))
+			}))
 	default:
-		c.Err = fmt.Errorf("no live process watches the programs of %s: /metrics names them to whoever has a token (pawl_jobs_unwatched), "+
+		c.Err = fmt.Errorf("no live process watches the programs of %s: /metrics names them to whoever has a "+
+			"token (pawl_jobs_unwatched), "+
 			"and so does this path on the socket of the data folder", phrase.Plural(len(machines), "machine"))
 	}
 	return c
 }
 
-// reconciled tells of jobs that this machine knows and the database does not; nil: there are none that it has noticed.
+// reconciled tells of jobs that this machine knows and the database does not; nil: there are none
+// that it has noticed.
 func (s *serving) reconciled(names bool) *api.Check {
 	behind, unknown := s.node.eyes.Differ()
 	if behind+unknown == 0 {
 		return nil
 	}
-	c := &api.Check{Name: "restored", Degraded: true, Err: errors.New("the machine knows of jobs that the database does not: pawl reconcile tells which")}
+	c := &api.Check{Name: "restored", Degraded: true,
+		Err: errors.New("the machine knows of jobs that the database does not: pawl reconcile tells which")}
 	if names {
-		c.Err = fmt.Errorf("the machine knows more than the rows of %s do, and %s that the database does not know, as after a restore to an earlier point in time: "+
+		c.Err = fmt.Errorf("the machine knows more than the rows of %s do, and %s that the database does not "+
+			"know, as after a restore to an earlier point in time: "+
 			"pawl reconcile tells which", phrase.Plural(behind, "job"), phrase.Plural(unknown, "job"))
 	}
 	return c
@@ -162,7 +173,8 @@ func (s *serving) standing(names bool) *api.Check {
 	if names {
 		said = named(all, app.Standing.String)
 	}
-	c.Err = fmt.Errorf("file systems do not answer: %s not moved for minutes, and %d of them were left behind (at most %d are): %s",
+	c.Err = fmt.Errorf("file systems do not answer: %s not moved for minutes, and %d of them were left behind "+
+		"(at most %d are): %s",
 		phrase.Plural(len(all), "step")+" have", left, app.MostLeft, said)
 	return c
 }
@@ -178,7 +190,9 @@ func (s *serving) disk() api.Check {
 	free := config.Size(fs.Bavail * uint64(fs.Bsize))
 	c.Detail = fmt.Sprintf("%.1f GiB free", float64(free)/(1<<30))
 	if free < cfg.Disk.Low {
-		c.Err = job.Errorf(job.Exhausted, "the data folder has %s: make room; below %v the service is not ready (disk.least)", c.Detail, cfg.Disk.Least)
+		c.Err = job.Errorf(job.Exhausted,
+			"the data folder has %s: make room; below %v the service is not ready (disk.least)", c.Detail,
+			cfg.Disk.Least)
 		c.Degraded = free >= cfg.Disk.Least
 	}
 	return c

@@ -1,6 +1,7 @@
 package node
 
-// reload reads the configuration again and takes over what needs no restart. One that is wrong changes nothing.
+// reload reads the configuration again and takes over what needs no restart. One that is wrong
+// changes nothing.
 func (s *serving) reload() {
 	next, err := s.reread()
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// What the service needs for its own work is kept for it: descriptors, of which callers get no more than a part, and threads.
+// What the service needs for its own work is kept for it: descriptors, of which callers get no more
+// than a part, and threads.
 const (
 	leastDescriptors = 64    // with fewer the service cannot work
 	ownDescriptors   = 512   // kept for the database, for steps and for programs, or half of those there are
@@ -17,20 +18,24 @@ const (
 	ownThreads       = 24    // the Go runtime ends the process when it needs a thread and gets none
 )
 
-// crowds returns those of the callers at addresses, and on the socket of the folder. Neither shuts out the other.
+// crowds returns those of the callers at addresses, and on the socket of the folder. Neither shuts
+// out the other.
 func crowds() (network, socket *edge.Crowd, err error) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return nil, nil, err
 	}
 	if limit.Cur < leastDescriptors {
-		return nil, nil, job.Errorf(job.Invalid, "this process may open %d files, and needs %d: raise the limit (ulimit -n, or LimitNOFILE of the unit)", limit.Cur, leastDescriptors)
+		return nil, nil, job.Errorf(job.Invalid,
+			"this process may open %d files, and needs %d: raise the limit (ulimit -n, or LimitNOFILE of the unit)",
+			limit.Cur, leastDescriptors)
 	}
 	callers := int(min(limit.Cur-min(ownDescriptors, limit.Cur/2), mostConnections))
 	return edge.NewCrowd(callers * 3 / 4), edge.NewCrowd(callers / 4), nil
 }
 
-// keepThreads starts threads while the machine gives some. The runtime keeps them for when system calls take long.
+// keepThreads starts threads while the machine gives some. The runtime keeps them for when system
+// calls take long.
 func keepThreads() {
 	var all, begun sync.WaitGroup
 	begun.Add(ownThreads)

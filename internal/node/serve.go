@@ -47,9 +47,10 @@ type serving struct {
 	doors    [doors]atomic.Pointer[http.Handler] // the API as it is served at each
 }
 
-// Serve serves the API of a data folder and runs its jobs, until ctx ends or a process tells it to stop. What people read goes to
-// out, the log to stderr. reread reads the configuration anew.
-func Serve(ctx context.Context, out, stderr io.Writer, dir string, cfg *config.Loaded, reread func() (*config.Loaded, error)) error {
+// Serve serves the API of a data folder and runs its jobs, until ctx ends or a process tells it to
+// stop. What people read goes to out, the log to stderr. reread reads the configuration anew.
+func Serve(ctx context.Context, out, stderr io.Writer, dir string, cfg *config.Loaded,
+	reread func() (*config.Loaded, error)) error {
 	s := &serving{dir: dir, out: out, reread: reread}
 	s.config.Store(cfg)
 	return s.run(ctx, stderr)
@@ -72,8 +73,8 @@ func (s *serving) run(ctx context.Context, stderr io.Writer) (err error) {
 	return s.serve(ctx)
 }
 
-// Begin calls f, and leaves it behind when ctx ends: whatever hangs there, such as a name server, keeps nobody from ending
-// the process.
+// Begin calls f, and leaves it behind when ctx ends: whatever hangs there, such as a name server,
+// keeps nobody from ending the process.
 func Begin(ctx context.Context, f func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
@@ -117,13 +118,17 @@ func (s *serving) options() Options {
 	cfg := s.config.Load()
 	return Options{
 		Slots: map[job.Lane]int{
-			job.LaneFinish: cfg.Slots.Finish, job.LaneLaunch: cfg.Slots.Launch, job.LanePrepare: cfg.Slots.Prepare, job.LaneTask: cfg.Slots.Task,
+			job.LaneFinish: cfg.Slots.Finish, job.LaneLaunch: cfg.Slots.Launch, job.LanePrepare: cfg.Slots.Prepare,
+			job.LaneTask: cfg.Slots.Task,
 		},
-		DB: string(cfg.DB), Schema: cfg.DBSchema, Listen: string(cfg.DBListen), Pooled: cfg.DBPooled, Migrate: cfg.DBMigrate,
+		DB: string(cfg.DB), Schema: cfg.DBSchema, Listen: string(cfg.DBListen), Pooled: cfg.DBPooled,
+		Migrate: cfg.DBMigrate,
 		Secrets: []string{cfg.TLS.Key, cfg.File},
 		Roles:   rolesOf(cfg.Roles), Queues: cfg.Queues, Kinds: cfg.Kinds, Tenants: cfg.Tenants,
-		Address: func() string { return s.inward }, PeerCA: cfg.Peer.CA, Web: outward.Rule(cfg.HTTPInputs), WebSize: int64(cfg.HTTPSize),
-		Testers: cfg.Testers, Patient: cfg.TestTimeout, Lease: cfg.Lease, Grace: noneIfZero(cfg.Grace), Memory: cfg.Remember, Logger: s.log, Observe: s.observe, Environ: s.environ,
+		Address: func() string { return s.inward }, PeerCA: cfg.Peer.CA, Web: outward.Rule(cfg.HTTPInputs),
+		WebSize: int64(cfg.HTTPSize),
+		Testers: cfg.Testers, Patient: cfg.TestTimeout, Lease: cfg.Lease, Grace: noneIfZero(cfg.Grace),
+		Memory: cfg.Remember, Logger: s.log, Observe: s.observe, Environ: s.environ,
 	}
 }
 
@@ -210,13 +215,14 @@ func (s *serving) serve(ctx context.Context) error {
 	}
 }
 
-// listen opens the doors of this process, and notes how others reach it. One that does not play the role of the API has no
-// address for everybody.
+// listen opens the doors of this process, and notes how others reach it. One that does not play the
+// role of the API has no address for everybody.
 func (s *serving) listen(ctx context.Context, listeners *[doors]net.Listener) (err error) {
 	cfg := s.config.Load()
 	if cfg.Plays(string(store.RoleAPI)) {
 		if listeners[doorNetwork], err = (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen); err != nil {
-			return job.Errorf(job.Invalid, "%w; choose another address with --listen, or --listen 127.0.0.1:0 for any port that is free", err)
+			return job.Errorf(job.Invalid,
+				"%w; choose another address with --listen, or --listen 127.0.0.1:0 for any port that is free", err)
 		}
 		s.url = baseURL(&cfg.Config, listeners[doorNetwork].Addr())
 	}
@@ -237,7 +243,8 @@ func (s *serving) begun(network net.Listener) {
 	switch {
 	case !s.node.shared || s.inward == "":
 	case Loopback(s.inward):
-		s.log.Info("processes of other machines reach this one from this host only: set listen, peer.listen or peer.url", "at", s.inward)
+		s.log.Info("processes of other machines reach this one from this host only: set listen, peer.listen or peer.url",
+			"at", s.inward)
 	default:
 		s.log.Info("processes of other machines reach this one", "at", s.inward)
 	}

@@ -20,12 +20,13 @@ import (
 	"github.com/pawl-jobs/pawl/client"
 )
 
-// socketName is the socket in a data folder on which the process that runs jobs there can be asked: it serves the API. Where
-// several processes share the folder each has one of its own, whose name ends with its pid.
+// socketName is the socket in a data folder on which the process that runs jobs there can be asked:
+// it serves the API. Where several processes share the folder each has one of its own, whose name
+// ends with its pid.
 const socketName = "socket"
 
-// A socketDir is a folder that is open, so that sockets in it can be named: the name of a socket has 107 bytes at most and the
-// folder's may be longer, so they are reached through its descriptor.
+// A socketDir is a folder that is open, so that sockets in it can be named: the name of a socket
+// has 107 bytes at most and the folder's may be longer, so they are reached through its descriptor.
 type socketDir struct{ *os.File }
 
 func openSockets(dir string) (socketDir, error) {
@@ -57,7 +58,8 @@ func dial(ctx context.Context, dir string) (net.Conn, error) {
 	return nil, failed
 }
 
-// shared returns the names of the sockets of processes that share the folder, in the order of these.
+// shared returns the names of the sockets of processes that share the folder, in the order of
+// these.
 func (d socketDir) shared() []string {
 	names, err := d.Readdirnames(-1)
 	if err != nil {
@@ -81,7 +83,8 @@ func (d socketDir) sweep(ctx context.Context) {
 	}
 }
 
-// Reach returns the way to the process that runs jobs in a folder. The error says that none listens there.
+// Reach returns the way to the process that runs jobs in a folder. The error says that none listens
+// there.
 func Reach(ctx context.Context, dir string) (http.RoundTripper, error) {
 	c, err := dial(ctx, dir)
 	if err != nil {
@@ -102,8 +105,8 @@ func (n *Node) Transport() http.RoundTripper {
 // Client returns a client of this process itself.
 func (n *Node) Client() *client.Client { return client.New(n.Transport()) }
 
-// Listen lets other commands on the folder ask this process. When ctx ends, those who wait for something are answered
-// as it stands then.
+// Listen lets other commands on the folder ask this process. When ctx ends, those who wait for
+// something are answered as it stands then.
 func (n *Node) Listen(ctx context.Context) (stop func(), err error) {
 	_, crowd, err := crowds()
 	if err != nil {
@@ -128,8 +131,9 @@ func (n *Node) Listen(ctx context.Context) (stop func(), err error) {
 	}, nil
 }
 
-// newServer returns a server of HTTP with bounds on what a client can hold: a header in time and not too large, and a
-// connection that is not used not for long. Handlers have bounds of their own for bodies and answers.
+// newServer returns a server of HTTP with bounds on what a client can hold: a header in time and
+// not too large, and a connection that is not used not for long. Handlers have bounds of their own
+// for bodies and answers.
 func newServer(ctx context.Context, h http.Handler) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
@@ -164,8 +168,9 @@ func (n *Node) socket(ctx context.Context) (net.Listener, error) {
 	return l, nil
 }
 
-// listen listens on a socket for its owner only. Nobody else uses the name, so a socket that is there is dead. The name comes
-// last: who finds it is heard, and never takes it for the name of a process that died.
+// listen listens on a socket for its owner only. Nobody else uses the name, so a socket that is
+// there is dead. The name comes last: who finds it is heard, and never takes it for the name of a
+// process that died.
 func (d socketDir) listen(ctx context.Context, name string) (net.Listener, error) {
 	unnamed := d.socket("." + name)
 	if err := os.Remove(unnamed); err != nil && !os.IsNotExist(err) {
@@ -197,14 +202,15 @@ func (l *socketListener) Close() error {
 	return errors.Join(gone, l.Listener.Close(), l.dir.Close())
 }
 
-// Occupied reports whether a process runs jobs in the folder. pawl listens on the socket there; a program with
-// handlers of its own has only the lock.
+// Occupied reports whether a process runs jobs in the folder. pawl listens on the socket there; a
+// program with handlers of its own has only the lock.
 func Occupied(ctx context.Context, dir string) bool {
 	if c, err := dial(ctx, dir); err == nil {
 		c.Close()
 		return true
 	}
-	// The kernel's list shows the lock without trying it: one who tries it may turn away another who wants it.
+	// The kernel's list shows the lock without trying it: one who tries it may turn away another
+	// who wants it.
 	info, err := os.Stat(filepath.Join(dir, "lock"))
 	if err != nil {
 		return false

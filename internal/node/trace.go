@@ -24,12 +24,14 @@ import (
 func (s *serving) traces(ctx context.Context) (_ trace.TracerProvider, flush func(), err error) {
 	cfg := s.config.Load()
 	off, _ := strconv.ParseBool(os.Getenv("OTEL_SDK_DISABLED")) // what is no truth is false
-	if off || cfg.Trace.Endpoint == "" && os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") == "" && os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") == "" {
+	if off || cfg.Trace.Endpoint == "" && os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") == "" &&
+		os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") == "" {
 		return nil, func() {}, nil
 	}
 	var options []otlptracehttp.Option // the exporter knows the variables itself
 	if cfg.Trace.Endpoint != "" {
-		options = append(options, otlptracehttp.WithEndpointURL(strings.TrimSuffix(cfg.Trace.Endpoint, "/")+"/v1/traces"))
+		options = append(options, otlptracehttp.WithEndpointURL(strings.TrimSuffix(cfg.Trace.Endpoint, "/")+
+			"/v1/traces"))
 	}
 	if cfg.Trace.Headers != "" {
 		headers, err := headersOf(string(cfg.Trace.Headers))
@@ -42,14 +44,16 @@ func (s *serving) traces(ctx context.Context) (_ trace.TracerProvider, flush fun
 	if err != nil {
 		return nil, nil, fmt.Errorf("traces: %w", err)
 	}
-	about, err := otelresource.New(ctx, otelresource.WithAttributes(attribute.String("service.name", "pawl"), attribute.String("service.version", Version)),
+	about, err := otelresource.New(ctx, otelresource.WithAttributes(attribute.String("service.name", "pawl"),
+		attribute.String("service.version", Version)),
 		otelresource.WithHost(), otelresource.WithProcessPID(), otelresource.WithFromEnv())
 	if err != nil {
 		return nil, nil, fmt.Errorf("traces: %w", err)
 	}
 	// The exporter tells of its troubles through the package's one handler.
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { s.log.Warn("traces not sent", "error", err) }))
-	p := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(about), sdk.WithSampler(observe.Sampler(cfg.Trace.Sample)))
+	p := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(about),
+		sdk.WithSampler(observe.Sampler(cfg.Trace.Sample)))
 	return p, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
@@ -73,8 +77,9 @@ func headersOf(text string) (map[string]string, error) {
 	return headers, nil
 }
 
-// environ is what a program finds in its environment, so that it can tell of itself: where the service is and a token for
-// its own job, if this process has an address, and the trace that it belongs to.
+// environ is what a program finds in its environment, so that it can tell of itself: where the
+// service is and a token for its own job, if this process has an address, and the trace that it
+// belongs to.
 func (s *serving) environ(ctx context.Context, j *job.Job) map[string]string {
 	env := map[string]string{}
 	if s.url != "" {
@@ -86,7 +91,8 @@ func (s *serving) environ(ctx context.Context, j *job.Job) map[string]string {
 	return env
 }
 
-// What a program finds in its environment that pawl serve has launched, so that it can tell of its own job.
+// What a program finds in its environment that pawl serve has launched, so that it can tell of its
+// own job.
 const (
 	APIVariable      = "PAWL_API_URL"
 	JobTokenVariable = "PAWL_JOB_TOKEN"

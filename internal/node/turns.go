@@ -19,7 +19,8 @@ var LocalTurns = job.SystemKey(job.SystemLocal)
 // localTenant is whose jobs the commands of this program run.
 const localTenant = "default"
 
-// asideFile holds the limit that a run with --jobs has put aside, for as long as that run has the folder.
+// asideFile holds the limit that a run with --jobs has put aside, for as long as that run has the
+// folder.
 const asideFile = "limit-aside"
 
 // An aside is a limit that another one stands in for.
@@ -28,9 +29,9 @@ type aside struct {
 	Kept *job.Limit `json:"kept"` // nil: there was none
 }
 
-// setTurns sets how many programs run at once in the folder: as many as the machine has cores, if the folder is new; and
-// while this process has it, as many as o says. A process that died with a limit of its own has left the one that it
-// put aside, which is put back first.
+// setTurns sets how many programs run at once in the folder: as many as the machine has cores, if
+// the folder is new; and while this process has it, as many as o says. A process that died with a
+// limit of its own has left the one that it put aside, which is put back first.
 func (n *Node) setTurns(ctx context.Context, o *Options) error {
 	if err := n.putBack(ctx); err != nil {
 		return err
@@ -58,7 +59,8 @@ func (n *Node) setTurns(ctx context.Context, o *Options) error {
 	return n.limitTurns(ctx, o.Jobs)
 }
 
-// limitTurns sets the limit. It takes in the jobs that are there at once, so that none that comes next waits for that.
+// limitTurns sets the limit. It takes in the jobs that are there at once, so that none that comes
+// next waits for that.
 func (n *Node) limitTurns(ctx context.Context, most int) error {
 	eff, err := n.Store.SetLimit(ctx, localTenant, job.Limit{Key: LocalTurns, Most: most})
 	for paid := 1; err == nil && eff.Owed && paid > 0; {
@@ -90,7 +92,8 @@ func (n *Node) putBack(ctx context.Context) error {
 		err = json.Unmarshal(b, &a)
 	}
 	if err != nil {
-		return job.Errorf(job.Corrupt, "%s holds the limit %s that a run with --jobs has put aside: %w: remove it, and set the limit with pawl limits set", name, LocalTurns, err)
+		return job.Errorf(job.Corrupt, "%s holds the limit %s that a run with --jobs has put aside: %w: remove "+
+			"it, and set the limit with pawl limits set", name, LocalTurns, err)
 	}
 	set, err := n.turnsSet(ctx)
 	switch {

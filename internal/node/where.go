@@ -10,9 +10,9 @@ import (
 	"syscall"
 )
 
-// sayWhere leaves in the folder where the API is, until unsaid is called, which may be more than once. Processes that share
-// the folder each leave a note of their own, which they hold locked: the one that goes puts another's address in the place of
-// its own.
+// sayWhere leaves in the folder where the API is, until unsaid is called, which may be more than
+// once. Processes that share the folder each leave a note of their own, which they hold locked: the
+// one that goes puts another's address in the place of its own.
 func (s *serving) sayWhere() (unsaid func(), err error) {
 	if s.url == "" {
 		return func() {}, nil
@@ -24,7 +24,8 @@ func (s *serving) sayWhere() (unsaid func(), err error) {
 			return err
 		}
 		_, err := held.WriteString(s.url + "\n")
-		return errors.Join(err, syscall.Flock(int(held.Fd()), syscall.LOCK_EX|syscall.LOCK_NB), writeWhole(filepath.Join(s.dir, ServerFile), s.url+"\n"))
+		return errors.Join(err, syscall.Flock(int(held.Fd()), syscall.LOCK_EX|syscall.LOCK_NB),
+			writeWhole(filepath.Join(s.dir, ServerFile), s.url+"\n"))
 	})
 	unsaid = sync.OnceFunc(func() {
 		_ = s.alone(func() error {
@@ -39,7 +40,8 @@ func (s *serving) sayWhere() (unsaid func(), err error) {
 	return unsaid, err
 }
 
-// passOn says where another process of the folder is; where there is none, nothing is said. It is called alone.
+// passOn says where another process of the folder is; where there is none, nothing is said. It is
+// called alone.
 func (s *serving) passOn() error {
 	notes, err := filepath.Glob(filepath.Join(quotedGlob(s.dir), "."+ServerFile+"-[0-9]*"))
 	if err != nil {
@@ -81,6 +83,6 @@ func (s *serving) alone(f func() error) error {
 	return f()
 }
 
-// ServerFile is what a server leaves in its data folder for the commands of its owner: the URL at which it is found. Its
-// token lies beside that.
+// ServerFile is what a server leaves in its data folder for the commands of its owner: the URL at
+// which it is found. Its token lies beside that.
 const ServerFile = "server"

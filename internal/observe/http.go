@@ -22,8 +22,8 @@ const requestID = "X-Request-Id"
 
 var saneID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
-// Handler returns next, whose requests are counted, named in the log, and traced. It knows what came in; Answered knows
-// what became of it.
+// Handler returns next, whose requests are counted, named in the log, and traced. It knows what
+// came in; Answered knows what became of it.
 func (o *Observer) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		o.metrics.open.Inc()
@@ -43,7 +43,8 @@ func (o *Observer) Handler(next http.Handler) http.Handler {
 			ctx = propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(r.Header))
 			var span trace.Span
 			ctx, span = o.tracer.Start(ctx, r.Method, trace.WithSpanKind(trace.SpanKindServer),
-				trace.WithAttributes(attribute.String("http.request.method", r.Method), attribute.String("pawl.request.id", id)))
+				trace.WithAttributes(attribute.String("http.request.method", r.Method),
+					attribute.String("pawl.request.id", id)))
 			defer span.End()
 		}
 		if patient(r) {

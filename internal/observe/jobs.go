@@ -14,8 +14,9 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// fresh is for how long what was read for a scrape is good for the next ones; mostQueues are the queues that are looked
-// at, and the lines that nobody serves, and machines where nobody watches, which are told of.
+// fresh is for how long what was read for a scrape is good for the next ones; mostQueues are the
+// queues that are looked at, and the lines that nobody serves, and machines where nobody watches,
+// which are told of.
 const (
 	fresh      = 10 * time.Second
 	mostQueues = 100
@@ -25,7 +26,8 @@ const (
 	mostGroups = 1000 // that are read at once
 )
 
-// Jobs adds what the rows of a tenant say to the metrics. It reads when it is scraped, and no more than every ten seconds.
+// Jobs adds what the rows of a tenant say to the metrics. It reads when it is scraped, and no more
+// than every ten seconds.
 func (o *Observer) Jobs(s store.Store, tenant string) {
 	o.registry.MustRegister(&jobs{store: s, tenant: tenant, log: o.log})
 }
@@ -44,19 +46,25 @@ type jobs struct {
 var (
 	jobsDesc     = prometheus.NewDesc("pawl_jobs", "Jobs that have not ended, by state.", []string{"state"}, nil)
 	unservedDesc = prometheus.NewDesc("pawl_jobs_unserved",
-		"Jobs of all tenants that are ready in a line for which no live process is there that claims, by queue and kind; of a line up to 1000.",
+		"Jobs of all tenants that are ready in a line for which no live process is there that claims, by queue "+
+			"and kind; of a line up to 1000.",
 		[]string{"queue", "kind"}, nil)
 	unwatchedDesc = prometheus.NewDesc("pawl_jobs_unwatched",
-		"Jobs of all tenants with a program on a machine where no live process is there that watches, by machine; of a machine up to 1000.",
+		"Jobs of all tenants with a program on a machine where no live process is there that watches, by "+
+			"machine; of a machine up to 1000.",
 		[]string{"machine"}, nil)
-	turnsDesc   = prometheus.NewDesc("pawl_limit_turns", "Turns that jobs have, by the limit that decides on their keys.", []string{"limit"}, nil)
-	waitingDesc = prometheus.NewDesc("pawl_limit_waiting", "Jobs that wait for their turn, by the limit that decides.", []string{"limit"}, nil)
-	idleDesc    = prometheus.NewDesc("pawl_limit_idle",
-		"Turns that are free while jobs wait in line for them, by the limit that decides: 0, but for the milliseconds in which they are handed on.",
+	turnsDesc = prometheus.NewDesc("pawl_limit_turns",
+		"Turns that jobs have, by the limit that decides on their keys.", []string{"limit"}, nil)
+	waitingDesc = prometheus.NewDesc("pawl_limit_waiting",
+		"Jobs that wait for their turn, by the limit that decides.", []string{"limit"}, nil)
+	idleDesc = prometheus.NewDesc("pawl_limit_idle",
+		"Turns that are free while jobs wait in line for them, by the limit that decides: 0, but for the "+
+			"milliseconds in which they are handed on.",
 		[]string{"limit"}, nil)
 	blockedDesc = prometheus.NewDesc("pawl_blocked_jobs", "Jobs that are blocked, by condition.", []string{"code"}, nil)
 	ageDesc     = prometheus.NewDesc("pawl_queue_oldest_ready_seconds",
-		"For how long the ready job of the queue that was submitted first has been ready; 0 when none is.", []string{"queue"}, nil)
+		"For how long the ready job of the queue that was submitted first has been ready; 0 when none is.",
+		[]string{"queue"}, nil)
 )
 
 // Describe implements [prometheus.Collector].
@@ -120,7 +128,8 @@ func (c *jobs) look(ctx context.Context) (all []prometheus.Metric, err error) {
 	for _, q := range queues {
 		page, err := c.store.List(ctx, store.Query{
 			Tenant: c.tenant, Sort: store.Oldest, Limit: 1, Filter: job.Filter{
-				{Field: "custody", Op: job.Is, Values: []string{string(job.Ready)}}, {Field: "queue", Op: job.Is, Values: []string{q}},
+				{Field: "custody", Op: job.Is, Values: []string{string(job.Ready)}},
+				{Field: "queue", Op: job.Is, Values: []string{q}},
 			},
 		})
 		if err != nil {
@@ -227,7 +236,8 @@ func (u *use) add(t *store.Turns) {
 	}
 }
 
-// past returns what comes after all keys of the kind of one for which no limit can be set, of which there may be one for each job.
+// past returns what comes after all keys of the kind of one for which no limit can be set, of which
+// there may be one for each job.
 func past(key string) string {
 	kind, _, _ := strings.Cut(job.LimitOf(key), "/")
 	return strings.TrimSuffix(key, job.LimitOf(key)) + kind + string(rune('/'+1))

@@ -9,8 +9,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// NewLog returns a log that writes text or JSON to w, and says of each record which request, job, tenant and trace it
-// belongs to, as far as its context knows.
+// NewLog returns a log that writes text or JSON to w, and says of each record which request, job,
+// tenant and trace it belongs to, as far as its context knows.
 func NewLog(w io.Writer, format string, level slog.Leveler) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level}
 	if format == "json" {

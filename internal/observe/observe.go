@@ -1,8 +1,9 @@
-// Package observe says what a process does: in its log, as metrics, and as traces. It decorates the contracts that the
-// process uses and changes nothing of what they do; the library knows nothing of it.
+// Package observe says what a process does: in its log, as metrics, and as traces. It decorates the
+// contracts that the process uses and changes nothing of what they do; the library knows nothing of
+// it.
 //
-// An id of a job, a request or a trace is in logs and traces, and never a label of a metric. Arguments of calls are
-// nowhere.
+// An id of a job, a request or a trace is in logs and traces, and never a label of a metric.
+// Arguments of calls are nowhere.
 package observe
 
 import (
@@ -18,7 +19,8 @@ import (
 type Config struct {
 	// Log receives what is slow; [slog.Default] by default.
 	Log *slog.Logger
-	// Slow is the time above which a call of the store or a request is logged, until SetSlow names another; 0: none.
+	// Slow is the time above which a call of the store or a request is logged, until SetSlow names
+	// another; 0: none.
 	Slow time.Duration
 	// Traces makes the spans; nil: there are none. Its sampler should be [Sampler].
 	Traces trace.TracerProvider
@@ -49,7 +51,8 @@ func New(c Config) *Observer {
 	o.SetSlow(c.Slow)
 	o.metrics = newMetrics(o.registry, c.Version)
 	o.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "pawl_session_live", Help: "1 while this process has a session whose lease was renewed in time, and may run jobs; else 0.",
+		Name: "pawl_session_live", Help: "1 while this process has a session whose lease was renewed in time, " +
+			"and may run jobs; else 0.",
 	}, func() float64 {
 		if o.Session() == nil {
 			return 1

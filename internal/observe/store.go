@@ -13,7 +13,8 @@ import (
 // Store returns s, measured. Jobs that are submitted in a traced request keep its trace.
 func (o *Observer) Store(s store.Store) store.Store { return &measured{next: s, o: o} }
 
-// measured is a store whose calls are measured. It has every method itself: what is added to the contract is measured too.
+// measured is a store whose calls are measured. It has every method itself: what is added to the
+// contract is measured too.
 type measured struct {
 	next store.Store
 	o    *Observer
@@ -53,7 +54,11 @@ type none = struct{}
 
 func (m *measured) Submit(ctx context.Context, s store.Submission) (a []store.Submitted, eff store.Effects, err error) {
 	s.Jobs = m.o.traced(ctx, s.Jobs)
-	a, err = call(ctx, m, "submit", func() ([]store.Submitted, error) { a, eff, err = m.next.Submit(ctx, s); return a, err },
+	a, err = call(ctx, m, "submit", func() ([]store.Submitted, error) {
+		a, eff,
+			err = m.next.Submit(ctx, s)
+		return a, err
+	},
 		fixed[[]store.Submitted](len(s.Jobs)))
 	return a, eff, err
 }
@@ -75,14 +80,19 @@ func (m *measured) claimed(jobs []job.Job) {
 }
 
 func (m *measured) Apply(ctx context.Context, changes []job.Change) (a []store.Applied, eff store.Effects, err error) {
-	a, err = call(ctx, m, "apply", func() ([]store.Applied, error) { a, eff, err = m.next.Apply(ctx, changes); return a, err },
+	a, err = call(ctx, m, "apply", func() ([]store.Applied, error) {
+		a, eff,
+			err = m.next.Apply(ctx, changes)
+		return a, err
+	},
 		fixed[[]store.Applied](len(changes)))
 	m.applied(changes, a)
 	m.passed(&eff)
 	return a, eff, err
 }
 
-func (m *measured) ApplyAndClaim(ctx context.Context, changes []job.Change, c store.Claim) (a []store.Applied, jobs []job.Job, eff store.Effects, err error) {
+func (m *measured) ApplyAndClaim(ctx context.Context, changes []job.Change, c store.Claim) (a []store.Applied,
+	jobs []job.Job, eff store.Effects, err error) {
 	a, err = call(ctx, m, "apply", func() ([]store.Applied, error) {
 		a, jobs, eff, err = m.next.ApplyAndClaim(ctx, changes, c)
 		return a, err
@@ -134,21 +144,29 @@ func (m *measured) Wish(ctx context.Context, w store.Wish) (a []store.Wished, ef
 }
 
 func (m *measured) Annotate(ctx context.Context, a store.Annotation) ([]error, error) {
-	return call(ctx, m, "annotate", func() ([]error, error) { return m.next.Annotate(ctx, a) }, fixed[[]error](len(a.Jobs)))
+	return call(ctx, m, "annotate", func() ([]error, error) { return m.next.Annotate(ctx, a) },
+		fixed[[]error](len(a.Jobs)))
 }
 
 func (m *measured) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, eff store.Effects, err error) {
-	e, err = call(ctx, m, "add_event", func() (store.Event, error) { e, eff, err = m.next.AddEvent(ctx, n); return e, err }, fixed[store.Event](1))
+	e, err = call(ctx, m, "add_event", func() (store.Event, error) {
+		e, eff,
+			err = m.next.AddEvent(ctx, n)
+		return e, err
+	}, fixed[store.Event](1))
 	return e, eff, err
 }
 
 func (m *measured) Remove(ctx context.Context, tenant string, ids []job.ID) ([]error, error) {
-	return call(ctx, m, "remove", func() ([]error, error) { return m.next.Remove(ctx, tenant, ids) }, fixed[[]error](len(ids)))
+	return call(ctx, m, "remove", func() ([]error, error) { return m.next.Remove(ctx, tenant, ids) },
+		fixed[[]error](len(ids)))
 }
 
 // bounded makes a call that moves up to limit rows.
-func (m *measured) bounded(ctx context.Context, operation string, f func(context.Context, int) (int, store.Effects, error), limit int) (n int, eff store.Effects, err error) {
-	n, err = call(ctx, m, operation, func() (int, error) { n, eff, err = f(ctx, limit); return n, err }, func(n int) int { return n })
+func (m *measured) bounded(ctx context.Context, operation string,
+	f func(context.Context, int) (int, store.Effects, error), limit int) (n int, eff store.Effects, err error) {
+	n, err = call(ctx, m, operation, func() (int, error) { n, eff, err = f(ctx, limit); return n, err },
+		func(n int) int { return n })
 	m.passed(&eff)
 	return n, eff, err
 }
@@ -168,7 +186,11 @@ func (m *measured) Expire(ctx context.Context, limit int) (int, store.Effects, e
 }
 
 func (m *measured) Recount(ctx context.Context, limit int) (n store.Recounted, eff store.Effects, err error) {
-	n, err = call(ctx, m, "recount", func() (store.Recounted, error) { n, eff, err = m.next.Recount(ctx, limit); return n, err },
+	n, err = call(ctx, m, "recount", func() (store.Recounted, error) {
+		n, eff,
+			err = m.next.Recount(ctx, limit)
+		return n, err
+	},
 		func(n store.Recounted) int { return n.Needs + n.Turns + n.Lines })
 	return n, eff, err
 }
@@ -186,7 +208,8 @@ func (m *measured) Begin(ctx context.Context, s store.Session) error {
 
 func (m *measured) Renew(ctx context.Context, r store.Renew) (store.Renewal, error) {
 	sent := time.Now()
-	a, err := call(ctx, m, "renew", func() (store.Renewal, error) { return m.next.Renew(ctx, r) }, func(a store.Renewal) int { return a.Held })
+	a, err := call(ctx, m, "renew", func() (store.Renewal, error) { return m.next.Renew(ctx, r) },
+		func(a store.Renewal) int { return a.Held })
 	m.o.metrics.renewals.WithLabelValues(result(err)).Inc()
 	if err == nil {
 		m.o.session.renewed(sent, r.Lease)
@@ -200,27 +223,33 @@ func (m *measured) End(ctx context.Context, id job.ID) (store.Effects, error) {
 }
 
 func (m *measured) Tell(ctx context.Context, id job.ID, c store.Command) (store.Effects, error) {
-	return call(ctx, m, "tell", func() (store.Effects, error) { return m.next.Tell(ctx, id, c) }, fixed[store.Effects](0))
+	return call(ctx, m, "tell", func() (store.Effects, error) { return m.next.Tell(ctx, id, c) },
+		fixed[store.Effects](0))
 }
 
 func (m *measured) Sessions(ctx context.Context) ([]store.SessionInfo, error) {
-	return call(ctx, m, "sessions", func() ([]store.SessionInfo, error) { return m.next.Sessions(ctx) }, fixed[[]store.SessionInfo](0))
+	return call(ctx, m, "sessions", func() ([]store.SessionInfo, error) { return m.next.Sessions(ctx) },
+		fixed[[]store.SessionInfo](0))
 }
 
 func (m *measured) Unserved(ctx context.Context) ([]store.Unserved, error) {
-	return call(ctx, m, "unserved", func() ([]store.Unserved, error) { return m.next.Unserved(ctx) }, fixed[[]store.Unserved](0))
+	return call(ctx, m, "unserved", func() ([]store.Unserved, error) { return m.next.Unserved(ctx) },
+		fixed[[]store.Unserved](0))
 }
 
 func (m *measured) Unwatched(ctx context.Context) ([]store.Unwatched, error) {
-	return call(ctx, m, "unwatched", func() ([]store.Unwatched, error) { return m.next.Unwatched(ctx) }, fixed[[]store.Unwatched](0))
+	return call(ctx, m, "unwatched", func() ([]store.Unwatched, error) { return m.next.Unwatched(ctx) },
+		fixed[[]store.Unwatched](0))
 }
 
 func (m *measured) Demand(ctx context.Context, c store.Claim) (map[job.Lane]store.Demand, error) {
-	return call(ctx, m, "demand", func() (map[job.Lane]store.Demand, error) { return m.next.Demand(ctx, c) }, fixed[map[job.Lane]store.Demand](0))
+	return call(ctx, m, "demand", func() (map[job.Lane]store.Demand, error) { return m.next.Demand(ctx, c) },
+		fixed[map[job.Lane]store.Demand](0))
 }
 
 func (m *measured) Clear(ctx context.Context, lost []store.Lost) (store.Effects, error) {
-	return call(ctx, m, "clear", func() (store.Effects, error) { return m.next.Clear(ctx, lost) }, fixed[store.Effects](len(lost)))
+	return call(ctx, m, "clear", func() (store.Effects, error) { return m.next.Clear(ctx, lost) },
+		fixed[store.Effects](len(lost)))
 }
 
 func (m *measured) Job(ctx context.Context, tenant string, id job.ID) (job.Job, error) {
@@ -228,19 +257,23 @@ func (m *measured) Job(ctx context.Context, tenant string, id job.ID) (job.Job, 
 }
 
 func (m *measured) List(ctx context.Context, q store.Query) (store.Page, error) {
-	return call(ctx, m, "list", func() (store.Page, error) { return m.next.List(ctx, q) }, func(p store.Page) int { return len(p.Jobs) })
+	return call(ctx, m, "list", func() (store.Page, error) { return m.next.List(ctx, q) },
+		func(p store.Page) int { return len(p.Jobs) })
 }
 
 func (m *measured) Count(ctx context.Context, tenant string, f job.Filter) (store.Counts, error) {
-	return call(ctx, m, "count", func() (store.Counts, error) { return m.next.Count(ctx, tenant, f) }, fixed[store.Counts](0))
+	return call(ctx, m, "count", func() (store.Counts, error) { return m.next.Count(ctx, tenant, f) },
+		fixed[store.Counts](0))
 }
 
 func (m *measured) Waiting(ctx context.Context, tenant, queue string, limit int) (int, error) {
-	return call(ctx, m, "waiting", func() (int, error) { return m.next.Waiting(ctx, tenant, queue, limit) }, func(n int) int { return n })
+	return call(ctx, m, "waiting", func() (int, error) { return m.next.Waiting(ctx, tenant, queue, limit) },
+		func(n int) int { return n })
 }
 
 func (m *measured) Events(ctx context.Context, q store.EventQuery) (store.Events, error) {
-	return call(ctx, m, "events", func() (store.Events, error) { return m.next.Events(ctx, q) }, func(e store.Events) int { return len(e.Events) })
+	return call(ctx, m, "events", func() (store.Events, error) { return m.next.Events(ctx, q) },
+		func(e store.Events) int { return len(e.Events) })
 }
 
 func (m *measured) After(cursor, other string) (bool, error) { return m.next.After(cursor, other) }
@@ -258,7 +291,8 @@ func (m *measured) Find(ctx context.Context, ids []job.ID) ([]job.Job, error) {
 }
 
 func (m *measured) Overdue(ctx context.Context, q store.OverdueQuery) (store.Overdue, error) {
-	return call(ctx, m, "overdue", func() (store.Overdue, error) { return m.next.Overdue(ctx, q) }, func(o store.Overdue) int { return len(o.Jobs) })
+	return call(ctx, m, "overdue", func() (store.Overdue, error) { return m.next.Overdue(ctx, q) },
+		func(o store.Overdue) int { return len(o.Jobs) })
 }
 
 func (m *measured) Put(ctx context.Context, r store.Resource) (store.Resource, error) {
@@ -266,40 +300,56 @@ func (m *measured) Put(ctx context.Context, r store.Resource) (store.Resource, e
 }
 
 func (m *measured) Resource(ctx context.Context, tenant, kind, name string) (store.Resource, error) {
-	return call(ctx, m, "resource", func() (store.Resource, error) { return m.next.Resource(ctx, tenant, kind, name) }, fixed[store.Resource](0))
+	return call(ctx, m, "resource", func() (store.Resource,
+		error) {
+		return m.next.Resource(ctx, tenant, kind, name)
+	}, fixed[store.Resource](0))
 }
 
 func (m *measured) Resources(ctx context.Context, tenant, kind string) ([]store.Resource, error) {
-	return call(ctx, m, "resources", func() ([]store.Resource, error) { return m.next.Resources(ctx, tenant, kind) }, fixed[[]store.Resource](0))
+	return call(ctx, m, "resources", func() ([]store.Resource,
+		error) {
+		return m.next.Resources(ctx, tenant, kind)
+	}, fixed[[]store.Resource](0))
 }
 
 func (m *measured) AllResources(ctx context.Context, kind string) ([]store.Resource, error) {
-	return call(ctx, m, "all_resources", func() ([]store.Resource, error) { return m.next.AllResources(ctx, kind) }, fixed[[]store.Resource](0))
+	return call(ctx, m, "all_resources", func() ([]store.Resource, error) { return m.next.AllResources(ctx, kind) },
+		fixed[[]store.Resource](0))
 }
 
 func (m *measured) Delete(ctx context.Context, tenant, kind, name string) error {
-	_, err := call(ctx, m, "delete", func() (none, error) { return none{}, m.next.Delete(ctx, tenant, kind, name) }, fixed[none](0))
+	_, err := call(ctx, m, "delete", func() (none, error) { return none{}, m.next.Delete(ctx, tenant, kind, name) },
+		fixed[none](0))
 	return err
 }
 
 func (m *measured) SetLimit(ctx context.Context, tenant string, l job.Limit) (store.Effects, error) {
-	return call(ctx, m, "set_limit", func() (store.Effects, error) { return m.next.SetLimit(ctx, tenant, l) }, fixed[store.Effects](1))
+	return call(ctx, m, "set_limit", func() (store.Effects, error) { return m.next.SetLimit(ctx, tenant, l) },
+		fixed[store.Effects](1))
 }
 
 func (m *measured) RemoveLimit(ctx context.Context, tenant, key string) (store.Effects, error) {
-	return call(ctx, m, "remove_limit", func() (store.Effects, error) { return m.next.RemoveLimit(ctx, tenant, key) }, fixed[store.Effects](1))
+	return call(ctx, m, "remove_limit", func() (store.Effects,
+		error) {
+		return m.next.RemoveLimit(ctx, tenant, key)
+	}, fixed[store.Effects](1))
 }
 
 func (m *measured) Tests(ctx context.Context, duty string, limit int) (store.Tests, error) {
-	return call(ctx, m, "tests", func() (store.Tests, error) { return m.next.Tests(ctx, duty, limit) }, func(t store.Tests) int { return len(t.Due) })
+	return call(ctx, m, "tests", func() (store.Tests, error) { return m.next.Tests(ctx, duty, limit) },
+		func(t store.Tests) int { return len(t.Due) })
 }
 
 func (m *measured) Tested(ctx context.Context, f job.Fence, found []store.Test) (store.Effects, error) {
-	return call(ctx, m, "tested", func() (store.Effects, error) { return m.next.Tested(ctx, f, found) }, fixed[store.Effects](len(found)))
+	return call(ctx, m, "tested", func() (store.Effects, error) { return m.next.Tested(ctx, f, found) },
+		fixed[store.Effects](len(found)))
 }
 
 func (m *measured) Steer(ctx context.Context, s store.Steer) (answers []error, eff store.Effects, err error) {
-	answers, err = call(ctx, m, "steer", func() ([]error, error) { answers, eff, err = m.next.Steer(ctx, s); return answers, err }, fixed[[]error](max(1, len(s.Jobs))))
+	answers, err = call(ctx, m, "steer",
+		func() ([]error, error) { answers, eff, err = m.next.Steer(ctx, s); return answers, err },
+		fixed[[]error](max(1, len(s.Jobs))))
 	m.passed(&eff)
 	return answers, eff, err
 }
@@ -309,7 +359,8 @@ func (m *measured) Groups(ctx context.Context, q store.GroupQuery) ([]store.Grou
 }
 
 func (m *measured) Limits(ctx context.Context, tenant string) ([]job.Limit, error) {
-	return call(ctx, m, "limits", func() ([]job.Limit, error) { return m.next.Limits(ctx, tenant) }, fixed[[]job.Limit](0))
+	return call(ctx, m, "limits", func() ([]job.Limit, error) { return m.next.Limits(ctx, tenant) },
+		fixed[[]job.Limit](0))
 }
 
 func (m *measured) Behind(ctx context.Context, j *job.Job, limit int) (int, error) {
@@ -325,11 +376,13 @@ func (m *measured) Turns(ctx context.Context, q store.TurnQuery) ([]store.Turns,
 }
 
 func (m *measured) Reserve(ctx context.Context, tenant string, asks []store.Ask) ([]store.Reserved, error) {
-	return call(ctx, m, "reserve", func() ([]store.Reserved, error) { return m.next.Reserve(ctx, tenant, asks) }, length)
+	return call(ctx, m, "reserve", func() ([]store.Reserved, error) { return m.next.Reserve(ctx, tenant, asks) },
+		length)
 }
 
 func (m *measured) Moments(ctx context.Context, q store.TurnQuery) ([]store.Moments, error) {
-	return call(ctx, m, "moments", func() ([]store.Moments, error) { return m.next.Moments(ctx, q) }, fixed[[]store.Moments](0))
+	return call(ctx, m, "moments", func() ([]store.Moments, error) { return m.next.Moments(ctx, q) },
+		fixed[[]store.Moments](0))
 }
 
 func (m *measured) Close() error { return m.next.Close() }

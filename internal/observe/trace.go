@@ -16,15 +16,17 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A job is traced when the request that submitted it was. A job may take weeks and several processes, so its work is not
-// below that request: each run, from a claim until the job leaves the process, is a trace of its own that links to the
-// request, and so is the time for which its program ran. The attribute pawl.job.id finds them all.
+// A job is traced when the request that submitted it was. A job may take weeks and several
+// processes, so its work is not below that request: each run, from a claim until the job leaves the
+// process, is a trace of its own that links to the request, and so is the time for which its
+// program ran. The attribute pawl.job.id finds them all.
 
-// traceparent is the header, and the variable of programs, that names a trace; see W3C Trace Context.
+// traceparent is the header, and the variable of programs, that names a trace; see W3C Trace
+// Context.
 const traceparent = "traceparent"
 
-// Sampler samples what links to something exactly when that was sampled, and else the part ratio of what no trace came
-// with.
+// Sampler samples what links to something exactly when that was sampled, and else the part ratio of
+// what no trace came with.
 func Sampler(ratio float64) sdk.Sampler {
 	return linked{sdk.ParentBased(sdk.TraceIDRatioBased(ratio))}
 }
@@ -64,7 +66,8 @@ func Traceparent(ctx context.Context) string {
 	return c[traceparent]
 }
 
-// link returns the link from what is done for j to the request that submitted it; false when that was not traced.
+// link returns the link from what is done for j to the request that submitted it; false when that
+// was not traced.
 func link(j *job.Job) (trace.Link, bool) {
 	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{traceparent: j.Trace})
 	s := trace.SpanContextFromContext(ctx)
@@ -88,7 +91,8 @@ func (o *Observer) Run(ctx context.Context, j *job.Job) (context.Context, func(j
 	if !ok {
 		return ctx, func(job.Entry) {}
 	}
-	ctx, span := o.tracer.Start(ctx, "run "+j.Kind, trace.WithNewRoot(), trace.WithLinks(l), trace.WithSpanKind(trace.SpanKindConsumer), attributes(j))
+	ctx, span := o.tracer.Start(ctx, "run "+j.Kind, trace.WithNewRoot(), trace.WithLinks(l),
+		trace.WithSpanKind(trace.SpanKindConsumer), attributes(j))
 	return ctx, func(e job.Entry) { endSpan(span, e) }
 }
 
@@ -126,7 +130,8 @@ func (o *Observer) Ran(ctx context.Context, j *job.Job, began, ended time.Time, 
 	if !ok {
 		return
 	}
-	_, span := o.tracer.Start(ctx, string(job.Running), trace.WithNewRoot(), trace.WithLinks(l), trace.WithTimestamp(began), attributes(j),
+	_, span := o.tracer.Start(ctx, string(job.Running), trace.WithNewRoot(), trace.WithLinks(l),
+		trace.WithTimestamp(began), attributes(j),
 		trace.WithAttributes(attribute.Int("pawl.launch", j.Launch), attribute.Int("process.exit.code", code)))
 	if code != 0 {
 		span.SetStatus(codes.Error, "")

@@ -1,5 +1,6 @@
-// Package outward is how Pawl goes to servers that jobs name: by one client, which heeds a rule wherever it goes, also where a name
-// leads to another address than before, and where a server sends it on.
+// Package outward is how Pawl goes to servers that jobs name: by one client, which heeds a rule
+// wherever it goes, also where a name leads to another address than before, and where a server
+// sends it on.
 package outward
 
 import (
@@ -48,12 +49,14 @@ func (r Rule) Allows(a netip.Addr) bool {
 		return true
 	case Public:
 		a = a.Unmap().WithZone("")
-		return a.IsGlobalUnicast() && !a.IsPrivate() && !slices.ContainsFunc(inward, func(p netip.Prefix) bool { return p.Contains(a) })
+		return a.IsGlobalUnicast() && !a.IsPrivate() &&
+			!slices.ContainsFunc(inward, func(p netip.Prefix) bool { return p.Contains(a) })
 	}
 	return false
 }
 
-// own reports whether an address is one of those of this machine. They come and go, so it looks each time.
+// own reports whether an address is one of those of this machine. They come and go, so it looks
+// each time.
 func own(a netip.Addr, addresses func() ([]net.Addr, error)) (bool, error) {
 	a = a.Unmap().WithZone("")
 	all, err := addresses()
@@ -68,7 +71,8 @@ func own(a netip.Addr, addresses func() ([]net.Addr, error)) (bool, error) {
 // ErrRefused says that the rule refuses an address. It comes with kind [job.Invalid].
 var ErrRefused = errors.New("jobs of this service may not have it go there (http_inputs)")
 
-// Dialer returns what opens connections by the rule. It looks at the very address to which it connects, so no name leads around it.
+// Dialer returns what opens connections by the rule. It looks at the very address to which it
+// connects, so no name leads around it.
 func (r Rule) Dialer() *net.Dialer {
 	return &net.Dialer{
 		Timeout: 30 * time.Second,
@@ -93,9 +97,10 @@ func (r Rule) Dialer() *net.Dialer {
 
 const mostRedirects = 10
 
-// Client returns a client that goes by the rule. It waits up to header for the head of an answer, and follows up to ten redirects, none of
-// which leads out of TLS. Only with [All] it uses the proxy that the environment names: nobody here sees where that goes.
-// Who is done with it closes its idle connections.
+// Client returns a client that goes by the rule. It waits up to header for the head of an answer,
+// and follows up to ten redirects, none of which leads out of TLS. Only with [All] it uses the
+// proxy that the environment names: nobody here sees where that goes. Who is done with it closes
+// its idle connections.
 func (r Rule) Client(header time.Duration) *http.Client {
 	t := &http.Transport{
 		DialContext:           r.Dialer().DialContext,
@@ -116,7 +121,8 @@ func (r Rule) Client(header time.Duration) *http.Client {
 func redirect(next *http.Request, via []*http.Request) error {
 	switch first := via[0].URL; {
 	case next.URL.Scheme != "https" && next.URL.Scheme != via[len(via)-1].URL.Scheme:
-		return job.Errorf(job.Invalid, "%s sends on to %s://%s, which is less safe", first.Host, next.URL.Scheme, next.URL.Host)
+		return job.Errorf(job.Invalid, "%s sends on to %s://%s, which is less safe", first.Host, next.URL.Scheme,
+			next.URL.Host)
 	case len(via) > mostRedirects:
 		return job.Errorf(job.Invalid, "%s sends on more than %d times", first.Host, mostRedirects)
 	}

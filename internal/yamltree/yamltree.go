@@ -1,4 +1,5 @@
-// Package yamltree takes YAML apart within bounds: neither its depth nor its aliases cost more than a document is worth.
+// Package yamltree takes YAML apart within bounds: neither its depth nor its aliases cost more than
+// a document is worth.
 package yamltree
 
 import (
@@ -43,8 +44,8 @@ func Check(file *ast.File) error {
 	return nil
 }
 
-// deep reports whether tokens stand too deep in each other for a parser that calls itself: in brackets, or by the columns
-// at which lines begin, and what follows a dash.
+// deep reports whether tokens stand too deep in each other for a parser that calls itself: in
+// brackets, or by the columns at which lines begin, and what follows a dash.
 func deep(tokens token.Tokens) bool {
 	inBrackets := 0
 	var columns []int // of the block lists and maps that are open

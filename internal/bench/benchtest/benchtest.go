@@ -18,10 +18,13 @@ import (
 )
 
 // MachineKeys are what each benchmark says of the machine, in JSON.
-var MachineKeys = []string{"cpu", "cores", "gomaxprocs", "kernel", "file_system", "load_average_1m", "go_version", "pawl_version"}
+var MachineKeys = []string{"cpu", "cores", "gomaxprocs", "kernel", "file_system", "load_average_1m", "go_version",
+	"pawl_version"}
 
 // RunBench runs a benchmark of a command and returns what it printed.
-func RunBench(t *testing.T, ctx context.Context, cmd *cobra.Command, args ...string) *bytes.Buffer { //nolint:revive // t comes first
+//
+//nolint:revive // t comes first
+func RunBench(t *testing.T, ctx context.Context, cmd *cobra.Command, args ...string) *bytes.Buffer {
 	t.Helper()
 	out, err := TryBench(ctx, cmd, args...)
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package programs has the benchmarks that run programs: pawl bench local and pawl bench local-paper.
+// Package programs has the benchmarks that run programs: pawl bench local and pawl bench
+// local-paper.
 package programs
 
 import (
@@ -51,8 +52,9 @@ func LocalCommand(o *bench.Options) *cobra.Command {
 peak_rss_mb is VmHWM: the most memory that this process had in RAM from the first of the sleeping programs until all were
 canceled, the benchmark included. Sleeping programs read from a pipe that this process holds open, so they end with it,
 however it ends.`,
-		Example: "  pawl bench local\n  pawl bench local --only launch --jobs 5000\n  pawl bench local --only sleep --sleepers 1000 -o json",
-		Args:    cobra.NoArgs,
+		Example: "  pawl bench local\n  pawl bench local --only launch --jobs 5000\n  pawl bench local --only " +
+			"sleep --sleepers 1000 -o json",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := errors.Join(
 				term.CheckRange("runs", b.runs, 1, 1000),
@@ -72,7 +74,8 @@ however it ends.`,
 				return term.Usagef("--timeout %s is out of range: give a time such as 10m", b.limit)
 			}
 			if o.DB != "" {
-				return term.Usage(errors.New("--db: what is measured here is this machine, on an embedded database: leave it out"))
+				return term.Usage(errors.New(
+					"--db: what is measured here is this machine, on an embedded database: leave it out"))
 			}
 			return o.Measure(cmd, b.limit, b.measure)
 		},
@@ -80,11 +83,13 @@ however it ends.`,
 	cmd.Flags().StringSliceVar(&b.only, "only", localParts, "parts to measure")
 	cmd.Flags().IntVar(&b.runs, "runs", 5, "run: how often")
 	cmd.Flags().IntVar(&b.jobs, "jobs", 1500, "launch: jobs")
-	cmd.Flags().IntVar(&b.slots, "slots", 0, "launch: slots in each lane, and workers of the rival (default: those of pawl run)")
+	cmd.Flags().IntVar(&b.slots, "slots", 0,
+		"launch: slots in each lane, and workers of the rival (default: those of pawl run)")
 	cmd.Flags().IntVar(&b.ends, "ends", 200, "end: programs, one after another")
 	cmd.Flags().IntVar(&b.sleepers, "sleepers", 10_000, "sleep: programs, all at once")
 	term.DurationVar(cmd, &b.limit, "timeout", 10*time.Minute, "give up after this time")
-	cmd.Flags().StringVar(&b.profile, "cpuprofile", "", "write a CPU profile of Pawl's half of the launches to this file, for go tool pprof")
+	cmd.Flags().StringVar(&b.profile, "cpuprofile", "",
+		"write a CPU profile of Pawl's half of the launches to this file, for go tool pprof")
 	return cmd
 }
 
@@ -233,8 +238,9 @@ func (p *programBed) submit(n int, spec func(i int) job.Spec) (ids []job.ID, err
 	return ids, nil
 }
 
-// counted waits until done is true of the numbers of jobs in each state, and returns the moment at which the question
-// that found it so was asked. It asks when there is news, and so rarely that this takes a twentieth of a core at the most.
+// counted waits until done is true of the numbers of jobs in each state, and returns the moment at
+// which the question that found it so was asked. It asks when there is news, and so rarely that
+// this takes a twentieth of a core at the most.
 func (p *programBed) counted(done func(map[job.State]int) bool) (time.Time, error) {
 	news, err := p.Bus.Subscribe(p.ctx, engine.NewsTopic)
 	if err != nil {
@@ -249,7 +255,8 @@ func (p *programBed) counted(done func(map[job.State]int) bool) (time.Time, erro
 		}
 		counts := count.States
 		if counts[job.Failed] > 0 {
-			return asked, fmt.Errorf("%d of the jobs of the benchmark failed; the first: %w", counts[job.Failed], p.failure())
+			return asked, fmt.Errorf("%d of the jobs of the benchmark failed; the first: %w", counts[job.Failed],
+				p.failure())
 		}
 		if done(counts) {
 			return asked, nil

@@ -33,12 +33,13 @@ type endFigures struct {
 // Rows implements [bench.Figures].
 func (f *endFigures) Rows(row func(name, format string, args ...any)) {
 	row("end to ARCHIVING", "p50 %.2f ms, p99 %.2f ms, max %.2f ms; target p99 %.0f ms", f.P50, f.P99, f.Max, f.Target)
-	row("bare wait", "p50 %.2f ms, p99 %.2f ms, max %.2f ms, until a durable line in a file", f.BareP50, f.BareP99, f.BareMax)
+	row("bare wait", "p50 %.2f ms, p99 %.2f ms, max %.2f ms, until a durable line in a file", f.BareP50, f.BareP99,
+		f.BareMax)
 	row("end load", "%d programs, one after another", f.Programs)
 }
 
-// A gate lets programs end: each waits for a line from its pipe, and tells the time as its last act. No program
-// outlasts the process that holds its gate.
+// A gate lets programs end: each waits for a line from its pipe, and tells the time as its last
+// act. No program outlasts the process that holds its gate.
 type gate struct {
 	pipe  *os.File
 	stamp string // the file with the time
@@ -111,8 +112,8 @@ func (b *localBench) end(ctx context.Context, _ *bench.Measurement, dir string) 
 	return f, nil
 }
 
-// oneEnd runs one program and returns how long after its end the service told of it. It waits for the end of the job,
-// so that nothing of it goes on beside the next.
+// oneEnd runs one program and returns how long after its end the service told of it. It waits for
+// the end of the job, so that nothing of it goes on beside the next.
 func (p *programBed) oneEnd(dir, name string) (took time.Duration, err error) {
 	g, err := openGate(dir, name)
 	if err != nil {
@@ -126,7 +127,8 @@ func (p *programBed) oneEnd(dir, name string) (took time.Duration, err error) {
 	return p.noticed(g, answers[0], true)
 }
 
-// noticed opens the gate when the job is running, and returns how long after the program's end the service told of it.
+// noticed opens the gate when the job is running, and returns how long after the program's end the
+// service told of it.
 func (p *programBed) noticed(g *gate, id job.ID, toTheEnd bool) (took time.Duration, err error) {
 	for e, err := range p.Events(p.ctx, id, "") {
 		at := time.Now()

@@ -36,8 +36,10 @@ type launchFigures struct {
 
 // Rows implements [bench.Figures].
 func (f *launchFigures) Rows(row func(name, format string, args ...any)) {
-	row("launches", "%.0f jobs/s through all states; bare loop %.0f jobs/s, ratio %.2f; target %.0f jobs/s", f.JobsPerSecond, f.BarePerSecond, f.Ratio, f.Target)
-	row("launch cost", "%.0f µs of CPU per job and %.0f µs of its programs; bare loop %.0f µs; %.1f statements per job", f.CPUPerJob, f.ProgramsCPU, f.BareCPUPerJob, f.Statements)
+	row("launches", "%.0f jobs/s through all states; bare loop %.0f jobs/s, ratio %.2f; target %.0f jobs/s",
+		f.JobsPerSecond, f.BarePerSecond, f.Ratio, f.Target)
+	row("launch cost", "%.0f µs of CPU per job and %.0f µs of its programs; bare loop %.0f µs; %.1f statements per job",
+		f.CPUPerJob, f.ProgramsCPU, f.BareCPUPerJob, f.Statements)
 	row("launch load", "%d jobs with one input and one archived output, %d slots in each lane", f.Jobs, f.Slots)
 }
 
@@ -63,7 +65,8 @@ func (b *localBench) launch(ctx context.Context, m *bench.Measurement, dir strin
 	if err != nil {
 		return nil, err
 	}
-	f.JobsPerSecond, f.BarePerSecond = bench.Rounded(float64(b.jobs)/ours.Seconds(), 1), bench.Rounded(float64(b.jobs)/theirs.Seconds(), 1)
+	f.JobsPerSecond, f.BarePerSecond = bench.Rounded(float64(b.jobs)/ours.Seconds(), 1),
+		bench.Rounded(float64(b.jobs)/theirs.Seconds(), 1)
 	f.Ratio = bench.Rounded(theirs.Seconds()/ours.Seconds(), 3)
 	return f, nil
 }
@@ -76,13 +79,15 @@ func laneSlots(n int) map[job.Lane]int {
 	return map[job.Lane]int{job.LanePrepare: n, job.LaneLaunch: n, job.LaneFinish: n}
 }
 
-func (b *localBench) launchPawl(ctx context.Context, dir, input string, o node.Options, f *launchFigures) (_ time.Duration, err error) {
+func (b *localBench) launchPawl(ctx context.Context, dir, input string, o node.Options,
+	f *launchFigures) (_ time.Duration, err error) {
 	p, err := openPrograms(ctx, dir, o)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
-	spec := job.Spec{Command: launched, Inputs: []job.Input{{From: input}}, Archive: &job.Archive{Include: []string{"out"}, Required: []string{"out"}}}
+	spec := job.Spec{Command: launched, Inputs: []job.Input{{From: input}},
+		Archive: &job.Archive{Include: []string{"out"}, Required: []string{"out"}}}
 	const warm = 20
 	done := func(n int) func(map[job.State]int) bool {
 		return func(counts map[job.State]int) bool { return counts[job.Finished] == n+bench.WarmJobs }
@@ -115,8 +120,8 @@ func (b *localBench) launchPawl(ctx context.Context, dir, input string, o node.O
 	return end.Sub(begin), nil
 }
 
-// launchBare does with each job what has to be done at least: it copies the input, runs the program, and archives the
-// output durably.
+// launchBare does with each job what has to be done at least: it copies the input, runs the
+// program, and archives the output durably.
 func (b *localBench) launchBare(ctx context.Context, dir, input string, f *launchFigures) (time.Duration, error) {
 	archive := filepath.Join(dir, "archive")
 	if err := os.MkdirAll(archive, 0o755); err != nil {
@@ -137,7 +142,8 @@ func (b *localBench) launchBare(ctx context.Context, dir, input string, f *launc
 		if err := cmd.Run(); err != nil {
 			return err
 		}
-		if _, err := files.Copy(ctx, fsys, filepath.Join(to, "out"), fsys, filepath.Join(work, "out"), files.CopyOptions{}); err != nil {
+		if _, err := files.Copy(ctx, fsys, filepath.Join(to, "out"), fsys, filepath.Join(work, "out"),
+			files.CopyOptions{}); err != nil {
 			return err
 		}
 		return os.RemoveAll(work)
@@ -165,7 +171,8 @@ func (b *localBench) launchBare(ctx context.Context, dir, input string, f *launc
 	return time.Since(begin), nil
 }
 
-// usedByChildren returns the CPU time of the children that have been waited for, and of all that they waited for.
+// usedByChildren returns the CPU time of the children that have been waited for, and of all that
+// they waited for.
 func usedByChildren() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_CHILDREN, &u); err != nil {

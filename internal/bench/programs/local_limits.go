@@ -16,8 +16,9 @@ import (
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 )
 
-// What a sleeping program takes: its wrapper and itself, and their memory, measured as what MemAvailable lost for each
-// of 10,000, with half as much again; the files of its folder, on a file system with blocks of 4 KiB.
+// What a sleeping program takes: its wrapper and itself, and their memory, measured as what
+// MemAvailable lost for each of 10,000, with half as much again; the files of its folder, on a file
+// system with blocks of 4 KiB.
 const (
 	sleeperProcesses = 2
 	sleeperMemory    = 600 << 10
@@ -46,10 +47,12 @@ type bound struct {
 	bytes bool    // values are bytes
 }
 
-// bounds are all that limit how many programs may sleep at once. What the system does not tell is left out.
+// bounds are all that limit how many programs may sleep at once. What the system does not tell is
+// left out.
 type bounds []bound
 
-// refuse returns an error that names each limit that n sleeping programs would break, and what to do about it.
+// refuse returns an error that names each limit that n sleeping programs would break, and what to
+// do about it.
 func (list bounds) refuse(n int) error {
 	var short []string
 	most := math.Inf(1)
@@ -63,7 +66,8 @@ func (list bounds) refuse(n int) error {
 		} else {
 			most = 0
 		}
-		short = append(short, fmt.Sprintf("  %s leaves room for %s and %s are needed: %s", b.name, b.shown(b.room), b.shown(need), b.raise(b.set+need-b.room)))
+		short = append(short, fmt.Sprintf("  %s leaves room for %s and %s are needed: %s", b.name, b.shown(b.room),
+			b.shown(need), b.raise(b.set+need-b.room)))
 	}
 	if short == nil {
 		return nil
@@ -72,7 +76,8 @@ func (list bounds) refuse(n int) error {
 	if most >= 1 {
 		hint = fmt.Sprintf("\nor give --sleepers %d", int(most))
 	}
-	return term.Usagef("%d programs cannot sleep here at once; nothing was started\n%s%s", n, strings.Join(short, "\n"), hint)
+	return term.Usagef("%d programs cannot sleep here at once; nothing was started\n%s%s", n,
+		strings.Join(short, "\n"), hint)
 }
 
 func (b *bound) shown(v float64) string {
@@ -83,14 +88,17 @@ func (b *bound) shown(v float64) string {
 	return fmt.Sprintf("%.0f", v)
 }
 
-// thisMachinesRoom asks the system for its limits. dir is where the programs will have their folders.
+// thisMachinesRoom asks the system for its limits. dir is where the programs will have their
+// folders.
 func thisMachinesRoom(dir string) bounds {
 	var list bounds
 	processes := func(name string, limit, used float64, raise func(to float64) string) {
-		list = append(list, bound{name: name, set: limit, room: limit - used, raise: raise, each: sleeperProcesses, spare: spareProcesses})
+		list = append(list, bound{name: name, set: limit, room: limit - used, raise: raise, each: sleeperProcesses,
+			spare: spareProcesses})
 	}
 	memory := func(name string, limit, used float64, raise func(to float64) string) {
-		list = append(list, bound{name: name, set: limit, room: limit - used, raise: raise, each: sleeperMemory, spare: spareMemory, bytes: true})
+		list = append(list, bound{name: name, set: limit, room: limit - used, raise: raise, each: sleeperMemory,
+			spare: spareMemory, bytes: true})
 	}
 	sysctl := func(name string) func(float64) string {
 		return func(to float64) string { return fmt.Sprintf("sysctl -w %s=%.0f", name, math.Ceil(to)) }
@@ -105,7 +113,8 @@ func thisMachinesRoom(dir string) bounds {
 	// Linux does not hold root to the number of processes.
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &r); err == nil && os.Geteuid() != 0 && r.Cur != unix.RLIM_INFINITY {
-		processes("RLIMIT_NPROC (ulimit -u)", float64(r.Cur), ownTasks(), func(to float64) string { return fmt.Sprintf("ulimit -u %.0f", math.Ceil(to)) })
+		processes("RLIMIT_NPROC (ulimit -u)", float64(r.Cur), ownTasks(),
+			func(to float64) string { return fmt.Sprintf("ulimit -u %.0f", math.Ceil(to)) })
 	}
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err == nil {
 		list = append(list, bound{
@@ -129,7 +138,8 @@ func thisMachinesRoom(dir string) bounds {
 		}
 	}
 	for _, folder := range groups("memory") {
-		for _, f := range [][2]string{{"memory.max", "memory.current"}, {"memory.limit_in_bytes", "memory.usage_in_bytes"}} {
+		for _, f := range [][2]string{{"memory.max", "memory.current"},
+			{"memory.limit_in_bytes", "memory.usage_in_bytes"}} {
 			limit, ok := number(path.Join(folder, f[0]))
 			used, ok2 := number(path.Join(folder, f[1]))
 			if ok && ok2 {
@@ -141,9 +151,11 @@ func thisMachinesRoom(dir string) bounds {
 	if err := syscall.Statfs(dir, &disk); err == nil {
 		elsewhere := func(float64) string { return "name a folder on another disk with --dir" }
 		free := float64(disk.Bavail) * float64(disk.Bsize)
-		list = append(list, bound{name: "the disk of " + dir, room: free, raise: elsewhere, each: sleeperDisk, spare: spareDisk, bytes: true})
+		list = append(list, bound{name: "the disk of " + dir, room: free, raise: elsewhere, each: sleeperDisk,
+			spare: spareDisk, bytes: true})
 		if disk.Files > 0 { // some file systems do not count them
-			list = append(list, bound{name: "the inodes of the disk of " + dir, room: float64(disk.Ffree), raise: elsewhere, each: sleeperFiles, spare: spareFiles})
+			list = append(list, bound{name: "the inodes of the disk of " + dir, room: float64(disk.Ffree),
+				raise: elsewhere, each: sleeperFiles, spare: spareFiles})
 		}
 	}
 	return list
@@ -202,14 +214,16 @@ func ownTasks() (n float64) {
 		if owner, ok := info.Sys().(*syscall.Stat_t); !ok || int(owner.Uid) != os.Getuid() {
 			continue
 		}
-		if threads, err := strconv.ParseFloat(bench.ProcField(path.Join("/proc", e.Name(), "status"), "Threads"), 64); err == nil {
+		if threads, err := strconv.ParseFloat(bench.ProcField(path.Join("/proc", e.Name(), "status"), "Threads"),
+			64); err == nil {
 			n += threads
 		}
 	}
 	return n
 }
 
-// groups returns the folders of the control groups of this process that limit what controller names, up to the root.
+// groups returns the folders of the control groups of this process that limit what controller
+// names, up to the root.
 func groups(controller string) (folders []string) {
 	b, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {

@@ -21,7 +21,8 @@ type runFigures struct {
 
 // Rows implements [bench.Figures].
 func (f *runFigures) Rows(row func(name, format string, args ...any)) {
-	row("pawl run", "%.3f s for the whole command, median of %d; sh -c true %.4f s; target %.0f s", f.Seconds, f.Runs, f.Shell, f.Target)
+	row("pawl run", "%.3f s for the whole command, median of %d; sh -c true %.4f s; target %.0f s", f.Seconds,
+		f.Runs, f.Shell, f.Target)
 }
 
 // run measures the command pawl run, each time with a fresh folder.

@@ -45,10 +45,14 @@ type sleepFigures struct {
 
 // Rows implements [bench.Figures].
 func (f *sleepFigures) Rows(row func(name, format string, args ...any)) {
-	row("watching", "%.1f MB at most for %d sleeping programs, %.1f MB while they sleep (%.1f MB anonymous); target %.0f MB", f.Peak, f.Sleepers, f.RSS, f.Anon, f.Target)
-	row("for each", "%.1f kB; %d descriptors and %d goroutines for all; %.2f %% of a core", f.PerSleeper, f.Descriptors, f.Goroutines, f.CPU)
-	row("os/exec", "%.1f kB, %.1f descriptors, %.1f goroutines for each of %d", f.BarePerSleeper, f.BareDescriptors, f.BareGoroutines, f.Bare)
-	row("among them", "one end to ARCHIVING p50 %.2f ms, max %.2f ms; target %.0f ms", f.Notice, f.NoticeMax, f.NoticeTarget)
+	row("watching", "%.1f MB at most for %d sleeping programs, %.1f MB while they sleep (%.1f MB anonymous); "+
+		"target %.0f MB", f.Peak, f.Sleepers, f.RSS, f.Anon, f.Target)
+	row("for each", "%.1f kB; %d descriptors and %d goroutines for all; %.2f %% of a core", f.PerSleeper,
+		f.Descriptors, f.Goroutines, f.CPU)
+	row("os/exec", "%.1f kB, %.1f descriptors, %.1f goroutines for each of %d", f.BarePerSleeper, f.BareDescriptors,
+		f.BareGoroutines, f.Bare)
+	row("among them", "one end to ARCHIVING p50 %.2f ms, max %.2f ms; target %.0f ms", f.Notice, f.NoticeMax,
+		f.NoticeTarget)
 	row("all of them", "launched in %.1f s, canceled in %.1f s, %d processes left", f.Launch, f.Cancel, f.Left)
 }
 
@@ -192,6 +196,7 @@ func (b *localBench) bareSleep(ctx context.Context, dir string, f *sleepFigures)
 	}
 	now, n := ownFootprint(), float64(f.Bare)
 	f.BarePerSleeper = bench.Rounded((now.rss-before.rss)*1024/n, 2)
-	f.BareDescriptors, f.BareGoroutines = bench.Rounded(float64(now.descriptors-before.descriptors)/n, 2), bench.Rounded(float64(now.goroutines-before.goroutines)/n, 2)
+	f.BareDescriptors, f.BareGoroutines = bench.Rounded(float64(now.descriptors-before.descriptors)/n, 2),
+		bench.Rounded(float64(now.goroutines-before.goroutines)/n, 2)
 	return nil
 }

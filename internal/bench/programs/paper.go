@@ -26,37 +26,44 @@ func PaperCommand(o *bench.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "local-paper",
 		Short: "Measure how full a system with a limit is kept by programs on this machine",
-		Long: `Local-paper submits --jobs programs to the system local, of which --limit may run at once. Each sleeps for a time between 15
-and 90 s, drawn evenly from --seed, divided by --speedup. It wires the service as pawl run does, and sets the limit before.
+		Long: `Local-paper submits --jobs programs to the system local, of which --limit may run at once. Each
+sleeps for a time between 15 and 90 s, drawn evenly from --seed, divided by --speedup. It wires the
+service as pawl run does, and sets the limit before.
 
 makespan_seconds counts from the first call of submit until the last job is FINISHED in the database, its results archived: so the
 time until the first programs run is in it, and the time at the end when fewer are left than may run.
 
-  efficiency       the sum of all times, divided by the limit, divided by the makespan: 1 if --limit programs slept at every moment.
+  efficiency       the sum of all times, divided by the limit, divided by the makespan: 1 if --limit programs
+                   slept at every moment.
   efficiency_list  the makespan of list scheduling, divided by that of Pawl: it starts the same programs in the order of their
                    submission, each the moment that a place is free, and knows of no other cost.
 
-Each program writes its number to a file before it sleeps: launched_twice is how many numbers stand there more than once, and lost how
-many jobs did not end, or are FINISHED without having run. max_running is the most programs that slept at once, and the curve how
-many did on average, in parts of the makespan: every 50 ms the processes of this machine are looked at, and those are counted that
+Each program writes its number to a file before it sleeps: launched_twice is how many numbers stand
+there more than once, and lost how many jobs did not end, or are FINISHED without having run.
+max_running is the most programs that slept at once, and the curve how many did on average, in parts
+of the makespan: every 50 ms the processes of this machine are looked at, and those are counted that
 are still there at a second look.
 
-With --trouble each program takes files from eight of ten web servers, each of which answers 503 for a twentieth of the time, in outages that
-are drawn from --seed and last for half a minute on average, divided by the speedup. Who meets one is blocked, and goes on when it is over; a server is
-tested once a minute, and jobs are released at 10 per second, by the paper's clock, which is faster by the speedup. blocked counts the jobs
-that were blocked at least once.
+With --trouble each program takes files from eight of ten web servers, each of which answers 503 for
+a twentieth of the time, in outages that are drawn from --seed and last for half a minute on
+average, divided by the speedup. Who meets one is blocked, and goes on when it is over; a server is
+tested once a minute, and jobs are released at 10 per second, by the paper's clock, which is faster
+by the speedup. blocked counts the jobs that were blocked at least once.
 
-  efficiency_left  the makespan of list scheduling in which no program starts while a server is away that it needs, divided by that of Pawl.
+  efficiency_left  the makespan of list scheduling in which no program starts while a server is away that it needs,
+                   divided by that of Pawl.
 
-With --preset the same engine does as Tapis Jobs does, every delay divided by the speedup and every rate multiplied by it: tapis is all of
+With --preset the same engine does as Tapis Jobs does, every delay divided by the speedup and every
+rate multiplied by it: tapis is all of
 
   throttles  10 jobs start, and 8 are launched, in 2 s at the most
   batches    of those that are blocked 10 go on after each test, all at once: no rate of releases holds them
   quotas     no limit holds programs back: who finds that --limit run is blocked, and it is tested once a minute whether fewer do
 
 peak_mb is VmHWM: the most memory that this process had in RAM from the submit to the end, the benchmark included.`,
-		Example: "  pawl bench local-paper --jobs 500\n  pawl bench local-paper --speedup 100 --db postgres://localhost/pawl -o json",
-		Args:    cobra.NoArgs,
+		Example: "  pawl bench local-paper --jobs 500\n  pawl bench local-paper --speedup 100 --db " +
+			"postgres://localhost/pawl -o json",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := errors.Join(
 				term.CheckRange("jobs", b.jobs, 1, 1_000_000),
@@ -79,7 +86,8 @@ peak_mb is VmHWM: the most memory that this process had in RAM from the submit t
 	cmd.Flags().IntVar(&b.slots, "slots", 0, "slots in each lane (default: those of pawl run)")
 	cmd.Flags().Uint64Var(&b.seed, "seed", 1, "of the times for which programs sleep")
 	cmd.Flags().BoolVar(&b.trouble, "trouble", false, "programs need a file of a server that is away at times")
-	cmd.Flags().StringSliceVar(&b.preset, "preset", nil, "do as another service does: tapis, or some of throttles, batches, quotas")
+	cmd.Flags().StringSliceVar(&b.preset, "preset", nil,
+		"do as another service does: tapis, or some of throttles, batches, quotas")
 	term.DurationVar(cmd, &b.limit, "timeout", 30*time.Minute, "give up after this time")
 	cmd.Flags().StringVar(&b.profile, "cpuprofile", "", "write a CPU profile to this file, for go tool pprof")
 	return cmd
@@ -129,22 +137,28 @@ type paperFigures struct {
 
 // Rows implements [bench.Figures].
 func (f *paperFigures) Rows(row func(name, format string, args ...any)) {
-	row("efficiency", "%.3f: %.1f s, and %.1f s if %d programs slept at every moment", f.Efficiency, f.Makespan, f.Ideal, f.Limit)
+	row("efficiency", "%.3f: %.1f s, and %.1f s if %d programs slept at every moment", f.Efficiency, f.Makespan,
+		f.Ideal, f.Limit)
 	row("list scheduling", "%.3f: %.1f s without any cost", f.EfficiencyList, f.List)
 	if t := f.troubleFigures; t != nil {
-		row("beside outages", "%.3f: %.1f s if no program starts in one, without any other cost; %d outages, %.1f %% of the time", t.EfficiencyLeft, t.IdealLeft, t.Outages, 100*t.Off)
-		row("blocked", "%d of %d jobs at least once, %.0f %%", t.Blocked, f.Jobs, 100*float64(t.Blocked)/float64(f.Jobs))
+		row("beside outages", "%.3f: %.1f s if no program starts in one, without any other cost; %d outages, "+
+			"%.1f %% of the time", t.EfficiencyLeft, t.IdealLeft, t.Outages, 100*t.Off)
+		row("blocked", "%d of %d jobs at least once, %.0f %%", t.Blocked, f.Jobs,
+			100*float64(t.Blocked)/float64(f.Jobs))
 	}
 	row("jobs", "%d lost, %d failed, %d launched twice", f.Lost, f.Failed, f.LaunchedTwice)
 	row("running", "%d at most, limit %d; all places taken after %.2f s", f.MaxRunning, f.Limit, f.Full)
-	row("cost", "%.0f µs of CPU per job and %.0f µs of its programs; %.1f statements per job; %.1f MB at most", f.CPUPerJob, f.Programs, f.Statements, f.Peak)
-	row("load", "%d programs on %s, 15-90 s divided by %d, seed %d, submitted within %.2f s", f.Jobs, f.Database, f.Speedup, f.Seed, f.Submit)
+	row("cost", "%.0f µs of CPU per job and %.0f µs of its programs; %.1f statements per job; %.1f MB at most",
+		f.CPUPerJob, f.Programs, f.Statements, f.Peak)
+	row("load", "%d programs on %s, 15-90 s divided by %d, seed %d, submitted within %.2f s", f.Jobs, f.Database,
+		f.Speedup, f.Seed, f.Submit)
 }
 
 // paperSystem is the limit of the system that programs run on which name none.
 const paperSystem = "system/local"
 
-// A paperProgram tells that it runs, and becomes one that sleeps. It is one process, as any program, and a cheap one.
+// A paperProgram tells that it runs, and becomes one that sleeps. It is one process, as any
+// program, and a cheap one.
 const paperProgram = `echo "$1" >>"$2" && exec "$3" "$4"`
 
 func (b *paperBench) measure(ctx context.Context, m *bench.Measurement) (_ bench.Figures, err error) {
@@ -155,7 +169,8 @@ func (b *paperBench) measure(ctx context.Context, m *bench.Measurement) (_ bench
 	for _, d := range sleeps {
 		sum += d
 	}
-	f := &paperFigures{Jobs: b.jobs, Limit: b.most, Speedup: b.speedup, Seed: b.seed, Database: "SQLite", Machine: m.Machine}
+	f := &paperFigures{Jobs: b.jobs, Limit: b.most, Speedup: b.speedup, Seed: b.seed, Database: "SQLite",
+		Machine: m.Machine}
 	f.Preset = strings.Join(b.preset, ",")
 	ideal, list := sum/time.Duration(b.most), listScheduled(sleeps, b.most, nil)
 
@@ -207,14 +222,16 @@ func (b *paperBench) measure(ctx context.Context, m *bench.Measurement) (_ bench
 	defer look.end()
 	if _, err := p.submit(b.jobs, func(i int) job.Spec {
 		seconds := strconv.FormatFloat(sleeps[i].Seconds(), 'f', 6, 64)
-		spec := job.Spec{Command: []string{"/bin/sh", "-c", paperProgram, "sleeper", strconv.Itoa(i), ledger, program, seconds}}
+		spec := job.Spec{Command: []string{"/bin/sh", "-c", paperProgram, "sleeper", strconv.Itoa(i), ledger,
+			program, seconds}}
 		trouble.needs(i, &spec)
 		return spec
 	}); err != nil {
 		return nil, err
 	}
 	f.Submit = bench.Rounded(time.Since(begin).Seconds(), 2)
-	fmt.Fprintf(m.Progress, "%d programs are submitted after %.1f s; they need %.1f s\n", b.jobs, f.Submit, ideal.Seconds())
+	fmt.Fprintf(m.Progress, "%d programs are submitted after %.1f s; they need %.1f s\n", b.jobs, f.Submit,
+		ideal.Seconds())
 	if err := bench.Wait(p.ctx, ideal-time.Since(begin)); err != nil { // before that they cannot have ended
 		return nil, err
 	}
@@ -233,8 +250,10 @@ func (b *paperBench) measure(ctx context.Context, m *bench.Measurement) (_ bench
 	f.MaxRunning, f.Full = seen.most(), bench.Rounded(seen.reached(b.most).Seconds(), 2)
 	f.Curve, f.CurveEvery = seen.curve(makespan)
 
-	f.Makespan, f.Ideal, f.List = bench.Rounded(makespan.Seconds(), 3), bench.Rounded(ideal.Seconds(), 3), bench.Rounded(list.Seconds(), 3)
-	f.Efficiency, f.EfficiencyList = bench.Rounded(ideal.Seconds()/makespan.Seconds(), 4), bench.Rounded(list.Seconds()/makespan.Seconds(), 4)
+	f.Makespan, f.Ideal, f.List = bench.Rounded(makespan.Seconds(), 3), bench.Rounded(ideal.Seconds(), 3),
+		bench.Rounded(list.Seconds(), 3)
+	f.Efficiency, f.EfficiencyList = bench.Rounded(ideal.Seconds()/makespan.Seconds(), 4),
+		bench.Rounded(list.Seconds()/makespan.Seconds(), 4)
 	if f.troubleFigures, err = trouble.figures(p, sleeps, b.most, makespan); err != nil {
 		return nil, err
 	}
@@ -264,8 +283,8 @@ func (b *paperBench) sleeps() []time.Duration {
 	return all
 }
 
-// listScheduled returns when the last job ends if each begins, in their order, the moment that one of the places is free, and not before
-// ready says so, which may be nil.
+// listScheduled returns when the last job ends if each begins, in their order, the moment that one
+// of the places is free, and not before ready says so, which may be nil.
 func listScheduled(jobs []time.Duration, places int, ready func(i int, at time.Duration) time.Duration) time.Duration {
 	free := make([]time.Duration, places) // from when on
 	for n, d := range jobs {
@@ -283,8 +302,9 @@ func listScheduled(jobs []time.Duration, places int, ready func(i int, at time.D
 	return slices.Max(free)
 }
 
-// allEnded waits until all jobs have ended, and returns how many are in each state and when that was asked; at the latest when
-// patience ends. It asks so rarely that this takes a twentieth of a core at the most.
+// allEnded waits until all jobs have ended, and returns how many are in each state and when that
+// was asked; at the latest when patience ends. It asks so rarely that this takes a twentieth of a
+// core at the most.
 func (p *programBed) allEnded(patience time.Time) (time.Time, map[job.State]int, error) {
 	for {
 		asked := time.Now()
@@ -307,7 +327,8 @@ func (p *programBed) allEnded(patience time.Time) (time.Time, map[job.State]int,
 	}
 }
 
-// launches returns how often each program was launched, by what the programs themselves have written.
+// launches returns how often each program was launched, by what the programs themselves have
+// written.
 func launches(ledger string) (map[string]int, error) {
 	b, err := os.ReadFile(ledger)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

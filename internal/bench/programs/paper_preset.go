@@ -17,7 +17,8 @@ import (
 	"github.com/pawl-jobs/pawl/recovery"
 )
 
-// presets are what another service does otherwise, and tapis is all of it. The numbers are those of the paper, sections 3 and 4.
+// presets are what another service does otherwise, and tapis is all of it. The numbers are those of
+// the paper, sections 3 and 4.
 var presets = []string{"throttles", "batches", "quotas"}
 
 func (b *paperBench) checkPreset() error {
@@ -62,7 +63,8 @@ func (b *paperBench) has(name string) bool {
 	return slices.Contains(b.preset, name) || slices.Contains(b.preset, "tapis")
 }
 
-// releases is how fast blocked jobs go on. Where they do so in batches no rate holds them: all of a batch go at once.
+// releases is how fast blocked jobs go on. Where they do so in batches no rate holds them: all of a
+// batch go at once.
 func (b *paperBench) releases() job.Limit {
 	l := job.Limit{Key: job.RateReleases + "/*", Most: 10 * b.speedup, Per: job.Duration(time.Second)}
 	if b.has("batches") {
@@ -76,7 +78,8 @@ func (p *preset) set(bed *programBed) error {
 	limits := []job.Limit{{Key: paperSystem, Most: p.most}}
 	if p.quota != nil {
 		limits = nil
-		policy := job.RecoveryPolicy{Name: string(job.SchedulerQuota), Stages: []job.Stage{{Every: p.scaled(time.Minute)}}}
+		policy := job.RecoveryPolicy{Name: string(job.SchedulerQuota),
+			Stages: []job.Stage{{Every: p.scaled(time.Minute)}}}
 		doc, err := job.Encode(policy)
 		if err == nil {
 			_, _, err = bed.Policies().Apply(bed.ctx, doc, pawl.AnyVersion)
@@ -86,7 +89,8 @@ func (p *preset) set(bed *programBed) error {
 		}
 	}
 	if p.has("throttles") {
-		per := job.Duration(2 * time.Second) // moments are Lateness apart beside that: of a shorter time it would be most
+		// moments are Lateness apart beside that: of a shorter time it would be most
+		per := job.Duration(2 * time.Second)
 		limits = append(limits,
 			job.Limit{Key: job.RateOf(job.RateStarts, job.SystemLocal), Most: 10 * p.speedup, Per: per},
 			job.Limit{Key: job.RateOf(job.RateLaunches, job.SystemLocal), Most: 8 * p.speedup, Per: per})
@@ -99,7 +103,8 @@ func (p *preset) set(bed *programBed) error {
 	return nil
 }
 
-// A quota counts the programs that have been let go and have not ended, and has others blocked where there are enough.
+// A quota counts the programs that have been let go and have not ended, and has others blocked
+// where there are enough.
 type quota struct {
 	most int
 
@@ -114,7 +119,8 @@ func (q *quota) take(id job.ID) *job.Block {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.live) >= q.most && !q.live[id] {
-		return &job.Block{Code: job.SchedulerQuota, Message: fmt.Sprintf("%d programs run", len(q.live)), Tester: testerQuota}
+		return &job.Block{Code: job.SchedulerQuota, Message: fmt.Sprintf("%d programs run", len(q.live)),
+			Tester: testerQuota}
 	}
 	q.live[id] = true
 	return nil

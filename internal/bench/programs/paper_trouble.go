@@ -14,7 +14,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A paperTrouble is some web servers that are away at times, from which programs take files; nil: there is none.
+// A paperTrouble is some web servers that are away at times, from which programs take files; nil:
+// there is none.
 type paperTrouble struct {
 	servers []*paperServer
 	needed  [][]int                   // by each program: its servers
@@ -38,9 +39,11 @@ type troubleFigures struct {
 	EfficiencyLeft float64 `json:"efficiency_left"`
 }
 
-// Of the time each server is away for a part, for so long at a time on average, by the paper's clock. Who needs eight of them is blocked with a
-// probability of 1 - 0.95^8, a third, less what was made ready before: in the three years of which the paper tells 29 % were. An outage of a minute
-// outlasts all that is made ready, so that nobody is left whom it could block, and of some seeds only 26 % are.
+// Of the time each server is away for a part, for so long at a time on average, by the paper's
+// clock. Who needs eight of them is blocked with a probability of 1 - 0.95^8, a third, less what
+// was made ready before: in the three years of which the paper tells 29 % were. An outage of a
+// minute outlasts all that is made ready, so that nobody is left whom it could block, and of some
+// seeds only 26 % are.
 const (
 	paperServers = 10
 	paperNeeds   = 8
@@ -84,7 +87,8 @@ func (b *paperBench) newTrouble(p *programBed, ideal time.Duration) (_ *paperTro
 		})}
 		go s.Serve(l) //nolint:errcheck // it is closed in the end
 	}
-	policy := job.RecoveryPolicy{Name: string(job.FilesUnavailable), Stages: []job.Stage{{Every: b.scaled(time.Minute)}}}
+	policy := job.RecoveryPolicy{Name: string(job.FilesUnavailable),
+		Stages: []job.Stage{{Every: b.scaled(time.Minute)}}}
 	doc, err := job.Encode(policy)
 	if err != nil {
 		return nil, err
@@ -98,7 +102,8 @@ func (b *paperBench) scaled(d time.Duration) job.Duration {
 	return job.Duration(d / time.Duration(b.speedup))
 }
 
-// outages draws when a server is away: of the ideal time for its part, whatever the seed, and likewise of a time after that, for the run takes longer.
+// outages draws when a server is away: of the ideal time for its part, whatever the seed, and
+// likewise of a time after that, for the run takes longer.
 func (b *paperBench) outages(rnd *rand.Rand, ideal time.Duration) []outage {
 	return append(b.outagesIn(rnd, 0, ideal), b.outagesIn(rnd, ideal, ideal/2)...)
 }
@@ -165,7 +170,8 @@ func (t *paperTrouble) needs(i int, spec *job.Spec) {
 }
 
 // figures tells what the outages did.
-func (t *paperTrouble) figures(p *programBed, sleeps []time.Duration, places int, makespan time.Duration) (*troubleFigures, error) {
+func (t *paperTrouble) figures(p *programBed, sleeps []time.Duration, places int,
+	makespan time.Duration) (*troubleFigures, error) {
 	if t == nil {
 		return nil, nil
 	}
@@ -180,7 +186,8 @@ func (t *paperTrouble) figures(p *programBed, sleeps []time.Duration, places int
 	}
 	f.Off = bench.Rounded(off.Seconds()/makespan.Seconds()/paperServers, 4)
 	left := listScheduled(sleeps, places, t.ready)
-	f.IdealLeft, f.EfficiencyLeft = bench.Rounded(left.Seconds(), 3), bench.Rounded(left.Seconds()/makespan.Seconds(), 4)
+	f.IdealLeft, f.EfficiencyLeft = bench.Rounded(left.Seconds(), 3),
+		bench.Rounded(left.Seconds()/makespan.Seconds(), 4)
 	for q := (store.Query{Limit: 1000}); ; {
 		page, err := p.List(p.ctx, q)
 		if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/pawl-jobs/pawl/internal/bench"
 )
 
-// newSleeper makes a program in dir that sleeps for as many seconds as its argument says: that of the system under a name of its own,
-// so that its processes can be told from all others.
+// newSleeper makes a program in dir that sleeps for as many seconds as its argument says: that of
+// the system under a name of its own, so that its processes can be told from all others.
 func newSleeper(dir string) (string, error) {
 	dir, err := filepath.EvalSymlinks(dir) // as the system names it
 	if err != nil {
@@ -50,7 +50,8 @@ type lookout struct {
 const (
 	// lookEvery is how often processes are counted.
 	lookEvery = 50 * time.Millisecond
-	// oftenEnough is how often a process is looked at that is something else: one that was just started may become the program.
+	// oftenEnough is how often a process is looked at that is something else: one that was just
+	// started may become the program.
 	oftenEnough = 20
 )
 
@@ -82,8 +83,9 @@ func (l *lookout) end() samples {
 	return l.seen
 }
 
-// count counts the processes of the program that are there at one moment: to look at all takes a while, in which one may end and the
-// next begin, and those that are still there afterwards were there together.
+// count counts the processes of the program that are there at one moment: to look at all takes a
+// while, in which one may end and the next begin, and those that are still there afterwards were
+// there together.
 func (l *lookout) count() int {
 	proc, err := os.Open("/proc")
 	if err != nil {
@@ -141,8 +143,8 @@ func (s samples) reached(n int) time.Duration {
 	return 0
 }
 
-// curve returns the mean number in each part of the time until end, and how long a part is, in seconds. A part in which nobody looked
-// is as the one before.
+// curve returns the mean number in each part of the time until end, and how long a part is, in
+// seconds. A part in which nobody looked is as the one before.
 func (s samples) curve(end time.Duration) (running []float64, every float64) {
 	const parts = 240
 	width := end / min(parts, max(1, end/(2*lookEvery)))

@@ -21,11 +21,12 @@ func applyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE",
 		Short: "Make or replace queues, systems and policies, or say for how long jobs are kept, from a file",
-		Long: `Apply makes what FILE describes, or puts the documents of the file in the place of those that are there: queues, systems,
-policies, which say how blocked jobs wait, and the retention, which says for how long jobs are kept that have ended. FILE is
-YAML or JSON, and may hold several documents, each with its kind: queue, system, policy or retention. All are checked before
-the first one is applied. What is there as it stands in the file is unchanged. FILE - is standard input. See pawl explain queue, system, policy and retention for the fields; pawl
-get prints documents as apply takes them.`,
+		Long: `Apply makes what FILE describes, or puts the documents of the file in the place of those that are
+there: queues, systems, policies, which say how blocked jobs wait, and the retention, which says for
+how long jobs are kept that have ended. FILE is YAML or JSON, and may hold several documents, each
+with its kind: queue, system, policy or retention. All are checked before the first one is applied.
+What is there as it stands in the file is unchanged. FILE - is standard input. See pawl explain
+queue, system, policy and retention for the fields; pawl get prints documents as apply takes them.`,
 		Example: `  pawl apply -f site.yaml --dry-run
   pawl apply -f site.yaml
   pawl get queues -o yaml | pawl apply -f -`,
@@ -73,7 +74,8 @@ type document struct {
 	fields json.RawMessage // without its kind
 }
 
-// readDocuments reads the documents of a file. Its error, a [term.UsageError], names everything that is wrong.
+// readDocuments reads the documents of a file. Its error, a [term.UsageError], names everything
+// that is wrong.
 func readDocuments(name string) ([]document, error) {
 	_, content, err := jobfile.ReadFile(name)
 	if err != nil {
@@ -118,7 +120,8 @@ func readDocuments(name string) ([]document, error) {
 func readDocument(doc json.RawMessage) (document, error) {
 	fields, err := job.ParseObject(doc)
 	if err != nil {
-		return document{}, job.Errorf(job.Invalid, "it is not an object: write fields such as kind: queue and name: night")
+		return document{}, job.Errorf(job.Invalid,
+			"it is not an object: write fields such as kind: queue and name: night")
 	}
 	var names []string
 	for _, k := range resourceKinds {

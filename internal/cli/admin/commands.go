@@ -1,5 +1,6 @@
-// Package admin has the commands for those who look after a service: start it (serve, worker), see its processes, set
-// limits, help blocked jobs, keep documents such as queues and policies, and look after the database.
+// Package admin has the commands for those who look after a service: start it (serve, worker), see
+// its processes, set limits, help blocked jobs, keep documents such as queues and policies, and
+// look after the database.
 package admin
 
 import "github.com/spf13/cobra"

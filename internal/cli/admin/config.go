@@ -25,7 +25,8 @@ func (f *settingFlag) Type() string { return f.unit }
 
 // configFlags gives a command a flag for each setting that it wants, and --config.
 func configFlags(cmd *cobra.Command, wants func(*config.Setting) bool) {
-	cmd.Flags().String("config", "", "configuration file (default: $PAWL_CONFIG or "+config.FileName+" in the data folder)")
+	cmd.Flags().String("config", "", "configuration file (default: $PAWL_CONFIG or "+config.FileName+
+		" in the data folder)")
 	for i := range config.Settings {
 		s := &config.Settings[i]
 		if !wants(s) {
@@ -38,8 +39,8 @@ func configFlags(cmd *cobra.Command, wants func(*config.Setting) bool) {
 	}
 }
 
-// loadConfig reads the configuration for a data folder. It can be called again, to read the file anew. fixed are flags that
-// the command gives itself.
+// loadConfig reads the configuration for a data folder. It can be called again, to read the file
+// anew. fixed are flags that the command gives itself.
 func loadConfig(cmd *cobra.Command, dir string, fixed map[string]string) (*config.Loaded, error) {
 	src := config.Sources{Env: os.Environ(), Flags: map[string]string{}, Read: folder.ReadOwn}
 	maps.Copy(src.Flags, fixed)

@@ -14,7 +14,8 @@ func deleteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete",
 		Short: "Delete jobs that have ended, queues, systems, policies, or what says for how long jobs are kept",
-		Long:  "Delete removes jobs that have ended, or the documents of queues, systems, policies or the retention, for good.",
+		Long: "Delete removes jobs that have ended, or the documents of queues, systems, policies or the " +
+			"retention, for good.",
 		Example: `  pawl delete job wordcount
   pawl delete queue night`,
 		Args: noSubject,
@@ -31,15 +32,16 @@ func deleteCommand() *cobra.Command {
 			Args:              cobra.MinimumNArgs(1),
 			ValidArgsFunction: k.complete,
 			RunE: func(cmd *cobra.Command, args []string) error {
-				return target.With(target.OpenWriting, func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
-					for _, name := range args {
-						if err := k.remove(ctx, at, name); err != nil {
-							return err
+				return target.With(target.OpenWriting,
+					func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
+						for _, name := range args {
+							if err := k.remove(ctx, at, name); err != nil {
+								return err
+							}
+							fmt.Fprintf(cmd.OutOrStdout(), "%s %s deleted\n", k.kind, name)
 						}
-						fmt.Fprintf(cmd.OutOrStdout(), "%s %s deleted\n", k.kind, name)
-					}
-					return nil
-				})(cmd, args)
+						return nil
+					})(cmd, args)
 			},
 		})
 	}

@@ -30,8 +30,9 @@ const keyRule = `KEY is what jobs take turns of. Each job is under these by itse
   system/NAME/partition/NAME          programs in a partition there
   system/NAME/partition/NAME/user/NAME
 
-A job file names more in limits, such as license/matlab. A * as the last part stands for each key of that family: user/* sets the same
-limit for each user, one by one, who has none set for the very name.
+A job file names more in limits, such as license/matlab. A * as the last part stands for each key of
+that family: user/* sets the same limit for each user, one by one, who has none set for the very
+name.
 
 Other keys stand for what happens at a moment. Their limits are rates, at most MOST within any time of the length of --per:
 
@@ -49,8 +50,8 @@ func limitsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "limits",
 		Short: "Show and set how many jobs may run at once, and how often they are launched",
-		Long: `Limits lists how many jobs may run at once under each key, how many do, and how many wait; see pawl limits list. With one of the
-commands below it shows one key, or sets its limit.
+		Long: `Limits lists how many jobs may run at once under each key, how many do, and how many wait; see pawl
+limits list. With one of the commands below it shows one key, or sets its limit.
 
 ` + keyRule,
 		Example: "  pawl limits",
@@ -65,10 +66,11 @@ func limitsListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the limits",
-		Long: `List prints one line for each limit that is set and each key in use: how many jobs may have a turn, how many have one, how many
-wait for one, and how many programs have a place among those that are made ready ahead of their turn, whether they wait already or are
-still being made ready. Of a line that a group of blocked jobs closes MOST is shut; see pawl recovery list. Below these it prints one line for each rate:
-when the next moment is free, and of a family that of each key in use.`,
+		Long: `List prints one line for each limit that is set and each key in use: how many jobs may have a turn,
+how many have one, how many wait for one, and how many programs have a place among those that are
+made ready ahead of their turn, whether they wait already or are still being made ready. Of a line
+that a group of blocked jobs closes MOST is shut; see pawl recovery list. Below these it prints one
+line for each rate: when the next moment is free, and of a family that of each key in use.`,
 		Example: "  pawl limits list\n  pawl limits list -o json",
 		Args:    cobra.NoArgs,
 	}
@@ -97,8 +99,10 @@ func listLimits(cmd *cobra.Command) {
 }
 
 func printLimits(out io.Writer, all []pawl.LimitUse) error {
-	counts := term.NewTable(out, false, append([]term.Column{{Title: "KEY", Least: 12}}, term.Titles("MOST", "IN USE", "WAITING", "AHEAD")...)...)
-	rates := term.NewTable(out, false, append([]term.Column{{Title: "RATE", Least: 12}}, term.Titles("MOST", "WITHIN", "FREE IN")...)...)
+	counts := term.NewTable(out, false, append([]term.Column{{Title: "KEY", Least: 12}},
+		term.Titles("MOST", "IN USE", "WAITING", "AHEAD")...)...)
+	rates := term.NewTable(out, false, append([]term.Column{{Title: "RATE", Least: 12}},
+		term.Titles("MOST", "WITHIN", "FREE IN")...)...)
 	for i := range all {
 		if l := &all[i]; job.Rated(l.Key) {
 			rates.Row(l.Key, l.Set.Most, l.Set.Per, freeIn(l))
@@ -139,7 +143,8 @@ func limitsShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show KEY",
 		Short: "Show a limit, and the owners who share it",
-		Long: "Show prints a limit, and of each owner how many jobs have a turn and how many wait. Of a family it says so of all keys\n" +
+		Long: "Show prints a limit, and of each owner how many jobs have a turn and how many wait. Of a family " +
+			"it says so of all keys\n" +
 			"together on which it decides.\n\n" + keyRule,
 		Example: "  pawl limits show system/local\n  pawl limits show system/local -o yaml",
 		Args:    cobra.ExactArgs(1),
@@ -149,7 +154,8 @@ func limitsShowCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return f.Print(cmd.OutOrStdout(), l, []string{l.Key}, func() error { return printLimit(cmd.OutOrStdout(), &l) })
+				return f.Print(cmd.OutOrStdout(), l, []string{l.Key},
+					func() error { return printLimit(cmd.OutOrStdout(), &l) })
 			})(cmd, args)
 		},
 	}
@@ -165,7 +171,8 @@ func printLimit(out io.Writer, l *pawl.LimitUse) error {
 		if l.Set.Key != l.Key {
 			of = ", as " + l.Set.Key + " says"
 		}
-		fmt.Fprintf(w, "most\t%d within %s: one every %s%s\nfree in\t%s\n", l.Set.Most, l.Set.Per, l.Set.Every(), of, freeIn(l))
+		fmt.Fprintf(w, "most\t%d within %s: one every %s%s\nfree in\t%s\n", l.Set.Most, l.Set.Per, l.Set.Every(),
+			of, freeIn(l))
 		return w.Flush()
 	}
 	most := "any number of jobs"
@@ -208,7 +215,8 @@ func printLimit(out io.Writer, l *pawl.LimitUse) error {
 		return err
 	}
 	fmt.Fprintln(out)
-	t := term.NewTable(out, false, append([]term.Column{{Title: "OWNER", Least: 12}}, term.Titles("WEIGHT", "IN USE", "WAITING")...)...)
+	t := term.NewTable(out, false, append([]term.Column{{Title: "OWNER", Least: 12}},
+		term.Titles("WEIGHT", "IN USE", "WAITING")...)...)
 	for _, o := range l.Owners {
 		t.Row(o.Owner, o.Weight, o.InUse, o.Waiting)
 	}
@@ -222,16 +230,19 @@ func limitsSetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set KEY [MOST]",
 		Short: "Set how many jobs may run at once, or how often something happens",
-		Long: `Set sets how many jobs may have turns of a key at once. It holds at once: who waits goes as far as it allows, and what runs is not
-thrown out. With 0 nothing goes. Programs are made ready ahead of their turn, twice as many as may run unless --ahead says otherwise.
-Owners who wait side by side get equal shares, or as --weight says.
+		Long: `Set sets how many jobs may have turns of a key at once. It holds at once: who waits goes as far as
+it allows, and what runs is not thrown out. With 0 nothing goes. Programs are made ready ahead of
+their turn, twice as many as may run unless --ahead says otherwise. Owners who wait side by side get
+equal shares, or as --weight says.
 
-With --per it sets a rate: no time of that length holds more than MOST. Moments are handed out evenly, one after the other, to all
-processes; they are a little farther apart than that, so that one may be used 100 ms late. With --preset tapis it sets the rates that
-Tapis Jobs has for a system, of which KEY is system/NAME: 10 starts and 8 launches within 2s, and 8 connections within 4s.
+With --per it sets a rate: no time of that length holds more than MOST. Moments are handed out
+evenly, one after the other, to all processes; they are a little farther apart than that, so that
+one may be used 100 ms late. With --preset tapis it sets the rates that Tapis Jobs has for a system,
+of which KEY is system/NAME: 10 starts and 8 launches within 2s, and 8 connections within 4s.
 
 ` + keyRule,
-		Example: "  pawl limits set system/local 50\n  pawl limits set 'user/*' 10\n  pawl limits set license/matlab 2 --weight ada=2\n" +
+		Example: "  pawl limits set system/local 50\n  pawl limits set 'user/*' 10\n  pawl limits set " +
+			"license/matlab 2 --weight ada=2\n" +
 			"  pawl limits set launches/system/local 8 --per 2s\n  pawl limits set system/lab --preset tapis",
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -240,18 +251,19 @@ Tapis Jobs has for a system, of which KEY is system/NAME: 10 starts and 8 launch
 			if err != nil {
 				return err
 			}
-			return target.With(target.OpenWriting, func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
-				for _, l := range limits {
-					set, err := at.SetLimit(ctx, l)
-					if err != nil {
-						return err
+			return target.With(target.OpenWriting,
+				func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
+					for _, l := range limits {
+						set, err := at.SetLimit(ctx, l)
+						if err != nil {
+							return err
+						}
+						if err := printLimit(cmd.OutOrStdout(), &set); err != nil {
+							return err
+						}
 					}
-					if err := printLimit(cmd.OutOrStdout(), &set); err != nil {
-						return err
-					}
-				}
-				return nil
-			})(cmd, args)
+					return nil
+				})(cmd, args)
 		},
 	}
 	term.DurationVar(cmd, &per, "per", 0, "of a rate: within which time at most MOST happen, such as 2s")
@@ -288,19 +300,21 @@ func limitsOf(l job.Limit, preset string, args []string) ([]job.Limit, error) {
 
 func limitsRemoveCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "remove KEY",
-		Short:   "Take a limit away",
-		Long:    "Remove takes a limit away: any number of jobs may have turns of the key then, unless its family has a limit.\n\n" + keyRule,
+		Use:   "remove KEY",
+		Short: "Take a limit away",
+		Long: "Remove takes a limit away: any number of jobs may have turns of the key then, unless its " +
+			"family has a limit.\n\n" + keyRule,
 		Example: "  pawl limits remove system/local",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return target.With(target.OpenWriting, func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
-				if err := at.RemoveLimit(ctx, args[0]); err != nil {
-					return err
-				}
-				fmt.Fprintf(cmd.OutOrStdout(), "limit %s: removed\n", live.Clean(args[0]))
-				return nil
-			})(cmd, args)
+			return target.With(target.OpenWriting,
+				func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
+					if err := at.RemoveLimit(ctx, args[0]); err != nil {
+						return err
+					}
+					fmt.Fprintf(cmd.OutOrStdout(), "limit %s: removed\n", live.Clean(args[0]))
+					return nil
+				})(cmd, args)
 		},
 	}
 }

@@ -29,8 +29,9 @@ func migrateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Bring the database up to date",
-		Long: `Migrate brings the database of a data folder, or the schema of a PostgreSQL database (--db, or PAWL_DB), to what this Pawl
-works with. pawl serve does so too, unless it is told not to; this one does nothing else.
+		Long: `Migrate brings the database of a data folder, or the schema of a PostgreSQL database (--db, or
+PAWL_DB), to what this Pawl works with. pawl serve does so too, unless it is told not to; this one
+does nothing else.
 
 In a folder it waits for nobody: where a process runs jobs in it, stop that first. In PostgreSQL processes may go on; an
 older Pawl goes on where the new schema lets it, and refuses it otherwise. Of several that migrate at once one does, and
@@ -54,9 +55,11 @@ With --status it says what the schema is, and leaves the jobs' tables alone. Exi
 		},
 	}
 	cmd.Flags().BoolVar(&status, "status", false, "only say what the schema is")
-	cmd.PersistentFlags().StringVar(&m.db, "db", os.Getenv("PAWL_DB"), "PostgreSQL database, as postgres://user:password@host/database (default: $PAWL_DB)")
+	cmd.PersistentFlags().StringVar(&m.db, "db", os.Getenv("PAWL_DB"),
+		"PostgreSQL database, as postgres://user:password@host/database (default: $PAWL_DB)")
 	cmd.PersistentFlags().Lookup("db").DefValue = "" // it may hold a password
-	cmd.PersistentFlags().StringVar(&m.schema, "db-schema", cmp.Or(os.Getenv("PAWL_DB_SCHEMA"), "pawl"), "schema in it that holds the tables (default: $PAWL_DB_SCHEMA, or pawl)")
+	cmd.PersistentFlags().StringVar(&m.schema, "db-schema", cmp.Or(os.Getenv("PAWL_DB_SCHEMA"), "pawl"),
+		"schema in it that holds the tables (default: $PAWL_DB_SCHEMA, or pawl)")
 	cmd.PersistentFlags().Lookup("db-schema").DefValue = ""
 	cmd.AddCommand(m.printCommand(), m.downCommand(), m.grantsCommand())
 	return cmd
@@ -65,7 +68,8 @@ With --status it says what the schema is, and leaves the jobs' tables alone. Exi
 // folder migrates the database of a data folder.
 func (m *migration) folder(ctx context.Context, out io.Writer, dir string, status bool) error {
 	if folder.Shared(dir) {
-		return job.Errorf(job.Invalid, "the jobs of folder %s are in a database that many processes share: name it with --db or PAWL_DB", dir)
+		return job.Errorf(job.Invalid, "the jobs of folder %s are in a database that many processes share: name "+
+			"it with --db or PAWL_DB", dir)
 	}
 	before, err := node.FolderSchema(ctx, dir)
 	if err != nil {
@@ -115,7 +119,8 @@ func tellMigrated(out io.Writer, before store.SchemaVersion, of string) {
 	case before.Version == before.Known:
 		fmt.Fprintf(out, "schema %d of %s is up to date\n", before.Version, of)
 	case before.Version > before.Known:
-		fmt.Fprintf(out, "schema %d of %s is newer than this Pawl, which knows %d, and stays as it is\n", before.Version, of, before.Known)
+		fmt.Fprintf(out, "schema %d of %s is newer than this Pawl, which knows %d, and stays as it is\n",
+			before.Version, of, before.Known)
 	default:
 		fmt.Fprintf(out, "schema of %s: %d before, %d now\n", of, before.Version, before.Known)
 	}
@@ -126,10 +131,11 @@ func (m *migration) printCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "print",
 		Short: "Print the SQL that pawl migrate runs on PostgreSQL",
-		Long: `Print prints the SQL that brings a PostgreSQL schema to what this Pawl works with, for those who run SQL themselves. It connects
-to nothing. Run it with psql as the role that is to own the schema, and let psql stop at the first error (ON_ERROR_STOP); Pawl
-knows afterwards that it was done. For a schema that is there already, say with --from which version it has. Transactions stand in
-it: one for all, but for indexes of a schema that is in use, which are built beside those who work.`,
+		Long: `Print prints the SQL that brings a PostgreSQL schema to what this Pawl works with, for those who run
+SQL themselves. It connects to nothing. Run it with psql as the role that is to own the schema, and
+let psql stop at the first error (ON_ERROR_STOP); Pawl knows afterwards that it was done. For a
+schema that is there already, say with --from which version it has. Transactions stand in it: one
+for all, but for indexes of a schema that is in use, which are built beside those who work.`,
 		Example: "  pawl migrate print\n  pawl migrate print --db-schema jobs",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -144,9 +150,10 @@ func (m *migration) grantsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "grants",
 		Short: "Print the SQL that makes a role with the rights that pawl serve needs",
-		Long: `Grants prints the SQL that makes the role pawl_service, if it is not there, and gives it what pawl serve needs and no more. It
-connects to nothing. Run it after each migration, in that database, as a superuser, or as the schema's owner where that one has
-CREATEROLE. pawl_service cannot log in: make the roles that do members of it.
+		Long: `Grants prints the SQL that makes the role pawl_service, if it is not there, and gives it what pawl
+serve needs and no more. It connects to nothing. Run it after each migration, in that database, as a
+superuser, or as the schema's owner where that one has CREATEROLE. pawl_service cannot log in: make
+the roles that do members of it.
 
 Row security then shows it the rows of a tenant only in transactions for that tenant: a second wall beside Pawl's own. It does
 not bind the schema's owner, nor superusers.`,
@@ -165,8 +172,9 @@ func (m *migration) downCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "Take the schema of PostgreSQL back to an older version",
-		Long: `Down takes a PostgreSQL schema (--db, or PAWL_DB) back to the version --to, for an older Pawl. What the versions since then
-added is lost; back to version 0 all jobs are: nothing happens without --yes. Stop every process of this version first.`,
+		Long: `Down takes a PostgreSQL schema (--db, or PAWL_DB) back to the version --to, for an older Pawl. What
+the versions since then added is lost; back to version 0 all jobs are: nothing happens without
+--yes. Stop every process of this version first.`,
 		Example: "  pawl migrate down --to 0 --yes",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
@@ -174,7 +182,8 @@ added is lost; back to version 0 all jobs are: nothing happens without --yes. St
 			case m.db == "":
 				return term.Usage(errors.New("name the database with --db: only a schema of PostgreSQL is taken back"))
 			case !cmd.Flags().Changed("to"):
-				return term.Usage(errors.New("give the version to go back to with --to; pawl migrate --status says which it is now"))
+				return term.Usage(errors.New(
+					"give the version to go back to with --to; pawl migrate --status says which it is now"))
 			case !sure:
 				return term.Usage(errors.New("what later versions added is lost for good: say --yes if that is meant"))
 			}

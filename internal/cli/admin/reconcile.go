@@ -26,8 +26,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// catchUp is how long pawl reconcile waits for rows to catch up: longer than the leases of processes that died with the
-// database that was replaced.
+// catchUp is how long pawl reconcile waits for rows to catch up: longer than the leases of
+// processes that died with the database that was replaced.
 const catchUp = time.Minute
 
 // A reconciliation is one call of pawl reconcile.
@@ -46,8 +46,9 @@ func reconcileCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reconcile",
 		Short: "Compare the jobs of the database with what this machine knows of them",
-		Long: `Reconcile is for a database that was restored to an earlier point in time. It lists what this machine knows of jobs, by their
-folders, marks and messages, compares that with the database, and tells what differs:
+		Long: `Reconcile is for a database that was restored to an earlier point in time. It lists what this
+machine knows of jobs, by their folders, marks and messages, compares that with the database, and
+tells what differs:
 
   - jobs that the machine knows more of than their rows do. They are brought up to date: what runs is watched again, what has
     ended is taken in, and what cannot be known ends with the code RAN_BEFORE. Without this command that happens when a process
@@ -75,13 +76,16 @@ archive count for nothing.`,
 			if err != nil {
 				return err
 			}
-			r.db = node.Options{DB: string(cfg.DB), Schema: cfg.DBSchema, Listen: string(cfg.DBListen), Pooled: cfg.DBPooled, Memory: cfg.Remember, Lease: cfg.Lease}
+			r.db = node.Options{DB: string(cfg.DB), Schema: cfg.DBSchema, Listen: string(cfg.DBListen),
+				Pooled: cfg.DBPooled, Memory: cfg.Remember, Lease: cfg.Lease}
 			if r.db.DB == "" && folder.Shared(r.dir) {
-				return job.Errorf(job.Invalid, "the jobs of folder %s are in a database that many processes share: name it with --db or PAWL_DB", r.dir)
+				return job.Errorf(job.Invalid,
+					"the jobs of folder %s are in a database that many processes share: name it with --db or PAWL_DB", r.dir)
 			}
 			if own := filepath.Join(r.dir, "pawl.db"); r.db.DB != "" && r.endUnknown {
 				if _, err := os.Stat(own); err == nil {
-					return term.Usagef("the folder had a database of its own, whose jobs would count as unknown, and their files be removed: move %s away if they are not wanted any more", own)
+					return term.Usagef("the folder had a database of its own, whose jobs would count as unknown, "+
+						"and their files be removed: move %s away if they are not wanted any more", own)
 				}
 			}
 			r.out, r.log = cmd.OutOrStdout(), cmd.ErrOrStderr()
@@ -89,7 +93,8 @@ archive count for nothing.`,
 		},
 	}
 	cmd.Flags().BoolVar(&r.dryRun, "dry-run", false, "only tell what differs")
-	cmd.Flags().BoolVar(&r.endUnknown, "end-unknown", false, "end programs that belong to no job, and remove their folders")
+	cmd.Flags().BoolVar(&r.endUnknown, "end-unknown", false,
+		"end programs that belong to no job, and remove their folders")
 	cmd.MarkFlagsMutuallyExclusive("dry-run", "end-unknown")
 	term.FormatFlag(cmd, &r.format, term.AsTable, term.AsJSON, term.AsYAML)
 	configFlags(cmd, func(s *config.Setting) bool { return strings.HasPrefix(s.Key, "db") && s.Key != "db_migrate" })
@@ -118,7 +123,8 @@ func (r *reconciliation) run(ctx context.Context) error {
 	return nil
 }
 
-// compare asks the machine, and ends what is unknown. alone reports whether rows can be brought up to date from here.
+// compare asks the machine, and ends what is unknown. alone reports whether rows can be brought up
+// to date from here.
 func (r *reconciliation) compare(ctx context.Context) (rep app.Report, alone bool, err error) {
 	o := r.db
 	o.Log = r.log
@@ -173,8 +179,8 @@ func (r *reconciliation) bringUp(ctx context.Context, behind []app.Found) (err e
 	return ctx.Err()
 }
 
-// catchUpWith waits until a row has caught up. One that nobody can take in hand now, such as a paused one, is not waited for: its
-// machine is asked when it goes on.
+// catchUpWith waits until a row has caught up. One that nobody can take in hand now, such as a
+// paused one, is not waited for: its machine is asked when it goes on.
 func catchUpWith(ctx context.Context, n *node.Node, f *app.Found) error {
 	if !f.CanMove() {
 		return nil
@@ -195,11 +201,12 @@ func catchUpWith(ctx context.Context, n *node.Node, f *app.Found) error {
 	return nil
 }
 
-// left reports whether something differs still, or could not be looked at. Results that belong to no job are all that
-// --end-unknown leaves.
+// left reports whether something differs still, or could not be looked at. Results that belong to
+// no job are all that --end-unknown leaves.
 func (r *reconciliation) left(rep *app.Report) bool {
 	return len(rep.Unread) > 0 || slices.ContainsFunc(rep.Behind, func(f app.Found) bool { return f.Became == "" }) ||
-		slices.ContainsFunc(rep.Unknown, func(f app.Found) bool { return !f.Removed && !(r.endUnknown && f.Program == app.Cleaned) })
+		slices.ContainsFunc(rep.Unknown,
+			func(f app.Found) bool { return !f.Removed && !(r.endUnknown && f.Program == app.Cleaned) })
 }
 
 func (r *reconciliation) print(rep *app.Report) error {
@@ -207,13 +214,15 @@ func (r *reconciliation) print(rep *app.Report) error {
 		return r.format.Document(r.out, rep)
 	}
 	fmt.Fprintf(r.out, "machine %s agrees with the database on %s\n", rep.Machine, phrase.Plural(rep.Agree, "job"))
-	behind := term.NewTable(r.out, false, term.Column{Title: "ID"}, term.Column{Title: "NAME", Least: 12}, term.Column{Title: "PROGRAM"},
+	behind := term.NewTable(r.out, false, term.Column{Title: "ID"}, term.Column{Title: "NAME", Least: 12},
+		term.Column{Title: "PROGRAM"},
 		term.Column{Title: "SINCE", Spare: 1}, term.Column{Title: "WAS"}, term.Column{Title: "IS"})
 	for i := range rep.Behind {
 		f := &rep.Behind[i]
 		behind.Row(f.Job, f.Name, trail(f), since(f), f.State, cmp.Or(f.Became, "still so"))
 	}
-	unknown := term.NewTable(r.out, false, term.Column{Title: "ID"}, term.Column{Title: "NAME", Least: 12}, term.Column{Title: "PROGRAM"},
+	unknown := term.NewTable(r.out, false, term.Column{Title: "ID"}, term.Column{Title: "NAME", Least: 12},
+		term.Column{Title: "PROGRAM"},
 		term.Column{Title: "SINCE", Spare: 1}, term.Column{Title: "WHERE", Least: 16}, term.Column{Title: "IS"})
 	for i := range rep.Unknown {
 		f := &rep.Unknown[i]

@@ -32,8 +32,9 @@ func recoveryCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "recovery",
 		Short: "Show what jobs wait for that are blocked, and let them go on or not",
-		Long: `Recovery lists the groups of blocked jobs: all that wait for the same are one group, and are tested together; see pawl recovery list.
-With one of the commands below it shows a group, has it tested at once, lets its jobs go on without a test, or gives them up.
+		Long: `Recovery lists the groups of blocked jobs: all that wait for the same are one group, and are tested
+together; see pawl recovery list. With one of the commands below it shows a group, has it tested at
+once, lets its jobs go on without a test, or gives them up.
 
 ` + groupRule,
 		Example: `  pawl recovery
@@ -44,13 +45,15 @@ With one of the commands below it shows a group, has it tested at once, lets its
 	listGroups(cmd)
 	cmd.AddCommand(recoveryListCommand(), recoveryShowCommand(),
 		turnCommand(turning{store.TryNow, pawl.ActTry, "is tested now"}, "Test now whether blocked jobs may go on",
-			"Try has the condition tested at once that blocks a group, or the group of a job. It does not wait for the test: see pawl recovery show."),
+			"Try has the condition tested at once that blocks a group, or the group of a job. It does not wait "+
+				"for the test: see pawl recovery show."),
 		turnCommand(turning{store.Release, pawl.ActRelease, "goes on"}, "Let blocked jobs go on without a test",
-			`Release lets the jobs of a group go on one after the other, at the rate of releases, as if the condition had cleared. A job that is named
-goes on at once. What blocked them may do so again.`),
+			`Release lets the jobs of a group go on one after the other, at the rate of releases, as if the
+condition had cleared. A job that is named goes on at once. What blocked them may do so again.`),
 		turnCommand(turning{store.GiveUp, pawl.ActGiveUp, "given up"}, "Fail blocked jobs, which wait no longer",
-			`Give-up fails the jobs of a group, or the jobs that are named, with the code RECOVERY_GIVEN_UP. A job of which something may still run is
-left out of a group, and refuses by name: pawl cancel ends what runs of it first, and pawl cancel --force is for what can never be confirmed.`),
+			`Give-up fails the jobs of a group, or the jobs that are named, with the code RECOVERY_GIVEN_UP. A
+job of which something may still run is left out of a group, and refuses by name: pawl cancel ends
+what runs of it first, and pawl cancel --force is for what can never be confirmed.`),
 	)
 	return cmd
 }
@@ -59,9 +62,10 @@ func recoveryListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List what jobs wait for that are blocked",
-		Long: `List prints one line for each group of blocked jobs: the condition that blocks them, how many are blocked, how many wait BEHIND them in
-the line that the group closes, for how long the first has been blocked, how many tests were made and when the last was, when the next one
-is, and what the last one said.`,
+		Long: `List prints one line for each group of blocked jobs: the condition that blocks them, how many are
+blocked, how many wait BEHIND them in the line that the group closes, for how long the first has
+been blocked, how many tests were made and when the last was, when the next one is, and what the
+last one said.`,
 		Example: "  pawl recovery list\n  pawl recovery list -o json",
 		Args:    cobra.NoArgs,
 	}
@@ -91,11 +95,14 @@ func listGroups(cmd *cobra.Command) {
 }
 
 func printGroups(out io.Writer, all []pawl.BlockedGroup, now time.Time) error {
-	t := term.NewTable(out, false, term.Column{Title: "GROUP"}, term.Column{Title: "CONDITION", Least: 12}, term.Column{Title: "JOBS"}, term.Column{Title: "BEHIND"},
-		term.Column{Title: "SINCE"}, term.Column{Title: "TESTED", Spare: 2}, term.Column{Title: "NEXT"}, term.Column{Title: "RESULT", Least: 12, Spare: 1})
+	t := term.NewTable(out, false, term.Column{Title: "GROUP"}, term.Column{Title: "CONDITION", Least: 12},
+		term.Column{Title: "JOBS"}, term.Column{Title: "BEHIND"},
+		term.Column{Title: "SINCE"}, term.Column{Title: "TESTED", Spare: 2}, term.Column{Title: "NEXT"},
+		term.Column{Title: "RESULT", Least: 12, Spare: 1})
 	for i := range all {
 		g := &all[i]
-		t.Row(g.Key, g.Code, g.Jobs, g.Behind, live.Spent(now.Sub(g.Since)), tested(g, now), nextTest(g, now), term.OrDash(live.FirstLine(g.Result)))
+		t.Row(g.Key, g.Code, g.Jobs, g.Behind, live.Spent(now.Sub(g.Since)), tested(g, now), nextTest(g, now),
+			term.OrDash(live.FirstLine(g.Result)))
 	}
 	return t.Flush()
 }
@@ -124,10 +131,11 @@ func nextTest(g *pawl.BlockedGroup, now time.Time) string {
 func recoveryShowCommand() *cobra.Command {
 	var f term.Format
 	cmd := &cobra.Command{
-		Use:               "show GROUP",
-		Short:             "Show a group of blocked jobs: what blocks it, how that is tested, and when",
-		Long:              "Show prints a group of blocked jobs: what blocks it, how that is tested, and when.\n\n" + groupRule,
-		Example:           "  pawl recovery show $(pawl recovery list -o name)\n  pawl recovery show $(pawl recovery list -o name) -o yaml",
+		Use:   "show GROUP",
+		Short: "Show a group of blocked jobs: what blocks it, how that is tested, and when",
+		Long:  "Show prints a group of blocked jobs: what blocks it, how that is tested, and when.\n\n" + groupRule,
+		Example: "  pawl recovery show $(pawl recovery list -o name)\n  pawl recovery show $(pawl " +
+			"recovery list -o name) -o yaml",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeGroup,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -136,7 +144,8 @@ func recoveryShowCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return f.Print(cmd.OutOrStdout(), g, []string{g.Key}, func() error { return printGroup(cmd.OutOrStdout(), &g) })
+				return f.Print(cmd.OutOrStdout(), g, []string{g.Key},
+					func() error { return printGroup(cmd.OutOrStdout(), &g) })
 			})(cmd, args)
 		},
 	}
@@ -190,7 +199,8 @@ func turnCommand(t turning, short, long string) *cobra.Command {
 		Use:   name + " [GROUP|JOB...]",
 		Short: short,
 		Long:  long + "\n\n" + groupRule + "\n" + target.JobRule + "\n\n" + jobs.BulkRule,
-		Example: "  pawl recovery " + name + " $(pawl recovery list -o name)\n  pawl recovery " + name + " wordcount\n" +
+		Example: "  pawl recovery " + name + " $(pawl recovery list -o name)\n  pawl recovery " + name +
+			" wordcount\n" +
 			"  pawl recovery " + name + " --filter 'state=BLOCKED label.project=x'",
 		Args:              b.Args(math.MaxInt),
 		ValidArgsFunction: completeBlocked,
@@ -208,7 +218,8 @@ func turnCommand(t turning, short, long string) *cobra.Command {
 					}
 				}
 				if at.Node != nil && t.Turning != store.GiveUp {
-					fmt.Fprintln(cmd.OutOrStdout(), term.Typed(cmd, "no pawl runs in this folder now: pawl run goes on with it"))
+					fmt.Fprintln(cmd.OutOrStdout(),
+						term.Typed(cmd, "no pawl runs in this folder now: pawl run goes on with it"))
 				}
 				return nil
 			})(cmd, args)
@@ -243,7 +254,8 @@ func completeGroup(cmd *cobra.Command, _ []string, _ string) (keys []cobra.Compl
 		defer at.Close()
 		all, _ := at.Blocked(cmd.Context())
 		for i := range all {
-			keys = append(keys, cobra.CompletionWithDesc(all[i].Key, fmt.Sprintf("%s, %s", all[i].Code, phrase.Plural(all[i].Jobs, "job"))))
+			keys = append(keys, cobra.CompletionWithDesc(all[i].Key,
+				fmt.Sprintf("%s, %s", all[i].Code, phrase.Plural(all[i].Jobs, "job"))))
 		}
 	}
 	return keys, cobra.ShellCompDirectiveNoFileComp

@@ -25,8 +25,9 @@ type resourceKind struct {
 	switching    [2]string // what it means to enable and to disable it
 	columns      []string
 
-	check   func(doc json.RawMessage) (name string, err error)
-	apply   func(ctx context.Context, at *target.Target, name string, doc json.RawMessage, dryRun bool) (become string, err error)
+	check func(doc json.RawMessage) (name string, err error)
+	apply func(ctx context.Context, at *target.Target, name string, doc json.RawMessage,
+		dryRun bool) (become string, err error)
 	list    func(ctx context.Context, at *target.Target) ([]resource, error)
 	get     func(ctx context.Context, at *target.Target, name string) (resource, error)
 	remove  func(ctx context.Context, at *target.Target, name string) error
@@ -48,7 +49,8 @@ type resource struct {
 var resourceKinds = []*resourceKind{
 	kindOf(resourceKind{
 		kind: job.KindQueue, plural: "queues", example: "night", columns: []string{"MOST WAITING"},
-		deleting:  "Delete removes the document of a queue. A queue that has jobs which have not ended is kept; the default queue is always there.",
+		deleting: "Delete removes the document of a queue. A queue that has jobs which have not ended is kept; " +
+			"the default queue is always there.",
 		switching: [2]string{"take new jobs again", "take no new jobs"},
 	}, job.ParseQueue, (*client.Client).Queues, func(q *job.Queue) resource {
 		most := "-"
@@ -96,7 +98,8 @@ func retentionColumns() (columns []string) {
 }
 
 // kindOf completes k for documents of type T.
-func kindOf[T any](k resourceKind, parse func([]byte) (T, error), of func(*client.Client) client.Resources[T], row func(*T) resource) *resourceKind {
+func kindOf[T any](k resourceKind, parse func([]byte) (T, error), of func(*client.Client) client.Resources[T],
+	row func(*T) resource) *resourceKind {
 	print := func(r pawl.Resource[T]) resource {
 		out := row(&r.Doc)
 		out.version, out.updated, out.doc = r.Version, r.Updated, r.Doc
@@ -106,7 +109,8 @@ func kindOf[T any](k resourceKind, parse func([]byte) (T, error), of func(*clien
 		v, err := parse(doc)
 		return row(&v).name, err
 	}
-	k.apply = func(ctx context.Context, at *target.Target, name string, doc json.RawMessage, dryRun bool) (string, error) {
+	k.apply = func(ctx context.Context, at *target.Target, name string, doc json.RawMessage, dryRun bool) (string,
+		error) {
 		become := "made"
 		if at != nil {
 			was, err := of(at.Client).Resource(ctx, name)
@@ -151,7 +155,8 @@ func kindOf[T any](k resourceKind, parse func([]byte) (T, error), of func(*clien
 }
 
 // complete completes the names of resources.
-func (k *resourceKind) complete(cmd *cobra.Command, _ []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+func (k *resourceKind) complete(cmd *cobra.Command, _ []string, _ string) (names []cobra.Completion,
+	_ cobra.ShellCompDirective) {
 	if at, err := target.Open(cmd.Context(), cmd); err == nil {
 		defer at.Close()
 		list, _ := k.list(cmd.Context(), at)
@@ -220,9 +225,10 @@ func (k *resourceKind) listing() *cobra.Command {
 func (k *resourceKind) showing() *cobra.Command {
 	var f term.Format
 	cmd := &cobra.Command{
-		Use:               k.kind + " NAME",
-		Short:             "Show one " + k.kind,
-		Example:           "  pawl get " + k.kind + " " + k.example + "\n  pawl get " + k.kind + " " + k.example + " -o yaml",
+		Use:   k.kind + " NAME",
+		Short: "Show one " + k.kind,
+		Example: "  pawl get " + k.kind + " " + k.example + "\n  pawl get " + k.kind + " " + k.example +
+			" -o yaml",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: k.complete,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -276,7 +282,8 @@ func (k *resourceKind) print(cmd *cobra.Command, list []resource, f term.Format,
 	if f == term.AsWide {
 		columns = append(columns, term.Titles("VERSION", "UPDATED")...)
 	}
-	t := term.NewTable(out, f == term.AsWide, append(columns, term.Column{Title: "DESCRIPTION", Least: 12, Spare: 1})...)
+	t := term.NewTable(out, f == term.AsWide,
+		append(columns, term.Column{Title: "DESCRIPTION", Least: 12, Spare: 1})...)
 	for _, r := range list {
 		state := "enabled"
 		if r.disabled {
@@ -317,17 +324,20 @@ func (k *resourceKind) switches(disabled bool) string {
 }
 
 func enableCommand() *cobra.Command {
-	return switchCommand("enable", "Let queues take new jobs again, systems launch programs, policies count, or retention remove jobs",
-		`Enable takes back what pawl disable did. Jobs that wait for a system go on one after the other, at the rate of releases: it is tested at
-once whether they may.`, false)
+	return switchCommand("enable", "Let queues take new jobs again, systems launch programs, policies count, or "+
+		"retention remove jobs",
+		`Enable takes back what pawl disable did. Jobs that wait for a system go on one after the other, at
+the rate of releases: it is tested at once whether they may.`, false)
 }
 
 func disableCommand() *cobra.Command {
-	return switchCommand("disable", "Let queues take no new jobs, systems launch no programs, policies not count, or retention remove none",
-		`Disable stops a queue from taking new jobs; those that are there already go on. A system takes jobs all the same, and launches none of
-their programs: jobs that are under way are BLOCKED until it is enabled, all others wait in the line of the system, and what runs goes on;
-see pawl recovery list, and pawl show JOB. A policy that is disabled is as if it were not there. While the retention is disabled no job is
-removed.`, true)
+	return switchCommand("disable", "Let queues take no new jobs, systems launch no programs, policies not "+
+		"count, or retention remove none",
+		`Disable stops a queue from taking new jobs; those that are there already go on. A system takes jobs
+all the same, and launches none of their programs: jobs that are under way are BLOCKED until it is
+enabled, all others wait in the line of the system, and what runs goes on; see pawl recovery list,
+and pawl show JOB. A policy that is disabled is as if it were not there. While the retention is
+disabled no job is removed.`, true)
 }
 
 func switchCommand(name, short, long string, disabled bool) *cobra.Command {
@@ -347,15 +357,16 @@ func switchCommand(name, short, long string, disabled bool) *cobra.Command {
 			Args:              cobra.MinimumNArgs(1),
 			ValidArgsFunction: k.complete,
 			RunE: func(cmd *cobra.Command, args []string) error {
-				return target.With(target.OpenWriting, func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
-					for _, r := range args {
-						if err := k.disable(ctx, at, r, disabled); err != nil {
-							return err
+				return target.With(target.OpenWriting,
+					func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
+						for _, r := range args {
+							if err := k.disable(ctx, at, r, disabled); err != nil {
+								return err
+							}
+							fmt.Fprintf(cmd.OutOrStdout(), "%s %s %sd\n", k.kind, r, name)
 						}
-						fmt.Fprintf(cmd.OutOrStdout(), "%s %s %sd\n", k.kind, r, name)
-					}
-					return nil
-				})(cmd, args)
+						return nil
+					})(cmd, args)
 			},
 		})
 	}

@@ -16,7 +16,8 @@ import (
 )
 
 // workerSettings are the settings of a process that only works: single ones, and sections.
-var workerSettings = []string{"db", "db_schema", "db_listen", "db_pooled", "db_migrate", "queues", "kinds", "tenants", "slots.", "lease", "grace", "remember", "disk.", "log.", "trace.", "peer.", "tls."}
+var workerSettings = []string{"db", "db_schema", "db_listen", "db_pooled", "db_migrate", "queues", "kinds",
+	"tenants", "slots.", "lease", "grace", "remember", "disk.", "log.", "trace.", "peer.", "tls."}
 
 // workerRoles are its roles. Nobody else can watch what it launches.
 var workerRoles = []store.Role{store.RoleWorker, store.RoleWatcher}
@@ -26,9 +27,10 @@ func workerCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "worker",
 		Short: "Run jobs of a database that many processes share",
-		Long: `Worker runs jobs until it is stopped by SIGINT or SIGTERM, or by pawl workers stop, and watches the programs of its machine. It
-opens no address, unless --peer-listen names one, where processes of other machines fetch the files of its jobs. Any number of
-them, on any number of machines, join the processes of a PostgreSQL database (--db, or PAWL_DB).
+		Long: `Worker runs jobs until it is stopped by SIGINT or SIGTERM, or by pawl workers stop, and watches the
+programs of its machine. It opens no address, unless --peer-listen names one, where processes of
+other machines fetch the files of its jobs. Any number of them, on any number of machines, join the
+processes of a PostgreSQL database (--db, or PAWL_DB).
 
 The data folder (--dir) is the machine. A worker runs the programs of jobs that a process of the same folder accepted, at the
 address of a pawl serve there or by a command on the folder. A folder with a database of its own serves one process, which is
@@ -55,7 +57,8 @@ It is pawl serve with the roles worker and watcher: its settings can also stand 
 				return err
 			}
 			if cfg.DB == "" {
-				return term.Usagef("the database in a data folder serves one process: name one that serves many with --db (or PAWL_DB), " +
+				return term.Usagef("the database in a data folder serves one process: name one that serves many " +
+					"with --db (or PAWL_DB), " +
 					"such as postgres://pawl@db.example.org/pawl; or run the jobs of the folder with pawl serve")
 			}
 			return node.Serve(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), dir, cfg, read)
@@ -68,7 +71,8 @@ It is pawl serve with the roles worker and watcher: its settings can also stand 
 		}
 		return pflag.NormalizedName(name)
 	})
-	cmd.Flags().IntVar(&slots, "slots", 0, "how many jobs of each lane it runs at once, 1 to 10000; for one lane --slots-launch and its like count before it")
+	cmd.Flags().IntVar(&slots, "slots", 0, "how many jobs of each lane it runs at once, 1 to 10000; for one lane "+
+		"--slots-launch and its like count before it")
 	configFlags(cmd, func(s *config.Setting) bool {
 		return slices.ContainsFunc(workerSettings, func(name string) bool {
 			return s.Key == name || strings.HasSuffix(name, ".") && strings.HasPrefix(s.Key, name)

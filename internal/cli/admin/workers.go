@@ -27,19 +27,22 @@ func workersCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "workers",
 		Short: "List the processes that work, or let them drain or stop",
-		Long: `Workers lists the processes that run jobs, and those that ended or were lost within an hour; see pawl workers list. With one of
-the commands below it shows one of them, or says what it should do.`,
+		Long: `Workers lists the processes that run jobs, and those that ended or were lost within an hour; see
+pawl workers list. With one of the commands below it shows one of them, or says what it should do.`,
 		Example: "  pawl workers",
 		Args:    noSubject,
 	}
 	listWorkers(cmd)
 	cmd.AddCommand(workersListCommand(), workersShowCommand(),
-		steerCommand("drain", "Let workers claim nothing more", "draining", "What runs in them ends in its own time; they stay there, "+
-			"and their duties go to others.", (*client.Client).Drain),
-		steerCommand("undrain", "Let workers that drain claim again", "claiming again", "Those that were told to stop go on stopping.",
+		steerCommand("drain", "Let workers claim nothing more", "draining",
+			"What runs in them ends in its own time; they stay there, "+
+				"and their duties go to others.", (*client.Client).Drain),
+		steerCommand("undrain", "Let workers that drain claim again", "claiming again",
+			"Those that were told to stop go on stopping.",
 			(*client.Client).Undrain),
-		steerCommand("stop", "Let workers end", "stopping", "They claim nothing more, and end once nothing is left in their hands, however long "+
-			"that takes. Programs go on.", (*client.Client).Stop),
+		steerCommand("stop", "Let workers end", "stopping",
+			"They claim nothing more, and end once nothing is left in their hands, however long "+
+				"that takes. Programs go on.", (*client.Client).Stop),
 	)
 	return cmd
 }
@@ -48,9 +51,10 @@ func workersListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the processes that work",
-		Long: `List prints one line for each process, the one that began last first: its host, version and roles; the slots that it uses, of all
-it has; how many jobs are in its hands, and which of them for longest; and whether it lives. A process that has ended, or was
-not heard of for longer than its lease, is listed for an hour; the last one of a machine that has none any more, for a week.`,
+		Long: `List prints one line for each process, the one that began last first: its host, version and roles;
+the slots that it uses, of all it has; how many jobs are in its hands, and which of them for
+longest; and whether it lives. A process that has ended, or was not heard of for longer than its
+lease, is listed for an hour; the last one of a machine that has none any more, for a week.`,
 		Example: "  pawl workers list\n  pawl workers list -o wide",
 		Args:    cobra.NoArgs,
 	}
@@ -91,7 +95,8 @@ func workersShowCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return f.Print(cmd.OutOrStdout(), w, []string{w.ID.String()}, func() error { return printWorker(cmd.OutOrStdout(), &w) })
+				return f.Print(cmd.OutOrStdout(), w, []string{w.ID.String()},
+					func() error { return printWorker(cmd.OutOrStdout(), &w) })
 			})(cmd, args)
 		},
 	}
@@ -100,7 +105,8 @@ func workersShowCommand() *cobra.Command {
 }
 
 // steerCommand is a command that tells processes what to do.
-func steerCommand(name, short, done, about string, tell func(*client.Client, context.Context, job.ID) (pawl.Worker, error)) *cobra.Command {
+func steerCommand(name, short, done, about string,
+	tell func(*client.Client, context.Context, job.ID) (pawl.Worker, error)) *cobra.Command {
 	return &cobra.Command{
 		Use:               name + " WORKER...",
 		Short:             short,
@@ -119,7 +125,8 @@ func steerCommand(name, short, done, about string, tell func(*client.Client, con
 					if err != nil {
 						return err
 					}
-					fmt.Fprintf(cmd.OutOrStdout(), "worker %s (%s): %s\n", w.ID.Short(), live.Clean(w.Process.String()), done)
+					fmt.Fprintf(cmd.OutOrStdout(), "worker %s (%s): %s\n", w.ID.Short(),
+						live.Clean(w.Process.String()), done)
 				}
 				return nil
 			})(cmd, args)
@@ -140,7 +147,8 @@ func openWorkers(ctx context.Context, cmd *cobra.Command) (*target.Target, error
 	return nil, job.Errorf(job.NotFound, "no pawl runs in folder %s: there is nobody to tell", dir)
 }
 
-// lookupWorker finds the process that ref names; see workerRule. Of those of a host the ones that live count first.
+// lookupWorker finds the process that ref names; see workerRule. Of those of a host the ones that
+// live count first.
 func lookupWorker(ctx context.Context, at *target.Target, ref string) (job.ID, error) {
 	if id, err := job.ParseID(ref); err == nil {
 		return id, nil
@@ -192,9 +200,11 @@ func printWorkers(out io.Writer, all []pawl.Worker, f term.Format) error {
 	t := term.NewTable(out, f == term.AsWide, columns...)
 	for i := range all {
 		w := &all[i]
-		cells := []any{w.ID.Short(), term.OrDash(w.Host), term.OrDash(w.Version), term.OrDash(rolesText(w)), slotsText(w), w.Held, oldestText(w, now), term.Cell{Text: stateText(w), Short: string(w.State)}}
+		cells := []any{w.ID.Short(), term.OrDash(w.Host), term.OrDash(w.Version), term.OrDash(rolesText(w)),
+			slotsText(w), w.Held, oldestText(w, now), term.Cell{Text: stateText(w), Short: string(w.State)}}
 		if f == term.AsWide {
-			cells = append(cells, w.PID, term.OrDash(w.Machine), term.OrDash(strings.Join(w.Queues, ",")), term.OrDash(strings.Join(w.Kinds, ",")),
+			cells = append(cells, w.PID, term.OrDash(w.Machine), term.OrDash(strings.Join(w.Queues, ",")),
+				term.OrDash(strings.Join(w.Kinds, ",")),
 				term.OrDash(strings.Join(w.Tenants, ",")), term.OrDash(w.Address))
 		}
 		t.Row(cells...)
@@ -270,7 +280,8 @@ func printWorker(out io.Writer, w *pawl.WorkerView) error {
 	}
 	fmt.Fprintln(out)
 	c := term.Colours(out)
-	held := term.NewTable(out, false, term.Column{Title: "ID"}, term.Column{Title: "NAME", Least: 12}, term.Column{Title: "KIND", Least: 4, Spare: 1}, term.Column{Title: "STATE"},
+	held := term.NewTable(out, false, term.Column{Title: "ID"}, term.Column{Title: "NAME", Least: 12},
+		term.Column{Title: "KIND", Least: 4, Spare: 1}, term.Column{Title: "STATE"},
 		term.Column{Title: "HELD FOR"}, term.Column{Title: "WHY", Least: 12})
 	for i := range w.Jobs {
 		j := &w.Jobs[i]

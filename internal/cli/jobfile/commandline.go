@@ -16,9 +16,10 @@ import (
 )
 
 // CommandRule says how a job is made of a command.
-const CommandRule = `Instead of FILE, a command behind -- is one job: the program and its arguments, as they stand there. It runs in a folder of its
-own, as all jobs do, with the files of --input in it; with --here it runs in the present folder, and what it writes there is not
-archived. A shell is asked for by its name: -- sh -c 'a | b'. Each call submits another job.`
+const CommandRule = `Instead of FILE, a command behind -- is one job: the program and its arguments, as they stand there.
+It runs in a folder of its own, as all jobs do, with the files of --input in it; with --here it runs
+in the present folder, and what it writes there is not archived. A shell is asked for by its name:
+-- sh -c 'a | b'. Each call submits another job.`
 
 // A CommandLine is what flags say of a job that is given as a command.
 type CommandLine struct {
@@ -36,9 +37,11 @@ func (c *CommandLine) Flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&c.name, "name", "", "the name of the job of a command")
 	f.StringArrayVar(&c.inputs, "input", nil, "a file or folder that the command gets in its folder; may be repeated")
-	f.StringArrayVar(&c.env, "env", nil, "a variable of the command, NAME=VALUE, or NAME as it is set here; may be repeated")
+	f.StringArrayVar(&c.env, "env", nil,
+		"a variable of the command, NAME=VALUE, or NAME as it is set here; may be repeated")
 	f.StringArrayVar(&c.labels, "label", nil, "a label of the job of a command, key=value; may be repeated")
-	f.Float64Var(&c.minutes, "minutes", 0, fmt.Sprintf("for how many minutes the command may run (default %g)", job.DefaultMinutes))
+	f.Float64Var(&c.minutes, "minutes", 0,
+		fmt.Sprintf("for how many minutes the command may run (default %g)", job.DefaultMinutes))
 	f.BoolVar(&c.here, "here", false, "run the command in the present folder, and not in one of its own")
 }
 
@@ -61,7 +64,8 @@ func (c *CommandLine) Args(least int) cobra.PositionalArgs {
 		case dash > 0:
 			return fmt.Errorf("%q stands before --: give a file, or a command behind --", args[0])
 		case len(args) > 1:
-			return fmt.Errorf("%q is more than one file: a command is written behind --, as in %s -- %s", strings.Join(args, " "), cmd.CommandPath(), strings.Join(args, " "))
+			return fmt.Errorf("%q is more than one file: a command is written behind --, as in %s -- %s",
+				strings.Join(args, " "), cmd.CommandPath(), strings.Join(args, " "))
 		}
 		for _, name := range commandFlags {
 			if cmd.Flags().Changed(name) {

@@ -28,9 +28,11 @@ func explainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain TOPIC[.FIELD...] | FIELD | CODE",
 		Short: "Explain the fields of a job file, of a queue, a system, a policy or a retention, filters, or codes",
-		Long: `Explain prints what there is to know of a job, a queue, a system, a policy (how blocked jobs wait) or a retention (for how
-long jobs are kept): its fields, or one of them, with what it takes; of filters: their fields and operators; or of codes: why a job ended, or what blocks it,
-and what to do. A field of a job goes without its topic, as messages name it; so does one code, and an exit code of pawl. It asks nobody. The topics are ` + strings.Join(topics, ", ") + ".",
+		Long: `Explain prints what there is to know of a job, a queue, a system, a policy (how blocked jobs wait)
+or a retention (for how long jobs are kept): its fields, or one of them, with what it takes; of
+filters: their fields and operators; or of codes: why a job ended, or what blocks it, and what to
+do. A field of a job goes without its topic, as messages name it; so does one code, and an exit code
+of pawl. It asks nobody. The topics are` + strings.Join(topics, ", ") + ".",
 		Example: `  pawl explain job
   pawl explain job.inputs.from
   pawl explain archive.include
@@ -39,7 +41,8 @@ and what to do. A field of a job goes without its topic, as messages name it; so
   pawl explain filter
   pawl explain codes`,
 		Args: cobra.ExactArgs(1),
-		ValidArgsFunction: func(_ *cobra.Command, _ []string, part string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		ValidArgsFunction: func(_ *cobra.Command, _ []string, part string) ([]cobra.Completion,
+			cobra.ShellCompDirective) {
 			return completeTopic(topics, part), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -83,7 +86,8 @@ func ofKind(field string) string {
 	return ""
 }
 
-// explainCode prints what a code of a job means, or an exit code of this program. It reports whether there is one of that name.
+// explainCode prints what a code of a job means, or an exit code of this program. It reports
+// whether there is one of that name.
 func explainCode(out io.Writer, name string) bool {
 	for i := range job.Codes {
 		if c := &job.Codes[i]; string(c.Code) == strings.ToUpper(name) {
@@ -140,8 +144,8 @@ type schema struct {
 	defs map[string]*schema // of the whole document
 }
 
-// schemaAt returns the schema of a kind of document, or of a field in it. In lists and maps the path goes on with what
-// they hold.
+// schemaAt returns the schema of a kind of document, or of a field in it. In lists and maps the
+// path goes on with what they hold.
 func schemaAt(kind, path string) (*schema, error) {
 	text, err := api.Schema(kind)
 	if err != nil {

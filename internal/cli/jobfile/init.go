@@ -9,8 +9,8 @@ import (
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 )
 
-// The templates are job files that run as they are. In them "#field:" is a field that is left out, and "# text" a
-// comment.
+// The templates are job files that run as they are. In them "#field:" is a field that is left out,
+// and "# text" a comment.
 var (
 	//go:embed template/program.yaml
 	programTemplate string

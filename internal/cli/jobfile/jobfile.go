@@ -1,5 +1,6 @@
-// Package jobfile reads the files that describe jobs, in YAML or JSON, and says all that is wrong in them. It has the
-// commands init, validate and explain, and makes a job of a command that stands behind --.
+// Package jobfile reads the files that describe jobs, in YAML or JSON, and says all that is wrong
+// in them. It has the commands init, validate and explain, and makes a job of a command that stands
+// behind --.
 package jobfile
 
 import (
@@ -35,14 +36,16 @@ const (
 const mostFaults = 20
 
 // Rule says what a job file holds.
-const Rule = `FILE is YAML or JSON: one job; or several documents, each one job; or one document with jobs: [...] and, for what
-they share, defaults: {...}. Under each job lie the defaults: maps, such as env and labels, are merged key by key, at
-every depth; everything else is replaced, lists too; null takes a default away. A name in defaults gets the number of
-the job in the file (sim-1, sim-2, ...) where a job has none of its own. Relative paths (inputs[].from, archive.to) are
-relative to the folder of the file, and ~/ is your home folder there. In command, arguments, launch, env and labels numbers and truth
-values are the texts that stand there; an empty value, ~ and null are none, unless they stand in quotes. A file has at most 64 MiB and 10,000 jobs, a job 2 MiB. FILE - is standard input,
-and paths are then relative to the working folder. A server on another machine knows nothing of this folder: the paths in
-a file for it are absolute ones on its machine. See pawl init for all fields.`
+const Rule = `FILE is YAML or JSON: one job; or several documents, each one job; or one document with jobs: [...]
+and, for what they share, defaults: {...}. Under each job lie the defaults: maps, such as env and
+labels, are merged key by key, at every depth; everything else is replaced, lists too; null takes a
+default away. A name in defaults gets the number of the job in the file (sim-1, sim-2, ...) where a
+job has none of its own. Relative paths (inputs[].from, archive.to) are relative to the folder of
+the file, and ~/ is your home folder there. In command, arguments, launch, env and labels numbers
+and truth values are the texts that stand there; an empty value, ~ and null are none, unless they
+stand in quotes. A file has at most 64 MiB and 10,000 jobs, a job 2 MiB. FILE - is standard input,
+and paths are then relative to the working folder. A server on another machine knows nothing of this
+folder: the paths in a file for it are absolute ones on its machine. See pawl init for all fields.`
 
 // A File is the jobs that a file describes.
 type File struct {
@@ -69,7 +72,8 @@ type Use struct {
 	Tasks bool // they may be tasks, which the service hands to a program that handles them
 }
 
-// Read reads a job file; see [Rule]. Its error, a [term.UsageError], names everything that is wrong.
+// Read reads a job file; see [Rule]. Its error, a [term.UsageError], names everything that is
+// wrong.
 func Read(name string, use Use) (File, error) {
 	path, content, err := ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(name, "./") {
@@ -82,7 +86,8 @@ func Read(name string, use Use) (File, error) {
 		return File{}, term.Usagef("job file %s %w", name, err)
 	}
 	if len(content) > MaxFile {
-		return wrong(fmt.Errorf("is larger than %d bytes: pass large data as inputs, or make several files of it", MaxFile))
+		return wrong(fmt.Errorf("is larger than %d bytes: pass large data as inputs, or make several files of it",
+			MaxFile))
 	}
 	docs, err := YAMLDocuments(content)
 	if err != nil {
@@ -110,7 +115,9 @@ func Read(name string, use Use) (File, error) {
 		}
 		if id := e.spec.ExternalID; id != "" {
 			if other, twice := external[id]; twice {
-				faults.problem(it.label, job.Problem{Path: "external_id", Value: id, What: "is that of " + other + " too", Remedy: "give each job its own"})
+				faults.problem(it.label,
+					job.Problem{Path: "external_id", Value: id, What: "is that of " + other + " too",
+						Remedy: "give each job its own"})
 			}
 			external[id] = it.label
 		}
@@ -149,8 +156,8 @@ func (t *targets) add(jobs []Entry, i int) (to string, other int) {
 	return "", 0
 }
 
-// ReadFile reads a file, or standard input, up to a byte more than a job file may have. Of standard input the path is
-// the name "-" in the working folder.
+// ReadFile reads a file, or standard input, up to a byte more than a job file may have. Of standard
+// input the path is the name "-" in the working folder.
 func ReadFile(name string) (path string, content []byte, err error) {
 	path, err = filepath.Abs(name)
 	if err != nil {
@@ -176,7 +183,9 @@ func itemsOf(docs []json.RawMessage, faults *Faults) []item {
 			items[i] = item{labelOf(i, len(docs), fields["name"]), doc}
 			for _, k := range []string{"jobs", "defaults"} {
 				if _, ok := fields[k]; ok {
-					faults.problem(items[i].label, job.Problem{Path: k, What: "stands in one of several documents", Remedy: "make one document of them, with jobs: [...]"})
+					faults.problem(items[i].label,
+						job.Problem{Path: k, What: "stands in one of several documents",
+							Remedy: "make one document of them, with jobs: [...]"})
 				}
 			}
 		}
@@ -189,7 +198,8 @@ func itemsOf(docs []json.RawMessage, faults *Faults) []item {
 	case many:
 		return beneath(fields, faults)
 	case shared:
-		faults.problem("", job.Problem{Path: "defaults", What: "stands without jobs", Remedy: "give jobs: [...] beside it"})
+		faults.problem("", job.Problem{Path: "defaults", What: "stands without jobs",
+			Remedy: "give jobs: [...] beside it"})
 		return nil
 	case bytes.HasPrefix(docs[0], []byte("[")):
 		faults.problem("", job.Problem{Path: "(file)", What: "is a list", Remedy: "write jobs: before it"})
@@ -230,14 +240,16 @@ func beneath(fields map[string]json.RawMessage, faults *Faults) []item {
 	}
 	var jobs []json.RawMessage
 	if json.Unmarshal(fields["jobs"], &jobs) != nil || len(jobs) == 0 {
-		faults.problem("", job.Problem{Path: "jobs", What: "is not a list of jobs", Remedy: "give at least one, such as jobs: [{command: [wc, -w, in.txt]}]"})
+		faults.problem("", job.Problem{Path: "jobs", What: "is not a list of jobs",
+			Remedy: "give at least one, such as jobs: [{command: [wc, -w, in.txt]}]"})
 		return nil
 	}
 	var under map[string]any
 	if raw, ok := fields["defaults"]; ok && string(raw) != "null" {
 		var err error
 		if under, err = job.ParseObject(raw); err != nil {
-			faults.problem("", job.Problem{Path: "defaults", What: "is not a map", Remedy: "give the fields that the jobs share"})
+			faults.problem("", job.Problem{Path: "defaults", What: "is not a map",
+				Remedy: "give the fields that the jobs share"})
 		} else if _, err := job.ParseSpec(raw); err != nil {
 			faults.Add("defaults", err)
 		}
@@ -329,9 +341,9 @@ func rooted(fields map[string]any, base string) {
 	eachPath(fields, func(_, p string) string { return absolute(base, p) })
 }
 
-// absolute returns a path that is relative to base as an absolute one, and one that begins with ~/ as one of the home
-// folder. What begins with a macro is absolute once that
-// has been replaced; in base itself nothing is one.
+// absolute returns a path that is relative to base as an absolute one, and one that begins with ~/
+// as one of the home folder. What begins with a macro is absolute once that has been replaced; in
+// base itself nothing is one.
 func absolute(base, p string) string {
 	if rest, ok := strings.CutPrefix(p, "~/"); ok || p == "~" {
 		if home, err := os.UserHomeDir(); err == nil {
@@ -348,7 +360,8 @@ func absolute(base, p string) string {
 	return filepath.Join(base, p)
 }
 
-// Faults are what is wrong with the jobs of a file: the first mostFaults, and how many more there are.
+// Faults are what is wrong with the jobs of a file: the first mostFaults, and how many more there
+// are.
 type Faults struct {
 	Lines []string
 	more  int

@@ -29,8 +29,9 @@ func validateCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "validate FILE",
 		Short: "Check a job file, and say what it would run",
-		Long: `Validate checks a job file as pawl run does before it submits anything, and looks on this machine whether the
-program is there, whether inputs are there and can be read, and whether the folders of archives can be made: what a run of it would fail of. It prints a line for each job, or everything
+		Long: `Validate checks a job file as pawl run does before it submits anything, and looks on this machine
+whether the program is there, whether inputs are there and can be read, and whether the folders of
+archives can be made: what a run of it would fail of. It prints a line for each job, or everything
 that is wrong. Nothing is submitted, made or changed.
 
 ` + Rule + `
@@ -133,7 +134,8 @@ func word(w string) string {
 	return "'" + strings.ReplaceAll(live.Clean(strings.ReplaceAll(w, "\n", `\n`)), "'", `'\''`) + "'"
 }
 
-// surroundings looks whether a spec's inputs are there and its archive can be made. Notes are what may be as it is.
+// surroundings looks whether a spec's inputs are there and its archive can be made. Notes are what
+// may be as it is.
 func surroundings(s *job.Spec) (notes []string, problems []job.Problem) {
 	for i, in := range s.Inputs {
 		at := fmt.Sprintf("inputs[%d].from", i)
@@ -149,9 +151,11 @@ func surroundings(s *job.Spec) (notes []string, problems []job.Problem) {
 		case in.Optional && errors.Is(err, fs.ErrNotExist):
 			notes = append(notes, fmt.Sprintf("%s (%s): is not there, and optional", at, in.From))
 		case errors.Is(err, fs.ErrNotExist):
-			problems = append(problems, job.Problem{Path: at, Value: in.From, What: "is not there", Remedy: "put it there, correct the path, or set optional: true"})
+			problems = append(problems, job.Problem{Path: at, Value: in.From, What: "is not there",
+				Remedy: "put it there, correct the path, or set optional: true"})
 		default:
-			problems = append(problems, job.Problem{Path: at, Value: in.From, What: "cannot be read: " + cause(err), Remedy: "give the right to read it, or correct the path"})
+			problems = append(problems, job.Problem{Path: at, Value: in.From, What: "cannot be read: " + cause(err),
+				Remedy: "give the right to read it, or correct the path"})
 		}
 	}
 	if a := s.Archive; a != nil && a.To != "" && a.On != job.ArchiveNever {
@@ -164,13 +168,15 @@ func surroundings(s *job.Spec) (notes []string, problems []job.Problem) {
 		case errors.As(err, &unknown):
 			notes = append(notes, fmt.Sprintf("archive.to (%s): %v", a.To, unknown))
 		case err != nil:
-			problems = append(problems, job.Problem{Path: "archive.to", Value: a.To, What: "cannot be made: " + cause(err), Remedy: "give another folder, or the right to write there"})
+			problems = append(problems, job.Problem{Path: "archive.to", Value: a.To, What: "cannot be made: " +
+				cause(err), Remedy: "give another folder, or the right to write there"})
 		}
 	}
 	return notes, problems
 }
 
-// startable reports which programs of a spec are not there, as the launch would find. What has macros is not looked at.
+// startable reports which programs of a spec are not there, as the launch would find. What has
+// macros is not looked at.
 func startable(s *job.Spec) (problems []job.Problem) {
 	look := func(at, name string) {
 		if name == "" || strings.Contains(name, "${") {
@@ -190,7 +196,8 @@ func startable(s *job.Spec) (problems []job.Problem) {
 			if inputAt(s, name) {
 				return
 			}
-			p.What, p.Remedy = "is not in the job's folder, in which there are only its inputs", "give it as an input, or the absolute path of a program"
+			p.What, p.Remedy = "is not in the job's folder, in which there are only its inputs",
+				"give it as an input, or the absolute path of a program"
 		default:
 			info, err := os.Stat(name)
 			switch {
@@ -201,7 +208,8 @@ func startable(s *job.Spec) (problems []job.Problem) {
 			case info.IsDir():
 				p.What, p.Remedy = "is a folder", "give the path of a program"
 			case info.Mode()&0o111 == 0:
-				p.What, p.Remedy = "may not be executed", "make it executable (chmod +x), or name its interpreter before it"
+				p.What, p.Remedy = "may not be executed",
+					"make it executable (chmod +x), or name its interpreter before it"
 			default:
 				return
 			}
@@ -235,7 +243,8 @@ func inPath(s *job.Spec, name string) bool {
 		if !filepath.IsAbs(dir) || strings.Contains(dir, "${") {
 			return true // that depends on the job
 		}
-		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.Mode().IsRegular() &&
+			info.Mode()&0o111 != 0 {
 			return true
 		}
 	}

@@ -19,7 +19,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// YAMLDocuments returns the documents of a YAML file as JSON, at least one. Its errors go on from "file NAME".
+// YAMLDocuments returns the documents of a YAML file as JSON, at least one. Its errors go on from
+// "file NAME".
 func YAMLDocuments(content []byte) ([]json.RawMessage, error) {
 	content = bytes.TrimPrefix(content, []byte("\ufeff"))
 	switch {
@@ -63,8 +64,8 @@ func YAMLDocuments(content []byte) ([]json.RawMessage, error) {
 	return docs, nil
 }
 
-// withoutEmpty leaves out the headers of documents in which nothing stands: the parser takes such a one for the end of
-// the file.
+// withoutEmpty leaves out the headers of documents in which nothing stands: the parser takes such a
+// one for the end of the file.
 func withoutEmpty(tokens token.Tokens) token.Tokens {
 	kept := make(token.Tokens, 0, len(tokens))
 	for i, t := range tokens {
@@ -81,8 +82,8 @@ func withoutEmpty(tokens token.Tokens) token.Tokens {
 
 func notYAML(err error) error { return fmt.Errorf("is not YAML: %s", strings.TrimSpace(err.Error())) }
 
-// markNumbers makes an integer of each plain scalar that is a number in JSON: the parser has a place for the text of
-// an integer only, and takes 1e3 for a string.
+// markNumbers makes an integer of each plain scalar that is a number in JSON: the parser has a
+// place for the text of an integer only, and takes 1e3 for a string.
 func markNumbers(tokens token.Tokens) {
 	block := false
 	for _, t := range tokens {
@@ -104,8 +105,9 @@ func markNumbers(tokens token.Tokens) {
 // numberRE is the grammar of a number in JSON (RFC 8259, section 6).
 var numberRE = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$`)
 
-// exact leaves numbers as they are written: 1.10 is not 1.1, and long ones lose no digit. Where a job has texts, such as in
-// command, what is a number or a truth value of YAML is the text that stands there.
+// exact leaves numbers as they are written: 1.10 is not 1.1, and long ones lose no digit. Where a
+// job has texts, such as in command, what is a number or a truth value of YAML is the text that
+// stands there.
 type exact struct {
 	foreign bool // what is below is not Pawl's, such as args
 }

@@ -102,7 +102,8 @@ stays as it is. It may be done at any time, also after the job's end.
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "job %s (%s): labels %s, notes %s\n", now.Name, now.ID, term.OrDash(labelText(now.Labels)), term.OrDash(string(now.Notes)))
+				fmt.Fprintf(cmd.OutOrStdout(), "job %s (%s): labels %s, notes %s\n", now.Name, now.ID,
+					term.OrDash(labelText(now.Labels)), term.OrDash(string(now.Notes)))
 				return nil
 			})(cmd, args)
 		},
@@ -126,7 +127,8 @@ func annotation(args []string, notes string, replace bool) (a job.Annotation, er
 		case !set && removed && gone != "" && !replace:
 			a.Labels[gone] = nil
 		case !set && removed && replace:
-			return a, fmt.Errorf("%s removes a label, and --replace removes all that are not given: leave one of both out", arg)
+			return a, fmt.Errorf("%s removes a label, and --replace removes all that are not given: leave one of "+
+				"both out", arg)
 		default:
 			return a, fmt.Errorf("%s is not a label: give key=value to set one, or key- to remove it", arg)
 		}

@@ -22,8 +22,8 @@ import (
 )
 
 // BulkRule says how many jobs are chosen.
-const BulkRule = `With --filter instead of JOB it is done with all jobs that the filter chooses, newest first, and --dry-run only counts
-them. Where it chooses none the exit code is 2. ` + filterRule
+const BulkRule = `With --filter instead of JOB it is done with all jobs that the filter chooses, newest first, and
+--dry-run only counts them. Where it chooses none the exit code is 2.` + filterRule
 
 // Bulk is the flags of a command that can act on many jobs.
 type Bulk struct {
@@ -110,8 +110,10 @@ func (b *Bulk) Run(cmd *cobra.Command, act pawl.Bulk) (err error) {
 		if n := a.Refused - len(a.Refusals); n > 0 {
 			fmt.Fprintf(out, "and %d more refused\n", n)
 		}
-		if at.Node != nil && a.Done > 0 && strings.Contains(" cancel pause resume resubmit try release ", " "+string(act.Action)+" ") {
-			fmt.Fprintln(cmd.OutOrStdout(), term.Typed(cmd, "no pawl runs in this folder now: pawl run goes on with what does not end at once"))
+		if at.Node != nil && a.Done > 0 &&
+			strings.Contains(" cancel pause resume resubmit try release ", " "+string(act.Action)+" ") {
+			fmt.Fprintln(cmd.OutOrStdout(),
+				term.Typed(cmd, "no pawl runs in this folder now: pawl run goes on with what does not end at once"))
 		}
 		if a.Refused > 0 {
 			return term.Exit(term.ExitInput)
@@ -120,11 +122,14 @@ func (b *Bulk) Run(cmd *cobra.Command, act pawl.Bulk) (err error) {
 	})(cmd, nil)
 }
 
-// tellPattern says of a filter that chose nothing how a pattern is written, if = stands before what looks like one.
+// tellPattern says of a filter that chose nothing how a pattern is written, if = stands before what
+// looks like one.
 func tellPattern(out io.Writer, f job.Filter) {
 	for _, t := range f {
-		if i := slices.IndexFunc(t.Values, func(v string) bool { return strings.ContainsAny(v, "*?") }); i >= 0 && (t.Op == job.Is || t.Op == job.IsNot) {
-			fmt.Fprintf(out, "%s%s%s takes the value as it stands: a pattern is written with ~, as in %s~%s\n", t.Field, t.Op, t.Values[i], t.Field, t.Values[i])
+		if i := slices.IndexFunc(t.Values, func(v string) bool { return strings.ContainsAny(v, "*?") }); i >= 0 &&
+			(t.Op == job.Is || t.Op == job.IsNot) {
+			fmt.Fprintf(out, "%s%s%s takes the value as it stands: a pattern is written with ~, as in %s~%s\n",
+				t.Field, t.Op, t.Values[i], t.Field, t.Values[i])
 		}
 	}
 }
@@ -132,7 +137,8 @@ func tellPattern(out io.Writer, f job.Filter) {
 // confirm asks whether it shall be done, where somebody is there to be asked.
 func (b *Bulk) confirm(ctx context.Context, cmd *cobra.Command, at *target.Target, act pawl.Bulk) error {
 	if !xterm.IsTerminal(int(os.Stdin.Fd())) {
-		return term.Usagef("%s would not be asked about here: look with --dry-run, and then give --yes", cmd.CommandPath())
+		return term.Usagef("%s would not be asked about here: look with --dry-run, and then give --yes",
+			cmd.CommandPath())
 	}
 	act.DryRun = true
 	a, err := at.Bulk(ctx, act)
@@ -166,8 +172,10 @@ func readAnswer(ctx context.Context, in io.Reader) (string, error) {
 	}
 }
 
-// each does something with each job that is named, and goes on when one refuses. The error names all refusals.
-func each(ctx context.Context, refs []string, lookup func(context.Context, string) (pawl.View, error), do func(*pawl.View) error) error {
+// each does something with each job that is named, and goes on when one refuses. The error names
+// all refusals.
+func each(ctx context.Context, refs []string, lookup func(context.Context, string) (pawl.View, error),
+	do func(*pawl.View) error) error {
 	var errs []error
 	for _, ref := range refs {
 		v, err := lookup(ctx, ref)

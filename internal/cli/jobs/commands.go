@@ -1,5 +1,5 @@
-// Package jobs has the commands about jobs: submit and wait for them, list and show them, read their history, logs and
-// output, and ask that they pause, go on or end.
+// Package jobs has the commands about jobs: submit and wait for them, list and show them, read
+// their history, logs and output, and ask that they pause, go on or end.
 package jobs
 
 import "github.com/spf13/cobra"

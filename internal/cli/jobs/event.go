@@ -50,24 +50,26 @@ the server has put into its environment what that takes.
 			if err := n.Validate(); err != nil {
 				return term.Usage(err)
 			}
-			return target.With(target.OpenOwn(args[0]), func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
-				id, err := job.ParseID(args[0]) // a job's own token is for no more than to write
-				if err != nil {
-					v, err := at.Lookup(ctx, args[0])
+			return target.With(target.OpenOwn(args[0]),
+				func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
+					id, err := job.ParseID(args[0]) // a job's own token is for no more than to write
 					if err != nil {
+						v, err := at.Lookup(ctx, args[0])
+						if err != nil {
+							return err
+						}
+						id = v.ID
+					}
+					if err := at.MakeWritable(ctx, node.Options{}); err != nil {
 						return err
 					}
-					id = v.ID
-				}
-				if err := at.MakeWritable(ctx, node.Options{}); err != nil {
+					e, err := at.AddEvent(ctx, id, n)
+					if err == nil {
+						fmt.Fprintf(cmd.OutOrStdout(), "event %s of job %s: %s\n", eventNumber(&e), id,
+							live.Clean(eventText(&e)))
+					}
 					return err
-				}
-				e, err := at.AddEvent(ctx, id, n)
-				if err == nil {
-					fmt.Fprintf(cmd.OutOrStdout(), "event %s of job %s: %s\n", eventNumber(&e), id, live.Clean(eventText(&e)))
-				}
-				return err
-			})(cmd, args)
+				})(cmd, args)
 		},
 	}
 	cmd.Flags().StringVar(&data, "data", "", "data for programs, as JSON")
@@ -115,7 +117,8 @@ behind which --after goes on.
 	}
 	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "go on with the events that come")
 	cmd.Flags().StringVar(&o.text, "filter", "", "only events of jobs that this filter chooses")
-	cmd.Flags().StringSliceVar(&o.types, "type", nil, "only those that lead to one of these states, or have one of these names")
+	cmd.Flags().StringSliceVar(&o.types, "type", nil,
+		"only those that lead to one of these states, or have one of these names")
 	cmd.Flags().StringVar(&o.after, "after", "", "begin at the start or the end of what there is, or behind a cursor")
 	term.FormatFlag(cmd, &o.format, term.AsTable, term.AsJSON)
 	term.CompleteFlag(cmd, "type", stateNames())
@@ -170,13 +173,15 @@ func (o *eventsOptions) print(ctx context.Context, cmd *cobra.Command, at *targe
 		}
 	}
 	if o.follow && (q.Job.IsZero() || !ended) {
-		fmt.Fprintln(term.Hints(cmd), term.Typed(cmd, "nothing runs the jobs "+at.Where()+" now: nothing more happens until pawl run does, or pawl serve"))
+		fmt.Fprintln(term.Hints(cmd), term.Typed(cmd, "nothing runs the jobs "+at.Where()+
+			" now: nothing more happens until pawl run does, or pawl serve"))
 		return term.Exit(term.ExitLeft)
 	}
 	return nil
 }
 
-func (o *eventsOptions) line(ctx context.Context, out io.Writer, at *target.Target, e *store.Event, names map[job.ID]string) error {
+func (o *eventsOptions) line(ctx context.Context, out io.Writer, at *target.Target, e *store.Event,
+	names map[job.ID]string) error {
 	if o.format == term.AsJSON {
 		b, err := job.Encode(struct {
 			job.Event
@@ -196,7 +201,8 @@ func (o *eventsOptions) line(ctx context.Context, out io.Writer, at *target.Targ
 			names[e.Job] = live.Clean(v.Name)
 		}
 	}
-	when, id, name, text := e.At.Local().Format("2006-01-02 15:04:05.000"), e.Job.String(), names[e.Job], live.FirstLine(eventText(&e.Event))
+	when, id, name, text := e.At.Local().Format("2006-01-02 15:04:05.000"), e.Job.String(), names[e.Job],
+		live.FirstLine(eventText(&e.Event))
 	width, room := 0, 20
 	if w, is := out.(*live.Writer); is {
 		width = w.Width()

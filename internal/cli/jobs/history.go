@@ -49,15 +49,18 @@ times and usage, the ends of its logs.
 // printHistory prints a history; all is the command that prints it whole.
 func printHistory(out io.Writer, h client.History, all string) error {
 	c := term.Colours(out)
-	t := term.NewTable(out, false, term.Column{Title: "N"}, term.Column{Title: "TIME"}, term.Column{Title: "SPENT"}, term.Column{Title: "STATE"},
-		term.Column{Title: "CUSTODY", Spare: 2}, term.Column{Title: "CAUSE", Spare: 1}, term.Column{Title: "CODE", Least: 12}, term.Column{Title: "MESSAGE", Least: 16})
+	t := term.NewTable(out, false, term.Column{Title: "N"}, term.Column{Title: "TIME"}, term.Column{Title: "SPENT"},
+		term.Column{Title: "STATE"},
+		term.Column{Title: "CUSTODY", Spare: 2}, term.Column{Title: "CAUSE", Spare: 1},
+		term.Column{Title: "CODE", Least: 12}, term.Column{Title: "MESSAGE", Least: 16})
 	for i, e := range h.Events {
 		held := "-"
 		if i+1 < len(h.Events) {
 			held = live.Spent(h.Events[i+1].At.Sub(e.At))
 		}
 		at := e.At.Local()
-		t.Row(eventNumber(&e), term.Cell{Text: at.Format("2006-01-02 15:04:05.000"), Short: at.Format("15:04:05.000")}, held,
+		t.Row(eventNumber(&e), term.Cell{Text: at.Format("2006-01-02 15:04:05.000"),
+			Short: at.Format("15:04:05.000")}, held,
 			c.Cell(e.State), e.Custody, e.Cause, e.Code, live.FirstLine(eventText(&e)))
 	}
 	if err := t.Flush(); err != nil {
@@ -83,8 +86,8 @@ func printHistory(out io.Writer, h client.History, all string) error {
 	return nil
 }
 
-// eventNumber is the number of an event in its job's history: that of a change, and with a second one what was written
-// after that change.
+// eventNumber is the number of an event in its job's history: that of a change, and with a second
+// one what was written after that change.
 func eventNumber(e *job.Event) string {
 	if e.Sub > 0 {
 		return fmt.Sprintf("%d.%d", e.N, e.Sub)

@@ -25,8 +25,8 @@ import (
 )
 
 // filterRule says where the grammar of filters is found.
-const filterRule = `A filter is terms such as state=RUNNING owner=ada label.project=x created>24h, all of which must hold; pawl explain filter
-has its fields and operators.`
+const filterRule = `A filter is terms such as state=RUNNING owner=ada label.project=x created>24h, all of which must
+hold; pawl explain filter has its fields and operators.`
 
 func listCommand() *cobra.Command {
 	var q store.Query
@@ -74,7 +74,9 @@ has one line: ids are short, which every command takes, and texts are cut; -o wi
 					return err
 				}
 				if alone {
-					fmt.Fprintln(cmd.ErrOrStderr(), term.Typed(cmd, "no pawl serves the folder "+at.Dir+": its jobs wait; pawl serve runs them, or pawl run"))
+					fmt.Fprintln(cmd.ErrOrStderr(),
+						term.Typed(cmd, "no pawl serves the folder "+at.Dir+
+							": its jobs wait; pawl serve runs them, or pawl run"))
 				}
 				if len(page.Jobs) == 0 {
 					tellPattern(cmd.ErrOrStderr(), q.Filter)
@@ -85,7 +87,8 @@ has one line: ids are short, which every command takes, and texts are cut; -o wi
 	}
 	c.flags(cmd)
 	cmd.Flags().IntVar(&q.Limit, "limit", 100, fmt.Sprintf("how many jobs to list, 1 to %d", target.MostListed))
-	cmd.Flags().StringVar((*string)(&q.Sort), "sort", string(store.Newest), "order: "+strings.Join(sortNames(), ", ")+"; - is against it")
+	cmd.Flags().StringVar((*string)(&q.Sort), "sort", string(store.Newest), "order: "+
+		strings.Join(sortNames(), ", ")+"; - is against it")
 	cmd.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if name == "counts" {
 			name = "count"
@@ -150,7 +153,8 @@ func (c *choice) filter() (job.Filter, error) {
 		if !ok {
 			return nil, term.Usagef("--label %s is not a label: give key=value", l)
 		}
-		named, err := job.ParseFilter(job.Filter{{Field: job.LabelField + k, Op: job.Is, Values: []string{v}}}.String(), time.Now())
+		named, err := job.ParseFilter(job.Filter{{Field: job.LabelField + k, Op: job.Is,
+			Values: []string{v}}}.String(), time.Now())
 		if err != nil {
 			return nil, term.Usagef("--label %s is not a label: give key=value", l)
 		}
@@ -168,7 +172,8 @@ func parseFilter(text string) (job.Filter, error) {
 	return f, nil
 }
 
-// saidOnce takes from each job the remark that nobody runs it, so that it can be said of all; it reports whether there was one.
+// saidOnce takes from each job the remark that nobody runs it, so that it can be said of all; it
+// reports whether there was one.
 func saidOnce(all []pawl.View) (said bool) {
 	for i := range all {
 		j := &all[i]
@@ -191,7 +196,8 @@ func printList(cmd *cobra.Command, page pawl.Views, f term.Format, q store.Query
 		return f.Document(out, page)
 	}
 	now, c := time.Now(), term.Colours(out)
-	columns := []term.Column{{Title: "ID"}, {Title: "NAME", Least: 12}, {Title: "STATE"}, {Title: "TIME"}, {Title: "EXIT"}}
+	columns := []term.Column{{Title: "ID"}, {Title: "NAME", Least: 12}, {Title: "STATE"}, {Title: "TIME"},
+		{Title: "EXIT"}}
 	if f == term.AsWide {
 		columns = append(columns, term.Titles("KIND", "CUSTODY", "OWNER", "QUEUE", "ATTEMPT", "CREATED", "LABELS")...)
 	}
@@ -200,7 +206,8 @@ func printList(cmd *cobra.Command, page pawl.Views, f term.Format, q store.Query
 		j := &page.Jobs[i]
 		row := []any{j.ID, j.Name, c.Cell(j.State), spent(j, now), exitText(j)}
 		if f == term.AsWide {
-			row = append(row, j.Kind, j.Custody, term.OrDash(j.Owner), j.Queue, fmt.Sprintf("%d/%d", j.Attempt, j.MaxAttempts),
+			row = append(row, j.Kind, j.Custody, term.OrDash(j.Owner), j.Queue,
+				fmt.Sprintf("%d/%d", j.Attempt, j.MaxAttempts),
 				j.Created.Local().Format(time.DateTime), term.OrDash(labelText(j.Labels)))
 		}
 		t.Row(append(row, term.Typed(cmd, live.FirstLine(j.Why)))...)
@@ -213,7 +220,8 @@ func printList(cmd *cobra.Command, page pawl.Views, f term.Format, q store.Query
 	case q.Limit < target.MostListed:
 		fmt.Fprintf(out, "there are more: raise --limit, which is %d\n", q.Limit)
 	default:
-		fmt.Fprintf(out, "there are more, which %s does not show: choose with --filter, or count with --count\n", term.Typed(cmd, "pawl list"))
+		fmt.Fprintf(out, "there are more, which %s does not show: choose with --filter, or count with --count\n",
+			term.Typed(cmd, "pawl list"))
 	}
 	tellSince(out, q.Filter, page.Since)
 	return nil
@@ -246,7 +254,8 @@ func exitText(v *pawl.View) string {
 func tellSince(out io.Writer, f job.Filter, since time.Time) {
 	own := slices.ContainsFunc(f, func(t job.Term) bool { return t.Field == "created" })
 	if !since.IsZero() && !own {
-		fmt.Fprintf(out, "only jobs submitted since %s were looked at: created> in the filter says how far back to look\n", since.Local().Format(time.DateTime))
+		fmt.Fprintf(out, "only jobs submitted since %s were looked at: created> in the filter says how far back "+
+			"to look\n", since.Local().Format(time.DateTime))
 	}
 }
 

@@ -47,7 +47,8 @@ with what is written from now on, until the job has ended; of a job that is trie
 
 func printLog(ctx context.Context, cmd *cobra.Command, at *target.Target, v *pawl.View, q pawl.LogQuery) error {
 	if q.Follow && !v.State.Terminal() && !at.Served(ctx) {
-		fmt.Fprintln(term.Hints(cmd), term.Typed(cmd, "no pawl runs in this folder now: pawl run goes on with the job, and sees its end"))
+		fmt.Fprintln(term.Hints(cmd), term.Typed(cmd,
+			"no pawl runs in this folder now: pawl run goes on with the job, and sees its end"))
 	}
 	r, err := at.Log(ctx, v.ID, q)
 	if err != nil {
@@ -62,7 +63,8 @@ func printLog(ctx context.Context, cmd *cobra.Command, at *target.Target, v *paw
 		if ctx.Err() != nil {
 			return term.Exit(term.ExitLeft)
 		}
-		// The end of the stream may be that of the process. The folder tells, or the server once it is there again.
+		// The end of the stream may be that of the process. The folder tells, or the server once it
+		// is there again.
 		at.Patient()
 		if at.Server == nil && !folder.Shared(at.Dir) { // else others have the jobs
 			n, lost := node.OpenReader(ctx, at.Dir)
@@ -77,7 +79,9 @@ func printLog(ctx context.Context, cmd *cobra.Command, at *target.Target, v *paw
 		case lost != nil:
 			return lost
 		case !j.State.Terminal():
-			fmt.Fprintf(cmd.ErrOrStderr(), "the log has broken off: what ran the jobs %s has stopped, and job %s has not ended\n", at.Where(), v.Name)
+			fmt.Fprintf(cmd.ErrOrStderr(),
+				"the log has broken off: what ran the jobs %s has stopped, and job %s has not ended\n", at.Where(),
+				v.Name)
 			return term.Exit(term.ExitLeft)
 		}
 	}
@@ -90,7 +94,8 @@ func printLog(ctx context.Context, cmd *cobra.Command, at *target.Target, v *paw
 	}
 	defer other.Close()
 	if n, err := other.Read(make([]byte, 1)); err == nil && n > 0 {
-		fmt.Fprintln(term.Hints(cmd), "stdout is empty; see "+term.Typed(cmd, "pawl logs")+" --stderr "+at.Ref(ctx, &v.Job))
+		fmt.Fprintln(term.Hints(cmd), "stdout is empty; see "+term.Typed(cmd, "pawl logs")+" --stderr "+
+			at.Ref(ctx, &v.Job))
 	}
 	return nil
 }
@@ -108,7 +113,8 @@ looked at is listed with the reason.
 		Example: `  pawl output wordcount
   pawl output wordcount count.txt`,
 		Args: cobra.RangeArgs(1, 2),
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, part string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, part string) ([]cobra.Completion,
+			cobra.ShellCompDirective) {
 			if len(args) == 1 {
 				return completePath(cmd, args[0])
 			}

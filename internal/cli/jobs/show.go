@@ -81,7 +81,8 @@ func printJob(out io.Writer, v *pawl.View, remedy, all string) error {
 	}
 	row("created", v.Created.Local().Format(time.RFC3339))
 	if !v.Ended.IsZero() {
-		row("ended", fmt.Sprintf("%s, after %s", v.Ended.Local().Format(time.RFC3339), live.Spent(v.Ended.Sub(v.Created))))
+		row("ended", fmt.Sprintf("%s, after %s", v.Ended.Local().Format(time.RFC3339),
+			live.Spent(v.Ended.Sub(v.Created))))
 	}
 	row("folder", v.Folder)
 	row("results", v.Results)

@@ -59,9 +59,10 @@ Exit codes with --wait: those of pawl run.`,
 				return err
 			}
 			o.waits = cmd.Flags().Changed("wait")
-			return target.With(target.OpenWriting, func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
-				return o.submit(ctx, cmd, at, &f)
-			})(cmd, args)
+			return target.With(target.OpenWriting,
+				func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
+					return o.submit(ctx, cmd, at, &f)
+				})(cmd, args)
 		},
 	}
 	o.line.Flags(cmd)
@@ -97,7 +98,8 @@ func (o *submitOptions) submit(ctx context.Context, cmd *cobra.Command, at *targ
 		}
 	}
 	if at.Node != nil {
-		fmt.Fprintln(term.Hints(cmd), term.Typed(cmd, "nothing runs the jobs "+at.Where()+" now: pawl run goes on with programs, or pawl serve"))
+		fmt.Fprintln(term.Hints(cmd), term.Typed(cmd, "nothing runs the jobs "+at.Where()+
+			" now: pawl run goes on with programs, or pawl serve"))
 	}
 	if o.format != term.AsName && !o.waits {
 		views, err := viewsOf(ctx, at, ids)
@@ -167,8 +169,10 @@ Exit codes: those of pawl run; 4 when the time is over.`,
 	return cmd
 }
 
-// waitFor waits for the end of jobs, for so long unless that is 0, prints how they stand, and makes the exit code of that.
-func waitFor(ctx context.Context, cmd *cobra.Command, at *target.Target, ids []job.ID, limit time.Duration, f term.Format) error {
+// waitFor waits for the end of jobs, for so long unless that is 0, prints how they stand, and makes
+// the exit code of that.
+func waitFor(ctx context.Context, cmd *cobra.Command, at *target.Target, ids []job.ID, limit time.Duration,
+	f term.Format) error {
 	waiting := ctx
 	if limit > 0 {
 		var stop context.CancelFunc
@@ -179,13 +183,15 @@ func waitFor(ctx context.Context, cmd *cobra.Command, at *target.Target, ids []j
 		at.Patient()
 		for _, id := range ids {
 			for _, err := range at.Events(waiting, client.EventQuery{Job: id, Follow: true}) {
-				if err != nil && waiting.Err() == nil && (at.Server != nil || job.KindOf(err) != job.Unavailable) { // else the process has ended
+				// else the process has ended
+				if err != nil && waiting.Err() == nil && (at.Server != nil || job.KindOf(err) != job.Unavailable) {
 					return err
 				}
 			}
 		}
 	}
-	asking, stop := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second) // how they stand is said in any case
+	// how they stand is said in any case
+	asking, stop := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer stop()
 	views, err := viewsOf(asking, at, ids)
 	if err != nil {
@@ -204,11 +210,13 @@ func waitFor(ctx context.Context, cmd *cobra.Command, at *target.Target, ids []j
 			fmt.Fprintf(term.Hints(cmd), "job %s (%s): %s\n", v.Name, v.ID, v.State)
 		}
 		if v.State == job.Failed {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s  FAILED  %s: %s\n  what to do: %s\n", v.Name, v.Code, v.Message, term.Typed(cmd, at.Remedy(asking, &v.Job)))
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s  FAILED  %s: %s\n  what to do: %s\n", v.Name, v.Code, v.Message,
+				term.Typed(cmd, at.Remedy(asking, &v.Job)))
 		}
 	}
 	if left && !at.Served(asking) {
-		fmt.Fprintln(term.Hints(cmd), term.Typed(cmd, "nothing runs the jobs "+at.Where()+" now: pawl run goes on with programs, or pawl serve"))
+		fmt.Fprintln(term.Hints(cmd), term.Typed(cmd, "nothing runs the jobs "+at.Where()+
+			" now: pawl run goes on with programs, or pawl serve"))
 	}
 	if code != term.ExitOK {
 		return term.Exit(code)

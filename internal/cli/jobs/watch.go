@@ -88,10 +88,12 @@ func (w *watch) do(ctx context.Context) error {
 		}
 	})
 	if page.Next != "" {
-		w.view.Note(fmt.Sprintf("only the newest %d of the jobs are shown: choose fewer with --filter", target.MostListed))
+		w.view.Note(fmt.Sprintf("only the newest %d of the jobs are shown: choose fewer with --filter",
+			target.MostListed))
 	}
 	if !served {
-		fmt.Fprintln(w.view, term.Typed(w.cmd, "nothing runs the jobs "+w.at.Where()+" now: pawl run goes on with programs, or pawl serve"))
+		fmt.Fprintln(w.view, term.Typed(w.cmd, "nothing runs the jobs "+w.at.Where()+
+			" now: pawl run goes on with programs, or pawl serve"))
 		return term.Exit(term.ExitLeft)
 	}
 	if w.untilEnded && w.unended == 0 {
@@ -122,7 +124,8 @@ func (w *watch) do(ctx context.Context) error {
 			return nil
 		}
 	}
-	fmt.Fprintln(w.view, term.Typed(w.cmd, "the process that ran the jobs "+w.at.Where()+" has stopped: pawl run goes on with programs, or pawl serve"))
+	fmt.Fprintln(w.view, term.Typed(w.cmd, "the process that ran the jobs "+w.at.Where()+
+		" has stopped: pawl run goes on with programs, or pawl serve"))
 	return term.Exit(term.ExitLeft)
 }
 
@@ -141,7 +144,8 @@ func (w *watch) row(v *pawl.View) {
 	w.view.Row(&v.Job, live.Facts{Ref: v.ID.Short(), Folder: v.Folder, Results: v.Results})
 }
 
-// lastLines shows each second what the programs wrote last whose jobs are shown. A job without a log is asked once.
+// lastLines shows each second what the programs wrote last whose jobs are shown. A job without a
+// log is asked once.
 func (w *watch) lastLines(ctx context.Context) {
 	silent := map[job.ID]bool{}
 	clock := time.NewTicker(time.Second)
@@ -167,7 +171,8 @@ func (w *watch) lastLines(ctx context.Context) {
 // mostLast is how many bytes are read of a last line.
 const mostLast = 1 << 20
 
-// lastLine returns the last line of what a job's program has written, or the end of it where that is long.
+// lastLine returns the last line of what a job's program has written, or the end of it where that
+// is long.
 func (w *watch) lastLine(ctx context.Context, id job.ID) (string, error) {
 	log, err := w.at.Log(ctx, id, pawl.LogQuery{Tail: 1})
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// How long a command waits for its wish to be obeyed: a cancel ends what the job runs, which takes as long as it takes;
-// to suspend a program and to let it go on takes a moment.
+// How long a command waits for its wish to be obeyed: a cancel ends what the job runs, which takes
+// as long as it takes; to suspend a program and to let it go on takes a moment.
 const (
 	cancelWait = 24 * time.Hour
 	pauseWait  = 30 * time.Second
@@ -26,7 +26,8 @@ const (
 
 func cancelCommand() *cobra.Command {
 	force := false
-	cmd := wishCommand(wish{job.WishCancel, cancelWait, &force, pawl.ActCancel, []job.Filter{target.LivingJobs}}, "End a job, or many",
+	cmd := wishCommand(wish{job.WishCancel, cancelWait, &force, pawl.ActCancel, []job.Filter{target.LivingJobs}},
+		"End a job, or many",
 		`Cancel ends a job and returns when nothing of it runs any more. With --force it waits 10 seconds for that, and then gives
 the job up: it ends, ABANDONED, although its program may still run on a machine that does not answer.`,
 		`  pawl cancel slow
@@ -37,7 +38,8 @@ the job up: it ends, ABANDONED, although its program may still run on a machine 
 }
 
 func pauseCommand() *cobra.Command {
-	return wishCommand(wish{job.WishPause, pauseWait, nil, pawl.ActPause, []job.Filter{target.PausableJobs}}, "Hold a job until it is resumed, or many",
+	return wishCommand(wish{job.WishPause, pauseWait, nil, pawl.ActPause, []job.Filter{target.PausableJobs}},
+		"Hold a job until it is resumed, or many",
 		`Pause holds a job. One that waits becomes PAUSED. A program that runs is suspended where it is, and stays RUNNING; the
 command returns when it stands still. The time until it is resumed does not count for its time limit.`,
 		`  pawl pause slow
@@ -45,7 +47,8 @@ command returns when it stands still. The time until it is resumed does not coun
 }
 
 func resumeCommand() *cobra.Command {
-	return wishCommand(wish{job.WishResume, pauseWait, nil, pawl.ActResume, []job.Filter{target.PausedJobs, target.SuspendedJobs}}, "Let a paused job go on, or many",
+	return wishCommand(wish{job.WishResume, pauseWait, nil, pawl.ActResume,
+		[]job.Filter{target.PausedJobs, target.SuspendedJobs}}, "Let a paused job go on, or many",
 		"Resume lets a paused job go on. A program that was suspended goes on where it was.",
 		`  pawl resume slow
   pawl resume --filter queue=night`)
@@ -143,7 +146,8 @@ func wishHere(ctx context.Context, n *node.Node, id job.ID, w *wish) (v pawl.Vie
 	if j.Custody != job.Monitor && (!j.Live || w.Wish == job.WishResume) {
 		return w.ask(ctx, n.Client(), id) // nothing of it runs
 	}
-	// What its program has been doing since the last process died is found out, and the wish is carried out on it.
+	// What its program has been doing since the last process died is found out, and the wish is
+	// carried out on it.
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	waiting, giveUp := context.WithCancel(ctx)

@@ -67,7 +67,8 @@ func (r *run) conclude(ctx context.Context, s *seat) error {
 	err = r.view.Close()
 	for _, v := range ended {
 		if v.State == job.Failed && term.Quiet(r.cmd) {
-			fmt.Fprintf(r.cmd.ErrOrStderr(), "%s  FAILED  %s: %s\n", s.Ref(ctx, &v.Job), v.Code, live.FirstLine(v.Message))
+			fmt.Fprintf(r.cmd.ErrOrStderr(), "%s  FAILED  %s: %s\n", s.Ref(ctx, &v.Job), v.Code,
+				live.FirstLine(v.Message))
 		}
 		if v.State.Terminal() && !r.view.Terminal() && (len(ended) == 1 || v.State == job.Failed) {
 			r.tell(ctx, s, v, len(ended) > 1)
@@ -107,8 +108,8 @@ func (r *run) tell(ctx context.Context, s *seat, v *pawl.View, named bool) {
 	}
 }
 
-// advise says why the first jobs failed, for which a line among others has no room, and once for each code what to do; and
-// where the output of the others is.
+// advise says why the first jobs failed, for which a line among others has no room, and once for
+// each code what to do; and where the output of the others is.
 func (r *run) advise(ctx context.Context, s *seat, out io.Writer, all []*pawl.View) {
 	const most = 5
 	n, told := 0, map[job.Code]bool{}
@@ -131,10 +132,12 @@ func (r *run) advise(ctx context.Context, s *seat, out io.Writer, all []*pawl.Vi
 		told[v.Code] = true
 	}
 	if n > most {
-		fmt.Fprintln(out, r.view.Fold(term.Typed(r.cmd, fmt.Sprintf("%d more FAILED: see pawl list --state FAILED", n-most))))
+		fmt.Fprintln(out, r.view.Fold(term.Typed(r.cmd,
+			fmt.Sprintf("%d more FAILED: see pawl list --state FAILED", n-most))))
 	}
 	if finished >= 0 {
-		fmt.Fprintln(out, r.view.Fold("output: "+term.Typed(r.cmd, "pawl output "+s.Ref(ctx, &all[finished].Job))+", and so of each"))
+		fmt.Fprintln(out, r.view.Fold("output: "+term.Typed(r.cmd, "pawl output "+s.Ref(ctx, &all[finished].Job))+
+			", and so of each"))
 	}
 }
 

@@ -60,19 +60,21 @@ const (
 	keptAtOnce = 1 << 20
 )
 
-// A logFile is a file that the program of one launch appends to, and how much of it has been printed.
+// A logFile is a file that the program of one launch appends to, and how much of it has been
+// printed.
 type logFile struct {
 	name     string // in the job's folder
 	folder   string
 	archived string // the folder where it is once the job's is gone
-	// stale is when nothing of the launch before was alive any more. What was written until then is of that one: the
-	// wrapper truncates the file when it starts the program, which may be after the job is RUNNING.
+	// stale is when nothing of the launch before was alive any more. What was written until then is
+	// of that one: the wrapper truncates the file when it starts the program, which may be after
+	// the job is RUNNING.
 	stale time.Time
 	read  int64
 }
 
-// openRegular opens a file in a folder. The program may have put something else in its place: a pipe, at which the opening
-// would wait for ever, or a link to a file of somebody else.
+// openRegular opens a file in a folder. The program may have put something else in its place: a
+// pipe, at which the opening would wait for ever, or a link to a file of somebody else.
 func openRegular(folder, name string) (*os.File, os.FileInfo, error) {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
@@ -94,8 +96,8 @@ func openRegular(folder, name string) (*os.File, os.FileInfo, error) {
 	return file, info, nil
 }
 
-// print prints the whole lines that have come since the last time; at the end of the program, whatever has. A file
-// that has become shorter has been taken by the next launch.
+// print prints the whole lines that have come since the last time; at the end of the program,
+// whatever has. A file that has become shorter has been taken by the next launch.
 func (l *logFile) print(f *follower, end bool) {
 	file, info, err := openRegular(l.folder, l.name)
 	if end && errors.Is(err, fs.ErrNotExist) {

@@ -1,5 +1,5 @@
-// Package run is the command pawl run. It submits the jobs of a file, runs them or looks on while another process does, shows
-// their states and their logs, and says how they ended.
+// Package run is the command pawl run. It submits the jobs of a file, runs them or looks on while
+// another process does, shows their states and their logs, and says how they ended.
 package run
 
 import (
@@ -48,8 +48,9 @@ One process at a time runs the jobs of a folder: all that are unfinished, whoeve
 last. Another run on the folder shows its jobs through that process, and takes over when it goes. An interrupt (Ctrl-C)
 asks whether to cancel the jobs or to leave them; without a terminal they are left.
 
-As many programs run at once as the limit ` + node.LocalTurns + ` says, which a new folder has for the cores of the machine: pawl limits set changes
-it, and --jobs for the time in which this process runs the jobs. A job that waits for its turn says so; see pawl show.
+As many programs run at once as the limit ` + node.LocalTurns + ` says, which a new folder has for the
+cores of the machine: pawl limits set changes it, and --jobs for the time in which this process runs
+the jobs. A job that waits for its turn says so; see pawl show.
 
 ` + jobfile.Rule + `
 
@@ -63,7 +64,8 @@ exit-codes says.`,
   pawl run --name words --input examples/wordcount/poem.txt -- wc -w poem.txt`,
 		Args: line.Args(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r := &run{cmd: cmd, anew: anew, atOnce: jobs, call: job.NewID().String(), patience: seatPatience, jobs: map[job.ID]*runJob{}}
+			r := &run{cmd: cmd, anew: anew, atOnce: jobs, call: job.NewID().String(), patience: seatPatience,
+				jobs: map[job.ID]*runJob{}}
 			var err error
 			if jobs < 0 || jobs > job.MaxTurns || jobs == 0 && cmd.Flags().Changed("jobs") {
 				return term.Usagef("--jobs %d is out of range: give 1 to %d", jobs, job.MaxTurns)
@@ -100,8 +102,10 @@ exit-codes says.`,
 		},
 	}
 	line.Flags(cmd)
-	cmd.Flags().IntVarP(&jobs, "jobs", "j", 0, "how many programs run at once meanwhile (default: as pawl limits show "+node.LocalTurns+" says)")
-	cmd.Flags().BoolVar(&anew, "new", false, "submit the jobs of FILE anew although those of an earlier run have not ended")
+	cmd.Flags().IntVarP(&jobs, "jobs", "j", 0,
+		"how many programs run at once meanwhile (default: as pawl limits show "+node.LocalTurns+" says)")
+	cmd.Flags().BoolVar(&anew, "new", false,
+		"submit the jobs of FILE anew although those of an earlier run have not ended")
 	return cmd
 }
 
@@ -125,7 +129,8 @@ type run struct {
 
 // errNotHere says that --jobs was given, and that another process runs the jobs.
 func errNotHere(at *target.Target, jobs int) error {
-	return term.Usagef("--jobs is for jobs that this process runs, and %s runs them: nothing was submitted; leave it out, or set the limit there: pawl limits set %s %d",
+	return term.Usagef("--jobs is for jobs that this process runs, and %s runs them: nothing was submitted; "+
+		"leave it out, or set the limit there: pawl limits set %s %d",
 		at.Who(), node.LocalTurns, jobs)
 }
 
@@ -192,7 +197,8 @@ func (stopped) Error() string { return errLeft.Error() }
 
 func (stopped) Is(e error) bool { return e == errLeft }
 
-// seats sits down and attends, again and again until the jobs have ended or are left. It returns the last seat.
+// seats sits down and attends, again and again until the jobs have ended or are left. It returns
+// the last seat.
 func (r *run) seats(ctx context.Context, signals chan os.Signal) (s *seat, err error) {
 	for {
 		next, err := r.sit(ctx, signals)
@@ -216,7 +222,8 @@ func (r *run) seats(ctx context.Context, signals chan os.Signal) (s *seat, err e
 	}
 }
 
-// attend submits the jobs, the first time, and looks on until they have ended, or are left, or the seat is lost.
+// attend submits the jobs, the first time, and looks on until they have ended, or are left, or the
+// seat is lost.
 func (r *run) attend(ctx context.Context, s *seat, signals chan os.Signal) error {
 	first := r.order == nil
 	slow := time.AfterFunc(seatQuiet, r.tellWait)
@@ -225,8 +232,10 @@ func (r *run) attend(ctx context.Context, s *seat, signals chan os.Signal) error
 	}
 	err := unlessStopped(ctx, signals, func(ctx context.Context) error { return r.takePlace(ctx, s) })
 	slow.Stop()
-	if by, ok := errors.AsType[stopped](err); ok && by.signal == os.Interrupt && first && len(r.jobs) > 0 && len(r.jobs) == len(r.order) {
-		// The jobs are on the board, if only for a moment: who interrupts that is asked, as at any time later.
+	if by, ok := errors.AsType[stopped](err); ok && by.signal == os.Interrupt && first && len(r.jobs) > 0 &&
+		len(r.jobs) == len(r.order) {
+		// The jobs are on the board, if only for a moment: who interrupts that is asked, as at any
+		// time later.
 		select {
 		case signals <- by.signal:
 			err = nil

@@ -19,8 +19,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A seat is where a run works: in this process, which has the folder's lock then and runs the jobs, or at the process
-// that has it.
+// A seat is where a run works: in this process, which has the folder's lock then and runs the jobs,
+// or at the process that has it.
 type seat struct {
 	*target.Target
 	node  *node.Node   // nil: another process, or a server, runs the jobs
@@ -33,7 +33,8 @@ type seat struct {
 // errSeatLost says that the process that runs the jobs has gone.
 var errSeatLost = errors.New("the process that runs the jobs has gone")
 
-// A process that begins or ends has the lock for a moment without listening. One that is stopped listens, and is silent.
+// A process that begins or ends has the lock for a moment without listening. One that is stopped
+// listens, and is silent.
 const (
 	seatPatience = 10 * time.Second
 	seatRetry    = 50 * time.Millisecond
@@ -97,7 +98,8 @@ func (r *run) serve(ctx context.Context) (*seat, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A job that was accepted can be canceled, so whoever asks for that is heard before it is submitted.
+	// A job that was accepted can be canceled, so whoever asks for that is heard before it is
+	// submitted.
 	serving, cut := context.WithCancel(ctx)
 	hangUp, err := n.Listen(serving)
 	if err != nil {
@@ -143,7 +145,8 @@ func (s *seat) alone(ctx context.Context) (*seat, error) {
 	if err != nil {
 		return s, err
 	}
-	return &seat{Target: target.OfNode(n), stop: s.stop, leave: func() error { return errors.Join(s.leave(), n.Close()) }}, nil
+	return &seat{Target: target.OfNode(n), stop: s.stop,
+		leave: func() error { return errors.Join(s.leave(), n.Close()) }}, nil
 }
 
 // show puts a job's row on the board.

@@ -11,8 +11,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// A stream shows what the programs of one job write, those of all its attempts, as a server sends it. It ends when the
-// job has ended.
+// A stream shows what the programs of one job write, those of all its attempts, as a server sends
+// it. It ends when the job has ended.
 type stream struct {
 	stop    context.CancelFunc
 	reading sync.WaitGroup
@@ -35,7 +35,8 @@ func (r *run) streamLogs(ctx context.Context, s *seat, id job.ID) (*stream, erro
 			log, err := s.Log(ctx, id, q)
 			if err == nil {
 				defer log.Close()
-				err = term.EachLine(log, func(line string) { r.view.Log(id, line) }, func(part string) { r.view.Last(id, part) })
+				err = term.EachLine(log, func(line string) { r.view.Log(id, line) },
+					func(part string) { r.view.Last(id, part) })
 			}
 			if err != nil && ctx.Err() == nil {
 				r.view.Log(id, "… the log broke off here; see pawl logs "+ref)

@@ -67,7 +67,8 @@ func (r *run) submitFile(ctx context.Context, s *seat) (existed bool, err error)
 		if o.Sum == r.file.Sum {
 			what = "this file"
 		}
-		fmt.Fprintf(r.view, "an older run of %s is unfinished: %s; see pawl list, and pawl cancel\n", what, r.names(ctx, s, o.Jobs))
+		fmt.Fprintf(r.view, "an older run of %s is unfinished: %s; see pawl list, and pawl cancel\n", what,
+			r.names(ctx, s, o.Jobs))
 	}
 	r.order = a.Jobs
 	switch {
@@ -81,7 +82,8 @@ func (r *run) submitFile(ctx context.Context, s *seat) (existed bool, err error)
 	return a.Existed, nil
 }
 
-// filePath is the name under which the runs of the file are remembered. For other machines it says on which one it is.
+// filePath is the name under which the runs of the file are remembered. For other machines it says
+// on which one it is.
 func (r *run) filePath() (string, error) {
 	if !r.away() || r.file.Path == jobfile.CommandFile {
 		return r.file.Path, nil

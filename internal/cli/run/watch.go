@@ -47,7 +47,8 @@ func (r *run) add(ctx context.Context, s *seat, v *pawl.View, existed bool) erro
 	switch {
 	case len(r.order) > 1:
 	case existed && v.State.Terminal():
-		fmt.Fprintf(r.view, "job %s (%s) has already ended %s: to run it again, give it another external_id\n", v.Name, v.ID, v.State)
+		fmt.Fprintf(r.view, "job %s (%s) has already ended %s: to run it again, give it another external_id\n",
+			v.Name, v.ID, v.State)
 		return nil
 	case existed && r.view.Terminal(): // there the board says the rest
 		fmt.Fprintf(r.view, "job %s goes on\n", v.Name)
@@ -99,7 +100,8 @@ func (r *run) catchUp(ctx context.Context, s *seat) error {
 	return nil
 }
 
-// last takes in how a job stands at the end, which may be farther than its last event that was seen.
+// last takes in how a job stands at the end, which may be farther than its last event that was
+// seen.
 func (r *run) last(ctx context.Context, s *seat, v *pawl.View) error {
 	j := r.jobs[v.ID]
 	if j == nil {
@@ -117,8 +119,8 @@ func (r *run) last(ctx context.Context, s *seat, v *pawl.View) error {
 	return err
 }
 
-// watch shows what happens to the jobs until all are over. It returns nil then, and errLeft when they are left, whatever
-// this process is waiting for at that time.
+// watch shows what happens to the jobs until all are over. It returns nil then, and errLeft when
+// they are left, whatever this process is waiting for at that time.
 func (r *run) watch(ctx context.Context, s *seat, signals <-chan os.Signal) error {
 	ctx, end := context.WithCancelCause(ctx)
 	var helpers sync.WaitGroup
@@ -254,7 +256,8 @@ func (r *run) take(ctx context.Context, s *seat, e job.Event) error {
 		if err != nil {
 			return err
 		}
-		j.logs = &follower{line: func(l string) { r.view.Log(e.Job, l) }, part: func(l string) { r.view.Last(e.Job, l) }, name: j.ref}
+		j.logs = &follower{line: func(l string) { r.view.Log(e.Job, l) },
+			part: func(l string) { r.view.Last(e.Job, l) }, name: j.ref}
 		j.logs.follow(logs)
 	}
 	j.state = e.State
@@ -307,9 +310,10 @@ func (r *run) progress(ctx context.Context, s *seat) {
 	}
 }
 
-// logsOf returns the logs of the launch that began to run with event e; none if a later launch has the files by now,
-// or may have. stopped is when nothing of the launch before was alive any more. The process that runs the jobs of a folder
-// is on this machine, so the files are read where they are.
+// logsOf returns the logs of the launch that began to run with event e; none if a later launch has
+// the files by now, or may have. stopped is when nothing of the launch before was alive any more.
+// The process that runs the jobs of a folder is on this machine, so the files are read where they
+// are.
 func (r *run) logsOf(ctx context.Context, s *seat, e job.Event, stopped time.Time) ([]logFile, error) {
 	v, err := s.Job(ctx, e.Job)
 	if err != nil {

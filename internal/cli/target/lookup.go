@@ -16,8 +16,9 @@ import (
 )
 
 // JobRule says how a job is named; see [pawl.Service.Find].
-const JobRule = `JOB is a job's id, a beginning or an end of its id (6 characters or more, if no other job has it), or its name. Of
-several jobs with one name it is the unfinished one, or the newest when all have ended.`
+const JobRule = `JOB is a job's id, a beginning or an end of its id (6 characters or more, if no other job has it),
+or its name. Of several jobs with one name it is the unfinished one, or the newest when all have
+ended.`
 
 // Lookup finds the job that ref names; see [JobRule].
 func (at *Target) Lookup(ctx context.Context, ref string) (pawl.View, error) {
@@ -77,8 +78,9 @@ func CompleteJob(cmd *cobra.Command, args []string, part string) ([]cobra.Comple
 
 // The jobs that fit commands.
 var (
-	LivingJobs    = job.Unended()
-	PausableJobs  = job.Unended().And("state", job.IsNot, string(job.Paused)).And("wish", job.IsNot, string(job.WishPause), string(job.WishCancel))
+	LivingJobs   = job.Unended()
+	PausableJobs = job.Unended().And("state", job.IsNot, string(job.Paused)).And("wish", job.IsNot,
+		string(job.WishPause), string(job.WishCancel))
 	PausedJobs    = job.WhereState(job.Paused)
 	SuspendedJobs = job.Where("wish", string(job.WishPause))
 	EndedJobs     = job.WhereState(job.Ends...)
@@ -95,7 +97,8 @@ func CompleteOne(fit ...job.Filter) cobra.CompletionFunc {
 	}
 }
 
-// CompleteJobs completes arguments JOB with the jobs that one of the filters chooses and that do not stand there yet.
+// CompleteJobs completes arguments JOB with the jobs that one of the filters chooses and that do
+// not stand there yet.
 func CompleteJobs(fit ...job.Filter) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		const how = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder

@@ -28,8 +28,10 @@ const (
 func Flags(root *cobra.Command) {
 	f := root.PersistentFlags()
 	f.String("dir", "", "data folder (default: $PAWL_DIR, $XDG_STATE_HOME/pawl or ~/.local/state/pawl)")
-	f.String("server", "", "URL of the server whose jobs are meant, instead of a folder's (default: $"+serverVariable+")")
-	f.String("token-file", "", "file with the token for the server (default: $"+tokenVariable+", or that of a server on this machine)")
+	f.String("server", "", "URL of the server whose jobs are meant, instead of a folder's (default: $"+
+		serverVariable+")")
+	f.String("token-file", "", "file with the token for the server (default: $"+tokenVariable+
+		", or that of a server on this machine)")
 }
 
 // A Server is one that a command asks over the network.
@@ -38,8 +40,8 @@ type Server struct {
 	token string
 }
 
-// ServerOf returns the server that a command is for; nil: it is for a folder. A folder that is named outweighs a server
-// that only the environment names.
+// ServerOf returns the server that a command is for; nil: it is for a folder. A folder that is
+// named outweighs a server that only the environment names.
 func ServerOf(cmd *cobra.Command) (*Server, error) {
 	named, err := cmd.Flags().GetString("server")
 	if err != nil {
@@ -56,7 +58,8 @@ func ServerOf(cmd *cobra.Command) (*Server, error) {
 	return s, err
 }
 
-// tokenFor returns the token for a server: the one that is given, or that of the folder, if the server is its own.
+// tokenFor returns the token for a server: the one that is given, or that of the folder, if the
+// server is its own.
 func tokenFor(cmd *cobra.Command, url string) (string, error) {
 	name, err := cmd.Flags().GetString("token-file")
 	if err != nil {
@@ -86,7 +89,9 @@ func tokenFor(cmd *cobra.Command, url string) (string, error) {
 	}
 	b, err := folder.Read(filepath.Join(dir, auth.TokenFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", job.Errorf(job.Denied, "the token of the server on this machine: %w: ask its owner for a token, and give it with --token-file", err)
+		return "", job.Errorf(job.Denied,
+			"the token of the server on this machine: %w: ask its owner for a token, and give it with --token-file",
+			err)
 	}
 	return strings.TrimSpace(string(b)), nil
 }
@@ -107,13 +112,15 @@ func (s *Server) Here() bool { return node.Loopback(s.url) }
 func (s *Server) advice(err error) string {
 	switch job.KindOf(err) {
 	case job.Unavailable:
-		return fmt.Sprintf("check that %s is the address of the server, that pawl serve runs there, and that this machine reaches it", s.url)
+		return fmt.Sprintf("check that %s is the address of the server, that pawl serve runs there, and that "+
+			"this machine reaches it", s.url)
 	case job.Denied:
 		what := "the token is not one of the server's, or may not do this: ask whoever runs the server"
 		if s.token == "" {
 			what = "give a token: in a file, with --token-file, or in " + tokenVariable
 			if s.Here() {
-				what += ". Of a server on this machine it is found where --dir, or the default folder, is the server's, and --server is its URL as pawl serve prints it"
+				what += ". Of a server on this machine it is found where --dir, or the default folder, is the " +
+					"server's, and --server is its URL as pawl serve prints it"
 			}
 		}
 		return what

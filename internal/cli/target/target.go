@@ -1,5 +1,6 @@
-// Package target is where a command asks about jobs: a server (--server), a process that runs jobs in a data folder, or
-// the folder itself (--dir). It also looks up the job that an argument names, and completes such arguments.
+// Package target is where a command asks about jobs: a server (--server), a process that runs jobs
+// in a data folder, or the folder itself (--dir). It also looks up the job that an argument names,
+// and completes such arguments.
 package target
 
 import (
@@ -19,8 +20,8 @@ import (
 // MostListed is how many jobs are listed at most; see [store.Query].
 const MostListed = 1000
 
-// A Target is where a command asks about jobs: a server; or the process that runs jobs in a folder, or without one the
-// folder itself. All answer alike.
+// A Target is where a command asks about jobs: a server; or the process that runs jobs in a folder,
+// or without one the folder itself. All answer alike.
 type Target struct {
 	*client.Client
 	Server  *Server    // nil: it is a folder's
@@ -86,7 +87,8 @@ func Open(ctx context.Context, cmd *cobra.Command) (*Target, error) {
 	return OfNode(n), nil
 }
 
-// OpenProcess opens the target of a server, or of a process that has the folder; nil: there is none.
+// OpenProcess opens the target of a server, or of a process that has the folder; nil: there is
+// none.
 func OpenProcess(ctx context.Context, cmd *cobra.Command) (*Target, error) {
 	s, err := ServerOf(cmd)
 	if err != nil {
@@ -107,7 +109,8 @@ func OpenProcess(ctx context.Context, cmd *cobra.Command) (*Target, error) {
 	return &Target{Client: client.New(r), Dir: dir, process: true, release: r.close}, nil
 }
 
-// OpenWriting opens the target of a command that makes something that was not there, the folder too where it is missing.
+// OpenWriting opens the target of a command that makes something that was not there, the folder too
+// where it is missing.
 func OpenWriting(ctx context.Context, cmd *cobra.Command) (*Target, error) {
 	at, err := OpenProcess(ctx, cmd)
 	if at != nil || err != nil {
@@ -143,7 +146,8 @@ func OfProcess(ctx context.Context, dir string) (*Target, error) {
 // OfNode asks n itself. To close it closes n.
 func OfNode(n *node.Node) *Target { return &Target{Client: n.Client(), Dir: n.Dir, release: n.Close} }
 
-// MakeWritable makes of it a target that can write. Where no process has the folder, this one takes it; it runs nothing.
+// MakeWritable makes of it a target that can write. Where no process has the folder, this one takes
+// it; it runs nothing.
 func (at *Target) MakeWritable(ctx context.Context, o node.Options) error {
 	if at.process || at.Node != nil {
 		return nil
@@ -180,7 +184,8 @@ func (at *Target) Patient() {
 const patientTries = 12
 
 // With opens the target of a command and adds to its errors what to check.
-func With(open func(context.Context, *cobra.Command) (*Target, error), f func(context.Context, *cobra.Command, *Target) error) func(*cobra.Command, []string) error {
+func With(open func(context.Context, *cobra.Command) (*Target, error),
+	f func(context.Context, *cobra.Command, *Target) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
 		ctx := cmd.Context()
 		at, err := open(ctx, cmd)

@@ -36,8 +36,8 @@ func (f Format) Document(out io.Writer, doc any) error {
 	return err
 }
 
-// Shown writes what does not show itself in the strings of a document as JSON escapes, so that it is the same
-// document on a terminal.
+// Shown writes what does not show itself in the strings of a document as JSON escapes, so that it
+// is the same document on a terminal.
 func Shown(doc []byte) []byte {
 	var out []byte
 	done := 0
@@ -62,7 +62,8 @@ type field struct {
 	value any
 }
 
-// inOrder reads JSON as fields, lists, strings, and numbers as they are written. Of fields with one key the last one counts.
+// inOrder reads JSON as fields, lists, strings, and numbers as they are written. Of fields with one
+// key the last one counts.
 func inOrder(text []byte) (any, error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()
@@ -145,7 +146,8 @@ func yamlBlock(out []byte, v any, indent string) []byte {
 			return out
 		}
 	case string:
-		if strings.Contains(v, "\n") && yamlLinesRE.MatchString(v) && !strings.ContainsFunc(v, func(r rune) bool { return r != '\n' && r != '\t' && unshown(r) }) {
+		if strings.Contains(v, "\n") && yamlLinesRE.MatchString(v) &&
+			!strings.ContainsFunc(v, func(r rune) bool { return r != '\n' && r != '\t' && unshown(r) }) {
 			text, whole := strings.CutSuffix(v, "\n")
 			mark := "|-"
 			if whole {
@@ -164,11 +166,12 @@ func yamlBlock(out []byte, v any, indent string) []byte {
 	return append(append(out, yamlFlow(v)...), '\n')
 }
 
-// mostYAMLKey is how many bytes of a key are written before its value in one line: YAML allows 1024 characters, with
-// their escapes.
+// mostYAMLKey is how many bytes of a key are written before its value in one line: YAML allows 1024
+// characters, with their escapes.
 const mostYAMLKey = 100
 
-// yamlLinesRE matches several lines that are written as they are: each of them begins and ends with something, or is empty.
+// yamlLinesRE matches several lines that are written as they are: each of them begins and ends with
+// something, or is empty.
 var yamlLinesRE = regexp.MustCompile(`^\S([^\n]*\S)?(\n+[^\n]*\S)*\n?$`)
 
 // nested reports whether a value begins below its key.
@@ -223,7 +226,8 @@ func yamlWord(s string) string {
 var (
 	yamlWordRE = regexp.MustCompile(`^-?-?[\p{L}\p{N}_/.$(+]([^\s:#]|[:#][^\s:#]|[ ]+[^\s:#])*$`)
 	// yamlOtherRE matches what some readers take for a number, a time, or a word of their own.
-	yamlOtherRE = regexp.MustCompile(`^(?i:[-+]?(0[box][0-9a-f_]*|[0-9_.,:]+(e[-+]?[0-9]*)?|\.inf|\.nan)|[0-9]{4}-[0-9]+-[0-9]+([t ].*)?|y|n|yes|no|on|off|true|false|null)$|^\.\.\.`)
+	yamlOtherRE = regexp.MustCompile(`^(?i:[-+]?(0[box][0-9a-f_]*|[0-9_.,:]+(e[-+]?[0-9]*)?|\.inf|\.nan)|` +
+		`[0-9]{4}-[0-9]+-[0-9]+([t ].*)?|y|n|yes|no|on|off|true|false|null)$|^\.\.\.`)
 )
 
 // yamlQuoted is a string in quotes, with escapes for what does not show itself.

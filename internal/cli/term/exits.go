@@ -1,5 +1,6 @@
-// Package term is how commands speak: exit codes and the errors behind them, output for people and for programs (-o),
-// tables that fit the terminal, --quiet, and advice that can be typed as it stands.
+// Package term is how commands speak: exit codes and the errors behind them, output for people and
+// for programs (-o), tables that fit the terminal, --quiet, and advice that can be typed as it
+// stands.
 package term
 
 import (
@@ -36,9 +37,11 @@ var ExitCodes = []struct {
 	{ExitInput, "the command, its flags or its file are wrong, or do not fit what is there: nothing was done"},
 	{ExitCanceled, "a job was CANCELED"},
 	{ExitLeft, "a job is PAUSED, or left unfinished; or nobody is there to go on with it"},
-	{ExitBroken, "Pawl could not go on: the server cannot be reached or has no room now, the folder is locked, damaged, or of a newer version"},
+	{ExitBroken, "Pawl could not go on: the server cannot be reached or has no room now, the folder is locked, " +
+		"damaged, or of a newer version"},
 	{exitDenied, "the server does not know who asks, or does not let them do this"},
-	{ExitSettings, "of serve and worker, in place of 2: their settings or their folder are wrong, and another start would not help. A crash of Pawl itself ends with 2"},
+	{ExitSettings, "of serve and worker, in place of 2: their settings or their folder are wrong, and another " +
+		"start would not help. A crash of Pawl itself ends with 2"},
 }
 
 // exitOf maps the kinds of error to exit codes. A kind that is not here is [ExitBroken].
@@ -51,8 +54,9 @@ type Exit int
 
 func (e Exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// ExitCode says what is wrong, if anything is, and returns the exit code for it. Go ends a process that crashes with 2, so
-// a service has another code for wrong settings: after a crash it is to be started again.
+// ExitCode says what is wrong, if anything is, and returns the exit code for it. Go ends a process
+// that crashes with 2, so a service has another code for wrong settings: after a crash it is to be
+// started again.
 func ExitCode(cmd *cobra.Command, err error) int {
 	code := exitCodeOf(cmd, err)
 	if service := cmd.Name() == "serve" || cmd.Name() == "worker"; service && code == ExitInput {

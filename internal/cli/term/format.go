@@ -83,8 +83,8 @@ func NamesOf[T any](all []T, name func(*T) string) []string {
 	return names
 }
 
-// Palette colours states, for a terminal whose user has not said NO_COLOR. Every word gets a code of the same length, so
-// that columns stay in line.
+// Palette colours states, for a terminal whose user has not said NO_COLOR. Every word gets a code
+// of the same length, so that columns stay in line.
 type Palette bool
 
 // Colours is the palette for out: nothing is coloured where out is no terminal.

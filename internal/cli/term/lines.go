@@ -9,8 +9,8 @@ import (
 // mostLine is how many bytes of a line are shown as one.
 const mostLine = 64 << 10
 
-// EachLine reads lines as they come. A longer one than mostLine comes in parts. part takes the beginning of a line whose
-// end has not come yet.
+// EachLine reads lines as they come. A longer one than mostLine comes in parts. part takes the
+// beginning of a line whose end has not come yet.
 func EachLine(r io.Reader, line, part func(string)) error {
 	buf := make([]byte, 0, mostLine)
 	for {

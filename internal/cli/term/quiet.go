@@ -9,7 +9,8 @@ import (
 
 // QuietFlag adds the flag --quiet to all commands.
 func QuietFlag(root *cobra.Command) {
-	root.PersistentFlags().BoolP("quiet", "q", false, "print only what is asked for: ids, contents of files, and errors")
+	root.PersistentFlags().BoolP("quiet", "q", false,
+		"print only what is asked for: ids, contents of files, and errors")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if !Quiet(cmd) {
 			return nil
@@ -17,7 +18,8 @@ func QuietFlag(root *cobra.Command) {
 		if f := cmd.Flags().Lookup("output"); f != nil && !f.Changed {
 			f.Value.Set(string(AsName)) //nolint:errcheck // else the command prints no names, and stays as it is
 		}
-		if dry := cmd.Flags().Lookup("dry-run"); (dry == nil || dry.Value.String() != "true") && slices.ContainsFunc([]*cobra.Command{cmd, cmd.Parent()}, does) {
+		if dry := cmd.Flags().Lookup("dry-run"); (dry == nil || dry.Value.String() != "true") &&
+			slices.ContainsFunc([]*cobra.Command{cmd, cmd.Parent()}, does) {
 			cmd.SetOut(io.Discard)
 		}
 		return nil
@@ -33,7 +35,8 @@ func Quiet(cmd *cobra.Command) bool {
 // does reports whether a command does something and prints nothing but that it is done.
 func does(cmd *cobra.Command) bool {
 	return slices.Contains([]string{
-		"run", "wait", "cancel", "pause", "resume", "hide", "unhide", "annotate", "event", "apply", "delete", "enable", "disable",
+		"run", "wait", "cancel", "pause", "resume", "hide", "unhide", "annotate", "event", "apply", "delete",
+		"enable", "disable",
 		"set", "remove", "try", "release", "give-up", "drain", "undrain", "stop",
 	}, cmd.Name())
 }

@@ -16,8 +16,8 @@ const (
 	mostReadLine = 400 // cells of a line
 )
 
-// PrintFields prints a JSON document for reading: a field in each line, texts with their lines, nothing in quotes. On a terminal
-// a long one is cut, and all says which command prints all of it.
+// PrintFields prints a JSON document for reading: a field in each line, texts with their lines,
+// nothing in quotes. On a terminal a long one is cut, and all says which command prints all of it.
 func PrintFields(out io.Writer, title string, doc json.RawMessage, all string) {
 	if len(doc) == 0 {
 		return
@@ -36,7 +36,8 @@ func PrintFields(out io.Writer, title string, doc json.RawMessage, all string) {
 			cut = cut || lines[i] != l
 		}
 		if cut {
-			lines = append(lines, fmt.Sprintf("  … cut here, %s left out: %s prints all of it", phrase.Plural(left, "line"), all))
+			lines = append(lines, fmt.Sprintf("  … cut here, %s left out: %s prints all of it",
+				phrase.Plural(left, "line"), all))
 		}
 	}
 	for _, l := range lines {

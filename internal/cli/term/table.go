@@ -11,8 +11,9 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// A Table is columns for people. On a terminal each row is one line: ids are short where there is no room for whole ones,
-// then columns are left out that can be spared, and texts are cut. Elsewhere all is there, unless COLUMNS says how wide it may be.
+// A Table is columns for people. On a terminal each row is one line: ids are short where there is
+// no room for whole ones, then columns are left out that can be spared, and texts are cut.
+// Elsewhere all is there, unless COLUMNS says how wide it may be.
 type Table struct {
 	out     io.Writer
 	width   int // 0: any
@@ -121,7 +122,8 @@ func (t *Table) fit() []int {
 		}
 	}
 	measure()
-	// over is how far the table reaches beyond the width. It is told with the columns cut as far as they may be, or as they are.
+	// over is how far the table reaches beyond the width. It is told with the columns cut as far as
+	// they may be, or as they are.
 	over := func(cut bool) int {
 		sum := -2
 		for i, w := range widths {

@@ -34,7 +34,8 @@ func CheckArgs(c *cobra.Command) {
 			if err == nil {
 				return nil
 			}
-			if text := err.Error(); strings.Contains(text, "arg(s)") || strings.HasPrefix(text, "unknown command") { // cobra counts
+			// cobra counts
+			if text := err.Error(); strings.Contains(text, "arg(s)") || strings.HasPrefix(text, "unknown command") {
 				what := "an argument is missing"
 				if len(args) > 0 {
 					what = fmt.Sprintf("%q is not what it takes", strings.Join(args, " "))

@@ -43,7 +43,8 @@ func KeptFor(d job.Duration) string {
 	return text
 }
 
-// Typed makes advice that can be typed as it is: where --dir or --server was given, its commands need it too.
+// Typed makes advice that can be typed as it is: where --dir or --server was given, its commands
+// need it too.
 func Typed(cmd *cobra.Command, advice string) string {
 	flags := ""
 	for _, name := range []string{"dir", "server", "token-file"} {
@@ -58,7 +59,8 @@ func Typed(cmd *cobra.Command, advice string) string {
 }
 
 // command matches a command of pawl that is for a folder or a server, within advice.
-var command = regexp.MustCompile(`\bpawl (run|submit|wait|watch|list|show|history|events|logs|output|cancel|pause|resume|resubmit|hide|unhide|annotate|event|apply|get|delete|enable|disable|workers|reconcile)\b`)
+var command = regexp.MustCompile(`\bpawl (run|submit|wait|watch|list|show|history|events|logs|output|cancel|pause|` +
+	`resume|resubmit|hide|unhide|annotate|event|apply|get|delete|enable|disable|workers|reconcile)\b`)
 
 // CleanLines returns each line of a text as it can be shown on a terminal.
 func CleanLines(text string) string {

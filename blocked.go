@@ -79,7 +79,8 @@ func (s *Service) BlockedBy(ctx context.Context, key string) (BlockedGroup, erro
 func (s *Service) blockedGroup(g *store.Group) BlockedGroup {
 	b := BlockedGroup{
 		Key: g.Key, Code: g.Block.Code, Message: g.Block.Message, Jobs: g.Jobs, Behind: g.Behind, Since: g.Oldest,
-		Tester: g.Block.Tester, Params: g.Block.Params, Machine: g.Block.Machine, Tests: g.Tests, Tested: g.Tested, Result: g.Result,
+		Tester: g.Block.Tester, Params: g.Block.Params, Machine: g.Block.Machine, Tests: g.Tests, Tested: g.Tested,
+		Result:   g.Result,
 		NextTest: g.Next, Clear: !g.Clear.IsZero(), Policy: g.Block.Policy, Why: g.Stands(s.engine.Now()),
 	}
 	if g.Places >= 0 {
@@ -91,14 +92,16 @@ func (s *Service) blockedGroup(g *store.Group) BlockedGroup {
 	return b
 }
 
-// Turn does what a person wants of a group of blocked jobs: that its condition is tested now, that its jobs go on as if it had cleared, or that
-// they fail, but for those of which something may still run. It returns the group as it stands then: without jobs where all have left it meanwhile.
+// Turn does what a person wants of a group of blocked jobs: that its condition is tested now, that
+// its jobs go on as if it had cleared, or that they fail, but for those of which something may
+// still run. It returns the group as it stands then: without jobs where all have left it meanwhile.
 func (s *Service) Turn(ctx context.Context, want store.Turning, group string) (BlockedGroup, error) {
 	g, err := s.BlockedBy(ctx, group)
 	if err != nil {
 		return BlockedGroup{}, err
 	}
-	_, eff, err := s.cfg.Store.Steer(ctx, store.Steer{Tenant: s.cfg.Tenant, By: s.cfg.Principal, Want: want, Group: group})
+	_, eff, err := s.cfg.Store.Steer(ctx,
+		store.Steer{Tenant: s.cfg.Tenant, By: s.cfg.Principal, Want: want, Group: group})
 	if err != nil {
 		return BlockedGroup{}, err
 	}
@@ -111,18 +114,20 @@ func (s *Service) Turn(ctx context.Context, want store.Turning, group string) (B
 	return after, err
 }
 
-// TurnJobs does so for some blocked jobs, each of which is answered by its index: NotFound, or Conflict where it is not blocked, or is
-// given up while something of it may still run.
+// TurnJobs does so for some blocked jobs, each of which is answered by its index: NotFound, or
+// Conflict where it is not blocked, or is given up while something of it may still run.
 func (s *Service) TurnJobs(ctx context.Context, want store.Turning, jobs ...job.ID) ([]error, error) {
-	answers, eff, err := s.cfg.Store.Steer(ctx, store.Steer{Tenant: s.cfg.Tenant, By: s.cfg.Principal, Want: want, Jobs: jobs})
+	answers, eff, err := s.cfg.Store.Steer(ctx,
+		store.Steer{Tenant: s.cfg.Tenant, By: s.cfg.Principal, Want: want, Jobs: jobs})
 	if err == nil {
 		s.engine.Follow(ctx, eff)
 	}
 	return answers, err
 }
 
-// TesterEnabled is the name of the tester that asks whether what a document is about is enabled, in the tenant of the jobs that wait: that of the
-// parameters "kind" and "name". A document that is not there enables nothing.
+// TesterEnabled is the name of the tester that asks whether what a document is about is enabled, in
+// the tenant of the jobs that wait: that of the parameters "kind" and "name". A document that is
+// not there enables nothing.
 const TesterEnabled = recovery.Enabled
 
 // enabled reports whether what a document is about is enabled; see [recovery.IsEnabled].
@@ -146,7 +151,8 @@ func (s *Service) enabled(ctx context.Context, tenant, kind, name string) (bool,
 	return !doc.Disabled, nil
 }
 
-// kindTenant is the kind of the documents of the site that are about tenants. A tenant has none until it is suspended.
+// kindTenant is the kind of the documents of the site that are about tenants. A tenant has none
+// until it is suspended.
 const kindTenant = "tenant"
 
 // disabledSystem is the block of jobs on a system that is disabled.
@@ -168,7 +174,8 @@ func (s *Service) blocks(ctx context.Context, j *job.Job) *job.Block {
 		if !known.systems[name].Disabled {
 			return nil
 		}
-		// What is known is a moment old. Who is let go because the system was enabled is not to be blocked by that once more.
+		// What is known is a moment old. Who is let go because the system was enabled is not to be
+		// blocked by that once more.
 		if enabled, err := s.enabled(ctx, j.Tenant, job.KindSystem, name); err != nil || !enabled {
 			return disabledSystem(name)
 		}
@@ -193,7 +200,8 @@ func (s *Service) mayBeEnabled(ctx context.Context, kind, name string) {
 		return
 	}
 	key := disabledSystem(name).Group(s.cfg.Tenant)
-	_, eff, err := s.cfg.Store.Steer(ctx, store.Steer{Tenant: s.cfg.Tenant, By: s.cfg.Principal, Want: store.TryNow, Group: key})
+	_, eff, err := s.cfg.Store.Steer(ctx,
+		store.Steer{Tenant: s.cfg.Tenant, By: s.cfg.Principal, Want: store.TryNow, Group: key})
 	switch {
 	case err == nil:
 		s.engine.Follow(ctx, eff)
@@ -202,7 +210,8 @@ func (s *Service) mayBeEnabled(ctx context.Context, kind, name string) {
 	}
 }
 
-// policy returns the policy by which a blocked job waits: its own, or that which its tenant has for the condition.
+// policy returns the policy by which a blocked job waits: its own, or that which its tenant has for
+// the condition.
 func (s *Service) policy(j *job.Job, b *job.Block) job.Policy {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -6,28 +6,32 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A View is a job as people look at it: the row without Work, which its kind keeps for itself, with [job.Job.Deadline] as Until, and what follows
-// from it at this moment.
+// A View is a job as people look at it: the row without Work, which its kind keeps for itself, with
+// [job.Job.Deadline] as Until, and what follows from it at this moment.
 type View struct {
 	job.Job
 	Why      string        `json:"why,omitempty"`      // one sentence: why it stands where it stands
 	Progress *job.Progress `json:"progress,omitempty"` // of the step under way, where that is known
 	Folder   string        `json:"folder,omitempty"`   // the job's folder, while it is there
 	Results  string        `json:"results,omitempty"`  // the folder of its archive, once that is there
-	// Started is when what it runs began, of its newest run; zero: it has not run. Ran is how long that has been RUNNING, or
-	// was. In lists both are there of what is RUNNING, and of programs that ended.
+	// Started is when what it runs began, of its newest run; zero: it has not run. Ran is how long
+	// that has been RUNNING, or was. In lists both are there of what is RUNNING, and of programs
+	// that ended.
 	Started time.Time     `json:"started,omitzero"`
 	Ran     *job.Duration `json:"ran,omitempty"` // nil: it has not run
 	// Fault says what of the row is left out because it cannot be shown; empty: nothing is.
 	Fault string `json:"fault,omitempty"`
-	// Unserved says that it is ready, and that no live process is there that claims jobs such as this one.
+	// Unserved says that it is ready, and that no live process is there that claims jobs such as
+	// this one.
 	Unserved bool `json:"unserved,omitempty"`
 	// MachineGone is set while no process lives on the machine to which the job belongs.
 	MachineGone *Gone `json:"machine_gone,omitempty"`
@@ -108,7 +112,8 @@ func (s *Service) Views(ctx context.Context, q store.Query) (Views, error) {
 	return vs, nil
 }
 
-// run returns when what j runs began, of its newest run, and how long it has been RUNNING, as its history tells.
+// run returns when what j runs began, of its newest run, and how long it has been RUNNING, as its
+// history tells.
 func (s *Service) run(ctx context.Context, j *job.Job) (started time.Time, ran *job.Duration, err error) {
 	if j.N == 1 {
 		return started, nil, nil // it was submitted, and nothing else
@@ -161,8 +166,8 @@ func ranFor(d time.Duration) *job.Duration {
 // mostBehind is up to where the jobs are counted that stand before one.
 const mostBehind = 10_000
 
-// among says of a job that waits where it stands among others, and of the one condition that blocks it how that stands. It follows what
-// [job.Job.Stands] says; a list does without.
+// among says of a job that waits where it stands among others, and of the one condition that blocks
+// it how that stands. It follows what [job.Job.Stands] says; a list does without.
 func (s *Service) among(ctx context.Context, j *job.Job) (string, error) {
 	switch {
 	case j.Line != "":
@@ -216,7 +221,8 @@ func (s *Service) inLine(ctx context.Context, j *job.Job) (string, error) {
 	return stands + "; " + holds + ", and " + many(waiting, "waits", "wait") + closed, nil
 }
 
-// shut says what closes the line in which a job waits: of several groups the first that is not clear yet, and how many there are besides.
+// shut says what closes the line in which a job waits: of several groups the first that is not
+// clear yet, and how many there are besides.
 func (s *Service) shut(ctx context.Context, j *job.Job) (string, error) {
 	groups, err := s.groups(ctx, store.GroupQuery{Tenant: j.Tenant, Line: job.LimitOf(j.Line)})
 	if err != nil || len(groups) == 0 {
@@ -230,11 +236,13 @@ func (s *Service) shut(ctx context.Context, j *job.Job) (string, error) {
 	if !g.Clear.IsZero() {
 		return "; the line opens by and by after " + string(g.Block.Code) + is + ": " + g.Stands(s.engine.Now()), nil
 	}
-	return "; the line is closed since " + g.Waits().Local().Format(time.RFC3339) + ": " + string(g.Block.Code) + ", " + g.Block.Message +
+	return "; the line is closed since " + g.Waits().Local().Format(time.RFC3339) + ": " + string(g.Block.Code) +
+		", " + g.Block.Message +
 		is + "; " + g.Stands(s.engine.Now()), nil
 }
 
-// inGroup says of a blocked job with how many others it is, how many of them were blocked before it, and what becomes of that.
+// inGroup says of a blocked job with how many others it is, how many of them were blocked before
+// it, and what becomes of that.
 func (s *Service) inGroup(ctx context.Context, j *job.Job) (string, error) {
 	groups, err := s.cfg.Store.Groups(ctx, store.GroupQuery{Tenant: j.Tenant, Key: j.Group})
 	if err != nil || len(groups) == 0 {
@@ -245,7 +253,9 @@ func (s *Service) inGroup(ctx context.Context, j *job.Job) (string, error) {
 		return "", err
 	}
 	g := &groups[0]
-	why := ", in group " + g.Key + " of " + many(g.Jobs, "job", "jobs") + standing(behind, "first of them", "of them", "of them") + "; " + g.Stands(s.engine.Now())
+	why := ", in group " + g.Key + " of " +
+		many(g.Jobs, "job", "jobs") + standing(behind, "first of them", "of them", "of them") + "; " +
+		g.Stands(s.engine.Now())
 	switch {
 	case j.Live:
 		why += "; it has no deadline, for launch " + strconv.Itoa(j.Launch) + " of it may still run"
@@ -287,11 +297,218 @@ func (s *Service) view(j *job.Job, l look, among string) View {
 	return v
 }
 
-// Progress tells how far the step of j that this process does has come; false where there is nothing to tell.
+// Progress tells how far the step of j that this process does has come; false where there is
+// nothing to tell.
 func (s *Service) Progress(j *job.Job) (job.Progress, bool) {
 	k, ok := s.cfg.Kinds[j.Kind].(engine.Keeper)
 	if !ok || j.Custody != job.Worker {
 		return job.Progress{}, false
 	}
 	return k.Progress(j)
+}
+
+// A Gone is a machine without any process of Pawl.
+type Gone struct {
+	Machine string    `json:"machine"`
+	Since   time.Time `json:"since,omitzero"` // when the last one was heard of; zero: none is known
+}
+
+// A look is who was there when jobs were looked at.
+type look struct {
+	served   bool                // some process runs the jobs of the store
+	machine  string              // of this process, which is there
+	sessions []store.SessionInfo // where a job may wait for one of them
+}
+
+// look looks at who is there, for jobs. That nobody is there for one of them is not said from
+// memory.
+func (s *Service) look(ctx context.Context, jobs ...job.Job) (l look, err error) {
+	l.served, l.machine = s.cfg.Served(ctx), s.cfg.Machine
+	if !l.served || !slices.ContainsFunc(jobs, func(j job.Job) bool { return j.Custody == job.Ready || bound(&j) }) {
+		return l, nil
+	}
+	if l.sessions, err = s.sessions.there(ctx); err != nil {
+		return l, err
+	}
+	if slices.ContainsFunc(jobs, func(j job.Job) bool { return l.gone(&j) != nil || l.unserved(&j) != "" }) {
+		l.sessions, err = s.sessions.now(ctx)
+	}
+	return l, err
+}
+
+// bound reports whether only processes of one machine can do something for the job.
+func bound(j *job.Job) bool { return j.Machine != "" && !j.State.Terminal() }
+
+// note notes in a view that nobody is there for its job, and where that stands among others.
+func (l *look) note(v *View, among string) {
+	if !l.served {
+		return // which the sentence says
+	}
+	if v.MachineGone = l.gone(&v.Job); v.MachineGone != nil {
+		v.Unserved = v.Custody == job.Ready
+		v.Why = v.MachineGone.why(v, among)
+		return
+	}
+	if why := l.unserved(&v.Job); why != "" {
+		v.Unserved, v.Why = true, why+ready(&v.Job)+among
+	}
+}
+
+// unserved says that a job is ready and nobody is there who claims it; empty: somebody is, or it is
+// not ready.
+func (l *look) unserved(j *job.Job) string {
+	if j.Custody != job.Ready {
+		return ""
+	}
+	drained := false
+	for i := range l.sessions {
+		s := &l.sessions[i]
+		if !s.Live || !s.Process.Serves(job.Line{Queue: j.Queue, Kind: j.Kind}, j.Machine) ||
+			!s.Process.ServesTenant(j.Tenant) {
+			continue
+		}
+		if s.Command == store.Work {
+			return ""
+		}
+		drained = true
+	}
+	why := "no live process claims jobs of kind " + j.Kind + " in queue " + j.Queue
+	if j.Machine != "" {
+		why += " on machine " + j.Machine
+	}
+	if drained {
+		why += ": those that would were told to drain"
+	}
+	return why
+}
+
+// gone returns the machine of a job if no process of it lives.
+func (l *look) gone(j *job.Job) *Gone {
+	if !bound(j) || j.Machine == l.machine {
+		return nil
+	}
+	return goneFrom(j.Machine, l.sessions)
+}
+
+// goneFrom returns a machine if no process of it is among sessions that lives.
+func goneFrom(machine string, sessions []store.SessionInfo) *Gone {
+	g := &Gone{Machine: machine}
+	for i := range sessions {
+		s := &sessions[i]
+		if s.Process.Machine != machine {
+			continue
+		}
+		if s.Live {
+			return nil
+		}
+		heard := s.Renewed
+		if !s.Ended.IsZero() && !s.Crashed {
+			heard = s.Ended
+		}
+		if heard.After(g.Since) {
+			g.Since = heard
+		}
+	}
+	return g
+}
+
+// since says since when it is gone.
+func (g *Gone) since() string {
+	if g.Since.IsZero() {
+		return ", where no process is"
+	}
+	return ", which is gone since " + g.Since.Local().Format(time.RFC3339)
+}
+
+// ready says since when a job is ready, after that for which it waits.
+func ready(j *job.Job) string { return "; ready since " + j.Since.Local().Format(time.RFC3339) }
+
+// why says why a job of the machine stands where it stands.
+func (g *Gone) why(v *View, among string) string {
+	is := "machine " + g.Machine + g.since()
+	switch v.Custody {
+	case job.Ready:
+		return "waits for a process of " + is + ready(&v.Job) + among
+	case job.Worker:
+		return "was in the hands of a process of " + is
+	case job.Monitor:
+		return "its program runs, or has ended meanwhile, on " + is
+	}
+	return v.Why + "; it belongs to " + is
+}
+
+// mostFound is how many jobs are told when a reference fits several.
+const mostFound = 20
+
+// Find returns the job that ref names: the whole id, or at least [job.LeastIDPart] hex digits with
+// which the id of one job begins or ends, or a name. Of several jobs with one name it is the
+// unfinished one, or the newest when all have ended; with hidden the newest hidden one, if there is
+// one. A name never hides an id: where ref is the name of one job and a part of the id of another,
+// the answer is Conflict, as it is wherever ref fits several jobs.
+func (s *Service) Find(ctx context.Context, ref string, hidden bool) (View, error) {
+	switch {
+	case ref == "":
+		return View{}, job.Errorf(job.Invalid, "the job is empty: give the name or the id of a job")
+	case !utf8.ValidString(ref) || strings.ContainsRune(ref, 0):
+		return View{}, job.Errorf(job.Invalid, "%q is neither a name nor an id: give text in UTF-8 without NUL", ref)
+	}
+	if id, err := job.ParseID(ref); err == nil {
+		return s.View(ctx, id)
+	}
+	found, err := s.named(ctx, ref, hidden)
+	if err != nil {
+		return View{}, err
+	}
+	byID, err := s.withPart(ctx, ref)
+	if err != nil {
+		return View{}, err
+	}
+	for i := range byID {
+		if len(found) == 0 || found[0].ID != byID[i].ID {
+			found = append(found, byID[i])
+		}
+	}
+	switch len(found) {
+	case 0:
+		return View{}, job.Errorf(job.NotFound, "no job %q", ref)
+	case 1:
+		return s.View(ctx, found[0].ID)
+	}
+	var ids strings.Builder
+	for i := range found {
+		fmt.Fprintf(&ids, "\n%s  %s  %s", found[i].ID, found[i].Name, found[i].State)
+	}
+	return View{}, job.Errorf(job.Conflict, "%q names more than one job: give the id of one of them%s", ref, &ids)
+}
+
+// named returns the unfinished jobs of a name, or when all have ended the newest, which may be
+// hidden.
+func (s *Service) named(ctx context.Context, name string, hidden bool) ([]job.Job, error) {
+	all := job.Where("name", name)
+	tries := []store.Query{
+		{Filter: all.And("custody", job.IsNot, string(job.None)), Limit: mostFound},
+		{Filter: all, Limit: 1},
+		{Filter: all.And("hidden", job.Is, "true"), Limit: 1},
+	}
+	if hidden {
+		tries = []store.Query{tries[2], tries[0], tries[1]}
+	}
+	for _, q := range tries {
+		if page, err := s.List(ctx, q); err != nil || len(page.Jobs) > 0 {
+			return page.Jobs, err
+		}
+	}
+	return nil, nil
+}
+
+// withPart returns the jobs whose ids begin or end with ref, however old they are.
+func (s *Service) withPart(ctx context.Context, ref string) ([]job.Job, error) {
+	patterns := job.IDPatterns(ref)
+	if patterns == nil {
+		return nil, nil
+	}
+	f := job.Filter(nil).And("id", job.Like, patterns...).
+		And("created", job.AtLeast, time.Unix(0, 0).UTC().Format(time.RFC3339)).And("hidden", job.Is, "true", "false")
+	page, err := s.List(ctx, store.Query{Filter: f, Limit: mostFound})
+	return page.Jobs, err
 }

@@ -1,0 +1,377 @@
+package pawl
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Cancel asks that jobs end. A job whose program runs is CANCELED once that program is known to be
+// dead. Answers come in the order of ids.
+func (s *Service) Cancel(ctx context.Context, ids ...job.ID) ([]store.Wished, error) {
+	return s.wish(ctx, job.WishCancel, ids)
+}
+
+// Pause asks that jobs stop until they are resumed. A program that runs is suspended where it runs.
+func (s *Service) Pause(ctx context.Context, ids ...job.ID) ([]store.Wished, error) {
+	return s.wish(ctx, job.WishPause, ids)
+}
+
+// Resume lets paused jobs go on.
+func (s *Service) Resume(ctx context.Context, ids ...job.ID) ([]store.Wished, error) {
+	return s.wish(ctx, job.WishResume, ids)
+}
+
+// Abandon cancels jobs at once, also where it cannot be confirmed that nothing of them runs any
+// more: such a job ends with the code ABANDONED, and its program may still run.
+func (s *Service) Abandon(ctx context.Context, ids ...job.ID) ([]store.Wished, error) {
+	return s.ask(ctx, store.Wish{Wish: job.WishCancel, Jobs: ids, Force: true})
+}
+
+func (s *Service) wish(ctx context.Context, w job.Wish, ids []job.ID) ([]store.Wished, error) {
+	return s.ask(ctx, store.Wish{Wish: w, Jobs: ids})
+}
+
+func (s *Service) ask(ctx context.Context, w store.Wish) ([]store.Wished, error) {
+	w.Tenant, w.By = s.cfg.Tenant, s.cfg.Principal
+	answers, eff, err := s.cfg.Store.Wish(ctx, w)
+	if err != nil {
+		return nil, err
+	}
+	s.engine.Follow(ctx, eff)
+	return answers, nil
+}
+
+// With these words begins the message of an event that says that a wish was carried out on a
+// program that runs.
+const (
+	saysSuspended = "suspended"
+	saysGoesOn    = "goes on"
+)
+
+// Obeyed waits until a job has obeyed a wish that was made of it before, and reports whether it
+// did; an end of ctx is no error, for the wish stands. A cancel is obeyed when the job has ended, a
+// pause when the job is PAUSED or its program is suspended, and when it has ended meanwhile. To
+// resume is to leave PAUSED, or for a suspended program to go on.
+func (s *Service) Obeyed(ctx context.Context, id job.ID, w job.Wish) (bool, error) {
+	done, err := s.await(ctx, id, w)
+	if ctx.Err() != nil {
+		err = nil
+	}
+	return done, err
+}
+
+func (s *Service) await(ctx context.Context, id job.ID, w job.Wish) (bool, error) {
+	j, err := s.Job(ctx, id)
+	if err != nil {
+		return false, err
+	}
+	suspended, stands := false, j.N
+	for e, err := range s.Events(ctx, id, "") {
+		if err != nil {
+			return false, err
+		}
+		if e.Sub > 0 {
+			continue // a user or the program wrote it
+		}
+		switch {
+		case e.Custody != job.Monitor, strings.HasPrefix(e.Message, saysGoesOn):
+			suspended = false
+		case strings.HasPrefix(e.Message, saysSuspended):
+			suspended = true
+		}
+		if e.N < stands {
+			continue // it tells of what was before
+		}
+		if j, err = s.Job(ctx, id); err != nil {
+			return false, err
+		}
+		if stands = j.N; e.N < stands {
+			continue
+		}
+		if obeyed(&j, w, suspended) {
+			return true, nil
+		}
+	}
+	return true, nil // it has ended
+}
+
+func obeyed(j *job.Job, w job.Wish, suspended bool) bool {
+	switch {
+	case j.State.Terminal():
+		return true
+	case w == job.WishPause:
+		return j.State == job.Paused || suspended
+	case w == job.WishResume:
+		return j.State != job.Paused && !suspended && j.Wish != job.WishPause
+	}
+	return false
+}
+
+// Resubmit submits the request of a job once more, as it was given, and answers with the new job.
+// Conflict, where its external id stands for the job that is there.
+func (s *Service) Resubmit(ctx context.Context, id job.ID) (job.ID, error) {
+	return s.ResubmitOnce(ctx, "", id)
+}
+
+// ResubmitOnce is Resubmit under an idempotency key: repeated with the same key within
+// [store.KeepKey] it answers with the same new job. A key stands for one new job of each job.
+func (s *Service) ResubmitOnce(ctx context.Context, key string, id job.ID) (job.ID, error) {
+	j, err := s.Job(ctx, id)
+	if err != nil {
+		return job.ID{}, err
+	}
+	if j.ExternalID != "" {
+		return job.ID{}, job.Errorf(job.Conflict,
+			"job %s has the external_id %q, which stands for one job only: submit its request with another", j.ID,
+			j.ExternalID)
+	}
+	spec, err := job.ParseSpec(j.Request)
+	if err != nil {
+		return job.ID{}, job.Errorf(job.Invalid, "request of job %s: %w", j.ID, err)
+	}
+	if key != "" {
+		key = "resubmit/" + id.String() + "/" + key
+	}
+	answers, err := s.SubmitOnce(ctx, key, Request{Spec: spec, Given: j.Request})
+	if err != nil {
+		return job.ID{}, err
+	}
+	return answers[0].ID, nil
+}
+
+// An Action is what is done with all jobs that a filter chooses.
+type Action string
+
+// The actions.
+const (
+	ActCancel   Action = "cancel"
+	ActPause    Action = "pause"
+	ActResume   Action = "resume"
+	ActResubmit Action = "resubmit"
+	ActHide     Action = "hide"
+	ActUnhide   Action = "unhide"
+	ActDelete   Action = "delete"
+
+	ActTry     = Action(store.TryNow)
+	ActRelease = Action(store.Release)
+	ActGiveUp  = Action(store.GiveUp)
+)
+
+// Actions lists every action.
+var Actions = []Action{ActCancel, ActPause, ActResume, ActResubmit, ActHide, ActUnhide, ActDelete, ActTry,
+	ActRelease, ActGiveUp}
+
+// A Bulk is one action on many jobs.
+type Bulk struct {
+	Action Action
+	Filter job.Filter
+	// DryRun only counts the jobs.
+	DryRun bool
+	// Force of a cancel; see [Service.Abandon].
+	Force bool
+}
+
+// A BulkAnswer tells what became of a [Bulk].
+type BulkAnswer struct {
+	Matched  int       `json:"matched"`           // jobs that the filter chose
+	Done     int       `json:"done"`              // of them, those with which it was done, or that have the wish now
+	Refused  int       `json:"refused"`           // of them, those that refused
+	Refusals []Refusal `json:"refusals,omitzero"` // the first of these, up to 100
+	Since    time.Time `json:"since,omitzero"`    // only jobs submitted since then were looked at
+}
+
+// A Refusal says why one job refused.
+type Refusal struct {
+	Job   job.ID        `json:"job"`
+	Code  job.ErrorKind `json:"code"`
+	Error string        `json:"error"`
+}
+
+const (
+	bulkPage     = 500
+	mostRefusals = 100
+)
+
+// Bulk does one action with all jobs that a filter chooses and that were there when it began,
+// newest first, in many transactions. When ctx ends it stops between two of them, and tells how far
+// it has come.
+func (s *Service) Bulk(ctx context.Context, b Bulk) (a BulkAnswer, err error) {
+	if b.DryRun {
+		counts, err := s.Count(ctx, b.Filter)
+		for _, n := range counts.States {
+			a.Matched += n
+		}
+		a.Since = counts.Since
+		return a, err
+	}
+	q := store.Query{Filter: b.Filter, Limit: bulkPage}
+	for more := true; more; more = q.Cursor != "" {
+		page, err := s.List(ctx, q)
+		if err != nil {
+			return a, err
+		}
+		a.Since, q.Cursor = page.Since, page.Next
+		ids := make([]job.ID, len(page.Jobs))
+		for i := range page.Jobs {
+			ids[i] = page.Jobs[i].ID
+		}
+		a.Matched += len(ids)
+		errs, err := s.act(ctx, b, ids)
+		if err != nil {
+			return a, err
+		}
+		for i, err := range errs {
+			switch {
+			case err == nil:
+				a.Done++
+			case len(a.Refusals) < mostRefusals:
+				a.Refusals = append(a.Refusals, Refusal{ids[i], job.KindOf(err), err.Error()})
+				fallthrough
+			default:
+				a.Refused++
+			}
+		}
+	}
+	return a, nil
+}
+
+// act does the action of b with some jobs and answers each by its index.
+func (s *Service) act(ctx context.Context, b Bulk, ids []job.ID) ([]error, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	switch b.Action {
+	case ActCancel:
+		return asked(s.ask(ctx, store.Wish{Wish: job.WishCancel, Jobs: ids, Force: b.Force}))
+	case ActPause:
+		return asked(s.Pause(ctx, ids...))
+	case ActResume:
+		return asked(s.Resume(ctx, ids...))
+	case ActTry, ActRelease, ActGiveUp:
+		return s.TurnJobs(ctx, store.Turning(b.Action), ids...)
+	case ActHide, ActUnhide:
+		return s.Hide(ctx, b.Action == ActHide, ids...)
+	case ActDelete:
+		return s.Delete(ctx, ids...)
+	case ActResubmit:
+		errs := make([]error, len(ids))
+		for i, id := range ids {
+			if _, errs[i] = s.Resubmit(ctx, id); errs[i] != nil && ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+		}
+		return errs, nil
+	}
+	return nil, job.Errorf(job.Invalid, "%q is not an action: give one of %v", b.Action, Actions)
+}
+
+func asked(answers []store.Wished, err error) ([]error, error) {
+	errs := make([]error, len(answers))
+	for i, a := range answers {
+		errs[i] = a.Err
+	}
+	return errs, err
+}
+
+// Annotate changes the labels and notes of a job: what a names is merged into those that are there,
+// or takes their place.
+func (s *Service) Annotate(ctx context.Context, id job.ID, a job.Annotation, replace bool) (View, error) {
+	errs, err := s.cfg.Store.Annotate(ctx,
+		store.Annotation{Tenant: s.cfg.Tenant, Jobs: []job.ID{id}, Annotation: a, Replace: replace})
+	if err == nil {
+		err = errs[0]
+	}
+	if err != nil {
+		return View{}, err
+	}
+	return s.View(ctx, id)
+}
+
+// Hide hides jobs that have ended, so that lists leave them out, or shows them again. Answers come
+// in the order of ids.
+func (s *Service) Hide(ctx context.Context, hidden bool, ids ...job.ID) ([]error, error) {
+	return s.cfg.Store.Annotate(ctx, store.Annotation{Tenant: s.cfg.Tenant, Jobs: ids, Hidden: &hidden})
+}
+
+// AddEvent writes an event of a user into the history of a job that has not ended.
+func (s *Service) AddEvent(ctx context.Context, id job.ID, n job.Note) (store.Event, error) {
+	return s.addEvent(ctx, store.NewEvent{Job: id, Cause: job.CauseUser, Note: n})
+}
+
+// AddProgramEvent writes an event of a running program into the history of its job. launch is the
+// number of its launch: that of another one is refused.
+func (s *Service) AddProgramEvent(ctx context.Context, id job.ID, launch int, n job.Note) (store.Event, error) {
+	return s.addEvent(ctx, store.NewEvent{Job: id, Cause: job.CauseJob, Launch: launch, Note: n})
+}
+
+func (s *Service) addEvent(ctx context.Context, e store.NewEvent) (store.Event, error) {
+	if err := e.Validate(); err != nil {
+		return store.Event{}, err
+	}
+	e.Tenant, e.By = s.cfg.Tenant, s.cfg.Principal
+	written, eff, err := s.cfg.Store.AddEvent(ctx, e)
+	if err == nil || len(eff.Ready) > 0 {
+		s.engine.Follow(ctx, eff)
+	}
+	return written, err
+}
+
+// Delete deletes jobs that have ended: their files in the service's own folders, and then all that
+// the database knows of them. It can be repeated. Answers come in the order of ids: NotFound, or
+// Conflict where a job has not ended. A job that belongs to another machine is deleted there; its
+// answer is Unavailable while no process of that machine can be asked.
+func (s *Service) Delete(ctx context.Context, ids ...job.ID) ([]error, error) {
+	errs := make([]error, len(ids))
+	var gone []job.ID
+	var at []int
+	silent := map[string]error{} // machines of which no process answers
+	for i, id := range ids {
+		j, err := s.ended(ctx, id)
+		switch {
+		case err != nil:
+			errs[i] = err
+		case !s.elsewhere(&j):
+			if errs[i] = s.removeFiles(ctx, &j); errs[i] == nil {
+				gone, at = append(gone, id), append(at, i)
+			}
+		case silent[j.Machine] != nil:
+			errs[i] = silent[j.Machine]
+		default:
+			if errs[i] = s.deleteThere(ctx, &j); job.KindOf(errs[i]) == job.Unavailable {
+				silent[j.Machine] = errs[i]
+			}
+		}
+	}
+	if len(gone) == 0 {
+		return errs, nil
+	}
+	answers, err := s.cfg.Store.Remove(ctx, s.cfg.Tenant, gone)
+	if err != nil {
+		return nil, err
+	}
+	for i, err := range answers {
+		errs[at[i]] = err
+	}
+	return errs, nil
+}
+
+// ended returns a job that has ended.
+func (s *Service) ended(ctx context.Context, id job.ID) (job.Job, error) {
+	j, err := s.Job(ctx, id)
+	if err == nil && !j.State.Terminal() {
+		err = job.Errorf(job.Conflict, "job %s is %s: cancel it before it is deleted", id, j.State)
+	}
+	return j, err
+}
+
+func (s *Service) removeFiles(ctx context.Context, j *job.Job) error {
+	if k, ok := s.cfg.Kinds[j.Kind].(engine.Remover); ok {
+		return k.Remove(ctx, j)
+	}
+	return nil
+}
