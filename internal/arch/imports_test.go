@@ -38,6 +38,16 @@ func TestImports(t *testing.T) {
 	}
 }
 
+// The program pawl that people run has no code of tests in it.
+func TestTheProductHasNoTestCode(t *testing.T) {
+	for p := range strings.FieldsSeq(golist(t, "-deps", "./cmd/pawl")) {
+		rel, own := within(module, p)
+		if p == "testing" || strings.HasPrefix(p, "testing/") || own && (below(rel, forTests...) || suite(rel)) {
+			t.Errorf("cmd/pawl imports %s, itself or through others: that is for tests only", p)
+		}
+	}
+}
+
 // The modules that come along with package pawl are a price that every user of the library pays, so a new one is seen
 // here before it is paid.
 func TestClosure(t *testing.T) {

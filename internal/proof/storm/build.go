@@ -20,6 +20,9 @@ type binaries struct {
 	proxy string // toxiproxy
 }
 
+// victim is the program whose processes are attacked: pawl, and the kind of the storm's tasks.
+const victim = "internal/proof/victim"
+
 // proxySource is what toxiproxy is built from.
 const proxySource = "github.com/Shopify/toxiproxy/v2/cmd/server"
 
@@ -31,12 +34,12 @@ func build(ctx context.Context, dir string, mutants, next bool) (*binaries, erro
 	if err != nil {
 		return nil, err
 	}
-	tags := "storm"
+	tags := ""
 	if mutants {
-		tags += ",mutants"
+		tags = "mutants"
 	}
-	b := &binaries{this: filepath.Join(dir, "bin", "pawl"), proxy: filepath.Join(dir, "bin", "toxiproxy")}
-	if err := command(ctx, "", "go", "build", "-overlay", overlay, "-tags", tags, "-o", b.this, "github.com/pawl-jobs/pawl/cmd/pawl"); err != nil {
+	b := &binaries{this: filepath.Join(dir, "bin", "victim"), proxy: filepath.Join(dir, "bin", "toxiproxy")}
+	if err := command(ctx, "", "go", "build", "-overlay", overlay, "-tags", tags, "-o", b.this, "github.com/pawl-jobs/pawl/"+victim); err != nil {
 		return nil, err
 	}
 	if err := command(ctx, "", "go", "build", "-o", b.proxy, proxySource); err != nil || !next {
@@ -47,7 +50,7 @@ func build(ctx context.Context, dir string, mutants, next bool) (*binaries, erro
 		return nil, fmt.Errorf("go list -m: %w", err)
 	}
 	b.next = filepath.Join(dir, "bin", "next")
-	return b, testenv.BuildNext(ctx, strings.TrimSpace(string(root)), b.next, replaced, "-tags", tags)
+	return b, testenv.BuildNext(ctx, strings.TrimSpace(string(root)), victim, b.next, replaced, "-tags", tags)
 }
 
 // awry writes into the folder what the go command is to take in place of the file in which Now stands, and an overlay that says so.

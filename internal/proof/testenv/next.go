@@ -13,11 +13,11 @@ import (
 	"strings"
 )
 
-// BuildNext builds pawl as it may be in a next version: from the source of this one, in the module at
-// root, with one more migration of each database. It calls itself "next". Processes of the two work
+// BuildNext builds a program of the module at root, such as cmd/pawl, as it may be in a next version:
+// from the source of this one, with one more migration of each database. It calls itself "next". Processes of the two work
 // side by side, as they do while those of one release are replaced by those of another. The replaced
 // files and the flags are as go build has them, in its overlay and before its packages.
-func BuildNext(ctx context.Context, root, binary string, replaced map[string]string, flags ...string) error {
+func BuildNext(ctx context.Context, root, program, binary string, replaced map[string]string, flags ...string) error {
 	replaced = maps.Clone(replaced)
 	if replaced == nil {
 		replaced = map[string]string{}
@@ -33,7 +33,7 @@ func BuildNext(ctx context.Context, root, binary string, replaced map[string]str
 		return err
 	}
 	args := append([]string{"build", "-overlay", binary + ".json", "-ldflags", "-X main.version=next", "-o", binary}, flags...)
-	build := exec.CommandContext(ctx, "go", append(args, "./cmd/pawl")...)
+	build := exec.CommandContext(ctx, "go", append(args, "./"+program)...)
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build a next version: %w: %s", err, out)
