@@ -48,6 +48,15 @@ func TestTheProductHasNoTestCode(t *testing.T) {
 	}
 }
 
+// The root folder is what a newcomer sees first.
+func TestTheRootHasFewTests(t *testing.T) {
+	const most = 12
+	names, err := filepath.Glob("../../*_test.go")
+	if err != nil || len(names) == 0 || len(names) > most {
+		t.Errorf("%d files of tests are in the root folder (%v), at most %d may be: add to one of its subject", len(names), err, most)
+	}
+}
+
 // The modules that come along with package pawl are a price that every user of the library pays, so a new one is seen
 // here before it is paid.
 func TestClosure(t *testing.T) {

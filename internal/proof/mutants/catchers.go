@@ -9,7 +9,7 @@ type tests struct{ pkg, run string }
 func both(run string) []tests { return []tests{{"store/sqlite", run}, {"store/postgres", run}} }
 
 // zombie are those that freeze a worker.
-func zombie(scene string) tests { return tests{".", "TestZombie/" + scene} }
+func zombie(scene string) tests { return tests{"internal/proof/processes", "TestZombie/" + scene} }
 
 // noticedBy are the tests that must notice when a guard is gone, all of them.
 var noticedBy = map[guard.Guard][]tests{
@@ -30,7 +30,7 @@ var noticedBy = map[guard.Guard][]tests{
 	guard.Horizon:   {{"store/postgres", "TestStore/Read"}},
 	guard.Tenant:    {{"store/sqlite", "TestStore/Read"}, {"store/postgres", "TestTenants"}},
 	guard.Countdown: both("TestStore/(Gate|FollowUp)"),
-	guard.Gate:      {{"store/postgres", "TestStore/Limit"}, {".", "TestLimitsSideBySide"}},
+	guard.Gate:      {{"store/postgres", "TestStore/Limit"}, {"internal/proof/processes", "TestLimitsSideBySide"}},
 	guard.Held:      both("TestStore/Limit"),
 	guard.Together:  both("TestStore/Limit"),
 	guard.Ahead:     both("TestStore/Limit"),
