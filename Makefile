@@ -17,7 +17,7 @@ RACELESS := -gcflags='modernc.org/...=-race=false'
 
 # The packages whose tests take longest begin first, so that no core is idle in the end. Memory is cheaper than collecting it (GOGC):
 # a part of store/sqlite took 111 s of CPU instead of 174.
-LONGEST := ./store/postgres ./internal/cli ./internal/bench/programs ./internal/proof/crashes ./internal/proof/storm ./app ./store/sqlite ./runner/process
+LONGEST := ./store/postgres ./internal/proof/processes ./internal/cli ./internal/bench/programs ./internal/proof/crashes ./internal/proof/storm ./app ./store/sqlite ./runner/process
 
 .DEFAULT_GOAL := help
 

@@ -21,6 +21,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
+	"github.com/pawl-jobs/pawl/store/fake"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
@@ -336,4 +337,161 @@ func TestExternalIDTwiceInOneCall(t *testing.T) {
 	if answers[0].ID != answers[2].ID || answers[0].Existed || !answers[2].Existed {
 		t.Errorf("the same request: %+v", answers)
 	}
+}
+
+// TestTenant: folders are named after a tenant.
+func TestTenant(t *testing.T) {
+	for _, name := range []string{"*", "../../x", ".", "..", "a/b", ".staging", "a\x00b"} {
+		svc := pawl.New(pawl.Config{Store: fake.New(time.Now), Broker: &local.Broker{}, Tenant: name})
+		if err := svc.Run(t.Context()); job.KindOf(err) != job.Invalid {
+			t.Errorf("Run of tenant %q: %v", name, err)
+		}
+		if _, err := svc.Submit(t.Context(), task("mail", nil)); job.KindOf(err) != job.Invalid {
+			t.Errorf("Submit for tenant %q: %v", name, err)
+		}
+		svc = pawl.New(pawl.Config{Store: fake.New(time.Now), Broker: &local.Broker{}, Tenants: []string{"default", name}})
+		if err := svc.Run(t.Context()); job.KindOf(err) != job.Invalid {
+			t.Errorf("Run for the jobs of tenant %q: %v", name, err)
+		}
+	}
+}
+
+func TestStarted(t *testing.T) {
+	bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
+		begun, end := make(chan time.Time), make(chan error)
+		pawl.Handle(svc, "work", func(ctx context.Context, _ *pawl.Task[int]) (int, error) {
+			begun <- time.Now()
+			return 0, <-end
+		})
+		submitted := time.Now()
+		r := task("work", 0)
+		r.Spec.Delay = job.Duration(time.Minute)
+		r.Spec.Retry = &job.RetryPolicy{MaxAttempts: 2, Backoff: job.Backoff{Kind: job.BackoffConstant, Base: job.Duration(time.Hour)}}
+		id := submit(t, svc, r)[0].ID
+		view := func() pawl.View {
+			t.Helper()
+			v, err := svc.View(t.Context(), id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return v
+		}
+		near := func(what string, got, want time.Time) {
+			t.Helper()
+			if d := got.Sub(want); d < -time.Second || d > time.Second {
+				t.Errorf("%s is %s, want %s", what, got, want)
+			}
+		}
+		if v := view(); !v.Started.IsZero() || v.Ran != nil {
+			t.Errorf("it has not run: %s, %s", v.Started, v.Ran)
+		}
+		run()
+		first := <-begun
+		near("the first start", first, submitted.Add(time.Minute))
+		time.Sleep(10 * time.Second) // of the bubble
+		v := view()
+		near("started", v.Started, first)
+		if got := time.Duration(*v.Ran).Round(time.Second); got != 10*time.Second {
+			t.Errorf("it has run for %s", got)
+		}
+		page, err := svc.Views(t.Context(), store.Query{})
+		if err != nil || len(page.Jobs) != 1 {
+			t.Fatal(page, err)
+		}
+		near("started in a list", page.Jobs[0].Started, first)
+		end <- errors.New("once more")
+		second := <-begun
+		time.Sleep(5 * time.Second)
+		end <- nil
+		if _, err := svc.Wait(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		v = view()
+		near("started again", v.Started, second)
+		if got := time.Duration(*v.Ran).Round(time.Second); got != 5*time.Second {
+			t.Errorf("it ran for %s", got)
+		}
+	})
+}
+
+func TestFind(t *testing.T) {
+	svc := onDisk(t)
+	id := func(text string) job.ID {
+		id, err := job.ParseID(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	named := func(text, name string) job.ID {
+		r := task("mail", 0)
+		r.ID, r.Spec.Name = id(text), name
+		return submit(t, svc, r)[0].ID
+	}
+	alone := named("01926d3c-7b1e-7c43-9d52-6f0c8a3e1b77", "letter")
+	twin := named("01926d3c-7b1e-7c43-9d52-6f0c8a3e1b78", "facade")
+	thief := named("01926d3d-0000-7000-8000-000000000001", "3e1b77")
+	named("01926d3d-0000-7000-8000-000000000002", "01926d3c-7b1e-7c43-9d52-6f0c8a3e1b77")
+	named("01926d3d-0000-7000-8000-000000000003", "twice")
+	named("01926d3d-0000-7000-8000-000000000004", "twice")
+	for _, c := range []struct {
+		ref  string
+		want job.ID
+		kind job.ErrorKind
+	}{
+		{"letter", alone, ""},
+		{"facade", twin, ""},
+		{"01926d3c-7b1e-7c43-9d52-6f0c8a3e1b77", alone, ""},
+		{"01926D3C-7B1E-7C43-9D52-6F0C8A3E1B77", alone, ""},
+		{"8a3e1b78", twin, ""},
+		{"8A3E1B78", twin, ""},
+		{"9d52-6f0c8a3e1b78", twin, ""},
+		{"9d526f0c8a3e1b78", twin, ""},
+		{"01926d3d-0000-7000-8000-000000000001", thief, ""},
+		{"01926d3d000070008000000000000001", thief, ""},
+		{"01926d3c-7b1e-7c43-9d52-6f0c8a3e1b7", job.ID{}, job.Conflict}, // the beginning of two
+		{"8a3e1b77", alone, ""},
+		{"3e1b77", job.ID{}, job.Conflict}, // a name, and the end of another's id
+		{"01926d3c", job.ID{}, job.Conflict},
+		{"twice", job.ID{}, job.Conflict},
+		{"e1b77", job.ID{}, job.NotFound}, // too short
+		{"6f0c8-a3e1b77", job.ID{}, job.NotFound},
+		{"6f0c8a", job.ID{}, job.NotFound}, // in the middle
+		{"01926d3d-0000-7000-8000-000000000009", job.ID{}, job.NotFound},
+		{"nobody", job.ID{}, job.NotFound},
+		{strings.Repeat("n", 10_000), job.ID{}, job.NotFound},
+		{"*", job.ID{}, job.NotFound},
+		{"", job.ID{}, job.Invalid},
+		{"a\x00", job.ID{}, job.Invalid},
+		{"a\xff", job.ID{}, job.Invalid},
+	} {
+		v, err := svc.Find(t.Context(), c.ref, false)
+		if c.kind == "" && err != nil || c.kind != "" && job.KindOf(err) != c.kind || v.ID != c.want {
+			t.Errorf("%.50q: %s, %v", c.ref, v.ID, err)
+		}
+	}
+	if _, err := svc.Find(t.Context(), "3e1b77", false); !strings.Contains(err.Error(), thief.String()) || !strings.Contains(err.Error(), alone.String()) {
+		t.Errorf("not both are named: %v", err)
+	}
+
+	t.Run("the unfinished one of a name, else the newest, or the newest hidden one", func(t *testing.T) {
+		old := named("01926d3e-0000-7000-8000-000000000001", "daily")
+		mid := named("01926d3e-0000-7000-8000-000000000002", "daily")
+		if _, err := svc.Bulk(t.Context(), pawl.Bulk{Action: pawl.ActCancel, Filter: job.Where("id", mid.String())}); err != nil {
+			t.Fatal(err)
+		}
+		find := func(hidden bool, want job.ID) {
+			t.Helper()
+			if v, err := svc.Find(t.Context(), "daily", hidden); err != nil || v.ID != want {
+				t.Errorf("%s, %v", v.ID, err)
+			}
+		}
+		find(false, old)
+		find(true, old)
+		if errs, err := svc.Hide(t.Context(), true, mid); err != nil || errs[0] != nil {
+			t.Fatal(errs, err)
+		}
+		find(false, old)
+		find(true, mid)
+	})
 }

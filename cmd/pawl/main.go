@@ -18,5 +18,5 @@ var ballast = make([]byte, 32<<20)
 
 func main() {
 	runtime.KeepAlive(ballast)
-	os.Exit(cli.Main(context.Background(), version))
+	os.Exit(cli.Main(context.Background(), cli.Program{Version: version}))
 }

@@ -38,6 +38,25 @@ func TestImports(t *testing.T) {
 	}
 }
 
+// The program pawl that people run has no code of tests in it.
+func TestTheProductHasNoTestCode(t *testing.T) {
+	for p := range strings.FieldsSeq(golist(t, "-deps", "./cmd/pawl")) {
+		rel, own := within(module, p)
+		if p == "testing" || strings.HasPrefix(p, "testing/") || own && (below(rel, forTests...) || suite(rel)) {
+			t.Errorf("cmd/pawl imports %s, itself or through others: that is for tests only", p)
+		}
+	}
+}
+
+// The root folder is what a newcomer sees first.
+func TestTheRootHasFewTests(t *testing.T) {
+	const most = 12
+	names, err := filepath.Glob("../../*_test.go")
+	if err != nil || len(names) == 0 || len(names) > most {
+		t.Errorf("%d files of tests are in the root folder (%v), at most %d may be: add to one of its subject", len(names), err, most)
+	}
+}
+
 // The modules that come along with package pawl are a price that every user of the library pays, so a new one is seen
 // here before it is paid.
 func TestClosure(t *testing.T) {

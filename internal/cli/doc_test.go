@@ -77,7 +77,7 @@ func TestDocs(t *testing.T) {
 	})
 	t.Run("README.md has every command", func(t *testing.T) {
 		var want []string
-		for _, c := range rootCommand().Commands() {
+		for _, c := range rootCommand(Program{}).Commands() {
 			if !c.Hidden && !c.IsAdditionalHelpTopicCommand() {
 				want = append(want, c.Name())
 			}

@@ -73,5 +73,5 @@ func TestExamples(t *testing.T) {
 			walk(sub)
 		}
 	}
-	walk(rootCommand())
+	walk(rootCommand(Program{}))
 }

@@ -25,7 +25,6 @@ import (
 	"github.com/pawl-jobs/pawl/internal/bench"
 	"github.com/pawl-jobs/pawl/internal/bench/programs"
 	"github.com/pawl-jobs/pawl/internal/cli/admin"
-	"github.com/pawl-jobs/pawl/internal/cli/chaos"
 	"github.com/pawl-jobs/pawl/internal/cli/jobfile"
 	"github.com/pawl-jobs/pawl/internal/cli/jobs"
 	"github.com/pawl-jobs/pawl/internal/cli/run"
@@ -35,24 +34,30 @@ import (
 	"github.com/pawl-jobs/pawl/internal/node"
 )
 
-// Main runs the command line of this process, which is of a version of Pawl, and returns its exit
-// code.
-func Main(ctx context.Context, version string) int {
-	node.Version = version
+// A Program is what a main function is made of. That of pawl has a version; others add to pawl.
+type Program struct {
+	Version  string
+	More     node.More        // of the processes of pawl serve and pawl worker
+	Commands []*cobra.Command // beside those of pawl
+}
+
+// Main runs the command line of this process and returns its exit code.
+func Main(ctx context.Context, p Program) int {
+	node.Version = p.Version
 	if inherits() {
 		return initMain()
 	}
 	out, errs := live.NewWriter(os.Stdout), live.NewWriter(os.Stderr)
 	defer out.Close()
 	defer errs.Close()
-	root := rootCommand()
+	root := rootCommand(p)
 	root.SetOut(out)
 	root.SetErr(errs)
 	cmd, err := root.ExecuteContextC(ctx)
 	return term.ExitCode(cmd, err)
 }
 
-func rootCommand() *cobra.Command {
+func rootCommand(p Program) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "pawl",
 		Short: "Run jobs that must not be lost",
@@ -78,10 +83,9 @@ pawl help exit-codes says what the exit codes mean.`,
 	term.FlagErrors(root)
 	target.Flags(root)
 	term.QuietFlag(root)
-	for _, c := range slices.Concat(jobs.Commands(), jobfile.Commands(), admin.Commands(), []*cobra.Command{
-		run.Command(), bench.Command(programs.LocalCommand, programs.PaperCommand), chaos.Command(),
-		versionCommand(), term.ExitTopic(),
-	}) {
+	for _, c := range slices.Concat(jobs.Commands(), jobfile.Commands(), admin.Commands(p.More), []*cobra.Command{
+		run.Command(), bench.Command(programs.LocalCommand, programs.PaperCommand), versionCommand(), term.ExitTopic(),
+	}, p.Commands) {
 		term.CheckArgs(c)
 		if c.Name() != "run" { // it asks first
 			interruptible(c)

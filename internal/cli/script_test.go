@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) {
 	testscript.Main(commands{testenv.Stopping(m)}, map[string]func(){
-		"pawl": func() { os.Exit(Main(context.Background(), "dev")) },
+		"pawl": func() { os.Exit(Main(context.Background(), Program{Version: "dev"})) },
 	})
 }
 

@@ -23,7 +23,7 @@ import (
 func TestUpgrade(t *testing.T) {
 	server := testenv.Postgres(t)
 	next := filepath.Join(t.TempDir(), "pawl")
-	if err := testenv.BuildNext(t.Context(), filepath.Join("..", ".."), next, nil); err != nil {
+	if err := testenv.BuildNext(t.Context(), filepath.Join("..", ".."), "cmd/pawl", next, nil); err != nil {
 		t.Fatal(err)
 	}
 	runScripts(t, "testdata/upgrade", func(env *testscript.Env) {

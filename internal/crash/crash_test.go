@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"slices"
@@ -22,37 +23,41 @@ func TestAt(t *testing.T) {
 			os.Stdout.WriteString(n)
 			At("launch.armed")
 		}
-		os.Exit(0)
+		defer func() {
+			if v := recover(); v != nil {
+				fmt.Fprint(os.Stderr, v)
+			}
+			os.Exit(0)
+		}()
+		At("no.such.point")
+		return
 	}
 	for _, test := range []struct {
 		value, out string
 		killed     bool
+		panics     bool // at a name that is in no table
 	}{
-		{"", "123", false},
-		{"launch.started", "123", false},
-		{"launch.armed", "1", true},
-		{"launch.armed:3", "123", true},
-		{"launch.armed:4", "123", false},
+		{"", "123", false, false},
+		{"launch.started", "123", false, true},
+		{"launch.armed", "1", true, false},
+		{"launch.armed:3", "123", true, false},
+		{"launch.armed:4", "123", false, true},
 	} {
 		t.Run("PAWL_CRASH="+test.value, func(t *testing.T) {
 			c := exec.Command(os.Args[0], "-test.run=^TestAt$")
 			c.Env = append(os.Environ(), "CRASH_TEST_CHILD=1", "PAWL_CRASH="+test.value)
+			var said strings.Builder
+			c.Stderr = &said
 			out, err := c.Output()
 			killed := c.ProcessState.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL
 			if string(out) != test.out || killed != test.killed {
 				t.Errorf("wrote %q, killed %t (%v); want %q, %t", out, killed, err, test.out, test.killed)
 			}
+			if panics := strings.Contains(said.String(), `"no.such.point" is not in the table`); panics != test.panics {
+				t.Errorf("an unknown name panics: %t, want %t\n%s", panics, test.panics, &said)
+			}
 		})
 	}
-}
-
-func TestUnknownNamesPanic(t *testing.T) {
-	defer func() {
-		if v, _ := recover().(string); !strings.Contains(v, "no.such.point") {
-			t.Errorf("recovered %q", v)
-		}
-	}()
-	At("no.such.point")
 }
 
 func TestParse(t *testing.T) {

@@ -24,8 +24,6 @@ import (
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/host"
-	"github.com/pawl-jobs/pawl/internal/crash"
-	"github.com/pawl-jobs/pawl/internal/crashstore"
 	"github.com/pawl-jobs/pawl/internal/folder"
 	"github.com/pawl-jobs/pawl/internal/live"
 	"github.com/pawl-jobs/pawl/internal/observe"
@@ -57,8 +55,17 @@ type Node struct {
 	free   []func() error // what close calls, the last one first
 }
 
+// More is what a program adds to pawl where it puts a process together, such as a kind of task of its
+// own. Pawl itself adds nothing.
+type More struct {
+	Store  func(store.Store) store.Store // returns the store with something around it; nil: nothing is
+	Change func(*pawl.Config)            // changes how the service is configured; nil: nothing is changed
+	Handle func(*pawl.Service)           // adds handlers to the service before it runs; nil: there are none
+}
+
 // Options are what commands vary.
 type Options struct {
+	More
 	DB     string // the database that many processes share; empty: that of the folder
 	Schema string // in it; empty: the usual one
 	// files of the service outside of the folder that no job takes as an input; empty ones are none
@@ -91,15 +98,8 @@ type Options struct {
 	Observe *observe.Observer                                 // looks on, and has a log of its own; nil: nobody
 	Logger  *slog.Logger                                      // in place of Log
 	Environ func(context.Context, *job.Job) map[string]string // what programs get beside what their jobs say
-	Change  func(*pawl.Config)                                // what a benchmark has otherwise; nil: nothing
 
 	Unlimited bool // a folder that is new gets no limit; see setTurns
-}
-
-// Addition is what a build for tests adds to every node; see internal/cli/chaos.
-var Addition struct {
-	Configure func(*pawl.Config)
-	Handle    func(*pawl.Service)
 }
 
 // UsualDir is the data folder where none is named.
@@ -183,8 +183,8 @@ func Open(ctx context.Context, dir string, o Options) (_ *Node, err error) {
 		Testers: testers.All(o.Testers, dial), TestTimeout: o.Patient,
 		Version: Version, Address: o.Address, Lease: o.Lease, Grace: o.Grace, Log: log,
 	}
-	if os.Getenv(crash.Variable) != "" {
-		service.Store = crashstore.Wrap(service.Store)
+	if o.Store != nil {
+		service.Store = o.Store(service.Store)
 	}
 	if o.Observe != nil {
 		service.Store, service.Broker, service.Tracer = o.Observe.Store(service.Store), o.Observe.Broker(n.Bus),
@@ -212,15 +212,12 @@ func Open(ctx context.Context, dir string, o Options) (_ *Node, err error) {
 			return nil, err
 		}
 	}
-	if Addition.Configure != nil {
-		Addition.Configure(&service)
-	}
 	if o.Change != nil {
 		o.Change(&service)
 	}
 	n.Service = pawl.New(service)
-	if Addition.Handle != nil {
-		Addition.Handle(n.Service)
+	if o.Handle != nil {
+		o.Handle(n.Service)
 	}
 	if n.peers != nil {
 		n.peers.Tenant = n.Tenant()

@@ -30,6 +30,7 @@ type serving struct {
 	dir    string
 	out    io.Writer
 	reread func() (*config.Loaded, error)
+	more   More
 
 	config  atomic.Pointer[config.Loaded]
 	log     *slog.Logger
@@ -48,10 +49,13 @@ type serving struct {
 }
 
 // Serve serves the API of a data folder and runs its jobs, until ctx ends or a process tells it to
-// stop. What people read goes to out, the log to stderr. reread reads the configuration anew.
-func Serve(ctx context.Context, out, stderr io.Writer, dir string, cfg *config.Loaded,
-	reread func() (*config.Loaded, error)) error {
-	s := &serving{dir: dir, out: out, reread: reread}
+// stop. What people read goes to out, the log to stderr. reread reads the configuration anew. The
+// process has more than pawl has where that is given.
+func Serve(
+	ctx context.Context, out, stderr io.Writer, dir string, cfg *config.Loaded, reread func() (*config.Loaded, error),
+	more More,
+) error {
+	s := &serving{dir: dir, out: out, reread: reread, more: more}
 	s.config.Store(cfg)
 	return s.run(ctx, stderr)
 }
@@ -117,6 +121,7 @@ func (s *serving) prepare(ctx context.Context) (err error) {
 func (s *serving) options() Options {
 	cfg := s.config.Load()
 	return Options{
+		More: s.more,
 		Slots: map[job.Lane]int{
 			job.LaneFinish: cfg.Slots.Finish, job.LaneLaunch: cfg.Slots.Launch, job.LanePrepare: cfg.Slots.Prepare,
 			job.LaneTask: cfg.Slots.Task,

@@ -5,11 +5,12 @@ import (
 	"database/sql"
 	"embed"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/rand/v2"
+	"path"
 	"strconv"
 	"strings"
-	"testing/fstest"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -95,20 +96,31 @@ const versionTable = "pawl.migrations"
 
 // migrationsIn returns the migrations for a schema.
 func migrationsIn(migrations fs.FS, schema string) (fs.FS, error) {
-	files := fstest.MapFS{}
-	names, err := fs.Glob(migrations, "migrations/*.sql")
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range names {
-		text, err := fs.ReadFile(migrations, name)
-		if err != nil {
-			return nil, err
-		}
-		files[strings.TrimPrefix(name, "migrations/")] = &fstest.MapFile{Data: []byte(inSchema(string(text), schema))}
-	}
-	return files, nil
+	files, err := fs.Sub(migrations, "migrations")
+	return migrationFiles{files, schema}, err
 }
+
+// migrationFiles are files whose text is that for a schema.
+type migrationFiles struct {
+	fs.FS
+	schema string
+}
+
+func (m migrationFiles) Open(name string) (fs.File, error) {
+	file, err := m.FS.Open(name)
+	if err != nil || path.Ext(name) != ".sql" {
+		return file, err
+	}
+	text, err := io.ReadAll(file)
+	return migrationFile{file, strings.NewReader(inSchema(string(text), m.schema))}, err
+}
+
+type migrationFile struct {
+	fs.File
+	text io.Reader
+}
+
+func (f migrationFile) Read(b []byte) (int, error) { return f.text.Read(b) }
 
 // Processes work while a schema is migrated. A migration that waits for a table keeps everybody who comes after it from that
 // table, too. So it does not wait for longer than lockPatience; then it is undone, lets the others pass, and is tried again.

@@ -14,6 +14,6 @@ import (
 // The test binary is pawl where it is called so: pawl bench local measures pawl run.
 func TestMain(m *testing.M) {
 	testscript.Main(testenv.Stopping(m), map[string]func(){
-		"pawl": func() { os.Exit(cli.Main(context.Background(), "dev")) },
+		"pawl": func() { os.Exit(cli.Main(context.Background(), cli.Program{Version: "dev"})) },
 	})
 }

@@ -3,12 +3,17 @@
 // look after the database.
 package admin
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
 
-// Commands are the commands for those who look after a service.
-func Commands() []*cobra.Command {
+	"github.com/pawl-jobs/pawl/internal/node"
+)
+
+// Commands are the commands for those who look after a service. The processes of serve and worker
+// have more than those of pawl where that is given.
+func Commands(more node.More) []*cobra.Command {
 	return []*cobra.Command{
-		serveCommand(), workerCommand(), workersCommand(), limitsCommand(), recoveryCommand(),
+		serveCommand(more), workerCommand(more), workersCommand(), limitsCommand(), recoveryCommand(),
 		applyCommand(), getCommand(), deleteCommand(), enableCommand(), disableCommand(),
 		migrateCommand(), reconcileCommand(),
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/node"
 )
 
-func serveCommand() *cobra.Command {
+func serveCommand(more node.More) *cobra.Command {
 	var show bool
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -46,8 +46,8 @@ precedence; docs/configuration.md lists them. SIGHUP reads the file again.`,
 			if show {
 				return printConfig(cmd.OutOrStdout(), dir, cfg)
 			}
-			return node.Serve(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), dir, cfg,
-				func() (*config.Loaded, error) { return loadConfig(cmd, dir, nil) })
+			reread := func() (*config.Loaded, error) { return loadConfig(cmd, dir, nil) }
+			return node.Serve(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), dir, cfg, reread, more)
 		},
 	}
 	cmd.Flags().BoolVar(&show, "print-config", false, "print each setting, its value and where it comes from, and end")

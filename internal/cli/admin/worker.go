@@ -22,7 +22,7 @@ var workerSettings = []string{"db", "db_schema", "db_listen", "db_pooled", "db_m
 // workerRoles are its roles. Nobody else can watch what it launches.
 var workerRoles = []store.Role{store.RoleWorker, store.RoleWatcher}
 
-func workerCommand() *cobra.Command {
+func workerCommand(more node.More) *cobra.Command {
 	var slots int
 	cmd := &cobra.Command{
 		Use:   "worker",
@@ -61,7 +61,7 @@ It is pawl serve with the roles worker and watcher: its settings can also stand 
 					"with --db (or PAWL_DB), " +
 					"such as postgres://pawl@db.example.org/pawl; or run the jobs of the folder with pawl serve")
 			}
-			return node.Serve(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), dir, cfg, read)
+			return node.Serve(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), dir, cfg, read, more)
 		},
 	}
 	cmd.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {

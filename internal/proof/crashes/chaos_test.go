@@ -29,10 +29,10 @@ var built string
 // binary is the binary, under the race detector if the tests run under it. The first test that wants it builds it.
 var binary = sync.OnceValues(func() (string, error) {
 	var err error
-	if built, err = os.MkdirTemp("", "pawl-chaos-"); err != nil {
+	if built, err = os.MkdirTemp("", "pawl-crashes-"); err != nil {
 		return "", err
 	}
-	bin := filepath.Join(built, "pawl")
+	bin := filepath.Join(built, "victim")
 	var flags []string
 	if race.Enabled { // but for SQLite: in Go it is a machine translation, which would be ten times as slow, and nothing be found
 		flags = []string{"-race", "-gcflags=modernc.org/...=-race=false"}

@@ -9,7 +9,7 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// A ledger is what the world outside knows; internal/cli/chaos/chaos.go writes it and explains its lines.
+// A ledger is what the world outside knows; internal/proof/victim/load.go writes it and explains its lines.
 type ledger struct {
 	accepted map[string]*promise // by external id
 	promises map[job.ID]*promise

@@ -1,7 +1,6 @@
-// Command chaos kills the service again and again, and then looks whether it kept its promises.
+// Command crashes kills the service again and again, and then looks whether it kept its promises.
 //
-// It builds the real binary and runs its hidden command "pawl chaos", a load of mixed jobs, in rounds. Each round has a
-// fresh database. On SQLite one process works on the folder of the database; on PostgreSQL three do, two of them on one
+// It builds the program internal/proof/victim and runs its load of mixed jobs, in rounds. Each round has a fresh database. On SQLite one process works on the folder of the database; on PostgreSQL three do, two of them on one
 // folder, which is a machine, and one on another.
 //
 // In a storm processes are killed at random moments. Of three mostly one is killed, at times all at once; one is told to stop
@@ -45,7 +44,7 @@ func main() {
 	defer stop()
 	s, err := run(ctx, os.Stdout, *db, *seed, *jobs, time.Duration(*seconds)*time.Second, *keep)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "chaos:", err)
+		fmt.Fprintln(os.Stderr, "crashes:", err)
 		os.Exit(2)
 	}
 	line, err := json.Marshal(s)
@@ -65,7 +64,7 @@ func run(ctx context.Context, out io.Writer, db string, seed uint64, jobs int, d
 		return summary{}, err
 	}
 	defer release()
-	dir, err := os.MkdirTemp("", "pawl-chaos-")
+	dir, err := os.MkdirTemp("", "pawl-crashes-")
 	if err != nil {
 		return summary{}, err
 	}
@@ -73,7 +72,7 @@ func run(ctx context.Context, out io.Writer, db string, seed uint64, jobs int, d
 		return summary{}, err
 	}
 	fmt.Fprintf(out, "%s, seed %d, folder %s\n", db, seed, dir)
-	bin := filepath.Join(dir, "pawl")
+	bin := filepath.Join(dir, "victim")
 	if err := build(ctx, bin); err != nil {
 		return summary{}, err
 	}
@@ -106,7 +105,7 @@ const limit = 50 * time.Second
 
 // build builds the binary from the module that this program stands in.
 func build(ctx context.Context, bin string, flags ...string) error {
-	cmd := exec.CommandContext(ctx, "go", append(append([]string{"build", "-o", bin}, flags...), "github.com/pawl-jobs/pawl/cmd/pawl")...)
+	cmd := exec.CommandContext(ctx, "go", append(append([]string{"build", "-o", bin}, flags...), "github.com/pawl-jobs/pawl/internal/proof/victim")...)
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the binary: %w\n%s", err, text)
 	}

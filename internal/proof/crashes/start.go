@@ -47,7 +47,7 @@ func (r *round) start(ctx context.Context, i int, at string, lease time.Duration
 	r.procs[i] = p
 	machines := r.h.machines()
 	args := []string{
-		"chaos", "--dir", r.folder(folder), "--ledger", r.ledger(), "--jobs", fmt.Sprint(r.jobs), "--seed", fmt.Sprint(r.seed),
+		"load", "--dir", r.folder(folder), "--ledger", r.ledger(), "--jobs", fmt.Sprint(r.jobs), "--seed", fmt.Sprint(r.seed),
 		"--machine", fmt.Sprint(slices.Index(machines, folder)), "--machines", fmt.Sprint(len(machines)),
 	}
 	if lease = cmp.Or(lease, r.h.lease); lease > 0 {

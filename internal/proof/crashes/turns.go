@@ -11,7 +11,7 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// most returns how many jobs may have turns of a key: internal/cli/chaos/jobs.go sets these limits.
+// most returns how many jobs may have turns of a key: internal/proof/victim/jobs.go sets these limits.
 func most(key string) int {
 	switch {
 	case job.Ordered(key):
@@ -104,7 +104,7 @@ func (c *checker) orders(ctx context.Context) {
 			continue
 		}
 		began[j.ID] = true
-		number, err := strconv.Atoi(strings.TrimPrefix(j.ExternalID, "chaos-"))
+		number, err := strconv.Atoi(strings.TrimPrefix(j.ExternalID, "load-"))
 		if err != nil {
 			c.breaks("order: job %s: %v", j.ID, err)
 			continue
@@ -112,7 +112,7 @@ func (c *checker) orders(ctx context.Context) {
 		paused := slices.ContainsFunc(c.history(ctx, j.ID), func(e store.Event) bool { return e.State == job.Paused })
 		for _, before := range lines[j.Order] {
 			if before.number > number && !c.late(j) && !paused {
-				c.breaks("order: of %s chaos-%d began at line %d of the ledger, before chaos-%d did at line %d", j.Order, before.number, before.began, number, r.begin)
+				c.breaks("order: of %s load-%d began at line %d of the ledger, before load-%d did at line %d", j.Order, before.number, before.began, number, r.begin)
 			}
 		}
 		lines[j.Order] = append(lines[j.Order], place{number, r.begin})

@@ -21,6 +21,9 @@ type binaries struct {
 	proxy string // toxiproxy
 }
 
+// victim is the program whose processes are attacked: pawl, and the kind of the storm's tasks.
+const victim = "internal/proof/victim"
+
 // proxySource is what toxiproxy is built from.
 const proxySource = "github.com/Shopify/toxiproxy/v2/cmd/server"
 
@@ -46,15 +49,16 @@ func build(ctx context.Context, dir, without string, next bool) (*binaries, erro
 	if err := files.Write(changed); err != nil {
 		return nil, err
 	}
-	b := &binaries{this: filepath.Join(dir, "bin", "pawl"), proxy: filepath.Join(dir, "bin", "toxiproxy")}
-	if err := command(ctx, "", "go", "build", "-overlay", changed, "-tags", "storm", "-o", b.this, "github.com/pawl-jobs/pawl/cmd/pawl"); err != nil {
+	b := &binaries{this: filepath.Join(dir, "bin", "victim"), proxy: filepath.Join(dir, "bin", "toxiproxy")}
+	err = command(ctx, "", "go", "build", "-overlay", changed, "-o", b.this, "github.com/pawl-jobs/pawl/"+victim)
+	if err != nil {
 		return nil, err
 	}
 	if err := command(ctx, "", "go", "build", "-o", b.proxy, proxySource); err != nil || !next {
 		return b, err
 	}
 	b.next = filepath.Join(dir, "bin", "next")
-	return b, testenv.BuildNext(ctx, root, b.next, files, "-tags", "storm")
+	return b, testenv.BuildNext(ctx, root, victim, b.next, files)
 }
 
 // awry has the go command take another file in place of that in which Now stands.

@@ -14,11 +14,11 @@ import (
 	"github.com/pawl-jobs/pawl/internal/proof/overlay"
 )
 
-// BuildNext builds pawl as it may be in a next version: from the source of this one, in the module at
-// root, with one more migration of each database. It calls itself "next". Processes of the two work
-// side by side, as they do while those of one release are replaced by those of another. The files
-// and the flags are what else go build is given.
-func BuildNext(ctx context.Context, root, binary string, files overlay.Files, flags ...string) error {
+// BuildNext builds a program of the module at root, such as cmd/pawl, as it may be in a next version:
+// from the source of this one, with one more migration of each database. It calls itself "next".
+// Processes of the two work side by side, as they do while those of one release are replaced by those
+// of another. The files and the flags are what else go build is given.
+func BuildNext(ctx context.Context, root, program, binary string, files overlay.Files, flags ...string) error {
 	next := overlay.Files{}
 	maps.Copy(next, files)
 	if err := addNext(next, root); err != nil {
@@ -28,7 +28,7 @@ func BuildNext(ctx context.Context, root, binary string, files overlay.Files, fl
 		return err
 	}
 	args := append([]string{"build", "-overlay", binary + ".json", "-ldflags", "-X main.version=next", "-o", binary}, flags...)
-	build := exec.CommandContext(ctx, "go", append(args, "./cmd/pawl")...)
+	build := exec.CommandContext(ctx, "go", append(args, "./"+program)...)
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build a next version: %w: %s", err, out)

@@ -1,6 +1,6 @@
 //go:build linux
 
-package pawl_test
+package processes_test
 
 import (
 	"context"
@@ -160,7 +160,7 @@ func zombieTasks(t *testing.T) {
 		}
 		t.Run(s.name, func(t *testing.T) {
 			z := zombies[s.name]
-			outlived(t, desk.Store(), z) // also where it held nothing when it froze, so that another took the job at once
+			outlived(t, desk.store, z) // also where it held nothing when it froze, so that another took the job at once
 			if !s.free {
 				await(t.Context(), began[s.name])
 			}
@@ -218,7 +218,7 @@ func zombieTasks(t *testing.T) {
 			if most := yes(s.call == "renew"); renewed > most {
 				t.Errorf("it sent %d heartbeats for the session that was lost, want %d: it knows that its lease is over", renewed, most)
 			}
-			storetest.Check(t, desk.Store(), "default", z.Job)
+			storetest.Check(t, desk.store, "default", z.Job)
 		})
 	}
 }

@@ -1,6 +1,6 @@
 //go:build linux
 
-package pawl_test
+package processes_test
 
 import (
 	"context"
@@ -345,7 +345,7 @@ func zombiePrograms(t *testing.T) {
 				}
 				return len(left) == 0, nil
 			})
-			storetest.Check(t, second.Store(), "default", p.id)
+			storetest.Check(t, second.store, "default", p.id)
 		})
 	}
 }

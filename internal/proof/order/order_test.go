@@ -1,4 +1,4 @@
-package pawl_test
+package order_test
 
 import (
 	"cmp"
@@ -289,7 +289,11 @@ func liveInOrder(t *testing.T, jobs []plannedJob) (got [3][]ran) {
 				call = append(call, r)
 			}
 			until(at)
-			for _, s := range submit(t, svc, call...) {
+			answers, err := svc.Submit(ctx, call...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range answers {
 				p := jobs[len(ids)]
 				ids = append(ids, s.ID)
 				wish(s.ID, p.Cancel, func(ctx context.Context, ids ...job.ID) error { _, err := svc.Cancel(ctx, ids...); return err }, job.Waiting, job.Paused)

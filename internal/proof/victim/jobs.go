@@ -1,4 +1,4 @@
-package chaos
+package main
 
 import (
 	"context"
@@ -14,8 +14,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A chaosJob is one job of the load, and how it ends if it is left alone.
-type chaosJob struct {
+// A loadJob is one job of the load, and how it ends if it is left alone.
+type loadJob struct {
 	pawl.Request
 	state    job.State
 	attempts int
@@ -24,28 +24,28 @@ type chaosJob struct {
 // job makes job number i: programs that end well or badly, at once or at the second attempt, with and without inputs;
 // tasks that end well or fail and are retried, and some of which are blocked before; of both, some that are delayed, hold keys, wait for
 // another, or stand under limits or in an order.
-func (l *load) job(i int, before []job.ID) chaosJob {
+func (l *load) job(i int, before []job.ID) loadJob {
 	rnd := rand.New(rand.NewPCG(l.seed, uint64(i)))
-	c := chaosJob{state: job.Finished, attempts: 1}
+	c := loadJob{state: job.Finished, attempts: 1}
 	millis, delay := rnd.IntN(40), rnd.IntN(200)
 	if i%3 == 0 {
 		l.program(&c, i, millis)
 	} else {
-		t := chaosTask{Millis: millis, Fails: []int{0, 0, 0, 0, 0, 1, 9}[i%7]}
+		t := loadTask{Millis: millis, Fails: []int{0, 0, 0, 0, 0, 1, 9}[i%7]}
 		switch {
 		case stuck(i):
 			t.Blocks, t.Needs = 1, fmt.Sprintf("person %d", i)
 		case i%6 == 1:
 			t.Blocks, t.Needs = 1+i/6%2, fmt.Sprintf("thing %d", i/6%3)
 		}
-		c.Spec = pawl.NewTask("chaos", t)
+		c.Spec = pawl.NewTask(loadKind, t)
 		c.Spec.Retry = constant(3, 20*time.Millisecond)
 		c.attempts = min(3, 1+t.Fails)
 		if t.Fails >= 3 {
 			c.state = job.Failed
 		}
 	}
-	c.Spec.ExternalID = fmt.Sprintf("chaos-%d", i)
+	c.Spec.ExternalID = fmt.Sprintf("load-%d", i)
 	if i%11 == 0 {
 		c.Spec.Delay = job.Duration(time.Duration(delay) * time.Millisecond)
 	}
@@ -73,7 +73,7 @@ func (l *load) job(i int, before []job.ID) chaosJob {
 
 // program makes job number i a program. It tells the ledger that it was launched, and which attempt that is; O_APPEND makes
 // lines whole.
-func (l *load) program(c *chaosJob, i, millis int) {
+func (l *load) program(c *loadJob, i, millis int) {
 	n := i / 3
 	if n%5 == 3 {
 		millis += 300
@@ -140,8 +140,11 @@ func constant(attempts int, d time.Duration) *job.RetryPolicy {
 	return &job.RetryPolicy{MaxAttempts: attempts, Backoff: job.Backoff{Kind: job.BackoffConstant, Base: job.Duration(d)}}
 }
 
-// A chaosTask is the arguments of a task of the load.
-type chaosTask struct {
+// loadKind is the kind of the tasks.
+const loadKind = "load"
+
+// A loadTask is the arguments of a task of the load.
+type loadTask struct {
 	Millis int    `json:"millis"`           // how long it takes
 	Fails  int    `json:"fails"`            // how many attempts fail
 	Blocks int    `json:"blocks,omitempty"` // how often it is to be interrupted, by a block or a crash, before it is blocked no more
@@ -150,15 +153,15 @@ type chaosTask struct {
 
 // What blocks tasks is tested, in one of the processes, every 50 ms, and they go on at a rate that does not hold them up for long where some block
 // again and again.
-const chaosTester = "chaos"
+const loadTester = loadKind
 
 var (
-	chaosPolicy   = job.Policy{Stages: []job.Stage{{Every: job.Duration(50 * time.Millisecond)}}}
-	chaosReleases = job.Limit{Key: job.RateReleases + "/*", Most: 1000, Per: job.Duration(time.Second)}
+	policy   = job.Policy{Stages: []job.Stage{{Every: job.Duration(50 * time.Millisecond)}}}
+	releases = job.Limit{Key: job.RateReleases + "/*", Most: 1000, Per: job.Duration(time.Second)}
 )
 
-// chaosLimits are those of the load. They are so low that jobs wait for turns, and internal/proof/crashes knows them.
-var chaosLimits = []job.Limit{chaosReleases, {Key: "lab/*", Most: 2}, {Key: job.SystemKey(job.SystemLocal), Most: 8}}
+// loadLimits are those of the load. They are so low that jobs wait for turns, and internal/proof/crashes knows them.
+var loadLimits = []job.Limit{releases, {Key: "lab/*", Most: 2}, {Key: job.SystemKey(job.SystemLocal), Most: 8}}
 
 // test finds every other time, at random, that a thing is there again, and never what a person has.
 func (*load) test(_ context.Context, params map[string]string) error {
@@ -168,7 +171,7 @@ func (*load) test(_ context.Context, params map[string]string) error {
 	return nil
 }
 
-func (c chaosTask) run(ctx context.Context, l *load, j *job.Job) error {
+func (c loadTask) run(ctx context.Context, l *load, j *job.Job) error {
 	if err := l.note("task %s %d %d", j.ID, j.Attempt, j.Epoch); err != nil {
 		return err
 	}
@@ -179,7 +182,7 @@ func (c chaosTask) run(ctx context.Context, l *load, j *job.Job) error {
 	return err
 }
 
-func (c chaosTask) work(ctx context.Context, j *job.Job) error {
+func (c loadTask) work(ctx context.Context, j *job.Job) error {
 	select {
 	case <-time.After(time.Duration(c.Millis) * time.Millisecond):
 	case <-ctx.Done():
@@ -187,8 +190,8 @@ func (c chaosTask) work(ctx context.Context, j *job.Job) error {
 	}
 	if j.Recoveries < c.Blocks {
 		return &job.Block{
-			Code: job.TaskBlocked, Message: c.Needs + " is away", Tester: recovery.FuncPrefix + chaosTester, Params: map[string]string{"needs": c.Needs},
-			Policy: chaosPolicy,
+			Code: job.TaskBlocked, Message: c.Needs + " is away", Tester: recovery.FuncPrefix + loadTester, Params: map[string]string{"needs": c.Needs},
+			Policy: policy,
 		}
 	}
 	if j.Attempt <= c.Fails {

@@ -1,4 +1,4 @@
-package pawl_test
+package processes_test
 
 import (
 	"context"

@@ -1,6 +1,4 @@
-//go:build storm
-
-package chaos
+package main
 
 import (
 	"context"
@@ -18,12 +16,12 @@ import (
 	"github.com/pawl-jobs/pawl/recovery"
 )
 
-// In a build for storms (internal/proof/storm) every process of pawl serve and pawl worker also runs tasks of the kind "storm", which
-// append what they do to the file that STORM_LEDGER names. With STORM_SWEEP=never nobody sweeps. At the socket that STORM_STRANGERS
+// stormKind adds tasks of the kind "storm" to serve and worker. They append what they do to the file
+// that STORM_LEDGER names. With STORM_SWEEP=never nobody sweeps. At the socket that STORM_STRANGERS
 // names, people of another tenant are served.
-func init() {
-	node.Addition.Handle = func(s *pawl.Service) { pawl.Handle(s, "storm", stormTask) }
-	node.Addition.Configure = func(c *pawl.Config) {
+var stormKind = node.More{
+	Handle: func(s *pawl.Service) { pawl.Handle(s, "storm", stormTask) },
+	Change: func(c *pawl.Config) {
 		if os.Getenv("STORM_SWEEP") == "never" {
 			c.Sweep = -1
 		}
@@ -32,7 +30,7 @@ func init() {
 			theirs.Tenant = "strangers"
 			go stormServe(at, api.New(api.Config{Service: pawl.New(theirs), Log: node.QuietLog}))
 		}
-	}
+	},
 }
 
 func stormServe(at string, h http.Handler) {

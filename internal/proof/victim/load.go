@@ -1,5 +1,4 @@
-// Package chaos is the hidden command pawl chaos, the program that crash tests kill, and what a build for storms adds.
-package chaos
+package main
 
 import (
 	"bytes"
@@ -17,21 +16,21 @@ import (
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/internal/cli/target"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
+	"github.com/pawl-jobs/pawl/internal/crash"
 	"github.com/pawl-jobs/pawl/internal/node"
+	"github.com/pawl-jobs/pawl/internal/proof/crashstore"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Command is the program that crash tests kill (internal/proof/crashes): the service on a folder, with a load of mixed
-// jobs. It is hidden, and everything but the load is the same code as that of the other commands.
-func Command() *cobra.Command {
+// loadCommand runs the service on a folder, with a load of mixed jobs.
+func loadCommand() *cobra.Command {
 	var l load
 	var lease time.Duration
 	cmd := &cobra.Command{
-		Use:    "chaos",
-		Short:  "Run a load of mixed jobs for crash tests",
-		Hidden: true,
-		Args:   cobra.NoArgs,
+		Use:   "load",
+		Short: "Work on a load of mixed jobs until they have ended",
+		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, err := target.DataDir(cmd)
 			if err != nil {
@@ -39,7 +38,8 @@ func Command() *cobra.Command {
 			}
 			db := os.Getenv("PAWL_DB") // with its password
 			return l.run(cmd.Context(), cmd.OutOrStdout(), dir, node.Options{
-				DB: db, Migrate: db != "", Lease: lease,
+				More: node.More{Store: crashing, Handle: l.handle},
+				DB:   db, Migrate: db != "", Lease: lease,
 				Slots: map[job.Lane]int{job.LaneFinish: 4, job.LaneLaunch: 4, job.LanePrepare: 8, job.LaneTask: 20},
 			})
 		},
@@ -75,12 +75,28 @@ type load struct {
 	machine, machines int
 }
 
-// chaosBatch is how many jobs one call submits. They take turns in which machine comes first: the others wait for it, for
-// as long as chaosLate, for it may be down.
+// batch is how many jobs one call submits. They take turns in which machine comes first: the others wait for it, for
+// as long as lateAfter, for it may be down.
 const (
-	chaosBatch = 25
-	chaosLate  = time.Second
+	batch     = 25
+	lateAfter = time.Second
 )
+
+// crashing puts the points of a store around it in a process that is to die at one.
+func crashing(s store.Store) store.Store {
+	if crash.Chosen() == "" {
+		return s
+	}
+	return crashstore.Wrap(s)
+}
+
+// handle gives a service what the tasks of the load need.
+func (l *load) handle(s *pawl.Service) {
+	pawl.Handle(s, loadKind, func(ctx context.Context, t *pawl.Task[loadTask]) (struct{}, error) {
+		return struct{}{}, t.Args.run(ctx, l, &t.Job)
+	})
+	pawl.HandleTester(s, loadTester, l.test)
+}
 
 // run submits the load, again with the same external ids after each crash, and runs until every job has ended. Told to
 // stop, it stops in good order.
@@ -90,10 +106,6 @@ func (l *load) run(ctx context.Context, out io.Writer, dir string, o node.Option
 		return err
 	}
 	defer n.Close()
-	pawl.Handle(n.Service, "chaos", func(ctx context.Context, t *pawl.Task[chaosTask]) (struct{}, error) {
-		return struct{}{}, t.Args.run(ctx, l, &t.Job)
-	})
-	pawl.HandleTester(n.Service, chaosTester, l.test)
 	running, stop := context.WithCancelCause(ctx)
 	ended := make(chan error, 1)
 	go func() {
@@ -124,7 +136,7 @@ func (l *load) run(ctx context.Context, out io.Writer, dir string, o node.Option
 
 // work submits the load, and returns when every job has ended, and no death of another process is left unnoticed.
 func (l *load) work(ctx context.Context, n *node.Node, broke func(error)) error {
-	for _, limit := range chaosLimits { // before there is a job that they count
+	for _, limit := range loadLimits { // before there is a job that they count
 		if err := n.SetLimit(ctx, limit); err != nil {
 			return err
 		}
@@ -167,12 +179,12 @@ func (l *load) submit(ctx context.Context, n *node.Node) ([]job.ID, error) {
 	var ids []job.ID
 	for len(ids) < l.jobs {
 		from := len(ids)
-		if from/chaosBatch%l.machines != l.machine {
+		if from/batch%l.machines != l.machine {
 			if err := l.give(ctx, from); err != nil {
 				return nil, err
 			}
 		}
-		made := make([]chaosJob, min(chaosBatch, l.jobs-from))
+		made := make([]loadJob, min(batch, l.jobs-from))
 		reqs := make([]pawl.Request, len(made))
 		for i := range made {
 			made[i] = l.job(from+i, ids)
@@ -203,7 +215,7 @@ func (l *load) submit(ctx context.Context, n *node.Node) ([]job.ID, error) {
 
 // give gives another machine the time to submit the batch that begins with job number i.
 func (l *load) give(ctx context.Context, i int) error {
-	late := time.NewTimer(chaosLate)
+	late := time.NewTimer(lateAfter)
 	defer late.Stop()
 	look := time.NewTicker(5 * time.Millisecond)
 	defer look.Stop()
@@ -212,7 +224,7 @@ func (l *load) give(ctx context.Context, i int) error {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		if bytes.Contains(lines, fmt.Appendf(nil, " chaos-%d ", i)) {
+		if bytes.Contains(lines, fmt.Appendf(nil, " load-%d ", i)) {
 			return nil
 		}
 		select {

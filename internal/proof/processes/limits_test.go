@@ -1,4 +1,4 @@
-package pawl_test
+package processes_test
 
 import (
 	"context"
@@ -164,7 +164,7 @@ func TestLimitsSideBySide(t *testing.T) {
 				more = false
 			default:
 			}
-			if n, _, err := desk.Store().Recount(t.Context(), 100); err != nil || n != (store.Recounted{}) {
+			if n, _, err := desk.store.Recount(t.Context(), 100); err != nil || n != (store.Recounted{}) {
 				t.Errorf("look %d: %+v, %v", looks, n, err)
 			}
 			if err := stood.look(t.Context(), admin); err != nil {
@@ -174,7 +174,7 @@ func TestLimitsSideBySide(t *testing.T) {
 	})
 	submitting.Wait()
 	until(t, "half of the jobs have ended", func() (bool, error) {
-		n, err := desk.Store().Count(t.Context(), "default", nil)
+		n, err := desk.store.Count(t.Context(), "default", nil)
 		return n.States[job.Finished] >= jobs/2, err
 	})
 	enough()
@@ -190,7 +190,7 @@ func TestLimitsSideBySide(t *testing.T) {
 	})
 	leave()
 
-	granted := grants(t, desk.Store())
+	granted := grants(t, desk.store)
 	rows, err := admin.Query(t.Context(), `SELECT job, key, n, at, count(*) OVER (PARTITION BY job) FROM beside`)
 	if err != nil {
 		t.Fatal(err)
@@ -238,7 +238,7 @@ func TestLimitsSideBySide(t *testing.T) {
 	}
 	t.Logf("%d of a key ran side by side at most, and %d under a lowered limit; looked %d times; %d places were taken while one was to be handed on, and %d while one of %s was idle",
 		seen, lowered, looks, stood.debt, stood.idle, stood.key)
-	storetest.Check(t, desk.Store(), "default")
+	storetest.Check(t, desk.store, "default")
 }
 
 // Delays are for how long debts of turns have stood, and keys have had an idle place, by how many turns were used meanwhile.

@@ -1,4 +1,4 @@
-package pawl_test
+package processes_test
 
 import (
 	"context"
@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/pgnotify"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
@@ -24,6 +26,24 @@ import (
 	"github.com/pawl-jobs/pawl/store/postgres"
 	"github.com/pawl-jobs/pawl/store/storetest"
 )
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(testenv.Stopping(m), goleak.IgnoreAnyFunction("github.com/jackc/pgx/v5/pgconn.(*PgConn).asyncClose.func1"))
+}
+
+type none = struct{}
+
+// submit submits jobs, which must be accepted.
+func submit(t *testing.T, svc *pawl.Service, rs ...pawl.Request) []store.Submitted {
+	t.Helper()
+	answers, err := svc.Submit(context.Background(), rs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answers
+}
+
+func task(kind string, args any) pawl.Request { return pawl.Request{Spec: pawl.NewTask(kind, args)} }
 
 // shared returns a database for many processes.
 func shared(t *testing.T) (dsn string) {
@@ -40,7 +60,10 @@ func shared(t *testing.T) (dsn string) {
 }
 
 // A process is one of many on a database: it has connections and wake-ups of its own.
-type process struct{ *pawl.Service }
+type process struct {
+	*pawl.Service
+	store store.Store
+}
 
 // join opens a process on a database, which ends with the test. between stands between its service and the database; nil:
 // nothing does.
@@ -61,7 +84,7 @@ func join(t *testing.T, dsn string, cfg pawl.Config, between func(store.Store) s
 	if between != nil {
 		cfg.Store = between(st)
 	}
-	return &process{pawl.New(cfg)}
+	return &process{pawl.New(cfg), cfg.Store}
 }
 
 // start runs jobs until the test ends.
@@ -177,7 +200,7 @@ func TestPoisonSideBySide(t *testing.T) {
 	if accused == 0 {
 		t.Error("no neighbour was held in a crash: the test shows nothing")
 	}
-	storetest.Check(t, desk.Store(), "default")
+	storetest.Check(t, desk.store, "default")
 }
 
 // A party is the three processes of [TestSharesSideBySide], which keep pace: none claims before all have seen the jobs,
@@ -288,7 +311,7 @@ func TestSharesSideBySide(t *testing.T) {
 			}
 			close(letGo)
 			all[0].finished(t, answers)
-			storetest.Check(t, all[0].Store(), "default")
+			storetest.Check(t, all[0].store, "default")
 		})
 	}
 }
@@ -433,5 +456,5 @@ func TestLeaseLostSideBySide(t *testing.T) {
 	until(t, "the first process comes back, and clears its jobs", func() (bool, error) { return suspected(0) })
 	close(letGo)
 	all[1].finished(t, answers)
-	storetest.Check(t, all[1].Store(), "default")
+	storetest.Check(t, all[1].store, "default")
 }

@@ -1,6 +1,6 @@
 //go:build linux
 
-package pawl_test
+package processes_test
 
 import (
 	"context"
@@ -453,7 +453,7 @@ func beZombie(t *testing.T, asked string) {
 		t.Cleanup(func() { st.Close() })
 		w.Store = st
 		cfg.Store, cfg.Broker, cfg.Log = w, &local.Broker{}, slog.New(slog.DiscardHandler)
-		p = &process{pawl.New(cfg)}
+		p = &process{pawl.New(cfg), cfg.Store}
 	} else if s.Scene == "watcher" {
 		h := openHouse(t, s.Dir, w.freeze)
 		p = h.watcherOf(t, s.DSN, func(st store.Store) store.Store {
