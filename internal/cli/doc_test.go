@@ -149,18 +149,17 @@ func TestDocs(t *testing.T) {
 			t.Errorf("%s is no setting", name)
 		}
 	})
-	t.Run("docs/decisions.md has every module that go.mod requires itself", func(t *testing.T) {
+	t.Run("docs/decisions has every module that go.mod requires itself", func(t *testing.T) {
 		modules, err := os.ReadFile("../../go.mod")
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := os.ReadFile("../../docs/decisions.md")
+		text, err := os.ReadFile("../../docs/decisions/dependencies.md")
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, table, _ := strings.Cut(string(text), "## Dependencies")
 		listed := map[string]bool{}
-		for _, m := range regexp.MustCompile(`(?m)^\| ([^|]+) \|`).FindAllStringSubmatch(table, -1) {
+		for _, m := range regexp.MustCompile(`(?m)^\| ([^|]+) \|`).FindAllStringSubmatch(string(text), -1) {
 			for name := range strings.SplitSeq(m[1], ", ") {
 				listed[name] = true
 			}
@@ -185,6 +184,33 @@ func TestDocs(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestDecisions holds each decision to ten lines, and the index to the pages.
+func TestDecisions(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/decisions/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	index, err := os.ReadFile("../../docs/decisions/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range pages {
+		name := filepath.Base(page)
+		if name != "README.md" && !strings.Contains(string(index), "("+name+")") {
+			t.Errorf("the index does not lead to %s", name)
+		}
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, entry := range regexp.MustCompile(`(?m)^- .*\n(?:  .*\n)*`).FindAllString(string(text), -1) {
+			if n := strings.Count(entry, "\n"); n > 10 {
+				t.Errorf("%s: %d lines, ten at most:\n%s", name, n, entry)
+			}
+		}
+	}
 }
 
 // tables returns, for each title of a document, what its tables have in the last column, by the names in the first.
@@ -232,7 +258,7 @@ func rows(t *testing.T, name string) map[string][][]string {
 // TestLinks follows the links of the documents to other files and to titles.
 func TestLinks(t *testing.T) {
 	var documents []string
-	for _, pattern := range []string{"../../*.md", "../../docs/*.md", "../../examples/*/*.md"} {
+	for _, pattern := range []string{"../../*.md", "../../docs/*.md", "../../docs/*/*.md", "../../examples/*/*.md"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
