@@ -95,7 +95,7 @@ func TestDocs(t *testing.T) {
 			t.Errorf("(-commands +document)\n%s", diff)
 		}
 	})
-	t.Run("docs/operations.md has the policy of every condition", func(t *testing.T) {
+	t.Run("docs/operations/recovery.md has the policy of every condition", func(t *testing.T) {
 		want := map[string][]string{}
 		for _, c := range job.Codes {
 			if p := job.PolicyOf(c.Code); c.Recoverable {
@@ -103,7 +103,7 @@ func TestDocs(t *testing.T) {
 			}
 		}
 		got := map[string][]string{}
-		for _, row := range rows(t, "../../docs/operations.md")["Policies"] {
+		for _, row := range rows(t, "../../docs/operations/recovery.md")["Policies"] {
 			got[row[0]] = row[1:]
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
