@@ -186,6 +186,31 @@ func TestDocs(t *testing.T) {
 	})
 }
 
+// TestWords holds the list of words to the code: each name is in the file that it says, and the words are sorted.
+func TestWords(t *testing.T) {
+	text, err := os.ReadFile("../../docs/words.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile("`(\\w+)` in `([^`]+)`").FindAllStringSubmatch(string(text), -1) {
+		code, err := os.ReadFile(filepath.Join("../..", m[2]))
+		if err != nil {
+			t.Error(err)
+		} else if !regexp.MustCompile(`\b` + m[1] + `\b`).Match(code) {
+			t.Errorf("%s has no %s", m[2], m[1])
+		}
+	}
+	var words []string
+	for _, m := range regexp.MustCompile(`(?m)^\| ([a-z][^|]*) \| [^|]+ \| [^|]+ \| [^|]+ \|$`).FindAllStringSubmatch(string(text), -1) {
+		if m[1] != "word" {
+			words = append(words, strings.ToLower(m[1]))
+		}
+	}
+	if len(words) < 50 || !slices.IsSorted(words) {
+		t.Errorf("%d words, which are not sorted: %q", len(words), words)
+	}
+}
+
 // TestDecisions holds each decision to ten lines, and the index to the pages.
 func TestDecisions(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/decisions/*.md")
