@@ -280,7 +280,7 @@ func rows(t *testing.T, name string) map[string][][]string {
 	return all
 }
 
-// TestLinks follows the links of the documents to other files and to titles.
+// TestLinks follows the links of the documents to other files and to titles, and looks for the files of code that they name.
 func TestLinks(t *testing.T) {
 	var documents []string
 	for _, pattern := range []string{"../../*.md", "../../docs/*.md", "../../docs/*/*.md", "../../examples/*/*.md"} {
@@ -290,11 +290,16 @@ func TestLinks(t *testing.T) {
 		}
 		documents = append(documents, found...)
 	}
-	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	link, code := regexp.MustCompile(`\]\(([^)\s]+)\)`), regexp.MustCompile("`((?:\\w+/)+\\w+\\.go)`")
 	for _, name := range documents {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
+		}
+		for _, m := range code.FindAllStringSubmatch(string(text), -1) {
+			if _, err := os.Stat(filepath.Join("../..", m[1])); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
 		}
 		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
 			if strings.Contains(m[1], "://") {
