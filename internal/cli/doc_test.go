@@ -297,7 +297,7 @@ func TestLinks(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, m := range code.FindAllStringSubmatch(string(text), -1) {
-			if _, err := os.Stat(filepath.Join("../..", m[1])); err != nil {
+			if _, err := os.Stat(filepath.Join("../..", m[1])); err != nil && !strings.Contains(m[1], "NAME") {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
