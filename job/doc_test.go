@@ -48,11 +48,13 @@ func statesDoc(t *testing.T) []byte {
 
 # States
 
-Two columns of a job's row say where it stands. Its **state** says how far it has come in its life; its **custody** says
-who is responsible for it now. A job is in exactly one custody at a time, and every custody has something that moves the
-job on. Whatever happens to a job is a change from one place (a state in a custody) to another, along the edges below and
-no others; each change is a row of the job's history. Each change of custody raises the job's epoch, and a write under
-an older epoch is refused.
+Two columns of a job's row say where it stands. Its **state** says how far it has come in its life.
+Its **custody** says who is responsible for it now. A job is in exactly one custody at a time, and
+every custody has something that moves the job on.
+
+A **place** is a state in a custody. Every change takes a job from one place to another, along the
+edges below and no others, and is a row of the job's history. Each change of custody raises the
+job's **epoch**, and a write under an older epoch is refused. [words.md](words.md) has the other words.
 
 ## A life
 
@@ -90,8 +92,8 @@ The first line is the life of a program, the second that of a task, which has no
 	b.WriteString(`
 ## Edges
 
-A job may go from the state of a row to the state of a column where there is a dot. On the diagonal the custody changes,
-or something is recorded on the way.
+A job may go from the state of a row to the state of a column where there is a dot. A dot on the
+diagonal is a change of custody, or something that is recorded on the way.
 
 | |`)
 	for _, s := range job.States {
@@ -109,8 +111,9 @@ or something is recorded on the way.
 	b.WriteString(`
 ## Condition codes
 
-A code says why a job ended, or what blocks it. The list is closed. A recoverable condition may clear by itself: it blocks
-the job first, and ends it only when it does not clear in time.
+A code says why a job ended, or what blocks it. The list is closed. A recoverable condition may
+clear by itself: it blocks the job, and ends it only when it does not clear in time.
+[Recovery](operations/recovery.md) says how to help jobs that are blocked.
 
 | code | raised by | recoverable | what to do |
 |---|---|:-:|---|

@@ -30,7 +30,15 @@ type block struct {
 // TestDocumentedCommands runs what the documents tell people to type: all blocks of sh of a document, in turn, in one
 // shell and one folder, each of which must succeed and print what the document says. Servers listen on a free port.
 func TestDocumentedCommands(t *testing.T) {
-	for _, name := range []string{"README.md", "docs/examples.md", "docs/api.md", "docs/operations.md"} {
+	names := []string{"README.md", "docs/examples.md", "docs/api.md", "docs/operations.md"}
+	pages, err := filepath.Glob("../../docs/operations/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range pages {
+		names = append(names, "docs/operations/"+filepath.Base(page))
+	}
+	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			text, err := os.ReadFile(filepath.Join("../..", name))

@@ -95,7 +95,7 @@ func TestDocs(t *testing.T) {
 			t.Errorf("(-commands +document)\n%s", diff)
 		}
 	})
-	t.Run("docs/operations.md has the policy of every condition", func(t *testing.T) {
+	t.Run("docs/operations/recovery.md has the policy of every condition", func(t *testing.T) {
 		want := map[string][]string{}
 		for _, c := range job.Codes {
 			if p := job.PolicyOf(c.Code); c.Recoverable {
@@ -103,7 +103,7 @@ func TestDocs(t *testing.T) {
 			}
 		}
 		got := map[string][]string{}
-		for _, row := range rows(t, "../../docs/operations.md")["Policies"] {
+		for _, row := range rows(t, "../../docs/operations/recovery.md")["Policies"] {
 			got[row[0]] = row[1:]
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -149,18 +149,17 @@ func TestDocs(t *testing.T) {
 			t.Errorf("%s is no setting", name)
 		}
 	})
-	t.Run("docs/decisions.md has every module that go.mod requires itself", func(t *testing.T) {
+	t.Run("docs/decisions has every module that go.mod requires itself", func(t *testing.T) {
 		modules, err := os.ReadFile("../../go.mod")
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := os.ReadFile("../../docs/decisions.md")
+		text, err := os.ReadFile("../../docs/decisions/dependencies.md")
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, table, _ := strings.Cut(string(text), "## Dependencies")
 		listed := map[string]bool{}
-		for _, m := range regexp.MustCompile(`(?m)^\| ([^|]+) \|`).FindAllStringSubmatch(table, -1) {
+		for _, m := range regexp.MustCompile(`(?m)^\| ([^|]+) \|`).FindAllStringSubmatch(string(text), -1) {
 			for name := range strings.SplitSeq(m[1], ", ") {
 				listed[name] = true
 			}
@@ -185,6 +184,58 @@ func TestDocs(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestWords holds the list of words to the code: each name is in the file that it says, and the words are sorted.
+func TestWords(t *testing.T) {
+	text, err := os.ReadFile("../../docs/words.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile("`(\\w+)` in `([^`]+)`").FindAllStringSubmatch(string(text), -1) {
+		code, err := os.ReadFile(filepath.Join("../..", m[2]))
+		if err != nil {
+			t.Error(err)
+		} else if !regexp.MustCompile(`\b` + m[1] + `\b`).Match(code) {
+			t.Errorf("%s has no %s", m[2], m[1])
+		}
+	}
+	var words []string
+	for _, m := range regexp.MustCompile(`(?m)^\| ([a-z][^|]*) \| [^|]+ \| [^|]+ \| [^|]+ \|$`).FindAllStringSubmatch(string(text), -1) {
+		if m[1] != "word" {
+			words = append(words, strings.ToLower(m[1]))
+		}
+	}
+	if len(words) < 50 || !slices.IsSorted(words) {
+		t.Errorf("%d words, which are not sorted: %q", len(words), words)
+	}
+}
+
+// TestDecisions holds each decision to ten lines, and the index to the pages.
+func TestDecisions(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/decisions/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	index, err := os.ReadFile("../../docs/decisions/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range pages {
+		name := filepath.Base(page)
+		if name != "README.md" && !strings.Contains(string(index), "("+name+")") {
+			t.Errorf("the index does not lead to %s", name)
+		}
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, entry := range regexp.MustCompile(`(?m)^- .*\n(?:  .*\n)*`).FindAllString(string(text), -1) {
+			if n := strings.Count(entry, "\n"); n > 10 {
+				t.Errorf("%s: %d lines, ten at most:\n%s", name, n, entry)
+			}
+		}
+	}
 }
 
 // tables returns, for each title of a document, what its tables have in the last column, by the names in the first.
@@ -229,21 +280,26 @@ func rows(t *testing.T, name string) map[string][][]string {
 	return all
 }
 
-// TestLinks follows the links of the documents to other files and to titles.
+// TestLinks follows the links of the documents to other files and to titles, and looks for the files of code that they name.
 func TestLinks(t *testing.T) {
 	var documents []string
-	for _, pattern := range []string{"../../*.md", "../../docs/*.md", "../../examples/*/*.md"} {
+	for _, pattern := range []string{"../../*.md", "../../docs/*.md", "../../docs/*/*.md", "../../examples/*/*.md"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
 		}
 		documents = append(documents, found...)
 	}
-	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	link, code := regexp.MustCompile(`\]\(([^)\s]+)\)`), regexp.MustCompile("`((?:\\w+/)+\\w+\\.go)`")
 	for _, name := range documents {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
+		}
+		for _, m := range code.FindAllStringSubmatch(string(text), -1) {
+			if _, err := os.Stat(filepath.Join("../..", m[1])); err != nil && !strings.Contains(m[1], "NAME") {
+				t.Errorf("%s: %v", name, err)
+			}
 		}
 		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
 			if strings.Contains(m[1], "://") {

@@ -512,7 +512,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s is a %s", name, kind)
 		}
 	}
-	text, err := os.ReadFile("../../docs/operations.md")
+	text, err := os.ReadFile("../../docs/operations/monitoring.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -523,7 +523,7 @@ func TestNames(t *testing.T) {
 	slices.Sort(want)
 	slices.Sort(got)
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("docs/operations.md and /metrics (-document +scraped)\n%s", diff)
+		t.Errorf("docs/operations/monitoring.md and /metrics (-document +scraped)\n%s", diff)
 	}
 	for _, other := range []string{"go_goroutines", "process_open_fds"} {
 		if sample(m, other) == "" {

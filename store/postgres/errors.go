@@ -82,7 +82,7 @@ func classify(err error) error {
 	case code == codeUndefinedTable || code == codeNoSchema:
 		return job.Errorf(job.Unavailable, "database: the schema is not there: pawl migrate makes it: %w", err)
 	case code == codeNoRight:
-		return job.Errorf(job.Unavailable, "database: the role may not do this; docs/operations.md lists the rights that it needs: %w", err)
+		return job.Errorf(job.Unavailable, "database: the role may not do this; docs/operations/postgresql.md lists the rights that it needs: %w", err)
 	case pooler(err):
 		return job.Errorf(job.Unavailable, "database: this is a pooler, which refuses the settings of a connection: name the database without it, or say --db-pooled, with --db-listen for the database without it: %w", err)
 	case code == codeLockTimeout, code == codeIdleInTx, code == codeCanceled,

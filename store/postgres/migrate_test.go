@@ -90,14 +90,14 @@ func TestMigrations(t *testing.T) {
 	})
 }
 
-// TestDocumentedVersion: the operations page shows what the newest version prints when it makes a schema.
+// TestDocumentedVersion: the page of PostgreSQL shows what the newest version prints when it makes a schema.
 func TestDocumentedVersion(t *testing.T) {
 	t.Parallel()
 	v, err := migrator(t, testenv.Postgres(t).Database(t), "").Version(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile("../../docs/operations.md")
+	text, err := os.ReadFile("../../docs/operations/postgresql.md")
 	if want := fmt.Sprintf("in pawl: 0 before, %d now\n", v.Known); err != nil || !strings.Contains(string(text), want) {
 		t.Errorf("no %q, %v", want, err)
 	}

@@ -235,8 +235,9 @@ func (in *insertion) insert() (qs []*query) {
 // mostAtOnce bounds the jobs of a submission that may have their turns at once: while they are inserted nobody else hands turns on.
 const mostAtOnce = 1000
 
-// fewestToWait is from how many jobs on a submission waits for the gate: to hand turns to so many afterwards takes longer, with each of
-// them written once more.
+// fewestToWait is from how many jobs on a submission waits for the gate, for a second at most: who
+// has it may be frozen. To hand turns to so many afterwards takes longer and writes each once more.
+// Without the wait 17,000 of 20,000 tasks under 1,000 free keys were left in line.
 const fewestToWait = 50
 
 // firstTurns returns the keys of the turns that the jobs need before they go anywhere.

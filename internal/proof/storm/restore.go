@@ -52,7 +52,7 @@ func (s *storm) saveAs(ctx context.Context, file string) error {
 	return err
 }
 
-// putBack restores the database as docs/operations.md says: all processes are stopped, and every machine is asked what it knows
+// putBack restores the database as docs/operations/backup.md says: all processes are stopped, and every machine is asked what it knows
 // before they start again.
 func (s *storm) putBack(ctx context.Context) error {
 	if s.saved == nil {
