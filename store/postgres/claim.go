@@ -105,8 +105,8 @@ func some(list []string) []string {
 }
 
 // launches tells of a ready job whether its claim is the intent to launch its program, as [job.Claim] says.
-const launches = `(j.state = 'SUBMITTING_JOB' AND j.lane = '` + string(job.LaneLaunch) + `' AND NOT j.live AND j.wish = ''
-	AND NOT EXISTS (SELECT FROM pawl.limits r WHERE r.tenant = j.tenant
+const launches = `(j.state = 'SUBMITTING_JOB' AND j.lane = '` + string(job.LaneLaunch) + `' AND NOT j.live
+	AND j.wish = '' AND NOT EXISTS (SELECT FROM pawl.limits r WHERE r.tenant = j.tenant
 		AND r.key >= '` + job.RateLaunches + `/' AND r.key < '` + job.RateLaunches + `0' AND r.rate IS NOT NULL))`
 
 // claimOnce lets one copy of a call follow the other: the repeat need not wait for the end of the first. It is a statement

@@ -390,7 +390,8 @@ var firstOfOwners = `SELECT ` + columns + ` FROM json_each(?3) o CROSS JOIN jobs
 	)`
 
 // firstInOrder reads who is first in the line of an order, whoever the owners are.
-const firstInOrder = `SELECT ` + columns + ` FROM jobs j INDEXED BY jobs_order WHERE j.line <> '' AND j.line GLOB 'order/*' AND j.tenant = ? AND j.line = ?
+const firstInOrder = `SELECT ` + columns + ` FROM jobs j INDEXED BY jobs_order
+	WHERE j.line <> '' AND j.line GLOB 'order/*' AND j.tenant = ? AND j.line = ?
 	ORDER BY j.rank, j.priority, j.created, j.seq LIMIT 1`
 
 // keeping reads the jobs that keep turns of other keys in the line of one.
