@@ -16,11 +16,13 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// A call of a file system that hangs cannot be broken off: its thread stays in the kernel. So each step that walks over files of
-// users has a goroutine of its own. When the step is to stop, or has not moved for long, and does not return, it is left behind
-// with its goroutine, and its slot is free. It can do no more harm: its context has ended, and it records nothing.
+// A call of a file system that hangs cannot be broken off: its thread stays in the kernel. So each
+// step that walks over files of users has a goroutine of its own. When the step is to stop, or has
+// not moved for long, and does not return, it is left behind with its goroutine, and its slot is
+// free. It can do no more harm: its context has ended, and it records nothing.
 
-// MostLeft is how many steps this process leaves behind. Beyond that they keep their slots, for each one has a thread.
+// MostLeft is how many steps this process leaves behind. Beyond that they keep their slots, for
+// each one has a thread.
 const MostLeft = 64
 
 // stands is after how much time without a sign of life a step is said to stand still.
@@ -49,11 +51,15 @@ func (k *Kind) Standing() (list []Standing) {
 			list = append(list, s)
 		}
 	}
-	slices.SortFunc(list, func(a, b Standing) int { return cmp.Or(a.Since.Compare(b.Since), slices.Compare(a.Job[:], b.Job[:])) })
+	slices.SortFunc(list, func(a, b Standing) int {
+		return cmp.Or(a.Since.Compare(b.Since),
+			slices.Compare(a.Job[:], b.Job[:]))
+	})
 	return list
 }
 
-// A stride is a step in a goroutine of its own. It is the context of the step, which ends when it is left behind.
+// A stride is a step in a goroutine of its own. It is the context of the step, which ends when it
+// is left behind.
 type stride struct {
 	context.Context
 	id    job.ID
@@ -134,8 +140,10 @@ func (k *Kind) leave(t *stride) bool {
 	return true
 }
 
-// apart does a step in a goroutine of its own. The step knows the job by s alone: what r is belongs to the caller.
-func (k *Kind) apart(ctx context.Context, r *engine.Run, s *sheet, step func(context.Context, *sheet, recorder) engine.Outcome) engine.Outcome {
+// apart does a step in a goroutine of its own. The step knows the job by s alone: what r is belongs
+// to the caller.
+func (k *Kind) apart(ctx context.Context, r *engine.Run, s *sheet,
+	step func(context.Context, *sheet, recorder) engine.Outcome) engine.Outcome {
 	own := r.Job
 	s.job = &own
 	t := &stride{Context: ctx, id: own.ID, state: own.State}
@@ -192,7 +200,8 @@ func (k *Kind) apart(ctx context.Context, r *engine.Run, s *sheet, step func(con
 			continue
 		}
 		at := t.standing()
-		k.cfg.Log.Error("a step is left behind: its file system does not answer", "job", at.Job, "state", at.State, "path", at.Path, "since", at.Since)
+		k.cfg.Log.Error("a step is left behind: its file system does not answer", "job", at.Job, "state", at.State,
+			"path", at.Path, "since", at.Since)
 		if stop == nil {
 			return engine.Back()
 		}
@@ -203,7 +212,8 @@ func (k *Kind) apart(ctx context.Context, r *engine.Run, s *sheet, step func(con
 // unanswered fails the attempt of a step that was left behind.
 func (k *Kind) unanswered(ctx context.Context, r *engine.Run, at Standing) engine.Outcome {
 	e := job.Entry{Code: job.StagingFailed, Message: fmt.Sprintf(
-		"the file system of %s has not answered for %s: see that it does, or name another place; then run it again", at.Path, brief(k.cfg.Stall))}
+		"the file system of %s has not answered for %s: see that it does, or name another place; then run it again",
+		at.Path, brief(k.cfg.Stall))}
 	if at.State == job.Archiving {
 		e.Code = job.ArchiveFailed
 		if s, err := k.open(ctx, &r.Job); err == nil {

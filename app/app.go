@@ -1,8 +1,10 @@
-// Package app is the kind "app": a program on an execution system, from PROCESSING_INPUTS to ARCHIVING.
+// Package app is the kind "app": a program on an execution system, from PROCESSING_INPUTS to
+// ARCHIVING.
 //
-// A worker does one state after the other, each in a file of its own, and each so that it can be done again after a
-// crash. In between, while the program runs, no worker has the job: the [Watcher] waits for the message that the
-// program's end leaves in the spool, and puts the job back on its queue for ARCHIVING.
+// A worker does one state after the other, each in a file of its own, and each so that it can be
+// done again after a crash. In between, while the program runs, no worker has the job: the
+// [Watcher] waits for the message that the program's end leaves in the spool, and puts the job back
+// on its queue for ARCHIVING.
 //
 // The package uses the contracts of host, runner and files, and no backend.
 package app
@@ -32,8 +34,8 @@ type Config struct {
 	Runner runner.Runner
 	// Files is where inputs come from and archives go to.
 	Files files.FS
-	// Sources are where inputs come from that URLs of other schemes than file name, by scheme. Where there is none for it, a job with such an
-	// input is refused.
+	// Sources are where inputs come from that URLs of other schemes than file name, by scheme.
+	// Where there is none for it, a job with such an input is refused.
 	Sources map[string]files.Source
 	// Work holds the jobs' folders, as <work>/<tenant>/<job id>.
 	Work string
@@ -44,24 +46,28 @@ type Config struct {
 	// Own are the files and folders of the service beside these three: its database, its token,
 	// what its runner keeps. No job takes an input from them, or puts results there.
 	Own []string
-	// Reconcile is how often all programs are looked at, for ends that nobody told of; a minute by default.
+	// Reconcile is how often all programs are looked at, for ends that nobody told of; a minute by
+	// default.
 	Reconcile time.Duration
-	// Remember is for how long the host remembers jobs whose folder was cleaned; 30 days by default.
+	// Remember is for how long the host remembers jobs whose folder was cleaned; 30 days by
+	// default.
 	Remember time.Duration
 	// Grace is what a program gets between SIGTERM and SIGKILL; 10 s by default.
 	Grace time.Duration
-	// Stall is for how long a step that copies or looks at files may show no sign of life before it is left behind and the
-	// attempt fails; 10 minutes by default.
+	// Stall is for how long a step that copies or looks at files may show no sign of life before it
+	// is left behind and the attempt fails; 10 minutes by default.
 	Stall time.Duration
-	// Leave is how long such a step has to return when it is to stop, before it is left behind; 10 s by default.
+	// Leave is how long such a step has to return when it is to stop, before it is left behind; 10
+	// s by default.
 	Leave time.Duration
 	// Log receives what operators should know; [slog.Default] by default.
 	Log *slog.Logger
-	// Environ, if set, returns variables that a program gets beside those of its spec, which win. It is asked at each
-	// launch, whose number is in the job's row; nothing of them is kept with the job.
+	// Environ, if set, returns variables that a program gets beside those of its spec, which win.
+	// It is asked at each launch, whose number is in the job's row; nothing of them is kept with
+	// the job.
 	Environ func(context.Context, *job.Job) map[string]string
-	// Ran, if set, is told of each program whose end is known, from when to when it ran, by the worker that takes its
-	// results. It may be told twice of one.
+	// Ran, if set, is told of each program whose end is known, from when to when it ran, by the
+	// worker that takes its results. It may be told twice of one.
 	Ran func(context.Context, *job.Job, runner.End)
 }
 
@@ -113,13 +119,16 @@ func (k *Kind) Check(tenant string, s *job.Spec) (problems []job.Problem) {
 		}
 		if field != "archive.to" && job.Web(name) {
 			if k.source(name) == nil {
-				problems = append(problems, job.Problem{Path: field, Value: name, What: "is on the web, from which this service takes no inputs", Remedy: "give a path"})
+				problems = append(problems,
+					job.Problem{Path: field, Value: name,
+						What: "is on the web, from which this service takes no inputs", Remedy: "give a path"})
 			}
 			return
 		}
 		at, err := Path(name)
 		if err != nil {
-			problems = append(problems, job.Problem{Path: field, Value: name, What: "is no absolute path", Remedy: "give a path that begins with /"})
+			problems = append(problems, job.Problem{Path: field, Value: name, What: "is no absolute path",
+				Remedy: "give a path that begins with /"})
 			return
 		}
 		named = append(named, place{field, at})
@@ -150,7 +159,8 @@ func (k *Kind) Files(j *job.Job) (engine.Files, error) {
 		return engine.Files{}, job.Errorf(job.NotFound, "job %s has no files yet: it is %s", j.Name, j.State)
 	}
 	if h := k.cfg.Host; h != nil && j.Machine != "" && j.Machine != h.ID() {
-		return engine.Files{}, job.Errorf(job.Unavailable, "the files of job %s are on machine %s: ask a process there; pawl workers lists them", j.Name, j.Machine)
+		return engine.Files{}, job.Errorf(job.Unavailable,
+			"the files of job %s are on machine %s: ask a process there; pawl workers lists them", j.Name, j.Machine)
 	}
 	s, err := k.open(context.Background(), j)
 	if err != nil {
@@ -177,8 +187,8 @@ func (k *Kind) Progress(j *job.Job) (job.Progress, bool) {
 	return p, ok
 }
 
-// A hold is a job in the hands of this process. The same job may be held anew while a step of an earlier hold, which was
-// lost, still goes on.
+// A hold is a job in the hands of this process. The same job may be held anew while a step of an
+// earlier hold, which was lost, still goes on.
 type hold struct {
 	id    job.ID
 	epoch int64
@@ -245,7 +255,8 @@ type notes struct {
 	Missing  []string       `json:"missing,omitempty"`  // patterns of archive.required that nothing fits
 	Manifest *manifest      `json:"manifest,omitempty"` // of what is to be published in the archive
 	Unread   []string       `json:"unread,omitempty"`   // results that could not be archived, and why
-	Before   *runner.Handle `json:"before,omitempty"`   // of a launch that the host knows and the row does not: it is taken over
+	// of a launch that the host knows and the row does not: it is taken over
+	Before *runner.Handle `json:"before,omitempty"`
 
 	// Of the program while it runs, in nanoseconds of its host's boot clock.
 	Limit       time.Duration `json:"limit,omitempty"`        // for how long it may run; 0: for as long as it takes

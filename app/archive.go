@@ -25,7 +25,8 @@ const ManifestFile = "pawl-manifest.json"
 
 // A manifest lists what an archive consists of.
 type manifest struct {
-	Staged  string     `json:"staged"` // the folder in which the files lie until they are published; if relative, inside the archive's
+	// the folder in which the files lie until they are published; if relative, inside the archive's
+	Staged  string     `json:"staged"`
 	Files   []archived `json:"files"`
 	Folders []shelf    `json:"folders,omitempty"` // those of the files, the outer ones first
 	Skipped []string   `json:"skipped,omitempty"` // what cannot be archived, and why
@@ -92,8 +93,9 @@ func named(name string) fileName { return fileName{files.Text(name)} }
 
 func (n fileName) String() string { return files.Name(n.Name) }
 
-// archive copies the results in four parts, each of which can be done again: upload under a name that carries the
-// epoch; commit the manifest; give the files their names; clean the folder. Then the job ends.
+// archive copies the results in four parts, each of which can be done again: upload under a name
+// that carries the epoch; commit the manifest; give the files their names; clean the folder. Then
+// the job ends.
 func (k *Kind) archive(ctx context.Context, s *sheet, record recorder) engine.Outcome {
 	if k.cfg.Ran != nil && s.notes.End != nil {
 		k.cfg.Ran(ctx, s.job, *s.notes.End)
@@ -108,20 +110,23 @@ func (k *Kind) archive(ctx context.Context, s *sheet, record recorder) engine.Ou
 	return o
 }
 
-// leaveNothing removes copies of results that are not part of the archive. What it cannot remove the next sweep removes.
+// leaveNothing removes copies of results that are not part of the archive. What it cannot remove
+// the next sweep removes.
 func (k *Kind) leaveNothing(ctx context.Context, s *sheet) {
 	to := s.to
 	if s.own() {
 		to = "" // it is published as a whole: no copies lie in it
 	}
 	if err := k.tidy(ctx, s.job.ID, to); err != nil && ctx.Err() == nil {
-		k.cfg.Log.Warn("copies of results stay in an archive until the next sweep", "job", s.job.ID, "folder", s.to, "error", err)
+		k.cfg.Log.Warn("copies of results stay in an archive until the next sweep", "job", s.job.ID, "folder", s.to,
+			"error", err)
 	}
 }
 
 func (k *Kind) archiveParts(ctx context.Context, s *sheet, record recorder) engine.Outcome {
 	verdict := s.verdict()
-	// fails is a failure to archive. That of the program is the more important news, and is told first.
+	// fails is a failure to archive. That of the program is the more important news, and is told
+	// first.
 	fails := func(what string, into func() room, err error) engine.Outcome {
 		if verdict.Code != job.NormalCompletion {
 			what = verdict.Message + "; and its results were not archived: " + what
@@ -129,7 +134,8 @@ func (k *Kind) archiveParts(ctx context.Context, s *sheet, record recorder) engi
 		full := errors.Is(err, syscall.ENOSPC)
 		blocked := full || job.Blocking(err) != nil
 		// Who waits for room takes none with copies, but for those that a manifest tells of.
-		if over := !blocked && (trespass(err) || s.job.Attempt >= s.job.MaxAttempts); ctx.Err() == nil && (over || blocked && s.notes.Manifest == nil) {
+		if over := !blocked && (trespass(err) || s.job.Attempt >= s.job.MaxAttempts); ctx.Err() == nil &&
+			(over || blocked && s.notes.Manifest == nil) {
 			k.leaveNothing(ctx, s)
 		}
 		if trespass(err) { // a link was changed meanwhile
@@ -140,7 +146,8 @@ func (k *Kind) archiveParts(ctx context.Context, s *sheet, record recorder) engi
 			if size, fits := at.fits(ctx); !fits {
 				return engine.Fail(job.Entry{Code: job.FilesystemFull, Message: fmt.Sprintf(
 					"%s: they take %d bytes, and on the file system of %s there would be room for %d at most: "+
-						"name what is to stay in archive.exclude, or another folder in archive.to", what, at.need, at.root, size)})
+						"name what is to stay in archive.exclude, or another folder in archive.to", what, at.need,
+					at.root, size)})
 			}
 			err = k.full(ctx, at, err)
 		}
@@ -167,7 +174,8 @@ func (k *Kind) archiveParts(ctx context.Context, s *sheet, record recorder) engi
 			return engine.Retry(verdict).Work(notes{}.encode())
 		}
 	}
-	if on := s.spec.Archive.On; on == job.ArchiveNever || on == job.ArchiveSuccess && verdict.Code != job.NormalCompletion {
+	if on := s.spec.Archive.On; on == job.ArchiveNever || on == job.ArchiveSuccess &&
+		verdict.Code != job.NormalCompletion {
 		return k.unarchived(s, verdict)
 	}
 	if !s.own() {
@@ -193,7 +201,8 @@ func (k *Kind) archiveParts(ctx context.Context, s *sheet, record recorder) engi
 		}
 		s.notes.Manifest, s.notes.Unread = m, left.unread
 		crash.At("archive.uploaded")
-		if err := record(job.Entry{Message: m.size().String() + " copied" + leftOut(m.Skipped)}, s.notes.encode()); err != nil {
+		if err := record(job.Entry{Message: m.size().String() + " copied" + leftOut(m.Skipped)},
+			s.notes.encode()); err != nil {
 			return engine.Back()
 		}
 	}
@@ -209,7 +218,8 @@ func (k *Kind) archiveParts(ctx context.Context, s *sheet, record recorder) engi
 	}
 	done := engine.Done(s.result())
 	if n := len(s.notes.Unread); n > 0 { // who can read it may still take it from there
-		return done.Note(fmt.Sprintf("without what could not be archived: its folder is left in %s%s", s.dir, leftOut(s.notes.Unread)), nil)
+		return done.Note(fmt.Sprintf("without what could not be archived: its folder is left in %s%s", s.dir,
+			leftOut(s.notes.Unread)), nil)
 	}
 	if err := k.clean(ctx, s); err != nil {
 		if ctx.Err() != nil || job.Shortage(err) {
@@ -234,7 +244,9 @@ func (s *sheet) verdict() job.Entry {
 	e, name := s.notes.End, s.program()
 	switch limit := s.notes.Limit; {
 	case s.notes.Overtime && (e == nil || forced(e) || s.lasted() >= limit): // else it ended just in time
-		return job.Entry{Code: job.TimeLimit, Message: fmt.Sprintf("%s was ended after %s, which is all that resources.minutes gives it", name, brief(limit))}
+		return job.Entry{Code: job.TimeLimit,
+			Message: fmt.Sprintf("%s was ended after %s, which is all that resources.minutes gives it", name,
+				brief(limit))}
 	case s.notes.Lost || e == nil:
 		msg := name + " is gone and left no exit code"
 		if s.notes.Said != "" {
@@ -244,11 +256,14 @@ func (s *sheet) verdict() job.Entry {
 	case e.NotStarted != "":
 		return job.Entry{Code: job.LaunchFailed, Message: "could not be started: " + e.NotStarted}
 	case e.Code == 0 && s.notes.Missing != nil:
-		return job.Entry{Code: job.OutputMissing, Message: fmt.Sprintf("%s ended well, and nothing of what it left fits archive.required: %s", name, strings.Join(s.notes.Missing, ", "))}
+		return job.Entry{Code: job.OutputMissing,
+			Message: fmt.Sprintf("%s ended well, and nothing of what it left fits archive.required: %s", name,
+				strings.Join(s.notes.Missing, ", "))}
 	case e.Code == 0:
 		return job.Entry{Code: job.NormalCompletion}
 	case e.Signal != 0:
-		return job.Entry{Code: job.ProgramKilled, Message: fmt.Sprintf("%s was ended by %s after %s", name, signalName(e.Signal), brief(e.Ran))}
+		return job.Entry{Code: job.ProgramKilled,
+			Message: fmt.Sprintf("%s was ended by %s after %s", name, signalName(e.Signal), brief(e.Ran))}
 	}
 	msg := fmt.Sprintf("%s ended with exit code %d after %s", name, e.Code, brief(e.Ran))
 	switch e.Code {
@@ -267,8 +282,8 @@ func forced(e *runner.End) bool {
 	return e.Signal == int(syscall.SIGTERM) || e.Signal == int(syscall.SIGKILL)
 }
 
-// lasted is for how long a program went on, as its time limit counts: from the start of its launch, without the time for
-// which it was suspended.
+// lasted is for how long a program went on, as its time limit counts: from the start of its launch,
+// without the time for which it was suspended.
 func (s *sheet) lasted() time.Duration {
 	lasted := s.notes.End.Ran - s.notes.Suspended
 	if h := s.notes.Handle; h != nil {
@@ -280,14 +295,15 @@ func (s *sheet) lasted() time.Duration {
 // signalName names a signal, as in "signal 9 (killed)".
 func signalName(n int) string { return fmt.Sprintf("signal %d (%s)", n, syscall.Signal(n)) }
 
-// staging is the beginning of the names of the folders in which results of a job lie before they are published.
+// staging is the beginning of the names of the folders in which results of a job lie before they
+// are published.
 func staging(id job.ID) string { return stagingPrefix + id.String() + "-" }
 
 const stagingPrefix = ".pawl-"
 
-// publish gives the files of the manifest the names asked for. It replaces what was there before only if it is told to,
-// and finds what it had already published. What it published before it failed it takes back: the next attempt may bring
-// other content.
+// publish gives the files of the manifest the names asked for. It replaces what was there before
+// only if it is told to, and finds what it had already published. What it published before it
+// failed it takes back: the next attempt may bring other content.
 func (k *Kind) publish(ctx context.Context, s *sheet) (err error) {
 	var made []shelf
 	var published []string
@@ -319,7 +335,8 @@ func (k *Kind) publish(ctx context.Context, s *sheet) (err error) {
 	for _, f := range m.Files {
 		name, from := path.Join(s.to, f.String()), path.Join(staged, f.String())
 		moves(ctx, name)
-		if err := errors.Join(border.outside(ctx, s, path.Dir(from)), border.outside(ctx, s, path.Dir(name))); err != nil {
+		if err := errors.Join(border.outside(ctx, s, path.Dir(from)),
+			border.outside(ctx, s, path.Dir(name))); err != nil {
 			return err
 		}
 		put, err := k.give(ctx, from, name, s.spec.Archive.Overwrite)
@@ -345,18 +362,20 @@ func (k *Kind) publish(ctx context.Context, s *sheet) (err error) {
 	if err != nil {
 		return err
 	}
-	// The manifest comes out of the same folder as the files, so that what a crash leaves of it goes with that folder; it
-	// may have gone already.
+	// The manifest comes out of the same folder as the files, so that what a crash leaves of it
+	// goes with that folder; it may have gone already.
 	if err := border.mkdir(ctx, s, staged); err != nil {
 		return err
 	}
-	if err := k.cfg.Files.Put(ctx, path.Join(staged, ManifestFile), bytes.NewReader(list), files.PutOptions{Passing: true}); err != nil {
+	if err := k.cfg.Files.Put(ctx, path.Join(staged, ManifestFile), bytes.NewReader(list),
+		files.PutOptions{Passing: true}); err != nil {
 		return err
 	}
 	name := path.Join(s.to, ManifestFile)
 	_, err = k.give(ctx, path.Join(staged, ManifestFile), name, s.spec.Archive.Overwrite)
 	if errors.Is(err, fs.ErrExist) {
-		if was, readErr := files.ReadFile(ctx, k.cfg.Files, name, int64(len(list))); readErr == nil && bytes.Equal(was, list) {
+		if was, readErr := files.ReadFile(ctx, k.cfg.Files, name, int64(len(list))); readErr == nil &&
+			bytes.Equal(was, list) {
 			err = nil // published before a crash
 		}
 	}
@@ -368,8 +387,8 @@ func (k *Kind) publish(ctx context.Context, s *sheet) (err error) {
 	return ctx.Err()
 }
 
-// shelves makes the folders of an archive in a folder of the user's, and returns those that were not there. Others keep the
-// mode that they have.
+// shelves makes the folders of an archive in a folder of the user's, and returns those that were
+// not there. Others keep the mode that they have.
 func (k *Kind) shelves(ctx context.Context, border *border, s *sheet) (made []shelf, err error) {
 	if err := border.mkdir(ctx, s, s.to); err != nil {
 		return nil, err
@@ -418,7 +437,8 @@ func (k *Kind) publishWhole(ctx context.Context, s *sheet) error {
 	return ctx.Err()
 }
 
-// published reports whether the archive that is there is the one of the manifest, and not of an earlier attempt, say.
+// published reports whether the archive that is there is the one of the manifest, and not of an
+// earlier attempt, say.
 func (k *Kind) published(ctx context.Context, s *sheet) bool {
 	list, err := s.list(s.notes.Manifest)
 	if err != nil {
@@ -465,7 +485,8 @@ func (k *Kind) clean(ctx context.Context, s *sheet) error {
 	return k.cfg.Host.Files().Remove(ctx, made.folder)
 }
 
-// result is what is kept of a job that ended: how its program did, as far as that is known, and where its results are.
+// result is what is kept of a job that ended: how its program did, as far as that is known, and
+// where its results are.
 func (s *sheet) result() json.RawMessage {
 	var r struct {
 		ExitCode *int      `json:"exit_code,omitempty"`

@@ -10,9 +10,9 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// A database that was restored to an earlier point in time knows less of its jobs than their host does. So whoever takes a
-// job in hand asks the host first, and a row that is behind is brought up to date: what was launched is taken over, and
-// nothing of it runs again.
+// A database that was restored to an earlier point in time knows less of its jobs than their host
+// does. So whoever takes a job in hand asks the host first, and a row that is behind is brought up
+// to date: what was launched is taken over, and nothing of it runs again.
 
 // behind returns what becomes of a job of which the host knows more than its row does.
 func (k *Kind) behind(ctx context.Context, r *engine.Run, s *sheet) (engine.Outcome, bool) {
@@ -43,14 +43,16 @@ func (k *Kind) behind(ctx context.Context, r *engine.Run, s *sheet) (engine.Outc
 		return k.launched(ctx, r, s, *last), true
 	case last.Key.Attempt > r.Job.Attempt:
 		o := engine.Requeue(job.Pending).Set(job.Patch{Retry: true, Over: r.Job.Live}).Work(notes{}.encode())
-		return o.Note(fmt.Sprintf("the machine knows of attempt %d, and the database was restored to a time before it", last.Key.Attempt), nil), true
+		return o.Note(fmt.Sprintf("the machine knows of attempt %d, and the database was restored to a time before it",
+			last.Key.Attempt), nil), true
 	case r.Job.State == job.Archiving:
 		return engine.Outcome{}, false
 	}
 	return k.takeOver(ctx, r, s, *last), true
 }
 
-// newest returns the last launch that was started, once nothing can be started any more that was armed; nil: none was.
+// newest returns the last launch that was started, once nothing can be started any more that was
+// armed; nil: none was.
 func (k *Kind) newest(ctx context.Context, p runner.Past, dir string) (last *runner.Handle, err error) {
 	if n := len(p.Started); n > 0 {
 		last = &p.Started[n-1]
@@ -67,7 +69,8 @@ func (k *Kind) newest(ctx context.Context, p runner.Past, dir string) (last *run
 	return last, nil
 }
 
-// takeOver goes to the launch h without a touch of what is staged: its program may be running in the folder.
+// takeOver goes to the launch h without a touch of what is staged: its program may be running in
+// the folder.
 func (k *Kind) takeOver(ctx context.Context, r *engine.Run, s *sheet, h runner.Handle) engine.Outcome {
 	o := engine.Next(job.SubmittingJob)
 	switch r.Job.State {
@@ -77,10 +80,12 @@ func (k *Kind) takeOver(ctx context.Context, r *engine.Run, s *sheet, h runner.H
 		o = engine.Next(job.StagingJob)
 	case job.SubmittingJob:
 		for r.Job.Launch < h.Key.Launch {
-			e := job.Entry{Message: fmt.Sprintf("launch %d was made before the database was restored: it is taken over", r.Job.Launch+1)}
+			e := job.Entry{Message: fmt.Sprintf(
+				"launch %d was made before the database was restored: it is taken over", r.Job.Launch+1)}
 			set := job.Patch{Intent: true}
 			if r.Job.Launch+1 < h.Key.Launch {
-				e.Message, set.Over = fmt.Sprintf("launch %d was made before the database was restored", r.Job.Launch+1), true
+				e.Message, set.Over = fmt.Sprintf("launch %d was made before the database was restored",
+					r.Job.Launch+1), true
 			}
 			if err := r.Record(ctx, e, set, nil); err != nil {
 				return engine.Back()
@@ -102,13 +107,14 @@ func (k *Kind) ranBefore(ctx context.Context, r *engine.Run, s *sheet) engine.Ou
 	return k.ended(ctx, s, past.Mark)
 }
 
-// ended ends a job whose program ran, and whose folder was cleaned. What it came to is not known well enough to call it a
-// success: the manifest of its results was lost with the row.
+// ended ends a job whose program ran, and whose folder was cleaned. What it came to is not known
+// well enough to call it a success: the manifest of its results was lost with the row.
 func (k *Kind) ended(ctx context.Context, s *sheet, m *runner.Mark) engine.Outcome {
 	results := "no results of it are in " + s.to
 	if _, err := k.cfg.Files.Stat(ctx, path.Join(s.to, ManifestFile)); err == nil {
 		results = "its results are in " + s.to
 	}
-	msg := fmt.Sprintf("%s ran before, and the database was restored to a time when it had not: %s; %s", s.program(), m.String(), results)
+	msg := fmt.Sprintf("%s ran before, and the database was restored to a time when it had not: %s; %s",
+		s.program(), m.String(), results)
 	return engine.Fail(job.Entry{Code: job.RanBefore, Message: msg}).Set(job.Patch{Over: s.job.Live})
 }

@@ -69,7 +69,8 @@ func (c *caution) look(ctx context.Context, id job.ID, look func() error) error 
 }
 
 // errDeadly says that a job is not looked at.
-var errDeadly = fmt.Errorf("%d looks at what the program left have killed the process that looked, so nobody looks any more", mostDeaths)
+var errDeadly = fmt.Errorf("%d looks at what the program left have killed the process that looked, so nobody "+
+	"looks any more", mostDeaths)
 
 // relax ends the caution: all programs were looked at.
 func (c *caution) relax() { c.on = false }

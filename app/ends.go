@@ -21,8 +21,8 @@ import (
 
 // How the watcher hears of ends, and what it makes of them.
 
-// takeIn makes changes of the messages in the spool. One that is not whole, or whose job is not yet in monitor, stays; one whose
-// job is past it goes.
+// takeIn makes changes of the messages in the spool. One that is not whole, or whose job is not yet
+// in monitor, stays; one whose job is past it goes.
 func (x *watch) takeIn(ctx context.Context) error {
 	if len(x.ends) == 0 {
 		return nil
@@ -64,7 +64,8 @@ func (x *watch) takeIn(ctx context.Context) error {
 		if err != nil {
 			delete(x.ends, name)
 			if !errors.Is(err, fs.ErrNotExist) {
-				x.kind.cfg.Log.Error("a message of an end cannot be read; looking at the program instead", "job", key.Job, "error", err)
+				x.kind.cfg.Log.Error("a message of an end cannot be read; looking at the program instead", "job",
+					key.Job, "error", err)
 			}
 			continue
 		}
@@ -75,7 +76,8 @@ func (x *watch) takeIn(ctx context.Context) error {
 		delete(x.ends, name)
 		switch {
 		case err == nil && end.Token != w.handle.Token || w.told != nil && w.told.name != name:
-			x.kind.cfg.Log.Warn("a message that is not of this launch, or a second one, is discarded", "job", key.Job, "name", name)
+			x.kind.cfg.Log.Warn("a message that is not of this launch, or a second one, is discarded", "job",
+				key.Job, "name", name)
 			x.discard(ctx, name)
 			continue
 		case err != nil:
@@ -89,8 +91,8 @@ func (x *watch) takeIn(ctx context.Context) error {
 	return x.sort(ctx, strangers)
 }
 
-// torn has a message read again in a moment that is not whole: it is being written, or what wrote it is gone. So its program
-// is looked at, too.
+// torn has a message read again in a moment that is not whole: it is being written, or what wrote
+// it is gone. So its program is looked at, too.
 func (x *watch) torn(w *watched) {
 	if w.since.IsZero() {
 		w.since = time.Now()
@@ -173,7 +175,8 @@ func (o *ending) with(s runner.Status) ending {
 	return done
 }
 
-// finish puts jobs whose program is over back on their queue, all in one call, and removes the messages after that.
+// finish puts jobs whose program is over back on their queue, all in one call, and removes the
+// messages after that.
 func (x *watch) finish(ctx context.Context, over []ending) error {
 	if len(over) == 0 {
 		return nil

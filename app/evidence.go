@@ -35,7 +35,8 @@ const tailBytes = 2048
 // evidence keeps what helps to find the cause of a failure. What cannot be read is left out.
 func (k *Kind) evidence(ctx context.Context, s *sheet) json.RawMessage {
 	ev := Evidence{
-		Attempt: s.job.Attempt, Command: s.argv(), Host: k.cfg.Host.ID(), Folder: s.dir, Usage: s.usage(), Logs: map[string]string{},
+		Attempt: s.job.Attempt, Command: s.argv(), Host: k.cfg.Host.ID(), Folder: s.dir, Usage: s.usage(),
+		Logs: map[string]string{},
 	}
 	if e := s.notes.End; e != nil {
 		ev.ExitCode, ev.Signal, ev.NotStarted = &e.Code, e.Signal, e.NotStarted
@@ -66,8 +67,8 @@ type Usage struct {
 	Written int64        `json:"written,omitempty"` // bytes that went to disks
 }
 
-// usage returns what the program has used, as far as anybody knows: its wrapper tells the processor time, and the host
-// the rest if the program ended while this process looked on.
+// usage returns what the program has used, as far as anybody knows: its wrapper tells the processor
+// time, and the host the rest if the program ended while this process looked on.
 func (s *sheet) usage() *Usage {
 	switch u, e := s.notes.Usage, s.notes.End; {
 	case u != nil:

@@ -14,14 +14,15 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A job that is canceled while it is archived ends at once, wherever it stands; after a crash there may be no worker
-// that knows what was copied already. Copies for the service's own archive lie in one folder until they are published,
-// where they are found by their names. Of copies in a folder of the user's a note is made before the first one, which
-// goes when nothing but the published files is left. Whoever finds either of a job that has ended takes the copies away. So it
-// is with the folder that is made to see whether the user's can be written.
+// A job that is canceled while it is archived ends at once, wherever it stands; after a crash there
+// may be no worker that knows what was copied already. Copies for the service's own archive lie in
+// one folder until they are published, where they are found by their names. Of copies in a folder
+// of the user's a note is made before the first one, which goes when nothing but the published
+// files is left. Whoever finds either of a job that has ended takes the copies away. So it is with
+// the folder that is made to see whether the user's can be written.
 
-// notesFolder is the folder of the notes, beside those of the tenants. A note is an empty folder, for that is there or
-// not, with the job's id for its name.
+// notesFolder is the folder of the notes, beside those of the tenants. A note is an empty folder,
+// for that is there or not, with the job's id for its name.
 const notesFolder = ".archiving"
 
 func (k *Kind) note(id job.ID) string { return path.Join(k.cfg.Work, notesFolder, id.String()) }
@@ -41,7 +42,8 @@ func (k *Kind) tidy(ctx context.Context, id job.ID, to string) error {
 			continue
 		}
 		names, err := files.Names(ctx, k.cfg.Files, dir)
-		gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || dir == to && errors.Is(noted, fs.ErrNotExist)
+		gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || dir == to &&
+			errors.Is(noted, fs.ErrNotExist)
 		if err != nil && !gone {
 			left = append(left, err)
 		}

@@ -47,12 +47,12 @@ type landmark struct {
 
 func (k *Kind) border() *border { return &border{k: k, done: map[string]bool{}} }
 
-// fresh is for how long the ground, once looked at, is taken for what it was. Nobody but root and the
-// service's account can make it another.
+// fresh is for how long the ground, once looked at, is taken for what it was. Nobody but root and
+// the service's account can make it another.
 const fresh = time.Second
 
-// A ground is what all steps share of what they compare folders with: to look it up costs a stat for
-// each folder above each of them.
+// A ground is what all steps share of what they compare folders with: to look it up costs a stat
+// for each folder above each of them.
 type ground struct {
 	at   time.Time                // when it was begun
 	own  []landmark               // the service's own places; nil: not looked up yet
@@ -136,7 +136,8 @@ func (k *Kind) way(ctx context.Context, dir string) (way []fs.FileInfo) {
 
 // holds reports whether other is m, or lies in it.
 func (m *landmark) holds(other *landmark) bool {
-	return below(other.real, m.real) || slices.ContainsFunc(other.way, func(at fs.FileInfo) bool { return os.SameFile(at, m.self) })
+	return below(other.real, m.real) || slices.ContainsFunc(other.way,
+		func(at fs.FileInfo) bool { return os.SameFile(at, m.self) })
 }
 
 // crossed returns what is wrong with a real name that is at, in or above a place of the service;
@@ -165,7 +166,8 @@ func (b *border) input(ctx context.Context, tenant string, p place) (string, err
 		return real, err
 	}
 	if what := b.crossed(ctx, real); what != "" {
-		return "", wrong(p, what, "copy what the program needs to a folder of yours; of the service's folders only the results of a job can be named")
+		return "", wrong(p, what, "copy what the program needs to a folder of yours; of the service's folders "+
+			"only the results of a job can be named")
 	}
 	return real, nil
 }
@@ -267,7 +269,8 @@ func (k *Kind) home(ctx context.Context, s *sheet, field, folder string) error {
 	}
 	real, err := files.Real(ctx, k.cfg.Host.Files(), folder)
 	if err == nil && !below(real, dir) {
-		return wrong(place{field, strings.TrimPrefix(folder, s.dir+"/")}, "leads out of the job's folder, to "+real, "give a path beside the input in place, not in it")
+		return wrong(place{field, strings.TrimPrefix(folder, s.dir+"/")}, "leads out of the job's folder, to "+real,
+			"give a path beside the input in place, not in it")
 	}
 	return err
 }

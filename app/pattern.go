@@ -14,7 +14,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// A Pattern is what users write to choose among the files of a folder. The zero Pattern matches nothing.
+// A Pattern is what users write to choose among the files of a folder. The zero Pattern matches
+// nothing.
 type Pattern struct {
 	text     string
 	glob     string
@@ -24,8 +25,8 @@ type Pattern struct {
 	around   *folders       // nil: it remembers nothing
 }
 
-// Patterns come from users, and the work of a match has to have a bound: alternatives in braces multiply, and so do
-// repetitions of a regular expression.
+// Patterns come from users, and the work of a match has to have a bound: alternatives in braces
+// multiply, and so do repetitions of a regular expression.
 const (
 	maxPattern      = 1000   // bytes
 	maxAlternatives = 256    // globs without braces that a glob stands for
@@ -34,10 +35,10 @@ const (
 
 // ParsePattern reads a pattern, which is a glob or, with re: before it, a regular expression.
 //
-// In a glob, * and ? match anything but a slash, ** any number of folders, [a-z] and [!a-z] one character, {a,b} one
-// of the alternatives; a backslash takes the meaning from the next character. A glob without a slash matches a name
-// in any folder. One with a slash counts from the folder at the top: /logs and ./logs are the logs there. A slash at
-// the end says nothing.
+// In a glob, * and ? match anything but a slash, ** any number of folders, [a-z] and [!a-z] one
+// character, {a,b} one of the alternatives; a backslash takes the meaning from the next character.
+// A glob without a slash matches a name in any folder. One with a slash counts from the folder at
+// the top: /logs and ./logs are the logs there. A slash at the end says nothing.
 //
 // A regular expression (Go's syntax) has to match the whole path, slashes included.
 //
@@ -60,7 +61,8 @@ func (p *Pattern) compile() error {
 	if err != nil {
 		return err
 	}
-	// The longest match is the whole path if any match is. Anchors around the text could be undone by the text.
+	// The longest match is the whole path if any match is. Anchors around the text could be undone
+	// by the text.
 	re.Longest()
 	p.expr = re
 	return nil
@@ -72,7 +74,8 @@ func checkPattern(text string) (Pattern, error) {
 		return Pattern{}, job.Errorf(job.Invalid, "pattern %q %s", text, what)
 	}
 	if len(text) > maxPattern {
-		return Pattern{}, job.Errorf(job.Invalid, "a pattern of %d bytes is too long: write several of at most %d", len(text), maxPattern)
+		return Pattern{}, job.Errorf(job.Invalid, "a pattern of %d bytes is too long: write several of at most %d",
+			len(text), maxPattern)
 	}
 	if strings.ContainsRune(text, 0) || !utf8.ValidString(text) {
 		return invalid("holds a NUL or bytes that are not UTF-8: write ? or * in their place")
@@ -83,7 +86,8 @@ func checkPattern(text string) (Pattern, error) {
 		}
 		re, err := syntax.Parse(expr, syntax.Perl)
 		if wrong := (*syntax.Error)(nil); errors.As(err, &wrong) {
-			return invalid("is no regular expression, " + wrong.Error() + ": correct it, or leave out re: if you mean a glob")
+			return invalid("is no regular expression, " + wrong.Error() +
+				": correct it, or leave out re: if you mean a glob")
 		} else if err != nil {
 			return invalid(err.Error())
 		}
@@ -120,7 +124,8 @@ func checkPattern(text string) (Pattern, error) {
 	return Pattern{text: text, glob: glob, anchored: anchored, work: work}, nil
 }
 
-// workOf returns how many instructions a regular expression is compiled to, about; more than maxWork where there are more.
+// workOf returns how many instructions a regular expression is compiled to, about; more than
+// maxWork where there are more.
 func workOf(re *syntax.Regexp) int {
 	work := 2 + len(re.Rune)/32 // a class has many ranges
 	if re.Op == syntax.OpLiteral {
@@ -156,8 +161,8 @@ func alternatives(glob string) int {
 	return all
 }
 
-// Match reports whether a path, relative to the folder and clean, is meant. A pattern that matches a folder means all
-// that is below it, too.
+// Match reports whether a path, relative to the folder and clean, is meant. A pattern that matches
+// a folder means all that is below it, too.
 func (p Pattern) Match(name string) bool {
 	if p.names(name) {
 		return true

@@ -8,15 +8,16 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Bounds of all patterns of an archive together. They bound the memory for them, and the work for each byte of the path
-// of a file that a program left.
+// Bounds of all patterns of an archive together. They bound the memory for them, and the work for
+// each byte of the path of a file that a program left.
 const (
 	maxPatterns     = 1000
 	maxPatternBytes = 64 << 10
 	maxPatternWork  = 2 * maxWork
 )
 
-// patternsOf reads the patterns of an archive, ready for one goroutine that matches the paths of a tree.
+// patternsOf reads the patterns of an archive, ready for one goroutine that matches the paths of a
+// tree.
 func patternsOf(a *job.Archive) (p patterns, err error) {
 	if p, err = checkPatterns(a); err != nil {
 		return p, err
@@ -32,7 +33,8 @@ func patternsOf(a *job.Archive) (p patterns, err error) {
 	return p, nil
 }
 
-// checkPatterns reads the patterns of an archive without what costs; they do not match. Its error is a [job.SpecError].
+// checkPatterns reads the patterns of an archive without what costs; they do not match. Its error
+// is a [job.SpecError].
 func checkPatterns(a *job.Archive) (p patterns, err error) {
 	var problems []job.Problem
 	number, bytes := len(a.Include)+len(a.Exclude)+len(a.Required), 0
@@ -43,7 +45,8 @@ func checkPatterns(a *job.Archive) (p patterns, err error) {
 	}
 	if number > maxPatterns || bytes > maxPatternBytes {
 		return p, &job.SpecError{Problems: []job.Problem{{
-			Path: "archive", Value: fmt.Sprintf("%d patterns of %d bytes", number, bytes), What: "are too many patterns",
+			Path: "archive", Value: fmt.Sprintf("%d patterns of %d bytes", number, bytes),
+			What:   "are too many patterns",
 			Remedy: fmt.Sprintf("keep to %d of %d bytes, such as by folders or *", maxPatterns, maxPatternBytes),
 		}}}
 	}
@@ -54,14 +57,16 @@ func checkPatterns(a *job.Archive) (p patterns, err error) {
 			if err != nil {
 				why, _ := strings.CutPrefix(err.Error(), fmt.Sprintf("pattern %q ", text))
 				what, remedy, _ := strings.Cut(why, ": ")
-				problems = append(problems, job.Problem{Path: fmt.Sprintf("archive.%s[%d]", field, i), Value: text, What: what, Remedy: remedy})
+				problems = append(problems,
+					job.Problem{Path: fmt.Sprintf("archive.%s[%d]", field, i), Value: text, What: what, Remedy: remedy})
 			}
 			read = append(read, one)
 			work += one.work
 		}
 		return read
 	}
-	p.include, p.exclude, p.required = read("include", a.Include), read("exclude", a.Exclude), read("required", a.Required)
+	p.include, p.exclude, p.required = read("include", a.Include), read("exclude", a.Exclude),
+		read("required", a.Required)
 	if work > maxPatternWork {
 		problems = append(problems, job.Problem{
 			Path: "archive", What: "has patterns that are too much work for each file",
@@ -74,8 +79,9 @@ func checkPatterns(a *job.Archive) (p patterns, err error) {
 	return p, nil
 }
 
-// Folders are what a pattern remembers of the folders around the path that it matched last, each in the one before.
-// What a folder matches all below it does: of each path of a tree only the last name is new.
+// Folders are what a pattern remembers of the folders around the path that it matched last, each in
+// the one before. What a folder matches all below it does: of each path of a tree only the last
+// name is new.
 type folders struct{ last []folderMatch }
 
 type folderMatch struct {

@@ -15,8 +15,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// stageJob puts beside the inputs what the launch needs: the script, and the folders of the logs. A program that cannot be
-// started is told before it is launched, where that can be seen.
+// stageJob puts beside the inputs what the launch needs: the script, and the folders of the logs. A
+// program that cannot be started is told before it is launched, where that can be seen.
 func (k *Kind) stageJob(ctx context.Context, s *sheet, _ recorder) engine.Outcome {
 	fsys := k.cfg.Host.Files()
 	for field, name := range map[string]string{"stdout": s.spec.Stdout, "stderr": s.spec.Stderr} {
@@ -40,7 +40,8 @@ func (k *Kind) stageJob(ctx context.Context, s *sheet, _ recorder) engine.Outcom
 	if s.spec.Script != "" {
 		o := files.PutOptions{Mode: 0o700, NoSync: true}
 		if err := fsys.Put(ctx, path.Join(s.dir, scriptFile), strings.NewReader(s.spec.Script), o); err != nil {
-			return k.trouble(ctx, job.StagingFailed, "write the script", k.full(ctx, k.workRoom(s, int64(len(s.spec.Script))), err))
+			return k.trouble(ctx, job.StagingFailed, "write the script",
+				k.full(ctx, k.workRoom(s, int64(len(s.spec.Script))), err))
 		}
 		crash.At("stage.script")
 	}
@@ -66,7 +67,8 @@ func (k *Kind) makeWay(ctx context.Context, name string) error {
 	return nil
 }
 
-// startable returns why the program cannot be started. What is looked up in the system's PATH is left to its shell.
+// startable returns why the program cannot be started. What is looked up in the system's PATH is
+// left to its shell.
 func (k *Kind) startable(ctx context.Context, s *sheet) error {
 	name, shown := path.Join(s.dir, scriptFile), "script"
 	if s.spec.Script == "" {
@@ -85,7 +87,8 @@ func (k *Kind) startable(ctx context.Context, s *sheet) error {
 	info, err := fsys.Stat(ctx, name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !path.IsAbs(shown):
-		return fmt.Errorf("command: there is no %s in the job's folder: give it as an input, or the absolute path of a program of the system", shown)
+		return fmt.Errorf("command: there is no %s in the job's folder: give it as an input, or the absolute "+
+			"path of a program of the system", shown)
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("command: there is no %s: correct the path", shown)
 	case err != nil:
@@ -93,25 +96,30 @@ func (k *Kind) startable(ctx context.Context, s *sheet) error {
 	case info.IsDir():
 		return fmt.Errorf("command: %s is a folder: give the path of a program", shown)
 	case info.Mode()&0o111 == 0:
-		return fmt.Errorf("command: %s may not be executed: make it executable (chmod +x), or name its interpreter before it, such as [python3, %s]", shown, shown)
+		return fmt.Errorf("command: %s may not be executed: make it executable (chmod +x), or name its "+
+			"interpreter before it, such as [python3, %s]", shown, shown)
 	}
 	interpreter, ok := k.interpreter(ctx, name)
 	if !ok {
 		return nil
 	}
 	if !path.IsAbs(interpreter) {
-		return fmt.Errorf("%s: its first line asks for the interpreter %q, which is no absolute path: write one such as #!/bin/sh or #!/usr/bin/env python3", shown, interpreter)
+		return fmt.Errorf("%s: its first line asks for the interpreter %q, which is no absolute path: write one "+
+			"such as #!/bin/sh or #!/usr/bin/env python3", shown, interpreter)
 	}
 	if _, err := fsys.Stat(ctx, strings.TrimSuffix(interpreter, "\r")); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s: its first line asks for the interpreter %q, which is not there: correct the line", shown, interpreter)
+		return fmt.Errorf("%s: its first line asks for the interpreter %q, which is not there: correct the line",
+			shown, interpreter)
 	}
 	if strings.HasSuffix(interpreter, "\r") {
-		return fmt.Errorf("%s: its first line ends in a carriage return, so the interpreter %q is not found: save it with the line ends of Unix", shown, interpreter)
+		return fmt.Errorf("%s: its first line ends in a carriage return, so the interpreter %q is not found: "+
+			"save it with the line ends of Unix", shown, interpreter)
 	}
 	return nil
 }
 
-// interpreter returns what the first line of a program asks for, if it is a script. Linux looks at 256 bytes.
+// interpreter returns what the first line of a program asks for, if it is a script. Linux looks at
+// 256 bytes.
 func (k *Kind) interpreter(ctx context.Context, name string) (string, bool) {
 	f, err := k.cfg.Host.Files().Open(ctx, name)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// processInputs resolves the spec: it sees that every input is there and readable and that the archive can be written,
-// before anything is copied, and makes the job's folder.
+// processInputs resolves the spec: it sees that every input is there and readable and that the
+// archive can be written, before anything is copied, and makes the job's folder.
 func (k *Kind) processInputs(ctx context.Context, s *sheet, _ recorder) engine.Outcome {
 	if err := k.check(s); err != nil {
 		return engine.Fail(job.Entry{Code: job.InvalidDefinition, Message: err.Error()})
@@ -73,7 +73,8 @@ func (k *Kind) processInputs(ctx context.Context, s *sheet, _ recorder) engine.O
 	return o
 }
 
-// spread makes a folder of jobs' folders, once in the life of the process. Whoever makes one in it makes it too.
+// spread makes a folder of jobs' folders, once in the life of the process. Whoever makes one in it
+// makes it too.
 func (k *Kind) spread(ctx context.Context, fsys files.FS, dir string) {
 	if _, done := k.spreads.LoadOrStore(dir, true); !done {
 		files.Spread(ctx, fsys, dir) //nolint:errcheck // a hint
@@ -129,8 +130,8 @@ func trespass(err error) bool {
 	return ok
 }
 
-// look sees that an input can be read, as far as that can be seen without reading it, and how large it is; below 0: that
-// is not known.
+// look sees that an input can be read, as far as that can be seen without reading it, and how large
+// it is; below 0: that is not known.
 func (k *Kind) look(ctx context.Context, in job.Input) (Size, error) {
 	if source := k.source(in.From); source != nil {
 		bytes, err := source.Stat(ctx, in.From)
@@ -152,7 +153,8 @@ func (k *Kind) look(ctx context.Context, in job.Input) (Size, error) {
 		}
 		return Size{1, info.Size(), info.Size() - files.Allocated(info)}, k.readable(ctx, from)
 	case in.SHA256 != "":
-		return Size{}, job.Errorf(job.Invalid, "it is a folder, and sha256 is the sum of a file: remove sha256, or name a file")
+		return Size{}, job.Errorf(job.Invalid,
+			"it is a folder, and sha256 is the sum of a file: remove sha256, or name a file")
 	}
 	var size Size
 	err = files.Tree(ctx, k.cfg.Files, from, func(e files.Entry) error {
@@ -172,7 +174,8 @@ func (k *Kind) look(ctx context.Context, in job.Input) (Size, error) {
 	return size, err
 }
 
-// dangling returns err, or where the input is a link that is there and leads nowhere an error that says so.
+// dangling returns err, or where the input is a link that is there and leads nowhere an error that
+// says so.
 func (k *Kind) dangling(ctx context.Context, from string, err error) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -192,8 +195,8 @@ func (k *Kind) readable(ctx context.Context, name string) error {
 	return f.Close()
 }
 
-// writable sees that the folder the user named for the archive can take it, before a program runs for hours. It returns
-// nil if it can.
+// writable sees that the folder the user named for the archive can take it, before a program runs
+// for hours. It returns nil if it can.
 func (k *Kind) writable(ctx context.Context, border *border, s *sheet) *engine.Outcome {
 	a := s.spec.Archive
 	if a.To == "" || a.On == job.ArchiveNever {
@@ -207,7 +210,9 @@ func (k *Kind) writable(ctx context.Context, border *border, s *sheet) *engine.O
 	}
 	manifest := path.Join(s.to, ManifestFile)
 	if _, err := k.cfg.Files.Stat(ctx, manifest); err == nil && !a.Overwrite {
-		o = engine.Fail(job.Entry{Code: job.ArchiveExists, Message: fmt.Sprintf("archive.to: %s is there already, so the folder holds the archive of another job", manifest)})
+		o = engine.Fail(job.Entry{Code: job.ArchiveExists,
+			Message: fmt.Sprintf("archive.to: %s is there already, so the folder holds the archive of another job",
+				manifest)})
 		return &o
 	}
 	if err := k.try(ctx, border, s); err != nil {
@@ -217,8 +222,8 @@ func (k *Kind) writable(ctx context.Context, border *border, s *sheet) *engine.O
 	return nil
 }
 
-// try makes a folder where the copies of an archive will lie, and removes it. It is noted meanwhile, as copies are: after a
-// crash here the job may be canceled before it is run again.
+// try makes a folder where the copies of an archive will lie, and removes it. It is noted
+// meanwhile, as copies are: after a crash here the job may be canceled before it is run again.
 func (k *Kind) try(ctx context.Context, border *border, s *sheet) error {
 	notes, note := k.cfg.Host.Files(), k.note(s.job.ID)
 	if err := notes.Mkdir(ctx, note); err != nil {

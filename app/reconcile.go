@@ -18,13 +18,14 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A Report compares what a host knows of jobs with the rows of the database, which may have been restored to an earlier
-// point in time.
+// A Report compares what a host knows of jobs with the rows of the database, which may have been
+// restored to an earlier point in time.
 type Report struct {
-	Machine string   `json:"machine"`
-	Agree   int      `json:"agree"`            // jobs of which the host knows nothing that their rows do not
-	Behind  []Found  `json:"behind"`           // jobs whose rows know less than the host
-	Unknown []Found  `json:"unknown"`          // what belongs to no job of the database, or runs for one that has ended there
+	Machine string  `json:"machine"`
+	Agree   int     `json:"agree"`  // jobs of which the host knows nothing that their rows do not
+	Behind  []Found `json:"behind"` // jobs whose rows know less than the host
+	// what belongs to no job of the database, or runs for one that has ended there
+	Unknown []Found  `json:"unknown"`
 	Unread  []string `json:"unread,omitempty"` // what could not be looked at, and why: nothing of it was compared
 }
 
@@ -75,8 +76,9 @@ const (
 // looked is how many rows are looked up at once.
 const looked = 500
 
-// Compare asks the host what it knows, of the newest jobs, about so many, or of all for 0, and compares it with the rows. It
-// changes nothing. A job that moves meanwhile counts as agreed: whoever has it in hand asks for itself.
+// Compare asks the host what it knows, of the newest jobs, about so many, or of all for 0, and
+// compares it with the rows. It changes nothing. A job that moves meanwhile counts as agreed:
+// whoever has it in hand asks for itself.
 func (k *Kind) Compare(ctx context.Context, rows store.Reader, newest int) (Report, error) {
 	rep := Report{Machine: k.cfg.Host.ID(), Behind: []Found{}, Unknown: []Found{}}
 	known, err := k.known(ctx, newest, &rep)
@@ -103,8 +105,8 @@ func (k *Kind) Compare(ctx context.Context, rows store.Reader, newest int) (Repo
 	return rep, nil
 }
 
-// known lists the jobs that the host knows, by their folders, results, messages and marks, in the order in which they
-// were made. What is only archived counts when all are asked for.
+// known lists the jobs that the host knows, by their folders, results, messages and marks, in the
+// order in which they were made. What is only archived counts when all are asked for.
 func (k *Kind) known(ctx context.Context, newest int, rep *Report) ([]Found, error) {
 	all := map[job.ID]*Found{}
 	of := func(id job.ID) *Found {
@@ -118,7 +120,8 @@ func (k *Kind) known(ctx context.Context, newest int, rep *Report) ([]Found, err
 		return nil, err
 	}
 	if newest == 0 {
-		if err := rep.tenants(ctx, k.cfg.Files.List, k.cfg.Archive, func(id job.ID, at string) { of(id).Results = at }); err != nil {
+		if err := rep.tenants(ctx, k.cfg.Files.List, k.cfg.Archive,
+			func(id job.ID, at string) { of(id).Results = at }); err != nil {
 			return nil, err
 		}
 	}
@@ -150,7 +153,8 @@ func (k *Kind) known(ctx context.Context, newest int, rep *Report) ([]Found, err
 }
 
 // tenants calls each for the folders <root>/<tenant>/<job>.
-func (r *Report) tenants(ctx context.Context, list func(context.Context, string) ([]fs.FileInfo, error), root string, each func(job.ID, string)) error {
+func (r *Report) tenants(ctx context.Context, list func(context.Context, string) ([]fs.FileInfo, error),
+	root string, each func(job.ID, string)) error {
 	all, err := list(ctx, root)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -225,7 +229,8 @@ func (k *Kind) compare(ctx context.Context, rows store.Reader, known []Found, re
 	return nil
 }
 
-// differs asks the host for what it knows of a job beyond its row, and reports whether that is anything.
+// differs asks the host for what it knows of a job beyond its row, and reports whether that is
+// anything.
 func (k *Kind) differs(ctx context.Context, f *Found) (bool, error) {
 	row, marked := f.row, f.Program == Cleaned
 	key := runner.Key{Job: f.Job}
@@ -236,10 +241,12 @@ func (k *Kind) differs(ctx context.Context, f *Found) (bool, error) {
 		f.Name, f.State = row.Name, row.State
 		key.Launch = row.Launch
 	}
-	if row == nil && f.Folder == "" && f.Results == "" && f.spool == nil || row != nil && row.State.Terminal() && f.Folder == "" {
+	if row == nil && f.Folder == "" && f.Results == "" && f.spool == nil || row != nil && row.State.Terminal() &&
+		f.Folder == "" {
 		return false, nil // its mark alone: it was deleted, or all is well
 	}
-	past, err := k.cfg.Runner.Past(ctx, key, cmp.Or(f.Folder, path.Join(k.cfg.Work, f.Job.String()))) // else the mark alone
+	// else the mark alone
+	past, err := k.cfg.Runner.Past(ctx, key, cmp.Or(f.Folder, path.Join(k.cfg.Work, f.Job.String())))
 	if err != nil {
 		return false, err
 	}
@@ -308,8 +315,9 @@ func (k *Kind) probe(ctx context.Context, list []Found) error {
 	return nil
 }
 
-// EndUnknown ends what is left of a program that no job of the database stands for, and removes its folder and messages, and
-// copies that were not published; of a job that has ended there, its program alone. Results in an archive stay.
+// EndUnknown ends what is left of a program that no job of the database stands for, and removes its
+// folder and messages, and copies that were not published; of a job that has ended there, its
+// program alone. Results in an archive stay.
 func (k *Kind) EndUnknown(ctx context.Context, f *Found) error {
 	for _, open := range f.open {
 		fate, err := k.cfg.Runner.Settle(ctx, open, f.Folder)
@@ -350,8 +358,8 @@ func (k *Kind) EndUnknown(ctx context.Context, f *Found) error {
 	return nil
 }
 
-// UpToDate reports whether a row has caught up with what was found: the machine's watcher has a program that runs, and what
-// was over has been taken in.
+// UpToDate reports whether a row has caught up with what was found: the machine's watcher has a
+// program that runs, and what was over has been taken in.
 func (f *Found) UpToDate(j *job.Job) bool {
 	switch {
 	case j.State.Terminal() || f.Program != Cleaned && j.Attempt > f.Attempt:

@@ -27,8 +27,8 @@ type sheet struct {
 	published bool // its results are there
 }
 
-// Resolved is the resolved spec of a program: the spec with its defaults, and what its macros stand for where that does
-// not follow from the job.
+// Resolved is the resolved spec of a program: the spec with its defaults, and what its macros stand
+// for where that does not follow from the job.
 type Resolved struct {
 	job.Spec
 	Folder  string            `json:"folder"`
@@ -131,7 +131,8 @@ func (k *Kind) target(s *sheet) error {
 		return fmt.Errorf("archive.to: %w", err)
 	}
 	if strings.HasPrefix(s.to+"/", s.dir+"/") {
-		return job.Errorf(job.Invalid, "archive.to %s lies in the job's own folder, which is removed: name another folder", s.to)
+		return job.Errorf(job.Invalid, "archive.to %s lies in the job's own folder, which is removed: name "+
+			"another folder", s.to)
 	}
 	return nil
 }
@@ -240,20 +241,23 @@ func (s *sheet) program() string {
 	return path.Base(s.spec.Command[0])
 }
 
-// inside returns the absolute name of a file in the job's folder. Macros may have made anything of what was checked when
-// the job was submitted.
+// inside returns the absolute name of a file in the job's folder. Macros may have made anything of
+// what was checked when the job was submitted.
 func (s *sheet) inside(field, name string) (string, error) {
 	full := path.Join(s.dir, name)
 	switch own := path.Join(s.dir, runner.Folder); {
 	case path.IsAbs(name), !strings.HasPrefix(full, s.dir+"/"):
-		return "", job.Errorf(job.Invalid, "%s (%s): leaves the job's folder: give a relative path without ..", field, name)
+		return "", job.Errorf(job.Invalid, "%s (%s): leaves the job's folder: give a relative path without ..",
+			field, name)
 	case full == own || strings.HasPrefix(full, own+"/"):
-		return "", job.Errorf(job.Invalid, "%s (%s): lies in %s, which is Pawl's own: give another path", field, name, runner.Folder)
+		return "", job.Errorf(job.Invalid, "%s (%s): lies in %s, which is Pawl's own: give another path", field,
+			name, runner.Folder)
 	}
 	return full, nil
 }
 
-// Places returns the folder of a job and that of its archive, once PROCESSING_INPUTS has chosen them.
+// Places returns the folder of a job and that of its archive, once PROCESSING_INPUTS has chosen
+// them.
 func Places(j *job.Job) (folder, results string) {
 	var r Resolved
 	if json.Unmarshal(j.Resolved, &r) != nil {

@@ -22,8 +22,8 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// A stock tells what was staged, by the names of files in the job's folder: as they were before the program could
-// change them.
+// A stock tells what was staged, by the names of files in the job's folder: as they were before the
+// program could change them.
 type stock map[string]stamp
 
 type stamp struct {
@@ -34,8 +34,8 @@ type stamp struct {
 	Link     string    `json:"link,omitempty"` // it is a link to this, and the rest says nothing
 }
 
-// asStaged reports whether an entry of the job's folder is what was staged there: still that link, or that file with that
-// content. top is the job's folder.
+// asStaged reports whether an entry of the job's folder is what was staged there: still that link,
+// or that file with that content. top is the job's folder.
 func (k *Kind) asStaged(ctx context.Context, s stock, top string, e files.Entry) bool {
 	was, ok := s[e.Name]
 	fsys := k.cfg.Host.Files()
@@ -56,7 +56,8 @@ func (k *Kind) asStaged(ctx context.Context, s stock, top string, e files.Entry)
 	}
 	number, changed := files.Identity(e.Info)
 	switch {
-	case e.Err != nil, !e.Info.Mode().IsRegular(), e.Info.Size() != was.Size, !e.Info.ModTime().Equal(was.Modified), number != was.Number:
+	case e.Err != nil, !e.Info.Mode().IsRegular(), e.Info.Size() != was.Size, !e.Info.ModTime().Equal(was.Modified),
+		number != was.Number:
 		return false
 	case changed.Equal(was.Changed):
 		return true
@@ -65,7 +66,8 @@ func (k *Kind) asStaged(ctx context.Context, s stock, top string, e files.Entry)
 	return err == nil && same
 }
 
-// describedFile is where the stock is kept, in the job's folder, beside the resolved spec for people who look there.
+// describedFile is where the stock is kept, in the job's folder, beside the resolved spec for
+// people who look there.
 const describedFile = runner.Folder + "/job.json"
 
 // mostDescribed is how large that file may be, in bytes: enough for 300,000 inputs.
@@ -120,7 +122,8 @@ func (g *stager) mkdir(ctx context.Context, field, name string, mode fs.FileMode
 	return files.Mkdir(ctx, dst, name, mode)
 }
 
-// stageInputs puts the inputs into the job's folder. Each file appears whole; done again, it is copied again.
+// stageInputs puts the inputs into the job's folder. Each file appears whole; done again, it is
+// copied again.
 func (k *Kind) stageInputs(ctx context.Context, s *sheet, _ recorder) engine.Outcome {
 	var r Resolved
 	if err := json.Unmarshal(s.job.Resolved, &r); err != nil {
@@ -146,9 +149,11 @@ func (k *Kind) stageInputs(ctx context.Context, s *sheet, _ recorder) engine.Out
 		}
 		if errors.Is(err, syscall.ENOSPC) {
 			g.takeBack(ctx)
-			if size, fits := into.fits(ctx); !fits { // it would wait in vain, and with it all for whom it closes the line
+			// it would wait in vain, and with it all for whom it closes the line
+			if size, fits := into.fits(ctx); !fits {
 				return engine.Fail(job.Entry{Code: job.FilesystemFull, Message: fmt.Sprintf(
-					"%s: the inputs have %d bytes, and on the file system of %s there would be room for %d at most", nameOf(in), into.need, into.root, size)})
+					"%s: the inputs have %d bytes, and on the file system of %s there would be room for %d at most",
+					nameOf(in), into.need, into.root, size)})
 			}
 		}
 		err = k.full(ctx, into, err)
@@ -173,12 +178,14 @@ func (k *Kind) stageInputs(ctx context.Context, s *sheet, _ recorder) engine.Out
 	}
 	b, err := json.Marshal(described{
 		Resolved: s.job.Resolved,
-		Staged:   slices.SortedFunc(maps.Values(g.list), func(a, b stamp) int { return strings.Compare(a.Name, b.Name) }),
+		Staged: slices.SortedFunc(maps.Values(g.list),
+			func(a, b stamp) int { return strings.Compare(a.Name, b.Name) }),
 	})
 	if err != nil {
 		return engine.Fail(job.Entry{Code: job.InternalError, Message: err.Error()})
 	}
-	if err := k.cfg.Host.Files().Put(ctx, path.Join(s.dir, describedFile), bytes.NewReader(b), files.PutOptions{Mode: 0o600, NoSync: true}); err != nil {
+	if err := k.cfg.Host.Files().Put(ctx, path.Join(s.dir, describedFile), bytes.NewReader(b),
+		files.PutOptions{Mode: 0o600, NoSync: true}); err != nil {
 		return k.trouble(ctx, job.StagingFailed, "write the job's description", k.full(ctx, k.workRoom(s, 0), err))
 	}
 	crash.At("stage.listed")
@@ -189,7 +196,8 @@ func (k *Kind) stageInputs(ctx context.Context, s *sheet, _ recorder) engine.Out
 	return o
 }
 
-// takeBack removes what was copied. Who waits takes no room from others, who may then go on, while all would hold a part of what they need.
+// takeBack removes what was copied. Who waits takes no room from others, who may then go on, while
+// all would hold a part of what they need.
 func (g *stager) takeBack(ctx context.Context) {
 	for name, f := range g.list {
 		at := path.Join(g.dir, name)
@@ -301,7 +309,8 @@ func (g *stager) input(ctx context.Context, i int, from, real, to string) error 
 	case in.InPlace:
 		linker, ok := dst.(files.Linker)
 		if !ok {
-			return job.Errorf(job.Invalid, "in_place: the system has no symbolic links: remove in_place, and it is copied")
+			return job.Errorf(job.Invalid,
+				"in_place: the system has no symbolic links: remove in_place, and it is copied")
 		}
 		g.list[name] = stamp{archived: archived{fileName: named(name)}, Link: from}
 		return linker.Symlink(ctx, from, to)
@@ -330,8 +339,8 @@ func (g *stager) input(ctx context.Context, i int, from, real, to string) error 
 	})
 }
 
-// link makes in the job's folder what is a link to a folder of the same input, which is staged at to and called name. Of what else
-// is without content it returns the error.
+// link makes in the job's folder what is a link to a folder of the same input, which is staged at
+// to and called name. Of what else is without content it returns the error.
 func (g *stager) link(ctx context.Context, e files.Entry, to, name string) error {
 	l, ok := errors.AsType[*files.LinkError](e.Err)
 	dst, can := g.cfg.Host.Files().(files.Linker)
@@ -346,12 +355,14 @@ func (g *stager) link(ctx context.Context, e files.Entry, to, name string) error
 	return dst.Symlink(ctx, target, path.Join(to, e.Name))
 }
 
-// regular refuses an input that is neither a file nor a folder. It is not opened: that alone may wait for ever, or move a device.
+// regular refuses an input that is neither a file nor a folder. It is not opened: that alone may
+// wait for ever, or move a device.
 func regular(name string, info fs.FileInfo) error {
 	if info.Mode().IsRegular() {
 		return nil
 	}
-	return job.Errorf(job.Invalid, "%s is not a regular file but %s: give a file or a folder, or set in_place, and the program gets a link to it", name, typeName(info.Mode()))
+	return job.Errorf(job.Invalid, "%s is not a regular file but %s: give a file or a folder, or set in_place, "+
+		"and the program gets a link to it", name, typeName(info.Mode()))
 }
 
 // changedError says that an input is not what its sum says.
@@ -363,11 +374,13 @@ func (e *changedError) Error() string {
 
 // file copies a file of an input to a name in the job's folder, and notes it.
 func (g *stager) file(ctx context.Context, from, to, name, want string) error {
-	c, err := files.Copy(ctx, g.cfg.Host.Files(), to, g.cfg.Files, from, files.CopyOptions{Progress: g.move, Whole: want != ""})
+	c, err := files.Copy(ctx, g.cfg.Host.Files(), to, g.cfg.Files, from,
+		files.CopyOptions{Progress: g.move, Whole: want != ""})
 	return g.noted(ctx, to, name, want, c, err)
 }
 
-// noted notes a file that was copied, unless err says that it was not. Its content must have the digest want, unless that is empty.
+// noted notes a file that was copied, unless err says that it was not. Its content must have the
+// digest want, unless that is empty.
 func (g *stager) noted(ctx context.Context, to, name, want string, c files.Copied, err error) error {
 	if err != nil {
 		return err
@@ -381,7 +394,8 @@ func (g *stager) noted(ctx context.Context, to, name, want string, c files.Copie
 		return err
 	}
 	number, changed := files.Identity(made)
-	g.list[name] = stamp{archived: archivedAs(name, c, made), Modified: made.ModTime().UTC(), Number: number, Changed: changed}
+	g.list[name] = stamp{archived: archivedAs(name, c, made), Modified: made.ModTime().UTC(), Number: number,
+		Changed: changed}
 	return nil
 }
 

@@ -14,8 +14,8 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// submit launches the program. The intent is durable before the host is touched; a run that finds an intent without
-// an outcome settles it first, so that no attempt is launched twice.
+// submit launches the program. The intent is durable before the host is touched; a run that finds
+// an intent without an outcome settles it first, so that no attempt is launched twice.
 func (k *Kind) submit(ctx context.Context, r *engine.Run, s *sheet) engine.Outcome {
 	if r.Job.Live {
 		fate, err := k.cfg.Runner.Settle(ctx, key(&r.Job), s.dir)
@@ -32,7 +32,8 @@ func (k *Kind) submit(ctx context.Context, r *engine.Run, s *sheet) engine.Outco
 		if r.Job.Wish != "" {
 			return engine.Back().Set(job.Patch{Over: true})
 		}
-		if err := r.Record(ctx, job.Entry{Message: "the launch before was not started"}, job.Patch{Over: true}, nil); err != nil {
+		if err := r.Record(ctx, job.Entry{Message: "the launch before was not started"}, job.Patch{Over: true},
+			nil); err != nil {
 			return engine.Back()
 		}
 	}
@@ -70,10 +71,12 @@ func (k *Kind) submit(ctx context.Context, r *engine.Run, s *sheet) engine.Outco
 		case errors.Is(err, runner.ErrArmed):
 			try-- // revoked by somebody whom the row has forgotten: the next number may be free
 		case job.KindOf(err) != job.Unavailable || try == launchTries:
-			return engine.Retry(job.Entry{Code: job.LaunchFailed, Message: "launch: " + err.Error()}).Set(job.Patch{Over: true})
+			return engine.Retry(job.Entry{Code: job.LaunchFailed, Message: "launch: " +
+				err.Error()}).Set(job.Patch{Over: true})
 		}
 		// It is revoked, so another launch belongs to the same attempt.
-		if err := r.Record(ctx, job.Entry{Message: "not started: " + err.Error()}, job.Patch{Over: true}, nil); err != nil {
+		if err := r.Record(ctx, job.Entry{Message: "not started: " + err.Error()}, job.Patch{Over: true},
+			nil); err != nil {
 			return engine.Back()
 		}
 	}
@@ -82,7 +85,8 @@ func (k *Kind) submit(ctx context.Context, r *engine.Run, s *sheet) engine.Outco
 // launchTries is how often a launch is tried in one attempt while its host cannot be reached.
 const launchTries = 3
 
-// launched hands the job to the watcher, or ends the program at once when that is what was wished for meanwhile.
+// launched hands the job to the watcher, or ends the program at once when that is what was wished
+// for meanwhile.
 func (k *Kind) launched(ctx context.Context, r *engine.Run, s *sheet, h runner.Handle) engine.Outcome {
 	if r.Job.Wish == job.WishCancel {
 		if err := k.cfg.Runner.Kill(ctx, h, k.cfg.Grace); err != nil {
@@ -94,7 +98,8 @@ func (k *Kind) launched(ctx context.Context, r *engine.Run, s *sheet, h runner.H
 	return engine.Launched(job.Running).Work(s.notes.encode())
 }
 
-// unsettled is the outcome of a launch of which nobody knows whether it runs: the job goes back to be asked again.
+// unsettled is the outcome of a launch of which nobody knows whether it runs: the job goes back to
+// be asked again.
 func (k *Kind) unsettled(ctx context.Context, r *engine.Run, err error) engine.Outcome {
 	if ctx.Err() != nil {
 		return engine.Back()
@@ -107,8 +112,8 @@ func (k *Kind) unsettled(ctx context.Context, r *engine.Run, err error) engine.O
 	return engine.Back().Note("it is not known whether the program was started: "+err.Error(), nil)
 }
 
-// removed reports whether the job's folder was removed, and nothing of it can start any more. Where not even the one above it
-// is there, the file system may just not be mounted.
+// removed reports whether the job's folder was removed, and nothing of it can start any more. Where
+// not even the one above it is there, the file system may just not be mounted.
 func (k *Kind) removed(ctx context.Context, s *sheet) bool {
 	fsys := k.cfg.Host.Files()
 	_, above := fsys.Stat(ctx, path.Dir(s.dir))

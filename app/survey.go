@@ -93,13 +93,15 @@ func cause(err error) string {
 	return err.Error()
 }
 
-// survey looks through the job's folder: everything there but inputs that are as they were staged, and the runner's own.
+// survey looks through the job's folder: everything there but inputs that are as they were staged,
+// and the runner's own.
 func (k *Kind) survey(ctx context.Context, s *sheet) (*leavings, error) {
 	p, err := patternsOf(s.spec.Archive)
 	if err != nil {
 		return nil, err
 	}
-	left, inputs := &leavings{folders: map[string]fs.FileMode{}, required: p.required, met: make([]int, len(p.required))}, k.staged(ctx, s)
+	left, inputs := &leavings{folders: map[string]fs.FileMode{}, required: p.required,
+		met: make([]int, len(p.required))}, k.staged(ctx, s)
 	top, err := files.Resolve(ctx, k.cfg.Host.Files(), s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		top, err = s.dir, nil
@@ -131,7 +133,8 @@ func (k *Kind) survey(ctx context.Context, s *sheet) (*leavings, error) {
 		switch wanted := p.wants(e.Name) || own && !fits(p.exclude, e.Name); {
 		case !wanted:
 		case e.Name == ManifestFile:
-			return fmt.Errorf("%s is the name of the archive's own manifest: let the program write to another name", ManifestFile)
+			return fmt.Errorf("%s is the name of the archive's own manifest: let the program write to another name",
+				ManifestFile)
 		case e.Err != nil:
 			if isLink(e.Err) {
 				left.skip(e.Name, whyNot(e.Err))
@@ -187,8 +190,8 @@ func whyNot(err error) string {
 	return "a link to " + l.Target + ", which " + l.Why
 }
 
-// upload copies what is to be archived into a folder whose name carries the epoch. What is settled will not be written again: no
-// attempt follows, and the job's folder goes.
+// upload copies what is to be archived into a folder whose name carries the epoch. What is settled
+// will not be written again: no attempt follows, and the job's folder goes.
 func (k *Kind) upload(ctx context.Context, s *sheet, left *leavings, settled bool) (*manifest, error) {
 	m := &manifest{Staged: fmt.Sprintf("%s%d", staging(s.job.ID), s.job.Epoch)}
 	if s.own() {
@@ -211,7 +214,8 @@ func (k *Kind) upload(ctx context.Context, s *sheet, left *leavings, settled boo
 		var c files.Copied
 		if err == nil {
 			o := files.CopyOptions{Settled: settled, Progress: move}
-			o.Passing = m.whole() && path.Dir(to) == staged // its name is durable with that of the manifest, which comes last
+			// its name is durable with that of the manifest, which comes last
+			o.Passing = m.whole() && path.Dir(to) == staged
 			c, err = files.Copy(ctx, k.cfg.Files, to, k.cfg.Host.Files(), e.Path, o)
 		}
 		switch {
@@ -245,8 +249,8 @@ func (k *Kind) upload(ctx context.Context, s *sheet, left *leavings, settled boo
 	return m, err
 }
 
-// shelve makes the folder dir for copies, and those above it. Where they get their names one by one, so do the folders, with their
-// modes.
+// shelve makes the folder dir for copies, and those above it. Where they get their names one by
+// one, so do the folders, with their modes.
 func (k *Kind) shelve(ctx context.Context, border *border, s *sheet, m *manifest, left *leavings, dir string) error {
 	at, mode := path.Join(m.folder(s.to), dir), left.folders[dir]
 	if border.done[at] {
@@ -267,8 +271,8 @@ func (k *Kind) shelve(ctx context.Context, border *border, s *sheet, m *manifest
 	return nil
 }
 
-// spoilsOne reports whether a file cannot be archived for a reason of its own: it cannot be read, or the archive cannot have a
-// name, or a file, as long.
+// spoilsOne reports whether a file cannot be archived for a reason of its own: it cannot be read,
+// or the archive cannot have a name, or a file, as long.
 func spoilsOne(err error) bool {
 	if _, ok := errors.AsType[*files.ReadError](err); ok {
 		return files.Alone(err)

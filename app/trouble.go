@@ -15,7 +15,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// TesterSpace is the name of the tester that asks whether so many "bytes" are free on the volume of the folder "path".
+// TesterSpace is the name of the tester that asks whether so many "bytes" are free on the volume of
+// the folder "path".
 const TesterSpace = "space"
 
 // A room is where a step puts files.
@@ -44,15 +45,18 @@ func (k *Kind) resultRoom(ctx context.Context, s *sheet, need int64) room {
 	return room{k.cfg.Files, top, need, "", s.hold()}
 }
 
-// TesterMachine is the name of the tester that asks whether the machine gives Pawl descriptors and processes again.
+// TesterMachine is the name of the tester that asks whether the machine gives Pawl descriptors and
+// processes again.
 const TesterMachine = "machine"
 
-// shortage blocks a job until the machine gives again what it had too little of. It is asked on the machine where that was.
+// shortage blocks a job until the machine gives again what it had too little of. It is asked on the
+// machine where that was.
 func shortage(err error) *job.Block {
 	return &job.Block{Code: job.MachineExhausted, Message: reason(err), Tester: TesterMachine}
 }
 
-// full returns err, and where that says that there is no room on the file system what blocks the job until there is.
+// full returns err, and where that says that there is no room on the file system what blocks the
+// job until there is.
 func (k *Kind) full(ctx context.Context, r room, err error) error {
 	if job.Shortage(err) {
 		return shortage(err)
@@ -63,18 +67,21 @@ func (k *Kind) full(ctx context.Context, r room, err error) error {
 	if _, statErr := r.fs.Stat(ctx, r.root); statErr != nil { // there was not even room for it
 		r.root = files.Volume(ctx, r.fs, r.root)
 	}
-	b := &job.Block{Code: job.FilesystemFull, Message: reason(err), Tester: TesterSpace, Params: map[string]string{"path": r.root}}
+	b := &job.Block{Code: job.FilesystemFull, Message: reason(err), Tester: TesterSpace,
+		Params: map[string]string{"path": r.root}}
 	others := k.copying(r.own) // first: what goes meanwhile counts twice rather than not at all
 	space, known := r.space(ctx)
 	need := roughly(r.need)
 	if known && need > space.Size {
 		need = r.need
 	}
-	// A file system on which there is hardly any room is in everybody's way. Where there is some, and too little for this job,
-	// the others go on. Room that is taken by halves of copies may soon be free.
+	// A file system on which there is hardly any room is in everybody's way. Where there is some,
+	// and too little for this job, the others go on. Room that is taken by halves of copies may
+	// soon be free.
 	if r.system != "" && (!known || space.NoFile || sum(space.Free, others) < reserve(space.Size)) {
 		need = reserve(space.Size)
-		b.Line, b.Params["system"] = job.SystemKey(r.system), r.system // a group closes one line: systems that share a file system have one each
+		// a group closes one line: systems that share a file system have one each
+		b.Line, b.Params["system"] = job.SystemKey(r.system), r.system
 	} else {
 		b.Apart = true
 	}
@@ -107,13 +114,15 @@ func (r room) space(ctx context.Context) (files.Space, bool) {
 // reserve is how much is free on a file system that is not full: a hundredth of it, of 1 to 64 MiB.
 func reserve(size int64) int64 { return min(max(size/100, 1<<20), 64<<20) }
 
-// fits reports whether what is needed would fit into a room in which nothing else is, as far as that can be told; if not, what there is.
+// fits reports whether what is needed would fit into a room in which nothing else is, as far as
+// that can be told; if not, what there is.
 func (r room) fits(ctx context.Context) (size int64, fits bool) {
 	space, known := r.space(ctx)
 	return space.Size, !known || r.need <= space.Size
 }
 
-// roughly returns about n and no less, so that jobs with about the same needs wait together: up to a quarter more, and a mebibyte at least.
+// roughly returns about n and no less, so that jobs with about the same needs wait together: up to
+// a quarter more, and a mebibyte at least.
 func roughly(n int64) int64 {
 	const least = 1 << 20
 	if n <= least {
@@ -133,7 +142,8 @@ func (k *Kind) trouble(ctx context.Context, code job.Code, what string, err erro
 		err = shortage(err)
 	}
 	if b := job.Blocking(err); b != nil {
-		b.Message, b.Machine = what, k.cfg.Host.ID() // it was found out here, and other machines may have other troubles
+		// it was found out here, and other machines may have other troubles
+		b.Message, b.Machine = what, k.cfg.Host.ID()
 		return engine.Block(b)
 	}
 	if errors.Is(err, syscall.EDQUOT) {
@@ -150,7 +160,8 @@ func (k *Kind) faulty(ctx context.Context, code job.Code, err error) engine.Outc
 	return engine.Fail(job.Entry{Code: code, Message: err.Error()})
 }
 
-// reason is why something failed, without the temporary names and repeated paths of a chain of errors.
+// reason is why something failed, without the temporary names and repeated paths of a chain of
+// errors.
 func reason(err error) string {
 	if b, ok := errors.AsType[*job.Block](err); ok {
 		return b.Error()
@@ -173,7 +184,8 @@ func (k *Kind) inputTrouble(ctx context.Context, in job.Input, err error) engine
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		code, what = job.InputMissing, what+" is not there"
-		if at, ok := errors.AsType[*fs.PathError](err); ok && ctx.Err() == nil && (at.Path == in.From || "file://"+at.Path == in.From) {
+		if at, ok := errors.AsType[*fs.PathError](err); ok && ctx.Err() == nil &&
+			(at.Path == in.From || "file://"+at.Path == in.From) {
 			return engine.Retry(job.Entry{Code: code, Message: what})
 		}
 	case errors.Is(err, fs.ErrPermission), isLink(err), job.KindOf(err) == job.Invalid:

@@ -19,9 +19,9 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A Watcher looks after the programs of one machine while no worker has their jobs. It hears of ends from the spool,
-// of wishes from the broker, and of children that died without a word from the host; it makes one change of each end.
-// Two watchers at once do no harm: the rows decide.
+// A Watcher looks after the programs of one machine while no worker has their jobs. It hears of
+// ends from the spool, of wishes from the broker, and of children that died without a word from the
+// host; it makes one change of each end. Two watchers at once do no harm: the rows decide.
 type Watcher struct {
 	kind   *Kind
 	store  store.Reader
@@ -39,16 +39,16 @@ const (
 	lookAgain = 2 * time.Millisecond
 )
 
-// overlap is by how much refresh goes back: where many write, an entry into monitor may be committed after a later one. What
-// takes longer is found by the look at all programs.
+// overlap is by how much refresh goes back: where many write, an entry into monitor may be
+// committed after a later one. What takes longer is found by the look at all programs.
 const overlap = 500 * time.Millisecond
 
-// gather is how far apart refresh is called for hints at least: where many programs are launched, those of a moment are read together,
-// and ends do not wait for it as often.
+// gather is how far apart refresh is called for hints at least: where many programs are launched,
+// those of a moment are read together, and ends do not wait for it as often.
 const gather = 50 * time.Millisecond
 
-// mostExits is how many children that died are kept for a watcher that does not look. What it misses it finds when it
-// begins, or when it looks at all programs.
+// mostExits is how many children that died are kept for a watcher that does not look. What it
+// misses it finds when it begins, or when it looks at all programs.
 const mostExits = 100_000
 
 // NewWatcher returns the watcher of kind's host.
@@ -90,9 +90,10 @@ type watch struct {
 	late    *time.Timer               // when the first program will have run for as long as it may
 	due     time.Time                 // to when late is set; zero: to no moment
 	ends    map[string]bool           // names in the spool that are to be taken in
-	past    map[string]bool           // names of messages that have not come yet: that the program is over was seen without
-	news    *time.Timer               // when to read what hints have told of
-	read    time.Time                 // when refresh was called last
+	// names of messages that have not come yet: that the program is over was seen without
+	past map[string]bool
+	news *time.Timer // when to read what hints have told of
+	read time.Time   // when refresh was called last
 
 	ctx   context.Context // of the holding: kills outlast a watch that is lost
 	wg    sync.WaitGroup
@@ -120,7 +121,8 @@ type watched struct {
 func (w *Watcher) run(ctx context.Context, held *engine.Held) error {
 	x := &watch{
 		Watcher: w, held: held, jobs: map[job.ID]*watched{},
-		runs: map[host.Process]*watched{}, open: map[*watched]bool{}, wishes: map[job.ID]bool{}, ends: map[string]bool{}, past: map[string]bool{}, kills: make(chan kill, mostKills),
+		runs: map[host.Process]*watched{}, open: map[*watched]bool{}, wishes: map[job.ID]bool{},
+		ends: map[string]bool{}, past: map[string]bool{}, kills: make(chan kill, mostKills),
 		soon: time.NewTimer(time.Hour), late: time.NewTimer(time.Hour), news: time.NewTimer(time.Hour),
 	}
 	defer x.soon.Stop()
@@ -280,7 +282,8 @@ func (x *watch) list(ctx context.Context) error {
 	return nil
 }
 
-// refresh reads the jobs that came into monitor, those with a wish, and those whose wish is being carried out.
+// refresh reads the jobs that came into monitor, those with a wish, and those whose wish is being
+// carried out.
 func (x *watch) refresh(ctx context.Context) error {
 	x.read = time.Now()
 	since := x.mark
@@ -369,7 +372,8 @@ func (x *watch) forget(id job.ID) {
 	}
 }
 
-// note records something about a program that runs on; its row stays in monitor. It reports whether that was written.
+// note records something about a program that runs on; its row stays in monitor. It reports whether
+// that was written.
 func (x *watch) note(ctx context.Context, w *watched, n notes, message string) (bool, error) {
 	answers, err := x.held.Apply(ctx, []job.Change{{
 		Job: w.row.ID, From: w.row.Guard(x.held.Fence()), Path: []job.Entry{{State: w.row.State, Message: message}},
@@ -394,9 +398,11 @@ func (x *watch) note(ctx context.Context, w *watched, n notes, message string) (
 	return true, nil
 }
 
-// all returns all programs in the order of their jobs: what is done to them one after the other is done in no random order.
+// all returns all programs in the order of their jobs: what is done to them one after the other is
+// done in no random order.
 func (x *watch) all() []*watched {
-	return slices.SortedFunc(maps.Values(x.jobs), func(a, b *watched) int { return a.handle.Key.Job.Compare(b.handle.Key.Job) })
+	return slices.SortedFunc(maps.Values(x.jobs),
+		func(a, b *watched) int { return a.handle.Key.Job.Compare(b.handle.Key.Job) })
 }
 
 // dead returns the programs whose process has died.
@@ -406,7 +412,8 @@ func (x *watch) dead() (list []*watched) {
 	x.exits = nil
 	x.mu.Unlock()
 	for _, p := range exits {
-		if w := x.runs[p]; w != nil && !w.killing { // of the others those that are programs are looked at when they come into monitor
+		// of the others those that are programs are looked at when they come into monitor
+		if w := x.runs[p]; w != nil && !w.killing {
 			list = append(list, w)
 		}
 	}
@@ -434,8 +441,9 @@ func (x *watch) unsure() (list []*watched) {
 	return list
 }
 
-// probe looks at programs, all in one call. A program is over when nothing of it is alive: what it leaves behind would
-// go on writing. Its wrapper has a moment to go once it has told the end, for it may be stopped.
+// probe looks at programs, all in one call. A program is over when nothing of it is alive: what it
+// leaves behind would go on writing. Its wrapper has a moment to go once it has told the end, for
+// it may be stopped.
 func (x *watch) probe(ctx context.Context, list []*watched) error {
 	if len(list) == 0 {
 		return nil
@@ -467,14 +475,15 @@ func (x *watch) probe(ctx context.Context, list []*watched) error {
 			over = append(over, (&ending{w: w, end: s.End}).with(s))
 		case !w.missed:
 			w.missed = true
-			x.kind.cfg.Log.Warn("it cannot be told what has become of a program: its folder cannot be reached", "job", w.row.ID, "folder", w.handle.Dir)
+			x.kind.cfg.Log.Warn("it cannot be told what has become of a program: its folder cannot be reached",
+				"job", w.row.ID, "folder", w.handle.Dir)
 		}
 	}
 	return x.finish(ctx, over)
 }
 
-// mostCompared is how many jobs of the host are compared with their rows when a watch begins: the newest, which a database
-// knows least of after a restore.
+// mostCompared is how many jobs of the host are compared with their rows when a watch begins: the
+// newest, which a database knows least of after a restore.
 const mostCompared = 1000
 
 // compare sees whether the host knows of jobs that the database does not, and says so once.
@@ -487,14 +496,16 @@ func (x *watch) compare(ctx context.Context) {
 		return
 	}
 	was := x.differ.Swap(&rep)
-	if len(rep.Behind)+len(rep.Unknown) > 0 && (was == nil || len(was.Behind) != len(rep.Behind) || len(was.Unknown) != len(rep.Unknown)) {
-		x.kind.cfg.Log.Warn("this machine knows of jobs that the database does not, as after a restore to an earlier point in time: pawl reconcile tells which",
+	if len(rep.Behind)+len(rep.Unknown) > 0 &&
+		(was == nil || len(was.Behind) != len(rep.Behind) || len(was.Unknown) != len(rep.Unknown)) {
+		x.kind.cfg.Log.Warn("this machine knows of jobs that the database does not, as after a restore to an "+
+			"earlier point in time: pawl reconcile tells which",
 			"behind", len(rep.Behind), "unknown", len(rep.Unknown))
 	}
 }
 
-// Differ tells how many jobs there are whose rows are behind what the machine knows, and how many that it knows and the
-// database does not. Of a process that watches; others know nothing.
+// Differ tells how many jobs there are whose rows are behind what the machine knows, and how many
+// that it knows and the database does not. Of a process that watches; others know nothing.
 func (w *Watcher) Differ() (behind, unknown int) {
 	if rep := w.differ.Load(); rep != nil {
 		return len(rep.Behind), len(rep.Unknown)
@@ -512,7 +523,8 @@ func (x *watch) sweep(ctx context.Context) {
 	}
 }
 
-// unreachable passes over an error that will go away: the next hint, or the next look at all programs, tries again.
+// unreachable passes over an error that will go away: the next hint, or the next look at all
+// programs, tries again.
 func (x *watch) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() == nil && job.KindOf(err) != job.Unavailable {
 		return fmt.Errorf("watch: %w", err)

@@ -12,11 +12,12 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// What a watcher does to programs that run: it suspends them, lets them go on, and ends them, because a person wishes it
-// or because their time is over.
+// What a watcher does to programs that run: it suspends them, lets them go on, and ends them,
+// because a person wishes it or because their time is over.
 
-// obey carries out the wish of a row. That a program is suspended is recorded before it is, and taken back after it goes
-// on: whoever finds the record after a crash knows what may still be undone.
+// obey carries out the wish of a row. That a program is suspended is recorded before it is, and
+// taken back after it goes on: whoever finds the record after a crash knows what may still be
+// undone.
 func (x *watch) obey(ctx context.Context, w *watched) error {
 	was := w.wish
 	w.wish = w.row.Wish
@@ -97,8 +98,8 @@ func (x *watch) failed(ctx context.Context, w *watched, what string, err error) 
 	return nil
 }
 
-// A program's time is measured by its host's boot clock, from the start of its process; that for which it was suspended
-// is its own. This process's clock only says when to look.
+// A program's time is measured by its host's boot clock, from the start of its process; that for
+// which it was suspended is its own. This process's clock only says when to look.
 
 // left returns for how long a program may go on at uptime; false: for as long as it takes.
 func (w *watched) left(uptime time.Duration) (time.Duration, bool) {
@@ -132,7 +133,8 @@ func (x *watch) lookAt(left time.Duration) {
 	}
 }
 
-// overtime ends the programs that have run for as long as they may. Why is recorded first: the end alone does not tell.
+// overtime ends the programs that have run for as long as they may. Why is recorded first: the end
+// alone does not tell.
 func (x *watch) overtime(ctx context.Context) error {
 	uptime, err := x.kind.cfg.Host.Uptime(ctx)
 	if err != nil {
@@ -152,7 +154,8 @@ func (x *watch) overtime(ctx context.Context) error {
 		n.Overtime = true
 		written := w.notes.Overtime
 		if !written {
-			if written, err = x.note(ctx, w, n, fmt.Sprintf("has run for its %s: it is being ended", brief(n.Limit))); err != nil {
+			if written, err = x.note(ctx, w, n,
+				fmt.Sprintf("has run for its %s: it is being ended", brief(n.Limit))); err != nil {
 				return err
 			}
 		}
@@ -177,8 +180,8 @@ type doomed struct {
 	handle runner.Handle
 }
 
-// mostKills is how many programs are being ended at once. Each takes a goroutine, and one that does not listen takes it
-// for the grace time.
+// mostKills is how many programs are being ended at once. Each takes a goroutine, and one that does
+// not listen takes it for the grace time.
 const mostKills = 1000
 
 // kill ends a program beside the loop, and tells the loop.
@@ -203,7 +206,8 @@ func (x *watch) execute() {
 	}
 }
 
-// end ends a program, however long that takes. Of what goes wrong it tells once, and once of what cannot be ended.
+// end ends a program, however long that takes. Of what goes wrong it tells once, and once of what
+// cannot be ended.
 func (x *watch) end(d doomed) {
 	tell := func(k kill) {
 		k.key = d.handle.Key

@@ -11,9 +11,9 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// claims takes ready jobs for free slots until ctx ends, or nothing is left of a session that was told to stop, and
-// returns nil then. A lane is looked at while it may have ready jobs: hints say so, and a claim that got less than it asked
-// for says that there are none.
+// claims takes ready jobs for free slots until ctx ends, or nothing is left of a session that was
+// told to stop, and returns nil then. A lane is looked at while it may have ready jobs: hints say
+// so, and a claim that got less than it asked for says that there are none.
 func (s *session) claims(ctx context.Context) error {
 	sharing := sharing{s: s}
 	defer s.claimNoMore()
@@ -82,8 +82,8 @@ func (s *session) mayHave(lanes []job.Lane) {
 	}
 }
 
-// claim makes one claim for free slots, as far as this session's share reaches, and starts what it got. It returns how many
-// jobs of each lane that was.
+// claim makes one claim for free slots, as far as this session's share reaches, and starts what it
+// got. It returns how many jobs of each lane that was.
 func (s *session) claim(ctx context.Context, sharing *sharing, slots map[job.Lane]int) (map[job.Lane]int, error) {
 	c := s.newClaim(slots)
 	var err error
@@ -97,8 +97,9 @@ func (s *session) claim(ctx context.Context, sharing *sharing, slots map[job.Lan
 	}
 	s.claiming(c.ID, true)
 	defer s.claiming(c.ID, false)
-	// It is made again under the same id until it is answered, and the answer comes after the commit. One under way is
-	// waited for even when the process is stopping: its jobs are run, not forgotten.
+	// It is made again under the same id until it is answered, and the answer comes after the
+	// commit. One under way is waited for even when the process is stopping: its jobs are run, not
+	// forgotten.
 	jobs, err := retry(ctx, s.e, "claim", func() ([]job.Job, error) { return s.e.cfg.Store.Claim(s.ctx, c) })
 	if job.KindOf(err) == job.Fenced {
 		return nil, fmt.Errorf("%w: %w", errLost, err)
@@ -117,8 +118,8 @@ func (s *session) claim(ctx context.Context, sharing *sharing, slots map[job.Lan
 	return got, nil
 }
 
-// start gives each run a goroutine. One that is done takes the next run that none has begun with: where steps are short, a
-// few goroutines, whose stacks have grown, do the work of all.
+// start gives each run a goroutine. One that is done takes the next run that none has begun with:
+// where steps are short, a few goroutines, whose stacks have grown, do the work of all.
 func start(runs []*Run) {
 	var begun atomic.Int64
 	for range runs {
@@ -139,7 +140,8 @@ func (s *session) newClaim(slots map[job.Lane]int) store.Claim {
 	}
 }
 
-// take takes the free slots of some lanes for a claim; of is asked under mu. They are free again when they are put back; by then what was claimed has its own.
+// take takes the free slots of some lanes for a claim; of is asked under mu. They are free again
+// when they are put back; by then what was claimed has its own.
 func (s *session) take(of func(job.Lane) bool) map[job.Lane]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,8 +169,9 @@ func (s *session) give(slots map[job.Lane]int) {
 	}
 }
 
-// apply makes changes and follows what they mean. A turn that a job gives back comes to the next one in the same call: where this process
-// is the only one, it claims that job along, which makes one commit of two.
+// apply makes changes and follows what they mean. A turn that a job gives back comes to the next
+// one in the same call: where this process is the only one, it claims that job along, which makes
+// one commit of two.
 func (s *session) apply(ctx context.Context, changes []job.Change) (answers []store.Applied, err error) {
 	var eff store.Effects
 	var jobs []job.Job
@@ -179,7 +182,9 @@ func (s *session) apply(ctx context.Context, changes []job.Change) (answers []st
 	_, err = retry(ctx, s.e, "apply", func() (_ struct{}, err error) {
 		if along {
 			answers, jobs, eff, err = s.e.cfg.Store.ApplyAndClaim(ctx, changes, c)
-			if err != nil { // a repeat asks for all: what was claimed is found by its claim alone, and nobody is told of others again
+			// a repeat asks for all: what was claimed is found by its claim alone, and nobody is
+			// told of others again
+			if err != nil {
 				c.Handed = false
 				s.mayHave(job.Lanes)
 			}
@@ -205,7 +210,8 @@ func (s *session) apply(ctx context.Context, changes []job.Change) (answers []st
 	return answers, err
 }
 
-// along returns a claim to go with changes, and takes its slots: those that are free, and those that the changes free.
+// along returns a claim to go with changes, and takes its slots: those that are free, and those
+// that the changes free.
 func (s *session) along(changes []job.Change) (c store.Claim, ok bool) {
 	hands := false
 	for i := range changes { // in their place: they are large

@@ -12,8 +12,8 @@ import (
 // batch is how many rows one call of Due, Pay, Expire or Recount moves.
 const batch = 1000
 
-// clock lets jobs out of their schedule gates when their time comes. Each process knows when those are due that it put
-// there itself; of others it hears by its renewals, see timers.
+// clock lets jobs out of their schedule gates when their time comes. Each process knows when those
+// are due that it put there itself; of others it hears by its renewals, see timers.
 func (e *Engine) clock(ctx context.Context) error {
 	for {
 		next, err := e.due(ctx)
@@ -52,11 +52,13 @@ func (e *Engine) due(ctx context.Context) (time.Time, error) {
 	}
 }
 
-// soon is how long to wait when an alarm rang too early, and at first when others are paying what is owed.
+// soon is how long to wait when an alarm rang too early, and at first when others are paying what
+// is owed.
 const soon = 10 * time.Millisecond
 
-// timers sets the alarm for jobs behind a schedule gate: those who know when they are due may have died. That is for the
-// process that sweeps, so that not all come at the same moment; the others come when nobody has come.
+// timers sets the alarm for jobs behind a schedule gate: those who know when they are due may have
+// died. That is for the process that sweeps, so that not all come at the same moment; the others
+// come when nobody has come.
 func (s *session) timers(a store.Renewal) {
 	sweeps := slices.ContainsFunc(a.Duties, func(d store.Duty) bool { return d.Name == sweepDuty })
 	if !a.Due.IsZero() && (sweeps || a.Now.Sub(a.Due) > s.e.every()) {
@@ -64,9 +66,10 @@ func (s *session) timers(a store.Renewal) {
 	}
 }
 
-// agree notes by how much the database's clock is ahead of this process's, from an answer that was just received: it
-// says what the database's clock showed after the call had been sent. Clocks that may agree, as those of one machine
-// do, agree. Else it is the least that it can be, so that no alarm rings early.
+// agree notes by how much the database's clock is ahead of this process's, from an answer that was
+// just received: it says what the database's clock showed after the call had been sent. Clocks that
+// may agree, as those of one machine do, agree. Else it is the least that it can be, so that no
+// alarm rings early.
 func (e *Engine) agree(sent, database time.Time) {
 	least, most := time.Until(database), database.Sub(sent)
 	if least < time.Millisecond && most > -time.Millisecond {
@@ -78,7 +81,8 @@ func (e *Engine) agree(sent, database time.Time) {
 // local returns what this process's clock shows when the database's shows t.
 func (e *Engine) local(t time.Time) time.Time { return t.Add(-time.Duration(e.ahead.Load())) }
 
-// Now is the time on the database's clock, as the newest renewal showed it; before the first one, on that of this process.
+// Now is the time on the database's clock, as the newest renewal showed it; before the first one,
+// on that of this process.
 func (e *Engine) Now() time.Time { return time.Now().Add(time.Duration(e.ahead.Load())) }
 
 // payer pays follow-ups as soon as someone owes, and at first: whoever owed before may have died.
@@ -108,8 +112,8 @@ func (e *Engine) lull(ctx context.Context) {
 	}
 }
 
-// pay pays until nothing is owed. What is left may be in the hands of other payers, who are slow or have died: it is looked
-// at again after a while, or when something new is owed.
+// pay pays until nothing is owed. What is left may be in the hands of other payers, who are slow or
+// have died: it is looked at again after a while, or when something new is owed.
 func (e *Engine) pay(ctx context.Context) error {
 	wait := soon
 	for {
@@ -139,17 +143,20 @@ func (e *Engine) pay(ctx context.Context) error {
 	}
 }
 
-// payHere pays what a process owes that only submits, wishes and sets limits: it has no payer, and others would find it with a renewal only.
+// payHere pays what a process owes that only submits, wishes and sets limits: it has no payer, and
+// others would find it with a renewal only.
 func (e *Engine) payHere(ctx context.Context) {
 	e.payOff(ctx, func(ctx context.Context) (int, store.Effects, error) { return e.cfg.Store.Pay(ctx, batch) })
 }
 
 // payLast pays what this process still owes when it stops, so that nobody has to find it.
 func (e *Engine) payLast(ctx context.Context) {
-	e.payOff(context.WithoutCancel(ctx), func(ctx context.Context) (int, store.Effects, error) { return call(ctx, e, "pay", e.cfg.Store.Pay) })
+	e.payOff(context.WithoutCancel(ctx),
+		func(ctx context.Context) (int, store.Effects, error) { return call(ctx, e, "pay", e.cfg.Store.Pay) })
 }
 
-// payOff pays until nothing is owed, others have it in their hands, or the time has passed after which these look for it.
+// payOff pays until nothing is owed, others have it in their hands, or the time has passed after
+// which these look for it.
 func (e *Engine) payOff(ctx context.Context, pay func(context.Context) (int, store.Effects, error)) {
 	ctx, cancel := context.WithTimeout(ctx, e.every())
 	defer cancel()
@@ -168,9 +175,10 @@ func (e *Engine) payOff(ctx context.Context, pay func(context.Context) (int, sto
 	}
 }
 
-// expirer takes the jobs of sessions that died: at first those that it finds, later when the renewals say so. A process
-// that died may have taken more with it than jobs: what it owed, timers, and word of jobs that are ready, be they of lines
-// that nobody serves here. The store tells of these.
+// expirer takes the jobs of sessions that died: at first those that it finds, later when the
+// renewals say so. A process that died may have taken more with it than jobs: what it owed, timers,
+// and word of jobs that are ready, be they of lines that nobody serves here. The store tells of
+// these.
 func (e *Engine) expirer(ctx context.Context) error {
 	for {
 		n, eff, err := call(ctx, e, "expire", e.cfg.Store.Expire)
@@ -192,8 +200,8 @@ func (e *Engine) expirer(ctx context.Context) error {
 // sweepDuty is the duty of the one process that repairs.
 const sweepDuty = "sweep"
 
-// sweep looks for jobs that the clock forgot, and for counters that are wrong. It is the net under the other loops.
-// Follow-ups that were forgotten are told of by the renewals.
+// sweep looks for jobs that the clock forgot, and for counters that are wrong. It is the net under
+// the other loops. Follow-ups that were forgotten are told of by the renewals.
 func (e *Engine) sweep(ctx context.Context, _ *Held) error {
 	tick := time.NewTicker(e.cfg.Sweep)
 	defer tick.Stop()
@@ -203,7 +211,8 @@ func (e *Engine) sweep(ctx context.Context, _ *Held) error {
 			return err
 		}
 		for what, times := range map[string]int{
-			"a number of prerequisites that was wrong": n.Needs, "a turn that nobody had a use for": n.Turns, "a free place beside a line": n.Lines,
+			"a number of prerequisites that was wrong": n.Needs, "a turn that nobody had a use for": n.Turns,
+			"a free place beside a line": n.Lines,
 		} {
 			for range times {
 				e.repaired(what)
@@ -233,7 +242,8 @@ func (e *Engine) sweep(ctx context.Context, _ *Held) error {
 }
 
 // call makes one bounded call of the store, again while the store cannot be reached.
-func call[T any](ctx context.Context, e *Engine, what string, f func(context.Context, int) (T, store.Effects, error)) (T, store.Effects, error) {
+func call[T any](ctx context.Context, e *Engine, what string,
+	f func(context.Context, int) (T, store.Effects, error)) (T, store.Effects, error) {
 	var eff store.Effects
 	n, err := retry(ctx, e, what, func() (n T, err error) {
 		n, eff, err = f(ctx, batch)

@@ -10,8 +10,9 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A committer hands changes to the store, many at a time: what gathers while one call is under way goes with the
-// next. Nothing waits for a timer. A job has at most one change in a call; those that come meanwhile are joined.
+// A committer hands changes to the store, many at a time: what gathers while one call is under way
+// goes with the next. Nothing waits for a timer. A job has at most one change in a call; those that
+// come meanwhile are joined.
 type committer struct {
 	s    *session
 	wake flag
@@ -38,7 +39,8 @@ func newCommitter(s *session) *committer {
 // maxChanges is how many changes one call takes.
 const maxChanges = 1000
 
-// send queues a change; answered is called once, from the committer's goroutine and without locks. It must not block.
+// send queues a change; answered is called once, from the committer's goroutine and without locks.
+// It must not block.
 func (m *committer) send(c job.Change, answered func(store.Applied, error)) {
 	m.mu.Lock()
 	if m.stopped != nil {
@@ -86,7 +88,8 @@ func (m *committer) busy(id job.ID) bool {
 	return m.flight[id] != nil
 }
 
-// run sends changes until ctx ends. What is left then is answered as fenced: nobody knows what became of it.
+// run sends changes until ctx ends. What is left then is answered as fenced: nobody knows what
+// became of it.
 func (m *committer) run(ctx context.Context) error {
 	for {
 		select {
@@ -119,8 +122,8 @@ func (m *committer) take() []*pending {
 	return batch
 }
 
-// apply sends a batch and answers it. A batch that is refused is halved until the bad change stands alone. An error
-// means that nothing more can be sent.
+// apply sends a batch and answers it. A batch that is refused is halved until the bad change stands
+// alone. An error means that nothing more can be sent.
 func (m *committer) apply(ctx context.Context, batch []*pending) error {
 	changes := make([]job.Change, len(batch))
 	for i, p := range batch {
@@ -153,8 +156,8 @@ func (m *committer) apply(ctx context.Context, batch []*pending) error {
 	return nil
 }
 
-// answer tells whoever sent p, and lets what came meanwhile follow if it can. After a change that was refused it
-// is refused, too: the job stands where that one found it.
+// answer tells whoever sent p, and lets what came meanwhile follow if it can. After a change that
+// was refused it is refused, too: the job stands where that one found it.
 func (m *committer) answer(p *pending, a store.Applied, err error) {
 	m.mu.Lock()
 	next := p.next

@@ -13,8 +13,8 @@ type Duty struct {
 	Name string
 	// Roles are those of which a process must play one to have it; none: it may play any.
 	Roles []store.Role
-	// Run does it until ctx ends, which it does when the duty goes to another process. It is called again, with backoff, after
-	// an error of kind Unavailable; any other ends the engine.
+	// Run does it until ctx ends, which it does when the duty goes to another process. It is called
+	// again, with backoff, after an error of kind Unavailable; any other ends the engine.
 	Run func(ctx context.Context, h *Held) error
 }
 
@@ -27,15 +27,17 @@ type Held struct {
 // Fence returns the fence under which the holder writes.
 func (h *Held) Fence() job.Fence { return h.fence }
 
-// Context returns a context that ends with ctx and with the lease: asked whether it has ended, it says so as soon as the lease is
-// over, however fast who asks has woken up. It is for what a duty does to its host, where no fence refuses what comes late.
+// Context returns a context that ends with ctx and with the lease: asked whether it has ended, it
+// says so as soon as the lease is over, however fast who asks has woken up. It is for what a duty
+// does to its host, where no fence refuses what comes late.
 func (h *Held) Context(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	return leased{ctx, h.s, cancel}, func() { cancel(nil) }
 }
 
-// Apply makes the changes that the duty decided, and answers each. Their guards carry the duty's fence. A change that
-// is refused for good is found by halving, and answered as a conflict. An error means that nothing more can be written.
+// Apply makes the changes that the duty decided, and answers each. Their guards carry the duty's
+// fence. A change that is refused for good is found by halving, and answered as a conflict. An
+// error means that nothing more can be written.
 func (h *Held) Apply(ctx context.Context, changes []job.Change) ([]store.Applied, error) {
 	answers, err := h.s.apply(ctx, changes)
 	switch kind := job.KindOf(err); {

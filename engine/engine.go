@@ -1,4 +1,5 @@
-// Package engine runs jobs: it is a handful of loops over the contracts of store and broker, one file each.
+// Package engine runs jobs: it is a handful of loops over the contracts of store and broker, one
+// file each.
 //
 //   - session: keeps the lease of this process, hears wishes, and stops everything when the lease is lost
 //   - lost: says of a session that was lost that its process lives
@@ -14,11 +15,12 @@
 //   - process: what it tells of itself, and the commands that it is told
 //   - trace: what it tells tracers
 //
-// A process that is told to drain claims nothing more; its duties go to others that want them, see [store.Leases]. They
-// stay with it where nobody else does, because then the work of others would come to a halt.
+// A process that is told to drain claims nothing more; its duties go to others that want them, see
+// [store.Leases]. They stay with it where nobody else does, because then the work of others would
+// come to a halt.
 //
-// No loop polls. A loop that meets a lost connection tries again with backoff; any other error of its own ends Run
-// with that error. It imports the contracts and never a backend.
+// No loop polls. A loop that meets a lost connection tries again with backoff; any other error of
+// its own ends Run with that error. It imports the contracts and never a backend.
 package engine
 
 import (
@@ -42,19 +44,22 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Config configures an engine. Store and Broker are required; the zero value of everything else works.
+// Config configures an engine. Store and Broker are required; the zero value of everything else
+// works.
 type Config struct {
 	Store  store.Store
 	Broker broker.Broker
 	// Kinds are the kinds of job that this process runs, by name.
 	Kinds map[string]Kind
-	// Duties are done by one process at a time; this one does those that it gets, of those that are for a role it plays.
+	// Duties are done by one process at a time; this one does those that it gets, of those that are
+	// for a role it plays.
 	Duties []Duty
-	// Roles are the parts that this process plays. Without [store.RoleWorker] it claims nothing; its kinds then say only what
-	// it knows of their jobs. Without [store.RoleRecovery] it looks neither after time nor after dead sessions, nor for what
-	// was forgotten, nor for jobs of no machine that are kept no longer: some process must. With [store.RoleWatcher] it looks
-	// for those of Machine; else that role is for people, as [store.RoleAPI] is. By default it plays the first two, and with
-	// duties that are for no role the third.
+	// Roles are the parts that this process plays. Without [store.RoleWorker] it claims nothing;
+	// its kinds then say only what it knows of their jobs. Without [store.RoleRecovery] it looks
+	// neither after time nor after dead sessions, nor for what was forgotten, nor for jobs of no
+	// machine that are kept no longer: some process must. With [store.RoleWatcher] it looks for
+	// those of Machine; else that role is for people, as [store.RoleAPI] is. By default it plays
+	// the first two, and with duties that are for no role the third.
 	Roles []store.Role
 	// Claims names those of Kinds whose jobs this process runs; empty: all.
 	Claims []string
@@ -64,25 +69,31 @@ type Config struct {
 	Tenants []string
 	// Machine is the machine this process runs on; empty: it runs no jobs that belong to a machine.
 	Machine string
-	// Slots says how many jobs run at once in each lane; [DefaultSlots] by default. [job.LaneAlone] has one slot, always.
+	// Slots says how many jobs run at once in each lane; [DefaultSlots] by default. [job.LaneAlone]
+	// has one slot, always.
 	Slots map[job.Lane]int
 	// Only, when there are any, are the only jobs that this process runs.
 	Only []job.ID
-	// Lease is how long the session outlives its last renewal, which comes three times as often; 15 s by default.
+	// Lease is how long the session outlives its last renewal, which comes three times as often; 15
+	// s by default.
 	Lease time.Duration
-	// Grace is how long running steps may go on after Run's context has ended; 10 s by default, negative: none.
+	// Grace is how long running steps may go on after Run's context has ended; 10 s by default,
+	// negative: none.
 	Grace time.Duration
-	// Sweep is how often the store is searched for jobs that were forgotten, by one process for all; a minute by default,
-	// and never if it is negative.
+	// Sweep is how often the store is searched for jobs that were forgotten, by one process for
+	// all; a minute by default, and never if it is negative.
 	Sweep time.Duration
 	// Version of the build, for people.
 	Version string
-	// Blocks says what keeps a job from being made ready or launched, or a task from being run, which is no trouble of its own: its system
-	// is disabled. Nil: nothing does. It is asked before each such step, and says nothing where that is not known.
+	// Blocks says what keeps a job from being made ready or launched, or a task from being run,
+	// which is no trouble of its own: its system is disabled. Nil: nothing does. It is asked before
+	// each such step, and says nothing where that is not known.
 	Blocks func(ctx context.Context, j *job.Job) *job.Block
-	// Policy returns the policy by which a job waits that is blocked, where it is not that of the block itself; nil: it always is.
+	// Policy returns the policy by which a job waits that is blocked, where it is not that of the
+	// block itself; nil: it always is.
 	Policy func(j *job.Job, b *job.Block) job.Policy
-	// Address returns the URL at which other processes reach the API of this one; nil, or empty: they do not.
+	// Address returns the URL at which other processes reach the API of this one; nil, or empty:
+	// they do not.
 	Address func() string
 	// Log receives what operators should know; [slog.Default] by default.
 	Log *slog.Logger
@@ -90,24 +101,27 @@ type Config struct {
 	Tracer Tracer
 }
 
-// DefaultSlots is the number of jobs of each lane that run at once, unless configured. A step of a program waits for the disk and the
-// database for most of its time, and the more of them wait together, the fewer commits they need: with 4 slots, about 50 programs a
-// second went through a lane on PostgreSQL, however idle the machine was.
+// DefaultSlots is the number of jobs of each lane that run at once, unless configured. A step of a
+// program waits for the disk and the database for most of its time, and the more of them wait
+// together, the fewer commits they need: with 4 slots, about 50 programs a second went through a
+// lane on PostgreSQL, however idle the machine was.
 var DefaultSlots = map[job.Lane]int{job.LaneFinish: 16, job.LaneLaunch: 16, job.LanePrepare: 16, job.LaneTask: 50}
 
 // A Kind runs the jobs of one kind.
 type Kind interface {
-	// Step does one step of a job and says what follows. It is called again and again until the job leaves this
-	// process's custody, and must be re-entrant: after a crash the same step runs again, here or elsewhere, and finds
-	// what it had already done. ctx ends, with a cause, when the step should stop: [ErrCanceled], [ErrPaused],
-	// [ErrInterrupted], [ErrLeaseLost]. A step that stops for it returns [Back].
+	// Step does one step of a job and says what follows. It is called again and again until the job
+	// leaves this process's custody, and must be re-entrant: after a crash the same step runs
+	// again, here or elsewhere, and finds what it had already done. ctx ends, with a cause, when
+	// the step should stop: [ErrCanceled], [ErrPaused], [ErrInterrupted], [ErrLeaseLost]. A step
+	// that stops for it returns [Back].
 	//
-	// A job that was claimed with a wish on it comes here only while a launch of it may still run; the step then ends
-	// that launch.
+	// A job that was claimed with a wish on it comes here only while a launch of it may still run;
+	// the step then ends that launch.
 	Step(ctx context.Context, r *Run) Outcome
 }
 
-// A Checker is a kind that knows more of a spec than package job: what it takes is refused when it is submitted.
+// A Checker is a kind that knows more of a spec than package job: what it takes is refused when it
+// is submitted.
 type Checker interface {
 	// Check reports what is wrong with a spec of its kind, for a job of a tenant. The spec may be
 	// wrong otherwise, too.
@@ -122,8 +136,9 @@ type Checker interface {
 type Keeper interface {
 	// Files tells where a job's files are. The error is NotFound while it has none, or keeps none.
 	Files(j *job.Job) (Files, error)
-	// Progress tells how far the step has come that this process does of j, as j stands; false where there is nothing to tell.
-	// A step of an epoch that has passed tells nothing, though it may go on.
+	// Progress tells how far the step has come that this process does of j, as j stands; false
+	// where there is nothing to tell. A step of an epoch that has passed tells nothing, though it
+	// may go on.
 	Progress(j *job.Job) (job.Progress, bool)
 }
 
@@ -140,7 +155,8 @@ type Files struct {
 	Results string // the folder of its archive; empty: none
 	Stdout  string // names within Folder, and later within Results, of the present attempt
 	Stderr  string
-	// Archived are the names in Results that are the job's: the folder may hold others' files too. Nil: all of them are.
+	// Archived are the names in Results that are the job's: the folder may hold others' files too.
+	// Nil: all of them are.
 	Archived []string
 }
 
@@ -204,9 +220,11 @@ func New(cfg Config) *Engine {
 		}
 	}
 	cfg.Duties = slices.DeleteFunc(slices.Clone(cfg.Duties), func(d Duty) bool {
-		return len(d.Roles) > 0 && !slices.ContainsFunc(d.Roles, func(r store.Role) bool { return slices.Contains(cfg.Roles, r) })
+		return len(d.Roles) > 0 && !slices.ContainsFunc(d.Roles,
+			func(r store.Role) bool { return slices.Contains(cfg.Roles, r) })
 	})
-	e := &Engine{hint: newFlag(), ordered: newFlag(), owed: newFlag(), later: newFlag(), dead: newFlag(), alarm: newAlarm(), removed: newRemoved()}
+	e := &Engine{hint: newFlag(), ordered: newFlag(), owed: newFlag(), later: newFlag(), dead: newFlag(),
+		alarm: newAlarm(), removed: newRemoved()}
 	if slices.Contains(cfg.Roles, store.RoleRecovery) && cfg.Sweep > 0 {
 		cfg.Duties = append(cfg.Duties, Duty{Name: sweepDuty, Run: e.sweep})
 	}
@@ -229,7 +247,8 @@ type served struct {
 	replaced chan struct{} // closed when others have taken their place
 }
 
-// Serve makes e serve these queues and no others, from its next claim on. It may be called at any time.
+// Serve makes e serve these queues and no others, from its next claim on. It may be called at any
+// time.
 func (e *Engine) Serve(queues ...string) {
 	sv := &served{queues: slices.Compact(slices.Sorted(slices.Values(queues))), replaced: make(chan struct{})}
 	if old := e.served.Load(); old != nil && slices.Equal(old.queues, sv.queues) {
@@ -246,10 +265,10 @@ func (e *Engine) Serve(queues ...string) {
 	e.hint.set()
 }
 
-// Run runs jobs until ctx ends, and then stops in good order: nothing more is claimed, running steps may go on for
-// the grace time, and what is not done by then goes back without a mark against it. Told to stop (see [store.Stop]), it
-// claims nothing more, and ends when no job is left in its hands. It returns nil after that, and otherwise the error that
-// ended it.
+// Run runs jobs until ctx ends, and then stops in good order: nothing more is claimed, running
+// steps may go on for the grace time, and what is not done by then goes back without a mark against
+// it. Told to stop (see [store.Stop]), it claims nothing more, and ends when no job is left in its
+// hands. It returns nil after that, and otherwise the error that ended it.
 func (e *Engine) Run(ctx context.Context) error {
 	e.told.Store(nil) // what an earlier Run was told
 	var steps, losses sync.WaitGroup
@@ -345,8 +364,8 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// Follow acts on what a committed call means for others. It may be called by anyone who writes to the store, whether
-// the engine runs or not.
+// Follow acts on what a committed call means for others. It may be called by anyone who writes to
+// the store, whether the engine runs or not.
 func (e *Engine) Follow(ctx context.Context, eff store.Effects) {
 	e.news(ctx)
 	if len(eff.Ready) > 0 {
@@ -374,7 +393,8 @@ func (e *Engine) Follow(ctx context.Context, eff store.Effects) {
 	}
 }
 
-// TestsTopic is the topic on which a message says that a group of blocked jobs is to be tested, maybe earlier than was known.
+// TestsTopic is the topic on which a message says that a group of blocked jobs is to be tested,
+// maybe earlier than was known.
 const TestsTopic = "tests"
 
 // NewsTopic is the topic on which a message says that the history has grown.
@@ -405,7 +425,8 @@ const begunTopic = "begun"
 // WatchTopic is the topic on which the watcher of a machine is told to look at the jobs in monitor.
 func WatchTopic(machine string) string { return "watch/" + machine }
 
-// Repaired returns how often something was found that no wake-up told of. Where nothing was broken it is 0.
+// Repaired returns how often something was found that no wake-up told of. Where nothing was broken
+// it is 0.
 func (e *Engine) Repaired() int64 { return e.repair.Load() }
 
 func (e *Engine) repaired(what string) {
@@ -438,7 +459,8 @@ func (e *Engine) hintsOf(ctx context.Context, sv *served) error {
 		}
 	}()
 	for {
-		_, err := retry(waiting, e, "wait for work", func() ([]job.Line, error) { return e.cfg.Broker.Wait(waiting, sv.lines) })
+		_, err := retry(waiting, e, "wait for work",
+			func() ([]job.Line, error) { return e.cfg.Broker.Wait(waiting, sv.lines) })
 		switch {
 		case errors.Is(err, errReplaced):
 			return nil
@@ -455,8 +477,8 @@ func retry[T any](ctx context.Context, e *Engine, what string, f func() (T, erro
 	return Try(ctx, e.cfg.Log, what, f)
 }
 
-// Try calls f, with backoff, until it succeeds, fails for a reason that will not go away by itself, or ctx ends: the error is its
-// cause then. What is called is for people.
+// Try calls f, with backoff, until it succeeds, fails for a reason that will not go away by itself,
+// or ctx ends: the error is its cause then. What is called is for people.
 func Try[T any](ctx context.Context, log *slog.Logger, what string, f func() (T, error)) (T, error) {
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		v, err := f()
@@ -477,7 +499,8 @@ func Try[T any](ctx context.Context, log *slog.Logger, what string, f func() (T,
 	}
 }
 
-// chance returns a number in [0, 1). It is drawn from crypto/rand, for that is what a simulation can seed.
+// chance returns a number in [0, 1). It is drawn from crypto/rand, for that is what a simulation
+// can seed.
 func chance() float64 {
 	var b [8]byte
 	rand.Read(b[:]) // never fails, see crypto/rand

@@ -8,9 +8,10 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// comeBack tells the store of a session that was lost that its process lives: what the session still holds goes back
-// without a mark against it, and of what others have taken meanwhile nothing is a suspect on its account. It waits until
-// the lease has run out, for steps may still be at work. When ctx ends it has a third of a lease left.
+// comeBack tells the store of a session that was lost that its process lives: what the session
+// still holds goes back without a mark against it, and of what others have taken meanwhile nothing
+// is a suspect on its account. It waits until the lease has run out, for steps may still be at
+// work. When ctx ends it has a third of a lease left.
 func (s *session) comeBack(ctx context.Context) {
 	e := s.e
 	over := time.NewTimer(time.Until(s.deadline().Add(margin(e.cfg.Lease))))

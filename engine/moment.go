@@ -18,8 +18,8 @@ var errLater = errors.New("its moment is to come")
 const (
 	// early is how long before its moment a job comes out of the gate: time to claim it.
 	early = store.Near / 2
-	// more is by how much the room grows with each moment that was missed. However long a database takes to answer, after a few there
-	// is enough, and each moment that is used is used in time.
+	// more is by how much the room grows with each moment that was missed. However long a database
+	// takes to answer, after a few there is enough, and each moment that is used is used in time.
 	more = 4
 )
 
@@ -40,8 +40,9 @@ func (a appointment) passed() bool {
 	return !a.till.IsZero() && time.Now().After(a.till)
 }
 
-// Launch records the intent to launch the program, as [Run.Record] does, at a moment at which it may be launched. The launch
-// follows at once. Where the claim was that intent, launches have no moments, and there is nothing to be recorded.
+// Launch records the intent to launch the program, as [Run.Record] does, at a moment at which it
+// may be launched. The launch follows at once. Where the claim was that intent, launches have no
+// moments, and there is nothing to be recorded.
 func (r *Run) Launch(ctx context.Context) error {
 	if r.intent {
 		if ctx.Err() != nil {
@@ -61,15 +62,17 @@ func (r *Run) Launch(ctx context.Context) error {
 		if !a.passed() {
 			return nil
 		}
-		if err := r.Record(ctx, job.Entry{Message: "not launched: its moment had passed"}, job.Patch{Over: true}, nil); err != nil {
+		if err := r.Record(ctx, job.Entry{Message: "not launched: its moment had passed"}, job.Patch{Over: true},
+			nil); err != nil {
 			return err
 		}
 		late = wider(a.late)
 	}
 }
 
-// moment waits for a moment at which the job may do something on its system, for the of-th time, with the room that it
-// needs by what is known. An error means that the step must stop and return [Back].
+// moment waits for a moment at which the job may do something on its system, for the of-th time,
+// with the room that it needs by what is known. An error means that the step must stop and return
+// [Back].
 func (r *Run) moment(ctx context.Context, what string, of int, late time.Duration) (appointment, error) {
 	a := ask{Ask: store.Ask{Key: job.RateOf(what, r.system()), N: 1, Late: late}}
 	if m := r.Job.Moment(); m.Key == a.Key && m.Of == of {
@@ -97,7 +100,8 @@ func (r *Run) moment(ctx context.Context, what string, of int, late time.Duratio
 		}
 		in := g.at.Sub(g.Now)
 		if in > store.Near {
-			r.wait(what, job.Moment{Key: a.Key, At: g.at, Rate: g.Rate, Of: of, Late: job.Duration(room), Next: job.Duration(next)}, g)
+			r.wait(what, job.Moment{Key: a.Key, At: g.at, Rate: g.Rate, Of: of, Late: job.Duration(room),
+				Next: job.Duration(next)}, g)
 			return appointment{}, errLater
 		}
 		at := appointment{from: g.came.Add(in), till: g.sent.Add(in + job.Lateness + room), late: room}
@@ -133,14 +137,16 @@ func (r *Run) wait(what string, m job.Moment, g given) {
 		doing = "to be launched"
 	}
 	c := job.Change{Job: r.id, To: job.Ready, Path: []job.Entry{{
-		State: r.Job.State, Message: "waits for its moment " + doing + " on system " + r.system() + " (" + g.Limit.Terms() + ")",
+		State: r.Job.State, Message: "waits for its moment " + doing + " on system " + r.system() + " (" +
+			g.Limit.Terms() + ")",
 	}}}
 	c.Set.Delay = g.at.Sub(g.Now) - time.Since(g.came) - early
 	c.Work = r.Job.Keeping(m)
 	r.later = &c
 }
 
-// asks are the questions for moments of a process. Those that come while one is under way go together with the next.
+// asks are the questions for moments of a process. Those that come while one is under way go
+// together with the next.
 type asks struct {
 	turn  chan struct{} // who has it asks for all
 	mu    sync.Mutex

@@ -15,18 +15,21 @@ import (
 // ResourceTopic is the topic on which a message says that a document has changed; it is its kind.
 const ResourceTopic = "resources"
 
-// retainDuty is the duty to remove the jobs of no machine that are kept no longer; that of a machine's jobs has the id of
-// the machine behind it. Files of a job lie on its machine, so they are removed there.
+// retainDuty is the duty to remove the jobs of no machine that are kept no longer; that of a
+// machine's jobs has the id of the machine behind it. Files of a job lie on its machine, so they
+// are removed there.
 const retainDuty = "retain"
 
 const (
-	// retainEvery is how often jobs are looked for that are kept no longer, beside when a document changes.
+	// retainEvery is how often jobs are looked for that are kept no longer, beside when a document
+	// changes.
 	retainEvery = time.Hour
 	// retainStep is how many jobs are looked at, and removed, at once.
 	retainStep = 500
 )
 
-// Removed returns how many jobs that ended in a state this process has removed because they were kept no longer.
+// Removed returns how many jobs that ended in a state this process has removed because they were
+// kept no longer.
 func (e *Engine) Removed(s job.State) int64 {
 	if n := e.removed[s]; n != nil {
 		return n.Load()
@@ -42,7 +45,8 @@ func newRemoved() map[job.State]*atomic.Int64 {
 	return all
 }
 
-// retainers are the duties of this process to remove what is kept no longer. One that is there for some jobs only has none.
+// retainers are the duties of this process to remove what is kept no longer. One that is there for
+// some jobs only has none.
 func (e *Engine) retainers(cfg *Config) (duties []Duty) {
 	if len(cfg.Only) > 0 {
 		return nil
@@ -56,8 +60,9 @@ func (e *Engine) retainers(cfg *Config) (duties []Duty) {
 	return duties
 }
 
-// retain is the duty to remove what is kept no longer of a machine; or, where machine is empty, of none, and of machines
-// that have had no process for [store.MachineKept]: nobody comes to their files any more.
+// retain is the duty to remove what is kept no longer of a machine; or, where machine is empty, of
+// none, and of machines that have had no process for [store.MachineKept]: nobody comes to their
+// files any more.
 func (e *Engine) retain(machine string) Duty {
 	r := &retainer{e: e, machine: machine}
 	name := retainDuty
@@ -67,14 +72,16 @@ func (e *Engine) retain(machine string) Duty {
 	return Duty{Name: name, Run: r.run}
 }
 
-// A retainer removes jobs that are kept no longer, step by step, so that the store serves others in between.
+// A retainer removes jobs that are kept no longer, step by step, so that the store serves others in
+// between.
 type retainer struct {
 	e       *Engine
 	machine string
 }
 
 func (r *retainer) run(ctx context.Context, _ *Held) error {
-	news, err := retry(ctx, r.e, "listen for documents", func() (broker.Subscription, error) { return r.e.cfg.Broker.Subscribe(ctx, ResourceTopic) })
+	news, err := retry(ctx, r.e, "listen for documents",
+		func() (broker.Subscription, error) { return r.e.cfg.Broker.Subscribe(ctx, ResourceTopic) })
 	if err != nil {
 		return err
 	}
@@ -107,7 +114,8 @@ type pass struct {
 	why     error // the first one, of what went wrong
 }
 
-// look removes all jobs that can be removed now. The next one tries again what this one could not do.
+// look removes all jobs that can be removed now. The next one tries again what this one could not
+// do.
 func (r *retainer) look(ctx context.Context) {
 	p := &pass{retainer: r, removed: map[job.State]int{}}
 	for cursor, more := "", true; more && ctx.Err() == nil; more = cursor != "" {
@@ -118,7 +126,8 @@ func (r *retainer) look(ctx context.Context) {
 	}
 	log := r.e.cfg.Log
 	if p.why != nil && ctx.Err() == nil {
-		log.Warn("not all jobs that are kept no longer were removed; it is tried again within an hour", "left", p.stay, "error", p.why)
+		log.Warn("not all jobs that are kept no longer were removed; it is tried again within an hour", "left",
+			p.stay, "error", p.why)
 	}
 	sum, counts := 0, []any{}
 	for _, s := range job.Ends {
@@ -136,8 +145,9 @@ func (p *pass) failed(stay int, why error) {
 	}
 }
 
-// step looks at the jobs behind a cursor, removes those that are this retainer's, and returns the cursor behind them. What
-// is kept is read for each step: a document that was changed counts from the next one on.
+// step looks at the jobs behind a cursor, removes those that are this retainer's, and returns the
+// cursor behind them. What is kept is read for each step: a document that was changed counts from
+// the next one on.
 func (p *pass) step(ctx context.Context, cursor string) (string, error) {
 	kept, err := p.kept(ctx)
 	if err != nil || len(kept) == 0 {
@@ -219,7 +229,8 @@ func (p *pass) gone(ctx context.Context, machine string) (bool, error) {
 	return !p.there[machine], nil
 }
 
-// clean removes the files of jobs, and returns the jobs that have none any more. Those of another machine are out of reach.
+// clean removes the files of jobs, and returns the jobs that have none any more. Those of another
+// machine are out of reach.
 func (p *pass) clean(ctx context.Context, jobs []store.Ended) (clean []store.Ended, err error) {
 	var ids []job.ID // of those that may have files here
 	for _, j := range jobs {

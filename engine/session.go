@@ -45,7 +45,8 @@ type session struct {
 
 func newSession(ctx context.Context, e *Engine, steps *sync.WaitGroup) *session {
 	s := &session{
-		e: e, steps: steps, runs: map[job.ID]*Run{}, used: map[job.Lane]int{}, taken: map[job.Lane]int{}, maybe: map[job.Lane]bool{}, asked: map[job.ID]bool{},
+		e: e, steps: steps, runs: map[job.ID]*Run{}, used: map[job.Lane]int{}, taken: map[job.Lane]int{},
+		maybe: map[job.Lane]bool{}, asked: map[job.ID]bool{},
 		freed: newFlag(), asks: newAsks(),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -54,7 +55,8 @@ func newSession(ctx context.Context, e *Engine, steps *sync.WaitGroup) *session 
 	return s
 }
 
-// begin opens the session. A try that may find that the lease of an earlier one has run out opens another.
+// begin opens the session. A try that may find that the lease of an earlier one has run out opens
+// another.
 func (s *session) begin(ctx context.Context) error {
 	s.known.process = s.e.process()
 	_, err := retry(ctx, s.e, "begin session", func() (struct{}, error) {
@@ -62,8 +64,10 @@ func (s *session) begin(ctx context.Context) error {
 			s.id = job.NewID()
 			s.extend(sent)
 		}
-		err := s.e.cfg.Store.Begin(ctx, store.Session{ID: s.id, Process: s.known.process, Lease: s.e.cfg.Lease, Command: s.e.command()})
-		if job.KindOf(err) == job.Fenced { // made by an earlier try, whose answer was lost; this one came too late for it
+		err := s.e.cfg.Store.Begin(ctx, store.Session{ID: s.id, Process: s.known.process, Lease: s.e.cfg.Lease,
+			Command: s.e.command()})
+		// made by an earlier try, whose answer was lost; this one came too late for it
+		if job.KindOf(err) == job.Fenced {
 			s.extend(time.Now().Add(-s.e.cfg.Lease))
 			err = job.Errorf(job.Unavailable, "%w", err)
 		}
@@ -76,8 +80,8 @@ func (s *session) begin(ctx context.Context) error {
 	return err
 }
 
-// extend moves the moment at which this process must have stopped: the lease as it was asked for at sent, less a
-// margin for stopping.
+// extend moves the moment at which this process must have stopped: the lease as it was asked for at
+// sent, less a margin for stopping.
 func (s *session) extend(sent time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,9 +97,10 @@ func margin(lease time.Duration) time.Duration { return lease / 10 }
 // every is how often the lease is renewed.
 func (e *Engine) every() time.Duration { return e.cfg.Lease / 3 }
 
-// renewals renews the lease three times in its length, and at once when told of a wish or a command, when other queues are
-// served, or when this process is not alone any more: it leaves the other its share then. What was not answered is tried
-// again soon: an outage may end before the lease does.
+// renewals renews the lease three times in its length, and at once when told of a wish or a
+// command, when other queues are served, or when this process is not alone any more: it leaves the
+// other its share then. What was not answered is tried again soon: an outage may end before the
+// lease does.
 func (s *session) renewals(ctx context.Context) error {
 	told, err := s.subscribe(ctx, sessionTopic(s.id))
 	if err != nil {
@@ -171,7 +176,10 @@ func (s *session) renewals(ctx context.Context) error {
 }
 
 func (s *session) subscribe(ctx context.Context, topic string) (broker.Subscription, error) {
-	return retry(ctx, s.e, "subscribe", func() (broker.Subscription, error) { return s.e.cfg.Broker.Subscribe(ctx, topic) })
+	return retry(ctx, s.e, "subscribe", func() (broker.Subscription,
+		error) {
+		return s.e.cfg.Broker.Subscribe(ctx, topic)
+	})
 }
 
 func (s *session) deadline() time.Time {
@@ -185,7 +193,8 @@ func (s *session) remaining() time.Duration {
 	return time.Until(s.deadline())
 }
 
-// lapse reports whether this process must have stopped by now. When it has said so once there is no way back.
+// lapse reports whether this process must have stopped by now. When it has said so once there is no
+// way back.
 func (s *session) lapse() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,8 +202,8 @@ func (s *session) lapse() bool {
 	return s.lapsed
 }
 
-// inTime returns a context for one call, which ends when the next renewal would be due: a call that hangs must not
-// take the lease with it. An answer after the deadline is as good as none.
+// inTime returns a context for one call, which ends when the next renewal would be due: a call that
+// hangs must not take the lease with it. An answer after the deadline is as good as none.
 func (s *session) inTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, min(s.e.every(), s.remaining()), errNoAnswer)
 }
@@ -209,8 +218,9 @@ func (s *session) renew(ctx context.Context) (store.Renewal, error) {
 	s.moot = len(s.left)
 	s.mu.Unlock()
 	r := store.Renew{
-		Session: s.id, Lease: cfg.Lease, Queues: s.e.served.Load().queues, Kinds: s.e.kinds, Tenants: cfg.Tenants, Machine: cfg.Machine,
-		Duties: s.duties.names(),
+		Session: s.id, Lease: cfg.Lease, Queues: s.e.served.Load().queues, Kinds: s.e.kinds, Tenants: cfg.Tenants,
+		Machine: cfg.Machine,
+		Duties:  s.duties.names(),
 	}
 	now := s.report()
 	now.tell(&r, &s.known)
@@ -249,7 +259,8 @@ func (s *session) heard(ctx context.Context, a store.Renewal) {
 	}
 }
 
-// share notes whether there are other sessions. One that was not known before may not have been told of all that is ready.
+// share notes whether there are other sessions. One that was not known before may not have been
+// told of all that is ready.
 func (s *session) share(ctx context.Context, others bool) {
 	if !s.shares.Swap(others) && others {
 		s.e.tell(s.e.cfg.Broker.Announce(ctx, s.e.served.Load().lines...))
@@ -279,8 +290,9 @@ func (s *session) heldBefore(t time.Time) int {
 	return n
 }
 
-// strangers gives back jobs that the store says this session holds and that it knows nothing of: the answer to their
-// claim was lost. Those of a claim under way may yet be answered; what fails here is tried with the next renewal.
+// strangers gives back jobs that the store says this session holds and that it knows nothing of:
+// the answer to their claim was lost. Those of a claim under way may yet be answered; what fails
+// here is tried with the next renewal.
 func (s *session) strangers(ctx context.Context) {
 	ctx, cancel := s.inTime(ctx)
 	defer cancel()
@@ -315,7 +327,8 @@ func (s *session) claiming(id job.ID, is bool) {
 	}
 }
 
-// admit enters claimed jobs and takes their slots. A job may come back before the answer that it went has arrived.
+// admit enters claimed jobs and takes their slots. A job may come back before the answer that it
+// went has arrived.
 func (s *session) admit(jobs []job.Job) []*Run {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -335,7 +348,8 @@ func (s *session) admit(jobs []job.Job) []*Run {
 	return runs
 }
 
-// leave takes a job out whose custody has ended, and frees its slot. taken says that this process has not ended it.
+// leave takes a job out whose custody has ended, and frees its slot. taken says that this process
+// has not ended it.
 func (s *session) leave(r *Run, taken bool) {
 	s.mu.Lock()
 	if s.runs[r.id] == r {
@@ -357,7 +371,8 @@ func (s *session) drain(ctx context.Context) {
 	s.settle(ctx)
 }
 
-// settle returns once no step is under way, or ctx has ended, or a lease after the steps were told to stop.
+// settle returns once no step is under way, or ctx has ended, or a lease after the steps were told
+// to stop.
 func (s *session) settle(ctx context.Context) {
 	idle := make(chan struct{})
 	go func() {

@@ -14,8 +14,8 @@ import (
 
 // A Run is one job in the custody of this process.
 type Run struct {
-	// Job is the row as this process knows it. Steps read it. An intent to launch that came with the claim is not to be seen in it until
-	// [Run.Launch] asks for one.
+	// Job is the row as this process knows it. Steps read it. An intent to launch that came with
+	// the claim is not to be seen in it until [Run.Launch] asks for one.
 	Job job.Job
 
 	s       *session
@@ -40,8 +40,8 @@ func newRun(s *session, j job.Job) *Run {
 	return r
 }
 
-// made returns what is left of a change to be made where the claim was the intent to launch: either the intent has been asked for, or
-// that launch will never be.
+// made returns what is left of a change to be made where the claim was the intent to launch: either
+// the intent has been asked for, or that launch will never be.
 func (r *Run) made(c job.Change) job.Change {
 	if !r.intent {
 		return c
@@ -62,8 +62,8 @@ func (r *Run) Fence() job.Fence { return job.Fence{Session: r.s.id} }
 // First reports whether this is the first step since the job was claimed.
 func (r *Run) First() bool { return !r.stepped }
 
-// Record commits something while the job stays where it is, and returns once it is durable: a launch intent, a
-// manifest. An error means that the step must stop and return [Back].
+// Record commits something while the job stays where it is, and returns once it is durable: a
+// launch intent, a manifest. An error means that the step must stop and return [Back].
 func (r *Run) Record(ctx context.Context, e job.Entry, set job.Patch, work json.RawMessage) error {
 	if e.State == "" {
 		e.State = r.Job.State
@@ -145,12 +145,14 @@ func (r *Run) work() {
 	}
 }
 
-// A leased context is that of a step, or of a duty. When this process was frozen beyond its lease, all of it wakes up at once,
-// and a step may be faster than the loop that renews: so whoever asks whether the context has ended asks the lease, too.
+// A leased context is that of a step, or of a duty. When this process was frozen beyond its lease,
+// all of it wakes up at once, and a step may be faster than the loop that renews: so whoever asks
+// whether the context has ended asks the lease, too.
 type leased struct {
 	context.Context
-	s      *session
-	cancel context.CancelCauseFunc // of this context, or one above it; not that of the session, under which loops still claim
+	s *session
+	// of this context, or one above it; not that of the session, under which loops still claim
+	cancel context.CancelCauseFunc
 }
 
 func (c leased) Err() error {
@@ -182,7 +184,8 @@ func (r *Run) step(ctx context.Context, kind Kind) (o Outcome) {
 	return kind.Step(ctx, r)
 }
 
-// blocks says what keeps the job from what is done next. What has been launched, or has ended, is beyond that.
+// blocks says what keeps the job from what is done next. What has been launched, or has ended, is
+// beyond that.
 func (r *Run) blocks(ctx context.Context) *job.Block {
 	j := &r.Job
 	if r.s.e.cfg.Blocks == nil || j.Live || j.Wish != "" || j.State == job.Archiving {
@@ -191,8 +194,8 @@ func (r *Run) blocks(ctx context.Context) *job.Block {
 	return r.s.e.cfg.Blocks(ctx, j)
 }
 
-// send hands a change that stays in this custody to the committer and goes on from it. answered hears whether it was
-// applied; when not, the run is over.
+// send hands a change that stays in this custody to the committer and goes on from it. answered
+// hears whether it was applied; when not, the run is over.
 func (r *Run) send(c job.Change, answered func(error)) {
 	c = r.made(c)
 	c.Job, c.From = r.id, r.Job.Guard(r.Fence())
@@ -221,7 +224,8 @@ func (r *Run) handFrom(g job.Guard, c job.Change) {
 	c.Job, c.From = r.id, g
 	r.s.commit.send(c, func(a store.Applied, err error) {
 		if a.Outcome == store.Conflict && c.Last().Code != job.InternalError {
-			// The store refused this change for good, or one before it. The job must not stay with nobody at work on it.
+			// The store refused this change for good, or one before it. The job must not stay with
+			// nobody at work on it.
 			if err == nil {
 				err = context.Cause(r.ctx)
 			}
@@ -264,7 +268,8 @@ const (
 // Next goes on in state s, in this process.
 func Next(s job.State) Outcome { return Outcome{verb: verbNext, entry: job.Entry{State: s}} }
 
-// Launched hands a job whose program runs, or waits in a scheduler, to the watcher. s is QUEUED or RUNNING.
+// Launched hands a job whose program runs, or waits in a scheduler, to the watcher. s is QUEUED or
+// RUNNING.
 func Launched(s job.State) Outcome { return Outcome{verb: verbLaunched, entry: job.Entry{State: s}} }
 
 // Requeue gives the job back to its queue, to go on in state s.
@@ -279,15 +284,18 @@ func Fail(e job.Entry) Outcome {
 	return Outcome{verb: verbFail, entry: e}
 }
 
-// Block has the job wait until what blocks it has cleared, and then go on in the state in which it is.
+// Block has the job wait until what blocks it has cleared, and then go on in the state in which it
+// is.
 func Block(b *job.Block) Outcome {
 	block := *b
-	return Outcome{verb: verbBlock, entry: job.Entry{State: job.Blocked, Code: b.Code, Message: b.Error()}, set: job.Patch{Block: &block}}
+	return Outcome{verb: verbBlock, entry: job.Entry{State: job.Blocked, Code: b.Code, Message: b.Error()},
+		set: job.Patch{Block: &block}}
 }
 
 // Done ends the job as FINISHED with a result, which may be nil.
 func Done(result json.RawMessage) Outcome {
-	return Outcome{verb: verbDone, entry: job.Entry{State: job.Finished, Code: job.NormalCompletion}, set: job.Patch{Result: result}}
+	return Outcome{verb: verbDone, entry: job.Entry{State: job.Finished, Code: job.NormalCompletion},
+		set: job.Patch{Result: result}}
 }
 
 // Back gives the job back as if it had never been claimed: for a step that was told to stop.

@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	page    = 100                   // groups that are asked for at once, beside as many as were due when it was last asked
+	// groups that are asked for at once, beside as many as were due when it was last asked
+	page    = 100
 	most    = 1000                  // that are written at once
 	soon    = 10 * time.Millisecond // how far apart looks are
 	gather  = 50 * time.Millisecond // how far apart looks are that others ask for
@@ -37,12 +38,14 @@ type loop struct {
 	probes map[string]*probe // by key: those that have not returned, given up or not
 	hosts  map[string]*host  // those that they ask, and have asked
 	forgot time.Time         // when hosts were forgotten that nobody asks any more
-	places [standings]places // of probes under way, but for those that were given up: by what was known of their hosts when they began
-	turns  int               // how many probes have begun
-	looked time.Time         // when it was asked what is due
-	due    int               // groups that were due then
-	// waiting are those that were due then, and for whom there was no place. They are not asked for anew each time that a place is free:
-	// there may be many.
+	// of probes under way, but for those that were given up: by what was known of their hosts when
+	// they began
+	places [standings]places
+	turns  int       // how many probes have begun
+	looked time.Time // when it was asked what is due
+	due    int       // groups that were due then
+	// waiting are those that were due then, and for whom there was no place. They are not asked for
+	// anew each time that a place is free: there may be many.
 	waiting []*probe
 	found   []store.Test // to be written
 
@@ -52,14 +55,16 @@ type loop struct {
 }
 
 func newLoop(r *Recovery, f job.Fence) *loop {
-	l := &loop{Recovery: r, fence: f, probes: map[string]*probe{}, hosts: map[string]*host{}, news: make(chan news), ended: make(chan struct{})}
+	l := &loop{Recovery: r, fence: f, probes: map[string]*probe{}, hosts: map[string]*host{}, news: make(chan news),
+		ended: make(chan struct{})}
 	for i := range l.places {
 		l.places[i] = places{of: map[string]int{}, turns: map[string]int{}}
 	}
 	return l
 }
 
-// end waits for testers that return, now that the context of run has ended, or run has. Others are left behind.
+// end waits for testers that return, now that the context of run has ended, or run has. Others are
+// left behind.
 func (l *loop) end() {
 	close(l.ended)
 	returned := make(chan struct{})
@@ -80,7 +85,8 @@ func (l *loop) end() {
 func (l *loop) run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	told, err := engine.Try(ctx, l.cfg.Log, "listen for tests", func() (broker.Subscription, error) { return l.cfg.Broker.Subscribe(ctx, engine.TestsTopic) })
+	told, err := engine.Try(ctx, l.cfg.Log, "listen for tests",
+		func() (broker.Subscription, error) { return l.cfg.Broker.Subscribe(ctx, engine.TestsTopic) })
 	if err != nil {
 		return err
 	}
@@ -131,7 +137,8 @@ func (l *loop) run(ctx context.Context) error {
 	}
 }
 
-// after returns when to look again at the earliest. Who has read of many groups does not do so all the time.
+// after returns when to look again at the earliest. Who has read of many groups does not do so all
+// the time.
 func (l *loop) after(d time.Duration) time.Time {
 	return l.looked.Add(max(d, min(fresh, time.Duration(l.due)*reading)))
 }
@@ -144,11 +151,13 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// look begins the tests that are due, as far as there are places, and returns when the next one is; zero: none is as far as is known.
+// look begins the tests that are due, as far as there are places, and returns when the next one is;
+// zero: none is as far as is known.
 func (l *loop) look(ctx context.Context) (at time.Time, err error) {
 	l.forget()
 	for limit := page + l.due; ; limit *= 2 {
-		a, err := engine.Try(ctx, l.cfg.Log, "tests", func() (store.Tests, error) { return l.cfg.Store.Tests(ctx, l.fence.Duty, limit) })
+		a, err := engine.Try(ctx, l.cfg.Log, "tests",
+			func() (store.Tests, error) { return l.cfg.Store.Tests(ctx, l.fence.Duty, limit) })
 		if err != nil {
 			return at, err
 		}
@@ -172,7 +181,8 @@ func (l *loop) look(ctx context.Context) (at time.Time, err error) {
 	}
 }
 
-// ask makes probes of groups that are due, those first that are due first, and returns how many these groups are.
+// ask makes probes of groups that are due, those first that are due first, and returns how many
+// these groups are.
 func (l *loop) ask(a *store.Tests) (all []*probe, due int) {
 	known := map[string]*probe{}
 	for i := range a.Due {
@@ -199,14 +209,16 @@ func (l *loop) ask(a *store.Tests) (all []*probe, due int) {
 			return cmp.Or(a.waits.Compare(b.waits), strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Key, b.Key))
 		})
 	}
-	return slices.DeleteFunc(all, func(p *probe) bool { return len(p.tenants) == 0 }), due // the same is asked for another tenant only
+	// the same is asked for another tenant only
+	return slices.DeleteFunc(all, func(p *probe) bool { return len(p.tenants) == 0 }), due
 }
 
 func (l *loop) unknown(tester string) string {
 	if tester == SSH || tester == Scheduler {
 		return fmt.Sprintf("tester %s is not there yet", tester)
 	}
-	return fmt.Sprintf("no tester %s is known here: correct the name that the job is blocked with, or register it", tester)
+	return fmt.Sprintf("no tester %s is known here: correct the name that the job is blocked with, or register it",
+		tester)
 }
 
 // note keeps what was found, to be written.
@@ -229,7 +241,8 @@ func (l *loop) note(p *probe, f finding) {
 	}
 }
 
-// share returns how many jobs of group i of n may go where so many of all together may; 0 where all may, or none of it.
+// share returns how many jobs of group i of n may go where so many of all together may; 0 where all
+// may, or none of it.
 func share(may, n, i int) int {
 	if may <= 0 {
 		return 0
@@ -244,7 +257,8 @@ func share(may, n, i int) int {
 func (l *loop) write(ctx context.Context) error {
 	for len(l.found) > 0 {
 		some := l.found[:min(len(l.found), most)]
-		eff, err := engine.Try(ctx, l.cfg.Log, "write down tests", func() (store.Effects, error) { return l.cfg.Store.Tested(ctx, l.fence, some) })
+		eff, err := engine.Try(ctx, l.cfg.Log, "write down tests",
+			func() (store.Effects, error) { return l.cfg.Store.Tested(ctx, l.fence, some) })
 		if err != nil {
 			return err
 		}
@@ -257,7 +271,8 @@ func (l *loop) write(ctx context.Context) error {
 
 // sentence is what a test says as it is kept: one line of text that is not too long.
 func sentence(s string) string {
-	s = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "�"), func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
+	s = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "�"),
+		func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
 	if len(s) > maxSays {
 		s = strings.ToValidUTF8(s[:maxSays], "") + "…"
 	}

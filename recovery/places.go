@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// A standing is what is known of a host. Probes of each have places of their own, so that those which hang keep none from hosts that answer.
+// A standing is what is known of a host. Probes of each have places of their own, so that those
+// which hang keep none from hosts that answer.
 type standing int
 
 const (
@@ -27,8 +28,9 @@ type places struct {
 	turns map[string]int // when a tenant took its newest one, counted in probes
 }
 
-// may reports whether a tenant may take one more of so many: while more are free than it has. So nobody has more than half of them, two have
-// no more than three quarters, and so on: of 32, five have no more than 31, and who has none finds one.
+// may reports whether a tenant may take one more of so many: while more are free than it has. So
+// nobody has more than half of them, two have no more than three quarters, and so on: of 32, five
+// have no more than 31, and who has none finds one.
 func (s *places) may(tenant string, all int) bool {
 	return s.of[tenant] < all-s.taken
 }
@@ -69,8 +71,9 @@ func (l *loop) begin(ctx context.Context, probes []*probe) {
 	}
 }
 
-// next returns who of those that wait is next, with the tenant that takes the place; nil: there is none for any of them. That tenant is next
-// which took one the longest ago, but for its host: there it is the one which asked that host the longest ago.
+// next returns who of those that wait is next, with the tenant that takes the place; nil: there is
+// none for any of them. That tenant is next which took one the longest ago, but for its host: there
+// it is the one which asked that host the longest ago.
 func (l *loop) next() *probe {
 	p := l.first(l.waiting, func(p *probe) map[string]int { return l.places[p.standing].turns })
 	if p == nil {
@@ -80,7 +83,8 @@ func (l *loop) next() *probe {
 	return l.first(there, func(p *probe) map[string]int { return p.host.turns })
 }
 
-// first returns who is first by the turns of tenants, and where these are the same, the first that was due.
+// first returns who is first by the turns of tenants, and where these are the same, the first that
+// was due.
 func (l *loop) first(probes []*probe, turns func(*probe) map[string]int) (first *probe) {
 	least := 0
 	for _, p := range probes {

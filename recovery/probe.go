@@ -47,8 +47,8 @@ type finding struct {
 	outcome Outcome
 }
 
-// probe asks a tester, and gives it up when it takes too long. It returns when the tester has, or when the loop has ended and the tester is
-// left behind.
+// probe asks a tester, and gives it up when it takes too long. It returns when the tester has, or
+// when the loop has ended and the tester is left behind.
 func (l *loop) probe(ctx context.Context, p *probe, t Tester) {
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.Timeout)
 	defer cancel()

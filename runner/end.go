@@ -16,25 +16,27 @@ import (
 
 // End is the end of a program, as the message in the spool tells it.
 type End struct {
-	Key    Key           `json:"key"`
-	Run    int           `json:"run"` // 0, and 1 more for each time that a scheduler itself ran the launch again
-	Token  string        `json:"token"`
-	Boot   string        `json:"boot"`  // the host's boot
-	Code   int           `json:"code"`  // 0 to 255; 128+n after signal n; 126 or 127 if it could not be started, see NotStarted
-	Ended  time.Time     `json:"ended"` // to 10 ms, never early, by the clock of who launched it and the time since the host's boot
+	Key   Key    `json:"key"`
+	Run   int    `json:"run"` // 0, and 1 more for each time that a scheduler itself ran the launch again
+	Token string `json:"token"`
+	Boot  string `json:"boot"` // the host's boot
+	// 0 to 255; 128+n after signal n; 126 or 127 if it could not be started, see NotStarted
+	Code int `json:"code"`
+	// to 10 ms, never early, by the clock of who launched it and the time since the host's boot
+	Ended  time.Time     `json:"ended"`
 	Since  time.Duration `json:"since"` // when it began, by the host's boot clock, to 10 ms
 	Ran    time.Duration `json:"ran"`   // by the host's boot clock, to 10 ms: sleep and clock changes do not matter
 	User   time.Duration `json:"user"`  // processor time of the program and all it waited for; 0 if unknown
 	System time.Duration `json:"system"`
 
-	// Signal is the signal that ended the program; 0 if it ended by itself. That is known but of SIGINT and SIGPIPE, of which
-	// shells do not speak: then it is 0, and the code is 130 or 141.
+	// Signal is the signal that ended the program; 0 if it ended by itself. That is known but of
+	// SIGINT and SIGPIPE, of which shells do not speak: then it is 0, and the code is 130 or 141.
 	Signal int `json:"signal,omitempty"`
 
-	// NotStarted says why the program could not be started, in one line of up to 300 bytes, such as "nosuch: not
-	// found"; it is empty if the program did start and itself chose its code. Told of codes 126 and 127. A program is
-	// taken for started if its stderr is no plain file, and if a variable that shells keep to themselves (such as UID)
-	// had it started through env(1).
+	// NotStarted says why the program could not be started, in one line of up to 300 bytes, such as
+	// "nosuch: not found"; it is empty if the program did start and itself chose its code. Told of
+	// codes 126 and 127. A program is taken for started if its stderr is no plain file, and if a
+	// variable that shells keep to themselves (such as UID) had it started through env(1).
 	NotStarted string `json:"not_started,omitempty"`
 }
 
@@ -44,7 +46,8 @@ func (e End) Began() time.Time { return e.Ended.Add(-e.Ran) }
 // MaxEnd is how long a message is at most, in bytes. What is longer is damaged, or somebody else's.
 const MaxEnd = 16 << 10
 
-// EndName returns the name of the message that tells the end of a launch: <job>.<attempt>.<launch>.<run>.
+// EndName returns the name of the message that tells the end of a launch:
+// <job>.<attempt>.<launch>.<run>.
 func EndName(k Key, run int) string {
 	return fmt.Sprintf("%s.%d.%d.%d", k.Job, k.Attempt, k.Launch, run)
 }
@@ -68,8 +71,8 @@ func ParseEndName(name string) (k Key, run int, err error) {
 	return k, run, nil
 }
 
-// ParseEnd reads a message. A name that is none of a message is of kind [job.Invalid]. A content that is not whole is
-// of kind [job.Corrupt], and no evidence of anything.
+// ParseEnd reads a message. A name that is none of a message is of kind [job.Invalid]. A content
+// that is not whole is of kind [job.Corrupt], and no evidence of anything.
 //
 // The content is made by a shell, line by line:
 //
@@ -97,7 +100,8 @@ func ParseEnd(name string, content []byte) (End, error) {
 	return e, nil
 }
 
-// tick is how exactly /proc/uptime tells the time: it is cut, and an end is not to be before what led to it.
+// tick is how exactly /proc/uptime tells the time: it is cut, and an end is not to be before what
+// led to it.
 const tick = 10 * time.Millisecond
 
 func (e *End) parse(content string) error {
@@ -152,8 +156,8 @@ func (e *End) parse(content string) error {
 	return nil
 }
 
-// place matches what shells put between a script's name and what they have to say: ": 12: exec: " (dash), ": line 12: "
-// (bash), ": exec: line 12: " (busybox), "[12]: " (mksh), ":12: " (zsh).
+// place matches what shells put between a script's name and what they have to say: ": 12: exec: "
+// (dash), ": line 12: " (bash), ": exec: line 12: " (busybox), "[12]: " (mksh), ":12: " (zsh).
 var place = regexp.MustCompile(`^(\[\d+\])?: ?(exec: )?((line )?\d+: )?(exec: )?`)
 
 // reason cleans what a shell said: a program's name in it may hold anything.
@@ -172,8 +176,8 @@ func reason(said string) string {
 	return cmp.Or(strings.TrimSpace(said), "the shell did not say why")
 }
 
-// processorTimes reads a line of the shell's times. Shells differ, and the times decide nothing: 0 for what cannot be
-// read.
+// processorTimes reads a line of the shell's times. Shells differ, and the times decide nothing: 0
+// for what cannot be read.
 func processorTimes(line string) (user, system time.Duration) {
 	u, s, _ := strings.Cut(strings.ReplaceAll(line, ",", "."), " ") // some locales have a decimal comma
 	user, _ = time.ParseDuration(u)

@@ -10,30 +10,36 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// A Gate is what who pays has read of some keys of a tenant, while nobody else pays there. [Gate.Hand] decides who goes.
+// A Gate is what who pays has read of some keys of a tenant, while nobody else pays there.
+// [Gate.Hand] decides who goes.
 //
-// Between owners who wait in one line the place goes to whoever has the fewest turns of the key, measured by weight; where that is
-// equal, to whoever was served least, by weight again. Among the jobs of an owner priority decides, then age. Where more owners wait than are
-// looked at ([GateKey.Owners]), which are twice as many as there are places and more, they are served one after the other, by their names: each
-// as often as its weight says, and those first who have the fewest turns.
+// Between owners who wait in one line the place goes to whoever has the fewest turns of the key,
+// measured by weight; where that is equal, to whoever was served least, by weight again. Among the
+// jobs of an owner priority decides, then age. Where more owners wait than are looked at
+// ([GateKey.Owners]), which are twice as many as there are places and more, they are served one
+// after the other, by their names: each as often as its weight says, and those first who have the
+// fewest turns.
 //
-// A job has all its turns or none. It waits in the line of the first of its keys that was full, and moves on where it meets another
-// one. So two keys that are never free at the same moment would keep a job for ever that needs both: one that was passed over too
-// often takes the turns that are free, in the order of the keys, and waits for the others with them. Since all do that in the
-// same order, they never wait for each other in a circle. What it keeps nobody uses, so it goes first in the line where it stands,
-// whoever else is there: it waits for the end of one job there, and no longer. In a line that is closed, for the limit is 0, it keeps
-// nothing.
+// A job has all its turns or none. It waits in the line of the first of its keys that was full, and
+// moves on where it meets another one. So two keys that are never free at the same moment would
+// keep a job for ever that needs both: one that was passed over too often takes the turns that are
+// free, in the order of the keys, and waits for the others with them. Since all do that in the same
+// order, they never wait for each other in a circle. What it keeps nobody uses, so it goes first in
+// the line where it stands, whoever else is there: it waits for the end of one job there, and no
+// longer. In a line that is closed, for the limit is 0, it keeps nothing.
 type Gate struct {
 	Keys map[string]*GateKey // those that are handed on, and all others of those who wait for them
 }
 
 // A GateKey is a key with who has turns of it and who waits for one.
 type GateKey struct {
-	Limit  *job.Limit         // that decides, [job.Implied] where none is set; nil: there is none
-	Held   map[string]int     // turns by owner, those included that are kept; not looked at where there is no limit
-	Served map[string]float64 // by owner, where several wait: how much was given to each, by weight; of many owners only who came last, and how often
-	Line   []Waiter           // who stands in its line: of each owner the first ones, and those who keep turns
-	More   map[string]bool    // owners of whom more may stand there
+	Limit *job.Limit     // that decides, [job.Implied] where none is set; nil: there is none
+	Held  map[string]int // turns by owner, those included that are kept; not looked at where there is no limit
+	// by owner, where several wait: how much was given to each, by weight; of many owners only who
+	// came last, and how often
+	Served map[string]float64
+	Line   []Waiter        // who stands in its line: of each owner the first ones, and those who keep turns
+	More   map[string]bool // owners of whom more may stand there
 }
 
 // A Waiter is a job that waits for its turn.
@@ -74,10 +80,12 @@ type Moving struct {
 }
 
 const (
-	// MostOwners is of how many owners of a line the jobs are looked at, or of twice as many as there are places, but no more than manyOwners.
+	// MostOwners is of how many owners of a line the jobs are looked at, or of twice as many as
+	// there are places, but no more than manyOwners.
 	MostOwners = 100
 	manyOwners = 1000
-	// Spread is how many jobs of a line are looked at, of its owners the same number, however few may go.
+	// Spread is how many jobs of a line are looked at, of its owners the same number, however few
+	// may go.
 	Spread = 60
 	// MostPassed is how often a job is passed over before it keeps what it gets.
 	MostPassed = 8
@@ -102,7 +110,8 @@ func (g *Gate) Hand(keys []string, limit int) (h Handing) {
 		line := newLine(k, k.Owners(key))
 		for looked := 0; k.free(key); {
 			w, found := line.next()
-			if found && (w.Job.IsZero() || len(h.Grant) == limit || looked == MostLooked) || !found && line.round != nil {
+			if found && (w.Job.IsZero() || len(h.Grant) == limit || looked == MostLooked) || !found &&
+				line.round != nil {
 				h.Left = append(h.Left, key)
 				found = false
 			}
@@ -110,7 +119,8 @@ func (g *Gate) Hand(keys []string, limit int) (h Handing) {
 				break
 			}
 			line.take(w)
-			full := slices.IndexFunc(w.Keys, func(other string) bool { return !slices.Contains(w.Kept, other) && !g.Keys[other].free(other) })
+			full := slices.IndexFunc(w.Keys,
+				func(other string) bool { return !slices.Contains(w.Kept, other) && !g.Keys[other].free(other) })
 			if full >= 0 {
 				m := Moving{Job: w.Job, Line: w.Keys[full]}
 				switch {
@@ -129,7 +139,8 @@ func (g *Gate) Hand(keys []string, limit int) (h Handing) {
 			h.Grant = append(h.Grant, w.Job)
 		}
 	}
-	h.Left = slices.DeleteFunc(h.Left, func(key string) bool { return !g.Keys[key].free(key) }) // somebody in another line needed it, too
+	// somebody in another line needed it, too
+	h.Left = slices.DeleteFunc(h.Left, func(key string) bool { return !g.Keys[key].free(key) })
 	return h
 }
 
@@ -177,8 +188,9 @@ func (k *GateKey) share(owner string) float64 {
 	return float64(k.Held[owner]) / k.weight(owner)
 }
 
-// Owners returns how many owners who wait for a key are looked at. Who reads no more than these, and of each no more than [Apiece], may hand on
-// in several steps what who reads all does at once, and decides anew in each of them.
+// Owners returns how many owners who wait for a key are looked at. Who reads no more than these,
+// and of each no more than [Apiece], may hand on in several steps what who reads all does at once,
+// and decides anew in each of them.
 func (k *GateKey) Owners(key string) int {
 	if k.Limit == nil {
 		return MostOwners
@@ -186,8 +198,9 @@ func (k *GateKey) Owners(key string) int {
 	return min(max(MostOwners, 2*k.Limit.Places(key)), manyOwners)
 }
 
-// Last returns who of many owners was served last, and how often, one time after the other: from him on they are looked at. Where they were few
-// until now that is the first of those who were served least, and not yet. Empty: from the first on.
+// Last returns who of many owners was served last, and how often, one time after the other: from
+// him on they are looked at. Where they were few until now that is the first of those who were
+// served least, and not yet. Empty: from the first on.
 func (k *GateKey) Last() (owner string, times int) {
 	least, found := 0.0, false
 	for o, n := range k.Served {
@@ -201,10 +214,12 @@ func (k *GateKey) Last() (owner string, times int) {
 	return owner, times
 }
 
-// Many reports whether more owners waited in the line, when it was looked at last, than are looked at.
+// Many reports whether more owners waited in the line, when it was looked at last, than are looked
+// at.
 func (k *GateKey) Many() bool { return len(k.Served) == 1 }
 
-// Cut puts who stands in the line in order, and leaves of each owner the first ones, no more than most; and those who keep turns.
+// Cut puts who stands in the line in order, and leaves of each owner the first ones, no more than
+// most; and those who keep turns.
 func (k *GateKey) Cut(most int) {
 	slices.SortFunc(k.Line, Waiter.Compare)
 	seen := map[string]int{}
@@ -218,8 +233,8 @@ func (k *GateKey) Cut(most int) {
 	})
 }
 
-// Apiece returns how many jobs of each owner are looked at, where so many in all are to go if they can: twice his share, and [Spread] of all
-// together, for some may have to go to another line.
+// Apiece returns how many jobs of each owner are looked at, where so many in all are to go if they
+// can: twice his share, and [Spread] of all together, for some may have to go to another line.
 func Apiece(most, owners int) int { return min(most, 1+max(2*most, Spread)/max(1, owners)) }
 
 // A line is who waits: those who keep turns, and the others by owner.
@@ -285,7 +300,8 @@ func newLine(k *GateKey, most int) *line {
 	return l
 }
 
-// goRound has the owners served one after the other, from who was served last on, and looks at so many of them.
+// goRound has the owners served one after the other, from who was served last on, and looks at so
+// many of them.
 func (l *line) goRound(most int) {
 	r := &round{place: map[string]int{}}
 	r.last, r.times = l.Last()
@@ -330,7 +346,8 @@ func (l *line) before(a, b Waiter) bool {
 	) < 0
 }
 
-// past returns 1 for who was served last, if that was as often as his weight says: his turn in the round is past.
+// past returns 1 for who was served last, if that was as often as his weight says: his turn in the
+// round is past.
 func (l *line) past(owner string) int {
 	if r := l.round; owner == r.last && float64(r.times) >= l.weight(owner) {
 		return 1
@@ -346,7 +363,8 @@ func (l *line) turn(owner string) int {
 
 // Compare orders the jobs of an owner.
 func (w Waiter) Compare(o Waiter) int {
-	return cmp.Or(cmp.Compare(w.Priority, o.Priority), cmp.Compare(w.Created, o.Created), bytes.Compare(w.Job[:], o.Job[:]))
+	return cmp.Or(cmp.Compare(w.Priority, o.Priority), cmp.Compare(w.Created, o.Created),
+		bytes.Compare(w.Job[:], o.Job[:]))
 }
 
 func (l *line) take(w Waiter) {

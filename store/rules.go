@@ -44,7 +44,8 @@ func (e *Effects) Passed(before, after *job.Job) {
 	switch {
 	case after.State == job.Blocked && before.State != job.Blocked:
 		p = Passage{Code: after.Code, What: IsBlocked}
-	case before.State != job.Blocked, after.State == job.Blocked, after.State == job.Paused, after.State == job.Canceled:
+	case before.State != job.Blocked, after.State == job.Blocked, after.State == job.Paused,
+		after.State == job.Canceled:
 		return
 	case after.State == job.Failed:
 		p.What = HasFailed
@@ -77,7 +78,8 @@ func (e *Effects) Soon(t time.Time) {
 	}
 }
 
-// Claiming says that a claim follows in the same call: who gets ready until then may be claimed along, and is no news for others.
+// Claiming says that a claim follows in the same call: who gets ready until then may be claimed
+// along, and is no news for others.
 func (e *Effects) Claiming() { e.Fresh = []Fresh{} }
 
 // Claimed names the lines of those who got ready and were not claimed.
@@ -96,7 +98,8 @@ func (e *Effects) Claimed(jobs []job.Job) {
 
 // NewerCursor is the error of a reader of events who has read further than the database goes.
 func NewerCursor() error {
-	return job.Errorf(job.Invalid, "this cursor is newer than the database, which was restored to an earlier point in time: "+
+	return job.Errorf(job.Invalid, "this cursor is newer than the database, which was restored to an earlier "+
+		"point in time: "+
 		"read from the first event, or only those to come (end)")
 }
 
@@ -120,7 +123,8 @@ func once[T comparable](list []T, v T) []T {
 	return append(list, v)
 }
 
-// Once returns the claim with each queue, kind and job named once: a line that is read twice has its jobs twice.
+// Once returns the claim with each queue, kind and job named once: a line that is read twice has
+// its jobs twice.
 func (c Claim) Once() Claim {
 	c.Queues, c.Kinds, c.Jobs = distinct(c.Queues), distinct(c.Kinds), distinct(c.Jobs)
 	return c
@@ -161,7 +165,8 @@ func (s *Submission) Digest() []byte {
 	return h.Sum(nil)
 }
 
-// Field is the column by which a list is sorted first; empty where it has the order of submission alone.
+// Field is the column by which a list is sorted first; empty where it has the order of submission
+// alone.
 func (s Sort) Field() string {
 	switch s {
 	case LastEnded, FirstEnd:
@@ -208,7 +213,8 @@ func (n *NewEvent) Allowed(j *job.Job) error {
 	case j.Program() && !(j.Live && n.Launch == j.Launch):
 		return job.Errorf(job.Conflict, "launch %d of job %s is not the one that runs", n.Launch, j.ID)
 	case !j.Program() && !(j.Custody == job.Worker && n.Epoch == j.Epoch):
-		return job.Errorf(job.Conflict, "what runs of job %s in epoch %d has lost it: it stands at %s in epoch %d", j.ID, n.Epoch, j.Place, j.Epoch)
+		return job.Errorf(job.Conflict, "what runs of job %s in epoch %d has lost it: it stands at %s in epoch %d",
+			j.ID, n.Epoch, j.Place, j.Epoch)
 	}
 	return nil
 }
@@ -226,7 +232,8 @@ type ReadyLine struct {
 	Jobs    int
 }
 
-// Claimant is a live session that was not told to drain or to stop, with how many jobs of each lane it holds.
+// Claimant is a live session that was not told to drain or to stop, with how many jobs of each lane
+// it holds.
 type Claimant struct {
 	ID      job.ID
 	Process Process
@@ -252,7 +259,8 @@ func demand(lane job.Lane, c Claim, ready []ReadyLine, claimants []Claimant) (d 
 	}
 	for _, s := range claimants {
 		p := &s.Process
-		serves := slices.ContainsFunc(ready, func(r ReadyLine) bool { return r.Lane == lane && r.Jobs > 0 && p.Serves(r.Line, r.Machine) })
+		serves := slices.ContainsFunc(ready,
+			func(r ReadyLine) bool { return r.Lane == lane && r.Jobs > 0 && p.Serves(r.Line, r.Machine) })
 		tenants := len(c.Tenants) == 0 || slices.ContainsFunc(c.Tenants, p.ServesTenant)
 		if serves && tenants && p.Slots[lane] > 0 {
 			d.Sessions = append(d.Sessions, Serving{ID: s.ID, Slots: p.Slots[lane], Held: s.Held[lane]})

@@ -13,7 +13,8 @@ type Session struct {
 	ID      job.ID
 	Process Process       // that holds it
 	Lease   time.Duration // at least MinLease
-	// Command is what it was told from the beginning: a process that lost its lease and begins anew has not forgotten.
+	// Command is what it was told from the beginning: a process that lost its lease and begins anew
+	// has not forgotten.
 	Command Command
 }
 
@@ -26,8 +27,9 @@ type Process struct {
 	PID     int    `json:"pid,omitempty"`
 	Version string `json:"version,omitempty"` // of its build
 	Roles   []Role `json:"roles,omitempty"`
-	// Queues, Kinds, Tenants and Machine say whose jobs it claims: of these queues and kinds; of these tenants, or of all
-	// where none is named; of no machine, and of this one. Without kinds it claims nothing.
+	// Queues, Kinds, Tenants and Machine say whose jobs it claims: of these queues and kinds; of
+	// these tenants, or of all where none is named; of no machine, and of this one. Without kinds
+	// it claims nothing.
 	Queues  []string `json:"queues,omitempty"`
 	Kinds   []string `json:"kinds,omitempty"`
 	Tenants []string `json:"tenants,omitempty"`
@@ -43,7 +45,8 @@ func (p *Process) String() string { return p.Host + ":" + strconv.Itoa(p.PID) }
 
 // Serves reports whether the process claims jobs of a line and machine, of some tenant at least.
 func (p *Process) Serves(line job.Line, machine string) bool {
-	return (machine == "" || machine == p.Machine) && slices.Contains(p.Queues, line.Queue) && slices.Contains(p.Kinds, line.Kind)
+	return (machine == "" || machine == p.Machine) && slices.Contains(p.Queues, line.Queue) &&
+		slices.Contains(p.Kinds, line.Kind)
 }
 
 // ServesTenant reports whether it claims jobs of a tenant.
@@ -56,10 +59,13 @@ type Role string
 
 // The roles.
 const (
-	RoleAPI      Role = "api"      // it serves the API at an address
-	RoleWorker   Role = "worker"   // it claims jobs and runs them
-	RoleRecovery Role = "recovery" // it looks after time, blocked jobs, dead sessions, what was forgotten, and what is kept no longer
-	RoleWatcher  Role = "watcher"  // it watches the programs of its machine, and removes its jobs that are kept no longer
+	RoleAPI    Role = "api"    // it serves the API at an address
+	RoleWorker Role = "worker" // it claims jobs and runs them
+	// it looks after time, blocked jobs, dead sessions, what was forgotten, and what is kept no
+	// longer
+	RoleRecovery Role = "recovery"
+	// it watches the programs of its machine, and removes its jobs that are kept no longer
+	RoleWatcher Role = "watcher"
 )
 
 // Roles lists every role.
@@ -84,8 +90,8 @@ type SessionInfo struct {
 	Process Process
 	Command Command
 	Used    map[job.Lane]int // slots in use, as it told last
-	// Live says that it has not ended, and that its lease has not run out by the database's clock. One that is neither
-	// live nor ended has died, and nobody has taken its jobs yet.
+	// Live says that it has not ended, and that its lease has not run out by the database's clock.
+	// One that is neither live nor ended has died, and nobody has taken its jobs yet.
 	Live    bool
 	Started time.Time
 	Renewed time.Time // when it was heard of last
@@ -103,8 +109,8 @@ type HeldJob struct {
 	Since  time.Time
 }
 
-// Unserved are jobs that are ready in a line, of one machine or of none, for which no live session is there that may
-// claim.
+// Unserved are jobs that are ready in a line, of one machine or of none, for which no live session
+// is there that may claim.
 type Unserved struct {
 	Line    job.Line
 	Machine string
@@ -112,8 +118,8 @@ type Unserved struct {
 	Since   time.Time // when the first of these became ready
 }
 
-// Unwatched are jobs in custody monitor of a machine where nobody is there who watches: their programs run on there, or
-// have ended meanwhile.
+// Unwatched are jobs in custody monitor of a machine where nobody is there who watches: their
+// programs run on there, or have ended meanwhile.
 type Unwatched struct {
 	Machine string
 	Jobs    int // up to MostUnserved
@@ -132,11 +138,12 @@ type Serving struct {
 	Held  int // jobs of the lane in its custody
 }
 
-// MostUnserved is how many jobs of a line, or of a machine, are counted, and how many of these are looked at.
+// MostUnserved is how many jobs of a line, or of a machine, are counted, and how many of these are
+// looked at.
 const MostUnserved = 1000
 
-// SessionKept is for how long a session is known after its end; MachineKept is for how long the newest one of a machine
-// is that has no session any more.
+// SessionKept is for how long a session is known after its end; MachineKept is for how long the
+// newest one of a machine is that has no session any more.
 const (
 	SessionKept = time.Hour
 	MachineKept = 7 * 24 * time.Hour

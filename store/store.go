@@ -1,14 +1,17 @@
-// Package store is the contract for the database that holds the jobs: domain transactions, not queries.
+// Package store is the contract for the database that holds the jobs: domain transactions, not
+// queries.
 //
-// Every call is one transaction, takes many jobs at once, and can be repeated: it may have committed although its
-// answer was lost. Ids are made by the caller for that reason. Time that decides anything is the database's.
+// Every call is one transaction, takes many jobs at once, and can be repeated: it may have
+// committed although its answer was lost. Ids are made by the caller for that reason. Time that
+// decides anything is the database's.
 //
-// What a call means for others (queues that hold work now, follow-ups to pay, a time to wake at) comes back as
-// [Effects]; they are hints, and losing them costs a delay, never a job.
+// What a call means for others (queues that hold work now, follow-ups to pay, a time to wake at)
+// comes back as [Effects]; they are hints, and losing them costs a delay, never a job.
 //
-// Errors have a kind of package job: Invalid and Conflict blame the request, Fenced says that a session or a duty is
-// not alive any more, Unavailable that the same call may succeed later; Closed follows Close. All methods are safe
-// for concurrent use. Package storetest holds the suite that every store passes.
+// Errors have a kind of package job: Invalid and Conflict blame the request, Fenced says that a
+// session or a duty is not alive any more, Unavailable that the same call may succeed later; Closed
+// follows Close. All methods are safe for concurrent use. Package storetest holds the suite that
+// every store passes.
 package store
 
 import (
@@ -32,69 +35,79 @@ type Store interface {
 	Close() error
 }
 
-// Jobs is the one write path. Apply hands it the changes of workers and watchers; the other calls make theirs from
-// rows they have locked.
+// Jobs is the one write path. Apply hands it the changes of workers and watchers; the other calls
+// make theirs from rows they have locked.
 type Jobs interface {
-	// Submit inserts jobs with their first event, all or none. A submission that names an idempotency key, an
-	// external id or unique keys which a job already has is answered with that job; the first two are a Conflict when
-	// the request is another one. Repeating a submission with the same job id answers the same job; the id of another
-	// tenant's job is a Conflict.
+	// Submit inserts jobs with their first event, all or none. A submission that names an
+	// idempotency key, an external id or unique keys which a job already has is answered with that
+	// job; the first two are a Conflict when the request is another one. Repeating a submission
+	// with the same job id answers the same job; the id of another tenant's job is a Conflict.
 	Submit(context.Context, Submission) ([]Submitted, Effects, error)
 
-	// Claim moves ready jobs into the session's custody and returns them. It locks the session and checks its lease
-	// by the database's clock in the same transaction: Fenced when it is not alive. Repeated with the same id it
-	// answers the same jobs, less those that have moved on; when all have, it claims anew. Without queues or kinds it
-	// claims nothing, nor does a session that was told to drain or to stop. A job may only be started once Claim has
-	// returned. The claim of a program that comes to its launch is the intent to launch it: see [job.Claim].
+	// Claim moves ready jobs into the session's custody and returns them. It locks the session and
+	// checks its lease by the database's clock in the same transaction: Fenced when it is not
+	// alive. Repeated with the same id it answers the same jobs, less those that have moved on;
+	// when all have, it claims anew. Without queues or kinds it claims nothing, nor does a session
+	// that was told to drain or to stop. A job may only be started once Claim has returned. The
+	// claim of a program that comes to its launch is the intent to launch it: see [job.Claim].
 	Claim(context.Context, Claim) ([]job.Job, error)
 
-	// Apply makes changes and answers each by its index. A job appears at most once. A session decides on the jobs it
-	// holds, a duty on those in monitor and recovery; any other fence is Fenced. A repeated change, the same to the
-	// letter, is answered as it was the first time; another one under the same id is a Conflict or Fenced. An error
-	// means that none was applied; a kind other than Unavailable and Closed lays the blame on one of them, to be found
-	// by halving.
+	// Apply makes changes and answers each by its index. A job appears at most once. A session
+	// decides on the jobs it holds, a duty on those in monitor and recovery; any other fence is
+	// Fenced. A repeated change, the same to the letter, is answered as it was the first time;
+	// another one under the same id is a Conflict or Fenced. An error means that none was applied;
+	// a kind other than Unavailable and Closed lays the blame on one of them, to be found by
+	// halving.
 	Apply(context.Context, []job.Change) ([]Applied, Effects, error)
-	// ApplyAndClaim makes changes as Apply does and then a claim as Claim does, in one transaction: what the changes made ready can be
-	// claimed, also what they handed a turn to; where slots are few, what was ready before may come first. Of what the changes made ready,
-	// Effects name the lines of those who were not claimed. A repeat with the same claim answers both as before. A session that is not
-	// alive claims nothing, which is no error here.
+	// ApplyAndClaim makes changes as Apply does and then a claim as Claim does, in one transaction:
+	// what the changes made ready can be claimed, also what they handed a turn to; where slots are
+	// few, what was ready before may come first. Of what the changes made ready, Effects name the
+	// lines of those who were not claimed. A repeat with the same claim answers both as before. A
+	// session that is not alive claims nothing, which is no error here.
 	ApplyAndClaim(context.Context, []job.Change, Claim) ([]Applied, []job.Job, Effects, error)
 
-	// Wish writes what a person wants of jobs, and carries it out at once on those that no worker and no watcher
-	// holds. An unknown job is answered with NotFound in its place.
+	// Wish writes what a person wants of jobs, and carries it out at once on those that no worker
+	// and no watcher holds. An unknown job is answered with NotFound in its place.
 	Wish(context.Context, Wish) ([]Wished, Effects, error)
 
-	// Annotate changes what may change of jobs at any time, and answers each job by its index: NotFound, Invalid, or
-	// Conflict where a job that has not ended is to be hidden.
+	// Annotate changes what may change of jobs at any time, and answers each job by its index:
+	// NotFound, Invalid, or Conflict where a job that has not ended is to be hidden.
 	Annotate(context.Context, Annotation) ([]error, error)
 
-	// AddEvent writes an event of a user, or of the job itself, into a job's history. Conflict when the job has ended, when
-	// Launch or Epoch is not the one that runs, and beyond [job.MaxJobNotes]. Effects.Ready, which a Conflict may have too, is
-	// the line of a ready job: a claim that came by meanwhile may have passed over it.
+	// AddEvent writes an event of a user, or of the job itself, into a job's history. Conflict when
+	// the job has ended, when Launch or Epoch is not the one that runs, and beyond
+	// [job.MaxJobNotes]. Effects.Ready, which a Conflict may have too, is the line of a ready job:
+	// a claim that came by meanwhile may have passed over it.
 	AddEvent(context.Context, NewEvent) (Event, Effects, error)
 
-	// Remove deletes jobs that have ended, with all that the database knows of them, and answers each job by its index:
-	// NotFound, or Conflict where it has not ended or still owes something to others.
+	// Remove deletes jobs that have ended, with all that the database knows of them, and answers
+	// each job by its index: NotFound, or Conflict where it has not ended or still owes something
+	// to others.
 	Remove(ctx context.Context, tenant string, ids []job.ID) ([]error, error)
 
-	// Due moves up to limit jobs whose time has come: out of their schedule gate; out of a group that is clear, when their moment has come to
-	// go; and out of one that is not when they have waited for too long, and fail. Effects.Due is the next due time.
+	// Due moves up to limit jobs whose time has come: out of their schedule gate; out of a group
+	// that is clear, when their moment has come to go; and out of one that is not when they have
+	// waited for too long, and fail. Effects.Due is the next due time.
 	Due(ctx context.Context, limit int) (int, Effects, error)
 
-	// Pay pays up to limit rows of follow-ups, oldest first, and returns how many; of those that owe nobody any more one at
-	// least is counted. Effects.Owed says whether more is left to pay. None, and more is left: others are paying it now. Who
-	// waits for turns that are free gets them here and nowhere else, one payer of a tenant at a time, as [Gate.Hand] says. Limits that
-	// take in jobs which are there go on with it by a step. Lines that groups close, or open, do so here.
+	// Pay pays up to limit rows of follow-ups, oldest first, and returns how many; of those that
+	// owe nobody any more one at least is counted. Effects.Owed says whether more is left to pay.
+	// None, and more is left: others are paying it now. Who waits for turns that are free gets them
+	// here and nowhere else, one payer of a tenant at a time, as [Gate.Hand] says. Limits that take
+	// in jobs which are there go on with it by a step. Lines that groups close, or open, do so
+	// here.
 	Pay(ctx context.Context, limit int) (int, Effects, error)
 
-	// Expire closes sessions whose lease is over, and takes up to limit jobs from sessions that are not alive. It returns
-	// how many it took; fewer than limit means that none is left. Who died may have died between a commit and its word of
-	// it: where this call closed a session, also one that held nothing, Effects are those of all jobs: the lines that have
-	// ready ones, MostUnserved of them at most, whether something is owed, and when the first is due.
+	// Expire closes sessions whose lease is over, and takes up to limit jobs from sessions that are
+	// not alive. It returns how many it took; fewer than limit means that none is left. Who died
+	// may have died between a commit and its word of it: where this call closed a session, also one
+	// that held nothing, Effects are those of all jobs: the lines that have ready ones,
+	// MostUnserved of them at most, whether something is owed, and when the first is due.
 	Expire(ctx context.Context, limit int) (int, Effects, error)
 
-	// Recount looks for what is wrong only where something is broken, and corrects up to limit of each: numbers of prerequisites
-	// are compared with the rows that they count, turns with the jobs that have them, and lines with what is owed to them.
+	// Recount looks for what is wrong only where something is broken, and corrects up to limit of
+	// each: numbers of prerequisites are compared with the rows that they count, turns with the
+	// jobs that have them, and lines with what is owed to them.
 	Recount(ctx context.Context, limit int) (Recounted, Effects, error)
 }
 
@@ -107,32 +120,36 @@ type Recounted struct {
 
 // Leases holds sessions and duties. A process that works has one session for all its jobs.
 type Leases interface {
-	// Begin opens a session with a fresh random id. Repeating it is harmless while the session lives.
+	// Begin opens a session with a fresh random id. Repeating it is harmless while the session
+	// lives.
 	Begin(context.Context, Session) error
 
-	// Renew is the heartbeat: it extends the lease, and answers everything a process must hear of. Fenced when the
-	// session has ended or expired. A duty goes to a session that wants it where nobody alive holds it, or where its holder
-	// was told to drain or to stop and the other was not.
+	// Renew is the heartbeat: it extends the lease, and answers everything a process must hear of.
+	// Fenced when the session has ended or expired. A duty goes to a session that wants it where
+	// nobody alive holds it, or where its holder was told to drain or to stop and the other was
+	// not.
 	Renew(context.Context, Renew) (Renewal, error)
 
-	// Tell writes what an operator wants of a session; its next renewal answers it, and Effects.Held names it so that it
-	// renews at once. NotFound where there is no such session, Conflict where it has ended, or where it was told to stop
-	// and this is another command. It is repeatable.
+	// Tell writes what an operator wants of a session; its next renewal answers it, and
+	// Effects.Held names it so that it renews at once. NotFound where there is no such session,
+	// Conflict where it has ended, or where it was told to stop and this is another command. It is
+	// repeatable.
 	Tell(ctx context.Context, session job.ID, c Command) (Effects, error)
 
-	// End closes a session in good order, also one whose lease has run out, and gives the jobs that it holds back as if it
-	// had never claimed them. It is repeatable.
+	// End closes a session in good order, also one whose lease has run out, and gives the jobs that
+	// it holds back as if it had never claimed them. It is repeatable.
 	End(ctx context.Context, session job.ID) (Effects, error)
 
-	// Clear takes the suspicion from jobs that a process held when it lost its lease: it lives, so they did not kill it.
-	// Those that expiry has taken from it, and that nobody has let go of since, are cleared as [job.Job.Cleared] says; all
-	// others, and jobs that are not there, stay as they are. It needs no session, raises no epoch, writes no history and is
-	// repeatable. Effects.Ready are the lines of ready jobs that it moved to another lane.
+	// Clear takes the suspicion from jobs that a process held when it lost its lease: it lives, so
+	// they did not kill it. Those that expiry has taken from it, and that nobody has let go of
+	// since, are cleared as [job.Job.Cleared] says; all others, and jobs that are not there, stay
+	// as they are. It needs no session, raises no epoch, writes no history and is repeatable.
+	// Effects.Ready are the lines of ready jobs that it moved to another lane.
 	Clear(ctx context.Context, lost []Lost) (Effects, error)
 }
 
-// Reader reads. Held, Watched, Find, Overdue, Sessions, Unserved, Unwatched and Demand see all tenants; the others see one, and a job of
-// another tenant is NotFound.
+// Reader reads. Held, Watched, Find, Overdue, Sessions, Unserved, Unwatched and Demand see all
+// tenants; the others see one, and a job of another tenant is NotFound.
 type Reader interface {
 	// Job returns one job with everything about it.
 	Job(ctx context.Context, tenant string, id job.ID) (job.Job, error)
@@ -145,65 +162,79 @@ type Reader interface {
 	Count(ctx context.Context, tenant string, f job.Filter) (Counts, error)
 	// Waiting counts the jobs of a queue in custody gate or ready, up to limit.
 	Waiting(ctx context.Context, tenant, queue string, limit int) (int, error)
-	// Events returns events in the order in which they were committed. A cursor never passes a transaction that is
-	// still open, so that following cursors misses nothing. One that is newer than the database is Invalid: whoever has it
-	// would miss what comes until the database has caught up.
+	// Events returns events in the order in which they were committed. A cursor never passes a
+	// transaction that is still open, so that following cursors misses nothing. One that is newer
+	// than the database is Invalid: whoever has it would miss what comes until the database has
+	// caught up.
 	Events(ctx context.Context, q EventQuery) (Events, error)
-	// After reports whether a cursor of events comes after another one: "" is before all. It asks nobody. [job.Invalid]: one of
-	// them is no cursor.
+	// After reports whether a cursor of events comes after another one: "" is before all. It asks
+	// nobody. [job.Invalid]: one of them is no cursor.
 	After(cursor, other string) (bool, error)
 	// Held returns the jobs in custody of a session.
 	Held(ctx context.Context, session job.ID) ([]job.Job, error)
-	// Watched returns the jobs in custody monitor on a machine that came there at since or later, or have a wish. There
-	// may be very many: they come with the kind's notes, and without request, resolved spec, labels and result.
+	// Watched returns the jobs in custody monitor on a machine that came there at since or later,
+	// or have a wish. There may be very many: they come with the kind's notes, and without request,
+	// resolved spec, labels and result.
 	Watched(ctx context.Context, machine string, since time.Time) ([]job.Job, error)
 	// Find returns jobs by id, in any order and without those that are not there.
 	Find(ctx context.Context, ids []job.ID) ([]job.Job, error)
-	// Overdue returns jobs that ended longer ago, by the database's clock, than they are kept, hidden ones too; those that
-	// still owe something to others are left out. They come tenant by tenant and state by state, in the order of their ends.
-	// It reads about as many rows as it returns, however many jobs are kept.
+	// Overdue returns jobs that ended longer ago, by the database's clock, than they are kept,
+	// hidden ones too; those that still owe something to others are left out. They come tenant by
+	// tenant and state by state, in the order of their ends. It reads about as many rows as it
+	// returns, however many jobs are kept.
 	Overdue(ctx context.Context, q OverdueQuery) (Overdue, error)
-	// Sessions returns the sessions that have not ended, those that ended within SessionKept, and of each machine that has
-	// no other session the one that ended last, if that was within MachineKept; the newest first.
+	// Sessions returns the sessions that have not ended, those that ended within SessionKept, and
+	// of each machine that has no other session the one that ended last, if that was within
+	// MachineKept; the newest first.
 	Sessions(ctx context.Context) ([]SessionInfo, error)
-	// Unserved returns the lines with ready jobs for which no live session is there that may claim: one that serves queue,
-	// kind, machine and tenant, and was not told to drain or to stop. It reads from line to line, and of a line no more
-	// than its first MostUnserved jobs.
+	// Unserved returns the lines with ready jobs for which no live session is there that may claim:
+	// one that serves queue, kind, machine and tenant, and was not told to drain or to stop. It
+	// reads from line to line, and of a line no more than its first MostUnserved jobs.
 	Unserved(ctx context.Context) ([]Unserved, error)
-	// Unwatched returns the machines with jobs in custody monitor of which no live session is there that plays the role of
-	// the watcher. It reads from machine to machine, and of a machine no more than its first MostUnserved jobs.
+	// Unwatched returns the machines with jobs in custody monitor of which no live session is there
+	// that plays the role of the watcher. It reads from machine to machine, and of a machine no
+	// more than its first MostUnserved jobs.
 	Unwatched(ctx context.Context) ([]Unwatched, error)
-	// Demand returns, of each lane for which c has slots, the ready jobs that c could claim, and the live sessions that
-	// may claim some of these too, the one of c among them: [Claim.ID] and [Claim.Jobs] do not count.
+	// Demand returns, of each lane for which c has slots, the ready jobs that c could claim, and
+	// the live sessions that may claim some of these too, the one of c among them: [Claim.ID] and
+	// [Claim.Jobs] do not count.
 	Demand(ctx context.Context, c Claim) (map[job.Lane]Demand, error)
 }
 
-// Limits holds jobs back until it is their turn. A job that is under limits waits in custody gate until it has a turn of each
-// of its keys, and the change with which it needs them no longer gives them back. Turns are rows: there is nothing to count wrong.
+// Limits holds jobs back until it is their turn. A job that is under limits waits in custody gate
+// until it has a turn of each of its keys, and the change with which it needs them no longer gives
+// them back. Turns are rows: there is nothing to count wrong.
 type Limits interface {
-	// SetLimit sets the limit of a key or of a family of keys. It holds from the next turn on: what runs is not thrown out. Where no
-	// limit decided on the keys, it takes in the jobs that stand under them by themselves, as [Uncounted] says, and lets nobody go
-	// before Pay has come to the end of that: Effects.Owed.
+	// SetLimit sets the limit of a key or of a family of keys. It holds from the next turn on: what
+	// runs is not thrown out. Where no limit decided on the keys, it takes in the jobs that stand
+	// under them by themselves, as [Uncounted] says, and lets nobody go before Pay has come to the
+	// end of that: Effects.Owed.
 	SetLimit(ctx context.Context, tenant string, l job.Limit) (Effects, error)
-	// RemoveLimit takes a limit away: NotFound where there is none. If that of its family is a rate, it counts as set anew.
+	// RemoveLimit takes a limit away: NotFound where there is none. If that of its family is a
+	// rate, it counts as set anew.
 	RemoveLimit(ctx context.Context, tenant, key string) (Effects, error)
 	// Limits returns the limits of a tenant, by key.
 	Limits(ctx context.Context, tenant string) ([]job.Limit, error)
 	// Turns returns who has turns, and who waits for them, key by key.
 	Turns(ctx context.Context, q TurnQuery) ([]Turns, error)
-	// Behind counts the jobs of its tenant that stand before a job where it waits, up to limit. In a line that are those of its owner, and
-	// in the line of an order all. Before one that is ready are those of the same queue, kind, machine and lane that are claimed first, and
-	// before one that is blocked those of its group that were blocked first, whoever owns them. All others are behind nobody.
+	// Behind counts the jobs of its tenant that stand before a job where it waits, up to limit. In
+	// a line that are those of its owner, and in the line of an order all. Before one that is ready
+	// are those of the same queue, kind, machine and lane that are claimed first, and before one
+	// that is blocked those of its group that were blocked first, whoever owns them. All others are
+	// behind nobody.
 	Behind(ctx context.Context, j *job.Job, limit int) (int, error)
 	// Holders returns jobs that have turns of a key, up to limit, those of an owner together.
 	Holders(ctx context.Context, tenant, key string, limit int) ([]job.ID, error)
 
-	// Reserve gives moments of keys that are under a rate, [job.Limit.Every] apart, in the order of the asks, and answers each by its
-	// index. Each is given once, to whichever process asks: one that nobody uses is lost, and there is nothing to repair. A rate that is
-	// set or removed holds at once. Who was given a moment that was not [Near] asks for it again before using it, and is given
-	// another one then; the jobs that wait in custody gate for theirs come out of it when any rate of the tenant changes.
+	// Reserve gives moments of keys that are under a rate, [job.Limit.Every] apart, in the order of
+	// the asks, and answers each by its index. Each is given once, to whichever process asks: one
+	// that nobody uses is lost, and there is nothing to repair. A rate that is set or removed holds
+	// at once. Who was given a moment that was not [Near] asks for it again before using it, and is
+	// given another one then; the jobs that wait in custody gate for theirs come out of it when any
+	// rate of the tenant changes.
 	Reserve(ctx context.Context, tenant string, asks []Ask) ([]Reserved, error)
-	// Moments returns when moments are free of keys of which some were given, key by key; those without a rate are left out.
+	// Moments returns when moments are free of keys of which some were given, key by key; those
+	// without a rate are left out.
 	Moments(ctx context.Context, q TurnQuery) ([]Moments, error)
 }
 
@@ -238,8 +269,8 @@ type Resources interface {
 	Resources(ctx context.Context, tenant, kind string) ([]Resource, error)
 	// AllResources returns the documents of a kind of all tenants, and of the site.
 	AllResources(ctx context.Context, kind string) ([]Resource, error)
-	// Delete removes a document; removing one that is not there is NotFound. A queue is not removed while a job that has
-	// not ended is in it: Conflict.
+	// Delete removes a document; removing one that is not there is NotFound. A queue is not removed
+	// while a job that has not ended is in it: Conflict.
 	Delete(ctx context.Context, tenant, kind, name string) error
 }
 
@@ -256,11 +287,15 @@ type Effects struct {
 	Owed  bool       // there are follow-ups to pay
 	Tests bool       // a group is to be tested, maybe earlier than was known
 	Later bool       // there are some that may wait for [Lull]
-	Due   time.Time  // when the first job that this call put behind a schedule gate, or blocked, is due (of Due: the first of all); zero: none
-	Held  []job.ID   // sessions that must obey a command, or a wish for one of their jobs
-	Watch []string   // machines whose watcher must look: a job entered monitor, or has a wish there
-	Past  []Passage  // jobs that were blocked by this call, and that were until then
-	Fresh []Fresh    // in place of Ready, until a claim has been made in the same call; nil: none is. See [Effects.Claimed]
+	// when the first job that this call put behind a schedule gate, or blocked, is due (of Due: the
+	// first of all); zero: none
+	Due   time.Time
+	Held  []job.ID  // sessions that must obey a command, or a wish for one of their jobs
+	Watch []string  // machines whose watcher must look: a job entered monitor, or has a wish there
+	Past  []Passage // jobs that were blocked by this call, and that were until then
+	// in place of Ready, until a claim has been made in the same call; nil: none is. See
+	// [Effects.Claimed]
+	Fresh []Fresh
 }
 
 // A Passage is what became of a job that is blocked, or was.
@@ -287,14 +322,16 @@ type Fresh struct {
 	Line job.Line
 }
 
-// Lull is for how long follow-ups may wait that keep nobody from going on: what gathers meanwhile is paid together.
+// Lull is for how long follow-ups may wait that keep nobody from going on: what gathers meanwhile
+// is paid together.
 const Lull = 50 * time.Millisecond
 
 // A Submission is one call's jobs.
 type Submission struct {
 	Tenant string // Invalid, unless it is a name as [job.CheckTenant] says
 	By     string // the principal that submits
-	// Key is the idempotency key of the call; empty: none. It is kept with the ids it made for KeepKey.
+	// Key is the idempotency key of the call; empty: none. It is kept with the ids it made for
+	// KeepKey.
 	Key  string
 	Jobs []New
 	// Queues says what is checked of the queues of jobs that are inserted, by name.
@@ -304,28 +341,32 @@ type Submission struct {
 // A QueueCheck is checked in the transaction that inserts jobs into a queue.
 type QueueCheck struct {
 	Document bool // Invalid, unless the queue has a document
-	// Most is how many jobs may wait in it, in custody gate or ready; 0: any number. More are Exhausted, or Invalid where
-	// those of the call are too many by themselves.
+	// Most is how many jobs may wait in it, in custody gate or ready; 0: any number. More are
+	// Exhausted, or Invalid where those of the call are too many by themselves.
 	Most int
 }
 
 // KeepKey is how long an idempotency key is kept.
 const KeepKey = 24 * time.Hour
 
-// New is one job to be made. The spec in Job.Request is complete and valid; the store fills in place, epoch and times.
+// New is one job to be made. The spec in Job.Request is complete and valid; the store fills in
+// place, epoch and times.
 type New struct {
-	// Job needs ID, Owner, Kind, Name, Queue, Machine, Priority, MaxAttempts, ExternalID, Labels, Limits, Request; Due when a time
-	// gates it; and in an order Order, Rank as [job.Spec.Rank] says, which the store makes one by [job.Job.RankAt], and the ties
-	// [job.TieLimited] and, where it lets others pass, [job.TiePass].
+	// Job needs ID, Owner, Kind, Name, Queue, Machine, Priority, MaxAttempts, ExternalID, Labels,
+	// Limits, Request; Due when a time gates it; and in an order Order, Rank as [job.Spec.Rank]
+	// says, which the store makes one by [job.Job.RankAt], and the ties [job.TieLimited] and, where
+	// it lets others pass, [job.TiePass].
 	Job job.Job
 	// Delay gates the job until the database's now + Delay.
 	Delay  time.Duration
 	After  []After
 	Unique []Unique
-	// Optional are more keys of turns, beside those of Job.Limits: the job is under those of them for which a limit is set by then.
-	// They are [job.Job.OwnKeys]: a limit that is set later finds the job by these.
+	// Optional are more keys of turns, beside those of Job.Limits: the job is under those of them
+	// for which a limit is set by then. They are [job.Job.OwnKeys]: a limit that is set later finds
+	// the job by these.
 	Optional []string
-	// Refusal is what speaks against the job. The call fails with it, unless the job is there already.
+	// Refusal is what speaks against the job. The call fails with it, unless the job is there
+	// already.
 	Refusal error
 	// Fingerprint of the request, for ExternalID and Submission.Key.
 	Fingerprint [32]byte
@@ -358,23 +399,25 @@ type Claim struct {
 	Kinds   []string
 	// Machine is the machine whose own jobs may be claimed beside those of no machine.
 	Machine string
-	// Tenants are the only ones whose jobs may be claimed; empty: all. A claim that is narrowed so passes over the jobs of
-	// others that stand before its own; one that is narrowed by queues does not see them.
+	// Tenants are the only ones whose jobs may be claimed; empty: all. A claim that is narrowed so
+	// passes over the jobs of others that stand before its own; one that is narrowed by queues does
+	// not see them.
 	Tenants []string
-	// Slots says how many jobs to claim in each lane. Within a lane priority decides, then age. Of [job.LaneAlone] a process
-	// has one slot, whatever the kinds.
+	// Slots says how many jobs to claim in each lane. Within a lane priority decides, then age. Of
+	// [job.LaneAlone] a process has one slot, whatever the kinds.
 	Slots map[job.Lane]int
 	// Jobs, when there are any, are the only ones to claim.
 	Jobs []job.ID
-	// Handed says of a claim along with changes that nothing is ready as far as the caller knows, but for those to whom the changes hand
-	// turns. A store may claim these alone.
+	// Handed says of a claim along with changes that nothing is ready as far as the caller knows,
+	// but for those to whom the changes hand turns. A store may claim these alone.
 	Handed bool
 }
 
 // Applied answers one change.
 type Applied struct {
 	Outcome Outcome
-	// Now is where the job stood after the change, or stands when it was not applied; its Fence is that of the change.
+	// Now is where the job stood after the change, or stands when it was not applied; its Fence is
+	// that of the change.
 	Now  job.Guard
 	Wish job.Wish // that stands on the row
 }
@@ -396,8 +439,8 @@ type Wish struct {
 	By     string // the principal, for the history
 	Wish   job.Wish
 	Jobs   []job.ID
-	// Force carries out a cancel at once on a job whose launch may still run: it ends as ABANDONED, and the launch is
-	// given up.
+	// Force carries out a cancel at once on a job whose launch may still run: it ends as ABANDONED,
+	// and the launch is given up.
 	Force bool
 }
 
@@ -423,8 +466,9 @@ type NewEvent struct {
 
 // Wished answers a wish for one job.
 type Wished struct {
-	// Err is NotFound, or Conflict with the reason why the wish has no meaning here. It is nil where the job had obeyed
-	// before: CANCELED when it is to be canceled, PAUSED when it is to be paused.
+	// Err is NotFound, or Conflict with the reason why the wish has no meaning here. It is nil
+	// where the job had obeyed before: CANCELED when it is to be canceled, PAUSED when it is to be
+	// paused.
 	Err   error
 	Place job.Place
 	// Done says that the job has obeyed; otherwise a worker or a watcher will obey.
@@ -435,12 +479,14 @@ type Wished struct {
 type Renew struct {
 	Session job.ID
 	Lease   time.Duration
-	// Queues, Kinds and Tenants that the process serves and Machine where it runs, for Renewal.Ready; as in [Claim].
+	// Queues, Kinds and Tenants that the process serves and Machine where it runs, for
+	// Renewal.Ready; as in [Claim].
 	Queues  []string
 	Kinds   []string
 	Tenants []string
 	Machine string
-	// Process and Used are what has changed of the process, and of its slots in use, since it told last; nil: nothing.
+	// Process and Used are what has changed of the process, and of its slots in use, since it told
+	// last; nil: nothing.
 	Process *Process
 	Used    map[job.Lane]int
 	// Duties that the process wants to have or to keep.
@@ -449,21 +495,26 @@ type Renew struct {
 
 // Renewal is what a process hears with each heartbeat.
 type Renewal struct {
-	// Now is the database's time; Held counts the jobs of the session that it has held since before HeldBefore (the
-	// renewal before last). A process that counts otherwise calls Reader.Held and gives back the strangers.
+	// Now is the database's time; Held counts the jobs of the session that it has held since before
+	// HeldBefore (the renewal before last). A process that counts otherwise calls Reader.Held and
+	// gives back the strangers.
 	Now        time.Time
 	HeldBefore time.Time
 	Held       int
 	Wishes     []Standing
-	// NextExpiry is the earliest end of the lease of another session that is not closed; zero: there is none.
+	// NextExpiry is the earliest end of the lease of another session that is not closed; zero:
+	// there is none.
 	NextExpiry time.Time
-	Ready      []job.Line // lines this process serves that hold ready work; or may hold some, behind much of other tenants
-	Duties     []Duty     // those that it has now
-	Command    Command    // that stands
-	// Unpaid says that follow-ups have been unpaid for longer than a third of the lease, which is one renewal.
+	// lines this process serves that hold ready work; or may hold some, behind much of other
+	// tenants
+	Ready   []job.Line
+	Duties  []Duty  // those that it has now
+	Command Command // that stands
+	// Unpaid says that follow-ups have been unpaid for longer than a third of the lease, which is
+	// one renewal.
 	Unpaid bool
-	// Due is when the first of all jobs behind a schedule gate, or blocked, is due, as in Effects.Due of a Due; zero: none waits
-	// for a time. It may have passed.
+	// Due is when the first of all jobs behind a schedule gate, or blocked, is due, as in
+	// Effects.Due of a Due; zero: none waits for a time. It may have passed.
 	Due time.Time
 }
 
@@ -495,11 +546,12 @@ type Query struct {
 	Cursor string // from the page before, of the same filter and order
 }
 
-// A Sort is the order of a list. Jobs with the same value follow in the order of submission, or against it.
+// A Sort is the order of a list. Jobs with the same value follow in the order of submission, or
+// against it.
 type Sort string
 
-// The orders. A list by end has only jobs that have ended. A list by name is by [job.Job.Stem]: jobs that were given no name
-// stand together, in the order of submission.
+// The orders. A list by end has only jobs that have ended. A list by name is by [job.Job.Stem]:
+// jobs that were given no name stand together, in the order of submission.
 const (
 	Newest    Sort = "-created" // the default
 	Oldest    Sort = "created"
@@ -532,8 +584,9 @@ type EventQuery struct {
 	Cursor string // from the answer before; empty: from the first
 	Limit  int    // 1 to 10000; 1000 by default
 	End    bool   // no events, but the cursor from which those are had that are committed from now on
-	// Known is a cursor that was answered before, for all jobs: what is there up to it is read. Without it, the newest may be
-	// held back once more, behind a change that is under way by now; see Unsettled.
+	// Known is a cursor that was answered before, for all jobs: what is there up to it is read.
+	// Without it, the newest may be held back once more, behind a change that is under way by now;
+	// see Unsettled.
 	Known string
 }
 
@@ -541,19 +594,21 @@ type EventQuery struct {
 type Events struct {
 	Events []Event
 	Cursor string // to go on from; never empty, and that of the last event when there is one
-	// Unsettled says that more may have been committed, behind a change that is still under way. Whoever waits for events
-	// asks again soon: if nothing comes of that change, nobody announces anything.
+	// Unsettled says that more may have been committed, behind a change that is still under way.
+	// Whoever waits for events asks again soon: if nothing comes of that change, nobody announces
+	// anything.
 	Unsettled bool
 }
 
-// An Event is one with its cursor: from there those after it are had. Two cursors of one event are the same text.
+// An Event is one with its cursor: from there those after it are had. Two cursors of one event are
+// the same text.
 type Event struct {
 	job.Event
 	Cursor string `json:"-"`
 }
 
-// Site is in the place of a tenant for documents that belong to the whole service. Of what sees one tenant only nothing sees
-// them.
+// Site is in the place of a tenant for documents that belong to the whole service. Of what sees one
+// tenant only nothing sees them.
 const Site = "*"
 
 // Kept says for how long the jobs of a tenant are kept that ended in a state.

@@ -1,11 +1,12 @@
-// Command zombie freezes a process in the middle of a job, has another one run the job, and writes down what happens when
-// the first one wakes up: with Pawl, and with river.
+// Command zombie freezes a process in the middle of a job, has another one run the job, and writes
+// down what happens when the first one wakes up: with Pawl, and with river.
 //
 //	go run ./internal/proof/testenv/private go run -C bench/zombie .
 //
-// Processes A and B are this program once more, on a private database each. A takes the only job and is stopped by
-// SIGSTOP half way; B finds the job and runs it; A gets SIGCONT, and its handler goes on, without a look at its context. The
-// handler writes each step to a file that belongs to neither system.
+// Processes A and B are this program once more, on a private database each. A takes the only job
+// and is stopped by SIGSTOP half way; B finds the job and runs it; A gets SIGCONT, and its handler
+// goes on, without a look at its context. The handler writes each step to a file that belongs to
+// neither system.
 //
 // It runs on Linux.
 package main
@@ -60,7 +61,8 @@ type Report struct {
 
 func run(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("zombie", flag.ContinueOnError)
-	dsn := flags.String("db", os.Getenv("PAWL_DB"), "connection string, as a URL, of a PostgreSQL server; databases are made there and removed (default: $PAWL_DB)")
+	dsn := flags.String("db", os.Getenv("PAWL_DB"),
+		"connection string, as a URL, of a PostgreSQL server; databases are made there and removed (default: $PAWL_DB)")
 	format := flags.String("o", "text", "text or json")
 	only := flags.String("system", "river,pawl", "the systems to look at")
 	ledger := flags.Bool("ledger", false, "with text: show all steps, too")

@@ -55,8 +55,9 @@ func (pawlSystem) look(ctx context.Context, dsn string) (r Row, err error) {
 			return err
 		}
 		r = Row{
-			State: string(j.State), Attempt: j.Attempt, Epoch: j.Epoch, Output: j.Result, Rescues: j.Recoveries, Suspect: j.Suspect,
-			Waits: j.Custody == job.Ready, Final: j.State.Terminal(),
+			State: string(j.State), Attempt: j.Attempt, Epoch: j.Epoch, Output: j.Result, Rescues: j.Recoveries,
+			Suspect: j.Suspect,
+			Waits:   j.Custody == job.Ready, Final: j.State.Terminal(),
 		}
 		if !j.Ended.IsZero() {
 			r.Ended = &j.Ended
@@ -117,7 +118,8 @@ func (h heard) Apply(ctx context.Context, changes []job.Change) ([]store.Applied
 		h.tell(toldStep, changes, answers, err)
 		return answers, eff, err
 	}
-	// The process itself has given the call up. What if it had been on its way to the database already?
+	// The process itself has given the call up. What if it had been on its way to the database
+	// already?
 	h.tell(toldStep, nil, nil, fmt.Errorf("given up: %s", state(ctx)))
 	late, _, lateErr := h.Store.Apply(context.WithoutCancel(ctx), changes)
 	h.tell(lateStep, changes, late, lateErr)

@@ -16,7 +16,8 @@ import (
 // childVariable names, in the environment of this program, the process that it is to be.
 const childVariable = "ZOMBIE_PROCESS"
 
-// A process is this program once more, as a process that works. It dies with the one that started it.
+// A process is this program once more, as a process that works. It dies with the one that started
+// it.
 type process struct {
 	name string
 	cmd  *exec.Cmd
@@ -41,7 +42,8 @@ func start(name, logFile string, args []string) (*process, error) {
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	started := make(chan error, 1)
 	go func() {
-		// The kernel counts as the parent the thread that forked, so that thread has to live as long as the child.
+		// The kernel counts as the parent the thread that forked, so that thread has to live as
+		// long as the child.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		defer close(p.done)

@@ -17,7 +17,8 @@ func (r *Report) print(out io.Writer, ledger bool) error {
 		fmt.Fprintf(out, "%s %s, ", name, r.Versions[name])
 	}
 	fmt.Fprintf(out, "%d CPUs, %s\n", r.CPUs, r.Time.Format(time.DateOnly))
-	fmt.Fprintf(out, "pawl: lease %s; river: job timeout %s, rescued after %s\n", r.PawlLease, r.RiverLimit, r.RiverStuck)
+	fmt.Fprintf(out, "pawl: lease %s; river: job timeout %s, rescued after %s\n", r.PawlLease, r.RiverLimit,
+		r.RiverStuck)
 	for _, v := range variants {
 		var stories []*Story
 		for i := range r.Stories {
@@ -73,7 +74,8 @@ func (r *Report) print(out io.Writer, ledger bool) error {
 					attempt = fmt.Sprintf("attempt %d", l.Attempt)
 				}
 				fmt.Fprintf(w, "    %.2fs\t%s %d\t%s\t%s\t%s\t%s\t%s\n",
-					l.Time.Sub(s.Ledger[0].Time).Seconds(), l.Process, l.PID, l.Call, attempt, l.Step, l.Answer, l.Context)
+					l.Time.Sub(s.Ledger[0].Time).Seconds(), l.Process, l.PID, l.Call, attempt, l.Step, l.Answer,
+					l.Context)
 			}
 			if err := w.Flush(); err != nil {
 				return err

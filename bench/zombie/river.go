@@ -15,9 +15,9 @@ import (
 	"github.com/riverqueue/river/rivertype"
 )
 
-// riverTimeout and riverRescue are how long an attempt may take, and when river takes it for stuck; 1 minute and 1 hour
-// by default. The second must not be less than the first. Stuck jobs are looked for when a process becomes the leader, and
-// every 30 seconds from then on, which is no setting.
+// riverTimeout and riverRescue are how long an attempt may take, and when river takes it for stuck;
+// 1 minute and 1 hour by default. The second must not be less than the first. Stuck jobs are looked
+// for when a process becomes the leader, and every 30 seconds from then on, which is no setting.
 const (
 	riverTimeout = 5 * time.Second
 	riverRescue  = 5 * time.Second
@@ -114,7 +114,8 @@ func (riverSystem) work(ctx context.Context, dsn string, s *seat) error {
 		if err != nil {
 			return err
 		}
-		events, cancel := c.Subscribe(river.EventKindJobCompleted, river.EventKindJobFailed, river.EventKindJobCancelled)
+		events, cancel := c.Subscribe(river.EventKindJobCompleted, river.EventKindJobFailed,
+			river.EventKindJobCancelled)
 		heard := make(chan struct{})
 		go func() {
 			defer close(heard)

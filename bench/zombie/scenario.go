@@ -12,10 +12,11 @@ import (
 type variant struct {
 	Name string
 	Text string
-	// Finished is whether the second call has ended when the frozen process wakes up. Otherwise it ends after what the
-	// frozen process makes of it.
+	// Finished is whether the second call has ended when the frozen process wakes up. Otherwise it
+	// ends after what the frozen process makes of it.
 	Finished bool
-	// Note is whether the frozen call, instead of returning a result, writes about its job while it runs.
+	// Note is whether the frozen call, instead of returning a result, writes about its job while it
+	// runs.
 	Note bool
 	// Fails is whether the frozen call returns an error.
 	Fails bool
@@ -24,10 +25,12 @@ type variant struct {
 var variants = []variant{
 	{Name: "finished-result", Text: "B has finished the job; A returns a result", Finished: true},
 	{Name: "finished-error", Text: "B has finished the job; A returns an error", Finished: true, Fails: true},
-	{Name: "finished-note", Text: "B has finished the job; A writes a note, waits for the end of its context, writes another, and returns nothing", Finished: true, Note: true},
+	{Name: "finished-note", Text: "B has finished the job; A writes a note, waits for the end of its context, " +
+		"writes another, and returns nothing", Finished: true, Note: true},
 	{Name: "running-result", Text: "B still runs the job; A returns a result; then B returns one"},
 	{Name: "running-error", Text: "B still runs the job; A returns an error; then B returns a result", Fails: true},
-	{Name: "running-note", Text: "B still runs the job; A writes a note, waits for the end of its context, writes another, and returns nothing; then B returns a result", Note: true},
+	{Name: "running-note", Text: "B still runs the job; A writes a note, waits for the end of its context, " +
+		"writes another, and returns nothing; then B returns a result", Note: true},
 }
 
 // variantOf returns the variant of a name.
@@ -59,7 +62,8 @@ func play(ctx context.Context, name string, v variant, dsn, dir string) (Story, 
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return s, err
 	}
-	st := &stage{ctx: ctx, system: systems[name], args: []string{name, v.Name, dsn, dir}, dsn: dsn, dir: dir, actors: map[string]*process{}}
+	st := &stage{ctx: ctx, system: systems[name], args: []string{name, v.Name, dsn, dir}, dsn: dsn, dir: dir,
+		actors: map[string]*process{}}
 	defer st.clear()
 	st.try(func() error { return st.system.prepare(ctx, dsn) })
 	st.try(func() error { return st.system.submit(ctx, dsn) })

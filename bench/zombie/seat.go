@@ -28,8 +28,9 @@ type line struct {
 // ledger is the file's name.
 const ledger = "ledger"
 
-// toldStep is the step of a process that hears what became of the end of a job that it reported. lateStep follows where
-// it gave the report up: what the database answers to the same report all the same.
+// toldStep is the step of a process that hears what became of the end of a job that it reported.
+// lateStep follows where it gave the report up: what the database answers to the same report all
+// the same.
 const (
 	toldStep = "is told"
 	lateStep = "sends it late"
@@ -101,8 +102,9 @@ type try struct {
 	note func(text string) error
 }
 
-// handle is the handler of both systems. It returns the result of the call, or an error; both empty: no result. It takes
-// no notice of its context, as a handler does that is busy elsewhere, except where the variant has it wait for it.
+// handle is the handler of both systems. It returns the result of the call, or an error; both
+// empty: no result. It takes no notice of its context, as a handler does that is busy elsewhere,
+// except where the variant has it wait for it.
 func (s *seat) handle(ctx context.Context, t try) (string, error) {
 	s.mu.Lock()
 	s.calls++
@@ -146,7 +148,8 @@ func (s *seat) handle(ctx context.Context, t try) (string, error) {
 // patience is how long a call waits for the end of its context.
 const patience = 10 * time.Second
 
-// pass waits until the call is let through. Its process is ended from outside when that never happens.
+// pass waits until the call is let through. Its process is ended from outside when that never
+// happens.
 func (s *seat) pass(call string) error {
 	for {
 		_, err := os.Stat(filepath.Join(s.dir, call))

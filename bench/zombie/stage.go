@@ -121,8 +121,8 @@ func (st *stage) another() bool {
 	})
 }
 
-// told asks whether the process of a call that has returned was told what became of that. It need not be: after a while
-// the answer is yes.
+// told asks whether the process of a call that has returned was told what became of that. It need
+// not be: after a while the answer is yes.
 func (st *stage) told(call string) func() bool {
 	enough := time.Now().Add(3 * time.Second)
 	return func() bool {

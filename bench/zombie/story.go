@@ -30,25 +30,27 @@ type Story struct {
 	Variant string `json:"variant"`
 	Text    string `json:"text"`
 	Frozen  string `json:"frozen"` // how long A was stopped
-	// Before is the row when A is about to wake up, After when it has returned and its process has stopped in good order,
-	// and End when B has, too.
+	// Before is the row when A is about to wake up, After when it has returned and its process has
+	// stopped in good order, and End when B has, too.
 	Before Row `json:"before"`
 	After  Row `json:"after"`
 	End    Row `json:"end"`
-	// Changes are the differences between Before and After, and Kept is whether what stands in the end is what B's first
-	// call returned.
+	// Changes are the differences between Before and After, and Kept is whether what stands in the
+	// end is what B's first call returned.
 	Changes []string `json:"changes"`
 	Kept    bool     `json:"kept"`
 	// Woke and Left are the context of the frozen call when it had woken up, and when it returned.
-	Woke   string `json:"context_at_wake"`
-	Left   string `json:"context_at_return"`
-	Lasted string `json:"context_lasted,omitempty"` // from waking up to the end of the context, where the call waited for it
+	Woke string `json:"context_at_wake"`
+	Left string `json:"context_at_return"`
+	// from waking up to the end of the context, where the call waited for it
+	Lasted string `json:"context_lasted,omitempty"`
 	// Notes are the answers to what the frozen call wrote.
 	Notes []string `json:"notes,omitempty"`
-	// Told is what the process of the frozen call heard of the end that it reported; nothing, where it reported none.
+	// Told is what the process of the frozen call heard of the end that it reported; nothing, where
+	// it reported none.
 	Told []string `json:"told,omitempty"`
-	// Calls of the handler, and Together how many of them ran at the same time at most, A's frozen one not counted before
-	// it woke up.
+	// Calls of the handler, and Together how many of them ran at the same time at most, A's frozen
+	// one not counted before it woke up.
 	Calls    []string `json:"calls"`
 	Together int      `json:"together"`
 	Ledger   []line   `json:"ledger"`
@@ -110,7 +112,8 @@ func differences(before, after Row) []string {
 	maps.Copy(names, b)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if string(a[name]) != string(b[name]) {
-			all = append(all, fmt.Sprintf("%s: %s → %s", name, cmp.Or(string(a[name]), "none"), cmp.Or(string(b[name]), "none")))
+			all = append(all, fmt.Sprintf("%s: %s → %s", name, cmp.Or(string(a[name]), "none"),
+				cmp.Or(string(b[name]), "none")))
 		}
 	}
 	return all

@@ -1,8 +1,9 @@
 // Package brokertest is the suite that every [broker.Broker] passes.
 //
-// Each test runs with one broker, as within a process, and then with two that stand for two processes of one service:
-// what happens at one is heard at the other. A broker may be slow, and may tell of more than was announced, but what the contract promises it keeps; so the tests
-// wait for what must come, and send a marker behind what must not.
+// Each test runs with one broker, as within a process, and then with two that stand for two
+// processes of one service: what happens at one is heard at the other. A broker may be slow, and
+// may tell of more than was announced, but what the contract promises it keeps; so the tests wait
+// for what must come, and send a marker behind what must not.
 package brokertest
 
 import (
@@ -22,7 +23,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// patience is how long a test waits for what must come. No test takes so long unless the broker is broken.
+// patience is how long a test waits for what must come. No test takes so long unless the broker is
+// broken.
 const patience = 30 * time.Second
 
 var (
@@ -39,8 +41,8 @@ type pair struct {
 // alone reports whether the ends are one process.
 func (p pair) alone() bool { return p.tells == p.hears }
 
-// Run runs the suite. open returns two brokers that share a service on which nobody else is, and closes them by
-// t.Cleanup. For a broker that lives within one process they are the same.
+// Run runs the suite. open returns two brokers that share a service on which nobody else is, and
+// closes them by t.Cleanup. For a broker that lives within one process they are the same.
 func Run(t *testing.T, open func(t *testing.T) (broker.Broker, broker.Broker)) {
 	for _, test := range []struct {
 		name string
@@ -136,7 +138,8 @@ func askedFor(t *testing.T, p pair) {
 
 // oddNames are what no encoding on the way may hurt.
 var oddNames = []string{
-	"", " ", "two words", "a\tb\nc\r", `\'"`, "''; DROP TABLE jobs; --", "$1 %s %41 +", "a=b&c;d", "{}", "\u00fc\u00df \u65e5\u672c \U0001f43e",
+	"", " ", "two words", "a\tb\nc\r", `\'"`, "''; DROP TABLE jobs; --", "$1 %s %41 +", "a=b&c;d", "{}",
+	"\u00fc\u00df \u65e5\u672c \U0001f43e",
 	"\xff\xfe", "\u2028", strings.Repeat("q", 255), strings.Repeat("\u65e5", 255),
 }
 
@@ -154,7 +157,8 @@ func oddLines(t *testing.T, p pair) {
 	}
 }
 
-// wakesAll: each process has a memory of its own, so that what one was told the others are told, too.
+// wakesAll: each process has a memory of its own, so that what one was told the others are told,
+// too.
 func wakesAll(t *testing.T, p pair) {
 	for range 10 {
 		announce(t, p.tells, red)
@@ -250,7 +254,8 @@ func busy(t *testing.T, p pair) {
 }
 
 func published(t *testing.T, p pair) {
-	first, second, other := subscribe(t, p.hears, "news"), subscribe(t, p.hears, "news"), subscribe(t, p.hears, "weather")
+	first, second, other := subscribe(t, p.hears, "news"), subscribe(t, p.hears, "news"),
+		subscribe(t, p.hears, "weather")
 	publish(t, p.tells, "news", "one")
 	publish(t, p.tells, "weather", "rain")
 	for _, s := range []broker.Subscription{first, second} {
@@ -351,8 +356,8 @@ func ordered(t *testing.T, p pair) {
 	}
 }
 
-// news: an empty message says that something has happened. Several may be merged, but who looks after each that comes
-// sees all that has happened in the end.
+// news: an empty message says that something has happened. Several may be merged, but who looks
+// after each that comes sees all that has happened in the end.
 func news(t *testing.T, p pair) {
 	s := subscribe(t, p.hears, "news")
 	const publishers, each = 4, 200

@@ -62,7 +62,8 @@ func (h *hub) wait(ctx context.Context, lines []job.Line) ([]job.Line, error) {
 	}
 }
 
-// take takes those of lines that are dirty. If none is, it returns a channel that the next announcement closes.
+// take takes those of lines that are dirty. If none is, it returns a channel that the next
+// announcement closes.
 func (h *hub) take(lines []job.Line) ([]job.Line, <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -80,7 +81,8 @@ func (h *hub) take(lines []job.Line) ([]job.Line, <-chan struct{}) {
 	return found, h.woken
 }
 
-// missed says that nobody knows what has been missed: every line may have work, every topic may have had messages.
+// missed says that nobody knows what has been missed: every line may have work, every topic may
+// have had messages.
 func (h *hub) missed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

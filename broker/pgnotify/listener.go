@@ -52,7 +52,8 @@ type call struct {
 func newListener(cfg Config, conn *pgx.ConnConfig, h *hub, own string) *listener {
 	l := &listener{
 		hub: h, cfg: conn, channel: channel(cfg.Schema), own: own, log: cfg.Log,
-		fetch: `SELECT id::text, content FROM ` + pgx.Identifier{cfg.Schema, "messages"}.Sanitize() + ` WHERE id = ANY($1::text[]::uuid[])`,
+		fetch: `SELECT id::text, content FROM ` + pgx.Identifier{cfg.Schema, "messages"}.Sanitize() +
+			` WHERE id = ANY($1::text[]::uuid[])`,
 		calls: make(chan call), done: make(chan struct{}),
 	}
 	maps.Copy(conn.RuntimeParams, cfg.Params)
@@ -124,12 +125,14 @@ func (l *listener) connect(ctx context.Context) (*pgx.Conn, error) {
 		return nil, fault(err)
 	}
 	if pid != conn.PgConn().PID() {
-		l.log.Warn("the listener is connected to a pooler; unless that keeps a connection for each session, no wake-up of another process arrives: give it an address of PostgreSQL itself")
+		l.log.Warn("the listener is connected to a pooler; unless that keeps a connection for each session, no " +
+			"wake-up of another process arrives: give it an address of PostgreSQL itself")
 	}
 	return conn, nil
 }
 
-// hangUp closes a connection. One that broke is closed already, and nobody needs to know how this one ends.
+// hangUp closes a connection. One that broke is closed already, and nobody needs to know how this
+// one ends.
 func hangUp(conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), hangUpTimeout)
 	defer cancel()
@@ -190,8 +193,8 @@ func (l *listener) wait(ctx context.Context, conn *pgx.Conn) (call, error) {
 	return <-asked, err
 }
 
-// sound is an error if a call left the connection unfit for listening. In a transaction it would hear nothing, and keep
-// the server from forgetting notifications.
+// sound is an error if a call left the connection unfit for listening. In a transaction it would
+// hear nothing, and keep the server from forgetting notifications.
 func sound(conn *pgx.Conn) error {
 	switch {
 	case conn.IsClosed():
@@ -274,7 +277,8 @@ func (l *listener) deliver(ctx context.Context, conn *pgx.Conn, messages []notic
 			return err
 		}
 		if err != nil {
-			l.log.Error("large messages are lost: the table messages cannot be read", "messages", len(ids), "error", err)
+			l.log.Error("large messages are lost: the table messages cannot be read", "messages", len(ids), "error",
+				err)
 		}
 	}
 	for _, n := range messages {

@@ -60,7 +60,8 @@ func newSender(cfg Config, on lend) *sender {
 	table := pgx.Identifier{cfg.Schema, "messages"}.Sanitize()
 	return &sender{
 		lend: on, name: rand.Text(), channel: channel(cfg.Schema), log: cfg.Log,
-		// Of rows that another publisher is removing at this moment nothing has to be done, nor waited for.
+		// Of rows that another publisher is removing at this moment nothing has to be done, nor
+		// waited for.
 		keep: `WITH old AS (DELETE FROM ` + table + ` WHERE id IN (
 				SELECT id FROM ` + table + ` WHERE at < clock_timestamp() - interval '1 minute'
 				ORDER BY id LIMIT 100 FOR UPDATE SKIP LOCKED))
@@ -85,11 +86,14 @@ func (s *sender) add(notes ...note) error {
 	for _, n := range notes {
 		switch {
 		case !n.fits():
-			err = job.Errorf(job.Invalid, "other processes cannot be told of %.60q…: the name is too long for a notification", n.text)
+			err = job.Errorf(job.Invalid,
+				"other processes cannot be told of %.60q…: the name is too long for a notification", n.text)
 		case len(n.content) > room:
-			err = job.Errorf(job.Invalid, "a message of %d bytes is larger than %d: send the place where it can be found", len(n.content), room)
+			err = job.Errorf(job.Invalid,
+				"a message of %d bytes is larger than %d: send the place where it can be found", len(n.content), room)
 		case s.size+len(n.text)+len(n.content) > room:
-			err = job.Errorf(job.Unavailable, "other processes are not told: %d bytes wait for a database that takes nothing", s.size)
+			err = job.Errorf(job.Unavailable,
+				"other processes are not told: %d bytes wait for a database that takes nothing", s.size)
 		default:
 			s.put(n)
 		}
@@ -121,8 +125,9 @@ func (s *sender) rouse() {
 	}
 }
 
-// take takes the notes for one statement, of those that may be told by now, and returns from when on others may; zero: none is left. What
-// is announced from now on has to be told again: who hears of these may look before it was committed.
+// take takes the notes for one statement, of those that may be told by now, and returns from when
+// on others may; zero: none is left. What is announced from now on has to be told again: who hears
+// of these may look before it was committed.
 func (s *sender) take(now time.Time) (notes []note, next time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,7 +247,8 @@ func (s *sender) tell(ctx context.Context, conn *pgx.Conn, notes []note) error {
 	if len(ids) > 0 {
 		switch _, err := conn.Exec(ctx, s.keep, ids, contents); {
 		case lasting(err):
-			s.log.Error("large messages are lost: the table messages does not take them", "messages", len(ids), "error", err)
+			s.log.Error("large messages are lost: the table messages does not take them", "messages", len(ids),
+				"error", err)
 			notes = slices.DeleteFunc(slices.Clone(notes), func(n note) bool { return !n.id.IsZero() })
 		case err != nil:
 			return err

@@ -16,9 +16,10 @@ import (
 //	TAG message TOPIC CONTENT
 //	TAG row TOPIC ID
 //
-// A tag is the sender's random name, a dot and a number: PostgreSQL drops the second of two equal notifications in one
-// transaction, and no two are equal so. Queue, kind and topic are escaped as in the query of a URL, which keeps every
-// byte of any text, and the usual ones readable. Content is base64. A row's id names a row of the table messages.
+// A tag is the sender's random name, a dot and a number: PostgreSQL drops the second of two equal
+// notifications in one transaction, and no two are equal so. Queue, kind and topic are escaped as
+// in the query of a URL, which keeps every byte of any text, and the usual ones readable. Content
+// is base64. A row's id names a row of the table messages.
 const (
 	lineWord    = "line"
 	messageWord = "message"
@@ -52,7 +53,8 @@ func messageNote(topic string, message []byte) note {
 		return note{text: words(rowWord, topic, id.String()), id: id, content: append([]byte(nil), message...)}
 	}
 	empty := len(message) == 0
-	return note{text: words(messageWord, topic, base64.RawStdEncoding.EncodeToString(message)), merged: empty, repeats: empty}
+	return note{text: words(messageWord, topic, base64.RawStdEncoding.EncodeToString(message)), merged: empty,
+		repeats: empty}
 }
 
 func (n note) fits() bool { return maxTag+1+len(n.text) <= maxPayload }
@@ -97,7 +99,8 @@ func parse(payload string) (n notice, ok bool) {
 	return n, err == nil
 }
 
-// channel is the name on which the brokers of a schema hear each other. A long one would be refused.
+// channel is the name on which the brokers of a schema hear each other. A long one would be
+// refused.
 func channel(schema string) string {
 	if name := "pawl/" + schema; len(name) <= maxIdentifier {
 		return name

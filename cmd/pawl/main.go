@@ -12,8 +12,9 @@ import (
 // version is set at build time.
 var version = "dev"
 
-// ballast is never touched, so it is in no memory. The garbage collector counts it as in use, and so begins later: what a
-// process that is busy keeps is a few MB, and would be gone through many times a second.
+// ballast is never touched, so it is in no memory. The garbage collector counts it as in use, and
+// so begins later: what a process that is busy keeps is a few MB, and would be gone through many
+// times a second.
 var ballast = make([]byte, 32<<20)
 
 func main() {

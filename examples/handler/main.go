@@ -1,5 +1,5 @@
-// Command handler counts the words of every file of a folder, each as one task. Kill it half-way and start it again:
-// it goes on where it was, and no file is counted twice in the sum.
+// Command handler counts the words of every file of a folder, each as one task. Kill it half-way
+// and start it again: it goes on where it was, and no file is counted twice in the sum.
 //
 //	go run ./examples/handler [-data FOLDER] [-pause 300ms] DIR
 package main
@@ -85,7 +85,8 @@ func countAll(ctx context.Context, st store.Store, requests []pawl.Request, paus
 		}
 		return countWords(t.Args.Path)
 	})
-	// A file that was submitted before, by a run that was killed, is answered with the job that it has.
+	// A file that was submitted before, by a run that was killed, is answered with the job that it
+	// has.
 	jobs, err := svc.Submit(ctx, requests...)
 	if err != nil {
 		return err
@@ -157,7 +158,8 @@ func report(ctx context.Context, svc *pawl.Service, jobs []store.Submitted) erro
 		fmt.Printf("%-10s %6d  %s\n", j.State, c.Words, filepath.Base(a.Path))
 		files, words = files+1, words+c.Words
 	}
-	fmt.Printf("%s in %s; of these %d had been counted by an earlier run\n", plural(words, "word"), plural(files, "file"), before)
+	fmt.Printf("%s in %s; of these %d had been counted by an earlier run\n", plural(words, "word"),
+		plural(files, "file"), before)
 	if missed := len(jobs) - files; missed > 0 {
 		return fmt.Errorf("%s not counted; a file is tried again once it has changed", plural(missed, "file"))
 	}

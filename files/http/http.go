@@ -10,10 +10,10 @@
 //	TRANSFER_INTERRUPTED  an answer broke off, or stood still                                  tester http
 //
 // All jobs that a server blocks are one group, whatever they read there: 500 jobs with an input
-// each make one request per interval, and not 500. So the tester asks the origin of the URL, which is
-// healthy when it answers at all, be it that nothing is there. A server whose origin is healthy while
-// what jobs read fails has them block again, which halves the pace of the group each time: that costs
-// the server less than a test of each URL.
+// each make one request per interval, and not 500. So the tester asks the origin of the URL, which
+// is healthy when it answers at all, be it that nothing is there. A server whose origin is healthy
+// while what jobs read fails has them block again, which halves the pace of the group each time:
+// that costs the server less than a test of each URL.
 package http
 
 import (

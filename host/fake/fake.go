@@ -1,8 +1,8 @@
-// Package fake is a [host.Host] that stands before another and misbehaves on command, for tests of what has to survive
-// that. Without a command it does what the other does.
+// Package fake is a [host.Host] that stands before another and misbehaves on command, for tests of
+// what has to survive that. Without a command it does what the other does.
 //
-// The commands are those of [fault.Faults], for the methods of host.Host and of [files.FS] by their names, and those of
-// [Host] itself.
+// The commands are those of [fault.Faults], for the methods of host.Host and of [files.FS] by their
+// names, and those of [Host] itself.
 package fake
 
 import (
@@ -19,8 +19,9 @@ import (
 	"github.com/pawl-jobs/pawl/internal/proof/fault"
 )
 
-// Host is a host that misbehaves on command. Commands and calls are safe for concurrent use. A dead host refuses
-// whatever its ID and Usage do not answer, files included, and closes its watches; its programs run on.
+// Host is a host that misbehaves on command. Commands and calls are safe for concurrent use. A dead
+// host refuses whatever its ID and Usage do not answer, files included, and closes its watches; its
+// programs run on.
 type Host struct {
 	*fault.Faults
 	under host.Host
@@ -167,7 +168,8 @@ func (h *Host) Watch(ctx context.Context, dir string) (<-chan host.Event, error)
 }
 
 // relay passes news on until the watch below ends, ctx does, or the fake dies.
-func (h *Host) relay(ctx context.Context, death <-chan struct{}, w *watch, in <-chan host.Event, out chan<- host.Event) {
+func (h *Host) relay(ctx context.Context, death <-chan struct{}, w *watch, in <-chan host.Event,
+	out chan<- host.Event) {
 	for {
 		e, ok := host.Event{Overflow: true}, true
 		select {

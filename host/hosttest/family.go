@@ -107,7 +107,8 @@ func leaver(t *testing.T, f fixture) {
 	family := host.Family{Locks: f.number(t)}
 	must(t, f.fs.Mkdir(t.Context(), f.dir))
 	wait := f.appears(t)
-	p := f.sh(t, `(: >begun; until [ -e go ]; do sleep 0.01; done; `+mark+`exec env -i setsid sleep 1000) & wait`, strconv.FormatUint(family.Locks, 10))
+	p := f.sh(t, `(: >begun; until [ -e go ]; do sleep 0.01; done; `+mark+`exec env -i setsid sleep 1000) & wait`,
+		strconv.FormatUint(family.Locks, 10))
 	family.Leader = p
 	t.Cleanup(func() { f.killAll(t, family) })
 	wait("begun")

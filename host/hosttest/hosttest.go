@@ -1,5 +1,5 @@
-// Package hosttest is the suite that every [host.Host] passes. The machine must have a POSIX shell, setsid and
-// timeout.
+// Package hosttest is the suite that every [host.Host] passes. The machine must have a POSIX shell,
+// setsid and timeout.
 package hosttest
 
 import (
@@ -23,8 +23,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Run tests the host that open opens. open also names an empty folder of its own on the host, and cleans up by
-// t.Cleanup.
+// Run tests the host that open opens. open also names an empty folder of its own on the host, and
+// cleans up by t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) (host.Host, string)) {
 	tests := map[string]func(*testing.T, fixture){
 		"a program is detached":                     detached,
@@ -71,7 +71,8 @@ type fixture struct {
 	dir  string
 }
 
-// sh starts a shell script with the arguments $1, $2, ... in the folder; what it leaves is killed at the end.
+// sh starts a shell script with the arguments $1, $2, ... in the folder; what it leaves is killed
+// at the end.
 func (f fixture) sh(t *testing.T, script string, args ...string) host.Process {
 	t.Helper()
 	p, err := f.host.Start(t.Context(), f.command(append([]string{"/bin/sh", "-c", script, "sh"}, args...)...))
@@ -135,11 +136,13 @@ func detached(t *testing.T, f fixture) {
 }
 
 // strange holds text that a careless way through a shell would change.
-var strange = []string{"", " ", "a b", "it's", `"quoted"`, "new\nline\n", "$HOME", "`id`", "$(id)", "-n", "--", "*", `back\slash\`, "ümläut", "\xff", ";", "&", "#", "~", "!"}
+var strange = []string{"", " ", "a b", "it's", `"quoted"`, "new\nline\n", "$HOME", "`id`", "$(id)", "-n", "--", "*",
+	`back\slash\`, "ümläut", "\xff", ";", "&", "#", "~", "!"}
 
 func intact(t *testing.T, f fixture) {
 	wait := f.appears(t)
-	c := f.command(append([]string{"/bin/sh", "-c", `printf '%s\000' "$@" "$STRANGE" "$TWICE"; : >done`, "sh"}, strange...)...)
+	c := f.command(append([]string{"/bin/sh", "-c", `printf '%s\000' "$@" "$STRANGE" "$TWICE"; : >done`, "sh"},
+		strange...)...)
 	c.Env = []string{"STRANGE=" + strings.Join(strange, ","), "TWICE=first", "TWICE=last"}
 	p, err := f.host.Start(t.Context(), c)
 	must(t, err)
@@ -180,7 +183,8 @@ func outlives(t *testing.T, f fixture) {
 
 func cannotStart(t *testing.T, f fixture) {
 	absent := path.Join(f.dir, "absent")
-	must(t, f.fs.Put(t.Context(), path.Join(f.dir, "plain"), strings.NewReader("#!/bin/sh\n"), files.PutOptions{Mode: 0o644}))
+	must(t, f.fs.Put(t.Context(), path.Join(f.dir, "plain"), strings.NewReader("#!/bin/sh\n"),
+		files.PutOptions{Mode: 0o644}))
 	change := func(edit func(*host.Command)) host.Command {
 		c := f.command("/bin/sleep", "1000")
 		edit(&c)
@@ -231,7 +235,8 @@ func otherBoot(t *testing.T, f fixture) {
 	f.isStrange(t, p, earlier)
 }
 
-// isStrange tests that other, which has the pid of p, is gone and that a signal to it does not reach p.
+// isStrange tests that other, which has the pid of p, is gone and that a signal to it does not
+// reach p.
 func (f fixture) isStrange(t *testing.T, p, other host.Process) {
 	t.Helper()
 	f.signal(t, syscall.SIGKILL, other)
@@ -271,7 +276,8 @@ func zombie(t *testing.T, f fixture) {
 	if f.alive(t, p) {
 		t.Error("a zombie is alive")
 	}
-	if ms := f.members(t, host.Family{Leader: host.Process{PID: f.stat(t, pid).session, Start: p.Start, Boot: boot}}); len(ms) != 0 {
+	if ms := f.members(t, host.Family{Leader: host.Process{PID: f.stat(t, pid).session, Start: p.Start,
+		Boot: boot}}); len(ms) != 0 {
 		t.Errorf("a zombie is a member: %+v", ms)
 	}
 	f.signal(t, syscall.SIGKILL, p)
@@ -384,7 +390,8 @@ func usage(t *testing.T, f fixture) {
 		t.Skip("it keeps no accounts")
 	}
 	const memory = 50 << 20
-	p := f.sh(t, `dd if=/dev/zero of=/dev/null bs=$1 count=1; i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done`, strconv.Itoa(memory))
+	p := f.sh(t, `dd if=/dev/zero of=/dev/null bs=$1 count=1; i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done`,
+		strconv.Itoa(memory))
 	alive := f.sh(t, "exec sleep 1000")
 	Until(t, "it is dead", func() bool { return !f.alive(t, p) })
 	u, ok := a.Usage(p)
@@ -396,7 +403,8 @@ func usage(t *testing.T, f fixture) {
 	}
 	other := p
 	other.Start--
-	for what, p := range map[string]host.Process{"one that is alive": alive, "one that nobody knows": other, "none": {}} {
+	for what, p := range map[string]host.Process{"one that is alive": alive, "one that nobody knows": other,
+		"none": {}} {
 		if u, ok := a.Usage(p); ok {
 			t.Errorf("Usage of %s: %+v", what, u)
 		}
@@ -423,8 +431,8 @@ func (f fixture) stat(t *testing.T, pid int) stat {
 	return stat{fields[0], session, start}
 }
 
-// Until waits for what no event announces, for a minute at most. It does not sleep: what it waits for is a matter of
-// milliseconds.
+// Until waits for what no event announces, for a minute at most. It does not sleep: what it waits
+// for is a matter of milliseconds.
 func Until(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !done(); runtime.Gosched() {

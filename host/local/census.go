@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A census is what is known of the processes of the machine. Linux hands out pids in a circle, skips
-// those in use, and tells which one it handed out last. So a process that was read once need not be
-// read again until its pid may belong to another one, and only pids that were handed out since the
-// last list can be new. Where these are fewer than all processes, a look goes through them and makes
-// no new list.
+// A census is what is known of the processes of the machine. Linux hands out pids in a circle,
+// skips those in use, and tells which one it handed out last. So a process that was read once need
+// not be read again until its pid may belong to another one, and only pids that were handed out
+// since the last list can be new. Where these are fewer than all processes, a look goes through
+// them and makes no new list.
 //
 // A pid is handed out before its process can be seen, but only while its parent is alive. So each
 // look goes through all pids since the list, and some before it, whether they are in use or not: a
@@ -58,7 +58,8 @@ const (
 	// youth is for how long a process may live and be gone before anybody asks for its marks.
 	youth = time.Second
 
-	// ticks is how many clock ticks of /proc make a second (USER_HZ). The kernel's interface fixes it.
+	// ticks is how many clock ticks of /proc make a second (USER_HZ). The kernel's interface fixes
+	// it.
 	ticks = 100
 )
 
@@ -241,9 +242,9 @@ func (c *census) learn(s *sight) {
 	}
 }
 
-// read reads the marks of those that were started at some time, in ticks since the boot, or later. A
-// family has no member that is older than itself. It reports whether one of them is gone, and so may
-// have been a member.
+// read reads the marks of those that were started at some time, in ticks since the boot, or later.
+// A family has no member that is older than itself. It reports whether one of them is gone, and so
+// may have been a member.
 func (c *census) read(since uint64) (gone bool) {
 	for s := range c.unread {
 		if s.start < since || s.ended {

@@ -21,7 +21,8 @@ import (
 // tries is how often members are looked for while one after the other ends.
 const tries = 5
 
-// Members looks through the processes of the machine. Calls that come while another looks share the next look.
+// Members looks through the processes of the machine. Calls that come while another looks share the
+// next look.
 func (h *Host) Members(ctx context.Context, fs []host.Family) (all [][]host.Member, err error) {
 	boot, err := h.Boot(ctx)
 	if err != nil {
@@ -156,7 +157,8 @@ func (r *roll) member(pid, i int) (m host.Member, err error) {
 	}
 	now := readMarks(pid)
 	return host.Member{
-		Process: host.Process{PID: pid, Start: s.start, Boot: r.boot}, Parent: s.parent, Name: s.name, User: ownerOf(pid), State: s.state,
+		Process: host.Process{PID: pid, Start: s.start, Boot: r.boot}, Parent: s.parent, Name: s.name,
+		User: ownerOf(pid), State: s.state,
 		Numbered: now.locks != 0 && now.locks == r.families[i].Locks, Kept: now.keep,
 	}, nil
 }
@@ -169,7 +171,8 @@ type marks struct {
 	keep   bool   // its KeepVariable
 }
 
-// environment is how much is read of an environment, in bytes. Linux takes no more than 6 MiB with arguments (execve(2)).
+// environment is how much is read of an environment, in bytes. Linux takes no more than 6 MiB with
+// arguments (execve(2)).
 const environment = 8 << 20
 
 // readMarks reads the marks of a process. What may not be read is not there.
@@ -201,8 +204,9 @@ const (
 	becomes  = 50
 )
 
-// environOf reads the environment with which a process was started, and reports whether it is whole.
-// What may not be read is empty. It is whole if the process was the same program before and after.
+// environOf reads the environment with which a process was started, and reports whether it is
+// whole. What may not be read is empty. It is whole if the process was the same program before and
+// after.
 func environOf(pid int) (env []byte, whole bool) {
 	before, err := readStat(pid)
 	if err != nil {
@@ -241,7 +245,8 @@ func lockLimit(limits []byte) uint64 {
 	return n
 }
 
-// ownerOf returns the name of the user whose a process is, the number where there is no name, "" if it is gone.
+// ownerOf returns the name of the user whose a process is, the number where there is no name, "" if
+// it is gone.
 func ownerOf(pid int) string {
 	info, err := os.Stat("/proc/" + strconv.Itoa(pid))
 	if err != nil {

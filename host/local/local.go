@@ -1,7 +1,7 @@
 // Package local is the machine that Pawl runs on. It fulfils [host.Host] and [host.Accountant].
 //
-// Programs are started by fork and exec, without package os/exec: an [os.Process] keeps a descriptor for each child,
-// and its Release leaves zombies.
+// Programs are started by fork and exec, without package os/exec: an [os.Process] keeps a
+// descriptor for each child, and its Release leaves zombies.
 package local
 
 import (
@@ -32,11 +32,13 @@ type Config struct {
 	ID string
 	// Base is the folder that must be there before others are made in it; see [filelocal.FS].
 	Base string
-	// Env is the environment that programs get beside that of their command, as NAME=value. Default: those variables of the
-	// own process that say who and where one is (see Inherited); not the rest, which may hold Pawl's own secrets.
+	// Env is the environment that programs get beside that of their command, as NAME=value.
+	// Default: those variables of the own process that say who and where one is (see Inherited);
+	// not the rest, which may hold Pawl's own secrets.
 	Env []string
-	// OnExit is told of each child's end, once, after it was reaped; after Close, of none. Calls come one at a time,
-	// from the reaper: OnExit must not block, nor call Close. Default: nobody is told.
+	// OnExit is told of each child's end, once, after it was reaped; after Close, of none. Calls
+	// come one at a time, from the reaper: OnExit must not block, nor call Close. Default: nobody
+	// is told.
 	OnExit func(Exit)
 }
 
@@ -76,8 +78,8 @@ var (
 
 // Open returns the own machine and begins to reap. Close ends that.
 //
-// Descriptors above 2 that this process inherited from its own parent are marked close-on-exec, or programs would
-// hold them open for as long as they run. What Go opens is so marked anyway.
+// Descriptors above 2 that this process inherited from its own parent are marked close-on-exec, or
+// programs would hold them open for as long as they run. What Go opens is so marked anyway.
 func Open(c Config) (*Host, error) {
 	if c.ID == "" {
 		return nil, job.Errorf(job.Invalid, "local host: no machine id")
@@ -102,7 +104,8 @@ func Open(c Config) (*Host, error) {
 	return h, nil
 }
 
-// Close stops reaping and waits for the reaper. Programs run on; calls other than Start keep working.
+// Close stops reaping and waits for the reaper. Programs run on; calls other than Start keep
+// working.
 func (h *Host) Close() error {
 	h.stop()
 	<-h.stopped
@@ -168,7 +171,8 @@ func (h *Host) start(ctx context.Context, c host.Command) (host.Process, error) 
 	if err != nil {
 		return host.Process{}, err
 	}
-	// These descriptors are close-on-exec, like all that Go opens; the child gets copies as 0, 1 and 2.
+	// These descriptors are close-on-exec, like all that Go opens; the child gets copies as 0, 1
+	// and 2.
 	stdin, err := os.Open(os.DevNull)
 	if err != nil {
 		return host.Process{}, err
@@ -185,7 +189,8 @@ func (h *Host) start(ctx context.Context, c host.Command) (host.Process, error) 
 	}
 	defer stderr.Close()
 
-	// Under mu: the reaper meets the child only after it is known, so its pid cannot pass to another meanwhile.
+	// Under mu: the reaper meets the child only after it is known, so its pid cannot pass to
+	// another meanwhile.
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	pid, err := syscall.ForkExec(c.Argv[0], c.Argv, &syscall.ProcAttr{

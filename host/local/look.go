@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// looks lets many who want a look at the machine at once share one. Each gets a look that began after its call did, as
-// if it had looked by itself, and no two looks go on at a time.
+// looks lets many who want a look at the machine at once share one. Each gets a look that began
+// after its call did, as if it had looked by itself, and no two looks go on at a time.
 type looks struct {
 	scan func() error
 

@@ -18,7 +18,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Alive makes one system call for each child of this process that runs, and reads one file for each other.
+// Alive makes one system call for each child of this process that runs, and reads one file for each
+// other.
 func (h *Host) Alive(ctx context.Context, ps []host.Process) ([]bool, error) {
 	boot, err := h.Boot(ctx)
 	if err != nil {
@@ -90,18 +91,20 @@ type stat struct {
 	state                byte
 	threads              int
 	start                uint64 // clock ticks since boot
-	image                uint64 // tells one program that it becomes from the next; 0: it is becoming one, or may not be asked
+	// tells one program that it becomes from the next; 0: it is becoming one, or may not be asked
+	image uint64
 }
 
-// alive reports whether the process still runs. Zombies (Z) and the dead (X) do not, except that the first thread of
-// a process may be a zombie while others run.
+// alive reports whether the process still runs. Zombies (Z) and the dead (X) do not, except that
+// the first thread of a process may be a zombie while others run.
 func (s stat) alive() bool {
 	return s.state != 'Z' && s.state != 'X' && s.state != 'x' || s.threads > 1
 }
 
-// begun returns the stat of a child that has become the program with this name. syscall.ForkExec does not tell whether it
-// has: until a child has a session of its own, a signal for all that runs at a terminal ends it, such as that of Ctrl-C, and
-// ForkExec takes that for success. The child bears the name of this process until it is the program, or dead.
+// begun returns the stat of a child that has become the program with this name. syscall.ForkExec
+// does not tell whether it has: until a child has a session of its own, a signal for all that runs
+// at a terminal ends it, such as that of Ctrl-C, and ForkExec takes that for success. The child
+// bears the name of this process until it is the program, or dead.
 func begun(ctx context.Context, pid int, name string) (stat, error) {
 	own, err := readStat(os.Getpid())
 	if err != nil {
@@ -113,7 +116,8 @@ func begun(ctx context.Context, pid int, name string) (stat, error) {
 		case err != nil || s.name != own.name || name == own.name:
 			return s, err
 		case !s.alive():
-			return s, job.Errorf(job.Unavailable, "a signal ended it before it had begun, such as that of Ctrl-C in the terminal of this process")
+			return s, job.Errorf(job.Unavailable,
+				"a signal ended it before it had begun, such as that of Ctrl-C in the terminal of this process")
 		}
 		select {
 		case <-ctx.Done():
@@ -139,8 +143,8 @@ func readStat(pid int) (stat, error) {
 	return parseStat(room[:n])
 }
 
-// readOnce reads the beginning of a file of /proc. An [os.File] would take twice as many system calls, and there may be
-// very many processes.
+// readOnce reads the beginning of a file of /proc. An [os.File] would take twice as many system
+// calls, and there may be very many processes.
 func readOnce(name string, b []byte) (int, error) {
 	fd, err := again(func() (int, error) { return syscall.Open(name, syscall.O_RDONLY|syscall.O_CLOEXEC, 0) })
 	if err != nil {
@@ -158,8 +162,8 @@ func again(f func() (int, error)) (int, error) {
 	}
 }
 
-// parseStat reads proc_pid_stat(5). The second field is the name of the program in parentheses and may hold anything,
-// so the others are counted from the last closing one.
+// parseStat reads proc_pid_stat(5). The second field is the name of the program in parentheses and
+// may hold anything, so the others are counted from the last closing one.
 func parseStat(b []byte) (stat, error) {
 	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
 	if open < 1 || end < open {
@@ -181,13 +185,14 @@ func parseStat(b []byte) (stat, error) {
 	s.session = number(2, f[3])
 	s.threads = number(3, f[17])
 	s.start, errs[4] = strconv.ParseUint(string(f[19]), 10, 64)
-	// Of what belongs to a program the kernel lays down first where the stack begins (startstack), at
-	// another place for each, then the environment, and then where the code ends (endcode).
+	// Of what belongs to a program the kernel lays down first where the stack begins (startstack),
+	// at another place for each, then the environment, and then where the code ends (endcode).
 	if len(f) > 25 && string(f[24]) != "0" {
 		s.image, errs[5] = strconv.ParseUint(string(f[25]), 10, 64)
 	}
 	return s, errors.Join(errs[:]...)
 }
 
-// gone reports whether err says that a process is no more: a read of an open /proc file then gives ESRCH.
+// gone reports whether err says that a process is no more: a read of an open /proc file then gives
+// ESRCH.
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) }

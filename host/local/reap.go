@@ -13,7 +13,8 @@ import (
 	"github.com/pawl-jobs/pawl/host"
 )
 
-// reap takes the exit statuses of this host's children whenever a child of the process has ended, until quit.
+// reap takes the exit statuses of this host's children whenever a child of the process has ended,
+// until quit.
 func (h *Host) reap(quit <-chan struct{}) {
 	defer close(h.stopped)
 	defer signal.Stop(h.chld)
@@ -28,9 +29,9 @@ func (h *Host) reap(quit <-chan struct{}) {
 	}
 }
 
-// sweep reaps each child that has ended. One SIGCHLD may stand for many. It peeks who has ended, which costs nothing
-// for those that run; when the first is somebody else's (package os/exec waits for it), the peek shows no other, and
-// the own children are asked one by one.
+// sweep reaps each child that has ended. One SIGCHLD may stand for many. It peeks who has ended,
+// which costs nothing for those that run; when the first is somebody else's (package os/exec waits
+// for it), the peek shows no other, and the own children are asked one by one.
 func (h *Host) sweep() {
 	for {
 		pid := peek()
@@ -68,8 +69,8 @@ func (h *Host) take(pid int) bool {
 	return ours && !h.runs(c)
 }
 
-// runsHere reports whether p is a child that runs, and reaps one that has ended: whoever hears that it is dead can ask
-// what it had used. It costs a tenth of reading the child's stat.
+// runsHere reports whether p is a child that runs, and reaps one that has ended: whoever hears that
+// it is dead can ask what it had used. It costs a tenth of reading the child's stat.
 func (h *Host) runsHere(p host.Process) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -110,11 +111,13 @@ func (h *Host) runs(c child) bool {
 	return false
 }
 
-// peek returns the pid of a child that has ended and leaves its status where it is; 0 if there is none.
+// peek returns the pid of a child that has ended and leaves its status where it is; 0 if there is
+// none.
 func peek() int {
 	var info siginfo
 	for {
-		err := unix.Waitid(unix.P_ALL, 0, (*unix.Siginfo)(unsafe.Pointer(&info)), unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
+		err := unix.Waitid(unix.P_ALL, 0, (*unix.Siginfo)(unsafe.Pointer(&info)),
+			unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
 		if errors.Is(err, syscall.EINTR) {
 			continue
 		}
@@ -125,7 +128,8 @@ func peek() int {
 	}
 }
 
-// siginfo is siginfo_t as waitid fills it. The union after the first three words is aligned like a pointer.
+// siginfo is siginfo_t as waitid fills it. The union after the first three words is aligned like a
+// pointer.
 type siginfo struct {
 	_     [3]int32 // signo, errno, code
 	child struct {

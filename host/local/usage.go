@@ -7,13 +7,15 @@ import (
 	"github.com/pawl-jobs/pawl/host"
 )
 
-// remembered is how many ended programs a Host knows the usage of, the latest ones: they take about 3 MB.
+// remembered is how many ended programs a Host knows the usage of, the latest ones: they take about
+// 3 MB.
 const remembered = 16_384
 
 // Usage tells what a child of this process had used. It is known for the 16,384 that ended last.
 //
-// MaxRSS is 0 unless it is more than this process itself had when it started the child: Linux counts the memory that a
-// process shared with its parent before it became another program, so a smaller figure cannot be told from Pawl's own.
+// MaxRSS is 0 unless it is more than this process itself had when it started the child: Linux
+// counts the memory that a process shared with its parent before it became another program, so a
+// smaller figure cannot be told from Pawl's own.
 func (h *Host) Usage(p host.Process) (host.Usage, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -48,8 +50,8 @@ func (a *accounts) add(p host.Process, u host.Usage) {
 	a.of[p] = u
 }
 
-// usage translates what the kernel says, see getrusage(2): memory is in KiB, and disk traffic in blocks of 512 bytes,
-// whatever the disk's own are.
+// usage translates what the kernel says, see getrusage(2): memory is in KiB, and disk traffic in
+// blocks of 512 bytes, whatever the disk's own are.
 func usage(r syscall.Rusage, mark int64) host.Usage {
 	u := host.Usage{
 		User:    time.Duration(r.Utime.Nano()),

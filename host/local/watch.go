@@ -13,8 +13,9 @@ import (
 	"github.com/pawl-jobs/pawl/host"
 )
 
-// Watch tells the names that appear in a folder, by inotify. A reader that is slow costs nothing: names gather in the
-// kernel's queue (fs.inotify.max_queued_events, 16,384 by default), and what it drops is told as an overflow.
+// Watch tells the names that appear in a folder, by inotify. A reader that is slow costs nothing:
+// names gather in the kernel's queue (fs.inotify.max_queued_events, 16,384 by default), and what it
+// drops is told as an overflow.
 func (h *Host) Watch(ctx context.Context, dir string) (<-chan host.Event, error) {
 	if err := errors.Join(ctx.Err(), files.Check(dir)); err != nil {
 		return nil, err

@@ -12,10 +12,11 @@
 //	store broker runner → host → files the contracts, each with its suite beside it (store/storetest)
 //	job                               the domain
 //
-// A leaf is a package below a contract, such as store/sqlite: one backend of it. Tests may import anything, and so may
-// the packages that serve only tests. The product has no switches for tests: how it is without one
-// of its guards stands in files *.mutants, which internal/proof/guards reads. When a rule has to
-// change, it changes here, in the depguard rules of .golangci.yml, and in CONTRIBUTING.md.
+// A leaf is a package below a contract, such as store/sqlite: one backend of it. Tests may import
+// anything, and so may the packages that serve only tests. The product has no switches for tests:
+// how it is without one of its guards stands in files *.mutants, which internal/proof/guards reads.
+// When a rule has to change, it changes here, in the depguard rules of .golangci.yml, and in
+// CONTRIBUTING.md.
 package arch
 
 import (
@@ -32,8 +33,8 @@ type Package struct {
 	Imports    []string // of the package itself, without its tests
 }
 
-// allowed lists, for the packages of this module that may import few others, which those are. A name stands for that
-// package alone; "x/…" for all below x.
+// allowed lists, for the packages of this module that may import few others, which those are. A
+// name stands for that package alone; "x/…" for all below x.
 var allowed = map[string][]string{
 	"job": {},
 
@@ -120,8 +121,8 @@ func check(module, rel string, p Package) []string {
 	return breaches
 }
 
-// refusal says why the package at from must not import the one at to, both relative to the module. It is empty when
-// from may.
+// refusal says why the package at from must not import the one at to, both relative to the module.
+// It is empty when from may.
 func refusal(from, to string) string {
 	if below(from, forTests...) {
 		return ""
@@ -129,7 +130,8 @@ func refusal(from, to string) string {
 	switch {
 	case below(to, forTests...) && !suite(from) && path.Base(from) != "fake":
 		return "that is for tests only"
-	case below(to, "cmd"), below(to, commands...) && !below(from, commands...), to == "internal/node" && !below(from, commands...):
+	case below(to, "cmd"), below(to, commands...) && !below(from, commands...), to == "internal/node" &&
+		!below(from, commands...):
 		return "a program is nobody's library"
 	case suite(to) && !suite(from):
 		return "that is a suite, for tests only"
@@ -177,7 +179,8 @@ func refusal(from, to string) string {
 	return ""
 }
 
-// notListed is the refusal of a package that is not in list. The list is said in the order that it has.
+// notListed is the refusal of a package that is not in list. The list is said in the order that it
+// has.
 func notListed(who, to string, list []string) string {
 	for _, l := range list {
 		if tree, ok := strings.CutSuffix(l, "/…"); l == to || ok && below(to, tree) {
@@ -200,12 +203,12 @@ func known(rel string) bool {
 	return ok
 }
 
-// leaf reports whether a package is a backend of a contract. What several leaves share is in the internal folder of
-// their contract, and is none.
+// leaf reports whether a package is a backend of a contract. What several leaves share is in the
+// internal folder of their contract, and is none.
 func leaf(rel string) bool { return backend(rel) != "" && !suite(rel) }
 
-// backend is the leaf that a package is or stands below: store/sqlite for store/sqlite/schema. It is empty for a
-// package that is not below a contract.
+// backend is the leaf that a package is or stands below: store/sqlite for store/sqlite/schema. It
+// is empty for a package that is not below a contract.
 func backend(rel string) string {
 	parts := strings.Split(rel, "/")
 	if len(parts) < 2 || !slices.Contains(contracts, parts[0]) || parts[1] == "internal" {
@@ -238,7 +241,8 @@ func within(module, path string) (rel string, own bool) {
 	return strings.CutPrefix(path, module+"/")
 }
 
-// standard reports whether an import path is the standard library's: the first part of any other has a dot.
+// standard reports whether an import path is the standard library's: the first part of any other
+// has a dot.
 func standard(path string) bool {
 	first, _, _ := strings.Cut(path, "/")
 	return !strings.Contains(first, ".")

@@ -1,9 +1,10 @@
-// Package crash names the places where a test kills or freezes the process, between any two steps that must survive it.
+// Package crash names the places where a test kills or freezes the process, between any two steps
+// that must survive it.
 //
-// A test sets PAWL_CRASH=name, or PAWL_CRASH=name:3 for the third time that the point is passed, in the environment
-// of a process that it starts. The process then dies by SIGKILL: nothing is flushed and nothing deferred runs. With
-// "freeze name" it is stopped there by SIGSTOP, and goes on when somebody sends SIGCONT.
-// Without the variable [At] costs the load of a pointer.
+// A test sets PAWL_CRASH=name, or PAWL_CRASH=name:3 for the third time that the point is passed, in
+// the environment of a process that it starts. The process then dies by SIGKILL: nothing is flushed
+// and nothing deferred runs. With "freeze name" it is stopped there by SIGSTOP, and goes on when
+// somebody sends SIGCONT. Without the variable [At] costs the load of a pointer.
 package crash
 
 import (
@@ -21,7 +22,8 @@ import (
 // Variable is the environment variable that names the point to die at.
 const Variable = "PAWL_CRASH"
 
-// points is the table of all points, sorted. Each comment says what has been done when the point is reached.
+// points is the table of all points, sorted. Each comment says what has been done when the point is
+// reached.
 var points = []string{
 	"archive.cleaned",   // the job's folder is removed; the job has not ended yet
 	"archive.committed", // the manifest is durable
@@ -34,8 +36,10 @@ var points = []string{
 	"archive.noted",     // it is noted that copies will be made
 	"archive.published", // the files have their names, and nothing else is left in the archive
 	"archive.renamed",   // the folder of the copies has its name in the archive
-	"archive.tried",     // the folder that the user named for the archive can be written; what was made there to see it is still there
-	"archive.uploaded",  // the files are copied under the epoch's name
+	// the folder that the user named for the archive can be written; what was made there to see it
+	// is still there
+	"archive.tried",
+	"archive.uploaded", // the files are copied under the epoch's name
 
 	"launch.armed",   // launch.<n> holds the launcher's token; no process yet
 	"launch.armfile", // script and arm file are written; launch.<n> is not touched
@@ -48,8 +52,8 @@ var points = []string{
 	"stage.listed", // what was staged is written down, beside the resolved spec
 	"stage.script", // the script is in the job's folder
 
-	// Before an operation of the store, and after it: it is durable and nobody was told. Only processes
-	// that have package crashstore around their store pass these, and pawl is none.
+	// Before an operation of the store, and after it: it is durable and nobody was told. Only
+	// processes that have package crashstore around their store pass these, and pawl is none.
 	"store.apply.after", "store.apply.before",
 	"store.begin.after", "store.begin.before",
 	"store.claim.after", "store.claim.before",
@@ -80,8 +84,8 @@ var points = []string{
 // Points returns the names of all points, sorted.
 func Points() []string { return slices.Clone(points) }
 
-// At dies by SIGKILL, or freezes, if the environment says so. If PAWL_CRASH is set it panics on a name
-// that is not in the table: on its own, or on that which the variable has.
+// At dies by SIGKILL, or freezes, if the environment says so. If PAWL_CRASH is set it panics on a
+// name that is not in the table: on its own, or on that which the variable has.
 func At(name string) {
 	s := chosen()
 	if s == nil {
@@ -96,7 +100,8 @@ func At(name string) {
 			return
 		}
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL) // cannot fail
-		select {}                                      // the signal may take a moment; nothing more is done by this goroutine
+		// the signal may take a moment; nothing more is done by this goroutine
+		select {}
 	}
 }
 

@@ -55,8 +55,8 @@ type Node struct {
 	free   []func() error // what close calls, the last one first
 }
 
-// More is what a program adds to pawl where it puts a process together, such as a kind of task of its
-// own. Pawl itself adds nothing.
+// More is what a program adds to pawl where it puts a process together, such as a kind of task of
+// its own. Pawl itself adds nothing.
 type More struct {
 	Store  func(store.Store) store.Store // returns the store with something around it; nil: nothing is
 	Change func(*pawl.Config)            // changes how the service is configured; nil: nothing is changed

@@ -1,4 +1,5 @@
-// Package fake has a tester that misbehaves on command, for tests: it stands for what is not there, such as a host behind SSH, or a scheduler.
+// Package fake has a tester that misbehaves on command, for tests: it stands for what is not there,
+// such as a host behind SSH, or a scheduler.
 package fake
 
 import (
@@ -10,7 +11,8 @@ import (
 	"github.com/pawl-jobs/pawl/recovery"
 )
 
-// A Tester implements [recovery.Tester]. What it asks is what the parameter "host" names; the zero value is ready to use, and all is down.
+// A Tester implements [recovery.Tester]. What it asks is what the parameter "host" names; the zero
+// value is ready to use, and all is down.
 type Tester struct {
 	mu    sync.Mutex
 	knobs map[string]Knobs // guarded by mu: by host
@@ -27,7 +29,8 @@ type Knobs struct {
 	Err   error         // the test fails with it
 	Takes time.Duration // for how long a test is under way
 	Hangs bool          // it is under way until its context ends
-	// Deaf is what a test waits for that does not hear that its context has ended; nil: all hear it.
+	// Deaf is what a test waits for that does not hear that its context has ended; nil: all hear
+	// it.
 	Deaf  chan struct{}
 	Panic bool
 }

@@ -16,12 +16,14 @@ import (
 	"github.com/pawl-jobs/pawl/recovery"
 )
 
-// Command runs programs that whoever runs the site has registered, by name: what starts each, and its first arguments. Parameters: name, and
-// further arguments as arg1, arg2 and so on. No shell has a part in it, and no job names a program.
+// Command runs programs that whoever runs the site has registered, by name: what starts each, and
+// its first arguments. Parameters: name, and further arguments as arg1, arg2 and so on. No shell
+// has a part in it, and no job names a program.
 //
-// Exit code 0 says that the condition has cleared; if the first line of the output is "may N", for N jobs. The last line of the output is what is
-// said of the test. A program that takes too long is killed with its process group. Of the environment it gets where programs and its home are,
-// the language and the time zone; no setting of Pawl, of which some are secret.
+// Exit code 0 says that the condition has cleared; if the first line of the output is "may N", for
+// N jobs. The last line of the output is what is said of the test. A program that takes too long is
+// killed with its process group. Of the environment it gets where programs and its home are, the
+// language and the time zone; no setting of Pawl, of which some are secret.
 type Command map[string][]string
 
 // passedOn are the variables that a program gets.
@@ -38,7 +40,9 @@ func (c Command) Test(ctx context.Context, q recovery.Question) (recovery.Answer
 	}
 	argv := slices.Clone(c[name])
 	if len(argv) == 0 {
-		return recovery.Answer{}, fmt.Errorf("tester %s: no program %q is registered in this process: testers in its configuration names those there are", recovery.Command, name)
+		return recovery.Answer{}, fmt.Errorf(
+			"tester %s: no program %q is registered in this process: testers in its configuration names those there are",
+			recovery.Command, name)
 	}
 	for i := 1; ; i++ {
 		arg, there := q.Params["arg"+strconv.Itoa(i)]
@@ -76,7 +80,8 @@ func (c Command) Test(ctx context.Context, q recovery.Question) (recovery.Answer
 	if n, is := strings.CutPrefix(out.firstLine(), "may "); is {
 		may, err := strconv.Atoi(strings.TrimSpace(n))
 		if err != nil || may < 0 {
-			return recovery.Answer{}, fmt.Errorf("program %s: %.40q does not say how many may go: write may and a number", name, out.firstLine())
+			return recovery.Answer{}, fmt.Errorf(
+				"program %s: %.40q does not say how many may go: write may and a number", name, out.firstLine())
 		}
 		a.Clear, a.May = may > 0, may
 	}
@@ -91,7 +96,8 @@ const (
 	mostLast  = 4 << 10
 )
 
-// Write implements [io.Writer]. It takes everything: who waits for its output to be read would not end.
+// Write implements [io.Writer]. It takes everything: who waits for its output to be read would not
+// end.
 func (e *ends) Write(p []byte) (int, error) {
 	e.first = append(e.first, p[:min(len(p), mostFirst-len(e.first))]...)
 	e.last = append(e.last, p[max(0, len(p)-mostLast):]...)

@@ -11,12 +11,13 @@ import (
 	"github.com/pawl-jobs/pawl/recovery"
 )
 
-// HTTP asks a server, which is well when it answers with a status below 500 that is not 429. Redirects are not followed: they are answers.
-// Parameters: url, and method, which is GET by default, or HEAD.
+// HTTP asks a server, which is well when it answers with a status below 500 that is not 429.
+// Redirects are not followed: they are answers. Parameters: url, and method, which is GET by
+// default, or HEAD.
 type HTTP struct{ Dial Dial }
 
-// client makes one request for each connection: tests are far apart. It uses the proxy that the environment names only where it is told
-// nothing else: nobody here sees where that goes.
+// client makes one request for each connection: tests are far apart. It uses the proxy that the
+// environment names only where it is told nothing else: nobody here sees where that goes.
 func (h HTTP) client() *http.Client {
 	t := &http.Transport{DialContext: h.Dial.orUsual(), DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10}
 	if h.Dial == nil {
@@ -32,7 +33,9 @@ func (h HTTP) Test(ctx context.Context, q recovery.Question) (recovery.Answer, e
 	case q.Params["url"] == "":
 		return recovery.Answer{}, missing(recovery.HTTP, "url")
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return recovery.Answer{}, fmt.Errorf("tester %s: parameter url is no URL such as https://files.example.org/health", recovery.HTTP) // it may have a password
+		// it may have a password
+		return recovery.Answer{}, fmt.Errorf(
+			"tester %s: parameter url is no URL such as https://files.example.org/health", recovery.HTTP)
 	}
 	method := q.Params["method"]
 	switch method {
@@ -40,7 +43,8 @@ func (h HTTP) Test(ctx context.Context, q recovery.Question) (recovery.Answer, e
 		method = http.MethodGet
 	case http.MethodGet, http.MethodHead:
 	default:
-		return recovery.Answer{}, fmt.Errorf("tester %s: method %q is none that changes nothing: give GET or HEAD", recovery.HTTP, method)
+		return recovery.Answer{}, fmt.Errorf("tester %s: method %q is none that changes nothing: give GET or HEAD",
+			recovery.HTTP, method)
 	}
 	r, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 	if err != nil {

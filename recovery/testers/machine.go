@@ -8,7 +8,8 @@ import (
 	"github.com/pawl-jobs/pawl/recovery"
 )
 
-// Machine looks whether this process gets descriptors from the machine, and can start a process. It takes no parameters.
+// Machine looks whether this process gets descriptors from the machine, and can start a process. It
+// takes no parameters.
 type Machine struct{}
 
 // fewDescriptors is how many are opened: about what a step has open at a time.
@@ -23,8 +24,8 @@ func (Machine) Test(context.Context, recovery.Question) (recovery.Answer, error)
 	return recovery.Answer{Clear: true, Says: "there are descriptors, and a process can be started"}, nil
 }
 
-// enough opens descriptors and starts a process. Any error but a shortage, such as that there is no shell, says that it
-// got as far as it had to.
+// enough opens descriptors and starts a process. Any error but a shortage, such as that there is no
+// shell, says that it got as far as it had to.
 func enough() error {
 	for range fewDescriptors {
 		f, err := os.Open(os.DevNull)

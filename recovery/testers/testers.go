@@ -1,5 +1,6 @@
-// Package testers has the testers of package recovery that reach out into the world: they make connections, ask servers, look at file systems and
-// run programs. A process that is to test what they find out hands them to its service, see [All].
+// Package testers has the testers of package recovery that reach out into the world: they make
+// connections, ask servers, look at file systems and run programs. A process that is to test what
+// they find out hands them to its service, see [All].
 package testers
 
 import (
@@ -20,8 +21,8 @@ func (d Dial) orUsual() Dial {
 	return d
 }
 
-// All returns the testers by name. Programs are those that a [Command] may run, by name: what starts each, and its arguments. Those that
-// go to servers do so by dial.
+// All returns the testers by name. Programs are those that a [Command] may run, by name: what
+// starts each, and its arguments. Those that go to servers do so by dial.
 func All(programs map[string][]string, dial Dial) map[string]recovery.Tester {
 	return map[string]recovery.Tester{
 		recovery.TCP:     TCP{dial},

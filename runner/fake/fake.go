@@ -1,8 +1,8 @@
-// Package fake is a [runner.Runner] that stands before another and misbehaves on command, for tests of what has to
-// survive that. Without a command it does what the other does.
+// Package fake is a [runner.Runner] that stands before another and misbehaves on command, for tests
+// of what has to survive that. Without a command it does what the other does.
 //
-// The commands are those of [fault.Faults], for the methods of runner.Runner and [runner.Suspender] by their names, and
-// those of [Runner] itself.
+// The commands are those of [fault.Faults], for the methods of runner.Runner and [runner.Suspender]
+// by their names, and those of [Runner] itself.
 package fake
 
 import (
@@ -15,8 +15,8 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// Runner is a runner that misbehaves on command. Commands and calls are safe for concurrent use. Whatever becomes of
-// it, programs run on.
+// Runner is a runner that misbehaves on command. Commands and calls are safe for concurrent use.
+// Whatever becomes of it, programs run on.
 type Runner struct {
 	*fault.Faults
 	under runner.Runner
@@ -33,8 +33,9 @@ var (
 // New returns a fake before the runner under.
 func New(under runner.Runner) *Runner {
 	return &Runner{
-		Faults: fault.New("Launch", "Settle", "Probe", "Kill", "Past", "Clean", "Marked", "Forget", "Suspend", "Resume"),
-		under:  under, lies: map[runner.Key]runner.Status{},
+		Faults: fault.New("Launch", "Settle", "Probe", "Kill", "Past", "Clean", "Marked", "Forget", "Suspend",
+			"Resume"),
+		under: under, lies: map[runner.Key]runner.Status{},
 	}
 }
 
@@ -100,7 +101,8 @@ func (r *Runner) Forget(ctx context.Context, age time.Duration) error {
 	return fault.Run(ctx, r.Faults, "Forget", func() error { return r.under.Forget(ctx, age) })
 }
 
-// Suspend implements [runner.Suspender]. Its error is of kind [job.Invalid] if the runner below is none.
+// Suspend implements [runner.Suspender]. Its error is of kind [job.Invalid] if the runner below is
+// none.
 func (r *Runner) Suspend(ctx context.Context, h runner.Handle) error {
 	return r.suspender(ctx, "Suspend", func(s runner.Suspender) error { return s.Suspend(ctx, h) })
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// wrapperPatience is how long a wrapper may take to tell the end when nothing else of the launch is left. It may wait for
-// room on a disk, or be stopped.
+// wrapperPatience is how long a wrapper may take to tell the end when nothing else of the launch is
+// left. It may wait for room on a disk, or be stopped.
 const wrapperPatience = 2 * time.Second
 
-// unkillable is how long a process may outlive SIGKILL before it counts as one that cannot be ended: the kernel ends none
-// that waits for a disk or a server of files (state D).
+// unkillable is how long a process may outlive SIGKILL before it counts as one that cannot be
+// ended: the kernel ends none that waits for a disk or a server of files (state D).
 const unkillable = 5 * time.Second
 
 // Kill ends what is left of a launch and waits until a look finds nobody.
@@ -77,7 +77,8 @@ func (r *Runner) end(ctx context.Context, h runner.Handle, grace time.Duration) 
 			if !same {
 				stayed, forced = p.program, time.Now()
 			}
-			err = r.host.Signal(ctx, processes(p.program), syscall.SIGKILL) // each time: one may have been started since
+			// each time: one may have been started since
+			err = r.host.Signal(ctx, processes(p.program), syscall.SIGKILL)
 			refused = errors.Is(err, syscall.EPERM)
 		}
 		if err != nil && !errors.Is(err, syscall.EPERM) {
@@ -156,7 +157,8 @@ func reasons(ms []host.Member, refused bool) []runner.Remnant {
 	return left
 }
 
-// Suspend stops every process of a launch, the wrapper too, so that one that has not started its program does not.
+// Suspend stops every process of a launch, the wrapper too, so that one that has not started its
+// program does not.
 func (r *Runner) Suspend(ctx context.Context, h runner.Handle) error {
 	return r.signal(ctx, "suspend", h, syscall.SIGSTOP)
 }
@@ -166,7 +168,8 @@ func (r *Runner) Resume(ctx context.Context, h runner.Handle) error {
 	return r.signal(ctx, "resume", h, syscall.SIGCONT)
 }
 
-// signal sends a signal to each process of a launch once, until a look finds none that has not got it.
+// signal sends a signal to each process of a launch once, until a look finds none that has not got
+// it.
 func (r *Runner) signal(ctx context.Context, what string, h runner.Handle, sig syscall.Signal) error {
 	if err := r.ours(h); err != nil {
 		return err

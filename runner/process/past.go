@@ -16,7 +16,8 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// Past tells what the host knows of a job: one list of its folder, and what the launches behind k were taken by.
+// Past tells what the host knows of a job: one list of its folder, and what the launches behind k
+// were taken by.
 func (r *Runner) Past(ctx context.Context, k runner.Key, dir string) (runner.Past, error) {
 	p, err := r.pastOf(ctx, k, dir)
 	if err != nil {
@@ -107,8 +108,9 @@ func (r *Runner) markOf(ctx context.Context, id job.ID) (mark, *runner.End, erro
 	return r.readRoom(ctx, r.markName(id), runner.Key{Job: id, Attempt: 1, Launch: 1})
 }
 
-// remember leaves the mark of a job of which anything was started. It is the room of its launch, where there is one: a
-// rename, and no file more. It need not be durable: while it is not, neither is the removal of the folder that follows.
+// remember leaves the mark of a job of which anything was started. It is the room of its launch,
+// where there is one: a rename, and no file more. It need not be durable: while it is not, neither
+// is the removal of the folder that follows.
 func (r *Runner) remember(ctx context.Context, k runner.Key, dir string) error {
 	err := r.keep(ctx, k)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -126,7 +128,8 @@ func (r *Runner) remember(ctx context.Context, k runner.Key, dir string) error {
 	return r.fs.Put(ctx, r.markName(k.Job), strings.NewReader("ran\n"), files.PutOptions{NoSync: true})
 }
 
-// keep makes the room of a launch the mark of its job. The error is fs.ErrNotExist if there is none.
+// keep makes the room of a launch the mark of its job. The error is fs.ErrNotExist if there is
+// none.
 func (r *Runner) keep(ctx context.Context, k runner.Key) error {
 	from, to := r.roomName(k), r.markName(k.Job)
 	err := files.Move(ctx, r.fs, from, to)

@@ -3,8 +3,9 @@
 //
 // # How a launch is decided
 //
-// In the job's folder, [runner.Folder] holds two names for each launch that are made once and never moved or removed. Who makes
-// one first is told to all and for ever, however long anybody was frozen between two steps:
+// In the job's folder, [runner.Folder] holds two names for each launch that are made once and never
+// moved or removed. Who makes one first is told to all and for ever, however long anybody was
+// frozen between two steps:
 //
 //	launch.<a>.<n>  who may start a wrapper for launch n of attempt a:
 //	                "armed <token> <boot>"    one launcher
@@ -14,40 +15,44 @@
 //	                "lost <token>"            nobody any more: see below
 //	                anything else             the wrapper of that one launcher
 //
-// Launchers and settlers make a name by a hard link, which fails if the name is there, of a file of their own with a random token
-// in its name. So what a name holds is whole. A wrapper is a shell, which would need a process to link: it creates the name, as a
-// file that must not be there (O_EXCL). Which one that is, it wrote before under a name of its own, and that is read, for it may
-// be frozen before it writes what it has created:
+// Launchers and settlers make a name by a hard link, which fails if the name is there, of a file of
+// their own with a random token in its name. So what a name holds is whole. A wrapper is a shell,
+// which would need a process to link: it creates the name, as a file that must not be there
+// (O_EXCL). Which one that is, it wrote before under a name of its own, and that is read, for it
+// may be frozen before it writes what it has created:
 //
 //	take.<a>.<n>.<token>  "taken <token> <boot> <pid> <start> <locks>"
 //
-// A launcher writes the script and links launch.<a>.<n>; then it starts the wrapper, which is the script. The wrapper
-// creates taken.<a>.<n> as its last act before the program. Settle tries to link a revocation to the
-// first name and, if a launcher is there, to the second; what it reads there is its answer.
+// A launcher writes the script and links launch.<a>.<n>; then it starts the wrapper, which is the
+// script. The wrapper creates taken.<a>.<n> as its last act before the program. Settle tries to
+// link a revocation to the first name and, if a launcher is there, to the second; what it reads
+// there is its answer.
 //
-// The launcher's link is durable before the wrapper is started; what the wrapper writes is not, for a shell cannot make it so.
-// After a power failure it may be missing although the program ran. Therefore a settler that finds a launcher of an earlier boot
-// links "lost", which counts as started, instead of a revocation.
+// The launcher's link is durable before the wrapper is started; what the wrapper writes is not, for
+// a shell cannot make it so. After a power failure it may be missing although the program ran.
+// Therefore a settler that finds a launcher of an earlier boot links "lost", which counts as
+// started, instead of a revocation.
 //
 // # What tells the end
 //
-// The wrapper stays beside the program to tell its end, and spares itself the program's own signals. Before the program it
-// makes a file with room for the end, <spool>/.rooms/<message>, whose first line says who took the launch. There
-// the end is written first, so that a full disk does not lose it; then it is written as the message. Neither is in the
-// job's folder, with which its program may do as it likes: what a room says of a launch stands.
+// The wrapper stays beside the program to tell its end, and spares itself the program's own
+// signals. Before the program it makes a file with room for the end, <spool>/.rooms/<message>,
+// whose first line says who took the launch. There the end is written first, so that a full disk
+// does not lose it; then it is written as the message. Neither is in the job's folder, with which
+// its program may do as it likes: what a room says of a launch stands.
 //
 // # What belongs to a launch
 //
-// Each launch draws a number, which the subshell of its program sets as its limit of file locks, and the wrapper's
-// environment says its token: see [host.Family]. The number stands in what the wrapper takes the launch with, so whoever
-// comes later finds it.
+// Each launch draws a number, which the subshell of its program sets as its limit of file locks,
+// and the wrapper's environment says its token: see [host.Family]. The number stands in what the
+// wrapper takes the launch with, so whoever comes later finds it.
 //
 // # What stays
 //
-// When a job's folder is cleaned, the room with its program's exit code is renamed to the job's mark,
-// <past>/<day>/<job>, where day is that on which the job was made: so the marks of a day are forgotten together, and no
-// folder becomes very large. A launcher looks for the mark first. One that did so before the job was cleaned, and was
-// frozen since, finds no folder to arm in.
+// When a job's folder is cleaned, the room with its program's exit code is renamed to the job's
+// mark, <past>/<day>/<job>, where day is that on which the job was made: so the marks of a day are
+// forgotten together, and no folder becomes very large. A launcher looks for the mark first. One
+// that did so before the job was cleaned, and was frozen since, finds no folder to arm in.
 package process
 
 import (
@@ -74,10 +79,11 @@ import (
 type Config struct {
 	// Host is where programs run. Required.
 	Host host.Host
-	// Spool is the folder for the messages of ended programs, absolute on the host: one per account. Required.
+	// Spool is the folder for the messages of ended programs, absolute on the host: one per
+	// account. Required.
 	Spool string
-	// Past is the folder for the marks of jobs that were cleaned, absolute on the host, best on the file system of the jobs'
-	// folders. By default it has the spool's name and ".past".
+	// Past is the folder for the marks of jobs that were cleaned, absolute on the host, best on the
+	// file system of the jobs' folders. By default it has the spool's name and ".past".
 	Past string
 }
 
@@ -142,8 +148,10 @@ func (r *Runner) launch(ctx context.Context, k runner.Key, p runner.Plan) (runne
 		return runner.Handle{}, err
 	}
 	armed := "armed " + m.token + " " + boot
-	// The script may hold secrets. It need not be durable: what runs it does not outlive the boot either.
-	if err := r.fs.Put(ctx, m.own("run"), strings.NewReader(text), files.PutOptions{Mode: 0o600, NoSync: true}); err != nil {
+	// The script may hold secrets. It need not be durable: what runs it does not outlive the boot
+	// either.
+	if err := r.fs.Put(ctx, m.own("run"), strings.NewReader(text),
+		files.PutOptions{Mode: 0o600, NoSync: true}); err != nil {
 		return runner.Handle{}, &notArmed{err}
 	}
 	if err := r.write(ctx, m.own("arm"), armed); err != nil {
@@ -158,8 +166,10 @@ func (r *Runner) launch(ctx context.Context, k runner.Key, p runner.Plan) (runne
 	}
 	crash.At("launch.armed")
 	ps, err := r.host.Start(ctx, host.Command{
-		// The script's name is relative to Dir: users meet it in what the shell says of a program that is not there.
-		Argv: []string{"/bin/sh", path.Join(runner.Folder, path.Base(m.own("run")))}, Dir: p.Dir, Stdout: m.own("log"), Stderr: m.own("log"),
+		// The script's name is relative to Dir: users meet it in what the shell says of a program
+		// that is not there.
+		Argv: []string{"/bin/sh", path.Join(runner.Folder, path.Base(m.own("run")))}, Dir: p.Dir,
+		Stdout: m.own("log"), Stderr: m.own("log"),
 		Env: []string{host.LaunchVariable + "=" + m.token},
 	})
 	if err != nil {
@@ -169,8 +179,9 @@ func (r *Runner) launch(ctx context.Context, k runner.Key, p runner.Plan) (runne
 	return runner.Handle{Key: k, Host: r.host.ID(), Dir: p.Dir, Token: m.token, Process: ps, Locks: locks}, nil
 }
 
-// draw returns a number for a launch: below the limit of the host, so that its programs can set it, and so that what this
-// process's own launch would find, if it runs in one, is not taken for it. 0: there is no room for numbers.
+// draw returns a number for a launch: below the limit of the host, so that its programs can set it,
+// and so that what this process's own launch would find, if it runs in one, is not taken for it. 0:
+// there is no room for numbers.
 func (r *Runner) draw(ctx context.Context) (uint64, error) {
 	limit, err := r.host.LockLimit(ctx)
 	if err != nil || limit < 1<<20 {
@@ -185,8 +196,8 @@ type notArmed struct{ error }
 
 func (e *notArmed) Unwrap() []error { return []error{e.error, runner.ErrNotArmed} }
 
-// booted returns when the host was booted, by the own clock. From it and the host's uptime the wrapper knows what time
-// it is, where asking for that would take a process.
+// booted returns when the host was booted, by the own clock. From it and the host's uptime the
+// wrapper knows what time it is, where asking for that would take a process.
 func (r *Runner) booted(ctx context.Context) (time.Time, error) {
 	uptime, err := r.host.Uptime(ctx)
 	return time.Now().Add(-uptime), err
@@ -290,8 +301,8 @@ func (r *Runner) fate(ctx context.Context, k runner.Key, dir string, taken mark,
 	return runner.Fate{}, job.Errorf(job.Corrupt, "%s holds %q", m.own("take"), take)
 }
 
-// Probe tells what has become of launches: one look at the host's processes if any of their wrappers is gone, and one file
-// for each of those.
+// Probe tells what has become of launches: one look at the host's processes if any of their
+// wrappers is gone, and one file for each of those.
 func (r *Runner) Probe(ctx context.Context, hs []runner.Handle) ([]runner.Status, error) {
 	wrappers := make([]host.Process, len(hs))
 	for i, h := range hs {
@@ -321,7 +332,8 @@ func (r *Runner) Probe(ctx context.Context, hs []runner.Handle) ([]runner.Status
 	if err != nil {
 		return nil, fmt.Errorf("probe: %w", err)
 	}
-	for n, i := range gone { // the exit code is written before the wrapper ends, so it is looked for after it was seen dead
+	// the exit code is written before the wrapper ends, so it is looked for after it was seen dead
+	for n, i := range gone {
 		left, kept := remnants(members[n])
 		if all[i], err = r.evidence(ctx, hs[i], len(left) > 0); err != nil {
 			return nil, fmt.Errorf("probe %s: %w", hs[i].Key, err)
@@ -361,7 +373,8 @@ func (r *Runner) evidence(ctx context.Context, h runner.Handle, left bool) (runn
 		s := runner.Status{State: runner.Ended, End: end}
 		s.End.Key = h.Key
 		if a, ok := r.host.(host.Accountant); ok {
-			// The wrapper has waited for the program. One that was killed has not, and knows nothing of it.
+			// The wrapper has waited for the program. One that was killed has not, and knows
+			// nothing of it.
 			if u, ok := a.Usage(h.Process); ok {
 				s.Usage = &u
 			}
@@ -375,8 +388,8 @@ func (r *Runner) evidence(ctx context.Context, h runner.Handle, left bool) (runn
 		return runner.Status{State: runner.Orphaned}, nil
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		// Nobody wrote it, or somebody removed it. Where not even the folder is there in which it would be, the file
-		// system may just not be mounted.
+		// Nobody wrote it, or somebody removed it. Where not even the folder is there in which it
+		// would be, the file system may just not be mounted.
 		_, err = r.fs.Stat(ctx, path.Join(r.spool, rooms))
 	}
 	if err != nil && job.KindOf(err) != job.Corrupt {
@@ -385,7 +398,8 @@ func (r *Runner) evidence(ctx context.Context, h runner.Handle, left bool) (runn
 	return runner.Status{State: runner.Lost, Said: r.said(ctx, h)}, nil
 }
 
-// said returns what a wrapper has said, such as why it gave up. Where that cannot be read it is nothing.
+// said returns what a wrapper has said, such as why it gave up. Where that cannot be read it is
+// nothing.
 func (r *Runner) said(ctx context.Context, h runner.Handle) string {
 	n := names{folder: path.Join(h.Dir, runner.Folder), number: number(h.Key), token: h.Token}
 	f, err := r.fs.Open(ctx, n.own("log"))

@@ -13,7 +13,8 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// rooms is the folder of the rooms, in the spool. Who watches or lists the spool does not meet them.
+// rooms is the folder of the rooms, in the spool. Who watches or lists the spool does not meet
+// them.
 const rooms = ".rooms"
 
 // roomName returns the name of a launch's room.
@@ -21,7 +22,8 @@ func (r *Runner) roomName(k runner.Key) string {
 	return path.Join(r.spool, rooms, runner.EndName(k, 0))
 }
 
-// room reads a launch's room: who took the launch, and its end, nil while nobody has told a whole one.
+// room reads a launch's room: who took the launch, and its end, nil while nobody has told a whole
+// one.
 func (r *Runner) room(ctx context.Context, k runner.Key) (mark, *runner.End, error) {
 	return r.readRoom(ctx, r.roomName(k), k)
 }

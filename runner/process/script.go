@@ -14,10 +14,11 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// wrapper is the script of a launch, for any POSIX shell. It starts no process but the program, unless that could not be
-// started (dd) or a disk is full (ln): starting processes is most of what a short program costs. The %s are: the key, its
-// number, the token, the quoted spool folder, the message's name, when the host was booted in seconds since 1970, the
-// number for the limit of file locks, the program, how much is read of what the shell said, the quoted file for the program's
+// wrapper is the script of a launch, for any POSIX shell. It starts no process but the program,
+// unless that could not be started (dd) or a disk is full (ln): starting processes is most of what
+// a short program costs. The %s are: the key, its number, the token, the quoted spool folder, the
+// message's name, when the host was booted in seconds since 1970, the number for the limit of file
+// locks, the program, how much is read of what the shell said, the quoted file for the program's
 // stderr, and how much is read of that.
 const wrapper = `# Pawl: %s
 at=%s
@@ -112,8 +113,9 @@ until tell >"$spool/$name" || ln -f "$room" "$spool/$name"; do
 done
 `
 
-// saying is how much is read of what a shell says in the program's stderr, such as one that could not start it, in bytes. A
-// name that is longer leaves only itself of the reason. log is how much is read of what the wrapper's shell said itself.
+// saying is how much is read of what a shell says in the program's stderr, such as one that could
+// not start it, in bytes. A name that is longer leaves only itself of the reason. log is how much
+// is read of what the wrapper's shell said itself.
 const (
 	saying = 1000
 	log    = 8192
@@ -130,9 +132,10 @@ func script(k runner.Key, p runner.Plan, spool, token string, booted time.Time, 
 		log, quote(inside(p.Dir, p.Stderr)), saying), nil
 }
 
-// program returns the subshell that becomes the program. Its environment is set there, so that none of it touches the
-// wrapper, and never stands in an argument list, which all users of the machine can read. It is set before the outputs
-// are: what a shell has to say about a value, such as a locale that it does not know, is not the program's.
+// program returns the subshell that becomes the program. Its environment is set there, so that none
+// of it touches the wrapper, and never stands in an argument list, which all users of the machine
+// can read. It is set before the outputs are: what a shell has to say about a value, such as a
+// locale that it does not know, is not the program's.
 func program(p runner.Plan) (string, error) {
 	if len(p.Argv) == 0 || p.Argv[0] == "" {
 		return "", job.Errorf(job.Invalid, "no program")
@@ -155,8 +158,9 @@ func program(p runner.Plan) (string, error) {
 		}
 		fmt.Fprintf(&b, "export %s=%s\n", name, quote(p.Env[name]))
 	}
-	// Both are emptied, and appended to: who opens one of them again under its name writes behind what is there. The
-	// command that opens them does not end the shell if it fails (POSIX has exec do that), so that it can say so.
+	// Both are emptied, and appended to: who opens one of them again under its name writes behind
+	// what is there. The command that opens them does not end the shell if it fails (POSIX has exec
+	// do that), so that it can say so.
 	empty := func(name string) string { return "{ [ ! -s " + quote(name) + " ] || true >" + quote(name) + "; } && " }
 	b.WriteString("{ " + empty(stdout) + "command exec </dev/null >>" + quote(stdout))
 	if stdout == stderr {
@@ -170,7 +174,8 @@ func program(p runner.Plan) (string, error) {
 		return "", job.Errorf(job.Invalid, "the program %q cannot be started with the variable %s", name, reserved[0])
 	case len(reserved) > 0:
 		fmt.Fprintf(&b, "exec /usr/bin/env %s", strings.Join(reserved, " "))
-	case strings.HasPrefix(name, "-"): // some shells take it for an option of exec; the last command is executed in place anyway
+	// some shells take it for an option of exec; the last command is executed in place anyway
+	case strings.HasPrefix(name, "-"):
 	default:
 		b.WriteString("exec")
 	}
@@ -186,9 +191,10 @@ func program(p runner.Plan) (string, error) {
 
 var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// shellsOwn matches the variables that some shell will not set, or reads as something of its own. They are set by
-// env(1) instead.
-var shellsOwn = regexp.MustCompile(`^(_|E?UID|PPID|GROUPS|OPTIND|LINENO|S?RANDOM|SECONDS|EPOCH[A-Z]*|SHELLOPTS|BASH[A-Z_]*|DIRSTACK|FUNCNAME|HIST[A-Z]*|COMP_[A-Z]*|PIPESTATUS)$`)
+// shellsOwn matches the variables that some shell will not set, or reads as something of its own.
+// They are set by env(1) instead.
+var shellsOwn = regexp.MustCompile(`^(_|E?UID|PPID|GROUPS|OPTIND|LINENO|S?RANDOM|SECONDS|` +
+	`EPOCH[A-Z]*|SHELLOPTS|BASH[A-Z_]*|DIRSTACK|FUNCNAME|HIST[A-Z]*|COMP_[A-Z]*|PIPESTATUS)$`)
 
 // quote makes a word that a shell reads as s.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -17,7 +17,8 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// The program starts no other: one that was started while the signal was sent would miss it, and be granted the grace.
+// The program starts no other: one that was started while the signal was sent would miss it, and be
+// granted the grace.
 func killAsks(t *testing.T, b Bench) {
 	k, p := b.newJob(t, `trap 'echo ended well >last; exit' TERM; : >up; while :; do :; done`)
 	wait := b.watch(t, p.Dir)
@@ -121,7 +122,8 @@ var daemons = map[string]string{
 	"without a working directory": `setsid -f sh -c ': >up; mkdir x; cd x; rmdir ../x; exec sleep 1000'`,
 }
 
-// Whatever session it went to, what a program left is found when the program ended, and ended by a kill.
+// Whatever session it went to, what a program left is found when the program ended, and ended by a
+// kill.
 func daemonsEnd(t *testing.T, b Bench) {
 	for name, script := range daemons {
 		t.Run(name, func(t *testing.T) {

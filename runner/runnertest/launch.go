@@ -17,7 +17,8 @@ func once(t *testing.T, b Bench) {
 	k, p := b.newJob(t, "echo ran >>ran")
 	b.run(t, k, p)
 	for range 3 {
-		if _, err := b.Runner.Launch(t.Context(), k, p); !errors.Is(err, runner.ErrArmed) || job.KindOf(err) != job.Conflict {
+		if _, err := b.Runner.Launch(t.Context(), k, p); !errors.Is(err, runner.ErrArmed) ||
+			job.KindOf(err) != job.Conflict {
 			t.Errorf("launched again: %v", err)
 		}
 	}

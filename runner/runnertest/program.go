@@ -47,7 +47,8 @@ func runs(t *testing.T, b Bench) {
 }
 
 func codes(t *testing.T, b Bench) {
-	for script, code := range map[string]int{"exit 0": 0, "exit 3": 3, "exit 255": 255, "kill -TERM $$": 128 + 15, "kill -KILL $$": 128 + 9, "kill -SEGV $$": 128 + 11} {
+	for script, code := range map[string]int{"exit 0": 0, "exit 3": 3, "exit 255": 255, "kill -TERM $$": 128 + 15,
+		"kill -KILL $$": 128 + 9, "kill -SEGV $$": 128 + 11} {
 		k, p := b.newJob(t, script)
 		if _, e := b.run(t, k, p); e.Code != code {
 			t.Errorf("%s: code %d, want %d", script, e.Code, code)
@@ -86,13 +87,15 @@ func cannotStart(t *testing.T, b Bench) {
 			}
 			_, e := b.run(t, k, p)
 			says := b.read(t, p.Dir+"/stderr")
-			if e.Code != test.code || !slices.ContainsFunc(test.says, func(s string) bool { return strings.Contains(says, s) }) {
+			if e.Code != test.code || !slices.ContainsFunc(test.says,
+				func(s string) bool { return strings.Contains(says, s) }) {
 				t.Errorf("code %d, want %d; stderr %q", e.Code, test.code, says)
 			}
 			// The reason is in the shell's words, without those about itself.
 			n := e.NotStarted
 			strange := func(r rune) bool { return !unicode.IsPrint(r) }
-			if n == "" || len(n) > 300 || strings.Contains(n, runner.Folder) || strings.Contains(n, "exec:") || strings.ContainsFunc(n, strange) {
+			if n == "" || len(n) > 300 || strings.Contains(n, runner.Folder) || strings.Contains(n, "exec:") ||
+				strings.ContainsFunc(n, strange) {
 				t.Errorf("not started: %q; stderr %q", n, says)
 			}
 			if strings.Contains(says, p.Dir) {
@@ -124,7 +127,8 @@ func didStart(t *testing.T, b Bench) {
 	}
 }
 
-// logs: writers that open a log again write behind what is there, and so does what writes after the log was emptied.
+// logs: writers that open a log again write behind what is there, and so does what writes after the
+// log was emptied.
 func logs(t *testing.T, b Bench) {
 	k, p := b.newJob(t, `echo a; echo b >>/dev/stdout; echo c >/dev/fd/1; echo d; echo e >&2; : >stderr; echo f >&2`)
 	p.Env = map[string]string{"LC_ALL": "C"}
@@ -176,7 +180,8 @@ func usage(t *testing.T, b Bench) {
 		t.Skip("its host keeps no accounts")
 	}
 	const memory = 50 << 20
-	k, p := b.newJob(t, `dd if=/dev/zero of=/dev/null bs=$1 count=1; i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done`, strconv.Itoa(memory))
+	k, p := b.newJob(t, `dd if=/dev/zero of=/dev/null bs=$1 count=1; i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done`,
+		strconv.Itoa(memory))
 	ended, _ := b.run(t, k, p)
 	b.settled(t, ended)
 	k, p = b.newJob(t, ": >up; exec sleep 1000")
@@ -203,12 +208,14 @@ func intact(t *testing.T, b Bench) {
 	t.Run("arguments", func(t *testing.T) {
 		k, p := b.newJob(t, "")
 		p.Argv = append([]string{"./own 'program'"}, strange...)
-		must(t, b.Host.Files().Put(t.Context(), path.Join(p.Dir, "own 'program'"), strings.NewReader("#!/bin/sh\nprintf '%s\\000' \"$@\"\n"), files.PutOptions{Mode: 0o755}))
+		must(t, b.Host.Files().Put(t.Context(), path.Join(p.Dir, "own 'program'"),
+			strings.NewReader("#!/bin/sh\nprintf '%s\\000' \"$@\"\n"), files.PutOptions{Mode: 0o755}))
 		p.Stdout, p.Stderr = "-it's $(out)\n", "e r r"
 		if _, e := b.run(t, k, p); e.Code != 0 {
 			t.Errorf("code %d; stderr %q", e.Code, b.read(t, p.Dir+"/e r r"))
 		}
-		if diff := cmp.Diff(append(slices.Clone(strange), ""), strings.Split(b.read(t, p.Dir+"/-it's $(out)\n"), "\x00")); diff != "" {
+		if diff := cmp.Diff(append(slices.Clone(strange), ""),
+			strings.Split(b.read(t, p.Dir+"/-it's $(out)\n"), "\x00")); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	})
@@ -216,7 +223,8 @@ func intact(t *testing.T, b Bench) {
 		env := map[string]string{
 			"PATH": "/opt/pawl-test:/usr/bin:/bin", "IFS": "ab", "HOME": "/some where", "LC_ALL": "C", "lower_1": "x",
 			// Shells give these a meaning of their own.
-			"UID": "x y", "EUID": "1", "PPID": "1", "OPTIND": "abc", "LINENO": "x", "RANDOM": "r", "SECONDS": "s", "SHELLOPTS": "o",
+			"UID": "x y", "EUID": "1", "PPID": "1", "OPTIND": "abc", "LINENO": "x", "RANDOM": "r", "SECONDS": "s",
+			"SHELLOPTS":     "o",
 			"BASH_VERSINFO": "v", "PS4": "$(id)", "ENV": "/nowhere", "CDPATH": "/", "GROUPS": "g",
 		}
 		for i, s := range strange {
@@ -243,7 +251,8 @@ func intact(t *testing.T, b Bench) {
 func oneOutput(t *testing.T, b Bench) {
 	k, p := b.newJob(t, "echo one; echo two >&2; echo three")
 	p.Stdout, p.Stderr = "log", "./log"
-	must(t, b.Host.Files().Put(t.Context(), path.Join(p.Dir, "log"), strings.NewReader("what an earlier attempt wrote\n"), files.PutOptions{}))
+	must(t, b.Host.Files().Put(t.Context(), path.Join(p.Dir, "log"),
+		strings.NewReader("what an earlier attempt wrote\n"), files.PutOptions{}))
 	b.run(t, k, p)
 	if got := b.read(t, p.Dir+"/log"); got != "one\ntwo\nthree\n" {
 		t.Errorf("log %q", got)

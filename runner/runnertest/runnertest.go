@@ -1,5 +1,5 @@
-// Package runnertest is the suite that every [runner.Runner] passes. It runs real programs: the host must have a
-// POSIX shell.
+// Package runnertest is the suite that every [runner.Runner] passes. It runs real programs: the
+// host must have a POSIX shell.
 package runnertest
 
 import (
@@ -76,7 +76,8 @@ func (b Bench) newJob(t *testing.T, script string, args ...string) (runner.Key, 
 	k := runner.Key{Job: job.NewID(), Attempt: 1, Launch: 1}
 	dir := path.Join(b.Work, k.Job.String())
 	must(t, b.Host.Files().Mkdir(t.Context(), path.Join(dir, runner.Folder)))
-	return k, runner.Plan{Dir: dir, Argv: append([]string{"sh", "-c", script, "sh"}, args...), Stdout: "stdout", Stderr: "stderr"}
+	return k, runner.Plan{Dir: dir, Argv: append([]string{"sh", "-c", script, "sh"}, args...), Stdout: "stdout",
+		Stderr: "stderr"}
 }
 
 // launch launches and makes sure that nothing is left at the test's end.
@@ -172,8 +173,10 @@ func (b Bench) settled(t *testing.T, h runner.Handle) (s runner.State) {
 
 // strange holds text that a careless way through a shell would change.
 var strange = []string{
-	"", " ", "a b", "it's", `'`, `"quoted"`, "new\nline\n", "\r\n\t", "$HOME", "${HOME}", "`id`", "$(id)", "-n", "--", "*", "[a]",
-	`back\slash\`, `\'`, "ümläut", "\xff\xfe", ";", "&", "|", ">x", "#", "~", "!", "%s", strings.Repeat("long ", 20_000),
+	"", " ", "a b", "it's", `'`, `"quoted"`, "new\nline\n", "\r\n\t", "$HOME", "${HOME}", "`id`", "$(id)", "-n",
+	"--", "*", "[a]",
+	`back\slash\`, `\'`, "ümläut", "\xff\xfe", ";", "&", "|", ">x", "#", "~", "!", "%s",
+	strings.Repeat("long ", 20_000),
 }
 
 func must(t *testing.T, err error) {

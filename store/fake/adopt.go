@@ -9,8 +9,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// startWalk owes the walk by which a limit that is about to be set takes in the jobs that are there: unless one decided on its
-// keys before, and has taken in its own.
+// startWalk owes the walk by which a limit that is about to be set takes in the jobs that are
+// there: unless one decided on its keys before, and has taken in its own.
 func (t *tx) startWalk(at name) {
 	_, set := t.limits[at]
 	_, shut := t.shut[at] // it has taken them in
@@ -37,7 +37,8 @@ func (s *State) anyTurns(limit name) bool {
 
 func (t *tx) owesWalk(at name, after int) { set(t, t.walks, at, walk{after, t.now}) }
 
-// gateKey returns a key with who has turns of it. A limit that is still taking in the jobs that are there lets nobody go.
+// gateKey returns a key with who has turns of it. A limit that is still taking in the jobs that are
+// there lets nobody go.
 func (s *State) gateKey(at name) *store.GateKey {
 	k := &store.GateKey{Limit: s.limit(at), Held: s.holders(at)}
 	if k.Limit != nil {
@@ -51,8 +52,8 @@ func (s *State) gateKey(at name) *store.GateKey {
 	return k
 }
 
-// walk makes a step of the walk that waits for the longest, and returns how many jobs it looked at: one at least, where there is
-// a walk.
+// walk makes a step of the walk that waits for the longest, and returns how many jobs it looked at:
+// one at least, where there is a walk.
 func (t *tx) walk(most int) (int, error) {
 	if len(t.walks) == 0 || most == 0 {
 		return 0, nil
@@ -85,7 +86,11 @@ func (t *tx) walk(most int) (int, error) {
 			t.owesWalk(at, max(last, t.walks[at].after))
 		default:
 			drop(t, t.walks, at)
-			t.oweLines(at.tenant, func(of string) bool { l := t.limit(name{at.tenant, of}); return l != nil && l.Key == at.name })
+			t.oweLines(at.tenant, func(of string) bool {
+				l := t.limit(name{at.tenant, of})
+				return l != nil &&
+					l.Key == at.name
+			})
 		}
 	}
 	return max(1, n), nil
@@ -93,14 +98,15 @@ func (t *tx) walk(most int) (int, error) {
 
 // takeIn puts a job under the keys on which limits decide by now.
 func (t *tx) takeIn(r *row) error {
-	keys := store.Uncounted(&r.Job, func(key string) bool { return t.limit(name{r.Tenant, key}) != nil }, func(key string) bool {
-		l := t.limit(name{r.Tenant, key})
-		if l == nil {
-			return false
-		}
-		_, walks := t.walks[name{r.Tenant, l.Key}]
-		return walks
-	})
+	keys := store.Uncounted(&r.Job, func(key string) bool { return t.limit(name{r.Tenant, key}) != nil },
+		func(key string) bool {
+			l := t.limit(name{r.Tenant, key})
+			if l == nil {
+				return false
+			}
+			_, walks := t.walks[name{r.Tenant, l.Key}]
+			return walks
+		})
 	if len(keys) == 0 {
 		return nil
 	}

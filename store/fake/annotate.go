@@ -55,12 +55,14 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (store.Event, st
 			return e, err
 		}
 		if r.notes == job.MaxJobNotes {
-			return e, job.Errorf(job.Conflict, "job %s has %d events of users and its own: it takes no more", n.Job, job.MaxJobNotes)
+			return e, job.Errorf(job.Conflict, "job %s has %d events of users and its own: it takes no more", n.Job,
+				job.MaxJobNotes)
 		}
 		next := *r
 		next.notes++
 		written := t.record(&next, job.Event{
-			N: r.N, Sub: t.events[r.newest-1].Sub + 1, Name: n.Name, Epoch: r.Epoch, State: r.State, Custody: r.Custody, Cause: n.Cause,
+			N: r.N, Sub: t.events[r.newest-1].Sub + 1, Name: n.Name, Epoch: r.Epoch, State: r.State,
+			Custody: r.Custody, Cause: n.Cause,
 			Actor: n.By, Message: n.Message, Data: n.Data,
 		})
 		t.swap(r, &next)

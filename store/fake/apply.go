@@ -17,7 +17,8 @@ func (s *Store) Apply(ctx context.Context, changes []job.Change) ([]store.Applie
 }
 
 // ApplyAndClaim implements [store.Jobs].
-func (s *Store) ApplyAndClaim(ctx context.Context, changes []job.Change, c store.Claim) ([]store.Applied, []job.Job, store.Effects, error) {
+func (s *Store) ApplyAndClaim(ctx context.Context, changes []job.Change, c store.Claim) ([]store.Applied, []job.Job,
+	store.Effects, error) {
 	var jobs []job.Job
 	answers, eff, err := s.apply(ctx, changes, func(t *tx) (err error) {
 		jobs, err = t.claim(c)
@@ -31,7 +32,8 @@ func (s *Store) ApplyAndClaim(ctx context.Context, changes []job.Change, c store
 }
 
 // apply makes changes, and then what else is to be done in their transaction.
-func (s *Store) apply(ctx context.Context, changes []job.Change, then func(*tx) error) ([]store.Applied, store.Effects, error) {
+func (s *Store) apply(ctx context.Context, changes []job.Change, then func(*tx) error) ([]store.Applied,
+	store.Effects, error) {
 	seen := make(map[job.ID]bool, len(changes))
 	for i := range changes {
 		c := &changes[i]
@@ -100,7 +102,8 @@ func (t *tx) apply(c job.Change) (store.Applied, error) {
 
 // ownChange returns a change of which the other one shares nothing.
 func ownChange(c job.Change) *job.Change {
-	c.Work, c.Set.Resolved, c.Set.Result, c.Path = slices.Clone(c.Work), slices.Clone(c.Set.Resolved), slices.Clone(c.Set.Result), slices.Clone(c.Path)
+	c.Work, c.Set.Resolved, c.Set.Result, c.Path = slices.Clone(c.Work), slices.Clone(c.Set.Resolved),
+		slices.Clone(c.Set.Result), slices.Clone(c.Path)
 	for i := range c.Path {
 		c.Path[i].Data = slices.Clone(c.Path[i].Data)
 	}
@@ -121,7 +124,8 @@ func (t *tx) replayed(r *row, c *job.Change) (a store.Applied, ok bool) {
 		if e.Cause == job.CauseTurned {
 			a.Outcome = store.Turned
 		}
-		a.Now = job.Guard{Place: job.Place{State: e.State, Custody: e.Custody}, Epoch: c.From.Epoch, N: last, Fence: c.From.Fence}
+		a.Now = job.Guard{Place: job.Place{State: e.State, Custody: e.Custody}, Epoch: c.From.Epoch, N: last,
+			Fence: c.From.Fence}
 		if e.Custody != c.From.Place.Custody {
 			a.Now.Epoch++
 		}
@@ -130,8 +134,8 @@ func (t *tx) replayed(r *row, c *job.Change) (a store.Applied, ok bool) {
 	return a, false
 }
 
-// stands reports whether the holder of a fence is alive. The zero fence is no holder: only the store itself decides
-// without one.
+// stands reports whether the holder of a fence is alive. The zero fence is no holder: only the
+// store itself decides without one.
 func (t *tx) stands(f job.Fence) bool {
 	if f.Duty != "" && f.Session.IsZero() {
 		d, known := t.duties[f.Duty]

@@ -38,8 +38,8 @@ func (t *tx) claim(c store.Claim) (jobs []job.Job, err error) {
 	return jobs, nil
 }
 
-// ready returns the jobs that c takes of a lane, by priority and age: of those that it names, or else of those at the heads
-// of its lines.
+// ready returns the jobs that c takes of a lane, by priority and age: of those that it names, or
+// else of those at the heads of its lines.
 func (t *tx) ready(c *store.Claim, lane job.Lane) (found []*row) {
 	slots := c.Slots[lane]
 	if slots <= 0 {
@@ -88,7 +88,8 @@ func lines(c *store.Claim, lane job.Lane) []spot {
 }
 
 func asksFor(c *store.Claim, r *row) bool {
-	return r.Custody == job.Ready && (r.Machine == "" || r.Machine == c.Machine) && slices.Contains(c.Queues, r.Queue) &&
+	return r.Custody == job.Ready && (r.Machine == "" || r.Machine == c.Machine) &&
+		slices.Contains(c.Queues, r.Queue) &&
 		slices.Contains(c.Kinds, r.Kind) && ofTenant(c.Tenants, r)
 }
 

@@ -1,13 +1,14 @@
-// Package fake is a [store.Store] in memory, for tests that want the whole contract and no database: simulations in
-// virtual time above all.
+// Package fake is a [store.Store] in memory, for tests that want the whole contract and no
+// database: simulations in virtual time above all.
 //
-// It is pure memory behind one mutex. It has no goroutines, reads no clock but the one it is handed, and draws nothing by
-// chance: the same calls at the same times in the same order are answered alike, to the order of lists. A call is a
-// transaction: one that fails leaves nothing behind. Where the contract leaves a choice, it does what store/sqlite does.
+// It is pure memory behind one mutex. It has no goroutines, reads no clock but the one it is
+// handed, and draws nothing by chance: the same calls at the same times in the same order are
+// answered alike, to the order of lists. A call is a transaction: one that fails leaves nothing
+// behind. Where the contract leaves a choice, it does what store/sqlite does.
 //
-// It knows nothing of what a server does after trouble of its own: store/postgres expires nobody too soon then. And it does
-// not misbehave by itself: a test that wants lost calls and lost answers wraps it. [Store.Snapshot] and [Store.Restore]
-// stand for a backup of a database and its restore.
+// It knows nothing of what a server does after trouble of its own: store/postgres expires nobody
+// too soon then. And it does not misbehave by itself: a test that wants lost calls and lost answers
+// wraps it. [Store.Snapshot] and [Store.Restore] stand for a backup of a database and its restore.
 package fake
 
 import (
@@ -20,9 +21,11 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Store implements [store.Store]. What it is given and what it answers is nobody else's: it keeps and hands out copies.
+// Store implements [store.Store]. What it is given and what it answers is nobody else's: it keeps
+// and hands out copies.
 type Store struct {
-	// PassOn says that an apply hands on what its changes give back, as other stores do where they can. Else it owes that.
+	// PassOn says that an apply hands on what its changes give back, as other stores do where they
+	// can. Else it owes that.
 	PassOn bool
 
 	now func() time.Time
@@ -34,8 +37,9 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// New returns an empty store. now is the database's clock, leases included; nil stands for [time.Now], which is virtual in
-// a bubble of testing/synctest. It is called under the store's lock.
+// New returns an empty store. now is the database's clock, leases included; nil stands for
+// [time.Now], which is virtual in a bubble of testing/synctest. It is called under the store's
+// lock.
 func New(now func() time.Time) *Store {
 	if now == nil {
 		now = time.Now
@@ -58,9 +62,9 @@ func (s *Store) Snapshot() *State {
 	return s.state.clone()
 }
 
-// Restore puts the store back to an earlier point, or to that of another store: of what was committed since nothing is
-// left, and numbers in cursors are given again, just as when a database is restored from a backup. The clock goes on. A
-// snapshot may be restored any number of times.
+// Restore puts the store back to an earlier point, or to that of another store: of what was
+// committed since nothing is left, and numbers in cursors are given again, just as when a database
+// is restored from a backup. The clock goes on. A snapshot may be restored any number of times.
 func (s *Store) Restore(to *State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,7 +15,8 @@ func (n name) compare(o name) int {
 	return cmp.Or(strings.Compare(n.tenant, o.tenant), strings.Compare(n.name, o.name))
 }
 
-// limit returns the limit that decides on the turns of a key, as groups leave it; nil: there is none.
+// limit returns the limit that decides on the turns of a key, as groups leave it; nil: there is
+// none.
 func (s *State) limit(at name) *job.Limit {
 	l := s.set(at)
 	if places, shut := s.shut[name{at.tenant, job.LimitOf(at.name)}]; shut {
@@ -24,7 +25,8 @@ func (s *State) limit(at name) *job.Limit {
 	return l
 }
 
-// set returns the limit that is set for a key, or for its family, or is implied; nil: there is none.
+// set returns the limit that is set for a key, or for its family, or is implied; nil: there is
+// none.
 func (s *State) set(at name) *job.Limit {
 	key := job.LimitOf(at.name)
 	for _, key := range []string{key, job.Family(key)} {
@@ -47,7 +49,8 @@ func (t *tx) under(tenant string, n *store.New) []string {
 	return slices.Compact(keys)
 }
 
-// fitting returns the keys of which there are turns for all jobs of a submission that want one, and for which nobody waits.
+// fitting returns the keys of which there are turns for all jobs of a submission that want one, and
+// for which nobody waits.
 func (t *tx) fitting(sub *store.Submission) map[string]bool {
 	wanted := map[string]int{}
 	for i := range sub.Jobs {
@@ -96,7 +99,8 @@ func (s *Store) RemoveLimit(ctx context.Context, tenant, key string) (store.Effe
 			drop(t, t.walks, name{tenant, key})
 		}
 		drop(t, t.rates, name{tenant, key})
-		if family := (name{tenant, job.Family(key)}); !t.rates[family].IsZero() { // it does not know what was given under it before
+		// it does not know what was given under it before
+		if family := (name{tenant, job.Family(key)}); !t.rates[family].IsZero() {
 			t.newRate(family)
 		}
 		t.changed(tenant, key)
@@ -149,7 +153,8 @@ func (s *Store) Turns(ctx context.Context, q store.TurnQuery) ([]store.Turns, er
 			keys[at.line] = at.line.name != ""
 		}
 		for _, at := range slices.SortedFunc(maps.Keys(keys), name.compare) {
-			if keys[at] && at.tenant == q.Tenant && at.name > q.After && (q.Key == "" || q.Key == at.name) && len(all) < store.Within(q.Limit, 100, 1000) {
+			if keys[at] && at.tenant == q.Tenant && at.name > q.After && (q.Key == "" || q.Key == at.name) &&
+				len(all) < store.Within(q.Limit, 100, 1000) {
 				_, shut := t.shut[name{at.tenant, job.LimitOf(at.name)}]
 				all = append(all, store.Turns{Key: at.name, Limit: t.limit(at), Shut: shut, Owners: t.shares(at)})
 			}
@@ -267,7 +272,8 @@ func (t *tx) passOn() error {
 	return nil
 }
 
-// handOn hands the free turns of a key on to those who wait for them, and returns how many got theirs.
+// handOn hands the free turns of a key on to those who wait for them, and returns how many got
+// theirs.
 func (t *tx) handOn(at name, limit int) (int, error) {
 	waiting := slices.Clone(t.at[spot{custody: job.Gate, line: at}])
 	if job.Ordered(at.name) {

@@ -58,7 +58,8 @@ func (s *State) behind(at name) int {
 	if at.name == "" {
 		return 0
 	}
-	return len(s.at[spot{custody: job.Gate, line: at}]) + len(s.at[spot{custody: job.Gate, line: name{at.tenant, job.AheadOf(at.name)}}])
+	return len(s.at[spot{custody: job.Gate, line: at}]) + len(s.at[spot{custody: job.Gate,
+		line: name{at.tenant, job.AheadOf(at.name)}}])
 }
 
 // rate is how fast jobs of a group go.
@@ -66,7 +67,8 @@ func (s *State) rate(g *store.Group) *job.Limit {
 	return store.Releases(s.set(name{g.Tenant, g.Rate()}))
 }
 
-// dueGroups lets blocked jobs go whose moment has come, and fails those that have waited for too long.
+// dueGroups lets blocked jobs go whose moment has come, and fails those that have waited for too
+// long.
 func (t *tx) dueGroups(limit int) (n int, err error) {
 	var late []*row
 	for _, at := range t.spots(job.Recovery) {
@@ -162,9 +164,11 @@ func (t *tx) turnGroup(at name, limit int) (n int, err error) {
 	return len(going), nil
 }
 
-// payLines gives up to limit lines the places that groups leave them, and returns how many: see [store.Group].
+// payLines gives up to limit lines the places that groups leave them, and returns how many: see
+// [store.Group].
 func (t *tx) payLines(limit int) (n int) {
-	owed := slices.SortedFunc(maps.Keys(t.shutting), func(a, b name) int { return cmp.Or(t.shutting[a].Compare(t.shutting[b]), a.compare(b)) })
+	owed := slices.SortedFunc(maps.Keys(t.shutting),
+		func(a, b name) int { return cmp.Or(t.shutting[a].Compare(t.shutting[b]), a.compare(b)) })
 	for _, at := range owed[:min(len(owed), max(0, limit))] {
 		drop(t, t.shutting, at)
 		n++
@@ -313,7 +317,8 @@ func (s *Store) Steer(ctx context.Context, steer store.Steer) ([]error, store.Ef
 func (s *Store) Groups(ctx context.Context, q store.GroupQuery) ([]store.Group, error) {
 	return ask(ctx, s, func(t *tx) (all []store.Group, err error) {
 		for _, at := range slices.SortedFunc(maps.Keys(t.groups), name.compare) {
-			if at.tenant != q.Tenant || at.name <= q.After || q.Key != "" && at.name != q.Key || len(all) == store.Within(q.Limit, 100, 1000) {
+			if at.tenant != q.Tenant || at.name <= q.After || q.Key != "" && at.name != q.Key ||
+				len(all) == store.Within(q.Limit, 100, 1000) {
 				continue
 			}
 			g := copyOfGroup(t.groups[at])
@@ -332,7 +337,8 @@ func (s *Store) Groups(ctx context.Context, q store.GroupQuery) ([]store.Group, 
 	})
 }
 
-// trimGroups removes up to limit groups that have had no jobs for a while, and in whose line nobody waits.
+// trimGroups removes up to limit groups that have had no jobs for a while, and in whose line nobody
+// waits.
 func (t *tx) trimGroups(limit int) {
 	for _, at := range slices.SortedFunc(maps.Keys(t.groups), name.compare) {
 		g := t.groups[at]

@@ -14,7 +14,8 @@ func (s *Store) Begin(ctx context.Context, n store.Session) error {
 	_, err := s.do(ctx, func(t *tx) error {
 		if _, there := t.sessions[n.ID]; !there {
 			set(t, t.sessions, n.ID, session{
-				ID: n.ID, Process: processOf(n.Process), Command: n.Command, Started: t.now, Renewed: t.now, Until: micros(t.now.Add(max(n.Lease, store.MinLease))),
+				ID: n.ID, Process: processOf(n.Process), Command: n.Command, Started: t.now, Renewed: t.now,
+				Until: micros(t.now.Add(max(n.Lease, store.MinLease))),
 			})
 		}
 		if !t.alive(n.ID) {
@@ -27,7 +28,8 @@ func (s *Store) Begin(ctx context.Context, n store.Session) error {
 
 // processOf returns a process of which the other one shares nothing.
 func processOf(p store.Process) store.Process {
-	p.Roles, p.Queues, p.Kinds, p.Tenants = slices.Clone(p.Roles), slices.Clone(p.Queues), slices.Clone(p.Kinds), slices.Clone(p.Tenants)
+	p.Roles, p.Queues, p.Kinds, p.Tenants = slices.Clone(p.Roles), slices.Clone(p.Queues), slices.Clone(p.Kinds),
+		slices.Clone(p.Tenants)
 	p.Slots = maps.Clone(p.Slots)
 	return p
 }
@@ -90,8 +92,9 @@ func (t *tx) readyLines(r *store.Renew) (ready []job.Line) {
 	return ready
 }
 
-// takeDuties keeps of the duties that a session holds those that are wanted, gives up the others, and takes those that are
-// free: that nobody alive holds, or only somebody who is to drain or to stop while this session is not.
+// takeDuties keeps of the duties that a session holds those that are wanted, gives up the others,
+// and takes those that are free: that nobody alive holds, or only somebody who is to drain or to
+// stop while this session is not.
 func (t *tx) takeDuties(i session, wanted []string) (duties []store.Duty) {
 	for name, d := range t.duties {
 		if d.holder == i.ID && !slices.Contains(wanted, name) {

@@ -13,7 +13,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// List implements [store.Reader]. It looks at all jobs, and where the order is that of submission stops when the page is full.
+// List implements [store.Reader]. It looks at all jobs, and where the order is that of submission
+// stops when the page is full.
 func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err error) {
 	limit := store.Within(q.Limit, 100, 1000)
 	by := cmp.Or(q.Sort, store.Newest)
@@ -22,7 +23,9 @@ func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err erro
 	}
 	var from mark
 	if q.Cursor != "" && (!readCursor(q.Cursor, &from) || from.By != by) {
-		return p, job.Errorf(job.Invalid, "%.60q is not a cursor of this list: pass the one from the page before, with the same order, or none", q.Cursor)
+		return p, job.Errorf(job.Invalid,
+			"%.60q is not a cursor of this list: pass the one from the page before, with the same order, or none",
+			q.Cursor)
 	}
 	return ask(ctx, s, func(t *tx) (p store.Page, err error) {
 		p.Since = from.Since // pages of one list look back equally far
@@ -66,7 +69,8 @@ func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err erro
 	})
 }
 
-// numbers goes through those of all jobs, or in the order of submission through those behind one; 0: there is none.
+// numbers goes through those of all jobs, or in the order of submission through those behind one;
+// 0: there is none.
 func (t *tx) numbers(by store.Sort, behind int) func(yield func(seq int) bool) {
 	first, last := 1, len(t.rows)
 	switch {
@@ -141,7 +145,9 @@ func (s *Store) Overdue(ctx context.Context, q store.OverdueQuery) (o store.Over
 	limit := store.Within(q.Limit, 500, 1000)
 	var from end
 	if q.Cursor != "" && (!readCursor(q.Cursor, &from) || from.Seq < 1) {
-		return o, job.Errorf(job.Invalid, "%.60q is not a cursor of jobs that are kept no longer: pass the one from the answer before, or none", q.Cursor)
+		return o, job.Errorf(job.Invalid,
+			"%.60q is not a cursor of jobs that are kept no longer: pass the one from the answer before, or none",
+			q.Cursor)
 	}
 	return ask(ctx, s, func(t *tx) (o store.Overdue, err error) {
 		kept := map[store.Kept]time.Duration{}
@@ -166,13 +172,15 @@ func (s *Store) Overdue(ctx context.Context, q store.OverdueQuery) (o store.Over
 		}
 		for _, e := range found {
 			r := t.rows[e.Seq-1]
-			o.Jobs = append(o.Jobs, store.Ended{ID: r.ID, Tenant: r.Tenant, State: r.State, Kind: r.Kind, Machine: r.Machine})
+			o.Jobs = append(o.Jobs, store.Ended{ID: r.ID, Tenant: r.Tenant, State: r.State, Kind: r.Kind,
+				Machine: r.Machine})
 		}
 		return o, nil
 	})
 }
 
-// An end is where a job stands among those that have ended; its zero is before all of them. As text it is the cursor.
+// An end is where a job stands among those that have ended; its zero is before all of them. As text
+// it is the cursor.
 type end struct {
 	Of    store.Kept // its tenant and state
 	Ended time.Time

@@ -45,7 +45,8 @@ func (s *Store) Moments(ctx context.Context, q store.TurnQuery) ([]store.Moments
 	return ask(ctx, s, func(t *tx) (all []store.Moments, err error) {
 		for _, at := range slices.SortedFunc(maps.Keys(t.moments), name.compare) {
 			l := t.limit(at)
-			if at.tenant != q.Tenant || at.name <= q.After || q.Key != "" && q.Key != at.name || l == nil || l.Per == 0 || len(all) == store.Within(q.Limit, 100, 1000) {
+			if at.tenant != q.Tenant || at.name <= q.After || q.Key != "" && q.Key != at.name || l == nil ||
+				l.Per == 0 || len(all) == store.Within(q.Limit, 100, 1000) {
 				continue
 			}
 			m := t.moments[at]

@@ -52,7 +52,8 @@ func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) 
 // unpaid reports whether there is something to pay.
 func (s *State) unpaid() bool { return len(s.owed)+len(s.walks)+len(s.shutting) > 0 }
 
-// open takes one prerequisite, which has ended, from a job, and moves it on if that was the last gate.
+// open takes one prerequisite, which has ended, from a job, and moves it on if that was the last
+// gate.
 func (t *tx) open(e edge, ended job.ID) error {
 	r, prerequisite := t.jobs[e.job], t.jobs[ended]
 	next := *r
@@ -68,7 +69,8 @@ func (t *tx) open(e edge, ended job.ID) error {
 	return t.goOn(&next, job.CausePaid)
 }
 
-// goOn moves a job on that waits at a gate which has opened: the next one may be that it gets its turn.
+// goOn moves a job on that waits at a gate which has opened: the next one may be that it gets its
+// turn.
 func (t *tx) goOn(r *row, cause job.Cause) error {
 	if r.Custody != job.Gate {
 		return nil // paused: the gate is asked again when it is resumed
@@ -81,7 +83,8 @@ func (t *tx) goOn(r *row, cause job.Cause) error {
 		t.owe(&next, job.Owes(&r.Job, &next.Job))
 		return nil
 	}
-	_, err := t.write(r, job.Change{Job: r.ID, From: r.Guard(job.Fence{}), To: p.Custody, Path: []job.Entry{{State: p.State}}}, cause, "")
+	_, err := t.write(r, job.Change{Job: r.ID, From: r.Guard(job.Fence{}), To: p.Custody,
+		Path: []job.Entry{{State: p.State}}}, cause, "")
 	return err
 }
 

@@ -29,7 +29,10 @@ func (s *Store) Put(ctx context.Context, r store.Resource) (store.Resource, erro
 
 // Resource implements [store.Resources].
 func (s *Store) Resource(ctx context.Context, tenant, kind, name string) (store.Resource, error) {
-	rs, err := s.list(ctx, func(r *store.Resource) bool { return r.Tenant == tenant && r.Kind == kind && r.Name == name })
+	rs, err := s.list(ctx, func(r *store.Resource) bool {
+		return r.Tenant == tenant && r.Kind == kind &&
+			r.Name == name
+	})
 	if err == nil && len(rs) == 0 {
 		err = store.NoResource(kind, name)
 	}
@@ -72,8 +75,10 @@ func (s *Store) Delete(ctx context.Context, tenant, kind, name string) error {
 			return store.NoResource(kind, name)
 		}
 		for _, list := range t.at {
-			if kind == job.KindQueue && slices.ContainsFunc(list, func(r *row) bool { return r.Tenant == tenant && r.Queue == name }) {
-				return job.Errorf(job.Conflict, "queue %s has jobs that have not ended: wait for them or cancel them, or disable the queue", name)
+			if kind == job.KindQueue && slices.ContainsFunc(list,
+				func(r *row) bool { return r.Tenant == tenant && r.Queue == name }) {
+				return job.Errorf(job.Conflict,
+					"queue %s has jobs that have not ended: wait for them or cancel them, or disable the queue", name)
 			}
 		}
 		drop(t, t.resources, key)

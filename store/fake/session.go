@@ -20,17 +20,22 @@ func (s *Store) Sessions(ctx context.Context) ([]store.SessionInfo, error) {
 			}
 			i.Process, i.Used, i.Live = processOf(i.Process), maps.Clone(i.Used), t.alive(i.ID)
 			if held := t.held(i.ID); len(held) > 0 {
-				r := slices.MinFunc(held, func(a, b *row) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.seq, b.seq)) })
+				r := slices.MinFunc(held,
+					func(a, b *row) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.seq, b.seq)) })
 				i.Held, i.Oldest = len(held), store.HeldJob{Job: r.ID, Tenant: r.Tenant, Since: r.Since}
 			}
 			all = append(all, i)
 		}
-		slices.SortFunc(all, func(a, b session) int { return cmp.Or(b.Started.Compare(a.Started), bytes.Compare(b.ID[:], a.ID[:])) })
+		slices.SortFunc(all, func(a, b session) int {
+			return cmp.Or(b.Started.Compare(a.Started),
+				bytes.Compare(b.ID[:], a.ID[:]))
+		})
 		return all, nil
 	})
 }
 
-// kept reports whether a session is still known: for a while after its end, and longer where it is the last of its machine.
+// kept reports whether a session is still known: for a while after its end, and longer where it is
+// the last of its machine.
 func (t *tx) kept(i session) bool {
 	switch since := t.now.Sub(i.Ended); {
 	case i.Ended.IsZero() || since < store.SessionKept:
@@ -64,7 +69,8 @@ func (s *Store) Unserved(ctx context.Context) ([]store.Unserved, error) {
 		live := t.claimants()
 		served := func(r *row) bool {
 			return slices.ContainsFunc(live, func(i session) bool {
-				return i.Process.Serves(job.Line{Queue: r.Queue, Kind: r.Kind}, r.Machine) && i.Process.ServesTenant(r.Tenant)
+				return i.Process.Serves(job.Line{Queue: r.Queue, Kind: r.Kind}, r.Machine) &&
+					i.Process.ServesTenant(r.Tenant)
 			})
 		}
 		type line struct {
@@ -107,7 +113,8 @@ func (s *Store) Unwatched(ctx context.Context) ([]store.Unwatched, error) {
 		machines := t.spots(job.Monitor)
 		for _, at := range machines[:min(len(machines), store.MostUnserved)] {
 			if !watched[at.machine] {
-				found = append(found, store.Unwatched{Machine: at.machine, Jobs: min(len(t.at[at]), store.MostUnserved)})
+				found = append(found, store.Unwatched{Machine: at.machine,
+					Jobs: min(len(t.at[at]), store.MostUnserved)})
 			}
 		}
 		return found, nil
@@ -132,7 +139,8 @@ func (s *Store) Demand(ctx context.Context, c store.Claim) (map[job.Lane]store.D
 		var ready []store.ReadyLine
 		for _, lane := range job.Lanes {
 			for _, at := range lines(&c, lane) {
-				l, most := store.ReadyLine{Line: job.Line{Queue: at.queue, Kind: at.kind}, Machine: at.machine, Lane: lane}, max(1, slots[lane])
+				l, most := store.ReadyLine{Line: job.Line{Queue: at.queue, Kind: at.kind}, Machine: at.machine,
+					Lane: lane}, max(1, slots[lane])
 				for _, r := range t.at[at] {
 					if l.Jobs < most && ofTenant(c.Tenants, r) {
 						l.Jobs++

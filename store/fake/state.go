@@ -108,7 +108,9 @@ type spot struct {
 	machine     string   // of these, and of those in custody monitor
 	lane        job.Lane // of those in custody ready
 	session     job.ID   // of those in custody worker
-	line        name     // of those in custody gate: the key for whose turn they wait; of those in custody recovery their group
+	// of those in custody gate: the key for whose turn they wait; of those in custody recovery
+	// their group
+	line name
 }
 
 func (r *row) spot() spot {
@@ -140,7 +142,8 @@ func (r *row) group() name { return name{r.Tenant, r.Group} }
 
 // compare orders lines by queue, kind and machine.
 func (a spot) compare(b spot) int {
-	return cmp.Or(strings.Compare(a.queue, b.queue), strings.Compare(a.kind, b.kind), strings.Compare(a.machine, b.machine),
+	return cmp.Or(strings.Compare(a.queue, b.queue), strings.Compare(a.kind, b.kind),
+		strings.Compare(a.machine, b.machine),
 		cmp.Compare(a.lane, b.lane), bytes.Compare(a.session[:], b.session[:]), a.line.compare(b.line))
 }
 
@@ -155,10 +158,12 @@ func (r *row) compare(o *row) int {
 
 func newState() *State {
 	return &State{
-		jobs: map[job.ID]*row{}, external: map[name]job.ID{}, unique: map[unique]job.ID{}, calls: map[name]keyed{}, edges: map[job.ID][]edge{},
+		jobs: map[job.ID]*row{}, external: map[name]job.ID{}, unique: map[unique]job.ID{}, calls: map[name]keyed{},
+		edges:    map[job.ID][]edge{},
 		sessions: map[job.ID]session{}, duties: map[string]duty{}, resources: map[resource]store.Resource{},
-		limits: map[name]job.Limit{}, walks: map[name]walk{}, turns: map[name][]turn{}, served: map[name]map[string]float64{},
-		rates: map[name]job.ID{}, moments: map[name]moments{},
+		limits: map[name]job.Limit{}, walks: map[name]walk{}, turns: map[name][]turn{},
+		served: map[name]map[string]float64{},
+		rates:  map[name]job.ID{}, moments: map[name]moments{},
 		groups: map[name]store.Group{}, shut: map[name]int{}, shutting: map[name]time.Time{},
 		at: map[spot][]*row{}, waiting: map[name]int{},
 	}
@@ -166,11 +171,14 @@ func newState() *State {
 
 func (s *State) clone() *State {
 	c := &State{
-		rows: slices.Clone(s.rows), events: slices.Clone(s.events), jobs: maps.Clone(s.jobs), external: maps.Clone(s.external),
-		unique: maps.Clone(s.unique), calls: maps.Clone(s.calls), edges: maps.Clone(s.edges), owed: slices.Clone(s.owed),
+		rows: slices.Clone(s.rows), events: slices.Clone(s.events), jobs: maps.Clone(s.jobs),
+		external: maps.Clone(s.external),
+		unique:   maps.Clone(s.unique), calls: maps.Clone(s.calls), edges: maps.Clone(s.edges),
+		owed:     slices.Clone(s.owed),
 		sessions: maps.Clone(s.sessions), duties: maps.Clone(s.duties), resources: maps.Clone(s.resources),
-		limits: maps.Clone(s.limits), walks: maps.Clone(s.walks), turns: maps.Clone(s.turns), served: maps.Clone(s.served),
-		rates: maps.Clone(s.rates), anew: s.anew, moments: maps.Clone(s.moments),
+		limits: maps.Clone(s.limits), walks: maps.Clone(s.walks), turns: maps.Clone(s.turns),
+		served: maps.Clone(s.served),
+		rates:  maps.Clone(s.rates), anew: s.anew, moments: maps.Clone(s.moments),
 		groups: maps.Clone(s.groups), shut: maps.Clone(s.shut), shutting: maps.Clone(s.shutting),
 		at: map[spot][]*row{}, waiting: map[name]int{},
 	}
@@ -183,7 +191,8 @@ func (s *State) clone() *State {
 	return c
 }
 
-// swap puts a version of a job in the place of another, until the call fails. Nil stands for a job that is not there.
+// swap puts a version of a job in the place of another, until the call fails. Nil stands for a job
+// that is not there.
 func (t *tx) swap(old, next *row) {
 	t.replace(old, next)
 	t.undo = append(t.undo, func() { t.replace(next, old) })
@@ -257,7 +266,8 @@ func (s *State) spots(c job.Custody) []spot {
 // held returns the jobs of a session.
 func (s *State) held(session job.ID) []*row { return s.at[spot{custody: job.Worker, session: session}] }
 
-// firstDue returns when the first job behind a schedule gate is due, or in a group; zero: there is none.
+// firstDue returns when the first job behind a schedule gate is due, or in a group; zero: there is
+// none.
 func (s *State) firstDue() time.Time {
 	var first store.Effects
 	for _, r := range s.at[spot{custody: job.Gate}] {

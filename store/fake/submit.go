@@ -28,7 +28,8 @@ func (t *tx) submitOnce(sub *store.Submission) (answers []store.Submitted, err e
 	key, digest := name{sub.Tenant, sub.Key}, string(sub.Digest())
 	if c, known := t.calls[key]; known && !c.at.Before(t.now.Add(-store.KeepKey)) {
 		if c.digest != digest {
-			return nil, job.Errorf(job.Conflict, "idempotency key %q was used for another request: use a new key", sub.Key)
+			return nil, job.Errorf(job.Conflict, "idempotency key %q was used for another request: use a new key",
+				sub.Key)
 		}
 		for _, id := range c.jobs {
 			a := store.Submitted{ID: id, Existed: true}
@@ -68,7 +69,8 @@ func (t *tx) submit(sub *store.Submission, n *store.New, fits map[string]bool) (
 	if external.name != "" {
 		if r := t.jobs[t.external[external]]; r != nil {
 			if r.fingerprint != n.Fingerprint {
-				return nil, false, job.Errorf(job.Conflict, "external_id %q belongs to job %s, which was another request: use a new one", external.name, r.ID)
+				return nil, false, job.Errorf(job.Conflict,
+					"external_id %q belongs to job %s, which was another request: use a new one", external.name, r.ID)
 			}
 			return r, true, nil
 		}
@@ -144,8 +146,10 @@ func (t *tx) submit(sub *store.Submission, n *store.New, fits map[string]bool) (
 // plain returns a new job with what its maker says of it.
 func plain(n *job.Job) job.Job {
 	j := job.Job{
-		ID: n.ID, Owner: n.Owner, Kind: n.Kind, Name: n.Name, App: n.App, Queue: n.Queue, Machine: n.Machine, Priority: n.Priority,
-		MaxAttempts: n.MaxAttempts, Due: micros(n.Due), Parent: n.Parent, ExternalID: n.ExternalID, Trace: n.Trace, Request: n.Request, Notes: n.Notes,
+		ID: n.ID, Owner: n.Owner, Kind: n.Kind, Name: n.Name, App: n.App, Queue: n.Queue, Machine: n.Machine,
+		Priority:    n.Priority,
+		MaxAttempts: n.MaxAttempts, Due: micros(n.Due), Parent: n.Parent, ExternalID: n.ExternalID, Trace: n.Trace,
+		Request: n.Request, Notes: n.Notes,
 		Order: n.Order, Rank: n.Rank, Ties: n.Ties,
 	}
 	if len(n.Labels) > 0 {
@@ -157,16 +161,21 @@ func plain(n *job.Job) job.Job {
 // uniques returns each key once.
 func uniques(keys []store.Unique) []store.Unique {
 	keys = slices.Clone(keys)
-	slices.SortFunc(keys, func(a, b store.Unique) int { return strings.Compare(string(a.Mode)+a.Key, string(b.Mode)+b.Key) })
+	slices.SortFunc(keys, func(a, b store.Unique) int {
+		return strings.Compare(string(a.Mode)+a.Key,
+			string(b.Mode)+b.Key)
+	})
 	return slices.Compact(keys)
 }
 
-// prerequisites counts in r what it waits for. broken is a prerequisite that has ended otherwise than needed.
+// prerequisites counts in r what it waits for. broken is a prerequisite that has ended otherwise
+// than needed.
 func (t *tx) prerequisites(tenant string, r *row, after []store.After) (broken *row, err error) {
 	for _, a := range after {
 		switch p := t.jobs[a.Job]; {
 		case p == nil || p.Tenant != tenant:
-			return nil, job.Errorf(job.Invalid, "after: there is no job %s: name a job that was submitted before", a.Job)
+			return nil, job.Errorf(job.Invalid, "after: there is no job %s: name a job that was submitted before",
+				a.Job)
 		case !p.State.Terminal():
 			r.Needs++
 			r.after = append(r.after, p.ID)
@@ -209,7 +218,9 @@ func (t *tx) admit(sub *store.Submission, queue string) error {
 		}
 	}
 	if together > check.Most {
-		return job.Errorf(job.Invalid, "queue %s takes %d jobs that wait, and these are %d: submit fewer at once", queue, check.Most, together)
+		return job.Errorf(job.Invalid, "queue %s takes %d jobs that wait, and these are %d: submit fewer at once",
+			queue, check.Most, together)
 	}
-	return job.Errorf(job.Exhausted, "queue %s has as many jobs that wait as it takes, %d: submit again when some have been started", queue, check.Most)
+	return job.Errorf(job.Exhausted, "queue %s has as many jobs that wait as it takes, %d: submit again when "+
+		"some have been started", queue, check.Most)
 }

@@ -10,7 +10,8 @@ import (
 // Wish implements [store.Jobs].
 func (s *Store) Wish(ctx context.Context, w store.Wish) ([]store.Wished, store.Effects, error) {
 	if w.Force && w.Wish != job.WishCancel {
-		return nil, store.Effects{}, job.Errorf(job.Invalid, "force goes with %s only, not with %s", job.WishCancel, w.Wish)
+		return nil, store.Effects{}, job.Errorf(job.Invalid, "force goes with %s only, not with %s", job.WishCancel,
+			w.Wish)
 	}
 	return call(ctx, s, func(t *tx) (_ []store.Wished, err error) {
 		answers := make([]store.Wished, len(w.Jobs))
@@ -34,7 +35,8 @@ func (t *tx) wish(r *row, w *store.Wish) (store.Wished, error) {
 		return a, nil
 	}
 	switch {
-	case w.Wish == job.WishCancel && r.State == job.Canceled, w.Wish == job.WishPause && r.State == job.Paused && r.Wish != job.WishCancel:
+	case w.Wish == job.WishCancel && r.State == job.Canceled, w.Wish == job.WishPause && r.State == job.Paused &&
+		r.Wish != job.WishCancel:
 		a.Done = true
 		return a, nil
 	case r.State.Terminal():

@@ -6,8 +6,9 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// write is the one function that changes a job: it writes the row that c makes of r and its history, gives up its keys, and
-// notes what it owes. c has been guarded, fenced and turned. It returns the new row.
+// write is the one function that changes a job: it writes the row that c makes of r and its
+// history, gives up its keys, and notes what it owes. c has been guarded, fenced and turned. It
+// returns the new row.
 func (t *tx) write(r *row, c job.Change, cause job.Cause, actor string) (*row, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
@@ -16,7 +17,8 @@ func (t *tx) write(r *row, c job.Change, cause job.Cause, actor string) (*row, e
 	var path []job.Entry
 	next.Job, path = next.Apply(c, t.now)
 	if next.Live && (next.State.Terminal() || next.Custody == job.User) {
-		return nil, job.Errorf(job.Internal, "change of job %s: %s with a launch whose end is not known", c.Job, next.Place)
+		return nil, job.Errorf(job.Internal, "change of job %s: %s with a launch whose end is not known", c.Job,
+			next.Place)
 	}
 	next.Due = micros(next.Due)
 	for i, e := range path {

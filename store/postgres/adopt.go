@@ -12,9 +12,11 @@ import (
 // setRate writes a limit that is a rate: nothing is counted for it, and it takes in no jobs.
 const setRate = `
 INSERT INTO pawl.limits (tenant, key, most, per, every, rate) VALUES ($1, $2, $3, $4, $5, $6)
-ON CONFLICT (tenant, key) DO UPDATE SET most = excluded.most, per = excluded.per, every = excluded.every, rate = excluded.rate`
+ON CONFLICT (tenant, key) DO UPDATE SET most = excluded.most, per = excluded.per, every = excluded.every,
+	rate = excluded.rate`
 
-// removeLimit takes a limit away; where groups close its line, what they leave of none stays. The rate of its family, if that decides now, is another one from here on: it does not know what was
+// removeLimit takes a limit away; where groups close its line, what they leave of none stays. The
+// rate of its family, if that decides now, is another one from here on: it does not know what was
 // given under it before.
 //
 //	1 tenant  2 key  3 the key of its family  4 a new rate
@@ -22,14 +24,15 @@ const removeLimit = `
 WITH gone AS (
 	DELETE FROM pawl.limits l WHERE l.tenant = $1 AND l.key = $2 AND l.places IS NULL RETURNING l.key
 ), shut AS (
-	UPDATE pawl.limits l SET set_most = NULL, set_ahead = NULL WHERE l.tenant = $1 AND l.key = $2 AND l.set_most IS NOT NULL RETURNING l.key
+	UPDATE pawl.limits l SET set_most = NULL, set_ahead = NULL WHERE l.tenant = $1 AND l.key = $2
+		AND l.set_most IS NOT NULL RETURNING l.key
 ), anew AS (
 	UPDATE pawl.limits l SET rate = $4 WHERE l.tenant = $1 AND l.key = $3 AND l.key <> $2 AND l.rate IS NOT NULL
 )
 SELECT g.key FROM gone g UNION ALL SELECT s.key FROM shut s`
 
-// setLimit writes a limit. It owes the walk by which it takes in the jobs that are there, unless one decided on its keys before, and
-// has taken in its own, or there can be none.
+// setLimit writes a limit. It owes the walk by which it takes in the jobs that are there, unless
+// one decided on its keys before, and has taken in its own, or there can be none.
 //
 //	1 tenant  2 key  3 most  4 ahead  5 weights  6 whether jobs are under the key by themselves  7 the key of its family
 //	8 9 spans of the keys on whose turns it decides
@@ -42,27 +45,32 @@ FROM (SELECT ($6::bool OR EXISTS (SELECT FROM unnest($8::text[], $9::text[]) s(l
 		SELECT FROM pawl.turns t WHERE t.tenant = $1 AND t.key >= s.low AND t.key < s.high LIMIT 1) t))
 	AND NOT EXISTS (SELECT FROM pawl.limits f WHERE f.tenant = $1 AND f.key = $7 AND f.walked IS NULL) AS walks) w
 ON CONFLICT (tenant, key) DO UPDATE SET weights = excluded.weights,
-	most = CASE WHEN l.walked IS NULL THEN $3::int ELSE 0 END, ahead = CASE WHEN l.walked IS NULL THEN $4::int ELSE 0 END,
-	then_most = CASE WHEN l.walked IS NOT NULL THEN $3::int END, then_ahead = CASE WHEN l.walked IS NOT NULL THEN $4::int END,
-	set_most = CASE WHEN l.places IS NOT NULL THEN $3::int END, set_ahead = CASE WHEN l.places IS NOT NULL THEN $4::int END
+	most = CASE WHEN l.walked IS NULL THEN $3::int ELSE 0 END, ahead = CASE WHEN l.walked IS NULL THEN $4::int
+		ELSE 0 END,
+	then_most = CASE WHEN l.walked IS NOT NULL THEN $3::int END, then_ahead = CASE WHEN l.walked IS NOT NULL
+		THEN $4::int END,
+	set_most = CASE WHEN l.places IS NOT NULL THEN $3::int END, set_ahead = CASE WHEN l.places IS NOT NULL
+		THEN $4::int END
 RETURNING l.walked IS NOT NULL`
 
-// walk makes a step of a walk by which limits of a tenant take in the jobs that are there: it looks at up to most jobs. It is a
-// transaction of its own, which locks the tenant's gate before jobs, and before that waits for submissions, some of which wait for the gate.
+// walk makes a step of a walk by which limits of a tenant take in the jobs that are there: it looks
+// at up to most jobs. It is a transaction of its own, which locks the tenant's gate before jobs,
+// and before that waits for submissions, some of which wait for the gate.
 func (s *Store) walk(ctx context.Context, most int) (n int, turns bool, eff store.Effects, err error) {
 	err = s.write(ctx, everyone, func(t *tx) error {
 		n, turns, eff = 0, false, store.Effects{}
 		w := walking{set: map[string]bool{}}
 		w.cause = job.CauseTurn
-		err := t.send(read(pickWalk, func(r *reader) error { w.awaited = r.bool(); return nil }), do(lockPayer), read(walksOf, func(r *reader) error {
-			w.tenant = r.text()
-			key, walked := r.text(), r.id()
-			w.set[key] = true
-			if r.bool() {
-				w.walks(key, walked)
-			}
-			return nil
-		}))
+		err := t.send(read(pickWalk, func(r *reader) error { w.awaited = r.bool(); return nil }), do(lockPayer),
+			read(walksOf, func(r *reader) error {
+				w.tenant = r.text()
+				key, walked := r.text(), r.id()
+				w.set[key] = true
+				if r.bool() {
+					w.walks(key, walked)
+				}
+				return nil
+			}))
 		if err == nil && len(w.keys) > 0 {
 			n, err = w.step(t, most)
 		}
@@ -137,7 +145,8 @@ func (w *walking) step(t *tx, most int) (n int, err error) {
 			return nil // of another tenant
 		}
 		n++
-		a := asked{Job: job.Job{ID: w.last, Owner: r.text(), Kind: r.text(), Limits: r.texts(), Ties: job.Ties(r.int()), Live: r.bool(), Request: r.json()}}
+		a := asked{Job: job.Job{ID: w.last, Owner: r.text(), Kind: r.text(), Limits: r.texts(),
+			Ties: job.Ties(r.int()), Live: r.bool(), Request: r.json()}}
 		a.Custody = job.Custody(r.text())
 		if a.missing = store.Uncounted(&a.Job, w.decides, w.walk); len(a.missing) > 0 {
 			w.jobs = append(w.jobs, a)
@@ -148,7 +157,8 @@ func (w *walking) step(t *tx, most int) (n int, err error) {
 		err = w.take(t)
 	}
 	if w.done = looked < most; err == nil && w.done {
-		err = t.send(w.linesUnder(w.tenant, func(of string) bool { return slices.Contains(w.keys, of) || slices.Contains(w.keys, job.Family(of)) }))
+		err = t.send(w.linesUnder(w.tenant,
+			func(of string) bool { return slices.Contains(w.keys, of) || slices.Contains(w.keys, job.Family(of)) }))
 	}
 	return max(1, n), err
 }
@@ -187,7 +197,8 @@ func (w *walking) take(t *tx) error {
 func (w *walking) queries() (qs []*query) {
 	if len(w.found) > 0 {
 		qs = append(qs, do(takeIn, values(w.found, func(j *job.Job) [16]byte { return j.ID }),
-			values(w.found, func(j *job.Job) int { return int(j.Ties) }), values(w.found, func(j *job.Job) string { return j.Owner }),
+			values(w.found, func(j *job.Job) int { return int(j.Ties) }), values(w.found,
+				func(j *job.Job) string { return j.Owner }),
 			column(w.found, func(j *job.Job) *string { return arrayText(j.Limits) })))
 	}
 	qs = append(qs, w.changes.queries()...)
@@ -202,43 +213,55 @@ func (w *walking) queries() (qs []*query) {
 }
 
 const (
-	// pickWalk says to the statements that follow which tenant's walk waits for the longest. Before its first step it waits for those who
-	// write for the tenant: jobs may be among what they have not committed yet, which were submitted when no limit was set. Who comes
-	// later waits for this transaction, and sees the limit. See [Store.prelude].
+	// pickWalk says to the statements that follow which tenant's walk waits for the longest. Before
+	// its first step it waits for those who write for the tenant: jobs may be among what they have
+	// not committed yet, which were submitted when no limit was set. Who comes later waits for this
+	// transaction, and sees the limit. See [Store.prelude].
 	pickWalk = `
-SELECT CASE WHEN w.first THEN pg_advisory_xact_lock(hashtextextended('pawl.submissions/'||w.tenant, 0)) IS NOT NULL ELSE false END, set_config('job.payer', w.tenant, true) FROM (
-	SELECT l.tenant, EXISTS (SELECT FROM pawl.limits f WHERE f.tenant = l.tenant AND f.walked = '00000000-0000-0000-0000-000000000000') AS first
+SELECT CASE WHEN w.first THEN pg_advisory_xact_lock(hashtextextended('pawl.submissions/'||w.tenant,
+	0)) IS NOT NULL ELSE false END, set_config('job.payer', w.tenant, true) FROM (
+	SELECT l.tenant, EXISTS (SELECT FROM pawl.limits f WHERE f.tenant = l.tenant
+		AND f.walked = '00000000-0000-0000-0000-000000000000') AS first
 	FROM pawl.limits l WHERE l.walked IS NOT NULL ORDER BY l.walked_at LIMIT 1
 ) w`
 
-	// lockPayer locks the gate of the tenant: see lockGate. It waits for who has it, for a walk that only goes on where nobody is at work
-	// might never do so.
-	lockPayer = `SELECT pg_advisory_xact_lock(hashtextextended('pawl.turns/'||p.tenant, 0)) FROM (SELECT nullif(current_setting('job.payer', true), '') AS tenant) p WHERE p.tenant IS NOT NULL`
+	// lockPayer locks the gate of the tenant: see lockGate. It waits for who has it, for a walk
+	// that only goes on where nobody is at work might never do so.
+	lockPayer = `SELECT pg_advisory_xact_lock(hashtextextended('pawl.turns/'||p.tenant, 0))
+		FROM (SELECT nullif(current_setting('job.payer', true), '') AS tenant) p WHERE p.tenant IS NOT NULL`
 
-	walksOf = `SELECT l.tenant, l.key, l.walked, l.walked IS NOT NULL FROM pawl.limits l WHERE l.tenant = (SELECT current_setting('job.payer', true))`
+	walksOf = `SELECT l.tenant, l.key, l.walked, l.walked IS NOT NULL FROM pawl.limits l
+		WHERE l.tenant = (SELECT current_setting('job.payer', true))`
 
 	// shareSubmissions is what those hold who write for a tenant $1: see pickWalk.
-	shareSubmissions = `SELECT pg_advisory_xact_lock_shared($2), pg_advisory_xact_lock_shared(hashtextextended('pawl.submissions/'||$1::text, 0))`
+	shareSubmissions = `SELECT pg_advisory_xact_lock_shared($2),
+		pg_advisory_xact_lock_shared(hashtextextended('pawl.submissions/'||$1::text, 0))`
 
-	// walkPage reads the $3 jobs that come after $2. Those of other tenants are passed over: the walk goes along the only index that has
-	// all jobs in an order which does not change.
+	// walkPage reads the $3 jobs that come after $2. Those of other tenants are passed over: the
+	// walk goes along the only index that has all jobs in an order which does not change.
 	walkPage = `
 SELECT p.id, p.mine, s.owner, s.kind, p.limits, p.ties, p.live, CASE WHEN s.kind = 'app' THEN
-	json_build_object('system', s.request -> 'system', 'resources', json_build_object('partition', s.request #> '{resources,partition}')) END, p.custody
-FROM (SELECT j.id, j.tenant = $1 AS mine, j.limits, j.ties, j.live, j.custody FROM pawl.jobs j WHERE j.id > $2 ORDER BY j.id LIMIT $3) p
+	json_build_object('system', s.request -> 'system', 'resources',
+		json_build_object('partition', s.request #> '{resources,partition}')) END, p.custody
+FROM (SELECT j.id, j.tenant = $1 AS mine, j.limits, j.ties, j.live, j.custody FROM pawl.jobs j WHERE j.id > $2
+	ORDER BY j.id LIMIT $3) p
 LEFT JOIN LATERAL (SELECT s.owner, s.kind, s.request FROM pawl.specs s WHERE p.mine AND s.id = p.id OFFSET 0) s ON true
 ORDER BY p.id`
 
-	takeIn = `UPDATE pawl.jobs j SET ties = ($2::int[])[array_position($1::uuid[], j.id)], owner = ($3::text[])[array_position($1::uuid[], j.id)],
+	takeIn = `UPDATE pawl.jobs j SET ties = ($2::int[])[array_position($1::uuid[], j.id)],
+		owner = ($3::text[])[array_position($1::uuid[], j.id)],
 	limits = ($4::text[])[array_position($1::uuid[], j.id)]::text[] WHERE j.id = ANY ($1::uuid[])`
 
-	walkOn = `UPDATE pawl.limits l SET walked = greatest(l.walked, $2::uuid), walked_at = pawl.clock() WHERE l.tenant = $1 AND l.walked IS NOT NULL`
+	walkOn = `UPDATE pawl.limits l SET walked = greatest(l.walked, $2::uuid), walked_at = pawl.clock()
+		WHERE l.tenant = $1 AND l.walked IS NOT NULL`
 
-	endWalk = `UPDATE pawl.limits l SET walked = NULL, walked_at = NULL, most = l.then_most, ahead = l.then_ahead, then_most = NULL, then_ahead = NULL
+	endWalk = `UPDATE pawl.limits l SET walked = NULL, walked_at = NULL, most = l.then_most,
+		ahead = l.then_ahead, then_most = NULL, then_ahead = NULL
 	WHERE l.tenant = $1 AND l.walked IS NOT NULL`
 
 	// whatIsOwed says of debts of each class whether there are some.
-	whatIsOwed = `SELECT EXISTS (SELECT FROM pawl.followups), EXISTS (SELECT FROM pawl.turns_owed), ` + anyWalk + `, ` + anyLine
-	anyWalk    = `EXISTS (SELECT FROM pawl.limits l WHERE l.walked IS NOT NULL)`
-	anyLine    = `EXISTS (SELECT FROM pawl.lines_owed)`
+	whatIsOwed = `SELECT EXISTS (SELECT FROM pawl.followups), EXISTS (SELECT FROM pawl.turns_owed), ` + anyWalk +
+		`, ` + anyLine
+	anyWalk = `EXISTS (SELECT FROM pawl.limits l WHERE l.walked IS NOT NULL)`
+	anyLine = `EXISTS (SELECT FROM pawl.lines_owed)`
 )

@@ -13,7 +13,8 @@ func (s *Store) Annotate(ctx context.Context, a store.Annotation) ([]error, erro
 	err := s.call(ctx, a.Tenant, func(t *tx) error {
 		rows := map[job.ID]*job.Job{}
 		// The lock on the spec lets the job's own changes pass.
-		err := t.send(do(`SELECT FROM pawl.specs s WHERE s.id = ANY ($1) AND s.tenant = $2 ORDER BY s.id FOR NO KEY UPDATE`, uuids(a.Jobs), a.Tenant),
+		err := t.send(do(`SELECT FROM pawl.specs s WHERE s.id = ANY ($1) AND s.tenant = $2 ORDER BY s.id
+			FOR NO KEY UPDATE`, uuids(a.Jobs), a.Tenant),
 			read(`SELECT `+columns+`, `+documents+` FROM pawl.specs s `+itsJob+`
 				WHERE s.id = ANY ($1) AND s.tenant = $2`, func(r *reader) error {
 				j := r.whole()
@@ -72,7 +73,8 @@ func (m *annotations) add(j *job.Job, a *store.Annotation) error {
 	return nil
 }
 
-// queries returns what writes the annotations. The table of labels has those of jobs that are not hidden.
+// queries returns what writes the annotations. The table of labels has those of jobs that are not
+// hidden.
 func (m *annotations) queries(tenant string) []*query {
 	if len(m.jobs) == 0 {
 		return nil
@@ -85,7 +87,8 @@ func (m *annotations) queries(tenant string) []*query {
 		}
 	}
 	return []*query{
-		do(`UPDATE pawl.specs s SET labels = ($2::json[])[array_position($1::uuid[], s.id)], notes = ($3::json[])[array_position($1::uuid[], s.id)],
+		do(`UPDATE pawl.specs s SET labels = ($2::json[])[array_position($1::uuid[], s.id)],
+			notes = ($3::json[])[array_position($1::uuid[], s.id)],
 			hidden = ($4::bool[])[array_position($1::uuid[], s.id)] WHERE s.id = ANY ($1::uuid[])`, ids,
 			column(m.jobs, func(j **job.Job) *string { return labelsDocument((*j).Labels) }),
 			column(m.jobs, func(j **job.Job) *string { return document((*j).Notes) }),
@@ -95,7 +98,8 @@ func (m *annotations) queries(tenant string) []*query {
 			values(m.jobs, func(j **job.Job) bool { return (*j).Hidden })),
 		do(`DELETE FROM pawl.labels l WHERE l.job = ANY ($1)`, ids),
 		do(`INSERT INTO pawl.labels (tenant, key, value, created, job)
-			SELECT $1, u.key, u.value, s.created, u.job FROM unnest($2::text[], $3::text[], $4::uuid[]) u(key, value, job)
+			SELECT $1, u.key, u.value, s.created, u.job
+				FROM unnest($2::text[], $3::text[], $4::uuid[]) u(key, value, job)
 			CROSS JOIN LATERAL (SELECT s.created FROM pawl.specs s WHERE s.id = u.job OFFSET 0) s`,
 			tenant, nonNil(l.keys), nonNil(l.values), nonNil(l.jobs)),
 	}
@@ -111,7 +115,8 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, 
 		var j *job.Job
 		var told int
 		err := t.send(
-			do(`SELECT FROM pawl.jobs j WHERE j.id = $1 AND j.tenant = $2 FOR NO KEY UPDATE`, [16]byte(n.Job), n.Tenant),
+			do(`SELECT FROM pawl.jobs j WHERE j.id = $1 AND j.tenant = $2 FOR NO KEY UPDATE`, [16]byte(n.Job),
+				n.Tenant),
 			read(`SELECT j.told, `+columns+` FROM pawl.specs s `+itsJob+`
 				WHERE s.id = $1 AND s.tenant = $2`, func(r *reader) error {
 				told = r.int()
@@ -132,10 +137,12 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, 
 			return err
 		}
 		if told >= job.MaxJobNotes {
-			return job.Errorf(job.Conflict, "job %s has %d events of users and its own: it takes no more", n.Job, job.MaxJobNotes)
+			return job.Errorf(job.Conflict, "job %s has %d events of users and its own: it takes no more", n.Job,
+				job.MaxJobNotes)
 		}
 		e.Event = job.Event{
-			Job: n.Job, N: j.N, Name: n.Name, Epoch: j.Epoch, State: j.State, Custody: j.Custody, Cause: n.Cause, Actor: n.By, Message: n.Message, Data: n.Data,
+			Job: n.Job, N: j.N, Name: n.Name, Epoch: j.Epoch, State: j.State, Custody: j.Custody, Cause: n.Cause,
+			Actor: n.By, Message: n.Message, Data: n.Data,
 		}
 		return t.commit(read(addEvent, func(r *reader) error {
 			var c eventCursor
@@ -143,7 +150,8 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, 
 			c.job, c.n, c.sub = e.Job, e.N, e.Sub
 			e.Cursor = c.String()
 			return nil
-		}, [16]byte(n.Job), j.N, n.Tenant, j.Epoch, string(j.State), string(j.Custody), string(n.Cause), nonzero(n.By), nonzero(n.Message),
+		}, [16]byte(n.Job), j.N, n.Tenant, j.Epoch, string(j.State), string(j.Custody), string(n.Cause),
+			nonzero(n.By), nonzero(n.Message),
 			document(n.Data), n.Name))
 	})
 	if err != nil {
@@ -160,6 +168,7 @@ WITH x AS MATERIALIZED (
 	UPDATE pawl.jobs j SET told = told + 1, ord = greatest(j.ord, x.ord) FROM x WHERE j.id = $1 RETURNING j.ord, x.now
 )
 INSERT INTO pawl.events (job, n, sub, tenant, ord, epoch, state, custody, at, cause, actor, message, data, name)
-SELECT $1, $2, (SELECT coalesce(max(v.sub), 0) + 1 FROM pawl.events v WHERE v.job = $1 AND v.n = $2), $3, told.ord, $4, $5, $6, told.now, $7, $8, $9,
+SELECT $1, $2, (SELECT coalesce(max(v.sub), 0) + 1 FROM pawl.events v WHERE v.job = $1 AND v.n = $2), $3,
+	told.ord, $4, $5, $6, told.now, $7, $8, $9,
 	$10::json, $11
 FROM told RETURNING sub, at, ord`

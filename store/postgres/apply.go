@@ -9,16 +9,18 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Apply implements [store.Jobs]. A change that meets a wish which it did not know of is turned by package job, and sent
-// again.
+// Apply implements [store.Jobs]. A change that meets a wish which it did not know of is turned by
+// package job, and sent again.
 func (s *Store) Apply(ctx context.Context, cs []job.Change) ([]store.Applied, store.Effects, error) {
 	answers, eff, err := s.apply(ctx, cs, nil)
 	eff.Claimed(nil)
 	return answers, eff, err
 }
 
-// ApplyAndClaim implements [store.Jobs]. Where changes take several transactions, the claim goes with the first.
-func (s *Store) ApplyAndClaim(ctx context.Context, cs []job.Change, c store.Claim) ([]store.Applied, []job.Job, store.Effects, error) {
+// ApplyAndClaim implements [store.Jobs]. Where changes take several transactions, the claim goes
+// with the first.
+func (s *Store) ApplyAndClaim(ctx context.Context, cs []job.Change, c store.Claim) ([]store.Applied, []job.Job,
+	store.Effects, error) {
 	claim := newClaiming(c)
 	answers, eff, err := s.apply(ctx, cs, claim)
 	if err != nil {
@@ -43,7 +45,8 @@ func (s *Store) apply(ctx context.Context, cs []job.Change, claim *claiming) ([]
 			return nil, eff, err
 		}
 		seen[c.Job] = true
-		asked[i] = asking{Change: *c, asked: *c, at: i, digest: c.Digest(), cause: job.CauseWork, limited: c.From.Limited || c.Set.Block != nil}
+		asked[i] = asking{Change: *c, asked: *c, at: i, digest: c.Digest(), cause: job.CauseWork,
+			limited: c.From.Limited || c.Set.Block != nil}
 	}
 	answers := make([]store.Applied, len(cs))
 	eff.Claiming()
@@ -60,15 +63,17 @@ func (s *Store) apply(ctx context.Context, cs []job.Change, claim *claiming) ([]
 			plain, limited := apart(others)
 			qs := hold(asked, len(others) > 0)
 			if len(tasks) > 0 {
-				finished := finish(tasks, turning || anyOf(tasks, func(a *asking) bool { return a.limited }), func(i int, limited, owed bool) {
-					done[i], answers[tasks[i].at] = true, tasks[i].finished()
-					turns = turns || limited
-					eff.Owed = eff.Owed || owed
-				})
+				finished := finish(tasks, turning || anyOf(tasks, func(a *asking) bool { return a.limited }),
+					func(i int, limited, owed bool) {
+						done[i], answers[tasks[i].at] = true, tasks[i].finished()
+						turns = turns || limited
+						eff.Owed = eff.Owed || owed
+					})
 				switch {
 				case !turning:
 					qs = append(qs, finished)
-				case claim == nil || len(limited) > 0: // whose turns are handed on later, and the claim comes after that
+				// whose turns are handed on later, and the claim comes after that
+				case claim == nil || len(limited) > 0:
 					qs = append(qs, do(tryGate, finished.args[0]), finished, passing(&eff, nil))
 				case claim.Handed:
 					claim.begins = s.begins.known()
@@ -142,7 +147,8 @@ func flags(p *job.Patch) (n int) {
 	return n
 }
 
-// hold returns the queries that lock what changes look at: the jobs, too, unless the only statement that follows does it.
+// hold returns the queries that lock what changes look at: the jobs, too, unless the only statement
+// that follows does it.
 func hold(cs []asking, jobs bool) []*query {
 	sessions, duties := map[job.ID]bool{}, map[string]bool{}
 	var resolves [][16]byte
@@ -178,7 +184,8 @@ func apart(cs []asking) (plain, limited []asking) {
 	return cs[:n], cs[n:]
 }
 
-// judge is the query that says of changes of jobs under limits which of them are to be made; answered is called with each and its answer.
+// judge is the query that says of changes of jobs under limits which of them are to be made;
+// answered is called with each and its answer.
 func judge(cs []asking, answered func(a *asking, r *reader)) *query {
 	return read(judgeChanges, func(r *reader) error { answered(&cs[r.int()-1], r); return nil }, asks(cs)...)
 }
@@ -193,7 +200,8 @@ func asks(cs []asking) []any {
 	return []any{
 		values(cs, func(c *asking) [16]byte { return c.Job }),
 		numbers(func(c *asking) int64 { return c.From.Epoch }), numbers(func(c *asking) int64 { return c.From.N }),
-		texts(func(c *asking) string { return string(c.From.Place.State) }), texts(func(c *asking) string { return string(c.From.Place.Custody) }),
+		texts(func(c *asking) string { return string(c.From.Place.State) }), texts(
+			func(c *asking) string { return string(c.From.Place.Custody) }),
 		column(cs, func(c *asking) *[16]byte { return nonzero([16]byte(c.From.Fence.Session)) }),
 		some(func(c *asking) string { return c.From.Fence.Duty }),
 		column(cs, func(c *asking) *int64 { return nonzero(c.From.Fence.Term) }),
@@ -218,12 +226,14 @@ func apply(cs []asking, answered func(a *asking, r *reader)) *query {
 	return read(applyChanges, func(r *reader) error { answered(&cs[r.int()-1], r); return nil }, append(asks(cs),
 		values(cs, func(c *asking) string { return string(c.Last().State) }),
 		values(cs, func(c *asking) string { return string(job.LaneOf(c.Last().State, true, 0)) }),
-		some(func(c *asking) string { return string(c.Last().Code) }), some(func(c *asking) string { return c.Last().Message }),
+		some(func(c *asking) string { return string(c.Last().Code) }), some(
+			func(c *asking) string { return c.Last().Message }),
 		docs(func(c *asking) json.RawMessage { return c.Last().Data }),
 		some(func(c *asking) string { return string(c.Set.Resume) }),
 		column(cs, func(c *asking) *int { return nonzero(flags(&c.Set)) }),
 		column(cs, func(c *asking) *time.Duration { return nonzero(max(0, c.Set.Delay)) }),
-		docs(func(c *asking) json.RawMessage { return c.Set.Resolved }), docs(func(c *asking) json.RawMessage { return c.Set.Result }),
+		docs(func(c *asking) json.RawMessage { return c.Set.Resolved }), docs(
+			func(c *asking) json.RawMessage { return c.Set.Result }),
 		docs(func(c *asking) json.RawMessage { return c.Work }),
 		values(cs, func(c *asking) string { return string(c.cause) }),
 		column(cs, func(c *asking) *string { // what stands before the last entry
@@ -243,13 +253,14 @@ func keysIn[K comparable](m map[K]bool) []K {
 	return list
 }
 
-// answer reads what became of a change, and returns the verdict on it. Of those that are not made yet one has met a wish, by which
-// it is turned then.
+// answer reads what became of a change, and returns the verdict on it. Of those that are not made
+// yet one has met a wish, by which it is turned then.
 func (a *asking) answer(r *reader, out *store.Applied, eff *store.Effects) string {
 	outcome := r.text()
 	j := job.Job{ID: a.Job}
 	j.State, j.Custody, j.Epoch, j.N = job.State(r.text()), job.Custody(r.text()), r.int64(), r.int64()
-	j.Wish, j.WishedBy, j.Live, j.Kind, j.Queue, j.Machine = job.Wish(r.text()), r.text(), r.bool(), r.text(), r.text(), r.text()
+	j.Wish, j.WishedBy, j.Live, j.Kind, j.Queue, j.Machine = job.Wish(r.text()), r.text(), r.bool(), r.text(),
+		r.text(), r.text()
 	j.Due = r.time()
 	owed := r.bool()
 	if outcome == "wish" {
@@ -275,9 +286,11 @@ func (a *asking) answer(r *reader, out *store.Applied, eff *store.Effects) strin
 	return outcome
 }
 
-// applyLimited sends queries, and makes those of the changes of jobs under limits on which they have decided that they are made. What
-// becomes of turns and groups package job says, as it does for all that is not an apply.
-func (t *tx) applyLimited(qs []*query, cs []asking, made *[]*asking, answers []store.Applied, eff *store.Effects) error {
+// applyLimited sends queries, and makes those of the changes of jobs under limits on which they
+// have decided that they are made. What becomes of turns and groups package job says, as it does
+// for all that is not an apply.
+func (t *tx) applyLimited(qs []*query, cs []asking, made *[]*asking, answers []store.Applied,
+	eff *store.Effects) error {
 	c := changes{cause: job.CauseWork}
 	rows := map[job.ID]*job.Job{}
 	err := t.send(append(qs, read(lockedJobs, func(r *reader) error {
@@ -308,22 +321,27 @@ func (t *tx) applyLimited(qs []*query, cs []asking, made *[]*asking, answers []s
 // lockedJobs are jobs that this transaction has locked.
 var lockedJobs = `SELECT pawl.clock(), ` + columns + ` FROM (` + living + ` WHERE j.id = ANY ($1::uuid[])) j ` + itsSpec
 
-// applyFences keeps the holders from being ended until the commit, and so the duties from changing hands. Expiry and who
-// takes over a duty lock the session FOR UPDATE; a renewal, which changes no key, passes. One that has ended is not held:
-// its changes are refused, and expiry removes it with jobs locked.
+// applyFences keeps the holders from being ended until the commit, and so the duties from changing
+// hands. Expiry and who takes over a duty lock the session FOR UPDATE; a renewal, which changes no
+// key, passes. One that has ended is not held: its changes are refused, and expiry removes it with
+// jobs locked.
 const applyFences = `SELECT FROM pawl.sessions s
-	WHERE (s.id = ANY ($1::uuid[]) OR s.id = ANY (ARRAY(SELECT d.session FROM pawl.duties d WHERE d.name = ANY ($2::text[])))) AND s.ended IS NULL
+	WHERE (s.id = ANY ($1::uuid[]) OR s.id = ANY (ARRAY(SELECT d.session FROM pawl.duties d
+		WHERE d.name = ANY ($2::text[])))) AND s.ended IS NULL
 	ORDER BY s.id FOR KEY SHARE`
 
-// applyLock is a statement of its own: a statement sees the rows as they were when it began, so only one that begins after
-// the locks were granted sees what stands.
-const applyLock = `SELECT count(*) FROM (SELECT FROM pawl.jobs j WHERE j.id = ANY ($1::uuid[]) ORDER BY j.id FOR UPDATE) held`
+// applyLock is a statement of its own: a statement sees the rows as they were when it began, so
+// only one that begins after the locks were granted sees what stands.
+const applyLock = `SELECT count(*) FROM (SELECT FROM pawl.jobs j WHERE j.id = ANY ($1::uuid[]) ORDER BY j.id FOR
+	UPDATE) held`
 
-// applySpecs keeps those who annotate jobs from meeting an apply in the middle: they lock the same rows.
-const applySpecs = `SELECT count(*) FROM (SELECT FROM pawl.specs s WHERE s.id = ANY ($1::uuid[]) ORDER BY s.id FOR NO KEY UPDATE) held`
+// applySpecs keeps those who annotate jobs from meeting an apply in the middle: they lock the same
+// rows.
+const applySpecs = `SELECT count(*) FROM (SELECT FROM pawl.specs s WHERE s.id = ANY ($1::uuid[]) ORDER BY s.id
+	FOR NO KEY UPDATE) held`
 
-// judged is the beginning of a statement that judges changes, whose last verdict is that they are to be made. What it needs for that
-// are the parameters 1 to 12 of applyChanges.
+// judged is the beginning of a statement that judges changes, whose last verdict is that they are
+// to be made. What it needs for that are the parameters 1 to 12 of applyChanges.
 func judged(types, names, columns, verdict string) string {
 	return `
 WITH x AS MATERIALIZED (
@@ -334,7 +352,8 @@ WITH x AS MATERIALIZED (
 	SELECT d.name, d.term FROM pawl.duties d JOIN pawl.sessions s ON s.id = d.session
 	WHERE d.name = ANY ($7::text[]) AND s.ended IS NULL AND s.lease_until > pawl.clock()
 ), judged AS (
-	SELECT c.*, ` + columns + `coalesce(c.met, '') AS wish, j.id, j.tenant, j.state AS at_state, j.custody AS at_custody,
+	SELECT c.*, ` + columns + `coalesce(c.met, '') AS wish, j.id, j.tenant, j.state AS at_state,
+		j.custody AS at_custody,
 		j.epoch AS at_epoch, j.n AS at_n, j.wish AS at_wish, j.wished_by, j.live, j.queue, j.kind, j.machine,
 		e.id AS ended, e.state AS ended_state, e.epoch AS ended_epoch, e.n AS ended_n,
 		m.state AS made_state, m.custody AS made_custody, m.cause AS made_cause,
@@ -351,26 +370,32 @@ WITH x AS MATERIALIZED (
 		WHEN j.custody IN ('worker', 'monitor') AND c.custody <> j.custody AND j.wish <> coalesce(c.met, '') THEN 'wish'
 		` + verdict + `
 		END AS verdict, x.now, x.ord AS tx_ord
-	FROM x CROSS JOIN unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::uuid[], $7::text[], $8::bigint[], $9::text[],
+	FROM x CROSS JOIN unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::uuid[],
+		$7::text[], $8::bigint[], $9::text[],
 		$10::int[], $11::text[], $12::bigint[]` + types + `)
-		WITH ORDINALITY c(job, epoch, n, from_state, from_custody, session, duty, term, met, steps, custody, digest` + names + `, i)
+		WITH ORDINALITY c(job, epoch, n, from_state, from_custody, session, duty, term, met, steps, custody,
+			digest` + names + `, i)
 	LEFT JOIN LATERAL (SELECT * FROM pawl.jobs j WHERE j.id = c.job OFFSET 0) j ON true
 	LEFT JOIN LATERAL (SELECT * FROM pawl.ended e WHERE e.id = CASE WHEN j.id IS NULL THEN c.job END OFFSET 0) e ON true
 	LEFT JOIN LATERAL (
 		SELECT v.state, v.custody, v.cause, v.change FROM pawl.events v
-		WHERE (j.id IS NULL OR j.epoch <> c.epoch OR j.n <> c.n) AND v.job = c.job AND v.n = c.n + c.steps AND v.sub = 0 AND v.epoch = c.epoch
+		WHERE (j.id IS NULL OR j.epoch <> c.epoch OR j.n <> c.n) AND v.job = c.job AND v.n = c.n + c.steps
+			AND v.sub = 0 AND v.epoch = c.epoch
 		OFFSET 0
 	) m ON true
 	OFFSET 0 -- what is computed once is not computed again by everyone who asks for it; the same below
 )`
 }
 
-// judgeChanges is applyChanges for jobs that are known to be under limits: of those whose guard holds it answers turns, and makes none.
+// judgeChanges is applyChanges for jobs that are known to be under limits: of those whose guard
+// holds it answers turns, and makes none.
 var judgeChanges = judged(``, ``, ``, `ELSE 'turns'`) + `
-SELECT m.i, CASE m.verdict WHEN 'made' THEN CASE m.made_cause WHEN 'turned' THEN 'turned' ELSE 'applied' END ELSE m.verdict END,
+SELECT m.i, CASE m.verdict WHEN 'made' THEN CASE m.made_cause WHEN 'turned' THEN 'turned' ELSE 'applied' END
+	ELSE m.verdict END,
 	CASE m.verdict WHEN 'made' THEN m.made_state ELSE coalesce(m.at_state, m.ended_state) END,
 	CASE m.verdict WHEN 'made' THEN m.made_custody ELSE coalesce(m.at_custody, 'none') END,
-	CASE m.verdict WHEN 'made' THEN m.epoch + (m.made_custody <> m.from_custody)::int ELSE coalesce(m.at_epoch, m.ended_epoch) END,
+	CASE m.verdict WHEN 'made' THEN m.epoch + (m.made_custody <> m.from_custody)::int
+		ELSE coalesce(m.at_epoch, m.ended_epoch) END,
 	CASE m.verdict WHEN 'made' THEN m.n + m.steps ELSE coalesce(m.at_n, m.ended_n) END,
 	m.at_wish, m.wished_by, m.live, m.kind, m.queue, m.machine, NULL::timestamptz, false
 FROM judged m`
@@ -387,14 +412,17 @@ FROM judged m`
 //	3 n      6 session  9 wish  12 digest   15 code     19 flags   23 work
 //	                                        16 message  20 delay   24 cause
 //
-// 2 to 5 are where the change goes out from, 10 to 23 what it makes. flags: 1 intent, 2 over, 4 retry, 8 recovery, 16 crash,
-// 32 clear. lane: that of a program which is no suspect.
-var applyChanges = judged(`, $13::text[], $14::text[], $15::text[], $16::text[], $17::json[], $18::text[], $19::int[], $20::interval[],
+// 2 to 5 are where the change goes out from, 10 to 23 what it makes. flags: 1 intent, 2 over, 4
+// retry, 8 recovery, 16 crash, 32 clear. lane: that of a program which is no suspect.
+var applyChanges = judged(`, $13::text[], $14::text[], $15::text[], $16::text[], $17::json[], $18::text[],
+	$19::int[], $20::interval[],
 		$21::json[], $22::json[], $23::json[], $24::text[], $25::json[]`,
 	`, state, lane, code, message, data, resume, set_flags, delay, resolved, result, work, cause, path`,
 	`coalesce(c.set_flags, 0) AS flags, CASE WHEN c.delay IS NOT NULL THEN x.now + c.delay ELSE j.due END AS new_due,
-		j.ord, j.needs, j.ties, j.limits, j.told, j.priority, j.created, j.claim, j.attempt, j.recoveries, j.suspect, j.launch, j.since, j.work AS at_work, j.result AS at_result, `,
-	`WHEN j.ties & 8 <> 0 AND (j.kind = 'app' OR c.custody <> 'worker' OR coalesce(c.set_flags, 0) & 4 <> 0) THEN 'turns'
+		j.ord, j.needs, j.ties, j.limits, j.told, j.priority, j.created, j.claim, j.attempt, j.recoveries,
+			j.suspect, j.launch, j.since, j.work AS at_work, j.result AS at_result, `,
+	`WHEN j.ties & 8 <> 0 AND (j.kind = 'app' OR c.custody <> 'worker' OR coalesce(c.set_flags, 0) & 4 <> 0)
+		THEN 'turns'
 		ELSE 'go'`) + `, gated AS (
 	SELECT g.*, g.custody IN ('gate', 'ready') AND g.state IN ('WAITING', 'PENDING') AS asks,
 		coalesce(g.new_due > g.now, false) OR g.needs > 0 AS shut,
@@ -405,7 +433,8 @@ var applyChanges = judged(`, $13::text[], $14::text[], $15::text[], $16::text[],
 	SELECT g.*, g.verdict = 'go' AS go,
 		CASE WHEN NOT g.asks THEN g.state WHEN g.shut THEN 'WAITING' ELSE 'PENDING' END AS new_state,
 		CASE WHEN g.custody NOT IN ('gate', 'ready') THEN g.custody WHEN g.asks AND g.shut THEN 'gate'
-			WHEN g.new_due > g.now AND g.state IN ('PROCESSING_INPUTS', 'SUBMITTING_JOB') AND NOT g.new_live THEN 'gate' -- it waits for its moment
+			WHEN g.new_due > g.now AND g.state IN ('PROCESSING_INPUTS', 'SUBMITTING_JOB') AND NOT g.new_live
+				THEN 'gate' -- it waits for its moment
 			ELSE 'ready' END AS new_custody
 	FROM gated g OFFSET 0
 ), made AS MATERIALIZED (
@@ -414,55 +443,77 @@ var applyChanges = judged(`, $13::text[], $14::text[], $15::text[], $16::text[],
 	SELECT p.go AND p.new_custody = 'none' AS ends, p.go AND p.new_custody <> 'none' AS goes_on,
 		p.go AND p.resolved IS NOT NULL AS resolves, p.go AND p.path IS NOT NULL AS walks,
 		p.go AND p.new_live AND p.new_custody IN ('none', 'user') AS astray, p.ties, p.id, p.go,
-		p.new_custody <> p.at_custody AS moved, p.n, p.steps, p.tenant, greatest(p.ord, p.tx_ord) AS new_ord, p.epoch, p.new_state, p.new_custody, p.now,
+		p.new_custody <> p.at_custody AS moved, p.n, p.steps, p.tenant, greatest(p.ord, p.tx_ord) AS new_ord,
+			p.epoch, p.new_state, p.new_custody, p.now,
 		p.cause, p.session, p.duty, p.code, p.message, p.data, p.digest,
 		p.attempt + (p.flags >> 2 & 1) AS new_attempt, p.recoveries + (p.flags >> 3 & 1) AS new_recoveries,
-		CASE WHEN p.flags & 32 <> 0 THEN 0 ELSE p.suspect + (p.flags >> 4 & 1) END AS new_suspect, p.launch + (p.flags & 1) AS new_launch,
-		p.created, p.needs, p.told, p.wished_by, coalesce(p.work, p.at_work) AS new_work, coalesce(p.result, p.at_result) AS new_result,
-		p.i, p.verdict, p.at_wish, p.live, p.kind, p.queue, p.machine, CASE WHEN p.new_custody = 'gate' OR p.new_state = 'PAUSED' AND p.resume = 'WAITING' THEN p.new_due END AS new_due,
+		CASE WHEN p.flags & 32 <> 0 THEN 0
+			ELSE p.suspect + (p.flags >> 4 & 1) END AS new_suspect, p.launch + (p.flags & 1) AS new_launch,
+		p.created, p.needs, p.told, p.wished_by, coalesce(p.work, p.at_work) AS new_work,
+			coalesce(p.result, p.at_result) AS new_result,
+		p.i, p.verdict, p.at_wish, p.live, p.kind, p.queue, p.machine, CASE WHEN p.new_custody = 'gate'
+			OR p.new_state = 'PAUSED' AND p.resume = 'WAITING' THEN p.new_due END AS new_due,
 		p.new_live, p.priority, p.lane, p.claim, p.since, p.resume, p.path, p.at_custody,
-		p.at_state, p.at_epoch, p.at_n, p.from_custody, p.made_state, p.made_custody, p.made_cause, p.ended_state, p.ended_epoch, p.ended_n, p.limits
+		p.at_state, p.at_epoch, p.at_n, p.from_custody, p.made_state, p.made_custody, p.made_cause,
+			p.ended_state, p.ended_epoch, p.ended_n, p.limits
 	FROM placed p
 ), checked AS MATERIALIZED (
 	SELECT count(*) AS n FROM made m WHERE m.astray
 		AND pawl.refuse('job ' || m.id || ': ' || m.new_state || ' with a launch whose end is not known')
 ), written AS (
 	-- Each row is found by its key: an UPDATE would leave it to the planner how these rows are joined with the table's.
-	INSERT INTO pawl.jobs AS j (id, tenant, kind, queue, machine, priority, created, state, custody, epoch, n, ord, lane, session, claim,
-		attempt, recoveries, suspect, launch, live, since, due, needs, ties, told, wish, wished_by, resume, code, message, work, result)
-	SELECT m.id, m.tenant, m.kind, m.queue, m.machine, m.priority, m.created, m.new_state, m.new_custody, m.epoch + m.moved::int, m.n + m.steps,
-		m.new_ord, CASE WHEN m.new_suspect >= 2 THEN 'alone' WHEN m.kind = 'app' THEN m.lane ELSE 'task' END, CASE WHEN NOT m.moved THEN m.session END,
-		CASE WHEN NOT m.moved THEN m.claim END, m.new_attempt, m.new_recoveries, m.new_suspect, m.new_launch, m.new_live,
+	INSERT INTO pawl.jobs AS j (id, tenant, kind, queue, machine, priority, created, state, custody, epoch, n,
+		ord, lane, session, claim,
+		attempt, recoveries, suspect, launch, live, since, due, needs, ties, told, wish, wished_by, resume,
+			code, message, work, result)
+	SELECT m.id, m.tenant, m.kind, m.queue, m.machine, m.priority, m.created, m.new_state, m.new_custody,
+		m.epoch + m.moved::int, m.n + m.steps,
+		m.new_ord, CASE WHEN m.new_suspect >= 2 THEN 'alone' WHEN m.kind = 'app' THEN m.lane
+			ELSE 'task' END, CASE WHEN NOT m.moved THEN m.session END,
+		CASE WHEN NOT m.moved THEN m.claim END, m.new_attempt, m.new_recoveries, m.new_suspect, m.new_launch,
+			m.new_live,
 		CASE WHEN m.moved THEN m.now ELSE m.since END, m.new_due,
 		m.needs, m.ties, m.told, CASE WHEN m.new_state = 'PAUSED' THEN '' ELSE m.at_wish END, m.wished_by,
-		CASE WHEN m.new_state IN ('BLOCKED', 'PAUSED') THEN coalesce(m.resume, '') ELSE '' END, coalesce(m.code, ''), coalesce(m.message, ''),
+		CASE WHEN m.new_state IN ('BLOCKED', 'PAUSED') THEN coalesce(m.resume, '')
+			ELSE '' END, coalesce(m.code, ''), coalesce(m.message, ''),
 		m.new_work, m.new_result
 	FROM made m WHERE m.goes_on
 	ON CONFLICT (id) DO UPDATE SET
-		state = excluded.state, custody = excluded.custody, epoch = excluded.epoch, n = excluded.n, ord = excluded.ord, lane = excluded.lane,
-		session = excluded.session, claim = excluded.claim, attempt = excluded.attempt, recoveries = excluded.recoveries,
-		suspect = excluded.suspect, launch = excluded.launch, live = excluded.live, since = excluded.since, due = excluded.due,
-		grp = NULL, until = NULL, wish = excluded.wish, resume = excluded.resume, code = excluded.code, message = excluded.message, work = excluded.work, result = excluded.result
+		state = excluded.state, custody = excluded.custody, epoch = excluded.epoch, n = excluded.n,
+			ord = excluded.ord, lane = excluded.lane,
+		session = excluded.session, claim = excluded.claim, attempt = excluded.attempt,
+			recoveries = excluded.recoveries,
+		suspect = excluded.suspect, launch = excluded.launch, live = excluded.live, since = excluded.since,
+			due = excluded.due,
+		grp = NULL, until = NULL, wish = excluded.wish, resume = excluded.resume, code = excluded.code,
+			message = excluded.message, work = excluded.work, result = excluded.result
 ), gone AS (
 	DELETE FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT m.id FROM made m WHERE m.ends))
 ), kept AS (
-	INSERT INTO pawl.ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, created, since, ended, needs, ties, limits, told, wished_by,
+	INSERT INTO pawl.ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, created,
+		since, ended, needs, ties, limits, told, wished_by,
 		code, message, work, result)
-	SELECT m.id, m.tenant, m.new_state, m.epoch + 1, m.n + m.steps, m.new_ord, m.new_attempt, m.new_recoveries, m.new_suspect, m.new_launch, m.created, m.now, m.now,
-		m.needs, m.ties, m.limits, m.told, m.wished_by, coalesce(m.code, ''), coalesce(m.message, ''), m.new_work, m.new_result
+	SELECT m.id, m.tenant, m.new_state, m.epoch + 1, m.n + m.steps, m.new_ord, m.new_attempt, m.new_recoveries,
+		m.new_suspect, m.new_launch, m.created, m.now, m.now,
+		m.needs, m.ties, m.limits, m.told, m.wished_by, coalesce(m.code, ''), coalesce(m.message, ''),
+			m.new_work, m.new_result
 	FROM made m WHERE m.ends
 ), resolved AS (
 	UPDATE pawl.specs s SET resolved = coalesce(s.resolved, ($21::json[])[array_position($1::uuid[], s.id)])
 	WHERE s.id = ANY (ARRAY(SELECT m.id FROM made m WHERE m.resolves))
 ), history AS (
-	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, session, actor, code, message, data, change)
-	SELECT m.id, m.n + m.steps, m.tenant, m.new_ord, m.epoch, m.new_state, m.new_custody, m.now, m.cause, m.session, m.duty,
+	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, session, actor, code,
+		message, data, change)
+	SELECT m.id, m.n + m.steps, m.tenant, m.new_ord, m.epoch, m.new_state, m.new_custody, m.now, m.cause,
+		m.session, m.duty,
 		m.code, m.message, m.data, m.digest
 	FROM made m WHERE m.go
 	UNION ALL
-	SELECT m.id, m.n + p.position, m.tenant, m.new_ord, m.epoch, p.state, m.at_custody, m.now, m.cause, m.session, m.duty,
+	SELECT m.id, m.n + p.position, m.tenant, m.new_ord, m.epoch, p.state, m.at_custody, m.now, m.cause,
+		m.session, m.duty,
 		p.code, p.message, p.data, NULL
-	FROM made m CROSS JOIN LATERAL ROWS FROM (json_to_recordset(m.path) AS (state text, code text, message text, data json))
+	FROM made m CROSS JOIN LATERAL ROWS FROM (json_to_recordset(m.path) AS (state text, code text, message text,
+		data json))
 		WITH ORDINALITY p(state, code, message, data, position)
 	WHERE m.walks
 ), freed AS (
@@ -474,9 +525,11 @@ var applyChanges = judged(`, $13::text[], $14::text[], $15::text[], $16::text[],
 SELECT m.i,
 	CASE m.verdict WHEN 'go' THEN CASE m.cause WHEN 'turned' THEN 'turned' ELSE 'applied' END
 		WHEN 'made' THEN CASE m.made_cause WHEN 'turned' THEN 'turned' ELSE 'applied' END ELSE m.verdict END,
-	CASE m.verdict WHEN 'go' THEN m.new_state WHEN 'made' THEN m.made_state ELSE coalesce(m.at_state, m.ended_state) END,
+	CASE m.verdict WHEN 'go' THEN m.new_state WHEN 'made' THEN m.made_state
+		ELSE coalesce(m.at_state, m.ended_state) END,
 	CASE m.verdict WHEN 'go' THEN m.new_custody WHEN 'made' THEN m.made_custody ELSE coalesce(m.at_custody, 'none') END,
-	CASE m.verdict WHEN 'go' THEN m.epoch + m.moved::int WHEN 'made' THEN m.epoch + (m.made_custody <> m.from_custody)::int
+	CASE m.verdict WHEN 'go' THEN m.epoch + m.moved::int WHEN 'made'
+		THEN m.epoch + (m.made_custody <> m.from_custody)::int
 		ELSE coalesce(m.at_epoch, m.ended_epoch) END,
 	CASE WHEN m.verdict IN ('go', 'made') THEN m.n + m.steps ELSE coalesce(m.at_n, m.ended_n) END,
 	m.at_wish, m.wished_by, m.live, m.kind, m.queue, m.machine, CASE WHEN m.new_custody = 'gate' THEN m.new_due END,

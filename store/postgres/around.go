@@ -19,7 +19,8 @@ type standing struct {
 const standings = `s.id, s.tenant, s.name, s.kind, s.queue, s.external_id, s.fingerprint, j.state, j.custody`
 
 func (r *reader) standing() (st standing) {
-	st.ID, st.Tenant, st.Name, st.Kind, st.Queue, st.ExternalID = r.id(), r.text(), r.text(), r.text(), r.text(), r.text()
+	st.ID, st.Tenant, st.Name, st.Kind, st.Queue, st.ExternalID = r.id(), r.text(), r.text(), r.text(), r.text(),
+		r.text()
 	st.fingerprint = bytes.Clone(r.next())
 	st.State, st.Custody = job.State(r.text()), job.Custody(r.text())
 	return st
@@ -36,8 +37,8 @@ type uniqueKey struct {
 	key  string
 }
 
-// Surroundings are what is there when jobs are submitted, and what is to become of it. What must stay as it is until they
-// are made is locked.
+// Surroundings are what is there when jobs are submitted, and what is to become of it. What must
+// stay as it is until they are made is locked.
 type surroundings struct {
 	sub      *store.Submission
 	now      time.Time
@@ -82,14 +83,17 @@ func (t *tx) lookAround(sub *store.Submission) (*surroundings, error) {
 	var made []job.ID
 	if sub.Key != "" {
 		// A call at work under the same key is waited for, and seen by the second statement.
-		qs = append(qs, read(`INSERT INTO pawl.idempotency AS i (tenant, key, fingerprint, jobs, at) VALUES ($1, $2, $3, '{}', pawl.clock())
-				ON CONFLICT (tenant, key) DO UPDATE SET fingerprint = excluded.fingerprint, jobs = '{}', at = excluded.at
+		qs = append(qs, read(`INSERT INTO pawl.idempotency AS i (tenant, key, fingerprint, jobs, at)
+			VALUES ($1, $2, $3, '{}', pawl.clock())
+				ON CONFLICT (tenant, key) DO UPDATE
+					SET fingerprint = excluded.fingerprint, jobs = '{}', at = excluded.at
 					WHERE i.at < excluded.at - $4::interval RETURNING true`,
 			func(r *reader) error { mine = r.bool(); return nil }, sub.Tenant, sub.Key, sub.Digest(), store.KeepKey),
-			read(`SELECT fingerprint, jobs FROM pawl.idempotency WHERE tenant = $1 AND key = $2`, func(r *reader) error {
-				was, made = bytes.Clone(r.next()), r.ids()
-				return nil
-			}, sub.Tenant, sub.Key))
+			read(`SELECT fingerprint, jobs FROM pawl.idempotency WHERE tenant = $1 AND key = $2`,
+				func(r *reader) error {
+					was, made = bytes.Clone(r.next()), r.ids()
+					return nil
+				}, sub.Tenant, sub.Key))
 	}
 	qs = append(qs, l.lockQueues()...)
 	qs = append(qs, l.lockJobs()...)
@@ -119,8 +123,8 @@ func (t *tx) lookAround(sub *store.Submission) (*surroundings, error) {
 		}, uuids(made)))
 }
 
-// lockQueues keeps the queues that are checked as they are: documents are not deleted, and in a queue with a bound one
-// call after the other submits.
+// lockQueues keeps the queues that are checked as they are: documents are not deleted, and in a
+// queue with a bound one call after the other submits.
 func (l *surroundings) lockQueues() (qs []*query) {
 	var documents, bounded []string
 	for name, check := range l.sub.Queues {
@@ -133,21 +137,24 @@ func (l *surroundings) lockQueues() (qs []*query) {
 	}
 	slices.Sort(bounded)
 	for _, name := range bounded {
-		qs = append(qs, do(`SELECT pg_advisory_xact_lock(hashtextextended('pawl.'||$1||'/'||$2, 0))`, l.sub.Tenant, name))
+		qs = append(qs, do(`SELECT pg_advisory_xact_lock(hashtextextended('pawl.'||$1||'/'||$2, 0))`, l.sub.Tenant,
+			name))
 	}
 	if len(documents) > 0 {
-		qs = append(qs, read(`SELECT name FROM pawl.resources WHERE tenant = $1 AND kind = $2 AND name = ANY ($3) FOR SHARE`,
+		qs = append(qs, read(`SELECT name FROM pawl.resources WHERE tenant = $1 AND kind = $2
+			AND name = ANY ($3) FOR SHARE`,
 			func(r *reader) error { l.queues[r.text()] = true; return nil }, l.sub.Tenant, job.KindQueue, documents))
 	}
 	for _, name := range bounded {
 		qs = append(qs, read(`SELECT count(*) FROM (`+waiting+` LIMIT $3) w`,
-			func(r *reader) error { l.waiting[name] = r.int(); return nil }, l.sub.Tenant, name, l.sub.Queues[name].Most+1))
+			func(r *reader) error { l.waiting[name] = r.int(); return nil }, l.sub.Tenant, name,
+			l.sub.Queues[name].Most+1))
 	}
 	return qs
 }
 
-// lockJobs finds the jobs of the call that are there already, and those that they are to wait for. None of these can end
-// before the commit, so none ends without knowing of the new jobs.
+// lockJobs finds the jobs of the call that are there already, and those that they are to wait for.
+// None of these can end before the commit, so none ends without knowing of the new jobs.
 func (l *surroundings) lockJobs() []*query {
 	var ids, needs [][16]byte
 	var externals []string
@@ -184,8 +191,9 @@ func (l *surroundings) lockJobs() []*query {
 	return qs
 }
 
-// reserveKeys takes every unique key of the call that is free, in the order of keys: here and nowhere else a call waits
-// for another one's keys. Of two jobs of the call with one key the first gets it.
+// reserveKeys takes every unique key of the call that is free, in the order of keys: here and
+// nowhere else a call waits for another one's keys. Of two jobs of the call with one key the first
+// gets it.
 func (l *surroundings) reserveKeys() []*query {
 	type reservation struct {
 		uniqueKey
@@ -202,20 +210,24 @@ func (l *surroundings) reserveKeys() []*query {
 		return nil
 	}
 	slices.SortStableFunc(rs, func(a, b reservation) int { return compareKeys(a.uniqueKey, b.uniqueKey) })
-	kinds, modes := values(rs, func(r *reservation) string { return r.kind }), values(rs, func(r *reservation) string { return string(r.mode) })
+	kinds, modes := values(rs, func(r *reservation) string { return r.kind }), values(rs,
+		func(r *reservation) string { return string(r.mode) })
 	keys := values(rs, func(r *reservation) string { return r.key })
 	key := func(r *reader) uniqueKey { return uniqueKey{r.text(), job.UniqueMode(r.text()), r.text()} }
 	return []*query{
 		read(`INSERT INTO pawl.unique_keys (tenant, kind, mode, key, job)
-			SELECT $1, u.kind, u.mode, u.key, u.job FROM unnest($2::text[], $3::text[], $4::text[], $5::uuid[]) WITH ORDINALITY u(kind, mode, key, job, i)
+			SELECT $1, u.kind, u.mode, u.key, u.job
+				FROM unnest($2::text[], $3::text[], $4::text[], $5::uuid[]) WITH ORDINALITY u(kind, mode, key, job, i)
 			ORDER BY u.i ON CONFLICT DO NOTHING RETURNING kind, mode, key, job`,
 			func(r *reader) error {
 				k, id := key(r), r.id()
 				l.reserved[k], l.holders[k] = id, id
 				return nil
 			}, l.sub.Tenant, kinds, modes, keys, values(rs, func(r *reservation) [16]byte { return r.job })),
-		read(`SELECT k.kind, k.mode, k.key, `+standings+` FROM unnest($2::text[], $3::text[], $4::text[]) u(kind, mode, key)
-			CROSS JOIN LATERAL (SELECT * FROM pawl.unique_keys k WHERE k.tenant = $1 AND k.kind = u.kind AND k.mode = u.mode AND k.key = u.key OFFSET 0) k
+		read(`SELECT k.kind, k.mode, k.key, `+standings+`
+			FROM unnest($2::text[], $3::text[], $4::text[]) u(kind, mode, key)
+			CROSS JOIN LATERAL (SELECT * FROM pawl.unique_keys k WHERE k.tenant = $1 AND k.kind = u.kind
+				AND k.mode = u.mode AND k.key = u.key OFFSET 0) k
 			CROSS JOIN LATERAL (SELECT * FROM pawl.specs s WHERE s.id = k.job OFFSET 0) s `+itsJob+``,
 			func(r *reader) error {
 				k, st := key(r), r.standing()
@@ -238,7 +250,8 @@ func (l *surroundings) known(n *store.New) (a store.Submitted, known bool, err e
 	}()
 	if st, there := l.external[n.Job.ExternalID]; there {
 		if !bytes.Equal(st.fingerprint, n.Fingerprint[:]) {
-			return a, false, job.Errorf(job.Conflict, "external_id %q belongs to job %s, which was another request: use a new one", n.Job.ExternalID, st.ID)
+			return a, false, job.Errorf(job.Conflict,
+				"external_id %q belongs to job %s, which was another request: use a new one", n.Job.ExternalID, st.ID)
 		}
 		return st.existed(), true, nil
 	}
@@ -273,12 +286,14 @@ func (l *surroundings) known(n *store.New) (a store.Submitted, known bool, err e
 	return a, false, nil
 }
 
-// tie counts in a job what it waits for, and returns a prerequisite that has ended otherwise than needed.
+// tie counts in a job what it waits for, and returns a prerequisite that has ended otherwise than
+// needed.
 func (l *surroundings) tie(n *store.New) (unmet *job.Job, err error) {
 	for _, a := range store.Strongest(n.After) {
 		switch p, there := l.jobs[a.Job]; {
 		case !there || p.Tenant != l.sub.Tenant:
-			return nil, job.Errorf(job.Invalid, "after: there is no job %s: name a job that was submitted before", a.Job)
+			return nil, job.Errorf(job.Invalid, "after: there is no job %s: name a job that was submitted before",
+				a.Job)
 		case !p.State.Terminal():
 			n.Job.Needs++
 			l.needs, l.after, l.need = append(l.needs, a.Job), append(l.after, n.Job.ID), append(l.need, string(a.Need))
@@ -317,7 +332,8 @@ func (l *surroundings) admit(in *insertion) error {
 		queue := n.Job.Queue
 		check := l.sub.Queues[queue]
 		if check.Document && !l.queues[queue] {
-			return job.Errorf(job.Invalid, "queue %s is unknown: give one that pawl get queues lists, or make it", queue)
+			return job.Errorf(job.Invalid, "queue %s is unknown: give one that pawl get queues lists, or make it",
+				queue)
 		}
 		if check.Most == 0 || in.broken[n.Job.ID] {
 			continue
@@ -332,42 +348,50 @@ func (l *surroundings) admit(in *insertion) error {
 			}
 		}
 		if together > check.Most {
-			return job.Errorf(job.Invalid, "queue %s takes %d jobs that wait, and these are %d: submit fewer at once", queue, check.Most, together)
+			return job.Errorf(job.Invalid,
+				"queue %s takes %d jobs that wait, and these are %d: submit fewer at once", queue, check.Most, together)
 		}
-		return job.Errorf(job.Exhausted, "queue %s has as many jobs that wait as it takes, %d: submit again when some have been started", queue, check.Most)
+		return job.Errorf(job.Exhausted,
+			"queue %s has as many jobs that wait as it takes, %d: submit again when some have been started", queue,
+			check.Most)
 	}
 	return nil
 }
 
-// ties returns the queries that tie the new jobs to others: edges to those that they wait for, and the unique keys that
-// were reserved for jobs which are not made.
+// ties returns the queries that tie the new jobs to others: edges to those that they wait for, and
+// the unique keys that were reserved for jobs which are not made.
 func (l *surroundings) ties() (qs []*query) {
 	if len(l.needs) > 0 {
 		needs := uuids(l.needs)
-		qs = append(qs, do(`INSERT INTO pawl.prerequisites (needs, job, need) SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[])`, needs, uuids(l.after), l.need),
+		qs = append(qs, do(`INSERT INTO pawl.prerequisites (needs, job, need) SELECT *
+			FROM unnest($1::uuid[], $2::uuid[], $3::text[])`, needs, uuids(l.after), l.need),
 			do(tieNeeds, needs, int(job.TieDependants)))
 	}
 	var kinds, modes, keys []string
 	var jobs [][16]byte // zero: nobody's any more
 	for k, first := range l.reserved {
 		if now := l.holders[k]; now != first {
-			kinds, modes, keys, jobs = append(kinds, k.kind), append(modes, string(k.mode)), append(keys, k.key), append(jobs, now)
+			kinds, modes, keys, jobs = append(kinds, k.kind), append(modes, string(k.mode)), append(keys, k.key),
+				append(jobs, now)
 		}
 	}
 	if len(keys) > 0 {
 		qs = append(qs,
-			do(`INSERT INTO pawl.unique_keys (tenant, kind, mode, key, job) SELECT $1, * FROM unnest($2::text[], $3::text[], $4::text[], $5::uuid[])
-				ON CONFLICT (tenant, kind, mode, key) DO UPDATE SET job = excluded.job`, l.sub.Tenant, kinds, modes, keys, jobs),
+			do(`INSERT INTO pawl.unique_keys (tenant, kind, mode, key, job) SELECT $1, *
+				FROM unnest($2::text[], $3::text[], $4::text[], $5::uuid[])
+				ON CONFLICT (tenant, kind, mode, key) DO UPDATE
+					SET job = excluded.job`, l.sub.Tenant, kinds, modes, keys, jobs),
 			do(`DELETE FROM pawl.unique_keys WHERE job = '00000000-0000-0000-0000-000000000000'`))
 	}
 	return qs
 }
 
-// lockNeeds locks the jobs that are waited for ($1), in the order of their ids, until the new jobs stand behind them: those
-// that nobody has waited for as what tieNeeds is about to write ($2), all others so that they cannot end meanwhile, which
-// any number of submissions may do side by side.
+// lockNeeds locks the jobs that are waited for ($1), in the order of their ids, until the new jobs
+// stand behind them: those that nobody has waited for as what tieNeeds is about to write ($2), all
+// others so that they cannot end meanwhile, which any number of submissions may do side by side.
 const lockNeeds = `SELECT FROM (SELECT DISTINCT i FROM unnest($1::uuid[]) i ORDER BY i OFFSET 0) u
-	LEFT JOIN LATERAL (SELECT FROM pawl.jobs j WHERE j.id = u.i AND j.ties & $2::int = 0 FOR NO KEY UPDATE OFFSET 0) first ON true
+	LEFT JOIN LATERAL (SELECT FROM pawl.jobs j WHERE j.id = u.i AND j.ties & $2::int = 0 FOR NO KEY UPDATE
+		OFFSET 0) first ON true
 	LEFT JOIN LATERAL (SELECT FROM pawl.jobs j WHERE j.id = u.i FOR KEY SHARE OFFSET 0) other ON true`
 
 const tieNeeds = `UPDATE pawl.jobs j SET ties = j.ties | $2::int WHERE j.id = ANY ($1::uuid[]) AND j.ties & $2::int = 0`

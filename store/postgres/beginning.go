@@ -10,13 +10,14 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// A beginning is where the line of a key begins as far as a process knows. That others have left it before that place the index still
-// tells to everyone who comes along, until the table is vacuumed.
+// A beginning is where the line of a key begins as far as a process knows. That others have left it
+// before that place the index still tells to everyone who comes along, until the table is vacuumed.
 //
-// It holds at a mark, which is how many debts there have been: nobody has come to stand before it since then who is not owed that his line
-// is looked at. Who comes into a line owes that, and who pays for it makes a mark (see [makeMark]), as who has a line changed without a
-// debt; each has the gate meanwhile. So where the mark is the same still, and nothing is owed, nobody has. A server that takes over, or begins
-// anew, has other marks.
+// It holds at a mark, which is how many debts there have been: nobody has come to stand before it
+// since then who is not owed that his line is looked at. Who comes into a line owes that, and who
+// pays for it makes a mark (see [makeMark]), as who has a line changed without a debt; each has the
+// gate meanwhile. So where the mark is the same still, and nothing is owed, nobody has. A server
+// that takes over, or begins anew, has other marks.
 type beginning struct {
 	Tenant   string    `json:"tenant"`
 	Key      string    `json:"key"`
@@ -49,7 +50,8 @@ func (b *beginnings) known() *string {
 	return &text
 }
 
-// learn notes that lines begin after jobs that have left them, which were the first ones there. Without a mark nothing is known any more.
+// learn notes that lines begin after jobs that have left them, which were the first ones there.
+// Without a mark nothing is known any more.
 func (b *beginnings) learn(mark string, left []job.Job) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -68,7 +70,8 @@ func (b *beginnings) learn(mark string, left []job.Job) {
 			continue
 		}
 		last := slices.MaxFunc(jobs, func(x, y *job.Job) int {
-			return cmp.Or(cmp.Compare(x.Owner, y.Owner), cmp.Compare(x.Priority, y.Priority), x.Created.Compare(y.Created), x.ID.Compare(y.ID))
+			return cmp.Or(cmp.Compare(x.Owner, y.Owner), cmp.Compare(x.Priority, y.Priority),
+				x.Created.Compare(y.Created), x.ID.Compare(y.ID))
 		})
 		if b.of == nil {
 			b.of = map[spot]beginning{}

@@ -36,7 +36,8 @@ const everyone = "*"
 // mostTries is how often a call is made that was undone because of another one.
 const mostTries = 8
 
-// call runs f in a transaction, and again when the database undid it because of another one. An error of f undoes it.
+// call runs f in a transaction, and again when the database undid it because of another one. An
+// error of f undoes it.
 func (s *Store) call(ctx context.Context, tenant string, f func(*tx) error) error {
 	return s.on(ctx, s.pool, tenant, f)
 }
@@ -85,8 +86,8 @@ func (s *Store) again(ctx context.Context, f func() error) error {
 	}
 }
 
-// late notes that a call of the loops had no answer in time. Only they know what the database owes them: the deadline of a
-// user may be as short as the user likes, and a list may be long.
+// late notes that a call of the loops had no answer in time. Only they know what the database owes
+// them: the deadline of a user may be as short as the user likes, and a list may be long.
 func (s *Store) late(err error) {
 	if errors.Is(err, context.DeadlineExceeded) {
 		s.failed.Store(time.Since(s.opened).Microseconds())
@@ -148,7 +149,8 @@ func (s *Store) renewing(ctx context.Context, f func(*tx) error) error {
 
 var errClosed = job.Errorf(job.Closed, "the store is closed")
 
-// A tx is a transaction. It is sent to the database in one piece, or in two where package job decides in between.
+// A tx is a transaction. It is sent to the database in one piece, or in two where package job
+// decides in between.
 type tx struct {
 	s      *Store
 	ctx    context.Context
@@ -163,8 +165,8 @@ type tx struct {
 // send sends queries that more will follow: it opens the transaction.
 func (t *tx) send(qs ...*query) error { return t.run(false, qs) }
 
-// commit sends the last queries of the transaction and commits it. Those that were sent together are one transaction
-// without being told so, where the connection has the right defaults.
+// commit sends the last queries of the transaction and commits it. Those that were sent together
+// are one transaction without being told so, where the connection has the right defaults.
 func (t *tx) commit(qs ...*query) error { return t.run(true, append(qs, t.last...)) }
 
 func (t *tx) run(last bool, qs []*query) error {
@@ -225,5 +227,6 @@ func (t *tx) begin() string {
 
 // lost reports whether err says that the connection is gone.
 func lost(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.EPIPE) ||
+		errors.Is(err, syscall.ECONNRESET)
 }

@@ -11,14 +11,15 @@ const (
 	sample = 1000 // of all sources of a lead together
 	fewest = 20   // of one source
 
-	// Jobs are all read and sorted when there are few; when there are less than that, but not very few, a sample is looked at
-	// first.
+	// Jobs are all read and sorted when there are few; when there are less than that, but not very
+	// few, a sample is looked at first.
 	few     = 6000
 	veryFew = 2000
 )
 
-// choose returns the lead by which a page is found soonest: among several indexed terms the rarest. Statistics are not
-// asked, for these may be old, or of another time; instead the indexes are looked at.
+// choose returns the lead by which a page is found soonest: among several indexed terms the rarest.
+// Statistics are not asked, for these may be old, or of another time; instead the indexes are
+// looked at.
 func (t *tx) choose(sr *search) (lead, error) {
 	leads := sr.leads()
 	for _, l := range leads {
@@ -39,8 +40,8 @@ func (t *tx) choose(sr *search) (lead, error) {
 	return leads[rarest(found, sr.by.Descends())], err
 }
 
-// chooseSorted chooses where one index is in the order that is asked for, and other terms may have few jobs: all of those
-// are then read and sorted, unless a page is full sooner along that index.
+// chooseSorted chooses where one index is in the order that is asked for, and other terms may have
+// few jobs: all of those are then read and sorted, unless a page is full sooner along that index.
 func (t *tx) chooseSorted(sr *search, leads []lead) (lead, error) {
 	along, key := sr.byEnd(), sr.by.Field()
 	if key == "stem" {
@@ -83,22 +84,25 @@ func (t *tx) fewest(sr *search, leads []lead) (best, least int, err error) {
 		if slices.ContainsFunc(l.sources, func(src source) bool { return src.slow }) || len(parts) == 0 {
 			continue
 		}
-		qs = append(qs, read("SELECT count(*) FROM ("+union(parts)+p.use(" LIMIT ?::bigint) y", few+1), func(r *reader) error {
-			if n := r.int(); n < least {
-				best, least = i, n
-			}
-			return nil
-		}, p...))
+		qs = append(qs, read("SELECT count(*) FROM ("+union(parts)+p.use(" LIMIT ?::bigint) y", few+1),
+			func(r *reader) error {
+				if n := r.int(); n < least {
+					best, least = i, n
+				}
+				return nil
+			}, p...))
 	}
 	return best, least, t.send(qs...)
 }
 
-// fitting counts the jobs that the filter chooses among the next ones of a lead, about sample of them.
+// fitting counts the jobs that the filter chooses among the next ones of a lead, about sample of
+// them.
 func (t *tx) fitting(sr *search, l lead) (n int, err error) {
 	var p params
 	var parts []string
 	for _, src := range l.sources {
-		parts = append(parts, "SELECT count(*)"+sr.chosen(&p, src, l, false, "LIMIT "+p.use("?::bigint", sample/len(l.sources))))
+		parts = append(parts, "SELECT count(*)"+
+			sr.chosen(&p, src, l, false, "LIMIT "+p.use("?::bigint", sample/len(l.sources))))
 	}
 	return n, t.send(read(union(parts), func(r *reader) error { n += r.int(); return nil }, p...))
 }
@@ -172,8 +176,9 @@ func (s *search) nearest() time.Time {
 	return time.Time{}
 }
 
-// sample returns the statement that counts up to most entries of a source. It says how far they reach where they are in the
-// order of submission; a source that is not is read all, and has few. One that may have many is as good as useless when it has most.
+// sample returns the statement that counts up to most entries of a source. It says how far they
+// reach where they are in the order of submission; a source that is not is read all, and has few.
+// One that may have many is as good as useless when it has most.
 func (s *search) sample(p *params, src source, most int) string {
 	edge, ordered := "max", "false"
 	if s.by.Descends() {
@@ -186,7 +191,8 @@ func (s *search) sample(p *params, src source, most int) string {
 	case src.whole:
 		reach, ordered = p.use("?::timestamptz", s.nearest()), "true"
 	}
-	return "SELECT count(*), " + reach + ", " + ordered + " FROM (" + s.walk(p, src) + p.use(" LIMIT ?::bigint", most) + ") y"
+	return "SELECT count(*), " + reach + ", " + ordered + " FROM (" +
+		s.walk(p, src) + p.use(" LIMIT ?::bigint", most) + ") y"
 }
 
 func union(parts []string) string { return strings.Join(parts, "\nUNION ALL\n") }

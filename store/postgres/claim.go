@@ -34,7 +34,8 @@ type claiming struct {
 
 func newClaiming(c store.Claim) *claiming { return &claiming{Claim: c.Once()} }
 
-// queries returns those that make the claim, and tell those who come after it how many slots are left.
+// queries returns those that make the claim, and tell those who come after it how many slots are
+// left.
 func (c *claiming) queries(tell bool) []*query {
 	var lanes []string
 	var slots []int
@@ -69,10 +70,12 @@ func (c *claiming) queries(tell bool) []*query {
 	}, args...)}
 }
 
-// handed is the query that comes before tasks are finished whose turns go to whom the claim takes, and before nothing else.
+// handed is the query that comes before tasks are finished whose turns go to whom the claim takes,
+// and before nothing else.
 func (c *claiming) handed(tasks any) *query {
 	c.jobs, c.alive, c.learns, c.mark = nil, false, true, ""
-	return read(claimHanded, func(r *reader) error { c.alive = true; return nil }, [16]byte(c.Session), encode(c.Slots), tasks)
+	return read(claimHanded, func(r *reader) error { c.alive = true; return nil }, [16]byte(c.Session),
+		encode(c.Slots), tasks)
 }
 
 // asks are the first parameters of a claim.
@@ -83,7 +86,8 @@ func (c *claiming) asks() []any {
 // sorted returns the jobs, those that come first before the others.
 func (c *claiming) sorted() []job.Job {
 	slices.SortFunc(c.jobs, func(a, b job.Job) int {
-		return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.Priority, b.Priority), a.Created.Compare(b.Created), bytes.Compare(a.ID[:], b.ID[:]))
+		return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.Priority, b.Priority),
+			a.Created.Compare(b.Created), bytes.Compare(a.ID[:], b.ID[:]))
 	})
 	return c.jobs
 }
@@ -104,35 +108,41 @@ func some(list []string) []string {
 	return list
 }
 
-// launches tells of a ready job whether its claim is the intent to launch its program, as [job.Claim] says.
+// launches tells of a ready job whether its claim is the intent to launch its program, as
+// [job.Claim] says.
 const launches = `(j.state = 'SUBMITTING_JOB' AND j.lane = '` + string(job.LaneLaunch) + `' AND NOT j.live
 	AND j.wish = '' AND NOT EXISTS (SELECT FROM pawl.limits r WHERE r.tenant = j.tenant
 		AND r.key >= '` + job.RateLaunches + `/' AND r.key < '` + job.RateLaunches + `0' AND r.rate IS NOT NULL))`
 
-// claimOnce lets one copy of a call follow the other: the repeat need not wait for the end of the first. It is a statement
-// of its own, so that the next one sees what the first copy has claimed.
+// claimOnce lets one copy of a call follow the other: the repeat need not wait for the end of the
+// first. It is a statement of its own, so that the next one sees what the first copy has claimed.
 const claimOnce = `SELECT pg_advisory_xact_lock(hashtextextended($1::uuid::text, 0))`
 
-// slotsLeft is how many more jobs of a lane may be claimed in this transaction by a claim that it has made: none, where the session
-// was told to drain, or where the claim is a repeat.
+// slotsLeft is how many more jobs of a lane may be claimed in this transaction by a claim that it
+// has made: none, where the session was told to drain, or where the claim is a repeat.
 func slotsLeft(lane string) string {
 	return `coalesce((nullif(current_setting('job.slots', true), '')::json ->> ` + lane + `)::int, 0)`
 }
 
-// claimHanded holds the session as applyFences does, makes all slots $2 those that are left, and takes the gate of the jobs $3 as tryGate does.
+// claimHanded holds the session as applyFences does, makes all slots $2 those that are left, and
+// takes the gate of the jobs $3 as tryGate does.
 var claimHanded = `
 WITH held AS MATERIALIZED (
-	SELECT s.command = '' AND s.lease_until > pawl.clock() AS works FROM pawl.sessions s WHERE s.id = $1 AND s.ended IS NULL FOR KEY SHARE
+	SELECT s.command = '' AND s.lease_until > pawl.clock() AS works FROM pawl.sessions s WHERE s.id = $1
+		AND s.ended IS NULL FOR KEY SHARE
 )
-SELECT set_config('job.slots', CASE WHEN h.works THEN $2::text ELSE '' END, true), set_config('job.payer', coalesce((` + gateToTry("$3") + `), ''), true) FROM held h`
+SELECT set_config('job.slots', CASE WHEN h.works THEN $2::text ELSE '' END, true),
+	set_config('job.payer', coalesce((` + gateToTry("$3") + `), ''), true) FROM held h`
 
-// A claim answers one row at least, which says whether the session lives. How many slots are left it tells the statements that follow in
-// its transaction.
+// A claim answers one row at least, which says whether the session lives. How many slots are left
+// it tells the statements that follow in its transaction.
 //
-//	1 id  2 session  3 queues  4 kinds  5 machine  6 tenants, NULL: all  7 lanes  8 slots  9 the jobs that may be claimed, where some are named
+//	1 id  2 session  3 queues  4 kinds  5 machine  6 tenants, NULL: all  7 lanes  8 slots
+//	9 the jobs that may be claimed, where some are named
 //
-// The session's row is locked and its lease checked here. Expiry locks the same row FOR UPDATE: who comes second waits for
-// the first, and then this statement finds the session ended, or expiry finds these jobs.
+// The session's row is locked and its lease checked here. Expiry locks the same row FOR UPDATE: who
+// comes second waits for the first, and then this statement finds the session ended, or expiry
+// finds these jobs.
 const (
 	claimAlive = `
 WITH x AS MATERIALIZED (
@@ -150,18 +160,23 @@ WITH x AS MATERIALIZED (
 	FROM (SELECT coalesce(array_agg(h.id) FILTER (WHERE h.chosen AND h.launches), '{}') AS intended FROM heads h) h
 ), took AS (
 	UPDATE pawl.jobs j SET
-		state = CASE WHEN j.state <> 'PENDING' THEN j.state WHEN j.kind = 'app' THEN 'PROCESSING_INPUTS' ELSE 'RUNNING' END,
-		custody = 'worker', epoch = j.epoch + 1, n = j.n + 1, ord = greatest(j.ord, x.ord), session = $2, claim = $1, since = locked.now,
-		due = NULL, resume = '', code = '', message = CASE WHEN j.id = ANY (locked.intended) THEN '` + job.Launching + `' ELSE '' END,
+		state = CASE WHEN j.state <> 'PENDING' THEN j.state WHEN j.kind = 'app' THEN 'PROCESSING_INPUTS'
+			ELSE 'RUNNING' END,
+		custody = 'worker', epoch = j.epoch + 1, n = j.n + 1, ord = greatest(j.ord, x.ord), session = $2,
+			claim = $1, since = locked.now,
+		due = NULL, resume = '', code = '', message = CASE WHEN j.id = ANY (locked.intended)
+			THEN '` + job.Launching + `' ELSE '' END,
 		launch = j.launch + (j.id = ANY (locked.intended))::int, live = j.live OR j.id = ANY (locked.intended)
 	FROM x, locked WHERE j.id = ANY (ARRAY(SELECT h.id FROM heads h WHERE h.chosen))
 	RETURNING ` + livingRow + `, j.tenant
 ), history AS (
 	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, session, message)
-	SELECT t.id, t.n, t.tenant, t.ord, t.epoch - 1, t.state, t.custody, t.since, 'claim', $2, nullif(t.message, '') FROM took t
+	SELECT t.id, t.n, t.tenant, t.ord, t.epoch - 1, t.state, t.custody, t.since, 'claim', $2,
+		nullif(t.message, '') FROM took t
 ), started AS (
 	-- Ties are few: only who has them is looked up.
-	DELETE FROM pawl.unique_keys u WHERE u.job = ANY (ARRAY(SELECT t.id FROM took t WHERE t.ties & 2 <> 0)) AND u.mode || '' = 'start'
+	DELETE FROM pawl.unique_keys u WHERE u.job = ANY (ARRAY(SELECT t.id FROM took t WHERE t.ties & 2 <> 0))
+		AND u.mode || '' = 'start'
 ), answer AS (
 	SELECT * FROM took
 	UNION ALL
@@ -174,7 +189,8 @@ FROM (SELECT) one LEFT JOIN (answer j ` + itsSpec + `) ON true`
 
 	claimTold = `, told AS MATERIALIZED (
 	SELECT set_config('job.slots', coalesce((
-		SELECT json_object_agg(l.lane, l.slots - (SELECT count(*) FROM took t WHERE t.lane = l.lane)) FROM alive a, unnest($7::text[], $8::int[]) l(lane, slots)
+		SELECT json_object_agg(l.lane, l.slots - (SELECT count(*) FROM took t WHERE t.lane = l.lane))
+			FROM alive a, unnest($7::text[], $8::int[]) l(lane, slots)
 		WHERE a.works AND NOT EXISTS (SELECT FROM repeated))::text, '{}'), true)
 )
 SELECT EXISTS (SELECT FROM alive), ` + columns + `, ` + documents + `
@@ -187,10 +203,12 @@ FROM told LEFT JOIN (answer j ` + itsSpec + `) ON true`
 	WHERE a.works AND (l.lane = 'alone' OR (k.kind = 'app') <> (l.lane = 'task')) AND NOT EXISTS (SELECT FROM repeated)
 ), heads AS MATERIALIZED (
 	-- Each line is read from its head, and no further than the slots reach.
-	SELECT h.id, h.launches, row_number() OVER (PARTITION BY l.lane ORDER BY h.priority, h.created, h.id) <= l.slots AS chosen
+	SELECT h.id, h.launches, row_number() OVER (PARTITION BY l.lane
+		ORDER BY h.priority, h.created, h.id) <= l.slots AS chosen
 	FROM lines l CROSS JOIN LATERAL (
 		SELECT j.id, j.priority, j.created, ` + launches + ` AS launches FROM pawl.jobs j
-		WHERE j.custody = 'ready' AND j.queue = l.queue AND j.kind = l.kind AND j.machine = l.machine AND j.lane = l.lane
+		WHERE j.custody = 'ready' AND j.queue = l.queue AND j.kind = l.kind AND j.machine = l.machine
+			AND j.lane = l.lane
 			AND ($6::text[] IS NULL OR j.tenant = ANY ($6::text[]))
 		ORDER BY j.priority, j.created, j.id LIMIT l.slots
 		FOR NO KEY UPDATE SKIP LOCKED
@@ -199,12 +217,14 @@ FROM told LEFT JOIN (answer j ` + itsSpec + `) ON true`
 
 	claimNamed = claimAlive + `found AS MATERIALIZED (
 	SELECT j.id, j.lane, j.priority, j.created, ` + launches + ` AS launches FROM pawl.jobs j
-	WHERE j.id = ANY ($9::uuid[]) AND j.custody || '' = 'ready' AND j.queue || '' = ANY ($3::text[]) AND j.kind || '' = ANY ($4::text[])
+	WHERE j.id = ANY ($9::uuid[]) AND j.custody || '' = 'ready' AND j.queue || '' = ANY ($3::text[])
+		AND j.kind || '' = ANY ($4::text[])
 		AND (j.machine = '' OR j.machine = $5::text) AND ($6::text[] IS NULL OR j.tenant = ANY ($6::text[]))
 		AND EXISTS (SELECT FROM alive a WHERE a.works) AND NOT EXISTS (SELECT FROM repeated)
 	ORDER BY j.id FOR NO KEY UPDATE
 ), heads AS MATERIALIZED (
-	SELECT f.id, f.launches, row_number() OVER (PARTITION BY f.lane ORDER BY f.priority, f.created, f.id) <= l.slots AS chosen
+	SELECT f.id, f.launches, row_number() OVER (PARTITION BY f.lane
+		ORDER BY f.priority, f.created, f.id) <= l.slots AS chosen
 	FROM found f JOIN unnest($7::text[], $8::int[]) l(lane, slots) ON l.lane = f.lane
 )` + claimTake
 )

@@ -33,7 +33,9 @@ func (s *Store) Clear(ctx context.Context, lost []store.Lost) (store.Effects, er
 			ids, lanes = append(ids, j.ID), append(lanes, string(after.Lane))
 			*j = after
 		}
-		return t.commit(do(`UPDATE pawl.jobs j SET suspect = 0, lane = ($2::text[])[array_position($1::uuid[], j.id)] WHERE j.id = ANY ($1::uuid[])`, nonNil(ids), nonNil(lanes)))
+		return t.commit(do(`UPDATE pawl.jobs j
+			SET suspect = 0, lane = ($2::text[])[array_position($1::uuid[], j.id)]
+			WHERE j.id = ANY ($1::uuid[])`, nonNil(ids), nonNil(lanes)))
 	})
 	if err != nil {
 		return store.Effects{}, err

@@ -28,12 +28,14 @@ func (s *Store) Count(ctx context.Context, tenant string, f job.Filter) (c store
 		if sql == "" {
 			return t.commit()
 		}
-		return t.commit(read(sql, func(r *reader) error { c.States[job.State(r.text())] += r.int(); return nil }, args...))
+		return t.commit(read(sql, func(r *reader) error { c.States[job.State(r.text())] += r.int(); return nil },
+			args...))
 	})
 	return c, err
 }
 
-// looks reports whether the filter looks at more of a job than where it stands and when it was submitted.
+// looks reports whether the filter looks at more of a job than where it stands and when it was
+// submitted.
 func (s *search) looks() bool {
 	for i := range s.filter {
 		switch s.filter[i].Field {
@@ -62,7 +64,8 @@ const waiting = `SELECT 1 FROM pawl.jobs j WHERE j.custody = 'ready' AND j.queue
 // Waiting implements [store.Reader].
 func (s *Store) Waiting(ctx context.Context, tenant, queue string, limit int) (n int, err error) {
 	err = s.call(ctx, tenant, func(t *tx) error {
-		return t.commit(read(`SELECT count(*) FROM (`+waiting+` LIMIT $3) w`, func(r *reader) error { n = r.int(); return nil }, tenant, queue, limit))
+		return t.commit(read(`SELECT count(*) FROM (`+waiting+` LIMIT $3) w`,
+			func(r *reader) error { n = r.int(); return nil }, tenant, queue, limit))
 	})
 	return n, err
 }

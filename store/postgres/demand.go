@@ -36,7 +36,8 @@ func (s *Store) Demand(ctx context.Context, c store.Claim) (map[job.Lane]store.D
 			}),
 			read(readyLines, func(r *reader) error {
 				ready = append(ready, store.ReadyLine{
-					Line: job.Line{Queue: r.text(), Kind: r.text()}, Machine: r.text(), Lane: job.Lane(r.text()), Jobs: r.int(),
+					Line: job.Line{Queue: r.text(), Kind: r.text()}, Machine: r.text(), Lane: job.Lane(r.text()),
+					Jobs: r.int(),
 				})
 				return nil
 			}, nonNil(c.Queues), nonNil(c.Kinds), c.Machine, some(c.Tenants), nonNil(lanes)))
@@ -49,7 +50,8 @@ func (s *Store) Demand(ctx context.Context, c store.Claim) (map[job.Lane]store.D
 
 const (
 	claimantsThere = `
-SELECT s.id, s.process, (SELECT json_object_agg(h.lane, h.n) FROM (SELECT j.lane, count(*) AS n FROM pawl.jobs j WHERE j.session = s.id GROUP BY j.lane) h)
+SELECT s.id, s.process, (SELECT json_object_agg(h.lane, h.n)
+	FROM (SELECT j.lane, count(*) AS n FROM pawl.jobs j WHERE j.session = s.id GROUP BY j.lane) h)
 FROM pawl.sessions s WHERE s.ended IS NULL AND s.lease_until > pawl.clock() AND s.command = ''`
 
 	// readyLines counts the jobs in lines, each up to the slots of all, and one at least.
@@ -57,14 +59,17 @@ FROM pawl.sessions s WHERE s.ended IS NULL AND s.lease_until > pawl.clock() AND 
 	//	1 queues  2 kinds  3 machine  4 tenants, NULL: all  5 lanes
 	readyLines = `
 WITH slots AS MATERIALIZED (
-	SELECT l.lane, greatest(sum((s.process -> 'slots' ->> l.lane)::int), 1) AS n FROM unnest($5::text[]) l(lane), pawl.sessions s
+	SELECT l.lane, greatest(sum((s.process -> 'slots' ->> l.lane)::int), 1) AS n
+		FROM unnest($5::text[]) l(lane), pawl.sessions s
 	WHERE s.ended IS NULL AND s.lease_until > pawl.clock() AND s.command = '' GROUP BY l.lane
 )
 SELECT q.queue, k.kind, m.machine, l.lane, r.n
-FROM unnest($1::text[]) q(queue), unnest($2::text[]) k(kind), (SELECT '' UNION SELECT $3::text) m(machine), slots l CROSS JOIN LATERAL (
+FROM unnest($1::text[]) q(queue), unnest($2::text[]) k(kind), (SELECT '' UNION SELECT $3::text) m(machine),
+	slots l CROSS JOIN LATERAL (
 	SELECT count(*) AS n FROM (
 		SELECT FROM pawl.jobs j
-		WHERE j.custody = 'ready' AND j.queue = q.queue AND j.kind = k.kind AND j.machine = m.machine AND j.lane = l.lane
+		WHERE j.custody = 'ready' AND j.queue = q.queue AND j.kind = k.kind AND j.machine = m.machine
+			AND j.lane = l.lane
 			AND ($4::text[] IS NULL OR j.tenant = ANY ($4::text[]))
 		LIMIT l.n
 	) h

@@ -84,8 +84,9 @@ func (d *dues) first() time.Time {
 	return eff.Due
 }
 
-// When something is due at first: for jobs behind a schedule gate, for groups, and for the jobs of these that are to fail, as [store.Group.Fails]
-// says, which of the jobs of a group is the one that is to fail first.
+// When something is due at first: for jobs behind a schedule gate, for groups, and for the jobs of
+// these that are to fail, as [store.Group.Fails] says, which of the jobs of a group is the one that
+// is to fail first.
 var (
 	gateDue   = `(SELECT min(j.due) FROM pawl.jobs j WHERE j.custody = 'gate' AND j.due IS NOT NULL)`
 	groupsDue = `(SELECT min(g.wake) FROM pawl.groups g WHERE g.wake IS NOT NULL)`
@@ -96,24 +97,31 @@ var (
 	whatIsDue = `SELECT ` + gateDue + `, ` + groupsDue + `, ` + failsDue + `, pawl.clock()`
 )
 
-// dueJobs moves jobs whose time has come out of their gate, as [job.Next] says. Where another gate still holds one, the
-// schedule does not any more. A job under limits, which has no turns while it waits for a time, takes its place in line, and one in
-// order that has not kept its turn there: it waits for its turn since now, and no history tells of that.
+// dueJobs moves jobs whose time has come out of their gate, as [job.Next] says. Where another gate
+// still holds one, the schedule does not any more. A job under limits, which has no turns while it
+// waits for a time, takes its place in line, and one in order that has not kept its turn there: it
+// waits for its turn since now, and no history tells of that.
 const dueJobs = `
 WITH x AS MATERIALIZED (
 	SELECT pawl.clock() AS now, ` + ord + ` AS ord
 ), due AS MATERIALIZED (
-	SELECT j.id FROM pawl.jobs j WHERE j.custody = 'gate' AND j.due <= (SELECT now FROM x) ORDER BY j.due LIMIT $1 FOR UPDATE SKIP LOCKED
+	SELECT j.id FROM pawl.jobs j WHERE j.custody = 'gate' AND j.due <= (SELECT now FROM x) ORDER BY j.due
+		LIMIT $1 FOR UPDATE SKIP LOCKED
 ), moved AS (
 	UPDATE pawl.jobs j SET due = NULL,
-		line = CASE WHEN ` + goes + ` OR j.needs > 0 THEN NULL WHEN j.ties & 256 = 0 AND j.ordered IS NOT NULL THEN j.ordered
+		line = CASE WHEN ` + goes + ` OR j.needs > 0 THEN NULL WHEN j.ties & 256 = 0 AND j.ordered IS NOT NULL
+			THEN j.ordered
 			WHEN j.kind = 'app' AND j.state = 'WAITING' THEN 'ahead/' || j.limits[1] ELSE j.limits[1] END,
-		state = CASE WHEN ` + goes + ` AND j.state = 'WAITING' THEN 'PENDING' ELSE j.state END, custody = CASE WHEN ` + goes + ` THEN 'ready' ELSE j.custody END,
-		epoch = j.epoch + (` + goes + `)::int, n = j.n + (` + goes + `)::int, since = CASE WHEN ` + goes + ` OR j.needs = 0 THEN x.now ELSE j.since END,
+		state = CASE WHEN ` + goes + ` AND j.state = 'WAITING' THEN 'PENDING' ELSE j.state END, custody = CASE
+			WHEN ` + goes + ` THEN 'ready' ELSE j.custody END,
+		epoch = j.epoch + (` + goes + `)::int, n = j.n + (` + goes + `)::int, since = CASE WHEN ` + goes + `
+			OR j.needs = 0 THEN x.now ELSE j.since END,
 		ord = CASE WHEN ` + goes + ` THEN greatest(j.ord, x.ord) ELSE j.ord END,
-		code = CASE WHEN ` + goes + ` THEN '' ELSE j.code END, message = CASE WHEN ` + goes + ` THEN '' ELSE j.message END
+		code = CASE WHEN ` + goes + ` THEN '' ELSE j.code END, message = CASE WHEN ` + goes + ` THEN ''
+			ELSE j.message END
 	FROM x WHERE j.id = ANY (ARRAY(SELECT d.id FROM due d))
-	RETURNING j.id, j.tenant, j.queue, j.kind, j.state, j.custody, j.epoch, j.n, j.ord, j.since, j.line, j.custody = 'ready' AS goes
+	RETURNING j.id, j.tenant, j.queue, j.kind, j.state, j.custody, j.epoch, j.n, j.ord, j.since, j.line,
+		j.custody = 'ready' AS goes
 ), history AS (
 	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause)
 	SELECT m.id, m.n, m.tenant, m.ord, m.epoch - 1, m.state, m.custody, m.since, 'due' FROM moved m WHERE m.goes
@@ -123,7 +131,9 @@ WITH x AS MATERIALIZED (
 )
 SELECT m.goes, m.queue, m.kind, m.line IS NOT NULL FROM moved m`
 
-// goes says of a job in custody gate whose time has come that it is ready. One that waited for its moment has all else that it needs,
-// unless a limit has been set meanwhile: then it has no turn for its launch.
-const goes = `CASE j.state WHEN 'WAITING' THEN j.needs = 0 AND (j.ties & 8 = 0 OR j.ties & 256 <> 0 AND j.limits IS NULL)
+// goes says of a job in custody gate whose time has come that it is ready. One that waited for its
+// moment has all else that it needs, unless a limit has been set meanwhile: then it has no turn for
+// its launch.
+const goes = `CASE j.state WHEN 'WAITING' THEN j.needs = 0
+	AND (j.ties & 8 = 0 OR j.ties & 256 <> 0 AND j.limits IS NULL)
 	WHEN 'SUBMITTING_JOB' THEN j.ties & 40 <> 8 OR j.limits IS NULL ELSE true END`

@@ -47,14 +47,15 @@ func again(err error) bool {
 	return code == codeDeadlock || code == codeSerialization || errors.Is(err, errAgain)
 }
 
-// standby reports whether a code is that of a server which takes no writes, as in recovery. What writes is refused there
-// with one code, and with the other a BEGIN that asks to write, before anything could. Of the statements here only one that
-// is prepared is refused so elsewhere, after a change of its table ("cached plan must not change result type"). That is taken
-// for the same: nothing was done, another connection makes a plan of its own, and expiry pauses once in vain.
+// standby reports whether a code is that of a server which takes no writes, as in recovery. What
+// writes is refused there with one code, and with the other a BEGIN that asks to write, before
+// anything could. Of the statements here only one that is prepared is refused so elsewhere, after a
+// change of its table ("cached plan must not change result type"). That is taken for the same:
+// nothing was done, another connection makes a plan of its own, and expiry pauses once in vain.
 func standby(code string) bool { return code == codeReadOnly || code == codeUnsupported }
 
-// pooler reports whether a connection was refused as poolers in transaction mode refuse one with settings, which they could not
-// keep. PostgreSQL has no such message.
+// pooler reports whether a connection was refused as poolers in transaction mode refuse one with
+// settings, which they could not keep. PostgreSQL has no such message.
 func pooler(err error) bool {
 	var e *pgconn.PgError
 	return errors.As(err, &e) && e.Code == codeProtocol && strings.HasPrefix(e.Message, "unsupported startup parameter")
@@ -67,24 +68,32 @@ func classify(err error) error {
 	switch {
 	case errors.Is(err, pgconn.ErrStandbyConnection):
 		return job.Errorf(job.Unavailable, "database: name the primary, or all servers: %w", err)
-	case code == "" && job.KindOf(err) == job.Internal && errors.As(err, &connect): // its deadline is that of connect_timeout
+	// its deadline is that of connect_timeout
+	case code == "" && job.KindOf(err) == job.Internal && errors.As(err, &connect):
 		return job.Errorf(job.Unavailable, "database: %w", err)
-	case err == nil || job.KindOf(err) != job.Internal || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
+	case err == nil || job.KindOf(err) != job.Internal || errors.Is(err, context.Canceled) ||
+		errors.Is(err, context.DeadlineExceeded):
 		return err
 	case again(err):
-		return job.Errorf(job.Unavailable, "database: it was refused %d times to avoid a deadlock or a conflict: %w", mostTries, err)
+		return job.Errorf(job.Unavailable,
+			"database: it was refused %d times to avoid a deadlock or a conflict: %w", mostTries, err)
 	case code == codeLimits:
 		return job.Errorf(job.Unavailable, "limits are being changed while jobs are submitted: %w", err)
 	case code == codeReadOnly:
-		return job.Errorf(job.Unavailable, "database: this server takes no writes, as a standby does: name the primary, or all servers with target_session_attrs=read-write: %w", err)
+		return job.Errorf(job.Unavailable, "database: this server takes no writes, as a standby does: name the "+
+			"primary, or all servers with target_session_attrs=read-write: %w", err)
 	case code == codeUnsupported:
-		return job.Errorf(job.Unavailable, "database: the transaction cannot begin on this connection: if it leads to a standby, have the pooler lead to the primary: %w", err)
+		return job.Errorf(job.Unavailable, "database: the transaction cannot begin on this connection: if it "+
+			"leads to a standby, have the pooler lead to the primary: %w", err)
 	case code == codeUndefinedTable || code == codeNoSchema:
 		return job.Errorf(job.Unavailable, "database: the schema is not there: pawl migrate makes it: %w", err)
 	case code == codeNoRight:
-		return job.Errorf(job.Unavailable, "database: the role may not do this; docs/operations/postgresql.md lists the rights that it needs: %w", err)
+		return job.Errorf(job.Unavailable,
+			"database: the role may not do this; docs/operations/postgresql.md lists the rights that it needs: %w", err)
 	case pooler(err):
-		return job.Errorf(job.Unavailable, "database: this is a pooler, which refuses the settings of a connection: name the database without it, or say --db-pooled, with --db-listen for the database without it: %w", err)
+		return job.Errorf(job.Unavailable, "database: this is a pooler, which refuses the settings of a "+
+			"connection: name the database without it, or say --db-pooled, with --db-listen for the database "+
+			"without it: %w", err)
 	case code == codeLockTimeout, code == codeIdleInTx, code == codeCanceled,
 		strings.HasPrefix(code, "08"), // connection
 		strings.HasPrefix(code, "53"), // no connection, memory or disk left
@@ -104,13 +113,14 @@ func classify(err error) error {
 	return err
 }
 
-// cutOff reports whether an error that has its kind says that others may be cut off from the database, too: there was
-// no answer, or that of a server that serves nobody now. What refuses one statement, such as a limit of its time, proves
-// that the database was reached.
+// cutOff reports whether an error that has its kind says that others may be cut off from the
+// database, too: there was no answer, or that of a server that serves nobody now. What refuses one
+// statement, such as a limit of its time, proves that the database was reached.
 func cutOff(err error) bool {
 	if job.KindOf(err) != job.Unavailable || again(err) || errors.Is(err, context.Canceled) {
 		return false
 	}
 	code := codeOf(err)
-	return code == "" || standby(code) || strings.HasPrefix(code, "08") || strings.HasPrefix(code, "53") || strings.HasPrefix(code, "57P0")
+	return code == "" || standby(code) || strings.HasPrefix(code, "08") || strings.HasPrefix(code, "53") ||
+		strings.HasPrefix(code, "57P0")
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// An eventCursor is the place of an event in the order of all events of its tenant. Events of one job stand in theirs. The
-// zero job is the place before all events of a transaction.
+// An eventCursor is the place of an event in the order of all events of its tenant. Events of one
+// job stand in theirs. The zero job is the place before all events of a transaction.
 type eventCursor struct {
 	ord    int64
 	job    job.ID
@@ -71,16 +71,18 @@ func (s *Store) After(cursor, other string) (bool, error) {
 		return false, err
 	}
 	b, err := readEventCursor(other)
-	return cmp.Or(cmp.Compare(a.ord, b.ord), bytes.Compare(a.job[:], b.job[:]), cmp.Compare(a.n, b.n), cmp.Compare(a.sub, b.sub)) > 0, err
+	return cmp.Or(cmp.Compare(a.ord, b.ord), bytes.Compare(a.job[:], b.job[:]), cmp.Compare(a.n, b.n),
+		cmp.Compare(a.sub, b.sub)) > 0, err
 }
 
 // Events implements [store.Reader].
 //
-// A page ends below the oldest transaction that is still open and may write events: what that one writes gets an ord at or
-// above its own id. See [horizon].
+// A page ends below the oldest transaction that is still open and may write events: what that one
+// writes gets an ord at or above its own id. See [horizon].
 //
-// No cursor goes further than an event that was committed. A server that crashes forgets the ids of transactions that wrote
-// nothing, and gives them to others when it is back: a cursor as far as the newest id would be behind these.
+// No cursor goes further than an event that was committed. A server that crashes forgets the ids of
+// transactions that wrote nothing, and gives them to others when it is back: a cursor as far as the
+// newest id would be behind these.
 func (s *Store) Events(ctx context.Context, q store.EventQuery) (store.Events, error) {
 	var es store.Events
 	c, err := readEventCursor(q.Cursor)
@@ -122,7 +124,8 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (store.Events, e
 			if c.job == q.Job {
 				seen = c
 			}
-			qs = append(qs, read(eventsOfOne, each, [16]byte(q.Job), q.Tenant, seen.n, seen.sub, c.ord, [16]byte(c.job), c.n, c.sub, limit))
+			qs = append(qs, read(eventsOfOne, each, [16]byte(q.Job), q.Tenant, seen.n, seen.sub, c.ord,
+				[16]byte(c.job), c.n, c.sub, limit))
 		}
 		if err := t.commit(qs...); err != nil {
 			return err
@@ -144,7 +147,8 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (store.Events, e
 func (r *reader) event() (e store.Event) {
 	var c eventCursor
 	c.ord = r.int64()
-	e.Job, e.N, e.Sub, e.Epoch, e.State, e.Custody = r.id(), r.int64(), r.int64(), r.int64(), job.State(r.text()), job.Custody(r.text())
+	e.Job, e.N, e.Sub, e.Epoch, e.State, e.Custody = r.id(), r.int64(), r.int64(), r.int64(), job.State(r.text()),
+		job.Custody(r.text())
 	e.At, e.Cause = r.time(), job.Cause(r.text())
 	session := r.id()
 	e.Actor, e.Code, e.Message, e.Data, e.Name = r.text(), job.Code(r.text()), r.text(), r.json(), r.text()
@@ -157,31 +161,38 @@ func (r *reader) event() (e store.Event) {
 }
 
 const (
-	eventColumns = `v.ord, v.job, v.n, v.sub, v.epoch, v.state, v.custody, v.at, v.cause, v.session, v.actor, v.code, v.message, v.data, v.name`
+	eventColumns = `v.ord, v.job, v.n, v.sub, v.epoch, v.state, v.custody, v.at, v.cause, v.session, v.actor,
+		v.code, v.message, v.data, v.name`
 
 	committed = `v.ord + 0 < current_setting('job.horizon')::bigint`
 
-	// horizon finds the ord below which everything has been committed, and keeps it for the statement that reads the
-	// events, which must begin later.
+	// horizon finds the ord below which everything has been committed, and keeps it for the
+	// statement that reads the events, which must begin later.
 	//
-	// The oldest of all open transactions of the cluster would do, but anybody's long one would hold up the events. So who
-	// writes events takes a lock first, shared with all others who do, before it has a transaction id: those that hold
-	// it now are the ones to wait for, and who takes it later gets an id that is not below xmax. Ids in pg_locks have 32
-	// bits; they are near xmax. A transaction has its id for a moment before the lock on that is to be seen, and longer
-	// where it waits for those who look at the locks: while somebody has the first lock alone, his id may be any that is open.
+	// The oldest of all open transactions of the cluster would do, but anybody's long one would
+	// hold up the events. So who writes events takes a lock first, shared with all others who do,
+	// before it has a transaction id: those that hold it now are the ones to wait for, and who
+	// takes it later gets an id that is not below xmax. Ids in pg_locks have 32 bits; they are near
+	// xmax. A transaction has its id for a moment before the lock on that is to be seen, and longer
+	// where it waits for those who look at the locks: while somebody has the first lock alone, his
+	// id may be any that is open.
 	//
-	// So it may fall, when somebody comes of whom less is known: what has been read by then is settled all the same ($2).
+	// So it may fall, when somebody comes of whom less is known: what has been read by then is
+	// settled all the same ($2).
 	//
 	// The answer is whether somebody is to be waited for, and the ord that no event has reached.
 	horizon = `
 WITH s AS MATERIALIZED (
-	SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin, pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS xmax
+	SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,
+		pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS xmax
 ), l AS MATERIALIZED (
 	SELECT locktype, virtualtransaction, transactionid, classid, objid, objsubid, database FROM pg_locks, s
-	WHERE s.xmin < s.xmax AND granted AND (locktype = 'advisory' OR locktype = 'transactionid' AND mode = 'ExclusiveLock')
+	WHERE s.xmin < s.xmax AND granted AND (locktype = 'advisory' OR locktype = 'transactionid'
+		AND mode = 'ExclusiveLock')
 ), writers AS (
 	SELECT w.virtualtransaction, min(s.xmax - ((s.xmax - t.transactionid::text::bigint) & 4294967295))
-			FILTER (WHERE (s.xmax - t.transactionid::text::bigint) & 4294967295 < 2147483648) AS below, -- others are above xmax
+			FILTER (WHERE (s.xmax - t.transactionid::text::bigint) & 4294967295 < 2147483648) AS below,
+				-- others are above xmax
 		count(t.transactionid) > 0 AS known
 	FROM s, l w LEFT JOIN l t ON t.locktype = 'transactionid' AND t.virtualtransaction = w.virtualtransaction
 	WHERE w.locktype = 'advisory' AND w.classid = 0 AND w.objid = $1::bigint AND w.objsubid = 1
@@ -191,23 +202,28 @@ WITH s AS MATERIALIZED (
 	SELECT least(s.xmax, min(CASE WHEN w.known THEN w.below ELSE s.xmin END) FILTER (WHERE w.known IS NOT NULL)) AS xid
 	FROM s LEFT JOIN writers w ON true GROUP BY s.xmin, s.xmax
 )
-SELECT o.xid < s.xmax, e.base + s.xmax FROM pawl.era e, s, oldest o, LATERAL set_config('job.horizon', greatest(e.base + o.xid, $2::bigint)::text, true)`
+SELECT o.xid < s.xmax, e.base + s.xmax FROM pawl.era e, s, oldest o,
+	LATERAL set_config('job.horizon', greatest(e.base + o.xid, $2::bigint)::text, true)`
 
-	// eventsOfAll finds the ord of the last event of a page by the index alone, and then reads up to that: the events of one
-	// ord have no order in the index, and a plan made while there were few would sort all that follow.
+	// eventsOfAll finds the ord of the last event of a page by the index alone, and then reads up
+	// to that: the events of one ord have no order in the index, and a plan made while there were
+	// few would sort all that follow.
 	eventsOfAll = `
 WITH last AS MATERIALIZED (
-	SELECT coalesce((SELECT v.ord FROM pawl.events v WHERE ` + eventsBehind + ` ORDER BY v.ord OFFSET $6::int - 1 LIMIT 1), 9223372036854775807) AS ord
+	SELECT coalesce((SELECT v.ord FROM pawl.events v WHERE ` + eventsBehind + ` ORDER BY v.ord
+		OFFSET $6::int - 1 LIMIT 1), 9223372036854775807) AS ord
 )
 SELECT ` + eventColumns + ` FROM pawl.events v
 WHERE ` + eventsBehind + ` AND v.ord <= (SELECT l.ord FROM last l)
 ORDER BY v.ord, v.job, v.n, v.sub LIMIT $6`
 
-	newestEvent = `SELECT v.ord FROM pawl.events v WHERE v.tenant = $1 AND ` + committed + ` ORDER BY v.ord DESC LIMIT 1`
+	newestEvent = `SELECT v.ord FROM pawl.events v WHERE v.tenant = $1 AND ` + committed +
+		` ORDER BY v.ord DESC LIMIT 1`
 
 	eventsBehind = `v.tenant = $1 AND v.ord >= $2 AND (v.ord, v.job, v.n, v.sub) > ($2, $3, $4, $5) AND ` + committed
 
 	eventsOfOne = `SELECT ` + eventColumns + ` FROM pawl.events v
-		WHERE v.job = $1 AND v.tenant || '' = $2 AND (v.n, v.sub) > ($3, $4) AND (v.ord + 0, v.job, v.n, v.sub) > ($5, $6, $7, $8) AND ` + committed + `
+		WHERE v.job = $1 AND v.tenant || '' = $2 AND (v.n, v.sub) > ($3, $4)
+			AND (v.ord + 0, v.job, v.n, v.sub) > ($5, $6, $7, $8) AND ` + committed + `
 		ORDER BY v.n, v.sub LIMIT $9`
 )

@@ -10,10 +10,11 @@ import (
 
 // Expire implements [store.Jobs].
 //
-// After trouble nobody is expired too soon: not within a lease of the start of the database, not within one after this
-// process had no answer of it, for then others may have been cut off as well (see cutOff and late), and not within one of
-// the start of this process, which knows nothing of what was before. When more than half of the sessions would go at once,
-// they have the time of one more renewal.
+// After trouble nobody is expired too soon: not within a lease of the start of the database, not
+// within one after this process had no answer of it, for then others may have been cut off as well
+// (see cutOff and late), and not within one of the start of this process, which knows nothing of
+// what was before. When more than half of the sessions would go at once, they have the time of one
+// more renewal.
 func (s *Store) Expire(ctx context.Context, limit int) (int, store.Effects, error) {
 	quiet := time.Since(s.opened)
 	if failed := s.failed.Load(); failed > 0 {
@@ -41,7 +42,8 @@ func (s *Store) Expire(ctx context.Context, limit int) (int, store.Effects, erro
 		}
 		if n < limit {
 			qs = append(qs, do(`DELETE FROM pawl.sessions s WHERE s.ended < pawl.clock() - $1::interval
-				AND (s.ended < pawl.clock() - $2::interval OR NOT (`+lastOfMachine+`))`, store.SessionKept, store.MachineKept))
+				AND (s.ended < pawl.clock() - $2::interval
+					OR NOT (`+lastOfMachine+`))`, store.SessionKept, store.MachineKept))
 		}
 		return t.commit(qs...)
 	})
@@ -63,14 +65,16 @@ func (c *changes) expire(r *reader, n *int) error {
 	return err
 }
 
-// left are the queries that read into eff what is there to be told of by somebody who may have died before.
+// left are the queries that read into eff what is there to be told of by somebody who may have died
+// before.
 func left(eff *store.Effects) []*query {
 	return []*query{
 		read(linesReady, func(r *reader) error {
 			eff.Announce(job.Line{Queue: r.text(), Kind: r.text()})
 			return nil
 		}, store.MostUnserved),
-		read(`SELECT EXISTS (SELECT FROM pawl.followups) OR EXISTS (SELECT FROM pawl.turns_owed) OR `+anyWalk+` OR `+anyLine+`, `+firstDue+`, EXISTS (SELECT FROM pawl.groups)`, func(r *reader) error {
+		read(`SELECT EXISTS (SELECT FROM pawl.followups) OR EXISTS (SELECT FROM pawl.turns_owed) OR `+anyWalk+
+			` OR `+anyLine+`, `+firstDue+`, EXISTS (SELECT FROM pawl.groups)`, func(r *reader) error {
 			eff.Owed, eff.Due, eff.Tests = r.bool(), r.time(), r.bool()
 			return nil
 		}),
@@ -84,10 +88,13 @@ func (s *Store) End(ctx context.Context, session job.ID) (store.Effects, error) 
 		eff = store.Effects{}
 		c, n := changes{cause: job.CauseExpired}, 0
 		err := t.send(
-			do(`WITH live AS MATERIALIZED (SELECT s.id FROM pawl.sessions s WHERE s.id = $1 AND s.ended IS NULL FOR UPDATE)
+			do(`WITH live AS MATERIALIZED (SELECT s.id FROM pawl.sessions s WHERE s.id = $1 AND s.ended IS NULL
+				FOR UPDATE)
 				UPDATE pawl.sessions s SET ended = pawl.clock() FROM live WHERE s.id = live.id`, [16]byte(session)),
-			read(`SELECT pawl.clock(), coalesce((SELECT d.crashed FROM pawl.sessions d WHERE d.id = $1), true), `+columns+`
-				FROM (`+living+` WHERE j.id = ANY (ARRAY(SELECT h.id FROM pawl.jobs h WHERE h.session = $1)) AND j.session = $1
+			read(`SELECT pawl.clock(), coalesce((SELECT d.crashed FROM pawl.sessions d WHERE d.id = $1), true),
+				`+columns+`
+				FROM (`+living+` WHERE j.id = ANY (ARRAY(SELECT h.id FROM pawl.jobs h WHERE h.session = $1))
+					AND j.session = $1
 					ORDER BY j.id FOR UPDATE) j `+itsSpec,
 				func(r *reader) error { return c.expire(r, &n) }, [16]byte(session)))
 		if err != nil {
@@ -103,18 +110,22 @@ func (s *Store) End(ctx context.Context, session job.ID) (store.Effects, error) 
 }
 
 const (
-	// expireAhead has leases end that are longer than they can be: the clock of the database was put back since. Whoever lives
-	// renews soon; of the dead nobody would else hear until the clock is where it was.
+	// expireAhead has leases end that are longer than they can be: the clock of the database was
+	// put back since. Whoever lives renews soon; of the dead nobody would else hear until the clock
+	// is where it was.
 	expireAhead = `
 UPDATE pawl.sessions s SET lease_until = pawl.clock() + s.lease
-WHERE s.id = ANY (ARRAY(SELECT a.id FROM pawl.sessions a WHERE a.ended IS NULL AND a.lease_until > pawl.clock() + a.lease ORDER BY a.id FOR UPDATE SKIP LOCKED))`
+WHERE s.id = ANY (ARRAY(SELECT a.id FROM pawl.sessions a WHERE a.ended IS NULL
+	AND a.lease_until > pawl.clock() + a.lease ORDER BY a.id FOR UPDATE SKIP LOCKED))`
 
-	// expireClose ends the sessions whose lease is over; $1 is for how long this process has reached the database since it last
-	// did not, and $2 when it first did. What is to come by now was long ago: the clock was put back. A claim or an apply that
-	// holds one is waited for, and what it did is seen by the next statement.
+	// expireClose ends the sessions whose lease is over; $1 is for how long this process has
+	// reached the database since it last did not, and $2 when it first did. What is to come by now
+	// was long ago: the clock was put back. A claim or an apply that holds one is waited for, and
+	// what it did is seen by the next statement.
 	expireClose = `
 WITH began AS MATERIALIZED (
-	SELECT max(b.at) AS at FROM (VALUES (pg_postmaster_start_time()), ($2::timestamptz)) b(at) WHERE b.at <= pawl.clock()
+	SELECT max(b.at) AS at FROM (VALUES (pg_postmaster_start_time()), ($2::timestamptz)) b(at)
+		WHERE b.at <= pawl.clock()
 ), over AS MATERIALIZED (
 	SELECT s.id, s.lease_until FROM pawl.sessions s
 	WHERE s.ended IS NULL AND s.lease_until <= pawl.clock()
@@ -129,20 +140,22 @@ WITH began AS MATERIALIZED (
 )
 UPDATE pawl.sessions s SET ended = pawl.clock(), crashed = true FROM dead WHERE s.id = dead.id RETURNING s.id`
 
-	// expireTake locks and answers jobs of every session that is not live, of whoever closed it and of those that are not
-	// there any more. Sessions are few: the index of held jobs is read from session to session, so those of live sessions
-	// cost one probe each.
+	// expireTake locks and answers jobs of every session that is not live, of whoever closed it and
+	// of those that are not there any more. Sessions are few: the index of held jobs is read from
+	// session to session, so those of live sessions cost one probe each.
 	expireTake = `
 WITH RECURSIVE holders AS (
 	(SELECT j.session FROM pawl.jobs j WHERE j.session IS NOT NULL ORDER BY j.session LIMIT 1)
 	UNION ALL
-	SELECT (SELECT j.session FROM pawl.jobs j WHERE j.session > h.session ORDER BY j.session LIMIT 1) FROM holders h WHERE h.session IS NOT NULL
+	SELECT (SELECT j.session FROM pawl.jobs j WHERE j.session > h.session ORDER BY j.session LIMIT 1)
+		FROM holders h WHERE h.session IS NOT NULL
 ), dead AS MATERIALIZED (
 	SELECT h.session, s.id IS NULL OR s.crashed AS crashed FROM holders h LEFT JOIN pawl.sessions s ON s.id = h.session
 	WHERE h.session IS NOT NULL AND (s.id IS NULL OR s.ended IS NOT NULL)
 ), held AS MATERIALIZED (
 	SELECT j.id
-	FROM dead d CROSS JOIN LATERAL (SELECT j.id FROM pawl.jobs j WHERE j.session = d.session ORDER BY j.claim LIMIT $1) j LIMIT $1
+	FROM dead d CROSS JOIN LATERAL (SELECT j.id FROM pawl.jobs j WHERE j.session = d.session ORDER BY j.claim
+		LIMIT $1) j LIMIT $1
 ), taken AS MATERIALIZED (
 	SELECT ` + livingRow + `, (SELECT d.crashed FROM dead d WHERE d.session = j.session) AS crashed FROM pawl.jobs j
 	WHERE j.id = ANY (ARRAY(SELECT h.id FROM held h))
@@ -157,7 +170,8 @@ WITH RECURSIVE lines AS (
 	SELECT '' COLLATE "C" AS queue, '' COLLATE "C" AS kind, 0 AS i
 	UNION ALL
 	SELECT n.queue, n.kind, l.i + 1 FROM lines l CROSS JOIN LATERAL (
-		SELECT j.queue, j.kind FROM pawl.jobs j WHERE j.custody = 'ready' AND (j.queue, j.kind) > (l.queue, l.kind) ORDER BY j.queue, j.kind LIMIT 1
+		SELECT j.queue, j.kind FROM pawl.jobs j WHERE j.custody = 'ready'
+			AND (j.queue, j.kind) > (l.queue, l.kind) ORDER BY j.queue, j.kind LIMIT 1
 	) n WHERE l.i < $1
 )
 SELECT l.queue, l.kind FROM lines l WHERE l.i > 0`

@@ -25,14 +25,16 @@ func (p *params) use(sql string, args ...any) string {
 	return b.String() + sql
 }
 
-// The fields of filters as SQL has them, by where they stand: those of the spec s, and those of the moving part j.
+// The fields of filters as SQL has them, by where they stand: those of the spec s, and those of the
+// moving part j.
 var (
 	inSpec = map[string]string{
 		"kind": "s.kind", "app": "s.app", "owner": "s.owner", "queue": "s.queue", "name": "s.name", "id": "s.id::text",
 		"external_id": "coalesce(s.external_id, '')", "machine": "s.machine", "priority": "s.priority",
 	}
 	inMoving = map[string]string{
-		"ended": "j.ended", "since": "j.since", "code": "j.code", "group": "j.grp", "message": "j.message", "attempt": "j.attempt", "wish": "j.wish",
+		"ended": "j.ended", "since": "j.since", "code": "j.code", "group": "j.grp", "message": "j.message",
+		"attempt": "j.attempt", "wish": "j.wish",
 	}
 )
 
@@ -42,8 +44,9 @@ func looksAtSpec(t *job.Term) bool {
 	return label || inSpec[t.Field] != ""
 }
 
-// holds returns the condition that a term holds for the spec s or the moving part j, just as [job.Filter.Match] decides
-// it. It is not for the terms that a search decides by itself: those of state, custody, created and hidden.
+// holds returns the condition that a term holds for the spec s or the moving part j, just as
+// [job.Filter.Match] decides it. It is not for the terms that a search decides by itself: those of
+// state, custody, created and hidden.
 func (p *params) holds(t *job.Term) string {
 	column := inSpec[t.Field]
 	if !looksAtSpec(t) {
@@ -80,7 +83,8 @@ func patterns(globs []string) []string {
 	return list
 }
 
-// instantOf returns the time of a term in whole microseconds, rounded so that the comparison with others comes out right.
+// instantOf returns the time of a term in whole microseconds, rounded so that the comparison with
+// others comes out right.
 func instantOf(t *job.Term) time.Time {
 	at := t.Time()
 	us := at.Truncate(time.Microsecond)
@@ -90,8 +94,8 @@ func instantOf(t *job.Term) time.Time {
 	return us
 }
 
-// possible returns a filter without the values that no text in the database is equal to or like, which it would refuse to
-// read. ok is false where a term then has none left that it could be.
+// possible returns a filter without the values that no text in the database is equal to or like,
+// which it would refuse to read. ok is false where a term then has none left that it could be.
 func possible(f job.Filter) (_ job.Filter, ok bool) {
 	f = slices.Clone(f)
 	for i := range f {

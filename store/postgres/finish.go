@@ -5,26 +5,31 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Nearly every change says that a handler has returned: a task that a session held is FINISHED, with a result at most. Of
-// all that applyChanges weighs, nothing comes up for it, so such changes have a statement of their own, at two thirds of
-// the cost. What it does not make because something about the row is out of the ordinary, applyChanges judges.
+// Nearly every change says that a handler has returned: a task that a session held is FINISHED,
+// with a result at most. Of all that applyChanges weighs, nothing comes up for it, so such changes
+// have a statement of their own, at two thirds of the cost. What it does not make because something
+// about the row is out of the ordinary, applyChanges judges.
 
 // finishes reports whether a change says that and nothing more.
 func finishes(c *job.Change) bool {
 	f, s := &c.From, &c.Set
-	return f.Place == job.Place{State: job.Running, Custody: job.Worker} && f.Fence == job.Fence{Session: f.Fence.Session} &&
-		c.To == job.None && c.Work == nil && len(c.Path) == 1 && c.Path[0].State == job.Finished && c.Path[0].Code == job.NormalCompletion &&
+	return f.Place == job.Place{State: job.Running, Custody: job.Worker} &&
+		f.Fence == job.Fence{Session: f.Fence.Session} &&
+		c.To == job.None && c.Work == nil && len(c.Path) == 1 && c.Path[0].State == job.Finished &&
+		c.Path[0].Code == job.NormalCompletion &&
 		c.Path[0].Message == "" && c.Path[0].Data == nil &&
-		flags(s) == flags(&job.Patch{Clear: s.Clear}) && s.Session.IsZero() && s.Claim.IsZero() && s.Delay == 0 && s.Resume == "" && s.Block == nil && s.Resolved == nil && s.Turns == 0
+		flags(s) == flags(&job.Patch{Clear: s.Clear}) && s.Session.IsZero() && s.Claim.IsZero() && s.Delay == 0 &&
+		s.Resume == "" && s.Block == nil && s.Resolved == nil && s.Turns == 0
 }
 
-// finishing puts the changes first that finish tasks and have not been tried as such: those of one session, which clear
-// suspicion or do not.
+// finishing puts the changes first that finish tasks and have not been tried as such: those of one
+// session, which clear suspicion or do not.
 func finishing(cs []asking) (tasks, others []asking) {
 	n := 0
 	for i := range cs {
 		c := &cs[i]
-		if c.tried || !finishes(&c.Change) || n > 0 && (c.From.Fence.Session != cs[0].From.Fence.Session || c.Set.Clear != cs[0].Set.Clear) {
+		if c.tried || !finishes(&c.Change) || n > 0 &&
+			(c.From.Fence.Session != cs[0].From.Fence.Session || c.Set.Clear != cs[0].Set.Clear) {
 			continue
 		}
 		cs[n], cs[i] = cs[i], cs[n]
@@ -33,8 +38,8 @@ func finishing(cs []asking) (tasks, others []asking) {
 	return cs[:n], cs[n:]
 }
 
-// finish is the query that finishes tasks, all of one session. Those that it does not answer are as they were: without turning, those
-// under limits are among them.
+// finish is the query that finishes tasks, all of one session. Those that it does not answer are as
+// they were: without turning, those under limits are among them.
 func finish(tasks []asking, turning bool, answered func(i int, limited, owed bool)) *query {
 	text := finishPlain
 	if turning {
@@ -44,7 +49,8 @@ func finish(tasks []asking, turning bool, answered func(i int, limited, owed boo
 	return read(text, func(r *reader) error { answered(r.int()-1, r.bool(), r.bool()); return nil },
 		values(tasks, func(c *asking) [16]byte { return c.Job }), [16]byte(tasks[0].From.Fence.Session),
 		numbers(func(c *asking) int64 { return c.From.Epoch }), numbers(func(c *asking) int64 { return c.From.N }),
-		column(tasks, func(c *asking) *string { return document(c.Set.Result) }), numbers(func(c *asking) int64 { return c.digest }), tasks[0].Set.Clear)
+		column(tasks, func(c *asking) *string { return document(c.Set.Result) }), numbers(
+			func(c *asking) int64 { return c.digest }), tasks[0].Set.Clear)
 }
 
 // finished is the answer for a task that was finished.
@@ -54,17 +60,20 @@ func (a *asking) finished() store.Applied {
 	return store.Applied{Outcome: store.OK, Now: g}
 }
 
-// finishTasks comes after applyFences. It locks the jobs while it looks at them, in the order of locks: one that it has waited
-// for is judged as it stands by then. What the time is, it asks after that.
+// finishTasks comes after applyFences. It locks the jobs while it looks at them, in the order of
+// locks: one that it has waited for is judged as it stands by then. What the time is, it asks after
+// that.
 //
 //	1 jobs  2 session  3 epochs  4 ns  5 results  6 digests  7 whether suspicion is cleared
 //
-// A task under limits that has its turns, and nothing else that ties it, is as common as one without: it gives them back. Where this
-// transaction has the gate of their tenant, passOn hands them on. finishPlain leaves it alone: a task without limits does not pay for
-// what is done for those that have some.
+// A task under limits that has its turns, and nothing else that ties it, is as common as one
+// without: it gives them back. Where this transaction has the gate of their tenant, passOn hands
+// them on. finishPlain leaves it alone: a task without limits does not pay for what is done for
+// those that have some.
 var (
 	finishTasks = ends(`j.ties IN (0, 40)`, `d.ties & 8`, `, returned AS (
-	DELETE FROM pawl.turns t WHERE t.job = ANY (ARRAY(SELECT d.id FROM done d WHERE d.ties <> 0)) RETURNING t.tenant, t.key
+	DELETE FROM pawl.turns t WHERE t.job = ANY (ARRAY(SELECT d.id FROM done d WHERE d.ties <> 0))
+		RETURNING t.tenant, t.key
 ), owed AS (
 	INSERT INTO pawl.turns_owed (tenant, key, at)
 	SELECT DISTINCT r.tenant, r.key, t.now FROM returned r, t
@@ -86,10 +95,13 @@ WITH x AS MATERIALIZED (
 	SELECT s.id AS session, ` + ord + ` AS ord FROM pawl.sessions s
 	WHERE s.id = $2 AND s.ended IS NULL AND s.lease_until > pawl.clock()
 ), held AS MATERIALIZED (
-	SELECT c.i, c.digest, x.session, greatest(j.ord, x.ord) AS ord, j.id, j.tenant, j.epoch, j.n, j.attempt, j.recoveries,
-		CASE WHEN $7 THEN 0 ELSE j.suspect END AS suspect, j.launch, j.created, j.needs, j.ties, j.limits, j.told, j.wished_by, j.work, coalesce(c.result, j.result) AS result
+	SELECT c.i, c.digest, x.session, greatest(j.ord, x.ord) AS ord, j.id, j.tenant, j.epoch, j.n, j.attempt,
+		j.recoveries,
+		CASE WHEN $7 THEN 0 ELSE j.suspect END AS suspect, j.launch, j.created, j.needs, j.ties, j.limits,
+			j.told, j.wished_by, j.work, coalesce(c.result, j.result) AS result
 	FROM x CROSS JOIN (
-		SELECT * FROM unnest($1::uuid[], $3::bigint[], $4::bigint[], $5::json[], $6::bigint[]) WITH ORDINALITY u(job, epoch, n, result, digest, i)
+		SELECT * FROM unnest($1::uuid[], $3::bigint[], $4::bigint[], $5::json[],
+			$6::bigint[]) WITH ORDINALITY u(job, epoch, n, result, digest, i)
 		ORDER BY u.job
 	) c CROSS JOIN LATERAL (SELECT * FROM pawl.jobs j WHERE j.id = c.job OFFSET 0 FOR UPDATE) j
 	WHERE j.epoch = c.epoch
@@ -103,14 +115,17 @@ WITH x AS MATERIALIZED (
 ), gone AS (
 	DELETE FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT d.id FROM done d))
 ), kept AS (
-	INSERT INTO pawl.ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, created, since, ended, needs, ties, limits, told, wished_by,
+	INSERT INTO pawl.ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, created,
+		since, ended, needs, ties, limits, told, wished_by,
 		code, message, work, result)
-	SELECT d.id, d.tenant, 'FINISHED', d.epoch + 1, d.n + 1, d.ord, d.attempt, d.recoveries, d.suspect, d.launch, d.created, d.now, d.now, d.needs, ` + keeps + `, d.limits,
+	SELECT d.id, d.tenant, 'FINISHED', d.epoch + 1, d.n + 1, d.ord, d.attempt, d.recoveries, d.suspect,
+		d.launch, d.created, d.now, d.now, d.needs, ` + keeps + `, d.limits,
 		d.told, d.wished_by, 'NORMAL_COMPLETION', '', d.work, d.result
 	FROM done d
 ), history AS (
 	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, session, code, change)
-	SELECT d.id, d.n + 1, d.tenant, d.ord, d.epoch, 'FINISHED', 'none', d.now, 'work', d.session, 'NORMAL_COMPLETION', d.digest
+	SELECT d.id, d.n + 1, d.tenant, d.ord, d.epoch, 'FINISHED', 'none', d.now, 'work', d.session,
+		'NORMAL_COMPLETION', d.digest
 	FROM done d
 )` + more
 }
@@ -119,20 +134,24 @@ WITH x AS MATERIALIZED (
 const payer = `(SELECT nullif(current_setting('job.payer', true), ''))`
 
 var (
-	// tryGate takes the gate of a tenant some of whose jobs $1 are under limits, if it can be had at once: see lockGate.
+	// tryGate takes the gate of a tenant some of whose jobs $1 are under limits, if it can be had
+	// at once: see lockGate.
 	tryGate = `SELECT set_config('job.payer', g.tenant, true) FROM (` + gateToTry("$1") + `) g`
 
-	// tryGateFor is tryGate for a tenant. It does not try where all there is to do is to look at lines $2 for jobs $3, which have come to
-	// stand behind others: what is free there is owed already. NULL: there is more to do.
+	// tryGateFor is tryGate for a tenant. It does not try where all there is to do is to look at
+	// lines $2 for jobs $3, which have come to stand behind others: what is free there is owed
+	// already. NULL: there is more to do.
 	tryGateFor = `
 SELECT o.crowded, CASE
 	WHEN NOT o.crowded THEN pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0))
 	ELSE false END FROM (
 	SELECT $3::uuid[] IS NOT NULL AND NOT EXISTS (SELECT FROM unnest($2::text[]) k(key) WHERE NOT EXISTS (
-		SELECT FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = k.key AND j.id <> ALL ($3::uuid[]) OFFSET 0)) AS crowded OFFSET 0
+		SELECT FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = k.key AND j.id <> ALL ($3::uuid[])
+			OFFSET 0)) AS crowded OFFSET 0
 ) o`
 
-	// tryGateOf is tryGate for a tenant, where of some keys there is one for which nobody waits. awaitGateOf waits for who has it.
+	// tryGateOf is tryGate for a tenant, where of some keys there is one for which nobody waits.
+	// awaitGateOf waits for who has it.
 	tryGateOf   = gateOf(`pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0))`)
 	awaitGateOf = gateOf(`pg_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0)) IS NOT NULL`)
 
@@ -142,19 +161,22 @@ SELECT o.crowded, CASE
 
 // gateToTry is the tenant, some of whose jobs are under limits, if its gate is had.
 func gateToTry(jobs string) string {
-	return `SELECT l.tenant FROM (SELECT j.tenant FROM pawl.jobs j WHERE j.id = ANY (` + jobs + `::uuid[]) AND j.ties & 8 <> 0 LIMIT 1) l
+	return `SELECT l.tenant FROM (SELECT j.tenant FROM pawl.jobs j WHERE j.id = ANY (` + jobs + `::uuid[])
+		AND j.ties & 8 <> 0 LIMIT 1) l
 		WHERE pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||l.tenant, 0))`
 }
 
 func gateOf(lock string) string {
 	return `
 SELECT set_config('job.payer', $1::text, true) WHERE CASE
-	WHEN EXISTS (SELECT FROM unnest($2::text[]) k(key) WHERE NOT EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = k.key OFFSET 0))
+	WHEN EXISTS (SELECT FROM unnest($2::text[]) k(key)
+		WHERE NOT EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = k.key OFFSET 0))
 	THEN ` + lock + ` ELSE false END`
 }
 
-// passing is the query that hands on what the tasks have given back that finished before it. With a claim, which has come before it, too,
-// those who get a turn are claimed at once as far as there are slots left.
+// passing is the query that hands on what the tasks have given back that finished before it. With a
+// claim, which has come before it, too, those who get a turn are claimed at once as far as there
+// are slots left.
 func passing(eff *store.Effects, claim *claiming) *query {
 	var mark string
 	each := func(r *reader) {
@@ -183,30 +205,42 @@ func passing(eff *store.Effects, claim *claiming) *query {
 // mostPassedOn bounds the jobs of a key to which passOn hands turns.
 const mostPassedOn = "200"
 
-// freeOf is how many more jobs may have turns of a key of the payer's: see [store.GateKey.Free]. None may, where the line is about to be closed.
+// freeOf is how many more jobs may have turns of a key of the payer's: see [store.GateKey.Free].
+// None may, where the line is about to be closed.
 func freeOf(key string) string {
 	of := `regexp_replace(` + key + `, '^ahead/', '')`
 	return `CASE WHEN ` + isClosing(payer, of) + ` THEN 0 ELSE coalesce((
-		SELECT CASE WHEN NOT starts_with(` + key + `, 'ahead/') THEN m.most WHEN m.ahead > 0 THEN m.ahead ELSE 2 * m.most END
-		FROM pawl.limits m WHERE m.tenant = ` + payer + ` AND m.key IN (` + of + `, regexp_replace(` + of + `, '[^/]*$', '*')) ORDER BY m.key <> ` + of + ` LIMIT 1),
-		CASE WHEN starts_with(` + key + `, 'order/') THEN 1 WHEN starts_with(` + of + `, 'unique/') THEN CASE WHEN starts_with(` + key + `, 'ahead/') THEN 2 ELSE 1 END ELSE 1000000000 END) END
+		SELECT CASE WHEN NOT starts_with(` + key + `, 'ahead/') THEN m.most WHEN m.ahead > 0 THEN m.ahead
+			ELSE 2 * m.most END
+		FROM pawl.limits m WHERE m.tenant = ` + payer + `
+			AND m.key IN (` + of + `, regexp_replace(` + of + `, '[^/]*$', '*')) ORDER BY m.key <> ` + of + ` LIMIT 1),
+		CASE WHEN starts_with(` + key + `, 'order/') THEN 1 WHEN starts_with(` + of + `, 'unique/') THEN CASE
+			WHEN starts_with(` + key + `, 'ahead/') THEN 2 ELSE 1 END ELSE 1000000000 END) END
 		- (SELECT count(*)::int FROM pawl.turns t WHERE t.tenant = ` + payer + ` AND t.key = ` + key + `)`
 }
 
-// passOn hands the turns that finishTasks took back to those who wait for them, in the same transaction: what [store.Gate.Hand] says
-// of tasks of one owner who are under one limit each, and so need to be compared with nobody. The keys for which others wait it
-// leaves owed, and those where it meets a job that somebody else has locked: it waits for none, for it has locked jobs itself.
+// passOn hands the turns that finishTasks took back to those who wait for them, in the same
+// transaction: what [store.Gate.Hand] says of tasks of one owner who are under one limit each, and
+// so need to be compared with nobody. The keys for which others wait it leaves owed, and those
+// where it meets a job that somebody else has locked: it waits for none, for it has locked jobs
+// itself.
 //
-// passOnClaimed comes after a claim, whose first parameters it has: it gives those who get a turn, and are what the claim asks for, to the
-// session of the claim as long as there are slots. That is one write of a row instead of two.
+// passOnClaimed comes after a claim, whose first parameters it has: it gives those who get a turn,
+// and are what the claim asks for, to the session of the claim as long as there are slots. That is
+// one write of a row instead of two.
 var (
 	passOn = passingOn(`NULL`, ``, `false`, ``, `
-SELECT (SELECT count(*) FROM owed) > 0, NULL, m.queue, m.kind FROM (SELECT) one LEFT JOIN moved m ON true GROUP BY m.queue, m.kind`)
+SELECT (SELECT count(*) FROM owed) > 0, NULL, m.queue, m.kind FROM (SELECT) one LEFT JOIN moved m ON true
+	GROUP BY m.queue, m.kind`)
 
-	passOnClaimed = passingOn(`$8`, `, j.priority, j.created, j.lane, j.queue = ANY ($3::text[]) AND j.kind = ANY ($4::text[]) AND (j.machine = '' OR j.machine = $5::text)
-		AND ($6::text[] IS NULL OR j.tenant = ANY ($6::text[])) AND ($7::uuid[] IS NULL OR j.id = ANY ($7::uuid[])) AS fits`,
-		`l.fits AND row_number() OVER (PARTITION BY l.lane, l.fits ORDER BY l.priority, l.created, l.id) <= `+slotsLeft("l.lane"), `), took AS (
-	UPDATE pawl.jobs j SET state = 'RUNNING', custody = 'worker', epoch = j.epoch + 2, n = j.n + 2, ord = greatest(j.ord, x.ord), session = $2, claim = $1,
+	passOnClaimed = passingOn(`$8`, `, j.priority, j.created, j.lane, j.queue = ANY ($3::text[])
+		AND j.kind = ANY ($4::text[]) AND (j.machine = '' OR j.machine = $5::text)
+		AND ($6::text[] IS NULL OR j.tenant = ANY ($6::text[]))
+			AND ($7::uuid[] IS NULL OR j.id = ANY ($7::uuid[])) AS fits`,
+		`l.fits AND row_number() OVER (PARTITION BY l.lane, l.fits
+			ORDER BY l.priority, l.created, l.id) <= `+slotsLeft("l.lane"), `), took AS (
+	UPDATE pawl.jobs j SET state = 'RUNNING', custody = 'worker', epoch = j.epoch + 2, n = j.n + 2,
+		ord = greatest(j.ord, x.ord), session = $2, claim = $1,
 		since = x.now, due = NULL, ties = j.ties | 32, line = NULL, resume = '', code = '', message = ''
 	FROM x WHERE j.id = ANY (ARRAY(SELECT g.id FROM granted g WHERE g.chosen))
 	RETURNING `+livingRow+`, j.tenant
@@ -216,10 +250,13 @@ SELECT (SELECT count(*) FROM owed) > 0, NULL, m.queue, m.kind FROM (SELECT) one 
 	UNION ALL
 	SELECT t.id, t.n, t.tenant, t.ord, t.epoch - 1, 'RUNNING', 'worker', t.since, 'claim', $2 FROM took t
 ), started AS (
-	DELETE FROM pawl.unique_keys u WHERE u.job = ANY (ARRAY(SELECT t.id FROM took t WHERE t.ties & 2 <> 0)) AND u.mode || '' = 'start'
+	DELETE FROM pawl.unique_keys u WHERE u.job = ANY (ARRAY(SELECT t.id FROM took t WHERE t.ties & 2 <> 0))
+		AND u.mode || '' = 'start'
 `, `
-SELECT (SELECT count(*) FROM owed) > 0, (SELECT b.mark FROM begins b WHERE NOT EXISTS (SELECT FROM ran_out)), r.queue, r.kind, `+columns+`, `+documents+`
-FROM (SELECT m.queue, m.kind, row_number() OVER () = 1 AS first FROM (SELECT) one LEFT JOIN moved m ON true GROUP BY m.queue, m.kind) r
+SELECT (SELECT count(*) FROM owed) > 0, (SELECT b.mark FROM begins b WHERE NOT EXISTS (SELECT FROM ran_out)),
+	r.queue, r.kind, `+columns+`, `+documents+`
+FROM (SELECT m.queue, m.kind, row_number() OVER () = 1 AS first FROM (SELECT) one LEFT JOIN moved m ON true
+	GROUP BY m.queue, m.kind) r
 LEFT JOIN (took j `+itsSpec+`) ON r.first`)
 )
 
@@ -228,30 +265,40 @@ func passingOn(begins, fits, chosen, took, answer string) string {
 WITH x AS MATERIALIZED (
 	SELECT ` + payer + ` AS tenant, pawl.clock() AS now, ` + ord + ` AS ord
 ), begins AS MATERIALIZED (
-	SELECT s.last_value + s.is_called::int || ' ' || extract(epoch FROM pg_postmaster_start_time()) AS mark FROM pawl.turns_owed_seq_seq s WHERE NOT EXISTS (SELECT FROM pawl.turns_owed o WHERE o.tenant = ` + payer + ` OFFSET 0)
+	SELECT s.last_value + s.is_called::int || ' ' || extract(epoch FROM pg_postmaster_start_time()) AS mark
+		FROM pawl.turns_owed_seq_seq s WHERE NOT EXISTS (SELECT FROM pawl.turns_owed o
+		WHERE o.tenant = ` + payer + ` OFFSET 0)
 ), returned AS MATERIALIZED (
 	SELECT r.key, least(r.n::int, ` + mostPassedOn + `) AS n, b.id IS NOT NULL AS known,
-		coalesce(b.owner, '') AS owner, coalesce(b.priority, '-32768'::smallint) AS priority, coalesce(b.created, '-infinity') AS created, coalesce(b.id, '` + job.ID{}.String() + `') AS id
+		coalesce(b.owner, '') AS owner, coalesce(b.priority, '-32768'::smallint) AS priority,
+			coalesce(b.created, '-infinity') AS created, coalesce(b.id, '` + job.ID{}.String() + `') AS id
 	FROM json_each_text(current_setting('job.returned', true)::json) r(key, n) LEFT JOIN (
-		SELECT b.* FROM begins m, json_to_recordset(` + begins + `::json) b(tenant text, key text, mark text, owner text, priority smallint, created timestamptz, id uuid)
+		SELECT b.* FROM begins m, json_to_recordset(` + begins + `::json) b(tenant text, key text, mark text,
+			owner text, priority smallint, created timestamptz, id uuid)
 		WHERE b.tenant = ` + payer + ` AND b.mark = m.mark
 	) b ON b.key = r.key
 ), heads AS MATERIALIZED (
 	SELECT r.key, h.id, h.owner, r.n, r.known FROM returned r CROSS JOIN LATERAL (
 		SELECT j.id, j.owner FROM pawl.jobs j
-		WHERE j.tenant = ` + payer + ` AND j.line = r.key AND (j.owner, j.priority, j.created, j.id) > (r.owner, r.priority, r.created, r.id)
+		WHERE j.tenant = ` + payer + ` AND j.line = r.key
+			AND (j.owner, j.priority, j.created, j.id) > (r.owner, r.priority, r.created, r.id)
 		ORDER BY j.owner, j.priority, j.created, j.id LIMIT r.n
 	) h
 ), locked AS MATERIALIZED (
 	SELECT j.id, j.line AS key, j.owner` + fits + ` FROM pawl.jobs j
-	WHERE j.id = ANY (ARRAY(SELECT h.id FROM heads h)) AND coalesce(j.line, '') <> '' AND j.state = 'WAITING' AND j.kind <> 'app' AND j.ties & ~7 = 8 AND cardinality(j.limits) = 1
+	WHERE j.id = ANY (ARRAY(SELECT h.id FROM heads h)) AND coalesce(j.line, '') <> '' AND j.state = 'WAITING'
+		AND j.kind <> 'app' AND j.ties & ~7 = 8 AND cardinality(j.limits) = 1
 	ORDER BY j.id FOR UPDATE SKIP LOCKED
 ), lines AS MATERIALIZED (
 	SELECT l.key, l.found, l.all_of_them, ` + freeOf("l.key") + ` - l.found AS free,
-		l.locked AND NOT EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = ` + payer + ` AND j.line = l.key AND j.owner > l.owner OFFSET 0)
-			AND NOT EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = ` + payer + ` AND j.line = l.key AND ` + keeping + ` OFFSET 0) AS easy
+		l.locked AND NOT EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = ` + payer + ` AND j.line = l.key
+			AND j.owner > l.owner OFFSET 0)
+			AND NOT EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = ` + payer + ` AND j.line = l.key
+				AND ` + keeping + ` OFFSET 0) AS easy
 	FROM (
-		SELECT h.key, count(*)::int AS found, count(*) < h.n AND NOT h.known AS all_of_them, min(h.owner) AS owner, bool_and((h.id, h.key) IN (SELECT l.id, l.key FROM locked l)) AS locked
+		SELECT h.key, count(*)::int AS found, count(*) < h.n
+			AND NOT h.known AS all_of_them, min(h.owner) AS owner,
+			bool_and((h.id, h.key) IN (SELECT l.id, l.key FROM locked l)) AS locked
 		FROM heads h GROUP BY h.key, h.n, h.known OFFSET 0
 	) l
 ), ran_out AS MATERIALIZED (
@@ -260,9 +307,11 @@ WITH x AS MATERIALIZED (
 ), passed AS MATERIALIZED (
 	SELECT l.key FROM lines l WHERE l.easy AND l.free >= 0
 ), granted AS MATERIALIZED (
-	SELECT l.id, l.key, l.owner, ` + chosen + ` AS chosen FROM locked l WHERE coalesce(l.key IN (SELECT p.key FROM passed p), false) -- looked up, and not joined
+	SELECT l.id, l.key, l.owner, ` + chosen + ` AS chosen FROM locked l
+		WHERE coalesce(l.key IN (SELECT p.key FROM passed p), false) -- looked up, and not joined
 ), moved AS (
-	UPDATE pawl.jobs j SET state = 'PENDING', custody = 'ready', epoch = j.epoch + 1, n = j.n + 1, ord = greatest(j.ord, x.ord), since = x.now,
+	UPDATE pawl.jobs j SET state = 'PENDING', custody = 'ready', epoch = j.epoch + 1, n = j.n + 1,
+		ord = greatest(j.ord, x.ord), since = x.now,
 		ties = j.ties | 32, line = NULL, code = '', message = ''
 	FROM x WHERE j.id = ANY (ARRAY(SELECT g.id FROM granted g WHERE NOT g.chosen))
 	RETURNING j.id, j.tenant, j.queue, j.kind, j.epoch, j.n, j.ord, j.since
@@ -273,13 +322,16 @@ WITH x AS MATERIALIZED (
 	INSERT INTO pawl.turns (job, key, tenant, owner) SELECT g.id, g.key, x.tenant, g.owner FROM x, granted g
 ), unserved AS (
 	DELETE FROM pawl.served v WHERE v.tenant = (SELECT x.tenant FROM x)
-		AND v.key = ANY (ARRAY(SELECT r.key FROM returned r WHERE NOT r.known AND r.key NOT IN (SELECT l.key FROM lines l) UNION ALL SELECT p.key FROM passed p))
+		AND v.key = ANY (ARRAY(SELECT r.key FROM returned r WHERE NOT r.known
+			AND r.key NOT IN (SELECT l.key FROM lines l) UNION ALL SELECT p.key FROM passed p))
 ), paid AS (
-	DELETE FROM pawl.turns_owed o WHERE o.tenant = (SELECT x.tenant FROM x WHERE EXISTS (SELECT FROM passed)) AND o.key = ANY (ARRAY(SELECT p.key FROM passed p))
+	DELETE FROM pawl.turns_owed o WHERE o.tenant = (SELECT x.tenant FROM x WHERE EXISTS (SELECT FROM passed))
+		AND o.key = ANY (ARRAY(SELECT p.key FROM passed p))
 	RETURNING nextval('pawl.turns_owed_seq_seq')
 ), owed AS (
 	INSERT INTO pawl.turns_owed (tenant, key, at) SELECT x.tenant, l.key, x.now FROM x, (
-		SELECT l.key FROM lines l WHERE CASE WHEN l.easy AND l.free >= 0 THEN l.free > 0 AND NOT l.all_of_them ELSE l.free + l.found > 0 END
+		SELECT l.key FROM lines l WHERE CASE WHEN l.easy AND l.free >= 0 THEN l.free > 0 AND NOT l.all_of_them
+			ELSE l.free + l.found > 0 END
 		UNION SELECT r.key FROM ran_out r
 	) l
 	RETURNING key

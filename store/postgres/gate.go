@@ -21,14 +21,16 @@ type turn struct {
 	key, tenant, owner string
 }
 
-// turns returns the queries that write what changes mean for turns and lines: none, where no job is under limits.
+// turns returns the queries that write what changes mean for turns and lines: none, where no job is
+// under limits.
 func (c *changes) turns() (qs []*query) {
 	jobs := func(ts []turn) [][16]byte { return values(ts, func(t *turn) [16]byte { return t.job }) }
 	keys := func(ts []turn) []string { return values(ts, func(t *turn) string { return t.key }) }
 	if len(c.inLine) > 0 {
 		qs = append(qs, do(makeMark), do(enterLines, values(c.inLine, func(j *job.Job) [16]byte { return j.ID }),
 			values(c.inLine, func(j *job.Job) string { return j.Line }),
-			values(c.inLine, func(j *job.Job) int { return j.Passed }), values(c.inLine, func(j *job.Job) int { return int(j.Ties) }),
+			values(c.inLine, func(j *job.Job) int { return j.Passed }), values(c.inLine,
+				func(j *job.Job) int { return int(j.Ties) }),
 			values(c.inLine, func(j *job.Job) time.Time { return j.Since })))
 	}
 	if len(c.returned) > 0 {
@@ -36,11 +38,13 @@ func (c *changes) turns() (qs []*query) {
 	}
 	if len(c.taken) > 0 {
 		qs = append(qs, do(takeTurns, jobs(c.taken), keys(c.taken),
-			values(c.taken, func(t *turn) string { return t.tenant }), values(c.taken, func(t *turn) string { return t.owner })))
+			values(c.taken, func(t *turn) string { return t.tenant }), values(c.taken,
+				func(t *turn) string { return t.owner })))
 	}
 	owe := func(spots []spot, after time.Duration) {
 		if len(spots) > 0 {
-			qs = append(qs, do(oweTurns, values(spots, func(s *spot) string { return s.tenant }), values(spots, func(s *spot) string { return s.key }), after))
+			qs = append(qs, do(oweTurns, values(spots, func(s *spot) string { return s.tenant }),
+				values(spots, func(s *spot) string { return s.key }), after))
 		}
 	}
 	owe(c.handOn, 0)
@@ -49,17 +53,23 @@ func (c *changes) turns() (qs []*query) {
 }
 
 const (
-	enterLines = `UPDATE pawl.jobs j SET line = ($2::text[])[array_position($1::uuid[], j.id)], passed = ($3::int[])[array_position($1::uuid[], j.id)],
-	ties = ($4::int[])[array_position($1::uuid[], j.id)], since = ($5::timestamptz[])[array_position($1::uuid[], j.id)] WHERE j.id = ANY ($1::uuid[])`
+	enterLines = `UPDATE pawl.jobs j SET line = ($2::text[])[array_position($1::uuid[], j.id)],
+		passed = ($3::int[])[array_position($1::uuid[], j.id)],
+	ties = ($4::int[])[array_position($1::uuid[], j.id)],
+		since = ($5::timestamptz[])[array_position($1::uuid[], j.id)] WHERE j.id = ANY ($1::uuid[])`
 
-	giveBack = `DELETE FROM pawl.turns t WHERE t.job = ANY ($1::uuid[]) AND (t.job, t.key || '') IN (SELECT r.job, r.key FROM unnest($1::uuid[], $2::text[]) r(job, key))`
+	giveBack = `DELETE FROM pawl.turns t WHERE t.job = ANY ($1::uuid[])
+		AND (t.job, t.key || '') IN (SELECT r.job, r.key FROM unnest($1::uuid[], $2::text[]) r(job, key))`
 
-	takeTurns = `INSERT INTO pawl.turns (job, key, tenant, owner) SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[])`
+	takeTurns = `INSERT INTO pawl.turns (job, key, tenant, owner) SELECT *
+		FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[])`
 
-	oweTurns = `INSERT INTO pawl.turns_owed (tenant, key, at) SELECT DISTINCT o.tenant, o.key, pawl.clock() + $3::interval FROM unnest($1::text[], $2::text[]) o(tenant, key)`
+	oweTurns = `INSERT INTO pawl.turns_owed (tenant, key, at)
+		SELECT DISTINCT o.tenant, o.key, pawl.clock() + $3::interval FROM unnest($1::text[], $2::text[]) o(tenant, key)`
 
-	// lockGate has one at a time hand on turns of a tenant, or change what decides on them. What it looks at then it reads in later
-	// statements: one that began before does not see what the one before it did. It comes before the locks of jobs.
+	// lockGate has one at a time hand on turns of a tenant, or change what decides on them. What it
+	// looks at then it reads in later statements: one that began before does not see what the one
+	// before it did. It comes before the locks of jobs.
 	lockGate = `SELECT pg_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0))`
 
 	// limitColumns are those of a limit as it is now: one that takes in jobs lets nobody go.
@@ -89,11 +99,13 @@ func (s *Store) SetLimit(ctx context.Context, tenant string, l job.Limit) (store
 	walks, spans := false, store.Spans(l.Key)
 	eff, err := s.changeLimit(ctx, tenant, l.Key, func(*bool) *query {
 		if job.Rated(l.Key) {
-			return do(setRate, tenant, l.Key, l.Most, time.Duration(l.Per).Microseconds(), l.Every().Microseconds(), [16]byte(job.NewID()))
+			return do(setRate, tenant, l.Key, l.Most, time.Duration(l.Per).Microseconds(), l.Every().Microseconds(),
+				[16]byte(job.NewID()))
 		}
 		return read(setLimit, func(r *reader) error { walks = r.bool(); return nil },
 			tenant, l.Key, l.Most, l.Ahead, weights, job.BuiltIn(l.Key), job.Family(l.Key),
-			values(spans, func(s *store.Span) string { return s.From }), values(spans, func(s *store.Span) string { return s.To }))
+			values(spans, func(s *store.Span) string { return s.From }), values(spans,
+				func(s *store.Span) string { return s.To }))
 	})
 	eff.Owed = eff.Owed || walks && err == nil
 	return eff, err
@@ -103,12 +115,15 @@ func (s *Store) SetLimit(ctx context.Context, tenant string, l job.Limit) (store
 func (s *Store) RemoveLimit(ctx context.Context, tenant, key string) (store.Effects, error) {
 	return s.changeLimit(ctx, tenant, key, func(missing *bool) *query {
 		*missing = true
-		return read(removeLimit, func(*reader) error { *missing = false; return nil }, tenant, key, job.Family(key), [16]byte(job.NewID()))
+		return read(removeLimit, func(*reader) error { *missing = false; return nil }, tenant, key, job.Family(key),
+			[16]byte(job.NewID()))
 	})
 }
 
-// changeLimit changes a limit, and owes those who wait in its lines what it gives them now. Who enters one meanwhile owes that itself.
-func (s *Store) changeLimit(ctx context.Context, tenant, key string, change func(missing *bool) *query) (eff store.Effects, err error) {
+// changeLimit changes a limit, and owes those who wait in its lines what it gives them now. Who
+// enters one meanwhile owes that itself.
+func (s *Store) changeLimit(ctx context.Context, tenant, key string,
+	change func(missing *bool) *query) (eff store.Effects, err error) {
 	err = s.call(ctx, tenant, func(t *tx) error {
 		eff = store.Effects{}
 		missing := false
@@ -119,7 +134,8 @@ func (s *Store) changeLimit(ctx context.Context, tenant, key string, change func
 			}
 			return t.rerate(tenant, &eff)
 		}
-		err := t.send(do(lockGate, tenant), change(&missing), do(shutLimits, tenant), c.linesUnder(tenant, func(of string) bool { return of == key || job.Family(of) == key }))
+		err := t.send(do(lockGate, tenant), change(&missing), do(shutLimits, tenant),
+			c.linesUnder(tenant, func(of string) bool { return of == key || job.Family(of) == key }))
 		if err == nil && missing {
 			err = store.NoLimit(key)
 		}
@@ -151,7 +167,8 @@ const linesOf = `
 WITH RECURSIVE lines AS (
 	(SELECT j.line FROM pawl.jobs j WHERE j.tenant = $1 AND j.line IS NOT NULL ORDER BY j.line LIMIT 1)
 	UNION ALL
-	SELECT (SELECT j.line FROM pawl.jobs j WHERE j.tenant = $1 AND j.line > l.line ORDER BY j.line LIMIT 1) FROM lines l WHERE l.line IS NOT NULL
+	SELECT (SELECT j.line FROM pawl.jobs j WHERE j.tenant = $1 AND j.line > l.line ORDER BY j.line LIMIT 1)
+		FROM lines l WHERE l.line IS NOT NULL
 )
 SELECT l.line FROM lines l WHERE l.line IS NOT NULL`
 
@@ -165,7 +182,8 @@ func (s *Store) Limits(ctx context.Context, tenant string) (all []job.Limit, err
 }
 
 func readLimits(tenant string, each func(l job.Limit)) *query {
-	return read(`SELECT l.key, coalesce(l.set_most, l.then_most, l.most), coalesce(l.set_ahead, l.then_ahead, l.ahead), l.weights, l.per FROM pawl.limits l
+	return read(`SELECT l.key, coalesce(l.set_most, l.then_most, l.most),
+		coalesce(l.set_ahead, l.then_ahead, l.ahead), l.weights, l.per FROM pawl.limits l
 		WHERE l.tenant = $1 AND `+isSet+` ORDER BY l.key`, func(r *reader) error {
 		each(r.limit())
 		return nil
@@ -180,19 +198,20 @@ func (s *Store) Turns(ctx context.Context, q store.TurnQuery) (all []store.Turns
 	err = s.look(ctx, q.Tenant, func(t *tx) error {
 		all = nil
 		set, shut := map[string]job.Limit{}, map[string]int{}
-		err := t.commit(readLimits(q.Tenant, func(l job.Limit) { set[l.Key] = l }), read(linesShut, func(r *reader) error {
-			key := r.text()
-			shut[key] = r.int()
-			return nil
-		}, q.Tenant), read(turnsUsed, func(r *reader) error {
-			key := r.text()
-			if len(all) == 0 || all[len(all)-1].Key != key {
-				all = append(all, store.Turns{Key: key})
-			}
-			last := &all[len(all)-1]
-			last.Owners = append(last.Owners, store.Share{Owner: r.text(), Held: r.int(), Waiting: r.int()})
-			return nil
-		}, q.Tenant, q.After, store.Within(q.Limit, 100, 1000), nonzero(q.Key)))
+		err := t.commit(readLimits(q.Tenant, func(l job.Limit) { set[l.Key] = l }),
+			read(linesShut, func(r *reader) error {
+				key := r.text()
+				shut[key] = r.int()
+				return nil
+			}, q.Tenant), read(turnsUsed, func(r *reader) error {
+				key := r.text()
+				if len(all) == 0 || all[len(all)-1].Key != key {
+					all = append(all, store.Turns{Key: key})
+				}
+				last := &all[len(all)-1]
+				last.Owners = append(last.Owners, store.Share{Owner: r.text(), Held: r.int(), Waiting: r.int()})
+				return nil
+			}, q.Tenant, q.After, store.Within(q.Limit, 100, 1000), nonzero(q.Key)))
 		for i := range all {
 			key := all[i].Key
 			all[i].Limit = decides(set, key)
@@ -220,33 +239,44 @@ func (s *Store) Behind(ctx context.Context, j *job.Job, limit int) (n int, err e
 		return 0, nil
 	}
 	err = s.look(ctx, j.Tenant, func(t *tx) error {
-		return t.commit(read(statement, func(r *reader) error { n = r.int(); return nil }, j.Tenant, where, [16]byte(j.ID), limit))
+		return t.commit(read(statement, func(r *reader) error { n = r.int(); return nil }, j.Tenant, where,
+			[16]byte(j.ID), limit))
 	})
 	return n, err
 }
 
-// behind counts the jobs of the owner of $3 that stand before it in a line $2, up to $4; behindInOrder counts those of all. behindReady counts
-// those that are claimed before it in a queue $2, and behindInGroup those that were blocked before it in a group $2.
+// behind counts the jobs of the owner of $3 that stand before it in a line $2, up to $4;
+// behindInOrder counts those of all. behindReady counts those that are claimed before it in a queue
+// $2, and behindInGroup those that were blocked before it in a group $2.
 const (
-	behind = `SELECT count(*) FROM (SELECT FROM (SELECT * FROM pawl.jobs o WHERE o.id = $3 OFFSET 0) o CROSS JOIN LATERAL (
-	SELECT FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = $2 AND j.owner = o.owner AND (j.priority, j.created, j.id) < (o.priority, o.created, o.id) LIMIT $4) j) before`
-
-	behindInOrder = `SELECT count(*) FROM (SELECT FROM (SELECT * FROM pawl.jobs o WHERE o.id = $3 OFFSET 0) o CROSS JOIN LATERAL (
-	SELECT FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = $2 AND starts_with(j.line, 'order/') AND (j.rank, j.priority, j.created, j.id) < (o.rank, o.priority, o.created, o.id) LIMIT $4) j) before`
-
-	behindReady = `SELECT count(*) FROM (SELECT FROM (SELECT * FROM pawl.jobs o WHERE o.id = $3 OFFSET 0) o CROSS JOIN LATERAL (
-	SELECT FROM pawl.jobs j WHERE j.custody = 'ready' AND j.queue = $2 AND j.kind = o.kind AND j.machine = o.machine AND j.lane = o.lane AND j.tenant = $1
+	behind = `SELECT count(*) FROM (SELECT FROM (SELECT * FROM pawl.jobs o WHERE o.id = $3 OFFSET 0) o
+		CROSS JOIN LATERAL (
+	SELECT FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = $2 AND j.owner = o.owner
 		AND (j.priority, j.created, j.id) < (o.priority, o.created, o.id) LIMIT $4) j) before`
 
-	behindInGroup = `SELECT count(*) FROM (SELECT FROM (SELECT * FROM pawl.jobs o WHERE o.id = $3 OFFSET 0) o CROSS JOIN LATERAL (
-	SELECT FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = $1 AND j.grp = $2 AND (j.since, j.created, j.id) < (o.since, o.created, o.id) LIMIT $4) j) before`
+	behindInOrder = `SELECT count(*) FROM (SELECT FROM (SELECT * FROM pawl.jobs o WHERE o.id = $3 OFFSET 0) o
+		CROSS JOIN LATERAL (
+	SELECT FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = $2 AND starts_with(j.line, 'order/')
+		AND (j.rank, j.priority, j.created, j.id) < (o.rank, o.priority, o.created, o.id) LIMIT $4) j) before`
+
+	behindReady = `SELECT count(*) FROM (SELECT FROM (SELECT * FROM pawl.jobs o WHERE o.id = $3 OFFSET 0) o
+		CROSS JOIN LATERAL (
+	SELECT FROM pawl.jobs j WHERE j.custody = 'ready' AND j.queue = $2 AND j.kind = o.kind
+		AND j.machine = o.machine AND j.lane = o.lane AND j.tenant = $1
+		AND (j.priority, j.created, j.id) < (o.priority, o.created, o.id) LIMIT $4) j) before`
+
+	behindInGroup = `SELECT count(*) FROM (SELECT FROM (SELECT * FROM pawl.jobs o WHERE o.id = $3 OFFSET 0) o
+		CROSS JOIN LATERAL (
+	SELECT FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = $1 AND j.grp = $2
+		AND (j.since, j.created, j.id) < (o.since, o.created, o.id) LIMIT $4) j) before`
 )
 
 // Holders implements [store.Limits].
 func (s *Store) Holders(ctx context.Context, tenant, key string, limit int) (ids []job.ID, err error) {
 	err = s.look(ctx, tenant, func(t *tx) error {
 		ids = nil
-		return t.commit(read(`SELECT t.job FROM pawl.turns t WHERE t.tenant = $1 AND t.key = $2 ORDER BY t.owner, t.job LIMIT $3`, func(r *reader) error {
+		return t.commit(read(`SELECT t.job FROM pawl.turns t WHERE t.tenant = $1 AND t.key = $2
+			ORDER BY t.owner, t.job LIMIT $3`, func(r *reader) error {
 			ids = append(ids, r.id())
 			return nil
 		}, tenant, key, limit))
@@ -266,7 +296,8 @@ func decides(set map[string]job.Limit, key string) *job.Limit {
 	return job.Implied(key)
 }
 
-// turnsUsed goes from key to key that is in use or waited for, and counts the turns and the jobs in line by owner.
+// turnsUsed goes from key to key that is in use or waited for, and counts the turns and the jobs in
+// line by owner.
 //
 //	1 tenant  2 the key before the first  3 how many keys  4 the only key; NULL: all
 const turnsUsed = `
@@ -280,14 +311,16 @@ WITH RECURSIVE keys AS (
 )
 SELECT k.key, u.owner, u.held, u.waiting FROM keys k CROSS JOIN LATERAL (
 	SELECT x.owner, sum(x.held)::bigint AS held, sum(x.waiting)::bigint AS waiting FROM (
-		SELECT t.owner, count(*) AS held, 0 AS waiting FROM pawl.turns t WHERE t.tenant = $1 AND t.key = k.key GROUP BY t.owner
+		SELECT t.owner, count(*) AS held, 0 AS waiting FROM pawl.turns t WHERE t.tenant = $1 AND t.key = k.key
+			GROUP BY t.owner
 		UNION ALL
 		SELECT j.owner, 0, count(*) FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = k.key GROUP BY j.owner
 	) x GROUP BY x.owner
 ) u WHERE k.i > 0 ORDER BY k.key, u.owner`
 
-// limitKeys are the keys of a tenant's limits as this process knows them. They may have changed since: the statement that inserts
-// jobs by what they say checks it, in its own snapshot, and refuses where it is not so any more.
+// limitKeys are the keys of a tenant's limits as this process knows them. They may have changed
+// since: the statement that inserts jobs by what they say checks it, in its own snapshot, and
+// refuses where it is not so any more.
 type limitKeys map[string]bool
 
 func (ks limitKeys) decide(key string) bool {
@@ -295,8 +328,8 @@ func (ks limitKeys) decide(key string) bool {
 	return ks[of] || ks[job.Family(of)]
 }
 
-// under returns the jobs with the keys under which each stands. They are not those that were given: a call that is made again
-// begins with these.
+// under returns the jobs with the keys under which each stands. They are not those that were given:
+// a call that is made again begins with these.
 func (ks limitKeys) under(jobs []store.New) []store.New {
 	under := func(n *store.New) bool { return len(n.Job.Limits) > 0 || len(ks) > 0 && len(n.Optional) > 0 }
 	if !anyOf(jobs, under) {
@@ -352,7 +385,8 @@ func (s *Store) learnLimits(ctx context.Context, tenant string) error {
 	var known limitKeys
 	err := s.call(ctx, tenant, func(t *tx) error {
 		known = limitKeys{}
-		return t.commit(read(`SELECT l.key FROM pawl.limits l WHERE l.tenant = $1`, func(r *reader) error { known[r.text()] = true; return nil }, tenant))
+		return t.commit(read(`SELECT l.key FROM pawl.limits l WHERE l.tenant = $1`,
+			func(r *reader) error { known[r.text()] = true; return nil }, tenant))
 	})
 	if err == nil {
 		s.limited.Store(tenant, known)

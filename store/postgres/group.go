@@ -12,8 +12,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// The rows of groups are locked last of all, in the order of their keys. Who locks one before jobs waits for none of these: it passes over those
-// that somebody else has locked.
+// The rows of groups are locked last of all, in the order of their keys. Who locks one before jobs
+// waits for none of these: it passes over those that somebody else has locked.
 
 // A joining is a job that a change has blocked, and by what.
 type joining struct {
@@ -21,7 +21,8 @@ type joining struct {
 	block *job.Block
 }
 
-// join sends the last queries of a transaction, and has those of the jobs that changes have blocked join their groups.
+// join sends the last queries of a transaction, and has those of the jobs that changes have blocked
+// join their groups.
 func (t *tx) join(c *changes, eff *store.Effects, qs ...*query) error {
 	if len(c.joins) == 0 {
 		return t.commit(qs...)
@@ -105,12 +106,14 @@ func (p *grouping) queries() (qs []*query) {
 		qs = append(qs, do(writeGroups, rowsOf(p.groups)...))
 	}
 	if len(p.lines) > 0 {
-		qs = append(qs, do(oweLines, values(p.lines, func(s *spot) string { return s.tenant }), values(p.lines, func(s *spot) string { return s.key })))
+		qs = append(qs, do(oweLines, values(p.lines, func(s *spot) string { return s.tenant }),
+			values(p.lines, func(s *spot) string { return s.key })))
 	}
 	return qs
 }
 
-// rowsOf are the parameters of statements that write groups, which they put in the order of their keys.
+// rowsOf are the parameters of statements that write groups, which they put in the order of their
+// keys.
 func rowsOf(groups []store.Group) []any {
 	slices.SortFunc(groups, func(a, b store.Group) int {
 		return cmp.Or(strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Key, b.Key))
@@ -122,8 +125,10 @@ func rowsOf(groups []store.Group) []any {
 	return []any{
 		texts(func(g *store.Group) string { return g.Tenant }), texts(func(g *store.Group) string { return g.Key }),
 		texts((*store.Group).Duty), texts(func(g *store.Group) string { return g.Block.Probe() }),
-		texts(func(g *store.Group) string { return g.Block.Line }), values(groups, func(g *store.Group) int { return g.Places }),
-		times(func(g *store.Group) time.Time { return g.Next }), times((*store.Group).Wake), texts(func(g *store.Group) string { return encode(g) }),
+		texts(func(g *store.Group) string { return g.Block.Line }), values(groups,
+			func(g *store.Group) int { return g.Places }),
+		times(func(g *store.Group) time.Time { return g.Next }), times((*store.Group).Wake), texts(
+			func(g *store.Group) string { return encode(g) }),
 	}
 }
 
@@ -145,7 +150,10 @@ type held struct {
 
 // hold locks the rows of groups in their order, and reads them, and what the time is by then.
 func (t *tx) hold(at []spot) (groups map[spot]*held, now time.Time, err error) {
-	slices.SortFunc(at, func(a, b spot) int { return cmp.Or(strings.Compare(a.tenant, b.tenant), strings.Compare(a.key, b.key)) })
+	slices.SortFunc(at, func(a, b spot) int {
+		return cmp.Or(strings.Compare(a.tenant, b.tenant),
+			strings.Compare(a.key, b.key))
+	})
 	at = slices.Compact(at)
 	groups = map[spot]*held{}
 	err = t.send(read(holdGroups, func(r *reader) (err error) {
@@ -349,9 +357,11 @@ func (s *Store) trim(ctx context.Context, limit int) (eff store.Effects, err err
 		if err != nil || len(idle) == 0 {
 			return err
 		}
-		// Who joined before this transaction had the lock is seen by now, and who comes later opens the group anew.
+		// Who joined before this transaction had the lock is seen by now, and who comes later opens
+		// the group anew.
 		return t.commit(read(removeGroups, func(*reader) error { eff.Owed = true; return nil },
-			values(idle, func(s *spot) string { return s.tenant }), values(idle, func(s *spot) string { return s.key })))
+			values(idle, func(s *spot) string { return s.tenant }), values(idle,
+				func(s *spot) string { return s.key })))
 	})
 	if err != nil {
 		return store.Effects{}, err
@@ -363,32 +373,40 @@ const (
 	groupColumns = `g.tenant, g.key, g.doc`
 
 	// groupRate is the limit of the releases of a group g: its own, or that of its family.
-	groupRate = `LEFT JOIN LATERAL (SELECT ` + limitColumns + ` FROM pawl.limits l WHERE l.tenant = g.tenant AND l.key = ANY (ARRAY['` + job.RateReleases + `/' || g.key, '` + job.RateReleases + `/*'])
+	groupRate = `LEFT JOIN LATERAL (SELECT ` + limitColumns + ` FROM pawl.limits l WHERE l.tenant = g.tenant
+		AND l.key = ANY (ARRAY['` + job.RateReleases + `/' || g.key, '` + job.RateReleases + `/*'])
 		ORDER BY l.key = '` + job.RateReleases + `/*' LIMIT 1) l ON true`
 
-	// hasJobs says of a group g that some belong to it, and hasLine that somebody waits in its line, or to be made ready for that.
-	hasJobs = `EXISTS (SELECT FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = g.tenant AND j.grp = g.key OFFSET 0)`
-	hasLine = `EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = g.tenant AND j.line = ANY (ARRAY[nullif(g.line, ''), 'ahead/' || nullif(g.line, '')]) OFFSET 0)`
+	// hasJobs says of a group g that some belong to it, and hasLine that somebody waits in its
+	// line, or to be made ready for that.
+	hasJobs = `EXISTS (SELECT FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = g.tenant
+		AND j.grp = g.key OFFSET 0)`
+	hasLine = `EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = g.tenant
+		AND j.line = ANY (ARRAY[nullif(g.line, ''), 'ahead/' || nullif(g.line, '')]) OFFSET 0)`
 
 	// mayFail says of a blocked job j that it has a deadline: see [job.Job.Deadline].
 	mayFail = `j.until IS NOT NULL AND NOT j.live`
 
 	// firstUntil is when the first job of a group g is to fail.
-	firstUntil = `(SELECT j.until FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = g.tenant AND j.grp = g.key AND ` + mayFail + ` ORDER BY j.until LIMIT 1)`
+	firstUntil = `(SELECT j.until FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = g.tenant
+		AND j.grp = g.key AND ` + mayFail + ` ORDER BY j.until LIMIT 1)`
 )
 
-// openGroups makes the groups that are not there, in the order of their keys, and locks those that are. Of each it answers the time, whether it
-// is new, and how it stands. Each row is found by its key. writeGroups writes those that are locked.
+// openGroups makes the groups that are not there, in the order of their keys, and locks those that
+// are. Of each it answers the time, whether it is new, and how it stands. Each row is found by its
+// key. writeGroups writes those that are locked.
 //
 //	1 tenant  2 key  3 duty  4 probe  5 line  6 places  7 next  8 wake  9 document
 var (
 	openGroups  = insertGroups + `writes = g.writes + 1 RETURNING pawl.clock(), g.writes = 0, ` + groupColumns
-	writeGroups = insertGroups + `line = excluded.line, places = excluded.places, next = excluded.next, wake = excluded.wake, doc = excluded.doc`
+	writeGroups = insertGroups + `line = excluded.line, places = excluded.places, next = excluded.next,
+		wake = excluded.wake, doc = excluded.doc`
 )
 
 const insertGroups = `
 INSERT INTO pawl.groups AS g (tenant, key, duty, probe, line, places, next, wake, doc)
-SELECT u.* FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::int[], $7::timestamptz[], $8::timestamptz[], $9::json[])
+SELECT u.* FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::int[], $7::timestamptz[],
+	$8::timestamptz[], $9::json[])
 	u(tenant, key, duty, probe, line, places, next, wake, doc) ORDER BY u.tenant COLLATE "C", u.key COLLATE "C"
 ON CONFLICT (tenant, key) DO UPDATE SET `
 
@@ -398,7 +416,8 @@ const dutyStands = `SELECT FROM pawl.duties d JOIN pawl.sessions s ON s.id = d.s
 
 const (
 	// oweLines owes limits, of tenants $1 and with keys $2, what groups leave of them.
-	oweLines = `INSERT INTO pawl.lines_owed (tenant, key, at) SELECT DISTINCT o.tenant, o.key, pawl.clock() FROM unnest($1::text[], $2::text[]) o(tenant, key)`
+	oweLines = `INSERT INTO pawl.lines_owed (tenant, key, at) SELECT DISTINCT o.tenant, o.key, pawl.clock()
+		FROM unnest($1::text[], $2::text[]) o(tenant, key)`
 
 	// holdGroups locks groups of tenants $1 with keys $2, one after the other.
 	holdGroups = `
@@ -407,16 +426,18 @@ FROM (SELECT * FROM unnest($1::text[], $2::text[]) WITH ORDINALITY u(tenant, key
 CROSS JOIN LATERAL (SELECT * FROM pawl.groups g WHERE g.tenant = u.tenant AND g.key = u.key OFFSET 0 FOR UPDATE) g
 ` + groupRate
 
-	// dueTests answers the time, when the next test of a duty $1 is due, and, row by row, up to $2 groups whose test is due, and those that want to know
-	// the same.
+	// dueTests answers the time, when the next test of a duty $1 is due, and, row by row, up to $2
+	// groups whose test is due, and those that want to know the same.
 	dueTests = `
 WITH x AS MATERIALIZED (
 	SELECT pawl.clock() AS now
 ), due AS MATERIALIZED (
 	SELECT g.tenant, g.key, g.probe, g.next, g.doc, 0 AS other FROM pawl.groups g
-	WHERE g.duty = $1 AND g.next <= (SELECT x.now FROM x) AND (g.places >= 0 OR ` + hasJobs + `) ORDER BY g.next, g.tenant, g.key LIMIT $2
+	WHERE g.duty = $1 AND g.next <= (SELECT x.now FROM x) AND (g.places >= 0 OR ` + hasJobs + `)
+		ORDER BY g.next, g.tenant, g.key LIMIT $2
 ), others AS MATERIALIZED (
-	SELECT g.tenant, g.key, g.next, g.doc, 1 AS other, g.probe = ANY (ARRAY(SELECT d.probe FROM due d)) AS along FROM pawl.groups g
+	SELECT g.tenant, g.key, g.next, g.doc, 1 AS other, g.probe = ANY (ARRAY(SELECT d.probe FROM due d)) AS along
+		FROM pawl.groups g
 	WHERE g.duty = $1 AND g.next > (SELECT x.now FROM x) AND (g.places >= 0 OR ` + hasJobs + `)
 )
 SELECT x.now, (SELECT min(o.next) FROM others o WHERE NOT o.along), ` + groupColumns + ` FROM x LEFT JOIN (
@@ -428,10 +449,12 @@ SELECT x.now, (SELECT min(o.next) FROM others o WHERE NOT o.along), ` + groupCol
 	//	1 tenant  2 the key before the first  3 how many  4 the only key  5 the line that they close; NULL: all
 	listGroups = `
 SELECT ` + groupColumns + `, w.jobs, w.oldest, b.behind FROM pawl.groups g CROSS JOIN LATERAL (
-	SELECT count(*) AS jobs, min(j.since) AS oldest FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = g.tenant AND j.grp = g.key OFFSET 0
+	SELECT count(*) AS jobs, min(j.since) AS oldest FROM pawl.jobs j WHERE j.custody = 'recovery'
+		AND j.tenant = g.tenant AND j.grp = g.key OFFSET 0
 ) w CROSS JOIN LATERAL (
 	SELECT count(*) AS behind FROM pawl.jobs j
-	WHERE g.places >= 0 AND j.tenant = g.tenant AND j.line = ANY (ARRAY[nullif(g.line, ''), 'ahead/' || nullif(g.line, '')]) OFFSET 0
+	WHERE g.places >= 0 AND j.tenant = g.tenant
+		AND j.line = ANY (ARRAY[nullif(g.line, ''), 'ahead/' || nullif(g.line, '')]) OFFSET 0
 ) b
 WHERE g.tenant = $1 AND g.key > $2 AND ($4::text IS NULL OR g.key = $4::text)
 	AND ($5::text IS NULL OR g.places >= 0 AND g.line = $5::text) AND w.jobs + b.behind > 0 ORDER BY g.key LIMIT $3`
@@ -439,13 +462,16 @@ WHERE g.tenant = $1 AND g.key > $2 AND ($4::text IS NULL OR g.key = $4::text)
 	// bare says of a group g that nothing is left of it.
 	bare = `NOT ` + hasJobs + ` AND NOT (g.places >= 0 AND ` + hasLine + `)`
 
-	emptyGroups = `SELECT pawl.clock(), ` + groupColumns + ` FROM pawl.groups g WHERE ` + bare + ` ORDER BY g.tenant, g.key LIMIT $1 FOR UPDATE SKIP LOCKED`
+	emptyGroups = `SELECT pawl.clock(), ` + groupColumns + ` FROM pawl.groups g WHERE ` + bare +
+		` ORDER BY g.tenant, g.key LIMIT $1 FOR UPDATE SKIP LOCKED`
 
 	// removeGroups answers each line that is owed what is left without one of the groups.
 	removeGroups = `
 WITH gone AS (
-	DELETE FROM pawl.groups g WHERE (g.tenant, g.key) IN (SELECT u.tenant, u.key FROM unnest($1::text[], $2::text[]) u(tenant, key)) AND ` + bare + `
+	DELETE FROM pawl.groups g WHERE (g.tenant, g.key) IN (SELECT u.tenant, u.key
+		FROM unnest($1::text[], $2::text[]) u(tenant, key)) AND ` + bare + `
 	RETURNING g.tenant, g.line, g.places
 )
-INSERT INTO pawl.lines_owed (tenant, key, at) SELECT DISTINCT g.tenant, g.line, pawl.clock() FROM gone g WHERE g.places >= 0 RETURNING key`
+INSERT INTO pawl.lines_owed (tenant, key, at) SELECT DISTINCT g.tenant, g.line, pawl.clock() FROM gone g
+	WHERE g.places >= 0 RETURNING key`
 )

@@ -13,17 +13,19 @@ import (
 // mostHanded bounds the keys that one transaction hands on.
 const mostHanded = 200
 
-// mostHeads bounds the jobs that one transaction looks at: it is shared among the owners, of whom each has two at least, however many they are.
+// mostHeads bounds the jobs that one transaction looks at: it is shared among the owners, of whom
+// each has two at least, however many they are.
 const mostHeads = 2000
 
 // mostHandedOver bounds the jobs to which the changes of a call hand turns on.
 const mostHandedOver = 200
 
-// lookAhead is how many more jobs of a line are looked at than there are free places, for their owners together: see [store.Apiece].
+// lookAhead is how many more jobs of a line are looked at than there are free places, for their
+// owners together: see [store.Apiece].
 const lookAhead = 2
 
-// handOn hands turns on that are owed to those who wait for them, of one tenant and up to limit. It is a transaction of its own, for
-// it locks the tenant's gate before jobs.
+// handOn hands turns on that are owed to those who wait for them, of one tenant and up to limit. It
+// is a transaction of its own, for it locks the tenant's gate before jobs.
 func (s *Store) handOn(ctx context.Context, limit int) (paid int, eff store.Effects, err error) {
 	err = s.write(ctx, everyone, func(t *tx) error {
 		paid, eff = 0, store.Effects{}
@@ -73,11 +75,13 @@ type handing struct {
 	closing map[spot]bool // lines through which nobody goes for now
 }
 
-// handOver writes changes, and in the same transaction hands on what they owe to those who wait for turns: the gate is only tried,
-// for it comes after the locks of jobs here. What is left it owes, as without the gate, or where a job that is next is locked by
-// somebody else, or where a line is about to be closed: whether it is, say the groups, which are locked last.
+// handOver writes changes, and in the same transaction hands on what they owe to those who wait for
+// turns: the gate is only tried, for it comes after the locks of jobs here. What is left it owes,
+// as without the gate, or where a job that is next is locked by somebody else, or where a line is
+// about to be closed: whether it is, say the groups, which are locked last.
 func (t *tx) handOver(c *changes, eff *store.Effects) error {
-	h := handing{limit: mostHandedOver, gate: store.Gate{Keys: map[string]*store.GateKey{}}, rows: map[job.ID]*job.Job{}}
+	h := handing{limit: mostHandedOver, gate: store.Gate{Keys: map[string]*store.GateKey{}},
+		rows: map[job.ID]*job.Job{}}
 	h.cause, h.now = job.CauseTurn, c.now
 	h.closing = c.closing()
 	h.tenant, h.keys, c.handOn = c.toHandOn(h.closing)
@@ -86,7 +90,8 @@ func (t *tx) handOver(c *changes, eff *store.Effects) error {
 		return t.join(c, eff, c.queries()...)
 	}
 	crowded, has := false, false
-	try := read(tryGateFor, func(r *reader) error { crowded, has = r.bool(), r.bool(); return nil }, h.tenant, h.keys, c.entering())
+	try := read(tryGateFor, func(r *reader) error { crowded, has = r.bool(), r.bool(); return nil }, h.tenant,
+		h.keys, c.entering())
 	if err := t.send(append(c.queries(), try)...); err != nil {
 		return err
 	}
@@ -122,8 +127,9 @@ func (c *changes) closing() (lines map[spot]bool) {
 	return lines
 }
 
-// toHandOn returns the keys of a tenant that changes have given back, or in whose lines somebody has come to stand, and what else they
-// owe: keys of other tenants, and those of lines that are about to be closed.
+// toHandOn returns the keys of a tenant that changes have given back, or in whose lines somebody
+// has come to stand, and what else they owe: keys of other tenants, and those of lines that are
+// about to be closed.
 func (c *changes) toHandOn(closing map[spot]bool) (tenant string, keys []string, others []spot) {
 	for _, s := range c.handOn {
 		switch {
@@ -136,8 +142,8 @@ func (c *changes) toHandOn(closing map[spot]bool) (tenant string, keys []string,
 	return tenant, keys, others
 }
 
-// entering returns the jobs of changes that give nothing back, and so owe only that some of these have come to stand in lines; nil: they
-// do give turns back.
+// entering returns the jobs of changes that give nothing back, and so owe only that some of these
+// have come to stand in lines; nil: they do give turns back.
 func (c *changes) entering() [][16]byte {
 	if len(c.returned) > 0 {
 		return nil
@@ -146,7 +152,8 @@ func (c *changes) entering() [][16]byte {
 	return append(values(c.after, id), values(c.inLine, id)...)
 }
 
-// hand reads what the gate must know and, with a statement, the heads of lines; it decides, and notes what becomes of them.
+// hand reads what the gate must know and, with a statement, the heads of lines; it decides, and
+// notes what becomes of them.
 func (h *handing) hand(t *tx, heads string) error {
 	slices.Sort(h.keys)
 	if err := t.send(h.know(h.keys)...); err != nil {
@@ -221,7 +228,8 @@ func (h *handing) hand(t *tx, heads string) error {
 	return h.note(free, was, done)
 }
 
-// A lineHead is what is to be read of a line: as many jobs as most may go, of so many owners from one on.
+// A lineHead is what is to be read of a line: as many jobs as most may go, of so many owners from
+// one on.
 type lineHead struct {
 	key    string
 	most   int
@@ -247,8 +255,10 @@ func (h *handing) read(t *tx, heads string, shared []lineHead, orders, closed []
 		w := store.WaiterOf(&j)
 		k.Line = append(k.Line, w)
 		return nil
-	}, h.tenant, values(shared, func(l *lineHead) string { return l.key }), values(shared, func(l *lineHead) int { return l.most }), mostHeads,
-		nonNil(orders), nonNil(closed), values(shared, func(l *lineHead) string { return l.from }), values(shared, func(l *lineHead) int { return l.owners }), store.Spread))
+	}, h.tenant, values(shared, func(l *lineHead) string { return l.key }), values(
+		shared, func(l *lineHead) int { return l.most }), mostHeads,
+		nonNil(orders), nonNil(closed), values(shared, func(l *lineHead) string { return l.from }), values(shared,
+			func(l *lineHead) int { return l.owners }), store.Spread))
 	return found < first, err
 }
 
@@ -291,10 +301,11 @@ func (h *handing) know(keys []string) []*query {
 			}
 			return nil
 		}, h.tenant, keys, of, families),
-		read(`SELECT v.key, v.served FROM pawl.served v WHERE v.tenant = $1 AND v.key = ANY ($2::text[])`, func(r *reader) error {
-			k := h.gate.Keys[r.text()]
-			return json.Unmarshal(r.next(), &k.Served)
-		}, h.tenant, keys),
+		read(`SELECT v.key, v.served FROM pawl.served v WHERE v.tenant = $1 AND v.key = ANY ($2::text[])`,
+			func(r *reader) error {
+				k := h.gate.Keys[r.text()]
+				return json.Unmarshal(r.next(), &k.Served)
+			}, h.tenant, keys),
 	}
 }
 
@@ -312,7 +323,8 @@ func (h *handing) others() (keys []string) {
 	return keys
 }
 
-// note notes what becomes of those who waited in the lines of keys, and of what was served there before.
+// note notes what becomes of those who waited in the lines of keys, and of what was served there
+// before.
 func (h *handing) note(keys []string, was map[string]map[string]float64, done store.Handing) error {
 	for _, id := range done.Grant {
 		j := h.rows[id]
@@ -338,7 +350,8 @@ func (h *handing) note(keys []string, was map[string]map[string]float64, done st
 		switch now := h.gate.Keys[key].Served; {
 		case maps.Equal(now, was[key]):
 		case now == nil:
-			h.served = append(h.served, do(`DELETE FROM pawl.served v WHERE v.tenant = $1 AND v.key = $2`, h.tenant, key))
+			h.served = append(h.served, do(`DELETE FROM pawl.served v WHERE v.tenant = $1 AND v.key = $2`, h.tenant,
+				key))
 		default:
 			h.served = append(h.served, do(`INSERT INTO pawl.served (tenant, key, served) VALUES ($1, $2, $3::json)
 				ON CONFLICT (tenant, key) DO UPDATE SET served = excluded.served`, h.tenant, key, encode(now)))
@@ -347,11 +360,13 @@ func (h *handing) note(keys []string, was map[string]map[string]float64, done st
 	return nil
 }
 
-// plenty is how many places ahead a key has where those that were given back are handed on some at a time. Fewer are used up too soon.
+// plenty is how many places ahead a key has where those that were given back are handed on some at
+// a time. Fewer are used up too soon.
 const plenty = 20
 
-// putOff lets the places ahead wait that those who got their turns have given back, where others still stand in line who are ready for
-// theirs. Jobs that are made ready some at a time take fewer transactions, and nobody waits for them yet.
+// putOff lets the places ahead wait that those who got their turns have given back, where others
+// still stand in line who are ready for theirs. Jobs that are made ready some at a time take fewer
+// transactions, and nobody waits for them yet.
 func (h *handing) putOff(done store.Handing) {
 	gone := map[job.ID]bool{}
 	for _, id := range done.Grant {
@@ -377,8 +392,9 @@ func (h *handing) take(j *job.Job, keys []string) {
 	}
 }
 
-// pickGate locks the gate of the tenant to whom turns are owed for the longest, of those whose gate nobody holds, and says to
-// the statements that follow which one it is. They begin after that: see lockGate.
+// pickGate locks the gate of the tenant to whom turns are owed for the longest, of those whose gate
+// nobody holds, and says to the statements that follow which one it is. They begin after that: see
+// lockGate.
 const pickGate = `
 SELECT set_config('job.payer', d.tenant, true) FROM (
 	WITH RECURSIVE tenants AS (
@@ -392,58 +408,76 @@ SELECT set_config('job.payer', d.tenant, true) FROM (
 
 // awaitGate waits for a gate that others have: they hold it for no longer than a transaction.
 const awaitGate = `
-SELECT set_config('job.payer', o.tenant, true), pg_advisory_xact_lock(hashtextextended('pawl.turns/'||o.tenant, 0)) FROM (
+SELECT set_config('job.payer', o.tenant, true),
+	pg_advisory_xact_lock(hashtextextended('pawl.turns/'||o.tenant, 0)) FROM (
 	SELECT o.tenant FROM pawl.turns_owed o ORDER BY o.seq LIMIT 1
 ) o`
 
 const (
-	// takeOwed takes what is owed of up to $1 keys, those that are owed for the longest, and says whether anybody waits for them. A
-	// debt that it sees was committed with what it is owed for, so it sees that, too, and so does whoever looks from now on.
+	// takeOwed takes what is owed of up to $1 keys, those that are owed for the longest, and says
+	// whether anybody waits for them. A debt that it sees was committed with what it is owed for,
+	// so it sees that, too, and so does whoever looks from now on.
 	takeOwed = `
 WITH keys AS MATERIALIZED (
 	SELECT o.key FROM (
-		SELECT o.key, o.seq FROM pawl.turns_owed o WHERE o.tenant = (SELECT current_setting('job.payer', true)) ORDER BY o.tenant, o.seq LIMIT 1000
+		SELECT o.key, o.seq FROM pawl.turns_owed o WHERE o.tenant = (SELECT current_setting('job.payer', true))
+			ORDER BY o.tenant, o.seq LIMIT 1000
 	) o GROUP BY o.key ORDER BY min(o.seq) LIMIT $1
 ), gone AS (
-	DELETE FROM pawl.turns_owed o WHERE o.tenant = (SELECT current_setting('job.payer', true)) AND coalesce(o.key IN (SELECT k.key FROM keys k), false) -- looked up, and not joined
+	DELETE FROM pawl.turns_owed o WHERE o.tenant = (SELECT current_setting('job.payer', true))
+		AND coalesce(o.key IN (SELECT k.key FROM keys k), false) -- looked up, and not joined
 	RETURNING nextval('pawl.turns_owed_seq_seq') -- as makeMark does
 ), waited AS MATERIALIZED (
-	SELECT k.key, EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = (SELECT current_setting('job.payer', true)) AND j.line = k.key) AS waits FROM keys k
+	SELECT k.key, EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = (SELECT current_setting('job.payer', true))
+		AND j.line = k.key) AS waits FROM keys k
 ), unserved AS (
-	DELETE FROM pawl.served v WHERE v.tenant = (SELECT current_setting('job.payer', true)) AND v.key = ANY (ARRAY(SELECT w.key FROM waited w WHERE NOT w.waits))
+	DELETE FROM pawl.served v WHERE v.tenant = (SELECT current_setting('job.payer', true))
+		AND v.key = ANY (ARRAY(SELECT w.key FROM waited w WHERE NOT w.waits))
 )
 SELECT current_setting('job.payer', true), pawl.clock(), w.key, w.waits FROM waited w`
 
-	// gateHeld counts the turns of keys that are under a limit, which is set or, of those in $5, implied.
+	// gateHeld counts the turns of keys that are under a limit, which is set or, of those in $5,
+	// implied.
 	gateHeld = `
 SELECT k.key, t.owner, t.n FROM (
 	SELECT k.key FROM unnest($2::text[], $3::text[], $4::text[]) k(key, own, family)
-	WHERE k.key = ANY ($5::text[]) OR EXISTS (SELECT FROM pawl.limits l WHERE l.tenant = $1 AND l.key = ANY (ARRAY[k.own, k.family])) OFFSET 0
-) k CROSS JOIN LATERAL (SELECT t.owner, count(*) AS n FROM pawl.turns t WHERE t.tenant = $1 AND t.key = k.key GROUP BY t.owner OFFSET 0) t`
+	WHERE k.key = ANY ($5::text[]) OR EXISTS (SELECT FROM pawl.limits l WHERE l.tenant = $1
+		AND l.key = ANY (ARRAY[k.own, k.family])) OFFSET 0
+) k CROSS JOIN LATERAL (SELECT t.owner, count(*) AS n FROM pawl.turns t WHERE t.tenant = $1 AND t.key = k.key
+	GROUP BY t.owner OFFSET 0) t`
 
-	// anyOwed says whether debts are left. Where the oldest ones may wait, whoever owes others has said so.
+	// anyOwed says whether debts are left. Where the oldest ones may wait, whoever owes others has
+	// said so.
 	anyOwed = `SELECT EXISTS (SELECT FROM pawl.followups)
-	OR EXISTS (SELECT FROM (SELECT o.at FROM pawl.turns_owed o ORDER BY o.seq LIMIT 100) o WHERE o.at <= pawl.clock()) OR ` + anyWalk + ` OR ` + anyLine
+	OR EXISTS (SELECT FROM (SELECT o.at FROM pawl.turns_owed o ORDER BY o.seq LIMIT 100) o
+		WHERE o.at <= pawl.clock()) OR ` + anyWalk + ` OR ` + anyLine
 )
 
-// gateLimits answers under which limits keys are, their own or those of their families, and whether their lines are about to be closed. It
-// comes after gateHeld: of a block whose turns that has not counted any more, this has seen what its line is owed. 2 are keys, 3 those of
-// their limits, 4 those of the families.
+// gateLimits answers under which limits keys are, their own or those of their families, and whether
+// their lines are about to be closed. It comes after gateHeld: of a block whose turns that has not
+// counted any more, this has seen what its line is owed. 2 are keys, 3 those of their limits, 4
+// those of the families.
 var gateLimits = `
-SELECT k.key, ` + limitColumns + `, ` + isClosing("$1", "k.own") + ` FROM unnest($2::text[], $3::text[], $4::text[]) k(key, own, family) CROSS JOIN LATERAL (
-	SELECT l.* FROM pawl.limits l WHERE l.tenant = $1 AND l.key = ANY (ARRAY[k.own, k.family]) ORDER BY l.key = k.own DESC LIMIT 1) l`
+SELECT k.key, ` + limitColumns + `, ` + isClosing("$1", "k.own") + `
+	FROM unnest($2::text[], $3::text[], $4::text[]) k(key, own, family) CROSS JOIN LATERAL (
+	SELECT l.* FROM pawl.limits l WHERE l.tenant = $1 AND l.key = ANY (ARRAY[k.own, k.family])
+		ORDER BY l.key = k.own DESC LIMIT 1) l`
 
-// isClosing holds of the line of a limit to which it is owed what groups leave it: until that is paid nobody goes through it.
+// isClosing holds of the line of a limit to which it is owed what groups leave it: until that is
+// paid nobody goes through it.
 func isClosing(tenant, of string) string {
 	return of + ` = ANY (ARRAY(SELECT o.key FROM pawl.lines_owed o WHERE o.tenant = ` + tenant + `))`
 }
 
-// lineHeads locks and answers the first jobs in line for keys, of each owner some more than its share of those who may go, and those who keep
-// turns, wherever they stand: they have an index of their own, which is nearly always empty. It goes from owner to owner, from one on, and never
-// along a line. In an order, whose first job goes whoever its owner is, it looks at that one alone. Each row says how many jobs it has found,
-// of whom some may have left the line before they were locked; and what the time is by then.
+// lineHeads locks and answers the first jobs in line for keys, of each owner some more than its
+// share of those who may go, and those who keep turns, wherever they stand: they have an index of
+// their own, which is nearly always empty. It goes from owner to owner, from one on, and never
+// along a line. In an order, whose first job goes whoever its owner is, it looks at that one alone.
+// Each row says how many jobs it has found, of whom some may have left the line before they were
+// locked; and what the time is by then.
 //
-//	1 tenant  2 keys  3 how many may go  4 how many are looked at  5 keys of orders  6 keys of which only those are wanted who keep turns
+//	1 tenant  2 keys  3 how many may go  4 how many are looked at  5 keys of orders
+//	6 keys of which only those are wanted who keep turns
 //	7 the owners from whom on  8 how many owners  9 how many jobs of a line however few may go
 //
 // lineHeadsFree passes over those that somebody else has locked.
@@ -456,16 +490,21 @@ func headsOfLines(lock string) string {
 	return `
 WITH RECURSIVE walk AS (
 	SELECT k.key, k.most, k.many, 1 AS n,
-		(SELECT j.owner FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = k.key AND j.owner >= k.start ORDER BY j.owner LIMIT 1) AS owner
+		(SELECT j.owner FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = k.key AND j.owner >= k.start
+			ORDER BY j.owner LIMIT 1) AS owner
 	FROM unnest($2::text[], $3::int[], $7::text[], $8::int[]) k(key, most, start, many)
 	UNION ALL
-	SELECT w.key, w.most, w.many, w.n + 1, (SELECT j.owner FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = w.key AND j.owner > w.owner ORDER BY j.owner LIMIT 1)
+	SELECT w.key, w.most, w.many, w.n + 1,
+		(SELECT j.owner FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = w.key AND j.owner > w.owner
+		ORDER BY j.owner LIMIT 1)
 	FROM walk w WHERE w.owner IS NOT NULL AND w.n < w.many
 ), owners AS MATERIALIZED (
-	SELECT w.key, w.most, w.owner, count(*) OVER (PARTITION BY w.key) AS here, count(*) OVER () AS total FROM walk w WHERE w.owner IS NOT NULL
+	SELECT w.key, w.most, w.owner, count(*) OVER (PARTITION BY w.key) AS here, count(*) OVER () AS total
+		FROM walk w WHERE w.owner IS NOT NULL
 ), heads AS MATERIALIZED (
 	SELECT h.id FROM owners o CROSS JOIN LATERAL (
-		SELECT j.id FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = o.key AND j.owner = o.owner ORDER BY j.priority, j.created, j.id
+		SELECT j.id FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = o.key AND j.owner = o.owner
+			ORDER BY j.priority, j.created, j.id
 		LIMIT greatest(1, least(o.most, 1 + greatest(2 * o.most, $9::int) / o.here, $4::int / o.total)) + 1
 	) h
 	UNION
@@ -479,8 +518,10 @@ WITH RECURSIVE walk AS (
 	) h
 ), taken AS MATERIALIZED (
 	SELECT ` + livingRow + ` FROM pawl.jobs j
-	WHERE j.id = ANY (ARRAY(SELECT h.id FROM heads h)) AND coalesce(j.line, '') = ANY ($2::text[] || $5::text[] || $6::text[]) -- asked again of a row that was waited for, and not of the index
+	WHERE j.id = ANY (ARRAY(SELECT h.id FROM heads h))
+		AND coalesce(j.line, '') = ANY ($2::text[] || $5::text[] || $6::text[])
 	ORDER BY j.id ` + lock + `
 )
-SELECT pawl.clock(), (SELECT count(*) FROM heads), ` + columns + ` FROM (SELECT) one LEFT JOIN (taken j ` + itsSpec + `) ON true`
+SELECT pawl.clock(), (SELECT count(*) FROM heads), ` + columns + ` FROM (SELECT) one
+	LEFT JOIN (taken j ` + itsSpec + `) ON true`
 }

@@ -16,7 +16,8 @@ func (s *Store) Begin(ctx context.Context, n store.Session) error {
 		alive = false
 		return t.commit(
 			do(`INSERT INTO pawl.sessions (id, process, command, lease, started, renewed, renewed_ago, lease_until)
-				SELECT $1, $2::json, $4, $3::interval, x.now, x.now, x.now, x.now + $3::interval FROM (SELECT pawl.clock() AS now) x
+				SELECT $1, $2::json, $4, $3::interval, x.now, x.now, x.now, x.now + $3::interval
+					FROM (SELECT pawl.clock() AS now) x
 				ON CONFLICT (id) DO NOTHING`, [16]byte(n.ID), encode(n.Process), max(n.Lease, store.MinLease), string(n.Command)),
 			read(`SELECT FROM pawl.sessions s WHERE s.id = $1 AND s.ended IS NULL AND s.lease_until > pawl.clock()`,
 				func(*reader) error { alive = true; return nil }, [16]byte(n.ID)))
@@ -27,8 +28,8 @@ func (s *Store) Begin(ctx context.Context, n store.Session) error {
 	return err
 }
 
-// Renew implements [store.Leases]. It is one statement, but for the first ones of a transaction on a connection
-// that has not the settings of a store; see [Params].
+// Renew implements [store.Leases]. It is one statement, but for the first ones of a transaction on
+// a connection that has not the settings of a store; see [Params].
 func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error) {
 	var a store.Renewal
 	found := false
@@ -46,7 +47,8 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error)
 		return t.commit(read(renew, func(v *reader) error {
 			found = true
 			return readRenewal(v, &a)
-		}, [16]byte(r.Session), max(r.Lease, store.MinLease), nonNil(r.Queues), nonNil(r.Kinds), r.Machine, nonNil(r.Duties), some(r.Tenants), process, used))
+		}, [16]byte(r.Session), max(r.Lease, store.MinLease), nonNil(r.Queues), nonNil(r.Kinds), r.Machine,
+			nonNil(r.Duties), some(r.Tenants), process, used))
 	})
 	if err == nil && !found {
 		err = store.NoSession(r.Session)
@@ -96,19 +98,22 @@ func list[T any](v *reader, into *[]T) error {
 
 // renew is the heartbeat. No row: the session is not alive.
 //
-//	1 session  2 lease  3 queues  4 kinds  5 machine  6 duties  7 tenants, NULL: all  8 process and 9 slots in use, NULL: as told last
+//	1 session  2 lease  3 queues  4 kinds  5 machine  6 duties  7 tenants, NULL: all
+//	8 process and 9 slots in use, NULL: as told last
 //
-// Duties that are not wanted any more are given up. A duty is taken from a holder whose lease is over; that holder's row
-// is locked, and passed over when it is locked by another: it may be in the middle of a renewal that this statement's
-// snapshot does not show.
+// Duties that are not wanted any more are given up. A duty is taken from a holder whose lease is
+// over; that holder's row is locked, and passed over when it is locked by another: it may be in the
+// middle of a renewal that this statement's snapshot does not show.
 //
-// A lease that is longer than it can be, for the clock was put back, is one for expiry to look at: see expireAhead.
+// A lease that is longer than it can be, for the clock was put back, is one for expiry to look at:
+// see expireAhead.
 //
-// A line of other tenants is not read to its end, however long it is, for the lease depends on the answer: whether there is
-// work behind its first thousand is for a claim to find out.
+// A line of other tenants is not read to its end, however long it is, for the lease depends on the
+// answer: whether there is work behind its first thousand is for a claim to find out.
 var renew = `
 WITH me AS MATERIALIZED (
-	UPDATE pawl.sessions s SET renewed_ago = s.renewed, renewed = x.now, lease = $2::interval, lease_until = x.now + $2::interval,
+	UPDATE pawl.sessions s SET renewed_ago = s.renewed, renewed = x.now, lease = $2::interval,
+		lease_until = x.now + $2::interval,
 		process = coalesce($8::json, s.process), used = coalesce($9::json, s.used)
 	FROM (SELECT pawl.clock() AS now) x
 	WHERE s.id = $1 AND s.ended IS NULL AND s.lease_until > x.now
@@ -118,10 +123,12 @@ WITH me AS MATERIALIZED (
 ), dead AS MATERIALIZED (
 	SELECT s.id FROM pawl.sessions s
 	WHERE s.id = ANY (ARRAY(SELECT w.session FROM wanted w WHERE w.session <> $1))
-		AND (s.ended IS NOT NULL OR s.lease_until <= pawl.clock() OR s.command <> '' AND (SELECT me.command FROM me) = '')
+		AND (s.ended IS NOT NULL OR s.lease_until <= pawl.clock() OR s.command <> ''
+			AND (SELECT me.command FROM me) = '')
 	FOR UPDATE SKIP LOCKED
 ), dropped AS (
-	UPDATE pawl.duties d SET session = '00000000-0000-0000-0000-000000000000' FROM me WHERE d.session = $1 AND d.name <> ALL ($6::text[])
+	UPDATE pawl.duties d SET session = '00000000-0000-0000-0000-000000000000' FROM me WHERE d.session = $1
+		AND d.name <> ALL ($6::text[])
 ), taken AS (
 	INSERT INTO pawl.duties AS d (name, term, session)
 	SELECT w.name, 1, $1 FROM wanted w
@@ -134,18 +141,25 @@ WITH me AS MATERIALIZED (
 )
 SELECT me.renewed, me.renewed_ago,
 	(SELECT count(*) FROM pawl.jobs j WHERE j.session = $1 AND j.since < me.renewed_ago),
-	(SELECT json_agg(json_build_object('job', j.id, 'epoch', j.epoch, 'wish', j.wish)) FROM pawl.jobs j WHERE j.session = $1 AND j.wish <> ''),
-	(SELECT min(CASE WHEN s.lease_until <= me.renewed + s.lease THEN s.lease_until ELSE me.renewed END) FROM pawl.sessions s WHERE s.ended IS NULL AND s.id <> $1),
-	(SELECT json_agg(json_build_object('queue', q.queue, 'kind', k.kind)) FROM unnest($3::text[]) q(queue), unnest($4::text[]) k(kind)
+	(SELECT json_agg(json_build_object('job', j.id, 'epoch', j.epoch, 'wish', j.wish)) FROM pawl.jobs j
+		WHERE j.session = $1 AND j.wish <> ''),
+	(SELECT min(CASE WHEN s.lease_until <= me.renewed + s.lease THEN s.lease_until ELSE me.renewed END)
+		FROM pawl.sessions s WHERE s.ended IS NULL AND s.id <> $1),
+	(SELECT json_agg(json_build_object('queue', q.queue, 'kind', k.kind))
+		FROM unnest($3::text[]) q(queue), unnest($4::text[]) k(kind)
 		WHERE EXISTS (SELECT FROM (VALUES (''), ($5::text)) m(machine) CROSS JOIN LATERAL (
 			SELECT bool_or($7::text[] IS NULL OR head.tenant = ANY ($7::text[])) OR count(*) = 1000 AS ready FROM (
-				SELECT j.tenant FROM pawl.jobs j WHERE j.custody = 'ready' AND j.queue = q.queue AND j.kind = k.kind AND j.machine = m.machine
-				ORDER BY j.lane, j.priority, j.created, j.id LIMIT CASE WHEN $7::text[] IS NULL THEN 1 ELSE 1000 END) head) line
+				SELECT j.tenant FROM pawl.jobs j WHERE j.custody = 'ready' AND j.queue = q.queue
+					AND j.kind = k.kind AND j.machine = m.machine
+				ORDER BY j.lane, j.priority, j.created, j.id LIMIT CASE WHEN $7::text[] IS NULL THEN 1
+					ELSE 1000 END) head) line
 			WHERE line.ready)),
 	(SELECT json_agg(json_build_object('name', d.name, 'term', d.term)) FROM (
 		SELECT w.name, w.term FROM wanted w WHERE w.session = $1 UNION ALL SELECT t.name, t.term FROM taken t) d),
-	least((SELECT f.at FROM pawl.followups f ORDER BY f.seq LIMIT 1), (SELECT o.at FROM pawl.turns_owed o ORDER BY o.seq LIMIT 1),
-		(SELECT o.at FROM pawl.lines_owed o ORDER BY o.seq LIMIT 1), (SELECT min(l.walked_at) FROM pawl.limits l WHERE l.walked IS NOT NULL)) < pawl.clock() - $2::interval / 3,
+	least((SELECT f.at FROM pawl.followups f ORDER BY f.seq LIMIT 1),
+		(SELECT o.at FROM pawl.turns_owed o ORDER BY o.seq LIMIT 1),
+		(SELECT o.at FROM pawl.lines_owed o ORDER BY o.seq LIMIT 1),
+			(SELECT min(l.walked_at) FROM pawl.limits l WHERE l.walked IS NOT NULL)) < pawl.clock() - $2::interval / 3,
 	me.command,
 	` + firstDue + `
 FROM me`

@@ -13,13 +13,15 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// forLists are settings of connections on which lists are read. Every index is read in its order: sorting all that it leads
-// to seems cheaper to a planner that does not know how soon a page is full.
+// forLists are settings of connections on which lists are read. Every index is read in its order:
+// sorting all that it leads to seems cheaper to a planner that does not know how soon a page is
+// full.
 var forLists = map[string]string{"jit": "off", "enable_sort": "off", "enable_seqscan": "off"}
 
 // List implements [store.Reader].
 //
-// A page is one statement, and so one snapshot. What leads to it soonest is found out before, see choose.
+// A page is one statement, and so one snapshot. What leads to it soonest is found out before, see
+// choose.
 func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err error) {
 	limit := store.Within(q.Limit, 100, 1000)
 	by := cmp.Or(q.Sort, store.Newest)
@@ -72,7 +74,8 @@ func (t *tx) prepare() error {
 	return t.send(do(`SELECT set_config('enable_sort', 'off', true)`))
 }
 
-// since returns from which time on a filter looks at jobs. The clock is only asked where it matters, or may.
+// since returns from which time on a filter looks at jobs. The clock is only asked where it
+// matters, or may.
 func (t *tx) since(f job.Filter) (time.Time, error) {
 	since := f.Window(time.Unix(0, 0))
 	if since.IsZero() {
@@ -145,7 +148,8 @@ func encodeMark(parts []string) string {
 
 // readMark reads the cursor of a list in an order.
 func readMark(cursor string, by store.Sort) (*mark, error) {
-	wrong := job.Errorf(job.Invalid, "%.60q is not a cursor of this list: pass the one from the page before, with the same order, or none", cursor)
+	wrong := job.Errorf(job.Invalid, "%.60q is not a cursor of this list: pass the one from the page before, "+
+		"with the same order, or none", cursor)
 	b, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err != nil {
 		return nil, wrong

@@ -6,7 +6,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// locked are jobs as a transaction has found them: those that have not ended stay so until it commits.
+// locked are jobs as a transaction has found them: those that have not ended stay so until it
+// commits.
 type locked struct {
 	now  time.Time
 	jobs map[job.ID]*job.Job
@@ -21,7 +22,8 @@ func (t *tx) lock(ids []job.ID) (locked, error) {
 		return nil
 	}
 	return l, t.send(
-		read(`SELECT `+columns+` FROM (`+living+` WHERE j.id = ANY ($1) ORDER BY j.id FOR UPDATE) j `+itsSpec, found, uuids(ids)),
+		read(`SELECT `+columns+` FROM (`+living+` WHERE j.id = ANY ($1) ORDER BY j.id FOR UPDATE) j `+itsSpec,
+			found, uuids(ids)),
 		// Those that ended while they were waited for are seen by a later statement.
 		read(`SELECT `+columns+` FROM (`+over+` WHERE id = ANY ($1)) j `+itsSpec, found, uuids(ids)),
 		read(`SELECT pawl.clock()`, func(r *reader) error { l.now = r.time(); return nil }))

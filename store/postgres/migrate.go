@@ -32,20 +32,23 @@ func parse(dsn string) (*pgxpool.Config, error) {
 	c, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		// The error of the driver may show the connection string, and so a password.
-		return nil, job.Errorf(job.Invalid, "the connection string of the database cannot be read: write it as postgres://user:password@host:5432/database")
+		return nil, job.Errorf(job.Invalid,
+			"the connection string of the database cannot be read: write it as "+
+				"postgres://user:password@host:5432/database")
 	}
 	if _, set := c.ConnConfig.RuntimeParams["application_name"]; !set {
 		c.ConnConfig.RuntimeParams["application_name"] = "pawl"
 	}
 	if c.ConnConfig.ValidateConnect == nil {
-		// A standby may not know yet what the primary has answered: what it says is not there may have been accepted.
+		// A standby may not know yet what the primary has answered: what it says is not there may
+		// have been accepted.
 		c.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
 	}
 	return c, nil
 }
 
-// A Migrator changes the schema of a database. Who runs one takes an advisory lock, so that of several processes which
-// begin together one migrates and the others wait.
+// A Migrator changes the schema of a database. Who runs one takes an advisory lock, so that of
+// several processes which begin together one migrates and the others wait.
 type Migrator struct {
 	db     *sql.DB
 	goose  *goose.Provider
@@ -53,8 +56,8 @@ type Migrator struct {
 	newest int64 // version that it knows
 }
 
-// NewMigrator returns a migrator of a schema ("pawl" when empty) for the database that a connection string names. It must
-// lead to the database itself, not through a pooler in transaction mode.
+// NewMigrator returns a migrator of a schema ("pawl" when empty) for the database that a connection
+// string names. It must lead to the database itself, not through a pooler in transaction mode.
 func NewMigrator(dsn, schema string) (*Migrator, error) { return newMigrator(dsn, schema, migrations) }
 
 func newMigrator(dsn, schema string, migrations fs.FS) (*Migrator, error) {
@@ -65,12 +68,15 @@ func newMigrator(dsn, schema string, migrations fs.FS) (*Migrator, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.ConnConfig.RuntimeParams["search_path"] = pgx.Identifier{schema}.Sanitize() // for goose, which knows names without a schema
+	// for goose, which knows names without a schema
+	c.ConnConfig.RuntimeParams["search_path"] = pgx.Identifier{schema}.Sanitize()
 	c.ConnConfig.RuntimeParams["lock_timeout"] = strconv.FormatInt(lockPatience.Milliseconds(), 10)
 	c.ConnConfig.RuntimeParams["default_transaction_isolation"] = limits["default_transaction_isolation"]
 	c.ConnConfig.RuntimeParams["default_transaction_read_only"] = limits["default_transaction_read_only"]
 	db := stdlib.OpenDB(*c.ConnConfig)
-	db.SetMaxIdleConns(0) // each step has a connection of its own, with these settings: what a migration has set may outlast its failure
+	// each step has a connection of its own, with these settings: what a migration has set may
+	// outlast its failure
+	db.SetMaxIdleConns(0)
 	m := &Migrator{db: db, schema: schema, newest: newestOf(migrations)}
 	files, err := migrationsIn(migrations, schema)
 	if err != nil {
@@ -84,7 +90,8 @@ func newMigrator(dsn, schema string, migrations fs.FS) (*Migrator, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.goose, err = goose.NewProvider("", db, files, goose.WithLogger(goose.NopLogger()), goose.WithSessionLocker(locker), goose.WithStore(versions))
+	m.goose, err = goose.NewProvider("", db, files, goose.WithLogger(goose.NopLogger()),
+		goose.WithSessionLocker(locker), goose.WithStore(versions))
 	if err != nil {
 		db.Close()
 		return nil, fmt.Errorf("migrations: %w", err)
@@ -122,9 +129,10 @@ type migrationFile struct {
 
 func (f migrationFile) Read(b []byte) (int, error) { return f.text.Read(b) }
 
-// Processes work while a schema is migrated. A migration that waits for a table keeps everybody who comes after it from that
-// table, too. So it does not wait for longer than lockPatience; then it is undone, lets the others pass, and is tried again.
-// An autovacuum gives way to it when it has waited for deadlock_timeout, which is a second.
+// Processes work while a schema is migrated. A migration that waits for a table keeps everybody who
+// comes after it from that table, too. So it does not wait for longer than lockPatience; then it is
+// undone, lets the others pass, and is tried again. An autovacuum gives way to it when it has
+// waited for deadlock_timeout, which is a second.
 const (
 	lockPatience = 2 * time.Second
 	lockTries    = 40
@@ -139,7 +147,8 @@ func (m *Migrator) patiently(ctx context.Context, step func() error) error {
 		case code != codeLockTimeout && code != codeDeadlock:
 			return classify(err)
 		case try == lockTries:
-			return job.Errorf(job.Unavailable, "other transactions hold its tables, for too long to wait: try again when they have ended; pg_stat_activity shows them: %w", err)
+			return job.Errorf(job.Unavailable, "other transactions hold its tables, for too long to wait: try "+
+				"again when they have ended; pg_stat_activity shows them: %w", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -152,7 +161,8 @@ func (m *Migrator) patiently(ctx context.Context, step func() error) error {
 // Up brings the schema up to date, and makes it first where it is not there.
 func (m *Migrator) Up(ctx context.Context) error {
 	there, server := false, 0 // a role that may not make schemas can still migrate one
-	err := m.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1), "+serverVersion, m.schema).Scan(&there, &server)
+	err := m.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1), "+serverVersion,
+		m.schema).Scan(&there, &server)
 	if err == nil {
 		err = checkServer(server)
 	}
@@ -172,14 +182,16 @@ func (m *Migrator) Up(ctx context.Context) error {
 	return nil
 }
 
-// Down takes the schema back to a version: what later ones added is lost. Version 0 is none, and takes all jobs with it.
+// Down takes the schema back to a version: what later ones added is lost. Version 0 is none, and
+// takes all jobs with it.
 func (m *Migrator) Down(ctx context.Context, version int64) error {
 	if version < 0 || version > m.newest {
 		return job.Errorf(job.Invalid, "there is no version %d: give one from 0 to %d", version, m.newest)
 	}
 	v, err := m.Version(ctx)
 	if err == nil && v.Version > v.Known {
-		err = job.Errorf(job.Newer, "it has version %d and this Pawl knows up to %d: take it back with the newer Pawl that migrated it", v.Version, v.Known)
+		err = job.Errorf(job.Newer, "it has version %d and this Pawl knows up to %d: take it back with the newer "+
+			"Pawl that migrated it", v.Version, v.Known)
 	}
 	if err == nil {
 		err = m.patiently(ctx, func() error {
@@ -201,14 +213,16 @@ func (m *Migrator) Drop(ctx context.Context) error {
 	})
 }
 
-// Version returns the version of the schema; 0: there is none. (Goose would make its table to find that out.)
+// Version returns the version of the schema; 0: there is none. (Goose would make its table to find
+// that out.)
 func (m *Migrator) Version(ctx context.Context) (v store.SchemaVersion, err error) {
 	v.Known = m.newest
 	table := inSchema(versionTable, m.schema)
 	there := false
 	err = m.db.QueryRowContext(ctx, "SELECT to_regclass($1) IS NOT NULL", table).Scan(&there)
 	if err == nil && there {
-		err = m.db.QueryRowContext(ctx, "SELECT coalesce(max(version_id), 0) FROM "+table+" WHERE is_applied").Scan(&v.Version)
+		err = m.db.QueryRowContext(ctx, "SELECT coalesce(max(version_id), 0) FROM "+table+
+			" WHERE is_applied").Scan(&v.Version)
 	}
 	return v, classify(err)
 }
@@ -239,13 +253,14 @@ func checkServer(version int) error {
 	return nil
 }
 
-// Schema returns the version of the schema of the database. It may be newer than this Pawl knows, where the migrations
-// since then let older ones go on: so processes are replaced one by one.
+// Schema returns the version of the schema of the database. It may be newer than this Pawl knows,
+// where the migrations since then let older ones go on: so processes are replaced one by one.
 func (s *Store) Schema(ctx context.Context) (v store.SchemaVersion, err error) {
 	var least int64
 	err = s.call(ctx, everyone, func(t *tx) error {
 		return t.commit(
-			read("SELECT max(version_id) FROM "+versionTable+" WHERE is_applied", func(r *reader) error { v.Version = r.int64(); return nil }),
+			read("SELECT max(version_id) FROM "+versionTable+" WHERE is_applied",
+				func(r *reader) error { v.Version = r.int64(); return nil }),
 			read("SELECT least FROM pawl.era", func(r *reader) error { least = r.int64(); return nil }))
 	})
 	v.Known = newestOf(migrations)
@@ -270,19 +285,24 @@ func (s *Store) checkVersion(ctx context.Context) error {
 	case err != nil || v.Fits:
 		return err
 	case v.Version < v.Known:
-		return job.Errorf(job.Unavailable, "schema %s has version %d and this Pawl needs %d: pawl migrate brings it up to date", s.o.Schema, v.Version, v.Known)
+		return job.Errorf(job.Unavailable,
+			"schema %s has version %d and this Pawl needs %d: pawl migrate brings it up to date", s.o.Schema,
+			v.Version, v.Known)
 	}
-	return job.Errorf(job.Newer, "schema %s has version %d and this Pawl knows up to %d: use the newer Pawl that migrated it", s.o.Schema, v.Version, v.Known)
+	return job.Errorf(job.Newer, "schema %s has version %d and this Pawl knows up to %d: use the newer Pawl that "+
+		"migrated it", s.o.Schema, v.Version, v.Known)
 }
 
-// begin notes the time, and sees to it that new events stand behind all that are there: in a cluster that was restored from
-// a dump the ids of transactions have begun anew.
+// begin notes the time, and sees to it that new events stand behind all that are there: in a
+// cluster that was restored from a dump the ids of transactions have begun anew.
 func (s *Store) begin(ctx context.Context) error {
 	return s.call(ctx, everyone, func(t *tx) error {
-		return t.commit(read("SELECT pawl.clock()", func(r *reader) error { s.since = r.time(); return nil }), do(`WITH RECURSIVE tenants AS (
+		return t.commit(read("SELECT pawl.clock()", func(r *reader) error { s.since = r.time(); return nil }),
+			do(`WITH RECURSIVE tenants AS (
 				(SELECT e.tenant FROM pawl.events e ORDER BY e.tenant LIMIT 1)
 				UNION ALL
-				SELECT (SELECT e.tenant FROM pawl.events e WHERE e.tenant > t.tenant ORDER BY e.tenant LIMIT 1) FROM tenants t WHERE t.tenant IS NOT NULL
+				SELECT (SELECT e.tenant FROM pawl.events e WHERE e.tenant > t.tenant ORDER BY e.tenant LIMIT 1)
+					FROM tenants t WHERE t.tenant IS NOT NULL
 			), newest AS (
 				SELECT max((SELECT max(e.ord) FROM pawl.events e WHERE e.tenant = t.tenant)) AS ord FROM tenants t
 			)
@@ -294,8 +314,8 @@ func (s *Store) begin(ctx context.Context) error {
 //go:embed grants.sql
 var grants string
 
-// Grants returns the SQL that makes a role which may do in a schema ("pawl" when empty) what a service needs, and no more. The
-// schema's owner runs it after each migration.
+// Grants returns the SQL that makes a role which may do in a schema ("pawl" when empty) what a
+// service needs, and no more. The schema's owner runs it after each migration.
 func Grants(schema string) string {
 	if schema == "" {
 		schema = defaultSchema

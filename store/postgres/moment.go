@@ -53,7 +53,8 @@ type wants struct {
 }
 
 // reserve gives moments to those who have none yet.
-func (t *tx) reserve(tenant string, asks []store.Ask, all []store.Reserved, wanted map[string]wants, missing map[string]bool) error {
+func (t *tx) reserve(tenant string, asks []store.Ask, all []store.Reserved, wanted map[string]wants,
+	missing map[string]bool) error {
 	keys := slices.Sorted(maps.Keys(wanted))
 	given := map[string]store.Reserved{}
 	qs := []*query{do(lockRates, tenant)}
@@ -67,7 +68,8 @@ func (t *tx) reserve(tenant string, asks []store.Ask, all []store.Reserved, want
 		given[key] = a
 		return nil
 	}, tenant, keys, values(keys, func(k *string) string { return job.Family(*k) }),
-		values(keys, func(k *string) int { return wanted[*k].n }), values(keys, func(k *string) int64 { return wanted[*k].late.Microseconds() })))
+		values(keys, func(k *string) int { return wanted[*k].n }), values(keys,
+			func(k *string) int64 { return wanted[*k].late.Microseconds() })))
 	if err := t.commit(qs...); err != nil {
 		return err
 	}
@@ -97,11 +99,13 @@ func (r *reader) reserved(a *store.Reserved) bool {
 	return true
 }
 
-// 1 tenant  2 keys  3 families  4 how many moments of each  5 how much later than usual they may be used, in all, in microseconds
+// 1 tenant 2 keys 3 families 4 how many moments of each 5 how much later than usual they may be
+// used, in all, in microseconds
 const (
 	taken       = `(k.n * l.step + k.late * interval '1 microsecond')`
 	takeMoments = `UPDATE pawl.moments m SET rate = l.rate, next = ` + free + ` + ` + taken + `
-	FROM (SELECT pawl.clock() AS now) x, unnest($2::text[], $3::text[], $4::int[], $5::bigint[]) k(key, family, n, late), ` + rateOf + `
+	FROM (SELECT pawl.clock() AS now) x,
+		unnest($2::text[], $3::text[], $4::int[], $5::bigint[]) k(key, family, n, late), ` + rateOf + `
 	WHERE m.tenant = $1 AND m.key = k.key RETURNING m.key, m.next - ` + taken + `, x.now, ` + rateColumns
 )
 
@@ -110,36 +114,43 @@ const (
 
 	// rateOf is the rate that decides on k: its own, or that of its family.
 	rateOf = `LATERAL (SELECT ` + rateColumns + `, l.every * interval '1 microsecond' AS step FROM pawl.limits l
-		WHERE l.tenant = $1 AND l.key IN (k.key, k.family) AND l.rate IS NOT NULL ORDER BY l.key = k.key DESC LIMIT 1) l`
+		WHERE l.tenant = $1 AND l.key IN (k.key, k.family) AND l.rate IS NOT NULL ORDER BY l.key = k.key DESC
+			LIMIT 1) l`
 
 	// free is the next free moment of m, as [store.Free] says.
-	free = `greatest(x.now, CASE WHEN m.rate = l.rate THEN m.next ELSE least(m.next, x.now + interval '1 second' + l.step) END)`
+	free = `greatest(x.now, CASE WHEN m.rate = l.rate THEN m.next
+		ELSE least(m.next, x.now + interval '1 second' + l.step) END)`
 
 	//	1 tenant  2 keys  3 families
 	ratesOf = `SELECT k.i, m.key IS NOT NULL, x.now, ` + rateColumns + `
 	FROM (SELECT pawl.clock() AS now) x CROSS JOIN unnest($2::text[], $3::text[]) WITH ORDINALITY k(key, family, i)
 		LEFT JOIN ` + rateOf + ` ON true LEFT JOIN pawl.moments m ON m.tenant = $1 AND m.key = k.key`
 
-	// lockRates keeps the rates of a tenant as they are. Who changes one locks out the others with setRates: nobody gives moments by
-	// what is said no more. What it guards is read in later statements, as after lockGate.
+	// lockRates keeps the rates of a tenant as they are. Who changes one locks out the others with
+	// setRates: nobody gives moments by what is said no more. What it guards is read in later
+	// statements, as after lockGate.
 	lockRates = `SELECT pg_advisory_xact_lock_shared(hashtextextended('pawl.rates/'||$1::text, 0))`
 	setRates  = `SELECT pg_advisory_xact_lock(hashtextextended('pawl.rates/'||$1::text, 0))`
 
 	// Keys come in their order, so that two calls do not wait for each other.
-	firstMoments = `INSERT INTO pawl.moments (tenant, key, next, rate) SELECT $1, k.key, pawl.clock(), '00000000-0000-0000-0000-000000000000'
+	firstMoments = `INSERT INTO pawl.moments (tenant, key, next, rate)
+		SELECT $1, k.key, pawl.clock(), '00000000-0000-0000-0000-000000000000'
 	FROM unnest($2::text[]) k(key) ON CONFLICT (tenant, key) DO NOTHING`
-	lockMoments = `SELECT FROM pawl.moments m WHERE m.tenant = $1 AND m.key = ANY ($2::text[]) ORDER BY m.key FOR UPDATE`
+	lockMoments = `SELECT FROM pawl.moments m WHERE m.tenant = $1 AND m.key = ANY ($2::text[]) ORDER BY m.key
+		FOR UPDATE`
 
 	// wakeJobs has the jobs of a tenant that wait for their moments ask for them again.
 	wakeJobs = `UPDATE pawl.jobs j SET due = x.now FROM (SELECT pawl.clock() AS now) x WHERE j.id = ANY (ARRAY(
-		SELECT w.id FROM pawl.jobs w WHERE w.custody = 'gate' AND w.due > (SELECT pawl.clock()) AND w.tenant = $1 AND w.state <> 'WAITING'
+		SELECT w.id FROM pawl.jobs w WHERE w.custody = 'gate' AND w.due > (SELECT pawl.clock())
+			AND w.tenant = $1 AND w.state <> 'WAITING'
 		ORDER BY w.due FOR UPDATE SKIP LOCKED -- one that is locked is on its way
 	)) RETURNING x.now`
 
 	//	1 tenant  2 the key before the first  3 how many keys  4 the only key; NULL: all
 	momentsOf = `SELECT k.key, (extract(epoch FROM ` + free + ` - x.now) * 1000000)::bigint, ` + rateColumns + `
 	FROM (SELECT pawl.clock() AS now) x, (
-		SELECT m.key, m.next, m.rate, left(m.key, length(m.key) - position('/' in reverse(m.key))) || '/*' AS family FROM pawl.moments m
+		SELECT m.key, m.next, m.rate, left(m.key,
+			length(m.key) - position('/' in reverse(m.key))) || '/*' AS family FROM pawl.moments m
 		WHERE m.tenant = $1 AND m.key > $2 AND ($4::text IS NULL OR m.key = $4::text)
 	) k CROSS JOIN LATERAL (SELECT k.next, k.rate) m, ` + rateOf + ` ORDER BY k.key LIMIT $3`
 )

@@ -39,9 +39,12 @@ func (s *Store) Overdue(ctx context.Context, q store.OverdueQuery) (o store.Over
 			o.Jobs = append(o.Jobs, j)
 			return nil
 		},
-			values(rules, func(k *store.Kept) string { return k.Tenant }), values(rules, func(k *store.Kept) string { return string(k.State) }),
-			values(rules, func(k *store.Kept) time.Duration { return k.For }), values(froms, func(e *end) time.Time { return e.ended }),
-			values(froms, func(e *end) time.Time { return e.created }), values(froms, func(e *end) [16]byte { return e.id }), limit))
+			values(rules, func(k *store.Kept) string { return k.Tenant }), values(rules,
+				func(k *store.Kept) string { return string(k.State) }),
+			values(rules, func(k *store.Kept) time.Duration { return k.For }), values(froms,
+				func(e *end) time.Time { return e.ended }),
+			values(froms, func(e *end) time.Time { return e.created }), values(froms,
+				func(e *end) [16]byte { return e.id }), limit))
 	})
 	if err != nil {
 		return store.Overdue{}, err
@@ -52,14 +55,16 @@ func (s *Store) Overdue(ctx context.Context, q store.OverdueQuery) (o store.Over
 	return o, nil
 }
 
-// overdue goes from rule to rule ($1 to $3, in their order) and reads what ended before the time that each says and
-// stands behind its mark ($4 to $6), in the order of the ends, from one index for what is hidden and one for what is not,
-// until there are enough ($7). OFFSET keeps the planner from turning joins around, and from reading all follow-ups.
+// overdue goes from rule to rule ($1 to $3, in their order) and reads what ended before the time
+// that each says and stands behind its mark ($4 to $6), in the order of the ends, from one index
+// for what is hidden and one for what is not, until there are enough ($7). OFFSET keeps the planner
+// from turning joins around, and from reading all follow-ups.
 const overdue = `
 SELECT r.tenant, r.state, s.kind, s.machine, e.ended, e.created, e.id
 FROM (
 	SELECT u.*, (SELECT pawl.clock()) - u.keep AS before
-	FROM unnest($1::text[], $2::text[], $3::interval[], $4::timestamptz[], $5::timestamptz[], $6::uuid[]) WITH ORDINALITY u (tenant, state, keep, ended, created, id, nr)
+	FROM unnest($1::text[], $2::text[], $3::interval[], $4::timestamptz[], $5::timestamptz[],
+		$6::uuid[]) WITH ORDINALITY u (tenant, state, keep, ended, created, id, nr)
 	ORDER BY u.nr OFFSET 0
 ) r CROSS JOIN LATERAL (
 	SELECT x.ended, x.created, x.id FROM (
@@ -71,10 +76,12 @@ FROM (
 ORDER BY r.nr, e.ended, e.created, e.id LIMIT $7`
 
 const overdueOf = `SELECT e.ended, e.created, e.id FROM pawl.ended e
-	WHERE e.tenant = r.tenant AND e.state = r.state AND e.ended < r.before AND (e.ended, e.created, e.id) > (r.ended, r.created, r.id)
+	WHERE e.tenant = r.tenant AND e.state = r.state AND e.ended < r.before
+		AND (e.ended, e.created, e.id) > (r.ended, r.created, r.id)
 	AND NOT EXISTS (SELECT FROM pawl.followups f WHERE f.job = e.id OFFSET 0)`
 
-// An end is where a job stands among those that have ended; the zero end is before all of them. As text it is the cursor.
+// An end is where a job stands among those that have ended; the zero end is before all of them. As
+// text it is the cursor.
 type end struct {
 	of             store.Kept // its tenant and state
 	ended, created time.Time
@@ -82,11 +89,13 @@ type end struct {
 }
 
 func (e end) String() string {
-	return encodeMark([]string{string(e.of.State), writeInstant(e.ended), writeInstant(e.created), e.id.String(), e.of.Tenant})
+	return encodeMark([]string{string(e.of.State), writeInstant(e.ended), writeInstant(e.created), e.id.String(),
+		e.of.Tenant})
 }
 
 func readEnd(cursor string) (e end, err error) {
-	wrong := job.Errorf(job.Invalid, "%.60q is not a cursor of jobs that are kept no longer: pass the one from the answer before, or none", cursor)
+	wrong := job.Errorf(job.Invalid, "%.60q is not a cursor of jobs that are kept no longer: pass the one from "+
+		"the answer before, or none", cursor)
 	b, err := base64.RawURLEncoding.DecodeString(cursor)
 	parts := strings.SplitN(string(b), "\n", 5)
 	if err != nil || len(parts) != 5 || !storable(parts[4]) {

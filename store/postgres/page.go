@@ -6,11 +6,13 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// The tables in which sources find jobs: the name by which a statement knows the rows, and the rows. The moving part looks
-// alike in both of its tables.
+// The tables in which sources find jobs: the name by which a statement knows the rows, and the
+// rows. The moving part looks alike in both of its tables.
 const (
-	movingLiving = `SELECT id, created, state, custody, since, NULL::timestamptz AS ended, code, coalesce(grp, '') AS grp, message, wish, attempt FROM pawl.jobs`
-	movingOver   = `SELECT id, created, state, 'none'::text COLLATE "C" AS custody, since, ended, code, ''::text COLLATE "C" AS grp, message, ''::text AS wish, attempt FROM pawl.ended`
+	movingLiving = `SELECT id, created, state, custody, since, NULL::timestamptz AS ended, code,
+		coalesce(grp, '') AS grp, message, wish, attempt FROM pawl.jobs`
+	movingOver = `SELECT id, created, state, 'none'::text COLLATE "C" AS custody, since, ended, code,
+		''::text COLLATE "C" AS grp, message, ''::text AS wish, attempt FROM pawl.ended`
 )
 
 var tables = map[string]struct{ alias, rows string }{
@@ -22,9 +24,9 @@ var tables = map[string]struct{ alias, rows string }{
 
 // page returns the statement that finds the jobs of a page, in their order; empty: there are none.
 //
-// The statement merges sources, each of which holds jobs in the order that is asked for, and stops when the page is full.
-// OFFSET 0 and LIMIT 1 keep the planner from turning the way around: it goes from an index on to the rest, whatever
-// statistics say.
+// The statement merges sources, each of which holds jobs in the order that is asked for, and stops
+// when the page is full. OFFSET 0 and LIMIT 1 keep the planner from turning the way around: it goes
+// from an index on to the rest, whatever statistics say.
 func (s *search) page(l lead) (sql string, args []any) {
 	var p params
 	var parts []string
@@ -46,7 +48,8 @@ ORDER BY ` + inOrder(values(s.order(), func(c *string) string { return "m." + *c
 }
 
 // lean are the columns of a job without what may be large. The result of a program is small.
-var lean = strings.Replace(columns, "j.work, j.result", "NULL::json, CASE WHEN s.kind = '"+job.KindApp+"' THEN j.result END", 1)
+var lean = strings.Replace(columns, "j.work, j.result", "NULL::json, CASE WHEN s.kind = '"+job.KindApp+
+	"' THEN j.result END", 1)
 
 // order returns the columns that a list is sorted by.
 func (s *search) order() []string {
@@ -64,8 +67,8 @@ func inOrder(columns []string, down bool) string {
 	return strings.Join(columns, " DESC, ") + " DESC"
 }
 
-// part returns the statement for the jobs of one source, in the order of the list. A source that is not in that order by
-// itself is limited to what the page takes.
+// part returns the statement for the jobs of one source, in the order of the list. A source that is
+// not in that order by itself is limited to what the page takes.
 func (s *search) part(p *params, src source, l lead) string {
 	alias, key := tables[src.table].alias, s.by.Field()
 	columns, order := alias+".created, "+alias+".id", []string{"1", "2", "3"}
@@ -96,7 +99,8 @@ func (s *search) walk(p *params, src source) string {
 		values []any
 	}{{">", low}, {"<", high}} {
 		if n := len(edge.values); n > 0 {
-			sql += p.use(" AND ("+strings.Join(src.order[:n], ", ")+") "+edge.than+" ("+strings.Repeat("?, ", n-1)+"?)", edge.values...)
+			sql += p.use(" AND ("+strings.Join(src.order[:n], ", ")+") "+edge.than+" ("+strings.Repeat("?, ", n-1)+
+				"?)", edge.values...)
 		}
 	}
 	if len(src.order) > 0 {
@@ -105,8 +109,8 @@ func (s *search) walk(p *params, src source) string {
 	return sql
 }
 
-// edges returns the bounds within which a source's index is read. Of several columns they are only where the reading
-// begins, for PostgreSQL would not stop there.
+// edges returns the bounds within which a source's index is read. Of several columns they are only
+// where the reading begins, for PostgreSQL would not stop there.
 func (s *search) edges(src source) (low, high []any) {
 	var b bounds
 	switch src.key() {
@@ -126,8 +130,9 @@ func (s *search) edges(src source) (low, high []any) {
 	return b.low, b.high
 }
 
-// chosen returns the FROM and WHERE that hold the jobs of a source which the filter chooses, in the order of the source.
-// state says that the moving part is asked for, extent how much of the index is read.
+// chosen returns the FROM and WHERE that hold the jobs of a source which the filter chooses, in the
+// order of the source. state says that the moving part is asked for, extent how much of the index
+// is read.
 func (s *search) chosen(p *params, src source, l lead, state bool, extent string) string {
 	alias, key := tables[src.table].alias, s.by.Field()
 	var conds []string
@@ -135,7 +140,8 @@ func (s *search) chosen(p *params, src source, l lead, state bool, extent string
 	for i := range s.filter {
 		t := &s.filter[i]
 		switch {
-		case t == l.term && !src.rest, t.Field == "hidden", t.Field == "created", t.Field == "ended" && src.key() == "ended":
+		case t == l.term && !src.rest, t.Field == "hidden", t.Field == "created", t.Field == "ended" &&
+			src.key() == "ended":
 			continue
 		case t.Field == "state" || t.Field == "custody":
 			moving = moving || !l.places || src.rest
@@ -171,7 +177,8 @@ func (s *search) chosen(p *params, src source, l lead, state bool, extent string
 	return sql
 }
 
-// moving joins the moving part of a job, where it stands at a place that is looked for. Most jobs have ended.
+// moving joins the moving part of a job, where it stands at a place that is looked for. Most jobs
+// have ended.
 func (s *search) moving(p *params, alias string) string {
 	var parts []string
 	if len(s.over) > 0 {

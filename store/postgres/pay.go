@@ -77,23 +77,26 @@ func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) 
 	return paid, eff, nil
 }
 
-// payDebts takes edges from the oldest follow-ups that nobody else is paying, counts them off from the jobs that wait, and
-// answers those jobs as they are now. The count and the answer come from the edges that this statement deleted: its
-// snapshot may show some that another payer has paid in the meantime. An edge whose need was not met ends the job: the
-// first of them by id is named.
+// payDebts takes edges from the oldest follow-ups that nobody else is paying, counts them off from
+// the jobs that wait, and answers those jobs as they are now. The count and the answer come from
+// the edges that this statement deleted: its snapshot may show some that another payer has paid in
+// the meantime. An edge whose need was not met ends the job: the first of them by id is named.
 const payDebts = `
 WITH debts AS MATERIALIZED (
 	SELECT f.seq, f.job FROM pawl.followups f ORDER BY f.seq LIMIT $1 FOR UPDATE SKIP LOCKED
 ), edges AS MATERIALIZED (
 	SELECT d.seq, p.needs, p.job, p.at
-	FROM debts d CROSS JOIN LATERAL (SELECT p.needs, p.job, p.ctid AS at FROM pawl.prerequisites p WHERE p.needs = d.job ORDER BY p.job LIMIT $1) p
+	FROM debts d CROSS JOIN LATERAL (SELECT p.needs, p.job, p.ctid AS at FROM pawl.prerequisites p
+		WHERE p.needs = d.job ORDER BY p.job LIMIT $1) p
 	ORDER BY d.seq, p.job LIMIT $1
 ), gone AS MATERIALIZED (
-	DELETE FROM pawl.prerequisites p WHERE p.ctid = ANY (ARRAY(SELECT e.at FROM edges e)) RETURNING p.needs, p.job, p.need
+	DELETE FROM pawl.prerequisites p WHERE p.ctid = ANY (ARRAY(SELECT e.at FROM edges e))
+		RETURNING p.needs, p.job, p.need
 ), locked AS MATERIALIZED (
 	SELECT j.id FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT g.job FROM gone g)) ORDER BY j.id FOR UPDATE
 ), counted AS MATERIALIZED (
-	SELECT g.job, count(*) AS k, (min(g.needs::text) FILTER (WHERE g.need = 'finished' AND e.state <> 'FINISHED'))::uuid AS unmet
+	SELECT g.job, count(*) AS k, (min(g.needs::text) FILTER (WHERE g.need = 'finished'
+		AND e.state <> 'FINISHED'))::uuid AS unmet
 	FROM gone g CROSS JOIN LATERAL (SELECT e.state FROM pawl.ended e WHERE e.id = g.needs OFFSET 0) e
 	WHERE (SELECT count(*) FROM locked) >= 0 -- all of them are locked first, in their order
 	GROUP BY g.job
@@ -104,8 +107,11 @@ WITH debts AS MATERIALIZED (
 ), settled AS (
 	DELETE FROM pawl.followups f WHERE f.seq = ANY (ARRAY(SELECT d.seq FROM debts d WHERE NOT EXISTS (
 		SELECT FROM pawl.prerequisites p
-		WHERE p.needs = d.job AND p.job > ALL (SELECT e.job FROM edges e WHERE e.seq = d.seq ORDER BY e.job DESC LIMIT 1) OFFSET 0)))
+		WHERE p.needs = d.job AND p.job > ALL (SELECT e.job FROM edges e WHERE e.seq = d.seq ORDER BY e.job DESC
+			LIMIT 1) OFFSET 0)))
 )
-SELECT greatest((SELECT count(*) FROM gone), (SELECT count(*) FROM (SELECT FROM debts LIMIT 1) one)), pawl.clock(), u.id, u.name, u.state, ` + columns + `
+SELECT greatest((SELECT count(*) FROM gone), (SELECT count(*) FROM (SELECT FROM debts LIMIT 1) one)),
+	pawl.clock(), u.id, u.name, u.state, ` + columns + `
 FROM (SELECT) one LEFT JOIN (released j ` + itsSpec + `
-	LEFT JOIN LATERAL (SELECT u.id, u.name, e.state FROM pawl.specs u, pawl.ended e WHERE u.id = j.unmet AND e.id = j.unmet OFFSET 0) u ON true) ON true`
+	LEFT JOIN LATERAL (SELECT u.id, u.name, e.state FROM pawl.specs u, pawl.ended e WHERE u.id = j.unmet
+		AND e.id = j.unmet OFFSET 0) u ON true) ON true`

@@ -1,14 +1,15 @@
-// Package postgres is the store on a PostgreSQL database, version 15 or newer, for any number of processes on any number
-// of machines.
+// Package postgres is the store on a PostgreSQL database, version 15 or newer, for any number of
+// processes on any number of machines.
 //
-// A call is one transaction, sent in one piece: its statements go together, and their answers come together. Where
-// package job decides on rows that must be locked first (wishes, follow-ups, expiry, submissions with keys or
-// prerequisites) it is two pieces. Either way the number of round trips does not depend on the number of jobs, which
-// travel as arrays.
+// A call is one transaction, sent in one piece: its statements go together, and their answers come
+// together. Where package job decides on rows that must be locked first (wishes, follow-ups,
+// expiry, submissions with keys or prerequisites) it is two pieces. Either way the number of round
+// trips does not depend on the number of jobs, which travel as arrays.
 //
-// Locks are taken in one order everywhere: the session or the idempotency key, queues, the gate of a tenant, jobs by id, specs by id, unique
-// keys, external ids, groups of blocked jobs. So calls do not deadlock; where PostgreSQL says that they did, or that it could not serialize them,
-// the call is made again, a few times.
+// Locks are taken in one order everywhere: the session or the idempotency key, queues, the gate of
+// a tenant, jobs by id, specs by id, unique keys, external ids, groups of blocked jobs. So calls do
+// not deadlock; where PostgreSQL says that they did, or that it could not serialize them, the call
+// is made again, a few times.
 //
 // What decides about time is the database's clock.
 package postgres
@@ -34,15 +35,16 @@ import (
 type Options struct {
 	// Schema holds Pawl's tables; "pawl" by default.
 	Schema string
-	// Pooled is for a connection that leads through a pooler in transaction mode: nothing is expected to outlast a
-	// transaction, neither settings nor prepared statements. It costs throughput.
+	// Pooled is for a connection that leads through a pooler in transaction mode: nothing is
+	// expected to outlast a transaction, neither settings nor prepared statements. It costs
+	// throughput.
 	Pooled bool
-	// Conns is how many connections calls may use at once, and Readers how many more those may that list jobs; 8 and 4
-	// by default.
+	// Conns is how many connections calls may use at once, and Readers how many more those may that
+	// list jobs; 8 and 4 by default.
 	Conns, Readers int
-	// Renewals runs f on a connection that notices soon when the database is gone, such as the one that listens for
-	// wake-ups; nil: renewals are calls like all others. A connection that was made with [Params] needs no further
-	// statements for it.
+	// Renewals runs f on a connection that notices soon when the database is gone, such as the one
+	// that listens for wake-ups; nil: renewals are calls like all others. A connection that was
+	// made with [Params] needs no further statements for it.
 	Renewals func(ctx context.Context, f func(context.Context, *pgx.Conn) error) error
 	// Log receives what operators should know; [slog.Default] by default.
 	Log *slog.Logger
@@ -59,8 +61,10 @@ type Store struct {
 	turning atomic.Bool // the tasks that finished last were under limits
 	limited sync.Map    // limitKeys by tenant, as they were
 	begins  beginnings
-	since   time.Time    // the database's clock when it was first reached
-	failed  atomic.Int64 // when a call had last no answer of a database that serves, in microseconds since opened; 0: never
+	since   time.Time // the database's clock when it was first reached
+	// when a call had last no answer of a database that serves, in microseconds since opened; 0:
+	// never
+	failed atomic.Int64
 
 	trips      atomic.Int64
 	statements atomic.Int64
@@ -72,9 +76,10 @@ var _ store.Store = (*Store)(nil)
 // defaultSchema is the schema's name in the texts of this package.
 const defaultSchema = "pawl"
 
-// Open connects to the database that a connection string names, as libpq has them: a URL, or words such as "host=db
-// dbname=jobs". The schema must be there; see [Migrate]. Errors are of kind Unavailable when the database cannot be
-// reached or has an older schema, and Newer when a later version made it.
+// Open connects to the database that a connection string names, as libpq has them: a URL, or words
+// such as "host=db dbname=jobs". The schema must be there; see [Migrate]. Errors are of kind
+// Unavailable when the database cannot be reached or has an older schema, and Newer when a later
+// version made it.
 func Open(ctx context.Context, dsn string, o Options) (_ *Store, err error) {
 	s, err := connect(dsn, o)
 	if err != nil {
@@ -91,20 +96,21 @@ func Open(ctx context.Context, dsn string, o Options) (_ *Store, err error) {
 	return s, s.begin(ctx)
 }
 
-// settings of every connection. Every statement of a call finds its rows by a key that it is given, so there is one right
-// plan, and none is better with other statistics.
+// settings of every connection. Every statement of a call finds its rows by a key that it is given,
+// so there is one right plan, and none is better with other statistics.
 var settings = map[string]string{
-	"plan_cache_mode":                 "force_generic_plan", // planned once for a connection, and not for each list of arguments
-	"enable_seqscan":                  "off",                // a penalty, not a ban: tables without an index are still read
+	// planned once for a connection, and not for each list of arguments
+	"plan_cache_mode":                 "force_generic_plan",
+	"enable_seqscan":                  "off", // a penalty, not a ban: tables without an index are still read
 	"enable_hashjoin":                 "off",
 	"enable_mergejoin":                "off",
 	"max_parallel_workers_per_gather": "0",
 	"jit":                             "off", // it starts at an estimated cost, and estimates of arrays are wide
 }
 
-// limits keep a client that was cut off in the middle of a transaction from holding rows for long, and tell who waits for
-// one. What a statement finds after it has waited for a lock must be as it is by then, whatever the database's owner has
-// for a default, and calls write.
+// limits keep a client that was cut off in the middle of a transaction from holding rows for long,
+// and tell who waits for one. What a statement finds after it has waited for a lock must be as it
+// is by then, whatever the database's owner has for a default, and calls write.
 var limits = map[string]string{
 	"default_transaction_isolation":       "read committed",
 	"default_transaction_read_only":       "off",
@@ -113,7 +119,8 @@ var limits = map[string]string{
 	"job.tenant":                          everyone,
 }
 
-// Params are run-time parameters for the connection of [Options.Renewals]: what the connections of a store have, too.
+// Params are run-time parameters for the connection of [Options.Renewals]: what the connections of
+// a store have, too.
 func Params() map[string]string {
 	all := maps.Clone(settings)
 	maps.Copy(all, limits)
@@ -199,17 +206,20 @@ func (s *Store) prelude(t *tx) (qs []*query) {
 	return qs
 }
 
-// as makes row security show the rest of a transaction the rows of one tenant, or those of everyone.
+// as makes row security show the rest of a transaction the rows of one tenant, or those of
+// everyone.
 func as(tenant string) *query { return do("SELECT set_config('job.tenant', $1, true)", tenant) }
 
-// writers is the key of the lock that everyone shares who writes events; see [horizon]. It has 32 bits.
+// writers is the key of the lock that everyone shares who writes events; see [horizon]. It has 32
+// bits.
 func (s *Store) writers() int64 {
 	return int64(crc32.ChecksumIEEE([]byte("pawl events of " + s.o.Schema)))
 }
 
 const pooledPrelude = `SELECT set_config('job.tenant', $1, true), set_config('lock_timeout', '10s', true),
 	set_config('idle_in_transaction_session_timeout', '15s', true), set_config('jit', 'off', true),
-	set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
+	set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
+		set_config('enable_mergejoin', 'off', true),
 	set_config('max_parallel_workers_per_gather', '0', true)`
 
 // sql returns a text with the name of the schema.
@@ -238,8 +248,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Statements returns how many SQL statements have been sent so far, with those that begin and end transactions, make
-// settings or take locks.
+// Statements returns how many SQL statements have been sent so far, with those that begin and end
+// transactions, make settings or take locks.
 func (s *Store) Statements() int64 { return s.statements.Load() }
 
 // RoundTrips returns how often calls have waited for the database so far.

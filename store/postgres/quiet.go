@@ -8,13 +8,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// shouldPing reports whether a connection that nobody uses may have been lost, and is worth a round trip to find out. One
-// that the server closed shows it without.
+// shouldPing reports whether a connection that nobody uses may have been lost, and is worth a round
+// trip to find out. One that the server closed shows it without.
 func shouldPing(_ context.Context, p pgxpool.ShouldPingParams) bool {
 	return !quiet(p.Conn.PgConn().Conn())
 }
 
-// quiet reports whether nothing has come in on a connection, and neither has its end. It reads nothing.
+// quiet reports whether nothing has come in on a connection, and neither has its end. It reads
+// nothing.
 func quiet(c net.Conn) bool {
 	if secure, ok := c.(interface{ NetConn() net.Conn }); ok {
 		c = secure.NetConn()

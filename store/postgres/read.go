@@ -23,22 +23,25 @@ func (s *Store) Job(ctx context.Context, tenant string, id job.ID) (job.Job, err
 
 // Held implements [store.Reader].
 func (s *Store) Held(ctx context.Context, session job.ID) ([]job.Job, error) {
-	return s.jobs(ctx, everyone, `SELECT `+columns+`, `+documents+` FROM (`+living+` WHERE session = $1) j `+itsSpec, [16]byte(session))
+	return s.jobs(ctx, everyone, `SELECT `+columns+`, `+documents+` FROM (`+living+` WHERE session = $1) j `+
+		itsSpec, [16]byte(session))
 }
 
 // Find implements [store.Reader].
 func (s *Store) Find(ctx context.Context, ids []job.ID) ([]job.Job, error) {
-	return s.jobs(ctx, everyone, `SELECT `+columns+`, `+documents+` FROM pawl.specs s `+itsJob+` WHERE s.id = ANY ($1)`, uuids(ids))
+	return s.jobs(ctx, everyone, `SELECT `+columns+`, `+documents+` FROM pawl.specs s `+itsJob+
+		` WHERE s.id = ANY ($1)`, uuids(ids))
 }
 
-// Watched implements [store.Reader]. What is new and what is wished are found by an index each: most programs on a
-// machine are neither.
+// Watched implements [store.Reader]. What is new and what is wished are found by an index each:
+// most programs on a machine are neither.
 func (s *Store) Watched(ctx context.Context, machine string, since time.Time) (jobs []job.Job, err error) {
 	err = s.call(ctx, everyone, func(t *tx) error {
 		jobs = nil
 		return t.commit(read(`SELECT `+columns+` FROM (`+living+` WHERE id = ANY (ARRAY(
 				SELECT w.id FROM pawl.jobs w WHERE w.custody = 'monitor' AND w.machine = $1 AND w.since >= $2
-				UNION ALL SELECT w.id FROM pawl.jobs w WHERE w.custody = 'monitor' AND w.machine = $1 AND w.wish <> ''))) j `+itsSpec, func(r *reader) error {
+				UNION ALL SELECT w.id FROM pawl.jobs w WHERE w.custody = 'monitor' AND w.machine = $1
+					AND w.wish <> ''))) j `+itsSpec, func(r *reader) error {
 			j := r.row()
 			j.Result, j.Labels = nil, nil
 			jobs = append(jobs, j)

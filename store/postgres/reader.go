@@ -9,7 +9,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// A reader takes the values of a row one after the other, in the binary format. NULL is the zero value.
+// A reader takes the values of a row one after the other, in the binary format. NULL is the zero
+// value.
 type reader struct{ values [][]byte }
 
 func (r *reader) next() []byte {

@@ -20,7 +20,8 @@ func (s *Store) lapse(ctx context.Context, limit int) (n int, eff store.Effects,
 	err = s.write(ctx, everyone, func(t *tx) error {
 		n, eff = 0, store.Effects{}
 		var late []job.Job
-		err := t.send(read(lapsing, func(r *reader) error { late = append(late, r.row()); return nil }, limit, store.Patience))
+		err := t.send(read(lapsing, func(r *reader) error { late = append(late, r.row()); return nil }, limit,
+			store.Patience))
 		if err != nil {
 			return err
 		}
@@ -67,8 +68,8 @@ func (g *turning) before() time.Time {
 	return g.Clear
 }
 
-// release does what there is to do for groups, of up to limit jobs: they go where their group is clear and their moments have come, and fail where
-// it was given up.
+// release does what there is to do for groups, of up to limit jobs: they go where their group is
+// clear and their moments have come, and fail where it was given up.
 func (s *Store) release(ctx context.Context, limit int) (n int, eff store.Effects, d dues, err error) {
 	err = s.write(ctx, everyone, func(t *tx) error {
 		n, eff = 0, store.Effects{}
@@ -120,7 +121,8 @@ func (s *Store) release(ctx context.Context, limit int) (n int, eff store.Effect
 	return n, eff, d, err
 }
 
-// rerate has jobs that wait for their moments ask for them again, and tells the groups of a tenant that another rate may hold.
+// rerate has jobs that wait for their moments ask for them again, and tells the groups of a tenant
+// that another rate may hold.
 func (t *tx) rerate(tenant string, eff *store.Effects) error {
 	var p grouping
 	err := t.send(
@@ -148,12 +150,16 @@ func (t *tx) heads(groups []*turning) error {
 	for _, g := range groups {
 		of[spot{g.Tenant, g.Key}] = g
 	}
-	tenants, keys := values(groups, func(g **turning) string { return (*g).Tenant }), values(groups, func(g **turning) string { return (*g).Key })
-	before, n := values(groups, func(g **turning) time.Time { return (*g).before() }), values(groups, func(g **turning) int { return (*g).n })
+	tenants, keys := values(groups, func(g **turning) string { return (*g).Tenant }), values(groups,
+		func(g **turning) string { return (*g).Key })
+	before, n := values(groups, func(g **turning) time.Time { return (*g).before() }), values(groups,
+		func(g **turning) int { return (*g).n })
 	fail := values(groups, func(g **turning) bool { return !(*g).GivenUp.IsZero() })
 	err := t.send(read(groupHeads, func(r *reader) error {
 		j := r.row()
-		if g := of[spot{j.Tenant, j.Group}]; g != nil && !j.Since.After(g.before()) && !(j.Live && !g.GivenUp.IsZero()) { // it may have been blocked anew meanwhile
+		// it may have been blocked anew meanwhile
+		if g := of[spot{j.Tenant, j.Group}]; g != nil && !j.Since.After(g.before()) &&
+			!(j.Live && !g.GivenUp.IsZero()) {
 			g.of[j.Owner] = append(g.of[j.Owner], &j)
 		}
 		return nil
@@ -207,39 +213,49 @@ func (g *turning) turn(freed *changes, failed map[string]*changes, now time.Time
 }
 
 var (
-	// lapsing locks and answers up to $1 jobs that are to fail by now, as [store.Group.Lapses] says with a patience $2, those first that were to fail
-	// first. Of those that somebody else has locked something else becomes.
+	// lapsing locks and answers up to $1 jobs that are to fail by now, as [store.Group.Lapses] says
+	// with a patience $2, those first that were to fail first. Of those that somebody else has
+	// locked something else becomes.
 	lapsing = `
 WITH x AS MATERIALIZED (
 	SELECT pawl.clock() AS now
 ), late AS MATERIALIZED (
 	SELECT l.id FROM x CROSS JOIN pawl.groups g CROSS JOIN LATERAL (
-		SELECT j.id, j.until FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = g.tenant AND j.grp = g.key AND ` + mayFail + `
+		SELECT j.id, j.until FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = g.tenant
+			AND j.grp = g.key AND ` + mayFail + `
 			AND j.until
 				<= least(x.now, greatest(g.next - interval '1 microsecond', x.now - $2::interval))
 		ORDER BY j.until LIMIT $1
 	) l WHERE g.next IS NOT NULL ORDER BY l.until LIMIT $1
 ), taken AS MATERIALIZED (
-	SELECT ` + livingRow + ` FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT l.id FROM late l)) AND ` + isBlocked + ` ORDER BY j.id FOR UPDATE SKIP LOCKED
+	SELECT ` + livingRow + ` FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT l.id FROM late l))
+		AND ` + isBlocked + ` ORDER BY j.id FOR UPDATE SKIP LOCKED
 )
 SELECT ` + columns + ` FROM taken j ` + itsSpec
 
-	// groupHeads locks and answers the jobs of groups that go next: from the owner on who comes after the one who went last, of each the oldest. It
-	// goes from owner to owner, and no further than jobs may go; of a few owners it looks at some more, where not all have as many.
+	// groupHeads locks and answers the jobs of groups that go next: from the owner on who comes
+	// after the one who went last, of each the oldest. It goes from owner to owner, and no further
+	// than jobs may go; of a few owners it looks at some more, where not all have as many.
 	//
-	//	1 tenants  2 keys  3 since when jobs must have been blocked  4 how many go  5 whether they fail: then none of which something may run
+	//	1 tenants  2 keys  3 since when jobs must have been blocked  4 how many go
+	//	5 whether they fail: then none of which something may run
 	//	6 the owner of the one that went last
 	groupHeads = `
 WITH RECURSIVE owners AS (
-	SELECT w.tenant, w.key, w.before, w.n, w.fail, w.last COLLATE "C" AS last, w.last COLLATE "C" AS owner, false AS again, 0 AS nr
-	FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::int[], $5::bool[], $6::text[]) w(tenant, key, before, n, fail, last) WHERE w.n > 0
+	SELECT w.tenant, w.key, w.before, w.n, w.fail, w.last COLLATE "C" AS last, w.last COLLATE "C" AS owner,
+		false AS again, 0 AS nr
+	FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::int[], $5::bool[], $6::text[]) w(tenant, key,
+		before, n, fail, last) WHERE w.n > 0
 	UNION ALL
 	SELECT o.tenant, o.key, o.before, o.n, o.fail, o.last, f.owner, f.again, o.nr + 1 FROM owners o CROSS JOIN LATERAL (
 		SELECT a.owner, a.again FROM (
-			(SELECT j.owner, o.again AS again FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = o.tenant AND j.grp = o.key AND j.owner > o.owner
-				AND (NOT o.again OR j.owner <= o.last) AND j.since <= o.before AND NOT (o.fail AND j.live) ORDER BY j.owner LIMIT 1)
+			(SELECT j.owner, o.again AS again FROM pawl.jobs j WHERE j.custody = 'recovery'
+				AND j.tenant = o.tenant AND j.grp = o.key AND j.owner > o.owner
+				AND (NOT o.again OR j.owner <= o.last) AND j.since <= o.before AND NOT (o.fail AND j.live)
+					ORDER BY j.owner LIMIT 1)
 			UNION ALL
-			(SELECT j.owner, true FROM pawl.jobs j WHERE j.custody = 'recovery' AND NOT o.again AND j.tenant = o.tenant AND j.grp = o.key
+			(SELECT j.owner, true FROM pawl.jobs j WHERE j.custody = 'recovery' AND NOT o.again
+				AND j.tenant = o.tenant AND j.grp = o.key
 				AND j.owner <= o.last AND j.since <= o.before AND NOT (o.fail AND j.live) ORDER BY j.owner LIMIT 1)
 		) a ORDER BY a.again LIMIT 1
 	) f WHERE o.nr < o.n
@@ -247,12 +263,14 @@ WITH RECURSIVE owners AS (
 	SELECT h.id FROM (
 		SELECT o.*, count(*) OVER (PARTITION BY o.tenant, o.key) AS owners FROM owners o WHERE o.nr > 0
 	) o CROSS JOIN LATERAL (
-		SELECT j.id FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = o.tenant AND j.grp = o.key AND j.owner = o.owner AND j.since <= o.before
+		SELECT j.id FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = o.tenant AND j.grp = o.key
+			AND j.owner = o.owner AND j.since <= o.before
 			AND NOT (o.fail AND j.live)
 		ORDER BY j.since, j.created, j.id LIMIT least(o.n, 2 * o.n / o.owners + 1)
 	) h
 ), taken AS MATERIALIZED (
-	SELECT ` + livingRow + ` FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT h.id FROM heads h)) AND ` + isBlocked + ` ORDER BY j.id FOR UPDATE SKIP LOCKED
+	SELECT ` + livingRow + ` FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT h.id FROM heads h))
+		AND ` + isBlocked + ` ORDER BY j.id FOR UPDATE SKIP LOCKED
 )
 SELECT ` + columns + ` FROM taken j ` + itsSpec
 )
@@ -261,24 +279,32 @@ const (
 	// isBlocked is asked again of a row that is locked by its id, and not of an index.
 	isBlocked = `j.custody || '' = 'recovery'`
 
-	// wakeGroups locks and answers up to $1 groups for which something is to be done, those for the longest that nobody else has locked.
+	// wakeGroups locks and answers up to $1 groups for which something is to be done, those for the
+	// longest that nobody else has locked.
 	wakeGroups = `
 SELECT pawl.clock(), ` + groupColumns + `, ` + limitColumns + ` FROM (
-	SELECT g.tenant, g.key, g.doc, g.wake FROM pawl.groups g WHERE g.wake <= (SELECT pawl.clock()) ORDER BY g.wake LIMIT $1 FOR UPDATE SKIP LOCKED
+	SELECT g.tenant, g.key, g.doc, g.wake FROM pawl.groups g WHERE g.wake <= (SELECT pawl.clock())
+		ORDER BY g.wake LIMIT $1 FOR UPDATE SKIP LOCKED
 ) g ` + groupRate + ` ORDER BY g.wake`
 
-	// pacedGroups locks and answers the groups of a tenant $1 for which something is to be done later.
+	// pacedGroups locks and answers the groups of a tenant $1 for which something is to be done
+	// later.
 	pacedGroups = `
 SELECT pawl.clock(), ` + groupColumns + `, ` + limitColumns + ` FROM (
-	SELECT g.tenant, g.key, g.doc FROM pawl.groups g WHERE g.tenant = $1 AND g.wake > (SELECT pawl.clock()) ORDER BY g.tenant, g.key FOR UPDATE
+	SELECT g.tenant, g.key, g.doc FROM pawl.groups g WHERE g.tenant = $1 AND g.wake > (SELECT pawl.clock())
+		ORDER BY g.tenant, g.key FOR UPDATE
 ) g ` + groupRate + ` ORDER BY g.key`
 
-	// groupLeft counts, of each group, the jobs that have been blocked since then or longer, up to one more than may go, and says whether there are
-	// others. Its parameters are the first of groupHeads.
+	// groupLeft counts, of each group, the jobs that have been blocked since then or longer, up to
+	// one more than may go, and says whether there are others. Its parameters are the first of
+	// groupHeads.
 	groupLeft = `
 SELECT w.i, (SELECT count(*) FROM (
-		SELECT FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = w.tenant AND j.grp = w.key AND j.since <= w.before
+		SELECT FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = w.tenant AND j.grp = w.key
+			AND j.since <= w.before
 			AND NOT (w.fail AND j.live) LIMIT w.n + 1) e),
-	EXISTS (SELECT FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = w.tenant AND j.grp = w.key AND j.since > w.before OFFSET 0)
-FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::int[], $5::bool[]) WITH ORDINALITY w(tenant, key, before, n, fail, i)`
+	EXISTS (SELECT FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = w.tenant AND j.grp = w.key
+		AND j.since > w.before OFFSET 0)
+FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::int[], $5::bool[]) WITH ORDINALITY w(tenant, key,
+	before, n, fail, i)`
 )

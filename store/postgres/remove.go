@@ -34,13 +34,15 @@ func (t *tx) remove(tenant string, ids []job.ID) ([]error, error) {
 	owes := map[job.ID]bool{}
 	// A job that has ended changes no more: what is locked is its removal by another.
 	err := t.send(
-		read(`SELECT `+columns+` FROM (SELECT * FROM pawl.specs WHERE id = ANY ($1) AND tenant = $2 ORDER BY id FOR UPDATE) s
+		read(`SELECT `+columns+` FROM (SELECT * FROM pawl.specs WHERE id = ANY ($1) AND tenant = $2 ORDER BY id
+			FOR UPDATE) s
 			`+itsJob+``, func(r *reader) error {
 			j := r.row()
 			there[j.ID] = &j
 			return nil
 		}, uuids(ids), tenant),
-		read(`SELECT f.job FROM pawl.followups f WHERE f.job = ANY ($1)`, func(r *reader) error { owes[r.id()] = true; return nil }, uuids(ids)))
+		read(`SELECT f.job FROM pawl.followups f WHERE f.job = ANY ($1)`,
+			func(r *reader) error { owes[r.id()] = true; return nil }, uuids(ids)))
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +55,8 @@ func (t *tx) remove(tenant string, ids []job.ID) ([]error, error) {
 		case !j.State.Terminal():
 			answers[i] = job.Errorf(job.Conflict, "job %s is %s: cancel it before it is removed", id, j.State)
 		case owes[id]:
-			answers[i] = job.Errorf(job.Conflict, "jobs that waited for job %s have not heard of its end yet: try again in a moment", id)
+			answers[i] = job.Errorf(job.Conflict,
+				"jobs that waited for job %s have not heard of its end yet: try again in a moment", id)
 		default:
 			gone = append(gone, id)
 			delete(there, id) // if it stands there twice
@@ -70,7 +73,8 @@ func erase(ids [][16]byte) (qs []*query) {
 	for _, text := range []string{
 		`DELETE FROM pawl.labels WHERE job = ANY ($1)`,
 		`DELETE FROM pawl.events WHERE job = ANY ($1)`,
-		`DELETE FROM pawl.prerequisites WHERE ctid = ANY (ARRAY(SELECT p.at FROM unnest($1::uuid[]) u(id) -- a hash index finds one job at a time
+		`DELETE FROM pawl.prerequisites WHERE ctid = ANY (ARRAY(SELECT p.at
+			FROM unnest($1::uuid[]) u(id) -- a hash index finds one job at a time
 			CROSS JOIN LATERAL (SELECT p.ctid AS at FROM pawl.prerequisites p WHERE p.job = u.id OFFSET 0) p))`,
 		`DELETE FROM pawl.unique_keys WHERE job = ANY ($1)`,
 		`DELETE FROM pawl.ended WHERE id = ANY ($1)`,

@@ -12,11 +12,13 @@ func (s *Store) Put(ctx context.Context, r store.Resource) (store.Resource, erro
 	var rs []store.Resource
 	err := s.call(ctx, r.Tenant, func(t *tx) error {
 		rs = nil
-		text, args := `INSERT INTO pawl.resources AS r (tenant, kind, name, version, updated, doc) VALUES ($1, $2, $3, 1, pawl.clock(), $4)
+		text, args := `INSERT INTO pawl.resources AS r (tenant, kind, name, version, updated, doc)
+			VALUES ($1, $2, $3, 1, pawl.clock(), $4)
 			ON CONFLICT DO NOTHING RETURNING `+resource, []any{r.Tenant, r.Kind, r.Name, string(r.Doc)}
 		if r.Version != 0 {
 			text, args = `UPDATE pawl.resources r SET version = version + 1, updated = pawl.clock(), doc = $4
-				WHERE tenant = $1 AND kind = $2 AND name = $3 AND version = $5 RETURNING `+resource, append(args, r.Version)
+				WHERE tenant = $1 AND kind = $2 AND name = $3 AND version = $5
+					RETURNING `+resource, append(args, r.Version)
 		}
 		return t.commit(read(text, readResources(&rs), args...))
 	})
@@ -26,7 +28,8 @@ func (s *Store) Put(ctx context.Context, r store.Resource) (store.Resource, erro
 	case len(rs) == 0 && r.Version == 0:
 		return store.Resource{}, job.Errorf(job.Conflict, "%s %s exists: read it and send its version", r.Kind, r.Name)
 	case len(rs) == 0:
-		return store.Resource{}, job.Errorf(job.Conflict, "%s %s is not at version %d: read it again", r.Kind, r.Name, r.Version)
+		return store.Resource{}, job.Errorf(job.Conflict, "%s %s is not at version %d: read it again", r.Kind,
+			r.Name, r.Version)
 	}
 	return rs[0], nil
 }
@@ -67,12 +70,14 @@ func readResources(rs *[]store.Resource) func(*reader) error {
 func (s *Store) resources(ctx context.Context, tenant, where string, args ...any) (rs []store.Resource, err error) {
 	err = s.call(ctx, tenant, func(t *tx) error {
 		rs = nil
-		return t.commit(read(`SELECT `+resource+` FROM pawl.resources r WHERE `+where+` ORDER BY r.tenant, r.name`, readResources(&rs), args...))
+		return t.commit(read(`SELECT `+resource+` FROM pawl.resources r WHERE `+where+` ORDER BY r.tenant, r.name`,
+			readResources(&rs), args...))
 	})
 	return rs, err
 }
 
-// Delete implements [store.Resources]. Who submits to a queue has its document locked until the jobs are there.
+// Delete implements [store.Resources]. Who submits to a queue has its document locked until the
+// jobs are there.
 func (s *Store) Delete(ctx context.Context, tenant, kind, name string) error {
 	return s.call(ctx, tenant, func(t *tx) error {
 		there, used := false, false
@@ -90,7 +95,8 @@ func (s *Store) Delete(ctx context.Context, tenant, kind, name string) error {
 		case !there:
 			return store.NoResource(kind, name)
 		case used:
-			return job.Errorf(job.Conflict, "queue %s has jobs that have not ended: wait for them or cancel them, or disable the queue", name)
+			return job.Errorf(job.Conflict,
+				"queue %s has jobs that have not ended: wait for them or cancel them, or disable the queue", name)
 		}
 		return t.commit()
 	})

@@ -21,7 +21,8 @@ type source struct {
 	whole bool     // all that it finds is read and sorted for a page, and may be much
 }
 
-// key returns what comes before the order of submission in the order of a source; "none" when it is in no such order.
+// key returns what comes before the order of submission in the order of a source; "none" when it is
+// in no such order.
 func (src *source) key() string {
 	switch {
 	case len(src.order) == 0 || src.order[0] == "session":
@@ -65,8 +66,8 @@ type search struct {
 	ended   bounds      // when they ended
 }
 
-// newSearch reads the filter of a tenant. What it says of places and of hidden is decided by the filter itself, value by
-// value. since is as in [store.Page].
+// newSearch reads the filter of a tenant. What it says of places and of hidden is decided by the
+// filter itself, value by value. since is as in [store.Page].
 func newSearch(tenant string, f job.Filter, since time.Time, by store.Sort, from *mark) *search {
 	s := &search{tenant: tenant, by: by, from: from, anyOver: true, anyLive: true}
 	f, ok := possible(f)
@@ -127,7 +128,8 @@ func (s *search) leads() []lead {
 		if key, ok := t.Label(); ok {
 			for _, v := range values {
 				l.sources = append(l.sources, source{
-					table: "labels", where: "tenant = ? AND key = ? AND value = ?", args: []any{s.tenant, key, v}, order: []string{"created", "job"},
+					table: "labels", where: "tenant = ? AND key = ? AND value = ?", args: []any{s.tenant, key, v},
+					order: []string{"created", "job"},
 				})
 			}
 			leads = append(leads, l)
@@ -136,21 +138,24 @@ func (s *search) leads() []lead {
 		switch t.Field {
 		case "id":
 			l.exact, l.sources = true, []source{{
-				table: "specs", where: "tenant = ? AND NOT hidden AND id = ANY (?::text[]::uuid[])", args: []any{s.tenant, values},
+				table: "specs", where: "tenant = ? AND NOT hidden AND id = ANY (?::text[]::uuid[])",
+				args: []any{s.tenant, values},
 			}}
 		case "external_id":
 			if values[0] == "" {
 				continue // it has none, and so is in no index
 			}
 			l.exact, l.sources = true, []source{{
-				table: "specs", where: "tenant = ? AND NOT hidden AND external_id = ANY (?)", args: []any{s.tenant, values},
+				table: "specs", where: "tenant = ? AND NOT hidden AND external_id = ANY (?)",
+				args: []any{s.tenant, values},
 			}}
 		case "name":
 			l.sources = s.named(values)
 		case "group":
 			for _, v := range values {
 				l.sources = append(l.sources, source{
-					table: "jobs", where: "custody = 'recovery' AND tenant = ? AND grp = ?", args: []any{s.tenant, v}, whole: true,
+					table: "jobs", where: "custody = 'recovery' AND tenant = ? AND grp = ?",
+					args: []any{s.tenant, v}, whole: true,
 				})
 			}
 		case "kind", "owner", "queue", "app":
@@ -162,7 +167,8 @@ func (s *search) leads() []lead {
 				where += " AND " + t.Field + " <> '" + common + "'"
 			}
 			for _, v := range values {
-				l.sources = append(l.sources, source{table: "specs", where: where, args: []any{s.tenant, v}, order: submission})
+				l.sources = append(l.sources,
+					source{table: "specs", where: where, args: []any{s.tenant, v}, order: submission})
 			}
 		default:
 			continue
@@ -175,17 +181,19 @@ func (s *search) leads() []lead {
 	return leads
 }
 
-// unindexed are the values that most jobs have. Indexes leave these out: such jobs are found by looking at all.
+// unindexed are the values that most jobs have. Indexes leave these out: such jobs are found by
+// looking at all.
 var unindexed = map[string]string{"app": "", "queue": job.DefaultQueue}
 
-// named finds the jobs of some names. A name that ends as ids do may be one that a job has from its id: what the stem leads
-// to is then read until the end of the id is found.
+// named finds the jobs of some names. A name that ends as ids do may be one that a job has from its
+// id: what the stem leads to is then read until the end of the id is found.
 func (s *search) named(names []string) []source {
 	var found []source
 	var stems, ends []string
 	for _, name := range names {
 		found = append(found, source{
-			table: "specs", where: "tenant = ? AND NOT hidden AND stem = ? AND name = stem", args: []any{s.tenant, name}, order: submission, stem: &name,
+			table: "specs", where: "tenant = ? AND NOT hidden AND stem = ? AND name = stem",
+			args: []any{s.tenant, name}, order: submission, stem: &name,
 		})
 		if m := fromID.FindStringSubmatch(name); m != nil {
 			stems, ends = append(stems, m[1]), append(ends, m[2])
@@ -195,7 +203,8 @@ func (s *search) named(names []string) []source {
 		found = append(found, source{
 			table: "specs", where: `tenant = ? AND NOT hidden AND name <> stem AND id = ANY (ARRAY(
 				SELECT x.id FROM unnest(?::text[], ?::text[]) g(stem, ending) CROSS JOIN LATERAL (
-					SELECT id FROM pawl.specs WHERE tenant = ? AND NOT hidden AND stem = g.stem AND right(id::text, 8) = g.ending
+					SELECT id FROM pawl.specs WHERE tenant = ? AND NOT hidden AND stem = g.stem
+						AND right(id::text, 8) = g.ending
 					ORDER BY created, id OFFSET 0) x))`,
 			args: []any{s.tenant, stems, ends, s.tenant}, slow: true,
 		})
@@ -211,7 +220,8 @@ func (s *search) byPlace() lead {
 	l := lead{places: true}
 	for _, state := range s.over {
 		l.sources = append(l.sources, source{
-			table: "ended", where: "tenant = ? AND NOT hidden AND state = ?", args: []any{s.tenant, state}, order: submission,
+			table: "ended", where: "tenant = ? AND NOT hidden AND state = ?", args: []any{s.tenant, state},
+			order: submission,
 		})
 	}
 	var held, others []string
@@ -224,12 +234,14 @@ func (s *search) byPlace() lead {
 	}
 	for _, state := range others {
 		l.sources = append(l.sources, source{
-			table: "jobs", where: "state = ? AND tenant = ? AND coalesce(custody, '') <> 'worker'", args: []any{state, s.tenant}, order: submission,
+			table: "jobs", where: "state = ? AND tenant = ? AND coalesce(custody, '') <> 'worker'",
+			args: []any{state, s.tenant}, order: submission,
 		})
 	}
 	if len(held) > 0 {
 		l.sources = append(l.sources, source{
-			table: "jobs", where: "session IS NOT NULL AND custody = 'worker' AND tenant = ? AND state = ANY (?)", args: []any{s.tenant, held},
+			table: "jobs", where: "session IS NOT NULL AND custody = 'worker' AND tenant = ? AND state = ANY (?)",
+			args:  []any{s.tenant, held},
 			order: []string{"session", "claim"},
 		})
 	}
@@ -241,7 +253,8 @@ func (s *search) byEnd() lead {
 	l := lead{places: true}
 	for _, state := range s.over {
 		l.sources = append(l.sources, source{
-			table: "ended", where: "tenant = ? AND NOT hidden AND state = ?", args: []any{s.tenant, state}, order: []string{"ended", "created", "id"},
+			table: "ended", where: "tenant = ? AND NOT hidden AND state = ?", args: []any{s.tenant, state},
+			order: []string{"ended", "created", "id"},
 		})
 	}
 	return l
@@ -250,7 +263,8 @@ func (s *search) byEnd() lead {
 // byName finds all jobs in the order of their names.
 func (s *search) byName() lead {
 	return lead{sources: []source{{
-		table: "specs", where: "tenant = ? AND NOT hidden", args: []any{s.tenant}, order: []string{"stem", "created", "id"},
+		table: "specs", where: "tenant = ? AND NOT hidden", args: []any{s.tenant},
+		order: []string{"stem", "created", "id"},
 	}}}
 }
 
@@ -281,7 +295,8 @@ func (s *search) of(l lead) []source {
 	return all
 }
 
-// passed reports whether all jobs of a source come before the mark: those of a name, in a list by name.
+// passed reports whether all jobs of a source come before the mark: those of a name, in a list by
+// name.
 func (s *search) passed(src source) bool {
 	if s.from == nil || s.by.Field() != "stem" || src.stem == nil || *src.stem == s.from.stem {
 		return false
@@ -289,8 +304,8 @@ func (s *search) passed(src source) bool {
 	return *src.stem < s.from.stem != s.by.Descends()
 }
 
-// bounds are the edges of what is looked for in an order: the values of its first columns beyond which something lies.
-// They are not part of it themselves.
+// bounds are the edges of what is looked for in an order: the values of its first columns beyond
+// which something lies. They are not part of it themselves.
 type bounds struct{ low, high []any }
 
 // narrow makes bounds of a term for a time.
@@ -305,8 +320,8 @@ func (b *bounds) narrow(t *job.Term) {
 	b.past(t.Op == job.Less || t.Op == job.AtMost, at)
 }
 
-// past lets in only what is past an edge, which begins with a time: lower than it, or higher. An edge that is there stays
-// unless the new one is narrower.
+// past lets in only what is past an edge, which begins with a time: lower than it, or higher. An
+// edge that is there stays unless the new one is narrower.
 func (b *bounds) past(lower bool, edge ...any) {
 	there := &b.low
 	if lower {

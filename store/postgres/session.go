@@ -41,7 +41,8 @@ func (s *Store) Tell(ctx context.Context, session job.ID, c store.Command) (stor
 // tell writes a command on a session that lives, and answers how it stood before.
 const tell = `
 WITH s AS MATERIALIZED (
-	SELECT s.id, s.ended IS NOT NULL OR s.lease_until <= pawl.clock() AS over, s.command FROM pawl.sessions s WHERE s.id = $1 FOR NO KEY UPDATE
+	SELECT s.id, s.ended IS NOT NULL OR s.lease_until <= pawl.clock() AS over, s.command FROM pawl.sessions s
+		WHERE s.id = $1 FOR NO KEY UPDATE
 ), told AS (
 	UPDATE pawl.sessions t SET command = $2 FROM s WHERE t.id = s.id AND NOT s.over AND (s.command <> $3 OR $2 = $3)
 )
@@ -60,7 +61,8 @@ func (s *Store) Sessions(ctx context.Context) (all []store.SessionInfo, err erro
 			if err := json.Unmarshal(r.next(), &i.Used); err != nil {
 				return err
 			}
-			i.Command, i.Live, i.Started, i.Renewed, i.Until = store.Command(r.text()), r.bool(), r.time(), r.time(), r.time()
+			i.Command, i.Live, i.Started, i.Renewed, i.Until = store.Command(r.text()), r.bool(), r.time(),
+				r.time(), r.time()
 			i.Ended, i.Crashed, i.Held = r.time(), r.bool(), r.int()
 			i.Oldest = store.HeldJob{Job: r.id(), Tenant: r.text(), Since: r.time()}
 			all = append(all, i)
@@ -71,18 +73,22 @@ func (s *Store) Sessions(ctx context.Context) (all []store.SessionInfo, err erro
 }
 
 const (
-	// sessionsThere reads sessions with what they hold. The last condition is for machines that have no other session.
+	// sessionsThere reads sessions with what they hold. The last condition is for machines that
+	// have no other session.
 	sessionsThere = `
-SELECT s.id, s.process, s.used, s.command, s.ended IS NULL AND s.lease_until > pawl.clock(), s.started, s.renewed, s.lease_until, s.ended, s.crashed,
+SELECT s.id, s.process, s.used, s.command, s.ended IS NULL
+	AND s.lease_until > pawl.clock(), s.started, s.renewed, s.lease_until, s.ended, s.crashed,
 	(SELECT count(*) FROM pawl.jobs j WHERE j.session = s.id), h.id, h.tenant, h.since
 FROM pawl.sessions s LEFT JOIN LATERAL (
 	SELECT j.id, j.tenant, j.since FROM pawl.jobs j WHERE j.session = s.id ORDER BY j.since, j.id LIMIT 1
 ) h ON true
-WHERE s.ended IS NULL OR s.ended > pawl.clock() - $1::interval OR (s.ended > pawl.clock() - $2::interval AND ` + lastOfMachine + `)
+WHERE s.ended IS NULL OR s.ended > pawl.clock() - $1::interval
+	OR (s.ended > pawl.clock() - $2::interval AND ` + lastOfMachine + `)
 ORDER BY s.started DESC, s.id DESC`
 
 	// lastOfMachine holds of a session that has ended, where it is the newest one of its machine.
-	lastOfMachine = `(s.process ->> 'machine') IS NOT NULL AND NOT EXISTS (SELECT FROM pawl.sessions o WHERE o.process ->> 'machine' = s.process ->> 'machine'
+	lastOfMachine = `(s.process ->> 'machine') IS NOT NULL
+		AND NOT EXISTS (SELECT FROM pawl.sessions o WHERE o.process ->> 'machine' = s.process ->> 'machine'
 	AND (o.ended IS NULL OR (o.ended, o.id) > (s.ended, s.id)))`
 )
 
@@ -112,32 +118,37 @@ func (s *Store) Unwatched(ctx context.Context) (found []store.Unwatched, err err
 	return found, err
 }
 
-// unwatched goes along the index of what is watched, a step for each machine; $1 is how many machines, and how many jobs of
-// a machine, are looked at, and $2 the role of those who watch.
+// unwatched goes along the index of what is watched, a step for each machine; $1 is how many
+// machines, and how many jobs of a machine, are looked at, and $2 the role of those who watch.
 const unwatched = `
 WITH RECURSIVE watching AS MATERIALIZED (
 	SELECT s.process ->> 'machine' AS machine FROM pawl.sessions s
 	WHERE s.ended IS NULL AND s.lease_until > pawl.clock() AND s.process::jsonb -> 'roles' ? $2
 ), machines AS (
-	(SELECT j.machine, 1 AS i FROM pawl.jobs j WHERE j.custody = 'monitor' AND j.machine > '' ORDER BY j.machine LIMIT 1)
+	(SELECT j.machine, 1 AS i FROM pawl.jobs j WHERE j.custody = 'monitor' AND j.machine > '' ORDER BY j.machine
+		LIMIT 1)
 	UNION ALL
 	SELECT n.machine, m.i + 1 FROM machines m CROSS JOIN LATERAL (
-		SELECT j.machine FROM pawl.jobs j WHERE j.custody = 'monitor' AND j.machine > m.machine ORDER BY j.machine LIMIT 1
+		SELECT j.machine FROM pawl.jobs j WHERE j.custody = 'monitor' AND j.machine > m.machine
+			ORDER BY j.machine LIMIT 1
 	) n WHERE m.i < $1
 )
-SELECT m.machine, (SELECT count(*) FROM (SELECT FROM pawl.jobs j WHERE j.custody = 'monitor' AND j.machine = m.machine LIMIT $1) h)
+SELECT m.machine, (SELECT count(*) FROM (SELECT FROM pawl.jobs j WHERE j.custody = 'monitor'
+	AND j.machine = m.machine LIMIT $1) h)
 FROM machines m WHERE NOT EXISTS (SELECT FROM watching w WHERE w.machine = m.machine)`
 
-// unserved goes along the ready index, a step for each line; $1 is how many lines, and how many jobs of a line, are looked
-// at.
+// unserved goes along the ready index, a step for each line; $1 is how many lines, and how many
+// jobs of a line, are looked at.
 const unserved = `
 WITH RECURSIVE live AS MATERIALIZED (
-	SELECT s.process::jsonb AS p FROM pawl.sessions s WHERE s.ended IS NULL AND s.lease_until > pawl.clock() AND s.command = ''
+	SELECT s.process::jsonb AS p FROM pawl.sessions s WHERE s.ended IS NULL AND s.lease_until > pawl.clock()
+		AND s.command = ''
 ), lines AS (
 	SELECT '' COLLATE "C" AS queue, '' COLLATE "C" AS kind, '' COLLATE "C" AS machine, 0 AS i
 	UNION ALL
 	SELECT n.queue, n.kind, n.machine, l.i + 1 FROM lines l CROSS JOIN LATERAL (
-		SELECT j.queue, j.kind, j.machine FROM pawl.jobs j WHERE j.custody = 'ready' AND (j.queue, j.kind, j.machine) > (l.queue, l.kind, l.machine)
+		SELECT j.queue, j.kind, j.machine FROM pawl.jobs j WHERE j.custody = 'ready'
+			AND (j.queue, j.kind, j.machine) > (l.queue, l.kind, l.machine)
 		ORDER BY j.queue, j.kind, j.machine LIMIT 1
 	) n WHERE l.i < $1
 ), serving AS MATERIALIZED (
@@ -149,6 +160,7 @@ SELECT l.queue, l.kind, l.machine, w.jobs, w.since FROM lines l CROSS JOIN LATER
 		SELECT j.tenant, j.since FROM pawl.jobs j
 		WHERE j.custody = 'ready' AND j.queue = l.queue AND j.kind = l.kind AND j.machine = l.machine LIMIT $1
 	) h
-	WHERE NOT EXISTS (SELECT FROM serving v WHERE (v.queue, v.kind, v.machine) = (l.queue, l.kind, l.machine) AND (v.tenants IS NULL OR v.tenants ? h.tenant))
+	WHERE NOT EXISTS (SELECT FROM serving v WHERE (v.queue, v.kind, v.machine) = (l.queue, l.kind, l.machine)
+		AND (v.tenants IS NULL OR v.tenants ? h.tenant))
 ) w
 WHERE w.jobs > 0 ORDER BY l.queue, l.kind, l.machine`

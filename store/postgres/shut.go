@@ -7,7 +7,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// shut gives up to limit lines of a tenant the places that groups leave them: see [store.Group]. It locks the tenant's gate before these.
+// shut gives up to limit lines of a tenant the places that groups leave them: see [store.Group]. It
+// locks the tenant's gate before these.
 func (s *Store) shut(ctx context.Context, limit int) (n int, eff store.Effects, err error) {
 	var l lines
 	err = s.call(ctx, everyone, func(t *tx) error {
@@ -108,7 +109,8 @@ func (l *lines) pay(t *tx, eff *store.Effects) ([]*query, error) {
 		qs = append(qs, do(dropLimits, l.tenant, open), do(openLines, l.tenant, open))
 	}
 	var c changes
-	if err := t.send(append(qs, c.linesUnder(l.tenant, func(of string) bool { return l.of[of] != nil || l.of[job.Family(of)] != nil }))...); err != nil {
+	if err := t.send(append(qs, c.linesUnder(l.tenant,
+		func(of string) bool { return l.of[of] != nil || l.of[job.Family(of)] != nil }))...); err != nil {
 		return nil, err
 	}
 	c.effects(eff)
@@ -117,54 +119,69 @@ func (l *lines) pay(t *tx, eff *store.Effects) ([]*query, error) {
 
 const (
 	// pickLine says to the statements that follow to whose lines something is owed for the longest.
-	pickLine = `SELECT set_config('job.payer', o.tenant, true) FROM (SELECT o.tenant FROM pawl.lines_owed o ORDER BY o.seq LIMIT 1) o`
+	pickLine = `SELECT set_config('job.payer', o.tenant, true)
+		FROM (SELECT o.tenant FROM pawl.lines_owed o ORDER BY o.seq LIMIT 1) o`
 
-	// takeLines takes what is owed to up to $1 lines. Who owed it has committed how his group stands.
+	// takeLines takes what is owed to up to $1 lines. Who owed it has committed how his group
+	// stands.
 	takeLines = `
 WITH keys AS MATERIALIZED (
 	SELECT o.key FROM (
-		SELECT o.key, o.seq FROM pawl.lines_owed o WHERE o.tenant = (SELECT current_setting('job.payer', true)) ORDER BY o.tenant, o.seq LIMIT 1000
+		SELECT o.key, o.seq FROM pawl.lines_owed o WHERE o.tenant = (SELECT current_setting('job.payer', true))
+			ORDER BY o.tenant, o.seq LIMIT 1000
 	) o GROUP BY o.key ORDER BY min(o.seq) LIMIT $1
 ), gone AS (
-	DELETE FROM pawl.lines_owed o WHERE o.tenant = (SELECT current_setting('job.payer', true)) AND coalesce(o.key IN (SELECT k.key FROM keys k), false) -- looked up, and not joined
+	DELETE FROM pawl.lines_owed o WHERE o.tenant = (SELECT current_setting('job.payer', true))
+		AND coalesce(o.key IN (SELECT k.key FROM keys k), false) -- looked up, and not joined
 )
 SELECT current_setting('job.payer', true), k.key FROM keys k`
 
 	// lineGroups locks and answers the groups that close lines.
-	lineGroups = `SELECT ` + groupColumns + ` FROM pawl.groups g WHERE g.tenant = $1 AND g.line = ANY ($2::text[]) AND g.places >= 0 ORDER BY g.key FOR UPDATE`
+	lineGroups = `SELECT ` + groupColumns +
+		` FROM pawl.groups g WHERE g.tenant = $1 AND g.line = ANY ($2::text[]) AND g.places >= 0 ORDER BY g.key
+			FOR UPDATE`
 
-	// isSet says of a limit that somebody has set it: one may be there for a line alone that is closed.
+	// isSet says of a limit that somebody has set it: one may be there for a line alone that is
+	// closed.
 	isSet = `(l.places IS NULL OR l.set_most IS NOT NULL)`
 
-	// lineLimits answers how lines stand: the limits that are set for them, or their families in $3, whether they are closed, whether their limits
-	// take in jobs, and whether anybody waits there.
+	// lineLimits answers how lines stand: the limits that are set for them, or their families in
+	// $3, whether they are closed, whether their limits take in jobs, and whether anybody waits
+	// there.
 	lineLimits = `
 SELECT k.key, s.most, s.most IS NOT NULL, o.places IS NOT NULL, o.walked IS NOT NULL,
 	EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = ANY (ARRAY[k.key, 'ahead/' || k.key]) OFFSET 0)
 FROM unnest($2::text[], $3::text[]) k(key, family)
-LEFT JOIN LATERAL (SELECT o.places, o.walked FROM pawl.limits o WHERE o.tenant = $1 AND o.key = k.key OFFSET 0) o ON true
+LEFT JOIN LATERAL (SELECT o.places, o.walked FROM pawl.limits o WHERE o.tenant = $1 AND o.key = k.key
+	OFFSET 0) o ON true
 LEFT JOIN LATERAL (SELECT coalesce(l.set_most, l.then_most, l.most) AS most FROM pawl.limits l
-	WHERE l.tenant = $1 AND l.key = ANY (ARRAY[k.key, k.family]) AND ` + isSet + ` ORDER BY l.key = k.key DESC LIMIT 1) s ON true`
+	WHERE l.tenant = $1 AND l.key = ANY (ARRAY[k.key, k.family]) AND ` + isSet + ` ORDER BY l.key = k.key DESC
+		LIMIT 1) s ON true`
 
-	// shutLines closes lines: 2 are keys, 3 the places that are left, 4 whether jobs are to be taken in which stand under the key by themselves.
-	// What the limits are then says shutLimits.
+	// shutLines closes lines: 2 are keys, 3 the places that are left, 4 whether jobs are to be
+	// taken in which stand under the key by themselves. What the limits are then says shutLimits.
 	shutLines = `
 INSERT INTO pawl.limits AS l (tenant, key, most, places, walked, walked_at, then_most, then_ahead)
-SELECT $1, s.key, 0, s.places, CASE WHEN s.walks THEN '00000000-0000-0000-0000-000000000000'::uuid END, CASE WHEN s.walks THEN pawl.clock() END,
+SELECT $1, s.key, 0, s.places, CASE WHEN s.walks THEN '00000000-0000-0000-0000-000000000000'::uuid END, CASE
+	WHEN s.walks THEN pawl.clock() END,
 	CASE WHEN s.walks THEN 0 END, CASE WHEN s.walks THEN 0 END
 FROM unnest($2::text[], $3::int[], $4::bool[]) s(key, places, walks)
 ON CONFLICT (tenant, key) DO UPDATE SET places = excluded.places,
 	set_most = CASE WHEN l.places IS NULL THEN coalesce(l.then_most, l.most) ELSE l.set_most END,
 	set_ahead = CASE WHEN l.places IS NULL THEN coalesce(l.then_ahead, l.ahead) ELSE l.set_ahead END`
 
-	// shutLimits makes the limits of closed lines what groups leave of those that are set, or of that of the family, as [job.Limit.Shut] says. One
-	// that takes in jobs lets nobody go until then, nor does one whose family does.
+	// shutLimits makes the limits of closed lines what groups leave of those that are set, or of
+	// that of the family, as [job.Limit.Shut] says. One that takes in jobs lets nobody go until
+	// then, nor does one whose family does.
 	shutLimits = `
-UPDATE pawl.limits l SET most = CASE WHEN l.walked IS NULL THEN e.most ELSE 0 END, ahead = CASE WHEN l.walked IS NULL THEN e.ahead ELSE 0 END,
-	then_most = CASE WHEN l.walked IS NOT NULL THEN e.most END, then_ahead = CASE WHEN l.walked IS NOT NULL THEN e.ahead END,
+UPDATE pawl.limits l SET most = CASE WHEN l.walked IS NULL THEN e.most ELSE 0 END, ahead = CASE
+	WHEN l.walked IS NULL THEN e.ahead ELSE 0 END,
+	then_most = CASE WHEN l.walked IS NOT NULL THEN e.most END, then_ahead = CASE WHEN l.walked IS NOT NULL
+		THEN e.ahead END,
 	weights = CASE WHEN l.set_most IS NULL THEN e.weights ELSE l.weights END
 FROM (
-	SELECT s.key, least(b.most, s.places) AS most, least(CASE WHEN b.ahead > 0 THEN b.ahead ELSE 2 * b.most END, 2 * s.places) AS ahead, b.weights
+	SELECT s.key, least(b.most, s.places) AS most,
+		least(CASE WHEN b.ahead > 0 THEN b.ahead ELSE 2 * b.most END, 2 * s.places) AS ahead, b.weights
 	FROM (SELECT * FROM pawl.limits s WHERE s.tenant = $1 AND s.places IS NOT NULL OFFSET 0) s LEFT JOIN LATERAL (
 		SELECT s.set_most AS most, s.set_ahead AS ahead, s.weights WHERE s.set_most IS NOT NULL
 		UNION ALL
@@ -173,10 +190,13 @@ FROM (
 	) b ON true
 ) e WHERE l.tenant = $1 AND l.key = e.key`
 
-	// openLines opens lines: their limits are what was set. dropLimits removes those that are there for these lines alone.
+	// openLines opens lines: their limits are what was set. dropLimits removes those that are there
+	// for these lines alone.
 	openLines = `
-UPDATE pawl.limits l SET most = CASE WHEN l.walked IS NULL THEN l.set_most ELSE 0 END, ahead = CASE WHEN l.walked IS NULL THEN l.set_ahead ELSE 0 END,
-	then_most = CASE WHEN l.walked IS NOT NULL THEN l.set_most END, then_ahead = CASE WHEN l.walked IS NOT NULL THEN l.set_ahead END,
+UPDATE pawl.limits l SET most = CASE WHEN l.walked IS NULL THEN l.set_most ELSE 0 END, ahead = CASE
+	WHEN l.walked IS NULL THEN l.set_ahead ELSE 0 END,
+	then_most = CASE WHEN l.walked IS NOT NULL THEN l.set_most END, then_ahead = CASE WHEN l.walked IS NOT NULL
+		THEN l.set_ahead END,
 	places = NULL, set_most = NULL, set_ahead = NULL
 WHERE l.tenant = $1 AND l.key = ANY ($2::text[]) AND l.places IS NOT NULL`
 	dropLimits = `DELETE FROM pawl.limits l WHERE l.tenant = $1 AND l.key = ANY ($2::text[]) AND NOT ` + isSet

@@ -15,8 +15,9 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Submit implements [store.Jobs]. Under which keys a job stands depends on the limits that are set. They are taken as they were when
-// this process asked last, and the statement that inserts the jobs refuses where that is not so any more.
+// Submit implements [store.Jobs]. Under which keys a job stands depends on the limits that are set.
+// They are taken as they were when this process asked last, and the statement that inserts the jobs
+// refuses where that is not so any more.
 func (s *Store) Submit(ctx context.Context, sub store.Submission) ([]store.Submitted, store.Effects, error) {
 	if err := job.CheckTenant(sub.Tenant); err != nil {
 		return nil, store.Effects{}, err
@@ -35,8 +36,10 @@ func (s *Store) Submit(ctx context.Context, sub store.Submission) ([]store.Submi
 	}
 }
 
-// submit submits jobs. Those that nothing ties to others are inserted in one piece, in the hope that none is there already.
-func (s *Store) submit(ctx context.Context, sub store.Submission, limits checks) ([]store.Submitted, store.Effects, error) {
+// submit submits jobs. Those that nothing ties to others are inserted in one piece, in the hope
+// that none is there already.
+func (s *Store) submit(ctx context.Context, sub store.Submission, limits checks) ([]store.Submitted, store.Effects,
+	error) {
 	var in *insertion
 	if plain(&sub) {
 		in = newInsertion(&sub, limits)
@@ -103,8 +106,8 @@ func exists(err error) bool {
 	return false
 }
 
-// taken refuses a submission that gives a job the id of another tenant's. Row security hides that one from who looks, and
-// not from the insertion, which meets it again each time.
+// taken refuses a submission that gives a job the id of another tenant's. Row security hides that
+// one from who looks, and not from the insertion, which meets it again each time.
 func (t *tx) taken(sub *store.Submission) error {
 	ids, id := values(sub.Jobs, func(n *store.New) [16]byte { return n.Job.ID }), job.ID{}
 	err := t.send(as(everyone),
@@ -187,9 +190,11 @@ func (in *insertion) insert() (qs []*query) {
 	args := []any{
 		in.sub.Tenant, in.sub.By, values(js, func(n **store.New) [16]byte { return (*n).Job.ID }),
 		text(func(j *job.Job) string { return j.Owner }), text(func(j *job.Job) string { return j.Kind }),
-		text(func(j *job.Job) string { return j.Name }), text((*job.Job).Stem), some(func(j *job.Job) string { return j.App }),
+		text(func(j *job.Job) string { return j.Name }), text((*job.Job).Stem), some(
+			func(j *job.Job) string { return j.App }),
 		text(func(j *job.Job) string { return j.Queue }), some(func(j *job.Job) string { return j.Machine }),
-		values(js, func(n **store.New) int { return (*n).Job.Priority }), values(js, func(n **store.New) int { return (*n).Job.MaxAttempts }),
+		values(js, func(n **store.New) int { return (*n).Job.Priority }), values(js,
+			func(n **store.New) int { return (*n).Job.MaxAttempts }),
 		some(func(j *job.Job) string { return j.ExternalID }),
 		column(js, func(n **store.New) *[]byte {
 			if (*n).Job.ExternalID == "" {
@@ -198,13 +203,15 @@ func (in *insertion) insert() (qs []*query) {
 			b := (*n).Fingerprint[:]
 			return &b
 		}),
-		column(js, func(n **store.New) *[16]byte { return nonzero([16]byte((*n).Job.Parent)) }), some(func(j *job.Job) string { return j.Trace }),
+		column(js, func(n **store.New) *[16]byte { return nonzero([16]byte((*n).Job.Parent)) }), some(
+			func(j *job.Job) string { return j.Trace }),
 		column(js, func(n **store.New) *string { return labelsDocument((*n).Job.Labels) }),
 		column(js, func(n **store.New) *string { return document((*n).Job.Notes) }),
 		text(func(j *job.Job) string { return string(j.Request) }),
 		column(js, func(n **store.New) *time.Duration { return nonzero(max(0, (*n).Delay)) }),
 		column(js, func(n **store.New) *time.Time { return instant((*n).Job.Due) }),
-		number(func(n *store.New) int { return n.Job.Needs }), number(func(n *store.New) int { return int(n.Job.Ties) }),
+		number(func(n *store.New) int { return n.Job.Needs }), number(
+			func(n *store.New) int { return int(n.Job.Ties) }),
 		column(js, func(n **store.New) *bool { return nonzero(in.broken[(*n).Job.ID]) }),
 		labels.keys, labels.values, labels.jobs, instant(in.now),
 		in.limits.asked, nonNil(in.limits.set),
@@ -215,7 +222,8 @@ func (in *insertion) insert() (qs []*query) {
 				if (*n).Job.Ties&job.TieLimited == 0 {
 					return nil
 				}
-				j := job.Job{Kind: (*n).Job.Kind, Place: job.Place{State: job.Waiting, Custody: job.Gate}, Ties: (*n).Job.Ties, Limits: (*n).Job.Limits, Order: (*n).Job.Order}
+				j := job.Job{Kind: (*n).Job.Kind, Place: job.Place{State: job.Waiting, Custody: job.Gate},
+					Ties: (*n).Job.Ties, Limits: (*n).Job.Limits, Order: (*n).Job.Order}
 				return nonzero(j.InLine(j.Since).Line)
 			}),
 			some(func(j *job.Job) string { return j.Order }), some(func(j *job.Job) string { return j.Rank }))
@@ -232,7 +240,8 @@ func (in *insertion) insert() (qs []*query) {
 	}, args...))
 }
 
-// mostAtOnce bounds the jobs of a submission that may have their turns at once: while they are inserted nobody else hands turns on.
+// mostAtOnce bounds the jobs of a submission that may have their turns at once: while they are
+// inserted nobody else hands turns on.
 const mostAtOnce = 1000
 
 // fewestToWait is from how many jobs on a submission waits for the gate, for a second at most: who
@@ -272,20 +281,23 @@ func (in *insertion) labels() (l labelRows) {
 	return l
 }
 
-// insertJobs inserts the jobs of a submission with their first events. Arrays that are NULL, or end early, have NULLs.
+// insertJobs inserts the jobs of a submission with their first events. Arrays that are NULL, or end
+// early, have NULLs.
 //
 //	1 tenant  4 owner  7 stem   10 machine   13 external id  16 trace   19 request  22 needs   25 keys    of labels
 //	2 by      5 kind   8 app    11 priority  14 fingerprint  17 labels  20 delay    23 ties    26 values
 //	3 ids     6 name   9 queue  12 attempts  15 parent       18 notes   21 due      24 broken  27 their jobs
 //	28 now, if it has been read already  29 keys of limits  30 those of them that are set
 //
-// The limits are as they are believed to be in the snapshot of this statement, and so in the order of transactions: a job that
-// does not know of a limit stands before it. What limits ask of each row is left out of its text: a job without one does not pay for it.
+// The limits are as they are believed to be in the snapshot of this statement, and so in the order
+// of transactions: a job that does not know of a limit stands before it. What limits ask of each
+// row is left out of its text: a job without one does not pay for it.
 var insertJobs = inserting(false)
 
-// insertLimited is insertJobs for jobs some of whom are under limits. Where this transaction has the gate, and nobody waits for turns
-// of a key of which there are as many as its jobs want, these have them at once: those of an order only where that is all they need. What
-// is asked of each row with IN is looked up, where a join might compare each with each.
+// insertLimited is insertJobs for jobs some of whom are under limits. Where this transaction has
+// the gate, and nobody waits for turns of a key of which there are as many as its jobs want, these
+// have them at once: those of an order only where that is all they need. What is asked of each row
+// with IN is looked up, where a join might compare each with each.
 //
 //	31 keys of its turns  32 that for which it waits first  33 that of its order  34 its rank there, as [job.Job.RankAt] says
 var insertLimited = inserting(true)
@@ -310,11 +322,16 @@ WITH x AS MATERIALIZED (
 			= $30::text[] COLLATE "C" THEN true
 		ELSE pawl.refuse('the limits have changed', 'PW002') END
 ), given AS ` + where("MATERIALIZED ") + `(
-	SELECT u.*, x.now, x.ord, ` + where("rank.at, ") + `CASE WHEN d.due > x.now THEN d.due END AS due, coalesce(d.due > x.now, false) OR coalesce(u.needs > 0, false) OR u.broken IS TRUE AS shut
-	FROM x CROSS JOIN unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::int[], $12::int[],
-		$13::text[], $14::bytea[], $15::uuid[], $16::text[], $17::json[], $18::json[], $19::json[], $20::interval[], $21::timestamptz[],
+	SELECT u.*, x.now, x.ord, ` + where("rank.at, ") + `CASE WHEN d.due > x.now
+		THEN d.due END AS due, coalesce(d.due > x.now, false) OR coalesce(u.needs > 0, false)
+			OR u.broken IS TRUE AS shut
+	FROM x CROSS JOIN unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
+		$10::text[], $11::int[], $12::int[],
+		$13::text[], $14::bytea[], $15::uuid[], $16::text[], $17::json[], $18::json[], $19::json[],
+			$20::interval[], $21::timestamptz[],
 		$22::int[], $23::int[], $24::bool[]` + where(`, $31::text[], $32::text[], $33::text[], $34::text[]`) + `)
-		u(id, owner, kind, name, stem, app, queue, machine, priority, max_attempts, external_id, fingerprint, parent, trace, labels, notes,
+		u(id, owner, kind, name, stem, app, queue, machine, priority, max_attempts, external_id, fingerprint,
+			parent, trace, labels, notes,
 			request, delay, given, needs, ties, broken` + where(`, limits, first, ordered, rank`) + `)
 	CROSS JOIN LATERAL (SELECT CASE WHEN u.delay IS NOT NULL THEN x.now + u.delay ELSE u.given END AS due) d
 ` + where(`	CROSS JOIN LATERAL (SELECT CASE
@@ -323,9 +340,11 @@ WITH x AS MATERIALIZED (
 		ELSE `+microsOf("coalesce(d.due, x.now)")+` END AS at) rank
 ), wants AS MATERIALIZED (
 	SELECT g.id, g.owner, CASE WHEN g.kind = 'app' THEN 'ahead/' ELSE '' END || l.key AS key, true AS enough
-	FROM given g CROSS JOIN LATERAL unnest(g.limits::text[]) l(key) WHERE `+payer+` = $1 AND NOT g.shut AND g.ordered IS NULL
+	FROM given g CROSS JOIN LATERAL unnest(g.limits::text[]) l(key) WHERE `+payer+` = $1 AND NOT g.shut
+		AND g.ordered IS NULL
 	UNION ALL
-	SELECT g.id, g.owner, g.ordered, g.limits IS NULL FROM given g WHERE `+payer+` = $1 AND NOT g.shut AND g.ordered IS NOT NULL
+	SELECT g.id, g.owner, g.ordered, g.limits IS NULL FROM given g WHERE `+payer+` = $1 AND NOT g.shut
+		AND g.ordered IS NOT NULL
 ), keys AS MATERIALIZED (
 	SELECT k.key, k.n <= k.free AND NOT k.waited AS fits, k.free <= 0 AS full FROM (
 		SELECT w.key, count(*) AS n, `+freeOf("w.key")+` AS free,
@@ -333,42 +352,52 @@ WITH x AS MATERIALIZED (
 		FROM wants w GROUP BY w.key OFFSET 0
 	) k
 ), going AS MATERIALIZED (
-	SELECT w.id FROM wants w GROUP BY w.id HAVING bool_and(w.enough AND w.key IN (SELECT k.key FROM keys k WHERE k.fits))
+	SELECT w.id FROM wants w GROUP BY w.id
+		HAVING bool_and(w.enough AND w.key IN (SELECT k.key FROM keys k WHERE k.fits))
 `) + `), new AS MATERIALIZED (
 	SELECT g.*, g.shut` + where(` OR g.first IS NOT NULL AND NOT g.goes`) + ` AS gated,
-		coalesce(g.ties, 0)` + where(` | CASE WHEN NOT g.goes THEN 0 WHEN g.ordered IS NOT NULL THEN 256 WHEN g.kind = 'app' THEN 16 ELSE 32 END`) + ` AS tied` + where(`,
+		coalesce(g.ties, 0)` + where(` | CASE WHEN NOT g.goes THEN 0 WHEN g.ordered IS NOT NULL THEN 256
+			WHEN g.kind = 'app' THEN 16 ELSE 32 END`) + ` AS tied` + where(`,
 		CASE WHEN NOT g.shut AND NOT g.goes THEN g.first END AS line`) + `
 	FROM ` + from + ` g
 ), spec AS (
-	INSERT INTO pawl.specs (id, tenant, owner, kind, name, stem, app, queue, machine, priority, max_attempts, created, external_id,
+	INSERT INTO pawl.specs (id, tenant, owner, kind, name, stem, app, queue, machine, priority, max_attempts,
+		created, external_id,
 		fingerprint, parent, trace, labels, notes, request)
-	SELECT n.id, $1, n.owner, n.kind, n.name, n.stem, coalesce(n.app, ''), n.queue, coalesce(n.machine, ''), n.priority, n.max_attempts, n.now,
+	SELECT n.id, $1, n.owner, n.kind, n.name, n.stem, coalesce(n.app, ''), n.queue, coalesce(n.machine, ''),
+		n.priority, n.max_attempts, n.now,
 		n.external_id, n.fingerprint, n.parent, coalesce(n.trace, ''), n.labels, n.notes, n.request
 	FROM new n
 ), job AS (
-	INSERT INTO pawl.jobs (id, tenant, kind, queue, machine, priority, created, state, custody, epoch, n, ord, lane, attempt, since,
+	INSERT INTO pawl.jobs (id, tenant, kind, queue, machine, priority, created, state, custody, epoch, n, ord,
+		lane, attempt, since,
 		due, needs, ties` + where(`, limits, line, owner, ordered, rank`) + `)
 	SELECT n.id, $1, n.kind, n.queue, coalesce(n.machine, ''), n.priority, n.now,
 		CASE WHEN n.gated THEN 'WAITING' ELSE 'PENDING' END, CASE WHEN n.gated THEN 'gate' ELSE 'ready' END,
 		1, 1, n.ord, CASE WHEN n.kind = 'app' THEN 'prepare' ELSE 'task' END, 1, n.now,
-		n.due, coalesce(n.needs, 0), n.tied` + where(`, n.limits::text[], n.line, CASE WHEN n.limits IS NOT NULL OR n.ordered IS NOT NULL THEN n.owner END, n.ordered, n.at`) + `
+		n.due, coalesce(n.needs, 0), n.tied` + where(`, n.limits::text[], n.line, CASE WHEN n.limits IS NOT NULL
+			OR n.ordered IS NOT NULL THEN n.owner END, n.ordered, n.at`) + `
 	FROM new n
 ), history AS (
 	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, actor)
-	SELECT n.id, 1, $1, n.ord, 0, CASE WHEN n.gated THEN 'WAITING' ELSE 'PENDING' END, CASE WHEN n.gated THEN 'gate' ELSE 'ready' END,
+	SELECT n.id, 1, $1, n.ord, 0, CASE WHEN n.gated THEN 'WAITING' ELSE 'PENDING' END, CASE WHEN n.gated
+		THEN 'gate' ELSE 'ready' END,
 		n.now, 'submit', nullif($2, '')
 	FROM new n
 ), label AS (
 	INSERT INTO pawl.labels (tenant, key, value, created, job)
 	SELECT $1, l.key, l.value, x.now, l.job FROM x, unnest($25::text[], $26::text[], $27::uuid[]) l(key, value, job)
 ` + where(`), turns AS (
-	INSERT INTO pawl.turns (job, key, tenant, owner) SELECT w.id, w.key, $1, w.owner FROM wants w WHERE coalesce(w.id IN (SELECT o.id FROM going o), false)
+	INSERT INTO pawl.turns (job, key, tenant, owner) SELECT w.id, w.key, $1, w.owner FROM wants w
+		WHERE coalesce(w.id IN (SELECT o.id FROM going o), false)
 ), lines AS MATERIALIZED (
 	-- Others stand there, who are owed what is free, or nothing is.
-	SELECT l.line, EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = l.line) OR l.line IN (SELECT k.key FROM keys k WHERE k.full) AS later
+	SELECT l.line, EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = l.line)
+		OR l.line IN (SELECT k.key FROM keys k WHERE k.full) AS later
 	FROM (SELECT DISTINCT n.line FROM new n WHERE n.line IS NOT NULL OFFSET 0) l
 ), owed AS (
-	INSERT INTO pawl.turns_owed (tenant, key, at) SELECT $1, l.line, x.now + CASE WHEN l.later THEN interval '`+lull+`' ELSE interval '0' END FROM x, lines l
+	INSERT INTO pawl.turns_owed (tenant, key, at) SELECT $1, l.line, x.now + CASE WHEN l.later
+		THEN interval '`+lull+`' ELSE interval '0' END FROM x, lines l
 	RETURNING key
 `) + `)
 SELECT n.id, n.due, ` + owes + `, ` + later + ` FROM new n WHERE n.gated`
@@ -419,7 +448,8 @@ func (t *tx) submit(sub *store.Submission, limits checks) (answers []store.Submi
 	if err := l.admit(in); err != nil {
 		return nil, eff, err
 	}
-	// In the order of external ids: of two bulk calls at once one waits for the other, and never both.
+	// In the order of external ids: of two bulk calls at once one waits for the other, and never
+	// both.
 	slices.SortFunc(in.jobs, func(a, b *store.New) int {
 		if c := strings.Compare(a.Job.ExternalID, b.Job.ExternalID); c != 0 {
 			return c
@@ -441,7 +471,8 @@ func (t *tx) submit(sub *store.Submission, limits checks) (answers []store.Submi
 				ids[i] = answers[i].ID
 			}
 		}
-		qs = append(qs, do(`UPDATE pawl.idempotency SET jobs = $3 WHERE tenant = $1 AND key = $2`, sub.Tenant, sub.Key, ids),
+		qs = append(qs, do(`UPDATE pawl.idempotency SET jobs = $3 WHERE tenant = $1 AND key = $2`, sub.Tenant,
+			sub.Key, ids),
 			as(everyone), do(forgetKeys, l.now.Add(-store.KeepKey)))
 	}
 	if err := t.commit(qs...); err != nil {
@@ -464,9 +495,9 @@ func (t *tx) submit(sub *store.Submission, limits checks) (answers []store.Submi
 	return answers, eff, nil
 }
 
-// forgetKeys deletes idempotency keys that are older than $1, those of all tenants: who finds only its own reads past what the
-// others have left. Each key that is made takes up to ten with it, so they never pile up. It waits for nobody, and who waits
-// for one of them has locked nothing yet.
+// forgetKeys deletes idempotency keys that are older than $1, those of all tenants: who finds only
+// its own reads past what the others have left. Each key that is made takes up to ten with it, so
+// they never pile up. It waits for nobody, and who waits for one of them has locked nothing yet.
 const forgetKeys = `
 DELETE FROM pawl.idempotency i WHERE i.ctid = ANY (ARRAY(
 	SELECT k.ctid FROM pawl.idempotency k WHERE k.at < $1 ORDER BY k.at LIMIT 10 FOR UPDATE SKIP LOCKED

@@ -10,7 +10,8 @@ import (
 // Wish implements [store.Jobs].
 func (s *Store) Wish(ctx context.Context, w store.Wish) ([]store.Wished, store.Effects, error) {
 	if w.Force && w.Wish != job.WishCancel {
-		return nil, store.Effects{}, job.Errorf(job.Invalid, "force goes with %s only, not with %s", job.WishCancel, w.Wish)
+		return nil, store.Effects{}, job.Errorf(job.Invalid, "force goes with %s only, not with %s", job.WishCancel,
+			w.Wish)
 	}
 	var answers []store.Wished
 	var eff store.Effects
@@ -47,7 +48,8 @@ type wishes struct {
 	stand   []job.Job // on which the wish is written, for others to obey
 }
 
-// add makes a wish of a job, and carries it out where no worker and no watcher has to. j becomes what it is then.
+// add makes a wish of a job, and carries it out where no worker and no watcher has to. j becomes
+// what it is then.
 func (w *wishes) add(j *job.Job, eff *store.Effects) (store.Wished, error) {
 	refuse := func(format string, args ...any) (store.Wished, error) {
 		if j.Custody == job.Ready { // a claim that came by meanwhile passed over it
@@ -93,6 +95,8 @@ func (w *wishes) add(j *job.Job, eff *store.Effects) (store.Wished, error) {
 
 // query returns what writes the wishes that stand.
 func (w *wishes) query() *query {
-	return do(`UPDATE pawl.jobs j SET wish = ($2::text[])[array_position($1::uuid[], j.id)], wished_by = $3 WHERE j.id = ANY ($1::uuid[])`,
-		values(w.stand, func(j *job.Job) [16]byte { return j.ID }), values(w.stand, func(j *job.Job) string { return string(j.Wish) }), w.By)
+	return do(`UPDATE pawl.jobs j SET wish = ($2::text[])[array_position($1::uuid[], j.id)], wished_by = $3
+		WHERE j.id = ANY ($1::uuid[])`,
+		values(w.stand, func(j *job.Job) [16]byte { return j.ID }), values(w.stand,
+			func(j *job.Job) string { return string(j.Wish) }), w.By)
 }

@@ -8,8 +8,9 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Changes are made of rows that the transaction has locked: package job decides what becomes of them, and one query
-// writes it. It is the one way in which a job is changed but for claims and applies, which say the same in SQL.
+// Changes are made of rows that the transaction has locked: package job decides what becomes of
+// them, and one query writes it. It is the one way in which a job is changed but for claims and
+// applies, which say the same in SQL.
 type changes struct {
 	cause job.Cause
 	actor string // a principal; empty: nobody
@@ -61,7 +62,8 @@ func (c *changes) add(before *job.Job, ch job.Change) (after job.Job, err error)
 	from := *before
 	after, path := from.Apply(ch, c.now)
 	if after.Live && (after.State.Terminal() || after.Custody == job.User) {
-		return after, job.Errorf(job.Internal, "change of job %s: %s with a launch whose end is not known", ch.Job, after.Place)
+		return after, job.Errorf(job.Internal, "change of job %s: %s with a launch whose end is not known", ch.Job,
+			after.Place)
 	}
 	steps := make([]step, len(path))
 	for i, e := range path {
@@ -107,7 +109,8 @@ func (c *changes) open(j *job.Job) error {
 		}
 		return nil
 	}
-	_, err := c.add(j, job.Change{Job: j.ID, From: j.Guard(job.Fence{}), To: p.Custody, Path: []job.Entry{{State: p.State}}})
+	_, err := c.add(j, job.Change{Job: j.ID, From: j.Guard(job.Fence{}), To: p.Custody,
+		Path: []job.Entry{{State: p.State}}})
 	return err
 }
 
@@ -141,9 +144,12 @@ func (c *changes) queries() []*query {
 	}
 	qs := []*query{do(statement, c.now, string(c.cause), nonzero(c.actor),
 		values(c.before, func(j *job.Job) [16]byte { return j.ID }),
-		values(c.before, func(j *job.Job) int64 { return j.Epoch }), values(c.before, func(j *job.Job) int64 { return j.N }),
-		values(c.after, func(j *job.Job) string { return string(j.State) }), values(c.after, func(j *job.Job) string { return string(j.Custody) }),
-		values(c.after, func(j *job.Job) int64 { return j.Epoch }), values(c.after, func(j *job.Job) int64 { return j.N }),
+		values(c.before, func(j *job.Job) int64 { return j.Epoch }), values(c.before,
+			func(j *job.Job) int64 { return j.N }),
+		values(c.after, func(j *job.Job) string { return string(j.State) }), values(c.after,
+			func(j *job.Job) string { return string(j.Custody) }),
+		values(c.after, func(j *job.Job) int64 { return j.Epoch }), values(c.after,
+			func(j *job.Job) int64 { return j.N }),
 		values(c.after, func(j *job.Job) string { return string(j.Lane) }),
 		ids(func(j *job.Job) job.ID { return j.Session }), ids(func(j *job.Job) job.ID { return j.Claim }),
 		number(func(j *job.Job) int { return j.Attempt }), number(func(j *job.Job) int { return j.Recoveries }),
@@ -152,14 +158,17 @@ func (c *changes) queries() []*query {
 		times(func(j *job.Job) time.Time { return j.Since }), times(func(j *job.Job) time.Time { return j.Due }),
 		times(func(j *job.Job) time.Time { return j.Ended }),
 		text(func(j *job.Job) string { return string(j.Wish) }), text(func(j *job.Job) string { return j.WishedBy }),
-		text(func(j *job.Job) string { return string(j.Resume) }), text(func(j *job.Job) string { return string(j.Code) }),
+		text(func(j *job.Job) string { return string(j.Resume) }), text(
+			func(j *job.Job) string { return string(j.Code) }),
 		text(func(j *job.Job) string { return j.Message }),
-		column(c.after, func(j *job.Job) *string { return document(j.Work) }), column(c.after, func(j *job.Job) *string { return document(j.Result) }),
+		column(c.after, func(j *job.Job) *string { return document(j.Work) }), column(c.after,
+			func(j *job.Job) *string { return document(j.Result) }),
 		values(c.paths, func(p *[]step) string { return encode(*p) }),
 		number(func(j *job.Job) int { return int(j.Ties) }), text(func(j *job.Job) string { return j.Line }),
 		column(c.after, func(j *job.Job) *int { return nonzero(j.Passed) }),
 		column(c.makers, func(m *maker) *[16]byte { return nonzero([16]byte(m.session)) }),
-		column(c.makers, func(m *maker) *string { return nonzero(m.duty) }), column(c.makers, func(m *maker) *string { return nonzero(string(m.cause)) }),
+		column(c.makers, func(m *maker) *string { return nonzero(m.duty) }), column(c.makers,
+			func(m *maker) *string { return nonzero(string(m.cause)) }),
 		column(c.makers, func(m *maker) *int64 { return nonzero(m.digest) }),
 		text(func(j *job.Job) string { return j.Group }), times(func(j *job.Job) time.Time { return j.Until }),
 		column(c.after, func(j *job.Job) *string { // of others it is there where it is needed
@@ -169,15 +178,21 @@ func (c *changes) queries() []*query {
 			return &j.Owner
 		}))}
 	if len(c.freed) > 0 {
-		qs = append(qs, do(freeKeys, values(c.freed, func(k *key) [16]byte { return k.job }), values(c.freed, func(k *key) string { return string(k.mode) })))
+		qs = append(qs, do(freeKeys, values(c.freed, func(k *key) [16]byte { return k.job }),
+			values(c.freed, func(k *key) string { return string(k.mode) })))
 	}
 	if len(c.owed) > 0 {
-		qs = append(qs, do(`INSERT INTO pawl.followups (debt, job, at) SELECT o.debt, o.job, $3 FROM unnest($1::uuid[], $2::text[]) o(job, debt)`,
-			values(c.owed, func(d *debt) [16]byte { return d.job }), values(c.owed, func(d *debt) string { return string(d.debt) }), c.now))
+		qs = append(qs, do(`INSERT INTO pawl.followups (debt, job, at) SELECT o.debt, o.job, $3
+			FROM unnest($1::uuid[], $2::text[]) o(job, debt)`,
+			values(c.owed, func(d *debt) [16]byte { return d.job }), values(c.owed,
+				func(d *debt) string { return string(d.debt) }), c.now))
 	}
 	if resolved := c.resolved(); len(resolved) > 0 {
-		qs = append(qs, do(`UPDATE pawl.specs s SET resolved = coalesce(s.resolved, ($2::json[])[array_position($1::uuid[], s.id)]) WHERE s.id = ANY ($1::uuid[])`,
-			values(resolved, func(j **job.Job) [16]byte { return (*j).ID }), column(resolved, func(j **job.Job) *string { return document((*j).Resolved) })))
+		qs = append(qs, do(`UPDATE pawl.specs s
+			SET resolved = coalesce(s.resolved, ($2::json[])[array_position($1::uuid[], s.id)])
+			WHERE s.id = ANY ($1::uuid[])`,
+			values(resolved, func(j **job.Job) [16]byte { return (*j).ID }), column(resolved,
+				func(j **job.Job) *string { return document((*j).Resolved) })))
 	}
 	return append(qs, c.turns()...)
 }
@@ -201,21 +216,25 @@ func encode(v any) string {
 	return string(text)
 }
 
-// writeRows writes rows as package job made them from those that are locked: the guard is for defects only. writeEnds is the same
-// where some of them have ended.
+// writeRows writes rows as package job made them from those that are locked: the guard is for
+// defects only. writeEnds is the same where some of them have ended.
 //
 //	1 now     4 ids    7 state    10 n        13 claim       16 suspect  19 since  22 wish       25 code     28 result
 //	2 cause   5 epoch  8 custody  11 lane     14 attempt     17 launch   20 due    23 wished by  26 message  29 paths
 //	3 actor   6 n      9 epoch    12 session  15 recoveries  18 live     21 ended  24 resume     27 work
-//	30 ties   31 line  32 passed  33 session, 34 duty, 35 cause and 36 digest of the events  37 group  38 until  39 owner of those in one
+//	30 ties   31 line  32 passed  33 session, 34 duty, 35 cause and 36 digest of the events  37 group  38 until
+//	39 owner of those in one
 //
-// 5 and 6 are those of the row before; a path is a JSON list of {state, custody, code, message, data}.
+// 5 and 6 are those of the row before; a path is a JSON list of {state, custody, code, message,
+// data}.
 var writeRows, writeEnds = writing(``), writing(`), gone AS (
 	DELETE FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT a.id FROM a WHERE a.over))
 ), kept AS (
-	INSERT INTO pawl.ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, created, since, ended, needs, ties, limits, ordered, told, wished_by,
+	INSERT INTO pawl.ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, created,
+		since, ended, needs, ties, limits, ordered, told, wished_by,
 		code, message, work, result)
-	SELECT a.id, a.tenant, a.state, a.epoch, a.n, a.ord, a.attempt, a.recoveries, a.suspect, a.launch, a.created, a.since, a.ended, a.needs, a.ties, a.limits, a.ordered, a.told,
+	SELECT a.id, a.tenant, a.state, a.epoch, a.n, a.ord, a.attempt, a.recoveries, a.suspect, a.launch,
+		a.created, a.since, a.ended, a.needs, a.ties, a.limits, a.ordered, a.told,
 		coalesce(a.wished_by, ''), coalesce(a.code, ''), coalesce(a.message, ''), a.work, a.result
 	FROM a WHERE a.over
 `)
@@ -230,34 +249,54 @@ func writing(ends string) string {
 WITH x AS MATERIALIZED (
 	SELECT ` + ord + ` AS ord
 ), a AS MATERIALIZED (
-	SELECT a.*, greatest(j.ord, x.ord) AS ord, j.tenant, j.kind, j.queue, j.machine, j.priority, j.created, j.needs, j.told, j.limits, j.ordered,
+	SELECT a.*, greatest(j.ord, x.ord) AS ord, j.tenant, j.kind, j.queue, j.machine, j.priority, j.created,
+		j.needs, j.told, j.limits, j.ordered,
 		a.custody = 'none' AS over
-	FROM x CROSS JOIN unnest($4::uuid[], $5::bigint[], $6::bigint[], $7::text[], $8::text[], $9::bigint[], $10::bigint[], $11::text[], $12::uuid[],
-		$13::uuid[], $14::int[], $15::int[], $16::int[], $17::int[], $18::bool[], $19::timestamptz[], $20::timestamptz[], $21::timestamptz[],
+	FROM x CROSS JOIN unnest($4::uuid[], $5::bigint[], $6::bigint[], $7::text[], $8::text[], $9::bigint[],
+		$10::bigint[], $11::text[], $12::uuid[],
+		$13::uuid[], $14::int[], $15::int[], $16::int[], $17::int[], $18::bool[], $19::timestamptz[],
+			$20::timestamptz[], $21::timestamptz[],
 		$22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::json[], $28::json[], $29::json[],
-		$30::int[], $31::text[], $32::int[], $33::uuid[], $34::text[], $35::text[], $36::bigint[], $37::text[], $38::timestamptz[], $39::text[])
-		a(id, was_epoch, was_n, state, custody, epoch, n, lane, session, claim, attempt, recoveries, suspect, launch, live, since, due, ended,
-		wish, wished_by, resume, code, message, work, result, path, ties, line, passed, maker, duty, made, digest, grp, until, owner)
-	CROSS JOIN LATERAL (SELECT * FROM pawl.jobs j WHERE j.id = a.id AND j.epoch = a.was_epoch AND j.n = a.was_n OFFSET 0) j
+		$30::int[], $31::text[], $32::int[], $33::uuid[], $34::text[], $35::text[], $36::bigint[], $37::text[],
+			$38::timestamptz[], $39::text[])
+		a(id, was_epoch, was_n, state, custody, epoch, n, lane, session, claim, attempt, recoveries, suspect,
+			launch, live, since, due, ended,
+		wish, wished_by, resume, code, message, work, result, path, ties, line, passed, maker, duty, made,
+			digest, grp, until, owner)
+	CROSS JOIN LATERAL (SELECT * FROM pawl.jobs j WHERE j.id = a.id AND j.epoch = a.was_epoch AND j.n = a.was_n
+		OFFSET 0) j
 ), written AS (
-	INSERT INTO pawl.jobs AS j (id, tenant, kind, queue, machine, priority, created, state, custody, epoch, n, ord, lane, session, claim,
-		attempt, recoveries, suspect, launch, live, since, due, needs, ties, line, passed, grp, until, owner, told, wish, wished_by, resume, code, message, work, result)
-	SELECT a.id, a.tenant, a.kind, a.queue, a.machine, a.priority, a.created, a.state, a.custody, a.epoch, a.n, a.ord, a.lane, a.session, a.claim,
-		a.attempt, a.recoveries, a.suspect, a.launch, a.live, a.since, a.due, a.needs, a.ties, a.line, coalesce(a.passed, 0), a.grp, a.until, a.owner, a.told, coalesce(a.wish, ''),
-		coalesce(a.wished_by, ''), coalesce(a.resume, ''), coalesce(a.code, ''), coalesce(a.message, ''), a.work, a.result
+	INSERT INTO pawl.jobs AS j (id, tenant, kind, queue, machine, priority, created, state, custody, epoch, n,
+		ord, lane, session, claim,
+		attempt, recoveries, suspect, launch, live, since, due, needs, ties, line, passed, grp, until, owner,
+			told, wish, wished_by, resume, code, message, work, result)
+	SELECT a.id, a.tenant, a.kind, a.queue, a.machine, a.priority, a.created, a.state, a.custody, a.epoch, a.n,
+		a.ord, a.lane, a.session, a.claim,
+		a.attempt, a.recoveries, a.suspect, a.launch, a.live, a.since, a.due, a.needs, a.ties, a.line,
+			coalesce(a.passed, 0), a.grp, a.until, a.owner, a.told, coalesce(a.wish, ''),
+		coalesce(a.wished_by, ''), coalesce(a.resume, ''), coalesce(a.code, ''), coalesce(a.message, ''),
+			a.work, a.result
 	FROM a WHERE NOT a.over
 	ON CONFLICT (id) DO UPDATE SET
-		state = excluded.state, custody = excluded.custody, epoch = excluded.epoch, n = excluded.n, ord = excluded.ord, lane = excluded.lane,
-		session = excluded.session, claim = excluded.claim, attempt = excluded.attempt, recoveries = excluded.recoveries,
-		suspect = excluded.suspect, launch = excluded.launch, live = excluded.live, since = excluded.since, due = excluded.due,
-		ties = excluded.ties, line = excluded.line, passed = excluded.passed, grp = excluded.grp, until = excluded.until,
-		owner = coalesce(excluded.owner, j.owner), wish = excluded.wish, wished_by = excluded.wished_by, resume = excluded.resume, code = excluded.code, message = excluded.message,
+		state = excluded.state, custody = excluded.custody, epoch = excluded.epoch, n = excluded.n,
+			ord = excluded.ord, lane = excluded.lane,
+		session = excluded.session, claim = excluded.claim, attempt = excluded.attempt,
+			recoveries = excluded.recoveries,
+		suspect = excluded.suspect, launch = excluded.launch, live = excluded.live, since = excluded.since,
+			due = excluded.due,
+		ties = excluded.ties, line = excluded.line, passed = excluded.passed, grp = excluded.grp,
+			until = excluded.until,
+		owner = coalesce(excluded.owner, j.owner), wish = excluded.wish, wished_by = excluded.wished_by,
+			resume = excluded.resume, code = excluded.code, message = excluded.message,
 		work = excluded.work, result = excluded.result
 ` + ends + `), history AS (
-	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, session, actor, code, message, data, change)
-	SELECT a.id, a.was_n + p.position, a.tenant, a.ord, a.was_epoch, p.state, p.custody, $1, coalesce(a.made, $2), a.maker, coalesce(a.duty, $3),
+	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, session, actor, code,
+		message, data, change)
+	SELECT a.id, a.was_n + p.position, a.tenant, a.ord, a.was_epoch, p.state, p.custody, $1,
+		coalesce(a.made, $2), a.maker, coalesce(a.duty, $3),
 		p.code, p.message, p.data, CASE WHEN a.was_n + p.position = a.n THEN a.digest END
-	FROM a CROSS JOIN LATERAL ROWS FROM (json_to_recordset(a.path) AS (state text, custody text, code text, message text, data json))
+	FROM a CROSS JOIN LATERAL ROWS FROM (json_to_recordset(a.path) AS (state text, custody text, code text,
+		message text, data json))
 		WITH ORDINALITY p(state, custody, code, message, data, position)
 )
 SELECT count(*) = cardinality($4::uuid[]) OR pawl.refuse('a job moved under the lock') FROM a`

@@ -8,8 +8,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// setLimit writes a limit. It owes the walk by which it takes in the jobs that are there, unless one decided on its keys before,
-// and has taken in its own, or there can be none.
+// setLimit writes a limit. It owes the walk by which it takes in the jobs that are there, unless
+// one decided on its keys before, and has taken in its own, or there can be none.
 func (t *tx) setLimit(tenant string, l *job.Limit, doc string, eff *store.Effects) error {
 	all, err := t.limitsOf(tenant)
 	if err != nil {
@@ -29,14 +29,17 @@ func (t *tx) setLimit(tenant string, l *job.Limit, doc string, eff *store.Effect
 			return err
 		}
 	}
-	_, err = t.exec(`INSERT INTO limits (tenant, key, doc) VALUES (?, ?, ?) ON CONFLICT (tenant, key) DO UPDATE SET doc = excluded.doc`, tenant, l.Key, doc)
+	_, err = t.exec(`INSERT INTO limits (tenant, key, doc) VALUES (?, ?, ?) ON CONFLICT (tenant, key) DO UPDATE
+		SET doc = excluded.doc`, tenant, l.Key, doc)
 	return err
 }
 
-// oweWalk owes the walk by which a limit, or a line that is closed, takes in the jobs that are there.
+// oweWalk owes the walk by which a limit, or a line that is closed, takes in the jobs that are
+// there.
 func (t *tx) oweWalk(tenant, key string, eff *store.Effects) error {
 	eff.Owed = true
-	_, err := t.exec(`INSERT INTO walks (tenant, key, walked, at) VALUES (?, ?, 0, ?) ON CONFLICT (tenant, key) DO UPDATE SET walked = 0, at = excluded.at`,
+	_, err := t.exec(`INSERT INTO walks (tenant, key, walked, at) VALUES (?, ?, 0, ?) ON CONFLICT (tenant, key)
+		DO UPDATE SET walked = 0, at = excluded.at`,
 		tenant, key, micros(t.now))
 	return err
 }
@@ -44,14 +47,16 @@ func (t *tx) oweWalk(tenant, key string, eff *store.Effects) error {
 // anyTurns reports whether somebody has a turn on which a limit would decide.
 func (t *tx) anyTurns(tenant, limit string) (bool, error) {
 	for _, s := range store.Spans(limit) {
-		if found, err := t.exists(`SELECT 1 FROM turns WHERE tenant = ? AND key >= ? AND key < ? LIMIT 1`, tenant, s.From, s.To); found || err != nil {
+		if found, err := t.exists(`SELECT 1 FROM turns WHERE tenant = ? AND key >= ? AND key < ? LIMIT 1`, tenant,
+			s.From, s.To); found || err != nil {
 			return found, err
 		}
 	}
 	return false, nil
 }
 
-// takesIn reports whether the limit that decides on a key is still taking in the jobs that are there.
+// takesIn reports whether the limit that decides on a key is still taking in the jobs that are
+// there.
 func (l limits) takesIn(key string) bool {
 	limit := l.deciding(key)
 	if limit == nil {
@@ -61,8 +66,8 @@ func (l limits) takesIn(key string) bool {
 	return walks
 }
 
-// walk makes a step of the walk that waits for the longest, and returns how many jobs it looked at: one at least, where there is
-// a walk.
+// walk makes a step of the walk that waits for the longest, and returns how many jobs it looked at:
+// one at least, where there is a walk.
 func (t *tx) walk(most int, eff *store.Effects) (int, error) {
 	tenant, found := "", false
 	err := t.query(`SELECT tenant FROM walks ORDER BY at, tenant LIMIT 1`, func(v []driver.Value) error {
@@ -96,7 +101,8 @@ func (t *tx) walk(most int, eff *store.Effects) (int, error) {
 		}
 	}
 	if len(seqs) == most {
-		_, err = t.exec(`UPDATE walks SET walked = max(walked, ?), at = ? WHERE tenant = ?`, seqs[most-1], micros(t.now), tenant)
+		_, err = t.exec(`UPDATE walks SET walked = max(walked, ?), at = ? WHERE tenant = ?`, seqs[most-1],
+			micros(t.now), tenant)
 	} else if _, err = t.exec(`DELETE FROM walks WHERE tenant = ?`, tenant); err == nil {
 		err = t.oweLines(tenant, all.takesIn, eff)
 	}
@@ -104,8 +110,8 @@ func (t *tx) walk(most int, eff *store.Effects) (int, error) {
 	return max(1, len(seqs)), err
 }
 
-// living returns the jobs of a tenant behind one that have not ended, in their order. No index has just these: they are read state by
-// state, but for those that sessions hold, which are few.
+// living returns the jobs of a tenant behind one that have not ended, in their order. No index has
+// just these: they are read state by state, but for those that sessions hold, which are few.
 func (t *tx) living(tenant string, after int64, most int) (seqs []int64, err error) {
 	each := func(v []driver.Value) error {
 		seqs = append(seqs, v[0].(int64))
@@ -115,20 +121,23 @@ func (t *tx) living(tenant string, after int64, most int) (seqs []int64, err err
 		if s.Terminal() {
 			continue
 		}
-		err := t.query(`SELECT seq FROM jobs INDEXED BY jobs_state WHERE session IS NULL AND hidden = 0 AND tenant = ? AND state = ? AND seq > ? ORDER BY seq LIMIT ? + 0`,
+		err := t.query(`SELECT seq FROM jobs INDEXED BY jobs_state WHERE session IS NULL AND hidden = 0
+			AND tenant = ? AND state = ? AND seq > ? ORDER BY seq LIMIT ? + 0`,
 			each, tenant, string(s), after, int64(most))
 		if err != nil {
 			return nil, err
 		}
 	}
-	err = t.query(`SELECT seq FROM jobs INDEXED BY jobs_session WHERE session IS NOT NULL AND tenant = ? AND seq > ?`, each, tenant, after)
+	err = t.query(`SELECT seq FROM jobs INDEXED BY jobs_session WHERE session IS NOT NULL AND tenant = ?
+		AND seq > ?`, each, tenant, after)
 	slices.Sort(seqs)
 	return seqs[:min(len(seqs), most)], err
 }
 
 // asked reads jobs in their order, programs with what was asked for.
 func (t *tx) asked(seqs []int64) (rs []row, err error) {
-	err = t.query(`SELECT `+columns+`, CASE j.kind WHEN '`+job.KindApp+`' THEN (SELECT s.request FROM specs s WHERE s.seq = j.seq) END
+	err = t.query(`SELECT `+columns+`, CASE j.kind WHEN '`+job.KindApp+`'
+		THEN (SELECT s.request FROM specs s WHERE s.seq = j.seq) END
 		FROM json_each(?) e CROSS JOIN jobs j ON j.seq = e.value`, func(v []driver.Value) error {
 		r := scan(v)
 		r.Request = raw(v[nColumns])
@@ -146,7 +155,8 @@ func (t *tx) takeIn(r *row, all limits, eff *store.Effects) error {
 	}
 	before := r.Job
 	under, turns, back := before.Under(keys)
-	_, err := t.exec(`UPDATE jobs SET limit_keys = ?, ties = ?, line = ? WHERE seq = ?`, keysDocument(under.Limits), int64(under.Ties), under.Line, r.seq)
+	_, err := t.exec(`UPDATE jobs SET limit_keys = ?, ties = ?, line = ? WHERE seq = ?`, keysDocument(under.Limits),
+		int64(under.Ties), under.Line, r.seq)
 	if err != nil {
 		return err
 	}

@@ -65,7 +65,8 @@ func (t *tx) annotate(r *row, a *store.Annotation) (refused, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if _, err := t.exec(`UPDATE specs SET labels = ?, notes = ? WHERE seq = ?`, list, document(notes), r.seq); err != nil {
+		if _, err := t.exec(`UPDATE specs SET labels = ?, notes = ? WHERE seq = ?`, list, document(notes),
+			r.seq); err != nil {
 			return nil, err
 		}
 		r.Labels, r.Notes = labels, notes
@@ -91,7 +92,8 @@ func (t *tx) label(r *row, was, is map[string]string) error {
 		if now, there := is[k]; there && now == v {
 			continue
 		}
-		if _, err := t.exec(`DELETE FROM labels WHERE tenant = ? AND key = ? AND value = ? AND job = ?`, r.Tenant, k, v, r.seq); err != nil {
+		if _, err := t.exec(`DELETE FROM labels WHERE tenant = ? AND key = ? AND value = ? AND job = ?`, r.Tenant,
+			k, v, r.seq); err != nil {
 			return err
 		}
 	}
@@ -99,14 +101,16 @@ func (t *tx) label(r *row, was, is map[string]string) error {
 		if old, there := was[k]; there && old == v {
 			continue
 		}
-		if _, err := t.exec(`INSERT INTO labels (tenant, key, value, job) VALUES (?, ?, ?, ?)`, r.Tenant, k, v, r.seq); err != nil {
+		if _, err := t.exec(`INSERT INTO labels (tenant, key, value, job) VALUES (?, ?, ?, ?)`, r.Tenant, k, v,
+			r.seq); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// AddEvent implements [store.Jobs]. It changes nothing that a change of the job looks at. No claim comes by meanwhile.
+// AddEvent implements [store.Jobs]. It changes nothing that a change of the job looks at. No claim
+// comes by meanwhile.
 func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, eff store.Effects, err error) {
 	if n.Cause != job.CauseUser && n.Cause != job.CauseJob {
 		return e, eff, job.Errorf(job.Internal, "an event of a user with cause %q", n.Cause)
@@ -124,23 +128,28 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, 
 		if err := n.Allowed(&r.Job); err != nil {
 			return err
 		}
-		counted, err := t.exec(`UPDATE jobs SET told = told + 1 WHERE seq = ? AND told < ?`, r.seq, int64(job.MaxJobNotes))
+		counted, err := t.exec(`UPDATE jobs SET told = told + 1 WHERE seq = ? AND told < ?`, r.seq,
+			int64(job.MaxJobNotes))
 		if err != nil {
 			return err
 		}
 		if counted == 0 {
-			return job.Errorf(job.Conflict, "job %s has %d events of users and its own: it takes no more", n.Job, job.MaxJobNotes)
+			return job.Errorf(job.Conflict, "job %s has %d events of users and its own: it takes no more", n.Job,
+				job.MaxJobNotes)
 		}
 		written.Event = job.Event{
-			Job: n.Job, N: r.N, Name: n.Name, Epoch: r.Epoch, State: r.State, Custody: r.Custody, At: t.now.Truncate(time.Microsecond).UTC(), Cause: n.Cause,
+			Job: n.Job, N: r.N, Name: n.Name, Epoch: r.Epoch, State: r.State, Custody: r.Custody,
+			At: t.now.Truncate(time.Microsecond).UTC(), Cause: n.Cause,
 			Actor: n.By, Message: n.Message, Data: n.Data,
 		}
 		return t.query(`INSERT INTO events (job, n, sub, epoch, state, custody, at, cause, actor, message, data, name)
-			VALUES (?, ?, (SELECT coalesce(max(sub), 0) + 1 FROM events WHERE job = ? AND n = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING sub, seq`,
+			VALUES (?, ?, (SELECT coalesce(max(sub), 0) + 1 FROM events WHERE job = ? AND n = ?), ?, ?, ?, ?, ?,
+				?, ?, ?, ?) RETURNING sub, seq`,
 			func(v []driver.Value) error {
 				written.Sub, written.Cursor = v[0].(int64), strconv.FormatInt(v[1].(int64), 36)
 				return nil
-			}, r.seq, r.N, r.seq, r.N, r.Epoch, string(r.State), string(r.Custody), micros(t.now), string(n.Cause), optional(n.By), optional(n.Message), document(n.Data), n.Name)
+			}, r.seq, r.N, r.seq, r.N, r.Epoch, string(r.State), string(r.Custody), micros(t.now), string(n.Cause),
+			optional(n.By), optional(n.Message), document(n.Data), n.Name)
 	})
 	if err != nil {
 		return e, eff, err

@@ -18,7 +18,8 @@ func (s *Store) Apply(ctx context.Context, changes []job.Change) ([]store.Applie
 }
 
 // ApplyAndClaim implements [store.Jobs].
-func (s *Store) ApplyAndClaim(ctx context.Context, changes []job.Change, c store.Claim) ([]store.Applied, []job.Job, store.Effects, error) {
+func (s *Store) ApplyAndClaim(ctx context.Context, changes []job.Change, c store.Claim) ([]store.Applied, []job.Job,
+	store.Effects, error) {
 	c = c.Once()
 	var jobs []job.Job
 	answers, eff, err := s.apply(ctx, changes, func(t *tx) (err error) {
@@ -36,7 +37,8 @@ func (s *Store) ApplyAndClaim(ctx context.Context, changes []job.Change, c store
 }
 
 // apply makes changes, and then what else is to be done in their transaction.
-func (s *Store) apply(ctx context.Context, changes []job.Change, then func(*tx) error) ([]store.Applied, store.Effects, error) {
+func (s *Store) apply(ctx context.Context, changes []job.Change, then func(*tx) error) ([]store.Applied,
+	store.Effects, error) {
 	var answers []store.Applied
 	var eff store.Effects
 	ids := make([]job.ID, len(changes))
@@ -125,30 +127,33 @@ func (t *tx) replayed(r *row, c *job.Change) (a store.Applied, ok bool, err erro
 	if r.N < last {
 		return a, false, nil
 	}
-	err = t.query(`SELECT state, custody, cause FROM events WHERE job = ? AND n = ? AND epoch = ? AND change = ?`, func(v []driver.Value) error {
-		ok = true
-		a = store.Applied{Outcome: store.OK, Wish: r.Wish}
-		if job.Cause(text(v[2])) == job.CauseTurned {
-			a.Outcome = store.Turned
-		}
-		a.Now = job.Guard{
-			Place: job.Place{State: job.State(strings.Clone(text(v[0]))), Custody: job.Custody(strings.Clone(text(v[1])))},
-			Epoch: c.From.Epoch, N: last, Fence: c.From.Fence,
-		}
-		if a.Now.Place.Custody != c.From.Place.Custody {
-			a.Now.Epoch++
-		}
-		return nil
-	}, r.seq, last, c.From.Epoch, c.Digest())
+	err = t.query(`SELECT state, custody, cause FROM events WHERE job = ? AND n = ? AND epoch = ? AND change = ?`,
+		func(v []driver.Value) error {
+			ok = true
+			a = store.Applied{Outcome: store.OK, Wish: r.Wish}
+			if job.Cause(text(v[2])) == job.CauseTurned {
+				a.Outcome = store.Turned
+			}
+			a.Now = job.Guard{
+				Place: job.Place{State: job.State(strings.Clone(text(v[0]))),
+					Custody: job.Custody(strings.Clone(text(v[1])))},
+				Epoch: c.From.Epoch, N: last, Fence: c.From.Fence,
+			}
+			if a.Now.Place.Custody != c.From.Place.Custody {
+				a.Now.Epoch++
+			}
+			return nil
+		}, r.seq, last, c.From.Epoch, c.Digest())
 	return a, ok, err
 }
 
-// fence reports whether the holder of a fence is alive. The zero fence is no holder: only the store itself decides
-// without one.
+// fence reports whether the holder of a fence is alive. The zero fence is no holder: only the store
+// itself decides without one.
 func (t *tx) fence(f job.Fence) (bool, error) {
 	switch {
 	case !f.Session.IsZero():
-		return t.exists(`SELECT 1 FROM sessions WHERE id = ? AND ended IS NULL AND lease_until > ?`, blob(f.Session), micros(t.lease))
+		return t.exists(`SELECT 1 FROM sessions WHERE id = ? AND ended IS NULL AND lease_until > ?`,
+			blob(f.Session), micros(t.lease))
 	case f.Duty != "":
 		return t.exists(`SELECT 1 FROM duties d JOIN sessions s ON s.id = d.session
 			WHERE d.name = ? AND d.term = ? AND s.ended IS NULL AND s.lease_until > ?`, f.Duty, f.Term, micros(t.lease))

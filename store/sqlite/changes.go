@@ -10,8 +10,9 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Changes of many jobs that differ in nothing but whose they are: most claims and most ends of tasks, and the first
-// events of a bulk submit. They are written together, in two statements for all of them instead of two for each.
+// Changes of many jobs that differ in nothing but whose they are: most claims and most ends of
+// tasks, and the first events of a bulk submit. They are written together, in two statements for
+// all of them instead of two for each.
 type changes struct {
 	jobs []int64 // seq
 
@@ -29,7 +30,8 @@ type changes struct {
 
 // alike reports whether the change b can be written together with those of a.
 func (a *changes) alike(b *changes) bool {
-	return a.columns == b.columns && a.epoch == b.epoch && a.n == b.n && a.from == b.from && a.to == b.to && a.cause == b.cause &&
+	return a.columns == b.columns && a.epoch == b.epoch && a.n == b.n && a.from == b.from && a.to == b.to &&
+		a.cause == b.cause &&
 		same(a.actor, b.actor) && a.asked == b.asked && slices.EqualFunc(a.values, b.values, same) &&
 		slices.EqualFunc(a.path, b.path, func(a, b job.Entry) bool {
 			return a.State == b.State && a.Code == b.Code && a.Message == b.Message && bytes.Equal(a.Data, b.Data)
@@ -46,8 +48,8 @@ func same(a, b any) bool {
 	return ok && bytes.Equal(x, y)
 }
 
-// add puts a change with those that wait to be written. [tx.flush] writes them, and every statement that might look at
-// them or touch the same rows calls it first.
+// add puts a change with those that wait to be written. [tx.flush] writes them, and every statement
+// that might look at them or touch the same rows calls it first.
 func (t *tx) add(seq int64, c changes) error {
 	if len(t.waiting.jobs) == 0 || !t.waiting.alike(&c) {
 		if err := t.flush(); err != nil {
@@ -80,7 +82,8 @@ func (t *tx) flush() error {
 			return job.Errorf(job.Internal, "%d of %d jobs moved under the lock", int64(len(c.jobs))-n, len(c.jobs))
 		}
 	}
-	insert := `INSERT OR FAIL INTO events (n, epoch, state, custody, at, cause, actor, code, message, data, change, job) ` + form.rows(11)
+	insert := `INSERT OR FAIL INTO events (n, epoch, state, custody, at, cause, actor, code, message, data,
+		change, job) ` + form.rows(11)
 	for i, e := range c.path {
 		custody, asked := c.from, any(nil)
 		if i == len(c.path)-1 {
@@ -102,9 +105,11 @@ func (t *tx) flush() error {
 type form int
 
 const (
-	one  form = iota // by its number
-	span             // by the first and the last of numbers without a gap, as jobs mostly have that were submitted together
-	list             // by a JSON list
+	one form = iota // by its number
+	// by the first and the last of numbers without a gap, as jobs mostly have that were submitted
+	// together
+	span
+	list // by a JSON list
 )
 
 // where is the condition on a column that it is the number of one of the jobs.
@@ -112,7 +117,8 @@ func (f form) where(column string) string {
 	return column + [...]string{one: " = ?", span: " BETWEEN ? AND ?", list: " IN (SELECT value FROM json_each(?))"}[f]
 }
 
-// rows is the part of an INSERT that makes a row for each job, of as many values and the job's number.
+// rows is the part of an INSERT that makes a row for each job, of as many values and the job's
+// number.
 func (f form) rows(n int) string {
 	values := strings.Repeat("?, ", n)
 	return [...]string{
@@ -167,11 +173,13 @@ func (u update) String() string {
 			set = append(set, name+" = ?")
 		}
 	}
-	return "UPDATE OR FAIL jobs SET " + strings.Join(set, ", ") + " WHERE " + u.form.where("seq") + " AND epoch = ? AND n = ?"
+	return "UPDATE OR FAIL jobs SET " + strings.Join(set, ", ") + " WHERE " + u.form.where("seq") +
+		" AND epoch = ? AND n = ?"
 }
 
-// changed returns which of the [mutable] columns are different in after, and what goes into them. Columns that stay as
-// they are are left out of the statement: each costs, and each may have an index.
+// changed returns which of the [mutable] columns are different in after, and what goes into them.
+// Columns that stay as they are are left out of the statement: each costs, and each may have an
+// index.
 func changed(before, after *job.Job) (columns uint32, values []any) {
 	values = make([]any, 0, len(mutable)+4)
 	set := func(column int, v any) {
@@ -198,7 +206,8 @@ func changed(before, after *job.Job) (columns uint32, values []any) {
 		set(6, blob(after.Claim))
 	}
 	for i, v := range [...][2]int{
-		{before.Attempt, after.Attempt}, {before.Recoveries, after.Recoveries}, {before.Suspect, after.Suspect}, {before.Launch, after.Launch},
+		{before.Attempt, after.Attempt}, {before.Recoveries, after.Recoveries}, {before.Suspect, after.Suspect},
+		{before.Launch, after.Launch},
 	} {
 		if v[0] != v[1] {
 			set(7+i, int64(v[1]))
@@ -207,7 +216,8 @@ func changed(before, after *job.Job) (columns uint32, values []any) {
 	if after.Live != before.Live {
 		set(11, flag(after.Live))
 	}
-	for i, v := range [...][2]time.Time{{before.Since, after.Since}, {before.Due, after.Due}, {before.Ended, after.Ended}} {
+	for i, v := range [...][2]time.Time{{before.Since, after.Since}, {before.Due, after.Due},
+		{before.Ended, after.Ended}} {
 		if !v[0].Equal(v[1]) {
 			set(12+i, micros(v[1]))
 		}

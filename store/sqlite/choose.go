@@ -17,11 +17,12 @@ const (
 	fewToSort = 5000
 )
 
-// pageful is how many jobs are wanted, where it matters how many must be passed until they are found.
+// pageful is how many jobs are wanted, where it matters how many must be passed until they are
+// found.
 const pageful = 50
 
-// choose returns the lead by which a page is found soonest: among several indexed terms the rarest. There are no
-// statistics on purpose, see prepareFile; instead the indexes are looked at.
+// choose returns the lead by which a page is found soonest: among several indexed terms the rarest.
+// There are no statistics on purpose, see prepareFile; instead the indexes are looked at.
 func (s *Store) choose(ctx context.Context, sr *search, by store.Sort) (lead, error) {
 	leads := sr.leads()
 	for _, l := range leads {
@@ -56,8 +57,9 @@ func (s *Store) rarest(ctx context.Context, sr *search, leads []lead, descending
 	return best, nil
 }
 
-// chooseSorted chooses where one index is in the order that is asked for, and other terms may have few jobs: all of those
-// are then read and sorted, when that is less than what must be passed along that index until a page is full.
+// chooseSorted chooses where one index is in the order that is asked for, and other terms may have
+// few jobs: all of those are then read and sorted, when that is less than what must be passed along
+// that index until a page is full.
 func (s *Store) chooseSorted(ctx context.Context, sr *search, leads []lead, key string) (lead, error) {
 	along := sr.byEnd()
 	if key == "stem" {
@@ -93,9 +95,10 @@ func (s *Store) chooseSorted(ctx context.Context, sr *search, leads []lead, key 
 	return best, nil
 }
 
-// estimate returns about how many jobs a lead has: exactly where they are less than look, and else as the nearest ones
-// lie. Of one that is in no order it is then the least number.
-func (s *Store) estimate(ctx context.Context, sr *search, l lead, look int, descending bool) (total float64, exact bool, err error) {
+// estimate returns about how many jobs a lead has: exactly where they are less than look, and else
+// as the nearest ones lie. Of one that is in no order it is then the least number.
+func (s *Store) estimate(ctx context.Context, sr *search, l lead, look int, descending bool) (total float64,
+	exact bool, err error) {
 	look, exact = max(fewest, look/max(1, len(l.sources))), true
 	edge := "max"
 	if descending {
@@ -111,7 +114,8 @@ func (s *Store) estimate(ctx context.Context, sr *search, l lead, look int, desc
 		case descending:
 			order += " DESC"
 		}
-		err := s.query(ctx, `SELECT count(*), `+edge+`(seq) FROM (SELECT `+src.seq+` AS seq FROM `+src.table+` WHERE `+c.sql+order+` LIMIT ? + 0)`, 2,
+		err := s.query(ctx, `SELECT count(*), `+edge+`(seq) FROM (SELECT `+src.seq+` AS seq FROM `+src.table+
+			` WHERE `+c.sql+order+` LIMIT ? + 0)`, 2,
 			func(v []driver.Value) {
 				n, reach := integer(v[0]), sr.most-sr.least+1
 				switch exact = exact && n < look; {

@@ -82,11 +82,11 @@ func (t *tx) claimed(c store.Claim) (jobs []job.Job, err error) {
 	return jobs, err
 }
 
-// heads returns the jobs at the heads of the lines that c asks for, merged by priority and age. The ready index
-// holds each line in that order, so that a claim reads what it takes and no backlog.
+// heads returns the jobs at the heads of the lines that c asks for, merged by priority and age. The
+// ready index holds each line in that order, so that a claim reads what it takes and no backlog.
 //
-// SQLite would prepare a statement anew whenever LIMIT is bound to a plain parameter, to plan for its value: for a claim
-// of few jobs that is most of the work. It does not look into an expression.
+// SQLite would prepare a statement anew whenever LIMIT is bound to a plain parameter, to plan for
+// its value: for a claim of few jobs that is most of the work. It does not look into an expression.
 func (t *tx) heads(c store.Claim, lane job.Lane) ([]row, error) {
 	slots := c.Slots[lane]
 	if slots <= 0 {
@@ -107,7 +107,8 @@ func (t *tx) heads(c store.Claim, lane job.Lane) ([]row, error) {
 			for _, machine := range machines {
 				n := len(found)
 				err := t.query(`SELECT `+withSpec+` FROM jobs j JOIN specs s ON s.seq = j.seq
-					WHERE j.custody = 'ready' AND j.queue = ? AND j.kind = ? AND j.machine = ? AND j.lane = ?`+ofTenants(c.Tenants)+`
+					WHERE j.custody = 'ready' AND j.queue = ? AND j.kind = ? AND j.machine = ?
+						AND j.lane = ?`+ofTenants(c.Tenants)+`
 					ORDER BY j.priority, j.created LIMIT ? + 0`,
 					func(v []driver.Value) error {
 						found = append(found, scanSpec(v))
@@ -136,7 +137,8 @@ func byAge(a, b row) int {
 // named returns those of the jobs that c names which it may claim.
 func (t *tx) named(c store.Claim, lane job.Lane) ([]row, error) {
 	var found []row
-	err := t.query(`SELECT `+withSpec+` FROM json_each(?) e CROSS JOIN jobs j ON j.id = unhex(e.value, '-') JOIN specs s ON s.seq = j.seq`,
+	err := t.query(`SELECT `+withSpec+` FROM json_each(?) e CROSS JOIN jobs j ON j.id = unhex(e.value, '-')
+		JOIN specs s ON s.seq = j.seq`,
 		func(v []driver.Value) error {
 			r := scanSpec(v)
 			if r.Custody == job.Ready && r.Lane == lane && (r.Machine == "" || r.Machine == c.Machine) &&
@@ -151,7 +153,8 @@ func (t *tx) named(c store.Claim, lane job.Lane) ([]row, error) {
 }
 
 // launchesRated tells whether a tenant's programs are launched at moments.
-const launchesRated = `SELECT 1 FROM limits WHERE tenant = ? AND rate IS NOT NULL AND key >= '` + job.RateLaunches + `/' AND key < '` + job.RateLaunches + `0' LIMIT 1`
+const launchesRated = `SELECT 1 FROM limits WHERE tenant = ? AND rate IS NOT NULL AND key >= '` + job.RateLaunches +
+	`/' AND key < '` + job.RateLaunches + `0' LIMIT 1`
 
 // take moves a ready job into the session's custody.
 func (t *tx) take(r *row, c store.Claim) error {

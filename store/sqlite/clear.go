@@ -29,7 +29,8 @@ func (s *Store) Clear(ctx context.Context, lost []store.Lost) (store.Effects, er
 			if !cleared {
 				continue
 			}
-			if _, err := t.exec(`UPDATE jobs SET suspect = ?, lane = ? WHERE seq = ?`, int64(after.Suspect), string(after.Lane), r.seq); err != nil {
+			if _, err := t.exec(`UPDATE jobs SET suspect = ?, lane = ? WHERE seq = ?`, int64(after.Suspect),
+				string(after.Lane), r.seq); err != nil {
 				return err
 			}
 			if r.Custody == job.Ready && after.Lane != r.Lane {

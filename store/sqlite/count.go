@@ -42,7 +42,8 @@ const waiting = `SELECT 1 FROM jobs INDEXED BY jobs_ready WHERE custody = 'ready
 
 // Waiting implements [store.Reader].
 func (s *Store) Waiting(ctx context.Context, tenant, queue string, limit int) (n int, err error) {
-	err = s.query(ctx, `SELECT count(*) FROM (`+waiting+` LIMIT ? + 0)`, 1, func(v []driver.Value) { n = integer(v[0]) },
+	err = s.query(ctx, `SELECT count(*) FROM (`+waiting+` LIMIT ? + 0)`, 1,
+		func(v []driver.Value) { n = integer(v[0]) },
 		queue, tenant, queue, tenant, int64(limit))
 	return n, err
 }

@@ -18,7 +18,8 @@ func (s *Store) Demand(ctx context.Context, c store.Claim) (map[job.Lane]store.D
 			SELECT lane, count(*) AS n FROM jobs INDEXED BY jobs_session WHERE session = sessions.id GROUP BY lane))
 		FROM sessions WHERE ended IS NULL AND lease_until > ? AND command = ''`, 3, func(v []driver.Value) {
 		a := store.Claimant{ID: id(v[0])}
-		broken = append(broken, json.Unmarshal([]byte(text(v[1])), &a.Process), json.Unmarshal([]byte(text(v[2])), &a.Held))
+		broken = append(broken, json.Unmarshal([]byte(text(v[1])), &a.Process),
+			json.Unmarshal([]byte(text(v[2])), &a.Held))
 		claimants = append(claimants, a)
 	}, micros(s.lease()))
 	if err := errors.Join(append(broken, err)...); err != nil {
@@ -37,8 +38,10 @@ func (s *Store) Demand(ctx context.Context, c store.Claim) (map[job.Lane]store.D
 	return store.Demands(c, ready, claimants), nil
 }
 
-// readyLines counts the jobs in the lines that c asks for, each up to the slots of all, and one at least.
-func (s *Store) readyLines(ctx context.Context, c store.Claim, slots map[job.Lane]int) (ready []store.ReadyLine, err error) {
+// readyLines counts the jobs in the lines that c asks for, each up to the slots of all, and one at
+// least.
+func (s *Store) readyLines(ctx context.Context, c store.Claim, slots map[job.Lane]int) (ready []store.ReadyLine,
+	err error) {
 	machines := []string{""}
 	if c.Machine != "" {
 		machines = append(machines, c.Machine)
@@ -52,9 +55,11 @@ func (s *Store) readyLines(ctx context.Context, c store.Claim, slots map[job.Lan
 					}
 					r := store.ReadyLine{Line: job.Line{Queue: queue, Kind: kind}, Machine: machine, Lane: lane}
 					err := s.query(ctx, `SELECT count(*) FROM (SELECT 1 FROM jobs j INDEXED BY jobs_ready
-						WHERE j.custody = 'ready' AND j.queue = ? AND j.kind = ? AND j.machine = ? AND j.lane = ?`+ofTenants(c.Tenants)+` LIMIT ? + 0)`, 1,
+						WHERE j.custody = 'ready' AND j.queue = ? AND j.kind = ? AND j.machine = ?
+							AND j.lane = ?`+ofTenants(c.Tenants)+` LIMIT ? + 0)`, 1,
 						func(v []driver.Value) { r.Jobs = integer(v[0]) },
-						append(append([]any{queue, kind, machine, string(lane)}, tenantList(c.Tenants)...), int64(max(1, slots[lane])))...)
+						append(append([]any{queue, kind, machine, string(lane)}, tenantList(c.Tenants)...),
+							int64(max(1, slots[lane])))...)
 					if err != nil {
 						return nil, err
 					}

@@ -22,7 +22,9 @@ func (s *Store) Due(ctx context.Context, limit int) (int, store.Effects, error) 
 		var rs []row
 		var err error
 		if limit > 0 {
-			rs, err = t.rows(`SELECT `+columns+` FROM jobs j WHERE custody = 'gate' AND due <= ? ORDER BY due LIMIT ? + 0`, micros(t.now), int64(limit))
+			rs, err = t.rows(`SELECT `+columns+
+				` FROM jobs j WHERE custody = 'gate' AND due <= ? ORDER BY due LIMIT ? + 0`, micros(t.now),
+				int64(limit))
 		}
 		if err != nil {
 			return err
@@ -31,7 +33,8 @@ func (s *Store) Due(ctx context.Context, limit int) (int, store.Effects, error) 
 			r := &rs[i]
 			n++
 			if p := job.Next(&r.Job, r.Opened(), t.now); p != r.Place {
-				c := job.Change{Job: r.ID, From: r.Guard(job.Fence{}), To: p.Custody, Path: []job.Entry{{State: p.State}}}
+				c := job.Change{Job: r.ID, From: r.Guard(job.Fence{}), To: p.Custody,
+					Path: []job.Entry{{State: p.State}}}
 				err = t.write(r, c, job.CauseDue, nil, &eff)
 			} else { // another gate still holds it; the schedule does not any more
 				if _, err = t.exec(`UPDATE jobs SET due = NULL WHERE seq = ?`, r.seq); err != nil {

@@ -25,7 +25,8 @@ func classify(err error) error {
 	switch e.Code() & 0xff {
 	case sqlite3.SQLITE_FULL:
 		return job.Errorf(job.Unavailable, "the disk of the data folder is full: %w", err)
-	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM,
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN,
+		sqlite3.SQLITE_NOMEM,
 		sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PROTOCOL:
 		return job.Errorf(job.Unavailable, "database: %w", err)
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:

@@ -23,14 +23,17 @@ func (c *cond) and(sql string, args ...any) {
 
 // words are the fields of filters that are text, as SQL has them. NULL must not come of any.
 var words = map[string]string{
-	"state": "j.state", "custody": "j.custody", "kind": "j.kind", "app": "j.app", "owner": "j.owner", "queue": "j.queue",
-	"name": "j.name", "external_id": "coalesce(j.external_id, '')", "code": "j.code", "group": "j.grp", "message": "j.message",
+	"state": "j.state", "custody": "j.custody", "kind": "j.kind", "app": "j.app", "owner": "j.owner",
+	"queue": "j.queue",
+	"name":  "j.name", "external_id": "coalesce(j.external_id, '')", "code": "j.code", "group": "j.grp",
+	"message": "j.message",
 	"machine": "j.machine", "wish": "j.wish",
-	"id": "lower(substr(hex(j.id), 1, 8) || '-' || substr(hex(j.id), 9, 4) || '-' || substr(hex(j.id), 13, 4) || '-' || substr(hex(j.id), 17, 4) || '-' || substr(hex(j.id), 21))",
+	"id": "lower(substr(hex(j.id), 1, 8) || '-' || substr(hex(j.id), 9, 4) || '-' || substr(hex(j.id), 13, 4) || " +
+		"'-' || substr(hex(j.id), 17, 4) || '-' || substr(hex(j.id), 21))",
 }
 
-// where adds to c that a term holds for the job j with the spec s, just as [job.Filter.Match] decides it. It reports
-// whether the spec is looked at.
+// where adds to c that a term holds for the job j with the spec s, just as [job.Filter.Match]
+// decides it. It reports whether the spec is looked at.
 func (c *cond) where(t *job.Term) (spec bool) {
 	if key, ok := t.Label(); ok {
 		label := `json_extract(s.labels, '$."` + key + `"')` // of a key's characters none means anything there
@@ -73,8 +76,8 @@ func in(op job.Op) string {
 	return "IN "
 }
 
-// like adds that a text fits one of some patterns. In GLOB * and ? mean what they mean in a filter, and [ stands for
-// itself in brackets only.
+// like adds that a text fits one of some patterns. In GLOB * and ? mean what they mean in a filter,
+// and [ stands for itself in brackets only.
 func (c *cond) like(text string, patterns []string) {
 	fits := make([]string, len(patterns))
 	args := make([]any, len(patterns))
@@ -95,7 +98,8 @@ func texts(values []string) (list string, args []any) {
 
 func marks(n int) string { return "(?" + strings.Repeat(", ?", n-1) + ")" }
 
-// instantOf returns the time of a term in microseconds, rounded so that the comparison with whole ones comes out right.
+// instantOf returns the time of a term in microseconds, rounded so that the comparison with whole
+// ones comes out right.
 func instantOf(t *job.Term) int64 {
 	at := t.Time()
 	us := at.UnixMicro()

@@ -21,7 +21,8 @@ type limits struct {
 	owed  map[string]bool  // lines to which it is owed what groups leave them
 }
 
-// limitsOf returns the limits of a tenant. They are read once; from then on they are known, for nobody else writes.
+// limitsOf returns the limits of a tenant. They are read once; from then on they are known, for
+// nobody else writes.
 func (t *tx) limitsOf(tenant string) (limits, error) {
 	if all, known := t.w.limits[tenant]; known {
 		return all, nil
@@ -30,7 +31,8 @@ func (t *tx) limitsOf(tenant string) (limits, error) {
 	err := t.query(`SELECT 'set', '', doc, 0 FROM limits WHERE tenant = ?1
 		UNION ALL SELECT 'shut', key, '', places FROM lines WHERE tenant = ?1 AND places IS NOT NULL
 		UNION ALL SELECT 'walks', key, '', walked FROM walks WHERE tenant = ?1
-		UNION ALL SELECT 'owed', key, '', 0 FROM lines WHERE tenant = ?1 AND owed IS NOT NULL`, func(v []driver.Value) (err error) {
+		UNION ALL SELECT 'owed', key, '', 0 FROM lines WHERE tenant = ?1
+			AND owed IS NOT NULL`, func(v []driver.Value) (err error) {
 		switch key := text(v[1]); text(v[0]) {
 		case "set":
 			var l job.Limit
@@ -56,7 +58,8 @@ func limit(v driver.Value) (l job.Limit, err error) {
 	return l, err
 }
 
-// deciding returns the limit that decides on the turns of a key, as groups leave it; nil: there is none.
+// deciding returns the limit that decides on the turns of a key, as groups leave it; nil: there is
+// none.
 func (l limits) deciding(key string) *job.Limit {
 	limit := deciding(l.set, key)
 	if places, shut := l.shut[job.LimitOf(key)]; shut {
@@ -65,7 +68,8 @@ func (l limits) deciding(key string) *job.Limit {
 	return limit
 }
 
-// deciding returns the limit that is set for a key, or for its family, or is implied; nil: there is none.
+// deciding returns the limit that is set for a key, or for its family, or is implied; nil: there is
+// none.
 func deciding(all map[string]*job.Limit, key string) *job.Limit {
 	key = job.LimitOf(key)
 	if l := all[key]; l != nil {
@@ -98,15 +102,17 @@ func (t *tx) under(tenant string, n *store.New) ([]string, error) {
 	return slices.Compact(keys), nil
 }
 
-// oweTurns writes down that those who wait for turns of a key are to get what is free. One row is enough for all who owe it, and a call
-// writes it once. No change that waits to be written touches these rows: it need not be written before.
+// oweTurns writes down that those who wait for turns of a key are to get what is free. One row is
+// enough for all who owe it, and a call writes it once. No change that waits to be written touches
+// these rows: it need not be written before.
 func (t *tx) oweTurns(tenant, key string) error {
 	at := spot{tenant, key}
 	if t.owing[at] {
 		return nil
 	}
 	t.owing[at] = true
-	_, err := t.run(`INSERT INTO followups (debt, job, at, tenant, key) VALUES (?, 0, ?, ?, ?) ON CONFLICT (tenant, key) WHERE key IS NOT NULL DO NOTHING`,
+	_, err := t.run(`INSERT INTO followups (debt, job, at, tenant, key) VALUES (?, 0, ?, ?, ?)
+		ON CONFLICT (tenant, key) WHERE key IS NOT NULL DO NOTHING`,
 		string(job.DebtTurns), micros(t.now), tenant, key)
 	return err
 }
@@ -155,14 +161,16 @@ func (t *tx) flushTurns() error {
 	return err
 }
 
-// inLine lets a job, all of whose other gates are open, enter the line for its turn if it is to wait for one.
+// inLine lets a job, all of whose other gates are open, enter the line for its turn if it is to
+// wait for one.
 func (t *tx) inLine(r *row, eff *store.Effects) error {
 	before := r.Job
 	after := before.InLine(t.now)
 	if after.Line == before.Line {
 		return nil
 	}
-	if _, err := t.exec(`UPDATE jobs SET line = ?, since = ? WHERE seq = ?`, after.Line, micros(after.Since), r.seq); err != nil {
+	if _, err := t.exec(`UPDATE jobs SET line = ?, since = ? WHERE seq = ?`, after.Line, micros(after.Since),
+		r.seq); err != nil {
 		return err
 	}
 	r.Job = after
@@ -179,7 +187,8 @@ func (s spot) compare(o spot) int {
 // mostPassedOn bounds the turns that an apply hands on.
 const mostPassedOn = 1000
 
-// passOn hands on at once what the changes of an apply have given back, and owes what is more than it may.
+// passOn hands on at once what the changes of an apply have given back, and owes what is more than
+// it may.
 func (t *tx) passOn(eff *store.Effects) error {
 	left, returned := mostPassedOn, map[string][]string{}
 	for at := range t.returned {
@@ -194,7 +203,8 @@ func (t *tx) passOn(eff *store.Effects) error {
 		}
 		keys = slices.DeleteFunc(keys, func(key string) bool { return waited[key] })
 		if len(keys) > 0 { // who comes from now on sees that they are free
-			if _, err := t.run(`DELETE FROM served WHERE tenant = ? AND key IN (SELECT value FROM json_each(?))`, tenant, keysDocument(keys)); err != nil {
+			if _, err := t.run(`DELETE FROM served WHERE tenant = ? AND key IN (SELECT value FROM json_each(?))`,
+				tenant, keysDocument(keys)); err != nil {
 				return err
 			}
 		}
@@ -219,7 +229,8 @@ func (t *tx) passOn(eff *store.Effects) error {
 // waited returns those of some keys in whose lines somebody waits.
 func (t *tx) waited(tenant string, keys []string) (map[string]bool, error) {
 	waited := map[string]bool{}
-	err := t.query(`SELECT k.value FROM json_each(?2) k WHERE EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_line WHERE line <> '' AND tenant = ?1 AND line = k.value)`,
+	err := t.query(`SELECT k.value FROM json_each(?2) k
+		WHERE EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_line WHERE line <> '' AND tenant = ?1 AND line = k.value)`,
 		func(v []driver.Value) error {
 			waited[text(v[0])] = true
 			return nil
@@ -227,7 +238,8 @@ func (t *tx) waited(tenant string, keys []string) (map[string]bool, error) {
 	return waited, err
 }
 
-// fitting returns the keys of which there are turns for all jobs of a submission that want one, and for which nobody waits.
+// fitting returns the keys of which there are turns for all jobs of a submission that want one, and
+// for which nobody waits.
 func (t *tx) fitting(sub *store.Submission) (fits map[string]bool, err error) {
 	var wanted map[string]int
 	for i := range sub.Jobs {
@@ -260,8 +272,8 @@ func (t *tx) fitting(sub *store.Submission) (fits map[string]bool, err error) {
 	return fits, nil
 }
 
-// handOn hands the free turns of a key on to those who wait for them, and returns how many got theirs. There is one writer, so
-// nobody else does at the same time.
+// handOn hands the free turns of a key on to those who wait for them, and returns how many got
+// theirs. There is one writer, so nobody else does at the same time.
 func (t *tx) handOn(d spot, most int, eff *store.Effects) (int, error) {
 	g := store.Gate{Keys: map[string]*store.GateKey{}}
 	if err := t.know(&g, d.tenant, []string{d.key}); err != nil {
@@ -311,7 +323,8 @@ func (t *tx) handOn(d spot, most int, eff *store.Effects) (int, error) {
 		r := waiting[m.Job]
 		r.Job = r.Moved(m.Line, len(m.Keep) > 0)
 		t.w.kept = t.w.kept || len(m.Keep) > 0
-		if _, err := t.run(`UPDATE jobs SET line = ?, passed = ?, ties = ? WHERE seq = ?`, r.Line, int64(r.Passed), int64(r.Ties), r.seq); err != nil {
+		if _, err := t.run(`UPDATE jobs SET line = ?, passed = ?, ties = ? WHERE seq = ?`, r.Line, int64(r.Passed),
+			int64(r.Ties), r.seq); err != nil {
 			return 0, err
 		}
 		if err := errors.Join(t.takeTurns(r, m.Keep), t.giveBack(r, m.Drop)); err != nil {
@@ -333,7 +346,8 @@ func (t *tx) handOn(d spot, most int, eff *store.Effects) (int, error) {
 	return len(h.Grant), t.serve(k, d, was)
 }
 
-// know reads the limits of keys, and who has turns of them, into g. Where there is no limit nobody asks who has.
+// know reads the limits of keys, and who has turns of them, into g. Where there is no limit nobody
+// asks who has.
 func (t *tx) know(g *store.Gate, tenant string, keys []string) error {
 	all, err := t.limitsOf(tenant)
 	if err != nil {
@@ -350,7 +364,8 @@ func (t *tx) know(g *store.Gate, tenant string, keys []string) error {
 	if len(limited) == 0 {
 		return nil
 	}
-	return t.query(`SELECT key, owner, count(*) FROM turns WHERE tenant = ? AND key IN (SELECT value FROM json_each(?)) GROUP BY key, owner`, func(v []driver.Value) error {
+	return t.query(`SELECT key, owner, count(*) FROM turns WHERE tenant = ?
+		AND key IN (SELECT value FROM json_each(?)) GROUP BY key, owner`, func(v []driver.Value) error {
 		g.Keys[text(v[0])].Held[text(v[1])] = integer(v[2])
 		return nil
 	}, tenant, keysDocument(limited))
@@ -368,8 +383,8 @@ func (l limits) gateKey(key string) *store.GateKey {
 	return k
 }
 
-// lookAhead is how many more jobs of a line are looked at than there are free places, for their owners together: see [store.Apiece]. Where
-// that is not enough the key is owed again.
+// lookAhead is how many more jobs of a line are looked at than there are free places, for their
+// owners together: see [store.Apiece]. Where that is not enough the key is owed again.
 const lookAhead = 8
 
 // mostKept is how many jobs that keep turns are read of a line at once.
@@ -379,14 +394,16 @@ const mostKept = 5000
 const ownersInLine = `WITH RECURSIVE o (owner) AS (
 		SELECT min(owner) FROM jobs INDEXED BY jobs_line WHERE line <> '' AND tenant = ?1 AND line = ?2 AND owner >= ?3
 		UNION ALL
-		SELECT (SELECT min(j.owner) FROM jobs j INDEXED BY jobs_line WHERE j.line <> '' AND j.tenant = ?1 AND j.line = ?2 AND j.owner > o.owner)
+		SELECT (SELECT min(j.owner) FROM jobs j INDEXED BY jobs_line WHERE j.line <> '' AND j.tenant = ?1
+			AND j.line = ?2 AND j.owner > o.owner)
 			FROM o WHERE o.owner IS NOT NULL LIMIT ?4 + 0
 	)
 	SELECT owner FROM o WHERE owner IS NOT NULL`
 
 // firstOfOwners reads the first jobs of some owners in the line of a key, so many of each.
 var firstOfOwners = `SELECT ` + columns + ` FROM json_each(?3) o CROSS JOIN jobs j ON j.seq IN (
-		SELECT h.seq FROM jobs h INDEXED BY jobs_line WHERE h.line <> '' AND h.tenant = ?1 AND h.line = ?2 AND h.owner = o.value ORDER BY h.priority, h.created, h.seq LIMIT ?4 + 0
+		SELECT h.seq FROM jobs h INDEXED BY jobs_line WHERE h.line <> '' AND h.tenant = ?1 AND h.line = ?2
+			AND h.owner = o.value ORDER BY h.priority, h.created, h.seq LIMIT ?4 + 0
 	)`
 
 // firstInOrder reads who is first in the line of an order, whoever the owners are.
@@ -400,16 +417,19 @@ func (t *tx) keeping(d spot) (rs []row, err error) {
 		return nil, nil
 	}
 	const kept = `FROM jobs j INDEXED BY jobs_kept WHERE j.line <> '' AND j.ties & 64 <> 0`
-	rs, err = t.rows(`SELECT `+columns+` `+kept+` AND j.tenant = ? AND j.line = ? LIMIT ? + 0`, d.tenant, d.key, int64(mostKept))
+	rs, err = t.rows(`SELECT `+columns+` `+kept+` AND j.tenant = ? AND j.line = ? LIMIT ? + 0`, d.tenant, d.key,
+		int64(mostKept))
 	if err == nil && len(rs) == 0 {
 		t.w.kept, err = t.exists(`SELECT 1 ` + kept + ` AND j.tenant > '' LIMIT 1`)
 	}
 	return rs, err
 }
 
-// firsts reads the first jobs of each owner who waits in the line of a key, as many as most may go, and returns how many of each. Those who
-// keep turns are among them, wherever they stand. Of many owners it reads those whose turn it is, and one more. In the line of an order there is
-// one place, and it is for the first of all. LIMIT is of an expression here and wherever jobs are changed: see [tx.heads].
+// firsts reads the first jobs of each owner who waits in the line of a key, as many as most may go,
+// and returns how many of each. Those who keep turns are among them, wherever they stand. Of many
+// owners it reads those whose turn it is, and one more. In the line of an order there is one place,
+// and it is for the first of all. LIMIT is of an expression here and wherever jobs are changed: see
+// [tx.heads].
 func (t *tx) firsts(k *store.GateKey, d spot, most int, keeping []row) (firsts []row, each int, err error) {
 	if job.Ordered(d.key) {
 		firsts, err = t.rows(firstInOrder, d.tenant, d.key)
@@ -431,7 +451,8 @@ func (t *tx) firsts(k *store.GateKey, d spot, most int, keeping []row) (firsts [
 	return firsts, each, nil
 }
 
-// owners returns the owners who wait in the line of a key: all, or of many those who are looked at, and one more.
+// owners returns the owners who wait in the line of a key: all, or of many those who are looked at,
+// and one more.
 func (t *tx) owners(k *store.GateKey, d spot) ([]string, error) {
 	many := k.Owners(d.key) + 1
 	from := func(first string, most int) (owners []string, err error) {
@@ -456,7 +477,8 @@ func (t *tx) owners(k *store.GateKey, d spot) ([]string, error) {
 	return append(owners, before[:end]...), err
 }
 
-// served reads into k what was given to each owner of its line, and returns it as it stands in the database.
+// served reads into k what was given to each owner of its line, and returns it as it stands in the
+// database.
 func (t *tx) served(k *store.GateKey, d spot) (doc string, err error) {
 	err = t.query(`SELECT doc FROM served WHERE tenant = ? AND key = ?`, func(v []driver.Value) error {
 		doc = text(v[0])
@@ -481,7 +503,8 @@ func (t *tx) serve(k *store.GateKey, d spot, was string) error {
 	case "":
 		_, err = t.run(`DELETE FROM served WHERE tenant = ? AND key = ?`, d.tenant, d.key)
 	default:
-		_, err = t.run(`INSERT INTO served (tenant, key, doc) VALUES (?, ?, ?) ON CONFLICT (tenant, key) DO UPDATE SET doc = excluded.doc`, d.tenant, d.key, doc)
+		_, err = t.run(`INSERT INTO served (tenant, key, doc) VALUES (?, ?, ?) ON CONFLICT (tenant, key) DO
+			UPDATE SET doc = excluded.doc`, d.tenant, d.key, doc)
 	}
 	return err
 }

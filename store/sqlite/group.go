@@ -16,11 +16,14 @@ import (
 )
 
 const (
-	// inGroup are the jobs of a group g, and inItsLine those that wait in the line that it closes, or to be made ready for it.
+	// inGroup are the jobs of a group g, and inItsLine those that wait in the line that it closes,
+	// or to be made ready for it.
 	inGroup   = `FROM jobs j INDEXED BY jobs_group WHERE j.grp <> '' AND j.tenant = g.tenant AND j.grp = g.key`
-	inItsLine = `FROM jobs j INDEXED BY jobs_line WHERE j.line <> '' AND j.tenant = g.tenant AND j.line IN (g.line, 'ahead/' || g.line)`
+	inItsLine = `FROM jobs j INDEXED BY jobs_line WHERE j.line <> '' AND j.tenant = g.tenant
+		AND j.line IN (g.line, 'ahead/' || g.line)`
 
-	// tested holds of a group g that is tested when its time has come, and somebody of one that is there for people.
+	// tested holds of a group g that is tested when its time has come, and somebody of one that is
+	// there for people.
 	tested   = `(g.places >= 0 OR EXISTS (SELECT 1 ` + inGroup + `))`
 	somebody = `(EXISTS (SELECT 1 ` + inGroup + `) OR g.places >= 0 AND EXISTS (SELECT 1 ` + inItsLine + `))`
 )
@@ -96,7 +99,8 @@ func (t *tx) putJoined(eff *store.Effects) error {
 	return nil
 }
 
-// putGroup writes a group, and owes its line what it gives now. was is the group before; nil: it is new.
+// putGroup writes a group, and owes its line what it gives now. was is the group before; nil: it is
+// new.
 func (t *tx) putGroup(g, was *store.Group, eff *store.Effects) error {
 	if err := t.writeGroup(g); err != nil {
 		return err
@@ -115,20 +119,26 @@ func (t *tx) writeGroup(g *store.Group) error {
 	if err != nil {
 		return err
 	}
-	_, err = t.run(`INSERT INTO groups (tenant, key, duty, probe, next, wake, line, places, doc) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
-		ON CONFLICT (tenant, key) DO UPDATE SET next = excluded.next, wake = excluded.wake, line = excluded.line, places = excluded.places, doc = excluded.doc`,
-		g.Tenant, g.Key, g.Duty(), g.Block.Probe(), micros(g.Next), micros(g.Wake()), g.Block.Line, int64(g.Places), string(doc))
+	_, err = t.run(`INSERT INTO groups (tenant, key, duty, probe, next, wake, line, places, doc)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (tenant, key) DO UPDATE
+			SET next = excluded.next, wake = excluded.wake, line = excluded.line, places = excluded.places,
+			doc = excluded.doc`,
+		g.Tenant, g.Key, g.Duty(), g.Block.Probe(), micros(g.Next), micros(g.Wake()), g.Block.Line, int64(g.Places),
+		string(doc))
 	return err
 }
 
-// trimGroups removes up to limit groups that have had no jobs for a while, and in whose line nobody waits.
+// trimGroups removes up to limit groups that have had no jobs for a while, and in whose line nobody
+// waits.
 func (t *tx) trimGroups(empty []spot, limit int, eff *store.Effects) error {
 	slices.SortFunc(empty, spot.compare)
 	for _, at := range empty {
 		if limit == 0 {
 			break
 		}
-		gs, err := t.groups(`SELECT g.tenant, g.key, g.doc FROM groups g WHERE g.tenant = ? AND g.key = ? AND NOT `+somebody, at.tenant, at.key)
+		gs, err := t.groups(`SELECT g.tenant, g.key, g.doc FROM groups g WHERE g.tenant = ? AND g.key = ? AND NOT `+
+			somebody, at.tenant, at.key)
 		if err != nil {
 			return err
 		}
@@ -149,17 +159,21 @@ func (t *tx) trimGroups(empty []spot, limit int, eff *store.Effects) error {
 	return nil
 }
 
-// testsDue reads the groups of a duty whose test is due, others that ask the same, and when the next of those is due that do not.
+// testsDue reads the groups of a duty whose test is due, others that ask the same, and when the
+// next of those is due that do not.
 const testsDue = `WITH due (tenant, key, probe, next, doc) AS MATERIALIZED (
-		SELECT g.tenant, g.key, g.probe, g.next, g.doc FROM groups g INDEXED BY groups_next WHERE g.next IS NOT NULL AND g.duty = ?1 AND g.next <= ?2 AND ` + tested + `
+		SELECT g.tenant, g.key, g.probe, g.next, g.doc FROM groups g INDEXED BY groups_next
+			WHERE g.next IS NOT NULL AND g.duty = ?1 AND g.next <= ?2 AND ` + tested + `
 			ORDER BY g.next, g.tenant, g.key LIMIT ?3
 	)
 	SELECT tenant, key, doc, NULL FROM due
 	UNION ALL
 	SELECT g.tenant, g.key, g.doc, NULL FROM (SELECT DISTINCT probe FROM due) p
-		CROSS JOIN groups g INDEXED BY groups_probe ON g.next IS NOT NULL AND g.duty = ?1 AND g.probe = p.probe WHERE g.next > ?2 AND ` + tested + `
+		CROSS JOIN groups g INDEXED BY groups_probe ON g.next IS NOT NULL AND g.duty = ?1 AND g.probe = p.probe
+			WHERE g.next > ?2 AND ` + tested + `
 	UNION ALL
-	SELECT '', '', NULL, next FROM (SELECT g.next AS next FROM groups g INDEXED BY groups_next WHERE g.next IS NOT NULL AND g.duty = ?1 AND g.next > ?2 AND ` + tested + `
+	SELECT '', '', NULL, next FROM (SELECT g.next AS next FROM groups g INDEXED BY groups_next
+		WHERE g.next IS NOT NULL AND g.duty = ?1 AND g.next > ?2 AND ` + tested + `
 		AND g.probe NOT IN (SELECT probe FROM due) ORDER BY g.next LIMIT 1)`
 
 // Tests implements [store.Groups].
@@ -222,7 +236,8 @@ func (t *tx) record(f job.Fence, found *store.Test, eff *store.Effects) error {
 	if err := t.putGroup(&g, was, eff); err != nil {
 		return err
 	}
-	return t.query(`SELECT min(j.until) FROM jobs j INDEXED BY jobs_until WHERE `+mayFail+` AND j.tenant = ? AND j.grp = ?`, func(v []driver.Value) error {
+	return t.query(`SELECT min(j.until) FROM jobs j INDEXED BY jobs_until WHERE `+mayFail+
+		` AND j.tenant = ? AND j.grp = ?`, func(v []driver.Value) error {
 		eff.Soon(g.Fails(instant(v[0])))
 		return nil
 	}, g.Tenant, g.Key)
@@ -235,7 +250,8 @@ func (s *Store) Steer(ctx context.Context, steer store.Steer) ([]error, store.Ef
 	err := s.do(ctx, func(t *tx) error {
 		answers, eff = nil, store.Effects{}
 		if steer.Group != "" {
-			gs, err := t.groups(`SELECT g.tenant, g.key, g.doc FROM groups g WHERE g.tenant = ? AND g.key = ? AND (g.places >= 0 OR EXISTS (SELECT 1 `+inGroup+`))`, steer.Tenant, steer.Group)
+			gs, err := t.groups(`SELECT g.tenant, g.key, g.doc FROM groups g WHERE g.tenant = ? AND g.key = ?
+				AND (g.places >= 0 OR EXISTS (SELECT 1 `+inGroup+`))`, steer.Tenant, steer.Group)
 			if err == nil && len(gs) == 0 {
 				err = store.NoGroup(steer.Group)
 			}

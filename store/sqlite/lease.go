@@ -22,8 +22,10 @@ func (s *Store) Begin(ctx context.Context, n store.Session) error {
 	}
 	return s.do(ctx, func(t *tx) error {
 		until := t.lease.Add(max(n.Lease, store.MinLease))
-		_, err := t.exec(`INSERT INTO sessions (id, process, command, started, renewed, renewed_ago, lease_until) VALUES (?, ?, ?, ?, ?, ?, ?)
-			ON CONFLICT (id) DO NOTHING`, blob(n.ID), string(process), string(n.Command), micros(t.now), micros(t.now), micros(t.now), micros(until))
+		_, err := t.exec(`INSERT INTO sessions (id, process, command, started, renewed, renewed_ago, lease_until)
+			VALUES (?, ?, ?, ?, ?, ?, ?)
+			ON CONFLICT (id) DO NOTHING`, blob(n.ID), string(process), string(n.Command),
+			micros(t.now), micros(t.now), micros(t.now), micros(until))
 		if err != nil {
 			return err
 		}
@@ -31,7 +33,8 @@ func (s *Store) Begin(ctx context.Context, n store.Session) error {
 	})
 }
 
-// Renew implements [store.Leases]. It is one statement, and another one for each duty that is taken or given up.
+// Renew implements [store.Leases]. It is one statement, and another one for each duty that is taken
+// or given up.
 func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error) {
 	var a store.Renewal
 	queues, err := json.Marshal(r.Queues)
@@ -61,15 +64,22 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error)
 			WHERE id = ? AND ended IS NULL AND lease_until > ?
 			RETURNING renewed_ago,
 				(SELECT count(*) FROM jobs j WHERE j.session = sessions.id AND j.since < sessions.renewed_ago),
-				(SELECT json_group_array(json_object('job', hex(j.id), 'epoch', j.epoch, 'wish', j.wish)) FROM jobs j WHERE j.session = sessions.id AND j.wish <> ''),
+				(SELECT json_group_array(json_object('job', hex(j.id), 'epoch', j.epoch, 'wish', j.wish))
+					FROM jobs j WHERE j.session = sessions.id AND j.wish <> ''),
 				(SELECT min(o.lease_until) FROM sessions o WHERE o.ended IS NULL AND o.id <> sessions.id),
-				(SELECT json_group_array(json_object('queue', q.value, 'kind', k.value)) FROM json_each(?) q, json_each(?) k
-					WHERE EXISTS (SELECT 1 FROM jobs j WHERE j.custody = 'ready' AND j.queue = q.value AND j.kind = k.value AND j.machine IN ('', ?)`+ofTenants(r.Tenants)+`)),
-				(SELECT json_group_array(json_object('name', d.name, 'term', d.term)) FROM duties d WHERE d.session = sessions.id),
-				(SELECT at FROM followups ORDER BY seq LIMIT 1) < ? OR EXISTS (SELECT 1 FROM walks WHERE at < ?) OR EXISTS (SELECT 1 FROM lines WHERE owed < ?), command,
+				(SELECT json_group_array(json_object('queue', q.value, 'kind', k.value))
+					FROM json_each(?) q, json_each(?) k
+					WHERE EXISTS (SELECT 1 FROM jobs j WHERE j.custody = 'ready' AND j.queue = q.value
+						AND j.kind = k.value AND j.machine IN ('', ?)`+ofTenants(r.Tenants)+`)),
+				(SELECT json_group_array(json_object('name', d.name, 'term', d.term)) FROM duties d
+					WHERE d.session = sessions.id),
+				(SELECT at FROM followups ORDER BY seq LIMIT 1) < ? OR EXISTS (SELECT 1 FROM walks WHERE at < ?)
+					OR EXISTS (SELECT 1 FROM lines WHERE owed < ?), command,
 				`+firstDue+`,
-				(SELECT json_group_array(e.value) FROM json_each(?) e WHERE e.value <> '' AND NOT EXISTS (SELECT 1 FROM duties d CROSS JOIN sessions o ON o.id = d.session
-					WHERE d.name = e.value AND o.ended IS NULL AND o.lease_until > ? AND (o.id = sessions.id OR o.command = '' OR sessions.command <> '')))`,
+				(SELECT json_group_array(e.value) FROM json_each(?) e WHERE e.value <> ''
+					AND NOT EXISTS (SELECT 1 FROM duties d CROSS JOIN sessions o ON o.id = d.session
+					WHERE d.name = e.value AND o.ended IS NULL AND o.lease_until > ?
+						AND (o.id = sessions.id OR o.command = '' OR sessions.command <> '')))`,
 			func(v []driver.Value) error {
 				found = true
 				a.HeldBefore, a.Held = instant(v[0]), integer(v[1])
@@ -82,7 +92,8 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error)
 					Epoch int64
 					Wish  job.Wish
 				}
-				if err := errors.Join(decode(v[2], &wishes), decode(v[4], &a.Ready), decode(v[5], &a.Duties), decode(v[9], &free)); err != nil {
+				if err := errors.Join(decode(v[2], &wishes), decode(v[4], &a.Ready), decode(v[5], &a.Duties),
+					decode(v[9], &free)); err != nil {
 					return err
 				}
 				for _, w := range wishes {
@@ -123,8 +134,9 @@ func decode[T any](v driver.Value, list *[]T) error {
 	return nil
 }
 
-// takeDuties keeps of the duties held those that are wanted, gives up the others, and takes those that are free: that
-// nobody alive holds, or only somebody who is to drain or to stop while this session is not.
+// takeDuties keeps of the duties held those that are wanted, gives up the others, and takes those
+// that are free: that nobody alive holds, or only somebody who is to drain or to stop while this
+// session is not.
 func (t *tx) takeDuties(r store.Renew, c store.Command, held []store.Duty, free []string) ([]store.Duty, error) {
 	var duties []store.Duty
 	for _, d := range held {
@@ -139,7 +151,8 @@ func (t *tx) takeDuties(r store.Renew, c store.Command, held []store.Duty, free 
 	for _, name := range free {
 		err := t.query(`INSERT INTO duties (name, term, session) VALUES (?, 1, ?)
 			ON CONFLICT (name) DO UPDATE SET term = term + 1, session = excluded.session
-			WHERE session NOT IN (SELECT id FROM sessions WHERE ended IS NULL AND lease_until > ? AND (command = '' OR ?))
+			WHERE session NOT IN (SELECT id FROM sessions WHERE ended IS NULL AND lease_until > ?
+				AND (command = '' OR ?))
 			RETURNING term`,
 			func(v []driver.Value) error {
 				duties = append(duties, store.Duty{Name: name, Term: v[0].(int64)})
@@ -157,7 +170,8 @@ func (s *Store) End(ctx context.Context, session job.ID) (store.Effects, error) 
 	var eff store.Effects
 	err := s.do(ctx, func(t *tx) error {
 		eff = store.Effects{}
-		if _, err := t.exec(`UPDATE sessions SET ended = ? WHERE id = ? AND ended IS NULL`, micros(t.now), blob(session)); err != nil {
+		if _, err := t.exec(`UPDATE sessions SET ended = ? WHERE id = ? AND ended IS NULL`, micros(t.now),
+			blob(session)); err != nil {
 			return err
 		}
 		rs, err := t.rows(`SELECT `+columns+` FROM jobs j WHERE j.session = ? ORDER BY j.seq`, blob(session))
@@ -178,7 +192,8 @@ func (s *Store) Expire(ctx context.Context, limit int) (int, store.Effects, erro
 	var eff store.Effects
 	err := s.do(ctx, func(t *tx) error {
 		n, eff = 0, store.Effects{}
-		died, err := t.exec(`UPDATE sessions SET ended = ?, crashed = 1 WHERE ended IS NULL AND lease_until <= ?`, micros(t.now), micros(t.lease))
+		died, err := t.exec(`UPDATE sessions SET ended = ?, crashed = 1 WHERE ended IS NULL AND lease_until <= ?`,
+			micros(t.now), micros(t.lease))
 		if err != nil {
 			return err
 		}
@@ -217,13 +232,14 @@ func (s *Store) Expire(ctx context.Context, limit int) (int, store.Effects, erro
 	return n, eff, nil
 }
 
-// left reads into eff what is there to be told of by somebody who may have died before. It goes along the ready index, a
-// step for each line.
+// left reads into eff what is there to be told of by somebody who may have died before. It goes
+// along the ready index, a step for each line.
 func (t *tx) left(eff *store.Effects) error {
 	var l job.Line
 	for range store.MostUnserved {
 		more := false
-		err := t.query(`SELECT queue, kind FROM jobs INDEXED BY jobs_ready WHERE custody = 'ready' AND (queue, kind) > (?, ?) ORDER BY queue, kind LIMIT 1`,
+		err := t.query(`SELECT queue, kind FROM jobs INDEXED BY jobs_ready WHERE custody = 'ready'
+			AND (queue, kind) > (?, ?) ORDER BY queue, kind LIMIT 1`,
 			func(v []driver.Value) error {
 				more, l = true, job.Line{Queue: strings.Clone(text(v[0])), Kind: strings.Clone(text(v[1]))}
 				return nil
@@ -256,7 +272,8 @@ func (t *tx) expire(rs []row, crashed func(session job.ID) bool, eff *store.Effe
 	return nil
 }
 
-// endSessions ends the sessions of earlier processes: the lock on the folder proves that they are dead.
+// endSessions ends the sessions of earlier processes: the lock on the folder proves that they are
+// dead.
 func (s *Store) endSessions(ctx context.Context) error {
 	return s.do(ctx, func(t *tx) error {
 		_, err := t.exec(`UPDATE sessions SET ended = ?, crashed = 1 WHERE ended IS NULL`, micros(t.now))

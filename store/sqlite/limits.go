@@ -21,7 +21,8 @@ func (s *Store) SetLimit(ctx context.Context, tenant string, l job.Limit) (store
 	}
 	return s.limit(ctx, tenant, l.Key, func(t *tx, eff *store.Effects) error {
 		if job.Rated(l.Key) {
-			_, err := t.exec(`INSERT INTO limits (tenant, key, doc, rate) VALUES (?, ?, ?, ?) ON CONFLICT (tenant, key) DO UPDATE SET doc = excluded.doc, rate = excluded.rate`,
+			_, err := t.exec(`INSERT INTO limits (tenant, key, doc, rate) VALUES (?, ?, ?, ?)
+				ON CONFLICT (tenant, key) DO UPDATE SET doc = excluded.doc, rate = excluded.rate`,
 				tenant, l.Key, string(doc), blob(job.NewID()))
 			return err
 		}
@@ -38,10 +39,12 @@ func (s *Store) RemoveLimit(ctx context.Context, tenant, key string) (store.Effe
 		}
 		if err == nil {
 			_, err = t.exec(`DELETE FROM walks WHERE tenant = ?1 AND key = ?2
-				AND NOT EXISTS (SELECT 1 FROM lines l WHERE l.tenant = ?1 AND l.key = ?2 AND l.places IS NOT NULL)`, tenant, key)
+				AND NOT EXISTS (SELECT 1 FROM lines l WHERE l.tenant = ?1 AND l.key = ?2
+					AND l.places IS NOT NULL)`, tenant, key)
 		}
 		if err == nil { // the rate of its family, if that decides now, does not know what was given under it before
-			_, err = t.exec(`UPDATE limits SET rate = ? WHERE tenant = ? AND key = ? AND rate IS NOT NULL`, blob(job.NewID()), tenant, job.Family(key))
+			_, err = t.exec(`UPDATE limits SET rate = ? WHERE tenant = ? AND key = ? AND rate IS NOT NULL`,
+				blob(job.NewID()), tenant, job.Family(key))
 		}
 		return err
 	})
@@ -51,12 +54,14 @@ func (s *Store) RemoveLimit(ctx context.Context, tenant, key string) (store.Effe
 const linesOf = `WITH RECURSIVE k (key) AS (
 		SELECT min(line) FROM jobs INDEXED BY jobs_line WHERE line <> '' AND tenant = ?1
 		UNION ALL
-		SELECT (SELECT min(j.line) FROM jobs j INDEXED BY jobs_line WHERE j.line <> '' AND j.tenant = ?1 AND j.line > k.key) FROM k WHERE k.key IS NOT NULL
+		SELECT (SELECT min(j.line) FROM jobs j INDEXED BY jobs_line WHERE j.line <> '' AND j.tenant = ?1
+			AND j.line > k.key) FROM k WHERE k.key IS NOT NULL
 	)
 	SELECT key FROM k WHERE key IS NOT NULL`
 
 // limit changes a limit, and owes those who wait in its lines what it gives them now.
-func (s *Store) limit(ctx context.Context, tenant, of string, change func(*tx, *store.Effects) error) (store.Effects, error) {
+func (s *Store) limit(ctx context.Context, tenant, of string,
+	change func(*tx, *store.Effects) error) (store.Effects, error) {
 	var eff store.Effects
 	err := s.do(ctx, func(t *tx) error {
 		eff = store.Effects{}
@@ -77,7 +82,10 @@ func (t *tx) changed(tenant, of string, eff *store.Effects) error {
 	if job.Rated(of) {
 		return errors.Join(t.wake(tenant, eff), t.rerate(tenant, eff))
 	}
-	return t.oweLines(tenant, func(line string) bool { return job.LimitOf(line) == of || job.Family(job.LimitOf(line)) == of }, eff)
+	return t.oweLines(tenant, func(line string) bool {
+		return job.LimitOf(line) == of ||
+			job.Family(job.LimitOf(line)) == of
+	}, eff)
 }
 
 // oweLines owes a look at the lines of a tenant that are chosen.
@@ -116,38 +124,47 @@ const keysInUse = `WITH RECURSIVE
 	e (key) AS (
 		SELECT min(key) FROM turns WHERE tenant = ?1 AND key > ?2
 		UNION ALL
-		SELECT (SELECT min(t.key) FROM turns t WHERE t.tenant = ?1 AND t.key > e.key) FROM e WHERE e.key IS NOT NULL LIMIT ?3
+		SELECT (SELECT min(t.key) FROM turns t WHERE t.tenant = ?1 AND t.key > e.key) FROM e
+			WHERE e.key IS NOT NULL LIMIT ?3
 	),
 	q (key) AS (
 		SELECT min(line) FROM jobs INDEXED BY jobs_line WHERE line <> '' AND tenant = ?1 AND line > ?2
 		UNION ALL
-		SELECT (SELECT min(j.line) FROM jobs j INDEXED BY jobs_line WHERE j.line <> '' AND j.tenant = ?1 AND j.line > q.key) FROM q WHERE q.key IS NOT NULL LIMIT ?3
+		SELECT (SELECT min(j.line) FROM jobs j INDEXED BY jobs_line WHERE j.line <> '' AND j.tenant = ?1
+			AND j.line > q.key) FROM q WHERE q.key IS NOT NULL LIMIT ?3
 	),
-	k (key) AS (SELECT key FROM e WHERE key IS NOT NULL UNION SELECT key FROM q WHERE key IS NOT NULL ORDER BY 1 LIMIT ?3)`
+	k (key) AS (SELECT key FROM e WHERE key IS NOT NULL UNION SELECT key FROM q WHERE key IS NOT NULL ORDER BY 1
+		LIMIT ?3)`
 
 // keyInUse is one key, if it comes after another one.
 const keyInUse = `WITH k (key) AS (SELECT ?4 WHERE ?4 > ?2 AND ?3 > 0)`
 
-// usesOf reads who has turns of keys k and who waits for them, together with all limits and all lines that are closed.
+// usesOf reads who has turns of keys k and who waits for them, together with all limits and all
+// lines that are closed.
 const usesOf = `
 	SELECT 'held', k.key, t.owner, count(*) FROM k CROSS JOIN turns t ON t.tenant = ?1 AND t.key = k.key GROUP BY 2, 3
 	UNION ALL
-	SELECT 'waiting', k.key, j.owner, count(*) FROM k CROSS JOIN jobs j INDEXED BY jobs_line ON j.line <> '' AND j.tenant = ?1 AND j.line = k.key GROUP BY 2, 3
+	SELECT 'waiting', k.key, j.owner, count(*) FROM k CROSS JOIN jobs j INDEXED BY jobs_line ON j.line <> ''
+		AND j.tenant = ?1 AND j.line = k.key GROUP BY 2, 3
 	UNION ALL
 	SELECT 'limit', '', doc, 0 FROM limits WHERE tenant = ?1
 	UNION ALL
 	SELECT 'shut', key, '', places FROM lines WHERE tenant = ?1 AND places IS NOT NULL`
 
-// behind counts who stands before a job in its line, and behindInOrder in that of an order; behindReady who is claimed before it, and
-// behindInGroup who was blocked before it in its group.
+// behind counts who stands before a job in its line, and behindInOrder in that of an order;
+// behindReady who is claimed before it, and behindInGroup who was blocked before it in its group.
 const (
-	behind = `SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_line WHERE line <> '' AND tenant = ? AND line = ? AND owner = ?
+	behind = `SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_line WHERE line <> '' AND tenant = ?
+		AND line = ? AND owner = ?
 		AND (priority, created, seq) < (?, ?, (SELECT seq FROM jobs WHERE id = ?)) LIMIT ? + 0)`
-	behindInOrder = `SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_order WHERE line <> '' AND line GLOB 'order/*' AND tenant = ? AND line = ?
+	behindInOrder = `SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_order WHERE line <> ''
+		AND line GLOB 'order/*' AND tenant = ? AND line = ?
 		AND (rank, priority, created, seq) < (?, ?, ?, (SELECT seq FROM jobs WHERE id = ?)) LIMIT ? + 0)`
-	behindReady = `SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_ready WHERE custody = 'ready' AND tenant = ? AND queue = ? AND kind = ? AND machine = ? AND lane = ?
+	behindReady = `SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_ready WHERE custody = 'ready'
+		AND tenant = ? AND queue = ? AND kind = ? AND machine = ? AND lane = ?
 		AND (priority, created, seq) < (?, ?, (SELECT seq FROM jobs WHERE id = ?)) LIMIT ? + 0)`
-	behindInGroup = `SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_group WHERE grp <> '' AND tenant = ? AND grp = ?
+	behindInGroup = `SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_group WHERE grp <> ''
+		AND tenant = ? AND grp = ?
 		AND (since, seq) < (?, (SELECT seq FROM jobs WHERE id = ?)) LIMIT ? + 0)`
 )
 
@@ -159,7 +176,8 @@ func (s *Store) Behind(ctx context.Context, j *job.Job, limit int) (n int, err e
 		q, args[2] = behindInOrder, j.Rank
 	case j.Line != "":
 	case j.Custody == job.Ready:
-		q, args = behindReady, []any{j.Tenant, j.Queue, j.Kind, j.Machine, string(j.Lane), int64(j.Priority), micros(j.Created)}
+		q, args = behindReady, []any{j.Tenant, j.Queue, j.Kind, j.Machine, string(j.Lane), int64(j.Priority),
+			micros(j.Created)}
 	case j.Custody == job.Recovery:
 		q, args = behindInGroup, []any{j.Tenant, j.Group, micros(j.Since)}
 	default:
@@ -171,7 +189,8 @@ func (s *Store) Behind(ctx context.Context, j *job.Job, limit int) (n int, err e
 
 // Holders implements [store.Limits].
 func (s *Store) Holders(ctx context.Context, tenant, key string, limit int) (ids []job.ID, err error) {
-	err = s.query(ctx, `SELECT j.id FROM turns t CROSS JOIN jobs j ON j.seq = t.job WHERE t.tenant = ? AND t.key = ? ORDER BY t.owner, t.job LIMIT ?`, 1,
+	err = s.query(ctx, `SELECT j.id FROM turns t CROSS JOIN jobs j ON j.seq = t.job WHERE t.tenant = ?
+		AND t.key = ? ORDER BY t.owner, t.job LIMIT ?`, 1,
 		func(v []driver.Value) { ids = append(ids, id(v[0])) }, tenant, key, int64(limit))
 	return ids, err
 }
@@ -215,7 +234,8 @@ func (s *Store) Turns(ctx context.Context, q store.TurnQuery) (all []store.Turns
 		_, shut := of.shut[job.LimitOf(key)]
 		all = append(all, store.Turns{
 			Key: key, Limit: of.deciding(key), Shut: shut,
-			Owners: slices.SortedFunc(maps.Values(uses[key]), func(a, b store.Share) int { return cmp.Compare(a.Owner, b.Owner) }),
+			Owners: slices.SortedFunc(maps.Values(uses[key]),
+				func(a, b store.Share) int { return cmp.Compare(a.Owner, b.Owner) }),
 		})
 	}
 	return all, nil

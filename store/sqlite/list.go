@@ -16,8 +16,9 @@ import (
 
 // List implements [store.Reader].
 //
-// A page is one statement. It merges sources, each of which holds jobs in the order that is asked for, and stops when
-// the page is full: SQLite merges the parts of a UNION ALL so, but not the values of an IN.
+// A page is one statement. It merges sources, each of which holds jobs in the order that is asked
+// for, and stops when the page is full: SQLite merges the parts of a UNION ALL so, but not the
+// values of an IN.
 func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err error) {
 	limit := store.Within(q.Limit, 100, 1000)
 	by := cmp.Or(q.Sort, store.Newest)
@@ -50,7 +51,8 @@ func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err erro
 	}
 	var found []listed
 	args = append(args, int64(limit+1))
-	err = s.query(ctx, `SELECT m.k, `+columns+`, s.labels FROM (SELECT * FROM (`+strings.Join(parts, " UNION ALL ")+orderOf(by)+` LIMIT ? + 0)) m
+	err = s.query(ctx, `SELECT m.k, `+columns+`, s.labels
+		FROM (SELECT * FROM (`+strings.Join(parts, " UNION ALL ")+orderOf(by)+` LIMIT ? + 0)) m
 		CROSS JOIN jobs j ON j.seq = m.seq CROSS JOIN specs s ON s.seq = j.seq`, nColumns+2,
 		func(v []driver.Value) {
 			r := scan(v[1:])
@@ -92,7 +94,8 @@ func orderOf(by store.Sort) string {
 	return " ORDER BY 1" + down + ", 2" + down
 }
 
-// A listed job has the key that the list is sorted by before seq: the time of its end, the stem of its name, or seq.
+// A listed job has the key that the list is sorted by before seq: the time of its end, the stem of
+// its name, or seq.
 type listed struct {
 	key driver.Value
 	row
@@ -140,8 +143,8 @@ func (s *search) page(l lead, by store.Sort, from *mark) (parts []string, args [
 	return parts, args
 }
 
-// bound narrows a search to the numbers of jobs that were submitted in its time. Jobs are numbered in the order of
-// submission, and so in the order of time but for steps of the clock.
+// bound narrows a search to the numbers of jobs that were submitted in its time. Jobs are numbered
+// in the order of submission, and so in the order of time but for steps of the clock.
 func (s *Store) bound(ctx context.Context, sr *search) error {
 	err := s.query(ctx, `SELECT coalesce(max(seq), 0) FROM jobs`, 1, func(v []driver.Value) { sr.all = v[0].(int64) })
 	if err != nil {
@@ -178,7 +181,8 @@ func (s *Store) bound(ctx context.Context, sr *search) error {
 	return nil
 }
 
-// firstSince returns the lowest number, up to one more than all, of a job that was submitted at a time or later.
+// firstSince returns the lowest number, up to one more than all, of a job that was submitted at a
+// time or later.
 func (s *Store) firstSince(ctx context.Context, all, at int64) (first int64, err error) {
 	for low, high := int64(1), all+1; ; {
 		if low >= high || err != nil {
@@ -186,9 +190,10 @@ func (s *Store) firstSince(ctx context.Context, all, at int64) (first int64, err
 		}
 		middle := low + (high-low)/2
 		later, next := true, high
-		err = s.query(ctx, `SELECT created, seq FROM jobs WHERE seq >= ? ORDER BY seq LIMIT 1`, 2, func(v []driver.Value) {
-			later, next = v[0].(int64) >= at, v[1].(int64)
-		}, middle)
+		err = s.query(ctx, `SELECT created, seq FROM jobs WHERE seq >= ? ORDER BY seq LIMIT 1`, 2,
+			func(v []driver.Value) {
+				later, next = v[0].(int64) >= at, v[1].(int64)
+			}, middle)
 		if later {
 			high = middle
 		} else {
@@ -230,7 +235,8 @@ func (m mark) String() string {
 
 // readMark reads the cursor of a list in an order.
 func readMark(cursor string, by store.Sort) (*mark, error) {
-	wrong := job.Errorf(job.Invalid, "%.60q is not a cursor of this list: pass the one from the page before, with the same order, or none", cursor)
+	wrong := job.Errorf(job.Invalid, "%.60q is not a cursor of this list: pass the one from the page before, "+
+		"with the same order, or none", cursor)
 	b, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err != nil {
 		return nil, wrong

@@ -43,7 +43,8 @@ func (t *tx) moments(tenant string, a *store.Ask, limits map[string]*job.Limit) 
 	r.First, r.Every, r.Limit = a.Held.At, l.Every(), &own
 	var next time.Time
 	var given job.ID // the rate under which the last one was
-	err := t.query(`SELECT l.rate, m.next, m.rate FROM limits l LEFT JOIN moments m ON m.tenant = l.tenant AND m.key = ? WHERE l.tenant = ? AND l.key = ?`,
+	err := t.query(`SELECT l.rate, m.next, m.rate FROM limits l LEFT JOIN moments m ON m.tenant = l.tenant
+		AND m.key = ? WHERE l.tenant = ? AND l.key = ?`,
 		func(v []driver.Value) error {
 			r.Rate, next, given = id(v[0]), instant(v[1]), id(v[2])
 			return nil
@@ -53,14 +54,16 @@ func (t *tx) moments(tenant string, a *store.Ask, limits map[string]*job.Limit) 
 	}
 	r.First = store.Free(next, now, given != r.Rate, r.Every)
 	after := r.Next(a)
-	_, err = t.run(`INSERT INTO moments (tenant, key, next, rate) VALUES (?, ?, ?, ?) ON CONFLICT (tenant, key) DO UPDATE SET next = excluded.next, rate = excluded.rate`,
+	_, err = t.run(`INSERT INTO moments (tenant, key, next, rate) VALUES (?, ?, ?, ?) ON CONFLICT (tenant, key)
+		DO UPDATE SET next = excluded.next, rate = excluded.rate`,
 		tenant, a.Key, after.UnixMicro(), blob(r.Rate))
 	return r, err
 }
 
 // wake has the jobs of a tenant that wait for their moments ask for them again.
 func (t *tx) wake(tenant string, eff *store.Effects) error {
-	n, err := t.exec(`UPDATE jobs SET due = ?1 WHERE custody = 'gate' AND due > ?1 AND tenant = ?2 AND state <> 'WAITING'`, t.now.UnixMicro(), tenant)
+	n, err := t.exec(`UPDATE jobs SET due = ?1 WHERE custody = 'gate' AND due > ?1 AND tenant = ?2
+		AND state <> 'WAITING'`, t.now.UnixMicro(), tenant)
 	if n > 0 {
 		eff.Due = t.now
 	}
@@ -84,7 +87,8 @@ func (s *Store) Moments(ctx context.Context, q store.TurnQuery) (all []store.Mom
 	var keys []given
 	var broken []error
 	err = s.query(ctx, `SELECT '', rate, doc, 0 FROM limits WHERE tenant = ?1 AND rate IS NOT NULL
-		UNION ALL SELECT * FROM (SELECT key, rate, '', next FROM moments WHERE tenant = ?1 AND key > ?2 AND (?3 = '' OR key = ?3) ORDER BY key)`, 4, func(v []driver.Value) {
+		UNION ALL SELECT * FROM (SELECT key, rate, '', next FROM moments WHERE tenant = ?1 AND key > ?2
+			AND (?3 = '' OR key = ?3) ORDER BY key)`, 4, func(v []driver.Value) {
 		if key := text(v[0]); key != "" {
 			keys = append(keys, given{key, instant(v[3]), id(v[1])})
 			return

@@ -32,7 +32,8 @@ func (s *Store) Overdue(ctx context.Context, q store.OverdueQuery) (o store.Over
 			at = from
 		}
 		err := s.query(ctx, overdue, 5, func(v []driver.Value) {
-			o.Jobs = append(o.Jobs, store.Ended{ID: id(v[2]), Tenant: k.Tenant, State: k.State, Kind: text(v[3]), Machine: text(v[4])})
+			o.Jobs = append(o.Jobs, store.Ended{ID: id(v[2]), Tenant: k.Tenant, State: k.State, Kind: text(v[3]),
+				Machine: text(v[4])})
 			at.ended, at.seq = v[0].(int64), v[1].(int64)
 		}, k.Tenant, string(k.State), now.Add(-k.For).UnixMicro(), at.ended, at.seq, int64(limit-len(o.Jobs)))
 		if err != nil {
@@ -46,10 +47,11 @@ func (s *Store) Overdue(ctx context.Context, q store.OverdueQuery) (o store.Over
 	return o, nil
 }
 
-// overdue reads what ended in a state before a time (?1 to ?3) and stands behind a mark (?4, ?5), in the order of the
-// ends, from one index for what is hidden and one for what is not.
+// overdue reads what ended in a state before a time (?1 to ?3) and stands behind a mark (?4, ?5),
+// in the order of the ends, from one index for what is hidden and one for what is not.
 const overdue = `SELECT ended, seq, id, kind, machine FROM (
-		SELECT ended, seq, id, kind, machine FROM jobs INDEXED BY jobs_ended WHERE ended IS NOT NULL AND hidden = 0` + overdueOf + `
+		SELECT ended, seq, id, kind, machine FROM jobs INDEXED BY jobs_ended WHERE ended IS NOT NULL
+			AND hidden = 0` + overdueOf + `
 		UNION ALL
 		SELECT ended, seq, id, kind, machine FROM jobs INDEXED BY jobs_hidden_ended WHERE hidden = 1` + overdueOf + `
 	) ORDER BY ended, seq LIMIT ?6`
@@ -57,7 +59,8 @@ const overdue = `SELECT ended, seq, id, kind, machine FROM (
 const overdueOf = ` AND tenant = ?1 AND state = ?2 AND ended < ?3 AND (ended, seq) > (?4, ?5)
 			AND NOT EXISTS (SELECT 1 FROM followups f WHERE f.job = jobs.seq)`
 
-// An end is where a job stands among those that have ended; its zero is before all of them. As text it is the cursor.
+// An end is where a job stands among those that have ended; its zero is before all of them. As text
+// it is the cursor.
 type end struct {
 	of         store.Kept // its tenant and state
 	ended, seq int64
@@ -69,7 +72,8 @@ func (e end) String() string {
 }
 
 func readEnd(cursor string) (e end, err error) {
-	wrong := job.Errorf(job.Invalid, "%.60q is not a cursor of jobs that are kept no longer: pass the one from the answer before, or none", cursor)
+	wrong := job.Errorf(job.Invalid, "%.60q is not a cursor of jobs that are kept no longer: pass the one from "+
+		"the answer before, or none", cursor)
 	b, err := base64.RawURLEncoding.DecodeString(cursor)
 	parts := strings.SplitN(string(b), "\n", 4)
 	if err != nil || len(parts) != 4 {

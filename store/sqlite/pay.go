@@ -64,7 +64,8 @@ func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) 
 }
 
 // unpaid says that there is something to pay.
-const unpaid = `EXISTS (SELECT 1 FROM followups) OR EXISTS (SELECT 1 FROM walks) OR EXISTS (SELECT 1 FROM lines WHERE owed IS NOT NULL)`
+const unpaid = `EXISTS (SELECT 1 FROM followups) OR EXISTS (SELECT 1 FROM walks)
+	OR EXISTS (SELECT 1 FROM lines WHERE owed IS NOT NULL)`
 
 // An owed is a follow-up.
 type owed struct {
@@ -76,15 +77,16 @@ type owed struct {
 
 // oldestDebt returns the follow-up to pay next; its zero: there is none.
 func (t *tx) oldestDebt() (d owed, err error) {
-	err = t.query(`SELECT seq, debt, job, tenant, key FROM followups ORDER BY seq LIMIT 1`, func(v []driver.Value) error {
-		d = owed{v[0].(int64), job.Debt(text(v[1])), v[2].(int64), text(v[3]), text(v[4])}
-		return nil
-	})
+	err = t.query(`SELECT seq, debt, job, tenant, key FROM followups ORDER BY seq LIMIT 1`,
+		func(v []driver.Value) error {
+			d = owed{v[0].(int64), job.Debt(text(v[1])), v[2].(int64), text(v[3]), text(v[4])}
+			return nil
+		})
 	return d, err
 }
 
-// payDependants tells up to limit jobs that wait for debtor of its end, and says whether there are more. The edges that are
-// left are the cursor from which the next call goes on.
+// payDependants tells up to limit jobs that wait for debtor of its end, and says whether there are
+// more. The edges that are left are the cursor from which the next call goes on.
 func (t *tx) payDependants(debtor int64, limit int, eff *store.Effects) (paid int, more bool, err error) {
 	ended, err := t.rows(`SELECT `+columns+` FROM jobs j WHERE seq = ?`, debtor)
 	if err != nil || len(ended) == 0 {
@@ -95,10 +97,11 @@ func (t *tx) payDependants(debtor int64, limit int, eff *store.Effects) (paid in
 		need job.Need
 	}
 	var edges []edge
-	err = t.query(`SELECT job, need FROM prerequisites WHERE needs = ? ORDER BY job LIMIT ? + 0`, func(v []driver.Value) error {
-		edges = append(edges, edge{v[0].(int64), job.Need(text(v[1]))})
-		return nil
-	}, debtor, int64(limit)+1)
+	err = t.query(`SELECT job, need FROM prerequisites WHERE needs = ? ORDER BY job LIMIT ? + 0`,
+		func(v []driver.Value) error {
+			edges = append(edges, edge{v[0].(int64), job.Need(text(v[1]))})
+			return nil
+		}, debtor, int64(limit)+1)
 	if err != nil {
 		return 0, false, err
 	}
@@ -132,7 +135,8 @@ func (t *tx) release(seq int64, prerequisite *job.Job, need job.Need, eff *store
 	return t.open(r, job.CausePaid, eff)
 }
 
-// open moves a job on that waits at a gate which has opened: the next one may be that it gets its turn.
+// open moves a job on that waits at a gate which has opened: the next one may be that it gets its
+// turn.
 func (t *tx) open(r *row, cause job.Cause, eff *store.Effects) error {
 	if r.State != job.Waiting {
 		return nil // paused: the gate is asked again when it is resumed

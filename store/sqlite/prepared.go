@@ -6,13 +6,15 @@ import (
 	"sync"
 )
 
-// prepared are statements that read, each prepared once for a connection: to parse one takes longer than to run it.
+// prepared are statements that read, each prepared once for a connection: to parse one takes longer
+// than to run it.
 type prepared struct {
 	mu    sync.Mutex
 	stmts map[string]*sql.Stmt // guarded by mu
 }
 
-// mostPrepared is how many statements are kept. Only lists have more texts than a few: one for each shape of a filter.
+// mostPrepared is how many statements are kept. Only lists have more texts than a few: one for each
+// shape of a filter.
 const mostPrepared = 200
 
 // query runs a statement. Closing db closes what was prepared.

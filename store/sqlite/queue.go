@@ -14,12 +14,14 @@ type place struct{ tenant, queue string }
 func (t *tx) admit(sub *store.Submission, queue string) error {
 	tenant, check := sub.Tenant, sub.Queues[queue]
 	if check.Document {
-		there, err := t.exists(`SELECT 1 FROM resources WHERE tenant = ? AND kind = ? AND name = ?`, tenant, job.KindQueue, queue)
+		there, err := t.exists(`SELECT 1 FROM resources WHERE tenant = ? AND kind = ? AND name = ?`, tenant,
+			job.KindQueue, queue)
 		if err != nil {
 			return err
 		}
 		if !there {
-			return job.Errorf(job.Invalid, "queue %s is unknown: give one that pawl get queues lists, or make it", queue)
+			return job.Errorf(job.Invalid, "queue %s is unknown: give one that pawl get queues lists, or make it",
+				queue)
 		}
 	}
 	if check.Most == 0 {
@@ -36,13 +38,15 @@ func (t *tx) admit(sub *store.Submission, queue string) error {
 		}
 	}
 	if together > check.Most {
-		return job.Errorf(job.Invalid, "queue %s takes %d jobs that wait, and these are %d: submit fewer at once", queue, check.Most, together)
+		return job.Errorf(job.Invalid, "queue %s takes %d jobs that wait, and these are %d: submit fewer at once",
+			queue, check.Most, together)
 	}
-	return job.Errorf(job.Exhausted, "queue %s has as many jobs that wait as it takes, %d: submit again when some have been started", queue, check.Most)
+	return job.Errorf(job.Exhausted, "queue %s has as many jobs that wait as it takes, %d: submit again when "+
+		"some have been started", queue, check.Most)
 }
 
-// waitingIn returns how many jobs wait in a queue. They are counted once; from then on every change is followed, for
-// nobody else writes.
+// waitingIn returns how many jobs wait in a queue. They are counted once; from then on every change
+// is followed, for nobody else writes.
 func (t *tx) waitingIn(p place) (int, error) {
 	n, known := t.w.waiting[p]
 	if !known {
@@ -83,7 +87,9 @@ func (t *tx) used(tenant, queue string) (bool, error) {
 	return t.exists(`SELECT 1 FROM (`+waiting+`
 		UNION ALL SELECT 1 FROM jobs INDEXED BY jobs_session WHERE session IS NOT NULL AND queue = ? AND tenant = ?
 		UNION ALL SELECT 1 FROM jobs INDEXED BY jobs_monitor WHERE custody = 'monitor' AND queue = ? AND tenant = ?
-		UNION ALL SELECT 1 FROM jobs INDEXED BY jobs_state WHERE state = 'BLOCKED' AND session IS NULL AND hidden = 0 AND queue = ? AND tenant = ?
-		UNION ALL SELECT 1 FROM jobs INDEXED BY jobs_state WHERE state = 'PAUSED' AND session IS NULL AND hidden = 0 AND queue = ? AND tenant = ?) LIMIT 1`,
+		UNION ALL SELECT 1 FROM jobs INDEXED BY jobs_state WHERE state = 'BLOCKED' AND session IS NULL
+			AND hidden = 0 AND queue = ? AND tenant = ?
+		UNION ALL SELECT 1 FROM jobs INDEXED BY jobs_state WHERE state = 'PAUSED' AND session IS NULL
+			AND hidden = 0 AND queue = ? AND tenant = ?) LIMIT 1`,
 		queue, tenant, queue, tenant, queue, tenant, queue, tenant, queue, tenant, queue, tenant)
 }

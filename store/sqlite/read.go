@@ -23,8 +23,8 @@ func (s *Store) Job(ctx context.Context, tenant string, id job.ID) (j job.Job, e
 	return j, err
 }
 
-// Events implements [store.Reader]. One connection writes, so the order of seq is the order of commits, and a cursor
-// is a seq.
+// Events implements [store.Reader]. One connection writes, so the order of seq is the order of
+// commits, and a cursor is a seq.
 func (s *Store) Events(ctx context.Context, q store.EventQuery) (es store.Events, err error) {
 	after := int64(0)
 	if q.End {
@@ -42,8 +42,10 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (es store.Events
 	err = s.query(ctx, sql, 14, func(v []driver.Value) {
 		after = v[0].(int64)
 		es.Events = append(es.Events, store.Event{Cursor: strconv.FormatInt(after, 36), Event: job.Event{
-			Job: id(v[1]), N: v[2].(int64), Sub: v[3].(int64), Epoch: v[4].(int64), State: job.State(text(v[5])), Custody: job.Custody(text(v[6])),
-			At: instant(v[7]), Cause: job.Cause(text(v[8])), Actor: actor(v[9]), Code: job.Code(text(v[10])), Message: text(v[11]), Data: raw(v[12]),
+			Job: id(v[1]), N: v[2].(int64), Sub: v[3].(int64), Epoch: v[4].(int64), State: job.State(text(v[5])),
+			Custody: job.Custody(text(v[6])),
+			At:      instant(v[7]), Cause: job.Cause(text(v[8])), Actor: actor(v[9]), Code: job.Code(text(v[10])),
+			Message: text(v[11]), Data: raw(v[12]),
 			Name: text(v[13]),
 		}})
 	}, args...)
@@ -69,16 +71,20 @@ func (s *Store) After(c, other string) (bool, error) {
 }
 
 const (
-	eventColumns = `e.seq, j.id, e.n, e.sub, e.epoch, e.state, e.custody, e.at, e.cause, e.actor, e.code, e.message, e.data, e.name`
+	eventColumns = `e.seq, j.id, e.n, e.sub, e.epoch, e.state, e.custody, e.at, e.cause, e.actor, e.code,
+		e.message, e.data, e.name`
 
 	newestEvent = `SELECT coalesce(max(seq), 0) FROM events`
 
-	eventsOfAll = `SELECT ` + eventColumns + ` FROM events e JOIN jobs j ON j.seq = e.job WHERE j.tenant = ? AND e.seq > ? ORDER BY e.seq LIMIT ?`
+	eventsOfAll = `SELECT ` + eventColumns +
+		` FROM events e JOIN jobs j ON j.seq = e.job WHERE j.tenant = ? AND e.seq > ? ORDER BY e.seq LIMIT ?`
 
-	// The events of one job are found by their numbers, so that a reader who follows a long history goes on where it
-	// is: behind the event that its cursor names, if that is one of the job.
-	eventsOfOne = `SELECT ` + eventColumns + ` FROM jobs j JOIN events e ON e.job = j.seq WHERE j.id = ? AND j.tenant = ? AND e.seq > ?
-		AND (e.n, e.sub) > (coalesce((SELECT n FROM events WHERE seq = ? AND job = j.seq), 0), coalesce((SELECT sub FROM events WHERE seq = ? AND job = j.seq), 0))
+	// The events of one job are found by their numbers, so that a reader who follows a long history
+	// goes on where it is: behind the event that its cursor names, if that is one of the job.
+	eventsOfOne = `SELECT ` + eventColumns + ` FROM jobs j JOIN events e ON e.job = j.seq WHERE j.id = ?
+		AND j.tenant = ? AND e.seq > ?
+		AND (e.n, e.sub) > (coalesce((SELECT n FROM events WHERE seq = ? AND job = j.seq), 0),
+			coalesce((SELECT sub FROM events WHERE seq = ? AND job = j.seq), 0))
 		ORDER BY e.n, e.sub LIMIT ?`
 )
 
@@ -97,7 +103,8 @@ func (s *Store) Watched(ctx context.Context, machine string, since time.Time) (j
 	return jobs, err
 }
 
-// watched finds what is new and what is wished by an index each: most programs on a machine are neither.
+// watched finds what is new and what is wished by an index each: most programs on a machine are
+// neither.
 const watched = `j.seq IN (SELECT seq FROM jobs WHERE custody = 'monitor' AND machine = ? AND since >= ?
 	UNION ALL SELECT seq FROM jobs WHERE custody = 'monitor' AND machine = ? AND wish <> '')`
 
@@ -107,9 +114,10 @@ func (s *Store) Find(ctx context.Context, ids []job.ID) ([]job.Job, error) {
 }
 
 func (s *Store) jobs(ctx context.Context, where string, args ...any) (jobs []job.Job, err error) {
-	err = s.query(ctx, `SELECT `+withSpec+` FROM jobs j JOIN specs s ON s.seq = j.seq WHERE `+where, nWithSpec, func(v []driver.Value) {
-		jobs = append(jobs, scanSpec(v).Job)
-	}, args...)
+	err = s.query(ctx, `SELECT `+withSpec+` FROM jobs j JOIN specs s ON s.seq = j.seq WHERE `+where, nWithSpec,
+		func(v []driver.Value) {
+			jobs = append(jobs, scanSpec(v).Job)
+		}, args...)
 	return jobs, err
 }
 

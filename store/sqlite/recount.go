@@ -8,8 +8,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Recount implements [store.Jobs]. It looks on a connection that reads, so that a million jobs that wait hold up nobody, and again
-// where it writes.
+// Recount implements [store.Jobs]. It looks on a connection that reads, so that a million jobs that
+// wait hold up nobody, and again where it writes.
 func (s *Store) Recount(ctx context.Context, limit int) (store.Recounted, store.Effects, error) {
 	var w wrongs
 	var n store.Recounted
@@ -65,34 +65,41 @@ type heldTurn struct {
 }
 
 const (
-	// useless holds of a turn t whose job is not there, or has not the tie that stands for it and keeps none before its place in line.
-	// That of an order is kept in no line.
+	// useless holds of a turn t whose job is not there, or has not the tie that stands for it and
+	// keeps none before its place in line. That of an order is kept in no line.
 	useless = `NOT EXISTS (SELECT 1 FROM jobs j WHERE j.seq = t.job AND (
 		j.ties & CASE WHEN t.key GLOB 'order/*' THEN 256 WHEN t.key GLOB 'ahead/*' THEN 16 ELSE 32 END <> 0
-		OR j.ties & 64 <> 0 AND t.key NOT GLOB 'order/*' AND (t.key GLOB 'ahead/*') = (j.line GLOB 'ahead/*') AND t.key < j.line))`
+		OR j.ties & 64 <> 0 AND t.key NOT GLOB 'order/*' AND (t.key GLOB 'ahead/*') = (j.line GLOB 'ahead/*')
+			AND t.key < j.line))`
 
-	// lookForWrong finds jobs that wait for another number of prerequisites than they have, turns that nobody has a use for, groups that
-	// have nobody, and, a step for each key, lines to which nothing is owed. Most of these are of keys that are full; of orders, which may be as many as
+	// lookForWrong finds jobs that wait for another number of prerequisites than they have, turns
+	// that nobody has a use for, groups that have nobody, and, a step for each key, lines to which
+	// nothing is owed. Most of these are of keys that are full; of orders, which may be as many as
 	// customers, those are left out whose one place is taken.
 	lookForWrong = `WITH RECURSIVE
 	e (tenant) AS (
 		SELECT min(tenant) FROM jobs INDEXED BY jobs_line WHERE line <> ''
 		UNION ALL
-		SELECT (SELECT min(j.tenant) FROM jobs j INDEXED BY jobs_line WHERE j.line <> '' AND j.tenant > e.tenant) FROM e WHERE e.tenant IS NOT NULL
+		SELECT (SELECT min(j.tenant) FROM jobs j INDEXED BY jobs_line WHERE j.line <> ''
+			AND j.tenant > e.tenant) FROM e WHERE e.tenant IS NOT NULL
 	),
 	k (tenant, key) AS (
-		SELECT e.tenant, (SELECT min(j.line) FROM jobs j INDEXED BY jobs_line WHERE j.line <> '' AND j.tenant = e.tenant) FROM e WHERE e.tenant IS NOT NULL
+		SELECT e.tenant, (SELECT min(j.line) FROM jobs j INDEXED BY jobs_line WHERE j.line <> ''
+			AND j.tenant = e.tenant) FROM e WHERE e.tenant IS NOT NULL
 		UNION ALL
-		SELECT k.tenant, (SELECT min(j.line) FROM jobs j INDEXED BY jobs_line WHERE j.line <> '' AND j.tenant = k.tenant AND j.line > k.key) FROM k WHERE k.key IS NOT NULL
+		SELECT k.tenant, (SELECT min(j.line) FROM jobs j INDEXED BY jobs_line WHERE j.line <> ''
+			AND j.tenant = k.tenant AND j.line > k.key) FROM k WHERE k.key IS NOT NULL
 	)
 	SELECT * FROM (SELECT 'needs', j.id, '', '', '', 0 FROM jobs j INDEXED BY jobs_needs
-		WHERE j.custody = 'gate' AND j.needs <> 0 AND j.needs <> (SELECT count(*) FROM prerequisites p WHERE p.job = j.seq) LIMIT ?1)
+		WHERE j.custody = 'gate' AND j.needs <> 0
+			AND j.needs <> (SELECT count(*) FROM prerequisites p WHERE p.job = j.seq) LIMIT ?1)
 	UNION ALL
 	SELECT * FROM (SELECT 'turn', x'', t.tenant, t.key, t.owner, t.job FROM turns t WHERE ` + useless + ` LIMIT ?1)
 	UNION ALL
 	SELECT 'group', x'', g.tenant, g.key, '', 0 FROM groups g WHERE NOT ` + somebody + `
 	UNION ALL
-	SELECT 'line', x'', k.tenant, k.key, '', 0 FROM k WHERE k.key IS NOT NULL AND NOT EXISTS (SELECT 1 FROM followups f WHERE f.tenant = k.tenant AND f.key = k.key)
+	SELECT 'line', x'', k.tenant, k.key, '', 0 FROM k WHERE k.key IS NOT NULL
+		AND NOT EXISTS (SELECT 1 FROM followups f WHERE f.tenant = k.tenant AND f.key = k.key)
 		AND NOT (k.key GLOB 'order/*' AND EXISTS (SELECT 1 FROM turns o WHERE o.tenant = k.tenant AND o.key = k.key))`
 )
 
@@ -100,7 +107,8 @@ const (
 func (t *tx) recount(wrong []job.ID, eff *store.Effects) (n int, err error) {
 	for _, id := range wrong {
 		changed, err := t.exec(`UPDATE jobs SET needs = (SELECT count(*) FROM prerequisites p WHERE p.job = jobs.seq)
-			WHERE id = ? AND custody = 'gate' AND needs <> (SELECT count(*) FROM prerequisites p WHERE p.job = jobs.seq)`, blob(id))
+			WHERE id = ? AND custody = 'gate'
+				AND needs <> (SELECT count(*) FROM prerequisites p WHERE p.job = jobs.seq)`, blob(id))
 		if err != nil {
 			return 0, err
 		}
@@ -122,7 +130,8 @@ func (t *tx) recount(wrong []job.ID, eff *store.Effects) (n int, err error) {
 // takeAway takes turns that nobody has a use for.
 func (t *tx) takeAway(wrong []heldTurn) (n int, err error) {
 	for _, h := range wrong {
-		gone, err := t.exec(`DELETE FROM turns AS t WHERE tenant = ? AND key = ? AND owner = ? AND job = ? AND `+useless, h.tenant, h.key, h.owner, h.job)
+		gone, err := t.exec(`DELETE FROM turns AS t WHERE tenant = ? AND key = ? AND owner = ? AND job = ? AND `+
+			useless, h.tenant, h.key, h.owner, h.job)
 		if err != nil {
 			return 0, err
 		}
@@ -147,7 +156,8 @@ func (t *tx) oweUnowed(lines []owed, limit int) (n int, err error) {
 		if n == limit || g.Keys[l.key].Free(l.key) == 0 {
 			continue
 		}
-		forgotten, err := t.exists(`SELECT 1 FROM jobs INDEXED BY jobs_line WHERE line <> '' AND tenant = ?1 AND line = ?2
+		forgotten, err := t.exists(`SELECT 1 FROM jobs INDEXED BY jobs_line WHERE line <> '' AND tenant = ?1
+			AND line = ?2
 			AND NOT EXISTS (SELECT 1 FROM followups f WHERE f.tenant = ?1 AND f.key = ?2) LIMIT 1`, l.tenant, l.key)
 		if err != nil {
 			return 0, err

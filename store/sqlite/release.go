@@ -19,7 +19,8 @@ func (t *tx) rate(g *store.Group) (*job.Limit, error) {
 
 // rerate tells the groups of a tenant whose jobs wait for their moments that another rate may hold.
 func (t *tx) rerate(tenant string, eff *store.Effects) error {
-	groups, err := t.groups(`SELECT tenant, key, doc FROM groups INDEXED BY groups_wake WHERE wake IS NOT NULL AND wake > ? AND tenant = ?`, micros(t.now), tenant)
+	groups, err := t.groups(`SELECT tenant, key, doc FROM groups INDEXED BY groups_wake WHERE wake IS NOT NULL
+		AND wake > ? AND tenant = ?`, micros(t.now), tenant)
 	if err != nil {
 		return err
 	}
@@ -36,18 +37,23 @@ func (t *tx) rerate(tenant string, eff *store.Effects) error {
 	return nil
 }
 
-// lapsing is the time ?1 up to which a job of a group g was to fail that does so by now: see [store.Group.Lapses].
+// lapsing is the time ?1 up to which a job of a group g was to fail that does so by now: see
+// [store.Group.Lapses].
 var lapsing = `max(min(?1, g.next - 1), ?1 - ` + strconv.FormatInt(store.Patience.Microseconds(), 10) + `)`
 
 // mayFail says of a job j that it has a deadline: see [job.Job.Deadline].
 const mayFail = `j.until IS NOT NULL AND j.live = 0`
 
-// firstFail is when the first job of all groups fails, as far as is known. A group that is clear has no time for its next test.
-var firstFail = `SELECT min((SELECT CASE WHEN g.next > j.until THEN j.until ELSE j.until + ` + strconv.FormatInt(store.Patience.Microseconds(), 10) + ` END
-		FROM jobs j INDEXED BY jobs_until WHERE ` + mayFail + ` AND j.tenant = g.tenant AND j.grp = g.key ORDER BY j.until LIMIT 1))
+// firstFail is when the first job of all groups fails, as far as is known. A group that is clear
+// has no time for its next test.
+var firstFail = `SELECT min((SELECT CASE WHEN g.next > j.until THEN j.until
+	ELSE j.until + ` + strconv.FormatInt(store.Patience.Microseconds(), 10) + ` END
+		FROM jobs j INDEXED BY jobs_until WHERE ` + mayFail + ` AND j.tenant = g.tenant AND j.grp = g.key
+			ORDER BY j.until LIMIT 1))
 	FROM groups g INDEXED BY groups_next WHERE g.next IS NOT NULL`
 
-// dueGroups lets blocked jobs go whose moment has come, and fails those that have waited for too long.
+// dueGroups lets blocked jobs go whose moment has come, and fails those that have waited for too
+// long.
 func (t *tx) dueGroups(limit int, eff *store.Effects) (n int, err error) {
 	if limit <= 0 {
 		return 0, nil
@@ -56,7 +62,8 @@ func (t *tx) dueGroups(limit int, eff *store.Effects) (n int, err error) {
 		return 0, err
 	}
 	var due []spot
-	err = t.query(`SELECT tenant, key FROM groups INDEXED BY groups_wake WHERE wake IS NOT NULL AND wake <= ? ORDER BY wake, tenant, key LIMIT ? + 0`, func(v []driver.Value) error {
+	err = t.query(`SELECT tenant, key FROM groups INDEXED BY groups_wake WHERE wake IS NOT NULL AND wake <= ?
+		ORDER BY wake, tenant, key LIMIT ? + 0`, func(v []driver.Value) error {
 		due = append(due, spot{text(v[0]), text(v[1])})
 		return nil
 	}, micros(t.now), int64(mostTurned))
@@ -76,8 +83,10 @@ const mostTurned = 1000
 
 // lapse fails jobs that have waited for too long, those first whose time was first.
 func (t *tx) lapse(limit int, eff *store.Effects) (int, error) {
-	groups, err := t.groups(`SELECT g.tenant, g.key, g.doc FROM groups g INDEXED BY groups_next WHERE g.next IS NOT NULL AND EXISTS (SELECT 1
-		FROM jobs j INDEXED BY jobs_until WHERE `+mayFail+` AND j.tenant = g.tenant AND j.grp = g.key AND j.until <= `+lapsing+`)`, micros(t.now))
+	groups, err := t.groups(`SELECT g.tenant, g.key, g.doc FROM groups g INDEXED BY groups_next
+		WHERE g.next IS NOT NULL AND EXISTS (SELECT 1
+		FROM jobs j INDEXED BY jobs_until WHERE `+mayFail+` AND j.tenant = g.tenant AND j.grp = g.key
+			AND j.until <= `+lapsing+`)`, micros(t.now))
 	if err != nil {
 		return 0, err
 	}
@@ -85,7 +94,8 @@ func (t *tx) lapse(limit int, eff *store.Effects) (int, error) {
 	var late []row
 	for i := range groups {
 		g := &groups[i]
-		rs, err := t.rows(`SELECT `+columns+` FROM jobs j INDEXED BY jobs_until WHERE `+mayFail+` AND j.tenant = ?2 AND j.grp = ?3
+		rs, err := t.rows(`SELECT `+columns+` FROM jobs j INDEXED BY jobs_until WHERE `+mayFail+`
+			AND j.tenant = ?2 AND j.grp = ?3
 			AND j.until <= (SELECT `+lapsing+` FROM groups g WHERE g.tenant = ?2 AND g.key = ?3)
 			ORDER BY j.until, j.seq LIMIT ?4 + 0`,
 			micros(t.now), g.Tenant, g.Key, int64(limit))
@@ -99,7 +109,8 @@ func (t *tx) lapse(limit int, eff *store.Effects) (int, error) {
 	late = late[:min(len(late), limit)]
 	for i := range late {
 		r := &late[i]
-		if err := t.write(r, job.Lapsed(&r.Job, tried[spot{r.Tenant, r.Group}], t.now), job.CauseClear, nil, eff); err != nil {
+		if err := t.write(r, job.Lapsed(&r.Job, tried[spot{r.Tenant, r.Group}], t.now), job.CauseClear, nil,
+			eff); err != nil {
 			return 0, err
 		}
 	}
@@ -131,7 +142,8 @@ func (t *tx) turnGroup(at spot, limit int, eff *store.Effects) (int, error) {
 		}
 	}
 	var left, later bool
-	err = t.query(`SELECT EXISTS (SELECT 1 `+inGroup+` AND j.since <= ?1), EXISTS (SELECT 1 `+inGroup+` AND j.since > ?1) FROM groups g WHERE g.tenant = ?2 AND g.key = ?3`,
+	err = t.query(`SELECT EXISTS (SELECT 1 `+inGroup+` AND j.since <= ?1), EXISTS (SELECT 1 `+inGroup+
+		` AND j.since > ?1) FROM groups g WHERE g.tenant = ?2 AND g.key = ?3`,
 		func(v []driver.Value) error {
 			left, later = integer(v[0]) != 0, integer(v[1]) != 0
 			return nil
@@ -143,10 +155,13 @@ func (t *tx) turnGroup(at spot, limit int, eff *store.Effects) (int, error) {
 	return len(going), t.putGroup(&g, was, eff)
 }
 
-// giveUp fails jobs of a group that a person has given up, but for those of which something may run.
+// giveUp fails jobs of a group that a person has given up, but for those of which something may
+// run.
 func (t *tx) giveUp(g *store.Group, limit int, eff *store.Effects) (int, error) {
 	was := *g
-	rs, err := t.rows(`SELECT `+columns+` FROM jobs j INDEXED BY jobs_group WHERE j.grp <> '' AND j.tenant = ? AND j.grp = ? AND j.since <= ? AND j.live = 0 ORDER BY j.since, j.seq LIMIT ? + 0`,
+	rs, err := t.rows(`SELECT `+columns+
+		` FROM jobs j INDEXED BY jobs_group WHERE j.grp <> '' AND j.tenant = ? AND j.grp = ? AND j.since <= ?
+			AND j.live = 0 ORDER BY j.since, j.seq LIMIT ? + 0`,
 		g.Tenant, g.Key, micros(g.GivenUp), int64(limit))
 	if err != nil {
 		return 0, err
@@ -167,13 +182,15 @@ func (t *tx) giveUp(g *store.Group, limit int, eff *store.Effects) (int, error) 
 	return len(rs), t.putGroup(g, &was, eff)
 }
 
-// going reads up to n jobs of a group that had joined it before it was clear, in the turn in which they go, and the owner of the last of
-// them. It steps from owner to owner, and reads about as many jobs as go.
+// going reads up to n jobs of a group that had joined it before it was clear, in the turn in which
+// they go, and the owner of the last of them. It steps from owner to owner, and reads about as many
+// jobs as go.
 func (t *tx) going(g *store.Group, n int) ([]*row, string, error) {
 	var owners []string
 	heads := map[string][]*row{}
 	for from, around := g.Last+"\x00", false; len(owners) < n; {
-		rs, err := t.rows(`SELECT `+columns+` FROM jobs j INDEXED BY jobs_group_owner WHERE j.grp <> '' AND j.tenant = ? AND j.grp = ? AND j.owner >= ?
+		rs, err := t.rows(`SELECT `+columns+` FROM jobs j INDEXED BY jobs_group_owner WHERE j.grp <> ''
+			AND j.tenant = ? AND j.grp = ? AND j.owner >= ?
 			ORDER BY j.owner, j.since, j.seq LIMIT 1`, g.Tenant, g.Key, from)
 		if err != nil {
 			return nil, "", err
@@ -198,7 +215,8 @@ func (t *tx) going(g *store.Group, n int) ([]*row, string, error) {
 	for most := min(n, 1+n/len(owners)); ; most = min(n, 2*most) {
 		jobs := map[string][]*row{}
 		for _, owner := range owners {
-			rs, err := t.rows(`SELECT `+columns+` FROM jobs j INDEXED BY jobs_group_owner WHERE j.grp <> '' AND j.tenant = ? AND j.grp = ? AND j.owner = ? AND j.since <= ?
+			rs, err := t.rows(`SELECT `+columns+` FROM jobs j INDEXED BY jobs_group_owner WHERE j.grp <> ''
+				AND j.tenant = ? AND j.grp = ? AND j.owner = ? AND j.since <= ?
 				ORDER BY j.since, j.seq LIMIT ? + 0`, g.Tenant, g.Key, owner, micros(g.Clear), int64(most))
 			if err != nil {
 				return nil, "", err
@@ -211,7 +229,8 @@ func (t *tx) going(g *store.Group, n int) ([]*row, string, error) {
 		taken, short := map[string]int{}, false
 		for _, r := range rs {
 			taken[r.Owner]++
-			short = short || taken[r.Owner] == most // of this owner there may be more, whose turn was before that of others
+			// of this owner there may be more, whose turn was before that of others
+			short = short || taken[r.Owner] == most
 		}
 		if !short || most == n {
 			return rs, last, nil

@@ -28,7 +28,8 @@ func (s *Store) Remove(ctx context.Context, tenant string, ids []job.ID) ([]erro
 	return answers, nil
 }
 
-// remove removes the first of some jobs, as many as one transaction takes, and answers each of them.
+// remove removes the first of some jobs, as many as one transaction takes, and answers each of
+// them.
 func (t *tx) remove(tenant string, ids []job.ID) (answers []error, err error) {
 	ids = ids[:min(len(ids), removeRows/4)]
 	rows, err := t.find(ids)
@@ -73,7 +74,8 @@ func (t *tx) keeps(r *row) (error, error) {
 	}
 	owes, err := t.exists(`SELECT 1 FROM followups WHERE job = ?`, r.seq)
 	if owes {
-		return job.Errorf(job.Conflict, "jobs that waited for job %s have not heard of its end yet: try again in a moment", r.ID), err
+		return job.Errorf(job.Conflict, "jobs that waited for job %s have not heard of its end yet: try again in "+
+			"a moment", r.ID), err
 	}
 	return nil, err
 }
@@ -88,7 +90,8 @@ func (t *tx) erase(r *row) (total int64, err error) {
 		err = t.label(r, r.Labels, nil)
 	}
 	for _, q := range []string{
-		`DELETE FROM events WHERE job = ?`, `DELETE FROM prerequisites WHERE job = ?`, `DELETE FROM unique_keys WHERE job = ?`,
+		`DELETE FROM events WHERE job = ?`, `DELETE FROM prerequisites WHERE job = ?`,
+		`DELETE FROM unique_keys WHERE job = ?`,
 		`DELETE FROM specs WHERE seq = ?`, `DELETE FROM jobs WHERE seq = ?`,
 	} {
 		if err != nil {
@@ -103,15 +106,16 @@ func (t *tx) erase(r *row) (total int64, err error) {
 
 // newest returns the highest numbers given so far.
 func (t *tx) newest() (jobs, events int64, err error) {
-	err = t.query(`SELECT (SELECT coalesce(max(seq), 0) FROM jobs), (SELECT coalesce(max(seq), 0) FROM events)`, func(v []driver.Value) error {
-		jobs, events = v[0].(int64), v[1].(int64)
-		return nil
-	})
+	err = t.query(`SELECT (SELECT coalesce(max(seq), 0) FROM jobs), (SELECT coalesce(max(seq), 0) FROM events)`,
+		func(v []driver.Value) error {
+			jobs, events = v[0].(int64), v[1].(int64)
+			return nil
+		})
 	return jobs, events, err
 }
 
-// reserve sees to it that numbers are not given again: a cursor that somebody has would pass over what got them. The
-// highest ones are kept by rows of nobody while nothing higher is there.
+// reserve sees to it that numbers are not given again: a cursor that somebody has would pass over
+// what got them. The highest ones are kept by rows of nobody while nothing higher is there.
 func (t *tx) reserve(jobs, events int64) error {
 	for _, q := range []string{`DELETE FROM jobs WHERE id = zeroblob(16)`, `DELETE FROM events WHERE job = 0`} {
 		if _, err := t.exec(q); err != nil {
@@ -123,11 +127,14 @@ func (t *tx) reserve(jobs, events int64) error {
 		return err
 	}
 	if j < jobs {
-		_, err = t.exec(`INSERT INTO jobs (seq, id, tenant, owner, kind, name, queue, machine, priority, max_attempts, created, state, custody, epoch, n, lane, attempt, since, hidden)
-			VALUES (?, zeroblob(16), '', '', '', '', '', '', 0, 0, ?, '', 'none', 0, 0, '', 0, 0, 2)`, jobs, micros(t.now))
+		_, err = t.exec(`INSERT INTO jobs (seq, id, tenant, owner, kind, name, queue, machine, priority,
+			max_attempts, created, state, custody, epoch, n, lane, attempt, since, hidden)
+			VALUES (?, zeroblob(16), '', '', '', '', '', '', 0, 0, ?, '', 'none', 0, 0, '', 0, 0,
+				2)`, jobs, micros(t.now))
 	}
 	if e < events && err == nil {
-		_, err = t.exec(`INSERT INTO events (seq, job, n, epoch, state, custody, at, cause) VALUES (?, 0, 0, 0, '', 'none', 0, '')`, events)
+		_, err = t.exec(`INSERT INTO events (seq, job, n, epoch, state, custody, at, cause)
+			VALUES (?, 0, 0, 0, '', 'none', 0, '')`, events)
 	}
 	return err
 }

@@ -12,14 +12,16 @@ import (
 func (s *Store) Put(ctx context.Context, r store.Resource) (store.Resource, error) {
 	err := s.do(ctx, func(t *tx) error {
 		if r.Version == 0 {
-			n, err := t.exec(`INSERT INTO resources (tenant, kind, name, version, updated, doc) VALUES (?, ?, ?, 1, ?, ?)
+			n, err := t.exec(`INSERT INTO resources (tenant, kind, name, version, updated, doc)
+				VALUES (?, ?, ?, 1, ?, ?)
 				ON CONFLICT DO NOTHING`, r.Tenant, r.Kind, r.Name, micros(t.now), string(r.Doc))
 			if err == nil && n == 0 {
 				err = job.Errorf(job.Conflict, "%s %s exists: read it and send its version", r.Kind, r.Name)
 			}
 			return err
 		}
-		n, err := t.exec(`UPDATE resources SET version = version + 1, updated = ?, doc = ? WHERE tenant = ? AND kind = ? AND name = ? AND version = ?`,
+		n, err := t.exec(`UPDATE resources SET version = version + 1, updated = ?, doc = ? WHERE tenant = ?
+			AND kind = ? AND name = ? AND version = ?`,
 			micros(t.now), string(r.Doc), r.Tenant, r.Kind, r.Name, r.Version)
 		if err == nil && n == 0 {
 			err = job.Errorf(job.Conflict, "%s %s is not at version %d: read it again", r.Kind, r.Name, r.Version)
@@ -55,9 +57,11 @@ func (s *Store) AllResources(ctx context.Context, kind string) ([]store.Resource
 }
 
 func (s *Store) resources(ctx context.Context, where string, args ...any) (rs []store.Resource, err error) {
-	err = s.query(ctx, `SELECT tenant, kind, name, version, updated, doc FROM resources WHERE `+where+` ORDER BY tenant, name`, 6, func(v []driver.Value) {
+	err = s.query(ctx, `SELECT tenant, kind, name, version, updated, doc FROM resources WHERE `+where+
+		` ORDER BY tenant, name`, 6, func(v []driver.Value) {
 		rs = append(rs, store.Resource{
-			Tenant: text(v[0]), Kind: text(v[1]), Name: text(v[2]), Version: v[3].(int64), Updated: instant(v[4]), Doc: raw(v[5]),
+			Tenant: text(v[0]), Kind: text(v[1]), Name: text(v[2]), Version: v[3].(int64), Updated: instant(v[4]),
+			Doc: raw(v[5]),
 		})
 	}, args...)
 	return rs, err
@@ -75,7 +79,8 @@ func (s *Store) Delete(ctx context.Context, tenant, kind, name string) error {
 		}
 		used, err := t.used(tenant, name)
 		if err == nil && used {
-			err = job.Errorf(job.Conflict, "queue %s has jobs that have not ended: wait for them or cancel them, or disable the queue", name)
+			err = job.Errorf(job.Conflict,
+				"queue %s has jobs that have not ended: wait for them or cancel them, or disable the queue", name)
 		}
 		return err
 	})

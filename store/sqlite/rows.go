@@ -87,7 +87,8 @@ func (t *tx) find(ids []job.ID) (map[job.ID]*row, error) {
 	if len(unknown) == 0 {
 		return m, nil
 	}
-	rs, err := t.rows(`SELECT `+columns+` FROM json_each(?) e CROSS JOIN jobs j ON j.id = unhex(e.value, '-')`, idList(unknown))
+	rs, err := t.rows(`SELECT `+columns+` FROM json_each(?) e CROSS JOIN jobs j ON j.id = unhex(e.value, '-')`,
+		idList(unknown))
 	if err != nil {
 		return nil, err
 	}
@@ -116,9 +117,9 @@ func (t *tx) write(r *row, c job.Change, cause job.Cause, actor any, eff *store.
 	return t.change(r, c, cause, actor, nil, eff)
 }
 
-// change is the one function that changes a job: it writes the row that c makes of r and its history, gives up its
-// keys, and notes what it owes. c has been guarded, fenced and turned; asked is the digest of what was asked for. r becomes
-// the new row.
+// change is the one function that changes a job: it writes the row that c makes of r and its
+// history, gives up its keys, and notes what it owes. c has been guarded, fenced and turned; asked
+// is the digest of what was asked for. r becomes the new row.
 func (t *tx) change(r *row, c job.Change, cause job.Cause, actor, asked any, eff *store.Effects) error {
 	if err := c.Check(); err != nil {
 		return err
@@ -128,13 +129,15 @@ func (t *tx) change(r *row, c job.Change, cause job.Cause, actor, asked any, eff
 	if after.Live && (after.State.Terminal() || after.Custody == job.User) {
 		return job.Errorf(job.Internal, "change of job %s: %s with a launch whose end is not known", c.Job, after.Place)
 	}
-	w := changes{epoch: before.Epoch, n: before.N, from: before.Custody, to: after.Custody, path: path, cause: cause, actor: actor, asked: asked}
+	w := changes{epoch: before.Epoch, n: before.N, from: before.Custody, to: after.Custody, path: path,
+		cause: cause, actor: actor, asked: asked}
 	w.columns, w.values = changed(&before, &after)
 	if err := t.add(r.seq, w); err != nil {
 		return err
 	}
 	if after.Resolved != nil && c.Set.Resolved != nil {
-		if _, err := t.exec(`UPDATE specs SET resolved = ? WHERE seq = ? AND resolved IS NULL`, document(after.Resolved), r.seq); err != nil {
+		if _, err := t.exec(`UPDATE specs SET resolved = ? WHERE seq = ? AND resolved IS NULL`,
+			document(after.Resolved), r.seq); err != nil {
 			return err
 		}
 	}
@@ -172,7 +175,8 @@ func (t *tx) owe(r *row, line string, owed []job.Owed, eff *store.Effects) error
 		case o.Debt == job.DebtTurns:
 			err = t.oweTurns(r.Tenant, o.Key)
 		default:
-			_, err = t.run(`INSERT INTO followups (debt, job, at) VALUES (?, ?, ?)`, string(o.Debt), r.seq, micros(t.now))
+			_, err = t.run(`INSERT INTO followups (debt, job, at) VALUES (?, ?, ?)`, string(o.Debt), r.seq,
+				micros(t.now))
 		}
 		if err != nil {
 			return err

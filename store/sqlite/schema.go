@@ -9,8 +9,9 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Schema returns the version of the schema of the database in dir, also beside a process that has it open. Errors are
-// those of [Open], and NotFound where there is no database; Newer is none of them.
+// Schema returns the version of the schema of the database in dir, also beside a process that has
+// it open. Errors are those of [Open], and NotFound where there is no database; Newer is none of
+// them.
 func Schema(ctx context.Context, dir string) (v store.SchemaVersion, err error) {
 	path := filepath.Join(dir, File)
 	if _, err := os.Stat(path); err != nil {

@@ -18,10 +18,11 @@ func (s *Store) Tell(ctx context.Context, session job.ID, c store.Command) (stor
 	}
 	err := s.do(ctx, func(t *tx) error {
 		found, ended, stands := false, false, store.Work
-		err := t.query(`SELECT ended IS NOT NULL OR lease_until <= ?, command FROM sessions WHERE id = ?`, func(v []driver.Value) error {
-			found, ended, stands = true, integer(v[0]) != 0, store.Command(text(v[1]))
-			return nil
-		}, micros(t.lease), blob(session))
+		err := t.query(`SELECT ended IS NOT NULL OR lease_until <= ?, command FROM sessions WHERE id = ?`,
+			func(v []driver.Value) error {
+				found, ended, stands = true, integer(v[0]) != 0, store.Command(text(v[1]))
+				return nil
+			}, micros(t.lease), blob(session))
 		switch {
 		case err != nil:
 			return err
@@ -60,7 +61,8 @@ func told(r store.Renew) (process, used any, err error) {
 	return process, used, nil
 }
 
-// ofTenants narrows a condition on jobs j to tenants, if there are any, which are its parameter then; see tenantList.
+// ofTenants narrows a condition on jobs j to tenants, if there are any, which are its parameter
+// then; see tenantList.
 func ofTenants(tenants []string) string {
 	if len(tenants) == 0 {
 		return ""
@@ -86,8 +88,10 @@ func (s *Store) Sessions(ctx context.Context) (all []store.SessionInfo, err erro
 			Ended: instant(v[7]), Crashed: integer(v[8]) != 0, Held: integer(v[9]),
 		}
 		until := instant(v[6])
-		i.Live, i.Until = i.Ended.IsZero() && until.After(lease), now.Add(until.Sub(lease)).UTC() // leases have a clock of their own
-		broken = append(broken, json.Unmarshal([]byte(text(v[1])), &i.Process), json.Unmarshal([]byte(text(v[2])), &i.Used))
+		// leases have a clock of their own
+		i.Live, i.Until = i.Ended.IsZero() && until.After(lease), now.Add(until.Sub(lease)).UTC()
+		broken = append(broken, json.Unmarshal([]byte(text(v[1])), &i.Process),
+			json.Unmarshal([]byte(text(v[2])), &i.Used))
 		if i.Held > 0 {
 			i.Oldest = store.HeldJob{Job: id(v[10]), Tenant: text(v[11]), Since: instant(v[12])}
 		}
@@ -96,28 +100,33 @@ func (s *Store) Sessions(ctx context.Context) (all []store.SessionInfo, err erro
 	return all, errors.Join(append(broken, err)...)
 }
 
-// sessionsThere reads sessions with what they hold. The last condition is for machines that have no other session.
-const sessionsThere = `SELECT sessions.id, sessions.process, sessions.used, sessions.command, sessions.started, sessions.renewed, sessions.lease_until, sessions.ended, sessions.crashed,
+// sessionsThere reads sessions with what they hold. The last condition is for machines that have no
+// other session.
+const sessionsThere = `SELECT sessions.id, sessions.process, sessions.used, sessions.command, sessions.started,
+	sessions.renewed, sessions.lease_until, sessions.ended, sessions.crashed,
 		coalesce(h.n, 0), j.id, j.tenant, h.since
 	FROM sessions
-	LEFT JOIN (SELECT session, count(*) AS n, min(since) AS since, seq FROM jobs INDEXED BY jobs_session WHERE session IS NOT NULL GROUP BY session) h ON h.session = sessions.id
+	LEFT JOIN (SELECT session, count(*) AS n, min(since) AS since, seq FROM jobs INDEXED BY jobs_session
+		WHERE session IS NOT NULL GROUP BY session) h ON h.session = sessions.id
 	LEFT JOIN jobs j ON j.seq = h.seq
 	WHERE sessions.ended IS NULL OR sessions.ended > ? OR (sessions.ended > ? AND ` + lastOfMachine + `)
 	ORDER BY sessions.started DESC, sessions.id DESC`
 
 // lastOfMachine holds of a session that has ended, where it is the newest one of its machine.
-const lastOfMachine = `(sessions.process ->> '$.machine') IS NOT NULL AND NOT EXISTS (SELECT 1 FROM sessions o WHERE o.process ->> '$.machine' = sessions.process ->> '$.machine'
+const lastOfMachine = `(sessions.process ->> '$.machine') IS NOT NULL
+	AND NOT EXISTS (SELECT 1 FROM sessions o WHERE o.process ->> '$.machine' = sessions.process ->> '$.machine'
 	AND (o.ended IS NULL OR (o.ended, o.id) > (sessions.ended, sessions.id)))`
 
 // Unserved implements [store.Reader]. It goes along the ready index, a step for each line.
 func (s *Store) Unserved(ctx context.Context) (found []store.Unserved, err error) {
 	var live []store.Process
 	var broken []error
-	err = s.query(ctx, `SELECT process FROM sessions WHERE ended IS NULL AND lease_until > ? AND command = ''`, 1, func(v []driver.Value) {
-		var p store.Process
-		broken = append(broken, json.Unmarshal([]byte(text(v[0])), &p))
-		live = append(live, p)
-	}, micros(s.lease()))
+	err = s.query(ctx, `SELECT process FROM sessions WHERE ended IS NULL AND lease_until > ? AND command = ''`, 1,
+		func(v []driver.Value) {
+			var p store.Process
+			broken = append(broken, json.Unmarshal([]byte(text(v[0])), &p))
+			live = append(live, p)
+		}, micros(s.lease()))
 	if err := errors.Join(append(broken, err)...); err != nil {
 		return nil, err
 	}
@@ -147,11 +156,13 @@ func (s *Store) Unserved(ctx context.Context) (found []store.Unserved, err error
 }
 
 const (
-	nextReady = `SELECT queue, kind, machine FROM jobs INDEXED BY jobs_ready WHERE custody = 'ready' AND (queue, kind, machine) > (?, ?, ?)
+	nextReady = `SELECT queue, kind, machine FROM jobs INDEXED BY jobs_ready WHERE custody = 'ready'
+		AND (queue, kind, machine) > (?, ?, ?)
 		ORDER BY queue, kind, machine LIMIT 1`
 
 	notServed = `SELECT count(*), min(since) FROM (SELECT since, tenant FROM jobs INDEXED BY jobs_ready
-		WHERE custody = 'ready' AND queue = ? AND kind = ? AND machine = ? LIMIT ? + 0) WHERE tenant NOT IN (SELECT value FROM json_each(?))`
+		WHERE custody = 'ready' AND queue = ? AND kind = ? AND machine = ? LIMIT ? + 0)
+			WHERE tenant NOT IN (SELECT value FROM json_each(?))`
 )
 
 // Unwatched implements [store.Reader].
@@ -166,15 +177,20 @@ func (s *Store) Unwatched(ctx context.Context) (found []store.Unwatched, err err
 const unwatched = `WITH RECURSIVE machines (machine) AS (
 		SELECT min(machine) FROM jobs INDEXED BY jobs_monitor WHERE custody = 'monitor' AND machine > ''
 		UNION ALL
-		SELECT (SELECT min(j.machine) FROM jobs j INDEXED BY jobs_monitor WHERE j.custody = 'monitor' AND j.machine > m.machine)
+		SELECT (SELECT min(j.machine) FROM jobs j INDEXED BY jobs_monitor WHERE j.custody = 'monitor'
+			AND j.machine > m.machine)
 			FROM machines m WHERE m.machine IS NOT NULL
 		LIMIT ?
 	)
-	SELECT m.machine, (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_monitor WHERE custody = 'monitor' AND machine = m.machine LIMIT ? + 0))
-	FROM machines m WHERE m.machine IS NOT NULL AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.ended IS NULL AND s.lease_until > ?
-		AND s.process ->> '$.machine' = m.machine AND EXISTS (SELECT 1 FROM json_each(s.process, '$.roles') r WHERE r.value = ?))`
+	SELECT m.machine, (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_monitor
+		WHERE custody = 'monitor' AND machine = m.machine LIMIT ? + 0))
+	FROM machines m WHERE m.machine IS NOT NULL
+		AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.ended IS NULL AND s.lease_until > ?
+		AND s.process ->> '$.machine' = m.machine
+			AND EXISTS (SELECT 1 FROM json_each(s.process, '$.roles') r WHERE r.value = ?))`
 
-// tenantsOf returns the tenants, as a JSON list, whose jobs of a line some process claims; or that it claims those of all.
+// tenantsOf returns the tenants, as a JSON list, whose jobs of a line some process claims; or that
+// it claims those of all.
 func tenantsOf(live []store.Process, u store.Unserved) (list string, all bool) {
 	tenants := []string{}
 	for i := range live {

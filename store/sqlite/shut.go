@@ -11,18 +11,21 @@ import (
 func (t *tx) oweLine(at spot, eff *store.Effects) error {
 	eff.Owed = true
 	delete(t.w.limits, at.tenant)
-	_, err := t.run(`INSERT INTO lines (tenant, key, owed) VALUES (?, ?, ?) ON CONFLICT (tenant, key) DO UPDATE SET owed = coalesce(owed, excluded.owed)`,
+	_, err := t.run(`INSERT INTO lines (tenant, key, owed) VALUES (?, ?, ?) ON CONFLICT (tenant, key) DO UPDATE
+		SET owed = coalesce(owed, excluded.owed)`,
 		at.tenant, at.key, micros(t.now))
 	return err
 }
 
-// payLines gives up to limit lines the places that groups leave them, and returns how many: see [store.Group].
+// payLines gives up to limit lines the places that groups leave them, and returns how many: see
+// [store.Group].
 func (t *tx) payLines(limit int, eff *store.Effects) (int, error) {
 	var owed []spot
-	err := t.query(`SELECT tenant, key FROM lines WHERE owed IS NOT NULL ORDER BY owed, tenant, key LIMIT ? + 0`, func(v []driver.Value) error {
-		owed = append(owed, spot{text(v[0]), text(v[1])})
-		return nil
-	}, int64(max(0, limit)))
+	err := t.query(`SELECT tenant, key FROM lines WHERE owed IS NOT NULL ORDER BY owed, tenant, key LIMIT ? + 0`,
+		func(v []driver.Value) error {
+			owed = append(owed, spot{text(v[0]), text(v[1])})
+			return nil
+		}, int64(max(0, limit)))
 	for _, at := range owed {
 		if err == nil {
 			err = t.payLine(at, eff)
@@ -56,7 +59,8 @@ func (t *tx) payLine(at spot, eff *store.Effects) error {
 			err = t.oweWalk(at.tenant, at.key, eff)
 		}
 		if err == nil {
-			_, err = t.exec(`UPDATE lines SET places = ?, owed = NULL WHERE tenant = ? AND key = ?`, int64(places), at.tenant, at.key)
+			_, err = t.exec(`UPDATE lines SET places = ?, owed = NULL WHERE tenant = ? AND key = ?`, int64(places),
+				at.tenant, at.key)
 		}
 	case shut && all.set[at.key] == nil:
 		_, err = t.exec(`DELETE FROM walks WHERE tenant = ? AND key = ?`, at.tenant, at.key)
@@ -76,14 +80,16 @@ func (t *tx) payLine(at spot, eff *store.Effects) error {
 // placesOf returns how many places groups leave a line; negative: none closes it.
 func (t *tx) placesOf(at spot) (places int, err error) {
 	places = -1
-	err = t.query(`SELECT places FROM groups INDEXED BY groups_line WHERE places >= 0 AND tenant = ? AND line = ? ORDER BY places LIMIT 1`, func(v []driver.Value) error {
+	err = t.query(`SELECT places FROM groups INDEXED BY groups_line WHERE places >= 0 AND tenant = ?
+		AND line = ? ORDER BY places LIMIT 1`, func(v []driver.Value) error {
 		places = integer(v[0])
 		return nil
 	}, at.tenant, at.key)
 	return places, err
 }
 
-// openLine opens a line wholly to which groups leave some places, where the limit has no more, or nobody waits for one.
+// openLine opens a line wholly to which groups leave some places, where the limit has no more, or
+// nobody waits for one.
 func (t *tx) openLine(at spot, places int, all limits) (bool, error) {
 	set := deciding(all.set, at.key)
 	if set == nil || set.Most > places {
@@ -94,7 +100,8 @@ func (t *tx) openLine(at spot, places int, all limits) (bool, error) {
 			return false, err
 		}
 	}
-	groups, err := t.groups(`SELECT tenant, key, doc FROM groups INDEXED BY groups_line WHERE places >= 0 AND tenant = ? AND line = ?`, at.tenant, at.key)
+	groups, err := t.groups(`SELECT tenant, key, doc FROM groups INDEXED BY groups_line WHERE places >= 0
+		AND tenant = ? AND line = ?`, at.tenant, at.key)
 	for i := range groups {
 		if groups[i].Places = -1; err == nil {
 			err = t.writeGroup(&groups[i])

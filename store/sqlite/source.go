@@ -48,8 +48,8 @@ type search struct {
 	all         int64 // the highest seq of all jobs
 }
 
-// newSearch reads the filter of a tenant. What it says of places and of hidden is decided by the filter itself, value by
-// value.
+// newSearch reads the filter of a tenant. What it says of places and of hidden is decided by the
+// filter itself, value by value.
 func newSearch(tenant string, f job.Filter, since time.Time) *search {
 	s := &search{tenant: tenant, filter: f, since: since, least: 1}
 	var places, hidden job.Filter
@@ -90,7 +90,8 @@ func (s *search) leads() []lead {
 		if key, ok := t.Label(); ok {
 			for _, v := range values {
 				l.sources = append(l.sources, source{
-					table: "labels l", where: cond{"l.tenant = ? AND l.key = ? AND l.value = ?", []any{s.tenant, key, v}},
+					table: "labels l", where: cond{"l.tenant = ? AND l.key = ? AND l.value = ?",
+						[]any{s.tenant, key, v}},
 					seq: "l.job", join: " CROSS JOIN jobs j ON j.seq = l.job",
 				})
 			}
@@ -105,13 +106,15 @@ func (s *search) leads() []lead {
 				id, _ := job.ParseID(v) // the filter has checked it
 				args = append(args, blob(id))
 			}
-			l.exact, l.sources = true, []source{jobsBy("sqlite_autoindex_jobs_1", cond{"j.tenant = ? AND j.hidden = 0 AND j.id IN " + list, args})}
+			l.exact, l.sources = true, []source{jobsBy("sqlite_autoindex_jobs_1",
+				cond{"j.tenant = ? AND j.hidden = 0 AND j.id IN " + list, args})}
 		case "external_id":
 			if values[0] == "" {
 				continue // it has none, and so is in no index
 			}
 			list, args := texts(values)
-			l.exact, l.sources = true, []source{jobsBy("jobs_external", cond{"j.tenant = ? AND j.hidden = 0 AND j.external_id IN " + list, append([]any{s.tenant}, args...)})}
+			l.exact, l.sources = true, []source{jobsBy("jobs_external",
+				cond{"j.tenant = ? AND j.hidden = 0 AND j.external_id IN " + list, append([]any{s.tenant}, args...)})}
 		case "name":
 			l.key = "stem"
 			for _, v := range values {
@@ -119,7 +122,8 @@ func (s *search) leads() []lead {
 			}
 		case "group":
 			list, args := texts(values)
-			l.whole, l.sources = true, []source{jobsBy("jobs_group", cond{"j.grp <> '' AND j.tenant = ? AND j.grp IN " + list, append([]any{s.tenant}, args...)})}
+			l.whole, l.sources = true, []source{jobsBy("jobs_group",
+				cond{"j.grp <> '' AND j.tenant = ? AND j.grp IN " + list, append([]any{s.tenant}, args...)})}
 		case "kind", "owner", "queue", "app":
 			where := "j.tenant = ? AND j.hidden = 0 AND j." + t.Field + " = ?"
 			if common, ok := unindexed[t.Field]; ok {
@@ -136,21 +140,23 @@ func (s *search) leads() []lead {
 		}
 		leads = append(leads, l)
 	}
-	if places := s.byPlace(); slices.ContainsFunc(s.filter, func(t job.Term) bool { return places.covers(&t) || t.Field == "group" && t.Op == job.Is }) {
+	if places := s.byPlace(); slices.ContainsFunc(s.filter,
+		func(t job.Term) bool { return places.covers(&t) || t.Field == "group" && t.Op == job.Is }) {
 		leads = append(leads, places)
 	}
 	return leads
 }
 
-// unindexed are the values that most jobs have. Indexes leave these out: such jobs are found by looking at all.
+// unindexed are the values that most jobs have. Indexes leave these out: such jobs are found by
+// looking at all.
 var unindexed = map[string]string{"app": "", "queue": job.DefaultQueue}
 
 func jobsBy(index string, where cond) source {
 	return source{table: "jobs j INDEXED BY " + index, where: where, seq: "j.seq"}
 }
 
-// named finds the jobs of a name. A name that ends as ids do may be one that a job has from its id, which the index of ids
-// leads to: all of it is read, for it is sorted by what ids begin with.
+// named finds the jobs of a name. A name that ends as ids do may be one that a job has from its id,
+// which the index of ids leads to: all of it is read, for it is sorted by what ids begin with.
 func (s *search) named(name string) []source {
 	const given = "j.tenant = ? AND j.hidden = 0 AND j.stem = ? AND j.name = j.stem"
 	all := jobsBy("jobs_name", cond{given, []any{s.tenant, name}})
@@ -159,7 +165,8 @@ func (s *search) named(name string) []source {
 	if m := fromID.FindStringSubmatch(name); m != nil {
 		end, _ := hex.DecodeString(m[2]) // as the expression says
 		found = append(found, source{table: "jobs j", seq: "j.seq", stem: m[1], where: cond{
-			"j.seq IN (SELECT seq FROM jobs WHERE substr(id, -4) = ?) AND j.tenant = ? AND j.hidden = 0 AND j.name = ? AND j.stem = ?",
+			"j.seq IN (SELECT seq FROM jobs WHERE substr(id, -4) = ?) AND j.tenant = ? AND j.hidden = 0 AND " +
+				"j.name = ? AND j.stem = ?",
 			[]any{end, s.tenant, name, m[1]},
 		}})
 	}
@@ -169,7 +176,8 @@ func (s *search) named(name string) []source {
 // fromID matches names that end as the id of a job does.
 var fromID = regexp.MustCompile(`(?s)^(.*-)([0-9a-f]{8})$`)
 
-// byPlace finds jobs by where they stand: a source for each state, and one for all that workers hold.
+// byPlace finds jobs by where they stand: a source for each state, and one for all that workers
+// hold.
 func (s *search) byPlace() lead {
 	l := lead{places: true}
 	var held cond
@@ -192,7 +200,8 @@ func (s *search) byPlace() lead {
 		if len(custodies) == 0 {
 			continue
 		}
-		where := cond{"j.tenant = ? AND j.state = ? AND j.session IS NULL AND j.hidden = 0", []any{s.tenant, string(state)}}
+		where := cond{"j.tenant = ? AND j.state = ? AND j.session IS NULL AND j.hidden = 0",
+			[]any{s.tenant, string(state)}}
 		if len(others) > 0 {
 			list, args := texts(custodies)
 			where.and("j.custody IN "+list, args...)
@@ -201,7 +210,8 @@ func (s *search) byPlace() lead {
 	}
 	if n := len(held.args); n > 0 {
 		l.sources = append(l.sources, jobsBy("jobs_session", cond{
-			"j.session IS NOT NULL AND j.tenant = ? AND j.hidden = 0 AND j.state IN " + marks(n), append([]any{s.tenant}, held.args...),
+			"j.session IS NOT NULL AND j.tenant = ? AND j.hidden = 0 AND j.state IN " + marks(n),
+			append([]any{s.tenant}, held.args...),
 		}))
 	}
 	return l
@@ -213,7 +223,8 @@ func (s *search) byEnd() lead {
 	for _, p := range s.places {
 		if p.State.Terminal() {
 			l.sources = append(l.sources, jobsBy("jobs_ended",
-				cond{"j.tenant = ? AND j.state = ? AND j.ended IS NOT NULL AND j.hidden = 0", []any{s.tenant, string(p.State)}}))
+				cond{"j.tenant = ? AND j.state = ? AND j.ended IS NOT NULL AND j.hidden = 0",
+					[]any{s.tenant, string(p.State)}}))
 		}
 	}
 	return l
@@ -221,13 +232,16 @@ func (s *search) byEnd() lead {
 
 // byName finds all jobs in the order of their names.
 func (s *search) byName() lead {
-	return lead{key: "stem", sources: []source{jobsBy("jobs_name", cond{"j.tenant = ? AND j.hidden = 0", []any{s.tenant}})}}
+	return lead{key: "stem", sources: []source{jobsBy("jobs_name",
+		cond{"j.tenant = ? AND j.hidden = 0", []any{s.tenant}})}}
 }
 
-// whole finds all jobs in the order of submission. Where no term has to be checked each state offers its jobs by an
-// index; else most jobs of the window are looked at anyway, and are best read as they lie there.
+// whole finds all jobs in the order of submission. Where no term has to be checked each state
+// offers its jobs by an index; else most jobs of the window are looked at anyway, and are best read
+// as they lie there.
 func (s *search) whole() lead {
-	checked := slices.ContainsFunc(s.filter, func(t job.Term) bool { return t.Field != "hidden" && t.Field != "created" })
+	checked := slices.ContainsFunc(s.filter,
+		func(t job.Term) bool { return t.Field != "hidden" && t.Field != "created" })
 	if !checked {
 		return s.byPlace()
 	}
@@ -270,8 +284,8 @@ func (s *search) bounded(c *cond, seq string) {
 	}
 }
 
-// chosen returns the FROM and WHERE of one source of a lead: its jobs that the filter chooses. more is a further
-// condition.
+// chosen returns the FROM and WHERE of one source of a lead: its jobs that the filter chooses. more
+// is a further condition.
 func (s *search) chosen(src source, l lead, by store.Sort, more cond) cond {
 	c := cond{args: slices.Clone(src.where.args)}
 	rest := cond{}

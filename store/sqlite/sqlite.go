@@ -1,11 +1,12 @@
 // Package sqlite is the store on an embedded SQLite database, for one process on one machine.
 //
-// One goroutine owns the one connection that writes. A call is a function that it runs inside a transaction together
-// with the other calls that wait at that moment, each under a savepoint of its own; answers go out after the commit,
-// which waits for the disk (WAL, synchronous=FULL). Readers have connections of their own and never wait for it.
+// One goroutine owns the one connection that writes. A call is a function that it runs inside a
+// transaction together with the other calls that wait at that moment, each under a savepoint of its
+// own; answers go out after the commit, which waits for the disk (WAL, synchronous=FULL). Readers
+// have connections of their own and never wait for it.
 //
-// A lock on the folder proves that no other process has the database open. So the sessions of earlier processes are
-// known to be dead, and end when the folder is opened.
+// A lock on the folder proves that no other process has the database open. So the sessions of
+// earlier processes are known to be dead, and end when the folder is opened.
 package sqlite
 
 import (
@@ -35,7 +36,8 @@ const File = "pawl.db"
 type Options struct {
 	// Now is the database's clock; [time.Now] by default.
 	Now func() time.Time
-	// ReadOnly opens the database beside a process that may have it open for writing. Calls that write answer Locked.
+	// ReadOnly opens the database beside a process that may have it open for writing. Calls that
+	// write answer Locked.
 	ReadOnly bool
 	// Readers is the number of connections that read; 4 by default.
 	Readers int
@@ -62,11 +64,12 @@ var _ store.Store = (*Store)(nil)
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// checkLimit is the size in bytes up to which a database is checked in full when it is opened: about 0.2 s.
+// checkLimit is the size in bytes up to which a database is checked in full when it is opened:
+// about 0.2 s.
 const checkLimit = 64 << 20
 
-// Open opens the database in dir, and makes both if needed. Errors are of kind Locked when another process has it,
-// Newer when a later version wrote it, and Corrupt when it is damaged.
+// Open opens the database in dir, and makes both if needed. Errors are of kind Locked when another
+// process has it, Newer when a later version wrote it, and Corrupt when it is damaged.
 func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 	if o.migrations == nil {
 		o.migrations = migrations
@@ -74,8 +77,8 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 	s := &Store{now: o.Now, migrations: o.migrations}
 	if s.now == nil {
 		s.now = time.Now
-		// Leases are kept on the monotonic clock: it stands still while the machine sleeps, so a machine that slept
-		// expires nothing, and a step of the wall clock does not either.
+		// Leases are kept on the monotonic clock: it stands still while the machine sleeps, so a
+		// machine that slept expires nothing, and a step of the wall clock does not either.
 		opened := time.Now()
 		s.lease = func() time.Time { return opened.Add(time.Since(opened)) }
 	} else {
@@ -158,7 +161,8 @@ func versionOf(ctx context.Context, db *sql.DB, path string, migrations fs.FS) (
 	return v, nil
 }
 
-// checkVersion sees that a database which is opened for reading only has the schema that the statements know.
+// checkVersion sees that a database which is opened for reading only has the schema that the
+// statements know.
 func (s *Store) checkVersion(ctx context.Context, path string) error {
 	v, err := versionOf(ctx, s.read, path, s.migrations)
 	switch {
@@ -167,7 +171,8 @@ func (s *Store) checkVersion(ctx context.Context, path string) error {
 	case v.Version > v.Known:
 		return newer(path, v.Version, v.Known)
 	case v.Version < v.Known:
-		return job.Errorf(job.Unavailable, "%s was written by an older Pawl: a pawl run on its folder brings it up to date, or pawl migrate", path)
+		return job.Errorf(job.Unavailable,
+			"%s was written by an older Pawl: a pawl run on its folder brings it up to date, or pawl migrate", path)
 	}
 	return nil
 }
@@ -185,10 +190,12 @@ func migrationsOf(db *sql.DB, migrations fs.FS) (*goose.Provider, error) {
 }
 
 func newer(path string, have, want int64) error {
-	return job.Errorf(job.Newer, "%s has schema version %d and this Pawl knows up to %d: use the newer Pawl that wrote it", path, have, want)
+	return job.Errorf(job.Newer, "%s has schema version %d and this Pawl knows up to %d: use the newer Pawl that "+
+		"wrote it", path, have, want)
 }
 
-// Close implements [store.Store]. Sessions that are still open end as crashed when the folder is opened again.
+// Close implements [store.Store]. Sessions that are still open end as crashed when the folder is
+// opened again.
 func (s *Store) Close() error {
 	s.closed.Store(true)
 	if s.write == nil {
@@ -200,21 +207,22 @@ func (s *Store) Close() error {
 	return err
 }
 
-// Statements returns how many SQL statements have been executed so far, without those that only begin, commit or
-// mark a transaction.
+// Statements returns how many SQL statements have been executed so far, without those that only
+// begin, commit or mark a transaction.
 func (s *Store) Statements() int64 { return s.statements.Load() }
 
 func dsn(path, mode string) string {
 	v := url.Values{"_txlock": {"immediate"}, "mode": {mode + "c"}}
-	// Each commit walks through the whole cache, so a large one costs more than it saves: the system's cache is behind it.
+	// Each commit walks through the whole cache, so a large one costs more than it saves: the
+	// system's cache is behind it.
 	pragmas := []string{
 		"busy_timeout(10000)", "journal_mode(wal)", "synchronous(full)", "temp_store(memory)", "cache_size(-8192)",
 		"wal_autocheckpoint(4000)", "journal_size_limit(67108864)", "page_size(8192)",
 	}
 	if mode == "ro" {
 		v.Set("mode", "rw") // a reader of a WAL may have to recover it; query_only keeps it from writing
-		// A page of a list is spread over as many pages of the file as it has jobs. Mapped, they need not be copied: that
-		// is a third of the time.
+		// A page of a list is spread over as many pages of the file as it has jobs. Mapped, they
+		// need not be copied: that is a third of the time.
 		pragmas = []string{"busy_timeout(10000)", "query_only(1)", "cache_size(-16384)", "mmap_size(2147418112)"}
 	}
 	v["_pragma"] = pragmas
@@ -240,8 +248,8 @@ func openReaders(path string, n int) (*sql.DB, error) {
 	return db, nil
 }
 
-// makeFile makes the file of a database that is new. Jobs have secrets in their environment, so it is for its owner only, in
-// whatever folder it is; SQLite gives the files beside it the same mode.
+// makeFile makes the file of a database that is new. Jobs have secrets in their environment, so it
+// is for its owner only, in whatever folder it is; SQLite gives the files beside it the same mode.
 func makeFile(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -281,8 +289,9 @@ func prepareFile(ctx context.Context, path string, migrations fs.FS) error {
 	if _, err := p.Up(ctx); err != nil {
 		return fmt.Errorf("migrate %s: %w", path, classify(err))
 	}
-	// Statistics that somebody's ANALYZE took, perhaps of empty tables, mislead the planner when they are old. Without
-	// any it chooses the plans that the statements are written for. (A connection keeps those it has read.)
+	// Statistics that somebody's ANALYZE took, perhaps of empty tables, mislead the planner when
+	// they are old. Without any it chooses the plans that the statements are written for. (A
+	// connection keeps those it has read.)
 	if _, err := db.ExecContext(ctx, "DROP TABLE IF EXISTS sqlite_stat1; DROP TABLE IF EXISTS sqlite_stat4"); err != nil {
 		return fmt.Errorf("drop statistics of %s: %w", path, classify(err))
 	}
@@ -293,5 +302,6 @@ func corrupt(path string, err error) error {
 	if k := job.KindOf(err); k != job.Corrupt && k != job.Internal {
 		return err
 	}
-	return job.Errorf(job.Corrupt, "database %s is damaged: %w; restore a copy of its folder, or move it away to begin anew", path, err)
+	return job.Errorf(job.Corrupt, "database %s is damaged: %w; restore a copy of its folder, or move it away to "+
+		"begin anew", path, err)
 }

@@ -64,10 +64,11 @@ func (t *tx) byKey(sub store.Submission, digest []byte) (answers []store.Submitt
 		return nil, err
 	}
 	var was, ids []byte
-	err = t.query(`SELECT fingerprint, jobs FROM idempotency WHERE tenant = ? AND key = ?`, func(v []driver.Value) error {
-		was, ids = v[0].([]byte), v[1].([]byte)
-		return nil
-	}, sub.Tenant, sub.Key)
+	err = t.query(`SELECT fingerprint, jobs FROM idempotency WHERE tenant = ? AND key = ?`,
+		func(v []driver.Value) error {
+			was, ids = v[0].([]byte), v[1].([]byte)
+			return nil
+		}, sub.Tenant, sub.Key)
 	if err != nil || was == nil {
 		return nil, err
 	}
@@ -88,7 +89,8 @@ func (t *tx) byKey(sub store.Submission, digest []byte) (answers []store.Submitt
 }
 
 // submit inserts one job, or finds the one that is there already.
-func (t *tx) submit(sub *store.Submission, n *store.New, fits map[string]bool, eff *store.Effects) (store.Submitted, error) {
+func (t *tx) submit(sub *store.Submission, n *store.New, fits map[string]bool, eff *store.Effects) (store.Submitted,
+	error) {
 	j := n.Job
 	if j.ExternalID != "" {
 		a, known, err := t.byExternalID(sub.Tenant, &j, n.Fingerprint)
@@ -160,12 +162,17 @@ func (t *tx) submit(sub *store.Submission, n *store.New, fits map[string]bool, e
 		keyed, of = ", limit_keys, line, ordered, rank", ", ?, ?, ?, ?"
 		given = []any{keysDocument(j.Limits), j.Line, optional(j.Order), j.Rank}
 	}
-	seq, inserted, err := t.insert(`INSERT INTO jobs (id, tenant, owner, kind, name, queue, machine, priority, max_attempts, created,
-		external_id, parent, state, custody, epoch, n, lane, attempt, since, due, needs, ties, app, trace, stem`+keyed+`)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?`+of+`) ON CONFLICT (id) DO NOTHING`,
+	seq, inserted, err := t.insert(`INSERT INTO jobs (id, tenant, owner, kind, name, queue, machine, priority,
+		max_attempts, created,
+		external_id, parent, state, custody, epoch, n, lane, attempt, since, due, needs, ties, app, trace,
+			stem`+keyed+`)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?`+of+`)
+			ON CONFLICT (id) DO NOTHING`,
 		append([]any{
-			blob(j.ID), j.Tenant, j.Owner, j.Kind, j.Name, j.Queue, j.Machine, int64(j.Priority), int64(j.MaxAttempts), micros(j.Created),
-			optional(j.ExternalID), blob(j.Parent), string(j.State), string(j.Custody), j.Epoch, j.N, string(j.Lane), int64(j.Attempt),
+			blob(j.ID), j.Tenant, j.Owner, j.Kind, j.Name, j.Queue, j.Machine, int64(j.Priority),
+			int64(j.MaxAttempts), micros(j.Created),
+			optional(j.ExternalID), blob(j.Parent), string(j.State), string(j.Custody), j.Epoch, j.N,
+			string(j.Lane), int64(j.Attempt),
 			micros(j.Since), micros(j.Due), int64(j.Needs), int64(j.Ties), j.App, j.Trace, j.Stem(),
 		}, given...)...)
 	if err != nil {
@@ -200,7 +207,8 @@ func (t *tx) submit(sub *store.Submission, n *store.New, fits map[string]bool, e
 	if err := t.label(r, nil, j.Labels); err != nil {
 		return store.Submitted{}, err
 	}
-	if err := t.add(seq, changes{to: j.Custody, path: []job.Entry{{State: j.State}}, cause: job.CauseSubmit, actor: optional(sub.By)}); err != nil {
+	if err := t.add(seq, changes{to: j.Custody, path: []job.Entry{{State: j.State}}, cause: job.CauseSubmit,
+		actor: optional(sub.By)}); err != nil {
 		return store.Submitted{}, err
 	}
 	for _, u := range keys {
@@ -211,11 +219,13 @@ func (t *tx) submit(sub *store.Submission, n *store.New, fits map[string]bool, e
 	}
 	for _, a := range after {
 		if _, err := t.exec(`INSERT INTO prerequisites (needs, job, need)
-			SELECT seq, ?, ? FROM jobs WHERE id = ? AND custody <> 'none'`, seq, string(a.Need), blob(a.Job)); err != nil {
+			SELECT seq, ?, ? FROM jobs WHERE id = ?
+				AND custody <> 'none'`, seq, string(a.Need), blob(a.Job)); err != nil {
 			return store.Submitted{}, err
 		}
 		delete(t.w.held, a.Job)
-		if _, err := t.exec(`UPDATE jobs SET ties = ties | ? WHERE id = ? AND custody <> 'none'`, int64(job.TieDependants), blob(a.Job)); err != nil {
+		if _, err := t.exec(`UPDATE jobs SET ties = ties | ? WHERE id = ? AND custody <> 'none'`,
+			int64(job.TieDependants), blob(a.Job)); err != nil {
 			return store.Submitted{}, err
 		}
 	}
@@ -234,7 +244,8 @@ func (t *tx) submit(sub *store.Submission, n *store.New, fits map[string]bool, e
 	return store.Submitted{ID: r.ID, Place: r.Place}, nil
 }
 
-// prerequisites counts in j what it waits for. broken is a prerequisite that has ended otherwise than needed.
+// prerequisites counts in j what it waits for. broken is a prerequisite that has ended otherwise
+// than needed.
 func (t *tx) prerequisites(tenant string, j *job.Job, after []store.After) (broken *job.Job, err error) {
 	if len(after) == 0 {
 		return nil, nil
@@ -250,7 +261,8 @@ func (t *tx) prerequisites(tenant string, j *job.Job, after []store.After) (brok
 	for _, a := range after {
 		switch r := rows[a.Job]; {
 		case r == nil || r.Tenant != tenant:
-			return nil, job.Errorf(job.Invalid, "after: there is no job %s: name a job that was submitted before", a.Job)
+			return nil, job.Errorf(job.Invalid, "after: there is no job %s: name a job that was submitted before",
+				a.Job)
 		case !r.State.Terminal():
 			j.Needs++
 		case !a.Need.Met(r.State):
@@ -265,9 +277,11 @@ func (t *tx) byExternalID(tenant string, j *job.Job, fingerprint [32]byte) (a st
 	err = t.query(`SELECT j.id, j.state, j.custody, s.fingerprint FROM jobs j JOIN specs s ON s.seq = j.seq
 		WHERE j.tenant = ? AND j.external_id = ?`, func(v []driver.Value) error {
 		if was, _ := v[3].([]byte); !bytes.Equal(was, fingerprint[:]) {
-			return job.Errorf(job.Conflict, "external_id %q belongs to job %s, which was another request: use a new one", j.ExternalID, id(v[0]))
+			return job.Errorf(job.Conflict,
+				"external_id %q belongs to job %s, which was another request: use a new one", j.ExternalID, id(v[0]))
 		}
-		known, a = true, store.Submitted{ID: id(v[0]), Place: job.Place{State: job.State(text(v[1])), Custody: job.Custody(text(v[2]))}, Existed: true}
+		known, a = true, store.Submitted{ID: id(v[0]),
+			Place: job.Place{State: job.State(text(v[1])), Custody: job.Custody(text(v[2]))}, Existed: true}
 		return nil
 	}, tenant, j.ExternalID)
 	return a, known, err

@@ -59,7 +59,8 @@ func (t *tx) wish(r *row, w store.Wish, eff *store.Effects) (store.Wished, error
 		standing = ""
 	}
 	if r.Wish != standing || r.WishedBy != w.By {
-		if _, err := t.exec(`UPDATE jobs SET wish = ?, wished_by = ? WHERE seq = ?`, string(standing), w.By, r.seq); err != nil {
+		if _, err := t.exec(`UPDATE jobs SET wish = ?, wished_by = ? WHERE seq = ?`, string(standing), w.By,
+			r.seq); err != nil {
 			return store.Wished{}, err
 		}
 		r.Wish, r.WishedBy = standing, w.By

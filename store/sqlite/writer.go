@@ -31,14 +31,15 @@ type writer struct {
 	// Only used by the goroutine.
 	stmts   map[string]*stmt
 	updates map[update]string // their texts
-	// held are the rows in custody worker, as they stand in the database: nobody else writes there, so the next
-	// change of a job need not read it again.
+	// held are the rows in custody worker, as they stand in the database: nobody else writes there,
+	// so the next change of a job need not read it again.
 	held map[job.ID]*row
 	// waiting is how many jobs wait in queues: in those of which somebody has asked for it.
 	waiting map[place]int
 	// limits are those of tenants of which somebody has asked for them.
 	limits map[string]limits
-	// kept is whether jobs may keep turns while they wait for others. Nearly always none does, and nobody who hands turns on asks.
+	// kept is whether jobs may keep turns while they wait for others. Nearly always none does, and
+	// nobody who hands turns on asks.
 	kept bool
 
 	err error // of closing; valid after done
@@ -60,14 +61,15 @@ func startWriter(ctx context.Context, db *sql.DB, s *Store) (*writer, error) {
 	w := &writer{
 		db: db, conn: conn, store: s,
 		calls: make(chan *call, maxBatch), claims: make(chan *call, maxBatch),
-		quit: make(chan struct{}), done: make(chan struct{}), stmts: map[string]*stmt{}, updates: map[update]string{}, held: map[job.ID]*row{},
+		quit: make(chan struct{}), done: make(chan struct{}), stmts: map[string]*stmt{},
+		updates: map[update]string{}, held: map[job.ID]*row{},
 		waiting: map[place]int{}, limits: map[string]limits{}, kept: true,
 	}
 	go func() {
 		defer close(w.done)
 		w.err = errors.Join(
-			// Statements are prepared and run on the driver's connection: database/sql's own bookkeeping for each of
-			// them would cost a third of the throughput.
+			// Statements are prepared and run on the driver's connection: database/sql's own
+			// bookkeeping for each of them would cost a third of the throughput.
 			conn.Raw(func(c any) error {
 				w.raw = c.(driver.ConnPrepareContext)
 				w.run()
@@ -81,8 +83,8 @@ func startWriter(ctx context.Context, db *sql.DB, s *Store) (*writer, error) {
 	return w, nil
 }
 
-// do runs f inside a transaction and returns once it is on disk. When ctx ends first the outcome is unknown, and f may
-// still run: what it writes may only be read after do has returned nil.
+// do runs f inside a transaction and returns once it is on disk. When ctx ends first the outcome is
+// unknown, and f may still run: what it writes may only be read after do has returned nil.
 func (s *Store) do(ctx context.Context, f func(*tx) error) error {
 	if s.write == nil {
 		return job.Errorf(job.Locked, "the data folder was opened for reading only")
@@ -189,8 +191,8 @@ func (w *writer) transact(calls []*call) {
 	}
 }
 
-// only runs the one call of a transaction, and ends that. It needs no savepoint, for which SQLite would copy each page that the call
-// changes. What it returns fails the transaction.
+// only runs the one call of a transaction, and ends that. It needs no savepoint, for which SQLite
+// would copy each page that the call changes. What it returns fails the transaction.
 func (w *writer) only(t *tx, c *call) error {
 	if c.err = c.ctx.Err(); c.err != nil {
 		return w.control("ROLLBACK")
@@ -208,7 +210,8 @@ func (w *writer) only(t *tx, c *call) error {
 	return nil
 }
 
-// each runs the calls of a transaction one after the other, and commits it. What it returns fails the transaction.
+// each runs the calls of a transaction one after the other, and commits it. What it returns fails
+// the transaction.
 func (w *writer) each(t *tx, calls []*call) (err error) {
 	for _, c := range calls {
 		if c.err = c.ctx.Err(); c.err != nil {
@@ -221,8 +224,8 @@ func (w *writer) each(t *tx, calls []*call) (err error) {
 	return w.control("COMMIT")
 }
 
-// savepoint runs f so that its failure undoes only what f did. It returns f's error, and one that fails the whole
-// transaction.
+// savepoint runs f so that its failure undoes only what f did. It returns f's error, and one that
+// fails the whole transaction.
 func (w *writer) savepoint(t *tx, f func(*tx) error) (failed, fatal error) {
 	if err := w.control("SAVEPOINT call"); err != nil {
 		return nil, err
@@ -233,7 +236,8 @@ func (w *writer) savepoint(t *tx, f func(*tx) error) (failed, fatal error) {
 	}
 	w.forget()
 	if err := w.control("ROLLBACK TO call"); err != nil {
-		// An error of the disk ends the whole transaction by itself, and is what all its calls hear of.
+		// An error of the disk ends the whole transaction by itself, and is what all its calls hear
+		// of.
 		if _, ofDriver := driverError(failed); ofDriver {
 			return failed, failed
 		}

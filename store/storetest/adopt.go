@@ -37,7 +37,8 @@ var adoptTests = []test{
 	{"by many at once", adoptAtOnce},
 }
 
-// asItIs puts a job under the keys under which it stands by itself, as whoever submits jobs does. It comes last.
+// asItIs puts a job under the keys under which it stands by itself, as whoever submits jobs does.
+// It comes last.
 func asItIs(n *store.New) { n.Optional = n.Job.OwnKeys() }
 
 func spec(text string) option { return func(n *store.New) { n.Job.Request = []byte(text) } }
@@ -104,7 +105,8 @@ func adoptReady(w *world) {
 	w.at(job.Pending, job.Ready, ids[:3]...)
 	w.at(job.Waiting, job.Gate, ids[3:]...)
 	w.uses(ofTask, 3, 7)
-	if e := w.event(ids[9], 2); e.Cause != job.CauseTurn || e.State != job.Waiting || e.Custody != job.Gate || e.Message == "" {
+	if e := w.event(ids[9], 2); e.Cause != job.CauseTurn || e.State != job.Waiting || e.Custody != job.Gate ||
+		e.Message == "" {
 		w.Errorf("the event is %+v", e)
 	}
 	checkTurns(w)
@@ -406,7 +408,8 @@ func adoptBacklog(w *world) {
 	w.pay()
 	w.uses(ofTask, 20, jobs+1-20)
 	w.at(job.Running, job.Worker, running...)
-	if n, err := w.s.Count(w.ctx, acme, nil); err != nil || n.States[job.Waiting] != jobs+1-20 || n.States[job.Pending] != 19 {
+	if n, err := w.s.Count(w.ctx, acme, nil); err != nil || n.States[job.Waiting] != jobs+1-20 ||
+		n.States[job.Pending] != 19 {
 		w.Errorf("counted %v, %v", n.States, err)
 	}
 }
@@ -477,8 +480,8 @@ func adoptOthers(w *world) {
 	checkTurns(w)
 }
 
-// adoptAtOnce sets and removes limits while others submit and run jobs. Who runs when a limit is there and has taken in all is
-// never more than it says.
+// adoptAtOnce sets and removes limits while others submit and run jobs. Who runs when a limit is
+// there and has taken in all is never more than it says.
 func adoptAtOnce(w *world) {
 	const workers, jobs, places = 4, 80, 3
 	sessions := make([]job.ID, workers)
@@ -504,7 +507,8 @@ func adoptAtOnce(w *world) {
 			return nil
 		case workers + 1: // sets limits
 			for round := range 4 {
-				for _, l := range []job.Limit{most(ofTask, places), most("user/*", places+1), most("tenant", 1+places)} {
+				for _, l := range []job.Limit{most(ofTask, places), most("user/*", places+1),
+					most("tenant", 1+places)} {
 					if _, err := w.s.SetLimit(w.ctx, acme, l); err != nil {
 						return err
 					}

@@ -6,7 +6,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// adoptMoment: who waits for the moment of its launch waits for its turn, too, when a limit has been set meanwhile.
+// adoptMoment: who waits for the moment of its launch waits for its turn, too, when a limit has
+// been set meanwhile.
 func adoptMomentTurn(w *world) {
 	w.limit(most("license", 5))
 	session := w.session()

@@ -29,7 +29,8 @@ func adoptProgram(w *world) {
 	w.uses(job.AheadOf(key), 3, 2)
 	checkTurns(w)
 	// Their worker goes on to the launch, as it would have done.
-	launched := w.must(setting(move(jobs[0], by(session), job.Worker, job.StagingInputs, job.StagingJob, job.SubmittingJob), job.Patch{Intent: true}))
+	launched := w.must(setting(move(jobs[0], by(session), job.Worker, job.StagingInputs, job.StagingJob,
+		job.SubmittingJob), job.Patch{Intent: true}))
 	w.uses(key, 2, 0)
 	w.pay()
 	w.uses(job.AheadOf(key), 3, 1)
@@ -73,7 +74,8 @@ func adoptLive(w *world) {
 	jobs := w.claim(wanted(session, 10))
 	launch := func(j job.Job) job.Job {
 		w.Helper()
-		return w.must(setting(move(j, by(session), job.Worker, job.StagingInputs, job.StagingJob, job.SubmittingJob), job.Patch{Intent: true}))
+		return w.must(setting(move(j, by(session), job.Worker, job.StagingInputs, job.StagingJob,
+			job.SubmittingJob), job.Patch{Intent: true}))
 	}
 	runs := w.must(move(launch(jobs[0]), by(session), job.Monitor, job.Running))
 	blocked := w.must(move(launch(jobs[1]), by(session), job.Recovery, job.Blocked))
@@ -95,7 +97,8 @@ func adoptLive(w *world) {
 			w.must(finish(j, by(session)))
 			continue
 		}
-		if got := w.apply(setting(move(j, by(session), job.Ready, job.Archiving), job.Patch{Over: true})); got.Outcome != store.OK && j.ID != blocked.ID {
+		if got := w.apply(setting(move(j, by(session), job.Ready, job.Archiving),
+			job.Patch{Over: true})); got.Outcome != store.OK && j.ID != blocked.ID {
 			w.Errorf("the end of the launch of %s: %+v", j.ID, got)
 		}
 	}

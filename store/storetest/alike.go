@@ -11,8 +11,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A store may write changes together that differ in nothing but whose they are. In each call of these tests one is
-// different from those around it, in one respect.
+// A store may write changes together that differ in nothing but whose they are. In each call of
+// these tests one is different from those around it, in one respect.
 var alikeTests = []test{
 	{"a change between others that are nearly alike", alikeChanges},
 	{"changes that differ in what the row does not keep", alikeRows},
@@ -28,7 +28,8 @@ func alikeChanges(w *world) {
 		return setting(move(j, by(s), job.Gate, job.Waiting), job.Patch{Retry: true, Clear: true, Delay: time.Minute})
 	}
 	well := func(j job.Job, s job.ID) job.Change { return finish(j, by(s)) }
-	usual := map[string]func(job.Job, job.ID) job.Change{"go on": goOn, "end": end, "end well": well, "try again": again}
+	usual := map[string]func(job.Job, job.ID) job.Change{"go on": goOn, "end": end, "end well": well,
+		"try again": again}
 
 	// What may be different in the change itself...
 	last := func(c *job.Change) *job.Entry { return &c.Path[len(c.Path)-1] }
@@ -57,7 +58,10 @@ func alikeChanges(w *world) {
 			w.must(move(j, by(s), job.Ready, job.Pending))
 			return w.claimOne(s), s
 		},
-		"has a longer history": func(w *world, j job.Job, s, _ job.ID) (job.Job, job.ID) { return w.must(goOn(j, s)), s },
+		"has a longer history": func(w *world, j job.Job, s, _ job.ID) (job.Job,
+			job.ID) {
+			return w.must(goOn(j, s)), s
+		},
 		"had a result": func(w *world, j job.Job, s, _ job.ID) (job.Job, job.ID) {
 			return w.must(setting(goOn(j, s), job.Patch{Result: json.RawMessage(`{"x":1}`)})), s
 		},
@@ -95,10 +99,12 @@ func alikeChanges(w *world) {
 	}
 }
 
-// A store may name those that it writes together by the first and the last of them, if nobody stands between.
+// A store may name those that it writes together by the first and the last of them, if nobody
+// stands between.
 func alikeSome(w *world) {
 	for name, some := range map[string][]int{
-		"in a row": {1, 2, 3, 4}, "in a row, and the last first": {4, 3, 2, 1}, "with a gap": {0, 1, 4, 5}, "every other one": {1, 3, 5},
+		"in a row": {1, 2, 3, 4}, "in a row, and the last first": {4, 3, 2, 1}, "with a gap": {0, 1, 4, 5},
+		"every other one":        {1, 3, 5},
 		"the first and the last": {0, 5}, "one": {2}, "all": {0, 1, 2, 3, 4, 5},
 	} {
 		w.fresh(name, func(w *world) {
@@ -122,7 +128,8 @@ func alikeSome(w *world) {
 	}
 }
 
-// makes applies changes in one call and fails unless each job and its history are then what package job makes of them.
+// makes applies changes in one call and fails unless each job and its history are then what package
+// job makes of them.
 func (w *world) makes(changes []job.Change) {
 	w.Helper()
 	var before []job.Job
@@ -144,14 +151,16 @@ func (w *world) makes(changes []job.Change) {
 		var history []job.Event
 		for k, e := range path {
 			history = append(history, job.Event{
-				Job: c.Job, N: c.From.N + 1 + int64(k), Epoch: c.From.Epoch, State: e.State, Custody: c.From.Place.Custody,
-				Cause: job.CauseWork, Actor: c.From.Fence.Actor(), Code: e.Code, Message: e.Message, Data: e.Data,
+				Job: c.Job, N: c.From.N + 1 + int64(k), Epoch: c.From.Epoch, State: e.State,
+				Custody: c.From.Place.Custody,
+				Cause:   job.CauseWork, Actor: c.From.Fence.Actor(), Code: e.Code, Message: e.Message, Data: e.Data,
 			})
 		}
 		history[len(history)-1].Custody = want.Custody
-		if diff := cmp.Diff(history, w.history(c.Job)[c.From.N:], cmp.Comparer(sameJSON), cmp.FilterPath(func(p cmp.Path) bool {
-			return p.Last().String() == ".At"
-		}, cmp.Ignore())); diff != "" {
+		if diff := cmp.Diff(history, w.history(c.Job)[c.From.N:], cmp.Comparer(sameJSON),
+			cmp.FilterPath(func(p cmp.Path) bool {
+				return p.Last().String() == ".At"
+			}, cmp.Ignore())); diff != "" {
 			w.Errorf("history of change %d (-want +got):\n%s", i, diff)
 		}
 	}

@@ -9,8 +9,9 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// turning returns tasks that a session holds, n of them, which have all turns of a key; those that are added later wait for them. The
-// store has seen by then that tasks give turns back: it need not hand any on in the same call before.
+// turning returns tasks that a session holds, n of them, which have all turns of a key; those that
+// are added later wait for them. The store has seen by then that tasks give turns back: it need not
+// hand any on in the same call before.
 func (w *world) turning(session job.ID, n int) (held []job.Job) {
 	w.Helper()
 	w.limit(most("gpu", n))
@@ -38,8 +39,8 @@ func ends(held []job.Job, session job.ID) (changes []job.Change) {
 	return changes
 }
 
-// handsOn makes changes and a claim in one call. Where a store leaves turns owed, they are paid, and the rest of the claim is one of its
-// own. What is told of is told once all that is done.
+// handsOn makes changes and a claim in one call. Where a store leaves turns owed, they are paid,
+// and the rest of the claim is one of its own. What is told of is told once all that is done.
 func (w *world) handsOn(c store.Claim, changes ...job.Change) (claimed []job.ID, told []job.Line) {
 	w.Helper()
 	w.pay()
@@ -79,7 +80,8 @@ func (w *world) left(told []job.Line, ids ...job.ID) {
 	}
 }
 
-// One task gets its turn along and is claimed along; another one gets it, is paid for and claimed by calls of their own.
+// One task gets its turn along and is claimed along; another one gets it, is paid for and claimed
+// by calls of their own.
 func claimAlongAlike(w *world) {
 	session := w.session()
 	held := w.turning(session, 1)
@@ -102,7 +104,8 @@ func claimAlongAlike(w *world) {
 	var histories [2][]event
 	for i, id := range ids {
 		for _, e := range w.history(id)[:3] {
-			histories[i] = append(histories[i], event{e.N, e.Epoch, job.Place{State: e.State, Custody: e.Custody}, e.Cause, e.Actor})
+			histories[i] = append(histories[i],
+				event{e.N, e.Epoch, job.Place{State: e.State, Custody: e.Custody}, e.Cause, e.Actor})
 		}
 	}
 	equal(w, "history", histories[0], histories[1])
@@ -110,7 +113,8 @@ func claimAlongAlike(w *world) {
 	var ended [2]job.Job
 	for i, id := range ids {
 		j := w.job(id)
-		ended[i] = job.Job{Place: j.Place, Epoch: j.Epoch, N: j.N, Lane: j.Lane, Attempt: j.Attempt, Ties: j.Ties, Code: j.Code, Message: j.Message}
+		ended[i] = job.Job{Place: j.Place, Epoch: j.Epoch, N: j.N, Lane: j.Lane, Attempt: j.Attempt, Ties: j.Ties,
+			Code: j.Code, Message: j.Message}
 	}
 	equal(w, "rows", ended[0], ended[1])
 	w.pay()
@@ -187,7 +191,8 @@ func claimAlongAsked(w *world) {
 func claimAlongSuspect(w *world) {
 	w.limit(most("gpu", 1))
 	j := w.suspected(2, newTask(under("gpu")))
-	for name, c := range map[string]func(session job.ID, n int) store.Claim{"a slot for suspects": aloneOnly, "slots for all others": noneAlone} {
+	for name, c := range map[string]func(session job.ID, n int) store.Claim{"a slot for suspects": aloneOnly,
+		"slots for all others": noneAlone} {
 		w.wish(job.WishPause, j.ID)
 		session := w.session()
 		held := w.turning(session, 1)
@@ -239,7 +244,8 @@ func claimAlongAgain(w *world) {
 	if want := []job.ID{plain, ids[0], ids[1]}; len(first) > 1 { // else the turns are owed
 		sameSet(w, "the first answer", jobIDs(first), want)
 	}
-	for _, changes := range [][]job.Change{ends(held, session), ends(held[:2], session)} { // with an end more, and without
+	// with an end more, and without
+	for _, changes := range [][]job.Change{ends(held, session), ends(held[:2], session)} {
 		outcomes, jobs := w.along(c, changes...)
 		equal(w, "answers", outcomes, slices.Repeat([]store.Outcome{store.OK}, len(changes)))
 		sameSet(w, "claimed, by a repeat", jobIDs(jobs), jobIDs(first))
@@ -294,7 +300,8 @@ func claimAlongHanded(w *world) {
 		sameSet(w, "claimed, by a repeat", jobIDs(again), jobIDs(first))
 	}
 	w.pay()
-	sameSet(w, "claimed along, and after that", append(jobIDs(first), jobIDs(w.claim(wanted(session, 10)))...), []job.ID{plain, ids[0]})
+	sameSet(w, "claimed along, and after that", append(jobIDs(first), jobIDs(w.claim(wanted(session, 10)))...),
+		[]job.ID{plain, ids[0]})
 
 	w.command(session, store.Drain)
 	c = wanted(session, 10)
@@ -317,7 +324,8 @@ func claimAlongHanded(w *world) {
 	Check(w, w.s, acme)
 }
 
-// Of those whom changes make ready a call tells if it has not claimed them itself: one who gets a turn, and one who is tried again.
+// Of those whom changes make ready a call tells if it has not claimed them itself: one who gets a
+// turn, and one who is tried again.
 func claimAlongNews(w *world) {
 	session := w.session()
 	held := w.turning(session, 3)

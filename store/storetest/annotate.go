@@ -119,7 +119,8 @@ func annotateFinds(w *world) {
 	a, b := w.add(newTask(labeled("x", "1"))), w.add(newTask(labeled("x", "1"), labeled("y", "1")))
 	finds := func(filter string, want ...job.ID) {
 		w.Helper()
-		equal(w, filter, fmtIDs(jobIDs(listAll(w, w.s, store.Query{Tenant: acme, Filter: w.filter(filter), Sort: store.Oldest}))), fmtIDs(want))
+		equal(w, filter, fmtIDs(jobIDs(listAll(w, w.s,
+			store.Query{Tenant: acme, Filter: w.filter(filter), Sort: store.Oldest}))), fmtIDs(want))
 	}
 	finds("label.x=1", a, b)
 	w.annotate(annotation(a, map[string]string{"x": "2", "z": "1"}, ""))
@@ -168,7 +169,8 @@ func annotateRefuses(w *world) {
 		w.Errorf("the job that refused has %d labels and notes %s", len(j.Labels), j.Notes)
 	}
 	for _, bad := range []store.Annotation{
-		annotation(ids[0], map[string]string{"no label": "1"}, ""), annotation(ids[0], map[string]string{"a": "\n"}, ""), annotation(ids[0], nil, `{`),
+		annotation(ids[0], map[string]string{"no label": "1"}, ""),
+		annotation(ids[0], map[string]string{"a": "\n"}, ""), annotation(ids[0], nil, `{`),
 	} {
 		errs, err := w.s.Annotate(w.ctx, bad)
 		if err != nil {
@@ -228,7 +230,8 @@ func annotateSubmitted(w *world) {
 	if got := w.job(j.ID); got.App != n.Job.App || got.Trace != n.Job.Trace || got.Hidden {
 		w.Errorf("app %q, trace %q, hidden %t", got.App, got.Trace, got.Hidden)
 	}
-	if got := listAll(w, w.s, store.Query{Tenant: acme, Filter: w.filter("app=blast")}); len(got) != 1 || got[0].App != "blast" {
+	if got := listAll(w, w.s, store.Query{Tenant: acme, Filter: w.filter("app=blast")}); len(got) != 1 ||
+		got[0].App != "blast" {
 		w.Errorf("listed %+v", got)
 	}
 }

@@ -24,10 +24,12 @@ var (
 	anyValues = []string{"", "1", "2", "[1]", "1*"}
 	anyPaths  = []string{"/data", "/scratch", "/home"} // what is full: one group each, of one code
 	anyTexts  = []string{"it did not work", "a\nb", "no [a-z]* here", "ärger"}
-	anyGlobs  = []string{"*", "?", "a*", "*b", "a?b", "*[b]", "[a-z]*", "?b?", "**", "*ä*", "*\n*", "a_b", "*%", "1\\*", ""}
+	anyGlobs  = []string{"*", "?", "a*", "*b", "a?b", "*[b]", "[a-z]*", "?b?", "**", "*ä*", "*\n*", "a_b", "*%",
+		"1\\*", ""}
 )
 
-// listAny lists and counts by random filters among random jobs, and compares with what [job.Filter.Match] says of each.
+// listAny lists and counts by random filters among random jobs, and compares with what
+// [job.Filter.Match] says of each.
 func listAny(w *world) {
 	open, parent := w.open, w.t
 	rapid.Check(parent, func(t *rapid.T) {
@@ -37,18 +39,20 @@ func listAny(w *world) {
 		jobs := m.populate(t)
 		for range 8 {
 			f := anyFilter(t, jobs)
-			q := store.Query{Tenant: acme, Filter: f, Sort: draw(t, "sort", store.Sorts), Limit: rapid.IntRange(1, len(jobs)+1).Draw(t, "limit")}
+			q := store.Query{Tenant: acme, Filter: f, Sort: draw(t, "sort", store.Sorts),
+				Limit: rapid.IntRange(1, len(jobs)+1).Draw(t, "limit")}
 			m.listed(q, jobs)
 		}
 	})
 }
 
-// populate makes jobs that differ in everything that a filter can look at, and returns them as they are in the end, in
-// the order of submission.
+// populate makes jobs that differ in everything that a filter can look at, and returns them as they
+// are in the end, in the order of submission.
 func (w *world) populate(t *rapid.T) []job.Job {
 	var ids []job.ID
 	for i := range rapid.IntRange(1, 25).Draw(t, "jobs") {
-		n := newTask(withPriority(rapid.IntRange(4, 6).Draw(t, "priority")), named(draw(t, "name", anyNames)), inQueue(draw(t, "queue", anyQueues)))
+		n := newTask(withPriority(rapid.IntRange(4, 6).Draw(t, "priority")), named(draw(t, "name", anyNames)),
+			inQueue(draw(t, "queue", anyQueues)))
 		switch rapid.IntRange(0, 3).Draw(t, "named") {
 		case 0: // as a job that was given no name
 			n.Job.Name += "-" + n.Job.ID.Short()
@@ -146,7 +150,8 @@ func anyFilter(t *rapid.T, jobs []job.Job) (f job.Filter) {
 			values = append(values, "5", "1", "+05")
 		case job.FieldTime:
 			ops = []job.Op{job.Less, job.AtMost, job.More, job.AtLeast}
-			at := draw(t, "time", []time.Time{like.Created, like.Since, like.Since.Add(time.Hour)}).Add(draw(t, "off", []time.Duration{0, 0, -1, 1, -time.Microsecond, time.Hour}))
+			at := draw(t, "time", []time.Time{like.Created, like.Since, like.Since.Add(time.Hour)}).Add(draw(t,
+				"off", []time.Duration{0, 0, -1, 1, -time.Microsecond, time.Hour}))
 			values = append(values, at.Format(time.RFC3339Nano))
 		case job.FieldID:
 			ops = append(ops, job.Like)
@@ -160,8 +165,10 @@ func anyFilter(t *rapid.T, jobs []job.Job) (f job.Filter) {
 			}
 		default:
 			ops = append(ops, job.Like)
-			values = append(values, draw(t, "name", anyNames), draw(t, "owner", anyOwners), draw(t, "queue", anyQueues), draw(t, "app", anyApps),
-				draw(t, "value", anyValues), draw(t, "text", anyTexts), like.Kind, like.Name, like.Stem(), like.ExternalID, like.Machine, string(like.Code), string(like.Wish))
+			values = append(values, draw(t, "name", anyNames), draw(t, "owner", anyOwners),
+				draw(t, "queue", anyQueues), draw(t, "app", anyApps),
+				draw(t, "value", anyValues), draw(t, "text", anyTexts), like.Kind, like.Name, like.Stem(),
+				like.ExternalID, like.Machine, string(like.Code), string(like.Wish))
 		}
 		op := draw(t, "op", ops)
 		if op == job.Like {
@@ -173,7 +180,8 @@ func anyFilter(t *rapid.T, jobs []job.Job) (f job.Filter) {
 		if op != job.Is && op != job.IsNot && op != job.Like {
 			values = values[:1]
 		}
-		f = f.And(name, op, rapid.Permutation(values).Draw(t, "values")[:rapid.IntRange(1, len(values)).Draw(t, "of")]...)
+		f = f.And(name, op, rapid.Permutation(values).Draw(t,
+			"values")[:rapid.IntRange(1, len(values)).Draw(t, "of")]...)
 	}
 	return f
 }
@@ -185,7 +193,8 @@ func (w *world) listed(q store.Query, jobs []job.Job) {
 		w.Fatalf("list %s: %v", q.Filter, err)
 	}
 	counts, err := w.s.Count(w.ctx, acme, q.Filter)
-	if err != nil || counts.Since.IsZero() != first.Since.IsZero() || counts.Since.Before(first.Since) { // the clock may run on
+	// the clock may run on
+	if err != nil || counts.Since.IsZero() != first.Since.IsZero() || counts.Since.Before(first.Since) {
 		w.Fatalf("count %s: since %v, %v; the list since %v", q.Filter, counts.Since, err, first.Since)
 	}
 	if back := q.Filter.Window(jobs[len(jobs)-1].Created); first.Since.IsZero() != back.IsZero() {

@@ -60,12 +60,14 @@ func applyFields(w *world) {
 	next = w.follow(move(next, st.fence, job.Monitor, job.Running))
 	next = w.follow(setting(move(next, w.duty(st.session, watch), job.Ready, job.Archiving), job.Patch{Over: true}))
 	next = w.claimOne(st.session)
-	next = w.follow(setting(move(next, st.fence, job.Gate, job.Waiting), job.Patch{Retry: true, Clear: true, Delay: time.Minute}))
+	next = w.follow(setting(move(next, st.fence, job.Gate, job.Waiting),
+		job.Patch{Retry: true, Clear: true, Delay: time.Minute}))
 	if next.Attempt != 2 || next.Due.IsZero() {
 		w.Errorf("attempt %d, due %v after a retry", next.Attempt, next.Due)
 	}
 	last := w.event(st.ID, 7)
-	if last.Message != "half way" || !sameJSON(last.Data, json.RawMessage(`{"a":[1,2]}`)) || last.Actor != st.session.String() || last.Cause != job.CauseWork {
+	if last.Message != "half way" || !sameJSON(last.Data, json.RawMessage(`{"a":[1,2]}`)) ||
+		last.Actor != st.session.String() || last.Cause != job.CauseWork {
 		w.Errorf("the event is %+v", last)
 	}
 	Check(w, w.s, acme)
@@ -99,7 +101,8 @@ func applyPath(w *world) {
 	c := move(j, by(session), job.Worker, job.StagingInputs, job.StagingJob, job.StagingJob, job.SubmittingJob)
 	c.Path[1].Message = "in the middle"
 	got := w.apply(c)
-	want := job.Guard{Place: job.Place{State: job.SubmittingJob, Custody: job.Worker}, Epoch: j.Epoch, N: j.N + 4, Fence: by(session)}
+	want := job.Guard{Place: job.Place{State: job.SubmittingJob, Custody: job.Worker}, Epoch: j.Epoch, N: j.N + 4,
+		Fence: by(session)}
 	equal(w, "answer", got, store.Applied{Outcome: store.OK, Now: want})
 	equal(w, "path", w.path(j.ID), []job.State{
 		job.Pending, job.ProcessingInputs, job.StagingInputs, job.StagingJob, job.StagingJob, job.SubmittingJob,
@@ -133,7 +136,8 @@ func applyClaimIsNoChange(w *world) {
 	id := w.add(newTask())
 	ready := w.job(id)
 	w.claimOne(session)
-	// From the place and the number that the claim went out from: its event is the session's, and no answer.
+	// From the place and the number that the claim went out from: its event is the session's, and
+	// no answer.
 	w.refused("the claim's own number", move(ready, by(session), job.None, job.Failed), store.Fenced, store.Conflict)
 }
 
@@ -186,7 +190,8 @@ func applyOther(w *world) {
 		"evidence": func(c *job.Change) { c.Path[0].Data = json.RawMessage(`{"x":2}`) },
 		"patch":    func(c *job.Change) { c.Set.Clear = true },
 	} {
-		for to, state := range map[job.Custody]job.State{job.None: job.Finished, job.Ready: job.Pending, job.Worker: job.Running} {
+		for to, state := range map[job.Custody]job.State{job.None: job.Finished, job.Ready: job.Pending,
+			job.Worker: job.Running} {
 			id := w.add(newTask(inQueue(name + string(state))))
 			c := wanted(session, 1)
 			c.Queues = []string{name + string(state)}
@@ -222,13 +227,15 @@ func applyRepeatedTurned(w *world) {
 		w.wish(c.wish, id)
 		change := setting(move(j, by(session), job.Ready, job.Running, job.Pending), job.Patch{Retry: true})
 		first := w.apply(change)
-		if first.Outcome != store.Turned || first.Now.Place != c.want || first.Now.N != j.N+2 || first.Now.Epoch != j.Epoch+1 {
+		if first.Outcome != store.Turned || first.Now.Place != c.want || first.Now.N != j.N+2 ||
+			first.Now.Epoch != j.Epoch+1 {
 			w.Errorf("%s: %s %+v, want turned to %s", c.wish, first.Outcome, first.Now, c.want)
 		}
 		for _, when := range []string{"at once", "later"} {
 			before := w.job(id)
 			if got := w.apply(change); got.Outcome != first.Outcome || got.Now != first.Now {
-				w.Errorf("%s, again %s: %s %+v, at first %s %+v", c.wish, when, got.Outcome, got.Now, first.Outcome, first.Now)
+				w.Errorf("%s, again %s: %s %+v, at first %s %+v", c.wish, when, got.Outcome, got.Now, first.Outcome,
+					first.Now)
 			}
 			w.untouched(before)
 			if c.wish == job.WishPause && when == "at once" {
@@ -276,7 +283,8 @@ func applyTwoDuties(w *world) {
 			terms[d.Name] = d.Term
 		}
 		w.race(st.Job, []job.Change{
-			setting(move(st.Job, job.Fence{Duty: watch, Term: terms[watch]}, job.Ready, job.Archiving), job.Patch{Over: true}),
+			setting(move(st.Job, job.Fence{Duty: watch, Term: terms[watch]}, job.Ready, job.Archiving),
+				job.Patch{Over: true}),
 			move(st.Job, job.Fence{Duty: "test", Term: terms["test"]}, job.Monitor, job.Queued),
 		})
 		w.end(st.session)
@@ -285,8 +293,8 @@ func applyTwoDuties(w *world) {
 	Check(w, w.s, acme)
 }
 
-// race makes changes of one job at once, each in its own call, and fails unless one is applied and its answer is
-// where the job stands.
+// race makes changes of one job at once, each in its own call, and fails unless one is applied and
+// its answer is where the job stands.
 func (w *world) race(j job.Job, changes []job.Change) {
 	w.Helper()
 	answers := make([]store.Applied, len(changes))
@@ -361,8 +369,16 @@ func applyBad(w *world) {
 		name string
 		bad  func(job.Change) job.Change
 	}{
-		{"an illegal edge", func(c job.Change) job.Change { c.Path[0].State, c.To = job.StagingJob, job.Worker; return c }},
-		{"an illegal place", func(c job.Change) job.Change { c.Path, c.To = []job.Entry{{State: job.Pending}}, job.Worker; return c }},
+		{"an illegal edge", func(c job.Change) job.Change {
+			c.Path[0].State, c.To = job.StagingJob,
+				job.Worker
+			return c
+		}},
+		{"an illegal place", func(c job.Change) job.Change {
+			c.Path, c.To = []job.Entry{{State: job.Pending}},
+				job.Worker
+			return c
+		}},
 		{"an end without a code", func(c job.Change) job.Change { c.Path = []job.Entry{{State: job.Finished}}; return c }},
 		{"an end with a live launch", func(c job.Change) job.Change { c.Set.Intent = true; return c }},
 		{"an empty path", func(c job.Change) job.Change { c.Path = nil; return c }},

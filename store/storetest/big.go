@@ -13,7 +13,8 @@ var bigTests = []test{
 	{"a job takes no more notes than its bound", noteBound},
 }
 
-// bigDrain submits many jobs, and then claims and finishes all of them, in batches as large as a busy process makes.
+// bigDrain submits many jobs, and then claims and finishes all of them, in batches as large as a
+// busy process makes.
 func bigDrain(w *world) {
 	total, batch := 100_000, 2000
 	if race.Enabled {
@@ -27,7 +28,8 @@ func bigDrain(w *world) {
 		ids = append(ids, w.addMany(batch)...)
 	}
 	session := job.NewID()
-	if err := w.s.Begin(w.ctx, store.Session{ID: session, Process: store.Process{Host: "host", PID: 1}, Lease: lease}); err != nil {
+	if err := w.s.Begin(w.ctx, store.Session{ID: session, Process: store.Process{Host: "host", PID: 1},
+		Lease: lease}); err != nil {
 		w.Fatalf("begin: %v", err)
 	}
 	ended := map[job.ID]bool{}

@@ -18,9 +18,10 @@ type TB interface {
 	Fatalf(format string, args ...any)
 }
 
-// Check verifies the jobs of a tenant, all of them or those with the given ids: each history is numbered from 1
-// without gaps, is a path in the tables of edges and places, and ends where the row stands; the epoch was raised by
-// each change of custody and by nothing else; nothing follows a terminal event; and the row agrees with itself.
+// Check verifies the jobs of a tenant, all of them or those with the given ids: each history is
+// numbered from 1 without gaps, is a path in the tables of edges and places, and ends where the row
+// stands; the epoch was raised by each change of custody and by nothing else; nothing follows a
+// terminal event; and the row agrees with itself.
 func Check(t TB, s store.Store, tenant string, ids ...job.ID) {
 	t.Helper()
 	if len(ids) == 0 {
@@ -57,8 +58,8 @@ func changesOf(events []job.Event) []job.Event {
 	return slices.DeleteFunc(slices.Clone(events), func(e job.Event) bool { return e.Sub != 0 })
 }
 
-// checkNotes verifies the events that users and the job itself wrote: each belongs to the change before it, is numbered
-// behind it without gaps, and names itself; none follows the end.
+// checkNotes verifies the events that users and the job itself wrote: each belongs to the change
+// before it, is numbered behind it without gaps, and names itself; none follows the end.
 func checkNotes(t TB, j *job.Job, events []job.Event) {
 	t.Helper()
 	var before job.Event
@@ -71,7 +72,8 @@ func checkNotes(t TB, j *job.Job, events []job.Event) {
 		case before.State.Terminal():
 			t.Errorf("job %s: event %d.%d follows the end", j.ID, e.N, e.Sub)
 		case e.N != before.N || e.Sub != before.Sub+1 || e.State != before.State || e.Custody != before.Custody:
-			t.Errorf("job %s: event %d.%d at %s/%s follows %d.%d at %s/%s", j.ID, e.N, e.Sub, e.State, e.Custody, before.N, before.Sub, before.State, before.Custody)
+			t.Errorf("job %s: event %d.%d at %s/%s follows %d.%d at %s/%s", j.ID, e.N, e.Sub, e.State, e.Custody,
+				before.N, before.Sub, before.State, before.Custody)
 		}
 		before = e
 	}
@@ -83,7 +85,8 @@ func checkHistory(t TB, j *job.Job, events []job.Event) {
 		t.Helper()
 		t.Errorf("job %s: "+format, append([]any{j.ID}, args...)...)
 		for _, e := range events {
-			t.Logf("%4d  epoch %d  %s/%s  %s by %q %s %s", e.N, e.Epoch, e.State, e.Custody, e.Cause, e.Actor, e.Code, e.Message)
+			t.Logf("%4d  epoch %d  %s/%s  %s by %q %s %s", e.N, e.Epoch, e.State, e.Custody, e.Cause, e.Actor,
+				e.Code, e.Message)
 		}
 	}
 	if len(events) == 0 {
@@ -122,7 +125,8 @@ func checkHistory(t TB, j *job.Job, events []job.Event) {
 		if e.At.Before(before.At) {
 			fail("event %d is at %v, before its predecessor at %v", e.N, e.At, before.At)
 		}
-		// Event.Epoch is that of the row before the change. What it was before the first one is the store's affair.
+		// Event.Epoch is that of the row before the change. What it was before the first one is the
+		// store's affair.
 		if i == 1 {
 			if raised := e.Epoch - before.Epoch; raised != 0 && raised != 1 {
 				fail("event %d has epoch %d after %d", e.N, e.Epoch, before.Epoch)
@@ -171,10 +175,13 @@ func checkRow(t TB, j *job.Job) {
 		{!j.State.Terminal() || j.Wish == "", "has no wish after its end"},
 		{j.Wish != job.WishResume, "has no standing wish to resume"},
 		{j.Lane == job.LaneOf(j.State, j.Program(), j.Suspect), "is in the lane of its state, or alone"},
-		{j.Due.IsZero() || j.Custody == job.Gate || j.Custody == job.User, "is due only at a gate or when it comes back to it"},
+		{j.Due.IsZero() || j.Custody == job.Gate || j.Custody == job.User,
+			"is due only at a gate or when it comes back to it"},
 		{j.Needs >= 0, "waits for no negative number of jobs"},
-		{j.Needs == 0 || j.Custody == job.Gate || j.Custody == job.User || j.State.Terminal(), "goes on only when its prerequisites have ended"},
-		{(j.State == job.Blocked || j.State == job.Paused) == (j.Resume != ""), "knows where to resume when blocked or paused"},
+		{j.Needs == 0 || j.Custody == job.Gate || j.Custody == job.User || j.State.Terminal(),
+			"goes on only when its prerequisites have ended"},
+		{(j.State == job.Blocked || j.State == job.Paused) == (j.Resume != ""),
+			"knows where to resume when blocked or paused"},
 		{(j.State == job.Blocked) == (j.Group != ""), "is in a group when blocked"},
 		{j.Until.IsZero() || j.State == job.Blocked, "fails at some time only when blocked"},
 		{j.Resume == "" || job.Edge(j.State, j.Resume), "can resume where it wants to"},
@@ -188,8 +195,8 @@ func checkRow(t TB, j *job.Job) {
 	}
 }
 
-// patience is how long to wait for what a store must show in the end, such as an event that follows the end of every
-// transaction that was open beside it. A sound test run never waits for long.
+// patience is how long to wait for what a store must show in the end, such as an event that follows
+// the end of every transaction that was open beside it. A sound test run never waits for long.
 const patience = 20 * time.Second
 
 // readHistory returns all events of j, at least up to the number that its row has.

@@ -117,7 +117,8 @@ func claimIntendsNot(w *world) {
 		c := wanted(session, 1)
 		c.Jobs = []job.ID{id}
 		got := w.claim(c)
-		if len(got) != 1 || got[0].Intended() || got[0].Launch != launch || got[0].Live != live || got[0].Message != "" {
+		if len(got) != 1 || got[0].Intended() || got[0].Launch != launch || got[0].Live != live ||
+			got[0].Message != "" {
 			w.Errorf("%s: %+v", why, got)
 		}
 	}
@@ -153,7 +154,8 @@ func claimLanes(w *world) {
 	sameSet(w, "a slot too many to finish", claim(map[job.Lane]int{job.LaneFinish: 3}), nil)
 	sameSet(w, "a slot to launch and two for tasks", claim(map[job.Lane]int{job.LaneLaunch: 1, job.LaneTask: 2}),
 		[]job.ID{sub.ID, tasks[0], tasks[1]})
-	sameSet(w, "slots for all", claim(map[job.Lane]int{job.LaneFinish: 5, job.LaneLaunch: 5, job.LanePrepare: 5, job.LaneTask: 5}),
+	sameSet(w, "slots for all", claim(map[job.Lane]int{job.LaneFinish: 5, job.LaneLaunch: 5, job.LanePrepare: 5,
+		job.LaneTask: 5}),
 		[]job.ID{staging.ID, fresh[0], fresh[1], tasks[2]})
 	w.at(job.Archiving, job.Worker, st.ID)
 	w.at(job.SubmittingJob, job.Worker, sub.ID)
@@ -167,7 +169,8 @@ func claimOrder(w *world) {
 	ids := map[key]job.ID{}
 	for age := range 4 {
 		for _, priority := range []int{5, 0, 9, 3} {
-			ids[key{priority, age}] = w.add(newTask(withPriority(priority), inQueue([]string{"default", "second"}[age%2])))
+			ids[key{priority, age}] = w.add(newTask(withPriority(priority),
+				inQueue([]string{"default", "second"}[age%2])))
 		}
 		w.clock.Advance(time.Second)
 	}
@@ -216,11 +219,15 @@ func claimOnlyAsked(w *world) {
 		claim store.Claim
 		want  []job.ID
 	}{
-		{"a queue that is not there", store.Claim{Queues: []string{"none"}, Kinds: []string{task}, Machine: machine}, nil},
-		{"a kind that is not there", store.Claim{Queues: []string{"default"}, Kinds: []string{"none"}, Machine: machine}, nil},
+		{"a queue that is not there", store.Claim{Queues: []string{"none"}, Kinds: []string{task},
+			Machine: machine}, nil},
+		{"a kind that is not there", store.Claim{Queues: []string{"default"}, Kinds: []string{"none"},
+			Machine: machine}, nil},
 		{"no machine", store.Claim{Queues: []string{"default"}, Kinds: []string{task}}, []job.ID{plain}},
-		{"a machine", store.Claim{Queues: []string{"default"}, Kinds: []string{task}, Machine: machine}, []job.ID{plain, here}},
-		{"another machine and kind", store.Claim{Queues: []string{"default"}, Kinds: []string{"other", task}, Machine: "m2"}, []job.ID{plain, other, there}},
+		{"a machine", store.Claim{Queues: []string{"default"}, Kinds: []string{task}, Machine: machine},
+			[]job.ID{plain, here}},
+		{"another machine and kind", store.Claim{Queues: []string{"default"}, Kinds: []string{"other", task},
+			Machine: "m2"}, []job.ID{plain, other, there}},
 		{"two queues", store.Claim{Queues: []string{"gpu", "default"}, Kinds: []string{task}}, []job.ID{plain, gpu}},
 	} {
 		session := w.session()
@@ -371,7 +378,8 @@ func (w *world) along(c store.Claim, changes ...job.Change) ([]store.Outcome, []
 	}
 	for _, j := range jobs {
 		if diff := cmp.Diff(w.job(j.ID), j, sameJob); diff != "" || j.Session != c.Session || j.Claim != c.ID {
-			w.Fatalf("claim %s by %s answered another job than is stored (-stored +answered):\n%s", c.ID, c.Session, diff)
+			w.Fatalf("claim %s by %s answered another job than is stored (-stored +answered):\n%s", c.ID, c.Session,
+				diff)
 		}
 	}
 	return outcomes, jobs
@@ -386,7 +394,8 @@ func claimAlong(w *world) {
 	}
 	waits := w.add(newTask())
 	before := w.job(back)
-	outcomes, jobs := w.along(wanted(session, 10), finish(held[ended], by(session)), move(held[back], by(session), job.Ready, job.Pending))
+	outcomes, jobs := w.along(wanted(session, 10), finish(held[ended], by(session)),
+		move(held[back], by(session), job.Ready, job.Pending))
 	equal(w, "answers", outcomes, []store.Outcome{store.OK, store.OK})
 	sameSet(w, "claimed along", jobIDs(jobs), []job.ID{back, waits})
 	w.at(job.Finished, job.None, ended)
@@ -439,7 +448,8 @@ func claimAlongDead(w *world) {
 	Check(w, w.s, acme)
 }
 
-// Who hands turns on in the call that gives them back has the next job in the same call; else it comes with a later claim.
+// Who hands turns on in the call that gives them back has the next job in the same call; else it
+// comes with a later claim.
 func claimAlongTurn(w *world) {
 	w.limit(most("gpu", 1))
 	session := w.session()
@@ -485,7 +495,8 @@ func claimOnce(w *world) {
 			if len(jobs) == 0 && n == len(ids) {
 				return nil
 			}
-			// A claim may pass by rows that another one has locked, so an empty answer is not the end.
+			// A claim may pass by rows that another one has locked, so an empty answer is not the
+			// end.
 		}
 		return fmt.Errorf("the jobs are never all claimed")
 	})

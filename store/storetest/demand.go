@@ -51,7 +51,8 @@ func demandOfLanes(w *world) {
 	c := wanted(two, 10)
 	c.Slots = map[job.Lane]int{job.LaneTask: 2, job.LanePrepare: 0}
 	w.claim(c)
-	w.demand(wanted(one, 10), job.LaneTask, 1, store.Serving{ID: one, Slots: 10}, store.Serving{ID: two, Slots: 10, Held: 2})
+	w.demand(wanted(one, 10), job.LaneTask, 1, store.Serving{ID: one, Slots: 10},
+		store.Serving{ID: two, Slots: 10, Held: 2})
 	w.demand(c, job.LanePrepare, 0) // it has no slots there
 	w.demand(wanted(one, 10), job.LanePrepare, 1, store.Serving{ID: one, Slots: 10}, store.Serving{ID: two, Slots: 10})
 }
@@ -65,7 +66,8 @@ func demandServes(w *world) {
 	w.worker(func(p *store.Process) { p.Slots = nil })
 	w.worker(func(p *store.Process) { p.Tenants = []string{"other"} })
 	there := store.Serving{ID: w.worker(func(p *store.Process) { p.Machine = "m2" }), Slots: 10}
-	w.submit(newTask(), newProgram(on(machine)), newProgram(on("m2")), newTask(inQueue("other")), newTask(ofKind("other")))
+	w.submit(newTask(), newProgram(on(machine)), newProgram(on("m2")), newTask(inQueue("other")),
+		newTask(ofKind("other")))
 	c := wanted(me, 10)
 	c.Tenants = []string{acme}
 	w.demand(c, job.LaneTask, 1, mine, there)

@@ -318,7 +318,8 @@ func followPayers(w *world) {
 	waits := idsOf(w.submit(jobs...))
 	w.endAll("first", job.Finished)
 	w.together(8, func(int) error {
-		for late := time.Now().Add(time.Minute); time.Now().Before(late); { // those who find all taken by others come back
+		// those who find all taken by others come back
+		for late := time.Now().Add(time.Minute); time.Now().Before(late); {
 			_, effects, err := w.s.Pay(w.ctx, 13)
 			if err != nil {
 				return err
@@ -346,7 +347,8 @@ func followEnded(w *world) {
 	w.endAll("bad", job.Failed)
 	open := w.add(newTask(inQueue("open")))
 	got := w.submit(
-		newTask(after(job.NeedFinished, good)), newTask(after(job.NeedEnded, bad)), newTask(after(job.NeedFinished, bad)),
+		newTask(after(job.NeedFinished, good)), newTask(after(job.NeedEnded, bad)),
+		newTask(after(job.NeedFinished, bad)),
 		newTask(after(job.NeedFinished, good, open)), newTask(after(job.NeedFinished, bad, open)),
 	)
 	for i, want := range []job.State{job.Pending, job.Pending, job.Canceled, job.Waiting, job.Canceled} {
@@ -447,7 +449,8 @@ func followAgainstSubmit(w *world) {
 
 func followElsewhere(w *world) {
 	first := w.add(newTask(inQueue("first")))
-	paused, failing, canceled := w.add(newTask(after(job.NeedEnded, first))), w.add(newTask(after(job.NeedFinished, first))), w.add(newTask(after(job.NeedEnded, first)))
+	paused, failing, canceled := w.add(newTask(after(job.NeedEnded, first))),
+		w.add(newTask(after(job.NeedFinished, first))), w.add(newTask(after(job.NeedEnded, first)))
 	w.wishAll(job.WishPause, paused, failing)
 	w.wish(job.WishCancel, canceled)
 	w.endAll("first", job.Failed)

@@ -18,7 +18,8 @@ var forceTests = []test{
 // force cancels a job with force.
 func (w *world) force(id job.ID) store.Wished {
 	w.Helper()
-	answers, _, err := w.s.Wish(w.ctx, store.Wish{Tenant: acme, Wish: job.WishCancel, Jobs: []job.ID{id}, By: ann, Force: true})
+	answers, _, err := w.s.Wish(w.ctx, store.Wish{Tenant: acme, Wish: job.WishCancel, Jobs: []job.ID{id}, By: ann,
+		Force: true})
 	if err != nil || len(answers) != 1 {
 		w.Fatalf("cancel with force: %+v, %v", answers, err)
 	}
@@ -49,7 +50,8 @@ func forceAbandons(w *world) {
 	id := w.add(newTask())
 	j := w.claimOne(session)
 	w.force(id)
-	if e := w.event(id, j.N+1); e.Code != job.Abandoned || e.Cause != job.CauseWish || e.Actor != ann || e.Message == "" {
+	if e := w.event(id, j.N+1); e.Code != job.Abandoned || e.Cause != job.CauseWish || e.Actor != ann ||
+		e.Message == "" {
 		w.Errorf("the event is %+v", e)
 	}
 	w.fresh("a launch in the hands of a worker", func(w *world) {
@@ -75,7 +77,8 @@ func forceFences(w *world) {
 		st := w.stand(job.Running, job.Monitor)
 		w.force(st.ID)
 		after := w.job(st.ID)
-		if got := w.apply(setting(move(st.Job, st.fence, job.Ready, job.Archiving), job.Patch{Over: true})); got.Outcome != store.Fenced && got.Outcome != store.Conflict {
+		if got := w.apply(setting(move(st.Job, st.fence, job.Ready, job.Archiving),
+			job.Patch{Over: true})); got.Outcome != store.Fenced && got.Outcome != store.Conflict {
 			w.Errorf("the watcher's end is %s", got.Outcome)
 		}
 		w.untouched(after)

@@ -51,7 +51,8 @@ var groupLong = []test{
 
 // disabled is a block by a system that is disabled, whose line is closed meanwhile.
 func disabled() *job.Block {
-	return &job.Block{Code: job.SystemDisabled, Message: "system lab is disabled", Tester: "enabled", Params: map[string]string{"system": "lab"}, Line: "system/lab"}
+	return &job.Block{Code: job.SystemDisabled, Message: "system lab is disabled", Tester: "enabled",
+		Params: map[string]string{"system": "lab"}, Line: "system/lab"}
 }
 
 // away is a block by what is tested every 10 s, 3 times.
@@ -163,7 +164,8 @@ func (t tester) find(clear bool, may int) store.Effects {
 	due := t.tests(store.RecoveryDuty)
 	var found []store.Test
 	for _, g := range due.Due {
-		found = append(found, store.Test{Tenant: g.Tenant, Key: g.Key, Began: due.Now, Clear: clear, May: may, Result: fmt.Sprintf("clear: %t", clear)})
+		found = append(found, store.Test{Tenant: g.Tenant, Key: g.Key, Began: due.Now, Clear: clear, May: may,
+			Result: fmt.Sprintf("clear: %t", clear)})
 	}
 	eff, err := t.s.Tested(t.ctx, t.fence, found)
 	if err != nil {
@@ -215,17 +217,20 @@ func groupJoins(w *world) {
 		if g.Block.Code == job.TaskBlocked {
 			b, jobs, wait = away(), []job.ID{other}, 30*time.Second
 		}
-		if g.Jobs != len(jobs) || g.Tests != 0 || !g.Clear.IsZero() || g.Places >= 0 || g.Behind != 0 || g.Key != b.Group(acme) {
+		if g.Jobs != len(jobs) || g.Tests != 0 || !g.Clear.IsZero() || g.Places >= 0 || g.Behind != 0 ||
+			g.Key != b.Group(acme) {
 			w.Errorf("group %+v", g)
 		}
 		filled := b.Filled()
 		equal(w, "what blocks them", g.Block, filled)
 		for _, id := range jobs {
 			j := w.job(id)
-			if j.Group != g.Key || j.Code != b.Code || j.Message != b.Message || j.Resume != job.Pending || !near(j.Until, j.Since.Add(wait)) {
+			if j.Group != g.Key || j.Code != b.Code || j.Message != b.Message || j.Resume != job.Pending ||
+				!near(j.Until, j.Since.Add(wait)) {
 				w.Errorf("job %+v", j)
 			}
-			if !near(g.Oldest, j.Since) || !near(g.Opened, j.Since) || !near(g.Next, j.Since.Add(b.Filled().Policy.Every(0))) {
+			if !near(g.Oldest, j.Since) || !near(g.Opened, j.Since) ||
+				!near(g.Next, j.Since.Add(b.Filled().Policy.Every(0))) {
 				w.Errorf("group %+v of a job that is blocked since %v", g, j.Since)
 			}
 		}
@@ -282,7 +287,8 @@ func groupTested(w *world) {
 	}
 	w.clock.Advance(10 * time.Second)
 	due := w.tests(store.RecoveryDuty)
-	if len(due.Due) != 1 || due.Due[0].Key != w.group().Key || due.Due[0].Block.Params["url"] != "http://x" || due.Now.Before(begun) || !due.Next.IsZero() {
+	if len(due.Due) != 1 || due.Due[0].Key != w.group().Key || due.Due[0].Block.Params["url"] != "http://x" ||
+		due.Now.Before(begun) || !due.Next.IsZero() {
 		w.Fatalf("due: %+v", due)
 	}
 	test := store.Test{Tenant: acme, Key: due.Due[0].Key, Began: due.Now, Result: "connection refused"}
@@ -291,37 +297,44 @@ func groupTested(w *world) {
 		if _, err := w.s.Tested(w.ctx, t.fence, []store.Test{test}); err != nil {
 			w.Fatalf("tested: %v", err)
 		}
-		if g := w.group(); g.Tests != 1 || g.Result != "connection refused" || !near(g.Tested, due.Now) || !near(g.Next, begun.Add(10*time.Second)) {
+		if g := w.group(); g.Tests != 1 || g.Result != "connection refused" || !near(g.Tested, due.Now) ||
+			!near(g.Next, begun.Add(10*time.Second)) {
 			w.Errorf("tested once: %+v", g)
 		}
 	}
 	w.clock.Advance(25 * time.Second) // one is missed
 	t.find(false, 0)
-	if g := w.group(); g.Tests != 2 || g.Next.Before(g.Tested.Add(10*time.Second)) || g.Next.After(g.Tested.Add(11*time.Second)) {
+	if g := w.group(); g.Tests != 2 || g.Next.Before(g.Tested.Add(10*time.Second)) ||
+		g.Next.After(g.Tested.Add(11*time.Second)) {
 		w.Errorf("tested late: %+v", g)
 	}
 	// A job that wants it tested earlier has that.
 	hourly := away()
-	hourly.Params, hourly.Policy.Stages = map[string]string{"url": "http://y"}, []job.Stage{{Every: job.Duration(time.Hour), Times: 5}}
+	hourly.Params, hourly.Policy.Stages = map[string]string{"url": "http://y"},
+		[]job.Stage{{Every: job.Duration(time.Hour), Times: 5}}
 	w.blocked(1, hourly)
 	hourly.Policy.Stages[0].Every = job.Duration(time.Minute)
 	w.blocked(1, hourly)
 	now := w.tests(store.RecoveryDuty).Now
-	if all, err := w.s.Groups(w.ctx, store.GroupQuery{Tenant: acme, Key: hourly.Group(acme)}); err != nil || len(all) != 1 || all[0].Next.After(now.Add(time.Minute)) || all[0].Jobs != 2 {
+	if all, err := w.s.Groups(w.ctx, store.GroupQuery{Tenant: acme, Key: hourly.Group(acme)}); err != nil ||
+		len(all) != 1 || all[0].Next.After(now.Add(time.Minute)) || all[0].Jobs != 2 {
 		w.Errorf("a group with a job that wants it tested earlier: %+v, %v", all, err)
 	}
 }
 
-// inStages is a block by what is tested every 10 s, twice, then every 30 s, 3 times, and then every 5 min.
+// inStages is a block by what is tested every 10 s, twice, then every 30 s, 3 times, and then every
+// 5 min.
 func inStages() *job.Block {
 	b := away()
 	b.Policy.Stages = []job.Stage{
-		{Every: job.Duration(10 * time.Second), Times: 2}, {Every: job.Duration(30 * time.Second), Times: 3}, {Every: job.Duration(5 * time.Minute)},
+		{Every: job.Duration(10 * time.Second), Times: 2}, {Every: job.Duration(30 * time.Second), Times: 3},
+		{Every: job.Duration(5 * time.Minute)},
 	}
 	return b
 }
 
-// testedAt has time go by until the one group is tested, which is to be then and not before, and not clear.
+// testedAt has time go by until the one group is tested, which is to be then and not before, and
+// not clear.
 func (t tester) testedAt(at time.Time) {
 	t.Helper()
 	g := t.group()
@@ -344,7 +357,8 @@ func groupStages(w *world) {
 	w.blocked(1, inStages())
 	at := w.group().Opened
 	for n, every := range []time.Duration{
-		10 * time.Second, 10 * time.Second, 30 * time.Second, 30 * time.Second, 30 * time.Second, 5 * time.Minute, 5 * time.Minute,
+		10 * time.Second, 10 * time.Second, 30 * time.Second, 30 * time.Second, 30 * time.Second, 5 * time.Minute,
+		5 * time.Minute,
 	} {
 		if n == 1 || n == 3 || n == 6 { // in the middle of a stage
 			t = t.again()
@@ -382,14 +396,16 @@ func groupFenced(w *world) {
 	if due := w.tests(store.RecoveryDuty); len(due.Due) != 0 || !due.Next.IsZero() {
 		w.Errorf("due for who tests what all can: %+v", due)
 	}
-	for duty, key := range map[string]string{"recovery@" + machine: there.Group(acme), "recovery/go/mine": mine.Group(acme)} {
+	for duty, key := range map[string]string{"recovery@" + machine: there.Group(acme),
+		"recovery/go/mine": mine.Group(acme)} {
 		due := w.tests(duty)
 		if len(due.Due) != 1 || due.Due[0].Key != key {
 			w.Fatalf("due for %s: %+v", duty, due)
 		}
 		test := []store.Test{{Tenant: acme, Key: key, Began: due.Now, Clear: true}}
 		for what, f := range map[string]job.Fence{
-			"another duty": t.fence, "an old term": {Duty: duty, Term: 0}, "a duty that nobody holds": {Duty: duty, Term: 7}, "nobody": {},
+			"another duty": t.fence, "an old term": {Duty: duty, Term: 0},
+			"a duty that nobody holds": {Duty: duty, Term: 7}, "nobody": {},
 		} {
 			if _, err := w.s.Tested(w.ctx, f, test); job.KindOf(err) != job.Fenced {
 				w.Errorf("a test of %s by %s: %v", key, what, err)
@@ -464,7 +480,8 @@ func groupLapses(w *world) {
 	if j.Code != job.RecoveryTimeout || j.Group != "" {
 		w.Errorf("it ended %s (%s)", j.Code, j.Message)
 	}
-	for _, part := range []string{"TASK_BLOCKED has not cleared within " + j.Ended.Sub(since).Round(time.Millisecond).String(), "it is away", "tested 3 times", "clear: false"} {
+	for _, part := range []string{"TASK_BLOCKED has not cleared within " +
+		j.Ended.Sub(since).Round(time.Millisecond).String(), "it is away", "tested 3 times", "clear: false"} {
 		if !strings.Contains(j.Message, part) {
 			w.Errorf("its message is %q, want %q in it", j.Message, part)
 		}

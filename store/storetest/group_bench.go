@@ -9,13 +9,14 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// BenchGroup blocks 10,000 jobs by one condition, and has them go on at a rate that is none. It reports how many were blocked per second, how
-// many went on, and how many did both.
+// BenchGroup blocks 10,000 jobs by one condition, and has them go on at a rate that is none. It
+// reports how many were blocked per second, how many went on, and how many did both.
 func BenchGroup(b *testing.B, s store.Store) {
 	const jobs, batch = 10_000, 500
 	w := &world{TB: b, s: s, ctx: b.Context()}
 	session := w.sessionFor(time.Hour)
-	if _, err := s.SetLimit(w.ctx, acme, job.Limit{Key: job.RateReleases + "/*", Most: job.MaxTurns, Per: job.Duration(job.MinPer)}); err != nil {
+	if _, err := s.SetLimit(w.ctx, acme,
+		job.Limit{Key: job.RateReleases + "/*", Most: job.MaxTurns, Per: job.Duration(job.MinPer)}); err != nil {
 		b.Fatal(err)
 	}
 	cause := &job.Block{Code: job.TaskBlocked, Message: "it is gone", Tester: "http"}
@@ -42,7 +43,8 @@ func BenchGroup(b *testing.B, s store.Store) {
 		}
 		blocked += change(func(j job.Job) job.Change { return blocking(j, session, cause) })
 		began := time.Now()
-		if _, _, err := s.Steer(w.ctx, store.Steer{Tenant: acme, By: ann, Want: store.Release, Group: cause.Group(acme)}); err != nil {
+		if _, _, err := s.Steer(w.ctx, store.Steer{Tenant: acme, By: ann, Want: store.Release,
+			Group: cause.Group(acme)}); err != nil {
 			b.Fatal(err)
 		}
 		for left := jobs; left > 0; {

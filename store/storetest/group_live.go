@@ -78,7 +78,8 @@ func groupGivesUpNotLive(w *world) {
 	if job.KindOf(answers[0]) != job.Conflict || answers[1] != nil {
 		w.Fatalf("given up: %v", answers)
 	}
-	for _, part := range []string{live[0].ID.String(), "launch 1 of it may still run on machine " + machine, "cancel it", "pawl cancel --force"} {
+	for _, part := range []string{live[0].ID.String(), "launch 1 of it may still run on machine " + machine,
+		"cancel it", "pawl cancel --force"} {
 		if !strings.Contains(answers[0].Error(), part) {
 			w.Errorf("the answer is %q, want %q in it", answers[0], part)
 		}
@@ -137,7 +138,8 @@ func groupLimitNotLive(w *world) {
 	t.clears()
 	w.goesOn(time.Second, 2)
 	for _, st := range all[:2] {
-		if j := w.job(st.ID); j.Place != (job.Place{State: job.SubmittingJob, Custody: job.Ready}) || !j.Live || j.Recoveries != job.MaxRecoveries+1 {
+		if j := w.job(st.ID); j.Place != (job.Place{State: job.SubmittingJob, Custody: job.Ready}) || !j.Live ||
+			j.Recoveries != job.MaxRecoveries+1 {
 			w.Errorf("released for the last time: %+v", j)
 		}
 	}
@@ -157,7 +159,8 @@ func groupLateOwners(w *world) {
 	for _, owner := range []string{"bob", "cy", "dora"} {
 		w.blocked(1, full(), owned(owner))
 	}
-	if _, err := w.s.Tested(w.ctx, t.fence, []store.Test{{Tenant: acme, Key: due.Due[0].Key, Began: due.Now, Clear: true}}); err != nil {
+	if _, err := w.s.Tested(w.ctx, t.fence,
+		[]store.Test{{Tenant: acme, Key: due.Due[0].Key, Began: due.Now, Clear: true}}); err != nil {
 		w.Fatalf("tested: %v", err)
 	}
 	if n := w.goesOn(200*time.Millisecond, 20, early...); n != 2 {

@@ -106,7 +106,8 @@ func groupFiltered(w *world) {
 	}
 	lists("group=" + key)
 	lists("group="+otherKey, theirs...)
-	w.wishAll(job.WishPause, jobIDs(listAll(w, w.s, store.Query{Tenant: acme, Filter: w.filter("group=" + otherKey)}))...)
+	w.wishAll(job.WishPause, jobIDs(listAll(w, w.s,
+		store.Query{Tenant: acme, Filter: w.filter("group=" + otherKey)}))...)
 	w.at(job.Paused, job.User, theirs...)
 	if left := w.groups(); len(left) != 0 {
 		w.Errorf("groups that are left: %+v", left)
@@ -142,13 +143,15 @@ func groupSteered(w *world) {
 		w.Errorf("its event is %+v", e)
 	}
 	for _, want := range []store.Turning{store.TryNow, store.Release, store.GiveUp} {
-		if _, _, err := w.s.Steer(w.ctx, store.Steer{Tenant: acme, By: "root", Want: want, Group: key}); job.KindOf(err) != job.NotFound {
+		if _, _, err := w.s.Steer(w.ctx,
+			store.Steer{Tenant: acme, By: "root", Want: want, Group: key}); job.KindOf(err) != job.NotFound {
 			w.Errorf("%s of an empty group: %v", want, err)
 		}
 	}
 	w.clock.Advance(2 * store.GroupKept)
 	ids = w.blocked(3, full())
-	if _, _, err := w.s.Steer(w.ctx, store.Steer{Tenant: "other", By: "root", Want: store.GiveUp, Group: key}); job.KindOf(err) != job.NotFound {
+	if _, _, err := w.s.Steer(w.ctx, store.Steer{Tenant: "other", By: "root", Want: store.GiveUp,
+		Group: key}); job.KindOf(err) != job.NotFound {
 		w.Errorf("of another tenant: %v", err)
 	}
 	if _, eff := w.steer(store.Steer{Want: store.GiveUp, Group: key}); eff.Due.IsZero() {
@@ -169,20 +172,24 @@ func groupSteeredJobs(w *world) {
 	ids := w.blocked(3, full())
 	free, strange := w.add(newTask()), job.NewID()
 	answers, eff := w.steer(store.Steer{Want: store.Release, Jobs: []job.ID{ids[0], free, strange}})
-	if len(answers) != 3 || answers[0] != nil || job.KindOf(answers[1]) != job.Conflict || job.KindOf(answers[2]) != job.NotFound {
+	if len(answers) != 3 || answers[0] != nil || job.KindOf(answers[1]) != job.Conflict ||
+		job.KindOf(answers[2]) != job.NotFound {
 		w.Errorf("released: %v", answers)
 	}
 	sameLines(w, eff.Ready, job.Line{Queue: job.DefaultQueue, Kind: task})
 	w.at(job.Pending, job.Ready, ids[0])
-	if answers, _ = w.steer(store.Steer{Want: store.GiveUp, Jobs: ids}); job.KindOf(answers[0]) != job.Conflict || answers[1] != nil || answers[2] != nil {
+	if answers, _ = w.steer(store.Steer{Want: store.GiveUp, Jobs: ids}); job.KindOf(answers[0]) != job.Conflict ||
+		answers[1] != nil || answers[2] != nil {
 		w.Errorf("given up: %v", answers)
 	}
 	w.at(job.Failed, job.None, ids[1], ids[2])
 	last := w.blocked(1, full())[0]
-	if answers, eff = w.steer(store.Steer{Want: store.TryNow, Jobs: []job.ID{last}}); answers[0] != nil || !eff.Tests || len(w.tests(store.RecoveryDuty).Due) != 1 {
+	if answers, eff = w.steer(store.Steer{Want: store.TryNow, Jobs: []job.ID{last}}); answers[0] != nil ||
+		!eff.Tests || len(w.tests(store.RecoveryDuty).Due) != 1 {
 		w.Errorf("tried: %v, %+v", answers, eff)
 	}
-	foreign, _, err := w.s.Steer(w.ctx, store.Steer{Tenant: "other", By: "eve", Want: store.Release, Jobs: []job.ID{last}})
+	foreign, _, err := w.s.Steer(w.ctx, store.Steer{Tenant: "other", By: "eve", Want: store.Release,
+		Jobs: []job.ID{last}})
 	if err != nil || job.KindOf(foreign[0]) != job.NotFound {
 		w.Errorf("by another tenant: %v, %v", foreign, err)
 	}

@@ -44,13 +44,15 @@ func leaseExpires(w *world) {
 	if err != nil || n != 2 {
 		w.Errorf("expired %d, %v; want 2", n, err)
 	}
-	sameLines(w, effects.Ready, job.Line{Queue: job.DefaultQueue, Kind: task}, job.Line{Queue: job.DefaultQueue, Kind: job.KindApp})
+	sameLines(w, effects.Ready, job.Line{Queue: job.DefaultQueue, Kind: task},
+		job.Line{Queue: job.DefaultQueue, Kind: job.KindApp})
 	w.at(job.Pending, job.Ready, t)
 	w.at(job.ProcessingInputs, job.Ready, p)
 	w.at(job.Running, job.Worker, mine)
 	for _, id := range []job.ID{t, p} {
 		if j := w.job(id); j.Recoveries != 1 || j.Suspect != 1 || j.Attempt != 1 {
-			w.Errorf("job %s: recoveries %d, suspect %d, attempt %d; want 1 of each", id, j.Recoveries, j.Suspect, j.Attempt)
+			w.Errorf("job %s: recoveries %d, suspect %d, attempt %d; want 1 of each", id, j.Recoveries, j.Suspect,
+				j.Attempt)
 		}
 		if e := w.event(id, 3); e.Cause != job.CauseExpired {
 			w.Errorf("the event is %+v", e)
@@ -70,7 +72,8 @@ func leaseEnds(w *world) {
 	t, p := w.add(newTask()), w.add(newProgram())
 	w.claim(wanted(session, 10))
 	effects := w.end(session)
-	sameLines(w, effects.Ready, job.Line{Queue: job.DefaultQueue, Kind: task}, job.Line{Queue: job.DefaultQueue, Kind: job.KindApp})
+	sameLines(w, effects.Ready, job.Line{Queue: job.DefaultQueue, Kind: task},
+		job.Line{Queue: job.DefaultQueue, Kind: job.KindApp})
 	w.expire() // a store may end a session first and take its jobs then
 	w.at(job.Pending, job.Ready, t)
 	w.at(job.ProcessingInputs, job.Ready, p)
@@ -315,7 +318,8 @@ func leaseNextExpiry(w *world) {
 func leaseReady(w *world) {
 	session := w.session()
 	sameLines(w, w.renew(session).Ready)
-	w.submit(newTask(), newTask(), newTask(inQueue("gpu")), newTask(ofKind("other")), newProgram(on("m2")), newTask(inQueue("later"), delayed(time.Hour)))
+	w.submit(newTask(), newTask(), newTask(inQueue("gpu")), newTask(ofKind("other")), newProgram(on("m2")),
+		newTask(inQueue("later"), delayed(time.Hour)))
 	sameLines(w, w.renew(session).Ready, job.Line{Queue: job.DefaultQueue, Kind: task})
 	w.add(newProgram(on(machine)))
 	all := []job.Line{{Queue: job.DefaultQueue, Kind: task}, {Queue: job.DefaultQueue, Kind: job.KindApp}}
@@ -435,13 +439,15 @@ func leaseLeft(w *world) {
 	w.renew(session)
 	expire(store.Effects{})
 	w.clock.Advance(2 * time.Second)
-	all := store.Effects{Owed: true, Due: due, Ready: []job.Line{line("a", job.KindApp), line("a", mail), line("a", task), line("b", task)}}
+	all := store.Effects{Owed: true, Due: due,
+		Ready: []job.Line{line("a", job.KindApp), line("a", mail), line("a", task), line("b", task)}}
 	expire(all)
 	expire(store.Effects{})
 
 	w.pay()
 	w.claim(store.Claim{
-		ID: job.NewID(), Session: session, Queues: []string{job.DefaultQueue, "a", "b"}, Kinds: []string{task, mail, job.KindApp}, Machine: "m9",
+		ID: job.NewID(), Session: session, Queues: []string{job.DefaultQueue, "a", "b"},
+		Kinds: []string{task, mail, job.KindApp}, Machine: "m9",
 		Slots: map[job.Lane]int{job.LaneTask: 100, job.LanePrepare: 100},
 	})
 	w.session() // dies too
@@ -509,7 +515,8 @@ func leaseDue(w *world) {
 	due("a paused job waits for a person", w.job(soon).Due)
 
 	j := w.claimOne(session)
-	retried := w.must(setting(move(j, by(session), job.Gate, job.Waiting), job.Patch{Retry: true, Delay: 10 * time.Second}))
+	retried := w.must(setting(move(j, by(session), job.Gate, job.Waiting),
+		job.Patch{Retry: true, Delay: 10 * time.Second}))
 	due("a retry after a delay", retried.Due)
 	w.clock.Advance(11 * time.Second)
 	due("its time has passed and nobody has looked", retried.Due)

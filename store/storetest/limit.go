@@ -100,7 +100,8 @@ func limitFree(w *world) {
 	w.uses("gpu", 1, 0)
 	w.uses("disk", 1, 0)
 	w.uses("ahead/system/lab", 1, 0)
-	// One is free, and two want it: who goes is decided by priority and age, not by their place in the call.
+	// One is free, and two want it: who goes is decided by priority and age, not by their place in
+	// the call.
 	late := w.addMany(2, under("gpu"))
 	w.at(job.Waiting, job.Gate, late...)
 	urgent := w.add(newTask(under("gpu"), withPriority(0)))
@@ -214,8 +215,8 @@ func limitStarved(w *world) {
 	w.Errorf("it never gets both: %+v", w.job(both))
 }
 
-// keeping has a job of low priority keep its turn of key a in the line of key b, of which another one, which runs, has the turn. One
-// more waits for a.
+// keeping has a job of low priority keep its turn of key a in the line of key b, of which another
+// one, which runs, has the turn. One more waits for a.
 func keeping(w *world) (keeps, waits, session job.ID, runs job.Job) {
 	w.limit(most("a", 1), most("b", 1))
 	session = w.session()
@@ -250,7 +251,8 @@ func keeping(w *world) (keeps, waits, session job.ID, runs job.Job) {
 	return keeps, runsA, session, running[runsB]
 }
 
-// limitKeeps: of what a job keeps nobody has any use, so it waits for one end, and for nobody who comes.
+// limitKeeps: of what a job keeps nobody has any use, so it waits for one end, and for nobody who
+// comes.
 func limitKeeps(w *world) {
 	keeps, _, session, runs := keeping(w)
 	w.addMany(20, under("b"))
@@ -271,7 +273,8 @@ func limitClosed(w *world) {
 	w.at(job.Pending, job.Ready, waits)
 	bare := func() {
 		w.Helper()
-		if j := w.job(keeps); j.Ties&job.TieKept != 0 || j.Line != "b" || j.Place != (job.Place{State: job.Waiting, Custody: job.Gate}) {
+		if j := w.job(keeps); j.Ties&job.TieKept != 0 || j.Line != "b" ||
+			j.Place != (job.Place{State: job.Waiting, Custody: job.Gate}) {
 			w.Errorf("in the line of what is closed: %+v", j)
 		}
 		checkTurns(w)
@@ -418,7 +421,8 @@ func limitBounded(w *world) {
 	checkTurns(w)
 }
 
-// limitBehind: the first of a line are looked at, and where none of them can go it is owed once more.
+// limitBehind: the first of a line are looked at, and where none of them can go it is owed once
+// more.
 func limitBehind(w *world) {
 	w.limit(most("a", 1), most("b", 1))
 	runs := w.add(newTask(under("b")))

@@ -66,20 +66,25 @@ func limitFamily(w *world) {
 // limitPartition: programs stand under the limits of where they run by themselves.
 func limitPartition(w *world) {
 	const normal, debug = "system/lab/partition/normal", "system/lab/partition/debug"
-	w.limit(most(normal, 3), most(normal+"/user/*", 2), most(debug+"/user/bob", 1), most("system/lab/partition/a%2Fb", 1))
+	w.limit(most(normal, 3), most(normal+"/user/*", 2), most(debug+"/user/bob", 1),
+		most("system/lab/partition/a%2Fb", 1))
 	programs := func(n int, owner, system, partition string) []job.ID {
 		jobs := make([]store.New, n)
 		for i := range jobs {
-			jobs[i] = newProgram(ownedBy(owner), spec(fmt.Sprintf(`{"system": %q, "resources": {"partition": %q}}`, system, partition)), asItIs)
+			jobs[i] = newProgram(ownedBy(owner),
+				spec(fmt.Sprintf(`{"system": %q, "resources": {"partition": %q}}`, system, partition)), asItIs)
 		}
 		return idsOf(w.submit(jobs...))
 	}
 	of := map[string][]job.ID{
-		"ann": programs(4, ann, "lab", "normal"), "bob": programs(4, "bob", "lab", "normal"), "debug": programs(3, "bob", "lab", "debug"),
-		"cid": programs(2, "cid", "lab", "debug"), "far": programs(4, ann, "far", "normal"), "none": programs(4, ann, "lab", ""), "a/b": programs(2, ann, "lab", "a/b"),
+		"ann": programs(4, ann, "lab", "normal"), "bob": programs(4, "bob", "lab", "normal"),
+		"debug": programs(3, "bob", "lab", "debug"),
+		"cid":   programs(2, "cid", "lab", "debug"), "far": programs(4, ann, "far", "normal"),
+		"none": programs(4, ann, "lab", ""), "a/b": programs(2, ann, "lab", "a/b"),
 	}
 	for who, keys := range map[string][]string{
-		"ann": {normal, normal + "/user/ann"}, "bob": {normal, normal + "/user/bob"}, "debug": {debug + "/user/bob"}, "cid": nil, "far": nil, "none": nil,
+		"ann": {normal, normal + "/user/ann"}, "bob": {normal, normal + "/user/bob"},
+		"debug": {debug + "/user/bob"}, "cid": nil, "far": nil, "none": nil,
 		"a/b": {"system/lab/partition/a%2Fb"},
 	} {
 		for _, id := range of[who] {

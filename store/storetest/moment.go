@@ -63,7 +63,8 @@ func (w *world) held(r store.Reserved, i int) store.Reserved {
 	return w.reserve(store.Ask{Key: launches, N: 1, Held: m})[0]
 }
 
-// follows fails the test unless moments are those after others, or after now where these have passed.
+// follows fails the test unless moments are those after others, or after now where these have
+// passed.
 func (w *world) follows(next, before store.Reserved, n int) {
 	w.Helper()
 	if want := before.Moment(n); !next.First.Equal(want) && (!next.First.Equal(next.Now) || next.Now.Before(want)) {
@@ -74,7 +75,8 @@ func (w *world) follows(next, before store.Reserved, n int) {
 func momentsEven(w *world) {
 	w.limit(rate(launches, 8, 2*time.Second))
 	first := w.moments(launches, 100)
-	if first.Every != 262500*time.Microsecond || first.Limit.Key != launches || first.Limit.Most != 8 || first.Limit.Per != job.Duration(2*time.Second) {
+	if first.Every != 262500*time.Microsecond || first.Limit.Key != launches || first.Limit.Most != 8 ||
+		first.Limit.Per != job.Duration(2*time.Second) {
 		w.Errorf("moments %v apart by %+v", first.Every, first.Limit)
 	}
 	next := w.moments(launches, 1)
@@ -82,7 +84,8 @@ func momentsEven(w *world) {
 	if next.Rate != first.Rate {
 		w.Errorf("the rate is another one, and nobody has changed it")
 	}
-	all := w.reserve(store.Ask{Key: launches, N: 2}, store.Ask{Key: "dials/lab", N: 1}, store.Ask{Key: launches, N: 3}, store.Ask{Key: launches, N: 1})
+	all := w.reserve(store.Ask{Key: launches, N: 2}, store.Ask{Key: "dials/lab", N: 1},
+		store.Ask{Key: launches, N: 3}, store.Ask{Key: launches, N: 1})
 	w.follows(all[0], next, 1)
 	w.follows(all[2], all[0], 2)
 	w.follows(all[3], all[2], 3)
@@ -112,7 +115,8 @@ func momentsFamily(w *world) {
 	w.limit(rate("launches/system/*", 1, time.Hour), rate(launches, 1, time.Minute))
 	a, b := w.moments("launches/system/a", 3), w.moments("launches/system/b", 1)
 	own, other := w.moments(launches, 1), w.moments("launches/system/a", 1)
-	if a.Every != time.Hour+job.Lateness || b.Every != a.Every || own.Every != time.Minute+job.Lateness || a.Limit.Key != "launches/system/*" {
+	if a.Every != time.Hour+job.Lateness || b.Every != a.Every || own.Every != time.Minute+job.Lateness ||
+		a.Limit.Key != "launches/system/*" {
 		w.Errorf("%v, %v and %v apart", a.Every, b.Every, own.Every)
 	}
 	w.follows(other, a, 3)
@@ -151,7 +155,8 @@ func momentsPassed(w *world) {
 		w.follows(r, before, 1)
 		before = r
 	}
-	if all, err := w.s.Moments(w.ctx, store.TurnQuery{Tenant: acme}); err != nil || len(all) != 1 || all[0].In > time.Second {
+	if all, err := w.s.Moments(w.ctx, store.TurnQuery{Tenant: acme}); err != nil || len(all) != 1 ||
+		all[0].In > time.Second {
 		w.Errorf("moments %+v, %v", all, err)
 	}
 }
@@ -185,7 +190,8 @@ func momentsLate(w *world) {
 	w.limit(rate(launches, 10, 2*time.Second), rate("dials/lab", 1, time.Second))
 	late := func(d time.Duration) store.Ask { return store.Ask{Key: launches, N: 1, Late: d} }
 	first := w.moments(launches, 100) // the clock does not come near any of those that follow
-	all := w.reserve(late(time.Second), store.Ask{Key: launches, N: 3}, store.Ask{Key: "dials/lab", N: 1}, late(store.MostLate), late(time.Microsecond), late(0))
+	all := w.reserve(late(time.Second), store.Ask{Key: launches, N: 3}, store.Ask{Key: "dials/lab", N: 1},
+		late(store.MostLate), late(time.Microsecond), late(0))
 	at := first.Moment(100)
 	for i, room := range []time.Duration{0, time.Second, -1, 2 * first.Every, store.MostLate, time.Microsecond} {
 		if room < 0 {
@@ -228,7 +234,8 @@ func momentsAgain(w *world) {
 		w.Fatalf("remove: %v", err)
 	}
 	for _, was := range []store.Reserved{before, between} {
-		if r := w.held(was, 0); r.Limit == nil || r.Limit.Key != family || r.Rate == was.Rate || r.First.Equal(was.First) {
+		if r := w.held(was, 0); r.Limit == nil || r.Limit.Key != family || r.Rate == was.Rate ||
+			r.First.Equal(was.First) {
 			w.Errorf("%+v was held, and is %+v", was, r)
 		}
 	}
@@ -304,7 +311,8 @@ func momentsGate(w *world) {
 	w.pay()
 	// Before it begins it keeps its place among those that are made ready.
 	j := w.late(w.claimOne(session), session, time.Minute)
-	if want := (job.Place{State: job.ProcessingInputs, Custody: job.Gate}); j.Place != want || j.Due.IsZero() || j.Line != "" || j.Ties&job.TieAhead == 0 {
+	if want := (job.Place{State: job.ProcessingInputs, Custody: job.Gate}); j.Place != want || j.Due.IsZero() ||
+		j.Line != "" || j.Ties&job.TieAhead == 0 {
 		w.Fatalf("it stands at %s, due %v, in line for %q, with %b", j.Place, j.Due, j.Line, j.Ties)
 	}
 	w.uses("ahead/system/lab", 1, 0)

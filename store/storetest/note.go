@@ -40,7 +40,8 @@ func noteNumbers(w *world) {
 	before := w.job(id)
 	first := w.tell(full)
 	want := job.Event{
-		Job: id, N: 1, Sub: 1, Name: "a.b-c", Epoch: before.Epoch, State: job.Pending, Custody: job.Ready, At: first.At, Cause: job.CauseUser, Actor: ann,
+		Job: id, N: 1, Sub: 1, Name: "a.b-c", Epoch: before.Epoch, State: job.Pending, Custody: job.Ready,
+		At: first.At, Cause: job.CauseUser, Actor: ann,
 		Message: "two\nlines", Data: json.RawMessage(`{"x":[1]}`),
 	}
 	if diff := cmp.Diff(want, first.Event, cmp.Comparer(sameJSON)); diff != "" {
@@ -60,7 +61,8 @@ func noteNumbers(w *world) {
 		got = append(got, fmt.Sprintf("%d.%d %s %s %s", e.N, e.Sub, e.Cause, e.State, e.Name))
 	}
 	equal(w, "events", got, []string{
-		"1.0 submit PENDING ", "1.1 user PENDING a.b-c", "1.2 user PENDING second", "2.0 claim RUNNING ", "2.1 job RUNNING own", "3.0 work FINISHED ",
+		"1.0 submit PENDING ", "1.1 user PENDING a.b-c", "1.2 user PENDING second", "2.0 claim RUNNING ",
+		"2.1 job RUNNING own", "3.0 work FINISHED ",
 	})
 	Check(w, w.s, acme)
 }

@@ -83,14 +83,16 @@ func (w *world) inLine(key string, ids ...job.ID) {
 }
 
 func orderCreated(w *world) {
-	for what, calls := range map[string][]int{"in one call": {10}, "one by one": {1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, "in several calls": {1, 4, 2, 3}} {
+	for what, calls := range map[string][]int{"in one call": {10}, "one by one": {1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+		"in several calls": {1, 4, 2, 3}} {
 		w.fresh(what, func(w *world) {
 			rnd := rand.New(rand.NewPCG(4, 2))
 			var ids []job.ID
 			for _, n := range calls {
 				jobs := make([]store.New, n)
 				for i := range jobs {
-					jobs[i] = newTask(ordered("k"), withPriority(rnd.IntN(10)), ownedBy([]string{"ann", "bob", "cid"}[rnd.IntN(3)]))
+					jobs[i] = newTask(ordered("k"), withPriority(rnd.IntN(10)),
+						ownedBy([]string{"ann", "bob", "cid"}[rnd.IntN(3)]))
 				}
 				ids = append(ids, idsOf(w.submit(jobs...))...)
 				if rnd.IntN(2) == 0 {
@@ -184,7 +186,8 @@ func orderFree(w *world) {
 	ids := idsOf(w.submit(newTask(ordered("k")), newTask(ordered("other"))))
 	w.at(job.Pending, job.Ready, ids...)
 	second := w.add(newTask(ordered("k"), withPriority(0), ownedBy("bob")))
-	for id, want := range map[job.ID]job.Place{ids[0]: {State: job.Pending, Custody: job.Ready}, second: {State: job.Waiting, Custody: job.Gate}} {
+	for id, want := range map[job.ID]job.Place{ids[0]: {State: job.Pending, Custody: job.Ready},
+		second: {State: job.Waiting, Custody: job.Gate}} {
 		if e := w.event(id, 1); e.State != want.State || e.Custody != want.Custody {
 			w.Errorf("the event is %+v, want %s", e, want)
 		}
@@ -225,7 +228,8 @@ func orderLimited(w *world) {
 	holder := w.add(newTask(under("gpu")))
 	ids := w.addMany(3, ordered("k"), under("gpu", "tape"))
 	w.pay()
-	// The first of the order waits on, and whoever stands in the line of the limit goes by age there.
+	// The first of the order waits on, and whoever stands in the line of the limit goes by age
+	// there.
 	w.inLine("gpu", ids[0])
 	w.inLine("order/k", ids[1:]...)
 	w.uses("order/k", 1, 2)
@@ -258,7 +262,8 @@ func orderLimited(w *world) {
 		w.uses(key, 0, 0)
 	}
 	// Of two orders each has one in the line of the limit.
-	w.submit(newTask(ordered("a"), under("gpu")), newTask(ordered("a"), under("gpu")), newTask(ordered("b"), under("gpu")), newTask(ordered("b"), under("gpu")))
+	w.submit(newTask(ordered("a"), under("gpu")), newTask(ordered("a"), under("gpu")),
+		newTask(ordered("b"), under("gpu")), newTask(ordered("b"), under("gpu")))
 	w.pay()
 	w.uses("gpu", 1, 1)
 	w.uses("order/a", 1, 1)
@@ -271,7 +276,8 @@ func orderLimited(w *world) {
 // orderLimitedFirst: who is under no limit does not go before those that are and stand before it.
 func orderLimitedFirst(w *world) {
 	w.limit(most("gpu", 1))
-	ids := idsOf(w.submit(newTask(ordered("k"), delayed(time.Hour)), newTask(ordered("k"), under("gpu")), newTask(ordered("k"))))
+	ids := idsOf(w.submit(newTask(ordered("k"), delayed(time.Hour)), newTask(ordered("k"), under("gpu")),
+		newTask(ordered("k"))))
 	w.pay()
 	w.at(job.Pending, job.Ready, ids[1])
 	w.inLine("order/k", ids[2])
@@ -312,7 +318,8 @@ func orderLimitedPass(w *world) {
 	checkTurns(w)
 }
 
-// orderAdopted sets a limit under which jobs in order stand that run, are ready, wait in their order, or for their time.
+// orderAdopted sets a limit under which jobs in order stand that run, are ready, wait in their
+// order, or for their time.
 func orderAdopted(w *world) {
 	session := w.session()
 	runs := w.add(newTask(ordered("a"), asItIs))
@@ -357,7 +364,8 @@ func orderAdopted(w *world) {
 }
 
 func orderApart(w *world) {
-	ids := idsOf(w.submit(newTask(ordered("a")), newTask(ordered("a")), newTask(ordered("b")), newTask(passing("b")), newTask(ordered("a/b")), newTask()))
+	ids := idsOf(w.submit(newTask(ordered("a")), newTask(ordered("a")), newTask(ordered("b")),
+		newTask(passing("b")), newTask(ordered("a/b")), newTask()))
 	sub := submission(newTask(ordered("a")))
 	sub.Tenant = "other"
 	got, _, err := w.s.Submit(w.ctx, sub)
@@ -398,7 +406,8 @@ func orderTurns(w *world) {
 	all, err := w.s.Turns(w.ctx, store.TurnQuery{Tenant: acme})
 	want := []store.Turns{{
 		Key: "order/k", Limit: &job.Limit{Key: "order/k", Most: 1},
-		Owners: []store.Share{{Owner: "ann", Held: 1, Waiting: 1}, {Owner: "bob", Waiting: 3}, {Owner: "cid", Waiting: 1}},
+		Owners: []store.Share{{Owner: "ann", Held: 1, Waiting: 1}, {Owner: "bob", Waiting: 3},
+			{Owner: "cid", Waiting: 1}},
 	}}
 	if diff := cmp.Diff(want, all); diff != "" || err != nil {
 		w.Errorf("turns (-want +got):\n%s%v", diff, err)
@@ -442,7 +451,8 @@ func orderProgram(w *world) {
 	checkTurns(w)
 }
 
-// orderProgramPass: one that is blocked while it is made ready waits for its turn of the order before its launch.
+// orderProgramPass: one that is blocked while it is made ready waits for its turn of the order
+// before its launch.
 func orderProgramPass(w *world) {
 	w.limit(job.Limit{Key: "system/lab", Most: 1, Ahead: 3})
 	session := w.session()
@@ -483,7 +493,8 @@ func orderProgramPass(w *world) {
 	checkTurns(w)
 }
 
-// orderProgramApart: the place among those made ready that who is blocked had is the one that the next one needs.
+// orderProgramApart: the place among those made ready that who is blocked had is the one that the
+// next one needs.
 func orderProgramApart(w *world) {
 	w.limit(job.Limit{Key: "system/lab", Most: 1, Ahead: 1})
 	session := w.session()
@@ -591,7 +602,8 @@ func orderAtOnce(w *world) {
 		ended := before[len(before)-1]
 		for _, e := range w.history(id) {
 			if e.Cause == job.CauseClaim && e.At.Before(ended.At) {
-				w.Errorf("job %s was claimed at %s, and %s, which stands before it, ended at %s", id, e.At, ids[i], ended.At)
+				w.Errorf("job %s was claimed at %s, and %s, which stands before it, ended at %s", id, e.At, ids[i],
+					ended.At)
 			}
 		}
 	}

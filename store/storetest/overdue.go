@@ -29,7 +29,8 @@ func (w *world) ended(tenant string, state job.State, options ...option) job.ID 
 	}
 	id := got[0].ID
 	if state == job.Canceled {
-		if _, _, err := w.s.Wish(w.ctx, store.Wish{Tenant: tenant, By: ann, Wish: job.WishCancel, Jobs: []job.ID{id}}); err != nil {
+		if _, _, err := w.s.Wish(w.ctx, store.Wish{Tenant: tenant, By: ann, Wish: job.WishCancel,
+			Jobs: []job.ID{id}}); err != nil {
 			w.Fatalf("wish: %v", err)
 		}
 		return id
@@ -109,8 +110,10 @@ func overdueRules(w *world) {
 	}
 	// Rules come in any order; the answers do not.
 	all := w.overdue(10,
-		store.Kept{Tenant: "other", State: job.Canceled, For: time.Hour}, store.Kept{Tenant: acme, State: job.Finished, For: time.Hour},
-		store.Kept{Tenant: "other", State: job.Failed, For: 48 * time.Hour}, store.Kept{Tenant: acme, State: job.Canceled, For: time.Hour},
+		store.Kept{Tenant: "other", State: job.Canceled, For: time.Hour},
+		store.Kept{Tenant: acme, State: job.Finished, For: time.Hour},
+		store.Kept{Tenant: "other", State: job.Failed, For: 48 * time.Hour},
+		store.Kept{Tenant: acme, State: job.Canceled, For: time.Hour},
 		store.Kept{Tenant: "none", State: job.Failed, For: time.Hour})
 	equal(w, "the jobs of five rules", overdueIDs(all),
 		slices.Concat(made[of{acme, job.Canceled}], made[of{acme, job.Finished}], made[of{"other", job.Canceled}]))
@@ -152,8 +155,8 @@ func overdueOwes(w *world) {
 	}
 }
 
-// overdueAll makes jobs of two tenants, many of which end in one call and so at one time, and returns the rules that they
-// have outlived with the ids that these find.
+// overdueAll makes jobs of two tenants, many of which end in one call and so at one time, and
+// returns the rules that they have outlived with the ids that these find.
 func overdueAll(w *world) (kept []store.Kept, want []string) {
 	w.Helper()
 	found := map[string][]string{}
@@ -168,7 +171,8 @@ func overdueAll(w *world) (kept []store.Kept, want []string) {
 			if err != nil {
 				w.Fatalf("submit: %v", err)
 			}
-			if _, _, err := w.s.Wish(w.ctx, store.Wish{Tenant: tenant, By: ann, Wish: job.WishCancel, Jobs: idsOf(got)}); err != nil {
+			if _, _, err := w.s.Wish(w.ctx,
+				store.Wish{Tenant: tenant, By: ann, Wish: job.WishCancel, Jobs: idsOf(got)}); err != nil {
 				w.Fatalf("wish: %v", err)
 			}
 			w.hide(tenant, got[1].ID)
@@ -189,7 +193,8 @@ func overduePages(w *world) {
 	kept, want := overdueAll(w)
 	for _, limit := range []int{1, 2, 3, 20, 39, 40, 41, 1000} {
 		got := overdueIDs(w.overdue(limit, kept...))
-		// Jobs that ended at one time stand in the order of their submission, of which one call has one.
+		// Jobs that ended at one time stand in the order of their submission, of which one call has
+		// one.
 		for part := range slices.Chunk(got, 5) {
 			slices.Sort(part)
 		}
@@ -223,7 +228,8 @@ func overdueStays(w *world) {
 
 func overdueCursor(w *world) {
 	for _, cursor := range []string{"x", "!", "eA"} {
-		_, err := w.s.Overdue(w.ctx, store.OverdueQuery{Kept: []store.Kept{{Tenant: acme, State: job.Finished, For: time.Hour}}, Cursor: cursor})
+		_, err := w.s.Overdue(w.ctx, store.OverdueQuery{Kept: []store.Kept{{Tenant: acme, State: job.Finished,
+			For: time.Hour}}, Cursor: cursor})
 		w.kind(err, job.Invalid)
 	}
 }

@@ -26,8 +26,9 @@ func over(s store.Store) {
 	s.Close()
 }
 
-// randomCalls makes calls in random order. After each change of a worker or a watcher the row must be what package
-// job makes of it; after all of them the histories must be sound and nothing may be left that nobody would move on.
+// randomCalls makes calls in random order. After each change of a worker or a watcher the row must
+// be what package job makes of it; after all of them the histories must be sound and nothing may be
+// left that nobody would move on.
 func randomCalls(w *world) {
 	open, parent := w.open, w.t
 	rapid.Check(parent, func(t *rapid.T) {
@@ -35,7 +36,8 @@ func randomCalls(w *world) {
 		defer over(s)
 		m := &machineOfCalls{
 			world: &world{TB: t, s: s, clock: clock, ctx: parent.Context()},
-			t:     t, refs: map[job.ID]job.Change{}, answers: map[job.ID]store.Applied{}, created: map[job.ID]bool{}, stood: map[job.ID]job.Job{},
+			t:     t, refs: map[job.ID]job.Change{}, answers: map[job.ID]store.Applied{},
+			created: map[job.ID]bool{}, stood: map[job.ID]job.Job{},
 		}
 		m.limit(most("gpu", 2))
 		m.begin()
@@ -80,14 +82,15 @@ func (m *machineOfCalls) begin() { m.sessions = append(m.sessions, m.session()) 
 
 func draw[T any](t *rapid.T, what string, from []T) T { return rapid.SampledFrom(from).Draw(t, what) }
 
-// held is the invariant after each call: every row agrees with itself, who is ready lacks no turn, nobody got one beyond a limit, and
-// of an order the first goes.
+// held is the invariant after each call: every row agrees with itself, who is ready lacks no turn,
+// nobody got one beyond a limit, and of an order the first goes.
 func (m *machineOfCalls) held(*rapid.T) {
 	for _, j := range listAll(m, m.s, store.Query{Tenant: acme}) {
 		checkRow(m, &j)
 	}
-	have, got := map[string]int{}, map[string]job.ID{} // turns by key: all of them, and one that was got by the last call
-	first := map[string]job.ID{}                       // of those that go by their submission, in line by order
+	// turns by key: all of them, and one that was got by the last call
+	have, got := map[string]int{}, map[string]job.ID{}
+	first := map[string]job.ID{} // of those that go by their submission, in line by order
 	for _, id := range m.ids {
 		was, known := m.stood[id]
 		if known && was.State.Terminal() {
@@ -113,7 +116,8 @@ func (m *machineOfCalls) held(*rapid.T) {
 		switch {
 		case waits && j.Ties&job.TieOrder != 0 && was.Ties&job.TieOrder == 0:
 			m.Fatalf("job %s goes before job %s, which stands before it in the line of %s", id, before, j.Order)
-		case !waits && j.Line == j.Order && (!known || was.Line == j.Line): // it was in line already, or came there as a new job
+		// it was in line already, or came there as a new job
+		case !waits && j.Line == j.Order && (!known || was.Line == j.Line):
 			first[j.Order] = id
 		}
 	}
@@ -130,7 +134,8 @@ func (m *machineOfCalls) held(*rapid.T) {
 			m.Fatalf("%s: %d turns, and %d jobs have one", t.Key, n, have[t.Key])
 		}
 		if id, more := got[t.Key]; more && t.Limit != nil && n > t.Limit.Places(t.Key) {
-			m.Fatalf("job %s got a turn of %s, of which there are %d now, and may be %d", id, t.Key, n, t.Limit.Places(t.Key))
+			m.Fatalf("job %s got a turn of %s, of which there are %d now, and may be %d", id, t.Key, n,
+				t.Limit.Places(t.Key))
 		}
 		delete(have, t.Key)
 	}
@@ -139,7 +144,8 @@ func (m *machineOfCalls) held(*rapid.T) {
 	}
 }
 
-// gotTurn reports whether a job got its turn of a key since it was seen last. Who comes under a limit later has one without getting it.
+// gotTurn reports whether a job got its turn of a key since it was seen last. Who comes under a
+// limit later has one without getting it.
 func (m *machineOfCalls) gotTurn(was, is *job.Job, key string) bool {
 	switch {
 	case was.N == 0:
@@ -198,7 +204,8 @@ func (m *machineOfCalls) drawn(t *rapid.T) store.New {
 		n.Delay = time.Minute
 	}
 	if len(m.ids) > 0 && rapid.Bool().Draw(t, "waits") {
-		for _, id := range rapid.SliceOfNDistinct(rapid.SampledFrom(m.ids), 1, min(3, len(m.ids)), rapid.ID[job.ID]).Draw(t, "for") {
+		for _, id := range rapid.SliceOfNDistinct(rapid.SampledFrom(m.ids), 1, min(3, len(m.ids)),
+			rapid.ID[job.ID]).Draw(t, "for") {
 			need := draw(t, "need", []job.Need{job.NeedFinished, job.NeedEnded})
 			n.After = append(n.After, store.After{Job: id, Need: need})
 		}
@@ -208,10 +215,12 @@ func (m *machineOfCalls) drawn(t *rapid.T) store.New {
 	}
 	if rapid.IntRange(0, 2).Draw(t, "order") == 0 {
 		key, by := draw(t, "of", []string{"a", "b"}), draw(t, "by", []string{"created", "due"})
-		inOrder(job.Order{Key: key, By: by, Failing: draw(t, "failing", []job.OrderFailing{job.OrderBlock, job.OrderPass})}, "")(&n)
+		inOrder(job.Order{Key: key, By: by,
+			Failing: draw(t, "failing", []job.OrderFailing{job.OrderBlock, job.OrderPass})}, "")(&n)
 	}
 	if rapid.IntRange(0, 2).Draw(t, "limit") == 0 {
-		under(draw(t, "under", [][]string{{"gpu"}, {"disk"}, {"disk", "gpu"}, {"disk", "gpu", "unique/send/a"}, {"unique/send/a"}})...)(&n)
+		under(draw(t, "under", [][]string{{"gpu"}, {"disk"}, {"disk", "gpu"}, {"disk", "gpu", "unique/send/a"},
+			{"unique/send/a"}})...)(&n)
 	}
 	if rapid.IntRange(0, 2).Draw(t, "owner") == 0 {
 		ownedBy("bob")(&n)
@@ -253,7 +262,8 @@ func steps(j job.Job) []job.Change {
 	switch {
 	case j.Custody == job.Worker && !j.Program():
 		return []job.Change{
-			finish(j, f), set(move(j, f, job.None, job.Failed), job.Patch{Clear: true}), move(j, f, job.Ready, job.Pending), move(j, f, job.Worker, job.Running),
+			finish(j, f), set(move(j, f, job.None, job.Failed), job.Patch{Clear: true}),
+			move(j, f, job.Ready, job.Pending), move(j, f, job.Worker, job.Running),
 			set(move(j, f, job.Worker, job.Running), job.Patch{Clear: true}),
 			move(j, f, job.Worker, job.Running, job.Running),
 			set(move(j, f, job.Gate, job.Waiting), job.Patch{Retry: true, Delay: time.Minute}),
@@ -266,7 +276,8 @@ func steps(j job.Job) []job.Change {
 		}
 		switch j.State {
 		case job.ProcessingInputs:
-			changes = append(changes, set(move(j, f, job.Worker, job.StagingInputs), job.Patch{Clear: true}), move(j, f, job.Worker, job.StagingInputs, job.StagingJob))
+			changes = append(changes, set(move(j, f, job.Worker, job.StagingInputs), job.Patch{Clear: true}),
+				move(j, f, job.Worker, job.StagingInputs, job.StagingJob))
 		case job.StagingInputs:
 			changes = append(changes, move(j, f, job.Worker, job.StagingJob))
 		case job.StagingJob:
@@ -276,7 +287,8 @@ func steps(j job.Job) []job.Change {
 				return append(changes, move(j, f, job.Monitor, job.Queued), move(j, f, job.Monitor, job.Running),
 					set(move(j, f, job.Worker, job.SubmittingJob), job.Patch{Over: true}))
 			}
-			changes = append(changes, set(move(j, f, job.Worker, job.SubmittingJob), job.Patch{Intent: true}), set(move(j, f, job.Gate, job.SubmittingJob), job.Patch{Delay: time.Minute}))
+			changes = append(changes, set(move(j, f, job.Worker, job.SubmittingJob), job.Patch{Intent: true}),
+				set(move(j, f, job.Gate, job.SubmittingJob), job.Patch{Delay: time.Minute}))
 		case job.Archiving:
 			changes = append(changes, set(finish(j, f), job.Patch{Over: true}))
 		}
@@ -289,7 +301,8 @@ func steps(j job.Job) []job.Change {
 			set(move(j, f, job.None, job.Failed), job.Patch{Over: true}),
 		}
 	case j.Custody == job.Recovery:
-		return []job.Change{move(j, f, job.Ready, j.Resume), set(move(j, f, job.None, job.Failed), job.Patch{Over: true})}
+		return []job.Change{move(j, f, job.Ready, j.Resume),
+			set(move(j, f, job.None, job.Failed), job.Patch{Over: true})}
 	}
 	return nil
 }
@@ -355,7 +368,10 @@ func sameGuard(a, b job.Guard) bool {
 var ignoreTies = cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Ties" }, cmp.Ignore())
 
 // ignoreLine leaves out in which line a job waits: it may have met another limit that is full.
-var ignoreLine = cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Line" || p.Last().String() == ".Passed" }, cmp.Ignore())
+var ignoreLine = cmp.FilterPath(func(p cmp.Path) bool {
+	return p.Last().String() == ".Line" ||
+		p.Last().String() == ".Passed"
+}, cmp.Ignore())
 
 func (m *machineOfCalls) repeat(t *rapid.T) {
 	if len(m.refs) == 0 {
@@ -431,7 +447,8 @@ func (m *machineOfCalls) endOne(t *rapid.T) {
 	m.sessions = slices.Delete(m.sessions, i, i+1)
 }
 
-// drain brings every job to its end: whatever was done before, each must have somebody who moves it on.
+// drain brings every job to its end: whatever was done before, each must have somebody who moves it
+// on.
 func (m *machineOfCalls) drain() {
 	for _, s := range m.sessions {
 		m.world.end(s)

@@ -174,7 +174,8 @@ func readEvents(w *world) {
 			ofOne = append(ofOne, e)
 		}
 	}
-	equal(w, "events of one job", w.events(store.EventQuery{Tenant: acme, Job: want[0].Job, Limit: 1}, len(ofOne)), ofOne)
+	equal(w, "events of one job", w.events(store.EventQuery{Tenant: acme, Job: want[0].Job, Limit: 1}, len(ofOne)),
+		ofOne)
 
 	// A cursor at the end waits for what comes.
 	got, err := w.s.Events(w.ctx, store.EventQuery{Tenant: acme})
@@ -196,7 +197,8 @@ func readEvents(w *world) {
 	if err != nil || len(end.Events) != 0 {
 		w.Errorf("the end: %d events, %v", len(end.Events), err)
 	}
-	if none, err := w.s.Events(w.ctx, store.EventQuery{Tenant: acme, Cursor: end.Cursor}); err != nil || len(none.Events) != 0 {
+	if none, err := w.s.Events(w.ctx, store.EventQuery{Tenant: acme, Cursor: end.Cursor}); err != nil ||
+		len(none.Events) != 0 {
 		w.Errorf("after the end: %d events, %v", len(none.Events), err)
 	}
 	id = w.add(newTask())
@@ -296,7 +298,8 @@ func readFollower(w *world) {
 		}
 		queue := session.String()
 		for range rounds {
-			if _, _, err := w.s.Submit(w.ctx, submission(newTask(inQueue(queue)), newTask(inQueue(queue)), newTask(inQueue(queue)))); err != nil {
+			if _, _, err := w.s.Submit(w.ctx,
+				submission(newTask(inQueue(queue)), newTask(inQueue(queue)), newTask(inQueue(queue)))); err != nil {
 				return err
 			}
 			c := wanted(session, 3)
@@ -329,7 +332,8 @@ func readFollower(w *world) {
 func readTenants(w *world) {
 	const theirs = "other"
 	mine := w.add(newTask(externally("x"), fingerprint(1)))
-	if _, err := w.s.Put(w.ctx, store.Resource{Tenant: acme, Kind: "queue", Name: "q", Doc: []byte(`{"a":1}`)}); err != nil {
+	if _, err := w.s.Put(w.ctx, store.Resource{Tenant: acme, Kind: "queue", Name: "q",
+		Doc: []byte(`{"a":1}`)}); err != nil {
 		w.Fatalf("put: %v", err)
 	}
 	before := w.job(mine)
@@ -351,7 +355,8 @@ func readTenants(w *world) {
 		w.kind(err, job.NotFound)
 	}
 	wished, _, err := w.s.Wish(w.ctx, store.Wish{Tenant: theirs, By: "eve", Wish: job.WishCancel, Jobs: []job.ID{mine}})
-	if err != nil || job.KindOf(wished[0].Err) != job.NotFound || wished[0].Err == nil || wished[0].Place != (job.Place{}) {
+	if err != nil || job.KindOf(wished[0].Err) != job.NotFound || wished[0].Err == nil ||
+		wished[0].Place != (job.Place{}) {
 		w.Errorf("their wish: %+v, %v; want not found", wished, err)
 	}
 	// Their external id is another one, and neither an id nor a resource of ours is theirs to take.
@@ -371,7 +376,8 @@ func readTenants(w *world) {
 		w.Errorf("they list %d resources, %v", len(got), err)
 	}
 	w.kind(w.s.Delete(w.ctx, theirs, "queue", "q"), job.NotFound)
-	if _, err := w.s.Put(w.ctx, store.Resource{Tenant: theirs, Kind: "queue", Name: "q", Doc: []byte(`{}`)}); err != nil {
+	if _, err := w.s.Put(w.ctx, store.Resource{Tenant: theirs, Kind: "queue", Name: "q",
+		Doc: []byte(`{}`)}); err != nil {
 		w.Errorf("their resource of the same name: %v", err)
 	}
 	if r, err := w.s.Resource(w.ctx, acme, "queue", "q"); err != nil || !sameJSON(r.Doc, []byte(`{"a":1}`)) {
@@ -398,7 +404,8 @@ func readTenants(w *world) {
 func readUnknown(w *world) {
 	_, err := w.s.Job(w.ctx, acme, job.NewID())
 	w.kind(err, job.NotFound)
-	if got, err := w.s.Events(w.ctx, store.EventQuery{Tenant: acme, Job: job.NewID()}); err == nil && len(got.Events) != 0 {
+	if got, err := w.s.Events(w.ctx, store.EventQuery{Tenant: acme, Job: job.NewID()}); err == nil &&
+		len(got.Events) != 0 {
 		w.Errorf("%d events", len(got.Events))
 	} else if err != nil {
 		w.kind(err, job.NotFound)
@@ -417,7 +424,8 @@ func readClosed(w *world) {
 			if _, _, err := w.s.Submit(w.ctx, submission(newTask())); err != nil && job.KindOf(err) != job.Closed {
 				return err
 			}
-			if _, err := w.s.Job(w.ctx, acme, session); err != nil && job.KindOf(err) != job.Closed && job.KindOf(err) != job.NotFound {
+			if _, err := w.s.Job(w.ctx, acme, session); err != nil && job.KindOf(err) != job.Closed &&
+				job.KindOf(err) != job.NotFound {
 				return err
 			}
 		}

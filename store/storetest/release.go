@@ -21,8 +21,9 @@ func (w *world) goesOn(step time.Duration, steps int, ids ...job.ID) int {
 	return w.went(ids...)
 }
 
-// A pace is how jobs go of groups that were found clear, on the database's clock, which may go on between two looks at it: from the first
-// moment, which is not before from and not after to, until then.
+// A pace is how jobs go of groups that were found clear, on the database's clock, which may go on
+// between two looks at it: from the first moment, which is not before from and not after to, until
+// then.
 type pace struct {
 	*world
 	from, to       time.Time
@@ -69,8 +70,8 @@ func (p *pace) goesOn(step time.Duration, steps int) {
 	p.look()
 }
 
-// keeps fails the test unless as many of some jobs went as there were moments: n of all. These are gap apart, and after a second
-// as far as the rate has them.
+// keeps fails the test unless as many of some jobs went as there were moments: n of all. These are
+// gap apart, and after a second as far as the rate has them.
 func (p *pace) keeps(what string, n, all int, gap, rate time.Duration) {
 	p.Helper()
 	moments := func(d time.Duration) int {
@@ -176,7 +177,8 @@ func groupRate(w *world) {
 	p.keeps("two in a second", w.went(few...), 10, two.Every(), two.Every())
 }
 
-// groupRateShared: the moments of a group are the same for all processes, however many have jobs go.
+// groupRateShared: the moments of a group are the same for all processes, however many have jobs
+// go.
 func groupRateShared(w *world) {
 	t := w.tester()
 	ids := w.blocked(100, full())
@@ -218,7 +220,8 @@ func groupPlaces(w *world) {
 	of("day")
 }
 
-// groupRerated: who waits for a moment far off does not wait for it when the rate is raised, or there is none any more.
+// groupRerated: who waits for a moment far off does not wait for it when the rate is raised, or
+// there is none any more.
 func groupRerated(w *world) {
 	key := "releases/" + full().Group(acme)
 	for name, change := range map[string]func(*world){
@@ -252,7 +255,8 @@ func groupLate(w *world) {
 	due := w.tests(store.RecoveryDuty)
 	w.clock.Advance(time.Second)
 	late := w.blocked(1, full())[0]
-	if _, err := w.s.Tested(w.ctx, t.fence, []store.Test{{Tenant: acme, Key: due.Due[0].Key, Began: due.Now, Clear: true}}); err != nil {
+	if _, err := w.s.Tested(w.ctx, t.fence,
+		[]store.Test{{Tenant: acme, Key: due.Due[0].Key, Began: due.Now, Clear: true}}); err != nil {
 		w.Fatalf("tested: %v", err)
 	}
 	w.goesOn(time.Second, 3)
@@ -383,7 +387,8 @@ func groupAtOnce(w *world) {
 		case i == workers:
 			for range 20 {
 				for _, b := range blocks {
-					_, _, err := w.s.Steer(w.ctx, store.Steer{Tenant: acme, By: "root", Want: store.Release, Group: b.Group(acme)})
+					_, _, err := w.s.Steer(w.ctx,
+						store.Steer{Tenant: acme, By: "root", Want: store.Release, Group: b.Group(acme)})
 					if err != nil && job.KindOf(err) != job.NotFound {
 						return err
 					}
@@ -395,7 +400,8 @@ func groupAtOnce(w *world) {
 				if n%3 != 0 {
 					continue
 				}
-				a, _, err := w.s.Wish(w.ctx, store.Wish{Tenant: acme, By: "root", Wish: job.WishCancel, Jobs: []job.ID{id}})
+				a, _, err := w.s.Wish(w.ctx,
+					store.Wish{Tenant: acme, By: "root", Wish: job.WishCancel, Jobs: []job.ID{id}})
 				if err != nil {
 					return err
 				}
@@ -432,7 +438,8 @@ func groupAtOnce(w *world) {
 				if a.Done != (a.Place.State == job.Canceled) || !a.Done && a.Place.Custody != job.Worker {
 					w.Errorf("a cancel that is accepted is answered %+v", a)
 				}
-			case job.KindOf(a.Err) != job.Conflict || a.Place.State != job.Finished: // what has ended cannot be canceled
+			// what has ended cannot be canceled
+			case job.KindOf(a.Err) != job.Conflict || a.Place.State != job.Finished:
 				w.Errorf("a cancel is refused with %+v", a)
 			}
 		}

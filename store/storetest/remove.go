@@ -67,7 +67,8 @@ func removeAll(w *world) {
 		}
 		for _, q := range []store.EventQuery{{Tenant: acme}, {Tenant: acme, Job: id}} {
 			es, err := w.s.Events(w.ctx, q)
-			if err != nil || slices.ContainsFunc(es.Events, func(e store.Event) bool { return e.Job == id || e.Job.IsZero() }) {
+			if err != nil || slices.ContainsFunc(es.Events,
+				func(e store.Event) bool { return e.Job == id || e.Job.IsZero() }) {
 				w.Errorf("events %+v, %v", es.Events, err)
 			}
 		}

@@ -46,7 +46,8 @@ func resourceVersions(w *world) {
 	w.kind(err, job.Conflict)
 
 	first, err := w.s.Put(w.ctx, document("q", 0, `{"slots":1}`))
-	if err != nil || first.Version == 0 || first.Updated.IsZero() || !sameJSON(first.Doc, json.RawMessage(`{"slots":1}`)) {
+	if err != nil || first.Version == 0 || first.Updated.IsZero() ||
+		!sameJSON(first.Doc, json.RawMessage(`{"slots":1}`)) {
 		w.Fatalf("put: %+v, %v", first, err)
 	}
 	_, err = w.s.Put(w.ctx, document("q", 0, `{"slots":2}`))
@@ -58,7 +59,8 @@ func resourceVersions(w *world) {
 	_, err = w.s.Put(w.ctx, document("q", first.Version, `{"slots":4}`))
 	w.kind(err, job.Conflict)
 	got, err := w.s.Resource(w.ctx, acme, "queue", "q")
-	if err != nil || got.Version != second.Version || !sameJSON(got.Doc, json.RawMessage(`{"slots":3}`)) || !near(got.Updated, second.Updated) {
+	if err != nil || got.Version != second.Version || !sameJSON(got.Doc, json.RawMessage(`{"slots":3}`)) ||
+		!near(got.Updated, second.Updated) {
 		w.Errorf("resource %+v, %v; want %+v", got, err, second)
 	}
 	if got.Tenant != acme || got.Kind != "queue" || got.Name != "q" {
@@ -139,5 +141,6 @@ func resourceList(w *world) {
 	for _, r := range all {
 		found = append(found, r.Tenant+"/"+r.Kind+"/"+r.Name)
 	}
-	equal(w, "documents of all tenants", found, []string{"a tenant/queue/b", "acme/queue/a", "acme/queue/b", "acme/queue/c"})
+	equal(w, "documents of all tenants", found,
+		[]string{"a tenant/queue/b", "acme/queue/a", "acme/queue/b", "acme/queue/c"})
 }

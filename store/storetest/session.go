@@ -123,11 +123,15 @@ func sessionHolds(w *world) {
 	at := w.renew(id).Now
 	all := w.sessions()
 	got := all[id]
-	if !got.Live || got.Held != 3 || got.Oldest.Job != first.ID || got.Oldest.Tenant != acme || !near(got.Oldest.Since, w.job(first.ID).Since) {
-		w.Errorf("the session shows live %t, %d jobs, the oldest %+v; want 3, and %s", got.Live, got.Held, got.Oldest, first.ID)
+	if !got.Live || got.Held != 3 || got.Oldest.Job != first.ID || got.Oldest.Tenant != acme ||
+		!near(got.Oldest.Since, w.job(first.ID).Since) {
+		w.Errorf("the session shows live %t, %d jobs, the oldest %+v; want 3, and %s", got.Live, got.Held,
+			got.Oldest, first.ID)
 	}
-	if got.Started.Before(before) || got.Started.After(after) || !near(got.Renewed, at) || !near(got.Until, at.Add(lease)) || !got.Ended.IsZero() || got.Crashed {
-		w.Errorf("it shows started %v, renewed %v, until %v, ended %v, crashed %t", got.Started, got.Renewed, got.Until, got.Ended, got.Crashed)
+	if got.Started.Before(before) || got.Started.After(after) || !near(got.Renewed, at) ||
+		!near(got.Until, at.Add(lease)) || !got.Ended.IsZero() || got.Crashed {
+		w.Errorf("it shows started %v, renewed %v, until %v, ended %v, crashed %t", got.Started, got.Renewed,
+			got.Until, got.Ended, got.Crashed)
 	}
 	if got := all[idle]; !got.Live || got.Held != 0 || got.Oldest != (store.HeldJob{}) {
 		w.Errorf("one that holds nothing shows live %t, %d jobs, the oldest %+v", got.Live, got.Held, got.Oldest)
@@ -152,7 +156,8 @@ func sessionEnded(w *world) {
 	}
 	w.expire()
 	if s := w.sessions()[dies]; s.Live || s.Ended.IsZero() || !s.Crashed || s.Held != 0 {
-		w.Errorf("one whose jobs were taken shows live %t, ended %v, crashed %t, %d jobs", s.Live, s.Ended, s.Crashed, s.Held)
+		w.Errorf("one whose jobs were taken shows live %t, ended %v, crashed %t, %d jobs", s.Live, s.Ended,
+			s.Crashed, s.Held)
 	}
 	w.clock.Advance(store.SessionKept - time.Minute)
 	w.expire()

@@ -7,7 +7,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// blockPrograms claims all programs that can be claimed, has each of them blocked, and returns how many they were.
+// blockPrograms claims all programs that can be claimed, has each of them blocked, and returns how
+// many they were.
 func (w *world) blockPrograms(session job.ID, b *job.Block) (n int) {
 	w.Helper()
 	for _, j := range w.claim(wanted(session, 100)) {
@@ -43,7 +44,8 @@ func groupLine(w *world) {
 	w.pay()
 	w.at(job.Waiting, job.Gate, late)
 	used, err := w.s.Turns(w.ctx, store.TurnQuery{Tenant: acme, Key: "ahead/system/lab"})
-	if err != nil || len(used) != 1 || !used[0].Shut || used[0].Limit == nil || used[0].Limit.Places("ahead/system/lab") != 0 {
+	if err != nil || len(used) != 1 || !used[0].Shut || used[0].Limit == nil ||
+		used[0].Limit.Places("ahead/system/lab") != 0 {
 		w.Errorf("a line that is shut: %+v, %v", used, err)
 	}
 	if set, err := w.s.Limits(w.ctx, acme); err != nil || len(set) != 1 || set[0].Most != 12 || set[0].Ahead != 3 {
@@ -133,7 +135,8 @@ func groupLineUnlimited(w *world) {
 	Check(w, w.s, acme)
 }
 
-// groupLineClosing gives turns back, in each way there is, after a block has owed it to close their line and before that is paid.
+// groupLineClosing gives turns back, in each way there is, after a block has owed it to close their
+// line and before that is paid.
 func groupLineClosing(w *world) {
 	t := w.tester()
 	w.limit(most("system/lab", 4), most("gpu", 4))
@@ -148,7 +151,8 @@ func groupLineClosing(w *world) {
 	w.must(blocking(held[0], session, disabled()))
 	w.must(finish(held[1], by(session)))
 	w.must(move(held[2], by(session), job.None, job.Failed))
-	if _, jobs, _, err := w.s.ApplyAndClaim(w.ctx, []job.Change{finish(held[3], by(session))}, wanted(session, 4)); err != nil || len(jobs) > 0 {
+	if _, jobs, _, err := w.s.ApplyAndClaim(w.ctx, []job.Change{finish(held[3], by(session))},
+		wanted(session, 4)); err != nil || len(jobs) > 0 {
 		w.Errorf("a claim along with an end: %d jobs, %v", len(jobs), err)
 	}
 	gpu := disabled()

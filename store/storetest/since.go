@@ -6,7 +6,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// limitSince looks at jobs that come to stand in a line without a change of custody: they wait for their turns since then.
+// limitSince looks at jobs that come to stand in a line without a change of custody: they wait for
+// their turns since then.
 func limitSince(w *world) {
 	w.limit(most("gpu", 0), most("tpu", 1), most("a", 1), most("b", 1))
 	session := w.sessionFor(time.Hour)
@@ -28,8 +29,10 @@ func limitSince(w *world) {
 	moves := w.add(newTask(under("a", "b")))
 	onward := w.add(newTask(ordered("l"), after(job.NeedEnded, first.ID), under("gpu")))
 
-	due := []job.ID{tried.ID, w.add(newTask(under("gpu"), delayed(time.Minute))), w.add(newTask(ordered("k"), delayed(time.Minute)))}
-	needs := []job.ID{w.add(newTask(under("gpu"), after(job.NeedEnded, first.ID))), w.add(newTask(ordered("k"), after(job.NeedEnded, first.ID)))}
+	due := []job.ID{tried.ID, w.add(newTask(under("gpu"), delayed(time.Minute))),
+		w.add(newTask(ordered("k"), delayed(time.Minute)))}
+	needs := []job.ID{w.add(newTask(under("gpu"), after(job.NeedEnded, first.ID))),
+		w.add(newTask(ordered("k"), after(job.NeedEnded, first.ID)))}
 	both := w.add(newTask(under("gpu"), delayed(time.Minute), after(job.NeedEnded, first.ID)))
 	w.pay()
 	for _, id := range append(due, needs...) {
@@ -41,7 +44,8 @@ func limitSince(w *world) {
 		w.Helper()
 		for _, id := range ids {
 			if j := w.job(id); j.Line == "" || j.Since.Before(at) {
-				w.Errorf("job %s waits in the line of %q since %v, and came there at %v or later", id, j.Line, j.Since, at)
+				w.Errorf("job %s waits in the line of %q since %v, and came there at %v or later", id, j.Line,
+					j.Since, at)
 			}
 		}
 	}
@@ -51,7 +55,8 @@ func limitSince(w *world) {
 	w.pay()
 	came(w.job(first.ID).Since.Add(time.Minute), due...)
 	if j := w.job(both); j.Line != "" || !j.Since.Equal(j.Created) {
-		w.Errorf("a job whose time has come, and which waits for another one, stands in the line of %q since %v", j.Line, j.Since)
+		w.Errorf("a job whose time has come, and which waits for another one, stands in the line of %q since %v",
+			j.Line, j.Since)
 	}
 
 	w.clock.Advance(2 * time.Minute)

@@ -1,7 +1,8 @@
 // Package storetest is the suite that every [store.Store] passes.
 //
-// The tests know the contract and package job, and nothing of a database: what they say of a row they read through
-// the store. [Check] stands alone, for other tests that want to know whether a store's jobs are sound.
+// The tests know the contract and package job, and nothing of a database: what they say of a row
+// they read through the store. [Check] stands alone, for other tests that want to know whether a
+// store's jobs are sound.
 package storetest
 
 import (
@@ -12,14 +13,15 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A Clock is the clock of one store's database. It is safe for concurrent use. It may run on by itself.
+// A Clock is the clock of one store's database. It is safe for concurrent use. It may run on by
+// itself.
 type Clock interface {
 	// Advance moves the clock forward.
 	Advance(time.Duration)
 }
 
-// An Opener is a clock by which its store can be opened anew, as a process does that is started again. What is opened so is closed by
-// t.Cleanup.
+// An Opener is a clock by which its store can be opened anew, as a process does that is started
+// again. What is opened so is closed by t.Cleanup.
 type Opener interface {
 	Clock
 	Open(t *testing.T) store.Store
@@ -75,15 +77,16 @@ var (
 	}
 )
 
-// Run runs the suite. open returns an empty store and the clock of its database; it closes the store by t.Cleanup.
+// Run runs the suite. open returns an empty store and the clock of its database; it closes the
+// store by t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) (store.Store, Clock)) {
 	for _, noun := range slices.Concat(calls, rules) {
 		run(t, open, noun.name, slices.Concat(noun.tests, noun.long))
 	}
 }
 
-// Calls runs the part of the suite that makes each call, and has none of its long tests: for a second way to a database that passes
-// all of it by the first.
+// Calls runs the part of the suite that makes each call, and has none of its long tests: for a
+// second way to a database that passes all of it by the first.
 func Calls(t *testing.T, open func(t *testing.T) (store.Store, Clock)) {
 	for _, noun := range calls {
 		run(t, open, noun.name, noun.tests)
@@ -102,7 +105,8 @@ func run(t *testing.T, open func(t *testing.T) (store.Store, Clock), noun string
 	})
 }
 
-// Tenants runs the tests of the wall between tenants alone: for a store that has two such walls, without one of them.
+// Tenants runs the tests of the wall between tenants alone: for a store that has two such walls,
+// without one of them.
 func Tenants(t *testing.T, open func(t *testing.T) (store.Store, Clock)) {
 	readTenants(newWorld(t, open))
 }

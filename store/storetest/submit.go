@@ -50,7 +50,8 @@ func submitTenant(w *world) {
 }
 
 func submitKeeps(w *world) {
-	n := newProgram(inQueue("gpu"), on(machine), withPriority(2), externally("run-7"), labeled("site", "a"), labeled("x/y", "ü"))
+	n := newProgram(inQueue("gpu"), on(machine), withPriority(2), externally("run-7"), labeled("site", "a"),
+		labeled("x/y", "ü"))
 	n.Job.MaxAttempts = 3
 	n.Job.Owner = "bob"
 	n.Job.Request = json.RawMessage(`{"kind": "app", "command": ["wc", "-w"], "notes": {"π": 3.14159, "n": null}}`)
@@ -78,7 +79,8 @@ func submitPlaces(w *world) {
 	now := w.renew(w.session()).Now
 	past.Job.Due, future.Job.Due = now.Add(-time.Hour), now.Add(time.Hour)
 	first := newTask()
-	got := w.submit(newTask(), newTask(delayed(time.Minute)), past, future, first, newTask(after(job.NeedEnded, first.Job.ID)))
+	got := w.submit(newTask(), newTask(delayed(time.Minute)), past, future, first,
+		newTask(after(job.NeedEnded, first.Job.ID)))
 	ready := job.Place{State: job.Pending, Custody: job.Ready}
 	gate := job.Place{State: job.Waiting, Custody: job.Gate}
 	for i, want := range []job.Place{ready, gate, ready, gate, ready, gate} {
@@ -102,7 +104,8 @@ func submitEffects(w *world) {
 	if err != nil {
 		w.Fatalf("submit: %v", err)
 	}
-	sameLines(w, effects.Ready, job.Line{Queue: job.DefaultQueue, Kind: task}, job.Line{Queue: "gpu", Kind: job.KindApp})
+	sameLines(w, effects.Ready, job.Line{Queue: job.DefaultQueue, Kind: task},
+		job.Line{Queue: "gpu", Kind: job.KindApp})
 	if due := w.job(early.Job.ID).Due; !near(effects.Due, due) {
 		w.Errorf("effects are due at %v, want %v", effects.Due, due)
 	}
@@ -148,7 +151,8 @@ func submitTaken(w *world) {
 		"under idempotency key": keyed,
 	} {
 		_, _, err := w.s.Submit(w.ctx, s)
-		if want := "job id " + mine.Job.ID.String() + " is taken"; job.KindOf(err) != job.Conflict || err.Error() != want {
+		if want := "job id " + mine.Job.ID.String() + " is taken"; job.KindOf(err) != job.Conflict ||
+			err.Error() != want {
 			w.Errorf("%s: error of kind %s (%v), want %s", name, job.KindOf(err), err, want)
 		}
 	}
@@ -286,7 +290,8 @@ func submitUniqueAtOnce(w *world) {
 	})
 }
 
-// oneJob makes 64 submissions at once and fails unless one of them makes a job and all are answered with it.
+// oneJob makes 64 submissions at once and fails unless one of them makes a job and all are answered
+// with it.
 func (w *world) oneJob(request func(i int) store.Submission) {
 	w.Helper()
 	const n = 64
@@ -327,7 +332,8 @@ func submitExternal(w *world) {
 
 	// It is unique for ever, not until the end.
 	w.must(finish(w.claimOne(w.session()), by(w.job(first).Session)))
-	if got := w.submit(newTask(externally("x"), fingerprint(1)))[0]; got.ID != first || got.Place.State != job.Finished {
+	if got := w.submit(newTask(externally("x"), fingerprint(1)))[0]; got.ID != first ||
+		got.Place.State != job.Finished {
 		w.Errorf("answer after the end %+v, want job %s", got, first)
 	}
 }
@@ -337,10 +343,12 @@ func submitTwiceWithin(w *world) {
 	for name, gate := range map[string][]option{
 		"ready": nil, "delayed": {delayed(time.Hour)}, "behind another": {after(job.NeedEnded, first)},
 	} {
-		for what, key := range map[string]option{"external id": externally(name), "unique key": unique(job.UntilDone, name)} {
+		for what, key := range map[string]option{"external id": externally(name),
+			"unique key": unique(job.UntilDone, name)} {
 			one := newTask(append(gate, key)...)
 			got := w.submit(one, newTask(key))
-			if got[1].ID != one.Job.ID || !got[1].Existed || got[1].Place != got[0].Place || got[1].Place != w.job(one.Job.ID).Place {
+			if got[1].ID != one.Job.ID || !got[1].Existed || got[1].Place != got[0].Place ||
+				got[1].Place != w.job(one.Job.ID).Place {
 				w.Errorf("%s, the same %s: answers %+v, the job is %s", name, what, got, w.job(one.Job.ID).Place)
 			}
 		}
@@ -353,8 +361,10 @@ func submitAllOrNone(w *world) {
 		bad   store.New
 		kinds []job.ErrorKind
 	}{
-		{"an external id with another request", newTask(externally("taken"), fingerprint(2)), []job.ErrorKind{job.Conflict}},
-		{"an unknown prerequisite", newTask(after(job.NeedEnded, job.NewID())), []job.ErrorKind{job.Invalid, job.NotFound}},
+		{"an external id with another request", newTask(externally("taken"), fingerprint(2)),
+			[]job.ErrorKind{job.Conflict}},
+		{"an unknown prerequisite", newTask(after(job.NeedEnded, job.NewID())),
+			[]job.ErrorKind{job.Invalid, job.NotFound}},
 	} {
 		w.fresh(c.name, func(w *world) {
 			taken := w.add(newTask(externally("taken"), fingerprint(1)))
@@ -396,7 +406,8 @@ func submitKeyUnique(w *world) {
 
 func submitUntilStart(w *world) {
 	first := w.add(newTask(unique(job.UntilStart, "k")))
-	if got := w.submit(newTask(), newTask(unique(job.UntilStart, "k"))); got[1].ID != first || !got[1].Existed || got[0].Existed {
+	if got := w.submit(newTask(), newTask(unique(job.UntilStart, "k"))); got[1].ID != first || !got[1].Existed ||
+		got[0].Existed {
 		w.Errorf("answers %+v, want a new job and job %s", got, first)
 	}
 	w.claim(wanted(w.session(), 10))

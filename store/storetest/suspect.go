@@ -50,7 +50,8 @@ func (w *world) suspected(n int, new store.New) job.Job {
 	return j
 }
 
-// aloneOnly is a claim for n suspects and nothing else; noneAlone one for n jobs in each lane but theirs.
+// aloneOnly is a claim for n suspects and nothing else; noneAlone one for n jobs in each lane but
+// theirs.
 func aloneOnly(session job.ID, n int) store.Claim {
 	c := wanted(session, 0)
 	c.Slots = map[job.Lane]int{job.LaneAlone: n}
@@ -92,7 +93,8 @@ func suspectLane(w *world) {
 	session = w.session()
 	sameSet(w, "in all other lanes", jobIDs(w.claim(noneAlone(session, 10))), nil)
 	plain := w.add(newTask(withPriority(9)))
-	sameSet(w, "one slot in each lane", jobIDs(w.claim(wanted(session, 1))), []job.ID{plain, twice[0]}) // the first by priority
+	// the first by priority
+	sameSet(w, "one slot in each lane", jobIDs(w.claim(wanted(session, 1))), []job.ID{plain, twice[0]})
 	for _, id := range twice[1:] {
 		sameSet(w, "the next suspect by age", jobIDs(w.claim(aloneOnly(session, 1))), []job.ID{id})
 	}
@@ -202,8 +204,10 @@ func suspectEnded(w *world) {
 		w.end(session)
 	}
 	w.at(job.Pending, job.Ready, j.ID)
-	if after := w.job(j.ID); after.Suspect != j.Suspect || after.Recoveries != j.Recoveries || after.Lane != job.LaneAlone {
-		w.Errorf("suspect %d, %d recoveries, lane %s; want %d, %d", after.Suspect, after.Recoveries, after.Lane, j.Suspect, j.Recoveries)
+	if after := w.job(j.ID); after.Suspect != j.Suspect || after.Recoveries != j.Recoveries ||
+		after.Lane != job.LaneAlone {
+		w.Errorf("suspect %d, %d recoveries, lane %s; want %d, %d", after.Suspect, after.Recoveries, after.Lane,
+			j.Suspect, j.Recoveries)
 	}
 	Check(w, w.s, acme)
 }
@@ -238,8 +242,8 @@ func suspectEndedLate(w *world) {
 	Check(w, w.s, acme)
 }
 
-// suspectFound: the job is found after the number of crashes that it takes, however many jobs run beside it, and no
-// other comes near.
+// suspectFound: the job is found after the number of crashes that it takes, however many jobs run
+// beside it, and no other comes near.
 func suspectFound(w *world) {
 	for _, slots := range []int{1, 20, 200} {
 		w.fresh(fmt.Sprintf("%d slots", slots), func(w *world) {
@@ -332,7 +336,8 @@ func suspectCleared(w *world) {
 	}
 	effects := w.clear(held...)
 	// Only what stands in another lane now is news for those who wait.
-	sameLines(w, effects.Ready, job.Line{Queue: job.DefaultQueue, Kind: task}, job.Line{Queue: job.DefaultQueue, Kind: "other"})
+	sameLines(w, effects.Ready, job.Line{Queue: job.DefaultQueue, Kind: task},
+		job.Line{Queue: job.DefaultQueue, Kind: "other"})
 	for _, j := range before {
 		lane := job.LaneTask
 		if j.Program() {

@@ -44,8 +44,8 @@ func (w *world) uses(key string, held, waiting int) {
 	}
 }
 
-// checkTurns verifies, where nothing is owed, that turns are those of the jobs that have them, and that nobody waits beside free
-// places.
+// checkTurns verifies, where nothing is owed, that turns are those of the jobs that have them, and
+// that nobody waits beside free places.
 func checkTurns(w *world) {
 	w.Helper()
 	held, waiting := map[string]int{}, map[string][]job.Job{}
@@ -72,7 +72,8 @@ func checkTurns(w *world) {
 			h, n = h+s.Held, n+s.Waiting
 		}
 		if h != held[t.Key] || n != len(waiting[t.Key]) {
-			w.Errorf("%s: %d turns, %d wait; of the jobs %d have one and %d wait", t.Key, h, n, held[t.Key], len(waiting[t.Key]))
+			w.Errorf("%s: %d turns, %d wait; of the jobs %d have one and %d wait", t.Key, h, n, held[t.Key],
+				len(waiting[t.Key]))
 		}
 		if job.Ordered(t.Key) && h > 1 {
 			w.Errorf("%s: %d go at once", t.Key, h)

@@ -26,14 +26,16 @@ func (w *world) unserved(want ...store.Unserved) {
 	}
 	for _, list := range [][]store.Unserved{got, want} {
 		slices.SortFunc(list, func(a, b store.Unserved) int {
-			return cmp.Or(cmp.Compare(a.Line.Queue, b.Line.Queue), cmp.Compare(a.Line.Kind, b.Line.Kind), cmp.Compare(a.Machine, b.Machine))
+			return cmp.Or(cmp.Compare(a.Line.Queue, b.Line.Queue), cmp.Compare(a.Line.Kind, b.Line.Kind),
+				cmp.Compare(a.Machine, b.Machine))
 		})
 	}
 	if len(got) != len(want) {
 		w.Fatalf("%d lines, want %d:\n%+v", len(got), len(want), got)
 	}
 	for i := range want {
-		if g := got[i]; g.Line != want[i].Line || g.Machine != want[i].Machine || g.Jobs != want[i].Jobs || !want[i].Since.IsZero() && !near(g.Since, want[i].Since) {
+		if g := got[i]; g.Line != want[i].Line || g.Machine != want[i].Machine || g.Jobs != want[i].Jobs ||
+			!want[i].Since.IsZero() && !near(g.Since, want[i].Since) {
 			w.Errorf("line %d is %+v, want %+v", i, g, want[i])
 		}
 	}
@@ -45,7 +47,8 @@ func unservedNamed(w *world) {
 	w.unserved()
 	first := w.add(newTask(inQueue("gpu"), withPriority(7)))
 	w.clock.Advance(time.Second)
-	more := w.submit(newTask(inQueue("gpu")), newTask(), newTask(), newTask(ofKind("other")), newProgram(), newTask(inQueue("later"), delayed(time.Hour)))
+	more := w.submit(newTask(inQueue("gpu")), newTask(), newTask(), newTask(ofKind("other")), newProgram(),
+		newTask(inQueue("later"), delayed(time.Hour)))
 	since := w.job(first).Since
 	w.unserved(
 		store.Unserved{Line: line("gpu", task), Jobs: 2, Since: since},
@@ -54,7 +57,8 @@ func unservedNamed(w *world) {
 		store.Unserved{Line: line(job.DefaultQueue, job.KindApp), Jobs: 1},
 	)
 	w.begin(process())
-	gpu, other := store.Unserved{Line: line("gpu", task), Jobs: 2, Since: since}, store.Unserved{Line: line(job.DefaultQueue, "other"), Jobs: 1}
+	gpu, other := store.Unserved{Line: line("gpu", task), Jobs: 2, Since: since},
+		store.Unserved{Line: line(job.DefaultQueue, "other"), Jobs: 1}
 	w.unserved(gpu, other)
 	id := w.begin(process(func(p *store.Process) { p.Queues = []string{"gpu"} }))
 	w.unserved(other)

@@ -96,17 +96,33 @@ func wishWorker(w *world) {
 		want   store.Outcome
 		state  job.State
 	}{
-		{"cancel, back", job.WishCancel, func(j job.Job) job.Change { return move(j, by(j.Session), job.Ready, job.Pending) }, store.Turned, job.Canceled},
+		{"cancel, back", job.WishCancel,
+			func(j job.Job) job.Change { return move(j, by(j.Session), job.Ready, job.Pending) }, store.Turned,
+			job.Canceled},
 		{"cancel, snooze", job.WishCancel, func(j job.Job) job.Change {
 			return setting(move(j, by(j.Session), job.Gate, job.Waiting), job.Patch{Delay: time.Hour})
 		}, store.Turned, job.Canceled},
-		{"cancel, blocked", job.WishCancel, func(j job.Job) job.Change { return move(j, by(j.Session), job.Recovery, job.Blocked) }, store.Turned, job.Canceled},
-		{"cancel, step", job.WishCancel, func(j job.Job) job.Change { return move(j, by(j.Session), job.Worker, job.Running) }, store.OK, job.Running},
-		{"pause, back", job.WishPause, func(j job.Job) job.Change { return move(j, by(j.Session), job.Ready, job.Pending) }, store.Turned, job.Paused},
-		{"pause, finished", job.WishPause, func(j job.Job) job.Change { return finish(j, by(j.Session)) }, store.OK, job.Finished},
-		{"pause, failed", job.WishPause, func(j job.Job) job.Change { return move(j, by(j.Session), job.None, job.Failed) }, store.OK, job.Failed},
-		{"pause, blocked", job.WishPause, func(j job.Job) job.Change { return move(j, by(j.Session), job.Recovery, job.Blocked) }, store.Turned, job.Paused},
-		{"pause, step", job.WishPause, func(j job.Job) job.Change { return move(j, by(j.Session), job.Worker, job.Running) }, store.OK, job.Running},
+		{"cancel, blocked", job.WishCancel,
+			func(j job.Job) job.Change { return move(j, by(j.Session), job.Recovery, job.Blocked) }, store.Turned,
+			job.Canceled},
+		{"cancel, step", job.WishCancel,
+			func(j job.Job) job.Change { return move(j, by(j.Session), job.Worker, job.Running) }, store.OK,
+			job.Running},
+		{"pause, back", job.WishPause, func(j job.Job) job.Change {
+			return move(j, by(j.Session), job.Ready,
+				job.Pending)
+		}, store.Turned, job.Paused},
+		{"pause, finished", job.WishPause, func(j job.Job) job.Change { return finish(j, by(j.Session)) }, store.OK,
+			job.Finished},
+		{"pause, failed", job.WishPause,
+			func(j job.Job) job.Change { return move(j, by(j.Session), job.None, job.Failed) }, store.OK, job.Failed},
+		{"pause, blocked", job.WishPause,
+			func(j job.Job) job.Change { return move(j, by(j.Session), job.Recovery, job.Blocked) }, store.Turned,
+			job.Paused},
+		{"pause, step", job.WishPause, func(j job.Job) job.Change {
+			return move(j, by(j.Session), job.Worker,
+				job.Running)
+		}, store.OK, job.Running},
 	} {
 		w.fresh(c.name, func(w *world) {
 			session := w.session()
@@ -125,7 +141,8 @@ func wishWorker(w *world) {
 			if c.state == job.Running && applied.Wish != c.wish {
 				w.Errorf("the answer tells of wish %q, want %q", applied.Wish, c.wish)
 			}
-			if now := w.job(j.ID); now.Place != applied.Now.Place || now.N != applied.Now.N || now.Epoch != applied.Now.Epoch {
+			if now := w.job(j.ID); now.Place != applied.Now.Place || now.N != applied.Now.N ||
+				now.Epoch != applied.Now.Epoch {
 				w.Errorf("answered %+v, the job is %+v", applied.Now, now)
 			}
 			if e := w.event(j.ID, j.N+1); (e.Cause == job.CauseTurned) != (c.want == store.Turned) {
@@ -248,7 +265,8 @@ func wishLive(w *world) {
 	if j.Wish != job.WishCancel || !j.Live {
 		w.Errorf("claimed with wish %q, live %t", j.Wish, j.Live)
 	}
-	if got := w.apply(move(j, by(session), job.Recovery, job.Blocked)); got.Outcome != store.Turned || got.Now.Place.Custody != job.Ready {
+	if got := w.apply(move(j, by(session), job.Recovery, job.Blocked)); got.Outcome != store.Turned ||
+		got.Now.Place.Custody != job.Ready {
 		w.Errorf("to recovery: %s at %s, want turned and ready", got.Outcome, got.Now.Place)
 	}
 	j = w.claimOne(session)
@@ -455,7 +473,8 @@ func wishRace(w *world) {
 		var sound bool
 		switch {
 		case wished.Err != nil:
-			sound = job.KindOf(wished.Err) == job.Conflict && end.Custody == job.None && applied.Outcome == store.OK && now.Place == end
+			sound = job.KindOf(wished.Err) == job.Conflict && end.Custody == job.None &&
+				applied.Outcome == store.OK && now.Place == end
 		case end.Custody == job.Worker:
 			sound = applied.Outcome == store.OK && !wished.Done && now.Wish == wish && now.Place == end
 		case wish == job.WishPause && end.Custody == job.None:

@@ -25,8 +25,8 @@ const (
 	watch   = "watch" // a duty
 )
 
-// A world is one store and its clock, in words that make a test read like sentences. Methods end the test when the
-// store answers with an error; tests that want the error ask the store itself.
+// A world is one store and its clock, in words that make a test read like sentences. Methods end
+// the test when the store answers with an error; tests that want the error ask the store itself.
 type world struct {
 	TB
 	t     *testing.T // nil inside a property
@@ -101,11 +101,13 @@ func (w *world) session() job.ID {
 	return w.sessionFor(lease)
 }
 
-// sessionFor begins a session with a lease of its own: one that works for long must not depend on how fast the machine is.
+// sessionFor begins a session with a lease of its own: one that works for long must not depend on
+// how fast the machine is.
 func (w *world) sessionFor(lease time.Duration) job.ID {
 	w.Helper()
 	id := job.NewID()
-	if err := w.s.Begin(w.ctx, store.Session{ID: id, Process: store.Process{Host: "host", PID: 1}, Lease: lease}); err != nil {
+	if err := w.s.Begin(w.ctx, store.Session{ID: id, Process: store.Process{Host: "host", PID: 1},
+		Lease: lease}); err != nil {
 		w.Fatalf("begin: %v", err)
 	}
 	return id
@@ -190,9 +192,9 @@ func (w *world) claimOne(session job.ID) job.Job {
 // by is the fence of a session.
 func by(session job.ID) job.Fence { return job.Fence{Session: session} }
 
-// move is the change of j along states into a custody. Ends get the code that goes with them, and BLOCKED and PAUSED
-// resume where j stands or, when it has no such place, at the beginning. Of a job that was claimed with the intent to launch it,
-// nothing is launched.
+// move is the change of j along states into a custody. Ends get the code that goes with them, and
+// BLOCKED and PAUSED resume where j stands or, when it has no such place, at the beginning. Of a
+// job that was claimed with the intent to launch it, nothing is launched.
 func move(j job.Job, f job.Fence, to job.Custody, states ...job.State) job.Change {
 	c := job.Change{Job: j.ID, From: j.Guard(f), To: to, Set: job.Patch{Over: j.Intended()}}
 	for _, s := range states {
@@ -221,7 +223,8 @@ func move(j job.Job, f job.Fence, to job.Custody, states ...job.State) job.Chang
 
 // full is a block by a disk that is full.
 func full() *job.Block {
-	return &job.Block{Code: job.FilesystemFull, Message: "no space left on /data", Tester: "space", Params: map[string]string{"path": "/data"}}
+	return &job.Block{Code: job.FilesystemFull, Message: "no space left on /data", Tester: "space",
+		Params: map[string]string{"path": "/data"}}
 }
 
 // finish is the change that ends the task or the archiving program j well.

@@ -8,7 +8,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Jobs yields all jobs of a tenant that a filter chooses, as lists show them; no filter: all. An error is yielded last.
+// Jobs yields all jobs of a tenant that a filter chooses, as lists show them; no filter: all. An
+// error is yielded last.
 func Jobs(ctx context.Context, st store.Reader, tenant string, f job.Filter) iter.Seq2[job.Job, error] {
 	return func(yield func(job.Job, error) bool) {
 		q := store.Query{Tenant: tenant, Filter: f, Limit: 1000}

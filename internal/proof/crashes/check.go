@@ -89,7 +89,8 @@ func (c *checker) check(ctx context.Context) {
 	c.folders()
 }
 
-// nothingRuns looks for processes of the round. The last act of a wrapper is to tell its end, so it may take a moment.
+// nothingRuns looks for processes of the round. The last act of a wrapper is to tell its end, so it
+// may take a moment.
 func (c *checker) nothingRuns(ctx context.Context) {
 	if c.patience == 0 {
 		c.patience = 20 * time.Second
@@ -206,21 +207,26 @@ func (c *checker) job(ctx context.Context, j *job.Job, p *promise) {
 		if c.poison++; !checks.Poisoned(history) {
 			story := ""
 			for _, e := range history {
-				story += fmt.Sprintf("\n  %d %s/%s %s %s %s %s", e.N, e.State, e.Custody, e.Cause, e.Actor, e.Code, e.Message)
+				story += fmt.Sprintf("\n  %d %s/%s %s %s %s %s", e.N, e.State, e.Custody, e.Cause, e.Actor, e.Code,
+					e.Message)
 			}
-			c.breaks("poison: job %s (%s) ended %s (%s), and few of its processes had died%s", j.ID, p.external, j.State, j.Code, story)
+			c.breaks("poison: job %s (%s) ended %s (%s), and few of its processes had died%s", j.ID, p.external,
+				j.State, j.Code, story)
 		}
 		return
 	case l.canceled[j.ID] && j.State != job.Canceled:
 		c.breaks("cancel_forgotten: job %s (%s) was canceled and ended %s", j.ID, p.external, j.State)
 	case j.State != state && !(j.State == job.Canceled && l.asked[j.ID]):
-		c.breaks("wrong_end: job %s (%s) ended %s (%s: %s), want %s", j.ID, p.external, j.State, j.Code, j.Message, state)
+		c.breaks("wrong_end: job %s (%s) ended %s (%s: %s), want %s", j.ID, p.external, j.State, j.Code, j.Message,
+			state)
 	case j.State == job.Canceled && state == job.Canceled && !l.asked[j.ID] && j.Code != job.PrerequisiteFailed:
 		c.breaks("wrong_end: job %s (%s) ended %s, want %s", j.ID, p.external, j.Code, job.PrerequisiteFailed)
 	case j.State != job.Canceled && j.Attempt != p.attempts:
-		c.breaks("wrong_attempts: job %s (%s) ended %s (%s) at attempt %d, want %d", j.ID, p.external, j.State, j.Code, j.Attempt, p.attempts)
+		c.breaks("wrong_attempts: job %s (%s) ended %s (%s) at attempt %d, want %d", j.ID, p.external, j.State,
+			j.Code, j.Attempt, p.attempts)
 	}
-	if limited := strings.Contains(string(j.Request), `"minutes"`); j.State == job.Failed && limited != (j.Code == job.TimeLimit) {
+	if limited := strings.Contains(string(j.Request), `"minutes"`); j.State == job.Failed &&
+		limited != (j.Code == job.TimeLimit) {
 		c.breaks("wrong_code: job %s (%s) ended with %s: %s", j.ID, p.external, j.Code, j.Message)
 	}
 	if first != nil && j.State != job.Canceled && !first.Ended.Before(j.Ended) {
@@ -248,8 +254,9 @@ func (c *checker) job(ctx context.Context, j *job.Job, p *promise) {
 	}
 }
 
-// unblocked: a task that is to be blocked was, unless a crash came before. Whatever then ended that did so for a reason, and a task that only
-// a person lets go on was let go by one. None failed for having waited for too long, or was given up.
+// unblocked: a task that is to be blocked was, unless a crash came before. Whatever then ended that
+// did so for a reason, and a task that only a person lets go on was let go by one. None failed for
+// having waited for too long, or was given up.
 func (c *checker) unblocked(ctx context.Context, j *job.Job, p *promise) {
 	request := string(j.Request)
 	if !strings.Contains(request, `"blocks"`) {
@@ -264,10 +271,12 @@ func (c *checker) unblocked(ctx context.Context, j *job.Job, p *promise) {
 		if since.State == job.Blocked {
 			n++
 			turned := e.Cause == job.CauseWish && (e.State == job.Paused || e.State == job.Canceled)
-			steered := (e.Cause == job.CauseWish || e.Cause == job.CauseClear) && strings.Contains(e.Message, "released by ")
+			steered := (e.Cause == job.CauseWish || e.Cause == job.CauseClear) &&
+				strings.Contains(e.Message, "released by ")
 			cleared := e.Cause == job.CauseClear && e.State != job.Failed && !strings.Contains(request, `"person `)
 			if !turned && !steered && !cleared {
-				c.breaks("unblocked: job %s (%s) was blocked by %s and went on to %s by %s: %s", j.ID, p.external, since.Message, e.State, e.Cause, e.Message)
+				c.breaks("unblocked: job %s (%s) was blocked by %s and went on to %s by %s: %s", j.ID, p.external,
+					since.Message, e.State, e.Cause, e.Message)
 			}
 		}
 		since = e
@@ -285,12 +294,13 @@ func (c *checker) groups(ctx context.Context) {
 		c.breaks("database: %v", err)
 	}
 	for _, g := range left {
-		c.breaks("group_left: %s has %d jobs, and %d wait in its line: %s", g.Key, g.Jobs, g.Behind, g.Stands(time.Now()))
+		c.breaks("group_left: %s has %d jobs, and %d wait in its line: %s", g.Key, g.Jobs, g.Behind,
+			g.Stands(time.Now()))
 	}
 }
 
-// launches: each attempt of a program was started once. The time of a program begins with its wrapper, so it may be over
-// before the program has written its line.
+// launches: each attempt of a program was started once. The time of a program begins with its
+// wrapper, so it may be over before the program has written its line.
 func (c *checker) launches(ctx context.Context, j *job.Job, p *promise) {
 	started := c.ledger.launches[j.ID]
 	for attempt, n := range started {
@@ -299,12 +309,14 @@ func (c *checker) launches(ctx context.Context, j *job.Job, p *promise) {
 			c.breaks("launched_twice: attempt %d of job %s (%s) was started %d times", attempt, j.ID, p.external, n)
 		}
 		if attempt > j.Attempt {
-			c.breaks("stranger: attempt %d of job %s (%s) was started, and it has %d", attempt, j.ID, p.external, j.Attempt)
+			c.breaks("stranger: attempt %d of job %s (%s) was started, and it has %d", attempt, j.ID, p.external,
+				j.Attempt)
 		}
 	}
 	for a := 1; a <= j.Attempt; a++ {
 		if started[a] == 0 && j.State != job.Canceled && !c.timedOut(ctx, j, a) {
-			c.breaks("not_run: attempt %d of job %s (%s, %s %s: %s) was never started", a, j.ID, p.external, j.State, j.Code, j.Message)
+			c.breaks("not_run: attempt %d of job %s (%s, %s %s: %s) was never started", a, j.ID, p.external,
+				j.State, j.Code, j.Message)
 		}
 	}
 }
@@ -354,8 +366,9 @@ func (r report) Fatalf(format string, args ...any) {
 	panic(fatal{})
 }
 
-// sessions: that of a process that ended by itself ended in good order. And no more jobs ended as POISON than can have: of
-// a session that crashed one job at most was the only suspect, and that three times makes a POISON.
+// sessions: that of a process that ended by itself ended in good order. And no more jobs ended as
+// POISON than can have: of a session that crashed one job at most was the only suspect, and that
+// three times makes a POISON.
 func (c *checker) sessions(ctx context.Context) {
 	all, err := c.store.Sessions(ctx)
 	if err != nil {
@@ -374,7 +387,8 @@ func (c *checker) sessions(ctx context.Context) {
 	for _, pid := range c.orderly {
 		// Told to stop while it began its session, it may have ended that before it was there.
 		if s, known := newest[pid]; known && (s.Crashed || s.Ended.IsZero()) && s.Renewed.After(s.Started) {
-			c.breaks("session_left: process %d ended in good order, and its session %s did not (crashed %t)", pid, s.ID, s.Crashed)
+			c.breaks("session_left: process %d ended in good order, and its session %s did not (crashed %t)", pid,
+				s.ID, s.Crashed)
 		}
 	}
 	if c.poison*(job.PoisonAt-job.AloneAt) > crashed {
@@ -430,8 +444,8 @@ func (c *checker) folders() {
 	}
 }
 
-// strays looks for what is only there while something is written. Temporary files may stay in the folder of a job that did
-// not finish, with the rest of what it left.
+// strays looks for what is only there while something is written. Temporary files may stay in the
+// folder of a job that did not finish, with the rest of what it left.
 func (c *checker) strays(dir string) {
 	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		rel, _ := filepath.Rel(c.dir, name)
@@ -468,8 +482,8 @@ func (c *checker) list(machine, name string) []fs.DirEntry {
 	return list
 }
 
-// archive: it holds what the program wrote, nothing more, and its manifest says so. It is in the folder of its machine, or
-// where the job wanted it.
+// archive: it holds what the program wrote, nothing more, and its manifest says so. It is in the
+// folder of its machine, or where the job wanted it.
 func (c *checker) archive(j *job.Job, home string) {
 	_, results := app.Places(j)
 	dir := filepath.Join(c.folder(home), "archive", tenant, filepath.Base(results)) // the folder may have been copied
@@ -507,7 +521,8 @@ func (c *checker) archive(j *job.Job, home string) {
 	for name, text := range want {
 		got, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil || string(got) != text || !listed[name] {
-			c.breaks("archive: job %s: %s holds %q (%v, in the manifest: %t), want %q", j.ID, name, got, err, listed[name], text)
+			c.breaks("archive: job %s: %s holds %q (%v, in the manifest: %t), want %q", j.ID, name, got, err,
+				listed[name], text)
 		}
 	}
 	err = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
@@ -515,7 +530,8 @@ func (c *checker) archive(j *job.Job, home string) {
 		if err == nil && strings.HasPrefix(d.Name(), ".pawl-") && d.IsDir() {
 			return fs.SkipDir // reported once, by folders
 		}
-		if _, known := want[rel]; err == nil && !d.IsDir() && !known && rel != app.ManifestFile && !files.Temporary(name) {
+		if _, known := want[rel]; err == nil && !d.IsDir() && !known && rel != app.ManifestFile &&
+			!files.Temporary(name) {
 			c.breaks("archive: job %s: %s should not be there", j.ID, rel)
 		}
 		return err

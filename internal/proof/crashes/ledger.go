@@ -9,7 +9,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// A ledger is what the world outside knows; internal/proof/victim/load.go writes it and explains its lines.
+// A ledger is what the world outside knows; internal/proof/victim/load.go writes it and explains
+// its lines.
 type ledger struct {
 	accepted map[string]*promise // by external id
 	promises map[job.ID]*promise
@@ -36,7 +37,8 @@ type taskRun struct {
 	epoch   int64
 }
 
-// A span is a time in which a job ran, by its own account: from one line of the ledger to another. Whoever died wrote no end.
+// A span is a time in which a job ran, by its own account: from one line of the ledger to another.
+// Whoever died wrote no end.
 type span struct {
 	job        job.ID
 	attempt    int
@@ -50,7 +52,8 @@ func readLedger(name string) (*ledger, error) {
 		return nil, err
 	}
 	l := &ledger{
-		accepted: map[string]*promise{}, promises: map[job.ID]*promise{}, asked: map[job.ID]bool{}, canceled: map[job.ID]bool{},
+		accepted: map[string]*promise{}, promises: map[job.ID]*promise{}, asked: map[job.ID]bool{},
+		canceled: map[job.ID]bool{},
 		launches: map[job.ID]map[int]int{}, tasks: map[job.ID][]taskRun{},
 	}
 	n := 0

@@ -37,17 +37,20 @@ type outcome struct {
 	died  bool // at its point
 }
 
-// start starts a process, to die at a point unless that is "". Its lease is that of the layout unless it is given.
+// start starts a process, to die at a point unless that is "". Its lease is that of the layout
+// unless it is given.
 func (r *round) start(ctx context.Context, i int, at string, lease time.Duration) {
 	folder := r.h.folders[i]
 	r.mu.Lock()
 	r.starts++
-	p := &proc{r: r, at: at, done: make(chan struct{}), began: time.Now(), said: filepath.Join(r.dir, fmt.Sprintf("said.%02d", r.starts))}
+	p := &proc{r: r, at: at, done: make(chan struct{}), began: time.Now(),
+		said: filepath.Join(r.dir, fmt.Sprintf("said.%02d", r.starts))}
 	r.mu.Unlock()
 	r.procs[i] = p
 	machines := r.h.machines()
 	args := []string{
-		"load", "--dir", r.folder(folder), "--ledger", r.ledger(), "--jobs", fmt.Sprint(r.jobs), "--seed", fmt.Sprint(r.seed),
+		"load", "--dir", r.folder(folder), "--ledger", r.ledger(), "--jobs", fmt.Sprint(r.jobs), "--seed",
+		fmt.Sprint(r.seed),
 		"--machine", fmt.Sprint(slices.Index(machines, folder)), "--machines", fmt.Sprint(len(machines)),
 	}
 	if lease = cmp.Or(lease, r.h.lease); lease > 0 {
@@ -98,8 +101,8 @@ func (p *proc) signal(s syscall.Signal) {
 	}
 }
 
-// until returns when the condition holds, the process has ended, or the time is over. It reports whether the condition
-// held.
+// until returns when the condition holds, the process has ended, or the time is over. It reports
+// whether the condition held.
 func (p *proc) until(holds func() bool, d time.Duration) bool {
 	over := time.NewTimer(d)
 	defer over.Stop()
@@ -216,7 +219,8 @@ func (p *proc) ended(said []byte) outcome {
 
 var farewell = regexp.MustCompile(`(stopped in good order|all \d+ jobs have ended); repaired by the sweep: (\d+)`)
 
-// interrogate keeps evidence of a process that hangs: which jobs have not ended, and what all its goroutines do.
+// interrogate keeps evidence of a process that hangs: which jobs have not ended, and what all its
+// goroutines do.
 func (p *proc) interrogate() {
 	r := p.r
 	list, err := r.unfinished()
@@ -227,7 +231,8 @@ func (p *proc) interrogate() {
 	p.until(never, 5*time.Second)
 	p.signal(syscall.SIGKILL)
 	<-p.done
-	r.breaks("stuck: a process (%s) did not end within %s; goroutines in %s; not ended: %s", p.at, r.h.limit, p.said, strings.Join(list, " | "))
+	r.breaks("stuck: a process (%s) did not end within %s; goroutines in %s; not ended: %s", p.at, r.h.limit,
+		p.said, strings.Join(list, " | "))
 }
 
 // tail returns the last lines of what a process said, in one.

@@ -11,7 +11,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// most returns how many jobs may have turns of a key: internal/proof/victim/jobs.go sets these limits.
+// most returns how many jobs may have turns of a key: internal/proof/victim/jobs.go sets these
+// limits.
 func most(key string) int {
 	switch {
 	case job.Ordered(key):
@@ -22,8 +23,8 @@ func most(key string) int {
 	return 2
 }
 
-// turns: by the account of those who ran, never more ran side by side under a key than its limit lets go, and one of an order. And each stood
-// under the keys that the load gave it.
+// turns: by the account of those who ran, never more ran side by side under a key than its limit
+// lets go, and one of an order. And each stood under the keys that the load gave it.
 func (c *checker) turns(ctx context.Context) {
 	running := map[string][]*span{}
 	for _, r := range c.ledger.spans {
@@ -68,7 +69,8 @@ func (c *checker) turns(ctx context.Context) {
 	}
 }
 
-// side looks who ran side by side under a key. Lines were written in the order of the ledger: each ran at least between its own two.
+// side looks who ran side by side under a key. Lines were written in the order of the ledger: each
+// ran at least between its own two.
 func (c *checker) side(key string, runs []*span) {
 	var beside []*span
 	for _, r := range runs {
@@ -83,7 +85,8 @@ func (c *checker) side(key string, runs []*span) {
 			if job.Ordered(key) {
 				what = "order"
 			}
-			c.breaks("%s: of %s %d may run side by side, and %s did, the last from line %d of the ledger", what, key, may, strings.Join(names, ", "), r.begin)
+			c.breaks("%s: of %s %d may run side by side, and %s did, the last from line %d of the ledger", what,
+				key, may, strings.Join(names, ", "), r.begin)
 			return
 		}
 		if len(beside) == may && !job.Ordered(key) {
@@ -92,8 +95,9 @@ func (c *checker) side(key string, runs []*span) {
 	}
 }
 
-// orders: those of an order began in the order in which they were submitted. The load submits its jobs by their number. One that is delayed or
-// waits for another comes into the line later, and one that was paused may have been taken out of it.
+// orders: those of an order began in the order in which they were submitted. The load submits its
+// jobs by their number. One that is delayed or waits for another comes into the line later, and one
+// that was paused may have been taken out of it.
 func (c *checker) orders(ctx context.Context) {
 	type place struct{ number, began int }
 	lines := map[string][]place{}
@@ -112,7 +116,8 @@ func (c *checker) orders(ctx context.Context) {
 		paused := slices.ContainsFunc(c.history(ctx, j.ID), func(e store.Event) bool { return e.State == job.Paused })
 		for _, before := range lines[j.Order] {
 			if before.number > number && !c.late(j) && !paused {
-				c.breaks("order: of %s load-%d began at line %d of the ledger, before load-%d did at line %d", j.Order, before.number, before.began, number, r.begin)
+				c.breaks("order: of %s load-%d began at line %d of the ledger, before load-%d did at line %d",
+					j.Order, before.number, before.began, number, r.begin)
 			}
 		}
 		lines[j.Order] = append(lines[j.Order], place{number, r.begin})

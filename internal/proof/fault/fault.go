@@ -1,4 +1,5 @@
-// Package fault makes calls go wrong on command. The fakes of contracts, such as host/fake, are made with it.
+// Package fault makes calls go wrong on command. The fakes of contracts, such as host/fake, are
+// made with it.
 package fault
 
 import (
@@ -10,11 +11,11 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Faults says what becomes of the calls of a fake, which are known by the names of their methods. All methods are safe
-// for concurrent use. A name that the fake does not have panics.
+// Faults says what becomes of the calls of a fake, which are known by the names of their methods.
+// All methods are safe for concurrent use. A name that the fake does not have panics.
 //
-// A call first waits while its name is held. Then a dead fake refuses it, one that is to die counts it, and it takes
-// the oldest of the faults that are set for its name.
+// A call first waits while its name is held. Then a dead fake refuses it, one that is to die counts
+// it, and it takes the oldest of the faults that are set for its name.
 type Faults struct {
 	names []string
 
@@ -27,7 +28,8 @@ type Faults struct {
 	way   Way
 }
 
-// A Way is how calls of a fake come about: it makes the call with its name, or fails in its place, before or after.
+// A Way is how calls of a fake come about: it makes the call with its name, or fails in its place,
+// before or after.
 type Way func(ctx context.Context, name string, call func() error) error
 
 // fate is what becomes of one call.
@@ -46,11 +48,12 @@ func New(names ...string) *Faults {
 	return &Faults{names: names, next: map[string][]fate{}, gates: map[string]*gate{}, death: make(chan struct{})}
 }
 
-// Fail has the next call of name answer err before anything has happened. With a nil err it is a lie: the call says
-// that it was done. That is for calls that answer nothing but an error.
+// Fail has the next call of name answer err before anything has happened. With a nil err it is a
+// lie: the call says that it was done. That is for calls that answer nothing but an error.
 func (f *Faults) Fail(name string, err error) { f.add(name, fate{err: err}) }
 
-// Lose has the next call of name happen and its answer lost: the caller gets an error of kind [job.Unavailable].
+// Lose has the next call of name happen and its answer lost: the caller gets an error of kind
+// [job.Unavailable].
 func (f *Faults) Lose(name string) { f.add(name, fate{lost: true}) }
 
 func (f *Faults) add(name string, x fate) {
@@ -60,9 +63,9 @@ func (f *Faults) add(name string, x fate) {
 	f.next[name] = append(f.next[name], x)
 }
 
-// Hold has each call of name wait, before anything has happened, until release is called or the call's context ends.
-// Each call that waits can be received from waiting once. Release may be called again. To hold what is held replaces
-// the one before for calls to come.
+// Hold has each call of name wait, before anything has happened, until release is called or the
+// call's context ends. Each call that waits can be received from waiting once. Release may be
+// called again. To hold what is held replaces the one before for calls to come.
 func (f *Faults) Hold(name string) (waiting <-chan struct{}, release func()) {
 	f.check(name)
 	g := &gate{waiting: make(chan struct{}), open: make(chan struct{})}
@@ -79,16 +82,16 @@ func (f *Faults) Hold(name string) (waiting <-chan struct{}, release func()) {
 	})
 }
 
-// Through has each call go a way, behind everything else that is commanded. That is for who decides by itself what goes
-// wrong. Nil ends it.
+// Through has each call go a way, behind everything else that is commanded. That is for who decides
+// by itself what goes wrong. Nil ends it.
 func (f *Faults) Through(w Way) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.way = w
 }
 
-// DieAfter lets n more calls happen, whatever their names. From then on all are refused with an error of kind
-// [job.Unavailable], and what stood open is closed. With n of 0 it is dead at once.
+// DieAfter lets n more calls happen, whatever their names. From then on all are refused with an
+// error of kind [job.Unavailable], and what stood open is closed. With n of 0 it is dead at once.
 func (f *Faults) DieAfter(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

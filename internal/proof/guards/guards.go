@@ -106,7 +106,8 @@ func (s *Set) check() error {
 	for _, g := range s.Guards {
 		missing[g.Name] = true
 		if g.Holds == "" || len(g.NoticedBy) == 0 {
-			wrong = append(wrong, fmt.Errorf("guard %s: it holds %q and is noticed by %v", g.Name, g.Holds, g.NoticedBy))
+			wrong = append(wrong, fmt.Errorf("guard %s: it holds %q and is noticed by %v", g.Name, g.Holds,
+				g.NoticedBy))
 		}
 	}
 	known := maps.Clone(missing)

@@ -28,9 +28,11 @@ import (
 )
 
 const (
-	// limit is how long the tests of a package may take to notice; what hangs for longer has noticed, too.
+	// limit is how long the tests of a package may take to notice; what hangs for longer has
+	// noticed, too.
 	limit = time.Minute
-	// tries is how often they are run until they notice: a process that was frozen races with its own end, and may lose.
+	// tries is how often they are run until they notice: a process that was frozen races with its
+	// own end, and may lose.
 	tries = 3
 )
 
@@ -57,7 +59,8 @@ func run(ctx context.Context, out io.Writer, only []string) (holes int, err erro
 	}
 	chosen := set.Guards
 	if len(only) > 0 {
-		chosen = slices.DeleteFunc(slices.Clone(chosen), func(g guards.Guard) bool { return !slices.Contains(only, g.Name) })
+		chosen = slices.DeleteFunc(slices.Clone(chosen),
+			func(g guards.Guard) bool { return !slices.Contains(only, g.Name) })
 		if len(chosen) != len(only) {
 			return 0, fmt.Errorf("there are not %d guards with the names %s", len(only), strings.Join(only, ", "))
 		}
@@ -131,8 +134,8 @@ func (b *bench) sound(ctx context.Context, chosen []guards.Guard) error {
 	return nil
 }
 
-// errBroken says that tests ended badly, and that none of them failed: a panic beside them, a leak, a signal. That may have any
-// reason, so nobody has noticed anything.
+// errBroken says that tests ended badly, and that none of them failed: a panic beside them, a leak,
+// a signal. That may have any reason, so nobody has noticed anything.
 var errBroken = errors.New("the tests broke down, and none of them failed")
 
 // test runs tests of a package, and returns the first that failed.
@@ -161,7 +164,8 @@ func (b *bench) test(ctx context.Context, t guards.Tests, without string) (faile
 	return failed, output, nil
 }
 
-// notices returns the name of the test that fails without a guard, of those that are run until one does.
+// notices returns the name of the test that fails without a guard, of those that are run until one
+// does.
 func (b *bench) notices(ctx context.Context, t guards.Tests, without string) (failed string, err error) {
 	for range tries {
 		if failed, _, err = b.test(ctx, t, without); failed != "" || err != nil {
@@ -176,7 +180,8 @@ var (
 	running = regexp.MustCompile(`(?m)^panic: test timed out[^\n]*\n\s*running tests:\n\s*(\S+)`)
 )
 
-// blamed returns the name of the test that failed: of those that are nested the innermost. It is empty where none did.
+// blamed returns the name of the test that failed: of those that are nested the innermost. It is
+// empty where none did.
 func blamed(output []byte) string {
 	if m := running.FindSubmatch(output); m != nil {
 		return string(m[1]) + " (hangs)"

@@ -1,10 +1,11 @@
-// Command paper runs the benchmark pawl bench local-paper as docs/performance.md tells it: on SQLite and on PostgreSQL, of which it
-// starts a private server, with outages, and with what other services do otherwise. It ends with an error where a run is not as it must
-// be.
+// Command paper runs the benchmark pawl bench local-paper as docs/performance.md tells it: on
+// SQLite and on PostgreSQL, of which it starts a private server, with outages, and with what other
+// services do otherwise. It ends with an error where a run is not as it must be.
 //
 //	go run ./internal/proof/paper -pawl ./pawl -out runs.json -svg docs/paper.svg
 //
-// It wants the machine for itself, and is to be done within a quarter of an hour: that it took longer is an error as well.
+// It wants the machine for itself, and is to be done within a quarter of an hour: that it took
+// longer is an error as well.
 package main
 
 import (
@@ -30,7 +31,8 @@ import (
 func main() {
 	var o options
 	flag.StringVar(&o.pawl, "pawl", "./pawl", "the program to measure")
-	flag.IntVar(&o.jobs, "jobs", 10_000, "programs in each run; where it shows what presets cost 500 at the most, at speedup 100")
+	flag.IntVar(&o.jobs, "jobs", 10_000,
+		"programs in each run; where it shows what presets cost 500 at the most, at speedup 100")
 	flag.StringVar(&o.out, "out", "", "write the runs to this file, as JSON")
 	flag.StringVar(&o.svg, "svg", "", "draw into this file how many programs ran, over time")
 	flag.Parse()
@@ -84,16 +86,20 @@ func runs() []*run {
 		{Name: "sqlite-50", title: "SQLite, speedup 50", speedup: 50, least: 0.95},
 		{Name: "postgresql-50", title: "PostgreSQL, speedup 50", postgresql: true, speedup: 50, least: 0.95},
 		{Name: "postgresql-100", title: "PostgreSQL, speedup 100", postgresql: true, speedup: 100, least: 0.93},
-		{Name: "postgresql-50-trouble", title: "PostgreSQL, speedup 50, with outages", postgresql: true, speedup: 50, trouble: true, least: 0.88},
+		{Name: "postgresql-50-trouble", title: "PostgreSQL, speedup 50, with outages", postgresql: true,
+			speedup: 50, trouble: true, least: 0.88},
 		{Name: "few", title: "500 programs, speedup 100", postgresql: true, speedup: 100, few: true},
-		{Name: "preset-throttles", title: "with throttles", postgresql: true, speedup: 100, few: true, preset: "throttles"},
-		{Name: "preset-quotas", title: "with quotas that are tested", postgresql: true, speedup: 100, few: true, preset: "quotas"},
-		{Name: "preset-tapis", title: "with both, and batches of ten", postgresql: true, speedup: 100, few: true, preset: "tapis"},
+		{Name: "preset-throttles", title: "with throttles", postgresql: true, speedup: 100, few: true,
+			preset: "throttles"},
+		{Name: "preset-quotas", title: "with quotas that are tested", postgresql: true, speedup: 100, few: true,
+			preset: "quotas"},
+		{Name: "preset-tapis", title: "with both, and batches of ten", postgresql: true, speedup: 100, few: true,
+			preset: "tapis"},
 	}
 }
 
-// oftenBlocked is the part of the jobs that are to be blocked at least once in a run with trouble: so many were in the three years of which
-// the paper tells.
+// oftenBlocked is the part of the jobs that are to be blocked at least once in a run with trouble:
+// so many were in the three years of which the paper tells.
 const oftenBlocked = 0.29
 
 // longest is how long all runs may take together.
@@ -140,7 +146,9 @@ func judge(list []*run, took time.Duration) error {
 		broken = errors.Join(broken, r.check())
 	}
 	if took > longest {
-		broken = errors.Join(broken, fmt.Errorf("all of it took %v, and is to be done within %v: see that nothing else runs on this machine", took.Round(time.Second), longest))
+		broken = errors.Join(broken, fmt.Errorf(
+			"all of it took %v, and is to be done within %v: see that nothing else runs on this machine",
+			took.Round(time.Second), longest))
 	}
 	return broken
 }
@@ -151,7 +159,8 @@ func (o *options) measure(ctx context.Context, r *run, db string) error {
 	if r.few {
 		jobs = min(jobs, 500)
 	}
-	args := []string{"bench", "local-paper", "-o", "json", "--jobs", strconv.Itoa(jobs), "--speedup", strconv.Itoa(r.speedup)}
+	args := []string{"bench", "local-paper", "-o", "json", "--jobs", strconv.Itoa(jobs), "--speedup",
+		strconv.Itoa(r.speedup)}
 	if r.postgresql {
 		args = append(args, "--db", db)
 	}
@@ -193,7 +202,8 @@ func (r *run) check() error {
 		}
 	}
 	wrong(r.efficiency() < r.least, "the efficiency is %.4f, and is to be %.2f", r.efficiency(), r.least)
-	wrong(r.trouble && float64(r.Blocked) < oftenBlocked*float64(r.Jobs), "%d of %d jobs were blocked, and %.0f %% are to be", r.Blocked, r.Jobs, 100*oftenBlocked)
+	wrong(r.trouble && float64(r.Blocked) < oftenBlocked*float64(r.Jobs),
+		"%d of %d jobs were blocked, and %.0f %% are to be", r.Blocked, r.Jobs, 100*oftenBlocked)
 	wrong(r.Lost > 0, "%d of %d jobs were lost", r.Lost, r.Jobs)
 	wrong(r.Failed > 0, "%d of %d jobs failed", r.Failed, r.Jobs)
 	wrong(r.LaunchedTwice > 0, "%d programs were launched twice", r.LaunchedTwice)
@@ -210,28 +220,34 @@ func encode(list []*run) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// table prints runs as tables of Markdown: those that are to be so fast, and those that show what other ways cost.
+// table prints runs as tables of Markdown: those that are to be so fast, and those that show what
+// other ways cost.
 func table(out io.Writer, list []*run) error {
 	w := tabwriter.NewWriter(out, 0, 0, 1, ' ', 0)
 	head := func(columns string) {
 		fmt.Fprintln(w, "|\t"+columns)
 		fmt.Fprintln(w, strings.Repeat("|---\t", strings.Count(columns, "|"))+"|")
 	}
-	head("| efficiency\t| to be\t| beside list scheduling\t| makespan\t| blocked\t| lost\t| failed\t| launched twice\t| running at most\t| memory\t|")
+	head("| efficiency\t| to be\t| beside list scheduling\t| makespan\t| blocked\t| lost\t| failed\t| launched " +
+		"twice\t| running at most\t| memory\t|")
 	var as *run // it is, with few programs
 	for _, r := range list {
 		if r.few {
 			if as == nil {
 				as = r
 				fmt.Fprintln(w)
-				head("| makespan\t| as many times as long\t| efficiency\t| beside list scheduling\t| lost\t| failed\t| launched twice\t| running at most\t|")
+				head("| makespan\t| as many times as long\t| efficiency\t| beside list scheduling\t| lost\t| " +
+					"failed\t| launched twice\t| running at most\t|")
 			}
 			fmt.Fprintf(w, "| %s\t| %.1f s\t| %.2f\t| %.3f\t| %.3f\t| %d\t| %d\t| %d\t| %d\t|\n",
-				r.title, r.Makespan, r.Makespan/as.Makespan, r.Efficiency, r.EfficiencyList, r.Lost, r.Failed, r.LaunchedTwice, r.MaxRunning)
+				r.title, r.Makespan, r.Makespan/as.Makespan, r.Efficiency, r.EfficiencyList, r.Lost, r.Failed,
+				r.LaunchedTwice, r.MaxRunning)
 			continue
 		}
-		fmt.Fprintf(w, "| %s\t| %.3f\t| %.2f\t| %.3f\t| %.1f s\t| %.0f %%\t| %d\t| %d\t| %d\t| %d\t| %.0f MB\t|\n", r.title, r.efficiency(), r.least, r.EfficiencyList,
-			r.Makespan, 100*float64(r.Blocked)/float64(max(1, r.Jobs)), r.Lost, r.Failed, r.LaunchedTwice, r.MaxRunning, r.Peak)
+		fmt.Fprintf(w, "| %s\t| %.3f\t| %.2f\t| %.3f\t| %.1f s\t| %.0f %%\t| %d\t| %d\t| %d\t| %d\t| %.0f MB\t|\n",
+			r.title, r.efficiency(), r.least, r.EfficiencyList,
+			r.Makespan, 100*float64(r.Blocked)/float64(max(1, r.Jobs)), r.Lost, r.Failed, r.LaunchedTwice,
+			r.MaxRunning, r.Peak)
 	}
 	return w.Flush()
 }

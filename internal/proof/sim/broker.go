@@ -10,8 +10,9 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// A hub joins the brokers of processes. Between them it delays, drops, doubles and reorders; within a process what is told
-// arrives at once. Of a topic's message that is dropped the receivers hear later that they have lost some.
+// A hub joins the brokers of processes. Between them it delays, drops, doubles and reorders; within
+// a process what is told arrives at once. Of a topic's message that is dropped the receivers hear
+// later that they have lost some.
 type hub struct {
 	w *world // whose dice decide; nil: all arrives at once
 
@@ -47,7 +48,8 @@ func (h *hub) leave(e *end) {
 	h.ends = slices.DeleteFunc(h.ends, func(o *end) bool { return o == e })
 }
 
-// send has each other process hear of something, sooner or later. miss is what it hears of where it is dropped.
+// send has each other process hear of something, sooner or later. miss is what it hears of where it
+// is dropped.
 func (h *hub) send(from *end, what string, hear, miss func(*end)) {
 	from.mu.Lock()
 	from.sent[what]++

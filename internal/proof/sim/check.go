@@ -67,7 +67,8 @@ func (l *ledger) begin(id job.ID, epoch int64, p *process) *taskRun {
 	return r
 }
 
-// beat: who heeds its context does nothing once a later run has, and nothing when the job has ended.
+// beat: who heeds its context does nothing once a later run has, and nothing when the job has
+// ended.
 func (l *ledger) beat(r *taskRun, deaf bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,7 +101,8 @@ func (l *ledger) launched(k runner.Key, m *machine) {
 	l.w.note(m.id, "starts %s", k)
 	j := l.w.judge.rows(k.Job)[k.Job]
 	if (!j.Live || j.Launch < k.Launch || j.Attempt != k.Attempt) && j.Code != job.Abandoned {
-		l.w.breaks(k.Job, "%s is started, and the database knows of launch %d of attempt %d (live %t)", k, j.Launch, j.Attempt, j.Live)
+		l.w.breaks(k.Job, "%s is started, and the database knows of launch %d of attempt %d (live %t)", k, j.Launch,
+			j.Attempt, j.Live)
 	}
 	for _, old := range l.launches[k.Job] {
 		if old.Attempt == k.Attempt {
@@ -116,7 +118,8 @@ func (l *ledger) ran(k runner.Key) {
 	defer l.mu.Unlock()
 	n := l.launches[k.Job]
 	n[len(n)-1].last = time.Now()
-	if j := l.w.judge.rows(k.Job)[k.Job]; (j.State == job.Canceled || j.State == job.Finished) && j.Code != job.Abandoned {
+	if j := l.w.judge.rows(k.Job)[k.Job]; (j.State == job.Canceled || j.State == job.Finished) &&
+		j.Code != job.Abandoned {
 		l.w.breaks(k.Job, "%s does something although the job is %s", k, j.State)
 	}
 }
@@ -161,7 +164,8 @@ func (w *world) inspect(ctx context.Context) {
 				continue
 			}
 			if j := w.judge.rows(id)[id]; j.Custody == job.Worker && j.Epoch == r.epoch {
-				w.breaks(id, "job %s was done %v ago in epoch %d, and stands at %s", id, time.Since(r.ended), r.epoch, j.Place)
+				w.breaks(id, "job %s was done %v ago in epoch %d, and stands at %s", id, time.Since(r.ended),
+					r.epoch, j.Place)
 			}
 		}
 		w.ledger.mu.Unlock()
@@ -184,7 +188,8 @@ func (w *world) drain() {
 		}
 		if time.Now().After(deadline) {
 			for _, j := range left {
-				w.breaks(j.ID, "job %s does not move on: it has stood at %s for %v (attempt %d, suspect %d, wish %q, due %v, needs %d)",
+				w.breaks(j.ID, "job %s does not move on: it has stood at %s for %v (attempt %d, suspect %d, wish "+
+					"%q, due %v, needs %d)",
 					j.ID, j.Place, w.now().Sub(j.Since), j.Attempt, j.Suspect, j.Wish, j.Due, j.Needs)
 			}
 			return
@@ -264,7 +269,8 @@ func (w *world) checkJob(j *job.Job, p promise) {
 		w.breaks(j.ID, "job %s is %s with a result that the store did not take", j.ID, j.State)
 	case j.State == job.Finished && j.Attempt <= p.order.Fails:
 		w.breaks(j.ID, "attempt %d of job %s was to fail, and it is FINISHED", j.Attempt, j.ID)
-	case j.State == job.Failed && !p.order.Kills && !p.order.Bad && p.order.Fails == 0 && j.Code != job.TimeLimit && w.calm && !w.trouble.ends(j.Code):
+	case j.State == job.Failed && !p.order.Kills && !p.order.Bad && p.order.Fails == 0 && j.Code != job.TimeLimit &&
+		w.calm && !w.trouble.ends(j.Code):
 		w.breaks(j.ID, "job %s ended %s (%s): %s", j.ID, j.State, j.Code, j.Message)
 	}
 	var ready, began time.Time
@@ -278,7 +284,8 @@ func (w *world) checkJob(j *job.Job, p promise) {
 			if began.IsZero() {
 				began = e.At
 			}
-			if waited := e.At.Sub(ready); w.calm && waited > time.Second && ready.Sub(w.zero) > 10*time.Second { // all are there by then
+			// all are there by then
+			if waited := e.At.Sub(ready); w.calm && waited > time.Second && ready.Sub(w.zero) > 10*time.Second {
 				w.breaks(j.ID, "job %s was ready for %v although nothing was wrong", j.ID, waited)
 			}
 		}
@@ -290,17 +297,20 @@ func (w *world) checkJob(j *job.Job, p promise) {
 	for _, a := range p.after {
 		first, there := w.judge.rows(a.Job)[a.Job]
 		if there && !began.IsZero() && (first.Ended.After(began) || !a.Need.Met(first.State)) {
-			w.breaks(j.ID, "job %s began at %v, and its prerequisite ended %s at %v", j.ID, began, first.State, first.Ended)
+			w.breaks(j.ID, "job %s began at %v, and its prerequisite ended %s at %v", j.ID, began, first.State,
+				first.Ended)
 		}
 	}
 	if !j.Program() && j.State == job.Finished {
 		last := w.history(j.ID)
 		var said string
 		if json.Unmarshal(j.Result, &said) != nil || said != result(last[len(last)-1].Epoch) {
-			w.breaks(j.ID, "the result of job %s is %s, and it was ended in epoch %d", j.ID, j.Result, last[len(last)-1].Epoch)
+			w.breaks(j.ID, "the result of job %s is %s, and it was ended in epoch %d", j.ID, j.Result,
+				last[len(last)-1].Epoch)
 		}
 	}
-	if j.Program() && j.State == job.Finished && !slices.ContainsFunc(w.ledger.launches[j.ID], func(n *launch) bool { return n.Attempt == j.Attempt }) {
+	if j.Program() && j.State == job.Finished &&
+		!slices.ContainsFunc(w.ledger.launches[j.ID], func(n *launch) bool { return n.Attempt == j.Attempt }) {
 		w.breaks(j.ID, "job %s is FINISHED, and attempt %d was never started", j.ID, j.Attempt)
 	}
 }
@@ -372,7 +382,8 @@ func (w *world) checkLeft(there map[job.ID]job.Job) {
 		for _, name := range m.list(rooms) {
 			k, _, err := runner.ParseEndName(name)
 			j := there[k.Job]
-			if err != nil || j.ID.IsZero() || j.State == job.Finished && !strings.Contains(j.Message, "its folder is left") {
+			if err != nil || j.ID.IsZero() || j.State == job.Finished &&
+				!strings.Contains(j.Message, "its folder is left") {
 				w.breaks(k.Job, "%s/%s is left on machine %s", rooms, name, m.id)
 			}
 		}
@@ -380,14 +391,16 @@ func (w *world) checkLeft(there map[job.ID]job.Job) {
 			id, err := job.ParseID(name)
 			if err != nil {
 				w.breaks(job.ID{}, "/work/%s/%s is left", tenant, name)
-			} else if j, known := there[id]; !known || j.State == job.Finished && !strings.Contains(j.Message, "its folder is left") {
+			} else if j, known := there[id]; !known || j.State == job.Finished &&
+				!strings.Contains(j.Message, "its folder is left") {
 				w.breaks(id, "the folder of job %s is left, which is %q", id, j.State)
 			}
 		}
 		for id, j := range there {
 			if j.Program() && j.Machine == m.id && j.State == job.Finished {
 				text, err := files.ReadFile(ctx, m.fs, path.Join("/archive", tenant, id.String(), "stdout"), 1<<20)
-				if want := fmt.Sprintln(runner.Key{Job: id, Attempt: j.Attempt, Launch: j.Launch}); err != nil || string(text) != want {
+				if want := fmt.Sprintln(runner.Key{Job: id, Attempt: j.Attempt, Launch: j.Launch}); err != nil ||
+					string(text) != want {
 					w.breaks(id, "the results of job %s hold %q (%v), want %q", id, text, err, want)
 				}
 			}
@@ -427,7 +440,8 @@ func (w *world) story() string {
 	if !id.IsZero() {
 		fmt.Fprintf(&b, "order: %+v\nhistory:\n", w.order(id))
 		for _, e := range w.history(id) {
-			fmt.Fprintf(&b, "%12.6f n %d.%d epoch %d  %s/%s  %s by %q %s %s\n", e.At.Sub(w.zero).Seconds(), e.N, e.Sub, e.Epoch, e.State, e.Custody, e.Cause, e.Actor, e.Code, e.Message)
+			fmt.Fprintf(&b, "%12.6f n %d.%d epoch %d  %s/%s  %s by %q %s %s\n", e.At.Sub(w.zero).Seconds(), e.N,
+				e.Sub, e.Epoch, e.State, e.Custody, e.Cause, e.Actor, e.Code, e.Message)
 		}
 	}
 	b.WriteString("what happened:\n")

@@ -11,8 +11,9 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// dice returns the randomness for one thing that happens: it depends on the seed and on what it is for, and not on what
-// happened before. So a world stays the same but for what a change of the code has changed.
+// dice returns the randomness for one thing that happens: it depends on the seed and on what it is
+// for, and not on what happened before. So a world stays the same but for what a change of the code
+// has changed.
 func (w *world) dice(what string, n int) *rand.Rand {
 	h := fnv.New64a()
 	h.Write([]byte(what))
@@ -28,9 +29,10 @@ func oneIn(r *rand.Rand, n int) bool { return r.IntN(n) == 0 }
 // A way is what becomes of one call to the world outside of a process.
 type way struct {
 	there, back time.Duration // for how long the request and the answer travel
-	answer      time.Duration // if set, the caller hears of a lost connection after so long, whatever becomes of the request
-	dropped     bool          // the request never arrives
-	pause       time.Duration // until the caller notices that it is to wait no longer
+	// if set, the caller hears of a lost connection after so long, whatever becomes of the request
+	answer  time.Duration
+	dropped bool          // the request never arrives
+	pause   time.Duration // until the caller notices that it is to wait no longer
 }
 
 // everyCall has the trace tell of each call: that shows where two runs of a seed part, if they do.
@@ -42,8 +44,9 @@ var errLost = job.Errorf(job.Unavailable, "the connection was lost")
 // errDead is what a dead process hears. It does nothing with it any more that anybody could see.
 var errDead = job.Errorf(job.Closed, "this process is dead")
 
-// way decides what becomes of the next call of a process. Each takes a time of its own, so that two things hardly ever
-// happen at the same moment: what comes first is a matter of the seed then, and not of the scheduler.
+// way decides what becomes of the next call of a process. Each takes a time of its own, so that two
+// things hardly ever happen at the same moment: what comes first is a matter of the seed then, and
+// not of the scheduler.
 func (p *process) way(what string) way {
 	p.w.shuffle()
 	p.mu.Lock()
@@ -55,7 +58,8 @@ func (p *process) way(what string) way {
 	cut, deaf, mute := p.cut, p.deaf, p.mute && what == "store.apply"
 	p.mu.Unlock()
 	r := p.w.dice(p.name+"/"+what, n)
-	y := way{there: between(r, time.Microsecond, 400*time.Microsecond), back: between(r, time.Microsecond, 400*time.Microsecond)}
+	y := way{there: between(r, time.Microsecond, 400*time.Microsecond),
+		back: between(r, time.Microsecond, 400*time.Microsecond)}
 	if strings.HasPrefix(what, "host.") || strings.HasPrefix(what, "runner.") {
 		y.back /= 20
 		y.there /= 20
@@ -101,9 +105,10 @@ type answer[T any] struct {
 	err error
 }
 
-// through makes a call of a process to something outside of it. What the request does when it arrives is act; it does so
-// also when the process has died meanwhile, or does not wait any more.
-func through[T any](ctx context.Context, p *process, what string, act func(context.Context) (T, error)) (none T, _ error) {
+// through makes a call of a process to something outside of it. What the request does when it
+// arrives is act; it does so also when the process has died meanwhile, or does not wait any more.
+func through[T any](ctx context.Context, p *process, what string, act func(context.Context) (T, error)) (none T,
+	_ error) {
 	if !p.awake() {
 		return none, errDead
 	}
@@ -150,7 +155,8 @@ func through[T any](ctx context.Context, p *process, what string, act func(conte
 	return a.v, a.err
 }
 
-// atHost is the way of calls of a process to its machine: what it asks for is done before it goes on.
+// atHost is the way of calls of a process to its machine: what it asks for is done before it goes
+// on.
 func (p *process) atHost(ctx context.Context, name string, call func() error) error {
 	if !p.awake() {
 		return errDead

@@ -11,9 +11,10 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Ghosts send to the store what a process would that had been frozen and does not look at the clock when it wakes up, or
-// that is out of its mind. The engine stops itself before it comes to that, so that nobody else shows whether the store
-// refuses it. The judge knows the answer; what a ghost may do all the same it does not try.
+// Ghosts send to the store what a process would that had been frozen and does not look at the clock
+// when it wakes up, or that is out of its mind. The engine stops itself before it comes to that, so
+// that nobody else shows whether the store refuses it. The judge knows the answer; what a ghost may
+// do all the same it does not try.
 
 // ghosts haunts the world until its storm is over.
 func (w *world) ghosts() {
@@ -33,7 +34,8 @@ func (g *judge) haunt(r *rand.Rand) {
 	ended := job.Entry{State: job.Failed, Code: job.TaskFailed, Message: "a ghost was here"}
 	var cs []job.Change
 	change := func(j *job.Job, f job.Fence) {
-		cs = append(cs, job.Change{Job: j.ID, From: j.Guard(f), Path: []job.Entry{ended}, To: job.None, Set: job.Patch{Over: true}})
+		cs = append(cs, job.Change{Job: j.ID, From: j.Guard(f), Path: []job.Entry{ended}, To: job.None,
+			Set: job.Patch{Over: true}})
 	}
 	// Who had a job writes about it where it found it then.
 	if n := len(g.past); n > 0 {

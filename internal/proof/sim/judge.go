@@ -42,18 +42,23 @@ type changed struct {
 
 func newJudge(w *world) *judge {
 	return &judge{
-		w: w, sessions: map[job.ID]*process{}, made: map[changed]job.Change{}, answers: map[changed]store.Outcome{}, claims: map[job.ID]bool{}, terms: map[string]store.Duty{},
-		holders: map[string]job.ID{}, loose: map[job.ID]bool{}, lanes: map[job.ID]job.Lane{}, removed: map[job.ID]bool{}, bad: map[job.ID]bool{},
+		w: w, sessions: map[job.ID]*process{}, made: map[changed]job.Change{}, answers: map[changed]store.Outcome{},
+		claims: map[job.ID]bool{}, terms: map[string]store.Duty{},
+		holders: map[string]job.ID{}, loose: map[job.ID]bool{}, lanes: map[job.ID]job.Lane{},
+		removed: map[job.ID]bool{}, bad: map[job.ID]bool{},
 		heads: map[string]job.ID{}, equals: map[equal][]job.ID{},
 	}
 }
 
-// submit: of a unique key there is one job that has not been started, or has not ended. Who submits another one is answered with it,
-// and with no other.
+// submit: of a unique key there is one job that has not been started, or has not ended. Who submits
+// another one is answered with it, and with no other.
 func (g *judge) submit(ctx context.Context, l *link, sub store.Submission) ([]store.Submitted, store.Effects, error) {
 	g.w.commit.Lock()
 	defer g.w.commit.Unlock()
-	answers, eff, err := handing(g, func() ([]store.Submitted, store.Effects, error) { return l.Store.Submit(ctx, sub) })
+	answers, eff, err := handing(g, func() ([]store.Submitted, store.Effects,
+		error) {
+		return l.Store.Submit(ctx, sub)
+	})
 	if err != nil {
 		return answers, eff, err
 	}
@@ -65,7 +70,8 @@ func (g *judge) submit(ctx context.Context, l *link, sub store.Submission) ([]st
 			case a.ID == n.Job.ID && !a.Existed:
 				g.equals[k] = append(g.equals[k], a.ID)
 				if hold := g.having(k); len(hold) > 1 {
-					g.w.breaks(a.ID, "jobs %v are there, and %s %s says that there is one until it is %s", hold, k.kind, k.Key, k.Mode)
+					g.w.breaks(a.ID, "jobs %v are there, and %s %s says that there is one until it is %s", hold,
+						k.kind, k.Key, k.Mode)
 				}
 			case a.ID != n.Job.ID && sub.Key == "" && n.Job.ExternalID == "" && !slices.Contains(g.having(k), a.ID):
 				g.w.breaks(a.ID, "job %s is answered with job %s, which does not have %s", n.Job.ID, a.ID, k.Key)
@@ -127,15 +133,18 @@ func (g *judge) renew(ctx context.Context, l *link, r store.Renew) (store.Renewa
 	return a, err
 }
 
-// claim: a claim that is repeated is answered as before, and a session holds no more than it has slots for.
+// claim: a claim that is repeated is answered as before, and a session holds no more than it has
+// slots for.
 func (g *judge) claim(ctx context.Context, l *link, c store.Claim) ([]job.Job, error) {
 	g.w.commit.Lock()
 	defer g.w.commit.Unlock()
 	return g.claimed(ctx, l, c, func() ([]job.Job, error) { return l.Store.Claim(ctx, c) })
 }
 
-// applyAndClaim: what holds of each holds of both, but that a session that is not alive is answered, and claims nothing.
-func (g *judge) applyAndClaim(ctx context.Context, l *link, cs []job.Change, c store.Claim) (answers []store.Applied, jobs []job.Job, eff store.Effects, err error) {
+// applyAndClaim: what holds of each holds of both, but that a session that is not alive is
+// answered, and claims nothing.
+func (g *judge) applyAndClaim(ctx context.Context, l *link, cs []job.Change,
+	c store.Claim) (answers []store.Applied, jobs []job.Job, eff store.Effects, err error) {
 	g.w.commit.Lock()
 	defer g.w.commit.Unlock()
 	both := func() (jobs []job.Job, err error) {
@@ -157,7 +166,8 @@ func (g *judge) applyAndClaim(ctx context.Context, l *link, cs []job.Change, c s
 }
 
 // claimed makes a claim, and judges it.
-func (g *judge) claimed(ctx context.Context, l *link, c store.Claim, call func() ([]job.Job, error)) ([]job.Job, error) {
+func (g *judge) claimed(ctx context.Context, l *link, c store.Claim, call func() ([]job.Job, error)) ([]job.Job,
+	error) {
 	before, _ := l.Store.Held(ctx, c.Session)
 	again := map[job.ID]bool{}
 	for i := range before {
@@ -171,10 +181,12 @@ func (g *judge) claimed(ctx context.Context, l *link, c store.Claim, call func()
 	}
 	if g.claims[c.ID] {
 		repeated := len(again) > 0
-		g.loose[c.Session] = g.loose[c.Session] || len(again) == 0 && len(jobs) > 0 // it claims anew, and may not be heard
+		// it claims anew, and may not be heard
+		g.loose[c.Session] = g.loose[c.Session] || len(again) == 0 && len(jobs) > 0
 		for i := range jobs {
 			if len(again) > 0 && !again[jobs[i].ID] {
-				g.w.breaks(jobs[i].ID, "claim %s is repeated, and answered with another job than before: %s", c.ID, jobs[i].ID)
+				g.w.breaks(jobs[i].ID, "claim %s is repeated, and answered with another job than before: %s", c.ID,
+					jobs[i].ID)
 			}
 			delete(again, jobs[i].ID)
 		}
@@ -202,13 +214,15 @@ func (g *judge) claimed(ctx context.Context, l *link, c store.Claim, call func()
 			most = 1
 		}
 		if used[j.Lane] > most && !g.loose[c.Session] {
-			g.w.breaks(j.ID, "session %s holds %d jobs of lane %v and has %d slots", c.Session, used[j.Lane], j.Lane, most)
+			g.w.breaks(j.ID, "session %s holds %d jobs of lane %v and has %d slots", c.Session, used[j.Lane],
+				j.Lane, most)
 		}
 	}
 	return jobs, nil
 }
 
-// suspicion: who comes back from a lost lease takes the suspicion from the jobs that it had, unless they have moved on.
+// suspicion: who comes back from a lost lease takes the suspicion from the jobs that it had, unless
+// they have moved on.
 func (g *judge) suspicion(j *job.Job) {
 	g.w.commit.Lock()
 	defer g.w.commit.Unlock()
@@ -230,8 +244,8 @@ func (g *judge) suspicion(j *job.Job) {
 	g.w.breaks(j.ID, "job %s is suspected, and %s, which had it in epoch %d, is well", j.ID, p.name, taken.Epoch)
 }
 
-// apply: only who has a job, and knows where it stands, changes it; and a change that was made before is answered as it was
-// then.
+// apply: only who has a job, and knows where it stands, changes it; and a change that was made
+// before is answered as it was then.
 func (g *judge) apply(ctx context.Context, l *link, cs []job.Change) ([]store.Applied, store.Effects, error) {
 	g.w.commit.Lock()
 	defer g.w.commit.Unlock()
@@ -239,7 +253,8 @@ func (g *judge) apply(ctx context.Context, l *link, cs []job.Change) ([]store.Ap
 }
 
 // applied makes changes, and judges what they came to.
-func (g *judge) applied(cs []job.Change, call func() ([]store.Applied, store.Effects, error)) ([]store.Applied, store.Effects, error) {
+func (g *judge) applied(cs []job.Change, call func() ([]store.Applied, store.Effects, error)) ([]store.Applied,
+	store.Effects, error) {
 	ids := make([]job.ID, len(cs))
 	for i, c := range cs {
 		ids[i] = c.Job
@@ -278,8 +293,10 @@ func (g *judge) applied(cs []job.Change, call func() ([]store.Applied, store.Eff
 			want = store.Fenced
 		}
 		if a.Outcome != want {
-			g.w.breaks(c.Job, "a change of job %s from %s epoch %d n %d is answered %s, want %s: it stood at %s epoch %d n %d, was made before %t, and %q is alive %t and has it %t",
-				c.Job, c.From.Place, c.From.Epoch, c.From.N, a.Outcome, want, was.Place, was.Epoch, was.N, same, f.Actor(), alive, decides)
+			g.w.breaks(c.Job, "a change of job %s from %s epoch %d n %d is answered %s, want %s: it stood at %s "+
+				"epoch %d n %d, was made before %t, and %q is alive %t and has it %t",
+				c.Job, c.From.Place, c.From.Epoch, c.From.N, a.Outcome, want, was.Place, was.Epoch, was.N, same,
+				f.Actor(), alive, decides)
 		}
 		if !same && (a.Outcome == store.OK || a.Outcome == store.Turned) {
 			g.made[at], g.answers[at] = c, a.Outcome

@@ -11,8 +11,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A link is the store as a process reaches it. What is read under a lock of the process takes no time: in a bubble time
-// stands still while somebody waits for a lock.
+// A link is the store as a process reaches it. What is read under a lock of the process takes no
+// time: in a bubble time stands still while somebody waits for a lock.
 type link struct {
 	store.Store
 	p *process
@@ -24,7 +24,8 @@ type effects[T any] struct {
 	eff    store.Effects
 }
 
-// over makes a call of the store. What it came to is noted at the moment in which the store has committed it.
+// over makes a call of the store. What it came to is noted at the moment in which the store has
+// committed it.
 func over[T any](ctx context.Context, l *link, what string, arg any, call func(context.Context) (T, error)) (T, error) {
 	return through(ctx, l.p, "store."+what, func(ctx context.Context) (T, error) {
 		if l.p.w.is(&l.p.w.away) {
@@ -42,7 +43,8 @@ func over[T any](ctx context.Context, l *link, what string, arg any, call func(c
 }
 
 // with is over for calls that have effects.
-func with[T any](ctx context.Context, l *link, what string, arg any, call func(context.Context) (T, store.Effects, error)) (T, store.Effects, error) {
+func with[T any](ctx context.Context, l *link, what string, arg any,
+	call func(context.Context) (T, store.Effects, error)) (T, store.Effects, error) {
 	e, err := over(ctx, l, what, arg, func(ctx context.Context) (effects[T], error) {
 		v, eff, err := call(ctx)
 		eff.Due = l.later(eff.Due)
@@ -51,8 +53,8 @@ func with[T any](ctx context.Context, l *link, what string, arg any, call func(c
 	return e.answer, e.eff, err
 }
 
-// later returns a moment of which all processes hear, a little later for each: they must not all wake at once, for who would
-// come first then is nothing that a seed decides.
+// later returns a moment of which all processes hear, a little later for each: they must not all
+// wake at once, for who would come first then is nothing that a seed decides.
 func (l *link) later(at time.Time) time.Time {
 	if at.IsZero() {
 		return at
@@ -100,7 +102,8 @@ func brief(v any) string {
 		b.WriteString("done")
 	case []job.Change:
 		for _, c := range v {
-			fmt.Fprintf(&b, "%s: %s epoch %d n %d to %s/%s %s; ", c.Job, c.From.Place, c.From.Epoch, c.From.N, c.Last().State, c.To, c.Last().Code)
+			fmt.Fprintf(&b, "%s: %s epoch %d n %d to %s/%s %s; ", c.Job, c.From.Place, c.From.Epoch, c.From.N,
+				c.Last().State, c.To, c.Last().Code)
 		}
 	case []job.Job:
 		for _, j := range v {
@@ -132,7 +135,10 @@ func (l *link) Submit(ctx context.Context, s store.Submission) ([]store.Submitte
 
 // Claim implements [store.Jobs].
 func (l *link) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) {
-	return over(ctx, l, "claim", c, func(ctx context.Context) ([]job.Job, error) { return l.p.w.judge.claim(ctx, l, c) })
+	return over(ctx, l, "claim", c, func(ctx context.Context) ([]job.Job,
+		error) {
+		return l.p.w.judge.claim(ctx, l, c)
+	})
 }
 
 // Apply implements [store.Jobs].
@@ -143,7 +149,8 @@ func (l *link) Apply(ctx context.Context, cs []job.Change) ([]store.Applied, sto
 }
 
 // ApplyAndClaim implements [store.Jobs].
-func (l *link) ApplyAndClaim(ctx context.Context, cs []job.Change, c store.Claim) (answers []store.Applied, jobs []job.Job, eff store.Effects, err error) {
+func (l *link) ApplyAndClaim(ctx context.Context, cs []job.Change, c store.Claim) (answers []store.Applied,
+	jobs []job.Job, eff store.Effects, err error) {
 	answers, eff, err = with(ctx, l, "apply", cs, func(ctx context.Context) ([]store.Applied, store.Effects, error) {
 		answers, claimed, eff, err := l.p.w.judge.applyAndClaim(ctx, l, cs, c)
 		jobs = claimed
@@ -164,12 +171,18 @@ func (l *link) Wish(ctx context.Context, w store.Wish) ([]store.Wished, store.Ef
 
 // AddEvent implements [store.Jobs].
 func (l *link) AddEvent(ctx context.Context, n store.NewEvent) (store.Event, store.Effects, error) {
-	return with(ctx, l, "event", n.Job, func(ctx context.Context) (store.Event, store.Effects, error) { return l.Store.AddEvent(ctx, n) })
+	return with(ctx, l, "event", n.Job, func(ctx context.Context) (store.Event, store.Effects,
+		error) {
+		return l.Store.AddEvent(ctx, n)
+	})
 }
 
 // Remove implements [store.Jobs].
 func (l *link) Remove(ctx context.Context, tenant string, ids []job.ID) ([]error, error) {
-	return over(ctx, l, "remove", ids, func(ctx context.Context) ([]error, error) { return l.p.w.judge.remove(ctx, l, tenant, ids) })
+	return over(ctx, l, "remove", ids, func(ctx context.Context) ([]error,
+		error) {
+		return l.p.w.judge.remove(ctx, l, tenant, ids)
+	})
 }
 
 // Due implements [store.Jobs].
@@ -181,7 +194,10 @@ func (l *link) Due(ctx context.Context, limit int) (int, store.Effects, error) {
 
 // Pay implements [store.Jobs].
 func (l *link) Pay(ctx context.Context, limit int) (int, store.Effects, error) {
-	return with(ctx, l, "pay", nil, func(ctx context.Context) (int, store.Effects, error) { return l.p.w.judge.pay(ctx, l, limit) })
+	return with(ctx, l, "pay", nil, func(ctx context.Context) (int, store.Effects,
+		error) {
+		return l.p.w.judge.pay(ctx, l, limit)
+	})
 }
 
 // Expire implements [store.Jobs].
@@ -194,14 +210,18 @@ func (l *link) Expire(ctx context.Context, limit int) (int, store.Effects, error
 // Recount implements [store.Jobs].
 func (l *link) Recount(ctx context.Context, limit int) (store.Recounted, store.Effects, error) {
 	return with(ctx, l, "recount", nil, func(ctx context.Context) (store.Recounted, store.Effects, error) {
-		return commit(l.p.w.judge, func() (store.Recounted, store.Effects, error) { return l.Store.Recount(ctx, limit) })
+		return commit(l.p.w.judge, func() (store.Recounted, store.Effects,
+			error) {
+			return l.Store.Recount(ctx, limit)
+		})
 	})
 }
 
 // SetLimit implements [store.Limits].
 func (l *link) SetLimit(ctx context.Context, tenant string, limit job.Limit) (store.Effects, error) {
 	_, eff, err := with(ctx, l, "limit", limit, func(ctx context.Context) (struct{}, store.Effects, error) {
-		eff, err := l.p.w.judge.limit(limit.Key, limit.Most, func() (store.Effects, error) { return l.Store.SetLimit(ctx, tenant, limit) })
+		eff, err := l.p.w.judge.limit(limit.Key, limit.Most,
+			func() (store.Effects, error) { return l.Store.SetLimit(ctx, tenant, limit) })
 		return struct{}{}, eff, err
 	})
 	return eff, err
@@ -210,7 +230,8 @@ func (l *link) SetLimit(ctx context.Context, tenant string, limit job.Limit) (st
 // RemoveLimit implements [store.Limits].
 func (l *link) RemoveLimit(ctx context.Context, tenant, key string) (store.Effects, error) {
 	_, eff, err := with(ctx, l, "unlimit", key, func(ctx context.Context) (struct{}, store.Effects, error) {
-		eff, err := l.p.w.judge.limit(key, math.MaxInt, func() (store.Effects, error) { return l.Store.RemoveLimit(ctx, tenant, key) })
+		eff, err := l.p.w.judge.limit(key, math.MaxInt,
+			func() (store.Effects, error) { return l.Store.RemoveLimit(ctx, tenant, key) })
 		return struct{}{}, eff, err
 	})
 	return eff, err
@@ -236,7 +257,10 @@ func (l *link) Tested(ctx context.Context, f job.Fence, found []store.Test) (sto
 
 // Steer implements [store.Groups].
 func (l *link) Steer(ctx context.Context, s store.Steer) ([]error, store.Effects, error) {
-	return with(ctx, l, "steer", s, func(ctx context.Context) ([]error, store.Effects, error) { return l.p.w.judge.steer(ctx, l, s) })
+	return with(ctx, l, "steer", s, func(ctx context.Context) ([]error, store.Effects,
+		error) {
+		return l.p.w.judge.steer(ctx, l, s)
+	})
 }
 
 // Groups implements [store.Groups].
@@ -255,7 +279,8 @@ func (l *link) Begin(ctx context.Context, s store.Session) error {
 
 // Renew implements [store.Leases].
 func (l *link) Renew(ctx context.Context, r store.Renew) (store.Renewal, error) {
-	return over(ctx, l, "renew", r.Session, func(ctx context.Context) (store.Renewal, error) { return l.p.w.judge.renew(ctx, l, r) })
+	return over(ctx, l, "renew", r.Session,
+		func(ctx context.Context) (store.Renewal, error) { return l.p.w.judge.renew(ctx, l, r) })
 }
 
 // End implements [store.Leases].
@@ -283,7 +308,8 @@ func (l *link) Held(ctx context.Context, id job.ID) ([]job.Job, error) {
 
 // Watched implements [store.Reader].
 func (l *link) Watched(ctx context.Context, machine string, since time.Time) ([]job.Job, error) {
-	return over(ctx, l, "watched", machine, func(ctx context.Context) ([]job.Job, error) { return l.Store.Watched(ctx, machine, since) })
+	return over(ctx, l, "watched", machine,
+		func(ctx context.Context) ([]job.Job, error) { return l.Store.Watched(ctx, machine, since) })
 }
 
 // Find implements [store.Reader].
@@ -298,7 +324,10 @@ func (l *link) Job(ctx context.Context, tenant string, id job.ID) (job.Job, erro
 
 // Demand implements [store.Reader].
 func (l *link) Demand(ctx context.Context, c store.Claim) (map[job.Lane]store.Demand, error) {
-	return over(ctx, l, "demand", nil, func(ctx context.Context) (map[job.Lane]store.Demand, error) { return l.Store.Demand(ctx, c) })
+	return over(ctx, l, "demand", nil, func(ctx context.Context) (map[job.Lane]store.Demand,
+		error) {
+		return l.Store.Demand(ctx, c)
+	})
 }
 
 // Overdue implements [store.Reader].
@@ -313,5 +342,8 @@ func (l *link) Events(ctx context.Context, q store.EventQuery) (store.Events, er
 
 // Resources implements [store.Resources].
 func (l *link) Resources(ctx context.Context, tenant, kind string) ([]store.Resource, error) {
-	return now(ctx, l, func(ctx context.Context) ([]store.Resource, error) { return l.Store.Resources(ctx, tenant, kind) })
+	return now(ctx, l, func(ctx context.Context) ([]store.Resource,
+		error) {
+		return l.Store.Resources(ctx, tenant, kind)
+	})
 }

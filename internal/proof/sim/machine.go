@@ -21,14 +21,16 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// spool is where ends appear on each machine, and rooms where there is room for them: until their job's folder goes.
+// spool is where ends appear on each machine, and rooms where there is room for them: until their
+// job's folder goes.
 const (
 	spool = "/spool"
 	rooms = spool + "/.rooms"
 )
 
-// A machine is a host in memory. The one program that it can start is the wrapper of runner/process, whose script it reads
-// as far as it has to; what the wrapper starts does what the job's order says.
+// A machine is a host in memory. The one program that it can start is the wrapper of
+// runner/process, whose script it reads as far as it has to; what the wrapper starts does what the
+// job's order says.
 type machine struct {
 	w  *world
 	id string
@@ -131,8 +133,8 @@ func (m *machine) mischief(r *rand.Rand) {
 	}
 }
 
-// drops reports whether watches keep silent about a name: at times about the first message of an end, which is found
-// otherwise.
+// drops reports whether watches keep silent about a name: at times about the first message of an
+// end, which is found otherwise.
 func (m *machine) drops(name string) bool {
 	return !m.w.calm && oneIn(m.w.dice("drops/"+m.id+name, 0), 5)
 }
@@ -209,7 +211,8 @@ func (m *machine) Members(_ context.Context, fs []host.Family) ([][]host.Member,
 	all := make([][]host.Member, len(fs))
 	for i, f := range fs {
 		if p := m.procs[f.Leader]; p != nil && p.runs {
-			all[i] = []host.Member{{Process: program(f.Leader), Parent: f.Leader.PID, Name: "program", State: 'S', Numbered: true}}
+			all[i] = []host.Member{{Process: program(f.Leader), Parent: f.Leader.PID, Name: "program", State: 'S',
+				Numbered: true}}
 		}
 	}
 	return all, nil
@@ -297,8 +300,9 @@ func (m *machine) Start(ctx context.Context, c host.Command) (host.Process, erro
 	m.mu.Lock()
 	m.pid++
 	p := &proc{
-		Process: host.Process{PID: m.pid, Start: uint64(time.Since(m.booted) / (10 * time.Millisecond)), Boot: m.bootID()},
-		job:     k.Job, signals: make(chan syscall.Signal, 1<<12), parent: slices.Clone(m.here),
+		Process: host.Process{PID: m.pid, Start: uint64(time.Since(m.booted) / (10 * time.Millisecond)),
+			Boot: m.bootID()},
+		job: k.Job, signals: make(chan syscall.Signal, 1<<12), parent: slices.Clone(m.here),
 	}
 	m.procs[p.Process] = p
 	m.mu.Unlock()
@@ -319,7 +323,8 @@ func (m *machine) wrapper(p *proc, k runner.Key, dir string, said map[string]str
 	if m.put(take, me) != nil {
 		return
 	}
-	// It creates the name, and could be frozen before it writes what the name holds: so that is not read.
+	// It creates the name, and could be frozen before it writes what the name holds: so that is not
+	// read.
 	empty := take + ".empty"
 	if m.put(empty, "") != nil {
 		return
@@ -392,7 +397,8 @@ func (m *machine) gone(p *proc) {
 	}
 }
 
-// program does what an order says. told says that it ended by itself, or for a signal that its wrapper outlived.
+// program does what an order says. told says that it ended by itself, or for a signal that its
+// wrapper outlived.
 func (m *machine) program(p *proc, k runner.Key, dir string) (code int, told bool) {
 	o := m.w.order(k.Job)
 	for n := range o.Beats {
@@ -417,7 +423,8 @@ func (m *machine) program(p *proc, k runner.Key, dir string) (code int, told boo
 // gone is what sleep returns of a process whose wrapper is dead.
 const gone = syscall.Signal(-1)
 
-// sleep lets a process wait, and returns the signal that ends it meanwhile. A deaf one does not listen to SIGTERM.
+// sleep lets a process wait, and returns the signal that ends it meanwhile. A deaf one does not
+// listen to SIGTERM.
 func (m *machine) sleep(p *proc, d time.Duration, deaf ...bool) syscall.Signal {
 	stopped := false
 	for until := time.Now().Add(d); ; {
@@ -453,7 +460,8 @@ func (m *machine) put(name, text string) error {
 	return m.fs.Put(context.Background(), name, bytes.NewReader([]byte(text)), files.PutOptions{})
 }
 
-// watched is a file system of which watches are told. It sees to it that the message of an end is kept while it may be needed.
+// watched is a file system of which watches are told. It sees to it that the message of an end is
+// kept while it may be needed.
 type watched struct {
 	files.FS
 	m *machine
@@ -470,7 +478,8 @@ func (f watched) Put(ctx context.Context, name string, r io.Reader, o files.PutO
 func (f watched) Remove(ctx context.Context, name string) error {
 	if k, _, err := runner.ParseEndName(path.Base(name)); err == nil && path.Dir(name) == spool {
 		j, there := f.m.w.judge.rows(k.Job)[k.Job]
-		if _, told := f.FS.Stat(ctx, name); told == nil && there && j.Live && j.Launch == k.Launch && j.Attempt == k.Attempt {
+		if _, told := f.FS.Stat(ctx, name); told == nil && there && j.Live && j.Launch == k.Launch &&
+			j.Attempt == k.Attempt {
 			f.m.w.breaks(k.Job, "the message of the end of %s is removed, and the database does not know of it", k)
 		}
 	}

@@ -63,7 +63,8 @@ func handing[T any](g *judge, call func() (T, store.Effects, error)) (T, store.E
 	return v, eff, err
 }
 
-// orders: one job of an order goes at a time, until it has ended or lets others pass; and it was the first of those who waited.
+// orders: one job of an order goes at a time, until it has ended or lets others pass; and it was
+// the first of those who waited.
 func (g *judge) orders(before, after []job.Job) {
 	is, heads := map[job.ID]*job.Job{}, map[string]job.ID{}
 	for i := range after {
@@ -85,7 +86,8 @@ func (g *judge) orders(before, after []job.Job) {
 		}
 	}
 	for key, id := range g.heads {
-		if j := is[id]; heads[key] != id && j != nil && !j.State.Terminal() && (!g.w.turns.passes(id) || j.Custody != job.Gate && j.Custody != job.Recovery && j.Custody != job.User) {
+		if j := is[id]; heads[key] != id && j != nil && !j.State.Terminal() &&
+			(!g.w.turns.passes(id) || j.Custody != job.Gate && j.Custody != job.Recovery && j.Custody != job.User) {
 			g.w.breaks(id, "job %s is at %s, and has lost its place in %s", id, j.Place, key)
 		}
 	}
@@ -105,11 +107,12 @@ func (g *judge) orders(before, after []job.Job) {
 
 // precedes reports whether a stands before b in the line of their order, whoever their owners are.
 func precedes(a, b *job.Job) bool {
-	return cmp.Or(strings.Compare(a.Rank, b.Rank), cmp.Compare(a.Priority, b.Priority), a.Created.Compare(b.Created)) < 0
+	return cmp.Or(strings.Compare(a.Rank, b.Rank), cmp.Compare(a.Priority, b.Priority),
+		a.Created.Compare(b.Created)) < 0
 }
 
-// follows: by the account of those who run, nobody of an order begins before the one has ended that began before it, but for those
-// who let others pass.
+// follows: by the account of those who run, nobody of an order begins before the one has ended that
+// began before it, but for those who let others pass.
 func (l *ledger) follows(id job.ID) {
 	j := l.w.judge.rows(id)[id]
 	if j.Order == "" || !l.rightly(&j) {
@@ -117,7 +120,8 @@ func (l *ledger) follows(id job.ID) {
 	}
 	last := l.newest[j.Order]
 	l.newest[j.Order] = id
-	if before, there := l.w.judge.rows(last)[last]; there && last != id && !before.State.Terminal() && !l.w.turns.passes(last) {
+	if before, there := l.w.judge.rows(last)[last]; there && last != id && !before.State.Terminal() &&
+		!l.w.turns.passes(last) {
 		l.w.breaks(id, "job %s begins, and job %s, which began before it in %s, is %s", id, last, j.Order, before.Place)
 	}
 }
@@ -131,7 +135,8 @@ func (l *ledger) rightly(j *job.Job) bool {
 	return len(starts) > 0 && j.Live && j.Launch == starts[len(starts)-1].Launch
 }
 
-// checkOrders: of jobs that go by their submission, and that waited for nothing else, the earlier one went first.
+// checkOrders: of jobs that go by their submission, and that waited for nothing else, the earlier
+// one went first.
 func (w *world) checkOrders(there map[job.ID]job.Job) {
 	type first struct {
 		id job.ID
@@ -147,7 +152,8 @@ func (w *world) checkOrders(there map[job.ID]job.Job) {
 		f := first{id: j.ID, in: j.Created}
 		skip := false
 		for _, e := range w.history(j.ID) {
-			if e.Sub == 0 && (e.State == job.Paused || !e.State.Terminal() && e.Cause == job.CauseDue) && f.at.IsZero() {
+			if e.Sub == 0 && (e.State == job.Paused || !e.State.Terminal() && e.Cause == job.CauseDue) &&
+				f.at.IsZero() {
 				skip = true // it was out of line for a while
 			}
 			if e.State == job.Pending && f.at.IsZero() {
@@ -163,7 +169,8 @@ func (w *world) checkOrders(there map[job.ID]job.Job) {
 		}
 		for _, before := range lines[j.Order] {
 			if before.in.Before(f.in) && before.at.After(f.at) {
-				w.breaks(j.ID, "job %s went at %v, before job %s, which was submitted earlier to %s and went at %v", j.ID, f.at.Sub(w.zero), before.id, j.Order, before.at.Sub(w.zero))
+				w.breaks(j.ID, "job %s went at %v, before job %s, which was submitted earlier to %s and went at %v",
+					j.ID, f.at.Sub(w.zero), before.id, j.Order, before.at.Sub(w.zero))
 			}
 		}
 		lines[j.Order] = append(lines[j.Order], f)

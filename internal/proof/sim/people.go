@@ -14,8 +14,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// People submit jobs and wish for things, by way of any process, or of one that only asks. What fails they try again
-// elsewhere. They remember what they were told.
+// People submit jobs and wish for things, by way of any process, or of one that only asks. What
+// fails they try again elsewhere. They remember what they were told.
 type people struct {
 	w    *world
 	jobs int // to be submitted
@@ -45,7 +45,9 @@ type heard struct {
 }
 
 func newPeople(w *world, jobs int) *people {
-	return &people{w: w, jobs: jobs, orders: map[job.ID]order{}, accepted: map[job.ID]time.Time{}, asked: map[job.ID]bool{}, abandoned: map[job.ID]bool{}, canceled: map[job.ID]bool{}, heard: map[job.ID][]heard{}}
+	return &people{w: w, jobs: jobs, orders: map[job.ID]order{}, accepted: map[job.ID]time.Time{},
+		asked: map[job.ID]bool{}, abandoned: map[job.ID]bool{}, canceled: map[job.ID]bool{},
+		heard: map[job.ID][]heard{}}
 }
 
 func (q *people) order(id job.ID) order {
@@ -63,7 +65,8 @@ func (q *people) known() (ids []job.ID) {
 	return ids
 }
 
-// ask does something by way of one process after the other, until it succeeds or there is no use in trying.
+// ask does something by way of one process after the other, until it succeeds or there is no use in
+// trying.
 func (q *people) ask(r *rand.Rand, what string, f func(ctx context.Context, s *pawl.Service) error) error {
 	for try := 0; ; try++ {
 		p := q.w.slots[r.IntN(len(q.w.slots))].process()
@@ -85,7 +88,8 @@ func (q *people) ask(r *rand.Rand, what string, f func(ctx context.Context, s *p
 		switch kind := job.KindOf(err); {
 		case err == nil:
 			return nil
-		case kind != job.Unavailable && kind != job.Closed && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled), try == 200:
+		case kind != job.Unavailable && kind != job.Closed && !errors.Is(err, context.DeadlineExceeded) &&
+			!errors.Is(err, context.Canceled), try == 200:
 			q.w.note("people", "%s: %v", what, err)
 			return err
 		}
@@ -175,7 +179,8 @@ func (q *people) newID(r *rand.Rand) job.ID {
 
 // request makes a request of a job of some kind.
 func (q *people) request(r *rand.Rand, n int) (promise, pawl.Request) {
-	o := order{Beats: 1 + r.IntN(6), Every: between(r, 10*time.Millisecond, 4*time.Second), Deaf: oneIn(r, 8), Panics: oneIn(r, 3)}
+	o := order{Beats: 1 + r.IntN(6), Every: between(r, 10*time.Millisecond, 4*time.Second), Deaf: oneIn(r, 8),
+		Panics: oneIn(r, 3)}
 	if oneIn(r, 8) {
 		o.Beats, o.Every = 6, 30*time.Second
 	}
@@ -196,7 +201,8 @@ func (q *people) request(r *rand.Rand, n int) (promise, pawl.Request) {
 			req.Spec.Resources.Minutes = 0.5
 		}
 	}
-	req.Spec.Retry = &job.RetryPolicy{MaxAttempts: 1 + r.IntN(4), Backoff: job.Backoff{Base: job.Duration(between(r, time.Millisecond, 5*time.Second)), Jitter: oneIn(r, 2)}}
+	req.Spec.Retry = &job.RetryPolicy{MaxAttempts: 1 + r.IntN(4),
+		Backoff: job.Backoff{Base: job.Duration(between(r, time.Millisecond, 5*time.Second)), Jitter: oneIn(r, 2)}}
 	priority := r.IntN(3)
 	req.Spec.Priority = &priority
 	if oneIn(r, 5) {
@@ -207,7 +213,8 @@ func (q *people) request(r *rand.Rand, n int) (promise, pawl.Request) {
 	}
 	if oneIn(r, 12) {
 		p.unique = true
-		req.Unique = []store.Unique{{Mode: []job.UniqueMode{job.UntilStart, job.UntilDone}[r.IntN(2)], Key: fmt.Sprint("unique", r.IntN(2))}}
+		req.Unique = []store.Unique{{Mode: []job.UniqueMode{job.UntilStart, job.UntilDone}[r.IntN(2)],
+			Key: fmt.Sprint("unique", r.IntN(2))}}
 	}
 	q.w.trouble.patience(n, &req.Spec)
 	q.w.turns.under(n, &req.Spec)
@@ -217,7 +224,8 @@ func (q *people) request(r *rand.Rand, n int) (promise, pawl.Request) {
 	for len(q.promised) > 0 && oneIn(r, 3) {
 		before := q.promised[max(0, len(q.promised)-1-r.IntN(5))]
 		if !q.w.judge.gone(before.id) {
-			p.after = append(p.after, store.After{Job: before.id, Need: []job.Need{job.NeedFinished, job.NeedEnded}[r.IntN(2)]})
+			p.after = append(p.after, store.After{Job: before.id,
+				Need: []job.Need{job.NeedFinished, job.NeedEnded}[r.IntN(2)]})
 		}
 	}
 	req.After = p.after
@@ -244,7 +252,11 @@ func (q *people) wish(r *rand.Rand) {
 		q.mu.Lock()
 		q.asked[id], q.abandoned[id] = true, true
 		q.mu.Unlock()
-		_ = q.ask(r, "abandon", func(ctx context.Context, s *pawl.Service) error { _, err := s.Abandon(ctx, id); return err })
+		_ = q.ask(r, "abandon", func(ctx context.Context, s *pawl.Service) error {
+			_,
+				err := s.Abandon(ctx, id)
+			return err
+		})
 	case 0:
 		q.mu.Lock()
 		q.asked[id] = true
@@ -259,11 +271,20 @@ func (q *people) wish(r *rand.Rand) {
 			return err
 		})
 	case 1, 2:
-		_ = q.ask(r, "pause", func(ctx context.Context, s *pawl.Service) error { _, err := s.Pause(ctx, id); return err })
+		_ = q.ask(r, "pause", func(ctx context.Context, s *pawl.Service) error {
+			_,
+				err := s.Pause(ctx, id)
+			return err
+		})
 	case 3:
-		_ = q.ask(r, "resume", func(ctx context.Context, s *pawl.Service) error { _, err := s.Resume(ctx, id); return err })
+		_ = q.ask(r, "resume", func(ctx context.Context, s *pawl.Service) error {
+			_,
+				err := s.Resume(ctx, id)
+			return err
+		})
 	case 4:
-		// Not one that was just submitted: a call that is repeated, or late, would make it once more.
+		// Not one that was just submitted: a call that is repeated, or late, would make it once
+		// more.
 		q.mu.Lock()
 		id = q.promised[r.IntN(len(q.promised))].id
 		young := time.Since(q.accepted[id]) < 3*time.Minute
@@ -291,13 +312,18 @@ func (q *people) settle() {
 	r := q.w.dice("settle", 0)
 	if q.w.keeps {
 		_ = q.ask(r, "retention", func(ctx context.Context, s *pawl.Service) error {
-			_, _, err := s.Retentions().Apply(ctx, []byte(`{"name":"default","keep":{"FINISHED":"1h","FAILED":"1h","CANCELED":"1h"}}`), 0)
+			_, _, err := s.Retentions().Apply(ctx,
+				[]byte(`{"name":"default","keep":{"FINISHED":"1h","FAILED":"1h","CANCELED":"1h"}}`), 0)
 			return err
 		})
 	}
 	for range 3 {
 		for _, id := range q.known() {
-			_ = q.ask(r, "resume", func(ctx context.Context, s *pawl.Service) error { _, err := s.Resume(ctx, id); return err })
+			_ = q.ask(r, "resume", func(ctx context.Context, s *pawl.Service) error {
+				_,
+					err := s.Resume(ctx, id)
+				return err
+			})
 		}
 		time.Sleep(40 * time.Second)
 	}

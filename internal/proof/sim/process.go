@@ -57,8 +57,9 @@ func (s *slot) keep() {
 	}
 }
 
-// A process is one life of a process of the service. Whatever it does outside of itself goes through it: so it can be
-// frozen, cut off, and killed, and then does nothing any more that anybody could see.
+// A process is one life of a process of the service. Whatever it does outside of itself goes
+// through it: so it can be frozen, cut off, and killed, and then does nothing any more that anybody
+// could see.
 type process struct {
 	w       *world
 	name    string
@@ -88,8 +89,10 @@ func (w *world) newProcess(name string, m *machine) *process {
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	p.broker = w.hub.join(p)
 	c := pawl.Config{
-		Store: &link{Store: w.store, p: p}, Broker: p.broker, Principal: name, Machine: m.id, Lease: w.lease, Grace: w.grace, Sweep: time.Minute,
-		Testers: map[string]recovery.Tester{testerThing: recovery.Func(p.looks)}, Slots: w.lanes, Log: slog.New(logs{p}), Version: "sim",
+		Store: &link{Store: w.store, p: p}, Broker: p.broker, Principal: name, Machine: m.id, Lease: w.lease,
+		Grace: w.grace, Sweep: time.Minute,
+		Testers: map[string]recovery.Tester{testerThing: recovery.Func(p.looks)}, Slots: w.lanes,
+		Log: slog.New(logs{p}), Version: "sim",
 	}
 	host := hostfake.New(m)
 	run, err := local.Open(p.ctx, local.Config{Host: host, Spool: spool})
@@ -100,7 +103,8 @@ func (w *world) newProcess(name string, m *machine) *process {
 	host.Through(p.atHost)
 	launcher.Through(p.atRunner)
 	kind := app.New(app.Config{
-		Host: host, Runner: lying{launcher, m}, Files: host.Files(), Work: "/work", Archive: "/archive", Spool: spool, Grace: 3 * time.Second,
+		Host: host, Runner: lying{launcher, m}, Files: host.Files(), Work: "/work", Archive: "/archive",
+		Spool: spool, Grace: 3 * time.Second,
 		Reconcile: time.Minute, Log: c.Log,
 	})
 	p.watcher = app.NewWatcher(kind, c.Store, p.broker)
@@ -190,7 +194,8 @@ func (p *process) awake() bool {
 	}
 }
 
-// step lets a moment pass that is nobody else's: of those who are woken together one goes on after the other.
+// step lets a moment pass that is nobody else's: of those who are woken together one goes on after
+// the other.
 func (p *process) step(what string) {
 	p.mu.Lock()
 	p.calls[what]++
@@ -199,7 +204,8 @@ func (p *process) step(what string) {
 	time.Sleep(between(p.w.dice(p.name+"/"+what, n), 1, 100*time.Microsecond))
 }
 
-// justBack reports whether p was frozen a moment ago: what it was about to do it does, before it finds out.
+// justBack reports whether p was frozen a moment ago: what it was about to do it does, before it
+// finds out.
 func (p *process) justBack() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -225,7 +231,8 @@ func (p *process) hinder(flag *bool, d time.Duration) {
 func (p *process) well(since time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return !p.killed && p.thaw == nil && !p.cut && !p.deaf && !p.mute && p.ctx.Err() == nil && time.Since(p.quiet) > since
+	return !p.killed && p.thaw == nil && !p.cut && !p.deaf && !p.mute && p.ctx.Err() == nil &&
+		time.Since(p.quiet) > since
 }
 
 // taskKind is the kind of all tasks.
@@ -268,7 +275,8 @@ func (p *process) handle(ctx context.Context, t *pawl.Task[order]) (string, erro
 		if !p.awake() {
 			return "", errDead
 		}
-		time.Sleep(between(r, 1, 100*time.Microsecond)) // those that are told to stop together do so one after the other
+		// those that are told to stop together do so one after the other
+		time.Sleep(between(r, 1, 100*time.Microsecond))
 		if ctx.Err() != nil && !o.Deaf {
 			return "", context.Cause(ctx)
 		}

@@ -14,7 +14,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Trouble is what is away at times in a world that has some: things that tasks need, and the system of programs, which people disable.
+// Trouble is what is away at times in a world that has some: things that tasks need, and the system
+// of programs, which people disable.
 type trouble struct {
 	w *world
 
@@ -43,7 +44,8 @@ const testerThing = "thing"
 // things are what tasks need.
 var things = []string{"paper", "ink", "light"}
 
-// newTrouble returns that of a world: one of two has some; nil: it has none. It is drawn apart from all else.
+// newTrouble returns that of a world: one of two has some; nil: it has none. It is drawn apart from
+// all else.
 func newTrouble(w *world) *trouble {
 	if oneIn(w.dice("trouble", 0), 2) {
 		return nil
@@ -75,9 +77,11 @@ func (t *trouble) patience(n int, s *job.Spec) {
 	}
 	switch r.IntN(4) {
 	case 0:
-		s.Recovery = &job.Patience{Stages: []job.Stage{{Every: job.Duration(between(r, time.Second, 20*time.Second))}}, MaxWait: job.Duration(between(r, 10*time.Second, 4*time.Minute))}
+		s.Recovery = &job.Patience{Stages: []job.Stage{{Every: job.Duration(between(r, time.Second,
+			20*time.Second))}}, MaxWait: job.Duration(between(r, 10*time.Second, 4*time.Minute))}
 	case 1:
-		s.Recovery = &job.Patience{Stages: []job.Stage{{Every: job.Duration(between(r, time.Second, 20*time.Second)), Times: 1 + r.IntN(5)}}}
+		s.Recovery = &job.Patience{Stages: []job.Stage{{Every: job.Duration(between(r, time.Second,
+			20*time.Second)), Times: 1 + r.IntN(5)}}}
 	case 2:
 		s.Recovery = &job.Patience{MaxWait: job.Duration(between(r, time.Second, 10*time.Minute))}
 	}
@@ -91,11 +95,13 @@ func (t *trouble) act() {
 	var all sync.WaitGroup
 	for i, name := range things {
 		all.Go(func() {
-			t.often("thing", i, between(t.w.dice("long", i), time.Second, 2*time.Minute), func(*rand.Rand) { t.turn(name) })
+			t.often("thing", i, between(t.w.dice("long", i), time.Second, 2*time.Minute),
+				func(*rand.Rand) { t.turn(name) })
 		})
 	}
 	all.Go(func() {
-		t.often("disable", 0, time.Minute, func(r *rand.Rand) { t.disable(r, true); time.Sleep(between(r, 0, 30*time.Second)); t.disable(r, false) })
+		t.often("disable", 0, time.Minute,
+			func(r *rand.Rand) { t.disable(r, true); time.Sleep(between(r, 0, 30*time.Second)); t.disable(r, false) })
 	})
 	all.Go(func() { t.often("steer", 0, 20*time.Second, t.steer) })
 	all.Wait()
@@ -210,7 +216,8 @@ func (t *trouble) settle() {
 	t.disable(t.w.dice("settle trouble", 0), false)
 }
 
-// inspect: whoever is blocked belongs to a group that somebody tests, or that goes on; and when nothing is wrong that happens in time.
+// inspect: whoever is blocked belongs to a group that somebody tests, or that goes on; and when
+// nothing is wrong that happens in time.
 func (t *trouble) inspect() {
 	if t == nil {
 		return
@@ -254,9 +261,11 @@ func (t *trouble) inspect() {
 		case g.Jobs > 0 && g.Next.IsZero() && g.At.IsZero() && g.GivenUp.IsZero():
 			t.w.breaks(job.ID{}, "group %s has %d jobs, and nobody wakes it", key, g.Jobs)
 		case calm && !g.Next.IsZero() && late(g.Next) > soon:
-			t.w.breaks(job.ID{}, "the test of group %s has been due for %v although nothing was wrong", key, late(g.Next))
+			t.w.breaks(job.ID{}, "the test of group %s has been due for %v although nothing was wrong", key,
+				late(g.Next))
 		case calm && !g.At.IsZero() && now.Sub(g.At) > soon:
-			t.w.breaks(job.ID{}, "of group %s jobs could have gone %v ago although nothing was wrong", key, now.Sub(g.At))
+			t.w.breaks(job.ID{}, "of group %s jobs could have gone %v ago although nothing was wrong", key,
+				now.Sub(g.At))
 		}
 	}
 }
@@ -308,8 +317,9 @@ type stay struct {
 	end      store.Event
 }
 
-// check: what a test found clear was so at some moment of the test. Each job that was blocked went on for a reason, or failed when it had waited for as long as it was to wait, and at no other time;
-// and of a group no more went at a time than may.
+// check: what a test found clear was so at some moment of the test. Each job that was blocked went
+// on for a reason, or failed when it had waited for as long as it was to wait, and at no other
+// time; and of a group no more went at a time than may.
 func (t *trouble) check() {
 	if t == nil {
 		return
@@ -318,7 +328,8 @@ func (t *trouble) check() {
 		group := job.Blocking(lacks(name)).Group(tenant)
 		for _, x := range t.tested {
 			if x.Key == group && x.Clear && !t.wasThere(name, x.Began, x.at) {
-				t.w.breaks(job.ID{}, "%s was away, and a test between %v and %v says that it was not", name, x.Began.Sub(t.w.zero), x.at.Sub(t.w.zero))
+				t.w.breaks(job.ID{}, "%s was away, and a test between %v and %v says that it was not", name,
+					x.Began.Sub(t.w.zero), x.at.Sub(t.w.zero))
 			}
 		}
 	}
@@ -369,7 +380,8 @@ func (t *trouble) groupOf(code job.Code, o order) string {
 	if code == job.TaskBlocked {
 		return job.Blocking(lacks(o.Needs)).Group(tenant)
 	}
-	b := job.Block{Code: code, Tester: pawl.TesterEnabled, Params: map[string]string{"kind": job.KindSystem, "name": job.SystemLocal}}
+	b := job.Block{Code: code, Tester: pawl.TesterEnabled,
+		Params: map[string]string{"kind": job.KindSystem, "name": job.SystemLocal}}
 	return b.Group(tenant)
 }
 
@@ -394,14 +406,16 @@ func (t *trouble) reasoned(j *job.Job, s stay) bool {
 		b := job.Block{Code: t.codeOf(s.group)}.Filled()
 		wait := spec.Recovery.Choose(&b, "", func(string) *job.Policy { return nil }).Wait()
 		if waited := s.to.Sub(s.from); wait == 0 || waited < wait {
-			t.w.breaks(j.ID, "job %s failed after it had been blocked for %v, and was to wait for %v", j.ID, waited, wait)
+			t.w.breaks(j.ID, "job %s failed after it had been blocked for %v, and was to wait for %v", j.ID, waited,
+				wait)
 		}
 	case e.Cause == job.CauseClear && e.State != job.Failed:
 		found := slices.ContainsFunc(t.tested, func(x tested) bool {
 			return x.Key == s.group && x.Clear && !x.Began.Before(s.from) && !x.at.After(s.to)
 		})
 		if !found && !did(store.Release) {
-			t.w.breaks(j.ID, "job %s went on after it had been blocked for %v, and no test said so that began in that time", j.ID, s.to.Sub(s.from))
+			t.w.breaks(j.ID, "job %s went on after it had been blocked for %v, and no test said so that began in "+
+				"that time", j.ID, s.to.Sub(s.from))
 		}
 	case e.Cause == job.CauseWish, e.Cause == job.CausePaid:
 	case e.State == job.Failed && e.Code != job.RecoveryGivenUp:

@@ -16,7 +16,8 @@ import (
 	"github.com/pawl-jobs/pawl/store/fake"
 )
 
-// Turns are what people say of limits in a world that has some, the orders in which jobs go, and what is looked at there.
+// Turns are what people say of limits in a world that has some, the orders in which jobs go, and
+// what is looked at there.
 type turns struct {
 	w       *world
 	limited bool // there are limits
@@ -28,7 +29,8 @@ type turns struct {
 	idle map[string]time.Time // used by inspect: since when somebody waits beside a free place, by key
 }
 
-// A rule is that so many jobs may have turns of a key, from a time on. It is of a key or of a family.
+// A rule is that so many jobs may have turns of a key, from a time on. It is of a key or of a
+// family.
 type rule struct {
 	key  string
 	most int // math.MaxInt: any number
@@ -41,10 +43,11 @@ var (
 	built = []string{"net/*", "kind/" + taskKind, "system/local", "user/*", "user/ann", "system/local/user/*", "tenant"}
 )
 
-// newTurns returns those of a world: one of two has limits, one of two orders; nil: it has neither. They are drawn apart from all
-// else.
+// newTurns returns those of a world: one of two has limits, one of two orders; nil: it has neither.
+// They are drawn apart from all else.
 func newTurns(w *world) *turns {
-	t := &turns{w: w, limited: !oneIn(w.dice("turns", 0), 2), ordered: oneIn(w.dice("orders", 0), 2), pass: map[job.ID]bool{}, idle: map[string]time.Time{}}
+	t := &turns{w: w, limited: !oneIn(w.dice("turns", 0), 2), ordered: oneIn(w.dice("orders", 0), 2),
+		pass: map[job.ID]bool{}, idle: map[string]time.Time{}}
 	if !t.limited && !t.ordered {
 		return nil
 	}
@@ -130,7 +133,8 @@ func (t *turns) say(key string, most int) {
 	t.said = append(t.said, rule{key, most, t.w.now()})
 }
 
-// may returns how many jobs may have turns of a key at some time between since and now: the most that anything said allowed.
+// may returns how many jobs may have turns of a key at some time between since and now: the most
+// that anything said allowed.
 func (t *turns) may(key string, since time.Time) (most int) {
 	if job.Implied(key) != nil {
 		return 1
@@ -161,8 +165,8 @@ func (t *turns) may(key string, since time.Time) (most int) {
 	return most
 }
 
-// turns: by the account of those who run, no more run under a key than may. Only those count whose run it is by right: a handler
-// that is frozen while others have its job has no turn.
+// turns: by the account of those who run, no more run under a key than may. Only those count whose
+// run it is by right: a handler that is frozen while others have its job has no turn.
 func (l *ledger) turns(id job.ID) {
 	t := l.w.turns
 	if t == nil {
@@ -212,8 +216,8 @@ func keysOf(j *job.Job) []string {
 	return append([]string{j.Order}, j.Limits...)
 }
 
-// granted returns since when a job has its turns at the earliest. One that was passed over too often may have kept some of them while
-// it stood in line for others.
+// granted returns since when a job has its turns at the earliest. One that was passed over too
+// often may have kept some of them while it stood in line for others.
 func (w *world) granted(j *job.Job) (at time.Time) {
 	var before time.Time
 	for _, e := range w.history(j.ID) {
@@ -245,8 +249,8 @@ func (g *judge) pay(ctx context.Context, l *link, limit int) (int, store.Effects
 	return granting(g, func() (int, store.Effects, error) { return l.Store.Pay(ctx, limit) })
 }
 
-// granting judges a call that hands turns on: they go to as many as may have one, and within a line, of an owner, to who comes first; in
-// that of an order to the first of all.
+// granting judges a call that hands turns on: they go to as many as may have one, and within a
+// line, of an owner, to who comes first; in that of an order to the first of all.
 func granting[T any](g *judge, call func() (T, store.Effects, error)) (T, store.Effects, error) {
 	if g.w.turns == nil {
 		return call()
@@ -274,7 +278,8 @@ func (g *judge) handed(before []job.Job, after map[job.ID]job.Job) {
 		for _, key := range slices.Concat(keysOf(&is), is.TurnKeys(job.TieAhead)) {
 			if is.HasTurn(key) {
 				held[key]++
-				if !was.HasTurn(key) && slices.Contains(keysOf(was), job.LimitOf(key)) { // a limit that takes a job in grants nothing
+				// a limit that takes a job in grants nothing
+				if !was.HasTurn(key) && slices.Contains(keysOf(was), job.LimitOf(key)) {
 					more[key] = is.ID
 				}
 			}
@@ -289,7 +294,8 @@ func (g *judge) handed(before []job.Job, after map[job.ID]job.Job) {
 	for key, id := range more {
 		k := store.GateKey{Limit: g.w.decides(key)}
 		if k.Limit != nil && held[key] > k.Limit.Places(key) {
-			g.w.breaks(id, "job %s got a turn of %s, of which there are %d now, and may be %d", id, key, held[key], k.Limit.Places(key))
+			g.w.breaks(id, "job %s got a turn of %s, of which there are %d now, and may be %d", id, key, held[key],
+				k.Limit.Places(key))
 		}
 	}
 	for _, line := range lines {
@@ -318,7 +324,8 @@ func (g *judge) handed(before []job.Job, after map[job.ID]job.Job) {
 					went = next.HasTurn(first.Line)
 				}
 				if went {
-					g.w.breaks(first.ID, "job %s got a turn of %s before job %s, which stands before it", next.ID, first.Line, first.ID)
+					g.w.breaks(first.ID, "job %s got a turn of %s before job %s, which stands before it", next.ID,
+						first.Line, first.ID)
 				}
 			}
 		}
@@ -343,8 +350,8 @@ func (w *world) decides(key string) *job.Limit {
 	return found
 }
 
-// inspect: turns are those of the jobs that have them, nothing is to be repaired, and once what is owed is paid nobody waits beside
-// a free place. That holds at every moment, whatever goes wrong.
+// inspect: turns are those of the jobs that have them, nothing is to be repaired, and once what is
+// owed is paid nobody waits beside a free place. That holds at every moment, whatever goes wrong.
 func (t *turns) inspect() {
 	if t == nil || len(t.w.left()) == 0 {
 		return

@@ -1,11 +1,13 @@
-// Package sim lets a whole service live in a simulated world: several processes on several machines, with everything
-// real above the leaves (engine, sessions, clock, gates, follow-ups, duties, retention, the kind "app" with its watcher and
-// its runner, event streams), on the memory store of store/fake, a broker and hosts that misbehave, and in virtual time, as
-// testing/synctest has it. Hours pass in a fraction of a second.
+// Package sim lets a whole service live in a simulated world: several processes on several
+// machines, with everything real above the leaves (engine, sessions, clock, gates, follow-ups,
+// duties, retention, the kind "app" with its watcher and its runner, event streams), on the memory
+// store of store/fake, a broker and hosts that misbehave, and in virtual time, as testing/synctest
+// has it. Hours pass in a fraction of a second.
 //
-// One seed decides everything that happens in a world: what people submit and wish, what the jobs do, which calls fail,
-// which answers are lost or late, which processes die, freeze or are cut off, and when. It is drawn by what it is for,
-// see [world.dice], and things happen at moments of their own. So a seed that breaks something does so again.
+// One seed decides everything that happens in a world: what people submit and wish, what the jobs
+// do, which calls fail, which answers are lost or late, which processes die, freeze or are cut off,
+// and when. It is drawn by what it is for, see [world.dice], and things happen at moments of their
+// own. So a seed that breaks something does so again.
 //
 //   - world: a world from its beginning to its end
 //   - faults: what goes wrong, and when
@@ -94,8 +96,9 @@ type world struct {
 	about          job.ID        // guarded by mu: the job of the first of these
 }
 
-// Run lets the world of a seed live and end. For the same seed it is the same in each process that has done nothing before,
-// with GOMAXPROCS=1 and GOGC=off, and to the nanosecond where [exact] is true. out, if set, is told of everything in the end.
+// Run lets the world of a seed live and end. For the same seed it is the same in each process that
+// has done nothing before, with GOMAXPROCS=1 and GOGC=off, and to the nanosecond where [exact] is
+// true. out, if set, is told of everything in the end.
 func Run(t *testing.T, seed uint64, out func(string)) Report {
 	t.Helper()
 	var w *world
@@ -105,7 +108,8 @@ func Run(t *testing.T, seed uint64, out func(string)) Report {
 		w.live()
 		synctest.Wait()
 	})
-	r := Report{Seed: seed, Jobs: w.ledger.jobs(), Deaths: w.deaths, Faults: w.faults, Lasted: w.lines[len(w.lines)-1].at, Lines: len(w.lines), Digest: w.digest(), Broken: w.broken}
+	r := Report{Seed: seed, Jobs: w.ledger.jobs(), Deaths: w.deaths, Faults: w.faults,
+		Lasted: w.lines[len(w.lines)-1].at, Lines: len(w.lines), Digest: w.digest(), Broken: w.broken}
 	if len(w.broken) > 0 {
 		r.Story = w.story()
 	}
@@ -143,13 +147,15 @@ func newWorld(t *testing.T, seed uint64) *world {
 	w.people = newPeople(w, 20+r.IntN(40))
 	w.turns, w.rates, w.trouble = newTurns(w), newRates(w), newTrouble(w)
 	w.store.PassOn = oneIn(w.dice("pass on", 0), 2)
-	w.note("world", "calm %t, wild %d, length %v, lull %v, lease %v, slots %v, %d machines, %d processes, database ahead %v, limits %t, orders %t, handed on along %t, rates %t, trouble %t",
-		w.calm, w.wild, w.length, w.lull, w.lease, w.lanes, len(w.machines), len(w.slots), ahead, w.turns != nil && w.turns.limited, w.turns != nil && w.turns.ordered, w.store.PassOn, w.rates != nil, w.trouble != nil)
+	w.note("world", "calm %t, wild %d, length %v, lull %v, lease %v, slots %v, %d machines, %d processes, "+
+		"database ahead %v, limits %t, orders %t, handed on along %t, rates %t, trouble %t",
+		w.calm, w.wild, w.length, w.lull, w.lease, w.lanes, len(w.machines), len(w.slots), ahead, w.turns != nil &&
+			w.turns.limited, w.turns != nil && w.turns.ordered, w.store.PassOn, w.rates != nil, w.trouble != nil)
 	return w
 }
 
-// shuffle has what processes draw from crypto/rand (ids, names, pauses) depend on the seed and on the time, and not on what
-// was drawn before.
+// shuffle has what processes draw from crypto/rand (ids, names, pauses) depend on the seed and on
+// the time, and not on what was drawn before.
 func (w *world) shuffle() {
 	if !exact {
 		return // it is no use then, and a race with who draws
@@ -162,7 +168,8 @@ func (w *world) shuffle() {
 	}
 }
 
-// live is the world from its beginning to its end: a storm, a time in which all is well, and the end of all processes.
+// live is the world from its beginning to its end: a storm, a time in which all is well, and the
+// end of all processes.
 func (w *world) live() {
 	var all, processes sync.WaitGroup
 	for i, s := range w.slots {

@@ -18,7 +18,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// A book is what people know of their jobs. It is written into clients.ledger as well, for whoever looks at what broke.
+// A book is what people know of their jobs. It is written into clients.ledger as well, for whoever
+// looks at what broke.
 type book struct {
 	s    *storm
 	file *os.File
@@ -29,8 +30,8 @@ type book struct {
 	met  map[string]bool     // guarded by mu: names of jobs in whose place there was another one
 }
 
-// A promise is a job that was accepted, and what was asked of it since. Many wishes end in a call whose answer is lost; then both
-// may be.
+// A promise is a job that was accepted, and what was asked of it since. Many wishes end in a call
+// whose answer is lost; then both may be.
 type promise struct {
 	order
 	id       job.ID
@@ -183,7 +184,8 @@ func (s *storm) deeds() (*deeds, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	d := &deeds{launches: map[job.ID]map[int]int{}, tasks: map[job.ID]map[taskRun]int{}, began: map[job.ID]time.Duration{}}
+	d := &deeds{launches: map[job.ID]map[int]int{}, tasks: map[job.ID]map[taskRun]int{},
+		began: map[job.ID]time.Duration{}}
 	for line := range bytes.Lines(b) {
 		if err := d.read(strings.Fields(string(line))); err != nil {
 			s.breaks("ledger: %q: %v", strings.TrimSpace(string(line)), err)

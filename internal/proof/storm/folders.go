@@ -64,7 +64,8 @@ func (c *checker) work(machine string) {
 	}
 }
 
-// archives: results go with their job. Of one that was accepted after the database was saved nobody knows any more.
+// archives: results go with their job. Of one that was accepted after the database was saved nobody
+// knows any more.
 func (c *checker) archives(machine string) {
 	for _, e := range c.list(machine, "archive/"+tenant) {
 		if id, err := job.ParseID(e.Name()); err == nil && c.rows[id] == nil && !c.restored() {
@@ -73,7 +74,8 @@ func (c *checker) archives(machine string) {
 	}
 }
 
-// strays looks for what is only there while something is written. The folder of a job that did not finish may have some.
+// strays looks for what is only there while something is written. The folder of a job that did not
+// finish may have some.
 func (c *checker) strays(dir string) {
 	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		switch {

@@ -112,10 +112,12 @@ func (n *node) start() (*proc, error) {
 	p.cmd = exec.Command(bin, args...)
 	p.cmd.Dir = n.s.dir
 	p.cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + n.s.dir, "STORM_LEDGER=" + n.s.jobsLedger(), "STORM_WITHOUT=" + n.s.without,
+		"PATH=" + os.Getenv("PATH"), "HOME=" + n.s.dir, "STORM_LEDGER=" + n.s.jobsLedger(), "STORM_WITHOUT=" +
+			n.s.without,
 	}
 	if n.role == "serve" {
-		p.cmd.Env = append(p.cmd.Env, "STORM_STRANGERS="+n.stranger(), "PAWL_HTTP_INPUTS=all") // what tasks need is on this machine
+		// what tasks need is on this machine
+		p.cmd.Env = append(p.cmd.Env, "STORM_STRANGERS="+n.stranger(), "PAWL_HTTP_INPUTS=all")
 	}
 	if n.db != nil {
 		dsn, err := n.s.through(n.db)
@@ -235,8 +237,10 @@ func (n *node) judge(p *proc) {
 	switch {
 	case !ok:
 		n.s.breaks("harness: no wait status")
-	case status.Signaled() && status.Signal() == syscall.SIGKILL && p.killed.Load(), status.ExitStatus() == 0 && p.told.Load():
-	case status.Signaled() && status.Signal() == syscall.SIGTERM && p.told.Load() && !p.began(): // it was told very early
+	case status.Signaled() && status.Signal() == syscall.SIGKILL && p.killed.Load(), status.ExitStatus() == 0 &&
+		p.told.Load():
+	// it was told very early
+	case status.Signaled() && status.Signal() == syscall.SIGTERM && p.told.Load() && !p.began():
 	case status.Signaled(), bytes.Contains(said, []byte("panic:")), bytes.Contains(said, []byte("fatal error:")):
 		n.s.breaks("exit: %s: %s, see %s", n.name, p.cmd.ProcessState, p.said)
 	case status.ExitStatus() == 0:
@@ -256,7 +260,8 @@ func lastLine(b []byte) string {
 	return lines[len(lines)-1]
 }
 
-// ofTurns are what a sweep says where it finds turns or lines wrong. Nothing that goes wrong around the service may bring that about.
+// ofTurns are what a sweep says where it finds turns or lines wrong. Nothing that goes wrong around
+// the service may bring that about.
 var ofTurns = []string{"a turn that nobody had a use for", "a free place beside a line"}
 
 func (s *storm) repaired(by *node, what string) {
@@ -268,7 +273,8 @@ func (s *storm) repaired(by *node, what string) {
 	}
 }
 
-// client returns a client of what the node serves, for people: they do not wait for an answer for ever.
+// client returns a client of what the node serves, for people: they do not wait for an answer for
+// ever.
 func (n *node) client(tries int) (*client.Client, error) { return n.dial(people, tries) }
 
 func (n *node) dial(by *http.Client, tries int) (*client.Client, error) {
@@ -276,7 +282,8 @@ func (n *node) dial(by *http.Client, tries int) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return client.Dial("http://"+n.api.addr, client.Options{Token: strings.TrimSpace(string(token)), Tries: tries, HTTP: by})
+	return client.Dial("http://"+n.api.addr,
+		client.Options{Token: strings.TrimSpace(string(token)), Tries: tries, HTTP: by})
 }
 
 // servers returns the nodes that serve.

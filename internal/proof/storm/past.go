@@ -13,7 +13,8 @@ import (
 	"github.com/pawl-jobs/pawl/store/storetest"
 )
 
-// ran: what jobs noted is of jobs that there are or were, also where nobody was told of them, and no attempt or epoch came twice.
+// ran: what jobs noted is of jobs that there are or were, also where nobody was told of them, and
+// no attempt or epoch came twice.
 func (c *checker) ran() {
 	for id, started := range c.did.launches {
 		for attempt, n := range started {
@@ -41,7 +42,8 @@ func (c *checker) known(id job.ID) {
 	}
 }
 
-// inTime: a job ran while it was held by a worker, or had a launch, and not when it had ended, such as by a cancel.
+// inTime: a job ran while it was held by a worker, or had a launch, and not when it had ended, such
+// as by a cancel.
 func (c *checker) inTime(j *job.Job, history []store.Event) {
 	held, epoch := map[int64]bool{}, j.Epoch // after the change
 	for _, e := range slices.Backward(history) {
@@ -52,23 +54,28 @@ func (c *checker) inTime(j *job.Job, history []store.Event) {
 	}
 	for r := range c.did.tasks[j.ID] {
 		if !held[r.epoch] {
-			c.broken(j.ID, "ran_on: task %s (%s) ran in epoch %d, in which no worker had it; it ended %s in epoch %d", j.ID, j.Name, r.epoch, j.State, j.Epoch)
+			c.broken(j.ID, "ran_on: task %s (%s) ran in epoch %d, in which no worker had it; it ended %s in epoch %d",
+				j.ID, j.Name, r.epoch, j.State, j.Epoch)
 		}
 		if r.attempt > j.Attempt {
-			c.broken(j.ID, "stranger: attempt %d of job %s (%s) was started, and it has %d", r.attempt, j.ID, j.Name, j.Attempt)
+			c.broken(j.ID, "stranger: attempt %d of job %s (%s) was started, and it has %d", r.attempt, j.ID,
+				j.Name, j.Attempt)
 		}
 	}
 	for attempt := range c.did.launches[j.ID] {
 		if attempt > j.Attempt {
-			c.broken(j.ID, "stranger: attempt %d of job %s (%s) was started, and it has %d", attempt, j.ID, j.Name, j.Attempt)
+			c.broken(j.ID, "stranger: attempt %d of job %s (%s) was started, and it has %d", attempt, j.ID, j.Name,
+				j.Attempt)
 		}
 	}
 	if n := len(c.did.launches[j.ID]); n > j.Launch {
-		c.broken(j.ID, "ran_on: job %s (%s) was started in %d attempts, and it was launched %d times; it ended %s", j.ID, j.Name, n, j.Launch, j.State)
+		c.broken(j.ID, "ran_on: job %s (%s) was started in %d attempts, and it was launched %d times; it ended %s",
+			j.ID, j.Name, n, j.Launch, j.State)
 	}
 }
 
-// histories: what every store must say of its jobs. Where events are missing that would wait for them.
+// histories: what every store must say of its jobs. Where events are missing that would wait for
+// them.
 func (c *checker) histories(ctx context.Context) {
 	whole := true
 	for id, j := range c.rows {
@@ -109,7 +116,8 @@ func (asTest) Logf(string, ...any) {}
 
 func (t asTest) Errorf(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
-	if t.s.wrongTimes() && (strings.Contains(text, "before its predecessor") || strings.Contains(text, "before it came to its place")) {
+	if t.s.wrongTimes() && (strings.Contains(text, "before its predecessor") ||
+		strings.Contains(text, "before it came to its place")) {
 		return
 	}
 	t.s.breaks("history: %s", text)
@@ -123,7 +131,8 @@ func (t asTest) Fatalf(format string, args ...any) {
 	panic(fatal{})
 }
 
-// heard: who followed the events heard all of them, those of a job in their order, and none that was not committed.
+// heard: who followed the events heard all of them, those of a job in their order, and none that
+// was not committed.
 func (c *checker) heard(ctx context.Context) {
 	for _, e := range c.ears {
 		for id := range e.jobs {
@@ -156,7 +165,8 @@ func same(a, b *job.Event) bool {
 	return equal && fmt.Sprint(x) == fmt.Sprint(y)
 }
 
-// ids are how databases write the id of a job: with PostgreSQL as everybody does, with SQLite by its bytes.
+// ids are how databases write the id of a job: with PostgreSQL as everybody does, with SQLite by
+// its bytes.
 var ids = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b[0-9A-F]{32}\b`)
 
 // idIn returns the first id in a text.

@@ -13,15 +13,16 @@ import (
 	"time"
 )
 
-// A child is a server that runs in the foreground as a direct child of this process, and dies with it.
+// A child is a server that runs in the foreground as a direct child of this process, and dies with
+// it.
 type child struct {
 	cmd  *exec.Cmd
 	log  *tail
 	done chan struct{} // closed when the process has been waited for
 }
 
-// startChild starts cmd and returns when it has logged a line that contains ready. It fails when the process ends
-// before that, or when ctx does; the process is then gone.
+// startChild starts cmd and returns when it has logged a line that contains ready. It fails when
+// the process ends before that, or when ctx does; the process is then gone.
 func startChild(ctx context.Context, cmd *exec.Cmd, ready string) (*child, error) {
 	c := &child{cmd: cmd, log: newTail(ready), done: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = c.log, c.log
@@ -35,7 +36,8 @@ func startChild(ctx context.Context, cmd *exec.Cmd, ready string) (*child, error
 
 	started := make(chan error, 1)
 	go func() {
-		// The kernel counts as the parent the thread that forked, so that thread has to live as long as the child.
+		// The kernel counts as the parent the thread that forked, so that thread has to live as
+		// long as the child.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		defer close(c.done)
@@ -109,7 +111,8 @@ func (l *tail) String() string {
 	return string(l.text)
 }
 
-// environ is this process's environment without the variables whose names begin with without, and with more.
+// environ is this process's environment without the variables whose names begin with without, and
+// with more.
 func environ(without string, more ...string) []string {
 	var env []string
 	for _, kv := range os.Environ() {

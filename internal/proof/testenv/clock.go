@@ -17,8 +17,8 @@ func Faketime(tb testing.TB) {
 	}
 }
 
-// StartPostgresWithClock is [StartPostgres] for a server whose clock can be set. It needs libfaketime; without, the error has
-// [ErrMissing] in its chain.
+// StartPostgresWithClock is [StartPostgres] for a server whose clock can be set. It needs
+// libfaketime; without, the error has [ErrMissing] in its chain.
 func StartPostgresWithClock(ctx context.Context) (*Server, error) {
 	library, err := faketime()
 	if err != nil {
@@ -27,7 +27,8 @@ func StartPostgresWithClock(ctx context.Context) (*Server, error) {
 	return startPostgres(ctx, library)
 }
 
-// SetClock has the clock of the server be wrong from now on, while it runs and when it is started again.
+// SetClock has the clock of the server be wrong from now on, while it runs and when it is started
+// again.
 func (s *Server) SetClock(wrong time.Duration) error {
 	text := fmt.Appendf(nil, "%+d\n", int64(wrong/time.Second))
 	if err := os.WriteFile(s.clock()+".new", text, 0o644); err != nil { //nolint:gosec // it is the server's user who reads it
@@ -38,13 +39,15 @@ func (s *Server) SetClock(wrong time.Duration) error {
 
 func (s *Server) clock() string { return filepath.Join(s.dir, "clock") }
 
-// faked is what the server is to have in its environment. The clock that it measures by goes on as ever.
+// faked is what the server is to have in its environment. The clock that it measures by goes on as
+// ever.
 func (s *Server) faked() []string {
 	if s.faketime == "" {
 		return nil
 	}
 	return []string{
-		"LD_PRELOAD=" + s.faketime, "FAKETIME_TIMESTAMP_FILE=" + s.clock(), "FAKETIME_DONT_FAKE_MONOTONIC=1", "FAKETIME_NO_CACHE=1",
+		"LD_PRELOAD=" + s.faketime, "FAKETIME_TIMESTAMP_FILE=" + s.clock(), "FAKETIME_DONT_FAKE_MONOTONIC=1",
+		"FAKETIME_NO_CACHE=1",
 	}
 }
 

@@ -7,7 +7,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// JSONFields returns the paths of all fields of a struct, those of nested structs with a dot between.
+// JSONFields returns the paths of all fields of a struct, those of nested structs with a dot
+// between.
 func JSONFields(t reflect.Type, at string) map[string]bool {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()

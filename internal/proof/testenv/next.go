@@ -14,10 +14,10 @@ import (
 	"github.com/pawl-jobs/pawl/internal/proof/overlay"
 )
 
-// BuildNext builds a program of the module at root, such as cmd/pawl, as it may be in a next version:
-// from the source of this one, with one more migration of each database. It calls itself "next".
-// Processes of the two work side by side, as they do while those of one release are replaced by those
-// of another. The files and the flags are what else go build is given.
+// BuildNext builds a program of the module at root, such as cmd/pawl, as it may be in a next
+// version: from the source of this one, with one more migration of each database. It calls itself
+// "next". Processes of the two work side by side, as they do while those of one release are
+// replaced by those of another. The files and the flags are what else go build is given.
 func BuildNext(ctx context.Context, root, program, binary string, files overlay.Files, flags ...string) error {
 	next := overlay.Files{}
 	maps.Copy(next, files)
@@ -27,7 +27,8 @@ func BuildNext(ctx context.Context, root, program, binary string, files overlay.
 	if err := next.Write(binary + ".json"); err != nil {
 		return err
 	}
-	args := append([]string{"build", "-overlay", binary + ".json", "-ldflags", "-X main.version=next", "-o", binary}, flags...)
+	args := append([]string{"build", "-overlay", binary + ".json", "-ldflags", "-X main.version=next", "-o",
+		binary}, flags...)
 	build := exec.CommandContext(ctx, "go", append(args, "./"+program)...)
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {

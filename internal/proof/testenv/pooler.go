@@ -13,9 +13,9 @@ import (
 	"testing"
 )
 
-// Pooler starts a PgBouncer in transaction mode before a server, with so many connections to each database for each role,
-// and returns the DSN of a database through it. It knows the superuser, and takes every other role to have one password. It
-// ends with the test.
+// Pooler starts a PgBouncer in transaction mode before a server, with so many connections to each
+// database for each role, and returns the DSN of a database through it. It knows the superuser, and
+// takes every other role to have one password. It ends with the test.
 func (s *Server) Pooler(tb testing.TB, conns int, password string) func(dsn string) string {
 	tb.Helper()
 	bin, err := exec.LookPath("pgbouncer")
@@ -35,8 +35,11 @@ func (s *Server) Pooler(tb testing.TB, conns int, password string) func(dsn stri
 	users, config := filepath.Join(dir, "users"), filepath.Join(dir, "pgbouncer.ini")
 	for name, text := range map[string]string{
 		users: fmt.Sprintf("%q %q\n", "postgres", s.password),
-		config: fmt.Sprintf("[databases]\n* = host=127.0.0.1 port=%d\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = %d\nunix_socket_dir =\n"+
-			"auth_type = plain\nauth_file = %s\nauth_user = postgres\nauth_query = SELECT rolname, '%s' FROM pg_roles WHERE rolname = $1\npool_mode = transaction\ndefault_pool_size = %d\nserver_idle_timeout = 5\nmax_client_conn = 500\n", s.port, port, users, password, conns),
+		config: fmt.Sprintf("[databases]\n* = host=127.0.0.1 port=%d\n[pgbouncer]\nlisten_addr = "+
+			"127.0.0.1\nlisten_port = %d\nunix_socket_dir =\n"+
+			"auth_type = plain\nauth_file = %s\nauth_user = postgres\nauth_query = SELECT rolname, '%s' FROM "+
+			"pg_roles WHERE rolname = $1\npool_mode = transaction\ndefault_pool_size = %d\nserver_idle_timeout = "+
+			"5\nmax_client_conn = 500\n", s.port, port, users, password, conns),
 	} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			tb.Fatal(err)

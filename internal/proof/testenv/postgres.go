@@ -30,16 +30,18 @@ const (
 	maxSocketPath  = 107 // bytes of a Unix socket's address, unix(7), less the closing zero
 	postgresPrefix = "pawl-postgres-"
 
-	// postgresReady is what the server logs when it takes connections, or only read-only connections.
+	// postgresReady is what the server logs when it takes connections, or only read-only
+	// connections.
 	postgresReady = "database system is ready to accept "
 )
 
-// Postgres returns the PostgreSQL server of this test process and starts it when it does not run yet. Tests share it:
-// none may stop it or change its settings (a test that has to takes its own from [StartPostgres]). Each test asks it for
-// a [Server.Database] of its own.
+// Postgres returns the PostgreSQL server of this test process and starts it when it does not run
+// yet. Tests share it: none may stop it or change its settings (a test that has to takes its own
+// from [StartPostgres]). Each test asks it for a [Server.Database] of its own.
 //
-// It commits as production does: fsync and synchronous_commit are on. The goroutine that waits for the server lives as
-// long as the server, so a test that looks for leaked goroutines calls Postgres before it takes its first look.
+// It commits as production does: fsync and synchronous_commit are on. The goroutine that waits for
+// the server lives as long as the server, so a test that looks for leaked goroutines calls Postgres
+// before it takes its first look.
 func Postgres(tb testing.TB) *Server {
 	tb.Helper()
 	servers.mu.Lock()
@@ -56,8 +58,8 @@ func Postgres(tb testing.TB) *Server {
 	return servers.postgres
 }
 
-// A Server is a private PostgreSQL server. Its methods are safe for concurrent use, but for Start, Demote, Kill and Stop,
-// which belong to whoever started it.
+// A Server is a private PostgreSQL server. Its methods are safe for concurrent use, but for Start,
+// Demote, Kill and Stop, which belong to whoever started it.
 type Server struct {
 	bin      string // folder of the server's programs
 	dir      string // holds data and socket; mode 0700
@@ -71,9 +73,10 @@ type Server struct {
 	child *child
 }
 
-// StartPostgres starts a server of the caller's own, who must call [Server.Stop]. The error has [ErrMissing] in its
-// chain when PostgreSQL is not installed: its programs are looked for in the folder that $PAWL_TEST_POSTGRES names, then
-// in /usr/lib/postgresql/*/bin, the newest first, then in the PATH.
+// StartPostgres starts a server of the caller's own, who must call [Server.Stop]. The error has
+// [ErrMissing] in its chain when PostgreSQL is not installed: its programs are looked for in the
+// folder that $PAWL_TEST_POSTGRES names, then in /usr/lib/postgresql/*/bin, the newest first, then
+// in the PATH.
 func StartPostgres(ctx context.Context) (*Server, error) { return startPostgres(ctx, "") }
 
 func startPostgres(ctx context.Context, faketime string) (*Server, error) {
@@ -105,8 +108,8 @@ func startPostgres(ctx context.Context, faketime string) (*Server, error) {
 	return s, nil
 }
 
-// Start starts the server again after [Server.Kill], on the same data and the same port. It returns when the server
-// takes connections, that is after crash recovery.
+// Start starts the server again after [Server.Kill], on the same data and the same port. It returns
+// when the server takes connections, that is after crash recovery.
 func (s *Server) Start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -118,7 +121,8 @@ func (s *Server) Start(ctx context.Context) error {
 			s.child = c
 			return nil
 		}
-		// Connections outlive a killed postmaster for a moment, and it refuses to start beside them.
+		// Connections outlive a killed postmaster for a moment, and it refuses to start beside
+		// them.
 		if !strings.Contains(err.Error(), "pre-existing shared memory block") {
 			return err
 		}
@@ -130,8 +134,8 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 }
 
-// Demote restarts the server, after a crash, as a standby that nobody feeds: it answers, and takes no writes until
-// somebody calls pg_promote() there.
+// Demote restarts the server, after a crash, as a standby that nobody feeds: it answers, and takes
+// no writes until somebody calls pg_promote() there.
 func (s *Server) Demote(ctx context.Context) error {
 	s.Kill()
 	path := filepath.Join(s.data(), "standby.signal")
@@ -173,15 +177,16 @@ func (s *Server) DSN(database string) string {
 	return u.String()
 }
 
-// Socket is the connection URL of a database of this server, as its superuser, over the socket in its folder: for whoever
-// runs beside it, and wants to measure the database and not the network.
+// Socket is the connection URL of a database of this server, as its superuser, over the socket in
+// its folder: for whoever runs beside it, and wants to measure the database and not the network.
 func (s *Server) Socket(database string) string {
 	at := url.Values{"host": {s.dir}, "port": {strconv.Itoa(s.port)}}
-	return (&url.URL{Scheme: "postgres", User: url.User("postgres"), Path: "/" + database, RawQuery: at.Encode()}).String()
+	return (&url.URL{Scheme: "postgres", User: url.User("postgres"), Path: "/" + database,
+		RawQuery: at.Encode()}).String()
 }
 
-// Database makes an empty database for one test and returns its DSN. The database is dropped when the test ends,
-// together with the connections that are still open on it.
+// Database makes an empty database for one test and returns its DSN. The database is dropped when
+// the test ends, together with the connections that are still open on it.
 func (s *Server) Database(tb testing.TB) string {
 	tb.Helper()
 	name := fmt.Sprintf("test_%d", s.made.Add(1))
@@ -190,8 +195,9 @@ func (s *Server) Database(tb testing.TB) string {
 	return s.DSN(name)
 }
 
-// Psql runs psql on a database, given by its name or its DSN, with args such as "-c", "select 1". It returns what psql
-// printed: rows one a line, columns parted by "|", no headings. An error in the SQL fails the test.
+// Psql runs psql on a database, given by its name or its DSN, with args such as "-c", "select 1".
+// It returns what psql printed: rows one a line, columns parted by "|", no headings. An error in
+// the SQL fails the test.
 func (s *Server) Psql(tb testing.TB, database string, args ...string) string {
 	tb.Helper()
 	// Not the test's context: that is over when a cleanup runs.
@@ -205,10 +211,12 @@ func (s *Server) Psql(tb testing.TB, database string, args ...string) string {
 func (s *Server) psql(ctx context.Context, database string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, psqlTimeout)
 	defer cancel()
-	return s.Client(ctx, "psql", append([]string{"-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", database}, args...)...)
+	return s.Client(ctx, "psql", append([]string{"-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", database},
+		args...)...)
 }
 
-// Client runs a client program of PostgreSQL, such as pg_dump, as the server's superuser, and returns what it printed.
+// Client runs a client program of PostgreSQL, such as pg_dump, as the server's superuser, and
+// returns what it printed.
 func (s *Server) Client(ctx context.Context, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(s.bin, name), args...)
 	cmd.Env = environ("PG",
@@ -263,8 +271,8 @@ func (s *Server) initialize(ctx context.Context) error {
 		}
 	}
 
-	// The socket is guarded by its folder. On TCP a password keeps other users of this machine from what would
-	// otherwise be a superuser's, and so the server's user's, shell.
+	// The socket is guarded by its folder. On TCP a password keeps other users of this machine from
+	// what would otherwise be a superuser's, and so the server's user's, shell.
 	initdb := s.command(ctx, "initdb", "-D", s.data(), "-U", "postgres", "--pwfile", pwfile,
 		"--auth-local=trust", "--auth-host=password",
 		"-E", "UTF8", "--locale=C.UTF-8", "--no-instructions", "--no-sync")
@@ -292,7 +300,8 @@ lc_messages = 'C.UTF-8'
 	return errors.Join(err, f.Close())
 }
 
-// hasModule reports whether the server can load a library of the contrib package, which some systems pack apart.
+// hasModule reports whether the server can load a library of the contrib package, which some
+// systems pack apart.
 func (s *Server) hasModule(ctx context.Context, name string) bool {
 	out, err := exec.CommandContext(ctx, filepath.Join(s.bin, "pg_config"), "--pkglibdir").Output()
 	lib := strings.TrimSpace(string(out))
@@ -328,8 +337,8 @@ func sweep(base string) {
 	}
 }
 
-// lockDir marks dir as in use by this process, for as long as the file is open. The file gets its name when it is
-// locked, so sweep never sees one that is about to be.
+// lockDir marks dir as in use by this process, for as long as the file is open. The file gets its
+// name when it is locked, so sweep never sees one that is about to be.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.CreateTemp(dir, "lock-")
 	if err != nil {
@@ -357,7 +366,8 @@ func postgresBin() (string, error) {
 			return dir, nil
 		}
 	}
-	return "", fmt.Errorf("PostgreSQL is %w: install its server (Debian: postgresql-15), or name the folder of its programs in PAWL_TEST_POSTGRES", ErrMissing)
+	return "", fmt.Errorf("PostgreSQL is %w: install its server (Debian: postgresql-15), or name the folder of "+
+		"its programs in PAWL_TEST_POSTGRES", ErrMissing)
 }
 
 // majorVersion is 15 for /usr/lib/postgresql/15/bin, and 0 for what is not a number.
@@ -366,14 +376,16 @@ func majorVersion(bin string) int {
 	return n
 }
 
-// postgresUser is the user to run the server as: nil for this process's own. PostgreSQL refuses to run as root.
+// postgresUser is the user to run the server as: nil for this process's own. PostgreSQL refuses to
+// run as root.
 func postgresUser() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
 	}
 	u, err := user.Lookup("postgres")
 	if err != nil {
-		return nil, fmt.Errorf("the user postgres, whom PostgreSQL runs as because it refuses root, is %w: %w", ErrMissing, err)
+		return nil, fmt.Errorf("the user postgres, whom PostgreSQL runs as because it refuses root, is %w: %w",
+			ErrMissing, err)
 	}
 	uid, err := strconv.ParseUint(u.Uid, 10, 32)
 	if err != nil {

@@ -1,13 +1,14 @@
 // Package testenv starts private, real servers for tests.
 //
-// A server belongs to one test process: it is started when a test first asks for it, is shared by that process's tests,
-// listens on the loopback interface only, keeps its data in a folder of its own, and is gone when the process is gone,
-// however that ends. A package whose tests use a server hands its TestMain to [Main], which stops the servers in order;
-// without that they are killed with the process, and the next run removes what they left on disk.
+// A server belongs to one test process: it is started when a test first asks for it, is shared by
+// that process's tests, listens on the loopback interface only, keeps its data in a folder of its
+// own, and is gone when the process is gone, however that ends. A package whose tests use a server
+// hands its TestMain to [Main], which stops the servers in order; without that they are killed with
+// the process, and the next run removes what they left on disk.
 //
-// A test that needs a component which this machine does not have is skipped with a reason. With PAWL_TEST_REQUIRE set
-// in the environment, as `make test` does, it fails instead. A component that is there and does not work is always a
-// failure.
+// A test that needs a component which this machine does not have is skipped with a reason. With
+// PAWL_TEST_REQUIRE set in the environment, as `make test` does, it fails instead. A component that
+// is there and does not work is always a failure.
 //
 // Only tests and the test programs beside this package import it.
 package testenv
@@ -18,11 +19,12 @@ import (
 	"testing"
 )
 
-// Main runs the tests of m, stops every server that they started, and exits. It is the body of a TestMain.
+// Main runs the tests of m, stops every server that they started, and exits. It is the body of a
+// TestMain.
 func Main(m *testing.M) { os.Exit(Stopping(m).Run()) }
 
-// Stopping returns m with a Run that stops every started server after the tests. It is for a TestMain that has more to
-// do than [Main], such as goleak.VerifyTestMain(testenv.Stopping(m)).
+// Stopping returns m with a Run that stops every started server after the tests. It is for a
+// TestMain that has more to do than [Main], such as goleak.VerifyTestMain(testenv.Stopping(m)).
 func Stopping(m interface{ Run() int }) interface{ Run() int } { return stopping{m} }
 
 type stopping struct{ m interface{ Run() int } }
@@ -32,8 +34,8 @@ func (s stopping) Run() int {
 	return s.m.Run()
 }
 
-// servers holds what this process has started and must stop. It is global because what it stands for is: the children
-// of this process.
+// servers holds what this process has started and must stop. It is global because what it stands
+// for is: the children of this process.
 var servers shared
 
 type shared struct {

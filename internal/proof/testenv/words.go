@@ -15,9 +15,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// FieldWords returns what the comments in the source of a folder say of the fields of its structs: by
-// the name of the type, and by the name that a tag gives to the field. Names within a nested struct
-// have a dot before them.
+// FieldWords returns what the comments in the source of a folder say of the fields of its structs:
+// by the name of the type, and by the name that a tag gives to the field. Names within a nested
+// struct have a dot before them.
 func FieldWords(t *testing.T, dir, tag string) map[string]map[string]string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

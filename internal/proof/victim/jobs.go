@@ -21,9 +21,10 @@ type loadJob struct {
 	attempts int
 }
 
-// job makes job number i: programs that end well or badly, at once or at the second attempt, with and without inputs;
-// tasks that end well or fail and are retried, and some of which are blocked before; of both, some that are delayed, hold keys, wait for
-// another, or stand under limits or in an order.
+// job makes job number i: programs that end well or badly, at once or at the second attempt, with
+// and without inputs; tasks that end well or fail and are retried, and some of which are blocked
+// before; of both, some that are delayed, hold keys, wait for another, or stand under limits or in
+// an order.
 func (l *load) job(i int, before []job.ID) loadJob {
 	rnd := rand.New(rand.NewPCG(l.seed, uint64(i)))
 	c := loadJob{state: job.Finished, attempts: 1}
@@ -71,8 +72,8 @@ func (l *load) job(i int, before []job.ID) loadJob {
 	return c
 }
 
-// program makes job number i a program. It tells the ledger that it was launched, and which attempt that is; O_APPEND makes
-// lines whole.
+// program makes job number i a program. It tells the ledger that it was launched, and which attempt
+// that is; O_APPEND makes lines whole.
 func (l *load) program(c *loadJob, i, millis int) {
 	n := i / 3
 	if n%5 == 3 {
@@ -104,8 +105,11 @@ func (l *load) program(c *loadJob, i, millis int) {
 		c.Spec.Inputs = []job.Input{{From: l.input(), To: "in/a"}, {From: l.input(), To: "in/b"}}
 		read = "cat in/a in/b; "
 	}
-	script := fmt.Sprintf(`echo "launch $PAWL_JOB_ID $PAWL_ATTEMPT $$" >> "$LEDGER"; %ssleep %d.%03d; echo "$PAWL_JOB_ID $PAWL_ATTEMPT"; %s`+
-		`mkdir -p made scratch; echo "$PAWL_ATTEMPT" > made/file; echo no > scratch/file; echo "done $PAWL_JOB_ID $PAWL_ATTEMPT 0" >> "$LEDGER"; exit %s`, leave, millis/1000, millis%1000, read, end)
+	script := fmt.Sprintf(`echo "launch $PAWL_JOB_ID $PAWL_ATTEMPT $$" >> "$LEDGER"; %ssleep %d.%03d; `+
+		`echo "$PAWL_JOB_ID $PAWL_ATTEMPT"; %s`+
+		`mkdir -p made scratch; echo "$PAWL_ATTEMPT" > made/file; echo no > scratch/file; `+
+		`echo "done $PAWL_JOB_ID $PAWL_ATTEMPT 0" >> "$LEDGER"; exit %s`,
+		leave, millis/1000, millis%1000, read, end)
 	switch n % 3 {
 	case 0:
 		c.Spec.Script = script
@@ -137,7 +141,8 @@ func stuck(i int) bool { return i%15 == 5 }
 func (l *load) input() string { return l.ledger + ".input" }
 
 func constant(attempts int, d time.Duration) *job.RetryPolicy {
-	return &job.RetryPolicy{MaxAttempts: attempts, Backoff: job.Backoff{Kind: job.BackoffConstant, Base: job.Duration(d)}}
+	return &job.RetryPolicy{MaxAttempts: attempts,
+		Backoff: job.Backoff{Kind: job.BackoffConstant, Base: job.Duration(d)}}
 }
 
 // loadKind is the kind of the tasks.
@@ -145,14 +150,17 @@ const loadKind = "load"
 
 // A loadTask is the arguments of a task of the load.
 type loadTask struct {
-	Millis int    `json:"millis"`           // how long it takes
-	Fails  int    `json:"fails"`            // how many attempts fail
-	Blocks int    `json:"blocks,omitempty"` // how often it is to be interrupted, by a block or a crash, before it is blocked no more
-	Needs  string `json:"needs,omitempty"`  // what is away until then: a thing, which others need too, or what a person has, which it alone needs
+	Millis int `json:"millis"` // how long it takes
+	Fails  int `json:"fails"`  // how many attempts fail
+	// how often it is to be interrupted, by a block or a crash, before it is blocked no more
+	Blocks int `json:"blocks,omitempty"`
+	// what is away until then: a thing, which others need too, or what a person has, which it alone
+	// needs
+	Needs string `json:"needs,omitempty"`
 }
 
-// What blocks tasks is tested, in one of the processes, every 50 ms, and they go on at a rate that does not hold them up for long where some block
-// again and again.
+// What blocks tasks is tested, in one of the processes, every 50 ms, and they go on at a rate that
+// does not hold them up for long where some block again and again.
 const loadTester = loadKind
 
 var (
@@ -160,7 +168,8 @@ var (
 	releases = job.Limit{Key: job.RateReleases + "/*", Most: 1000, Per: job.Duration(time.Second)}
 )
 
-// loadLimits are those of the load. They are so low that jobs wait for turns, and internal/proof/crashes knows them.
+// loadLimits are those of the load. They are so low that jobs wait for turns, and
+// internal/proof/crashes knows them.
 var loadLimits = []job.Limit{releases, {Key: "lab/*", Most: 2}, {Key: job.SystemKey(job.SystemLocal), Most: 8}}
 
 // test finds every other time, at random, that a thing is there again, and never what a person has.
@@ -190,7 +199,8 @@ func (c loadTask) work(ctx context.Context, j *job.Job) error {
 	}
 	if j.Recoveries < c.Blocks {
 		return &job.Block{
-			Code: job.TaskBlocked, Message: c.Needs + " is away", Tester: recovery.FuncPrefix + loadTester, Params: map[string]string{"needs": c.Needs},
+			Code: job.TaskBlocked, Message: c.Needs + " is away", Tester: recovery.FuncPrefix + loadTester,
+			Params: map[string]string{"needs": c.Needs},
 			Policy: policy,
 		}
 	}

@@ -53,9 +53,9 @@ func loadCommand() *cobra.Command {
 	return cmd
 }
 
-// load is the jobs of a crash test. The same seed makes the same jobs, so that each run submits what the one before
-// did, under the same external ids; so do processes that work on it side by side. A program belongs to the machine of
-// whoever submitted it first.
+// load is the jobs of a crash test. The same seed makes the same jobs, so that each run submits
+// what the one before did, under the same external ids; so do processes that work on it side by
+// side. A program belongs to the machine of whoever submitted it first.
 //
 // The ledger is what the world outside knows. Its lines are:
 //
@@ -66,8 +66,8 @@ func loadCommand() *cobra.Command {
 //	task <job> <attempt> <epoch>     written by the handler, when it begins
 //	done <job> <attempt> <epoch>     written by both when they end by themselves; a program does not know its epoch and writes 0
 //
-// state and attempts are how the job ends if nobody cancels it and its prerequisite is met. The input of programs is
-// the file beside the ledger that has .input behind its name.
+// state and attempts are how the job ends if nobody cancels it and its prerequisite is met. The
+// input of programs is the file beside the ledger that has .input behind its name.
 type load struct {
 	ledger            string
 	jobs              int
@@ -75,8 +75,8 @@ type load struct {
 	machine, machines int
 }
 
-// batch is how many jobs one call submits. They take turns in which machine comes first: the others wait for it, for
-// as long as lateAfter, for it may be down.
+// batch is how many jobs one call submits. They take turns in which machine comes first: the others
+// wait for it, for as long as lateAfter, for it may be down.
 const (
 	batch     = 25
 	lateAfter = time.Second
@@ -98,8 +98,8 @@ func (l *load) handle(s *pawl.Service) {
 	pawl.HandleTester(s, loadTester, l.test)
 }
 
-// run submits the load, again with the same external ids after each crash, and runs until every job has ended. Told to
-// stop, it stops in good order.
+// run submits the load, again with the same external ids after each crash, and runs until every job
+// has ended. Told to stop, it stops in good order.
 func (l *load) run(ctx context.Context, out io.Writer, dir string, o node.Options) error {
 	n, err := node.Open(ctx, dir, o)
 	if err != nil {
@@ -134,7 +134,8 @@ func (l *load) run(ctx context.Context, out io.Writer, dir string, o node.Option
 	return nil
 }
 
-// work submits the load, and returns when every job has ended, and no death of another process is left unnoticed.
+// work submits the load, and returns when every job has ended, and no death of another process is
+// left unnoticed.
 func (l *load) work(ctx context.Context, n *node.Node, broke func(error)) error {
 	for _, limit := range loadLimits { // before there is a job that they count
 		if err := n.SetLimit(ctx, limit); err != nil {
@@ -199,7 +200,8 @@ func (l *load) submit(ctx context.Context, n *node.Node) ([]job.ID, error) {
 			if len(m.After) > 0 {
 				after = fmt.Sprintf("%s %s", m.After[0].Job, m.After[0].Need)
 			}
-			if err := l.note("accepted %s %s %s %d %s", a.ID, m.Spec.ExternalID, m.state, m.attempts, after); err != nil {
+			if err := l.note("accepted %s %s %s %d %s", a.ID, m.Spec.ExternalID, m.state, m.attempts,
+				after); err != nil {
 				return nil, err
 			}
 			ids = append(ids, a.ID)

@@ -16,9 +16,9 @@ import (
 	"github.com/pawl-jobs/pawl/recovery"
 )
 
-// stormKind adds tasks of the kind "storm" to serve and worker. They append what they do to the file
-// that STORM_LEDGER names. With STORM_SWEEP=never nobody sweeps. At the socket that STORM_STRANGERS
-// names, people of another tenant are served.
+// stormKind adds tasks of the kind "storm" to serve and worker. They append what they do to the
+// file that STORM_LEDGER names. With STORM_SWEEP=never nobody sweeps. At the socket that
+// STORM_STRANGERS names, people of another tenant are served.
 var stormKind = node.More{
 	Handle: func(s *pawl.Service) { pawl.Handle(s, "storm", stormTask) },
 	Change: func(c *pawl.Config) {
@@ -100,7 +100,8 @@ func stormThere(url string) bool {
 	return r.StatusCode == http.StatusOK
 }
 
-// sinceBoot is the time in seconds since this machine was started, which is right where [time.Now] is wrong.
+// sinceBoot is the time in seconds since this machine was started, which is right where [time.Now]
+// is wrong.
 func sinceBoot() float64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {

@@ -10,10 +10,11 @@ import (
 	"github.com/pawl-jobs/pawl/internal/proof/race"
 )
 
-// Test is [synctest.Test], which crashes the process now and then under the race detector (Go 1.26, https://go.dev/issue/78156): all
-// timers of a bubble share one state of the detector, and two goroutines, each on a thread of its own, that find the time of
-// their timers come write to it at once. So with the detector there is one thread for Go code while a test is in here. What
-// happens before what, and so what the detector finds, is the same.
+// Test is [synctest.Test], which crashes the process now and then under the race detector (Go 1.26,
+// https://go.dev/issue/78156): all timers of a bubble share one state of the detector, and two
+// goroutines, each on a thread of its own, that find the time of their timers come write to it at
+// once. So with the detector there is one thread for Go code while a test is in here. What happens
+// before what, and so what the detector finds, is the same.
 func Test(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	if race.Enabled {

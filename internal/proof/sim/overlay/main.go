@@ -1,16 +1,19 @@
-// Command overlay makes the go command build a program in whose simulated worlds nothing is left to chance, and nothing to
-// the time of the machine.
+// Command overlay makes the go command build a program in whose simulated worlds nothing is left to
+// chance, and nothing to the time of the machine.
 //
-// Of the cases of a select that are ready the runtime takes one by chance, and nothing can tell it which; so it goes through
-// a map, and so it takes timers of a bubble that ring at the same moment. How fast the machine is counts as well: a goroutine
-// that has run for 10 ms is interrupted, and one that waits for the kernel is passed by; a mutex goes over to whoever has
-// waited for 1 ms; and each 61st time, counted from the start of the process, those who have yielded come first and not last.
-// And where things lie in memory decides in what order a select takes up its channels, hence timers that ring at the same
-// moment, and in what order a context tells its children. In a simulated world that is all that a seed does not decide.
+// Of the cases of a select that are ready the runtime takes one by chance, and nothing can tell it
+// which; so it goes through a map, and so it takes timers of a bubble that ring at the same moment.
+// How fast the machine is counts as well: a goroutine that has run for 10 ms is interrupted, and
+// one that waits for the kernel is passed by; a mutex goes over to whoever has waited for 1 ms; and
+// each 61st time, counted from the start of the process, those who have yielded come first and not
+// last. And where things lie in memory decides in what order a select takes up its channels, hence
+// timers that ring at the same moment, and in what order a context tells its children. In a
+// simulated world that is all that a seed does not decide.
 //
-// The command writes copies of the files of the standard library that do this into a folder, and beside them the file for the
-// go command's flag -overlay, whose name it prints. The toolchain itself stays as it is. It goes with the build tag "exact".
-// If a guard is named behind the folder, what is built can go without it (package guards).
+// The command writes copies of the files of the standard library that do this into a folder, and
+// beside them the file for the go command's flag -overlay, whose name it prints. The toolchain
+// itself stays as it is. It goes with the build tag "exact". If a guard is named behind the folder,
+// what is built can go without it (package guards).
 package main
 
 import (
@@ -38,7 +41,8 @@ func main() {
 type change struct{ file, text, with string }
 
 var changes = []change{
-	{"runtime/select.go", "j := cheaprandn(uint32(norder + 1))", "j := uint32(simulated(uint64(norder)) >> 33 % uint64(norder+1))"},
+	{"runtime/select.go", "j := cheaprandn(uint32(norder + 1))",
+		"j := uint32(simulated(uint64(norder)) >> 33 % uint64(norder+1))"},
 	{"runtime/rand.go", "func maps_rand() uint64 {\n\treturn rand()\n}", `func maps_rand() uint64 {
 	return simulated(0)
 }
@@ -64,16 +68,24 @@ func simulated(n uint64) uint64 {
 	{"runtime/alg.go", "hashkey[i] = uintptr(bootstrapRand())", "hashkey[i] = uintptr(i + 1)"},
 	{"runtime/alg.go", "key[i] = bootstrapRand()", "key[i] = uint64(i+1) * 0x9e3779b97f4a7c15"},
 
-	// Nobody is interrupted, and who yields comes last. The process that only starts worlds goes on as ever.
-	{"runtime/proc.go", "func retake(now int64) uint32 {\n", "func retake(now int64) uint32 {\n\tif simulation != 0 {\n\t\treturn 0\n\t}\n"},
-	{"runtime/proc.go", "if pp.schedtick%61 == 0 && !sched.runq.empty() {", "if simulation == 0 && pp.schedtick%61 == 0 && !sched.runq.empty() {"},
+	// Nobody is interrupted, and who yields comes last. The process that only starts worlds goes on
+	// as ever.
+	{"runtime/proc.go", "func retake(now int64) uint32 {\n",
+		"func retake(now int64) uint32 {\n\tif simulation != 0 {\n\t\treturn 0\n\t}\n"},
+	{"runtime/proc.go", "if pp.schedtick%61 == 0 && !sched.runq.empty() {",
+		"if simulation == 0 && pp.schedtick%61 == 0 && !sched.runq.empty() {"},
 	{"internal/sync/mutex.go", "starvationThresholdNs = 1e6", "starvationThresholdNs = 1 << 62"},
 
-	// A select takes up its channels in the order in which they were made: so its timers are told of in that order, too.
-	{"runtime/chan.go", "\tbubble   *synctestBubble\n", "\tbubble   *synctestBubble\n\tborn     uintptr // in a simulated world; 0: outside of it\n"},
-	{"runtime/chan.go", "\t\tc.bubble = b\n\t}\n", "\t\tc.bubble = b\n\t}\n\tif simulation != 0 {\n\t\tchannels++\n\t\tc.born = channels\n\t}\n"},
-	{"runtime/chan.go", "type waitq struct {", "var channels uintptr // that were made in a simulated world\n\ntype waitq struct {"},
-	{"runtime/select.go", "\treturn uintptr(unsafe.Pointer(c))\n", "\tif c.born != 0 {\n\t\treturn c.born\n\t}\n\treturn uintptr(unsafe.Pointer(c))\n"},
+	// A select takes up its channels in the order in which they were made: so its timers are told
+	// of in that order, too.
+	{"runtime/chan.go", "\tbubble   *synctestBubble\n",
+		"\tbubble   *synctestBubble\n\tborn     uintptr // in a simulated world; 0: outside of it\n"},
+	{"runtime/chan.go", "\t\tc.bubble = b\n\t}\n",
+		"\t\tc.bubble = b\n\t}\n\tif simulation != 0 {\n\t\tchannels++\n\t\tc.born = channels\n\t}\n"},
+	{"runtime/chan.go", "type waitq struct {",
+		"var channels uintptr // that were made in a simulated world\n\ntype waitq struct {"},
+	{"runtime/select.go", "\treturn uintptr(unsafe.Pointer(c))\n",
+		"\tif c.born != 0 {\n\t\treturn c.born\n\t}\n\treturn uintptr(unsafe.Pointer(c))\n"},
 
 	// The children of a context hear in the order in which they came.
 	{"context/context.go", "\t\"errors\"\n", "\t\"cmp\"\n\t\"errors\"\n"},
@@ -81,7 +93,9 @@ func simulated(n uint64) uint64 {
 	{"context/context.go", "children map[canceler]struct{} //", "came int; children map[canceler]int //"},
 	{"context/context.go", "p.children = make(map[canceler]struct{})", "p.children = make(map[canceler]int)"},
 	{"context/context.go", "p.children[child] = struct{}{}", "p.came++; p.children[child] = p.came"},
-	{"context/context.go", "for child := range c.children {", "for _, child := range slices.SortedFunc(maps.Keys(c.children), func(a, b canceler) int { return cmp.Compare(c.children[a], c.children[b]) }) {"},
+	{"context/context.go", "for child := range c.children {", "for _, child := range " +
+		"slices.SortedFunc(maps.Keys(c.children), func(a, b canceler) int { return cmp.Compare(c.children[a], " +
+		"c.children[b]) }) {"},
 }
 
 func write(args []string) (string, error) {

@@ -1,4 +1,5 @@
-// Package embedded is the whole service in one test process: an embedded database, this machine, and real programs.
+// Package embedded is the whole service in one test process: an embedded database, this machine,
+// and real programs.
 package embedded
 
 import (

@@ -1,8 +1,10 @@
-// Command private runs a command with a private PostgreSQL server of its own, whose connection string it finds in PAWL_DB:
+// Command private runs a command with a private PostgreSQL server of its own, whose connection
+// string it finds in PAWL_DB:
 //
 //	go run ./internal/proof/testenv/private sh -c 'pawl bench tasks --slots 2000 --db "$PAWL_DB"'
 //
-// It is that of the server's socket. The server commits as production does, and is gone with its data when the command has ended.
+// It is that of the server's socket. The server commits as production does, and is gone with its
+// data when the command has ended.
 package main
 
 import (
