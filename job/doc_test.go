@@ -142,7 +142,7 @@ func twoParts(t *testing.T, comment string) (string, string) {
 	return first, strings.ToLower(rest[:1]) + rest[1:]
 }
 
-// constants returns the string constants of a file with the comments behind them.
+// constants returns the string constants of a file with the comments above and behind them.
 func constants(t *testing.T, file string) map[string]string {
 	tree, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
 	if err != nil {
@@ -157,7 +157,8 @@ func constants(t *testing.T, file string) map[string]string {
 		for _, s := range consts.Specs {
 			c := s.(*ast.ValueSpec)
 			if v, ok := c.Values[0].(*ast.BasicLit); ok {
-				says[strings.Trim(v.Value, `"`)] = strings.TrimSpace(c.Comment.Text())
+				// A long comment stands above its constant.
+				says[strings.Trim(v.Value, `"`)] = strings.Join(strings.Fields(c.Doc.Text()+c.Comment.Text()), " ")
 			}
 		}
 	}
