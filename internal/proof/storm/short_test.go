@@ -11,7 +11,7 @@ func TestShortStorm(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it kills processes")
 	}
-	bin, err := build(t.Context(), t.TempDir(), false, false)
+	bin, err := build(t.Context(), t.TempDir(), "", false)
 	if err != nil {
 		t.Fatal(err)
 	}
