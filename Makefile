@@ -48,7 +48,7 @@ deps: ## Look for what the tests need; as root, install what is missing
 	@./.ci/deps
 
 .PHONY: check
-check: ## While you work: vet, and the quick tests, without the race detector; a test whose server is missing is skipped
+check: ## While you work: vet, and the quick tests, without the race detector and without servers
 	CGO_ENABLED=0 $(GO) vet ./...
 	CGO_ENABLED=0 GOGC=400 $(GO) test -short -p 3 -parallel 4 ./...
 
