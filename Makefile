@@ -2,7 +2,11 @@
 
 GO       ?= go
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-GOLANGCI ?= CGO_ENABLED=0 $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+# The linter is installed once for all clones of a user.
+LINTER   := v2.15.0
+TOOLS    ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/pawl
+GOLANGCI := $(TOOLS)/golangci-lint-$(LINTER)/golangci-lint
 
 SECONDS  ?= 60
 DB       ?= sqlite
@@ -15,9 +19,14 @@ FUZZTIME ?= 30s
 # SQLite in Go is a machine translation; under the race detector it would be ten times as slow and find nothing.
 RACELESS := -gcflags='modernc.org/...=-race=false'
 
-# The packages whose tests take longest begin first, so that no core is idle in the end. Memory is cheaper than collecting it (GOGC):
-# a part of store/sqlite took 111 s of CPU instead of 174.
-LONGEST := ./store/postgres ./internal/proof/processes ./internal/cli ./internal/bench/programs ./internal/proof/crashes ./internal/proof/storm ./app ./store/sqlite ./runner/process
+# What is compiled in one clone is there for the others.
+export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath)
+
+# The packages whose tests take longest begin first, so that no core is idle in the end. Most tests wait for something now and
+# then, so more of them run side by side than there are cores. Memory is cheaper than collecting it (GOGC): a part of store/sqlite
+# took 111 s of CPU instead of 174.
+LONGEST := ./store/postgres ./internal/cli ./internal/proof/crashes ./internal/proof/storm ./internal/proof/processes ./app ./store/fake ./internal/bench/programs
+TESTS   := PAWL_TEST_REQUIRE=1 GOGC=400 $(GO) run ./internal/proof/slowest
 
 .DEFAULT_GOAL := help
 
@@ -38,17 +47,43 @@ image: build ## Build deploy/Containerfile with podman on a base of busybox, and
 deps: ## Look for what the tests need; as root, install what is missing
 	@./.ci/deps
 
+.PHONY: check
+check: ## While you work: vet, and the quick tests, without the race detector and without servers
+	CGO_ENABLED=0 $(GO) vet ./...
+	CGO_ENABLED=0 GOGC=400 $(GO) test -short -p 3 -parallel 4 ./...
+
 .PHONY: test
 test: deps ## Run every test under the race detector; a missing server is a failure
-	PAWL_TEST_REQUIRE=1 CGO_ENABLED=1 GOGC=400 $(GO) test -race $(RACELESS) -timeout 25m $(LONGEST) ./...
+	@echo "testing: within six minutes on two idle cores; the first time four more, to compile all of it for the race detector"
+	CGO_ENABLED=1 $(TESTS) -race $(RACELESS) -p 3 -parallel 4 -timeout 15m $(LONGEST) ./...
+
+.PHONY: test-long
+test-long: deps build ## What takes longer than a change can wait, within two hours: before a release, or after a change to what it is about
+	@echo "tests at full length: outages of minutes, long storms, large stores, all calls through a pooler"
+	PAWL_TEST_LONG=1 CGO_ENABLED=0 $(TESTS) -p 1 -timeout 60m ./internal/proof/storm ./internal/proof/crashes ./internal/bench/programs ./store/...
+	@echo "storms and crashes: no promise is broken while processes, networks, disks and clocks fail"
+	$(MAKE) --no-print-directory chaos DB=sqlite SECONDS=120
+	$(MAKE) --no-print-directory chaos DB=postgres SECONDS=120
+	$(MAKE) --no-print-directory crashes DB=sqlite
+	$(MAKE) --no-print-directory crashes DB=postgres
+	@echo "simulated worlds: orders of events that hardly ever come"
+	$(MAKE) --no-print-directory sim
+	@echo "mutants: the tests notice when a guard is gone"
+	$(MAKE) --no-print-directory chaos-mutants
+	@echo "paper: 10,000 programs end as soon as they can; it wants the machine for itself"
+	$(MAKE) --no-print-directory bench-paper
 
 .PHONY: lint
-lint: ## Run golangci-lint at its pinned version (the first run builds it: two minutes)
-	$(GOLANGCI) run
+lint: $(GOLANGCI) ## Run golangci-lint at its pinned version
+	CGO_ENABLED=0 $(GOLANGCI) run
 
 .PHONY: fmt
-fmt: ## Format the code (gofumpt)
+fmt: $(GOLANGCI) ## Format the code (gofumpt)
 	$(GOLANGCI) fmt
+
+$(GOLANGCI):
+	@echo "installing golangci-lint $(LINTER) for all clones: seconds, or one to two minutes where it was never compiled"
+	@CGO_ENABLED=0 GOFLAGS= GOBIN=$(@D) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINTER)
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME (30s)

@@ -11,9 +11,10 @@ import (
 
 // besides puts a pawl into the PATH before the one that is this test binary. Under the race detector a process takes a quarter of a
 // second to begin: those that stay have it, and what comes and goes, such as pawl show, is of a plain build. Its code runs in the
-// process of the tests, too. Without the detector the test binary begins as fast as any, and nothing is put there.
+// process of the tests, too. Without the detector the test binary begins as fast as any, and nothing is put there; nor by
+// what TestReaper starts, which has it from the tests, and a home of its own, where nothing is compiled yet.
 func besides() (undo func(), err error) {
-	if !race.Enabled {
+	if !race.Enabled || os.Getenv(becomesReaper) != "" {
 		return func() {}, nil
 	}
 	raced, err := exec.LookPath("pawl")
@@ -30,7 +31,7 @@ func besides() (undo func(), err error) {
 		}
 	}()
 	plain := filepath.Join(dir, "plain", "pawl")
-	build := exec.Command("go", "build", "-o", plain, "../../cmd/pawl")
+	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", plain, "../../cmd/pawl")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w: %s", err, out)

@@ -53,13 +53,13 @@ func (l *listed) must(t testing.TB, sql string) {
 }
 
 // fill makes jobs: about nine of ten have ended, and the others stand at each place. kind is an SQL expression of a large
-// number r.
+// number r. Their ids are the same in each run, so that plans are, too.
 func (l *listed) fill(t testing.TB, n int, kind string) {
 	t.Helper()
 	l.must(t, fmt.Sprintf(`
 		INSERT INTO pawl.specs (id, tenant, owner, kind, name, stem, app, queue, priority, max_attempts, created, external_id, hidden, labels, request)
-		SELECT gen_random_uuid(), 't', CASE WHEN r / 7 %% 3 = 0 THEN 'p' ELSE 'o' END, %s, 'n' || r / 11 %% 7, 'n' || r / 11 %% 7, 'a' || r / 13 %% 4,
-			CASE WHEN r / 17 %% 2 = 0 THEN 'default' ELSE 'q' END, r / 19 %% 10, 1, now() - (%d - i) * interval '1 minute', 'x' || i,
+		SELECT md5('%[2]d ' || i)::uuid, 't', CASE WHEN r / 7 %% 3 = 0 THEN 'p' ELSE 'o' END, %[1]s, 'n' || r / 11 %% 7, 'n' || r / 11 %% 7, 'a' || r / 13 %% 4,
+			CASE WHEN r / 17 %% 2 = 0 THEN 'default' ELSE 'q' END, r / 19 %% 10, 1, now() - (%[2]d - i) * interval '1 minute', 'x' || i,
 			r %% 97 = 0 AND r / 19 %% 10 <> 0, json_build_object('a', (r / 23 %% 5)::text), '{}'
 		FROM (SELECT i, abs(hashint8(i)::bigint) AS r FROM generate_series(1, %[2]d) i) g;
 		INSERT INTO pawl.labels SELECT s.tenant, e.key, e.value, s.created, s.id FROM pawl.specs s, json_each_text(s.labels) e WHERE NOT s.hidden;

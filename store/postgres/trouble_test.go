@@ -25,9 +25,22 @@ import (
 func TestPooler(t *testing.T) {
 	t.Parallel()
 	through := testenv.Postgres(t).Pooler(t, 3, password)
-	storetest.Calls(t, newLender(func(dsn string) (*postgres.Store, error) {
+	pooled := func(dsn string) (*postgres.Store, error) {
 		return postgres.Open(t.Context(), through(dsn), postgres.Options{Pooled: true})
-	}).lend)
+	}
+	if testenv.Long() {
+		storetest.Calls(t, newLender(pooled).lend)
+	}
+	t.Run("every statement", func(t *testing.T) {
+		dsn := clocked(t)
+		s, err := pooled(dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		makeEveryCall(t, s, dsn)
+		storetest.Check(t, s, acme)
+	})
 	_, err := postgres.Open(t.Context(), through(clocked(t)), postgres.Options{})
 	if job.KindOf(err) != job.Unavailable || !strings.Contains(err.Error(), "say --db-pooled") {
 		t.Errorf("as if there were no pooler: %v", err)

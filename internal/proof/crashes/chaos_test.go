@@ -108,12 +108,12 @@ func TestCrashes(t *testing.T) {
 func TestCrashesOfThree(t *testing.T) {
 	seed := seedOf(t)
 	h := open(t, onPostgres(testenv.Postgres(t)))
-	if left := h.storm(t.Context(), seed, 100, 6); left > 3 {
-		t.Errorf("%d of 6 strikes came too late", left)
+	if left := h.storm(t.Context(), seed, 70, 4); left > 2 {
+		t.Errorf("%d of 4 strikes came too late", left)
 	}
 	tour := newTour(seed, 1)
-	entries := tour.next()[:12]
-	tried, passed := h.points(t.Context(), seed, 75, entries)
+	entries := tour.next()[:8]
+	tried, passed := h.points(t.Context(), seed, 50, entries)
 	if len(passed) == 0 {
 		t.Errorf("no process died at any of %v", tried)
 	}

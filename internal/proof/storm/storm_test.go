@@ -37,8 +37,8 @@ func seedOf(t *testing.T) uint64 {
 // TestStorm is a short form of what "make chaos" does. In the third storm the clock of the machine jumps by an hour and back, and
 // nothing else goes wrong. They come one after the other: three at once leave a slow machine no time to renew a lease.
 func TestStorm(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it kills processes for minutes")
+	if !testenv.Long() {
+		t.Skip("it takes minutes: see TestShortStorm and make test-long")
 	}
 	bin, err := build(t.Context(), t.TempDir(), "", true)
 	if err != nil {

@@ -42,8 +42,13 @@ const (
 // It commits as production does: fsync and synchronous_commit are on. The goroutine that waits for
 // the server lives as long as the server, so a test that looks for leaked goroutines calls Postgres
 // before it takes its first look.
+//
+// A short run starts none, and the test is skipped.
 func Postgres(tb testing.TB) *Server {
 	tb.Helper()
+	if testing.Short() {
+		tb.Skip("-short: it starts PostgreSQL")
+	}
 	servers.mu.Lock()
 	defer servers.mu.Unlock()
 	if servers.postgres == nil && servers.err == nil {

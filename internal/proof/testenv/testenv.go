@@ -53,6 +53,10 @@ func (s *shared) stop() {
 	}
 }
 
+// Long reports whether tests take all the time that their subject does, as those of `make test-long` do: PAWL_TEST_LONG is
+// set in the environment. Otherwise they show the same with less.
+func Long() bool { return os.Getenv("PAWL_TEST_LONG") != "" }
+
 // missing ends the test because this machine lacks a component: see the package comment.
 func missing(tb testing.TB, err error) {
 	tb.Helper()
