@@ -1,0 +1,119 @@
+package store
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// A Query asks for a page of jobs.
+type Query struct {
+	Tenant string
+	Filter job.Filter
+	Sort   Sort
+	Limit  int    // 1 to 1000; 100 by default
+	Cursor string // from the page before, of the same filter and order
+}
+
+// A Sort is the order of a list. Jobs with the same value follow in the order of submission, or
+// against it.
+type Sort string
+
+// The orders. A list by end has only jobs that have ended. A list by name is by [job.Job.Stem]:
+// jobs that were given no name stand together, in the order of submission.
+const (
+	Newest    Sort = "-created" // the default
+	Oldest    Sort = "created"
+	LastEnded Sort = "-ended"
+	FirstEnd  Sort = "ended"
+	ByName    Sort = "name"
+	ByNameRev Sort = "-name"
+)
+
+// Sorts lists every order.
+var Sorts = []Sort{Newest, Oldest, LastEnded, FirstEnd, ByName, ByNameRev}
+
+// A Page is a page of jobs.
+type Page struct {
+	Jobs  []job.Job
+	Next  string    // empty: the last page
+	Since time.Time // the query looked at jobs submitted since then; zero: at all
+}
+
+// Counts are how many jobs there are.
+type Counts struct {
+	States map[job.State]int // those that have none are left out
+	Since  time.Time         // as in [Page]
+}
+
+// An EventQuery asks for events.
+type EventQuery struct {
+	Tenant string
+	Job    job.ID // zero: of all jobs
+	Cursor string // from the answer before; empty: from the first
+	Limit  int    // 1 to 10000; 1000 by default
+	End    bool   // no events, but the cursor from which those are had that are committed from now on
+	// Known is a cursor that was answered before, for all jobs: what is there up to it is read.
+	// Without it, the newest may be held back once more, behind a change that is under way by now;
+	// see Unsettled.
+	Known string
+}
+
+// Events is a run of events.
+type Events struct {
+	Events []Event
+	Cursor string // to go on from; never empty, and that of the last event when there is one
+	// Unsettled says that more may have been committed, behind a change that is still under way.
+	// Whoever waits for events asks again soon: if nothing comes of that change, nobody announces
+	// anything.
+	Unsettled bool
+}
+
+// An Event is one with its cursor: from there those after it are had. Two cursors of one event are
+// the same text.
+type Event struct {
+	job.Event
+	Cursor string `json:"-"`
+}
+
+// Site is in the place of a tenant for documents that belong to the whole service. Of what sees one
+// tenant only nothing sees them.
+const Site = "*"
+
+// Kept says for how long the jobs of a tenant are kept that ended in a state.
+type Kept struct {
+	Tenant string
+	State  job.State
+	For    time.Duration
+}
+
+// An OverdueQuery asks for jobs that are kept no longer.
+type OverdueQuery struct {
+	Kept   []Kept // each tenant and state once; others are kept for ever
+	Limit  int    // 1 to 1000; 500 by default
+	Cursor string // from the answer before; what is kept may have changed since
+}
+
+// Overdue are jobs that are kept no longer.
+type Overdue struct {
+	Jobs []Ended
+	Next string // to go on behind the last of them; empty: there are no more
+}
+
+// Ended is a job that has ended.
+type Ended struct {
+	ID      job.ID
+	Tenant  string
+	State   job.State
+	Kind    string
+	Machine string
+}
+
+// A Resource is a typed document.
+type Resource struct {
+	Tenant, Kind, Name string
+	Version            int64
+	Updated            time.Time
+	Doc                json.RawMessage
+}
