@@ -44,16 +44,14 @@ var (
 	}
 	policies = resourceKind[job.RecoveryPolicy]{
 		kind: job.KindPolicy, parse: job.ParsePolicy,
-		name: func(p *job.RecoveryPolicy) string { return p.Name }, disable: func(p *job.RecoveryPolicy,
-			v bool) {
+		name: func(p *job.RecoveryPolicy) string { return p.Name }, disable: func(p *job.RecoveryPolicy, v bool) {
 			p.Disabled = v
 		},
 	}
 	retentions = resourceKind[job.Retention]{
 		kind: job.KindRetention, parse: job.ParseRetention,
 		builtin: job.Retention{Name: job.DefaultRetention, Description: "all jobs are kept"},
-		name:    func(r *job.Retention) string { return r.Name }, disable: func(r *job.Retention,
-			v bool) {
+		name:    func(r *job.Retention) string { return r.Name }, disable: func(r *job.Retention, v bool) {
 			r.Disabled = v
 		},
 	}

@@ -176,8 +176,7 @@ func (s *session) renewals(ctx context.Context) error {
 }
 
 func (s *session) subscribe(ctx context.Context, topic string) (broker.Subscription, error) {
-	return retry(ctx, s.e, "subscribe", func() (broker.Subscription,
-		error) {
+	return retry(ctx, s.e, "subscribe", func() (broker.Subscription, error) {
 		return s.e.cfg.Broker.Subscribe(ctx, topic)
 	})
 }

@@ -175,8 +175,7 @@ func (m *Measurement) makeBed(ctx context.Context, dir string, cfg pawl.Config,
 	b.ctx, b.cancel = context.WithCancelCause(ctx)
 	cfg.Store, cfg.Broker, cfg.Log = b.data.Store, b.data.Bus, m.Log
 	b.Service = pawl.New(cfg)
-	pawl.Handle(b.Service, "warm", func(context.Context, *pawl.Task[struct{}]) (struct{},
-		error) {
+	pawl.Handle(b.Service, "warm", func(context.Context, *pawl.Task[struct{}]) (struct{}, error) {
 		return struct{}{}, nil
 	})
 	register(b.Service)

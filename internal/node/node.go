@@ -190,8 +190,7 @@ func Open(ctx context.Context, dir string, o Options) (_ *Node, err error) {
 		service.Store, service.Broker, service.Tracer = o.Observe.Store(service.Store), o.Observe.Broker(n.Bus),
 			o.Observe
 		service.Tested = func(tester string, found recovery.Outcome) { o.Observe.Tested(tester, string(found)) }
-		kind.Ran = func(ctx context.Context, j *job.Job,
-			e runner.End) {
+		kind.Ran = func(ctx context.Context, j *job.Job, e runner.End) {
 			o.Observe.Ran(ctx, j, e.Began(), e.Ended, e.Code)
 		}
 	}

@@ -300,15 +300,13 @@ func (m *measured) Put(ctx context.Context, r store.Resource) (store.Resource, e
 }
 
 func (m *measured) Resource(ctx context.Context, tenant, kind, name string) (store.Resource, error) {
-	return call(ctx, m, "resource", func() (store.Resource,
-		error) {
+	return call(ctx, m, "resource", func() (store.Resource, error) {
 		return m.next.Resource(ctx, tenant, kind, name)
 	}, fixed[store.Resource](0))
 }
 
 func (m *measured) Resources(ctx context.Context, tenant, kind string) ([]store.Resource, error) {
-	return call(ctx, m, "resources", func() ([]store.Resource,
-		error) {
+	return call(ctx, m, "resources", func() ([]store.Resource, error) {
 		return m.next.Resources(ctx, tenant, kind)
 	}, fixed[[]store.Resource](0))
 }
@@ -330,8 +328,7 @@ func (m *measured) SetLimit(ctx context.Context, tenant string, l job.Limit) (st
 }
 
 func (m *measured) RemoveLimit(ctx context.Context, tenant, key string) (store.Effects, error) {
-	return call(ctx, m, "remove_limit", func() (store.Effects,
-		error) {
+	return call(ctx, m, "remove_limit", func() (store.Effects, error) {
 		return m.next.RemoveLimit(ctx, tenant, key)
 	}, fixed[store.Effects](1))
 }

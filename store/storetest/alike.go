@@ -58,8 +58,7 @@ func alikeChanges(w *world) {
 			w.must(move(j, by(s), job.Ready, job.Pending))
 			return w.claimOne(s), s
 		},
-		"has a longer history": func(w *world, j job.Job, s, _ job.ID) (job.Job,
-			job.ID) {
+		"has a longer history": func(w *world, j job.Job, s, _ job.ID) (job.Job, job.ID) {
 			return w.must(goOn(j, s)), s
 		},
 		"had a result": func(w *world, j job.Job, s, _ job.ID) (job.Job, job.ID) {

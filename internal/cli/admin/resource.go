@@ -26,8 +26,7 @@ type resourceKind struct {
 	columns      []string
 
 	check func(doc json.RawMessage) (name string, err error)
-	apply func(ctx context.Context, at *target.Target, name string, doc json.RawMessage,
-		dryRun bool) (become string, err error)
+	apply func(ctx context.Context, at *target.Target, name string, doc json.RawMessage, dryRun bool) (become string, err error)
 	list    func(ctx context.Context, at *target.Target) ([]resource, error)
 	get     func(ctx context.Context, at *target.Target, name string) (resource, error)
 	remove  func(ctx context.Context, at *target.Target, name string) error
@@ -109,8 +108,7 @@ func kindOf[T any](k resourceKind, parse func([]byte) (T, error), of func(*clien
 		v, err := parse(doc)
 		return row(&v).name, err
 	}
-	k.apply = func(ctx context.Context, at *target.Target, name string, doc json.RawMessage, dryRun bool) (string,
-		error) {
+	k.apply = func(ctx context.Context, at *target.Target, name string, doc json.RawMessage, dryRun bool) (string, error) {
 		become := "made"
 		if at != nil {
 			was, err := of(at.Client).Resource(ctx, name)

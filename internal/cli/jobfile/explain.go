@@ -41,8 +41,7 @@ of pawl. It asks nobody. The topics are` + strings.Join(topics, ", ") + ".",
   pawl explain filter
   pawl explain codes`,
 		Args: cobra.ExactArgs(1),
-		ValidArgsFunction: func(_ *cobra.Command, _ []string, part string) ([]cobra.Completion,
-			cobra.ShellCompDirective) {
+		ValidArgsFunction: func(_ *cobra.Command, _ []string, part string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			return completeTopic(topics, part), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {

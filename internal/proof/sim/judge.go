@@ -55,8 +55,7 @@ func newJudge(w *world) *judge {
 func (g *judge) submit(ctx context.Context, l *link, sub store.Submission) ([]store.Submitted, store.Effects, error) {
 	g.w.commit.Lock()
 	defer g.w.commit.Unlock()
-	answers, eff, err := handing(g, func() ([]store.Submitted, store.Effects,
-		error) {
+	answers, eff, err := handing(g, func() ([]store.Submitted, store.Effects, error) {
 		return l.Store.Submit(ctx, sub)
 	})
 	if err != nil {

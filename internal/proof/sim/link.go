@@ -135,8 +135,7 @@ func (l *link) Submit(ctx context.Context, s store.Submission) ([]store.Submitte
 
 // Claim implements [store.Jobs].
 func (l *link) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) {
-	return over(ctx, l, "claim", c, func(ctx context.Context) ([]job.Job,
-		error) {
+	return over(ctx, l, "claim", c, func(ctx context.Context) ([]job.Job, error) {
 		return l.p.w.judge.claim(ctx, l, c)
 	})
 }
@@ -171,16 +170,14 @@ func (l *link) Wish(ctx context.Context, w store.Wish) ([]store.Wished, store.Ef
 
 // AddEvent implements [store.Jobs].
 func (l *link) AddEvent(ctx context.Context, n store.NewEvent) (store.Event, store.Effects, error) {
-	return with(ctx, l, "event", n.Job, func(ctx context.Context) (store.Event, store.Effects,
-		error) {
+	return with(ctx, l, "event", n.Job, func(ctx context.Context) (store.Event, store.Effects, error) {
 		return l.Store.AddEvent(ctx, n)
 	})
 }
 
 // Remove implements [store.Jobs].
 func (l *link) Remove(ctx context.Context, tenant string, ids []job.ID) ([]error, error) {
-	return over(ctx, l, "remove", ids, func(ctx context.Context) ([]error,
-		error) {
+	return over(ctx, l, "remove", ids, func(ctx context.Context) ([]error, error) {
 		return l.p.w.judge.remove(ctx, l, tenant, ids)
 	})
 }
@@ -194,8 +191,7 @@ func (l *link) Due(ctx context.Context, limit int) (int, store.Effects, error) {
 
 // Pay implements [store.Jobs].
 func (l *link) Pay(ctx context.Context, limit int) (int, store.Effects, error) {
-	return with(ctx, l, "pay", nil, func(ctx context.Context) (int, store.Effects,
-		error) {
+	return with(ctx, l, "pay", nil, func(ctx context.Context) (int, store.Effects, error) {
 		return l.p.w.judge.pay(ctx, l, limit)
 	})
 }
@@ -210,8 +206,7 @@ func (l *link) Expire(ctx context.Context, limit int) (int, store.Effects, error
 // Recount implements [store.Jobs].
 func (l *link) Recount(ctx context.Context, limit int) (store.Recounted, store.Effects, error) {
 	return with(ctx, l, "recount", nil, func(ctx context.Context) (store.Recounted, store.Effects, error) {
-		return commit(l.p.w.judge, func() (store.Recounted, store.Effects,
-			error) {
+		return commit(l.p.w.judge, func() (store.Recounted, store.Effects, error) {
 			return l.Store.Recount(ctx, limit)
 		})
 	})
@@ -257,8 +252,7 @@ func (l *link) Tested(ctx context.Context, f job.Fence, found []store.Test) (sto
 
 // Steer implements [store.Groups].
 func (l *link) Steer(ctx context.Context, s store.Steer) ([]error, store.Effects, error) {
-	return with(ctx, l, "steer", s, func(ctx context.Context) ([]error, store.Effects,
-		error) {
+	return with(ctx, l, "steer", s, func(ctx context.Context) ([]error, store.Effects, error) {
 		return l.p.w.judge.steer(ctx, l, s)
 	})
 }
@@ -324,8 +318,7 @@ func (l *link) Job(ctx context.Context, tenant string, id job.ID) (job.Job, erro
 
 // Demand implements [store.Reader].
 func (l *link) Demand(ctx context.Context, c store.Claim) (map[job.Lane]store.Demand, error) {
-	return over(ctx, l, "demand", nil, func(ctx context.Context) (map[job.Lane]store.Demand,
-		error) {
+	return over(ctx, l, "demand", nil, func(ctx context.Context) (map[job.Lane]store.Demand, error) {
 		return l.Store.Demand(ctx, c)
 	})
 }
@@ -342,8 +335,7 @@ func (l *link) Events(ctx context.Context, q store.EventQuery) (store.Events, er
 
 // Resources implements [store.Resources].
 func (l *link) Resources(ctx context.Context, tenant, kind string) ([]store.Resource, error) {
-	return now(ctx, l, func(ctx context.Context) ([]store.Resource,
-		error) {
+	return now(ctx, l, func(ctx context.Context) ([]store.Resource, error) {
 		return l.Store.Resources(ctx, tenant, kind)
 	})
 }
