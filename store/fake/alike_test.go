@@ -15,6 +15,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/fake"
@@ -83,9 +84,9 @@ func TestDeterministic(t *testing.T) {
 	})
 }
 
-// walks makes a walk from each of the first seeds, or from one in a short run.
+// walks makes a walk from the first seed, or from each of the first ones where tests are long.
 func walks(t *testing.T, seeds uint64, walk func(*testing.T, uint64)) {
-	if testing.Short() {
+	if !testenv.Long() {
 		seeds = 1
 	}
 	for seed := range seeds {
