@@ -14,8 +14,6 @@ import (
 	"github.com/pawl-jobs/pawl/internal/proof/checks"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
-	"github.com/pawl-jobs/pawl/store/postgres"
-	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
 // A summary is the last line of the program.
@@ -138,10 +136,7 @@ func (r *round) over(ctx context.Context) bool {
 
 // open opens the database to read it.
 func (r *round) open(ctx context.Context) (store.Store, error) {
-	if r.dsn != "" {
-		return postgres.Open(ctx, r.dsn, postgres.Options{})
-	}
-	return sqlite.Open(ctx, r.folder(r.h.folders[0]), sqlite.Options{ReadOnly: true})
+	return checks.OpenStore(ctx, r.dsn, r.folder(r.h.folders[0]))
 }
 
 // finish starts each process until it exits 0, and checks everything.

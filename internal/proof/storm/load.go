@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pawl-jobs/pawl/internal/proof/ledger"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 
@@ -134,7 +135,7 @@ func (s *storm) submit(ctx context.Context) {
 		orders := make([]order, n)
 		for i := range orders {
 			orders[i] = s.order(from + i)
-			orders[i].since, orders[i].begun = now(), time.Now()
+			orders[i].since, orders[i].begun = ledger.Now(), time.Now()
 		}
 		key, twice, seed := job.NewID().String(), rnd.IntN(5) == 0, rnd.Uint64()
 		open <- struct{}{}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/internal/proof/checks"
+	"github.com/pawl-jobs/pawl/internal/proof/ledger"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -80,7 +81,7 @@ func live(t *testing.T, dir string) *world {
 	s.accepted(rnd, job.NewID().String(), orders)
 	for i, name := range []string{ahead, behind} {
 		spec := fmt.Appendf(nil, `{"name": %q, "kind": "storm", "args": {"millis": %d}, "order": {"key": "k"}}`, name, 500*(1-i))
-		s.accepted(rnd, job.NewID().String(), []order{{name: name, spec: spec, state: job.Finished, attempts: 1, ordered: "order/k", since: now()}})
+		s.accepted(rnd, job.NewID().String(), []order{{name: name, spec: spec, state: job.Finished, attempts: 1, ordered: "order/k", since: ledger.Now()}})
 	}
 	c, err := n.client(1)
 	must(t, err)
@@ -95,7 +96,7 @@ func live(t *testing.T, dir string) *world {
 	s.cancel(ctx, c, w.promise(delayed), 10*time.Second)
 	until(t, "the program was started", func() bool {
 		did, err := s.deeds()
-		return err == nil && did.launches[w.promise(lasting).id] != nil
+		return err == nil && did.Launches[w.promise(lasting).id] != nil
 	})
 	s.cancel(ctx, c, w.promise(lasting), 10*time.Second)
 	theirs, err := n.strangerClient()

@@ -15,6 +15,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/crash"
 	"github.com/pawl-jobs/pawl/internal/proof/race"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
+	"github.com/pawl-jobs/pawl/internal/proof/victims"
 )
 
 func TestMain(m *testing.M) {
@@ -37,7 +38,7 @@ var binary = sync.OnceValues(func() (string, error) {
 	if race.Enabled { // but for SQLite: in Go it is a machine translation, which would be ten times as slow, and nothing be found
 		flags = []string{"-race", "-gcflags=modernc.org/...=-race=false"}
 	}
-	return bin, build(context.Background(), bin, flags...)
+	return bin, victims.Build(context.Background(), bin, flags...)
 })
 
 // logged writes to a test's log.
