@@ -24,7 +24,8 @@ func OpenStore(ctx context.Context, dsn, folder string) (store.Store, error) {
 	return sqlite.Open(ctx, folder, sqlite.Options{ReadOnly: true})
 }
 
-// Jobs yields all jobs of a tenant that a filter chooses, as lists show them; no filter: all. An error is yielded last.
+// Jobs yields all jobs of a tenant that a filter chooses, as lists show them; no filter: all. An
+// error is yielded last.
 func Jobs(ctx context.Context, st store.Reader, tenant string, f job.Filter) iter.Seq2[job.Job, error] {
 	return func(yield func(job.Job, error) bool) {
 		q := store.Query{Tenant: tenant, Filter: f, Limit: 1000}
@@ -67,8 +68,8 @@ func Whole(ctx context.Context, st store.Reader, tenant string, breach Breach) (
 	return all, nil
 }
 
-// LaunchedTwice looks for attempts of programs that were started more than once, and returns how many
-// there are.
+// LaunchedTwice looks for attempts of programs that were started more than once, and returns how
+// many there are.
 func LaunchedTwice(l *ledger.Ledger, breach Breach) (twice int) {
 	for id, started := range l.Launches {
 		for attempt, n := range started {
@@ -96,8 +97,8 @@ func RanTwice(l *ledger.Ledger, breach Breach) {
 	}
 }
 
-// Histories hands the rows and histories of a tenant to the check that every store passes, and tells
-// breach what that says.
+// Histories hands the rows and histories of a tenant to the check that every store passes, and
+// tells breach what that says.
 func Histories(st store.Store, tenant string, breach func(text string)) {
 	defer func() {
 		if p := recover(); p != nil {

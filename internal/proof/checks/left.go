@@ -12,8 +12,8 @@ import (
 	"github.com/pawl-jobs/pawl/files"
 )
 
-// Gone waits until no process has to do with a folder, and returns those that still do when patience is
-// over. The last act of a wrapper is to tell its end, so it may take a moment.
+// Gone waits until no process has to do with a folder, and returns those that still do when
+// patience is over. The last act of a wrapper is to tell its end, so it may take a moment.
 func Gone(ctx context.Context, dir string, patience time.Duration) ([]Process, error) {
 	over := time.NewTimer(patience)
 	defer over.Stop()
@@ -34,8 +34,8 @@ func Gone(ctx context.Context, dir string, patience time.Duration) ([]Process, e
 	}
 }
 
-// Rows looks for what is left of jobs that have ended in a database and in connections to it. It says
-// so as "name: what".
+// Rows looks for what is left of jobs that have ended in a database and in connections to it. It
+// says so as "name: what".
 func Rows(ctx context.Context, dsn, folder string, patience time.Duration) (all []string, err error) {
 	db, err := Open(dsn, folder, "ro")
 	if err != nil {
@@ -55,9 +55,10 @@ func Rows(ctx context.Context, dsn, folder string, patience time.Duration) (all 
 	return append(all, left...), err
 }
 
-// Folder looks for what is left in a data folder when all jobs have ended: messages of ends, notes of
-// archives, and what is only there while something is written. It tells found each name. Temporary files
-// may stay in the folder of a job that did not finish, with the rest of what it left.
+// Folder looks for what is left in a data folder when all jobs have ended: messages of ends, notes
+// of archives, and what is only there while something is written. It tells found each name.
+// Temporary files may stay in the folder of a job that did not finish, with the rest of what it
+// left.
 func Folder(dir, tenant string, found func(name string)) error {
 	for _, name := range []string{"ends", "work/.archiving"} {
 		list, err := os.ReadDir(filepath.Join(dir, name))
@@ -65,7 +66,8 @@ func Folder(dir, tenant string, found func(name string)) error {
 			return err
 		}
 		for _, e := range list {
-			// In the folder of ends, rooms go with the folders of jobs, and others are notes of watches.
+			// In the folder of ends, rooms go with the folders of jobs, and others are notes of
+			// watches.
 			if name != "ends" || !strings.HasPrefix(e.Name(), ".") {
 				found(filepath.Join(dir, name, e.Name()))
 			}

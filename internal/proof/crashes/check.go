@@ -183,8 +183,9 @@ func (c *checker) job(ctx context.Context, j *job.Job, p *ledger.Promise) {
 	}
 }
 
-// unblocked: a task that is to be blocked was, unless a crash came before. Whatever then ended that did so for a reason, and a task that only
-// a person lets go on was let go by one. None failed for having waited for too long, or was given up.
+// unblocked: a task that is to be blocked was, unless a crash came before. Whatever then ended that
+// did so for a reason, and a task that only a person lets go on was let go by one. None failed for
+// having waited for too long, or was given up.
 func (c *checker) unblocked(ctx context.Context, j *job.Job, p *ledger.Promise) {
 	request := string(j.Request)
 	if !strings.Contains(request, `"blocks"`) {
@@ -224,8 +225,8 @@ func (c *checker) groups(ctx context.Context) {
 	}
 }
 
-// launches: each attempt of a program was started once. The time of a program begins with its wrapper, so it may be over
-// before the program has written its line.
+// launches: each attempt of a program was started once. The time of a program begins with its
+// wrapper, so it may be over before the program has written its line.
 func (c *checker) launches(ctx context.Context, j *job.Job, p *ledger.Promise) {
 	started := c.ledger.Launches[j.ID]
 	for attempt := range started {
@@ -257,8 +258,9 @@ func (c *checker) history(ctx context.Context, id job.ID) []store.Event {
 	return page.Events
 }
 
-// sessions: that of a process that ended by itself ended in good order. And no more jobs ended as POISON than can have: of
-// a session that crashed one job at most was the only suspect, and that three times makes a POISON.
+// sessions: that of a process that ended by itself ended in good order. And no more jobs ended as
+// POISON than can have: of a session that crashed one job at most was the only suspect, and that
+// three times makes a POISON.
 func (c *checker) sessions(ctx context.Context) {
 	all, err := c.store.Sessions(ctx)
 	if err != nil {
@@ -330,8 +332,8 @@ func (c *checker) fileLeft(name string) {
 	c.breaks("file_left: %s", strings.TrimPrefix(name, c.dir+"/"))
 }
 
-// archive: it holds what the program wrote, nothing more, and its manifest says so. It is in the folder of its machine, or
-// where the job wanted it.
+// archive: it holds what the program wrote, nothing more, and its manifest says so. It is in the
+// folder of its machine, or where the job wanted it.
 func (c *checker) archive(j *job.Job, home string) {
 	_, results := app.Places(j)
 	dir := filepath.Join(c.folder(home), "archive", tenant, filepath.Base(results)) // the folder may have been copied

@@ -33,7 +33,8 @@ type outcome struct {
 	died  bool // at its point
 }
 
-// start starts a process, to die at a point unless that is "". Its lease is that of the layout unless it is given.
+// start starts a process, to die at a point unless that is "". Its lease is that of the layout
+// unless it is given.
 func (r *round) start(ctx context.Context, i int, at string, lease time.Duration) {
 	folder := r.h.folders[i]
 	r.mu.Lock()
@@ -143,7 +144,8 @@ func (p *proc) ended(said []byte) outcome {
 
 var farewell = regexp.MustCompile(`(stopped in good order|all \d+ jobs have ended); repaired by the sweep: (\d+)`)
 
-// interrogate keeps evidence of a process that hangs: which jobs have not ended, and what all its goroutines do.
+// interrogate keeps evidence of a process that hangs: which jobs have not ended, and what all its
+// goroutines do.
 func (p *proc) interrogate() {
 	r := p.r
 	list, err := r.unfinished()

@@ -12,7 +12,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// most returns how many jobs may have turns of a key: internal/proof/victim/jobs.go sets these limits.
+// most returns how many jobs may have turns of a key: internal/proof/victim/jobs.go sets these
+// limits.
 func most(key string) int {
 	switch {
 	case job.Ordered(key):
@@ -23,8 +24,8 @@ func most(key string) int {
 	return 2
 }
 
-// turns: by the account of those who ran, never more ran side by side under a key than its limit lets go, and one of an order. And each stood
-// under the keys that the load gave it.
+// turns: by the account of those who ran, never more ran side by side under a key than its limit
+// lets go, and one of an order. And each stood under the keys that the load gave it.
 func (c *checker) turns(ctx context.Context) {
 	running := map[string][]*ledger.Run{}
 	for _, r := range c.ledger.Runs {
@@ -69,7 +70,8 @@ func (c *checker) turns(ctx context.Context) {
 	}
 }
 
-// side looks who ran side by side under a key. Lines were written in the order of the ledger: each ran at least between its own two.
+// side looks who ran side by side under a key. Lines were written in the order of the ledger: each
+// ran at least between its own two.
 func (c *checker) side(key string, runs []*ledger.Run) {
 	var beside []*ledger.Run
 	for _, r := range runs {
@@ -93,8 +95,9 @@ func (c *checker) side(key string, runs []*ledger.Run) {
 	}
 }
 
-// orders: those of an order began in the order in which they were submitted. The load submits its jobs by their number. One that is delayed or
-// waits for another comes into the line later, and one that was paused may have been taken out of it.
+// orders: those of an order began in the order in which they were submitted. The load submits its
+// jobs by their number. One that is delayed or waits for another comes into the line later, and one
+// that was paused may have been taken out of it.
 func (c *checker) orders(ctx context.Context) {
 	type place struct{ number, began int }
 	lines := map[string][]place{}

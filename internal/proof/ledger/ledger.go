@@ -7,10 +7,10 @@
 //	launch <job> <attempt> <pid>     by a program, when it begins
 //	task <job> <attempt> <epoch>     by a task, when it begins
 //	done <job> <attempt> <epoch>     by both, when they end by themselves
-//	span <job> <attempt> <epoch> <begin> <end>   likewise, with the seconds since the machine was started
+//	span <job> <attempt> <epoch> <begin> <end>   likewise, with seconds since the machine started
 //
-// The state and the attempts are how the job ends if nobody cancels it and its prerequisite is met. A
-// program does not know its epoch: 0 stands for it.
+// The state and the attempts are how the job ends if nobody cancels it and its prerequisite is met.
+// A program does not know its epoch: 0 stands for it.
 package ledger
 
 import (
@@ -106,7 +106,8 @@ func Note(name, format string, args ...any) error {
 // Read reads the ledger in a file.
 func Read(name string) (*Ledger, error) {
 	l := &Ledger{
-		Accepted: map[string]*Promise{}, Promises: map[job.ID]*Promise{}, Asked: map[job.ID]bool{}, Canceled: map[job.ID]bool{},
+		Accepted: map[string]*Promise{}, Promises: map[job.ID]*Promise{},
+		Asked: map[job.ID]bool{}, Canceled: map[job.ID]bool{},
 		Launches: map[job.ID]map[int]int{}, Tasks: map[job.ID]map[TaskRun]int{},
 	}
 	text, err := os.ReadFile(name)

@@ -16,7 +16,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// A book is what people know of their jobs. It is written into clients.ledger as well, for whoever looks at what broke.
+// A book is what people know of their jobs. It is written into clients.ledger as well, for whoever
+// looks at what broke.
 type book struct {
 	s    *storm
 	file *os.File
@@ -27,8 +28,8 @@ type book struct {
 	met  map[string]bool     // guarded by mu: names of jobs in whose place there was another one
 }
 
-// A promise is a job that was accepted, and what was asked of it since. Many wishes end in a call whose answer is lost; then both
-// may be.
+// A promise is a job that was accepted, and what was asked of it since. Many wishes end in a call
+// whose answer is lost; then both may be.
 type promise struct {
 	order
 	id       job.ID
@@ -144,7 +145,8 @@ func (b *book) where(holds func(*promise) bool) (found []*promise) {
 
 func (s *storm) jobsLedger() string { return filepath.Join(s.dir, "jobs.ledger") }
 
-// deeds reads what jobs did, by their own account. Before the first does something there is no file.
+// deeds reads what jobs did, by their own account. Before the first does something there is no
+// file.
 func (s *storm) deeds() (*ledger.Ledger, error) {
 	l, err := ledger.Read(s.jobsLedger())
 	for _, b := range l.Bad {

@@ -58,7 +58,8 @@ func (c *checker) work(machine string) {
 	}
 }
 
-// archives: results go with their job. Of one that was accepted after the database was saved nobody knows any more.
+// archives: results go with their job. Of one that was accepted after the database was saved nobody
+// knows any more.
 func (c *checker) archives(machine string) {
 	for _, e := range c.list(machine, "archive/"+tenant) {
 		if id, err := job.ParseID(e.Name()); err == nil && c.rows[id] == nil && !c.restored() {

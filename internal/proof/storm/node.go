@@ -209,7 +209,8 @@ func (n *node) judge(p *victims.Process) {
 // startRefused counts processes that could not begin: their database was away, say.
 const startRefused = "start_refused"
 
-// ofTurns are what a sweep says where it finds turns or lines wrong. Nothing that goes wrong around the service may bring that about.
+// ofTurns are what a sweep says where it finds turns or lines wrong. Nothing that goes wrong around
+// the service may bring that about.
 var ofTurns = []string{"a turn that nobody had a use for", "a free place beside a line"}
 
 func (s *storm) repaired(by *node, what string) {
@@ -221,7 +222,8 @@ func (s *storm) repaired(by *node, what string) {
 	}
 }
 
-// client returns a client of what the node serves, for people: they do not wait for an answer for ever.
+// client returns a client of what the node serves, for people: they do not wait for an answer for
+// ever.
 func (n *node) client(tries int) (*client.Client, error) { return n.dial(people, tries) }
 
 func (n *node) dial(by *http.Client, tries int) (*client.Client, error) {

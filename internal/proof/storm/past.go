@@ -13,7 +13,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// ran: what jobs noted is of jobs that there are or were, also where nobody was told of them, and no attempt or epoch came twice.
+// ran: what jobs noted is of jobs that there are or were, also where nobody was told of them, and
+// no attempt or epoch came twice.
 func (c *checker) ran() {
 	c.sum.LaunchedTwice = checks.LaunchedTwice(c.did, c.broken)
 	if !c.restored() { // else its epochs come again
@@ -34,7 +35,8 @@ func (c *checker) known(id job.ID) {
 	}
 }
 
-// inTime: a job ran while it was held by a worker, or had a launch, and not when it had ended, such as by a cancel.
+// inTime: a job ran while it was held by a worker, or had a launch, and not when it had ended, such
+// as by a cancel.
 func (c *checker) inTime(j *job.Job, history []store.Event) {
 	held, epoch := map[int64]bool{}, j.Epoch // after the change
 	for _, e := range slices.Backward(history) {
@@ -61,7 +63,8 @@ func (c *checker) inTime(j *job.Job, history []store.Event) {
 	}
 }
 
-// histories: what every store must say of its jobs. Where events are missing that would wait for them.
+// histories: what every store must say of its jobs. Where events are missing that would wait for
+// them.
 func (c *checker) histories(ctx context.Context) {
 	whole := true
 	for id, j := range c.rows {
@@ -95,7 +98,8 @@ func (c *checker) inHistory(text string) {
 	}
 }
 
-// heard: who followed the events heard all of them, those of a job in their order, and none that was not committed.
+// heard: who followed the events heard all of them, those of a job in their order, and none that
+// was not committed.
 func (c *checker) heard(ctx context.Context) {
 	for _, e := range c.ears {
 		for id := range e.jobs {
@@ -128,7 +132,8 @@ func same(a, b *job.Event) bool {
 	return equal && fmt.Sprint(x) == fmt.Sprint(y)
 }
 
-// ids are how databases write the id of a job: with PostgreSQL as everybody does, with SQLite by its bytes.
+// ids are how databases write the id of a job: with PostgreSQL as everybody does, with SQLite by
+// its bytes.
 var ids = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b[0-9A-F]{32}\b`)
 
 // idIn returns the first id in a text.

@@ -21,9 +21,10 @@ type loadJob struct {
 	attempts int
 }
 
-// job makes job number i: programs that end well or badly, at once or at the second attempt, with and without inputs;
-// tasks that end well or fail and are retried, and some of which are blocked before; of both, some that are delayed, hold keys, wait for
-// another, or stand under limits or in an order.
+// job makes job number i: programs that end well or badly, at once or at the second attempt, with
+// and without inputs; tasks that end well or fail and are retried, and some of which are blocked
+// before; of both, some that are delayed, hold keys, wait for another, or stand under limits or in
+// an order.
 func (l *load) job(i int, before []job.ID) loadJob {
 	rnd := rand.New(rand.NewPCG(l.seed, uint64(i)))
 	c := loadJob{state: job.Finished, attempts: 1}
@@ -71,8 +72,8 @@ func (l *load) job(i int, before []job.ID) loadJob {
 	return c
 }
 
-// program makes job number i a program. It tells the ledger that it was launched, and which attempt that is; O_APPEND makes
-// lines whole.
+// program makes job number i a program. It tells the ledger that it was launched, and which attempt
+// that is; O_APPEND makes lines whole.
 func (l *load) program(c *loadJob, i, millis int) {
 	n := i / 3
 	if n%5 == 3 {
@@ -151,8 +152,8 @@ type loadTask struct {
 	Needs  string `json:"needs,omitempty"`  // what is away until then: a thing, which others need too, or what a person has, which it alone needs
 }
 
-// What blocks tasks is tested, in one of the processes, every 50 ms, and they go on at a rate that does not hold them up for long where some block
-// again and again.
+// What blocks tasks is tested, in one of the processes, every 50 ms, and they go on at a rate that
+// does not hold them up for long where some block again and again.
 const loadTester = loadKind
 
 var (
@@ -160,7 +161,8 @@ var (
 	releases = job.Limit{Key: job.RateReleases + "/*", Most: 1000, Per: job.Duration(time.Second)}
 )
 
-// loadLimits are those of the load. They are so low that jobs wait for turns, and internal/proof/crashes knows them.
+// loadLimits are those of the load. They are so low that jobs wait for turns, and
+// internal/proof/crashes knows them.
 var loadLimits = []job.Limit{releases, {Key: "lab/*", Most: 2}, {Key: job.SystemKey(job.SystemLocal), Most: 8}}
 
 // test finds every other time, at random, that a thing is there again, and never what a person has.

@@ -54,12 +54,12 @@ func loadCommand() *cobra.Command {
 	return cmd
 }
 
-// load is the jobs of a crash test. The same seed makes the same jobs, so that each run submits what the one before
-// did, under the same external ids; so do processes that work on it side by side. A program belongs to the machine of
-// whoever submitted it first.
+// load is the jobs of a crash test. The same seed makes the same jobs, so that each run submits
+// what the one before did, under the same external ids; so do processes that work on it side by
+// side. A program belongs to the machine of whoever submitted it first.
 //
-// The ledger (package ledger) is what the world outside knows. The input of programs is the file beside
-// it that has .input behind its name.
+// The ledger (package ledger) is what the world outside knows. The input of programs is the file
+// beside it that has .input behind its name.
 type load struct {
 	ledger            string
 	jobs              int
@@ -67,8 +67,8 @@ type load struct {
 	machine, machines int
 }
 
-// batch is how many jobs one call submits. They take turns in which machine comes first: the others wait for it, for
-// as long as lateAfter, for it may be down.
+// batch is how many jobs one call submits. They take turns in which machine comes first: the others
+// wait for it, for as long as lateAfter, for it may be down.
 const (
 	batch     = 25
 	lateAfter = time.Second
@@ -90,8 +90,8 @@ func (l *load) handle(s *pawl.Service) {
 	pawl.HandleTester(s, loadTester, l.test)
 }
 
-// run submits the load, again with the same external ids after each crash, and runs until every job has ended. Told to
-// stop, it stops in good order.
+// run submits the load, again with the same external ids after each crash, and runs until every job
+// has ended. Told to stop, it stops in good order.
 func (l *load) run(ctx context.Context, out io.Writer, dir string, o node.Options) error {
 	n, err := node.Open(ctx, dir, o)
 	if err != nil {
@@ -126,7 +126,8 @@ func (l *load) run(ctx context.Context, out io.Writer, dir string, o node.Option
 	return nil
 }
 
-// work submits the load, and returns when every job has ended, and no death of another process is left unnoticed.
+// work submits the load, and returns when every job has ended, and no death of another process is
+// left unnoticed.
 func (l *load) work(ctx context.Context, n *node.Node, broke func(error)) error {
 	for _, limit := range loadLimits { // before there is a job that they count
 		if err := n.SetLimit(ctx, limit); err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// people does what people do while jobs run, and returns when they are done. The first error is told to broke.
+// people does what people do while jobs run, and returns when they are done. The first error is
+// told to broke.
 func (l *load) people(ctx context.Context, n *node.Node, ids []job.ID, broke func(error)) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -77,7 +78,8 @@ func (l *load) meddle(ctx context.Context, n *node.Node, ids []job.ID) error {
 	return err
 }
 
-// suspend pauses a job once its program runs, and lets it go on once it is suspended, or has ended meanwhile.
+// suspend pauses a job once its program runs, and lets it go on once it is suspended, or has ended
+// meanwhile.
 func (l *load) suspend(ctx context.Context, n *node.Node, id job.ID) error {
 	asked := false
 	for e, err := range n.Events(ctx, id, "") {
@@ -112,7 +114,8 @@ func (l *load) end(ctx context.Context, n *node.Node, id job.ID) error {
 	return nil
 }
 
-// steer lets a job go on each time that it is blocked: by itself, after a test that finds nothing, or as the one job of its group.
+// steer lets a job go on each time that it is blocked: by itself, after a test that finds nothing,
+// or as the one job of its group.
 func (l *load) steer(ctx context.Context, n *node.Node, id job.ID, alone bool) error {
 	for e, err := range n.Events(ctx, id, "") {
 		if err == nil && e.State == job.Blocked {

@@ -15,9 +15,9 @@ import (
 	"github.com/pawl-jobs/pawl/recovery"
 )
 
-// stormKind adds tasks of the kind "storm" to serve and worker. They append what they do to the file
-// that STORM_LEDGER names. With STORM_SWEEP=never nobody sweeps. At the socket that STORM_STRANGERS
-// names, people of another tenant are served.
+// stormKind adds tasks of the kind "storm" to serve and worker. They append what they do to the
+// file that STORM_LEDGER names. With STORM_SWEEP=never nobody sweeps. At the socket that
+// STORM_STRANGERS names, people of another tenant are served.
 var stormKind = node.More{
 	Handle: func(s *pawl.Service) { pawl.Handle(s, "storm", stormTask) },
 	Change: func(c *pawl.Config) {

@@ -19,7 +19,8 @@ const Program = "internal/proof/victim"
 // Swept is in what a process says when a sweep has found something that it had to repair.
 const Swept = "found what no wake-up told of"
 
-// Build builds the program from the module that this process stands in. The flags are those of go build.
+// Build builds the program from the module that this process stands in. The flags are those of go
+// build.
 func Build(ctx context.Context, binary string, flags ...string) error {
 	args := append(append([]string{"build", "-o", binary}, flags...), "github.com/pawl-jobs/pawl/"+Program)
 	if text, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
