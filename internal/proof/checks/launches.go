@@ -9,15 +9,17 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A Span is a time in which a job did what a rate is of: no earlier than From, and no later than To.
+// A Span is a time in which a job did what a rate is of: no earlier than From, and no later than
+// To.
 type Span struct {
 	Job      job.ID
 	From, To time.Time
 }
 
-// Launches returns the intents to launch a program, by its job's history, which the change to RUNNING follows: who recorded them
-// looked once more whether their moment had passed, and launched, whenever the program began. One whose process died after it was
-// recorded may have missed its moment, and was not launched.
+// Launches returns the intents to launch a program, by its job's history, which the change to
+// RUNNING follows: who recorded them looked once more whether their moment had passed, and
+// launched, whenever the program began. One whose process died after it was recorded may have
+// missed its moment, and was not launched.
 func Launches(history []store.Event) (all []Span) {
 	for e, next := range changes(history) {
 		if e.Message == job.Launching && next.State == job.Running {
@@ -27,8 +29,9 @@ func Launches(history []store.Event) (all []Span) {
 	return all
 }
 
-// Starts returns when a job began with an attempt: between the claim of it, and the change with which the first step came to its end. One
-// that was sent to wait for its moment, or whose process died, may not have begun.
+// Starts returns when a job began with an attempt: between the claim of it, and the change with
+// which the first step came to its end. One that was sent to wait for its moment, or whose process
+// died, may not have begun.
 func Starts(history []store.Event) (all []Span) {
 	for e, next := range changes(history) {
 		if e.Cause == job.CauseClaim && e.State == job.ProcessingInputs && next.State == job.StagingInputs {
@@ -55,8 +58,9 @@ func changes(history []store.Event) iter.Seq2[*job.Event, *job.Event] {
 	}
 }
 
-// TooMany returns the first of some spans that a rate would not have let go, since no time of its length holds more than it allows; and
-// within which time it lies with so many others; nil: there is none.
+// TooMany returns the first of some spans that a rate would not have let go, since no time of its
+// length holds more than it allows; and within which time it lies with so many others; nil: there
+// is none.
 func TooMany(rate *job.Limit, spans []Span) (first *Span, within time.Duration) {
 	spans = slices.SortedFunc(slices.Values(spans), func(a, b Span) int { return a.To.Compare(b.To) })
 	for i := range spans {

@@ -1,5 +1,5 @@
-// Package checks looks at what is left on a machine when an attack on the service is over: processes that are alive, and rows
-// of the database that should be gone.
+// Package checks looks at what is left on a machine when an attack on the service is over:
+// processes that are alive, and rows of the database that should be gone.
 package checks
 
 import (
@@ -21,8 +21,8 @@ type Process struct {
 
 func (p Process) String() string { return p.text }
 
-// Processes returns the processes alive that have to do with a folder: that stand in it, or that name it in their
-// command line or environment.
+// Processes returns the processes alive that have to do with a folder: that stand in it, or that
+// name it in their command line or environment.
 func Processes(dir string) ([]Process, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -35,11 +35,13 @@ func Processes(dir string) ([]Process, error) {
 			continue
 		}
 		proc := filepath.Join("/proc", e.Name())
-		// What cannot be read is a process that ended since, or a zombie: neither does anything any more.
+		// What cannot be read is a process that ended since, or a zombie: neither does anything any
+		// more.
 		command, _ := os.ReadFile(filepath.Join(proc, "cmdline"))
 		environ, _ := os.ReadFile(filepath.Join(proc, "environ"))
 		cwd, _ := os.Readlink(filepath.Join(proc, "cwd"))
-		if strings.HasPrefix(cwd, dir+"/") || cwd == dir || bytes.Contains(command, []byte(dir+"/")) || bytes.Contains(environ, []byte(dir+"/")) {
+		if strings.HasPrefix(cwd, dir+"/") || cwd == dir ||
+			bytes.Contains(command, []byte(dir+"/")) || bytes.Contains(environ, []byte(dir+"/")) {
 			text := bytes.ReplaceAll(bytes.TrimRight(command, "\x00"), []byte{0}, []byte{' '})
 			found = append(found, Process{pid, fmt.Sprintf("%d %s (in %s)", pid, text, cwd)})
 		}

@@ -7,8 +7,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Rightful reports whether it was a worker's own change that ended a run of j under an epoch, by its history. Whoever is frozen while others
-// have its job goes on without a turn.
+// Rightful reports whether it was a worker's own change that ended a run of j under an epoch, by
+// its history. Whoever is frozen while others have its job goes on without a turn.
 func Rightful(ctx context.Context, j *job.Job, epoch int64, history func(context.Context, job.ID) []store.Event) bool {
 	if j.Program() {
 		return j.Code != job.Abandoned

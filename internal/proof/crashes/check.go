@@ -150,7 +150,8 @@ func (c *checker) job(ctx context.Context, j *job.Job, p *ledger.Promise) {
 			for _, e := range history {
 				story += fmt.Sprintf("\n  %d %s/%s %s %s %s %s", e.N, e.State, e.Custody, e.Cause, e.Actor, e.Code, e.Message)
 			}
-			c.breaks("poison: job %s (%s) ended %s (%s), and few of its processes had died%s", j.ID, p.External, j.State, j.Code, story)
+			c.breaks("poison: job %s (%s) ended %s (%s), and few of its processes had died%s",
+				j.ID, p.External, j.State, j.Code, story)
 		}
 		return
 	case l.Canceled[j.ID] && j.State != job.Canceled:
@@ -160,9 +161,11 @@ func (c *checker) job(ctx context.Context, j *job.Job, p *ledger.Promise) {
 	case j.State == job.Canceled && state == job.Canceled && !l.Asked[j.ID] && j.Code != job.PrerequisiteFailed:
 		c.breaks("wrong_end: job %s (%s) ended %s, want %s", j.ID, p.External, j.Code, job.PrerequisiteFailed)
 	case j.State != job.Canceled && j.Attempt != p.Attempts:
-		c.breaks("wrong_attempts: job %s (%s) ended %s (%s) at attempt %d, want %d", j.ID, p.External, j.State, j.Code, j.Attempt, p.Attempts)
+		c.breaks("wrong_attempts: job %s (%s) ended %s (%s) at attempt %d, want %d",
+			j.ID, p.External, j.State, j.Code, j.Attempt, p.Attempts)
 	}
-	if limited := strings.Contains(string(j.Request), `"minutes"`); j.State == job.Failed && limited != (j.Code == job.TimeLimit) {
+	if limited := strings.Contains(string(j.Request), `"minutes"`); j.State == job.Failed &&
+		limited != (j.Code == job.TimeLimit) {
 		c.breaks("wrong_code: job %s (%s) ended with %s: %s", j.ID, p.External, j.Code, j.Message)
 	}
 	if first != nil && j.State != job.Canceled && !first.Ended.Before(j.Ended) {
@@ -203,7 +206,8 @@ func (c *checker) unblocked(ctx context.Context, j *job.Job, p *ledger.Promise) 
 			steered := (e.Cause == job.CauseWish || e.Cause == job.CauseClear) && strings.Contains(e.Message, "released by ")
 			cleared := e.Cause == job.CauseClear && e.State != job.Failed && !strings.Contains(request, `"person `)
 			if !turned && !steered && !cleared {
-				c.breaks("unblocked: job %s (%s) was blocked by %s and went on to %s by %s: %s", j.ID, p.External, since.Message, e.State, e.Cause, e.Message)
+				c.breaks("unblocked: job %s (%s) was blocked by %s and went on to %s by %s: %s",
+					j.ID, p.External, since.Message, e.State, e.Cause, e.Message)
 			}
 		}
 		since = e
@@ -236,7 +240,8 @@ func (c *checker) launches(ctx context.Context, j *job.Job, p *ledger.Promise) {
 	}
 	for a := 1; a <= j.Attempt; a++ {
 		if started[a] == 0 && j.State != job.Canceled && !c.timedOut(ctx, j, a) {
-			c.breaks("not_run: attempt %d of job %s (%s, %s %s: %s) was never started", a, j.ID, p.External, j.State, j.Code, j.Message)
+			c.breaks("not_run: attempt %d of job %s (%s, %s %s: %s) was never started",
+				a, j.ID, p.External, j.State, j.Code, j.Message)
 		}
 	}
 }
@@ -279,7 +284,8 @@ func (c *checker) sessions(ctx context.Context) {
 	for _, pid := range c.orderly {
 		// Told to stop while it began its session, it may have ended that before it was there.
 		if s, known := newest[pid]; known && (s.Crashed || s.Ended.IsZero()) && s.Renewed.After(s.Started) {
-			c.breaks("session_left: process %d ended in good order, and its session %s did not (crashed %t)", pid, s.ID, s.Crashed)
+			c.breaks("session_left: process %d ended in good order, and its session %s did not (crashed %t)",
+				pid, s.ID, s.Crashed)
 		}
 	}
 	if c.poison*(job.PoisonAt-job.AloneAt) > crashed {

@@ -360,7 +360,8 @@ func connect(t *testing.T, r *round) *pgx.Conn {
 	return conn
 }
 
-// crashed has the sessions crash of a process that ended in good order, after it had renewed its session.
+// crashed has the sessions crash of a process that ended in good order, after it had renewed its
+// session.
 func crashed(t *testing.T, r *round) {
 	execute(t, r, `UPDATE pawl.sessions SET crashed = true, renewed = started + interval '1 s'`)
 	st, err := r.open(t.Context())

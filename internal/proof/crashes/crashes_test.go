@@ -27,7 +27,8 @@ func TestMain(m *testing.M) {
 // built is the folder of the binary, once there is one.
 var built string
 
-// binary is the binary, under the race detector if the tests run under it. The first test that wants it builds it.
+// binary is the binary, under the race detector if the tests run under it. The first test that
+// wants it builds it.
 var binary = sync.OnceValues(func() (string, error) {
 	var err error
 	if built, err = os.MkdirTemp("", "pawl-crashes-"); err != nil {

@@ -15,7 +15,8 @@ import (
 type layout struct {
 	// server has a database for each round. Nil: a round has that of its folder, and one process.
 	server *testenv.Server
-	// folders has the data folder of each process, by its name in the folder of the round. A folder is a machine.
+	// folders has the data folder of each process, by its name in the folder of the round. A folder
+	// is a machine.
 	folders []string
 	lease   time.Duration // of each process; 0: the usual one
 	jobs    int           // in a round of points, which is run to its end again and again
@@ -24,8 +25,8 @@ type layout struct {
 // onSQLite is one process on a folder.
 func onSQLite() layout { return layout{folders: []string{"data"}, jobs: 60} }
 
-// onPostgres is three processes, two on one machine and one on another. Death is known by the lease alone here, so it is
-// short.
+// onPostgres is three processes, two on one machine and one on another. Death is known by the lease
+// alone here, so it is short.
 func onPostgres(server *testenv.Server) layout {
 	return layout{server: server, folders: []string{"data", "data", "other"}, lease: 2 * time.Second, jobs: 120}
 }
@@ -42,7 +43,8 @@ func newLayout(ctx context.Context, db string) (l layout, end func(), err error)
 		}
 		return onPostgres(server), server.Stop, nil
 	}
-	return layout{}, nil, fmt.Errorf("there is no crash storm on %q: let -db, or DB of make crashes, be sqlite or postgres", db)
+	return layout{}, nil, fmt.Errorf(
+		"there is no crash storm on %q: let -db, or DB of make crashes, be sqlite or postgres", db)
 }
 
 // many reports whether there are several processes.

@@ -1,18 +1,21 @@
 // Command crashes kills the service again and again, and then looks whether it kept its promises.
 //
-// It builds the program internal/proof/victim and runs its load of mixed jobs, in rounds. Each round has a fresh database. On SQLite one process works on the folder of the database; on PostgreSQL three do, two of them on one
-// folder, which is a machine, and one on another.
+// It builds the program internal/proof/victim and runs its load of mixed jobs, in rounds. Each
+// round has a fresh database. On SQLite one process works on the folder of the database; on
+// PostgreSQL three do, two of them on one folder, which is a machine, and one on another.
 //
-// In a storm processes are killed at random moments. Of three mostly one is killed, at times all at once; one is told to stop
-// and goes in good order; one is frozen until its lease is over, and goes on. In the other rounds processes die at the named
-// points of package crash, all of them, while the others go on. They are started again until all jobs have ended, and then
-// the database, the folders, the processes of this machine, and a ledger that the jobs themselves write are compared.
+// In a storm processes are killed at random moments. Of three mostly one is killed, at times all at
+// once; one is told to stop and goes in good order; one is frozen until its lease is over, and goes
+// on. In the other rounds processes die at the named points of package crash, all of them, while
+// the others go on. They are started again until all jobs have ended, and then the database, the
+// folders, the processes of this machine, and a ledger that the jobs themselves write are compared.
 //
-// Nothing tells a job that kills its processes from one that is at work whenever a storm strikes. So a few innocents may end
-// as POISON: "poison" counts them, and the check holds each to the rule, five deaths in a row and in the last three of them no
-// other suspect.
+// Nothing tells a job that kills its processes from one that is at work whenever a storm strikes.
+// So a few innocents may end as POISON: "poison" counts them, and the check holds each to the rule,
+// five deaths in a row and in the last three of them no other suspect.
 //
-// The last line is a JSON object; "broken" is empty when every promise was kept, and the exit code is 0 then.
+// The last line is a JSON object; "broken" is empty when every promise was kept, and the exit code
+// is 0 then.
 package main
 
 import (
@@ -59,7 +62,8 @@ func main() {
 }
 
 // run builds the binary and goes on for d.
-func run(ctx context.Context, out io.Writer, db string, seed uint64, jobs int, d time.Duration, keep bool) (summary, error) {
+func run(ctx context.Context, out io.Writer, db string, seed uint64, jobs int, d time.Duration,
+	keep bool) (summary, error) {
 	l, release, err := newLayout(ctx, db)
 	if err != nil {
 		return summary{}, err
@@ -77,7 +81,8 @@ func run(ctx context.Context, out io.Writer, db string, seed uint64, jobs int, d
 	if err := victims.Build(ctx, bin); err != nil {
 		return summary{}, err
 	}
-	h := &harness{layout: l, bin: bin, dir: dir, out: out, limit: limit, keep: keep, sum: summary{DB: db, Seed: seed, Broken: []string{}}}
+	h := &harness{layout: l, bin: bin, dir: dir, out: out, limit: limit, keep: keep, sum: summary{DB: db,
+		Seed: seed, Broken: []string{}}}
 
 	end := time.Now().Add(d)
 	h.storms(ctx, seed, jobs, stormStrikes)
@@ -100,6 +105,6 @@ func run(ctx context.Context, out io.Writer, db string, seed uint64, jobs int, d
 	return h.sum, ctx.Err()
 }
 
-// limit is how long a process may take to its end. It is less than the minute after which a watcher looks at everything, and
-// a sweep: what only these find was forgotten.
+// limit is how long a process may take to its end. It is less than the minute after which a watcher
+// looks at everything, and a sweep: what only these find was forgotten.
 const limit = 50 * time.Second

@@ -6,8 +6,9 @@ import (
 	"sync"
 )
 
-// points lets processes die at the named points: each at one after the other, while the others go on. It returns the
-// entries that were tried, as far as there was work left, and those of them that were passed.
+// points lets processes die at the named points: each at one after the other, while the others go
+// on. It returns the entries that were tried, as far as there was work left, and those of them that
+// were passed.
 func (h *harness) points(ctx context.Context, seed uint64, jobs int, entries []entry) (tried, passed []entry) {
 	r := h.begin(ctx, "points", seed, jobs)
 	q := &queue{left: slices.Clone(entries)}
@@ -34,7 +35,8 @@ func (h *harness) points(ctx context.Context, seed uint64, jobs int, entries []e
 	return q.taken, q.passed
 }
 
-// first tries the entries that are for a process while there are no others: the one that has its machine for itself.
+// first tries the entries that are for a process while there are no others: the one that has its
+// machine for itself.
 func (r *round) first(ctx context.Context, q *queue) {
 	for !r.over(ctx) {
 		e, ok := q.take(func(e entry) bool { return e.plan().first })
@@ -44,7 +46,8 @@ func (r *round) first(ctx context.Context, q *queue) {
 	}
 }
 
-// try lets a process die at a point, and tells q if it did. It reports whether all jobs ended before.
+// try lets a process die at a point, and tells q if it did. It reports whether all jobs ended
+// before.
 func (r *round) try(ctx context.Context, i int, e entry, q *queue) (ended bool) {
 	for _, at := range e.plan().before {
 		r.start(ctx, i, at, e.plan().lease)

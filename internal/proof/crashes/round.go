@@ -29,7 +29,7 @@ type summary struct {
 	Poison        int      `json:"poison"`         // jobs that were at work in too many kills
 	Blocked       int      `json:"blocked"`        // times that a job was blocked and went on
 	Waited        int      `json:"waited"`         // times that a job stood in line and got its turn
-	Full          int      `json:"full"`           // times that as many jobs ran side by side as a limit lets go, by their own account
+	Full          int      `json:"full"`           // times that as many jobs ran side by side as a limit lets go
 	Broken        []string `json:"broken"`         // what does not hold, as "name: what was seen"
 }
 
@@ -82,7 +82,8 @@ func (h *harness) begin(ctx context.Context, name string, seed uint64, jobs int)
 	h.mu.Lock()
 	h.n++
 	r := &round{
-		h: h, name: fmt.Sprintf("%d %s", h.n, name), dir: filepath.Join(h.dir, fmt.Sprintf("%d-%s", h.n, name)), db: fmt.Sprintf("round_%d_%d", h.n, seed),
+		h: h, name: fmt.Sprintf("%d %s", h.n, name), dir: filepath.Join(h.dir, fmt.Sprintf("%d-%s", h.n, name)),
+		db:   fmt.Sprintf("round_%d_%d", h.n, seed),
 		seed: seed, jobs: jobs, began: time.Now(), procs: make([]*proc, len(h.folders)),
 	}
 	h.mu.Unlock()
@@ -113,8 +114,8 @@ func (r *round) make(ctx context.Context) (err error) {
 	return err
 }
 
-// slowness is for how long wrappers of a round wait, by its seed. The longest wait is more than the time that some
-// programs of the load have.
+// slowness is for how long wrappers of a round wait, by its seed. The longest wait is more than the
+// time that some programs of the load have.
 var slowness = [...]time.Duration{0, 200 * time.Millisecond, 0, 400 * time.Millisecond}
 
 // folder is the data folder of a process, or of a machine.
@@ -187,8 +188,9 @@ func (r *round) toEnd(ctx context.Context, i int) {
 	}
 }
 
-// bury has the sessions end of processes that were killed last, where death is known by the lease alone and nobody was left
-// to notice. Their leases run out, and then one more process comes by: it ends when no such session is left.
+// bury has the sessions end of processes that were killed last, where death is known by the lease
+// alone and nobody was left to notice. Their leases run out, and then one more process comes by: it
+// ends when no such session is left.
 func (r *round) bury(ctx context.Context) {
 	st, err := r.open(ctx)
 	if err != nil {
@@ -235,8 +237,8 @@ func (r *round) query(mode string) (*sql.DB, error) {
 	return checks.Open(r.dsn, r.folder(r.h.folders[0]), mode)
 }
 
-// keepTables writes the tables of a database on the server into the folder of the round, for the server goes when this program
-// ends.
+// keepTables writes the tables of a database on the server into the folder of the round, for the
+// server goes when this program ends.
 func (r *round) keepTables(ctx context.Context) error {
 	if r.dsn == "" {
 		return nil
@@ -299,8 +301,10 @@ func (r *round) unfinished() ([]string, error) {
 	var lines []string
 	page, err := s.List(ctx, store.Query{Tenant: tenant, Filter: job.Unended(), Limit: 20})
 	for _, j := range page.Jobs {
-		lines = append(lines, strings.Join(strings.Fields(fmt.Sprintf("%s %s %s of machine %s session %s attempt %d launch %d live %t wish %q needs %d due %s since %s: %s",
-			j.ExternalID, j.ID, j.Place, j.Machine, j.Session, j.Attempt, j.Launch, j.Live, j.Wish, j.Needs, j.Due.Format(time.TimeOnly), j.Since.Format(time.TimeOnly), j.Message)), " "))
+		line := fmt.Sprintf("%s %s %s of machine %s session %s attempt %d launch %d live %t wish %q needs %d due %s since %s: %s",
+			j.ExternalID, j.ID, j.Place, j.Machine, j.Session, j.Attempt, j.Launch, j.Live, j.Wish, j.Needs,
+			j.Due.Format(time.TimeOnly), j.Since.Format(time.TimeOnly), j.Message)
+		lines = append(lines, strings.Join(strings.Fields(line), " "))
 	}
 	return lines, err
 }

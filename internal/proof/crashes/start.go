@@ -108,7 +108,8 @@ func (p *proc) wait() outcome {
 		}
 		return outcome{died: !p.Killed.Load()}
 	case !p.Cmd.ProcessState.Success():
-		r.breaks("exit: %s, after %s: %s", p.Cmd.ProcessState, time.Since(p.began).Round(time.Millisecond), victims.Last(said, 3))
+		r.breaks("exit: %s, after %s: %s",
+			p.Cmd.ProcessState, time.Since(p.began).Round(time.Millisecond), victims.Last(said, 3))
 	default:
 		return p.ended(said)
 	}
@@ -153,5 +154,6 @@ func (p *proc) interrogate() {
 		list = append(list, err.Error())
 	}
 	p.Interrogate()
-	r.breaks("stuck: a process (%s) did not end within %s; goroutines in %s; not ended: %s", p.at, r.h.limit, p.Said, strings.Join(list, " | "))
+	r.breaks("stuck: a process (%s) did not end within %s; goroutines in %s; not ended: %s",
+		p.at, r.h.limit, p.Said, strings.Join(list, " | "))
 }

@@ -18,8 +18,8 @@ func (h *harness) storms(ctx context.Context, seed uint64, jobs, strikes int) {
 	}
 }
 
-// storm strikes the processes at random moments, and then lets them come to their end. It returns how many strikes are
-// left to do, which all came too late.
+// storm strikes the processes at random moments, and then lets them come to their end. It returns
+// how many strikes are left to do, which all came too late.
 func (h *harness) storm(ctx context.Context, seed uint64, jobs, strikes int) (left int) {
 	r := h.begin(ctx, "storm", seed, jobs)
 	rnd := rand.New(rand.NewPCG(seed, 1))
@@ -47,8 +47,9 @@ func (h *harness) storm(ctx context.Context, seed uint64, jobs, strikes int) (le
 	return left
 }
 
-// moment waits for a random moment: that at which a share of the jobs has begun, or up to spread more of them. So moments
-// are spread over the work, and none comes too late. One in four comes while a process is still opening the database.
+// moment waits for a random moment: that at which a share of the jobs has begun, or up to spread
+// more of them. So moments are spread over the work, and none comes too late. One in four comes
+// while a process is still opening the database.
 func (r *round) moment(rnd *rand.Rand, share, spread float64) {
 	p, late := r.procs[0], time.Duration(rnd.IntN(80))*time.Millisecond
 	if rnd.IntN(4) > 0 {
@@ -58,7 +59,8 @@ func (r *round) moment(rnd *rand.Rand, share, spread float64) {
 	p.Until(nil, late)
 }
 
-// strike does something to one process, or to all of them. It reports whether all jobs had ended before.
+// strike does something to one process, or to all of them. It reports whether all jobs had ended
+// before.
 func (r *round) strike(rnd *rand.Rand, left int) (tooLate bool) {
 	struck := []int{rnd.IntN(len(r.procs))}
 	way := r.kill
@@ -97,8 +99,8 @@ func (r *round) drain(p *proc) {
 	}
 }
 
-// freeze stops a process until its lease is over and others have its jobs, unless it is killed before. Then it goes on. The
-// storm does so meanwhile.
+// freeze stops a process until its lease is over and others have its jobs, unless it is killed
+// before. Then it goes on. The storm does so meanwhile.
 func (r *round) freeze(p *proc) {
 	p.Signal(syscall.SIGSTOP)
 	r.freezes++

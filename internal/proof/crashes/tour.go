@@ -15,7 +15,8 @@ import (
 type plan struct {
 	// once: one process passes the point at most once, for the reason given.
 	once string
-	// before are points at which processes die first, so that the next one has something to do at this point.
+	// before are points at which processes die first, so that the next one has something to do at
+	// this point.
 	before []string
 	// lease of the process; 0: the usual one.
 	lease time.Duration
@@ -25,7 +26,8 @@ type plan struct {
 	last bool
 }
 
-// plans are of the points that the load does not pass again and again by itself. No point is exempt.
+// plans are of the points that the load does not pass again and again by itself. No point is
+// exempt.
 var plans = map[string]plan{
 	"settle.linked":  {before: []string{"submit.intent"}},
 	"settle.revoked": {before: []string{"launch.armed"}},
@@ -79,7 +81,8 @@ const (
 	tries    = 4  // how often an entry is tried
 )
 
-// newTour returns a tour in an order that follows from the seed. Each point is to be passed up to passes times.
+// newTour returns a tour in an order that follows from the seed. Each point is to be passed up to
+// passes times.
 func newTour(seed uint64, passes int) *tour {
 	t := &tour{tries: map[string]int{}, got: map[string][]int{}}
 	rnd := rand.New(rand.NewPCG(seed, 2))
@@ -108,8 +111,9 @@ func (t *tour) next() []entry {
 	return t.given
 }
 
-// round notes which entries of the round before were tried, and which of them were passed. The others come again. Those
-// that were tried in vain come first: the work that passes them may have been done already when it was their turn.
+// round notes which entries of the round before were tried, and which of them were passed. The
+// others come again. Those that were tried in vain come first: the work that passes them may have
+// been done already when it was their turn.
 func (t *tour) round(tried, passed []entry) {
 	var again, untried []entry
 	for _, e := range t.given {
@@ -128,7 +132,8 @@ func (t *tour) round(tried, passed []entry) {
 	t.todo = slices.Concat(again, untried, t.todo)
 }
 
-// report says which passes of each point ended a process, and returns the points that were never passed.
+// report says which passes of each point ended a process, and returns the points that were never
+// passed.
 func (t *tour) report(out io.Writer) (broken []string) {
 	var line []string
 	for _, p := range crash.Points() {

@@ -86,7 +86,8 @@ func (c *checker) side(key string, runs []*ledger.Run) {
 			if job.Ordered(key) {
 				what = "order"
 			}
-			c.breaks("%s: of %s %d may run side by side, and %s did, the last from line %d of the ledger", what, key, may, strings.Join(names, ", "), r.Begin)
+			c.breaks("%s: of %s %d may run side by side, and %s did, the last from line %d of the ledger",
+				what, key, may, strings.Join(names, ", "), r.Begin)
 			return
 		}
 		if len(beside) == may && !job.Ordered(key) {
@@ -116,7 +117,8 @@ func (c *checker) orders(ctx context.Context) {
 		paused := slices.ContainsFunc(c.history(ctx, j.ID), func(e store.Event) bool { return e.State == job.Paused })
 		for _, before := range lines[j.Order] {
 			if before.number > number && !c.late(j) && !paused {
-				c.breaks("order: of %s load-%d began at line %d of the ledger, before load-%d did at line %d", j.Order, before.number, before.began, number, r.Begin)
+				c.breaks("order: of %s load-%d began at line %d of the ledger, before load-%d did at line %d",
+					j.Order, before.number, before.began, number, r.Begin)
 			}
 		}
 		lines[j.Order] = append(lines[j.Order], place{number, r.Begin})

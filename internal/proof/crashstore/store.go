@@ -14,9 +14,10 @@ import (
 
 // Wrap returns s with a point before and after each operation that the loops call.
 //
-// A session lists what it holds only when the answer of a claim was lost with it, which no crash of its own process
-// does. So for a process that is to die there, one job is kept back from the answer of a claim. And a session is cleared
-// of suspicion by a process that lost its lease: one that is to die there is told once, while it has jobs, that it did.
+// A session lists what it holds only when the answer of a claim was lost with it, which no crash of
+// its own process does. So for a process that is to die there, one job is kept back from the answer
+// of a claim. And a session is cleared of suspicion by a process that lost its lease: one that is
+// to die there is told once, while it has jobs, that it did.
 func Wrap(s store.Store) store.Store {
 	c := &crashing{Store: s}
 	c.keep.Store(strings.HasPrefix(crash.Chosen(), "store.held."))
@@ -63,8 +64,12 @@ func (c *crashing) Apply(ctx context.Context, cs []job.Change) (a []store.Applie
 	return a, eff, err
 }
 
-func (c *crashing) ApplyAndClaim(ctx context.Context, cs []job.Change, q store.Claim) (a []store.Applied, jobs []job.Job, eff store.Effects, err error) {
-	a, err = around("apply", func() ([]store.Applied, error) { a, jobs, eff, err = c.Store.ApplyAndClaim(ctx, cs, q); return a, err })
+func (c *crashing) ApplyAndClaim(ctx context.Context, cs []job.Change, q store.Claim) (a []store.Applied,
+	jobs []job.Job, eff store.Effects, err error) {
+	a, err = around("apply", func() ([]store.Applied, error) {
+		a, jobs, eff, err = c.Store.ApplyAndClaim(ctx, cs, q)
+		return a, err
+	})
 	c.applied(cs, a)
 	return a, c.claimed(jobs), eff, err
 }

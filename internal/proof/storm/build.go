@@ -71,7 +71,8 @@ func awry(ctx context.Context, files overlay.Files, dir string) error {
 	}
 	const begins = "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n"
 	if strings.Count(string(text), begins) != 1 {
-		return fmt.Errorf("package time of %s is not the one that is known: its Now does not begin as expected", runtime.Version())
+		return fmt.Errorf("package time of %s is not the one that is known: its Now does not begin as expected",
+			runtime.Version())
 	}
 	changed := strings.Replace(string(text), begins, begins+"\tsec += awry + *clock\n", 1)
 	if err := files.Add(dir, name, changed); err != nil {

@@ -23,11 +23,13 @@ import (
 
 const tenant = "default"
 
-// open opens the database to read it. A server that has died of its clock, when that was put right, is back in a moment.
+// open opens the database to read it. A server that has died of its clock, when that was put right,
+// is back in a moment.
 func (s *storm) open(ctx context.Context) (store.Store, error) {
 	for begin := time.Now(); ; {
 		st, err := checks.OpenStore(ctx, s.dsn, s.folder(s.nodes[0].machine))
-		if job.KindOf(err) != job.Unavailable || s.server == nil || time.Since(begin) > s.still || !pause(ctx, 200*time.Millisecond) {
+		if job.KindOf(err) != job.Unavailable || s.server == nil || time.Since(begin) > s.still || !pause(ctx,
+			200*time.Millisecond) {
 			return st, err
 		}
 	}
@@ -46,8 +48,10 @@ type patience struct {
 	idling   time.Duration // how long to look on while nothing is to be done
 }
 
-// usual has less time for a job than the minute after which a sweep comes by: what only that finds was forgotten.
-var usual = patience{still: 50 * time.Second, stop: time.Minute, gone: 20 * time.Second, settling: 3 * lease, idling: 10 * time.Second}
+// usual has less time for a job than the minute after which a sweep comes by: what only that finds
+// was forgotten.
+var usual = patience{still: 50 * time.Second, stop: time.Minute, gone: 20 * time.Second, settling: 3 * lease,
+	idling: 10 * time.Second}
 
 // drain has all jobs come to their ends, once nothing goes wrong any more.
 func (s *storm) drain(ctx context.Context) error {
@@ -163,7 +167,8 @@ func (s *storm) judge(ctx context.Context) error {
 		return err
 	}
 	defer st.Close()
-	c := &checker{storm: s, store: st, did: did, began: map[job.ID]time.Duration{}, theirs: map[job.ID]job.Job{}, byName: map[string]int{}}
+	c := &checker{storm: s, store: st, did: did, began: map[job.ID]time.Duration{}, theirs: map[job.ID]job.Job{},
+		byName: map[string]int{}}
 	if err := c.read(ctx); err != nil {
 		return err
 	}
@@ -187,8 +192,8 @@ func (s *storm) judge(ctx context.Context) error {
 	return nil
 }
 
-// idle: with nothing to do, processes ask the database for nothing but their renewals, three in a lease, and what a sweep asks. Who
-// follows events meanwhile costs nothing.
+// idle: with nothing to do, processes ask the database for nothing but their renewals, three in a
+// lease, and what a sweep asks. Who follows events meanwhile costs nothing.
 func (s *storm) idle(ctx context.Context) error {
 	s.settled.Store(true)
 	if s.server == nil {
@@ -209,7 +214,8 @@ func (s *storm) idle(ctx context.Context) error {
 	begun := time.Now()
 	pause(ctx, s.idling)
 	all, err := checks.Column(ctx, db, `SELECT calls || ' ' || substr(query, 1, 100) FROM pg_stat_statements
-		WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database()) AND query NOT LIKE '%pg_stat_statements%' ORDER BY calls DESC`)
+		WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
+			AND query NOT LIKE '%pg_stat_statements%' ORDER BY calls DESC`)
 	if err != nil {
 		return err
 	}
@@ -226,7 +232,8 @@ func (s *storm) idle(ctx context.Context) error {
 	renewals := float64(len(s.nodes)) * float64(took) / float64(lease/3)
 	s.printf("idle: %d statements in %s, %.0f renewals are due", asked, took.Round(time.Second), renewals)
 	if most := renewals*1.2 + 20; float64(asked) > most {
-		s.breaks("idle: %d statements of %d idle processes in %s, at most %.0f are expected: %q", asked, len(s.nodes), took, most, all)
+		s.breaks("idle: %d statements of %d idle processes in %s, at most %.0f are expected: %q",
+			asked, len(s.nodes), took, most, all)
 	}
 	return nil
 }
@@ -271,7 +278,8 @@ func (c *checker) read(ctx context.Context) (err error) {
 	return nil
 }
 
-// accepted: what was accepted is exactly one job, unless it was deleted, nothing else is there, and all have ended.
+// accepted: what was accepted is exactly one job, unless it was deleted, nothing else is there, and
+// all have ended.
 func (c *checker) accepted() {
 	most, names := map[string]int{}, map[string]bool{}
 	for _, p := range c.book.where(func(*promise) bool { return true }) {
@@ -342,7 +350,8 @@ func (c *checker) job(ctx context.Context, j *job.Job, p *promise) {
 	case j.State != p.state:
 		c.broken(j.ID, "wrong_end: job %s (%s) ended %s (%s: %s), want %s", j.ID, p.name, j.State, j.Code, j.Message, p.state)
 	case j.Attempt != p.attempts:
-		c.broken(j.ID, "wrong_attempts: job %s (%s) ended %s (%s) at attempt %d, want %d", j.ID, p.name, j.State, j.Code, j.Attempt, p.attempts)
+		c.broken(j.ID, "wrong_attempts: job %s (%s) ended %s (%s) at attempt %d, want %d",
+			j.ID, p.name, j.State, j.Code, j.Attempt, p.attempts)
 	default:
 		for a := 1; a <= j.Attempt; a++ {
 			if !c.did.Began(j.ID, a) {
@@ -355,7 +364,8 @@ func (c *checker) job(ctx context.Context, j *job.Job, p *promise) {
 	}
 }
 
-// result: it is that of the last run. What an earlier one returned, which others took the job from, counts for nothing.
+// result: it is that of the last run. What an earlier one returned, which others took the job from,
+// counts for nothing.
 func (c *checker) result(j *job.Job, p *promise) {
 	var r struct{ Epoch int64 }
 	if err := json.Unmarshal(j.Result, &r); err != nil {
@@ -363,7 +373,8 @@ func (c *checker) result(j *job.Job, p *promise) {
 		return
 	}
 	if newest := c.did.Newest(j.ID); r.Epoch != newest || r.Epoch != j.Epoch-1 {
-		c.broken(j.ID, "result: task %s (%s) has the result of epoch %d; it ran in epoch %d last, and its end made epoch %d", j.ID, p.name, r.Epoch, newest, j.Epoch)
+		c.broken(j.ID, "result: task %s (%s) has the result of epoch %d; it ran in epoch %d last, and its end made epoch %d",
+			j.ID, p.name, r.Epoch, newest, j.Epoch)
 	}
 }
 
@@ -379,7 +390,8 @@ func (c *checker) output(j *job.Job, p *promise) {
 	}
 }
 
-// noSpace reports whether a disk may have been full while a program was at work, which does not look whether it could write.
+// noSpace reports whether a disk may have been full while a program was at work, which does not
+// look whether it could write.
 func (c *checker) noSpace(j *job.Job, p *promise) bool {
 	return p.program && (c.wrongTimes() && (c.wrong(j.Created) || c.wrong(j.Ended)) || c.disks.wasFull(j.Created, j.Ended))
 }

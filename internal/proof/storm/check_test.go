@@ -182,8 +182,8 @@ var spoils = []spoil{
 	}},
 }
 
-// TestTheCheckSeesWhatIsBroken breaks one thing after the other in a sound world. What is broken must be named, and the story of
-// its job told.
+// TestTheCheckSeesWhatIsBroken breaks one thing after the other in a sound world. What is broken
+// must be named, and the story of its job told.
 func TestTheCheckSeesWhatIsBroken(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	must(t, err)
@@ -217,7 +217,8 @@ func TestTheCheckSeesWhatIsBroken(t *testing.T) {
 	}
 }
 
-// says fails the test unless something of a name was found broken, of a job where p is not nil, and its story told.
+// says fails the test unless something of a name was found broken, of a job where p is not nil, and
+// its story told.
 func (w *world) says(t *testing.T, name string, p *promise) {
 	t.Helper()
 	named := slices.ContainsFunc(w.sum.Broken, func(b string) bool {
@@ -556,7 +557,8 @@ func corrupt(t *testing.T, w *world, _ *promise) {
 	must(t, err)
 }
 
-// sleeper is a process with an environment, which has to do with the folder of the storm, until the test ends.
+// sleeper is a process with an environment, which has to do with the folder of the storm, until the
+// test ends.
 func sleeper(t *testing.T, w *world, env ...string) {
 	c := exec.Command("/bin/sleep", "1000")
 	c.Dir, c.Env = w.dir, append(env, "OF="+w.dir+"/")

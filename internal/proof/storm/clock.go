@@ -13,13 +13,15 @@ import (
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 )
 
-// A clock is that of the machine, by which the database and all processes go. What the kernel says of files is not wrong with it.
+// A clock is that of the machine, by which the database and all processes go. What the kernel says
+// of files is not wrong with it.
 type clock struct {
 	file   *os.File // how many seconds it is wrong: each process of this version has it in its memory, see [storm.awry]
 	server *testenv.Server
 }
 
-// startServer starts the server, with a clock that can be wrong where the machine has what that needs.
+// startServer starts the server, with a clock that can be wrong where the machine has what that
+// needs.
 func (s *storm) startServer(ctx context.Context) (err error) {
 	if s.faults {
 		s.server, err = testenv.StartPostgresWithClock(ctx)

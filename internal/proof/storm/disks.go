@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// disks are the file systems of the machines: each data folder is one of its own in memory, so that it can be full.
+// disks are the file systems of the machines: each data folder is one of its own in memory, so that
+// it can be full.
 type disks struct {
 	*storm
 	mounted []string

@@ -12,8 +12,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// An ear follows all events, goes away, and comes back behind the last one that it heard, at another server perhaps. Once the storm
-// has settled it stays where it is.
+// An ear follows all events, goes away, and comes back behind the last one that it heard, at
+// another server perhaps. Once the storm has settled it stays where it is.
 type ear struct {
 	s      *storm
 	name   string
@@ -25,7 +25,8 @@ type ear struct {
 	leave  context.CancelFunc
 }
 
-// listener lets a stream last: what people ask with would end it after a while, and with it the idleness that a storm ends in.
+// listener lets a stream last: what people ask with would end it after a while, and with it the
+// idleness that a storm ends in.
 var listener = &http.Client{Transport: people.Transport}
 
 func newEar(s *storm, i int) *ear {
@@ -89,7 +90,8 @@ func (e *ear) hear(event store.Event) {
 		before = e.jobs[event.Job][n-1]
 	}
 	if next := event.N == before.N+1 && event.Sub == 0 || event.N == before.N && event.Sub == before.Sub+1; !next {
-		e.s.breaks("events: %s heard event %d.%d of job %s after event %d.%d", e.name, event.N, event.Sub, event.Job, before.N, before.Sub)
+		e.s.breaks("events: %s heard event %d.%d of job %s after event %d.%d",
+			e.name, event.N, event.Sub, event.Job, before.N, before.Sub)
 		e.s.tell(event.Job)
 	}
 	e.jobs[event.Job] = append(e.jobs[event.Job], event.Event)

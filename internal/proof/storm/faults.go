@@ -13,8 +13,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// strikes kills a process each second, or every other where there is only one, which would else come to nothing. One that is not there
-// is waited for: on a slow machine it may not be for most of the time.
+// strikes kills a process each second, or every other where there is only one, which would else
+// come to nothing. One that is not there is waited for: on a slow machine it may not be for most of
+// the time.
 func (s *storm) strikes(ctx context.Context) {
 	rnd := s.random("strikes")
 	every := time.Second
@@ -69,7 +70,8 @@ var faults = []fault{
 	{"read_only", time.Second, 4 * time.Second, true, readOnly},
 }
 
-// faultsOf has faults come and go, two at once at most. Each kind comes about as often as the others.
+// faultsOf has faults come and go, two at once at most. Each kind comes about as often as the
+// others.
 func (s *storm) faultsOf(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -101,13 +103,15 @@ func (s *storm) faultsOf(ctx context.Context) {
 // possible returns the faults that there can be here.
 func (s *storm) possible() []fault {
 	return slices.DeleteFunc(slices.Clone(faults), func(f fault) bool {
-		return f.server && s.server == nil || f.name == "disk_full" && s.disks.refused || f.name == "version_next" && s.binaries.next == "" ||
+		return f.server && s.server == nil || f.name == "disk_full" && s.disks.refused ||
+			f.name == "version_next" && s.binaries.next == "" ||
 			f.name == "clock_steps" && s.clock == nil || s.only != "" && f.name != s.only ||
 			strings.HasPrefix(f.name, "clock_") && s.only == "" && s.rightClocks()
 	})
 }
 
-// rightClocks reports whether no clock is made wrong, which is so with every other pair of seeds: histories then tell all that happened in its order.
+// rightClocks reports whether no clock is made wrong, which is so with every other pair of seeds:
+// histories then tell all that happened in its order.
 func (s *storm) rightClocks() bool { return s.seed/2%2 == 0 }
 
 func (s *storm) anyNode(rnd *rand.Rand) *node { return s.nodes[rnd.IntN(len(s.nodes))] }
@@ -132,8 +136,8 @@ func stop(_ context.Context, s *storm, rnd *rand.Rand) error {
 	return nil
 }
 
-// versionNext replaces a process by one of a next version, in good order, and the next time by one of this version. The first that
-// comes migrates the database, while the others work.
+// versionNext replaces a process by one of a next version, in good order, and the next time by one
+// of this version. The first that comes migrates the database, while the others work.
 func versionNext(_ context.Context, s *storm, rnd *rand.Rand) error {
 	n := s.anyNode(rnd)
 	n.mu.Lock()
@@ -250,8 +254,9 @@ func readOnly(ctx context.Context, s *storm, _ *rand.Rand) error {
 	return s.admin(context.WithoutCancel(ctx), "postgres", "SELECT pg_promote()")
 }
 
-// clear has everything right again, for the time after the storm. Where the database had a wrong clock, that of its process or of
-// its machine, this is put forward: what was to wait until some time by a clock that was fast would else wait for an hour.
+// clear has everything right again, for the time after the storm. Where the database had a wrong
+// clock, that of its process or of its machine, this is put forward: what was to wait until some
+// time by a clock that was fast would else wait for an hour.
 func (s *storm) clear() {
 	const forward = 2 * time.Hour
 	if s.wrongTimes() && s.clock != nil {

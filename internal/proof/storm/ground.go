@@ -13,7 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// ground makes what the storm goes over: the database, the folders, the network, and the processes, which do not run yet.
+// ground makes what the storm goes over: the database, the folders, the network, and the processes,
+// which do not run yet.
 func (s *storm) ground(ctx context.Context) (release func(), err error) {
 	if s.net, err = newNetwork(s.binaries.proxy, s.printf); err != nil {
 		return nil, err
@@ -69,8 +70,9 @@ func (s *storm) ground(ctx context.Context) (release func(), err error) {
 	return release, nil
 }
 
-// admin runs a statement on the server, past the proxies. Where one of the server's processes has crashed, which is none of the faults here, it
-// waits until the server has recovered: that is a fault like others for the jobs.
+// admin runs a statement on the server, past the proxies. Where one of the server's processes has
+// crashed, which is none of the faults here, it waits until the server has recovered: that is a
+// fault like others for the jobs.
 func (s *storm) admin(ctx context.Context, database, statement string, args ...any) error {
 	ctx, stop := context.WithTimeout(ctx, 30*time.Second)
 	defer stop()
@@ -89,7 +91,8 @@ func (s *storm) admin(ctx context.Context, database, statement string, args ...a
 	return err
 }
 
-// recovers reports whether a server has refused a connection because it starts, or recovers from a crash.
+// recovers reports whether a server has refused a connection because it starts, or recovers from a
+// crash.
 func recovers(err error) bool {
 	var e *pgconn.PgError
 	return errors.As(err, &e) && e.Code == "57P03"

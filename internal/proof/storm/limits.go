@@ -28,8 +28,8 @@ type limits struct {
 	said []saying // guarded by mu
 }
 
-// A saying is that so many jobs may have turns of a key, math.MaxInt for any number. If it was answered it was in force at some time
-// between since and until.
+// A saying is that so many jobs may have turns of a key, math.MaxInt for any number. If it was
+// answered it was in force at some time between since and until.
 type saying struct {
 	key          string
 	most         int
@@ -50,7 +50,8 @@ var (
 	}
 	// begins is the rate of starts.
 	begins = job.Limit{Key: job.RateOf(job.RateStarts, job.SystemLocal), Most: 60, Per: job.Duration(2 * time.Second)}
-	// pace is the rate of launches. It is set anew from time to time, as what it is: whoever waits for a moment is given another one then.
+	// pace is the rate of launches. It is set anew from time to time, as what it is: whoever waits
+	// for a moment is given another one then.
 	pace   = job.Limit{Key: job.RateOf(job.RateLaunches, job.SystemLocal), Most: 30, Per: job.Duration(2 * time.Second)}
 	places = map[string][]int{
 		"lab/a": {0, 1, 2, math.MaxInt}, "lab/b": {1, 0}, "pool": {20, 2}, "kind/storm": {60, 20}, "system/local": {16, 0, 4, 8},
@@ -92,7 +93,8 @@ func (l *limits) begin(ctx context.Context) error {
 	return nil
 }
 
-// change changes limits until ctx ends, and sees that programs which never end by themselves do not keep all places.
+// change changes limits until ctx ends, and sees that programs which never end by themselves do not
+// keep all places.
 func (l *limits) change(ctx context.Context) {
 	rnd := l.s.random("limits")
 	keys := []string{"kind/storm", "lab/a", "lab/b", "pool", "system/local", pace.Key}
@@ -105,7 +107,10 @@ func (l *limits) change(ctx context.Context) {
 		if err := l.say(ctx, rnd, limit); err != nil && ctx.Err() == nil {
 			l.s.breaks("limit: %s to %d: %v", key, limit.Most, err)
 		}
-		for _, p := range l.s.book.where(func(p *promise) bool { return p.endless && !p.asked && time.Since(p.at) > 5*time.Second }) {
+		for _, p := range l.s.book.where(func(p *promise) bool {
+			return p.endless && !p.asked &&
+				time.Since(p.at) > 5*time.Second
+		}) {
 			servers := l.s.servers()
 			if c, err := servers[rnd.IntN(len(servers))].client(1); err == nil {
 				l.s.cancel(ctx, c, p, 0)
@@ -174,8 +179,9 @@ func (l *limits) may(key string, from, to time.Duration) int {
 	return math.MaxInt
 }
 
-// most returns the most that may have been set for a key between from and to, and whether it may have been without a limit of its
-// own: as it was when from came, and all that was said since or may still be made.
+// most returns the most that may have been set for a key between from and to, and whether it may
+// have been without a limit of its own: as it was when from came, and all that was said since or
+// may still be made.
 func (l *limits) most(key string, from, to time.Duration) (most int, none bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -198,8 +204,8 @@ func (l *limits) most(key string, from, to time.Duration) (most int, none bool) 
 	return most, none
 }
 
-// turns: at no time more jobs ran under a key than a limit let go that was in force at some time since they were there, and none
-// beside another one that is to run alone.
+// turns: at no time more jobs ran under a key than a limit let go that was in force at some time
+// since they were there, and none beside another one that is to run alone.
 func (c *checker) turns(ctx context.Context) {
 	if c.restored() {
 		return // of what was said nobody knows what was in force
@@ -259,7 +265,8 @@ func (c *checker) side(key string, spans []ledger.Span) {
 			for _, o := range beside {
 				names = append(names, o.Job.String())
 			}
-			c.broken(s.Job, "limit: job %s ran beside %d others under %s at %s, and %d may have turns of it: %s", s.Job, len(beside)-1, key, s.Begin, may, strings.Join(names, " "))
+			c.broken(s.Job, "limit: job %s ran beside %d others under %s at %s, and %d may have turns of it: %s",
+				s.Job, len(beside)-1, key, s.Begin, may, strings.Join(names, " "))
 			return
 		}
 		c.mu.Lock()
@@ -268,8 +275,8 @@ func (c *checker) side(key string, spans []ledger.Span) {
 	}
 }
 
-// paced: by the database's clock no time of the length of a rate holds more starts, or launches, than that lets go. Those of a time at which
-// clocks were wrong are not looked at.
+// paced: by the database's clock no time of the length of a rate holds more starts, or launches,
+// than that lets go. Those of a time at which clocks were wrong are not looked at.
 func (c *checker) paced(ctx context.Context) {
 	if c.restored() {
 		return
@@ -286,10 +293,14 @@ func (c *checker) paced(ctx context.Context) {
 		rate  *job.Limit
 		spans []checks.Span
 	}{{"began", &begins, starts}, {"was launched", &pace, launches}} {
-		right := slices.DeleteFunc(r.spans, func(s checks.Span) bool { return c.wrong(s.From) || c.wrong(s.To) || !c.rightUntil(s.To) })
+		right := slices.DeleteFunc(r.spans, func(s checks.Span) bool {
+			return c.wrong(s.From) || c.wrong(s.To) ||
+				!c.rightUntil(s.To)
+		})
 		c.sum.Paced += len(right)
 		if s, within := checks.TooMany(r.rate, right); s != nil {
-			c.broken(s.Job, "pace: job %s %s by %s, and with it %d others within %v, %s", s.Job, r.done, s.To, r.rate.Most, within, r.rate.Terms())
+			c.broken(s.Job, "pace: job %s %s by %s, and with it %d others within %v, %s",
+				s.Job, r.done, s.To, r.rate.Most, within, r.rate.Terms())
 		}
 	}
 }
@@ -319,7 +330,8 @@ func (i *idler) look(ctx context.Context, st store.Store) error {
 			free[u.Key] = time.Now()
 		}
 		if idle := time.Since(free[u.Key]); idle > mostIdle {
-			i.s.breaks("idle_place: of %s %d places have been free for %s, and %d jobs wait for them", u.Key, k.Free(u.Key), idle, waiting)
+			i.s.breaks("idle_place: of %s %d places have been free for %s, and %d jobs wait for them",
+				u.Key, k.Free(u.Key), idle, waiting)
 		}
 	}
 	i.since = free

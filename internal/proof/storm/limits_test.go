@@ -46,7 +46,8 @@ func TestMay(t *testing.T) {
 	}
 }
 
-// TestInPieces: who runs between two runs of a job is found where it is certain, by clocks that know centiseconds alone.
+// TestInPieces: who runs between two runs of a job is found where it is certain, by clocks that
+// know centiseconds alone.
 func TestInPieces(t *testing.T) {
 	const ms = time.Millisecond
 	a, b := job.ID{1}, job.ID{2}

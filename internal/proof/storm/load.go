@@ -59,7 +59,8 @@ func (s *storm) order(i int) order {
 	default:
 		o.program = true
 	}
-	retry := job.RetryPolicy{MaxAttempts: 3, Backoff: job.Backoff{Kind: job.BackoffConstant, Base: job.Duration(50 * time.Millisecond)}}
+	retry := job.RetryPolicy{MaxAttempts: 3, Backoff: job.Backoff{Kind: job.BackoffConstant,
+		Base: job.Duration(50 * time.Millisecond)}}
 	if o.program {
 		retry.MaxAttempts = 2
 		s.program(rnd, &o, &spec)
@@ -113,16 +114,19 @@ func (s *storm) program(rnd *rand.Rand, o *order, spec *job.Spec) {
 
 // script notes that it was started, takes a while, notes when that was, and ends.
 func (s *storm) script(millis int, end string) string {
-	return fmt.Sprintf(`read begin _ < /proc/uptime; echo launch $PAWL_JOB_ID $PAWL_ATTEMPT $$ >> %[1]q; sleep %[2]d.%03[3]d
-read end _ < /proc/uptime; echo span $PAWL_JOB_ID $PAWL_ATTEMPT 0 $begin $end >> %[1]q; echo $PAWL_JOB_ID $PAWL_ATTEMPT; exit %[4]s`,
+	return fmt.Sprintf(`read begin _ < /proc/uptime; echo launch $PAWL_JOB_ID $PAWL_ATTEMPT $$ >> %[1]q
+sleep %[2]d.%03[3]d
+read end _ < /proc/uptime; echo span $PAWL_JOB_ID $PAWL_ATTEMPT 0 $begin $end >> %[1]q
+echo $PAWL_JOB_ID $PAWL_ATTEMPT; exit %[4]s`,
 		s.jobsLedger(), millis/1000, millis%1000, end)
 }
 
 // people is what those who use the service send their calls by: they do not wait for ever.
-var people = &http.Client{Timeout: 15 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 4, IdleConnTimeout: 5 * time.Second}}
+var people = &http.Client{Timeout: 15 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 4,
+	IdleConnTimeout: 5 * time.Second}}
 
-// submit submits all jobs, alone, a few at once, or in bulk, evenly over the time there is. What was begun is done: until it is
-// acknowledged nobody knows whether a submission was accepted.
+// submit submits all jobs, alone, a few at once, or in bulk, evenly over the time there is. What
+// was begun is done: until it is acknowledged nobody knows whether a submission was accepted.
 func (s *storm) submit(ctx context.Context) {
 	rnd := s.random("submit")
 	var all sync.WaitGroup
@@ -184,8 +188,8 @@ func (s *storm) accepted(rnd *rand.Rand, key string, orders []order) {
 	}
 }
 
-// recall looks up by their names jobs whose submission was answered to nobody before one of them was
-// deleted. That can only be one with a unique key, which others were answered with. It reports
+// recall looks up by their names jobs whose submission was answered to nobody before one of them
+// was deleted. That can only be one with a unique key, which others were answered with. It reports
 // whether all are accounted for.
 func (s *storm) recall(ctx context.Context, rnd *rand.Rand, orders []order) bool {
 	for _, o := range orders {
@@ -209,7 +213,8 @@ func (s *storm) recall(ctx context.Context, rnd *rand.Rand, orders []order) bool
 	return true
 }
 
-// insist makes a call of one server after the other, until one answers it. An error that is the answer is returned.
+// insist makes a call of one server after the other, until one answers it. An error that is the
+// answer is returned.
 func (s *storm) insist(ctx context.Context, rnd *rand.Rand, call func(*client.Client) error) error {
 	servers := s.servers()
 	for {
@@ -226,7 +231,8 @@ func (s *storm) insist(ctx context.Context, rnd *rand.Rand, call func(*client.Cl
 	}
 }
 
-// answered reports whether an error is what the service answers to a call, rather than a call that was not answered.
+// answered reports whether an error is what the service answers to a call, rather than a call that
+// was not answered.
 func answered(err error) bool {
 	switch job.KindOf(err) {
 	case job.Invalid, job.NotFound, job.Conflict, job.Denied:

@@ -1,19 +1,23 @@
 // Command storm attacks the service while people use it, and looks whether it kept its promises.
 //
-// Real processes of pawl serve and pawl worker run a load of mixed jobs: on PostgreSQL three that serve and six that work, on
-// three machines, each behind a proxy of its own; on SQLite one. People submit jobs, each call again until it is answered, and
-// some calls twice at once; they cancel, pause, resume, resubmit and delete; others follow the events, go away and come back.
-// Meanwhile processes are killed, frozen, stopped and replaced by those of a next version, the network is slow, cut or swallows what
-// is sent, the database dies, refuses connections or writes, clocks are wrong and disks are full.
+// Real processes of pawl serve and pawl worker run a load of mixed jobs: on PostgreSQL three that
+// serve and six that work, on three machines, each behind a proxy of its own; on SQLite one. People
+// submit jobs, each call again until it is answered, and some calls twice at once; they cancel,
+// pause, resume, resubmit and delete; others follow the events, go away and come back. Meanwhile
+// processes are killed, frozen, stopped and replaced by those of a next version, the network is
+// slow, cut or swallows what is sent, the database dies, refuses connections or writes, clocks are
+// wrong and disks are full.
 //
-// With -restore the database is put back in the end to what it was before, and the machines are asked what they know better.
+// With -restore the database is put back in the end to what it was before, and the machines are
+// asked what they know better.
 //
-// Then the weather clears, and every job must come to its end. What clients were promised (clients.ledger) and what jobs did
-// (jobs.ledger, which they write themselves) is compared with the database, the folders, the processes of this machine and what
-// the followers of events saw. Some of it is compared while the storm goes on.
+// Then the weather clears, and every job must come to its end. What clients were promised
+// (clients.ledger) and what jobs did (jobs.ledger, which they write themselves) is compared with
+// the database, the folders, the processes of this machine and what the followers of events saw.
+// Some of it is compared while the storm goes on.
 //
-// The last line is a JSON object; "broken" is empty when every promise was kept, and the exit code is 0 then. With each promise
-// that was broken come the stories of its jobs.
+// The last line is a JSON object; "broken" is empty when every promise was kept, and the exit code
+// is 0 then. With each promise that was broken come the stories of its jobs.
 package main
 
 import (

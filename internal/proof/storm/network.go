@@ -14,8 +14,9 @@ import (
 	toxiproxy "github.com/Shopify/toxiproxy/v2/client"
 )
 
-// A network is the proxies between processes, people and the database. They are those of a process of toxiproxy, which hangs at times
-// when something becomes right or wrong with a way in the moment that its connections end: then it is killed, and started anew.
+// A network is the proxies between processes, people and the database. They are those of a process
+// of toxiproxy, which hangs at times when something becomes right or wrong with a way in the moment
+// that its connections end: then it is killed, and started anew.
 type network struct {
 	bin   string
 	hangs time.Duration // how long the process may take to answer
@@ -27,7 +28,8 @@ type network struct {
 	ways    []*way
 }
 
-// newNetwork starts the process. By itself it waits for 5 s at times, for a connection that does not take what is sent.
+// newNetwork starts the process. By itself it waits for 5 s at times, for a connection that does
+// not take what is sent.
 func newNetwork(bin string, said func(string, ...any)) (*network, error) {
 	n := &network{bin: bin, hangs: 15 * time.Second, said: said}
 	return n, n.start()
@@ -89,7 +91,8 @@ func (n *network) end() {
 	n.process.Wait()         //nolint:errcheck // as above
 }
 
-// ask has the process do something. If it hangs, all ways are made anew, and nothing is wrong with them.
+// ask has the process do something. If it hangs, all ways are made anew, and nothing is wrong with
+// them.
 func (n *network) ask(what func() error) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -145,12 +148,15 @@ type toxic struct {
 
 // troubles are what can be wrong with a way.
 var troubles = map[string][]toxic{
-	"slow":  {{"latency", "downstream", toxiproxy.Attributes{"latency": 150, "jitter": 100}}, {"bandwidth", "upstream", toxiproxy.Attributes{"rate": 40}}},
+	"slow": {{"latency", "downstream", toxiproxy.Attributes{"latency": 150, "jitter": 100}},
+		{"bandwidth", "upstream", toxiproxy.Attributes{"rate": 40}}},
 	"reset": {{"reset_peer", "downstream", toxiproxy.Attributes{"timeout": 20}}},
 	// What is sent is swallowed, and connections stay open.
-	"deaf":       {{"timeout", "upstream", toxiproxy.Attributes{"timeout": 0}}},   // requests do not arrive
-	"mute":       {{"timeout", "downstream", toxiproxy.Attributes{"timeout": 0}}}, // answers do not: what they tell of is done
-	"black_hole": {{"timeout", "upstream", toxiproxy.Attributes{"timeout": 0}}, {"timeout", "downstream", toxiproxy.Attributes{"timeout": 0}}},
+	"deaf": {{"timeout", "upstream", toxiproxy.Attributes{"timeout": 0}}}, // requests do not arrive
+	// Answers do not: what they tell of is done.
+	"mute": {{"timeout", "downstream", toxiproxy.Attributes{"timeout": 0}}},
+	"black_hole": {{"timeout", "upstream", toxiproxy.Attributes{"timeout": 0}},
+		{"timeout", "downstream", toxiproxy.Attributes{"timeout": 0}}},
 }
 
 // trouble makes something wrong with a way until ctx ends.
@@ -164,7 +170,8 @@ func (w *way) trouble(ctx context.Context, what string) error {
 		if err != nil {
 			return fmt.Errorf("%s on the way %s: %w", what, w.name, err)
 		}
-		defer w.network.ask(func() error { return w.proxy.RemoveToxic(name) }) //nolint:errcheck // it is gone with its proxy, perhaps
+		// It is gone with its proxy, perhaps.
+		defer w.network.ask(func() error { return w.proxy.RemoveToxic(name) }) //nolint:errcheck
 	}
 	<-ctx.Done()
 	return nil
@@ -179,8 +186,8 @@ func (w *way) cut(ctx context.Context) error {
 	return w.network.ask(func() error { return w.proxy.Enable() })
 }
 
-// freeAddr returns an address that nobody listens at. Its port is none that the system gives to connections, for who is to listen
-// there may not be up for a while.
+// freeAddr returns an address that nobody listens at. Its port is none that the system gives to
+// connections, for who is to listen there may not be up for a while.
 func freeAddr() (addr string, err error) {
 	for range 100 {
 		addr = fmt.Sprintf("127.0.0.1:%d", 15_000+rand.IntN(15_000))

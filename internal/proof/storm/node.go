@@ -106,7 +106,8 @@ func (n *node) start() (*victims.Process, error) {
 		"PATH=" + os.Getenv("PATH"), "HOME=" + n.s.dir, "STORM_LEDGER=" + n.s.jobsLedger(), "STORM_WITHOUT=" + n.s.without,
 	}
 	if n.role == "serve" {
-		cmd.Env = append(cmd.Env, "STORM_STRANGERS="+n.stranger(), "PAWL_HTTP_INPUTS=all") // what tasks need is on this machine
+		// What tasks need is on this machine.
+		cmd.Env = append(cmd.Env, "STORM_STRANGERS="+n.stranger(), "PAWL_HTTP_INPUTS=all")
 	}
 	if n.db != nil {
 		dsn, err := n.s.through(n.db)

@@ -40,8 +40,9 @@ type going struct {
 	from, to time.Time
 }
 
-// orders: of an order one job goes at a time, from when it is let go until it has ended or, where it lets others pass, until it is in
-// trouble. And of those that go by their submission who was accepted before another one was submitted goes before it.
+// orders: of an order one job goes at a time, from when it is let go until it has ended or, where
+// it lets others pass, until it is in trouble. And of those that go by their submission who was
+// accepted before another one was submitted goes before it.
 func (c *checker) orders(ctx context.Context) {
 	if c.restored() {
 		return // their history is another one than what they did
@@ -75,13 +76,15 @@ func (c *checker) orders(ctx context.Context) {
 		slices.SortFunc(all, func(a, b going) int { return cmp.Or(a.from.Compare(b.from), a.to.Compare(b.to)) })
 		for i := 1; i < len(all); i++ {
 			if a, b := all[i-1], all[i]; b.from.Before(a.to) {
-				c.broken(b.job.ID, "order: job %s went of %s at %s, and job %s from %s to %s", b.job.ID, key, b.from, a.job.ID, a.from, a.to)
+				c.broken(b.job.ID, "order: job %s went of %s at %s, and job %s from %s to %s",
+					b.job.ID, key, b.from, a.job.ID, a.from, a.to)
 			}
 		}
 	}
 }
 
-// goings returns when a job was the one that went of its order, and whether it stood in line all the time until it ran.
+// goings returns when a job was the one that went of its order, and whether it stood in line all
+// the time until it ran.
 func (c *checker) goings(j *job.Job, history []store.Event) (all []going, line bool) {
 	var now *going
 	spec, err := job.ParseSpec(j.Request)
@@ -94,10 +97,12 @@ func (c *checker) goings(j *job.Job, history []store.Event) (all []going, line b
 		if now == nil && (e.Cause == job.CauseTurn || i == 0 && e.State == job.Pending) {
 			now = &going{j, e.At, j.Ended}
 		}
-		passes := pass && (e.State == job.Paused || e.State == job.Blocked || e.State == job.Waiting && (e.Cause == job.CauseWork || e.Cause == job.CauseTurned))
+		passes := pass && (e.State == job.Paused || e.State == job.Blocked || e.State == job.Waiting &&
+			(e.Cause == job.CauseWork || e.Cause == job.CauseTurned))
 		switch {
 		case now == nil && (e.Custody == job.Ready || e.Custody == job.Worker || e.Custody == job.Monitor):
-			c.broken(j.ID, "order: job %s (%s) came to %s by %s at %s, and it was not the one that went of %s", j.ID, j.Name, e.State, e.Cause, e.At, j.Order)
+			c.broken(j.ID, "order: job %s (%s) came to %s by %s at %s, and it was not the one that went of %s",
+				j.ID, j.Name, e.State, e.Cause, e.At, j.Order)
 			return all, false
 		case now == nil && len(all) == 0 && e.State == job.Paused, pass && e.State == job.Paused,
 			passes && e.State == job.Blocked && !ran:
@@ -112,18 +117,21 @@ func (c *checker) goings(j *job.Job, history []store.Event) (all []going, line b
 	return all, line
 }
 
-// inLine: of jobs of one order that go by their submission those run first that were accepted before others were submitted, by their
-// own account. By which the database goes may be a clock that is wrong.
+// inLine: of jobs of one order that go by their submission those run first that were accepted
+// before others were submitted, by their own account. By which the database goes may be a clock
+// that is wrong.
 func (c *checker) inLine(line []*promise, stood map[job.ID]bool) {
 	for _, p := range line {
 		for _, q := range line {
 			a, b := c.rows[p.id], c.rows[q.id]
-			if p.answered > q.since || !stood[p.id] || orderOf(a).By != "" || orderOf(b).By != "" || c.wrongTimes() && !a.Created.Before(b.Created) {
+			if p.answered > q.since || !stood[p.id] || orderOf(a).By != "" || orderOf(b).By != "" ||
+				c.wrongTimes() && !a.Created.Before(b.Created) {
 				continue
 			}
 			first, ran := c.began[p.id]
 			if next, too := c.began[q.id]; ran && too && next+ledger.Centisecond < first {
-				c.broken(q.id, "order: job %s (%s) ran at %s, and job %s, which was accepted to %s before it was submitted, at %s", q.id, q.name, next, p.id, p.ordered, first)
+				c.broken(q.id, "order: job %s (%s) ran at %s, and job %s, which was accepted to %s before it was submitted, at %s",
+					q.id, q.name, next, p.id, p.ordered, first)
 			}
 		}
 	}
@@ -138,15 +146,18 @@ func orderOf(j *job.Job) job.Order {
 	return *spec.Order
 }
 
-// apiece: by the account of those who ran in one order nobody runs between two runs of a job, unless that lets others pass.
+// apiece: by the account of those who ran in one order nobody runs between two runs of a job,
+// unless that lets others pass.
 func (c *checker) apiece(spans []ledger.Span) {
 	again, other, found := inPieces(spans, func(id job.ID) bool { return orderOf(c.rows[id]).Failing == job.OrderPass })
 	if j := c.rows[again.Job]; found {
-		c.broken(j.ID, "order: job %s (%s) ran at %s, once more after another of %s: job %s at %s", j.ID, j.Name, again.Begin, j.Order, other.Job, other.Begin)
+		c.broken(j.ID, "order: job %s (%s) ran at %s, once more after another of %s: job %s at %s",
+			j.ID, j.Name, again.Begin, j.Order, other.Job, other.Begin)
 	}
 }
 
-// inPieces finds a job that runs again although another one has certainly run since the time before.
+// inPieces finds a job that runs again although another one has certainly run since the time
+// before.
 func inPieces(spans []ledger.Span, pass func(job.ID) bool) (again, other ledger.Span, found bool) {
 	slices.SortFunc(spans, func(a, b ledger.Span) int { return cmp.Compare(a.Begin, b.Begin) })
 	runs := map[job.ID]ledger.Span{}

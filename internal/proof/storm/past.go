@@ -47,7 +47,8 @@ func (c *checker) inTime(j *job.Job, history []store.Event) {
 	}
 	for r := range c.did.Tasks[j.ID] {
 		if !held[r.Epoch] {
-			c.broken(j.ID, "ran_on: task %s (%s) ran in epoch %d, in which no worker had it; it ended %s in epoch %d", j.ID, j.Name, r.Epoch, j.State, j.Epoch)
+			c.broken(j.ID, "ran_on: task %s (%s) ran in epoch %d, in which no worker had it; it ended %s in epoch %d",
+				j.ID, j.Name, r.Epoch, j.State, j.Epoch)
 		}
 		if r.Attempt > j.Attempt {
 			c.broken(j.ID, "stranger: attempt %d of job %s (%s) was started, and it has %d", r.Attempt, j.ID, j.Name, j.Attempt)
@@ -59,7 +60,8 @@ func (c *checker) inTime(j *job.Job, history []store.Event) {
 		}
 	}
 	if n := len(c.did.Launches[j.ID]); n > j.Launch {
-		c.broken(j.ID, "ran_on: job %s (%s) was started in %d attempts, and it was launched %d times; it ended %s", j.ID, j.Name, n, j.Launch, j.State)
+		c.broken(j.ID, "ran_on: job %s (%s) was started in %d attempts, and it was launched %d times; it ended %s",
+			j.ID, j.Name, n, j.Launch, j.State)
 	}
 }
 
@@ -89,7 +91,8 @@ func (c *checker) histories(ctx context.Context) {
 
 // inHistory notes what a history says that it must not.
 func (c *checker) inHistory(text string) {
-	if c.wrongTimes() && (strings.Contains(text, "before its predecessor") || strings.Contains(text, "before it came to its place")) {
+	if c.wrongTimes() && (strings.Contains(text, "before its predecessor") ||
+		strings.Contains(text, "before it came to its place")) {
 		return
 	}
 	c.breaks("history: %s", text)

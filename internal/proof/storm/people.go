@@ -59,7 +59,8 @@ func (s *storm) act(ctx context.Context, rnd *rand.Rand, c *client.Client, p *pr
 	}
 }
 
-// cancel asks for the end of a job. When that is confirmed, nothing of its program may run any more.
+// cancel asks for the end of a job. When that is confirmed, nothing of its program may run any
+// more.
 func (s *storm) cancel(ctx context.Context, c *client.Client, p *promise, wait time.Duration) bool {
 	s.book.update(p, "cancel", func(p *promise) { p.asked = true })
 	v, obeyed, err := c.Cancel(ctx, p.id, wait)
@@ -91,7 +92,8 @@ func (s *storm) resume(ctx context.Context, c *client.Client, p *promise) bool {
 	return err == nil || answered(err)
 }
 
-// resubmit submits the request of a job once more. Where the answer is lost, the new job is one that nobody knows.
+// resubmit submits the request of a job once more. Where the answer is lost, the new job is one
+// that nobody knows.
 func (s *storm) resubmit(ctx context.Context, c *client.Client, p *promise) {
 	o := s.book.look(p).order
 	o.since, o.begun = ledger.Now(), time.Now()
@@ -137,8 +139,8 @@ func alive(proc string) bool {
 	return len(rest) > 0 && rest[0] != 'Z' && rest[0] != 'X'
 }
 
-// letGo resumes what is paused, and ends what does not end by itself or is known to nobody: whoever submitted it was not
-// answered.
+// letGo resumes what is paused, and ends what does not end by itself or is known to nobody: whoever
+// submitted it was not answered.
 func (s *storm) letGo(ctx context.Context, rnd *rand.Rand, left []job.Job) {
 	servers := s.servers()
 	c, err := servers[rnd.IntN(len(servers))].client(1)

@@ -14,8 +14,8 @@ import (
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
-// A saved is a database as it was at some time of the storm. When the storm is over it takes the place of the database: what
-// happened since has not happened, and only the machines know better.
+// A saved is a database as it was at some time of the storm. When the storm is over it takes the
+// place of the database: what happened since has not happened, and only the machines know better.
 type saved struct {
 	file string
 	from time.Time // before it was saved; what was accepted by then is in it
@@ -52,8 +52,8 @@ func (s *storm) saveAs(ctx context.Context, file string) error {
 	return err
 }
 
-// putBack restores the database as docs/operations/backup.md says: all processes are stopped, and every machine is asked what it knows
-// before they start again.
+// putBack restores the database as docs/operations/backup.md says: all processes are stopped, and
+// every machine is asked what it knows before they start again.
 func (s *storm) putBack(ctx context.Context) error {
 	if s.saved == nil {
 		return errors.New("the database was not saved")
@@ -101,7 +101,8 @@ func (s *storm) putBack(ctx context.Context) error {
 	return nil
 }
 
-// leftDiffering is the exit code of reconcile where something is left for later, such as a job that is paused.
+// leftDiffering is the exit code of reconcile where something is left for later, such as a job that
+// is paused.
 const leftDiffering = 4
 
 func (s *storm) hold(on bool) {
@@ -134,5 +135,6 @@ func (s *storm) replace(ctx context.Context) error {
 	return os.WriteFile(name, text, 0o600)
 }
 
-// restored reports whether the database was put back, after which the book says more than the database can know.
+// restored reports whether the database was put back, after which the book says more than the
+// database can know.
 func (s *storm) restored() bool { return s.saved != nil && s.saved.back }

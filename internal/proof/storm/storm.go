@@ -88,7 +88,8 @@ func run(ctx context.Context, o options) (summary, error) {
 
 func newStorm(o options, dir string) *storm {
 	s := &storm{options: o, patience: usual, dir: dir, said: checks.Few{}, sum: summary{
-		Seed: o.seed, DB: o.db, Without: o.without, Faults: map[string]int{}, States: map[string]int{}, Repaired: map[string]int{}, Broken: []string{},
+		Seed: o.seed, DB: o.db, Without: o.without, Faults: map[string]int{}, States: map[string]int{},
+		Repaired: map[string]int{}, Broken: []string{},
 	}}
 	s.strangers, s.limits, s.trouble = &strangers{s: s}, &limits{s: s}, &trouble{s: s}
 	return s
@@ -237,7 +238,8 @@ func (s *storm) count(fault string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sum.Faults[fault]++
-	// Those of a folder are by the clock of the process, and those of a server by that of its machine.
+	// Those of a folder are by the clock of the process, and those of a server by that of its
+	// machine.
 	if s.astray.IsZero() && (fault == "clock_steps" || fault == "clock_wrong" && s.server == nil) {
 		s.astray = time.Now()
 	}

@@ -17,8 +17,8 @@ import (
 // mostStories is of how many jobs the stories are told.
 const mostStories = 10
 
-// tell prints all that is known of a job: its row, its history, what people and the job itself noted, and the lines that
-// processes wrote about it.
+// tell prints all that is known of a job: its row, its history, what people and the job itself
+// noted, and the lines that processes wrote about it.
 func (s *storm) tell(id job.ID) {
 	s.mu.Lock()
 	s.said["told "+id.String()]++
@@ -63,7 +63,8 @@ func (s *storm) row(b *strings.Builder, id job.ID) error {
 		j.Name, j.Place, j.Epoch, j.N, j.Attempt, j.Launch, j.Live, j.Session, j.Machine, j.Wish, j.Code, j.Message)
 	page, err := st.Events(ctx, store.EventQuery{Tenant: tenant, Job: id, Limit: 1000})
 	for _, e := range page.Events {
-		fmt.Fprintf(b, "    %s %d.%d from epoch %d: %s %s by %s %s %s %s %s\n", e.At.Format("15:04:05.000000"), e.N, e.Sub, e.Epoch, e.State, e.Custody, e.Cause, e.Actor, e.Code, e.Message, e.Data)
+		fmt.Fprintf(b, "    %s %d.%d from epoch %d: %s %s by %s %s %s %s %s\n",
+			e.At.Format("15:04:05.000000"), e.N, e.Sub, e.Epoch, e.State, e.Custody, e.Cause, e.Actor, e.Code, e.Message, e.Data)
 	}
 	return err
 }

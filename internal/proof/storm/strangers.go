@@ -18,8 +18,9 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Strangers are people of another tenant, whom the same processes serve, and who have tasks of their own run. They try to see and to
-// touch the jobs of the others, and the others try that with theirs.
+// Strangers are people of another tenant, whom the same processes serve, and who have tasks of
+// their own run. They try to see and to touch the jobs of the others, and the others try that with
+// theirs.
 type strangers struct {
 	s *storm
 
@@ -32,7 +33,8 @@ const (
 	strangerName   = "stranger-"
 )
 
-// stranger is where a node serves the other tenant: a socket without a file, for disks are full at times.
+// stranger is where a node serves the other tenant: a socket without a file, for disks are full at
+// times.
 func (n *node) stranger() string { return "@" + n.s.dir + "/" + n.name }
 
 func (n *node) strangerClient() (*client.Client, error) {
@@ -178,7 +180,8 @@ func (a *strangers) lists(ctx context.Context, c *client.Client, who string, may
 	}
 }
 
-// apart: the jobs of the other tenant are those that it submitted, all have run, for nobody could touch them, and nobody heard of them.
+// apart: the jobs of the other tenant are those that it submitted, all have run, for nobody could
+// touch them, and nobody heard of them.
 func (c *checker) apart() {
 	for id, j := range c.theirs {
 		if !strings.HasPrefix(j.Name, strangerName) {

@@ -17,7 +17,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Trouble is what tasks need and is away at times, and the system of programs, which people disable.
+// Trouble is what tasks need and is away at times, and the system of programs, which people
+// disable.
 type trouble struct {
 	s      *storm
 	things []*thing
@@ -100,8 +101,9 @@ func (t *trouble) begin(ctx context.Context) error {
 	return t.s.insist(ctx, rnd, func(c *client.Client) error { _, err := c.SetLimit(ctx, releases); return err })
 }
 
-// come lets things go away and come back, and people deal with that, until ctx ends. They are away at first, so that jobs
-// are blocked, of however little of the storm the only process lives through.
+// come lets things go away and come back, and people deal with that, until ctx ends. They are away
+// at first, so that jobs are blocked, of however little of the storm the only process lives
+// through.
 func (t *trouble) come(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -191,8 +193,8 @@ func (t *trouble) ended(j *job.Job, p *promise) bool {
 	return false
 }
 
-// blocked: who was blocked went on, or failed, for a reason; who failed had waited for as long as it was to wait; and of a group no more
-// went at a time than may.
+// blocked: who was blocked went on, or failed, for a reason; who failed had waited for as long as
+// it was to wait; and of a group no more went at a time than may.
 func (c *checker) blocked(ctx context.Context) {
 	if c.restored() {
 		return
@@ -218,7 +220,8 @@ func (c *checker) blocked(ctx context.Context) {
 		return
 	}
 	slices.SortFunc(goes, time.Time.Compare)
-	most := len(c.trouble.things) * (releases.Most + 5) // what was missed by a little is made up for, and a group may be found clear twice
+	// What was missed by a little is made up for, and a group may be found clear twice.
+	most := len(c.trouble.things) * (releases.Most + 5)
 	for i := most; i < len(goes); i++ {
 		if d := goes[i].Sub(goes[i-most]); d < time.Duration(releases.Per) {
 			c.breaks("releases: of %d groups %d jobs went within %s until %s", len(c.trouble.things), most+1, d, goes[i])
@@ -233,7 +236,8 @@ func (c *checker) unblocked(j *job.Job, since, e store.Event) {
 	case e.Cause != job.CauseClear && e.Cause != job.CauseWish && e.Cause != job.CausePaid:
 		c.broken(j.ID, "unblocked: job %s was blocked by %s and went on to %s by %s", j.ID, since.Code, e.State, e.Cause)
 	case e.Code == job.RecoveryTimeout && !c.wrongTimes() && e.At.Sub(since.At) < lapsing:
-		c.broken(j.ID, "lapsed: job %s failed after %s in which it was blocked by %s, and was to wait for %s", j.ID, e.At.Sub(since.At), since.Code, lapsing)
+		c.broken(j.ID, "lapsed: job %s failed after %s in which it was blocked by %s, and was to wait for %s",
+			j.ID, e.At.Sub(since.At), since.Code, lapsing)
 	case e.State == job.Failed && e.Code != job.RecoveryTimeout && e.Code != job.RecoveryGivenUp:
 		c.broken(j.ID, "unblocked: job %s failed while it was blocked by %s: %s %s", j.ID, since.Code, e.Code, e.Message)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// alone gives one job of ten a key of which there is one job until it is started, or until it is done, and returns what such jobs have
-// in common; empty: it has none.
+// alone gives one job of ten a key of which there is one job until it is started, or until it is
+// done, and returns what such jobs have in common; empty: it has none.
 func (s *storm) alone(i int, spec *job.Spec) string {
 	rnd := s.random(fmt.Sprintf("uniqueness of job %d", i))
 	if spec.Unique != nil || rnd.IntN(10) > 0 {
@@ -29,7 +29,8 @@ func (s *storm) alone(i int, spec *job.Spec) string {
 	return fmt.Sprintf("unique/%s until %s/%s", kind, until, spec.Unique.Key)
 }
 
-// answeredWith notes that the submission of an order was answered with a job: its own or, if it is one of a kind, that which was there.
+// answeredWith notes that the submission of an order was answered with a job: its own or, if it is
+// one of a kind, that which was there.
 func (s *storm) answeredWith(ctx context.Context, rnd *rand.Rand, o order, id job.ID) {
 	if o.unique == "" {
 		s.book.accept(o, id)
@@ -42,7 +43,8 @@ func (s *storm) answeredWith(ctx context.Context, rnd *rand.Rand, o order, id jo
 	})
 	p := s.promised(id)
 	switch {
-	case job.KindOf(err) == job.NotFound && p != nil && s.book.look(p).deleting: // by somebody who was answered with it, too
+	// By somebody who was answered with it, too.
+	case job.KindOf(err) == job.NotFound && p != nil && s.book.look(p).deleting:
 		s.book.meet(o)
 	case err != nil:
 		s.breaks("lost: job %s, with which %s was answered: %v", id, o.name, err)
@@ -67,10 +69,12 @@ func (s *storm) met(o order, v *pawl.View) {
 	first := s.order(i) // of which nobody knows when it was submitted
 	switch {
 	case first.unique != o.unique:
-		s.breaks("unique: %s, which is %s, was answered with job %s (%s), which is %q", o.name, o.unique, v.ID, v.Name, first.unique)
+		s.breaks("unique: %s, which is %s, was answered with job %s (%s), which is %q",
+			o.name, o.unique, v.ID, v.Name, first.unique)
 		s.tell(v.ID)
 	case !v.Ended.IsZero() && v.Ended.Before(o.begun.Add(-time.Second)) && !s.wrong(v.Ended) && s.rightUntil(v.Ended):
-		s.breaks("unique: %s was submitted at %s, and answered with job %s (%s), which had ended at %s", o.name, o.begun, v.ID, v.Name, v.Ended)
+		s.breaks("unique: %s was submitted at %s, and answered with job %s (%s), which had ended at %s",
+			o.name, o.begun, v.ID, v.Name, v.Ended)
 		s.tell(v.ID)
 	}
 	s.book.accept(first, v.ID)

@@ -15,7 +15,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// A world is what a storm leaves: here one without any weather, of a process on a folder and a few jobs.
+// A world is what a storm leaves: here one without any weather, of a process on a folder and a few
+// jobs.
 type world struct {
 	*storm
 	said *bytes.Buffer

@@ -105,8 +105,10 @@ func (l *load) program(c *loadJob, i, millis int) {
 		c.Spec.Inputs = []job.Input{{From: l.input(), To: "in/a"}, {From: l.input(), To: "in/b"}}
 		read = "cat in/a in/b; "
 	}
-	script := fmt.Sprintf(`echo "launch $PAWL_JOB_ID $PAWL_ATTEMPT $$" >> "$LEDGER"; %ssleep %d.%03d; echo "$PAWL_JOB_ID $PAWL_ATTEMPT"; %s`+
-		`mkdir -p made scratch; echo "$PAWL_ATTEMPT" > made/file; echo no > scratch/file; echo "done $PAWL_JOB_ID $PAWL_ATTEMPT 0" >> "$LEDGER"; exit %s`, leave, millis/1000, millis%1000, read, end)
+	script := fmt.Sprintf(`echo "launch $PAWL_JOB_ID $PAWL_ATTEMPT $$" >> "$LEDGER"; `+
+		`%ssleep %d.%03d; echo "$PAWL_JOB_ID $PAWL_ATTEMPT"; %s`+
+		`mkdir -p made scratch; echo "$PAWL_ATTEMPT" > made/file; echo no > scratch/file; `+
+		`echo "done $PAWL_JOB_ID $PAWL_ATTEMPT 0" >> "$LEDGER"; exit %s`, leave, millis/1000, millis%1000, read, end)
 	switch n % 3 {
 	case 0:
 		c.Spec.Script = script
@@ -148,8 +150,8 @@ const loadKind = "load"
 type loadTask struct {
 	Millis int    `json:"millis"`           // how long it takes
 	Fails  int    `json:"fails"`            // how many attempts fail
-	Blocks int    `json:"blocks,omitempty"` // how often it is to be interrupted, by a block or a crash, before it is blocked no more
-	Needs  string `json:"needs,omitempty"`  // what is away until then: a thing, which others need too, or what a person has, which it alone needs
+	Blocks int    `json:"blocks,omitempty"` // how many interruptions, by a block or a crash, it takes to be blocked no more
+	Needs  string `json:"needs,omitempty"`  // what is away until then: a thing that others need too, or what a person has
 }
 
 // What blocks tasks is tested, in one of the processes, every 50 ms, and they go on at a rate that
@@ -192,7 +194,8 @@ func (c loadTask) work(ctx context.Context, j *job.Job) error {
 	}
 	if j.Recoveries < c.Blocks {
 		return &job.Block{
-			Code: job.TaskBlocked, Message: c.Needs + " is away", Tester: recovery.FuncPrefix + loadTester, Params: map[string]string{"needs": c.Needs},
+			Code: job.TaskBlocked, Message: c.Needs + " is away",
+			Tester: recovery.FuncPrefix + loadTester, Params: map[string]string{"needs": c.Needs},
 			Policy: policy,
 		}
 	}

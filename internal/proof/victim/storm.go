@@ -61,7 +61,9 @@ func stormTask(ctx context.Context, t *pawl.Task[stormArgs]) (stormResult, error
 	}
 	begin := ledger.Now()
 	err := stormWork(ctx, t)
-	if noted := stormNote("span %s %d %d %.9f %.9f", t.Job.ID, r.Attempt, r.Epoch, begin.Seconds(), ledger.Now().Seconds()); noted != nil {
+	end := ledger.Now()
+	noted := stormNote("span %s %d %d %.9f %.9f", t.Job.ID, r.Attempt, r.Epoch, begin.Seconds(), end.Seconds())
+	if noted != nil {
 		return r, noted
 	}
 	return r, err
