@@ -25,8 +25,8 @@ type resourceKind struct {
 	switching    [2]string // what it means to enable and to disable it
 	columns      []string
 
-	check func(doc json.RawMessage) (name string, err error)
-	apply func(ctx context.Context, at *target.Target, name string, doc json.RawMessage, dryRun bool) (become string, err error)
+	check   func(doc json.RawMessage) (name string, err error)
+	apply   func(ctx context.Context, at *target.Target, name string, doc json.RawMessage, dryRun bool) (become string, err error)
 	list    func(ctx context.Context, at *target.Target) ([]resource, error)
 	get     func(ctx context.Context, at *target.Target, name string) (resource, error)
 	remove  func(ctx context.Context, at *target.Target, name string) error

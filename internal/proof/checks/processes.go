@@ -40,8 +40,8 @@ func Processes(dir string) ([]Process, error) {
 		command, _ := os.ReadFile(filepath.Join(proc, "cmdline"))
 		environ, _ := os.ReadFile(filepath.Join(proc, "environ"))
 		cwd, _ := os.Readlink(filepath.Join(proc, "cwd"))
-		if strings.HasPrefix(cwd, dir+"/") || cwd == dir || bytes.Contains(command, []byte(dir+"/")) ||
-			bytes.Contains(environ, []byte(dir+"/")) {
+		if strings.HasPrefix(cwd, dir+"/") || cwd == dir ||
+			bytes.Contains(command, []byte(dir+"/")) || bytes.Contains(environ, []byte(dir+"/")) {
 			text := bytes.ReplaceAll(bytes.TrimRight(command, "\x00"), []byte{0}, []byte{' '})
 			found = append(found, Process{pid, fmt.Sprintf("%d %s (in %s)", pid, text, cwd)})
 		}

@@ -23,23 +23,22 @@ var inSQLite = []leftover{
 	{"session_left", `SELECT process FROM sessions WHERE ended IS NULL`},
 	{"session_left", `SELECT hex(id) FROM jobs WHERE session IS NOT NULL OR claim IS NOT NULL`},
 	{"duty_left", `SELECT d.name FROM duties d JOIN sessions s ON s.id = d.session WHERE s.ended IS NULL`},
-	{"followup_left", `SELECT debt || ' of ' || coalesce(key, (SELECT hex(id) FROM jobs WHERE seq = job), job)
-		FROM followups`},
+	{"followup_left", `SELECT debt || ' of ' || coalesce(key, (SELECT hex(id) FROM jobs WHERE seq = job), job) FROM followups`},
 	{"turn_left", `SELECT key || ' of ' || coalesce((SELECT hex(id) FROM jobs WHERE seq = job), job) FROM turns`},
 	{"line_left", `SELECT hex(id) FROM jobs WHERE line <> ''`},
 	{"line_left", `SELECT key FROM served`},
-	{"line_left", `SELECT key FROM lines l WHERE places IS NOT NULL
-		AND NOT EXISTS (SELECT 1 FROM groups g WHERE g.tenant = l.tenant AND g.line = l.key AND g.places >= 0)`},
+	{"line_left", `SELECT key FROM lines l WHERE places IS NOT NULL AND
+		NOT EXISTS (SELECT 1 FROM groups g WHERE g.tenant = l.tenant AND g.line = l.key AND g.places >= 0)`},
 	{"followup_left", `SELECT 'line ' || key FROM lines WHERE owed IS NOT NULL`},
 	{"followup_left", `SELECT 'walk of ' || key FROM walks`},
 	{"group_left", `SELECT hex(id) FROM jobs WHERE grp <> '' OR until IS NOT NULL`},
-	{"group_left", `SELECT key || ' closes ' || line || ' for ever' FROM groups WHERE places >= 0
-		AND next IS NULL AND wake IS NULL`},
-	{"prerequisite_left", `SELECT coalesce((SELECT hex(id) FROM jobs WHERE seq = job),
-		job) || ' needs ' || needs FROM prerequisites`},
+	{"group_left", `SELECT key || ' closes ' || line || ' for ever'
+		FROM groups WHERE places >= 0 AND next IS NULL AND wake IS NULL`},
+	{"prerequisite_left", `SELECT coalesce((SELECT hex(id) FROM jobs WHERE seq = job), job) || ' needs ' || needs
+		FROM prerequisites`},
 	{"prerequisite_left", `SELECT hex(id) FROM jobs WHERE needs <> 0 AND state <> 'CANCELED'`},
-	{"unique_key_left", `SELECT mode || ' ' || key || ' of ' || coalesce((SELECT hex(id) FROM jobs
-		WHERE seq = job), job) FROM unique_keys`},
+	{"unique_key_left", `SELECT mode || ' ' || key || ' of ' || coalesce((SELECT hex(id) FROM jobs WHERE seq = job), job)
+		FROM unique_keys`},
 	{"live_left", `SELECT hex(id) FROM jobs WHERE live <> 0 OR wish <> ''`},
 	{"twice", `SELECT external_id FROM jobs WHERE external_id IS NOT NULL GROUP BY external_id HAVING count(*) > 1`},
 	// Rows of nobody keep the highest numbers that were given, where what had them is deleted.
@@ -59,24 +58,21 @@ var inPostgres = []leftover{
 	{"turn_left", `SELECT key || ' of ' || job FROM pawl.turns`},
 	{"line_left", `SELECT key FROM pawl.served`},
 	{"followup_left", `SELECT 'line ' || key FROM pawl.lines_owed`},
-	{"line_left", `SELECT key FROM pawl.limits l WHERE places IS NOT NULL
-		AND NOT EXISTS (SELECT FROM pawl.groups g WHERE g.tenant = l.tenant AND g.line = l.key AND g.places >= 0)`},
+	{"line_left", `SELECT key FROM pawl.limits l WHERE places IS NOT NULL AND
+		NOT EXISTS (SELECT FROM pawl.groups g WHERE g.tenant = l.tenant AND g.line = l.key AND g.places >= 0)`},
 	{"group_left", `SELECT key FROM pawl.groups WHERE places >= 0 AND next IS NULL AND wake IS NULL`},
 	{"prerequisite_left", `SELECT job || ' needs ' || needs FROM pawl.prerequisites`},
 	{"prerequisite_left", `SELECT id::text FROM pawl.ended WHERE needs <> 0 AND state <> 'CANCELED'`},
 	{"unique_key_left", `SELECT mode || ' ' || key || ' of ' || job FROM pawl.unique_keys`},
 	{"live_left", `SELECT id::text FROM pawl.jobs`},
 	{"live_left", `SELECT job || ' has a turn of ' || key FROM pawl.turns`},
-	{"twice", `SELECT external_id FROM pawl.specs WHERE external_id IS NOT NULL GROUP BY external_id
-		HAVING count(*) > 1`},
+	{"twice", `SELECT external_id FROM pawl.specs WHERE external_id IS NOT NULL GROUP BY external_id HAVING count(*) > 1`},
 	{"twice", `SELECT id::text FROM pawl.jobs JOIN pawl.ended USING (id)`},
 	{"stranger", `SELECT job || '.' || n FROM pawl.events WHERE job NOT IN (SELECT id FROM pawl.specs)`},
 	{"stranger", `SELECT id::text FROM (SELECT id FROM pawl.jobs UNION SELECT id FROM pawl.ended) j
 		WHERE id NOT IN (SELECT id FROM pawl.specs)`},
-	{"stranger", `SELECT id::text FROM pawl.specs
-		WHERE id NOT IN (SELECT id FROM pawl.jobs UNION SELECT id FROM pawl.ended)`},
-	{"deadlock", `SELECT deadlocks || ' of them' FROM pg_stat_database WHERE datname = current_database()
-		AND deadlocks <> 0`},
+	{"stranger", `SELECT id::text FROM pawl.specs WHERE id NOT IN (SELECT id FROM pawl.jobs UNION SELECT id FROM pawl.ended)`},
+	{"deadlock", `SELECT deadlocks || ' of them' FROM pg_stat_database WHERE datname = current_database() AND deadlocks <> 0`},
 }
 
 // Open opens a database for statements of the caller: that of a folder, with mode ro or rw, or that
@@ -115,8 +111,8 @@ func Left(ctx context.Context, db *sql.DB, server bool) (all []string, err error
 }
 
 // connections are those of others. A server notices soon that a client is gone.
-const connections = `SELECT state || ': ' || query FROM pg_stat_activity WHERE datname = current_database()
-	AND pid <> pg_backend_pid() AND backend_type = 'client backend'`
+const connections = `SELECT state || ': ' || query FROM pg_stat_activity
+	WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'`
 
 // Connections waits until nobody else is connected to the database of a server, and returns who
 // still is when patience is over.

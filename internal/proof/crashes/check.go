@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -17,9 +18,9 @@ import (
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/internal/proof/checks"
+	"github.com/pawl-jobs/pawl/internal/proof/ledger"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
-	"github.com/pawl-jobs/pawl/store/storetest"
 )
 
 const tenant = "default"
@@ -29,7 +30,7 @@ type checker struct {
 	*round
 	patience time.Duration // for processes that are about to end; 20 s by default
 	store    store.Store
-	ledger   *ledger
+	ledger   *ledger.Ledger
 	rows     map[job.ID]*job.Job
 	homes    map[string]string // the folder of each machine, by the machine's id
 	programs map[string]int    // how many each machine had
@@ -39,44 +40,55 @@ type checker struct {
 	waited            int // times that a job stood in line and got its turn
 	full              int // times that as many ran side by side as a limit lets go
 	states            map[job.State]int
-	said              map[string]int
+	said              checks.Few
 }
 
 // breaks notes what does not hold. Of many with one name the first few tell enough.
 func (c *checker) breaks(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	name, _, _ := strings.Cut(text, ":")
-	if c.said[name]++; c.said[name] <= 5 {
+	if !c.said.Enough(name) {
 		c.round.breaks("%s", text)
 	}
 }
 
+// broken is breaks where a job is known of which something does not hold.
+func (c *checker) broken(_ job.ID, format string, args ...any) { c.breaks(format, args...) }
+
 func (c *checker) check(ctx context.Context) {
-	c.said, c.states, c.programs = map[string]int{}, map[job.State]int{}, map[string]int{}
-	c.rows, c.homes = map[job.ID]*job.Job{}, map[string]string{}
-	c.nothingRuns(ctx)
-	var err error
-	if c.ledger, err = readLedger(c.round.ledger()); err != nil {
+	c.said, c.states, c.programs, c.homes = checks.Few{}, map[job.State]int{}, map[string]int{}, map[string]string{}
+	c.patience = cmp.Or(c.patience, 20*time.Second)
+	left, err := checks.Gone(ctx, c.dir, c.patience)
+	if err != nil || len(left) > 0 {
+		c.breaks("process_left: %v (%v)", left, err)
+	}
+	if c.ledger, err = ledger.Read(c.round.ledger()); err != nil {
 		c.breaks("ledger: %v", err)
 		return
 	}
-	for _, b := range c.ledger.bad {
-		c.breaks("%s", b)
+	for _, b := range c.ledger.Bad {
+		c.breaks("ledger: %s", b)
 	}
-	if err := c.tables(ctx); err != nil {
+	rows, err := checks.Rows(ctx, c.dsn, c.folder(c.h.folders[0]), c.patience)
+	if err != nil {
 		c.breaks("database: %v", err)
+	}
+	for _, what := range rows {
+		c.breaks("%s", what)
 	}
 	if c.store, err = c.open(ctx); err != nil {
 		c.breaks("database: %v", err)
 		return
 	}
 	defer c.store.Close()
-	if err := c.read(ctx); err != nil {
+	if c.rows, err = checks.Whole(ctx, c.store, tenant, c.broken); err != nil {
 		c.breaks("database: %v", err)
 		return
 	}
 	c.accepted()
-	for id, p := range c.ledger.promises {
+	c.twice = checks.LaunchedTwice(c.ledger, c.broken)
+	checks.RanTwice(c.ledger, c.broken)
+	for id, p := range c.ledger.Promises {
 		if j := c.rows[id]; j != nil {
 			c.job(ctx, j, p)
 		}
@@ -84,118 +96,47 @@ func (c *checker) check(ctx context.Context) {
 	c.turns(ctx)
 	c.orders(ctx)
 	c.groups(ctx)
-	c.histories()
+	checks.Histories(c.store, tenant, func(text string) { c.breaks("history: %s", text) })
 	c.sessions(ctx)
 	c.folders()
 }
 
-// nothingRuns looks for processes of the round. The last act of a wrapper is to tell its end, so it
-// may take a moment.
-func (c *checker) nothingRuns(ctx context.Context) {
-	if c.patience == 0 {
-		c.patience = 20 * time.Second
-	}
-	over := time.NewTimer(c.patience)
-	defer over.Stop()
-	look := time.NewTicker(5 * time.Millisecond)
-	defer look.Stop()
-	for {
-		left, err := checks.Processes(c.dir)
-		if err != nil {
-			c.breaks("process_left: %v", err)
-			return
-		}
-		if len(left) == 0 {
-			return
-		}
-		select {
-		case <-look.C:
-		case <-ctx.Done():
-			return
-		case <-over.C:
-			c.breaks("process_left: %v", left)
-			return
-		}
-	}
-}
-
-// tables looks into the database, past the store.
-func (c *checker) tables(ctx context.Context) error {
-	db, err := c.query("ro")
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	if c.dsn != "" {
-		connected, err := checks.Connections(ctx, db, c.patience)
-		if err != nil {
-			return err
-		}
-		if len(connected) > 0 {
-			c.breaks("connection_left: %v", connected)
-		}
-	}
-	left, err := checks.Left(ctx, db, c.dsn != "")
-	for _, what := range left {
-		c.breaks("%s", what)
-	}
-	return err
-}
-
-// read reads all jobs, with everything about them.
-func (c *checker) read(ctx context.Context) error {
-	for listed, err := range checks.Jobs(ctx, c.store, tenant, nil) {
-		if err != nil {
-			return err
-		}
-		j, err := c.store.Job(ctx, tenant, listed.ID)
-		if err != nil {
-			return err
-		}
-		if c.rows[j.ID] != nil {
-			c.breaks("twice: job %s is listed twice", j.ID)
-		}
-		c.rows[j.ID] = &j
-		c.states[j.State]++
-	}
-	return nil
-}
-
 // accepted: what was accepted is exactly one job, nothing else is there, and all have ended.
 func (c *checker) accepted() {
-	c.jobs = len(c.ledger.accepted)
+	c.jobs = len(c.ledger.Accepted)
 	if c.jobs != c.round.jobs {
 		c.breaks("accepted: %d jobs of %d", c.jobs, c.round.jobs)
 	}
 	byExternal := map[string]int{}
 	for _, j := range c.rows {
+		c.states[j.State]++
 		byExternal[j.ExternalID]++
-		if c.ledger.promises[j.ID] == nil {
+		if c.ledger.Promises[j.ID] == nil {
 			c.breaks("stranger: job %s (%s) was never accepted", j.ID, j.ExternalID)
 		}
 	}
-	for external, p := range c.ledger.accepted {
-		j := c.rows[p.id]
+	for external, p := range c.ledger.Accepted {
+		j := c.rows[p.ID]
 		switch n := byExternal[external]; {
 		case n > 1:
 			c.breaks("twice: %d jobs are %s", n, external)
 		case j == nil || j.ExternalID != external:
 			c.lost++
-			c.breaks("lost: job %s (%s) is not there", p.id, external)
+			c.breaks("lost: job %s (%s) is not there", p.ID, external)
 		case !j.State.Terminal():
 			c.lost++
-			c.breaks("lost: job %s (%s) was left %s", p.id, external, j.Place)
+			c.breaks("lost: job %s (%s) was left %s", p.ID, external, j.Place)
 		}
 	}
 }
 
 // job: it ended as it should, and was run as often as it says.
-func (c *checker) job(ctx context.Context, j *job.Job, p *promise) {
+func (c *checker) job(ctx context.Context, j *job.Job, p *ledger.Promise) {
 	l := c.ledger
-	state := p.state
+	state := p.State
 	var first *job.Job
-	if !p.after.IsZero() {
-		if first = c.rows[p.after]; first != nil && !p.need.Met(first.State) {
+	if !p.After.IsZero() {
+		if first = c.rows[p.After]; first != nil && !p.Need.Met(first.State) {
 			state = job.Canceled
 		}
 	}
@@ -207,49 +148,40 @@ func (c *checker) job(ctx context.Context, j *job.Job, p *promise) {
 		if c.poison++; !checks.Poisoned(history) {
 			story := ""
 			for _, e := range history {
-				story += fmt.Sprintf("\n  %d %s/%s %s %s %s %s", e.N, e.State, e.Custody, e.Cause, e.Actor, e.Code,
-					e.Message)
+				story += fmt.Sprintf("\n  %d %s/%s %s %s %s %s", e.N, e.State, e.Custody, e.Cause, e.Actor, e.Code, e.Message)
 			}
-			c.breaks("poison: job %s (%s) ended %s (%s), and few of its processes had died%s", j.ID, p.external,
-				j.State, j.Code, story)
+			c.breaks("poison: job %s (%s) ended %s (%s), and few of its processes had died%s",
+				j.ID, p.External, j.State, j.Code, story)
 		}
 		return
-	case l.canceled[j.ID] && j.State != job.Canceled:
-		c.breaks("cancel_forgotten: job %s (%s) was canceled and ended %s", j.ID, p.external, j.State)
-	case j.State != state && !(j.State == job.Canceled && l.asked[j.ID]):
-		c.breaks("wrong_end: job %s (%s) ended %s (%s: %s), want %s", j.ID, p.external, j.State, j.Code, j.Message,
-			state)
-	case j.State == job.Canceled && state == job.Canceled && !l.asked[j.ID] && j.Code != job.PrerequisiteFailed:
-		c.breaks("wrong_end: job %s (%s) ended %s, want %s", j.ID, p.external, j.Code, job.PrerequisiteFailed)
-	case j.State != job.Canceled && j.Attempt != p.attempts:
-		c.breaks("wrong_attempts: job %s (%s) ended %s (%s) at attempt %d, want %d", j.ID, p.external, j.State,
-			j.Code, j.Attempt, p.attempts)
+	case l.Canceled[j.ID] && j.State != job.Canceled:
+		c.breaks("cancel_forgotten: job %s (%s) was canceled and ended %s", j.ID, p.External, j.State)
+	case j.State != state && !(j.State == job.Canceled && l.Asked[j.ID]):
+		c.breaks("wrong_end: job %s (%s) ended %s (%s: %s), want %s", j.ID, p.External, j.State, j.Code, j.Message, state)
+	case j.State == job.Canceled && state == job.Canceled && !l.Asked[j.ID] && j.Code != job.PrerequisiteFailed:
+		c.breaks("wrong_end: job %s (%s) ended %s, want %s", j.ID, p.External, j.Code, job.PrerequisiteFailed)
+	case j.State != job.Canceled && j.Attempt != p.Attempts:
+		c.breaks("wrong_attempts: job %s (%s) ended %s (%s) at attempt %d, want %d",
+			j.ID, p.External, j.State, j.Code, j.Attempt, p.Attempts)
 	}
 	if limited := strings.Contains(string(j.Request), `"minutes"`); j.State == job.Failed &&
 		limited != (j.Code == job.TimeLimit) {
-		c.breaks("wrong_code: job %s (%s) ended with %s: %s", j.ID, p.external, j.Code, j.Message)
+		c.breaks("wrong_code: job %s (%s) ended with %s: %s", j.ID, p.External, j.Code, j.Message)
 	}
 	if first != nil && j.State != job.Canceled && !first.Ended.Before(j.Ended) {
-		c.breaks("too_early: job %s (%s) ended before its prerequisite", j.ID, p.external)
+		c.breaks("too_early: job %s (%s) ended before its prerequisite", j.ID, p.External)
 	}
 	if j.Program() {
 		c.launches(ctx, j, p)
 		return
 	}
-	if len(l.launches[j.ID]) > 0 {
+	if len(l.Launches[j.ID]) > 0 {
 		c.breaks("stranger: task %s launched a program", j.ID)
 	}
 	c.unblocked(ctx, j, p)
-	epochs, attempts := map[int64]bool{}, map[int]bool{}
-	for _, run := range l.tasks[j.ID] {
-		if epochs[run.epoch] {
-			c.breaks("ran_twice: task %s (%s) ran twice in epoch %d", j.ID, p.external, run.epoch)
-		}
-		epochs[run.epoch], attempts[run.attempt] = true, true
-	}
 	for a := 1; a <= j.Attempt; a++ {
-		if !attempts[a] && j.State != job.Canceled {
-			c.breaks("not_run: attempt %d of task %s (%s, %s) was never run", a, j.ID, p.external, j.State)
+		if !l.Began(j.ID, a) && j.State != job.Canceled {
+			c.breaks("not_run: attempt %d of task %s (%s, %s) was never run", a, j.ID, p.External, j.State)
 		}
 	}
 }
@@ -257,7 +189,7 @@ func (c *checker) job(ctx context.Context, j *job.Job, p *promise) {
 // unblocked: a task that is to be blocked was, unless a crash came before. Whatever then ended that
 // did so for a reason, and a task that only a person lets go on was let go by one. None failed for
 // having waited for too long, or was given up.
-func (c *checker) unblocked(ctx context.Context, j *job.Job, p *promise) {
+func (c *checker) unblocked(ctx context.Context, j *job.Job, p *ledger.Promise) {
 	request := string(j.Request)
 	if !strings.Contains(request, `"blocks"`) {
 		return
@@ -271,19 +203,18 @@ func (c *checker) unblocked(ctx context.Context, j *job.Job, p *promise) {
 		if since.State == job.Blocked {
 			n++
 			turned := e.Cause == job.CauseWish && (e.State == job.Paused || e.State == job.Canceled)
-			steered := (e.Cause == job.CauseWish || e.Cause == job.CauseClear) &&
-				strings.Contains(e.Message, "released by ")
+			steered := (e.Cause == job.CauseWish || e.Cause == job.CauseClear) && strings.Contains(e.Message, "released by ")
 			cleared := e.Cause == job.CauseClear && e.State != job.Failed && !strings.Contains(request, `"person `)
 			if !turned && !steered && !cleared {
-				c.breaks("unblocked: job %s (%s) was blocked by %s and went on to %s by %s: %s", j.ID, p.external,
-					since.Message, e.State, e.Cause, e.Message)
+				c.breaks("unblocked: job %s (%s) was blocked by %s and went on to %s by %s: %s",
+					j.ID, p.External, since.Message, e.State, e.Cause, e.Message)
 			}
 		}
 		since = e
 	}
 	c.blocked += n
 	if n == 0 && j.Recoveries == 0 && j.State != job.Canceled {
-		c.breaks("not_blocked: job %s (%s, %s) was never blocked", j.ID, p.external, j.State)
+		c.breaks("not_blocked: job %s (%s, %s) was never blocked", j.ID, p.External, j.State)
 	}
 }
 
@@ -294,29 +225,23 @@ func (c *checker) groups(ctx context.Context) {
 		c.breaks("database: %v", err)
 	}
 	for _, g := range left {
-		c.breaks("group_left: %s has %d jobs, and %d wait in its line: %s", g.Key, g.Jobs, g.Behind,
-			g.Stands(time.Now()))
+		c.breaks("group_left: %s has %d jobs, and %d wait in its line: %s", g.Key, g.Jobs, g.Behind, g.Stands(time.Now()))
 	}
 }
 
 // launches: each attempt of a program was started once. The time of a program begins with its
 // wrapper, so it may be over before the program has written its line.
-func (c *checker) launches(ctx context.Context, j *job.Job, p *promise) {
-	started := c.ledger.launches[j.ID]
-	for attempt, n := range started {
-		if n > 1 {
-			c.twice++
-			c.breaks("launched_twice: attempt %d of job %s (%s) was started %d times", attempt, j.ID, p.external, n)
-		}
+func (c *checker) launches(ctx context.Context, j *job.Job, p *ledger.Promise) {
+	started := c.ledger.Launches[j.ID]
+	for attempt := range started {
 		if attempt > j.Attempt {
-			c.breaks("stranger: attempt %d of job %s (%s) was started, and it has %d", attempt, j.ID, p.external,
-				j.Attempt)
+			c.breaks("stranger: attempt %d of job %s (%s) was started, and it has %d", attempt, j.ID, p.External, j.Attempt)
 		}
 	}
 	for a := 1; a <= j.Attempt; a++ {
 		if started[a] == 0 && j.State != job.Canceled && !c.timedOut(ctx, j, a) {
-			c.breaks("not_run: attempt %d of job %s (%s, %s %s: %s) was never started", a, j.ID, p.external,
-				j.State, j.Code, j.Message)
+			c.breaks("not_run: attempt %d of job %s (%s, %s %s: %s) was never started",
+				a, j.ID, p.External, j.State, j.Code, j.Message)
 		}
 	}
 }
@@ -336,34 +261,6 @@ func (c *checker) history(ctx context.Context, id job.ID) []store.Event {
 		c.breaks("database: %v", err)
 	}
 	return page.Events
-}
-
-// histories hands rows and histories to the check that every store passes.
-func (c *checker) histories() {
-	defer func() {
-		if p := recover(); p != nil {
-			if _, ok := p.(fatal); !ok {
-				panic(p)
-			}
-		}
-	}()
-	storetest.Check(report{c}, c.store, tenant)
-}
-
-// report takes in what the check of a store says.
-type report struct{ c *checker }
-
-type fatal struct{}
-
-func (report) Helper()             {}
-func (report) Logf(string, ...any) {}
-func (r report) Errorf(format string, args ...any) {
-	r.c.breaks("history: %s", fmt.Sprintf(format, args...))
-}
-
-func (r report) Fatalf(format string, args ...any) {
-	r.Errorf(format, args...)
-	panic(fatal{})
 }
 
 // sessions: that of a process that ended by itself ended in good order. And no more jobs ended as
@@ -387,8 +284,8 @@ func (c *checker) sessions(ctx context.Context) {
 	for _, pid := range c.orderly {
 		// Told to stop while it began its session, it may have ended that before it was there.
 		if s, known := newest[pid]; known && (s.Crashed || s.Ended.IsZero()) && s.Renewed.After(s.Started) {
-			c.breaks("session_left: process %d ended in good order, and its session %s did not (crashed %t)", pid,
-				s.ID, s.Crashed)
+			c.breaks("session_left: process %d ended in good order, and its session %s did not (crashed %t)",
+				pid, s.ID, s.Crashed)
 		}
 	}
 	if c.poison*(job.PoisonAt-job.AloneAt) > crashed {
@@ -405,19 +302,12 @@ func (c *checker) folders() {
 			c.breaks("folder: %v", err)
 		}
 		c.homes[strings.TrimSpace(string(id))] = m
-		for _, e := range c.list(m, "ends") {
-			if strings.HasPrefix(e.Name(), ".") { // rooms, which go with the folders of jobs, and what watches note
-				continue
-			}
-			c.breaks("end_left: %s/ends/%s", m, e.Name())
+		if err := checks.Folder(c.folder(m), tenant, c.fileLeft); err != nil {
+			c.breaks("folder: %v", err)
 		}
-		for _, e := range c.list(m, "work/.archiving") {
-			c.breaks("note_left: %s/work/.archiving/%s", m, e.Name())
-		}
-		c.strays(c.folder(m))
 	}
-	if _, err := os.Stat(c.folder("archive")); err == nil {
-		c.strays(c.folder("archive"))
+	if err := checks.Strays(c.folder("archive"), tenant, c.fileLeft); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		c.breaks("folder: %v", err)
 	}
 	for _, j := range c.rows {
 		if !j.Program() {
@@ -444,42 +334,8 @@ func (c *checker) folders() {
 	}
 }
 
-// strays looks for what is only there while something is written. Temporary files may stay in the
-// folder of a job that did not finish, with the rest of what it left.
-func (c *checker) strays(dir string) {
-	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
-		rel, _ := filepath.Rel(c.dir, name)
-		switch {
-		case err != nil:
-			return err
-		case name == filepath.Join(dir, "work", tenant):
-			return fs.SkipDir
-		case files.Temporary(name) || strings.HasSuffix(name, ".new"):
-			c.breaks("temporary_left: %s", rel)
-		case strings.HasPrefix(d.Name(), ".pawl-"):
-			c.breaks("staging_left: %s (job %s)", rel, c.stateOf(filepath.Base(filepath.Dir(name))))
-			return fs.SkipDir
-		}
-		return nil
-	})
-	if err != nil {
-		c.breaks("folder: %v", err)
-	}
-}
-
-func (c *checker) stateOf(id string) job.State {
-	if parsed, err := job.ParseID(id); err == nil && c.rows[parsed] != nil {
-		return c.rows[parsed].State
-	}
-	return "unknown"
-}
-
-func (c *checker) list(machine, name string) []fs.DirEntry {
-	list, err := os.ReadDir(filepath.Join(c.folder(machine), name))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // nothing was ever there
-		c.breaks("folder: %v", err)
-	}
-	return list
+func (c *checker) fileLeft(name string) {
+	c.breaks("file_left: %s", strings.TrimPrefix(name, c.dir+"/"))
 }
 
 // archive: it holds what the program wrote, nothing more, and its manifest says so. It is in the
@@ -521,8 +377,7 @@ func (c *checker) archive(j *job.Job, home string) {
 	for name, text := range want {
 		got, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil || string(got) != text || !listed[name] {
-			c.breaks("archive: job %s: %s holds %q (%v, in the manifest: %t), want %q", j.ID, name, got, err,
-				listed[name], text)
+			c.breaks("archive: job %s: %s holds %q (%v, in the manifest: %t), want %q", j.ID, name, got, err, listed[name], text)
 		}
 	}
 	err = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
@@ -530,8 +385,7 @@ func (c *checker) archive(j *job.Job, home string) {
 		if err == nil && strings.HasPrefix(d.Name(), ".pawl-") && d.IsDir() {
 			return fs.SkipDir // reported once, by folders
 		}
-		if _, known := want[rel]; err == nil && !d.IsDir() && !known && rel != app.ManifestFile &&
-			!files.Temporary(name) {
+		if _, known := want[rel]; err == nil && !d.IsDir() && !known && rel != app.ManifestFile && !files.Temporary(name) {
 			c.breaks("archive: job %s: %s should not be there", j.ID, rel)
 		}
 		return err

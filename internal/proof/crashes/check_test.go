@@ -158,13 +158,13 @@ var spoils = []spoil{
 	{name: "session_left", do: crashed, only: true},
 	{name: "deadlock", do: deadlock, only: true},
 	{name: "connection_left", do: func(t *testing.T, r *round) { connect(t, r) }, only: true},
-	{name: "end_left", do: write("data/ends", "some")},
-	{name: "end_left", do: write("other/ends", "some"), only: true},
-	{name: "note_left", do: write("data/work/.archiving", "some")},
-	{name: "temporary_left", do: write("data/archive/default/*", ".pawl-put-ABC")},
-	{name: "temporary_left", do: write("archive/*", ".pawl-put-ABC")},
-	{name: "staging_left", do: write("data/archive/default/*", ".pawl-x-1/stdout")},
-	{name: "staging_left", do: write("archive/*", ".pawl-x-1/stdout")},
+	{name: "file_left", do: write("data/ends", "some")},
+	{name: "file_left", do: write("other/ends", "some"), only: true},
+	{name: "file_left", do: write("data/work/.archiving", "some")},
+	{name: "file_left", do: write("data/archive/default/*", ".pawl-put-ABC")},
+	{name: "file_left", do: write("archive/*", ".pawl-put-ABC")},
+	{name: "file_left", do: write("data/archive/default/*", ".pawl-x-1/stdout")},
+	{name: "file_left", do: write("archive/*", ".pawl-x-1/stdout")},
 	{name: "archive", do: archived("stdout")},
 	{name: "archive", do: archived("core")},
 	{name: "manifest", do: archived("pawl-manifest.json")},
@@ -360,7 +360,8 @@ func connect(t *testing.T, r *round) *pgx.Conn {
 	return conn
 }
 
-// crashed has the sessions crash of a process that ended in good order, after it had renewed its session.
+// crashed has the sessions crash of a process that ended in good order, after it had renewed its
+// session.
 func crashed(t *testing.T, r *round) {
 	execute(t, r, `UPDATE pawl.sessions SET crashed = true, renewed = started + interval '1 s'`)
 	st, err := r.open(t.Context())

@@ -43,8 +43,8 @@ func newLayout(ctx context.Context, db string) (l layout, end func(), err error)
 		}
 		return onPostgres(server), server.Stop, nil
 	}
-	return layout{}, nil, fmt.Errorf("there is no crash storm on %q: let -db, or DB of make crashes, be sqlite "+
-		"or postgres", db)
+	return layout{}, nil, fmt.Errorf(
+		"there is no crash storm on %q: let -db, or DB of make crashes, be sqlite or postgres", db)
 }
 
 // many reports whether there are several processes.

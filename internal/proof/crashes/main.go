@@ -26,11 +26,12 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/pawl-jobs/pawl/internal/proof/victims"
 )
 
 func main() {
@@ -61,8 +62,8 @@ func main() {
 }
 
 // run builds the binary and goes on for d.
-func run(ctx context.Context, out io.Writer, db string, seed uint64, jobs int, d time.Duration, keep bool) (summary,
-	error) {
+func run(ctx context.Context, out io.Writer, db string, seed uint64, jobs int, d time.Duration,
+	keep bool) (summary, error) {
 	l, release, err := newLayout(ctx, db)
 	if err != nil {
 		return summary{}, err
@@ -77,11 +78,11 @@ func run(ctx context.Context, out io.Writer, db string, seed uint64, jobs int, d
 	}
 	fmt.Fprintf(out, "%s, seed %d, folder %s\n", db, seed, dir)
 	bin := filepath.Join(dir, "victim")
-	if err := build(ctx, bin); err != nil {
+	if err := victims.Build(ctx, bin); err != nil {
 		return summary{}, err
 	}
-	h := &harness{layout: l, bin: bin, dir: dir, out: out, limit: limit, keep: keep,
-		sum: summary{DB: db, Seed: seed, Broken: []string{}}}
+	h := &harness{layout: l, bin: bin, dir: dir, out: out, limit: limit, keep: keep, sum: summary{DB: db,
+		Seed: seed, Broken: []string{}}}
 
 	end := time.Now().Add(d)
 	h.storms(ctx, seed, jobs, stormStrikes)
@@ -107,13 +108,3 @@ func run(ctx context.Context, out io.Writer, db string, seed uint64, jobs int, d
 // limit is how long a process may take to its end. It is less than the minute after which a watcher
 // looks at everything, and a sweep: what only these find was forgotten.
 const limit = 50 * time.Second
-
-// build builds the binary from the module that this program stands in.
-func build(ctx context.Context, bin string, flags ...string) error {
-	cmd := exec.CommandContext(ctx, "go",
-		append(append([]string{"build", "-o", bin}, flags...), "github.com/pawl-jobs/pawl/internal/proof/victim")...)
-	if text, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the binary: %w\n%s", err, text)
-	}
-	return nil
-}

@@ -14,26 +14,23 @@ import (
 	"github.com/pawl-jobs/pawl/internal/proof/checks"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
-	"github.com/pawl-jobs/pawl/store/postgres"
-	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
 // A summary is the last line of the program.
 type summary struct {
-	DB            string `json:"db"`
-	Seed          uint64 `json:"seed"`
-	Kills         int    `json:"kills"`
-	Drains        int    `json:"drains"`  // processes that went in good order when told to
-	Freezes       int    `json:"freezes"` // processes that stood still for longer than their lease
-	Jobs          int    `json:"jobs"`
-	Lost          int    `json:"lost"`           // accepted, and not there or not ended
-	LaunchedTwice int    `json:"launched_twice"` // attempts whose program was started twice
-	Poison        int    `json:"poison"`         // jobs that were at work in too many kills
-	Blocked       int    `json:"blocked"`        // times that a job was blocked and went on
-	Waited        int    `json:"waited"`         // times that a job stood in line and got its turn
-	// times that as many jobs ran side by side as a limit lets go, by their own account
-	Full   int      `json:"full"`
-	Broken []string `json:"broken"` // what does not hold, as "name: what was seen"
+	DB            string   `json:"db"`
+	Seed          uint64   `json:"seed"`
+	Kills         int      `json:"kills"`
+	Drains        int      `json:"drains"`  // processes that went in good order when told to
+	Freezes       int      `json:"freezes"` // processes that stood still for longer than their lease
+	Jobs          int      `json:"jobs"`
+	Lost          int      `json:"lost"`           // accepted, and not there or not ended
+	LaunchedTwice int      `json:"launched_twice"` // attempts whose program was started twice
+	Poison        int      `json:"poison"`         // jobs that were at work in too many kills
+	Blocked       int      `json:"blocked"`        // times that a job was blocked and went on
+	Waited        int      `json:"waited"`         // times that a job stood in line and got its turn
+	Full          int      `json:"full"`           // times that as many jobs ran side by side as a limit lets go
+	Broken        []string `json:"broken"`         // what does not hold, as "name: what was seen"
 }
 
 // A harness runs rounds. Its methods may be called side by side.
@@ -140,10 +137,7 @@ func (r *round) over(ctx context.Context) bool {
 
 // open opens the database to read it.
 func (r *round) open(ctx context.Context) (store.Store, error) {
-	if r.dsn != "" {
-		return postgres.Open(ctx, r.dsn, postgres.Options{})
-	}
-	return sqlite.Open(ctx, r.folder(r.h.folders[0]), sqlite.Options{ReadOnly: true})
+	return checks.OpenStore(ctx, r.dsn, r.folder(r.h.folders[0]))
 }
 
 // finish starts each process until it exits 0, and checks everything.
@@ -307,10 +301,10 @@ func (r *round) unfinished() ([]string, error) {
 	var lines []string
 	page, err := s.List(ctx, store.Query{Tenant: tenant, Filter: job.Unended(), Limit: 20})
 	for _, j := range page.Jobs {
-		lines = append(lines, strings.Join(strings.Fields(fmt.Sprintf("%s %s %s of machine %s session %s attempt "+
-			"%d launch %d live %t wish %q needs %d due %s since %s: %s",
+		line := fmt.Sprintf("%s %s %s of machine %s session %s attempt %d launch %d live %t wish %q needs %d due %s since %s: %s",
 			j.ExternalID, j.ID, j.Place, j.Machine, j.Session, j.Attempt, j.Launch, j.Live, j.Wish, j.Needs,
-			j.Due.Format(time.TimeOnly), j.Since.Format(time.TimeOnly), j.Message)), " "))
+			j.Due.Format(time.TimeOnly), j.Since.Format(time.TimeOnly), j.Message)
+		lines = append(lines, strings.Join(strings.Fields(line), " "))
 	}
 	return lines, err
 }

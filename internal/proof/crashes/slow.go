@@ -18,6 +18,6 @@ func slowly(dir string, wait time.Duration) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, "ln"),
-		fmt.Appendf(nil, "#!/bin/sh\nsleep %g\nexec %s \"$@\"\n", wait.Seconds(), ln), 0o700)
+	text := fmt.Appendf(nil, "#!/bin/sh\nsleep %g\nexec %s \"$@\"\n", wait.Seconds(), ln)
+	return os.WriteFile(filepath.Join(dir, "ln"), text, 0o700)
 }

@@ -11,24 +11,20 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/pawl-jobs/pawl/internal/crash"
+	"github.com/pawl-jobs/pawl/internal/proof/victims"
 )
 
 // A proc is one start of the binary.
 type proc struct {
+	*victims.Process
 	r       *round
 	at      string // the point at which it is to die
-	cmd     *exec.Cmd
-	said    string // file with what it wrote
-	done    chan struct{}
 	began   time.Time
-	killed  atomic.Bool // by us
-	told    atomic.Bool // by us, to stop
-	failure error       // to start it
+	failure error // to start it
 }
 
 // An outcome is how a start of the binary ended.
@@ -43,99 +39,31 @@ func (r *round) start(ctx context.Context, i int, at string, lease time.Duration
 	folder := r.h.folders[i]
 	r.mu.Lock()
 	r.starts++
-	p := &proc{r: r, at: at, done: make(chan struct{}), began: time.Now(),
-		said: filepath.Join(r.dir, fmt.Sprintf("said.%02d", r.starts))}
+	said := filepath.Join(r.dir, fmt.Sprintf("said.%02d", r.starts))
 	r.mu.Unlock()
-	r.procs[i] = p
 	machines := r.h.machines()
 	args := []string{
-		"load", "--dir", r.folder(folder), "--ledger", r.ledger(), "--jobs", fmt.Sprint(r.jobs), "--seed",
-		fmt.Sprint(r.seed),
+		"load", "--dir", r.folder(folder), "--ledger", r.ledger(), "--jobs", fmt.Sprint(r.jobs), "--seed", fmt.Sprint(r.seed),
 		"--machine", fmt.Sprint(slices.Index(machines, folder)), "--machines", fmt.Sprint(len(machines)),
 	}
 	if lease = cmp.Or(lease, r.h.lease); lease > 0 {
 		args = append(args, "--lease", lease.String())
 	}
 	// Not CommandContext: this process is killed when the round says so.
-	p.cmd = exec.Command(r.h.bin, args...)
-	p.cmd.Dir = r.dir
+	cmd := exec.Command(r.h.bin, args...)
+	cmd.Dir = r.dir
 	// Under the race detector a process else waits for a second before it ends.
-	p.cmd.Env = []string{"PATH=" + r.path, "HOME=" + r.dir, "GORACE=atexit_sleep_ms=10"}
+	cmd.Env = []string{"PATH=" + r.path, "HOME=" + r.dir, "GORACE=atexit_sleep_ms=10"}
 	if r.dsn != "" {
-		p.cmd.Env = append(p.cmd.Env, "PAWL_DB="+r.dsn)
+		cmd.Env = append(cmd.Env, "PAWL_DB="+r.dsn)
 	}
 	if at != "" {
-		p.cmd.Env = append(p.cmd.Env, crash.Variable+"="+at)
+		cmd.Env = append(cmd.Env, crash.Variable+"="+at)
 	}
-	f, err := os.Create(p.said)
-	if err == nil {
-		fmt.Fprintf(f, "process %d: %s %s\n", i, strings.Join(args, " "), at)
-		p.cmd.Stdout, p.cmd.Stderr = f, f
-		err = p.cmd.Start()
-		f.Close()
-	}
-	if err != nil {
-		p.failure = err
-		close(p.done)
-		return
-	}
-	go func() {
-		defer close(p.done)
-		p.cmd.Wait() //nolint:errcheck // its state tells
-	}()
-	go func() {
-		select {
-		case <-ctx.Done():
-			p.signal(syscall.SIGKILL)
-		case <-p.done:
-		}
-	}()
-}
-
-func (p *proc) signal(s syscall.Signal) {
-	if p.failure != nil {
-		return
-	}
-	if err := p.cmd.Process.Signal(s); err == nil && s == syscall.SIGKILL {
-		p.killed.Store(true)
-	}
-}
-
-// until returns when the condition holds, the process has ended, or the time is over. It reports
-// whether the condition held.
-func (p *proc) until(holds func() bool, d time.Duration) bool {
-	over := time.NewTimer(d)
-	defer over.Stop()
-	look := time.NewTicker(3 * time.Millisecond)
-	defer look.Stop()
-	for !holds() {
-		select {
-		case <-look.C:
-		case <-over.C:
-			return false
-		case <-p.done:
-			return false
-		}
-	}
-	return true
-}
-
-func never() bool { return false }
-
-// says reports whether the process has said something.
-func (p *proc) says(what string) bool {
-	said, err := os.ReadFile(p.said)
-	return err == nil && bytes.Contains(said, []byte(what))
-}
-
-// gone reports whether the process has ended.
-func (p *proc) gone() bool {
-	select {
-	case <-p.done:
-		return true
-	default:
-		return false
-	}
+	p := &proc{r: r, at: at, began: time.Now()}
+	p.Process, p.failure = victims.Start(cmd, said, fmt.Sprintf("process %d: %s %s", i, strings.Join(args, " "), at))
+	r.procs[i] = p
+	context.AfterFunc(ctx, func() { p.Signal(syscall.SIGKILL) })
 }
 
 // wait returns when the newest start of a process has ended.
@@ -151,7 +79,7 @@ func (p *proc) wait() outcome {
 	over := time.NewTimer(r.h.limit)
 	defer over.Stop()
 	select {
-	case <-p.done:
+	case <-p.Ended:
 	case <-over.C:
 		p.interrogate()
 		return outcome{}
@@ -160,30 +88,28 @@ func (p *proc) wait() outcome {
 		r.breaks("harness: start %s: %v", r.h.bin, p.failure)
 		return outcome{}
 	}
-	said, err := os.ReadFile(p.said)
+	said, err := os.ReadFile(p.Said)
 	if err != nil {
 		r.breaks("harness: %v", err)
 	}
 	if _, race, found := bytes.Cut(said, []byte("WARNING: DATA RACE")); found {
-		r.breaks("data_race: see %s:%.4000s", p.said, race)
+		r.breaks("data_race: see %s:%.4000s", p.Said, race)
 	}
-	if bytes.Contains(said, []byte("found what no wake-up told of")) { // also by one that was killed then
-		r.breaks("repaired: the sweep had something to repair, see %s", p.said)
+	if bytes.Contains(said, []byte(victims.Swept)) { // also by one that was killed then
+		r.breaks("repaired: the sweep had something to repair, see %s", p.Said)
 	}
-	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	switch {
-	case !ok:
-		r.breaks("harness: no wait status")
-	case status.Signaled() && status.Signal() == syscall.SIGKILL:
+	case p.Died():
 		r.mu.Lock()
 		r.kills++
 		r.mu.Unlock()
-		if !p.killed.Load() && p.at == "" {
-			r.breaks("exit: killed by somebody else, see %s", p.said)
+		if !p.Killed.Load() && p.at == "" {
+			r.breaks("exit: killed by somebody else, see %s", p.Said)
 		}
-		return outcome{died: !p.killed.Load()}
-	case status.Signaled() || status.ExitStatus() != 0:
-		r.breaks("exit: %s, after %s: %s", p.cmd.ProcessState, time.Since(p.began).Round(time.Millisecond), tail(said))
+		return outcome{died: !p.Killed.Load()}
+	case !p.Cmd.ProcessState.Success():
+		r.breaks("exit: %s, after %s: %s",
+			p.Cmd.ProcessState, time.Since(p.began).Round(time.Millisecond), victims.Last(said, 3))
 	default:
 		return p.ended(said)
 	}
@@ -196,15 +122,15 @@ func (p *proc) ended(said []byte) outcome {
 	m := farewell.FindSubmatch(said)
 	switch {
 	case m == nil:
-		r.breaks("exit: without a word: %s", tail(said))
+		r.breaks("exit: without a word: %s", victims.Last(said, 3))
 		return outcome{}
 	case string(m[2]) != "0":
-		r.breaks("repaired: %s times by the sweep, see %s", m[2], p.said)
+		r.breaks("repaired: %s times by the sweep, see %s", m[2], p.Said)
 		return outcome{}
 	}
 	stopped := string(m[1]) == "stopped in good order"
-	if stopped && !p.told.Load() {
-		r.breaks("exit: it stopped, and nobody told it to: %s", tail(said))
+	if stopped && !p.Told.Load() {
+		r.breaks("exit: it stopped, and nobody told it to: %s", victims.Last(said, 3))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -212,7 +138,7 @@ func (p *proc) ended(said []byte) outcome {
 		r.drains++
 	}
 	if !bytes.Contains(said, []byte("level=WARN")) {
-		r.orderly = append(r.orderly, p.cmd.Process.Pid)
+		r.orderly = append(r.orderly, p.Cmd.Process.Pid)
 	}
 	return outcome{ended: !stopped}
 }
@@ -227,16 +153,7 @@ func (p *proc) interrogate() {
 	if err != nil {
 		list = append(list, err.Error())
 	}
-	p.signal(syscall.SIGQUIT)
-	p.until(never, 5*time.Second)
-	p.signal(syscall.SIGKILL)
-	<-p.done
-	r.breaks("stuck: a process (%s) did not end within %s; goroutines in %s; not ended: %s", p.at, r.h.limit,
-		p.said, strings.Join(list, " | "))
-}
-
-// tail returns the last lines of what a process said, in one.
-func tail(b []byte) string {
-	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
-	return strings.Join(lines[max(0, len(lines)-3):], " | ")
+	p.Interrogate()
+	r.breaks("stuck: a process (%s) did not end within %s; goroutines in %s; not ended: %s",
+		p.at, r.h.limit, p.Said, strings.Join(list, " | "))
 }

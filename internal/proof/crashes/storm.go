@@ -54,9 +54,9 @@ func (r *round) moment(rnd *rand.Rand, share, spread float64) {
 	p, late := r.procs[0], time.Duration(rnd.IntN(80))*time.Millisecond
 	if rnd.IntN(4) > 0 {
 		enough := int((share + rnd.Float64()*spread) * float64(r.jobs))
-		p.until(func() bool { return r.tally.count() >= enough }, 2*time.Second)
+		p.Until(func() bool { return r.tally.count() >= enough }, 2*time.Second)
 	}
-	p.until(never, late)
+	p.Until(nil, late)
 }
 
 // strike does something to one process, or to all of them. It reports whether all jobs had ended
@@ -78,7 +78,7 @@ func (r *round) strike(rnd *rand.Rand, left int) (tooLate bool) {
 		way(r.procs[i])
 	}
 	for i, p := range r.procs {
-		if p.gone() && r.wait(i).ended {
+		if p.Gone() && r.wait(i).ended {
 			tooLate = true
 		}
 	}
@@ -86,26 +86,26 @@ func (r *round) strike(rnd *rand.Rand, left int) (tooLate bool) {
 }
 
 func (r *round) kill(p *proc) {
-	p.signal(syscall.SIGKILL)
-	<-p.done
+	p.Signal(syscall.SIGKILL)
+	<-p.Ended
 }
 
 // drain tells a process to stop, once it has begun, and waits until it has.
 func (r *round) drain(p *proc) {
-	if p.until(func() bool { return p.says("running") }, r.h.limit) {
-		p.told.Store(true)
-		p.signal(syscall.SIGTERM)
-		p.until(never, r.h.limit)
+	if p.Until(func() bool { return p.Says("running") }, r.h.limit) {
+		p.Told.Store(true)
+		p.Signal(syscall.SIGTERM)
+		p.Until(nil, r.h.limit)
 	}
 }
 
 // freeze stops a process until its lease is over and others have its jobs, unless it is killed
 // before. Then it goes on. The storm does so meanwhile.
 func (r *round) freeze(p *proc) {
-	p.signal(syscall.SIGSTOP)
+	p.Signal(syscall.SIGSTOP)
 	r.freezes++
 	r.frozen.Go(func() {
-		p.until(never, r.h.lease*3/2)
-		p.signal(syscall.SIGCONT)
+		p.Until(nil, r.h.lease*3/2)
+		p.Signal(syscall.SIGCONT)
 	})
 }

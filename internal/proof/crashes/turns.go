@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/pawl-jobs/pawl/internal/proof/checks"
+	"github.com/pawl-jobs/pawl/internal/proof/ledger"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -26,10 +27,10 @@ func most(key string) int {
 // turns: by the account of those who ran, never more ran side by side under a key than its limit
 // lets go, and one of an order. And each stood under the keys that the load gave it.
 func (c *checker) turns(ctx context.Context) {
-	running := map[string][]*span{}
-	for _, r := range c.ledger.spans {
-		j := c.rows[r.job]
-		if j == nil || r.end < r.begin || !checks.Rightful(ctx, j, r.epoch, c.history) {
+	running := map[string][]*ledger.Run{}
+	for _, r := range c.ledger.Runs {
+		j := c.rows[r.Job]
+		if j == nil || r.End < r.Begin || !checks.Rightful(ctx, j, r.Epoch, c.history) {
 			continue
 		}
 		keys := slices.Clone(j.Limits)
@@ -71,22 +72,22 @@ func (c *checker) turns(ctx context.Context) {
 
 // side looks who ran side by side under a key. Lines were written in the order of the ledger: each
 // ran at least between its own two.
-func (c *checker) side(key string, runs []*span) {
-	var beside []*span
+func (c *checker) side(key string, runs []*ledger.Run) {
+	var beside []*ledger.Run
 	for _, r := range runs {
-		beside = append(slices.DeleteFunc(beside, func(o *span) bool { return o.end < r.begin }), r)
+		beside = append(slices.DeleteFunc(beside, func(o *ledger.Run) bool { return o.End < r.Begin }), r)
 		may := most(key)
 		if len(beside) > may {
 			var names []string
 			for _, o := range beside {
-				names = append(names, c.rows[o.job].ExternalID)
+				names = append(names, c.rows[o.Job].ExternalID)
 			}
 			what := "limit"
 			if job.Ordered(key) {
 				what = "order"
 			}
-			c.breaks("%s: of %s %d may run side by side, and %s did, the last from line %d of the ledger", what,
-				key, may, strings.Join(names, ", "), r.begin)
+			c.breaks("%s: of %s %d may run side by side, and %s did, the last from line %d of the ledger",
+				what, key, may, strings.Join(names, ", "), r.Begin)
 			return
 		}
 		if len(beside) == may && !job.Ordered(key) {
@@ -102,8 +103,8 @@ func (c *checker) orders(ctx context.Context) {
 	type place struct{ number, began int }
 	lines := map[string][]place{}
 	began := map[job.ID]bool{}
-	for _, r := range c.ledger.spans {
-		j := c.rows[r.job]
+	for _, r := range c.ledger.Runs {
+		j := c.rows[r.Job]
 		if j == nil || j.Order == "" || began[j.ID] {
 			continue
 		}
@@ -117,16 +118,16 @@ func (c *checker) orders(ctx context.Context) {
 		for _, before := range lines[j.Order] {
 			if before.number > number && !c.late(j) && !paused {
 				c.breaks("order: of %s load-%d began at line %d of the ledger, before load-%d did at line %d",
-					j.Order, before.number, before.began, number, r.begin)
+					j.Order, before.number, before.began, number, r.Begin)
 			}
 		}
-		lines[j.Order] = append(lines[j.Order], place{number, r.begin})
+		lines[j.Order] = append(lines[j.Order], place{number, r.Begin})
 	}
 }
 
 // late reports whether a job may have come into its line after those behind it.
 func (c *checker) late(j *job.Job) bool {
 	spec, err := job.ParseSpec(j.Request)
-	p := c.ledger.promises[j.ID]
-	return err != nil || spec.Delay > 0 || p == nil || !p.after.IsZero()
+	p := c.ledger.Promises[j.ID]
+	return err != nil || spec.Delay > 0 || p == nil || !p.After.IsZero()
 }

@@ -67,8 +67,7 @@ func (c *crashing) Apply(ctx context.Context, cs []job.Change) (a []store.Applie
 func (c *crashing) ApplyAndClaim(ctx context.Context, cs []job.Change, q store.Claim) (a []store.Applied,
 	jobs []job.Job, eff store.Effects, err error) {
 	a, err = around("apply", func() ([]store.Applied, error) {
-		a, jobs, eff,
-			err = c.Store.ApplyAndClaim(ctx, cs, q)
+		a, jobs, eff, err = c.Store.ApplyAndClaim(ctx, cs, q)
 		return a, err
 	})
 	c.applied(cs, a)
@@ -114,11 +113,7 @@ func (c *crashing) Expire(ctx context.Context, limit int) (n int, eff store.Effe
 }
 
 func (c *crashing) Recount(ctx context.Context, limit int) (n store.Recounted, eff store.Effects, err error) {
-	n, err = around("recount", func() (store.Recounted, error) {
-		n, eff,
-			err = c.Store.Recount(ctx, limit)
-		return n, err
-	})
+	n, err = around("recount", func() (store.Recounted, error) { n, eff, err = c.Store.Recount(ctx, limit); return n, err })
 	return n, eff, err
 }
 

@@ -13,10 +13,11 @@ import (
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
-// reads have no points, for nothing follows from them but an answer to a person: a crash there is a crash before or
-// after. Documents, limits, annotations, events of users, removals and commands to sessions are written by people, each in one call
-// that can be repeated, and no loop depends on what comes after. (A removal that retention began goes on with its next look.)
-// Moments that a crash keeps from whoever asked for them are lost, and nothing follows from that.
+// reads have no points, for nothing follows from them but an answer to a person: a crash there is a
+// crash before or after. Documents, limits, annotations, events of users, removals and commands to
+// sessions are written by people, each in one call that can be repeated, and no loop depends on
+// what comes after. (A removal that retention began goes on with its next look.) Moments that a
+// crash keeps from whoever asked for them are lost, and nothing follows from that.
 var reads = map[string]bool{
 	"Job": true, "List": true, "Count": true, "Waiting": true, "Events": true, "After": true, "Find": true, "Overdue": true, "Sessions": true, "Unserved": true, "Unwatched": true, "Demand": true,
 	"Put": true, "Resource": true, "Resources": true, "AllResources": true, "Delete": true,
@@ -39,7 +40,8 @@ func operations() (names []string) {
 	return names
 }
 
-// TestEveryOperationHasItsPoints calls each operation in a process that is to die before or after it.
+// TestEveryOperationHasItsPoints calls each operation in a process that is to die before or after
+// it.
 func TestEveryOperationHasItsPoints(t *testing.T) {
 	if name := os.Getenv("CRASHSTORE_TEST_CALL"); name != "" {
 		call(t, name, os.Getenv("CRASHSTORE_TEST_DIR"))
@@ -75,7 +77,8 @@ func TestEveryOperationHasItsPoints(t *testing.T) {
 	}
 }
 
-// call calls one operation with arguments that mean nothing. In the folder "" there is no store, and it panics.
+// call calls one operation with arguments that mean nothing. In the folder "" there is no store,
+// and it panics.
 func call(t *testing.T, name, dir string) {
 	var st store.Store
 	if dir != "" {

@@ -48,8 +48,8 @@ var orderBy = []string{"created", "due", "args.version"}
 // A ran is an attempt that was begun.
 type ran struct{ Job, Attempt int }
 
-// TestOrderOfRandomJobs has random jobs go in a few orders, which fail, are delayed, canceled and paused. A model says who goes after
-// whom, to the attempt.
+// TestOrderOfRandomJobs has random jobs go in a few orders, which fail, are delayed, canceled and
+// paused. A model says who goes after whom, to the attempt.
 func TestOrderOfRandomJobs(t *testing.T) {
 	told := 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -124,8 +124,8 @@ func (a *standing) before(b *standing) bool {
 	return cmp.Or(rank, cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.At, b.At), cmp.Compare(a.N, b.N)) < 0
 }
 
-// modelOfOrders returns, by key, which attempts begin, one after the other; sure is false where that hangs on what happens first of
-// two things that happen at once.
+// modelOfOrders returns, by key, which attempts begin, one after the other; sure is false where
+// that hangs on what happens first of two things that happen at once.
 func modelOfOrders(jobs []plannedJob) (want [3][]ran, sure bool) {
 	type happening struct {
 		at time.Duration

@@ -22,8 +22,8 @@ import (
 	"github.com/pawl-jobs/pawl/store/storetest"
 )
 
-// limitedVariable names the database in the environment of a process that [TestLimitsSideBySide] starts, and limitedSlots are those
-// that it has.
+// limitedVariable names the database in the environment of a process that [TestLimitsSideBySide]
+// starts, and limitedSlots are those that it has.
 const (
 	limitedVariable = "PAWL_TEST_LIMITED"
 	limitedSlots    = 6
@@ -32,16 +32,17 @@ const (
 // A limited task says under which keys it runs.
 type limited struct{ Keys []string }
 
-// The ledger of who runs is a table that handlers write when they begin and when they end. Who begins looks who runs beside it: of
-// two that overlap the later one sees both.
+// The ledger of who runs is a table that handlers write when they begin and when they end. Who
+// begins looks who runs beside it: of two that overlap the later one sees both.
 const (
 	ledgerTables = `CREATE UNLOGGED TABLE running (job uuid, key text); CREATE INDEX ON running (key); CREATE UNLOGGED TABLE beside (job uuid, key text, n int, at timestamptz)`
 	ledgerBegin  = `INSERT INTO running (job, key) SELECT $1, unnest($2::text[])`
 	ledgerBeside = `INSERT INTO beside SELECT $1, k, (SELECT count(*) FROM running r WHERE r.key = k), clock_timestamp() FROM unnest($2::text[]) k, pg_sleep($3)`
 	ledgerEnd    = `DELETE FROM running WHERE job = $1`
 
-	// ledgerOwed returns, in one snapshot, the turns that are owed; and the keys that somebody waits for and that have a free place, with who
-	// has turns of them; each with how many turns have been used.
+	// ledgerOwed returns, in one snapshot, the turns that are owed; and the keys that somebody
+	// waits for and that have a free place, with who has turns of them; each with how many turns
+	// have been used.
 	ledgerOwed = `
 WITH RECURSIVE lines AS (
 	(SELECT j.line FROM pawl.jobs j WHERE j.tenant = 'default' AND j.line IS NOT NULL ORDER BY j.line LIMIT 1)
@@ -57,9 +58,10 @@ SELECT l.line, held.jobs, (SELECT count(*) FROM beside) FROM lines l
 WHERE l.line IS NOT NULL AND held.n < may.most`
 )
 
-// TestLimitsSideBySide: 16 processes run tasks under a thousand keys, while limits are changed. No key ever has more of them than it
-// may, by their own account; nobody ever waits beside a free place of which nobody knows, or that is not handed on while others run; and
-// no two wait for each other.
+// TestLimitsSideBySide: 16 processes run tasks under a thousand keys, while limits are changed. No
+// key ever has more of them than it may, by their own account; nobody ever waits beside a free
+// place of which nobody knows, or that is not handed on while others run; and no two wait for each
+// other.
 func TestLimitsSideBySide(t *testing.T) {
 	if dsn := os.Getenv(limitedVariable); dsn != "" {
 		beLimited(t, dsn)
@@ -225,10 +227,12 @@ func TestLimitsSideBySide(t *testing.T) {
 	if err != nil || ran < jobs || seen < places || lowered == 0 || deadlocks != 0 {
 		t.Errorf("%d ran, %d of a key side by side, %d under a lowered limit, %d deadlocks, %v", ran, seen, lowered, deadlocks, err)
 	}
-	// Who pays takes the oldest debts first. It sends some statements for that, and waits for the one before it, while each slot goes on: a
-	// job has four statements, and takes one to three places. So a slot takes some places meanwhile: 4 were seen with ten processes to a
-	// core, and 10 is room for a slower machine. A debt that nobody pays sees almost all of them taken, 60 by each slot.
-	// A place is idle for no longer than what is owed for it: whoever owes it anew is to have handed some on.
+	// Who pays takes the oldest debts first. It sends some statements for that, and waits for the
+	// one before it, while each slot goes on: a job has four statements, and takes one to three
+	// places. So a slot takes some places meanwhile: 4 were seen with ten processes to a core, and
+	// 10 is room for a slower machine. A debt that nobody pays sees almost all of them taken, 60 by
+	// each slot. A place is idle for no longer than what is owed for it: whoever owes it anew is to
+	// have handed some on.
 	longest := 10 * processes * limitedSlots
 	if stood.debt > longest {
 		t.Errorf("a free place was not handed on while %d others were taken, and no more than %d may be", stood.debt, longest)
@@ -241,15 +245,16 @@ func TestLimitsSideBySide(t *testing.T) {
 	storetest.Check(t, desk.store, "default")
 }
 
-// Delays are for how long debts of turns have stood, and keys have had an idle place, by how many turns were used meanwhile.
+// Delays are for how long debts of turns have stood, and keys have had an idle place, by how many
+// turns were used meanwhile.
 type delays struct {
 	first      map[string]delay // of those that stood when last looked at: debts, and keys that somebody waits for
 	debt, idle int              // the most that were used while one stood
 	key        string           // that was idle for so long
 }
 
-// A delay is how many turns had been used when a debt was first seen, or a key of which no place was handed on since; and who has turns
-// of it.
+// A delay is how many turns had been used when a debt was first seen, or a key of which no place
+// was handed on since; and who has turns of it.
 type delay struct {
 	used int
 	held [][16]byte
@@ -285,14 +290,15 @@ func (s *delays) look(ctx context.Context, ledger *pgx.Conn) error {
 	return err
 }
 
-// A changedLimit is how many may have turns of a key, from a moment between these on; with no end, it is not known whether it was set.
+// A changedLimit is how many may have turns of a key, from a moment between these on; with no end,
+// it is not known whether it was set.
 type changedLimit struct {
 	most         int
 	began, ended time.Time
 }
 
-// mostBetween returns the highest of the limits of a key that may have been in force between two moments: one that was there before, or
-// any other up to the end of the change that took its place.
+// mostBetween returns the highest of the limits of a key that may have been in force between two
+// moments: one that was there before, or any other up to the end of the change that took its place.
 func mostBetween(changes []changedLimit, before int, from, to time.Time) int {
 	most := before
 	for _, c := range changes {
@@ -308,8 +314,8 @@ func mostBetween(changes []changedLimit, before int, from, to time.Time) int {
 	return most
 }
 
-// grants returns since when jobs have their turns, at the earliest: a limit that was changed before has decided on them. Who ran beside
-// it later had a turn by then, or got it after that.
+// grants returns since when jobs have their turns, at the earliest: a limit that was changed before
+// has decided on them. Who ran beside it later had a turn by then, or got it after that.
 func grants(t *testing.T, s store.Store) map[job.ID]time.Time {
 	t.Helper()
 	at := map[job.ID]time.Time{}
@@ -357,7 +363,8 @@ func beLimited(t *testing.T, dsn string) {
 	}
 }
 
-// seats starts this test binary so many times for one test, and returns what ends these processes in good order.
+// seats starts this test binary so many times for one test, and returns what ends these processes
+// in good order.
 func seats(t *testing.T, n int, run, variable string) (leave func()) {
 	t.Helper()
 	stdin, end, err := os.Pipe()

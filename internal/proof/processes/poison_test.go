@@ -17,8 +17,8 @@ import (
 	"github.com/pawl-jobs/pawl/store/storetest"
 )
 
-// TestPoison: one of 200 jobs kills every process that runs it. The test starts one after the other, until one comes to
-// the end of all jobs.
+// TestPoison: one of 200 jobs kills every process that runs it. The test starts one after the
+// other, until one comes to the end of all jobs.
 func TestPoison(t *testing.T) {
 	open := func(dir string) (*sqlite.Store, *pawl.Service) {
 		st, err := sqlite.Open(t.Context(), dir, sqlite.Options{})

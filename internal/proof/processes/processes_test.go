@@ -65,8 +65,8 @@ type process struct {
 	store store.Store
 }
 
-// join opens a process on a database, which ends with the test. between stands between its service and the database; nil:
-// nothing does.
+// join opens a process on a database, which ends with the test. between stands between its service
+// and the database; nil: nothing does.
 func join(t *testing.T, dsn string, cfg pawl.Config, between func(store.Store) store.Store) *process {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -125,11 +125,12 @@ func until(t *testing.T, what string, ask func() (bool, error)) {
 	}
 }
 
-// processVariable names the database in the environment of a process that [TestPoisonSideBySide] starts.
+// processVariable names the database in the environment of a process that [TestPoisonSideBySide]
+// starts.
 const processVariable = "PAWL_TEST_PROCESS"
 
-// TestPoisonSideBySide: one of 200 jobs kills every process that runs it. There are two of them, and each that dies is
-// started again.
+// TestPoisonSideBySide: one of 200 jobs kills every process that runs it. There are two of them,
+// and each that dies is started again.
 func TestPoisonSideBySide(t *testing.T) {
 	if dsn := os.Getenv(processVariable); dsn != "" {
 		p := join(t, dsn, pawl.Config{Lease: 2 * time.Second}, nil)
@@ -203,8 +204,9 @@ func TestPoisonSideBySide(t *testing.T) {
 	storetest.Check(t, desk.store, "default")
 }
 
-// A party is the three processes of [TestSharesSideBySide], which keep pace: none claims before all have seen the jobs,
-// and none looks again before all have claimed. So no share is left by one that is slow.
+// A party is the three processes of [TestSharesSideBySide], which keep pace: none claims before all
+// have seen the jobs, and none looks again before all have claimed. So no share is left by one that
+// is slow.
 type party struct {
 	all           int
 	looks, claims atomic.Int64
@@ -393,8 +395,8 @@ func (b *barrier) set(shut bool) {
 	b.conns = nil
 }
 
-// TestLeaseLostSideBySide: a process is cut off for longer than its lease. Another one takes its jobs, which are suspects
-// until the first has come back.
+// TestLeaseLostSideBySide: a process is cut off for longer than its lease. Another one takes its
+// jobs, which are suspects until the first has come back.
 func TestLeaseLostSideBySide(t *testing.T) {
 	t.Parallel()
 	dsn := shared(t)

@@ -91,7 +91,8 @@ func (h *house) archive() string { return filepath.Join(h.dir, "archive") }
 
 func (h *house) kinds() map[string]engine.Kind { return map[string]engine.Kind{job.KindApp: h.kind} }
 
-// watcherOf returns a process that watches the programs. between stands between its service and the database.
+// watcherOf returns a process that watches the programs. between stands between its service and the
+// database.
 func (h *house) watcherOf(t *testing.T, dsn string, between func(store.Store) store.Store) *process {
 	t.Helper()
 	bus, err := pgnotify.Open(t.Context(), pgnotify.Config{DSN: dsn, Log: slog.New(slog.DiscardHandler)})
@@ -139,8 +140,9 @@ func (m moment) String() string {
 	return name
 }
 
-// deaf reports whether the step goes on although its lease is over: what launches and archives harms nothing even then.
-// What stages writes to the names that the program reads, so it stops before the next file.
+// deaf reports whether the step goes on although its lease is over: what launches and archives
+// harms nothing even then. What stages writes to the names that the program reads, so it stops
+// before the next file.
 func (m moment) deaf() bool {
 	switch step, _, _ := strings.Cut(m.point, "."); step {
 	case "submit", "launch":
@@ -175,7 +177,8 @@ func moments() (all []moment) {
 	return all
 }
 
-// A program is the job of a moment: its program adds to one of its inputs, and waits at a gate if it is to run on.
+// A program is the job of a moment: its program adds to one of its inputs, and waits at a gate if
+// it is to run on.
 type program struct {
 	moment
 	dir   string // of its test; the job has folders of its own
@@ -242,7 +245,8 @@ func (p *program) left() (names []string) {
 	return names
 }
 
-// processes returns the processes of the job, whose folder is where they work, with their states as in /proc/PID/stat.
+// processes returns the processes of the job, whose folder is where they work, with their states as
+// in /proc/PID/stat.
 func (p *program) processes() map[int]string {
 	states := map[int]string{}
 	all, _ := filepath.Glob("/proc/[0-9]*")
@@ -350,8 +354,8 @@ func zombiePrograms(t *testing.T) {
 	}
 }
 
-// zombieWatcher: a watcher is frozen when it is about to suspend a program. Another one suspends it, and lets it go on. Then
-// the first one wakes up, and the program still runs.
+// zombieWatcher: a watcher is frozen when it is about to suspend a program. Another one suspends
+// it, and lets it go on. Then the first one wakes up, and the program still runs.
 func zombieWatcher(t *testing.T) {
 	dsn, dir := shared(t), t.TempDir()
 	h := openHouse(t, dir)

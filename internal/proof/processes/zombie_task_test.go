@@ -27,7 +27,8 @@ import (
 // A scene is what a frozen process does with a task when it wakes up.
 type scene struct {
 	name string
-	// call is what it was doing in that moment: a call of the store was on its way to the database. Empty: run freezes it.
+	// call is what it was doing in that moment: a call of the store was on its way to the database.
+	// Empty: run freezes it.
 	call string
 	// run is its handler. Nil: it does not come to that.
 	run   func(context.Context, *wire, *pawl.Task[string]) (string, error)
@@ -230,8 +231,9 @@ func yes(b bool) int {
 	return 0
 }
 
-// zombiesOnSQLite: the database of a folder has one process, which holds the folder's lock as long as it is there, frozen or
-// not. So nobody else can have its jobs. It has lost its lease all the same, and runs them again itself.
+// zombiesOnSQLite: the database of a folder has one process, which holds the folder's lock as long
+// as it is there, frozen or not. So nobody else can have its jobs. It has lost its lease all the
+// same, and runs them again itself.
 func zombiesOnSQLite(t *testing.T) {
 	seats, folders := map[seat]string{}, map[string]string{}
 	for _, name := range []string{"cause", "heartbeat", "checkpoint", "finish", "error"} {
@@ -285,7 +287,8 @@ func zombiesOnSQLite(t *testing.T) {
 	}
 }
 
-// outlived waits until the lease of a frozen process is over, also if a renewal was not yet committed when it froze.
+// outlived waits until the lease of a frozen process is over, also if a renewal was not yet
+// committed when it froze.
 func outlived(t *testing.T, rows store.Reader, z *zombie) {
 	t.Helper()
 	until(t, "its lease is over", func() (bool, error) {

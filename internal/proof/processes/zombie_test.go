@@ -31,12 +31,13 @@ import (
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
-// TestZombie freezes a worker in the middle of a job, by SIGSTOP, for so long that another has the job. Then the frozen one
-// goes on where it was. What it does from there on must change nothing that anybody sees, and it must be of use again.
+// TestZombie freezes a worker in the middle of a job, by SIGSTOP, for so long that another has the
+// job. Then the frozen one goes on where it was. What it does from there on must change nothing
+// that anybody sees, and it must be of use again.
 //
-// A scene is one thing that it is about to do. Its process is this test binary once more, on real PostgreSQL; it stops
-// itself, so that it stands exactly there. All processes of a stage are frozen side by side; the second worker, which runs
-// their jobs then, is the test's own process.
+// A scene is one thing that it is about to do. Its process is this test binary once more, on real
+// PostgreSQL; it stops itself, so that it stands exactly there. All processes of a stage are frozen
+// side by side; the second worker, which runs their jobs then, is the test's own process.
 func TestZombie(t *testing.T) {
 	if asked := os.Getenv(zombieVariable); asked != "" {
 		beZombie(t, asked)
@@ -101,7 +102,8 @@ func startZombie(s seat, crashAt string) (*zombie, error) {
 	}
 	started := make(chan error)
 	go func() {
-		// The kernel counts as the parent the thread that forked, so that thread has to live as long as the process.
+		// The kernel counts as the parent the thread that forked, so that thread has to live as
+		// long as the process.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		defer close(z.ended)
@@ -296,8 +298,9 @@ func (l *ledger) tell(what string, text ...any) {
 	}
 }
 
-// A wire leads from the process that is frozen to the database. What has left the process is on its way, whatever becomes
-// of the context; the process can be frozen in that moment, once, and tells of what its first session does from then on.
+// A wire leads from the process that is frozen to the database. What has left the process is on its
+// way, whatever becomes of the context; the process can be frozen in that moment, once, and tells
+// of what its first session does from then on.
 type wire struct {
 	store.Store
 	*ledger
@@ -339,7 +342,8 @@ func (w *wire) pass(call string, session job.ID) (late bool) {
 	return w.froze && session == w.first
 }
 
-// onItsWay returns the context of a call. One that comes late goes to the database, though who made it has given it up.
+// onItsWay returns the context of a call. One that comes late goes to the database, though who made
+// it has given it up.
 func onItsWay(ctx context.Context, late bool) (context.Context, context.CancelFunc) {
 	if !late {
 		return ctx, func() {}
@@ -360,7 +364,8 @@ func (w *wire) Begin(ctx context.Context, s store.Session) error {
 	return w.Store.Begin(ctx, s)
 }
 
-// unsent reports whether a call whose context has ended does not leave the process at all: it was frozen on its way to the call.
+// unsent reports whether a call whose context has ended does not leave the process at all: it was
+// frozen on its way to the call.
 func unsent(ctx context.Context) bool {
 	by, bounded := ctx.Deadline()
 	return ctx.Err() != nil || bounded && !time.Now().Before(by)

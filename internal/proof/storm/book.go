@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,11 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/pawl-jobs/pawl/internal/proof/ledger"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -61,7 +59,7 @@ func (b *book) accept(o order, id job.ID) {
 		}
 		return
 	}
-	p := &promise{order: o, id: id, at: time.Now(), answered: now()}
+	p := &promise{order: o, id: id, at: time.Now(), answered: ledger.Now()}
 	b.all, b.byID[id] = append(b.all, p), p
 	fmt.Fprintf(b.file, "accepted %s %s %s %d\n", id, o.name, o.state, o.attempts)
 }
@@ -147,88 +145,15 @@ func (b *book) where(holds func(*promise) bool) (found []*promise) {
 
 func (s *storm) jobsLedger() string { return filepath.Join(s.dir, "jobs.ledger") }
 
-// deeds are what jobs did, by their own account.
-type deeds struct {
-	launches map[job.ID]map[int]int // by attempt
-	tasks    map[job.ID]map[taskRun]int
-	spans    []span
-	began    map[job.ID]time.Duration // when jobs ran first; see [checker.turns]
-}
-
-// A taskRun is one run of a task.
-type taskRun struct {
-	attempt int
-	epoch   int64
-}
-
-// newest returns the newest epoch in which a task ran.
-func (d *deeds) newest(id job.ID) (epoch int64) {
-	for r := range d.tasks[id] {
-		epoch = max(epoch, r.epoch)
+// deeds reads what jobs did, by their own account. Before the first does something there is no
+// file.
+func (s *storm) deeds() (*ledger.Ledger, error) {
+	l, err := ledger.Read(s.jobsLedger())
+	for _, b := range l.Bad {
+		s.breaks("ledger: %s", b)
 	}
-	return epoch
-}
-
-// attempt reports whether an attempt of a job began.
-func (d *deeds) attempt(id job.ID, attempt int) bool {
-	for r := range d.tasks[id] {
-		if r.attempt == attempt {
-			return true
-		}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
 	}
-	return d.launches[id][attempt] > 0
-}
-
-func (s *storm) deeds() (*deeds, error) {
-	b, err := os.ReadFile(s.jobsLedger())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	d := &deeds{launches: map[job.ID]map[int]int{}, tasks: map[job.ID]map[taskRun]int{},
-		began: map[job.ID]time.Duration{}}
-	for line := range bytes.Lines(b) {
-		if err := d.read(strings.Fields(string(line))); err != nil {
-			s.breaks("ledger: %q: %v", strings.TrimSpace(string(line)), err)
-		}
-	}
-	return d, nil
-}
-
-func (d *deeds) read(w []string) error {
-	if len(w) < 3 {
-		return errors.New("it is cut short")
-	}
-	id, err := job.ParseID(w[1])
-	if err != nil {
-		return err
-	}
-	attempt, err := strconv.Atoi(w[2])
-	if err != nil {
-		return err
-	}
-	switch {
-	case w[0] == "launch" && len(w) == 4:
-		if d.launches[id] == nil {
-			d.launches[id] = map[int]int{}
-		}
-		d.launches[id][attempt]++
-	case w[0] == "task" && len(w) == 4:
-		epoch, err := strconv.ParseInt(w[3], 10, 64)
-		if err != nil {
-			return err
-		}
-		if d.tasks[id] == nil {
-			d.tasks[id] = map[taskRun]int{}
-		}
-		d.tasks[id][taskRun{attempt, epoch}]++
-	case w[0] == "span" && len(w) == 6:
-		s, err := readSpan(w, id, attempt)
-		if err != nil {
-			return err
-		}
-		d.spans = append(d.spans, s)
-	default:
-		return errors.New("it is no line of a ledger")
-	}
-	return nil
+	return l, err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/proof/guards"
 	"github.com/pawl-jobs/pawl/internal/proof/overlay"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
+	"github.com/pawl-jobs/pawl/internal/proof/victims"
 )
 
 // The binaries are those that a storm's processes run.
@@ -20,9 +21,6 @@ type binaries struct {
 	next  string // the next version; empty: nobody is replaced by it
 	proxy string // toxiproxy
 }
-
-// victim is the program whose processes are attacked: pawl, and the kind of the storm's tasks.
-const victim = "internal/proof/victim"
 
 // proxySource is what toxiproxy is built from.
 const proxySource = "github.com/Shopify/toxiproxy/v2/cmd/server"
@@ -50,15 +48,14 @@ func build(ctx context.Context, dir, without string, next bool) (*binaries, erro
 		return nil, err
 	}
 	b := &binaries{this: filepath.Join(dir, "bin", "victim"), proxy: filepath.Join(dir, "bin", "toxiproxy")}
-	err = command(ctx, "", "go", "build", "-overlay", changed, "-o", b.this, "github.com/pawl-jobs/pawl/"+victim)
-	if err != nil {
+	if err := victims.Build(ctx, b.this, "-overlay", changed); err != nil {
 		return nil, err
 	}
 	if err := command(ctx, "", "go", "build", "-o", b.proxy, proxySource); err != nil || !next {
 		return b, err
 	}
 	b.next = filepath.Join(dir, "bin", "next")
-	return b, testenv.BuildNext(ctx, root, victim, b.next, files)
+	return b, testenv.BuildNext(ctx, root, victims.Program, b.next, files)
 }
 
 // awry has the go command take another file in place of that in which Now stands.

@@ -11,14 +11,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/internal/proof/checks"
+	"github.com/pawl-jobs/pawl/internal/proof/ledger"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
-	"github.com/pawl-jobs/pawl/store/postgres"
-	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
 const tenant = "default"
@@ -26,13 +26,13 @@ const tenant = "default"
 // open opens the database to read it. A server that has died of its clock, when that was put right,
 // is back in a moment.
 func (s *storm) open(ctx context.Context) (store.Store, error) {
-	for begin := time.Now(); s.server != nil; {
-		st, err := postgres.Open(ctx, s.dsn, postgres.Options{})
-		if job.KindOf(err) != job.Unavailable || time.Since(begin) > s.still || !pause(ctx, 200*time.Millisecond) {
+	for begin := time.Now(); ; {
+		st, err := checks.OpenStore(ctx, s.dsn, s.folder(s.nodes[0].machine))
+		if job.KindOf(err) != job.Unavailable || s.server == nil || time.Since(begin) > s.still || !pause(ctx,
+			200*time.Millisecond) {
 			return st, err
 		}
 	}
-	return sqlite.Open(ctx, s.folder(s.nodes[0].machine), sqlite.Options{ReadOnly: true})
 }
 
 func (s *storm) query() (*sql.DB, error) {
@@ -95,11 +95,10 @@ func (s *storm) drain(ctx context.Context) error {
 			}
 		case time.Since(since) > s.still:
 			for _, j := range left {
-				s.breaks("stuck: job %s is %s since %s and nothing moves it", j.ID, j.Place,
-					j.Since.Format(time.TimeOnly))
+				s.breaks("stuck: job %s is %s since %s and nothing moves it", j.ID, j.Place, j.Since.Format(time.TimeOnly))
 				s.tell(j.ID)
 			}
-			s.interrogate(ctx)
+			s.interrogate()
 			return nil
 		}
 		if !pause(ctx, 200*time.Millisecond) {
@@ -120,15 +119,15 @@ func unended(ctx context.Context, st store.Reader, tenant string) (left []job.Jo
 }
 
 // interrogate makes all processes tell what they are doing.
-func (s *storm) interrogate(ctx context.Context) {
+func (s *storm) interrogate() {
 	s.mu.Lock()
 	s.stopped = true
 	s.mu.Unlock()
 	for _, n := range s.nodes {
 		if p := n.now(); p != nil {
-			p.killed.Store(true)
-			command(ctx, "", "kill", "-QUIT", fmt.Sprint(p.cmd.Process.Pid)) //nolint:errcheck // it has ended
-			s.printf("what %s was doing is in %s", n.name, p.said)
+			p.Killed.Store(true)
+			p.Signal(syscall.SIGQUIT)
+			s.printf("what %s was doing is in %s", n.name, p.Said)
 		}
 	}
 	s.living.Wait()
@@ -168,7 +167,8 @@ func (s *storm) judge(ctx context.Context) error {
 		return err
 	}
 	defer st.Close()
-	c := &checker{s, st, did, map[job.ID]*job.Job{}, map[job.ID]job.Job{}, map[string]int{}}
+	c := &checker{storm: s, store: st, did: did, began: map[job.ID]time.Duration{}, theirs: map[job.ID]job.Job{},
+		byName: map[string]int{}}
 	if err := c.read(ctx); err != nil {
 		return err
 	}
@@ -232,29 +232,15 @@ func (s *storm) idle(ctx context.Context) error {
 	renewals := float64(len(s.nodes)) * float64(took) / float64(lease/3)
 	s.printf("idle: %d statements in %s, %.0f renewals are due", asked, took.Round(time.Second), renewals)
 	if most := renewals*1.2 + 20; float64(asked) > most {
-		s.breaks("idle: %d statements of %d idle processes in %s, at most %.0f are expected: %q", asked,
-			len(s.nodes), took, most, all)
+		s.breaks("idle: %d statements of %d idle processes in %s, at most %.0f are expected: %q",
+			asked, len(s.nodes), took, most, all)
 	}
 	return nil
 }
 
 // left: nothing is left in the database, nor connected to it.
 func (s *storm) left(ctx context.Context) error {
-	db, err := s.query()
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	if s.server != nil {
-		connected, err := checks.Connections(ctx, db, s.gone)
-		if err != nil {
-			return err
-		}
-		if len(connected) > 0 {
-			s.breaks("connection_left: %v", connected)
-		}
-	}
-	rows, err := checks.Left(ctx, db, s.server != nil)
+	rows, err := checks.Rows(ctx, s.dsn, s.folder(s.nodes[0].machine), s.gone)
 	for _, what := range rows {
 		s.breaks("%s", what)
 		if id, found := idIn(what); found {
@@ -268,29 +254,18 @@ func (s *storm) left(ctx context.Context) error {
 type checker struct {
 	*storm
 	store  store.Store
-	did    *deeds
+	did    *ledger.Ledger
+	began  map[job.ID]time.Duration // when jobs ran first; see [checker.turns]
 	rows   map[job.ID]*job.Job
 	theirs map[job.ID]job.Job // of the other tenant
 	byName map[string]int
 }
 
-func (c *checker) read(ctx context.Context) error {
-	for listed, err := range checks.Jobs(ctx, c.store, tenant, nil) {
-		if err != nil {
-			return err
-		}
-		j, err := c.store.Job(ctx, tenant, listed.ID)
-		if job.KindOf(err) == job.NotFound {
-			c.broken(listed.ID, "stranger: job %s is listed, and is not there", listed.ID)
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if c.rows[j.ID] != nil {
-			c.breaks("twice: job %s is listed twice", j.ID)
-		}
-		c.rows[j.ID] = &j
+func (c *checker) read(ctx context.Context) (err error) {
+	if c.rows, err = checks.Whole(ctx, c.store, tenant, c.broken); err != nil {
+		return err
+	}
+	for _, j := range c.rows {
 		c.byName[j.Name]++
 		c.sum.States[string(j.State)]++
 	}
@@ -337,8 +312,7 @@ func (c *checker) accepted() {
 	}
 	for name, n := range c.byName {
 		if n > 1+most[name] {
-			c.breaks("twice: %d jobs are %s, which was submitted once and resubmitted %d times at most", n, name,
-				most[name])
+			c.breaks("twice: %d jobs are %s, which was submitted once and resubmitted %d times at most", n, name, most[name])
 		}
 	}
 	for id, j := range c.rows {
@@ -374,14 +348,13 @@ func (c *checker) job(ctx context.Context, j *job.Job, p *promise) {
 	case c.trouble.ended(j, p):
 	case c.noSpace(j, p):
 	case j.State != p.state:
-		c.broken(j.ID, "wrong_end: job %s (%s) ended %s (%s: %s), want %s", j.ID, p.name, j.State, j.Code,
-			j.Message, p.state)
+		c.broken(j.ID, "wrong_end: job %s (%s) ended %s (%s: %s), want %s", j.ID, p.name, j.State, j.Code, j.Message, p.state)
 	case j.Attempt != p.attempts:
-		c.broken(j.ID, "wrong_attempts: job %s (%s) ended %s (%s) at attempt %d, want %d", j.ID, p.name, j.State,
-			j.Code, j.Attempt, p.attempts)
+		c.broken(j.ID, "wrong_attempts: job %s (%s) ended %s (%s) at attempt %d, want %d",
+			j.ID, p.name, j.State, j.Code, j.Attempt, p.attempts)
 	default:
 		for a := 1; a <= j.Attempt; a++ {
-			if !c.did.attempt(j.ID, a) {
+			if !c.did.Began(j.ID, a) {
 				c.broken(j.ID, "not_run: attempt %d of job %s (%s, %s) was never started", a, j.ID, p.name, j.State)
 			}
 		}
@@ -399,9 +372,9 @@ func (c *checker) result(j *job.Job, p *promise) {
 		c.broken(j.ID, "result: task %s (%s): %q: %v", j.ID, p.name, j.Result, err)
 		return
 	}
-	if newest := c.did.newest(j.ID); r.Epoch != newest || r.Epoch != j.Epoch-1 {
-		c.broken(j.ID, "result: task %s (%s) has the result of epoch %d; it ran in epoch %d last, and its end "+
-			"made epoch %d", j.ID, p.name, r.Epoch, newest, j.Epoch)
+	if newest := c.did.Newest(j.ID); r.Epoch != newest || r.Epoch != j.Epoch-1 {
+		c.broken(j.ID, "result: task %s (%s) has the result of epoch %d; it ran in epoch %d last, and its end made epoch %d",
+			j.ID, p.name, r.Epoch, newest, j.Epoch)
 	}
 }
 
@@ -420,8 +393,7 @@ func (c *checker) output(j *job.Job, p *promise) {
 // noSpace reports whether a disk may have been full while a program was at work, which does not
 // look whether it could write.
 func (c *checker) noSpace(j *job.Job, p *promise) bool {
-	return p.program && (c.wrongTimes() && (c.wrong(j.Created) || c.wrong(j.Ended)) ||
-		c.disks.wasFull(j.Created, j.Ended))
+	return p.program && (c.wrongTimes() && (c.wrong(j.Created) || c.wrong(j.Ended)) || c.disks.wasFull(j.Created, j.Ended))
 }
 
 // wrong reports whether a time is not one of the storm: a clock told it that was wrong by an hour.

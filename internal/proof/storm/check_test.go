@@ -20,6 +20,7 @@ import (
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/internal/folder"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
+	"github.com/pawl-jobs/pawl/internal/proof/victims"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/postgres"
@@ -181,8 +182,8 @@ var spoils = []spoil{
 	}},
 }
 
-// TestTheCheckSeesWhatIsBroken breaks one thing after the other in a sound world. What is broken must be named, and the story of
-// its job told.
+// TestTheCheckSeesWhatIsBroken breaks one thing after the other in a sound world. What is broken
+// must be named, and the story of its job told.
 func TestTheCheckSeesWhatIsBroken(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	must(t, err)
@@ -216,7 +217,8 @@ func TestTheCheckSeesWhatIsBroken(t *testing.T) {
 	}
 }
 
-// says fails the test unless something of a name was found broken, of a job where p is not nil, and its story told.
+// says fails the test unless something of a name was found broken, of a job where p is not nil, and
+// its story told.
 func (w *world) says(t *testing.T, name string, p *promise) {
 	t.Helper()
 	named := slices.ContainsFunc(w.sum.Broken, func(b string) bool {
@@ -334,16 +336,16 @@ var looks = map[string]func(*testing.T, *world){
 	"exit by a signal":          ends("exit", "kill -SEGV $$", true, nil),
 	"exit in a panic":           ends("exit", "echo panic: no; exit 2", false, nil),
 	"exit in a fatal error":     ends("exit", "echo fatal error: no; exit 2", false, nil),
-	"exit of one that was told": ends("exit", "exit 3", true, func(p *proc) { p.told.Store(true) }),
-	"a sweep that finds turns":  ends("repaired", `echo 'found what no wake-up told of what="a free place beside a line"'; exit 0`, true, func(p *proc) { p.told.Store(true) }),
-	"a sound exit":              ends("", "exit 0", true, func(p *proc) { p.told.Store(true) }),
-	"a sound kill":              ends("", "kill -KILL $$", true, func(p *proc) { p.killed.Store(true) }),
+	"exit of one that was told": ends("exit", "exit 3", true, func(p *victims.Process) { p.Told.Store(true) }),
+	"a sweep that finds turns":  ends("repaired", `echo 'found what no wake-up told of what="a free place beside a line"'; exit 0`, true, func(p *victims.Process) { p.Told.Store(true) }),
+	"a sound exit":              ends("", "exit 0", true, func(p *victims.Process) { p.Told.Store(true) }),
+	"a sound kill":              ends("", "kill -KILL $$", true, func(p *victims.Process) { p.Killed.Store(true) }),
 	"a kill by somebody else":   ends("exit", "kill -KILL $$", true, nil),
 	"one that does not stop": func(t *testing.T, w *world) {
 		p := process(t, w, "trap '' TERM QUIT; echo pawl works on the jobs; while :; do sleep 0.01; done")
-		until(t, "it began", p.began)
+		until(t, "it began", func() bool { return began(p) })
 		w.nodes[0].stop(t.Context(), p)
-		<-p.ended
+		<-p.Ended
 		w.says(t, "stuck", nil)
 	},
 }
@@ -555,7 +557,8 @@ func corrupt(t *testing.T, w *world, _ *promise) {
 	must(t, err)
 }
 
-// sleeper is a process with an environment, which has to do with the folder of the storm, until the test ends.
+// sleeper is a process with an environment, which has to do with the folder of the storm, until the
+// test ends.
 func sleeper(t *testing.T, w *world, env ...string) {
 	c := exec.Command("/bin/sleep", "1000")
 	c.Dir, c.Env = w.dir, append(env, "OF="+w.dir+"/")
@@ -567,22 +570,14 @@ func sleeper(t *testing.T, w *world, env ...string) {
 }
 
 // process starts a shell in place of a process of the service.
-func process(t *testing.T, w *world, script string) *proc {
-	p := &proc{cmd: exec.Command("/bin/sh", "-c", script), said: filepath.Join(w.dir, "said.shell"), ended: make(chan struct{})}
-	f, err := os.Create(p.said)
+func process(t *testing.T, w *world, script string) *victims.Process {
+	p, err := victims.Start(exec.Command("/bin/sh", "-c", script), filepath.Join(w.dir, "said.shell"), "")
 	must(t, err)
-	defer f.Close()
-	p.cmd.Stdout, p.cmd.Stderr = f, f
-	must(t, p.cmd.Start())
-	go func() {
-		defer close(p.ended)
-		p.cmd.Wait() // its state tells
-	}()
 	return p
 }
 
 // ends has a process end, one that had begun perhaps, and wants that said; empty: nothing.
-func ends(want, script string, began bool, before func(*proc)) func(*testing.T, *world) {
+func ends(want, script string, began bool, before func(*victims.Process)) func(*testing.T, *world) {
 	return func(t *testing.T, w *world) {
 		if began {
 			script = "echo pawl works on the jobs; " + script
@@ -591,7 +586,7 @@ func ends(want, script string, began bool, before func(*proc)) func(*testing.T, 
 		if before != nil {
 			before(p)
 		}
-		<-p.ended
+		<-p.Ended
 		w.nodes[0].judge(p)
 		if want != "" {
 			w.says(t, want, nil)

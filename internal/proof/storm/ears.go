@@ -90,8 +90,8 @@ func (e *ear) hear(event store.Event) {
 		before = e.jobs[event.Job][n-1]
 	}
 	if next := event.N == before.N+1 && event.Sub == 0 || event.N == before.N && event.Sub == before.Sub+1; !next {
-		e.s.breaks("events: %s heard event %d.%d of job %s after event %d.%d", e.name, event.N, event.Sub,
-			event.Job, before.N, before.Sub)
+		e.s.breaks("events: %s heard event %d.%d of job %s after event %d.%d",
+			e.name, event.N, event.Sub, event.Job, before.N, before.Sub)
 		e.s.tell(event.Job)
 	}
 	e.jobs[event.Job] = append(e.jobs[event.Job], event.Event)

@@ -26,7 +26,7 @@ func (s *storm) strikes(ctx context.Context) {
 		n := s.nodes[rnd.IntN(len(s.nodes))]
 		early := rnd.IntN(3) == 0 // it dies while it is about to begin
 		for {
-			if p := n.now(); p != nil && (p.began() || early) && p.signal(syscall.SIGKILL) {
+			if p := n.now(); p != nil && (began(p) || early) && p.Signal(syscall.SIGKILL) {
 				break
 			}
 			if !pause(ctx, 50*time.Millisecond) {
@@ -119,18 +119,18 @@ func (s *storm) anyNode(rnd *rand.Rand) *node { return s.nodes[rnd.IntN(len(s.no
 // freeze stops a process for longer than its lease, and lets it go on.
 func freeze(ctx context.Context, s *storm, rnd *rand.Rand) error {
 	p := s.anyNode(rnd).now()
-	if p == nil || !p.began() || !p.signal(syscall.SIGSTOP) {
+	if p == nil || !began(p) || !p.Signal(syscall.SIGSTOP) {
 		return nil
 	}
 	<-ctx.Done()
-	p.signal(syscall.SIGCONT)
+	p.Signal(syscall.SIGCONT)
 	return nil
 }
 
 // stop ends a process in good order.
 func stop(_ context.Context, s *storm, rnd *rand.Rand) error {
 	n := s.anyNode(rnd)
-	if p := n.now(); p != nil && p.began() {
+	if p := n.now(); p != nil && began(p) {
 		n.stop(context.Background(), p)
 	}
 	return nil
@@ -143,7 +143,7 @@ func versionNext(_ context.Context, s *storm, rnd *rand.Rand) error {
 	n.mu.Lock()
 	n.later = !n.later
 	n.mu.Unlock()
-	if p := n.now(); p != nil && p.began() {
+	if p := n.now(); p != nil && began(p) {
 		n.stop(context.Background(), p)
 	}
 	return nil
@@ -160,7 +160,7 @@ func clockWrong(_ context.Context, s *storm, rnd *rand.Rand) error {
 	}
 	n.mu.Unlock()
 	if p := n.now(); p != nil {
-		p.signal(syscall.SIGKILL)
+		p.Signal(syscall.SIGKILL)
 	}
 	return nil
 }
@@ -270,7 +270,7 @@ func (s *storm) clear() {
 		n.awry, n.later = 0, false
 		if s.wrongTimes() && s.server == nil {
 			n.awry = int(forward / time.Second)
-			n.proc.signal(syscall.SIGKILL)
+			n.proc.Signal(syscall.SIGKILL)
 		}
 		n.mu.Unlock()
 	}

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/internal/folder"
+	"github.com/pawl-jobs/pawl/internal/proof/checks"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 )
@@ -16,18 +16,12 @@ import (
 // folders: nothing is left that should be gone.
 func (c *checker) folders() {
 	for _, m := range c.machines() {
-		for _, name := range []string{"ends", "work/.archiving"} {
-			for _, e := range c.list(m, name) {
-				if name == "ends" && strings.HasPrefix(e.Name(), ".") { // rooms, and what watches note
-					continue
-				}
-				c.breaks("file_left: %s/%s/%s", m, name, e.Name())
-			}
+		if err := checks.Folder(c.folder(m), tenant, c.fileLeft); err != nil {
+			c.breaks("folder: %v", err)
 		}
 		c.rooms(m)
 		c.work(m)
 		c.archives(m)
-		c.strays(c.folder(m))
 		lock, err := folder.Take(c.folder(m))
 		if err != nil {
 			c.breaks("lock_left: %s: %v", m, err)
@@ -74,28 +68,10 @@ func (c *checker) archives(machine string) {
 	}
 }
 
-// strays looks for what is only there while something is written. The folder of a job that did not
-// finish may have some.
-func (c *checker) strays(dir string) {
-	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case name == filepath.Join(dir, "work", tenant):
-			return fs.SkipDir
-		case files.Temporary(name), strings.HasSuffix(name, ".new"), strings.HasPrefix(d.Name(), ".pawl-"):
-			c.breaks("file_left: %s", strings.TrimPrefix(name, c.dir+"/"))
-			if id, found := idIn(name); found {
-				c.tell(id)
-			}
-			if d.IsDir() {
-				return fs.SkipDir
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		c.breaks("folder: %v", err)
+func (c *checker) fileLeft(name string) {
+	c.breaks("file_left: %s", strings.TrimPrefix(name, c.dir+"/"))
+	if id, found := idIn(name); found {
+		c.tell(id)
 	}
 }
 

@@ -10,7 +10,8 @@ import (
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 )
 
-// TestServerCrashes has one of the server's processes crash, after which the server ends all others and recovers.
+// TestServerCrashes has one of the server's processes crash, after which the server ends all others
+// and recovers.
 func TestServerCrashes(t *testing.T) {
 	testenv.Postgres(t) // skips where there is none
 	server, err := testenv.StartPostgres(t.Context())

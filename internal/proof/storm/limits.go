@@ -13,10 +13,9 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/internal/proof/checks"
+	"github.com/pawl-jobs/pawl/internal/proof/ledger"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -55,20 +54,9 @@ var (
 	// for a moment is given another one then.
 	pace   = job.Limit{Key: job.RateOf(job.RateLaunches, job.SystemLocal), Most: 30, Per: job.Duration(2 * time.Second)}
 	places = map[string][]int{
-		"lab/a": {0, 1, 2, math.MaxInt}, "lab/b": {1, 0}, "pool": {20, 2}, "kind/storm": {60, 20},
-		"system/local": {16, 0, 4, 8},
+		"lab/a": {0, 1, 2, math.MaxInt}, "lab/b": {1, 0}, "pool": {20, 2}, "kind/storm": {60, 20}, "system/local": {16, 0, 4, 8},
 	}
 )
-
-// now is the time since this machine was started, which no fault changes, and which programs know,
-// too.
-func now() time.Duration {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
-		panic(err) // every Linux has that clock
-	}
-	return time.Duration(t.Nano())
-}
 
 // under puts a job under limits, and returns the keys of its turns that are made here.
 func (s *storm) under(i int, spec *job.Spec) (keys []string) {
@@ -149,7 +137,7 @@ func (l *limits) settle(ctx context.Context) error {
 
 // say sets a limit, or takes it away, again until that is answered.
 func (l *limits) say(ctx context.Context, rnd *rand.Rand, limit job.Limit) error {
-	at := now()
+	at := ledger.Now()
 	tries := 0
 	err := l.s.insist(ctx, rnd, func(c *client.Client) error {
 		tries++
@@ -166,7 +154,7 @@ func (l *limits) say(ctx context.Context, rnd *rand.Rand, limit job.Limit) error
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.s.changed()
-	l.said = append(l.said, saying{limit.Key, limit.Most, at, now(), err == nil, tries > 1 || err != nil})
+	l.said = append(l.said, saying{limit.Key, limit.Most, at, ledger.Now(), err == nil, tries > 1 || err != nil})
 	return err
 }
 
@@ -216,46 +204,16 @@ func (l *limits) most(key string, from, to time.Duration) (most int, none bool) 
 	return most, none
 }
 
-// A span is a time in which a job ran, by its own account.
-type span struct {
-	job        job.ID
-	attempt    int
-	epoch      int64 // of a task
-	begin, end time.Duration
-}
-
-// centisecond is how exactly programs know the time: they may have begun, and ended, so much later
-// than they say.
-const centisecond = 10 * time.Millisecond
-
-// earliest is when the job may have begun to run; begin is when it had.
-func (s span) earliest() time.Duration {
-	if s.epoch == 0 {
-		return s.begin - centisecond
-	}
-	return s.begin
-}
-
-func readSpan(w []string, id job.ID, attempt int) (span, error) {
-	epoch, err := strconv.ParseInt(w[3], 10, 64)
-	begin, err2 := time.ParseDuration(w[4] + "s")
-	end, err3 := time.ParseDuration(w[5] + "s")
-	if epoch == 0 {
-		begin += centisecond
-	}
-	return span{id, attempt, epoch, begin, end}, errors.Join(err, err2, err3)
-}
-
 // turns: at no time more jobs ran under a key than a limit let go that was in force at some time
 // since they were there, and none beside another one that is to run alone.
 func (c *checker) turns(ctx context.Context) {
 	if c.restored() {
 		return // of what was said nobody knows what was in force
 	}
-	running := map[string][]span{}
-	for _, s := range c.did.spans {
-		j := c.rows[s.job]
-		if j == nil || !checks.Rightful(ctx, j, s.epoch, c.history) {
+	running := map[string][]ledger.Span{}
+	for _, s := range c.did.Spans {
+		j := c.rows[s.Job]
+		if j == nil || !checks.Rightful(ctx, j, s.Epoch, c.history) {
 			continue
 		}
 		for _, key := range j.Limits {
@@ -266,8 +224,8 @@ func (c *checker) turns(ctx context.Context) {
 		}
 		if j.Order != "" {
 			running[j.Order] = append(running[j.Order], s)
-			if first, ran := c.did.began[j.ID]; !ran || s.begin < first {
-				c.did.began[j.ID] = s.begin
+			if first, ran := c.began[j.ID]; !ran || s.Begin < first {
+				c.began[j.ID] = s.Begin
 			}
 		}
 		c.sum.Spans++
@@ -282,8 +240,7 @@ func (c *checker) turns(ctx context.Context) {
 		if j := c.rows[p.id]; j != nil {
 			for _, key := range p.keys {
 				if !slices.Contains(j.Limits, key) {
-					c.broken(j.ID, "unlimited: job %s (%s) is to be under %s, and is under %q", j.ID, j.Name, key,
-						j.Limits)
+					c.broken(j.ID, "unlimited: job %s (%s) is to be under %s, and is under %q", j.ID, j.Name, key, j.Limits)
 				}
 			}
 		}
@@ -291,25 +248,25 @@ func (c *checker) turns(ctx context.Context) {
 }
 
 // side looks who ran side by side under a key.
-func (c *checker) side(key string, spans []span) {
-	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.begin, b.begin) })
-	var beside []span
+func (c *checker) side(key string, spans []ledger.Span) {
+	slices.SortFunc(spans, func(a, b ledger.Span) int { return cmp.Compare(a.Begin, b.Begin) })
+	var beside []ledger.Span
 	for _, s := range spans {
-		if s.end < s.begin {
+		if s.End < s.Begin {
 			continue // it ran for so short that there is no time of which it is known that it did
 		}
-		beside = append(slices.DeleteFunc(beside, func(o span) bool { return o.end <= s.begin }), s)
-		since := s.begin
+		beside = append(slices.DeleteFunc(beside, func(o ledger.Span) bool { return o.End <= s.Begin }), s)
+		since := s.Begin
 		for _, o := range beside {
-			since = min(since, c.book.since(o.job))
+			since = min(since, c.book.since(o.Job))
 		}
-		if may := c.limits.may(key, since, s.begin); len(beside) > may {
+		if may := c.limits.may(key, since, s.Begin); len(beside) > may {
 			var names []string
 			for _, o := range beside {
-				names = append(names, o.job.String())
+				names = append(names, o.Job.String())
 			}
-			c.broken(s.job, "limit: job %s ran beside %d others under %s at %s, and %d may have turns of it: %s",
-				s.job, len(beside)-1, key, s.begin, may, strings.Join(names, " "))
+			c.broken(s.Job, "limit: job %s ran beside %d others under %s at %s, and %d may have turns of it: %s",
+				s.Job, len(beside)-1, key, s.Begin, may, strings.Join(names, " "))
 			return
 		}
 		c.mu.Lock()
@@ -336,12 +293,14 @@ func (c *checker) paced(ctx context.Context) {
 		rate  *job.Limit
 		spans []checks.Span
 	}{{"began", &begins, starts}, {"was launched", &pace, launches}} {
-		right := slices.DeleteFunc(r.spans,
-			func(s checks.Span) bool { return c.wrong(s.From) || c.wrong(s.To) || !c.rightUntil(s.To) })
+		right := slices.DeleteFunc(r.spans, func(s checks.Span) bool {
+			return c.wrong(s.From) || c.wrong(s.To) ||
+				!c.rightUntil(s.To)
+		})
 		c.sum.Paced += len(right)
 		if s, within := checks.TooMany(r.rate, right); s != nil {
-			c.broken(s.Job, "pace: job %s %s by %s, and with it %d others within %v, %s", s.Job, r.done, s.To,
-				r.rate.Most, within, r.rate.Terms())
+			c.broken(s.Job, "pace: job %s %s by %s, and with it %d others within %v, %s",
+				s.Job, r.done, s.To, r.rate.Most, within, r.rate.Terms())
 		}
 	}
 }
@@ -371,8 +330,8 @@ func (i *idler) look(ctx context.Context, st store.Store) error {
 			free[u.Key] = time.Now()
 		}
 		if idle := time.Since(free[u.Key]); idle > mostIdle {
-			i.s.breaks("idle_place: of %s %d places have been free for %s, and %d jobs wait for them", u.Key,
-				k.Free(u.Key), idle, waiting)
+			i.s.breaks("idle_place: of %s %d places have been free for %s, and %d jobs wait for them",
+				u.Key, k.Free(u.Key), idle, waiting)
 		}
 	}
 	i.since = free

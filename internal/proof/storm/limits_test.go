@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawl-jobs/pawl/internal/proof/ledger"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -45,25 +46,28 @@ func TestMay(t *testing.T) {
 	}
 }
 
-// TestInPieces: who runs between two runs of a job is found where it is certain, by clocks that know centiseconds alone.
+// TestInPieces: who runs between two runs of a job is found where it is certain, by clocks that
+// know centiseconds alone.
 func TestInPieces(t *testing.T) {
 	const ms = time.Millisecond
 	a, b := job.ID{1}, job.ID{2}
-	program := func(id job.ID, begin, end time.Duration) span {
-		return span{job: id, begin: begin + centisecond, end: end}
+	program := func(id job.ID, begin, end time.Duration) ledger.Span {
+		return ledger.Span{Job: id, Begin: begin + ledger.Centisecond, End: end}
 	}
-	task := func(id job.ID, begin, end time.Duration) span { return span{job: id, epoch: 3, begin: begin, end: end} }
+	task := func(id job.ID, begin, end time.Duration) ledger.Span {
+		return ledger.Span{Job: id, Epoch: 3, Begin: begin, End: end}
+	}
 	for _, c := range []struct {
 		name  string
-		spans []span
+		spans []ledger.Span
 		want  bool
 	}{
-		{"another between", []span{program(a, 0, 10*ms), task(b, 20*ms, 30*ms), program(a, 40*ms, 50*ms)}, true},
-		{"another behind", []span{program(a, 0, 10*ms), program(a, 20*ms, 30*ms), task(b, 40*ms, 50*ms)}, false},
-		{"another before", []span{task(b, 0, 1*ms), program(a, 10*ms, 20*ms), program(a, 30*ms, 40*ms)}, false},
-		{"another may be behind", []span{program(a, 0, 0), program(a, 20*ms, 20*ms), task(b, 29*ms, 50*ms)}, false},
-		{"another may be before", []span{program(b, 0, 0), task(a, 9*ms, 10*ms), task(a, 20*ms, 30*ms)}, false},
-		{"a program between tasks", []span{task(a, 0, 1*ms), program(b, 10*ms, 10*ms), task(a, 30*ms, 40*ms)}, true},
+		{"another between", []ledger.Span{program(a, 0, 10*ms), task(b, 20*ms, 30*ms), program(a, 40*ms, 50*ms)}, true},
+		{"another behind", []ledger.Span{program(a, 0, 10*ms), program(a, 20*ms, 30*ms), task(b, 40*ms, 50*ms)}, false},
+		{"another before", []ledger.Span{task(b, 0, 1*ms), program(a, 10*ms, 20*ms), program(a, 30*ms, 40*ms)}, false},
+		{"another may be behind", []ledger.Span{program(a, 0, 0), program(a, 20*ms, 20*ms), task(b, 29*ms, 50*ms)}, false},
+		{"another may be before", []ledger.Span{program(b, 0, 0), task(a, 9*ms, 10*ms), task(a, 20*ms, 30*ms)}, false},
+		{"a program between tasks", []ledger.Span{task(a, 0, 1*ms), program(b, 10*ms, 10*ms), task(a, 30*ms, 40*ms)}, true},
 	} {
 		if _, _, got := inPieces(c.spans, func(job.ID) bool { return false }); got != c.want {
 			t.Errorf("%s: found %t, want %t", c.name, got, c.want)

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pawl-jobs/pawl/internal/proof/ledger"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 
@@ -58,8 +59,8 @@ func (s *storm) order(i int) order {
 	default:
 		o.program = true
 	}
-	retry := job.RetryPolicy{MaxAttempts: 3,
-		Backoff: job.Backoff{Kind: job.BackoffConstant, Base: job.Duration(50 * time.Millisecond)}}
+	retry := job.RetryPolicy{MaxAttempts: 3, Backoff: job.Backoff{Kind: job.BackoffConstant,
+		Base: job.Duration(50 * time.Millisecond)}}
 	if o.program {
 		retry.MaxAttempts = 2
 		s.program(rnd, &o, &spec)
@@ -113,16 +114,16 @@ func (s *storm) program(rnd *rand.Rand, o *order, spec *job.Spec) {
 
 // script notes that it was started, takes a while, notes when that was, and ends.
 func (s *storm) script(millis int, end string) string {
-	return fmt.Sprintf(`read begin _ < /proc/uptime; echo launch $PAWL_JOB_ID $PAWL_ATTEMPT $$ >> %[1]q; sleep %[2]d.%03[3]d
-read end _ < /proc/uptime
-echo span $PAWL_JOB_ID $PAWL_ATTEMPT 0 $begin $end >> %[1]q
+	return fmt.Sprintf(`read begin _ < /proc/uptime; echo launch $PAWL_JOB_ID $PAWL_ATTEMPT $$ >> %[1]q
+sleep %[2]d.%03[3]d
+read end _ < /proc/uptime; echo span $PAWL_JOB_ID $PAWL_ATTEMPT 0 $begin $end >> %[1]q
 echo $PAWL_JOB_ID $PAWL_ATTEMPT; exit %[4]s`,
 		s.jobsLedger(), millis/1000, millis%1000, end)
 }
 
 // people is what those who use the service send their calls by: they do not wait for ever.
-var people = &http.Client{Timeout: 15 * time.Second,
-	Transport: &http.Transport{MaxIdleConnsPerHost: 4, IdleConnTimeout: 5 * time.Second}}
+var people = &http.Client{Timeout: 15 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 4,
+	IdleConnTimeout: 5 * time.Second}}
 
 // submit submits all jobs, alone, a few at once, or in bulk, evenly over the time there is. What
 // was begun is done: until it is acknowledged nobody knows whether a submission was accepted.
@@ -138,7 +139,7 @@ func (s *storm) submit(ctx context.Context) {
 		orders := make([]order, n)
 		for i := range orders {
 			orders[i] = s.order(from + i)
-			orders[i].since, orders[i].begun = now(), time.Now()
+			orders[i].since, orders[i].begun = ledger.Now(), time.Now()
 		}
 		key, twice, seed := job.NewID().String(), rnd.IntN(5) == 0, rnd.Uint64()
 		open <- struct{}{}

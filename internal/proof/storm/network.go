@@ -153,7 +153,7 @@ var troubles = map[string][]toxic{
 	"reset": {{"reset_peer", "downstream", toxiproxy.Attributes{"timeout": 20}}},
 	// What is sent is swallowed, and connections stay open.
 	"deaf": {{"timeout", "upstream", toxiproxy.Attributes{"timeout": 0}}}, // requests do not arrive
-	// answers do not: what they tell of is done
+	// Answers do not: what they tell of is done.
 	"mute": {{"timeout", "downstream", toxiproxy.Attributes{"timeout": 0}}},
 	"black_hole": {{"timeout", "upstream", toxiproxy.Attributes{"timeout": 0}},
 		{"timeout", "downstream", toxiproxy.Attributes{"timeout": 0}}},
@@ -170,7 +170,8 @@ func (w *way) trouble(ctx context.Context, what string) error {
 		if err != nil {
 			return fmt.Errorf("%s on the way %s: %w", what, w.name, err)
 		}
-		defer w.network.ask(func() error { return w.proxy.RemoveToxic(name) }) //nolint:errcheck // it is gone with its proxy, perhaps
+		// It is gone with its proxy, perhaps.
+		defer w.network.ask(func() error { return w.proxy.RemoveToxic(name) }) //nolint:errcheck
 	}
 	<-ctx.Done()
 	return nil

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -12,13 +13,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/pawl-jobs/pawl/auth"
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/internal/proof/checks"
+	"github.com/pawl-jobs/pawl/internal/proof/victims"
 )
 
 // A node is a process that is started again whenever it has ended.
@@ -33,18 +34,9 @@ type node struct {
 	starts        int
 
 	mu    sync.Mutex
-	proc  *proc // guarded by mu: that runs, or ended last
-	awry  int   // guarded by mu: seconds by which the clock of the next start is wrong
-	later bool  // guarded by mu: the next start is of the next version
-}
-
-// A proc is one start of a process.
-type proc struct {
-	cmd    *exec.Cmd
-	said   string // file with what it wrote
-	ended  chan struct{}
-	killed atomic.Bool
-	told   atomic.Bool // to stop
+	proc  *victims.Process // guarded by mu: that runs, or ended last
+	awry  int              // guarded by mu: seconds by which the clock of the next start is wrong
+	later bool             // guarded by mu: the next start is of the next version
 }
 
 func (s *storm) newNode(name, machine, role string) (n *node, err error) {
@@ -75,10 +67,10 @@ func (n *node) live(ctx context.Context) {
 			return
 		}
 		select {
-		case <-p.ended:
+		case <-p.Ended:
 		case <-ctx.Done():
-			p.signal(syscall.SIGKILL)
-			<-p.ended
+			p.Signal(syscall.SIGKILL)
+			<-p.Ended
 			return
 		}
 		n.judge(p)
@@ -93,14 +85,13 @@ func (s *storm) over() bool {
 }
 
 // start starts the process, unless all are to have ended: then it is nil.
-func (n *node) start() (*proc, error) {
+func (n *node) start() (*victims.Process, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.s.over() {
 		return nil, nil
 	}
 	n.starts++
-	p := &proc{ended: make(chan struct{}), said: filepath.Join(n.s.dir, fmt.Sprintf("said.%s.%03d", n.name, n.starts))}
 	bin := n.s.binaries.this
 	if n.later {
 		bin = n.s.binaries.next
@@ -109,107 +100,75 @@ func (n *node) start() (*proc, error) {
 	if n.role == "serve" {
 		args = append(args, "--listen", n.listen)
 	}
-	p.cmd = exec.Command(bin, args...)
-	p.cmd.Dir = n.s.dir
-	p.cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + n.s.dir, "STORM_LEDGER=" + n.s.jobsLedger(), "STORM_WITHOUT=" +
-			n.s.without,
+	cmd := exec.Command(bin, args...)
+	cmd.Dir = n.s.dir
+	cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + n.s.dir, "STORM_LEDGER=" + n.s.jobsLedger(), "STORM_WITHOUT=" + n.s.without,
 	}
 	if n.role == "serve" {
-		// what tasks need is on this machine
-		p.cmd.Env = append(p.cmd.Env, "STORM_STRANGERS="+n.stranger(), "PAWL_HTTP_INPUTS=all")
+		// What tasks need is on this machine.
+		cmd.Env = append(cmd.Env, "STORM_STRANGERS="+n.stranger(), "PAWL_HTTP_INPUTS=all")
 	}
 	if n.db != nil {
 		dsn, err := n.s.through(n.db)
 		if err != nil {
 			return nil, err
 		}
-		p.cmd.Env = append(p.cmd.Env, "PAWL_DB="+dsn)
+		cmd.Env = append(cmd.Env, "PAWL_DB="+dsn)
 	}
 	if n.awry != 0 {
-		p.cmd.Env = append(p.cmd.Env, fmt.Sprintf("STORM_AWRY=%d", n.awry))
+		cmd.Env = append(cmd.Env, fmt.Sprintf("STORM_AWRY=%d", n.awry))
 	}
 	if n.s.clock != nil {
-		p.cmd.Env = append(p.cmd.Env, "STORM_CLOCK="+n.s.clock.file.Name())
+		cmd.Env = append(cmd.Env, "STORM_CLOCK="+n.s.clock.file.Name())
 	}
 	if !n.s.sweep {
-		p.cmd.Env = append(p.cmd.Env, "STORM_SWEEP=never")
+		cmd.Env = append(cmd.Env, "STORM_SWEEP=never")
 	}
-	f, err := os.Create(p.said)
-	if err != nil {
-		return nil, err
+	said := filepath.Join(n.s.dir, fmt.Sprintf("said.%s.%03d", n.name, n.starts))
+	p, err := victims.Start(cmd, said, fmt.Sprintf("%s %s, clock wrong by %d s", bin, strings.Join(args, " "), n.awry))
+	if err == nil {
+		n.proc = p
 	}
-	defer f.Close()
-	fmt.Fprintf(f, "%s %s, clock wrong by %d s\n", bin, strings.Join(args, " "), n.awry)
-	p.cmd.Stdout, p.cmd.Stderr = f, f
-	if err := p.cmd.Start(); err != nil {
-		return nil, err
-	}
-	n.proc = p
-	go func() {
-		defer close(p.ended)
-		p.cmd.Wait() //nolint:errcheck // its state tells
-	}()
-	return p, nil
+	return p, err
 }
 
 // now returns the process that runs, or nil.
-func (n *node) now() *proc {
+func (n *node) now() *victims.Process {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.proc == nil || n.proc.gone() {
+	if n.proc == nil || n.proc.Gone() {
 		return nil
 	}
 	return n.proc
 }
 
-func (p *proc) gone() bool {
-	select {
-	case <-p.ended:
-		return true
-	default:
-		return false
-	}
-}
-
-func (p *proc) signal(sig syscall.Signal) bool {
-	if sig == syscall.SIGKILL {
-		p.killed.Store(true) // whoever sees its end knows
-	}
-	return p.cmd.Process.Signal(sig) == nil
-}
-
 // stop tells a process to stop, which it must within its grace and a while.
-func (n *node) stop(ctx context.Context, p *proc) {
-	if !p.told.Swap(true) { // told twice it would not be in good order
-		p.signal(syscall.SIGTERM)
+func (n *node) stop(ctx context.Context, p *victims.Process) {
+	if !p.Told.Swap(true) { // told twice it would not be in good order
+		p.Signal(syscall.SIGTERM)
 	}
 	over := time.NewTimer(n.s.patience.stop)
 	defer over.Stop()
 	select {
-	case <-p.ended:
+	case <-p.Ended:
 	case <-ctx.Done():
 	case <-over.C:
-		n.s.breaks("stuck: %s did not stop within %s, see %s", n.name, n.s.patience.stop, p.said)
-		p.signal(syscall.SIGQUIT)
-		pause(ctx, 5*time.Second)
-		p.signal(syscall.SIGKILL)
+		n.s.breaks("stuck: %s did not stop within %s, see %s", n.name, n.s.patience.stop, p.Said)
+		p.Interrogate()
 	}
 }
 
-// began are the words with which a process says that it works.
-var began = [][]byte{[]byte("pawl serves the folder"), []byte("pawl works on the jobs")}
-
-func (p *proc) began() bool {
-	said, err := os.ReadFile(p.said)
-	return err == nil && (bytes.Contains(said, began[0]) || bytes.Contains(said, began[1]))
+// began reports whether a process has said that it works.
+func began(p *victims.Process) bool {
+	return p.Says("pawl serves the folder", "pawl works on the jobs")
 }
 
 // up waits until the process works.
 func (n *node) up(ctx context.Context) error {
 	begun := time.Now()
 	for {
-		if p := n.now(); p != nil && p.began() {
+		if p := n.now(); p != nil && began(p) {
 			return nil
 		}
 		if time.Since(begun) > time.Minute {
@@ -222,43 +181,34 @@ func (n *node) up(ctx context.Context) error {
 }
 
 // judge says whether a process ended as it should.
-func (n *node) judge(p *proc) {
-	said, err := os.ReadFile(p.said)
+func (n *node) judge(p *victims.Process) {
+	said, err := os.ReadFile(p.Said)
 	if err != nil {
 		n.s.breaks("harness: %v", err)
 		return
 	}
 	for line := range bytes.Lines(said) {
-		if _, what, found := bytes.Cut(line, []byte("found what no wake-up told of")); found {
+		if _, what, found := bytes.Cut(line, []byte(victims.Swept)); found {
 			n.s.repaired(n, strings.TrimSpace(string(what)))
 		}
 	}
-	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	status := p.Status()
 	switch {
-	case !ok:
-		n.s.breaks("harness: no wait status")
-	case status.Signaled() && status.Signal() == syscall.SIGKILL && p.killed.Load(), status.ExitStatus() == 0 &&
-		p.told.Load():
-	// it was told very early
-	case status.Signaled() && status.Signal() == syscall.SIGTERM && p.told.Load() && !p.began():
+	case p.Died() && p.Killed.Load(), status.ExitStatus() == 0 && p.Told.Load():
+	case status.Signaled() && status.Signal() == syscall.SIGTERM && p.Told.Load() && !began(p): // it was told very early
 	case status.Signaled(), bytes.Contains(said, []byte("panic:")), bytes.Contains(said, []byte("fatal error:")):
-		n.s.breaks("exit: %s: %s, see %s", n.name, p.cmd.ProcessState, p.said)
+		n.s.breaks("exit: %s: %s, see %s", n.name, p.Cmd.ProcessState, p.Said)
 	case status.ExitStatus() == 0:
-		n.s.breaks("exit: %s stopped, and nobody told it to, see %s", n.name, p.said)
-	case !p.began(): // it could not begin
+		n.s.breaks("exit: %s stopped, and nobody told it to, see %s", n.name, p.Said)
+	case !began(p): // it could not begin
 		n.s.count(startRefused)
 	default:
-		n.s.breaks("exit: %s: %s: %s, see %s", n.name, p.cmd.ProcessState, lastLine(said), p.said)
+		n.s.breaks("exit: %s: %s: %s, see %s", n.name, p.Cmd.ProcessState, victims.Last(said, 1), p.Said)
 	}
 }
 
 // startRefused counts processes that could not begin: their database was away, say.
 const startRefused = "start_refused"
-
-func lastLine(b []byte) string {
-	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
-	return lines[len(lines)-1]
-}
 
 // ofTurns are what a sweep says where it finds turns or lines wrong. Nothing that goes wrong around
 // the service may bring that about.
@@ -282,8 +232,7 @@ func (n *node) dial(by *http.Client, tries int) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return client.Dial("http://"+n.api.addr,
-		client.Options{Token: strings.TrimSpace(string(token)), Tries: tries, HTTP: by})
+	return client.Dial("http://"+n.api.addr, client.Options{Token: strings.TrimSpace(string(token)), Tries: tries, HTTP: by})
 }
 
 // servers returns the nodes that serve.
@@ -309,18 +258,9 @@ func (s *storm) end(ctx context.Context) error {
 	}
 	all.Wait()
 	s.living.Wait()
-	begun := time.Now()
-	for {
-		left, err := checks.Processes(s.dir)
-		if err != nil || len(left) == 0 {
-			return err
-		}
-		if time.Since(begun) > s.gone {
-			s.breaks("process_left: %v", left)
-			return nil
-		}
-		if !pause(ctx, 10*time.Millisecond) {
-			return ctx.Err()
-		}
+	left, err := checks.Gone(ctx, s.dir, s.gone)
+	if len(left) > 0 {
+		s.breaks("process_left: %v", left)
 	}
+	return errors.Join(err, ctx.Err())
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pawl-jobs/pawl/internal/proof/ledger"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -75,8 +76,8 @@ func (c *checker) orders(ctx context.Context) {
 		slices.SortFunc(all, func(a, b going) int { return cmp.Or(a.from.Compare(b.from), a.to.Compare(b.to)) })
 		for i := 1; i < len(all); i++ {
 			if a, b := all[i-1], all[i]; b.from.Before(a.to) {
-				c.broken(b.job.ID, "order: job %s went of %s at %s, and job %s from %s to %s", b.job.ID, key,
-					b.from, a.job.ID, a.from, a.to)
+				c.broken(b.job.ID, "order: job %s went of %s at %s, and job %s from %s to %s",
+					b.job.ID, key, b.from, a.job.ID, a.from, a.to)
 			}
 		}
 	}
@@ -127,10 +128,10 @@ func (c *checker) inLine(line []*promise, stood map[job.ID]bool) {
 				c.wrongTimes() && !a.Created.Before(b.Created) {
 				continue
 			}
-			first, ran := c.did.began[p.id]
-			if next, too := c.did.began[q.id]; ran && too && next+centisecond < first {
-				c.broken(q.id, "order: job %s (%s) ran at %s, and job %s, which was accepted to %s before it was "+
-					"submitted, at %s", q.id, q.name, next, p.id, p.ordered, first)
+			first, ran := c.began[p.id]
+			if next, too := c.began[q.id]; ran && too && next+ledger.Centisecond < first {
+				c.broken(q.id, "order: job %s (%s) ran at %s, and job %s, which was accepted to %s before it was submitted, at %s",
+					q.id, q.name, next, p.id, p.ordered, first)
 			}
 		}
 	}
@@ -147,28 +148,27 @@ func orderOf(j *job.Job) job.Order {
 
 // apiece: by the account of those who ran in one order nobody runs between two runs of a job,
 // unless that lets others pass.
-func (c *checker) apiece(spans []span) {
+func (c *checker) apiece(spans []ledger.Span) {
 	again, other, found := inPieces(spans, func(id job.ID) bool { return orderOf(c.rows[id]).Failing == job.OrderPass })
-	if j := c.rows[again.job]; found {
-		c.broken(j.ID, "order: job %s (%s) ran at %s, once more after another of %s: job %s at %s", j.ID, j.Name,
-			again.begin, j.Order, other.job, other.begin)
+	if j := c.rows[again.Job]; found {
+		c.broken(j.ID, "order: job %s (%s) ran at %s, once more after another of %s: job %s at %s",
+			j.ID, j.Name, again.Begin, j.Order, other.Job, other.Begin)
 	}
 }
 
 // inPieces finds a job that runs again although another one has certainly run since the time
 // before.
-func inPieces(spans []span, pass func(job.ID) bool) (again, other span, found bool) {
-	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.begin, b.begin) })
-	runs := map[job.ID]span{}
+func inPieces(spans []ledger.Span, pass func(job.ID) bool) (again, other ledger.Span, found bool) {
+	slices.SortFunc(spans, func(a, b ledger.Span) int { return cmp.Compare(a.Begin, b.Begin) })
+	runs := map[job.ID]ledger.Span{}
 	for _, s := range spans {
-		before, ran := runs[s.job]
-		runs[s.job] = s
-		if !ran || pass(s.job) {
+		before, ran := runs[s.Job]
+		runs[s.Job] = s
+		if !ran || pass(s.Job) {
 			continue
 		}
-		i := slices.IndexFunc(spans, func(o span) bool {
-			return o.job != s.job && o.earliest() > before.begin &&
-				o.begin < s.earliest()
+		i := slices.IndexFunc(spans, func(o ledger.Span) bool {
+			return o.Job != s.Job && o.Earliest() > before.Begin && o.Begin < s.Earliest()
 		})
 		if i >= 0 {
 			return s, spans[i], true

@@ -8,7 +8,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// TestStoodInLine: who lets others pass in trouble is not before them when it was in trouble before it ran.
+// TestStoodInLine: who lets others pass in trouble is not before them when it was in trouble before
+// it ran.
 func TestStoodInLine(t *testing.T) {
 	at := func(state job.State, custody job.Custody, cause job.Cause) store.Event {
 		return store.Event{Event: job.Event{State: state, Custody: custody, Cause: cause}}

@@ -8,29 +8,22 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pawl-jobs/pawl/internal/proof/checks"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
-	"github.com/pawl-jobs/pawl/store/storetest"
 )
 
 // ran: what jobs noted is of jobs that there are or were, also where nobody was told of them, and
 // no attempt or epoch came twice.
 func (c *checker) ran() {
-	for id, started := range c.did.launches {
-		for attempt, n := range started {
-			if n > 1 {
-				c.sum.LaunchedTwice++
-				c.broken(id, "launched_twice: attempt %d of job %s was started %d times", attempt, id, n)
-			}
-		}
+	c.sum.LaunchedTwice = checks.LaunchedTwice(c.did, c.broken)
+	if !c.restored() { // else its epochs come again
+		checks.RanTwice(c.did, c.broken)
+	}
+	for id := range c.did.Launches {
 		c.known(id)
 	}
-	for id, runs := range c.did.tasks {
-		for r, n := range runs {
-			if n > 1 && !c.restored() { // its epochs come again then
-				c.broken(id, "ran_twice: task %s ran %d times in epoch %d", id, n, r.epoch)
-			}
-		}
+	for id := range c.did.Tasks {
 		c.known(id)
 	}
 }
@@ -52,23 +45,21 @@ func (c *checker) inTime(j *job.Job, history []store.Event) {
 			epoch = e.Epoch
 		}
 	}
-	for r := range c.did.tasks[j.ID] {
-		if !held[r.epoch] {
+	for r := range c.did.Tasks[j.ID] {
+		if !held[r.Epoch] {
 			c.broken(j.ID, "ran_on: task %s (%s) ran in epoch %d, in which no worker had it; it ended %s in epoch %d",
-				j.ID, j.Name, r.epoch, j.State, j.Epoch)
+				j.ID, j.Name, r.Epoch, j.State, j.Epoch)
 		}
-		if r.attempt > j.Attempt {
-			c.broken(j.ID, "stranger: attempt %d of job %s (%s) was started, and it has %d", r.attempt, j.ID,
-				j.Name, j.Attempt)
+		if r.Attempt > j.Attempt {
+			c.broken(j.ID, "stranger: attempt %d of job %s (%s) was started, and it has %d", r.Attempt, j.ID, j.Name, j.Attempt)
 		}
 	}
-	for attempt := range c.did.launches[j.ID] {
+	for attempt := range c.did.Launches[j.ID] {
 		if attempt > j.Attempt {
-			c.broken(j.ID, "stranger: attempt %d of job %s (%s) was started, and it has %d", attempt, j.ID, j.Name,
-				j.Attempt)
+			c.broken(j.ID, "stranger: attempt %d of job %s (%s) was started, and it has %d", attempt, j.ID, j.Name, j.Attempt)
 		}
 	}
-	if n := len(c.did.launches[j.ID]); n > j.Launch {
+	if n := len(c.did.Launches[j.ID]); n > j.Launch {
 		c.broken(j.ID, "ran_on: job %s (%s) was started in %d attempts, and it was launched %d times; it ended %s",
 			j.ID, j.Name, n, j.Launch, j.State)
 	}
@@ -93,42 +84,21 @@ func (c *checker) histories(ctx context.Context) {
 	if !whole {
 		return
 	}
-	defer func() {
-		if p := recover(); p != nil {
-			if _, ok := p.(fatal); !ok {
-				panic(p)
-			}
-		}
-	}()
 	for _, tenant := range []string{tenant, strangerTenant} {
-		storetest.Check(asTest{c.storm}, c.store, tenant)
+		checks.Histories(c.store, tenant, c.inHistory)
 	}
 }
 
-// asTest takes in what the check says that every store passes.
-type asTest struct{ s *storm }
-
-// fatal is how that ends where it cannot go on.
-type fatal struct{}
-
-func (asTest) Helper()             {}
-func (asTest) Logf(string, ...any) {}
-
-func (t asTest) Errorf(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	if t.s.wrongTimes() && (strings.Contains(text, "before its predecessor") ||
+// inHistory notes what a history says that it must not.
+func (c *checker) inHistory(text string) {
+	if c.wrongTimes() && (strings.Contains(text, "before its predecessor") ||
 		strings.Contains(text, "before it came to its place")) {
 		return
 	}
-	t.s.breaks("history: %s", text)
+	c.breaks("history: %s", text)
 	if id, found := idIn(text); found {
-		t.s.tell(id)
+		c.tell(id)
 	}
-}
-
-func (t asTest) Fatalf(format string, args ...any) {
-	t.Errorf(format, args...)
-	panic(fatal{})
 }
 
 // heard: who followed the events heard all of them, those of a job in their order, and none that

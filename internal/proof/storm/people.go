@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/client"
+	"github.com/pawl-jobs/pawl/internal/proof/ledger"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -95,7 +96,7 @@ func (s *storm) resume(ctx context.Context, c *client.Client, p *promise) bool {
 // that nobody knows.
 func (s *storm) resubmit(ctx context.Context, c *client.Client, p *promise) {
 	o := s.book.look(p).order
-	o.since, o.begun = now(), time.Now()
+	o.since, o.begun = ledger.Now(), time.Now()
 	s.book.update(p, "resubmit", func(p *promise) { p.again++ })
 	v, err := c.Resubmit(ctx, p.id)
 	if err == nil {

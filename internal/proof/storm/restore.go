@@ -65,7 +65,7 @@ func (s *storm) putBack(ctx context.Context) error {
 	s.hold(true)
 	for _, n := range s.nodes {
 		if p := n.now(); p != nil {
-			p.signal(syscall.SIGKILL)
+			p.Signal(syscall.SIGKILL)
 		}
 	}
 	s.living.Wait()

@@ -57,10 +57,10 @@ type storm struct {
 	began     time.Time
 
 	mu      sync.Mutex
-	sum     summary        // guarded by mu
-	said    map[string]int // guarded by mu: how often each promise was found broken
-	astray  time.Time      // guarded by mu: since when times in the database may be wrong; zero: they are not
-	stopped bool           // guarded by mu: processes that end are not started again
+	sum     summary    // guarded by mu
+	said    checks.Few // guarded by mu: how often each promise was found broken
+	astray  time.Time  // guarded by mu: since when times in the database may be wrong; zero: they are not
+	stopped bool       // guarded by mu: processes that end are not started again
 }
 
 // lease is that of every process. A death is known by the lease alone where there are many.
@@ -87,7 +87,7 @@ func run(ctx context.Context, o options) (summary, error) {
 }
 
 func newStorm(o options, dir string) *storm {
-	s := &storm{options: o, patience: usual, dir: dir, said: map[string]int{}, sum: summary{
+	s := &storm{options: o, patience: usual, dir: dir, said: checks.Few{}, sum: summary{
 		Seed: o.seed, DB: o.db, Without: o.without, Faults: map[string]int{}, States: map[string]int{},
 		Repaired: map[string]int{}, Broken: []string{},
 	}}
@@ -224,8 +224,7 @@ func (s *storm) breaks(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	name, _, _ := strings.Cut(text, ":")
 	s.mu.Lock()
-	s.said[name]++
-	again := s.said[name] > 5
+	again := s.said.Enough(name)
 	if !again {
 		s.sum.Broken = append(s.sum.Broken, text)
 	}

@@ -34,8 +34,9 @@ func seedOf(t *testing.T) uint64 {
 	return seed
 }
 
-// TestStorm is a short form of what "make chaos" does. In the third storm the clock of the machine jumps by an hour and back, and
-// nothing else goes wrong. They come one after the other: three at once leave a slow machine no time to renew a lease.
+// TestStorm is a short form of what "make chaos" does. In the third storm the clock of the machine
+// jumps by an hour and back, and nothing else goes wrong. They come one after the other: three at
+// once leave a slow machine no time to renew a lease.
 func TestStorm(t *testing.T) {
 	if !testenv.Long() {
 		t.Skip("it takes minutes: see TestShortStorm and make test-long")

@@ -59,13 +59,12 @@ func (s *storm) row(b *strings.Builder, id job.ID) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(b, "    %s %s, epoch %d, n %d, attempt %d, launch %d (live %t), session %s, machine %s, wish %q, "+
-		"%s %s\n",
+	fmt.Fprintf(b, "    %s %s, epoch %d, n %d, attempt %d, launch %d (live %t), session %s, machine %s, wish %q, %s %s\n",
 		j.Name, j.Place, j.Epoch, j.N, j.Attempt, j.Launch, j.Live, j.Session, j.Machine, j.Wish, j.Code, j.Message)
 	page, err := st.Events(ctx, store.EventQuery{Tenant: tenant, Job: id, Limit: 1000})
 	for _, e := range page.Events {
-		fmt.Fprintf(b, "    %s %d.%d from epoch %d: %s %s by %s %s %s %s %s\n", e.At.Format("15:04:05.000000"), e.N,
-			e.Sub, e.Epoch, e.State, e.Custody, e.Cause, e.Actor, e.Code, e.Message, e.Data)
+		fmt.Fprintf(b, "    %s %d.%d from epoch %d: %s %s by %s %s %s %s %s\n",
+			e.At.Format("15:04:05.000000"), e.N, e.Sub, e.Epoch, e.State, e.Custody, e.Cause, e.Actor, e.Code, e.Message, e.Data)
 	}
 	return err
 }

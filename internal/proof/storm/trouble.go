@@ -220,12 +220,11 @@ func (c *checker) blocked(ctx context.Context) {
 		return
 	}
 	slices.SortFunc(goes, time.Time.Compare)
-	// what was missed by a little is made up for, and a group may be found clear twice
+	// What was missed by a little is made up for, and a group may be found clear twice.
 	most := len(c.trouble.things) * (releases.Most + 5)
 	for i := most; i < len(goes); i++ {
 		if d := goes[i].Sub(goes[i-most]); d < time.Duration(releases.Per) {
-			c.breaks("releases: of %d groups %d jobs went within %s until %s", len(c.trouble.things), most+1, d,
-				goes[i])
+			c.breaks("releases: of %d groups %d jobs went within %s until %s", len(c.trouble.things), most+1, d, goes[i])
 			return
 		}
 	}
@@ -235,13 +234,11 @@ func (c *checker) blocked(ctx context.Context) {
 func (c *checker) unblocked(j *job.Job, since, e store.Event) {
 	switch {
 	case e.Cause != job.CauseClear && e.Cause != job.CauseWish && e.Cause != job.CausePaid:
-		c.broken(j.ID, "unblocked: job %s was blocked by %s and went on to %s by %s", j.ID, since.Code, e.State,
-			e.Cause)
+		c.broken(j.ID, "unblocked: job %s was blocked by %s and went on to %s by %s", j.ID, since.Code, e.State, e.Cause)
 	case e.Code == job.RecoveryTimeout && !c.wrongTimes() && e.At.Sub(since.At) < lapsing:
-		c.broken(j.ID, "lapsed: job %s failed after %s in which it was blocked by %s, and was to wait for %s", j.ID,
-			e.At.Sub(since.At), since.Code, lapsing)
+		c.broken(j.ID, "lapsed: job %s failed after %s in which it was blocked by %s, and was to wait for %s",
+			j.ID, e.At.Sub(since.At), since.Code, lapsing)
 	case e.State == job.Failed && e.Code != job.RecoveryTimeout && e.Code != job.RecoveryGivenUp:
-		c.broken(j.ID, "unblocked: job %s failed while it was blocked by %s: %s %s", j.ID, since.Code, e.Code,
-			e.Message)
+		c.broken(j.ID, "unblocked: job %s failed while it was blocked by %s: %s %s", j.ID, since.Code, e.Code, e.Message)
 	}
 }

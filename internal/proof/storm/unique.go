@@ -43,7 +43,7 @@ func (s *storm) answeredWith(ctx context.Context, rnd *rand.Rand, o order, id jo
 	})
 	p := s.promised(id)
 	switch {
-	// by somebody who was answered with it, too
+	// By somebody who was answered with it, too.
 	case job.KindOf(err) == job.NotFound && p != nil && s.book.look(p).deleting:
 		s.book.meet(o)
 	case err != nil:
@@ -69,12 +69,12 @@ func (s *storm) met(o order, v *pawl.View) {
 	first := s.order(i) // of which nobody knows when it was submitted
 	switch {
 	case first.unique != o.unique:
-		s.breaks("unique: %s, which is %s, was answered with job %s (%s), which is %q", o.name, o.unique, v.ID,
-			v.Name, first.unique)
+		s.breaks("unique: %s, which is %s, was answered with job %s (%s), which is %q",
+			o.name, o.unique, v.ID, v.Name, first.unique)
 		s.tell(v.ID)
 	case !v.Ended.IsZero() && v.Ended.Before(o.begun.Add(-time.Second)) && !s.wrong(v.Ended) && s.rightUntil(v.Ended):
-		s.breaks("unique: %s was submitted at %s, and answered with job %s (%s), which had ended at %s", o.name,
-			o.begun, v.ID, v.Name, v.Ended)
+		s.breaks("unique: %s was submitted at %s, and answered with job %s (%s), which had ended at %s",
+			o.name, o.begun, v.ID, v.Name, v.Ended)
 		s.tell(v.ID)
 	}
 	s.book.accept(first, v.ID)

@@ -11,10 +11,12 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/internal/proof/checks"
+	"github.com/pawl-jobs/pawl/internal/proof/ledger"
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// A world is what a storm leaves: here one without any weather, of a process on a folder and a few jobs.
+// A world is what a storm leaves: here one without any weather, of a process on a folder and a few
+// jobs.
 type world struct {
 	*storm
 	said *bytes.Buffer
@@ -80,7 +82,7 @@ func live(t *testing.T, dir string) *world {
 	s.accepted(rnd, job.NewID().String(), orders)
 	for i, name := range []string{ahead, behind} {
 		spec := fmt.Appendf(nil, `{"name": %q, "kind": "storm", "args": {"millis": %d}, "order": {"key": "k"}}`, name, 500*(1-i))
-		s.accepted(rnd, job.NewID().String(), []order{{name: name, spec: spec, state: job.Finished, attempts: 1, ordered: "order/k", since: now()}})
+		s.accepted(rnd, job.NewID().String(), []order{{name: name, spec: spec, state: job.Finished, attempts: 1, ordered: "order/k", since: ledger.Now()}})
 	}
 	c, err := n.client(1)
 	must(t, err)
@@ -95,7 +97,7 @@ func live(t *testing.T, dir string) *world {
 	s.cancel(ctx, c, w.promise(delayed), 10*time.Second)
 	until(t, "the program was started", func() bool {
 		did, err := s.deeds()
-		return err == nil && did.launches[w.promise(lasting).id] != nil
+		return err == nil && did.Launches[w.promise(lasting).id] != nil
 	})
 	s.cancel(ctx, c, w.promise(lasting), 10*time.Second)
 	theirs, err := n.strangerClient()

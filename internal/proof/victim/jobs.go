@@ -105,11 +105,10 @@ func (l *load) program(c *loadJob, i, millis int) {
 		c.Spec.Inputs = []job.Input{{From: l.input(), To: "in/a"}, {From: l.input(), To: "in/b"}}
 		read = "cat in/a in/b; "
 	}
-	script := fmt.Sprintf(`echo "launch $PAWL_JOB_ID $PAWL_ATTEMPT $$" >> "$LEDGER"; %ssleep %d.%03d; `+
-		`echo "$PAWL_JOB_ID $PAWL_ATTEMPT"; %s`+
+	script := fmt.Sprintf(`echo "launch $PAWL_JOB_ID $PAWL_ATTEMPT $$" >> "$LEDGER"; `+
+		`%ssleep %d.%03d; echo "$PAWL_JOB_ID $PAWL_ATTEMPT"; %s`+
 		`mkdir -p made scratch; echo "$PAWL_ATTEMPT" > made/file; echo no > scratch/file; `+
-		`echo "done $PAWL_JOB_ID $PAWL_ATTEMPT 0" >> "$LEDGER"; exit %s`,
-		leave, millis/1000, millis%1000, read, end)
+		`echo "done $PAWL_JOB_ID $PAWL_ATTEMPT 0" >> "$LEDGER"; exit %s`, leave, millis/1000, millis%1000, read, end)
 	switch n % 3 {
 	case 0:
 		c.Spec.Script = script
@@ -141,8 +140,7 @@ func stuck(i int) bool { return i%15 == 5 }
 func (l *load) input() string { return l.ledger + ".input" }
 
 func constant(attempts int, d time.Duration) *job.RetryPolicy {
-	return &job.RetryPolicy{MaxAttempts: attempts,
-		Backoff: job.Backoff{Kind: job.BackoffConstant, Base: job.Duration(d)}}
+	return &job.RetryPolicy{MaxAttempts: attempts, Backoff: job.Backoff{Kind: job.BackoffConstant, Base: job.Duration(d)}}
 }
 
 // loadKind is the kind of the tasks.
@@ -150,13 +148,10 @@ const loadKind = "load"
 
 // A loadTask is the arguments of a task of the load.
 type loadTask struct {
-	Millis int `json:"millis"` // how long it takes
-	Fails  int `json:"fails"`  // how many attempts fail
-	// how often it is to be interrupted, by a block or a crash, before it is blocked no more
-	Blocks int `json:"blocks,omitempty"`
-	// what is away until then: a thing, which others need too, or what a person has, which it alone
-	// needs
-	Needs string `json:"needs,omitempty"`
+	Millis int    `json:"millis"`           // how long it takes
+	Fails  int    `json:"fails"`            // how many attempts fail
+	Blocks int    `json:"blocks,omitempty"` // how many interruptions, by a block or a crash, it takes to be blocked no more
+	Needs  string `json:"needs,omitempty"`  // what is away until then: a thing that others need too, or what a person has
 }
 
 // What blocks tasks is tested, in one of the processes, every 50 ms, and they go on at a rate that
@@ -199,8 +194,8 @@ func (c loadTask) work(ctx context.Context, j *job.Job) error {
 	}
 	if j.Recoveries < c.Blocks {
 		return &job.Block{
-			Code: job.TaskBlocked, Message: c.Needs + " is away", Tester: recovery.FuncPrefix + loadTester,
-			Params: map[string]string{"needs": c.Needs},
+			Code: job.TaskBlocked, Message: c.Needs + " is away",
+			Tester: recovery.FuncPrefix + loadTester, Params: map[string]string{"needs": c.Needs},
 			Policy: policy,
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/crash"
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/internal/proof/crashstore"
+	"github.com/pawl-jobs/pawl/internal/proof/ledger"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -57,17 +58,8 @@ func loadCommand() *cobra.Command {
 // what the one before did, under the same external ids; so do processes that work on it side by
 // side. A program belongs to the machine of whoever submitted it first.
 //
-// The ledger is what the world outside knows. Its lines are:
-//
-//	accepted <job> <external id> <state> <attempts> <prerequisite or -> <need or ->
-//	cancel <job>                     about to ask for it
-//	canceled <job>                   it was granted
-//	launch <job> <attempt> <pid>     written by the program itself
-//	task <job> <attempt> <epoch>     written by the handler, when it begins
-//	done <job> <attempt> <epoch>     written by both when they end by themselves; a program does not know its epoch and writes 0
-//
-// state and attempts are how the job ends if nobody cancels it and its prerequisite is met. The
-// input of programs is the file beside the ledger that has .input behind its name.
+// The ledger (package ledger) is what the world outside knows. The input of programs is the file
+// beside it that has .input behind its name.
 type load struct {
 	ledger            string
 	jobs              int
@@ -200,8 +192,7 @@ func (l *load) submit(ctx context.Context, n *node.Node) ([]job.ID, error) {
 			if len(m.After) > 0 {
 				after = fmt.Sprintf("%s %s", m.After[0].Job, m.After[0].Need)
 			}
-			if err := l.note("accepted %s %s %s %d %s", a.ID, m.Spec.ExternalID, m.state, m.attempts,
-				after); err != nil {
+			if err := l.note("accepted %s %s %s %d %s", a.ID, m.Spec.ExternalID, m.state, m.attempts, after); err != nil {
 				return nil, err
 			}
 			ids = append(ids, a.ID)
@@ -241,11 +232,5 @@ func (l *load) give(ctx context.Context, i int) error {
 
 // note appends a line to the ledger.
 func (l *load) note(format string, args ...any) error {
-	f, err := os.OpenFile(l.ledger, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	_, err = fmt.Fprintf(f, format+"\n", args...)
-	return err
+	return ledger.Note(l.ledger, format, args...)
 }

@@ -8,11 +8,10 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/internal/node"
+	"github.com/pawl-jobs/pawl/internal/proof/ledger"
 	"github.com/pawl-jobs/pawl/recovery"
 )
 
@@ -60,9 +59,11 @@ func stormTask(ctx context.Context, t *pawl.Task[stormArgs]) (stormResult, error
 	if err := stormNote("task %s %d %d", t.Job.ID, r.Attempt, r.Epoch); err != nil {
 		return r, err
 	}
-	begin := sinceBoot()
+	begin := ledger.Now()
 	err := stormWork(ctx, t)
-	if noted := stormNote("span %s %d %d %.9f %.9f", t.Job.ID, r.Attempt, r.Epoch, begin, sinceBoot()); noted != nil {
+	end := ledger.Now()
+	noted := stormNote("span %s %d %d %.9f %.9f", t.Job.ID, r.Attempt, r.Epoch, begin.Seconds(), end.Seconds())
+	if noted != nil {
 		return r, noted
 	}
 	return r, err
@@ -100,23 +101,10 @@ func stormThere(url string) bool {
 	return r.StatusCode == http.StatusOK
 }
 
-// sinceBoot is the time in seconds since this machine was started, which is right where [time.Now]
-// is wrong.
-func sinceBoot() float64 {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
-		panic(err) // every Linux has that clock
-	}
-	return float64(t.Nano()) / 1e9
-}
-
 // stormNote appends a line to the ledger.
 func stormNote(format string, args ...any) error {
-	f, err := os.OpenFile(os.Getenv("STORM_LEDGER"), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
-	if err != nil {
+	if err := ledger.Note(os.Getenv("STORM_LEDGER"), format, args...); err != nil {
 		return pawl.Permanent(fmt.Errorf("ledger: %w", err))
 	}
-	defer f.Close()
-	_, err = fmt.Fprintf(f, format+"\n", args...)
-	return err
+	return nil
 }

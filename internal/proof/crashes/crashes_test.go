@@ -15,6 +15,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/crash"
 	"github.com/pawl-jobs/pawl/internal/proof/race"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
+	"github.com/pawl-jobs/pawl/internal/proof/victims"
 )
 
 func TestMain(m *testing.M) {
@@ -26,7 +27,8 @@ func TestMain(m *testing.M) {
 // built is the folder of the binary, once there is one.
 var built string
 
-// binary is the binary, under the race detector if the tests run under it. The first test that wants it builds it.
+// binary is the binary, under the race detector if the tests run under it. The first test that
+// wants it builds it.
 var binary = sync.OnceValues(func() (string, error) {
 	var err error
 	if built, err = os.MkdirTemp("", "pawl-crashes-"); err != nil {
@@ -37,7 +39,7 @@ var binary = sync.OnceValues(func() (string, error) {
 	if race.Enabled { // but for SQLite: in Go it is a machine translation, which would be ten times as slow, and nothing be found
 		flags = []string{"-race", "-gcflags=modernc.org/...=-race=false"}
 	}
-	return bin, build(context.Background(), bin, flags...)
+	return bin, victims.Build(context.Background(), bin, flags...)
 })
 
 // logged writes to a test's log.
