@@ -63,7 +63,8 @@ func main() {
 
 // run builds the binary and goes on for d.
 func run(ctx context.Context, out io.Writer, db string, seed uint64, jobs int, d time.Duration,
-	keep bool) (summary, error) {
+	keep bool,
+) (summary, error) {
 	l, release, err := newLayout(ctx, db)
 	if err != nil {
 		return summary{}, err
@@ -81,8 +82,10 @@ func run(ctx context.Context, out io.Writer, db string, seed uint64, jobs int, d
 	if err := victims.Build(ctx, bin); err != nil {
 		return summary{}, err
 	}
-	h := &harness{layout: l, bin: bin, dir: dir, out: out, limit: limit, keep: keep, sum: summary{DB: db,
-		Seed: seed, Broken: []string{}}}
+	h := &harness{layout: l, bin: bin, dir: dir, out: out, limit: limit, keep: keep, sum: summary{
+		DB:   db,
+		Seed: seed, Broken: []string{},
+	}}
 
 	end := time.Now().Add(d)
 	h.storms(ctx, seed, jobs, stormStrikes)

@@ -65,7 +65,8 @@ func (c *crashing) Apply(ctx context.Context, cs []job.Change) (a []store.Applie
 }
 
 func (c *crashing) ApplyAndClaim(ctx context.Context, cs []job.Change, q store.Claim) (a []store.Applied,
-	jobs []job.Job, eff store.Effects, err error) {
+	jobs []job.Job, eff store.Effects, err error,
+) {
 	a, err = around("apply", func() ([]store.Applied, error) {
 		a, jobs, eff, err = c.Store.ApplyAndClaim(ctx, cs, q)
 		return a, err

@@ -50,8 +50,10 @@ type patience struct {
 
 // usual has less time for a job than the minute after which a sweep comes by: what only that finds
 // was forgotten.
-var usual = patience{still: 50 * time.Second, stop: time.Minute, gone: 20 * time.Second, settling: 3 * lease,
-	idling: 10 * time.Second}
+var usual = patience{
+	still: 50 * time.Second, stop: time.Minute, gone: 20 * time.Second, settling: 3 * lease,
+	idling: 10 * time.Second,
+}
 
 // drain has all jobs come to their ends, once nothing goes wrong any more.
 func (s *storm) drain(ctx context.Context) error {
@@ -167,8 +169,10 @@ func (s *storm) judge(ctx context.Context) error {
 		return err
 	}
 	defer st.Close()
-	c := &checker{storm: s, store: st, did: did, began: map[job.ID]time.Duration{}, theirs: map[job.ID]job.Job{},
-		byName: map[string]int{}}
+	c := &checker{
+		storm: s, store: st, did: did, began: map[job.ID]time.Duration{}, theirs: map[job.ID]job.Job{},
+		byName: map[string]int{},
+	}
 	if err := c.read(ctx); err != nil {
 		return err
 	}

@@ -59,8 +59,10 @@ func (s *storm) order(i int) order {
 	default:
 		o.program = true
 	}
-	retry := job.RetryPolicy{MaxAttempts: 3, Backoff: job.Backoff{Kind: job.BackoffConstant,
-		Base: job.Duration(50 * time.Millisecond)}}
+	retry := job.RetryPolicy{MaxAttempts: 3, Backoff: job.Backoff{
+		Kind: job.BackoffConstant,
+		Base: job.Duration(50 * time.Millisecond),
+	}}
 	if o.program {
 		retry.MaxAttempts = 2
 		s.program(rnd, &o, &spec)
@@ -122,8 +124,10 @@ echo $PAWL_JOB_ID $PAWL_ATTEMPT; exit %[4]s`,
 }
 
 // people is what those who use the service send their calls by: they do not wait for ever.
-var people = &http.Client{Timeout: 15 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 4,
-	IdleConnTimeout: 5 * time.Second}}
+var people = &http.Client{Timeout: 15 * time.Second, Transport: &http.Transport{
+	MaxIdleConnsPerHost: 4,
+	IdleConnTimeout:     5 * time.Second,
+}}
 
 // submit submits all jobs, alone, a few at once, or in bulk, evenly over the time there is. What
 // was begun is done: until it is acknowledged nobody knows whether a submission was accepted.

@@ -148,15 +148,19 @@ type toxic struct {
 
 // troubles are what can be wrong with a way.
 var troubles = map[string][]toxic{
-	"slow": {{"latency", "downstream", toxiproxy.Attributes{"latency": 150, "jitter": 100}},
-		{"bandwidth", "upstream", toxiproxy.Attributes{"rate": 40}}},
+	"slow": {
+		{"latency", "downstream", toxiproxy.Attributes{"latency": 150, "jitter": 100}},
+		{"bandwidth", "upstream", toxiproxy.Attributes{"rate": 40}},
+	},
 	"reset": {{"reset_peer", "downstream", toxiproxy.Attributes{"timeout": 20}}},
 	// What is sent is swallowed, and connections stay open.
 	"deaf": {{"timeout", "upstream", toxiproxy.Attributes{"timeout": 0}}}, // requests do not arrive
 	// Answers do not: what they tell of is done.
 	"mute": {{"timeout", "downstream", toxiproxy.Attributes{"timeout": 0}}},
-	"black_hole": {{"timeout", "upstream", toxiproxy.Attributes{"timeout": 0}},
-		{"timeout", "downstream", toxiproxy.Attributes{"timeout": 0}}},
+	"black_hole": {
+		{"timeout", "upstream", toxiproxy.Attributes{"timeout": 0}},
+		{"timeout", "downstream", toxiproxy.Attributes{"timeout": 0}},
+	},
 }
 
 // trouble makes something wrong with a way until ctx ends.
@@ -170,8 +174,7 @@ func (w *way) trouble(ctx context.Context, what string) error {
 		if err != nil {
 			return fmt.Errorf("%s on the way %s: %w", what, w.name, err)
 		}
-		// It is gone with its proxy, perhaps.
-		defer w.network.ask(func() error { return w.proxy.RemoveToxic(name) }) //nolint:errcheck
+		defer w.network.ask(func() error { return w.proxy.RemoveToxic(name) }) //nolint:errcheck // it may be gone
 	}
 	<-ctx.Done()
 	return nil

@@ -19,6 +19,8 @@ import (
 var version = "dev"
 
 func main() {
-	os.Exit(cli.Main(context.Background(), cli.Program{Version: version, More: stormKind,
-		Commands: []*cobra.Command{loadCommand()}}))
+	os.Exit(cli.Main(context.Background(), cli.Program{
+		Version: version, More: stormKind,
+		Commands: []*cobra.Command{loadCommand()},
+	}))
 }
