@@ -163,8 +163,10 @@ const (
 )
 
 // Actions lists every action.
-var Actions = []Action{ActCancel, ActPause, ActResume, ActResubmit, ActHide, ActUnhide, ActDelete, ActTry,
-	ActRelease, ActGiveUp}
+var Actions = []Action{
+	ActCancel, ActPause, ActResume, ActResubmit, ActHide, ActUnhide, ActDelete, ActTry,
+	ActRelease, ActGiveUp,
+}
 
 // A Bulk is one action on many jobs.
 type Bulk struct {

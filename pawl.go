@@ -121,8 +121,10 @@ func New(cfg Config) *Service {
 	s := &Service{cfg: cfg, core: &core{
 		docs:     documents{store: cfg.Store},
 		sessions: sessions{store: cfg.Store},
-		feed: feed{store: cfg.Store, broker: cfg.Broker, tenant: cfg.Tenant, log: cfg.Log, keep: keptEvents,
-			most: keptBytes},
+		feed: feed{
+			store: cfg.Store, broker: cfg.Broker, tenant: cfg.Tenant, log: cfg.Log, keep: keptEvents,
+			most: keptBytes,
+		},
 	}}
 	s.cfg.Testers[TesterEnabled] = recovery.IsEnabled(s.enabled)
 	s.start()

@@ -38,8 +38,10 @@ var (
 	}
 	systems = resourceKind[job.System]{
 		kind: job.KindSystem, parse: job.ParseSystem,
-		builtin: job.System{Name: job.SystemLocal, Description: "the machine on which the service runs",
-			Host: job.Host{Kind: job.SystemLocal}},
+		builtin: job.System{
+			Name: job.SystemLocal, Description: "the machine on which the service runs",
+			Host: job.Host{Kind: job.SystemLocal},
+		},
 		name: func(s *job.System) string { return s.Name }, disable: func(s *job.System, v bool) { s.Disabled = v },
 	}
 	policies = resourceKind[job.RecoveryPolicy]{
@@ -315,7 +317,8 @@ func (s *Service) serveQueues(ctx context.Context, news <-chan []byte, lost <-ch
 // checkPlaces sees to it that the queues and systems of jobs are there and take them. What speaks
 // against a job becomes its Refusal: a repeated call is answered all the same.
 func (s *Service) checkPlaces(ctx context.Context, reqs []Request, jobs []store.New) (map[string]store.QueueCheck,
-	error) {
+	error,
+) {
 	known, err := s.docs.known(ctx, s.cfg.Tenant)
 	if err != nil {
 		return nil, err

@@ -139,8 +139,10 @@ func (s *Service) noteRun(ctx context.Context, run FileRun, jobs int) (notedRun,
 	if err != nil {
 		return notedRun{}, err
 	}
-	_, err = s.cfg.Store.Put(ctx, store.Resource{Tenant: s.cfg.Tenant, Kind: runKind, Name: name,
-		Version: res.Version, Doc: b})
+	_, err = s.cfg.Store.Put(ctx, store.Resource{
+		Tenant: s.cfg.Tenant, Kind: runKind, Name: name,
+		Version: res.Version, Doc: b,
+	})
 	return n, err
 }
 

@@ -45,7 +45,8 @@ func (t *Task[A]) AddEvent(ctx context.Context, n job.Note) error {
 // its context has ended; an error that it returns then counts for nothing, unless it ran out of
 // time: see [TimeLimit]. It leaves its goroutine as it was: another job may be run there next.
 func Handle[A, R any](s *Service, kind string, handler func(context.Context, *Task[A]) (R, error),
-	options ...HandleOption) {
+	options ...HandleOption,
+) {
 	var how handling
 	for _, o := range options {
 		o(&how)
@@ -56,8 +57,10 @@ func Handle[A, R any](s *Service, kind string, handler func(context.Context, *Ta
 			Args *A `json:"args"`
 		}{&t.Args}
 		if err := json.Unmarshal(r.Job.Request, &spec); err != nil {
-			return engine.Fail(job.Entry{Code: job.InvalidDefinition,
-				Message: fmt.Sprintf("args do not fit kind %s: %v", kind, err)})
+			return engine.Fail(job.Entry{
+				Code:    job.InvalidDefinition,
+				Message: fmt.Sprintf("args do not fit kind %s: %v", kind, err),
+			})
 		}
 		ctx, cancel := how.limited(ctx)
 		defer cancel()
@@ -66,8 +69,10 @@ func Handle[A, R any](s *Service, kind string, handler func(context.Context, *Ta
 		switch b := job.Blocking(err); {
 		case b != nil:
 			if err := b.Check(); err != nil {
-				return engine.Fail(job.Entry{Code: job.TaskFailed,
-					Message: "the handler found a condition for which no job can wait: " + err.Error()})
+				return engine.Fail(job.Entry{
+					Code:    job.TaskFailed,
+					Message: "the handler found a condition for which no job can wait: " + err.Error(),
+				})
 			}
 			return engine.Block(b)
 		case errors.As(err, &p):

@@ -219,8 +219,10 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	c := callOf(r.Context())
 	c.op = op
-	for _, pass := range []func(http.ResponseWriter, *http.Request) error{h.login, h.allowed, h.slow, h.checkQuery,
-		h.readBody} {
+	for _, pass := range []func(http.ResponseWriter, *http.Request) error{
+		h.login, h.allowed, h.slow, h.checkQuery,
+		h.readBody,
+	} {
 		if err := pass(w, r); err != nil {
 			writeProblem(w, r, err)
 			return

@@ -21,8 +21,10 @@ func (h *handler) registerBulk() {
 		body: &body{
 			schema: of[bulk],
 			examples: map[string]example{
-				"count": {"how many would be canceled",
-					`{"action": "cancel", "filter": "label.project=tides state=PENDING,RUNNING", "dry_run": true}`},
+				"count": {
+					"how many would be canceled",
+					`{"action": "cancel", "filter": "label.project=tides state=PENDING,RUNNING", "dry_run": true}`,
+				},
 				"delete": {"delete what ended long ago", `{"action": "delete", "filter": "custody=none created<90d"}`},
 			},
 		},

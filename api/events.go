@@ -43,9 +43,13 @@ func (h *handler) registerEvents() {
 		about: "Of a user; or of the program of the job itself, which uses the token that it was given. The " +
 			"job must not have ended.",
 		status: http.StatusCreated,
-		body: &body{schema: of[job.Note],
-			examples: map[string]example{"epoch": {"how far a program has come",
-				`{"name": "epoch", "message": "epoch 3 of 10", "data": {"loss": 0.25}}`}}},
+		body: &body{
+			schema: of[job.Note],
+			examples: map[string]example{"epoch": {
+				"how far a program has come",
+				`{"name": "epoch", "message": "epoch 3 of 10", "data": {"loss": 0.25}}`,
+			}},
+		},
 		errors: []int{http.StatusConflict},
 		ofJob:  true,
 	}, h.addEvent)

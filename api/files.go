@@ -18,8 +18,10 @@ import (
 
 func (h *handler) registerFiles() {
 	of := func(id, path, summary, about string) operation {
-		return operation{id: id, tag: "files", method: http.MethodGet, path: "/v1/jobs/{id}/" + path,
-			summary: summary, about: about, peer: PeerRead}
+		return operation{
+			id: id, tag: "files", method: http.MethodGet, path: "/v1/jobs/{id}/" + path,
+			summary: summary, about: about, peer: PeerRead,
+		}
 	}
 	register(h, of("list-output", "output", "List the files of a job",
 		"Those in its folder while that is there, and its results after that."), h.output)
@@ -43,7 +45,8 @@ func (h *handler) registerFiles() {
 // stream answers with what write writes. What goes wrong then cuts the answer off, so that its
 // reader knows. Of HEAD only head, which sets the header, is called.
 func stream(head func(http.Header), write func(http.ResponseWriter, *http.Request) error,
-	done func()) *huma.StreamResponse {
+	done func(),
+) *huma.StreamResponse {
 	return &huma.StreamResponse{Body: func(c huma.Context) {
 		defer done()
 		r, w := humago.Unwrap(c)

@@ -21,8 +21,10 @@ type Check struct {
 
 func (h *handler) registerHealth() {
 	of := func(id, path, summary, about string, public bool) operation {
-		return operation{id: id, tag: "service", method: http.MethodGet, path: path, summary: summary, about: about,
-			public: public}
+		return operation{
+			id: id, tag: "service", method: http.MethodGet, path: path, summary: summary, about: about,
+			public: public,
+		}
 	}
 	register(h, of("get-health", "/healthz", "Whether the process is there", "It looks at nothing else.", true),
 		h.health)

@@ -15,8 +15,10 @@ import (
 
 func (h *handler) registerJobs() {
 	one := func(id, method, path, summary, about string) operation {
-		return operation{id: id, tag: "jobs", method: method, path: "/v1/jobs/{id}" + path, summary: summary,
-			about: about}
+		return operation{
+			id: id, tag: "jobs", method: method, path: "/v1/jobs/{id}" + path, summary: summary,
+			about: about,
+		}
 	}
 	register(h, operation{
 		id: "list-jobs", tag: "jobs", method: http.MethodGet, path: "/v1/jobs",
@@ -83,8 +85,10 @@ func (h *handler) registerJobs() {
 		annotate.errors = []int{http.StatusConflict}
 		annotate.body = &body{
 			schema: annotationSchema,
-			examples: map[string]example{"labels": {"a label and a note",
-				`{"labels": {"reviewed": "yes"}, "notes": {"by": "ada"}}`}},
+			examples: map[string]example{"labels": {
+				"a label and a note",
+				`{"labels": {"reviewed": "yes"}, "notes": {"by": "ada"}}`,
+			}},
 		}
 		register(h, annotate, h.annotate(replace))
 	}
@@ -93,8 +97,10 @@ func (h *handler) registerJobs() {
 // annotationSchema says that a label may be null.
 func annotationSchema(r huma.Registry) *huma.Schema {
 	ref := of[job.Annotation](r)
-	r.SchemaFromRef(ref.Ref).Properties["labels"].AdditionalProperties = &huma.Schema{Type: huma.TypeString,
-		Nullable: true}
+	r.SchemaFromRef(ref.Ref).Properties["labels"].AdditionalProperties = &huma.Schema{
+		Type:     huma.TypeString,
+		Nullable: true,
+	}
 	return ref
 }
 

@@ -88,25 +88,35 @@ const bearer = "bearer"
 
 // problems names the statuses of errors in the document.
 var problems = map[int]struct{ name, about string }{
-	http.StatusBadRequest: {"Broken",
-		"The body is missing or broken off; or path, query or headers are no text."},
+	http.StatusBadRequest: {
+		"Broken",
+		"The body is missing or broken off; or path, query or headers are no text.",
+	},
 	http.StatusUnauthorized:   {"NotLoggedIn", "The request has no token, or one that is not known."},
 	http.StatusForbidden:      {"Denied", "The caller may not do this."},
 	http.StatusNotFound:       {"NotFound", "There is no such thing."},
 	http.StatusRequestTimeout: {"TooSlow", "The body comes too slowly."},
-	http.StatusConflict: {"Conflict",
-		"It stands against what is already there; the detail says against what."},
-	http.StatusPreconditionFailed: {"PreconditionFailed",
-		"If-Match or If-None-Match does not hold: read the document again."},
+	http.StatusConflict: {
+		"Conflict",
+		"It stands against what is already there; the detail says against what.",
+	},
+	http.StatusPreconditionFailed: {
+		"PreconditionFailed",
+		"If-Match or If-None-Match does not hold: read the document again.",
+	},
 	http.StatusRequestEntityTooLarge: {"TooLarge", "The body is too large."},
 	http.StatusUnsupportedMediaType:  {"NotJSON", "The body is not JSON by its Content-Type."},
-	http.StatusRequestedRangeNotSatisfiable: {"NoSuchRange",
-		"The range is not within the file. Content-Range says how long that is."},
+	http.StatusRequestedRangeNotSatisfiable: {
+		"NoSuchRange",
+		"The range is not within the file. Content-Range says how long that is.",
+	},
 	http.StatusUnprocessableEntity: {"Invalid", "Something in the request is wrong; errors lists all of it."},
 	http.StatusTooManyRequests:     {"Exhausted", "A bound is reached: the same call may succeed after Retry-After."},
 	http.StatusInternalServerError: {"Internal", "The service has a defect; instance names the request for a report."},
-	http.StatusServiceUnavailable: {"Unavailable",
-		"The service cannot do it now: the same call may succeed after Retry-After."},
+	http.StatusServiceUnavailable: {
+		"Unavailable",
+		"The service cannot do it now: the same call may succeed after Retry-After.",
+	},
 }
 
 const intro = `Pawl runs jobs: programs on machines, and tasks of Go programs. An accepted job is never lost, and
@@ -166,8 +176,10 @@ func (h *handler) humaConfig() huma.Config {
 	config.OnAddOperation = []huma.AddOpFunc{h.document}
 	config.Components.Schemas = newRegistry()
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
-		bearer: {Type: "http", Scheme: "bearer",
-			Description: "The token of the service: it is in the file token of its data folder."},
+		bearer: {
+			Type: "http", Scheme: "bearer",
+			Description: "The token of the service: it is in the file token of its data folder.",
+		},
 	}
 	config.Tags = []*huma.Tag{
 		{Name: "jobs", Description: "Submit jobs, look at them, and say what you want of them."},
@@ -306,8 +318,10 @@ func (h *handler) finishDocument() {
 	r := doc.Components.Schemas
 	doc.Components.Responses = map[string]*huma.Response{}
 	for status, p := range problems {
-		resp := &huma.Response{Description: p.about,
-			Content: map[string]*huma.MediaType{"application/problem+json": {Schema: of[problem](r)}}}
+		resp := &huma.Response{
+			Description: p.about,
+			Content:     map[string]*huma.MediaType{"application/problem+json": {Schema: of[problem](r)}},
+		}
 		switch status {
 		case http.StatusUnauthorized:
 			resp.Headers = map[string]*header{"WWW-Authenticate": inHeader("How to log in.", `Bearer realm="pawl"`)}

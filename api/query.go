@@ -12,8 +12,10 @@ import (
 )
 
 // readHeaders are the headers whose text goes on into the service.
-var readHeaders = []string{"Authorization", "Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-Id",
-	"X-Request-Id"}
+var readHeaders = []string{
+	"Authorization", "Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-Id",
+	"X-Request-Id",
+}
 
 // checkText refuses a request whose path, query or headers no database takes: they are not UTF-8,
 // or have a NUL.

@@ -11,8 +11,10 @@ import (
 
 func (h *handler) registerRecovery() {
 	op := func(id, method, path, summary, about string) operation {
-		return operation{id: id, tag: "recovery", method: method, path: "/v1/recovery" + path, summary: summary,
-			about: about}
+		return operation{
+			id: id, tag: "recovery", method: method, path: "/v1/recovery" + path, summary: summary,
+			about: about,
+		}
 	}
 	register(h, op("list-groups", http.MethodGet, "", "List the groups of blocked jobs",
 		"All jobs that wait for the same condition are one group, and are tested together. By key; without those "+

@@ -20,16 +20,20 @@ func (h *handler) registerResources() {
 		switches{"Let a %s take new jobs again", "Let a %s take no new jobs", "Those that it has go on."},
 		(*pawl.Service).Queues)
 	registerKind(h, job.KindSystem, `{"description": "the machine in the lab", "most": {"cores": 16, "memory": "64GiB"}}`,
-		switches{"Let a %s launch programs again", "Let a %s launch no programs",
+		switches{
+			"Let a %s launch programs again", "Let a %s launch no programs",
 			"It takes new jobs all the same: those that are under way are BLOCKED " +
-				"until it is enabled, and the others wait in its line. What runs goes on."}, (*pawl.Service).Systems)
+				"until it is enabled, and the others wait in its line. What runs goes on.",
+		}, (*pawl.Service).Systems)
 	registerKind(h, job.KindPolicy, `{"description": "for work over night", `+
 		`"stages": [{"every": "1m", "times": 10}, {"every": "5m"}], "max_wait": "12h"}`,
 		switches{"Let a %s count again", "Let a %s count for nothing", "It is as if it were not there."},
 		(*pawl.Service).Policies)
 	registerKind(h, job.KindRetention, `{"keep": {"FINISHED": "720h", "FAILED": "2160h", "CANCELED": "168h"}}`,
-		switches{"Let a %s remove jobs again", "Let a %s remove no jobs",
-			"All are kept until it is enabled again."}, (*pawl.Service).Retentions)
+		switches{
+			"Let a %s remove jobs again", "Let a %s remove no jobs",
+			"All are kept until it is enabled again.",
+		}, (*pawl.Service).Retentions)
 }
 
 // switches say what it means to enable and to disable what a document is about.
@@ -48,8 +52,10 @@ func registerKind[T any](h *handler, kind, doc string, says switches, of func(*p
 	d := &documentsOf[T]{kind: kind, path: "/v1/" + kinds, of: of, h: h}
 	etag := map[string]*header{"ETag": inHeader("The version of the document.", `"3"`)}
 	op := func(id, method, path, summary, about string) operation {
-		return operation{id: id, tag: kinds, method: method, path: d.path + path, summary: summary, about: about,
-			headers: etag}
+		return operation{
+			id: id, tag: kinds, method: method, path: d.path + path, summary: summary, about: about,
+			headers: etag,
+		}
 	}
 	list := op("list-"+kinds, http.MethodGet, "", "List the "+kinds, "By name, with what is there without a document.")
 	list.headers = nil
@@ -60,8 +66,10 @@ func registerKind[T any](h *handler, kind, doc string, says switches, of func(*p
 			"and with If-None-Match: * none is.")
 	put.also = map[int]string{http.StatusCreated: "There was none."}
 	put.errors = []int{http.StatusPreconditionFailed}
-	put.body = &body{schema: func(r huma.Registry) *huma.Schema { return nameless[T](r) },
-		examples: map[string]example{kind: {"a " + kind, doc}}}
+	put.body = &body{
+		schema:   func(r huma.Registry) *huma.Schema { return nameless[T](r) },
+		examples: map[string]example{kind: {"a " + kind, doc}},
+	}
 	register(h, put, d.put)
 	del := op("delete-"+kind, http.MethodDelete, "/{name}", "Delete a "+kind,
 		"What is there without a document stays, as it is then.")

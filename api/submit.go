@@ -100,11 +100,15 @@ func (h *handler) registerSubmit() {
 			},
 			examples: map[string]example{
 				"program": {"a program", specExample},
-				"script": {"a script with an input",
+				"script": {
+					"a script with an input",
 					`{"script": "sort poem.txt | uniq -c > counts.txt", "inputs": [{"from": "/data/poem.txt"}], ` +
-						`"archive": {"include": ["counts.txt"]}}`},
-				"several": {"several jobs",
-					`{"jobs": [{"arguments": ["1"]}, {"arguments": ["2"]}], "defaults": {"command": ["echo"], "resources": {"minutes": 1}}}`},
+						`"archive": {"include": ["counts.txt"]}}`,
+				},
+				"several": {
+					"several jobs",
+					`{"jobs": [{"arguments": ["1"]}, {"arguments": ["2"]}], "defaults": {"command": ["echo"], "resources": {"minutes": 1}}}`,
+				},
 				"task": {"a task of a Go program", `{"kind": "mail", "args": {"to": "ada"}, "external_id": "mail-17"}`},
 			},
 		},
@@ -125,8 +129,10 @@ func (h *handler) registerSubmit() {
 		also:   map[int]string{http.StatusOK: "They were there before this call."},
 		body: &body{
 			schema: of[runBody],
-			examples: map[string]example{"file": {"a file with one job",
-				`{"path": "/home/ada/jobs.yaml", "sum": "9f86d081", "jobs": [` + specExample + `]}`}},
+			examples: map[string]example{"file": {
+				"a file with one job",
+				`{"path": "/home/ada/jobs.yaml", "sum": "9f86d081", "jobs": [` + specExample + `]}`,
+			}},
 		},
 		errors: []int{http.StatusConflict},
 	}, h.runFile)

@@ -13,8 +13,10 @@ import (
 
 func (h *handler) registerLimits() {
 	op := func(id, method, path, summary, about string) operation {
-		return operation{id: id, tag: "limits", method: method, path: "/v1/limits" + path, summary: summary,
-			about: about}
+		return operation{
+			id: id, tag: "limits", method: method, path: "/v1/limits" + path, summary: summary,
+			about: about,
+		}
 	}
 	register(h, op("list-limits", http.MethodGet, "", "List the limits",
 		"Those that are set, and all keys that jobs have turns of or wait for, orders among them, by key; with "+
@@ -25,8 +27,10 @@ func (h *handler) registerLimits() {
 			"with starts, launches, dials or "+
 			"releases have rates: per says within which time. The key in the document may be left out. "+
 			"In the path a slash of the key is written as %2F.")
-	set.body = &body{schema: keyless, examples: map[string]example{"limit": {"a limit",
-		`{"most": 50, "weights": {"ada": 2}}`}, "rate": {"a rate", `{"most": 8, "per": "2s"}`}}}
+	set.body = &body{schema: keyless, examples: map[string]example{"limit": {
+		"a limit",
+		`{"most": 50, "weights": {"ada": 2}}`,
+	}, "rate": {"a rate", `{"most": 8, "per": "2s"}`}}}
 	register(h, set, h.setLimit)
 	remove := op("remove-limit", http.MethodDelete, "/{key}", "Take a limit away",
 		"Any number of jobs may have turns of the key then, unless its family has a limit.")

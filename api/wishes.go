@@ -99,7 +99,8 @@ func (h *handler) cancel(ctx context.Context, in *cancelInput) (*jobOutput, erro
 
 // asked makes a wish, waits for it to be obeyed, and reports whether it was.
 func (h *handler) asked(ctx context.Context, id job.ID, w job.Wish, ask ask, wait time.Duration) (done bool,
-	err error) {
+	err error,
+) {
 	if wait > 0 {
 		release, err := h.stream()
 		if err != nil {

@@ -11,8 +11,10 @@ import (
 
 func (h *handler) registerWorkers() {
 	op := func(id, method, path, summary, about string) operation {
-		return operation{id: id, tag: "workers", method: method, path: "/v1/workers" + path, summary: summary,
-			about: about}
+		return operation{
+			id: id, tag: "workers", method: method, path: "/v1/workers" + path, summary: summary,
+			about: about,
+		}
 	}
 	register(h, op("list-workers", http.MethodGet, "", "List the processes that work",
 		"Those that are there, and those that ended or were lost within an hour; of a machine that has no "+

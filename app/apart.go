@@ -143,7 +143,8 @@ func (k *Kind) leave(t *stride) bool {
 // apart does a step in a goroutine of its own. The step knows the job by s alone: what r is belongs
 // to the caller.
 func (k *Kind) apart(ctx context.Context, r *engine.Run, s *sheet,
-	step func(context.Context, *sheet, recorder) engine.Outcome) engine.Outcome {
+	step func(context.Context, *sheet, recorder) engine.Outcome,
+) engine.Outcome {
 	own := r.Job
 	s.job = &own
 	t := &stride{Context: ctx, id: own.ID, state: own.State}

@@ -120,15 +120,19 @@ func (k *Kind) Check(tenant string, s *job.Spec) (problems []job.Problem) {
 		if field != "archive.to" && job.Web(name) {
 			if k.source(name) == nil {
 				problems = append(problems,
-					job.Problem{Path: field, Value: name,
-						What: "is on the web, from which this service takes no inputs", Remedy: "give a path"})
+					job.Problem{
+						Path: field, Value: name,
+						What: "is on the web, from which this service takes no inputs", Remedy: "give a path",
+					})
 			}
 			return
 		}
 		at, err := Path(name)
 		if err != nil {
-			problems = append(problems, job.Problem{Path: field, Value: name, What: "is no absolute path",
-				Remedy: "give a path that begins with /"})
+			problems = append(problems, job.Problem{
+				Path: field, Value: name, What: "is no absolute path",
+				Remedy: "give a path that begins with /",
+			})
 			return
 		}
 		named = append(named, place{field, at})

@@ -244,9 +244,11 @@ func (s *sheet) verdict() job.Entry {
 	e, name := s.notes.End, s.program()
 	switch limit := s.notes.Limit; {
 	case s.notes.Overtime && (e == nil || forced(e) || s.lasted() >= limit): // else it ended just in time
-		return job.Entry{Code: job.TimeLimit,
+		return job.Entry{
+			Code: job.TimeLimit,
 			Message: fmt.Sprintf("%s was ended after %s, which is all that resources.minutes gives it", name,
-				brief(limit))}
+				brief(limit)),
+		}
 	case s.notes.Lost || e == nil:
 		msg := name + " is gone and left no exit code"
 		if s.notes.Said != "" {
@@ -256,14 +258,18 @@ func (s *sheet) verdict() job.Entry {
 	case e.NotStarted != "":
 		return job.Entry{Code: job.LaunchFailed, Message: "could not be started: " + e.NotStarted}
 	case e.Code == 0 && s.notes.Missing != nil:
-		return job.Entry{Code: job.OutputMissing,
+		return job.Entry{
+			Code: job.OutputMissing,
 			Message: fmt.Sprintf("%s ended well, and nothing of what it left fits archive.required: %s", name,
-				strings.Join(s.notes.Missing, ", "))}
+				strings.Join(s.notes.Missing, ", ")),
+		}
 	case e.Code == 0:
 		return job.Entry{Code: job.NormalCompletion}
 	case e.Signal != 0:
-		return job.Entry{Code: job.ProgramKilled,
-			Message: fmt.Sprintf("%s was ended by %s after %s", name, signalName(e.Signal), brief(e.Ran))}
+		return job.Entry{
+			Code:    job.ProgramKilled,
+			Message: fmt.Sprintf("%s was ended by %s after %s", name, signalName(e.Signal), brief(e.Ran)),
+		}
 	}
 	msg := fmt.Sprintf("%s ended with exit code %d after %s", name, e.Code, brief(e.Ran))
 	switch e.Code {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -55,22 +56,33 @@ func heed(ctx context.Context, fsys files.FS, spool string) caution {
 
 // look looks at what a job left, unless looks at it have killed too many.
 func (c *caution) look(ctx context.Context, id job.ID, look func() error) error {
-	if !c.on {
+	switch {
+	case c.deadly(id):
+		return errDeadly
+	case !c.on:
 		return look()
 	}
 	n := c.died[id] + 1
-	if n > mostDeaths {
-		return errDeadly
-	}
 	note := path.Join(c.dir, fmt.Sprintf("%s.%d", id, n))
 	_ = c.fs.Mkdir(ctx, note)
 	defer c.fs.Remove(ctx, note) //nolint:errcheck // then the next watch is cautious without need
 	return look()
 }
 
+// deadly reports whether a job is not looked at any more.
+func (c *caution) deadly(id job.ID) bool { return c.died[id] >= mostDeaths }
+
 // errDeadly says that a job is not looked at.
 var errDeadly = fmt.Errorf("%d looks at what the program left have killed the process that looked, so nobody "+
 	"looks any more", mostDeaths)
+
+// forget begins anew with a job whose program is over: another attempt may be harmless.
+func (c *caution) forget(ctx context.Context, id job.ID) {
+	for n := range c.died[id] {
+		_ = c.fs.Remove(ctx, path.Join(c.dir, fmt.Sprintf("%s.%d", id, n+1)))
+	}
+	delete(c.died, id)
+}
 
 // relax ends the caution: all programs were looked at.
 func (c *caution) relax() { c.on = false }
@@ -81,9 +93,10 @@ func (c *caution) end(ctx context.Context) {
 }
 
 // look tells what has become of programs: in one look, or one after the other while the watch is
-// cautious.
+// cautious. Of one that is not looked at any more something may run, so it is ended.
 func (x *watch) look(ctx context.Context, hs []runner.Handle) ([]runner.Status, error) {
-	if !x.caution.on {
+	deadly := func(h runner.Handle) bool { return x.caution.deadly(h.Key.Job) }
+	if !x.caution.on && !slices.ContainsFunc(hs, deadly) {
 		return x.kind.cfg.Runner.Probe(ctx, hs)
 	}
 	all := make([]runner.Status, len(hs))
@@ -96,7 +109,7 @@ func (x *watch) look(ctx context.Context, hs []runner.Handle) ([]runner.Status, 
 			return err
 		})
 		if err == errDeadly { //nolint:errorlint // it is not wrapped
-			all[i], err = runner.Status{State: runner.Lost, Said: errDeadly.Error()}, nil
+			all[i], err = runner.Status{State: runner.Orphaned, Said: errDeadly.Error()}, nil
 		}
 		if err != nil {
 			return nil, err

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/pawl-jobs/pawl/files"
@@ -91,6 +92,26 @@ func TestLooksThatKill(t *testing.T) {
 		}
 		if got := n.said.Load(); got != nil {
 			t.Errorf("somebody looked: %s", *got)
+		}
+	})
+	t.Run("what runs is ended before the job goes on", func(t *testing.T) {
+		h := open(t)
+		id := h.submit(scripted(`exec sleep 1000`))
+		h.until(id, state(job.Running))
+		pid := h.pid(id)
+		h.stop()
+		if err := os.MkdirAll(fmt.Sprintf("%s/.watching/%s.3", h.spool(), id), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		h.start()
+		if j := h.end(id); j.Code != job.ProgramLost || !strings.Contains(j.Message, "3 looks at what the program left") {
+			t.Errorf("%s %s", j.Code, j.Message)
+		}
+		if err := syscall.Kill(pid, 0); err == nil {
+			t.Error("its program runs on")
+		}
+		if exists(h.spool(), ".watching", id.String()+".3") {
+			t.Error("another attempt would not be looked at")
 		}
 	})
 }

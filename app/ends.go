@@ -195,6 +195,7 @@ func (x *watch) finish(ctx context.Context, over []ending) error {
 		switch answers[i].Outcome {
 		case store.OK, store.Turned:
 			x.forget(o.w.row.ID)
+			x.caution.forget(ctx, o.w.row.ID)
 			if o.name == "" {
 				x.past[runner.EndName(o.w.handle.Key, 0)] = true
 			}

@@ -210,9 +210,11 @@ func (k *Kind) writable(ctx context.Context, border *border, s *sheet) *engine.O
 	}
 	manifest := path.Join(s.to, ManifestFile)
 	if _, err := k.cfg.Files.Stat(ctx, manifest); err == nil && !a.Overwrite {
-		o = engine.Fail(job.Entry{Code: job.ArchiveExists,
+		o = engine.Fail(job.Entry{
+			Code: job.ArchiveExists,
 			Message: fmt.Sprintf("archive.to: %s is there already, so the folder holds the archive of another job",
-				manifest)})
+				manifest),
+		})
 		return &o
 	}
 	if err := k.try(ctx, border, s); err != nil {

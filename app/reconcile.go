@@ -154,7 +154,8 @@ func (k *Kind) known(ctx context.Context, newest int, rep *Report) ([]Found, err
 
 // tenants calls each for the folders <root>/<tenant>/<job>.
 func (r *Report) tenants(ctx context.Context, list func(context.Context, string) ([]fs.FileInfo, error),
-	root string, each func(job.ID, string)) error {
+	root string, each func(job.ID, string),
+) error {
 	all, err := list(ctx, root)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

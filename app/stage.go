@@ -394,8 +394,10 @@ func (g *stager) noted(ctx context.Context, to, name, want string, c files.Copie
 		return err
 	}
 	number, changed := files.Identity(made)
-	g.list[name] = stamp{archived: archivedAs(name, c, made), Modified: made.ModTime().UTC(), Number: number,
-		Changed: changed}
+	g.list[name] = stamp{
+		archived: archivedAs(name, c, made), Modified: made.ModTime().UTC(), Number: number,
+		Changed: changed,
+	}
 	return nil
 }
 

@@ -100,8 +100,10 @@ func (k *Kind) survey(ctx context.Context, s *sheet) (*leavings, error) {
 	if err != nil {
 		return nil, err
 	}
-	left, inputs := &leavings{folders: map[string]fs.FileMode{}, required: p.required,
-		met: make([]int, len(p.required))}, k.staged(ctx, s)
+	left, inputs := &leavings{
+		folders: map[string]fs.FileMode{}, required: p.required,
+		met: make([]int, len(p.required)),
+	}, k.staged(ctx, s)
 	top, err := files.Resolve(ctx, k.cfg.Host.Files(), s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		top, err = s.dir, nil

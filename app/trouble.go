@@ -67,8 +67,10 @@ func (k *Kind) full(ctx context.Context, r room, err error) error {
 	if _, statErr := r.fs.Stat(ctx, r.root); statErr != nil { // there was not even room for it
 		r.root = files.Volume(ctx, r.fs, r.root)
 	}
-	b := &job.Block{Code: job.FilesystemFull, Message: reason(err), Tester: TesterSpace,
-		Params: map[string]string{"path": r.root}}
+	b := &job.Block{
+		Code: job.FilesystemFull, Message: reason(err), Tester: TesterSpace,
+		Params: map[string]string{"path": r.root},
+	}
 	others := k.copying(r.own) // first: what goes meanwhile counts twice rather than not at all
 	space, known := r.space(ctx)
 	need := roughly(r.need)

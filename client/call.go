@@ -61,7 +61,8 @@ func fetch[T any](ctx context.Context, c *Client, path string, q url.Values) (an
 
 // open asks for something whose body the caller reads and closes.
 func (c *Client) open(ctx context.Context, path string, q url.Values, header http.Header) (resp *http.Response,
-	err error) {
+	err error,
+) {
 	_, err = c.try(ctx, request{method: http.MethodGet, path: path, query: q, header: header},
 		func(r *http.Response) error {
 			resp = r

@@ -32,12 +32,14 @@ func (c *Client) OpenOutput(ctx context.Context, id job.ID, name string) (pawl.F
 // OpenOutputFrom opens a file of a job from a byte on, counted from 0, so that what was read before
 // is not read again. The size that it answers is that of the rest.
 func (c *Client) OpenOutputFrom(ctx context.Context, id job.ID, name string, from int64) (pawl.File, io.ReadCloser,
-	error) {
+	error,
+) {
 	return c.openOutput(ctx, id, name, http.Header{"Range": {fmt.Sprintf("bytes=%d-", from)}})
 }
 
 func (c *Client) openOutput(ctx context.Context, id job.ID, name string, header http.Header) (pawl.File,
-	io.ReadCloser, error) {
+	io.ReadCloser, error,
+) {
 	if name == "" {
 		return pawl.File{}, nil, job.Errorf(job.Invalid,
 			"the path of the file is empty: give one that the list of files has")

@@ -67,7 +67,8 @@ func (c *Client) SubmitAll(ctx context.Context, s Submission) ([]store.Submitted
 // SubmitWait submits jobs and waits so long for the end of all of them, in the service; it waits
 // for 5 minutes at most. ended says whether all have ended.
 func (c *Client) SubmitWait(ctx context.Context, s Submission, wait time.Duration) (jobs []pawl.View, ended bool,
-	err error) {
+	err error,
+) {
 	var answer pawl.Views
 	o, err := c.call(ctx, s.request(url.Values{"wait": {wait.String()}}), &answer)
 	return answer.Jobs, o.status == http.StatusOK, err

@@ -54,7 +54,8 @@ func (r Resources[T]) Resource(ctx context.Context, name string) (pawl.Resource[
 // Version must be that of the document that is there (0: there must be none), else it is a
 // Conflict; or [pawl.AnyVersion], with which the call is repeated if need be.
 func (r Resources[T]) Apply(ctx context.Context, name string, doc json.RawMessage,
-	version int64) (res pawl.Resource[T], created bool, err error) {
+	version int64,
+) (res pawl.Resource[T], created bool, err error) {
 	q := request{method: http.MethodPut, path: r.of(name), body: doc, once: version != pawl.AnyVersion}
 	switch version {
 	case pawl.AnyVersion:

@@ -35,12 +35,14 @@ func (c *Client) Resume(ctx context.Context, id job.ID, wait time.Duration) (v p
 
 // Wish makes any of the three wishes.
 func (c *Client) Wish(ctx context.Context, id job.ID, w job.Wish, wait time.Duration) (v pawl.View, obeyed bool,
-	err error) {
+	err error,
+) {
 	return c.wish(ctx, id, w, wait, false)
 }
 
 func (c *Client) wish(ctx context.Context, id job.ID, w job.Wish, wait time.Duration, force bool) (v pawl.View,
-	obeyed bool, err error) {
+	obeyed bool, err error,
+) {
 	for {
 		part, begun := min(wait, mostWait), time.Now()
 		v, obeyed, err = c.wishOnce(ctx, id, w, part, force && part == wait) // the last time it gives the job up
@@ -55,7 +57,8 @@ func (c *Client) wish(ctx context.Context, id job.ID, w job.Wish, wait time.Dura
 const mostWait = 5 * time.Minute
 
 func (c *Client) wishOnce(ctx context.Context, id job.ID, w job.Wish, wait time.Duration, force bool) (v pawl.View,
-	obeyed bool, err error) {
+	obeyed bool, err error,
+) {
 	q := url.Values{}
 	if wait > 0 {
 		q.Set("wait", wait.String())

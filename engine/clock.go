@@ -243,7 +243,8 @@ func (e *Engine) sweep(ctx context.Context, _ *Held) error {
 
 // call makes one bounded call of the store, again while the store cannot be reached.
 func call[T any](ctx context.Context, e *Engine, what string,
-	f func(context.Context, int) (T, store.Effects, error)) (T, store.Effects, error) {
+	f func(context.Context, int) (T, store.Effects, error),
+) (T, store.Effects, error) {
 	var eff store.Effects
 	n, err := retry(ctx, e, what, func() (n T, err error) {
 		n, eff, err = f(ctx, batch)

@@ -223,8 +223,10 @@ func New(cfg Config) *Engine {
 		return len(d.Roles) > 0 && !slices.ContainsFunc(d.Roles,
 			func(r store.Role) bool { return slices.Contains(cfg.Roles, r) })
 	})
-	e := &Engine{hint: newFlag(), ordered: newFlag(), owed: newFlag(), later: newFlag(), dead: newFlag(),
-		alarm: newAlarm(), removed: newRemoved()}
+	e := &Engine{
+		hint: newFlag(), ordered: newFlag(), owed: newFlag(), later: newFlag(), dead: newFlag(),
+		alarm: newAlarm(), removed: newRemoved(),
+	}
 	if slices.Contains(cfg.Roles, store.RoleRecovery) && cfg.Sweep > 0 {
 		cfg.Duties = append(cfg.Duties, Duty{Name: sweepDuty, Run: e.sweep})
 	}

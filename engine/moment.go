@@ -100,8 +100,10 @@ func (r *Run) moment(ctx context.Context, what string, of int, late time.Duratio
 		}
 		in := g.at.Sub(g.Now)
 		if in > store.Near {
-			r.wait(what, job.Moment{Key: a.Key, At: g.at, Rate: g.Rate, Of: of, Late: job.Duration(room),
-				Next: job.Duration(next)}, g)
+			r.wait(what, job.Moment{
+				Key: a.Key, At: g.at, Rate: g.Rate, Of: of, Late: job.Duration(room),
+				Next: job.Duration(next),
+			}, g)
 			return appointment{}, errLater
 		}
 		at := appointment{from: g.came.Add(in), till: g.sent.Add(in + job.Lateness + room), late: room}

@@ -64,8 +64,10 @@ func (s *session) begin(ctx context.Context) error {
 			s.id = job.NewID()
 			s.extend(sent)
 		}
-		err := s.e.cfg.Store.Begin(ctx, store.Session{ID: s.id, Process: s.known.process, Lease: s.e.cfg.Lease,
-			Command: s.e.command()})
+		err := s.e.cfg.Store.Begin(ctx, store.Session{
+			ID: s.id, Process: s.known.process, Lease: s.e.cfg.Lease,
+			Command: s.e.command(),
+		})
 		// made by an earlier try, whose answer was lost; this one came too late for it
 		if job.KindOf(err) == job.Fenced {
 			s.extend(time.Now().Add(-s.e.cfg.Lease))

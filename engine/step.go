@@ -288,14 +288,18 @@ func Fail(e job.Entry) Outcome {
 // is.
 func Block(b *job.Block) Outcome {
 	block := *b
-	return Outcome{verb: verbBlock, entry: job.Entry{State: job.Blocked, Code: b.Code, Message: b.Error()},
-		set: job.Patch{Block: &block}}
+	return Outcome{
+		verb: verbBlock, entry: job.Entry{State: job.Blocked, Code: b.Code, Message: b.Error()},
+		set: job.Patch{Block: &block},
+	}
 }
 
 // Done ends the job as FINISHED with a result, which may be nil.
 func Done(result json.RawMessage) Outcome {
-	return Outcome{verb: verbDone, entry: job.Entry{State: job.Finished, Code: job.NormalCompletion},
-		set: job.Patch{Result: result}}
+	return Outcome{
+		verb: verbDone, entry: job.Entry{State: job.Finished, Code: job.NormalCompletion},
+		set: job.Patch{Result: result},
+	}
 }
 
 // Back gives the job back as if it had never been claimed: for a step that was told to stop.

@@ -180,8 +180,10 @@ func (w *walk) follow(ctx context.Context, e *Entry) error {
 			return refuse(target, "holds the link itself")
 		}
 		folder := strings.TrimPrefix(strings.TrimPrefix(target, w.top), "/")
-		e.Err = &LinkError{Name: path.Join(w.base, e.Name), Target: target, Why: "is visited under its own name",
-			Folder: folder}
+		e.Err = &LinkError{
+			Name: path.Join(w.base, e.Name), Target: target, Why: "is visited under its own name",
+			Folder: folder,
+		}
 		return nil
 	}
 	e.Path, e.Info = target, info

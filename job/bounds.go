@@ -45,8 +45,13 @@ func (j *Job) Mend() string {
 	for _, f := range []struct {
 		name string
 		text *json.RawMessage
-	}{{"notes", &j.Notes}, {"request", &j.Request}, {"resolved", &j.Resolved}, {"work", &j.Work},
-		{"result", &j.Result}} {
+	}{
+		{"notes", &j.Notes},
+		{"request", &j.Request},
+		{"resolved", &j.Resolved},
+		{"work", &j.Work},
+		{"result", &j.Result},
+	} {
 		wrong = mendJSON(wrong, f.name, f.text)
 	}
 	return fault(wrong)

@@ -63,56 +63,92 @@ type CodeInfo struct {
 var Codes = []CodeInfo{
 	{NormalCompletion, "the program ended with exit code 0 and its results are archived, or the handler returned " +
 		"no error", false, "nothing to do"},
-	{CanceledByUser, "a cancel was asked for, and nothing of the job runs any more", false,
-		"run it again if it is wanted after all"},
-	{Abandoned, "a cancel was asked for with force, and it could not be confirmed that the job's program is dead",
-		false, "look on the machine that the message names whether the program still runs, and end it there"},
-	{PrerequisiteFailed, "a job that had to finish first ended otherwise", false,
-		"look at that job, then run both again"},
-	{InvalidDefinition, "PROCESSING_INPUTS: the spec cannot be carried out on this system", false,
-		"correct the field that the message names, then run it again"},
-	{InputMissing, "PROCESSING_INPUTS or STAGING_INPUTS: an input is not there", false,
-		"put the input there that the message names, or correct its path in the job file; then run it again"},
-	{InputUnreadable, "PROCESSING_INPUTS or STAGING_INPUTS: an input is there and cannot be read", false,
+	{
+		CanceledByUser, "a cancel was asked for, and nothing of the job runs any more", false,
+		"run it again if it is wanted after all",
+	},
+	{
+		Abandoned, "a cancel was asked for with force, and it could not be confirmed that the job's program is dead",
+		false, "look on the machine that the message names whether the program still runs, and end it there",
+	},
+	{
+		PrerequisiteFailed, "a job that had to finish first ended otherwise", false,
+		"look at that job, then run both again",
+	},
+	{
+		InvalidDefinition, "PROCESSING_INPUTS: the spec cannot be carried out on this system", false,
+		"correct the field that the message names, then run it again",
+	},
+	{
+		InputMissing, "PROCESSING_INPUTS or STAGING_INPUTS: an input is not there", false,
+		"put the input there that the message names, or correct its path in the job file; then run it again",
+	},
+	{
+		InputUnreadable, "PROCESSING_INPUTS or STAGING_INPUTS: an input is there and cannot be read", false,
 		"give the user that runs Pawl the right to read it, or put a copy where a link is that leads elsewhere; " +
-			"then run it again"},
-	{InputChanged, "STAGING_INPUTS: the content of an input has not the sha256 that the job file gives", false,
-		"find out which of the two is wrong: sha256sum FILE prints the sum of a file; then run it again"},
-	{StagingFailed, "PROCESSING_INPUTS, STAGING_INPUTS or STAGING_JOB: the folder or a file in it cannot be made",
-		false, "check space and rights of the work folder that the message names, then run it again"},
-	{LaunchFailed, "STAGING_JOB or SUBMITTING_JOB: the program could not be started", false,
+			"then run it again",
+	},
+	{
+		InputChanged, "STAGING_INPUTS: the content of an input has not the sha256 that the job file gives", false,
+		"find out which of the two is wrong: sha256sum FILE prints the sum of a file; then run it again",
+	},
+	{
+		StagingFailed, "PROCESSING_INPUTS, STAGING_INPUTS or STAGING_JOB: the folder or a file in it cannot be made",
+		false, "check space and rights of the work folder that the message names, then run it again",
+	},
+	{
+		LaunchFailed, "STAGING_JOB or SUBMITTING_JOB: the program could not be started", false,
 		"check that the program is there, may be executed, and is for this machine; in a script also what its #! " +
-			"line asks for"},
-	{ProgramFailed, "the program ended with an exit code other than 0", false,
-		"read what it wrote: pawl logs JOB, pawl logs --stderr JOB"},
-	{ProgramKilled, "the program was ended by a signal", false,
-		"look for memory or time limits of the machine and for who sent the signal, then run it again"},
+			"line asks for",
+	},
+	{
+		ProgramFailed, "the program ended with an exit code other than 0", false,
+		"read what it wrote: pawl logs JOB, pawl logs --stderr JOB",
+	},
+	{
+		ProgramKilled, "the program was ended by a signal", false,
+		"look for memory or time limits of the machine and for who sent the signal, then run it again",
+	},
 	{ProgramLost, "the program is gone and left no exit code: its process was killed with its wrapper, or the " +
 		"machine restarted", false, "run it again; retry.max_attempts in the job file allows more attempts"},
-	{RanBefore, "the machine knows that the job's program ran and that its folder was cleaned, and the database " +
-		"does not: it was restored to an earlier point in time", false,
-		"look at the results where the message says that they are; if they are not what you need, run it again"},
+	{
+		RanBefore, "the machine knows that the job's program ran and that its folder was cleaned, and the database " +
+			"does not: it was restored to an earlier point in time", false,
+		"look at the results where the message says that they are; if they are not what you need, run it again",
+	},
 	{TimeLimit, "the program ran longer than resources.minutes, and was ended; what there was is archived; or " +
 		"the handler of a task took longer than it may at its last attempt", false, "give it more time (a " +
 		"program in the job file, resources.minutes, 10 by default; a task where its handler is registered), or " +
 		"let it go on from where it was"},
-	{OutputMissing, "ARCHIVING: a pattern of archive.required fits nothing that the program left", false,
-		"read what the program wrote: pawl logs JOB; then correct the program, or the pattern"},
-	{ArchiveExists, "PROCESSING_INPUTS or ARCHIVING: a file of the archive is there already", false,
-		"archive to another folder, move away what is there, or set archive.overwrite; then run it again"},
+	{
+		OutputMissing, "ARCHIVING: a pattern of archive.required fits nothing that the program left", false,
+		"read what the program wrote: pawl logs JOB; then correct the program, or the pattern",
+	},
+	{
+		ArchiveExists, "PROCESSING_INPUTS or ARCHIVING: a file of the archive is there already", false,
+		"archive to another folder, move away what is there, or set archive.overwrite; then run it again",
+	},
 	{ArchiveFailed, "ARCHIVING: a result cannot be copied", false, "take the results from the job's folder, " +
 		"which pawl show JOB names; correct what the message says before it is run again"},
-	{FilesystemFull, "any copy: no space left on the file system", true,
-		"free space on the file system that the message names: the job goes on by itself then"},
-	{DiskQuotaExceeded, "any copy: the user that runs Pawl may use no more of the file system", false,
-		"remove what is needed no longer, or ask for a larger quota; then run it again"},
+	{
+		FilesystemFull, "any copy: no space left on the file system", true,
+		"free space on the file system that the message names: the job goes on by itself then",
+	},
+	{
+		DiskQuotaExceeded, "any copy: the user that runs Pawl may use no more of the file system", false,
+		"remove what is needed no longer, or ask for a larger quota; then run it again",
+	},
 	{MachineExhausted, "any state: the machine gives Pawl no further descriptor, process or memory (EMFILE, " +
 		"ENFILE, EAGAIN, ENOMEM, ENOBUFS)", true, "look at the limits of the user and of the service (ulimit -a; " +
 		"LimitNOFILE and TasksMax of its unit) and at what uses them up: the job goes on by itself then"},
-	{SystemDisabled, "before a launch: the system was disabled", true,
-		"wait until it is enabled again (pawl enable system NAME), or run the job on another one"},
-	{AppDisabled, "said by handlers only, so far: the app was disabled", true,
-		"wait until it is enabled again, or run another version"},
+	{
+		SystemDisabled, "before a launch: the system was disabled", true,
+		"wait until it is enabled again (pawl enable system NAME), or run the job on another one",
+	},
+	{
+		AppDisabled, "said by handlers only, so far: the app was disabled", true,
+		"wait until it is enabled again, or run another version",
+	},
 	{TenantSuspended, "said by handlers only, so far: the tenant was suspended", true, "ask who runs this service"},
 	{HostUnreachable, "PROCESSING_INPUTS or STAGING_INPUTS: the web server of an input cannot be reached, or its " +
 		"name cannot be resolved", true, "check name, network and port of the host"},
@@ -122,33 +158,51 @@ var Codes = []CodeInfo{
 		"been reached before", true, "renew the credentials; they may have run out"},
 	{FirstAuthenticationFailed, "said by handlers only, so far: the host refused the credentials the first time " +
 		"that they were used", true, "correct the credentials"},
-	{HostKeyChanged, "said by handlers only, so far: the host has another key than the one that is known", true,
-		"find out whether the host was set up anew; if so, take its new key"},
-	{SchedulerUnavailable, "said by handlers only, so far: the scheduler does not answer", true,
-		"look at the scheduler of the system"},
-	{SchedulerQuota, "said by handlers only, so far: the scheduler takes no more jobs of this user", true,
-		"wait until some have ended; a limit in Pawl keeps jobs from coming so far: pawl limits set"},
+	{
+		HostKeyChanged, "said by handlers only, so far: the host has another key than the one that is known", true,
+		"find out whether the host was set up anew; if so, take its new key",
+	},
+	{
+		SchedulerUnavailable, "said by handlers only, so far: the scheduler does not answer", true,
+		"look at the scheduler of the system",
+	},
+	{
+		SchedulerQuota, "said by handlers only, so far: the scheduler takes no more jobs of this user", true,
+		"wait until some have ended; a limit in Pawl keeps jobs from coming so far: pawl limits set",
+	},
 	{FilesUnavailable, "PROCESSING_INPUTS or STAGING_INPUTS: the web server of an input failed (http 5xx, 408), " +
 		"or asked to come back later (429)", true, "look at the service that the message names"},
 	{TransferInterrupted, "PROCESSING_INPUTS or STAGING_INPUTS: the connection to the web server of an input " +
 		"broke off, or stood still", true, "look at the network, and at the service that the message names"},
 	{TaskBlocked, "the handler found a condition that may clear", true, "look at what the message names"},
-	{TaskFailed, "the handler returned an error at its last attempt", false,
-		"read the errors of all attempts: pawl history JOB"},
-	{TaskPanicked, "the handler panicked at its last attempt", false,
-		"read the stack in the job's history and correct the handler"},
+	{
+		TaskFailed, "the handler returned an error at its last attempt", false,
+		"read the errors of all attempts: pawl history JOB",
+	},
+	{
+		TaskPanicked, "the handler panicked at its last attempt", false,
+		"read the stack in the job's history and correct the handler",
+	},
 	{Poison, "process after process died while it ran the job: twice beside others, and then three times while " +
 		"the job ran alone, as the only suspect of its process", false, "find out what in it kills a process " +
 		"(memory, a fatal error that no handler can catch): look at the log of the processes that pawl history " +
 		"JOB names; correct it before it is run again"},
-	{RecoveryLimit, "the job was interrupted, by crashes or by conditions that blocked it, more often than it may be", false,
-		"find out in its history what interrupts it before it is run again"},
-	{RecoveryTimeout, "the condition that blocked the job did not clear in time", false,
-		"wait until the condition is gone, then run it again"},
-	{RecoveryGivenUp, "somebody gave up waiting for the condition that blocked the job", false,
-		"run it again when the condition is gone"},
-	{InternalError, "Pawl itself could not go on with this job", false,
-		"report it with the output of pawl history JOB"},
+	{
+		RecoveryLimit, "the job was interrupted, by crashes or by conditions that blocked it, more often than it may be", false,
+		"find out in its history what interrupts it before it is run again",
+	},
+	{
+		RecoveryTimeout, "the condition that blocked the job did not clear in time", false,
+		"wait until the condition is gone, then run it again",
+	},
+	{
+		RecoveryGivenUp, "somebody gave up waiting for the condition that blocked the job", false,
+		"run it again when the condition is gone",
+	},
+	{
+		InternalError, "Pawl itself could not go on with this job", false,
+		"report it with the output of pawl history JOB",
+	},
 }
 
 // Known reports whether c is one of [Codes].

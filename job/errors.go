@@ -118,8 +118,10 @@ func (e *SpecError) Note(problems ...Problem) bool {
 		e.Problems = append(e.Problems, problems...)
 	default:
 		e.Problems = append(e.Problems, problems[:room]...)
-		e.Problems = append(e.Problems, Problem{Path: "(more)", What: "there are more problems than these",
-			Remedy: "correct these first"})
+		e.Problems = append(e.Problems, Problem{
+			Path: "(more)", What: "there are more problems than these",
+			Remedy: "correct these first",
+		})
 	}
 	return len(e.Problems) < MaxProblems
 }

@@ -165,16 +165,20 @@ func (c *comparison) value(at string, raw any, t reflect.Type) {
 	default:
 		text, _ := Encode(raw) // it was decoded a moment ago
 		if json.Unmarshal(text, reflect.New(t).Interface()) != nil {
-			c.found.Note(Problem{at, short(string(text)), "is not " + typeName(t),
-				cmp.Or(mend(at, raw, t), "give "+typeName(t))})
+			c.found.Note(Problem{
+				at, short(string(text)), "is not " + typeName(t),
+				cmp.Or(mend(at, raw, t), "give "+typeName(t)),
+			})
 		}
 	}
 }
 
 // nothing reports that null stands where a text is expected.
 func (c *comparison) nothing(at string) {
-	c.found.Note(Problem{at, "null", "is nothing, for which YAML takes ~, null and an empty place",
-		`put it in quotes: "~", or "" for an empty text`})
+	c.found.Note(Problem{
+		at, "null", "is nothing, for which YAML takes ~, null and an empty place",
+		`put it in quotes: "~", or "" for an empty text`,
+	})
 }
 
 func (c *comparison) fields(at string, fields map[string]any, t reflect.Type) {
@@ -193,8 +197,10 @@ func (c *comparison) fields(at string, fields map[string]any, t reflect.Type) {
 		case ok:
 			c.value(p, fields[k], f.Type)
 		case slices.Contains(reserved[list], k):
-			c.found.Note(Problem{Path: p, What: "is reserved for a later version",
-				Remedy: cmp.Or(c.unknown(at, k, fields[k], t), "remove it")})
+			c.found.Note(Problem{
+				Path: p, What: "is reserved for a later version",
+				Remedy: cmp.Or(c.unknown(at, k, fields[k], t), "remove it"),
+			})
 		default:
 			remedy := c.unknown(at, k, fields[k], t)
 			if n := nearest(k, known); n != "" && remedy == "" {

@@ -119,8 +119,10 @@ var edges = map[State][]State{
 	Queued:           {Running, Archiving, Waiting, Pending, Blocked, Paused, Failed, Canceled},
 	Running:          {Running, Queued, Archiving, Finished, Waiting, Pending, Blocked, Paused, Failed, Canceled},
 	Archiving:        {Archiving, Finished, Waiting, Pending, Blocked, Paused, Failed, Canceled},
-	Blocked: {Waiting, Pending, ProcessingInputs, StagingInputs, StagingJob, SubmittingJob, Archiving,
-		Paused, Failed, Canceled},
+	Blocked: {
+		Waiting, Pending, ProcessingInputs, StagingInputs, StagingJob, SubmittingJob, Archiving,
+		Paused, Failed, Canceled,
+	},
 	Paused: {Waiting, Pending, ProcessingInputs, StagingInputs, StagingJob, SubmittingJob, Archiving, Failed, Canceled},
 }
 

@@ -55,8 +55,10 @@ type loop struct {
 }
 
 func newLoop(r *Recovery, f job.Fence) *loop {
-	l := &loop{Recovery: r, fence: f, probes: map[string]*probe{}, hosts: map[string]*host{}, news: make(chan news),
-		ended: make(chan struct{})}
+	l := &loop{
+		Recovery: r, fence: f, probes: map[string]*probe{}, hosts: map[string]*host{}, news: make(chan news),
+		ended: make(chan struct{}),
+	}
 	for i := range l.places {
 		l.places[i] = places{of: map[string]int{}, turns: map[string]int{}}
 	}

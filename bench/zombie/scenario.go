@@ -62,8 +62,10 @@ func play(ctx context.Context, name string, v variant, dsn, dir string) (Story, 
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return s, err
 	}
-	st := &stage{ctx: ctx, system: systems[name], args: []string{name, v.Name, dsn, dir}, dsn: dsn, dir: dir,
-		actors: map[string]*process{}}
+	st := &stage{
+		ctx: ctx, system: systems[name], args: []string{name, v.Name, dsn, dir}, dsn: dsn, dir: dir,
+		actors: map[string]*process{},
+	}
 	defer st.clear()
 	st.try(func() error { return st.system.prepare(ctx, dsn) })
 	st.try(func() error { return st.system.submit(ctx, dsn) })

@@ -53,8 +53,10 @@ func messageNote(topic string, message []byte) note {
 		return note{text: words(rowWord, topic, id.String()), id: id, content: append([]byte(nil), message...)}
 	}
 	empty := len(message) == 0
-	return note{text: words(messageWord, topic, base64.RawStdEncoding.EncodeToString(message)), merged: empty,
-		repeats: empty}
+	return note{
+		text: words(messageWord, topic, base64.RawStdEncoding.EncodeToString(message)), merged: empty,
+		repeats: empty,
+	}
 }
 
 func (n note) fits() bool { return maxTag+1+len(n.text) <= maxPayload }

@@ -343,8 +343,10 @@ func remove(t *testing.T, f files.FS, dir string) {
 }
 
 func strange(t *testing.T, f files.FS, dir string) {
-	names := []string{"-rf", "a b", "it's", "new\nline", "$HOME", "*", `back\slash`, "ümläut", "\xff\xfe",
-		strings.Repeat("n", 255)}
+	names := []string{
+		"-rf", "a b", "it's", "new\nline", "$HOME", "*", `back\slash`, "ümläut", "\xff\xfe",
+		strings.Repeat("n", 255),
+	}
 	for _, name := range names {
 		put(t, f, path.Join(dir, name), name)
 		must(t, f.Link(t.Context(), path.Join(dir, name), path.Join(dir, "linked")))

@@ -24,8 +24,10 @@ func symlink(t *testing.T, f files.FS, dir string) {
 	l := linker(t, f)
 	must(t, f.Mkdir(t.Context(), path.Join(dir, "d")))
 	put(t, f, path.Join(dir, "d", "f"), "content")
-	for name, target := range map[string]string{"absolute": path.Join(dir, "d", "f"), "relative": "d/f",
-		"d/up": "../d/./f"} {
+	for name, target := range map[string]string{
+		"absolute": path.Join(dir, "d", "f"), "relative": "d/f",
+		"d/up": "../d/./f",
+	} {
 		must(t, l.Symlink(t.Context(), target, path.Join(dir, name)))
 		if got := read(t, f, path.Join(dir, name)); got != "content" {
 			t.Errorf("read %q by the link to %s", got, target)

@@ -69,8 +69,10 @@ var _ files.Source = (*Source)(nil)
 
 // New returns the web as a source of files.
 func New(c Config) *Source {
-	return &Source{client: c.Rule.Client(cmp.Or(c.Header, time.Minute)), stall: cmp.Or(c.Stall, time.Minute),
-		most: cmp.Or(c.Most, 100<<30)}
+	return &Source{
+		client: c.Rule.Client(cmp.Or(c.Header, time.Minute)), stall: cmp.Or(c.Stall, time.Minute),
+		most: cmp.Or(c.Most, 100<<30),
+	}
 }
 
 // Close ends connections that are open and idle. The source can be used on.
@@ -126,8 +128,10 @@ func (s *Source) Open(ctx context.Context, url string) (io.ReadCloser, error) {
 		cancel(nil)
 		return nil, s.tooLarge(res.Request.URL)
 	}
-	b := &body{ReadCloser: res.Body, from: s, at: res.Request.URL, size: res.ContentLength, ctx: ctx,
-		cancel: cancel, left: s.stall}
+	b := &body{
+		ReadCloser: res.Body, from: s, at: res.Request.URL, size: res.ContentLength, ctx: ctx,
+		cancel: cancel, left: s.stall,
+	}
 	b.watch, b.stall = time.AfterFunc(s.stall, func() { cancel(errStalled) }), s.stall
 	b.watch.Stop()
 	return b, nil
@@ -197,8 +201,10 @@ func busy(res *http.Response, said string) error {
 
 // block is what blocks jobs at the origin of a URL.
 func block(code job.Code, at *url.URL, message string) *job.Block {
-	return &job.Block{Code: code, Message: message, Tester: TesterHTTP,
-		Params: map[string]string{"url": at.Scheme + "://" + strings.ToLower(at.Host) + "/"}}
+	return &job.Block{
+		Code: code, Message: message, Tester: TesterHTTP,
+		Params: map[string]string{"url": at.Scheme + "://" + strings.ToLower(at.Host) + "/"},
+	}
 }
 
 // unanswered says why no answer came.
@@ -254,8 +260,10 @@ func tcp(code job.Code, at *url.URL, message string) *job.Block {
 	if port == "" {
 		port = map[string]string{"http": "80", "https": "443"}[at.Scheme]
 	}
-	return &job.Block{Code: code, Message: message, Tester: TesterTCP,
-		Params: map[string]string{"host": strings.ToLower(at.Hostname()), "port": port}}
+	return &job.Block{
+		Code: code, Message: message, Tester: TesterTCP,
+		Params: map[string]string{"host": strings.ToLower(at.Hostname()), "port": port},
+	}
 }
 
 // untrusted reports whether TLS failed for a reason that stands.

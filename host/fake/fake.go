@@ -169,7 +169,8 @@ func (h *Host) Watch(ctx context.Context, dir string) (<-chan host.Event, error)
 
 // relay passes news on until the watch below ends, ctx does, or the fake dies.
 func (h *Host) relay(ctx context.Context, death <-chan struct{}, w *watch, in <-chan host.Event,
-	out chan<- host.Event) {
+	out chan<- host.Event,
+) {
 	for {
 		e, ok := host.Event{Overflow: true}, true
 		select {

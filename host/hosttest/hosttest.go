@@ -136,8 +136,10 @@ func detached(t *testing.T, f fixture) {
 }
 
 // strange holds text that a careless way through a shell would change.
-var strange = []string{"", " ", "a b", "it's", `"quoted"`, "new\nline\n", "$HOME", "`id`", "$(id)", "-n", "--", "*",
-	`back\slash\`, "ümläut", "\xff", ";", "&", "#", "~", "!"}
+var strange = []string{
+	"", " ", "a b", "it's", `"quoted"`, "new\nline\n", "$HOME", "`id`", "$(id)", "-n", "--", "*",
+	`back\slash\`, "ümläut", "\xff", ";", "&", "#", "~", "!",
+}
 
 func intact(t *testing.T, f fixture) {
 	wait := f.appears(t)
@@ -276,8 +278,10 @@ func zombie(t *testing.T, f fixture) {
 	if f.alive(t, p) {
 		t.Error("a zombie is alive")
 	}
-	if ms := f.members(t, host.Family{Leader: host.Process{PID: f.stat(t, pid).session, Start: p.Start,
-		Boot: boot}}); len(ms) != 0 {
+	if ms := f.members(t, host.Family{Leader: host.Process{
+		PID: f.stat(t, pid).session, Start: p.Start,
+		Boot: boot,
+	}}); len(ms) != 0 {
 		t.Errorf("a zombie is a member: %+v", ms)
 	}
 	f.signal(t, syscall.SIGKILL, p)
@@ -403,8 +407,10 @@ func usage(t *testing.T, f fixture) {
 	}
 	other := p
 	other.Start--
-	for what, p := range map[string]host.Process{"one that is alive": alive, "one that nobody knows": other,
-		"none": {}} {
+	for what, p := range map[string]host.Process{
+		"one that is alive": alive, "one that nobody knows": other,
+		"none": {},
+	} {
 		if u, ok := a.Usage(p); ok {
 			t.Errorf("Usage of %s: %+v", what, u)
 		}

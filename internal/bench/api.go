@@ -230,7 +230,8 @@ func (b *apiBench) bare(ctx context.Context, site *site, status int, req []byte)
 // load lets all clients ask for the time of the benchmark, and returns how many requests were
 // answered in a second, and how long each took.
 func (b *apiBench) load(ctx context.Context, site *site, status int, next func(client int) []byte,
-	took func(body []byte) error) (float64, percentiles, error) {
+	took func(body []byte) error,
+) (float64, percentiles, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	times := make([][]time.Duration, b.clients)
@@ -445,8 +446,10 @@ func openSite(ctx context.Context, h http.Handler) (*site, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &site{addr: l.Addr().String(), srv: &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second},
-		done: make(chan struct{})}
+	s := &site{
+		addr: l.Addr().String(), srv: &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second},
+		done: make(chan struct{}),
+	}
 	go func() {
 		defer close(s.done)
 		s.srv.Serve(l) //nolint:errcheck // it ends with close

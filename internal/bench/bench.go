@@ -83,7 +83,8 @@ var errTime = errors.New("the benchmark took too long")
 // Measure calls f with a folder that is removed afterwards, whatever happens, and prints what f
 // found. It gives up after limit.
 func (o *Options) Measure(cmd *cobra.Command, limit time.Duration,
-	f func(context.Context, *Measurement) (Figures, error)) (err error) {
+	f func(context.Context, *Measurement) (Figures, error),
+) (err error) {
 	if o.output != "text" && o.output != "json" {
 		return term.Usagef("--output %q is unknown: give text or json", o.output)
 	}
@@ -153,7 +154,8 @@ type bed struct {
 // of its own. Its database is in dir, unless another one is measured. cfg needs neither store nor
 // broker.
 func (m *Measurement) openBed(ctx context.Context, dir string, cfg pawl.Config, register func(*pawl.Service)) (*bed,
-	error) {
+	error,
+) {
 	b, err := m.makeBed(ctx, dir, cfg, register)
 	if err != nil {
 		return nil, err
@@ -167,7 +169,8 @@ func (m *Measurement) openBed(ctx context.Context, dir string, cfg pawl.Config, 
 
 // makeBed makes a service that does not run yet, with one job that it will run first.
 func (m *Measurement) makeBed(ctx context.Context, dir string, cfg pawl.Config,
-	register func(*pawl.Service)) (_ *bed, err error) {
+	register func(*pawl.Service),
+) (_ *bed, err error) {
 	b := &bed{}
 	if err := b.open(ctx, m, dir); err != nil {
 		return nil, err

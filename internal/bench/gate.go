@@ -109,8 +109,10 @@ func (f *gateFigures) Rows(row func(name, format string, args ...any)) {
 }
 
 func (b *gateBench) measure(ctx context.Context, m *Measurement) (Figures, error) {
-	f := &gateFigures{Jobs: b.jobs, Slots: b.slots, Batch: b.batch, Rounds: b.rounds, Most: b.most, Keys: b.keys,
-		Owners: b.owners, Machine: m.Machine}
+	f := &gateFigures{
+		Jobs: b.jobs, Slots: b.slots, Batch: b.batch, Rounds: b.rounds, Most: b.most, Keys: b.keys,
+		Owners: b.owners, Machine: m.Machine,
+	}
 	if m.DB != "" {
 		if _, err := b.round(ctx, m, 0, f); err != nil {
 			return nil, err
@@ -137,7 +139,8 @@ func (b *gateBench) measure(ctx context.Context, m *Measurement) (Figures, error
 // round measures the three parts, in an order that changes: jobs per second with no key, one, and
 // many.
 func (b *gateBench) round(ctx context.Context, m *Measurement, i int, f *gateFigures) (perSecond [3]float64,
-	err error) {
+	err error,
+) {
 	parts := []int{0, 1, 2}
 	if i%2 == 1 { // what drifts weighs on all
 		slices.Reverse(parts)
@@ -156,7 +159,8 @@ func (b *gateBench) round(ctx context.Context, m *Measurement, i int, f *gateFig
 
 // service measures one part in dir.
 func (b *gateBench) service(ctx context.Context, m *Measurement, dir string, keys int,
-	f *gateFigures) (took time.Duration, err error) {
+	f *gateFigures,
+) (took time.Duration, err error) {
 	var handled, most atomic.Int64
 	running := make([]atomic.Int64, keys+1)
 	all := make(chan struct{})

@@ -87,8 +87,10 @@ func withBarePostgres(ctx context.Context, dsn, schema string, f func(*barePostg
 	if err != nil {
 		return err
 	}
-	for name, v := range map[string]string{"search_path": schema, "plan_cache_mode": "force_generic_plan",
-		"enable_seqscan": "off", "jit": "off"} {
+	for name, v := range map[string]string{
+		"search_path": schema, "plan_cache_mode": "force_generic_plan",
+		"enable_seqscan": "off", "jit": "off",
+	} {
 		config.RuntimeParams[name] = v
 	}
 	q := &barePostgres{}

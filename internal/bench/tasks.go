@@ -166,7 +166,8 @@ func (b *tasksBench) measure(ctx context.Context, m *Measurement) (Figures, erro
 
 // round measures Pawl and bare SQL, one after the other. What Pawl costs besides time goes into f.
 func (b *tasksBench) round(ctx context.Context, m *Measurement, i int, f *taskFigures) (ours, theirs taskRound,
-	err error) {
+	err error,
+) {
 	halves := []func(dir string) error{
 		func(dir string) (err error) {
 			ours, err = b.service(ctx, m, dir, i == 0, f)
@@ -202,7 +203,8 @@ func (b *tasksBench) round(ctx context.Context, m *Measurement, i int, f *taskFi
 
 // service measures Pawl in dir. What it costs besides time goes into f.
 func (b *tasksBench) service(ctx context.Context, m *Measurement, dir string, first bool,
-	f *taskFigures) (r taskRound, err error) {
+	f *taskFigures,
+) (r taskRound, err error) {
 	var handled atomic.Int64
 	all := make(chan struct{})
 	if m.DB == "" {

@@ -220,8 +220,11 @@ func (c *Config) check() error {
 	if c.Prefix != "" && (!strings.HasPrefix(c.Prefix, "/") || path.Clean(c.Prefix) != c.Prefix || c.Prefix == "/") {
 		fault("prefix: %q is no path such as /pawl", c.Prefix)
 	}
-	for _, u := range []struct{ key, value string }{{"url", c.URL}, {"peer.url", c.Peer.URL},
-		{"trace.endpoint", c.Trace.Endpoint}} {
+	for _, u := range []struct{ key, value string }{
+		{"url", c.URL},
+		{"peer.url", c.Peer.URL},
+		{"trace.endpoint", c.Trace.Endpoint},
+	} {
 		if u.value == "" {
 			continue
 		}

@@ -25,6 +25,7 @@ var effects = []string{
 
 // unpointed lists the effects that no point follows, and why none needs to.
 var unpointed = map[string]string{
+	"forget Remove":      "a job is looked at once less than it may be",
 	"launch Put":         "a file of a random name that nobody else reads",
 	"settle write":       "a file of a random name that nobody else reads",
 	"try Remove":         "the sweep does it as well",

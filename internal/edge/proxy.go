@@ -29,8 +29,10 @@ func Client(r *http.Request, trusted func(netip.Addr) bool) string {
 		return r.RemoteAddr
 	}
 	var told []string
-	for _, chain := range [][]string{listed(r.Header.Values("X-Forwarded-For")),
-		forwarded(r.Header.Values("Forwarded"))} {
+	for _, chain := range [][]string{
+		listed(r.Header.Values("X-Forwarded-For")),
+		forwarded(r.Header.Values("Forwarded")),
+	} {
 		if len(chain) > 0 {
 			told = append(told, nearest(chain, trusted))
 		}

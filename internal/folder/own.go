@@ -25,8 +25,10 @@ type Folder struct {
 
 // believed are what a process believes that it finds in a data folder: whoever can change one of
 // them decides what runs. What begins with the name of the database belongs to it.
-var believed = []string{"token", "job-key", "pawl.yaml", "machine", "shared", "lock", "server", "pawl.db", "ends",
-	"past", "work", "archive"}
+var believed = []string{
+	"token", "job-key", "pawl.yaml", "machine", "shared", "lock", "server", "pawl.db", "ends",
+	"past", "work", "archive",
+}
 
 // Open opens a data folder for its owner alone, and makes it if it is not there. A folder, or a
 // part of it, that belongs to somebody else or that others may write is refused; one that others

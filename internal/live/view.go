@@ -60,8 +60,10 @@ type View struct {
 // NewView returns a view of a board, which belongs to the view from then on. It draws from then on
 // until Close.
 func NewView(cfg Config, b *Board) *View {
-	v := &View{cfg: cfg, board: b, changed: make(chan struct{}, 1), stop: make(chan struct{}),
-		done: make(chan struct{})}
+	v := &View{
+		cfg: cfg, board: b, changed: make(chan struct{}, 1), stop: make(chan struct{}),
+		done: make(chan struct{}),
+	}
 	b.Color = cfg.Color
 	v.screen.out = cfg.Out
 	if cfg.Size == nil {

@@ -127,8 +127,10 @@ func (s *serving) letIn(r *http.Request, err error) error {
 }
 
 func (s *serving) answered(a api.Answer) {
-	s.observe.Answered(a.Context, observe.Request{Operation: a.Operation, Principal: a.Principal, Status: a.Status,
-		Took: a.Duration, Bytes: a.Bytes})
+	s.observe.Answered(a.Context, observe.Request{
+		Operation: a.Operation, Principal: a.Principal, Status: a.Status,
+		Took: a.Duration, Bytes: a.Bytes,
+	})
 }
 
 // baseURL is how others reach a service that listens on addr.

@@ -23,8 +23,11 @@ func (s *serving) ready(names bool) func(context.Context) []api.Check {
 	return func(ctx context.Context) []api.Check {
 		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 		defer cancel()
-		checks := []api.Check{s.database(ctx, names), {Name: "session", Err: s.observe.Session()},
-			s.unserved(ctx, names), s.unwatched(ctx, names), s.disk()}
+		checks := []api.Check{
+			s.database(ctx, names),
+			{Name: "session", Err: s.observe.Session()},
+			s.unserved(ctx, names), s.unwatched(ctx, names), s.disk(),
+		}
 		if c := s.reconciled(names); c != nil {
 			checks = append(checks, *c)
 		}
@@ -146,8 +149,10 @@ func (s *serving) reconciled(names bool) *api.Check {
 	if behind+unknown == 0 {
 		return nil
 	}
-	c := &api.Check{Name: "restored", Degraded: true,
-		Err: errors.New("the machine knows of jobs that the database does not: pawl reconcile tells which")}
+	c := &api.Check{
+		Name: "restored", Degraded: true,
+		Err: errors.New("the machine knows of jobs that the database does not: pawl reconcile tells which"),
+	}
 	if names {
 		c.Err = fmt.Errorf("the machine knows more than the rows of %s do, and %s that the database does not "+
 			"know, as after a restore to an earlier point in time: "+

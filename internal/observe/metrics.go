@@ -64,8 +64,10 @@ func newMetrics(r *prometheus.Registry, version string) metrics {
 		r.MustRegister(h)
 		return h
 	}
-	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "pawl_build_info",
-		Help: "1; the labels say which build this is."}, []string{"version", "go"})
+	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "pawl_build_info",
+		Help: "1; the labels say which build this is.",
+	}, []string{"version", "go"})
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 	r.MustRegister(build, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

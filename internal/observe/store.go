@@ -92,7 +92,8 @@ func (m *measured) Apply(ctx context.Context, changes []job.Change) (a []store.A
 }
 
 func (m *measured) ApplyAndClaim(ctx context.Context, changes []job.Change, c store.Claim) (a []store.Applied,
-	jobs []job.Job, eff store.Effects, err error) {
+	jobs []job.Job, eff store.Effects, err error,
+) {
 	a, err = call(ctx, m, "apply", func() ([]store.Applied, error) {
 		a, jobs, eff, err = m.next.ApplyAndClaim(ctx, changes, c)
 		return a, err
@@ -164,7 +165,8 @@ func (m *measured) Remove(ctx context.Context, tenant string, ids []job.ID) ([]e
 
 // bounded makes a call that moves up to limit rows.
 func (m *measured) bounded(ctx context.Context, operation string,
-	f func(context.Context, int) (int, store.Effects, error), limit int) (n int, eff store.Effects, err error) {
+	f func(context.Context, int) (int, store.Effects, error), limit int,
+) (n int, eff store.Effects, err error) {
 	n, err = call(ctx, m, operation, func() (int, error) { n, eff, err = f(ctx, limit); return n, err },
 		func(n int) int { return n })
 	m.passed(&eff)

@@ -141,12 +141,19 @@ func invalid(t *testing.T, b Bench) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, bad := range []runner.Key{{}, {Job: k.Job, Attempt: 1}, {Job: k.Job, Launch: 1}, {Attempt: 1, Launch: 1},
-		{Job: k.Job, Attempt: -1, Launch: 1}} {
+	for _, bad := range []runner.Key{
+		{},
+		{Job: k.Job, Attempt: 1},
+		{Job: k.Job, Launch: 1},
+		{Attempt: 1, Launch: 1},
+		{Job: k.Job, Attempt: -1, Launch: 1},
+	} {
 		_, launch := b.Runner.Launch(t.Context(), bad, good)
 		_, settle := b.Runner.Settle(t.Context(), bad, good.Dir)
-		for call, err := range map[string]error{"Launch": launch, "Settle": settle,
-			"Clean": b.Runner.Clean(t.Context(), bad, good.Dir)} {
+		for call, err := range map[string]error{
+			"Launch": launch, "Settle": settle,
+			"Clean": b.Runner.Clean(t.Context(), bad, good.Dir),
+		} {
 			if job.KindOf(err) != job.Invalid {
 				t.Errorf("%s of %+v: %v", call, bad, err)
 			}

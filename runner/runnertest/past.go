@@ -17,8 +17,11 @@ import (
 func (b Bench) refused(t *testing.T, k runner.Key, p runner.Plan) {
 	t.Helper()
 	must(t, b.Host.Files().Mkdir(t.Context(), path.Join(p.Dir, runner.Folder)))
-	for _, again := range []runner.Key{k, {Job: k.Job, Attempt: k.Attempt, Launch: k.Launch + 1},
-		{Job: k.Job, Attempt: k.Attempt + 1, Launch: k.Launch}} {
+	for _, again := range []runner.Key{
+		k,
+		{Job: k.Job, Attempt: k.Attempt, Launch: k.Launch + 1},
+		{Job: k.Job, Attempt: k.Attempt + 1, Launch: k.Launch},
+	} {
 		if _, err := b.Runner.Launch(t.Context(), again, p); !errors.Is(err, runner.ErrRan) ||
 			job.KindOf(errors.Unwrap(err)) != job.Conflict {
 			t.Errorf("%s: %v", again, err)

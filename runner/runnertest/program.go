@@ -47,8 +47,10 @@ func runs(t *testing.T, b Bench) {
 }
 
 func codes(t *testing.T, b Bench) {
-	for script, code := range map[string]int{"exit 0": 0, "exit 3": 3, "exit 255": 255, "kill -TERM $$": 128 + 15,
-		"kill -KILL $$": 128 + 9, "kill -SEGV $$": 128 + 11} {
+	for script, code := range map[string]int{
+		"exit 0": 0, "exit 3": 3, "exit 255": 255, "kill -TERM $$": 128 + 15,
+		"kill -KILL $$": 128 + 9, "kill -SEGV $$": 128 + 11,
+	} {
 		k, p := b.newJob(t, script)
 		if _, e := b.run(t, k, p); e.Code != code {
 			t.Errorf("%s: code %d, want %d", script, e.Code, code)

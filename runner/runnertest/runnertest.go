@@ -76,8 +76,10 @@ func (b Bench) newJob(t *testing.T, script string, args ...string) (runner.Key, 
 	k := runner.Key{Job: job.NewID(), Attempt: 1, Launch: 1}
 	dir := path.Join(b.Work, k.Job.String())
 	must(t, b.Host.Files().Mkdir(t.Context(), path.Join(dir, runner.Folder)))
-	return k, runner.Plan{Dir: dir, Argv: append([]string{"sh", "-c", script, "sh"}, args...), Stdout: "stdout",
-		Stderr: "stderr"}
+	return k, runner.Plan{
+		Dir: dir, Argv: append([]string{"sh", "-c", script, "sh"}, args...), Stdout: "stdout",
+		Stderr: "stderr",
+	}
 }
 
 // launch launches and makes sure that nothing is left at the test's end.

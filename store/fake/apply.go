@@ -18,7 +18,8 @@ func (s *Store) Apply(ctx context.Context, changes []job.Change) ([]store.Applie
 
 // ApplyAndClaim implements [store.Jobs].
 func (s *Store) ApplyAndClaim(ctx context.Context, changes []job.Change, c store.Claim) ([]store.Applied, []job.Job,
-	store.Effects, error) {
+	store.Effects, error,
+) {
 	var jobs []job.Job
 	answers, eff, err := s.apply(ctx, changes, func(t *tx) (err error) {
 		jobs, err = t.claim(c)
@@ -33,7 +34,8 @@ func (s *Store) ApplyAndClaim(ctx context.Context, changes []job.Change, c store
 
 // apply makes changes, and then what else is to be done in their transaction.
 func (s *Store) apply(ctx context.Context, changes []job.Change, then func(*tx) error) ([]store.Applied,
-	store.Effects, error) {
+	store.Effects, error,
+) {
 	seen := make(map[job.ID]bool, len(changes))
 	for i := range changes {
 		c := &changes[i]
@@ -124,8 +126,10 @@ func (t *tx) replayed(r *row, c *job.Change) (a store.Applied, ok bool) {
 		if e.Cause == job.CauseTurned {
 			a.Outcome = store.Turned
 		}
-		a.Now = job.Guard{Place: job.Place{State: e.State, Custody: e.Custody}, Epoch: c.From.Epoch, N: last,
-			Fence: c.From.Fence}
+		a.Now = job.Guard{
+			Place: job.Place{State: e.State, Custody: e.Custody}, Epoch: c.From.Epoch, N: last,
+			Fence: c.From.Fence,
+		}
 		if e.Custody != c.From.Place.Custody {
 			a.Now.Epoch++
 		}

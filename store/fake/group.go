@@ -58,8 +58,10 @@ func (s *State) behind(at name) int {
 	if at.name == "" {
 		return 0
 	}
-	return len(s.at[spot{custody: job.Gate, line: at}]) + len(s.at[spot{custody: job.Gate,
-		line: name{at.tenant, job.AheadOf(at.name)}}])
+	return len(s.at[spot{custody: job.Gate, line: at}]) + len(s.at[spot{
+		custody: job.Gate,
+		line:    name{at.tenant, job.AheadOf(at.name)},
+	}])
 }
 
 // rate is how fast jobs of a group go.

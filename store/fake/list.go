@@ -172,8 +172,10 @@ func (s *Store) Overdue(ctx context.Context, q store.OverdueQuery) (o store.Over
 		}
 		for _, e := range found {
 			r := t.rows[e.Seq-1]
-			o.Jobs = append(o.Jobs, store.Ended{ID: r.ID, Tenant: r.Tenant, State: r.State, Kind: r.Kind,
-				Machine: r.Machine})
+			o.Jobs = append(o.Jobs, store.Ended{
+				ID: r.ID, Tenant: r.Tenant, State: r.State, Kind: r.Kind,
+				Machine: r.Machine,
+			})
 		}
 		return o, nil
 	})

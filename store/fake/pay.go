@@ -83,8 +83,10 @@ func (t *tx) goOn(r *row, cause job.Cause) error {
 		t.owe(&next, job.Owes(&r.Job, &next.Job))
 		return nil
 	}
-	_, err := t.write(r, job.Change{Job: r.ID, From: r.Guard(job.Fence{}), To: p.Custody,
-		Path: []job.Entry{{State: p.State}}}, cause, "")
+	_, err := t.write(r, job.Change{
+		Job: r.ID, From: r.Guard(job.Fence{}), To: p.Custody,
+		Path: []job.Entry{{State: p.State}},
+	}, cause, "")
 	return err
 }
 

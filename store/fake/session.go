@@ -113,8 +113,10 @@ func (s *Store) Unwatched(ctx context.Context) ([]store.Unwatched, error) {
 		machines := t.spots(job.Monitor)
 		for _, at := range machines[:min(len(machines), store.MostUnserved)] {
 			if !watched[at.machine] {
-				found = append(found, store.Unwatched{Machine: at.machine,
-					Jobs: min(len(t.at[at]), store.MostUnserved)})
+				found = append(found, store.Unwatched{
+					Machine: at.machine,
+					Jobs:    min(len(t.at[at]), store.MostUnserved),
+				})
 			}
 		}
 		return found, nil
@@ -139,8 +141,10 @@ func (s *Store) Demand(ctx context.Context, c store.Claim) (map[job.Lane]store.D
 		var ready []store.ReadyLine
 		for _, lane := range job.Lanes {
 			for _, at := range lines(&c, lane) {
-				l, most := store.ReadyLine{Line: job.Line{Queue: at.queue, Kind: at.kind}, Machine: at.machine,
-					Lane: lane}, max(1, slots[lane])
+				l, most := store.ReadyLine{
+					Line: job.Line{Queue: at.queue, Kind: at.kind}, Machine: at.machine,
+					Lane: lane,
+				}, max(1, slots[lane])
 				for _, r := range t.at[at] {
 					if l.Jobs < most && ofTenant(c.Tenants, r) {
 						l.Jobs++

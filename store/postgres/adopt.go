@@ -145,8 +145,10 @@ func (w *walking) step(t *tx, most int) (n int, err error) {
 			return nil // of another tenant
 		}
 		n++
-		a := asked{Job: job.Job{ID: w.last, Owner: r.text(), Kind: r.text(), Limits: r.texts(),
-			Ties: job.Ties(r.int()), Live: r.bool(), Request: r.json()}}
+		a := asked{Job: job.Job{
+			ID: w.last, Owner: r.text(), Kind: r.text(), Limits: r.texts(),
+			Ties: job.Ties(r.int()), Live: r.bool(), Request: r.json(),
+		}}
 		a.Custody = job.Custody(r.text())
 		if a.missing = store.Uncounted(&a.Job, w.decides, w.walk); len(a.missing) > 0 {
 			w.jobs = append(w.jobs, a)

@@ -20,7 +20,8 @@ func (s *Store) Apply(ctx context.Context, cs []job.Change) ([]store.Applied, st
 // ApplyAndClaim implements [store.Jobs]. Where changes take several transactions, the claim goes
 // with the first.
 func (s *Store) ApplyAndClaim(ctx context.Context, cs []job.Change, c store.Claim) ([]store.Applied, []job.Job,
-	store.Effects, error) {
+	store.Effects, error,
+) {
 	claim := newClaiming(c)
 	answers, eff, err := s.apply(ctx, cs, claim)
 	if err != nil {
@@ -45,8 +46,10 @@ func (s *Store) apply(ctx context.Context, cs []job.Change, claim *claiming) ([]
 			return nil, eff, err
 		}
 		seen[c.Job] = true
-		asked[i] = asking{Change: *c, asked: *c, at: i, digest: c.Digest(), cause: job.CauseWork,
-			limited: c.From.Limited || c.Set.Block != nil}
+		asked[i] = asking{
+			Change: *c, asked: *c, at: i, digest: c.Digest(), cause: job.CauseWork,
+			limited: c.From.Limited || c.Set.Block != nil,
+		}
 	}
 	answers := make([]store.Applied, len(cs))
 	eff.Claiming()
@@ -290,7 +293,8 @@ func (a *asking) answer(r *reader, out *store.Applied, eff *store.Effects) strin
 // have decided that they are made. What becomes of turns and groups package job says, as it does
 // for all that is not an apply.
 func (t *tx) applyLimited(qs []*query, cs []asking, made *[]*asking, answers []store.Applied,
-	eff *store.Effects) error {
+	eff *store.Effects,
+) error {
 	c := changes{cause: job.CauseWork}
 	rows := map[job.ID]*job.Job{}
 	err := t.send(append(qs, read(lockedJobs, func(r *reader) error {

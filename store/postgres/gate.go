@@ -123,7 +123,8 @@ func (s *Store) RemoveLimit(ctx context.Context, tenant, key string) (store.Effe
 // changeLimit changes a limit, and owes those who wait in its lines what it gives them now. Who
 // enters one meanwhile owes that itself.
 func (s *Store) changeLimit(ctx context.Context, tenant, key string,
-	change func(missing *bool) *query) (eff store.Effects, err error) {
+	change func(missing *bool) *query,
+) (eff store.Effects, err error) {
 	err = s.call(ctx, tenant, func(t *tx) error {
 		eff = store.Effects{}
 		missing := false

@@ -80,8 +80,10 @@ type handing struct {
 // as without the gate, or where a job that is next is locked by somebody else, or where a line is
 // about to be closed: whether it is, say the groups, which are locked last.
 func (t *tx) handOver(c *changes, eff *store.Effects) error {
-	h := handing{limit: mostHandedOver, gate: store.Gate{Keys: map[string]*store.GateKey{}},
-		rows: map[job.ID]*job.Job{}}
+	h := handing{
+		limit: mostHandedOver, gate: store.Gate{Keys: map[string]*store.GateKey{}},
+		rows: map[job.ID]*job.Job{},
+	}
 	h.cause, h.now = job.CauseTurn, c.now
 	h.closing = c.closing()
 	h.tenant, h.keys, c.handOn = c.toHandOn(h.closing)

@@ -54,7 +54,8 @@ type wants struct {
 
 // reserve gives moments to those who have none yet.
 func (t *tx) reserve(tenant string, asks []store.Ask, all []store.Reserved, wanted map[string]wants,
-	missing map[string]bool) error {
+	missing map[string]bool,
+) error {
 	keys := slices.Sorted(maps.Keys(wanted))
 	given := map[string]store.Reserved{}
 	qs := []*query{do(lockRates, tenant)}

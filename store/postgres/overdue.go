@@ -89,8 +89,10 @@ type end struct {
 }
 
 func (e end) String() string {
-	return encodeMark([]string{string(e.of.State), writeInstant(e.ended), writeInstant(e.created), e.id.String(),
-		e.of.Tenant})
+	return encodeMark([]string{
+		string(e.of.State), writeInstant(e.ended), writeInstant(e.created), e.id.String(),
+		e.of.Tenant,
+	})
 }
 
 func readEnd(cursor string) (e end, err error) {

@@ -39,7 +39,8 @@ func (s *Store) Submit(ctx context.Context, sub store.Submission) ([]store.Submi
 // submit submits jobs. Those that nothing ties to others are inserted in one piece, in the hope
 // that none is there already.
 func (s *Store) submit(ctx context.Context, sub store.Submission, limits checks) ([]store.Submitted, store.Effects,
-	error) {
+	error,
+) {
 	var in *insertion
 	if plain(&sub) {
 		in = newInsertion(&sub, limits)
@@ -222,8 +223,10 @@ func (in *insertion) insert() (qs []*query) {
 				if (*n).Job.Ties&job.TieLimited == 0 {
 					return nil
 				}
-				j := job.Job{Kind: (*n).Job.Kind, Place: job.Place{State: job.Waiting, Custody: job.Gate},
-					Ties: (*n).Job.Ties, Limits: (*n).Job.Limits, Order: (*n).Job.Order}
+				j := job.Job{
+					Kind: (*n).Job.Kind, Place: job.Place{State: job.Waiting, Custody: job.Gate},
+					Ties: (*n).Job.Ties, Limits: (*n).Job.Limits, Order: (*n).Job.Order,
+				}
 				return nonzero(j.InLine(j.Since).Line)
 			}),
 			some(func(j *job.Job) string { return j.Order }), some(func(j *job.Job) string { return j.Rank }))

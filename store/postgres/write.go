@@ -109,8 +109,10 @@ func (c *changes) open(j *job.Job) error {
 		}
 		return nil
 	}
-	_, err := c.add(j, job.Change{Job: j.ID, From: j.Guard(job.Fence{}), To: p.Custody,
-		Path: []job.Entry{{State: p.State}}})
+	_, err := c.add(j, job.Change{
+		Job: j.ID, From: j.Guard(job.Fence{}), To: p.Custody,
+		Path: []job.Entry{{State: p.State}},
+	})
 	return err
 }
 

@@ -19,7 +19,8 @@ func (s *Store) Apply(ctx context.Context, changes []job.Change) ([]store.Applie
 
 // ApplyAndClaim implements [store.Jobs].
 func (s *Store) ApplyAndClaim(ctx context.Context, changes []job.Change, c store.Claim) ([]store.Applied, []job.Job,
-	store.Effects, error) {
+	store.Effects, error,
+) {
 	c = c.Once()
 	var jobs []job.Job
 	answers, eff, err := s.apply(ctx, changes, func(t *tx) (err error) {
@@ -38,7 +39,8 @@ func (s *Store) ApplyAndClaim(ctx context.Context, changes []job.Change, c store
 
 // apply makes changes, and then what else is to be done in their transaction.
 func (s *Store) apply(ctx context.Context, changes []job.Change, then func(*tx) error) ([]store.Applied,
-	store.Effects, error) {
+	store.Effects, error,
+) {
 	var answers []store.Applied
 	var eff store.Effects
 	ids := make([]job.ID, len(changes))
@@ -135,8 +137,10 @@ func (t *tx) replayed(r *row, c *job.Change) (a store.Applied, ok bool, err erro
 				a.Outcome = store.Turned
 			}
 			a.Now = job.Guard{
-				Place: job.Place{State: job.State(strings.Clone(text(v[0]))),
-					Custody: job.Custody(strings.Clone(text(v[1])))},
+				Place: job.Place{
+					State:   job.State(strings.Clone(text(v[0]))),
+					Custody: job.Custody(strings.Clone(text(v[1]))),
+				},
 				Epoch: c.From.Epoch, N: last, Fence: c.From.Fence,
 			}
 			if a.Now.Place.Custody != c.From.Place.Custody {

@@ -206,7 +206,9 @@ func changed(before, after *job.Job) (columns uint32, values []any) {
 		set(6, blob(after.Claim))
 	}
 	for i, v := range [...][2]int{
-		{before.Attempt, after.Attempt}, {before.Recoveries, after.Recoveries}, {before.Suspect, after.Suspect},
+		{before.Attempt, after.Attempt},
+		{before.Recoveries, after.Recoveries},
+		{before.Suspect, after.Suspect},
 		{before.Launch, after.Launch},
 	} {
 		if v[0] != v[1] {
@@ -216,8 +218,11 @@ func changed(before, after *job.Job) (columns uint32, values []any) {
 	if after.Live != before.Live {
 		set(11, flag(after.Live))
 	}
-	for i, v := range [...][2]time.Time{{before.Since, after.Since}, {before.Due, after.Due},
-		{before.Ended, after.Ended}} {
+	for i, v := range [...][2]time.Time{
+		{before.Since, after.Since},
+		{before.Due, after.Due},
+		{before.Ended, after.Ended},
+	} {
 		if !v[0].Equal(v[1]) {
 			set(12+i, micros(v[1]))
 		}

@@ -98,7 +98,8 @@ func (s *Store) chooseSorted(ctx context.Context, sr *search, leads []lead, key 
 // estimate returns about how many jobs a lead has: exactly where they are less than look, and else
 // as the nearest ones lie. Of one that is in no order it is then the least number.
 func (s *Store) estimate(ctx context.Context, sr *search, l lead, look int, descending bool) (total float64,
-	exact bool, err error) {
+	exact bool, err error,
+) {
 	look, exact = max(fewest, look/max(1, len(l.sources))), true
 	edge := "max"
 	if descending {

@@ -41,7 +41,8 @@ func (s *Store) Demand(ctx context.Context, c store.Claim) (map[job.Lane]store.D
 // readyLines counts the jobs in the lines that c asks for, each up to the slots of all, and one at
 // least.
 func (s *Store) readyLines(ctx context.Context, c store.Claim, slots map[job.Lane]int) (ready []store.ReadyLine,
-	err error) {
+	err error,
+) {
 	machines := []string{""}
 	if c.Machine != "" {
 		machines = append(machines, c.Machine)

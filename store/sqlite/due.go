@@ -33,8 +33,10 @@ func (s *Store) Due(ctx context.Context, limit int) (int, store.Effects, error) 
 			r := &rs[i]
 			n++
 			if p := job.Next(&r.Job, r.Opened(), t.now); p != r.Place {
-				c := job.Change{Job: r.ID, From: r.Guard(job.Fence{}), To: p.Custody,
-					Path: []job.Entry{{State: p.State}}}
+				c := job.Change{
+					Job: r.ID, From: r.Guard(job.Fence{}), To: p.Custody,
+					Path: []job.Entry{{State: p.State}},
+				}
 				err = t.write(r, c, job.CauseDue, nil, &eff)
 			} else { // another gate still holds it; the schedule does not any more
 				if _, err = t.exec(`UPDATE jobs SET due = NULL WHERE seq = ?`, r.seq); err != nil {

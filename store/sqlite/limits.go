@@ -61,7 +61,8 @@ const linesOf = `WITH RECURSIVE k (key) AS (
 
 // limit changes a limit, and owes those who wait in its lines what it gives them now.
 func (s *Store) limit(ctx context.Context, tenant, of string,
-	change func(*tx, *store.Effects) error) (store.Effects, error) {
+	change func(*tx, *store.Effects) error,
+) (store.Effects, error) {
 	var eff store.Effects
 	err := s.do(ctx, func(t *tx) error {
 		eff = store.Effects{}
@@ -176,8 +177,10 @@ func (s *Store) Behind(ctx context.Context, j *job.Job, limit int) (n int, err e
 		q, args[2] = behindInOrder, j.Rank
 	case j.Line != "":
 	case j.Custody == job.Ready:
-		q, args = behindReady, []any{j.Tenant, j.Queue, j.Kind, j.Machine, string(j.Lane), int64(j.Priority),
-			micros(j.Created)}
+		q, args = behindReady, []any{
+			j.Tenant, j.Queue, j.Kind, j.Machine, string(j.Lane), int64(j.Priority),
+			micros(j.Created),
+		}
 	case j.Custody == job.Recovery:
 		q, args = behindInGroup, []any{j.Tenant, j.Group, micros(j.Since)}
 	default:

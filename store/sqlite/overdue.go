@@ -32,8 +32,10 @@ func (s *Store) Overdue(ctx context.Context, q store.OverdueQuery) (o store.Over
 			at = from
 		}
 		err := s.query(ctx, overdue, 5, func(v []driver.Value) {
-			o.Jobs = append(o.Jobs, store.Ended{ID: id(v[2]), Tenant: k.Tenant, State: k.State, Kind: text(v[3]),
-				Machine: text(v[4])})
+			o.Jobs = append(o.Jobs, store.Ended{
+				ID: id(v[2]), Tenant: k.Tenant, State: k.State, Kind: text(v[3]),
+				Machine: text(v[4]),
+			})
 			at.ended, at.seq = v[0].(int64), v[1].(int64)
 		}, k.Tenant, string(k.State), now.Add(-k.For).UnixMicro(), at.ended, at.seq, int64(limit-len(o.Jobs)))
 		if err != nil {

@@ -129,8 +129,10 @@ func (t *tx) change(r *row, c job.Change, cause job.Cause, actor, asked any, eff
 	if after.Live && (after.State.Terminal() || after.Custody == job.User) {
 		return job.Errorf(job.Internal, "change of job %s: %s with a launch whose end is not known", c.Job, after.Place)
 	}
-	w := changes{epoch: before.Epoch, n: before.N, from: before.Custody, to: after.Custody, path: path,
-		cause: cause, actor: actor, asked: asked}
+	w := changes{
+		epoch: before.Epoch, n: before.N, from: before.Custody, to: after.Custody, path: path,
+		cause: cause, actor: actor, asked: asked,
+	}
 	w.columns, w.values = changed(&before, &after)
 	if err := t.add(r.seq, w); err != nil {
 		return err

@@ -90,8 +90,10 @@ func (s *search) leads() []lead {
 		if key, ok := t.Label(); ok {
 			for _, v := range values {
 				l.sources = append(l.sources, source{
-					table: "labels l", where: cond{"l.tenant = ? AND l.key = ? AND l.value = ?",
-						[]any{s.tenant, key, v}},
+					table: "labels l", where: cond{
+						"l.tenant = ? AND l.key = ? AND l.value = ?",
+						[]any{s.tenant, key, v},
+					},
 					seq: "l.job", join: " CROSS JOIN jobs j ON j.seq = l.job",
 				})
 			}
@@ -200,8 +202,10 @@ func (s *search) byPlace() lead {
 		if len(custodies) == 0 {
 			continue
 		}
-		where := cond{"j.tenant = ? AND j.state = ? AND j.session IS NULL AND j.hidden = 0",
-			[]any{s.tenant, string(state)}}
+		where := cond{
+			"j.tenant = ? AND j.state = ? AND j.session IS NULL AND j.hidden = 0",
+			[]any{s.tenant, string(state)},
+		}
 		if len(others) > 0 {
 			list, args := texts(custodies)
 			where.and("j.custody IN "+list, args...)
@@ -223,8 +227,10 @@ func (s *search) byEnd() lead {
 	for _, p := range s.places {
 		if p.State.Terminal() {
 			l.sources = append(l.sources, jobsBy("jobs_ended",
-				cond{"j.tenant = ? AND j.state = ? AND j.ended IS NOT NULL AND j.hidden = 0",
-					[]any{s.tenant, string(p.State)}}))
+				cond{
+					"j.tenant = ? AND j.state = ? AND j.ended IS NOT NULL AND j.hidden = 0",
+					[]any{s.tenant, string(p.State)},
+				}))
 		}
 	}
 	return l

@@ -90,7 +90,8 @@ func (t *tx) byKey(sub store.Submission, digest []byte) (answers []store.Submitt
 
 // submit inserts one job, or finds the one that is there already.
 func (t *tx) submit(sub *store.Submission, n *store.New, fits map[string]bool, eff *store.Effects) (store.Submitted,
-	error) {
+	error,
+) {
 	j := n.Job
 	if j.ExternalID != "" {
 		a, known, err := t.byExternalID(sub.Tenant, &j, n.Fingerprint)
@@ -207,8 +208,10 @@ func (t *tx) submit(sub *store.Submission, n *store.New, fits map[string]bool, e
 	if err := t.label(r, nil, j.Labels); err != nil {
 		return store.Submitted{}, err
 	}
-	if err := t.add(seq, changes{to: j.Custody, path: []job.Entry{{State: j.State}}, cause: job.CauseSubmit,
-		actor: optional(sub.By)}); err != nil {
+	if err := t.add(seq, changes{
+		to: j.Custody, path: []job.Entry{{State: j.State}}, cause: job.CauseSubmit,
+		actor: optional(sub.By),
+	}); err != nil {
 		return store.Submitted{}, err
 	}
 	for _, u := range keys {
@@ -280,8 +283,10 @@ func (t *tx) byExternalID(tenant string, j *job.Job, fingerprint [32]byte) (a st
 			return job.Errorf(job.Conflict,
 				"external_id %q belongs to job %s, which was another request: use a new one", j.ExternalID, id(v[0]))
 		}
-		known, a = true, store.Submitted{ID: id(v[0]),
-			Place: job.Place{State: job.State(text(v[1])), Custody: job.Custody(text(v[2]))}, Existed: true}
+		known, a = true, store.Submitted{
+			ID:    id(v[0]),
+			Place: job.Place{State: job.State(text(v[1])), Custody: job.Custody(text(v[2]))}, Existed: true,
+		}
 		return nil
 	}, tenant, j.ExternalID)
 	return a, known, err

@@ -507,8 +507,10 @@ func adoptAtOnce(w *world) {
 			return nil
 		case workers + 1: // sets limits
 			for round := range 4 {
-				for _, l := range []job.Limit{most(ofTask, places), most("user/*", places+1),
-					most("tenant", 1+places)} {
+				for _, l := range []job.Limit{
+					most(ofTask, places), most("user/*", places+1),
+					most("tenant", 1+places),
+				} {
 					if _, err := w.s.SetLimit(w.ctx, acme, l); err != nil {
 						return err
 					}

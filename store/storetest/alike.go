@@ -28,8 +28,10 @@ func alikeChanges(w *world) {
 		return setting(move(j, by(s), job.Gate, job.Waiting), job.Patch{Retry: true, Clear: true, Delay: time.Minute})
 	}
 	well := func(j job.Job, s job.ID) job.Change { return finish(j, by(s)) }
-	usual := map[string]func(job.Job, job.ID) job.Change{"go on": goOn, "end": end, "end well": well,
-		"try again": again}
+	usual := map[string]func(job.Job, job.ID) job.Change{
+		"go on": goOn, "end": end, "end well": well,
+		"try again": again,
+	}
 
 	// What may be different in the change itself...
 	last := func(c *job.Change) *job.Entry { return &c.Path[len(c.Path)-1] }

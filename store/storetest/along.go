@@ -113,8 +113,10 @@ func claimAlongAlike(w *world) {
 	var ended [2]job.Job
 	for i, id := range ids {
 		j := w.job(id)
-		ended[i] = job.Job{Place: j.Place, Epoch: j.Epoch, N: j.N, Lane: j.Lane, Attempt: j.Attempt, Ties: j.Ties,
-			Code: j.Code, Message: j.Message}
+		ended[i] = job.Job{
+			Place: j.Place, Epoch: j.Epoch, N: j.N, Lane: j.Lane, Attempt: j.Attempt, Ties: j.Ties,
+			Code: j.Code, Message: j.Message,
+		}
 	}
 	equal(w, "rows", ended[0], ended[1])
 	w.pay()
@@ -191,8 +193,10 @@ func claimAlongAsked(w *world) {
 func claimAlongSuspect(w *world) {
 	w.limit(most("gpu", 1))
 	j := w.suspected(2, newTask(under("gpu")))
-	for name, c := range map[string]func(session job.ID, n int) store.Claim{"a slot for suspects": aloneOnly,
-		"slots for all others": noneAlone} {
+	for name, c := range map[string]func(session job.ID, n int) store.Claim{
+		"a slot for suspects":  aloneOnly,
+		"slots for all others": noneAlone,
+	} {
 		w.wish(job.WishPause, j.ID)
 		session := w.session()
 		held := w.turning(session, 1)
@@ -354,5 +358,55 @@ func claimAlongNews(w *world) {
 		w.pay()
 		w.claim(wanted(session, 10))
 	}
+	Check(w, w.s, acme)
+}
+
+func claimAlongSlots(w *world) {
+	session := w.session()
+	w.add(newTask())
+	end := finish(w.claimOne(session), by(session))
+	ids := w.addMany(3)
+	c := wanted(session, 0)
+	c.Slots[job.LaneTask] = 2
+	_, jobs := w.along(c, end)
+	sameSet(w, "two slots", jobIDs(jobs), ids[:2])
+	_, jobs = w.along(wanted(session, 0), finish(jobs[0], by(session)))
+	sameSet(w, "no slot", jobIDs(jobs), nil)
+	Check(w, w.s, acme)
+}
+
+func claimAlongDead(w *world) {
+	session := w.session()
+	id := w.add(newTask())
+	j := w.claimOne(session)
+	w.end(session)
+	outcomes, jobs := w.along(wanted(session, 10), finish(j, by(session)))
+	equal(w, "answers", outcomes, []store.Outcome{store.Fenced})
+	sameSet(w, "claimed along", jobIDs(jobs), nil)
+	w.at(job.Pending, job.Ready, id)
+	Check(w, w.s, acme)
+}
+
+// Who hands turns on in the call that gives them back has the next job in the same call; else it
+// comes with a later claim.
+func claimAlongTurn(w *world) {
+	w.limit(most("gpu", 1))
+	session := w.session()
+	ids := w.addMany(3, under("gpu"))
+	w.pay()
+	j := w.claimOne(session)
+	for _, next := range ids[1:] {
+		_, jobs := w.along(wanted(session, 10), finish(j, by(session)))
+		if len(jobs) == 0 {
+			w.pay()
+			jobs = []job.Job{w.claimOne(session)}
+		}
+		sameSet(w, "who is next", jobIDs(jobs), []job.ID{next})
+		w.uses("gpu", 1, len(ids)-1-slices.Index(ids, next))
+		j = jobs[0]
+	}
+	w.must(finish(j, by(session)))
+	w.pay()
+	checkTurns(w)
 	Check(w, w.s, acme)
 }

@@ -24,8 +24,10 @@ var (
 	anyValues = []string{"", "1", "2", "[1]", "1*"}
 	anyPaths  = []string{"/data", "/scratch", "/home"} // what is full: one group each, of one code
 	anyTexts  = []string{"it did not work", "a\nb", "no [a-z]* here", "ärger"}
-	anyGlobs  = []string{"*", "?", "a*", "*b", "a?b", "*[b]", "[a-z]*", "?b?", "**", "*ä*", "*\n*", "a_b", "*%",
-		"1\\*", ""}
+	anyGlobs  = []string{
+		"*", "?", "a*", "*b", "a?b", "*[b]", "[a-z]*", "?b?", "**", "*ä*", "*\n*", "a_b", "*%",
+		"1\\*", "",
+	}
 )
 
 // listAny lists and counts by random filters among random jobs, and compares with what
@@ -39,8 +41,10 @@ func listAny(w *world) {
 		jobs := m.populate(t)
 		for range 8 {
 			f := anyFilter(t, jobs)
-			q := store.Query{Tenant: acme, Filter: f, Sort: draw(t, "sort", store.Sorts),
-				Limit: rapid.IntRange(1, len(jobs)+1).Draw(t, "limit")}
+			q := store.Query{
+				Tenant: acme, Filter: f, Sort: draw(t, "sort", store.Sorts),
+				Limit: rapid.IntRange(1, len(jobs)+1).Draw(t, "limit"),
+			}
 			m.listed(q, jobs)
 		}
 	})

@@ -101,8 +101,10 @@ func applyPath(w *world) {
 	c := move(j, by(session), job.Worker, job.StagingInputs, job.StagingJob, job.StagingJob, job.SubmittingJob)
 	c.Path[1].Message = "in the middle"
 	got := w.apply(c)
-	want := job.Guard{Place: job.Place{State: job.SubmittingJob, Custody: job.Worker}, Epoch: j.Epoch, N: j.N + 4,
-		Fence: by(session)}
+	want := job.Guard{
+		Place: job.Place{State: job.SubmittingJob, Custody: job.Worker}, Epoch: j.Epoch, N: j.N + 4,
+		Fence: by(session),
+	}
 	equal(w, "answer", got, store.Applied{Outcome: store.OK, Now: want})
 	equal(w, "path", w.path(j.ID), []job.State{
 		job.Pending, job.ProcessingInputs, job.StagingInputs, job.StagingJob, job.StagingJob, job.SubmittingJob,
@@ -190,8 +192,10 @@ func applyOther(w *world) {
 		"evidence": func(c *job.Change) { c.Path[0].Data = json.RawMessage(`{"x":2}`) },
 		"patch":    func(c *job.Change) { c.Set.Clear = true },
 	} {
-		for to, state := range map[job.Custody]job.State{job.None: job.Finished, job.Ready: job.Pending,
-			job.Worker: job.Running} {
+		for to, state := range map[job.Custody]job.State{
+			job.None: job.Finished, job.Ready: job.Pending,
+			job.Worker: job.Running,
+		} {
 			id := w.add(newTask(inQueue(name + string(state))))
 			c := wanted(session, 1)
 			c.Queues = []string{name + string(state)}

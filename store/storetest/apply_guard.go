@@ -51,8 +51,10 @@ func applyGuardsWorker(w *world) {
 		{"an epoch to come", func(g *job.Guard) { g.Epoch++ }, []store.Outcome{store.Fenced, store.Conflict}},
 		{"an n to come", func(g *job.Guard) { g.N++ }, []store.Outcome{store.Conflict}},
 		{"another state", func(g *job.Guard) { g.Place.State = job.Archiving }, []store.Outcome{store.Conflict}},
-		{"another custody", func(g *job.Guard) { g.Place.Custody = job.Monitor },
-			[]store.Outcome{store.Fenced, store.Conflict}},
+		{
+			"another custody", func(g *job.Guard) { g.Place.Custody = job.Monitor },
+			[]store.Outcome{store.Fenced, store.Conflict},
+		},
 		{"another session", func(g *job.Guard) { g.Fence = by(foreign) }, []store.Outcome{store.Fenced}},
 		{"an unknown session", func(g *job.Guard) { g.Fence = by(job.NewID()) }, []store.Outcome{store.Fenced}},
 		{"an ended session", func(g *job.Guard) { g.Fence = by(ended) }, []store.Outcome{store.Fenced}},
@@ -113,8 +115,11 @@ func applyGuardsMonitor(w *world) {
 }
 
 func applyGuardsUnheld(w *world) {
-	for _, place := range []job.Place{{State: job.Waiting, Custody: job.Gate},
-		{State: job.Pending, Custody: job.Ready}, {State: job.Paused, Custody: job.User}} {
+	for _, place := range []job.Place{
+		{State: job.Waiting, Custody: job.Gate},
+		{State: job.Pending, Custody: job.Ready},
+		{State: job.Paused, Custody: job.User},
+	} {
 		st := w.stand(place.State, place.Custody)
 		c := move(st.Job, by(st.session), job.None, job.Failed)
 		w.refused("a session that does not hold the job, at "+place.String(), c, store.Fenced, store.Conflict)

@@ -28,8 +28,10 @@ func bigDrain(w *world) {
 		ids = append(ids, w.addMany(batch)...)
 	}
 	session := job.NewID()
-	if err := w.s.Begin(w.ctx, store.Session{ID: session, Process: store.Process{Host: "host", PID: 1},
-		Lease: lease}); err != nil {
+	if err := w.s.Begin(w.ctx, store.Session{
+		ID: session, Process: store.Process{Host: "host", PID: 1},
+		Lease: lease,
+	}); err != nil {
 		w.Fatalf("begin: %v", err)
 	}
 	ended := map[job.ID]bool{}

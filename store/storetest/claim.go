@@ -154,8 +154,10 @@ func claimLanes(w *world) {
 	sameSet(w, "a slot too many to finish", claim(map[job.Lane]int{job.LaneFinish: 3}), nil)
 	sameSet(w, "a slot to launch and two for tasks", claim(map[job.Lane]int{job.LaneLaunch: 1, job.LaneTask: 2}),
 		[]job.ID{sub.ID, tasks[0], tasks[1]})
-	sameSet(w, "slots for all", claim(map[job.Lane]int{job.LaneFinish: 5, job.LaneLaunch: 5, job.LanePrepare: 5,
-		job.LaneTask: 5}),
+	sameSet(w, "slots for all", claim(map[job.Lane]int{
+		job.LaneFinish: 5, job.LaneLaunch: 5, job.LanePrepare: 5,
+		job.LaneTask: 5,
+	}),
 		[]job.ID{staging.ID, fresh[0], fresh[1], tasks[2]})
 	w.at(job.Archiving, job.Worker, st.ID)
 	w.at(job.SubmittingJob, job.Worker, sub.ID)
@@ -219,15 +221,24 @@ func claimOnlyAsked(w *world) {
 		claim store.Claim
 		want  []job.ID
 	}{
-		{"a queue that is not there", store.Claim{Queues: []string{"none"}, Kinds: []string{task},
-			Machine: machine}, nil},
-		{"a kind that is not there", store.Claim{Queues: []string{"default"}, Kinds: []string{"none"},
-			Machine: machine}, nil},
+		{"a queue that is not there", store.Claim{
+			Queues: []string{"none"}, Kinds: []string{task},
+			Machine: machine,
+		}, nil},
+		{"a kind that is not there", store.Claim{
+			Queues: []string{"default"}, Kinds: []string{"none"},
+			Machine: machine,
+		}, nil},
 		{"no machine", store.Claim{Queues: []string{"default"}, Kinds: []string{task}}, []job.ID{plain}},
-		{"a machine", store.Claim{Queues: []string{"default"}, Kinds: []string{task}, Machine: machine},
-			[]job.ID{plain, here}},
-		{"another machine and kind", store.Claim{Queues: []string{"default"}, Kinds: []string{"other", task},
-			Machine: "m2"}, []job.ID{plain, other, there}},
+		{
+			"a machine",
+			store.Claim{Queues: []string{"default"}, Kinds: []string{task}, Machine: machine},
+			[]job.ID{plain, here},
+		},
+		{"another machine and kind", store.Claim{
+			Queues: []string{"default"}, Kinds: []string{"other", task},
+			Machine: "m2",
+		}, []job.ID{plain, other, there}},
 		{"two queues", store.Claim{Queues: []string{"gpu", "default"}, Kinds: []string{task}}, []job.ID{plain, gpu}},
 	} {
 		session := w.session()
@@ -419,56 +430,6 @@ func claimAlongLost(w *world) {
 	outcomes, jobs := w.along(c, end)
 	equal(w, "the second answer", outcomes, []store.Outcome{store.OK})
 	sameSet(w, "the second answer", jobIDs(jobs), ids)
-	Check(w, w.s, acme)
-}
-
-func claimAlongSlots(w *world) {
-	session := w.session()
-	w.add(newTask())
-	end := finish(w.claimOne(session), by(session))
-	ids := w.addMany(3)
-	c := wanted(session, 0)
-	c.Slots[job.LaneTask] = 2
-	_, jobs := w.along(c, end)
-	sameSet(w, "two slots", jobIDs(jobs), ids[:2])
-	_, jobs = w.along(wanted(session, 0), finish(jobs[0], by(session)))
-	sameSet(w, "no slot", jobIDs(jobs), nil)
-	Check(w, w.s, acme)
-}
-
-func claimAlongDead(w *world) {
-	session := w.session()
-	id := w.add(newTask())
-	j := w.claimOne(session)
-	w.end(session)
-	outcomes, jobs := w.along(wanted(session, 10), finish(j, by(session)))
-	equal(w, "answers", outcomes, []store.Outcome{store.Fenced})
-	sameSet(w, "claimed along", jobIDs(jobs), nil)
-	w.at(job.Pending, job.Ready, id)
-	Check(w, w.s, acme)
-}
-
-// Who hands turns on in the call that gives them back has the next job in the same call; else it
-// comes with a later claim.
-func claimAlongTurn(w *world) {
-	w.limit(most("gpu", 1))
-	session := w.session()
-	ids := w.addMany(3, under("gpu"))
-	w.pay()
-	j := w.claimOne(session)
-	for _, next := range ids[1:] {
-		_, jobs := w.along(wanted(session, 10), finish(j, by(session)))
-		if len(jobs) == 0 {
-			w.pay()
-			jobs = []job.Job{w.claimOne(session)}
-		}
-		sameSet(w, "who is next", jobIDs(jobs), []job.ID{next})
-		w.uses("gpu", 1, len(ids)-1-slices.Index(ids, next))
-		j = jobs[0]
-	}
-	w.must(finish(j, by(session)))
-	w.pay()
-	checkTurns(w)
 	Check(w, w.s, acme)
 }
 

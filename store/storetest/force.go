@@ -18,8 +18,10 @@ var forceTests = []test{
 // force cancels a job with force.
 func (w *world) force(id job.ID) store.Wished {
 	w.Helper()
-	answers, _, err := w.s.Wish(w.ctx, store.Wish{Tenant: acme, Wish: job.WishCancel, Jobs: []job.ID{id}, By: ann,
-		Force: true})
+	answers, _, err := w.s.Wish(w.ctx, store.Wish{
+		Tenant: acme, Wish: job.WishCancel, Jobs: []job.ID{id}, By: ann,
+		Force: true,
+	})
 	if err != nil || len(answers) != 1 {
 		w.Fatalf("cancel with force: %+v, %v", answers, err)
 	}

@@ -51,8 +51,10 @@ var groupLong = []test{
 
 // disabled is a block by a system that is disabled, whose line is closed meanwhile.
 func disabled() *job.Block {
-	return &job.Block{Code: job.SystemDisabled, Message: "system lab is disabled", Tester: "enabled",
-		Params: map[string]string{"system": "lab"}, Line: "system/lab"}
+	return &job.Block{
+		Code: job.SystemDisabled, Message: "system lab is disabled", Tester: "enabled",
+		Params: map[string]string{"system": "lab"}, Line: "system/lab",
+	}
 }
 
 // away is a block by what is tested every 10 s, 3 times.
@@ -164,8 +166,10 @@ func (t tester) find(clear bool, may int) store.Effects {
 	due := t.tests(store.RecoveryDuty)
 	var found []store.Test
 	for _, g := range due.Due {
-		found = append(found, store.Test{Tenant: g.Tenant, Key: g.Key, Began: due.Now, Clear: clear, May: may,
-			Result: fmt.Sprintf("clear: %t", clear)})
+		found = append(found, store.Test{
+			Tenant: g.Tenant, Key: g.Key, Began: due.Now, Clear: clear, May: may,
+			Result: fmt.Sprintf("clear: %t", clear),
+		})
 	}
 	eff, err := t.s.Tested(t.ctx, t.fence, found)
 	if err != nil {
@@ -327,7 +331,8 @@ func groupTested(w *world) {
 func inStages() *job.Block {
 	b := away()
 	b.Policy.Stages = []job.Stage{
-		{Every: job.Duration(10 * time.Second), Times: 2}, {Every: job.Duration(30 * time.Second), Times: 3},
+		{Every: job.Duration(10 * time.Second), Times: 2},
+		{Every: job.Duration(30 * time.Second), Times: 3},
 		{Every: job.Duration(5 * time.Minute)},
 	}
 	return b
@@ -396,8 +401,10 @@ func groupFenced(w *world) {
 	if due := w.tests(store.RecoveryDuty); len(due.Due) != 0 || !due.Next.IsZero() {
 		w.Errorf("due for who tests what all can: %+v", due)
 	}
-	for duty, key := range map[string]string{"recovery@" + machine: there.Group(acme),
-		"recovery/go/mine": mine.Group(acme)} {
+	for duty, key := range map[string]string{
+		"recovery@" + machine: there.Group(acme),
+		"recovery/go/mine":    mine.Group(acme),
+	} {
 		due := w.tests(duty)
 		if len(due.Due) != 1 || due.Due[0].Key != key {
 			w.Fatalf("due for %s: %+v", duty, due)

@@ -43,8 +43,10 @@ func BenchGroup(b *testing.B, s store.Store) {
 		}
 		blocked += change(func(j job.Job) job.Change { return blocking(j, session, cause) })
 		began := time.Now()
-		if _, _, err := s.Steer(w.ctx, store.Steer{Tenant: acme, By: ann, Want: store.Release,
-			Group: cause.Group(acme)}); err != nil {
+		if _, _, err := s.Steer(w.ctx, store.Steer{
+			Tenant: acme, By: ann, Want: store.Release,
+			Group: cause.Group(acme),
+		}); err != nil {
 			b.Fatal(err)
 		}
 		for left := jobs; left > 0; {

@@ -78,8 +78,10 @@ func groupGivesUpNotLive(w *world) {
 	if job.KindOf(answers[0]) != job.Conflict || answers[1] != nil {
 		w.Fatalf("given up: %v", answers)
 	}
-	for _, part := range []string{live[0].ID.String(), "launch 1 of it may still run on machine " + machine,
-		"cancel it", "pawl cancel --force"} {
+	for _, part := range []string{
+		live[0].ID.String(), "launch 1 of it may still run on machine " + machine,
+		"cancel it", "pawl cancel --force",
+	} {
 		if !strings.Contains(answers[0].Error(), part) {
 			w.Errorf("the answer is %q, want %q in it", answers[0], part)
 		}

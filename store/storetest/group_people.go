@@ -150,8 +150,10 @@ func groupSteered(w *world) {
 	}
 	w.clock.Advance(2 * store.GroupKept)
 	ids = w.blocked(3, full())
-	if _, _, err := w.s.Steer(w.ctx, store.Steer{Tenant: "other", By: "root", Want: store.GiveUp,
-		Group: key}); job.KindOf(err) != job.NotFound {
+	if _, _, err := w.s.Steer(w.ctx, store.Steer{
+		Tenant: "other", By: "root", Want: store.GiveUp,
+		Group: key,
+	}); job.KindOf(err) != job.NotFound {
 		w.Errorf("of another tenant: %v", err)
 	}
 	if _, eff := w.steer(store.Steer{Want: store.GiveUp, Group: key}); eff.Due.IsZero() {
@@ -188,8 +190,10 @@ func groupSteeredJobs(w *world) {
 		!eff.Tests || len(w.tests(store.RecoveryDuty).Due) != 1 {
 		w.Errorf("tried: %v, %+v", answers, eff)
 	}
-	foreign, _, err := w.s.Steer(w.ctx, store.Steer{Tenant: "other", By: "eve", Want: store.Release,
-		Jobs: []job.ID{last}})
+	foreign, _, err := w.s.Steer(w.ctx, store.Steer{
+		Tenant: "other", By: "eve", Want: store.Release,
+		Jobs: []job.ID{last},
+	})
 	if err != nil || job.KindOf(foreign[0]) != job.NotFound {
 		w.Errorf("by another tenant: %v, %v", foreign, err)
 	}

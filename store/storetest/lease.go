@@ -439,8 +439,10 @@ func leaseLeft(w *world) {
 	w.renew(session)
 	expire(store.Effects{})
 	w.clock.Advance(2 * time.Second)
-	all := store.Effects{Owed: true, Due: due,
-		Ready: []job.Line{line("a", job.KindApp), line("a", mail), line("a", task), line("b", task)}}
+	all := store.Effects{
+		Owed: true, Due: due,
+		Ready: []job.Line{line("a", job.KindApp), line("a", mail), line("a", task), line("b", task)},
+	}
 	expire(all)
 	expire(store.Effects{})
 

@@ -244,8 +244,10 @@ func listBadCursor(w *world) {
 				w.kind(err, job.Invalid)
 			}
 		}
-		for _, bad := range []string{"x", "-1", "9999999999999999999999", "'", "AAAA", page.Next + "A",
-			page.Next[1:], "\x00"} {
+		for _, bad := range []string{
+			"x", "-1", "9999999999999999999999", "'", "AAAA", page.Next + "A",
+			page.Next[1:], "\x00",
+		} {
 			_, err := w.s.List(w.ctx, store.Query{Tenant: acme, Sort: from, Cursor: bad})
 			if bad == page.Next+"A" && err == nil {
 				continue // a longer name may be one
@@ -423,8 +425,13 @@ func countWaiting(w *world) {
 	for _, c := range []struct {
 		queue       string
 		limit, want int
-	}{{job.DefaultQueue, 100, 4}, {job.DefaultQueue, 4, 4}, {job.DefaultQueue, 3, 3}, {"other", 100, 4},
-		{"none", 100, 0}} {
+	}{
+		{job.DefaultQueue, 100, 4},
+		{job.DefaultQueue, 4, 4},
+		{job.DefaultQueue, 3, 3},
+		{"other", 100, 4},
+		{"none", 100, 0},
+	} {
 		if got, err := w.s.Waiting(w.ctx, acme, c.queue, c.limit); err != nil || got != c.want {
 			w.Errorf("%d wait in %s up to %d, %v; want %d", got, c.queue, c.limit, err, c.want)
 		}

@@ -83,8 +83,10 @@ func (w *world) inLine(key string, ids ...job.ID) {
 }
 
 func orderCreated(w *world) {
-	for what, calls := range map[string][]int{"in one call": {10}, "one by one": {1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
-		"in several calls": {1, 4, 2, 3}} {
+	for what, calls := range map[string][]int{
+		"in one call": {10}, "one by one": {1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+		"in several calls": {1, 4, 2, 3},
+	} {
 		w.fresh(what, func(w *world) {
 			rnd := rand.New(rand.NewPCG(4, 2))
 			var ids []job.ID
@@ -186,8 +188,10 @@ func orderFree(w *world) {
 	ids := idsOf(w.submit(newTask(ordered("k")), newTask(ordered("other"))))
 	w.at(job.Pending, job.Ready, ids...)
 	second := w.add(newTask(ordered("k"), withPriority(0), ownedBy("bob")))
-	for id, want := range map[job.ID]job.Place{ids[0]: {State: job.Pending, Custody: job.Ready},
-		second: {State: job.Waiting, Custody: job.Gate}} {
+	for id, want := range map[job.ID]job.Place{
+		ids[0]: {State: job.Pending, Custody: job.Ready},
+		second: {State: job.Waiting, Custody: job.Gate},
+	} {
 		if e := w.event(id, 1); e.State != want.State || e.Custody != want.Custody {
 			w.Errorf("the event is %+v, want %s", e, want)
 		}
@@ -406,8 +410,11 @@ func orderTurns(w *world) {
 	all, err := w.s.Turns(w.ctx, store.TurnQuery{Tenant: acme})
 	want := []store.Turns{{
 		Key: "order/k", Limit: &job.Limit{Key: "order/k", Most: 1},
-		Owners: []store.Share{{Owner: "ann", Held: 1, Waiting: 1}, {Owner: "bob", Waiting: 3},
-			{Owner: "cid", Waiting: 1}},
+		Owners: []store.Share{
+			{Owner: "ann", Held: 1, Waiting: 1},
+			{Owner: "bob", Waiting: 3},
+			{Owner: "cid", Waiting: 1},
+		},
 	}}
 	if diff := cmp.Diff(want, all); diff != "" || err != nil {
 		w.Errorf("turns (-want +got):\n%s%v", diff, err)

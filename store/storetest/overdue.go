@@ -29,8 +29,10 @@ func (w *world) ended(tenant string, state job.State, options ...option) job.ID 
 	}
 	id := got[0].ID
 	if state == job.Canceled {
-		if _, _, err := w.s.Wish(w.ctx, store.Wish{Tenant: tenant, By: ann, Wish: job.WishCancel,
-			Jobs: []job.ID{id}}); err != nil {
+		if _, _, err := w.s.Wish(w.ctx, store.Wish{
+			Tenant: tenant, By: ann, Wish: job.WishCancel,
+			Jobs: []job.ID{id},
+		}); err != nil {
 			w.Fatalf("wish: %v", err)
 		}
 		return id
@@ -228,8 +230,10 @@ func overdueStays(w *world) {
 
 func overdueCursor(w *world) {
 	for _, cursor := range []string{"x", "!", "eA"} {
-		_, err := w.s.Overdue(w.ctx, store.OverdueQuery{Kept: []store.Kept{{Tenant: acme, State: job.Finished,
-			For: time.Hour}}, Cursor: cursor})
+		_, err := w.s.Overdue(w.ctx, store.OverdueQuery{Kept: []store.Kept{{
+			Tenant: acme, State: job.Finished,
+			For: time.Hour,
+		}}, Cursor: cursor})
 		w.kind(err, job.Invalid)
 	}
 }

@@ -215,12 +215,19 @@ func (m *machineOfCalls) drawn(t *rapid.T) store.New {
 	}
 	if rapid.IntRange(0, 2).Draw(t, "order") == 0 {
 		key, by := draw(t, "of", []string{"a", "b"}), draw(t, "by", []string{"created", "due"})
-		inOrder(job.Order{Key: key, By: by,
-			Failing: draw(t, "failing", []job.OrderFailing{job.OrderBlock, job.OrderPass})}, "")(&n)
+		inOrder(job.Order{
+			Key: key, By: by,
+			Failing: draw(t, "failing", []job.OrderFailing{job.OrderBlock, job.OrderPass}),
+		}, "")(&n)
 	}
 	if rapid.IntRange(0, 2).Draw(t, "limit") == 0 {
-		under(draw(t, "under", [][]string{{"gpu"}, {"disk"}, {"disk", "gpu"}, {"disk", "gpu", "unique/send/a"},
-			{"unique/send/a"}})...)(&n)
+		under(draw(t, "under", [][]string{
+			{"gpu"},
+			{"disk"},
+			{"disk", "gpu"},
+			{"disk", "gpu", "unique/send/a"},
+			{"unique/send/a"},
+		})...)(&n)
 	}
 	if rapid.IntRange(0, 2).Draw(t, "owner") == 0 {
 		ownedBy("bob")(&n)
@@ -301,8 +308,10 @@ func steps(j job.Job) []job.Change {
 			set(move(j, f, job.None, job.Failed), job.Patch{Over: true}),
 		}
 	case j.Custody == job.Recovery:
-		return []job.Change{move(j, f, job.Ready, j.Resume),
-			set(move(j, f, job.None, job.Failed), job.Patch{Over: true})}
+		return []job.Change{
+			move(j, f, job.Ready, j.Resume),
+			set(move(j, f, job.None, job.Failed), job.Patch{Over: true}),
+		}
 	}
 	return nil
 }

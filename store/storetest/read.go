@@ -332,8 +332,10 @@ func readFollower(w *world) {
 func readTenants(w *world) {
 	const theirs = "other"
 	mine := w.add(newTask(externally("x"), fingerprint(1)))
-	if _, err := w.s.Put(w.ctx, store.Resource{Tenant: acme, Kind: "queue", Name: "q",
-		Doc: []byte(`{"a":1}`)}); err != nil {
+	if _, err := w.s.Put(w.ctx, store.Resource{
+		Tenant: acme, Kind: "queue", Name: "q",
+		Doc: []byte(`{"a":1}`),
+	}); err != nil {
 		w.Fatalf("put: %v", err)
 	}
 	before := w.job(mine)
@@ -376,8 +378,10 @@ func readTenants(w *world) {
 		w.Errorf("they list %d resources, %v", len(got), err)
 	}
 	w.kind(w.s.Delete(w.ctx, theirs, "queue", "q"), job.NotFound)
-	if _, err := w.s.Put(w.ctx, store.Resource{Tenant: theirs, Kind: "queue", Name: "q",
-		Doc: []byte(`{}`)}); err != nil {
+	if _, err := w.s.Put(w.ctx, store.Resource{
+		Tenant: theirs, Kind: "queue", Name: "q",
+		Doc: []byte(`{}`),
+	}); err != nil {
 		w.Errorf("their resource of the same name: %v", err)
 	}
 	if r, err := w.s.Resource(w.ctx, acme, "queue", "q"); err != nil || !sameJSON(r.Doc, []byte(`{"a":1}`)) {

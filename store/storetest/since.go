@@ -29,10 +29,14 @@ func limitSince(w *world) {
 	moves := w.add(newTask(under("a", "b")))
 	onward := w.add(newTask(ordered("l"), after(job.NeedEnded, first.ID), under("gpu")))
 
-	due := []job.ID{tried.ID, w.add(newTask(under("gpu"), delayed(time.Minute))),
-		w.add(newTask(ordered("k"), delayed(time.Minute)))}
-	needs := []job.ID{w.add(newTask(under("gpu"), after(job.NeedEnded, first.ID))),
-		w.add(newTask(ordered("k"), after(job.NeedEnded, first.ID)))}
+	due := []job.ID{
+		tried.ID, w.add(newTask(under("gpu"), delayed(time.Minute))),
+		w.add(newTask(ordered("k"), delayed(time.Minute))),
+	}
+	needs := []job.ID{
+		w.add(newTask(under("gpu"), after(job.NeedEnded, first.ID))),
+		w.add(newTask(ordered("k"), after(job.NeedEnded, first.ID))),
+	}
 	both := w.add(newTask(under("gpu"), delayed(time.Minute), after(job.NeedEnded, first.ID)))
 	w.pay()
 	for _, id := range append(due, needs...) {

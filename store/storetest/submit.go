@@ -343,8 +343,10 @@ func submitTwiceWithin(w *world) {
 	for name, gate := range map[string][]option{
 		"ready": nil, "delayed": {delayed(time.Hour)}, "behind another": {after(job.NeedEnded, first)},
 	} {
-		for what, key := range map[string]option{"external id": externally(name),
-			"unique key": unique(job.UntilDone, name)} {
+		for what, key := range map[string]option{
+			"external id": externally(name),
+			"unique key":  unique(job.UntilDone, name),
+		} {
 			one := newTask(append(gate, key)...)
 			got := w.submit(one, newTask(key))
 			if got[1].ID != one.Job.ID || !got[1].Existed || got[1].Place != got[0].Place ||
@@ -361,10 +363,14 @@ func submitAllOrNone(w *world) {
 		bad   store.New
 		kinds []job.ErrorKind
 	}{
-		{"an external id with another request", newTask(externally("taken"), fingerprint(2)),
-			[]job.ErrorKind{job.Conflict}},
-		{"an unknown prerequisite", newTask(after(job.NeedEnded, job.NewID())),
-			[]job.ErrorKind{job.Invalid, job.NotFound}},
+		{
+			"an external id with another request", newTask(externally("taken"), fingerprint(2)),
+			[]job.ErrorKind{job.Conflict},
+		},
+		{
+			"an unknown prerequisite", newTask(after(job.NeedEnded, job.NewID())),
+			[]job.ErrorKind{job.Invalid, job.NotFound},
+		},
 	} {
 		w.fresh(c.name, func(w *world) {
 			taken := w.add(newTask(externally("taken"), fingerprint(1)))

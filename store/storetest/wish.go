@@ -96,29 +96,41 @@ func wishWorker(w *world) {
 		want   store.Outcome
 		state  job.State
 	}{
-		{"cancel, back", job.WishCancel,
+		{
+			"cancel, back", job.WishCancel,
 			func(j job.Job) job.Change { return move(j, by(j.Session), job.Ready, job.Pending) }, store.Turned,
-			job.Canceled},
+			job.Canceled,
+		},
 		{"cancel, snooze", job.WishCancel, func(j job.Job) job.Change {
 			return setting(move(j, by(j.Session), job.Gate, job.Waiting), job.Patch{Delay: time.Hour})
 		}, store.Turned, job.Canceled},
-		{"cancel, blocked", job.WishCancel,
+		{
+			"cancel, blocked", job.WishCancel,
 			func(j job.Job) job.Change { return move(j, by(j.Session), job.Recovery, job.Blocked) }, store.Turned,
-			job.Canceled},
-		{"cancel, step", job.WishCancel,
+			job.Canceled,
+		},
+		{
+			"cancel, step", job.WishCancel,
 			func(j job.Job) job.Change { return move(j, by(j.Session), job.Worker, job.Running) }, store.OK,
-			job.Running},
+			job.Running,
+		},
 		{"pause, back", job.WishPause, func(j job.Job) job.Change {
 			return move(j, by(j.Session), job.Ready,
 				job.Pending)
 		}, store.Turned, job.Paused},
-		{"pause, finished", job.WishPause, func(j job.Job) job.Change { return finish(j, by(j.Session)) }, store.OK,
-			job.Finished},
-		{"pause, failed", job.WishPause,
-			func(j job.Job) job.Change { return move(j, by(j.Session), job.None, job.Failed) }, store.OK, job.Failed},
-		{"pause, blocked", job.WishPause,
+		{
+			"pause, finished", job.WishPause, func(j job.Job) job.Change { return finish(j, by(j.Session)) }, store.OK,
+			job.Finished,
+		},
+		{
+			"pause, failed", job.WishPause,
+			func(j job.Job) job.Change { return move(j, by(j.Session), job.None, job.Failed) }, store.OK, job.Failed,
+		},
+		{
+			"pause, blocked", job.WishPause,
 			func(j job.Job) job.Change { return move(j, by(j.Session), job.Recovery, job.Blocked) }, store.Turned,
-			job.Paused},
+			job.Paused,
+		},
 		{"pause, step", job.WishPause, func(j job.Job) job.Change {
 			return move(j, by(j.Session), job.Worker,
 				job.Running)

@@ -106,8 +106,10 @@ func (w *world) session() job.ID {
 func (w *world) sessionFor(lease time.Duration) job.ID {
 	w.Helper()
 	id := job.NewID()
-	if err := w.s.Begin(w.ctx, store.Session{ID: id, Process: store.Process{Host: "host", PID: 1},
-		Lease: lease}); err != nil {
+	if err := w.s.Begin(w.ctx, store.Session{
+		ID: id, Process: store.Process{Host: "host", PID: 1},
+		Lease: lease,
+	}); err != nil {
 		w.Fatalf("begin: %v", err)
 	}
 	return id
@@ -223,8 +225,10 @@ func move(j job.Job, f job.Fence, to job.Custody, states ...job.State) job.Chang
 
 // full is a block by a disk that is full.
 func full() *job.Block {
-	return &job.Block{Code: job.FilesystemFull, Message: "no space left on /data", Tester: "space",
-		Params: map[string]string{"path": "/data"}}
+	return &job.Block{
+		Code: job.FilesystemFull, Message: "no space left on /data", Tester: "space",
+		Params: map[string]string{"path": "/data"},
+	}
 }
 
 // finish is the change that ends the task or the archiving program j well.

@@ -18,8 +18,10 @@ import (
 )
 
 // MachineKeys are what each benchmark says of the machine, in JSON.
-var MachineKeys = []string{"cpu", "cores", "gomaxprocs", "kernel", "file_system", "load_average_1m", "go_version",
-	"pawl_version"}
+var MachineKeys = []string{
+	"cpu", "cores", "gomaxprocs", "kernel", "file_system", "load_average_1m", "go_version",
+	"pawl_version",
+}
 
 // RunBench runs a benchmark of a command and returns what it printed.
 //

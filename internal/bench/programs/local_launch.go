@@ -80,14 +80,17 @@ func laneSlots(n int) map[job.Lane]int {
 }
 
 func (b *localBench) launchPawl(ctx context.Context, dir, input string, o node.Options,
-	f *launchFigures) (_ time.Duration, err error) {
+	f *launchFigures,
+) (_ time.Duration, err error) {
 	p, err := openPrograms(ctx, dir, o)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
-	spec := job.Spec{Command: launched, Inputs: []job.Input{{From: input}},
-		Archive: &job.Archive{Include: []string{"out"}, Required: []string{"out"}}}
+	spec := job.Spec{
+		Command: launched, Inputs: []job.Input{{From: input}},
+		Archive: &job.Archive{Include: []string{"out"}, Required: []string{"out"}},
+	}
 	const warm = 20
 	done := func(n int) func(map[job.State]int) bool {
 		return func(counts map[job.State]int) bool { return counts[job.Finished] == n+bench.WarmJobs }

@@ -93,12 +93,16 @@ func (b *bound) shown(v float64) string {
 func thisMachinesRoom(dir string) bounds {
 	var list bounds
 	processes := func(name string, limit, used float64, raise func(to float64) string) {
-		list = append(list, bound{name: name, set: limit, room: limit - used, raise: raise, each: sleeperProcesses,
-			spare: spareProcesses})
+		list = append(list, bound{
+			name: name, set: limit, room: limit - used, raise: raise, each: sleeperProcesses,
+			spare: spareProcesses,
+		})
 	}
 	memory := func(name string, limit, used float64, raise func(to float64) string) {
-		list = append(list, bound{name: name, set: limit, room: limit - used, raise: raise, each: sleeperMemory,
-			spare: spareMemory, bytes: true})
+		list = append(list, bound{
+			name: name, set: limit, room: limit - used, raise: raise, each: sleeperMemory,
+			spare: spareMemory, bytes: true,
+		})
 	}
 	sysctl := func(name string) func(float64) string {
 		return func(to float64) string { return fmt.Sprintf("sysctl -w %s=%.0f", name, math.Ceil(to)) }
@@ -138,8 +142,10 @@ func thisMachinesRoom(dir string) bounds {
 		}
 	}
 	for _, folder := range groups("memory") {
-		for _, f := range [][2]string{{"memory.max", "memory.current"},
-			{"memory.limit_in_bytes", "memory.usage_in_bytes"}} {
+		for _, f := range [][2]string{
+			{"memory.max", "memory.current"},
+			{"memory.limit_in_bytes", "memory.usage_in_bytes"},
+		} {
 			limit, ok := number(path.Join(folder, f[0]))
 			used, ok2 := number(path.Join(folder, f[1]))
 			if ok && ok2 {
@@ -151,11 +157,15 @@ func thisMachinesRoom(dir string) bounds {
 	if err := syscall.Statfs(dir, &disk); err == nil {
 		elsewhere := func(float64) string { return "name a folder on another disk with --dir" }
 		free := float64(disk.Bavail) * float64(disk.Bsize)
-		list = append(list, bound{name: "the disk of " + dir, room: free, raise: elsewhere, each: sleeperDisk,
-			spare: spareDisk, bytes: true})
+		list = append(list, bound{
+			name: "the disk of " + dir, room: free, raise: elsewhere, each: sleeperDisk,
+			spare: spareDisk, bytes: true,
+		})
 		if disk.Files > 0 { // some file systems do not count them
-			list = append(list, bound{name: "the inodes of the disk of " + dir, room: float64(disk.Ffree),
-				raise: elsewhere, each: sleeperFiles, spare: spareFiles})
+			list = append(list, bound{
+				name: "the inodes of the disk of " + dir, room: float64(disk.Ffree),
+				raise: elsewhere, each: sleeperFiles, spare: spareFiles,
+			})
 		}
 	}
 	return list

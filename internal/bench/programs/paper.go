@@ -169,8 +169,10 @@ func (b *paperBench) measure(ctx context.Context, m *bench.Measurement) (_ bench
 	for _, d := range sleeps {
 		sum += d
 	}
-	f := &paperFigures{Jobs: b.jobs, Limit: b.most, Speedup: b.speedup, Seed: b.seed, Database: "SQLite",
-		Machine: m.Machine}
+	f := &paperFigures{
+		Jobs: b.jobs, Limit: b.most, Speedup: b.speedup, Seed: b.seed, Database: "SQLite",
+		Machine: m.Machine,
+	}
 	f.Preset = strings.Join(b.preset, ",")
 	ideal, list := sum/time.Duration(b.most), listScheduled(sleeps, b.most, nil)
 
@@ -222,8 +224,10 @@ func (b *paperBench) measure(ctx context.Context, m *bench.Measurement) (_ bench
 	defer look.end()
 	if _, err := p.submit(b.jobs, func(i int) job.Spec {
 		seconds := strconv.FormatFloat(sleeps[i].Seconds(), 'f', 6, 64)
-		spec := job.Spec{Command: []string{"/bin/sh", "-c", paperProgram, "sleeper", strconv.Itoa(i), ledger,
-			program, seconds}}
+		spec := job.Spec{Command: []string{
+			"/bin/sh", "-c", paperProgram, "sleeper", strconv.Itoa(i), ledger,
+			program, seconds,
+		}}
 		trouble.needs(i, &spec)
 		return spec
 	}); err != nil {

@@ -78,8 +78,10 @@ func (p *preset) set(bed *programBed) error {
 	limits := []job.Limit{{Key: paperSystem, Most: p.most}}
 	if p.quota != nil {
 		limits = nil
-		policy := job.RecoveryPolicy{Name: string(job.SchedulerQuota),
-			Stages: []job.Stage{{Every: p.scaled(time.Minute)}}}
+		policy := job.RecoveryPolicy{
+			Name:   string(job.SchedulerQuota),
+			Stages: []job.Stage{{Every: p.scaled(time.Minute)}},
+		}
 		doc, err := job.Encode(policy)
 		if err == nil {
 			_, _, err = bed.Policies().Apply(bed.ctx, doc, pawl.AnyVersion)
@@ -119,8 +121,10 @@ func (q *quota) take(id job.ID) *job.Block {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.live) >= q.most && !q.live[id] {
-		return &job.Block{Code: job.SchedulerQuota, Message: fmt.Sprintf("%d programs run", len(q.live)),
-			Tester: testerQuota}
+		return &job.Block{
+			Code: job.SchedulerQuota, Message: fmt.Sprintf("%d programs run", len(q.live)),
+			Tester: testerQuota,
+		}
 	}
 	q.live[id] = true
 	return nil

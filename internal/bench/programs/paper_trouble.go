@@ -87,8 +87,10 @@ func (b *paperBench) newTrouble(p *programBed, ideal time.Duration) (_ *paperTro
 		})}
 		go s.Serve(l) //nolint:errcheck // it is closed in the end
 	}
-	policy := job.RecoveryPolicy{Name: string(job.FilesUnavailable),
-		Stages: []job.Stage{{Every: b.scaled(time.Minute)}}}
+	policy := job.RecoveryPolicy{
+		Name:   string(job.FilesUnavailable),
+		Stages: []job.Stage{{Every: b.scaled(time.Minute)}},
+	}
 	doc, err := job.Encode(policy)
 	if err != nil {
 		return nil, err
@@ -171,7 +173,8 @@ func (t *paperTrouble) needs(i int, spec *job.Spec) {
 
 // figures tells what the outages did.
 func (t *paperTrouble) figures(p *programBed, sleeps []time.Duration, places int,
-	makespan time.Duration) (*troubleFigures, error) {
+	makespan time.Duration,
+) (*troubleFigures, error) {
 	if t == nil {
 		return nil, nil
 	}

@@ -76,8 +76,10 @@ archive count for nothing.`,
 			if err != nil {
 				return err
 			}
-			r.db = node.Options{DB: string(cfg.DB), Schema: cfg.DBSchema, Listen: string(cfg.DBListen),
-				Pooled: cfg.DBPooled, Memory: cfg.Remember, Lease: cfg.Lease}
+			r.db = node.Options{
+				DB: string(cfg.DB), Schema: cfg.DBSchema, Listen: string(cfg.DBListen),
+				Pooled: cfg.DBPooled, Memory: cfg.Remember, Lease: cfg.Lease,
+			}
 			if r.db.DB == "" && folder.Shared(r.dir) {
 				return job.Errorf(job.Invalid,
 					"the jobs of folder %s are in a database that many processes share: name it with --db or PAWL_DB", r.dir)

@@ -98,7 +98,8 @@ func retentionColumns() (columns []string) {
 
 // kindOf completes k for documents of type T.
 func kindOf[T any](k resourceKind, parse func([]byte) (T, error), of func(*client.Client) client.Resources[T],
-	row func(*T) resource) *resourceKind {
+	row func(*T) resource,
+) *resourceKind {
 	print := func(r pawl.Resource[T]) resource {
 		out := row(&r.Doc)
 		out.version, out.updated, out.doc = r.Version, r.Updated, r.Doc
@@ -154,7 +155,8 @@ func kindOf[T any](k resourceKind, parse func([]byte) (T, error), of func(*clien
 
 // complete completes the names of resources.
 func (k *resourceKind) complete(cmd *cobra.Command, _ []string, _ string) (names []cobra.Completion,
-	_ cobra.ShellCompDirective) {
+	_ cobra.ShellCompDirective,
+) {
 	if at, err := target.Open(cmd.Context(), cmd); err == nil {
 		defer at.Close()
 		list, _ := k.list(cmd.Context(), at)

@@ -16,8 +16,10 @@ import (
 )
 
 // workerSettings are the settings of a process that only works: single ones, and sections.
-var workerSettings = []string{"db", "db_schema", "db_listen", "db_pooled", "db_migrate", "queues", "kinds",
-	"tenants", "slots.", "lease", "grace", "remember", "disk.", "log.", "trace.", "peer.", "tls."}
+var workerSettings = []string{
+	"db", "db_schema", "db_listen", "db_pooled", "db_migrate", "queues", "kinds",
+	"tenants", "slots.", "lease", "grace", "remember", "disk.", "log.", "trace.", "peer.", "tls.",
+}
 
 // workerRoles are its roles. Nobody else can watch what it launches.
 var workerRoles = []store.Role{store.RoleWorker, store.RoleWatcher}

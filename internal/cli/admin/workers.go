@@ -106,7 +106,8 @@ func workersShowCommand() *cobra.Command {
 
 // steerCommand is a command that tells processes what to do.
 func steerCommand(name, short, done, about string,
-	tell func(*client.Client, context.Context, job.ID) (pawl.Worker, error)) *cobra.Command {
+	tell func(*client.Client, context.Context, job.ID) (pawl.Worker, error),
+) *cobra.Command {
 	return &cobra.Command{
 		Use:               name + " WORKER...",
 		Short:             short,
@@ -200,8 +201,11 @@ func printWorkers(out io.Writer, all []pawl.Worker, f term.Format) error {
 	t := term.NewTable(out, f == term.AsWide, columns...)
 	for i := range all {
 		w := &all[i]
-		cells := []any{w.ID.Short(), term.OrDash(w.Host), term.OrDash(w.Version), term.OrDash(rolesText(w)),
-			slotsText(w), w.Held, oldestText(w, now), term.Cell{Text: stateText(w), Short: string(w.State)}}
+		cells := []any{
+			w.ID.Short(), term.OrDash(w.Host), term.OrDash(w.Version), term.OrDash(rolesText(w)),
+			slotsText(w), w.Held, oldestText(w, now),
+			term.Cell{Text: stateText(w), Short: string(w.State)},
+		}
 		if f == term.AsWide {
 			cells = append(cells, w.PID, term.OrDash(w.Machine), term.OrDash(strings.Join(w.Queues, ",")),
 				term.OrDash(strings.Join(w.Kinds, ",")),

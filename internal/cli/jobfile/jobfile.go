@@ -116,8 +116,10 @@ func Read(name string, use Use) (File, error) {
 		if id := e.spec.ExternalID; id != "" {
 			if other, twice := external[id]; twice {
 				faults.problem(it.label,
-					job.Problem{Path: "external_id", Value: id, What: "is that of " + other + " too",
-						Remedy: "give each job its own"})
+					job.Problem{
+						Path: "external_id", Value: id, What: "is that of " + other + " too",
+						Remedy: "give each job its own",
+					})
 			}
 			external[id] = it.label
 		}
@@ -184,8 +186,10 @@ func itemsOf(docs []json.RawMessage, faults *Faults) []item {
 			for _, k := range []string{"jobs", "defaults"} {
 				if _, ok := fields[k]; ok {
 					faults.problem(items[i].label,
-						job.Problem{Path: k, What: "stands in one of several documents",
-							Remedy: "make one document of them, with jobs: [...]"})
+						job.Problem{
+							Path: k, What: "stands in one of several documents",
+							Remedy: "make one document of them, with jobs: [...]",
+						})
 				}
 			}
 		}
@@ -198,8 +202,10 @@ func itemsOf(docs []json.RawMessage, faults *Faults) []item {
 	case many:
 		return beneath(fields, faults)
 	case shared:
-		faults.problem("", job.Problem{Path: "defaults", What: "stands without jobs",
-			Remedy: "give jobs: [...] beside it"})
+		faults.problem("", job.Problem{
+			Path: "defaults", What: "stands without jobs",
+			Remedy: "give jobs: [...] beside it",
+		})
 		return nil
 	case bytes.HasPrefix(docs[0], []byte("[")):
 		faults.problem("", job.Problem{Path: "(file)", What: "is a list", Remedy: "write jobs: before it"})
@@ -240,16 +246,20 @@ func beneath(fields map[string]json.RawMessage, faults *Faults) []item {
 	}
 	var jobs []json.RawMessage
 	if json.Unmarshal(fields["jobs"], &jobs) != nil || len(jobs) == 0 {
-		faults.problem("", job.Problem{Path: "jobs", What: "is not a list of jobs",
-			Remedy: "give at least one, such as jobs: [{command: [wc, -w, in.txt]}]"})
+		faults.problem("", job.Problem{
+			Path: "jobs", What: "is not a list of jobs",
+			Remedy: "give at least one, such as jobs: [{command: [wc, -w, in.txt]}]",
+		})
 		return nil
 	}
 	var under map[string]any
 	if raw, ok := fields["defaults"]; ok && string(raw) != "null" {
 		var err error
 		if under, err = job.ParseObject(raw); err != nil {
-			faults.problem("", job.Problem{Path: "defaults", What: "is not a map",
-				Remedy: "give the fields that the jobs share"})
+			faults.problem("", job.Problem{
+				Path: "defaults", What: "is not a map",
+				Remedy: "give the fields that the jobs share",
+			})
 		} else if _, err := job.ParseSpec(raw); err != nil {
 			faults.Add("defaults", err)
 		}

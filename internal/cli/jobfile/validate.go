@@ -151,11 +151,15 @@ func surroundings(s *job.Spec) (notes []string, problems []job.Problem) {
 		case in.Optional && errors.Is(err, fs.ErrNotExist):
 			notes = append(notes, fmt.Sprintf("%s (%s): is not there, and optional", at, in.From))
 		case errors.Is(err, fs.ErrNotExist):
-			problems = append(problems, job.Problem{Path: at, Value: in.From, What: "is not there",
-				Remedy: "put it there, correct the path, or set optional: true"})
+			problems = append(problems, job.Problem{
+				Path: at, Value: in.From, What: "is not there",
+				Remedy: "put it there, correct the path, or set optional: true",
+			})
 		default:
-			problems = append(problems, job.Problem{Path: at, Value: in.From, What: "cannot be read: " + cause(err),
-				Remedy: "give the right to read it, or correct the path"})
+			problems = append(problems, job.Problem{
+				Path: at, Value: in.From, What: "cannot be read: " + cause(err),
+				Remedy: "give the right to read it, or correct the path",
+			})
 		}
 	}
 	if a := s.Archive; a != nil && a.To != "" && a.On != job.ArchiveNever {

@@ -175,7 +175,8 @@ func readAnswer(ctx context.Context, in io.Reader) (string, error) {
 // each does something with each job that is named, and goes on when one refuses. The error names
 // all refusals.
 func each(ctx context.Context, refs []string, lookup func(context.Context, string) (pawl.View, error),
-	do func(*pawl.View) error) error {
+	do func(*pawl.View) error,
+) error {
 	var errs []error
 	for _, ref := range refs {
 		v, err := lookup(ctx, ref)

@@ -181,7 +181,8 @@ func (o *eventsOptions) print(ctx context.Context, cmd *cobra.Command, at *targe
 }
 
 func (o *eventsOptions) line(ctx context.Context, out io.Writer, at *target.Target, e *store.Event,
-	names map[job.ID]string) error {
+	names map[job.ID]string,
+) error {
 	if o.format == term.AsJSON {
 		b, err := job.Encode(struct {
 			job.Event

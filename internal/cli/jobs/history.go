@@ -59,8 +59,10 @@ func printHistory(out io.Writer, h client.History, all string) error {
 			held = live.Spent(h.Events[i+1].At.Sub(e.At))
 		}
 		at := e.At.Local()
-		t.Row(eventNumber(&e), term.Cell{Text: at.Format("2006-01-02 15:04:05.000"),
-			Short: at.Format("15:04:05.000")}, held,
+		t.Row(eventNumber(&e), term.Cell{
+			Text:  at.Format("2006-01-02 15:04:05.000"),
+			Short: at.Format("15:04:05.000"),
+		}, held,
 			c.Cell(e.State), e.Custody, e.Cause, e.Code, live.FirstLine(eventText(&e)))
 	}
 	if err := t.Flush(); err != nil {

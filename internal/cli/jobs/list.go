@@ -153,8 +153,10 @@ func (c *choice) filter() (job.Filter, error) {
 		if !ok {
 			return nil, term.Usagef("--label %s is not a label: give key=value", l)
 		}
-		named, err := job.ParseFilter(job.Filter{{Field: job.LabelField + k, Op: job.Is,
-			Values: []string{v}}}.String(), time.Now())
+		named, err := job.ParseFilter(job.Filter{{
+			Field: job.LabelField + k, Op: job.Is,
+			Values: []string{v},
+		}}.String(), time.Now())
 		if err != nil {
 			return nil, term.Usagef("--label %s is not a label: give key=value", l)
 		}
@@ -196,8 +198,13 @@ func printList(cmd *cobra.Command, page pawl.Views, f term.Format, q store.Query
 		return f.Document(out, page)
 	}
 	now, c := time.Now(), term.Colours(out)
-	columns := []term.Column{{Title: "ID"}, {Title: "NAME", Least: 12}, {Title: "STATE"}, {Title: "TIME"},
-		{Title: "EXIT"}}
+	columns := []term.Column{
+		{Title: "ID"},
+		{Title: "NAME", Least: 12},
+		{Title: "STATE"},
+		{Title: "TIME"},
+		{Title: "EXIT"},
+	}
 	if f == term.AsWide {
 		columns = append(columns, term.Titles("KIND", "CUSTODY", "OWNER", "QUEUE", "ATTEMPT", "CREATED", "LABELS")...)
 	}

@@ -172,7 +172,8 @@ Exit codes: those of pawl run; 4 when the time is over.`,
 // waitFor waits for the end of jobs, for so long unless that is 0, prints how they stand, and makes
 // the exit code of that.
 func waitFor(ctx context.Context, cmd *cobra.Command, at *target.Target, ids []job.ID, limit time.Duration,
-	f term.Format) error {
+	f term.Format,
+) error {
 	waiting := ctx
 	if limit > 0 {
 		var stop context.CancelFunc

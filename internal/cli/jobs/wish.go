@@ -47,8 +47,10 @@ command returns when it stands still. The time until it is resumed does not coun
 }
 
 func resumeCommand() *cobra.Command {
-	return wishCommand(wish{job.WishResume, pauseWait, nil, pawl.ActResume,
-		[]job.Filter{target.PausedJobs, target.SuspendedJobs}}, "Let a paused job go on, or many",
+	return wishCommand(wish{
+		job.WishResume, pauseWait, nil, pawl.ActResume,
+		[]job.Filter{target.PausedJobs, target.SuspendedJobs},
+	}, "Let a paused job go on, or many",
 		"Resume lets a paused job go on. A program that was suspended goes on where it was.",
 		`  pawl resume slow
   pawl resume --filter queue=night`)

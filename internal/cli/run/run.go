@@ -64,8 +64,10 @@ exit-codes says.`,
   pawl run --name words --input examples/wordcount/poem.txt -- wc -w poem.txt`,
 		Args: line.Args(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r := &run{cmd: cmd, anew: anew, atOnce: jobs, call: job.NewID().String(), patience: seatPatience,
-				jobs: map[job.ID]*runJob{}}
+			r := &run{
+				cmd: cmd, anew: anew, atOnce: jobs, call: job.NewID().String(), patience: seatPatience,
+				jobs: map[job.ID]*runJob{},
+			}
 			var err error
 			if jobs < 0 || jobs > job.MaxTurns || jobs == 0 && cmd.Flags().Changed("jobs") {
 				return term.Usagef("--jobs %d is out of range: give 1 to %d", jobs, job.MaxTurns)

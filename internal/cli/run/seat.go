@@ -145,8 +145,10 @@ func (s *seat) alone(ctx context.Context) (*seat, error) {
 	if err != nil {
 		return s, err
 	}
-	return &seat{Target: target.OfNode(n), stop: s.stop,
-		leave: func() error { return errors.Join(s.leave(), n.Close()) }}, nil
+	return &seat{
+		Target: target.OfNode(n), stop: s.stop,
+		leave: func() error { return errors.Join(s.leave(), n.Close()) },
+	}, nil
 }
 
 // show puts a job's row on the board.

@@ -256,8 +256,10 @@ func (r *run) take(ctx context.Context, s *seat, e job.Event) error {
 		if err != nil {
 			return err
 		}
-		j.logs = &follower{line: func(l string) { r.view.Log(e.Job, l) },
-			part: func(l string) { r.view.Last(e.Job, l) }, name: j.ref}
+		j.logs = &follower{
+			line: func(l string) { r.view.Log(e.Job, l) },
+			part: func(l string) { r.view.Last(e.Job, l) }, name: j.ref,
+		}
 		j.logs.follow(logs)
 	}
 	j.state = e.State

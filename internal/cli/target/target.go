@@ -185,7 +185,8 @@ const patientTries = 12
 
 // With opens the target of a command and adds to its errors what to check.
 func With(open func(context.Context, *cobra.Command) (*Target, error),
-	f func(context.Context, *cobra.Command, *Target) error) func(*cobra.Command, []string) error {
+	f func(context.Context, *cobra.Command, *Target) error,
+) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
 		ctx := cmd.Context()
 		at, err := open(ctx, cmd)

@@ -86,15 +86,23 @@ func runs() []*run {
 		{Name: "sqlite-50", title: "SQLite, speedup 50", speedup: 50, least: 0.95},
 		{Name: "postgresql-50", title: "PostgreSQL, speedup 50", postgresql: true, speedup: 50, least: 0.95},
 		{Name: "postgresql-100", title: "PostgreSQL, speedup 100", postgresql: true, speedup: 100, least: 0.93},
-		{Name: "postgresql-50-trouble", title: "PostgreSQL, speedup 50, with outages", postgresql: true,
-			speedup: 50, trouble: true, least: 0.88},
+		{
+			Name: "postgresql-50-trouble", title: "PostgreSQL, speedup 50, with outages", postgresql: true,
+			speedup: 50, trouble: true, least: 0.88,
+		},
 		{Name: "few", title: "500 programs, speedup 100", postgresql: true, speedup: 100, few: true},
-		{Name: "preset-throttles", title: "with throttles", postgresql: true, speedup: 100, few: true,
-			preset: "throttles"},
-		{Name: "preset-quotas", title: "with quotas that are tested", postgresql: true, speedup: 100, few: true,
-			preset: "quotas"},
-		{Name: "preset-tapis", title: "with both, and batches of ten", postgresql: true, speedup: 100, few: true,
-			preset: "tapis"},
+		{
+			Name: "preset-throttles", title: "with throttles", postgresql: true, speedup: 100, few: true,
+			preset: "throttles",
+		},
+		{
+			Name: "preset-quotas", title: "with quotas that are tested", postgresql: true, speedup: 100, few: true,
+			preset: "quotas",
+		},
+		{
+			Name: "preset-tapis", title: "with both, and batches of ten", postgresql: true, speedup: 100, few: true,
+			preset: "tapis",
+		},
 	}
 }
 
@@ -159,8 +167,10 @@ func (o *options) measure(ctx context.Context, r *run, db string) error {
 	if r.few {
 		jobs = min(jobs, 500)
 	}
-	args := []string{"bench", "local-paper", "-o", "json", "--jobs", strconv.Itoa(jobs), "--speedup",
-		strconv.Itoa(r.speedup)}
+	args := []string{
+		"bench", "local-paper", "-o", "json", "--jobs", strconv.Itoa(jobs), "--speedup",
+		strconv.Itoa(r.speedup),
+	}
 	if r.postgresql {
 		args = append(args, "--db", db)
 	}

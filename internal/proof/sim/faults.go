@@ -58,8 +58,10 @@ func (p *process) way(what string) way {
 	cut, deaf, mute := p.cut, p.deaf, p.mute && what == "store.apply"
 	p.mu.Unlock()
 	r := p.w.dice(p.name+"/"+what, n)
-	y := way{there: between(r, time.Microsecond, 400*time.Microsecond),
-		back: between(r, time.Microsecond, 400*time.Microsecond)}
+	y := way{
+		there: between(r, time.Microsecond, 400*time.Microsecond),
+		back:  between(r, time.Microsecond, 400*time.Microsecond),
+	}
 	if strings.HasPrefix(what, "host.") || strings.HasPrefix(what, "runner.") {
 		y.back /= 20
 		y.there /= 20
@@ -108,7 +110,8 @@ type answer[T any] struct {
 // through makes a call of a process to something outside of it. What the request does when it
 // arrives is act; it does so also when the process has died meanwhile, or does not wait any more.
 func through[T any](ctx context.Context, p *process, what string, act func(context.Context) (T, error)) (none T,
-	_ error) {
+	_ error,
+) {
 	if !p.awake() {
 		return none, errDead
 	}

@@ -34,8 +34,10 @@ func (g *judge) haunt(r *rand.Rand) {
 	ended := job.Entry{State: job.Failed, Code: job.TaskFailed, Message: "a ghost was here"}
 	var cs []job.Change
 	change := func(j *job.Job, f job.Fence) {
-		cs = append(cs, job.Change{Job: j.ID, From: j.Guard(f), Path: []job.Entry{ended}, To: job.None,
-			Set: job.Patch{Over: true}})
+		cs = append(cs, job.Change{
+			Job: j.ID, From: j.Guard(f), Path: []job.Entry{ended}, To: job.None,
+			Set: job.Patch{Over: true},
+		})
 	}
 	// Who had a job writes about it where it found it then.
 	if n := len(g.past); n > 0 {

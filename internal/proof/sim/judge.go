@@ -143,7 +143,8 @@ func (g *judge) claim(ctx context.Context, l *link, c store.Claim) ([]job.Job, e
 // applyAndClaim: what holds of each holds of both, but that a session that is not alive is
 // answered, and claims nothing.
 func (g *judge) applyAndClaim(ctx context.Context, l *link, cs []job.Change,
-	c store.Claim) (answers []store.Applied, jobs []job.Job, eff store.Effects, err error) {
+	c store.Claim,
+) (answers []store.Applied, jobs []job.Job, eff store.Effects, err error) {
 	g.w.commit.Lock()
 	defer g.w.commit.Unlock()
 	both := func() (jobs []job.Job, err error) {
@@ -166,7 +167,8 @@ func (g *judge) applyAndClaim(ctx context.Context, l *link, cs []job.Change,
 
 // claimed makes a claim, and judges it.
 func (g *judge) claimed(ctx context.Context, l *link, c store.Claim, call func() ([]job.Job, error)) ([]job.Job,
-	error) {
+	error,
+) {
 	before, _ := l.Store.Held(ctx, c.Session)
 	again := map[job.ID]bool{}
 	for i := range before {
@@ -253,7 +255,8 @@ func (g *judge) apply(ctx context.Context, l *link, cs []job.Change) ([]store.Ap
 
 // applied makes changes, and judges what they came to.
 func (g *judge) applied(cs []job.Change, call func() ([]store.Applied, store.Effects, error)) ([]store.Applied,
-	store.Effects, error) {
+	store.Effects, error,
+) {
 	ids := make([]job.ID, len(cs))
 	for i, c := range cs {
 		ids[i] = c.Job

@@ -44,7 +44,8 @@ func over[T any](ctx context.Context, l *link, what string, arg any, call func(c
 
 // with is over for calls that have effects.
 func with[T any](ctx context.Context, l *link, what string, arg any,
-	call func(context.Context) (T, store.Effects, error)) (T, store.Effects, error) {
+	call func(context.Context) (T, store.Effects, error),
+) (T, store.Effects, error) {
 	e, err := over(ctx, l, what, arg, func(ctx context.Context) (effects[T], error) {
 		v, eff, err := call(ctx)
 		eff.Due = l.later(eff.Due)
@@ -149,7 +150,8 @@ func (l *link) Apply(ctx context.Context, cs []job.Change) ([]store.Applied, sto
 
 // ApplyAndClaim implements [store.Jobs].
 func (l *link) ApplyAndClaim(ctx context.Context, cs []job.Change, c store.Claim) (answers []store.Applied,
-	jobs []job.Job, eff store.Effects, err error) {
+	jobs []job.Job, eff store.Effects, err error,
+) {
 	answers, eff, err = with(ctx, l, "apply", cs, func(ctx context.Context) ([]store.Applied, store.Effects, error) {
 		answers, claimed, eff, err := l.p.w.judge.applyAndClaim(ctx, l, cs, c)
 		jobs = claimed

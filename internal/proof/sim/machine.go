@@ -211,8 +211,10 @@ func (m *machine) Members(_ context.Context, fs []host.Family) ([][]host.Member,
 	all := make([][]host.Member, len(fs))
 	for i, f := range fs {
 		if p := m.procs[f.Leader]; p != nil && p.runs {
-			all[i] = []host.Member{{Process: program(f.Leader), Parent: f.Leader.PID, Name: "program", State: 'S',
-				Numbered: true}}
+			all[i] = []host.Member{{
+				Process: program(f.Leader), Parent: f.Leader.PID, Name: "program", State: 'S',
+				Numbered: true,
+			}}
 		}
 	}
 	return all, nil
@@ -300,8 +302,10 @@ func (m *machine) Start(ctx context.Context, c host.Command) (host.Process, erro
 	m.mu.Lock()
 	m.pid++
 	p := &proc{
-		Process: host.Process{PID: m.pid, Start: uint64(time.Since(m.booted) / (10 * time.Millisecond)),
-			Boot: m.bootID()},
+		Process: host.Process{
+			PID: m.pid, Start: uint64(time.Since(m.booted) / (10 * time.Millisecond)),
+			Boot: m.bootID(),
+		},
 		job: k.Job, signals: make(chan syscall.Signal, 1<<12), parent: slices.Clone(m.here),
 	}
 	m.procs[p.Process] = p

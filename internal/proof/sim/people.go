@@ -45,9 +45,11 @@ type heard struct {
 }
 
 func newPeople(w *world, jobs int) *people {
-	return &people{w: w, jobs: jobs, orders: map[job.ID]order{}, accepted: map[job.ID]time.Time{},
+	return &people{
+		w: w, jobs: jobs, orders: map[job.ID]order{}, accepted: map[job.ID]time.Time{},
 		asked: map[job.ID]bool{}, abandoned: map[job.ID]bool{}, canceled: map[job.ID]bool{},
-		heard: map[job.ID][]heard{}}
+		heard: map[job.ID][]heard{},
+	}
 }
 
 func (q *people) order(id job.ID) order {
@@ -179,8 +181,10 @@ func (q *people) newID(r *rand.Rand) job.ID {
 
 // request makes a request of a job of some kind.
 func (q *people) request(r *rand.Rand, n int) (promise, pawl.Request) {
-	o := order{Beats: 1 + r.IntN(6), Every: between(r, 10*time.Millisecond, 4*time.Second), Deaf: oneIn(r, 8),
-		Panics: oneIn(r, 3)}
+	o := order{
+		Beats: 1 + r.IntN(6), Every: between(r, 10*time.Millisecond, 4*time.Second), Deaf: oneIn(r, 8),
+		Panics: oneIn(r, 3),
+	}
 	if oneIn(r, 8) {
 		o.Beats, o.Every = 6, 30*time.Second
 	}
@@ -201,8 +205,10 @@ func (q *people) request(r *rand.Rand, n int) (promise, pawl.Request) {
 			req.Spec.Resources.Minutes = 0.5
 		}
 	}
-	req.Spec.Retry = &job.RetryPolicy{MaxAttempts: 1 + r.IntN(4),
-		Backoff: job.Backoff{Base: job.Duration(between(r, time.Millisecond, 5*time.Second)), Jitter: oneIn(r, 2)}}
+	req.Spec.Retry = &job.RetryPolicy{
+		MaxAttempts: 1 + r.IntN(4),
+		Backoff:     job.Backoff{Base: job.Duration(between(r, time.Millisecond, 5*time.Second)), Jitter: oneIn(r, 2)},
+	}
 	priority := r.IntN(3)
 	req.Spec.Priority = &priority
 	if oneIn(r, 5) {
@@ -213,8 +219,10 @@ func (q *people) request(r *rand.Rand, n int) (promise, pawl.Request) {
 	}
 	if oneIn(r, 12) {
 		p.unique = true
-		req.Unique = []store.Unique{{Mode: []job.UniqueMode{job.UntilStart, job.UntilDone}[r.IntN(2)],
-			Key: fmt.Sprint("unique", r.IntN(2))}}
+		req.Unique = []store.Unique{{
+			Mode: []job.UniqueMode{job.UntilStart, job.UntilDone}[r.IntN(2)],
+			Key:  fmt.Sprint("unique", r.IntN(2)),
+		}}
 	}
 	q.w.trouble.patience(n, &req.Spec)
 	q.w.turns.under(n, &req.Spec)
@@ -224,8 +232,10 @@ func (q *people) request(r *rand.Rand, n int) (promise, pawl.Request) {
 	for len(q.promised) > 0 && oneIn(r, 3) {
 		before := q.promised[max(0, len(q.promised)-1-r.IntN(5))]
 		if !q.w.judge.gone(before.id) {
-			p.after = append(p.after, store.After{Job: before.id,
-				Need: []job.Need{job.NeedFinished, job.NeedEnded}[r.IntN(2)]})
+			p.after = append(p.after, store.After{
+				Job:  before.id,
+				Need: []job.Need{job.NeedFinished, job.NeedEnded}[r.IntN(2)],
+			})
 		}
 	}
 	req.After = p.after

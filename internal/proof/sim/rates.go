@@ -25,8 +25,10 @@ func newRates(w *world) *rates {
 		return nil
 	}
 	rate := func(what string) job.Limit {
-		return job.Limit{Key: job.RateOf(what, job.SystemLocal), Most: 1 + r.IntN(3),
-			Per: job.Duration(between(r, time.Second, 5*time.Second).Truncate(time.Millisecond))}
+		return job.Limit{
+			Key: job.RateOf(what, job.SystemLocal), Most: 1 + r.IntN(3),
+			Per: job.Duration(between(r, time.Second, 5*time.Second).Truncate(time.Millisecond)),
+		}
 	}
 	all := &rates{w: w, starts: rate(job.RateStarts), launches: rate(job.RateLaunches)}
 	for _, l := range []job.Limit{all.starts, all.launches} {

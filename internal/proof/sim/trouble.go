@@ -380,8 +380,10 @@ func (t *trouble) groupOf(code job.Code, o order) string {
 	if code == job.TaskBlocked {
 		return job.Blocking(lacks(o.Needs)).Group(tenant)
 	}
-	b := job.Block{Code: code, Tester: pawl.TesterEnabled,
-		Params: map[string]string{"kind": job.KindSystem, "name": job.SystemLocal}}
+	b := job.Block{
+		Code: code, Tester: pawl.TesterEnabled,
+		Params: map[string]string{"kind": job.KindSystem, "name": job.SystemLocal},
+	}
 	return b.Group(tenant)
 }
 

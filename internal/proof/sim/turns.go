@@ -46,8 +46,10 @@ var (
 // newTurns returns those of a world: one of two has limits, one of two orders; nil: it has neither.
 // They are drawn apart from all else.
 func newTurns(w *world) *turns {
-	t := &turns{w: w, limited: !oneIn(w.dice("turns", 0), 2), ordered: oneIn(w.dice("orders", 0), 2),
-		pass: map[job.ID]bool{}, idle: map[string]time.Time{}}
+	t := &turns{
+		w: w, limited: !oneIn(w.dice("turns", 0), 2), ordered: oneIn(w.dice("orders", 0), 2),
+		pass: map[job.ID]bool{}, idle: map[string]time.Time{},
+	}
 	if !t.limited && !t.ordered {
 		return nil
 	}

@@ -108,8 +108,10 @@ func Run(t *testing.T, seed uint64, out func(string)) Report {
 		w.live()
 		synctest.Wait()
 	})
-	r := Report{Seed: seed, Jobs: w.ledger.jobs(), Deaths: w.deaths, Faults: w.faults,
-		Lasted: w.lines[len(w.lines)-1].at, Lines: len(w.lines), Digest: w.digest(), Broken: w.broken}
+	r := Report{
+		Seed: seed, Jobs: w.ledger.jobs(), Deaths: w.deaths, Faults: w.faults,
+		Lasted: w.lines[len(w.lines)-1].at, Lines: len(w.lines), Digest: w.digest(), Broken: w.broken,
+	}
 	if len(w.broken) > 0 {
 		r.Story = w.story()
 	}

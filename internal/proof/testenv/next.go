@@ -27,8 +27,10 @@ func BuildNext(ctx context.Context, root, program, binary string, files overlay.
 	if err := next.Write(binary + ".json"); err != nil {
 		return err
 	}
-	args := append([]string{"build", "-overlay", binary + ".json", "-ldflags", "-X main.version=next", "-o",
-		binary}, flags...)
+	args := append([]string{
+		"build", "-overlay", binary + ".json", "-ldflags", "-X main.version=next", "-o",
+		binary,
+	}, flags...)
 	build := exec.CommandContext(ctx, "go", append(args, "./"+program)...)
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {

@@ -186,8 +186,10 @@ func (s *Server) DSN(database string) string {
 // its folder: for whoever runs beside it, and wants to measure the database and not the network.
 func (s *Server) Socket(database string) string {
 	at := url.Values{"host": {s.dir}, "port": {strconv.Itoa(s.port)}}
-	return (&url.URL{Scheme: "postgres", User: url.User("postgres"), Path: "/" + database,
-		RawQuery: at.Encode()}).String()
+	return (&url.URL{
+		Scheme: "postgres", User: url.User("postgres"), Path: "/" + database,
+		RawQuery: at.Encode(),
+	}).String()
 }
 
 // Database makes an empty database for one test and returns its DSN. The database is dropped when

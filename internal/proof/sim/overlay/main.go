@@ -20,8 +20,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	"github.com/pawl-jobs/pawl/internal/proof/guards"
@@ -41,8 +41,10 @@ func main() {
 type change struct{ file, text, with string }
 
 var changes = []change{
-	{"runtime/select.go", "j := cheaprandn(uint32(norder + 1))",
-		"j := uint32(simulated(uint64(norder)) >> 33 % uint64(norder+1))"},
+	{
+		"runtime/select.go", "j := cheaprandn(uint32(norder + 1))",
+		"j := uint32(simulated(uint64(norder)) >> 33 % uint64(norder+1))",
+	},
 	{"runtime/rand.go", "func maps_rand() uint64 {\n\treturn rand()\n}", `func maps_rand() uint64 {
 	return simulated(0)
 }
@@ -70,22 +72,34 @@ func simulated(n uint64) uint64 {
 
 	// Nobody is interrupted, and who yields comes last. The process that only starts worlds goes on
 	// as ever.
-	{"runtime/proc.go", "func retake(now int64) uint32 {\n",
-		"func retake(now int64) uint32 {\n\tif simulation != 0 {\n\t\treturn 0\n\t}\n"},
-	{"runtime/proc.go", "if pp.schedtick%61 == 0 && !sched.runq.empty() {",
-		"if simulation == 0 && pp.schedtick%61 == 0 && !sched.runq.empty() {"},
+	{
+		"runtime/proc.go", "func retake(now int64) uint32 {\n",
+		"func retake(now int64) uint32 {\n\tif simulation != 0 {\n\t\treturn 0\n\t}\n",
+	},
+	{
+		"runtime/proc.go", "if pp.schedtick%61 == 0 && !sched.runq.empty() {",
+		"if simulation == 0 && pp.schedtick%61 == 0 && !sched.runq.empty() {",
+	},
 	{"internal/sync/mutex.go", "starvationThresholdNs = 1e6", "starvationThresholdNs = 1 << 62"},
 
 	// A select takes up its channels in the order in which they were made: so its timers are told
 	// of in that order, too.
-	{"runtime/chan.go", "\tbubble   *synctestBubble\n",
-		"\tbubble   *synctestBubble\n\tborn     uintptr // in a simulated world; 0: outside of it\n"},
-	{"runtime/chan.go", "\t\tc.bubble = b\n\t}\n",
-		"\t\tc.bubble = b\n\t}\n\tif simulation != 0 {\n\t\tchannels++\n\t\tc.born = channels\n\t}\n"},
-	{"runtime/chan.go", "type waitq struct {",
-		"var channels uintptr // that were made in a simulated world\n\ntype waitq struct {"},
-	{"runtime/select.go", "\treturn uintptr(unsafe.Pointer(c))\n",
-		"\tif c.born != 0 {\n\t\treturn c.born\n\t}\n\treturn uintptr(unsafe.Pointer(c))\n"},
+	{
+		"runtime/chan.go", "\tbubble   *synctestBubble\n",
+		"\tbubble   *synctestBubble\n\tborn     uintptr // in a simulated world; 0: outside of it\n",
+	},
+	{
+		"runtime/chan.go", "\t\tc.bubble = b\n\t}\n",
+		"\t\tc.bubble = b\n\t}\n\tif simulation != 0 {\n\t\tchannels++\n\t\tc.born = channels\n\t}\n",
+	},
+	{
+		"runtime/chan.go", "type waitq struct {",
+		"var channels uintptr // that were made in a simulated world\n\ntype waitq struct {",
+	},
+	{
+		"runtime/select.go", "\treturn uintptr(unsafe.Pointer(c))\n",
+		"\tif c.born != 0 {\n\t\treturn c.born\n\t}\n\treturn uintptr(unsafe.Pointer(c))\n",
+	},
 
 	// The children of a context hear in the order in which they came.
 	{"context/context.go", "\t\"errors\"\n", "\t\"cmp\"\n\t\"errors\"\n"},
@@ -112,7 +126,11 @@ func write(args []string) (string, error) {
 			return "", err
 		}
 	}
-	library := filepath.Join(runtime.GOROOT(), "src") //nolint:staticcheck // it is run by go run
+	root, err := exec.Command("go", "env", "GOROOT").Output() // a build with -trimpath does not know it
+	if err != nil {
+		return "", fmt.Errorf("go env GOROOT: %w", err)
+	}
+	library := filepath.Join(strings.TrimSpace(string(root)), "src")
 	texts := map[string]string{}
 	for _, c := range changes {
 		original := filepath.Join(library, c.file)
