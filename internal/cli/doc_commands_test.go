@@ -30,6 +30,9 @@ type block struct {
 // TestDocumentedCommands runs what the documents tell people to type: all blocks of sh of a document, in turn, in one
 // shell and one folder, each of which must succeed and print what the document says. Servers listen on a free port.
 func TestDocumentedCommands(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short")
+	}
 	names := []string{"README.md", "docs/examples.md", "docs/api.md", "docs/operations.md"}
 	pages, err := filepath.Glob("../../docs/operations/*.md")
 	if err != nil {

@@ -1,14 +1,24 @@
 package sqlite_test
 
 import (
+	"flag"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 	"github.com/pawl-jobs/pawl/store/storetest"
 )
+
+// What is drawn at random is drawn a hundred times in the long tests alone.
+func TestMain(m *testing.M) {
+	if !testenv.Long() {
+		flag.Set("rapid.checks", "30") // -rapid.checks says another number
+	}
+	testenv.Main(m)
+}
 
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) (store.Store, storetest.Clock) {

@@ -1,8 +1,6 @@
 package storetest
 
 import (
-	"testing"
-
 	"github.com/pawl-jobs/pawl/internal/proof/race"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -19,9 +17,6 @@ func bigDrain(w *world) {
 	total, batch := 100_000, 2000
 	if race.Enabled {
 		total, batch = 5000, 500
-	}
-	if testing.Short() {
-		w.t.Skip("-short")
 	}
 	var ids []job.ID
 	for len(ids) < total {

@@ -1,5 +1,6 @@
-// Command slowest runs go test with the arguments that it gets, prints what go test prints, and before the last line of
-// all the ten tests that took longest: that is where time goes when the tests take too long.
+// Command slowest runs go test with the arguments that it gets, prints what go test prints, and
+// before the last line of all the ten tests that took longest: that is where time goes when the
+// tests take too long.
 //
 // The time of a test is its own, without that of the tests in it.
 package main

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// TestShortStorm is TestStorm for as long as a change can wait: a process on a folder, some faults, and every promise is looked at.
-// On a server it takes a minute until the last lease is over: `make chaos` does that.
+// TestShortStorm is TestStorm for as long as a change can wait: a process on a folder, some faults,
+// and every promise is looked at. On a server it takes a minute until the last lease is over: `make
+// chaos` does that.
 func TestShortStorm(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it kills processes")
