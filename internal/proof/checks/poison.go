@@ -1,6 +1,7 @@
 package checks
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/pawl-jobs/pawl/job"
@@ -30,4 +31,13 @@ func Poisoned(history []store.Event) bool {
 		before = e.Event
 	}
 	return crashes >= job.PoisonAt
+}
+
+// Deadly reports whether a job was found to be what kills the watchers that look at its ends. A job
+// that a watcher looked at whenever it was killed is found so, too.
+func Deadly(history []store.Event) bool {
+	return slices.ContainsFunc(history, func(e store.Event) bool {
+		const said = "looks at what the program left have killed the process that looked"
+		return strings.Contains(e.Message, said) || strings.Contains(string(e.Data), said)
+	})
 }

@@ -8,6 +8,17 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
+func TestDeadly(t *testing.T) {
+	lost := job.Event{Code: job.ProgramLost}
+	if checks.Deadly([]store.Event{{Event: lost}}) {
+		t.Error("a program that was lost for another reason")
+	}
+	lost.Message = "the program is gone; 3 looks at what the program left have killed the process that looked, so nobody"
+	if !checks.Deadly([]store.Event{{}, {Event: lost}}) {
+		t.Error("it is not found")
+	}
+}
+
 func TestPoisoned(t *testing.T) {
 	t.Parallel()
 	event := func(s job.State, c job.Custody, cause job.Cause, message string) store.Event {

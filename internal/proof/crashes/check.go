@@ -140,11 +140,14 @@ func (c *checker) job(ctx context.Context, j *job.Job, p *ledger.Promise) {
 			state = job.Canceled
 		}
 	}
+	history := c.history(ctx, j.ID)
 	switch {
 	case !j.State.Terminal():
 		return
+	case checks.Deadly(history):
+		c.poison++
+		return
 	case j.Code == job.Poison:
-		history := c.history(ctx, j.ID)
 		if c.poison++; !checks.Poisoned(history) {
 			story := ""
 			for _, e := range history {

@@ -346,6 +346,8 @@ func (c *checker) job(ctx context.Context, j *job.Job, p *promise) {
 		return
 	}
 	switch {
+	case checks.Deadly(history):
+		c.sum.Poison++
 	case p.granted && j.State != job.Canceled:
 		c.broken(j.ID, "cancel_forgotten: job %s (%s) was canceled and ended %s", j.ID, p.name, j.State)
 	case j.State == job.Canceled && p.asked:
