@@ -31,7 +31,7 @@ func Command(more ...func(*Options) *cobra.Command) *cobra.Command {
 	o := &Options{}
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure throughput, latency, idle cost and programs on this machine",
+		Short: "Measure what this build does on this machine",
 		Long: `Bench measures the service as who uses it would see it: jobs are submitted and run, tasks by a registered handler and
 programs as pawl run does it, on a fresh folder that is removed at the end, and nothing is turned off for the
 measurement. Each command prints its figures and the machine they were taken on.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -93,6 +94,16 @@ func TestDocs(t *testing.T) {
 		slices.Sort(got)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("(-commands +document)\n%s", diff)
+		}
+	})
+	t.Run("help lists every command in a group, in 80 columns", func(t *testing.T) {
+		for _, c := range rootCommand(Program{}).Commands() {
+			if !c.Hidden && !c.IsAdditionalHelpTopicCommand() && c.GroupID == "" {
+				t.Errorf("%s is in no group", c.Name())
+			}
+			if line := fmt.Sprintf("  %-11s %s", c.Name(), c.Short); len(line) > 80 {
+				t.Errorf("%d columns: %s", len(line), line)
+			}
 		}
 	})
 	t.Run("docs/operations/recovery.md has the policy of every condition", func(t *testing.T) {

@@ -92,7 +92,39 @@ pawl help exit-codes says what the exit codes mean.`,
 		}
 		root.AddCommand(c)
 	}
+	group(root)
 	return root
+}
+
+// groups are the commands as help lists them. What is in none is listed last.
+var groups = []struct {
+	title    string
+	commands []string
+}{
+	{"Run jobs:", []string{"run", "submit", "init", "validate", "explain"}},
+	{"Look at jobs:", []string{"list", "show", "watch", "wait", "logs", "output", "history", "events"}},
+	{"Change jobs:", []string{
+		"cancel", "pause", "resume", "resubmit", "annotate", "event", "hide", "unhide", "delete",
+	}},
+	{"Say how jobs run:", []string{"limits", "recovery", "apply", "get", "enable", "disable"}},
+	{"Operate the service:", []string{"serve", "worker", "workers", "migrate", "reconcile", "bench"}},
+	{"Help:", []string{"help", "completion", "version"}},
+}
+
+// group puts the commands into groups.
+func group(root *cobra.Command) {
+	of := map[string]string{}
+	for _, g := range groups {
+		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
+		for _, name := range g.commands {
+			of[name] = g.title
+		}
+	}
+	for _, c := range root.Commands() {
+		c.GroupID = of[c.Name()]
+	}
+	root.SetHelpCommandGroupID(of["help"])
+	root.SetCompletionCommandGroupID(of["completion"])
 }
 
 // interruptible ends the context of a command, and of those below it, at the first signal to stop.

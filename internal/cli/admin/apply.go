@@ -20,7 +20,7 @@ func applyCommand() *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE",
-		Short: "Make or replace queues, systems and policies, or say for how long jobs are kept, from a file",
+		Short: "Make or replace queues, systems, policies or the retention",
 		Long: `Apply makes what FILE describes, or puts the documents of the file in the place of those that are
 there: queues, systems, policies, which say how blocked jobs wait, and the retention, which says for
 how long jobs are kept that have ended. FILE is YAML or JSON, and may hold several documents, each

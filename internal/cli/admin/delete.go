@@ -13,7 +13,7 @@ import (
 func deleteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete",
-		Short: "Delete jobs that have ended, queues, systems, policies, or what says for how long jobs are kept",
+		Short: "Delete ended jobs, queues, systems, policies or the retention",
 		Long: "Delete removes jobs that have ended, or the documents of queues, systems, policies or the " +
 			"retention, for good.",
 		Example: `  pawl delete job wordcount

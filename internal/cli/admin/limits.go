@@ -49,7 +49,7 @@ Two kinds of key are Pawl's own. One job has a turn of them at a time, they are 
 func limitsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "limits",
-		Short: "Show and set how many jobs may run at once, and how often they are launched",
+		Short: "Show and set how many jobs run at once, and at which rate",
 		Long: `Limits lists how many jobs may run at once under each key, how many do, and how many wait; see pawl
 limits list. With one of the commands below it shows one key, or sets its limit.
 

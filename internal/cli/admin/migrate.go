@@ -149,7 +149,7 @@ for all, but for indexes of a schema that is in use, which are built beside thos
 func (m *migration) grantsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "grants",
-		Short: "Print the SQL that makes a role with the rights that pawl serve needs",
+		Short: "Print the SQL of a role with the rights that pawl serve needs",
 		Long: `Grants prints the SQL that makes the role pawl_service, if it is not there, and gives it what pawl
 serve needs and no more. It connects to nothing. Run it after each migration, in that database, as a
 superuser, or as the schema's owner where that one has CREATEROLE. pawl_service cannot log in: make

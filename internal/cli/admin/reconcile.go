@@ -45,7 +45,7 @@ func reconcileCommand() *cobra.Command {
 	r := &reconciliation{}
 	cmd := &cobra.Command{
 		Use:   "reconcile",
-		Short: "Compare the jobs of the database with what this machine knows of them",
+		Short: "Compare the database with what this machine knows of jobs",
 		Long: `Reconcile is for a database that was restored to an earlier point in time. It lists what this
 machine knows of jobs, by their folders, marks and messages, compares that with the database, and
 tells what differs:

@@ -31,7 +31,7 @@ The filter group=GROUP chooses its jobs: for pawl list, pawl cancel, pawl pause 
 func recoveryCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "recovery",
-		Short: "Show what jobs wait for that are blocked, and let them go on or not",
+		Short: "Show what blocks jobs, and let them go on or not",
 		Long: `Recovery lists the groups of blocked jobs: all that wait for the same are one group, and are tested
 together; see pawl recovery list. With one of the commands below it shows a group, has it tested at
 once, lets its jobs go on without a test, or gives them up.
@@ -132,7 +132,7 @@ func recoveryShowCommand() *cobra.Command {
 	var f term.Format
 	cmd := &cobra.Command{
 		Use:   "show GROUP",
-		Short: "Show a group of blocked jobs: what blocks it, how that is tested, and when",
+		Short: "Show a group of blocked jobs, what blocks it, and its tests",
 		Long:  "Show prints a group of blocked jobs: what blocks it, how that is tested, and when.\n\n" + groupRule,
 		Example: "  pawl recovery show $(pawl recovery list -o name)\n  pawl recovery show $(pawl " +
 			"recovery list -o name) -o yaml",

@@ -186,7 +186,7 @@ func noSubject(cmd *cobra.Command, args []string) error {
 func getCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get",
-		Short: "Show queues, systems, how blocked jobs wait, or for how long jobs are kept",
+		Short: "Show queues, systems, policies or the retention",
 		Long: `Get prints queues, systems, policies (how blocked jobs wait) or retentions (for how long jobs are kept), or one of them.
 With -o yaml or -o json it prints documents that pawl apply takes. (For jobs there are pawl list and pawl show.)`,
 		Example: `  pawl get queues
@@ -324,15 +324,13 @@ func (k *resourceKind) switches(disabled bool) string {
 }
 
 func enableCommand() *cobra.Command {
-	return switchCommand("enable", "Let queues take new jobs again, systems launch programs, policies count, or "+
-		"retention remove jobs",
+	return switchCommand("enable", "Let queues, systems, policies or the retention go on",
 		`Enable takes back what pawl disable did. Jobs that wait for a system go on one after the other, at
 the rate of releases: it is tested at once whether they may.`, false)
 }
 
 func disableCommand() *cobra.Command {
-	return switchCommand("disable", "Let queues take no new jobs, systems launch no programs, policies not "+
-		"count, or retention remove none",
+	return switchCommand("disable", "Stop queues, systems, policies or the retention",
 		`Disable stops a queue from taking new jobs; those that are there already go on. A system takes jobs
 all the same, and launches none of their programs: jobs that are under way are BLOCKED until it is
 enabled, all others wait in the line of the system, and what runs goes on; see pawl recovery list,

@@ -27,7 +27,7 @@ func explainCommand() *cobra.Command {
 	topics := append(api.Kinds(), topicFilter, topicCodes)
 	return &cobra.Command{
 		Use:   "explain TOPIC[.FIELD...] | FIELD | CODE",
-		Short: "Explain the fields of a job file, of a queue, a system, a policy or a retention, filters, or codes",
+		Short: "Explain fields of job files and documents, filters and codes",
 		Long: `Explain prints what there is to know of a job, a queue, a system, a policy (how blocked jobs wait)
 or a retention (for how long jobs are kept): its fields, or one of them, with what it takes; of
 filters: their fields and operators; or of codes: why a job ended, or what blocks it, and what to

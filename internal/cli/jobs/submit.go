@@ -23,7 +23,7 @@ func submitCommand() *cobra.Command {
 	var o submitOptions
 	cmd := &cobra.Command{
 		Use:   "submit FILE | -- COMMAND...",
-		Short: "Submit the jobs that a file describes, or a command, and print their ids",
+		Short: "Submit the jobs of a file, or a command, and print their ids",
 		Long: `Submit submits the jobs that FILE describes, all or none, and prints their ids. The server runs them, or the process that
 runs jobs in the folder. Each call submits other jobs, unless a job has an external_id or the call a --key: the same jobs
 under the same key, within a day, are the same jobs.

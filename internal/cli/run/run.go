@@ -31,7 +31,7 @@ func Command() *cobra.Command {
 	var line jobfile.CommandLine
 	cmd := &cobra.Command{
 		Use:   "run [FILE | -- COMMAND...]",
-		Short: "Run the jobs that a file describes, or a command, and see them to their end",
+		Short: "Run the jobs of a file, or a command, and see them to their end",
 		Long: `Run submits the jobs that FILE describes, runs them, shows their states and their logs, and says where their output is.
 Without FILE it goes on with all unfinished programs of the folder.
 
