@@ -110,12 +110,16 @@ func TestCrashes(t *testing.T) {
 func TestCrashesOfThree(t *testing.T) {
 	seed := seedOf(t)
 	h := open(t, onPostgres(testenv.Postgres(t)))
-	if left := h.storm(t.Context(), seed, 70, 4); left > 2 {
-		t.Errorf("%d of 4 strikes came too late", left)
+	strikes, points, jobs := 4, 8, 70
+	if testenv.Long() {
+		strikes, points, jobs = 6, 12, 100
+	}
+	if left := h.storm(t.Context(), seed, jobs, strikes); left > strikes/2 {
+		t.Errorf("%d of %d strikes came too late", left, strikes)
 	}
 	tour := newTour(seed, 1)
-	entries := tour.next()[:8]
-	tried, passed := h.points(t.Context(), seed, 50, entries)
+	entries := tour.next()[:points]
+	tried, passed := h.points(t.Context(), seed, jobs*3/4, entries)
 	if len(passed) == 0 {
 		t.Errorf("no process died at any of %v", tried)
 	}
