@@ -17,7 +17,7 @@ import (
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/files"
 	fileshttp "github.com/pawl-jobs/pawl/files/http"
-	"github.com/pawl-jobs/pawl/internal/outward"
+	"github.com/pawl-jobs/pawl/internal/egress"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -25,7 +25,7 @@ import (
 func (h *house) web(answer http.HandlerFunc, change ...func(*parts)) string {
 	h.Helper()
 	server := httptest.NewServer(answer)
-	source := fileshttp.New(fileshttp.Config{Rule: outward.All})
+	source := fileshttp.New(fileshttp.Config{Rule: egress.All})
 	h.stop()
 	h.start(append(change, func(p *parts) { p.Sources = map[string]files.Source{"http": source, "https": source} })...)
 	h.Cleanup(func() {
@@ -193,7 +193,7 @@ func TestServerOutOfOrder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := outward.All.Client(time.Minute)
+		c := egress.All.Client(time.Minute)
 		defer c.CloseIdleConnections()
 		res, err := c.Do(req)
 		if err != nil {

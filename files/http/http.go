@@ -34,7 +34,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/files"
-	"github.com/pawl-jobs/pawl/internal/outward"
+	"github.com/pawl-jobs/pawl/internal/egress"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -48,7 +48,7 @@ const (
 // Config configures a Source. The zero value goes nowhere.
 type Config struct {
 	// Rule says where it may go.
-	Rule outward.Rule
+	Rule egress.Rule
 	// Header is how long it waits for the head of an answer; a minute by default.
 	Header time.Duration
 	// Stall is for how long a transfer may stand still, and in which it must bring 64 KiB; a minute
@@ -190,7 +190,7 @@ func (s *Source) ask(ctx context.Context, method, from, part string) (*http.Resp
 // that the server has named, up to an hour.
 func busy(res *http.Response, said string) error {
 	b := block(job.FilesUnavailable, res.Request.URL, said)
-	after := outward.RetryAfter(res.Header)
+	after := egress.RetryAfter(res.Header)
 	if after <= 0 {
 		return b
 	}

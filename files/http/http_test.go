@@ -21,7 +21,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/files/fake"
-	"github.com/pawl-jobs/pawl/internal/outward"
+	"github.com/pawl-jobs/pawl/internal/egress"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -32,7 +32,7 @@ func serve(t *testing.T, c Config, answer http.HandlerFunc) (*Source, string) {
 	t.Helper()
 	server := httptest.NewServer(answer)
 	t.Cleanup(server.Close)
-	c.Rule = cmp.Or(c.Rule, outward.All)
+	c.Rule = cmp.Or(c.Rule, egress.All)
 	s := New(c)
 	t.Cleanup(func() { s.Close() })
 	return s, server.URL
@@ -294,7 +294,7 @@ func TestNobodyThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = New(Config{Rule: outward.All}).Stat(t.Context(), "http://"+l.Addr().String()+"/f")
+	_, err = New(Config{Rule: egress.All}).Stat(t.Context(), "http://"+l.Addr().String()+"/f")
 	want := &job.Block{
 		Code: job.HostUnreachable, Message: "127.0.0.1:" + port + ": connect: connection refused",
 		Tester: "tcp", Params: map[string]string{"host": "127.0.0.1", "port": port},
@@ -323,7 +323,7 @@ func TestUnanswered(t *testing.T) {
 		{"no connection in time", dial(context.DeadlineExceeded), job.ConnectionTimeout, TesterTCP, "443"},
 		{"a connection that is cut", &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}, job.TransferInterrupted, TesterHTTP, ""},
 		{"TLS is refused", &net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}, "", "", ""},
-		{"an address that is closed to jobs", dial(job.Errorf(job.Invalid, "%w", outward.ErrRefused)), "", "", ""},
+		{"an address that is closed to jobs", dial(job.Errorf(job.Invalid, "%w", egress.ErrRefused)), "", "", ""},
 		{"anything else", errors.New("malformed"), "", "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -348,7 +348,7 @@ func TestCertificateThatIsNotBelieved(t *testing.T) {
 	server.Config.ErrorLog = nil
 	server.StartTLS()
 	defer server.Close()
-	s := New(Config{Rule: outward.All})
+	s := New(Config{Rule: egress.All})
 	defer s.Close()
 	if _, err := s.Open(t.Context(), server.URL+"/f"); job.KindOf(err) != job.Invalid || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("error %v", err)
@@ -357,7 +357,7 @@ func TestCertificateThatIsNotBelieved(t *testing.T) {
 
 func TestClosedToJobs(t *testing.T) {
 	asked := false
-	for rule, want := range map[outward.Rule]job.ErrorKind{outward.Public: job.Invalid, outward.None: job.Invalid} {
+	for rule, want := range map[egress.Rule]job.ErrorKind{egress.Public: job.Invalid, egress.None: job.Invalid} {
 		s, at := serve(t, Config{Rule: rule}, func(http.ResponseWriter, *http.Request) { asked = true })
 		if _, err := s.Open(t.Context(), at+"/f"); job.KindOf(err) != want || !strings.Contains(err.Error(), "http_inputs") || asked {
 			t.Errorf("%s: error %v", rule, err)

@@ -54,7 +54,7 @@ var allowed = map[string][]string{
 
 	"internal/live":    {"job"}, // what it shows is handed to it
 	"internal/config":  {"job", "internal/yamltree"},
-	"internal/edge":    {"job"},
+	"internal/ingress": {"job"},
 	"internal/observe": {"job", "store", "broker"}, // it decorates contracts
 }
 

@@ -14,7 +14,7 @@ import (
 	fileslocal "github.com/pawl-jobs/pawl/files/local"
 	"github.com/pawl-jobs/pawl/host"
 	hostlocal "github.com/pawl-jobs/pawl/host/local"
-	"github.com/pawl-jobs/pawl/internal/outward"
+	"github.com/pawl-jobs/pawl/internal/egress"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/process"
 	"github.com/pawl-jobs/pawl/store"
@@ -177,10 +177,10 @@ func MigrateFolder(ctx context.Context, dir string) error {
 // A source is where inputs come from, under some schemes of URLs.
 type source struct {
 	schemes []string
-	open    func(from outward.Rule, most int64) (files.Source, func() error)
+	open    func(from egress.Rule, most int64) (files.Source, func() error)
 }
 
-func openHTTP(from outward.Rule, most int64) (files.Source, func() error) {
+func openHTTP(from egress.Rule, most int64) (files.Source, func() error) {
 	s := fileshttp.New(fileshttp.Config{Rule: from, Most: most})
 	return s, s.Close
 }

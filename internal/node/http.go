@@ -18,7 +18,7 @@ import (
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/auth"
 	"github.com/pawl-jobs/pawl/internal/config"
-	"github.com/pawl-jobs/pawl/internal/edge"
+	"github.com/pawl-jobs/pawl/internal/ingress"
 	"github.com/pawl-jobs/pawl/internal/observe"
 )
 
@@ -67,7 +67,7 @@ func (s *serving) servers(ctx context.Context) [doors]*http.Server {
 	for door := range servers {
 		h := behind(door)
 		if door != doorSocket {
-			h = edge.Behind(logged(h), trusted)
+			h = ingress.Behind(logged(h), trusted)
 		}
 		srv := newServer(ctx, h)
 		servers[door] = srv

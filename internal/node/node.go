@@ -24,10 +24,10 @@ import (
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/internal/egress"
 	"github.com/pawl-jobs/pawl/internal/folder"
 	"github.com/pawl-jobs/pawl/internal/live"
 	"github.com/pawl-jobs/pawl/internal/observe"
-	"github.com/pawl-jobs/pawl/internal/outward"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/recovery"
 	"github.com/pawl-jobs/pawl/recovery/testers"
@@ -89,7 +89,7 @@ type Options struct {
 	Testers map[string][]string
 	Patient time.Duration // how long a test may take; 0: as is usual
 	// from where inputs may be fetched by http; empty: from all
-	Web outward.Rule
+	Web egress.Rule
 	// bytes of the largest such input; 0: as package files/http has it
 	WebSize int64
 	// for how long jobs that were cleaned are remembered; 0: as is usual
@@ -162,12 +162,12 @@ func Open(ctx context.Context, dir string, o Options) (_ *Node, err error) {
 		kind.Own = append(kind.Own, name)
 	}
 	kind.Log, kind.Environ, kind.Remember = log, o.Environ, o.Memory
-	rule := cmp.Or(o.Web, outward.All)
+	rule := cmp.Or(o.Web, egress.All)
 	var dial testers.Dial
-	if rule != outward.All { // what is tested is what jobs needed
+	if rule != egress.All { // what is tested is what jobs needed
 		dial = rule.Dialer().DialContext
 	}
-	if rule != outward.None {
+	if rule != egress.None {
 		kind.Sources = map[string]files.Source{}
 		for _, s := range backends.sources {
 			from, free := s.open(rule, o.WebSize)

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/pawl-jobs/pawl/internal/edge"
+	"github.com/pawl-jobs/pawl/internal/ingress"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -20,7 +20,7 @@ const (
 
 // crowds returns those of the callers at addresses, and on the socket of the folder. Neither shuts
 // out the other.
-func crowds() (network, socket *edge.Crowd, err error) {
+func crowds() (network, socket *ingress.Crowd, err error) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return nil, nil, err
@@ -31,7 +31,7 @@ func crowds() (network, socket *edge.Crowd, err error) {
 			limit.Cur, leastDescriptors)
 	}
 	callers := int(min(limit.Cur-min(ownDescriptors, limit.Cur/2), mostConnections))
-	return edge.NewCrowd(callers * 3 / 4), edge.NewCrowd(callers / 4), nil
+	return ingress.NewCrowd(callers * 3 / 4), ingress.NewCrowd(callers / 4), nil
 }
 
 // keepThreads starts threads while the machine gives some. The runtime keeps them for when system

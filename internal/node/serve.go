@@ -17,9 +17,9 @@ import (
 
 	"github.com/pawl-jobs/pawl/auth"
 	"github.com/pawl-jobs/pawl/internal/config"
-	"github.com/pawl-jobs/pawl/internal/edge"
+	"github.com/pawl-jobs/pawl/internal/egress"
+	"github.com/pawl-jobs/pawl/internal/ingress"
 	"github.com/pawl-jobs/pawl/internal/observe"
-	"github.com/pawl-jobs/pawl/internal/outward"
 	"github.com/pawl-jobs/pawl/internal/phrase"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -38,10 +38,10 @@ type serving struct {
 	observe *observe.Observer
 	node    *Node
 	keys    *auth.Keys
-	pair    *edge.Pair // nil: this process speaks no TLS
-	flush   func()     // of traces
-	url     string     // how others reach it; empty: not at all
-	inward  string     // how processes of other machines do; empty: not at all
+	pair    *ingress.Pair // nil: this process speaks no TLS
+	flush   func()        // of traces
+	url     string        // how others reach it; empty: not at all
+	inward  string        // how processes of other machines do; empty: not at all
 
 	hangup   chan os.Signal                      // SIGHUP
 	stopping chan struct{}                       // closed when streams are to end
@@ -94,7 +94,7 @@ func Begin(ctx context.Context, f func() error) error {
 func (s *serving) prepare(ctx context.Context) (err error) {
 	cfg := s.config.Load()
 	if cfg.TLS.Cert != "" {
-		if s.pair, err = edge.OpenPair(cfg.TLS.Cert, cfg.TLS.Key, s.tellPair); err != nil {
+		if s.pair, err = ingress.OpenPair(cfg.TLS.Cert, cfg.TLS.Key, s.tellPair); err != nil {
 			return err
 		}
 	}
@@ -130,7 +130,7 @@ func (s *serving) options() Options {
 		Migrate: cfg.DBMigrate,
 		Secrets: []string{cfg.TLS.Key, cfg.File},
 		Roles:   rolesOf(cfg.Roles), Queues: cfg.Queues, Kinds: cfg.Kinds, Tenants: cfg.Tenants,
-		Address: func() string { return s.inward }, PeerCA: cfg.Peer.CA, Web: outward.Rule(cfg.HTTPInputs),
+		Address: func() string { return s.inward }, PeerCA: cfg.Peer.CA, Web: egress.Rule(cfg.HTTPInputs),
 		WebSize: int64(cfg.HTTPSize),
 		Testers: cfg.Testers, Patient: cfg.TestTimeout, Lease: cfg.Lease, Grace: noneIfZero(cfg.Grace),
 		Memory: cfg.Remember, Logger: s.log, Observe: s.observe, Environ: s.environ,

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/pawl-jobs/pawl/internal/outward"
+	"github.com/pawl-jobs/pawl/internal/egress"
 	"github.com/pawl-jobs/pawl/recovery"
 )
 
@@ -64,7 +64,7 @@ func (h HTTP) Test(ctx context.Context, q recovery.Question) (recovery.Answer, e
 		Clear: res.StatusCode < 500 && res.StatusCode != http.StatusTooManyRequests,
 		Says:  fmt.Sprintf("%s answers %s", u.Host, res.Status),
 	}
-	if after := outward.RetryAfter(res.Header); after > 0 && !a.Clear {
+	if after := egress.RetryAfter(res.Header); after > 0 && !a.Clear {
 		a.After = after
 		a.Says += fmt.Sprintf(", and asks to come back after %v", after)
 	}

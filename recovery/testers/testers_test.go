@@ -16,7 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/pawl-jobs/pawl/internal/outward"
+	"github.com/pawl-jobs/pawl/internal/egress"
 	"github.com/pawl-jobs/pawl/recovery"
 	"github.com/pawl-jobs/pawl/recovery/testers"
 )
@@ -71,7 +71,7 @@ func TestDial(t *testing.T) {
 		t.Fatal(err)
 	}
 	params := map[string]string{"host": host, "port": port, "url": s.URL}
-	refuse := outward.Public.Dialer().DialContext
+	refuse := egress.Public.Dialer().DialContext
 	for _, name := range []string{recovery.TCP, recovery.HTTP} {
 		expect(t, testers.All(nil, nil)[name], params, true, 0, "")
 		expect(t, testers.All(nil, refuse)[name], params, false, 0, "jobs of this service may not have it go there")

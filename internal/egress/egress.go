@@ -1,7 +1,7 @@
-// Package outward is how Pawl goes to servers that jobs name: by one client, which heeds a rule
+// Package egress is how Pawl goes to servers that jobs name: by one client, which heeds a rule
 // wherever it goes, also where a name leads to another address than before, and where a server
 // sends it on.
-package outward
+package egress
 
 import (
 	"context"

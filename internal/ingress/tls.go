@@ -1,6 +1,6 @@
-// Package edge is what stands between the network and the API: the files of a certificate, which
+// Package ingress is what stands between the network and the API: the files of a certificate, which
 // change while the service runs, and the proxies before it, which speak for others.
-package edge
+package ingress
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package edge
+package ingress
 
 import (
 	"crypto/ecdsa"

@@ -1,4 +1,4 @@
-package edge_test
+package ingress_test
 
 import (
 	"bufio"
@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/pawl-jobs/pawl/internal/edge"
+	"github.com/pawl-jobs/pawl/internal/ingress"
 )
 
 // serveCrowd serves h to a crowd of most connections, and returns a dialer.
@@ -22,7 +22,7 @@ func serveCrowd(t *testing.T, most int, h http.HandlerFunc, wrap func(net.Listen
 	}
 	srv := &http.Server{Handler: h}
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(edge.NewCrowd(most).Join(srv, wrap(l))) }()
+	go func() { served <- srv.Serve(ingress.NewCrowd(most).Join(srv, wrap(l))) }()
 	t.Cleanup(func() {
 		srv.Close()
 		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
