@@ -142,8 +142,8 @@ func (k *Kind) leave(t *stride) bool {
 
 // apart does a step in a goroutine of its own. The step knows the job by s alone: what r is belongs
 // to the caller.
-func (k *Kind) apart(ctx context.Context, r *engine.Run, s *sheet,
-	step func(context.Context, *sheet, recorder) engine.Outcome,
+func (k *Kind) apart(ctx context.Context, r *engine.Run, s *program,
+	step func(context.Context, *program, recorder) engine.Outcome,
 ) engine.Outcome {
 	own := r.Job
 	s.job = &own

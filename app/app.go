@@ -198,7 +198,7 @@ type hold struct {
 	epoch int64
 }
 
-func (s *sheet) hold() hold { return hold{s.job.ID, s.job.Epoch} }
+func (s *program) hold() hold { return hold{s.job.ID, s.job.Epoch} }
 
 // track begins to tell the progress of a step. move adds bytes; done ends it.
 func (k *Kind) track(ctx context.Context, j *job.Job, what string, total int64) (move func(n int), done func()) {

@@ -96,7 +96,7 @@ func (n fileName) String() string { return files.Name(n.Name) }
 // archive copies the results in four parts, each of which can be done again: upload under a name
 // that carries the epoch; commit the manifest; give the files their names; clean the folder. Then
 // the job ends.
-func (k *Kind) archive(ctx context.Context, s *sheet, record recorder) engine.Outcome {
+func (k *Kind) archive(ctx context.Context, s *program, record recorder) engine.Outcome {
 	if k.cfg.Ran != nil && s.notes.End != nil {
 		k.cfg.Ran(ctx, s.job, *s.notes.End)
 	}
@@ -112,7 +112,7 @@ func (k *Kind) archive(ctx context.Context, s *sheet, record recorder) engine.Ou
 
 // leaveNothing removes copies of results that are not part of the archive. What it cannot remove
 // the next sweep removes.
-func (k *Kind) leaveNothing(ctx context.Context, s *sheet) {
+func (k *Kind) leaveNothing(ctx context.Context, s *program) {
 	to := s.to
 	if s.own() {
 		to = "" // it is published as a whole: no copies lie in it
@@ -123,7 +123,7 @@ func (k *Kind) leaveNothing(ctx context.Context, s *sheet) {
 	}
 }
 
-func (k *Kind) archiveParts(ctx context.Context, s *sheet, record recorder) engine.Outcome {
+func (k *Kind) archiveParts(ctx context.Context, s *program, record recorder) engine.Outcome {
 	verdict := s.verdict()
 	// fails is a failure to archive. That of the program is the more important news, and is told
 	// first.
@@ -232,7 +232,7 @@ func (k *Kind) archiveParts(ctx context.Context, s *sheet, record recorder) engi
 }
 
 // unarchived ends a job whose files stay where they are, because archive.on says so.
-func (k *Kind) unarchived(s *sheet, verdict job.Entry) engine.Outcome {
+func (k *Kind) unarchived(s *program, verdict job.Entry) engine.Outcome {
 	if verdict.Code != job.NormalCompletion {
 		return engine.Fail(verdict)
 	}
@@ -240,7 +240,7 @@ func (k *Kind) unarchived(s *sheet, verdict job.Entry) engine.Outcome {
 }
 
 // verdict says how the program ended.
-func (s *sheet) verdict() job.Entry {
+func (s *program) verdict() job.Entry {
 	e, name := s.notes.End, s.program()
 	switch limit := s.notes.Limit; {
 	case s.notes.Overtime && (e == nil || forced(e) || s.lasted() >= limit): // else it ended just in time
@@ -290,7 +290,7 @@ func forced(e *runner.End) bool {
 
 // lasted is for how long a program went on, as its time limit counts: from the start of its launch,
 // without the time for which it was suspended.
-func (s *sheet) lasted() time.Duration {
+func (s *program) lasted() time.Duration {
 	lasted := s.notes.End.Ran - s.notes.Suspended
 	if h := s.notes.Handle; h != nil {
 		lasted += s.notes.End.Since - h.Process.Started()
@@ -310,7 +310,7 @@ const stagingPrefix = ".pawl-"
 // publish gives the files of the manifest the names asked for. It replaces what was there before
 // only if it is told to, and finds what it had already published. What it published before it
 // failed it takes back: the next attempt may bring other content.
-func (k *Kind) publish(ctx context.Context, s *sheet) (err error) {
+func (k *Kind) publish(ctx context.Context, s *program) (err error) {
 	var made []shelf
 	var published []string
 	defer func() {
@@ -395,7 +395,7 @@ func (k *Kind) publish(ctx context.Context, s *sheet) (err error) {
 
 // shelves makes the folders of an archive in a folder of the user's, and returns those that were
 // not there. Others keep the mode that they have.
-func (k *Kind) shelves(ctx context.Context, border *border, s *sheet) (made []shelf, err error) {
+func (k *Kind) shelves(ctx context.Context, border *border, s *program) (made []shelf, err error) {
 	if err := border.mkdir(ctx, s, s.to); err != nil {
 		return nil, err
 	}
@@ -416,7 +416,7 @@ func (k *Kind) shelves(ctx context.Context, border *border, s *sheet) (made []sh
 }
 
 // list is the content of the manifest that lies in the archive.
-func (s *sheet) list(m *manifest) ([]byte, error) {
+func (s *program) list(m *manifest) ([]byte, error) {
 	return json.MarshalIndent(struct {
 		Job     job.ID     `json:"job"`
 		Name    string     `json:"name"`
@@ -427,7 +427,7 @@ func (s *sheet) list(m *manifest) ([]byte, error) {
 }
 
 // publishWhole gives the folder of an archive its name. The manifest is in it already.
-func (k *Kind) publishWhole(ctx context.Context, s *sheet) error {
+func (k *Kind) publishWhole(ctx context.Context, s *program) error {
 	err := k.cfg.Files.Mkdir(ctx, path.Dir(s.to))
 	if err == nil {
 		err = k.cfg.Files.Rename(ctx, s.notes.Manifest.folder(s.to), s.to)
@@ -445,7 +445,7 @@ func (k *Kind) publishWhole(ctx context.Context, s *sheet) error {
 
 // published reports whether the archive that is there is the one of the manifest, and not of an
 // earlier attempt, say.
-func (k *Kind) published(ctx context.Context, s *sheet) bool {
+func (k *Kind) published(ctx context.Context, s *program) bool {
 	list, err := s.list(s.notes.Manifest)
 	if err != nil {
 		return false
@@ -477,7 +477,7 @@ func (k *Kind) holds(ctx context.Context, name string, f archived) (bool, error)
 }
 
 // clean removes the job's folder and what the runner keeps for it.
-func (k *Kind) clean(ctx context.Context, s *sheet) error {
+func (k *Kind) clean(ctx context.Context, s *program) error {
 	if s.notes.Handle != nil {
 		if err := k.cfg.Runner.Clean(ctx, s.notes.Handle.Key, s.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -493,7 +493,7 @@ func (k *Kind) clean(ctx context.Context, s *sheet) error {
 
 // result is what is kept of a job that ended: how its program did, as far as that is known, and
 // where its results are.
-func (s *sheet) result() json.RawMessage {
+func (s *program) result() json.RawMessage {
 	var r struct {
 		ExitCode *int      `json:"exit_code,omitempty"`
 		Started  time.Time `json:"started,omitzero"`

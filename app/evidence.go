@@ -33,7 +33,7 @@ type Evidence struct {
 const tailBytes = 2048
 
 // evidence keeps what helps to find the cause of a failure. What cannot be read is left out.
-func (k *Kind) evidence(ctx context.Context, s *sheet) json.RawMessage {
+func (k *Kind) evidence(ctx context.Context, s *program) json.RawMessage {
 	ev := Evidence{
 		Attempt: s.job.Attempt, Command: s.argv(), Host: k.cfg.Host.ID(), Folder: s.dir, Usage: s.usage(),
 		Logs: map[string]string{},
@@ -69,7 +69,7 @@ type Usage struct {
 
 // usage returns what the program has used, as far as anybody knows: its wrapper tells the processor
 // time, and the host the rest if the program ended while this process looked on.
-func (s *sheet) usage() *Usage {
+func (s *program) usage() *Usage {
 	switch u, e := s.notes.Usage, s.notes.End; {
 	case u != nil:
 		return &Usage{job.Duration(u.User), job.Duration(u.System), u.MaxRSS, u.Read, u.Written}

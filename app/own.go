@@ -217,7 +217,7 @@ func (b *border) target(ctx context.Context, p place) error {
 
 // mkdir makes a folder for results. In one of the user's it sees before and after that it is no
 // place of the service.
-func (b *border) mkdir(ctx context.Context, s *sheet, dir string) error {
+func (b *border) mkdir(ctx context.Context, s *program, dir string) error {
 	if b.done[dir] {
 		return nil
 	}
@@ -233,7 +233,7 @@ func (b *border) mkdir(ctx context.Context, s *sheet, dir string) error {
 }
 
 // shelf makes a folder for results with a mode. This account can write there until it is sealed.
-func (b *border) shelf(ctx context.Context, s *sheet, dir string, mode fs.FileMode) error {
+func (b *border) shelf(ctx context.Context, s *program, dir string, mode fs.FileMode) error {
 	if err := b.mkdir(ctx, s, dir); err != nil {
 		return err
 	}
@@ -241,7 +241,7 @@ func (b *border) shelf(ctx context.Context, s *sheet, dir string, mode fs.FileMo
 }
 
 // seal gives a shelf its mode, once all is in it.
-func (b *border) seal(ctx context.Context, s *sheet, dir string, mode fs.FileMode) error {
+func (b *border) seal(ctx context.Context, s *program, dir string, mode fs.FileMode) error {
 	if err := b.outside(ctx, s, dir); err != nil {
 		return err
 	}
@@ -249,7 +249,7 @@ func (b *border) seal(ctx context.Context, s *sheet, dir string, mode fs.FileMod
 }
 
 // outside returns an error if a folder for results that a user named is a place of the service.
-func (b *border) outside(ctx context.Context, s *sheet, dir string) error {
+func (b *border) outside(ctx context.Context, s *program, dir string) error {
 	if s.own() {
 		return nil
 	}
@@ -259,7 +259,7 @@ func (b *border) outside(ctx context.Context, s *sheet, dir string) error {
 // home returns an error unless a folder in a job's own stays in it once links are followed: an
 // input in place is a link to what lies elsewhere, and the program of an earlier attempt may have
 // left others.
-func (k *Kind) home(ctx context.Context, s *sheet, field, folder string) error {
+func (k *Kind) home(ctx context.Context, s *program, field, folder string) error {
 	if folder == s.dir {
 		return nil
 	}
@@ -276,14 +276,14 @@ func (k *Kind) home(ctx context.Context, s *sheet, field, folder string) error {
 }
 
 // realDir returns where a job's folder is, which is no link itself.
-func (k *Kind) realDir(ctx context.Context, s *sheet) (string, error) {
+func (k *Kind) realDir(ctx context.Context, s *program) (string, error) {
 	above, err := files.Real(ctx, k.cfg.Host.Files(), path.Dir(s.dir))
 	return path.Join(above, path.Base(s.dir)), err
 }
 
 // unlink removes links that the program of an earlier attempt put in the place of the job's folder,
 // or of the runner's in it. What it cannot look at the next step tells.
-func (k *Kind) unlink(ctx context.Context, s *sheet) error {
+func (k *Kind) unlink(ctx context.Context, s *program) error {
 	at := path.Join(s.dir, runner.Folder)
 	if real, err := files.Real(ctx, k.cfg.Host.Files(), at); err == nil && real == at {
 		return nil

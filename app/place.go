@@ -17,7 +17,7 @@ import (
 
 // stageJob puts beside the inputs what the launch needs: the script, and the folders of the logs. A
 // program that cannot be started is told before it is launched, where that can be seen.
-func (k *Kind) stageJob(ctx context.Context, s *sheet, _ recorder) engine.Outcome {
+func (k *Kind) stageJob(ctx context.Context, s *program, _ recorder) engine.Outcome {
 	fsys := k.cfg.Host.Files()
 	for field, name := range map[string]string{"stdout": s.spec.Stdout, "stderr": s.spec.Stderr} {
 		full, err := s.inside(field, name)
@@ -69,7 +69,7 @@ func (k *Kind) makeWay(ctx context.Context, name string) error {
 
 // startable returns why the program cannot be started. What is looked up in the system's PATH is
 // left to its shell.
-func (k *Kind) startable(ctx context.Context, s *sheet) error {
+func (k *Kind) startable(ctx context.Context, s *program) error {
 	name, shown := path.Join(s.dir, scriptFile), "script"
 	if s.spec.Script == "" {
 		name, shown = s.spec.Command[0], s.spec.Command[0]

@@ -19,7 +19,7 @@ import (
 
 // processInputs resolves the spec: it sees that every input is there and readable and that the
 // archive can be written, before anything is copied, and makes the job's folder.
-func (k *Kind) processInputs(ctx context.Context, s *sheet, _ recorder) engine.Outcome {
+func (k *Kind) processInputs(ctx context.Context, s *program, _ recorder) engine.Outcome {
 	if err := k.check(s); err != nil {
 		return engine.Fail(job.Entry{Code: job.InvalidDefinition, Message: err.Error()})
 	}
@@ -82,7 +82,7 @@ func (k *Kind) spread(ctx context.Context, fsys files.FS, dir string) {
 }
 
 // resolved is the outcome of PROCESSING_INPUTS.
-func (k *Kind) resolved(s *sheet, staged Size) engine.Outcome {
+func (k *Kind) resolved(s *program, staged Size) engine.Outcome {
 	s.given.System = s.system() + "@" + k.cfg.Host.ID()
 	resolved, err := json.Marshal(Resolved{s.given, s.dir, s.to, s.environ, staged})
 	if err != nil {
@@ -92,7 +92,7 @@ func (k *Kind) resolved(s *sheet, staged Size) engine.Outcome {
 }
 
 // check is what can be said of a spec once its macros are replaced.
-func (k *Kind) check(s *sheet) error {
+func (k *Kind) check(s *program) error {
 	names := map[string]string{"stdout": s.spec.Stdout, "stderr": s.spec.Stderr}
 	for i, in := range s.spec.Inputs {
 		names[fmt.Sprintf("inputs[%d].to", i)] = in.To
@@ -111,7 +111,7 @@ func (k *Kind) check(s *sheet) error {
 
 // origin returns where an input comes from: the URL of one from the web, or else a path with its
 // links followed.
-func (k *Kind) origin(ctx context.Context, border *border, s *sheet, i int) (string, error) {
+func (k *Kind) origin(ctx context.Context, border *border, s *program, i int) (string, error) {
 	from := s.spec.Inputs[i].From
 	moves(ctx, from)
 	if k.source(from) != nil {
@@ -197,7 +197,7 @@ func (k *Kind) readable(ctx context.Context, name string) error {
 
 // writable sees that the folder the user named for the archive can take it, before a program runs
 // for hours. It returns nil if it can.
-func (k *Kind) writable(ctx context.Context, border *border, s *sheet) *engine.Outcome {
+func (k *Kind) writable(ctx context.Context, border *border, s *program) *engine.Outcome {
 	a := s.spec.Archive
 	if a.To == "" || a.On == job.ArchiveNever {
 		return nil
@@ -226,7 +226,7 @@ func (k *Kind) writable(ctx context.Context, border *border, s *sheet) *engine.O
 
 // try makes a folder where the copies of an archive will lie, and removes it. It is noted
 // meanwhile, as copies are: after a crash here the job may be canceled before it is run again.
-func (k *Kind) try(ctx context.Context, border *border, s *sheet) error {
+func (k *Kind) try(ctx context.Context, border *border, s *program) error {
 	notes, note := k.cfg.Host.Files(), k.note(s.job.ID)
 	if err := notes.Mkdir(ctx, note); err != nil {
 		return k.full(ctx, k.workRoom(s, 0), err)

@@ -80,7 +80,7 @@ type described struct {
 }
 
 // staged reads the stock. Where it is gone everything counts as made by the program.
-func (k *Kind) staged(ctx context.Context, s *sheet) stock {
+func (k *Kind) staged(ctx context.Context, s *program) stock {
 	b, err := files.ReadFile(ctx, k.cfg.Host.Files(), path.Join(s.dir, describedFile), mostDescribed)
 	var d described
 	if err != nil || json.Unmarshal(b, &d) != nil {
@@ -96,7 +96,7 @@ func (k *Kind) staged(ctx context.Context, s *sheet) stock {
 // A stager puts the inputs of one job into its folder.
 type stager struct {
 	*Kind
-	*sheet
+	*program
 	list    stock
 	folders []folder    // of inputs, the outer ones first
 	move    func(n int) // tells progress
@@ -111,7 +111,7 @@ type folder struct {
 
 // mkdir makes a folder of an input in the job's.
 func (g *stager) mkdir(ctx context.Context, field, name string, mode fs.FileMode) error {
-	if err := g.home(ctx, g.sheet, field, name); err != nil {
+	if err := g.home(ctx, g.program, field, name); err != nil {
 		return err
 	}
 	dst := g.cfg.Host.Files()
@@ -124,14 +124,14 @@ func (g *stager) mkdir(ctx context.Context, field, name string, mode fs.FileMode
 
 // stageInputs puts the inputs into the job's folder. Each file appears whole; done again, it is
 // copied again.
-func (k *Kind) stageInputs(ctx context.Context, s *sheet, _ recorder) engine.Outcome {
+func (k *Kind) stageInputs(ctx context.Context, s *program, _ recorder) engine.Outcome {
 	var r Resolved
 	if err := json.Unmarshal(s.job.Resolved, &r); err != nil {
 		return engine.Fail(job.Entry{Code: job.InternalError, Message: err.Error()})
 	}
 	move, done := k.track(ctx, s.job, "staging inputs", r.Staged.Bytes-r.Staged.Holes)
 	defer done()
-	g := &stager{Kind: k, sheet: s, list: stock{}, move: move}
+	g := &stager{Kind: k, program: s, list: stock{}, move: move}
 	border := k.border()
 	for i, in := range s.spec.Inputs {
 		to, err := s.inside(fmt.Sprintf("inputs[%d].to", i), in.To)
@@ -201,7 +201,7 @@ func (k *Kind) stageInputs(ctx context.Context, s *sheet, _ recorder) engine.Out
 func (g *stager) takeBack(ctx context.Context) {
 	for name, f := range g.list {
 		at := path.Join(g.dir, name)
-		if f.Link == "" && g.home(ctx, g.sheet, "", path.Dir(at)) == nil {
+		if f.Link == "" && g.home(ctx, g.program, "", path.Dir(at)) == nil {
 			g.cfg.Host.Files().Remove(ctx, at) //nolint:errcheck // it is copied again anyway
 		}
 	}
@@ -288,7 +288,7 @@ func leftOut(names []string) string {
 func (g *stager) input(ctx context.Context, i int, from, real, to string) error {
 	in, dst := g.spec.Inputs[i], g.cfg.Host.Files()
 	name, field := path.Clean(in.To), fmt.Sprintf("inputs[%d].to", i)
-	if err := g.home(ctx, g.sheet, field, path.Dir(to)); err != nil {
+	if err := g.home(ctx, g.program, field, path.Dir(to)); err != nil {
 		return err
 	}
 	if source := g.source(from); source != nil {

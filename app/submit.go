@@ -16,7 +16,7 @@ import (
 
 // submit launches the program. The intent is durable before the host is touched; a run that finds
 // an intent without an outcome settles it first, so that no attempt is launched twice.
-func (k *Kind) submit(ctx context.Context, r *engine.Run, s *sheet) engine.Outcome {
+func (k *Kind) submit(ctx context.Context, r *engine.Run, s *program) engine.Outcome {
 	if r.Job.Live {
 		fate, err := k.cfg.Runner.Settle(ctx, key(&r.Job), s.dir)
 		switch {
@@ -87,7 +87,7 @@ const launchTries = 3
 
 // launched hands the job to the watcher, or ends the program at once when that is what was wished
 // for meanwhile.
-func (k *Kind) launched(ctx context.Context, r *engine.Run, s *sheet, h runner.Handle) engine.Outcome {
+func (k *Kind) launched(ctx context.Context, r *engine.Run, s *program, h runner.Handle) engine.Outcome {
 	if r.Job.Wish == job.WishCancel {
 		if err := k.cfg.Runner.Kill(ctx, h, k.cfg.Grace); err != nil {
 			return k.unsettled(ctx, r, fmt.Errorf("end the program: %w", err))
@@ -114,7 +114,7 @@ func (k *Kind) unsettled(ctx context.Context, r *engine.Run, err error) engine.O
 
 // removed reports whether the job's folder was removed, and nothing of it can start any more. Where
 // not even the one above it is there, the file system may just not be mounted.
-func (k *Kind) removed(ctx context.Context, s *sheet) bool {
+func (k *Kind) removed(ctx context.Context, s *program) bool {
 	fsys := k.cfg.Host.Files()
 	_, above := fsys.Stat(ctx, path.Dir(s.dir))
 	_, own := fsys.Stat(ctx, path.Join(s.dir, runner.Folder))
@@ -126,7 +126,7 @@ func key(j *job.Job) runner.Key {
 }
 
 // plan says what is launched.
-func (k *Kind) plan(ctx context.Context, s *sheet) runner.Plan {
+func (k *Kind) plan(ctx context.Context, s *program) runner.Plan {
 	env := k.cfg.Environ(ctx, s.job)
 	for _, m := range job.Macros {
 		env[m.Name] = s.macro(m.Name)

@@ -95,7 +95,7 @@ func cause(err error) string {
 
 // survey looks through the job's folder: everything there but inputs that are as they were staged,
 // and the runner's own.
-func (k *Kind) survey(ctx context.Context, s *sheet) (*leavings, error) {
+func (k *Kind) survey(ctx context.Context, s *program) (*leavings, error) {
 	p, err := patternsOf(s.spec.Archive)
 	if err != nil {
 		return nil, err
@@ -194,7 +194,7 @@ func whyNot(err error) string {
 
 // upload copies what is to be archived into a folder whose name carries the epoch. What is settled
 // will not be written again: no attempt follows, and the job's folder goes.
-func (k *Kind) upload(ctx context.Context, s *sheet, left *leavings, settled bool) (*manifest, error) {
+func (k *Kind) upload(ctx context.Context, s *program, left *leavings, settled bool) (*manifest, error) {
 	m := &manifest{Staged: fmt.Sprintf("%s%d", staging(s.job.ID), s.job.Epoch)}
 	if s.own() {
 		m.Staged = path.Join(k.stagingFolder(), m.Staged)
@@ -253,7 +253,7 @@ func (k *Kind) upload(ctx context.Context, s *sheet, left *leavings, settled boo
 
 // shelve makes the folder dir for copies, and those above it. Where they get their names one by
 // one, so do the folders, with their modes.
-func (k *Kind) shelve(ctx context.Context, border *border, s *sheet, m *manifest, left *leavings, dir string) error {
+func (k *Kind) shelve(ctx context.Context, border *border, s *program, m *manifest, left *leavings, dir string) error {
 	at, mode := path.Join(m.folder(s.to), dir), left.folders[dir]
 	if border.done[at] {
 		return nil

@@ -29,12 +29,12 @@ type room struct {
 }
 
 // workRoom is the room for the jobs' folders. While there is none, no more programs come there.
-func (k *Kind) workRoom(s *sheet, need int64) room {
+func (k *Kind) workRoom(s *program, need int64) room {
 	return room{k.cfg.Host.Files(), k.cfg.Work, need, s.system(), s.hold()}
 }
 
 // resultRoom is the room for the results of a job.
-func (k *Kind) resultRoom(ctx context.Context, s *sheet, need int64) room {
+func (k *Kind) resultRoom(ctx context.Context, s *program, need int64) room {
 	top := files.Volume(ctx, k.cfg.Files, s.to)
 	switch work := k.workRoom(s, need); {
 	case top == files.Volume(ctx, work.fs, work.root):

@@ -17,8 +17,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// conclude gives up the seat, says how the jobs stand, and makes the exit code of it.
-func (r *run) conclude(ctx context.Context, s *seat) error {
+// conclude gives up the attachment, says how the jobs stand, and makes the exit code of it.
+func (r *run) conclude(ctx context.Context, s *attachment) error {
 	s, err := s.alone(ctx) // the process that was asked may be gone
 	if err != nil {
 		return errors.Join(err, s.leave())
@@ -89,7 +89,7 @@ func (r *run) conclude(ctx context.Context, s *seat) error {
 }
 
 // tell says how one job stands, with its name where there are several.
-func (r *run) tell(ctx context.Context, s *seat, v *pawl.View, named bool) {
+func (r *run) tell(ctx context.Context, s *attachment, v *pawl.View, named bool) {
 	out := r.cmd.OutOrStdout()
 	if named {
 		out = prefixed{out, live.Clean(v.Name) + "  "}
@@ -110,7 +110,7 @@ func (r *run) tell(ctx context.Context, s *seat, v *pawl.View, named bool) {
 
 // advise says why the first jobs failed, for which a line among others has no room, and once for
 // each code what to do; and where the output of the others is.
-func (r *run) advise(ctx context.Context, s *seat, out io.Writer, all []*pawl.View) {
+func (r *run) advise(ctx context.Context, s *attachment, out io.Writer, all []*pawl.View) {
 	const most = 5
 	n, told := 0, map[job.Code]bool{}
 	finished := slices.IndexFunc(all, func(v *pawl.View) bool { return v.State == job.Finished })
@@ -145,7 +145,7 @@ func (r *run) advise(ctx context.Context, s *seat, out io.Writer, all []*pawl.Vi
 const mostLabel = 20
 
 // rest says what becomes of the jobs that have not ended.
-func (r *run) rest(ctx context.Context, s *seat, out io.Writer, all []*pawl.View) {
+func (r *run) rest(ctx context.Context, s *attachment, out io.Writer, all []*pawl.View) {
 	var paused, left []*pawl.View
 	for _, v := range all {
 		switch {

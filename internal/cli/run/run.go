@@ -65,7 +65,7 @@ exit-codes says.`,
 		Args: line.Args(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r := &run{
-				cmd: cmd, anew: anew, atOnce: jobs, call: job.NewID().String(), patience: seatPatience,
+				cmd: cmd, anew: anew, atOnce: jobs, call: job.NewID().String(), patience: attachPatience,
 				jobs: map[job.ID]*runJob{},
 			}
 			var err error
@@ -111,7 +111,7 @@ exit-codes says.`,
 	return cmd
 }
 
-// A run is one call of pawl run. It outlasts the seats that it has one after another.
+// A run is one call of pawl run. It outlasts the attachments that it has one after another.
 type run struct {
 	cmd    *cobra.Command
 	server *target.Server // nil: the jobs are those of a folder
@@ -153,7 +153,7 @@ func (r *run) do(ctx context.Context) error {
 	defer r.view.Close() // again: it is closed below, where its error matters
 	defer r.finishLogs()
 
-	s, err := r.seats(ctx, signals)
+	s, err := r.attachments(ctx, signals)
 	// All is safe on disk, so a signal after that which ended the run ends the process at once.
 	concluded := make(chan struct{})
 	defer close(concluded)
@@ -199,11 +199,11 @@ func (stopped) Error() string { return errLeft.Error() }
 
 func (stopped) Is(e error) bool { return e == errLeft }
 
-// seats sits down and attends, again and again until the jobs have ended or are left. It returns
-// the last seat.
-func (r *run) seats(ctx context.Context, signals chan os.Signal) (s *seat, err error) {
+// attachments attaches and attends, again and again until the jobs have ended or are left. It returns
+// the last attachment.
+func (r *run) attachments(ctx context.Context, signals chan os.Signal) (s *attachment, err error) {
 	for {
-		next, err := r.sit(ctx, signals)
+		next, err := r.attach(ctx, signals)
 		if err != nil {
 			return s, err
 		}
@@ -212,12 +212,12 @@ func (r *run) seats(ctx context.Context, signals chan os.Signal) (s *seat, err e
 			fmt.Fprintln(r.view, "the process that ran the jobs has gone; this one goes on with them")
 		}
 		err = r.attend(ctx, s, signals)
-		if s.node != nil || s.Server != nil || !errors.Is(err, errSeatLost) && job.KindOf(err) != job.Unavailable {
+		if s.node != nil || s.Server != nil || !errors.Is(err, errDetached) && job.KindOf(err) != job.Unavailable {
 			return s, err
 		}
 		s.leave() //nolint:errcheck // nobody is there any more
 		select {
-		case <-time.After(seatRetry):
+		case <-time.After(attachRetry):
 		case <-signals:
 			return s, errLeft
 		}
@@ -225,10 +225,10 @@ func (r *run) seats(ctx context.Context, signals chan os.Signal) (s *seat, err e
 }
 
 // attend submits the jobs, the first time, and looks on until they have ended, or are left, or the
-// seat is lost.
-func (r *run) attend(ctx context.Context, s *seat, signals chan os.Signal) error {
+// attachment is lost.
+func (r *run) attend(ctx context.Context, s *attachment, signals chan os.Signal) error {
 	first := r.order == nil
-	slow := time.AfterFunc(seatQuiet, r.tellWait)
+	slow := time.AfterFunc(attachQuiet, r.tellWait)
 	if s.node != nil {
 		slow.Stop()
 	}
@@ -258,8 +258,8 @@ func (r *run) tellWait() {
 	fmt.Fprintf(r.view, "waiting for an answer of %s; an interrupt ends this\n", at.Who())
 }
 
-// takePlace gets to know the jobs at a new seat.
-func (r *run) takePlace(ctx context.Context, s *seat) error {
+// takePlace gets to know the jobs at a new attachment.
+func (r *run) takePlace(ctx context.Context, s *attachment) error {
 	r.view.Elsewhere(s.node == nil)
 	err := error(nil)
 	if r.order == nil {

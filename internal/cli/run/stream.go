@@ -19,7 +19,7 @@ type stream struct {
 }
 
 // streamLogs begins to show the logs of a job of a server.
-func (r *run) streamLogs(ctx context.Context, s *seat, id job.ID) (*stream, error) {
+func (r *run) streamLogs(ctx context.Context, s *attachment, id job.ID) (*stream, error) {
 	v, err := s.Job(ctx, id)
 	if err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ import (
 )
 
 // submit submits the jobs of the file, or finds those that there are.
-func (r *run) submit(ctx context.Context, s *seat) (err error) {
+func (r *run) submit(ctx context.Context, s *attachment) (err error) {
 	if r.cursor, err = s.Cursor(ctx); err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func (r *run) submit(ctx context.Context, s *seat) (err error) {
 }
 
 // submitFile submits the jobs of the file, or finds them, and says so.
-func (r *run) submitFile(ctx context.Context, s *seat) (existed bool, err error) {
+func (r *run) submitFile(ctx context.Context, s *attachment) (existed bool, err error) {
 	specs := make([]json.RawMessage, len(r.file.Jobs))
 	for i, e := range r.file.Jobs {
 		specs[i] = e.Given
@@ -93,7 +93,7 @@ func (r *run) filePath() (string, error) {
 }
 
 // others says how many unfinished programs besides its own this process runs.
-func (r *run) others(ctx context.Context, s *seat) error {
+func (r *run) others(ctx context.Context, s *attachment) error {
 	ids, err := r.strangers(ctx, s)
 	if err == nil && len(ids) > 0 {
 		r.view.Note(fmt.Sprintf("this process also runs %s of folder %s while it lasts; see pawl list",
@@ -103,13 +103,13 @@ func (r *run) others(ctx context.Context, s *seat) error {
 }
 
 // strangers returns the unfinished programs of the folder that are not this run's.
-func (r *run) strangers(ctx context.Context, s *seat) ([]job.ID, error) {
+func (r *run) strangers(ctx context.Context, s *attachment) ([]job.ID, error) {
 	ids, err := s.unfinished(ctx)
 	return slices.DeleteFunc(ids, func(id job.ID) bool { return r.jobs[id] != nil }), err
 }
 
 // names names some jobs.
-func (r *run) names(ctx context.Context, s *seat, ids []job.ID) string {
+func (r *run) names(ctx context.Context, s *attachment, ids []job.ID) string {
 	const most = 5
 	var names []string
 	for _, id := range ids[:min(len(ids), most)] {

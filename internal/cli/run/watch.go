@@ -41,7 +41,7 @@ const (
 )
 
 // add takes in one of the run's own jobs. Of one that existed, what has happened is told.
-func (r *run) add(ctx context.Context, s *seat, v *pawl.View, existed bool) error {
+func (r *run) add(ctx context.Context, s *attachment, v *pawl.View, existed bool) error {
 	r.jobs[v.ID] = &runJob{ref: s.Ref(ctx, &v.Job), name: v.Name, state: v.State}
 	r.show(v)
 	switch {
@@ -64,7 +64,7 @@ func (r *run) add(ctx context.Context, s *seat, v *pawl.View, existed bool) erro
 }
 
 // replay takes in what has happened to a job.
-func (r *run) replay(ctx context.Context, s *seat, id job.ID) error {
+func (r *run) replay(ctx context.Context, s *attachment, id job.ID) error {
 	if len(r.order) > mostClose {
 		return nil
 	}
@@ -80,8 +80,8 @@ func (r *run) replay(ctx context.Context, s *seat, id job.ID) error {
 	return nil
 }
 
-// catchUp looks at the jobs again at a new seat. At the one before, not all may have become known.
-func (r *run) catchUp(ctx context.Context, s *seat) error {
+// catchUp looks at the jobs again at a new attachment. At the one before, not all may have become known.
+func (r *run) catchUp(ctx context.Context, s *attachment) error {
 	for _, id := range r.order {
 		v, err := s.Job(ctx, id)
 		if err != nil {
@@ -102,7 +102,7 @@ func (r *run) catchUp(ctx context.Context, s *seat) error {
 
 // last takes in how a job stands at the end, which may be farther than its last event that was
 // seen.
-func (r *run) last(ctx context.Context, s *seat, v *pawl.View) error {
+func (r *run) last(ctx context.Context, s *attachment, v *pawl.View) error {
 	j := r.jobs[v.ID]
 	if j == nil {
 		j = &runJob{ref: s.Ref(ctx, &v.Job), name: v.Name}
@@ -121,7 +121,7 @@ func (r *run) last(ctx context.Context, s *seat, v *pawl.View) error {
 
 // watch shows what happens to the jobs until all are over. It returns nil then, and errLeft when
 // they are left, whatever this process is waiting for at that time.
-func (r *run) watch(ctx context.Context, s *seat, signals <-chan os.Signal) error {
+func (r *run) watch(ctx context.Context, s *attachment, signals <-chan os.Signal) error {
 	ctx, end := context.WithCancelCause(ctx)
 	var helpers sync.WaitGroup
 	defer helpers.Wait()
@@ -184,13 +184,13 @@ func (r *run) watch(ctx context.Context, s *seat, signals <-chan os.Signal) erro
 	return nil
 }
 
-// lost makes the error of a seat at which nobody answers any more.
-func (r *run) lost(ctx context.Context, s *seat, err error) error {
+// lost makes the error of an attachment at which nobody answers any more.
+func (r *run) lost(ctx context.Context, s *attachment, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if s.node == nil && (err == nil || job.KindOf(err) == job.Unavailable) {
-		return errSeatLost
+		return errDetached
 	}
 	return cmp.Or(err, s.stop(), errLeft) // without an error it was told to stop
 }
@@ -206,7 +206,7 @@ func (r *run) left() (n int) {
 }
 
 // cancel asks for the end of all jobs that have not ended.
-func (r *run) cancel(ctx context.Context, s *seat) error {
+func (r *run) cancel(ctx context.Context, s *attachment) error {
 	for _, id := range r.order {
 		if r.jobs[id].state.Terminal() {
 			continue
@@ -219,7 +219,7 @@ func (r *run) cancel(ctx context.Context, s *seat) error {
 }
 
 // take takes in an event, if it is of one of the run's own jobs.
-func (r *run) take(ctx context.Context, s *seat, e job.Event) error {
+func (r *run) take(ctx context.Context, s *attachment, e job.Event) error {
 	j := r.jobs[e.Job]
 	if j == nil || e.N <= j.since.N {
 		return nil
@@ -294,7 +294,7 @@ func (r *run) finishLogs() {
 }
 
 // progress asks how far long steps have come. That is for a terminal: lines do not tell it.
-func (r *run) progress(ctx context.Context, s *seat) {
+func (r *run) progress(ctx context.Context, s *attachment) {
 	if !r.view.Terminal() {
 		return
 	}
@@ -316,7 +316,7 @@ func (r *run) progress(ctx context.Context, s *seat) {
 // the files by now, or may have. stopped is when nothing of the launch before was alive any more.
 // The process that runs the jobs of a folder is on this machine, so the files are read where they
 // are.
-func (r *run) logsOf(ctx context.Context, s *seat, e job.Event, stopped time.Time) ([]logFile, error) {
+func (r *run) logsOf(ctx context.Context, s *attachment, e job.Event, stopped time.Time) ([]logFile, error) {
 	v, err := s.Job(ctx, e.Job)
 	if err != nil {
 		return nil, err

@@ -19,34 +19,34 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A seat is where a run works: in this process, which has the folder's lock then and runs the jobs,
-// or at the process that has it.
-type seat struct {
+// An attachment is where a run works: in this process, which has the folder's lock then and runs the
+// jobs, or at the process that has it.
+type attachment struct {
 	*target.Target
 	node  *node.Node   // nil: another process, or a server, runs the jobs
 	broke chan error   // the service of this process has ended, with this
 	start func()       // begins to run jobs in this process
 	stop  func() error // ends the service of this process in good order; the folder stays open
-	leave func() error // gives up the seat
+	leave func() error // gives up the attachment
 }
 
-// errSeatLost says that the process that runs the jobs has gone.
-var errSeatLost = errors.New("the process that runs the jobs has gone")
+// errDetached says that the process that runs the jobs has gone.
+var errDetached = errors.New("the process that runs the jobs has gone")
 
 // A process that begins or ends has the lock for a moment without listening. One that is stopped
 // listens, and is silent.
 const (
-	seatPatience = 10 * time.Second
-	seatRetry    = 50 * time.Millisecond
-	seatQuiet    = 3 * time.Second // after which a wait for the other process is told
+	attachPatience = 10 * time.Second
+	attachRetry    = 50 * time.Millisecond
+	attachQuiet    = 3 * time.Second // after which a wait for the other process is told
 )
 
-// sit takes the folder, or asks the process that has it.
-func (r *run) sit(ctx context.Context, signals <-chan os.Signal) (*seat, error) {
+// attach takes the folder, or asks the process that has it.
+func (r *run) attach(ctx context.Context, signals <-chan os.Signal) (*attachment, error) {
 	if r.server != nil {
-		return r.visit()
+		return r.attachServer()
 	}
-	slow := time.AfterFunc(seatQuiet, r.tellWait)
+	slow := time.AfterFunc(attachQuiet, r.tellWait)
 	defer slow.Stop()
 	for begun := time.Now(); ; {
 		s, err := r.serve(ctx)
@@ -57,7 +57,7 @@ func (r *run) sit(ctx context.Context, signals <-chan os.Signal) (*seat, error) 
 			if r.atOnce > 0 && r.order == nil {
 				return nil, errors.Join(errNotHere(at, r.atOnce), at.Close())
 			}
-			return seatAt(at), nil
+			return attachTo(at), nil
 		}
 		if time.Since(begun) > r.patience {
 			meaning := "nothing was submitted"
@@ -67,29 +67,29 @@ func (r *run) sit(ctx context.Context, signals <-chan os.Signal) (*seat, error) 
 			return nil, fmt.Errorf("%w, which does not answer; %s: wait for its end, or stop it", err, meaning)
 		}
 		select {
-		case <-time.After(seatRetry):
+		case <-time.After(attachRetry):
 		case <-signals:
 			return nil, errLeft
 		}
 	}
 }
 
-// visit is a seat at the server.
-func (r *run) visit() (*seat, error) {
+// attachServer attaches to the server.
+func (r *run) attachServer() (*attachment, error) {
 	at, err := target.OfServer(r.server)
 	if err != nil {
 		return nil, err
 	}
-	return seatAt(at), nil
+	return attachTo(at), nil
 }
 
-// seatAt is a seat from which the jobs are seen that others run.
-func seatAt(at *target.Target) *seat {
-	return &seat{Target: at, start: func() {}, stop: func() error { return nil }, leave: at.Close}
+// attachTo returns an attachment through which the jobs are seen that others run.
+func attachTo(at *target.Target) *attachment {
+	return &attachment{Target: at, start: func() {}, stop: func() error { return nil }, leave: at.Close}
 }
 
 // serve takes the folder for this process. Jobs run from start on.
-func (r *run) serve(ctx context.Context) (*seat, error) {
+func (r *run) serve(ctx context.Context) (*attachment, error) {
 	o := node.Options{Jobs: r.atOnce}
 	if r.view.Terminal() {
 		o.Log = r.view
@@ -107,7 +107,7 @@ func (r *run) serve(ctx context.Context) (*seat, error) {
 		return nil, errors.Join(fmt.Errorf("listen on the folder's socket: %w", err), n.Close())
 	}
 	running, quit := context.WithCancel(ctx)
-	s := &seat{Target: target.OfNode(n), node: n, broke: make(chan error, 1)}
+	s := &attachment{Target: target.OfNode(n), node: n, broke: make(chan error, 1)}
 	ended := make(chan struct{})
 	var broke error
 	s.start = sync.OnceFunc(func() {
@@ -133,8 +133,8 @@ func (r *run) serve(ctx context.Context) (*seat, error) {
 	return s, nil
 }
 
-// alone returns a seat from which the folder can be read, whoever runs jobs in it.
-func (s *seat) alone(ctx context.Context) (*seat, error) {
+// alone returns an attachment through which the folder can be read, whoever runs jobs in it.
+func (s *attachment) alone(ctx context.Context) (*attachment, error) {
 	if s.node != nil || s.Server != nil {
 		return s, nil
 	}
@@ -145,7 +145,7 @@ func (s *seat) alone(ctx context.Context) (*seat, error) {
 	if err != nil {
 		return s, err
 	}
-	return &seat{
+	return &attachment{
 		Target: target.OfNode(n), stop: s.stop,
 		leave: func() error { return errors.Join(s.leave(), n.Close()) },
 	}, nil
@@ -166,7 +166,7 @@ func (r *run) show(v *pawl.View) {
 }
 
 // unfinished returns the programs of the folder that have not ended.
-func (s *seat) unfinished(ctx context.Context) (ids []job.ID, err error) {
+func (s *attachment) unfinished(ctx context.Context) (ids []job.ID, err error) {
 	q := store.Query{Filter: job.Unended().And("kind", job.Is, job.KindApp), Limit: target.MostListed}
 	for more := true; more; more = q.Cursor != "" {
 		page, err := s.List(ctx, q)

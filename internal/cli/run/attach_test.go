@@ -32,7 +32,7 @@ func TestOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &run{jobs: map[job.ID]*runJob{jobs[0].ID: {}}}
-	others, err := r.strangers(t.Context(), &seat{Target: target.OfNode(n)})
+	others, err := r.strangers(t.Context(), &attachment{Target: target.OfNode(n)})
 	if want := []job.ID{jobs[2].ID}; err != nil || !slices.Equal(others, want) {
 		t.Errorf("%v, %v; want %v", others, err, want)
 	}
@@ -49,7 +49,7 @@ func TestFolderThatAProgramWithoutASocketHas(t *testing.T) {
 	view := live.NewView(live.Config{Out: io.Discard}, &live.Board{})
 	defer view.Close()
 	r := &run{dir: dir, view: view}
-	_, err = r.sit(t.Context(), nil)
+	_, err = r.attach(t.Context(), nil)
 	for _, want := range []string{dir + " is in use by process ", "which does not answer; nothing was submitted: wait for its end, or stop it"} {
 		if job.KindOf(err) != job.Locked || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v; want %s", err, want)

@@ -15,7 +15,7 @@ import (
 // to date: what was launched is taken over, and nothing of it runs again.
 
 // behind returns what becomes of a job of which the host knows more than its row does.
-func (k *Kind) behind(ctx context.Context, r *engine.Run, s *sheet) (engine.Outcome, bool) {
+func (k *Kind) behind(ctx context.Context, r *engine.Run, s *program) (engine.Outcome, bool) {
 	if s.notes.Before != nil && r.Job.State != job.Archiving && !r.First() {
 		return k.takeOver(ctx, r, s, *s.notes.Before), true
 	}
@@ -71,7 +71,7 @@ func (k *Kind) newest(ctx context.Context, p runner.Past, dir string) (last *run
 
 // takeOver goes to the launch h without a touch of what is staged: its program may be running in
 // the folder.
-func (k *Kind) takeOver(ctx context.Context, r *engine.Run, s *sheet, h runner.Handle) engine.Outcome {
+func (k *Kind) takeOver(ctx context.Context, r *engine.Run, s *program, h runner.Handle) engine.Outcome {
 	o := engine.Next(job.SubmittingJob)
 	switch r.Job.State {
 	case job.ProcessingInputs:
@@ -99,7 +99,7 @@ func (k *Kind) takeOver(ctx context.Context, r *engine.Run, s *sheet, h runner.H
 }
 
 // ranBefore ends a job whose launch the host has refused.
-func (k *Kind) ranBefore(ctx context.Context, r *engine.Run, s *sheet) engine.Outcome {
+func (k *Kind) ranBefore(ctx context.Context, r *engine.Run, s *program) engine.Outcome {
 	past, err := k.cfg.Runner.Past(ctx, key(&r.Job), s.dir)
 	if err != nil {
 		return k.unsettled(ctx, r, err)
@@ -109,7 +109,7 @@ func (k *Kind) ranBefore(ctx context.Context, r *engine.Run, s *sheet) engine.Ou
 
 // ended ends a job whose program ran, and whose folder was cleaned. What it came to is not known
 // well enough to call it a success: the manifest of its results was lost with the row.
-func (k *Kind) ended(ctx context.Context, s *sheet, m *runner.Mark) engine.Outcome {
+func (k *Kind) ended(ctx context.Context, s *program, m *runner.Mark) engine.Outcome {
 	results := "no results of it are in " + s.to
 	if _, err := k.cfg.Files.Stat(ctx, path.Join(s.to, ManifestFile)); err == nil {
 		results = "its results are in " + s.to

@@ -14,8 +14,8 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// A sheet is everything that a step needs to know of its job.
-type sheet struct {
+// A program is everything that a step needs to know of its job.
+type program struct {
 	job     *job.Job
 	given   job.Spec // with its defaults, and with its macros
 	spec    job.Spec // without macros
@@ -58,8 +58,8 @@ func sum(a, b int64) int64 {
 }
 
 // open reads the job's documents and replaces the macros.
-func (k *Kind) open(ctx context.Context, j *job.Job) (*sheet, error) {
-	s := &sheet{job: j}
+func (k *Kind) open(ctx context.Context, j *job.Job) (*program, error) {
+	s := &program{job: j}
 	if len(j.Work) > 0 {
 		if err := json.Unmarshal(j.Work, &s.notes); err != nil {
 			return nil, fmt.Errorf("notes of job %s: %w", j.ID, err)
@@ -118,7 +118,7 @@ func (k *Kind) environ(ctx context.Context, spec *job.Spec) (map[string]string, 
 }
 
 // target chooses the folder of the archive.
-func (k *Kind) target(s *sheet) error {
+func (k *Kind) target(s *program) error {
 	s.to = path.Join(k.cfg.Archive, s.job.Tenant, s.job.ID.String())
 	if s.given.Archive.To == "" {
 		return nil
@@ -143,7 +143,7 @@ func (k *Kind) Target(j *job.Job, spec *job.Spec) string {
 	if a == nil || a.To == "" || a.On == job.ArchiveNever || job.Web(a.To) {
 		return ""
 	}
-	s := &sheet{job: j, given: *spec, dir: path.Join(k.cfg.Work, j.Tenant, j.ID.String())}
+	s := &program{job: j, given: *spec, dir: path.Join(k.cfg.Work, j.Tenant, j.ID.String())}
 	s.given.Defaults(j.ID, j.Owner)
 	only := job.Spec{Archive: &job.Archive{To: a.To}}
 	only, err := only.Expand(s.macro, func(name string) (string, bool) { return "${ENV:" + name + "}", true })
@@ -158,16 +158,16 @@ func (k *Kind) Target(j *job.Job, spec *job.Spec) string {
 }
 
 // system returns the name of the system, without that of the machine.
-func (s *sheet) system() string {
+func (s *program) system() string {
 	name, _, _ := strings.Cut(s.given.System, "@")
 	return name
 }
 
 // own reports whether the archive has a folder of the service's to itself.
-func (s *sheet) own() bool { return s.given.Archive.To == "" }
+func (s *program) own() bool { return s.given.Archive.To == "" }
 
 // expand replaces the macros of a spec.
-func (s *sheet) expand(spec job.Spec) (job.Spec, error) {
+func (s *program) expand(spec job.Spec) (job.Spec, error) {
 	return spec.Expand(func(name string) string { return s.macro(name) }, func(name string) (string, bool) {
 		v, ok := s.environ[name]
 		return v, ok
@@ -175,7 +175,7 @@ func (s *sheet) expand(spec job.Spec) (job.Spec, error) {
 }
 
 // macro returns what a macro of [job.Macros] stands for.
-func (s *sheet) macro(name string) string {
+func (s *program) macro(name string) string {
 	r := s.given.Resources
 	switch name {
 	case "PAWL_JOB_ID":
@@ -220,7 +220,7 @@ func (s *sheet) macro(name string) string {
 const scriptFile = runner.Folder + "/script"
 
 // argv returns the program and its arguments, as they are launched.
-func (s *sheet) argv() []string {
+func (s *program) argv() []string {
 	argv := append([]string(nil), s.spec.Launch...)
 	switch name := path.Join(s.dir, scriptFile); {
 	case s.spec.Script == "":
@@ -234,7 +234,7 @@ func (s *sheet) argv() []string {
 }
 
 // program is what messages call the program.
-func (s *sheet) program() string {
+func (s *program) program() string {
 	if s.spec.Script != "" {
 		return "the script"
 	}
@@ -243,7 +243,7 @@ func (s *sheet) program() string {
 
 // inside returns the absolute name of a file in the job's folder. Macros may have made anything of
 // what was checked when the job was submitted.
-func (s *sheet) inside(field, name string) (string, error) {
+func (s *program) inside(field, name string) (string, error) {
 	full := path.Join(s.dir, name)
 	switch own := path.Join(s.dir, runner.Folder); {
 	case path.IsAbs(name), !strings.HasPrefix(full, s.dir+"/"):
