@@ -255,7 +255,7 @@ func (s *Service) act(ctx context.Context, b Bulk, ids []job.ID) ([]error, error
 	case ActResume:
 		return asked(s.Resume(ctx, ids...))
 	case ActTry, ActRelease, ActGiveUp:
-		return s.TurnJobs(ctx, store.Turning(b.Action), ids...)
+		return s.ActOnJobs(ctx, store.GroupAction(b.Action), ids...)
 	case ActHide, ActUnhide:
 		return s.Hide(ctx, b.Action == ActHide, ids...)
 	case ActDelete:

@@ -92,10 +92,10 @@ func (s *Service) blockedGroup(g *store.Group) BlockedGroup {
 	return b
 }
 
-// Turn does what a person wants of a group of blocked jobs: that its condition is tested now, that
+// ActOnGroup does what a person wants of a group of blocked jobs: that its condition is tested now, that
 // its jobs go on as if it had cleared, or that they fail, but for those of which something may
 // still run. It returns the group as it stands then: without jobs where all have left it meanwhile.
-func (s *Service) Turn(ctx context.Context, want store.Turning, group string) (BlockedGroup, error) {
+func (s *Service) ActOnGroup(ctx context.Context, want store.GroupAction, group string) (BlockedGroup, error) {
 	g, err := s.BlockedBy(ctx, group)
 	if err != nil {
 		return BlockedGroup{}, err
@@ -114,9 +114,9 @@ func (s *Service) Turn(ctx context.Context, want store.Turning, group string) (B
 	return after, err
 }
 
-// TurnJobs does so for some blocked jobs, each of which is answered by its index: NotFound, or
+// ActOnJobs does so for some blocked jobs, each of which is answered by its index: NotFound, or
 // Conflict where it is not blocked, or is given up while something of it may still run.
-func (s *Service) TurnJobs(ctx context.Context, want store.Turning, jobs ...job.ID) ([]error, error) {
+func (s *Service) ActOnJobs(ctx context.Context, want store.GroupAction, jobs ...job.ID) ([]error, error) {
 	answers, eff, err := s.cfg.Store.Steer(ctx,
 		store.Steer{Tenant: s.cfg.Tenant, By: s.cfg.Principal, Want: want, Jobs: jobs})
 	if err == nil {

@@ -57,7 +57,7 @@ func TestObeyed(t *testing.T) {
 						return err
 					}
 					answers, err := h.Apply(ctx, []job.Change{change(&j, h.Fence())})
-					if err != nil || answers[0].Outcome != store.OK && answers[0].Outcome != store.Turned {
+					if err != nil || answers[0].Outcome != store.OK && answers[0].Outcome != store.Diverted {
 						t.Errorf("%+v, %v", answers, err)
 					}
 				case <-ctx.Done():
@@ -345,7 +345,7 @@ func TestBlockedWhileItMayRun(t *testing.T) {
 		if j, err := svc.Job(ctx, other); err != nil || j.State != job.Running {
 			t.Errorf("a job whose time came meanwhile is %s, %v", j.Place, err)
 		}
-		if errs, err := svc.TurnJobs(ctx, store.GiveUp, id); err != nil || job.KindOf(errs[0]) != job.Conflict {
+		if errs, err := svc.ActOnJobs(ctx, store.GiveUp, id); err != nil || job.KindOf(errs[0]) != job.Conflict {
 			t.Errorf("giving it up: %v, %v", errs, err)
 		}
 	})

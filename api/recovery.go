@@ -21,7 +21,7 @@ func (h *handler) registerRecovery() {
 			"that nobody waits for."), h.groups)
 	register(h, op("get-group", http.MethodGet, "/{group}", "Get a group of blocked jobs", ""), h.group)
 	for _, t := range []struct {
-		want           store.Turning
+		want           store.GroupAction
 		summary, about string
 		job, atOnce    string
 	}{
@@ -75,20 +75,20 @@ func (h *handler) group(ctx context.Context, in *groupInput) (*groupOutput, erro
 	return &groupOutput{g}, err
 }
 
-func (h *handler) turn(want store.Turning) func(context.Context, *groupInput) (*groupOutput, error) {
+func (h *handler) turn(want store.GroupAction) func(context.Context, *groupInput) (*groupOutput, error) {
 	return func(ctx context.Context, in *groupInput) (*groupOutput, error) {
-		g, err := serviceOf(ctx).Turn(ctx, want, in.Group)
+		g, err := serviceOf(ctx).ActOnGroup(ctx, want, in.Group)
 		return &groupOutput{g}, err
 	}
 }
 
-func (h *handler) turnJob(want store.Turning) func(context.Context, *target) (*jobOutput, error) {
+func (h *handler) turnJob(want store.GroupAction) func(context.Context, *target) (*jobOutput, error) {
 	return func(ctx context.Context, in *target) (*jobOutput, error) {
 		id, err := idOf(in.ID)
 		if err != nil {
 			return nil, err
 		}
-		errs, err := serviceOf(ctx).TurnJobs(ctx, want, id)
+		errs, err := serviceOf(ctx).ActOnJobs(ctx, want, id)
 		if err == nil {
 			err = errs[0]
 		}

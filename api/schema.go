@@ -58,7 +58,7 @@ var scalars = map[reflect.Type]struct {
 const idPattern = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 
 var causes = []job.Cause{
-	job.CauseSubmit, job.CauseClaim, job.CauseWork, job.CauseTurned, job.CauseDue, job.CauseExpired, job.CauseWish,
+	job.CauseSubmit, job.CauseClaim, job.CauseWork, job.CauseDiverted, job.CauseDue, job.CauseExpired, job.CauseWish,
 	job.CausePaid, job.CauseTurn, job.CauseClear, job.CauseUser, job.CauseJob,
 }
 

@@ -88,7 +88,7 @@ func (h *house) blocked(n int) (g pawl.BlockedGroup) {
 // release has a group go on.
 func (h *house) release(g pawl.BlockedGroup) {
 	h.Helper()
-	if _, err := h.svc.Turn(h.ctx, store.Release, g.Key); err != nil {
+	if _, err := h.svc.ActOnGroup(h.ctx, store.Release, g.Key); err != nil {
 		h.Fatal(err)
 	}
 }

@@ -193,7 +193,7 @@ func (x *watch) finish(ctx context.Context, over []ending) error {
 	crash.At("watch.applied")
 	for i, o := range over {
 		switch answers[i].Outcome {
-		case store.OK, store.Turned:
+		case store.OK, store.Diverted:
 			x.forget(o.w.row.ID)
 			x.caution.forget(ctx, o.w.row.ID)
 			if o.name == "" {

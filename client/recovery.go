@@ -24,15 +24,15 @@ func (c *Client) BlockedBy(ctx context.Context, group string) (pawl.BlockedGroup
 	return fetch[pawl.BlockedGroup](ctx, c, ofGroup(group), nil)
 }
 
-// Turn does what a person wants of a group of blocked jobs; see [pawl.Service.Turn].
-func (c *Client) Turn(ctx context.Context, want store.Turning, group string) (g pawl.BlockedGroup, err error) {
+// ActOnGroup does what a person wants of a group of blocked jobs; see [pawl.Service.ActOnGroup].
+func (c *Client) ActOnGroup(ctx context.Context, want store.GroupAction, group string) (g pawl.BlockedGroup, err error) {
 	_, err = c.call(ctx, request{method: http.MethodPost, path: ofGroup(group) + "/" + verb(want)}, &g)
 	return g, err
 }
 
-// TurnJob does so for one blocked job: it lets it go on at once, or fails it, or has its group
+// ActOnJob does so for one blocked job: it lets it go on at once, or fails it, or has its group
 // tested.
-func (c *Client) TurnJob(ctx context.Context, want store.Turning, id job.ID) (v pawl.View, err error) {
+func (c *Client) ActOnJob(ctx context.Context, want store.GroupAction, id job.ID) (v pawl.View, err error) {
 	o, err := c.call(ctx, request{method: http.MethodPost, path: of(id) + "/" + verb(want)}, &v)
 	if want != store.TryNow && o.repeated && job.KindOf(err) == job.Conflict {
 		// It may be the first call that took it out of its group, whose answer was lost.
@@ -48,4 +48,4 @@ func (c *Client) TurnJob(ctx context.Context, want store.Turning, id job.ID) (v 
 func ofGroup(key string) string { return "/v1/recovery/" + url.PathEscape(key) }
 
 // verb is what stands for want in a path.
-func verb(want store.Turning) string { return strings.ReplaceAll(string(want), "_", "-") }
+func verb(want store.GroupAction) string { return strings.ReplaceAll(string(want), "_", "-") }

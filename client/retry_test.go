@@ -306,9 +306,9 @@ func TestRepeatedAnswers(t *testing.T) {
 				}
 				json.NewEncoder(w).Encode(map[string]any{"id": id, "state": state, "code": code})
 			}
-			is := func(want store.Turning, kind job.ErrorKind) {
+			is := func(want store.GroupAction, kind job.ErrorKind) {
 				t.Helper()
-				if v, err := lost(t, h).TurnJob(t.Context(), want, id); err != nil && job.KindOf(err) != kind || err == nil && (kind != "" || v.State != state) {
+				if v, err := lost(t, h).ActOnJob(t.Context(), want, id); err != nil && job.KindOf(err) != kind || err == nil && (kind != "" || v.State != state) {
 					t.Errorf("%s of a job that is %s: %s, %v", want, state, v.State, err)
 				}
 			}

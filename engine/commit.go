@@ -161,7 +161,7 @@ func (m *committer) apply(ctx context.Context, batch []*pending) error {
 func (m *committer) answer(p *pending, a store.Applied, err error) {
 	m.mu.Lock()
 	next := p.next
-	follows := next != nil && err == nil && (a.Outcome == store.OK || a.Outcome == store.Turned)
+	follows := next != nil && err == nil && (a.Outcome == store.OK || a.Outcome == store.Diverted)
 	delete(m.flight, p.change.Job)
 	if follows {
 		m.flight[p.change.Job] = next

@@ -174,18 +174,18 @@ type Cause string
 
 // The causes.
 const (
-	CauseSubmit  Cause = "submit"
-	CauseClaim   Cause = "claim"
-	CauseWork    Cause = "work"    // a worker, a watcher or a tester
-	CauseTurned  Cause = "turned"  // the same, turned by a wish
-	CauseDue     Cause = "due"     // its time came
-	CauseExpired Cause = "expired" // its session died
-	CauseWish    Cause = "wish"    // a person
-	CausePaid    Cause = "paid"    // a follow-up of another job
-	CauseTurn    Cause = "turn"    // its turn came
-	CauseClear   Cause = "clear"   // what blocked it is over, or has lasted for too long
-	CauseUser    Cause = "user"    // no change: an event that a user wrote
-	CauseJob     Cause = "job"     // no change: an event that the running job itself wrote
+	CauseSubmit   Cause = "submit"
+	CauseClaim    Cause = "claim"
+	CauseWork     Cause = "work"     // a worker, a watcher or a tester
+	CauseDiverted Cause = "diverted" // the same, diverted by a wish
+	CauseDue      Cause = "due"      // its time came
+	CauseExpired  Cause = "expired"  // its session died
+	CauseWish     Cause = "wish"     // a person
+	CausePaid     Cause = "paid"     // a follow-up of another job
+	CauseTurn     Cause = "turn"     // its turn came
+	CauseClear    Cause = "clear"    // what blocked it is over, or has lasted for too long
+	CauseUser     Cause = "user"     // no change: an event that a user wrote
+	CauseJob      Cause = "job"      // no change: an event that the running job itself wrote
 )
 
 // An Event is one row of history. What a change did has a number N, from 1 without gaps, and Sub 0.

@@ -25,13 +25,13 @@ func Next(j *Job, s State, now time.Time) Place {
 	return Place{Pending, Ready}
 }
 
-// Turn bends a change that leaves custody worker or monitor by the wish that stands on the row, and
+// Divert bends a change that leaves custody worker or monitor by the wish that stands on the row, and
 // reports whether it did. j is the row before the change.
 //
 // A cancel that was committed before an end wins over it. Where a launch may still run, nothing is
 // turned away from those who can stop it: a watcher in monitor, or the worker that claims the job
 // again.
-func Turn(j *Job, c Change) (Change, bool) {
+func Divert(j *Job, c Change) (Change, bool) {
 	if j.Wish == "" || c.To == j.Custody || (j.Custody != Worker && j.Custody != Monitor) {
 		return c, false
 	}
@@ -98,7 +98,7 @@ func wisher(j *Job) string {
 }
 
 // Obey returns the change that a wish makes at once, while the row is locked, and whether there is
-// one. j carries the wish already. Custodies worker and monitor obey later, by [Turn] or by
+// one. j carries the wish already. Custodies worker and monitor obey later, by [Divert] or by
 // stopping what runs.
 func Obey(j *Job, w Wish, now time.Time) (Change, bool) {
 	c := Change{Job: j.ID, From: j.Guard(Fence{})}
@@ -319,7 +319,7 @@ func Releases(before, after *Job) []UniqueMode {
 }
 
 // Apply returns the row that c makes of j, and the path as it goes into the history, once guard and
-// fence have been checked and a wish has turned c. It is the one place where a job's fields change;
+// fence have been checked and a wish has diverted c. It is the one place where a job's fields change;
 // a store writes what it returns.
 func (j Job) Apply(c Change, now time.Time) (Job, []Entry) {
 	c.Path = Plain(c.Path)

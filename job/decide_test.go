@@ -70,7 +70,7 @@ func TestTurn(t *testing.T) {
 		to     job.Custody
 		set    job.Patch
 		path   []job.State
-		want   job.Place // the zero place: not turned
+		want   job.Place // the zero place: not diverted
 		resume job.State
 	}{
 		{name: "without a wish nothing turns", job: task(worker(job.Running)), to: job.None, path: []job.State{job.Finished}},
@@ -88,7 +88,7 @@ func TestTurn(t *testing.T) {
 		{name: "a cancel keeps a live launch from being blocked", job: wishes(cancel, live(program(worker(job.SubmittingJob)))), to: job.Recovery, set: job.Patch{Block: block(), Resume: job.SubmittingJob}, path: []job.State{job.Blocked}, want: at(job.SubmittingJob, job.Ready)},
 		{name: "a cancel keeps a live launch from being tried again", job: wishes(cancel, live(program(worker(job.SubmittingJob)))), to: job.Gate, set: job.Patch{Retry: true, Delay: time.Hour}, path: []job.State{job.Waiting}, want: at(job.SubmittingJob, job.Ready)},
 		{name: "a launch that the change itself makes is live", job: wishes(cancel, program(worker(job.StagingJob))), to: job.Recovery, set: job.Patch{Block: block(), Intent: true, Resume: job.SubmittingJob}, path: []job.State{job.SubmittingJob, job.Blocked}, want: at(job.SubmittingJob, job.Ready)},
-		{name: "an intent is recorded and not turned", job: wishes(cancel, program(worker(job.SubmittingJob))), to: job.Worker, set: intent, path: []job.State{job.SubmittingJob}},
+		{name: "an intent is recorded and not diverted", job: wishes(cancel, program(worker(job.SubmittingJob))), to: job.Worker, set: intent, path: []job.State{job.SubmittingJob}},
 
 		{name: "a pause keeps the work where it would go on", job: wishes(pause, task(worker(job.Running))), to: job.Ready, path: []job.State{job.Pending}, want: at(job.Paused, job.User), resume: job.Pending},
 		{name: "a pause keeps the next attempt", job: wishes(pause, task(worker(job.Running))), to: job.Gate, set: job.Patch{Retry: true, Delay: time.Hour}, path: []job.State{job.Waiting}, want: at(job.Paused, job.User), resume: job.Waiting},
@@ -109,16 +109,16 @@ func TestTurn(t *testing.T) {
 				t.Fatal(err)
 			}
 			asked := append([]job.Entry{}, c.Path...)
-			got, turned := job.Turn(&tt.job, c)
+			got, diverted := job.Divert(&tt.job, c)
 			if diff := cmp.Diff(asked, c.Path); diff != "" {
 				t.Errorf("the change that was asked for is written over:\n%s", diff)
 			}
-			if want := tt.want != (job.Place{}); turned != want {
-				t.Fatalf("turned to %s: %v, want %v", got.Target(), turned, want)
+			if want := tt.want != (job.Place{}); diverted != want {
+				t.Fatalf("diverted to %s: %v, want %v", got.Target(), diverted, want)
 			}
-			if !turned {
+			if !diverted {
 				if diff := cmp.Diff(c, got); diff != "" {
-					t.Errorf("not turned, and different:\n%s", diff)
+					t.Errorf("not diverted, and different:\n%s", diff)
 				}
 				return
 			}
@@ -126,7 +126,7 @@ func TestTurn(t *testing.T) {
 				t.Error(err)
 			}
 			if got.Target() != tt.want {
-				t.Errorf("turned to %s, want %s", got.Target(), tt.want)
+				t.Errorf("diverted to %s, want %s", got.Target(), tt.want)
 			}
 			if tt.want.State == job.Paused && got.Set.Resume != tt.resume {
 				t.Errorf("work goes on in %s, want %s", got.Set.Resume, tt.resume)
@@ -154,7 +154,7 @@ func TestTurnKeepsTheEvidence(t *testing.T) {
 		j := wishes(tt.wish, task(at(job.Running, job.Worker)))
 		c := change(j, tt.to, job.Patch{Retry: tt.to == job.Gate}, tt.state)
 		c.Last().Code, c.Last().Message, c.Last().Data = job.TaskFailed, "exit code 3", evidence
-		got, _ := job.Turn(&j, c)
+		got, _ := job.Divert(&j, c)
 		if m := got.Last().Message; m != tt.want {
 			t.Errorf("message %q, want %q", m, tt.want)
 		}
@@ -169,7 +169,7 @@ func TestTurnKeepsTheEvidence(t *testing.T) {
 	j := wishes(job.WishCancel, live(program(at(job.SubmittingJob, job.Worker))))
 	c := change(j, job.Gate, job.Patch{Retry: true, Delay: time.Hour}, job.Waiting)
 	c.Last().Code, c.Last().Message = job.LaunchFailed, "the host does not answer"
-	got, _ := job.Turn(&j, c)
+	got, _ := job.Divert(&j, c)
 	if got.Last().Message != "the host does not answer" || got.Set.Retry {
 		t.Errorf("kept for its worker: %+v", got)
 	}

@@ -33,7 +33,7 @@ func TestEveryHistory(t *testing.T) {
 	}
 	for _, turn := range []string{"worker > ready", "worker > user", "worker > none", "monitor > user", "monitor > none"} {
 		if !seen[turn] {
-			t.Errorf("no wish turned a change: %s", turn)
+			t.Errorf("no wish diverted a change: %s", turn)
 		}
 	}
 }
@@ -96,9 +96,9 @@ func (h *history) apply(t *rapid.T, c job.Change) {
 	nothingLive := c.Set.Over || !before.Live && !c.Set.Intent
 	leaves := c.To != before.Custody && (before.Custody == job.Worker || before.Custody == job.Monitor)
 
-	c, turned := job.Turn(&h.job, c)
+	c, diverted := job.Divert(&h.job, c)
 	if err := c.Check(); err != nil {
-		t.Fatalf("turned: %v: %v", turned, err)
+		t.Fatalf("diverted: %v: %v", diverted, err)
 	}
 	after, entries := h.job.Apply(c, h.now)
 	if diff := cmp.Diff(before, h.job); diff != "" {
@@ -106,10 +106,10 @@ func (h *history) apply(t *rapid.T, c job.Change) {
 	}
 	h.job = after
 	h.seen[after.Place.String()] = true
-	if turned {
+	if diverted {
 		h.seen[string(before.Custody)+" > "+string(after.Custody)] = true
 	}
-	t.Logf("%s to %s (turned: %v): %+v", before.Place, after.Place, turned, entries)
+	t.Logf("%s to %s (diverted: %v): %+v", before.Place, after.Place, diverted, entries)
 
 	if before.State.Terminal() {
 		t.Fatalf("%s is followed by %s", before.State, after.State)

@@ -2,7 +2,7 @@
 // from it.
 //
 // It is pure: no I/O, no clock and nothing but the standard library. The tables of edges and
-// places, the gate's decision ([Next]), the turning of a change by a wish ([Turn], [Obey]) and what
+// places, the gate's decision ([Next]), the turning of a change by a wish ([Divert], [Obey]) and what
 // a change owes to other jobs ([Owes]) stand here once, for every store and every loop.
 package job
 

@@ -116,7 +116,7 @@ func TestTryNow(t *testing.T) {
 	bubble(t, pawl.Config{}, func(w *world) {
 		id := w.blocked("x", on("lab"))
 		w.tester.Set("lab", fake.Knobs{Up: true})
-		if _, err := w.svc.TurnJobs(context.Background(), store.TryNow, id); err != nil {
+		if _, err := w.svc.ActOnJobs(context.Background(), store.TryNow, id); err != nil {
 			t.Fatal(err)
 		}
 		pass(100 * time.Millisecond)
@@ -129,7 +129,7 @@ func TestTryWhileATestIsUnderWay(t *testing.T) {
 		id := w.blocked("x", on("lab"))
 		w.tester.Set("lab", fake.Knobs{Takes: 10 * time.Second})
 		pass(65 * time.Second)
-		if _, err := w.svc.TurnJobs(context.Background(), store.TryNow, id); err != nil {
+		if _, err := w.svc.ActOnJobs(context.Background(), store.TryNow, id); err != nil {
 			t.Fatal(err)
 		}
 		pass(6 * time.Second) // it has found nothing

@@ -85,7 +85,7 @@ func TestClosedBySeveral(t *testing.T) {
 		says(closed(&groups[0], " and 2 more"))
 		// The first has cleared, and its line is open as far as it goes: that is not what keeps the job.
 		w.limit(job.Limit{Key: "releases/" + groups[0].Key, Most: 1, Per: job.Duration(time.Hour)})
-		if _, err := w.svc.Turn(context.Background(), "release", groups[0].Key); err != nil {
+		if _, err := w.svc.ActOnGroup(context.Background(), "release", groups[0].Key); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()

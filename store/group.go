@@ -37,12 +37,12 @@ type Group struct {
 	Clear  time.Time `json:"clear,omitzero"`   // when the test began that found it clear; zero: it is not
 	May    int       `json:"may,omitempty"`    // where it is clear: how many may still go; negative: all
 	// where it is clear: when the next may go; zero: nobody is there who may
-	At     time.Time `json:"at,omitzero"`
-	Free   time.Time `json:"free,omitzero"`   // nobody goes before: the moment after that of the one that went last
-	Pace   int       `json:"pace,omitempty"`  // they go 2^Pace times as fast as the rate says
-	Turned time.Time `json:"turned,omitzero"` // when the pace changed last
-	Last   string    `json:"last,omitempty"`  // the owner of the job that went last
-	Places int       `json:"places"`          // that its line gives to all together; negative: it closes none
+	At          time.Time `json:"at,omitzero"`
+	Free        time.Time `json:"free,omitzero"`         // nobody goes before: the moment after that of the one that went last
+	Pace        int       `json:"pace,omitempty"`        // they go 2^Pace times as fast as the rate says
+	PaceChanged time.Time `json:"pace_changed,omitzero"` // when the pace changed last
+	Last        string    `json:"last,omitempty"`        // the owner of the job that went last
+	Places      int       `json:"places"`                // that its line gives to all together; negative: it closes none
 	// who is in it since then, or longer, fails, unless something of it may run; zero: nobody
 	GivenUp time.Time `json:"given_up,omitzero"`
 	GiverUp string    `json:"giver_up,omitempty"`
@@ -131,7 +131,7 @@ func (g *Group) Join(b *job.Block, now time.Time) (again bool) {
 	}
 	if again = !g.Clear.IsZero(); again {
 		g.again(now)
-		g.Pace, g.Turned = max(slowest, min(g.Pace, 0)-1), now
+		g.Pace, g.PaceChanged = max(slowest, min(g.Pace, 0)-1), now
 	}
 	if next := now.Add(policy.Every(0)); next.Before(g.Next) {
 		g.Next = next
@@ -202,7 +202,7 @@ func (g *Group) Record(t *Test, rate *job.Limit, now time.Time) bool {
 }
 
 func (g *Group) clear(since time.Time, may int, rate *job.Limit, now time.Time) {
-	g.Pace, g.Turned = min(g.Pace, 0), now
+	g.Pace, g.PaceChanged = min(g.Pace, 0), now
 	g.Clear, g.At, g.Next = since, g.first(rate, now), time.Time{}
 	if g.May = may; may <= 0 {
 		g.May = -1
@@ -262,8 +262,8 @@ func (g *Group) Allow(rate *job.Limit, now time.Time, limit int) int {
 	if g.Block.Line != "" {
 		top = fastest
 	}
-	for g.Pace < top && !now.Before(g.Turned.Add(hasten)) {
-		g.Pace, g.Turned = g.Pace+1, g.Turned.Add(hasten)
+	for g.Pace < top && !now.Before(g.PaceChanged.Add(hasten)) {
+		g.Pace, g.PaceChanged = g.Pace+1, g.PaceChanged.Add(hasten)
 	}
 	g.open(rate)
 	if g.At.IsZero() || now.Before(g.At) {
@@ -321,8 +321,8 @@ func (g *Group) Wake() time.Time {
 		return g.GivenUp
 	case g.Clear.IsZero():
 		return time.Time{}
-	case g.Places >= 0 && g.May < 0 && (wake.IsZero() || g.Turned.Add(hasten).Before(wake)):
-		return g.Turned.Add(hasten)
+	case g.Places >= 0 && g.May < 0 && (wake.IsZero() || g.PaceChanged.Add(hasten).Before(wake)):
+		return g.PaceChanged.Add(hasten)
 	default:
 		return wake
 	}
@@ -331,8 +331,8 @@ func (g *Group) Wake() time.Time {
 // Waits returns since when a group that is not clear has waited for that at most: it was found
 // clear last by then, or opened.
 func (g *Group) Waits() time.Time {
-	if g.Turned.After(g.Opened) {
-		return g.Turned
+	if g.PaceChanged.After(g.Opened) {
+		return g.PaceChanged
 	}
 	return g.Opened
 }
@@ -403,7 +403,7 @@ func (g *Group) Why() string {
 // Idle reports whether a group that has no jobs, and in whose line nobody waits, is kept no longer.
 // Tests do not keep it: they go on while it closes a line.
 func (g *Group) Idle(now time.Time) bool {
-	last := slices.MaxFunc([]time.Time{g.Opened, g.Turned, g.Clear}, time.Time.Compare)
+	last := slices.MaxFunc([]time.Time{g.Opened, g.PaceChanged, g.Clear}, time.Time.Compare)
 	return !now.Before(last.Add(GroupKept))
 }
 
@@ -434,22 +434,22 @@ type Tests struct {
 	Next time.Time // when the next of the others is due; zero: none is
 }
 
-// A Turning is what a person wants of groups and of blocked jobs.
-type Turning string
+// A GroupAction is what a person wants of groups and of blocked jobs.
+type GroupAction string
 
 // What there is to be wanted.
 const (
-	TryNow Turning = "try" // the condition is tested now
+	TryNow GroupAction = "try" // the condition is tested now
 	// they go on, at the rate of releases, as if it had cleared; jobs that are named do so at once
-	Release Turning = "release"
-	GiveUp  Turning = "give_up" // they fail, but for those of which something may still run
+	Release GroupAction = "release"
+	GiveUp  GroupAction = "give_up" // they fail, but for those of which something may still run
 )
 
 // A Steer is a call of [Groups].Steer: for a group, or for jobs.
 type Steer struct {
 	Tenant string
 	By     string // the principal, for the history
-	Want   Turning
+	Want   GroupAction
 	Group  string
 	Jobs   []job.ID
 }

@@ -427,7 +427,7 @@ type Outcome string
 // The outcomes.
 const (
 	OK       Outcome = "applied"
-	Turned   Outcome = "turned"   // applied, but turned by a wish: see Now
+	Diverted Outcome = "diverted" // applied, but diverted by a wish: see Now
 	Fenced   Outcome = "fenced"   // session, duty or epoch is not the newest: stop working on the job
 	Conflict Outcome = "conflict" // the epoch is right but the job stands elsewhere
 )

@@ -89,7 +89,7 @@ func newMetrics(r *prometheus.Registry, version string) metrics {
 		ended: counters("pawl_jobs_ended_total", "Jobs that workers and the watcher of this process brought "+
 			"to an end. Those that were canceled while they waited are not among them.", "state"),
 		changes: counters("pawl_changes_total", "Changes of jobs by workers and watchers, by what became of "+
-			"them: applied, turned (by a wish), fenced (another has the job now), conflict.", "outcome"),
+			"them: applied, diverted (by a wish), fenced (another has the job now), conflict.", "outcome"),
 		expired: counter("pawl_jobs_expired_total", "Jobs taken from sessions that died."),
 		sessions: counter("pawl_sessions_begun_total",
 			"Sessions that this process began: one, and one more for each time that its lease was lost."),

@@ -108,7 +108,7 @@ func (m *measured) ApplyAndClaim(ctx context.Context, changes []job.Change, c st
 func (m *measured) applied(changes []job.Change, a []store.Applied) {
 	for i, answer := range a {
 		m.o.metrics.changes.WithLabelValues(string(answer.Outcome)).Inc()
-		if answer.Outcome != store.OK && answer.Outcome != store.Turned {
+		if answer.Outcome != store.OK && answer.Outcome != store.Diverted {
 			continue
 		}
 		if changes[i].Set.Intent {

@@ -728,7 +728,7 @@ func (p *pair) step() {
 			}
 		}
 		for i, a := range p.apply(changes) {
-			if a.Outcome == store.OK || a.Outcome == store.Turned {
+			if a.Outcome == store.OK || a.Outcome == store.Diverted {
 				p.changes = append(p.changes, changes[i])
 			}
 		}

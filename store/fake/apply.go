@@ -87,11 +87,11 @@ func (t *tx) apply(c job.Change) (store.Applied, error) {
 		return a, nil
 	}
 	asked := ownChange(c)
-	c, bent := job.Turn(&r.Job, *asked)
+	c, bent := job.Divert(&r.Job, *asked)
 	cause := job.CauseWork
 	a.Outcome = store.OK
 	if bent {
-		cause, a.Outcome = job.CauseTurned, store.Turned
+		cause, a.Outcome = job.CauseDiverted, store.Diverted
 	}
 	next, err := t.write(r, c, cause, g.Fence.Actor())
 	if err != nil {
@@ -123,8 +123,8 @@ func (t *tx) replayed(r *row, c *job.Change) (a store.Applied, ok bool) {
 			continue
 		}
 		a = store.Applied{Outcome: store.OK, Wish: r.Wish}
-		if e.Cause == job.CauseTurned {
-			a.Outcome = store.Turned
+		if e.Cause == job.CauseDiverted {
+			a.Outcome = store.Diverted
 		}
 		a.Now = job.Guard{
 			Place: job.Place{State: e.State, Custody: e.Custody}, Epoch: c.From.Epoch, N: last,

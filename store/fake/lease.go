@@ -155,7 +155,7 @@ func (s *Store) End(ctx context.Context, id job.ID) (store.Effects, error) {
 func (t *tx) take(held []*row, crashed bool) error {
 	for _, r := range slices.Clone(held) {
 		expired := job.Expired(&r.Job, crashed)
-		c, _ := job.Turn(&r.Job, expired)
+		c, _ := job.Divert(&r.Job, expired)
 		if _, err := t.write(r, c, job.CauseExpired, ""); err != nil {
 			return err
 		}

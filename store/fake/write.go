@@ -7,7 +7,7 @@ import (
 )
 
 // write is the one function that changes a job: it writes the row that c makes of r and its
-// history, gives up its keys, and notes what it owes. c has been guarded, fenced and turned. It
+// history, gives up its keys, and notes what it owes. c has been guarded, fenced and diverted. It
 // returns the new row.
 func (t *tx) write(r *row, c job.Change, cause job.Cause, actor string) (*row, error) {
 	if err := c.Check(); err != nil {

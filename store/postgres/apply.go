@@ -9,7 +9,7 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Apply implements [store.Jobs]. A change that meets a wish which it did not know of is turned by
+// Apply implements [store.Jobs]. A change that meets a wish which it did not know of is diverted by
 // package job, and sent again.
 func (s *Store) Apply(ctx context.Context, cs []job.Change) ([]store.Applied, store.Effects, error) {
 	answers, eff, err := s.apply(ctx, cs, nil)
@@ -131,7 +131,7 @@ func (s *Store) apply(ctx context.Context, cs []job.Change, claim *claiming) ([]
 
 // An asking is a change on its way into the database.
 type asking struct {
-	job.Change            // turned by the wish that it has met
+	job.Change            // diverted by the wish that it has met
 	asked      job.Change // as it was given
 	digest     int64      // of that
 	at         int        // its place in the call
@@ -257,7 +257,7 @@ func keysIn[K comparable](m map[K]bool) []K {
 }
 
 // answer reads what became of a change, and returns the verdict on it. Of those that are not made
-// yet one has met a wish, by which it is turned then.
+// yet one has met a wish, by which it is diverted then.
 func (a *asking) answer(r *reader, out *store.Applied, eff *store.Effects) string {
 	outcome := r.text()
 	j := job.Job{ID: a.Job}
@@ -268,10 +268,10 @@ func (a *asking) answer(r *reader, out *store.Applied, eff *store.Effects) strin
 	owed := r.bool()
 	if outcome == "wish" {
 		j.Session = a.From.Fence.Session
-		turned, bent := job.Turn(&j, a.asked)
-		a.Change, a.wish, a.cause = turned, j.Wish, job.CauseWork
+		diverted, bent := job.Divert(&j, a.asked)
+		a.Change, a.wish, a.cause = diverted, j.Wish, job.CauseWork
 		if bent {
-			a.cause = job.CauseTurned
+			a.cause = job.CauseDiverted
 		}
 		return outcome
 	}
@@ -282,7 +282,7 @@ func (a *asking) answer(r *reader, out *store.Applied, eff *store.Effects) strin
 	if j.State != "" {
 		out.Now = j.Guard(a.From.Fence)
 	}
-	if out.Outcome == store.OK || out.Outcome == store.Turned {
+	if out.Outcome == store.OK || out.Outcome == store.Diverted {
 		eff.Note(&j)
 		eff.Owed = eff.Owed || owed
 	}
@@ -314,8 +314,8 @@ func (t *tx) applyLimited(qs []*query, cs []asking, made *[]*asking, answers []s
 		}
 		c.makers[len(c.makers)-1] = maker{a.From.Fence.Session, a.From.Fence.Duty, a.cause, a.digest}
 		answer := store.Applied{Outcome: store.OK, Now: after.Guard(a.From.Fence), Wish: before.Wish}
-		if a.cause == job.CauseTurned {
-			answer.Outcome = store.Turned
+		if a.cause == job.CauseDiverted {
+			answer.Outcome = store.Diverted
 		}
 		answers[a.at] = answer
 	}
@@ -394,7 +394,7 @@ WITH x AS MATERIALIZED (
 // judgeChanges is applyChanges for jobs that are known to be under limits: of those whose guard
 // holds it answers turns, and makes none.
 var judgeChanges = judged(``, ``, ``, `ELSE 'turns'`) + `
-SELECT m.i, CASE m.verdict WHEN 'made' THEN CASE m.made_cause WHEN 'turned' THEN 'turned' ELSE 'applied' END
+SELECT m.i, CASE m.verdict WHEN 'made' THEN CASE m.made_cause WHEN 'diverted' THEN 'diverted' ELSE 'applied' END
 	ELSE m.verdict END,
 	CASE m.verdict WHEN 'made' THEN m.made_state ELSE coalesce(m.at_state, m.ended_state) END,
 	CASE m.verdict WHEN 'made' THEN m.made_custody ELSE coalesce(m.at_custody, 'none') END,
@@ -406,7 +406,7 @@ FROM judged m`
 
 // applyChanges makes each change whose guard holds, as [job.Job.Apply] says, and answers each:
 //
-//	applied, turned   made now, or made before (its last history row has its digest)
+//	applied, diverted   made now, or made before (its last history row has its digest)
 //	fenced, conflict  refused; the row stands as answered
 //	wish              not made: a wish stands on the row that the change had not met
 //	turns             not made: the job is under limits, and turns may come of it
@@ -527,8 +527,8 @@ var applyChanges = judged(`, $13::text[], $14::text[], $15::text[], $16::text[],
 	SELECT 'dependants', m.id, m.now FROM made m WHERE m.ends AND m.ties & 1 <> 0 ORDER BY m.id
 )
 SELECT m.i,
-	CASE m.verdict WHEN 'go' THEN CASE m.cause WHEN 'turned' THEN 'turned' ELSE 'applied' END
-		WHEN 'made' THEN CASE m.made_cause WHEN 'turned' THEN 'turned' ELSE 'applied' END ELSE m.verdict END,
+	CASE m.verdict WHEN 'go' THEN CASE m.cause WHEN 'diverted' THEN 'diverted' ELSE 'applied' END
+		WHEN 'made' THEN CASE m.made_cause WHEN 'diverted' THEN 'diverted' ELSE 'applied' END ELSE m.verdict END,
 	CASE m.verdict WHEN 'go' THEN m.new_state WHEN 'made' THEN m.made_state
 		ELSE coalesce(m.at_state, m.ended_state) END,
 	CASE m.verdict WHEN 'go' THEN m.new_custody WHEN 'made' THEN m.made_custody ELSE coalesce(m.at_custody, 'none') END,

@@ -60,7 +60,7 @@ func (c *changes) expire(r *reader, n *int) error {
 	j := r.row()
 	*n++
 	expired := job.Expired(&j, crashed)
-	ch, _ := job.Turn(&j, expired)
+	ch, _ := job.Divert(&j, expired)
 	_, err := c.add(&j, ch)
 	return err
 }

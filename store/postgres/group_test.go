@@ -42,7 +42,7 @@ func pay(t *testing.T, s store.Store) {
 
 // steer does with groups, and with jobs, what a person may want.
 func (m *mixer) steer(ctx context.Context) error {
-	wants := []store.Turning{store.TryNow, store.Release, store.GiveUp}
+	wants := []store.GroupAction{store.TryNow, store.Release, store.GiveUp}
 	if _, _, err := m.s.Steer(ctx, store.Steer{Tenant: acme, By: "ann", Want: wants[m.r.IntN(3)], Jobs: m.some(20)}); err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func blocked(t *testing.T, s *postgres.Store, now *clock) error {
 		return err
 	}
 	for _, g := range groups {
-		for _, want := range []store.Turning{store.TryNow, store.Release, store.GiveUp} {
+		for _, want := range []store.GroupAction{store.TryNow, store.Release, store.GiveUp} {
 			if _, _, err := s.Steer(ctx, store.Steer{Tenant: acme, By: "ann", Want: want, Group: g.Key}); err != nil {
 				return err
 			}

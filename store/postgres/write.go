@@ -54,7 +54,7 @@ type debt struct {
 	debt job.Debt
 }
 
-// add makes a change of a row, and returns the row as it will be. c has been turned.
+// add makes a change of a row, and returns the row as it will be. c has been diverted.
 func (c *changes) add(before *job.Job, ch job.Change) (after job.Job, err error) {
 	if err := ch.Check(); err != nil {
 		return after, err

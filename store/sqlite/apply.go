@@ -110,12 +110,12 @@ func (t *tx) apply(r *row, c job.Change, live bool, eff *store.Effects) (store.A
 		return stands(store.Conflict), nil
 	}
 	wish := r.Wish
-	turned, bent := job.Turn(&r.Job, c)
+	diverted, bent := job.Divert(&r.Job, c)
 	cause, outcome := job.CauseWork, store.OK
 	if bent {
-		cause, outcome = job.CauseTurned, store.Turned
+		cause, outcome = job.CauseDiverted, store.Diverted
 	}
-	if err := t.change(r, turned, cause, actorOf(g.Fence), c.Digest(), eff); err != nil {
+	if err := t.change(r, diverted, cause, actorOf(g.Fence), c.Digest(), eff); err != nil {
 		return store.Applied{}, err
 	}
 	a := stands(outcome)
@@ -133,8 +133,8 @@ func (t *tx) replayed(r *row, c *job.Change) (a store.Applied, ok bool, err erro
 		func(v []driver.Value) error {
 			ok = true
 			a = store.Applied{Outcome: store.OK, Wish: r.Wish}
-			if job.Cause(text(v[2])) == job.CauseTurned {
-				a.Outcome = store.Turned
+			if job.Cause(text(v[2])) == job.CauseDiverted {
+				a.Outcome = store.Diverted
 			}
 			a.Now = job.Guard{
 				Place: job.Place{

@@ -264,7 +264,7 @@ func (t *tx) expire(rs []row, crashed func(session job.ID) bool, eff *store.Effe
 	for i := range rs {
 		r := &rs[i]
 		expired := job.Expired(&r.Job, crashed(r.Session))
-		c, _ := job.Turn(&r.Job, expired)
+		c, _ := job.Divert(&r.Job, expired)
 		if err := t.write(r, c, job.CauseExpired, nil, eff); err != nil {
 			return err
 		}

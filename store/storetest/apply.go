@@ -23,7 +23,7 @@ var applyTests = []test{
 	{"a claim is no change of its session", applyClaimIsNoChange},
 	{"a repeated change is answered as before", applyRepeated},
 	{"a change under the number of another one is refused", applyOther},
-	{"a repeated change is answered as before when it was turned", applyRepeatedTurned},
+	{"a repeated change is answered as before when it was diverted", applyRepeatedTurned},
 	{"what a claim or an expiry did is no answer to a change", applyPassedByOthers},
 	{"a call that fails leaves nothing behind", applyFailed},
 	{"what a change says is text with bounds", applyLoud},
@@ -231,9 +231,9 @@ func applyRepeatedTurned(w *world) {
 		w.wish(c.wish, id)
 		change := setting(move(j, by(session), job.Ready, job.Running, job.Pending), job.Patch{Retry: true})
 		first := w.apply(change)
-		if first.Outcome != store.Turned || first.Now.Place != c.want || first.Now.N != j.N+2 ||
+		if first.Outcome != store.Diverted || first.Now.Place != c.want || first.Now.N != j.N+2 ||
 			first.Now.Epoch != j.Epoch+1 {
-			w.Errorf("%s: %s %+v, want turned to %s", c.wish, first.Outcome, first.Now, c.want)
+			w.Errorf("%s: %s %+v, want diverted to %s", c.wish, first.Outcome, first.Now, c.want)
 		}
 		for _, when := range []string{"at once", "later"} {
 			before := w.job(id)
@@ -491,7 +491,7 @@ func applyMixed(w *world) {
 	stale := finish(jobs[1], by(session))
 	stale.From.Epoch--
 	got := w.applyAll(finish(jobs[0], by(session)), stale, finish(jobs[2], by(other)), finish(jobs[3], by(session)))
-	for i, want := range []store.Outcome{store.OK, store.Fenced, store.Fenced, store.Turned} {
+	for i, want := range []store.Outcome{store.OK, store.Fenced, store.Fenced, store.Diverted} {
 		if got[i].Outcome != want {
 			w.Errorf("change %d: %s, want %s", i, got[i].Outcome, want)
 		}

@@ -204,7 +204,7 @@ func followWays(w *world) {
 			_, effects := w.wishAll(job.WishCancel, id)
 			return effects
 		},
-		"a turned change": func(w *world, id job.ID) store.Effects {
+		"a diverted change": func(w *world, id job.ID) store.Effects {
 			session := w.session()
 			j := w.claimOne(session)
 			w.wish(job.WishCancel, id)

@@ -142,7 +142,7 @@ func groupSteered(w *world) {
 	if e := w.event(ids[0], w.job(ids[0]).N); !strings.Contains(e.Message, "released by root") {
 		w.Errorf("its event is %+v", e)
 	}
-	for _, want := range []store.Turning{store.TryNow, store.Release, store.GiveUp} {
+	for _, want := range []store.GroupAction{store.TryNow, store.Release, store.GiveUp} {
 		if _, _, err := w.s.Steer(w.ctx,
 			store.Steer{Tenant: acme, By: "root", Want: want, Group: key}); job.KindOf(err) != job.NotFound {
 			w.Errorf("%s of an empty group: %v", want, err)

@@ -388,7 +388,7 @@ func limitReturns(w *world) {
 	w.wish(job.WishCancel, line[0])
 	j = w.claimOne(session)
 	w.wish(job.WishCancel, j.ID)
-	if got := w.apply(move(j, by(session), job.Ready, job.Pending)); got.Outcome != store.Turned {
+	if got := w.apply(move(j, by(session), job.Ready, job.Pending)); got.Outcome != store.Diverted {
 		w.Errorf("a canceled job that is given back: %+v", got)
 	}
 	blocked := w.job(w.inState(job.Blocked)[0])

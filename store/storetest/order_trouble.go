@@ -166,7 +166,7 @@ func orderCanceled(w *world) {
 	j := w.claimOne(session)
 	w.wish(job.WishCancel, j.ID) // while it runs
 	w.uses("order/k", 1, 2)
-	if got := w.apply(move(j, by(session), job.Ready, job.Pending)); got.Outcome != store.Turned {
+	if got := w.apply(move(j, by(session), job.Ready, job.Pending)); got.Outcome != store.Diverted {
 		w.Errorf("a canceled job that is given back: %+v", got)
 	}
 	w.goAs(session, ids[3], ids[4])

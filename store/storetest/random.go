@@ -349,17 +349,17 @@ func (m *machineOfCalls) make(t *rapid.T, c job.Change) {
 		return
 	}
 	after := m.job(c.Job)
-	turned, bent := job.Turn(&before, c)
-	want, _ := before.Apply(turned, after.Since)
+	diverted, bent := job.Divert(&before, c)
+	want, _ := before.Apply(diverted, after.Since)
 	at := want.Guard(c.From.Fence)
 	for want.Line != "" && want.N < after.N { // what it waits for there was free, and was handed on to it at once
 		want, _ = want.Apply(job.Granted(&want), after.Since)
 	}
-	if bent != (got.Outcome == store.Turned) || !bent && got.Outcome != store.OK {
-		m.Fatalf("change %+v is answered %s; turned by %q: %t", c, got.Outcome, before.Wish, bent)
+	if bent != (got.Outcome == store.Diverted) || !bent && got.Outcome != store.OK {
+		m.Fatalf("change %+v is answered %s; diverted by %q: %t", c, got.Outcome, before.Wish, bent)
 	}
 	if diff := cmp.Diff(want, after, sameJob, ignoreTimes, ignoreTies, ignoreLine); diff != "" {
-		m.Fatalf("change %+v, turned %t (-want +got):\n%s", c, bent, diff)
+		m.Fatalf("change %+v, diverted %t (-want +got):\n%s", c, bent, diff)
 	}
 	if !sameGuard(got.Now, at) {
 		m.Fatalf("change %+v is answered %+v, want %+v", c, got.Now, at)

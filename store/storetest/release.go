@@ -379,7 +379,7 @@ func groupAtOnce(w *world) {
 				if err != nil {
 					return err
 				}
-				if o := a[0].Outcome; o != store.OK && (o != store.Turned || a[0].Now.Place.State != job.Canceled) {
+				if o := a[0].Outcome; o != store.OK && (o != store.Diverted || a[0].Now.Place.State != job.Canceled) {
 					return fmt.Errorf("a change of a job in custody is answered %+v", a[0])
 				}
 			}

@@ -98,15 +98,15 @@ func wishWorker(w *world) {
 	}{
 		{
 			"cancel, back", job.WishCancel,
-			func(j job.Job) job.Change { return move(j, by(j.Session), job.Ready, job.Pending) }, store.Turned,
+			func(j job.Job) job.Change { return move(j, by(j.Session), job.Ready, job.Pending) }, store.Diverted,
 			job.Canceled,
 		},
 		{"cancel, snooze", job.WishCancel, func(j job.Job) job.Change {
 			return setting(move(j, by(j.Session), job.Gate, job.Waiting), job.Patch{Delay: time.Hour})
-		}, store.Turned, job.Canceled},
+		}, store.Diverted, job.Canceled},
 		{
 			"cancel, blocked", job.WishCancel,
-			func(j job.Job) job.Change { return move(j, by(j.Session), job.Recovery, job.Blocked) }, store.Turned,
+			func(j job.Job) job.Change { return move(j, by(j.Session), job.Recovery, job.Blocked) }, store.Diverted,
 			job.Canceled,
 		},
 		{
@@ -117,7 +117,7 @@ func wishWorker(w *world) {
 		{"pause, back", job.WishPause, func(j job.Job) job.Change {
 			return move(j, by(j.Session), job.Ready,
 				job.Pending)
-		}, store.Turned, job.Paused},
+		}, store.Diverted, job.Paused},
 		{
 			"pause, finished", job.WishPause, func(j job.Job) job.Change { return finish(j, by(j.Session)) }, store.OK,
 			job.Finished,
@@ -128,7 +128,7 @@ func wishWorker(w *world) {
 		},
 		{
 			"pause, blocked", job.WishPause,
-			func(j job.Job) job.Change { return move(j, by(j.Session), job.Recovery, job.Blocked) }, store.Turned,
+			func(j job.Job) job.Change { return move(j, by(j.Session), job.Recovery, job.Blocked) }, store.Diverted,
 			job.Paused,
 		},
 		{"pause, step", job.WishPause, func(j job.Job) job.Change {
@@ -157,7 +157,7 @@ func wishWorker(w *world) {
 				now.Epoch != applied.Now.Epoch {
 				w.Errorf("answered %+v, the job is %+v", applied.Now, now)
 			}
-			if e := w.event(j.ID, j.N+1); (e.Cause == job.CauseTurned) != (c.want == store.Turned) {
+			if e := w.event(j.ID, j.N+1); (e.Cause == job.CauseDiverted) != (c.want == store.Diverted) {
 				w.Errorf("the event is %+v", e)
 			}
 			Check(w, w.s, acme)
@@ -190,8 +190,8 @@ func wishMonitor(w *world) {
 				if wish == job.WishPause {
 					want = job.Place{State: job.Paused, Custody: job.User}
 				}
-				if applied.Outcome != store.Turned || applied.Now.Place != want {
-					w.Errorf("%s at %s, want turned at %s", applied.Outcome, applied.Now.Place, want)
+				if applied.Outcome != store.Diverted || applied.Now.Place != want {
+					w.Errorf("%s at %s, want diverted at %s", applied.Outcome, applied.Now.Place, want)
 				}
 				if wish == job.WishPause {
 					w.wish(job.WishResume, st.ID)
@@ -228,8 +228,8 @@ func wishBeforeEnd(w *world) {
 	w.wishAll(job.WishCancel, jobs[0].ID, jobs[1].ID)
 	for i, c := range []job.Change{finish(jobs[0], by(session)), move(jobs[1], by(session), job.None, job.Failed)} {
 		got := w.apply(c)
-		if got.Outcome != store.Turned || got.Now.Place.State != job.Canceled {
-			w.Errorf("%s at %s, want turned at CANCELED", got.Outcome, got.Now.Place)
+		if got.Outcome != store.Diverted || got.Now.Place.State != job.Canceled {
+			w.Errorf("%s at %s, want diverted at CANCELED", got.Outcome, got.Now.Place)
 		}
 		if j := w.job(jobs[i].ID); j.Code != job.CanceledByUser {
 			w.Errorf("code %s", j.Code)
@@ -277,9 +277,9 @@ func wishLive(w *world) {
 	if j.Wish != job.WishCancel || !j.Live {
 		w.Errorf("claimed with wish %q, live %t", j.Wish, j.Live)
 	}
-	if got := w.apply(move(j, by(session), job.Recovery, job.Blocked)); got.Outcome != store.Turned ||
+	if got := w.apply(move(j, by(session), job.Recovery, job.Blocked)); got.Outcome != store.Diverted ||
 		got.Now.Place.Custody != job.Ready {
-		w.Errorf("to recovery: %s at %s, want turned and ready", got.Outcome, got.Now.Place)
+		w.Errorf("to recovery: %s at %s, want diverted and ready", got.Outcome, got.Now.Place)
 	}
 	j = w.claimOne(session)
 	j = w.must(move(j, by(session), job.Monitor, job.Running))
@@ -294,8 +294,8 @@ func wishLive(w *world) {
 	}
 	w.untouched(j)
 	got := w.apply(setting(finish(j, by(session)), job.Patch{Over: true}))
-	if got.Outcome != store.Turned || got.Now.Place.State != job.Canceled {
-		w.Errorf("%s at %s, want turned at CANCELED", got.Outcome, got.Now.Place)
+	if got.Outcome != store.Diverted || got.Now.Place.State != job.Canceled {
+		w.Errorf("%s at %s, want diverted at CANCELED", got.Outcome, got.Now.Place)
 	}
 	for _, e := range w.history(st.ID)[:w.job(st.ID).N-1] {
 		if e.State == job.Canceled {
@@ -317,8 +317,8 @@ func wishLiveRecovery(w *world) {
 	w.at(job.SubmittingJob, job.Ready, st.ID)
 	j = w.claimOne(st.session)
 	got := w.apply(setting(move(j, st.fence, job.Ready, job.SubmittingJob), job.Patch{Over: true}))
-	if got.Outcome != store.Turned || got.Now.Place.State != job.Canceled {
-		w.Errorf("%s at %s, want turned at CANCELED", got.Outcome, got.Now.Place)
+	if got.Outcome != store.Diverted || got.Now.Place.State != job.Canceled {
+		w.Errorf("%s at %s, want diverted at CANCELED", got.Outcome, got.Now.Place)
 	}
 	Check(w, w.s, acme)
 }
@@ -492,9 +492,9 @@ func wishRace(w *world) {
 		case wish == job.WishPause && end.Custody == job.None:
 			sound = applied.Outcome == store.OK && !wished.Done && now.Place == end
 		case wish == job.WishCancel:
-			sound = now.State == job.Canceled && (applied.Outcome == store.Turned) == !wished.Done
+			sound = now.State == job.Canceled && (applied.Outcome == store.Diverted) == !wished.Done
 		default:
-			sound = now.State == job.Paused && (applied.Outcome == store.Turned) == !wished.Done
+			sound = now.State == job.Paused && (applied.Outcome == store.Diverted) == !wished.Done
 		}
 		if !sound {
 			w.Fatalf("round %d: wish to %s answered %+v, change to %s answered %+v, the job is at %s with wish %q",

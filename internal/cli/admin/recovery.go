@@ -187,14 +187,14 @@ func printGroup(out io.Writer, g *pawl.BlockedGroup) error {
 
 // A turning is what a command wants of blocked jobs.
 type turning struct {
-	store.Turning
+	store.GroupAction
 	action pawl.Action
 	done   string // what becomes of a job that is named
 }
 
 func turnCommand(t turning, short, long string) *cobra.Command {
 	var b jobs.Bulk
-	name := strings.ReplaceAll(string(t.Turning), "_", "-")
+	name := strings.ReplaceAll(string(t.GroupAction), "_", "-")
 	cmd := &cobra.Command{
 		Use:   name + " [GROUP|JOB...]",
 		Short: short,
@@ -217,7 +217,7 @@ func turnCommand(t turning, short, long string) *cobra.Command {
 						return err
 					}
 				}
-				if at.Node != nil && t.Turning != store.GiveUp {
+				if at.Node != nil && t.GroupAction != store.GiveUp {
 					fmt.Fprintln(cmd.OutOrStdout(),
 						term.Typed(cmd, "no pawl runs in this folder now: pawl run goes on with it"))
 				}
@@ -232,7 +232,7 @@ func turnCommand(t turning, short, long string) *cobra.Command {
 // do does to a group, or to a job, what is wanted.
 func (t *turning) do(ctx context.Context, out io.Writer, at *target.Target, ref string) error {
 	if job.IsGroup(ref) { // which is neither an id of a job nor the end of one
-		g, err := at.Turn(ctx, t.Turning, ref)
+		g, err := at.ActOnGroup(ctx, t.GroupAction, ref)
 		if err == nil {
 			fmt.Fprintf(out, "group %s (%s): %s\n", g.Key, g.Code, term.CleanLines(g.Why))
 		}
@@ -242,7 +242,7 @@ func (t *turning) do(ctx context.Context, out io.Writer, at *target.Target, ref 
 	if err != nil {
 		return err
 	}
-	if v, err = at.TurnJob(ctx, t.Turning, v.ID); err == nil {
+	if v, err = at.ActOnJob(ctx, t.GroupAction, v.ID); err == nil {
 		fmt.Fprintf(out, "job %s (%s): %s, %s\n", live.Clean(v.Name), v.ID, t.done, v.State)
 	}
 	return err

@@ -24,7 +24,7 @@ func Poisoned(history []store.Event) bool {
 			crashes++
 		case (e.Custody == job.Ready || e.Custody == job.Gate) && e.Code == "" &&
 			(e.State == before.State || e.State == job.Pending || e.State == job.Waiting): // given back
-		// one that a wish turned may have been broken off, which proves nothing
+		// one that a wish diverted may have been broken off, which proves nothing
 		case e.Cause == job.CauseWork && stepped:
 			crashes = 0
 		}

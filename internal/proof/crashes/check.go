@@ -205,10 +205,10 @@ func (c *checker) unblocked(ctx context.Context, j *job.Job, p *ledger.Promise) 
 		}
 		if since.State == job.Blocked {
 			n++
-			turned := e.Cause == job.CauseWish && (e.State == job.Paused || e.State == job.Canceled)
+			diverted := e.Cause == job.CauseWish && (e.State == job.Paused || e.State == job.Canceled)
 			steered := (e.Cause == job.CauseWish || e.Cause == job.CauseClear) && strings.Contains(e.Message, "released by ")
 			cleared := e.Cause == job.CauseClear && e.State != job.Failed && !strings.Contains(request, `"person `)
-			if !turned && !steered && !cleared {
+			if !diverted && !steered && !cleared {
 				c.breaks("unblocked: job %s (%s) was blocked by %s and went on to %s by %s: %s",
 					j.ID, p.External, since.Message, e.State, e.Cause, e.Message)
 			}

@@ -281,7 +281,7 @@ func (g *judge) applied(cs []job.Change, call func() ([]store.Applied, store.Eff
 			decides = was.Custody == job.Monitor
 		}
 		want := store.OK
-		switch _, bent := job.Turn(&was, c); {
+		switch _, bent := job.Divert(&was, c); {
 		case same:
 			want = g.answers[at]
 		case was.State == "", was.Epoch != c.From.Epoch, !alive, !decides:
@@ -289,7 +289,7 @@ func (g *judge) applied(cs []job.Change, call func() ([]store.Applied, store.Eff
 		case was.N != c.From.N || was.Place != c.From.Place:
 			want = store.Conflict
 		case bent:
-			want = store.Turned
+			want = store.Diverted
 		}
 		if was.State == "" && same { // it was removed meanwhile
 			want = store.Fenced
@@ -300,7 +300,7 @@ func (g *judge) applied(cs []job.Change, call func() ([]store.Applied, store.Eff
 				c.Job, c.From.Place, c.From.Epoch, c.From.N, a.Outcome, want, was.Place, was.Epoch, was.N, same,
 				f.Actor(), alive, decides)
 		}
-		if !same && (a.Outcome == store.OK || a.Outcome == store.Turned) {
+		if !same && (a.Outcome == store.OK || a.Outcome == store.Diverted) {
 			g.made[at], g.answers[at] = c, a.Outcome
 		}
 	}

@@ -185,7 +185,7 @@ func (t *trouble) steer(r *rand.Rand) {
 		return
 	}
 	g := groups[r.IntN(len(groups))]
-	want := []store.Turning{store.TryNow, store.TryNow, store.Release, store.Release, store.GiveUp}[r.IntN(5)]
+	want := []store.GroupAction{store.TryNow, store.TryNow, store.Release, store.Release, store.GiveUp}[r.IntN(5)]
 	var blocked []job.ID
 	for _, j := range t.w.left() {
 		if j.Group == g.Key {
@@ -195,10 +195,10 @@ func (t *trouble) steer(r *rand.Rand) {
 	one := len(blocked) > 0 && oneIn(r, 2)
 	_ = t.w.people.ask(r, string(want), func(ctx context.Context, s *pawl.Service) error {
 		if one {
-			_, err := s.TurnJobs(ctx, want, blocked[0])
+			_, err := s.ActOnJobs(ctx, want, blocked[0])
 			return err
 		}
-		_, err := s.Turn(ctx, want, g.Key)
+		_, err := s.ActOnGroup(ctx, want, g.Key)
 		return err
 	})
 }
@@ -389,7 +389,7 @@ func (t *trouble) groupOf(code job.Code, o order) string {
 
 // reasoned judges how a stay ended.
 func (t *trouble) reasoned(j *job.Job, s stay) bool {
-	did := func(want store.Turning) bool {
+	did := func(want store.GroupAction) bool {
 		return slices.ContainsFunc(t.steered, func(p steered) bool {
 			mine := p.Group == s.group || slices.Contains(p.Jobs, j.ID)
 			return p.Want == want && mine && !p.at.Before(s.from) && !p.at.After(s.to)

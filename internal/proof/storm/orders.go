@@ -98,7 +98,7 @@ func (c *checker) goings(j *job.Job, history []store.Event) (all []going, line b
 			now = &going{j, e.At, j.Ended}
 		}
 		passes := pass && (e.State == job.Paused || e.State == job.Blocked || e.State == job.Waiting &&
-			(e.Cause == job.CauseWork || e.Cause == job.CauseTurned))
+			(e.Cause == job.CauseWork || e.Cause == job.CauseDiverted))
 		switch {
 		case now == nil && (e.Custody == job.Ready || e.Custody == job.Worker || e.Custody == job.Monitor):
 			c.broken(j.ID, "order: job %s (%s) came to %s by %s at %s, and it was not the one that went of %s",

@@ -159,12 +159,12 @@ func (t *trouble) steer(ctx context.Context, rnd *rand.Rand) {
 	g := groups[rnd.IntN(len(groups))].Key
 	switch n := rnd.IntN(10); {
 	case n < 5:
-		c.Turn(ctx, store.TryNow, g) //nolint:errcheck // it may be gone
+		c.ActOnGroup(ctx, store.TryNow, g) //nolint:errcheck // it may be gone
 	case n < 9:
-		c.Turn(ctx, store.Release, g) //nolint:errcheck // it may be gone
+		c.ActOnGroup(ctx, store.Release, g) //nolint:errcheck // it may be gone
 	default:
 		t.given.Store(true)
-		c.Turn(ctx, store.GiveUp, g) //nolint:errcheck // it may be gone
+		c.ActOnGroup(ctx, store.GiveUp, g) //nolint:errcheck // it may be gone
 	}
 }
 

@@ -131,8 +131,8 @@ func (l *load) steer(ctx context.Context, n *node.Node, id job.ID, alone bool) e
 // release lets a job go on that was blocked. It may have gone on since.
 func (*load) release(ctx context.Context, n *node.Node, id job.ID, alone bool) error {
 	if alone {
-		for _, want := range []store.Turning{store.TryNow, store.Release} {
-			if _, err := n.TurnJobs(ctx, want, id); err != nil {
+		for _, want := range []store.GroupAction{store.TryNow, store.Release} {
+			if _, err := n.ActOnJobs(ctx, want, id); err != nil {
 				return err
 			}
 		}
@@ -142,7 +142,7 @@ func (*load) release(ctx context.Context, n *node.Node, id job.ID, alone bool) e
 	if err != nil || j.Group == "" {
 		return err
 	}
-	if _, err = n.Turn(ctx, store.Release, j.Group); job.KindOf(err) == job.NotFound {
+	if _, err = n.ActOnGroup(ctx, store.Release, j.Group); job.KindOf(err) == job.NotFound {
 		return nil
 	}
 	return err
