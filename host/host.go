@@ -47,7 +47,7 @@ type Host interface {
 	// Start starts a program that is on its own from then on: leader of its own session and process
 	// group, its standard input empty, its outputs written straight to files. Neither the death of
 	// the caller nor the loss of the connection ends it, and no descriptor or goroutine is kept for
-	// it.
+	// it. It ignores no signal only because the caller does.
 	//
 	// It is not idempotent. After an error other than Invalid the program may run: the program
 	// itself must be able to find out whether it may (see package runner).

@@ -67,6 +67,7 @@ type Host struct {
 	exits    []Exit        // of those that were reaped, that OnExit is still to be told
 
 	chld    chan os.Signal
+	dropped chan os.Signal // nobody reads it
 	stop    func()
 	stopped chan struct{} // closed when the reaper has returned
 }
@@ -95,13 +96,26 @@ func Open(c Config) (*Host, error) {
 		id: c.ID, base: c.Base, env: c.Env, onExit: c.OnExit,
 		children: map[int]child{},
 		chld:     make(chan os.Signal, 1),
+		dropped:  make(chan os.Signal),
 		stop:     sync.OnceFunc(func() { close(quit) }),
 		stopped:  make(chan struct{}),
 	}
 	h.looks.scan = h.scan
 	signal.Notify(h.chld, syscall.SIGCHLD)
+	for _, sig := range ignorable {
+		if signal.Ignored(sig) {
+			signal.Notify(h.dropped, sig)
+		}
+	}
 	go h.reap(quit)
 	return h, nil
+}
+
+// ignorable are signals that a process may have been started to ignore: nohup ignores SIGHUP, and a
+// shell without job control SIGINT and SIGQUIT in what it starts in the background. What it starts
+// would ignore them, too, but not one that it handles. So such signals are taken, and dropped.
+var ignorable = []os.Signal{
+	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2,
 }
 
 // Close stops reaping and waits for the reaper. Programs run on; calls other than Start keep

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -54,6 +55,30 @@ func Test(t *testing.T) {
 func TestIDIsRequired(t *testing.T) {
 	if _, err := Open(Config{}); job.KindOf(err) != job.Invalid {
 		t.Errorf("Open: %v", err)
+	}
+}
+
+// A process that was started by nohup ignores SIGHUP; its programs do not.
+func TestSignalsThatAreIgnored(t *testing.T) {
+	signal.Ignore(syscall.SIGHUP)
+	defer signal.Reset(syscall.SIGHUP)
+	h := open(t, Config{})
+	dir := t.TempDir()
+	p, err := h.Start(t.Context(), host.Command{
+		Argv: []string{"/bin/sh", "-c", "kill -HUP $$; echo it ignores SIGHUP"}, Dir: dir, Stdout: dir + "/out", Stderr: dir + "/err",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hosttest.Until(t, "it has ended", func() bool {
+		alive, err := h.Alive(t.Context(), []host.Process{p})
+		return err == nil && !alive[0]
+	})
+	if out, err := os.ReadFile(dir + "/out"); err != nil || len(out) > 0 {
+		t.Errorf("%s%v", out, err)
+	}
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err) // else this process ignores it still
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 func (h *Host) reap(quit <-chan struct{}) {
 	defer close(h.stopped)
 	defer signal.Stop(h.chld)
+	defer signal.Stop(h.dropped)
 	for {
 		select {
 		case <-quit:
